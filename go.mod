@@ -1,0 +1,3 @@
+module github.com/weir-ratelimit/weir
+
+go 1.26

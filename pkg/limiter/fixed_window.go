@@ -1,0 +1,50 @@
+package limiter
+
+// fixedWindow is one step of the counter per window: A is the start of the window that B hits were counted
+// in. Windows start at multiples of W since the Unix epoch, or with the first hit (AlignFirstHit).
+//
+// A window that starts after now (the clock stepped back) goes on until it ends: it is not granted twice.
+func (p *Policy) fixedWindow(s *State, now, n int64, c charge, d *Decision) (next State, took bool) {
+	start, count := p.currentWindow(s, now)
+	left := max(0, p.limit-count)
+	end := micros(start + p.window - now)
+
+	ok, take := p.fits(left, n, c)
+	*d = Decision{Allowed: ok}
+	if !ok {
+		d.RetryAfter = Never
+		if n <= p.limit {
+			d.RetryAfter = end
+		}
+	}
+	before := count
+	count = min(max(0, count+take), horizon)
+	d.Remaining = max(0, p.limit-count)
+	if count > 0 {
+		d.ResetAfter = end
+	}
+	if count == before {
+		return State{}, false
+	}
+	if count == 0 {
+		return State{}, true
+	}
+	return State{A: start, B: count}, true
+}
+
+// currentWindow is the window that a hit at now falls into, and what was counted in it. A count is kept as
+// long as the window that it was counted in started within the current one, also where the rule's window
+// became longer in the meantime.
+func (p *Policy) currentWindow(s *State, now int64) (start, count int64) {
+	if p.align == AlignFirstHit {
+		if s.B > 0 && s.A+p.window > now {
+			return s.A, s.B
+		}
+		return now, 0
+	}
+	start = now - now%p.window
+	if s.B > 0 && s.A >= start {
+		return max(start, s.A-s.A%p.window), s.B
+	}
+	return start, 0
+}

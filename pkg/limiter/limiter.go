@@ -1,0 +1,75 @@
+// Package limiter is the arithmetic of rate limiting: what a limit is (Policy), what asks for it (Hit), what
+// is answered (Decision), and what keeps state (Store).
+//
+// Every algorithm is one pure step, Policy.Step: integers in, integers out, with the time as an argument. A
+// Store runs the steps of one request's hits as a whole (see Decide) over state of its own. The package knows
+// no clock, no wire format, no rule file and no database.
+package limiter
+
+import (
+	"context"
+	"errors"
+	"math"
+	"time"
+)
+
+// Never is the RetryAfter of a hit that no wait lets pass: its cost is larger than the limit's capacity, or
+// the limit is zero.
+const Never = time.Duration(math.MaxInt64)
+
+// MaxHits is the largest cost of one Hit, in hits: what Envoy's 32-bit hits_addend can carry. Larger costs
+// are refused by whoever translates a request.
+const MaxHits = math.MaxUint32
+
+// ErrUnavailable is wrapped by every error of a Store: it could not say whether the request may pass. A
+// denial is a value (Decision.Allowed), never an error.
+var ErrUnavailable = errors.New("limit store unavailable")
+
+// Mode says how a hit that does not fit counts in the decision of the request as a whole.
+type Mode uint8
+
+// The modes of a hit.
+const (
+	// Enforce denies the request when the hit does not fit.
+	Enforce Mode = iota
+	// Shadow never denies: the hit is decided and charged by itself, whatever becomes of the request.
+	Shadow
+	// Quota denies the request only if every Quota hit of the request does not fit.
+	Quota
+)
+
+// Hit is one limit that a request asks: a counter, the policy that rules it, and a cost.
+type Hit struct {
+	// Key names the counter. Equal keys share state, in every process that uses the same store.
+	Key string
+	// Policy is the limit. Hits with equal keys in one request carry the same policy.
+	Policy *Policy
+	// N is the cost in hits: above 0 charges, 0 only looks (it writes nothing and fits if at least one more
+	// hit would), below 0 gives back. -MaxHits <= N <= MaxHits.
+	N int64
+	// Mode says what the hit's not fitting means for the request.
+	Mode Mode
+}
+
+// Decision answers one Hit. With C=15 and a funnel that leaks one hit in two seconds, the first of 15 hits at
+// once has Remaining 14 and ResetAfter 2s; the 16th has Allowed false, Remaining 0 and RetryAfter 2s.
+type Decision struct {
+	// Allowed says whether the hit fits. Whether the request passes is Admitted's answer.
+	Allowed bool
+	// Remaining is how many hits of cost 1 would pass right now, after this one.
+	Remaining int64
+	// RetryAfter is the shortest wait after which the same cost fits if nothing else arrives: 0 when it
+	// fits now, Never when no wait helps.
+	RetryAfter time.Duration
+	// ResetAfter is the time until the counter is as if it had never been hit: 0 if it is so now.
+	ResetAfter time.Duration
+}
+
+// Store keeps the counters' state and decides requests over it.
+type Store interface {
+	// Take decides one request: out[i] answers hits[i], and len(out) must be at least len(hits). The hits
+	// are checked in order, a key that occurs twice sees its own earlier hit, and they are charged together
+	// or not at all, as Decide has it. An error wraps ErrUnavailable and says that the answer is not known;
+	// out is then meaningless. Take is safe for concurrent use and returns soon after ctx is done.
+	Take(ctx context.Context, hits []Hit, out []Decision) error
+}

@@ -1,0 +1,330 @@
+package limiter
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+)
+
+// Algorithm is how a limit counts.
+type Algorithm uint8
+
+// The algorithms; docs/algorithms.md says when to choose which.
+const (
+	FixedWindow   Algorithm = iota + 1 // a counter per window
+	Funnel                             // leaky bucket as a meter, GCRA
+	TokenBucket                        // the funnel's mirror
+	SlidingWindow                      // counters of a window's segments
+	SlidingLog                         // every admitted hit of the window
+)
+
+// Bounds of a policy's numbers.
+const (
+	MaxLimit      = math.MaxUint32            // hits: what Envoy's requests_per_unit can carry
+	MinWindow     = time.Millisecond          // shortest window
+	MaxWindow     = 10 * 365 * 24 * time.Hour // longest window
+	MaxSegments   = 1000                      // of a sliding window
+	MaxLogEntries = 10_000                    // default bound of a sliding log's limit
+)
+
+// ChargeDenied says what a denied request takes from the limit that denied it.
+type ChargeDenied uint8
+
+// The values of ChargeDenied.
+const (
+	ChargeDefault   ChargeDenied = iota // full for FixedWindow, none for the others
+	ChargeNone                          // nothing
+	ChargeRemaining                     // what is left
+	ChargeFull                          // all of it, into debt
+)
+
+// Oldest says how much of a sliding window's partly expired segment counts.
+type Oldest uint8
+
+// The values of Oldest.
+const (
+	OldestProportional Oldest = iota // the share of it that is still inside the window
+	OldestFull                       // all of it: never more than the limit in any window
+	OldestNone                       // nothing of it: up to one segment's worth more than the limit
+)
+
+// Align says where fixed windows start.
+type Align uint8
+
+// The values of Align.
+const (
+	AlignEpoch    Align = iota // at multiples of the window since the Unix epoch
+	AlignFirstHit              // with the first hit
+)
+
+// Params are a policy's parameters as a rule states them. A zero value stands for "not given".
+type Params struct {
+	Algorithm Algorithm
+	// Limit is how many hits may pass per Window: N. 0 denies always.
+	Limit int64
+	// Window is the time W that Limit is counted over.
+	Window time.Duration
+	// Burst is the capacity C of Funnel and TokenBucket in hits, the most that may pass at once. 0 is Limit.
+	Burst int64
+	// Segments is S of SlidingWindow. 0 is 10.
+	Segments int64
+	// SegmentCap is the most that SlidingWindow admits in one segment, in hits. 0 is no such bound.
+	SegmentCap int64
+	// Oldest is of SlidingWindow.
+	Oldest Oldest
+	// Align is of FixedWindow.
+	Align Align
+	// MaxLogEntries is the largest Limit that SlidingLog accepts. 0 is MaxLogEntries, the constant.
+	MaxLogEntries int64
+	// ChargeDenied is what a denied request takes.
+	ChargeDenied ChargeDenied
+}
+
+// Policy is a validated limit, scaled so that every number that a step computes stays below 2^53 and Lua
+// agrees with Go exactly. It is immutable and safe for concurrent use.
+type Policy struct {
+	algorithm    Algorithm
+	chargeDenied ChargeDenied
+	oldest       Oldest
+	align        Align
+
+	limit  int64 // N, hits
+	window int64 // W, microseconds
+	tick   int64 // the finest clock whose products fit, microseconds: 1, 1,000 or 1,000,000
+
+	// Funnel and TokenBucket; units are 1/leak of a tick.
+	burst    int64 // C, hits
+	leak     int64 // N', units per tick
+	cost     int64 // W', units per hit
+	capacity int64 // C in units
+	maxLevel int64 // the deepest debt, units
+
+	// SlidingWindow
+	segments   int64 // S
+	segment    int64 // W/S, microseconds
+	segmentCap int64 // hits
+	maxCount   int64 // the most that a segment counts, hits
+}
+
+// ParamError says which parameter of a policy is wrong, why, and what to write instead.
+type ParamError struct {
+	Param string // as a rule file spells it: "burst"
+	Msg   string
+}
+
+// Error names the parameter and what is wrong with it.
+func (e *ParamError) Error() string { return e.Param + ": " + e.Msg }
+
+// NewPolicy checks the parameters and scales them. Its error joins a *ParamError for each wrong parameter.
+func NewPolicy(in Params) (*Policy, error) {
+	if _, ok := algorithmNames[in.Algorithm]; !ok {
+		return nil, &ParamError{Param: "algorithm", Msg: "must be one of " + strings.Join(AlgorithmNames(), ", ")}
+	}
+	if err := in.validate(); err != nil {
+		return nil, err
+	}
+	p := &Policy{
+		algorithm:    in.Algorithm,
+		chargeDenied: in.ChargeDenied,
+		oldest:       in.Oldest,
+		align:        in.Align,
+		limit:        in.Limit,
+		window:       in.Window.Microseconds(),
+		tick:         1,
+	}
+	if p.chargeDenied == ChargeDefault {
+		p.chargeDenied = ChargeNone
+		if p.algorithm == FixedWindow {
+			p.chargeDenied = ChargeFull
+		}
+	}
+	if p.limit == 0 {
+		return p, nil
+	}
+	switch p.algorithm {
+	case Funnel, TokenBucket:
+		p.burst = orDefault(in.Burst, in.Limit)
+		return p, p.scaleFunnel()
+	case SlidingWindow:
+		p.segments = orDefault(in.Segments, 10)
+		p.segmentCap = orDefault(in.SegmentCap, in.Limit)
+		return p, p.scaleSegments()
+	default:
+		return p, nil
+	}
+}
+
+func orDefault(v, def int64) int64 {
+	if v == 0 {
+		return def
+	}
+	return v
+}
+
+// validate checks each parameter by itself.
+func (in *Params) validate() error {
+	var errs []error
+	bad := func(param, format string, args ...any) {
+		errs = append(errs, &ParamError{Param: param, Msg: fmt.Sprintf(format, args...)})
+	}
+	between := func(param string, v, lo, hi int64) {
+		if v < lo || v > hi {
+			bad(param, "must be between %d and %d, got %d", lo, hi, v)
+		}
+	}
+	between("requests_per_unit", in.Limit, 0, MaxLimit)
+	if in.Window < MinWindow || in.Window > MaxWindow {
+		bad("window", "must be between %s and %s (10 years), got %s", MinWindow, MaxWindow, in.Window)
+	} else if in.Window%time.Microsecond != 0 {
+		bad("window", "must be a whole number of microseconds, got %s", in.Window)
+	}
+	between("burst", in.Burst, 0, MaxLimit)
+	between("segments", in.Segments, 0, MaxSegments)
+	between("segment_cap", in.SegmentCap, 0, MaxLimit)
+	between("max_log_entries", in.MaxLogEntries, 0, 1_000_000)
+	if bound := orDefault(in.MaxLogEntries, MaxLogEntries); in.Algorithm == SlidingLog && in.Limit > bound {
+		bad("requests_per_unit", "a sliding_log remembers every hit, so it takes at most max_log_entries = %d per window, "+
+			"got %d; use sliding_window, or raise max_log_entries", bound, in.Limit)
+	}
+	for _, name := range in.given() {
+		if !in.Algorithm.Has(name) {
+			bad(name, "is not a parameter of %s, which takes %s", in.Algorithm, strings.Join(in.Algorithm.Parameters(), ", "))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// given names the parameters that are not left at their zero value and that not every algorithm has.
+func (in *Params) given() []string {
+	var names []string
+	for _, f := range []struct {
+		name  string
+		given bool
+	}{
+		{"burst", in.Burst != 0},
+		{"segments", in.Segments != 0},
+		{"segment_cap", in.SegmentCap != 0},
+		{"oldest", in.Oldest != OldestProportional},
+		{"align", in.Align != AlignEpoch},
+		{"max_log_entries", in.MaxLogEntries != 0},
+	} {
+		if f.given {
+			names = append(names, f.name)
+		}
+	}
+	return names
+}
+
+// ticks are the clocks to choose from, finest first, in microseconds.
+var ticks = [...]int64{1, 1_000, 1_000_000}
+
+// scaleFunnel chooses the finest clock in which the capacity and its time to leak fit exactly.
+func (p *Policy) scaleFunnel() error {
+	for _, tick := range ticks {
+		if p.window%tick != 0 {
+			break
+		}
+		width := p.window / tick
+		g := gcd(p.limit, width)
+		leak, cost := p.limit/g, width/g
+		// A level of maxExact or less, and not further ahead than the horizon.
+		highest := int64(maxExact)
+		if horizon/tick < highest/leak {
+			highest = horizon / tick * leak
+		}
+		if p.burst > highest/cost {
+			continue
+		}
+		p.tick, p.leak, p.cost, p.capacity, p.maxLevel = tick, leak, cost, p.burst*cost, highest
+		return nil
+	}
+	return &ParamError{Param: "burst", Msg: fmt.Sprintf("%d at %d per %s needs more than 53 bits to count exactly; "+
+		"choose a smaller burst or a rate with fewer digits", p.burst, p.limit, time.Duration(p.window)*time.Microsecond)}
+}
+
+// scaleSegments checks that the window divides into its segments, and chooses the finest clock in which a
+// segment's share of the limit is exact.
+func (p *Policy) scaleSegments() error {
+	if p.window%p.segments != 0 {
+		return &ParamError{Param: "segments", Msg: fmt.Sprintf("%d segments of %s are not whole microseconds; use %d",
+			p.segments, time.Duration(p.window)*time.Microsecond, divisorNear(p.window, p.segments))}
+	}
+	p.segment = p.window / p.segments
+	if p.segmentCap > p.limit {
+		return &ParamError{Param: "segment_cap", Msg: fmt.Sprintf("must be at most the limit, %d, got %d", p.limit, p.segmentCap)}
+	}
+	for _, tick := range ticks {
+		if p.segment%tick != 0 {
+			break
+		}
+		if width := p.segment / tick; p.limit <= maxExact/width/2 {
+			p.tick, p.maxCount = tick, maxExact/width
+			return nil
+		}
+	}
+	return &ParamError{Param: "requests_per_unit", Msg: fmt.Sprintf("%d in segments of %s need more than 53 bits to count exactly; "+
+		"use more segments, or whole seconds", p.limit, time.Duration(p.segment)*time.Microsecond)}
+}
+
+// divisorNear is the divisor of window that is nearest to segments.
+func divisorNear(window, segments int64) int64 {
+	for d := int64(1); ; d++ {
+		if segments-d >= 1 && window%(segments-d) == 0 {
+			return segments - d
+		}
+		if segments+d <= MaxSegments && window%(segments+d) == 0 {
+			return segments + d
+		}
+	}
+}
+
+func gcd(a, b int64) int64 {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a
+}
+
+// Algorithm is how the limit counts.
+func (p *Policy) Algorithm() Algorithm { return p.algorithm }
+
+// Limit is how many hits may pass per Window.
+func (p *Policy) Limit() int64 { return p.limit }
+
+// Window is the time that Limit is counted over.
+func (p *Policy) Window() time.Duration { return time.Duration(p.window) * time.Microsecond }
+
+// Capacity is the most hits that can pass at once: the burst where the algorithm has one, else the limit.
+func (p *Policy) Capacity() int64 {
+	switch {
+	case p.limit == 0:
+		return 0
+	case p.algorithm == Funnel || p.algorithm == TokenBucket:
+		return p.burst
+	case p.algorithm == SlidingWindow:
+		return min(p.limit, p.segmentCap)
+	default:
+		return p.limit
+	}
+}
+
+// ChargeDenied is what a denied request takes; never ChargeDefault.
+func (p *Policy) ChargeDenied() ChargeDenied { return p.chargeDenied }
+
+// Args returns the numbers that the algorithm's step works with, in the order in which its Lua twin in
+// redisstore/lua reads them. All are below 2^53.
+func (p *Policy) Args() []int64 {
+	switch p.algorithm {
+	case FixedWindow:
+		return []int64{p.limit, p.window, int64(p.align)}
+	case Funnel, TokenBucket:
+		return []int64{p.limit, p.tick, p.leak, p.cost, p.burst, p.capacity, p.maxLevel}
+	case SlidingWindow:
+		return []int64{p.limit, p.tick, p.segments, p.segment, p.segmentCap, p.maxCount, int64(p.oldest)}
+	case SlidingLog:
+		return []int64{p.limit, p.window}
+	}
+	return nil
+}

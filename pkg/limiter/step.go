@@ -1,0 +1,114 @@
+package limiter
+
+import (
+	"math"
+	"time"
+)
+
+// maxExact is the largest integer below which every integer is exact in a double: Lua's numbers in Redis.
+const maxExact = 1<<53 - 1
+
+// horizon bounds how far ahead of now a step may move a counter, in microseconds (142 years): together with
+// the time since 1970 it stays below maxExact.
+const horizon = 1 << 52
+
+// State is one counter's state: two integers for most algorithms, a list for those that remember more. What
+// the numbers mean is said where the algorithm is. The zero State is a counter that was never hit.
+//
+// A List is never changed in place where a reader of an older State could see it.
+type State struct {
+	A, B int64
+	List []int64
+}
+
+// charge says what a step may take.
+type charge uint8
+
+const (
+	takeIfFits    charge = iota // the cost if it fits, else nothing
+	takeOrPenalty               // the cost if it fits, else what ChargeDenied says
+	penalty                     // what ChargeDenied says, whether or not the cost fits
+	look                        // nothing
+)
+
+// Step decides a hit of cost n at time now, in microseconds since the Unix epoch, on state s: the cost is
+// charged if it fits, and otherwise ChargeDenied says what is. The new state matters for d.ResetAfter; it is
+// as new if that is 0.
+func (p *Policy) Step(s State, now, n int64) (next State, d Decision) {
+	next, took := p.step(&s, now, n, takeOrPenalty, &d)
+	if !took {
+		return s, d
+	}
+	return next, d
+}
+
+// step is Step with a say in what may be charged. took reports whether next differs from s.
+func (p *Policy) step(s *State, now, n int64, c charge, d *Decision) (next State, took bool) {
+	if p.limit == 0 {
+		*d = Decision{Allowed: n < 0, RetryAfter: Never}
+		if n < 0 {
+			d.RetryAfter = 0
+		}
+		return State{}, false
+	}
+	switch p.algorithm {
+	case FixedWindow:
+		return p.fixedWindow(s, now, n, c, d)
+	case Funnel, TokenBucket:
+		return p.funnel(s, now, n, c, d)
+	case SlidingWindow:
+		return p.slidingWindow(s, now, n, c, d)
+	case SlidingLog:
+		return p.slidingLog(s, now, n, c, d)
+	}
+	return State{}, false // unreachable: NewPolicy admits no other
+}
+
+// fits says whether a cost of n passes where left hits of cost 1 would, and how many hits to charge for it.
+func (p *Policy) fits(left, n int64, c charge) (ok bool, take int64) {
+	switch {
+	case n < 0:
+		ok = true
+	case n == 0:
+		ok = left >= 1
+	default:
+		ok = n <= left
+	}
+	switch {
+	case c == look:
+	case n < 0, ok && c != penalty:
+		take = n
+	case c == takeIfFits:
+	case p.chargeDenied == ChargeRemaining:
+		take = min(n, left)
+	case p.chargeDenied == ChargeFull:
+		take = n
+	}
+	return ok, take
+}
+
+// micros is a span of microseconds as a Duration.
+func micros(us int64) time.Duration {
+	if us > math.MaxInt64/int64(time.Microsecond) {
+		return Never
+	}
+	return time.Duration(us) * time.Microsecond
+}
+
+// ceilDiv divides a >= 0 by b > 0, rounding up.
+func ceilDiv(a, b int64) int64 {
+	q := a / b
+	if q*b != a {
+		q++
+	}
+	return q
+}
+
+// floorDiv divides a by b > 0, rounding down, also below zero.
+func floorDiv(a, b int64) int64 {
+	q := a / b
+	if q*b > a {
+		q--
+	}
+	return q
+}
