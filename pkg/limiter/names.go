@@ -36,7 +36,9 @@ func (a Algorithm) String() string { return algorithmNames[a] }
 func AlgorithmNames() []string { return names(algorithmNames) }
 
 // Parameters are the names of the parameters that the algorithm takes besides its rate.
-func (a Algorithm) Parameters() []string { return append(slices.Clone(algorithmParams[a]), "charge_denied") }
+func (a Algorithm) Parameters() []string {
+	return append(slices.Clone(algorithmParams[a]), "charge_denied")
+}
 
 // Has says whether the algorithm takes the named parameter.
 func (a Algorithm) Has(param string) bool { return slices.Contains(a.Parameters(), param) }

@@ -146,14 +146,18 @@ func NewPolicy(in Params) (*Policy, error) {
 	switch p.algorithm {
 	case Funnel, TokenBucket:
 		p.burst = orDefault(in.Burst, in.Limit)
-		return p, p.scaleFunnel()
+		if err := p.scaleFunnel(); err != nil {
+			return nil, err
+		}
 	case SlidingWindow:
 		p.segments = orDefault(in.Segments, 10)
 		p.segmentCap = orDefault(in.SegmentCap, in.Limit)
-		return p, p.scaleSegments()
+		if err := p.scaleSegments(); err != nil {
+			return nil, err
+		}
 	default:
-		return p, nil
 	}
+	return p, nil
 }
 
 func orDefault(v, def int64) int64 {
