@@ -1,0 +1,34 @@
+-- fixed_window: mirrors Policy.fixedWindow in pkg/limiter/fixed_window.go.
+-- args   limit, window in microseconds, align (0 epoch, 1 first_hit)
+-- state  'start count': the window's start in microseconds since the epoch, and the hits counted in it
+local function fixed_window(a, state, now, n, charge, denied)
+  local limit, window, align = a[1], a[2], a[3]
+  if limit == 0 then return ban(n) end
+
+  local start, count = now, 0
+  if align == 0 then start = now - fmod(now, window) end
+  if state then
+    local s = numbers(state)
+    if #s ~= 2 then foreign() end
+    local since, counted = s[1], s[2]
+    if align == 1 then
+      if counted > 0 and since + window > now then start, count = since, counted end
+    elseif counted > 0 and since >= start then
+      start, count = max(start, since - fmod(since, window)), counted
+    end
+  end
+  local ends = start + window - now
+
+  local ok, charged = take(max(0, limit - count), n, charge, denied)
+  local retry = 0
+  if not ok then
+    retry = n <= limit and ends or NEVER
+  end
+  local before = count
+  count = min(max(0, count + charged), HORIZON)
+  local reset, new = 0, false
+  if count > 0 then
+    reset, new = ends, int(start) .. ' ' .. int(count)
+  end
+  return count ~= before, new, ok, max(0, limit - count), retry, reset
+end

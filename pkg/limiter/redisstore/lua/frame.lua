@@ -1,0 +1,103 @@
+-- One request's hits, decided as a whole: limiter.Decide (pkg/limiter/decide.go) again, number for number.
+--
+-- KEYS[i]  the counter of hit i; a key may occur twice
+-- ARGV[1]  the time in microseconds since the Unix epoch, or '' for Redis's own clock
+-- ARGV[2]  how many numbers each hit brings (WIDTH); then for each hit, in order, padded with 0 to WIDTH:
+--          algorithm, mode (0 enforce, 1 shadow, 2 quota), charge_denied (1 none, 2 remaining, 3 full), cost n,
+--          and the policy's numbers as limiter.Policy.Args has them
+-- answer   four integers a hit: allowed (1 or 0), remaining, retry_after, reset_after in microseconds;
+--          retry_after is -1 where no wait helps
+--
+-- The frame is put together from the algorithms that a request needs: before this text stand prelude.lua and
+-- their files, each of which has set steps[algorithm].
+
+local FIELDS = 4
+local width = tonumber(ARGV[2])
+
+local now
+if ARGV[1] == '' then
+  local t = redis.call('TIME')
+  now = t[1] * 1000000 + t[2]
+else
+  now = tonumber(ARGV[1])
+end
+
+-- The state is a string; false where Redis has none. next_state[k] is nil until the request changes key k,
+-- and false when its state is as new.
+local n_hits = #KEYS
+local stored, next_state, keep = {}, {}, {}
+if n_hits == 1 then
+  stored[KEYS[1]] = redis.call('GET', KEYS[1])
+else
+  for i, v in ipairs(redis.call('MGET', unpack(KEYS))) do stored[KEYS[i]] = v end
+end
+
+local hits = {}
+for i = 1, n_hits do
+  local at = 2 + (i - 1) * width
+  local args = {}
+  for j = 1, width - FIELDS do args[j] = tonumber(ARGV[at + FIELDS + j]) end
+  hits[i] = {
+    key = KEYS[i],
+    step = steps[ARGV[at + 1]],
+    mode = ARGV[at + 2],
+    denied = ARGV[at + 3],
+    n = tonumber(ARGV[at + 4]),
+    args = args,
+  }
+end
+
+local function run(hit, charge)
+  local state = next_state[hit.key]
+  if state == nil then state = stored[hit.key] end
+  reading = hit.key
+  local changed, new, allowed, left, retry, reset = hit.step(hit.args, state, now, hit.n, charge, hit.denied)
+  if changed then
+    next_state[hit.key], keep[hit.key] = new, reset
+  end
+  return {allowed, left, retry, reset}
+end
+
+local out = {}
+local enforced, quotas, over = true, 0, 0
+for i, hit in ipairs(hits) do
+  out[i] = run(hit, hit.mode == SHADOW and TAKE_OR_PENALTY or TAKE_IF_FITS)
+  local fits = out[i][1]
+  if hit.mode == ENFORCE then
+    enforced = enforced and fits
+  elseif hit.mode == QUOTA then
+    quotas = quotas + 1
+    if not fits then over = over + 1 end
+  end
+end
+
+local quota_denies = quotas > 0 and over == quotas
+if not enforced or quota_denies then
+  next_state = {}
+  for i, hit in ipairs(hits) do
+    local charge = LOOK
+    if hit.mode == SHADOW or hit.n < 0 then
+      charge = TAKE_OR_PENALTY
+    elseif not out[i][1] and (hit.mode == ENFORCE or (hit.mode == QUOTA and over == quotas)) then
+      charge = PENALTY
+    end
+    local d = run(hit, charge)
+    out[i][2], out[i][4] = d[2], d[4]
+  end
+end
+
+for key, state in pairs(next_state) do
+  if state then
+    -- The expiry only collects garbage: it is never before the state stops to matter.
+    redis.call('SET', key, state, 'PX', int(math.ceil(keep[key] / 1000)))
+  else
+    redis.call('DEL', key)
+  end
+end
+
+local answer = {}
+for i = 1, n_hits do
+  local d, at = out[i], (i - 1) * 4
+  answer[at + 1], answer[at + 2], answer[at + 3], answer[at + 4] = d[1] and 1 or 0, d[2], d[3], d[4]
+end
+return answer

@@ -1,0 +1,61 @@
+-- What every step shares. A step is
+--   function(args, state, now, n, charge, denied) -> changed, next_state, allowed, remaining, retry_after, reset_after
+-- where state is the stored string or false, now is in microseconds, next_state is a string, or false for a
+-- state as new, and the two times are in microseconds. It mirrors the Go step of the same name in pkg/limiter.
+--
+-- Numbers are doubles: every one of them is a whole number below 2^53, which NewPolicy has made sure of.
+
+local steps = {}
+local ENFORCE, SHADOW, QUOTA = '0', '1', '2'
+local TAKE_IF_FITS, TAKE_OR_PENALTY, PENALTY, LOOK = 0, 1, 2, 3
+local NEVER = -1
+local HORIZON = 4503599627370496 -- 2^52
+
+local floor, max, min, fmod = math.floor, math.max, math.min, math.fmod
+
+-- int writes a whole number with all its digits, which tostring does not.
+local function int(x) return string.format('%.0f', x) end
+
+-- idiv is a / b rounded towards zero, exactly: a / b alone rounds up close below a whole number.
+local function idiv(a, b) return (a - fmod(a, b)) / b end
+
+local function ceildiv(a, b)
+  local r = fmod(a, b)
+  if r == 0 then return a / b end
+  return (a - r) / b + 1
+end
+
+-- take mirrors Policy.fits: does a cost of n pass where left hits would, and how many hits are charged?
+local function take(left, n, charge, denied)
+  local ok = n <= left
+  if n < 0 then ok = true elseif n == 0 then ok = left >= 1 end
+  if charge == LOOK then return ok, 0 end
+  if n < 0 or (ok and charge ~= PENALTY) then return ok, n end
+  if charge == TAKE_IF_FITS then return ok, 0 end
+  if denied == '2' then return ok, min(n, left) end
+  if denied == '3' then return ok, n end
+  return ok, 0
+end
+
+-- foreign ends the script over a state that it did not write; nothing has been written yet.
+local reading
+local function foreign()
+  error('WEIR the counter ' .. reading .. ' holds something that weir did not write: delete that key, or choose another key prefix', 0)
+end
+
+-- numbers splits a state into its numbers.
+local function numbers(state)
+  local out = {}
+  for word in string.gmatch(state, '%S+') do
+    local x = tonumber(word)
+    if not x then foreign() end
+    out[#out + 1] = x
+  end
+  return out
+end
+
+-- ban answers for a limit of 0, which has no state.
+local function ban(n)
+  if n < 0 then return false, nil, true, 0, 0, 0 end
+  return false, nil, false, 0, NEVER, 0
+end

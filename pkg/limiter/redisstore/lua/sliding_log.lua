@@ -1,0 +1,75 @@
+-- sliding_log: mirrors Policy.slidingLog in pkg/limiter/sliding_log.go.
+-- args   limit, window in microseconds
+-- state  packed doubles (8 bytes each, big-endian): the total before the first entry, then for each entry,
+--        oldest first, its time in microseconds and the total with it. Fixed width, so that a step finds what
+--        it needs by bisection and unpacks a handful of entries of a long log.
+local WORD, ENTRY = 8, 16
+
+local function sliding_log(a, state, now, n, charge, denied)
+  local limit, window = a[1], a[2]
+  if limit == 0 then return ban(n) end
+
+  local log = state or struct.pack('>d', 0)
+  local count = (#log - WORD) / ENTRY
+  if count ~= floor(count) or count < 0 then foreign() end
+  local function time_of(i) return (struct.unpack('>d', log, WORD + (i - 1) * ENTRY + 1)) end
+  -- total_of(0) is the total before the first entry.
+  local function total_of(i) return (struct.unpack('>d', log, i * ENTRY + 1)) end
+
+  -- search is the lowest i in 1..count with holds(i), or count + 1.
+  local function search(holds)
+    local lo, hi = 1, count + 1
+    while lo < hi do
+      local mid = floor((lo + hi) / 2)
+      if holds(mid) then hi = mid else lo = mid + 1 end
+    end
+    return lo
+  end
+
+  local first = search(function(i) return time_of(i) > now - window end)
+  if first > 1 then
+    log = string.sub(log, (first - 1) * ENTRY + 1)
+    count = count - (first - 1)
+  end
+  local base, total = total_of(0), total_of(count)
+
+  local ok, charged = take(max(0, limit - (total - base)), n, charge, denied)
+  local retry = 0
+  if not ok then
+    retry = NEVER
+    local need = max(n, 1)
+    if need <= limit then
+      local i = search(function(j) return total - total_of(j) <= limit - need end)
+      retry = time_of(i) + window - now
+    end
+  end
+
+  local changed = charged ~= 0
+  if charged < 0 then
+    local goal = total + charged
+    changed = total ~= base
+    if goal <= base then
+      log, count = string.sub(log, 1, WORD), 0
+    else
+      local last = search(function(i) return total_of(i) >= goal end)
+      log = string.sub(log, 1, last * ENTRY) .. struct.pack('>d', goal)
+      count = last
+    end
+  elseif charged > 0 then
+    local at = now
+    if count > 0 then at = max(at, time_of(count)) end
+    total = total + charged
+    log = log .. struct.pack('>dd', at, total)
+    count = count + 1
+    -- Entries that the newest limit hits outweigh decide nothing.
+    local drop = 0
+    while count - drop > 1 and total - total_of(drop + 1) >= limit do drop = drop + 1 end
+    if drop > 0 then
+      log = string.sub(log, drop * ENTRY + 1)
+      count = count - drop
+    end
+  end
+
+  if count == 0 then return changed, false, ok, limit, retry, 0 end
+  return changed, log, ok, max(0, limit - (total_of(count) - total_of(0))), retry, time_of(count) + window - now
+end

@@ -1,0 +1,102 @@
+-- sliding_window: mirrors Policy.slidingWindow in pkg/limiter/sliding_window.go.
+-- args   limit, tick, segments, segment in microseconds, segment_cap, max_count, oldest (0 proportional, 1 full, 2 none)
+-- state  'A B c0 c1 .. cS': index of the newest segment, length of a segment in microseconds, and the counts,
+--        newest first; zeros at the end are left out
+local function sliding_window(a, state, now, n, charge, denied)
+  local limit, tick, segments, segment, cap, max_count, oldest = a[1], a[2], a[3], a[4], a[5], a[6], a[7]
+  if limit == 0 then return ban(n) end
+
+  -- c[0] is the newest segment, c[segments] the one that is partly outside the window.
+  local at, index, c = now, idiv(now, segment), {}
+  for i = 0, segments do c[i] = 0 end
+  if state then
+    local s = numbers(state)
+    if #s < 3 then foreign() end
+    local newest, length = s[1], s[2]
+    if length ~= segment then
+      for i = 0, #s - 3 do
+        local pos = max(0, index - idiv((newest - i + 1) * length - 1, segment))
+        if pos <= segments then c[pos] = min(c[pos] + s[i + 3], max_count) end
+      end
+    else
+      local shift = index - newest
+      if shift < 0 then index, at, shift = newest, newest * segment, 0 end
+      for i = 0, min(#s - 3, segments - shift) do c[i + shift] = min(s[i + 3], max_count) end
+    end
+  end
+
+  local width = segment / tick
+  local function part(count, into)
+    if oldest == 2 then return 0 end
+    if oldest == 1 then return count end
+    return ceildiv(count * (width - idiv(into, tick)), width)
+  end
+  local into = fmod(at, segment)
+  local inside = 0
+  for i = 0, segments - 1 do inside = inside + c[i] end
+
+  local function room() return max(0, min(limit - inside - part(c[segments], into), cap - c[0])) end
+
+  local ok, charged = take(room(), n, charge, denied)
+  local retry = 0
+  local need = max(n, 1)
+  if not ok then
+    retry = NEVER
+    if need <= min(limit, cap) then
+      local start, within, from, moment = at - into, inside, into, nil
+      for j = segments, 0, -1 do
+        local free = limit - need - within
+        if free >= 0 and (j < segments or c[0] + need <= cap) then
+          if part(c[j], from) <= free then
+            moment = start + from
+          elseif oldest == 0 then
+            local f = (width - idiv(free * width, c[j])) * tick
+            if f < segment then moment = start + f end
+          end
+        end
+        if moment then break end
+        if j > 0 then
+          within = within - c[j - 1]
+          start = start + segment
+          from = 0
+        end
+      end
+      retry = (moment or start + segment) - now
+    end
+  end
+
+  local changed = charged > 0
+  if charged > 0 then
+    local more = min(c[0] + charged, max_count) - c[0]
+    c[0] = c[0] + more
+    inside = inside + more
+  elseif charged < 0 then
+    local back = -charged
+    for i = 0, segments do
+      local b = min(back, c[i])
+      c[i] = c[i] - b
+      back = back - b
+      if i < segments then inside = inside - b end
+      changed = changed or b > 0
+    end
+  end
+
+  local whole = oldest == 2 and segments or segments + 1
+  local reset, new = 0, false
+  for i = 0, whole - 1 do
+    if c[i] > 0 then
+      reset = (index - i + whole) * segment - now
+      break
+    end
+  end
+  if reset > 0 then
+    local last = segments
+    while c[last] == 0 do last = last - 1 end
+    local words = {int(index), int(segment)}
+    for i = 0, last do words[i + 3] = int(c[i]) end
+    new = table.concat(words, ' ')
+  else
+    reset = 0
+  end
+  return changed, new, ok, room(), retry, reset
+end

@@ -1,0 +1,237 @@
+// Package redisstore is a limiter.Store in Redis: one limit for every process that asks the same server.
+//
+// A request is decided by one script call, so by one round trip and atomically, on Redis's own clock. The
+// script is limiter.Decide and the algorithms' steps again, in lua/: they agree exactly.
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+)
+
+var _ limiter.Store = (*Store)(nil)
+
+// Defaults of Options.
+const (
+	DefaultKeyPrefix = "weir1:"
+	DefaultTimeout   = 15 * time.Millisecond
+)
+
+// Options say which Redis, and how to talk to it.
+type Options struct {
+	// URL is redis://[user:password@]host:port/db, rediss://... (TLS) or unix://[user:password@]/path?db=0.
+	URL string
+	// KeyPrefix stands before each counter's key. It carries the version of the state's format. Empty is
+	// DefaultKeyPrefix.
+	KeyPrefix string
+	// Timeout bounds every call that has no earlier deadline. 0 is DefaultTimeout.
+	Timeout time.Duration
+	// PoolSize is the most connections kept at once. 0 is 10 per CPU.
+	PoolSize int
+	// Now is the clock in microseconds since the Unix epoch. nil, the default, is Redis's own clock, which
+	// all processes share; tests bring a virtual one.
+	Now func() int64
+}
+
+// Store keeps counters in Redis. It is safe for concurrent use.
+type Store struct {
+	client  *redis.Client
+	prefix  string
+	timeout time.Duration
+	now     func() int64
+	name    string // of the server, without secrets
+	scripts scripts
+}
+
+// New checks the options and makes the store. It does not connect: a server that is not there yet is asked
+// again by each Take.
+func New(o Options) (*Store, error) {
+	opt, err := parseURL(o.URL)
+	if err != nil {
+		return nil, err
+	}
+	if o.Timeout < 0 || o.PoolSize < 0 {
+		return nil, fmt.Errorf("redis store: timeout and pool size must not be negative, got %s and %d", o.Timeout, o.PoolSize)
+	}
+	s := &Store{prefix: o.KeyPrefix, timeout: o.Timeout, now: o.Now, name: Redact(o.URL)}
+	if s.prefix == "" {
+		s.prefix = DefaultKeyPrefix
+	}
+	if s.timeout == 0 {
+		s.timeout = DefaultTimeout
+	}
+	opt.MaxRetries = -1 // a call that was sent may have been counted: sending it again would count twice
+	opt.DialerRetries = 1
+	opt.ContextTimeoutEnabled = true
+	opt.ReadTimeout, opt.WriteTimeout, opt.PoolTimeout = s.timeout, s.timeout, s.timeout
+	// Connecting goes on behind a Take that gave up, and serves the next one.
+	opt.DialTimeout = max(time.Second, s.timeout)
+	opt.PoolSize = o.PoolSize
+	opt.Protocol = 2
+	opt.ClientName = "weir"
+	opt.DisableIdentity = true
+	opt.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	silence()
+	s.client = redis.NewClient(opt)
+	return s, nil
+}
+
+// silence turns go-redis's own log off, which writes to standard error for the whole process: whatever it
+// would say comes back as an error of the call.
+var silence = sync.OnceFunc(func() { redis.SetLogger(discard{}) })
+
+type discard struct{}
+
+func (discard) Printf(context.Context, string, ...any) {}
+
+// Close ends all connections.
+func (s *Store) Close() error { return s.client.Close() }
+
+// String names the server, without user and password.
+func (s *Store) String() string { return s.name }
+
+// Ping says whether the server answers commands.
+func (s *Store) Ping(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	return s.unavailable(s.client.Ping(ctx).Err())
+}
+
+// Take decides the request by one script call. It makes no second attempt, except where Redis says that it
+// does not know the script, and so has not run it.
+func (s *Store) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Decision) error {
+	if len(hits) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	sc, err := s.scripts.of(algorithmsOf(hits))
+	if err != nil {
+		return s.unavailable(err)
+	}
+	keys, args := s.call(hits)
+	cmd := s.client.EvalSha(ctx, sc.sha, keys, args...)
+	if redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
+		cmd = s.client.Eval(ctx, sc.text, keys, args...)
+	}
+	if err := cmd.Err(); err != nil {
+		return s.unavailable(err)
+	}
+	answer, err := cmd.Int64Slice()
+	if err != nil {
+		return s.unavailable(fmt.Errorf("script answered %T, not a list of integers", cmd.Val()))
+	}
+	return s.unavailable(decode(answer, out[:len(hits)]))
+}
+
+// unavailable wraps err as a Store's error has to be.
+func (s *Store) unavailable(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: %s: %w", limiter.ErrUnavailable, s.name, err)
+}
+
+func algorithmsOf(hits []limiter.Hit) algorithmSet {
+	var set algorithmSet
+	for i := range hits {
+		set = set.with(hits[i].Policy.Algorithm())
+	}
+	return set
+}
+
+// hitFields is how many numbers a hit brings before its policy's: see lua/frame.lua.
+const hitFields = 4
+
+// call writes the request as lua/frame.lua reads it.
+func (s *Store) call(hits []limiter.Hit) (keys []string, args []any) {
+	policies := make([][]int64, len(hits))
+	width := 0
+	for i := range hits {
+		policies[i] = hits[i].Policy.Args()
+		width = max(width, hitFields+len(policies[i]))
+	}
+	keys = make([]string, len(hits))
+	args = make([]any, 0, 2+width*len(hits))
+	args = append(args, s.clock(), width)
+	for i := range hits {
+		h := &hits[i]
+		keys[i] = s.prefix + h.Key
+		args = append(args, int64(h.Policy.Algorithm()), int64(h.Mode), int64(h.Policy.ChargeDenied()), h.N)
+		for _, v := range policies[i] {
+			args = append(args, v)
+		}
+		for range width - hitFields - len(policies[i]) {
+			args = append(args, int64(0))
+		}
+	}
+	return keys, args
+}
+
+// clock is the time to decide at, or "" for Redis's own.
+func (s *Store) clock() any {
+	if s.now == nil {
+		return ""
+	}
+	return s.now()
+}
+
+// answerFields is how many integers the script answers for a hit.
+const answerFields = 4
+
+func decode(answer []int64, out []limiter.Decision) error {
+	if len(answer) != answerFields*len(out) {
+		return fmt.Errorf("script answered %d integers for %d hits, want %d each", len(answer), len(out), answerFields)
+	}
+	for i := range out {
+		a := answer[i*answerFields:]
+		out[i] = limiter.Decision{
+			Allowed:    a[0] == 1,
+			Remaining:  a[1],
+			RetryAfter: time.Duration(a[2]) * time.Microsecond,
+			ResetAfter: time.Duration(a[3]) * time.Microsecond,
+		}
+		if a[2] < 0 {
+			out[i].RetryAfter = limiter.Never
+		}
+	}
+	return nil
+}
+
+// parseURL is go-redis's, with errors that cannot carry a password and say what to write.
+func parseURL(raw string) (*redis.Options, error) {
+	opt, err := redis.ParseURL(raw)
+	if err == nil {
+		return opt, nil
+	}
+	reason := errors.New("not a URL of that form")
+	if scheme, _, ok := strings.Cut(raw, "://"); !ok || (scheme != "redis" && scheme != "rediss" && scheme != "unix") {
+		reason = errors.New("the scheme must be redis, rediss or unix")
+	} else if strings.HasPrefix(err.Error(), "redis: ") && !strings.Contains(err.Error(), "@") {
+		reason = err
+	}
+	return nil, fmt.Errorf("redis store %s: %w; write redis://[user:password@]host:port/db, rediss://... for TLS, "+
+		"or unix:///path/to/socket?db=0", Redact(raw), reason)
+}
+
+// Redact is a store's URL without user, password and query, to be shown and logged.
+func Redact(raw string) string {
+	raw, _, _ = strings.Cut(raw, "?")
+	scheme, rest, ok := strings.Cut(raw, "://")
+	if !ok {
+		return "(not a URL)"
+	}
+	if at := strings.LastIndex(rest, "@"); at >= 0 {
+		rest = rest[at+1:]
+	}
+	return scheme + "://" + rest
+}

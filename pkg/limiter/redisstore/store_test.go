@@ -1,0 +1,423 @@
+package redisstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+
+	"github.com/weir-ratelimit/weir/internal/redistest"
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+	"github.com/weir-ratelimit/weir/pkg/limiter/limitertest"
+	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// patient is a deadline that a busy machine keeps: these tests are about decisions, not about speed.
+const patient = 5 * time.Second
+
+// open makes a store on the server, closed when the test ends.
+func open(tb testing.TB, o redisstore.Options) *redisstore.Store {
+	tb.Helper()
+	if o.Timeout == 0 {
+		o.Timeout = patient
+	}
+	s, err := redisstore.New(o)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			tb.Error(err)
+		}
+	})
+	return s
+}
+
+// client speaks to the server past the store.
+func client(tb testing.TB, server *redistest.Server) *redis.Client {
+	tb.Helper()
+	c := redis.NewClient(&redis.Options{Addr: server.Addr(), Protocol: 2})
+	tb.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			tb.Error(err)
+		}
+	})
+	return c
+}
+
+func policy(tb testing.TB, in limiter.Params) *limiter.Policy {
+	tb.Helper()
+	p, err := limiter.NewPolicy(in)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return p
+}
+
+func funnel(tb testing.TB, limit int64, window time.Duration) *limiter.Policy {
+	tb.Helper()
+	return policy(tb, limiter.Params{Algorithm: limiter.Funnel, Limit: limit, Window: window})
+}
+
+// take decides one hit.
+func take(tb testing.TB, s limiter.Store, key string, p *limiter.Policy, n int64) limiter.Decision {
+	tb.Helper()
+	var out [1]limiter.Decision
+	if err := s.Take(tb.Context(), []limiter.Hit{{Key: key, Policy: p, N: n}}, out[:]); err != nil {
+		tb.Fatal(err)
+	}
+	return out[0]
+}
+
+func fresh(server *redistest.Server) func(t *testing.T, clock *limitertest.Clock) limiter.Store {
+	var stores atomic.Int64
+	return func(t *testing.T, clock *limitertest.Clock) limiter.Store {
+		t.Helper()
+		return open(t, redisstore.Options{
+			URL:       server.SocketURL(),
+			KeyPrefix: fmt.Sprintf("t%d:", stores.Add(1)),
+			Now:       clock.Now,
+		})
+	}
+}
+
+func TestContract(t *testing.T) {
+	limitertest.Run(t, fresh(redistest.Start(t)))
+}
+
+// TestScriptsAgreeWithGo is the differential test: Lua against the Go steps, decision for decision.
+func TestScriptsAgreeWithGo(t *testing.T) {
+	limitertest.Histories(t, fresh(redistest.Start(t)))
+}
+
+func TestTwoStoresShareOneLimit(t *testing.T) {
+	server := redistest.Start(t)
+	stores := []*redisstore.Store{
+		open(t, redisstore.Options{URL: server.URL()}),
+		open(t, redisstore.Options{URL: server.SocketURL()}),
+	}
+	p := funnel(t, 100, time.Hour)
+	var admitted atomic.Int64
+	var wg sync.WaitGroup
+	for i := range 16 {
+		s := stores[i%2]
+		wg.Go(func() {
+			var out [1]limiter.Decision
+			for range 25 {
+				if err := s.Take(t.Context(), []limiter.Hit{{Key: "k", Policy: p, N: 1}}, out[:]); err != nil {
+					t.Error(err)
+					return
+				}
+				if out[0].Allowed {
+					admitted.Add(1)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	// 100 at once; the hour's leak gives back one hit each 36 s, which a slow run may meet once.
+	if got := admitted.Load(); got < 100 || got > 101 {
+		t.Errorf("400 hits through two stores: %d admitted, want 100", got)
+	}
+}
+
+func TestRedisClockDecides(t *testing.T) {
+	server := redistest.Start(t)
+	s := open(t, redisstore.Options{URL: server.URL()})
+	p := funnel(t, 1, 200*time.Millisecond)
+	if d := take(t, s, "k", p, 1); !d.Allowed {
+		t.Fatalf("first hit: %+v", d)
+	}
+	d := take(t, s, "k", p, 1)
+	if d.Allowed || d.RetryAfter <= 0 || d.RetryAfter > 200*time.Millisecond {
+		t.Fatalf("second hit: %+v", d)
+	}
+	timer := time.NewTimer(d.RetryAfter)
+	defer timer.Stop()
+	<-timer.C
+	if d := take(t, s, "k", p, 1); !d.Allowed {
+		t.Errorf("after retry_after: %+v", d)
+	}
+}
+
+func TestStateIsDroppedWhenItNoLongerMatters(t *testing.T) {
+	server := redistest.Start(t)
+	s, c := open(t, redisstore.Options{URL: server.URL()}), client(t, server)
+	take(t, s, "k", funnel(t, 10, time.Minute), 10)
+	ttl, err := c.PTTL(t.Context(), "weir1:k").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ttl <= 55*time.Second || ttl > time.Minute+time.Millisecond {
+		t.Errorf("a full funnel of a minute expires in %s", ttl)
+	}
+	take(t, s, "k", funnel(t, 10, time.Minute), -10)
+	if n := c.Exists(t.Context(), "weir1:k").Val(); n != 0 {
+		t.Errorf("an emptied funnel is still kept")
+	}
+}
+
+func TestScriptFlushCostsNoHit(t *testing.T) {
+	server := redistest.Start(t)
+	s, c := open(t, redisstore.Options{URL: server.URL()}), client(t, server)
+	p := funnel(t, 10, time.Hour)
+	for want := int64(9); want >= 5; want-- {
+		if err := c.ScriptFlush(t.Context()).Err(); err != nil {
+			t.Fatal(err)
+		}
+		if d := take(t, s, "k", p, 1); d.Remaining != want {
+			t.Fatalf("after SCRIPT FLUSH: %d remaining, want %d", d.Remaining, want)
+		}
+	}
+}
+
+func TestOneCallARequest(t *testing.T) {
+	server := redistest.Start(t)
+	s, c := open(t, redisstore.Options{URL: server.URL()}), client(t, server)
+	hits := []limiter.Hit{
+		{Key: "a", Policy: funnel(t, 10, time.Hour), N: 1},
+		{Key: "b", Policy: policy(t, limiter.Params{Algorithm: limiter.SlidingLog, Limit: 5, Window: time.Hour}), N: 1},
+		{Key: "c", Policy: policy(t, limiter.Params{Algorithm: limiter.FixedWindow, Limit: 5, Window: time.Hour}), N: 1},
+	}
+	out := make([]limiter.Decision, len(hits))
+	if err := s.Take(t.Context(), hits, out); err != nil { // loads the script
+		t.Fatal(err)
+	}
+	before := calls(t, c)
+	if err := s.Take(t.Context(), hits, out); err != nil {
+		t.Fatal(err)
+	}
+	if got := calls(t, c) - before; got != 1 {
+		t.Errorf("one request of three hits made %d script calls, want 1", got)
+	}
+}
+
+// calls is how many scripts the server was asked to run.
+func calls(t *testing.T, c *redis.Client) (n int) {
+	t.Helper()
+	stats := c.Info(t.Context(), "commandstats").Val()
+	for _, line := range strings.Split(stats, "\n") {
+		name, rest, _ := strings.Cut(line, ":calls=")
+		if name == "cmdstat_evalsha" || name == "cmdstat_eval" {
+			var k int
+			if _, err := fmt.Sscanf(rest, "%d,", &k); err != nil {
+				t.Fatal(err)
+			}
+			n += k
+		}
+	}
+	return n
+}
+
+func TestForeignStateIsNamed(t *testing.T) {
+	server := redistest.Start(t)
+	s, c := open(t, redisstore.Options{URL: server.URL()}), client(t, server)
+	for _, a := range []limiter.Algorithm{limiter.Funnel, limiter.FixedWindow, limiter.SlidingLog, limiter.SlidingWindow} {
+		key := a.String()
+		if err := c.Set(t.Context(), "weir1:"+key, "somebody's", 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+		p := policy(t, limiter.Params{Algorithm: a, Limit: 5, Window: time.Second})
+		var out [1]limiter.Decision
+		err := s.Take(t.Context(), []limiter.Hit{{Key: key, Policy: p, N: 1}}, out[:])
+		want := "the counter weir1:" + key + " holds something that weir did not write"
+		if !errors.Is(err, limiter.ErrUnavailable) || !strings.Contains(fmt.Sprint(err), want) {
+			t.Errorf("%s: %v, want an ErrUnavailable that says %q", a, err, want)
+		}
+		if got := c.Get(t.Context(), "weir1:"+key).Val(); got != "somebody's" {
+			t.Errorf("%s: the foreign value became %q", a, got)
+		}
+	}
+}
+
+func TestDeadServer(t *testing.T) {
+	server := redistest.Start(t)
+	s := open(t, redisstore.Options{URL: server.URL(), Timeout: 50 * time.Millisecond})
+	p := funnel(t, 1000, time.Hour)
+	hit := []limiter.Hit{{Key: "k", Policy: p, N: 1}}
+	var out [1]limiter.Decision
+
+	eventually(t, func() error { return s.Take(t.Context(), hit, out[:]) })
+	server.Pause()
+	start := time.Now()
+	err := s.Take(t.Context(), hit, out[:])
+	if !errors.Is(err, limiter.ErrUnavailable) {
+		t.Errorf("hung server: %v, want ErrUnavailable", err)
+	}
+	if took := time.Since(start); took > 2*time.Second {
+		t.Errorf("hung server: Take came back after %s with a timeout of 50ms", took)
+	}
+	server.Resume()
+	eventually(t, func() error { return s.Take(t.Context(), hit, out[:]) })
+
+	server.Kill()
+	if err := s.Take(t.Context(), hit, out[:]); !errors.Is(err, limiter.ErrUnavailable) {
+		t.Errorf("dead server: %v, want ErrUnavailable", err)
+	}
+	if err := s.Ping(t.Context()); !errors.Is(err, limiter.ErrUnavailable) {
+		t.Errorf("Ping of a dead server: %v, want ErrUnavailable", err)
+	}
+	server.Restart()
+	eventually(t, func() error { return s.Take(t.Context(), hit, out[:]) })
+}
+
+// TestLostAnswerIsNotAskedAgain hangs the server over one call: the call may be counted, but only once.
+func TestLostAnswerIsNotAskedAgain(t *testing.T) {
+	server := redistest.Start(t)
+	patientStore := open(t, redisstore.Options{URL: server.URL()})
+	hasty := open(t, redisstore.Options{URL: server.URL(), Timeout: 100 * time.Millisecond})
+	p := funnel(t, 1000, time.Hour)
+	hit := []limiter.Hit{{Key: "k", Policy: p, N: 1}}
+	var out [1]limiter.Decision
+	eventually(t, func() error { return hasty.Take(t.Context(), hit, out[:]) })
+	before := take(t, patientStore, "k", p, 0).Remaining
+	server.Pause()
+	if err := hasty.Take(t.Context(), hit, out[:]); err == nil {
+		t.Fatal("a paused server answered")
+	}
+	server.Resume()
+	if after := take(t, patientStore, "k", p, 0).Remaining; before-after > 1 {
+		t.Errorf("one lost answer took %d hits", before-after)
+	}
+}
+
+func TestCancelledContext(t *testing.T) {
+	server := redistest.Start(t)
+	s := open(t, redisstore.Options{URL: server.URL()})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	var out [1]limiter.Decision
+	err := s.Take(ctx, []limiter.Hit{{Key: "k", Policy: funnel(t, 1, time.Hour), N: 1}}, out[:])
+	if !errors.Is(err, limiter.ErrUnavailable) || !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want ErrUnavailable and context.Canceled", err)
+	}
+}
+
+func TestPassword(t *testing.T) {
+	server := redistest.Start(t, "--requirepass", "s3cret")
+	good := open(t, redisstore.Options{URL: "redis://:s3cret@" + server.Addr() + "/0"})
+	if err := good.Ping(t.Context()); err != nil {
+		t.Error(err)
+	}
+	bad := open(t, redisstore.Options{URL: "redis://user:wr0ng@" + server.Addr() + "/0"})
+	err := bad.Ping(t.Context())
+	if !errors.Is(err, limiter.ErrUnavailable) || strings.Contains(err.Error(), "wr0ng") {
+		t.Errorf("wrong password: %v, want an ErrUnavailable without the password", err)
+	}
+}
+
+// eventually asks until the answer is nil: a connection that broke is noticed, and replaced, by later calls.
+func eventually(t *testing.T, ask func() error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := ask()
+		if err == nil {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			t.Fatalf("no answer in 10s: %v", err)
+		}
+	}
+}
+
+func TestNewNamesWhatIsWrong(t *testing.T) {
+	for _, tc := range []struct{ url, want string }{
+		{"", "the scheme must be redis, rediss or unix"},
+		{"memory", "the scheme must be redis, rediss or unix"},
+		{"http://h:1/", "the scheme must be redis, rediss or unix"},
+		{"redis://u:pa ss@h:1/0", "not a URL of that form"},
+		{"redis://u:secret@h:1/zero", "invalid database number"},
+	} {
+		_, err := redisstore.New(redisstore.Options{URL: tc.url})
+		if err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%q: %v, want %q", tc.url, err, tc.want)
+		}
+		if err != nil && (strings.Contains(err.Error(), "secret") || strings.Contains(err.Error(), "pa ss")) {
+			t.Errorf("%q: the error shows the password: %v", tc.url, err)
+		}
+	}
+	if _, err := redisstore.New(redisstore.Options{URL: "redis://h:1/0", Timeout: -1}); err == nil {
+		t.Error("a negative timeout was accepted")
+	}
+}
+
+func TestRedact(t *testing.T) {
+	for in, want := range map[string]string{
+		"redis://user:p@ss@host:6379/0?x=y": "redis://host:6379/0",
+		"rediss://host/1":                   "rediss://host/1",
+		"unix://u:p@/run/redis.sock?db=1":   "unix:///run/redis.sock",
+		"nonsense":                          "(not a URL)",
+	} {
+		if got := redisstore.Redact(in); got != want {
+			t.Errorf("Redact(%q) = %q, want %q", in, got, want)
+		}
+	}
+}
+
+// TestBytesPerKey prints what a live key takes in Redis, by algorithm: docs/performance.md quotes it.
+func TestBytesPerKey(t *testing.T) {
+	if os.Getenv("WEIR_FIGURES") == "" {
+		t.Skip("prints figures; set WEIR_FIGURES=1")
+	}
+	server := redistest.Start(t)
+	s, c := open(t, redisstore.Options{URL: server.SocketURL()}), client(t, server)
+	const keys = 20_000
+	for _, in := range []limiter.Params{
+		{Algorithm: limiter.FixedWindow, Limit: 100, Window: time.Hour},
+		{Algorithm: limiter.Funnel, Limit: 100, Window: time.Hour},
+		{Algorithm: limiter.TokenBucket, Limit: 7, Window: time.Hour},
+		{Algorithm: limiter.SlidingWindow, Limit: 100, Window: time.Hour},
+		{Algorithm: limiter.SlidingLog, Limit: 100, Window: time.Hour},
+	} {
+		if err := c.FlushAll(t.Context()).Err(); err != nil {
+			t.Fatal(err)
+		}
+		before := used(t, c)
+		p := policy(t, in)
+		for i := range keys {
+			take(t, s, fmt.Sprintf("%s|shop|remote_address=10.%d.%d.%d", in.Algorithm, rand.IntN(256), i/256, i%256), p, 1)
+		}
+		t.Logf("%-15s %4.0f bytes a key (one hit each)", in.Algorithm, float64(used(t, c)-before)/keys)
+	}
+}
+
+func used(t *testing.T, c *redis.Client) (bytes int64) {
+	t.Helper()
+	for _, line := range strings.Split(c.Info(t.Context(), "memory").Val(), "\n") {
+		if v, ok := strings.CutPrefix(line, "used_memory:"); ok {
+			if _, err := fmt.Sscan(v, &bytes); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return bytes
+}
+
+func BenchmarkTake(b *testing.B) {
+	s := open(b, redisstore.Options{URL: redistest.Start(b).SocketURL()})
+	hit := []limiter.Hit{{Key: "k", Policy: policy(b, limiter.Params{Algorithm: limiter.Funnel, Limit: 1_000_000, Window: time.Second}), N: 1}}
+	var out [1]limiter.Decision
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := s.Take(b.Context(), hit, out[:]); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
