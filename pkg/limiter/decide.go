@@ -24,25 +24,32 @@ func First(hits []Hit, i int) int {
 	return i
 }
 
-// Admitted says whether a request passes: every Enforce hit fits, and so does at least one of its Quota hits
-// if there are any.
+// Admitted says whether a request passes: every Enforce hit fits, and not all of its quotas are over.
 func Admitted(hits []Hit, out []Decision) bool {
-	quotas, over := 0, 0
 	for i := range hits {
-		switch hits[i].Mode {
-		case Enforce:
-			if !out[i].Allowed {
-				return false
-			}
-		case Quota:
-			quotas++
-			if !out[i].Allowed {
-				over++
-			}
-		case Shadow:
+		if hits[i].Mode == Enforce && !out[i].Allowed {
+			return false
 		}
 	}
-	return quotas == 0 || over < quotas
+	return !QuotaDenies(hits, out)
+}
+
+// QuotaDenies says whether the request has Quota hits, and each group of them one that does not fit.
+func QuotaDenies(hits []Hit, out []Decision) bool {
+	quotas, over := 0, 0
+	for i := 0; i < len(hits); {
+		group, fits := i, true
+		for ; i < len(hits) && hits[i].Group == hits[group].Group && hits[i].Mode == hits[group].Mode; i++ {
+			fits = fits && out[i].Allowed
+		}
+		if hits[group].Mode == Quota {
+			quotas++
+			if !fits {
+				over++
+			}
+		}
+	}
+	return quotas > 0 && over == quotas
 }
 
 // Decide answers one request's hits at time now (microseconds since the Unix epoch) and reports whether the
@@ -74,15 +81,12 @@ func Decide(now int64, hits []Hit, slots []Slot, out []Decision) bool {
 }
 
 // chargeDenied is Decide's second pass over a request that is denied as a whole: it starts again from the
-// stored states and charges only what a denied request is charged. Allowed and RetryAfter stay what the first
-// pass found; what is left is told as it really is.
+// stored states and charges only what a denied request is charged. Allowed stays what the first pass found; what
+// is left is told as it really is, and a wait is as long as what the denial was charged makes it.
 func chargeDenied(now int64, hits []Hit, slots []Slot, out []Decision) {
-	quotaDenies := true
+	quotaDenies := QuotaDenies(hits, out)
 	for i := range hits {
 		slots[i].Changed = false
-		if hits[i].Mode == Quota && out[i].Allowed {
-			quotaDenies = false
-		}
 	}
 	for i := range hits {
 		h, c := &hits[i], look
@@ -95,6 +99,9 @@ func chargeDenied(now int64, hits []Hit, slots []Slot, out []Decision) {
 		var d Decision
 		slots[First(hits, i)].step(h, now, c, &d)
 		out[i].Remaining, out[i].ResetAfter = d.Remaining, d.ResetAfter
+		if !out[i].Allowed {
+			out[i].RetryAfter = max(out[i].RetryAfter, d.RetryAfter)
+		}
 	}
 }
 

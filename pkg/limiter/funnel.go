@@ -17,19 +17,19 @@ func (p *Policy) funnel(s *State, now, n int64, c charge, d *Decision) (next Sta
 
 	ok, take := p.fits(left, n, c)
 	*d = Decision{Allowed: ok}
-	if !ok {
-		d.RetryAfter = Never
-		if need := max(n, 1); need <= p.burst {
-			wait := ceilDiv(level-(p.capacity-need*p.cost), p.leak)
-			d.RetryAfter = micros((t+wait)*p.tick - now)
-		}
-	}
 	before := level
 	switch {
 	case take < 0:
 		level = max(0, level-p.hitUnits(-take, level))
 	case take > 0:
 		level += p.hitUnits(take, p.maxLevel-level)
+	}
+	if !ok {
+		d.RetryAfter = Never
+		if need := max(n, 1); need <= p.burst {
+			wait := ceilDiv(level-(p.capacity-need*p.cost), p.leak)
+			d.RetryAfter = micros((t+wait)*p.tick - now)
+		}
 	}
 	d.Remaining = max(0, p.capacity-level) / p.cost
 	if level > 0 {

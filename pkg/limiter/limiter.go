@@ -34,7 +34,7 @@ const (
 	Enforce Mode = iota
 	// Shadow never denies: the hit is decided and charged by itself, whatever becomes of the request.
 	Shadow
-	// Quota denies the request only if every Quota hit of the request does not fit.
+	// Quota denies the request only if every group of Quota hits (see Hit.Group) has one that does not fit.
 	Quota
 )
 
@@ -49,6 +49,9 @@ type Hit struct {
 	N int64
 	// Mode says what the hit's not fitting means for the request.
 	Mode Mode
+	// Group is equal for the hits of one descriptor, which stand side by side and share their Mode. It matters
+	// for Quota: a descriptor with several limits is over its quota when it is over one of them.
+	Group int
 }
 
 // Decision answers one Hit. With C=15 and a funnel that leaks one hit in two seconds, the first of 15 hits at

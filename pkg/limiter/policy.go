@@ -105,7 +105,7 @@ type Policy struct {
 	segments   int64 // S
 	segment    int64 // W/S, microseconds
 	segmentCap int64 // hits
-	maxCount   int64 // the most that a segment counts, hits
+	maxCount   int64 // the most that a segment counts, hits: the segments' sum stays exact too
 }
 
 // ParamError says which parameter of a policy is wrong, why, and what to write instead.
@@ -173,21 +173,21 @@ func (in *Params) validate() error {
 	bad := func(param, format string, args ...any) {
 		errs = append(errs, &ParamError{Param: param, Msg: fmt.Sprintf(format, args...)})
 	}
-	between := func(param string, v, lo, hi int64) {
-		if v < lo || v > hi {
-			bad(param, "must be between %d and %d, got %d", lo, hi, v)
+	upTo := func(param string, v, most int64) {
+		if v < 0 || v > most {
+			bad(param, "must be between 0 and %d, got %d", most, v)
 		}
 	}
-	between("requests_per_unit", in.Limit, 0, MaxLimit)
+	upTo("requests_per_unit", in.Limit, MaxLimit)
 	if in.Window < MinWindow || in.Window > MaxWindow {
 		bad("window", "must be between %s and %s (10 years), got %s", MinWindow, MaxWindow, in.Window)
 	} else if in.Window%time.Microsecond != 0 {
 		bad("window", "must be a whole number of microseconds, got %s", in.Window)
 	}
-	between("burst", in.Burst, 0, MaxLimit)
-	between("segments", in.Segments, 0, MaxSegments)
-	between("segment_cap", in.SegmentCap, 0, MaxLimit)
-	between("max_log_entries", in.MaxLogEntries, 0, 1_000_000)
+	upTo("burst", in.Burst, MaxLimit)
+	upTo("segments", in.Segments, MaxSegments)
+	upTo("segment_cap", in.SegmentCap, MaxLimit)
+	upTo("max_log_entries", in.MaxLogEntries, 1_000_000)
 	if bound := orDefault(in.MaxLogEntries, MaxLogEntries); in.Algorithm == SlidingLog && in.Limit > bound {
 		bad("requests_per_unit", "a sliding_log remembers every hit, so it takes at most max_log_entries = %d per window, "+
 			"got %d; use sliding_window, or raise max_log_entries", bound, in.Limit)
@@ -264,7 +264,7 @@ func (p *Policy) scaleSegments() error {
 			break
 		}
 		if width := p.segment / tick; p.limit <= maxExact/width/2 {
-			p.tick, p.maxCount = tick, maxExact/width
+			p.tick, p.maxCount = tick, maxExact/max(width, p.segments+1)
 			return nil
 		}
 	}

@@ -7,7 +7,12 @@ import "sort"
 // before the first pair. So what is alive in the window is a difference of two totals, found by bisection.
 //
 // Memory is O(N): only entries of the window are kept, each costs at least 1, and where denied hits are
-// logged too (ChargeFull) entries behind the newest N hits are dropped, since they can decide nothing.
+// logged too (ChargeFull) entries behind the newest N hits are joined to the next one, since until that leaves
+// the window they can decide nothing. Their hits stay counted, for a refund may uncover them: they then leave
+// with the entry that they were joined to, which is later than their own end and never earlier.
+//
+// Totals stay below 2^53: a debt stops growing at the horizon, and a log whose totals have become too large is
+// counted anew.
 func (p *Policy) slidingLog(s *State, now, n int64, c charge, d *Decision) (next State, took bool) {
 	log, base := s.List, s.A
 	first := sort.Search(len(log)/2, func(i int) bool { return log[2*i] > now-p.window })
@@ -22,24 +27,26 @@ func (p *Policy) slidingLog(s *State, now, n int64, c charge, d *Decision) (next
 
 	ok, take := p.fits(left, n, c)
 	*d = Decision{Allowed: ok}
-	if !ok {
-		d.RetryAfter = Never
-		if need := max(n, 1); need <= p.limit {
-			// The entry whose end leaves at most limit-need alive.
-			i := sort.Search(len(log)/2, func(i int) bool { return total-log[2*i+1] <= p.limit-need })
-			d.RetryAfter = micros(log[2*i] + p.window - now)
-		}
-	}
+	take = min(take, horizon-(total-base))
 	switch {
 	case take < 0:
 		log = giveBack(log, base, total+take)
 	case take > 0:
+		if total+take > maxExact {
+			log, total, base = rebase(log, base), total-base, 0
+		}
 		at := now
 		if len(log) > 0 {
 			at = max(at, log[len(log)-2])
 		}
 		log = append(log, at, total+take)
-		base, log = p.prune(base, log)
+		log = p.prune(log)
+	}
+	if !ok {
+		d.RetryAfter = Never
+		if need := max(n, 1); need <= p.limit {
+			d.RetryAfter = micros(p.leaves(log, need) - now)
+		}
 	}
 	if len(log) > 0 {
 		d.Remaining = max(0, p.limit-(log[len(log)-1]-base))
@@ -56,6 +63,13 @@ func (p *Policy) slidingLog(s *State, now, n int64, c charge, d *Decision) (next
 	return State{A: base, List: log}, true
 }
 
+// leaves is when enough of the log has left the window for a cost of need, which does not fit now.
+func (p *Policy) leaves(log []int64, need int64) int64 {
+	total := log[len(log)-1]
+	i := sort.Search(len(log)/2, func(i int) bool { return total-log[2*i+1] <= p.limit-need })
+	return log[2*i] + p.window
+}
+
 // giveBack takes the newest hits out of the log until its total is at most total.
 func giveBack(log []int64, base, total int64) []int64 {
 	if total <= base {
@@ -67,11 +81,20 @@ func giveBack(log []int64, base, total int64) []int64 {
 	return kept
 }
 
-// prune drops the oldest entries that the newest limit hits already outweigh.
-func (p *Policy) prune(base int64, log []int64) (int64, []int64) {
+// prune joins the oldest entries that the newest limit hits already outweigh to the entry after them.
+func (p *Policy) prune(log []int64) []int64 {
 	total := log[len(log)-1]
 	for len(log) > 2 && total-log[1] >= p.limit {
-		base, log = log[1], log[2:]
+		log = log[2:]
 	}
-	return base, log
+	return log
+}
+
+// rebase is a copy of the log whose totals count from 0 instead of base.
+func rebase(log []int64, base int64) []int64 {
+	log = append([]int64(nil), log...)
+	for i := 1; i < len(log); i += 2 {
+		log[i] -= base
+	}
+	return log
 }

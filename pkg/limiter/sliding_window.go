@@ -15,15 +15,15 @@ func (p *Policy) slidingWindow(s *State, now, n int64, c charge, d *Decision) (n
 	left := w.left()
 
 	ok, take := p.fits(left, n, c)
-	*d = Decision{Allowed: ok, Remaining: left}
+	*d = Decision{Allowed: ok}
+	changed := w.add(take)
+	d.Remaining = w.left()
 	if !ok {
 		d.RetryAfter = Never
 		if need := max(n, 1); need <= min(p.limit, p.segmentCap) {
 			d.RetryAfter = micros(w.passes(need) - now)
 		}
 	}
-	changed := w.add(take)
-	d.Remaining = w.left()
 	if end := w.end(); end > now {
 		d.ResetAfter = micros(end - now)
 	}
@@ -160,7 +160,7 @@ func (w *segments) end() int64 {
 	}
 	for i, n := range w.counts[:whole] {
 		if n > 0 {
-			return (w.index - int64(i) + int64(whole)) * w.p.segment
+			return (w.index - int64(i) + whole) * w.p.segment
 		}
 	}
 	return 0

@@ -103,12 +103,3 @@ func ceilDiv(a, b int64) int64 {
 	}
 	return q
 }
-
-// floorDiv divides a by b > 0, rounding down, also below zero.
-func floorDiv(a, b int64) int64 {
-	q := a / b
-	if q*b > a {
-		q--
-	}
-	return q
-}

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"strings"
 	"sync"
 	"time"
@@ -22,15 +23,18 @@ var _ limiter.Store = (*Store)(nil)
 
 // Defaults of Options.
 const (
-	DefaultKeyPrefix = "weir1:"
+	DefaultKeyPrefix = "weir:"
 	DefaultTimeout   = 15 * time.Millisecond
 )
+
+// formatVersion follows the prefix in every key: another version's states are other keys.
+const formatVersion = "1:"
 
 // Options say which Redis, and how to talk to it.
 type Options struct {
 	// URL is redis://[user:password@]host:port/db, rediss://... (TLS) or unix://[user:password@]/path?db=0.
 	URL string
-	// KeyPrefix stands before each counter's key. It carries the version of the state's format. Empty is
+	// KeyPrefix starts each key; the version of the state's format and the counter's key follow. Empty is
 	// DefaultKeyPrefix.
 	KeyPrefix string
 	// Timeout bounds every call that has no earlier deadline. 0 is DefaultTimeout.
@@ -66,6 +70,7 @@ func New(o Options) (*Store, error) {
 	if s.prefix == "" {
 		s.prefix = DefaultKeyPrefix
 	}
+	s.prefix += formatVersion
 	if s.timeout == 0 {
 		s.timeout = DefaultTimeout
 	}
@@ -99,10 +104,9 @@ func (s *Store) Close() error { return s.client.Close() }
 // String names the server, without user and password.
 func (s *Store) String() string { return s.name }
 
-// Ping says whether the server answers commands.
+// Ping says whether the server answers commands. It may take as long as ctx allows: the timeout of the store
+// is for requests, and a server that is slow is still there.
 func (s *Store) Ping(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, s.timeout)
-	defer cancel()
 	return s.unavailable(s.client.Ping(ctx).Err())
 }
 
@@ -150,7 +154,7 @@ func algorithmsOf(hits []limiter.Hit) algorithmSet {
 }
 
 // hitFields is how many numbers a hit brings before its policy's: see lua/frame.lua.
-const hitFields = 4
+const hitFields = 5
 
 // call writes the request as lua/frame.lua reads it.
 func (s *Store) call(hits []limiter.Hit) (keys []string, args []any) {
@@ -166,7 +170,7 @@ func (s *Store) call(hits []limiter.Hit) (keys []string, args []any) {
 	for i := range hits {
 		h := &hits[i]
 		keys[i] = s.prefix + h.Key
-		args = append(args, int64(h.Policy.Algorithm()), int64(h.Mode), int64(h.Policy.ChargeDenied()), h.N)
+		args = append(args, int64(h.Policy.Algorithm()), int64(h.Mode), h.Group, int64(h.Policy.ChargeDenied()), h.N)
 		for _, v := range policies[i] {
 			args = append(args, v)
 		}
@@ -225,13 +229,13 @@ func parseURL(raw string) (*redis.Options, error) {
 
 // Redact is a store's URL without user, password and query, to be shown and logged.
 func Redact(raw string) string {
-	raw, _, _ = strings.Cut(raw, "?")
-	scheme, rest, ok := strings.Cut(raw, "://")
+	scheme, _, ok := strings.Cut(raw, "://")
 	if !ok {
 		return "(not a URL)"
 	}
-	if at := strings.LastIndex(rest, "@"); at >= 0 {
-		rest = rest[at+1:]
+	u, err := url.Parse(raw)
+	if err != nil || strings.Contains(u.RawQuery+u.Fragment, "@") { // its parts end where nobody meant them to
+		return scheme + "://..."
 	}
-	return scheme + "://" + rest
+	return scheme + "://" + u.Host + u.Path
 }

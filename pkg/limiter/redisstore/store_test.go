@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -98,7 +96,7 @@ func TestContract(t *testing.T) {
 
 // TestScriptsAgreeWithGo is the differential test: Lua against the Go steps, decision for decision.
 func TestScriptsAgreeWithGo(t *testing.T) {
-	limitertest.Histories(t, fresh(redistest.Start(t)))
+	limitertest.Histories(t, fresh(redistest.Start(t)), 3000)
 }
 
 func TestTwoStoresShareOneLimit(t *testing.T) {
@@ -155,7 +153,7 @@ func TestStateIsDroppedWhenItNoLongerMatters(t *testing.T) {
 	server := redistest.Start(t)
 	s, c := open(t, redisstore.Options{URL: server.URL()}), client(t, server)
 	take(t, s, "k", funnel(t, 10, time.Minute), 10)
-	ttl, err := c.PTTL(t.Context(), "weir1:k").Result()
+	ttl, err := c.PTTL(t.Context(), "weir:1:k").Result()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,7 +161,7 @@ func TestStateIsDroppedWhenItNoLongerMatters(t *testing.T) {
 		t.Errorf("a full funnel of a minute expires in %s", ttl)
 	}
 	take(t, s, "k", funnel(t, 10, time.Minute), -10)
-	if n := c.Exists(t.Context(), "weir1:k").Val(); n != 0 {
+	if n := c.Exists(t.Context(), "weir:1:k").Val(); n != 0 {
 		t.Errorf("an emptied funnel is still kept")
 	}
 }
@@ -207,7 +205,7 @@ func TestOneCallARequest(t *testing.T) {
 func calls(t *testing.T, c *redis.Client) (n int) {
 	t.Helper()
 	stats := c.Info(t.Context(), "commandstats").Val()
-	for _, line := range strings.Split(stats, "\n") {
+	for line := range strings.SplitSeq(stats, "\n") {
 		name, rest, _ := strings.Cut(line, ":calls=")
 		if name == "cmdstat_evalsha" || name == "cmdstat_eval" {
 			var k int
@@ -225,17 +223,17 @@ func TestForeignStateIsNamed(t *testing.T) {
 	s, c := open(t, redisstore.Options{URL: server.URL()}), client(t, server)
 	for _, a := range []limiter.Algorithm{limiter.Funnel, limiter.FixedWindow, limiter.SlidingLog, limiter.SlidingWindow} {
 		key := a.String()
-		if err := c.Set(t.Context(), "weir1:"+key, "somebody's", 0).Err(); err != nil {
+		if err := c.Set(t.Context(), "weir:1:"+key, "somebody's", 0).Err(); err != nil {
 			t.Fatal(err)
 		}
 		p := policy(t, limiter.Params{Algorithm: a, Limit: 5, Window: time.Second})
 		var out [1]limiter.Decision
 		err := s.Take(t.Context(), []limiter.Hit{{Key: key, Policy: p, N: 1}}, out[:])
-		want := "the counter weir1:" + key + " holds something that weir did not write"
+		want := "the counter weir:1:" + key + " holds something that weir did not write"
 		if !errors.Is(err, limiter.ErrUnavailable) || !strings.Contains(fmt.Sprint(err), want) {
 			t.Errorf("%s: %v, want an ErrUnavailable that says %q", a, err, want)
 		}
-		if got := c.Get(t.Context(), "weir1:"+key).Val(); got != "somebody's" {
+		if got := c.Get(t.Context(), "weir:1:"+key).Val(); got != "somebody's" {
 			t.Errorf("%s: the foreign value became %q", a, got)
 		}
 	}
@@ -363,6 +361,8 @@ func TestRedact(t *testing.T) {
 		"redis://user:p@ss@host:6379/0?x=y": "redis://host:6379/0",
 		"rediss://host/1":                   "rediss://host/1",
 		"unix://u:p@/run/redis.sock?db=1":   "unix:///run/redis.sock",
+		"redis://:12?3@host":                "redis://...",
+		"redis://u:p ss@host":               "redis://...",
 		"nonsense":                          "(not a URL)",
 	} {
 		if got := redisstore.Redact(in); got != want {
@@ -371,14 +371,10 @@ func TestRedact(t *testing.T) {
 	}
 }
 
-// TestBytesPerKey prints what a live key takes in Redis, by algorithm: docs/performance.md quotes it.
-func TestBytesPerKey(t *testing.T) {
-	if os.Getenv("WEIR_FIGURES") == "" {
-		t.Skip("prints figures; set WEIR_FIGURES=1")
-	}
-	server := redistest.Start(t)
-	s, c := open(t, redisstore.Options{URL: server.SocketURL()}), client(t, server)
-	const keys = 20_000
+// BenchmarkKey tells what a live key takes in Redis, by algorithm and by the hits that it has seen.
+func BenchmarkKey(b *testing.B) {
+	server := redistest.Start(b)
+	s, c := open(b, redisstore.Options{URL: server.SocketURL()}), client(b, server)
 	for _, in := range []limiter.Params{
 		{Algorithm: limiter.FixedWindow, Limit: 100, Window: time.Hour},
 		{Algorithm: limiter.Funnel, Limit: 100, Window: time.Hour},
@@ -386,24 +382,32 @@ func TestBytesPerKey(t *testing.T) {
 		{Algorithm: limiter.SlidingWindow, Limit: 100, Window: time.Hour},
 		{Algorithm: limiter.SlidingLog, Limit: 100, Window: time.Hour},
 	} {
-		if err := c.FlushAll(t.Context()).Err(); err != nil {
-			t.Fatal(err)
+		p := policy(b, in)
+		for _, hits := range []int{1, 100} {
+			b.Run(fmt.Sprintf("%s/hits=%d", in.Algorithm, hits), func(b *testing.B) {
+				if err := c.FlushAll(b.Context()).Err(); err != nil {
+					b.Fatal(err)
+				}
+				before, keys := used(b, c), 0
+				for b.Loop() {
+					key := fmt.Sprintf("%s|shop|remote_address=10.%d.%d.%d", in.Algorithm, keys>>16, keys>>8&255, keys&255)
+					for range hits {
+						take(b, s, key, p, 1)
+					}
+					keys++
+				}
+				b.ReportMetric(float64(used(b, c)-before)/float64(keys), "bytes/key")
+			})
 		}
-		before := used(t, c)
-		p := policy(t, in)
-		for i := range keys {
-			take(t, s, fmt.Sprintf("%s|shop|remote_address=10.%d.%d.%d", in.Algorithm, rand.IntN(256), i/256, i%256), p, 1)
-		}
-		t.Logf("%-15s %4.0f bytes a key (one hit each)", in.Algorithm, float64(used(t, c)-before)/keys)
 	}
 }
 
-func used(t *testing.T, c *redis.Client) (bytes int64) {
-	t.Helper()
-	for _, line := range strings.Split(c.Info(t.Context(), "memory").Val(), "\n") {
+func used(tb testing.TB, c *redis.Client) (bytes int64) {
+	tb.Helper()
+	for line := range strings.SplitSeq(c.Info(tb.Context(), "memory").Val(), "\n") {
 		if v, ok := strings.CutPrefix(line, "used_memory:"); ok {
 			if _, err := fmt.Sscan(v, &bytes); err != nil {
-				t.Fatal(err)
+				tb.Fatal(err)
 			}
 		}
 	}

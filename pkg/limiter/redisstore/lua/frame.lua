@@ -3,23 +3,24 @@
 -- KEYS[i]  the counter of hit i; a key may occur twice
 -- ARGV[1]  the time in microseconds since the Unix epoch, or '' for Redis's own clock
 -- ARGV[2]  how many numbers each hit brings (WIDTH); then for each hit, in order, padded with 0 to WIDTH:
---          algorithm, mode (0 enforce, 1 shadow, 2 quota), charge_denied (1 none, 2 remaining, 3 full), cost n,
---          and the policy's numbers as limiter.Policy.Args has them
+--          algorithm, mode (0 enforce, 1 shadow, 2 quota), group, charge_denied (1 none, 2 remaining, 3 full),
+--          cost n, and the policy's numbers as limiter.Policy.Args has them
 -- answer   four integers a hit: allowed (1 or 0), remaining, retry_after, reset_after in microseconds;
 --          retry_after is -1 where no wait helps
 --
 -- The frame is put together from the algorithms that a request needs: before this text stand prelude.lua and
 -- their files, each of which has set steps[algorithm].
 
-local FIELDS = 4
+local FIELDS = 5
 local width = tonumber(ARGV[2])
 
-local now
+local now, spare = nil, 0
 if ARGV[1] == '' then
   local t = redis.call('TIME')
   now = t[1] * 1000000 + t[2]
 else
-  now = tonumber(ARGV[1])
+  -- Keys expire by Redis's clock, which then says nothing about ours: they are kept a day longer.
+  now, spare = tonumber(ARGV[1]), 86400000
 end
 
 -- The state is a string; false where Redis has none. next_state[k] is nil until the request changes key k,
@@ -41,8 +42,9 @@ for i = 1, n_hits do
     key = KEYS[i],
     step = steps[ARGV[at + 1]],
     mode = ARGV[at + 2],
-    denied = ARGV[at + 3],
-    n = tonumber(ARGV[at + 4]),
+    group = ARGV[at + 3],
+    denied = ARGV[at + 4],
+    n = tonumber(ARGV[at + 5]),
     args = args,
   }
 end
@@ -59,37 +61,43 @@ local function run(hit, charge)
 end
 
 local out = {}
-local enforced, quotas, over = true, 0, 0
+local enforced, quotas, over = true, {}, {}
 for i, hit in ipairs(hits) do
   out[i] = run(hit, hit.mode == SHADOW and TAKE_OR_PENALTY or TAKE_IF_FITS)
   local fits = out[i][1]
   if hit.mode == ENFORCE then
     enforced = enforced and fits
   elseif hit.mode == QUOTA then
-    quotas = quotas + 1
-    if not fits then over = over + 1 end
+    quotas[hit.group] = true
+    if not fits then over[hit.group] = true end
   end
 end
 
-local quota_denies = quotas > 0 and over == quotas
+-- limiter.QuotaDenies: there are quotas, and all of them are over.
+local quota_denies = next(quotas) ~= nil
+for group in pairs(quotas) do quota_denies = quota_denies and over[group] end
+
 if not enforced or quota_denies then
   next_state = {}
   for i, hit in ipairs(hits) do
     local charge = LOOK
     if hit.mode == SHADOW or hit.n < 0 then
       charge = TAKE_OR_PENALTY
-    elseif not out[i][1] and (hit.mode == ENFORCE or (hit.mode == QUOTA and over == quotas)) then
+    elseif not out[i][1] and (hit.mode == ENFORCE or (hit.mode == QUOTA and quota_denies)) then
       charge = PENALTY
     end
     local d = run(hit, charge)
     out[i][2], out[i][4] = d[2], d[4]
+    if not out[i][1] and out[i][3] ~= NEVER then
+      out[i][3] = d[3] == NEVER and NEVER or max(out[i][3], d[3])
+    end
   end
 end
 
 for key, state in pairs(next_state) do
   if state then
     -- The expiry only collects garbage: it is never before the state stops to matter.
-    redis.call('SET', key, state, 'PX', int(math.ceil(keep[key] / 1000)))
+    redis.call('SET', key, state, 'PX', int(ceil(keep[key] / 1000) + spare))
   else
     redis.call('DEL', key)
   end

@@ -27,14 +27,6 @@ local function funnel(a, state, now, n, charge, denied)
 
   local left = idiv(max(0, capacity - level), cost)
   local ok, charged = take(left, n, charge, denied)
-  local retry = 0
-  if not ok then
-    retry = NEVER
-    local need = max(n, 1)
-    if need <= burst then
-      retry = (t + ceildiv(level - (capacity - need * cost), leak)) * tick - now
-    end
-  end
 
   local function units(hits, room)
     if hits > idiv(room, cost) then return room end
@@ -45,6 +37,15 @@ local function funnel(a, state, now, n, charge, denied)
     level = max(0, level - units(-charged, level))
   elseif charged > 0 then
     level = level + units(charged, max_level - level)
+  end
+
+  local retry = 0
+  if not ok then
+    retry = NEVER
+    local need = max(n, 1)
+    if need <= burst then
+      retry = (t + ceildiv(level - (capacity - need * cost), leak)) * tick - now
+    end
   end
 
   local reset, new = 0, false

@@ -10,20 +10,17 @@ local ENFORCE, SHADOW, QUOTA = '0', '1', '2'
 local TAKE_IF_FITS, TAKE_OR_PENALTY, PENALTY, LOOK = 0, 1, 2, 3
 local NEVER = -1
 local HORIZON = 4503599627370496 -- 2^52
+local EXACT = 9007199254740991 -- 2^53 - 1
 
-local floor, max, min, fmod = math.floor, math.max, math.min, math.fmod
+local ceil, floor, max, min, fmod = math.ceil, math.floor, math.max, math.min, math.fmod
 
 -- int writes a whole number with all its digits, which tostring does not.
 local function int(x) return string.format('%.0f', x) end
 
--- idiv is a / b rounded towards zero, exactly: a / b alone rounds up close below a whole number.
-local function idiv(a, b) return (a - fmod(a, b)) / b end
-
-local function ceildiv(a, b)
-  local r = fmod(a, b)
-  if r == 0 then return a / b end
-  return (a - r) / b + 1
-end
+-- Dividing whole numbers 0 <= a < 2^53 and b > 0 as doubles and rounding to a whole number is exact: a quotient
+-- that is not whole is at least 1/b away from the next whole q, and doubles near q <= a/b are closer than that.
+local function idiv(a, b) return floor(a / b) end
+local function ceildiv(a, b) return ceil(a / b) end
 
 -- take mirrors Policy.fits: does a cost of n pass where left hits would, and how many hits are charged?
 local function take(left, n, charge, denied)

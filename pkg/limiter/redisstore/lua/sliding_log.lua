@@ -34,16 +34,7 @@ local function sliding_log(a, state, now, n, charge, denied)
   local base, total = total_of(0), total_of(count)
 
   local ok, charged = take(max(0, limit - (total - base)), n, charge, denied)
-  local retry = 0
-  if not ok then
-    retry = NEVER
-    local need = max(n, 1)
-    if need <= limit then
-      local i = search(function(j) return total - total_of(j) <= limit - need end)
-      retry = time_of(i) + window - now
-    end
-  end
-
+  charged = min(charged, HORIZON - (total - base))
   local changed = charged ~= 0
   if charged < 0 then
     local goal = total + charged
@@ -56,17 +47,33 @@ local function sliding_log(a, state, now, n, charge, denied)
       count = last
     end
   elseif charged > 0 then
+    if total + charged > EXACT then
+      local parts = {struct.pack('>d', 0)}
+      for i = 1, count do parts[i + 1] = struct.pack('>dd', time_of(i), total_of(i) - base) end
+      log, total = table.concat(parts), total - base
+    end
     local at = now
     if count > 0 then at = max(at, time_of(count)) end
     total = total + charged
     log = log .. struct.pack('>dd', at, total)
     count = count + 1
-    -- Entries that the newest limit hits outweigh decide nothing.
+    -- Entries that the newest limit hits outweigh are joined to the next one.
     local drop = 0
     while count - drop > 1 and total - total_of(drop + 1) >= limit do drop = drop + 1 end
     if drop > 0 then
-      log = string.sub(log, drop * ENTRY + 1)
+      log = string.sub(log, 1, WORD) .. string.sub(log, WORD + drop * ENTRY + 1)
       count = count - drop
+    end
+  end
+
+  local retry = 0
+  if not ok then
+    retry = NEVER
+    local need = max(n, 1)
+    if need <= limit then
+      local alive = total_of(count)
+      local i = search(function(j) return alive - total_of(j) <= limit - need end)
+      retry = time_of(i) + window - now
     end
   end
 

@@ -38,6 +38,22 @@ local function sliding_window(a, state, now, n, charge, denied)
   local function room() return max(0, min(limit - inside - part(c[segments], into), cap - c[0])) end
 
   local ok, charged = take(room(), n, charge, denied)
+  local changed = charged > 0
+  if charged > 0 then
+    local more = min(c[0] + charged, max_count) - c[0]
+    c[0] = c[0] + more
+    inside = inside + more
+  elseif charged < 0 then
+    local back = -charged
+    for i = 0, segments do
+      local b = min(back, c[i])
+      c[i] = c[i] - b
+      back = back - b
+      if i < segments then inside = inside - b end
+      changed = changed or b > 0
+    end
+  end
+
   local retry = 0
   local need = max(n, 1)
   if not ok then
@@ -62,22 +78,6 @@ local function sliding_window(a, state, now, n, charge, denied)
         end
       end
       retry = (moment or start + segment) - now
-    end
-  end
-
-  local changed = charged > 0
-  if charged > 0 then
-    local more = min(c[0] + charged, max_count) - c[0]
-    c[0] = c[0] + more
-    inside = inside + more
-  elseif charged < 0 then
-    local back = -charged
-    for i = 0, segments do
-      local b = min(back, c[i])
-      c[i] = c[i] - b
-      back = back - b
-      if i < segments then inside = inside - b end
-      changed = changed or b > 0
     end
   end
 

@@ -1,0 +1,112 @@
+// Command sidecar is Weir, a rate limit service for Envoy.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"regexp"
+	"strings"
+
+	"github.com/alecthomas/kong"
+)
+
+// Exit codes.
+const (
+	exitOK     = 0
+	exitFailed = 1 // it did not work, or something was found
+	exitUsage  = 2 // it was not asked in a way that it understands
+)
+
+// cli is the command line.
+type cli struct {
+	Serve   serveCmd   `cmd:"" help:"Answer Envoy's rate limit requests."`
+	Check   checkCmd   `cmd:"" help:"Validate rule files, offline."`
+	Version versionCmd `cmd:"" help:"Say what was built."`
+}
+
+// streams is where a command writes.
+type streams struct{ out, err io.Writer }
+
+func main() {
+	os.Exit(run(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// run is the process: it executes the command line and returns the exit code.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	io := streams{out: stdout, err: stderr}
+	helped := false
+	parser, err := newParser(&cli{}, io, func(int) { helped = true })
+	if err != nil {
+		return report(io.err, err)
+	}
+	command, err := parser.Parse(args)
+	switch {
+	case helped: // kong goes on parsing after it has shown the help
+		return exitOK
+	case err != nil:
+		return report(io.err, &usageError{err: err, command: commandOf(err)})
+	}
+	command.BindTo(ctx, (*context.Context)(nil))
+	return report(io.err, command.Run(io))
+}
+
+// newParser knows the grammar, and how help looks.
+func newParser(grammar *cli, io streams, exit func(int)) (*kong.Kong, error) {
+	return kong.New(grammar,
+		kong.Name("sidecar"),
+		kong.Description("Weir is a rate limit service for Envoy: rules from YAML files that may change at any time, "+
+			"counters in memory or in Redis."),
+		kong.Writers(io.out, io.err),
+		kong.Exit(exit),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
+		kong.ExplicitGroups(flagGroups),
+	)
+}
+
+// usageError is a command line that is not understood.
+type usageError struct {
+	err     error
+	command string // "sidecar serve"; empty if unknown
+}
+
+func (e *usageError) Error() string { return e.err.Error() }
+func (e *usageError) Unwrap() error { return e.err }
+
+// commandOf is the command that the user seems to have meant.
+func commandOf(err error) string {
+	var parse *kong.ParseError
+	if errors.As(err, &parse) && parse.Context != nil && parse.Context.Selected() != nil {
+		return parse.Context.Selected().FullPath()
+	}
+	return "sidecar"
+}
+
+// report tells err to the user and returns the exit code that it means.
+func report(w io.Writer, err error) int {
+	var usage *usageError
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.Is(err, errTold):
+		return exitFailed
+	case errors.As(err, &usage):
+		msg := strings.ReplaceAll(withoutPasswords(err.Error()), "\n", "\nsidecar: ")
+		fmt.Fprintf(w, "sidecar: %s\nRun \"%s --help\" for what it takes.\n", msg, usage.command)
+		return exitUsage
+	default:
+		fmt.Fprintf(w, "sidecar: %s\n", withoutPasswords(err.Error()))
+		return exitFailed
+	}
+}
+
+// errTold is a failure that the user has already been told.
+var errTold = errors.New("told")
+
+var password = regexp.MustCompile(`(://[^:@/\s[]*:)\S*@`)
+
+// withoutPasswords hides the passwords of URLs in a message, for instance of a URL that kong quotes because it
+// stands where none is expected.
+func withoutPasswords(msg string) string { return password.ReplaceAllString(msg, "${1}xxxxx@") }

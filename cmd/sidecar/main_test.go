@@ -1,0 +1,116 @@
+package main
+
+import (
+	"context"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/alecthomas/kong"
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/weir-ratelimit/weir/internal/rls"
+	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
+	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
+	"github.com/weir-ratelimit/weir/pkg/reload"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"sidecar": main})
+}
+
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{Dir: "testdata/script", RequireExplicitExec: true, RequireUniqueNames: true})
+}
+
+// serveFlags are the flags of serve, --help left out.
+func serveFlags(t *testing.T) map[string]*kong.Flag {
+	t.Helper()
+	parser, err := newParser(&cli{}, streams{out: t.Output(), err: t.Output()}, func(int) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	flags := map[string]*kong.Flag{}
+	for _, command := range parser.Model.Children {
+		for _, f := range command.Flags {
+			flags[f.Name] = f
+		}
+	}
+	if len(flags) < 20 {
+		t.Fatalf("found %d flags: this test no longer finds them", len(flags))
+	}
+	return flags
+}
+
+// Every flag can be set by the environment, under the name that its own name leads one to expect, is explained,
+// and stands below a heading.
+func TestFlagsAreComplete(t *testing.T) {
+	for name, f := range serveFlags(t) {
+		env := "WEIR_" + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
+		if len(f.Envs) != 1 || f.Envs[0] != env {
+			t.Errorf("--%s has the environment variables %v, want %s", name, f.Envs, env)
+		}
+		if !strings.HasSuffix(f.Help, ".") {
+			t.Errorf("--%s has the help %q, want a sentence", name, f.Help)
+		}
+		if f.Group == nil || f.Group.Title == "" {
+			t.Errorf("--%s stands below no heading", name)
+		}
+		if !f.HasDefault && !f.Required && !f.IsBool() {
+			t.Errorf("--%s has no default to show", name)
+		}
+	}
+}
+
+// The defaults of flags are those of the packages that they configure.
+func TestDefaults(t *testing.T) {
+	flags := serveFlags(t)
+	for name, want := range map[string]any{
+		"store-key-prefix": redisstore.DefaultKeyPrefix,
+		"store-timeout":    redisstore.DefaultTimeout,
+		"memory-max-keys":  memstore.DefaultMaxKeys,
+		"rules-poll":       reload.DefaultPoll,
+		"max-descriptors":  rls.DefaultMaxDescriptors,
+		"max-entries":      rls.DefaultMaxEntries,
+	} {
+		var got any
+		if f := flags[name]; f != nil {
+			f.Reset() //nolint:errcheck // an error shows as a wrong value
+			got = f.Target.Interface()
+		}
+		if got != want {
+			t.Errorf("--%s is %v by default, want %v", name, got, want)
+		}
+	}
+}
+
+// A signal, as the end of the context, ends serve with exit code 0, and the log tells of start and end.
+func TestServeEnds(t *testing.T) {
+	rules := t.TempDir() + "/rules.yaml"
+	if err := os.WriteFile(rules, []byte("domain: shop\ndescriptors: [{key: a}]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var out strings.Builder
+	log := &logged{want: "msg=serving", seen: cancel}
+	code := run(ctx, []string{
+		"serve", "--rules", rules, "--grpc-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0", "--drain-delay", "0s",
+	}, &out, log)
+	if code != exitOK || !strings.Contains(log.text.String(), "msg=stopped all_answered=true") || out.Len() > 0 {
+		t.Errorf("exit code %d, stdout %q, log:\n%s", code, out.String(), log.text.String())
+	}
+}
+
+// logged collects log lines and calls seen at the first that contains want. slog writes one line at a time.
+type logged struct {
+	text strings.Builder
+	want string
+	seen func()
+}
+
+func (l *logged) Write(line []byte) (int, error) {
+	if strings.Contains(string(line), l.want) {
+		l.seen()
+	}
+	return l.text.Write(line)
+}

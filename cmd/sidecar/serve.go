@@ -1,0 +1,135 @@
+package main
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/weir-ratelimit/weir/internal/app"
+)
+
+// flagGroups are the headings in the help of serve.
+var flagGroups = []kong.Group{
+	{Key: "rules", Title: "Rules:"},
+	{Key: "store", Title: "Counters:"},
+	{Key: "listen", Title: "Listening:"},
+	{Key: "grpc", Title: "gRPC:"},
+	{Key: "stop", Title: "Stopping:"},
+	{Key: "log", Title: "Logging:"},
+}
+
+// serveCmd is `sidecar serve`.
+type serveCmd struct {
+	Options serveOptions `embed:""`
+
+	LogLevel  string `group:"log" env:"WEIR_LOG_LEVEL" default:"info" enum:"debug,info,warn,error" help:"Least important level to log: debug, info, warn or error."`
+	LogFormat string `group:"log" env:"WEIR_LOG_FORMAT" default:"text" enum:"text,json" help:"text or json."`
+}
+
+// serveOptions are app.Options with their flags: the same fields in the same order, so that one converts into
+// the other and none is forgotten.
+type serveOptions struct {
+	Rules           []string      `group:"rules" env:"WEIR_RULES" required:"" placeholder:"PATH" help:"Rule file, or directory of *.yaml and *.yml files. Repeat it, or separate by commas."`
+	AllowEmptyRules bool          `group:"rules" env:"WEIR_ALLOW_EMPTY_RULES" help:"Start although the rules cannot be loaded; until they can, requests are answered Unavailable."`
+	RulesPoll       time.Duration `group:"rules" env:"WEIR_RULES_POLL" default:"5s" help:"How often to look for changes that the file system did not tell."`
+
+	Store          string        `group:"store" env:"WEIR_STORE" default:"memory" help:"memory, redis://[user:password@]host:port/db, rediss://... (TLS) or unix://[user:password@]/path?db=0. Give a password by the variable: everybody on the machine can see a command line."`
+	StoreTimeout   time.Duration `group:"store" env:"WEIR_STORE_TIMEOUT" default:"15ms" help:"Longest wait for the store; keep it below the timeout in Envoy, which is 20ms unless set."`
+	StoreKeyPrefix string        `group:"store" env:"WEIR_STORE_KEY_PREFIX" default:"weir:" help:"Start of every key in Redis."`
+	StorePoolSize  int           `group:"store" env:"WEIR_STORE_POOL_SIZE" default:"0" help:"Connections to Redis; 0 is ten for each CPU."`
+	MemoryMaxKeys  int           `group:"store" env:"WEIR_MEMORY_MAX_KEYS" default:"4000000" help:"Most counters that the memory store keeps."`
+
+	GRPCAddr   string `name:"grpc-addr" group:"listen" env:"WEIR_GRPC_ADDR" default:":8081" help:"Where Envoy asks: host:port, :port or unix:PATH."`
+	HTTPAddr   string `name:"http-addr" group:"listen" env:"WEIR_HTTP_ADDR" default:":8080" help:"Health, rules and metrics: host:port, :port or unix:PATH; empty for none."`
+	SocketMode string `group:"listen" env:"WEIR_SOCKET_MODE" default:"0660" help:"Permissions of Unix sockets."`
+
+	GRPCMaxConnectionAge time.Duration `name:"grpc-max-connection-age" group:"grpc" env:"WEIR_GRPC_MAX_CONNECTION_AGE" default:"30m" help:"Ask clients to connect anew after this time, so that they spread over all sidecars; 0 for never."`
+	GRPCMaxStreams       uint32        `name:"grpc-max-streams" group:"grpc" env:"WEIR_GRPC_MAX_STREAMS" default:"1000" help:"Most requests at once on one connection."`
+	GRPCMaxMessageSize   int           `name:"grpc-max-message-size" group:"grpc" env:"WEIR_GRPC_MAX_MESSAGE_SIZE" default:"1048576" help:"Largest request, in bytes."`
+	GRPCKeepaliveTime    time.Duration `name:"grpc-keepalive-time" group:"grpc" env:"WEIR_GRPC_KEEPALIVE_TIME" default:"1m" help:"Ping a client that has been silent for this time."`
+	GRPCKeepaliveTimeout time.Duration `name:"grpc-keepalive-timeout" group:"grpc" env:"WEIR_GRPC_KEEPALIVE_TIMEOUT" default:"10s" help:"Close the connection if the ping is not answered in this time."`
+	MaxDescriptors       int           `group:"grpc" env:"WEIR_MAX_DESCRIPTORS" default:"128" help:"Most descriptors in a request."`
+	MaxEntries           int           `group:"grpc" env:"WEIR_MAX_ENTRIES" default:"32" help:"Most entries in a descriptor."`
+	DynamicMetadata      bool          `group:"grpc" env:"WEIR_DYNAMIC_METADATA" help:"Add dynamic metadata to every response, and not only where a rule has metadata."`
+
+	DrainDelay  time.Duration `group:"stop" env:"WEIR_DRAIN_DELAY" default:"2s" help:"How long to go on answering after SIGTERM while /readyz and health checks say no, so that clients go elsewhere."`
+	StopTimeout time.Duration `group:"stop" env:"WEIR_STOP_TIMEOUT" default:"5s" help:"How long requests in flight may take to end after that."`
+
+	Build app.Build    `kong:"-"`
+	Log   *slog.Logger `kong:"-"`
+}
+
+// Help is shown below the one line of it.
+func (*serveCmd) Help() string {
+	return `SIGHUP or POST /reload reads the rule files at once. SIGTERM and SIGINT stop after the requests
+in flight; a second one stops at once.
+
+Examples:
+
+    sidecar serve --rules /etc/weir/rules
+    WEIR_STORE=redis://:secret@redis:6379/0 sidecar serve --rules shop.yaml --rules api.yaml --log-format json`
+}
+
+// Run serves until a signal.
+func (c *serveCmd) Run(ctx context.Context, io streams) error {
+	o := app.Options(c.Options)
+	if err := o.Validate(); err != nil {
+		return &usageError{err: err, command: "sidecar serve"}
+	}
+	var err error
+	if o.Log, err = newLogger(io.err, c.LogLevel, c.LogFormat); err != nil {
+		return err
+	}
+	o.Build = build()
+
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop) // the next signal ends the process
+
+	a, err := app.New(ctx, o)
+	if err != nil {
+		return err
+	}
+	hangup := make(chan os.Signal, 1)
+	signal.Notify(hangup, syscall.SIGHUP)
+	defer signal.Stop(hangup)
+	go reloadOn(ctx, hangup, a)
+	return a.Run(ctx)
+}
+
+// reloadOn reads the rules anew at each signal until ctx is done. What became of it is in the log.
+func reloadOn(ctx context.Context, hangup <-chan os.Signal, a *app.App) {
+	for {
+		select {
+		case <-hangup:
+			_ = a.Reload(ctx) // logged by the App
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func newLogger(w io.Writer, level, format string) (*slog.Logger, error) {
+	var least slog.Level
+	if err := least.UnmarshalText([]byte(level)); err != nil {
+		return nil, err
+	}
+	if format == "json" {
+		return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: least, ReplaceAttr: durationAsText})), nil
+	}
+	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: least})), nil
+}
+
+// durationAsText shows a duration as "2s" in JSON, too, where it would be a number of nanoseconds.
+func durationAsText(_ []string, a slog.Attr) slog.Attr {
+	if a.Value.Kind() == slog.KindDuration {
+		return slog.String(a.Key, a.Value.Duration().String())
+	}
+	return a
+}

@@ -1,0 +1,81 @@
+// Package docs holds the documentation, and this test that its examples work.
+package docs
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
+)
+
+var fence = regexp.MustCompile("(?ms)^```yaml\n(.*?)^```$")
+
+// TestExamplesLoad compiles every YAML block of every page that has a domain, and parses the others.
+func TestExamplesLoad(t *testing.T) {
+	blocks := 0
+	for _, page := range pages(t) {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range fence.FindAllSubmatchIndex(text, -1) {
+			block, line := text[m[2]:m[3]], 1+strings.Count(string(text[:m[2]]), "\n")
+			blocks++
+			if !strings.Contains(string(block), "domain:") || strings.Contains(string(block), "typed_config") {
+				var any any
+				if err := yaml.Unmarshal(block, &any); err != nil {
+					t.Errorf("%s:%d: %v", page, line, err)
+				}
+				continue
+			}
+			if _, err := descriptors.Compile([]descriptors.File{{Name: page, Data: block}}); err != nil {
+				t.Errorf("%s: the block at line %d does not load (its line 1 is that line):\n%v", page, line, err)
+			}
+		}
+	}
+	if blocks < 2 {
+		t.Errorf("found %d YAML blocks: the pattern no longer finds them", blocks)
+	}
+}
+
+// TestLinksLeadSomewhere checks the relative links of every page.
+func TestLinksLeadSomewhere(t *testing.T) {
+	link := regexp.MustCompile(`\]\(([^)#:]+)(#[^)]*)?\)`)
+	for _, page := range pages(t) {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range link.FindAllSubmatch(text, -1) {
+			target := filepath.Join(filepath.Dir(page), string(m[1]))
+			if _, err := os.Stat(target); err != nil {
+				t.Errorf("%s: the link to %s leads nowhere", page, m[1])
+			}
+		}
+	}
+}
+
+// pages are the Markdown files of the repository.
+func pages(t *testing.T) []string {
+	t.Helper()
+	found, err := filepath.Glob("../*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = filepath.WalkDir(".", func(path string, _ fs.DirEntry, err error) error {
+		if filepath.Ext(path) == ".md" {
+			found = append(found, path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}

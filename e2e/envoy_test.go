@@ -1,0 +1,158 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"text/template"
+
+	"github.com/weir-ratelimit/weir/internal/envoytest"
+)
+
+// proxy says how an Envoy is set up for a test. Texts in YAML are in flow style.
+type proxy struct {
+	Weir     []string // the sidecars' host:port
+	Upstream string   // host:port
+	Domain   string
+
+	// RateLimits are the virtual host's rate_limits; by default the client's address.
+	RateLimits string
+	// PerFilter are the rate_limits of the route's typed_per_filter_config; none by default.
+	PerFilter string
+	// Look are the same for the path /look; none by default.
+	Look string
+	// TCP are the descriptors of a network filter in front of the upstream, instead of the HTTP filter.
+	TCP string
+	// HealthChecks makes Envoy ask the sidecars' grpc.health.v1.
+	HealthChecks bool
+}
+
+// The filters never fail open and wait long: whatever is wrong with a call shows as a status 500 or a closed
+// connection, and never as a pass.
+var bootstrap = template.Must(template.New("envoy").Parse(`
+static_resources:
+  listeners:
+    - name: front
+      address: {socket_address: {address: 127.0.0.1, port_value: 0}}
+      filter_chains:
+        - filters:
+{{- if .TCP}}
+            - name: envoy.filters.network.ratelimit
+              typed_config:
+                "@type": type.googleapis.com/envoy.extensions.filters.network.ratelimit.v3.RateLimit
+                stat_prefix: front
+                domain: {{.Domain}}
+                failure_mode_deny: true
+                timeout: 2s
+                descriptors: {{.TCP}}
+                rate_limit_service: &weir
+                  transport_api_version: V3
+                  grpc_service: {envoy_grpc: {cluster_name: weir}}
+            - name: envoy.filters.network.tcp_proxy
+              typed_config:
+                "@type": type.googleapis.com/envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy
+                stat_prefix: front
+                cluster: upstream
+{{- else}}
+            - name: envoy.filters.network.http_connection_manager
+              typed_config:
+                "@type": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
+                stat_prefix: front
+                use_remote_address: true
+                http_filters:
+                  - name: envoy.filters.http.ratelimit
+                    typed_config:
+                      "@type": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit
+                      domain: {{.Domain}}
+                      failure_mode_deny: true
+                      timeout: 2s
+                      enable_x_ratelimit_headers: DRAFT_VERSION_03
+                      rate_limit_service: &weir
+                        transport_api_version: V3
+                        grpc_service: {envoy_grpc: {cluster_name: weir}}
+                  - name: envoy.filters.http.router
+                    typed_config: {"@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router}
+                route_config:
+                  virtual_hosts:
+                    - name: all
+                      domains: ["*"]
+                      rate_limits: {{.RateLimits}}
+                      routes:
+{{- if .Look}}
+                        - match: {path: /look}
+                          route: {cluster: upstream}
+                          {{- template "per filter" .Look}}
+{{- end}}
+                        - match: {prefix: /}
+                          route: {cluster: upstream}
+                          {{- with .PerFilter}}{{template "per filter" .}}{{end}}
+{{- end}}
+  clusters:
+    - name: upstream
+      type: STRICT_DNS
+      load_assignment: {cluster_name: upstream, endpoints: [{lb_endpoints: [{{template "endpoint" .Upstream}}]}]}
+    - name: weir
+      type: STRICT_DNS
+      load_assignment:
+        cluster_name: weir
+        endpoints: [{lb_endpoints: [{{range .Weir}}{{template "endpoint" .}}, {{end}}]}]
+      typed_extension_protocol_options:
+        envoy.extensions.upstreams.http.v3.HttpProtocolOptions:
+          "@type": type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions
+          explicit_http_config: {http2_protocol_options: {}}
+{{- if .HealthChecks}}
+      health_checks:
+        - timeout: 1s
+          interval: 0.2s
+          no_traffic_interval: 0.2s
+          healthy_threshold: 1
+          unhealthy_threshold: 1
+          grpc_health_check: {service_name: envoy.service.ratelimit.v3.RateLimitService}
+{{- end}}
+{{define "per filter"}}
+                          typed_per_filter_config:
+                            envoy.filters.http.ratelimit:
+                              "@type": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimitPerRoute
+                              rate_limits: {{.}}
+{{- end}}
+{{define "endpoint"}}{endpoint: {address: {socket_address: {{.}}}}}{{end}}
+`))
+
+// start runs the Envoy. The upstream that answers everything with 200 is used where none is given.
+func (p proxy) start(t *testing.T) *envoytest.Envoy {
+	t.Helper()
+	if p.Upstream == "" {
+		p.Upstream = upstream(t, func(http.ResponseWriter, *http.Request) {})
+	}
+	if p.RateLimits == "" {
+		p.RateLimits = "[{actions: [{remote_address: {}}]}]"
+	}
+	p.Upstream = socketAddress(p.Upstream)
+	weir := p.Weir
+	p.Weir = nil
+	for _, addr := range weir {
+		p.Weir = append(p.Weir, socketAddress(addr))
+	}
+	var config strings.Builder
+	if err := bootstrap.Execute(&config, p); err != nil {
+		t.Fatal(err)
+	}
+	return envoytest.Start(t, config.String())
+}
+
+// socketAddress is host:port as Envoy has it.
+func socketAddress(addr string) string {
+	host, port, _ := strings.Cut(addr, ":")
+	return "{address: " + host + ", port_value: " + port + "}"
+}
+
+// upstream is an HTTP server for Envoy to send requests to.
+func upstream(t *testing.T, answer http.HandlerFunc) string {
+	t.Helper()
+	server := httptest.NewServer(answer)
+	t.Cleanup(server.Close)
+	return server.Listener.Addr().String()
+}

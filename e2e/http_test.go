@@ -1,0 +1,137 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/weir-ratelimit/weir/internal/redistest"
+)
+
+// Each client has a funnel of 20 that leaks one request in six minutes: 30 at once are 20 and 10, exactly, and the
+// headers count down with them.
+func TestFunnelForEachClient(t *testing.T) {
+	s := startSidecar(t, ruleFile(t, `
+domain: shop
+descriptors:
+  - key: remote_address
+    rate_limit: {name: per-client, algorithm: funnel, requests_per_unit: 10, unit: hour, burst: 20}
+`))
+	e := proxy{Weir: []string{s.grpc}, Domain: "shop"}.start(t)
+	for _, from := range []string{"127.0.0.1", "127.0.0.2"} {
+		t.Run(from, func(t *testing.T) {
+			samples := newClient(t, from, e.Listener("front")).burst(t.Context(), 30, "/")
+			if got := tally(samples); got[200] != 20 || got[429] != 10 {
+				t.Fatalf("statuses %v, want 20 times 200 and 10 times 429", got)
+			}
+			var remaining []int
+			for _, s := range samples {
+				remaining = append(remaining, checkFunnelHeaders(t, s))
+			}
+			slices.Sort(remaining)
+			for i, got := range remaining {
+				if want := max(0, i-10); got != want { // ten denied with 0, then 0, 1, ... 19
+					t.Fatalf("remaining, sorted: %v; want %d at %d", remaining, want, i)
+				}
+			}
+		})
+	}
+	if got := e.Stat("cluster.upstream.ratelimit.over_limit"); got != 20 {
+		t.Errorf("Envoy counted %d requests over the limit, want 20", got)
+	}
+	if got := e.Stat("cluster.upstream.ratelimit.error"); got != 0 {
+		t.Errorf("Envoy counted %d failed calls", got)
+	}
+}
+
+// checkFunnelHeaders compares the X-RateLimit headers with the funnel of TestFunnelForEachClient, and returns what
+// is remaining.
+func checkFunnelHeaders(t *testing.T, s sample) int {
+	t.Helper()
+	if got, want := s.header.Get("X-Ratelimit-Limit"), `10, 10;w=3600;name="per-client"`; got != want {
+		t.Errorf("X-RateLimit-Limit: %s; want %s", got, want)
+	}
+	remaining, err := strconv.Atoi(s.header.Get("X-Ratelimit-Remaining"))
+	if err != nil {
+		t.Error(err)
+	}
+	// A client that passed is told when its funnel is empty, one that was denied when the next request passes.
+	wait := (20 - remaining) * 360
+	if s.status == http.StatusTooManyRequests {
+		wait = 360
+		checkSeconds(t, s, "Retry-After", wait)
+	}
+	checkSeconds(t, s, "X-Ratelimit-Reset", wait)
+	return remaining
+}
+
+// checkSeconds compares a header with a number of seconds, of which a few may have gone by.
+func checkSeconds(t *testing.T, s sample, header string, want int) {
+	t.Helper()
+	got, err := strconv.Atoi(s.header.Get(header))
+	if err != nil || got > want || got < want-5 {
+		t.Errorf("%s: %q after status %d; want %d", header, s.header.Get(header), s.status, want)
+	}
+}
+
+func TestTCPConnections(t *testing.T) {
+	s := startSidecar(t, ruleFile(t, `
+domain: tcp
+descriptors:
+  - key: listener
+    value: front
+    rate_limit: {algorithm: funnel, requests_per_unit: 3, unit: hour}
+`))
+	e := proxy{
+		Weir: []string{s.grpc}, Domain: "tcp", Upstream: echo(t),
+		TCP: "[{entries: [{key: listener, value: front}]}]",
+	}.start(t)
+	for i := range 5 {
+		answer, err := converse(t, e.Listener("front"), "hello\n")
+		if through := err == nil && answer == "hello\n"; through != (i < 3) {
+			t.Errorf("connection %d answered %q, %v; three should pass and two be closed", i+1, answer, err)
+		}
+	}
+	if got := e.Stat("ratelimit.front.over_limit"); got != 2 {
+		t.Errorf("Envoy counted %d connections over the limit, want 2", got)
+	}
+}
+
+// Two sidecars, each with an Envoy, share every limit through one Redis: what passes both together is the limit,
+// whatever the algorithm.
+func TestTwoSidecarsShareOneRedis(t *testing.T) {
+	redis := redistest.Start(t)
+	algorithms := []string{"fixed_window", "funnel", "token_bucket", "sliding_window", "sliding_log"}
+	var rules strings.Builder
+	rules.WriteString("domain: shop\ndescriptors:\n")
+	for _, name := range algorithms {
+		// A limit for months, so that no window of the clock ends within the test.
+		fmt.Fprintf(&rules, "  - {key: algorithm, value: %s, rate_limit: {algorithm: %s, requests_per_unit: 60, unit: year}}\n", name, name)
+	}
+	file := ruleFile(t, rules.String())
+	var clients []*client
+	for range 2 {
+		s := startSidecar(t, file, "--store", redis.URL(), "--store-timeout", "1s")
+		e := proxy{
+			Weir: []string{s.grpc}, Domain: "shop",
+			RateLimits: "[{actions: [{request_headers: {header_name: x-algorithm, descriptor_key: algorithm}}]}]",
+		}.start(t)
+		clients = append(clients, newClient(t, "127.0.0.1", e.Listener("front")))
+	}
+	for _, name := range algorithms {
+		t.Run(name, func(t *testing.T) {
+			other := make(chan []sample)
+			go func() { other <- clients[1].burst(t.Context(), 50, "/", "X-Algorithm", name) }()
+			mine := tally(clients[0].burst(t.Context(), 50, "/", "X-Algorithm", name))
+			theirs := tally(<-other)
+			if mine[200]+theirs[200] != 60 || mine[429]+theirs[429] != 40 {
+				t.Errorf("statuses %v and %v, want 60 times 200 and 40 times 429 together", mine, theirs)
+			}
+		})
+	}
+}

@@ -1,0 +1,92 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A rule is edited again and again under traffic. No request fails, none is decided by the old rule once one was
+// decided by the new, and the change takes effect in less than 300 ms.
+func TestEditedRule(t *testing.T) {
+	rules := func(limit int) string {
+		return fmt.Sprintf("domain: shop\ndescriptors:\n  - key: remote_address\n"+
+			"    rate_limit: {algorithm: funnel, requests_per_unit: %d, unit: second}\n", limit)
+	}
+	file := ruleFile(t, rules(1_000_000))
+	s := startSidecar(t, file)
+	e := proxy{Weir: []string{s.grpc}, Domain: "shop"}.start(t)
+	traffic := newClient(t, "127.0.0.1", e.Listener("front")).goOn(t, "/")
+	await(t, 5*time.Second, "any traffic", func() bool { return traffic.count(200, time.Time{}) > 10 })
+
+	type change struct {
+		at     time.Time
+		status int // from then on
+	}
+	var changes []change
+	for i := range 10 {
+		c := change{at: time.Now(), status: 200}
+		if i%2 == 0 {
+			c.status = 429
+			edit(t, file, rules(0))
+		} else {
+			edit(t, file, rules(1_000_000))
+		}
+		changes = append(changes, c)
+		await(t, 5*time.Second, "decided by the edited rule", func() bool { return traffic.count(c.status, c.at) > 10 })
+	}
+	samples := traffic.stop()
+
+	if got := tally(samples); got[200]+got[429] != len(samples) {
+		t.Fatalf("statuses %v: a request failed", got)
+	}
+	slices.SortFunc(samples, func(a, b sample) int { return a.began.Compare(b.began) })
+	var effects []time.Duration
+	for i, c := range changes {
+		until := time.Now()
+		if i+1 < len(changes) {
+			until = changes[i+1].at
+		}
+		var done time.Time // the first answer by the new rule
+		for _, s := range samples {
+			switch answered := s.began.Add(s.took); {
+			case s.began.Before(c.at) || s.began.After(until):
+			case s.status == c.status && (done.IsZero() || answered.Before(done)):
+				done = answered
+			case s.status != c.status && answered.Before(until) && !done.IsZero() && s.began.After(done):
+				t.Errorf("edit %d: a request was decided by the old rule after one was by the new", i)
+			}
+		}
+		effects = append(effects, done.Sub(c.at))
+	}
+	slices.Sort(effects)
+	t.Logf("%d requests, no failure; from edit to effect: fastest %s, median %s, slowest %s",
+		len(samples), effects[0], effects[len(effects)/2], effects[len(effects)-1])
+	if median := effects[len(effects)/2]; median > 300*time.Millisecond {
+		t.Errorf("from edit to effect: %s in the median, want less than 300ms", median)
+	}
+}
+
+// A file that is wrong changes nothing, however long it stays.
+func TestWrongEdit(t *testing.T) {
+	const rules = "domain: shop\ndescriptors: [{key: remote_address, rate_limit: {requests_per_unit: 3, unit: year}}]\n"
+	file := ruleFile(t, rules)
+	s := startSidecar(t, file)
+	e := proxy{Weir: []string{s.grpc}, Domain: "shop"}.start(t)
+	c := newClient(t, "127.0.0.1", e.Listener("front"))
+	if got := c.status(t, "/"); got != 200 {
+		t.Fatalf("status %d, want 200", got)
+	}
+	edit(t, file, rules+"    burst\n")
+	await(t, 5*time.Second, "refused in the log", func() bool { return strings.Contains(s.Output(), "rules.yaml:3:") })
+	if err := s.ready(t.Context()); err != nil {
+		t.Errorf("with the rules of before: %v", err)
+	}
+	if got := tally(c.burst(t.Context(), 5, "/")); got[200] != 2 || got[429] != 3 {
+		t.Errorf("statuses %v, want the two that the limit has left", got)
+	}
+}

@@ -1,0 +1,78 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"testing"
+	"time"
+
+	"github.com/weir-ratelimit/weir/internal/redistest"
+)
+
+const endless = "domain: shop\ndescriptors: [{key: remote_address, rate_limit: {requests_per_unit: 1000000, unit: second}}]\n"
+
+// Two sidecars behind one Envoy are restarted in turn, as a rolling update does. Envoy, which would answer 500 for
+// every failed call, answers 200 throughout: a stopping sidecar first tells its health checks, then answers what
+// is in flight.
+func TestRollingRestart(t *testing.T) {
+	redis := redistest.Start(t)
+	file := ruleFile(t, endless)
+	var sidecars []*sidecar
+	p := proxy{Domain: "shop", HealthChecks: true}
+	for range 2 {
+		s := startSidecar(t, file, "--store", redis.URL(), "--store-timeout", "1s")
+		sidecars = append(sidecars, s)
+		p.Weir = append(p.Weir, s.grpc)
+	}
+	e := p.start(t)
+	healthy := func(n uint64) func() bool {
+		return func() bool { return e.Stat("cluster.weir.membership_healthy") == n }
+	}
+	await(t, 10*time.Second, "both healthy", healthy(2))
+	traffic := newClient(t, "127.0.0.1", e.Listener("front")).goOn(t, "/")
+	for _, s := range sidecars {
+		since := time.Now()
+		await(t, 10*time.Second, "any traffic", func() bool { return traffic.count(200, since) > 100 })
+		if code := s.Terminate(15 * time.Second); code != 0 {
+			t.Errorf("a sidecar ended with exit code %d, want 0", code)
+		}
+		t.Logf("stopped in %s", time.Since(since).Round(time.Millisecond))
+		s.start(t)
+		await(t, 10*time.Second, "both healthy again", healthy(2))
+	}
+	samples := traffic.stop()
+	if got := tally(samples); got[200] != len(samples) {
+		t.Errorf("statuses %v, want only 200", got)
+	}
+	t.Logf("%d requests, the longest took %s", len(samples), longest(samples))
+}
+
+// A sidecar without a sister that is restarted is missed for as long as it is gone, and no longer: Envoy finds it
+// again by itself. What Envoy is told meanwhile is its failure mode.
+func TestRestartOfTheOnlySidecar(t *testing.T) {
+	s := startSidecar(t, ruleFile(t, endless), "--drain-delay", "0s")
+	e := proxy{Weir: []string{s.grpc}, Domain: "shop"}.start(t)
+	traffic := newClient(t, "127.0.0.1", e.Listener("front")).goOn(t, "/")
+	await(t, 10*time.Second, "any traffic", func() bool { return traffic.count(200, time.Time{}) > 100 })
+	if code := s.Terminate(15 * time.Second); code != 0 {
+		t.Errorf("the sidecar ended with exit code %d, want 0", code)
+	}
+	s.start(t)
+	back := time.Now()
+	await(t, 10*time.Second, "answered again", func() bool { return traffic.count(200, back) > 100 })
+	samples := traffic.stop()
+
+	got, first := tally(samples), time.Duration(0)
+	if got[200]+got[500] != len(samples) {
+		t.Errorf("statuses %v, want only 200 and 500", got)
+	}
+	for _, s := range samples {
+		if s.status == 500 && s.began.After(back) {
+			first = max(first, s.began.Sub(back))
+		}
+	}
+	t.Logf("statuses %v; the last failed request began %s after the sidecar was ready again", got, first)
+	if took := longest(samples); took > patience {
+		t.Errorf("a request took %s, want less than %s", took, patience)
+	}
+}

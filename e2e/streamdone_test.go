@@ -1,0 +1,71 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"net/http"
+	"testing"
+	"time"
+)
+
+// Every request reserves 5 of a client's 10 and, when it is done, gives 3 back: a cost of 2 in the end. So the
+// fourth finds 4 left, which is too little to reserve.
+func TestNegativeHitsWhenTheStreamIsDone(t *testing.T) {
+	c := withCosts(t, "[{actions: [{remote_address: {}}], hits_addend: {number: 5}}, "+
+		"{actions: [{remote_address: {}}], apply_on_stream_done: true, hits_addend: {number: 3, is_negative_hits: true}}]", "0")
+	for i, want := range []string{"8", "6", "4"} {
+		if got := c.status(t, "/"); got != 200 {
+			t.Fatalf("request %d: status %d, want 200", i+1, got)
+		}
+		c.awaitRemaining(t, want)
+	}
+	if got := c.status(t, "/"); got != 429 {
+		t.Errorf("the fourth request: status %d, want 429", got)
+	}
+}
+
+// The upstream says what a request has cost. That is charged when the request is done, also beyond the limit: the
+// client then waits until it has paid.
+func TestCostFromTheResponse(t *testing.T) {
+	c := withCosts(t, "[{actions: [{remote_address: {}}]}, "+
+		"{actions: [{remote_address: {}}], apply_on_stream_done: true, hits_addend: {format: '%RESP(x-cost)%'}}]", "14")
+	if got := c.status(t, "/"); got != 200 {
+		t.Fatalf("the first request: status %d, want 200", got)
+	}
+	// 15 hits are in a funnel of 10 that leaks one an hour: after 6 hours there is room for another.
+	checkSeconds(t, c.awaitRemaining(t, "0"), "Retry-After", 6*3600)
+	if got := c.status(t, "/"); got != 429 {
+		t.Errorf("the second request: status %d, want 429", got)
+	}
+}
+
+// costs is a client of an Envoy whose route has rate_limits of its own.
+type costs struct{ *client }
+
+// withCosts starts it all; the upstream answers with the header x-cost. The path /look asks for 0 hits.
+func withCosts(t *testing.T, rateLimits, cost string) costs {
+	t.Helper()
+	s := startSidecar(t, ruleFile(t, `
+domain: llm
+descriptors:
+  - key: remote_address
+    rate_limit: {algorithm: funnel, requests_per_unit: 1, unit: hour, burst: 10, charge_denied: full}
+`))
+	e := proxy{
+		Weir: []string{s.grpc}, Domain: "llm", PerFilter: rateLimits,
+		Look:     "[{actions: [{remote_address: {}}], hits_addend: {number: 0}}]",
+		Upstream: upstream(t, func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("X-Cost", cost) }),
+	}.start(t)
+	return costs{newClient(t, "127.0.0.1", e.Listener("front"))}
+}
+
+// awaitRemaining looks, which costs nothing, until that much remains: Envoy tells the cost of a finished request
+// without waiting for the answer.
+func (c costs) awaitRemaining(t *testing.T, want string) (look sample) {
+	t.Helper()
+	await(t, 5*time.Second, want+" remaining", func() bool {
+		look = c.get(t.Context(), "/look")
+		return look.header.Get("X-Ratelimit-Remaining") == want
+	})
+	return look
+}

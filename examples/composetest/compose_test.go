@@ -1,0 +1,146 @@
+// Package composetest checks examples/docker-compose.yml with Compose's own loader. It is a module of its own, so
+// that Weir does not depend on that loader.
+package composetest
+
+import (
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/compose-spec/compose-go/v2/cli"
+	"github.com/compose-spec/compose-go/v2/types"
+)
+
+func load(t *testing.T) *types.Project {
+	t.Helper()
+	options, err := cli.NewProjectOptions([]string{"../docker-compose.yml"}, cli.WithName("weir"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	project, err := options.LoadProject(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return project
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// submatches are the first groups of all matches of the pattern in the text.
+func submatches(pattern, text string) []string {
+	var found []string
+	for _, m := range regexp.MustCompile(pattern).FindAllStringSubmatch(text, -1) {
+		found = append(found, m[1])
+	}
+	return found
+}
+
+func TestMountsAreThereAndReadOnly(t *testing.T) {
+	mounts := 0
+	for _, service := range load(t).Services {
+		for _, v := range service.Volumes {
+			mounts++
+			if _, err := os.Stat(v.Source); err != nil {
+				t.Errorf("%s mounts a path that is not there: %v", service.Name, err)
+			}
+			if !v.ReadOnly {
+				t.Errorf("%s can write to %s", service.Name, v.Source)
+			}
+		}
+	}
+	if mounts != 2 {
+		t.Errorf("%d mounts, want Envoy's configuration and the rules", mounts)
+	}
+}
+
+func TestSidecarIsBuiltFromTheDockerfile(t *testing.T) {
+	build := load(t).Services["sidecar"].Build
+	if build == nil {
+		t.Fatal("the sidecar is not built")
+	}
+	dockerfile := read(t, filepath.Join(build.Context, build.Dockerfile))
+	stages := submatches(`(?m)^FROM \S+ AS (\S+)$`, dockerfile)
+	if !slices.Contains(stages, build.Target) {
+		t.Errorf("target %q is none of the Dockerfile's stages %q", build.Target, stages)
+	}
+	for _, from := range submatches(`COPY --from=(\S+)`, dockerfile) {
+		if !slices.Contains(stages, from) {
+			t.Errorf("COPY --from=%s: the stages are %q", from, stages)
+		}
+	}
+	ignored := read(t, filepath.Join(build.Context, ".dockerignore"))
+	for _, args := range submatches(`(?m)^COPY ([^-].*)$`, dockerfile) {
+		paths := strings.Fields(args)
+		for _, path := range paths[:len(paths)-1] {
+			if _, err := os.Stat(filepath.Join(build.Context, path)); err != nil {
+				t.Errorf("COPY of a path that is not there: %v", err)
+			}
+			if !slices.Contains(strings.Split(ignored, "\n"), "!"+path) {
+				t.Errorf("COPY %s, which .dockerignore leaves out", path)
+			}
+		}
+	}
+	for _, line := range []string{"RUN CGO_ENABLED=0 ", " -trimpath ", "USER 65532:65532"} {
+		if !strings.Contains(dockerfile, line) {
+			t.Errorf("the Dockerfile has no %q", line)
+		}
+	}
+}
+
+func TestPortsMeet(t *testing.T) {
+	project := load(t)
+	envoy, sidecar := project.Services["envoy"], project.Services["sidecar"]
+	if sidecar.NetworkMode != "service:envoy" {
+		t.Fatalf("network_mode %q: envoy.yaml looks for the sidecar on 127.0.0.1", sidecar.NetworkMode)
+	}
+	exposed := strings.Fields(submatches(`(?m)^EXPOSE (.*)$`, read(t, filepath.Join(sidecar.Build.Context, "Dockerfile")))[0])
+	config := read(t, "../envoy.yaml")
+	listens := submatches(`address: 0\.0\.0\.0, port_value: (\d+)`, config)
+	weir := submatches(`(?s)cluster_name: weir\n.*?port_value: (\d+)`, config)
+	if len(weir) == 0 || !slices.Contains(exposed, weir[0]) {
+		t.Errorf("Envoy's cluster for the sidecar is on %q, the image listens on %q", weir, exposed)
+	}
+	for _, p := range envoy.Ports {
+		port := submatches(`^(\d+)$`, p.Published)[0]
+		if !slices.Contains(slices.Concat(listens, exposed), port) {
+			t.Errorf("port %s is published, but Envoy listens on %q and the sidecar on %q", port, listens, exposed)
+		}
+	}
+}
+
+func TestSidecarsArguments(t *testing.T) {
+	project := load(t)
+	sidecar := project.Services["sidecar"]
+	argument := func(flag string) string {
+		i := slices.Index(sidecar.Command, flag)
+		if i < 0 || i+1 == len(sidecar.Command) {
+			t.Fatalf("the sidecar's command %q has no %s", sidecar.Command, flag)
+		}
+		return sidecar.Command[i+1]
+	}
+	rules := argument("--rules")
+	if !slices.ContainsFunc(sidecar.Volumes, func(v types.ServiceVolumeConfig) bool { return v.Target == rules }) {
+		t.Errorf("--rules %s is no mount", rules)
+	}
+	store, err := url.Parse(argument("--store"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := project.Services[store.Hostname()]; !ok || store.Scheme != "redis" {
+		t.Errorf("--store %s names no service", store)
+	}
+	if _, ok := sidecar.DependsOn[store.Hostname()]; !ok {
+		t.Errorf("the sidecar does not wait for %s", store.Hostname())
+	}
+}

@@ -1,0 +1,170 @@
+// Package admin is the process over HTTP, for people, probes and Prometheus: is it alive, is it ready, which
+// rules are live, load them again now.
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// Bounds of the server.
+const (
+	readyTimeout = time.Second // all checks of one /readyz together
+	maxBody      = 1 << 10     // bytes; no endpoint reads a body
+	maxHeader    = 16 << 10    // bytes
+)
+
+// Check is one thing that must hold for the process to be ready.
+type Check struct {
+	// Name is the word before the colon in the answer of /readyz.
+	Name string
+	// Err is why it does not hold, nil if it does. It must return soon after ctx is done, and its text must
+	// carry no secret.
+	Err func(ctx context.Context) error
+}
+
+// RulesStatus is what is known about the rule files.
+type RulesStatus struct {
+	// Hash is of the content of the files that the live rules were compiled from; empty if no rules are live.
+	Hash string `json:"hash"`
+	// LoadedAt is when the live rules went live.
+	LoadedAt time.Time `json:"loaded_at,omitzero"`
+	// Files are the names of the files that the live rules come from.
+	Files []string `json:"files"`
+	// Errors are what was wrong with the files at the last load, one error each; empty if it was good.
+	Errors []string `json:"errors,omitempty"`
+	// ErrorsAt is when they were found.
+	ErrorsAt time.Time `json:"errors_at,omitzero"`
+}
+
+// Rules are the rule files and what became of them.
+type Rules interface {
+	// Status is the state of the last load.
+	Status() RulesStatus
+	// Live is the compiled set that requests are decided by, nil if there is none.
+	Live() json.Marshaler
+	// Reload reads the files now. Its error is in the Status after it, too.
+	Reload(ctx context.Context) error
+}
+
+// Options are what the handler shows.
+type Options struct {
+	// Checks are asked by /readyz, in this order.
+	Checks []Check
+	Rules  Rules
+	// Metrics answers GET /metrics.
+	Metrics http.Handler
+	// Build answers GET /version, as JSON.
+	Build any
+	// Log receives what goes wrong with a connection.
+	Log *slog.Logger
+}
+
+const index = `Weir, a rate limit service for Envoy
+
+GET  /healthz  the process is alive
+GET  /readyz   it can answer: rules are loaded, the store is reachable, it is not stopping
+GET  /rules    the rules that are live, and what is wrong with the files if they were refused
+POST /reload   read the rule files now
+GET  /metrics  for Prometheus
+GET  /version  what was built
+`
+
+// NewServer is an HTTP server of the endpoints with every timeout set. It does not listen.
+func NewServer(o Options) *http.Server {
+	return &http.Server{
+		Handler:           NewHandler(o),
+		ReadHeaderTimeout: 5 * time.Second,
+		ReadTimeout:       10 * time.Second,
+		WriteTimeout:      60 * time.Second, // a large rule set over a slow line
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    maxHeader,
+		ErrorLog:          slog.NewLogLogger(o.Log.Handler(), slog.LevelWarn),
+	}
+}
+
+// NewHandler is the endpoints.
+func NewHandler(o Options) http.Handler {
+	h := &handler{Options: o}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) { writeText(w, http.StatusOK, index) })
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { writeText(w, http.StatusOK, "ok\n") })
+	mux.HandleFunc("GET /readyz", h.ready)
+	mux.HandleFunc("GET /rules", h.rules)
+	mux.HandleFunc("POST /reload", h.reload)
+	mux.HandleFunc("GET /version", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, o.Build) })
+	mux.Handle("GET /metrics", o.Metrics)
+	// A web page that an operator happens to look at must not be able to reload through the browser.
+	return http.MaxBytesHandler(http.NewCrossOriginProtection().Handler(mux), maxBody)
+}
+
+type handler struct{ Options }
+
+// ready answers one line for each check, and 503 if one fails.
+func (h *handler) ready(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), readyTimeout)
+	defer cancel()
+	status, lines := http.StatusOK, []string{"ready"}
+	for _, c := range h.Checks {
+		state := "ok"
+		if err := c.Err(ctx); err != nil {
+			status, lines[0], state = http.StatusServiceUnavailable, "not ready", err.Error()
+		}
+		lines = append(lines, c.Name+": "+state)
+	}
+	writeText(w, status, strings.Join(lines, "\n")+"\n")
+}
+
+func (h *handler) rules(w http.ResponseWriter, _ *http.Request) {
+	writeJSON(w, http.StatusOK, struct {
+		RulesStatus
+		Rules json.Marshaler `json:"rules"`
+	}{h.Rules.Status(), h.Rules.Live()})
+}
+
+// reload answers 200 when the files as they are now are live, 422 when they were refused.
+func (h *handler) reload(w http.ResponseWriter, r *http.Request) {
+	answer := struct {
+		Result string `json:"result"`
+		RulesStatus
+	}{Result: "ok"}
+	err := h.Rules.Reload(r.Context())
+	answer.RulesStatus = h.Rules.Status()
+	if err == nil {
+		writeJSON(w, http.StatusOK, answer)
+		return
+	}
+	answer.Result = "refused"
+	if len(answer.Errors) == 0 {
+		answer.Errors = []string{err.Error()}
+	}
+	writeJSON(w, http.StatusUnprocessableEntity, answer)
+}
+
+func writeText(w http.ResponseWriter, status int, text string) {
+	header(w, status, "text/plain; charset=utf-8")
+	_, _ = io.WriteString(w, text) // the client has gone: nobody is left to tell
+}
+
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	text, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		writeText(w, http.StatusInternalServerError, err.Error()+"\n")
+		return
+	}
+	header(w, status, "application/json")
+	_, _ = w.Write(append(text, '\n')) // as in writeText
+}
+
+func header(w http.ResponseWriter, status int, contentType string) {
+	h := w.Header()
+	h.Set("Content-Type", contentType)
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(status)
+}

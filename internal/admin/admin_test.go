@@ -1,0 +1,195 @@
+package admin_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/weir-ratelimit/weir/internal/admin"
+)
+
+// fakeRules has the given status after a Reload that returns err.
+type fakeRules struct {
+	status  admin.RulesStatus
+	live    json.Marshaler
+	err     error
+	reloads int
+}
+
+func (f *fakeRules) Status() admin.RulesStatus { return f.status }
+func (f *fakeRules) Live() json.Marshaler      { return f.live }
+func (f *fakeRules) Reload(context.Context) error {
+	f.reloads++
+	return f.err
+}
+
+func handler(rules *fakeRules, checks ...admin.Check) http.Handler {
+	return admin.NewHandler(admin.Options{
+		Checks:  checks,
+		Rules:   rules,
+		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "weir_up 1\n") }),
+		Build:   map[string]string{"version": "v1.2.3"},
+		Log:     slog.New(slog.DiscardHandler),
+	})
+}
+
+func ask(t *testing.T, h http.Handler, method, target string, header ...string) (status int, body string) {
+	t.Helper()
+	r := httptest.NewRequestWithContext(t.Context(), method, target, nil)
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w.Code, w.Body.String()
+}
+
+func check(name string, err error) admin.Check {
+	return admin.Check{Name: name, Err: func(context.Context) error { return err }}
+}
+
+func TestEndpoints(t *testing.T) {
+	at := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	good := admin.RulesStatus{Hash: "abc", LoadedAt: at, Files: []string{"rules/shop.yaml"}}
+	refused := good
+	refused.Errors, refused.ErrorsAt = []string{"rules/shop.yaml:3:5: key is missing"}, at.Add(time.Minute)
+	live := json.RawMessage(`{"domains":[]}`)
+
+	for name, c := range map[string]struct {
+		rules          fakeRules
+		checks         []admin.Check
+		method, target string
+		status         int
+		body           string
+	}{
+		"alive": {method: "GET", target: "/healthz", status: 200, body: "ok\n"},
+		"ready": {
+			checks: []admin.Check{check("rules", nil), check("store", nil)},
+			method: "GET", target: "/readyz", status: 200, body: "ready\nrules: ok\nstore: ok\n",
+		},
+		"not ready names what is not": {
+			checks: []admin.Check{check("rules", nil), check("store", errors.New("connection refused"))},
+			method: "GET", target: "/readyz", status: 503, body: "not ready\nrules: ok\nstore: connection refused\n",
+		},
+		"rules": {
+			rules: fakeRules{status: refused, live: live}, method: "GET", target: "/rules", status: 200,
+			body: `{"hash": "abc", "loaded_at": "2026-11-21T12:00:00Z", "files": ["rules/shop.yaml"],
+				"errors": ["rules/shop.yaml:3:5: key is missing"], "errors_at": "2026-11-21T12:01:00Z", "rules": {"domains": []}}`,
+		},
+		"no rules yet": {
+			method: "GET", target: "/rules", status: 200, body: `{"hash": "", "files": null, "rules": null}`,
+		},
+		"reload": {
+			rules: fakeRules{status: good}, method: "POST", target: "/reload", status: 200,
+			body: `{"result": "ok", "hash": "abc", "loaded_at": "2026-11-21T12:00:00Z", "files": ["rules/shop.yaml"]}`,
+		},
+		"refused reload": {
+			rules: fakeRules{status: refused, err: errors.New("bad")}, method: "POST", target: "/reload", status: 422,
+			body: `{"result": "refused", "hash": "abc", "loaded_at": "2026-11-21T12:00:00Z", "files": ["rules/shop.yaml"],
+				"errors": ["rules/shop.yaml:3:5: key is missing"], "errors_at": "2026-11-21T12:01:00Z"}`,
+		},
+		"reload that could not read": {
+			rules: fakeRules{status: good, err: errors.New("rules: permission denied")}, method: "POST", target: "/reload", status: 422,
+			body: `{"result": "refused", "hash": "abc", "loaded_at": "2026-11-21T12:00:00Z", "files": ["rules/shop.yaml"],
+				"errors": ["rules: permission denied"]}`,
+		},
+		"metrics":      {method: "GET", target: "/metrics", status: 200, body: "weir_up 1\n"},
+		"version":      {method: "GET", target: "/version", status: 200, body: `{"version": "v1.2.3"}`},
+		"unknown path": {method: "GET", target: "/nothing", status: 404, body: "404 page not found\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			status, body := ask(t, handler(&c.rules, c.checks...), c.method, c.target)
+			if status != c.status {
+				t.Errorf("%s %s answers %d, want %d", c.method, c.target, status, c.status)
+			}
+			if strings.HasPrefix(c.body, "{") {
+				body, c.body = compact(t, body), compact(t, c.body)
+			}
+			if diff := cmp.Diff(c.body, body); diff != "" {
+				t.Errorf("body (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// compact is JSON text without its white space; key order stays.
+func compact(t *testing.T, text string) string {
+	t.Helper()
+	var v any
+	if err := json.Unmarshal([]byte(text), &v); err != nil {
+		t.Fatalf("%v in %s", err, text)
+	}
+	out, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(out)
+}
+
+func TestReloadOnlyByPost(t *testing.T) {
+	rules := &fakeRules{}
+	if status, _ := ask(t, handler(rules), "GET", "/reload"); status != http.StatusMethodNotAllowed {
+		t.Errorf("GET /reload answers %d, want 405", status)
+	}
+	if status, _ := ask(t, handler(rules), "POST", "/reload", "Sec-Fetch-Site", "cross-site"); status != http.StatusForbidden {
+		t.Errorf("POST /reload by another site's page answers %d, want 403", status)
+	}
+	if rules.reloads != 0 {
+		t.Errorf("rules were read %d times, want never", rules.reloads)
+	}
+}
+
+// The index names every endpoint, and every endpoint that it names is there.
+func TestIndex(t *testing.T) {
+	h := handler(&fakeRules{})
+	_, index := ask(t, h, "GET", "/")
+	named := 0
+	for line := range strings.Lines(index) {
+		f := strings.Fields(line)
+		if len(f) < 2 || !strings.HasPrefix(f[1], "/") {
+			continue
+		}
+		named++
+		if status, _ := ask(t, h, f[0], f[1]); status != http.StatusOK {
+			t.Errorf("%s %s answers %d, want 200", f[0], f[1], status)
+		}
+	}
+	if named != 6 {
+		t.Errorf("the index names %d endpoints, want 6:\n%s", named, index)
+	}
+}
+
+// A check that hangs is cut off, so that a probe gets its answer.
+func TestReadyHasADeadline(t *testing.T) {
+	hangs := admin.Check{Name: "store", Err: func(ctx context.Context) error {
+		<-ctx.Done()
+		return ctx.Err()
+	}}
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		status, body := ask(t, handler(&fakeRules{}, hangs), "GET", "/readyz")
+		if want := "not ready\nstore: context deadline exceeded\n"; status != 503 || body != want {
+			t.Errorf("got %d %q, want 503 %q", status, body, want)
+		}
+		if took := time.Since(start); took > time.Second {
+			t.Errorf("the answer took %v, want at most 1s", took)
+		}
+	})
+}
+
+func TestServerHasTimeouts(t *testing.T) {
+	s := admin.NewServer(admin.Options{Log: slog.New(slog.DiscardHandler), Metrics: http.NotFoundHandler()})
+	if s.ReadHeaderTimeout == 0 || s.ReadTimeout == 0 || s.WriteTimeout == 0 || s.IdleTimeout == 0 || s.MaxHeaderBytes == 0 {
+		t.Errorf("an HTTP bound is left open: %+v", s)
+	}
+}

@@ -1,0 +1,245 @@
+// Package app is the process: it puts the parts together, serves, and stops in order. It is the only package
+// that knows every other.
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/weir-ratelimit/weir/internal/admin"
+	"github.com/weir-ratelimit/weir/internal/metrics"
+	"github.com/weir-ratelimit/weir/internal/rls"
+	"github.com/weir-ratelimit/weir/pkg/reload"
+)
+
+// httpStop is how long an HTTP request has to end when the process stops.
+const httpStop = time.Second
+
+// App is a process that is ready to run. Its methods are safe for concurrent use.
+type App struct {
+	o       Options
+	metrics *metrics.Metrics
+	rules   *rules
+	store   *store
+	health  *healthServer
+	grpc    *grpc.Server
+	http    *http.Server
+
+	grpcListener, httpListener net.Listener // httpListener is nil without HTTP
+
+	stopping atomic.Bool
+}
+
+// New does everything that can fail: it checks the options, loads the rules, opens the store and listens. A
+// Redis that cannot be reached is no failure. An App that was made must Run, even if only with a context that is
+// done: that frees what it holds.
+func New(ctx context.Context, o Options) (*App, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	a := &App{o: o, metrics: metrics.New(o.Build.Version, o.Build.Commit, o.Build.Go), health: newHealth()}
+	if err := a.open(ctx); err != nil {
+		return nil, errors.Join(err, a.close())
+	}
+	return a, nil
+}
+
+func (a *App) open(ctx context.Context) error {
+	var err error
+	if a.rules, err = loadRules(ctx, &a.o, a.metrics, a.rulesLive); err != nil {
+		return err
+	}
+	if a.store, err = openStore(&a.o, a.metrics); err != nil { //nolint:contextcheck // the store outlives ctx
+		return err
+	}
+	service, err := rls.New(rls.Options{
+		Rules:           a.rules.set,
+		Store:           a.store,
+		StoreTimeout:    a.store.timeout,
+		Observer:        observer{a.metrics, a.store},
+		DynamicMetadata: a.o.DynamicMetadata,
+		MaxDescriptors:  a.o.MaxDescriptors,
+		MaxEntries:      a.o.MaxEntries,
+	})
+	if err != nil {
+		return err
+	}
+	a.grpc = newGRPC(&a.o, service, a.health, a.metrics)
+	a.http = admin.NewServer(admin.Options{
+		Checks: []admin.Check{
+			{Name: "process", Err: a.stoppingErr},
+			{Name: "rules", Err: a.rules.ready},
+			{Name: "store", Err: a.store.ready},
+		},
+		Rules:   a.rules,
+		Metrics: a.metrics.Handler(),
+		Build:   a.o.Build,
+		Log:     a.o.Log,
+	})
+	return a.listen(ctx)
+}
+
+func (a *App) listen(ctx context.Context) error {
+	mode, err := a.o.socketMode()
+	if err != nil {
+		return err
+	}
+	if a.grpcListener, err = listen(ctx, "--grpc-addr", a.o.GRPCAddr, mode); err != nil {
+		return err
+	}
+	if a.o.HTTPAddr != "" {
+		a.httpListener, err = listen(ctx, "--http-addr", a.o.HTTPAddr, mode)
+	}
+	return err
+}
+
+// close frees what open got hold of. Closing a listener again, after its server did, is no failure.
+func (a *App) close() error {
+	a.health.end()
+	var errs []error
+	for _, l := range []net.Listener{a.grpcListener, a.httpListener} {
+		if l == nil {
+			continue
+		}
+		if err := l.Close(); !errors.Is(err, net.ErrClosed) {
+			errs = append(errs, err)
+		}
+	}
+	if a.store != nil {
+		errs = append(errs, a.store.close())
+	}
+	return errors.Join(errs...)
+}
+
+// GRPCAddr is where the service listens: "host:port" or "unix:PATH".
+func (a *App) GRPCAddr() string { return address(a.grpcListener) }
+
+// HTTPAddr is where health, rules and metrics are; empty if nowhere.
+func (a *App) HTTPAddr() string { return address(a.httpListener) }
+
+// Reload reads the rule files now. Its error is why what they hold is not live; it has been logged.
+func (a *App) Reload(ctx context.Context) error {
+	before := a.rules.Status()
+	err := a.rules.Reload(ctx)
+	if after := a.rules.Status(); after.LoadedAt.Equal(before.LoadedAt) && after.ErrorsAt.Equal(before.ErrorsAt) {
+		a.o.Log.LogAttrs(ctx, slog.LevelInfo, "rule files have not changed")
+	}
+	return err
+}
+
+// rulesLive is called whenever rules went live. After the health server's Shutdown it changes nothing.
+func (a *App) rulesLive() { a.health.set(healthpb.HealthCheckResponse_SERVING) }
+
+func (a *App) stoppingErr(context.Context) error {
+	if a.stopping.Load() {
+		return errors.New("stopping")
+	}
+	return nil
+}
+
+// Run serves until ctx is done, then stops: it says that it is not ready, goes on for the drain delay, and ends
+// after the requests in flight or the stop timeout. An error is a server that ended by itself.
+func (a *App) Run(ctx context.Context) error {
+	work, stopWork := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopWork()
+	var wg sync.WaitGroup
+	ended := make(chan error, 3) // one each
+	run := func(what string, f func() error) {
+		wg.Go(func() {
+			if err := f(); err != nil {
+				ended <- fmt.Errorf("%s: %w", what, err)
+			}
+		})
+	}
+	run("gRPC server", func() error { return a.grpc.Serve(a.grpcListener) })
+	if a.httpListener != nil {
+		run("HTTP server", a.serveHTTP)
+	}
+	run("rules", func() error { return a.rules.run(work) })
+	wg.Go(func() { a.store.watch(work) })
+	a.logStart(work)
+
+	var err error
+	select {
+	case <-ctx.Done():
+		a.stop(work)
+	case err = <-ended:
+		a.grpc.Stop()
+	}
+	err = errors.Join(err, a.stopHTTP(work))
+	stopWork()
+	wg.Wait()
+	return errors.Join(err, a.close())
+}
+
+func (a *App) serveHTTP() error {
+	if err := a.http.Serve(a.httpListener); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+// stop ends the service after the requests in flight.
+func (a *App) stop(ctx context.Context) {
+	start := time.Now()
+	a.stopping.Store(true)
+	a.health.Shutdown()
+	a.o.Log.LogAttrs(ctx, slog.LevelInfo, "stopping",
+		slog.Duration("drain_delay", a.o.DrainDelay), slog.Duration("stop_timeout", a.o.StopTimeout))
+	<-time.After(a.o.DrainDelay)
+	a.health.end()
+
+	answered := make(chan struct{})
+	go func() {
+		a.grpc.GracefulStop()
+		close(answered)
+	}()
+	cut := false
+	select {
+	case <-answered:
+	case <-time.After(a.o.StopTimeout):
+		cut = true
+		a.grpc.Stop()
+		<-answered
+	}
+	a.o.Log.LogAttrs(ctx, slog.LevelInfo, "stopped",
+		slog.Bool("all_answered", !cut), slog.Duration("took", time.Since(start)))
+}
+
+// stopHTTP goes last, so that probes are answered until the end.
+func (a *App) stopHTTP(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, httpStop)
+	defer cancel()
+	if err := a.http.Shutdown(ctx); errors.Is(err, context.DeadlineExceeded) {
+		return a.http.Close()
+	}
+	return nil
+}
+
+// logStart is the line that says what runs.
+func (a *App) logStart(ctx context.Context) {
+	status := a.rules.Status()
+	limits := 0
+	if set := a.rules.set(); set != nil {
+		limits = len(set.Limits())
+	}
+	a.o.Log.LogAttrs(ctx, slog.LevelInfo, "serving",
+		slog.String("version", a.o.Build.Version),
+		slog.String("grpc", a.GRPCAddr()),
+		slog.String("http", a.HTTPAddr()),
+		slog.String("store", a.store.name),
+		slog.String("rules", reload.ShortHash(status.Hash)),
+		slog.Int("files", len(status.Files)),
+		slog.Int("limits", limits),
+	)
+}

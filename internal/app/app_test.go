@@ -1,0 +1,452 @@
+package app
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/weir-ratelimit/weir/internal/redistest"
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+)
+
+func TestServe(t *testing.T) {
+	p := start(t, options(t, rulesOf("2")))
+	for i, want := range []string{"OK", "OK", "OVER_LIMIT"} {
+		if got := p.ask("me"); got != want {
+			t.Errorf("request %d is answered %s, want %s", i+1, got, want)
+		}
+	}
+	if got := p.serving(); got != "SERVING" {
+		t.Errorf("health says %s, want SERVING", got)
+	}
+	if status, body := p.http("GET", "/readyz"); status != 200 || body != "ready\nprocess: ok\nrules: ok\nstore: ok\n" {
+		t.Errorf("/readyz answers %d %q", status, body)
+	}
+	_, text := p.http("GET", "/rules")
+	var rules struct {
+		Hash  string
+		Files []string
+		Rules struct{ Domains []struct{ Domain string } }
+	}
+	if err := json.Unmarshal([]byte(text), &rules); err != nil {
+		t.Fatal(err)
+	}
+	if len(rules.Hash) != 64 || len(rules.Files) != 1 ||
+		len(rules.Rules.Domains) != 1 || rules.Rules.Domains[0].Domain != "shop" {
+		t.Errorf("/rules answers %s", text)
+	}
+	_, text = p.http("GET", "/metrics")
+	for _, line := range []string{
+		`weir_decisions_total{domain="shop",limit="",outcome="allowed",rule="client"} 2`,
+		`weir_decisions_total{domain="shop",limit="",outcome="denied",rule="client"} 1`,
+		`weir_request_seconds_count 3`,
+		`weir_rules_info{hash="` + rules.Hash + `"} 1`,
+		`weir_build_info{commit="abc",go_version="go1",version="v1.2.3"} 1`,
+		`weir_memory_keys 1`,
+	} {
+		if !strings.Contains(text, line+"\n") {
+			t.Errorf("/metrics lacks %s", line)
+		}
+	}
+	p.wait()
+	for _, line := range []string{
+		`msg="rules loaded" reason=start `,
+		`msg=serving version=v1.2.3 grpc=` + p.app.GRPCAddr() + ` http=` + p.app.HTTPAddr() +
+			` store=memory rules=` + rules.Hash[:12] + ` files=1 limits=1`,
+		`msg=stopping `, `msg=stopped all_answered=true`,
+	} {
+		if n := p.logged(line); n != 1 {
+			t.Errorf("%d log lines contain %s, want 1; log:\n%s", n, line, p.log)
+		}
+	}
+}
+
+// The number of series grows with rules, not with what requests bring.
+func TestSeriesAreBounded(t *testing.T) {
+	p := start(t, options(t, rulesOf("2")))
+	count := func() int {
+		_, text := p.http("GET", "/metrics")
+		n := 0
+		for line := range strings.Lines(text) {
+			if strings.HasPrefix(line, "weir_") {
+				n++
+			}
+		}
+		return n
+	}
+	p.ask("first")
+	before := count()
+	for i := range 300 {
+		if got := p.ask(fmt.Sprint("client", i)); got != "OK" {
+			t.Fatal(got)
+		}
+	}
+	if after := count(); after != before {
+		t.Errorf("%d series after 300 clients, %d after one", after, before)
+	}
+}
+
+func TestReload(t *testing.T) {
+	p := start(t, options(t, rulesOf("1")))
+	file := p.app.o.Rules[0]
+	limit := func() string { // of a client of its own
+		n := 0
+		for client := strconv.FormatInt(time.Now().UnixNano(), 10); p.ask(client) == "OK" && n < 10; {
+			n++
+		}
+		return strconv.Itoa(n)
+	}
+	want(t, "the limit at first", "1", limit)
+
+	writeFile(t, file, rulesOf("2"))
+	want(t, "the limit after an edit", "2", limit)
+
+	writeFile(t, file, rulesOf("no"))
+	refused := func() string { return strconv.Itoa(p.logged("rules refused, the live ones stay")) }
+	want(t, "refused loads", "1", refused)
+	want(t, "the limit after a bad edit", "2", limit)
+	if status, body := p.http("POST", "/reload"); status != 422 || !strings.Contains(body, "rules.yaml:2:") {
+		t.Errorf("POST /reload of bad rules answers %d %s", status, body)
+	}
+	if status, body := p.http("GET", "/rules"); status != 200 || !strings.Contains(body, `"errors": [`) {
+		t.Errorf("/rules does not show the errors: %d %s", status, body)
+	}
+	if status, _ := p.http("GET", "/readyz"); status != 200 {
+		t.Errorf("/readyz answers %d while old rules are live, want 200", status)
+	}
+	if err := p.app.Reload(t.Context()); err == nil || !strings.Contains(err.Error(), "rules.yaml:2:") {
+		t.Errorf("Reload of bad rules returns %v", err)
+	}
+	want(t, "lines of one refused content", "1", refused)
+	if n := p.logged("rule files have not changed"); n != 1 {
+		t.Errorf("%d lines say that nothing changed, want 1", n)
+	}
+
+	writeFile(t, file, rulesOf("3"))
+	if status, body := p.http("POST", "/reload"); status != 200 || !strings.Contains(body, `"result": "ok"`) {
+		t.Errorf("POST /reload of good rules answers %d %s", status, body)
+	}
+	want(t, "the limit after POST /reload", "3", limit)
+	if n := p.logged(`msg="rules loaded"`); n != 3 {
+		t.Errorf("%d loads are logged, want 3:\n%s", n, p.log)
+	}
+}
+
+func TestNoRulesYet(t *testing.T) {
+	o := options(t, "")
+	o.Log = slog.New(slog.DiscardHandler)
+	_, err := New(t.Context(), o)
+	if err == nil || !strings.HasPrefix(err.Error(), "--rules: the rules cannot be loaded:\n") ||
+		!strings.Contains(err.Error(), o.Rules[0]) {
+		t.Errorf("New without rules returns %v", err)
+	}
+
+	o.AllowEmptyRules = true
+	p := start(t, o)
+	if got := p.ask("me"); !strings.Contains(got, "Unavailable desc = no rules are loaded yet") {
+		t.Errorf("a request without rules is answered %s", got)
+	}
+	status, body := p.http("GET", "/readyz")
+	if status != 503 || !strings.Contains(body, "rules: none are loaded yet: ") || !strings.Contains(body, o.Rules[0]) {
+		t.Errorf("/readyz without rules answers %d %q", status, body)
+	}
+	if got := p.serving(); got != "NOT_SERVING" {
+		t.Errorf("health without rules says %s, want NOT_SERVING", got)
+	}
+	if status, _ := p.http("GET", "/healthz"); status != 200 {
+		t.Errorf("/healthz answers %d, want 200", status)
+	}
+	writeFile(t, o.Rules[0], rulesOf("1"))
+	want(t, "health", "SERVING", p.serving)
+	if got := p.ask("me"); got != "OK" {
+		t.Errorf("a request with rules is answered %s", got)
+	}
+}
+
+// gate is a store that decides when it is opened.
+type gate struct {
+	limiter.Store
+	entered, open chan struct{}
+}
+
+func (g *gate) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Decision) error {
+	g.entered <- struct{}{}
+	select {
+	case <-g.open:
+		return g.Store.Take(ctx, hits, out)
+	case <-ctx.Done():
+		return errors.Join(limiter.ErrUnavailable, ctx.Err())
+	}
+}
+
+// startGated runs a process with requests under way that wait for the gate.
+func startGated(t *testing.T, o Options, requests int) (p *process, g *gate, answers chan string) {
+	t.Helper()
+	g = &gate{entered: make(chan struct{}, 2*requests), open: make(chan struct{})}
+	p = start(t, o, func(a *App) { g.Store, a.store.Store = a.store.Store, g })
+	answers = make(chan string, requests)
+	for i := range requests {
+		go func() { answers <- p.ask(fmt.Sprint("client", i)) }()
+	}
+	for range requests {
+		<-g.entered
+	}
+	return p, g, answers
+}
+
+// On a stop the process says at once that it is not ready, goes on answering, and ends when all requests under
+// way are answered.
+func TestStop(t *testing.T) {
+	const requests = 50
+	o := options(t, rulesOf("1"))
+	o.DrainDelay = 300 * time.Millisecond
+	p, g, answers := startGated(t, o, requests)
+
+	p.stop()
+	want(t, "readiness", "503", p.ready)
+	if _, body := p.http("GET", "/readyz"); !strings.Contains(body, "process: stopping\n") {
+		t.Errorf("/readyz says %q", body)
+	}
+	if got := p.serving(); got != "NOT_SERVING" {
+		t.Errorf("health says %s while draining, want NOT_SERVING", got)
+	}
+	if status, _ := p.http("GET", "/healthz"); status != 200 {
+		t.Errorf("/healthz answers %d while draining, want 200", status)
+	}
+	late := make(chan string, 1)
+	go func() { late <- p.ask("late") }()
+	<-g.entered // a request of the drain delay is taken
+	select {
+	case <-p.ended:
+		t.Fatalf("the process ended with requests under way: %v", p.err)
+	case <-time.After(2 * o.DrainDelay): // it is waiting for them
+	}
+	close(g.open)
+	for range requests {
+		if got := <-answers; got != "OK" {
+			t.Errorf("a request under way is answered %s", got)
+		}
+	}
+	if got := <-late; got != "OK" {
+		t.Errorf("a request of the drain delay is answered %s", got)
+	}
+	p.wait()
+	if n := p.logged("msg=stopped all_answered=true"); n != 1 {
+		t.Errorf("log:\n%s", p.log)
+	}
+}
+
+// A request that hangs does not keep the process from ending.
+func TestStopTimeout(t *testing.T) {
+	o := options(t, rulesOf("1"))
+	o.StopTimeout = 50 * time.Millisecond
+	p, _, answers := startGated(t, o, 1)
+	p.wait()
+	if got := <-answers; !strings.Contains(got, "Unavailable") {
+		t.Errorf("the request that hung is answered %s", got)
+	}
+	if n := p.logged("msg=stopped all_answered=false"); n != 1 {
+		t.Errorf("log:\n%s", p.log)
+	}
+}
+
+// Somebody who watches health is told, and does not hold the process up.
+func TestStopEndsHealthWatch(t *testing.T) {
+	o := options(t, rulesOf("1"))
+	o.DrainDelay = 200 * time.Millisecond
+	p := start(t, o)
+	watch, err := p.health.Watch(t.Context(), &healthpb.HealthCheckRequest{}, grpc.WaitForReady(true))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"SERVING", "NOT_SERVING"} {
+		res, err := watch.Recv()
+		if err != nil || res.GetStatus().String() != want {
+			t.Fatalf("the watch says %v, %v, want %s", res, err, want)
+		}
+		p.stop()
+	}
+	if _, err := watch.Recv(); err == nil || !strings.Contains(err.Error(), "stopping") {
+		t.Errorf("the watch ends with %v", err)
+	}
+	p.wait()
+	if n := p.logged("msg=stopped all_answered=true"); n != 1 {
+		t.Errorf("log:\n%s", p.log)
+	}
+}
+
+type panics struct{ limiter.Store }
+
+func (panics) Take(context.Context, []limiter.Hit, []limiter.Decision) error {
+	panic("broken")
+}
+
+func TestPanic(t *testing.T) {
+	p := start(t, options(t, rulesOf("1")), func(a *App) { a.store.Store = panics{} })
+	for range 2 {
+		if got := p.ask("me"); !strings.Contains(got, "code = Internal desc = internal error") || strings.Contains(got, "broken") {
+			t.Errorf("a request that panics is answered %s", got)
+		}
+	}
+	if _, text := p.http("GET", "/metrics"); !strings.Contains(text, "weir_panics_total 2\n") {
+		t.Error("/metrics does not count 2 panics")
+	}
+	if n := p.logged("panic=broken"); n != 2 || p.logged("app_test.go") != 2 {
+		t.Errorf("log:\n%s", p.log)
+	}
+}
+
+func TestUnixSockets(t *testing.T) {
+	dir, err := os.MkdirTemp("/tmp", "weir") //nolint:usetesting // a socket's path may have 107 bytes
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	path := filepath.Join(dir, "grpc.sock")
+	stale, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stale.SetUnlinkOnClose(false)
+	if err := stale.Close(); err != nil {
+		t.Fatal(err)
+	}
+
+	o := options(t, rulesOf("1"))
+	o.GRPCAddr, o.HTTPAddr = "unix:"+path, ""
+	p := start(t, o)
+	if got := p.ask("me"); got != "OK" {
+		t.Errorf("a request over a Unix socket is answered %s", got)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the socket has permissions %v, %v, want 0600", info.Mode(), err)
+	}
+	if p.app.HTTPAddr() != "" {
+		t.Errorf("HTTP listens on %s, want nowhere", p.app.HTTPAddr())
+	}
+	o.Log = slog.New(slog.DiscardHandler)
+	_, err = New(t.Context(), o)
+	if err == nil || err.Error() != "--grpc-addr: listening on unix:"+path+": another process listens there" {
+		t.Errorf("a second process on the socket gets %v", err)
+	}
+	if got := p.ask("you"); got != "OK" {
+		t.Errorf("after that a request is answered %s", got)
+	}
+	p.wait()
+	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the socket is left behind: %v", err)
+	}
+}
+
+func TestPortTaken(t *testing.T) {
+	p := start(t, options(t, rulesOf("1")))
+	for flag, set := range map[string]func(*Options){
+		"--grpc-addr": func(o *Options) { o.GRPCAddr = p.app.GRPCAddr() },
+		"--http-addr": func(o *Options) { o.HTTPAddr = p.app.HTTPAddr() },
+	} {
+		o := options(t, rulesOf("1"))
+		o.Log = slog.New(slog.DiscardHandler)
+		set(&o)
+		_, err := New(t.Context(), o)
+		if err == nil || !strings.HasPrefix(err.Error(), flag+": listen tcp 127.0.0.1:") || !strings.Contains(err.Error(), "in use") {
+			t.Errorf("a port that is taken gives %v", err)
+		}
+	}
+}
+
+// Without Redis the process starts, answers by policy and says so, everywhere without the password.
+func TestRedisUnreachable(t *testing.T) {
+	o := options(t, rulesOf("1"))
+	o.Store, o.StoreTimeout = "redis://user:topsecret@127.0.0.1:1/0", 50*time.Millisecond
+	p := start(t, o)
+	for range 3 {
+		if got := p.ask("me"); got != "OK" {
+			t.Errorf("a request without Redis is answered %s", got)
+		}
+	}
+	status, ready := p.http("GET", "/readyz")
+	if status != 503 || !strings.Contains(ready, "store: ") || !strings.Contains(ready, "127.0.0.1:1") {
+		t.Errorf("/readyz answers %d %q", status, ready)
+	}
+	if got := p.serving(); got != "SERVING" {
+		t.Errorf("health says %s, want SERVING: requests are answered", got)
+	}
+	_, metrics := p.http("GET", "/metrics")
+	if !strings.Contains(metrics, `outcome="allowed_on_failure",rule="client"} 3`) {
+		t.Errorf("/metrics does not count 3 decisions without the store")
+	}
+	_, rules := p.http("GET", "/rules")
+	p.wait()
+	if n := p.logged("store fails"); n != 1 {
+		t.Errorf("the outage is logged %d times, want once:\n%s", n, p.log)
+	}
+	if n := p.logged(" store=redis://127.0.0.1:1/0 "); n != 1 {
+		t.Errorf("log:\n%s", p.log)
+	}
+	if all := ready + metrics + rules + p.log.String(); strings.Contains(all, "topsecret") {
+		t.Errorf("the password is shown:\n%s", all)
+	}
+}
+
+// A Redis that goes and comes back is used again by itself.
+func TestRedisReturns(t *testing.T) {
+	redis := redistest.Start(t)
+	redis.Stop()
+	o := options(t, rulesOf("1"))
+	o.Store, o.StoreTimeout = redis.URL(), 500*time.Millisecond
+	p := start(t, o)
+	want(t, "readiness without Redis", "503", p.ready)
+	if got := p.ask("me"); got != "OK" {
+		t.Errorf("a request without Redis is answered %s", got)
+	}
+	redis.Restart()
+	want(t, "readiness with Redis", "200", p.ready)
+	p.ask("me")
+	want(t, "the second request in Redis", "OVER_LIMIT", func() string { return p.ask("me") })
+	redis.Kill()
+	want(t, "readiness without Redis again", "503", p.ready)
+}
+
+// Requests go on without an error while rules are loaded and the process is watched.
+func TestReloadUnderLoad(t *testing.T) {
+	p := start(t, options(t, rulesOf("1000000")))
+	done := make(chan struct{})
+	var wg sync.WaitGroup
+	for i := range 4 {
+		wg.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				if got := p.ask(strconv.Itoa(i)); got != "OK" {
+					t.Errorf("a request is answered %s", got)
+					return
+				}
+			}
+		})
+	}
+	for i := range 10 {
+		writeFile(t, p.app.o.Rules[0], rulesOf(strconv.Itoa(2_000_000+i)))
+		if err := p.app.Reload(t.Context()); err != nil {
+			t.Error(err)
+		}
+		p.http("GET", "/metrics")
+	}
+	close(done)
+	wg.Wait()
+}

@@ -1,0 +1,76 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"time"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/reflection"
+	"google.golang.org/grpc/status"
+
+	"github.com/weir-ratelimit/weir/internal/metrics"
+	"github.com/weir-ratelimit/weir/internal/rls"
+)
+
+const (
+	handshakeTimeout = 10 * time.Second
+	// maxAgeGrace is how long the requests of a connection that has reached its age have to end.
+	maxAgeGrace = 30 * time.Second
+	// minPing is the shortest pause between a client's pings; faster ones are cut off.
+	minPing = 5 * time.Second
+)
+
+// newGRPC is a gRPC server of the service, its health and reflection. It does not listen.
+func newGRPC(o *Options, service *rls.Service, h healthpb.HealthServer, m *metrics.Metrics) *grpc.Server {
+	g := guard{metrics: m, log: o.Log}
+	s := grpc.NewServer(
+		grpc.UnaryInterceptor(g.unary),
+		grpc.ConnectionTimeout(handshakeTimeout),
+		grpc.MaxConcurrentStreams(o.GRPCMaxStreams),
+		grpc.MaxRecvMsgSize(o.GRPCMaxMessageSize),
+		grpc.KeepaliveParams(keepalive.ServerParameters{
+			MaxConnectionAge:      o.GRPCMaxConnectionAge,
+			MaxConnectionAgeGrace: maxAgeGrace,
+			Time:                  o.GRPCKeepaliveTime,
+			Timeout:               o.GRPCKeepaliveTimeout,
+		}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPing, PermitWithoutStream: true}),
+		grpc.WaitForHandlers(true), // the store is closed after Stop
+	)
+	pb.RegisterRateLimitServiceServer(s, service)
+	healthpb.RegisterHealthServer(s, h)
+	reflection.Register(s)
+	return s
+}
+
+// guard stands around every request.
+type guard struct {
+	metrics *metrics.Metrics
+	log     *slog.Logger
+}
+
+// unary measures requests, and makes a panic an Internal error of that request alone.
+func (g *guard) unary(
+	ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler,
+) (res any, err error) {
+	if info.FullMethod == pb.RateLimitService_ShouldRateLimit_FullMethodName {
+		start := time.Now()
+		defer func() { g.metrics.Requested(time.Since(start)) }()
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			g.metrics.Panicked()
+			g.log.LogAttrs(ctx, slog.LevelError, "request panicked", slog.String("method", info.FullMethod),
+				slog.String("panic", fmt.Sprint(p)), slog.String("stack", string(debug.Stack())))
+			res, err = nil, status.Error(codes.Internal, "internal error, see the log of the rate limit service")
+		}
+	}()
+	return handler(ctx, req)
+}

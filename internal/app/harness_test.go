@@ -1,0 +1,218 @@
+package app
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	commonpb "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// patience is how long anything may take on a busy machine.
+const patience = 10 * time.Second
+
+// safeBuffer is a log that is read while it is written.
+type safeBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *safeBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *safeBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
+
+// rulesOf is one rule, by client, that lets n requests an hour pass.
+func rulesOf(n string) string {
+	return "domain: shop\ndescriptors: [{key: client, rate_limit: {requests_per_unit: " + n + ", unit: hour}}]\n"
+}
+
+func writeFile(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// options are those of a process on ports of its own, with the rules in a file of its own.
+func options(t *testing.T, rules string) Options {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "rules.yaml")
+	if rules != "" {
+		writeFile(t, file, rules)
+	}
+	return Options{
+		Rules: []string{file}, RulesPoll: time.Hour,
+		Store: "memory", StoreTimeout: time.Second, MemoryMaxKeys: 10_000,
+		GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", SocketMode: "0600",
+		GRPCMaxStreams: 1000, GRPCMaxMessageSize: 1 << 20, GRPCKeepaliveTime: time.Minute, GRPCKeepaliveTimeout: time.Minute,
+		MaxDescriptors: 10, MaxEntries: 10,
+		StopTimeout: patience,
+		Build:       Build{Version: "v1.2.3", Commit: "abc", Go: "go1"},
+	}
+}
+
+// process is an App that runs.
+type process struct {
+	t      *testing.T
+	app    *App
+	log    *safeBuffer
+	client pb.RateLimitServiceClient
+	health healthpb.HealthClient
+	stop   context.CancelFunc
+	err    error         // what Run returned,
+	ended  chan struct{} // once this is closed
+}
+
+// start makes an App, lets the test prepare it, and runs it until the test ends.
+func start(t *testing.T, o Options, prepare ...func(*App)) *process {
+	t.Helper()
+	p := &process{t: t, log: &safeBuffer{}, ended: make(chan struct{})}
+	o.Log = slog.New(slog.NewTextHandler(p.log, nil))
+	var err error
+	if p.app, err = New(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range prepare {
+		f(p.app)
+	}
+	var ctx context.Context
+	ctx, p.stop = context.WithCancel(context.Background()) // t.Context ends too early, before Cleanup
+	go func() {
+		defer close(p.ended)
+		p.err = p.app.Run(ctx)
+	}()
+
+	conn, err := grpc.NewClient(strings.Replace(p.app.GRPCAddr(), "127.0.0.1", "passthrough:///127.0.0.1", 1),
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.client, p.health = pb.NewRateLimitServiceClient(conn), healthpb.NewHealthClient(conn)
+	t.Cleanup(func() {
+		if err := conn.Close(); err != nil {
+			t.Error(err)
+		}
+		p.wait()
+		http.DefaultClient.CloseIdleConnections()
+	})
+	return p
+}
+
+// wait ends the process, as a signal would, and waits for it.
+func (p *process) wait() {
+	p.t.Helper()
+	p.stop()
+	select {
+	case <-p.ended:
+		if p.err != nil {
+			p.t.Errorf("Run returns %v", p.err)
+		}
+	case <-time.After(patience):
+		p.t.Fatalf("the process does not end; log:\n%s", p.log)
+	}
+}
+
+// ask sends one request of the client and returns the overall code, or the error's text.
+func (p *process) ask(client string) string {
+	p.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	res, err := p.client.ShouldRateLimit(ctx, &pb.RateLimitRequest{
+		Domain: "shop",
+		Descriptors: []*commonpb.RateLimitDescriptor{{
+			Entries: []*commonpb.RateLimitDescriptor_Entry{{Key: "client", Value: client}},
+		}},
+	}, grpc.WaitForReady(true))
+	if err != nil {
+		return err.Error()
+	}
+	return res.GetOverallCode().String()
+}
+
+// serving is what grpc.health.v1 says of the service.
+func (p *process) serving() string {
+	p.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	res, err := p.health.Check(ctx, &healthpb.HealthCheckRequest{Service: "envoy.service.ratelimit.v3.RateLimitService"},
+		grpc.WaitForReady(true))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return res.GetStatus().String()
+}
+
+// http asks the admin server.
+func (p *process) http(method, path string) (status int, body string) {
+	p.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, method, "http://"+p.app.HTTPAddr()+path, nil)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer res.Body.Close() //nolint:errcheck // only read from
+	text, err := io.ReadAll(res.Body)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return res.StatusCode, string(text)
+}
+
+// ready is the status of /readyz.
+func (p *process) ready() string {
+	p.t.Helper()
+	status, _ := p.http("GET", "/readyz")
+	return strconv.Itoa(status)
+}
+
+// want polls until got returns what is wanted.
+func want(t *testing.T, what, want string, got func() string) {
+	t.Helper()
+	deadline := time.Now().Add(patience)
+	for got() != want {
+		if time.Now().After(deadline) {
+			t.Fatalf("%s is %q, want %q", what, got(), want)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// logged says how many lines of the log contain the text.
+func (p *process) logged(text string) int {
+	n := 0
+	for line := range strings.Lines(p.log.String()) {
+		if strings.Contains(line, text) {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,58 @@
+package app
+
+import (
+	"context"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+)
+
+// healthServer is grpc.health.v1 for the server as a whole, "", and for the service. Unlike a health.Server it
+// can end the streams of those who watch it, which a graceful stop would otherwise wait for in vain.
+type healthServer struct {
+	*health.Server
+	watched context.Context //nolint:containedctx // ends all watches, which have contexts of their own
+	end     context.CancelFunc
+}
+
+// newHealth says NOT_SERVING.
+func newHealth() *healthServer {
+	h := &healthServer{Server: health.NewServer()}
+	h.watched, h.end = context.WithCancel(context.Background())
+	h.set(healthpb.HealthCheckResponse_NOT_SERVING)
+	return h
+}
+
+// set changes the answer, unless Shutdown was called.
+func (h *healthServer) set(to healthpb.HealthCheckResponse_ServingStatus) {
+	for _, name := range []string{"", pb.RateLimitService_ServiceDesc.ServiceName} {
+		h.SetServingStatus(name, to)
+	}
+}
+
+// Watch implements healthpb.HealthServer.
+func (h *healthServer) Watch(
+	req *healthpb.HealthCheckRequest, stream grpc.ServerStreamingServer[healthpb.HealthCheckResponse],
+) error {
+	ctx, cancel := context.WithCancel(stream.Context())
+	defer cancel()
+	defer context.AfterFunc(h.watched, cancel)()
+	err := h.Server.Watch(req, endingStream{stream, ctx})
+	if h.watched.Err() != nil {
+		return status.Error(codes.Unavailable, "stopping")
+	}
+	return err
+}
+
+// endingStream is a stream that ends with a context of its own.
+type endingStream struct {
+	grpc.ServerStreamingServer[healthpb.HealthCheckResponse]
+	ctx context.Context //nolint:containedctx // what a stream's Context is for
+}
+
+// Context implements grpc.ServerStream.
+func (s endingStream) Context() context.Context { return s.ctx }

@@ -1,0 +1,160 @@
+package app
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Options is everything that an App can be told. The zero value of a field is not its default: the defaults
+// stand with the flags of cmd/sidecar. Each field is the flag of the same name.
+type Options struct {
+	// Rules are files and directories of rule files; at least one.
+	Rules []string
+	// AllowEmptyRules starts the process although the rules cannot be loaded: requests are answered
+	// Unavailable until they can.
+	AllowEmptyRules bool
+	// RulesPoll is how often the rule files are read even if nothing said that they changed.
+	RulesPoll time.Duration
+
+	// Store is "memory" or the URL of a Redis.
+	Store string
+	// StoreTimeout bounds a request's wait for the store.
+	StoreTimeout time.Duration
+	// StoreKeyPrefix is put in front of every key in Redis.
+	StoreKeyPrefix string
+	// StorePoolSize is the number of connections to Redis; 0 is the client's default, ten for each CPU.
+	StorePoolSize int
+	// MemoryMaxKeys is the most counters that the memory store keeps.
+	MemoryMaxKeys int
+
+	// GRPCAddr and HTTPAddr are "host:port", ":port" or "unix:PATH". An empty HTTPAddr switches HTTP off.
+	GRPCAddr, HTTPAddr string
+	// SocketMode is the permissions of Unix sockets, octal.
+	SocketMode string
+
+	// GRPCMaxConnectionAge closes a connection, gracefully, so that clients spread again; 0 never does.
+	GRPCMaxConnectionAge time.Duration
+	// GRPCMaxStreams is the most requests at once on one connection.
+	GRPCMaxStreams uint32
+	// GRPCMaxMessageSize is the largest request, in bytes.
+	GRPCMaxMessageSize int
+	// GRPCKeepaliveTime is the silence after which a client is pinged, GRPCKeepaliveTimeout how long it has to
+	// answer before its connection is closed.
+	GRPCKeepaliveTime, GRPCKeepaliveTimeout time.Duration
+	// MaxDescriptors is the most descriptors in a request, MaxEntries the most entries in a descriptor.
+	MaxDescriptors, MaxEntries int
+	// DynamicMetadata adds dynamic metadata to every response, and not only where a rule has `metadata`.
+	DynamicMetadata bool
+
+	// DrainDelay is how long requests are still taken after the process has said that it is not ready.
+	DrainDelay time.Duration
+	// StopTimeout is how long the requests in flight have to end after that.
+	StopTimeout time.Duration
+
+	// Build is what was built.
+	Build Build
+	// Log receives one line for the start, each load of rules, each refused load and the stop.
+	Log *slog.Logger
+}
+
+// Build says what was built.
+type Build struct {
+	Version string `json:"version"`
+	Commit  string `json:"commit"`
+	Go      string `json:"go"`
+}
+
+// storeMemory is the Store that is no URL.
+const storeMemory = "memory"
+
+// Validate checks every field; its error joins one for each wrong one, named as its flag.
+func (o *Options) Validate() error {
+	var c checker
+	c.check(len(o.Rules) > 0, "--rules", "name at least one file or directory")
+	c.between("--rules-poll", o.RulesPoll, 100*time.Millisecond, time.Hour)
+	c.store(o.Store)
+	c.between("--store-timeout", o.StoreTimeout, time.Millisecond, 10*time.Second)
+	c.count("--store-pool-size", o.StorePoolSize, 0, 10_000)
+	c.count("--memory-max-keys", o.MemoryMaxKeys, 1, 1_000_000_000)
+	c.addr("--grpc-addr", o.GRPCAddr)
+	if o.HTTPAddr != "" {
+		c.addr("--http-addr", o.HTTPAddr)
+	}
+	_, err := o.socketMode()
+	c.check(err == nil, "--socket-mode", "must be an octal number from 0 to 0777, got %q", o.SocketMode)
+	if o.GRPCMaxConnectionAge != 0 {
+		c.between("--grpc-max-connection-age", o.GRPCMaxConnectionAge, time.Second, 365*24*time.Hour)
+	}
+	c.check(o.GRPCMaxStreams >= 1, "--grpc-max-streams", "must be at least 1")
+	c.count("--grpc-max-message-size", o.GRPCMaxMessageSize, 1<<10, 64<<20)
+	c.between("--grpc-keepalive-time", o.GRPCKeepaliveTime, time.Second, 24*time.Hour)
+	c.between("--grpc-keepalive-timeout", o.GRPCKeepaliveTimeout, time.Second, time.Hour)
+	c.count("--max-descriptors", o.MaxDescriptors, 1, 10_000)
+	c.count("--max-entries", o.MaxEntries, 1, 1_000)
+	c.between("--drain-delay", o.DrainDelay, 0, 10*time.Minute)
+	c.between("--stop-timeout", o.StopTimeout, 0, 10*time.Minute)
+	return errors.Join(c.errs...)
+}
+
+// socketMode is SocketMode as a number.
+func (o *Options) socketMode() (fs.FileMode, error) {
+	n, err := strconv.ParseUint(o.SocketMode, 8, 32)
+	if err == nil && n > 0o777 {
+		err = strconv.ErrRange
+	}
+	return fs.FileMode(n), err
+}
+
+// checker collects what is wrong.
+type checker struct{ errs []error }
+
+func (c *checker) check(ok bool, flag, format string, args ...any) {
+	if !ok {
+		c.errs = append(c.errs, fmt.Errorf("%s: "+format, append([]any{flag}, args...)...))
+	}
+}
+
+func (c *checker) between(flag string, v, lo, hi time.Duration) {
+	c.check(v >= lo && v <= hi, flag, "must be between %s and %s, got %s", lo, hi, v)
+}
+
+func (c *checker) count(flag string, v, lo, hi int) {
+	c.check(v >= lo && v <= hi, flag, "must be between %d and %d, got %d", lo, hi, v)
+}
+
+func (c *checker) addr(flag, addr string) {
+	if path, ok := strings.CutPrefix(addr, unixPrefix); ok {
+		c.check(path != "", flag, "has no path after %s", unixPrefix)
+		return
+	}
+	c.check(strings.Contains(addr, ":"), flag, "must be host:port, :port or unix:PATH, got %q", addr)
+}
+
+// store never quotes the URL, since there may be a password in it.
+func (c *checker) store(store string) {
+	const forms = "memory, redis://[user:password@]host:port/db, rediss://... or unix://[user:password@]/path?db=0"
+	if store == storeMemory {
+		return
+	}
+	u, err := url.Parse(store)
+	if err != nil {
+		c.check(false, "--store", "is no URL; use %s, and write special characters of a password as %%XX", forms)
+		return
+	}
+	switch u.Scheme {
+	case "redis", "rediss":
+		c.check(u.Hostname() != "", "--store", "has no host; use %s", forms)
+	case "unix":
+		c.check(u.Path != "", "--store", "has no path; use %s", forms)
+	default:
+		c.check(false, "--store", "must be %s", forms)
+	}
+	rest := u.Path + u.RawQuery + u.Fragment
+	c.check(!strings.Contains(rest, "@"), "--store", "has an @ behind the host; write special characters of a password as %%XX")
+}

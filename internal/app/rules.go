@@ -1,0 +1,153 @@
+package app
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+
+	"github.com/weir-ratelimit/weir/internal/admin"
+	"github.com/weir-ratelimit/weir/internal/metrics"
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/pkg/reload"
+)
+
+var _ admin.Rules = (*rules)(nil)
+
+// maxLoggedErrors bounds the line of a refused load; GET /rules has them all.
+const maxLoggedErrors = 20
+
+// rules are the rule files: the set that is live, and what became of the last load.
+type rules struct {
+	reloader   *reload.Reloader[compiled]
+	metrics    *metrics.Metrics
+	log        *slog.Logger
+	live       func() // called when rules went live
+	allowEmpty bool
+}
+
+// compiled is what one load made.
+type compiled struct {
+	set   *descriptors.Set // nil before the first good load
+	files []string
+}
+
+// loadRules loads the rules for the first time, which must succeed unless they may be empty.
+func loadRules(ctx context.Context, o *Options, m *metrics.Metrics, live func()) (*rules, error) {
+	r := &rules{metrics: m, log: o.Log, live: live, allowEmpty: o.AllowEmptyRules}
+	var err error
+	r.reloader, err = reload.New(reload.Options[compiled]{
+		Source:  reload.Paths(o.Rules...),
+		Compile: r.compile,
+		Poll:    o.RulesPoll,
+		OnLoad:  r.loaded,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := r.reloader.Load(ctx); err != nil && !o.AllowEmptyRules {
+		return nil, fmt.Errorf("--rules: the rules cannot be loaded:\n%w", err)
+	}
+	return r, nil
+}
+
+func (r *rules) compile(files []reload.File) (compiled, error) {
+	in, names := make([]descriptors.File, len(files)), make([]string, len(files))
+	for i, f := range files {
+		in[i], names[i] = descriptors.File(f), f.Name
+	}
+	set, err := descriptors.Compile(in)
+	if err != nil {
+		return compiled{}, err
+	}
+	r.metrics.RulesCompiled(set) // the swap follows at once, and cannot fail
+	return compiled{set: set, files: names}, nil
+}
+
+// loaded logs and counts what became of a load.
+func (r *rules) loaded(e reload.Event) {
+	log := slog.New(r.log.Handler().WithAttrs([]slog.Attr{
+		slog.String("reason", string(e.Reason)),
+		slog.String("rules", reload.ShortHash(e.Hash)),
+		slog.Int("files", e.Files),
+		slog.Duration("took", e.Took),
+	}))
+	ctx := context.Background()
+	switch e.Outcome {
+	case reload.Loaded:
+		r.metrics.RulesLoaded(e.Hash)
+		r.live()
+		set := r.set()
+		log.LogAttrs(ctx, slog.LevelInfo, "rules loaded",
+			slog.Int("domains", len(set.Domains())), slog.Int("limits", len(set.Limits())))
+	case reload.Restored:
+		r.metrics.RulesRestored()
+		log.LogAttrs(ctx, slog.LevelInfo, "rules are again as the live ones")
+	case reload.Refused:
+		r.metrics.RulesRefused()
+		if e.Reason == reload.ReasonStart && !r.allowEmpty {
+			return // the process ends, and says why
+		}
+		lines := errorLines(e.Err)
+		log.LogAttrs(ctx, slog.LevelError, "rules refused, the live ones stay",
+			slog.Int("error_count", len(lines)), slog.Any("errors", lines[:min(len(lines), maxLoggedErrors)]))
+	case reload.Unwatched:
+		r.log.LogAttrs(ctx, slog.LevelWarn, "rule files are not watched, only polled", slog.String("error", e.Err.Error()))
+	}
+}
+
+// list is lines of text: an array in JSON, and in text one string.
+type list []string
+
+// MarshalText makes slog's text handler show the lines.
+func (l list) MarshalText() ([]byte, error) { return []byte(strings.Join(l, "; ")), nil }
+
+// MarshalJSON keeps encoding/json from using MarshalText.
+func (l list) MarshalJSON() ([]byte, error) { return json.Marshal([]string(l)) }
+
+// errorLines is each thing that was wrong.
+func errorLines(err error) list {
+	if err == nil {
+		return nil
+	}
+	return strings.Split(err.Error(), "\n")
+}
+
+// set is what requests are decided by: one atomic load. Nil if there is none.
+func (r *rules) set() *descriptors.Set { return r.reloader.Get().set }
+
+// run follows the files until ctx is done.
+func (r *rules) run(ctx context.Context) error { return r.reloader.Run(ctx) }
+
+// ready says whether requests can be decided.
+func (r *rules) ready(context.Context) error {
+	if r.set() == nil {
+		return errors.New("none are loaded yet: " + strings.Join(errorLines(r.reloader.Status().Err), "; "))
+	}
+	return nil
+}
+
+// Reload implements admin.Rules.
+func (r *rules) Reload(ctx context.Context) error { return r.reloader.Load(ctx) }
+
+// Live implements admin.Rules.
+func (r *rules) Live() json.Marshaler {
+	if set := r.set(); set != nil {
+		return set
+	}
+	return nil
+}
+
+// Status implements admin.Rules.
+func (r *rules) Status() admin.RulesStatus {
+	s := r.reloader.Status()
+	return admin.RulesStatus{
+		Hash:     s.Hash,
+		LoadedAt: s.LoadedAt,
+		Files:    r.reloader.Get().files,
+		Errors:   errorLines(s.Err),
+		ErrorsAt: s.ErrAt,
+	}
+}

@@ -1,0 +1,107 @@
+package app
+
+import (
+	"context"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/weir-ratelimit/weir/internal/metrics"
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
+	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
+)
+
+// outageQuiet is how long no request must have failed, and the store must answer, before an outage is over.
+const outageQuiet = 5 * time.Second
+
+// store is the limiter.Store of the process, with what else the process wants to know of it.
+type store struct {
+	limiter.Store
+	name    string        // to be shown: no password
+	timeout time.Duration // of a request's wait; negative is none
+	ping    func(ctx context.Context) error
+	close   func() error
+	log     *slog.Logger
+
+	failures atomic.Uint64 // requests that the store did not decide
+	failing  atomic.Bool   // an outage has been logged, and not yet its end
+}
+
+func openStore(o *Options, m *metrics.Metrics) (*store, error) {
+	if o.Store == storeMemory {
+		return openMemory(o, m)
+	}
+	s, err := redisstore.New(redisstore.Options{
+		URL:       o.Store,
+		KeyPrefix: o.StoreKeyPrefix,
+		Timeout:   o.StoreTimeout,
+		PoolSize:  o.StorePoolSize,
+	})
+	if err != nil {
+		return nil, err
+	}
+	timed, err := m.Timed(s)
+	return &store{Store: timed, name: s.String(), timeout: o.StoreTimeout, ping: s.Ping, close: s.Close, log: o.Log}, err
+}
+
+func openMemory(o *Options, m *metrics.Metrics) (*store, error) {
+	s, err := memstore.New(memstore.Options{MaxKeys: o.MemoryMaxKeys})
+	if err != nil {
+		return nil, err
+	}
+	err = m.WatchMemory(func() metrics.MemoryStats {
+		now := s.Stats()
+		return metrics.MemoryStats{
+			Keys: now.Keys, MaxKeys: o.MemoryMaxKeys, Bytes: now.Bytes, Expired: now.Expired, Evicted: now.Evicted,
+		}
+	})
+	always := func(context.Context) error { return nil }
+	return &store{Store: s, name: storeMemory, timeout: -1, ping: always, close: s.Close, log: o.Log}, err
+}
+
+// ready says whether the store answers.
+func (s *store) ready(ctx context.Context) error { return s.ping(ctx) }
+
+// failed notes a request that the store did not decide. The first of an outage is logged.
+func (s *store) failed(err error) {
+	s.failures.Add(1)
+	if s.failing.CompareAndSwap(false, true) {
+		s.log.LogAttrs(context.Background(), slog.LevelError,
+			"store fails, requests are answered by each rule's on_store_failure", slog.String("error", err.Error()))
+	}
+}
+
+// watch logs the end of outages until ctx is done. It is here, and not on a request's way, that the lines of a
+// store that comes and goes are bounded.
+func (s *store) watch(ctx context.Context) {
+	tick := time.NewTicker(outageQuiet)
+	defer tick.Stop()
+	var before, logged uint64
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		now := s.failures.Load()
+		if s.failing.Load() && now == before && s.ping(ctx) == nil {
+			s.log.LogAttrs(ctx, slog.LevelInfo, "store answers again", slog.Uint64("failed_requests", now-logged))
+			logged = now
+			s.failing.Store(false)
+		}
+		before = now
+	}
+}
+
+// observer counts for Prometheus, and tells the store of its failures.
+type observer struct {
+	*metrics.Metrics
+	store *store
+}
+
+// StoreFailed implements rls.Observer.
+func (o observer) StoreFailed(err error) {
+	o.Metrics.StoreFailed(err)
+	o.store.failed(err)
+}

@@ -1,0 +1,167 @@
+// Package envoytest starts a real Envoy of the test's own.
+package envoytest
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-ratelimit/weir/internal/proctest"
+)
+
+// patience is how long an Envoy may take to start or stop before the test fails: on a busy machine of two
+// cores its start takes seconds.
+const patience = 30 * time.Second
+
+// anyAdminPort is merged over every configuration, so that two Envoys never want the same admin port.
+const anyAdminPort = `{admin: {address: {socket_address: {address: 127.0.0.1, port_value: 0}}}}`
+
+// Envoy is a running Envoy with one worker thread.
+type Envoy struct {
+	// Admin is the host:port of the admin interface, wherever the configuration has it.
+	Admin string
+
+	tb   testing.TB
+	proc *proctest.Process
+}
+
+// Start runs an Envoy with a bootstrap configuration in YAML, waits until it is live, and kills it when the
+// test ends. The configuration's listeners may have port 0: Listener tells what they got. Under -short it skips
+// the test; without an Envoy it fails it.
+func Start(tb testing.TB, config string) *Envoy {
+	tb.Helper()
+	if testing.Short() {
+		tb.Skip("needs Envoy: left out by -short")
+	}
+	binary, err := find()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	dir := tb.TempDir()
+	file, admin := filepath.Join(dir, "envoy.yaml"), filepath.Join(dir, "admin")
+	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+		tb.Fatal(err)
+	}
+	cmd := exec.Command(binary, "--config-path", file, "--config-yaml", anyAdminPort, "--admin-address-path", admin,
+		"--disable-hot-restart", "--concurrency", "1", "--log-level", "warning")
+	e := &Envoy{tb: tb, proc: proctest.Start(tb, "envoy", cmd)}
+	e.proc.Await(patience, func() error {
+		addr, err := os.ReadFile(admin)
+		if err != nil {
+			return err
+		}
+		e.Admin = string(addr)
+		_, err = e.get("/ready")
+		return err
+	})
+	return e
+}
+
+// Stop ends the Envoy with SIGTERM and returns when it is gone.
+func (e *Envoy) Stop() {
+	e.tb.Helper()
+	e.proc.Terminate(patience)
+}
+
+// Listener is the host:port that the named listener is bound to.
+func (e *Envoy) Listener(name string) string {
+	e.tb.Helper()
+	var answer struct {
+		Listeners []struct {
+			Name    string `json:"name"`
+			Address struct {
+				Socket struct {
+					Address string `json:"address"`
+					Port    int    `json:"port_value"`
+				} `json:"socket_address"`
+			} `json:"local_address"`
+		} `json:"listener_statuses"`
+	}
+	body, err := e.get("/listeners?format=json")
+	if err == nil {
+		err = json.Unmarshal(body, &answer)
+	}
+	if err != nil {
+		e.tb.Fatalf("ask Envoy for its listeners: %v", err)
+	}
+	for _, l := range answer.Listeners {
+		if l.Name == name {
+			return net.JoinHostPort(l.Address.Socket.Address, strconv.Itoa(l.Address.Socket.Port))
+		}
+	}
+	e.tb.Fatalf("Envoy has no listener %q: %s", name, body)
+	return ""
+}
+
+// Stat is the value of a counter or gauge by its full name, such as "cluster.weir.upstream_rq_timeout". One that
+// Envoy does not know is 0: Envoy makes many only when they first count.
+func (e *Envoy) Stat(name string) uint64 {
+	e.tb.Helper()
+	body, err := e.get("/stats")
+	if err != nil {
+		e.tb.Fatalf("ask Envoy for its stats: %v", err)
+	}
+	for line := range strings.Lines(string(body)) {
+		value, ok := strings.CutPrefix(line, name+": ")
+		if !ok {
+			continue
+		}
+		n, err := strconv.ParseUint(strings.TrimSpace(value), 10, 64)
+		if err != nil {
+			e.tb.Fatalf("Envoy's stat %s: %v", name, err)
+		}
+		return n
+	}
+	return 0
+}
+
+// get asks the admin interface; any status but 200 is an error.
+func (e *Envoy) get(path string) ([]byte, error) {
+	client := http.Client{Timeout: 5 * time.Second}
+	resp, err := client.Get("http://" + e.Admin + path)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close() //nolint:errcheck // only read from
+	body, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s: %s", path, resp.Status, body)
+	}
+	return body, err
+}
+
+// find is the Envoy to run: $WEIR_ENVOY, else the one that make tools put into the working tree, else PATH's.
+func find() (string, error) {
+	if path := os.Getenv("WEIR_ENVOY"); path != "" {
+		return path, nil
+	}
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for ; ; dir = filepath.Dir(dir) {
+		path := filepath.Join(dir, ".tools", "venv", "bin", "envoy")
+		if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+			return path, err
+		}
+		if dir == filepath.Dir(dir) {
+			break
+		}
+	}
+	path, err := exec.LookPath("envoy")
+	if err != nil {
+		return "", errors.New("there is no Envoy in .tools/venv/bin or PATH: make tools, or set WEIR_ENVOY to one")
+	}
+	return path, nil
+}

@@ -1,0 +1,163 @@
+// Package metrics counts what the process does, for Prometheus. It is the only package that knows Prometheus.
+//
+// Label values come from rule files, never from requests, so that the number of series is bounded by the number
+// of rules. On a request's way nothing is looked up by name: a limit's counters are found by its ID.
+package metrics
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"google.golang.org/grpc/codes"
+
+	"github.com/weir-ratelimit/weir/internal/rls"
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+)
+
+var _ rls.Observer = (*Metrics)(nil)
+
+// Metrics are the process's counters and what they are gathered from. It is safe for concurrent use.
+type Metrics struct {
+	*limits // weir_decisions_total and its like, and which rules are live
+
+	registry       *prometheus.Registry
+	requestSeconds prometheus.Histogram
+	takeSeconds    prometheus.Histogram
+	rejected       *prometheus.CounterVec
+	panics         prometheus.Counter
+	storeTimeouts  prometheus.Counter
+	storeErrors    prometheus.Counter
+	loads          prometheus.Counter
+	loadsRefused   prometheus.Counter
+	refused        prometheus.Gauge
+	rulesInfo      *prometheus.GaugeVec
+	loadedAt       prometheus.Gauge
+}
+
+// New makes a registry of the process's own. The strings are what was built.
+func New(version, commit, goVersion string) *Metrics {
+	storeErrors := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "weir_store_errors_total",
+		Help: "Requests that were answered without the store, by each rule's on_store_failure. reason: timeout, other.",
+	}, []string{"reason"})
+	loads := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "weir_rules_loads_total",
+		Help: "Loads of changed rule files. result: ok, refused.",
+	}, []string{"result"})
+	m := &Metrics{
+		limits:   newLimits(),
+		registry: prometheus.NewRegistry(),
+		requestSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "weir_request_seconds",
+			Help:    "Time from a decoded request to its response. The count is the number of requests, errors included.",
+			Buckets: seconds,
+		}),
+		takeSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "weir_store_take_seconds",
+			Help:    "Time that Redis took to decide a request, errors included. Not there with the memory store.",
+			Buckets: seconds,
+		}),
+		rejected: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "weir_requests_rejected_total",
+			Help: "Requests answered by a gRPC error, by its code.",
+		}, []string{"code"}),
+		panics: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "weir_panics_total",
+			Help: "Requests answered Internal because of a panic: bugs to report, with the log's stack.",
+		}),
+		storeTimeouts: storeErrors.WithLabelValues("timeout"),
+		storeErrors:   storeErrors.WithLabelValues("other"),
+		loads:         loads.WithLabelValues("ok"),
+		loadsRefused:  loads.WithLabelValues("refused"),
+		refused: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "weir_rules_refused",
+			Help: "1 while the rule files as they are now are refused and older rules are live, else 0.",
+		}),
+		rulesInfo: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "weir_rules_info",
+			Help: "1, with the content hash of the live rule files as a label.",
+		}, []string{"hash"}),
+		loadedAt: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "weir_rules_last_load_timestamp_seconds",
+			Help: "When the live rules went live; 0 while there are none.",
+		}),
+	}
+	info := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name:        "weir_build_info",
+		Help:        "1, with what was built as labels.",
+		ConstLabels: prometheus.Labels{"version": version, "commit": commit, "go_version": goVersion},
+	})
+	info.Set(1)
+	m.registry.MustRegister(info, m.limits, m.requestSeconds, m.rejected, m.panics, storeErrors, loads, m.refused,
+		m.rulesInfo, m.loadedAt,
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return m
+}
+
+// seconds are finest around the deadlines: the store's 15 ms and Envoy's 20 ms.
+var seconds = []float64{.00005, .0001, .00025, .0005, .001, .0025, .005, .01, .015, .02, .05, .1, .5, 1}
+
+// Handler answers a scrape.
+func (m *Metrics) Handler() http.Handler {
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError})
+}
+
+// Requested reports a request's way through the service.
+func (m *Metrics) Requested(took time.Duration) { m.requestSeconds.Observe(took.Seconds()) }
+
+// Rejected reports a request that was answered by an error.
+func (m *Metrics) Rejected(code codes.Code) { m.rejected.WithLabelValues(code.String()).Inc() }
+
+// Panicked reports a request that ended in a panic.
+func (m *Metrics) Panicked() { m.panics.Inc() }
+
+// StoreFailed reports a request that was answered without the store.
+func (m *Metrics) StoreFailed(err error) {
+	if errors.Is(err, context.DeadlineExceeded) {
+		m.storeTimeouts.Inc()
+		return
+	}
+	m.storeErrors.Inc()
+}
+
+// Timed is the store with its calls measured; it is called at most once. It is for a store behind a network:
+// memory decides in less time than the clock takes to be read twice.
+func (m *Metrics) Timed(store limiter.Store) (limiter.Store, error) {
+	return &timed{store, m.takeSeconds}, m.registry.Register(m.takeSeconds)
+}
+
+type timed struct {
+	limiter.Store
+	seconds prometheus.Histogram
+}
+
+// Take implements limiter.Store.
+func (t *timed) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Decision) error {
+	start := time.Now()
+	err := t.Store.Take(ctx, hits, out)
+	t.seconds.Observe(time.Since(start).Seconds())
+	return err
+}
+
+// RulesLoaded reports that the rules of this content went live.
+func (m *Metrics) RulesLoaded(hash string) {
+	m.loads.Inc()
+	m.refused.Set(0)
+	m.rulesInfo.Reset()
+	m.rulesInfo.WithLabelValues(hash).Set(1)
+	m.loadedAt.SetToCurrentTime()
+}
+
+// RulesRestored reports that the files are again as what is live.
+func (m *Metrics) RulesRestored() { m.refused.Set(0) }
+
+// RulesRefused reports a load whose files were not good; what was live stays live.
+func (m *Metrics) RulesRefused() {
+	m.loadsRefused.Inc()
+	m.refused.Set(1)
+}

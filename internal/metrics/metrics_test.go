@@ -1,0 +1,299 @@
+package metrics_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http/httptest"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc/codes"
+
+	"github.com/weir-ratelimit/weir/internal/metrics"
+	"github.com/weir-ratelimit/weir/internal/rls"
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+)
+
+// compile makes a set of the rules of domain shop.
+func compile(tb testing.TB, rules ...string) *descriptors.Set {
+	tb.Helper()
+	text := "domain: shop\ndescriptors:\n  - " + strings.Join(rules, "\n  - ")
+	set, err := descriptors.Compile([]descriptors.File{{Name: "rules.yaml", Data: []byte(text)}})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return set
+}
+
+// rule is one with a limit.
+func rule(key string) string {
+	return fmt.Sprintf("{key: %s, rate_limit: {requests_per_unit: 10, unit: second}}", key)
+}
+
+func newMetrics() *metrics.Metrics { return metrics.New("v1", "abc", "go1") }
+
+// scrape is what Prometheus gets: series to value.
+func scrape(tb testing.TB, m *metrics.Metrics) map[string]string {
+	tb.Helper()
+	w := httptest.NewRecorder()
+	m.Handler().ServeHTTP(w, httptest.NewRequestWithContext(tb.Context(), "GET", "/metrics", nil))
+	if w.Code != 200 {
+		tb.Fatalf("the scrape answers %d: %s", w.Code, w.Body)
+	}
+	series := map[string]string{}
+	for line := range strings.Lines(w.Body.String()) {
+		if i := strings.LastIndex(line, " "); strings.HasPrefix(line, "weir_") {
+			series[line[:i]] = strings.TrimSpace(line[i:])
+		}
+	}
+	return series
+}
+
+// decisions are the series of limits.
+func decisions(tb testing.TB, m *metrics.Metrics) map[string]string {
+	tb.Helper()
+	series := scrape(tb, m)
+	maps.DeleteFunc(series, func(name, _ string) bool {
+		return !strings.HasPrefix(name, "weir_decisions_total") && !strings.HasPrefix(name, "weir_hits_")
+	})
+	return series
+}
+
+// Every metric, with the names of its labels: what docs/metrics.md tells people to build on.
+func TestNames(t *testing.T) {
+	m := newMetrics()
+	set := compile(t, rule("a"))
+	m.RulesCompiled(set)
+	m.RulesLoaded("f00")
+	m.Decided(set.Limits()[0], rls.Allowed, 1)
+	m.Decided(set.Limits()[0], rls.Allowed, -1)
+	m.Rejected(codes.InvalidArgument)
+	if err := m.WatchMemory(func() metrics.MemoryStats { return metrics.MemoryStats{} }); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.Timed(nil); err != nil {
+		t.Fatal(err)
+	}
+	labelName := regexp.MustCompile(`[{,](\w+)="[^"]*"`)
+	names := map[string]bool{}
+	for series := range scrape(t, m) {
+		name, _, _ := strings.Cut(series, "{")
+		for _, label := range labelName.FindAllStringSubmatch(series, -1) {
+			name = strings.Join([]string{name, label[1]}, " ")
+		}
+		names[name] = true
+	}
+	want := []string{
+		"weir_build_info commit go_version version",
+		"weir_decisions_total domain limit outcome rule",
+		"weir_hits_returned_total domain limit rule",
+		"weir_hits_total domain limit outcome rule",
+		"weir_memory_bytes",
+		"weir_memory_keys",
+		"weir_memory_keys_evicted_total",
+		"weir_memory_keys_expired_total",
+		"weir_memory_max_keys",
+		"weir_panics_total",
+		"weir_request_seconds_bucket le",
+		"weir_request_seconds_count",
+		"weir_request_seconds_sum",
+		"weir_requests_rejected_total code",
+		"weir_rules_domains",
+		"weir_rules_info hash",
+		"weir_rules_last_load_timestamp_seconds",
+		"weir_rules_limits",
+		"weir_rules_loads_total result",
+		"weir_rules_refused",
+		"weir_store_errors_total reason",
+		"weir_store_take_seconds_bucket le",
+		"weir_store_take_seconds_count",
+		"weir_store_take_seconds_sum",
+	}
+	if diff := cmp.Diff(want, slices.Sorted(maps.Keys(names))); diff != "" {
+		t.Errorf("metrics and their labels (-want +got):\n%s", diff)
+	}
+}
+
+// A limit shows what was decided by it, under its name or its place in the rule; one that nobody asked shows
+// nothing.
+func TestDecisions(t *testing.T) {
+	m := newMetrics()
+	set := compile(t,
+		"{key: one, rate_limit: {name: per-client, requests_per_unit: 10, unit: second}}",
+		"{key: two, rate_limits: [{requests_per_unit: 1, unit: second}, {requests_per_unit: 1, unit: day}]}",
+		rule("plain"), rule("silent"),
+	)
+	m.RulesCompiled(set)
+	one, second, plain := set.Limits()[0], set.Limits()[2], set.Limits()[3]
+	m.Decided(one, rls.Allowed, 3)
+	m.Decided(one, rls.Allowed, 1)
+	m.Decided(one, rls.Denied, 5)
+	m.Decided(second, rls.ShadowDenied, 1)
+	m.Decided(plain, rls.Allowed, 0)
+	m.Decided(plain, rls.Allowed, -4)
+	m.Decided(&descriptors.Limit{ID: -1}, rls.Denied, 1)
+
+	want := map[string]string{`weir_hits_returned_total{domain="shop",limit="",rule="plain"}`: "4"}
+	for _, line := range []struct{ domain, rule, limit, outcome, decisions, hits string }{
+		{"shop", "one", "per-client", "allowed", "2", "4"},
+		{"shop", "one", "per-client", "denied", "1", "5"},
+		{"shop", "two", "2", "allowed", "0", "0"},
+		{"shop", "two", "2", "denied", "0", "0"},
+		{"shop", "two", "2", "shadow_denied", "1", "1"},
+		{"shop", "plain", "", "allowed", "2", "0"},
+		{"shop", "plain", "", "denied", "0", "0"},
+		{"", "", "(request)", "allowed", "0", "0"},
+		{"", "", "(request)", "denied", "1", "1"},
+	} {
+		labels := fmt.Sprintf(`{domain=%q,limit=%q,outcome=%q,rule=%q}`, line.domain, line.limit, line.outcome, line.rule)
+		want["weir_decisions_total"+labels], want["weir_hits_total"+labels] = line.decisions, line.hits
+	}
+	if diff := cmp.Diff(want, decisions(t, m)); diff != "" {
+		t.Errorf("series (-want +got):\n%s", diff)
+	}
+}
+
+const allowed = `weir_decisions_total{domain="shop",limit="",outcome="allowed",rule=%q}`
+
+// A limit keeps its counts over reloads, wherever its rule has moved to; a request that was matched by the set
+// before is counted, too; a limit that is gone takes its series with it, and does not come back by a request that
+// is still under way.
+func TestReload(t *testing.T) {
+	m := newMetrics()
+	before := compile(t, rule("gone"), rule("stays"))
+	m.RulesCompiled(before)
+	gone, stays := before.Limits()[0], before.Limits()[1]
+	m.Decided(gone, rls.Allowed, 1)
+	m.Decided(stays, rls.Allowed, 1)
+
+	after := compile(t, rule("stays"), rule("new"))
+	m.RulesCompiled(after)
+	m.Decided(after.Limits()[0], rls.Allowed, 1)
+	m.Decided(after.Limits()[1], rls.Allowed, 1)
+	m.Decided(stays, rls.Allowed, 1)
+	m.Decided(gone, rls.Allowed, 1)
+
+	series := scrape(t, m)
+	for rule, want := range map[string]string{"stays": "3", "new": "1", "gone": ""} {
+		if got := series[fmt.Sprintf(allowed, rule)]; got != want {
+			t.Errorf("rule %s has %q decisions allowed, want %q", rule, got, want)
+		}
+	}
+}
+
+// A limit that a request brings along counts as the limit of the rule that it matched.
+func TestOverride(t *testing.T) {
+	m := newMetrics()
+	set := compile(t, rule("other"), rule("key"))
+	m.RulesCompiled(set)
+	r := set.Domain("shop").Match([]descriptors.Entry{{Key: "key", Value: "v"}})
+	for n := range uint32(100) {
+		l, err := r.Override(n, time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.Decided(l, rls.Allowed, 1)
+	}
+	series := decisions(t, m)
+	if got := series[fmt.Sprintf(allowed, "key")]; got != "100" || len(series) != 4 {
+		t.Errorf("%s decisions of the rule in %d series, want 100 in 4: %v", got, len(series), series)
+	}
+}
+
+func TestRules(t *testing.T) {
+	m := newMetrics()
+	state := func() string {
+		s := scrape(t, m)
+		info := slices.Collect(maps.Keys(s))
+		info = slices.DeleteFunc(info, func(name string) bool { return !strings.HasPrefix(name, "weir_rules_info") })
+		return fmt.Sprintf("%v %s %s %s", info,
+			s[`weir_rules_loads_total{result="ok"}`], s[`weir_rules_loads_total{result="refused"}`], s["weir_rules_refused"])
+	}
+	for _, step := range []struct {
+		does func()
+		want string
+	}{
+		{func() {}, `[] 0 0 0`},
+		{func() { m.RulesLoaded("one") }, `[weir_rules_info{hash="one"}] 1 0 0`},
+		{m.RulesRefused, `[weir_rules_info{hash="one"}] 1 1 1`},
+		{m.RulesRestored, `[weir_rules_info{hash="one"}] 1 1 0`},
+		{m.RulesRefused, `[weir_rules_info{hash="one"}] 1 2 1`},
+		{func() { m.RulesLoaded("two") }, `[weir_rules_info{hash="two"}] 2 2 0`},
+	} {
+		step.does()
+		if got := state(); got != step.want {
+			t.Errorf("info, loads, refused loads, refused now: %s, want %s", got, step.want)
+		}
+	}
+}
+
+func TestStoreFailed(t *testing.T) {
+	m := newMetrics()
+	m.StoreFailed(fmt.Errorf("%w: redis: %w", limiter.ErrUnavailable, context.DeadlineExceeded))
+	m.StoreFailed(errors.New("connection refused"))
+	m.StoreFailed(errors.New("connection refused"))
+	s := scrape(t, m)
+	timeout, other := s[`weir_store_errors_total{reason="timeout"}`], s[`weir_store_errors_total{reason="other"}`]
+	if timeout != "1" || other != "2" {
+		t.Errorf("%s timeouts and %s other errors, want 1 and 2", timeout, other)
+	}
+}
+
+type slowStore struct{ takes time.Duration }
+
+func (s slowStore) Take(context.Context, []limiter.Hit, []limiter.Decision) error {
+	time.Sleep(s.takes) // in the virtual time of synctest
+	return limiter.ErrUnavailable
+}
+
+func TestTimed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMetrics()
+		store, err := m.Timed(slowStore{7 * time.Millisecond})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := store.Take(t.Context(), nil, nil); !errors.Is(err, limiter.ErrUnavailable) {
+			t.Errorf("Take returns %v, want the store's own error", err)
+		}
+		m.Requested(3 * time.Millisecond)
+		s := scrape(t, m)
+		for name, want := range map[string]string{
+			`weir_store_take_seconds_bucket{le="0.005"}`: "0", `weir_store_take_seconds_bucket{le="0.01"}`: "1",
+			`weir_request_seconds_bucket{le="0.0025"}`: "0", `weir_request_seconds_bucket{le="0.005"}`: "1",
+		} {
+			if s[name] != want {
+				t.Errorf("%s is %s, want %s", name, s[name], want)
+			}
+		}
+	})
+}
+
+func TestDecidedAllocatesNothing(t *testing.T) {
+	m := newMetrics()
+	old, set := compile(t, rule("a")), compile(t, rule("b"), rule("a"))
+	m.RulesCompiled(set)
+	for name, l := range map[string]*descriptors.Limit{"live": set.Limits()[1], "of the set before": old.Limits()[0]} {
+		if n := testing.AllocsPerRun(100, func() { m.Decided(l, rls.Allowed, 1) }); n != 0 {
+			t.Errorf("a decision of a limit that is %s allocates %v times, want 0", name, n)
+		}
+	}
+}
+
+func BenchmarkDecided(b *testing.B) {
+	m := newMetrics()
+	set := compile(b, rule("a"))
+	m.RulesCompiled(set)
+	l := set.Limits()[0]
+	for b.Loop() {
+		m.Decided(l, rls.Allowed, 1)
+	}
+}

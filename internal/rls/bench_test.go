@@ -1,0 +1,53 @@
+package rls
+
+import (
+	"context"
+	"testing"
+)
+
+func BenchmarkShouldRateLimit(b *testing.B) {
+	const rules = `
+domain: shop
+descriptors:
+  - key: remote_address
+    rate_limit: {name: per-client, algorithm: funnel, requests_per_unit: 1000000, unit: second}
+  - key: api_key
+    rate_limit: {name: per-key, algorithm: token_bucket, requests_per_unit: 1000000, unit: second}
+    descriptors:
+      - key: path
+        rate_limit: {name: per-path, requests_per_unit: 1000000000, unit: hour}
+  - key: all
+    rate_limit: {name: all, algorithm: sliding_window, requests_per_unit: 1000000, unit: second}
+`
+	one := descriptor("remote_address=10.0.0.1")
+	four := []string{"api_key=k1", "path=/checkout", "all=1"}
+	for _, bm := range []struct {
+		name    string
+		timeout bool
+		n       int
+	}{
+		{"descriptors=1", true, 1},
+		{"descriptors=4", true, 4},
+		{"descriptors=1/no_deadline", false, 1},
+		{"descriptors=4/no_deadline", false, 4},
+	} {
+		b.Run(bm.name, func(b *testing.B) {
+			s, _ := service(b, rules, func(o *Options) {
+				o.Store = memory(b, nil)
+				if !bm.timeout {
+					o.StoreTimeout = -1
+				}
+			})
+			req := request(one)
+			if bm.n == 4 {
+				req = request(one, descriptor(four[0]), descriptor(four[:2]...), descriptor(four[2]))
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := s.ShouldRateLimit(context.Background(), req); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,82 @@
+package rls
+
+import (
+	"google.golang.org/grpc/codes"
+
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+)
+
+// Outcome is what became of one hit.
+type Outcome uint8
+
+// The outcomes.
+const (
+	Allowed          Outcome = iota // it fits, and was charged
+	Uncharged                       // it fits, but another limit denied the request, so that nothing was charged
+	Denied                          // it does not fit, and denied the request
+	ShadowDenied                    // it does not fit, in shadow mode: the request does not know
+	QuotaOver                       // it does not fit, in quota mode, and did not deny the request
+	AllowedOnFailure                // the store failed, and the rule says allow
+	DeniedOnFailure                 // the store failed, and the rule says deny
+)
+
+var outcomeNames = [...]string{
+	"allowed", "uncharged", "denied", "shadow_denied", "quota_over", "allowed_on_failure", "denied_on_failure",
+}
+
+// Outcomes are all outcomes, in order: Outcomes()[o] == o.
+func Outcomes() []Outcome {
+	all := make([]Outcome, len(outcomeNames))
+	for i := range all {
+		all[i] = Outcome(i)
+	}
+	return all
+}
+
+// String is the outcome as a metric's label.
+func (o Outcome) String() string { return outcomeNames[o] }
+
+// Observer is told what the service does. Its methods are called on the way of a request: they must be quick
+// and safe for concurrent use.
+type Observer interface {
+	// Decided reports one limit's part in a request: its cost in hits, 0 for a look, below 0 for what was
+	// given back. A limit that a request brought along has the rule that it matched, if any.
+	Decided(l *descriptors.Limit, o Outcome, hits int64)
+	// StoreFailed reports that a request was answered without the store.
+	StoreFailed(err error)
+	// Rejected reports a request that was answered by an error.
+	Rejected(code codes.Code)
+}
+
+type unobserved struct{}
+
+func (unobserved) Decided(*descriptors.Limit, Outcome, int64) {}
+func (unobserved) StoreFailed(error)                          {}
+func (unobserved) Rejected(codes.Code)                        {}
+
+func (s *Service) observe(sc *scratch, failed bool) {
+	for i, l := range sc.limits {
+		s.o.Observer.Decided(l, sc.outcome(i, failed), sc.hits[i].N)
+	}
+}
+
+func (sc *scratch) outcome(i int, failed bool) Outcome {
+	h, fits := &sc.hits[i], sc.out[i].Allowed
+	switch {
+	case failed && fits:
+		return AllowedOnFailure
+	case failed:
+		return DeniedOnFailure
+	case fits && sc.over && h.N > 0 && h.Mode != limiter.Shadow:
+		return Uncharged
+	case fits:
+		return Allowed
+	case h.Mode == limiter.Shadow:
+		return ShadowDenied
+	case sc.denies(i):
+		return Denied
+	default:
+		return QuotaOver
+	}
+}

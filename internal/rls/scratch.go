@@ -1,0 +1,101 @@
+package rls
+
+import (
+	"slices"
+	"time"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+)
+
+// scratch is what one request is decided in, kept from request to request.
+type scratch struct {
+	questions []question           // one a descriptor
+	entries   []descriptors.Entry  // of all descriptors
+	replaced  []string             // names of limits that do not count in this request
+	limits    []*descriptors.Limit // limits[i] is what hits[i] asks
+	hits      []limiter.Hit
+	out       []limiter.Decision
+	key       []byte
+
+	metadata    bool // a matched rule has `metadata`
+	over        bool // the request is denied
+	quotaDenies bool // every quota descriptor of the request is over
+}
+
+// question is one descriptor of the request.
+type question struct {
+	from, to    int           // its entries
+	n           int64         // its cost
+	window      time.Duration // of the limit that it brings along; 0 if it brings none
+	rule        *descriptors.Rule
+	limits      []*descriptors.Limit // as matched
+	first, last int                  // its hits: none if first == last
+	tightest    int                  // the hit that its status shows
+}
+
+func (sc *scratch) reset() {
+	clear(sc.questions)
+	clear(sc.entries)
+	clear(sc.replaced)
+	clear(sc.limits)
+	clear(sc.hits)
+	*sc = scratch{
+		questions: sc.questions[:0],
+		entries:   sc.entries[:0],
+		replaced:  sc.replaced[:0],
+		limits:    sc.limits[:0],
+		hits:      sc.hits[:0],
+		out:       sc.out[:0],
+		key:       sc.key[:0],
+	}
+}
+
+// match finds the rule and the limits of each descriptor, and the names that are replaced.
+func (sc *scratch) match(domain *descriptors.Domain, req *pb.RateLimitRequest) error {
+	for i := range sc.questions {
+		q := &sc.questions[i]
+		entries := sc.entries[q.from:q.to]
+		q.rule = domain.Match(entries)
+		if q.rule != nil {
+			q.limits = q.rule.Limits
+			sc.replaced = append(sc.replaced, q.rule.Replaces...)
+			sc.metadata = sc.metadata || q.rule.Metadata != nil
+		}
+		if q.window != 0 {
+			l, err := domain.Override(entries, req.GetDescriptors()[i].GetLimit().GetRequestsPerUnit(), q.window)
+			if err != nil {
+				return invalid("descriptors[%d].limit: %v", i, err)
+			}
+			q.limits = []*descriptors.Limit{l}
+		}
+		for _, l := range q.limits {
+			sc.replaced = append(sc.replaced, l.Replaces...)
+		}
+	}
+	return nil
+}
+
+// count makes a hit of every limit that is not replaced.
+func (sc *scratch) count() {
+	for i := range sc.questions {
+		q := &sc.questions[i]
+		q.first = len(sc.hits)
+		for _, l := range q.limits {
+			if l.Name != "" && slices.Contains(sc.replaced, l.Name) {
+				continue
+			}
+			sc.key = l.AppendKey(sc.key[:0], sc.entries[q.from:q.to])
+			sc.limits = append(sc.limits, l)
+			sc.hits = append(sc.hits, limiter.Hit{Key: string(sc.key), Policy: l.Policy, N: q.n, Mode: l.Rule.Mode, Group: i})
+		}
+		q.last = len(sc.hits)
+	}
+	if n := len(sc.hits); cap(sc.out) < n {
+		sc.out = make([]limiter.Decision, n)
+	} else {
+		sc.out = sc.out[:n]
+	}
+}

@@ -1,0 +1,220 @@
+// Package rls is Envoy's RateLimitService v3 on the wire.
+//
+// A request goes one way through five verbs: translate (what is asked, and is it askable), match (which rules
+// that concerns), take (the store decides the hits of all descriptors as a whole), fold (one status for each
+// descriptor) and report (the response, its headers and its metadata). The package knows no files, no Redis
+// and no Prometheus.
+package rls
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+)
+
+// Defaults of Options.
+const (
+	// DefaultStoreTimeout leaves 5 ms of the 20 ms that Envoy waits by default.
+	DefaultStoreTimeout = 15 * time.Millisecond
+	// DefaultMaxDescriptors bounds the work of one request. Envoy's configuration decides how many descriptors
+	// it sends, a handful as a rule, so that this only stops mistakes.
+	DefaultMaxDescriptors = 128
+	// DefaultMaxEntries bounds a descriptor's depth, which Envoy's configuration decides as well.
+	DefaultMaxEntries = 32
+	// DefaultMaxEntryBytes is above the 60 KiB that Envoy admits by default as a request's headers. A key or
+	// value that is refused here is an error to Envoy, which lets the request pass by default: a client must
+	// not be able to evade its limit by a long header.
+	DefaultMaxEntryBytes = 64 << 10
+)
+
+// Options are a Service's parts and bounds. A zero bound stands for its default.
+type Options struct {
+	// Rules returns the rules in force: called once a request. A nil Set says that none are loaded yet.
+	Rules func() *descriptors.Set
+	// Store decides.
+	Store limiter.Store
+	// StoreTimeout is how long a request waits for the store. Negative is without a deadline of its own, for
+	// a store that answers from this process's memory.
+	StoreTimeout time.Duration
+	// Observer is told what was decided. Nil is none.
+	Observer Observer
+	// DynamicMetadata adds dynamic_metadata to every response, and not only where a matched rule has
+	// `metadata`, and shows the descriptors with their values there.
+	DynamicMetadata bool
+	// MaxDescriptors is the most descriptors of a request.
+	MaxDescriptors int
+	// MaxEntries is the most entries of a descriptor.
+	MaxEntries int
+	// MaxEntryBytes is the most bytes of an entry's key, and of its value.
+	MaxEntryBytes int
+}
+
+func (o *Options) validate() error {
+	var errs []error
+	if o.Rules == nil {
+		errs = append(errs, errors.New("rls: Options.Rules: must be set"))
+	}
+	if o.Store == nil {
+		errs = append(errs, errors.New("rls: Options.Store: must be set"))
+	}
+	bounds := []struct {
+		name  string
+		value *int
+		def   int
+	}{
+		{"MaxDescriptors", &o.MaxDescriptors, DefaultMaxDescriptors},
+		{"MaxEntries", &o.MaxEntries, DefaultMaxEntries},
+		{"MaxEntryBytes", &o.MaxEntryBytes, DefaultMaxEntryBytes},
+	}
+	for _, b := range bounds {
+		if *b.value < 0 {
+			errs = append(errs, fmt.Errorf("rls: Options.%s: must be at least 1, or 0 for %d; got %d", b.name, b.def, *b.value))
+		}
+		if *b.value == 0 {
+			*b.value = b.def
+		}
+	}
+	if o.StoreTimeout == 0 {
+		o.StoreTimeout = DefaultStoreTimeout
+	}
+	if o.Observer == nil {
+		o.Observer = unobserved{}
+	}
+	return errors.Join(errs...)
+}
+
+// Service answers Envoy. It is safe for concurrent use.
+type Service struct {
+	pb.UnimplementedRateLimitServiceServer
+	o       Options
+	scratch sync.Pool // of *scratch
+}
+
+var _ pb.RateLimitServiceServer = (*Service)(nil)
+
+// New checks the options.
+func New(o Options) (*Service, error) {
+	if err := o.validate(); err != nil {
+		return nil, err
+	}
+	return &Service{o: o, scratch: sync.Pool{New: func() any { return new(scratch) }}}, nil
+}
+
+// ShouldRateLimit decides a request as a whole and reports a status for each of its descriptors, in order.
+//
+// A descriptor without a limit (its domain is unknown, no rule matches, its rule has no limit, or its limit was
+// replaced) is OK without current_limit; one that is `unlimited` has limit_remaining at its maximum as well.
+// Otherwise its status is that of its tightest limit: one that does not fit, else the one with the least
+// remaining, else the one with the longest wait. The code is OVER_LIMIT if that limit does not fit, whatever
+// becomes of the request; only shadow mode keeps it OK. The overall code is OVER_LIMIT if a limit that is
+// neither shadow nor quota does not fit, or if none of the quota limits of the request does.
+//
+// duration_until_reset is the time until the counter is as new, and for a status of OVER_LIMIT the time after
+// which the same request would pass: it becomes X-RateLimit-Reset, which should name the same moment as the
+// Retry-After that a denied response carries. In a fixed window the two are one. Where no wait helps, it is the
+// time until the counter is as new, and there is no Retry-After. Both are rounded up to whole seconds.
+//
+// current_limit.unit is the largest unit that the window is a multiple of, and unit_multiplier says how many of
+// it, left out if 1. A window that is a multiple of no unit, as 1500ms, has unit UNKNOWN.
+//
+// While the store fails, each limit's on_store_failure stands for its answer, without duration_until_reset.
+//
+// Errors are InvalidArgument for a request that cannot be asked, naming the field, Unavailable while no rules
+// are loaded, and Canceled or DeadlineExceeded if the caller has gone.
+func (s *Service) ShouldRateLimit(ctx context.Context, req *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
+	res, err := s.decide(ctx, req)
+	if err != nil {
+		s.o.Observer.Rejected(status.Code(err))
+		return nil, err
+	}
+	return res, nil
+}
+
+func (s *Service) decide(ctx context.Context, req *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
+	rules := s.o.Rules()
+	if rules == nil {
+		return nil, status.Error(codes.Unavailable, "no rules are loaded yet")
+	}
+	sc, ok := s.scratch.Get().(*scratch)
+	if !ok {
+		sc = new(scratch)
+	}
+	if err := sc.translate(&s.o, req); err != nil {
+		s.release(sc)
+		return nil, err
+	}
+	if domain := rules.Domain(req.GetDomain()); domain != nil {
+		if err := sc.match(domain, req); err != nil {
+			s.release(sc)
+			return nil, err
+		}
+		sc.count()
+	}
+	failed, err := s.take(ctx, sc)
+	if err != nil {
+		return nil, err // sc is left to the garbage collector: see take
+	}
+	sc.fold()
+	s.observe(sc, failed)
+	res := sc.report(&s.o, req, failed)
+	if !failed {
+		s.release(sc)
+	}
+	return res, nil
+}
+
+// take asks the store once for all hits. failed says that the store did not answer and that the rules' own
+// on_store_failure did. The error is that of a caller who has gone.
+//
+// After a failure the scratch must not be used again by another request: a store that gave up waiting may
+// still have a call under way that reads the hits.
+func (s *Service) take(ctx context.Context, sc *scratch) (failed bool, err error) {
+	if len(sc.hits) == 0 {
+		return false, nil
+	}
+	if err := ctx.Err(); err != nil {
+		return false, status.FromContextError(err).Err()
+	}
+	within := ctx
+	if s.o.StoreTimeout > 0 {
+		var cancel context.CancelFunc
+		within, cancel = context.WithTimeout(ctx, s.o.StoreTimeout)
+		defer cancel()
+	}
+	err = s.o.Store.Take(within, sc.hits, sc.out)
+	if err == nil {
+		return false, nil
+	}
+	if gone := ctx.Err(); gone != nil {
+		return false, status.FromContextError(gone).Err()
+	}
+	s.o.Observer.StoreFailed(err)
+	sc.out = make([]limiter.Decision, len(sc.hits))
+	for i := range sc.hits {
+		sc.out[i] = unknown(sc.limits[i], sc.hits[i].N)
+	}
+	return true, nil
+}
+
+// unknown stands for the answer of a store that failed. What is given back never counts as not fitting.
+func unknown(l *descriptors.Limit, n int64) limiter.Decision {
+	if l.OnStoreFailure == descriptors.Deny && n >= 0 {
+		return limiter.Decision{RetryAfter: limiter.Never}
+	}
+	return limiter.Decision{Allowed: true, Remaining: l.Policy.Capacity()}
+}
+
+// release makes the scratch ready for another request. It keeps nothing of this one alive.
+func (s *Service) release(sc *scratch) {
+	sc.reset()
+	s.scratch.Put(sc)
+}

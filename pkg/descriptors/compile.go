@@ -1,0 +1,245 @@
+package descriptors
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+)
+
+// Compile parses and checks the files and compiles them into one Set. Its error is Errors: everything that is
+// wrong with any of the files.
+func Compile(files []File) (*Set, error) {
+	c := compiler{domains: map[string]*domain{}}
+	for _, f := range files {
+		for _, d := range readFile(f, &c.problems) {
+			c.document(d)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.domains)) {
+		c.checkReplaces(c.domains[name])
+	}
+	if err := c.err(); err != nil {
+		return nil, err
+	}
+	return c.set(), nil
+}
+
+// compiler builds a Set, and goes on after problems.
+type compiler struct {
+	problems
+	domains map[string]*domain
+	limits  []*Limit
+}
+
+// domain is a Domain that is being built.
+type domain struct {
+	*Domain
+	named    map[string]bool // the names of its limits
+	replaces []replacement   // in file order
+}
+
+// replacement says that one limit, named or not, replaces others by name.
+type replacement struct {
+	by string
+	of place
+}
+
+// parent is where descriptors are added to.
+type parent struct {
+	*node
+	domain *domain
+	path   string
+	levels []level
+}
+
+func (c *compiler) document(doc document) {
+	d := c.domains[doc.domain]
+	if d == nil {
+		d = &domain{Domain: &Domain{name: doc.domain}, named: map[string]bool{}}
+		d.own = &Rule{Domain: doc.domain, Path: "(limit of the request)"}
+		c.domains[doc.domain] = d
+	}
+	c.descriptors(parent{node: &d.root, domain: d}, doc.descriptors)
+}
+
+func (c *compiler) descriptors(to parent, ds []*descriptor) {
+	for _, d := range ds {
+		if d.key == "" {
+			continue // said by the reader
+		}
+		if strings.Contains(d.key, "*") {
+			c.add(d.at, "key %s contains *, which stands for any characters only in value; write the whole key", d.key)
+		}
+		if d.share && !strings.Contains(d.value, "*") {
+			c.add(d.shareAt, "share_threshold goes with a value that contains *, whose requests then share one counter; remove it, "+
+				"or write value: with *")
+		}
+		n := &node{rule: c.rule(to, d)}
+		c.place(to, d, n)
+		c.descriptors(parent{n, to.domain, n.rule.Path, n.rule.levels}, d.children)
+	}
+}
+
+// place puts the node where the descriptor's key and value say.
+func (c *compiler) place(to parent, d *descriptor, n *node) {
+	if to.keys == nil {
+		to.keys = map[string]*branch{}
+	}
+	b := to.keys[d.key]
+	if b == nil {
+		b = &branch{}
+		to.keys[d.key] = b
+	}
+	switch {
+	case d.value == "":
+		if b.any != nil {
+			c.twice(d, b.any)
+			return
+		}
+		b.any, b.anyAt = n, d.at
+		c.checkKeyAlone(b)
+	case strings.Contains(d.value, "*"):
+		c.placePattern(b, d, n)
+		c.checkKeyAlone(b)
+	default:
+		if first := b.exact[d.value]; first != nil {
+			c.twice(d, first)
+			return
+		}
+		if b.exact == nil {
+			b.exact = map[string]*node{}
+		}
+		b.exact[d.value] = n
+	}
+}
+
+func (c *compiler) twice(d *descriptor, first *node) {
+	c.add(d.at, "%s is already at %s; put what belongs to it in one place", first.rule.Path, first.rule.Source)
+}
+
+// placePattern puts the node behind the branch's other patterns, unless one of them leaves nothing to it: the
+// pattern that matches this one's text, in which * is a character like any other that no literal part has,
+// matches everything that this one matches.
+func (c *compiler) placePattern(b *branch, d *descriptor, n *node) {
+	p := newPattern(d.value, n)
+	switch before := b.patterns.match(p.text); {
+	case before == nil:
+		b.patterns.add(p)
+	case before.text == p.text:
+		c.twice(d, before.to)
+	default:
+		c.add(d.valueAt, "value %s is never reached: %s at %s matches everything that it matches; move it up, before that one",
+			p.text, before.text, before.to.rule.Source)
+	}
+}
+
+// checkKeyAlone finds a key without value that no value is left for: a pattern that matches the empty value has
+// no literal part, and so matches every value.
+func (c *compiler) checkKeyAlone(b *branch) {
+	if all := b.patterns.match(""); b.any != nil && all != nil {
+		c.add(b.anyAt, "%s without value is never reached: value %s at %s matches every value; remove one of the two",
+			b.any.rule.Path, all.text, all.to.rule.Source)
+	}
+}
+
+func (c *compiler) rule(to parent, d *descriptor) *Rule {
+	r := &Rule{
+		Domain:         to.domain.name,
+		Path:           path(to.path, d),
+		Source:         d.at.file + ":" + strconv.Itoa(d.at.line),
+		Metadata:       d.metadata,
+		DetailedMetric: d.detailedMetric,
+		ValueToMetric:  d.valueToMetric,
+		levels:         append(slices.Clip(to.levels), newLevel(d)),
+	}
+	switch {
+	case d.shadow: // as in envoyproxy/ratelimit, where a shadow rule's answer is OK before quotas are counted
+		r.Mode = limiter.Shadow
+	case d.quota:
+		r.Mode = limiter.Quota
+	}
+	c.addLimits(to.domain, r, d)
+	to.domain.rules = append(to.domain.rules, r)
+	return r
+}
+
+func path(parent string, d *descriptor) string {
+	step := d.key
+	if d.value != "" {
+		step += "=" + d.value
+	}
+	if parent == "" {
+		return step
+	}
+	return parent + " > " + step
+}
+
+// addLimits gives the rule its limits, and remembers their names and what they replace.
+func (c *compiler) addLimits(to *domain, r *Rule, d *descriptor) {
+	all := d.limits
+	if d.limit != nil {
+		all = []*rateLimit{d.limit}
+	}
+	unnamed := 0
+	for _, l := range all {
+		if l.name != "" {
+			to.named[l.name] = true
+		}
+		for _, p := range l.replaces {
+			to.replaces = append(to.replaces, replacement{l.name, p})
+		}
+		which := counter{}
+		if d.limits != nil {
+			if which.name = l.name; l.name == "" {
+				unnamed++
+				which.ordinal = unnamed
+			}
+		}
+		switch {
+		case l.unlimited:
+			r.Unlimited, r.Replaces = true, replaced(l)
+		case l.policy != nil:
+			r.Limits = append(r.Limits, c.newLimit(r, l, which))
+		}
+	}
+}
+
+func replaced(l *rateLimit) []string {
+	var all []string
+	for _, p := range l.replaces {
+		all = append(all, p.name)
+	}
+	return all
+}
+
+func (c *compiler) newLimit(r *Rule, from *rateLimit, which counter) *Limit {
+	l := &Limit{
+		ID:             len(c.limits),
+		Name:           from.name,
+		Policy:         from.policy,
+		Unit:           from.unit,
+		UnitMultiplier: uint32(from.multiplier), //nolint:gosec // the reader keeps it within 32 bits
+		Replaces:       replaced(from),
+		OnStoreFailure: from.onStoreFailure,
+		Rule:           r,
+		params:         from.params,
+	}
+	which.algorithm = from.params.Algorithm
+	l.keyStart = which.keyStart(r.Domain)
+	c.limits = append(c.limits, l)
+	return l
+}
+
+func (c *compiler) set() *Set {
+	s := &Set{domains: make(map[string]*Domain, len(c.domains)), limits: c.limits}
+	for name, d := range c.domains {
+		s.domains[name] = d.Domain
+		s.sorted = append(s.sorted, d.Domain)
+	}
+	slices.SortFunc(s.sorted, func(a, b *Domain) int { return cmp.Compare(a.name, b.name) })
+	return s
+}

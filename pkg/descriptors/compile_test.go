@@ -1,0 +1,208 @@
+package descriptors_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+)
+
+func TestSet(t *testing.T) {
+	set := compile(t, `
+domain: z
+descriptors:
+  - {key: a, rate_limit: {requests_per_unit: 1, unit: second}}
+  - key: b
+    quota_mode: true
+    detailed_metric: true
+    value_to_metric: true
+    metadata: {team: x, n: 1}
+    rate_limits:
+      - {name: one, requests_per_unit: 2, unit: minute, unit_multiplier: 3, on_store_failure: deny}
+      - {requests_per_unit: 3, unit: hour, replaces: [{name: one}]}
+  - {key: c, rate_limit: {unlimited: true}}
+---
+domain: a
+`)
+	var names []string
+	for _, d := range set.Domains() {
+		names = append(names, d.Name())
+	}
+	if diff := cmp.Diff([]string{"a", "z"}, names); diff != "" {
+		t.Errorf("Domains -want +got\n%s", diff)
+	}
+	if set.Domain("b") != nil {
+		t.Error("Domain(b) is not nil")
+	}
+	for i, l := range set.Limits() {
+		if l.ID != i || l.Policy.Limit() != int64(i+1) {
+			t.Errorf("Limits()[%d] has ID %d and limit %d", i, l.ID, l.Policy.Limit())
+		}
+	}
+	r := set.Domain("z").Match(entries("b=1"))
+	if r == nil || len(r.Limits) != 2 {
+		t.Fatalf("rule b is %+v", r)
+	}
+	if r.Domain != "z" || r.Path != "b" || r.Source != "rules.yaml:5" || r.Mode != limiter.Quota || r.Unlimited ||
+		!r.DetailedMetric || !r.ValueToMetric {
+		t.Errorf("rule b is %+v", r)
+	}
+	if diff := cmp.Diff(map[string]any{"team": "x", "n": 1.0}, r.Metadata); diff != "" {
+		t.Errorf("Metadata -want +got\n%s", diff)
+	}
+	one := r.Limits[0]
+	if one.Rule != r || one.Name != "one" || one.Unit != descriptors.Minute || one.UnitMultiplier != 3 ||
+		one.OnStoreFailure != descriptors.Deny {
+		t.Errorf("limit one is %+v", one)
+	}
+	if diff := cmp.Diff([]string{"one"}, r.Limits[1].Replaces); diff != "" {
+		t.Errorf("Replaces -want +got\n%s", diff)
+	}
+	if c := set.Domain("z").Match(entries("c=1")); c == nil || !c.Unlimited || c.Limits != nil || c.Metadata != nil {
+		t.Errorf("rule c is %+v", c)
+	}
+}
+
+func TestCompileNothing(t *testing.T) {
+	for _, files := range [][]descriptors.File{nil, {{Name: "empty.yaml"}}, {{Name: "comment.yaml", Data: []byte("# nothing\n---\n---\n")}}} {
+		set, err := descriptors.Compile(files)
+		if err != nil || len(set.Domains()) != 0 || len(set.Limits()) != 0 || set.Domain("x") != nil {
+			t.Errorf("Compile(%v) is %v, %v", files, set, err)
+		}
+	}
+}
+
+func TestDeepNesting(t *testing.T) {
+	flow := "domain: d\ndescriptors: " + strings.Repeat("[", 9000) + strings.Repeat("]", 9000)
+	deep := "domain: d\ndescriptors:" + strings.Repeat(" [{key: a, descriptors:", 150) + " []" + strings.Repeat("}]", 150)
+	for _, tt := range []struct{ rules, want string }{
+		{flow, "rules.yaml:2:15: a descriptor must be fields with values (name: value), got a list"},
+		{deep, "nested more than 200 levels deep"},
+	} {
+		_, err := descriptors.Compile([]descriptors.File{{Name: "rules.yaml", Data: []byte(tt.rules)}})
+		if err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("Compile gave %v, want %s alone", err, tt.want)
+		}
+	}
+}
+
+// FuzzCompile throws anything at Compile: it must not panic, and every error must lead to a place in the file.
+func FuzzCompile(f *testing.F) {
+	cases, err := filepath.Glob("testdata/rules/*.txt")
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, path := range cases {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			f.Fatal(err)
+		}
+		if !strings.Contains(path, "aliases") { // slow on purpose
+			rules, _, _ := bytes.Cut(data, []byte("\n---- "))
+			f.Add(rules)
+		}
+	}
+	f.Add([]byte("domain: &a [*a]"))
+	f.Add([]byte("\xff\xfed\x00"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		set, err := descriptors.Compile([]descriptors.File{{Name: "f", Data: data}})
+		if err == nil {
+			if _, err := set.MarshalJSON(); err != nil {
+				t.Errorf("MarshalJSON: %v", err)
+			}
+			return
+		}
+		var all descriptors.Errors
+		if !errors.As(err, &all) || len(all) == 0 {
+			t.Fatalf("error is %T %v, want Errors", err, err)
+		}
+		lines := 2 + bytes.Count(data, []byte("\n")) + bytes.Count(data, []byte("\r")) +
+			bytes.Count(data, []byte("\u0085")) + bytes.Count(data, []byte("\u2028")) + bytes.Count(data, []byte("\u2029"))
+		for _, e := range all {
+			if e.File != "f" || e.Line < 1 || e.Line > lines || e.Column < 1 || e.Column > len(data)+2 || e.Msg == "" {
+				t.Errorf("%q leads nowhere in %d lines", e, lines)
+			}
+		}
+	})
+}
+
+// manyRules is a domain of n rules: half by exact value, the others by patterns with prefixes and suffixes of
+// their own.
+func manyRules(n int) []byte {
+	var b bytes.Buffer
+	b.WriteString("domain: shop\ndescriptors:\n")
+	for i := range n {
+		value := fmt.Sprintf("value%06d", i)
+		switch i % 4 {
+		case 1:
+			value = fmt.Sprintf("/prefix/%06d/*", i)
+		case 3:
+			value = fmt.Sprintf("'*.host%06d.example'", i)
+		}
+		fmt.Fprintf(&b, "  - key: key%d\n    value: %s\n    rate_limit:\n      unit: second\n      requests_per_unit: 10\n", i%2, value)
+	}
+	return b.Bytes()
+}
+
+func BenchmarkMatch(b *testing.B) {
+	for _, n := range []int{10, 100_000} {
+		set := compile(b, string(manyRules(n)))
+		for _, by := range []struct{ name, entry string }{
+			{"exact", fmt.Sprintf("key0=value%06d", n-2)},
+			{"prefix", fmt.Sprintf("key1=/prefix/%06d/items", n-1-(n-2)%4)},
+			{"suffix", fmt.Sprintf("key1=www.host%06d.example", n-1-n%4)},
+			{"none", "key1=nothing-matches-this"},
+		} {
+			es, shop := entries(by.entry), set.Domain("shop")
+			b.Run(fmt.Sprintf("rules=%d/by=%s", n, by.name), func(b *testing.B) {
+				if found := shop.Match(es) != nil; found != (by.name != "none") {
+					b.Fatalf("Match(%s) found: %v", by.entry, found)
+				}
+				b.ReportAllocs()
+				for b.Loop() {
+					shop.Match(es)
+				}
+			})
+		}
+	}
+}
+
+func BenchmarkCompile(b *testing.B) {
+	const n = 100_000
+	files := []descriptors.File{{Name: "rules.yaml", Data: manyRules(n)}}
+	b.Run(fmt.Sprintf("rules=%d", n), func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, err := descriptors.Compile(files); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
+
+func BenchmarkAppendKey(b *testing.B) {
+	set := compile(b, keyRules)
+	for _, by := range []struct{ name, entries string }{
+		{"plain", "remote_address=10.0.0.1 path=/checkout/cart"},
+		{"hashed", "api_key=0123456789abcdef"},
+		{"long", "remote_address=" + strings.Repeat("x", 300)},
+	} {
+		es := entries(by.entries)
+		l := limitOf(b, set, "shop", es, 0)
+		b.Run(by.name, func(b *testing.B) {
+			dst := make([]byte, 0, 1024)
+			b.ReportAllocs()
+			for b.Loop() {
+				dst = l.AppendKey(dst[:0], es)
+			}
+		})
+	}
+}

@@ -1,0 +1,110 @@
+// Package descriptors is the rule language: it parses rule files, says everything that is wrong with them, and
+// compiles them into an immutable Set that matches a request's descriptors without allocating.
+//
+// A Set is made of domains, a domain is a tree of rules, and a rule has limits. Every valid rule file of
+// envoyproxy/ratelimit means the same here. The package knows no protobuf, no store, and not where files lie.
+package descriptors
+
+import (
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+)
+
+// File is one rule file: one or several YAML documents.
+type File struct {
+	Name string // as errors show it
+	Data []byte
+}
+
+// Entry is one key and value of a request's descriptor.
+type Entry struct{ Key, Value string }
+
+// Set is the compiled rules of all files. It is immutable and safe for concurrent use.
+type Set struct {
+	domains map[string]*Domain
+	sorted  []*Domain
+	limits  []*Limit
+}
+
+// Domain is the tree of rules that one Envoy filter domain asks. It is immutable and safe for concurrent use.
+type Domain struct {
+	name  string
+	root  node
+	rules []*Rule // in file order
+	own   *Rule   // of the limits that requests bring along where no rule matches
+}
+
+// Rule is one node of a domain's tree: what a descriptor that ends there means.
+type Rule struct {
+	Domain string
+	// Path is for people: "remote_address", or "api_key > path=/checkout*".
+	Path string
+	// Source is the place of the rule as "file:line".
+	Source string
+	// Limits must all pass. A rule without limits is known and has no limit.
+	Limits []*Limit
+	// Unlimited says that the rule file says so (`unlimited: true`), rather than nothing.
+	Unlimited bool
+	// Replaces names the limits that an unlimited rule drops within one request. Nil for other rules: each
+	// limit has its own.
+	Replaces []string
+	// Mode is Shadow with shadow_mode, else Quota with quota_mode, else Enforce.
+	Mode limiter.Mode
+	// Metadata is the rule's `metadata`: values as encoding/json decodes them. Nil if there is none.
+	Metadata map[string]any
+	// DetailedMetric and ValueToMetric are the flags of that name.
+	DetailedMetric, ValueToMetric bool
+
+	levels []level
+}
+
+// Limit is one limit of a rule.
+type Limit struct {
+	// ID is the limit's index in Set.Limits. A limit made by Domain.Override where no limit was matched has -1.
+	ID int
+	// Name is the limit's `name`, which `replaces` refers to. It may be empty.
+	Name string
+	// Policy is how the limit counts.
+	Policy *limiter.Policy
+	// Unit and UnitMultiplier are the window as Envoy is told it: Window = Unit x UnitMultiplier. UnitUnknown
+	// if the window is no whole multiple of a unit.
+	Unit           Unit
+	UnitMultiplier uint32
+	// Replaces names the limits that this one drops within one request.
+	Replaces []string
+	// OnStoreFailure says what a request is told when the store cannot answer.
+	OnStoreFailure OnStoreFailure
+	// Rule is where the limit is written.
+	Rule *Rule
+
+	params   limiter.Params
+	keyStart string
+}
+
+// OnStoreFailure is the answer while the store fails.
+type OnStoreFailure uint8
+
+// The values of OnStoreFailure.
+const (
+	Allow OnStoreFailure = iota // let requests pass
+	Deny                        // let none pass
+)
+
+// Domain returns the domain of that name, nil if there is none.
+func (s *Set) Domain(name string) *Domain { return s.domains[name] }
+
+// Domains returns all domains, sorted by name.
+func (s *Set) Domains() []*Domain { return s.sorted }
+
+// Limits returns every limit in file order. A limit's ID is its index here.
+func (s *Set) Limits() []*Limit { return s.limits }
+
+// Name is the domain as a request names it.
+func (d *Domain) Name() string { return d.name }
+
+// String is the value's name in a rule file.
+func (o OnStoreFailure) String() string {
+	if o == Deny {
+		return "deny"
+	}
+	return "allow"
+}

@@ -1,0 +1,108 @@
+package descriptors
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Error is one thing that is wrong with a rule file.
+type Error struct {
+	File         string
+	Line, Column int    // from 1
+	Msg          string // what is wrong, and what to write instead
+}
+
+// Error is "file:line:column: message".
+func (e *Error) Error() string { return fmt.Sprintf("%s:%d:%d: %s", e.File, e.Line, e.Column, e.Msg) }
+
+// Errors are all things that are wrong with all files, sorted by file, line and column.
+type Errors []*Error
+
+// Error has one line for each error.
+func (es Errors) Error() string {
+	lines := make([]string, len(es))
+	for i, e := range es {
+		lines[i] = e.Error()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// position is a place in a rule file.
+type position struct {
+	file         string
+	line, column int
+}
+
+// String is how one error mentions another place.
+func (p position) String() string { return fmt.Sprintf("%s:%d:%d", p.file, p.line, p.column) }
+
+// problems collects what is wrong, so that everything can be said at once.
+type problems struct {
+	found      Errors
+	incomplete bool // rules could not be read, so that what refers to them cannot be checked
+}
+
+func (p *problems) add(at position, format string, args ...any) {
+	p.found = append(p.found, &Error{File: at.file, Line: at.line, Column: at.column, Msg: fmt.Sprintf(format, args...)})
+}
+
+// err is nil if there are no problems, else Errors. What was found several times, because several aliases lead
+// to it, is told once.
+func (p *problems) err() error {
+	if len(p.found) == 0 {
+		return nil
+	}
+	slices.SortStableFunc(p.found, func(a, b *Error) int {
+		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
+	})
+	var once Errors
+	seen := map[Error]bool{}
+	for _, e := range p.found {
+		if !seen[*e] {
+			seen[*e] = true
+			once = append(once, e)
+		}
+	}
+	return once
+}
+
+// didYouMean is a hint at the known name that is nearest to what was written, empty if none is near.
+func didYouMean(written string, known []string) string {
+	best, distance := "", 1+max(1, len(written)/3)
+	for _, name := range known {
+		if d := editDistance(written, name, distance); d < distance {
+			best, distance = name, d
+		}
+	}
+	if best == "" {
+		return ""
+	}
+	return fmt.Sprintf("did you mean %s?", best)
+}
+
+// editDistance is the number of insertions, deletions and replacements of a byte that make b of a; at least
+// bound if it is not below bound.
+func editDistance(a, b string, bound int) int {
+	if len(a)-len(b) >= bound || len(b)-len(a) >= bound {
+		return bound
+	}
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			replaced := diagonal
+			if a[i] != b[j] {
+				replaced++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(replaced, row[j]+1, diagonal+1)
+		}
+	}
+	return row[len(b)]
+}

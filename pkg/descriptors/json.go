@@ -1,0 +1,112 @@
+package descriptors
+
+import (
+	"bytes"
+	"encoding/json"
+
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+)
+
+type domainJSON struct {
+	Domain string     `json:"domain"`
+	Rules  []ruleJSON `json:"rules"`
+}
+
+type ruleJSON struct {
+	Path           string         `json:"path"`
+	Source         string         `json:"source"`
+	Mode           string         `json:"mode,omitempty"` // shadow or quota
+	Unlimited      bool           `json:"unlimited,omitempty"`
+	Replaces       []string       `json:"replaces,omitempty"`
+	Limits         []limitJSON    `json:"limits,omitempty"`
+	DetailedMetric bool           `json:"detailed_metric,omitempty"`
+	ValueToMetric  bool           `json:"value_to_metric,omitempty"`
+	Shared         bool           `json:"share_threshold,omitempty"`
+	Hashed         bool           `json:"hash_values,omitempty"`
+	Metadata       map[string]any `json:"metadata,omitempty"`
+}
+
+// limitJSON shows numbers as they are in effect, and other parameters where they are not the default.
+type limitJSON struct {
+	ID              int      `json:"id"`
+	Name            string   `json:"name,omitempty"`
+	Algorithm       string   `json:"algorithm"`
+	RequestsPerUnit int64    `json:"requests_per_unit"`
+	Window          string   `json:"window"`
+	Unit            string   `json:"unit,omitempty"`
+	UnitMultiplier  uint32   `json:"unit_multiplier,omitempty"` // where it is not 1
+	Capacity        int64    `json:"capacity"`                  // most at once
+	Segments        int64    `json:"segments,omitempty"`
+	SegmentCap      int64    `json:"segment_cap,omitempty"`
+	Oldest          string   `json:"oldest,omitempty"`
+	Align           string   `json:"align,omitempty"`
+	ChargeDenied    string   `json:"charge_denied"`
+	OnStoreFailure  string   `json:"on_store_failure"`
+	Replaces        []string `json:"replaces,omitempty"`
+}
+
+// MarshalJSON shows the compiled rules to people: domains by name, rules in file order.
+func (s *Set) MarshalJSON() ([]byte, error) {
+	out := struct {
+		Domains []domainJSON `json:"domains"`
+	}{Domains: []domainJSON{}}
+	for _, d := range s.Domains() {
+		shown := domainJSON{Domain: d.name, Rules: []ruleJSON{}}
+		for _, r := range d.rules {
+			shown.Rules = append(shown.Rules, showRule(r))
+		}
+		out.Domains = append(out.Domains, shown)
+	}
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false) // a path's > stays readable if the outer encoder agrees
+	err := e.Encode(out)
+	return b.Bytes(), err
+}
+
+func showRule(r *Rule) ruleJSON {
+	last := r.levels[len(r.levels)-1]
+	shown := ruleJSON{
+		Path: r.Path, Source: r.Source, Mode: modeName(r.Mode), Unlimited: r.Unlimited, Replaces: r.Replaces,
+		DetailedMetric: r.DetailedMetric, ValueToMetric: r.ValueToMetric,
+		Shared: last.shared != "", Hashed: last.hash, Metadata: r.Metadata,
+	}
+	for _, l := range r.Limits {
+		shown.Limits = append(shown.Limits, showLimit(l))
+	}
+	return shown
+}
+
+func modeName(m limiter.Mode) string {
+	switch m {
+	case limiter.Shadow:
+		return "shadow"
+	case limiter.Quota:
+		return "quota"
+	default:
+		return ""
+	}
+}
+
+func showLimit(l *Limit) limitJSON {
+	p := l.Policy
+	shown := limitJSON{
+		ID: l.ID, Name: l.Name, Algorithm: p.Algorithm().String(),
+		RequestsPerUnit: p.Limit(), Window: formatDuration(p.Window()), Capacity: p.Capacity(),
+		Segments: l.params.Segments, SegmentCap: l.params.SegmentCap,
+		ChargeDenied: p.ChargeDenied().String(), OnStoreFailure: l.OnStoreFailure.String(), Replaces: l.Replaces,
+	}
+	if l.Unit != UnitUnknown {
+		shown.Unit = l.Unit.String()
+	}
+	if l.UnitMultiplier != 1 {
+		shown.UnitMultiplier = l.UnitMultiplier
+	}
+	if l.params.Oldest != limiter.OldestProportional {
+		shown.Oldest = l.params.Oldest.String()
+	}
+	if l.params.Align != limiter.AlignEpoch {
+		shown.Align = l.params.Align.String()
+	}
+	return shown
+}

@@ -1,0 +1,162 @@
+package descriptors
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+)
+
+// A counter's key is
+//
+//	algorithm[:name|#ordinal][@rate/window]|domain|key=value|key=value...
+//
+// with the name or ordinal only among several limits of one rule, and the rate only where a request brought it
+// along. The value is the request's, or with share_threshold the pattern, whose * is the only raw *, or with
+// hash_values # and a hash, whose # is the only raw # there. What would make a key ambiguous, unreadable or, in
+// Redis Cluster, a hash tag is written as %XX. A longer key than maxKey ends after # with a hash of all of it.
+//
+// The form is the counters' identity: a change of it resets every counter of everyone, so TestKeyGolden pins it.
+const (
+	maxKey    = 256 // bytes
+	hashBytes = 16  // of SHA-256: 128 bits
+)
+
+// level is how a key shows the value of one entry.
+type level struct {
+	shared string // the pattern that stands for the value, as the key has it
+	hash   bool
+}
+
+func newLevel(d *descriptor) level {
+	if d.share {
+		return level{shared: string(appendEscaped(nil, d.value, &inPattern))}
+	}
+	return level{hash: d.hash}
+}
+
+// counter is what a key says about the limit itself.
+type counter struct {
+	algorithm limiter.Algorithm
+	name      string        // of one limit of several
+	ordinal   int           // of one limit of several that has no name, among those
+	rate      int64         // hits, with window: of a limit that a request brought along
+	window    time.Duration // 0 if it did not
+}
+
+// keyStart is the key's part before the entries.
+func (c counter) keyStart(domain string) string {
+	dst := []byte(c.algorithm.String())
+	if c.name != "" {
+		dst = appendEscaped(append(dst, ':'), c.name, &inName)
+	}
+	if c.ordinal > 0 {
+		dst = strconv.AppendInt(append(dst, '#'), int64(c.ordinal), 10)
+	}
+	if c.window > 0 {
+		dst = strconv.AppendInt(append(dst, '@'), c.rate, 10)
+		dst = strconv.AppendInt(append(dst, '/'), c.window.Microseconds(), 10)
+		dst = append(dst, "us"...)
+	}
+	return string(appendEscaped(append(dst, '|'), domain, &inValue))
+}
+
+// AppendKey appends the name of the counter that the limit keeps for the entries of a request that its rule
+// matched, like "funnel|shop|remote_address=10.0.0.1": readable, at most 256 bytes long, and never that of
+// another domain, limit, or entries that are counted apart. It depends on nothing else of the rule files, so
+// the counter outlives an edit of the limit's rate. Allocates only what dst lacks.
+func (l *Limit) AppendKey(dst []byte, entries []Entry) []byte {
+	start := len(dst)
+	dst = append(dst, l.keyStart...)
+	for i := range entries {
+		var lv level
+		if i < len(l.Rule.levels) {
+			lv = l.Rule.levels[i]
+		}
+		dst = appendEscaped(append(dst, '|'), entries[i].Key, &inKey)
+		dst = append(dst, '=')
+		switch {
+		case lv.shared != "":
+			dst = append(dst, lv.shared...)
+		case lv.hash:
+			dst = append(dst, entries[i].Value...)
+			dst = hashFrom(dst, len(dst)-len(entries[i].Value), len(dst)-len(entries[i].Value))
+		default:
+			dst = appendEscaped(dst, entries[i].Value, &inValue)
+		}
+	}
+	if len(dst)-start > maxKey {
+		dst = hashFrom(dst, start, readableCut(dst, start+maxKey-1-2*hashBytes))
+	}
+	return dst
+}
+
+// hashFrom replaces dst[cut:] by # and the hash of dst[from:].
+func hashFrom(dst []byte, from, cut int) []byte {
+	sum := sha256.Sum256(dst[from:])
+	return hex.AppendEncode(append(dst[:cut], '#'), sum[:hashBytes])
+}
+
+// readableCut is the last place up to cut that is inside no character and no %XX.
+func readableCut(dst []byte, cut int) int {
+	for !utf8.RuneStart(dst[cut]) {
+		cut--
+	}
+	for back := 1; back <= 2; back++ {
+		if dst[cut-back] == '%' {
+			return cut - back
+		}
+	}
+	return cut
+}
+
+// raw says which ASCII characters a part of a key shows as they are.
+type raw [utf8.RuneSelf]bool
+
+var (
+	inValue   = rawBut("%|{}#*")
+	inPattern = rawBut("%|{}#")
+	inKey     = rawBut("%|{}#*=")
+	inName    = rawBut("%|{}#*@")
+)
+
+func rawBut(escaped string) (r raw) {
+	for c := byte('!'); c < 0x7f; c++ {
+		r[c] = strings.IndexByte(escaped, c) < 0
+	}
+	return r
+}
+
+// appendEscaped appends the text with everything as %XX that is neither raw ASCII nor a character beyond the
+// control characters of Unicode's first page.
+func appendEscaped(dst []byte, text string, r *raw) []byte {
+	const upperHex = "0123456789ABCDEF"
+	done := 0
+	for i := 0; i < len(text); {
+		size := 1
+		if c := text[i]; c < utf8.RuneSelf {
+			if r[c] {
+				i++
+				continue
+			}
+		} else {
+			var char rune
+			char, size = utf8.DecodeRuneInString(text[i:])
+			if size > 1 && char >= 0xa0 {
+				i += size
+				continue
+			}
+		}
+		dst = append(dst, text[done:i]...)
+		for range size {
+			dst = append(dst, '%', upperHex[text[i]>>4], upperHex[text[i]&15])
+			i++
+		}
+		done = i
+	}
+	return append(dst, text[done:]...)
+}

@@ -1,0 +1,245 @@
+package descriptors_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"pgregory.net/rapid"
+
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
+)
+
+func limitOf(tb testing.TB, set *descriptors.Set, domain string, es []descriptors.Entry, i int) *descriptors.Limit {
+	tb.Helper()
+	r := set.Domain(domain).Match(es)
+	if r == nil || i >= len(r.Limits) {
+		tb.Fatalf("no limit %d for %v", i, es)
+	}
+	return r.Limits[i]
+}
+
+const keyRules = `
+domain: shop
+descriptors:
+  - key: remote_address
+    rate_limit: {name: per-client, algorithm: funnel, requests_per_unit: 1, unit: second}
+    descriptors:
+      - {key: path, rate_limit: {requests_per_unit: 1, unit: second}}
+  - key: file
+    value: /a b/*/c*
+    share_threshold: true
+    rate_limit: {algorithm: sliding_log, requests_per_unit: 1, unit: second}
+    descriptors:
+      - {key: user, rate_limit: {algorithm: sliding_window, requests_per_unit: 1, unit: second}}
+  - {key: file, rate_limit: {algorithm: sliding_log, requests_per_unit: 1, unit: second}}
+  - {key: api_key, hash_values: true, rate_limit: {algorithm: token_bucket, requests_per_unit: 1, unit: second}}
+  - key: many
+    rate_limits:
+      - {requests_per_unit: 1, unit: second}
+      - {name: 'day@1', requests_per_unit: 1, unit: day}
+      - {requests_per_unit: 1, unit: hour}
+`
+
+// TestKeyGolden pins the form of the counters' keys: if it must change, every counter of everyone starts anew, and
+// the release notes have to say so.
+func TestKeyGolden(t *testing.T) {
+	set := compile(t, keyRules+"---\ndomain: 'a|b %{x}'\ndescriptors: [{key: k, rate_limit: {requests_per_unit: 1, unit: second}}]")
+	long := strings.Repeat("x", 300)
+	for _, tt := range []struct {
+		domain, entries string
+		limit           int
+		want            string
+	}{
+		{"shop", "remote_address=10.0.0.1", 0, "funnel|shop|remote_address=10.0.0.1"},
+		{"shop", "remote_address=10.0.0.1 path=/a?b=c", 0, "fixed_window|shop|remote_address=10.0.0.1|path=/a?b=c"},
+		{"shop", "remote_address=", 0, "funnel|shop|remote_address="},
+		{"shop", "remote_address=#*|{}%", 0, "funnel|shop|remote_address=%23%2A%7C%7B%7D%25"},
+		{"shop", "remote_address=\x01\x7f\xff\xc3é世", 0, "funnel|shop|remote_address=%01%7F%FF%C3é世"},
+		{"shop", "remote_address=\u009f\ufffd", 0, "funnel|shop|remote_address=%C2%9F\ufffd"},
+		{"shop", "file=/a\u00a0b", 0, "sliding_log|shop|file=/a\u00a0b"},
+		{"shop", "many=1", 0, "fixed_window#1|shop|many=1"},
+		{"shop", "many=1", 1, "fixed_window:day%401|shop|many=1"},
+		{"shop", "many=1", 2, "fixed_window#2|shop|many=1"},
+		{"shop", "api_key=secret", 0, "token_bucket|shop|api_key=#2bb80d537b1da3e38bd30361aa855686"},
+		{"shop", "remote_address=" + long, 0, "funnel|shop|remote_address=" + long[:196] + "#7a790db31e583050c49027ab2ff1e4ac"},
+		{"a|b %{x}", "k=v", 0, "fixed_window|a%7Cb%20%25%7Bx%7D|k=v"},
+	} {
+		es := entriesOf(tt.entries)
+		if got := string(limitOf(t, set, tt.domain, es, tt.limit).AppendKey(nil, es)); got != tt.want {
+			t.Errorf("key of %s\n got %s\nwant %s", tt.entries, got, tt.want)
+		}
+	}
+	es := []descriptors.Entry{{Key: "file", Value: "/a b/1/c2"}, {Key: "user", Value: "u"}}
+	got := string(limitOf(t, set, "shop", es, 0).AppendKey(nil, es))
+	if want := "sliding_window|shop|file=/a%20b/*/c*|user=u"; got != want {
+		t.Errorf("key of a shared level\n got %s\nwant %s", got, want)
+	}
+}
+
+// entriesOf splits at spaces alone, so that any other character may be in a value.
+func entriesOf(text string) (all []descriptors.Entry) {
+	for part := range strings.SplitSeq(text, " ") {
+		key, value, _ := strings.Cut(part, "=")
+		all = append(all, descriptors.Entry{Key: key, Value: value})
+	}
+	return all
+}
+
+// TestKeyOutlivesEdits compiles the same rules in another file, order, rate, window and under another name.
+func TestKeyOutlivesEdits(t *testing.T) {
+	before := compile(t, `
+domain: d
+descriptors:
+  - {key: a, rate_limit: {requests_per_unit: 1, unit: second}}
+  - key: b
+    rate_limits:
+      - {name: x, requests_per_unit: 1, unit: second}
+      - {name: y, requests_per_unit: 1, unit: hour}
+`)
+	after := compile(t, `
+domain: other
+---
+domain: d
+descriptors:
+  - key: b
+    shadow_mode: true
+    rate_limits:
+      - {name: y, requests_per_unit: 7, window: 90s}
+      - {name: x, requests_per_unit: 8, window: 91s, charge_denied: none}
+  - {key: a, rate_limit: {name: now, requests_per_unit: 9, unit: day, replaces: [{name: x}]}}
+`)
+	for _, tt := range []struct {
+		entries       string
+		before, after int
+	}{{"a=1", 0, 0}, {"b=1", 0, 1}, {"b=1", 1, 0}} {
+		es := entries(tt.entries)
+		was := string(limitOf(t, before, "d", es, tt.before).AppendKey(nil, es))
+		now := string(limitOf(t, after, "d", es, tt.after).AppendKey(nil, es))
+		if was != now {
+			t.Errorf("the key of %s was %s and is %s", tt.entries, was, now)
+		}
+	}
+}
+
+func TestAppendKeyAllocatesNothing(t *testing.T) {
+	set := compile(t, keyRules)
+	dst := make([]byte, 0, 1024)
+	for _, text := range []string{"remote_address=10.0.0.1", "api_key=secret", "remote_address=|%" + strings.Repeat("x", 300)} {
+		es := entries(text)
+		l := limitOf(t, set, "shop", es, 0)
+		if n := testing.AllocsPerRun(100, func() { l.AppendKey(dst, es) }); n != 0 {
+			t.Errorf("AppendKey of %s allocates %v times, want 0", text, n)
+		}
+	}
+}
+
+// counted is one counter as a request names it: what its key has to tell apart.
+type counted struct {
+	set     *descriptors.Set
+	domain  string
+	entries []descriptors.Entry
+	limit   int
+	rate    uint32 // of an override; 0: none
+}
+
+// identity is what distinguishes counters, with a share_threshold's pattern instead of its values.
+func (c counted) identity() string {
+	es := append([]descriptors.Entry(nil), c.entries...)
+	if es[0].Key == "s" && strings.HasPrefix(es[0].Value, "a") {
+		es[0].Value = "any value of the pattern a*"
+	}
+	return fmt.Sprintf("%q %q %d %d", c.domain, es, c.limit, c.rate)
+}
+
+func (c counted) key(t *rapid.T) string {
+	r := c.set.Domain(c.domain).Match(c.entries)
+	if r == nil {
+		t.Fatalf("nothing matches %v", c.entries)
+	}
+	if c.rate == 0 {
+		return string(r.Limits[c.limit].AppendKey(nil, c.entries))
+	}
+	l, err := r.Override(c.rate, time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(l.AppendKey(nil, c.entries))
+}
+
+// keyDomains are alike enough for a careless key to mix them up.
+const keyDomains = `
+domain: '%s'
+descriptors: &d
+  - &k
+    key: 'k'
+    rate_limits: &l
+      - {requests_per_unit: 1, unit: second}
+      - {requests_per_unit: 2, unit: second, name: '1'}
+      - {requests_per_unit: 3, unit: second}
+      - {requests_per_unit: 4, unit: second, name: '2@1/1000000us'}
+    descriptors:
+      - {key: k, rate_limits: *l}
+      - {key: 'k=', rate_limits: *l}
+      - {key: 'k|k', rate_limits: *l}
+  - {<<: *k, key: 'k='}
+  - {<<: *k, key: 'k|k'}
+  - {<<: *k, key: 's'}
+  - {<<: *k, key: 's', value: 'a*', share_threshold: true}
+  - {<<: *k, key: 'h', hash_values: true}
+`
+
+func TestKeysDiffer(t *testing.T) { rapid.Check(t, checkKeysDiffer()) }
+
+func FuzzKey(f *testing.F) { f.Fuzz(rapid.MakeFuzz(checkKeysDiffer())) }
+
+func checkKeysDiffer() func(t *rapid.T) {
+	domains := []string{"d", "d|k=", "d|k=v", "d%7Ck"}
+	var files []descriptors.File
+	for _, d := range domains {
+		files = append(files, descriptors.File{Name: d, Data: fmt.Appendf(nil, keyDomains, d)})
+	}
+	set, compileErr := descriptors.Compile(files)
+	draw := rapid.Custom(func(t *rapid.T) counted {
+		value := rapid.OneOf(
+			rapid.Map(rapid.SliceOfN(rapid.SampledFrom([]string{"a", "=", "|k=", "|", "%7C", "%", "{", "*"}), 0, 3), func(parts []string) string {
+				return strings.Join(parts, "")
+			}),
+			rapid.Map(rapid.IntRange(200, 270), func(n int) string { return strings.Repeat("x", n) }),
+			rapid.Map(rapid.SliceOfN(rapid.Byte(), 0, 4), func(b []byte) string { return string(b) }),
+			rapid.SampledFrom([]string{"a*", "*", "#", "%2A", "#e3b0c44298fc1c149afbf4c8996fb924", ""}),
+		)
+		es := []descriptors.Entry{{Key: rapid.SampledFrom([]string{"k", "k=", "k|k", "s", "h"}).Draw(t, "key"), Value: value.Draw(t, "value")}}
+		if rapid.Bool().Draw(t, "deeper") {
+			es = append(es, descriptors.Entry{Key: rapid.SampledFrom([]string{"k", "k=", "k|k"}).Draw(t, "key"), Value: value.Draw(t, "value")})
+		}
+		return counted{
+			set: set, domain: rapid.SampledFrom(domains).Draw(t, "domain"), entries: es,
+			limit: rapid.IntRange(0, 3).Draw(t, "limit"), rate: rapid.Uint32Range(0, 2).Draw(t, "rate"),
+		}
+	})
+	return func(t *rapid.T) {
+		if compileErr != nil {
+			t.Fatal(compileErr)
+		}
+		seen, keys := map[string]string{}, map[string]string{}
+		for _, c := range rapid.SliceOfN(draw, 50, 100).Draw(t, "counters") {
+			if c.rate > 0 {
+				c.limit = 0 // an override is the first limit's
+			}
+			key, id := c.key(t), c.identity()
+			if other, ok := seen[key]; ok && other != id {
+				t.Fatalf("one key for two counters: %s\n%s\n%s", key, other, id)
+			}
+			if other, ok := keys[id]; ok && other != key {
+				t.Fatalf("two keys for one counter: %s\n%s\n%s", id, other, key)
+			}
+			seen[key], keys[id] = id, key
+			if len(key) > 256 || !utf8.ValidString(key) || strings.ContainsAny(key, " {}\x00\n\x7f") {
+				t.Fatalf("key %q is too long or unreadable", key)
+			}
+		}
+	}
+}

@@ -1,0 +1,291 @@
+package descriptors
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+)
+
+// laterAlgorithms are those that this version does not have, and what to write instead.
+var laterAlgorithms = map[string]string{
+	"smooth_bursty":     "write token_bucket with a burst",
+	"smooth_warming_up": "write token_bucket",
+	"leaky_queue":       "write funnel, which denies what leaky_queue would hold back",
+	"concurrency":       "leave the limit out; Envoy's circuit breakers bound requests in flight",
+}
+
+func (r *reader) rateLimitShape() *shape[rateLimit] {
+	s := newShape[rateLimit]("a rate limit")
+	// field notes where a field is written, and whether it can be read.
+	field := func(name string, read func(n *yaml.Node, l *rateLimit)) {
+		s.field(name, func(n *yaml.Node, l *rateLimit) {
+			if isNull(resolve(n)) {
+				return
+			}
+			l.given = append(l.given, place{name, r.at(n)})
+			before := len(r.found)
+			read(n, l)
+			l.bad = l.bad || len(r.found) > before
+		})
+	}
+	number := func(name string, lo, hi int64, of func(l *rateLimit) *int64) {
+		field(name, func(n *yaml.Node, l *rateLimit) {
+			if v, ok := r.integer(n, lo, hi); ok {
+				*of(l) = v
+			}
+		})
+	}
+	field("name", func(n *yaml.Node, l *rateLimit) { l.name = r.text(n) })
+	field("replaces", func(n *yaml.Node, l *rateLimit) { l.replaces = r.readReplaces(n) })
+	field("unlimited", func(n *yaml.Node, l *rateLimit) { l.unlimited = r.boolean(n) })
+	field("algorithm", r.readAlgorithm)
+	number("requests_per_unit", 0, limiter.MaxLimit, func(l *rateLimit) *int64 { return &l.params.Limit })
+	field("unit", func(n *yaml.Node, l *rateLimit) { l.unit = readName(r, n, ParseUnit) })
+	number("unit_multiplier", 1, limiter.MaxLimit, func(l *rateLimit) *int64 { return &l.multiplier })
+	field("window", func(n *yaml.Node, l *rateLimit) { l.window = readName(r, n, parseDuration) })
+	number("burst", 1, limiter.MaxLimit, func(l *rateLimit) *int64 { return &l.params.Burst })
+	number("segments", 1, limiter.MaxSegments, func(l *rateLimit) *int64 { return &l.params.Segments })
+	number("segment_cap", 1, limiter.MaxLimit, func(l *rateLimit) *int64 { return &l.params.SegmentCap })
+	number("max_log_entries", 1, 1_000_000, func(l *rateLimit) *int64 { return &l.params.MaxLogEntries })
+	field("oldest", func(n *yaml.Node, l *rateLimit) { l.params.Oldest = readName(r, n, limiter.ParseOldest) })
+	field("align", func(n *yaml.Node, l *rateLimit) { l.params.Align = readName(r, n, parseAlign) })
+	field("charge_denied", func(n *yaml.Node, l *rateLimit) {
+		l.params.ChargeDenied = readName(r, n, limiter.ParseChargeDenied)
+	})
+	field("on_store_failure", func(n *yaml.Node, l *rateLimit) { l.onStoreFailure = readName(r, n, parseOnStoreFailure) })
+	only := func(name, value, instead string) {
+		field(name, func(n *yaml.Node, _ *rateLimit) { r.onlyValue(n, value, instead) })
+	}
+	only("consistency", "strict", "the store decides every request")
+	only("initial", "full", "a bucket starts full")
+	only("refill", "greedy", "tokens come back continuously; fixed_window gives whole batches")
+	forPeople(r, s)
+	laterLimitFields(s.later)
+	return s
+}
+
+func laterLimitFields(later map[string]string) {
+	const ownAlgorithm = "it belongs to an algorithm that this version does not have; leave it out"
+	for _, name := range []string{"warm_up", "cold_factor", "lease"} {
+		later[name] = ownAlgorithm
+	}
+	later["burst_seconds"] = "write burst: the most requests that may pass at once"
+	later["max_wait"] = "leave it out; a request that does not fit is denied at once"
+	later["time_zone"] = "leave it out; windows are aligned to UTC"
+	later["lease_for"] = "leave it out; the store decides every request (consistency: strict)"
+	later["engine"] = "leave it out; algorithm: funnel gives the same answers as CL.THROTTLE on any Redis"
+	later["response"] = laterResponse
+}
+
+// readName reads a text that parse knows the meaning of.
+func readName[T any](r *reader, n *yaml.Node, parse func(string) (T, error)) (v T) {
+	r.scalar(n, "a text", func(n *yaml.Node) {
+		var err error
+		if v, err = parse(n.Value); err != nil {
+			r.add(r.at(n), "%s: %s", r.field, err)
+		}
+	})
+	return v
+}
+
+func (r *reader) readAlgorithm(n *yaml.Node, l *rateLimit) {
+	l.params.Algorithm = readName(r, n, func(name string) (limiter.Algorithm, error) {
+		if instead := laterAlgorithms[name]; instead != "" {
+			return 0, fmt.Errorf("%s is not supported by this version; %s", name, instead)
+		}
+		a, err := limiter.ParseAlgorithm(name)
+		if near := didYouMean(name, limiter.AlgorithmNames()); err != nil && near != "" {
+			err = fmt.Errorf("%w; %s", err, near)
+		}
+		return a, err
+	})
+}
+
+func parseAlign(name string) (limiter.Align, error) {
+	if name == "calendar" {
+		return 0, errors.New("calendar is not supported by this version; " +
+			"write epoch, which aligns hours and days to UTC, or first_hit")
+	}
+	return limiter.ParseAlign(name)
+}
+
+func parseOnStoreFailure(name string) (OnStoreFailure, error) {
+	switch name {
+	case "allow":
+		return Allow, nil
+	case "deny":
+		return Deny, nil
+	case "local":
+		return Allow, errors.New("local is not supported by this version; write allow or deny")
+	}
+	return Allow, fmt.Errorf("%q is not known: use allow or deny", name)
+}
+
+// onlyValue accepts the one value of a field that this version has.
+func (r *reader) onlyValue(n *yaml.Node, value, means string) {
+	r.scalar(n, "a text", func(n *yaml.Node) {
+		if n.Value != value {
+			r.add(r.at(n), "%s: %s is not supported by this version; write %s or leave it out (%s)", r.field, n.Value, value, means)
+		}
+	})
+}
+
+func (r *reader) readReplaces(n *yaml.Node) (all []place) {
+	r.list(n, "replaces", func(item *yaml.Node) {
+		p := place{at: r.at(item)}
+		if readFields(r, item, r.replaces, &p) && p.name != "" {
+			all = append(all, p)
+		}
+	})
+	return all
+}
+
+// readRateLimit reads one limit and makes its policy. Nil, and said, if it is no mapping.
+func (r *reader) readRateLimit(n *yaml.Node) *rateLimit {
+	l := &rateLimit{at: r.at(n)}
+	isMapping := false
+	r.enter(n, func(n *yaml.Node) {
+		if isNull(n) {
+			r.add(r.at(n), "this limit is empty; write requests_per_unit and unit, or unlimited: true")
+			return
+		}
+		isMapping = readFields(r, n, r.rateLimits, l)
+	})
+	if !isMapping {
+		return nil
+	}
+	for _, p := range l.replaces {
+		if p.name == l.name {
+			r.add(p.at, "a limit cannot replace itself; name another limit than %s", p.name)
+		}
+	}
+	if l.unlimited {
+		r.checkUnlimited(l)
+		return l
+	}
+	r.finish(l)
+	return l
+}
+
+// checkUnlimited refuses numbers beside `unlimited: true`.
+func (r *reader) checkUnlimited(l *rateLimit) {
+	for _, g := range l.given {
+		if !slices.Contains([]string{"unlimited", "name", "replaces"}, g.name) {
+			r.add(g.at, "unlimited: true goes without %s; remove one of the two", g.name)
+		}
+	}
+}
+
+// finish completes the limit's parameters, checks them together, and makes the policy.
+func (r *reader) finish(l *rateLimit) {
+	if r.overflow {
+		return // not all of it was read, and that is said
+	}
+	if !l.has("algorithm") {
+		l.params.Algorithm = limiter.FixedWindow
+	}
+	rate := r.checkRate(l)
+	if foreign := r.checkParameters(l); foreign || !rate || l.bad {
+		return
+	}
+	policy, err := limiter.NewPolicy(l.params)
+	for _, e := range paramErrors(err) {
+		r.add(l.paramPlace(e.Param), "%s", e.Error())
+	}
+	l.policy = policy
+}
+
+// checkRate checks that the limit says how many and per which time, once, and sets the policy's window.
+func (r *reader) checkRate(l *rateLimit) bool {
+	before := len(r.found)
+	if !l.has("requests_per_unit") {
+		r.add(l.at, "requests_per_unit is missing; write how many requests may pass, 0 to deny all of them, or unlimited: true")
+	}
+	switch unit, window := l.has("unit"), l.has("window"); {
+	case unit && window:
+		r.add(l.place("window"), "unit and window are both given; remove one of the two")
+	case window && l.has("unit_multiplier"):
+		r.add(l.place("unit_multiplier"), "unit_multiplier goes with unit, not with window; remove it and write the whole window")
+	case !unit && !window:
+		r.add(l.at, "unit is missing; write unit: second, minute, hour, day, week, month or year, or a window such as window: 90s")
+	case window:
+		l.params.Window = l.window
+		l.unit, l.multiplier = UnitUnknown, 0
+		if !l.bad {
+			u, m := unitOf(l.window)
+			l.unit, l.multiplier = u, int64(m)
+		}
+	default:
+		if l.multiplier == 0 {
+			l.multiplier = 1
+		}
+		if d := l.unit.Duration(); d > 0 && l.multiplier > int64(limiter.MaxWindow/d) {
+			r.add(l.place("unit_multiplier"), "unit_multiplier must be at most %d with unit: %s (10 years)", limiter.MaxWindow/d, l.unit)
+			return false
+		}
+		l.params.Window = l.unit.Duration() * time.Duration(l.multiplier)
+	}
+	return len(r.found) == before
+}
+
+// parameters are the fields that only some algorithms take.
+var parameters = func() []string {
+	all := []string{"initial", "refill"}
+	for _, name := range limiter.AlgorithmNames() {
+		if a, err := limiter.ParseAlgorithm(name); err == nil {
+			all = append(all, a.Parameters()...)
+		}
+	}
+	return all
+}()
+
+// checkParameters finds parameters that the algorithm does not have, at whatever value.
+func (r *reader) checkParameters(l *rateLimit) (foreign bool) {
+	if l.params.Algorithm == 0 {
+		return false // it is not known, and that is said
+	}
+	takes := l.params.Algorithm.Parameters()
+	if l.params.Algorithm == limiter.TokenBucket {
+		takes = append(takes, "initial", "refill")
+	}
+	for _, g := range l.given {
+		if slices.Contains(parameters, g.name) && !slices.Contains(takes, g.name) {
+			r.add(g.at, "%s is not a parameter of %s, which takes %s", g.name, l.params.Algorithm, strings.Join(takes, ", "))
+			foreign = true
+		}
+	}
+	return foreign
+}
+
+// paramPlace is where the policy's parameter is written, else where the limit is.
+func (l *rateLimit) paramPlace(param string) position {
+	if param == "window" && !l.has("window") {
+		param = "unit"
+	}
+	return l.place(param)
+}
+
+// paramErrors are the parts of a limiter.NewPolicy error.
+func paramErrors(err error) []*limiter.ParamError {
+	if err == nil {
+		return nil
+	}
+	var joined interface{ Unwrap() []error }
+	if errors.As(err, &joined) {
+		var all []*limiter.ParamError
+		for _, e := range joined.Unwrap() {
+			all = append(all, paramErrors(e)...)
+		}
+		return all
+	}
+	if one, ok := errors.AsType[*limiter.ParamError](err); ok {
+		return []*limiter.ParamError{one}
+	}
+	return []*limiter.ParamError{{Param: "limit", Msg: err.Error()}}
+}

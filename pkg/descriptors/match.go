@@ -1,0 +1,42 @@
+package descriptors
+
+// node is one place in a domain's tree: what the entries so far mean, and where the next entry leads.
+type node struct {
+	rule *Rule // nil at the root
+	keys map[string]*branch
+}
+
+// branch is where an entry of one key leads: by its exact value, else by the first pattern, else by the key.
+type branch struct {
+	exact    map[string]*node
+	patterns patterns
+	any      *node
+	anyAt    position
+}
+
+// Match returns the rule that the last entry reaches, nil if there is none. Entries are matched one by one: the
+// exact value goes first, then the patterns in file order, then the key alone, and a choice is never taken
+// back. It allocates nothing, and takes as long with many rules as with few.
+func (d *Domain) Match(entries []Entry) *Rule {
+	n := &d.root
+	for i := range entries {
+		if n = n.next(&entries[i]); n == nil {
+			return nil
+		}
+	}
+	return n.rule
+}
+
+func (n *node) next(e *Entry) *node {
+	b := n.keys[e.Key]
+	if b == nil {
+		return nil
+	}
+	if to := b.exact[e.Value]; to != nil {
+		return to
+	}
+	if p := b.patterns.match(e.Value); p != nil {
+		return p.to
+	}
+	return b.any
+}

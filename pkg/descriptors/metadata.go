@@ -1,0 +1,69 @@
+package descriptors
+
+import (
+	"math"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// metadata reads a mapping of any values as encoding/json would decode it. Nil if it is empty.
+func (r *reader) metadata(n *yaml.Node) map[string]any {
+	if isNull(resolve(n)) {
+		return nil
+	}
+	m := r.object(n)
+	if len(m) == 0 {
+		return nil
+	}
+	return m
+}
+
+func (r *reader) object(n *yaml.Node) map[string]any {
+	m := map[string]any{}
+	r.mapping(n, "metadata", func(key, value *yaml.Node) { m[key.Value] = r.value(value) })
+	return m
+}
+
+func (r *reader) value(n *yaml.Node) (v any) {
+	r.enter(n, func(n *yaml.Node) {
+		switch n.Kind {
+		case yaml.MappingNode:
+			v = r.object(n)
+		case yaml.SequenceNode:
+			items := make([]any, 0, len(n.Content))
+			for _, item := range n.Content {
+				items = append(items, r.value(item))
+			}
+			v = items
+		default:
+			v = r.plain(n)
+		}
+	})
+	return v
+}
+
+// plain reads a scalar: null, a boolean, a number, or else a text.
+func (r *reader) plain(n *yaml.Node) any {
+	switch n.Tag {
+	case "!!null":
+		return nil
+	case "!!bool":
+		return strings.EqualFold(n.Value, "true")
+	case "!!int":
+		if i, err := strconv.ParseInt(n.Value, 0, 64); err == nil {
+			return float64(i)
+		}
+		if u, err := strconv.ParseUint(n.Value, 0, 64); err == nil {
+			return float64(u)
+		}
+	case "!!float":
+		f, err := strconv.ParseFloat(strings.ReplaceAll(n.Value, "_", ""), 64)
+		if err == nil && !math.IsInf(f, 0) && !math.IsNaN(f) {
+			return f
+		}
+		r.add(r.at(n), "metadata must be what JSON can say, got the number %s; quote it to make it a text", shorten(n.Value))
+	}
+	return n.Value
+}

@@ -1,0 +1,44 @@
+package descriptors
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+)
+
+// Override returns the limit that a request's own `limit` makes of the rule: the rule's first limit with this
+// rate instead of its own, and with a counter that only requests with the same rate share. All else stays as
+// the rule has it: algorithm, burst and other parameters, name, replaces, and the rule's Mode (where
+// envoyproxy/ratelimit forgets shadow_mode and the name). A rule without limits, or an unlimited one, gets a
+// fixed_window. The limit's ID is that of the limit that it stands for, -1 if there is none.
+//
+// The error says which of the rule's parameters does not go with the rate.
+func (r *Rule) Override(requestsPerUnit uint32, window time.Duration) (*Limit, error) {
+	l := &Limit{ID: -1, Replaces: r.Replaces, params: limiter.Params{Algorithm: limiter.FixedWindow}}
+	if len(r.Limits) > 0 {
+		*l = *r.Limits[0]
+	}
+	l.Rule = r
+	l.params.Limit, l.params.Window = int64(requestsPerUnit), window
+	policy, err := limiter.NewPolicy(l.params)
+	if err != nil {
+		return nil, fmt.Errorf("limit of %d requests per %s on %s (%s): %w",
+			requestsPerUnit, formatDuration(window), r.Path, l.params.Algorithm, err)
+	}
+	l.Policy = policy
+	l.Unit, l.UnitMultiplier = unitOf(window)
+	which := counter{algorithm: l.params.Algorithm, rate: int64(requestsPerUnit), window: window}
+	l.keyStart = which.keyStart(r.Domain)
+	return l, nil
+}
+
+// Override is Rule.Override of the rule that the entries match, or a fixed_window of the domain's own if they
+// match none.
+func (d *Domain) Override(entries []Entry, requestsPerUnit uint32, window time.Duration) (*Limit, error) {
+	r := d.Match(entries)
+	if r == nil {
+		r = d.own
+	}
+	return r.Override(requestsPerUnit, window)
+}

@@ -1,0 +1,182 @@
+package descriptors
+
+import (
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+)
+
+// document is one YAML document: rules of one domain.
+type document struct {
+	domain      string
+	descriptors []*descriptor
+}
+
+// descriptor is one item of `descriptors`.
+type descriptor struct {
+	at, valueAt, shareAt position
+
+	key, value                    string
+	shadow, quota, share, hash    bool
+	detailedMetric, valueToMetric bool
+	metadata                      map[string]any
+	limit                         *rateLimit   // rate_limit
+	limits                        []*rateLimit // rate_limits
+	children                      []*descriptor
+}
+
+// rateLimit is `rate_limit`, or one item of `rate_limits`.
+type rateLimit struct {
+	at    position
+	given []place // the fields that are written
+	bad   bool    // one of them is wrong, and that is said
+
+	name           string
+	replaces       []place
+	unlimited      bool
+	unit           Unit
+	multiplier     int64
+	window         time.Duration
+	params         limiter.Params // as written; complete after finish
+	onStoreFailure OnStoreFailure
+	policy         *limiter.Policy // nil if unlimited, or if something is wrong
+}
+
+// place is a name and where it is written.
+type place struct {
+	name string
+	at   position
+}
+
+// readFile reads the documents of a file. Every problem that can be told from the file alone is then told.
+func readFile(f File, p *problems) []document {
+	r := &reader{problems: p, file: f.Name}
+	r.documents = r.documentShape()
+	r.descriptors = r.descriptorShape()
+	r.rateLimits = r.rateLimitShape()
+	r.replaces = newShape[place]("an item of replaces")
+	r.replaces.required(r, "name", "the limit that this one replaces", func(p *place) *string { return &p.name })
+
+	var docs []document
+	for _, root := range documents(f, p) {
+		if isNull(root) {
+			continue
+		}
+		var d document
+		readFields(r, root, r.documents, &d)
+		if d.domain == "" || r.overflow {
+			p.incomplete = true
+			continue
+		}
+		docs = append(docs, d)
+	}
+	return docs
+}
+
+func (r *reader) documentShape() *shape[document] {
+	s := newShape[document]("a rule file")
+	s.required(r, "domain", "the domain that Envoy's rate limit filter sends", func(d *document) *string { return &d.domain })
+	s.field("descriptors", func(n *yaml.Node, d *document) { d.descriptors = r.readDescriptors(n) })
+	forPeople(r, s)
+	return s
+}
+
+func (r *reader) descriptorShape() *shape[descriptor] {
+	s := newShape[descriptor]("a descriptor")
+	flag := func(name string, of func(d *descriptor) *bool) {
+		s.field(name, func(n *yaml.Node, d *descriptor) { *of(d) = r.boolean(n) })
+	}
+	s.required(r, "key", "the name of a descriptor entry that Envoy sends", func(d *descriptor) *string { return &d.key })
+	s.field("value", func(n *yaml.Node, d *descriptor) { d.value, d.valueAt = r.text(n), r.at(n) })
+	s.field("rate_limit", func(n *yaml.Node, d *descriptor) { d.limit = r.readRateLimit(n) })
+	s.field("rate_limits", func(n *yaml.Node, d *descriptor) { d.limits = r.readRateLimits(n) })
+	s.field("descriptors", func(n *yaml.Node, d *descriptor) { d.children = r.readDescriptors(n) })
+	flag("shadow_mode", func(d *descriptor) *bool { return &d.shadow })
+	flag("quota_mode", func(d *descriptor) *bool { return &d.quota })
+	flag("detailed_metric", func(d *descriptor) *bool { return &d.detailedMetric })
+	flag("value_to_metric", func(d *descriptor) *bool { return &d.valueToMetric })
+	s.field("share_threshold", func(n *yaml.Node, d *descriptor) { d.share, d.shareAt = r.boolean(n), r.at(n) })
+	flag("hash_values", func(d *descriptor) *bool { return &d.hash })
+	s.field("metadata", func(n *yaml.Node, d *descriptor) { d.metadata = r.metadata(n) })
+	forPeople(r, s)
+	const oneByOne = "write one descriptor for each value, or a value with *"
+	s.later["cidr"] = "write a value with *, as in value: 10.0.*"
+	s.later["values"] = oneByOne
+	s.later["values_file"] = oneByOne
+	s.later["regex"] = "write a value with *, each of which stands for any characters"
+	s.later["response"] = laterResponse
+	return s
+}
+
+const laterResponse = "leave it out; Envoy's local_reply_config can change what a denied request is told"
+
+func (r *reader) readDescriptors(n *yaml.Node) (all []*descriptor) {
+	r.list(n, "descriptors", func(item *yaml.Node) {
+		d := &descriptor{at: r.at(item)}
+		readFields(r, item, r.descriptors, d)
+		if d.limit != nil && d.limits != nil {
+			r.add(d.at, "rate_limit and rate_limits are both given; move the one into the other")
+		}
+		all = append(all, d)
+	})
+	return all
+}
+
+// readRateLimits reads a list of limits: never nil.
+func (r *reader) readRateLimits(n *yaml.Node) []*rateLimit {
+	all := []*rateLimit{}
+	before := len(r.found)
+	r.list(n, "rate_limits", func(item *yaml.Node) {
+		if l := r.readRateLimit(item); l != nil {
+			all = append(all, l)
+		}
+	})
+	if len(all) == 0 && len(r.found) == before {
+		r.add(r.at(n), "rate_limits is empty; write at least one limit, or leave it out")
+	}
+	r.checkTogether(all)
+	return all
+}
+
+// checkTogether checks what the limits of one list must be to each other.
+func (r *reader) checkTogether(all []*rateLimit) {
+	byName, byPolicy := map[string]position{}, map[limiter.Policy]position{}
+	for _, l := range all {
+		if first, ok := byName[l.name]; ok && l.name != "" {
+			r.add(l.place("name"), "the name %s is already used at %s; name each limit of a descriptor differently", l.name, first)
+		}
+		byName[l.name] = l.place("name")
+		if l.unlimited {
+			r.add(l.place("unlimited"), "unlimited among other limits says nothing; remove it, or write rate_limit: {unlimited: true}")
+		}
+		if l.policy == nil {
+			continue
+		}
+		if first, ok := byPolicy[*l.policy]; ok {
+			r.add(l.at, "this limit is the same as the one at %s; remove one of the two", first)
+		} else {
+			byPolicy[*l.policy] = l.at
+		}
+	}
+}
+
+// place is where the field is written, else where the limit is.
+func (l *rateLimit) place(field string) position {
+	for _, g := range l.given {
+		if g.name == field {
+			return g.at
+		}
+	}
+	return l.at
+}
+
+func (l *rateLimit) has(field string) bool {
+	for _, g := range l.given {
+		if g.name == field {
+			return true
+		}
+	}
+	return false
+}

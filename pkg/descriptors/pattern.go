@@ -1,0 +1,102 @@
+package descriptors
+
+import (
+	"slices"
+	"strings"
+)
+
+// pattern is a value with *, each of which stands for any characters or none.
+type pattern struct {
+	text           string
+	prefix, suffix string   // before the first * and after the last
+	middle         []string // between them, in order; none is empty
+	to             *node
+	order          int // place in the file, among the patterns of one branch
+}
+
+func newPattern(text string, to *node) *pattern {
+	parts := strings.Split(text, "*")
+	last := len(parts) - 1
+	middle := slices.DeleteFunc(slices.Clone(parts[1:last]), func(part string) bool { return part == "" })
+	return &pattern{text: text, prefix: parts[0], suffix: parts[last], middle: middle, to: to}
+}
+
+// match looks for each part where it first occurs behind the one before it, so it reads the value once.
+func (p *pattern) match(value string) bool {
+	if len(value) < len(p.prefix)+len(p.suffix) ||
+		!strings.HasPrefix(value, p.prefix) || !strings.HasSuffix(value, p.suffix) {
+		return false
+	}
+	rest := value[len(p.prefix) : len(value)-len(p.suffix)]
+	for _, part := range p.middle {
+		i := strings.Index(rest, part)
+		if i < 0 {
+			return false
+		}
+		rest = rest[i+len(part):]
+	}
+	return true
+}
+
+// patterns finds the first of many patterns, in file order, that matches a value. It looks only at those whose
+// prefix, or suffix if that is longer, is the value's: one look-up for each length that occurs.
+type patterns struct {
+	prefixes, suffixes affixes
+	count              int
+}
+
+// affixes are patterns by a part that the value must start with, or end with.
+type affixes struct {
+	lengths []int
+	by      map[string][]*pattern // in file order
+}
+
+func (ps *patterns) add(p *pattern) {
+	p.order = ps.count
+	ps.count++
+	if len(p.suffix) > len(p.prefix) {
+		ps.suffixes.add(p.suffix, p)
+	} else {
+		ps.prefixes.add(p.prefix, p)
+	}
+}
+
+func (a *affixes) add(part string, p *pattern) {
+	if a.by == nil {
+		a.by = map[string][]*pattern{}
+	}
+	a.by[part] = append(a.by[part], p)
+	if i, found := slices.BinarySearch(a.lengths, len(part)); !found {
+		a.lengths = slices.Insert(a.lengths, i, len(part))
+	}
+}
+
+func (ps *patterns) match(value string) *pattern {
+	var best *pattern
+	for _, n := range ps.prefixes.lengths {
+		if n > len(value) {
+			break
+		}
+		best = first(best, ps.prefixes.by[value[:n]], value)
+	}
+	for _, n := range ps.suffixes.lengths {
+		if n > len(value) {
+			break
+		}
+		best = first(best, ps.suffixes.by[value[len(value)-n:]], value)
+	}
+	return best
+}
+
+// first is the earliest pattern that matches: best, which is known to, or one of more.
+func first(best *pattern, more []*pattern, value string) *pattern {
+	for _, p := range more {
+		if best != nil && best.order < p.order {
+			break
+		}
+		if p.match(value) {
+			return p
+		}
+	}
+	return best
+}

@@ -1,0 +1,96 @@
+package descriptors
+
+import (
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// shape is what one level of a rule file may say: its fields, and how each is read into a T.
+type shape[T any] struct {
+	what  string // as a message names the level: "a descriptor"
+	read  map[string]func(n *yaml.Node, into *T)
+	names []string          // of the fields, as a message lists them
+	must  string            // the field that must be given, and must not be empty
+	about string            // what to write there
+	later map[string]string // fields that this version does not have yet, and what to write instead
+}
+
+func newShape[T any](what string) *shape[T] {
+	return &shape[T]{what: what, read: map[string]func(*yaml.Node, *T){}, later: map[string]string{}}
+}
+
+func (s *shape[T]) field(name string, read func(n *yaml.Node, into *T)) {
+	s.read[name] = read
+	s.names = append(s.names, name)
+}
+
+// required adds the text that the mapping must have.
+func (s *shape[T]) required(r *reader, name, about string, of func(into *T) *string) {
+	s.must, s.about = name, about
+	s.field(name, func(n *yaml.Node, into *T) {
+		text := of(into)
+		if *text = r.text(n); *text == "" && resolve(n).Kind == yaml.ScalarNode {
+			r.add(r.at(n), "%s is empty; write %s: %s", name, name, about)
+		}
+	})
+}
+
+func (s *shape[T]) has(name string) bool {
+	return s.read[name] != nil || s.later[name] != ""
+}
+
+// fieldSet is a shape, whatever it is read into.
+type fieldSet interface{ has(name string) bool }
+
+// readFields reads a mapping of that shape; it is false, and the reason said, if the node is no mapping.
+func readFields[T any](r *reader, n *yaml.Node, s *shape[T], into *T) bool {
+	given := s.must == ""
+	isMapping := r.mapping(n, s.what, func(key, value *yaml.Node) {
+		given = given || key.Value == s.must
+		switch read := s.read[key.Value]; {
+		case read != nil:
+			r.field = key.Value
+			read(value, into)
+		case s.later[key.Value] != "":
+			r.add(r.at(key), "%s is not supported by this version; %s", key.Value, s.later[key.Value])
+		case strings.HasPrefix(key.Value, "x-"):
+			// For other tools.
+		default:
+			r.add(r.at(key), "%s is not a field of %s; %s", shown(key.Value), s.what, r.hint(key.Value, s.names))
+		}
+	})
+	if isMapping && !given {
+		r.add(r.at(n), "%s is missing; write %s: %s", s.must, s.must, s.about)
+	}
+	return isMapping
+}
+
+// hint says what to write instead of an unknown field.
+func (r *reader) hint(name string, known []string) string {
+	for _, l := range []struct {
+		fieldSet
+		place string
+	}{
+		{r.rateLimits, "in rate_limit"},
+		{r.descriptors, "in a descriptor, beside key"},
+		{r.documents, "at the top of the file"},
+	} {
+		if l.has(name) {
+			return "it belongs " + l.place
+		}
+	}
+	if near := didYouMean(name, known); near != "" {
+		return near
+	}
+	known = slices.DeleteFunc(slices.Clone(known), func(n string) bool { return n == "description" || n == "owner" })
+	return "its fields are " + strings.Join(known, ", ")
+}
+
+// forPeople adds the fields that every level has and no request sees.
+func forPeople[T any](r *reader, s *shape[T]) {
+	for _, name := range []string{"description", "owner"} {
+		s.field(name, func(n *yaml.Node, _ *T) { r.text(n) })
+	}
+}

@@ -1,0 +1,354 @@
+package descriptors
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"slices"
+	"sort"
+	"strconv"
+	"strings"
+	"unicode"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Bounds that keep a small file from becoming a large tree.
+const (
+	maxDepth       = 200       // mappings and lists inside one another
+	maxAliasVisits = 1_000_000 // nodes of one file that are read through aliases
+)
+
+// documents parses a file into the roots of its documents. Where the file is no YAML, it ends with a problem.
+func documents(f File, p *problems) (roots []*yaml.Node) {
+	defer func() {
+		// The parser is known to panic on some inputs that no editor writes, and a rule file must not take
+		// the process down.
+		if recover() != nil {
+			p.incomplete = true
+			p.add(position{f.Name, 1, 1}, "this is not valid YAML; check the file for stray bytes and special characters")
+		}
+	}()
+	roots, err := parseAll(f.Data)
+	if err != nil {
+		p.incomplete = true
+		line, msg := syntaxError(f.Data, err)
+		p.add(position{f.Name, line, 1}, "this is not valid YAML: %s; %s", msg, syntaxHint(msg))
+	}
+	return roots
+}
+
+// parseAll returns the roots of the documents before the first error.
+func parseAll(data []byte) (roots []*yaml.Node, err error) {
+	decoder := yaml.NewDecoder(bytes.NewReader(data))
+	for {
+		var document yaml.Node
+		err := decoder.Decode(&document)
+		if errors.Is(err, io.EOF) {
+			return roots, nil
+		}
+		if err != nil {
+			return roots, err
+		}
+		roots = append(roots, document.Content...)
+	}
+}
+
+const quoteStar = "a value that starts with * must be quoted, as in value: '*.html'"
+
+// syntaxHints say what to write instead, by a part of the parser's message.
+var syntaxHints = []struct{ part, hint string }{
+	{"unknown anchor", quoteStar},
+	{"did not find expected alphabetic or numeric character", quoteStar},
+	{"tab character", "indent with spaces, not tabs"},
+	{"cannot start any token", "indent with spaces, not tabs, and quote a value that starts with @, ` or %"},
+	{"mapping values are not allowed", "check the indentation, and quote a value that contains a colon and a space"},
+}
+
+func syntaxHint(msg string) string {
+	for _, h := range syntaxHints {
+		if strings.Contains(msg, h.part) {
+			return h.hint
+		}
+	}
+	return "check the indentation, quotes and brackets here and in the lines above"
+}
+
+// syntaxError takes the parser's error apart. The line that the parser tells is often that of the whole list or
+// mapping, so the line is rather that which makes the lines up to it fail in the same way.
+func syntaxError(data []byte, err error) (line int, msg string) {
+	told, msg := splitLine(err)
+	ends := lineEnds(data)
+	if len(data) > maxSyntaxSearch {
+		return min(max(told, 1), len(ends)), msg
+	}
+	return min(len(ends), 1+sort.Search(len(ends), func(i int) bool {
+		_, err := parseAll(data[:ends[i]])
+		if err == nil {
+			return false
+		}
+		_, same := splitLine(err)
+		return same == msg
+	})), msg
+}
+
+// maxSyntaxSearch is the size of a file, in bytes, up to which it is parsed again to find an error's line.
+const maxSyntaxSearch = 1 << 20
+
+// splitLine splits the parser's "yaml: line 3: message".
+func splitLine(err error) (line int, msg string) {
+	msg = strings.TrimPrefix(err.Error(), "yaml: ")
+	rest, found := strings.CutPrefix(msg, "line ")
+	number, problem, ok := strings.Cut(rest, ": ")
+	if n, err := strconv.Atoi(number); found && ok && err == nil {
+		return n, problem
+	}
+	return 0, msg
+}
+
+// lineEnds are the offsets behind each line of the data; there is at least one line.
+func lineEnds(data []byte) []int {
+	var ends []int
+	for i, c := range data {
+		if c == '\n' && i+1 < len(data) {
+			ends = append(ends, i+1)
+		}
+	}
+	return append(ends, len(data))
+}
+
+// reader reads the nodes of one file. It follows aliases, within bounds.
+type reader struct {
+	*problems
+	file     string
+	depth    int
+	aliases  int    // how many aliases lead here
+	visits   int    // nodes read through aliases
+	overflow bool   // a bound was hit, and said
+	field    string // the field whose value is read, for messages
+
+	documents   *shape[document]
+	descriptors *shape[descriptor]
+	rateLimits  *shape[rateLimit]
+	replaces    *shape[place]
+}
+
+func (r *reader) at(n *yaml.Node) position { return position{r.file, n.Line, n.Column} }
+
+// enter calls read with the node, or with what it is an alias of, unless that hits a bound.
+func (r *reader) enter(n *yaml.Node, read func(n *yaml.Node)) {
+	from := n
+	n = resolve(n)
+	if n != from {
+		r.aliases++
+		defer func() { r.aliases-- }()
+	}
+	if r.aliases > 0 {
+		r.visits++
+	}
+	r.depth++
+	defer func() { r.depth-- }()
+	switch {
+	case r.overflow:
+	case r.visits > maxAliasVisits:
+		r.overflow = true
+		r.add(r.at(from), "aliases (*name) expand to more than %d values here; write the rules out", maxAliasVisits)
+	case r.depth > maxDepth:
+		r.overflow = true
+		r.add(r.at(from), "nested more than %d levels deep; use fewer levels of descriptors, and no alias of what contains it", maxDepth)
+	default:
+		read(n)
+	}
+}
+
+// mapping calls each for every field of a mapping: those that it merges with << too, unless it has them itself.
+// It is false, and the reason said, if the node is no mapping.
+func (r *reader) mapping(n *yaml.Node, what string, each func(key, value *yaml.Node)) (ok bool) {
+	r.enter(n, func(n *yaml.Node) {
+		if ok = n.Kind == yaml.MappingNode; !ok {
+			r.add(r.at(n), "%s must be fields with values (name: value), got %s", what, kind(n))
+			return
+		}
+		r.fields(n, &names{}, each)
+	})
+	return ok
+}
+
+// fields is the part of mapping that merging repeats. Seen has the fields that were read so far.
+func (r *reader) fields(n *yaml.Node, seen *names, each func(key, value *yaml.Node)) {
+	var merges []*yaml.Node
+	own := len(seen.keys)
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, value := resolve(n.Content[i]), n.Content[i+1]
+		switch first := seen.find(key.Value); {
+		case key.Kind != yaml.ScalarNode:
+			r.add(r.at(key), "a field's name must be a text, got %s", kind(key))
+		case key.Tag == "!!merge":
+			merges = append(merges, value)
+		case first >= own:
+			r.add(r.at(key), "%s is already given at %s; remove one of the two", shown(key.Value), r.at(seen.keys[first]))
+		case first < 0:
+			seen.add(key)
+			each(key, value)
+		}
+	}
+	for _, m := range merges {
+		r.merge(m, seen, each)
+	}
+}
+
+// merge reads the fields of a << value: a mapping, or a list of mappings of which the first one that has a
+// field gives it.
+func (r *reader) merge(n *yaml.Node, seen *names, each func(key, value *yaml.Node)) {
+	r.enter(n, func(n *yaml.Node) {
+		switch n.Kind {
+		case yaml.MappingNode:
+			r.fields(n, seen, each)
+		case yaml.SequenceNode:
+			for _, item := range n.Content {
+				r.merge(item, seen, each)
+			}
+		default:
+			r.add(r.at(n), "<< merges fields (<<: *name), got %s", kind(n))
+		}
+	})
+}
+
+// list calls each for every item of a list. Nothing is an empty list.
+func (r *reader) list(n *yaml.Node, what string, each func(item *yaml.Node)) {
+	r.enter(n, func(n *yaml.Node) {
+		switch {
+		case isNull(n):
+		case n.Kind != yaml.SequenceNode:
+			r.add(r.at(n), "%s must be a list (lines that start with -), got %s", what, kind(n))
+		default:
+			for _, item := range n.Content {
+				each(item)
+			}
+		}
+	})
+}
+
+// scalar calls read with a single value. Nothing reads nothing: the field is as good as left out.
+func (r *reader) scalar(n *yaml.Node, want string, read func(n *yaml.Node)) {
+	r.enter(n, func(n *yaml.Node) {
+		switch {
+		case n.Kind != yaml.ScalarNode:
+			r.add(r.at(n), "%s must be %s, got %s", r.field, want, kind(n))
+		case !isNull(n):
+			read(n)
+		}
+	})
+}
+
+// text reads a scalar as it is written: 8080, true and 1.0 are texts too.
+func (r *reader) text(n *yaml.Node) (text string) {
+	r.scalar(n, "a text", func(n *yaml.Node) { text = n.Value })
+	return text
+}
+
+// boolean reads true or false, and the yes, no, on and off of YAML 1.1, which envoyproxy/ratelimit reads.
+func (r *reader) boolean(n *yaml.Node) (yes bool) {
+	r.scalar(n, "true or false", func(n *yaml.Node) {
+		plain := n.Tag == "!!bool" || n.Tag == "!!str" && n.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle) == 0
+		switch strings.ToLower(n.Value) {
+		case "true", "yes", "on", "y":
+			yes = true
+		case "false", "no", "off", "n":
+		default:
+			plain = false
+		}
+		if !plain {
+			r.add(r.at(n), "%s must be true or false without quotes, got %s", r.field, kind(n))
+		}
+	})
+	return yes
+}
+
+// integer reads a whole number between lo and hi; ok is false, and the reason said, if it is none.
+func (r *reader) integer(n *yaml.Node, lo, hi int64) (v int64, ok bool) {
+	r.scalar(n, "a whole number", func(n *yaml.Node) {
+		// Base 0 reads 1_000, 0x10 and 0o17 as YAML does.
+		parsed, err := strconv.ParseInt(n.Value, 0, 64)
+		if n.Tag != "!!int" || err != nil || parsed < lo || parsed > hi {
+			r.add(r.at(n), "%s must be a whole number between %d and %d, got %s", r.field, lo, hi, kind(n))
+			return
+		}
+		v, ok = parsed, true
+	})
+	return v, ok
+}
+
+// resolve follows aliases.
+func resolve(n *yaml.Node) *yaml.Node {
+	for n.Kind == yaml.AliasNode {
+		n = n.Alias
+	}
+	return n
+}
+
+func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.Tag == "!!null" }
+
+// kind tells people what a node is.
+func kind(n *yaml.Node) string {
+	switch {
+	case n.Kind == yaml.MappingNode:
+		return "fields"
+	case n.Kind == yaml.SequenceNode:
+		return "a list"
+	case isNull(n):
+		return "nothing"
+	case n.Tag == "!!str":
+		return strconv.Quote(shorten(n.Value))
+	default:
+		return shorten(n.Value)
+	}
+}
+
+// shown is a field's name as a message has it.
+func shown(name string) string {
+	if name == "" || strings.ContainsFunc(name, func(c rune) bool { return !unicode.IsPrint(c) }) {
+		return strconv.Quote(shorten(name))
+	}
+	return shorten(name)
+}
+
+// shorten cuts a text that would fill the screen.
+func shorten(text string) string {
+	if len(text) > 60 {
+		return strings.ToValidUTF8(text[:60], "") + "..."
+	}
+	return text
+}
+
+// names finds fields by name: by looking at each of a few, by an index of many.
+type names struct {
+	keys  []*yaml.Node
+	index map[string]int
+}
+
+const fewNames = 32
+
+// find is the place of the name in keys, -1 if it is not there.
+func (s *names) find(name string) int {
+	if s.index != nil {
+		if i, ok := s.index[name]; ok {
+			return i
+		}
+		return -1
+	}
+	return slices.IndexFunc(s.keys, func(key *yaml.Node) bool { return key.Value == name })
+}
+
+func (s *names) add(key *yaml.Node) {
+	s.keys = append(s.keys, key)
+	switch {
+	case s.index != nil:
+		s.index[key.Value] = len(s.keys) - 1
+	case len(s.keys) > fewNames:
+		s.index = make(map[string]int, 2*fewNames)
+		for i, k := range s.keys {
+			s.index[k.Value] = i
+		}
+	}
+}

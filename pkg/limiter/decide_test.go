@@ -1,0 +1,176 @@
+package limiter_test
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+	"github.com/weir-ratelimit/weir/pkg/limiter/limitertest"
+)
+
+// mapStore is the plainest store: a map, a lock, and Decide.
+type mapStore struct {
+	mu     sync.Mutex
+	now    func() int64
+	states map[string]limiter.State
+}
+
+func (s *mapStore) Take(_ context.Context, hits []limiter.Hit, out []limiter.Decision) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	slots := make([]limiter.Slot, len(hits))
+	for i := range hits {
+		slots[limiter.First(hits, i)].State = s.states[hits[i].Key]
+	}
+	limiter.Decide(s.now(), hits, slots, out)
+	for i := range slots {
+		if slots[i].Changed {
+			s.states[hits[i].Key] = slots[i].Next
+		}
+	}
+	return nil
+}
+
+// TestContract holds Decide itself against the contract of stores.
+func TestContract(t *testing.T) {
+	limitertest.Run(t, func(_ *testing.T, clock *limitertest.Clock) limiter.Store {
+		return &mapStore{now: clock.Now, states: map[string]limiter.State{}}
+	})
+}
+
+// hourly are policies of few hits an hour, of each algorithm and ChargeDenied.
+func hourly(tb testing.TB) (all []*limiter.Policy) {
+	tb.Helper()
+	for _, a := range algorithms {
+		for c := limiter.ChargeNone; c <= limiter.ChargeFull; c++ {
+			p, err := limiter.NewPolicy(limiter.Params{Algorithm: a, Limit: 4, Window: time.Hour, ChargeDenied: c})
+			if err != nil {
+				tb.Fatal(err)
+			}
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// drawHits draws a request of hits on few keys.
+func drawHits(t *rapid.T, policies []*limiter.Policy) []limiter.Hit {
+	hits := make([]limiter.Hit, rapid.IntRange(1, 5).Draw(t, "hits"))
+	for i := range hits {
+		k := rapid.IntRange(0, len(policies)-1).Draw(t, "key")
+		hits[i] = limiter.Hit{
+			Key: strconv.Itoa(k), Policy: policies[k],
+			N:    rapid.Int64Range(-1, 5).Draw(t, "cost"),
+			Mode: rapid.SampledFrom([]limiter.Mode{limiter.Enforce, limiter.Enforce, limiter.Shadow, limiter.Quota}).Draw(t, "mode"),
+
+			Group: i,
+		}
+		if i > 0 && rapid.IntRange(0, 2).Draw(t, "joined") == 0 {
+			hits[i].Mode, hits[i].Group = hits[i-1].Mode, hits[i-1].Group
+		}
+	}
+	return hits
+}
+
+// load fills slots for the hits.
+func load(states map[string]limiter.State, hits []limiter.Hit) []limiter.Slot {
+	slots := make([]limiter.Slot, len(hits))
+	for i := range hits {
+		slots[limiter.First(hits, i)].State = states[hits[i].Key]
+	}
+	return slots
+}
+
+// TestDeniedRequestIsNotCharged, but for shadows, refunds, and what ChargeDenied takes for the hits that denied.
+func TestDeniedRequestIsNotCharged(t *testing.T) {
+	policies := hourly(t)
+	rapid.Check(t, func(t *rapid.T) {
+		states := map[string]limiter.State{}
+		for range rapid.IntRange(1, 15).Draw(t, "requests") {
+			hits := drawHits(t, policies)
+			slots, out := load(states, hits), make([]limiter.Decision, len(hits))
+			admitted := limiter.Decide(epoch, hits, slots, out)
+			if admitted != limiter.Admitted(hits, out) {
+				t.Fatalf("Decide says %t, Admitted says %t of %+v: %+v", admitted, !admitted, hits, out)
+			}
+			for i := range hits {
+				if slots[i].Changed && !admitted && !mayCharge(hits, out, i) {
+					t.Fatalf("the request was denied, and %s was charged: %+v: %+v", hits[i].Key, hits, out)
+				}
+				if slots[i].Changed {
+					states[hits[i].Key] = slots[i].Next
+				}
+			}
+		}
+	})
+}
+
+// mayCharge says whether a denied request may change the counter of hits[i].
+func mayCharge(hits []limiter.Hit, out []limiter.Decision, i int) bool {
+	for j, h := range hits {
+		denied := !out[j].Allowed && h.Policy.ChargeDenied() != limiter.ChargeNone
+		if h.Key == hits[i].Key && (h.Mode == limiter.Shadow || h.N < 0 || denied) {
+			return true
+		}
+	}
+	return false
+}
+
+// TestAdmittedHitsAreCharged: an admitted request is what its hits are that fit, one after the other.
+func TestAdmittedHitsAreCharged(t *testing.T) {
+	policies := hourly(t)
+	rapid.Check(t, func(t *rapid.T) {
+		states := map[string]limiter.State{}
+		for range rapid.IntRange(1, 15).Draw(t, "requests") {
+			hits := drawHits(t, policies)
+			slots, out := load(states, hits), make([]limiter.Decision, len(hits))
+			if !limiter.Decide(epoch, hits, slots, out) {
+				continue
+			}
+			for i, h := range hits {
+				if next, d := h.Policy.Step(states[h.Key], epoch, h.N); d.Allowed || h.Mode == limiter.Shadow {
+					if d != out[i] {
+						t.Fatalf("hit %d of %+v: %+v, alone %+v", i, hits, out[i], d)
+					}
+					states[h.Key] = next
+				}
+			}
+			for i, h := range hits {
+				if slots[i].Changed && fmt.Sprint(slots[i].Next) != fmt.Sprint(states[h.Key]) {
+					t.Fatalf("%s after %+v: %+v, want %+v", h.Key, hits, slots[i].Next, states[h.Key])
+				}
+			}
+		}
+	})
+}
+
+// TestSingleHit: the short way of a request of one Enforce hit is that of a single Quota hit, which takes the long one.
+func TestSingleHit(t *testing.T) {
+	eachAlgorithm(t, func(t *rapid.T, w *walk) {
+		for range rapid.IntRange(1, 30).Draw(t, "hits") {
+			w.move(t)
+			hit := limiter.Hit{Policy: w.policy, N: w.cost(t, -3)}
+			short, long := make([]limiter.Slot, 1), make([]limiter.Slot, 1)
+			short[0].State, long[0].State = w.state, w.state
+			got, want := make([]limiter.Decision, 1), make([]limiter.Decision, 1)
+			admitted := limiter.Decide(w.now, []limiter.Hit{hit}, short, got)
+			hit.Mode = limiter.Quota
+			if limiter.Decide(w.now, []limiter.Hit{hit}, long, want) != admitted || got[0] != want[0] {
+				t.Fatalf("%+v: cost %d at %d: %+v, the long way %+v", w.in, hit.N, w.now, got[0], want[0])
+			}
+			if fmt.Sprint(short) != fmt.Sprint(long) {
+				t.Fatalf("%+v: cost %d at %d leaves %+v, the long way %+v", w.in, hit.N, w.now, short, long)
+			}
+			w.last = got[0]
+			if short[0].Changed {
+				w.state = short[0].Next
+			}
+		}
+	})
+}

@@ -1,0 +1,500 @@
+package limitertest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+)
+
+// Fresh makes an empty store whose time is the clock's, and sees to its end with t.Cleanup.
+type Fresh func(t *testing.T, clock *Clock) limiter.Store
+
+// Run checks the contract of a store, each part on a fresh one.
+func Run(t *testing.T, fresh Fresh) {
+	t.Helper()
+	parts := []struct {
+		name  string
+		check func(f *fixture)
+	}{
+		{"no hits", noHits},
+		{"peeks write nothing", peeks},
+		{"refunds stop at empty", refunds},
+		{"charge_denied", chargeDenied},
+		{"all or none", allOrNone},
+		{"only the hit that denied is charged", onlyTheDenier},
+		{"the same key twice", sameKeyTwice},
+		{"refund beside a denial", refundBesideDenial},
+		{"shadow", shadow},
+		{"quota", quota},
+		{"quota of several limits", quotaOfSeveralLimits},
+		{"quota beside enforce", quotaBesideEnforce},
+		{"ban", ban},
+		{"cost above capacity", costAboveCapacity},
+		{"clock steps back", clockStepsBack},
+		{"keys", keys},
+		{"many hits", manyHits},
+		{"changed rule", changedRule},
+		{"done context", doneContext},
+		{"concurrent requests", concurrent},
+		{"concurrent requests of several keys", concurrentSeveral},
+	}
+	for _, v := range vectors {
+		t.Run(v.name, func(t *testing.T) { v.check(newFixture(t, fresh)) })
+	}
+	for _, p := range parts {
+		t.Run(p.name, func(t *testing.T) { p.check(newFixture(t, fresh)) })
+	}
+}
+
+// fixture is a store under test and its clock.
+type fixture struct {
+	*testing.T
+	clock *Clock
+	store limiter.Store
+}
+
+func newFixture(t *testing.T, fresh Fresh) *fixture {
+	t.Helper()
+	clock := NewClock()
+	return &fixture{T: t, clock: clock, store: fresh(t, clock)}
+}
+
+// policy makes a policy of sound parameters.
+func policy(tb testing.TB, in limiter.Params) *limiter.Policy {
+	tb.Helper()
+	p, err := limiter.NewPolicy(in)
+	if err != nil {
+		tb.Fatalf("NewPolicy(%+v): %v", in, err)
+	}
+	return p
+}
+
+// hourly is a policy of limit hits an hour.
+func (f *fixture) hourly(a limiter.Algorithm, limit int64) *limiter.Policy {
+	f.Helper()
+	return policy(f, limiter.Params{Algorithm: a, Limit: limit, Window: time.Hour})
+}
+
+var algorithms = []limiter.Algorithm{
+	limiter.FixedWindow, limiter.Funnel, limiter.TokenBucket, limiter.SlidingWindow, limiter.SlidingLog,
+}
+
+// take decides a request of the hits.
+func (f *fixture) take(hits ...limiter.Hit) []limiter.Decision {
+	f.Helper()
+	out := make([]limiter.Decision, len(hits))
+	if err := f.store.Take(f.Context(), hits, out); err != nil {
+		f.Fatalf("Take(%s): %v", describe(hits), err)
+	}
+	return out
+}
+
+// want takes the hits and checks which of them fit.
+func (f *fixture) want(allowed string, hits ...limiter.Hit) {
+	f.Helper()
+	var got strings.Builder
+	for _, d := range f.take(hits...) {
+		if d.Allowed {
+			got.WriteByte('+')
+		} else {
+			got.WriteByte('-')
+		}
+	}
+	if got.String() != allowed {
+		f.Errorf("%s: got %s, want %s", describe(hits), got.String(), allowed)
+	}
+}
+
+// remaining checks what is left of a key, without charging it.
+func (f *fixture) remaining(key string, p *limiter.Policy, want int64) {
+	f.Helper()
+	if d := f.take(limiter.Hit{Key: key, Policy: p})[0]; d.Remaining != want {
+		f.Errorf("%s of %q: %d hits remain, want %d", p.Algorithm(), key, d.Remaining, want)
+	}
+}
+
+func describe(hits []limiter.Hit) string {
+	parts := make([]string, len(hits))
+	for i, h := range hits {
+		parts[i] = fmt.Sprintf("%s %+d %s", h.Key, h.N, [...]string{"enforce", "shadow", "quota"}[h.Mode])
+	}
+	return strings.Join(parts, ", ")
+}
+
+func noHits(f *fixture) { f.take() }
+
+func peeks(f *fixture) {
+	for _, a := range algorithms {
+		p, key := f.hourly(a, 3), a.String()
+		untouched := limiter.Decision{Allowed: true, Remaining: 3}
+		for range 5 {
+			if d := f.take(limiter.Hit{Key: key, Policy: p}); d[0] != untouched {
+				f.Errorf("%s: a look at a new key: %s", a, cmp.Diff(untouched, d[0]))
+			}
+		}
+		f.want("+", limiter.Hit{Key: key, Policy: p, N: 2})
+		f.want("+", limiter.Hit{Key: key, Policy: p})
+		f.want("+", limiter.Hit{Key: key, Policy: p, N: 1})
+		f.want("-", limiter.Hit{Key: key, Policy: p})
+	}
+	p := policy(f, limiter.Params{
+		Algorithm: limiter.FixedWindow, Align: limiter.AlignFirstHit, Limit: 1, Window: time.Minute,
+	})
+	f.take(limiter.Hit{Key: "first", Policy: p})
+	f.clock.Advance(30 * time.Second)
+	if d := f.take(limiter.Hit{Key: "first", Policy: p, N: 1})[0]; d.ResetAfter != time.Minute {
+		f.Errorf("a look began a window: it ends after %s, want 1m0s", d.ResetAfter)
+	}
+}
+
+func refunds(f *fixture) {
+	for _, a := range algorithms {
+		p, key := f.hourly(a, 5), a.String()
+		untouched := limiter.Decision{Allowed: true, Remaining: 5}
+		if d := f.take(limiter.Hit{Key: key, Policy: p, N: -3})[0]; d != untouched {
+			f.Errorf("%s: refund of a new key: %s", a, cmp.Diff(untouched, d))
+		}
+		f.want("+", limiter.Hit{Key: key, Policy: p, N: 4})
+		f.want("+", limiter.Hit{Key: key, Policy: p, N: -1})
+		f.remaining(key, p, 2)
+		if d := f.take(limiter.Hit{Key: key, Policy: p, N: -limiter.MaxHits})[0]; d != untouched {
+			f.Errorf("%s: refund of more than was taken: %s", a, cmp.Diff(untouched, d))
+		}
+		f.want("+", limiter.Hit{Key: key, Policy: p, N: 5})
+		f.want("-", limiter.Hit{Key: key, Policy: p, N: 1})
+	}
+}
+
+// chargeDenied spends 6 of 10, is denied 8, is given 5 back, and looks at what is left.
+func chargeDenied(f *fixture) {
+	for _, a := range algorithms {
+		for _, c := range []struct {
+			charge             limiter.ChargeDenied
+			afterDenial, after int64
+		}{
+			{limiter.ChargeNone, 4, 9},
+			{limiter.ChargeRemaining, 0, 5},
+			{limiter.ChargeFull, 0, 1},
+		} {
+			p := policy(f, limiter.Params{Algorithm: a, Limit: 10, Window: time.Hour, ChargeDenied: c.charge})
+			key := a.String() + "/" + c.charge.String()
+			f.want("+", limiter.Hit{Key: key, Policy: p, N: 6})
+			d := f.take(limiter.Hit{Key: key, Policy: p, N: 8})[0]
+			if d.Allowed || d.Remaining != c.afterDenial {
+				f.Errorf("%s: 8 of 4: got %+v, want a denial with %d remaining", key, d, c.afterDenial)
+			}
+			f.want("+", limiter.Hit{Key: key, Policy: p, N: -5})
+			f.remaining(key, p, c.after)
+		}
+	}
+}
+
+func allOrNone(f *fixture) {
+	for _, a := range algorithms {
+		wide, narrow := f.hourly(a, 10), f.hourly(limiter.Funnel, 2)
+		hits := []limiter.Hit{
+			{Key: a.String() + "/wide", Policy: wide, N: 1},
+			{Key: a.String() + "/narrow", Policy: narrow, N: 1},
+		}
+		f.want("++", hits...)
+		f.want("++", hits...)
+		d := f.take(hits...)
+		if !d[0].Allowed || d[0].Remaining != 8 || d[0].RetryAfter != 0 {
+			f.Errorf("%s beside a denial: got %+v, want it to fit and to keep its 8", a, d[0])
+		}
+		if d[1].Allowed || d[1].RetryAfter != 30*time.Minute {
+			f.Errorf("the denial: got %+v, want to be told to retry after 30m0s", d[1])
+		}
+		f.remaining(hits[0].Key, wide, 8)
+	}
+}
+
+func onlyTheDenier(f *fixture) {
+	p := f.hourly(limiter.FixedWindow, 2)
+	wide := f.hourly(limiter.FixedWindow, 10)
+	f.want("+", limiter.Hit{Key: "narrow", Policy: p, N: 2})
+	f.want("+-+",
+		limiter.Hit{Key: "before", Policy: wide, N: 1},
+		limiter.Hit{Key: "narrow", Policy: p, N: 1},
+		limiter.Hit{Key: "after", Policy: wide, N: 1})
+	f.want("+", limiter.Hit{Key: "narrow", Policy: p, N: -1})
+	f.remaining("narrow", p, 0) // 2 taken, 1 charged for the denial, 1 given back
+	f.remaining("before", wide, 10)
+	f.remaining("after", wide, 10)
+}
+
+func sameKeyTwice(f *fixture) {
+	for _, a := range algorithms {
+		p, key := f.hourly(a, 3), a.String()
+		if a == limiter.FixedWindow {
+			p = policy(f, limiter.Params{Algorithm: a, Limit: 3, Window: time.Hour, ChargeDenied: limiter.ChargeNone})
+		}
+		two := limiter.Hit{Key: key, Policy: p, N: 2}
+		f.want("+-", two, two)
+		f.remaining(key, p, 3)
+		d := f.take(limiter.Hit{Key: key, Policy: p, N: 1}, two)
+		if !d[0].Allowed || !d[1].Allowed || d[0].Remaining != 2 || d[1].Remaining != 0 {
+			f.Errorf("%s: 1 and 2 of 3: got %+v, want both to fit, with 2 and 0 remaining", a, d)
+		}
+		f.want("-", limiter.Hit{Key: key, Policy: p, N: 1})
+	}
+}
+
+func refundBesideDenial(f *fixture) {
+	for _, a := range algorithms {
+		p, full := f.hourly(a, 5), f.hourly(limiter.Funnel, 1)
+		f.want("++", limiter.Hit{Key: a.String(), Policy: p, N: 4}, limiter.Hit{Key: a.String() + "/full", Policy: full, N: 1})
+		f.want("+-", limiter.Hit{Key: a.String(), Policy: p, N: -3}, limiter.Hit{Key: a.String() + "/full", Policy: full, N: 1})
+		f.remaining(a.String(), p, 4)
+	}
+}
+
+func shadow(f *fixture) {
+	for _, a := range algorithms {
+		five, one := f.hourly(limiter.Funnel, 5), f.hourly(a, 1)
+		hits := []limiter.Hit{
+			{Key: a.String() + "/five", Policy: five, N: 1},
+			{Key: a.String() + "/one", Policy: one, N: 1, Mode: limiter.Shadow},
+		}
+		for _, want := range []string{"++", "+-", "+-", "+-", "+-", "--"} {
+			f.want(want, hits...)
+		}
+		f.remaining(hits[0].Key, five, 0)
+	}
+	three := f.hourly(limiter.Funnel, 3)
+	f.want("-+", limiter.Hit{Key: "ban", Policy: f.hourly(limiter.Funnel, 0), N: 1},
+		limiter.Hit{Key: "charged", Policy: three, N: 1, Mode: limiter.Shadow})
+	f.remaining("charged", three, 2) // by itself, though the request is denied
+
+	debt := policy(f, limiter.Params{
+		Algorithm: limiter.Funnel, Limit: 3, Window: time.Hour, ChargeDenied: limiter.ChargeFull,
+	})
+	f.want("+-", limiter.Hit{Key: "charged", Policy: three, N: 1},
+		limiter.Hit{Key: "debt", Policy: debt, N: 4, Mode: limiter.Shadow})
+	f.want("+", limiter.Hit{Key: "debt", Policy: debt, N: -2})
+	f.remaining("debt", debt, 1) // its own charge_denied, though the request is admitted
+}
+
+func quota(f *fixture) {
+	one, two := f.hourly(limiter.FixedWindow, 1), f.hourly(limiter.FixedWindow, 2)
+	hits := []limiter.Hit{
+		{Key: "one", Policy: one, N: 1, Mode: limiter.Quota},
+		{Key: "two", Policy: two, N: 1, Mode: limiter.Quota, Group: 1},
+	}
+	f.want("++", hits...)
+	f.want("-+", hits...) // admitted: only one of them is over
+	f.want("+", limiter.Hit{Key: "one", Policy: one, N: -1})
+	f.remaining("one", one, 1) // charged once: what did not fit was not
+	f.remaining("two", two, 0)
+	f.want("+", limiter.Hit{Key: "one", Policy: one, N: 1})
+	f.want("--", hits...) // denied, and both are fixed windows, which charge denials
+	f.want("+", limiter.Hit{Key: "one", Policy: one, N: -1})
+	f.want("+", limiter.Hit{Key: "two", Policy: two, N: -1})
+	f.remaining("one", one, 0)
+	f.remaining("two", two, 0)
+}
+
+// quotaOfSeveralLimits: one descriptor is over when one of its limits is.
+func quotaOfSeveralLimits(f *fixture) {
+	short, long := f.hourly(limiter.Funnel, 1), f.hourly(limiter.Funnel, 9)
+	hits := []limiter.Hit{
+		{Key: "short", Policy: short, N: 1, Mode: limiter.Quota},
+		{Key: "long", Policy: long, N: 1, Mode: limiter.Quota},
+		{Key: "other", Policy: short, N: 1, Mode: limiter.Quota, Group: 1},
+	}
+	f.want("+++", hits...)
+	f.want("-+-", hits...) // both descriptors are over: denied, so nothing is charged
+	f.remaining("long", long, 8)
+	f.want("-++", hits[0], hits[1], limiter.Hit{Key: "fresh", Policy: short, N: 1, Mode: limiter.Quota, Group: 1})
+	f.remaining("long", long, 7)
+}
+
+func quotaBesideEnforce(f *fixture) {
+	p := f.hourly(limiter.FixedWindow, 1)
+	over := limiter.Hit{Key: "over", Policy: p, N: 1, Mode: limiter.Quota}
+	left := limiter.Hit{Key: "left", Policy: p, N: 1, Mode: limiter.Quota, Group: 1}
+	f.want("+", over)
+	f.want("-+-", over, left, limiter.Hit{Key: "ban", Policy: f.hourly(limiter.FixedWindow, 0), N: 1})
+	f.remaining("left", p, 1)
+	f.want("+", limiter.Hit{Key: "over", Policy: p, N: -1})
+	f.remaining("over", p, 1) // it did not deny, so it was not charged for the denial
+	f.want("+", over)
+	f.want("-+", over, limiter.Hit{Key: "enforced", Policy: p, N: 1}) // denied by its only quota hit
+	f.remaining("enforced", p, 1)
+}
+
+func ban(f *fixture) {
+	denied := limiter.Decision{RetryAfter: limiter.Never}
+	for _, a := range algorithms {
+		p := f.hourly(a, 0)
+		for _, n := range []int64{1, 0, limiter.MaxHits} {
+			if d := f.take(limiter.Hit{Key: a.String(), Policy: p, N: n})[0]; d != denied {
+				f.Errorf("%s, limit 0, cost %d: %s", a, n, cmp.Diff(denied, d))
+			}
+		}
+		f.want("+", limiter.Hit{Key: a.String(), Policy: p, N: -1})
+		f.want("-", limiter.Hit{Key: a.String(), Policy: p, N: 1})
+	}
+}
+
+func costAboveCapacity(f *fixture) {
+	for _, a := range algorithms {
+		p := policy(f, limiter.Params{Algorithm: a, Limit: 4, Window: time.Hour, ChargeDenied: limiter.ChargeNone})
+		for _, n := range []int64{5, limiter.MaxHits} {
+			want := limiter.Decision{Remaining: 4, RetryAfter: limiter.Never}
+			if d := f.take(limiter.Hit{Key: a.String(), Policy: p, N: n})[0]; d != want {
+				f.Errorf("%s, cost %d of 4: %s", a, n, cmp.Diff(want, d))
+			}
+		}
+		f.want("+", limiter.Hit{Key: a.String(), Policy: p, N: 4})
+		if d := f.take(limiter.Hit{Key: a.String(), Policy: p, N: 4})[0]; d.Allowed || d.RetryAfter == limiter.Never {
+			f.Errorf("%s, cost 4 of 4 twice: got %+v, want a denial that ends", a, d)
+		}
+	}
+}
+
+func clockStepsBack(f *fixture) {
+	for _, a := range algorithms {
+		p, key := f.hourly(a, 3), a.String()
+		f.clock.Set(start + 100*24*time.Hour.Microseconds())
+		f.want("+", limiter.Hit{Key: key, Policy: p, N: 3})
+		for _, back := range []time.Duration{time.Microsecond, time.Minute, 59 * time.Minute, time.Hour, 24 * time.Hour} {
+			f.clock.Advance(-back)
+			d := f.take(limiter.Hit{Key: key, Policy: p, N: 1})[0]
+			if d.Allowed || d.Remaining != 0 || d.RetryAfter <= 0 || d.RetryAfter == limiter.Never {
+				f.Errorf("%s, clock back by %s more: got %+v, want a denial that ends", a, back, d)
+			}
+		}
+	}
+}
+
+func keys(f *fixture) {
+	p := f.hourly(limiter.Funnel, 1)
+	for _, key := range []string{
+		"", "a", "A", "a ", "a\x00", "\xff\xfe", "a:b", "a{b}c", "{", "a\r\nb", "*", "ключ", strings.Repeat("k", 4096),
+		strings.Repeat("k", 4095),
+	} {
+		f.want("+", limiter.Hit{Key: key, Policy: p, N: 1})
+		f.want("-", limiter.Hit{Key: key, Policy: p, N: 1})
+	}
+}
+
+func manyHits(f *fixture) {
+	const n = 50
+	var hits []limiter.Hit
+	for i := range n {
+		a := algorithms[i%len(algorithms)]
+		hits = append(hits, limiter.Hit{Key: fmt.Sprint("many ", i), Policy: f.hourly(a, 2), N: 1})
+	}
+	f.want(strings.Repeat("+", n), hits...)
+	f.want(strings.Repeat("+", n), hits...)
+	f.want(strings.Repeat("-", n), hits...)
+}
+
+// changedRule goes on with a counter under a higher and a lower rate, as after a reload.
+func changedRule(f *fixture) {
+	for _, a := range algorithms {
+		ten, hundred, five := f.hourly(a, 10), f.hourly(a, 100), f.hourly(a, 5)
+		if a == limiter.Funnel || a == limiter.TokenBucket {
+			continue // their state is the time until empty, which another rate reads as another number of hits
+		}
+		f.want("+", limiter.Hit{Key: a.String(), Policy: ten, N: 10})
+		f.want("+", limiter.Hit{Key: a.String(), Policy: hundred, N: 90})
+		f.want("-", limiter.Hit{Key: a.String(), Policy: hundred, N: 1})
+		f.want("-", limiter.Hit{Key: a.String(), Policy: five, N: 1})
+	}
+}
+
+func doneContext(f *fixture) {
+	ctx, cancel := context.WithCancel(f.Context())
+	cancel()
+	hits := []limiter.Hit{{Key: "k", Policy: f.hourly(limiter.Funnel, 1), N: 1}}
+	began := time.Now()
+	if err := f.store.Take(ctx, hits, make([]limiter.Decision, 1)); err != nil && !errors.Is(err, limiter.ErrUnavailable) {
+		f.Errorf("Take with a done context: %v, which does not wrap ErrUnavailable", err)
+	}
+	if took := time.Since(began); took > time.Second {
+		f.Errorf("Take with a done context returned after %s", took)
+	}
+}
+
+// workers is how many goroutines the concurrent parts run.
+const workers = 64
+
+// concurrent asks for twice of what a key has.
+func concurrent(f *fixture) {
+	for _, a := range algorithms {
+		const capacity = 1000
+		p := f.hourly(a, capacity)
+		var admitted atomic.Int64
+		f.parallel(2*capacity/workers+1, func(_, _ int) ([]limiter.Hit, func([]limiter.Decision)) {
+			return []limiter.Hit{{Key: a.String(), Policy: p, N: 1}}, func(out []limiter.Decision) {
+				if out[0].Allowed {
+					admitted.Add(1)
+				}
+			}
+		})
+		if got := admitted.Load(); got != capacity {
+			f.Errorf("%s: %d of %d hits were admitted where %d may pass", a, got, 2*capacity, capacity)
+		}
+	}
+}
+
+// concurrentSeveral asks for three of five keys in every order. What was admitted must be what is missing.
+func concurrentSeveral(f *fixture) {
+	const capacity, of = 300, 5
+	var policies [of]*limiter.Policy
+	var admitted [of]atomic.Int64
+	for i := range policies {
+		policies[i] = policy(f, limiter.Params{
+			Algorithm: algorithms[i], Limit: capacity + int64(i), Window: time.Hour, ChargeDenied: limiter.ChargeNone,
+		})
+	}
+	f.parallel(30, func(worker, round int) ([]limiter.Hit, func([]limiter.Decision)) {
+		var hits []limiter.Hit
+		for i := range 3 {
+			k := (worker + (round%4+1)*i) % of
+			hits = append(hits, limiter.Hit{Key: fmt.Sprint("several ", k), Policy: policies[k], N: 1})
+		}
+		return hits, func(out []limiter.Decision) {
+			if !limiter.Admitted(hits, out) {
+				return
+			}
+			for i := range hits {
+				admitted[(worker+(round%4+1)*i)%of].Add(1)
+			}
+		}
+	})
+	for i, p := range policies {
+		f.remaining(fmt.Sprint("several ", i), p, p.Limit()-admitted[i].Load())
+	}
+}
+
+// parallel has every worker decide rounds requests.
+func (f *fixture) parallel(rounds int, request func(worker, round int) ([]limiter.Hit, func([]limiter.Decision))) {
+	f.Helper()
+	var wait sync.WaitGroup
+	for w := range workers {
+		wait.Go(func() {
+			for r := range rounds {
+				hits, done := request(w, r)
+				out := make([]limiter.Decision, len(hits))
+				if err := f.store.Take(f.Context(), hits, out); err != nil {
+					f.Errorf("Take(%s): %v", describe(hits), err)
+					return
+				}
+				done(out)
+			}
+		})
+	}
+	wait.Wait()
+}

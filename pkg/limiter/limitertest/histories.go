@@ -1,0 +1,330 @@
+package limitertest
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+)
+
+// Histories runs random requests, so many for each algorithm and for all of them mixed, over a store and over a
+// plain map with limiter.Decide. The two must agree in every field of every decision. The histories are the same
+// in every run. They are made of what is hard: the extremes of what a policy may be, clocks that stand still,
+// step to exactly where an answer changes, jump by years and step back, looks, refunds, debts, several hits a
+// request, keys that occur twice, and rules that change under a counter.
+func Histories(t *testing.T, fresh Fresh, requests int) {
+	t.Helper()
+	for _, a := range algorithms {
+		t.Run(a.String(), func(t *testing.T) {
+			newHistory(t, fresh, uint64(a), []limiter.Algorithm{a}).run(requests)
+		})
+	}
+	t.Run("mixed", func(t *testing.T) { newHistory(t, fresh, 100, algorithms).run(requests) })
+}
+
+// reference is the store that cannot be wrong about anything but the steps themselves.
+type reference map[string]limiter.State
+
+func (r reference) take(now int64, hits []limiter.Hit, out []limiter.Decision) (admitted bool) {
+	slots := make([]limiter.Slot, len(hits))
+	for i := range hits {
+		slots[limiter.First(hits, i)].State = r[hits[i].Key]
+	}
+	admitted = limiter.Decide(now, hits, slots, out)
+	for i := range hits {
+		if slots[i].Changed {
+			r[hits[i].Key] = slots[i].Next
+		}
+	}
+	return admitted
+}
+
+// generationLength is after how many requests a history goes on with keys that were never hit.
+const generationLength = 300
+
+// history is one random sequence of requests.
+type history struct {
+	*testing.T
+	seed       uint64
+	rng        *rand.Rand
+	clock      *Clock
+	store      limiter.Store
+	reference  reference
+	algorithms []limiter.Algorithm
+	pools      map[limiter.Algorithm][]*limiter.Policy
+	names      map[*limiter.Policy]string // their parameters
+	counters   []*counter
+	log        []string // what was asked and answered, for a failure's report
+}
+
+// counter is a key that the history uses, and what was last answered for it.
+type counter struct {
+	key    string
+	policy *limiter.Policy
+	last   limiter.Decision
+}
+
+func newHistory(t *testing.T, fresh Fresh, seed uint64, algorithms []limiter.Algorithm) *history {
+	t.Helper()
+	clock := NewClock()
+	h := &history{
+		T: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 0)), clock: clock, store: fresh(t, clock),
+		reference: reference{}, algorithms: algorithms,
+		pools: map[limiter.Algorithm][]*limiter.Policy{}, names: map[*limiter.Policy]string{},
+	}
+	for _, a := range algorithms {
+		for _, in := range extremes[a] {
+			in.Algorithm = a
+			for in.ChargeDenied = limiter.ChargeNone; in.ChargeDenied <= limiter.ChargeFull; in.ChargeDenied++ {
+				p := policy(t, in)
+				h.pools[a] = append(h.pools[a], p)
+				h.names[p] = fmt.Sprintf("%+v", in)
+			}
+		}
+	}
+	return h
+}
+
+const (
+	hour = time.Hour
+	year = 365 * 24 * time.Hour
+)
+
+// extremes are the policies of the histories, each with every ChargeDenied.
+var extremes = map[limiter.Algorithm][]limiter.Params{
+	limiter.FixedWindow: {
+		{Limit: 1, Window: year},
+		{Limit: 10_000_000, Window: sec},
+		{Limit: 1 << 31, Window: limiter.MaxWindow},
+		{Limit: limiter.MaxLimit, Window: limiter.MinWindow},
+		{Limit: 7, Window: 1_000_003 * us},
+		{Limit: 3, Window: 90 * sec, Align: limiter.AlignFirstHit},
+		{Limit: 5, Window: 1234567 * us, Align: limiter.AlignFirstHit},
+		{Limit: 0, Window: sec},
+	},
+	limiter.Funnel:      funnels,
+	limiter.TokenBucket: funnels,
+	limiter.SlidingWindow: {
+		{Limit: 1, Window: year},
+		{Limit: 10_000_000, Window: sec},
+		{Limit: 1 << 31, Window: hour, Segments: 60},
+		{Limit: limiter.MaxLimit, Window: limiter.MinWindow, Segments: 1000},
+		{Limit: limiter.MaxLimit, Window: 24 * hour, Segments: 24, Oldest: limiter.OldestFull},
+		{Limit: 7, Window: 1_000_003 * us, Segments: 1},
+		{Limit: 10, Window: 10 * sec},
+		{Limit: 10, Window: 10 * sec, Oldest: limiter.OldestFull},
+		{Limit: 10, Window: 10 * sec, Oldest: limiter.OldestNone, SegmentCap: 2},
+		{Limit: 10, Window: 6 * sec, Segments: 3, SegmentCap: 5},
+		{Limit: 100, Window: 3 * sec, Segments: 1},
+		{Limit: 0, Window: sec},
+	},
+	limiter.SlidingLog: {
+		{Limit: 1, Window: year},
+		{Limit: 10_000, Window: sec},
+		{Limit: 300, Window: limiter.MinWindow},
+		{Limit: 7, Window: 1_000_003 * us},
+		{Limit: 3, Window: 10 * sec},
+		{Limit: 1_000_000, Window: limiter.MaxWindow, MaxLogEntries: 1_000_000},
+		{Limit: 0, Window: sec},
+	},
+}
+
+var funnels = []limiter.Params{
+	{Limit: 1, Window: year},
+	{Limit: 1, Window: limiter.MaxWindow, Burst: 3},
+	{Limit: 10_000_000, Window: sec},
+	{Limit: 10_000_000, Window: sec, Burst: 1},
+	{Limit: 1 << 31, Window: sec, Burst: 1 << 31},
+	{Limit: limiter.MaxLimit, Window: limiter.MinWindow, Burst: limiter.MaxLimit},
+	{Limit: 3, Window: sec, Burst: 2},
+	{Limit: 30, Window: 60 * sec, Burst: 15},
+	{Limit: 7, Window: 1_000_003 * us, Burst: 5},
+	{Limit: 999_999_937, Window: hour, Burst: 100_000}, // counted in coarser ticks
+	{Limit: 1, Window: 24 * hour, Burst: 100},
+	{Limit: 0, Window: sec},
+}
+
+func (h *history) run(requests int) {
+	for step := range requests {
+		if step%generationLength == 0 {
+			h.newKeys(step / generationLength)
+		}
+		h.moveClock()
+		hits, of := h.request()
+		want, got := make([]limiter.Decision, len(hits)), make([]limiter.Decision, len(hits))
+		admitted := h.reference.take(h.clock.Now(), hits, want)
+		if err := h.store.Take(h.Context(), hits, got); err != nil {
+			h.Fatalf("seed %d, step %d: %v", h.seed, step, err)
+		}
+		h.record(step, hits, want)
+		for i := range hits {
+			if got[i] != want[i] {
+				h.report(step, i, hits, want[i], got[i])
+				return
+			}
+			of[i].last = got[i]
+		}
+		if limiter.Admitted(hits, got) != admitted {
+			h.Fatalf("seed %d, step %d: admitted is %t, want %t", h.seed, step, !admitted, admitted)
+		}
+	}
+}
+
+// newKeys goes on with a handful of new counters.
+func (h *history) newKeys(generation int) {
+	h.counters = nil
+	for i := range 6 {
+		c := &counter{key: fmt.Sprintf("%d/%d/%d", h.seed, generation, i)}
+		a := h.algorithms[h.rng.IntN(len(h.algorithms))]
+		c.policy = h.pools[a][h.rng.IntN(len(h.pools[a]))]
+		h.counters = append(h.counters, c)
+	}
+}
+
+// farthest keeps the clock far enough below 2^53 microseconds for what a policy may add.
+const farthest = start + 50*int64(year/us)
+
+// moveClock moves the time: not at all, a little, to where an answer changes, far, or back.
+func (h *history) moveClock() {
+	c := h.counters[h.rng.IntN(len(h.counters))]
+	window := c.policy.Window()
+	var d time.Duration
+	switch r := h.rng.IntN(100); {
+	case r < 35:
+	case r < 50:
+		d = time.Duration(h.rng.IntN(5)) * us
+	case r < 60:
+		d = h.upTo(window)
+	case r < 75:
+		d = c.last.RetryAfter + time.Duration(h.rng.IntN(3)-1)*us
+	case r < 80:
+		d = c.last.ResetAfter + time.Duration(h.rng.IntN(3)-1)*us
+	case r < 85: // to the edge of a window or a segment
+		edge := int64(window/us) / []int64{1, 10}[h.rng.IntN(2)]
+		d = time.Duration(edge-h.clock.Now()%edge+int64(h.rng.IntN(3)-1)) * us
+	case r < 88:
+		d = 2 * window
+	case r < 90:
+		d = h.upTo(2 * year)
+	case r < 94:
+		d = -time.Duration(1+h.rng.IntN(5)) * us
+	case r < 97:
+		d = -h.upTo(window)
+	case r < 98:
+		d = -h.upTo(year)
+	}
+	if d < -year || d > 20*year {
+		return
+	}
+	h.clock.Advance(d)
+	if now := h.clock.Now(); now < start || now > farthest {
+		h.clock.Set(start)
+	}
+}
+
+// upTo is a random span of whole microseconds.
+func (h *history) upTo(d time.Duration) time.Duration {
+	return time.Duration(h.rng.Int64N(int64(d/us)+1)) * us
+}
+
+// request is one to five hits, and the counters that they are of.
+func (h *history) request() ([]limiter.Hit, []*counter) {
+	n := 1
+	if h.rng.IntN(10) < 4 {
+		n = 2 + h.rng.IntN(4)
+	}
+	if h.rng.IntN(50) == 0 { // a rule changes
+		c := h.counters[h.rng.IntN(len(h.counters))]
+		pool := h.pools[c.policy.Algorithm()]
+		c.policy = pool[h.rng.IntN(len(pool))]
+	}
+	hits, of := make([]limiter.Hit, n), make([]*counter, n)
+	for i := range hits {
+		c := h.counters[h.rng.IntN(len(h.counters))]
+		hits[i], of[i] = limiter.Hit{Key: c.key, Policy: c.policy, N: h.cost(c), Mode: h.mode(), Group: i}, c
+		if i > 0 && h.rng.IntN(3) == 0 { // another limit of the same descriptor
+			hits[i].Mode, hits[i].Group = hits[i-1].Mode, hits[i-1].Group
+		}
+	}
+	return hits, of
+}
+
+func (h *history) mode() limiter.Mode {
+	switch r := h.rng.IntN(100); {
+	case r < 70:
+		return limiter.Enforce
+	case r < 85:
+		return limiter.Shadow
+	default:
+		return limiter.Quota
+	}
+}
+
+func (h *history) cost(c *counter) int64 {
+	switch r := h.rng.IntN(100); {
+	case r < 35:
+		return 1
+	case r < 45:
+		return 0
+	case r < 60:
+		return 1 + h.rng.Int64N(6)
+	case r < 70:
+		return c.last.Remaining
+	case r < 75:
+		return min(c.last.Remaining+1, limiter.MaxHits)
+	case r < 78:
+		return c.policy.Capacity()
+	case r < 81:
+		return min(c.policy.Capacity()+1, limiter.MaxHits)
+	case r < 85:
+		return 1 + h.rng.Int64N(c.policy.Capacity()+1)
+	case r < 86:
+		return limiter.MaxHits
+	case r < 95:
+		return -1 - h.rng.Int64N(6)
+	case r < 98:
+		return -1 - h.rng.Int64N(c.policy.Capacity()+1)
+	default:
+		return -limiter.MaxHits
+	}
+}
+
+// record keeps a line for each hit.
+func (h *history) record(step int, hits []limiter.Hit, out []limiter.Decision) {
+	if step%generationLength == 0 {
+		h.log = nil
+	}
+	for i, hit := range hits {
+		h.log = append(h.log, fmt.Sprintf("%s: step %d, hit %d, at %d: %s of %s: %s",
+			hit.Key, step, i, h.clock.Now(), describe(hits[i:i+1]), h.names[hit.Policy], short(out[i])))
+	}
+}
+
+// reported is how many of a key's hits a failure shows.
+const reported = 12
+
+func (h *history) report(step, i int, hits []limiter.Hit, want, got limiter.Decision) {
+	h.Helper()
+	var of []string
+	for _, line := range h.log {
+		if strings.HasPrefix(line, hits[i].Key+": ") {
+			of = append(of, line)
+		}
+	}
+	of = of[max(0, len(of)-reported):]
+	h.Fatalf("seed %d, step %d, hit %d of [%s]:\ngot  %s\nwant %s\n%s\nwhat the key was asked, and what it should have answered:\n%s",
+		h.seed, step, i, describe(hits), short(got), short(want), cmp.Diff(want, got), strings.Join(of, "\n"))
+}
+
+func short(d limiter.Decision) string {
+	answer := "denied"
+	if d.Allowed {
+		answer = "allowed"
+	}
+	return fmt.Sprintf("%s, remaining %d, retry %s, reset %s", answer, d.Remaining, d.RetryAfter, d.ResetAfter)
+}

@@ -1,0 +1,318 @@
+package memstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+	"github.com/weir-ratelimit/weir/pkg/limiter/limitertest"
+	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
+)
+
+func policy(tb testing.TB, in limiter.Params) *limiter.Policy {
+	tb.Helper()
+	p, err := limiter.NewPolicy(in)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return p
+}
+
+// hit charges n to a key.
+func hit(tb testing.TB, s *memstore.Store, key string, p *limiter.Policy, n int64) limiter.Decision {
+	tb.Helper()
+	var out [1]limiter.Decision
+	if err := s.Take(tb.Context(), []limiter.Hit{{Key: key, Policy: p, N: n}}, out[:]); err != nil {
+		tb.Fatal(err)
+	}
+	return out[0]
+}
+
+// algorithms are policies of each algorithm that allow ten hits a minute.
+func algorithms(tb testing.TB) []*limiter.Policy {
+	tb.Helper()
+	var all []*limiter.Policy
+	for _, a := range []limiter.Algorithm{
+		limiter.FixedWindow, limiter.Funnel, limiter.TokenBucket, limiter.SlidingWindow, limiter.SlidingLog,
+	} {
+		all = append(all, policy(tb, limiter.Params{Algorithm: a, Limit: 10, Window: time.Minute}))
+	}
+	return all
+}
+
+func TestOptionsAreChecked(t *testing.T) {
+	for _, c := range []struct {
+		o    memstore.Options
+		want string
+	}{
+		{memstore.Options{MaxKeys: -1}, "memory store: MaxKeys must not be negative, got -1"},
+		{memstore.Options{SweepEvery: -time.Second}, "memory store: SweepEvery must not be negative, got -1s"},
+	} {
+		if _, err := memstore.New(c.o); err == nil || err.Error() != c.want {
+			t.Errorf("New(%+v): %v, want %s", c.o, err, c.want)
+		}
+	}
+}
+
+// Time in these tests is synctest's: the store's own clock and its sweeper's ticker.
+func TestSweepFreesWhatNoLongerMatters(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t, memstore.Options{SweepEvery: time.Second})
+		const perAlgorithm = 2000
+		for _, p := range algorithms(t) {
+			for i := range perAlgorithm {
+				hit(t, s, fmt.Sprint(p.Algorithm(), i), p, 5)
+			}
+		}
+		full := s.Stats()
+		if want := 5 * perAlgorithm; full.Keys != want || full.Expired != 0 {
+			t.Fatalf("after %d keys were hit: %+v", want, full)
+		}
+		// A funnel that holds 5 hits of 10 a minute is empty after 30 s, and so is a bucket full.
+		time.Sleep(29 * time.Second)
+		synctest.Wait()
+		for _, p := range algorithms(t)[1:] {
+			if d := hit(t, s, fmt.Sprint(p.Algorithm(), 0), p, 0); d.ResetAfter == 0 {
+				t.Errorf("%s: state was freed while it mattered: %+v", p.Algorithm(), d)
+			}
+		}
+		time.Sleep(90 * time.Second)
+		synctest.Wait()
+		empty := s.Stats()
+		if empty.Keys != 0 || empty.Expired != uint64(full.Keys) || empty.Evicted != 0 {
+			t.Errorf("two minutes later: %+v, want no keys, all %d expired", empty, full.Keys)
+		}
+		if limit := int64(256 * 8 * 150); empty.Bytes > limit {
+			t.Errorf("the empty store takes %d bytes, %d when full; want at most %d", empty.Bytes, full.Bytes, limit)
+		}
+	})
+}
+
+// A state is as good as freed when its key is hit after it expired, swept or not.
+func TestExpiredStateIsAsNew(t *testing.T) {
+	clock := limitertest.NewClock()
+	s := start(t, memstore.Options{Now: clock.Now, SweepEvery: time.Hour})
+	for _, p := range algorithms(t) {
+		first := hit(t, s, p.Algorithm().String(), p, 7)
+		clock.Advance(time.Hour)
+		if again := hit(t, s, p.Algorithm().String(), p, 7); again != first {
+			t.Errorf("%s: %+v an hour after %+v", p.Algorithm(), again, first)
+		}
+	}
+}
+
+func TestRefundToEmptyFreesAtOnce(t *testing.T) {
+	s := start(t, memstore.Options{Now: limitertest.NewClock().Now})
+	for _, p := range algorithms(t) {
+		hit(t, s, p.Algorithm().String(), p, 7)
+		hit(t, s, p.Algorithm().String(), p, -7)
+	}
+	if got := s.Stats().Keys; got != 0 {
+		t.Errorf("%d keys are held after all was given back", got)
+	}
+}
+
+func TestFullStoreStaysWithinItsBound(t *testing.T) {
+	const maxKeys = 4_000
+	for _, p := range algorithms(t) {
+		t.Run(p.Algorithm().String(), func(t *testing.T) {
+			s := start(t, memstore.Options{Now: limitertest.NewClock().Now, MaxKeys: maxKeys})
+			var most int64
+			for i := range 5 * maxKeys {
+				hit(t, s, fmt.Sprint("fresh ", i), p, 1)
+				if i%maxKeys == 0 {
+					most = max(most, s.Stats().Bytes)
+				}
+			}
+			got := s.Stats()
+			if got.Keys > maxKeys+256 || got.Keys+int(got.Evicted) != 5*maxKeys {
+				t.Errorf("after %d keys: %+v, want at most %d keys, and the others evicted", 5*maxKeys, got, maxKeys)
+			}
+			if most = max(most, got.Bytes); most > maxKeys*(64+16) {
+				t.Errorf("took %d bytes, %d a key of MaxKeys", most, most/maxKeys)
+			}
+		})
+	}
+}
+
+// Whoever is limited stays limited while he floods the store with fresh keys.
+func TestFloodOfFreshKeysDoesNotResetALimitedOne(t *testing.T) {
+	const maxKeys, limited = 2_000, 100
+	for _, p := range append(algorithms(t), policy(t, limiter.Params{
+		Algorithm: limiter.FixedWindow, Align: limiter.AlignFirstHit, Limit: 10, Window: time.Minute,
+	})) {
+		t.Run(p.Algorithm().String(), func(t *testing.T) {
+			clock := limitertest.NewClock()
+			s := start(t, memstore.Options{Now: clock.Now, MaxKeys: maxKeys})
+			for i := range limited {
+				hit(t, s, fmt.Sprint("limited ", i), p, 10)
+			}
+			clock.Advance(time.Second)
+			for i := range 10 * maxKeys {
+				hit(t, s, fmt.Sprint("fresh ", i), p, 1)
+			}
+			forgotten := 0
+			for i := range limited {
+				if hit(t, s, fmt.Sprint("limited ", i), p, 0).Remaining > 1 {
+					forgotten++
+				}
+			}
+			if forgotten > 0 {
+				t.Errorf("%d of %d limited keys were forgotten: %+v", forgotten, limited, s.Stats())
+			}
+		})
+	}
+}
+
+func TestEvictionPrefersTheExpired(t *testing.T) {
+	clock := limitertest.NewClock()
+	s := start(t, memstore.Options{Now: clock.Now, MaxKeys: 64, SweepEvery: time.Hour})
+	short, long := funnel(t, time.Second), funnel(t, time.Hour)
+	for i := range 64 {
+		hit(t, s, fmt.Sprint("short ", i), short, 1)
+	}
+	clock.Advance(time.Minute)
+	for i := range 32 {
+		hit(t, s, fmt.Sprint("long ", i), long, 1)
+	}
+	if got := s.Stats(); got.Evicted != 0 || got.Expired < 32 || got.Keys != 96-int(got.Expired) {
+		t.Errorf("32 keys after 64 that expired: %+v, want expired ones to make room and none evicted", got)
+	}
+}
+
+// funnel is a policy of 10 hits at once, of which one leaks in each period.
+func funnel(tb testing.TB, period time.Duration) *limiter.Policy {
+	tb.Helper()
+	return policy(tb, limiter.Params{Algorithm: limiter.Funnel, Limit: 1, Window: period, Burst: 10})
+}
+
+// A new key takes the place of another at once, also where it matters less than all others.
+func TestFullStoreLimitsNewKeys(t *testing.T) {
+	s := start(t, memstore.Options{Now: limitertest.NewClock().Now, MaxKeys: 64})
+	for i := range 64 {
+		hit(t, s, fmt.Sprint("long ", i), funnel(t, time.Hour), 1)
+	}
+	for i := range 100 {
+		key := fmt.Sprint("short ", i)
+		hit(t, s, key, funnel(t, time.Second), 4)
+		if d := hit(t, s, key, funnel(t, time.Second), 4); d.Remaining != 2 {
+			t.Fatalf("%s: %d remain of 10 after 8, of %+v", key, d.Remaining, s.Stats())
+		}
+	}
+}
+
+// A log that was long once and is short now gives back its memory.
+func TestShortLogTakesLittleMemory(t *testing.T) {
+	clock := limitertest.NewClock()
+	s := start(t, memstore.Options{Now: clock.Now, SweepEvery: time.Hour})
+	p := policy(t, limiter.Params{Algorithm: limiter.SlidingLog, Limit: 10_000, Window: time.Minute})
+	before := heap()
+	for range 10_000 {
+		hit(t, s, "log", p, 1)
+	}
+	long, told := heap()-before, s.Stats().Bytes
+	clock.Advance(59 * time.Second)
+	hit(t, s, "log", p, 0)
+	clock.Advance(2 * time.Second)
+	hit(t, s, "log", p, 1)
+	if short := heap() - before; long < 160_000 || told < 160_000 || short > 10_000 || s.Stats().Bytes > 10_000 {
+		t.Errorf("a log of 10,000 hits takes %d bytes (%d by Stats), later of one hit %d (%d)", long, told, short, s.Stats().Bytes)
+	}
+}
+
+func TestMemoryIsReturnedAfterAFlood(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t, memstore.Options{SweepEvery: time.Second})
+		p := algorithms(t)[1]
+		before := heap()
+		for i := range 200_000 {
+			hit(t, s, fmt.Sprint("flood ", i), p, 1)
+		}
+		during := heap() - before
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		after := heap() - before
+		if during < 200_000*40 || after > during/10 {
+			t.Errorf("heap: %d bytes during the flood, %d after it", during, after)
+		}
+		runtime.KeepAlive(s)
+	})
+}
+
+// heap is what is alive on the heap, in bytes.
+func heap() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+func TestMillionFunnelsTakeLittleMemory(t *testing.T) {
+	if testing.Short() {
+		t.Skip("fills 1,000,000 keys")
+	}
+	const keys = 1_000_000
+	before := heap()
+	s := start(t, memstore.Options{Now: limitertest.NewClock().Now})
+	p := algorithms(t)[1]
+	var key []byte
+	for i := range keys {
+		key = fmt.Appendf(key[:0], "shop_remote_address_%d", i)
+		hit(t, s, string(key), p, 1)
+	}
+	var m runtime.MemStats
+	took := heap() - before
+	runtime.ReadMemStats(&m)
+	stats := s.Stats()
+	t.Logf("%d keys: %d bytes a key on the heap (%d by Stats), HeapAlloc %d MB, HeapSys %d MB",
+		stats.Keys, took/keys, stats.Bytes/keys, m.HeapAlloc>>20, m.HeapSys>>20)
+	if stats.Keys != keys || stats.Evicted != 0 {
+		t.Fatalf("%+v, want %d keys", stats, keys)
+	}
+	if took > 64*keys {
+		t.Errorf("%d bytes a key, want at most 64", took/keys)
+	}
+	if m.HeapSys > 200<<20 {
+		t.Errorf("the process's heap is %d MB, want less than 200", m.HeapSys>>20)
+	}
+	if told := stats.Bytes; told < took*9/10 || told > took*11/10 {
+		t.Errorf("Stats tells %d bytes, the heap %d", told, took)
+	}
+}
+
+func TestTakeDoesNotAllocate(t *testing.T) {
+	s := start(t, memstore.Options{})
+	ctx := context.Background()
+	for _, p := range algorithms(t)[:3] {
+		for _, n := range []int{1, 2, 8} {
+			hits, out := make([]limiter.Hit, n), make([]limiter.Decision, n)
+			for i := range hits {
+				hits[i] = limiter.Hit{Key: fmt.Sprint(p.Algorithm(), n, i), Policy: p, N: 1}
+			}
+			err := errors.New("not run")
+			if got := testing.AllocsPerRun(200, func() { err = s.Take(ctx, hits, out) }); got != 0 || err != nil {
+				t.Errorf("%s, %d hits: %g allocations a Take, error %v", p.Algorithm(), n, got, err)
+			}
+		}
+	}
+}
+
+func TestStoreAnswersAfterClose(t *testing.T) {
+	s, err := memstore.New(memstore.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if d := hit(t, s, "k", algorithms(t)[0], 1); !d.Allowed {
+		t.Errorf("got %+v", d)
+	}
+}

@@ -1,0 +1,237 @@
+// Package memstore keeps the state of limits in this process's memory.
+//
+// A counter of two integers (fixed_window, funnel, token_bucket) takes 50 to 63 bytes, whatever the length of
+// its key. A sliding window takes 90 to 113 bytes and 8 for each segment, a sliding log as much and 16 to 32 for
+// each hit in its window.
+package memstore
+
+import (
+	"context"
+	"fmt"
+	"hash/maphash"
+	"math/bits"
+	"sync"
+	"time"
+
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+)
+
+// Defaults of Options.
+const (
+	DefaultMaxKeys    = 4_000_000 // at most 256 MB of counters of two integers
+	DefaultSweepEvery = 5 * time.Second
+)
+
+// Options configure a Store. The zero value is ready to use.
+type Options struct {
+	// MaxKeys bounds memory: it is how many counters of two integers are kept, at about 64 bytes each. The
+	// states of sliding windows and sliding logs have a bound of their own of the same size, in which one
+	// counts as two, and its list as one for every 64 bytes. 0 is DefaultMaxKeys.
+	//
+	// At the bound the counters that have expired go first. If none has, each new counter replaces the one
+	// of 16 that is worth least: the one with the shortest time until it is as new, a counter that is
+	// limiting counting 16-fold. A forgotten counter starts again from nothing, so that a limit may then be
+	// exceeded; Stats.Evicted counts them. Whoever floods the store with fresh keys to have his own limited
+	// one forgotten must first fill it with keys that matter as long: while half of the keys matter less
+	// than his, a sample spares it with a probability of 1 - 2^-15.
+	//
+	// The bound is kept for each of up to 256 shards by itself, so that evictions begin when MaxKeys is
+	// reached to within a few percent, and it is exceeded by at most one state a shard.
+	MaxKeys int
+	// Now is the clock, in microseconds since the Unix epoch. It is called with locks held, and it should not step back: a
+	// counter that expired and was swept before it did starts again from nothing. Nil is the wall clock at New plus
+	// the time elapsed since, which never does.
+	Now func() int64
+	// SweepEvery is how often the state that no longer matters is freed. 0 is DefaultSweepEvery.
+	SweepEvery time.Duration
+}
+
+// Store is a limiter.Store in memory. Its answers are never errors.
+type Store struct {
+	now    func() int64
+	seeds  [2]maphash.Seed
+	shards []shard
+	budget int // of a shard's table, in bytes
+
+	stop    context.CancelFunc
+	stopped chan struct{}
+}
+
+var _ limiter.Store = (*Store)(nil)
+
+// maxShards keeps the shards to lock in a few words.
+const maxShards = 256
+
+// shard holds the counters whose fingerprints end alike.
+type shard struct {
+	mu    sync.Mutex
+	pairs table[pair]
+	lists table[list]
+
+	expired, evicted uint64
+
+	_ [64]byte // keeps the next shard's lock off this one's cache line
+}
+
+// New starts a store; Close ends it.
+func New(o Options) (*Store, error) {
+	switch {
+	case o.MaxKeys < 0:
+		return nil, fmt.Errorf("memory store: MaxKeys must not be negative, got %d", o.MaxKeys)
+	case o.SweepEvery < 0:
+		return nil, fmt.Errorf("memory store: SweepEvery must not be negative, got %s", o.SweepEvery)
+	}
+	if o.MaxKeys == 0 {
+		o.MaxKeys = DefaultMaxKeys
+	}
+	if o.SweepEvery == 0 {
+		o.SweepEvery = DefaultSweepEvery
+	}
+	if o.Now == nil {
+		o.Now = monotonic()
+	}
+	shards := maxShards
+	for shards > 1 && o.MaxKeys/shards < 4*sample {
+		shards /= 2
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	s := &Store{
+		now:     o.Now,
+		seeds:   [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()},
+		shards:  make([]shard, shards),
+		budget:  (o.MaxKeys + shards - 1) / shards * keyBytes,
+		stop:    stop,
+		stopped: make(chan struct{}),
+	}
+	go s.sweepUntil(ctx, o.SweepEvery)
+	return s, nil
+}
+
+// monotonic is a clock of microseconds since the epoch that never steps back.
+func monotonic() func() int64 {
+	start := time.Now()
+	epoch := start.UnixMicro()
+	return func() int64 { return epoch + time.Since(start).Microseconds() }
+}
+
+// inline is how many hits are decided without allocating.
+const inline = 8
+
+// Take decides one request; see limiter.Store. It waits for nothing but other requests' steps, so it decides
+// also when ctx is done, and its error is always nil.
+func (s *Store) Take(_ context.Context, hits []limiter.Hit, out []limiter.Decision) error {
+	switch n := len(hits); {
+	case n == 1:
+		s.takeOne(hits, out)
+	case n <= inline:
+		var ids [inline]fingerprint
+		var slots [inline]limiter.Slot
+		s.take(hits, out, ids[:n], slots[:n])
+	default:
+		s.take(hits, out, make([]fingerprint, n), make([]limiter.Slot, n))
+	}
+	return nil
+}
+
+func (s *Store) takeOne(hits []limiter.Hit, out []limiter.Decision) {
+	var slots [1]limiter.Slot
+	p, id := hits[0].Policy, s.fingerprint(hits[0].Key)
+	sh := s.shard(id)
+	sh.mu.Lock()
+	now := s.now()
+	sh.load(id, p, &slots[0])
+	limiter.Decide(now, hits, slots[:], out)
+	if slots[0].Changed {
+		sh.save(now, s.budget, id, p, &slots[0], out[0].Remaining == 0)
+	}
+	sh.mu.Unlock()
+}
+
+// take locks every shard that the hits lie in, in the order of their indexes, so that two requests never wait
+// for each other.
+func (s *Store) take(hits []limiter.Hit, out []limiter.Decision, ids []fingerprint, slots []limiter.Slot) {
+	var locks shardSet
+	for i := range hits {
+		ids[i] = s.fingerprint(hits[i].Key)
+		locks.add(s.index(ids[i]))
+	}
+	locks.each(func(i int) { s.shards[i].mu.Lock() })
+	now := s.now()
+	for i := range hits {
+		if limiter.First(hits, i) == i {
+			s.shard(ids[i]).load(ids[i], hits[i].Policy, &slots[i])
+		}
+	}
+	limiter.Decide(now, hits, slots, out)
+	for i := range hits {
+		if slot := &slots[limiter.First(hits, i)]; slot.Changed {
+			s.shard(ids[i]).save(now, s.budget, ids[i], hits[i].Policy, slot, out[i].Remaining == 0)
+		}
+	}
+	locks.each(func(i int) { s.shards[i].mu.Unlock() })
+}
+
+func (s *Store) fingerprint(key string) fingerprint {
+	return fingerprint{hi: maphash.String(s.seeds[0], key), lo: maphash.String(s.seeds[1], key)}
+}
+
+func (s *Store) index(id fingerprint) int {
+	return int(id.lo % uint64(len(s.shards))) //nolint:gosec // below len(s.shards)
+}
+
+func (s *Store) shard(id fingerprint) *shard { return &s.shards[s.index(id)] }
+
+// load fills the slot with the key's state. A state that expired and was not yet swept is as new to its step.
+func (sh *shard) load(id fingerprint, p *limiter.Policy, slot *limiter.Slot) {
+	if remembers(p) {
+		slot.State = sh.lists.get(id).State
+		return
+	}
+	v := sh.pairs.get(id)
+	slot.State.A, slot.State.B = v.a, v.b
+}
+
+// save writes the slot's next state, and makes room for it if the budget is exceeded.
+func (sh *shard) save(now int64, budget int, id fingerprint, p *limiter.Policy, slot *limiter.Slot, limiting bool) {
+	keep := slot.KeepFor.Microseconds() // a step's durations are whole microseconds
+	m := newMark(now+keep, limiting)
+	switch {
+	case keep == 0 && remembers(p):
+		sh.lists.remove(id)
+	case keep == 0:
+		sh.pairs.remove(id)
+	case remembers(p):
+		sh.lists.put(id, sh.lists.get(id).follow(slot.Next), m)
+		makeRoom(sh, &sh.lists, now, budget, id)
+	default:
+		sh.pairs.put(id, pair{a: slot.Next.A, b: slot.Next.B}, m)
+		makeRoom(sh, &sh.pairs, now, budget, id)
+	}
+}
+
+func makeRoom[S state](sh *shard, t *table[S], now int64, budget int, keep fingerprint) {
+	for t.weight > budget && t.live > 1 {
+		expired, evicted := t.evict(now, keep)
+		sh.expired += uint64(expired) //nolint:gosec // a count
+		sh.evicted += uint64(evicted) //nolint:gosec // a count
+	}
+}
+
+// remembers says whether the policy's states carry a list.
+func remembers(p *limiter.Policy) bool {
+	return p.Algorithm() == limiter.SlidingWindow || p.Algorithm() == limiter.SlidingLog
+}
+
+// shardSet is a set of shard indexes.
+type shardSet [maxShards / 64]uint64
+
+func (s *shardSet) add(i int) { s[i/64] |= 1 << (i % 64) }
+
+// each calls do with every index of the set, lowest first.
+func (s *shardSet) each(do func(i int)) {
+	for w, word := range s {
+		for ; word != 0; word &= word - 1 {
+			do(64*w + bits.TrailingZeros64(word))
+		}
+	}
+}

@@ -1,0 +1,37 @@
+package memstore_test
+
+import (
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+	"github.com/weir-ratelimit/weir/pkg/limiter/limitertest"
+	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// start makes a store that ends with the test.
+func start(tb testing.TB, o memstore.Options) *memstore.Store {
+	tb.Helper()
+	s, err := memstore.New(o)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			tb.Error(err)
+		}
+	})
+	return s
+}
+
+func fresh(t *testing.T, clock *limitertest.Clock) limiter.Store {
+	t.Helper()
+	return start(t, memstore.Options{Now: clock.Now})
+}
+
+func TestContract(t *testing.T) { limitertest.Run(t, fresh) }
+
+func TestHistories(t *testing.T) { limitertest.Histories(t, fresh, 10_000) }

@@ -1,0 +1,83 @@
+package memstore
+
+import (
+	"context"
+	"time"
+	"unsafe"
+)
+
+// chunk is how many slots are swept under one lock: a few microseconds' work.
+const chunk = 1024
+
+// sweepUntil frees expired state until ctx is done.
+func (s *Store) sweepUntil(ctx context.Context, every time.Duration) {
+	defer close(s.stopped)
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			for i := range s.shards {
+				sh := &s.shards[i]
+				sweep(ctx, s, sh, &sh.pairs)
+				sweep(ctx, s, sh, &sh.lists)
+			}
+		}
+	}
+}
+
+// sweep walks one table of the shard, letting go of its lock after each chunk, and gives back the memory of a
+// table that has become far too large. Only that copy looks at a whole table under its lock.
+func sweep[S state](ctx context.Context, s *Store, sh *shard, t *table[S]) {
+	for from := 0; ctx.Err() == nil; {
+		sh.mu.Lock()
+		next, expired := t.sweep(s.now(), from, chunk)
+		sh.expired += uint64(expired) //nolint:gosec // a count
+		if next == 0 {
+			t.shrink()
+		}
+		sh.mu.Unlock()
+		if next == 0 {
+			return
+		}
+		from = next
+	}
+}
+
+// Close stops sweeping. The store goes on answering.
+func (s *Store) Close() error {
+	s.stop()
+	<-s.stopped
+	return nil
+}
+
+// Stats tells what a store holds and what became of what it held.
+type Stats struct {
+	Keys    int    // counters held, including those that expired and are not yet swept
+	Bytes   int64  // about what their state takes
+	Expired uint64 // counters freed because they no longer mattered
+	Evicted uint64 // counters that still mattered, forgotten because Options.MaxKeys was reached
+}
+
+// Stats adds up the shards, one after the other.
+func (s *Store) Stats() Stats {
+	var sum Stats
+	for i := range s.shards {
+		sh := &s.shards[i]
+		sh.mu.Lock()
+		sum.Keys += sh.pairs.live + sh.lists.live
+		sum.Bytes += sh.pairs.bytes() + sh.lists.bytes()
+		sum.Expired += sh.expired
+		sum.Evicted += sh.evicted
+		sh.mu.Unlock()
+	}
+	return sum
+}
+
+// bytes is the size of the table and of what its states point to.
+func (t *table[S]) bytes() int64 {
+	var none S
+	return int64(len(t.slots)*int(unsafe.Sizeof(slot[S]{}))) + int64(t.weight-t.live*none.weight())
+}

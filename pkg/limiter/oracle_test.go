@@ -1,0 +1,228 @@
+package limiter_test
+
+import (
+	"math/big"
+	"slices"
+
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+)
+
+// oracle is an algorithm as its definition has it: it remembers every hit, and its arithmetic is exact. It is
+// slow and says only yes or no; everything else that a step answers is checked by asking it again.
+type oracle interface {
+	// fits says whether a cost of n >= 1 would be admitted at now.
+	fits(now, n int64) bool
+	// charge takes n >= 0 hits at now, whether they fit or not.
+	charge(now, n int64)
+	// giveBack returns n hits at now.
+	giveBack(now, n int64)
+	// isNew says whether at now no hit matters any more.
+	isNew(now int64) bool
+}
+
+// newOracle is the oracle of a policy. Clocks coarser than a microsecond are part of the definition of a policy
+// whose numbers would not fit otherwise.
+func newOracle(in limiter.Params, p *limiter.Policy) oracle {
+	window := in.Window.Microseconds()
+	switch in.Algorithm {
+	case limiter.FixedWindow:
+		return &fixedOracle{limit: in.Limit, window: window, first: in.Align == limiter.AlignFirstHit, start: -1}
+	case limiter.Funnel:
+		return &funnelOracle{capacity: p.Capacity(), rate: big.NewRat(in.Limit, window), tick: p.Args()[1], level: new(big.Rat)}
+	case limiter.TokenBucket:
+		full := new(big.Rat).SetInt64(p.Capacity())
+		return &bucketOracle{capacity: full, rate: big.NewRat(in.Limit, window), tick: p.Args()[1], tokens: full}
+	case limiter.SlidingWindow:
+		o := &segmentOracle{limit: in.Limit, segments: in.Segments, oldest: in.Oldest, most: in.SegmentCap, tick: p.Args()[1]}
+		if o.segments == 0 {
+			o.segments = 10
+		}
+		if o.most == 0 {
+			o.most = o.limit
+		}
+		o.width = window / o.segments
+		return o
+	default:
+		return &logOracle{limit: in.Limit, window: window}
+	}
+}
+
+// event is n hits at one time.
+type event struct{ at, n int64 }
+
+// takeNewest takes n hits off the newest events that matter.
+func takeNewest(events []event, n int64, matters func(event) bool) []event {
+	for i := len(events) - 1; i >= 0 && n > 0; i-- {
+		if matters(events[i]) {
+			back := min(n, events[i].n)
+			events[i].n -= back
+			n -= back
+		}
+	}
+	return slices.DeleteFunc(events, func(e event) bool { return e.n == 0 })
+}
+
+func sum(events []event, matters func(event) bool) (n int64) {
+	for _, e := range events {
+		if matters(e) {
+			n += e.n
+		}
+	}
+	return n
+}
+
+// fixedOracle counts the events of the current window.
+type fixedOracle struct {
+	limit, window int64
+	first         bool
+	start         int64 // of the window from the first hit, -1 before it
+	events        []event
+}
+
+func (o *fixedOracle) current(now int64) func(event) bool {
+	return func(e event) bool {
+		if o.first {
+			return o.start >= 0 && now < o.start+o.window && e.at >= o.start
+		}
+		return e.at/o.window == now/o.window
+	}
+}
+
+func (o *fixedOracle) fits(now, n int64) bool { return sum(o.events, o.current(now))+n <= o.limit }
+
+func (o *fixedOracle) charge(now, n int64) {
+	if n > 0 && o.isNew(now) {
+		o.start = now
+	}
+	o.events = append(o.events, event{now, n})
+}
+
+func (o *fixedOracle) giveBack(now, n int64) { o.events = takeNewest(o.events, n, o.current(now)) }
+func (o *fixedOracle) isNew(now int64) bool  { return sum(o.events, o.current(now)) == 0 }
+
+// funnelOracle is a level that leaks.
+type funnelOracle struct {
+	capacity int64
+	rate     *big.Rat // hits per microsecond
+	tick     int64
+	level    *big.Rat
+	last     int64
+}
+
+func (o *funnelOracle) at(now int64) *big.Rat {
+	now -= now % o.tick
+	leaked := new(big.Rat).Mul(o.rate, new(big.Rat).SetInt64(max(0, now-o.last)))
+	if level := leaked.Sub(o.level, leaked); level.Sign() > 0 {
+		return level
+	}
+	return new(big.Rat)
+}
+
+func (o *funnelOracle) set(now int64, level *big.Rat) {
+	if level.Sign() < 0 {
+		level = new(big.Rat)
+	}
+	o.level, o.last = level, now-now%o.tick
+}
+
+func (o *funnelOracle) fits(now, n int64) bool {
+	level := o.at(now)
+	return level.Add(level, new(big.Rat).SetInt64(n)).Cmp(new(big.Rat).SetInt64(o.capacity)) <= 0
+}
+
+func (o *funnelOracle) charge(now, n int64) {
+	level := o.at(now)
+	o.set(now, level.Add(level, new(big.Rat).SetInt64(n)))
+}
+
+func (o *funnelOracle) giveBack(now, n int64) { o.charge(now, -n) }
+func (o *funnelOracle) isNew(now int64) bool  { return o.at(now).Sign() == 0 }
+
+// bucketOracle is tokens that come back.
+type bucketOracle struct {
+	capacity *big.Rat
+	rate     *big.Rat // tokens per microsecond
+	tick     int64
+	tokens   *big.Rat
+	last     int64
+}
+
+func (o *bucketOracle) at(now int64) *big.Rat {
+	now -= now % o.tick
+	tokens := new(big.Rat).Mul(o.rate, new(big.Rat).SetInt64(max(0, now-o.last)))
+	if tokens.Add(tokens, o.tokens).Cmp(o.capacity) > 0 {
+		return new(big.Rat).Set(o.capacity)
+	}
+	return tokens
+}
+
+func (o *bucketOracle) fits(now, n int64) bool { return o.at(now).Cmp(new(big.Rat).SetInt64(n)) >= 0 }
+
+func (o *bucketOracle) charge(now, n int64) {
+	tokens := o.at(now)
+	if tokens.Sub(tokens, new(big.Rat).SetInt64(n)).Cmp(o.capacity) > 0 {
+		tokens.Set(o.capacity)
+	}
+	o.tokens, o.last = tokens, now-now%o.tick
+}
+
+func (o *bucketOracle) giveBack(now, n int64) { o.charge(now, -n) }
+func (o *bucketOracle) isNew(now int64) bool  { return o.at(now).Cmp(o.capacity) == 0 }
+
+// segmentOracle weighs the events of the newest segments and of the one before them.
+type segmentOracle struct {
+	limit, segments, most int64
+	width, tick           int64 // of a segment, in microseconds
+	oldest                limiter.Oldest
+	events                []event
+}
+
+// age is how many segments ago an event was.
+func (o *segmentOracle) age(now int64, e event) int64 { return now/o.width - e.at/o.width }
+
+func (o *segmentOracle) fits(now, n int64) bool {
+	if newest := sum(o.events, func(e event) bool { return o.age(now, e) == 0 }); newest+n > o.most {
+		return false
+	}
+	inside := sum(o.events, func(e event) bool { return o.age(now, e) < o.segments })
+	before := sum(o.events, func(e event) bool { return o.age(now, e) == o.segments })
+	into := now % o.width
+	share := big.NewRat(o.width-(into-into%o.tick), o.width)
+	switch o.oldest {
+	case limiter.OldestFull:
+		share = big.NewRat(1, 1)
+	case limiter.OldestNone:
+		share = new(big.Rat)
+	case limiter.OldestProportional:
+	}
+	u := new(big.Rat).Mul(share, new(big.Rat).SetInt64(before))
+	u.Add(u, new(big.Rat).SetInt64(inside+n))
+	return u.Cmp(new(big.Rat).SetInt64(o.limit)) <= 0
+}
+
+func (o *segmentOracle) charge(now, n int64) { o.events = append(o.events, event{now, n}) }
+
+func (o *segmentOracle) giveBack(now, n int64) {
+	o.events = takeNewest(o.events, n, func(e event) bool { return o.age(now, e) <= o.segments })
+}
+
+func (o *segmentOracle) isNew(now int64) bool {
+	return sum(o.events, func(e event) bool {
+		return o.age(now, e) < o.segments || o.oldest != limiter.OldestNone && o.age(now, e) == o.segments
+	}) == 0
+}
+
+// logOracle counts the events of the last window.
+type logOracle struct {
+	limit, window int64
+	events        []event
+}
+
+func (o *logOracle) alive(now int64) func(event) bool {
+	return func(e event) bool { return now-o.window < e.at && e.at <= now }
+}
+
+func (o *logOracle) fits(now, n int64) bool { return sum(o.events, o.alive(now))+n <= o.limit }
+func (o *logOracle) charge(now, n int64)    { o.events = append(o.events, event{now, n}) }
+func (o *logOracle) giveBack(now, n int64)  { o.events = takeNewest(o.events, n, o.alive(now)) }
+func (o *logOracle) isNew(now int64) bool   { return sum(o.events, o.alive(now)) == 0 }

@@ -1,0 +1,425 @@
+package limiter_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+)
+
+// epoch is 2026-01-01 00:00:00 UTC in microseconds.
+const epoch = 1_767_225_600_000_000
+
+var algorithms = []limiter.Algorithm{
+	limiter.FixedWindow, limiter.Funnel, limiter.TokenBucket, limiter.SlidingWindow, limiter.SlidingLog,
+}
+
+// eachAlgorithm checks a property of histories under random policies of each algorithm.
+func eachAlgorithm(t *testing.T, property func(t *rapid.T, h *walk)) {
+	t.Helper()
+	for _, a := range algorithms {
+		t.Run(a.String(), func(t *testing.T) {
+			rapid.Check(t, func(t *rapid.T) { property(t, newWalk(t, a)) })
+		})
+	}
+}
+
+// walk is a random history of one counter under a random policy, in time that never steps back.
+type walk struct {
+	in     limiter.Params
+	policy *limiter.Policy
+	now    int64
+	state  limiter.State
+	last   limiter.Decision
+}
+
+func newWalk(t *rapid.T, a limiter.Algorithm) *walk {
+	w := &walk{in: drawParams(t, a), now: epoch + rapid.Int64Range(0, 10_000_000).Draw(t, "start")}
+	var err error
+	if w.policy, err = limiter.NewPolicy(w.in); err != nil {
+		t.Fatalf("NewPolicy(%+v): %v", w.in, err)
+	}
+	return w
+}
+
+// drawParams draws a policy that NewPolicy accepts: mostly one whose numbers are so small that every edge is met.
+func drawParams(t *rapid.T, a limiter.Algorithm) limiter.Params {
+	in := limiter.Params{
+		Algorithm:    a,
+		Limit:        rapid.OneOf(rapid.Int64Range(1, 12), rapid.SampledFrom([]int64{100, 9_973})).Draw(t, "limit"),
+		ChargeDenied: rapid.SampledFrom([]limiter.ChargeDenied{0, 1, 2, 3}).Draw(t, "charge_denied"),
+		Window: rapid.SampledFrom([]time.Duration{
+			time.Millisecond, 6 * time.Millisecond, time.Second, 10 * time.Second, 1_000_003 * time.Microsecond,
+			7*time.Second + 12*time.Microsecond, time.Hour, 365 * 24 * time.Hour,
+		}).Draw(t, "window"),
+	}
+	switch a {
+	case limiter.FixedWindow:
+		in.Align = rapid.SampledFrom([]limiter.Align{limiter.AlignEpoch, limiter.AlignFirstHit}).Draw(t, "align")
+	case limiter.Funnel, limiter.TokenBucket:
+		in.Burst = rapid.Int64Range(0, 20).Draw(t, "burst")
+		if rapid.IntRange(0, 9).Draw(t, "coarse") == 0 { // only fits with coarser ticks
+			in.Limit, in.Window, in.Burst = 999_999_937, time.Hour, rapid.SampledFrom([]int64{100_000, 20_000_000}).Draw(t, "burst")
+		}
+	case limiter.SlidingWindow:
+		divides := func(s int64) bool { return in.Window.Microseconds()%s == 0 }
+		in.Segments = rapid.SampledFrom([]int64{1, 2, 3, 10}).Filter(divides).Draw(t, "segments")
+		in.Oldest = rapid.SampledFrom([]limiter.Oldest{0, 1, 2}).Draw(t, "oldest")
+		in.SegmentCap = rapid.Int64Range(0, in.Limit).Draw(t, "segment_cap")
+	default:
+	}
+	return in
+}
+
+// move lets time pass: none, a little, up to two windows, or to within a microsecond of where an answer changes.
+func (w *walk) move(t *rapid.T) {
+	window := w.in.Window.Microseconds()
+	near := rapid.Int64Range(-1, 1).Draw(t, "near")
+	var d int64
+	switch rapid.IntRange(0, 6).Draw(t, "move") {
+	case 0, 1:
+	case 2:
+		d = rapid.Int64Range(0, 3).Draw(t, "little")
+	case 3:
+		d = rapid.Int64Range(0, 2*window).Draw(t, "far")
+	case 4:
+		if w.last.RetryAfter != limiter.Never {
+			d = w.last.RetryAfter.Microseconds() + near
+		}
+	case 5:
+		d = w.last.ResetAfter.Microseconds() + near
+	case 6: // the edge of a window or a segment
+		edge := window / max(1, w.in.Segments)
+		d = edge - w.now%edge + near
+	}
+	w.now += max(0, d)
+}
+
+// cost draws what a hit costs, at least least.
+func (w *walk) cost(t *rapid.T, least int64) int64 {
+	capacity := w.policy.Capacity()
+	return max(least, rapid.OneOf(
+		rapid.Just(int64(1)),
+		rapid.Int64Range(-3, 4),
+		rapid.SampledFrom([]int64{w.last.Remaining, w.last.Remaining + 1, capacity, capacity + 1, -capacity}),
+	).Draw(t, "cost"))
+}
+
+// step decides a cost.
+func (w *walk) step(n int64) limiter.Decision {
+	w.state, w.last = w.policy.Step(w.state, w.now, n)
+	return w.last
+}
+
+// TestStepAgreesWithItsDefinition runs a step and its oracle side by side, and asks the oracle whether each
+// number that the step told is true. A log's debts are given back in TestDebtsInALogAreNeverForgotten.
+func TestStepAgreesWithItsDefinition(t *testing.T) {
+	eachAlgorithm(t, func(t *rapid.T, w *walk) {
+		o, refunds := newOracle(w.in, w.policy), -w.policy.Capacity()
+		if w.in.Algorithm == limiter.SlidingLog && w.policy.ChargeDenied() == limiter.ChargeFull {
+			refunds = 0
+		}
+		for range rapid.IntRange(1, 40).Draw(t, "hits") {
+			w.move(t)
+			n := w.cost(t, refunds)
+			fits := n < 0 || o.fits(w.now, max(1, n))
+			left := most(w.policy.Capacity(), func(m int64) bool { return o.fits(w.now, m) })
+			d := w.step(n)
+			if d.Allowed != fits {
+				t.Fatalf("%+v: cost %d at %d: allowed is %t where %d are left", w.in, n, w.now, d.Allowed, left)
+			}
+			switch {
+			case n < 0:
+				o.giveBack(w.now, -n)
+			case fits, w.policy.ChargeDenied() == limiter.ChargeFull:
+				o.charge(w.now, n)
+			case w.policy.ChargeDenied() == limiter.ChargeRemaining:
+				o.charge(w.now, min(n, left))
+			}
+			checkTold(t, w, o, n, d)
+		}
+	})
+}
+
+// most is the largest m up to bound with holds(m), 0 if there is none; holds is true up to there.
+func most(bound int64, holds func(m int64) bool) int64 {
+	lo, hi := int64(0), bound
+	for lo < hi {
+		if mid := lo + (hi-lo+1)/2; holds(mid) {
+			lo = mid
+		} else {
+			hi = mid - 1
+		}
+	}
+	return lo
+}
+
+// checkTold asks the oracle, which has taken the hit, whether the decision's numbers are true.
+func checkTold(t *rapid.T, w *walk, o oracle, n int64, d limiter.Decision) {
+	capacity, after := w.policy.Capacity(), func(d time.Duration) int64 { return w.now + d.Microseconds() }
+	if left := most(capacity, func(m int64) bool { return o.fits(w.now, m) }); d.Remaining != left {
+		t.Fatalf("%+v: after cost %d at %d: %d remain, told %d", w.in, n, w.now, left, d.Remaining)
+	}
+	if !o.isNew(after(d.ResetAfter)) || d.ResetAfter > 0 && o.isNew(after(d.ResetAfter)-1) {
+		t.Fatalf("%+v: after cost %d at %d: told to be as new in %s, and it is not, or earlier", w.in, n, w.now, d.ResetAfter)
+	}
+	switch need := max(1, n); {
+	case d.Allowed:
+		if d.RetryAfter != 0 {
+			t.Fatalf("%+v: cost %d at %d fits and is told to retry after %s", w.in, n, w.now, d.RetryAfter)
+		}
+	case d.RetryAfter == limiter.Never:
+		if need <= capacity {
+			t.Fatalf("%+v: cost %d at %d is told never to fit", w.in, n, w.now)
+		}
+	case need > capacity:
+		t.Fatalf("%+v: cost %d at %d can never fit, told to retry after %s", w.in, n, w.now, d.RetryAfter)
+	case !o.fits(after(d.RetryAfter), need) || o.fits(after(d.RetryAfter)-1, need):
+		t.Fatalf("%+v: cost %d at %d: told to retry after %s, and it does not fit then, or it does earlier",
+			w.in, n, w.now, d.RetryAfter)
+	}
+}
+
+// TestDebtsInALogAreNeverForgotten: a log joins entries behind a debt, so that after a refund it may deny a little
+// longer than its definition, but never admit what the definition does not.
+func TestDebtsInALogAreNeverForgotten(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := newWalk(t, limiter.SlidingLog)
+		o := newOracle(w.in, w.policy)
+		for range rapid.IntRange(1, 40).Draw(t, "hits") {
+			w.move(t)
+			n := w.cost(t, -w.policy.Capacity())
+			fits := n < 0 || o.fits(w.now, max(1, n))
+			if w.step(n).Allowed && !fits {
+				t.Fatalf("%+v: cost %d at %d was admitted", w.in, n, w.now)
+			}
+			if n < 0 {
+				o.giveBack(w.now, -n)
+			} else if w.last.Allowed || w.policy.ChargeDenied() == limiter.ChargeFull {
+				o.charge(w.now, n)
+			}
+		}
+	})
+}
+
+// TestNoWindowAdmitsMore holds a history against algorithms.md's last column.
+func TestNoWindowAdmitsMore(t *testing.T) {
+	eachAlgorithm(t, func(t *rapid.T, w *walk) {
+		var admitted []event
+		for range rapid.IntRange(1, 80).Draw(t, "hits") {
+			w.move(t)
+			if n := w.cost(t, 0); w.step(n).Allowed {
+				admitted = append(admitted, event{w.now, n})
+			}
+		}
+		window, bound := w.in.Window.Microseconds(), bound(w)
+		for _, first := range admitted {
+			got := sum(admitted, func(e event) bool { return first.at <= e.at && e.at < first.at+window })
+			if got > bound {
+				t.Fatalf("%+v: %d hits passed in the window from %d, at most %d may", w.in, got, first.at, bound)
+			}
+		}
+	})
+}
+
+// bound is the most that may pass in any window.
+func bound(w *walk) int64 {
+	switch w.in.Algorithm {
+	case limiter.FixedWindow:
+		return 2 * w.in.Limit
+	case limiter.Funnel, limiter.TokenBucket:
+		return w.policy.Capacity() + w.in.Limit
+	case limiter.SlidingWindow:
+		if w.in.Oldest != limiter.OldestFull {
+			return w.in.Limit + w.policy.Capacity() // one segment's worth more
+		}
+	default:
+	}
+	return w.in.Limit
+}
+
+// TestForgettingChangesNothing keeps one counter for ever and another for as long as its decision says that it matters.
+func TestForgettingChangesNothing(t *testing.T) {
+	eachAlgorithm(t, func(t *rapid.T, w *walk) {
+		kept, forgetful := make([]limiter.Slot, 1), make([]limiter.Slot, 1)
+		var expires int64
+		for range rapid.IntRange(1, 40).Draw(t, "hits") {
+			w.move(t)
+			if w.now >= expires {
+				forgetful[0].State = limiter.State{}
+			}
+			hits := []limiter.Hit{{Policy: w.policy, N: w.cost(t, -3)}}
+			want, got := make([]limiter.Decision, 1), make([]limiter.Decision, 1)
+			limiter.Decide(w.now, hits, kept, want)
+			limiter.Decide(w.now, hits, forgetful, got)
+			if got[0] != want[0] {
+				t.Fatalf("%+v: forgotten at %d, then cost %d at %d: %+v, want %+v", w.in, expires, hits[0].N, w.now, got[0], want[0])
+			}
+			w.last = want[0]
+			for _, slot := range [][]limiter.Slot{kept, forgetful} {
+				if slot[0].Changed {
+					expires = w.now + slot[0].KeepFor.Microseconds()
+					slot[0] = limiter.Slot{State: slot[0].Next}
+				}
+			}
+		}
+	})
+}
+
+// TestStepLeavesItsStateAlone: who still holds an older state sees it unchanged, and the same step answers the same.
+func TestStepLeavesItsStateAlone(t *testing.T) {
+	eachAlgorithm(t, func(t *rapid.T, w *walk) {
+		for range rapid.IntRange(1, 30).Draw(t, "hits") {
+			w.move(t)
+			n, before := w.cost(t, -3), w.state
+			list := slices.Clone(before.List)
+			first := w.step(n)
+			if !slices.Equal(before.List, list) {
+				t.Fatalf("%+v: cost %d at %d changed the list that it was given: %v, was %v", w.in, n, w.now, before.List, list)
+			}
+			if _, again := w.policy.Step(before, w.now, n); again != first {
+				t.Fatalf("%+v: cost %d at %d: %+v, and again %+v", w.in, n, w.now, first, again)
+			}
+		}
+	})
+}
+
+// TestPeeksAndDenialsWriteNothing, unless the policy charges denials.
+func TestPeeksAndDenialsWriteNothing(t *testing.T) {
+	eachAlgorithm(t, func(t *rapid.T, w *walk) {
+		for range rapid.IntRange(1, 30).Draw(t, "hits") {
+			w.move(t)
+			n, before := w.cost(t, 0), w.state
+			d := w.step(n)
+			writes := n > 0 && (d.Allowed || w.policy.ChargeDenied() != limiter.ChargeNone)
+			if !writes && fmt.Sprint(w.state) != fmt.Sprint(before) {
+				t.Fatalf("%+v: cost %d at %d (%+v) wrote %v over %v", w.in, n, w.now, d, w.state, before)
+			}
+		}
+	})
+}
+
+// TestClockThatStepsBackGrantsNothingTwice: whatever the clock does, a full counter lets nothing pass before its
+// end as it was told, on the clock at which it was filled.
+func TestClockThatStepsBackGrantsNothingTwice(t *testing.T) {
+	eachAlgorithm(t, func(t *rapid.T, w *walk) {
+		for range rapid.IntRange(0, 20).Draw(t, "hits") {
+			w.move(t)
+			w.step(w.cost(t, 1))
+		}
+		end := w.now
+		if d := w.step(w.last.Remaining); d.Allowed && d.Remaining > 0 {
+			w.step(d.Remaining)
+		}
+		if d := w.step(0); !d.Allowed {
+			end += d.RetryAfter.Microseconds()
+		}
+		for range 20 {
+			w.now = end - rapid.Int64Range(1, 3*w.in.Window.Microseconds()+10).Draw(t, "before the end")
+			if d := w.step(w.cost(t, 0)); d.Allowed || d.Remaining != 0 || d.RetryAfter <= 0 {
+				t.Fatalf("%+v: at %d, %d before the full counter's end: %+v", w.in, w.now, end-w.now, d)
+			}
+		}
+	})
+}
+
+// TestLogCountsAnew: a log whose totals are close to 2^53 answers as the same log with small ones, and its totals stay
+// below.
+func TestLogCountsAnew(t *testing.T) {
+	for _, charge := range []limiter.ChargeDenied{limiter.ChargeNone, limiter.ChargeFull} {
+		p, err := limiter.NewPolicy(limiter.Params{
+			Algorithm: limiter.SlidingLog, Limit: 10, Window: time.Second, ChargeDenied: charge,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		const offset = exact - 10
+		small := limiter.State{A: 0, List: []int64{epoch, 2, epoch + 1, 4}}
+		large := limiter.State{A: offset, List: []int64{epoch, offset + 2, epoch + 1, offset + 4}}
+		for i, n := range []int64{3, -1, 4, 5, 1, -3, 2, 9} {
+			now := epoch + int64(i*100_000)
+			var want, got limiter.Decision
+			small, want = p.Step(small, now, n)
+			large, got = p.Step(large, now, n)
+			if got != want {
+				t.Errorf("charge_denied %s, hit %d: %+v, with small totals %+v", charge, i, got, want)
+			}
+			if newest := large.List[len(large.List)-1]; newest >= exact {
+				t.Errorf("charge_denied %s, hit %d: total %d", charge, i, newest)
+			}
+		}
+		if large.A != 0 {
+			t.Errorf("charge_denied %s: the log still counts from %d", charge, large.A)
+		}
+	}
+}
+
+// TestDebtOfALogStopsGrowing, and with it its memory.
+func TestDebtOfALogStopsGrowing(t *testing.T) {
+	p, err := limiter.NewPolicy(limiter.Params{
+		Algorithm: limiter.SlidingLog, Limit: 10, Window: time.Hour, ChargeDenied: limiter.ChargeFull,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := limiter.State{List: []int64{epoch, 1<<52 - 3*limiter.MaxHits}}
+	for i := range int64(10) {
+		var d limiter.Decision
+		s, d = p.Step(s, epoch+i, limiter.MaxHits)
+		if total := s.List[len(s.List)-1]; d.Allowed || total > 1<<52 || len(s.List) > 4 {
+			t.Fatalf("hit %d: %+v, total %d in %d entries", i, d, total, len(s.List)/2)
+		}
+	}
+	for i := range int64(1000) {
+		s, _ = p.Step(s, epoch+i, -limiter.MaxHits)
+		s, _ = p.Step(s, epoch+i, 6)
+	}
+	if len(s.List) > 2*11 {
+		t.Errorf("the log of at most 10 hits holds %d entries", len(s.List)/2)
+	}
+}
+
+// TestChangedWindowForgetsNothing: when a rule's window or its segments change, what was admitted within the new,
+// shorter window stays counted.
+func TestChangedWindowForgetsNothing(t *testing.T) {
+	windows := []time.Duration{600 * time.Millisecond, time.Second, 6 * time.Second, 10 * time.Second}
+	for _, a := range []limiter.Algorithm{limiter.SlidingWindow, limiter.SlidingLog} {
+		t.Run(a.String(), func(t *testing.T) {
+			rapid.Check(t, func(t *rapid.T) {
+				draw := func() limiter.Params {
+					in := limiter.Params{Algorithm: a, Limit: rapid.Int64Range(1, 12).Draw(t, "limit"), Window: rapid.SampledFrom(windows).Draw(t, "window")}
+					if a == limiter.SlidingWindow {
+						in.Oldest, in.Segments = limiter.OldestFull, rapid.SampledFrom([]int64{1, 2, 5, 10}).Draw(t, "segments")
+					}
+					return in
+				}
+				before, after := draw(), draw()
+				after.Window = min(before.Window, after.Window)
+				w := &walk{now: epoch}
+				var admitted []event
+				for _, w.in = range []limiter.Params{before, after} {
+					var err error
+					if w.policy, err = limiter.NewPolicy(w.in); err != nil {
+						t.Fatal(err)
+					}
+					for range rapid.IntRange(1, 15).Draw(t, "hits") {
+						w.move(t)
+						n := w.cost(t, 1)
+						if !w.step(n).Allowed {
+							continue
+						}
+						admitted = append(admitted, event{w.now, n})
+						inside := func(e event) bool { return w.now-w.in.Window.Microseconds() < e.at }
+						if got := sum(admitted, inside); got > w.in.Limit {
+							t.Fatalf("%+v after %+v: %d hits in the window up to %d", w.in, before, got, w.now)
+						}
+					}
+				}
+			})
+		})
+	}
+}

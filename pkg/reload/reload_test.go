@@ -1,0 +1,557 @@
+package reload_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+
+	"github.com/weir-ratelimit/weir/pkg/reload"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// memory is a Source in memory. Each read takes the first of next, if there is one, as its content.
+type memory struct {
+	mu       sync.Mutex
+	content  string
+	err      error
+	next     []string
+	reads    int
+	watches  int
+	watchErr error
+	changed  chan<- struct{}
+}
+
+func (m *memory) Read(context.Context) (reload.Snapshot, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.reads++
+	if len(m.next) > 0 {
+		m.content, m.next = m.next[0], m.next[1:]
+	}
+	if m.err != nil {
+		return reload.Snapshot{}, m.err
+	}
+	return reload.NewSnapshot([]reload.File{{Name: "f", Data: []byte(m.content)}}), nil
+}
+
+func (m *memory) Watch(ctx context.Context, changed chan<- struct{}) error {
+	m.mu.Lock()
+	m.watches++
+	m.changed = changed
+	err := m.watchErr
+	m.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	m.hint()
+	<-ctx.Done()
+	return nil
+}
+
+func (m *memory) hint() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	select {
+	case m.changed <- struct{}{}:
+	default:
+	}
+}
+
+// set changes the content without a hint.
+func (m *memory) set(content string, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.content, m.err = content, err
+}
+
+func (m *memory) count() (reads, watches int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.reads, m.watches
+}
+
+// compile makes one string of the files, and refuses those that hold "bad".
+func compile(files []reload.File) (string, error) {
+	var all []string
+	for _, f := range files {
+		switch s := string(f.Data); {
+		case strings.Contains(s, "bad"):
+			return "", fmt.Errorf("%s: %q is bad", f.Name, s)
+		case strings.Contains(s, "panic"):
+			panic(s)
+		default:
+			all = append(all, s)
+		}
+	}
+	return strings.Join(all, "+"), nil
+}
+
+// log keeps events as text.
+type log struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (l *log) add(e reload.Event) {
+	line := fmt.Sprintf("%s %s", e.Reason, e.Outcome)
+	if e.Err != nil {
+		line += ": " + e.Err.Error()
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lines = append(l.lines, line)
+}
+
+// take returns the lines since the last take.
+func (l *log) take() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	lines := l.lines
+	l.lines = nil
+	return lines
+}
+
+func (l *log) want(t *testing.T, lines ...string) {
+	t.Helper()
+	if diff := cmp.Diff(lines, l.take()); diff != "" {
+		t.Fatalf("events (-want +got):\n%s", diff)
+	}
+}
+
+// inMemory makes a Reloader over src in a synctest bubble: poll 5 s, settle 50 ms.
+func inMemory(t *testing.T, src *memory) (*reload.Reloader[string], *log) {
+	t.Helper()
+	var l log
+	r, err := reload.New(reload.Options[string]{Source: src, Compile: compile, OnLoad: l.add})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r, &l
+}
+
+// run runs r until the test ends.
+func run(t *testing.T, r *reload.Reloader[string]) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- r.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Run: %v, want nil after its context's end", err)
+		}
+	})
+}
+
+func wantError(t *testing.T, err error, want string) {
+	t.Helper()
+	if err == nil || !strings.Contains(err.Error(), want) {
+		t.Fatalf("error %v, want one with %q", err, want)
+	}
+}
+
+func TestNewRefuses(t *testing.T) {
+	for want, o := range map[string]reload.Options[string]{
+		"Options.Source is nil":                        {Compile: compile},
+		"Options.Compile is nil":                       {Source: &memory{}},
+		"Options.Poll is -1ns, must not be negative":   {Source: &memory{}, Compile: compile, Poll: -1},
+		"Options.Settle is -1ns, must not be negative": {Source: &memory{}, Compile: compile, Settle: -1},
+	} {
+		_, err := reload.New(o)
+		wantError(t, err, want)
+	}
+}
+
+func TestFirstLoadReadsOnceAndFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		src := &memory{content: "bad"}
+		r, events := inMemory(t, src)
+		if r.Get() != "" {
+			t.Fatalf("before the first load: %q", r.Get())
+		}
+		start := time.Now()
+		wantError(t, r.Load(t.Context()), `f: "bad" is bad`)
+		if reads, _ := src.count(); reads != 1 || time.Since(start) != 0 {
+			t.Fatalf("%d reads in %v, want 1 at once", reads, time.Since(start))
+		}
+		events.want(t, `start refused: f: "bad" is bad`)
+
+		src.set("a", nil)
+		if err := r.Load(t.Context()); err != nil || r.Get() != "a" {
+			t.Fatalf("%q, %v", r.Get(), err)
+		}
+		events.want(t, "request loaded")
+	})
+}
+
+func TestLoadJudgesContentOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		src := &memory{content: "a"}
+		r, events := inMemory(t, src)
+		load := func(want string) {
+			t.Helper()
+			err := r.Load(t.Context())
+			if (err == nil) != (want == "") {
+				t.Fatalf("Load: %v, want %q", err, want)
+			}
+			if err != nil {
+				wantError(t, err, want)
+			}
+		}
+		load("")
+		load("")
+		events.want(t, "start loaded")
+
+		src.set("bad", nil)
+		load(`"bad" is bad`)
+		load(`"bad" is bad`)
+		events.want(t, `request refused: f: "bad" is bad`)
+
+		src.set("a", nil)
+		load("")
+		load("")
+		events.want(t, "request restored")
+
+		src.set("", errors.New("open f: gone"))
+		load("open f: gone")
+		load("open f: gone")
+		src.set("panic", nil)
+		load("compiling panicked: panic")
+		src.set("b", nil)
+		load("")
+		events.want(t, "request refused: open f: gone", "request refused: compiling panicked: panic", "request loaded")
+
+		s := r.Status()
+		if s.Loads != 2 || s.Refused != 3 || s.Err != nil || s.Files != 1 || len(s.Hash) != 64 ||
+			!s.LoadedAt.Equal(time.Now()) || !s.ErrAt.IsZero() {
+			t.Fatalf("%+v", s)
+		}
+	})
+}
+
+func TestStatusShowsARefusalBesideWhatIsInForce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		src := &memory{content: "a"}
+		r, _ := inMemory(t, src)
+		if err := r.Load(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		before := r.Status()
+		src.set("bad", nil)
+		err := r.Load(t.Context())
+		want := before
+		want.Err, want.ErrAt, want.Refused = err, time.Now(), 1
+		if got := r.Status(); got != want || r.Get() != "a" {
+			t.Fatalf("%+v, want %+v", got, want)
+		}
+	})
+}
+
+func TestRunFollowsHintsAndPolls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		src := &memory{content: "a"}
+		r, events := inMemory(t, src)
+		if err := r.Load(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		run(t, r)
+		time.Sleep(time.Second)
+		events.want(t, "start loaded")
+
+		src.set("b", nil)
+		src.hint()
+		time.Sleep(reload.DefaultSettle/10 + reload.DefaultSettle - 1)
+		synctest.Wait()
+		if r.Get() != "a" {
+			t.Fatalf("%q before it has settled", r.Get())
+		}
+		time.Sleep(time.Nanosecond)
+		synctest.Wait()
+		if r.Get() != "b" {
+			t.Fatalf("%q when it has settled", r.Get())
+		}
+		events.want(t, "watch loaded")
+		if _, watches := src.count(); watches != 1 {
+			t.Fatalf("%d watches, want 1", watches)
+		}
+
+		src.set("c", nil) // no hint
+		time.Sleep(reload.DefaultPoll + reload.DefaultSettle)
+		synctest.Wait()
+		events.want(t, "poll loaded")
+		if _, watches := src.count(); watches != 2 {
+			t.Fatalf("%d watches, want a new one after what the first has missed", watches)
+		}
+
+		src.set("bad", nil)
+		src.hint()
+		time.Sleep(5 * reload.DefaultPoll)
+		synctest.Wait()
+		events.want(t, `watch refused: f: "bad" is bad`)
+		wantError(t, r.Run(t.Context()), "running already")
+	})
+}
+
+// A mixture of two sets that one read gave, and a file half of which is there, are not what the next read gives.
+func TestOnlyWhatStaysIsCompiled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		src := &memory{content: "a"}
+		r, events := inMemory(t, src)
+		if err := r.Load(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		src.next = []string{"bad 1", "bad 2", "bad 3", "b"}
+		if err := r.Load(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		events.want(t, "start loaded", "request loaded")
+		if r.Get() != "b" {
+			t.Fatalf("%q", r.Get())
+		}
+		// Back to what is in force: nothing to do.
+		src.next = []string{"bad 4", "b"}
+		if err := r.Load(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		events.want(t)
+	})
+}
+
+func TestAHintPutsSettlingOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		src := &memory{content: "a"}
+		r, _ := inMemory(t, src)
+		if err := r.Load(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		run(t, r)
+		time.Sleep(time.Second)
+		src.set("b", nil)
+		src.hint()
+		for range 4 {
+			time.Sleep(reload.DefaultSettle * 3 / 4)
+			src.hint()
+		}
+		time.Sleep(reload.DefaultSettle - 1)
+		synctest.Wait()
+		if r.Get() != "a" {
+			t.Fatalf("%q while hints came", r.Get())
+		}
+		time.Sleep(time.Nanosecond)
+		synctest.Wait()
+		if r.Get() != "b" {
+			t.Fatalf("%q after the hints' end", r.Get())
+		}
+	})
+}
+
+func TestHintsForNothingDelayButNeverStarve(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		src := &memory{content: "a"}
+		r, _ := inMemory(t, src)
+		if err := r.Load(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		run(t, r)
+		synctest.Wait()
+		for range 1000 { // a second of them, and content that stays
+			src.hint()
+			time.Sleep(time.Millisecond)
+		}
+		if reads, _ := src.count(); reads > 25 {
+			t.Fatalf("%d reads in a second of hints for nothing, want one in each Settle at most", reads)
+		}
+		src.set("b", nil)
+		for range 3000 {
+			src.hint()
+			time.Sleep(time.Millisecond)
+		}
+		if r.Get() != "b" {
+			t.Fatalf("%q after 3 s of hints, want b", r.Get())
+		}
+	})
+}
+
+func TestWhatNeverSettlesIsReportedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		src := &memory{content: "a"}
+		r, events := inMemory(t, src)
+		if err := r.Load(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for i := range 10000 {
+			src.next = append(src.next, strconv.Itoa(i))
+		}
+		run(t, r)
+		time.Sleep(20 * time.Second)
+		const text = "the files have kept changing for 2.5s; waiting until they stay the same for 50ms"
+		events.want(t, "start loaded", "watch refused: "+text)
+		wantError(t, r.Status().Err, text)
+
+		src.mu.Lock()
+		src.next = nil
+		src.content = "b"
+		src.mu.Unlock()
+		time.Sleep(2 * reload.DefaultPoll)
+		if r.Get() != "b" || r.Status().Err != nil {
+			t.Fatalf("%q, %v", r.Get(), r.Status().Err)
+		}
+	})
+}
+
+func TestWithoutAWatchThePollGoesOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		src := &memory{content: "a", watchErr: errors.New("no watches left")}
+		r, events := inMemory(t, src)
+		if err := r.Load(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		run(t, r)
+		for _, content := range []string{"b", "c"} {
+			src.set(content, nil)
+			time.Sleep(reload.DefaultPoll + 2*reload.DefaultSettle)
+		}
+		synctest.Wait()
+		events.want(t, "start loaded", "watch unwatched: no watches left", "poll loaded", "poll loaded")
+		if s := r.Status(); s.Refused != 0 || s.Err != nil {
+			t.Fatalf("%+v", s)
+		}
+
+		src.mu.Lock()
+		src.watchErr = nil
+		src.mu.Unlock()
+		src.set("d", nil)
+		time.Sleep(reload.DefaultPoll + reload.DefaultSettle)
+		src.set("e", nil)
+		src.hint()
+		time.Sleep(2 * reload.DefaultSettle)
+		synctest.Wait()
+		events.want(t, "poll loaded", "watch loaded")
+	})
+}
+
+func TestLoadsAreOneAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		src := &memory{content: "a"}
+		r, events := inMemory(t, src)
+		if err := r.Load(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		src.set("b", nil)
+		var wg sync.WaitGroup
+		for range 8 {
+			wg.Go(func() {
+				if err := r.Load(t.Context()); err != nil || r.Get() != "b" {
+					t.Errorf("%q, %v", r.Get(), err)
+				}
+			})
+		}
+		wg.Wait()
+		events.want(t, "start loaded", "request loaded")
+	})
+}
+
+func TestLoadEndsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		src := &memory{content: "a"}
+		r, events := inMemory(t, src)
+		if err := r.Load(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		src.set("b", nil)
+		ctx, cancel := context.WithTimeout(t.Context(), reload.DefaultSettle/2)
+		defer cancel()
+		go func() { _ = r.Load(t.Context()) }() // has the turn
+		synctest.Wait()
+		for _, who := range []string{"waiting", "late"} {
+			if err := r.Load(ctx); !errors.Is(err, context.DeadlineExceeded) {
+				t.Fatalf("%s: %v", who, err)
+			}
+		}
+		time.Sleep(reload.DefaultSettle)
+		synctest.Wait()
+
+		src.set("c", nil)
+		ctx, cancel = context.WithTimeout(t.Context(), reload.DefaultSettle/2)
+		defer cancel()
+		if err := r.Load(ctx); !errors.Is(err, context.DeadlineExceeded) { // settling
+			t.Fatal(err)
+		}
+		events.want(t, "start loaded", "request loaded")
+	})
+}
+
+// Load may use up the hint that Run would have had: it must give it back if it does not finish.
+func TestALoadThatIsGivenUpLosesNoHint(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		src := &memory{content: "a"}
+		r, _ := inMemory(t, src)
+		if err := r.Load(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		run(t, r)
+		time.Sleep(time.Second)
+		src.hint() // for nothing: Run pauses
+		time.Sleep(reload.DefaultSettle / 2)
+		src.set("b", nil)
+		src.hint()
+		ctx, cancel := context.WithTimeout(t.Context(), reload.DefaultSettle/4)
+		defer cancel()
+		if err := r.Load(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatal(err)
+		}
+		time.Sleep(3 * reload.DefaultSettle)
+		if r.Get() != "b" {
+			t.Fatalf("%q, want b long before the poll", r.Get())
+		}
+	})
+}
+
+// noHash is a Source that breaks its promise.
+type noHash struct{ *memory }
+
+func (noHash) Read(context.Context) (reload.Snapshot, error) { return reload.Snapshot{}, nil }
+
+func TestASourceMustHash(t *testing.T) {
+	r, err := reload.New(reload.Options[string]{Source: noHash{}, Compile: compile})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantError(t, r.Load(t.Context()), "the source gave no hash; it must make its snapshots with NewSnapshot")
+}
+
+func TestHashIsOfNamesContentsAndOrder(t *testing.T) {
+	files := func(pairs ...string) (files []reload.File) {
+		for i := 0; i < len(pairs); i += 2 {
+			files = append(files, reload.File{Name: pairs[i], Data: []byte(pairs[i+1])})
+		}
+		return files
+	}
+	hashes := map[string]bool{}
+	for _, f := range [][]reload.File{
+		nil, files("", ""), files("a", "bc"), files("ab", "c"), files("a", "b"), files("a", "", "b", ""),
+		files("b", "", "a", ""), files("ab", ""),
+	} {
+		hash := reload.NewSnapshot(f).Hash
+		if hashes[hash] {
+			t.Errorf("%v has another's hash", f)
+		}
+		hashes[hash] = true
+		if again := reload.NewSnapshot(f).Hash; again != hash || reload.ShortHash(hash) != hash[:12] {
+			t.Errorf("%s, %s, %s", hash, again, reload.ShortHash(hash))
+		}
+	}
+	if reload.ShortHash("") != "" {
+		t.Error("the short form of no hash is not empty")
+	}
+}

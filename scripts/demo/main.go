@@ -1,0 +1,175 @@
+// Command demo shows Weir at work: it starts the sidecar and a real Envoy in front of it, sends requests that pass
+// and are limited, edits a rule, and shows the new limit take effect. Then everything keeps running until Ctrl-C;
+// with DEMO_EXIT=1 it ends by itself, with exit code 1 if it saw anything but what the rules say.
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+// What examples/envoy.yaml and the sidecar's defaults have.
+const (
+	front    = "http://127.0.0.1:10000"
+	admin    = "http://127.0.0.1:9901"
+	grpcAddr = "127.0.0.1:8081"
+	httpAddr = "127.0.0.1:8080"
+	upstream = "127.0.0.1:10001"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Stdout, os.Getenv("DEMO_EXIT") == "1")
+	stop()
+	if err != nil && !errors.Is(err, context.Canceled) {
+		fmt.Fprintln(os.Stderr, "demo:", err)
+		os.Exit(1)
+	}
+}
+
+// run plays the demo in the project's root directory. It leaves nothing behind.
+func run(ctx context.Context, out io.Writer, exit bool) (err error) {
+	if err := free(ctx, grpcAddr, httpAddr, "0.0.0.0:10000", upstream, "127.0.0.1:9901"); err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "weir-demo")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	rules := filepath.Join(dir, "rules") // a copy: the demo edits it
+	if err := os.CopyFS(rules, os.DirFS("examples/rules")); err != nil {
+		return err
+	}
+
+	sidecar, err := start(dir, "sidecar", "bin/sidecar", "serve", "--rules", rules, "--store", "memory",
+		"--grpc-addr", grpcAddr, "--http-addr", httpAddr)
+	if err != nil {
+		return err
+	}
+	defer sidecar.stop()
+	if err := sidecar.await(ctx, "http://"+httpAddr+"/readyz"); err != nil {
+		return err
+	}
+	envoy, err := start(dir, "envoy", ".tools/venv/bin/envoy", "--config-path", "examples/envoy.yaml",
+		"--disable-hot-restart", "--concurrency", "1", "--log-level", "warning")
+	if err != nil {
+		return err
+	}
+	defer envoy.stop()
+	if err := envoy.await(ctx, admin+"/ready"); err != nil {
+		return err
+	}
+
+	if err := show(ctx, out, rules); err != nil {
+		return fmt.Errorf("%w\n\nThe sidecar said:\n%s", err, sidecar.output())
+	}
+	where(out, rules)
+	if exit {
+		return nil
+	}
+	fmt.Fprintln(out, "\nCtrl-C ends it.")
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-sidecar.exited:
+		return sidecar.died()
+	case <-envoy.exited:
+		return envoy.died()
+	}
+}
+
+// show plays the scenes, then edits a rule.
+func show(ctx context.Context, out io.Writer, rules string) error {
+	client := scene{
+		title:  "Each client on a funnel of its own (clients.yaml): 10 at once, one more every 6 s",
+		client: "127.0.0.1", path: "/", count: 13, pass: 10, refill: every(6 * time.Second),
+	}
+	began := time.Now()
+	for _, s := range []scene{
+		client,
+		{
+			title:  "Another client, another funnel",
+			client: "127.0.0.2", path: "/", count: 2, pass: 2, refill: never,
+		},
+		{
+			title:  "An API key with two limits (api-keys.yaml): 8 at once, then one every 10 s; and 1000 a day",
+			client: "127.0.0.1", path: "/api/items", apiKey: "alice", count: 10, pass: 8, refill: every(10 * time.Second),
+		},
+		{
+			title:  "An API key of our own services (api-keys.yaml): unlimited",
+			client: "127.0.0.1", path: "/api/items", apiKey: "internal-billing", count: 3, pass: 3, refill: never,
+		},
+		{
+			title:  "Logins (login.yaml, as envoyproxy/ratelimit reads it): 5 in each minute of the clock",
+			client: "127.0.0.1", path: "/login", count: 7, pass: 5, refill: eachMinute(5),
+		},
+	} {
+		if err := s.play(ctx, out, time.Now()); err != nil {
+			return err
+		}
+	}
+
+	took, err := edit(ctx, filepath.Join(rules, "clients.yaml"), client)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "\nEdited clients.yaml: burst 10 -> 20. The limited client's next request passed %s after the edit.\n",
+		took.Round(100*time.Microsecond))
+	client.title = "The same client under the edited rule: 10 more at once, one of which just passed"
+	client.count, client.pass = 12, 9
+	return client.play(ctx, out, began)
+}
+
+// edit raises the clients' burst, and returns the time until a limited client's request passes.
+func edit(ctx context.Context, file string, limited scene) (time.Duration, error) {
+	before, err := os.ReadFile(file) //nolint:gosec // a file of the demo's own
+	if err != nil {
+		return 0, err
+	}
+	after := bytes.Replace(before, []byte("burst: 10"), []byte("burst: 20"), 1)
+	if bytes.Equal(before, after) {
+		return 0, fmt.Errorf("%s has no burst: 10 to edit", file)
+	}
+	// As editors do: a new file under the old name, never a half-written one.
+	if err := os.WriteFile(file+"~", after, 0o600); err != nil { //nolint:gosec // as above
+		return 0, err
+	}
+	client := limited.httpClient()
+	defer client.CloseIdleConnections()
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	edited := time.Now()
+	if err := os.Rename(file+"~", file); err != nil {
+		return 0, err
+	}
+	for {
+		status, _, err := limited.send(ctx, client)
+		if err != nil {
+			return 0, fmt.Errorf("the edited rule has not taken effect: %w", err)
+		}
+		if status == http.StatusOK {
+			return time.Since(edited), nil
+		}
+	}
+}
+
+func where(out io.Writer, rules string) {
+	fmt.Fprintf(out, `
+Everything was as the rules say. What listens, and where:
+  %-36s Envoy: curl -i it, with -H 'X-Api-Key: bob' at /api/items
+  %-36s Envoy's admin page, /stats?filter=ratelimit
+  %-36s the sidecar: /rules /readyz /healthz, POST /reload
+  %-36s the sidecar's gRPC
+  %-36s the rule files: edit one and try again
+`, front, admin, "http://"+httpAddr, grpcAddr, rules)
+}

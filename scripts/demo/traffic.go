@@ -1,0 +1,93 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"time"
+)
+
+// scene is a burst of equal requests, and what the rules make of it.
+type scene struct {
+	title  string
+	client string // the address that the requests come from
+	path   string
+	apiKey string // none if empty
+	count  int    // requests
+	pass   int    // how many of them the rules let through at once
+	// refill is how many more pass if the burst took from start to end: a slow machine sees some.
+	refill func(start, end time.Time) int
+}
+
+// every refills one request each interval.
+func every(interval time.Duration) func(start, end time.Time) int {
+	return func(start, end time.Time) int { return int(end.Sub(start) / interval) }
+}
+
+// eachMinute refills n requests whenever a minute of the clock begins.
+func eachMinute(n int) func(start, end time.Time) int {
+	return func(start, end time.Time) int {
+		return n * int(end.Truncate(time.Minute).Sub(start.Truncate(time.Minute))/time.Minute)
+	}
+}
+
+// never refills nothing.
+func never(time.Time, time.Time) int { return 0 }
+
+// play sends the scene's requests, prints each answer, and checks how many passed. The refill counts from start.
+func (s scene) play(ctx context.Context, out io.Writer, start time.Time) error {
+	fmt.Fprintf(out, "\n%s\n  %d requests from %s to %s\n", s.title, s.count, s.client, s.path)
+	fmt.Fprintf(out, "  %3s  %-6s  %-26s  %-9s  %-5s  %s\n", "#", "status", "x-ratelimit-limit", "remaining", "reset", "retry-after")
+	client := s.httpClient()
+	defer client.CloseIdleConnections()
+	passed := 0
+	for i := range s.count {
+		status, header, err := s.send(ctx, client)
+		if err != nil {
+			return err
+		}
+		h := func(name string) string { return cmp.Or(header.Get(name), "-") }
+		fmt.Fprintf(out, "  %3d  %-6d  %-26s  %-9s  %-5s  %s\n", i+1, status,
+			h("X-Ratelimit-Limit"), h("X-Ratelimit-Remaining"), h("X-Ratelimit-Reset"), h("Retry-After"))
+		switch status {
+		case http.StatusOK:
+			passed++
+		case http.StatusTooManyRequests:
+		default:
+			return fmt.Errorf("%s: status %d, want 200 or 429", s.title, status)
+		}
+	}
+	fmt.Fprintf(out, "  => %d passed, %d limited\n", passed, s.count-passed)
+	most := min(s.count, s.pass+s.refill(start, time.Now()))
+	if passed < s.pass || passed > most {
+		return fmt.Errorf("%s: %d passed, want %d to %d", s.title, passed, s.pass, most)
+	}
+	return nil
+}
+
+// httpClient sends from the scene's address. All of 127.0.0.0/8 is this machine.
+func (s scene) httpClient() *http.Client {
+	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(s.client)}}
+	return &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DialContext: dialer.DialContext}}
+}
+
+// send sends one request and returns how it was answered.
+func (s scene) send(ctx context.Context, client *http.Client) (int, http.Header, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, front+s.path, http.NoBody)
+	if err != nil {
+		return 0, nil, err
+	}
+	if s.apiKey != "" {
+		req.Header.Set("X-Api-Key", s.apiKey)
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer resp.Body.Close() //nolint:errcheck // only read from
+	_, err = io.Copy(io.Discard, resp.Body)
+	return resp.StatusCode, resp.Header, err
+}
