@@ -28,8 +28,8 @@ func TestExamplesLoad(t *testing.T) {
 			block, line := text[m[2]:m[3]], 1+strings.Count(string(text[:m[2]]), "\n")
 			blocks++
 			if !strings.Contains(string(block), "domain:") || strings.Contains(string(block), "typed_config") {
-				var any any
-				if err := yaml.Unmarshal(block, &any); err != nil {
+				var v any
+				if err := yaml.Unmarshal(block, &v); err != nil {
 					t.Errorf("%s:%d: %v", page, line, err)
 				}
 				continue

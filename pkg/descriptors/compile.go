@@ -100,11 +100,9 @@ func (c *compiler) place(to parent, d *descriptor, n *node) {
 			c.twice(d, b.any)
 			return
 		}
-		b.any, b.anyAt = n, d.at
-		c.checkKeyAlone(b)
+		b.any = n
 	case strings.Contains(d.value, "*"):
 		c.placePattern(b, d, n)
-		c.checkKeyAlone(b)
 	default:
 		if first := b.exact[d.value]; first != nil {
 			c.twice(d, first)
@@ -134,15 +132,6 @@ func (c *compiler) placePattern(b *branch, d *descriptor, n *node) {
 	default:
 		c.add(d.valueAt, "value %s is never reached: %s at %s matches everything that it matches; move it up, before that one",
 			p.text, before.text, before.to.rule.Source)
-	}
-}
-
-// checkKeyAlone finds a key without value that no value is left for: a pattern that matches the empty value has
-// no literal part, and so matches every value.
-func (c *compiler) checkKeyAlone(b *branch) {
-	if all := b.patterns.match(""); b.any != nil && all != nil {
-		c.add(b.anyAt, "%s without value is never reached: value %s at %s matches every value; remove one of the two",
-			b.any.rule.Path, all.text, all.to.rule.Source)
 	}
 }
 

@@ -173,10 +173,11 @@ func (r *reader) readRateLimit(n *yaml.Node) *rateLimit {
 	return l
 }
 
-// checkUnlimited refuses numbers beside `unlimited: true`.
+// checkUnlimited refuses what would limit beside `unlimited: true`, but for requests_per_unit, which
+// envoyproxy/ratelimit ignores there.
 func (r *reader) checkUnlimited(l *rateLimit) {
 	for _, g := range l.given {
-		if !slices.Contains([]string{"unlimited", "name", "replaces"}, g.name) {
+		if !slices.Contains([]string{"unlimited", "name", "replaces", "requests_per_unit"}, g.name) {
 			r.add(g.at, "unlimited: true goes without %s; remove one of the two", g.name)
 		}
 	}

@@ -11,7 +11,6 @@ type branch struct {
 	exact    map[string]*node
 	patterns patterns
 	any      *node
-	anyAt    position
 }
 
 // Match returns the rule that the last entry reaches, nil if there is none. Entries are matched one by one: the

@@ -90,7 +90,11 @@ func (r *reader) descriptorShape() *shape[descriptor] {
 	}
 	s.required(r, "key", "the name of a descriptor entry that Envoy sends", func(d *descriptor) *string { return &d.key })
 	s.field("value", func(n *yaml.Node, d *descriptor) { d.value, d.valueAt = r.text(n), r.at(n) })
-	s.field("rate_limit", func(n *yaml.Node, d *descriptor) { d.limit = r.readRateLimit(n) })
+	s.field("rate_limit", func(n *yaml.Node, d *descriptor) {
+		if !isNull(resolve(n)) { // left empty: none, as in envoyproxy/ratelimit
+			d.limit = r.readRateLimit(n)
+		}
+	})
 	s.field("rate_limits", func(n *yaml.Node, d *descriptor) { d.limits = r.readRateLimits(n) })
 	s.field("descriptors", func(n *yaml.Node, d *descriptor) { d.children = r.readDescriptors(n) })
 	flag("shadow_mode", func(d *descriptor) *bool { return &d.shadow })
