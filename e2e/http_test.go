@@ -135,3 +135,24 @@ func TestTwoSidecarsShareOneRedis(t *testing.T) {
 		})
 	}
 }
+
+// A header that is not UTF-8 is sent on by Envoy as it is. It must not make the question unreadable: that would lift
+// all limits from the request, as Envoy lets pass by default what it has no answer for.
+func TestHeaderThatIsNotUTF8(t *testing.T) {
+	s := startSidecar(t, ruleFile(t, `
+domain: shop
+descriptors:
+  - {key: remote_address, rate_limit: {algorithm: funnel, requests_per_unit: 2, unit: hour}}
+  - {key: user, rate_limit: {algorithm: funnel, requests_per_unit: 100, unit: hour}}
+`))
+	e := proxy{
+		Weir: []string{s.grpc}, Domain: "shop",
+		RateLimits: "[{actions: [{remote_address: {}}]}, {actions: [{request_headers: {header_name: x-user, descriptor_key: user}}]}]",
+	}.start(t)
+	c := newClient(t, "127.0.0.1", e.Listener("front"))
+	for i, want := range []int{200, 200, 429} {
+		if got := c.status(t, "/", "X-User", "Jos\xe9\xff"); got != want {
+			t.Errorf("request %d: status %d, want %d", i+1, got, want)
+		}
+	}
+}

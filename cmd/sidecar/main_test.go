@@ -1,14 +1,18 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/alecthomas/kong"
 	"github.com/rogpeppe/go-internal/testscript"
+	"go.yaml.in/yaml/v3"
 
+	"github.com/weir-ratelimit/weir/internal/app"
 	"github.com/weir-ratelimit/weir/internal/rls"
 	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
@@ -70,6 +74,7 @@ func TestDefaults(t *testing.T) {
 		"store-timeout":    redisstore.DefaultTimeout,
 		"memory-max-keys":  memstore.DefaultMaxKeys,
 		"rules-poll":       reload.DefaultPoll,
+		"rules-settle":     reload.DefaultSettle,
 		"max-descriptors":  rls.DefaultMaxDescriptors,
 		"max-entries":      rls.DefaultMaxEntries,
 	} {
@@ -81,6 +86,57 @@ func TestDefaults(t *testing.T) {
 		if got != want {
 			t.Errorf("--%s is %v by default, want %v", name, got, want)
 		}
+	}
+}
+
+// The container of examples/kubernetes.yaml is started by a command line that serve understands, with variables
+// that it reads, and has time to stop before it is killed.
+func TestKubernetesExample(t *testing.T) {
+	text, err := os.ReadFile("../../examples/kubernetes.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, _ = bytes.Cut(text, []byte("\n---\n")) // the Deployment comes after the ConfigMap
+	var deployment struct {
+		Spec struct {
+			Template struct {
+				Spec struct {
+					Grace      int `yaml:"terminationGracePeriodSeconds"`
+					Containers []struct {
+						Args []string
+						Env  []struct{ Name string }
+					}
+				}
+			}
+		}
+	}
+	if err := yaml.Unmarshal(text, &deployment); err != nil {
+		t.Fatal(err)
+	}
+	pod := deployment.Spec.Template.Spec
+	if len(pod.Containers) != 1 || len(pod.Containers[0].Args) == 0 || len(pod.Containers[0].Env) == 0 {
+		t.Fatalf("containers %v, want one with args and env", pod.Containers)
+	}
+	for _, env := range pod.Containers[0].Env {
+		name := strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(env.Name, "WEIR_"), "_", "-"))
+		if serveFlags(t)[name] == nil { // their variables are named after them: TestFlagsAreComplete
+			t.Errorf("serve has no variable %s", env.Name)
+		}
+	}
+	var command cli
+	parser, err := newParser(&command, streams{out: t.Output(), err: t.Output()}, func(int) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := parser.Parse(pod.Containers[0].Args); err != nil {
+		t.Fatal(err)
+	}
+	o := app.Options(command.Serve.Options)
+	if err := o.Validate(); err != nil {
+		t.Error(err)
+	}
+	if grace := time.Duration(pod.Grace) * time.Second; grace <= o.DrainDelay+o.StopTimeout {
+		t.Errorf("terminationGracePeriodSeconds is %s, want more than %s and %s", grace, o.DrainDelay, o.StopTimeout)
 	}
 }
 

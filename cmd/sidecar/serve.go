@@ -38,6 +38,7 @@ type serveOptions struct {
 	Rules           []string      `group:"rules" env:"WEIR_RULES" required:"" placeholder:"PATH" help:"Rule file, or directory of *.yaml and *.yml files. Repeat it, or separate by commas."`
 	AllowEmptyRules bool          `group:"rules" env:"WEIR_ALLOW_EMPTY_RULES" help:"Start although the rules cannot be loaded; until they can, requests are answered Unavailable."`
 	RulesPoll       time.Duration `group:"rules" env:"WEIR_RULES_POLL" default:"5s" help:"How often to look for changes that the file system did not tell."`
+	RulesSettle     time.Duration `group:"rules" env:"WEIR_RULES_SETTLE" default:"50ms" help:"How long changed files must stay the same before they are loaded; longer where they are written slowly."`
 
 	Store          string        `group:"store" env:"WEIR_STORE" default:"memory" help:"memory, redis://[user:password@]host:port/db, rediss://... (TLS) or unix://[user:password@]/path?db=0. Give a password by the variable: everybody on the machine can see a command line."`
 	StoreTimeout   time.Duration `group:"store" env:"WEIR_STORE_TIMEOUT" default:"15ms" help:"Longest wait for the store; keep it below the timeout in Envoy, which is 20ms unless set."`
@@ -51,7 +52,7 @@ type serveOptions struct {
 
 	GRPCMaxConnectionAge time.Duration `name:"grpc-max-connection-age" group:"grpc" env:"WEIR_GRPC_MAX_CONNECTION_AGE" default:"30m" help:"Ask clients to connect anew after this time, so that they spread over all sidecars; 0 for never."`
 	GRPCMaxStreams       uint32        `name:"grpc-max-streams" group:"grpc" env:"WEIR_GRPC_MAX_STREAMS" default:"1000" help:"Most requests at once on one connection."`
-	GRPCMaxMessageSize   int           `name:"grpc-max-message-size" group:"grpc" env:"WEIR_GRPC_MAX_MESSAGE_SIZE" default:"1048576" help:"Largest request, in bytes."`
+	GRPCMaxMessageSize   int           `name:"grpc-max-message-size" group:"grpc" env:"WEIR_GRPC_MAX_MESSAGE_SIZE" default:"4194304" help:"Largest request, in bytes. By default Envoy lets a request pass whose question is refused, so keep it above what its headers can make of it."`
 	GRPCKeepaliveTime    time.Duration `name:"grpc-keepalive-time" group:"grpc" env:"WEIR_GRPC_KEEPALIVE_TIME" default:"1m" help:"Ping a client that has been silent for this time."`
 	GRPCKeepaliveTimeout time.Duration `name:"grpc-keepalive-timeout" group:"grpc" env:"WEIR_GRPC_KEEPALIVE_TIMEOUT" default:"10s" help:"Close the connection if the ping is not answered in this time."`
 	MaxDescriptors       int           `group:"grpc" env:"WEIR_MAX_DESCRIPTORS" default:"128" help:"Most descriptors in a request."`

@@ -14,7 +14,7 @@ import (
 
 // Bounds of the server.
 const (
-	readyTimeout = time.Second // all checks of one /readyz together
+	readyTimeout = 500 * time.Millisecond // all checks of one /readyz together: half of a Kubernetes probe's patience
 	maxBody      = 1 << 10     // bytes; no endpoint reads a body
 	maxHeader    = 16 << 10    // bytes
 )

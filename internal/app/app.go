@@ -132,7 +132,7 @@ func (a *App) Reload(ctx context.Context) error {
 	before := a.rules.Status()
 	err := a.rules.Reload(ctx)
 	if after := a.rules.Status(); after.LoadedAt.Equal(before.LoadedAt) && after.ErrorsAt.Equal(before.ErrorsAt) {
-		a.o.Log.LogAttrs(ctx, slog.LevelInfo, "rule files have not changed")
+		a.o.Log.LogAttrs(ctx, slog.LevelInfo, "rule files have not changed", slog.Bool("refused", err != nil))
 	}
 	return err
 }

@@ -31,6 +31,7 @@ const (
 func newGRPC(o *Options, service *rls.Service, h healthpb.HealthServer, m *metrics.Metrics) *grpc.Server {
 	g := guard{metrics: m, log: o.Log}
 	s := grpc.NewServer(
+		grpc.ForceServerCodecV2(rls.Codec()),
 		grpc.UnaryInterceptor(g.unary),
 		grpc.ConnectionTimeout(handshakeTimeout),
 		grpc.MaxConcurrentStreams(o.GRPCMaxStreams),

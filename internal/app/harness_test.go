@@ -20,6 +20,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/weir-ratelimit/weir/pkg/reload"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -65,10 +67,10 @@ func options(t *testing.T, rules string) Options {
 		writeFile(t, file, rules)
 	}
 	return Options{
-		Rules: []string{file}, RulesPoll: time.Hour,
+		Rules: []string{file}, RulesPoll: time.Hour, RulesSettle: reload.DefaultSettle,
 		Store: "memory", StoreTimeout: time.Second, MemoryMaxKeys: 10_000,
 		GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", SocketMode: "0600",
-		GRPCMaxStreams: 1000, GRPCMaxMessageSize: 1 << 20, GRPCKeepaliveTime: time.Minute, GRPCKeepaliveTimeout: time.Minute,
+		GRPCMaxStreams: 1000, GRPCMaxMessageSize: 4 << 20, GRPCKeepaliveTime: time.Minute, GRPCKeepaliveTimeout: time.Minute,
 		MaxDescriptors: 10, MaxEntries: 10,
 		StopTimeout: patience,
 		Build:       Build{Version: "v1.2.3", Commit: "abc", Go: "go1"},

@@ -21,6 +21,8 @@ type Options struct {
 	AllowEmptyRules bool
 	// RulesPoll is how often the rule files are read even if nothing said that they changed.
 	RulesPoll time.Duration
+	// RulesSettle is how long changed rule files must stay the same before they are loaded.
+	RulesSettle time.Duration
 
 	// Store is "memory" or the URL of a Redis.
 	Store string
@@ -78,6 +80,7 @@ func (o *Options) Validate() error {
 	var c checker
 	c.check(len(o.Rules) > 0, "--rules", "name at least one file or directory")
 	c.between("--rules-poll", o.RulesPoll, 100*time.Millisecond, time.Hour)
+	c.between("--rules-settle", o.RulesSettle, time.Millisecond, 10*time.Second)
 	c.store(o.Store)
 	c.between("--store-timeout", o.StoreTimeout, time.Millisecond, 10*time.Second)
 	c.count("--store-pool-size", o.StorePoolSize, 0, 10_000)

@@ -42,6 +42,7 @@ func loadRules(ctx context.Context, o *Options, m *metrics.Metrics, live func())
 		Source:  reload.Paths(o.Rules...),
 		Compile: r.compile,
 		Poll:    o.RulesPoll,
+		Settle:  o.RulesSettle,
 		OnLoad:  r.loaded,
 	})
 	if err != nil {

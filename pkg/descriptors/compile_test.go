@@ -72,10 +72,19 @@ domain: a
 }
 
 func TestCompileNothing(t *testing.T) {
-	for _, files := range [][]descriptors.File{nil, {{Name: "empty.yaml"}}, {{Name: "comment.yaml", Data: []byte("# nothing\n---\n---\n")}}} {
-		set, err := descriptors.Compile(files)
-		if err != nil || len(set.Domains()) != 0 || len(set.Limits()) != 0 || set.Domain("x") != nil {
-			t.Errorf("Compile(%v) is %v, %v", files, set, err)
+	set, err := descriptors.Compile(nil)
+	if err != nil || len(set.Domains()) != 0 || len(set.Limits()) != 0 || set.Domain("x") != nil {
+		t.Errorf("Compile(nil) is %v, %v", set, err)
+	}
+}
+
+// An empty file is what a full disk leaves, or a writer who has only just begun.
+func TestEmptyFileIsRefused(t *testing.T) {
+	good := descriptors.File{Name: "good.yaml", Data: []byte("domain: a\n---\n# the end\n")}
+	for _, data := range []string{"", "\n \n", "# nothing\n---\n---\n"} {
+		_, err := descriptors.Compile([]descriptors.File{{Name: "a.yaml", Data: []byte(data)}, good})
+		if want := "a.yaml:1:1: this file is empty; write domain: and descriptors:, or remove the file"; err == nil || err.Error() != want {
+			t.Errorf("Compile(%q) is %v, want %s", data, err, want)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package descriptors
 
 import (
+	"slices"
 	"time"
 
 	"go.yaml.in/yaml/v3"
@@ -59,11 +60,15 @@ func readFile(f File, p *problems) []document {
 	r.replaces = newShape[place]("an item of replaces")
 	r.replaces.required(r, "name", "the limit that this one replaces", func(p *place) *string { return &p.name })
 
+	before := len(p.found)
+	roots := slices.DeleteFunc(documents(f, p), isNull)
+	if len(roots) == 0 && len(p.found) == before {
+		// As in envoyproxy/ratelimit, and not only for its sake: a full disk, or a writer who has only just
+		// begun, leaves an empty file, which must not take all limits away.
+		p.add(position{f.Name, 1, 1}, "this file is empty; write domain: and descriptors:, or remove the file")
+	}
 	var docs []document
-	for _, root := range documents(f, p) {
-		if isNull(root) {
-			continue
-		}
+	for _, root := range roots {
 		var d document
 		readFields(r, root, r.documents, &d)
 		if d.domain == "" || r.overflow {

@@ -82,12 +82,18 @@ func New(o Options) (*Store, error) {
 	opt.DialTimeout = max(time.Second, s.timeout)
 	opt.PoolSize = o.PoolSize
 	opt.Protocol = 2
-	opt.ClientName = "weir"
 	opt.DisableIdentity = true
+	opt.OnConnect = name
 	opt.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	silence()
 	s.client = redis.NewClient(opt)
 	return s, nil
+}
+
+// name is for CLIENT LIST. A user who may not do that can count all the same.
+func name(ctx context.Context, conn *redis.Conn) error {
+	_ = conn.ClientSetName(ctx, "weir").Err()
+	return nil
 }
 
 // silence turns go-redis's own log off, which writes to standard error for the whole process: whatever it
@@ -104,10 +110,11 @@ func (s *Store) Close() error { return s.client.Close() }
 // String names the server, without user and password.
 func (s *Store) String() string { return s.name }
 
-// Ping says whether the server answers commands. It may take as long as ctx allows: the timeout of the store
-// is for requests, and a server that is slow is still there.
+// Ping says whether the server takes what counting needs: a server that is full, a replica, or one where the user
+// may not write below the prefix answers, and counts nothing. It may take as long as ctx allows: the timeout of the
+// store is for requests, and a server that is slow is still there.
 func (s *Store) Ping(ctx context.Context) error {
-	return s.unavailable(s.client.Ping(ctx).Err())
+	return s.unavailable(s.client.Set(ctx, s.prefix+"ping", "", time.Second).Err())
 }
 
 // Take decides the request by one script call. It makes no second attempt, except where Redis says that it

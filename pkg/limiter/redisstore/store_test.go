@@ -425,3 +425,63 @@ func BenchmarkTake(b *testing.B) {
 		}
 	}
 }
+
+// A server that answers but cannot count is not ready.
+func TestPingOfServerThatCannotCount(t *testing.T) {
+	server := redistest.Start(t)
+	direct := client(t, server)
+	do := func(t *testing.T, command string) {
+		t.Helper()
+		if err := direct.Do(t.Context(), words(command)...).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tt := range []struct{ name, spoil, repair, want string }{
+		{"full", "CONFIG SET maxmemory 1", "CONFIG SET maxmemory 0", "OOM"},
+		{"replica", "REPLICAOF 127.0.0.1 1", "REPLICAOF no one", "READONLY"},
+		{"other keys", "ACL SETUSER default resetkeys ~other:*", "ACL SETUSER default allkeys", "NOPERM"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := open(t, redisstore.Options{URL: server.URL()})
+			do(t, tt.spoil)
+			err := s.Ping(t.Context())
+			do(t, tt.repair)
+			if !errors.Is(err, limiter.ErrUnavailable) || !strings.Contains(fmt.Sprint(err), tt.want) {
+				t.Errorf("Ping is %v, want ErrUnavailable and %s", err, tt.want)
+			}
+			if err := s.Ping(t.Context()); err != nil {
+				t.Errorf("Ping afterwards is %v", err)
+			}
+		})
+	}
+}
+
+// TestLeastPrivilege keeps the list of commands in docs/operations.md true.
+func TestLeastPrivilege(t *testing.T) {
+	server := redistest.Start(t)
+	const commands = "+eval +evalsha +get +mget +set +del +time"
+	acl := append([]any{"ACL", "SETUSER", "least", "on", ">secret", "~weir:*"}, words(commands)...)
+	if err := client(t, server).Do(t.Context(), acl...).Err(); err != nil {
+		t.Fatal(err)
+	}
+	s := open(t, redisstore.Options{URL: "redis://least:secret@" + server.Addr() + "/0"})
+	if err := s.Ping(t.Context()); err != nil {
+		t.Error(err)
+	}
+	var out [1]limiter.Decision
+	for a := limiter.FixedWindow; a <= limiter.SlidingLog; a++ {
+		p := policy(t, limiter.Params{Algorithm: a, Limit: 1, Window: time.Hour})
+		for _, n := range []int64{1, 1, -1} { // writes, denies, deletes
+			if err := s.Take(t.Context(), []limiter.Hit{{Key: a.String(), Policy: p, N: n}}, out[:]); err != nil {
+				t.Errorf("%s: %v", a, err)
+			}
+		}
+	}
+}
+
+func words(text string) (all []any) {
+	for word := range strings.FieldsSeq(text) {
+		all = append(all, word)
+	}
+	return all
+}
