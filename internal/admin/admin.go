@@ -15,8 +15,8 @@ import (
 // Bounds of the server.
 const (
 	readyTimeout = 500 * time.Millisecond // all checks of one /readyz together: half of a Kubernetes probe's patience
-	maxBody      = 1 << 10     // bytes; no endpoint reads a body
-	maxHeader    = 16 << 10    // bytes
+	maxBody      = 1 << 10                // bytes; no endpoint reads a body
+	maxHeader    = 16 << 10               // bytes
 )
 
 // Check is one thing that must hold for the process to be ready.
