@@ -49,6 +49,9 @@ func (c *checkCmd) Run(ctx context.Context, io streams) error {
 	if err != nil {
 		return err
 	}
+	for _, w := range set.Warnings() {
+		fmt.Fprintf(io.err, "%s:%d:%d: warning: %s\n", w.File, w.Line, w.Column, w.Msg)
+	}
 	rules := map[*descriptors.Rule]bool{}
 	for _, l := range set.Limits() {
 		rules[l.Rule] = true

@@ -22,9 +22,10 @@ const (
 
 // cli is the command line.
 type cli struct {
-	Serve   serveCmd   `cmd:"" help:"Answer Envoy's rate limit requests."`
-	Check   checkCmd   `cmd:"" help:"Validate rule files, offline."`
-	Version versionCmd `cmd:"" help:"Say what was built."`
+	Serve    serveCmd    `cmd:"" help:"Answer Envoy's rate limit requests."`
+	Check    checkCmd    `cmd:"" help:"Validate rule files, offline."`
+	Simulate simulateCmd `cmd:"" help:"Run virtual traffic through limits, offline."`
+	Version  versionCmd  `cmd:"" help:"Say what was built."`
 }
 
 // streams is where a command writes.

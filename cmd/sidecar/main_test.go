@@ -36,6 +36,9 @@ func serveFlags(t *testing.T) map[string]*kong.Flag {
 	}
 	flags := map[string]*kong.Flag{}
 	for _, command := range parser.Model.Children {
+		if command.Name != "serve" {
+			continue
+		}
 		for _, f := range command.Flags {
 			flags[f.Name] = f
 		}
@@ -77,6 +80,7 @@ func TestDefaults(t *testing.T) {
 		"rules-settle":     reload.DefaultSettle,
 		"max-descriptors":  rls.DefaultMaxDescriptors,
 		"max-entries":      rls.DefaultMaxEntries,
+		"max-held":         rls.DefaultMaxHeld,
 	} {
 		var got any
 		if f := flags[name]; f != nil {

@@ -69,6 +69,7 @@ func (a *App) open(ctx context.Context) error {
 		Observer:        observer{a.metrics, a.store},
 		DynamicMetadata: a.o.DynamicMetadata,
 		MaxDescriptors:  a.o.MaxDescriptors,
+		MaxHeld:         a.o.MaxHeld,
 		MaxEntries:      a.o.MaxEntries,
 	})
 	if err != nil {

@@ -51,6 +51,8 @@ type Options struct {
 	GRPCKeepaliveTime, GRPCKeepaliveTimeout time.Duration
 	// MaxDescriptors is the most descriptors in a request, MaxEntries the most entries in a descriptor.
 	MaxDescriptors, MaxEntries int
+	// MaxHeld is the most answers that limits with a wait hold back at once.
+	MaxHeld int
 	// DynamicMetadata adds dynamic metadata to every response, and not only where a rule has `metadata`.
 	DynamicMetadata bool
 
@@ -98,6 +100,7 @@ func (o *Options) Validate() error {
 	c.count("--grpc-max-message-size", o.GRPCMaxMessageSize, 1<<10, 64<<20)
 	c.between("--grpc-keepalive-time", o.GRPCKeepaliveTime, time.Second, 24*time.Hour)
 	c.between("--grpc-keepalive-timeout", o.GRPCKeepaliveTimeout, time.Second, time.Hour)
+	c.count("--max-held", o.MaxHeld, 1, 10_000_000)
 	c.count("--max-descriptors", o.MaxDescriptors, 1, 10_000)
 	c.count("--max-entries", o.MaxEntries, 1, 1_000)
 	c.between("--drain-delay", o.DrainDelay, 0, 10*time.Minute)

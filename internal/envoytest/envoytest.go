@@ -74,6 +74,9 @@ func (e *Envoy) Stop() {
 	e.proc.Terminate(patience)
 }
 
+// Kill ends Envoy with SIGKILL and returns when it is gone.
+func (e *Envoy) Kill() { e.proc.Kill() }
+
 // Listener is the host:port that the named listener is bound to.
 func (e *Envoy) Listener(name string) string {
 	e.tb.Helper()

@@ -8,6 +8,7 @@ import (
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
@@ -78,6 +79,12 @@ func (sc *scratch) report(o *Options, req *pb.RateLimitRequest, failed bool) *pb
 	if sc.metadata || o.DynamicMetadata {
 		res.DynamicMetadata = sc.dynamicMetadata(req, o.DynamicMetadata)
 	}
+	if leased := sc.leased(); leased > 0 && !failed {
+		if res.DynamicMetadata == nil {
+			res.DynamicMetadata = &structpb.Struct{Fields: map[string]*structpb.Value{}}
+		}
+		res.DynamicMetadata.Fields["leased"] = structpb.NewNumberValue(float64(leased))
+	}
 	return res
 }
 
@@ -105,6 +112,21 @@ func (sc *scratch) answer(a *answer, q *question, failed bool) {
 		a.reset.Seconds = ceilSeconds(wait)
 		st.DurationUntilReset = &a.reset
 	}
+}
+
+// leased is how many hits the request holds of its first concurrency limit, to be given back when its stream is
+// done. Envoy reports the end also of streams that were denied; only a hits_addend that is made of this metadata,
+// which a denied request does not have and a client cannot send, gives back what was taken and no more.
+func (sc *scratch) leased() int64 {
+	if sc.over {
+		return 0
+	}
+	for i := range sc.hits {
+		if sc.hits[i].Policy.Algorithm() == limiter.Concurrency && sc.out[i].Allowed {
+			return max(0, sc.hits[i].N)
+		}
+	}
+	return 0
 }
 
 // wireUnits are the units as a response names them.

@@ -34,6 +34,9 @@ const (
 	// value that is refused here is an error to Envoy, which lets the request pass by default: a client must
 	// not be able to evade its limit by a long header.
 	DefaultMaxEntryBytes = 64 << 10
+	// DefaultMaxHeld bounds the answers that leaky_queue and max_wait hold back, each a goroutine and a stream
+	// of a few KiB.
+	DefaultMaxHeld = 10_000
 )
 
 // Options are a Service's parts and bounds. A zero bound stands for its default.
@@ -56,6 +59,9 @@ type Options struct {
 	MaxEntries int
 	// MaxEntryBytes is the most bytes of an entry's key, and of its value.
 	MaxEntryBytes int
+	// MaxHeld is the most answers that are held back at once. Requests that might have to wait beyond it are
+	// denied without being charged.
+	MaxHeld int
 }
 
 func (o *Options) validate() error {
@@ -74,6 +80,7 @@ func (o *Options) validate() error {
 		{"MaxDescriptors", &o.MaxDescriptors, DefaultMaxDescriptors},
 		{"MaxEntries", &o.MaxEntries, DefaultMaxEntries},
 		{"MaxEntryBytes", &o.MaxEntryBytes, DefaultMaxEntryBytes},
+		{"MaxHeld", &o.MaxHeld, DefaultMaxHeld},
 	}
 	for _, b := range bounds {
 		if *b.value < 0 {
@@ -97,6 +104,7 @@ type Service struct {
 	pb.UnimplementedRateLimitServiceServer
 	o       Options
 	scratch sync.Pool // of *scratch
+	holder  holder
 }
 
 var _ pb.RateLimitServiceServer = (*Service)(nil)
@@ -106,7 +114,9 @@ func New(o Options) (*Service, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	return &Service{o: o, scratch: sync.Pool{New: func() any { return new(scratch) }}}, nil
+	s := &Service{o: o, scratch: sync.Pool{New: func() any { return new(scratch) }}}
+	s.holder.most = int64(o.MaxHeld)
+	return s, nil
 }
 
 // ShouldRateLimit decides a request as a whole and reports a status for each of its descriptors, in order.
@@ -159,17 +169,50 @@ func (s *Service) decide(ctx context.Context, req *pb.RateLimitRequest) (*pb.Rat
 		}
 		sc.count()
 	}
+	if sc.mayWait() {
+		return s.answerInTime(ctx, sc, req)
+	}
+	res, _, err := s.answer(ctx, sc, req)
+	return res, err
+}
+
+// answerInTime holds the answer back until the request may go on.
+func (s *Service) answerInTime(ctx context.Context, sc *scratch, req *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
+	if !s.holder.reserve() {
+		sc.refuse()
+		sc.fold()
+		return s.finish(sc, req, false), nil
+	}
+	defer s.holder.free()
+	res, longest, err := s.answer(ctx, sc, req)
+	if err == nil && longest > 0 {
+		err = wait(ctx, longest)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return res, nil
+}
+
+// answer asks the store and says what that means, and how long the answer is to be held back.
+func (s *Service) answer(ctx context.Context, sc *scratch, req *pb.RateLimitRequest) (*pb.RateLimitResponse, time.Duration, error) {
 	failed, err := s.take(ctx, sc)
 	if err != nil {
-		return nil, err // sc is left to the garbage collector: see take
+		return nil, 0, err // sc is left to the garbage collector: see take
 	}
 	sc.fold()
+	longest := sc.wait()
+	return s.finish(sc, req, failed), longest, nil
+}
+
+// finish reports what fold has found. The scratch is not used after it.
+func (s *Service) finish(sc *scratch, req *pb.RateLimitRequest, failed bool) *pb.RateLimitResponse {
 	s.observe(sc, failed)
 	res := sc.report(&s.o, req, failed)
 	if !failed {
 		s.release(sc)
 	}
-	return res, nil
+	return res
 }
 
 // take asks the store once for all hits. failed says that the store did not answer and that the rules' own

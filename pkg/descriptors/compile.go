@@ -181,7 +181,7 @@ func (c *compiler) addLimits(to *domain, r *Rule, d *descriptor) {
 		for _, p := range l.replaces {
 			to.replaces = append(to.replaces, replacement{l.name, p})
 		}
-		which := counter{}
+		which := counter{refill: l.params.Refill}
 		if d.limits != nil {
 			if which.name = l.name; l.name == "" {
 				unnamed++
@@ -224,7 +224,7 @@ func (c *compiler) newLimit(r *Rule, from *rateLimit, which counter) *Limit {
 }
 
 func (c *compiler) set() *Set {
-	s := &Set{domains: make(map[string]*Domain, len(c.domains)), limits: c.limits}
+	s := &Set{domains: make(map[string]*Domain, len(c.domains)), limits: c.limits, warnings: c.warnings.sorted()}
 	for name, d := range c.domains {
 		s.domains[name] = d.Domain
 		s.sorted = append(s.sorted, d.Domain)

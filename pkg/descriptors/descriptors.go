@@ -23,6 +23,8 @@ type Set struct {
 	domains map[string]*Domain
 	sorted  []*Domain
 	limits  []*Limit
+
+	warnings Errors
 }
 
 // Domain is the tree of rules that one Envoy filter domain asks. It is immutable and safe for concurrent use.
@@ -97,6 +99,9 @@ func (s *Set) Domains() []*Domain { return s.sorted }
 
 // Limits returns every limit in file order. A limit's ID is its index here.
 func (s *Set) Limits() []*Limit { return s.limits }
+
+// Warnings are what is not wrong, but may not do what was meant, sorted as errors are.
+func (s *Set) Warnings() Errors { return s.warnings }
 
 // Name is the domain as a request names it.
 func (d *Domain) Name() string { return d.name }

@@ -41,11 +41,16 @@ func (p position) String() string { return fmt.Sprintf("%s:%d:%d", p.file, p.lin
 // problems collects what is wrong, so that everything can be said at once.
 type problems struct {
 	found      Errors
-	incomplete bool // rules could not be read, so that what refers to them cannot be checked
+	warnings   Errors // nothing is wrong, but something may not do what was meant
+	incomplete bool   // rules could not be read, so that what refers to them cannot be checked
 }
 
 func (p *problems) add(at position, format string, args ...any) {
 	p.found = append(p.found, &Error{File: at.file, Line: at.line, Column: at.column, Msg: fmt.Sprintf(format, args...)})
+}
+
+func (p *problems) warn(at position, format string, args ...any) {
+	p.warnings = append(p.warnings, &Error{File: at.file, Line: at.line, Column: at.column, Msg: fmt.Sprintf(format, args...)})
 }
 
 // err is nil if there are no problems, else Errors. What was found several times, because several aliases lead
@@ -54,12 +59,16 @@ func (p *problems) err() error {
 	if len(p.found) == 0 {
 		return nil
 	}
-	slices.SortStableFunc(p.found, func(a, b *Error) int {
+	return p.found.sorted()
+}
+
+// sorted is es by file, line and column, each once.
+func (es Errors) sorted() (once Errors) {
+	slices.SortStableFunc(es, func(a, b *Error) int {
 		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
 	})
-	var once Errors
 	seen := map[Error]bool{}
-	for _, e := range p.found {
+	for _, e := range es {
 		if !seen[*e] {
 			seen[*e] = true
 			once = append(once, e)

@@ -40,6 +40,9 @@ type limitJSON struct {
 	SegmentCap      int64    `json:"segment_cap,omitempty"`
 	Oldest          string   `json:"oldest,omitempty"`
 	Align           string   `json:"align,omitempty"`
+	Initial         string   `json:"initial,omitempty"`
+	Refill          string   `json:"refill,omitempty"`
+	MaxWait         string   `json:"max_wait,omitempty"`
 	ChargeDenied    string   `json:"charge_denied"`
 	OnStoreFailure  string   `json:"on_store_failure"`
 	Replaces        []string `json:"replaces,omitempty"`
@@ -92,7 +95,7 @@ func showLimit(l *Limit) limitJSON {
 	p := l.Policy
 	shown := limitJSON{
 		ID: l.ID, Name: l.Name, Algorithm: p.Algorithm().String(),
-		RequestsPerUnit: p.Limit(), Window: formatDuration(p.Window()), Capacity: p.Capacity(),
+		RequestsPerUnit: p.Limit(), Window: FormatDuration(p.Window()), Capacity: p.Capacity(),
 		Segments: l.params.Segments, SegmentCap: l.params.SegmentCap,
 		ChargeDenied: p.ChargeDenied().String(), OnStoreFailure: l.OnStoreFailure.String(), Replaces: l.Replaces,
 	}
@@ -107,6 +110,15 @@ func showLimit(l *Limit) limitJSON {
 	}
 	if l.params.Align != limiter.AlignEpoch {
 		shown.Align = l.params.Align.String()
+	}
+	if l.params.Initial != limiter.InitialFull {
+		shown.Initial = l.params.Initial.String()
+	}
+	if l.params.Refill != limiter.RefillGreedy {
+		shown.Refill = l.params.Refill.String()
+	}
+	if p.MaxWait() > 0 {
+		shown.MaxWait = FormatDuration(p.MaxWait())
 	}
 	return shown
 }

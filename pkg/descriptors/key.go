@@ -13,9 +13,9 @@ import (
 
 // A counter's key is
 //
-//	algorithm[:name|#ordinal][@rate/window]|domain|key=value|key=value...
+//	algorithm[.interval][:name|#ordinal][@rate/window]|domain|key=value|key=value...
 //
-// with the name or ordinal only among several limits of one rule, and the rate only where a request brought it
+// with .interval for a token bucket that is refilled in batches, whose state is of another form, with the name or ordinal only among several limits of one rule, and the rate only where a request brought it
 // along. The value is the request's, or with share_threshold the pattern, whose * is the only raw *, or with
 // hash_values # and a hash, whose # is the only raw # there. What would make a key ambiguous, unreadable or, in
 // Redis Cluster, a hash tag is written as %XX. A longer key than maxKey ends after # with a hash of all of it.
@@ -42,6 +42,7 @@ func newLevel(d *descriptor) level {
 // counter is what a key says about the limit itself.
 type counter struct {
 	algorithm limiter.Algorithm
+	refill    limiter.Refill
 	name      string        // of one limit of several
 	ordinal   int           // of one limit of several that has no name, among those
 	rate      int64         // hits, with window: of a limit that a request brought along
@@ -51,6 +52,9 @@ type counter struct {
 // keyStart is the key's part before the entries.
 func (c counter) keyStart(domain string) string {
 	dst := []byte(c.algorithm.String())
+	if c.refill == limiter.RefillInterval {
+		dst = append(dst, ".interval"...)
+	}
 	if c.name != "" {
 		dst = appendEscaped(append(dst, ':'), c.name, &inName)
 	}

@@ -14,10 +14,7 @@ import (
 
 // laterAlgorithms are those that this version does not have, and what to write instead.
 var laterAlgorithms = map[string]string{
-	"smooth_bursty":     "write token_bucket with a burst",
-	"smooth_warming_up": "write token_bucket",
-	"leaky_queue":       "write funnel, which denies what leaky_queue would hold back",
-	"concurrency":       "leave the limit out; Envoy's circuit breakers bound requests in flight",
+	"smooth_warming_up": "write smooth_bursty",
 }
 
 func (r *reader) rateLimitShape() *shape[rateLimit] {
@@ -63,8 +60,19 @@ func (r *reader) rateLimitShape() *shape[rateLimit] {
 		field(name, func(n *yaml.Node, _ *rateLimit) { r.onlyValue(n, value, instead) })
 	}
 	only("consistency", "strict", "the store decides every request")
-	only("initial", "full", "a bucket starts full")
-	only("refill", "greedy", "tokens come back continuously; fixed_window gives whole batches")
+	field("initial", func(n *yaml.Node, l *rateLimit) { l.params.Initial = readName(r, n, limiter.ParseInitial) })
+	field("refill", func(n *yaml.Node, l *rateLimit) { l.params.Refill = readName(r, n, limiter.ParseRefill) })
+	span := func(name string, parse func(string) (time.Duration, error), of func(l *rateLimit) *time.Duration) {
+		field(name, func(n *yaml.Node, l *rateLimit) {
+			before := len(r.found)
+			if *of(l) = readName(r, n, parse); *of(l) == 0 && len(r.found) == before {
+				r.add(r.at(n), "%s must be more than 0; leave it out for its default", name)
+			}
+		})
+	}
+	span("max_wait", parseDuration, func(l *rateLimit) *time.Duration { return &l.params.MaxWait })
+	span("burst_seconds", parseSeconds, func(l *rateLimit) *time.Duration { return &l.params.BurstFor })
+	span("lease", parseDuration, func(l *rateLimit) *time.Duration { return &l.lease })
 	forPeople(r, s)
 	laterLimitFields(s.later)
 	return s
@@ -72,11 +80,9 @@ func (r *reader) rateLimitShape() *shape[rateLimit] {
 
 func laterLimitFields(later map[string]string) {
 	const ownAlgorithm = "it belongs to an algorithm that this version does not have; leave it out"
-	for _, name := range []string{"warm_up", "cold_factor", "lease"} {
+	for _, name := range []string{"warm_up", "cold_factor"} {
 		later[name] = ownAlgorithm
 	}
-	later["burst_seconds"] = "write burst: the most requests that may pass at once"
-	later["max_wait"] = "leave it out; a request that does not fit is denied at once"
 	later["time_zone"] = "leave it out; windows are aligned to UTC"
 	later["lease_for"] = "leave it out; the store decides every request (consistency: strict)"
 	later["engine"] = "leave it out; algorithm: funnel gives the same answers as CL.THROTTLE on any Redis"
@@ -199,7 +205,9 @@ func (r *reader) finish(l *rateLimit) {
 	for _, e := range paramErrors(err) {
 		r.add(l.paramPlace(e.Param), "%s", e.Error())
 	}
-	l.policy = policy
+	if l.policy = policy; policy != nil {
+		r.checkWait(l)
+	}
 }
 
 // checkRate checks that the limit says how many and per which time, once, and sets the policy's window.
@@ -209,6 +217,8 @@ func (r *reader) checkRate(l *rateLimit) bool {
 		r.add(l.at, "requests_per_unit is missing; write how many requests may pass, 0 to deny all of them, or unlimited: true")
 	}
 	switch unit, window := l.has("unit"), l.has("window"); {
+	case l.params.Algorithm == limiter.Concurrency:
+		r.checkLease(l)
 	case unit && window:
 		r.add(l.place("window"), "unit and window are both given; remove one of the two")
 	case window && l.has("unit_multiplier"):
@@ -235,9 +245,37 @@ func (r *reader) checkRate(l *rateLimit) bool {
 	return len(r.found) == before
 }
 
+// checkLease sets the policy's window to the lease: requests in flight are not counted per time.
+func (r *reader) checkLease(l *rateLimit) {
+	for _, name := range []string{"unit", "unit_multiplier", "window"} {
+		if l.has(name) {
+			r.add(l.place(name), "concurrency counts requests in flight, not per %s; remove it, and write lease: 60s for how long "+
+				"a request that is never given back counts", name)
+		}
+	}
+	l.params.Window = defaultLease
+	if l.has("lease") {
+		l.params.Window = l.lease
+	}
+}
+
+// defaultLease outlives the requests of most: Envoy's own route timeout is 15 s.
+const defaultLease = time.Minute
+
+// envoyTimeout is how long Envoy waits for an answer unless its filter says otherwise.
+const envoyTimeout = 20 * time.Millisecond
+
+// checkWait warns of answers that come when Envoy no longer waits for them.
+func (r *reader) checkWait(l *rateLimit) {
+	if wait := l.policy.MaxWait(); wait > envoyTimeout {
+		r.warn(l.place("max_wait"), "answers are held back for up to %s, but Envoy waits only %s unless its rate limit filter has a "+
+			"longer timeout; raise that, or write a max_wait below it", wait, envoyTimeout)
+	}
+}
+
 // parameters are the fields that only some algorithms take.
 var parameters = func() []string {
-	all := []string{"initial", "refill"}
+	var all []string
 	for _, name := range limiter.AlgorithmNames() {
 		if a, err := limiter.ParseAlgorithm(name); err == nil {
 			all = append(all, a.Parameters()...)
@@ -252,9 +290,6 @@ func (r *reader) checkParameters(l *rateLimit) (foreign bool) {
 		return false // it is not known, and that is said
 	}
 	takes := l.params.Algorithm.Parameters()
-	if l.params.Algorithm == limiter.TokenBucket {
-		takes = append(takes, "initial", "refill")
-	}
 	for _, g := range l.given {
 		if slices.Contains(parameters, g.name) && !slices.Contains(takes, g.name) {
 			r.add(g.at, "%s is not a parameter of %s, which takes %s", g.name, l.params.Algorithm, strings.Join(takes, ", "))
@@ -268,6 +303,9 @@ func (r *reader) checkParameters(l *rateLimit) (foreign bool) {
 func (l *rateLimit) paramPlace(param string) position {
 	if param == "window" && !l.has("window") {
 		param = "unit"
+		if l.params.Algorithm == limiter.Concurrency {
+			param = "lease"
+		}
 	}
 	return l.place(param)
 }

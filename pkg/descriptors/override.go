@@ -20,15 +20,18 @@ func (r *Rule) Override(requestsPerUnit uint32, window time.Duration) (*Limit, e
 		*l = *r.Limits[0]
 	}
 	l.Rule = r
-	l.params.Limit, l.params.Window = int64(requestsPerUnit), window
+	l.params.Limit = int64(requestsPerUnit)
+	if l.params.Algorithm != limiter.Concurrency { // whose window is its lease
+		l.params.Window = window
+	}
 	policy, err := limiter.NewPolicy(l.params)
 	if err != nil {
 		return nil, fmt.Errorf("limit of %d requests per %s on %s (%s): %w",
-			requestsPerUnit, formatDuration(window), r.Path, l.params.Algorithm, err)
+			requestsPerUnit, FormatDuration(window), r.Path, l.params.Algorithm, err)
 	}
 	l.Policy = policy
 	l.Unit, l.UnitMultiplier = unitOf(window)
-	which := counter{algorithm: l.params.Algorithm, rate: int64(requestsPerUnit), window: window}
+	which := counter{algorithm: l.params.Algorithm, refill: l.params.Refill, rate: int64(requestsPerUnit), window: window}
 	l.keyStart = which.keyStart(r.Domain)
 	return l, nil
 }

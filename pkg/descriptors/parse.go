@@ -40,6 +40,7 @@ type rateLimit struct {
 	unit           Unit
 	multiplier     int64
 	window         time.Duration
+	lease          time.Duration
 	params         limiter.Params // as written; complete after finish
 	onStoreFailure OnStoreFailure
 	policy         *limiter.Policy // nil if unlimited, or if something is wrong

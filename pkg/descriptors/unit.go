@@ -100,6 +100,15 @@ func parseDuration(text string) (time.Duration, error) {
 	return total, nil
 }
 
+// parseSeconds reads a number of seconds, such as 2 or 0.5.
+func parseSeconds(text string) (time.Duration, error) {
+	d, err := time.ParseDuration(text + "s")
+	if err != nil {
+		return 0, fmt.Errorf("%q is not a number of seconds: write it like 2 or 0.5", text)
+	}
+	return d, nil
+}
+
 // parsePart reads one number and its unit.
 func parsePart(number, unit string) (time.Duration, error) {
 	hours := map[string]int64{"d": 24, "w": 7 * 24}[unit]
@@ -113,8 +122,8 @@ func parsePart(number, unit string) (time.Duration, error) {
 	return d * time.Duration(hours), err
 }
 
-// formatDuration writes a duration so that parseDuration reads it, as short as people do: 1s, 90s is 1m30s, 7d.
-func formatDuration(d time.Duration) string {
+// FormatDuration writes a duration as a rule file has it, as short as people do: 1s, 1m30s, 7d.
+func FormatDuration(d time.Duration) string {
 	if d > 0 && d%day == 0 {
 		return fmt.Sprintf("%dd", d/day)
 	}

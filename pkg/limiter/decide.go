@@ -98,7 +98,7 @@ func chargeDenied(now int64, hits []Hit, slots []Slot, out []Decision) {
 		}
 		var d Decision
 		slots[First(hits, i)].step(h, now, c, &d)
-		out[i].Remaining, out[i].ResetAfter = d.Remaining, d.ResetAfter
+		out[i].Remaining, out[i].ResetAfter, out[i].Wait = d.Remaining, d.ResetAfter, d.Wait
 		if !out[i].Allowed {
 			out[i].RetryAfter = max(out[i].RetryAfter, d.RetryAfter)
 		}
@@ -113,6 +113,6 @@ func (s *Slot) step(h *Hit, now int64, c charge, d *Decision) {
 	}
 	next, took := h.Policy.step(from, now, h.N, c, d)
 	if took {
-		s.Next, s.Changed, s.KeepFor = next, true, d.ResetAfter
+		s.Next, s.Changed, s.KeepFor = next, true, d.ResetAfter+h.Policy.linger
 	}
 }

@@ -66,6 +66,9 @@ type Decision struct {
 	RetryAfter time.Duration
 	// ResetAfter is the time until the counter is as if it had never been hit: 0 if it is so now.
 	ResetAfter time.Duration
+	// Wait is how long the answer of an admitted request is to be held back, for LeakyQueue and SmoothBursty;
+	// else 0.
+	Wait time.Duration
 }
 
 // Store keeps the counters' state and decides requests over it.

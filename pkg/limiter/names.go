@@ -12,20 +12,28 @@ var algorithmNames = map[Algorithm]string{
 	TokenBucket:   "token_bucket",
 	SlidingWindow: "sliding_window",
 	SlidingLog:    "sliding_log",
+	SmoothBursty:  "smooth_bursty",
+	LeakyQueue:    "leaky_queue",
+	Concurrency:   "concurrency",
 }
 
 // algorithmParams are the parameters that an algorithm has besides its rate and charge_denied.
 var algorithmParams = map[Algorithm][]string{
 	FixedWindow:   {"align"},
 	Funnel:        {"burst"},
-	TokenBucket:   {"burst"},
+	TokenBucket:   {"burst", "initial", "refill"},
 	SlidingWindow: {"segments", "segment_cap", "oldest"},
 	SlidingLog:    {"max_log_entries"},
+	SmoothBursty:  {"burst_seconds", "max_wait"},
+	LeakyQueue:    {"burst", "max_wait"},
+	Concurrency:   {"lease", "max_log_entries"},
 }
 
 var (
 	chargeDeniedNames = map[ChargeDenied]string{ChargeNone: "none", ChargeRemaining: "remaining", ChargeFull: "full"}
 	oldestNames       = map[Oldest]string{OldestProportional: "proportional", OldestFull: "full", OldestNone: "none"}
+	initialNames      = map[Initial]string{InitialFull: "full", InitialEmpty: "empty"}
+	refillNames       = map[Refill]string{RefillGreedy: "greedy", RefillInterval: "interval"}
 	alignNames        = map[Align]string{AlignEpoch: "epoch", AlignFirstHit: "first_hit"}
 )
 
@@ -51,6 +59,18 @@ func (o Oldest) String() string { return oldestNames[o] }
 
 // String is the name in a rule file.
 func (a Align) String() string { return alignNames[a] }
+
+// String is the name in a rule file.
+func (i Initial) String() string { return initialNames[i] }
+
+// String is the name in a rule file.
+func (r Refill) String() string { return refillNames[r] }
+
+// ParseInitial is the value of that name.
+func ParseInitial(name string) (Initial, error) { return parse(initialNames, name) }
+
+// ParseRefill is the value of that name.
+func ParseRefill(name string) (Refill, error) { return parse(refillNames, name) }
 
 // ParseAlgorithm is the algorithm of that name.
 func ParseAlgorithm(name string) (Algorithm, error) { return parse(algorithmNames, name) }

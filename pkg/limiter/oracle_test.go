@@ -12,7 +12,7 @@ import (
 type oracle interface {
 	// fits says whether a cost of n >= 1 would be admitted at now.
 	fits(now, n int64) bool
-	// charge takes n >= 0 hits at now, whether they fit or not.
+	// charge takes n >= 0 hits at now, whether they fit or not: 0 for a hit that was denied and pays nothing.
 	charge(now, n int64)
 	// giveBack returns n hits at now.
 	giveBack(now, n int64)
@@ -30,8 +30,21 @@ func newOracle(in limiter.Params, p *limiter.Policy) oracle {
 	case limiter.Funnel:
 		return &funnelOracle{capacity: p.Capacity(), rate: big.NewRat(in.Limit, window), tick: p.Args()[1], level: new(big.Rat)}
 	case limiter.TokenBucket:
+		if in.Refill == limiter.RefillInterval {
+			return newBatchOracle(in)
+		}
 		full := new(big.Rat).SetInt64(p.Capacity())
-		return &bucketOracle{capacity: full, rate: big.NewRat(in.Limit, window), tick: p.Args()[1], tokens: full}
+		o := &bucketOracle{capacity: full, rate: big.NewRat(in.Limit, window), tick: p.Args()[1], tokens: full}
+		if in.Initial == limiter.InitialEmpty {
+			return &emptyOracle{bucketOracle: *o}
+		}
+		return o
+	case limiter.SmoothBursty:
+		return newBurstyOracle(in, p.Args()[1])
+	case limiter.LeakyQueue:
+		return newQueueOracle(in, p.Args()[1])
+	case limiter.Concurrency:
+		return &leaseOracle{logOracle{limit: in.Limit, window: window}}
 	case limiter.SlidingWindow:
 		o := &segmentOracle{limit: in.Limit, segments: in.Segments, oldest: in.Oldest, most: in.SegmentCap, tick: p.Args()[1]}
 		if o.segments == 0 {

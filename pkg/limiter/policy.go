@@ -18,6 +18,9 @@ const (
 	TokenBucket                        // the funnel's mirror
 	SlidingWindow                      // counters of a window's segments
 	SlidingLog                         // every admitted hit of the window
+	SmoothBursty                       // a token bucket whose next requests pay for a big one
+	LeakyQueue                         // leaky bucket as a queue: requests are held back, evenly spaced
+	Concurrency                        // requests in flight, given back by negative hits
 )
 
 // Bounds of a policy's numbers.
@@ -27,7 +30,12 @@ const (
 	MaxWindow     = 10 * 365 * 24 * time.Hour // longest window
 	MaxSegments   = 1000                      // of a sliding window
 	MaxLogEntries = 10_000                    // default bound of a sliding log's limit
+	MaxWait       = time.Hour                 // longest max_wait, and longest burst_seconds
 )
+
+// maxDebt is up to where SmoothBursty counts at least what a request owes: one that costs more than the rate of a
+// whole year may be charged less than all of it.
+const maxDebt = 365 * 24 * time.Hour
 
 // ChargeDenied says what a denied request takes from the limit that denied it.
 type ChargeDenied uint8
@@ -50,6 +58,24 @@ const (
 	OldestNone                       // nothing of it: up to one segment's worth more than the limit
 )
 
+// Initial says how a token bucket starts.
+type Initial uint8
+
+// The values of Initial.
+const (
+	InitialFull  Initial = iota
+	InitialEmpty         // fills from the first hit on; forgotten, and so empty again, when full for as long as filling takes
+)
+
+// Refill says how tokens come back.
+type Refill uint8
+
+// The values of Refill.
+const (
+	RefillGreedy   Refill = iota // continuously
+	RefillInterval               // Limit at once every Window, counted from the first hit on a full bucket
+)
+
 // Align says where fixed windows start.
 type Align uint8
 
@@ -64,10 +90,20 @@ type Params struct {
 	Algorithm Algorithm
 	// Limit is how many hits may pass per Window: N. 0 denies always.
 	Limit int64
-	// Window is the time W that Limit is counted over.
+	// Window is the time W that Limit is counted over. Of Concurrency it is the lease: how long a hit that is
+	// not given back counts.
 	Window time.Duration
-	// Burst is the capacity C of Funnel and TokenBucket in hits, the most that may pass at once. 0 is Limit.
+	// Burst is the capacity C of Funnel and TokenBucket in hits, the most that may pass at once, and of
+	// LeakyQueue, the most that may be queued. 0 is Limit.
 	Burst int64
+	// Initial and Refill are of TokenBucket.
+	Initial Initial
+	Refill  Refill
+	// MaxWait is the longest that LeakyQueue and SmoothBursty hold a request back. 0 is Burst's time to leak
+	// for LeakyQueue, and no wait for SmoothBursty.
+	MaxWait time.Duration
+	// BurstFor is how long SmoothBursty saves up unused permits. 0 is 1 s.
+	BurstFor time.Duration
 	// Segments is S of SlidingWindow. 0 is 10.
 	Segments int64
 	// SegmentCap is the most that SlidingWindow admits in one segment, in hits. 0 is no such bound.
@@ -76,7 +112,7 @@ type Params struct {
 	Oldest Oldest
 	// Align is of FixedWindow.
 	Align Align
-	// MaxLogEntries is the largest Limit that SlidingLog accepts. 0 is MaxLogEntries, the constant.
+	// MaxLogEntries is the largest Limit that SlidingLog and Concurrency accept. 0 is MaxLogEntries, the constant.
 	MaxLogEntries int64
 	// ChargeDenied is what a denied request takes.
 	ChargeDenied ChargeDenied
@@ -89,17 +125,23 @@ type Policy struct {
 	chargeDenied ChargeDenied
 	oldest       Oldest
 	align        Align
+	initial      Initial
+	refill       Refill
 
 	limit  int64 // N, hits
 	window int64 // W, microseconds
 	tick   int64 // the finest clock whose products fit, microseconds: 1, 1,000 or 1,000,000
 
-	// Funnel and TokenBucket; units are 1/leak of a tick.
-	burst    int64 // C, hits
+	// Funnel, TokenBucket, SmoothBursty, LeakyQueue; units are 1/leak of a tick.
+	burst    int64 // C, hits: no cost above it ever fits
 	leak     int64 // N', units per tick
 	cost     int64 // W', units per hit
-	capacity int64 // C in units
-	maxLevel int64 // the deepest debt, units
+	capacity int64 // the highest level at which requests pass, units
+	still    int64 // the level from which on they wait, units
+	maxLevel int64 // the deepest debt, units; with RefillInterval, hits
+
+	// linger is how long a token bucket that starts empty is remembered after it became full.
+	linger time.Duration
 
 	// SlidingWindow
 	segments   int64 // S
@@ -130,6 +172,8 @@ func NewPolicy(in Params) (*Policy, error) {
 		chargeDenied: in.ChargeDenied,
 		oldest:       in.Oldest,
 		align:        in.Align,
+		initial:      in.Initial,
+		refill:       in.Refill,
 		limit:        in.Limit,
 		window:       in.Window.Microseconds(),
 		tick:         1,
@@ -144,9 +188,20 @@ func NewPolicy(in Params) (*Policy, error) {
 		return p, nil
 	}
 	switch p.algorithm {
-	case Funnel, TokenBucket:
+	case Funnel, TokenBucket, LeakyQueue:
 		p.burst = orDefault(in.Burst, in.Limit)
-		if err := p.scaleFunnel(); err != nil {
+		if p.refill == RefillInterval {
+			if err := p.scaleInterval(); err != nil {
+				return nil, err
+			}
+			break
+		}
+		if err := p.scaleFunnel(&in); err != nil {
+			return nil, err
+		}
+	case SmoothBursty:
+		p.burst = MaxHits
+		if err := p.scaleFunnel(&in); err != nil {
 			return nil, err
 		}
 	case SlidingWindow:
@@ -185,12 +240,26 @@ func (in *Params) validate() error {
 		bad("window", "must be a whole number of microseconds, got %s", in.Window)
 	}
 	upTo("burst", in.Burst, MaxLimit)
+	wait := func(param string, v time.Duration) {
+		if v < 0 || v > MaxWait || v%time.Millisecond != 0 {
+			bad(param, "must be whole milliseconds up to %s, got %s", MaxWait, v)
+		}
+	}
+	wait("max_wait", in.MaxWait)
+	wait("burst_seconds", in.BurstFor)
 	upTo("segments", in.Segments, MaxSegments)
 	upTo("segment_cap", in.SegmentCap, MaxLimit)
 	upTo("max_log_entries", in.MaxLogEntries, 1_000_000)
-	if bound := orDefault(in.MaxLogEntries, MaxLogEntries); in.Algorithm == SlidingLog && in.Limit > bound {
-		bad("requests_per_unit", "a sliding_log remembers every hit, so it takes at most max_log_entries = %d per window, "+
-			"got %d; use sliding_window, or raise max_log_entries", bound, in.Limit)
+	if bound := orDefault(in.MaxLogEntries, MaxLogEntries); in.Limit > bound {
+		switch in.Algorithm {
+		case SlidingLog:
+			bad("requests_per_unit", "a sliding_log remembers every hit, so it takes at most max_log_entries = %d per window, "+
+				"got %d; use sliding_window, or raise max_log_entries", bound, in.Limit)
+		case Concurrency:
+			bad("requests_per_unit", "concurrency remembers every request in flight, so it takes at most max_log_entries = %d, "+
+				"got %d; raise max_log_entries", bound, in.Limit)
+		default:
+		}
 	}
 	for _, name := range in.given() {
 		if !in.Algorithm.Has(name) {
@@ -208,6 +277,10 @@ func (in *Params) given() []string {
 		given bool
 	}{
 		{"burst", in.Burst != 0},
+		{"initial", in.Initial != InitialFull},
+		{"refill", in.Refill != RefillGreedy},
+		{"max_wait", in.MaxWait != 0},
+		{"burst_seconds", in.BurstFor != 0},
 		{"segments", in.Segments != 0},
 		{"segment_cap", in.SegmentCap != 0},
 		{"oldest", in.Oldest != OldestProportional},
@@ -225,27 +298,84 @@ func (in *Params) given() []string {
 var ticks = [...]int64{1, 1_000, 1_000_000}
 
 // scaleFunnel chooses the finest clock in which the capacity and its time to leak fit exactly.
-func (p *Policy) scaleFunnel() error {
+func (p *Policy) scaleFunnel(in *Params) error {
 	for _, tick := range ticks {
-		if p.window%tick != 0 {
+		if p.window%tick != 0 || in.MaxWait.Microseconds()%tick != 0 || in.BurstFor.Microseconds()%tick != 0 {
 			break
 		}
 		width := p.window / tick
 		g := gcd(p.limit, width)
-		leak, cost := p.limit/g, width/g
+		p.tick, p.leak, p.cost = tick, p.limit/g, width/g
 		// A level of maxExact or less, and not further ahead than the horizon.
-		highest := int64(maxExact)
-		if horizon/tick < highest/leak {
-			highest = horizon / tick * leak
+		p.maxLevel = maxExact
+		if horizon/tick < p.maxLevel/p.leak {
+			p.maxLevel = horizon / tick * p.leak
 		}
-		if p.burst > highest/cost {
-			continue
+		if p.setLevels(in) {
+			return nil
 		}
-		p.tick, p.leak, p.cost, p.capacity, p.maxLevel = tick, leak, cost, p.burst*cost, highest
-		return nil
+	}
+	if p.algorithm == SmoothBursty {
+		return &ParamError{Param: "requests_per_unit", Msg: fmt.Sprintf("%d per %s needs more than 53 bits to count what one large request "+
+			"owes; choose a rate with fewer digits, or max_wait and burst_seconds in whole seconds", p.limit, time.Duration(p.window)*time.Microsecond)}
 	}
 	return &ParamError{Param: "burst", Msg: fmt.Sprintf("%d at %d per %s needs more than 53 bits to count exactly; "+
 		"choose a smaller burst or a rate with fewer digits", p.burst, p.limit, time.Duration(p.window)*time.Microsecond)}
+}
+
+// setLevels says at which levels requests pass, and from which on they wait, if that fits.
+func (p *Policy) setLevels(in *Params) bool {
+	inTicks := func(d time.Duration) int64 { return d.Microseconds() / p.tick }
+	wait := inTicks(in.MaxWait)
+	switch p.algorithm {
+	case SmoothBursty:
+		saved := inTicks(time.Second)
+		if in.BurstFor != 0 {
+			saved = inTicks(in.BurstFor)
+		}
+		if saved+wait > p.maxLevel/p.leak/2 || p.cost > p.maxLevel/2 {
+			return false
+		}
+		p.still = saved * p.leak
+		p.capacity = p.still + wait*p.leak
+		room := p.maxLevel - p.capacity
+		return room/p.cost >= MaxHits || room/p.leak >= inTicks(maxDebt)
+	case LeakyQueue:
+		if p.burst > p.maxLevel/p.cost/4 || wait > p.maxLevel/p.leak/4 {
+			return false
+		}
+		p.still = p.burst * p.cost
+		p.capacity = 2 * p.still
+		if in.MaxWait != 0 {
+			p.capacity = min(p.capacity, p.still+wait*p.leak)
+		}
+	default:
+		if p.burst > p.maxLevel/p.cost {
+			return false
+		}
+		p.capacity = p.burst * p.cost
+		p.still = p.capacity
+		if p.initial == InitialEmpty {
+			p.linger = micros(ceilDiv(p.capacity, p.leak) * p.tick)
+		}
+	}
+	return true
+}
+
+// scaleInterval bounds the debt of a bucket that is refilled in batches to what comes back before the horizon.
+func (p *Policy) scaleInterval() error {
+	p.maxLevel = int64(maxExact / 2)
+	if batches := horizon / p.window; batches < p.maxLevel/p.limit {
+		p.maxLevel = batches * p.limit
+	}
+	if p.burst > p.maxLevel {
+		return &ParamError{Param: "burst", Msg: fmt.Sprintf("%d tokens at %d per %s take more than 142 years; choose a smaller burst",
+			p.burst, p.limit, time.Duration(p.window)*time.Microsecond)}
+	}
+	if p.initial == InitialEmpty {
+		p.linger = micros(ceilDiv(p.burst, p.limit) * p.window)
+	}
+	return nil
 }
 
 // scaleSegments checks that the window divides into its segments, and chooses the finest clock in which a
@@ -305,13 +435,29 @@ func (p *Policy) Capacity() int64 {
 	switch {
 	case p.limit == 0:
 		return 0
-	case p.algorithm == Funnel || p.algorithm == TokenBucket:
+	case p.algorithm == Funnel || p.algorithm == TokenBucket || p.algorithm == LeakyQueue:
 		return p.burst
+	case p.algorithm == SmoothBursty:
+		return p.passing(0)
 	case p.algorithm == SlidingWindow:
 		return min(p.limit, p.segmentCap)
 	default:
 		return p.limit
 	}
+}
+
+// Oldest is how a sliding window's partly expired segment counts.
+func (p *Policy) Oldest() Oldest { return p.oldest }
+
+// Refill is how a token bucket's tokens come back.
+func (p *Policy) Refill() Refill { return p.refill }
+
+// MaxWait is the longest Decision.Wait of an admitted hit, 0 for algorithms that hold nothing back.
+func (p *Policy) MaxWait() time.Duration {
+	if p.limit == 0 || p.capacity == p.still || p.leak == 0 {
+		return 0
+	}
+	return micros(ceilDiv(p.capacity-p.still, p.leak) * p.tick)
 }
 
 // ChargeDenied is what a denied request takes; never ChargeDefault.
@@ -323,12 +469,18 @@ func (p *Policy) Args() []int64 {
 	switch p.algorithm {
 	case FixedWindow:
 		return []int64{p.limit, p.window, int64(p.align)}
-	case Funnel, TokenBucket:
-		return []int64{p.limit, p.tick, p.leak, p.cost, p.burst, p.capacity, p.maxLevel}
+	case Funnel, TokenBucket, SmoothBursty, LeakyQueue:
+		if p.refill == RefillInterval {
+			return []int64{p.limit, p.window, p.burst, p.maxLevel, int64(p.initial), p.linger.Microseconds()}
+		}
+		return []int64{
+			p.limit, p.tick, p.leak, p.cost, p.burst, p.capacity, p.still, p.maxLevel,
+			int64(p.algorithm), int64(p.initial), p.linger.Microseconds(),
+		}
 	case SlidingWindow:
 		return []int64{p.limit, p.tick, p.segments, p.segment, p.segmentCap, p.maxCount, int64(p.oldest)}
-	case SlidingLog:
-		return []int64{p.limit, p.window}
+	case SlidingLog, Concurrency:
+		return []int64{p.limit, p.window, int64(p.algorithm)}
 	}
 	return nil
 }

@@ -23,7 +23,8 @@ func TestNewPolicySaysWhatIsWrong(t *testing.T) {
 	}{
 		"no algorithm": {
 			limiter.Params{Limit: 1, Window: hour},
-			[]string{"algorithm: must be one of fixed_window, funnel, token_bucket, sliding_window, sliding_log"},
+			[]string{"algorithm: must be one of fixed_window, funnel, token_bucket, sliding_window, sliding_log, " +
+				"smooth_bursty, leaky_queue, concurrency"},
 		},
 		"negative limit": {
 			limiter.Params{Algorithm: limiter.Funnel, Limit: -1, Window: hour},
@@ -61,6 +62,80 @@ func TestNewPolicySaysWhatIsWrong(t *testing.T) {
 				"oldest: is not a parameter of fixed_window, which takes align, charge_denied",
 				"max_log_entries: is not a parameter of fixed_window, which takes align, charge_denied",
 			},
+		},
+		"new parameters, out of bounds": {
+			limiter.Params{
+				Algorithm: limiter.LeakyQueue, Limit: 1, Window: hour, MaxWait: hour + time.Millisecond, BurstFor: -time.Second,
+			},
+			[]string{
+				"max_wait: must be whole milliseconds up to 1h0m0s, got 1h0m0.001s",
+				"burst_seconds: must be whole milliseconds up to 1h0m0s, got -1s",
+				"burst_seconds: is not a parameter of leaky_queue, which takes burst, max_wait, charge_denied",
+			},
+		},
+		"wait of microseconds": {
+			limiter.Params{
+				Algorithm: limiter.SmoothBursty, Limit: 1, Window: hour, MaxWait: -time.Millisecond, BurstFor: 1500 * time.Microsecond,
+			},
+			[]string{
+				"max_wait: must be whole milliseconds up to 1h0m0s, got -1ms",
+				"burst_seconds: must be whole milliseconds up to 1h0m0s, got 1.5ms",
+			},
+		},
+		"burst of smooth_bursty": {
+			limiter.Params{Algorithm: limiter.SmoothBursty, Limit: 1, Window: hour, Burst: 2},
+			[]string{"burst: is not a parameter of smooth_bursty, which takes burst_seconds, max_wait, charge_denied"},
+		},
+		"token bucket's parameters of a funnel": {
+			limiter.Params{
+				Algorithm: limiter.Funnel, Limit: 1, Window: hour, Initial: limiter.InitialEmpty, Refill: limiter.RefillInterval, MaxWait: hour,
+			},
+			[]string{
+				"initial: is not a parameter of funnel, which takes burst, charge_denied",
+				"refill: is not a parameter of funnel, which takes burst, charge_denied",
+				"max_wait: is not a parameter of funnel, which takes burst, charge_denied",
+			},
+		},
+		"queue's parameters of a token bucket": {
+			limiter.Params{Algorithm: limiter.TokenBucket, Limit: 1, Window: hour, MaxWait: hour, BurstFor: hour, MaxLogEntries: 5},
+			[]string{
+				"max_wait: is not a parameter of token_bucket, which takes burst, initial, refill, charge_denied",
+				"burst_seconds: is not a parameter of token_bucket, which takes burst, initial, refill, charge_denied",
+				"max_log_entries: is not a parameter of token_bucket, which takes burst, initial, refill, charge_denied",
+			},
+		},
+		"concurrency with a burst, and a short lease": {
+			limiter.Params{Algorithm: limiter.Concurrency, Limit: 1, Burst: 3, Window: time.Microsecond},
+			[]string{
+				"window: must be between 1ms and 87600h0m0s (10 years), got 1µs",
+				"burst: is not a parameter of concurrency, which takes lease, max_log_entries, charge_denied",
+			},
+		},
+		"more in flight than are remembered": {
+			limiter.Params{Algorithm: limiter.Concurrency, Limit: 10_001, Window: hour},
+			[]string{"requests_per_unit: concurrency remembers every request in flight, so it takes at most max_log_entries = 10000, " +
+				"got 10001; raise max_log_entries"},
+		},
+		"more in flight than the given max_log_entries": {
+			limiter.Params{Algorithm: limiter.Concurrency, Limit: 6, Window: hour, MaxLogEntries: 5},
+			[]string{"requests_per_unit: concurrency remembers every request in flight, so it takes at most max_log_entries = 5, " +
+				"got 6; raise max_log_entries"},
+		},
+		"queue beyond 53 bits": {
+			limiter.Params{Algorithm: limiter.LeakyQueue, Limit: prime, Window: limiter.MaxWindow},
+			[]string{"burst: 4294967291 at 4294967291 per 87600h0m0s needs more than 53 bits to count exactly; " +
+				"choose a smaller burst or a rate with fewer digits"},
+		},
+		"smooth_bursty beyond 53 bits": {
+			limiter.Params{Algorithm: limiter.SmoothBursty, Limit: 999_999_937, Window: hour, MaxWait: 500 * time.Millisecond},
+			[]string{"requests_per_unit: 999999937 per 1h0m0s needs more than 53 bits to count what one large request owes; " +
+				"choose a rate with fewer digits, or max_wait and burst_seconds in whole seconds"},
+		},
+		"batches beyond the horizon": {
+			limiter.Params{
+				Algorithm: limiter.TokenBucket, Limit: 1, Window: limiter.MaxWindow, Burst: 15, Refill: limiter.RefillInterval,
+			},
+			[]string{"burst: 15 tokens at 1 per 87600h0m0s take more than 142 years; choose a smaller burst"},
 		},
 		"align of a funnel": {
 			limiter.Params{Algorithm: limiter.Funnel, Limit: 1, Window: hour, Align: limiter.AlignFirstHit},
@@ -115,6 +190,8 @@ func TestPolicyTellsWhatItIs(t *testing.T) {
 		Limit, Capacity int64
 		Window          time.Duration
 		ChargeDenied    limiter.ChargeDenied
+		MaxWait         time.Duration
+		Refill          limiter.Refill
 	}
 	for _, c := range []struct {
 		in   limiter.Params
@@ -122,38 +199,70 @@ func TestPolicyTellsWhatItIs(t *testing.T) {
 	}{
 		{
 			limiter.Params{Algorithm: limiter.FixedWindow, Limit: 5, Window: time.Hour},
-			told{5, 5, time.Hour, limiter.ChargeFull},
+			told{5, 5, time.Hour, limiter.ChargeFull, 0, 0},
 		},
 		{
 			limiter.Params{Algorithm: limiter.FixedWindow, Limit: 5, Window: time.Hour, ChargeDenied: limiter.ChargeNone},
-			told{5, 5, time.Hour, limiter.ChargeNone},
+			told{5, 5, time.Hour, limiter.ChargeNone, 0, 0},
 		},
 		{
 			limiter.Params{Algorithm: limiter.Funnel, Limit: 5, Window: time.Second},
-			told{5, 5, time.Second, limiter.ChargeNone},
+			told{5, 5, time.Second, limiter.ChargeNone, 0, 0},
 		},
 		{
 			limiter.Params{Algorithm: limiter.TokenBucket, Limit: 5, Window: time.Second, Burst: 50, ChargeDenied: limiter.ChargeRemaining},
-			told{5, 50, time.Second, limiter.ChargeRemaining},
+			told{5, 50, time.Second, limiter.ChargeRemaining, 0, 0},
 		},
 		{
 			limiter.Params{Algorithm: limiter.SlidingWindow, Limit: 5, Window: time.Second, SegmentCap: 2},
-			told{5, 2, time.Second, limiter.ChargeNone},
+			told{5, 2, time.Second, limiter.ChargeNone, 0, 0},
 		},
 		{
 			limiter.Params{Algorithm: limiter.SlidingLog, Limit: 20_000, Window: time.Second, MaxLogEntries: 20_000},
-			told{20_000, 20_000, time.Second, limiter.ChargeNone},
+			told{20_000, 20_000, time.Second, limiter.ChargeNone, 0, 0},
 		},
 		{
 			limiter.Params{Algorithm: limiter.Funnel, Window: time.Second, Burst: 7},
-			told{0, 0, time.Second, limiter.ChargeNone},
+			told{0, 0, time.Second, limiter.ChargeNone, 0, 0},
+		},
+		{
+			limiter.Params{Algorithm: limiter.TokenBucket, Limit: 5, Window: time.Second, Burst: 8, Refill: limiter.RefillInterval},
+			told{5, 8, time.Second, limiter.ChargeNone, 0, limiter.RefillInterval},
+		},
+		{
+			limiter.Params{Algorithm: limiter.SmoothBursty, Limit: 5, Window: time.Second},
+			told{5, 6, time.Second, limiter.ChargeNone, 0, 0}, // five in store, and one in advance
+		},
+		{
+			limiter.Params{Algorithm: limiter.SmoothBursty, Limit: 3, Window: time.Second, BurstFor: 500 * time.Millisecond, MaxWait: time.Second},
+			told{3, 5, time.Second, limiter.ChargeNone, time.Second, 0},
+		},
+		{
+			limiter.Params{Algorithm: limiter.LeakyQueue, Limit: 3, Window: time.Second, Burst: 2},
+			told{3, 2, time.Second, limiter.ChargeNone, 666_667 * time.Microsecond, 0},
+		},
+		{
+			limiter.Params{Algorithm: limiter.LeakyQueue, Limit: 3, Window: time.Second, MaxWait: 300 * time.Millisecond},
+			told{3, 3, time.Second, limiter.ChargeNone, 300 * time.Millisecond, 0},
+		},
+		{
+			limiter.Params{Algorithm: limiter.LeakyQueue, Limit: 3, Window: time.Second, MaxWait: time.Hour},
+			told{3, 3, time.Second, limiter.ChargeNone, time.Second, 0},
+		},
+		{
+			limiter.Params{Algorithm: limiter.LeakyQueue, Window: time.Second, MaxWait: time.Hour},
+			told{0, 0, time.Second, limiter.ChargeNone, 0, 0},
+		},
+		{
+			limiter.Params{Algorithm: limiter.Concurrency, Limit: 7, Window: time.Minute},
+			told{7, 7, time.Minute, limiter.ChargeNone, 0, 0},
 		},
 	} {
 		p, err := limiter.NewPolicy(c.in)
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := told{p.Limit(), p.Capacity(), p.Window(), p.ChargeDenied()}
+		got := told{p.Limit(), p.Capacity(), p.Window(), p.ChargeDenied(), p.MaxWait(), p.Refill()}
 		if p.Algorithm() != c.in.Algorithm || got != c.want {
 			t.Errorf("%s: (-want +got)\n%s", p.Algorithm(), cmp.Diff(c.want, got))
 		}
@@ -181,6 +290,16 @@ func TestNames(t *testing.T) {
 			t.Errorf("ParseAlign(%q) = %d, %v", a, got, err)
 		}
 	}
+	for _, i := range []limiter.Initial{limiter.InitialFull, limiter.InitialEmpty} {
+		if got, err := limiter.ParseInitial(i.String()); err != nil || got != i {
+			t.Errorf("ParseInitial(%q) = %d, %v", i, got, err)
+		}
+	}
+	for _, r := range []limiter.Refill{limiter.RefillGreedy, limiter.RefillInterval} {
+		if got, err := limiter.ParseRefill(r.String()); err != nil || got != r {
+			t.Errorf("ParseRefill(%q) = %d, %v", r, got, err)
+		}
+	}
 	_, err := limiter.ParseOldest("half")
 	if want := `"half" is not known: use one of proportional, full, none`; err == nil || err.Error() != want {
 		t.Errorf("ParseOldest(half): %v, want %s", err, want)
@@ -192,28 +311,58 @@ const exact = 1 << 53
 
 // FuzzPolicy: no parameters and no history make NewPolicy or a step panic or count beyond 53 bits.
 func FuzzPolicy(f *testing.F) {
-	sec := int64(time.Second)
-	for charge := range uint8(4) {
-		for algorithm := range uint8(6) {
-			f.Add(algorithm, charge, uint8(0), uint8(0), int64(1), int64(limiter.MaxWindow), int64(0), int64(0), int64(0), uint64(1))
-			f.Add(algorithm, charge, uint8(0), uint8(0), int64(limiter.MaxLimit), int64(limiter.MinWindow), int64(0), int64(0), int64(0), uint64(2))
-			f.Add(algorithm, charge, uint8(0), uint8(0), int64(10_000), sec, int64(0), int64(0), int64(0), uint64(3))
-			f.Add(algorithm, charge, uint8(0), uint8(0), int64(0), sec, int64(0), int64(0), int64(0), uint64(4))
+	const sec, hour = time.Second, time.Hour
+	seed := uint64(0)
+	add := func(in limiter.Params) {
+		seed++
+		flags := uint8(in.Align) | uint8(in.Initial)<<4 | uint8(in.Refill)<<5
+		for charge := range uint8(4) {
+			f.Add(uint8(in.Algorithm), charge, uint8(in.Oldest), flags, in.Limit, int64(in.Window), in.Burst, in.Segments, in.SegmentCap,
+				int64(in.MaxWait), int64(in.BurstFor), seed)
 		}
-		for _, a := range []limiter.Algorithm{limiter.Funnel, limiter.TokenBucket} {
-			f.Add(uint8(a), charge, uint8(0), uint8(0), int64(999_999_937), 3600*sec, int64(100_000), int64(0), int64(0), uint64(5))
-			f.Add(uint8(a), charge, uint8(0), uint8(0), int64(1), int64(limiter.MaxWindow), int64(14), int64(0), int64(0), uint64(6))
-			f.Add(uint8(a), charge, uint8(0), uint8(0), int64(limiter.MaxLimit), sec, int64(limiter.MaxLimit), int64(0), int64(0), uint64(7))
-		}
-		f.Add(uint8(limiter.FixedWindow), charge, uint8(0), uint8(1), int64(3), sec, int64(0), int64(0), int64(0), uint64(8))
-		f.Add(uint8(limiter.SlidingWindow), charge, uint8(1), uint8(0), int64(10), 10*sec, int64(0), int64(3), int64(5), uint64(9))
-		f.Add(uint8(limiter.SlidingWindow), charge, uint8(2), uint8(0), int64(limiter.MaxLimit), int64(limiter.MinWindow), int64(0), int64(1000), int64(5), uint64(10))
-		f.Add(uint8(limiter.SlidingWindow), charge, uint8(0), uint8(0), int64(10), 10*sec, int64(0), int64(1), int64(0), uint64(11))
 	}
-	f.Fuzz(func(t *testing.T, algorithm, charge, oldest, align uint8, limit, window, burst, segments, segmentCap int64, seed uint64) {
+	for _, a := range append([]limiter.Algorithm{0}, algorithms...) {
+		add(limiter.Params{Algorithm: a, Limit: 1, Window: limiter.MaxWindow})
+		add(limiter.Params{Algorithm: a, Limit: limiter.MaxLimit, Window: limiter.MinWindow})
+		add(limiter.Params{Algorithm: a, Limit: 10_000, Window: sec})
+		add(limiter.Params{Algorithm: a, Window: sec})
+	}
+	for _, a := range []limiter.Algorithm{limiter.Funnel, limiter.TokenBucket, limiter.LeakyQueue} {
+		add(limiter.Params{Algorithm: a, Limit: 999_999_937, Window: hour, Burst: 100_000})
+		add(limiter.Params{Algorithm: a, Limit: 1, Window: limiter.MaxWindow, Burst: 14})
+		add(limiter.Params{Algorithm: a, Limit: limiter.MaxLimit, Window: sec, Burst: limiter.MaxLimit})
+	}
+	for _, in := range []limiter.Params{
+		{Limit: 3, Window: sec, Burst: 7},
+		{Limit: limiter.MaxLimit, Window: limiter.MinWindow, Burst: limiter.MaxLimit},
+		{Limit: 1, Window: limiter.MaxWindow, Burst: 14},
+	} {
+		in.Algorithm = limiter.TokenBucket
+		for in.Initial = limiter.InitialFull; in.Initial <= limiter.InitialEmpty; in.Initial++ {
+			for in.Refill = limiter.RefillGreedy; in.Refill <= limiter.RefillInterval; in.Refill++ {
+				add(in)
+			}
+		}
+	}
+	add(limiter.Params{Algorithm: limiter.FixedWindow, Align: limiter.AlignFirstHit, Limit: 3, Window: sec})
+	add(limiter.Params{Algorithm: limiter.SlidingWindow, Oldest: limiter.OldestFull, Limit: 10, Window: 10 * sec, Segments: 3, SegmentCap: 5})
+	add(limiter.Params{
+		Algorithm: limiter.SlidingWindow, Oldest: limiter.OldestNone, Limit: limiter.MaxLimit, Window: limiter.MinWindow,
+		Segments: 1000, SegmentCap: 5,
+	})
+	add(limiter.Params{Algorithm: limiter.SlidingWindow, Limit: 10, Window: 10 * sec, Segments: 1})
+	add(limiter.Params{Algorithm: limiter.LeakyQueue, Limit: 999_999_937, Window: hour, Burst: 100_000, MaxWait: time.Millisecond})
+	add(limiter.Params{Algorithm: limiter.LeakyQueue, Limit: 3, Window: sec, Burst: 2, MaxWait: hour})
+	add(limiter.Params{Algorithm: limiter.SmoothBursty, Limit: 7, Window: 3 * sec, MaxWait: 500 * time.Millisecond, BurstFor: hour})
+	add(limiter.Params{Algorithm: limiter.SmoothBursty, Limit: 999_999_937, Window: hour})
+	f.Fuzz(func(t *testing.T, algorithm, charge, oldest, flags uint8,
+		limit, window, burst, segments, segmentCap, maxWait, burstFor int64, seed uint64,
+	) {
 		in := limiter.Params{
 			Algorithm: limiter.Algorithm(algorithm), ChargeDenied: limiter.ChargeDenied(charge), Oldest: limiter.Oldest(oldest),
-			Align: limiter.Align(align), Limit: limit, Window: time.Duration(window), Burst: burst, Segments: segments, SegmentCap: segmentCap,
+			Align: limiter.Align(flags & 0xf), Initial: limiter.Initial(flags >> 4 & 1), Refill: limiter.Refill(flags >> 5 & 1),
+			Limit: limit, Window: time.Duration(window), Burst: burst, Segments: segments, SegmentCap: segmentCap,
+			MaxWait: time.Duration(maxWait), BurstFor: time.Duration(burstFor),
 		}
 		p, err := limiter.NewPolicy(in)
 		if err != nil {
@@ -236,7 +385,7 @@ func FuzzPolicy(f *testing.F) {
 // that every number stays in its bounds.
 func extremeSteps(t *testing.T, in limiter.Params, p *limiter.Policy, seed uint64) {
 	t.Helper()
-	other, err := limiter.NewPolicy(limiter.Params{Algorithm: in.Algorithm, Limit: 10, Window: 10 * time.Second})
+	other, err := limiter.NewPolicy(limiter.Params{Algorithm: in.Algorithm, Limit: 10, Window: 10 * time.Second, Refill: in.Refill})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -261,7 +410,14 @@ func extremeSteps(t *testing.T, in limiter.Params, p *limiter.Policy, seed uint6
 		n := min(limiter.MaxHits, costs[next(int64(len(costs)))])
 		var d limiter.Decision
 		s, d = with.Step(s, now, n)
-		if d.Remaining < 0 || d.Remaining > with.Capacity() || d.RetryAfter < 0 || d.ResetAfter < 0 || d.ResetAfter == math.MaxInt64 {
+		most := with.Capacity()
+		if in.Algorithm == limiter.LeakyQueue {
+			most++ // one departs, the others wait
+		}
+		if d.Wait < 0 || d.Wait > with.MaxWait() || d.Wait > 0 && (n <= 0 || !d.Allowed) {
+			t.Fatalf("%+v, seed %d: cost %d at %d: %+v, where the longest wait is %s", in, seed, n, now, d, with.MaxWait())
+		}
+		if d.Remaining < 0 || d.Remaining > most || d.RetryAfter < 0 || d.ResetAfter < 0 || d.ResetAfter == math.MaxInt64 {
 			t.Fatalf("%+v, seed %d: cost %d at %d: %+v", in, seed, n, now, d)
 		}
 		for _, v := range append([]int64{s.A, s.B}, s.List...) {

@@ -6,6 +6,9 @@ import "sort"
 // (time, total), oldest first, where total is the sum of all costs up to and with that entry; A is the total
 // before the first pair. So what is alive in the window is a difference of two totals, found by bisection.
 //
+// Concurrency is a log of leases: a hit counts until it is given back, or until its lease W ends. Which lease a
+// hit gives back is not known, so it is the oldest: those that stay end later than they have to, never earlier.
+//
 // Memory is O(N): only entries of the window are kept, each costs at least 1, and where denied hits are
 // logged too (ChargeFull) entries behind the newest N hits are joined to the next one, since until that leaves
 // the window they can decide nothing. Their hits stay counted, for a refund may uncover them: they then leave
@@ -23,12 +26,15 @@ func (p *Policy) slidingLog(s *State, now, n int64, c charge, d *Decision) (next
 	if len(log) > 0 {
 		total = log[len(log)-1]
 	}
-	left := max(0, p.limit-(total-base))
+	before := total - base
+	left := max(0, p.limit-before)
 
 	ok, take := p.fits(left, n, c)
 	*d = Decision{Allowed: ok}
 	take = min(take, horizon-(total-base))
 	switch {
+	case take < 0 && p.algorithm == Concurrency:
+		base, log = giveBackOldest(log, min(total, base-take))
 	case take < 0:
 		log = giveBack(log, base, total+take)
 	case take > 0:
@@ -54,7 +60,7 @@ func (p *Policy) slidingLog(s *State, now, n int64, c charge, d *Decision) (next
 	} else {
 		d.Remaining = p.limit
 	}
-	if take == 0 || (take < 0 && total == base) {
+	if take == 0 || (take < 0 && before == 0) {
 		return State{}, false
 	}
 	if len(log) == 0 {
@@ -68,6 +74,12 @@ func (p *Policy) leaves(log []int64, need int64) int64 {
 	total := log[len(log)-1]
 	i := sort.Search(len(log)/2, func(i int) bool { return total-log[2*i+1] <= p.limit-need })
 	return log[2*i] + p.window
+}
+
+// giveBackOldest forgets the log up to a total of base.
+func giveBackOldest(log []int64, base int64) (int64, []int64) {
+	first := sort.Search(len(log)/2, func(i int) bool { return log[2*i+1] > base })
+	return base, log[2*first:]
 }
 
 // giveBack takes the newest hits out of the log until its total is at most total.

@@ -32,8 +32,8 @@ const (
 )
 
 // Step decides a hit of cost n at time now, in microseconds since the Unix epoch, on state s: the cost is
-// charged if it fits, and otherwise ChargeDenied says what is. The new state matters for d.ResetAfter; it is
-// as new if that is 0.
+// charged if it fits, and otherwise ChargeDenied says what is. The new state matters for d.ResetAfter, after
+// which the counter is as new; a bucket that starts empty is remembered for a while longer.
 func (p *Policy) Step(s State, now, n int64) (next State, d Decision) {
 	next, took := p.step(&s, now, n, takeOrPenalty, &d)
 	if !took {
@@ -54,11 +54,16 @@ func (p *Policy) step(s *State, now, n int64, c charge, d *Decision) (next State
 	switch p.algorithm {
 	case FixedWindow:
 		return p.fixedWindow(s, now, n, c, d)
-	case Funnel, TokenBucket:
+	case TokenBucket:
+		if p.refill == RefillInterval {
+			return p.intervalBucket(s, now, n, c, d)
+		}
+		return p.funnel(s, now, n, c, d)
+	case Funnel, SmoothBursty, LeakyQueue:
 		return p.funnel(s, now, n, c, d)
 	case SlidingWindow:
 		return p.slidingWindow(s, now, n, c, d)
-	case SlidingLog:
+	case SlidingLog, Concurrency:
 		return p.slidingLog(s, now, n, c, d)
 	}
 	return State{}, false // unreachable: NewPolicy admits no other
@@ -74,6 +79,12 @@ func (p *Policy) fits(left, n int64, c charge) (ok bool, take int64) {
 	default:
 		ok = n <= left
 	}
+	return ok, p.amount(ok, left, n, c)
+}
+
+// amount is how many hits to charge for a cost of n, of which ok says whether it fits and left how many of cost
+// 1 would.
+func (p *Policy) amount(ok bool, left, n int64, c charge) (take int64) {
 	switch {
 	case c == look:
 	case n < 0, ok && c != penalty:
@@ -84,7 +95,7 @@ func (p *Policy) fits(left, n int64, c charge) (ok bool, take int64) {
 	case p.chargeDenied == ChargeFull:
 		take = n
 	}
-	return ok, take
+	return take
 }
 
 // micros is a span of microseconds as a Duration.

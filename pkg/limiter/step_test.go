@@ -16,6 +16,7 @@ const epoch = 1_767_225_600_000_000
 
 var algorithms = []limiter.Algorithm{
 	limiter.FixedWindow, limiter.Funnel, limiter.TokenBucket, limiter.SlidingWindow, limiter.SlidingLog,
+	limiter.SmoothBursty, limiter.LeakyQueue, limiter.Concurrency,
 }
 
 // eachAlgorithm checks a property of histories under random policies of each algorithm.
@@ -57,19 +58,41 @@ func drawParams(t *rapid.T, a limiter.Algorithm) limiter.Params {
 			7*time.Second + 12*time.Microsecond, time.Hour, 365 * 24 * time.Hour,
 		}).Draw(t, "window"),
 	}
+	coarse := rapid.IntRange(0, 9).Draw(t, "coarse") == 0 // only fits with coarser ticks
+	if in.ChargeDenied == limiter.ChargeFull && (coarse || in.Window > time.Hour) {
+		in.ChargeDenied = limiter.ChargeNone // debts would meet the highest level, which is no matter of a definition
+	}
+	waits := []time.Duration{0, time.Millisecond, 300 * time.Millisecond, time.Hour}
 	switch a {
 	case limiter.FixedWindow:
 		in.Align = rapid.SampledFrom([]limiter.Align{limiter.AlignEpoch, limiter.AlignFirstHit}).Draw(t, "align")
-	case limiter.Funnel, limiter.TokenBucket:
+	case limiter.Funnel, limiter.TokenBucket, limiter.LeakyQueue:
 		in.Burst = rapid.Int64Range(0, 20).Draw(t, "burst")
-		if rapid.IntRange(0, 9).Draw(t, "coarse") == 0 { // only fits with coarser ticks
+		if coarse {
 			in.Limit, in.Window, in.Burst = 999_999_937, time.Hour, rapid.SampledFrom([]int64{100_000, 20_000_000}).Draw(t, "burst")
+		}
+	case limiter.SmoothBursty:
+		in.BurstFor = rapid.SampledFrom([]time.Duration{0, time.Millisecond, 250 * time.Millisecond, time.Minute}).Draw(t, "burst_seconds")
+		in.MaxWait = rapid.SampledFrom(waits).Draw(t, "max_wait")
+		if coarse {
+			in.Limit, in.Window, in.BurstFor, in.MaxWait = 999_999_937, time.Hour, 0, in.MaxWait.Truncate(time.Second)
+		}
+		if in.Limit > 100 && in.Window%time.Millisecond != 0 {
+			in.Window = 1_000_003 * time.Microsecond // longer ones need more than 53 bits
 		}
 	case limiter.SlidingWindow:
 		divides := func(s int64) bool { return in.Window.Microseconds()%s == 0 }
 		in.Segments = rapid.SampledFrom([]int64{1, 2, 3, 10}).Filter(divides).Draw(t, "segments")
 		in.Oldest = rapid.SampledFrom([]limiter.Oldest{0, 1, 2}).Draw(t, "oldest")
 		in.SegmentCap = rapid.Int64Range(0, in.Limit).Draw(t, "segment_cap")
+	default:
+	}
+	switch a {
+	case limiter.TokenBucket:
+		in.Initial = rapid.SampledFrom([]limiter.Initial{limiter.InitialFull, limiter.InitialEmpty}).Draw(t, "initial")
+		in.Refill = rapid.SampledFrom([]limiter.Refill{limiter.RefillGreedy, limiter.RefillInterval}).Draw(t, "refill")
+	case limiter.LeakyQueue:
+		in.MaxWait = rapid.SampledFrom(waits).Draw(t, "max_wait")
 	default:
 	}
 	return in
@@ -120,29 +143,68 @@ func (w *walk) step(n int64) limiter.Decision {
 func TestStepAgreesWithItsDefinition(t *testing.T) {
 	eachAlgorithm(t, func(t *rapid.T, w *walk) {
 		o, refunds := newOracle(w.in, w.policy), -w.policy.Capacity()
-		if w.in.Algorithm == limiter.SlidingLog && w.policy.ChargeDenied() == limiter.ChargeFull {
+		isLog := w.in.Algorithm == limiter.SlidingLog || w.in.Algorithm == limiter.Concurrency
+		if isLog && w.policy.ChargeDenied() == limiter.ChargeFull {
 			refunds = 0
 		}
 		for range rapid.IntRange(1, 40).Draw(t, "hits") {
 			w.move(t)
 			n := w.cost(t, refunds)
 			fits := n < 0 || o.fits(w.now, max(1, n))
-			left := most(w.policy.Capacity(), func(m int64) bool { return o.fits(w.now, m) })
+			left, goes := left(w, o), goes(w, o, n)
 			d := w.step(n)
 			if d.Allowed != fits {
 				t.Fatalf("%+v: cost %d at %d: allowed is %t where %d are left", w.in, n, w.now, d.Allowed, left)
 			}
-			switch {
+			switch charge := w.policy.ChargeDenied(); {
 			case n < 0:
 				o.giveBack(w.now, -n)
-			case fits, w.policy.ChargeDenied() == limiter.ChargeFull:
+			case n == 0:
+			case fits, charge == limiter.ChargeFull:
 				o.charge(w.now, n)
-			case w.policy.ChargeDenied() == limiter.ChargeRemaining:
+			case charge == limiter.ChargeRemaining:
 				o.charge(w.now, min(n, left))
+			default:
+				o.charge(w.now, 0)
+			}
+			if wait := d.Wait.Microseconds(); wait != goes-w.now && (d.Allowed || wait != 0) {
+				t.Fatalf("%+v: cost %d at %d: told to wait %s, and it goes on after %d us", w.in, n, w.now, d.Wait, goes-w.now)
+			}
+			if s, ok := o.(starting); ok && !s.begun(w.now) { // a look cannot say more than that
+				if d.Allowed || d.Remaining != 0 {
+					t.Fatalf("%+v: a look at %d before the first hit: %+v", w.in, w.now, d)
+				}
+				continue
 			}
 			checkTold(t, w, o, n, d)
 		}
 	})
+}
+
+// left is how many hits of cost 1 would pass one after the other.
+func left(w *walk, o oracle) int64 {
+	return most(w.policy.Capacity()+1, func(m int64) bool {
+		if o, ok := o.(waiting); ok {
+			return o.oneByOne(w.now, m)
+		}
+		return o.fits(w.now, m)
+	})
+}
+
+// goes is when a cost of n goes on that is admitted now, by the policy's clock.
+func goes(w *walk, o oracle, n int64) int64 {
+	if o, ok := o.(waiting); ok && n > 0 {
+		return max(w.now, ceilTo(o.goes(w.now, n), w.policy.Args()[1]))
+	}
+	return w.now
+}
+
+// largest is the largest cost that ever fits.
+func (w *walk) largest() int64 {
+	if w.in.Algorithm == limiter.SmoothBursty {
+		return limiter.MaxHits
+	}
+	return w.policy.Capacity()
 }
 
 // most is the largest m up to bound with holds(m), 0 if there is none; holds is true up to there.
@@ -160,8 +222,8 @@ func most(bound int64, holds func(m int64) bool) int64 {
 
 // checkTold asks the oracle, which has taken the hit, whether the decision's numbers are true.
 func checkTold(t *rapid.T, w *walk, o oracle, n int64, d limiter.Decision) {
-	capacity, after := w.policy.Capacity(), func(d time.Duration) int64 { return w.now + d.Microseconds() }
-	if left := most(capacity, func(m int64) bool { return o.fits(w.now, m) }); d.Remaining != left {
+	largest, after := w.largest(), func(d time.Duration) int64 { return w.now + d.Microseconds() }
+	if left := left(w, o); d.Remaining != left {
 		t.Fatalf("%+v: after cost %d at %d: %d remain, told %d", w.in, n, w.now, left, d.Remaining)
 	}
 	if !o.isNew(after(d.ResetAfter)) || d.ResetAfter > 0 && o.isNew(after(d.ResetAfter)-1) {
@@ -173,10 +235,10 @@ func checkTold(t *rapid.T, w *walk, o oracle, n int64, d limiter.Decision) {
 			t.Fatalf("%+v: cost %d at %d fits and is told to retry after %s", w.in, n, w.now, d.RetryAfter)
 		}
 	case d.RetryAfter == limiter.Never:
-		if need <= capacity {
+		if need <= largest {
 			t.Fatalf("%+v: cost %d at %d is told never to fit", w.in, n, w.now)
 		}
-	case need > capacity:
+	case need > largest:
 		t.Fatalf("%+v: cost %d at %d can never fit, told to retry after %s", w.in, n, w.now, d.RetryAfter)
 	case !o.fits(after(d.RetryAfter), need) || o.fits(after(d.RetryAfter)-1, need):
 		t.Fatalf("%+v: cost %d at %d: told to retry after %s, and it does not fit then, or it does earlier",
@@ -188,7 +250,7 @@ func checkTold(t *rapid.T, w *walk, o oracle, n int64, d limiter.Decision) {
 // longer than its definition, but never admit what the definition does not.
 func TestDebtsInALogAreNeverForgotten(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		w := newWalk(t, limiter.SlidingLog)
+		w := newWalk(t, rapid.SampledFrom([]limiter.Algorithm{limiter.SlidingLog, limiter.Concurrency}).Draw(t, "algorithm"))
 		o := newOracle(w.in, w.policy)
 		for range rapid.IntRange(1, 40).Draw(t, "hits") {
 			w.move(t)
@@ -218,8 +280,11 @@ func TestNoWindowAdmitsMore(t *testing.T) {
 		}
 		window, bound := w.in.Window.Microseconds(), bound(w)
 		for _, first := range admitted {
-			got := sum(admitted, func(e event) bool { return first.at <= e.at && e.at < first.at+window })
-			if got > bound {
+			inside := slices.DeleteFunc(slices.Clone(admitted), func(e event) bool { return e.at < first.at || e.at >= first.at+window })
+			if w.in.Algorithm == limiter.SmoothBursty { // whatever the last one costs, those after it pay
+				inside[len(inside)-1].n = 0
+			}
+			if got := sum(inside, func(event) bool { return true }); got > bound {
 				t.Fatalf("%+v: %d hits passed in the window from %d, at most %d may", w.in, got, first.at, bound)
 			}
 		}
@@ -233,6 +298,18 @@ func bound(w *walk) int64 {
 		return 2 * w.in.Limit
 	case limiter.Funnel, limiter.TokenBucket:
 		return w.policy.Capacity() + w.in.Limit
+	case limiter.SmoothBursty:
+		saved := w.in.BurstFor
+		if saved == 0 {
+			saved = time.Second
+		}
+		return w.in.Limit + w.in.Limit*(saved+w.in.MaxWait).Microseconds()/w.in.Window.Microseconds()
+	case limiter.LeakyQueue: // admitted; how they depart is TestQueueDepartsEvenly
+		queued := w.policy.Capacity()
+		if w.in.MaxWait != 0 {
+			queued = min(queued, w.in.Limit*w.in.MaxWait.Microseconds()/w.in.Window.Microseconds())
+		}
+		return w.policy.Capacity() + queued + w.in.Limit
 	case limiter.SlidingWindow:
 		if w.in.Oldest != limiter.OldestFull {
 			return w.in.Limit + w.policy.Capacity() // one segment's worth more
@@ -293,6 +370,9 @@ func TestPeeksAndDenialsWriteNothing(t *testing.T) {
 	eachAlgorithm(t, func(t *rapid.T, w *walk) {
 		for range rapid.IntRange(1, 30).Draw(t, "hits") {
 			w.move(t)
+			if w.in.Initial == limiter.InitialEmpty {
+				w.step(1) // the first hit writes, for the bucket fills from then on
+			}
 			n, before := w.cost(t, 0), w.state
 			d := w.step(n)
 			writes := n > 0 && (d.Allowed || w.policy.ChargeDenied() != limiter.ChargeNone)
@@ -312,8 +392,11 @@ func TestClockThatStepsBackGrantsNothingTwice(t *testing.T) {
 			w.step(w.cost(t, 1))
 		}
 		end := w.now
-		if d := w.step(w.last.Remaining); d.Allowed && d.Remaining > 0 {
-			w.step(d.Remaining)
+		w.step(1)
+		for w.last.Remaining > 0 {
+			if d := w.step(min(w.last.Remaining, w.policy.Capacity())); !d.Allowed {
+				t.Fatalf("%+v: denied what remained: %+v", w.in, d)
+			}
 		}
 		if d := w.step(0); !d.Allowed {
 			end += d.RetryAfter.Microseconds()
@@ -387,7 +470,7 @@ func TestDebtOfALogStopsGrowing(t *testing.T) {
 // shorter window stays counted.
 func TestChangedWindowForgetsNothing(t *testing.T) {
 	windows := []time.Duration{600 * time.Millisecond, time.Second, 6 * time.Second, 10 * time.Second}
-	for _, a := range []limiter.Algorithm{limiter.SlidingWindow, limiter.SlidingLog} {
+	for _, a := range []limiter.Algorithm{limiter.SlidingWindow, limiter.SlidingLog, limiter.Concurrency} {
 		t.Run(a.String(), func(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {
 				draw := func() limiter.Params {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -43,6 +44,9 @@ func Run(t *testing.T, fresh Fresh) {
 		{"keys", keys},
 		{"many hits", manyHits},
 		{"changed rule", changedRule},
+		{"waits", waits},
+		{"waits of a denied request", noWaitWhenDenied},
+		{"bucket that starts empty beside a denial", emptyBesideDenial},
 		{"done context", doneContext},
 		{"concurrent requests", concurrent},
 		{"concurrent requests of several keys", concurrentSeveral},
@@ -87,6 +91,13 @@ func (f *fixture) hourly(a limiter.Algorithm, limit int64) *limiter.Policy {
 var algorithms = []limiter.Algorithm{
 	limiter.FixedWindow, limiter.Funnel, limiter.TokenBucket, limiter.SlidingWindow, limiter.SlidingLog,
 }
+
+// every is every algorithm: those of algorithms pass Limit hits at once, Concurrency too until they are given back,
+// and the last two something else.
+var every = append(slices.Clone(algorithms), limiter.Concurrency, limiter.SmoothBursty, limiter.LeakyQueue)
+
+// counting are those that pass Limit hits at once.
+var counting = every[:len(algorithms)+1]
 
 // take decides a request of the hits.
 func (f *fixture) take(hits ...limiter.Hit) []limiter.Decision {
@@ -133,7 +144,7 @@ func describe(hits []limiter.Hit) string {
 func noHits(f *fixture) { f.take() }
 
 func peeks(f *fixture) {
-	for _, a := range algorithms {
+	for _, a := range counting {
 		p, key := f.hourly(a, 3), a.String()
 		untouched := limiter.Decision{Allowed: true, Remaining: 3}
 		for range 5 {
@@ -157,7 +168,7 @@ func peeks(f *fixture) {
 }
 
 func refunds(f *fixture) {
-	for _, a := range algorithms {
+	for _, a := range counting {
 		p, key := f.hourly(a, 5), a.String()
 		untouched := limiter.Decision{Allowed: true, Remaining: 5}
 		if d := f.take(limiter.Hit{Key: key, Policy: p, N: -3})[0]; d != untouched {
@@ -176,7 +187,7 @@ func refunds(f *fixture) {
 
 // chargeDenied spends 6 of 10, is denied 8, is given 5 back, and looks at what is left.
 func chargeDenied(f *fixture) {
-	for _, a := range algorithms {
+	for _, a := range counting {
 		for _, c := range []struct {
 			charge             limiter.ChargeDenied
 			afterDenial, after int64
@@ -199,7 +210,7 @@ func chargeDenied(f *fixture) {
 }
 
 func allOrNone(f *fixture) {
-	for _, a := range algorithms {
+	for _, a := range counting {
 		wide, narrow := f.hourly(a, 10), f.hourly(limiter.Funnel, 2)
 		hits := []limiter.Hit{
 			{Key: a.String() + "/wide", Policy: wide, N: 1},
@@ -233,7 +244,7 @@ func onlyTheDenier(f *fixture) {
 }
 
 func sameKeyTwice(f *fixture) {
-	for _, a := range algorithms {
+	for _, a := range counting {
 		p, key := f.hourly(a, 3), a.String()
 		if a == limiter.FixedWindow {
 			p = policy(f, limiter.Params{Algorithm: a, Limit: 3, Window: time.Hour, ChargeDenied: limiter.ChargeNone})
@@ -250,7 +261,7 @@ func sameKeyTwice(f *fixture) {
 }
 
 func refundBesideDenial(f *fixture) {
-	for _, a := range algorithms {
+	for _, a := range counting {
 		p, full := f.hourly(a, 5), f.hourly(limiter.Funnel, 1)
 		f.want("++", limiter.Hit{Key: a.String(), Policy: p, N: 4}, limiter.Hit{Key: a.String() + "/full", Policy: full, N: 1})
 		f.want("+-", limiter.Hit{Key: a.String(), Policy: p, N: -3}, limiter.Hit{Key: a.String() + "/full", Policy: full, N: 1})
@@ -259,7 +270,7 @@ func refundBesideDenial(f *fixture) {
 }
 
 func shadow(f *fixture) {
-	for _, a := range algorithms {
+	for _, a := range counting {
 		five, one := f.hourly(limiter.Funnel, 5), f.hourly(a, 1)
 		hits := []limiter.Hit{
 			{Key: a.String() + "/five", Policy: five, N: 1},
@@ -334,7 +345,7 @@ func quotaBesideEnforce(f *fixture) {
 
 func ban(f *fixture) {
 	denied := limiter.Decision{RetryAfter: limiter.Never}
-	for _, a := range algorithms {
+	for _, a := range every {
 		p := f.hourly(a, 0)
 		for _, n := range []int64{1, 0, limiter.MaxHits} {
 			if d := f.take(limiter.Hit{Key: a.String(), Policy: p, N: n})[0]; d != denied {
@@ -347,7 +358,7 @@ func ban(f *fixture) {
 }
 
 func costAboveCapacity(f *fixture) {
-	for _, a := range algorithms {
+	for _, a := range counting {
 		p := policy(f, limiter.Params{Algorithm: a, Limit: 4, Window: time.Hour, ChargeDenied: limiter.ChargeNone})
 		for _, n := range []int64{5, limiter.MaxHits} {
 			want := limiter.Decision{Remaining: 4, RetryAfter: limiter.Never}
@@ -363,10 +374,16 @@ func costAboveCapacity(f *fixture) {
 }
 
 func clockStepsBack(f *fixture) {
-	for _, a := range algorithms {
+	for _, a := range every {
 		p, key := f.hourly(a, 3), a.String()
 		f.clock.Set(start + 100*24*time.Hour.Microseconds())
-		f.want("+", limiter.Hit{Key: key, Policy: p, N: 3})
+		for left := int64(1); left > 0; {
+			d := f.take(limiter.Hit{Key: key, Policy: p, N: 1})[0]
+			if !d.Allowed {
+				f.Fatalf("%s: one of %d that remained: %+v", a, left, d)
+			}
+			left = d.Remaining
+		}
 		for _, back := range []time.Duration{time.Microsecond, time.Minute, 59 * time.Minute, time.Hour, 24 * time.Hour} {
 			f.clock.Advance(-back)
 			d := f.take(limiter.Hit{Key: key, Policy: p, N: 1})[0]
@@ -402,7 +419,7 @@ func manyHits(f *fixture) {
 
 // changedRule goes on with a counter under a higher and a lower rate, as after a reload.
 func changedRule(f *fixture) {
-	for _, a := range algorithms {
+	for _, a := range counting {
 		ten, hundred, five := f.hourly(a, 10), f.hourly(a, 100), f.hourly(a, 5)
 		if a == limiter.Funnel || a == limiter.TokenBucket {
 			continue // their state is the time until empty, which another rate reads as another number of hits
@@ -411,6 +428,67 @@ func changedRule(f *fixture) {
 		f.want("+", limiter.Hit{Key: a.String(), Policy: hundred, N: 90})
 		f.want("-", limiter.Hit{Key: a.String(), Policy: hundred, N: 1})
 		f.want("-", limiter.Hit{Key: a.String(), Policy: five, N: 1})
+	}
+}
+
+// queue is a queue of one a second.
+func (f *fixture) queue() *limiter.Policy {
+	f.Helper()
+	return policy(f, limiter.Params{Algorithm: limiter.LeakyQueue, Limit: 1, Window: sec, Burst: 10})
+}
+
+// waited checks how long each of the hits is to be held back.
+func (f *fixture) waited(want []time.Duration, hits ...limiter.Hit) {
+	f.Helper()
+	got := make([]time.Duration, len(hits))
+	for i, d := range f.take(hits...) {
+		got[i] = d.Wait
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		f.Errorf("%s: waits (-want +got)\n%s", describe(hits), diff)
+	}
+}
+
+// waits: each limit says its own, a key that occurs twice takes two turns, and a shadow takes them for itself.
+func waits(f *fixture) {
+	one := limiter.Hit{Key: "one", Policy: f.queue(), N: 1}
+	other := limiter.Hit{Key: "other", Policy: f.queue(), N: 3}
+	f.waited([]time.Duration{0, 0}, one, other)
+	f.waited([]time.Duration{sec, 3 * sec}, one, other)
+	f.waited([]time.Duration{2 * sec, 3 * sec}, one, one)
+	f.waited([]time.Duration{0}, limiter.Hit{Key: "one", Policy: one.Policy})
+	f.clock.Advance(1500 * ms)
+	one.Mode, other.Mode = limiter.Shadow, limiter.Quota
+	f.waited([]time.Duration{2500 * ms, 4500 * ms}, one, other)
+	bursty := policy(f, limiter.Params{
+		Algorithm: limiter.SmoothBursty, Limit: 1, Window: sec, BurstFor: ms, MaxWait: 10 * sec,
+	})
+	f.waited([]time.Duration{0, 4999 * ms}, limiter.Hit{Key: "bursty", Policy: bursty, N: 5},
+		limiter.Hit{Key: "bursty", Policy: bursty, N: 1})
+}
+
+// noWaitWhenDenied: what waits beside a denial does not wait, and takes no turn.
+func noWaitWhenDenied(f *fixture) {
+	one := limiter.Hit{Key: "one", Policy: f.queue(), N: 1}
+	ban := limiter.Hit{Key: "ban", Policy: f.hourly(limiter.Funnel, 0), N: 1}
+	f.waited([]time.Duration{0, sec}, one, one)
+	f.waited([]time.Duration{0, 0, 0}, one, ban, one)
+	f.waited([]time.Duration{2 * sec}, one)
+	f.waited([]time.Duration{0}, limiter.Hit{Key: "one", Policy: one.Policy, N: 11})
+	f.waited([]time.Duration{0}, limiter.Hit{Key: "one", Policy: one.Policy, N: -1})
+	f.waited([]time.Duration{2 * sec}, one)
+}
+
+// emptyBesideDenial: a bucket fills from its first hit on, also if that request is denied by another limit.
+func emptyBesideDenial(f *fixture) {
+	for _, refill := range []limiter.Refill{limiter.RefillGreedy, limiter.RefillInterval} {
+		p := policy(f, limiter.Params{
+			Algorithm: limiter.TokenBucket, Limit: 1, Window: sec, Burst: 9, Initial: limiter.InitialEmpty, Refill: refill,
+		})
+		key := refill.String()
+		f.want("--", limiter.Hit{Key: "ban", Policy: f.hourly(limiter.Funnel, 0), N: 1}, limiter.Hit{Key: key, Policy: p, N: 1})
+		f.clock.Advance(3 * sec)
+		f.remaining(key, p, 3)
 	}
 }
 
@@ -432,9 +510,16 @@ const workers = 64
 
 // concurrent asks for twice of what a key has.
 func concurrent(f *fixture) {
-	for _, a := range algorithms {
+	for _, a := range every {
 		const capacity = 1000
-		p := f.hourly(a, capacity)
+		p, may := f.hourly(a, capacity), int64(capacity)
+		switch a {
+		case limiter.SmoothBursty:
+			may = 1 // what a second brings is less than one
+		case limiter.LeakyQueue:
+			may = capacity + 1 // one departs, the others wait
+		default:
+		}
 		var admitted atomic.Int64
 		f.parallel(2*capacity/workers+1, func(_, _ int) ([]limiter.Hit, func([]limiter.Decision)) {
 			return []limiter.Hit{{Key: a.String(), Policy: p, N: 1}}, func(out []limiter.Decision) {
@@ -443,8 +528,8 @@ func concurrent(f *fixture) {
 				}
 			}
 		})
-		if got := admitted.Load(); got != capacity {
-			f.Errorf("%s: %d of %d hits were admitted where %d may pass", a, got, 2*capacity, capacity)
+		if got := admitted.Load(); got != may {
+			f.Errorf("%s: %d of %d hits were admitted where %d may pass", a, got, 2*capacity, may)
 		}
 	}
 }

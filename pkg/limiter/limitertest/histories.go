@@ -3,6 +3,7 @@ package limitertest
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -19,12 +20,13 @@ import (
 // request, keys that occur twice, and rules that change under a counter.
 func Histories(t *testing.T, fresh Fresh, requests int) {
 	t.Helper()
-	for _, a := range algorithms {
+	all := append(slices.Clone(algorithms), limiter.SmoothBursty, limiter.LeakyQueue, limiter.Concurrency)
+	for _, a := range all {
 		t.Run(a.String(), func(t *testing.T) {
 			newHistory(t, fresh, uint64(a), []limiter.Algorithm{a}).run(requests)
 		})
 	}
-	t.Run("mixed", func(t *testing.T) { newHistory(t, fresh, 100, algorithms).run(requests) })
+	t.Run("mixed", func(t *testing.T) { newHistory(t, fresh, 100, all).run(requests) })
 }
 
 // reference is the store that cannot be wrong about anything but the steps themselves.
@@ -107,8 +109,43 @@ var extremes = map[limiter.Algorithm][]limiter.Params{
 		{Limit: 5, Window: 1234567 * us, Align: limiter.AlignFirstHit},
 		{Limit: 0, Window: sec},
 	},
-	limiter.Funnel:      funnels,
-	limiter.TokenBucket: funnels,
+	limiter.Funnel: funnels,
+	limiter.TokenBucket: append([]limiter.Params{
+		{Limit: 3, Window: 7 * sec, Burst: 5, Initial: limiter.InitialEmpty},
+		{Limit: 1, Window: year, Initial: limiter.InitialEmpty},
+		{Limit: 999_999_937, Window: hour, Burst: 100_000, Initial: limiter.InitialEmpty},
+		{Limit: 10_000_000, Window: sec, Burst: 5, Initial: limiter.InitialEmpty},
+		{Limit: 4, Window: 10 * sec, Burst: 10, Refill: limiter.RefillInterval},
+		{Limit: 4, Window: 10 * sec, Burst: 10, Refill: limiter.RefillInterval, Initial: limiter.InitialEmpty},
+		{Limit: 10_000_000, Window: limiter.MinWindow, Refill: limiter.RefillInterval},
+		{Limit: 1, Window: limiter.MaxWindow, Burst: 3, Refill: limiter.RefillInterval},
+	}, funnels...),
+	limiter.SmoothBursty: {
+		{Limit: 5, Window: sec},
+		{Limit: 7, Window: 3 * sec, BurstFor: 2500 * ms, MaxWait: 500 * ms},
+		{Limit: 1, Window: year},
+		{Limit: 10_000_000, Window: sec, MaxWait: ms},
+		{Limit: 999_999_937, Window: hour, MaxWait: hour},
+		{Limit: limiter.MaxLimit, Window: limiter.MinWindow},
+		{Limit: 0, Window: sec},
+	},
+	limiter.LeakyQueue: {
+		{Limit: 5, Window: sec},
+		{Limit: 5, Window: sec, MaxWait: 300 * ms},
+		{Limit: 7, Window: 3 * sec, Burst: 2, MaxWait: hour},
+		{Limit: 1, Window: year, Burst: 1},
+		{Limit: 10_000_000, Window: sec, MaxWait: ms},
+		{Limit: 999_999_937, Window: hour, Burst: 100_000},
+		{Limit: limiter.MaxLimit, Window: limiter.MinWindow},
+		{Limit: 0, Window: sec},
+	},
+	limiter.Concurrency: {
+		{Limit: 1, Window: year},
+		{Limit: 3, Window: 10 * sec},
+		{Limit: 300, Window: limiter.MinWindow},
+		{Limit: 10_000, Window: 60 * sec},
+		{Limit: 0, Window: sec},
+	},
 	limiter.SlidingWindow: {
 		{Limit: 1, Window: year},
 		{Limit: 10_000_000, Window: sec},
@@ -241,7 +278,9 @@ func (h *history) request() ([]limiter.Hit, []*counter) {
 	if h.rng.IntN(50) == 0 { // a rule changes
 		c := h.counters[h.rng.IntN(len(h.counters))]
 		pool := h.pools[c.policy.Algorithm()]
-		c.policy = pool[h.rng.IntN(len(pool))]
+		if p := pool[h.rng.IntN(len(pool))]; p.Refill() == c.policy.Refill() { // else it is another counter
+			c.policy = p
+		}
 	}
 	hits, of := make([]limiter.Hit, n), make([]*counter, n)
 	for i := range hits {
@@ -326,5 +365,5 @@ func short(d limiter.Decision) string {
 	if d.Allowed {
 		answer = "allowed"
 	}
-	return fmt.Sprintf("%s, remaining %d, retry %s, reset %s", answer, d.Remaining, d.RetryAfter, d.ResetAfter)
+	return fmt.Sprintf("%s, remaining %d, retry %s, reset %s, wait %s", answer, d.Remaining, d.RetryAfter, d.ResetAfter, d.Wait)
 }

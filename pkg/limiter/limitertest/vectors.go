@@ -18,12 +18,12 @@ type vector struct {
 // vectorHit is a cost of n, at a time since the beginning, asked so many times. Each time it is allowed or
 // not; the rest is what the last of them answers.
 type vectorHit struct {
-	at           time.Duration
-	times        int
-	n            int64
-	allowed      bool
-	remaining    int64
-	retry, reset time.Duration
+	at                 time.Duration
+	times              int
+	n                  int64
+	allowed            bool
+	remaining          int64
+	retry, reset, wait time.Duration
 }
 
 // check compares every field of the last decision of each line.
@@ -38,7 +38,9 @@ func (v *vector) check(f *fixture) {
 				f.Errorf("line %d (at %s, cost %d), time %d: allowed is %t", i+1, h.at, h.n, k+1, got.Allowed)
 			}
 		}
-		want := limiter.Decision{Allowed: h.allowed, Remaining: h.remaining, RetryAfter: h.retry, ResetAfter: h.reset}
+		want := limiter.Decision{
+			Allowed: h.allowed, Remaining: h.remaining, RetryAfter: h.retry, ResetAfter: h.reset, Wait: h.wait,
+		}
 		if diff := cmp.Diff(want, got); diff != "" {
 			f.Errorf("line %d (at %s, cost %d): (-want +got)\n%s", i+1, h.at, h.n, diff)
 		}
@@ -61,134 +63,276 @@ var vectors = []vector{
 		"funnel of 15 that leaks one hit in two seconds",
 		limiter.Params{Algorithm: limiter.Funnel, Limit: 30, Window: time.Minute, Burst: 15},
 		[]vectorHit{
-			{0, 1, 1, yes, 14, 0, 2 * sec},
-			{0, 14, 1, yes, 0, 0, 30 * sec},
-			{0, 5, 1, no, 0, 2 * sec, 30 * sec},
-			{2*sec - us, 1, 1, no, 0, us, 28*sec + us},
-			{2 * sec, 1, 1, yes, 0, 0, 30 * sec},
-			{2 * sec, 1, 1, no, 0, 2 * sec, 30 * sec},
-			{2 * sec, 1, 3, no, 0, 6 * sec, 30 * sec},
-			{2 * sec, 1, 16, no, 0, never, 30 * sec},
-			{12 * sec, 1, 0, yes, 5, 0, 20 * sec},
-			{32 * sec, 1, 0, yes, 15, 0, 0},
+			{0, 1, 1, yes, 14, 0, 2 * sec, 0},
+			{0, 14, 1, yes, 0, 0, 30 * sec, 0},
+			{0, 5, 1, no, 0, 2 * sec, 30 * sec, 0},
+			{2*sec - us, 1, 1, no, 0, us, 28*sec + us, 0},
+			{2 * sec, 1, 1, yes, 0, 0, 30 * sec, 0},
+			{2 * sec, 1, 1, no, 0, 2 * sec, 30 * sec, 0},
+			{2 * sec, 1, 3, no, 0, 6 * sec, 30 * sec, 0},
+			{2 * sec, 1, 16, no, 0, never, 30 * sec, 0},
+			{12 * sec, 1, 0, yes, 5, 0, 20 * sec, 0},
+			{32 * sec, 1, 0, yes, 15, 0, 0, 0},
 		},
 	},
 	{
 		"funnel that loses no third of a microsecond",
 		limiter.Params{Algorithm: limiter.Funnel, Limit: 3, Window: sec, Burst: 2},
 		[]vectorHit{
-			{0, 2, 1, yes, 0, 0, 666_667 * us},
-			{333_333 * us, 1, 1, no, 0, us, 333_334 * us},
-			{333_334 * us, 1, 1, yes, 0, 0, 666_666 * us},
-			{666_666 * us, 1, 1, no, 0, us, 333_334 * us},
-			{666_667 * us, 1, 1, yes, 0, 0, 666_667 * us},
-			{999_999 * us, 1, 1, no, 0, us, 333_335 * us},
-			{sec, 1, 1, yes, 0, 0, 666_667 * us},
+			{0, 2, 1, yes, 0, 0, 666_667 * us, 0},
+			{333_333 * us, 1, 1, no, 0, us, 333_334 * us, 0},
+			{333_334 * us, 1, 1, yes, 0, 0, 666_666 * us, 0},
+			{666_666 * us, 1, 1, no, 0, us, 333_334 * us, 0},
+			{666_667 * us, 1, 1, yes, 0, 0, 666_667 * us, 0},
+			{999_999 * us, 1, 1, no, 0, us, 333_335 * us, 0},
+			{sec, 1, 1, yes, 0, 0, 666_667 * us, 0},
 		},
 	},
 	{
 		"token bucket",
 		limiter.Params{Algorithm: limiter.TokenBucket, Limit: 10, Window: sec, Burst: 20},
 		[]vectorHit{
-			{0, 20, 1, yes, 0, 0, 2 * sec},
-			{0, 1, 1, no, 0, 100 * ms, 2 * sec},
-			{100 * ms, 1, 1, yes, 0, 0, 2 * sec},
-			{1100 * ms, 1, 10, yes, 0, 0, 2 * sec},
-			{1100 * ms, 1, 20, no, 0, 2 * sec, 2 * sec},
-			{3100 * ms, 1, 20, yes, 0, 0, 2 * sec},
+			{0, 20, 1, yes, 0, 0, 2 * sec, 0},
+			{0, 1, 1, no, 0, 100 * ms, 2 * sec, 0},
+			{100 * ms, 1, 1, yes, 0, 0, 2 * sec, 0},
+			{1100 * ms, 1, 10, yes, 0, 0, 2 * sec, 0},
+			{1100 * ms, 1, 20, no, 0, 2 * sec, 2 * sec, 0},
+			{3100 * ms, 1, 20, yes, 0, 0, 2 * sec, 0},
 		},
 	},
 	{
 		"fixed windows, twice the limit across their edge",
 		limiter.Params{Algorithm: limiter.FixedWindow, Limit: 10, Window: time.Minute},
 		[]vectorHit{
-			{59 * sec, 10, 1, yes, 0, 0, sec},
-			{59 * sec, 1, 1, no, 0, sec, sec},
-			{60 * sec, 10, 1, yes, 0, 0, 60 * sec},
-			{60 * sec, 1, 1, no, 0, 60 * sec, 60 * sec},
-			{90 * sec, 1, 11, no, 0, never, 30 * sec},
-			{120 * sec, 1, 0, yes, 10, 0, 0},
+			{59 * sec, 10, 1, yes, 0, 0, sec, 0},
+			{59 * sec, 1, 1, no, 0, sec, sec, 0},
+			{60 * sec, 10, 1, yes, 0, 0, 60 * sec, 0},
+			{60 * sec, 1, 1, no, 0, 60 * sec, 60 * sec, 0},
+			{90 * sec, 1, 11, no, 0, never, 30 * sec, 0},
+			{120 * sec, 1, 0, yes, 10, 0, 0, 0},
 		},
 	},
 	{
 		"fixed window from the first hit",
 		limiter.Params{Algorithm: limiter.FixedWindow, Align: limiter.AlignFirstHit, Limit: 2, Window: time.Minute},
 		[]vectorHit{
-			{30 * sec, 2, 1, yes, 0, 0, 60 * sec},
-			{60 * sec, 1, 1, no, 0, 30 * sec, 30 * sec},
-			{90*sec - us, 1, 1, no, 0, us, us},
-			{90 * sec, 1, 1, yes, 1, 0, 60 * sec},
-			{100 * sec, 1, 1, yes, 0, 0, 50 * sec},
+			{30 * sec, 2, 1, yes, 0, 0, 60 * sec, 0},
+			{60 * sec, 1, 1, no, 0, 30 * sec, 30 * sec, 0},
+			{90*sec - us, 1, 1, no, 0, us, us, 0},
+			{90 * sec, 1, 1, yes, 1, 0, 60 * sec, 0},
+			{100 * sec, 1, 1, yes, 0, 0, 50 * sec, 0},
 		},
 	},
 	{
 		"sliding log",
 		limiter.Params{Algorithm: limiter.SlidingLog, Limit: 3, Window: 10 * sec},
 		[]vectorHit{
-			{0, 1, 1, yes, 2, 0, 10 * sec},
-			{1 * sec, 2, 1, yes, 0, 0, 10 * sec}, // two hits in one instant are two
-			{1 * sec, 1, 1, no, 0, 9 * sec, 10 * sec},
-			{1 * sec, 1, 2, no, 0, 10 * sec, 10 * sec},
-			{10*sec - us, 1, 1, no, 0, us, sec + us},
-			{10 * sec, 1, 1, yes, 0, 0, 10 * sec},
-			{10 * sec, 1, 1, no, 0, sec, 10 * sec},
-			{11 * sec, 2, 1, yes, 0, 0, 10 * sec},
-			{11 * sec, 1, 1, no, 0, 9 * sec, 10 * sec},
+			{0, 1, 1, yes, 2, 0, 10 * sec, 0},
+			{1 * sec, 2, 1, yes, 0, 0, 10 * sec, 0}, // two hits in one instant are two
+			{1 * sec, 1, 1, no, 0, 9 * sec, 10 * sec, 0},
+			{1 * sec, 1, 2, no, 0, 10 * sec, 10 * sec, 0},
+			{10*sec - us, 1, 1, no, 0, us, sec + us, 0},
+			{10 * sec, 1, 1, yes, 0, 0, 10 * sec, 0},
+			{10 * sec, 1, 1, no, 0, sec, 10 * sec, 0},
+			{11 * sec, 2, 1, yes, 0, 0, 10 * sec, 0},
+			{11 * sec, 1, 1, no, 0, 9 * sec, 10 * sec, 0},
 		},
 	},
 	{
 		"sliding window, oldest proportional",
 		limiter.Params{Algorithm: limiter.SlidingWindow, Limit: 10, Window: 10 * sec},
 		[]vectorHit{
-			{0, 10, 1, yes, 0, 0, 11 * sec},
-			{0, 1, 1, no, 0, 10_100 * ms, 11 * sec},
-			{10 * sec, 1, 1, no, 0, 100 * ms, sec},
-			{10_100*ms - us, 1, 1, no, 0, us, 900*ms + us},
-			{10_100 * ms, 1, 1, yes, 0, 0, 10_900 * ms},
-			{10_500 * ms, 1, 4, yes, 0, 0, 10_500 * ms},
-			{10_500 * ms, 1, 1, no, 0, 100 * ms, 10_500 * ms},
+			{0, 10, 1, yes, 0, 0, 11 * sec, 0},
+			{0, 1, 1, no, 0, 10_100 * ms, 11 * sec, 0},
+			{10 * sec, 1, 1, no, 0, 100 * ms, sec, 0},
+			{10_100*ms - us, 1, 1, no, 0, us, 900*ms + us, 0},
+			{10_100 * ms, 1, 1, yes, 0, 0, 10_900 * ms, 0},
+			{10_500 * ms, 1, 4, yes, 0, 0, 10_500 * ms, 0},
+			{10_500 * ms, 1, 1, no, 0, 100 * ms, 10_500 * ms, 0},
 		},
 	},
 	{
 		"sliding window, oldest full",
 		limiter.Params{Algorithm: limiter.SlidingWindow, Limit: 10, Window: 10 * sec, Oldest: limiter.OldestFull},
 		[]vectorHit{
-			{0, 10, 1, yes, 0, 0, 11 * sec},
-			{10_500 * ms, 1, 1, no, 0, 500 * ms, 500 * ms},
-			{11 * sec, 10, 1, yes, 0, 0, 11 * sec},
+			{0, 10, 1, yes, 0, 0, 11 * sec, 0},
+			{10_500 * ms, 1, 1, no, 0, 500 * ms, 500 * ms, 0},
+			{11 * sec, 10, 1, yes, 0, 0, 11 * sec, 0},
 		},
 	},
 	{
 		"sliding window, oldest none",
 		limiter.Params{Algorithm: limiter.SlidingWindow, Limit: 10, Window: 10 * sec, Oldest: limiter.OldestNone},
 		[]vectorHit{
-			{0, 10, 1, yes, 0, 0, 10 * sec},
-			{10*sec - us, 1, 1, no, 0, us, us},
-			{10 * sec, 10, 1, yes, 0, 0, 10 * sec},
+			{0, 10, 1, yes, 0, 0, 10 * sec, 0},
+			{10*sec - us, 1, 1, no, 0, us, us, 0},
+			{10 * sec, 10, 1, yes, 0, 0, 10 * sec, 0},
 		},
 	},
 	{
 		"sliding window, two hits a segment",
 		limiter.Params{Algorithm: limiter.SlidingWindow, Limit: 10, Window: 10 * sec, SegmentCap: 2},
 		[]vectorHit{
-			{0, 2, 1, yes, 0, 0, 11 * sec},
-			{0, 1, 1, no, 0, sec, 11 * sec},
-			{0, 1, 3, no, 0, never, 11 * sec},
-			{1 * sec, 2, 1, yes, 0, 0, 11 * sec},
-			{2 * sec, 2, 1, yes, 0, 0, 11 * sec},
-			{3 * sec, 2, 1, yes, 0, 0, 11 * sec},
-			{4 * sec, 2, 1, yes, 0, 0, 11 * sec},
-			{5 * sec, 1, 1, no, 0, 5500 * ms, 10 * sec},
-			{10_500 * ms, 1, 1, yes, 0, 0, 10_500 * ms},
+			{0, 2, 1, yes, 0, 0, 11 * sec, 0},
+			{0, 1, 1, no, 0, sec, 11 * sec, 0},
+			{0, 1, 3, no, 0, never, 11 * sec, 0},
+			{1 * sec, 2, 1, yes, 0, 0, 11 * sec, 0},
+			{2 * sec, 2, 1, yes, 0, 0, 11 * sec, 0},
+			{3 * sec, 2, 1, yes, 0, 0, 11 * sec, 0},
+			{4 * sec, 2, 1, yes, 0, 0, 11 * sec, 0},
+			{5 * sec, 1, 1, no, 0, 5500 * ms, 10 * sec, 0},
+			{10_500 * ms, 1, 1, yes, 0, 0, 10_500 * ms, 0},
 		},
 	},
 	{
 		"sliding window of one segment",
 		limiter.Params{Algorithm: limiter.SlidingWindow, Limit: 10, Window: 10 * sec, Segments: 1},
 		[]vectorHit{
-			{5 * sec, 10, 1, yes, 0, 0, 15 * sec},
-			{12 * sec, 1, 2, yes, 0, 0, 18 * sec},
-			{12 * sec, 1, 1, no, 0, sec, 18 * sec},
+			{5 * sec, 10, 1, yes, 0, 0, 15 * sec, 0},
+			{12 * sec, 1, 2, yes, 0, 0, 18 * sec, 0},
+			{12 * sec, 1, 1, no, 0, sec, 18 * sec, 0},
+		},
+	},
+	{
+		"token bucket that starts empty",
+		limiter.Params{
+			Algorithm: limiter.TokenBucket, Limit: 4, Window: 2 * sec, Burst: 2, Initial: limiter.InitialEmpty,
+		},
+		[]vectorHit{
+			{0, 1, 0, no, 0, 500 * ms, sec, 0}, // a look begins nothing
+			{1 * sec, 3, 1, no, 0, 500 * ms, sec, 0},
+			{1500*ms - us, 1, 1, no, 0, us, 500*ms + us, 0},
+			{1500 * ms, 1, 1, yes, 0, 0, sec, 0},
+			{2 * sec, 1, 0, yes, 1, 0, 500 * ms, 0},
+			{2500 * ms, 1, 0, yes, 2, 0, 0, 0},
+			{3500*ms - us, 1, 3, no, 2, never, 0, 0},
+			{3500 * ms, 1, 0, no, 0, 500 * ms, sec, 0}, // full for as long as filling takes: forgotten
+			{3500 * ms, 1, 3, no, 0, never, sec, 0},
+			{4 * sec, 1, 1, yes, 0, 0, sec, 0},
+			{4 * sec, 1, -1, yes, 1, 0, 500 * ms, 0},
+			{4 * sec, 1, -1, yes, 2, 0, 0, 0},
+			{5*sec - us, 1, 0, yes, 2, 0, 0, 0},
+			{5 * sec, 1, 1, no, 0, 500 * ms, sec, 0},
+		},
+	},
+	{
+		"token bucket that is refilled four tokens at a time",
+		limiter.Params{
+			Algorithm: limiter.TokenBucket, Limit: 4, Window: 10 * sec, Burst: 10, Refill: limiter.RefillInterval,
+		},
+		[]vectorHit{
+			{3 * sec, 10, 1, yes, 0, 0, 30 * sec, 0},
+			{3 * sec, 1, 1, no, 0, 10 * sec, 30 * sec, 0},
+			{3 * sec, 1, 5, no, 0, 20 * sec, 30 * sec, 0},
+			{3 * sec, 1, 11, no, 0, never, 30 * sec, 0},
+			{13*sec - us, 1, 1, no, 0, us, 20*sec + us, 0},
+			{13 * sec, 1, 4, yes, 0, 0, 30 * sec, 0},
+			{14 * sec, 1, 0, no, 0, 9 * sec, 29 * sec, 0},
+			{33 * sec, 1, 0, yes, 8, 0, 10 * sec, 0},
+			{43 * sec, 1, 0, yes, 10, 0, 0, 0},
+			{50 * sec, 1, 1, yes, 9, 0, 10 * sec, 0}, // a full bucket's batch counts from its first hit
+			{60*sec - us, 1, 0, yes, 9, 0, us, 0},
+			{60 * sec, 1, 0, yes, 10, 0, 0, 0},
+		},
+	},
+	{
+		"token bucket that starts empty and is refilled four tokens at a time",
+		limiter.Params{
+			Algorithm: limiter.TokenBucket, Limit: 4, Window: 10 * sec, Burst: 6,
+			Initial: limiter.InitialEmpty, Refill: limiter.RefillInterval,
+		},
+		[]vectorHit{
+			{0, 1, 1, no, 0, 10 * sec, 20 * sec, 0},
+			{10*sec - us, 1, 1, no, 0, us, 10*sec + us, 0},
+			{10 * sec, 4, 1, yes, 0, 0, 20 * sec, 0},
+			{20 * sec, 1, 0, yes, 4, 0, 10 * sec, 0},
+			{30 * sec, 1, 0, yes, 6, 0, 0, 0},
+			{50*sec - us, 1, 7, no, 6, never, 0, 0},
+			{50 * sec, 1, 1, no, 0, 10 * sec, 20 * sec, 0},
+			{65 * sec, 1, -2, yes, 6, 0, 0, 0}, // full since now, not since its batch
+			{85*sec - us, 1, 0, yes, 6, 0, 0, 0},
+			{85 * sec, 1, 0, no, 0, 10 * sec, 20 * sec, 0},
+		},
+	},
+	{
+		"smooth bursty: the next ones pay",
+		limiter.Params{Algorithm: limiter.SmoothBursty, Limit: 5, Window: sec},
+		[]vectorHit{
+			{0, 1, 10, yes, 0, 0, 2 * sec, 0}, // five of the store, five ahead
+			{0, 1, 1, no, 0, sec, 2 * sec, 0},
+			{sec - us, 1, 1, no, 0, us, sec + us, 0},
+			{1 * sec, 1, 1, yes, 0, 0, 1200 * ms, 0},
+			{1 * sec, 1, 100, no, 0, 200 * ms, 1200 * ms, 0},
+			{1200 * ms, 1, 0, yes, 1, 0, sec, 0},
+			{2200 * ms, 1, 0, yes, 6, 0, 0, 0},
+			{2200 * ms, 6, 1, yes, 0, 0, 1200 * ms, 0},
+			{2200 * ms, 1, -2, yes, 2, 0, 800 * ms, 0},
+			{9 * sec, 1, limiter.MaxHits, yes, 0, 0, 858_993_459 * sec, 0},
+		},
+	},
+	{
+		"smooth bursty that waits half a second",
+		limiter.Params{
+			Algorithm: limiter.SmoothBursty, Limit: 5, Window: sec, BurstFor: 200 * ms, MaxWait: 500 * ms,
+		},
+		[]vectorHit{
+			{0, 1, 1, yes, 3, 0, 200 * ms, 0},
+			{0, 1, 1, yes, 2, 0, 400 * ms, 0},
+			{0, 1, 1, yes, 1, 0, 600 * ms, 200 * ms},
+			{0, 1, 1, yes, 0, 0, 800 * ms, 400 * ms},
+			{0, 1, 1, no, 0, 100 * ms, 800 * ms, 0},
+			{100*ms - us, 1, 1, no, 0, us, 700*ms + us, 0},
+			{100 * ms, 1, 7, yes, 0, 0, 2100 * ms, 500 * ms},
+			{100 * ms, 1, 1, no, 0, 1400 * ms, 2100 * ms, 0},
+		},
+	},
+	{
+		"leaky queue",
+		limiter.Params{Algorithm: limiter.LeakyQueue, Limit: 5, Window: sec},
+		[]vectorHit{
+			{0, 1, 1, yes, 5, 0, sec, 0},
+			{0, 1, 1, yes, 4, 0, 1200 * ms, 200 * ms},
+			{0, 4, 1, yes, 0, 0, 2 * sec, sec},
+			{0, 1, 1, no, 0, 200 * ms, 2 * sec, 0},
+			{0, 1, 2, no, 0, 400 * ms, 2 * sec, 0},
+			{0, 1, 6, no, 0, never, 2 * sec, 0},
+			{200*ms - us, 1, 1, no, 0, us, 1800*ms + us, 0},
+			{200 * ms, 1, 1, yes, 0, 0, 2 * sec, sec},
+			{600 * ms, 1, 0, yes, 2, 0, 1600 * ms, 0},
+			{600 * ms, 1, -1, yes, 3, 0, 1400 * ms, 0}, // the last slot is free again
+			{600 * ms, 1, 2, yes, 1, 0, 1800 * ms, 800 * ms},
+			{5 * sec, 1, 0, yes, 6, 0, 0, 0},
+			{5 * sec, 1, 5, yes, 5, 0, sec, 0}, // waits for nobody
+			{5 * sec, 1, 1, yes, 4, 0, 1200 * ms, 200 * ms},
+		},
+	},
+	{
+		"leaky queue that waits 300 ms, of three a second",
+		limiter.Params{Algorithm: limiter.LeakyQueue, Limit: 3, Window: sec, MaxWait: 300 * ms},
+		[]vectorHit{
+			{0, 1, 1, yes, 0, 0, sec, 0},
+			{0, 1, 1, no, 0, 33_334 * us, sec, 0},
+			{33_333 * us, 1, 1, no, 0, us, 966_667 * us, 0},
+			{33_334 * us, 1, 1, yes, 0, 0, 1300 * ms, 300 * ms},
+			{33_334 * us, 1, 1, no, 0, 333_333 * us, 1300 * ms, 0},
+		},
+	},
+	{
+		"concurrency",
+		limiter.Params{Algorithm: limiter.Concurrency, Limit: 3, Window: 10 * sec},
+		[]vectorHit{
+			{0, 1, 1, yes, 2, 0, 10 * sec, 0},
+			{1 * sec, 2, 1, yes, 0, 0, 10 * sec, 0},
+			{2 * sec, 1, 1, no, 0, 8 * sec, 9 * sec, 0},
+			{2 * sec, 1, -1, yes, 1, 0, 9 * sec, 0}, // the oldest, whichever it was
+			{2 * sec, 1, 1, yes, 0, 0, 10 * sec, 0},
+			{3 * sec, 1, 1, no, 0, 8 * sec, 9 * sec, 0},
+			{3 * sec, 1, 3, no, 0, 9 * sec, 9 * sec, 0},
+			{3 * sec, 1, 4, no, 0, never, 9 * sec, 0},
+			{11*sec - us, 1, 1, no, 0, us, sec + us, 0},
+			{11 * sec, 1, 1, yes, 1, 0, 10 * sec, 0},
+			{11 * sec, 1, -9, yes, 3, 0, 0, 0},
+			{11 * sec, 1, 2, yes, 1, 0, 10 * sec, 0},
 		},
 	},
 }

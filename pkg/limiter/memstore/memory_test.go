@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -33,12 +34,12 @@ func hit(tb testing.TB, s *memstore.Store, key string, p *limiter.Policy, n int6
 	return out[0]
 }
 
-// algorithms are policies of each algorithm that allow ten hits a minute.
+// algorithms are policies that allow ten hits a minute, of each algorithm that does.
 func algorithms(tb testing.TB) []*limiter.Policy {
 	tb.Helper()
 	var all []*limiter.Policy
 	for _, a := range []limiter.Algorithm{
-		limiter.FixedWindow, limiter.Funnel, limiter.TokenBucket, limiter.SlidingWindow, limiter.SlidingLog,
+		limiter.FixedWindow, limiter.Funnel, limiter.TokenBucket, limiter.SlidingWindow, limiter.SlidingLog, limiter.Concurrency,
 	} {
 		all = append(all, policy(tb, limiter.Params{Algorithm: a, Limit: 10, Window: time.Minute}))
 	}
@@ -70,7 +71,7 @@ func TestSweepFreesWhatNoLongerMatters(t *testing.T) {
 			}
 		}
 		full := s.Stats()
-		if want := 5 * perAlgorithm; full.Keys != want || full.Expired != 0 {
+		if want := len(algorithms(t)) * perAlgorithm; full.Keys != want || full.Expired != 0 {
 			t.Fatalf("after %d keys were hit: %+v", want, full)
 		}
 		// A funnel that holds 5 hits of 10 a minute is empty after 30 s, and so is a bucket full.
@@ -103,6 +104,37 @@ func TestExpiredStateIsAsNew(t *testing.T) {
 		if again := hit(t, s, p.Algorithm().String(), p, 7); again != first {
 			t.Errorf("%s: %+v an hour after %+v", p.Algorithm(), again, first)
 		}
+	}
+}
+
+// A bucket that starts empty is kept while it is full, for as long as filling takes, and then freed.
+func TestSweepKeepsABucketThatStartedEmpty(t *testing.T) {
+	for _, refill := range []limiter.Refill{limiter.RefillGreedy, limiter.RefillInterval} {
+		t.Run(refill.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := start(t, memstore.Options{SweepEvery: time.Second})
+				p := policy(t, limiter.Params{
+					Algorithm: limiter.TokenBucket, Limit: 1, Window: time.Second, Burst: 30,
+					Initial: limiter.InitialEmpty, Refill: refill,
+				})
+				for i := range 1000 {
+					hit(t, s, strconv.Itoa(i), p, 1)
+				}
+				time.Sleep(59 * time.Second)
+				synctest.Wait()
+				if got := s.Stats(); got.Keys != 1000 {
+					t.Errorf("after 59 s, 29 of them full: %+v, want all 1000 keys", got)
+				}
+				if d := hit(t, s, "0", p, 0); d.Remaining != 30 {
+					t.Errorf("after 59 s: %+v, want all 30 tokens", d)
+				}
+				time.Sleep(10 * time.Second)
+				synctest.Wait()
+				if got := s.Stats(); got.Keys != 0 {
+					t.Errorf("after 69 s: %+v, want no keys", got)
+				}
+			})
+		})
 	}
 }
 

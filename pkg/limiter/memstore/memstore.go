@@ -219,7 +219,12 @@ func makeRoom[S state](sh *shard, t *table[S], now int64, budget int, keep finge
 
 // remembers says whether the policy's states carry a list.
 func remembers(p *limiter.Policy) bool {
-	return p.Algorithm() == limiter.SlidingWindow || p.Algorithm() == limiter.SlidingLog
+	switch p.Algorithm() {
+	case limiter.SlidingWindow, limiter.SlidingLog, limiter.Concurrency:
+		return true
+	default:
+		return false
+	}
 }
 
 // shardSet is a set of shard indexes.

@@ -15,35 +15,46 @@ import (
 //go:embed lua/*.lua
 var files embed.FS
 
-// steps names the Lua function, and the file of the same name, that is an algorithm's step.
-var steps = map[limiter.Algorithm]string{
-	limiter.FixedWindow:   "fixed_window",
-	limiter.Funnel:        "funnel",
-	limiter.TokenBucket:   "funnel",
-	limiter.SlidingWindow: "sliding_window",
-	limiter.SlidingLog:    "sliding_log",
+// step is an index in stepFiles.
+type step int
+
+// stepFiles are the Lua functions, and the files of the same names.
+var stepFiles = [...]string{"fixed_window", "funnel", "interval_bucket", "sliding_window", "sliding_log"}
+
+// stepOf is the function that decides the policy's hits.
+func stepOf(p *limiter.Policy) step {
+	switch p.Algorithm() {
+	case limiter.FixedWindow:
+		return 0
+	case limiter.SlidingWindow:
+		return 3
+	case limiter.SlidingLog, limiter.Concurrency:
+		return 4
+	case limiter.TokenBucket:
+		if p.Refill() == limiter.RefillInterval {
+			return 2
+		}
+	default:
+	}
+	return 1
 }
+
+// stepSet has bit 1<<s set for step s.
+type stepSet uint32
 
 // script is one Lua script and the SHA-1 that Redis knows it by.
 type script struct {
 	text, sha string
 }
 
-// scripts puts together the script for a set of algorithms, so that a request brings only the steps that it
-// needs. There are at most as many scripts as sets of algorithms that meet in one request.
+// scripts puts together the script for a set of steps, so that a request brings only the steps that it
+// needs. There are at most as many scripts as sets of steps that meet in one request.
 type scripts struct {
-	bySet sync.Map // algorithmSet -> *script
+	bySet sync.Map // stepSet -> *script
 }
 
-// algorithmSet has bit 1<<a set for algorithm a.
-type algorithmSet uint32
-
-func (s algorithmSet) with(a limiter.Algorithm) algorithmSet { return s | 1<<a }
-
-func (s algorithmSet) has(a limiter.Algorithm) bool { return s&(1<<a) != 0 }
-
-// of is the script for the algorithms of set.
-func (c *scripts) of(set algorithmSet) (*script, error) {
+// of is the script for the steps of set.
+func (c *scripts) of(set stepSet) (*script, error) {
 	if known, ok := c.bySet.Load(set); ok {
 		if sc, ok := known.(*script); ok {
 			return sc, nil
@@ -57,7 +68,7 @@ func (c *scripts) of(set algorithmSet) (*script, error) {
 	return sc, nil
 }
 
-func assemble(set algorithmSet) (*script, error) {
+func assemble(set stepSet) (*script, error) {
 	var b strings.Builder
 	add := func(name string) error {
 		text, err := files.ReadFile("lua/" + name + ".lua")
@@ -71,19 +82,14 @@ func assemble(set algorithmSet) (*script, error) {
 	if err := add("prelude"); err != nil {
 		return nil, err
 	}
-	added := map[string]bool{}
-	for a := limiter.FixedWindow; a <= limiter.SlidingLog; a++ {
-		name := steps[a]
-		if !set.has(a) {
+	for i, name := range stepFiles {
+		if set&(1<<i) == 0 {
 			continue
 		}
-		if !added[name] {
-			if err := add(name); err != nil {
-				return nil, err
-			}
-			added[name] = true
+		if err := add(name); err != nil {
+			return nil, err
 		}
-		b.WriteString("steps['" + strconv.Itoa(int(a)) + "'] = " + name + "\n")
+		b.WriteString("steps['" + strconv.Itoa(i) + "'] = " + name + "\n")
 	}
 	if err := add("frame"); err != nil {
 		return nil, err

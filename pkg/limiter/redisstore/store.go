@@ -125,7 +125,7 @@ func (s *Store) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Deci
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	sc, err := s.scripts.of(algorithmsOf(hits))
+	sc, err := s.scripts.of(stepsOf(hits))
 	if err != nil {
 		return s.unavailable(err)
 	}
@@ -152,10 +152,10 @@ func (s *Store) unavailable(err error) error {
 	return fmt.Errorf("%w: %s: %w", limiter.ErrUnavailable, s.name, err)
 }
 
-func algorithmsOf(hits []limiter.Hit) algorithmSet {
-	var set algorithmSet
+func stepsOf(hits []limiter.Hit) stepSet {
+	var set stepSet
 	for i := range hits {
-		set = set.with(hits[i].Policy.Algorithm())
+		set |= 1 << stepOf(hits[i].Policy)
 	}
 	return set
 }
@@ -177,7 +177,7 @@ func (s *Store) call(hits []limiter.Hit) (keys []string, args []any) {
 	for i := range hits {
 		h := &hits[i]
 		keys[i] = s.prefix + h.Key
-		args = append(args, int64(h.Policy.Algorithm()), int64(h.Mode), h.Group, int64(h.Policy.ChargeDenied()), h.N)
+		args = append(args, int64(stepOf(h.Policy)), int64(h.Mode), h.Group, int64(h.Policy.ChargeDenied()), h.N)
 		for _, v := range policies[i] {
 			args = append(args, v)
 		}
@@ -197,7 +197,7 @@ func (s *Store) clock() any {
 }
 
 // answerFields is how many integers the script answers for a hit.
-const answerFields = 4
+const answerFields = 5
 
 func decode(answer []int64, out []limiter.Decision) error {
 	if len(answer) != answerFields*len(out) {
@@ -210,6 +210,7 @@ func decode(answer []int64, out []limiter.Decision) error {
 			Remaining:  a[1],
 			RetryAfter: time.Duration(a[2]) * time.Microsecond,
 			ResetAfter: time.Duration(a[3]) * time.Microsecond,
+			Wait:       time.Duration(a[4]) * time.Microsecond,
 		}
 		if a[2] < 0 {
 			out[i].RetryAfter = limiter.Never

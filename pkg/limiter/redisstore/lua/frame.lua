@@ -3,13 +3,13 @@
 -- KEYS[i]  the counter of hit i; a key may occur twice
 -- ARGV[1]  the time in microseconds since the Unix epoch, or '' for Redis's own clock
 -- ARGV[2]  how many numbers each hit brings (WIDTH); then for each hit, in order, padded with 0 to WIDTH:
---          algorithm, mode (0 enforce, 1 shadow, 2 quota), group, charge_denied (1 none, 2 remaining, 3 full),
+--          step, mode (0 enforce, 1 shadow, 2 quota), group, charge_denied (1 none, 2 remaining, 3 full),
 --          cost n, and the policy's numbers as limiter.Policy.Args has them
--- answer   four integers a hit: allowed (1 or 0), remaining, retry_after, reset_after in microseconds;
+-- answer   five integers a hit: allowed (1 or 0), remaining, retry_after, reset_after, wait in microseconds;
 --          retry_after is -1 where no wait helps
 --
 -- The frame is put together from the algorithms that a request needs: before this text stand prelude.lua and
--- their files, each of which has set steps[algorithm].
+-- their files, each of which has set steps[number].
 
 local FIELDS = 5
 local width = tonumber(ARGV[2])
@@ -53,11 +53,11 @@ local function run(hit, charge)
   local state = next_state[hit.key]
   if state == nil then state = stored[hit.key] end
   reading = hit.key
-  local changed, new, allowed, left, retry, reset = hit.step(hit.args, state, now, hit.n, charge, hit.denied)
+  local changed, new, allowed, left, retry, reset, wait, linger = hit.step(hit.args, state, now, hit.n, charge, hit.denied)
   if changed then
-    next_state[hit.key], keep[hit.key] = new, reset
+    next_state[hit.key], keep[hit.key] = new, reset + (linger or 0)
   end
-  return {allowed, left, retry, reset}
+  return {allowed, left, retry, reset, wait or 0}
 end
 
 local out = {}
@@ -87,7 +87,7 @@ if not enforced or quota_denies then
       charge = PENALTY
     end
     local d = run(hit, charge)
-    out[i][2], out[i][4] = d[2], d[4]
+    out[i][2], out[i][4], out[i][5] = d[2], d[4], d[5]
     if not out[i][1] and out[i][3] ~= NEVER then
       out[i][3] = d[3] == NEVER and NEVER or max(out[i][3], d[3])
     end
@@ -105,7 +105,8 @@ end
 
 local answer = {}
 for i = 1, n_hits do
-  local d, at = out[i], (i - 1) * 4
-  answer[at + 1], answer[at + 2], answer[at + 3], answer[at + 4] = d[1] and 1 or 0, d[2], d[3], d[4]
+  local d, at = out[i], (i - 1) * 5
+  answer[at + 1] = d[1] and 1 or 0
+  for j = 2, 5 do answer[at + j] = d[j] end
 end
 return answer

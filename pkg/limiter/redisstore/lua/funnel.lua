@@ -1,12 +1,14 @@
--- funnel and token_bucket: mirrors Policy.funnel in pkg/limiter/funnel.go.
--- args   limit, tick, leak, cost, burst, capacity, max_level
+-- funnel, token_bucket, smooth_bursty, leaky_queue: mirrors Policy.funnel in pkg/limiter/funnel.go.
+-- args   limit, tick, leak, cost, burst, capacity, still, max_level, algorithm, initial (0 full, 1 empty),
+--        linger in microseconds
 -- state  'A' or 'A B': the funnel is empty A microseconds after the epoch plus B/leak of a tick
 local function funnel(a, state, now, n, charge, denied)
   if a[1] == 0 then return ban(n) end
-  local tick, leak, cost, burst, capacity, max_level = a[2], a[3], a[4], a[5], a[6], a[7]
+  local tick, leak, cost, burst, capacity, still, max_level = a[2], a[3], a[4], a[5], a[6], a[7], a[8]
+  local bursty, queue, starts_empty, linger = a[9] == SMOOTH_BURSTY, a[9] == LEAKY_QUEUE, a[10] == 1, a[11]
   local t = idiv(now, tick)
 
-  local level = 0
+  local level, first = 0, starts_empty
   if state then
     local empty, part = tonumber(state), 0
     if not empty then
@@ -15,45 +17,70 @@ local function funnel(a, state, now, n, charge, denied)
       empty, part = s[1], s[2]
     end
     local ahead = ceildiv(empty, tick) - t
+    part = min(part, leak - 1)
+    local full_for = -ahead - min(1, part) -- in whole ticks
+    first = starts_empty and full_for >= linger / tick
     if ahead >= 0 then
-      local full = denied == '3' and max_level or capacity
+      local full = (denied == '3' or bursty) and max_level or capacity
       if ahead > idiv(full, leak) then
         level = full
       else
-        level = min(full, ahead * leak + min(part, leak - 1))
+        level = min(full, ahead * leak + part)
       end
     end
   end
+  if first then level = capacity end
 
-  local left = idiv(max(0, capacity - level), cost)
-  local ok, charged = take(left, n, charge, denied)
-
+  local function passing()
+    local from = level
+    if bursty then from = level - cost elseif queue then from = max(level, still - cost) end
+    return idiv(max(0, capacity - from), cost)
+  end
   local function units(hits, room)
     if hits > idiv(room, cost) then return room end
     return hits * cost
   end
-  local before = level
+  local function with(hits)
+    local to = level + units(hits, max_level - level)
+    if queue then to = max(to, still) end
+    return to
+  end
+
+  local left = passing()
+  local ok, charged = take(left, n, charge, denied)
+  if n > 0 and (bursty or queue) then
+    if bursty then ok = left > 0 else ok = n <= burst and with(n) <= capacity end
+    charged = amount(ok, left, n, charge, denied)
+  end
+  local found = level
   if charged < 0 then
     level = max(0, level - units(-charged, level))
   elseif charged > 0 then
-    level = level + units(charged, max_level - level)
+    level = with(charged)
   end
 
+  local function after(high) return (t + ceildiv(high, leak)) * tick - now end
   local retry = 0
   if not ok then
     retry = NEVER
     local need = max(n, 1)
     if need <= burst then
-      retry = (t + ceildiv(level - (capacity - need * cost), leak)) * tick - now
+      local above = bursty and level - capacity or level - (capacity - need * cost)
+      retry = after(above)
     end
+  end
+  local wait = 0
+  if ok and charged > 0 then
+    local departs = queue and level or found
+    if departs > still then wait = after(departs - still) end
   end
 
   local reset, new = 0, false
-  if level > 0 then
-    reset = (t + ceildiv(level, leak)) * tick - now
+  if level > 0 then reset = after(level) end
+  if level > 0 or starts_empty then
     local part = fmod(level, leak)
     new = int((t + (level - part) / leak) * tick)
     if part > 0 then new = new .. ' ' .. int(part) end
   end
-  return level ~= before, new, ok, idiv(max(0, capacity - level), cost), retry, reset
+  return level ~= found or (first and n ~= 0), new, ok, passing(), retry, reset, wait, linger
 end

@@ -1,7 +1,8 @@
 -- What every step shares. A step is
---   function(args, state, now, n, charge, denied) -> changed, next_state, allowed, remaining, retry_after, reset_after
+--   function(args, state, now, n, charge, denied)
+--     -> changed, next_state, allowed, remaining, retry_after, reset_after [, wait, linger]
 -- where state is the stored string or false, now is in microseconds, next_state is a string, or false for a
--- state as new, and the two times are in microseconds. It mirrors the Go step of the same name in pkg/limiter.
+-- state as new, and the times are in microseconds; next_state matters for reset_after + linger. It mirrors the Go step of the same name in pkg/limiter.
 --
 -- Numbers are doubles: every one of them is a whole number below 2^53, which NewPolicy has made sure of.
 
@@ -9,6 +10,7 @@ local steps = {}
 local ENFORCE, SHADOW, QUOTA = '0', '1', '2'
 local TAKE_IF_FITS, TAKE_OR_PENALTY, PENALTY, LOOK = 0, 1, 2, 3
 local NEVER = -1
+local SMOOTH_BURSTY, LEAKY_QUEUE, CONCURRENCY = 6, 7, 8 -- limiter.Algorithm
 local HORIZON = 4503599627370496 -- 2^52
 local EXACT = 9007199254740991 -- 2^53 - 1
 
@@ -22,16 +24,21 @@ local function int(x) return string.format('%.0f', x) end
 local function idiv(a, b) return floor(a / b) end
 local function ceildiv(a, b) return ceil(a / b) end
 
+-- amount mirrors Policy.amount: how many hits are charged for a cost of n that fits or not?
+local function amount(ok, left, n, charge, denied)
+  if charge == LOOK then return 0 end
+  if n < 0 or (ok and charge ~= PENALTY) then return n end
+  if charge == TAKE_IF_FITS then return 0 end
+  if denied == '2' then return min(n, left) end
+  if denied == '3' then return n end
+  return 0
+end
+
 -- take mirrors Policy.fits: does a cost of n pass where left hits would, and how many hits are charged?
 local function take(left, n, charge, denied)
   local ok = n <= left
   if n < 0 then ok = true elseif n == 0 then ok = left >= 1 end
-  if charge == LOOK then return ok, 0 end
-  if n < 0 or (ok and charge ~= PENALTY) then return ok, n end
-  if charge == TAKE_IF_FITS then return ok, 0 end
-  if denied == '2' then return ok, min(n, left) end
-  if denied == '3' then return ok, n end
-  return ok, 0
+  return ok, amount(ok, left, n, charge, denied)
 end
 
 -- foreign ends the script over a state that it did not write; nothing has been written yet.

@@ -1,5 +1,5 @@
--- sliding_log: mirrors Policy.slidingLog in pkg/limiter/sliding_log.go.
--- args   limit, window in microseconds
+-- sliding_log and concurrency: mirrors Policy.slidingLog in pkg/limiter/sliding_log.go.
+-- args   limit, window (of concurrency the lease) in microseconds, algorithm
 -- state  packed doubles (8 bytes each, big-endian): the total before the first entry, then for each entry,
 --        oldest first, its time in microseconds and the total with it. Fixed width, so that a step finds what
 --        it needs by bisection and unpacks a handful of entries of a long log.
@@ -39,7 +39,12 @@ local function sliding_log(a, state, now, n, charge, denied)
   if charged < 0 then
     local goal = total + charged
     changed = total ~= base
-    if goal <= base then
+    if a[3] == CONCURRENCY then
+      local kept = min(total, base - charged)
+      local from = search(function(i) return total_of(i) > kept end)
+      log = struct.pack('>d', kept) .. string.sub(log, WORD + (from - 1) * ENTRY + 1)
+      count = count - (from - 1)
+    elseif goal <= base then
       log, count = string.sub(log, 1, WORD), 0
     else
       local last = search(function(i) return total_of(i) >= goal end)

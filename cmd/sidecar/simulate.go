@@ -1,0 +1,209 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weir-ratelimit/weir/internal/simulate"
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+	"github.com/weir-ratelimit/weir/pkg/reload"
+)
+
+// simulateCmd is `sidecar simulate`.
+type simulateCmd struct {
+	Rule      string        `required:"" placeholder:"PATH|LIMIT" help:"Rule file or directory, or one limit as it stands below rate_limit."`
+	Traffic   string        `required:"" placeholder:"TRAFFIC" help:"constant:100/s, poisson:100/s, burst:50x10s, step:10/s,100/s@10s or FILE.csv."`
+	For       time.Duration `placeholder:"30s" help:"How long the traffic lasts; 30s, or a file's last request, if left out."`
+	Algorithm []string      `placeholder:"NAME" help:"Put each limit under these algorithms instead of its own; all for every one."`
+	Duration  time.Duration `default:"100ms" help:"How long a request takes, which matters to concurrency."`
+	Seed      uint64        `default:"1" help:"Equal seeds make equal traffic."`
+	SVG       string        `name:"svg" placeholder:"FILE" help:"Draw the limits side by side."`
+	CSV       string        `name:"csv" placeholder:"FILE" help:"Write what was offered, admitted and denied over time."`
+	JSON      bool          `name:"json" help:"Print JSON instead of a table and charts."`
+}
+
+// Help is shown below the one line of it.
+func (*simulateCmd) Help() string {
+	return `Runs traffic through the limits in virtual time, by the same arithmetic that serve decides with. Each
+limit is asked by itself, by every request: keys of descriptors, shadow_mode and replaces play no role.
+Windows begin with the traffic.
+
+Traffic: RATE is a number per s, m or h. burst:SIZExEVERY sends SIZE requests at once, then again after
+EVERY. A rate of step holds from its @TIME on. A file has lines time_seconds,cost or
+time_seconds,cost,key, where each key has a counter of its own.
+
+Worst window is the most that one key was admitted in any window as long as the limit's; bound is what
+that can come to with any traffic. Lockout is the longest time in which requests of one key came and all
+were denied. Requests that wait count as admitted when they go on.
+
+The exit code is 0 if it was simulated, 1 if a rule or a traffic file is wrong, 2 if the command line is.
+
+Examples:
+
+    sidecar simulate --rule rules.yaml --traffic poisson:100/s
+    sidecar simulate --rule 'algorithm: funnel, requests_per_unit: 10, unit: second, burst: 20' \
+      --traffic burst:50x10s --algorithm all --svg burst.svg
+    sidecar simulate --rule 'requests_per_unit: 100, unit: minute' --traffic step:1/s,5/s@2m --for 5m`
+}
+
+// Run prints the simulation to stdout.
+func (c *simulateCmd) Run(ctx context.Context, io streams) error {
+	traffic, algorithms, err := c.parse()
+	if bad := (*simulate.FileError)(nil); errors.As(err, &bad) {
+		return err
+	}
+	if err != nil {
+		return &usageError{err: err, command: "sidecar simulate"}
+	}
+	set, err := c.rules(ctx)
+	if errs := (descriptors.Errors{}); errors.As(err, &errs) {
+		fmt.Fprintf(io.err, "%s\n%s\n", errs, count(len(errs), "error"))
+		return errTold
+	}
+	if err != nil {
+		return &usageError{err: err, command: "sidecar simulate"}
+	}
+	limits, notes := simulate.Limits(set, algorithms)
+	if err := c.checkLimits(limits); err != nil {
+		return err
+	}
+	arrivals, err := traffic.Arrivals(c.For, c.Seed)
+	if err != nil {
+		return &usageError{err: fmt.Errorf("--traffic: %w", err), command: "sidecar simulate"}
+	}
+	report := simulate.NewReport(limits, arrivals, simulate.Options{
+		Length: c.For, Bucket: simulate.BucketWidth(c.For), Duration: c.Duration,
+	})
+	report.Rule, report.Traffic, report.Seed = c.Rule, c.Traffic, c.Seed
+	return c.write(io, report, notes)
+}
+
+// parse reads what the flags say, and completes For.
+func (c *simulateCmd) parse() (*simulate.Traffic, []limiter.Algorithm, error) {
+	var errs []error
+	traffic, err := simulate.ParseTraffic(c.Traffic)
+	if err != nil {
+		errs = append(errs, fmt.Errorf("--traffic: %w", err))
+	} else if c.For == 0 {
+		c.For = 30 * time.Second
+		if traffic.End > 0 {
+			c.For = traffic.End.Truncate(time.Second) + time.Second
+		}
+	}
+	if c.For != 0 && (c.For < 10*time.Millisecond || c.For > simulate.MaxLength) {
+		errs = append(errs, fmt.Errorf("--for: must be between 10ms and %s (10 years), got %s", simulate.MaxLength, c.For))
+	}
+	if c.Duration < time.Microsecond || c.Duration > simulate.MaxLength {
+		errs = append(errs, fmt.Errorf("--duration: must be between 1µs and %s (10 years), got %s", simulate.MaxLength, c.Duration))
+	}
+	names := c.Algorithm
+	if slices.Contains(names, "all") {
+		names = limiter.AlgorithmNames()
+	}
+	var algorithms []limiter.Algorithm
+	for _, name := range names {
+		a, err := limiter.ParseAlgorithm(name)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("--algorithm: %w, or all", err))
+		}
+		algorithms = append(algorithms, a)
+	}
+	return traffic, algorithms, errors.Join(errs...)
+}
+
+// rules compiles the rule files, or the limit on the command line.
+func (c *simulateCmd) rules(ctx context.Context) (*descriptors.Set, error) {
+	_, err := os.Stat(c.Rule)
+	if err != nil {
+		if strings.Contains(c.Rule, ": ") {
+			return compileInline(c.Rule)
+		}
+		return nil, fmt.Errorf("--rule: %w; write the path of a rule file, or a limit like 'requests_per_unit: 10, unit: second'", err)
+	}
+	snapshot, err := reload.Paths(c.Rule).Read(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("--rule: %w", err)
+	}
+	files := make([]descriptors.File, len(snapshot.Files))
+	for i, f := range snapshot.Files {
+		files[i] = descriptors.File(f)
+	}
+	return descriptors.Compile(files)
+}
+
+// compileInline makes a rule file of one limit. Errors are told as places within the limit.
+func compileInline(limit string) (*descriptors.Set, error) {
+	before, after := "{domain: inline, descriptors: [{key: rule, rate_limit: ", "}]}"
+	if !strings.HasPrefix(strings.TrimSpace(limit), "{") {
+		before, after = before+"{", "}"+after
+	}
+	set, err := descriptors.Compile([]descriptors.File{{Name: "--rule", Data: []byte(before + limit + after)}})
+	if errs := (descriptors.Errors{}); errors.As(err, &errs) {
+		for _, e := range errs {
+			if e.Line == 1 {
+				e.Column = min(max(1, e.Column-len(before)), len(limit))
+			}
+		}
+	}
+	return set, err
+}
+
+// checkLimits refuses what the simulation has no answer for.
+func (c *simulateCmd) checkLimits(limits []simulate.Limit) error {
+	if len(limits) == 0 {
+		return errors.New("there is no limit to simulate; write one with requests_per_unit and unit")
+	}
+	for _, l := range limits {
+		if lease := l.Policy.Window(); l.Policy.Algorithm() == limiter.Concurrency && c.Duration > lease {
+			return &usageError{command: "sidecar simulate", err: fmt.Errorf("--duration: %s is longer than the lease of %s, %s; "+
+				"write a shorter one, or a longer lease", c.Duration, l.Name, lease)}
+		}
+	}
+	return nil
+}
+
+// write prints the report, and writes the files that were asked for.
+func (c *simulateCmd) write(io streams, report *simulate.Report, notes []string) error {
+	if err := writeFile(c.SVG, report.WriteSVG); err != nil {
+		return err
+	}
+	if err := writeFile(c.CSV, report.WriteCSV); err != nil {
+		return err
+	}
+	for _, note := range notes {
+		fmt.Fprintf(io.err, "note: %s\n", note)
+	}
+	if c.JSON {
+		return report.WriteJSON(io.out)
+	}
+	fmt.Fprintf(io.out, "%s\n\n", report.Heading())
+	if err := report.WriteTable(io.out); err != nil {
+		return err
+	}
+	fmt.Fprintln(io.out)
+	rows := 8
+	if len(report.Runs) > 1 {
+		rows = 4
+	}
+	report.WriteCharts(io.out, rows)
+	return nil
+}
+
+// writeFile writes a file, unless path is empty.
+func writeFile(path string, write func(io.Writer) error) error {
+	if path == "" {
+		return nil
+	}
+	f, err := os.Create(path) //nolint:gosec // the user names it
+	if err != nil {
+		return err
+	}
+	return errors.Join(write(f), f.Close())
+}

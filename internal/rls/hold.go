@@ -1,0 +1,73 @@
+package rls
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc/status"
+
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+)
+
+// holder bounds the answers that are held back at once.
+type holder struct {
+	most int64
+	held atomic.Int64
+}
+
+// reserve takes a place, unless all are taken.
+func (h *holder) reserve() bool {
+	if h.held.Add(1) > h.most {
+		h.held.Add(-1)
+		return false
+	}
+	return true
+}
+
+func (h *holder) free() { h.held.Add(-1) }
+
+// wait returns after d, or with ctx's error when the caller has gone. A place in a queue is not given back then:
+// those behind it have been told their time.
+func wait(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return status.FromContextError(ctx.Err()).Err()
+	}
+}
+
+// mayWait says whether a limit of the request can hold its answer back.
+func (sc *scratch) mayWait() bool {
+	for i := range sc.hits {
+		if sc.hits[i].Policy.MaxWait() > 0 && sc.hits[i].Mode != limiter.Shadow {
+			return true
+		}
+	}
+	return false
+}
+
+// wait is how long the answer of the request is held back: until the last of its limits lets it go. Nothing of
+// a denied request waits.
+func (sc *scratch) wait() (longest time.Duration) {
+	if sc.over {
+		return 0
+	}
+	for i := range sc.out {
+		if sc.hits[i].Mode != limiter.Shadow {
+			longest = max(longest, sc.out[i].Wait)
+		}
+	}
+	return longest
+}
+
+// refuse denies a request that might have to wait where no place is left to wait in, without asking the store.
+func (sc *scratch) refuse() {
+	for i := range sc.hits {
+		longest := sc.hits[i].Policy.MaxWait()
+		sc.out[i] = limiter.Decision{Allowed: longest == 0, RetryAfter: longest}
+	}
+}

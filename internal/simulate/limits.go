@@ -1,0 +1,148 @@
+package simulate
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+)
+
+// Limit is a limit to simulate.
+type Limit struct {
+	Name   string // short: "funnel", or "2 funnel" where there are several limits
+	Rule   string // which it is where there are several: "2 shop: remote_address (rules.yaml:4)"
+	Policy *limiter.Policy
+}
+
+// String is the name and the rate: "funnel: 10 per 1s, burst 20".
+func (l Limit) String() string {
+	text := fmt.Sprintf("%s: %d per %s", l.Name, l.Policy.Limit(), descriptors.FormatDuration(l.Policy.Window()))
+	switch a := l.Policy.Algorithm(); {
+	case a == limiter.Concurrency:
+		return fmt.Sprintf("%s: %d at once", l.Name, l.Policy.Limit())
+	case a.Has("burst"):
+		text += fmt.Sprintf(", burst %d", l.Policy.Capacity())
+	}
+	if wait := l.Policy.MaxWait(); wait > 0 {
+		text += ", waits up to " + descriptors.FormatDuration(wait)
+	}
+	return text
+}
+
+// Limits are the limits of the rules, each as it is written or, if algorithms are given, once under each of
+// them. notes say what an algorithm cannot take over.
+func Limits(set *descriptors.Set, algorithms []limiter.Algorithm) (limits []Limit, notes []string) {
+	for i, l := range set.Limits() {
+		prefix, rule := "", ""
+		if len(set.Limits()) > 1 {
+			prefix = fmt.Sprintf("%d ", i+1)
+			rule = strings.TrimSpace(fmt.Sprintf("%s%s: %s (%s) %s", prefix, l.Rule.Domain, l.Rule.Path, l.Rule.Source, l.Name))
+		}
+		add := func(p *limiter.Policy) {
+			limits = append(limits, Limit{Name: prefix + p.Algorithm().String(), Rule: rule, Policy: p})
+		}
+		if len(algorithms) == 0 {
+			add(l.Policy)
+			continue
+		}
+		c := comparison{from: l.Policy, without: map[string][]string{}}
+		for _, a := range algorithms {
+			if p := c.under(a); p != nil {
+				add(p)
+			}
+		}
+		for _, note := range c.told() {
+			notes = append(notes, prefix+note)
+		}
+	}
+	return limits, notes
+}
+
+// comparison puts one limit under other algorithms.
+type comparison struct {
+	from    *limiter.Policy
+	without map[string][]string // parameter, with its value, to the algorithms that do not have it
+	notes   []string
+}
+
+// lease is the default of concurrency.
+const lease = time.Minute
+
+// under is the limit under another algorithm, nil if that does not go.
+func (c *comparison) under(a limiter.Algorithm) *limiter.Policy {
+	from := c.from.Algorithm()
+	if a == from {
+		return c.from
+	}
+	in := limiter.Params{Algorithm: a, Limit: c.from.Limit(), Window: c.from.Window()}
+	if from.Has("burst") && c.from.Capacity() != c.from.Limit() {
+		if c.has(a, "burst", strconv.FormatInt(c.from.Capacity(), 10)) {
+			in.Burst = c.from.Capacity()
+		}
+	}
+	if wait := c.from.MaxWait(); wait > 0 && wait != c.leaks() {
+		if c.has(a, "max_wait", descriptors.FormatDuration(wait)) {
+			in.MaxWait = wait
+		}
+	}
+	if charge := c.from.ChargeDenied(); charge != defaultCharge(from) {
+		in.ChargeDenied = charge
+	}
+	switch {
+	case a == limiter.Concurrency:
+		in.Window = lease
+		c.notes = append(c.notes, fmt.Sprintf("concurrency: %d in flight at once, whatever the time", in.Limit))
+	case from == limiter.Concurrency && !slices.Contains(c.notes, leaseNote):
+		c.notes = append(c.notes, leaseNote)
+	}
+	p, err := limiter.NewPolicy(in)
+	if err != nil {
+		c.notes = append(c.notes, fmt.Sprintf("%s is left out: %s", a, strings.ReplaceAll(err.Error(), "\n", "; ")))
+		return nil
+	}
+	return p
+}
+
+const leaseNote = "the other algorithms count per lease, since concurrency has no other window"
+
+// has says whether the algorithm has the parameter, and notes it if not.
+func (c *comparison) has(a limiter.Algorithm, param, value string) bool {
+	if a.Has(param) {
+		return true
+	}
+	c.without[param+" "+value] = append(c.without[param+" "+value], a.String())
+	return false
+}
+
+// leaks is how long a queue takes to empty: the max_wait of one that has none of its own.
+func (c *comparison) leaks() time.Duration {
+	if c.from.Algorithm() != limiter.LeakyQueue {
+		return 0
+	}
+	us := ceilDiv(c.from.Capacity()*c.from.Window().Microseconds(), c.from.Limit())
+	return time.Duration(us) * time.Microsecond
+}
+
+// told is what an algorithm cannot take over.
+func (c *comparison) told() []string {
+	var all []string
+	for _, param := range []string{"burst", "max_wait"} {
+		for given, algorithms := range c.without {
+			if strings.HasPrefix(given, param+" ") {
+				all = append(all, fmt.Sprintf("%s: not a parameter of %s", given, strings.Join(algorithms, ", ")))
+			}
+		}
+	}
+	return append(all, c.notes...)
+}
+
+func defaultCharge(a limiter.Algorithm) limiter.ChargeDenied {
+	if a == limiter.FixedWindow {
+		return limiter.ChargeFull
+	}
+	return limiter.ChargeNone
+}

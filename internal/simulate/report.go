@@ -1,0 +1,312 @@
+package simulate
+
+import (
+	"encoding/csv"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+)
+
+// Report is a simulation of one traffic against several limits, and how it is shown.
+type Report struct {
+	Rule, Traffic string // as they were given
+	Seed          uint64
+	Options       Options
+	Runs          []LimitRun
+	Unit          string // of costs: "requests", or "hits" where a request may cost several
+}
+
+// LimitRun is one limit and what became of the traffic.
+type LimitRun struct {
+	Limit
+	*Result
+}
+
+// NewReport runs the arrivals through each limit.
+func NewReport(limits []Limit, arrivals []Arrival, o Options) *Report {
+	r := &Report{Options: o, Unit: "requests"}
+	for _, a := range arrivals {
+		if a.Cost != 1 {
+			r.Unit = "hits"
+		}
+	}
+	for _, l := range limits {
+		r.Runs = append(r.Runs, LimitRun{Limit: l, Result: Run(l.Policy, arrivals, o)})
+	}
+	return r
+}
+
+// title says which traffic it was.
+func (r *Report) title() string {
+	return fmt.Sprintf("%s for %s, seed %d", r.Traffic, descriptors.FormatDuration(r.Options.Length), r.Seed)
+}
+
+// Heading says what was simulated, and where there are several limits, where each is written.
+func (r *Report) Heading() string {
+	lines := []string{"Rule: " + r.Rule, "Traffic: " + r.title()}
+	for i, run := range r.Runs {
+		if run.Rule != "" && (i == 0 || run.Rule != r.Runs[i-1].Rule) {
+			lines = append(lines, "  "+run.Rule)
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+// WriteTable writes one line for each limit.
+func (r *Report) WriteTable(w io.Writer) error {
+	widest := len("limit")
+	for _, run := range r.Runs {
+		widest = max(widest, len(run.Name))
+	}
+	table := tabwriter.NewWriter(w, 0, 8, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintf(table, "%-*s\toffered\tadmitted\tdenied\tshare\tworst window\tN\tbound\tlockout\twait (mean)\t\n", widest, "limit")
+	for _, run := range r.Runs {
+		wait := "-"
+		if run.Policy.MaxWait() > 0 {
+			wait = fmt.Sprintf("%s (%s)", rounded(run.LongestWait), rounded(run.MeanWait))
+		}
+		fmt.Fprintf(table, "%-*s\t%d\t%d\t%d\t%.1f%%\t%s\t%d\t%d\t%s\t%s\t\n", widest, run.Name, run.Offered, run.Admitted,
+			run.Denied, 100*run.share(), run.worstText(), run.Policy.Limit(), run.Bound, rounded(run.Lockout), wait)
+	}
+	return table.Flush()
+}
+
+// share is how much of what was offered is admitted.
+func (run LimitRun) share() float64 { return float64(run.Admitted) / float64(run.Offered) }
+
+// worstText is the worst window, or the most in flight.
+func (run LimitRun) worstText() string {
+	if run.Policy.Algorithm() == limiter.Concurrency {
+		return fmt.Sprintf("%d at once", run.Worst)
+	}
+	return fmt.Sprintf("%d in %s", run.Worst, descriptors.FormatDuration(run.Policy.Window()))
+}
+
+// rounded is a duration for people: three digits or so.
+func rounded(d time.Duration) string {
+	switch {
+	case d >= 10*time.Second:
+		d = d.Round(100 * time.Millisecond)
+	case d >= 100*time.Millisecond:
+		d = d.Round(time.Millisecond)
+	default:
+		d = d.Round(10 * time.Microsecond)
+	}
+	return descriptors.FormatDuration(d)
+}
+
+// WriteCSV writes one line for each bucket of each limit.
+func (r *Report) WriteCSV(w io.Writer) error {
+	out := csv.NewWriter(w)
+	rows := [][]string{{"limit", "time_seconds", "offered", "admitted", "denied"}}
+	for _, run := range r.Runs {
+		for i, b := range run.Buckets {
+			at := float64(i) * r.Options.Bucket.Seconds()
+			rows = append(rows, []string{
+				run.Name, strconv.FormatFloat(math.Round(at*1e3)/1e3, 'f', -1, 64),
+				strconv.FormatInt(b.Offered, 10), strconv.FormatInt(b.Admitted, 10), strconv.FormatInt(b.Denied, 10),
+			})
+		}
+	}
+	return out.WriteAll(rows)
+}
+
+type reportJSON struct {
+	Rule          string    `json:"rule"`
+	Traffic       string    `json:"traffic"`
+	Seed          uint64    `json:"seed"`
+	ForSeconds    float64   `json:"for_seconds"`
+	BucketSeconds float64   `json:"bucket_seconds"`
+	Unit          string    `json:"unit"`
+	Limits        []runJSON `json:"limits"`
+}
+
+type runJSON struct {
+	Name            string  `json:"name"`
+	Rule            string  `json:"rule,omitempty"`
+	Algorithm       string  `json:"algorithm"`
+	RequestsPerUnit int64   `json:"requests_per_unit"`
+	WindowSeconds   float64 `json:"window_seconds"`
+	Capacity        int64   `json:"capacity"`
+	Offered         int64   `json:"offered"`
+	Admitted        int64   `json:"admitted"`
+	Denied          int64   `json:"denied"`
+	Worst           int64   `json:"worst_window"` // of concurrency, the most in flight
+	Bound           int64   `json:"bound"`
+	LockoutSeconds  float64 `json:"lockout_seconds"`
+	MeanWait        float64 `json:"mean_wait_seconds"`
+	LongestWait     float64 `json:"longest_wait_seconds"`
+}
+
+// WriteJSON writes what the table says, exactly.
+func (r *Report) WriteJSON(w io.Writer) error {
+	out := reportJSON{
+		Rule: r.Rule, Traffic: r.Traffic, Seed: r.Seed, Unit: r.Unit,
+		ForSeconds: r.Options.Length.Seconds(), BucketSeconds: r.Options.Bucket.Seconds(),
+	}
+	for _, run := range r.Runs {
+		p := run.Policy
+		out.Limits = append(out.Limits, runJSON{
+			Name: run.Name, Rule: run.Rule, Algorithm: p.Algorithm().String(),
+			RequestsPerUnit: p.Limit(), WindowSeconds: p.Window().Seconds(), Capacity: p.Capacity(),
+			Offered: run.Offered, Admitted: run.Admitted, Denied: run.Denied, Worst: run.Worst, Bound: run.Bound,
+			LockoutSeconds: run.Lockout.Seconds(), MeanWait: run.MeanWait.Seconds(), LongestWait: run.LongestWait.Seconds(),
+		})
+	}
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	e.SetEscapeHTML(false)
+	return e.Encode(out)
+}
+
+// peak is the top of every chart's y axis, in hits per second, so that limits can be compared.
+func (r *Report) peak() float64 {
+	most := int64(1)
+	for _, run := range r.Runs {
+		for _, b := range run.Buckets {
+			most = max(most, b.Offered, b.Admitted, b.Admitted+b.Denied)
+		}
+	}
+	return niceAbove(r.perSecond(most))
+}
+
+// perSecond is a bucket's count as a rate.
+func (r *Report) perSecond(count int64) float64 { return float64(count) / r.Options.Bucket.Seconds() }
+
+// niceAbove is the first of 1, 2, 4, 5, 8, 10, 20, ... that is not below v > 0.
+func niceAbove(v float64) float64 {
+	power := math.Pow(10, math.Floor(math.Log10(v)))
+	for _, step := range []float64{1, 2, 4, 5, 8} {
+		if v <= step*power*(1+1e-9) {
+			return step * power
+		}
+	}
+	return 10 * power
+}
+
+// number is a tick's label.
+func number(v float64) string { return strconv.FormatFloat(v, 'g', 6, 64) }
+
+// timeUnit is the unit of the time axis: seconds, or a longer one where there would be thousands of them.
+func (r *Report) timeUnit() (time.Duration, string) {
+	switch length := r.Options.Length; {
+	case length <= 20*time.Minute:
+		return time.Second, "s"
+	case length <= 5*time.Hour:
+		return time.Minute, "min"
+	case length <= 5*24*time.Hour:
+		return time.Hour, "h"
+	default:
+		return 24 * time.Hour, "days"
+	}
+}
+
+// timeTicks are the labelled times of the axis, in its unit; at most 7.
+func (r *Report) timeTicks() []float64 {
+	unit, _ := r.timeUnit()
+	length := r.Options.Length.Seconds() / unit.Seconds()
+	step := niceAbove(length / 6)
+	var all []float64
+	for i := 0; float64(i)*step <= length*(1+1e-9); i++ {
+		all = append(all, float64(i)*step)
+	}
+	return all
+}
+
+// shown are the buckets within the time of the traffic, which is what charts show.
+func (r *Report) shown(run LimitRun) []Bucket {
+	return run.Buckets[:ceilDiv(int64(r.Options.Length), int64(r.Options.Bucket))]
+}
+
+// later is how many hits go on after the chart's end.
+func (r *Report) later(run LimitRun) (hits int64) {
+	for _, b := range run.Buckets[len(r.shown(run)):] {
+		hits += b.Admitted
+	}
+	return hits
+}
+
+const eighths = " ▁▂▃▄▅▆▇█"
+
+// WriteCharts writes a chart of characters for each limit, at most 80 columns wide and rows high.
+func (r *Report) WriteCharts(w io.Writer, rows int) {
+	fmt.Fprintf(w, "█ admitted, ░ more that was offered, in %s/s; each column is %s\n", r.Unit, descriptors.FormatDuration(r.Options.Bucket))
+	for _, run := range r.Runs {
+		fmt.Fprintf(w, "\n%s%s\n", r.describe(run), r.laterText(run))
+		r.writeChart(w, run, rows)
+	}
+}
+
+// describe is the limit with what else decides.
+func (r *Report) describe(run LimitRun) string {
+	if run.Policy.Algorithm() == limiter.Concurrency {
+		return fmt.Sprintf("%s, each takes %s", run.Limit, descriptors.FormatDuration(r.Options.Duration))
+	}
+	return run.String()
+}
+
+// laterText says what a chart does not show.
+func (r *Report) laterText(run LimitRun) string {
+	if later := r.later(run); later > 0 {
+		return fmt.Sprintf(" (%d go on later)", later)
+	}
+	return ""
+}
+
+func (r *Report) writeChart(w io.Writer, run LimitRun, rows int) {
+	peak := r.peak()
+	for row := rows - 1; row >= 0; row-- {
+		label := ""
+		if row == rows-1 || 2*(row+1) == rows {
+			label = number(peak * float64(row+1) / float64(rows))
+		}
+		var line strings.Builder
+		for _, b := range r.shown(run) {
+			line.WriteRune(r.cell(b, peak, row, rows))
+		}
+		fmt.Fprintf(w, "%9s ┤%s\n", label, strings.TrimRight(line.String(), " "))
+	}
+	fmt.Fprintf(w, "%9s └%s\n", "0", strings.Repeat("─", len(r.shown(run))))
+	fmt.Fprintf(w, "%11s%s\n", "", r.timeAxis())
+}
+
+// cell is the character of a bucket in a row, counted from the lowest.
+func (r *Report) cell(b Bucket, peak float64, row, rows int) rune {
+	height := func(count int64, parts int) int {
+		h := int(math.Round(r.perSecond(count) / peak * float64(parts*rows)))
+		if count > 0 {
+			h = max(h, 1)
+		}
+		return h
+	}
+	if filled := height(b.Admitted, 8) - 8*row; filled > 0 {
+		return []rune(eighths)[min(8, filled)]
+	}
+	if height(b.Offered, 1) > row {
+		return '░'
+	}
+	return ' '
+}
+
+// timeAxis is the labels below a chart.
+func (r *Report) timeAxis() string {
+	unit, name := r.timeUnit()
+	var line strings.Builder
+	written := 0
+	for _, t := range r.timeTicks() {
+		column := int(t * unit.Seconds() / r.Options.Bucket.Seconds())
+		text := number(t) + name
+		line.WriteString(strings.Repeat(" ", max(0, column-written)))
+		line.WriteString(text)
+		written = max(written, column) + len(text)
+	}
+	return line.String()
+}

@@ -1,0 +1,454 @@
+package simulate
+
+import (
+	"bytes"
+	"encoding/xml"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+// limitsOf are the limits of one rate_limit, under all algorithms if asked for.
+func limitsOf(t *testing.T, rateLimit string, algorithms ...limiter.Algorithm) ([]Limit, []string) {
+	t.Helper()
+	file := "{domain: d, descriptors: [{key: k, rate_limit: {" + rateLimit + "}}]}"
+	set, err := descriptors.Compile([]descriptors.File{{Name: "rule", Data: []byte(file)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Limits(set, algorithms)
+}
+
+func all(t *testing.T) []limiter.Algorithm {
+	t.Helper()
+	var known []limiter.Algorithm
+	for _, name := range limiter.AlgorithmNames() {
+		a, err := limiter.ParseAlgorithm(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		known = append(known, a)
+	}
+	return known
+}
+
+// arrivalsOf is the traffic of a specification.
+func arrivalsOf(t *testing.T, spec string, length time.Duration, seed uint64) []Arrival {
+	t.Helper()
+	traffic, err := ParseTraffic(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	arrivals, err := traffic.Arrivals(length, seed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return arrivals
+}
+
+func newReport(t *testing.T) *Report {
+	t.Helper()
+	const rule, traffic = "algorithm: funnel, requests_per_unit: 10, unit: second, burst: 20", "poisson:20/s"
+	limits, _ := limitsOf(t, rule, all(t)...)
+	o := Options{Length: 10 * time.Second, Bucket: BucketWidth(10 * time.Second), Duration: 600 * time.Millisecond}
+	r := NewReport(limits, arrivalsOf(t, traffic, o.Length, 7), o)
+	r.Rule, r.Traffic, r.Seed = rule+" & <more>", traffic, 7
+	return r
+}
+
+// What a seed shows does not change by itself.
+func TestGolden(t *testing.T) {
+	r := newReport(t)
+	write := map[string]func(io.Writer) error{
+		"report.txt": func(w io.Writer) error {
+			fmt.Fprintln(w, r.Heading())
+			if err := r.WriteTable(w); err != nil {
+				return err
+			}
+			r.WriteCharts(w, 4)
+			return nil
+		},
+		"report.svg": r.WriteSVG, "report.csv": r.WriteCSV, "report.json": r.WriteJSON,
+	}
+	for name, write := range write {
+		t.Run(name, func(t *testing.T) {
+			var got bytes.Buffer
+			if err := write(&got); err != nil {
+				t.Fatal(err)
+			}
+			path := filepath.Join("testdata", name)
+			if *update {
+				if err := os.WriteFile(path, got.Bytes(), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(string(want), got.String()); diff != "" {
+				t.Errorf("%s (-update to write it):\n%s", path, diff)
+			}
+		})
+	}
+}
+
+// The picture is an XML document with a panel for each limit, and what people wrote is escaped in it.
+func TestSVGIsXML(t *testing.T) {
+	r := newReport(t)
+	var b bytes.Buffer
+	if err := r.WriteSVG(&b); err != nil {
+		t.Fatal(err)
+	}
+	var texts []string
+	for d := xml.NewDecoder(&b); ; {
+		token, err := d.Token()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text, ok := token.(xml.CharData); ok {
+			texts = append(texts, string(text))
+		}
+	}
+	for _, want := range []string{"Rule: " + r.Rule, "Traffic: poisson:20/s for 10s, seed 7", "requests/s", "time (s)"} {
+		if !slices.Contains(texts, want) {
+			t.Errorf("no text %q in the picture", want)
+		}
+	}
+	for _, run := range r.Runs {
+		if !slices.Contains(texts, r.describe(run)) {
+			t.Errorf("no panel %q in the picture", r.describe(run))
+		}
+	}
+}
+
+// Charts fit 80 columns, however long the traffic lasts.
+func TestChartsFit(t *testing.T) {
+	for _, length := range []time.Duration{10 * time.Millisecond, 7 * time.Second, 61 * time.Second, 4000 * time.Hour, MaxLength} {
+		limits, _ := limitsOf(t, "requests_per_unit: 10, unit: minute")
+		o := Options{Length: length, Bucket: BucketWidth(length), Duration: time.Second}
+		r := NewReport(limits, []Arrival{{At: 0, Cost: 1}, {At: length.Microseconds() - 1, Cost: 3}}, o)
+		var b bytes.Buffer
+		r.WriteCharts(&b, 8)
+		for line := range strings.Lines(b.String()) {
+			if n := len([]rune(strings.TrimSuffix(line, "\n"))); n > 80 {
+				t.Errorf("%s: %d columns: %s", length, n, line)
+			}
+		}
+		if got := b.String(); !strings.Contains(got, "in hits/s") {
+			t.Errorf("%s: the unit of costs is not told:\n%s", length, got)
+		}
+	}
+}
+
+// randomLimit is any limit.
+func randomLimit(t *rapid.T, known []limiter.Algorithm) *limiter.Policy {
+	in := limiter.Params{
+		Algorithm: rapid.SampledFrom(known).Draw(t, "algorithm"),
+		Limit:     rapid.Int64Range(0, 12).Draw(t, "limit"),
+		Window:    rapid.SampledFrom([]time.Duration{100 * time.Millisecond, time.Second, 3 * time.Second}).Draw(t, "window"),
+	}
+	has := func(param string) bool { return in.Algorithm.Has(param) && rapid.Bool().Draw(t, param) }
+	if has("burst") {
+		in.Burst = rapid.Int64Range(1, 30).Draw(t, "burst")
+	}
+	if has("refill") {
+		in.Refill = limiter.RefillInterval
+	}
+	if has("initial") {
+		in.Initial = limiter.InitialEmpty
+	}
+	if has("max_wait") {
+		in.MaxWait = rapid.SampledFrom([]time.Duration{10 * time.Millisecond, 1500 * time.Millisecond}).Draw(t, "max_wait")
+	}
+	if has("burst_seconds") {
+		in.BurstFor = rapid.SampledFrom([]time.Duration{100 * time.Millisecond, 2 * time.Second}).Draw(t, "burst_seconds")
+	}
+	if has("segments") {
+		in.Segments = rapid.SampledFrom([]int64{1, 2, 20}).Draw(t, "segments")
+	}
+	if has("segment_cap") && in.Limit > 0 {
+		in.SegmentCap = rapid.Int64Range(1, in.Limit).Draw(t, "segment_cap")
+	}
+	if has("oldest") {
+		in.Oldest = rapid.SampledFrom([]limiter.Oldest{limiter.OldestFull, limiter.OldestNone}).Draw(t, "oldest")
+	}
+	if has("align") {
+		in.Align = limiter.AlignFirstHit
+	}
+	p, err := limiter.NewPolicy(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// randomArrivals is up to 60 requests within 5 seconds, many of them at the same time.
+func randomArrivals(t *rapid.T) []Arrival {
+	var arrivals []Arrival
+	at := int64(0)
+	for range rapid.IntRange(1, 60).Draw(t, "requests") {
+		at += rapid.SampledFrom([]int64{0, 0, 1, 999, 100_000, 333_333, 1_000_000}).Draw(t, "gap")
+		arrivals = append(arrivals, Arrival{
+			At: min(at, 4_999_999), Cost: rapid.SampledFrom([]int64{1, 1, 1, 2, 7}).Draw(t, "cost"),
+			Key: rapid.SampledFrom([]string{"a", "b"}).Draw(t, "key"),
+		})
+	}
+	return arrivals
+}
+
+// Totals add up, over the whole and over the buckets, and the bound of docs/algorithms.md holds.
+func TestTotals(t *testing.T) {
+	known := all(t)
+	rapid.Check(t, func(t *rapid.T) {
+		p, arrivals := randomLimit(t, known), randomArrivals(t)
+		offered := int64(0)
+		for _, a := range arrivals {
+			offered += a.Cost
+		}
+		r := Run(p, arrivals, Options{Length: 5 * time.Second, Bucket: 100 * time.Millisecond, Duration: 50 * time.Millisecond})
+		var sum Bucket
+		for _, b := range r.Buckets {
+			sum.Offered += b.Offered
+			sum.Admitted += b.Admitted
+			sum.Denied += b.Denied
+		}
+		if r.Offered != offered || r.Admitted+r.Denied != offered || sum != (Bucket{offered, r.Admitted, r.Denied}) {
+			t.Errorf("offered %d, counted %d = %d + %d, in buckets %+v", offered, r.Offered, r.Admitted, r.Denied, sum)
+		}
+		if r.Worst > r.Bound {
+			t.Errorf("worst window %d is above the bound %d", r.Worst, r.Bound)
+		}
+		if r.LongestWait > p.MaxWait() || r.MeanWait > r.LongestWait || r.Lockout < 0 || r.Lockout > 5*time.Second {
+			t.Errorf("waits %s (mean %s) of at most %s, lockout %s", r.LongestWait, r.MeanWait, p.MaxWait(), r.Lockout)
+		}
+	})
+}
+
+// The worst window is what one finds by trying the window of every request.
+func TestWorstIsNaive(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := rapid.Int64Range(1, 50).Draw(t, "window")
+		var passed []pass
+		for range rapid.IntRange(0, 40).Draw(t, "requests") {
+			passed = append(passed, pass{
+				at: rapid.Int64Range(0, 200).Draw(t, "at"), cost: rapid.Int64Range(1, 5).Draw(t, "cost"),
+			})
+		}
+		want := int64(0)
+		for _, first := range passed {
+			sum := int64(0)
+			for _, p := range passed {
+				if p.at >= first.at && p.at < first.at+w {
+					sum += p.cost
+				}
+			}
+			want = max(want, sum)
+		}
+		if got := worst(slices.Clone(passed), w); got != want {
+			t.Errorf("worst window %d, want %d", got, want)
+		}
+	})
+}
+
+// What the simulation counts, on traffic that can be worked out by hand.
+func TestRun(t *testing.T) {
+	ms := func(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
+	for _, c := range []struct {
+		name, rule, traffic string
+		duration            time.Duration
+		want                Result
+	}{
+		{
+			"twice the limit around an edge", "requests_per_unit: 5, unit: second", "step:0/s,100/s@950ms,0/s@1050ms", 0,
+			Result{Offered: 10, Admitted: 10, Worst: 10, Bound: 10},
+		},
+		{
+			"a locked out second", "requests_per_unit: 2, unit: second", "constant:10/s", 0,
+			Result{Offered: 20, Admitted: 4, Denied: 16, Worst: 2, Bound: 4, Lockout: ms(700)},
+		},
+		{
+			"C and N", "algorithm: funnel, requests_per_unit: 10, unit: second, burst: 3", "constant:20/s", 0,
+			Result{Offered: 40, Admitted: 22, Denied: 18, Worst: 12, Bound: 13},
+		},
+		{
+			"a queue", "algorithm: leaky_queue, requests_per_unit: 10, unit: second, burst: 4", "burst:8x10s", 0,
+			Result{Offered: 8, Admitted: 5, Denied: 3, Worst: 5, Bound: 11, LongestWait: ms(400), MeanWait: ms(200)},
+		},
+		{
+			"a dear request at the end", "algorithm: smooth_bursty, requests_per_unit: 5, unit: second", "testdata/traffic_dear.csv", 0,
+			Result{Offered: 16, Admitted: 16, Worst: 16, Bound: 17},
+		},
+		{
+			"in flight", "algorithm: concurrency, requests_per_unit: 3", "constant:10/s", ms(400),
+			Result{Offered: 20, Admitted: 15, Denied: 5, Worst: 3, Bound: 3},
+		},
+		{
+			"a ban", "requests_per_unit: 0, unit: second", "constant:1/s", 0,
+			Result{Offered: 2, Denied: 2, Lockout: time.Second},
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			limits, _ := limitsOf(t, c.rule)
+			o := Options{Length: 2 * time.Second, Bucket: time.Second, Duration: c.duration}
+			got := *Run(limits[0].Policy, arrivalsOf(t, c.traffic, o.Length, 1), o)
+			got.Buckets = nil
+			if diff := cmp.Diff(c.want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// Each key has a counter of its own, and the worst window is that of one key.
+func TestKeys(t *testing.T) {
+	limits, _ := limitsOf(t, "requests_per_unit: 1, unit: second")
+	arrivals := []Arrival{{0, 1, "a"}, {0, 1, "b"}, {10, 1, "a"}, {20, 1, "b"}}
+	got := Run(limits[0].Policy, arrivals, Options{Length: time.Second, Bucket: time.Second})
+	if got.Admitted != 2 || got.Worst != 1 || got.Lockout != 0 {
+		t.Errorf("admitted %d, worst %d, lockout %s, want 2, 1, 0s", got.Admitted, got.Worst, got.Lockout)
+	}
+}
+
+// Under other algorithms a limit keeps rate, window and burst, and what it cannot keep is told.
+func TestComparison(t *testing.T) {
+	for _, c := range []struct {
+		rule      string
+		algorithm limiter.Algorithm
+		limit     string
+		notes     []string
+	}{
+		{"algorithm: funnel, requests_per_unit: 5, unit: minute, burst: 9", limiter.TokenBucket, "token_bucket: 5 per 1m, burst 9", nil},
+		{
+			"algorithm: funnel, requests_per_unit: 5, unit: minute, burst: 9", limiter.SlidingLog, "sliding_log: 5 per 1m",
+			[]string{"burst 9: not a parameter of sliding_log"},
+		},
+		{
+			"algorithm: leaky_queue, requests_per_unit: 3, unit: second, max_wait: 500ms", limiter.SmoothBursty,
+			"smooth_bursty: 3 per 1s, waits up to 500ms", nil,
+		},
+		{"algorithm: leaky_queue, requests_per_unit: 3, unit: second", limiter.FixedWindow, "fixed_window: 3 per 1s", nil},
+		{"algorithm: concurrency, requests_per_unit: 3, lease: 2h", limiter.FixedWindow, "fixed_window: 3 per 2h", []string{leaseNote}},
+		{
+			"requests_per_unit: 3, unit: day", limiter.Concurrency, "concurrency: 3 at once",
+			[]string{"concurrency: 3 in flight at once, whatever the time"},
+		},
+		{"requests_per_unit: 20000, unit: day", limiter.SlidingLog, "", []string{"sliding_log is left out: requests_per_unit: " +
+			"a sliding_log remembers every hit, so it takes at most max_log_entries = 10000 per window, got 20000; " +
+			"use sliding_window, or raise max_log_entries"}},
+	} {
+		limits, notes := limitsOf(t, c.rule, c.algorithm)
+		got := ""
+		if len(limits) > 0 {
+			got = limits[0].String()
+		}
+		if diff := cmp.Diff(append(c.notes, c.limit), append(notes, got)); diff != "" {
+			t.Errorf("%s under %s:\n%s", c.rule, c.algorithm, diff)
+		}
+	}
+}
+
+// Traffic is what its specification says.
+func TestTraffic(t *testing.T) {
+	times := func(arrivals []Arrival) (ms []int64) {
+		for _, a := range arrivals {
+			ms = append(ms, a.At/1000)
+		}
+		return ms
+	}
+	for spec, want := range map[string][]int64{
+		"constant:4/s":                   {0, 250, 500, 750},
+		"constant:120/m":                 {0, 500},
+		"burst:2x400ms":                  {0, 0, 400, 400, 800, 800},
+		"step:2/s,0/s@600ms,20/s@900ms":  {0, 500, 900, 950},
+		"step:10/s@850ms":                {850, 950},
+		"testdata/traffic_unsorted.csv":  {0, 250, 999},
+		"testdata/traffic_with_keys.csv": {0, 10},
+	} {
+		if diff := cmp.Diff(want, times(arrivalsOf(t, spec, time.Second, 1))); diff != "" {
+			t.Errorf("%s:\n%s", spec, diff)
+		}
+	}
+	if got := arrivalsOf(t, "testdata/traffic_with_keys.csv", time.Second, 1)[1]; got != (Arrival{10_000, 3, "bob"}) {
+		t.Errorf("the second request is %+v", got)
+	}
+}
+
+// Poisson traffic has its rate, and depends on the seed alone.
+func TestPoisson(t *testing.T) {
+	one, again := arrivalsOf(t, "poisson:100/s", time.Minute, 1), arrivalsOf(t, "poisson:100/s", time.Minute, 1)
+	if !slices.Equal(one, again) {
+		t.Error("equal seeds make different traffic")
+	}
+	if other := arrivalsOf(t, "poisson:100/s", time.Minute, 2); slices.Equal(one, other) {
+		t.Error("different seeds make equal traffic")
+	}
+	if n := len(one); n < 5700 || n > 6300 {
+		t.Errorf("%d requests in a minute of 100/s", n)
+	}
+}
+
+// What is wrong with traffic is told with what to write instead.
+func TestTrafficErrors(t *testing.T) {
+	dir := t.TempDir()
+	file := func(text string) string {
+		path := filepath.Join(dir, fmt.Sprintf("%x.csv", rand.Uint64()))
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	for spec, want := range map[string]string{
+		"steady:5/s": `"steady:5/s" is not known: write constant:100/s, poisson:100/s, burst:50x10s, step:10/s,100/s@10s, ` +
+			`or the path of a file that ends in .csv`,
+		"constant:5":                   `"5" is not a rate per s, m or h; write it like constant:100/s`,
+		"constant:-1/s":                `"-1/s" is not a rate`,
+		"poisson:NaN/s":                `"NaN/s" is not a rate`,
+		"burst:50":                     `"" is not a time of 1ms or more; write it like burst:50x10s`,
+		"burst:0x1s":                   `"0" is not a number of requests from 1 to`,
+		"step:1/s,2/s@x":               `"x" is not a time; write it like step:10/s,100/s@10s`,
+		"step:1/s@2s,2/s@1s":           `"2/s@1s" must come later than the rate before it`,
+		"nothing.csv":                  `no such file`,
+		file(""):                       `.csv:1: no requests; write one a line`,
+		file("0,1\n1\n"):               `.csv:2: 1 fields; write time_seconds,cost or time_seconds,cost,key`,
+		file("time_seconds,cost\nx,1"): `.csv:2: time "x" is not a number of seconds since the start; write it like 1.5`,
+		file("0,0\n"):                  `.csv:1: cost "0" is not a whole number from 1 to 4294967295`,
+		file("0,1,\"a\n"):              `write lines like 1.5,1 or 1.5,1,alice`,
+	} {
+		if _, err := ParseTraffic(spec); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error %v, want %s", spec, err, want)
+		}
+	}
+	for spec, want := range map[string]string{
+		"constant:1000000/s": `"constant:1000000/s" makes more than 2000000 requests in 1m0s; write a shorter --for or a lower rate`,
+		"constant:0/s":       `"constant:0/s" makes no request in 1m0s; write a longer --for or a higher rate`,
+		"poisson:0/s":        `makes no request`,
+	} {
+		traffic, err := ParseTraffic(spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := traffic.Arrivals(time.Minute, 1); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error %v, want %s", spec, err, want)
+		}
+	}
+}
