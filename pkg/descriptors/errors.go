@@ -79,7 +79,7 @@ func (es Errors) sorted() (once Errors) {
 
 // didYouMean is a hint at the known name that is nearest to what was written, empty if none is near.
 func didYouMean(written string, known []string) string {
-	best, distance := "", 1+max(1, len(written)/3)
+	best, distance := "", 1+max(1, (len(written)+1)/3) // two letters swapped in a word of five are two edits
 	for _, name := range known {
 		if d := editDistance(written, name, distance); d < distance {
 			best, distance = name, d
