@@ -101,8 +101,21 @@ func chargeDenied(now int64, hits []Hit, slots []Slot, out []Decision) {
 		out[i].Remaining, out[i].ResetAfter, out[i].Wait = d.Remaining, d.ResetAfter, d.Wait
 		if !out[i].Allowed {
 			out[i].RetryAfter = max(out[i].RetryAfter, d.RetryAfter)
+			if together(hits, i) > h.Policy.Largest() {
+				out[i].RetryAfter = Never
+			}
 		}
 	}
+}
+
+// together is what the hits up to and with hits[i] cost its key.
+func together(hits []Hit, i int) (n int64) {
+	for j := range i + 1 {
+		if hits[j].Key == hits[i].Key {
+			n += max(0, hits[j].N)
+		}
+	}
+	return n
 }
 
 // step runs the policy's step over the slot's newest state.

@@ -446,6 +446,14 @@ func (p *Policy) Capacity() int64 {
 	}
 }
 
+// Largest is the highest cost, in hits, that can ever fit.
+func (p *Policy) Largest() int64 {
+	if p.algorithm == SmoothBursty && p.limit > 0 {
+		return p.burst
+	}
+	return p.Capacity()
+}
+
 // Oldest is how a sliding window's partly expired segment counts.
 func (p *Policy) Oldest() Oldest { return p.oldest }
 

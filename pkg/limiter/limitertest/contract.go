@@ -33,6 +33,7 @@ func Run(t *testing.T, fresh Fresh) {
 		{"all or none", allOrNone},
 		{"only the hit that denied is charged", onlyTheDenier},
 		{"the same key twice", sameKeyTwice},
+		{"the same key beyond its capacity", sameKeyBeyondCapacity},
 		{"refund beside a denial", refundBesideDenial},
 		{"shadow", shadow},
 		{"quota", quota},
@@ -312,6 +313,17 @@ func quota(f *fixture) {
 	f.want("+", limiter.Hit{Key: "two", Policy: two, N: -1})
 	f.remaining("one", one, 0)
 	f.remaining("two", two, 0)
+}
+
+// sameKeyBeyondCapacity: no wait lets two hits pass that together are more than the limit takes.
+func sameKeyBeyondCapacity(f *fixture) {
+	for _, a := range algorithms {
+		p := f.hourly(a, 3)
+		hit := limiter.Hit{Key: a.String(), Policy: p, N: 2}
+		if got := f.take(hit, hit)[1]; got.Allowed || got.RetryAfter != limiter.Never {
+			f.Errorf("%s: 2 and 2 of 3: %+v, want never", a, got)
+		}
+	}
 }
 
 // quotaOfSeveralLimits: one descriptor is over when one of its limits is.

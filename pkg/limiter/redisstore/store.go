@@ -161,7 +161,7 @@ func stepsOf(hits []limiter.Hit) stepSet {
 }
 
 // hitFields is how many numbers a hit brings before its policy's: see lua/frame.lua.
-const hitFields = 5
+const hitFields = 6
 
 // call writes the request as lua/frame.lua reads it.
 func (s *Store) call(hits []limiter.Hit) (keys []string, args []any) {
@@ -177,7 +177,7 @@ func (s *Store) call(hits []limiter.Hit) (keys []string, args []any) {
 	for i := range hits {
 		h := &hits[i]
 		keys[i] = s.prefix + h.Key
-		args = append(args, int64(stepOf(h.Policy)), int64(h.Mode), h.Group, int64(h.Policy.ChargeDenied()), h.N)
+		args = append(args, int64(stepOf(h.Policy)), int64(h.Mode), h.Group, int64(h.Policy.ChargeDenied()), h.N, h.Policy.Largest())
 		for _, v := range policies[i] {
 			args = append(args, v)
 		}

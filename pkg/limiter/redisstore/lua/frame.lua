@@ -4,14 +4,14 @@
 -- ARGV[1]  the time in microseconds since the Unix epoch, or '' for Redis's own clock
 -- ARGV[2]  how many numbers each hit brings (WIDTH); then for each hit, in order, padded with 0 to WIDTH:
 --          step, mode (0 enforce, 1 shadow, 2 quota), group, charge_denied (1 none, 2 remaining, 3 full),
---          cost n, and the policy's numbers as limiter.Policy.Args has them
+--          cost n, the largest cost that can ever fit, and the policy's numbers as limiter.Policy.Args has them
 -- answer   five integers a hit: allowed (1 or 0), remaining, retry_after, reset_after, wait in microseconds;
 --          retry_after is -1 where no wait helps
 --
 -- The frame is put together from the algorithms that a request needs: before this text stand prelude.lua and
 -- their files, each of which has set steps[number].
 
-local FIELDS = 5
+local FIELDS = 6
 local width = tonumber(ARGV[2])
 
 local now, spare = nil, 0
@@ -45,6 +45,7 @@ for i = 1, n_hits do
     group = ARGV[at + 3],
     denied = ARGV[at + 4],
     n = tonumber(ARGV[at + 5]),
+    largest = tonumber(ARGV[at + 6]),
     args = args,
   }
 end
@@ -89,7 +90,12 @@ if not enforced or quota_denies then
     local d = run(hit, charge)
     out[i][2], out[i][4], out[i][5] = d[2], d[4], d[5]
     if not out[i][1] and out[i][3] ~= NEVER then
-      out[i][3] = d[3] == NEVER and NEVER or max(out[i][3], d[3])
+      local together = 0
+      for j = 1, i do
+        if hits[j].key == hit.key then together = together + max(0, hits[j].n) end
+      end
+      local never = d[3] == NEVER or together > hit.largest
+      out[i][3] = never and NEVER or max(out[i][3], d[3])
     end
   end
 end
