@@ -4,8 +4,6 @@ package e2e
 
 import (
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -201,21 +199,14 @@ type vitals struct{ goroutines, resident, loads, refused float64 }
 
 func (s *sidecar) vitals(t *testing.T) (v vitals) {
 	t.Helper()
-	resp, err := http.Get("http://" + s.http + "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close() //nolint:errcheck // only read from
-	text, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	_, text := s.page(t, "/metrics")
 	for name, value := range map[string]*float64{
 		"go_goroutines": &v.goroutines, "process_resident_memory_bytes": &v.resident,
 		`weir_rules_loads_total{result="ok"}`: &v.loads, `weir_rules_loads_total{result="refused"}`: &v.refused,
 	} {
-		_, rest, _ := strings.Cut("\n"+string(text), "\n"+name+" ")
+		_, rest, _ := strings.Cut("\n"+text, "\n"+name+" ")
 		number, _, _ := strings.Cut(rest, "\n")
+		var err error
 		if *value, err = strconv.ParseFloat(number, 64); err != nil {
 			t.Fatalf("/metrics: %s: %v", name, err)
 		}

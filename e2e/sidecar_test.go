@@ -6,6 +6,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -93,6 +94,21 @@ func (s *sidecar) ready(ctx context.Context) error {
 		return fmt.Errorf("/readyz answered %s", resp.Status)
 	}
 	return nil
+}
+
+// page is what the sidecar answers to GET: the status, such as "200 OK", and the text.
+func (s *sidecar) page(t *testing.T, path string) (status, text string) {
+	t.Helper()
+	resp, err := http.Get("http://" + s.http + path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close() //nolint:errcheck // only read from
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.Status, string(body)
 }
 
 func freeAddr(t *testing.T) string {

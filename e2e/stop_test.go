@@ -3,8 +3,6 @@
 package e2e
 
 import (
-	"io"
-	"net/http"
 	"strings"
 	"syscall"
 	"testing"
@@ -104,14 +102,6 @@ func finish(t *testing.T, streams []grpc.ClientStream, want pb.RateLimitResponse
 // readiness is the status and the text of /readyz.
 func (s *sidecar) readiness(t *testing.T) string {
 	t.Helper()
-	resp, err := http.Get("http://" + s.http + "/readyz")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close() //nolint:errcheck // only read from
-	text, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return resp.Status + "\n" + string(text)
+	status, text := s.page(t, "/readyz")
+	return status + "\n" + text
 }

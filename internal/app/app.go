@@ -80,7 +80,7 @@ func (a *App) open(ctx context.Context) error {
 		Checks: []admin.Check{
 			{Name: "process", Err: a.stoppingErr},
 			{Name: "rules", Err: a.rules.ready},
-			{Name: "store", Err: a.store.ready},
+			{Name: "store", Err: a.store.ping},
 		},
 		Rules:   a.rules,
 		Metrics: a.metrics.Handler(),

@@ -18,9 +18,9 @@ const outageQuiet = 5 * time.Second
 // store is the limiter.Store of the process, with what else the process wants to know of it.
 type store struct {
 	limiter.Store
-	name    string        // to be shown: no password
-	timeout time.Duration // of a request's wait; negative is none
-	ping    func(ctx context.Context) error
+	name    string                          // to be shown: no password
+	timeout time.Duration                   // of a request's wait; negative is none
+	ping    func(ctx context.Context) error // nil if the store can decide
 	close   func() error
 	log     *slog.Logger
 
@@ -59,9 +59,6 @@ func openMemory(o *Options, m *metrics.Metrics) (*store, error) {
 	always := func(context.Context) error { return nil }
 	return &store{Store: s, name: storeMemory, timeout: -1, ping: always, close: s.Close, log: o.Log}, err
 }
-
-// ready says whether the store answers.
-func (s *store) ready(ctx context.Context) error { return s.ping(ctx) }
 
 // failed notes a request that the store did not decide. The first of an outage is logged.
 func (s *store) failed(err error) {

@@ -69,9 +69,6 @@ type comparison struct {
 	notes   []string
 }
 
-// lease is the default of concurrency.
-const lease = time.Minute
-
 // under is the limit under another algorithm, nil if that does not go.
 func (c *comparison) under(a limiter.Algorithm) *limiter.Policy {
 	from := c.from.Algorithm()
@@ -94,7 +91,7 @@ func (c *comparison) under(a limiter.Algorithm) *limiter.Policy {
 	}
 	switch {
 	case a == limiter.Concurrency:
-		in.Window = lease
+		in.Window = limiter.DefaultLease
 		c.notes = append(c.notes, fmt.Sprintf("concurrency: %d in flight at once, whatever the time", in.Limit))
 	case from == limiter.Concurrency && !slices.Contains(c.notes, leaseNote):
 		c.notes = append(c.notes, leaseNote)

@@ -253,14 +253,11 @@ func (r *reader) checkLease(l *rateLimit) {
 				"a request that is never given back counts", name)
 		}
 	}
-	l.params.Window = defaultLease
+	l.params.Window = limiter.DefaultLease
 	if l.has("lease") {
 		l.params.Window = l.lease
 	}
 }
-
-// defaultLease outlives the requests of most: Envoy's own route timeout is 15 s.
-const defaultLease = time.Minute
 
 // envoyTimeout is how long Envoy waits for an answer unless its filter says otherwise.
 const envoyTimeout = 20 * time.Millisecond

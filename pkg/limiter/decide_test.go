@@ -67,9 +67,7 @@ func drawHits(t *rapid.T, policies []*limiter.Policy) []limiter.Hit {
 		hits[i] = limiter.Hit{
 			Key: strconv.Itoa(k), Policy: policies[k],
 			N:    rapid.Int64Range(-1, 5).Draw(t, "cost"),
-			Mode: rapid.SampledFrom([]limiter.Mode{limiter.Enforce, limiter.Enforce, limiter.Shadow, limiter.Quota}).Draw(t, "mode"),
-
-			Group: i,
+			Mode: rapid.SampledFrom([]limiter.Mode{limiter.Enforce, limiter.Enforce, limiter.Shadow, limiter.Quota}).Draw(t, "mode"), Group: i,
 		}
 		if i > 0 && rapid.IntRange(0, 2).Draw(t, "joined") == 0 {
 			hits[i].Mode, hits[i].Group = hits[i-1].Mode, hits[i-1].Group

@@ -30,6 +30,7 @@ const (
 	MaxWindow     = 10 * 365 * 24 * time.Hour // longest window
 	MaxSegments   = 1000                      // of a sliding window
 	MaxLogEntries = 10_000                    // default bound of a sliding log's limit
+	DefaultLease  = time.Minute               // for rules that name none: Envoy's own route timeout is 15 s
 	MaxWait       = time.Hour                 // longest max_wait, and longest burst_seconds
 )
 

@@ -1,13 +1,13 @@
 package redisstore
 
 import (
-	"crypto/sha1" //nolint:gosec // the name under which Redis keeps a script
 	"embed"
-	"encoding/hex"
 	"fmt"
 	"strconv"
 	"strings"
 	"sync"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
@@ -18,45 +18,51 @@ var files embed.FS
 // step is an index in stepFiles.
 type step int
 
+const (
+	fixedWindow step = iota
+	funnel
+	intervalBucket
+	slidingWindow
+	slidingLog
+)
+
 // stepFiles are the Lua functions, and the files of the same names.
-var stepFiles = [...]string{"fixed_window", "funnel", "interval_bucket", "sliding_window", "sliding_log"}
+var stepFiles = [...]string{
+	fixedWindow: "fixed_window", funnel: "funnel", intervalBucket: "interval_bucket",
+	slidingWindow: "sliding_window", slidingLog: "sliding_log",
+}
 
 // stepOf is the function that decides the policy's hits.
 func stepOf(p *limiter.Policy) step {
 	switch p.Algorithm() {
 	case limiter.FixedWindow:
-		return 0
+		return fixedWindow
 	case limiter.SlidingWindow:
-		return 3
+		return slidingWindow
 	case limiter.SlidingLog, limiter.Concurrency:
-		return 4
+		return slidingLog
 	case limiter.TokenBucket:
 		if p.Refill() == limiter.RefillInterval {
-			return 2
+			return intervalBucket
 		}
 	default:
 	}
-	return 1
+	return funnel
 }
 
 // stepSet has bit 1<<s set for step s.
 type stepSet uint32
 
-// script is one Lua script and the SHA-1 that Redis knows it by.
-type script struct {
-	text, sha string
-}
-
 // scripts puts together the script for a set of steps, so that a request brings only the steps that it
 // needs. There are at most as many scripts as sets of steps that meet in one request.
 type scripts struct {
-	bySet sync.Map // stepSet -> *script
+	bySet sync.Map // stepSet -> *redis.Script
 }
 
 // of is the script for the steps of set.
-func (c *scripts) of(set stepSet) (*script, error) {
+func (c *scripts) of(set stepSet) (*redis.Script, error) {
 	if known, ok := c.bySet.Load(set); ok {
-		if sc, ok := known.(*script); ok {
+		if sc, ok := known.(*redis.Script); ok {
 			return sc, nil
 		}
 	}
@@ -68,7 +74,7 @@ func (c *scripts) of(set stepSet) (*script, error) {
 	return sc, nil
 }
 
-func assemble(set stepSet) (*script, error) {
+func assemble(set stepSet) (*redis.Script, error) {
 	var b strings.Builder
 	add := func(name string) error {
 		text, err := files.ReadFile("lua/" + name + ".lua")
@@ -94,6 +100,5 @@ func assemble(set stepSet) (*script, error) {
 	if err := add("frame"); err != nil {
 		return nil, err
 	}
-	sum := sha1.Sum([]byte(b.String())) //nolint:gosec // as above
-	return &script{text: b.String(), sha: hex.EncodeToString(sum[:])}, nil
+	return redis.NewScript(b.String()), nil
 }

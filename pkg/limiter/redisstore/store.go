@@ -130,10 +130,7 @@ func (s *Store) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Deci
 		return s.unavailable(err)
 	}
 	keys, args := s.call(hits)
-	cmd := s.client.EvalSha(ctx, sc.sha, keys, args...)
-	if redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
-		cmd = s.client.Eval(ctx, sc.text, keys, args...)
-	}
+	cmd := sc.Run(ctx, s.client, keys, args...) // EVALSHA, and EVAL after NOSCRIPT
 	if err := cmd.Err(); err != nil {
 		return s.unavailable(err)
 	}
