@@ -1,0 +1,131 @@
+package app
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/credentials/insecure"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
+	"google.golang.org/grpc/status"
+)
+
+// dial is a connection of its own to the process.
+func (p *process) dial() *grpc.ClientConn {
+	p.t.Helper()
+	conn, err := grpc.NewClient("passthrough:///"+p.app.GRPCAddr(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.t.Cleanup(func() {
+		if err := conn.Close(); err != nil {
+			p.t.Error(err)
+		}
+	})
+	return conn
+}
+
+func TestHealthHasBothNames(t *testing.T) {
+	p := start(t, options(t, rulesOf("1")))
+	for _, service := range []string{"", "envoy.service.ratelimit.v3.RateLimitService"} {
+		res, err := p.health.Check(t.Context(), &healthpb.HealthCheckRequest{Service: service}, grpc.WaitForReady(true))
+		if err != nil || res.GetStatus() != healthpb.HealthCheckResponse_SERVING {
+			t.Errorf("%q: %v, %v", service, res, err)
+		}
+	}
+	_, err := p.health.Check(t.Context(), &healthpb.HealthCheckRequest{Service: "another"})
+	if status.Code(err) != codes.NotFound {
+		t.Errorf("health of another service: %v, want NotFound", err)
+	}
+}
+
+func TestReflectionNamesTheService(t *testing.T) {
+	p := start(t, options(t, rulesOf("1")))
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	stream, err := reflectionpb.NewServerReflectionClient(p.dial()).ServerReflectionInfo(ctx, grpc.WaitForReady(true))
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = stream.Send(&reflectionpb.ServerReflectionRequest{
+		MessageRequest: &reflectionpb.ServerReflectionRequest_ListServices{},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := stream.Recv()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, s := range res.GetListServicesResponse().GetService() {
+		names = append(names, s.GetName())
+	}
+	if !slices.Contains(names, "envoy.service.ratelimit.v3.RateLimitService") {
+		t.Errorf("reflection lists %v", names)
+	}
+}
+
+func TestLargestMessage(t *testing.T) {
+	o := options(t, rulesOf("100"))
+	o.GRPCMaxMessageSize = 1 << 10
+	p := start(t, o)
+	if got := p.ask(strings.Repeat("x", 900)); got != "OK" {
+		t.Errorf("a request of about 1000 bytes: %s", got)
+	}
+	if got := p.ask(strings.Repeat("x", 1100)); !strings.Contains(got, "code = ResourceExhausted") {
+		t.Errorf("a request of about 1200 bytes: %s, want ResourceExhausted", got)
+	}
+}
+
+// A connection with as many streams as it may have begins no other until one of them ends.
+func TestMostStreams(t *testing.T) {
+	o := options(t, rulesOf("100"))
+	o.GRPCMaxStreams = 1
+	p := start(t, o)
+	health := healthpb.NewHealthClient(p.dial())
+	ctx, end := context.WithCancel(t.Context())
+	defer end()
+	watch, err := health.Watch(ctx, &healthpb.HealthCheckRequest{}, grpc.WaitForReady(true))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := watch.Recv(); err != nil {
+		t.Fatal(err)
+	}
+	short, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	if _, err := health.Check(short, &healthpb.HealthCheckRequest{}); status.Code(err) != codes.DeadlineExceeded {
+		t.Errorf("a second stream of a connection that may have one: %v, want DeadlineExceeded", err)
+	}
+	end()
+	if _, err := health.Check(t.Context(), &healthpb.HealthCheckRequest{}, grpc.WaitForReady(true)); err != nil {
+		t.Errorf("when the first has ended: %v", err)
+	}
+}
+
+// A connection is asked to end at its age, and its client connects anew.
+func TestConnectionAge(t *testing.T) {
+	o := options(t, rulesOf("100"))
+	o.GRPCMaxConnectionAge = time.Second
+	p := start(t, o)
+	conn := p.dial()
+	health := healthpb.NewHealthClient(conn)
+	if _, err := health.Check(t.Context(), &healthpb.HealthCheckRequest{}, grpc.WaitForReady(true)); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if !conn.WaitForStateChange(ctx, connectivity.Ready) {
+		t.Fatalf("the connection is still open after %s, with an age of 1s", patience)
+	}
+	if _, err := health.Check(ctx, &healthpb.HealthCheckRequest{}, grpc.WaitForReady(true)); err != nil {
+		t.Errorf("over a new connection: %v", err)
+	}
+}
