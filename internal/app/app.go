@@ -65,7 +65,6 @@ func (a *App) open(ctx context.Context) error {
 	service, err := rls.New(rls.Options{
 		Rules:           a.rules.set,
 		Store:           a.store,
-		StoreTimeout:    a.store.timeout,
 		Observer:        observer{a.metrics, a.store},
 		DynamicMetadata: a.o.DynamicMetadata,
 		MaxDescriptors:  a.o.MaxDescriptors,

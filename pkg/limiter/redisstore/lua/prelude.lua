@@ -7,7 +7,8 @@
 -- Numbers are doubles: every one of them is a whole number below 2^53, which NewPolicy has made sure of.
 
 local steps = {}
-local ENFORCE, SHADOW, QUOTA = '0', '1', '2'
+local ENFORCE, SHADOW, QUOTA = 0, 1, 2
+local REMAINING, FULL = 2, 3 -- charge_denied
 local TAKE_IF_FITS, TAKE_OR_PENALTY, PENALTY, LOOK = 0, 1, 2, 3
 local NEVER = -1
 local SMOOTH_BURSTY, LEAKY_QUEUE, CONCURRENCY = 6, 7, 8 -- limiter.Algorithm
@@ -29,8 +30,8 @@ local function amount(ok, left, n, charge, denied)
   if charge == LOOK then return 0 end
   if n < 0 or (ok and charge ~= PENALTY) then return n end
   if charge == TAKE_IF_FITS then return 0 end
-  if denied == '2' then return min(n, left) end
-  if denied == '3' then return n end
+  if denied == REMAINING then return min(n, left) end
+  if denied == FULL then return n end
   return 0
 end
 
