@@ -106,6 +106,9 @@ func (a *App) listen(ctx context.Context) error {
 // close frees what open got hold of. Closing a listener again, after its server did, is no failure.
 func (a *App) close() error {
 	a.health.end()
+	if a.grpc != nil {
+		a.grpc.Stop() // again, perhaps; its workers are there before it serves
+	}
 	var errs []error
 	for _, l := range []net.Listener{a.grpcListener, a.httpListener} {
 		if l == nil {
