@@ -101,21 +101,14 @@ func naiveWindow(window time.Duration, loc *time.Location, now int64) (start, en
 		}
 		return at
 	}
-	length := int64(window / time.Second)
-	local := time.Unix(second, 0).In(loc)
-	y, m, d := local.Date()
-	date := time.Date(y, m, d, 0, 0, 0, 0, time.UTC).Unix()
-	for start = begins(date); ; start = end {
-		for ahead := date; ; ahead += 86400 {
-			if end = begins(ahead); end > start {
-				break
+	y, m, d := time.Unix(second, 0).In(loc).Date()
+	date := time.Date(y, m, d, 0, 0, 0, 0, time.UTC)
+	for start = begins(date.Unix()); ; date = date.AddDate(0, 0, 1) {
+		if tomorrow := date.AddDate(0, 0, 1); civil(window, tomorrow) != civil(window, date) {
+			if end = begins(tomorrow.Unix()); end > second {
+				return start * 1e6, end * 1e6
 			}
-			if ahead > date+3*length {
-				return 0, 0
-			}
-		}
-		if end > second {
-			return start * 1e6, end * 1e6
+			start = end
 		}
 	}
 }
@@ -150,7 +143,9 @@ func TestCalendarWindowsAreThoseOfTheClock(t *testing.T) {
 	})
 }
 
-func at(us int64, loc *time.Location) string { return time.UnixMicro(us).In(loc).Format(time.RFC3339Nano) }
+func at(us int64, loc *time.Location) string {
+	return time.UnixMicro(us).In(loc).Format(time.RFC3339Nano)
+}
 
 // drawTime draws a time from 1970 to 2100, mostly one around which the zone's clocks are set.
 func drawTime(t *rapid.T, loc *time.Location) int64 {

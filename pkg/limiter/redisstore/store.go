@@ -9,8 +9,10 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -54,6 +56,8 @@ type Store struct {
 	now     func() int64
 	name    string // of the server, without secrets
 	scripts scripts
+	wall    func() int64 // this process's clock, in microseconds since the Unix epoch
+	ahead   atomic.Int64 // by how much Redis's was found to be ahead of it, in microseconds
 }
 
 // New checks the options and makes the store. It does not connect: a server that is not there yet is asked
@@ -66,7 +70,7 @@ func New(o Options) (*Store, error) {
 	if o.Timeout < 0 || o.PoolSize < 0 {
 		return nil, fmt.Errorf("redis store: timeout and pool size must not be negative, got %s and %d", o.Timeout, o.PoolSize)
 	}
-	s := &Store{prefix: o.KeyPrefix, timeout: o.Timeout, now: o.Now, name: Redact(o.URL)}
+	s := &Store{prefix: o.KeyPrefix, timeout: o.Timeout, now: o.Now, wall: wall, name: Redact(o.URL)}
 	if s.prefix == "" {
 		s.prefix = DefaultKeyPrefix
 	}
@@ -118,7 +122,7 @@ func (s *Store) Ping(ctx context.Context) error {
 }
 
 // Take decides the request by one script call. It makes no second attempt, except where Redis says that it
-// does not know the script, and so has not run it.
+// does not know the script, and so has not run it, or that its clock is in another window than this process's.
 func (s *Store) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Decision) error {
 	if len(hits) == 0 {
 		return nil
@@ -131,6 +135,10 @@ func (s *Store) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Deci
 	}
 	keys, args := s.call(hits)
 	cmd := sc.Run(ctx, s.client, keys, args...) // EVALSHA, and EVAL after NOSCRIPT
+	if s.learn(cmd.Err()) {
+		keys, args = s.call(hits)
+		cmd = sc.Run(ctx, s.client, keys, args...)
+	}
 	if err := cmd.Err(); err != nil {
 		return s.unavailable(err)
 	}
@@ -164,13 +172,17 @@ const hitFields = 6
 func (s *Store) call(hits []limiter.Hit) (keys []string, args []any) {
 	policies := make([][]int64, len(hits))
 	width := 0
+	now := s.around()
 	for i := range hits {
 		policies[i] = hits[i].Policy.Args()
+		if edges := hits[i].Policy.Edges(now); edges != nil {
+			policies[i] = slices.Concat(policies[i], edges)
+		}
 		width = max(width, hitFields+len(policies[i]))
 	}
 	keys = make([]string, len(hits))
 	args = make([]any, 0, 2+width*len(hits))
-	args = append(args, s.clock(), width)
+	args = append(args, s.clock(now), width)
 	for i := range hits {
 		h := &hits[i]
 		keys[i] = s.prefix + h.Key
@@ -186,11 +198,11 @@ func (s *Store) call(hits []limiter.Hit) (keys []string, args []any) {
 }
 
 // clock is the time to decide at, or "" for Redis's own.
-func (s *Store) clock() any {
+func (s *Store) clock(now int64) any {
 	if s.now == nil {
 		return ""
 	}
-	return s.now()
+	return now
 }
 
 // answerFields is how many integers the script answers for a hit.
