@@ -448,7 +448,7 @@ func changedRule(f *fixture) {
 func changedAlign(f *fixture) {
 	daily := func(align limiter.Align, loc *time.Location) limiter.Hit {
 		return limiter.Hit{N: 1, Policy: policy(f, limiter.Params{
-			Algorithm: limiter.FixedWindow, Limit: 1, Window: 24 * hour, Align: align, TimeZone: loc,
+			Algorithm: limiter.FixedWindow, Limit: 1, Window: 24 * hour, Align: align, TimeZone: loc, ChargeDenied: limiter.ChargeNone,
 		})}
 	}
 	utc, berlin := daily(limiter.AlignEpoch, nil), daily(limiter.AlignCalendar, zone("Europe/Berlin"))
