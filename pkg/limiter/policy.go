@@ -477,6 +477,24 @@ func (p *Policy) Oldest() Oldest { return p.oldest }
 // Refill is how a token bucket's tokens come back.
 func (p *Policy) Refill() Refill { return p.refill }
 
+// TimeZone is whose calendar the windows follow, nil if they follow none.
+func (p *Policy) TimeZone() *time.Location {
+	if p.calendar == nil {
+		return nil
+	}
+	return p.calendar.zone
+}
+
+// Identity can be compared: it is equal for policies that decide alike.
+func (p *Policy) Identity() any {
+	numbers := *p
+	numbers.calendar = nil
+	return struct {
+		numbers Policy
+		zone    *time.Location
+	}{numbers, p.TimeZone()}
+}
+
 // MaxWait is the longest Decision.Wait of an admitted hit, 0 for algorithms that hold nothing back.
 func (p *Policy) MaxWait() time.Duration {
 	if p.limit == 0 || p.capacity == p.still || p.leak == 0 {
