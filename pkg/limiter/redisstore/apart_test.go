@@ -9,6 +9,7 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/redistest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
+	"github.com/weir-ratelimit/weir/pkg/limiter/limitertest"
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
 )
 
@@ -93,6 +94,36 @@ func TestClocksMoveApart(t *testing.T) {
 	restless = false
 	if d := take(t, s, "k", p, 0); d.Remaining < 8 {
 		t.Errorf("%d remain of 10 after two hits", d.Remaining)
+	}
+}
+
+// TestCalendarAtAnyTime: Lua agrees with Go also where the clock is far from anything that happens.
+func TestCalendarAtAnyTime(t *testing.T) {
+	server := redistest.Start(t)
+	clock := limitertest.NewClock()
+	s := open(t, redisstore.Options{URL: server.SocketURL(), Now: clock.Now, Timeout: 5 * time.Second})
+	for _, name := range []string{"UTC", "Australia/Lord_Howe", "America/St_Johns", "Pacific/Apia", "Asia/Beirut"} {
+		zone, err := time.LoadLocation(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, window := range []time.Duration{time.Hour, day, 7 * day, 30 * day, 180 * day, 365 * day} {
+			p := policy(t, limiter.Params{
+				Algorithm: limiter.FixedWindow, Limit: 2, Window: window, Align: limiter.AlignCalendar, TimeZone: zone,
+			})
+			var state limiter.State
+			key := name + window.String()
+			for _, now := range []int64{0, 1, 3_599_999_999, 1 << 40, 0, 1_325_239_199_999_999, 1_325_239_200_000_000, 1 << 51, 1 << 52, 8_900_000_000_000_000, 1 << 52, 0} {
+				for _, at := range []int64{now, p.Edges(now)[2] - 1, p.Edges(now)[2]} {
+					clock.Set(at)
+					next, want := p.Step(state, at, 1)
+					if got := take(t, s, key, p, 1); got != want {
+						t.Fatalf("%s of %s at %d after %v: %+v, want %+v", window, name, at, state, got, want)
+					}
+					state = next
+				}
+			}
+		}
 	}
 }
 
