@@ -330,11 +330,13 @@ func TestCalendar(t *testing.T) {
 		want Result
 	}{
 		{
-			"winter", 2, []time.Duration{0, time.Hour, day - time.Microsecond, day, day + time.Hour},
+			"winter", 2,
+			[]time.Duration{0, time.Hour, day - time.Microsecond, day, day + time.Hour},
 			Result{Offered: 5, Admitted: 4, Denied: 1, Worst: 2, Bound: 4},
 		},
 		{
-			"the end of winter", 90, []time.Duration{
+			"the end of winter", 90,
+			[]time.Duration{
 				86*day - time.Minute, 86*day - time.Second, 86 * day, 86*day + time.Hour, 86*day + 23*time.Hour, 86*day + 23*time.Hour,
 			},
 			Result{Offered: 6, Admitted: 6, Worst: 6, Bound: 6},

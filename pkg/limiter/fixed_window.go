@@ -37,10 +37,10 @@ func (p *Policy) fixedWindow(s *State, now, n int64, c charge, d *Decision) (nex
 // long as the window that it was counted in started within the current one, also where the rule's window
 // became longer in the meantime.
 func (p *Policy) currentWindow(s *State, now int64) (start, end, count int64) {
-	switch {
-	case p.align == AlignCalendar:
+	switch p.align {
+	case AlignCalendar:
 		return p.calendarWindow(s, now)
-	case p.align == AlignFirstHit:
+	case AlignFirstHit:
 		start = now
 		if s.B > 0 && s.A+p.window > now {
 			start, count = s.A, s.B
