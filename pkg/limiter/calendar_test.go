@@ -5,6 +5,7 @@ import (
 	"math"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -234,6 +235,26 @@ func TestCalendarAllocatesOnlyAtItsEdges(t *testing.T) {
 	}); n != 0 {
 		t.Errorf("%g allocations a step", n)
 	}
+}
+
+// One policy serves requests whose clocks differ.
+func TestCalendarAnswersConcurrently(t *testing.T) {
+	berlin := zone(t, "Europe/Berlin")
+	shared := calendarPolicy(t, day, berlin)
+	var wg sync.WaitGroup
+	for i := range int64(4) {
+		wg.Go(func() {
+			own := calendarPolicy(t, day, berlin)
+			for k := range int64(2000) {
+				now := epoch + i + k*43_200_000_000
+				if got, want := shared.Edges(now), own.Edges(now); !slices.Equal(got, want) {
+					t.Errorf("at %d: %v, want %v", now, got, want)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
 }
 
 // Clocks that are utterly wrong get an answer, too.
