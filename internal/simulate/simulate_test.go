@@ -319,6 +319,50 @@ func TestRun(t *testing.T) {
 	}
 }
 
+// A calendar's windows begin with the traffic, and three of them can meet in a day if one has 23 hours.
+func TestCalendar(t *testing.T) {
+	limits, _ := limitsOf(t, "requests_per_unit: 2, unit: day, align: calendar, time_zone: Europe/Berlin")
+	const day = 24 * time.Hour
+	for _, c := range []struct {
+		name string
+		days int
+		at   []time.Duration // since the beginning of 2026-01-02 in Berlin
+		want Result
+	}{
+		{
+			"winter", 2,
+			[]time.Duration{0, time.Hour, day - time.Microsecond, day, day + time.Hour},
+			Result{Offered: 5, Admitted: 4, Denied: 1, Worst: 2, Bound: 4},
+		},
+		{
+			"the end of winter", 90,
+			[]time.Duration{
+				86*day - time.Minute, 86*day - time.Second, 86 * day, 86*day + time.Hour, 86*day + 23*time.Hour, 86*day + 23*time.Hour,
+			},
+			Result{Offered: 6, Admitted: 6, Worst: 6, Bound: 6},
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var arrivals []Arrival
+			for _, at := range c.at {
+				arrivals = append(arrivals, Arrival{At: at.Microseconds(), Cost: 1})
+			}
+			got := *Run(limits[0].Policy, arrivals, Options{Length: time.Duration(c.days) * day, Bucket: day})
+			got.Buckets = nil
+			if diff := cmp.Diff(c.want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+	if got, want := limits[0].String(), "fixed_window: 2 per 1d, calendar of Europe/Berlin"; got != want {
+		t.Errorf("it is called %s, want %s", got, want)
+	}
+	_, notes := limitsOf(t, "requests_per_unit: 2, unit: day, align: calendar", limiter.FixedWindow, limiter.Funnel)
+	if diff := cmp.Diff([]string{"align calendar: not a parameter of funnel"}, notes); diff != "" {
+		t.Errorf("notes (-want +got)\n%s", diff)
+	}
+}
+
 // Each key has a counter of its own, and the worst window is that of one key.
 func TestKeys(t *testing.T) {
 	limits, _ := limitsOf(t, "requests_per_unit: 1, unit: second")

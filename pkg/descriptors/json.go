@@ -40,6 +40,7 @@ type limitJSON struct {
 	SegmentCap      int64    `json:"segment_cap,omitempty"`
 	Oldest          string   `json:"oldest,omitempty"`
 	Align           string   `json:"align,omitempty"`
+	TimeZone        string   `json:"time_zone,omitempty"`
 	Initial         string   `json:"initial,omitempty"`
 	Refill          string   `json:"refill,omitempty"`
 	MaxWait         string   `json:"max_wait,omitempty"`
@@ -110,6 +111,9 @@ func showLimit(l *Limit) limitJSON {
 	}
 	if l.params.Align != limiter.AlignEpoch {
 		shown.Align = l.params.Align.String()
+	}
+	if l.params.Align == limiter.AlignCalendar {
+		shown.TimeZone = l.params.TimeZone.String() // of nil, too, which is UTC
 	}
 	if l.params.Initial != limiter.InitialFull {
 		shown.Initial = l.params.Initial.String()

@@ -51,7 +51,8 @@ func (r *reader) rateLimitShape() *shape[rateLimit] {
 	number("segment_cap", 1, limiter.MaxLimit, func(l *rateLimit) *int64 { return &l.params.SegmentCap })
 	number("max_log_entries", 1, 1_000_000, func(l *rateLimit) *int64 { return &l.params.MaxLogEntries })
 	field("oldest", func(n *yaml.Node, l *rateLimit) { l.params.Oldest = readName(r, n, limiter.ParseOldest) })
-	field("align", func(n *yaml.Node, l *rateLimit) { l.params.Align = readName(r, n, parseAlign) })
+	field("align", func(n *yaml.Node, l *rateLimit) { l.params.Align = readName(r, n, limiter.ParseAlign) })
+	field("time_zone", func(n *yaml.Node, l *rateLimit) { l.params.TimeZone = readName(r, n, r.timeZone) })
 	field("charge_denied", func(n *yaml.Node, l *rateLimit) {
 		l.params.ChargeDenied = readName(r, n, limiter.ParseChargeDenied)
 	})
@@ -83,7 +84,6 @@ func laterLimitFields(later map[string]string) {
 	for _, name := range []string{"warm_up", "cold_factor"} {
 		later[name] = ownAlgorithm
 	}
-	later["time_zone"] = "leave it out; windows are aligned to UTC"
 	later["lease_for"] = "leave it out; the store decides every request (consistency: strict)"
 	later["engine"] = "leave it out; algorithm: funnel gives the same answers as CL.THROTTLE on any Redis"
 	later["response"] = laterResponse
@@ -111,14 +111,6 @@ func (r *reader) readAlgorithm(n *yaml.Node, l *rateLimit) {
 		}
 		return a, err
 	})
-}
-
-func parseAlign(name string) (limiter.Align, error) {
-	if name == "calendar" {
-		return 0, errors.New("calendar is not supported by this version; " +
-			"write epoch, which aligns hours and days to UTC, or first_hit")
-	}
-	return limiter.ParseAlign(name)
 }
 
 func parseOnStoreFailure(name string) (OnStoreFailure, error) {
@@ -197,7 +189,7 @@ func (r *reader) finish(l *rateLimit) {
 	if !l.has("algorithm") {
 		l.params.Algorithm = limiter.FixedWindow
 	}
-	rate := r.checkRate(l)
+	rate := r.checkRate(l) && r.checkCalendar(l)
 	if foreign := r.checkParameters(l); foreign || !rate || l.bad {
 		return
 	}

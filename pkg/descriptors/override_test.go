@@ -80,6 +80,32 @@ func TestOverride(t *testing.T) {
 	}
 }
 
+// A request's own rate keeps the rule's calendar, as far as it has such windows.
+func TestOverrideOfACalendar(t *testing.T) {
+	shop := compile(t, `{domain: shop, descriptors: [{key: client,
+		rate_limit: {requests_per_unit: 10, unit: day, align: calendar, time_zone: Europe/Berlin}}]}`).Domain("shop")
+	noon := time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC).UnixMicro()
+	for window, begins := range map[time.Duration]string{
+		time.Minute:         "",
+		time.Hour:           "2026-07-01T12:00:00Z",
+		24 * time.Hour:      "2026-06-30T22:00:00Z",
+		30 * 24 * time.Hour: "2026-06-30T22:00:00Z",
+	} {
+		l, err := shop.Override(entries("client=c"), 7, window)
+		if err != nil {
+			t.Errorf("%s: %v", window, err)
+			continue
+		}
+		got := ""
+		if edges := l.Policy.Edges(noon); edges != nil {
+			got = time.UnixMicro(edges[1]).UTC().Format(time.RFC3339)
+		}
+		if got != begins {
+			t.Errorf("the window of %s begins at %q, want %q", window, got, begins)
+		}
+	}
+}
+
 func TestOverrideErrors(t *testing.T) {
 	shop := compile(t, overrideRules).Domain("shop")
 	for _, tt := range []struct {

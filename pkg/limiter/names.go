@@ -19,7 +19,7 @@ var algorithmNames = map[Algorithm]string{
 
 // algorithmParams are the parameters that an algorithm has besides its rate and charge_denied.
 var algorithmParams = map[Algorithm][]string{
-	FixedWindow:   {"align"},
+	FixedWindow:   {"align", "time_zone"},
 	Funnel:        {"burst"},
 	TokenBucket:   {"burst", "initial", "refill"},
 	SlidingWindow: {"segments", "segment_cap", "oldest"},
@@ -34,7 +34,7 @@ var (
 	oldestNames       = map[Oldest]string{OldestProportional: "proportional", OldestFull: "full", OldestNone: "none"}
 	initialNames      = map[Initial]string{InitialFull: "full", InitialEmpty: "empty"}
 	refillNames       = map[Refill]string{RefillGreedy: "greedy", RefillInterval: "interval"}
-	alignNames        = map[Align]string{AlignEpoch: "epoch", AlignFirstHit: "first_hit"}
+	alignNames        = map[Align]string{AlignEpoch: "epoch", AlignFirstHit: "first_hit", AlignCalendar: "calendar"}
 )
 
 // String is the algorithm's name in a rule file.

@@ -84,6 +84,7 @@ type Align uint8
 const (
 	AlignEpoch    Align = iota // at multiples of the window since the Unix epoch
 	AlignFirstHit              // with the first hit
+	AlignCalendar              // with the hours, days, weeks, months or years of a time zone
 )
 
 // Params are a policy's parameters as a rule states them. A zero value stands for "not given".
@@ -111,8 +112,10 @@ type Params struct {
 	SegmentCap int64
 	// Oldest is of SlidingWindow.
 	Oldest Oldest
-	// Align is of FixedWindow.
+	// Align is of FixedWindow. AlignCalendar goes with the windows that OnCalendar accepts.
 	Align Align
+	// TimeZone is whose calendar AlignCalendar follows. nil is UTC.
+	TimeZone *time.Location
 	// MaxLogEntries is the largest Limit that SlidingLog and Concurrency accept. 0 is MaxLogEntries, the constant.
 	MaxLogEntries int64
 	// ChargeDenied is what a denied request takes.
@@ -140,6 +143,8 @@ type Policy struct {
 	capacity int64 // the highest level at which requests pass, units
 	still    int64 // the level from which on they wait, units
 	maxLevel int64 // the deepest debt, units; with RefillInterval, hits
+
+	calendar *calendar // FixedWindow with AlignCalendar
 
 	// linger is how long a token bucket that starts empty is remembered after it became full.
 	linger time.Duration
@@ -184,6 +189,9 @@ func NewPolicy(in Params) (*Policy, error) {
 		if p.algorithm == FixedWindow {
 			p.chargeDenied = ChargeFull
 		}
+	}
+	if in.Align == AlignCalendar {
+		p.calendar = newCalendar(in.Window, in.TimeZone)
 	}
 	if p.limit == 0 {
 		return p, nil
@@ -262,6 +270,13 @@ func (in *Params) validate() error {
 		default:
 		}
 	}
+	switch {
+	case in.Align == AlignCalendar && !OnCalendar(in.Window):
+		bad("align", "calendar goes with a window of one hour, day, week or year, or of 1, 2, 3, 4 or 6 months of 30 days, not with %s; "+
+			"use epoch", in.Window)
+	case in.Align != AlignCalendar && in.TimeZone != nil:
+		bad("time_zone", "goes with align: calendar only; write align: calendar, or remove time_zone")
+	}
 	for _, name := range in.given() {
 		if !in.Algorithm.Has(name) {
 			bad(name, "is not a parameter of %s, which takes %s", in.Algorithm, strings.Join(in.Algorithm.Parameters(), ", "))
@@ -286,6 +301,7 @@ func (in *Params) given() []string {
 		{"segment_cap", in.SegmentCap != 0},
 		{"oldest", in.Oldest != OldestProportional},
 		{"align", in.Align != AlignEpoch},
+		{"time_zone", in.TimeZone != nil},
 		{"max_log_entries", in.MaxLogEntries != 0},
 	} {
 		if f.given {
@@ -461,6 +477,24 @@ func (p *Policy) Oldest() Oldest { return p.oldest }
 // Refill is how a token bucket's tokens come back.
 func (p *Policy) Refill() Refill { return p.refill }
 
+// TimeZone is whose calendar the windows follow, nil if they follow none.
+func (p *Policy) TimeZone() *time.Location {
+	if p.calendar == nil {
+		return nil
+	}
+	return p.calendar.zone
+}
+
+// Identity can be compared: it is equal for policies that decide alike.
+func (p *Policy) Identity() any {
+	numbers := *p
+	numbers.calendar = nil
+	return struct {
+		numbers Policy
+		zone    *time.Location
+	}{numbers, p.TimeZone()}
+}
+
 // MaxWait is the longest Decision.Wait of an admitted hit, 0 for algorithms that hold nothing back.
 func (p *Policy) MaxWait() time.Duration {
 	if p.limit == 0 || p.capacity == p.still || p.leak == 0 {
@@ -473,7 +507,7 @@ func (p *Policy) MaxWait() time.Duration {
 func (p *Policy) ChargeDenied() ChargeDenied { return p.chargeDenied }
 
 // Args returns the numbers that the algorithm's step works with, in the order in which its Lua twin in
-// redisstore/lua reads them. All are below 2^53.
+// redisstore/lua reads them; what Edges returns follows. All are below 2^53.
 func (p *Policy) Args() []int64 {
 	switch p.algorithm {
 	case FixedWindow:

@@ -56,11 +56,11 @@ func TestNewPolicySaysWhatIsWrong(t *testing.T) {
 				"segments: must be between 0 and 1000, got 1001",
 				"segment_cap: must be between 0 and 4294967295, got -1",
 				"max_log_entries: must be between 0 and 1000000, got 1000001",
-				"burst: is not a parameter of fixed_window, which takes align, charge_denied",
-				"segments: is not a parameter of fixed_window, which takes align, charge_denied",
-				"segment_cap: is not a parameter of fixed_window, which takes align, charge_denied",
-				"oldest: is not a parameter of fixed_window, which takes align, charge_denied",
-				"max_log_entries: is not a parameter of fixed_window, which takes align, charge_denied",
+				"burst: is not a parameter of fixed_window, which takes align, time_zone, charge_denied",
+				"segments: is not a parameter of fixed_window, which takes align, time_zone, charge_denied",
+				"segment_cap: is not a parameter of fixed_window, which takes align, time_zone, charge_denied",
+				"oldest: is not a parameter of fixed_window, which takes align, time_zone, charge_denied",
+				"max_log_entries: is not a parameter of fixed_window, which takes align, time_zone, charge_denied",
 			},
 		},
 		"new parameters, out of bounds": {
@@ -140,6 +140,22 @@ func TestNewPolicySaysWhatIsWrong(t *testing.T) {
 		"align of a funnel": {
 			limiter.Params{Algorithm: limiter.Funnel, Limit: 1, Window: hour, Align: limiter.AlignFirstHit},
 			[]string{"align: is not a parameter of funnel, which takes burst, charge_denied"},
+		},
+		"calendar of a funnel": {
+			limiter.Params{Algorithm: limiter.Funnel, Limit: 1, Window: hour, Align: limiter.AlignCalendar, TimeZone: time.UTC},
+			[]string{
+				"align: is not a parameter of funnel, which takes burst, charge_denied",
+				"time_zone: is not a parameter of funnel, which takes burst, charge_denied",
+			},
+		},
+		"calendar minutes": {
+			limiter.Params{Algorithm: limiter.FixedWindow, Limit: 1, Window: time.Minute, Align: limiter.AlignCalendar},
+			[]string{"align: calendar goes with a window of one hour, day, week or year, or of 1, 2, 3, 4 or 6 months of 30 days, " +
+				"not with 1m0s; use epoch"},
+		},
+		"time zone of the epoch": {
+			limiter.Params{Algorithm: limiter.FixedWindow, Limit: 1, Window: hour, TimeZone: time.UTC},
+			[]string{"time_zone: goes with align: calendar only; write align: calendar, or remove time_zone"},
 		},
 		"long log": {
 			limiter.Params{Algorithm: limiter.SlidingLog, Limit: 10_001, Window: hour},
@@ -285,7 +301,7 @@ func TestNames(t *testing.T) {
 			t.Errorf("ParseOldest(%q) = %d, %v", o, got, err)
 		}
 	}
-	for _, a := range []limiter.Align{limiter.AlignEpoch, limiter.AlignFirstHit} {
+	for _, a := range []limiter.Align{limiter.AlignEpoch, limiter.AlignFirstHit, limiter.AlignCalendar} {
 		if got, err := limiter.ParseAlign(a.String()); err != nil || got != a {
 			t.Errorf("ParseAlign(%q) = %d, %v", a, got, err)
 		}
@@ -316,6 +332,9 @@ func FuzzPolicy(f *testing.F) {
 	add := func(in limiter.Params) {
 		seed++
 		flags := uint8(in.Align) | uint8(in.Initial)<<4 | uint8(in.Refill)<<5
+		if in.TimeZone != nil {
+			flags |= 1 << 6
+		}
 		for charge := range uint8(4) {
 			f.Add(uint8(in.Algorithm), charge, uint8(in.Oldest), flags, in.Limit, int64(in.Window), in.Burst, in.Segments, in.SegmentCap,
 				int64(in.MaxWait), int64(in.BurstFor), seed)
@@ -355,6 +374,11 @@ func FuzzPolicy(f *testing.F) {
 	add(limiter.Params{Algorithm: limiter.LeakyQueue, Limit: 3, Window: sec, Burst: 2, MaxWait: hour})
 	add(limiter.Params{Algorithm: limiter.SmoothBursty, Limit: 7, Window: 3 * sec, MaxWait: 500 * time.Millisecond, BurstFor: hour})
 	add(limiter.Params{Algorithm: limiter.SmoothBursty, Limit: 999_999_937, Window: hour})
+	lordHowe := zone(f, "Australia/Lord_Howe")
+	for _, window := range calendarWindows {
+		add(limiter.Params{Algorithm: limiter.FixedWindow, Align: limiter.AlignCalendar, Limit: 3, Window: window})
+		add(limiter.Params{Algorithm: limiter.FixedWindow, Align: limiter.AlignCalendar, Limit: 3, Window: window, TimeZone: lordHowe})
+	}
 	f.Fuzz(func(t *testing.T, algorithm, charge, oldest, flags uint8,
 		limit, window, burst, segments, segmentCap, maxWait, burstFor int64, seed uint64,
 	) {
@@ -363,6 +387,9 @@ func FuzzPolicy(f *testing.F) {
 			Align: limiter.Align(flags & 0xf), Initial: limiter.Initial(flags >> 4 & 1), Refill: limiter.Refill(flags >> 5 & 1),
 			Limit: limit, Window: time.Duration(window), Burst: burst, Segments: segments, SegmentCap: segmentCap,
 			MaxWait: time.Duration(maxWait), BurstFor: time.Duration(burstFor),
+		}
+		if flags>>6&1 == 1 {
+			in.TimeZone = lordHowe
 		}
 		p, err := limiter.NewPolicy(in)
 		if err != nil {

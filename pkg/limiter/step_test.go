@@ -44,6 +44,9 @@ func newWalk(t *rapid.T, a limiter.Algorithm) *walk {
 	if w.policy, err = limiter.NewPolicy(w.in); err != nil {
 		t.Fatalf("NewPolicy(%+v): %v", w.in, err)
 	}
+	if w.in.Align == limiter.AlignCalendar {
+		w.now = drawTime(t, w.in.TimeZone)
+	}
 	return w
 }
 
@@ -65,7 +68,11 @@ func drawParams(t *rapid.T, a limiter.Algorithm) limiter.Params {
 	waits := []time.Duration{0, time.Millisecond, 300 * time.Millisecond, time.Hour}
 	switch a {
 	case limiter.FixedWindow:
-		in.Align = rapid.SampledFrom([]limiter.Align{limiter.AlignEpoch, limiter.AlignFirstHit}).Draw(t, "align")
+		in.Align = rapid.SampledFrom([]limiter.Align{limiter.AlignEpoch, limiter.AlignFirstHit, limiter.AlignCalendar}).Draw(t, "align")
+		if in.Align == limiter.AlignCalendar {
+			in.Window = rapid.SampledFrom(calendarWindows).Draw(t, "calendar window")
+			in.TimeZone = zone(t, rapid.SampledFrom(hardZones).Draw(t, "zone"))
+		}
 	case limiter.Funnel, limiter.TokenBucket, limiter.LeakyQueue:
 		in.Burst = rapid.Int64Range(0, 20).Draw(t, "burst")
 		if coarse {
@@ -118,6 +125,9 @@ func (w *walk) move(t *rapid.T) {
 	case 6: // the edge of a window or a segment
 		edge := window / max(1, w.in.Segments)
 		d = edge - w.now%edge + near
+		if edges := w.policy.Edges(w.now); edges != nil {
+			d = edges[2] - w.now + near
+		}
 	}
 	w.now += max(0, d)
 }
@@ -295,6 +305,9 @@ func TestNoWindowAdmitsMore(t *testing.T) {
 func bound(w *walk) int64 {
 	switch w.in.Algorithm {
 	case limiter.FixedWindow:
+		if w.in.Align == limiter.AlignCalendar { // a day of 23 hours, and both days beside it
+			return 3 * w.in.Limit
+		}
 		return 2 * w.in.Limit
 	case limiter.Funnel, limiter.TokenBucket:
 		return w.policy.Capacity() + w.in.Limit

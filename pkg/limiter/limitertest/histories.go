@@ -107,6 +107,12 @@ var extremes = map[limiter.Algorithm][]limiter.Params{
 		{Limit: 7, Window: 1_000_003 * us},
 		{Limit: 3, Window: 90 * sec, Align: limiter.AlignFirstHit},
 		{Limit: 5, Window: 1234567 * us, Align: limiter.AlignFirstHit},
+		{Limit: 5, Window: hour, Align: limiter.AlignCalendar, TimeZone: zone("Australia/Lord_Howe")},
+		{Limit: limiter.MaxLimit, Window: 24 * hour, Align: limiter.AlignCalendar, TimeZone: zone("Europe/Berlin")},
+		{Limit: 3, Window: 7 * 24 * hour, Align: limiter.AlignCalendar, TimeZone: zone("America/St_Johns")},
+		{Limit: 3, Window: 30 * 24 * hour, Align: limiter.AlignCalendar},
+		{Limit: 3, Window: year, Align: limiter.AlignCalendar, TimeZone: zone("Asia/Beirut")},
+		{Limit: 0, Window: year, Align: limiter.AlignCalendar, TimeZone: zone("Asia/Beirut")},
 		{Limit: 0, Window: sec},
 	},
 	limiter.Funnel: funnels,
@@ -241,6 +247,9 @@ func (h *history) moveClock() {
 		d = c.last.RetryAfter + time.Duration(h.rng.IntN(3)-1)*us
 	case r < 80:
 		d = c.last.ResetAfter + time.Duration(h.rng.IntN(3)-1)*us
+	case r < 85 && c.policy.Edges(h.clock.Now()) != nil: // to the edge of a window
+		edges := c.policy.Edges(h.clock.Now())
+		d = time.Duration(edges[h.rng.IntN(len(edges))]-h.clock.Now()+int64(h.rng.IntN(3)-1)) * us
 	case r < 85: // to the edge of a window or a segment
 		edge := int64(window/us) / []int64{1, 10}[h.rng.IntN(2)]
 		d = time.Duration(edge-h.clock.Now()%edge+int64(h.rng.IntN(3)-1)) * us

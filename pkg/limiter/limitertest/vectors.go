@@ -57,6 +57,15 @@ const (
 	no    = false
 )
 
+// zone is nil where it is not known, which stands for UTC; the vectors then fail.
+func zone(name string) *time.Location {
+	loc, err := time.LoadLocation(name)
+	if err != nil {
+		return nil
+	}
+	return loc
+}
+
 // vectors are worked by hand from the algorithms' definitions.
 var vectors = []vector{
 	{
@@ -121,6 +130,32 @@ var vectors = []vector{
 			{90*sec - us, 1, 1, no, 0, us, us, 0},
 			{90 * sec, 1, 1, yes, 1, 0, 60 * sec, 0},
 			{100 * sec, 1, 1, yes, 0, 0, 50 * sec, 0},
+		},
+	},
+	{
+		"calendar day of 23 hours, and of 24", // the clocks of Berlin are put forward on 2026-03-29
+		limiter.Params{
+			Algorithm: limiter.FixedWindow, Align: limiter.AlignCalendar, TimeZone: zone("Europe/Berlin"), Limit: 2, Window: 24 * hour,
+		},
+		[]vectorHit{
+			{86*24*hour + 23*hour - us, 2, 1, yes, 0, 0, us, 0}, // 2026-03-28, the last moment
+			{86*24*hour + 23*hour - us, 1, 1, no, 0, us, us, 0},
+			{86*24*hour + 23*hour, 2, 1, yes, 0, 0, 23 * hour, 0},
+			{86*24*hour + 24*hour, 1, 1, no, 0, 22 * hour, 22 * hour, 0},
+			{87*24*hour + 22*hour - us, 1, 1, no, 0, us, us, 0},
+			{87*24*hour + 22*hour, 1, 3, no, 0, never, 24 * hour, 0},
+			{87*24*hour + 22*hour - us, 1, 1, no, 0, 24*hour + us, 24*hour + us, 0}, // the clock steps back
+		},
+	},
+	{
+		"calendar month",
+		limiter.Params{Algorithm: limiter.FixedWindow, Align: limiter.AlignCalendar, Limit: 1, Window: 30 * 24 * hour},
+		[]vectorHit{
+			{0, 1, 1, yes, 0, 0, 31 * 24 * hour, 0},
+			{30 * 24 * hour, 1, 1, no, 0, 24 * hour, 24 * hour, 0},
+			{31 * 24 * hour, 1, 1, yes, 0, 0, 28 * 24 * hour, 0},
+			{59*24*hour - us, 1, 1, no, 0, us, us, 0},
+			{59 * 24 * hour, 1, 1, yes, 0, 0, 31 * 24 * hour, 0},
 		},
 	},
 	{

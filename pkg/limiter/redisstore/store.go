@@ -83,7 +83,7 @@ func New(o Options) (*Store, error) {
 	opt.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	silence()
 	s := &Store{client: redis.NewClient(opt), prefix: o.KeyPrefix + formatVersion, name: Redact(o.URL)}
-	s.queue = newQueue(&batcher{client: s.client, prefix: s.prefix, now: o.Now}, o.Timeout)
+	s.queue = newQueue(&batcher{client: s.client, prefix: s.prefix, now: o.Now, wall: wall}, o.Timeout)
 	return s, nil
 }
 
@@ -115,8 +115,8 @@ func (s *Store) Ping(ctx context.Context) error {
 }
 
 // Take decides the request in the next script call, together with the requests that came while the one before
-// was under way. No call is made twice, except where Redis says that it does not know the script, and so has not
-// run it. When Take gives up, because ctx is done or the timeout is over, the request may still be charged if its
+// was under way. It is not asked twice, except where Redis says that it does not know the script, and so has not
+// run it, or that its clock is in another window of a calendar than this process's. When Take gives up, because ctx is done or the timeout is over, the request may still be charged if its
 // call was under way.
 func (s *Store) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Decision) error {
 	if len(hits) == 0 {

@@ -48,6 +48,12 @@ local function foreign()
   error('WEIR the counter ' .. reading .. ' holds something that weir did not write: delete that key, or choose another key prefix', 0)
 end
 
+-- apart ends the script over windows that are not those around now; nothing has been written yet. The asker reads
+-- the time, and asks again with the right ones: see apart.go.
+local function apart(now)
+  error("WEIR APART " .. int(now) .. " us since 1970 by Redis's clock, more than a window away from the asker's", 0)
+end
+
 -- numbers splits a state into its numbers.
 local function numbers(state)
   local out = {}
