@@ -42,6 +42,7 @@ type limitJSON struct {
 	Align           string   `json:"align,omitempty"`
 	Initial         string   `json:"initial,omitempty"`
 	Refill          string   `json:"refill,omitempty"`
+	Engine          string   `json:"engine,omitempty"`
 	MaxWait         string   `json:"max_wait,omitempty"`
 	ChargeDenied    string   `json:"charge_denied"`
 	OnStoreFailure  string   `json:"on_store_failure"`
@@ -116,6 +117,9 @@ func showLimit(l *Limit) limitJSON {
 	}
 	if l.params.Refill != limiter.RefillGreedy {
 		shown.Refill = l.params.Refill.String()
+	}
+	if p.Engine() != limiter.EngineWeir {
+		shown.Engine = p.Engine().String()
 	}
 	if p.MaxWait() > 0 {
 		shown.MaxWait = FormatDuration(p.MaxWait())

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
@@ -130,6 +131,9 @@ func (s *Store) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Deci
 		return s.unavailable(err)
 	}
 	keys, args := s.call(hits)
+	if err := fitForRedisCell(hits, keys); err != nil {
+		return s.unavailable(err)
+	}
 	cmd := sc.Run(ctx, s.client, keys, args...) // EVALSHA, and EVAL after NOSCRIPT
 	if err := cmd.Err(); err != nil {
 		return s.unavailable(err)
@@ -183,6 +187,17 @@ func (s *Store) call(hits []limiter.Hit) (keys []string, args []any) {
 		}
 	}
 	return keys, args
+}
+
+// fitForRedisCell finds keys over which the redis-cell module (0.2.2) takes the whole server down. Keys of
+// descriptors.Limit.AppendKey are UTF-8; a key prefix may be anything.
+func fitForRedisCell(hits []limiter.Hit, keys []string) error {
+	for i := range hits {
+		if hits[i].Policy.Engine() == limiter.EngineRedisCell && !utf8.ValidString(keys[i]) {
+			return fmt.Errorf("the key %q is not UTF-8, which ends a Redis with the redis-cell module: choose another key prefix", keys[i])
+		}
+	}
+	return nil
 }
 
 // clock is the time to decide at, or "" for Redis's own.

@@ -80,6 +80,7 @@ for group in pairs(quotas) do quota_denies = quota_denies and over[group] end
 
 if not enforced or quota_denies then
   next_state = {}
+  put_back()
   for i, hit in ipairs(hits) do
     local charge = LOOK
     if hit.mode == SHADOW or hit.n < 0 then
