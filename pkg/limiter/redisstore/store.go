@@ -118,6 +118,19 @@ func (s *Store) Ping(ctx context.Context) error {
 	return s.unavailable(s.client.Set(ctx, s.prefix+"ping", "", time.Second).Err())
 }
 
+// PingRedisCell says whether the server decides limits of limiter.EngineRedisCell: it needs the module, and the user
+// the right to it. Its time is that of a Take.
+func (s *Store) PingRedisCell(ctx context.Context) error {
+	p, err := limiter.NewPolicy(limiter.Params{
+		Algorithm: limiter.Funnel, Limit: 1, Window: time.Second, Engine: limiter.EngineRedisCell,
+	})
+	if err != nil {
+		return s.unavailable(err)
+	}
+	var out [1]limiter.Decision
+	return s.Take(ctx, []limiter.Hit{{Key: "ping.redis_cell", Policy: p}}, out[:])
+}
+
 // Take decides the request by one script call. It makes no second attempt, except where Redis says that it
 // does not know the script, and so has not run it.
 func (s *Store) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Decision) error {
