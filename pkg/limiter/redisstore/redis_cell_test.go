@@ -94,11 +94,19 @@ func TestRedisCellGivenBackWholeIsForgotten(t *testing.T) {
 	}
 }
 
-func TestRedisCellBan(t *testing.T) {
+// TestRedisCellOverflow: 59 times 10 years is half a time of 10 years in the module's 64 bits.
+func TestRedisCellOverflow(t *testing.T) {
 	s := open(t, redisstore.Options{URL: redistest.StartRedisCell(t).URL()})
-	want := limiter.Decision{RetryAfter: limiter.Never}
-	if diff := cmp.Diff(want, take(t, s, "k", cell(t, 0, time.Second, 0), 1)); diff != "" {
-		t.Error(diff)
+	p := cell(t, 1, limiter.MaxWindow, 5)
+	take(t, s, "k", p, 2)
+	if d := take(t, s, "k", p, 59); d.Allowed || d.Remaining != 3 || d.RetryAfter != limiter.Never {
+		t.Errorf("59 hits on a burst of 5: %+v", d)
+	}
+	if d := take(t, s, "k", p, 1); d.Remaining != 2 {
+		t.Errorf("one more: %+v", d)
+	}
+	if d := take(t, s, "k", p, -59); d.Remaining != 5 {
+		t.Errorf("59 given back: %+v", d)
 	}
 }
 
@@ -198,6 +206,11 @@ func failing(t *testing.T, s *redisstore.Store, want string, hits ...limiter.Hit
 func TestRedisCellMissing(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, redisstore.Options{URL: server.URL()})
+	for n, want := range map[int64]limiter.Decision{-1: {Allowed: true}, 0: {RetryAfter: limiter.Never}, 1: {RetryAfter: limiter.Never}} {
+		if diff := cmp.Diff(want, take(t, s, "ban", cell(t, 0, time.Second, 0), n)); diff != "" {
+			t.Errorf("%d on a ban, which needs no module: (-want +got)\n%s", n, diff)
+		}
+	}
 	const want = "this Redis has no redis-cell module: load it (loadmodule /path/to/libredis_cell.so), or remove engine: redis_cell from the rule"
 	p, own := cell(t, 5, time.Second, 5), funnel(t, 5, time.Hour)
 	for _, n := range []int64{1, 0, -1} {
@@ -246,11 +259,15 @@ func TestRedisCellForeignState(t *testing.T) {
 	for _, other := range []*limiter.Policy{p, funnel(t, 5, time.Hour)} {
 		failing(t, s, want, limiter.Hit{Key: "k", Policy: p, N: 2}, limiter.Hit{Key: "foreign", Policy: other, N: 1})
 	}
+	if ttl := c.PTTL(t.Context(), "weir:1:k").Val(); ttl < 11*time.Minute || ttl > 12*time.Minute {
+		t.Errorf("what was put back expires in %s, want 12m0s", ttl)
+	}
 	if left := take(t, s, "k", p, 0).Remaining; left != 4 {
 		t.Errorf("requests that failed were charged: %d left, want 4", left)
 	}
-	if got := c.Get(t.Context(), "weir:1:foreign").Val(); got != "somebody's" {
-		t.Errorf("the foreign value became %q", got)
+	got, ttl := c.Get(t.Context(), "weir:1:foreign").Val(), c.PTTL(t.Context(), "weir:1:foreign").Val()
+	if got != "somebody's" || ttl != -1 {
+		t.Errorf("the foreign value became %q, which expires in %s", got, ttl)
 	}
 }
 
@@ -353,7 +370,7 @@ func (b both) fault(n int64) string {
 	case allowed && !b.early.Allowed:
 		least = 0
 	case !allowed && b.late.Allowed:
-		most = n - 1
+		most = n // and not n-1: it counts in whole microseconds what is left, and decides in nanoseconds
 	}
 	if left < least || left > most {
 		return fmt.Sprintf("remaining, which is %d to %d", least, most)
@@ -409,5 +426,30 @@ func TestRedisCellAgreesWithFunnel(t *testing.T) {
 	t.Logf("%d calls, %d allowed: %d other decisions, %d other remaining, %d keys that ended early", calls, allowed, decisions, remaining, forgotten)
 	if allowed < calls/20 || allowed > calls*19/20 || decisions > calls/100 || remaining > calls/100 {
 		t.Error("too many answers differ, or one side was hardly tried")
+	}
+}
+
+// BenchmarkEngine tells what Redis takes for a request of one hit, and for one that is denied by its other limit.
+func BenchmarkEngine(b *testing.B) {
+	server := redistest.StartRedisCell(b)
+	s, c := open(b, redisstore.Options{URL: server.SocketURL()}), client(b, server)
+	for _, e := range []limiter.Engine{limiter.EngineWeir, limiter.EngineRedisCell} {
+		p := policy(b, limiter.Params{Algorithm: limiter.Funnel, Limit: 100_000, Window: time.Second, Engine: e})
+		hits := []limiter.Hit{{Key: e.String(), Policy: p, N: 1}, {Key: "ban", Policy: funnel(b, 0, time.Hour), N: 1}}
+		for n := 1; n <= 2; n++ {
+			b.Run(fmt.Sprintf("%s/hits=%d", e, n), func(b *testing.B) {
+				var out [2]limiter.Decision
+				if err := c.ConfigResetStat(b.Context()).Err(); err != nil {
+					b.Fatal(err)
+				}
+				for b.Loop() {
+					if err := s.Take(b.Context(), hits[:n], out[:]); err != nil {
+						b.Fatal(err)
+					}
+				}
+				used := stats(b, c, "evalsha")
+				b.ReportMetric(used.usec/float64(used.calls), "redis-us/op")
+			})
+		}
 	}
 }

@@ -54,6 +54,7 @@ local function redis_cell(a, _, _, n, charge)
   if not ok then
     retry = NEVER
     local need = max(n, 1)
+    left = min(left, need - 1)
     if need <= burst then retry = max(1, reset - floor((burst - need) * interval / 1000)) end
   end
   return false, nil, ok, left, retry, reset
