@@ -55,7 +55,9 @@ envoy() {
 # Only the tests of `engine: redis_cell` want it: without cargo they say that they did not run.
 redis_cell() {
   if command -v cargo >/dev/null; then
-    say "redis-cell: $(scripts/redis-cell.sh)"
+    local module
+    module=$(scripts/redis-cell.sh) || fail "cargo does not build the redis-cell module"
+    say "redis-cell: $module"
   else
     say "redis-cell: NOT BUILT, there is no cargo here (https://rustup.rs); the tests of engine: redis_cell will not run"
   fi

@@ -134,8 +134,13 @@ func TestRedisCellRequests(t *testing.T) {
 		{"the module denies", 4, []limiter.Hit{hit("o", own, 2, enforce), hit("m", module, 2, enforce)}, []bool{true, false}, []int64{5, 1}, 1},
 		{"a key twice fits", 1, []limiter.Hit{hit("m", module, 2, enforce), hit("m", module, 2, enforce)}, []bool{true, true}, []int64{2, 0}, 0},
 		{"a key twice does not", 1, []limiter.Hit{hit("m", module, 2, enforce), hit("m", module, 3, enforce)}, []bool{true, false}, []int64{4, 4}, 4},
-		{"a key twice and the other denies", 1, []limiter.Hit{hit("m", module, 2, enforce), hit("m", module, 2, enforce), hit("o", ban, 1, enforce)},
-			[]bool{true, true, false}, []int64{4, 4, 0}, 4},
+		{
+			"a key twice and the other denies", 1,
+			[]limiter.Hit{hit("m", module, 2, enforce), hit("m", module, 2, enforce), hit("o", ban, 1, enforce)},
+			[]bool{true, true, false},
+			[]int64{4, 4, 0},
+			4,
+		},
 		{"a shadow is charged by itself", 1, []limiter.Hit{hit("m", module, 2, shadow), hit("o", ban, 1, enforce)}, []bool{true, false}, []int64{2, 0}, 2},
 		{"a shadow never denies", 4, []limiter.Hit{hit("m", module, 2, shadow), hit("o", own, 1, enforce)}, []bool{false, true}, []int64{1, 4}, 1},
 		{"one of two quotas is over", 4, []limiter.Hit{
@@ -330,7 +335,7 @@ var askBoth = redis.NewScript(`
 	r[6], r[7], r[8] = before, now(), there
 	return r`)
 
-// ask takes n hits from both. The module's key ends up to 2 ms before its funnel is empty; Weir's then starts anew, too.
+// ask takes n hits from both. The module's key ends up to 1 ms before its funnel is empty; Weir's then starts anew, too.
 func (k *counted) ask(t *testing.T, c *redis.Client, n int64) (b both, forgotten bool) {
 	t.Helper()
 	var err error
@@ -385,15 +390,27 @@ func (b both) fault(n int64) string {
 
 // TestRedisCellAgreesWithFunnel holds the module against Weir's own funnel, call by call: 10,000 calls of random costs on
 // keys of many policies, while real time passes. Where they differ, the module's answer must be one that the funnel
-// gives within cellSlack, and that may happen to one answer in 100.
+// gives within cellSlack, and that may happen to one answer in 50.
 func TestRedisCellAgreesWithFunnel(t *testing.T) {
 	c := client(t, redistest.StartRedisCell(t))
 	var all []*counted
 	for i, in := range []struct {
 		limit, seconds, burst int64
 	}{
-		{1, 1, 1}, {10, 1, 5}, {100, 1, 10}, {200, 1, 40}, {7, 1, 30}, {300, 1, 20}, {30, 60, 60}, {3, 1, 3}, {1000, 7, 100},
-		{50_000, 3600, 5}, {1000, 1, 10}, {400, 1, 4}, {5_000_000, 86_400, 40}, {3000, 1, 30},
+		{1, 1, 1},
+		{10, 1, 5},
+		{100, 1, 10},
+		{200, 1, 40},
+		{7, 1, 30},
+		{300, 1, 20},
+		{30, 60, 60},
+		{3, 1, 3},
+		{1000, 7, 100},
+		{50_000, 3600, 5},
+		{1000, 1, 10},
+		{400, 1, 4},
+		{5_000_000, 86_400, 40},
+		{3000, 1, 30},
 	} {
 		all = append(all, &counted{
 			key: strconv.Itoa(i), p: cell(t, in.limit, time.Duration(in.seconds)*time.Second, in.burst),
@@ -401,7 +418,7 @@ func TestRedisCellAgreesWithFunnel(t *testing.T) {
 		})
 	}
 	const calls = 10_000
-	random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // the same costs each time
+	random := rand.New(rand.NewPCG(1, 2))
 	allowed, forgotten, decisions, remaining := 0, 0, 0, 0
 	for range calls {
 		k := all[random.IntN(len(all))]
@@ -424,7 +441,7 @@ func TestRedisCellAgreesWithFunnel(t *testing.T) {
 		count(&remaining, b.now.Remaining != b.module[2])
 	}
 	t.Logf("%d calls, %d allowed: %d other decisions, %d other remaining, %d keys that ended early", calls, allowed, decisions, remaining, forgotten)
-	if allowed < calls/20 || allowed > calls*19/20 || decisions > calls/100 || remaining > calls/100 {
+	if allowed < calls/20 || allowed > calls*19/20 || decisions > calls/50 || remaining > calls/50 {
 		t.Error("too many answers differ, or one side was hardly tried")
 	}
 }

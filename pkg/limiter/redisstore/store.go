@@ -43,7 +43,7 @@ type Options struct {
 	// PoolSize is the most connections kept at once. 0 is 10 per CPU.
 	PoolSize int
 	// Now is the clock in microseconds since the Unix epoch. nil, the default, is Redis's own clock, which
-	// all processes share; tests bring a virtual one.
+	// all processes share; tests bring a virtual one. The redis-cell module always uses the server's.
 	Now func() int64
 }
 
