@@ -94,6 +94,24 @@ func TestRedisCellGivenBackWholeIsForgotten(t *testing.T) {
 	}
 }
 
+// TestRedisCellGivenBackALittleLate: a negative time to live of 1 ms, cut off, means none to the module, and no error.
+func TestRedisCellGivenBackALittleLate(t *testing.T) {
+	server := redistest.StartRedisCell(t)
+	s, c := open(t, redisstore.Options{URL: server.URL()}), client(t, server)
+	p := cell(t, 1, time.Second, 7)
+	for i := range 40 {
+		key := strconv.Itoa(i)
+		empty := time.Now().Add(time.Second - time.Duration(i)*100*time.Microsecond)
+		if err := c.Set(t.Context(), "weir:1:"+key, empty.UnixNano(), time.Minute).Err(); err != nil {
+			t.Fatal(err)
+		}
+		take(t, s, key, p, -1)
+		if ttl := c.PTTL(t.Context(), "weir:1:"+key).Val(); ttl == -1 {
+			t.Fatalf("a second that was given back %d us late is kept for ever", 100*i)
+		}
+	}
+}
+
 // TestRedisCellOverflow: 59 times 10 years is half a time of 10 years in the module's 64 bits.
 func TestRedisCellOverflow(t *testing.T) {
 	s := open(t, redisstore.Options{URL: redistest.StartRedisCell(t).URL()})
@@ -239,6 +257,9 @@ func TestRedisCellRights(t *testing.T) {
 	s := open(t, redisstore.Options{URL: "redis://least:secret@" + server.Addr() + "/0"})
 	failing(t, s, "may not run CL.THROTTLE", limiter.Hit{Key: "k", Policy: cell(t, 5, time.Second, 5), N: 1})
 	do("ACL SETUSER least +cl.throttle")
+	do("REPLICAOF 127.0.0.1 1")
+	failing(t, s, "READONLY", limiter.Hit{Key: "k", Policy: cell(t, 5, time.Second, 5), N: 1})
+	do("REPLICAOF no one")
 	p := cell(t, 5, time.Hour, 5)
 	for _, n := range []int64{1, 0, -2, 5, 1} {
 		take(t, s, "k", p, n)
@@ -308,8 +329,13 @@ func stats(tb testing.TB, c *redis.Client, command string) (s commandStats) {
 // TestRedisCellCountsWhatIsLeft: the module divides by whole microseconds, and so has 2,000,001 left here.
 func TestRedisCellCountsWhatIsLeft(t *testing.T) {
 	s := open(t, redisstore.Options{URL: redistest.StartRedisCell(t).URL()})
-	if left := take(t, s, "k", cell(t, 3600, 3601*time.Second, 4_000_000), 2_000_000).Remaining; left != 2_000_000 {
+	p := cell(t, 3600, 3601*time.Second, 4_000_000)
+	if left := take(t, s, "k", p, 2_000_000).Remaining; left != 2_000_000 {
 		t.Errorf("%d left, want 2000000", left)
+	}
+	take(t, s, "nearly new", p, 3)
+	if d := take(t, s, "nearly new", p, -1); d.Remaining != 3_999_998 || d.ResetAfter < time.Second {
+		t.Errorf("two hits: %+v, want 3999998 left", d)
 	}
 }
 
