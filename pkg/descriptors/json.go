@@ -43,6 +43,7 @@ type limitJSON struct {
 	TimeZone        string   `json:"time_zone,omitempty"`
 	Initial         string   `json:"initial,omitempty"`
 	Refill          string   `json:"refill,omitempty"`
+	Engine          string   `json:"engine,omitempty"`
 	MaxWait         string   `json:"max_wait,omitempty"`
 	ChargeDenied    string   `json:"charge_denied"`
 	OnStoreFailure  string   `json:"on_store_failure"`
@@ -120,6 +121,9 @@ func showLimit(l *Limit) limitJSON {
 	}
 	if l.params.Refill != limiter.RefillGreedy {
 		shown.Refill = l.params.Refill.String()
+	}
+	if p.Engine() != limiter.EngineWeir {
+		shown.Engine = p.Engine().String()
 	}
 	if p.MaxWait() > 0 {
 		shown.MaxWait = FormatDuration(p.MaxWait())

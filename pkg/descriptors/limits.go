@@ -63,6 +63,7 @@ func (r *reader) rateLimitShape() *shape[rateLimit] {
 	only("consistency", "strict", "the store decides every request")
 	field("initial", func(n *yaml.Node, l *rateLimit) { l.params.Initial = readName(r, n, limiter.ParseInitial) })
 	field("refill", func(n *yaml.Node, l *rateLimit) { l.params.Refill = readName(r, n, limiter.ParseRefill) })
+	field("engine", func(n *yaml.Node, l *rateLimit) { l.params.Engine = readName(r, n, limiter.ParseEngine) })
 	span := func(name string, parse func(string) (time.Duration, error), of func(l *rateLimit) *time.Duration) {
 		field(name, func(n *yaml.Node, l *rateLimit) {
 			before := len(r.found)
@@ -85,7 +86,6 @@ func laterLimitFields(later map[string]string) {
 		later[name] = ownAlgorithm
 	}
 	later["lease_for"] = "leave it out; the store decides every request (consistency: strict)"
-	later["engine"] = "leave it out; algorithm: funnel gives the same answers as CL.THROTTLE on any Redis"
 	later["response"] = laterResponse
 }
 

@@ -34,7 +34,7 @@ func (r *Rule) Override(requestsPerUnit uint32, window time.Duration) (*Limit, e
 	}
 	l.Policy = policy
 	l.Unit, l.UnitMultiplier = unitOf(window)
-	which := counter{algorithm: l.params.Algorithm, refill: l.params.Refill, rate: int64(requestsPerUnit), window: window}
+	which := counter{algorithm: l.params.Algorithm, refill: l.params.Refill, engine: l.params.Engine, rate: int64(requestsPerUnit), window: window}
 	l.keyStart = which.keyStart(r.Domain)
 	return l, nil
 }

@@ -20,6 +20,7 @@ descriptors:
       - {name: second, requests_per_unit: 10, unit: day}
   - {key: free, rate_limit: {unlimited: true, replaces: [{name: first}]}}
   - {key: known}
+  - {key: module, rate_limit: {algorithm: funnel, requests_per_unit: 10, unit: second, engine: redis_cell}}
   - {key: spiky, rate_limit: {algorithm: sliding_window, requests_per_unit: 10, unit: second, segment_cap: 5}}
 `
 
@@ -51,6 +52,10 @@ func TestOverride(t *testing.T) {
 			-1, "", "fixed_window@7/90000000us|shop|free=c", limiter.FixedWindow, 7, 90 * time.Second, 7,
 			descriptors.Second, 90, limiter.Enforce, descriptors.Allow,
 			[]string{"first"},
+		}},
+		{"module=c", time.Minute, shown{
+			2, "", "funnel.redis_cell@7/60000000us|shop|module=c", limiter.Funnel, 7, time.Minute, 7,
+			descriptors.Minute, 1, limiter.Enforce, descriptors.Allow, nil,
 		}},
 		{"known=c", 1500 * time.Millisecond, shown{
 			-1, "", "fixed_window@7/1500000us|shop|known=c", limiter.FixedWindow, 7, 1500 * time.Millisecond, 7,

@@ -77,6 +77,15 @@ const (
 	RefillInterval               // Limit at once every Window, counted from the first hit on a full bucket
 )
 
+// Engine says who decides in Redis. In memory it makes no difference.
+type Engine uint8
+
+// The values of Engine.
+const (
+	EngineWeir      Engine = iota // Weir's own step
+	EngineRedisCell               // the redis-cell module, by CL.THROTTLE: a GCRA on a clock of nanoseconds
+)
+
 // Align says where fixed windows start.
 type Align uint8
 
@@ -101,6 +110,9 @@ type Params struct {
 	// Initial and Refill are of TokenBucket.
 	Initial Initial
 	Refill  Refill
+	// Engine is of Funnel, and of a TokenBucket that starts full and is refilled continuously. EngineRedisCell takes
+	// windows of whole seconds, at most a hit a microsecond, and no ChargeDenied but ChargeNone.
+	Engine Engine
 	// MaxWait is the longest that LeakyQueue and SmoothBursty hold a request back. 0 is Burst's time to leak
 	// for LeakyQueue, and no wait for SmoothBursty.
 	MaxWait time.Duration
@@ -131,6 +143,7 @@ type Policy struct {
 	align        Align
 	initial      Initial
 	refill       Refill
+	engine       Engine
 
 	limit  int64 // N, hits
 	window int64 // W, microseconds
@@ -180,6 +193,7 @@ func NewPolicy(in Params) (*Policy, error) {
 		align:        in.Align,
 		initial:      in.Initial,
 		refill:       in.Refill,
+		engine:       in.Engine,
 		limit:        in.Limit,
 		window:       in.Window.Microseconds(),
 		tick:         1,
@@ -277,12 +291,35 @@ func (in *Params) validate() error {
 	case in.Align != AlignCalendar && in.TimeZone != nil:
 		bad("time_zone", "goes with align: calendar only; write align: calendar, or remove time_zone")
 	}
+	if in.Engine == EngineRedisCell {
+		in.validateRedisCell(bad)
+	}
 	for _, name := range in.given() {
 		if !in.Algorithm.Has(name) {
 			bad(name, "is not a parameter of %s, which takes %s", in.Algorithm, strings.Join(in.Algorithm.Parameters(), ", "))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// validateRedisCell checks what CL.THROTTLE can be told.
+func (in *Params) validateRedisCell(bad func(param, format string, args ...any)) {
+	if in.Window%time.Second != 0 {
+		bad("window", "engine: redis_cell counts per whole seconds, got %s; write a multiple of 1s, or leave engine out", in.Window)
+	}
+	if in.Limit > in.Window.Microseconds() {
+		bad("requests_per_unit", "engine: redis_cell counts at most one hit a microsecond, got %d per %s; write less, or leave engine out",
+			in.Limit, in.Window)
+	}
+	if in.ChargeDenied != ChargeDefault && in.ChargeDenied != ChargeNone {
+		bad("charge_denied", "engine: redis_cell charges a denied request nothing; write none, or leave engine out")
+	}
+	if in.Initial != InitialFull {
+		bad("initial", "engine: redis_cell starts full; write full, or leave engine out")
+	}
+	if in.Refill != RefillGreedy {
+		bad("refill", "engine: redis_cell refills continuously; write greedy, or leave engine out")
+	}
 }
 
 // given names the parameters that are not left at their zero value and that not every algorithm has.
@@ -295,6 +332,7 @@ func (in *Params) given() []string {
 		{"burst", in.Burst != 0},
 		{"initial", in.Initial != InitialFull},
 		{"refill", in.Refill != RefillGreedy},
+		{"engine", in.Engine != EngineWeir},
 		{"max_wait", in.MaxWait != 0},
 		{"burst_seconds", in.BurstFor != 0},
 		{"segments", in.Segments != 0},
@@ -495,6 +533,9 @@ func (p *Policy) Identity() any {
 	}{numbers, p.TimeZone()}
 }
 
+// Engine is who decides in Redis.
+func (p *Policy) Engine() Engine { return p.engine }
+
 // MaxWait is the longest Decision.Wait of an admitted hit, 0 for algorithms that hold nothing back.
 func (p *Policy) MaxWait() time.Duration {
 	if p.limit == 0 || p.capacity == p.still || p.leak == 0 {
@@ -513,6 +554,9 @@ func (p *Policy) Args() []int64 {
 	case FixedWindow:
 		return []int64{p.limit, p.window, int64(p.align)}
 	case Funnel, TokenBucket, SmoothBursty, LeakyQueue:
+		if p.engine == EngineRedisCell {
+			return []int64{p.limit, p.window / time.Second.Microseconds(), p.burst}
+		}
 		if p.refill == RefillInterval {
 			return []int64{p.limit, p.window, p.burst, p.maxLevel, int64(p.initial), p.linger.Microseconds()}
 		}

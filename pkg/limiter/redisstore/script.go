@@ -24,16 +24,20 @@ const (
 	intervalBucket
 	slidingWindow
 	slidingLog
+	redisCell
 )
 
 // stepFiles are the Lua functions, and the files of the same names.
 var stepFiles = [...]string{
 	fixedWindow: "fixed_window", funnel: "funnel", intervalBucket: "interval_bucket",
-	slidingWindow: "sliding_window", slidingLog: "sliding_log",
+	slidingWindow: "sliding_window", slidingLog: "sliding_log", redisCell: "redis_cell",
 }
 
 // stepOf is the function that decides the policy's hits.
 func stepOf(p *limiter.Policy) step {
+	if p.Engine() == limiter.EngineRedisCell {
+		return redisCell
+	}
 	switch p.Algorithm() {
 	case limiter.FixedWindow:
 		return fixedWindow

@@ -94,6 +94,7 @@ local function several(hits)
 
   if not enforced or quota_denies then
     next_state, keep = {}, {}
+    put_back()
     for i, hit in ipairs(hits) do
       local charge = LOOK
       if hit.mode == SHADOW or hit.n < 0 then
@@ -129,7 +130,9 @@ while first <= #KEYS do
   local policy, mode, group, n
   policy, mode, group, n, at = struct.unpack(HIT, ARGV[2], at)
   local decided, answer
+  noted, alone = {}, false
   if count == 1 and mode == ENFORCE then
+    alone = true
     decided, answer = pcall(single, KEYS[first], policies[policy], n)
   else
     local hits = {}
