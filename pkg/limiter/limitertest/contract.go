@@ -45,6 +45,7 @@ func Run(t *testing.T, fresh Fresh) {
 		{"keys", keys},
 		{"many hits", manyHits},
 		{"changed rule", changedRule},
+		{"changed rule of a limit that warms up", changedWarmUp},
 		{"waits", waits},
 		{"waits of a denied request", noWaitWhenDenied},
 		{"bucket that starts empty beside a denial", emptyBesideDenial},
@@ -94,8 +95,9 @@ var algorithms = []limiter.Algorithm{
 }
 
 // every is every algorithm: those of algorithms pass Limit hits at once, Concurrency too until they are given back,
-// and the last two something else.
-var every = append(slices.Clone(algorithms), limiter.Concurrency, limiter.SmoothBursty, limiter.LeakyQueue)
+// and the last three something else.
+var every = append(slices.Clone(algorithms), limiter.Concurrency, limiter.SmoothBursty, limiter.LeakyQueue,
+	limiter.SmoothWarmingUp)
 
 // counting are those that pass Limit hits at once.
 var counting = every[:len(algorithms)+1]
@@ -443,6 +445,38 @@ func changedRule(f *fixture) {
 	}
 }
 
+// changedWarmUp: a debt stays, and of what is in store the share, whatever unit a rule counts in.
+func changedWarmUp(f *fixture) {
+	with := func(limit int64, warmUp time.Duration, factor int64) *limiter.Policy {
+		return policy(f, limiter.Params{
+			Algorithm: limiter.SmoothWarmingUp, Limit: limit, Window: sec, WarmUp: warmUp, ColdFactor: factor, MaxWait: 100 * sec,
+		})
+	}
+	old := with(10, 10*sec, 0)
+	f.waited([]time.Duration{0}, limiter.Hit{Key: "k", Policy: old, N: 75}) // 12.5 s, a quarter of the store stays
+	for _, c := range []struct {
+		to    *limiter.Policy
+		reset time.Duration
+	}{
+		{old, 20 * sec},
+		{with(9_973, 10*sec, 0), 20 * sec},
+		{with(10, 60*sec, 0), 57_500 * ms},
+		{with(10, 100*ms, 250), 12_575 * ms},
+		{with(9_973, hour, limiter.MaxColdFactor), 2_712_500 * ms},
+	} {
+		d := f.take(limiter.Hit{Key: "k", Policy: c.to})[0]
+		if late := d.ResetAfter - c.reset; late < 0 || late > ms || !d.Allowed {
+			f.Errorf("%d per second: %+v, want to be as new after %s", c.to.Limit(), d, c.reset)
+		}
+	}
+	fast := with(9_973, 10*sec, 0)
+	f.waited([]time.Duration{12_500 * ms}, limiter.Hit{Key: "k", Policy: fast, N: 1})
+	f.clock.Advance(hour)
+	if d := f.take(limiter.Hit{Key: "k", Policy: old, N: -1})[0]; d.ResetAfter != 0 {
+		f.Errorf("an hour later: %+v, want it as new", d)
+	}
+}
+
 // queue is a queue of one a second.
 func (f *fixture) queue() *limiter.Policy {
 	f.Helper()
@@ -528,6 +562,8 @@ func concurrent(f *fixture) {
 		switch a {
 		case limiter.SmoothBursty:
 			may = 1 // what a second brings is less than one
+		case limiter.SmoothWarmingUp:
+			may = 1 // nothing is free
 		case limiter.LeakyQueue:
 			may = capacity + 1 // one departs, the others wait
 		default:

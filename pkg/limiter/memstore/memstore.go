@@ -220,7 +220,7 @@ func makeRoom[S state](sh *shard, t *table[S], now int64, budget int, keep finge
 // remembers says whether the policy's states carry a list.
 func remembers(p *limiter.Policy) bool {
 	switch p.Algorithm() {
-	case limiter.SlidingWindow, limiter.SlidingLog, limiter.Concurrency:
+	case limiter.SlidingWindow, limiter.SlidingLog, limiter.Concurrency, limiter.SmoothWarmingUp:
 		return true
 	default:
 		return false
