@@ -154,7 +154,8 @@ type Policy struct {
 	linger time.Duration
 
 	// SmoothWarmingUp
-	warmUp time.Duration
+	warmUp     time.Duration
+	coldFactor int64 // hundredths
 	curve
 
 	// SlidingWindow
@@ -215,8 +216,11 @@ func NewPolicy(in Params) (*Policy, error) {
 		}
 	case SmoothBursty, SmoothWarmingUp:
 		p.burst = MaxHits
-		if p.warmUp = in.WarmUp; p.algorithm == SmoothWarmingUp && p.warmUp == 0 {
-			p.warmUp = DefaultWarmUp
+		if p.algorithm == SmoothWarmingUp {
+			p.warmUp, p.coldFactor = in.WarmUp, orDefault(in.ColdFactor, DefaultColdFactor)
+			if p.warmUp == 0 {
+				p.warmUp = DefaultWarmUp
+			}
 		}
 		if err := p.scaleFunnel(&in); err != nil {
 			return nil, err
@@ -343,7 +347,7 @@ func (p *Policy) scaleFunnel(in *Params) error {
 	case SmoothWarmingUp:
 		return &ParamError{Param: "warm_up", Msg: fmt.Sprintf("%d per %s needs more than 53 bits to count exactly with a warm_up of %s and "+
 			"a cold_factor of %g; choose a rate with fewer digits, a shorter warm_up, cold_factor: 3, or warm_up and max_wait in whole seconds",
-			p.limit, time.Duration(p.window)*time.Microsecond, p.warmUp, float64(orDefault(in.ColdFactor, DefaultColdFactor))/100)}
+			p.limit, time.Duration(p.window)*time.Microsecond, p.warmUp, float64(p.coldFactor)/100)}
 	case SmoothBursty:
 		return &ParamError{Param: "requests_per_unit", Msg: fmt.Sprintf("%d per %s needs more than 53 bits to count what one large request "+
 			"owes; choose a rate with fewer digits, or max_wait and burst_seconds in whole seconds", p.limit, time.Duration(p.window)*time.Microsecond)}
@@ -508,6 +512,9 @@ func (p *Policy) MaxWait() time.Duration {
 
 // WarmUp is how long SmoothWarmingUp takes to its full rate, 0 for the other algorithms.
 func (p *Policy) WarmUp() time.Duration { return p.warmUp }
+
+// ColdFactor is how many times dearer than a warm one its coldest hit is, in hundredths, 0 for the other algorithms.
+func (p *Policy) ColdFactor() int64 { return p.coldFactor }
 
 // ChargeDenied is what a denied request takes; never ChargeDefault.
 func (p *Policy) ChargeDenied() ChargeDenied { return p.chargeDenied }

@@ -77,7 +77,7 @@ func TestFewerPassAfterIdleness(t *testing.T) {
 		w := newWalk(t, limiter.SmoothWarmingUp)
 		factor := w.in.ColdFactor
 		if factor == 0 {
-			factor = limiter.DefaultColdFactor
+			factor = 300
 		}
 		type admission struct {
 			event

@@ -39,7 +39,7 @@ const maxRoot = 94_906_265
 // setCurve says how requests warm up, and how many wait, if that fits.
 func (p *Policy) setCurve(in *Params) bool {
 	p.curve = curve{idle: p.warmUp.Microseconds() / p.tick}
-	c, factor := &p.curve, orDefault(in.ColdFactor, DefaultColdFactor)
+	c, factor := &p.curve, p.coldFactor
 	g := gcd(factor+500, 2*(factor+100))
 	grains := 2 * (factor + 100) / g
 	c.gain = (factor + 500) / g
