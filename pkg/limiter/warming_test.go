@@ -216,11 +216,35 @@ func TestHighRatesAreNotRounded(t *testing.T) {
 				break
 			}
 			warm = next
-			admitted++
+			if admitted++; admitted > 1_000_000 {
+				t.Fatalf("no end of hits passes at %d", now)
+			}
 		}
 	}
 	if want := int64(10*(1_000+4_998) + 1); admitted != want { // the longest wait, the time until the last look, and one
 		t.Errorf("%d hits passed or wait, want %d", admitted, want)
+	}
+}
+
+// TestWarmDebtStopsGrowing at the highest level, from where it is paid back.
+func TestWarmDebtStopsGrowing(t *testing.T) {
+	p := mustPolicy(t, limiter.Params{
+		Algorithm: limiter.SmoothWarmingUp, Limit: 1, Window: 365 * 24 * time.Hour, WarmUp: time.Hour, ChargeDenied: limiter.ChargeFull,
+	})
+	highest := time.Duration(p.Args()[5]) * time.Microsecond
+	if highest < 140*365*24*time.Hour {
+		t.Errorf("debts of up to %s are counted", highest)
+	}
+	var s limiter.State
+	for i := range int64(3) {
+		s, _ = p.Step(s, epoch+i, limiter.MaxHits)
+		if s.A != epoch+i+highest.Microseconds() {
+			t.Errorf("after %d big requests, the next one is free to go after %d us, want %s", i+1, s.A-epoch-i, highest)
+		}
+	}
+	s, _ = p.Step(s, epoch+2, -1)
+	if want := epoch + 2 + (highest - p.Window()).Microseconds(); s.A != want {
+		t.Errorf("after one was given back, the next one is free to go at %d, want %d", s.A, want)
 	}
 }
 
