@@ -46,6 +46,7 @@ func Run(t *testing.T, fresh Fresh) {
 		{"many hits", manyHits},
 		{"changed rule", changedRule},
 		{"changed rule of a limit that warms up", changedWarmUp},
+		{"changed rule of a limit that warms up, to the microsecond", changedWarmUpExactly},
 		{"waits", waits},
 		{"waits of a denied request", noWaitWhenDenied},
 		{"bucket that starts empty beside a denial", emptyBesideDenial},
@@ -445,13 +446,40 @@ func changedRule(f *fixture) {
 	}
 }
 
+// warmingUp is a policy that lets requests wait for 100 s.
+func (f *fixture) warmingUp(limit int64, warmUp time.Duration, factor int64) *limiter.Policy {
+	f.Helper()
+	return policy(f, limiter.Params{
+		Algorithm: limiter.SmoothWarmingUp, Limit: limit, Window: sec, WarmUp: warmUp, ColdFactor: factor, MaxWait: 100 * sec,
+	})
+}
+
+// changedWarmUpExactly: the share is rounded as limiter's step does it.
+func changedWarmUpExactly(f *fixture) {
+	policies := []*limiter.Policy{
+		f.warmingUp(7, hour, 0), f.warmingUp(997, hour, 0), f.warmingUp(1_000_000, hour, 150), f.warmingUp(31, 1000*sec, 299),
+		f.warmingUp(9_973, 90*sec, limiter.MaxColdFactor),
+	}
+	known := reference{}
+	for _, from := range policies {
+		for _, to := range policies {
+			for _, n := range []int64{1, 5, 4_321} {
+				key := fmt.Sprint(from.Limit(), to.Limit(), n)
+				for _, hit := range []limiter.Hit{{Key: key, Policy: from, N: n}, {Key: key, Policy: to}} {
+					want := make([]limiter.Decision, 1)
+					known.take(f.clock.Now(), []limiter.Hit{hit}, want)
+					if diff := cmp.Diff(want, f.take(hit)); diff != "" {
+						f.Errorf("%d hits of %d per second, then %d per second: (-want +got)\n%s", n, from.Limit(), to.Limit(), diff)
+					}
+				}
+			}
+		}
+	}
+}
+
 // changedWarmUp: a debt stays, and of what is in store the share, whatever unit a rule counts in.
 func changedWarmUp(f *fixture) {
-	with := func(limit int64, warmUp time.Duration, factor int64) *limiter.Policy {
-		return policy(f, limiter.Params{
-			Algorithm: limiter.SmoothWarmingUp, Limit: limit, Window: sec, WarmUp: warmUp, ColdFactor: factor, MaxWait: 100 * sec,
-		})
-	}
+	with := f.warmingUp
 	old := with(10, 10*sec, 0)
 	f.waited([]time.Duration{0}, limiter.Hit{Key: "k", Policy: old, N: 75}) // 12.5 s, a quarter of the store stays
 	for _, c := range []struct {
