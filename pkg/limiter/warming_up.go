@@ -107,7 +107,11 @@ func (p *Policy) warmingUp(s *State, now, n int64, c charge, d *Decision) (next 
 	level, stored := p.warmth(s, t)
 
 	ok := n < 0 || level <= p.capacity
-	take := p.amount(ok, p.passingWarm(level, stored), n, c)
+	left := int64(0)
+	if c == penalty { // where else it is asked for, nothing is left
+		left = p.passingWarm(level, stored)
+	}
+	take := p.amount(ok, left, n, c)
 	*d = Decision{Allowed: ok}
 	found, before := level, stored
 	switch {
