@@ -28,6 +28,8 @@ func (l Limit) String() string {
 		return fmt.Sprintf("%s: %d at once", l.Name, l.Policy.Limit())
 	case a.Has("burst"):
 		text += fmt.Sprintf(", burst %d", l.Policy.Capacity())
+	case l.Policy.WarmUp() > 0:
+		text += ", warms up in " + descriptors.FormatDuration(l.Policy.WarmUp())
 	}
 	if wait := l.Policy.MaxWait(); wait > 0 {
 		text += ", waits up to " + descriptors.FormatDuration(wait)

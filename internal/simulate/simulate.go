@@ -220,7 +220,7 @@ func bound(p *limiter.Policy, dearest int64) int64 {
 		// What was saved is the capacity without the requests that wait; the last one is paid for later.
 		waiting := int64(float64(n) * p.MaxWait().Seconds() / p.Window().Seconds())
 		return n + p.Capacity() - waiting + dearest - 1
-	case limiter.LeakyQueue:
+	case limiter.LeakyQueue, limiter.SmoothWarmingUp:
 		return n + dearest
 	default:
 		return n

@@ -183,6 +183,12 @@ func randomLimit(t *rapid.T, known []limiter.Algorithm) *limiter.Policy {
 	if has("burst_seconds") {
 		in.BurstFor = rapid.SampledFrom([]time.Duration{100 * time.Millisecond, 2 * time.Second}).Draw(t, "burst_seconds")
 	}
+	if has("warm_up") {
+		in.WarmUp = rapid.SampledFrom([]time.Duration{100 * time.Millisecond, 2 * time.Second}).Draw(t, "warm_up")
+	}
+	if has("cold_factor") {
+		in.ColdFactor = rapid.SampledFrom([]int64{101, 1000}).Draw(t, "cold_factor")
+	}
 	if has("segments") {
 		in.Segments = rapid.SampledFrom([]int64{1, 2, 20}).Draw(t, "segments")
 	}
@@ -299,6 +305,11 @@ func TestRun(t *testing.T) {
 			Result{Offered: 16, Admitted: 16, Worst: 16, Bound: 17},
 		},
 		{
+			// Two requests in store are dearer: the first costs 350 ms, the next 250 ms, and then each 200 ms.
+			"warming up", "algorithm: smooth_warming_up, requests_per_unit: 5, unit: second, warm_up: 600ms, cold_factor: 2", "constant:100/s", 0,
+			Result{Offered: 200, Admitted: 9, Denied: 191, Worst: 5, Bound: 6, Lockout: ms(330)},
+		},
+		{
 			"in flight", "algorithm: concurrency, requests_per_unit: 3", "constant:10/s", ms(400),
 			Result{Offered: 20, Admitted: 15, Denied: 5, Worst: 3, Bound: 3},
 		},
@@ -389,6 +400,10 @@ func TestComparison(t *testing.T) {
 		{
 			"algorithm: leaky_queue, requests_per_unit: 3, unit: second, max_wait: 500ms", limiter.SmoothBursty,
 			"smooth_bursty: 3 per 1s, waits up to 500ms", nil,
+		},
+		{
+			"algorithm: leaky_queue, requests_per_unit: 3, unit: second, max_wait: 500ms", limiter.SmoothWarmingUp,
+			"smooth_warming_up: 3 per 1s, warms up in 10s, waits up to 500ms", nil,
 		},
 		{"algorithm: leaky_queue, requests_per_unit: 3, unit: second", limiter.FixedWindow, "fixed_window: 3 per 1s", nil},
 		{"algorithm: concurrency, requests_per_unit: 3, lease: 2h", limiter.FixedWindow, "fixed_window: 3 per 2h", []string{leaseNote}},

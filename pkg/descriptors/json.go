@@ -45,6 +45,8 @@ type limitJSON struct {
 	Refill          string   `json:"refill,omitempty"`
 	Engine          string   `json:"engine,omitempty"`
 	MaxWait         string   `json:"max_wait,omitempty"`
+	WarmUp          string   `json:"warm_up,omitempty"`
+	ColdFactor      float64  `json:"cold_factor,omitempty"`
 	ChargeDenied    string   `json:"charge_denied"`
 	OnStoreFailure  string   `json:"on_store_failure"`
 	Replaces        []string `json:"replaces,omitempty"`
@@ -127,6 +129,9 @@ func showLimit(l *Limit) limitJSON {
 	}
 	if p.MaxWait() > 0 {
 		shown.MaxWait = FormatDuration(p.MaxWait())
+	}
+	if p.WarmUp() > 0 {
+		shown.WarmUp, shown.ColdFactor = FormatDuration(p.WarmUp()), float64(p.ColdFactor())/100
 	}
 	return shown
 }

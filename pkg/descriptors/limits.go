@@ -12,11 +12,6 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// laterAlgorithms are those that this version does not have, and what to write instead.
-var laterAlgorithms = map[string]string{
-	"smooth_warming_up": "write smooth_bursty",
-}
-
 func (r *reader) rateLimitShape() *shape[rateLimit] {
 	s := newShape[rateLimit]("a rate limit")
 	// field notes where a field is written, and whether it can be read.
@@ -74,6 +69,8 @@ func (r *reader) rateLimitShape() *shape[rateLimit] {
 	}
 	span("max_wait", parseDuration, func(l *rateLimit) *time.Duration { return &l.params.MaxWait })
 	span("burst_seconds", parseSeconds, func(l *rateLimit) *time.Duration { return &l.params.BurstFor })
+	span("warm_up", parseDuration, func(l *rateLimit) *time.Duration { return &l.params.WarmUp })
+	field("cold_factor", func(n *yaml.Node, l *rateLimit) { l.params.ColdFactor = readName(r, n, parseFactor) })
 	span("lease", parseDuration, func(l *rateLimit) *time.Duration { return &l.lease })
 	forPeople(r, s)
 	laterLimitFields(s.later)
@@ -81,10 +78,6 @@ func (r *reader) rateLimitShape() *shape[rateLimit] {
 }
 
 func laterLimitFields(later map[string]string) {
-	const ownAlgorithm = "it belongs to an algorithm that this version does not have; leave it out"
-	for _, name := range []string{"warm_up", "cold_factor"} {
-		later[name] = ownAlgorithm
-	}
 	later["lease_for"] = "leave it out; the store decides every request (consistency: strict)"
 	later["response"] = laterResponse
 }
@@ -102,9 +95,6 @@ func readName[T any](r *reader, n *yaml.Node, parse func(string) (T, error)) (v 
 
 func (r *reader) readAlgorithm(n *yaml.Node, l *rateLimit) {
 	l.params.Algorithm = readName(r, n, func(name string) (limiter.Algorithm, error) {
-		if instead := laterAlgorithms[name]; instead != "" {
-			return 0, fmt.Errorf("%s is not supported by this version; %s", name, instead)
-		}
 		a, err := limiter.ParseAlgorithm(name)
 		if near := didYouMean(name, limiter.AlgorithmNames()); err != nil && near != "" {
 			err = fmt.Errorf("%w; %s", err, near)

@@ -15,6 +15,8 @@ var algorithmNames = map[Algorithm]string{
 	SmoothBursty:  "smooth_bursty",
 	LeakyQueue:    "leaky_queue",
 	Concurrency:   "concurrency",
+
+	SmoothWarmingUp: "smooth_warming_up",
 }
 
 // algorithmParams are the parameters that an algorithm has besides its rate and charge_denied.
@@ -27,6 +29,8 @@ var algorithmParams = map[Algorithm][]string{
 	SmoothBursty:  {"burst_seconds", "max_wait"},
 	LeakyQueue:    {"burst", "max_wait"},
 	Concurrency:   {"lease", "max_log_entries"},
+
+	SmoothWarmingUp: {"warm_up", "cold_factor", "max_wait"},
 }
 
 var (

@@ -44,6 +44,8 @@ func newOracle(in limiter.Params, p *limiter.Policy) oracle {
 		return o
 	case limiter.SmoothBursty:
 		return newBurstyOracle(in, p.Args()[1])
+	case limiter.SmoothWarmingUp:
+		return newWarmOracle(in, p)
 	case limiter.LeakyQueue:
 		return newQueueOracle(in, p.Args()[1])
 	case limiter.Concurrency:

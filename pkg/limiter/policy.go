@@ -21,6 +21,8 @@ const (
 	SmoothBursty                       // a token bucket whose next requests pay for a big one
 	LeakyQueue                         // leaky bucket as a queue: requests are held back, evenly spaced
 	Concurrency                        // requests in flight, given back by negative hits
+
+	SmoothWarmingUp // fewer pass after idleness, rising to the rate
 )
 
 // Bounds of a policy's numbers.
@@ -29,13 +31,14 @@ const (
 	MinWindow     = time.Millisecond          // shortest window
 	MaxWindow     = 10 * 365 * 24 * time.Hour // longest window
 	MaxSegments   = 1000                      // of a sliding window
+	MaxColdFactor = 100 * 100                 // hundredths
 	MaxLogEntries = 10_000                    // default bound of a sliding log's limit
 	DefaultLease  = time.Minute               // for rules that name none: Envoy's own route timeout is 15 s
-	MaxWait       = time.Hour                 // longest max_wait, and longest burst_seconds
+	MaxWait       = time.Hour                 // longest max_wait, longest burst_seconds, and longest warm_up
 )
 
-// maxDebt is up to where SmoothBursty counts at least what a request owes: one that costs more than the rate of a
-// whole year may be charged less than all of it.
+// maxDebt is up to where SmoothBursty and SmoothWarmingUp count at least what a request owes: one that costs more than
+// the rate of a whole year may be charged less than all of it.
 const maxDebt = 365 * 24 * time.Hour
 
 // ChargeDenied says what a denied request takes from the limit that denied it.
@@ -113,11 +116,17 @@ type Params struct {
 	// Engine is of Funnel, and of a TokenBucket that starts full and is refilled continuously. EngineRedisCell takes
 	// windows of whole seconds, at most a hit a microsecond, and no ChargeDenied but ChargeNone.
 	Engine Engine
-	// MaxWait is the longest that LeakyQueue and SmoothBursty hold a request back. 0 is Burst's time to leak
-	// for LeakyQueue, and no wait for SmoothBursty.
+	// MaxWait is the longest that LeakyQueue, SmoothBursty and SmoothWarmingUp hold a request back. 0 is Burst's time
+	// to leak for LeakyQueue, and no wait for the others.
 	MaxWait time.Duration
 	// BurstFor is how long SmoothBursty saves up unused permits. 0 is 1 s.
 	BurstFor time.Duration
+	// WarmUp is how long SmoothWarmingUp takes from cold to its full rate under steady requests, and back when there
+	// are none. 0 is DefaultWarmUp.
+	WarmUp time.Duration
+	// ColdFactor is how many times dearer than a warm one SmoothWarmingUp's coldest hit is, in hundredths: 101 to
+	// MaxColdFactor. 0 is DefaultColdFactor.
+	ColdFactor int64
 	// Segments is S of SlidingWindow. 0 is 10.
 	Segments int64
 	// SegmentCap is the most that SlidingWindow admits in one segment, in hits. 0 is no such bound.
@@ -149,7 +158,7 @@ type Policy struct {
 	window int64 // W, microseconds
 	tick   int64 // the finest clock whose products fit, microseconds: 1, 1,000 or 1,000,000
 
-	// Funnel, TokenBucket, SmoothBursty, LeakyQueue; units are 1/leak of a tick.
+	// Funnel, TokenBucket, SmoothBursty, LeakyQueue, SmoothWarmingUp; units are 1/leak of a tick.
 	burst    int64 // C, hits: no cost above it ever fits
 	leak     int64 // N', units per tick
 	cost     int64 // W', units per hit
@@ -161,6 +170,11 @@ type Policy struct {
 
 	// linger is how long a token bucket that starts empty is remembered after it became full.
 	linger time.Duration
+
+	// SmoothWarmingUp
+	warmUp     time.Duration
+	coldFactor int64 // hundredths
+	curve
 
 	// SlidingWindow
 	segments   int64 // S
@@ -222,8 +236,14 @@ func NewPolicy(in Params) (*Policy, error) {
 		if err := p.scaleFunnel(&in); err != nil {
 			return nil, err
 		}
-	case SmoothBursty:
+	case SmoothBursty, SmoothWarmingUp:
 		p.burst = MaxHits
+		if p.algorithm == SmoothWarmingUp {
+			p.warmUp, p.coldFactor = in.WarmUp, orDefault(in.ColdFactor, DefaultColdFactor)
+			if p.warmUp == 0 {
+				p.warmUp = DefaultWarmUp
+			}
+		}
 		if err := p.scaleFunnel(&in); err != nil {
 			return nil, err
 		}
@@ -270,6 +290,10 @@ func (in *Params) validate() error {
 	}
 	wait("max_wait", in.MaxWait)
 	wait("burst_seconds", in.BurstFor)
+	wait("warm_up", in.WarmUp)
+	if f := in.ColdFactor; f != 0 && (f < 101 || f > MaxColdFactor) {
+		bad("cold_factor", "must be between 1.01 and %d, got %g", MaxColdFactor/100, float64(f)/100)
+	}
 	upTo("segments", in.Segments, MaxSegments)
 	upTo("segment_cap", in.SegmentCap, MaxLimit)
 	upTo("max_log_entries", in.MaxLogEntries, 1_000_000)
@@ -335,6 +359,8 @@ func (in *Params) given() []string {
 		{"engine", in.Engine != EngineWeir},
 		{"max_wait", in.MaxWait != 0},
 		{"burst_seconds", in.BurstFor != 0},
+		{"warm_up", in.WarmUp != 0},
+		{"cold_factor", in.ColdFactor != 0},
 		{"segments", in.Segments != 0},
 		{"segment_cap", in.SegmentCap != 0},
 		{"oldest", in.Oldest != OldestProportional},
@@ -355,7 +381,8 @@ var ticks = [...]int64{1, 1_000, 1_000_000}
 // scaleFunnel chooses the finest clock in which the capacity and its time to leak fit exactly.
 func (p *Policy) scaleFunnel(in *Params) error {
 	for _, tick := range ticks {
-		if p.window%tick != 0 || in.MaxWait.Microseconds()%tick != 0 || in.BurstFor.Microseconds()%tick != 0 {
+		if p.window%tick != 0 || in.MaxWait.Microseconds()%tick != 0 || in.BurstFor.Microseconds()%tick != 0 ||
+			in.WarmUp.Microseconds()%tick != 0 {
 			break
 		}
 		width := p.window / tick
@@ -370,9 +397,15 @@ func (p *Policy) scaleFunnel(in *Params) error {
 			return nil
 		}
 	}
-	if p.algorithm == SmoothBursty {
+	switch p.algorithm {
+	case SmoothWarmingUp:
+		return &ParamError{Param: "warm_up", Msg: fmt.Sprintf("%d per %s needs more than 53 bits to count exactly with a warm_up of %s and "+
+			"a cold_factor of %g; choose a rate with fewer digits, a shorter warm_up, cold_factor: 3, or warm_up and max_wait in whole seconds",
+			p.limit, time.Duration(p.window)*time.Microsecond, p.warmUp, float64(p.coldFactor)/100)}
+	case SmoothBursty:
 		return &ParamError{Param: "requests_per_unit", Msg: fmt.Sprintf("%d per %s needs more than 53 bits to count what one large request "+
 			"owes; choose a rate with fewer digits, or max_wait and burst_seconds in whole seconds", p.limit, time.Duration(p.window)*time.Microsecond)}
+	default:
 	}
 	return &ParamError{Param: "burst", Msg: fmt.Sprintf("%d at %d per %s needs more than 53 bits to count exactly; "+
 		"choose a smaller burst or a rate with fewer digits", p.burst, p.limit, time.Duration(p.window)*time.Microsecond)}
@@ -393,8 +426,9 @@ func (p *Policy) setLevels(in *Params) bool {
 		}
 		p.still = saved * p.leak
 		p.capacity = p.still + wait*p.leak
-		room := p.maxLevel - p.capacity
-		return room/p.cost >= MaxHits || room/p.leak >= inTicks(maxDebt)
+		return p.owes(p.maxLevel - p.capacity)
+	case SmoothWarmingUp:
+		return p.setCurve(in)
 	case LeakyQueue:
 		if p.burst > p.maxLevel/p.cost/4 || wait > p.maxLevel/p.leak/4 {
 			return false
@@ -415,6 +449,11 @@ func (p *Policy) setLevels(in *Params) bool {
 		}
 	}
 	return true
+}
+
+// owes says whether room is enough for what the largest request may owe.
+func (p *Policy) owes(room int64) bool {
+	return room/p.cost >= MaxHits || room/p.leak >= maxDebt.Microseconds()/p.tick
 }
 
 // scaleInterval bounds the debt of a bucket that is refilled in batches to what comes back before the horizon.
@@ -494,6 +533,8 @@ func (p *Policy) Capacity() int64 {
 		return p.burst
 	case p.algorithm == SmoothBursty:
 		return p.passing(0)
+	case p.algorithm == SmoothWarmingUp:
+		return p.capacity/p.cost + 1 // of a warm one
 	case p.algorithm == SlidingWindow:
 		return min(p.limit, p.segmentCap)
 	default:
@@ -503,7 +544,7 @@ func (p *Policy) Capacity() int64 {
 
 // Largest is the highest cost, in hits, that can ever fit.
 func (p *Policy) Largest() int64 {
-	if p.algorithm == SmoothBursty && p.limit > 0 {
+	if (p.algorithm == SmoothBursty || p.algorithm == SmoothWarmingUp) && p.limit > 0 {
 		return p.burst
 	}
 	return p.Capacity()
@@ -544,6 +585,12 @@ func (p *Policy) MaxWait() time.Duration {
 	return micros(ceilDiv(p.capacity-p.still, p.leak) * p.tick)
 }
 
+// WarmUp is how long SmoothWarmingUp takes to its full rate, 0 for the other algorithms.
+func (p *Policy) WarmUp() time.Duration { return p.warmUp }
+
+// ColdFactor is how many times dearer than a warm one its coldest hit is, in hundredths, 0 for the other algorithms.
+func (p *Policy) ColdFactor() int64 { return p.coldFactor }
+
 // ChargeDenied is what a denied request takes; never ChargeDefault.
 func (p *Policy) ChargeDenied() ChargeDenied { return p.chargeDenied }
 
@@ -563,6 +610,12 @@ func (p *Policy) Args() []int64 {
 		return []int64{
 			p.limit, p.tick, p.leak, p.cost, p.burst, p.capacity, p.still, p.maxLevel,
 			int64(p.algorithm), int64(p.initial), p.linger.Microseconds(),
+		}
+	case SmoothWarmingUp:
+		c := &p.curve
+		return []int64{
+			p.limit, p.tick, p.leak, p.cost, p.capacity, p.maxLevel,
+			c.idle, c.gain, c.full, c.permit, c.warm, c.grid, c.num, c.den,
 		}
 	case SlidingWindow:
 		return []int64{p.limit, p.tick, p.segments, p.segment, p.segmentCap, p.maxCount, int64(p.oldest)}

@@ -24,7 +24,7 @@ func TestNewPolicySaysWhatIsWrong(t *testing.T) {
 		"no algorithm": {
 			limiter.Params{Limit: 1, Window: hour},
 			[]string{"algorithm: must be one of fixed_window, funnel, token_bucket, sliding_window, sliding_log, " +
-				"smooth_bursty, leaky_queue, concurrency"},
+				"smooth_bursty, leaky_queue, concurrency, smooth_warming_up"},
 		},
 		"negative limit": {
 			limiter.Params{Algorithm: limiter.Funnel, Limit: -1, Window: hour},
@@ -147,6 +147,29 @@ func TestNewPolicySaysWhatIsWrong(t *testing.T) {
 			limiter.Params{Algorithm: limiter.SmoothBursty, Limit: 999_999_937, Window: hour, MaxWait: 500 * time.Millisecond},
 			[]string{"requests_per_unit: 999999937 per 1h0m0s needs more than 53 bits to count what one large request owes; " +
 				"choose a rate with fewer digits, or max_wait and burst_seconds in whole seconds"},
+		},
+		"smooth_warming_up's parameters of smooth_bursty, out of bounds": {
+			limiter.Params{Algorithm: limiter.SmoothBursty, Limit: 1, Window: hour, WarmUp: 90 * time.Minute, ColdFactor: 100},
+			[]string{
+				"warm_up: must be whole milliseconds up to 1h0m0s, got 1h30m0s",
+				"cold_factor: must be between 1.01 and 100, got 1",
+				"warm_up: is not a parameter of smooth_bursty, which takes burst_seconds, max_wait, charge_denied",
+				"cold_factor: is not a parameter of smooth_bursty, which takes burst_seconds, max_wait, charge_denied",
+			},
+		},
+		"smooth_warming_up with a burst and a cold_factor above the highest": {
+			limiter.Params{Algorithm: limiter.SmoothWarmingUp, Limit: 1, Window: hour, Burst: 3, ColdFactor: 10_050},
+			[]string{
+				"cold_factor: must be between 1.01 and 100, got 100.5",
+				"burst: is not a parameter of smooth_warming_up, which takes warm_up, cold_factor, max_wait, charge_denied",
+			},
+		},
+		"smooth_warming_up beyond 53 bits": {
+			limiter.Params{
+				Algorithm: limiter.SmoothWarmingUp, Limit: 999_999_937, Window: hour, WarmUp: time.Hour + -time.Millisecond, ColdFactor: 250,
+			},
+			[]string{"warm_up: 999999937 per 1h0m0s needs more than 53 bits to count exactly with a warm_up of 59m59.999s and a cold_factor " +
+				"of 2.5; choose a rate with fewer digits, a shorter warm_up, cold_factor: 3, or warm_up and max_wait in whole seconds"},
 		},
 		"batches beyond the horizon": {
 			limiter.Params{
@@ -290,6 +313,14 @@ func TestPolicyTellsWhatItIs(t *testing.T) {
 			limiter.Params{Algorithm: limiter.Concurrency, Limit: 7, Window: time.Minute},
 			told{7, 7, time.Minute, limiter.ChargeNone, 0, 0},
 		},
+		{
+			limiter.Params{Algorithm: limiter.SmoothWarmingUp, Limit: 5, Window: time.Second},
+			told{5, 1, time.Second, limiter.ChargeNone, 0, 0},
+		},
+		{
+			limiter.Params{Algorithm: limiter.SmoothWarmingUp, Limit: 5, Window: time.Second, MaxWait: time.Second},
+			told{5, 6, time.Second, limiter.ChargeNone, time.Second, 0}, // of a warm one
+		},
 	} {
 		p, err := limiter.NewPolicy(c.in)
 		if err != nil {
@@ -390,7 +421,7 @@ func FuzzPolicy(f *testing.F) {
 		}
 		for charge := range uint8(4) {
 			f.Add(uint8(in.Algorithm), charge, uint8(in.Oldest), flags, in.Limit, int64(in.Window), in.Burst, in.Segments, in.SegmentCap,
-				int64(in.MaxWait), int64(in.BurstFor), seed)
+				int64(in.MaxWait), int64(in.BurstFor), int64(in.WarmUp), in.ColdFactor, seed)
 		}
 	}
 	for _, a := range append([]limiter.Algorithm{0}, algorithms...) {
@@ -432,14 +463,24 @@ func FuzzPolicy(f *testing.F) {
 		add(limiter.Params{Algorithm: limiter.FixedWindow, Align: limiter.AlignCalendar, Limit: 3, Window: window})
 		add(limiter.Params{Algorithm: limiter.FixedWindow, Align: limiter.AlignCalendar, Limit: 3, Window: window, TimeZone: lordHowe})
 	}
+	for _, in := range []limiter.Params{
+		{Limit: 9_973, Window: sec, WarmUp: hour, ColdFactor: limiter.MaxColdFactor, MaxWait: sec},
+		{Limit: 999_999_937, Window: hour, WarmUp: 20 * sec, MaxWait: hour},
+		{Limit: 3, Window: sec, WarmUp: time.Millisecond, ColdFactor: 101, MaxWait: hour},
+		{Limit: 1, Window: limiter.MaxWindow, WarmUp: hour},
+	} {
+		in.Algorithm = limiter.SmoothWarmingUp
+		add(in)
+	}
 	f.Fuzz(func(t *testing.T, algorithm, charge, oldest, flags uint8,
-		limit, window, burst, segments, segmentCap, maxWait, burstFor int64, seed uint64,
+		limit, window, burst, segments, segmentCap, maxWait, burstFor, warmUp, coldFactor int64, seed uint64,
 	) {
 		in := limiter.Params{
 			Algorithm: limiter.Algorithm(algorithm), ChargeDenied: limiter.ChargeDenied(charge), Oldest: limiter.Oldest(oldest),
 			Align: limiter.Align(flags & 0xf), Initial: limiter.Initial(flags >> 4 & 1), Refill: limiter.Refill(flags >> 5 & 1),
 			Limit: limit, Window: time.Duration(window), Burst: burst, Segments: segments, SegmentCap: segmentCap,
 			MaxWait: time.Duration(maxWait), BurstFor: time.Duration(burstFor),
+			WarmUp: time.Duration(warmUp), ColdFactor: coldFactor,
 		}
 		if flags>>6&1 == 1 {
 			in.TimeZone = lordHowe

@@ -20,7 +20,7 @@ import (
 // request, keys that occur twice, and rules that change under a counter.
 func Histories(t *testing.T, fresh Fresh, requests int) {
 	t.Helper()
-	all := append(slices.Clone(algorithms), limiter.SmoothBursty, limiter.LeakyQueue, limiter.Concurrency)
+	all := append(slices.Clone(algorithms), limiter.SmoothBursty, limiter.LeakyQueue, limiter.Concurrency, limiter.SmoothWarmingUp)
 	for _, a := range all {
 		t.Run(a.String(), func(t *testing.T) {
 			newHistory(t, fresh, uint64(a), []limiter.Algorithm{a}).run(requests)
@@ -142,6 +142,18 @@ var extremes = map[limiter.Algorithm][]limiter.Params{
 		{Limit: 1, Window: year, Burst: 1},
 		{Limit: 10_000_000, Window: sec, MaxWait: ms},
 		{Limit: 999_999_937, Window: hour, Burst: 100_000},
+		{Limit: limiter.MaxLimit, Window: limiter.MinWindow},
+		{Limit: 0, Window: sec},
+	},
+	limiter.SmoothWarmingUp: {
+		{Limit: 5, Window: sec},
+		{Limit: 7, Window: 3 * sec, WarmUp: 2500 * ms, ColdFactor: 250, MaxWait: 500 * ms},
+		{Limit: 1, Window: year, WarmUp: hour},
+		{Limit: 10_000_000, Window: sec, WarmUp: 60 * sec, MaxWait: ms},
+		{Limit: 9_973, Window: sec, WarmUp: 90 * sec, ColdFactor: limiter.MaxColdFactor, MaxWait: sec},
+		{Limit: 3, Window: sec, WarmUp: sec, ColdFactor: 101, MaxWait: hour},
+		{Limit: 1, Window: 60 * sec, WarmUp: ms},
+		{Limit: 999_999_937, Window: hour, WarmUp: 20 * sec, MaxWait: hour},
 		{Limit: limiter.MaxLimit, Window: limiter.MinWindow},
 		{Limit: 0, Window: sec},
 	},

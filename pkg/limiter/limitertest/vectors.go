@@ -322,6 +322,45 @@ var vectors = []vector{
 		},
 	},
 	{
+		"smooth warming up: one a second after eight seconds", // a store of 8 permits, of which 4 are dearer: 2.75 s, 2.25 s, ...
+		limiter.Params{Algorithm: limiter.SmoothWarmingUp, Limit: 1, Window: sec, WarmUp: 8 * sec},
+		[]vectorHit{
+			{0, 1, 0, yes, 1, 0, 0, 0},
+			{0, 1, 1, yes, 0, 0, 3750 * ms, 0},
+			{0, 1, 9, no, 0, 2750 * ms, 3750 * ms, 0},
+			{2750*ms - us, 1, 1, no, 0, us, sec + us, 0},
+			{2750 * ms, 1, 1, yes, 0, 0, 4250 * ms, 0},
+			{5000 * ms, 1, 1, yes, 0, 0, 4750 * ms, 0},
+			{6750 * ms, 1, 1, yes, 0, 0, 5250 * ms, 0},
+			{8 * sec, 1, 1, yes, 0, 0, 6 * sec, 0}, // warm
+			{9 * sec, 1, 2, yes, 0, 0, 9 * sec, 0},
+			{9 * sec, 1, 0, no, 0, 2 * sec, 9 * sec, 0},
+			{9 * sec, 1, -1, yes, 0, 0, 8 * sec, 0}, // what is in store stays
+			{10 * sec, 1, 0, yes, 1, 0, 7 * sec, 0},
+			{12 * sec, 1, 5, yes, 0, 0, 13 * sec, 0}, // three of the store, two ahead
+			{21 * sec, 1, 0, yes, 1, 0, 4 * sec, 0},
+			{23 * sec, 1, 1, yes, 0, 0, 4750 * ms, 0}, // it has cooled down to 1.75 s
+			{60 * sec, 1, 0, yes, 1, 0, 0, 0},
+			{60 * sec, 1, -3, yes, 1, 0, 0, 0},
+			{60 * sec, 1, limiter.MaxHits, yes, 0, 0, 4_294_967_307 * sec, 0},
+		},
+	},
+	{
+		"smooth warming up that waits five seconds, the coldest twice as dear", // 1.875 s, 1.625 s, 1.375 s, 1.125 s, 1 s
+		limiter.Params{
+			Algorithm: limiter.SmoothWarmingUp, Limit: 1, Window: sec, WarmUp: 6 * sec, ColdFactor: 200, MaxWait: 5 * sec,
+		},
+		[]vectorHit{
+			{0, 1, 0, yes, 4, 0, 0, 0},
+			{0, 1, 1, yes, 3, 0, 2_732_143 * us, 0}, // seven permits come back in six seconds
+			{0, 1, 1, yes, 2, 0, 5_214_286 * us, 1875 * ms},
+			{0, 1, 1, yes, 1, 0, 7_446_429 * us, 3500 * ms},
+			{0, 1, 1, yes, 0, 0, 9_428_572 * us, 4875 * ms},
+			{0, 1, 1, no, 0, sec, 9_428_572 * us, 0},
+			{sec, 1, 1, yes, 0, 0, 10_285_715 * us, 5 * sec},
+		},
+	},
+	{
 		"leaky queue",
 		limiter.Params{Algorithm: limiter.LeakyQueue, Limit: 5, Window: sec},
 		[]vectorHit{

@@ -25,12 +25,14 @@ const (
 	slidingWindow
 	slidingLog
 	redisCell
+	warmingUp
 )
 
 // stepFiles are the Lua functions, and the files of the same names.
 var stepFiles = [...]string{
 	fixedWindow: "fixed_window", funnel: "funnel", intervalBucket: "interval_bucket",
 	slidingWindow: "sliding_window", slidingLog: "sliding_log", redisCell: "redis_cell",
+	warmingUp: "smooth_warming_up",
 }
 
 // stepOf is the function that decides the policy's hits.
@@ -45,6 +47,8 @@ func stepOf(p *limiter.Policy) step {
 		return slidingWindow
 	case limiter.SlidingLog, limiter.Concurrency:
 		return slidingLog
+	case limiter.SmoothWarmingUp:
+		return warmingUp
 	case limiter.TokenBucket:
 		if p.Refill() == limiter.RefillInterval {
 			return intervalBucket
