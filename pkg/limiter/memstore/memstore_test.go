@@ -35,3 +35,9 @@ func fresh(t *testing.T, clock *limitertest.Clock) limiter.Store {
 func TestContract(t *testing.T) { limitertest.Run(t, fresh) }
 
 func TestHistories(t *testing.T) { limitertest.Histories(t, fresh, 10_000) }
+
+func TestLinearizable(t *testing.T) {
+	limitertest.Linearizable(t, 1, func(t *testing.T, clocks []*limitertest.Clock) []limiter.Store {
+		return []limiter.Store{fresh(t, clocks[0])}
+	})
+}

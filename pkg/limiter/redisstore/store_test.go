@@ -99,6 +99,17 @@ func TestScriptsAgreeWithGo(t *testing.T) {
 	limitertest.Histories(t, fresh(redistest.Start(t)), 3000)
 }
 
+// TestLinearizable has three sidecars' stores share one server.
+func TestLinearizable(t *testing.T) {
+	server := redistest.Start(t)
+	limitertest.Linearizable(t, 3, func(t *testing.T, clocks []*limitertest.Clock) (stores []limiter.Store) {
+		for _, c := range clocks {
+			stores = append(stores, open(t, redisstore.Options{URL: server.SocketURL(), Now: c.Now}))
+		}
+		return stores
+	})
+}
+
 func TestTwoStoresShareOneLimit(t *testing.T) {
 	server := redistest.Start(t)
 	stores := []*redisstore.Store{
