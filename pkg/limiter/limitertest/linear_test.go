@@ -26,12 +26,8 @@ func (f *faulty) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Dec
 			runtime.Gosched()
 		}
 	case "read, then write": // somebody else's write in between is lost
-		seen := reference{}
-		f.locked(func() {
-			for _, h := range hits {
-				seen[h.Key] = f.state[h.Key]
-			}
-		})
+		var seen reference
+		f.locked(func() { seen = f.state.fork() })
 		runtime.Gosched()
 		seen.take(f.clock.Now(), hits, out)
 		f.locked(func() {
