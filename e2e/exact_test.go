@@ -49,7 +49,7 @@ func eachAlgorithm(rate string, params ...string) string {
 }
 
 // policies are those of the rules, by algorithm.
-func policies(t testing.TB, rules string) map[string]*limiter.Policy {
+func policies(t *testing.T, rules string) map[string]*limiter.Policy {
 	t.Helper()
 	set, err := descriptors.Compile([]descriptors.File{{Name: "rules.yaml", Data: []byte(rules)}})
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -229,16 +230,17 @@ func overlaps(ops []porcupine.Operation) (n int) {
 }
 
 // shown is a history for people, by the time when requests were asked.
-func shown(ops []porcupine.Operation) (text string) {
+func shown(ops []porcupine.Operation) string {
 	slices.SortFunc(ops, func(a, b porcupine.Operation) int { return int(a.Call - b.Call) })
+	var b strings.Builder
 	for _, op := range ops {
 		in, _ := op.Input.(request)
 		out, _ := op.Output.([]limiter.Decision)
-		text += fmt.Sprintf("%9d to %9d ns, client %2d, at %d: %s:", op.Call, op.Return, op.ClientId, in.at, describe(in.hits))
+		fmt.Fprintf(&b, "%9d to %9d ns, client %2d, at %d: %s:", op.Call, op.Return, op.ClientId, in.at, describe(in.hits))
 		for _, d := range out {
-			text += " (" + short(d) + ")"
+			fmt.Fprintf(&b, " (%s)", short(d))
 		}
-		text += "\n"
+		b.WriteByte('\n')
 	}
-	return text
+	return b.String()
 }

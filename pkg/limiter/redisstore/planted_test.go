@@ -23,7 +23,7 @@ func TestLogThatIsCountedAnew(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for _, a := range []limiter.Algorithm{limiter.SlidingLog, limiter.Concurrency} {
 		for i := range 60 {
-			charge := limiter.ChargeNone + limiter.ChargeDenied(i%3) //nolint:gosec // below 3
+			charge := limiter.ChargeNone + limiter.ChargeDenied(i%3)
 			p := policy(t, limiter.Params{Algorithm: a, Limit: 5, Window: 10 * time.Second, ChargeDenied: charge})
 			key, now := fmt.Sprintf("%s/%d", a, i), clock.Now()
 			base := int64(1<<53-1) - rng.Int64N(12)
