@@ -12,6 +12,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/weir-ratelimit/weir/internal/app"
+	"github.com/weir-ratelimit/weir/internal/gcpace"
 )
 
 // flagGroups are the headings in the help of serve.
@@ -43,7 +44,7 @@ type serveOptions struct {
 	Store          string        `group:"store" env:"WEIR_STORE" default:"memory" help:"memory, redis://[user:password@]host:port/db, rediss://... (TLS) or unix://[user:password@]/path?db=0. Give a password by the variable: everybody on the machine can see a command line."`
 	StoreTimeout   time.Duration `group:"store" env:"WEIR_STORE_TIMEOUT" default:"15ms" help:"Longest wait for the store; keep it below the timeout in Envoy, which is 20ms unless set."`
 	StoreKeyPrefix string        `group:"store" env:"WEIR_STORE_KEY_PREFIX" default:"weir:" help:"Start of every key in Redis."`
-	StorePoolSize  int           `group:"store" env:"WEIR_STORE_POOL_SIZE" default:"0" help:"Connections to Redis; 0 is ten for each CPU."`
+	StorePoolSize  int           `group:"store" env:"WEIR_STORE_POOL_SIZE" default:"0" help:"Most connections kept to Redis; 0 is ten for each CPU. Requests share calls, so that a few do."`
 	MemoryMaxKeys  int           `group:"store" env:"WEIR_MEMORY_MAX_KEYS" default:"4000000" help:"Most counters that the memory store keeps."`
 
 	GRPCAddr   string `name:"grpc-addr" group:"listen" env:"WEIR_GRPC_ADDR" default:":8081" help:"Where Envoy asks: host:port, :port or unix:PATH."`
@@ -89,6 +90,12 @@ func (c *serveCmd) Run(ctx context.Context, io streams) error {
 		return err
 	}
 	o.Build = build()
+
+	pace, err := gcpace.Start()
+	if err != nil {
+		o.Log.LogAttrs(ctx, slog.LevelWarn, "the container's memory limit cannot be read, GOMEMLIMIT is not set", slog.String("error", err.Error()))
+	}
+	defer pace.Stop()
 
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()

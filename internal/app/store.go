@@ -18,11 +18,11 @@ const outageQuiet = 5 * time.Second
 // store is the limiter.Store of the process, with what else the process wants to know of it.
 type store struct {
 	limiter.Store
-	name    string                          // to be shown: no password
-	timeout time.Duration                   // of a request's wait; negative is none
-	ping    func(ctx context.Context) error // nil if the store can decide
-	close   func() error
-	log     *slog.Logger
+	name  string                          // to be shown: no password
+	ping  func(ctx context.Context) error // nil if the store can decide
+	cell  func(ctx context.Context) error // nil if it can decide limits with engine: redis_cell
+	close func() error
+	log   *slog.Logger
 
 	failures atomic.Uint64 // requests that the store did not decide
 	failing  atomic.Bool   // an outage has been logged, and not yet its end
@@ -42,7 +42,7 @@ func openStore(o *Options, m *metrics.Metrics) (*store, error) {
 		return nil, err
 	}
 	timed, err := m.Timed(s)
-	return &store{Store: timed, name: s.String(), timeout: o.StoreTimeout, ping: s.Ping, close: s.Close, log: o.Log}, err
+	return &store{Store: timed, name: s.String(), ping: s.Ping, cell: s.PingRedisCell, close: s.Close, log: o.Log}, err
 }
 
 func openMemory(o *Options, m *metrics.Metrics) (*store, error) {
@@ -57,7 +57,7 @@ func openMemory(o *Options, m *metrics.Metrics) (*store, error) {
 		}
 	})
 	always := func(context.Context) error { return nil }
-	return &store{Store: s, name: storeMemory, timeout: -1, ping: always, close: s.Close, log: o.Log}, err
+	return &store{Store: s, name: storeMemory, ping: always, cell: always, close: s.Close, log: o.Log}, err
 }
 
 // failed notes a request that the store did not decide. The first of an outage is logged.

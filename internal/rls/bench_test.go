@@ -22,22 +22,14 @@ descriptors:
 	one := descriptor("remote_address=10.0.0.1")
 	four := []string{"api_key=k1", "path=/checkout", "all=1"}
 	for _, bm := range []struct {
-		name    string
-		timeout bool
-		n       int
+		name string
+		n    int
 	}{
-		{"descriptors=1", true, 1},
-		{"descriptors=4", true, 4},
-		{"descriptors=1/no_deadline", false, 1},
-		{"descriptors=4/no_deadline", false, 4},
+		{"descriptors=1", 1},
+		{"descriptors=4", 4},
 	} {
 		b.Run(bm.name, func(b *testing.B) {
-			s, _ := service(b, rules, func(o *Options) {
-				o.Store = memory(b, nil)
-				if !bm.timeout {
-					o.StoreTimeout = -1
-				}
-			})
+			s, _ := service(b, rules, func(o *Options) { o.Store = memory(b, nil) })
 			req := request(one)
 			if bm.n == 4 {
 				req = request(one, descriptor(four[0]), descriptor(four[:2]...), descriptor(four[2]))

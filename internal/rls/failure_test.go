@@ -110,19 +110,6 @@ func hung(ctx context.Context, _ []limiter.Hit, _ []limiter.Decision) error {
 	return fmt.Errorf("%w: %w", limiter.ErrUnavailable, ctx.Err())
 }
 
-func TestStoreHangs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s, _ := service(t, failureRules, func(o *Options) { o.Store = storeFunc(hung) })
-		start := time.Now()
-		if got, want := show(ask(t, s, request(descriptor("soft=a")))), "OK | OK soft 5/minute left 5"; got != want {
-			t.Errorf("\n got %s\nwant %s", got, want)
-		}
-		if took := time.Since(start); took != 15*time.Millisecond {
-			t.Errorf("took %s, want 15ms", took)
-		}
-	})
-}
-
 func TestCallerGoes(t *testing.T) {
 	tests := []struct {
 		name string
@@ -172,27 +159,6 @@ func TestCallerGoes(t *testing.T) {
 				}
 			})
 		})
-	}
-}
-
-// What a store that failed may still be reading is not used for another request.
-func TestHitsOfAFailedStoreAreNotReused(t *testing.T) {
-	var kept []limiter.Hit
-	var before limiter.Hit
-	s, _ := service(t, failureRules, func(o *Options) {
-		o.Store = storeFunc(func(_ context.Context, hits []limiter.Hit, _ []limiter.Decision) error {
-			if kept == nil {
-				kept, before = hits, hits[0]
-			}
-			return errDown
-		})
-	})
-	ask(t, s, request(descriptor("soft=first")))
-	for range 10 {
-		ask(t, s, request(descriptor("soft=second")))
-	}
-	if kept[0] != before {
-		t.Errorf("the hit became %+v, was %+v", kept[0], before)
 	}
 }
 

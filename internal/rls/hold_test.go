@@ -35,7 +35,7 @@ func queueing(t *testing.T, change ...func(*Options)) *Service {
 			t.Error(err)
 		}
 	})
-	s, _ := service(t, queueRules, append(change, func(o *Options) { o.Store, o.StoreTimeout = store, -1 })...)
+	s, _ := service(t, queueRules, append(change, func(o *Options) { o.Store = store })...)
 	return s
 }
 

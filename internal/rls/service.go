@@ -23,8 +23,6 @@ import (
 
 // Defaults of Options.
 const (
-	// DefaultStoreTimeout leaves 5 ms of the 20 ms that Envoy waits by default.
-	DefaultStoreTimeout = 15 * time.Millisecond
 	// DefaultMaxDescriptors bounds the work of one request. Envoy's configuration decides how many descriptors
 	// it sends, a handful as a rule, so that this only stops mistakes.
 	DefaultMaxDescriptors = 128
@@ -43,11 +41,8 @@ const (
 type Options struct {
 	// Rules returns the rules in force: called once a request. A nil Set says that none are loaded yet.
 	Rules func() *descriptors.Set
-	// Store decides.
+	// Store decides. How long it may take is its own to bound.
 	Store limiter.Store
-	// StoreTimeout is how long a request waits for the store. Negative is without a deadline of its own, for
-	// a store that answers from this process's memory.
-	StoreTimeout time.Duration
 	// Observer is told what was decided. Nil is none.
 	Observer Observer
 	// DynamicMetadata adds dynamic_metadata to every response, and not only where a matched rule has
@@ -89,9 +84,6 @@ func (o *Options) validate() error {
 		if *b.value == 0 {
 			*b.value = b.def
 		}
-	}
-	if o.StoreTimeout == 0 {
-		o.StoreTimeout = DefaultStoreTimeout
 	}
 	if o.Observer == nil {
 		o.Observer = unobserved{}
@@ -198,7 +190,8 @@ func (s *Service) answerInTime(ctx context.Context, sc *scratch, req *pb.RateLim
 func (s *Service) answer(ctx context.Context, sc *scratch, req *pb.RateLimitRequest) (*pb.RateLimitResponse, time.Duration, error) {
 	failed, err := s.take(ctx, sc)
 	if err != nil {
-		return nil, 0, err // sc is left to the garbage collector: see take
+		s.release(sc)
+		return nil, 0, err
 	}
 	sc.fold()
 	longest := sc.wait()
@@ -209,17 +202,12 @@ func (s *Service) answer(ctx context.Context, sc *scratch, req *pb.RateLimitRequ
 func (s *Service) finish(sc *scratch, req *pb.RateLimitRequest, failed bool) *pb.RateLimitResponse {
 	s.observe(sc, failed)
 	res := sc.report(&s.o, req, failed)
-	if !failed {
-		s.release(sc)
-	}
+	s.release(sc)
 	return res
 }
 
 // take asks the store once for all hits. failed says that the store did not answer and that the rules' own
 // on_store_failure did. The error is that of a caller who has gone.
-//
-// After a failure the scratch must not be used again by another request: a store that gave up waiting may
-// still have a call under way that reads the hits.
 func (s *Service) take(ctx context.Context, sc *scratch) (failed bool, err error) {
 	if len(sc.hits) == 0 {
 		return false, nil
@@ -227,13 +215,7 @@ func (s *Service) take(ctx context.Context, sc *scratch) (failed bool, err error
 	if err := ctx.Err(); err != nil {
 		return false, status.FromContextError(err).Err()
 	}
-	within := ctx
-	if s.o.StoreTimeout > 0 {
-		var cancel context.CancelFunc
-		within, cancel = context.WithTimeout(ctx, s.o.StoreTimeout)
-		defer cancel()
-	}
-	err = s.o.Store.Take(within, sc.hits, sc.out)
+	err = s.o.Store.Take(ctx, sc.hits, sc.out)
 	if err == nil {
 		return false, nil
 	}
@@ -241,7 +223,6 @@ func (s *Service) take(ctx context.Context, sc *scratch) (failed bool, err error
 		return false, status.FromContextError(gone).Err()
 	}
 	s.o.Observer.StoreFailed(err)
-	sc.out = make([]limiter.Decision, len(sc.hits))
 	for i := range sc.hits {
 		sc.out[i] = unknown(sc.limits[i], sc.hits[i].N)
 	}

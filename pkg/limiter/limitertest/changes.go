@@ -35,6 +35,7 @@ var (
 	logged  = limiter.Params{Algorithm: limiter.SlidingLog, Limit: 10, Window: 10 * sec}
 	leased  = limiter.Params{Algorithm: limiter.Concurrency, Limit: 10, Window: 10 * sec}
 	queued  = limiter.Params{Algorithm: limiter.LeakyQueue, Limit: 10, Window: sec}
+	warms   = limiter.Params{Algorithm: limiter.SmoothWarmingUp, Limit: 10, Window: sec, WarmUp: 10 * sec}
 	saved   = limiter.Params{Algorithm: limiter.SmoothBursty, Limit: 10, Window: sec}
 )
 
@@ -129,6 +130,10 @@ var changes = []change{
 	{"more saved", saved, 6, 0, but(saved, func(p *limiter.Params) { p.BurstFor = 2 * sec }), 15, 0, 0},
 	{"less saved", saved, 6, 0, but(saved, func(p *limiter.Params) { p.BurstFor = 500 * ms }), 0, 100 * ms, 0},
 	{"longer wait", saved, 6, 0, but(saved, func(p *limiter.Params) { p.MaxWait = 500 * ms }), 10, 0, 0},
+
+	// The first permit of a cold limit costs 0.298 s, which is owed under whatever rule.
+	{"higher rate", warms, 1, 0, with(warms, 20, 0, 0), 0, 298 * ms, 0},
+	{"longer window", warms, 1, 0, with(warms, 0, 2*sec, 0), 0, 298 * ms, 0},
 }
 
 // check changes the rule, and then uses up what it says that remains.

@@ -20,7 +20,7 @@ import (
 // request, keys that occur twice, and rules that change under a counter.
 func Histories(t *testing.T, fresh Fresh, requests int) {
 	t.Helper()
-	all := append(slices.Clone(algorithms), limiter.SmoothBursty, limiter.LeakyQueue, limiter.Concurrency)
+	all := append(slices.Clone(algorithms), limiter.SmoothBursty, limiter.LeakyQueue, limiter.Concurrency, limiter.SmoothWarmingUp)
 	for _, a := range all {
 		t.Run(a.String(), func(t *testing.T) {
 			h := newHistory(t, fresh, uint64(a), []limiter.Algorithm{a})
@@ -112,6 +112,12 @@ var extremes = map[limiter.Algorithm][]limiter.Params{
 		{Limit: 7, Window: 1_000_003 * us},
 		{Limit: 3, Window: 90 * sec, Align: limiter.AlignFirstHit},
 		{Limit: 5, Window: 1234567 * us, Align: limiter.AlignFirstHit},
+		{Limit: 5, Window: hour, Align: limiter.AlignCalendar, TimeZone: zone("Australia/Lord_Howe")},
+		{Limit: limiter.MaxLimit, Window: 24 * hour, Align: limiter.AlignCalendar, TimeZone: zone("Europe/Berlin")},
+		{Limit: 3, Window: 7 * 24 * hour, Align: limiter.AlignCalendar, TimeZone: zone("America/St_Johns")},
+		{Limit: 3, Window: 30 * 24 * hour, Align: limiter.AlignCalendar},
+		{Limit: 3, Window: year, Align: limiter.AlignCalendar, TimeZone: zone("Asia/Beirut")},
+		{Limit: 0, Window: year, Align: limiter.AlignCalendar, TimeZone: zone("Asia/Beirut")},
 		{Limit: 0, Window: sec},
 	},
 	limiter.Funnel: funnels,
@@ -141,6 +147,18 @@ var extremes = map[limiter.Algorithm][]limiter.Params{
 		{Limit: 1, Window: year, Burst: 1},
 		{Limit: 10_000_000, Window: sec, MaxWait: ms},
 		{Limit: 999_999_937, Window: hour, Burst: 100_000},
+		{Limit: limiter.MaxLimit, Window: limiter.MinWindow},
+		{Limit: 0, Window: sec},
+	},
+	limiter.SmoothWarmingUp: {
+		{Limit: 5, Window: sec},
+		{Limit: 7, Window: 3 * sec, WarmUp: 2500 * ms, ColdFactor: 250, MaxWait: 500 * ms},
+		{Limit: 1, Window: year, WarmUp: hour},
+		{Limit: 10_000_000, Window: sec, WarmUp: 60 * sec, MaxWait: ms},
+		{Limit: 9_973, Window: sec, WarmUp: 90 * sec, ColdFactor: limiter.MaxColdFactor, MaxWait: sec},
+		{Limit: 3, Window: sec, WarmUp: sec, ColdFactor: 101, MaxWait: hour},
+		{Limit: 1, Window: 60 * sec, WarmUp: ms},
+		{Limit: 999_999_937, Window: hour, WarmUp: 20 * sec, MaxWait: hour},
 		{Limit: limiter.MaxLimit, Window: limiter.MinWindow},
 		{Limit: 0, Window: sec},
 	},
@@ -288,6 +306,9 @@ func (h *history) moveClock() {
 		d = c.last.RetryAfter + time.Duration(h.rng.IntN(3)-1)*us
 	case r < 80:
 		d = c.last.ResetAfter + time.Duration(h.rng.IntN(3)-1)*us
+	case r < 85 && c.policy.Edges(h.clock.Now()) != nil: // to the edge of a window
+		edges := c.policy.Edges(h.clock.Now())
+		d = time.Duration(edges[h.rng.IntN(len(edges))]-h.clock.Now()+int64(h.rng.IntN(3)-1)) * us
 	case r < 85: // to the edge of a window or a segment
 		edge := int64(window/us) / []int64{1, 10}[h.rng.IntN(2)]
 		d = time.Duration(edge-h.clock.Now()%edge+int64(h.rng.IntN(3)-1)) * us

@@ -1,13 +1,13 @@
 package redisstore
 
 import (
+	"crypto/sha1" //nolint:gosec // see script
 	"embed"
+	"encoding/hex"
 	"fmt"
 	"strconv"
 	"strings"
-	"sync"
-
-	"github.com/redis/go-redis/v9"
+	"sync/atomic"
 
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
@@ -24,16 +24,22 @@ const (
 	intervalBucket
 	slidingWindow
 	slidingLog
+	redisCell
+	warmingUp
 )
 
 // stepFiles are the Lua functions, and the files of the same names.
 var stepFiles = [...]string{
 	fixedWindow: "fixed_window", funnel: "funnel", intervalBucket: "interval_bucket",
-	slidingWindow: "sliding_window", slidingLog: "sliding_log",
+	slidingWindow: "sliding_window", slidingLog: "sliding_log", redisCell: "redis_cell",
+	warmingUp: "smooth_warming_up",
 }
 
 // stepOf is the function that decides the policy's hits.
 func stepOf(p *limiter.Policy) step {
+	if p.Engine() == limiter.EngineRedisCell {
+		return redisCell
+	}
 	switch p.Algorithm() {
 	case limiter.FixedWindow:
 		return fixedWindow
@@ -41,6 +47,8 @@ func stepOf(p *limiter.Policy) step {
 		return slidingWindow
 	case limiter.SlidingLog, limiter.Concurrency:
 		return slidingLog
+	case limiter.SmoothWarmingUp:
+		return warmingUp
 	case limiter.TokenBucket:
 		if p.Refill() == limiter.RefillInterval {
 			return intervalBucket
@@ -53,28 +61,38 @@ func stepOf(p *limiter.Policy) step {
 // stepSet has bit 1<<s set for step s.
 type stepSet uint32
 
-// scripts puts together the script for a set of steps, so that a request brings only the steps that it
-// needs. There are at most as many scripts as sets of steps that meet in one request.
-type scripts struct {
-	bySet sync.Map // stepSet -> *redis.Script
+// script is a text that Redis runs, and the hash that it is known by once it has been sent.
+type script struct {
+	steps     stepSet
+	text, sha string
 }
 
-// of is the script for the steps of set.
-func (c *scripts) of(set stepSet) (*redis.Script, error) {
-	if known, ok := c.bySet.Load(set); ok {
-		if sc, ok := known.(*redis.Script); ok {
-			return sc, nil
+// scripts puts together the script that a batch needs: it has the steps that were asked for so far, so that all
+// batches soon share one, and none brings a step that no rule uses.
+type scripts struct {
+	current atomic.Pointer[script]
+}
+
+// with is the script with at least the steps of set.
+func (c *scripts) with(set stepSet) (*script, error) {
+	known := c.current.Load()
+	if known != nil {
+		if set&^known.steps == 0 {
+			return known, nil
 		}
+		set |= known.steps
 	}
-	sc, err := assemble(set)
+	text, err := assemble(set)
 	if err != nil {
 		return nil, err
 	}
-	c.bySet.Store(set, sc)
-	return sc, nil
+	sum := sha1.Sum([]byte(text)) //nolint:gosec // Redis names scripts by SHA-1: an address, not a secret.
+	next := &script{steps: set, text: text, sha: hex.EncodeToString(sum[:])}
+	c.current.CompareAndSwap(known, next) // whoever loses adds its steps at its next batch
+	return next, nil
 }
 
-func assemble(set stepSet) (*redis.Script, error) {
+func assemble(set stepSet) (string, error) {
 	var b strings.Builder
 	add := func(name string) error {
 		text, err := files.ReadFile("lua/" + name + ".lua")
@@ -86,19 +104,19 @@ func assemble(set stepSet) (*redis.Script, error) {
 		return nil
 	}
 	if err := add("prelude"); err != nil {
-		return nil, err
+		return "", err
 	}
 	for i, name := range stepFiles {
 		if set&(1<<i) == 0 {
 			continue
 		}
 		if err := add(name); err != nil {
-			return nil, err
+			return "", err
 		}
-		b.WriteString("steps['" + strconv.Itoa(i) + "'] = " + name + "\n")
+		b.WriteString("steps[" + strconv.Itoa(i) + "] = " + name + "\n")
 	}
 	if err := add("frame"); err != nil {
-		return nil, err
+		return "", err
 	}
-	return redis.NewScript(b.String()), nil
+	return b.String(), nil
 }

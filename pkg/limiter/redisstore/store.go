@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
@@ -42,18 +43,16 @@ type Options struct {
 	// PoolSize is the most connections kept at once. 0 is 10 per CPU.
 	PoolSize int
 	// Now is the clock in microseconds since the Unix epoch. nil, the default, is Redis's own clock, which
-	// all processes share; tests bring a virtual one.
+	// all processes share; tests bring a virtual one. The redis-cell module always uses the server's.
 	Now func() int64
 }
 
 // Store keeps counters in Redis. It is safe for concurrent use.
 type Store struct {
-	client  *redis.Client
-	prefix  string
-	timeout time.Duration
-	now     func() int64
-	name    string // of the server, without secrets
-	scripts scripts
+	client *redis.Client
+	prefix string
+	name   string // of the server, without secrets
+	queue  *queue
 }
 
 // New checks the options and makes the store. It does not connect: a server that is not there yet is asked
@@ -66,27 +65,26 @@ func New(o Options) (*Store, error) {
 	if o.Timeout < 0 || o.PoolSize < 0 {
 		return nil, fmt.Errorf("redis store: timeout and pool size must not be negative, got %s and %d", o.Timeout, o.PoolSize)
 	}
-	s := &Store{prefix: o.KeyPrefix, timeout: o.Timeout, now: o.Now, name: Redact(o.URL)}
-	if s.prefix == "" {
-		s.prefix = DefaultKeyPrefix
+	if o.KeyPrefix == "" {
+		o.KeyPrefix = DefaultKeyPrefix
 	}
-	s.prefix += formatVersion
-	if s.timeout == 0 {
-		s.timeout = DefaultTimeout
+	if o.Timeout == 0 {
+		o.Timeout = DefaultTimeout
 	}
 	opt.MaxRetries = -1 // a call that was sent may have been counted: sending it again would count twice
 	opt.DialerRetries = 1
 	opt.ContextTimeoutEnabled = true
-	opt.ReadTimeout, opt.WriteTimeout, opt.PoolTimeout = s.timeout, s.timeout, s.timeout
+	opt.ReadTimeout, opt.WriteTimeout, opt.PoolTimeout = o.Timeout, o.Timeout, o.Timeout
 	// Connecting goes on behind a Take that gave up, and serves the next one.
-	opt.DialTimeout = max(time.Second, s.timeout)
+	opt.DialTimeout = max(time.Second, o.Timeout)
 	opt.PoolSize = o.PoolSize
 	opt.Protocol = 2
 	opt.DisableIdentity = true
 	opt.OnConnect = name
 	opt.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	silence()
-	s.client = redis.NewClient(opt)
+	s := &Store{client: redis.NewClient(opt), prefix: o.KeyPrefix + formatVersion, name: Redact(o.URL)}
+	s.queue = newQueue(&batcher{client: s.client, prefix: s.prefix, now: o.Now, wall: wall}, o.Timeout)
 	return s, nil
 }
 
@@ -117,28 +115,31 @@ func (s *Store) Ping(ctx context.Context) error {
 	return s.unavailable(s.client.Set(ctx, s.prefix+"ping", "", time.Second).Err())
 }
 
-// Take decides the request by one script call. It makes no second attempt, except where Redis says that it
-// does not know the script, and so has not run it.
+// PingRedisCell says whether the server decides limits of limiter.EngineRedisCell: it needs the module, and the user
+// the right to it. Its time is that of a Take.
+func (s *Store) PingRedisCell(ctx context.Context) error {
+	p, err := limiter.NewPolicy(limiter.Params{
+		Algorithm: limiter.Funnel, Limit: 1, Window: time.Second, Engine: limiter.EngineRedisCell,
+	})
+	if err != nil {
+		return s.unavailable(err)
+	}
+	var out [1]limiter.Decision
+	return s.Take(ctx, []limiter.Hit{{Key: "ping.redis_cell", Policy: p}}, out[:])
+}
+
+// Take decides the request in the next script call, together with the requests that came while the one before
+// was under way. It is not asked twice, except where Redis says that it does not know the script, and so has not
+// run it, or that its clock is in another window of a calendar than this process's. When Take gives up, because
+// ctx is done or the timeout is over, the request may still be charged if its call was under way.
 func (s *Store) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Decision) error {
 	if len(hits) == 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.timeout)
-	defer cancel()
-	sc, err := s.scripts.of(stepsOf(hits))
-	if err != nil {
+	if err := s.fitForRedisCell(hits); err != nil {
 		return s.unavailable(err)
 	}
-	keys, args := s.call(hits)
-	cmd := sc.Run(ctx, s.client, keys, args...) // EVALSHA, and EVAL after NOSCRIPT
-	if err := cmd.Err(); err != nil {
-		return s.unavailable(err)
-	}
-	answer, err := cmd.Int64Slice()
-	if err != nil {
-		return s.unavailable(fmt.Errorf("script answered %T, not a list of integers", cmd.Val()))
-	}
-	return s.unavailable(decode(answer, out[:len(hits)]))
+	return s.unavailable(s.queue.take(ctx, hits, out))
 }
 
 // unavailable wraps err as a Store's error has to be.
@@ -149,68 +150,15 @@ func (s *Store) unavailable(err error) error {
 	return fmt.Errorf("%w: %s: %w", limiter.ErrUnavailable, s.name, err)
 }
 
-func stepsOf(hits []limiter.Hit) stepSet {
-	var set stepSet
+// fitForRedisCell finds keys over which the redis-cell module (0.2.2) takes the whole server down. Keys of
+// descriptors.Limit.AppendKey are UTF-8; a key prefix may be anything.
+func (s *Store) fitForRedisCell(hits []limiter.Hit) error {
 	for i := range hits {
-		set |= 1 << stepOf(hits[i].Policy)
-	}
-	return set
-}
-
-// hitFields is how many numbers a hit brings before its policy's: see lua/frame.lua.
-const hitFields = 6
-
-// call writes the request as lua/frame.lua reads it.
-func (s *Store) call(hits []limiter.Hit) (keys []string, args []any) {
-	policies := make([][]int64, len(hits))
-	width := 0
-	for i := range hits {
-		policies[i] = hits[i].Policy.Args()
-		width = max(width, hitFields+len(policies[i]))
-	}
-	keys = make([]string, len(hits))
-	args = make([]any, 0, 2+width*len(hits))
-	args = append(args, s.clock(), width)
-	for i := range hits {
-		h := &hits[i]
-		keys[i] = s.prefix + h.Key
-		args = append(args, int64(stepOf(h.Policy)), int64(h.Mode), h.Group, int64(h.Policy.ChargeDenied()), h.N, h.Policy.Largest())
-		for _, v := range policies[i] {
-			args = append(args, v)
+		if hits[i].Policy.Engine() != limiter.EngineRedisCell {
+			continue
 		}
-		for range width - hitFields - len(policies[i]) {
-			args = append(args, int64(0))
-		}
-	}
-	return keys, args
-}
-
-// clock is the time to decide at, or "" for Redis's own.
-func (s *Store) clock() any {
-	if s.now == nil {
-		return ""
-	}
-	return s.now()
-}
-
-// answerFields is how many integers the script answers for a hit.
-const answerFields = 5
-
-func decode(answer []int64, out []limiter.Decision) error {
-	if len(answer) != answerFields*len(out) {
-		return fmt.Errorf("script answered %d integers for %d hits, want %d each", len(answer), len(out), answerFields)
-	}
-	for i := range out {
-		a := answer[i*answerFields:]
-		out[i] = limiter.Decision{
-			Allowed:    a[0] == 1,
-			Remaining:  a[1],
-			RetryAfter: time.Duration(a[2]) * time.Microsecond,
-			ResetAfter: time.Duration(a[3]) * time.Microsecond,
-			Wait:       time.Duration(a[4]) * time.Microsecond,
-		}
-		if a[2] < 0 {
-			out[i].RetryAfter = limiter.Never
+		if key := s.prefix + hits[i].Key; !utf8.ValidString(key) {
+			return fmt.Errorf("the key %q is not UTF-8, which ends a Redis with the redis-cell module: choose another key prefix", key)
 		}
 	}
 	return nil

@@ -1,0 +1,208 @@
+package redisstore
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+)
+
+// batch is the requests of one script call, and the room that it is written in.
+type batch struct {
+	calls []*call
+	hits  int // of all calls
+	steps stepSet
+
+	keys     []string
+	requests []byte
+	policies []string
+	known    map[*limiter.Policy]int // 1 for policies[0]
+	args     []any
+}
+
+func (b *batch) reset() {
+	clear(b.calls)
+	clear(b.keys)
+	clear(b.known)
+	clear(b.args)
+	*b = batch{
+		calls: b.calls[:0], keys: b.keys[:0], requests: b.requests[:0], policies: b.policies[:0], known: b.known, args: b.args[:0],
+	}
+}
+
+// add takes the call into the batch.
+func (b *batch) add(c *call) {
+	b.calls = append(b.calls, c)
+	b.hits += len(c.hits)
+}
+
+// batcher decides batches on a server.
+type batcher struct {
+	client  *redis.Client
+	prefix  string
+	now     func() int64 // nil: the server's clock
+	scripts scripts
+	wall    func() int64 // this process's clock, in microseconds since the Unix epoch
+	ahead   atomic.Int64 // by how much the server's was found to be ahead of it, in microseconds
+}
+
+// send decides the batch and sets each call's out, or its err.
+func (r *batcher) send(ctx context.Context, b *batch) {
+	r.decide(ctx, b)
+	if again := r.apart(b); again != nil {
+		r.decide(ctx, again)
+	}
+}
+
+func (r *batcher) decide(ctx context.Context, b *batch) {
+	r.write(b)
+	answer, err := r.run(ctx, b)
+	if err == nil {
+		err = b.read(answer)
+	}
+	if err != nil {
+		for _, c := range b.calls {
+			c.err = err
+		}
+	}
+}
+
+// run calls the script by its hash, and with its text where the server does not know it, and so has not run it.
+func (r *batcher) run(ctx context.Context, b *batch) (any, error) {
+	sc, err := r.scripts.with(b.steps)
+	if err != nil {
+		return nil, err
+	}
+	b.args[0], b.args[1] = "evalsha", sc.sha
+	cmd := redis.NewCmd(ctx, b.args...)
+	err = r.client.Process(ctx, cmd)
+	if redis.HasErrorPrefix(err, "NOSCRIPT") {
+		b.args[0], b.args[1] = "eval", sc.text
+		cmd = redis.NewCmd(ctx, b.args...)
+		err = r.client.Process(ctx, cmd)
+	}
+	return cmd.Val(), err
+}
+
+// write makes the script's arguments: see lua/frame.lua.
+func (r *batcher) write(b *batch) {
+	now := r.around()
+	for _, c := range b.calls {
+		b.requests = appendDouble(b.requests, int64(len(c.hits)))
+		for i := range c.hits {
+			h := &c.hits[i]
+			b.keys = append(b.keys, r.prefix+h.Key)
+			for _, v := range [...]int64{b.policy(h.Policy, now), int64(h.Mode), int64(h.Group), h.N} {
+				b.requests = appendDouble(b.requests, v)
+			}
+		}
+	}
+	b.args = append(b.args, nil, nil, len(b.keys)) // nil: run says which script
+	for i := range b.keys {
+		b.args = append(b.args, &b.keys[i])
+	}
+	b.args = append(b.args, r.clock(now), b.requests)
+	for i := range b.policies {
+		b.args = append(b.args, &b.policies[i])
+	}
+}
+
+// policy is the number of a policy in the batch, in which each is told once.
+func (b *batch) policy(p *limiter.Policy, now int64) int64 {
+	if i := b.known[p]; i != 0 {
+		return int64(i)
+	}
+	step := stepOf(p)
+	b.steps |= 1 << step
+	var packed []byte
+	numbers := slices.Concat(p.Args(), p.Edges(now), []int64{int64(step), int64(p.ChargeDenied()), p.Largest()})
+	for _, v := range numbers {
+		packed = appendDouble(packed, v)
+	}
+	b.policies = append(b.policies, string(packed))
+	if b.known == nil {
+		b.known = make(map[*limiter.Policy]int)
+	}
+	b.known[p] = len(b.policies)
+	return int64(len(b.policies))
+}
+
+// clock is the time to decide at, or "" for the server's own.
+func (r *batcher) clock(now int64) any {
+	if r.now == nil {
+		return ""
+	}
+	return strconv.FormatInt(now, 10)
+}
+
+const double = 8 // bytes
+
+// appendDouble writes an integer below 2^53 as Lua reads it.
+func appendDouble(dst []byte, v int64) []byte {
+	return binary.LittleEndian.AppendUint64(dst, math.Float64bits(float64(v)))
+}
+
+// answerFields is how many numbers the script answers for a hit.
+const answerFields = 5
+
+// read gives each call its part of the script's answer, or its error.
+func (b *batch) read(answer any) error {
+	failures, isList := answer.([]any)
+	if isList && len(failures) > 0 {
+		answer, failures = failures[0], failures[1:]
+	}
+	text, ok := answer.(string)
+	if want := b.hits * answerFields * double; !ok || len(text) != want {
+		return fmt.Errorf("the script answered %T of %d bytes, want a string of %d", answer, len(text), want)
+	}
+	for _, c := range b.calls {
+		for range c.hits {
+			d, err := readDecision(text[:answerFields*double])
+			if err != nil {
+				return err
+			}
+			c.out = append(c.out, d)
+			text = text[answerFields*double:]
+		}
+	}
+	for ; len(failures) >= 2; failures = failures[2:] {
+		i, isNumber := failures[0].(int64)
+		why, isText := failures[1].(string)
+		if !isNumber || !isText || i < 1 || i > int64(len(b.calls)) {
+			return fmt.Errorf("the script answered that request %v failed with %v", failures[0], failures[1])
+		}
+		b.calls[i-1].err = fmt.Errorf("%s", why)
+	}
+	return nil
+}
+
+func readDecision(text string) (limiter.Decision, error) {
+	var v [answerFields]int64
+	for i := range v {
+		f := math.Float64frombits(binary.LittleEndian.Uint64([]byte(text[i*double : (i+1)*double])))
+		if v[i] = int64(f); float64(v[i]) != f || v[i] < -1 {
+			return limiter.Decision{}, fmt.Errorf("the script answered %v where a whole number belongs", f)
+		}
+	}
+	micros := func(us int64) time.Duration {
+		if us > int64(limiter.Never/time.Microsecond) {
+			return limiter.Never
+		}
+		return time.Duration(us) * time.Microsecond
+	}
+	d := limiter.Decision{
+		Allowed: v[0] == 1, Remaining: v[1], RetryAfter: micros(v[2]), ResetAfter: micros(v[3]), Wait: micros(v[4]),
+	}
+	if v[2] < 0 {
+		d.RetryAfter = limiter.Never
+	}
+	return d, nil
+}

@@ -1,0 +1,14 @@
+package redisstore
+
+// MaxFlights is maxFlights.
+const MaxFlights = maxFlights
+
+// Queued is how many script calls are under way, and how many requests wait for the next one.
+func (s *Store) Queued() (flights, waiting int) {
+	s.queue.mu.Lock()
+	defer s.queue.mu.Unlock()
+	return s.queue.flights, len(s.queue.waiting)
+}
+
+// SetWall puts another clock in the place of this process's, before the store is used.
+func (s *Store) SetWall(now func() int64) { s.queue.batcher.wall = now }

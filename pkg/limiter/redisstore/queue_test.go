@@ -1,0 +1,262 @@
+package redisstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/weir-ratelimit/weir/internal/redistest"
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
+)
+
+// asked is a Take under way.
+type asked struct {
+	out []limiter.Decision
+	err error
+}
+
+// ask starts a Take of the hits, and answers on the channel.
+func ask(ctx context.Context, s *redisstore.Store, hits ...limiter.Hit) <-chan asked {
+	answer := make(chan asked, 1)
+	go func() {
+		out := make([]limiter.Decision, len(hits))
+		err := s.Take(ctx, hits, out)
+		answer <- asked{out, err}
+	}()
+	return answer
+}
+
+// held pauses the server and brings calls under way until the next ones have to wait for their answers. They
+// spend hits of their own counters.
+func held(t *testing.T, server *redistest.Server, s *redisstore.Store) (resume func()) {
+	t.Helper()
+	p := funnel(t, 1000, time.Hour)
+	take(t, s, "warm", p, 1) // connects, and loads the script
+	server.Pause()
+	var answers []<-chan asked
+	for i := range redisstore.MaxFlights {
+		answers = append(answers, ask(t.Context(), s, limiter.Hit{Key: fmt.Sprint("flight", i), Policy: p, N: 1}))
+		eventually(t, func() error {
+			if flights, waiting := s.Queued(); flights != i+1 || waiting != 0 {
+				return fmt.Errorf("%d calls under way and %d requests waiting", flights, waiting)
+			}
+			return nil
+		})
+	}
+	return func() {
+		server.Resume()
+		for _, answer := range answers {
+			if a := <-answer; a.err != nil {
+				t.Error(a.err)
+			}
+		}
+	}
+}
+
+// waiting returns when n requests wait for the next call.
+func waiting(t *testing.T, s *redisstore.Store, n int) {
+	t.Helper()
+	eventually(t, func() error {
+		if _, got := s.Queued(); got != n {
+			return fmt.Errorf("%d requests wait, want %d", got, n)
+		}
+		return nil
+	})
+}
+
+func TestRequestsShareTheNextCall(t *testing.T) {
+	server := redistest.Start(t)
+	s, c := open(t, redisstore.Options{URL: server.URL()}), client(t, server)
+	p := funnel(t, 30, time.Hour)
+	resume := held(t, server, s)
+	var answers []<-chan asked
+	for i := range 40 {
+		answers = append(answers, ask(t.Context(), s, limiter.Hit{Key: "k", Policy: p, N: 1}))
+		waiting(t, s, i+1)
+	}
+	resume()
+	admitted := 0
+	for i, answer := range answers {
+		a := <-answer
+		if a.err != nil {
+			t.Fatal(a.err)
+		}
+		if a.out[0].Allowed {
+			admitted++
+		}
+		if want := int64(max(0, 29-i)); a.out[0].Remaining != want {
+			t.Errorf("request %d has %d remaining, want %d: they are decided in the order of their coming", i, a.out[0].Remaining, want)
+		}
+	}
+	if admitted != 30 {
+		t.Errorf("%d of 40 requests admitted, want 30", admitted)
+	}
+	// One loads the script and one takes the 40; MaxFlights were under way.
+	if got, most := calls(t, c), redisstore.MaxFlights+3; got > most {
+		t.Errorf("%d script calls, want at most %d", got, most)
+	}
+}
+
+func TestCallIsBounded(t *testing.T) {
+	server := redistest.Start(t)
+	s, c := open(t, redisstore.Options{URL: server.URL()}), client(t, server)
+	resume := held(t, server, s)
+	before := redisstore.MaxFlights + 2 // script calls
+	hits := make([]limiter.Hit, 100)
+	for i := range hits {
+		hits[i] = limiter.Hit{Key: strconv.Itoa(i), Policy: funnel(t, 1000, time.Hour), N: 1}
+	}
+	var answers []<-chan asked
+	for i := range 5 {
+		answers = append(answers, ask(t.Context(), s, hits...))
+		waiting(t, s, i+1)
+	}
+	resume()
+	for _, answer := range answers {
+		if a := <-answer; a.err != nil {
+			t.Error(a.err)
+		}
+	}
+	if got := calls(t, c) - before; got != 3 {
+		t.Errorf("five requests of 100 hits went out in %d calls, want 3: two requests are all that 256 hits have room for", got)
+	}
+}
+
+func TestAbandonedRequestIsNotCharged(t *testing.T) {
+	server := redistest.Start(t)
+	s := open(t, redisstore.Options{URL: server.URL()})
+	p := funnel(t, 10, time.Hour)
+	resume := held(t, server, s)
+	ctx, cancel := context.WithCancel(t.Context())
+	answer := ask(ctx, s, limiter.Hit{Key: "k", Policy: p, N: 1})
+	waiting(t, s, 1)
+	patientAnswer := ask(t.Context(), s, limiter.Hit{Key: "k", Policy: p, N: 2})
+	waiting(t, s, 2)
+	cancel()
+	if a := <-answer; !errors.Is(a.err, context.Canceled) || !errors.Is(a.err, limiter.ErrUnavailable) {
+		t.Errorf("a cancelled request in the queue: %v, want context.Canceled", a.err)
+	}
+	resume()
+	if a := <-patientAnswer; a.err != nil || a.out[0].Remaining != 8 {
+		t.Errorf("beside a cancelled request: %+v, want 8 remaining", a)
+	}
+}
+
+func TestDeadlineInTheQueue(t *testing.T) {
+	server := redistest.Start(t)
+	s := open(t, redisstore.Options{URL: server.URL()})
+	resume := held(t, server, s)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	a := <-ask(ctx, s, limiter.Hit{Key: "k", Policy: funnel(t, 10, time.Hour), N: 1})
+	if !errors.Is(a.err, context.DeadlineExceeded) || !errors.Is(a.err, limiter.ErrUnavailable) {
+		t.Errorf("a request whose time is over in the queue: %v, want context.DeadlineExceeded", a.err)
+	}
+	resume()
+}
+
+// TestOneBadRequestOfABatch has a counter that holds something foreign fail the one request that asks it.
+func TestOneBadRequestOfABatch(t *testing.T) {
+	server := redistest.Start(t)
+	s, c := open(t, redisstore.Options{URL: server.URL()}), client(t, server)
+	if err := c.Set(t.Context(), "weir:1:bad", "somebody's", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	p := funnel(t, 10, time.Hour)
+	resume := held(t, server, s)
+	hit := func(key string) limiter.Hit { return limiter.Hit{Key: key, Policy: p, N: 1} }
+	requests := [][]limiter.Hit{{hit("a")}, {hit("b"), hit("bad")}, {hit("bad")}, {hit("a"), hit("b")}}
+	var answers []<-chan asked
+	for i, hits := range requests {
+		answers = append(answers, ask(t.Context(), s, hits...))
+		waiting(t, s, i+1)
+	}
+	resume()
+	for i, wantErr := range []bool{false, true, true, false} {
+		a := <-answers[i]
+		if !wantErr {
+			if a.err != nil {
+				t.Errorf("request %d: %v", i, a.err)
+			}
+			continue
+		}
+		want := "the counter weir:1:bad holds something that weir did not write"
+		if !errors.Is(a.err, limiter.ErrUnavailable) || !strings.Contains(fmt.Sprint(a.err), want) {
+			t.Errorf("request %d: %v, want an ErrUnavailable that says %q", i, a.err, want)
+		}
+	}
+	for key, want := range map[string]int64{"a": 8, "b": 9} {
+		if got := take(t, s, key, p, 0).Remaining; got != want {
+			t.Errorf("%s has %d remaining, want %d: a request that fails charges none of its hits", key, got, want)
+		}
+	}
+}
+
+func TestRequestLargerThanABatch(t *testing.T) {
+	s := open(t, redisstore.Options{URL: redistest.Start(t).URL()})
+	p := funnel(t, 10, time.Hour)
+	hits := make([]limiter.Hit, 5000)
+	for i := range hits {
+		hits[i] = limiter.Hit{Key: strconv.Itoa(i), Policy: p, N: 3}
+	}
+	out := make([]limiter.Decision, len(hits))
+	if err := s.Take(t.Context(), hits, out); err != nil {
+		t.Fatal(err)
+	}
+	for i, d := range out {
+		if !d.Allowed || d.Remaining != 7 {
+			t.Fatalf("hit %d: %+v", i, d)
+		}
+	}
+}
+
+// TestHastyAndPatientRequests has requests give up at any moment: those that are answered are answered right, no
+// more are admitted than may be, and what the patient are denied was charged to somebody.
+func TestHastyAndPatientRequests(t *testing.T) {
+	s := open(t, redisstore.Options{URL: redistest.Start(t).SocketURL()})
+	const limit = 5000
+	p := funnel(t, limit, 365*24*time.Hour)
+	var admitted, unknown atomic.Int64
+	var wg sync.WaitGroup
+	for g := range 64 {
+		wg.Go(func() {
+			hits, out := []limiter.Hit{{Key: "k", Policy: p, N: 1}}, make([]limiter.Decision, 1)
+			for i := range 100 {
+				ctx, cancel := t.Context(), context.CancelFunc(func() {})
+				if (i+g)%3 == 0 {
+					ctx, cancel = context.WithTimeout(t.Context(), time.Duration(i*20)*time.Microsecond)
+				}
+				err := s.Take(ctx, hits, out)
+				hits[0] = limiter.Hit{Key: "k", Policy: p, N: 1} // the caller's own again, whatever became of the call
+				cancel()
+				switch {
+				case err != nil && !errors.Is(err, context.DeadlineExceeded):
+					t.Error(err)
+				case err != nil:
+					unknown.Add(1)
+				case out[0].Allowed:
+					admitted.Add(1)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	left := take(t, s, "k", p, 0).Remaining
+	charged := limit - left
+	if a, u := admitted.Load(), unknown.Load(); charged < a || charged > a+u {
+		t.Errorf("%d hits charged, but %d admitted and %d given up", charged, a, u)
+	}
+	eventually(t, func() error {
+		if flights, waiting := s.Queued(); flights+waiting != 0 {
+			return fmt.Errorf("%d calls under way and %d requests waiting", flights, waiting)
+		}
+		return nil
+	})
+}
