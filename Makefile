@@ -4,7 +4,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 GOLANGCI_LINT = scripts/go-tool.sh golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint v2.15.0
 
 .DEFAULT_GOAL := help
-.PHONY: help tools build demo test bench lint vuln fmt clean
+.PHONY: help tools build demo test bench figures lint vuln fmt clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 16
@@ -27,6 +27,9 @@ test: tools ## every test: unit, contract, race, end to end
 
 bench: ## ns and allocations of matching, steps and stores
 	$(GO) test -run '^$$' -bench . -benchmem ./pkg/...
+
+figures: tools ## the table of docs/performance.md: cost, memory, worst windows of every algorithm in both stores
+	@$(GO) test -tags e2e -count=1 -timeout 20m -v -run 'TestFigures$$' ./e2e -figures
 
 lint: ## golangci-lint, both modules
 	@lint=$$($(GOLANGCI_LINT)) && "$$lint" run ./... && cd examples/composetest && "$$lint" run -c ../../.golangci.yml ./...
