@@ -195,7 +195,7 @@ func (f *front) ask(ctx context.Context, next func() []byte, until time.Time, t 
 		end := time.Now()
 		t.latency.add(end.Sub(now))
 		if status != "200" {
-			fail(fmt.Errorf("Envoy answered %s, want 200", status))
+			fail(fmt.Errorf("status %s of Envoy, want 200", status))
 			return
 		}
 		t.ok++

@@ -86,7 +86,7 @@ func (o *options) envoyRounds(
 				r := &group[at]
 				s, err := o.measureFront(ctx, p, p.fronts[at], requests, w, r.Concurrency)
 				if err != nil {
-					return nil, fmt.Errorf("Envoy and %s: %w", r.Front, err)
+					return nil, fmt.Errorf("through Envoy, %s: %w", r.Front, err)
 				}
 				r.Rounds = append(r.Rounds, s)
 				fmt.Fprintf(progress, "round %d  c%-2d  %-10s %7.0f req/s  p50 %6.0f us  CPU %5.1f + %4.1f + %4.1f us\n",

@@ -84,6 +84,7 @@ func newRow(scenario, target string, rounds, base []sample) row {
 		Calls:     mid(func(s sample) float64 { return s.Calls }),
 		Denied:    mid(func(s sample) float64 { return s.Denied }),
 		LateP99:   mid(func(s sample) float64 { return s.LateP99 }),
+		Others:    mid(func(s sample) float64 { return s.Others }),
 	}}
 	if len(base) == len(rounds) {
 		r.CPURatio = medianRatio(rounds, base, func(s sample) float64 { return s.Server + s.Redis })
@@ -144,11 +145,11 @@ func (r *report) markdown(w io.Writer) {
 			scenario = row.Scenario
 			fmt.Fprintf(w, "\n%s: %s\n\n", scenario, describe(scenario))
 			fmt.Fprint(w, "| | req/s | p50 us | p99 us | p99.9 us | CPU us server + Redis | calls to Redis | denied |"+
-				" CPU / no-op | p50 / no-op | p99.9 / no-op |\n|---|---|---|---|---|---|---|---|---|---|---|\n")
+				" CPU / no-op | p50 / no-op | p99.9 / no-op | others' CPU |\n|---|---|---|---|---|---|---|---|---|---|---|---|\n")
 		}
-		fmt.Fprintf(w, "| %s | %.0f | %.0f | %.0f | %.0f | %.1f + %.1f | %.4g | %.1f %% | %s | %s | %s |\n", row.Target,
+		fmt.Fprintf(w, "| %s | %.0f | %.0f | %.0f | %.0f | %.1f + %.1f | %.4g | %.1f %% | %s | %s | %s | %.0f %% |\n", row.Target,
 			row.ReqPerSec, row.P50, row.P99, row.P999, row.Server, row.Redis, row.Calls, 100*row.Denied,
-			ratio(row.CPURatio), ratio(row.P50Ratio), ratio(row.P999Ratio))
+			ratio(row.CPURatio), ratio(row.P50Ratio), ratio(row.P999Ratio), 100*row.Others)
 	}
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -28,7 +29,8 @@ func TestMedian(t *testing.T) {
 func TestRatiosAreOfTheSameRound(t *testing.T) {
 	base := []sample{{Server: 10, P50: 100, P999: 1000}, {Server: 40, P50: 400, P999: 4000}, {Server: 11, P50: 110, P999: 1100}}
 	got := []sample{
-		{Server: 12, Redis: 8, P50: 150, P999: 1000}, {Server: 50, Redis: 30, P50: 600, P999: 4000},
+		{Server: 12, Redis: 8, P50: 150, P999: 1000},
+		{Server: 50, Redis: 30, P50: 600, P999: 4000},
 		{Server: 20, Redis: 2, P50: 165, P999: 1100},
 	}
 	r := newRow("w1", "redis", got, base)
@@ -72,11 +74,28 @@ func TestMarkdown(t *testing.T) {
 	for _, want := range []string{
 		"Example, 2 CPUs, linux/amd64, go1.26. Medians of 1 interleaved rounds of 1s; 64 requests outstanding over 4 connections; funnel.",
 		"w5: 1 descriptor, 10,000 uniform keys, all OK; open loop at half of the rate of w1",
-		"| redis | 20000 | 1700 | 2500 | 3000 | 30.0 + 8.0 | 1 | 0.0 % | 1.90 | 1.70 | 1.50 |",
-		"| alone | 0 | 0 | 0 | 0 | 0.0 + 0.0 | 0 | 10.4 % |  |  |  |",
+		"| redis | 20000 | 1700 | 2500 | 3000 | 30.0 + 8.0 | 1 | 0.0 % | 1.90 | 1.70 | 1.50 | 0 % |",
+		"| alone | 0 | 0 | 0 | 0 | 0.0 + 0.0 | 0 | 10.4 % |  |  |  | 0 % |",
 	} {
 		if !strings.Contains(b.String(), want+"\n") {
 			t.Errorf("no line %q in:\n%s", want, b.String())
 		}
+	}
+}
+
+func TestOthersShare(t *testing.T) {
+	for stat, want := range map[string]time.Duration{
+		"cpu  100 20 3 1000 500 4 5 6 7 8\ncpu0 9": 1380 * time.Millisecond,
+		"cpu  1 2 3": 0, "cpu  a 20 3 1000 500 4 5 6 7 8": 0, "": 0,
+	} {
+		got, err := busy(stat)
+		if got != want || (want == 0) != (err != nil) {
+			t.Errorf("%q: busy for %v, %v; want %v", stat, got, err, want)
+		}
+	}
+	all := time.Duration(runtime.NumCPU()) * time.Second
+	before, after := usage{machine: time.Hour}, usage{machine: time.Hour + all, server: all / 4, redis: all / 8, self: all / 8}
+	if got := othersShare(time.Second, before, after); got != 0.5 {
+		t.Errorf("others took %g, want 0.5", got)
 	}
 }

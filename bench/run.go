@@ -68,6 +68,7 @@ type sample struct {
 	Calls     float64 `json:"redis_calls"`   // a request
 	Denied    float64 `json:"denied"`        // share
 	LateP99   float64 `json:"late_p99_us"`   // open loop: how late the load generator was
+	Others    float64 `json:"others_cpu"`    // share of all CPUs that programs of others took
 }
 
 // bench runs scenarios against targets.
@@ -94,8 +95,8 @@ func (b *bench) run(ctx context.Context) error {
 					b.samples[s.name] = map[string][]sample{}
 				}
 				b.samples[s.name][t.name] = append(b.samples[s.name][t.name], got)
-				fmt.Fprintf(b.progress, "round %d  %-5s %-10s %7.0f req/s  p50 %6.0f us  CPU %5.1f + %4.1f us\n",
-					round+1, s.name, t.name, got.ReqPerSec, got.P50, got.Server, got.Redis)
+				fmt.Fprintf(b.progress, "round %d  %-5s %-10s %7.0f req/s  p50 %6.0f us  CPU %5.1f + %4.1f us  others %2.0f %%\n",
+					round+1, s.name, t.name, got.ReqPerSec, got.P50, got.Server, got.Redis, 100*got.Others)
 			}
 		}
 	}
@@ -161,6 +162,7 @@ func (b *bench) prime(ctx context.Context, l *load, t *target) error {
 func (b *bench) drive(l *load, s scenario, t *target) (func(context.Context, time.Duration) *tally, error) {
 	atOnce := b.Concurrency
 	switch s.shape {
+	case closedLoop:
 	case oneByOne:
 		atOnce = 1
 	case openLoop:
@@ -211,7 +213,16 @@ func newSample(t *tally, took time.Duration, before, after usage) sample {
 		Calls:     float64(after.calls-before.calls) / n,
 		Denied:    deniedShare(t),
 		LateP99:   micros(t.late.quantile(0.99)),
+		Others:    othersShare(took, before, after),
 	}
+}
+
+// othersShare is the share of the machine that went to neither the target nor the load: with much of it the figures
+// are worth little.
+func othersShare(took time.Duration, before, after usage) float64 {
+	others := after.machine - before.machine
+	others -= after.server - before.server + after.redis - before.redis + after.self - before.self
+	return max(0, others.Seconds()/took.Seconds()/float64(runtime.NumCPU()))
 }
 
 func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }

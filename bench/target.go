@@ -202,9 +202,10 @@ func parseTarget(text string) (*target, error) {
 	return t, nil
 }
 
-// usage is what a target has taken so far.
+// usage is what a target has taken so far, and who else was at work.
 type usage struct {
 	server, redis time.Duration // CPU time
+	self, machine time.Duration // CPU time of this process, and of all together
 	calls         uint64        // of scripts, to Redis
 }
 
@@ -220,9 +221,43 @@ func (t *target) usage(ctx context.Context) (u usage, err error) {
 		}
 	}
 	if t.socket != "" {
-		u.calls, err = scriptCalls(ctx, t.socket)
+		if u.calls, err = scriptCalls(ctx, t.socket); err != nil {
+			return u, err
+		}
 	}
+	if u.self, err = cpuTime(os.Getpid()); err != nil {
+		return u, err
+	}
+	u.machine, err = machineTime()
 	return u, err
+}
+
+// machineTime is the CPU time that was not idle since the machine started, in steps of 10 ms.
+func machineTime() (time.Duration, error) {
+	stat, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return 0, err
+	}
+	return busy(string(stat))
+}
+
+// busy adds up user, nice, system, irq, softirq and steal of the first line of /proc/stat.
+func busy(stat string) (time.Duration, error) {
+	const tick = 10 * time.Millisecond // fixed for programs, whatever the kernel's own is
+	line, _, _ := strings.Cut(stat, "\n")
+	fields := strings.Fields(line)
+	if len(fields) < 9 {
+		return 0, fmt.Errorf("/proc/stat begins with %q", line)
+	}
+	var ticks int64
+	for _, i := range []int{1, 2, 3, 6, 7, 8} {
+		n, err := strconv.ParseInt(fields[i], 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("/proc/stat begins with %q: %w", line, err)
+		}
+		ticks += n
+	}
+	return time.Duration(ticks) * tick, nil
 }
 
 // scriptCalls asks the Redis behind a Unix socket how many scripts and functions it has run.

@@ -25,7 +25,8 @@ func TestOverallCode(t *testing.T) {
 		}
 		behind := append(rest, byte(1<<3), byte(want)) //nolint:gocritic // protobuf allows fields in any order
 		for _, data := range []mem.BufferSlice{
-			{mem.SliceBuffer(whole)}, {mem.SliceBuffer(behind)},
+			{mem.SliceBuffer(whole)},
+			{mem.SliceBuffer(behind)},
 			{mem.SliceBuffer(whole[:1]), mem.SliceBuffer(whole[1:])},
 		} {
 			var got code
