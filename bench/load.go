@@ -150,12 +150,13 @@ func (l *load) closed(ctx context.Context, d time.Duration, atOnce int) *tally {
 }
 
 // open starts requests at a fixed rate for a time, whether or not earlier ones are answered, and measures latency
-// from when each was due: a server that stalls is charged for all that it kept waiting.
-func (l *load) open(ctx context.Context, d time.Duration, rate float64) *tally {
+// from when each was due: a server that stalls is charged for all that it kept waiting, also for those requests that
+// were not sent because so many were outstanding.
+func (l *load) open(ctx context.Context, d time.Duration, rate float64, atMost int) *tally {
 	total := int(rate * d.Seconds())
 	due := make(chan time.Time, total) // so that schedule is never held up
 	go schedule(due, total, rate)
-	return inParallel(openWorkers, func(i int, t *tally) {
+	return inParallel(atMost, func(i int, t *tally) {
 		conn := l.conn(i)
 		next := l.w.picker(uint64(i)) //nolint:gosec // not negative
 		for at := range due {

@@ -166,9 +166,11 @@ func TestOpenLoopShowsAStall(t *testing.T) {
 		}
 		return got.latency.quantile(0.8)
 	}
-	open := run(func(l *load) *tally { return l.open(t.Context(), time.Second, 1000) })
-	if open < 100*time.Millisecond {
-		t.Errorf("open loop: quantile 0.8 is %v, want about 200ms", open)
+	for _, atMost := range []int{4, openWorkers} {
+		open := run(func(l *load) *tally { return l.open(t.Context(), time.Second, 1000, atMost) })
+		if open < 100*time.Millisecond {
+			t.Errorf("open loop of at most %d: quantile 0.8 is %v, want about 200ms", atMost, open)
+		}
 	}
 	closed := run(func(l *load) *tally { return l.closed(t.Context(), time.Second, 1) })
 	if closed > 100*time.Millisecond {

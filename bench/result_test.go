@@ -24,21 +24,21 @@ func TestMedian(t *testing.T) {
 	}
 }
 
-// TestRatiosAreOfTheSameRound has a machine that is slow in the second round, for both: the ratio is 2 in each, which
-// the ratio of the medians is not.
+// TestRatiosAreOfTheSameRound has ratios of 3, 2 and 1, whose median is 2; the ratio of the medians is 1.5.
 func TestRatiosAreOfTheSameRound(t *testing.T) {
-	base := []sample{{Server: 10, P50: 100, P999: 1000}, {Server: 40, P50: 400, P999: 4000}, {Server: 11, P50: 110, P999: 1100}}
+	base := []sample{
+		{Server: 10, P50: 100, P999: 1000}, {Server: 40, P50: 400, P999: 4000}, {Server: 20, P50: 200, P999: 2000},
+	}
 	got := []sample{
-		{Server: 12, Redis: 8, P50: 150, P999: 1000},
-		{Server: 50, Redis: 30, P50: 600, P999: 4000},
-		{Server: 20, Redis: 2, P50: 165, P999: 1100},
+		{Server: 22, Redis: 8, P50: 300, P999: 3000}, {Server: 50, Redis: 30, P50: 800, P999: 8000},
+		{Server: 18, Redis: 2, P50: 200, P999: 2000},
 	}
 	r := newRow("w1", "redis", got, base)
-	if r.CPURatio != 2 || r.P50Ratio != 1.5 || r.P999Ratio != 1 {
-		t.Errorf("ratios %g, %g, %g; want 2, 1.5, 1", r.CPURatio, r.P50Ratio, r.P999Ratio)
+	if r.CPURatio != 2 || r.P50Ratio != 2 || r.P999Ratio != 2 {
+		t.Errorf("ratios %g, %g, %g; want 2 each", r.CPURatio, r.P50Ratio, r.P999Ratio)
 	}
-	if r.Server != 20 || r.Redis != 8 || r.P50 != 165 {
-		t.Errorf("medians %g, %g, %g; want 20, 8, 165", r.Server, r.Redis, r.P50)
+	if r.Server != 22 || r.Redis != 8 || r.P50 != 300 {
+		t.Errorf("medians %g, %g, %g; want 22, 8, 300", r.Server, r.Redis, r.P50)
 	}
 	if r := newRow("w1", "redis", got, nil); r.CPURatio != 0 {
 		t.Errorf("ratio %g to nothing, want none", r.CPURatio)

@@ -173,7 +173,7 @@ func (b *bench) drive(l *load, s scenario, t *target) (func(context.Context, tim
 		if rate == 0 {
 			return nil, fmt.Errorf("half of what rate? Run %s before, or set -rate", nameClosed)
 		}
-		return func(ctx context.Context, d time.Duration) *tally { return l.open(ctx, d, rate) }, nil
+		return func(ctx context.Context, d time.Duration) *tally { return l.open(ctx, d, rate, openWorkers) }, nil
 	}
 	return func(ctx context.Context, d time.Duration) *tally { return l.closed(ctx, d, atOnce) }, nil
 }
