@@ -30,7 +30,8 @@ func TestRatiosAreOfTheSameRound(t *testing.T) {
 		{Server: 10, P50: 100, P999: 1000}, {Server: 40, P50: 400, P999: 4000}, {Server: 20, P50: 200, P999: 2000},
 	}
 	got := []sample{
-		{Server: 22, Redis: 8, P50: 300, P999: 3000}, {Server: 50, Redis: 30, P50: 800, P999: 8000},
+		{Server: 22, Redis: 8, P50: 300, P999: 3000},
+		{Server: 50, Redis: 30, P50: 800, P999: 8000},
 		{Server: 18, Redis: 2, P50: 200, P999: 2000},
 	}
 	r := newRow("w1", "redis", got, base)
