@@ -81,6 +81,6 @@ func (p *Pace) adjust() {
 	}
 	want := max(p.Headroom*100/max(scanned, smallest), least)
 	if want*10 < percent*9 || want*10 > percent*11 { // setting it stops the world
-		debug.SetGCPercent(int(want))
+		debug.SetGCPercent(int(want)) //nolint:gosec // 1600 at most
 	}
 }
