@@ -45,6 +45,7 @@ type serveOptions struct {
 	StoreTimeout   time.Duration `group:"store" env:"WEIR_STORE_TIMEOUT" default:"15ms" help:"Longest wait for the store; keep it below the timeout in Envoy, which is 20ms unless set."`
 	StoreKeyPrefix string        `group:"store" env:"WEIR_STORE_KEY_PREFIX" default:"weir:" help:"Start of every key in Redis."`
 	StorePoolSize  int           `group:"store" env:"WEIR_STORE_POOL_SIZE" default:"0" help:"Most connections kept to Redis; 0 is ten for each CPU. Requests share calls, so that a few do."`
+	KnownDenials   bool          `group:"store" env:"WEIR_KNOWN_DENIALS" default:"true" negatable:"" help:"Answer what Redis has denied without asking it again, until it may pass."`
 	MemoryMaxKeys  int           `group:"store" env:"WEIR_MEMORY_MAX_KEYS" default:"4000000" help:"Most counters that the memory store keeps."`
 
 	GRPCAddr   string `name:"grpc-addr" group:"listen" env:"WEIR_GRPC_ADDR" default:":8081" help:"Where Envoy asks: host:port, :port or unix:PATH."`

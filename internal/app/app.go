@@ -195,6 +195,9 @@ func (a *App) Run(ctx context.Context) error {
 	}
 	run("rules", func() error { return a.rules.run(work) })
 	wg.Go(func() { a.store.watch(work) })
+	if a.store.listen != nil {
+		wg.Go(func() { a.store.listen(work) })
+	}
 	a.logStart(work)
 	a.checkEngine(work)
 

@@ -33,7 +33,7 @@ const (
 
 // newGRPC is a gRPC server of the service, its health and reflection. It does not listen.
 func newGRPC(o *Options, service *rls.Service, h healthpb.HealthServer, m *metrics.Metrics) *grpc.Server {
-	g := guard{metrics: m, log: o.Log}
+	g := interceptor{metrics: m, log: o.Log}
 	s := grpc.NewServer(
 		grpc.ForceServerCodecV2(rls.Codec()),
 		grpc.UnaryInterceptor(g.unary),
@@ -56,14 +56,14 @@ func newGRPC(o *Options, service *rls.Service, h healthpb.HealthServer, m *metri
 	return s
 }
 
-// guard stands around every request.
-type guard struct {
+// interceptor stands around every request.
+type interceptor struct {
 	metrics *metrics.Metrics
 	log     *slog.Logger
 }
 
 // unary measures requests, and makes a panic an Internal error of that request alone.
-func (g *guard) unary(
+func (g *interceptor) unary(
 	ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler,
 ) (res any, err error) {
 	if info.FullMethod == pb.RateLimitService_ShouldRateLimit_FullMethodName {

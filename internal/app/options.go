@@ -32,6 +32,8 @@ type Options struct {
 	StoreKeyPrefix string
 	// StorePoolSize is the number of connections to Redis; 0 is the client's default, ten for each CPU.
 	StorePoolSize int
+	// KnownDenials answers a cost that Redis has denied without asking again until it may pass.
+	KnownDenials bool
 	// MemoryMaxKeys is the most counters that the memory store keeps.
 	MemoryMaxKeys int
 

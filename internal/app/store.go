@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weir-ratelimit/weir/internal/guard"
 	"github.com/weir-ratelimit/weir/internal/metrics"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
@@ -23,6 +24,8 @@ type store struct {
 	cell  func(ctx context.Context) error // nil if it can decide limits with engine: redis_cell
 	close func() error
 	log   *slog.Logger
+	// listen hears what other processes tell until ctx is done; nil where there is nothing to hear.
+	listen func(ctx context.Context)
 
 	failures atomic.Uint64 // requests that the store did not decide
 	failing  atomic.Bool   // an outage has been logged, and not yet its end
@@ -42,7 +45,34 @@ func openStore(o *Options, m *metrics.Metrics) (*store, error) {
 		return nil, err
 	}
 	timed, err := m.Timed(s)
-	return &store{Store: timed, name: s.String(), ping: s.Ping, cell: s.PingRedisCell, close: s.Close, log: o.Log}, err
+	if err != nil {
+		return nil, err
+	}
+	st := &store{Store: timed, name: s.String(), ping: s.Ping, cell: s.PingRedisCell, close: s.Close, log: o.Log}
+	if o.KnownDenials {
+		err = st.rememberDenials(s, m)
+	}
+	return st, err
+}
+
+// rememberDenials has denials answered without Redis while what other processes give back is heard.
+func (s *store) rememberDenials(r *redisstore.Store, m *metrics.Metrics) error {
+	denials := guard.NewDenials(s.Store, nil)
+	s.Store = denials
+	s.listen = func(ctx context.Context) {
+		heard, told := false, false
+		r.Refunds(ctx, denials.Forget, func(hears bool, why error) {
+			denials.Believe(hears)
+			if changed := !told || hears != heard; changed && why != nil {
+				s.log.LogAttrs(ctx, slog.LevelWarn, "refunds by other sidecars are not heard: known denials are asked of Redis, too",
+					slog.String("error", why.Error()))
+			} else if changed && told && hears {
+				s.log.LogAttrs(ctx, slog.LevelInfo, "refunds by other sidecars are heard: known denials are answered without Redis")
+			}
+			heard, told = hears, true
+		})
+	}
+	return m.WatchDenials(denials.Answered)
 }
 
 func openMemory(o *Options, m *metrics.Metrics) (*store, error) {

@@ -3,9 +3,10 @@
 --
 -- KEYS[i]   the counter of hit i of the batch; a key may occur more than once
 -- ARGV[1]   the time in microseconds since the Unix epoch, or '' for Redis's own clock
--- ARGV[2]   the requests, as doubles: how many hits a request has, then for each of its hits
+-- ARGV[2]   the channel on which to tell of counters that hits are given back to; '' where none are
+-- ARGV[3]   the requests, as doubles: how many hits a request has, then for each of its hits
 --             policy (1 is the first below), mode (0 enforce, 1 shadow, 2 quota), group, cost n
--- ARGV[3..] the policies that they name, as doubles: the numbers of limiter.Policy.Args, then
+-- ARGV[4..] the policies that they name, as doubles: the numbers of limiter.Policy.Args, then
 --             step, charge_denied (1 none, 2 remaining, 3 full), the largest cost that can ever fit
 -- answer    five doubles a hit: allowed (1 or 0), remaining, retry_after, reset_after, wait, in microseconds;
 --           retry_after is -1 where no wait helps. Where requests could not be decided: a list of these doubles,
@@ -29,12 +30,14 @@ else
 end
 
 local policies = {}
-for i = 3, #ARGV do
+for i = 4, #ARGV do
   local count = #ARGV[i] / 8
   local policy = {struct.unpack('<' .. string.rep('d', count), ARGV[i])}
   policy.step, policy.denied, policy.largest = steps[policy[count - 2]], policy[count - 1], policy[count]
-  policies[i - 2] = policy
+  policies[i - 3] = policy
 end
+
+local refunded = {} -- keys of the batch's negative hits
 
 -- state[key] is the newest state, false where there is none or it is as new; expires[key] is set where it changed.
 local state, found, expires = {}, {}, {}
@@ -49,6 +52,7 @@ end
 -- single decides a request of one hit that is to be enforced, as most are, and answers it. It has nothing to undo.
 local function single(key, policy, n)
   reading = key
+  if n < 0 then refunded[key] = true end
   local changed, new, fits, remains, again, fresh, waits, linger =
     policy.step(policy, state[key], now, n, TAKE_OR_PENALTY, policy.denied)
   if changed then
@@ -92,6 +96,7 @@ local function decider()
   local function run(i, charge)
     local key, policy = key_of[i], policy_of[i]
     reading = key
+    if cost_of[i] < 0 then refunded[key] = true end
     local changed, new, fits, remains, again, fresh, waits, linger =
       policy.step(policy, state[key], now, cost_of[i], charge, policy.denied)
     if changed then change(key, new, fresh + (linger or 0)) end
@@ -155,7 +160,7 @@ local function decider()
   -- hit is how many hits were before the request's; of its first one policy, mode, group and n are read already.
   return function(request, hit, count, policy, mode, group, n, at)
     for i = 1, count do
-      if i > 1 then policy, mode, group, n, at = struct.unpack(HIT, ARGV[2], at) end
+      if i > 1 then policy, mode, group, n, at = struct.unpack(HIT, ARGV[3], at) end
       key_of[i], policy_of[i], mode_of[i], group_of[i], cost_of[i] = KEYS[hit + i], policies[policy], mode, group, n
     end
     undo, noted, alone = 0, {}, false
@@ -177,7 +182,7 @@ local at, hit, request = 1, 0, 0
 while hit < #KEYS do
   request = request + 1
   local count, policy, mode, group, n
-  count, policy, mode, group, n, at = struct.unpack(REQUEST, ARGV[2], at)
+  count, policy, mode, group, n, at = struct.unpack(REQUEST, ARGV[3], at)
   if count == 1 and mode == ENFORCE then
     alone = true
     local decided, answer = pcall(single, KEYS[hit + 1], policies[policy], n)
@@ -197,6 +202,10 @@ for key, after in pairs(expires) do
   elseif found[key] then
     redis.call('DEL', key)
   end
+end
+
+if ARGV[2] ~= '' then
+  for key in pairs(refunded) do redis.pcall('PUBLISH', ARGV[2], key) end -- who may not publish still counts
 end
 
 if #failures == 0 then return table.concat(answers) end
