@@ -440,14 +440,18 @@ func TestResetLeavesNothingBehind(t *testing.T) {
 		limits:    []*descriptors.Limit{{}},
 		hits:      []limiter.Hit{{Key: "k"}},
 		out:       []limiter.Decision{{}},
-		key:       []byte("k"),
-		metadata:  true, over: true, quotaDenies: true,
+		keys:      []byte("k"),
+		ends:      []int{1},
+		response:  []byte("r"),
+		domain:    "shop", addend: 1, descriptors: 1,
+		metadata: true, over: true, quotaDenies: true,
 	}
 	sc := used
 	sc.reset()
 	for name, n := range map[string]int{
 		"questions": len(sc.questions), "entries": len(sc.entries), "replaced": len(sc.replaced), "limits": len(sc.limits),
-		"hits": len(sc.hits), "out": len(sc.out), "key": len(sc.key),
+		"hits": len(sc.hits), "out": len(sc.out), "keys": len(sc.keys), "ends": len(sc.ends), "response": len(sc.response),
+		"bytes of the domain": len(sc.domain), "hits_addend": int(sc.addend), "descriptors": sc.descriptors,
 	} {
 		if n != 0 {
 			t.Errorf("%d %s are left", n, name)
@@ -530,7 +534,7 @@ func TestInvalid(t *testing.T) {
 	s, _ := service(t, parityRules, func(o *Options) { o.Observer = rec })
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			_, err := s.ShouldRateLimit(context.Background(), tt.req)
+			_, err := send(context.Background(), s, tt.req)
 			if status.Code(err) != codes.InvalidArgument || status.Convert(err).Message() != tt.want {
 				t.Errorf("got %v\nwant InvalidArgument: %s", err, tt.want)
 			}
@@ -548,7 +552,7 @@ domain: shop
 descriptors:
   - {key: user, rate_limit: {algorithm: sliding_log, unit: second, requests_per_unit: 10}}
 `)
-	_, err := s.ShouldRateLimit(context.Background(), request(limited(1_000_000, 1, descriptor("user=a"))))
+	_, err := send(context.Background(), s, request(limited(1_000_000, 1, descriptor("user=a"))))
 	message := status.Convert(err).Message()
 	for _, want := range []string{"descriptors[0].limit: limit of 1000000 requests per 1s on user", "use sliding_window"} {
 		if status.Code(err) != codes.InvalidArgument || !strings.Contains(message, want) {
@@ -563,7 +567,7 @@ func TestNoRulesYet(t *testing.T) {
 		o.Rules = func() *descriptors.Set { return nil }
 		o.Observer = rec
 	})
-	_, err := s.ShouldRateLimit(context.Background(), request(descriptor("user=a")))
+	_, err := send(context.Background(), s, request(descriptor("user=a")))
 	if status.Code(err) != codes.Unavailable || status.Convert(err).Message() != "no rules are loaded yet" {
 		t.Errorf("got %v, want Unavailable: no rules are loaded yet", err)
 	}
@@ -625,7 +629,7 @@ descriptors:
 				if g%2 == 0 {
 					req = request(descriptor("user=a"))
 				}
-				res, err := s.ShouldRateLimit(context.Background(), req)
+				res, err := send(context.Background(), s, req)
 				switch {
 				case err != nil:
 					t.Error(err)
