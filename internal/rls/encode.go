@@ -16,15 +16,15 @@ import (
 
 func appendStatus(dst []byte, st shown) []byte {
 	dst, start := begin(dst, 2)
-	dst = appendNumber(dst, 1, uint64(code(st.over)))
+	dst = appendNumber(dst, 1, code(st.over))
 	if st.limit != nil {
 		dst = appendLimit(dst, st.limit)
 	}
-	dst = appendNumber(dst, 3, uint64(st.remaining))
+	dst = appendNumber(dst, 3, st.remaining)
 	if !st.timeless {
 		var reset int
 		dst, reset = begin(dst, 4)
-		dst = end(appendNumber(dst, 1, uint64(st.reset)), reset)
+		dst = end(appendNumber(dst, 1, st.reset), reset)
 	}
 	return end(dst, start)
 }
@@ -43,13 +43,13 @@ var wireUnits = [...]pb.RateLimitResponse_RateLimit_Unit{
 
 func appendLimit(dst []byte, l *descriptors.Limit) []byte {
 	dst, start := begin(dst, 2)
-	dst = appendNumber(dst, 1, uint64(saturate(l.Policy.Limit())))
-	dst = appendNumber(dst, 2, uint64(wireUnits[l.Unit]))
+	dst = appendNumber(dst, 1, saturate(l.Policy.Limit()))
+	dst = appendNumber(dst, 2, wireUnits[l.Unit])
 	dst = appendText(dst, 3, l.Name)
 	if l.UnitMultiplier > 1 {
 		var multiplier int
 		dst, multiplier = begin(dst, 4)
-		dst = end(appendNumber(dst, 1, uint64(l.UnitMultiplier)), multiplier)
+		dst = end(appendNumber(dst, 1, l.UnitMultiplier), multiplier)
 	}
 	return end(dst, start)
 }
@@ -76,11 +76,11 @@ func code(over bool) pb.RateLimitResponse_Code {
 	return pb.RateLimitResponse_OK
 }
 
-func appendNumber(dst []byte, field protowire.Number, n uint64) []byte {
+func appendNumber[N ~int32 | ~int64 | ~uint32](dst []byte, field protowire.Number, n N) []byte {
 	if n == 0 {
 		return dst
 	}
-	return protowire.AppendVarint(protowire.AppendTag(dst, field, protowire.VarintType), n)
+	return protowire.AppendVarint(protowire.AppendTag(dst, field, protowire.VarintType), uint64(n))
 }
 
 func appendText(dst []byte, field protowire.Number, text string) []byte {
@@ -98,14 +98,11 @@ func begin(dst []byte, field protowire.Number) (_ []byte, start int) {
 
 // end writes the length of the message that starts at start and is the rest of dst. A long one is moved to make room.
 func end(dst []byte, start int) []byte {
-	size := len(dst) - start
-	if size < 1<<7 {
-		dst[start-1] = byte(size)
-		return dst
+	size := uint64(len(dst[start:]))
+	if more := protowire.SizeVarint(size) - 1; more > 0 {
+		dst = append(dst, make([]byte, more)...)
+		copy(dst[start+more:], dst[start:])
 	}
-	more := protowire.SizeVarint(uint64(size)) - 1
-	dst = append(dst, make([]byte, more)...)
-	copy(dst[start+more:], dst[start:start+size])
-	protowire.AppendVarint(dst[:start-1], uint64(size))
+	protowire.AppendVarint(dst[:start-1], size)
 	return dst
 }

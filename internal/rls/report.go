@@ -51,7 +51,7 @@ func (sc *scratch) denies(i int) bool {
 
 // report encodes the response of what fold found.
 func (sc *scratch) report(failed bool) (*reply, error) {
-	res := appendNumber(sc.response[:0], 1, uint64(code(sc.over)))
+	res := appendNumber(sc.response[:0], 1, code(sc.over))
 	for i := range sc.questions {
 		res = appendStatus(res, sc.show(&sc.questions[i], failed))
 	}
