@@ -15,6 +15,7 @@ import (
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	typepb "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/testing/protocmp"
@@ -463,6 +464,32 @@ func TestResetLeavesNothingBehind(t *testing.T) {
 	if used.questions[0].rule != nil || used.entries[0].Value != "" || used.replaced[0] != "" || used.limits[0] != nil ||
 		used.hits[0].Key != "" {
 		t.Errorf("the request is kept alive: %+v", used)
+	}
+}
+
+// registrar is a gRPC server that only remembers.
+type registrar struct{ desc *grpc.ServiceDesc }
+
+func (r *registrar) RegisterService(desc *grpc.ServiceDesc, _ any) { r.desc = desc }
+
+// Reflection, health and clients see the service as protoc has generated it.
+func TestRegistered(t *testing.T) {
+	s, _ := service(t, parityRules)
+	var ours, generated registrar
+	s.Register(&ours)
+	pb.RegisterRateLimitServiceServer(&generated, pb.UnimplementedRateLimitServiceServer{})
+	got, want := ours.desc, generated.desc
+	if got.ServiceName != want.ServiceName || got.Metadata != want.Metadata || len(got.Methods) != 1 ||
+		got.Methods[0].MethodName != want.Methods[0].MethodName {
+		t.Errorf("got %+v\nwant %+v", got, want)
+	}
+	receive := func(any) error { return nil }
+	refuse := func(_ context.Context, _ any, info *grpc.UnaryServerInfo, _ grpc.UnaryHandler) (any, error) {
+		return nil, status.Error(codes.Aborted, info.FullMethod)
+	}
+	_, err := got.Methods[0].Handler(s, t.Context(), receive, refuse)
+	if status.Convert(err).Message() != pb.RateLimitService_ShouldRateLimit_FullMethodName {
+		t.Errorf("through an interceptor: %v", err)
 	}
 }
 
