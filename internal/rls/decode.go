@@ -148,7 +148,7 @@ type override struct {
 	present    bool
 	requests   uint32
 	unit       typepb.RateLimitUnit
-	multiplier wrapped // of 32 bits
+	multiplier wrapped[uint32]
 }
 
 func (o *override) decode(p part) bool {
@@ -168,17 +168,17 @@ func (o *override) decode(p part) bool {
 }
 
 // wrapped is a UInt64Value or UInt32Value: a number that may be absent.
-type wrapped struct {
+type wrapped[N uint32 | uint64] struct {
 	present bool
-	value   uint64
+	value   N
 }
 
-func (w *wrapped) decode(p part) bool {
+func (w *wrapped[N]) decode(p part) bool {
 	w.present = true
 	f := fields{rest: p}
 	for f.next() {
 		if f.tag == 1<<3|isVarint {
-			w.value = f.value
+			w.value = N(f.value)
 		}
 	}
 	return !f.malformed

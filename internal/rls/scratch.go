@@ -31,13 +31,13 @@ type scratch struct {
 
 // question is one descriptor of the request.
 type question struct {
-	from, to    int           // its entries
-	entries     int           // how many came: more than from and to say if they are too many
-	addend      wrapped       // its hits_addend
-	negative    bool          // is_negative_hits
-	own         override      // the limit that it brings along
-	n           int64         // its cost
-	window      time.Duration // of the limit that it brings along; 0 if it brings none
+	from, to    int             // its entries
+	entries     int             // how many came: more than from and to say if they are too many
+	addend      wrapped[uint64] // its hits_addend
+	negative    bool            // is_negative_hits
+	own         override        // the limit that it brings along
+	n           int64           // its cost
+	window      time.Duration   // of the limit that it brings along; 0 if it brings none
 	rule        *descriptors.Rule
 	limits      []*descriptors.Limit // as matched
 	first, last int                  // its hits: none if first == last

@@ -95,7 +95,7 @@ func (o *override) window(i int) (time.Duration, error) {
 	}
 	unit, multiplier := units[o.unit].Duration(), int64(1)
 	if o.multiplier.present {
-		multiplier = int64(uint32(o.multiplier.value)) //nolint:gosec // protobuf cuts too
+		multiplier = int64(o.multiplier.value)
 	}
 	if most := int64(limiter.MaxWindow / unit); multiplier < 1 || multiplier > most {
 		return 0, invalid("descriptors[%d].limit.unit_multiplier: must be between 1 and %d for unit %s, got %d",
