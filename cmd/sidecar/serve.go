@@ -12,6 +12,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/weir-ratelimit/weir/internal/app"
+	"github.com/weir-ratelimit/weir/internal/gcpace"
 )
 
 // flagGroups are the headings in the help of serve.
@@ -89,6 +90,12 @@ func (c *serveCmd) Run(ctx context.Context, io streams) error {
 		return err
 	}
 	o.Build = build()
+
+	pace, err := gcpace.Start()
+	if err != nil {
+		o.Log.LogAttrs(ctx, slog.LevelWarn, "the container's memory limit cannot be read, GOMEMLIMIT is not set", slog.String("error", err.Error()))
+	}
+	defer pace.Stop()
 
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()

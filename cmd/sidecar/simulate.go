@@ -33,7 +33,7 @@ type simulateCmd struct {
 func (*simulateCmd) Help() string {
 	return `Runs traffic through the limits in virtual time, by the same arithmetic that serve decides with. Each
 limit is asked by itself, by every request: keys of descriptors, shadow_mode and replaces play no role.
-Windows begin with the traffic.
+Windows begin with the traffic; those of align: calendar are the first that begin in 2026, UTC.
 
 Traffic: RATE is a number per s, m or h. burst:SIZExEVERY sends SIZE requests at once, then again after
 EVERY. A rate of step holds from its @TIME on. A file has lines time_seconds,cost or

@@ -19,6 +19,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/admin"
 	"github.com/weir-ratelimit/weir/internal/metrics"
 	"github.com/weir-ratelimit/weir/internal/rls"
+	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/reload"
 )
 
@@ -79,7 +80,7 @@ func (a *App) open(ctx context.Context) error {
 		Checks: []admin.Check{
 			{Name: "process", Err: a.stoppingErr},
 			{Name: "rules", Err: a.rules.ready},
-			{Name: "store", Err: a.store.ping},
+			{Name: "store", Err: a.storeReady},
 		},
 		Rules:   a.rules,
 		Metrics: a.metrics.Handler(),
@@ -106,6 +107,9 @@ func (a *App) listen(ctx context.Context) error {
 // close frees what open got hold of. Closing a listener again, after its server did, is no failure.
 func (a *App) close() error {
 	a.health.end()
+	if a.grpc != nil {
+		a.grpc.Stop() // again, perhaps; its workers are there before it serves
+	}
 	var errs []error
 	for _, l := range []net.Listener{a.grpcListener, a.httpListener} {
 		if l == nil {
@@ -138,7 +142,31 @@ func (a *App) Reload(ctx context.Context) error {
 }
 
 // rulesLive is called whenever rules went live. After the health server's Shutdown it changes nothing.
-func (a *App) rulesLive() { a.health.set(healthpb.HealthCheckResponse_SERVING) }
+func (a *App) rulesLive() {
+	a.health.set(healthpb.HealthCheckResponse_SERVING)
+	if a.store != nil { // else the process starts, and Run looks
+		a.checkEngine(context.Background())
+	}
+}
+
+// checkEngine warns of limits that this Redis cannot decide, before requests meet them.
+func (a *App) checkEngine(ctx context.Context) {
+	if !a.rules.use(limiter.EngineRedisCell) {
+		return
+	}
+	if err := a.store.cell(ctx); err != nil {
+		a.o.Log.LogAttrs(ctx, slog.LevelWarn, "limits with engine: redis_cell cannot be decided, their on_store_failure answers",
+			slog.String("error", err.Error()))
+	}
+}
+
+// storeReady says why the store cannot decide the live rules.
+func (a *App) storeReady(ctx context.Context) error {
+	if err := a.store.ping(ctx); err != nil || !a.rules.use(limiter.EngineRedisCell) {
+		return err
+	}
+	return a.store.cell(ctx)
+}
 
 func (a *App) stoppingErr(context.Context) error {
 	if a.stopping.Load() {
@@ -168,6 +196,7 @@ func (a *App) Run(ctx context.Context) error {
 	run("rules", func() error { return a.rules.run(work) })
 	wg.Go(func() { a.store.watch(work) })
 	a.logStart(work)
+	a.checkEngine(work)
 
 	var err error
 	select {

@@ -420,6 +420,56 @@ func TestRedisReturns(t *testing.T) {
 	want(t, "readiness without Redis again", "503", p.ready)
 }
 
+// cellRules let one request an hour pass, by the redis-cell module, and otherwise deny.
+const cellRules = "domain: shop\ndescriptors: [{key: client, rate_limit: {algorithm: funnel, requests_per_unit: 1, unit: hour, " +
+	"engine: redis_cell, on_store_failure: deny}}]\n"
+
+const cellWarning = `level=WARN msg="limits with engine: redis_cell cannot be decided, their on_store_failure answers" ` +
+	`error="limit store unavailable: redis://`
+
+// A Redis without the module is noticed when rules want it, at a reload or at the start, and not before.
+func TestRedisCellMissing(t *testing.T) {
+	redis := redistest.Start(t)
+	o := options(t, rulesOf("1"))
+	o.Store = redis.URL()
+	p := start(t, o)
+	want(t, "readiness without the engine", "200", p.ready)
+	if n := p.logged("redis_cell"); n != 0 {
+		t.Errorf("%d lines about an engine that no rule has:\n%s", n, p.log)
+	}
+	writeFile(t, o.Rules[0], cellRules)
+	if err := p.app.Reload(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n := p.logged(cellWarning); n != 1 {
+		t.Errorf("%d warnings after the reload, want 1:\n%s", n, p.log)
+	}
+	status, body := p.http("GET", "/readyz")
+	if status != 503 || !strings.Contains(body, "this Redis has no redis-cell module: load it") {
+		t.Errorf("/readyz answers %d %q", status, body)
+	}
+	if got := p.ask("me"); got != "OVER_LIMIT" {
+		t.Errorf("a request is answered %s, want what on_store_failure says", got)
+	}
+	again := start(t, o)
+	want(t, "the warning at the start", "1", func() string { return strconv.Itoa(again.logged(cellWarning)) })
+}
+
+func TestRedisCell(t *testing.T) {
+	o := options(t, cellRules)
+	o.Store = redistest.StartRedisCell(t).URL()
+	p := start(t, o)
+	want(t, "readiness", "200", p.ready)
+	for i, want := range []string{"OK", "OVER_LIMIT"} {
+		if got := p.ask("me"); got != want {
+			t.Errorf("request %d is answered %s, want %s", i+1, got, want)
+		}
+	}
+	if n := p.logged("redis_cell"); n != 0 {
+		t.Errorf("warnings with the module:\n%s", p.log)
+	}
+}
+
 // Requests go on without an error while rules are loaded and the process is watched.
 func TestReloadUnderLoad(t *testing.T) {
 	p := start(t, options(t, rulesOf("1000000")))

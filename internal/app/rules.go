@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 
 	"github.com/weir-ratelimit/weir/internal/admin"
 	"github.com/weir-ratelimit/weir/internal/metrics"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/reload"
 )
 
@@ -118,6 +120,12 @@ func errorLines(err error) list {
 
 // set is what requests are decided by: one atomic load. Nil if there is none.
 func (r *rules) set() *descriptors.Set { return r.reloader.Get().set }
+
+// use says whether a live limit has the engine.
+func (r *rules) use(e limiter.Engine) bool {
+	set := r.set()
+	return set != nil && slices.ContainsFunc(set.Limits(), func(l *descriptors.Limit) bool { return l.Policy.Engine() == e })
+}
 
 // run follows the files until ctx is done.
 func (r *rules) run(ctx context.Context) error { return r.reloader.Run(ctx) }

@@ -20,6 +20,7 @@ type store struct {
 	limiter.Store
 	name  string                          // to be shown: no password
 	ping  func(ctx context.Context) error // nil if the store can decide
+	cell  func(ctx context.Context) error // nil if it can decide limits with engine: redis_cell
 	close func() error
 	log   *slog.Logger
 
@@ -41,7 +42,7 @@ func openStore(o *Options, m *metrics.Metrics) (*store, error) {
 		return nil, err
 	}
 	timed, err := m.Timed(s)
-	return &store{Store: timed, name: s.String(), ping: s.Ping, close: s.Close, log: o.Log}, err
+	return &store{Store: timed, name: s.String(), ping: s.Ping, cell: s.PingRedisCell, close: s.Close, log: o.Log}, err
 }
 
 func openMemory(o *Options, m *metrics.Metrics) (*store, error) {
@@ -56,7 +57,7 @@ func openMemory(o *Options, m *metrics.Metrics) (*store, error) {
 		}
 	})
 	always := func(context.Context) error { return nil }
-	return &store{Store: s, name: storeMemory, ping: always, close: s.Close, log: o.Log}, err
+	return &store{Store: s, name: storeMemory, ping: always, cell: always, close: s.Close, log: o.Log}, err
 }
 
 // failed notes a request that the store did not decide. The first of an outage is logged.

@@ -87,3 +87,8 @@ func TestSocketPathIsShort(t *testing.T) {
 		}
 	})
 }
+
+func TestRedisCell(t *testing.T) {
+	s := StartRedisCell(t)
+	want(t, s, "CL.THROTTLE k 15 30 60 1", "*5")
+}

@@ -22,10 +22,14 @@ type Limit struct {
 func (l Limit) String() string {
 	text := fmt.Sprintf("%s: %d per %s", l.Name, l.Policy.Limit(), descriptors.FormatDuration(l.Policy.Window()))
 	switch a := l.Policy.Algorithm(); {
+	case l.Policy.TimeZone() != nil:
+		text += ", calendar of " + l.Policy.TimeZone().String()
 	case a == limiter.Concurrency:
 		return fmt.Sprintf("%s: %d at once", l.Name, l.Policy.Limit())
 	case a.Has("burst"):
 		text += fmt.Sprintf(", burst %d", l.Policy.Capacity())
+	case l.Policy.WarmUp() > 0:
+		text += ", warms up in " + descriptors.FormatDuration(l.Policy.WarmUp())
 	}
 	if wait := l.Policy.MaxWait(); wait > 0 {
 		text += ", waits up to " + descriptors.FormatDuration(wait)
@@ -86,6 +90,9 @@ func (c *comparison) under(a limiter.Algorithm) *limiter.Policy {
 			in.MaxWait = wait
 		}
 	}
+	if c.from.TimeZone() != nil {
+		c.has(a, "align", "calendar")
+	}
 	if charge := c.from.ChargeDenied(); charge != defaultCharge(from) {
 		in.ChargeDenied = charge
 	}
@@ -127,7 +134,7 @@ func (c *comparison) leaks() time.Duration {
 // told is what an algorithm cannot take over.
 func (c *comparison) told() []string {
 	var all []string
-	for _, param := range []string{"burst", "max_wait"} {
+	for _, param := range []string{"burst", "max_wait", "align"} {
 		for given, algorithms := range c.without {
 			if strings.HasPrefix(given, param+" ") {
 				all = append(all, fmt.Sprintf("%s: not a parameter of %s", given, strings.Join(algorithms, ", ")))

@@ -48,9 +48,7 @@ type Result struct {
 func Run(p *limiter.Policy, arrivals []Arrival, o Options) *Result {
 	r := &run{policy: p, options: o, counters: map[string]*counter{}, result: &Result{}}
 	r.result.Buckets = make([]Bucket, ceilDiv(o.Length.Microseconds(), o.Bucket.Microseconds()))
-	// Somewhere in the past that a window begins at.
-	w := p.Window().Microseconds()
-	r.start = ceilDiv(1_000_000_000_000_000, w) * w
+	r.start = begin(p)
 	dearest := int64(1)
 	for _, a := range arrivals {
 		r.giveBack(a.At)
@@ -58,8 +56,40 @@ func Run(p *limiter.Policy, arrivals []Arrival, o Options) *Result {
 		dearest = max(dearest, a.Cost)
 	}
 	r.finish()
-	r.result.Bound = bound(p, dearest)
+	r.result.Bound = Bound(p, dearest)
+	if r.shortWindow() {
+		r.result.Bound += p.Limit()
+	}
 	return r.result
+}
+
+// newYear is 2026-01-01 00:00:00 UTC, in microseconds since the Unix epoch.
+const newYear = 1_767_225_600_000_000
+
+// begin is when a window of the policy begins: of a calendar the first one in 2026, else somewhere in the past.
+func begin(p *limiter.Policy) int64 {
+	if p.Edges(newYear) != nil {
+		return p.Edges(newYear - 1)[2]
+	}
+	w := p.Window().Microseconds()
+	return ceilDiv(1_000_000_000_000_000, w) * w
+}
+
+// shortWindow says whether a window of a calendar is shorter than its nominal length during the traffic, as a day of
+// 23 hours is, or February: as long a time then touches three windows.
+func (r *run) shortWindow() bool {
+	w := r.policy.Window().Microseconds()
+	for t := r.start; t < r.start+r.options.Length.Microseconds(); {
+		edges := r.policy.Edges(t)
+		if edges == nil {
+			return false
+		}
+		if edges[2]-edges[1] < w {
+			return true
+		}
+		t = edges[2]
+	}
+	return false
 }
 
 // run is a run in progress.
@@ -170,8 +200,8 @@ func worst(passed []pass, w int64) (most int64) {
 	return most
 }
 
-// bound is the most that can pass in any window of the limit if no request costs more than dearest hits.
-func bound(p *limiter.Policy, dearest int64) int64 {
+// Bound is the most that can pass in any window of the limit if no request costs more than dearest hits.
+func Bound(p *limiter.Policy, dearest int64) int64 {
 	n := p.Limit()
 	if n == 0 {
 		return 0
@@ -190,7 +220,7 @@ func bound(p *limiter.Policy, dearest int64) int64 {
 		// What was saved is the capacity without the requests that wait; the last one is paid for later.
 		waiting := int64(float64(n) * p.MaxWait().Seconds() / p.Window().Seconds())
 		return n + p.Capacity() - waiting + dearest - 1
-	case limiter.LeakyQueue:
+	case limiter.LeakyQueue, limiter.SmoothWarmingUp:
 		return n + dearest
 	default:
 		return n

@@ -183,6 +183,12 @@ func randomLimit(t *rapid.T, known []limiter.Algorithm) *limiter.Policy {
 	if has("burst_seconds") {
 		in.BurstFor = rapid.SampledFrom([]time.Duration{100 * time.Millisecond, 2 * time.Second}).Draw(t, "burst_seconds")
 	}
+	if has("warm_up") {
+		in.WarmUp = rapid.SampledFrom([]time.Duration{100 * time.Millisecond, 2 * time.Second}).Draw(t, "warm_up")
+	}
+	if has("cold_factor") {
+		in.ColdFactor = rapid.SampledFrom([]int64{101, 1000}).Draw(t, "cold_factor")
+	}
 	if has("segments") {
 		in.Segments = rapid.SampledFrom([]int64{1, 2, 20}).Draw(t, "segments")
 	}
@@ -299,6 +305,11 @@ func TestRun(t *testing.T) {
 			Result{Offered: 16, Admitted: 16, Worst: 16, Bound: 17},
 		},
 		{
+			// Two requests in store are dearer: the first costs 350 ms, the next 250 ms, and then each 200 ms.
+			"warming up", "algorithm: smooth_warming_up, requests_per_unit: 5, unit: second, warm_up: 600ms, cold_factor: 2", "constant:100/s", 0,
+			Result{Offered: 200, Admitted: 9, Denied: 191, Worst: 5, Bound: 6, Lockout: ms(330)},
+		},
+		{
 			"in flight", "algorithm: concurrency, requests_per_unit: 3", "constant:10/s", ms(400),
 			Result{Offered: 20, Admitted: 15, Denied: 5, Worst: 3, Bound: 3},
 		},
@@ -316,6 +327,50 @@ func TestRun(t *testing.T) {
 				t.Error(diff)
 			}
 		})
+	}
+}
+
+// A calendar's windows begin with the traffic, and three of them can meet in a day if one has 23 hours.
+func TestCalendar(t *testing.T) {
+	limits, _ := limitsOf(t, "requests_per_unit: 2, unit: day, align: calendar, time_zone: Europe/Berlin")
+	const day = 24 * time.Hour
+	for _, c := range []struct {
+		name string
+		days int
+		at   []time.Duration // since the beginning of 2026-01-02 in Berlin
+		want Result
+	}{
+		{
+			"winter", 2,
+			[]time.Duration{0, time.Hour, day - time.Microsecond, day, day + time.Hour},
+			Result{Offered: 5, Admitted: 4, Denied: 1, Worst: 2, Bound: 4},
+		},
+		{
+			"the end of winter", 90,
+			[]time.Duration{
+				86*day - time.Minute, 86*day - time.Second, 86 * day, 86*day + time.Hour, 86*day + 23*time.Hour, 86*day + 23*time.Hour,
+			},
+			Result{Offered: 6, Admitted: 6, Worst: 6, Bound: 6},
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var arrivals []Arrival
+			for _, at := range c.at {
+				arrivals = append(arrivals, Arrival{At: at.Microseconds(), Cost: 1})
+			}
+			got := *Run(limits[0].Policy, arrivals, Options{Length: time.Duration(c.days) * day, Bucket: day})
+			got.Buckets = nil
+			if diff := cmp.Diff(c.want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+	if got, want := limits[0].String(), "fixed_window: 2 per 1d, calendar of Europe/Berlin"; got != want {
+		t.Errorf("it is called %s, want %s", got, want)
+	}
+	_, notes := limitsOf(t, "requests_per_unit: 2, unit: day, align: calendar", limiter.FixedWindow, limiter.Funnel)
+	if diff := cmp.Diff([]string{"align calendar: not a parameter of funnel"}, notes); diff != "" {
+		t.Errorf("notes (-want +got)\n%s", diff)
 	}
 }
 
@@ -345,6 +400,10 @@ func TestComparison(t *testing.T) {
 		{
 			"algorithm: leaky_queue, requests_per_unit: 3, unit: second, max_wait: 500ms", limiter.SmoothBursty,
 			"smooth_bursty: 3 per 1s, waits up to 500ms", nil,
+		},
+		{
+			"algorithm: leaky_queue, requests_per_unit: 3, unit: second, max_wait: 500ms", limiter.SmoothWarmingUp,
+			"smooth_warming_up: 3 per 1s, warms up in 10s, waits up to 500ms", nil,
 		},
 		{"algorithm: leaky_queue, requests_per_unit: 3, unit: second", limiter.FixedWindow, "fixed_window: 3 per 1s", nil},
 		{"algorithm: concurrency, requests_per_unit: 3, lease: 2h", limiter.FixedWindow, "fixed_window: 3 per 2h", []string{leaseNote}},

@@ -181,7 +181,7 @@ func (c *compiler) addLimits(to *domain, r *Rule, d *descriptor) {
 		for _, p := range l.replaces {
 			to.replaces = append(to.replaces, replacement{l.name, p})
 		}
-		which := counter{refill: l.params.Refill}
+		which := counter{refill: l.params.Refill, engine: l.params.Engine}
 		if d.limits != nil {
 			if which.name = l.name; l.name == "" {
 				unnamed++

@@ -40,9 +40,13 @@ type limitJSON struct {
 	SegmentCap      int64    `json:"segment_cap,omitempty"`
 	Oldest          string   `json:"oldest,omitempty"`
 	Align           string   `json:"align,omitempty"`
+	TimeZone        string   `json:"time_zone,omitempty"`
 	Initial         string   `json:"initial,omitempty"`
 	Refill          string   `json:"refill,omitempty"`
+	Engine          string   `json:"engine,omitempty"`
 	MaxWait         string   `json:"max_wait,omitempty"`
+	WarmUp          string   `json:"warm_up,omitempty"`
+	ColdFactor      float64  `json:"cold_factor,omitempty"`
 	ChargeDenied    string   `json:"charge_denied"`
 	OnStoreFailure  string   `json:"on_store_failure"`
 	Replaces        []string `json:"replaces,omitempty"`
@@ -111,14 +115,23 @@ func showLimit(l *Limit) limitJSON {
 	if l.params.Align != limiter.AlignEpoch {
 		shown.Align = l.params.Align.String()
 	}
+	if l.params.Align == limiter.AlignCalendar {
+		shown.TimeZone = l.params.TimeZone.String() // of nil, too, which is UTC
+	}
 	if l.params.Initial != limiter.InitialFull {
 		shown.Initial = l.params.Initial.String()
 	}
 	if l.params.Refill != limiter.RefillGreedy {
 		shown.Refill = l.params.Refill.String()
 	}
+	if p.Engine() != limiter.EngineWeir {
+		shown.Engine = p.Engine().String()
+	}
 	if p.MaxWait() > 0 {
 		shown.MaxWait = FormatDuration(p.MaxWait())
+	}
+	if p.WarmUp() > 0 {
+		shown.WarmUp, shown.ColdFactor = FormatDuration(p.WarmUp()), float64(p.ColdFactor())/100
 	}
 	return shown
 }

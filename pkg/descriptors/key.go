@@ -13,9 +13,10 @@ import (
 
 // A counter's key is
 //
-//	algorithm[.interval][:name|#ordinal][@rate/window]|domain|key=value|key=value...
+//	algorithm[.interval|.redis_cell][:name|#ordinal][@rate/window]|domain|key=value|key=value...
 //
-// with .interval for a token bucket that is refilled in batches, whose state is of another form, with the name or ordinal only among several limits of one rule, and the rate only where a request brought it
+// with .interval for a token bucket that is refilled in batches, and .redis_cell for a counter of that module, whose
+// states are of another form, with the name or ordinal only among several limits of one rule, and the rate only where a request brought it
 // along. The value is the request's, or with share_threshold the pattern, whose * is the only raw *, or with
 // hash_values # and a hash, whose # is the only raw # there. What would make a key ambiguous, unreadable or, in
 // Redis Cluster, a hash tag is written as %XX. A longer key than maxKey ends after # with a hash of all of it.
@@ -43,6 +44,7 @@ func newLevel(d *descriptor) level {
 type counter struct {
 	algorithm limiter.Algorithm
 	refill    limiter.Refill
+	engine    limiter.Engine
 	name      string        // of one limit of several
 	ordinal   int           // of one limit of several that has no name, among those
 	rate      int64         // hits, with window: of a limit that a request brought along
@@ -54,6 +56,9 @@ func (c counter) keyStart(domain string) string {
 	dst := []byte(c.algorithm.String())
 	if c.refill == limiter.RefillInterval {
 		dst = append(dst, ".interval"...)
+	}
+	if c.engine == limiter.EngineRedisCell {
+		dst = append(dst, ".redis_cell"...)
 	}
 	if c.name != "" {
 		dst = appendEscaped(append(dst, ':'), c.name, &inName)

@@ -41,6 +41,7 @@ descriptors:
       - {requests_per_unit: 1, unit: second}
       - {name: 'day@1', requests_per_unit: 1, unit: day}
       - {requests_per_unit: 1, unit: hour}
+  - {key: module, rate_limit: {algorithm: funnel, requests_per_unit: 1, unit: second, engine: redis_cell}}
 `
 
 // TestKeyGolden pins the form of the counters' keys: if it must change, every counter of everyone starts anew, and
@@ -63,6 +64,7 @@ func TestKeyGolden(t *testing.T) {
 		{"shop", "many=1", 0, "fixed_window#1|shop|many=1"},
 		{"shop", "many=1", 1, "fixed_window:day%401|shop|many=1"},
 		{"shop", "many=1", 2, "fixed_window#2|shop|many=1"},
+		{"shop", "module=1", 0, "funnel.redis_cell|shop|module=1"},
 		{"shop", "api_key=secret", 0, "token_bucket|shop|api_key=#2bb80d537b1da3e38bd30361aa855686"},
 		{"shop", "remote_address=" + long, 0, "funnel|shop|remote_address=" + long[:196] + "#7a790db31e583050c49027ab2ff1e4ac"},
 		{"a|b %{x}", "k=v", 0, "fixed_window|a%7Cb%20%25%7Bx%7D|k=v"},

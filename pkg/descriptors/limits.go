@@ -12,11 +12,6 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// laterAlgorithms are those that this version does not have, and what to write instead.
-var laterAlgorithms = map[string]string{
-	"smooth_warming_up": "write smooth_bursty",
-}
-
 func (r *reader) rateLimitShape() *shape[rateLimit] {
 	s := newShape[rateLimit]("a rate limit")
 	// field notes where a field is written, and whether it can be read.
@@ -51,7 +46,8 @@ func (r *reader) rateLimitShape() *shape[rateLimit] {
 	number("segment_cap", 1, limiter.MaxLimit, func(l *rateLimit) *int64 { return &l.params.SegmentCap })
 	number("max_log_entries", 1, 1_000_000, func(l *rateLimit) *int64 { return &l.params.MaxLogEntries })
 	field("oldest", func(n *yaml.Node, l *rateLimit) { l.params.Oldest = readName(r, n, limiter.ParseOldest) })
-	field("align", func(n *yaml.Node, l *rateLimit) { l.params.Align = readName(r, n, parseAlign) })
+	field("align", func(n *yaml.Node, l *rateLimit) { l.params.Align = readName(r, n, limiter.ParseAlign) })
+	field("time_zone", func(n *yaml.Node, l *rateLimit) { l.params.TimeZone = readName(r, n, r.timeZone) })
 	field("charge_denied", func(n *yaml.Node, l *rateLimit) {
 		l.params.ChargeDenied = readName(r, n, limiter.ParseChargeDenied)
 	})
@@ -62,6 +58,7 @@ func (r *reader) rateLimitShape() *shape[rateLimit] {
 	only("consistency", "strict", "the store decides every request")
 	field("initial", func(n *yaml.Node, l *rateLimit) { l.params.Initial = readName(r, n, limiter.ParseInitial) })
 	field("refill", func(n *yaml.Node, l *rateLimit) { l.params.Refill = readName(r, n, limiter.ParseRefill) })
+	field("engine", func(n *yaml.Node, l *rateLimit) { l.params.Engine = readName(r, n, limiter.ParseEngine) })
 	span := func(name string, parse func(string) (time.Duration, error), of func(l *rateLimit) *time.Duration) {
 		field(name, func(n *yaml.Node, l *rateLimit) {
 			before := len(r.found)
@@ -72,6 +69,8 @@ func (r *reader) rateLimitShape() *shape[rateLimit] {
 	}
 	span("max_wait", parseDuration, func(l *rateLimit) *time.Duration { return &l.params.MaxWait })
 	span("burst_seconds", parseSeconds, func(l *rateLimit) *time.Duration { return &l.params.BurstFor })
+	span("warm_up", parseDuration, func(l *rateLimit) *time.Duration { return &l.params.WarmUp })
+	field("cold_factor", func(n *yaml.Node, l *rateLimit) { l.params.ColdFactor = readName(r, n, parseFactor) })
 	span("lease", parseDuration, func(l *rateLimit) *time.Duration { return &l.lease })
 	forPeople(r, s)
 	laterLimitFields(s.later)
@@ -79,13 +78,7 @@ func (r *reader) rateLimitShape() *shape[rateLimit] {
 }
 
 func laterLimitFields(later map[string]string) {
-	const ownAlgorithm = "it belongs to an algorithm that this version does not have; leave it out"
-	for _, name := range []string{"warm_up", "cold_factor"} {
-		later[name] = ownAlgorithm
-	}
-	later["time_zone"] = "leave it out; windows are aligned to UTC"
 	later["lease_for"] = "leave it out; the store decides every request (consistency: strict)"
-	later["engine"] = "leave it out; algorithm: funnel gives the same answers as CL.THROTTLE on any Redis"
 	later["response"] = laterResponse
 }
 
@@ -102,23 +95,12 @@ func readName[T any](r *reader, n *yaml.Node, parse func(string) (T, error)) (v 
 
 func (r *reader) readAlgorithm(n *yaml.Node, l *rateLimit) {
 	l.params.Algorithm = readName(r, n, func(name string) (limiter.Algorithm, error) {
-		if instead := laterAlgorithms[name]; instead != "" {
-			return 0, fmt.Errorf("%s is not supported by this version; %s", name, instead)
-		}
 		a, err := limiter.ParseAlgorithm(name)
 		if near := didYouMean(name, limiter.AlgorithmNames()); err != nil && near != "" {
 			err = fmt.Errorf("%w; %s", err, near)
 		}
 		return a, err
 	})
-}
-
-func parseAlign(name string) (limiter.Align, error) {
-	if name == "calendar" {
-		return 0, errors.New("calendar is not supported by this version; " +
-			"write epoch, which aligns hours and days to UTC, or first_hit")
-	}
-	return limiter.ParseAlign(name)
 }
 
 func parseOnStoreFailure(name string) (OnStoreFailure, error) {
@@ -197,7 +179,7 @@ func (r *reader) finish(l *rateLimit) {
 	if !l.has("algorithm") {
 		l.params.Algorithm = limiter.FixedWindow
 	}
-	rate := r.checkRate(l)
+	rate := r.checkRate(l) && r.checkCalendar(l)
 	if foreign := r.checkParameters(l); foreign || !rate || l.bad {
 		return
 	}

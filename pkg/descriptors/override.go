@@ -11,7 +11,7 @@ import (
 // rate instead of its own, and with a counter that only requests with the same rate share. All else stays as
 // the rule has it: algorithm, burst and other parameters, name, replaces, and the rule's Mode (where
 // envoyproxy/ratelimit forgets shadow_mode and the name). A rule without limits, or an unlimited one, gets a
-// fixed_window. The limit's ID is that of the limit that it stands for, -1 if there is none.
+// fixed_window. A window that is not on the calendar, such as a minute, is aligned to the epoch. The limit's ID is that of the limit that it stands for, -1 if there is none.
 //
 // The error says which of the rule's parameters does not go with the rate.
 func (r *Rule) Override(requestsPerUnit uint32, window time.Duration) (*Limit, error) {
@@ -24,6 +24,9 @@ func (r *Rule) Override(requestsPerUnit uint32, window time.Duration) (*Limit, e
 	if l.params.Algorithm != limiter.Concurrency { // whose window is its lease
 		l.params.Window = window
 	}
+	if l.params.Align == limiter.AlignCalendar && !limiter.OnCalendar(window) {
+		l.params.Align, l.params.TimeZone = limiter.AlignEpoch, nil
+	}
 	policy, err := limiter.NewPolicy(l.params)
 	if err != nil {
 		return nil, fmt.Errorf("limit of %d requests per %s on %s (%s): %w",
@@ -31,7 +34,7 @@ func (r *Rule) Override(requestsPerUnit uint32, window time.Duration) (*Limit, e
 	}
 	l.Policy = policy
 	l.Unit, l.UnitMultiplier = unitOf(window)
-	which := counter{algorithm: l.params.Algorithm, refill: l.params.Refill, rate: int64(requestsPerUnit), window: window}
+	which := counter{algorithm: l.params.Algorithm, refill: l.params.Refill, engine: l.params.Engine, rate: int64(requestsPerUnit), window: window}
 	l.keyStart = which.keyStart(r.Domain)
 	return l, nil
 }

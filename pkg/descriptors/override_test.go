@@ -20,6 +20,7 @@ descriptors:
       - {name: second, requests_per_unit: 10, unit: day}
   - {key: free, rate_limit: {unlimited: true, replaces: [{name: first}]}}
   - {key: known}
+  - {key: module, rate_limit: {algorithm: funnel, requests_per_unit: 10, unit: second, engine: redis_cell}}
   - {key: spiky, rate_limit: {algorithm: sliding_window, requests_per_unit: 10, unit: second, segment_cap: 5}}
 `
 
@@ -52,6 +53,10 @@ func TestOverride(t *testing.T) {
 			descriptors.Second, 90, limiter.Enforce, descriptors.Allow,
 			[]string{"first"},
 		}},
+		{"module=c", time.Minute, shown{
+			2, "", "funnel.redis_cell@7/60000000us|shop|module=c", limiter.Funnel, 7, time.Minute, 7,
+			descriptors.Minute, 1, limiter.Enforce, descriptors.Allow, nil,
+		}},
 		{"known=c", 1500 * time.Millisecond, shown{
 			-1, "", "fixed_window@7/1500000us|shop|known=c", limiter.FixedWindow, 7, 1500 * time.Millisecond, 7,
 			descriptors.UnitUnknown, 0, limiter.Enforce, descriptors.Allow, nil,
@@ -77,6 +82,32 @@ func TestOverride(t *testing.T) {
 	}
 	if l := shop.Match(entries("client=c")).Limits[0]; l.Policy.Limit() != 10 || l.Policy.Window() != time.Second {
 		t.Errorf("the rule's own limit became %d per %s", l.Policy.Limit(), l.Policy.Window())
+	}
+}
+
+// A request's own rate keeps the rule's calendar, as far as it has such windows.
+func TestOverrideOfACalendar(t *testing.T) {
+	shop := compile(t, `{domain: shop, descriptors: [{key: client,
+		rate_limit: {requests_per_unit: 10, unit: day, align: calendar, time_zone: Europe/Berlin}}]}`).Domain("shop")
+	noon := time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC).UnixMicro()
+	for window, begins := range map[time.Duration]string{
+		time.Minute:         "",
+		time.Hour:           "2026-07-01T12:00:00Z",
+		24 * time.Hour:      "2026-06-30T22:00:00Z",
+		30 * 24 * time.Hour: "2026-06-30T22:00:00Z",
+	} {
+		l, err := shop.Override(entries("client=c"), 7, window)
+		if err != nil {
+			t.Errorf("%s: %v", window, err)
+			continue
+		}
+		got := ""
+		if edges := l.Policy.Edges(noon); edges != nil {
+			got = time.UnixMicro(edges[1]).UTC().Format(time.RFC3339)
+		}
+		if got != begins {
+			t.Errorf("the window of %s begins at %q, want %q", window, got, begins)
+		}
 	}
 }
 

@@ -152,7 +152,7 @@ func (r *reader) readRateLimits(n *yaml.Node) []*rateLimit {
 
 // checkTogether checks what the limits of one list must be to each other.
 func (r *reader) checkTogether(all []*rateLimit) {
-	byName, byPolicy := map[string]position{}, map[limiter.Policy]position{}
+	byName, byPolicy := map[string]position{}, map[any]position{}
 	for _, l := range all {
 		if first, ok := byName[l.name]; ok && l.name != "" {
 			r.add(l.place("name"), "the name %s is already used at %s; name each limit of a descriptor differently", l.name, first)
@@ -164,10 +164,10 @@ func (r *reader) checkTogether(all []*rateLimit) {
 		if l.policy == nil {
 			continue
 		}
-		if first, ok := byPolicy[*l.policy]; ok {
+		if first, ok := byPolicy[l.policy.Identity()]; ok {
 			r.add(l.at, "this limit is the same as the one at %s; remove one of the two", first)
 		} else {
-			byPolicy[*l.policy] = l.at
+			byPolicy[l.policy.Identity()] = l.at
 		}
 	}
 }

@@ -3,8 +3,11 @@ package descriptors
 import (
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
 	"time"
+
+	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
 // Unit is a unit of time as Envoy and rule files name it.
@@ -107,6 +110,17 @@ func parseSeconds(text string) (time.Duration, error) {
 		return 0, fmt.Errorf("%q is not a number of seconds: write it like 2 or 0.5", text)
 	}
 	return d, nil
+}
+
+// parseFactor reads a number from 1.01 to 100, such as 3 or 2.5, in hundredths.
+func parseFactor(text string) (int64, error) {
+	const most = limiter.MaxColdFactor
+	v, err := strconv.ParseFloat(text, 64)
+	hundredths := math.Round(v * 100)
+	if err != nil || !(hundredths > 100 && hundredths <= most) || math.Abs(v*100-hundredths) > 1e-6 {
+		return 0, fmt.Errorf("%q is not a number from 1.01 to %d with at most two decimals: write it like 3 or 2.5", text, most/100)
+	}
+	return int64(hundredths), nil
 }
 
 // parsePart reads one number and its unit.

@@ -8,6 +8,7 @@ import (
 	"sort"
 	"strconv"
 	"strings"
+	"time"
 	"unicode"
 
 	"go.yaml.in/yaml/v3"
@@ -131,6 +132,8 @@ type reader struct {
 	descriptors *shape[descriptor]
 	rateLimits  *shape[rateLimit]
 	replaces    *shape[place]
+
+	zones map[string]*time.Location // that the file names
 }
 
 func (r *reader) at(n *yaml.Node) position { return position{r.file, n.Line, n.Column} }

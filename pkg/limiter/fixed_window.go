@@ -1,13 +1,14 @@
 package limiter
 
 // fixedWindow is one step of the counter per window: A is the start of the window that B hits were counted
-// in. Windows start at multiples of W since the Unix epoch, or with the first hit (AlignFirstHit).
+// in. Windows start at multiples of W since the Unix epoch, with the first hit (AlignFirstHit), or where a calendar
+// has them (AlignCalendar).
 //
 // A window that starts after now (the clock stepped back) goes on until it ends: it is not granted twice.
 func (p *Policy) fixedWindow(s *State, now, n int64, c charge, d *Decision) (next State, took bool) {
-	start, count := p.currentWindow(s, now)
+	start, ends, count := p.currentWindow(s, now)
 	left := max(0, p.limit-count)
-	end := micros(start + p.window - now)
+	end := micros(ends - now)
 
 	ok, take := p.fits(left, n, c)
 	*d = Decision{Allowed: ok}
@@ -35,16 +36,20 @@ func (p *Policy) fixedWindow(s *State, now, n int64, c charge, d *Decision) (nex
 // currentWindow is the window that a hit at now falls into, and what was counted in it. A count is kept as
 // long as the window that it was counted in started within the current one, also where the rule's window
 // became longer in the meantime.
-func (p *Policy) currentWindow(s *State, now int64) (start, count int64) {
-	if p.align == AlignFirstHit {
+func (p *Policy) currentWindow(s *State, now int64) (start, end, count int64) {
+	switch p.align {
+	case AlignCalendar:
+		return p.calendarWindow(s, now)
+	case AlignFirstHit:
+		start = now
 		if s.B > 0 && s.A+p.window > now {
-			return s.A, s.B
+			start, count = s.A, s.B
 		}
-		return now, 0
+	default:
+		start = now - now%p.window
+		if s.B > 0 && s.A >= start {
+			start, count = max(start, s.A-s.A%p.window), s.B
+		}
 	}
-	start = now - now%p.window
-	if s.B > 0 && s.A >= start {
-		return max(start, s.A-s.A%p.window), s.B
-	}
-	return start, 0
+	return start, start + p.window, count
 }

@@ -15,18 +15,22 @@ var algorithmNames = map[Algorithm]string{
 	SmoothBursty:  "smooth_bursty",
 	LeakyQueue:    "leaky_queue",
 	Concurrency:   "concurrency",
+
+	SmoothWarmingUp: "smooth_warming_up",
 }
 
 // algorithmParams are the parameters that an algorithm has besides its rate and charge_denied.
 var algorithmParams = map[Algorithm][]string{
-	FixedWindow:   {"align"},
-	Funnel:        {"burst"},
-	TokenBucket:   {"burst", "initial", "refill"},
+	FixedWindow:   {"align", "time_zone"},
+	Funnel:        {"burst", "engine"},
+	TokenBucket:   {"burst", "initial", "refill", "engine"},
 	SlidingWindow: {"segments", "segment_cap", "oldest"},
 	SlidingLog:    {"max_log_entries"},
 	SmoothBursty:  {"burst_seconds", "max_wait"},
 	LeakyQueue:    {"burst", "max_wait"},
 	Concurrency:   {"lease", "max_log_entries"},
+
+	SmoothWarmingUp: {"warm_up", "cold_factor", "max_wait"},
 }
 
 var (
@@ -34,7 +38,8 @@ var (
 	oldestNames       = map[Oldest]string{OldestProportional: "proportional", OldestFull: "full", OldestNone: "none"}
 	initialNames      = map[Initial]string{InitialFull: "full", InitialEmpty: "empty"}
 	refillNames       = map[Refill]string{RefillGreedy: "greedy", RefillInterval: "interval"}
-	alignNames        = map[Align]string{AlignEpoch: "epoch", AlignFirstHit: "first_hit"}
+	engineNames       = map[Engine]string{EngineWeir: "weir", EngineRedisCell: "redis_cell"}
+	alignNames        = map[Align]string{AlignEpoch: "epoch", AlignFirstHit: "first_hit", AlignCalendar: "calendar"}
 )
 
 // String is the algorithm's name in a rule file.
@@ -65,6 +70,12 @@ func (i Initial) String() string { return initialNames[i] }
 
 // String is the name in a rule file.
 func (r Refill) String() string { return refillNames[r] }
+
+// String is the name in a rule file.
+func (e Engine) String() string { return engineNames[e] }
+
+// ParseEngine is the value of that name.
+func ParseEngine(name string) (Engine, error) { return parse(engineNames, name) }
 
 // ParseInitial is the value of that name.
 func ParseInitial(name string) (Initial, error) { return parse(initialNames, name) }

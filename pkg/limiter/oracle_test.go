@@ -26,6 +26,9 @@ func newOracle(in limiter.Params, p *limiter.Policy) oracle {
 	window := in.Window.Microseconds()
 	switch in.Algorithm {
 	case limiter.FixedWindow:
+		if in.Align == limiter.AlignCalendar {
+			return &calendarOracle{in: in}
+		}
 		return &fixedOracle{limit: in.Limit, window: window, first: in.Align == limiter.AlignFirstHit, start: -1}
 	case limiter.Funnel:
 		return &funnelOracle{capacity: p.Capacity(), rate: big.NewRat(in.Limit, window), tick: p.Args()[1], level: new(big.Rat)}
@@ -41,6 +44,8 @@ func newOracle(in limiter.Params, p *limiter.Policy) oracle {
 		return o
 	case limiter.SmoothBursty:
 		return newBurstyOracle(in, p.Args()[1])
+	case limiter.SmoothWarmingUp:
+		return newWarmOracle(in, p)
 	case limiter.LeakyQueue:
 		return newQueueOracle(in, p.Args()[1])
 	case limiter.Concurrency:
@@ -112,6 +117,31 @@ func (o *fixedOracle) charge(now, n int64) {
 
 func (o *fixedOracle) giveBack(now, n int64) { o.events = takeNewest(o.events, n, o.current(now)) }
 func (o *fixedOracle) isNew(now int64) bool  { return sum(o.events, o.current(now)) == 0 }
+
+// calendarOracle counts the events of the window that the clock of its zone is in.
+type calendarOracle struct {
+	in     limiter.Params
+	known  [][2]int64 // windows that it has looked up
+	events []event
+}
+
+func (o *calendarOracle) current(now int64) func(event) bool {
+	i := slices.IndexFunc(o.known, func(w [2]int64) bool { return w[0] <= now && now < w[1] })
+	if i < 0 {
+		i = len(o.known)
+		start, end := naiveWindow(o.in.Window, o.in.TimeZone, now)
+		o.known = append(o.known, [2]int64{start, end})
+	}
+	w := o.known[i]
+	return func(e event) bool { return w[0] <= e.at && e.at < w[1] }
+}
+
+func (o *calendarOracle) fits(now, n int64) bool {
+	return sum(o.events, o.current(now))+n <= o.in.Limit
+}
+func (o *calendarOracle) charge(now, n int64)   { o.events = append(o.events, event{now, n}) }
+func (o *calendarOracle) giveBack(now, n int64) { o.events = takeNewest(o.events, n, o.current(now)) }
+func (o *calendarOracle) isNew(now int64) bool  { return sum(o.events, o.current(now)) == 0 }
 
 // funnelOracle is a level that leaks.
 type funnelOracle struct {

@@ -21,6 +21,8 @@ const (
 	SmoothBursty                       // a token bucket whose next requests pay for a big one
 	LeakyQueue                         // leaky bucket as a queue: requests are held back, evenly spaced
 	Concurrency                        // requests in flight, given back by negative hits
+
+	SmoothWarmingUp // fewer pass after idleness, rising to the rate
 )
 
 // Bounds of a policy's numbers.
@@ -29,13 +31,14 @@ const (
 	MinWindow     = time.Millisecond          // shortest window
 	MaxWindow     = 10 * 365 * 24 * time.Hour // longest window
 	MaxSegments   = 1000                      // of a sliding window
+	MaxColdFactor = 100 * 100                 // hundredths
 	MaxLogEntries = 10_000                    // default bound of a sliding log's limit
 	DefaultLease  = time.Minute               // for rules that name none: Envoy's own route timeout is 15 s
-	MaxWait       = time.Hour                 // longest max_wait, and longest burst_seconds
+	MaxWait       = time.Hour                 // longest max_wait, longest burst_seconds, and longest warm_up
 )
 
-// maxDebt is up to where SmoothBursty counts at least what a request owes: one that costs more than the rate of a
-// whole year may be charged less than all of it.
+// maxDebt is up to where SmoothBursty and SmoothWarmingUp count at least what a request owes: one that costs more than
+// the rate of a whole year may be charged less than all of it.
 const maxDebt = 365 * 24 * time.Hour
 
 // ChargeDenied says what a denied request takes from the limit that denied it.
@@ -77,6 +80,15 @@ const (
 	RefillInterval               // Limit at once every Window, counted from the first hit on a full bucket
 )
 
+// Engine says who decides in Redis. In memory it makes no difference.
+type Engine uint8
+
+// The values of Engine.
+const (
+	EngineWeir      Engine = iota // Weir's own step
+	EngineRedisCell               // the redis-cell module, by CL.THROTTLE: a GCRA on a clock of nanoseconds
+)
+
 // Align says where fixed windows start.
 type Align uint8
 
@@ -84,6 +96,7 @@ type Align uint8
 const (
 	AlignEpoch    Align = iota // at multiples of the window since the Unix epoch
 	AlignFirstHit              // with the first hit
+	AlignCalendar              // with the hours, days, weeks, months or years of a time zone
 )
 
 // Params are a policy's parameters as a rule states them. A zero value stands for "not given".
@@ -100,19 +113,30 @@ type Params struct {
 	// Initial and Refill are of TokenBucket.
 	Initial Initial
 	Refill  Refill
-	// MaxWait is the longest that LeakyQueue and SmoothBursty hold a request back. 0 is Burst's time to leak
-	// for LeakyQueue, and no wait for SmoothBursty.
+	// Engine is of Funnel, and of a TokenBucket that starts full and is refilled continuously. EngineRedisCell takes
+	// windows of whole seconds, at most a hit a microsecond, and no ChargeDenied but ChargeNone.
+	Engine Engine
+	// MaxWait is the longest that LeakyQueue, SmoothBursty and SmoothWarmingUp hold a request back. 0 is Burst's time
+	// to leak for LeakyQueue, and no wait for the others.
 	MaxWait time.Duration
 	// BurstFor is how long SmoothBursty saves up unused permits. 0 is 1 s.
 	BurstFor time.Duration
+	// WarmUp is how long SmoothWarmingUp takes from cold to its full rate under steady requests, and back when there
+	// are none. 0 is DefaultWarmUp.
+	WarmUp time.Duration
+	// ColdFactor is how many times dearer than a warm one SmoothWarmingUp's coldest hit is, in hundredths: 101 to
+	// MaxColdFactor. 0 is DefaultColdFactor.
+	ColdFactor int64
 	// Segments is S of SlidingWindow. 0 is 10.
 	Segments int64
 	// SegmentCap is the most that SlidingWindow admits in one segment, in hits. 0 is no such bound.
 	SegmentCap int64
 	// Oldest is of SlidingWindow.
 	Oldest Oldest
-	// Align is of FixedWindow.
+	// Align is of FixedWindow. AlignCalendar goes with the windows that OnCalendar accepts.
 	Align Align
+	// TimeZone is whose calendar AlignCalendar follows. nil is UTC.
+	TimeZone *time.Location
 	// MaxLogEntries is the largest Limit that SlidingLog and Concurrency accept. 0 is MaxLogEntries, the constant.
 	MaxLogEntries int64
 	// ChargeDenied is what a denied request takes.
@@ -128,12 +152,13 @@ type Policy struct {
 	align        Align
 	initial      Initial
 	refill       Refill
+	engine       Engine
 
 	limit  int64 // N, hits
 	window int64 // W, microseconds
 	tick   int64 // the finest clock whose products fit, microseconds: 1, 1,000 or 1,000,000
 
-	// Funnel, TokenBucket, SmoothBursty, LeakyQueue; units are 1/leak of a tick.
+	// Funnel, TokenBucket, SmoothBursty, LeakyQueue, SmoothWarmingUp; units are 1/leak of a tick.
 	burst    int64 // C, hits: no cost above it ever fits
 	leak     int64 // N', units per tick
 	cost     int64 // W', units per hit
@@ -141,8 +166,15 @@ type Policy struct {
 	still    int64 // the level from which on they wait, units
 	maxLevel int64 // the deepest debt, units; with RefillInterval, hits
 
+	calendar *calendar // FixedWindow with AlignCalendar
+
 	// linger is how long a token bucket that starts empty is remembered after it became full.
 	linger time.Duration
+
+	// SmoothWarmingUp
+	warmUp     time.Duration
+	coldFactor int64 // hundredths
+	curve
 
 	// SlidingWindow
 	segments   int64 // S
@@ -175,6 +207,7 @@ func NewPolicy(in Params) (*Policy, error) {
 		align:        in.Align,
 		initial:      in.Initial,
 		refill:       in.Refill,
+		engine:       in.Engine,
 		limit:        in.Limit,
 		window:       in.Window.Microseconds(),
 		tick:         1,
@@ -184,6 +217,9 @@ func NewPolicy(in Params) (*Policy, error) {
 		if p.algorithm == FixedWindow {
 			p.chargeDenied = ChargeFull
 		}
+	}
+	if in.Align == AlignCalendar {
+		p.calendar = newCalendar(in.Window, in.TimeZone)
 	}
 	if p.limit == 0 {
 		return p, nil
@@ -200,8 +236,14 @@ func NewPolicy(in Params) (*Policy, error) {
 		if err := p.scaleFunnel(&in); err != nil {
 			return nil, err
 		}
-	case SmoothBursty:
+	case SmoothBursty, SmoothWarmingUp:
 		p.burst = MaxHits
+		if p.algorithm == SmoothWarmingUp {
+			p.warmUp, p.coldFactor = in.WarmUp, orDefault(in.ColdFactor, DefaultColdFactor)
+			if p.warmUp == 0 {
+				p.warmUp = DefaultWarmUp
+			}
+		}
 		if err := p.scaleFunnel(&in); err != nil {
 			return nil, err
 		}
@@ -248,6 +290,10 @@ func (in *Params) validate() error {
 	}
 	wait("max_wait", in.MaxWait)
 	wait("burst_seconds", in.BurstFor)
+	wait("warm_up", in.WarmUp)
+	if f := in.ColdFactor; f != 0 && (f < 101 || f > MaxColdFactor) {
+		bad("cold_factor", "must be between 1.01 and %d, got %g", MaxColdFactor/100, float64(f)/100)
+	}
 	upTo("segments", in.Segments, MaxSegments)
 	upTo("segment_cap", in.SegmentCap, MaxLimit)
 	upTo("max_log_entries", in.MaxLogEntries, 1_000_000)
@@ -262,12 +308,42 @@ func (in *Params) validate() error {
 		default:
 		}
 	}
+	switch {
+	case in.Align == AlignCalendar && !OnCalendar(in.Window):
+		bad("align", "calendar goes with a window of one hour, day, week or year, or of 1, 2, 3, 4 or 6 months of 30 days, not with %s; "+
+			"use epoch", in.Window)
+	case in.Align != AlignCalendar && in.TimeZone != nil:
+		bad("time_zone", "goes with align: calendar only; write align: calendar, or remove time_zone")
+	}
+	if in.Engine == EngineRedisCell {
+		in.validateRedisCell(bad)
+	}
 	for _, name := range in.given() {
 		if !in.Algorithm.Has(name) {
 			bad(name, "is not a parameter of %s, which takes %s", in.Algorithm, strings.Join(in.Algorithm.Parameters(), ", "))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// validateRedisCell checks what CL.THROTTLE can be told.
+func (in *Params) validateRedisCell(bad func(param, format string, args ...any)) {
+	if in.Window%time.Second != 0 {
+		bad("window", "engine: redis_cell counts per whole seconds, got %s; write a multiple of 1s, or leave engine out", in.Window)
+	}
+	if in.Limit > in.Window.Microseconds() {
+		bad("requests_per_unit", "engine: redis_cell counts at most one hit a microsecond, got %d per %s; write less, or leave engine out",
+			in.Limit, in.Window)
+	}
+	if in.ChargeDenied != ChargeDefault && in.ChargeDenied != ChargeNone {
+		bad("charge_denied", "engine: redis_cell charges a denied request nothing; write none, or leave engine out")
+	}
+	if in.Initial != InitialFull {
+		bad("initial", "engine: redis_cell starts full; write full, or leave engine out")
+	}
+	if in.Refill != RefillGreedy {
+		bad("refill", "engine: redis_cell refills continuously; write greedy, or leave engine out")
+	}
 }
 
 // given names the parameters that are not left at their zero value and that not every algorithm has.
@@ -280,12 +356,16 @@ func (in *Params) given() []string {
 		{"burst", in.Burst != 0},
 		{"initial", in.Initial != InitialFull},
 		{"refill", in.Refill != RefillGreedy},
+		{"engine", in.Engine != EngineWeir},
 		{"max_wait", in.MaxWait != 0},
 		{"burst_seconds", in.BurstFor != 0},
+		{"warm_up", in.WarmUp != 0},
+		{"cold_factor", in.ColdFactor != 0},
 		{"segments", in.Segments != 0},
 		{"segment_cap", in.SegmentCap != 0},
 		{"oldest", in.Oldest != OldestProportional},
 		{"align", in.Align != AlignEpoch},
+		{"time_zone", in.TimeZone != nil},
 		{"max_log_entries", in.MaxLogEntries != 0},
 	} {
 		if f.given {
@@ -301,7 +381,8 @@ var ticks = [...]int64{1, 1_000, 1_000_000}
 // scaleFunnel chooses the finest clock in which the capacity and its time to leak fit exactly.
 func (p *Policy) scaleFunnel(in *Params) error {
 	for _, tick := range ticks {
-		if p.window%tick != 0 || in.MaxWait.Microseconds()%tick != 0 || in.BurstFor.Microseconds()%tick != 0 {
+		if p.window%tick != 0 || in.MaxWait.Microseconds()%tick != 0 || in.BurstFor.Microseconds()%tick != 0 ||
+			in.WarmUp.Microseconds()%tick != 0 {
 			break
 		}
 		width := p.window / tick
@@ -316,9 +397,15 @@ func (p *Policy) scaleFunnel(in *Params) error {
 			return nil
 		}
 	}
-	if p.algorithm == SmoothBursty {
+	switch p.algorithm {
+	case SmoothWarmingUp:
+		return &ParamError{Param: "warm_up", Msg: fmt.Sprintf("%d per %s needs more than 53 bits to count exactly with a warm_up of %s and "+
+			"a cold_factor of %g; choose a rate with fewer digits, a shorter warm_up, cold_factor: 3, or warm_up and max_wait in whole seconds",
+			p.limit, time.Duration(p.window)*time.Microsecond, p.warmUp, float64(p.coldFactor)/100)}
+	case SmoothBursty:
 		return &ParamError{Param: "requests_per_unit", Msg: fmt.Sprintf("%d per %s needs more than 53 bits to count what one large request "+
 			"owes; choose a rate with fewer digits, or max_wait and burst_seconds in whole seconds", p.limit, time.Duration(p.window)*time.Microsecond)}
+	default:
 	}
 	return &ParamError{Param: "burst", Msg: fmt.Sprintf("%d at %d per %s needs more than 53 bits to count exactly; "+
 		"choose a smaller burst or a rate with fewer digits", p.burst, p.limit, time.Duration(p.window)*time.Microsecond)}
@@ -339,8 +426,9 @@ func (p *Policy) setLevels(in *Params) bool {
 		}
 		p.still = saved * p.leak
 		p.capacity = p.still + wait*p.leak
-		room := p.maxLevel - p.capacity
-		return room/p.cost >= MaxHits || room/p.leak >= inTicks(maxDebt)
+		return p.owes(p.maxLevel - p.capacity)
+	case SmoothWarmingUp:
+		return p.setCurve(in)
 	case LeakyQueue:
 		if p.burst > p.maxLevel/p.cost/4 || wait > p.maxLevel/p.leak/4 {
 			return false
@@ -361,6 +449,11 @@ func (p *Policy) setLevels(in *Params) bool {
 		}
 	}
 	return true
+}
+
+// owes says whether room is enough for what the largest request may owe.
+func (p *Policy) owes(room int64) bool {
+	return room/p.cost >= MaxHits || room/p.leak >= maxDebt.Microseconds()/p.tick
 }
 
 // scaleInterval bounds the debt of a bucket that is refilled in batches to what comes back before the horizon.
@@ -440,6 +533,8 @@ func (p *Policy) Capacity() int64 {
 		return p.burst
 	case p.algorithm == SmoothBursty:
 		return p.passing(0)
+	case p.algorithm == SmoothWarmingUp:
+		return p.capacity/p.cost + 1 // of a warm one
 	case p.algorithm == SlidingWindow:
 		return min(p.limit, p.segmentCap)
 	default:
@@ -449,7 +544,7 @@ func (p *Policy) Capacity() int64 {
 
 // Largest is the highest cost, in hits, that can ever fit.
 func (p *Policy) Largest() int64 {
-	if p.algorithm == SmoothBursty && p.limit > 0 {
+	if (p.algorithm == SmoothBursty || p.algorithm == SmoothWarmingUp) && p.limit > 0 {
 		return p.burst
 	}
 	return p.Capacity()
@@ -461,6 +556,27 @@ func (p *Policy) Oldest() Oldest { return p.oldest }
 // Refill is how a token bucket's tokens come back.
 func (p *Policy) Refill() Refill { return p.refill }
 
+// TimeZone is whose calendar the windows follow, nil if they follow none.
+func (p *Policy) TimeZone() *time.Location {
+	if p.calendar == nil {
+		return nil
+	}
+	return p.calendar.zone
+}
+
+// Identity can be compared: it is equal for policies that decide alike.
+func (p *Policy) Identity() any {
+	numbers := *p
+	numbers.calendar = nil
+	return struct {
+		numbers Policy
+		zone    *time.Location
+	}{numbers, p.TimeZone()}
+}
+
+// Engine is who decides in Redis.
+func (p *Policy) Engine() Engine { return p.engine }
+
 // MaxWait is the longest Decision.Wait of an admitted hit, 0 for algorithms that hold nothing back.
 func (p *Policy) MaxWait() time.Duration {
 	if p.limit == 0 || p.capacity == p.still || p.leak == 0 {
@@ -469,22 +585,37 @@ func (p *Policy) MaxWait() time.Duration {
 	return micros(ceilDiv(p.capacity-p.still, p.leak) * p.tick)
 }
 
+// WarmUp is how long SmoothWarmingUp takes to its full rate, 0 for the other algorithms.
+func (p *Policy) WarmUp() time.Duration { return p.warmUp }
+
+// ColdFactor is how many times dearer than a warm one its coldest hit is, in hundredths, 0 for the other algorithms.
+func (p *Policy) ColdFactor() int64 { return p.coldFactor }
+
 // ChargeDenied is what a denied request takes; never ChargeDefault.
 func (p *Policy) ChargeDenied() ChargeDenied { return p.chargeDenied }
 
 // Args returns the numbers that the algorithm's step works with, in the order in which its Lua twin in
-// redisstore/lua reads them. All are below 2^53.
+// redisstore/lua reads them; what Edges returns follows. All are below 2^53.
 func (p *Policy) Args() []int64 {
 	switch p.algorithm {
 	case FixedWindow:
 		return []int64{p.limit, p.window, int64(p.align)}
 	case Funnel, TokenBucket, SmoothBursty, LeakyQueue:
+		if p.engine == EngineRedisCell {
+			return []int64{p.limit, p.window / time.Second.Microseconds(), p.burst}
+		}
 		if p.refill == RefillInterval {
 			return []int64{p.limit, p.window, p.burst, p.maxLevel, int64(p.initial), p.linger.Microseconds()}
 		}
 		return []int64{
 			p.limit, p.tick, p.leak, p.cost, p.burst, p.capacity, p.still, p.maxLevel,
 			int64(p.algorithm), int64(p.initial), p.linger.Microseconds(),
+		}
+	case SmoothWarmingUp:
+		c := &p.curve
+		return []int64{
+			p.limit, p.tick, p.leak, p.cost, p.capacity, p.maxLevel,
+			c.idle, c.gain, c.full, c.permit, c.warm, c.grid, c.num, c.den,
 		}
 	case SlidingWindow:
 		return []int64{p.limit, p.tick, p.segments, p.segment, p.segmentCap, p.maxCount, int64(p.oldest)}

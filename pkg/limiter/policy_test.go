@@ -24,7 +24,7 @@ func TestNewPolicySaysWhatIsWrong(t *testing.T) {
 		"no algorithm": {
 			limiter.Params{Limit: 1, Window: hour},
 			[]string{"algorithm: must be one of fixed_window, funnel, token_bucket, sliding_window, sliding_log, " +
-				"smooth_bursty, leaky_queue, concurrency"},
+				"smooth_bursty, leaky_queue, concurrency, smooth_warming_up"},
 		},
 		"negative limit": {
 			limiter.Params{Algorithm: limiter.Funnel, Limit: -1, Window: hour},
@@ -56,11 +56,11 @@ func TestNewPolicySaysWhatIsWrong(t *testing.T) {
 				"segments: must be between 0 and 1000, got 1001",
 				"segment_cap: must be between 0 and 4294967295, got -1",
 				"max_log_entries: must be between 0 and 1000000, got 1000001",
-				"burst: is not a parameter of fixed_window, which takes align, charge_denied",
-				"segments: is not a parameter of fixed_window, which takes align, charge_denied",
-				"segment_cap: is not a parameter of fixed_window, which takes align, charge_denied",
-				"oldest: is not a parameter of fixed_window, which takes align, charge_denied",
-				"max_log_entries: is not a parameter of fixed_window, which takes align, charge_denied",
+				"burst: is not a parameter of fixed_window, which takes align, time_zone, charge_denied",
+				"segments: is not a parameter of fixed_window, which takes align, time_zone, charge_denied",
+				"segment_cap: is not a parameter of fixed_window, which takes align, time_zone, charge_denied",
+				"oldest: is not a parameter of fixed_window, which takes align, time_zone, charge_denied",
+				"max_log_entries: is not a parameter of fixed_window, which takes align, time_zone, charge_denied",
 			},
 		},
 		"new parameters, out of bounds": {
@@ -91,17 +91,34 @@ func TestNewPolicySaysWhatIsWrong(t *testing.T) {
 				Algorithm: limiter.Funnel, Limit: 1, Window: hour, Initial: limiter.InitialEmpty, Refill: limiter.RefillInterval, MaxWait: hour,
 			},
 			[]string{
-				"initial: is not a parameter of funnel, which takes burst, charge_denied",
-				"refill: is not a parameter of funnel, which takes burst, charge_denied",
-				"max_wait: is not a parameter of funnel, which takes burst, charge_denied",
+				"initial: is not a parameter of funnel, which takes burst, engine, charge_denied",
+				"refill: is not a parameter of funnel, which takes burst, engine, charge_denied",
+				"max_wait: is not a parameter of funnel, which takes burst, engine, charge_denied",
 			},
+		},
+		"what the redis-cell module does not have": {
+			limiter.Params{
+				Algorithm: limiter.TokenBucket, Limit: 1_500_001, Window: 1500 * time.Millisecond, Engine: limiter.EngineRedisCell,
+				Initial: limiter.InitialEmpty, Refill: limiter.RefillInterval, ChargeDenied: limiter.ChargeFull,
+			},
+			[]string{
+				"window: engine: redis_cell counts per whole seconds, got 1.5s; write a multiple of 1s, or leave engine out",
+				"requests_per_unit: engine: redis_cell counts at most one hit a microsecond, got 1500001 per 1.5s; write less, or leave engine out",
+				"charge_denied: engine: redis_cell charges a denied request nothing; write none, or leave engine out",
+				"initial: engine: redis_cell starts full; write full, or leave engine out",
+				"refill: engine: redis_cell refills continuously; write greedy, or leave engine out",
+			},
+		},
+		"engine of a fixed window": {
+			limiter.Params{Algorithm: limiter.FixedWindow, Limit: 1, Window: hour, Engine: limiter.EngineRedisCell},
+			[]string{"engine: is not a parameter of fixed_window, which takes align, time_zone, charge_denied"},
 		},
 		"queue's parameters of a token bucket": {
 			limiter.Params{Algorithm: limiter.TokenBucket, Limit: 1, Window: hour, MaxWait: hour, BurstFor: hour, MaxLogEntries: 5},
 			[]string{
-				"max_wait: is not a parameter of token_bucket, which takes burst, initial, refill, charge_denied",
-				"burst_seconds: is not a parameter of token_bucket, which takes burst, initial, refill, charge_denied",
-				"max_log_entries: is not a parameter of token_bucket, which takes burst, initial, refill, charge_denied",
+				"max_wait: is not a parameter of token_bucket, which takes burst, initial, refill, engine, charge_denied",
+				"burst_seconds: is not a parameter of token_bucket, which takes burst, initial, refill, engine, charge_denied",
+				"max_log_entries: is not a parameter of token_bucket, which takes burst, initial, refill, engine, charge_denied",
 			},
 		},
 		"concurrency with a burst, and a short lease": {
@@ -131,6 +148,29 @@ func TestNewPolicySaysWhatIsWrong(t *testing.T) {
 			[]string{"requests_per_unit: 999999937 per 1h0m0s needs more than 53 bits to count what one large request owes; " +
 				"choose a rate with fewer digits, or max_wait and burst_seconds in whole seconds"},
 		},
+		"smooth_warming_up's parameters of smooth_bursty, out of bounds": {
+			limiter.Params{Algorithm: limiter.SmoothBursty, Limit: 1, Window: hour, WarmUp: 90 * time.Minute, ColdFactor: 100},
+			[]string{
+				"warm_up: must be whole milliseconds up to 1h0m0s, got 1h30m0s",
+				"cold_factor: must be between 1.01 and 100, got 1",
+				"warm_up: is not a parameter of smooth_bursty, which takes burst_seconds, max_wait, charge_denied",
+				"cold_factor: is not a parameter of smooth_bursty, which takes burst_seconds, max_wait, charge_denied",
+			},
+		},
+		"smooth_warming_up with a burst and a cold_factor above the highest": {
+			limiter.Params{Algorithm: limiter.SmoothWarmingUp, Limit: 1, Window: hour, Burst: 3, ColdFactor: 10_050},
+			[]string{
+				"cold_factor: must be between 1.01 and 100, got 100.5",
+				"burst: is not a parameter of smooth_warming_up, which takes warm_up, cold_factor, max_wait, charge_denied",
+			},
+		},
+		"smooth_warming_up beyond 53 bits": {
+			limiter.Params{
+				Algorithm: limiter.SmoothWarmingUp, Limit: 999_999_937, Window: hour, WarmUp: time.Hour + -time.Millisecond, ColdFactor: 250,
+			},
+			[]string{"warm_up: 999999937 per 1h0m0s needs more than 53 bits to count exactly with a warm_up of 59m59.999s and a cold_factor " +
+				"of 2.5; choose a rate with fewer digits, a shorter warm_up, cold_factor: 3, or warm_up and max_wait in whole seconds"},
+		},
 		"batches beyond the horizon": {
 			limiter.Params{
 				Algorithm: limiter.TokenBucket, Limit: 1, Window: limiter.MaxWindow, Burst: 15, Refill: limiter.RefillInterval,
@@ -139,7 +179,23 @@ func TestNewPolicySaysWhatIsWrong(t *testing.T) {
 		},
 		"align of a funnel": {
 			limiter.Params{Algorithm: limiter.Funnel, Limit: 1, Window: hour, Align: limiter.AlignFirstHit},
-			[]string{"align: is not a parameter of funnel, which takes burst, charge_denied"},
+			[]string{"align: is not a parameter of funnel, which takes burst, engine, charge_denied"},
+		},
+		"calendar of a funnel": {
+			limiter.Params{Algorithm: limiter.Funnel, Limit: 1, Window: hour, Align: limiter.AlignCalendar, TimeZone: time.UTC},
+			[]string{
+				"align: is not a parameter of funnel, which takes burst, engine, charge_denied",
+				"time_zone: is not a parameter of funnel, which takes burst, engine, charge_denied",
+			},
+		},
+		"calendar minutes": {
+			limiter.Params{Algorithm: limiter.FixedWindow, Limit: 1, Window: time.Minute, Align: limiter.AlignCalendar},
+			[]string{"align: calendar goes with a window of one hour, day, week or year, or of 1, 2, 3, 4 or 6 months of 30 days, " +
+				"not with 1m0s; use epoch"},
+		},
+		"time zone of the epoch": {
+			limiter.Params{Algorithm: limiter.FixedWindow, Limit: 1, Window: hour, TimeZone: time.UTC},
+			[]string{"time_zone: goes with align: calendar only; write align: calendar, or remove time_zone"},
 		},
 		"long log": {
 			limiter.Params{Algorithm: limiter.SlidingLog, Limit: 10_001, Window: hour},
@@ -257,6 +313,14 @@ func TestPolicyTellsWhatItIs(t *testing.T) {
 			limiter.Params{Algorithm: limiter.Concurrency, Limit: 7, Window: time.Minute},
 			told{7, 7, time.Minute, limiter.ChargeNone, 0, 0},
 		},
+		{
+			limiter.Params{Algorithm: limiter.SmoothWarmingUp, Limit: 5, Window: time.Second},
+			told{5, 1, time.Second, limiter.ChargeNone, 0, 0},
+		},
+		{
+			limiter.Params{Algorithm: limiter.SmoothWarmingUp, Limit: 5, Window: time.Second, MaxWait: time.Second},
+			told{5, 6, time.Second, limiter.ChargeNone, time.Second, 0}, // of a warm one
+		},
 	} {
 		p, err := limiter.NewPolicy(c.in)
 		if err != nil {
@@ -266,6 +330,37 @@ func TestPolicyTellsWhatItIs(t *testing.T) {
 		if p.Algorithm() != c.in.Algorithm || got != c.want {
 			t.Errorf("%s: (-want +got)\n%s", p.Algorithm(), cmp.Diff(c.want, got))
 		}
+	}
+}
+
+// TestEngineIsOfRedis: outside Redis a limit of the redis-cell module is Weir's own funnel.
+func TestEngineIsOfRedis(t *testing.T) {
+	in := limiter.Params{Algorithm: limiter.TokenBucket, Limit: 30, Window: time.Minute, Burst: 16, ChargeDenied: limiter.ChargeNone}
+	own, err := limiter.NewPolicy(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in.Engine = limiter.EngineRedisCell
+	module, err := limiter.NewPolicy(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if own.Engine() != limiter.EngineWeir || module.Engine() != limiter.EngineRedisCell {
+		t.Errorf("engines %s and %s", own.Engine(), module.Engine())
+	}
+	if diff := cmp.Diff([]int64{30, 60, 16}, module.Args()); diff != "" {
+		t.Errorf("numbers for CL.THROTTLE (-want +got)\n%s", diff)
+	}
+	var a, b limiter.State
+	now := int64(1_800_000_000_000_000)
+	for _, n := range []int64{1, 12, 5, 0, -2, 3, 17} {
+		var want, got limiter.Decision
+		a, want = own.Step(a, now, n)
+		b, got = module.Step(b, now, n)
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%d hits: (-want +got)\n%s", n, diff)
+		}
+		now += 700_000
 	}
 }
 
@@ -285,7 +380,7 @@ func TestNames(t *testing.T) {
 			t.Errorf("ParseOldest(%q) = %d, %v", o, got, err)
 		}
 	}
-	for _, a := range []limiter.Align{limiter.AlignEpoch, limiter.AlignFirstHit} {
+	for _, a := range []limiter.Align{limiter.AlignEpoch, limiter.AlignFirstHit, limiter.AlignCalendar} {
 		if got, err := limiter.ParseAlign(a.String()); err != nil || got != a {
 			t.Errorf("ParseAlign(%q) = %d, %v", a, got, err)
 		}
@@ -298,6 +393,11 @@ func TestNames(t *testing.T) {
 	for _, r := range []limiter.Refill{limiter.RefillGreedy, limiter.RefillInterval} {
 		if got, err := limiter.ParseRefill(r.String()); err != nil || got != r {
 			t.Errorf("ParseRefill(%q) = %d, %v", r, got, err)
+		}
+	}
+	for _, e := range []limiter.Engine{limiter.EngineWeir, limiter.EngineRedisCell} {
+		if got, err := limiter.ParseEngine(e.String()); err != nil || got != e {
+			t.Errorf("ParseEngine(%q) = %d, %v", e, got, err)
 		}
 	}
 	_, err := limiter.ParseOldest("half")
@@ -316,9 +416,12 @@ func FuzzPolicy(f *testing.F) {
 	add := func(in limiter.Params) {
 		seed++
 		flags := uint8(in.Align) | uint8(in.Initial)<<4 | uint8(in.Refill)<<5
+		if in.TimeZone != nil {
+			flags |= 1 << 6
+		}
 		for charge := range uint8(4) {
 			f.Add(uint8(in.Algorithm), charge, uint8(in.Oldest), flags, in.Limit, int64(in.Window), in.Burst, in.Segments, in.SegmentCap,
-				int64(in.MaxWait), int64(in.BurstFor), seed)
+				int64(in.MaxWait), int64(in.BurstFor), int64(in.WarmUp), in.ColdFactor, seed)
 		}
 	}
 	for _, a := range append([]limiter.Algorithm{0}, algorithms...) {
@@ -355,14 +458,32 @@ func FuzzPolicy(f *testing.F) {
 	add(limiter.Params{Algorithm: limiter.LeakyQueue, Limit: 3, Window: sec, Burst: 2, MaxWait: hour})
 	add(limiter.Params{Algorithm: limiter.SmoothBursty, Limit: 7, Window: 3 * sec, MaxWait: 500 * time.Millisecond, BurstFor: hour})
 	add(limiter.Params{Algorithm: limiter.SmoothBursty, Limit: 999_999_937, Window: hour})
+	lordHowe := zone(f, "Australia/Lord_Howe")
+	for _, window := range calendarWindows {
+		add(limiter.Params{Algorithm: limiter.FixedWindow, Align: limiter.AlignCalendar, Limit: 3, Window: window})
+		add(limiter.Params{Algorithm: limiter.FixedWindow, Align: limiter.AlignCalendar, Limit: 3, Window: window, TimeZone: lordHowe})
+	}
+	for _, in := range []limiter.Params{
+		{Limit: 9_973, Window: sec, WarmUp: hour, ColdFactor: limiter.MaxColdFactor, MaxWait: sec},
+		{Limit: 999_999_937, Window: hour, WarmUp: 20 * sec, MaxWait: hour},
+		{Limit: 3, Window: sec, WarmUp: time.Millisecond, ColdFactor: 101, MaxWait: hour},
+		{Limit: 1, Window: limiter.MaxWindow, WarmUp: hour},
+	} {
+		in.Algorithm = limiter.SmoothWarmingUp
+		add(in)
+	}
 	f.Fuzz(func(t *testing.T, algorithm, charge, oldest, flags uint8,
-		limit, window, burst, segments, segmentCap, maxWait, burstFor int64, seed uint64,
+		limit, window, burst, segments, segmentCap, maxWait, burstFor, warmUp, coldFactor int64, seed uint64,
 	) {
 		in := limiter.Params{
 			Algorithm: limiter.Algorithm(algorithm), ChargeDenied: limiter.ChargeDenied(charge), Oldest: limiter.Oldest(oldest),
 			Align: limiter.Align(flags & 0xf), Initial: limiter.Initial(flags >> 4 & 1), Refill: limiter.Refill(flags >> 5 & 1),
 			Limit: limit, Window: time.Duration(window), Burst: burst, Segments: segments, SegmentCap: segmentCap,
 			MaxWait: time.Duration(maxWait), BurstFor: time.Duration(burstFor),
+			WarmUp: time.Duration(warmUp), ColdFactor: coldFactor,
+		}
+		if flags>>6&1 == 1 {
+			in.TimeZone = lordHowe
 		}
 		p, err := limiter.NewPolicy(in)
 		if err != nil {

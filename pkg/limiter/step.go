@@ -61,6 +61,8 @@ func (p *Policy) step(s *State, now, n int64, c charge, d *Decision) (next State
 		return p.funnel(s, now, n, c, d)
 	case Funnel, SmoothBursty, LeakyQueue:
 		return p.funnel(s, now, n, c, d)
+	case SmoothWarmingUp:
+		return p.warmingUp(s, now, n, c, d)
 	case SlidingWindow:
 		return p.slidingWindow(s, now, n, c, d)
 	case SlidingLog, Concurrency:

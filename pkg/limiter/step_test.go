@@ -16,7 +16,7 @@ const epoch = 1_767_225_600_000_000
 
 var algorithms = []limiter.Algorithm{
 	limiter.FixedWindow, limiter.Funnel, limiter.TokenBucket, limiter.SlidingWindow, limiter.SlidingLog,
-	limiter.SmoothBursty, limiter.LeakyQueue, limiter.Concurrency,
+	limiter.SmoothBursty, limiter.LeakyQueue, limiter.Concurrency, limiter.SmoothWarmingUp,
 }
 
 // eachAlgorithm checks a property of histories under random policies of each algorithm.
@@ -44,6 +44,9 @@ func newWalk(t *rapid.T, a limiter.Algorithm) *walk {
 	if w.policy, err = limiter.NewPolicy(w.in); err != nil {
 		t.Fatalf("NewPolicy(%+v): %v", w.in, err)
 	}
+	if w.in.Align == limiter.AlignCalendar {
+		w.now = drawTime(t, w.in.TimeZone)
+	}
 	return w
 }
 
@@ -65,7 +68,11 @@ func drawParams(t *rapid.T, a limiter.Algorithm) limiter.Params {
 	waits := []time.Duration{0, time.Millisecond, 300 * time.Millisecond, time.Hour}
 	switch a {
 	case limiter.FixedWindow:
-		in.Align = rapid.SampledFrom([]limiter.Align{limiter.AlignEpoch, limiter.AlignFirstHit}).Draw(t, "align")
+		in.Align = rapid.SampledFrom([]limiter.Align{limiter.AlignEpoch, limiter.AlignFirstHit, limiter.AlignCalendar}).Draw(t, "align")
+		if in.Align == limiter.AlignCalendar {
+			in.Window = rapid.SampledFrom(calendarWindows).Draw(t, "calendar window")
+			in.TimeZone = zone(t, rapid.SampledFrom(hardZones).Draw(t, "zone"))
+		}
 	case limiter.Funnel, limiter.TokenBucket, limiter.LeakyQueue:
 		in.Burst = rapid.Int64Range(0, 20).Draw(t, "burst")
 		if coarse {
@@ -79,6 +86,18 @@ func drawParams(t *rapid.T, a limiter.Algorithm) limiter.Params {
 		}
 		if in.Limit > 100 && in.Window%time.Millisecond != 0 {
 			in.Window = 1_000_003 * time.Microsecond // longer ones need more than 53 bits
+		}
+	case limiter.SmoothWarmingUp:
+		in.WarmUp = rapid.SampledFrom([]time.Duration{time.Millisecond, 250 * time.Millisecond, 2 * time.Second}).Draw(t, "warm_up")
+		in.ColdFactor = rapid.SampledFrom([]int64{0, 150, 200, 1000}).Draw(t, "cold_factor")
+		in.MaxWait = rapid.SampledFrom(waits).Draw(t, "max_wait")
+		if in.Limit > 100 {
+			in.WarmUp = time.Millisecond // where longer ones count on a coarser grid, see TestCostsOfLargeNumbers
+			in.Window = min(in.Window, 1_000_003*time.Microsecond)
+		}
+		if coarse {
+			in.Limit, in.Window, in.WarmUp, in.ColdFactor = 999_999_937, time.Hour, 20*time.Second, 0
+			in.MaxWait = in.MaxWait.Truncate(time.Second)
 		}
 	case limiter.SlidingWindow:
 		divides := func(s int64) bool { return in.Window.Microseconds()%s == 0 }
@@ -118,17 +137,20 @@ func (w *walk) move(t *rapid.T) {
 	case 6: // the edge of a window or a segment
 		edge := window / max(1, w.in.Segments)
 		d = edge - w.now%edge + near
+		if edges := w.policy.Edges(w.now); edges != nil {
+			d = edges[2] - w.now + near
+		}
 	}
 	w.now += max(0, d)
 }
 
 // cost draws what a hit costs, at least least.
 func (w *walk) cost(t *rapid.T, least int64) int64 {
-	capacity := w.policy.Capacity()
+	capacity := min(w.policy.Capacity(), limiter.MaxHits-1)
 	return max(least, rapid.OneOf(
 		rapid.Just(int64(1)),
 		rapid.Int64Range(-3, 4),
-		rapid.SampledFrom([]int64{w.last.Remaining, w.last.Remaining + 1, capacity, capacity + 1, -capacity}),
+		rapid.SampledFrom([]int64{min(w.last.Remaining, capacity), min(w.last.Remaining, capacity) + 1, capacity, capacity + 1, -capacity}),
 	).Draw(t, "cost"))
 }
 
@@ -201,10 +223,12 @@ func goes(w *walk, o oracle, n int64) int64 {
 
 // largest is the largest cost that ever fits.
 func (w *walk) largest() int64 {
-	if w.in.Algorithm == limiter.SmoothBursty {
+	switch w.in.Algorithm {
+	case limiter.SmoothBursty, limiter.SmoothWarmingUp:
 		return limiter.MaxHits
+	default:
+		return w.policy.Capacity()
 	}
-	return w.policy.Capacity()
 }
 
 // most is the largest m up to bound with holds(m), 0 if there is none; holds is true up to there.
@@ -281,7 +305,7 @@ func TestNoWindowAdmitsMore(t *testing.T) {
 		window, bound := w.in.Window.Microseconds(), bound(w)
 		for _, first := range admitted {
 			inside := slices.DeleteFunc(slices.Clone(admitted), func(e event) bool { return e.at < first.at || e.at >= first.at+window })
-			if w.in.Algorithm == limiter.SmoothBursty { // whatever the last one costs, those after it pay
+			if w.largest() == limiter.MaxHits { // whatever the last one costs, those after it pay
 				inside[len(inside)-1].n = 0
 			}
 			if got := sum(inside, func(event) bool { return true }); got > bound {
@@ -295,6 +319,9 @@ func TestNoWindowAdmitsMore(t *testing.T) {
 func bound(w *walk) int64 {
 	switch w.in.Algorithm {
 	case limiter.FixedWindow:
+		if w.in.Align == limiter.AlignCalendar { // a day of 23 hours, and both days beside it
+			return 3 * w.in.Limit
+		}
 		return 2 * w.in.Limit
 	case limiter.Funnel, limiter.TokenBucket:
 		return w.policy.Capacity() + w.in.Limit
@@ -304,6 +331,8 @@ func bound(w *walk) int64 {
 			saved = time.Second
 		}
 		return w.in.Limit + w.in.Limit*(saved+w.in.MaxWait).Microseconds()/w.in.Window.Microseconds()
+	case limiter.SmoothWarmingUp: // at least as dear as fresh ones; after idleness see TestFewerPassAfterIdleness
+		return w.in.Limit + w.in.Limit*w.in.MaxWait.Microseconds()/w.in.Window.Microseconds()
 	case limiter.LeakyQueue: // admitted; how they depart is TestQueueDepartsEvenly
 		queued := w.policy.Capacity()
 		if w.in.MaxWait != 0 {

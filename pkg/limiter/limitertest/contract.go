@@ -44,7 +44,9 @@ func Run(t *testing.T, fresh Fresh) {
 		{"clock steps back", clockStepsBack},
 		{"keys", keys},
 		{"many hits", manyHits},
-		{"changed rule", changedRule},
+		{"changed align", changedAlign},
+		{"changed rule of a limit that warms up", changedWarmUp},
+		{"changed rule of a limit that warms up, to the microsecond", changedWarmUpExactly},
 		{"waits", waits},
 		{"waits of a denied request", noWaitWhenDenied},
 		{"bucket that starts empty beside a denial", emptyBesideDenial},
@@ -58,6 +60,7 @@ func Run(t *testing.T, fresh Fresh) {
 	for _, p := range parts {
 		t.Run(p.name, func(t *testing.T) { p.check(newFixture(t, fresh)) })
 	}
+	t.Run("changed rule", func(t *testing.T) { runChanges(t, fresh) })
 }
 
 // fixture is a store under test and its clock.
@@ -94,8 +97,9 @@ var algorithms = []limiter.Algorithm{
 }
 
 // every is every algorithm: those of algorithms pass Limit hits at once, Concurrency too until they are given back,
-// and the last two something else.
-var every = append(slices.Clone(algorithms), limiter.Concurrency, limiter.SmoothBursty, limiter.LeakyQueue)
+// and the last three something else.
+var every = append(slices.Clone(algorithms), limiter.Concurrency, limiter.SmoothBursty, limiter.LeakyQueue,
+	limiter.SmoothWarmingUp)
 
 // counting are those that pass Limit hits at once.
 var counting = every[:len(algorithms)+1]
@@ -429,17 +433,85 @@ func manyHits(f *fixture) {
 	f.want(strings.Repeat("-", n), hits...)
 }
 
-// changedRule goes on with a counter under a higher and a lower rate, as after a reload.
-func changedRule(f *fixture) {
-	for _, a := range counting {
-		ten, hundred, five := f.hourly(a, 10), f.hourly(a, 100), f.hourly(a, 5)
-		if a == limiter.Funnel || a == limiter.TokenBucket {
-			continue // their state is the time until empty, which another rate reads as another number of hits
+// changedAlign goes on with a count under another align: it is kept if its window started within the current one.
+func changedAlign(f *fixture) {
+	daily := func(align limiter.Align, loc *time.Location) limiter.Hit {
+		return limiter.Hit{N: 1, Policy: policy(f, limiter.Params{
+			Algorithm: limiter.FixedWindow, Limit: 1, Window: 24 * hour, Align: align, TimeZone: loc, ChargeDenied: limiter.ChargeNone,
+		})}
+	}
+	utc, berlin := daily(limiter.AlignEpoch, nil), daily(limiter.AlignCalendar, zone("Europe/Berlin"))
+	first := daily(limiter.AlignFirstHit, nil)
+	f.clock.Advance(10 * hour) // 11:00 in Berlin
+	f.want("+", utc)
+	f.want("-", berlin)
+	f.clock.Advance(13 * hour) // midnight
+	f.want("-", utc)
+	f.want("+", berlin)
+	f.want("-", utc)
+	f.want("-", first)
+	f.clock.Advance(hour) // midnight of UTC: a window that started before it no longer counts
+	f.want("-", berlin)
+	f.want("-", first)
+	f.want("+", utc)
+}
+
+// warmingUp is a policy that lets requests wait for 100 s.
+func (f *fixture) warmingUp(limit int64, warmUp time.Duration, factor int64) *limiter.Policy {
+	f.Helper()
+	return policy(f, limiter.Params{
+		Algorithm: limiter.SmoothWarmingUp, Limit: limit, Window: sec, WarmUp: warmUp, ColdFactor: factor, MaxWait: 100 * sec,
+	})
+}
+
+// changedWarmUpExactly: the share is rounded as limiter's step does it.
+func changedWarmUpExactly(f *fixture) {
+	policies := []*limiter.Policy{
+		f.warmingUp(7, hour, 0), f.warmingUp(997, hour, 0), f.warmingUp(1_000_000, hour, 150), f.warmingUp(31, 1000*sec, 299),
+		f.warmingUp(9_973, 90*sec, limiter.MaxColdFactor),
+	}
+	known := reference{}
+	for _, from := range policies {
+		for _, to := range policies {
+			for _, n := range []int64{1, 5, 4_321} {
+				key := fmt.Sprint(from.Limit(), to.Limit(), n)
+				for _, hit := range []limiter.Hit{{Key: key, Policy: from, N: n}, {Key: key, Policy: to}} {
+					want := make([]limiter.Decision, 1)
+					known.take(f.clock.Now(), []limiter.Hit{hit}, want)
+					if diff := cmp.Diff(want, f.take(hit)); diff != "" {
+						f.Errorf("%d hits of %d per second, then %d per second: (-want +got)\n%s", n, from.Limit(), to.Limit(), diff)
+					}
+				}
+			}
 		}
-		f.want("+", limiter.Hit{Key: a.String(), Policy: ten, N: 10})
-		f.want("+", limiter.Hit{Key: a.String(), Policy: hundred, N: 90})
-		f.want("-", limiter.Hit{Key: a.String(), Policy: hundred, N: 1})
-		f.want("-", limiter.Hit{Key: a.String(), Policy: five, N: 1})
+	}
+}
+
+// changedWarmUp: a debt stays, and of what is in store the share, whatever unit a rule counts in.
+func changedWarmUp(f *fixture) {
+	with := f.warmingUp
+	old := with(10, 10*sec, 0)
+	f.waited([]time.Duration{0}, limiter.Hit{Key: "k", Policy: old, N: 75}) // 12.5 s, a quarter of the store stays
+	for _, c := range []struct {
+		to    *limiter.Policy
+		reset time.Duration
+	}{
+		{old, 20 * sec},
+		{with(9_973, 10*sec, 0), 20 * sec},
+		{with(10, 60*sec, 0), 57_500 * ms},
+		{with(10, 100*ms, 250), 12_575 * ms},
+		{with(9_973, hour, limiter.MaxColdFactor), 2_712_500 * ms},
+	} {
+		d := f.take(limiter.Hit{Key: "k", Policy: c.to})[0]
+		if late := d.ResetAfter - c.reset; late < 0 || late > ms || !d.Allowed {
+			f.Errorf("%d per second: %+v, want to be as new after %s", c.to.Limit(), d, c.reset)
+		}
+	}
+	fast := with(9_973, 10*sec, 0)
+	f.waited([]time.Duration{12_500 * ms}, limiter.Hit{Key: "k", Policy: fast, N: 1})
+	f.clock.Advance(hour)
+	if d := f.take(limiter.Hit{Key: "k", Policy: old, N: -1})[0]; d.ResetAfter != 0 {
+		f.Errorf("an hour later: %+v, want it as new", d)
 	}
 }
 
@@ -528,6 +600,8 @@ func concurrent(f *fixture) {
 		switch a {
 		case limiter.SmoothBursty:
 			may = 1 // what a second brings is less than one
+		case limiter.SmoothWarmingUp:
+			may = 1 // nothing is free
 		case limiter.LeakyQueue:
 			may = capacity + 1 // one departs, the others wait
 		default:

@@ -57,6 +57,15 @@ const (
 	no    = false
 )
 
+// zone is nil where it is not known, which stands for UTC; the vectors then fail.
+func zone(name string) *time.Location {
+	loc, err := time.LoadLocation(name)
+	if err != nil {
+		return nil
+	}
+	return loc
+}
+
 // vectors are worked by hand from the algorithms' definitions.
 var vectors = []vector{
 	{
@@ -121,6 +130,32 @@ var vectors = []vector{
 			{90*sec - us, 1, 1, no, 0, us, us, 0},
 			{90 * sec, 1, 1, yes, 1, 0, 60 * sec, 0},
 			{100 * sec, 1, 1, yes, 0, 0, 50 * sec, 0},
+		},
+	},
+	{
+		"calendar day of 23 hours, and of 24", // the clocks of Berlin are put forward on 2026-03-29
+		limiter.Params{
+			Algorithm: limiter.FixedWindow, Align: limiter.AlignCalendar, TimeZone: zone("Europe/Berlin"), Limit: 2, Window: 24 * hour,
+		},
+		[]vectorHit{
+			{86*24*hour + 23*hour - us, 2, 1, yes, 0, 0, us, 0}, // 2026-03-28, the last moment
+			{86*24*hour + 23*hour - us, 1, 1, no, 0, us, us, 0},
+			{86*24*hour + 23*hour, 2, 1, yes, 0, 0, 23 * hour, 0},
+			{86*24*hour + 24*hour, 1, 1, no, 0, 22 * hour, 22 * hour, 0},
+			{87*24*hour + 22*hour - us, 1, 1, no, 0, us, us, 0},
+			{87*24*hour + 22*hour, 1, 3, no, 0, never, 24 * hour, 0},
+			{87*24*hour + 22*hour - us, 1, 1, no, 0, 24*hour + us, 24*hour + us, 0}, // the clock steps back
+		},
+	},
+	{
+		"calendar month",
+		limiter.Params{Algorithm: limiter.FixedWindow, Align: limiter.AlignCalendar, Limit: 1, Window: 30 * 24 * hour},
+		[]vectorHit{
+			{0, 1, 1, yes, 0, 0, 31 * 24 * hour, 0},
+			{30 * 24 * hour, 1, 1, no, 0, 24 * hour, 24 * hour, 0},
+			{31 * 24 * hour, 1, 1, yes, 0, 0, 28 * 24 * hour, 0},
+			{59*24*hour - us, 1, 1, no, 0, us, us, 0},
+			{59 * 24 * hour, 1, 1, yes, 0, 0, 31 * 24 * hour, 0},
 		},
 	},
 	{
@@ -284,6 +319,45 @@ var vectors = []vector{
 			{100*ms - us, 1, 1, no, 0, us, 700*ms + us, 0},
 			{100 * ms, 1, 7, yes, 0, 0, 2100 * ms, 500 * ms},
 			{100 * ms, 1, 1, no, 0, 1400 * ms, 2100 * ms, 0},
+		},
+	},
+	{
+		"smooth warming up: one a second after eight seconds", // a store of 8 permits, of which 4 are dearer: 2.75 s, 2.25 s, ...
+		limiter.Params{Algorithm: limiter.SmoothWarmingUp, Limit: 1, Window: sec, WarmUp: 8 * sec},
+		[]vectorHit{
+			{0, 1, 0, yes, 1, 0, 0, 0},
+			{0, 1, 1, yes, 0, 0, 3750 * ms, 0},
+			{0, 1, 9, no, 0, 2750 * ms, 3750 * ms, 0},
+			{2750*ms - us, 1, 1, no, 0, us, sec + us, 0},
+			{2750 * ms, 1, 1, yes, 0, 0, 4250 * ms, 0},
+			{5000 * ms, 1, 1, yes, 0, 0, 4750 * ms, 0},
+			{6750 * ms, 1, 1, yes, 0, 0, 5250 * ms, 0},
+			{8 * sec, 1, 1, yes, 0, 0, 6 * sec, 0}, // warm
+			{9 * sec, 1, 2, yes, 0, 0, 9 * sec, 0},
+			{9 * sec, 1, 0, no, 0, 2 * sec, 9 * sec, 0},
+			{9 * sec, 1, -1, yes, 0, 0, 8 * sec, 0}, // what is in store stays
+			{10 * sec, 1, 0, yes, 1, 0, 7 * sec, 0},
+			{12 * sec, 1, 5, yes, 0, 0, 13 * sec, 0}, // three of the store, two ahead
+			{21 * sec, 1, 0, yes, 1, 0, 4 * sec, 0},
+			{23 * sec, 1, 1, yes, 0, 0, 4750 * ms, 0}, // it has cooled down to 1.75 s
+			{60 * sec, 1, 0, yes, 1, 0, 0, 0},
+			{60 * sec, 1, -3, yes, 1, 0, 0, 0},
+			{60 * sec, 1, limiter.MaxHits, yes, 0, 0, 4_294_967_307 * sec, 0},
+		},
+	},
+	{
+		"smooth warming up that waits five seconds, the coldest twice as dear", // 1.875 s, 1.625 s, 1.375 s, 1.125 s, 1 s
+		limiter.Params{
+			Algorithm: limiter.SmoothWarmingUp, Limit: 1, Window: sec, WarmUp: 6 * sec, ColdFactor: 200, MaxWait: 5 * sec,
+		},
+		[]vectorHit{
+			{0, 1, 0, yes, 4, 0, 0, 0},
+			{0, 1, 1, yes, 3, 0, 2_732_143 * us, 0}, // seven permits come back in six seconds
+			{0, 1, 1, yes, 2, 0, 5_214_286 * us, 1875 * ms},
+			{0, 1, 1, yes, 1, 0, 7_446_429 * us, 3500 * ms},
+			{0, 1, 1, yes, 0, 0, 9_428_572 * us, 4875 * ms},
+			{0, 1, 1, no, 0, sec, 9_428_572 * us, 0},
+			{sec, 1, 1, yes, 0, 0, 10_285_715 * us, 5 * sec},
 		},
 	},
 	{

@@ -5,7 +5,9 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -48,10 +50,19 @@ type batcher struct {
 	prefix  string
 	now     func() int64 // nil: the server's clock
 	scripts scripts
+	wall    func() int64 // this process's clock, in microseconds since the Unix epoch
+	ahead   atomic.Int64 // by how much the server's was found to be ahead of it, in microseconds
 }
 
 // send decides the batch and sets each call's out, or its err.
 func (r *batcher) send(ctx context.Context, b *batch) {
+	r.decide(ctx, b)
+	if again := r.apart(b); again != nil {
+		r.decide(ctx, again)
+	}
+}
+
+func (r *batcher) decide(ctx context.Context, b *batch) {
 	r.write(b)
 	answer, err := r.run(ctx, b)
 	if err == nil {
@@ -83,12 +94,13 @@ func (r *batcher) run(ctx context.Context, b *batch) (any, error) {
 
 // write makes the script's arguments: see lua/frame.lua.
 func (r *batcher) write(b *batch) {
+	now := r.around()
 	for _, c := range b.calls {
 		b.requests = appendDouble(b.requests, int64(len(c.hits)))
 		for i := range c.hits {
 			h := &c.hits[i]
 			b.keys = append(b.keys, r.prefix+h.Key)
-			for _, v := range [...]int64{b.policy(h.Policy), int64(h.Mode), int64(h.Group), h.N} {
+			for _, v := range [...]int64{b.policy(h.Policy, now), int64(h.Mode), int64(h.Group), h.N} {
 				b.requests = appendDouble(b.requests, v)
 			}
 		}
@@ -97,21 +109,22 @@ func (r *batcher) write(b *batch) {
 	for i := range b.keys {
 		b.args = append(b.args, &b.keys[i])
 	}
-	b.args = append(b.args, r.clock(), b.requests)
+	b.args = append(b.args, r.clock(now), b.requests)
 	for i := range b.policies {
 		b.args = append(b.args, &b.policies[i])
 	}
 }
 
 // policy is the number of a policy in the batch, in which each is told once.
-func (b *batch) policy(p *limiter.Policy) int64 {
+func (b *batch) policy(p *limiter.Policy, now int64) int64 {
 	if i := b.known[p]; i != 0 {
 		return int64(i)
 	}
 	step := stepOf(p)
 	b.steps |= 1 << step
 	var packed []byte
-	for _, v := range append(p.Args(), int64(step), int64(p.ChargeDenied()), p.Largest()) {
+	numbers := slices.Concat(p.Args(), p.Edges(now), []int64{int64(step), int64(p.ChargeDenied()), p.Largest()})
+	for _, v := range numbers {
 		packed = appendDouble(packed, v)
 	}
 	b.policies = append(b.policies, string(packed))
@@ -123,11 +136,11 @@ func (b *batch) policy(p *limiter.Policy) int64 {
 }
 
 // clock is the time to decide at, or "" for the server's own.
-func (r *batcher) clock() any {
+func (r *batcher) clock(now int64) any {
 	if r.now == nil {
 		return ""
 	}
-	return strconv.FormatInt(r.now(), 10)
+	return strconv.FormatInt(now, 10)
 }
 
 const double = 8 // bytes

@@ -24,16 +24,22 @@ const (
 	intervalBucket
 	slidingWindow
 	slidingLog
+	redisCell
+	warmingUp
 )
 
 // stepFiles are the Lua functions, and the files of the same names.
 var stepFiles = [...]string{
 	fixedWindow: "fixed_window", funnel: "funnel", intervalBucket: "interval_bucket",
-	slidingWindow: "sliding_window", slidingLog: "sliding_log",
+	slidingWindow: "sliding_window", slidingLog: "sliding_log", redisCell: "redis_cell",
+	warmingUp: "smooth_warming_up",
 }
 
 // stepOf is the function that decides the policy's hits.
 func stepOf(p *limiter.Policy) step {
+	if p.Engine() == limiter.EngineRedisCell {
+		return redisCell
+	}
 	switch p.Algorithm() {
 	case limiter.FixedWindow:
 		return fixedWindow
@@ -41,6 +47,8 @@ func stepOf(p *limiter.Policy) step {
 		return slidingWindow
 	case limiter.SlidingLog, limiter.Concurrency:
 		return slidingLog
+	case limiter.SmoothWarmingUp:
+		return warmingUp
 	case limiter.TokenBucket:
 		if p.Refill() == limiter.RefillInterval {
 			return intervalBucket

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
@@ -42,7 +43,7 @@ type Options struct {
 	// PoolSize is the most connections kept at once. 0 is 10 per CPU.
 	PoolSize int
 	// Now is the clock in microseconds since the Unix epoch. nil, the default, is Redis's own clock, which
-	// all processes share; tests bring a virtual one.
+	// all processes share; tests bring a virtual one. The redis-cell module always uses the server's.
 	Now func() int64
 }
 
@@ -83,7 +84,7 @@ func New(o Options) (*Store, error) {
 	opt.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	silence()
 	s := &Store{client: redis.NewClient(opt), prefix: o.KeyPrefix + formatVersion, name: Redact(o.URL)}
-	s.queue = newQueue(&batcher{client: s.client, prefix: s.prefix, now: o.Now}, o.Timeout)
+	s.queue = newQueue(&batcher{client: s.client, prefix: s.prefix, now: o.Now, wall: wall}, o.Timeout)
 	return s, nil
 }
 
@@ -114,13 +115,29 @@ func (s *Store) Ping(ctx context.Context) error {
 	return s.unavailable(s.client.Set(ctx, s.prefix+"ping", "", time.Second).Err())
 }
 
+// PingRedisCell says whether the server decides limits of limiter.EngineRedisCell: it needs the module, and the user
+// the right to it. Its time is that of a Take.
+func (s *Store) PingRedisCell(ctx context.Context) error {
+	p, err := limiter.NewPolicy(limiter.Params{
+		Algorithm: limiter.Funnel, Limit: 1, Window: time.Second, Engine: limiter.EngineRedisCell,
+	})
+	if err != nil {
+		return s.unavailable(err)
+	}
+	var out [1]limiter.Decision
+	return s.Take(ctx, []limiter.Hit{{Key: "ping.redis_cell", Policy: p}}, out[:])
+}
+
 // Take decides the request in the next script call, together with the requests that came while the one before
-// was under way. No call is made twice, except where Redis says that it does not know the script, and so has not
-// run it. When Take gives up, because ctx is done or the timeout is over, the request may still be charged if its
-// call was under way.
+// was under way. It is not asked twice, except where Redis says that it does not know the script, and so has not
+// run it, or that its clock is in another window of a calendar than this process's. When Take gives up, because
+// ctx is done or the timeout is over, the request may still be charged if its call was under way.
 func (s *Store) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Decision) error {
 	if len(hits) == 0 {
 		return nil
+	}
+	if err := s.fitForRedisCell(hits); err != nil {
+		return s.unavailable(err)
 	}
 	return s.unavailable(s.queue.take(ctx, hits, out))
 }
@@ -131,6 +148,20 @@ func (s *Store) unavailable(err error) error {
 		return nil
 	}
 	return fmt.Errorf("%w: %s: %w", limiter.ErrUnavailable, s.name, err)
+}
+
+// fitForRedisCell finds keys over which the redis-cell module (0.2.2) takes the whole server down. Keys of
+// descriptors.Limit.AppendKey are UTF-8; a key prefix may be anything.
+func (s *Store) fitForRedisCell(hits []limiter.Hit) error {
+	for i := range hits {
+		if hits[i].Policy.Engine() != limiter.EngineRedisCell {
+			continue
+		}
+		if key := s.prefix + hits[i].Key; !utf8.ValidString(key) {
+			return fmt.Errorf("the key %q is not UTF-8, which ends a Redis with the redis-cell module: choose another key prefix", key)
+		}
+	}
+	return nil
 }
 
 // parseURL is go-redis's, with errors that cannot carry a password and say what to write.

@@ -1,23 +1,43 @@
 -- fixed_window: mirrors Policy.fixedWindow in pkg/limiter/fixed_window.go.
--- args   limit, window in microseconds, align (0 epoch, 1 first_hit)
+-- args   limit, window in microseconds, align (0 epoch, 1 first_hit, 2 calendar); with calendar five edges: where the
+--        window before that of the asker's now begins, that one itself, and the three after it, in microseconds
+--        since the epoch
 -- state  'start count': the window's start in microseconds since the epoch, and the hits counted in it
+local function calendar_window(a, at)
+  for i = 4, 7 do
+    if at >= a[i] and at < a[i + 1] then return a[i], a[i + 1] end
+  end
+end
+
 local function fixed_window(a, state, now, n, charge, denied)
   local limit, window, align = a[1], a[2], a[3]
   if limit == 0 then return ban(n) end
 
   local start, count = now, 0
-  if align == 0 then start = now - fmod(now, window) end
+  local ends
+  if align == 0 then
+    start = now - fmod(now, window)
+  elseif align == 2 then
+    start, ends = calendar_window(a, now)
+    if not start then apart(now) end
+  end
   if state then
     local s = numbers(state)
     if #s ~= 2 then foreign() end
     local since, counted = s[1], s[2]
     if align == 1 then
       if counted > 0 and since + window > now then start, count = since, counted end
+    elseif align == 2 then
+      if counted > 0 and since >= start then
+        count = counted
+        if since >= ends then start, ends = calendar_window(a, since) end
+        if not start then start, ends = since, since + 2 * window end
+      end
     elseif counted > 0 and since >= start then
       start, count = max(start, since - fmod(since, window)), counted
     end
   end
-  local ends = start + window - now
+  ends = (ends or start + window) - now
 
   local ok, charged = take(max(0, limit - count), n, charge, denied)
   local retry = 0

@@ -42,10 +42,45 @@ local function take(left, n, charge, denied)
   return ok, amount(ok, left, n, charge, denied)
 end
 
--- foreign ends the script over a state that it did not write; nothing has been written yet.
-local reading
+local reading -- the key of the hit that is decided
+
+-- Only redis_cell writes while the request is still being decided: note remembers what the key held before, and
+-- put_back undoes all of that, when the request is denied or cannot be decided. A request that is alone with its one
+-- hit has nothing to undo.
+local noted, alone = {}, false
+local function note()
+  if not alone and not noted[reading] then
+    noted[reading] = {redis.call('GET', reading), redis.call('PTTL', reading)}
+  end
+end
+local function put_back()
+  for key, was in pairs(noted) do
+    if not was[1] then
+      redis.call('DEL', key)
+    elseif was[2] < 0 then
+      redis.call('SET', key, was[1])
+    else
+      redis.call('SET', key, was[1], 'PX', int(max(1, was[2])))
+    end
+  end
+  noted = {}
+end
+
+-- give_up ends the request; nothing of it has been written.
+local function give_up(why)
+  put_back()
+  error('WEIR ' .. why, 0)
+end
+
+-- foreign ends it over a state that weir did not write.
 local function foreign()
-  error('WEIR the counter ' .. reading .. ' holds something that weir did not write: delete that key, or choose another key prefix', 0)
+  give_up('the counter ' .. reading .. ' holds something that weir did not write: delete that key, or choose another key prefix')
+end
+
+-- apart ends it over windows that are not those around now. The asker reads the time, and asks again with the right
+-- ones: see apart.go.
+local function apart(now)
+  give_up('APART ' .. int(now) .. " us since 1970 by Redis's clock, more than a window away from the asker's")
 end
 
 -- numbers splits a state into its numbers.

@@ -1,0 +1,80 @@
+// Package gcpace has the garbage collector run as often as memory asks for, and not as often as Go's default has it
+// over a small heap: a sidecar keeps a few MB and throws away as much every few milliseconds.
+package gcpace
+
+import (
+	"os"
+	"runtime"
+	"runtime/debug"
+	"runtime/metrics"
+	"sync/atomic"
+
+	"github.com/KimMachineGun/automemlimit/memlimit"
+)
+
+// headroom is what may be allocated between two collections, in bytes, where the heap itself asks for less: with a
+// heap of 4 MB that is a collection every 64 MB instead of every 4. It is a quarter of the memory limit at most.
+const headroom = 64 << 20
+
+// GOGC's bounds, in percent of the live heap.
+const (
+	least = 100 // Go's default: a heap above the headroom is collected as ever
+	most  = 10_000
+)
+
+// Pace is what Start has set.
+type Pace struct {
+	// MemoryLimit is Go's soft limit in bytes: 90 % of the container's, or GOMEMLIMIT. math.MaxInt64 is none.
+	MemoryLimit int64
+	// Headroom is what may be allocated between two collections, in bytes. 0: GOGC is set, and stands.
+	Headroom uint64
+
+	before  int
+	stopped atomic.Bool
+}
+
+// Start sets Go's memory limit from the container's, and keeps GOGC so that the headroom is used. The environment
+// variables GOMEMLIMIT and GOGC, where they are set, stand. An error says that the container's limit cannot be
+// read; then there is none.
+func Start() (*Pace, error) {
+	limit, err := memlimit.Set()
+	p := &Pace{MemoryLimit: limit}
+	if os.Getenv("GOGC") != "" {
+		return p, err
+	}
+	p.Headroom = min(headroom, uint64(max(limit, 0))/4)
+	p.before = debug.SetGCPercent(least)
+	p.adjust()
+	p.watch()
+	return p, err
+}
+
+// Stop gives GOGC back.
+func (p *Pace) Stop() {
+	if p.Headroom > 0 && !p.stopped.Swap(true) {
+		debug.SetGCPercent(p.before)
+	}
+}
+
+// cycle is garbage from its beginning: that it is collected tells that a collection has ended.
+type cycle struct{ _ *cycle }
+
+func (p *Pace) watch() {
+	runtime.AddCleanup(&cycle{}, func(p *Pace) {
+		if !p.stopped.Load() {
+			p.adjust()
+			p.watch()
+		}
+	}, p)
+}
+
+// adjust sets GOGC for the heap as the last collection left it.
+func (p *Pace) adjust() {
+	now := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/gogc:percent"}}
+	metrics.Read(now)
+	live, percent := now[0].Value.Uint64(), now[1].Value.Uint64()
+	want := min(max(p.Headroom*100/max(live, 1), least), most)
+	if want*10 < percent*9 || want*10 > percent*11 { // setting it stops the world
+		debug.SetGCPercent(int(want))
+	}
+}

@@ -1,0 +1,92 @@
+package gcpace_test
+
+import (
+	"runtime"
+	"runtime/debug"
+	"runtime/metrics"
+	"testing"
+	"time"
+
+	"github.com/weir-ratelimit/weir/internal/gcpace"
+)
+
+// percent is GOGC.
+func percent() uint64 {
+	now := []metrics.Sample{{Name: "/gc/gogc:percent"}}
+	metrics.Read(now)
+	return now[0].Value.Uint64()
+}
+
+// collected collects until GOGC is within lo and hi: it follows a collection a moment later.
+func collected(t *testing.T, lo, hi uint64) {
+	t.Helper()
+	for range 1000 {
+		runtime.GC()
+		if p := percent(); p >= lo && p <= hi {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+	t.Fatalf("GOGC is %d, want %d to %d", percent(), lo, hi)
+}
+
+func TestPaceFollowsTheHeap(t *testing.T) {
+	t.Setenv("GOGC", "")
+	t.Setenv("GOMEMLIMIT", "1GiB")
+	before := percent()
+	p, err := gcpace.Start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.Headroom != 64<<20 {
+		t.Errorf("headroom %d, want 64 MiB", p.Headroom)
+	}
+	collected(t, 600, 10_000) // a few MB
+	ballast := make([]byte, 32<<20)
+	collected(t, 150, 200) // 64 MB over 32 and a few
+	more := make([]byte, 100<<20)
+	collected(t, 100, 100)
+	runtime.KeepAlive(ballast)
+	runtime.KeepAlive(more)
+	collected(t, 600, 10_000)
+	p.Stop()
+	if got := percent(); got != before {
+		t.Errorf("after Stop GOGC is %d, want %d", got, before)
+	}
+	runtime.GC()
+	time.Sleep(5 * time.Millisecond)
+	if got := percent(); got != before {
+		t.Errorf("a collection after Stop made GOGC %d, want %d", got, before)
+	}
+}
+
+func TestEnvironmentStands(t *testing.T) {
+	t.Setenv("GOGC", "50")
+	before := debug.SetGCPercent(50)
+	defer debug.SetGCPercent(before)
+	p, err := gcpace.Start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Stop()
+	runtime.GC()
+	time.Sleep(5 * time.Millisecond)
+	if got := percent(); got != 50 || p.Headroom != 0 {
+		t.Errorf("GOGC is %d with a headroom of %d, want 50 and 0", got, p.Headroom)
+	}
+}
+
+func TestSmallContainer(t *testing.T) {
+	t.Setenv("GOGC", "")
+	limit := debug.SetMemoryLimit(64 << 20) // as GOMEMLIMIT=64MiB at the start of the process
+	defer debug.SetMemoryLimit(limit)
+	t.Setenv("GOMEMLIMIT", "64MiB")
+	p, err := gcpace.Start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Stop()
+	if p.MemoryLimit != 64<<20 || p.Headroom != 16<<20 {
+		t.Errorf("memory limit %d and headroom %d, want 64 MiB and 16 MiB", p.MemoryLimit, p.Headroom)
+	}
+}

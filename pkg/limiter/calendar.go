@@ -1,0 +1,235 @@
+package limiter
+
+import (
+	"math"
+	"slices"
+	"sync/atomic"
+	"time"
+)
+
+// calendar knows where the hours, days, weeks, months or years of a time zone begin. Its windows tile time: each
+// ends where the next one begins.
+//
+// A day, or what is made of days, begins at the first moment at which the zone's clocks show its date or a later
+// one. So the clock that is set back over midnight does not begin the same day twice, one that skips midnight
+// begins the day right there, and a date that was skipped altogether has no window. An hour begins whenever the
+// clocks show a full hour, so that the hour that occurs twice when summer time ends is two windows.
+//
+// Its answers depend on nothing but the time. It is safe for concurrent use.
+type calendar struct {
+	zone         *time.Location
+	days, months int64 // how many of them make a window; hours if both are 0
+
+	cache atomic.Pointer[edges] // those around a time that was asked for last
+}
+
+// edges are where five windows that follow each other begin, in microseconds since the Unix epoch: the one before
+// the current window, the current one, and three after it.
+type edges [5]int64
+
+// calendarWindow is a window that a calendar has, by its nominal length.
+type calendarWindow struct {
+	length       time.Duration
+	days, months int64
+}
+
+const day = 24 * time.Hour
+
+var calendarWindows = []calendarWindow{
+	{time.Hour, 0, 0},
+	{day, 1, 0},
+	{7 * day, 7, 0},
+	{30 * day, 0, 1},
+	{2 * 30 * day, 0, 2},
+	{3 * 30 * day, 0, 3},
+	{4 * 30 * day, 0, 4},
+	{6 * 30 * day, 0, 6},
+	{365 * day, 0, 12},
+}
+
+// OnCalendar says whether AlignCalendar goes with the window: one hour, day (24 h), week (7 d) or year (365 d), or
+// 1, 2, 3, 4 or 6 months (of 30 d).
+func OnCalendar(window time.Duration) bool { return calendarOf(window) >= 0 }
+
+// calendarOf is the index of the window in calendarWindows, -1 if it is not there.
+func calendarOf(window time.Duration) int {
+	return slices.IndexFunc(calendarWindows, func(w calendarWindow) bool { return w.length == window })
+}
+
+// newCalendar is the calendar of a window that OnCalendar accepts. A nil zone is UTC.
+func newCalendar(window time.Duration, zone *time.Location) *calendar {
+	if zone == nil {
+		zone = time.UTC
+	}
+	w := calendarWindows[calendarOf(window)]
+	return &calendar{zone: zone, days: w.days, months: w.months}
+}
+
+// around returns the edges of the windows around now, in microseconds since the Unix epoch:
+// edges[1] <= now < edges[2].
+func (c *calendar) around(now int64) *edges {
+	if e := c.cache.Load(); e != nil && e[1] <= now && now < e[2] {
+		return e
+	}
+	const second = 1_000_000 // no zone changes within a second
+	t := floorDiv(now, second)
+	e := &edges{}
+	e[1] = c.lastEdge(t)
+	e[0] = c.lastEdge(e[1] - 1)
+	e[2] = c.nextEdge(t)
+	e[3] = c.nextEdge(e[2])
+	e[4] = c.nextEdge(e[3])
+	for i := range e {
+		e[i] *= second
+	}
+	c.cache.Store(e)
+	return e
+}
+
+// lastEdge is where the window begins that contains t. All that follows is in seconds.
+func (c *calendar) lastEdge(t int64) int64 {
+	if c.days == 0 && c.months == 0 {
+		return c.lastFullHour(t)
+	}
+	n := c.number(t + c.shift(t).offset)
+	begins := c.first(c.begin(n))
+	for next := c.first(c.begin(n + 1)); next <= t; next = c.first(c.begin(n + 1)) { // the clock was set back behind it
+		begins, n = next, n+1
+	}
+	return begins
+}
+
+// nextEdge is where the first window begins that begins after t.
+func (c *calendar) nextEdge(t int64) int64 {
+	if c.days == 0 && c.months == 0 {
+		return c.nextFullHour(t + 1)
+	}
+	for n := c.number(t+c.shift(t).offset) + 1; ; n++ {
+		if begins := c.first(c.begin(n)); begins > t {
+			return begins
+		}
+	}
+}
+
+// number is the number of the window whose date the clocks show at local, in seconds since 1970 on those clocks.
+func (c *calendar) number(local int64) int64 {
+	if c.months == 0 {
+		return floorDiv(floorDiv(local, daySeconds)+epochWeekday, c.days)
+	}
+	year, month, _ := time.Unix(local, 0).UTC().Date()
+	return floorDiv(int64(year)*12+int64(month)-1, c.months)
+}
+
+// begin is what the clocks show when window n begins; number(begin(n)) is n.
+func (c *calendar) begin(n int64) (local int64) {
+	if c.months == 0 {
+		return (n*c.days - epochWeekday) * daySeconds
+	}
+	return time.Date(0, time.Month(1+n*c.months), 1, 0, 0, 0, 0, time.UTC).Unix()
+}
+
+const (
+	daySeconds   = 24 * 60 * 60
+	hourSeconds  = 60 * 60
+	epochWeekday = 3 // 1970-01-01 was a Thursday, the third day after a Monday
+	maxOffset    = daySeconds
+)
+
+// first is the first moment at which the clocks show local or later.
+func (c *calendar) first(local int64) int64 {
+	for t := local - maxOffset; ; {
+		s := c.shift(t)
+		if at := max(t, local-s.offset); at < s.until {
+			return at
+		}
+		t = s.until
+	}
+}
+
+// lastFullHour is the last moment up to t at which the clocks show a full hour.
+func (c *calendar) lastFullHour(t int64) int64 {
+	for {
+		s := c.shift(t)
+		if full := t - floorMod(t+s.offset, hourSeconds); full >= s.from {
+			return full
+		}
+		t = s.from - 1
+	}
+}
+
+// nextFullHour is the first moment from t on at which the clocks show a full hour.
+func (c *calendar) nextFullHour(t int64) int64 {
+	for {
+		s := c.shift(t)
+		if full := t + floorMod(-(t+s.offset), hourSeconds); full < s.until {
+			return full
+		}
+		t = s.until
+	}
+}
+
+// shift is how far a zone's clocks are ahead of UTC, from a moment on and until another.
+type shift struct{ offset, from, until int64 }
+
+// shift is that at t.
+func (c *calendar) shift(t int64) shift {
+	at := time.Unix(t, 0).In(c.zone)
+	_, offset := at.Zone()
+	from, until := at.ZoneBounds()
+	s := shift{offset: int64(offset), from: math.MinInt64, until: math.MaxInt64}
+	if !from.IsZero() {
+		s.from = from.Unix()
+	}
+	if !until.IsZero() {
+		s.until = until.Unix()
+	}
+	// Beyond the transitions that a zone file lists, package time's bounds are only good close to a transition: on
+	// December 31 of a leap year they end before that day. No zone changes there.
+	today := floorDiv(t, daySeconds) * daySeconds
+	if s.until <= t {
+		s.until = today + daySeconds
+	}
+	if s.from > t {
+		s.from = today
+	}
+	return s
+}
+
+// floorDiv divides by b > 0, rounding down.
+func floorDiv(a, b int64) int64 {
+	q := a / b
+	if q*b > a {
+		q--
+	}
+	return q
+}
+
+// floorMod is what floorDiv leaves.
+func floorMod(a, b int64) int64 { return a - floorDiv(a, b)*b }
+
+// calendarWindow is the window of the calendar that a hit at now falls into, and what was counted in it. As in
+// currentWindow, a window that starts after now goes on until it ends. Where it starts so far ahead of now that
+// its end is not among the edges, which is all that Redis knows, it ends after at most twice its length: no window
+// is longer.
+func (p *Policy) calendarWindow(s *State, now int64) (start, end, count int64) {
+	e := p.calendar.around(now)
+	if s.B == 0 || s.A < e[1] {
+		return e[1], e[2], 0
+	}
+	for i := 2; i < len(e); i++ {
+		if s.A < e[i] {
+			return e[i-1], e[i], s.B
+		}
+	}
+	return s.A, s.A + 2*p.window, s.B
+}
+
+// Edges are the numbers that the algorithm's step needs after Args and that depend on the time: for AlignCalendar
+// where the windows around now begin, the one before the current one first, in microseconds since the Unix epoch,
+// since Lua knows no time zones; else none. They are not to be changed.
+func (p *Policy) Edges(now int64) []int64 {
+	if p.calendar == nil {
+		return nil
+	}
+	return p.calendar.around(now)[:]
+}

@@ -1,0 +1,60 @@
+-- redis_cell
+-- funnel and token_bucket with engine: redis_cell: the redis-cell module decides, by CL.THROTTLE.
+-- args   limit, window in seconds, burst
+-- state  the module's own, which it writes itself: note keeps what was there for put_back
+--
+-- CL.THROTTLE answers limited (1) or not (0), capacity, remaining, retry-after and reset in whole seconds, cut off.
+-- A denied hit changes nothing, nor does a quantity of 0, which is never limited.
+local function throttle(a, quantity)
+  local r = redis.pcall('CL.THROTTLE', reading, int(a[3] - 1), int(a[1]), int(a[2]), int(quantity))
+  if not r.err then return r end
+  local function says(text) return string.find(r.err, text, 1, true) end
+  if says('Cell error') then
+    if quantity < 0 and says('expire') then return nil end
+    foreign()
+  elseif says('nknown') then
+    give_up('this Redis has no redis-cell module: load it (loadmodule /path/to/libredis_cell.so), or remove engine: redis_cell from the rule')
+  elseif says("can't run") or says('NOPERM') then -- Redis 7.0; later
+    give_up('the Redis user may not run CL.THROTTLE: give it the right (+cl.throttle), or remove engine: redis_cell from the rule')
+  end
+  give_up(r.err)
+end
+
+-- give_back calls with a negative quantity. Where that would leave the funnel emptier than empty, the module fails
+-- after it has written so, or writes a state that never expires: the key goes, and the funnel is as new.
+local function give_back(a, hits)
+  local r = throttle(a, -hits)
+  if r and redis.call('PTTL', reading) > 0 then return r end
+  redis.call('DEL', reading)
+  return {0, a[3], a[3], -1, 0}
+end
+
+local function redis_cell(a, _, _, n, charge)
+  if a[1] == 0 then return ban(n) end
+  local burst, interval = a[3], floor(a[2] * 1e9 / a[1]) -- nanoseconds a hit, cut off as the module does
+  local charges = n ~= 0 and n <= burst and (charge == TAKE_IF_FITS or charge == TAKE_OR_PENALTY)
+  if charges then note() end
+  local r
+  if charges and n < 0 then
+    r = give_back(a, min(-n, burst))
+  else
+    r = throttle(a, charges and n or 0)
+  end
+
+  -- The module divides by whole microseconds a hit: what it has left is at most this many hits of the true length.
+  local left = min(burst, floor(((r[3] + 1) * floor(interval / 1000) - 1) * 1000 / interval))
+  -- Its key lives as long as its state matters, in milliseconds that were cut off twice.
+  local lives, reset = max(0, redis.call('PTTL', reading)), 0
+  if left < burst or lives > 0 then reset = (lives + 2) * 1000 end
+
+  local ok = r[1] == 0
+  if n == 0 then ok = left >= 1 elseif n > burst then ok = false end
+  local retry = 0
+  if not ok then
+    retry = NEVER
+    local need = max(n, 1)
+    left = min(left, need - 1)
+    if need <= burst then retry = max(1, reset - floor((burst - need) * interval / 1000)) end
+  end
+  return false, nil, ok, left, retry, reset
+end

@@ -1,0 +1,80 @@
+-- smooth_warming_up: mirrors Policy.warmingUp in pkg/limiter/warming_up.go.
+-- args   limit, tick, leak, cost, capacity, max_level, idle in ticks, gain, full, permit, warm, grid, num, den
+-- state  'A part stored full': the next request is free to go A microseconds after the epoch plus part/leak of a
+--        tick; what was in store then, and how much that store holds
+local function smooth_warming_up(a, state, now, n, charge, denied)
+  if a[1] == 0 then return ban(n) end
+  local tick, leak, cost, capacity, max_level, idle = a[2], a[3], a[4], a[5], a[6], a[7]
+  local gain, full, permit, warm, grid, num, den = a[8], a[9], a[10], a[11], a[12], a[13], a[14]
+  local t = idiv(now, tick)
+
+  -- share keeps what part of its store is full when a rule changes.
+  local function share(stored, of)
+    if of == full then return min(stored, of) end
+    local step = idiv(of, 67108864) + 1
+    local part, whole = idiv(min(stored, of), step), max(1, idiv(of, step))
+    return idiv(full, whole) * part + idiv(fmod(full, whole) * part, whole)
+  end
+
+  local level, stored = 0, full
+  if state then
+    local s = numbers(state)
+    if #s ~= 4 then foreign() end
+    stored = share(s[3], s[4])
+    local ahead, part = ceildiv(s[1], tick) - t, min(s[2], leak - 1)
+    if ahead > idiv(max_level, leak) then
+      level = max_level
+    elseif ahead >= 0 then
+      level = min(max_level, ahead * leak + part)
+    elseif -ahead > idle then
+      stored = full
+    else
+      stored = min(full, stored + (-ahead * leak - part) * gain)
+    end
+  end
+
+  local function units(hits, room)
+    if hits > idiv(room, cost) then return room end
+    return hits * cost
+  end
+  local function extra(x)
+    local above = idiv(max(0, 2 * x - warm), grid)
+    local square = above * above
+    return idiv(square, den) * num + idiv(fmod(square, den) * num, den)
+  end
+  local function spend(hits)
+    local rest, room = 0, max_level - level
+    if hits <= idiv(stored, permit) then rest = stored - hits * permit end
+    return level + min(room, units(hits, room) + extra(stored) - extra(rest)), rest
+  end
+  local function passing()
+    if level > capacity then return 0 end
+    local lo, hi = 0, idiv(capacity - level, cost)
+    while lo < hi do
+      local mid = hi - idiv(hi - lo, 2)
+      if spend(mid) <= capacity then lo = mid else hi = mid - 1 end
+    end
+    return lo + 1
+  end
+
+  local ok = n < 0 or level <= capacity
+  local left = charge == PENALTY and passing() or 0 -- where else it is asked for, nothing is left
+  local charged = amount(ok, left, n, charge, denied)
+  local found, before = level, stored
+  if charged < 0 then
+    level = level - units(-charged, level)
+  elseif charged > 0 then
+    level, stored = spend(charged)
+  end
+
+  local function after(high) return (t + ceildiv(high, leak)) * tick - now end
+  local retry, wait, reset, new = 0, 0, 0, false
+  if not ok then retry = after(level - capacity) end
+  if ok and charged > 0 and found > 0 then wait = after(found) end
+  if level > 0 or stored < full then
+    local part = fmod(level, leak)
+    reset = after(level + ceildiv(full - stored, gain))
+    new = int((t + (level - part) / leak) * tick) .. ' ' .. int(part) .. ' ' .. int(stored) .. ' ' .. int(full)
+  end
+  return level ~= found or stored ~= before, new, ok, passing(), retry, reset, wait
+end

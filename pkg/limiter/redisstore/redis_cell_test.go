@@ -1,0 +1,547 @@
+package redisstore_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weir-ratelimit/weir/internal/redistest"
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
+)
+
+// cell is a funnel that the redis-cell module decides.
+func cell(tb testing.TB, limit int64, window time.Duration, burst int64) *limiter.Policy {
+	tb.Helper()
+	return policy(tb, limiter.Params{
+		Algorithm: limiter.Funnel, Limit: limit, Window: window, Burst: burst, Engine: limiter.EngineRedisCell,
+	})
+}
+
+// cellSlack is by how much the times of a redis-cell limit may be too long: its keys' lives are milliseconds, cut off twice.
+const cellSlack = 2 * time.Millisecond
+
+// about says whether d is what the funnel would answer of a funnel, of which some time has passed since.
+func about(want, got limiter.Decision) bool {
+	const passed = 200 * time.Millisecond
+	near := func(want, got time.Duration) bool {
+		if want == limiter.Never || want == 0 {
+			return want == got
+		}
+		return got > want-passed && got <= want+cellSlack
+	}
+	return got.Allowed == want.Allowed && got.Remaining == want.Remaining && near(want.RetryAfter, got.RetryAfter) &&
+		near(want.ResetAfter, got.ResetAfter)
+}
+
+// TestRedisCell is one hit after the other, with the answers that CL.THROTTLE has for them.
+func TestRedisCell(t *testing.T) {
+	server := redistest.StartRedisCell(t)
+	s, c := open(t, redisstore.Options{URL: server.URL()}), client(t, server)
+	p := cell(t, 30, time.Minute, 16)
+	const none, never = 0, limiter.Never
+	for _, tt := range []struct {
+		name string
+		n    int64
+		want limiter.Decision
+	}{
+		{"look at what is new", 0, limiter.Decision{Allowed: true, Remaining: 16}},
+		{"one", 1, limiter.Decision{Allowed: true, Remaining: 15, ResetAfter: 2 * time.Second}},
+		{"look", 0, limiter.Decision{Allowed: true, Remaining: 15, ResetAfter: 2 * time.Second}},
+		{"several", 10, limiter.Decision{Allowed: true, Remaining: 5, ResetAfter: 22 * time.Second}},
+		{"too many for now", 8, limiter.Decision{Remaining: 5, RetryAfter: 6 * time.Second, ResetAfter: 22 * time.Second}},
+		{"too many for ever", 17, limiter.Decision{Remaining: 5, RetryAfter: never, ResetAfter: 22 * time.Second}},
+		{"so many that the module's numbers overflow", limiter.MaxHits, limiter.Decision{Remaining: 5, RetryAfter: never, ResetAfter: 22 * time.Second}},
+		{"the rest", 5, limiter.Decision{Allowed: true, Remaining: 0, ResetAfter: 32 * time.Second}},
+		{"look at what is full", 0, limiter.Decision{Remaining: 0, RetryAfter: 2 * time.Second, ResetAfter: 32 * time.Second}},
+		{"give some back", -6, limiter.Decision{Allowed: true, Remaining: 6, ResetAfter: 20 * time.Second}},
+		{"give more back than was taken", -11, limiter.Decision{Allowed: true, Remaining: 16}},
+		{"look at what is as new", 0, limiter.Decision{Allowed: true, Remaining: 16}},
+		{"give back what was not taken", -limiter.MaxHits, limiter.Decision{Allowed: true, Remaining: 16}},
+		{"all", 16, limiter.Decision{Allowed: true, Remaining: none, ResetAfter: 32 * time.Second}},
+		{"one more", 1, limiter.Decision{RetryAfter: 2 * time.Second, ResetAfter: 32 * time.Second}},
+	} {
+		if got := take(t, s, "k", p, tt.n); !about(tt.want, got) {
+			t.Errorf("%s (%d): %+v, want %+v", tt.name, tt.n, got, tt.want)
+		}
+	}
+	if ttl := c.PTTL(t.Context(), "weir:1:k").Val(); ttl <= 31*time.Second || ttl > 32*time.Second {
+		t.Errorf("a full funnel of 32s expires in %s", ttl)
+	}
+	if n := stats(t, c, "cl.throttle").calls; n < 10 {
+		t.Errorf("CL.THROTTLE was called %d times: it does not decide", n)
+	}
+}
+
+// TestRedisCellGivenBackWholeIsForgotten: the module itself leaves such a key behind for ever.
+func TestRedisCellGivenBackWholeIsForgotten(t *testing.T) {
+	server := redistest.StartRedisCell(t)
+	s, c := open(t, redisstore.Options{URL: server.URL()}), client(t, server)
+	for i, given := range []int64{-1, -2, -3, -7} {
+		key := strconv.Itoa(i)
+		take(t, s, key, cell(t, 1, time.Second, 7), 1)
+		take(t, s, key, cell(t, 1, time.Second, 7), given)
+		if n := c.Exists(t.Context(), "weir:1:"+key).Val(); n != 0 {
+			t.Errorf("after 1 and %d hits the key is still there", given)
+		}
+	}
+}
+
+// TestRedisCellGivenBackALittleLate: a negative time to live of 1 ms, cut off, means none to the module, and no error.
+func TestRedisCellGivenBackALittleLate(t *testing.T) {
+	server := redistest.StartRedisCell(t)
+	s, c := open(t, redisstore.Options{URL: server.URL()}), client(t, server)
+	p := cell(t, 1, time.Second, 7)
+	for i := range 40 {
+		key := strconv.Itoa(i)
+		empty := time.Now().Add(time.Second - time.Duration(i)*100*time.Microsecond)
+		if err := c.Set(t.Context(), "weir:1:"+key, empty.UnixNano(), time.Minute).Err(); err != nil {
+			t.Fatal(err)
+		}
+		take(t, s, key, p, -1)
+		if ttl := c.PTTL(t.Context(), "weir:1:"+key).Val(); ttl == -1 {
+			t.Fatalf("a second that was given back %d us late is kept for ever", 100*i)
+		}
+	}
+}
+
+// TestRedisCellOverflow: 59 times 10 years is half a time of 10 years in the module's 64 bits.
+func TestRedisCellOverflow(t *testing.T) {
+	s := open(t, redisstore.Options{URL: redistest.StartRedisCell(t).URL()})
+	p := cell(t, 1, limiter.MaxWindow, 5)
+	take(t, s, "k", p, 2)
+	if d := take(t, s, "k", p, 59); d.Allowed || d.Remaining != 3 || d.RetryAfter != limiter.Never {
+		t.Errorf("59 hits on a burst of 5: %+v", d)
+	}
+	if d := take(t, s, "k", p, 1); d.Remaining != 2 {
+		t.Errorf("one more: %+v", d)
+	}
+	if d := take(t, s, "k", p, -59); d.Remaining != 5 {
+		t.Errorf("59 given back: %+v", d)
+	}
+}
+
+// TestRedisCellRequests decides requests of several hits, as a whole, beside a funnel of Weir's own.
+func TestRedisCellRequests(t *testing.T) {
+	server := redistest.StartRedisCell(t)
+	s := open(t, redisstore.Options{URL: server.URL()})
+	module, own := cell(t, 5, time.Hour, 5), funnel(t, 5, time.Hour)
+	ban := funnel(t, 0, time.Hour)
+	hit := func(key string, p *limiter.Policy, n int64, m limiter.Mode) limiter.Hit {
+		return limiter.Hit{Key: key, Policy: p, N: n, Mode: m}
+	}
+	const enforce, shadow, quota = limiter.Enforce, limiter.Shadow, limiter.Quota
+	for _, tt := range []struct {
+		name    string
+		before  int64 // hits on the module's limit
+		hits    []limiter.Hit
+		allowed []bool
+		left    []int64 // as the request is told
+		after   int64   // what the module's limit has left
+	}{
+		{"both fit", 1, []limiter.Hit{hit("m", module, 2, enforce), hit("o", own, 1, enforce)}, []bool{true, true}, []int64{2, 4}, 2},
+		{"the other denies", 1, []limiter.Hit{hit("m", module, 2, enforce), hit("o", ban, 1, enforce)}, []bool{true, false}, []int64{4, 0}, 4},
+		{"the other denies a new one", 0, []limiter.Hit{hit("m", module, 2, enforce), hit("o", ban, 1, enforce)}, []bool{true, false}, []int64{5, 0}, 5},
+		{"the module denies", 4, []limiter.Hit{hit("o", own, 2, enforce), hit("m", module, 2, enforce)}, []bool{true, false}, []int64{5, 1}, 1},
+		{"a key twice fits", 1, []limiter.Hit{hit("m", module, 2, enforce), hit("m", module, 2, enforce)}, []bool{true, true}, []int64{2, 0}, 0},
+		{"a key twice does not", 1, []limiter.Hit{hit("m", module, 2, enforce), hit("m", module, 3, enforce)}, []bool{true, false}, []int64{4, 4}, 4},
+		{
+			"a key twice and the other denies", 1,
+			[]limiter.Hit{hit("m", module, 2, enforce), hit("m", module, 2, enforce), hit("o", ban, 1, enforce)},
+			[]bool{true, true, false},
+			[]int64{4, 4, 0},
+			4,
+		},
+		{"a shadow is charged by itself", 1, []limiter.Hit{hit("m", module, 2, shadow), hit("o", ban, 1, enforce)}, []bool{true, false}, []int64{2, 0}, 2},
+		{"a shadow never denies", 4, []limiter.Hit{hit("m", module, 2, shadow), hit("o", own, 1, enforce)}, []bool{false, true}, []int64{1, 4}, 1},
+		{"one of two quotas is over", 4, []limiter.Hit{
+			{Key: "m", Policy: module, N: 2, Mode: quota}, {Key: "o", Policy: own, N: 1, Mode: quota, Group: 1},
+		}, []bool{false, true}, []int64{1, 4}, 1},
+		{"all quotas are over", 4, []limiter.Hit{
+			{Key: "m", Policy: module, N: 2, Mode: quota}, {Key: "o", Policy: ban, N: 1, Mode: quota, Group: 1},
+		}, []bool{false, false}, []int64{1, 0}, 1},
+		{"what is given back comes back", 4, []limiter.Hit{hit("m", module, -2, enforce), hit("o", ban, 1, enforce)}, []bool{true, false}, []int64{3, 0}, 3},
+		{"all is given back", 2, []limiter.Hit{hit("m", module, -2, enforce), hit("o", own, 1, enforce)}, []bool{true, true}, []int64{5, 4}, 5},
+		{"a look", 2, []limiter.Hit{hit("m", module, 0, enforce), hit("o", own, 1, enforce)}, []bool{true, true}, []int64{3, 4}, 3},
+		{"a look at what is full", 5, []limiter.Hit{hit("m", module, 0, enforce), hit("o", own, 1, enforce)}, []bool{false, true}, []int64{0, 5}, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if err := client(t, server).FlushAll(t.Context()).Err(); err != nil {
+				t.Fatal(err)
+			}
+			if tt.before > 0 {
+				take(t, s, "m", module, tt.before)
+			}
+			out := make([]limiter.Decision, len(tt.hits))
+			if err := s.Take(t.Context(), tt.hits, out); err != nil {
+				t.Fatal(err)
+			}
+			var allowed []bool
+			var left []int64
+			for _, d := range out {
+				allowed, left = append(allowed, d.Allowed), append(left, d.Remaining)
+			}
+			if diff := cmp.Diff(tt.allowed, allowed) + cmp.Diff(tt.left, left); diff != "" {
+				t.Errorf("allowed and remaining, -want +got\n%s", diff)
+			}
+			if got := take(t, s, "m", module, 0).Remaining; got != tt.after {
+				t.Errorf("afterwards %d are left, want %d", got, tt.after)
+			}
+		})
+	}
+}
+
+// TestRedisCellUndoneKeyExpires: what a denied request puts back lives as long as it did.
+func TestRedisCellUndoneKeyExpires(t *testing.T) {
+	server := redistest.StartRedisCell(t)
+	s, c := open(t, redisstore.Options{URL: server.URL()}), client(t, server)
+	p := cell(t, 1, time.Minute, 5)
+	take(t, s, "m", p, 2)
+	before := c.Get(t.Context(), "weir:1:m").Val()
+	hits := []limiter.Hit{{Key: "m", Policy: p, N: 2}, {Key: "o", Policy: funnel(t, 0, time.Hour), N: 1}}
+	if err := s.Take(t.Context(), hits, make([]limiter.Decision, 2)); err != nil {
+		t.Fatal(err)
+	}
+	if after := c.Get(t.Context(), "weir:1:m").Val(); after != before {
+		t.Errorf("a denied request left %s, it was %s", after, before)
+	}
+	if ttl := c.PTTL(t.Context(), "weir:1:m").Val(); ttl < 119*time.Second || ttl > 2*time.Minute {
+		t.Errorf("the key of a denied request expires in %s, want 2m0s", ttl)
+	}
+}
+
+// failing is a request whose error says want.
+func failing(t *testing.T, s *redisstore.Store, want string, hits ...limiter.Hit) {
+	t.Helper()
+	err := s.Take(t.Context(), hits, make([]limiter.Decision, len(hits)))
+	if !errors.Is(err, limiter.ErrUnavailable) || !strings.Contains(fmt.Sprint(err), want) {
+		t.Errorf("got %v, want an ErrUnavailable that says %q", err, want)
+	}
+}
+
+func TestRedisCellMissing(t *testing.T) {
+	server := redistest.Start(t)
+	s := open(t, redisstore.Options{URL: server.URL()})
+	for n, want := range map[int64]limiter.Decision{-1: {Allowed: true}, 0: {RetryAfter: limiter.Never}, 1: {RetryAfter: limiter.Never}} {
+		if diff := cmp.Diff(want, take(t, s, "ban", cell(t, 0, time.Second, 0), n)); diff != "" {
+			t.Errorf("%d on a ban, which needs no module: (-want +got)\n%s", n, diff)
+		}
+	}
+	const want = "this Redis has no redis-cell module: load it (loadmodule /path/to/libredis_cell.so), or remove engine: redis_cell from the rule"
+	p, own := cell(t, 5, time.Second, 5), funnel(t, 5, time.Hour)
+	for _, n := range []int64{1, 0, -1} {
+		failing(t, s, want, limiter.Hit{Key: "k", Policy: p, N: n})
+	}
+	failing(t, s, want, limiter.Hit{Key: "own", Policy: own, N: 1}, limiter.Hit{Key: "k", Policy: p, N: 1})
+	if left := take(t, s, "own", own, 0).Remaining; left != 5 {
+		t.Errorf("a request that failed was charged: %d left of 5", left)
+	}
+}
+
+func TestRedisCellRights(t *testing.T) {
+	server := redistest.StartRedisCell(t)
+	do := func(command string) {
+		t.Helper()
+		if err := client(t, server).Do(t.Context(), words(command)...).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	do("ACL SETUSER least on >secret ~weir:* +eval +evalsha +get +mget +set +del +time +pttl")
+	s := open(t, redisstore.Options{URL: "redis://least:secret@" + server.Addr() + "/0"})
+	failing(t, s, "may not run CL.THROTTLE", limiter.Hit{Key: "k", Policy: cell(t, 5, time.Second, 5), N: 1})
+	do("ACL SETUSER least +cl.throttle")
+	do("REPLICAOF 127.0.0.1 1")
+	failing(t, s, "READONLY", limiter.Hit{Key: "k", Policy: cell(t, 5, time.Second, 5), N: 1})
+	do("REPLICAOF no one")
+	p := cell(t, 5, time.Hour, 5)
+	for _, n := range []int64{1, 0, -2, 5, 1} {
+		take(t, s, "k", p, n)
+		hits := []limiter.Hit{{Key: "k", Policy: p, N: n}, {Key: "b", Policy: funnel(t, 0, time.Hour), N: 1}}
+		if err := s.Take(t.Context(), hits, make([]limiter.Decision, 2)); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestRedisCellForeignState(t *testing.T) {
+	server := redistest.StartRedisCell(t)
+	s, c := open(t, redisstore.Options{URL: server.URL()}), client(t, server)
+	p := cell(t, 5, time.Hour, 5)
+	if err := c.Set(t.Context(), "weir:1:foreign", "somebody's", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	const want = "the counter weir:1:foreign holds something that weir did not write"
+	for _, n := range []int64{1, 0, -1} {
+		failing(t, s, want, limiter.Hit{Key: "foreign", Policy: p, N: n})
+	}
+	take(t, s, "k", p, 1)
+	for _, other := range []*limiter.Policy{p, funnel(t, 5, time.Hour)} {
+		failing(t, s, want, limiter.Hit{Key: "k", Policy: p, N: 2}, limiter.Hit{Key: "foreign", Policy: other, N: 1})
+	}
+	if ttl := c.PTTL(t.Context(), "weir:1:k").Val(); ttl < 11*time.Minute || ttl > 12*time.Minute {
+		t.Errorf("what was put back expires in %s, want 12m0s", ttl)
+	}
+	if left := take(t, s, "k", p, 0).Remaining; left != 4 {
+		t.Errorf("requests that failed were charged: %d left, want 4", left)
+	}
+	got, ttl := c.Get(t.Context(), "weir:1:foreign").Val(), c.PTTL(t.Context(), "weir:1:foreign").Val()
+	if got != "somebody's" || ttl != -1 {
+		t.Errorf("the foreign value became %q, which expires in %s", got, ttl)
+	}
+}
+
+// TestRedisCellNeedsUTF8: the module would take the whole server down over another key.
+func TestRedisCellNeedsUTF8(t *testing.T) {
+	server := redistest.StartRedisCell(t)
+	s := open(t, redisstore.Options{URL: server.URL()})
+	failing(t, s, `the key "weir:1:\xff" is not UTF-8, which ends a Redis with the redis-cell module`,
+		limiter.Hit{Key: "\xff", Policy: cell(t, 5, time.Hour, 5), N: 1})
+	if err := s.Ping(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// commandStats is what INFO commandstats has of a command.
+type commandStats struct {
+	calls int
+	usec  float64 // in all
+}
+
+func stats(tb testing.TB, c *redis.Client, command string) (s commandStats) {
+	tb.Helper()
+	for line := range strings.SplitSeq(c.Info(tb.Context(), "commandstats").Val(), "\r\n") {
+		if rest, ok := strings.CutPrefix(line, "cmdstat_"+command+":"); ok {
+			if _, err := fmt.Sscanf(rest, "calls=%d,usec=%f,", &s.calls, &s.usec); err != nil {
+				tb.Fatal(err)
+			}
+		}
+	}
+	return s
+}
+
+// TestRedisCellCountsWhatIsLeft: the module divides by whole microseconds, and so has 2,000,001 left here.
+func TestRedisCellCountsWhatIsLeft(t *testing.T) {
+	s := open(t, redisstore.Options{URL: redistest.StartRedisCell(t).URL()})
+	p := cell(t, 3600, 3601*time.Second, 4_000_000)
+	if left := take(t, s, "k", p, 2_000_000).Remaining; left != 2_000_000 {
+		t.Errorf("%d left, want 2000000", left)
+	}
+	take(t, s, "nearly new", p, 3)
+	if d := take(t, s, "nearly new", p, -1); d.Remaining != 3_999_998 || d.ResetAfter < time.Second {
+		t.Errorf("two hits: %+v, want 3999998 left", d)
+	}
+}
+
+// counted is a counter that the module and Weir's funnel keep side by side.
+type counted struct {
+	key   string
+	p     *limiter.Policy
+	args  []any
+	state limiter.State // the funnel's
+}
+
+// both are answers of the two to the same call.
+type both struct {
+	module           []int64 // limited, capacity, remaining, retry-after, reset; time before and after; whether there was a key
+	early, now, late limiter.Decision
+}
+
+// askBoth is one script, so that both decide at the same time, to within what the script takes.
+var askBoth = redis.NewScript(`
+	local function now() local t = redis.call('TIME') return t[1] * 1000000 + t[2] end
+	local there, before = redis.call('EXISTS', KEYS[1]), now()
+	local r = redis.call('CL.THROTTLE', KEYS[1], unpack(ARGV))
+	r[6], r[7], r[8] = before, now(), there
+	return r`)
+
+// ask takes n hits from both. The module's key ends up to 1 ms before its funnel is empty; Weir's then starts anew, too.
+func (k *counted) ask(t *testing.T, c *redis.Client, n int64) (b both, forgotten bool) {
+	t.Helper()
+	var err error
+	if b.module, err = askBoth.Run(t.Context(), c, []string{k.key}, append(k.args[:3:3], n)...).Int64Slice(); err != nil {
+		t.Fatal(err)
+	}
+	before, after, there := b.module[5], b.module[6], b.module[7] == 1
+	if _, d := k.p.Step(k.state, before, 0); !there && d.ResetAfter > 0 {
+		if forgotten = true; d.ResetAfter > cellSlack {
+			t.Fatalf("%v: the module forgot a funnel that is empty in %s", k.args, d.ResetAfter)
+		}
+		k.state = limiter.State{}
+	}
+	slack := cellSlack.Microseconds()
+	var states [3]limiter.State
+	states[0], b.early = k.p.Step(k.state, before-slack, n)
+	states[1], b.now = k.p.Step(k.state, after, n)
+	states[2], b.late = k.p.Step(k.state, after+slack, n)
+	switch allowed := b.module[0] == 0; {
+	case allowed == b.now.Allowed:
+		k.state = states[1]
+	case allowed:
+		k.state = states[2]
+	default:
+		k.state = states[0]
+	}
+	return b, forgotten
+}
+
+// fault says what is wrong with the module's answer to n > 0 hits: one that the funnel gives at no time close by.
+func (b both) fault(n int64) string {
+	allowed, left := b.module[0] == 0, b.module[2]
+	least, most := b.early.Remaining, b.late.Remaining
+	switch {
+	case allowed && !b.late.Allowed, !allowed && b.early.Allowed:
+		return "decision"
+	case allowed && !b.early.Allowed:
+		least = 0
+	case !allowed && b.late.Allowed:
+		most = n // and not n-1: it counts in whole microseconds what is left, and decides in nanoseconds
+	}
+	if left < least || left > most {
+		return fmt.Sprintf("remaining, which is %d to %d", least, most)
+	}
+	retry := time.Duration(b.module[3]) * time.Second
+	if wait := b.now.RetryAfter; !allowed && !b.now.Allowed && wait != limiter.Never &&
+		(retry > wait+cellSlack || retry <= wait-time.Second-cellSlack) {
+		return "retry-after, which is " + wait.String()
+	}
+	return ""
+}
+
+// TestRedisCellAgreesWithFunnel holds the module against Weir's own funnel, call by call: 10,000 calls of random costs on
+// keys of many policies, while real time passes. Where they differ, the module's answer must be one that the funnel
+// gives within cellSlack, and that may happen to one answer in 50.
+func TestRedisCellAgreesWithFunnel(t *testing.T) {
+	c := client(t, redistest.StartRedisCell(t))
+	var all []*counted
+	for i, in := range []struct {
+		limit, seconds, burst int64
+	}{
+		{1, 1, 1},
+		{10, 1, 5},
+		{100, 1, 10},
+		{200, 1, 40},
+		{7, 1, 30},
+		{300, 1, 20},
+		{30, 60, 60},
+		{3, 1, 3},
+		{1000, 7, 100},
+		{50_000, 3600, 5},
+		{1000, 1, 10},
+		{400, 1, 4},
+		{5_000_000, 86_400, 40},
+		{3000, 1, 30},
+	} {
+		all = append(all, &counted{
+			key: strconv.Itoa(i), p: cell(t, in.limit, time.Duration(in.seconds)*time.Second, in.burst),
+			args: []any{in.burst - 1, in.limit, in.seconds},
+		})
+	}
+	const calls = 10_000
+	random := rand.New(rand.NewPCG(1, 2))
+	allowed, forgotten, decisions, remaining := 0, 0, 0, 0
+	for range calls {
+		k := all[random.IntN(len(all))]
+		n := 1 + random.Int64N(3)
+		if random.IntN(10) == 0 {
+			n = 1 + random.Int64N(k.p.Capacity()+1)
+		}
+		b, ended := k.ask(t, c, n)
+		if fault := b.fault(n); fault != "" {
+			t.Fatalf("CL.THROTTLE %v %d answers %v, the funnel %+v: %s", k.args, n, b.module[:5], b.now, fault)
+		}
+		count := func(n *int, yes bool) {
+			if yes {
+				*n++
+			}
+		}
+		count(&allowed, b.now.Allowed)
+		count(&forgotten, ended)
+		count(&decisions, b.now.Allowed != (b.module[0] == 0))
+		count(&remaining, b.now.Remaining != b.module[2])
+	}
+	t.Logf("%d calls, %d allowed: %d other decisions, %d other remaining, %d keys that ended early", calls, allowed, decisions, remaining, forgotten)
+	if allowed < calls/20 || allowed > calls*19/20 || decisions > calls/50 || remaining > calls/50 {
+		t.Error("too many answers differ, or one side was hardly tried")
+	}
+}
+
+// BenchmarkEngine tells what Redis takes for a request of one hit, and for one that is denied by its other limit.
+func BenchmarkEngine(b *testing.B) {
+	server := redistest.StartRedisCell(b)
+	s, c := open(b, redisstore.Options{URL: server.SocketURL()}), client(b, server)
+	for _, e := range []limiter.Engine{limiter.EngineWeir, limiter.EngineRedisCell} {
+		p := policy(b, limiter.Params{Algorithm: limiter.Funnel, Limit: 100_000, Window: time.Second, Engine: e})
+		hits := []limiter.Hit{{Key: e.String(), Policy: p, N: 1}, {Key: "ban", Policy: funnel(b, 0, time.Hour), N: 1}}
+		for n := 1; n <= 2; n++ {
+			b.Run(fmt.Sprintf("%s/hits=%d", e, n), func(b *testing.B) {
+				var out [2]limiter.Decision
+				if err := c.ConfigResetStat(b.Context()).Err(); err != nil {
+					b.Fatal(err)
+				}
+				for b.Loop() {
+					if err := s.Take(b.Context(), hits[:n], out[:]); err != nil {
+						b.Fatal(err)
+					}
+				}
+				used := stats(b, c, "evalsha")
+				b.ReportMetric(used.usec/float64(used.calls), "redis-us/op")
+			})
+		}
+	}
+}
+
+// TestRedisCellInABatch has requests share a call: what one is denied or cannot be told is no other one's loss.
+func TestRedisCellInABatch(t *testing.T) {
+	batch := func(t *testing.T, server *redistest.Server, requests ...[]limiter.Hit) (answers []asked) {
+		t.Helper()
+		s := open(t, redisstore.Options{URL: server.URL()})
+		resume := held(t, server, s)
+		var pending []<-chan asked
+		for i, hits := range requests {
+			pending = append(pending, ask(t.Context(), s, hits...))
+			waiting(t, s, i+1)
+		}
+		resume()
+		for _, p := range pending {
+			answers = append(answers, <-p)
+		}
+		return answers
+	}
+	p := cell(t, 10, time.Hour, 10)
+	module := limiter.Hit{Key: "module", Policy: p, N: 3}
+	ours := limiter.Hit{Key: "ours", Policy: funnel(t, 10, time.Hour), N: 3}
+	tooMuch := limiter.Hit{Key: "full", Policy: funnel(t, 1, time.Hour), N: 2}
+
+	t.Run("denied", func(t *testing.T) {
+		server := redistest.StartRedisCell(t)
+		answers := batch(t, server, []limiter.Hit{ours, module}, []limiter.Hit{module, tooMuch}, []limiter.Hit{module})
+		for i, want := range [][]int64{{7, 7}, {7, 1}, {4}} {
+			if answers[i].err != nil {
+				t.Fatal(answers[i].err)
+			}
+			for j, left := range want {
+				if got := answers[i].out[j].Remaining; got != left {
+					t.Errorf("request %d, hit %d: %d remaining, want %d", i, j, got, left)
+				}
+			}
+		}
+	})
+	t.Run("no module", func(t *testing.T) {
+		answers := batch(t, redistest.Start(t), []limiter.Hit{ours}, []limiter.Hit{ours, module}, []limiter.Hit{module}, []limiter.Hit{ours})
+		for i, left := range []int64{7, -1, -1, 4} {
+			switch a := answers[i]; {
+			case left >= 0 && (a.err != nil || a.out[0].Remaining != left):
+				t.Errorf("request %d without the module: %+v, want %d remaining", i, a, left)
+			case left < 0 && !strings.Contains(fmt.Sprint(a.err), "this Redis has no redis-cell module"):
+				t.Errorf("request %d: %v, want an error that names the module", i, a.err)
+			}
+		}
+	})
+}

@@ -1,0 +1,287 @@
+package limiter_test
+
+import (
+	"fmt"
+	"math/big"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+)
+
+// TestWarmUpTakesAsLongAsItSays: under requests without a pause the distance from one to the next falls from nearly
+// cold_factor times the interval to the interval itself, evenly, and is there after warm_up, when what is dearer was
+// spent: 2*warm_up/(1+cold_factor) intervals. After that it stays, and after a pause of warm_up it begins again.
+func TestWarmUpTakesAsLongAsItSays(t *testing.T) {
+	const interval = 20_000 // us
+	for _, c := range []struct {
+		factor, permits int64
+		warmUp          time.Duration
+	}{{300, 250, 10 * time.Second}, {200, 250, 7500 * time.Millisecond}, {150, 240, 6 * time.Second}, {900, 72, 7200 * time.Millisecond}} {
+		t.Run(fmt.Sprintf("%d in %s", c.factor, c.warmUp), func(t *testing.T) {
+			p := mustPolicy(t, limiter.Params{
+				Algorithm: limiter.SmoothWarmingUp, Limit: 50, Window: time.Second, WarmUp: c.warmUp, ColdFactor: c.factor,
+			})
+			var s limiter.State
+			now := int64(epoch)
+			for range 2 {
+				start, drop := now, float64(interval*(c.factor-100))/100/float64(c.permits)
+				for i := range 3 * c.permits {
+					var d limiter.Decision
+					if s, d = p.Step(s, now, 1); !d.Allowed {
+						t.Fatalf("request %d is denied at %d", i, now-start)
+					}
+					_, d = p.Step(s, now, 1)
+					want := interval + drop*(float64(max(0, c.permits-i))-0.5)
+					if i >= c.permits {
+						want = interval
+					}
+					if got := float64(d.RetryAfter.Microseconds()); got < want-2 || got > want+2 {
+						t.Fatalf("after request %d, at %d us: the next one is %.0f us later, want %.1f", i, now-start, got, want)
+					}
+					now += d.RetryAfter.Microseconds()
+					if late := now - start - c.warmUp.Microseconds(); i == c.permits-1 && (late < 0 || late > c.permits) {
+						t.Errorf("warm after %d us, want %s", now-start, c.warmUp)
+					}
+				}
+				now += 2 * c.warmUp.Microseconds()
+			}
+		})
+	}
+}
+
+// leastFor is how many microseconds k requests of one hit take that find a cold limit, and that a warm one would let
+// pass in warm, without what rounding down their price in grains may save.
+func leastFor(p *limiter.Policy, factor int64, warm *big.Rat) *big.Rat {
+	f := big.NewRat(factor, 100)
+	one := big.NewRat(1, 1)
+	span := rat(2 * p.WarmUp().Microseconds()) // of the dear ones at the rate: 2*warm_up/(1+factor)
+	span.Quo(span, new(big.Rat).Add(f, one))
+	share := new(big.Rat).Quo(warm, span)
+	if share.Cmp(one) > 0 {
+		share = one
+	}
+	// The line falls from factor-1 to 0 over the span; this is the area over its first part.
+	height := new(big.Rat).Sub(rat(2), share)
+	height.Mul(height, f.Sub(f, one)).Mul(height, share).Mul(height, span).Mul(height, big.NewRat(1, 2))
+	return height.Add(height, warm)
+}
+
+// TestFewerPassAfterIdleness holds random histories to the curve: in any window no more than the rate lets pass pass,
+// and no more than the curve in a window that begins cold. The last request of a window may be as big as it likes.
+func TestFewerPassAfterIdleness(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := newWalk(t, limiter.SmoothWarmingUp)
+		factor := w.in.ColdFactor
+		if factor == 0 {
+			factor = 300
+		}
+		type admission struct {
+			event
+			cold bool
+		}
+		var admitted []admission
+		for range rapid.IntRange(1, 80).Draw(t, "hits") {
+			w.move(t)
+			cold := w.step(0).ResetAfter == 0
+			if n := w.cost(t, 0); w.step(n).Allowed && n > 0 {
+				admitted = append(admitted, admission{event{w.now, n}, cold})
+			}
+		}
+		tick, slack := w.policy.Args()[1], big.NewRat(w.policy.Args()[1], w.policy.Args()[2])
+		for i, first := range admitted {
+			before := int64(0)
+			for _, a := range admitted[i:] {
+				// What was admitted before is paid for by now, but for what the longest wait leaves unpaid.
+				paid := rat(a.at - a.at%tick - first.at + first.at%tick + w.in.MaxWait.Microseconds())
+				least := new(big.Rat).Mul(big.NewRat(w.in.Window.Microseconds(), w.in.Limit), rat(before))
+				if first.cold && before > 0 {
+					least = leastFor(w.policy, factor, least)
+					least.Sub(least, times(slack, w.policy.Args()[11]+2))
+				}
+				if least.Cmp(paid) > 0 {
+					t.Fatalf("%+v: %d hits passed in %d us from %d (cold: %t) and then another: they take %s us",
+						w.in, before, a.at-first.at, first.at, first.cold, least.FloatString(3))
+				}
+				before += a.n
+			}
+		}
+	})
+}
+
+// TestManySmallCostWhatOneBigDoes: prices add up exactly, whatever they are rounded to.
+func TestManySmallCostWhatOneBigDoes(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := newWalk(t, limiter.SmoothWarmingUp)
+		if w.policy.MaxWait() == 0 {
+			w.in.MaxWait = time.Hour
+			w.policy = mustPolicy(t, w.in)
+		}
+		for range rapid.IntRange(0, 5).Draw(t, "hits") {
+			w.move(t)
+			w.step(w.cost(t, -3))
+		}
+		w.move(t)
+		one, n := w.state, w.step(0).Remaining
+		if n = min(n, rapid.Int64Range(1, 200).Draw(t, "n")); n == 0 {
+			return
+		}
+		w.step(n)
+		for range n {
+			one, _ = w.policy.Step(one, w.now, 1)
+		}
+		if diff := cmp.Diff(w.state, one); diff != "" {
+			t.Fatalf("%+v: %d hits at once, and one by one (-once +one by one)\n%s", w.in, n, diff)
+		}
+	})
+}
+
+// TestCostsOfLargeNumbers: where the squares of the definition do not fit into 53 bits, what a request costs beyond the
+// rate is as close to Guava's as algorithms.md says: to within a 2^-24th of what the whole warm-up costs, and a unit.
+func TestCostsOfLargeNumbers(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		in := limiter.Params{
+			Algorithm:  limiter.SmoothWarmingUp,
+			Limit:      rapid.OneOf(rapid.Int64Range(1, 100_000), rapid.SampledFrom([]int64{10_000_000, 999_983})).Draw(t, "limit"),
+			Window:     rapid.SampledFrom([]time.Duration{time.Millisecond, time.Second, time.Minute}).Draw(t, "window"),
+			WarmUp:     time.Duration(rapid.Int64Range(1, 3_600_000).Draw(t, "warm_up")) * time.Millisecond,
+			ColdFactor: rapid.OneOf(rapid.SampledFrom([]int64{300, 200}), rapid.Int64Range(101, limiter.MaxColdFactor)).Draw(t, "cold_factor"),
+		}
+		p, err := limiter.NewPolicy(in)
+		if err != nil {
+			return // TestUsualRatesFit
+		}
+		o := newWarmOracle(in, p)
+		args := p.Args()
+		full, permit := args[8], args[9]
+		now := int64(epoch - epoch%1_000_000)
+		stored := rapid.Int64Range(0, full).Draw(t, "stored")
+		n := rapid.Int64Range(1, full/permit+1).Draw(t, "n")
+		s, _ := p.Step(limiter.State{A: now, List: []int64{stored, full}}, now, n)
+		got := new(big.Rat).Add(rat(s.A-now), new(big.Rat).Mul(rat(s.B), o.unit))
+
+		permits := func(grains int64) *big.Rat { return new(big.Rat).Mul(o.most, big.NewRat(grains, full)) }
+		above := func(permits *big.Rat) *big.Rat { return later(permits.Sub(permits, o.threshold), o.zero) }
+		fine := big.NewRat(1, 1<<40)
+		want := times(o.interval, n)
+		want.Add(want, o.triangle(above(permits(stored)), fine))
+		want.Sub(want, o.triangle(above(later(new(big.Rat).Sub(permits(stored), rat(n)), o.zero)), fine))
+		allowed := o.triangle(above(permits(full)), fine)
+		allowed.Mul(allowed, big.NewRat(1, 1<<24)).Add(allowed, o.unit)
+		if off := new(big.Rat).Sub(got, want); off.Abs(off).Cmp(allowed) > 0 {
+			t.Fatalf("%+v: %d hits with %d of %d in store cost %s us, want %s, give or take %s", in, n, stored, full,
+				got.FloatString(6), want.FloatString(6), allowed.FloatString(6))
+		}
+	})
+}
+
+// TestUsualRatesFit: what people write is accepted, and in microseconds.
+func TestUsualRatesFit(t *testing.T) {
+	for _, limit := range []int64{1, 3, 7, 10, 100, 333, 1_000, 9_973, 10_000, 999_983, 1_000_000, 10_000_000} {
+		for _, warmUp := range []time.Duration{time.Millisecond, time.Second, 10 * time.Second, 90 * time.Second, 10 * time.Minute} {
+			for _, factor := range []int64{120, 150, 200, 250, 300, 400, 500, 1000} {
+				for _, window := range []time.Duration{time.Second, time.Minute, time.Hour} {
+					in := limiter.Params{Algorithm: limiter.SmoothWarmingUp, Limit: limit, Window: window, WarmUp: warmUp, ColdFactor: factor}
+					p, err := limiter.NewPolicy(in)
+					if limit == 999_983 && window == time.Hour && warmUp < time.Second {
+						continue // what MaxHits of them owe is counted in seconds
+					}
+					if err != nil {
+						t.Errorf("%+v: %v", in, err)
+						continue
+					}
+					if tick := p.Args()[1]; tick != 1 && window == time.Second && limit < 10_000 {
+						t.Errorf("%+v counts in %d us", in, tick)
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestHighRatesAreNotRounded: ten million a second are ten million, one by one, though a microsecond has ten of them.
+func TestHighRatesAreNotRounded(t *testing.T) {
+	p := mustPolicy(t, limiter.Params{
+		Algorithm: limiter.SmoothWarmingUp, Limit: 10_000_000, Window: time.Second, WarmUp: time.Second, MaxWait: time.Millisecond,
+	})
+	warm := limiter.State{A: epoch, List: []int64{0, p.Args()[8]}}
+	admitted := int64(0)
+	for now := int64(epoch); now < epoch+5_000; now += 7 {
+		for {
+			next, d := p.Step(warm, now, 1)
+			if !d.Allowed {
+				break
+			}
+			warm = next
+			if admitted++; admitted > 1_000_000 {
+				t.Fatalf("no end of hits passes at %d", now)
+			}
+		}
+	}
+	if want := int64(10*(1_000+4_998) + 1); admitted != want { // the longest wait, the time until the last look, and one
+		t.Errorf("%d hits passed or wait, want %d", admitted, want)
+	}
+}
+
+// TestWarmDebtStopsGrowing at the highest level, from where it is paid back.
+func TestWarmDebtStopsGrowing(t *testing.T) {
+	p := mustPolicy(t, limiter.Params{
+		Algorithm: limiter.SmoothWarmingUp, Limit: 1, Window: 365 * 24 * time.Hour, WarmUp: time.Hour, ChargeDenied: limiter.ChargeFull,
+	})
+	highest := time.Duration(p.Args()[5]) * time.Microsecond
+	if highest < 140*365*24*time.Hour {
+		t.Errorf("debts of up to %s are counted", highest)
+	}
+	var s limiter.State
+	for i := range int64(3) {
+		s, _ = p.Step(s, epoch+i, limiter.MaxHits)
+		if s.A != epoch+i+highest.Microseconds() {
+			t.Errorf("after %d big requests, the next one is free to go after %d us, want %s", i+1, s.A-epoch-i, highest)
+		}
+	}
+	s, _ = p.Step(s, epoch+2, -1)
+	if want := epoch + 2 + (highest - p.Window()).Microseconds(); s.A != want {
+		t.Errorf("after one was given back, the next one is free to go at %d, want %d", s.A, want)
+	}
+}
+
+// TestChangedRuleKeepsWarmth: under any other rule the debt stays, but for the ticks that it is rounded to, and so does the share of the store.
+func TestChangedRuleKeepsWarmth(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w, after := newWalk(t, limiter.SmoothWarmingUp), newWalk(t, limiter.SmoothWarmingUp)
+		for range rapid.IntRange(1, 10).Draw(t, "hits") {
+			w.move(t)
+			w.step(w.cost(t, 1))
+		}
+		tick := max(after.policy.Args()[1], w.policy.Args()[1])
+		w.now += tick - w.now%tick // both clocks say the same
+		if len(w.state.List) == 0 || w.state.A <= w.now || w.state.A > w.now+1<<39 {
+			return // nothing is owed, or so much that it may not fit the other one
+		}
+		share := func(list []int64) *big.Rat { return big.NewRat(list[0], list[1]) }
+		was := share(w.state.List)
+		next, _ := after.policy.Step(w.state, w.now, -1)
+		if len(next.List) == 0 {
+			t.Fatalf("%+v after %+v: all is forgotten that %v says", after.in, w.in, w.state)
+		}
+		off := new(big.Rat).Sub(share(next.List), was)
+		grain := big.NewRat(1, next.List[1])
+		if off.Abs(off).Cmp(grain.Add(grain, big.NewRat(1, 1<<25))) > 0 {
+			t.Fatalf("%+v after %+v: the share was %s and is off by %s", after.in, w.in, was.FloatString(9), off.FloatString(12))
+		}
+		_, before := w.policy.Step(w.state, w.now, 0)
+		_, d := after.policy.Step(w.state, w.now, 0)
+		free := func(d limiter.Decision, p *limiter.Policy) int64 {
+			if d.Allowed {
+				return 0
+			}
+			return (d.RetryAfter + p.MaxWait()).Microseconds()
+		}
+		if a, b := free(before, w.policy), free(d, after.policy); a != 0 && b != 0 && (a-b > 2*tick || b-a > 2*tick) {
+			t.Fatalf("%+v after %+v: the next request was free to go in %d us, and now is in %d", after.in, w.in, a, b)
+		}
+	})
+}

@@ -1,0 +1,11 @@
+#!/usr/bin/env bash
+# Builds the redis-cell module for tests and prints its path. It needs cargo and a C compiler; the crate comes from
+# crates.io once and stays in cargo's cache, what is built in .tools/redis-cell.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+# A dependency that is a dylib is linked against rustc's shared standard library, which redis-server has to find.
+RUSTFLAGS="-C link-arg=-Wl,-rpath,$(rustc --print target-libdir)" \
+  nice cargo build --release --locked --quiet --manifest-path internal/redistest/rediscell/Cargo.toml \
+  --target-dir .tools/redis-cell >&2
+printf '%s\n' "$PWD/.tools/redis-cell/release/libredis_cell.so"
