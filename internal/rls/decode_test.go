@@ -89,8 +89,8 @@ func checkDecode(t *testing.T, data []byte) {
 	if !ok {
 		return
 	}
-	if diff := cmp.Diff(want, sc.decoded(), protocmp.Transform()); diff != "" {
-		t.Fatalf("decode(%x) (-protobuf +decode):\n%s", data, diff)
+	if got := sc.decoded(); !proto.Equal(want, got) {
+		t.Fatalf("decode(%x) (-protobuf +decode):\n%s", data, cmp.Diff(want, got, protocmp.Transform()))
 	}
 	checkBoundedDecode(t, data, want)
 }
@@ -191,7 +191,7 @@ func TestDecodeAsProtobufDoes(t *testing.T) {
 	for name, data := range requests(t) {
 		t.Run(name, func(t *testing.T) {
 			checkDecode(t, data)
-			for i := range data[:min(len(data), 500)] { // cut, and with each byte changed
+			for i := range data[:min(len(data), 100)] { // cut, and with each byte changed
 				checkDecode(t, data[:i])
 				for _, b := range []byte{0x00, 0x7f, 0x80, 0xff, data[i] ^ 1, data[i] ^ 8} {
 					changed := slices.Clone(data)
