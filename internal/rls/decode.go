@@ -53,8 +53,8 @@ func (f *fields) next() bool {
 		return false
 	}
 	tag, n := protowire.ConsumeVarint(f.rest.wire)
-	number := protowire.Number(min(tag>>3, uint64(protowire.MaxValidNumber)+1))
-	if n < 0 || !number.IsValid() {
+	number := tag >> 3
+	if n < 0 || number < uint64(protowire.MinValidNumber) || number > uint64(protowire.MaxValidNumber) {
 		f.malformed = true
 		return false
 	}
@@ -65,13 +65,15 @@ func (f *fields) next() bool {
 		f.value, n = protowire.ConsumeVarint(f.rest.wire)
 	case isBytes:
 		f.body.wire, n = protowire.ConsumeBytes(f.rest.wire)
-		f.body.text = f.rest.text[max(n, 0)-len(f.body.wire) : max(n, 0)]
 	default:
-		n = protowire.ConsumeFieldValue(number, protowire.Type(tag&7), f.rest.wire)
+		n = protowire.ConsumeFieldValue(protowire.Number(number), protowire.Type(tag&7), f.rest.wire)
 	}
 	if n < 0 {
 		f.malformed = true
 		return false
+	}
+	if tag&7 == isBytes {
+		f.body.text = f.rest.text[n-len(f.body.wire) : n]
 	}
 	f.skip(n)
 	return true
