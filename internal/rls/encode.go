@@ -57,7 +57,8 @@ func appendLimit(dst []byte, l *descriptors.Limit) []byte {
 func appendHeader(dst []byte, key string, value int64) []byte {
 	dst, start := begin(dst, 3)
 	dst = appendText(dst, 1, key)
-	dst = appendText(dst, 2, strconv.FormatInt(value, 10))
+	dst, text := begin(dst, 2)
+	dst = end(strconv.AppendInt(dst, value, 10), text)
 	return end(dst, start)
 }
 

@@ -2,6 +2,7 @@ package rls
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -182,5 +183,27 @@ func TestReplyIsACopy(t *testing.T) {
 		if got := string(r.buffers[0].ReadOnlyData()); got != strings.Repeat("x", size) {
 			t.Errorf("got %q", got)
 		}
+	}
+}
+
+// One allocation for all text of a request, and one for a short answer, also if it denies.
+func TestCodecAllocatesOnce(t *testing.T) {
+	data := marshal(t, request(descriptor("k0=10.0.0.1"), costing(7, descriptor("known=a", "deeper=b")), descriptor("free=1")))
+	sc := &scratch{o: &boundless}
+	if err := errors.Join(sc.decode(data), sc.findHits(compile(t, encodingRules()))); err != nil {
+		t.Fatal(err)
+	}
+	sc.out[0].RetryAfter = time.Hour
+	sc.fold()
+	var err error
+	if n := testing.AllocsPerRun(100, func() { _, err = sc.report(false) }); n > 1 || !sc.over || err != nil {
+		t.Errorf("report of over %t: %v allocations, error %v", sc.over, n, err)
+	}
+	decode := func() {
+		sc.reset()
+		err = sc.decode(data)
+	}
+	if n := testing.AllocsPerRun(100, decode); n > 1 || err != nil {
+		t.Errorf("decode: %v allocations, error %v", n, err)
 	}
 }
