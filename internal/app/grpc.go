@@ -50,7 +50,7 @@ func newGRPC(o *Options, service *rls.Service, h healthpb.HealthServer, m *metri
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPing, PermitWithoutStream: true}),
 		grpc.WaitForHandlers(true), // the store is closed after Stop
 	)
-	pb.RegisterRateLimitServiceServer(s, service)
+	service.Register(s)
 	healthpb.RegisterHealthServer(s, h)
 	reflection.Register(s)
 	return s
