@@ -40,6 +40,7 @@ var specs = []spec{
 type target struct {
 	name     string
 	addr     string // host:port
+	admin    string // host:port of the sidecar's HTTP; empty: none, or unknown
 	pid      int    // 0: unknown
 	redisPID int    // 0: none, or unknown
 	socket   string // of its Redis; empty: none, or unknown
@@ -124,11 +125,11 @@ func (s *starter) startSidecar(ctx context.Context, t *target, sp *spec) error {
 	}
 	// The default timeout of 15 ms is for production; two busy CPUs may take longer, and are to be measured.
 	p, err := t.run(s.dir, t.name, s.sidecar, "serve", "--rules", rules, "--grpc-addr", t.addr, "--http-addr", admin,
-		"--store", store, "--store-timeout", "1s")
+		"--store", store, "--store-timeout", "1s", "--pprof")
 	if err != nil {
 		return err
 	}
-	t.pid = p.pid()
+	t.pid, t.admin = p.pid(), admin
 	return p.await(ctx, func(ctx context.Context) error { return get(ctx, "http://"+admin+"/readyz") })
 }
 

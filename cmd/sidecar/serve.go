@@ -50,6 +50,7 @@ type serveOptions struct {
 
 	GRPCAddr   string `name:"grpc-addr" group:"listen" env:"WEIR_GRPC_ADDR" default:":8081" help:"Where Envoy asks: host:port, :port or unix:PATH."`
 	HTTPAddr   string `name:"http-addr" group:"listen" env:"WEIR_HTTP_ADDR" default:":8080" help:"Health, rules and metrics: host:port, :port or unix:PATH; empty for none."`
+	Pprof      bool   `group:"listen" env:"WEIR_PPROF" help:"Also serve profiles of the process, for go tool pprof, at /debug/pprof/ of the HTTP address."`
 	SocketMode string `group:"listen" env:"WEIR_SOCKET_MODE" default:"0660" help:"Permissions of Unix sockets."`
 
 	GRPCMaxConnectionAge time.Duration `name:"grpc-max-connection-age" group:"grpc" env:"WEIR_GRPC_MAX_CONNECTION_AGE" default:"30m" help:"Ask clients to connect anew after this time, so that they spread over all sidecars; 0 for never."`

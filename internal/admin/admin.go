@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/http/pprof" // its handlers are only there on request: see profiles
 	"strings"
 	"time"
 )
@@ -61,6 +62,8 @@ type Options struct {
 	Metrics http.Handler
 	// Build answers GET /version, as JSON.
 	Build any
+	// Pprof adds net/http/pprof's profiles under /debug/pprof/.
+	Pprof bool
 	// Log receives what goes wrong with a connection.
 	Log *slog.Logger
 }
@@ -99,8 +102,20 @@ func NewHandler(o Options) http.Handler {
 	mux.HandleFunc("POST /reload", h.reload)
 	mux.HandleFunc("GET /version", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, o.Build) })
 	mux.Handle("GET /metrics", o.Metrics)
+	if o.Pprof {
+		profiles(mux)
+	}
 	// A web page that an operator happens to look at must not be able to reload through the browser.
 	return http.MaxBytesHandler(http.NewCrossOriginProtection().Handler(mux), maxBody)
+}
+
+// profiles are on request only: they show the process's inside, and cost CPU. The command line is not among them, since
+// the password of a store may be on it.
+func profiles(mux *http.ServeMux) {
+	mux.HandleFunc("GET /debug/pprof/", pprof.Index) // also serves heap, goroutine, block, ...
+	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
 }
 
 type handler struct{ Options }

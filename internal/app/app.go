@@ -85,6 +85,7 @@ func (a *App) open(ctx context.Context) error {
 		Rules:   a.rules,
 		Metrics: a.metrics.Handler(),
 		Build:   a.o.Build,
+		Pprof:   a.o.Pprof,
 		Log:     a.o.Log,
 	})
 	return a.listen(ctx)

@@ -39,6 +39,8 @@ type Options struct {
 
 	// GRPCAddr and HTTPAddr are "host:port", ":port" or "unix:PATH". An empty HTTPAddr switches HTTP off.
 	GRPCAddr, HTTPAddr string
+	// Pprof adds profiles of the process to the HTTP endpoints.
+	Pprof bool
 	// SocketMode is the permissions of Unix sockets, octal.
 	SocketMode string
 
