@@ -29,7 +29,7 @@ type raw struct{}
 
 func (raw) Name() string { return "proto" }
 func (raw) Marshal(v any) (mem.BufferSlice, error) {
-	return mem.BufferSlice{mem.SliceBuffer(v.([]byte))}, nil
+	return mem.BufferSlice{mem.SliceBuffer(v.([]byte))}, nil //nolint:errcheck // only used with bytes
 }
 func (raw) Unmarshal(mem.BufferSlice, any) error { return nil }
 
