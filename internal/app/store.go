@@ -2,10 +2,12 @@ package app
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync/atomic"
 	"time"
 
+	stores "github.com/weir-ratelimit/weir/internal/guard"
 	"github.com/weir-ratelimit/weir/internal/metrics"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
@@ -42,7 +44,18 @@ func openStore(o *Options, m *metrics.Metrics) (*store, error) {
 		return nil, err
 	}
 	timed, err := m.Timed(s)
-	return &store{Store: timed, name: s.String(), ping: s.Ping, cell: s.PingRedisCell, close: s.Close, log: o.Log}, err
+	if err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	leases := stores.NewLeases(timed)
+	err = m.WatchLeases(func() metrics.LeaseStats { return metrics.LeaseStats(leases.Stats()) })
+	closeAll := func() error {
+		if err := leases.Close(); err != nil { // no reason to fail: a Redis that is gone has forgotten them, or soon will
+			o.Log.LogAttrs(context.Background(), slog.LevelWarn, "permits on lease are not given back", slog.String("error", err.Error()))
+		}
+		return s.Close()
+	}
+	return &store{Store: leases, name: s.String(), ping: s.Ping, cell: s.PingRedisCell, close: closeAll, log: o.Log}, err
 }
 
 func openMemory(o *Options, m *metrics.Metrics) (*store, error) {

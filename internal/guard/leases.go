@@ -19,7 +19,7 @@ const (
 	MaxLeases = 1 << 16
 
 	leaseShards = 64
-	heatSlots   = MaxLeases / leaseShards // of a shard
+	leasesShard = MaxLeases / leaseShards
 	// A key gets permits ahead from the request on that is the hot-th in one lease, until it has fewer than warm.
 	hot, warm = 4, 2
 	// giveBackTimeout bounds Close.
@@ -86,7 +86,7 @@ func NewLeases(store limiter.Store) *Leases {
 	l.end = sync.OnceValue(l.close)
 	for i := range l.shards {
 		l.shards[i].leases = make(map[string]*lease)
-		l.shards[i].heat = make([]heat, heatSlots)
+		l.shards[i].heat = make([]heat, leasesShard/len(heat{}))
 	}
 	go l.keep()
 	return l
@@ -314,8 +314,8 @@ func (l *Leases) find(sh *leaseShard, sum uint64, h *limiter.Hit, now time.Durat
 	}
 	e := sh.leases[h.Key]
 	if e == nil {
-		count := sh.heat[sum/leaseShards%heatSlots].add(sum, now/h.Policy.LeaseFor())
-		if count < hot || len(sh.leases) >= heatSlots {
+		count := sh.heat[sum/leaseShards%uint64(len(sh.heat))].add(sum, now/h.Policy.LeaseFor())
+		if count < hot || len(sh.leases) >= leasesShard {
 			return nil
 		}
 		e = &lease{key: h.Key, shard: sh, policy: h.Policy, told: limiter.Decision{Remaining: math.MaxInt64}, toldAt: -1}
@@ -327,17 +327,33 @@ func (l *Leases) find(sh *leaseShard, sum uint64, h *limiter.Hit, now time.Durat
 	return e
 }
 
-// heat counts the requests of a key that is not hot. Keys that share a slot forget each other.
-type heat struct{ tag, period, count uint32 }
+// heat counts the requests of a few keys that are not hot, those whose hashes lead here.
+type heat [4]struct{ tag, period, count uint32 }
 
-// add counts a request in a period, and returns how many there were.
+// add counts a request in a period, and returns how many of its key there were. A key that is new takes the place of
+// the one that had the fewest requests.
 func (s *heat) add(sum uint64, period time.Duration) uint32 {
-	now := heat{tag: uint32(sum >> 32), period: uint32(period)} //nolint:gosec // both may wrap
-	if s.tag != now.tag || s.period != now.period {
-		*s = now
+	tag, now := uint32(sum>>32), uint32(period) //nolint:gosec // both may wrap
+	place, fewest := &s[0], uint32(math.MaxUint32)
+	for i := range s {
+		slot := &s[i]
+		if slot.period != now {
+			slot.count = 0
+		}
+		if slot.tag == tag {
+			place = slot
+			break
+		}
+		if slot.count < fewest {
+			place, fewest = slot, slot.count
+		}
 	}
-	s.count++
-	return s.count
+	if place.tag != tag {
+		place.tag, place.count = tag, 0
+	}
+	place.period = now
+	place.count++
+	return place.count
 }
 
 // Close gives back what is on lease, and ends the work behind requests. From then on the store decides all. Only the
