@@ -3,6 +3,7 @@ package guard_test
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"testing"
 	"time"
 
@@ -98,7 +99,7 @@ func BenchmarkStrict(b *testing.B) {
 			}
 			hits := make([]limiter.Hit, 100_000)
 			for i := range hits {
-				hits[i] = limiter.Hit{Key: fmt.Sprint(i), Policy: p, N: 1}
+				hits[i] = limiter.Hit{Key: strconv.Itoa(i), Policy: p, N: 1}
 			}
 			var out [1]limiter.Decision
 			b.ReportAllocs()

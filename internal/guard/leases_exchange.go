@@ -42,7 +42,7 @@ func (l *Leases) begin(x **exchange, e *lease, p *limiter.Policy, now time.Durat
 	e.permits = 0
 	if back > 0 && !returnable(e.ends, now) {
 		e.shard.stats.Permits -= back
-		e.shard.stats.Lost += uint64(back) //nolint:gosec // above 0
+		e.shard.stats.Lost += uint64(back)
 		back = 0
 	}
 	e.policy = p

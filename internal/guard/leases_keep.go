@@ -108,5 +108,5 @@ func (l *Leases) review(x **exchange, e *lease, now time.Duration) (again time.D
 		e.grant++
 		return 0
 	}
-	return (now + span) / grid * grid
+	return (now + span).Truncate(grid)
 }

@@ -85,7 +85,7 @@ func (e *lease) want(now time.Duration) int64 {
 // moments that all keys share, so that one call serves many of them.
 func (e *lease) due() time.Duration {
 	grid := e.policy.LeaseFor() / 4
-	due := e.expires / grid * grid
+	due := e.expires.Truncate(grid)
 	if e.ends > 0 {
 		due = min(due, (e.ends - windowMargin).Truncate(time.Millisecond))
 	}

@@ -34,7 +34,7 @@ type admission struct {
 func newFleet(t *testing.T, replicas int, p *limiter.Policy, delay time.Duration) *fleet {
 	t.Helper()
 	f := &fleet{store: newFar(t), policy: p}
-	f.store.delay = delay
+	f.store.set(func(n *network) { n.delay = delay })
 	for range replicas {
 		f.replicas = append(f.replicas, newLeases(t, f.store))
 	}
@@ -102,8 +102,9 @@ func TestBound(t *testing.T) {
 			rapid.Check(t, func(rt *rapid.T) {
 				p := leased(t, limiter.Params{
 					Algorithm: a, Window: time.Second, Oldest: oldest(a),
-					Limit:    rapid.SampledFrom([]int64{20, 100, 1000}).Draw(rt, "limit"),
-					LeaseFor: rapid.SampledFrom([]time.Duration{10, 50, 200}).Draw(rt, "lease_for ms") * time.Millisecond,
+					Limit: rapid.SampledFrom([]int64{20, 100, 1000}).Draw(rt, "limit"),
+					LeaseFor: rapid.SampledFrom([]time.Duration{10 * time.Millisecond, 50 * time.Millisecond, 200 * time.Millisecond}).
+						Draw(rt, "lease_for"),
 				})
 				seed := rapid.Uint64().Draw(rt, "seed")
 				delay := rapid.SampledFrom([]time.Duration{0, time.Millisecond}).Draw(rt, "delay")
