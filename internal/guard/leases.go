@@ -204,7 +204,7 @@ func (l *Leases) takeSeveral(ctx context.Context, hits []limiter.Hit, out []limi
 		e := l.find(sh, sum, h, now)
 		switch {
 		case e == nil:
-		case !occursTwice(hits, i) && e.spend(h, now, &out[i]):
+		case e.spend(h, now, &out[i]):
 			e.reserved += h.N
 			covers = append(covers, cover{lease: e, grant: e.grant, ends: e.ends, n: h.N, hit: i})
 		case e.call == nil:
@@ -223,16 +223,6 @@ func (l *Leases) takeSeveral(ctx context.Context, hits []limiter.Hit, out []limi
 	sh.stats.Answers++
 	sh.mu.Unlock()
 	return nil
-}
-
-// occursTwice says whether another hit has the key of hits[i].
-func occursTwice(hits []limiter.Hit, i int) bool {
-	for j := range hits {
-		if j != i && hits[j].Key == hits[i].Key {
-			return true
-		}
-	}
-	return false
 }
 
 // ask lets the store decide the hits that are not covered, and does x's swaps in the same call. x is nil if there are
