@@ -1,10 +1,14 @@
 # make help says what there is.
 GO ?= go
+BENCH ?=
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+BENCHSTAT = golang.org/x/perf/cmd/benchstat@v0.0.0-20260908200009-22c9c6c9d4da
+BENCH_GO = ^Benchmark(Match|AppendKey|Step|Take|TakeFullStore|ShouldRateLimit)$$
+BENCH_GO_IN = ./pkg/descriptors ./pkg/limiter ./pkg/limiter/memstore ./internal/rls
 GOLANGCI_LINT = scripts/go-tool.sh golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint v2.15.0
 
 .DEFAULT_GOAL := help
-.PHONY: help tools build demo test bench lint vuln fmt clean
+.PHONY: help tools build demo test bench pgo bench-envoy bench-go figures lint vuln fmt clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 16
@@ -24,12 +28,29 @@ test: tools ## every test: unit, contract, race, end to end
 	$(GO) vet -tags e2e ./...
 	$(GO) test -race -tags e2e ./...
 	cd examples/composetest && $(GO) vet ./... && $(GO) test -count=1 ./...
+	cd bench && $(GO) vet ./... && $(GO) test -count=1 ./...
 
-bench: ## ns and allocations of matching, steps and stores
-	$(GO) test -run '^$$' -bench . -benchmem ./pkg/...
+bench: ## the sidecar beside a gRPC server that does nothing; BENCH='-workloads w1 -rounds 5', BENCH=-h
+	cd bench && $(GO) run . -out results/service $(BENCH)
 
-lint: ## golangci-lint, both modules
-	@lint=$$($(GOLANGCI_LINT)) && "$$lint" run ./... && cd examples/composetest && "$$lint" run -c ../../.golangci.yml ./...
+figures: tools ## the table of docs/performance.md: cost, memory, worst windows of every algorithm in both stores
+	@$(GO) test -tags e2e -count=1 -timeout 20m -v -run 'TestFigures$$' ./e2e -figures
+
+pgo: ## cmd/sidecar/default.pgo anew: where the time goes under load, for the compiler (takes a minute)
+	cd bench && $(GO) run . -pgo ../cmd/sidecar/default.pgo -targets memory,redis -workloads w1,w2,w3,w4 -duration 6s
+
+bench-envoy: ## the same through a real Envoy, in front of each and without the filter
+	@scripts/tools.sh envoy
+	cd bench && $(GO) run . -envoy -out results/envoy $(BENCH)
+
+bench-go: ## ns and allocations of matching, keys, steps and stores, compared with those kept in bench/results
+	@mkdir -p bin
+	$(GO) test -run '^$$' -bench '$(BENCH_GO)' -benchmem -benchtime 0.2s -count 6 $(BENCH_GO_IN) >bin/go.txt || { cat bin/go.txt; exit 1; }
+	$(GO) run $(BENCHSTAT) bench/results/go.txt bin/go.txt
+
+lint: ## golangci-lint, all modules
+	@lint=$$($(GOLANGCI_LINT)) && "$$lint" run ./... && (cd examples/composetest && "$$lint" run -c ../../.golangci.yml ./...) && \
+	  cd bench && "$$lint" run -c ../.golangci.yml ./...
 
 vuln: ## known vulnerabilities in what is called
 	@scripts/vuln.sh

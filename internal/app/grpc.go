@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"log/slog"
 	"runtime"
@@ -11,6 +12,7 @@ import (
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
@@ -31,10 +33,15 @@ const (
 	minPing = 5 * time.Second
 )
 
-// newGRPC is a gRPC server of the service, its health and reflection. It does not listen.
-func newGRPC(o *Options, service *rls.Service, h healthpb.HealthServer, m *metrics.Metrics) *grpc.Server {
-	g := guard{metrics: m, log: o.Log}
-	s := grpc.NewServer(
+// newGRPC is a gRPC server of the service, its health and reflection. It does not listen. Without secure it speaks
+// plain text.
+func newGRPC(o *Options, service *rls.Service, h healthpb.HealthServer, m *metrics.Metrics, secure *tls.Config) *grpc.Server {
+	var opts []grpc.ServerOption
+	g := interceptor{metrics: m, log: o.Log}
+	if secure != nil {
+		opts = append(opts, grpc.Creds(credentials.NewTLS(secure)))
+	}
+	s := grpc.NewServer(append(opts,
 		grpc.ForceServerCodecV2(rls.Codec()),
 		grpc.UnaryInterceptor(g.unary),
 		grpc.ConnectionTimeout(handshakeTimeout),
@@ -49,21 +56,21 @@ func newGRPC(o *Options, service *rls.Service, h healthpb.HealthServer, m *metri
 		}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPing, PermitWithoutStream: true}),
 		grpc.WaitForHandlers(true), // the store is closed after Stop
-	)
-	pb.RegisterRateLimitServiceServer(s, service)
+	)...)
+	service.Register(s)
 	healthpb.RegisterHealthServer(s, h)
 	reflection.Register(s)
 	return s
 }
 
-// guard stands around every request.
-type guard struct {
+// interceptor stands around every request.
+type interceptor struct {
 	metrics *metrics.Metrics
 	log     *slog.Logger
 }
 
 // unary measures requests, and makes a panic an Internal error of that request alone.
-func (g *guard) unary(
+func (g *interceptor) unary(
 	ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler,
 ) (res any, err error) {
 	if info.FullMethod == pb.RateLimitService_ShouldRateLimit_FullMethodName {

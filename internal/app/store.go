@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	stores "github.com/weir-ratelimit/weir/internal/guard"
+	"github.com/weir-ratelimit/weir/internal/guard"
 	"github.com/weir-ratelimit/weir/internal/metrics"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
@@ -25,6 +25,8 @@ type store struct {
 	cell  func(ctx context.Context) error // nil if it can decide limits with engine: redis_cell
 	close func() error
 	log   *slog.Logger
+	// listen hears what other processes tell until ctx is done; nil where there is nothing to hear.
+	listen func(ctx context.Context)
 
 	failures atomic.Uint64 // requests that the store did not decide
 	failing  atomic.Bool   // an outage has been logged, and not yet its end
@@ -47,15 +49,46 @@ func openStore(o *Options, m *metrics.Metrics) (*store, error) {
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
-	leases := stores.NewLeases(timed)
-	err = m.WatchLeases(func() metrics.LeaseStats { return metrics.LeaseStats(leases.Stats()) })
-	closeAll := func() error {
-		if err := leases.Close(); err != nil { // no reason to fail: a Redis that is gone has forgotten them, or soon will
-			o.Log.LogAttrs(context.Background(), slog.LevelWarn, "permits on lease are not given back", slog.String("error", err.Error()))
+	st := &store{Store: timed, name: s.String(), ping: s.Ping, cell: s.PingRedisCell, close: s.Close, log: o.Log}
+	if o.KnownDenials {
+		if err := st.rememberDenials(s, m); err != nil {
+			return nil, errors.Join(err, s.Close())
 		}
-		return s.Close()
 	}
-	return &store{Store: leases, name: s.String(), ping: s.Ping, cell: s.PingRedisCell, close: closeAll, log: o.Log}, err
+	return st, st.lease(m)
+}
+
+// lease has hot keys with consistency: leased decided without Redis, by permits that are charged there ahead.
+func (s *store) lease(m *metrics.Metrics) error {
+	leases, closeStore := guard.NewLeases(s.Store), s.close
+	s.Store = leases
+	s.close = func() error {
+		if err := leases.Close(); err != nil { // no reason to fail: a Redis that is gone has forgotten them, or soon will
+			s.log.LogAttrs(context.Background(), slog.LevelWarn, "permits on lease are not given back", slog.String("error", err.Error()))
+		}
+		return closeStore()
+	}
+	return m.WatchLeases(func() metrics.LeaseStats { return metrics.LeaseStats(leases.Stats()) })
+}
+
+// rememberDenials has denials answered without Redis while what other processes give back is heard.
+func (s *store) rememberDenials(r *redisstore.Store, m *metrics.Metrics) error {
+	denials := guard.NewDenials(s.Store, nil)
+	s.Store = denials
+	s.listen = func(ctx context.Context) {
+		heard, told := false, false
+		r.Refunds(ctx, denials.Forget, func(hears bool, why error) {
+			denials.Believe(hears)
+			if changed := !told || hears != heard; changed && why != nil {
+				s.log.LogAttrs(ctx, slog.LevelWarn, "refunds by other sidecars are not heard: known denials are asked of Redis, too",
+					slog.String("error", why.Error()))
+			} else if changed && told && hears {
+				s.log.LogAttrs(ctx, slog.LevelInfo, "refunds by other sidecars are heard: known denials are answered without Redis")
+			}
+			heard, told = hears, true
+		})
+	}
+	return m.WatchDenials(denials.Answered)
 }
 
 func openMemory(o *Options, m *metrics.Metrics) (*store, error) {

@@ -16,11 +16,11 @@ import (
 // heap of 4 MB that is a collection every 64 MB instead of every 4. It is a quarter of the memory limit at most.
 const headroom = 64 << 20
 
-// GOGC's bounds, in percent of the live heap.
-const (
-	least = 100 // Go's default: a heap above the headroom is collected as ever
-	most  = 10_000
-)
+// least is Go's default GOGC, in percent: a heap above the headroom is collected as ever.
+const least = 100
+
+// smallest is the heap that Go does not collect at GOGC 100, in bytes. It grows with GOGC.
+const smallest = 4 << 20
 
 // Pace is what Start has set.
 type Pace struct {
@@ -68,13 +68,19 @@ func (p *Pace) watch() {
 	}, p)
 }
 
-// adjust sets GOGC for the heap as the last collection left it.
+// adjust sets GOGC for the heap as the last collection left it. It is a percentage of the live heap and of what else
+// is scanned, stacks and globals: https://go.dev/doc/gc-guide#GOGC.
 func (p *Pace) adjust() {
-	now := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/gogc:percent"}}
+	now := []metrics.Sample{
+		{Name: "/gc/gogc:percent"}, {Name: "/gc/heap/live:bytes"}, {Name: "/gc/scan/stack:bytes"}, {Name: "/gc/scan/globals:bytes"},
+	}
 	metrics.Read(now)
-	live, percent := now[0].Value.Uint64(), now[1].Value.Uint64()
-	want := min(max(p.Headroom*100/max(live, 1), least), most)
+	percent, scanned := now[0].Value.Uint64(), uint64(0)
+	for _, part := range now[1:] {
+		scanned += part.Value.Uint64()
+	}
+	want := max(p.Headroom*100/max(scanned, smallest), least)
 	if want*10 < percent*9 || want*10 > percent*11 { // setting it stops the world
-		debug.SetGCPercent(int(want))
+		debug.SetGCPercent(int(want)) //nolint:gosec // 1600 at most
 	}
 }

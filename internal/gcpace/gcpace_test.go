@@ -42,6 +42,10 @@ func TestPaceFollowsTheHeap(t *testing.T) {
 		t.Errorf("headroom %d, want 64 MiB", p.Headroom)
 	}
 	collected(t, 600, 10_000) // a few MB
+	goal := []metrics.Sample{{Name: "/gc/heap/goal:bytes"}}
+	if metrics.Read(goal); goal[0].Value.Uint64() > 90<<20 {
+		t.Errorf("the next collection is at %d MiB, want about 64 above a few", goal[0].Value.Uint64()>>20)
+	}
 	ballast := make([]byte, 32<<20)
 	collected(t, 150, 200) // 64 MB over 32 and a few
 	more := make([]byte, 100<<20)

@@ -607,7 +607,7 @@ func TestHotAtAWindowsEnd(t *testing.T) {
 		l := newLeases(t, f)
 		p := leased(t, limiter.Params{Algorithm: limiter.FixedWindow, Limit: 1000, Window: time.Second})
 		time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(997 * time.Millisecond)))
-		for range 20 {
+		for range 10 {
 			take(t, l, limiter.Hit{Key: "k", Policy: p, N: 1})
 		}
 		held := l.Stats().Permits

@@ -131,6 +131,15 @@ func (m *Metrics) Timed(store limiter.Store) (limiter.Store, error) {
 	return &timed{store, m.takeSeconds}, m.registry.Register(m.takeSeconds)
 }
 
+// WatchDenials shows how many requests were answered by a known denial. It is called once, and answered at every
+// scrape.
+func (m *Metrics) WatchDenials(answered func() uint64) error {
+	return m.registry.Register(prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Name: "weir_known_denials_total",
+		Help: "Requests answered without Redis, which had denied the same before. Not there with the memory store.",
+	}, func() float64 { return float64(answered()) }))
+}
+
 type timed struct {
 	limiter.Store
 	seconds prometheus.Histogram

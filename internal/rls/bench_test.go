@@ -3,8 +3,11 @@ package rls
 import (
 	"context"
 	"testing"
+
+	"google.golang.org/grpc/mem"
 )
 
+// From the bytes of a request to those of its answer.
 func BenchmarkShouldRateLimit(b *testing.B) {
 	const rules = `
 domain: shop
@@ -34,9 +37,16 @@ descriptors:
 			if bm.n == 4 {
 				req = request(one, descriptor(four[0]), descriptor(four[:2]...), descriptor(four[2]))
 			}
+			data := mem.BufferSlice{mem.SliceBuffer(marshal(b, req))}
+			c, handle := Codec(), s.handler(nil)
+			receive := func(v any) error { return c.Unmarshal(data, v) }
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := s.ShouldRateLimit(context.Background(), req); err != nil {
+				res, err := handle(s, context.Background(), receive, nil)
+				if err != nil {
+					b.Fatal(err)
+				}
+				if _, err := c.Marshal(res); err != nil {
 					b.Fatal(err)
 				}
 			}

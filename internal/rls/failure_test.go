@@ -147,7 +147,7 @@ func TestCallerGoes(t *testing.T) {
 					})
 				})
 				start := time.Now()
-				res, err := s.ShouldRateLimit(ctx, request(descriptor("soft=a")))
+				res, err := send(ctx, s, request(descriptor("soft=a")))
 				if status.Code(err) != tt.want || res != nil {
 					t.Errorf("got %v, %v; want %s", res, err, tt.want)
 				}

@@ -32,7 +32,7 @@ func FuzzShouldRateLimit(f *testing.F) {
 		if proto.Unmarshal(data, req) != nil {
 			return
 		}
-		res, err := s.ShouldRateLimit(context.Background(), req)
+		res, err := sendWire(context.Background(), s, data)
 		if err != nil {
 			if code := status.Code(err); code != codes.InvalidArgument || status.Convert(err).Message() == "" {
 				t.Errorf("got %v, want InvalidArgument with a message", err)

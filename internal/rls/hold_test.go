@@ -53,7 +53,7 @@ func askAtOnce(ctx context.Context, s *Service, req *pb.RateLimitRequest, n int)
 	var wg sync.WaitGroup
 	for i := range out {
 		wg.Go(func() {
-			res, err := s.ShouldRateLimit(ctx, req)
+			res, err := send(ctx, s, req)
 			out[i] = answered{time.Since(start), res.GetOverallCode(), err}
 		})
 		synctest.Wait()

@@ -1,7 +1,6 @@
 package rls
 
 import (
-	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/weir-ratelimit/weir/pkg/limiter"
@@ -22,14 +21,14 @@ import (
 //	                     mode: "enforce", "shadow" or "quota", metadata: the rule's}
 //
 // All but violations are where readers of envoyproxy/ratelimit's metadata look for them.
-func (sc *scratch) dynamicMetadata(req *pb.RateLimitRequest, values bool) *structpb.Struct {
+func (sc *scratch) dynamicMetadata() *structpb.Struct {
 	passed := &structpb.Struct{Fields: map[string]*structpb.Value{}}
 	var asked, quotaOver, violations []*structpb.Value
 	quota := false
 	for i := range sc.questions {
 		q := &sc.questions[i]
-		if values {
-			asked = append(asked, sc.describe(req, i))
+		if sc.o.DynamicMetadata {
+			asked = append(asked, sc.describe(i))
 		}
 		if q.rule == nil {
 			continue
@@ -51,13 +50,13 @@ func (sc *scratch) dynamicMetadata(req *pb.RateLimitRequest, values bool) *struc
 		}
 	}
 	fields := map[string]*structpb.Value{
-		"domain":           structpb.NewStringValue(req.GetDomain()),
+		"domain":           structpb.NewStringValue(sc.domain),
 		"quotaModeEnabled": structpb.NewBoolValue(quota),
 	}
-	if values {
+	if sc.o.DynamicMetadata {
 		fields["descriptors"] = list(asked)
 	}
-	if n := req.GetHitsAddend(); n != 0 {
+	if n := sc.addend; n != 0 {
 		fields["hitsAddend"] = structpb.NewNumberValue(float64(n))
 	}
 	if len(passed.GetFields()) > 0 {
@@ -73,15 +72,15 @@ func (sc *scratch) dynamicMetadata(req *pb.RateLimitRequest, values bool) *struc
 }
 
 // describe shows descriptor i as it was asked.
-func (sc *scratch) describe(req *pb.RateLimitRequest, i int) *structpb.Value {
+func (sc *scratch) describe(i int) *structpb.Value {
 	q := &sc.questions[i]
 	entries := make([]*structpb.Value, 0, q.to-q.from)
 	for _, e := range sc.entries[q.from:q.to] {
 		entries = append(entries, structpb.NewStringValue(e.Key+"="+e.Value))
 	}
 	fields := map[string]*structpb.Value{"entries": list(entries)}
-	if own := req.GetDescriptors()[i].GetHitsAddend(); own != nil {
-		fields["hitsAddend"] = structpb.NewNumberValue(float64(own.GetValue()))
+	if q.addend.present {
+		fields["hitsAddend"] = structpb.NewNumberValue(float64(q.addend.value))
 	}
 	return structpb.NewStructValue(&structpb.Struct{Fields: fields})
 }

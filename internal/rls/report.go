@@ -2,14 +2,9 @@ package rls
 
 import (
 	"math"
-	"strconv"
 	"time"
 
-	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/structpb"
-	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
@@ -54,64 +49,66 @@ func (sc *scratch) denies(i int) bool {
 	return m == limiter.Enforce || m == limiter.Quota && sc.quotaDenies
 }
 
-// answer is the memory of one descriptor's status, so that all of them are allocated at once.
-type answer struct {
-	status pb.RateLimitResponse_DescriptorStatus
-	limit  pb.RateLimitResponse_RateLimit
-	reset  durationpb.Duration
-}
-
-// report makes the response of what fold found.
-func (sc *scratch) report(o *Options, req *pb.RateLimitRequest, failed bool) *pb.RateLimitResponse {
-	res := &pb.RateLimitResponse{
-		OverallCode: pb.RateLimitResponse_OK,
-		Statuses:    make([]*pb.RateLimitResponse_DescriptorStatus, len(sc.questions)),
-	}
-	answers := make([]answer, len(sc.questions))
-	for i := range answers {
-		sc.answer(&answers[i], &sc.questions[i], failed)
-		res.Statuses[i] = &answers[i].status
+// report encodes the response of what fold found.
+func (sc *scratch) report(failed bool) (*reply, error) {
+	res := appendNumber(sc.response[:0], 1, code(sc.over))
+	for i := range sc.questions {
+		res = appendStatus(res, sc.show(&sc.questions[i], failed))
 	}
 	if sc.over {
-		res.OverallCode = pb.RateLimitResponse_OVER_LIMIT
-		res.ResponseHeadersToAdd = sc.retryAfter()
-	}
-	if sc.metadata || o.DynamicMetadata {
-		res.DynamicMetadata = sc.dynamicMetadata(req, o.DynamicMetadata)
-	}
-	if leased := sc.leased(); leased > 0 && !failed {
-		if res.DynamicMetadata == nil {
-			res.DynamicMetadata = &structpb.Struct{Fields: map[string]*structpb.Value{}}
+		if longest := sc.retryAfter(); longest != limiter.Never {
+			res = appendHeader(res, "Retry-After", ceilSeconds(longest))
 		}
-		res.DynamicMetadata.Fields["leased"] = structpb.NewNumberValue(float64(leased))
 	}
-	return res
+	var err error
+	if m := sc.allMetadata(failed); m != nil {
+		if res, err = appendMetadata(res, m); err != nil {
+			return nil, err
+		}
+	}
+	sc.response = res
+	return newReply(res), nil
 }
 
-func (sc *scratch) answer(a *answer, q *question, failed bool) {
-	st := &a.status
-	st.Code = pb.RateLimitResponse_OK
+// shown is what the status of one descriptor shows.
+type shown struct {
+	over      bool
+	limit     *descriptors.Limit // nil if none
+	remaining uint32
+	reset     int64 // seconds
+	timeless  bool  // reset is not known
+}
+
+func (sc *scratch) show(q *question, failed bool) shown {
 	if q.first == q.last {
 		if q.rule != nil && q.rule.Unlimited && len(q.limits) == 0 {
-			st.LimitRemaining = math.MaxUint32
+			return shown{remaining: math.MaxUint32, timeless: true}
 		}
-		return
+		return shown{timeless: true}
 	}
-	l, d := sc.limits[q.tightest], &sc.out[q.tightest]
-	wait := d.ResetAfter
+	d := &sc.out[q.tightest]
+	over, wait := false, d.ResetAfter
 	if !d.Allowed && sc.hits[q.tightest].Mode != limiter.Shadow {
-		st.Code = pb.RateLimitResponse_OVER_LIMIT
+		over = true
 		if d.RetryAfter != limiter.Never {
 			wait = d.RetryAfter
 		}
 	}
-	st.CurrentLimit = &a.limit
-	fillLimit(&a.limit, l)
-	st.LimitRemaining = saturate(d.Remaining)
-	if !failed {
-		a.reset.Seconds = ceilSeconds(wait)
-		st.DurationUntilReset = &a.reset
+	return shown{over, sc.limits[q.tightest], saturate(d.Remaining), ceilSeconds(wait), failed}
+}
+
+// allMetadata is the response's dynamic_metadata, nil if none.
+func (sc *scratch) allMetadata(failed bool) (m *structpb.Struct) {
+	if sc.metadata || sc.o.DynamicMetadata {
+		m = sc.dynamicMetadata()
 	}
+	if leased := sc.leased(); leased > 0 && !failed {
+		if m == nil {
+			m = &structpb.Struct{Fields: map[string]*structpb.Value{}}
+		}
+		m.Fields["leased"] = structpb.NewNumberValue(float64(leased))
+	}
+	return m
 }
 
 // leased is how many hits the request holds of its first concurrency limit, to be given back when its stream is
@@ -129,40 +126,15 @@ func (sc *scratch) leased() int64 {
 	return 0
 }
 
-// wireUnits are the units as a response names them.
-var wireUnits = [...]pb.RateLimitResponse_RateLimit_Unit{
-	descriptors.UnitUnknown: pb.RateLimitResponse_RateLimit_UNKNOWN,
-	descriptors.Second:      pb.RateLimitResponse_RateLimit_SECOND,
-	descriptors.Minute:      pb.RateLimitResponse_RateLimit_MINUTE,
-	descriptors.Hour:        pb.RateLimitResponse_RateLimit_HOUR,
-	descriptors.Day:         pb.RateLimitResponse_RateLimit_DAY,
-	descriptors.Week:        pb.RateLimitResponse_RateLimit_WEEK,
-	descriptors.Month:       pb.RateLimitResponse_RateLimit_MONTH,
-	descriptors.Year:        pb.RateLimitResponse_RateLimit_YEAR,
-}
-
-func fillLimit(to *pb.RateLimitResponse_RateLimit, l *descriptors.Limit) {
-	to.Name = l.Name
-	to.RequestsPerUnit = saturate(l.Policy.Limit())
-	to.Unit = wireUnits[l.Unit]
-	if l.UnitMultiplier > 1 {
-		to.UnitMultiplier = wrapperspb.UInt32(l.UnitMultiplier)
-	}
-}
-
-// retryAfter is the header that tells the client of a denied request when to come back: after the longest wait
-// among what denied it. There is none where no wait helps.
-func (sc *scratch) retryAfter() []*corepb.HeaderValue {
-	var longest time.Duration
+// retryAfter is the Retry-After that tells the client of a denied request when to come back: after the longest wait
+// among what denied it. It is limiter.Never, for none, where no wait helps.
+func (sc *scratch) retryAfter() (longest time.Duration) {
 	for i := range sc.hits {
 		if sc.denies(i) {
 			longest = max(longest, sc.out[i].RetryAfter)
 		}
 	}
-	if longest == limiter.Never {
-		return nil
-	}
-	return []*corepb.HeaderValue{{Key: "Retry-After", Value: strconv.FormatInt(ceilSeconds(longest), 10)}}
+	return longest
 }
 
 // ceilSeconds rounds up, since Envoy truncates and a client that comes back too early is denied again.

@@ -4,32 +4,40 @@ import (
 	"slices"
 	"time"
 
-	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// scratch is what one request is decided in, kept from request to request.
+// scratch is what one request is decoded and decided in, kept from request to request.
 type scratch struct {
+	o         *Options
 	questions []question           // one a descriptor
 	entries   []descriptors.Entry  // of all descriptors
 	replaced  []string             // names of limits that do not count in this request
 	limits    []*descriptors.Limit // limits[i] is what hits[i] asks
 	hits      []limiter.Hit
 	out       []limiter.Decision
-	key       []byte
+	keys      []byte // of all hits
+	ends      []int  // of the hits' keys
+	response  []byte
 
-	metadata    bool // a matched rule has `metadata`
-	over        bool // the request is denied
-	quotaDenies bool // every quota descriptor of the request is over
+	domain      string
+	addend      uint32 // the request's hits_addend
+	descriptors int    // how many came: more than questions if they are too many
+	metadata    bool   // a matched rule has `metadata`
+	over        bool   // the request is denied
+	quotaDenies bool   // every quota descriptor of the request is over
 }
 
 // question is one descriptor of the request.
 type question struct {
-	from, to    int           // its entries
-	n           int64         // its cost
-	window      time.Duration // of the limit that it brings along; 0 if it brings none
+	from, to    int             // its entries
+	entries     int             // how many came: more than from and to say if they are too many
+	addend      wrapped[uint64] // its hits_addend
+	negative    bool            // is_negative_hits
+	own         override        // the limit that it brings along
+	n           int64           // its cost
+	window      time.Duration   // of the limit that it brings along; 0 if it brings none
 	rule        *descriptors.Rule
 	limits      []*descriptors.Limit // as matched
 	first, last int                  // its hits: none if first == last
@@ -43,18 +51,21 @@ func (sc *scratch) reset() {
 	clear(sc.limits)
 	clear(sc.hits)
 	*sc = scratch{
+		o:         sc.o,
 		questions: sc.questions[:0],
 		entries:   sc.entries[:0],
 		replaced:  sc.replaced[:0],
 		limits:    sc.limits[:0],
 		hits:      sc.hits[:0],
 		out:       sc.out[:0],
-		key:       sc.key[:0],
+		keys:      sc.keys[:0],
+		ends:      sc.ends[:0],
+		response:  sc.response[:0],
 	}
 }
 
 // match finds the rule and the limits of each descriptor, and the names that are replaced.
-func (sc *scratch) match(domain *descriptors.Domain, req *pb.RateLimitRequest) error {
+func (sc *scratch) match(domain *descriptors.Domain) error {
 	for i := range sc.questions {
 		q := &sc.questions[i]
 		entries := sc.entries[q.from:q.to]
@@ -65,7 +76,7 @@ func (sc *scratch) match(domain *descriptors.Domain, req *pb.RateLimitRequest) e
 			sc.metadata = sc.metadata || q.rule.Metadata != nil
 		}
 		if q.window != 0 {
-			l, err := domain.Override(entries, req.GetDescriptors()[i].GetLimit().GetRequestsPerUnit(), q.window)
+			l, err := domain.Override(entries, q.own.requests, q.window)
 			if err != nil {
 				return invalid("descriptors[%d].limit: %v", i, err)
 			}
@@ -78,7 +89,7 @@ func (sc *scratch) match(domain *descriptors.Domain, req *pb.RateLimitRequest) e
 	return nil
 }
 
-// count makes a hit of every limit that is not replaced.
+// count makes a hit of every limit that is not replaced. The keys of all hits are one allocation.
 func (sc *scratch) count() {
 	for i := range sc.questions {
 		q := &sc.questions[i]
@@ -87,11 +98,16 @@ func (sc *scratch) count() {
 			if l.Name != "" && slices.Contains(sc.replaced, l.Name) {
 				continue
 			}
-			sc.key = l.AppendKey(sc.key[:0], sc.entries[q.from:q.to])
+			sc.keys = l.AppendKey(sc.keys, sc.entries[q.from:q.to])
+			sc.ends = append(sc.ends, len(sc.keys))
 			sc.limits = append(sc.limits, l)
-			sc.hits = append(sc.hits, limiter.Hit{Key: string(sc.key), Policy: l.Policy, N: q.n, Mode: l.Rule.Mode, Group: i})
+			sc.hits = append(sc.hits, limiter.Hit{Policy: l.Policy, N: q.n, Mode: l.Rule.Mode, Group: i})
 		}
 		q.last = len(sc.hits)
+	}
+	keys, start := string(sc.keys), 0
+	for i, end := range sc.ends {
+		sc.hits[i].Key, start = keys[start:end], end
 	}
 	if n := len(sc.hits); cap(sc.out) < n {
 		sc.out = make([]limiter.Decision, n)

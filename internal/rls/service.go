@@ -1,19 +1,21 @@
 // Package rls is Envoy's RateLimitService v3 on the wire.
 //
-// A request goes one way through five verbs: translate (what is asked, and is it askable), match (which rules
-// that concerns), take (the store decides the hits of all descriptors as a whole), fold (one status for each
-// descriptor) and report (the response, its headers and its metadata). The package knows no files, no Redis
-// and no Prometheus.
+// A request goes one way through six verbs: decode (the bytes), translate (what is asked, and is it askable), match
+// (which rules that concerns), take (the store decides the hits of all descriptors as a whole), fold (one status for
+// each descriptor) and report (the bytes of the response, its headers and its metadata). The package knows no files,
+// no Redis and no Prometheus.
 package rls
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -93,25 +95,58 @@ func (o *Options) validate() error {
 
 // Service answers Envoy. It is safe for concurrent use.
 type Service struct {
-	pb.UnimplementedRateLimitServiceServer
 	o       Options
 	scratch sync.Pool // of *scratch
 	holder  holder
 }
-
-var _ pb.RateLimitServiceServer = (*Service)(nil)
 
 // New checks the options.
 func New(o Options) (*Service, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	s := &Service{o: o, scratch: sync.Pool{New: func() any { return new(scratch) }}}
+	s := &Service{o: o}
 	s.holder.most = int64(o.MaxHeld)
 	return s, nil
 }
 
-// ShouldRateLimit decides a request as a whole and reports a status for each of its descriptors, in order.
+// Register makes the service answer ShouldRateLimit on a server that has Codec, which decodes requests into the
+// service's own memory.
+func (s *Service) Register(on grpc.ServiceRegistrar) {
+	file := pb.File_envoy_service_ratelimit_v3_rls_proto
+	info := &grpc.UnaryServerInfo{Server: s, FullMethod: pb.RateLimitService_ShouldRateLimit_FullMethodName}
+	service, method, _ := strings.Cut(strings.TrimPrefix(info.FullMethod, "/"), "/")
+	on.RegisterService(&grpc.ServiceDesc{
+		ServiceName: service,
+		HandlerType: (*any)(nil),
+		Methods:     []grpc.MethodDesc{{MethodName: method, Handler: s.handler(info)}},
+		Metadata:    file.Path(), // what reflection finds the service's messages by
+	}, s)
+}
+
+// handler receives a request, and answers it through the server's interceptor.
+func (s *Service) handler(info *grpc.UnaryServerInfo) grpc.MethodHandler {
+	answer := func(ctx context.Context, req any) (any, error) {
+		sc, ok := req.(*scratch)
+		if !ok {
+			return nil, status.Errorf(codes.Internal, "the request is a %T", req)
+		}
+		return s.shouldRateLimit(ctx, sc)
+	}
+	return func(_ any, ctx context.Context, receive func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
+		sc := s.get()
+		if err := receive(sc); err != nil {
+			s.release(sc)
+			return nil, err
+		}
+		if interceptor == nil {
+			return answer(ctx, sc)
+		}
+		return interceptor(ctx, sc, info, answer)
+	}
+}
+
+// shouldRateLimit decides a request as a whole and reports a status for each of its descriptors, in order.
 //
 // A descriptor without a limit (its domain is unknown, no rule matches, its rule has no limit, or its limit was
 // replaced) is OK without current_limit; one that is `unlimited` has limit_remaining at its maximum as well.
@@ -132,8 +167,8 @@ func New(o Options) (*Service, error) {
 //
 // Errors are InvalidArgument for a request that cannot be asked, naming the field, Unavailable while no rules
 // are loaded, and Canceled or DeadlineExceeded if the caller has gone.
-func (s *Service) ShouldRateLimit(ctx context.Context, req *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
-	res, err := s.decide(ctx, req)
+func (s *Service) shouldRateLimit(ctx context.Context, sc *scratch) (any, error) {
+	res, err := s.decide(ctx, sc)
 	if err != nil {
 		s.o.Observer.Rejected(status.Code(err))
 		return nil, err
@@ -141,42 +176,49 @@ func (s *Service) ShouldRateLimit(ctx context.Context, req *pb.RateLimitRequest)
 	return res, nil
 }
 
-func (s *Service) decide(ctx context.Context, req *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
+// decide answers the request and releases its scratch, before the answer is held back.
+func (s *Service) decide(ctx context.Context, sc *scratch) (*reply, error) {
 	rules := s.o.Rules()
 	if rules == nil {
+		s.release(sc)
 		return nil, status.Error(codes.Unavailable, "no rules are loaded yet")
 	}
-	sc, ok := s.scratch.Get().(*scratch)
-	if !ok {
-		sc = new(scratch)
-	}
-	if err := sc.translate(&s.o, req); err != nil {
+	if err := sc.findHits(rules); err != nil {
 		s.release(sc)
 		return nil, err
 	}
-	if domain := rules.Domain(req.GetDomain()); domain != nil {
-		if err := sc.match(domain, req); err != nil {
-			s.release(sc)
-			return nil, err
-		}
-		sc.count()
-	}
 	if sc.mayWait() {
-		return s.answerInTime(ctx, sc, req)
+		return s.answerInTime(ctx, sc)
 	}
-	res, _, err := s.answer(ctx, sc, req)
+	res, _, err := s.answer(ctx, sc)
 	return res, err
 }
 
+// findHits finds the hits that the request makes.
+func (sc *scratch) findHits(rules *descriptors.Set) error {
+	if err := sc.translate(); err != nil {
+		return err
+	}
+	domain := rules.Domain(sc.domain)
+	if domain == nil {
+		return nil
+	}
+	if err := sc.match(domain); err != nil {
+		return err
+	}
+	sc.count()
+	return nil
+}
+
 // answerInTime holds the answer back until the request may go on.
-func (s *Service) answerInTime(ctx context.Context, sc *scratch, req *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
+func (s *Service) answerInTime(ctx context.Context, sc *scratch) (*reply, error) {
 	if !s.holder.reserve() {
 		sc.refuse()
 		sc.fold()
-		return s.finish(sc, req, false), nil
+		return s.finish(sc, false)
 	}
 	defer s.holder.free()
-	res, longest, err := s.answer(ctx, sc, req)
+	res, longest, err := s.answer(ctx, sc)
 	if err == nil && longest > 0 {
 		err = wait(ctx, longest)
 	}
@@ -187,7 +229,7 @@ func (s *Service) answerInTime(ctx context.Context, sc *scratch, req *pb.RateLim
 }
 
 // answer asks the store and says what that means, and how long the answer is to be held back.
-func (s *Service) answer(ctx context.Context, sc *scratch, req *pb.RateLimitRequest) (*pb.RateLimitResponse, time.Duration, error) {
+func (s *Service) answer(ctx context.Context, sc *scratch) (*reply, time.Duration, error) {
 	failed, err := s.take(ctx, sc)
 	if err != nil {
 		s.release(sc)
@@ -195,15 +237,19 @@ func (s *Service) answer(ctx context.Context, sc *scratch, req *pb.RateLimitRequ
 	}
 	sc.fold()
 	longest := sc.wait()
-	return s.finish(sc, req, failed), longest, nil
+	res, err := s.finish(sc, failed)
+	return res, longest, err
 }
 
 // finish reports what fold has found. The scratch is not used after it.
-func (s *Service) finish(sc *scratch, req *pb.RateLimitRequest, failed bool) *pb.RateLimitResponse {
+func (s *Service) finish(sc *scratch, failed bool) (*reply, error) {
 	s.observe(sc, failed)
-	res := sc.report(&s.o, req, failed)
+	res, err := sc.report(failed)
 	s.release(sc)
-	return res
+	if err != nil {
+		return nil, status.Errorf(codes.Internal, "dynamic_metadata: %v", err)
+	}
+	return res, nil
 }
 
 // take asks the store once for all hits. failed says that the store did not answer and that the rules' own
@@ -235,6 +281,14 @@ func unknown(l *descriptors.Limit, n int64) limiter.Decision {
 		return limiter.Decision{RetryAfter: limiter.Never}
 	}
 	return limiter.Decision{Allowed: true, Remaining: l.Policy.Capacity()}
+}
+
+// get is a scratch for a request: one that release has kept, or a new one.
+func (s *Service) get() *scratch {
+	if sc, ok := s.scratch.Get().(*scratch); ok {
+		return sc
+	}
+	return &scratch{o: &s.o}
 }
 
 // release makes the scratch ready for another request. It keeps nothing of this one alive.

@@ -15,6 +15,7 @@ import (
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	typepb "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/testing/protocmp"
@@ -440,14 +441,18 @@ func TestResetLeavesNothingBehind(t *testing.T) {
 		limits:    []*descriptors.Limit{{}},
 		hits:      []limiter.Hit{{Key: "k"}},
 		out:       []limiter.Decision{{}},
-		key:       []byte("k"),
-		metadata:  true, over: true, quotaDenies: true,
+		keys:      []byte("k"),
+		ends:      []int{1},
+		response:  []byte("r"),
+		domain:    "shop", addend: 1, descriptors: 1,
+		metadata: true, over: true, quotaDenies: true,
 	}
 	sc := used
 	sc.reset()
 	for name, n := range map[string]int{
 		"questions": len(sc.questions), "entries": len(sc.entries), "replaced": len(sc.replaced), "limits": len(sc.limits),
-		"hits": len(sc.hits), "out": len(sc.out), "key": len(sc.key),
+		"hits": len(sc.hits), "out": len(sc.out), "keys": len(sc.keys), "ends": len(sc.ends), "response": len(sc.response),
+		"bytes of the domain": len(sc.domain), "hits_addend": int(sc.addend), "descriptors": sc.descriptors,
 	} {
 		if n != 0 {
 			t.Errorf("%d %s are left", n, name)
@@ -459,6 +464,32 @@ func TestResetLeavesNothingBehind(t *testing.T) {
 	if used.questions[0].rule != nil || used.entries[0].Value != "" || used.replaced[0] != "" || used.limits[0] != nil ||
 		used.hits[0].Key != "" {
 		t.Errorf("the request is kept alive: %+v", used)
+	}
+}
+
+// registrar is a gRPC server that only remembers.
+type registrar struct{ desc *grpc.ServiceDesc }
+
+func (r *registrar) RegisterService(desc *grpc.ServiceDesc, _ any) { r.desc = desc }
+
+// Reflection, health and clients see the service as protoc has generated it.
+func TestRegistered(t *testing.T) {
+	s, _ := service(t, parityRules)
+	var ours, generated registrar
+	s.Register(&ours)
+	pb.RegisterRateLimitServiceServer(&generated, pb.UnimplementedRateLimitServiceServer{})
+	got, want := ours.desc, generated.desc
+	if got.ServiceName != want.ServiceName || got.Metadata != want.Metadata || len(got.Methods) != 1 ||
+		got.Methods[0].MethodName != want.Methods[0].MethodName {
+		t.Errorf("got %+v\nwant %+v", got, want)
+	}
+	receive := func(any) error { return nil }
+	refuse := func(_ context.Context, _ any, info *grpc.UnaryServerInfo, _ grpc.UnaryHandler) (any, error) {
+		return nil, status.Error(codes.Aborted, info.FullMethod)
+	}
+	_, err := got.Methods[0].Handler(s, t.Context(), receive, refuse)
+	if status.Convert(err).Message() != pb.RateLimitService_ShouldRateLimit_FullMethodName {
+		t.Errorf("through an interceptor: %v", err)
 	}
 }
 
@@ -530,7 +561,7 @@ func TestInvalid(t *testing.T) {
 	s, _ := service(t, parityRules, func(o *Options) { o.Observer = rec })
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			_, err := s.ShouldRateLimit(context.Background(), tt.req)
+			_, err := send(context.Background(), s, tt.req)
 			if status.Code(err) != codes.InvalidArgument || status.Convert(err).Message() != tt.want {
 				t.Errorf("got %v\nwant InvalidArgument: %s", err, tt.want)
 			}
@@ -548,7 +579,7 @@ domain: shop
 descriptors:
   - {key: user, rate_limit: {algorithm: sliding_log, unit: second, requests_per_unit: 10}}
 `)
-	_, err := s.ShouldRateLimit(context.Background(), request(limited(1_000_000, 1, descriptor("user=a"))))
+	_, err := send(context.Background(), s, request(limited(1_000_000, 1, descriptor("user=a"))))
 	message := status.Convert(err).Message()
 	for _, want := range []string{"descriptors[0].limit: limit of 1000000 requests per 1s on user", "use sliding_window"} {
 		if status.Code(err) != codes.InvalidArgument || !strings.Contains(message, want) {
@@ -563,7 +594,7 @@ func TestNoRulesYet(t *testing.T) {
 		o.Rules = func() *descriptors.Set { return nil }
 		o.Observer = rec
 	})
-	_, err := s.ShouldRateLimit(context.Background(), request(descriptor("user=a")))
+	_, err := send(context.Background(), s, request(descriptor("user=a")))
 	if status.Code(err) != codes.Unavailable || status.Convert(err).Message() != "no rules are loaded yet" {
 		t.Errorf("got %v, want Unavailable: no rules are loaded yet", err)
 	}
@@ -625,7 +656,7 @@ descriptors:
 				if g%2 == 0 {
 					req = request(descriptor("user=a"))
 				}
-				res, err := s.ShouldRateLimit(context.Background(), req)
+				res, err := send(context.Background(), s, req)
 				switch {
 				case err != nil:
 					t.Error(err)

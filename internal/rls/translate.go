@@ -3,8 +3,6 @@ package rls
 import (
 	"time"
 
-	commonpb "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
-	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	typepb "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -13,69 +11,65 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// translate checks the request and takes its descriptors over. The error is InvalidArgument and names the
-// field.
-func (sc *scratch) translate(o *Options, req *pb.RateLimitRequest) error {
-	ds := req.GetDescriptors()
+// translate checks what decode has taken over, and finds the cost of each descriptor and the window of the limit that
+// it brings along. The error is InvalidArgument and names the field.
+func (sc *scratch) translate() error {
 	switch {
-	case req.GetDomain() == "":
+	case sc.domain == "":
 		return invalid("domain: must not be empty; set the domain of Envoy's rate limit filter")
-	case len(ds) == 0:
+	case sc.descriptors == 0:
 		return invalid("descriptors: must not be empty; send at least one descriptor")
-	case len(ds) > o.MaxDescriptors:
-		return invalid("descriptors: must be at most %d, got %d", o.MaxDescriptors, len(ds))
+	case sc.descriptors > sc.o.MaxDescriptors:
+		return invalid("descriptors: must be at most %d, got %d", sc.o.MaxDescriptors, sc.descriptors)
 	}
-	for i, d := range ds {
-		n, err := hits(i, d, req.GetHitsAddend())
-		if err != nil {
+	for i := range sc.questions {
+		q := &sc.questions[i]
+		var err error
+		if q.n, err = q.cost(i, sc.addend); err != nil {
 			return err
 		}
-		window, err := overrideWindow(i, d.GetLimit())
-		if err != nil {
+		if q.window, err = q.own.window(i); err != nil {
 			return err
 		}
-		from := len(sc.entries)
-		if err := sc.translateEntries(o, i, d.GetEntries()); err != nil {
+		if err := sc.checkEntries(i, q); err != nil {
 			return err
 		}
-		sc.questions = append(sc.questions, question{from: from, to: len(sc.entries), n: n, window: window})
 	}
 	return nil
 }
 
-func (sc *scratch) translateEntries(o *Options, i int, entries []*commonpb.RateLimitDescriptor_Entry) error {
-	if len(entries) == 0 {
+func (sc *scratch) checkEntries(i int, q *question) error {
+	if q.entries == 0 {
 		return invalid("descriptors[%d].entries: must not be empty; send at least one key and value", i)
 	}
-	if len(entries) > o.MaxEntries {
-		return invalid("descriptors[%d].entries: must be at most %d, got %d", i, o.MaxEntries, len(entries))
+	if q.entries > sc.o.MaxEntries {
+		return invalid("descriptors[%d].entries: must be at most %d, got %d", i, sc.o.MaxEntries, q.entries)
 	}
-	for j, e := range entries {
-		key, value := e.GetKey(), e.GetValue()
+	most := sc.o.MaxEntryBytes
+	for j, e := range sc.entries[q.from:q.to] {
 		switch {
-		case key == "":
+		case e.Key == "":
 			return invalid("descriptors[%d].entries[%d].key: must not be empty", i, j)
-		case len(key) > o.MaxEntryBytes:
-			return invalid("descriptors[%d].entries[%d].key: must be at most %d bytes, got %d", i, j, o.MaxEntryBytes, len(key))
-		case len(value) > o.MaxEntryBytes:
-			return invalid("descriptors[%d].entries[%d].value: must be at most %d bytes, got %d", i, j, o.MaxEntryBytes, len(value))
+		case len(e.Key) > most:
+			return invalid("descriptors[%d].entries[%d].key: must be at most %d bytes, got %d", i, j, most, len(e.Key))
+		case len(e.Value) > most:
+			return invalid("descriptors[%d].entries[%d].value: must be at most %d bytes, got %d", i, j, most, len(e.Value))
 		}
-		sc.entries = append(sc.entries, descriptors.Entry{Key: key, Value: value})
 	}
 	return nil
 }
 
-// hits is what the descriptor costs: its own hits_addend if present (0 only looks), else the request's, where
-// 0 stands for 1. is_negative_hits gives that back; a present 0 gives nothing back and looks.
-func hits(i int, d *commonpb.RateLimitDescriptor, ofRequest uint32) (int64, error) {
+// cost is what descriptor i costs: its own hits_addend if present (0 only looks), else the request's, where 0
+// stands for 1. is_negative_hits gives that back; a present 0 gives nothing back and looks.
+func (q *question) cost(i int, ofRequest uint32) (int64, error) {
 	n := uint64(max(ofRequest, 1))
-	if own := d.GetHitsAddend(); own != nil {
-		n = own.GetValue()
+	if q.addend.present {
+		n = q.addend.value
 	}
 	if n > limiter.MaxHits {
 		return 0, invalid("descriptors[%d].hits_addend: must be at most %d, got %d", i, uint64(limiter.MaxHits), n)
 	}
-	if d.GetIsNegativeHits() {
+	if q.negative {
 		return -int64(n), nil
 	}
 	return int64(n), nil
@@ -91,21 +85,21 @@ var units = [...]descriptors.Unit{
 	typepb.RateLimitUnit_YEAR:   descriptors.Year,
 }
 
-// overrideWindow is the window of the limit that descriptor i brings along, 0 if that is nil.
-func overrideWindow(i int, own *commonpb.RateLimitDescriptor_RateLimitOverride) (time.Duration, error) {
-	if own == nil {
+// window is that of the limit that descriptor i brings along, 0 if it brings none.
+func (o *override) window(i int) (time.Duration, error) {
+	if !o.present {
 		return 0, nil
 	}
-	u := own.GetUnit()
-	if u <= typepb.RateLimitUnit_UNKNOWN || int(u) >= len(units) {
-		return 0, invalid("descriptors[%d].limit.unit: %s is not known; use SECOND, MINUTE, HOUR, DAY, MONTH or YEAR", i, u)
+	if o.unit <= typepb.RateLimitUnit_UNKNOWN || int(o.unit) >= len(units) {
+		return 0, invalid("descriptors[%d].limit.unit: %s is not known; use SECOND, MINUTE, HOUR, DAY, MONTH or YEAR", i, o.unit)
 	}
-	unit, multiplier := units[u].Duration(), int64(1)
-	if m := own.GetUnitMultiplier(); m != nil {
-		multiplier = int64(m.GetValue())
+	unit, multiplier := units[o.unit].Duration(), int64(1)
+	if o.multiplier.present {
+		multiplier = int64(o.multiplier.value)
 	}
 	if most := int64(limiter.MaxWindow / unit); multiplier < 1 || multiplier > most {
-		return 0, invalid("descriptors[%d].limit.unit_multiplier: must be between 1 and %d for unit %s, got %d", i, most, u, multiplier)
+		return 0, invalid("descriptors[%d].limit.unit_multiplier: must be between 1 and %d for unit %s, got %d",
+			i, most, o.unit, multiplier)
 	}
 	return time.Duration(multiplier) * unit, nil
 }

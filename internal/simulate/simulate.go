@@ -56,7 +56,7 @@ func Run(p *limiter.Policy, arrivals []Arrival, o Options) *Result {
 		dearest = max(dearest, a.Cost)
 	}
 	r.finish()
-	r.result.Bound = bound(p, dearest)
+	r.result.Bound = Bound(p, dearest)
 	if r.shortWindow() {
 		r.result.Bound += p.Limit()
 	}
@@ -200,8 +200,8 @@ func worst(passed []pass, w int64) (most int64) {
 	return most
 }
 
-// bound is the most that can pass in any window of the limit if no request costs more than dearest hits.
-func bound(p *limiter.Policy, dearest int64) int64 {
+// Bound is the most that can pass in any window of the limit if no request costs more than dearest hits.
+func Bound(p *limiter.Policy, dearest int64) int64 {
 	n := p.Limit()
 	if n == 0 {
 		return 0

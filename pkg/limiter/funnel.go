@@ -1,5 +1,7 @@
 package limiter
 
+import "time"
+
 // funnel is one step of the leaky bucket as a meter (GCRA), and of three that are the same arithmetic with
 // another question: the token bucket, its mirror, whose tokens are what the level leaves of the capacity;
 // SmoothBursty, which looks only at the level that it finds; and LeakyQueue, which lets requests wait.
@@ -9,11 +11,13 @@ package limiter
 // A microseconds since the epoch plus B/N' of a tick. With N' = 1 a hit is a whole number of ticks and B is
 // always 0, so that the state is one integer. No leak is ever lost to rounding.
 //
-// A clock that stepped back makes the level look higher than anything that can have been charged; it is then
-// taken as full, so that nothing is granted twice and nobody waits longer than for a full funnel.
+// A state may be further ahead than the policy's highest level: the clock stepped back, or the rule has changed. It is
+// then taken as full, so that nothing is granted twice, and what a step writes goes on from there. Where the step
+// leaves the state as it is, that has to leak all the same, and the times are those of the state.
 func (p *Policy) funnel(s *State, now, n int64, c charge, d *Decision) (next State, took bool) {
 	t := now / p.tick
-	level, first := p.level(s, t)
+	ahead, part, first := p.empties(s, t)
+	level := p.level(ahead, part)
 
 	ok, take := p.passes(level, n, c)
 	*d = Decision{Allowed: ok}
@@ -24,50 +28,66 @@ func (p *Policy) funnel(s *State, now, n int64, c charge, d *Decision) (next Sta
 	case take > 0:
 		level = p.charged(level, take)
 	}
-	after := func(units int64) int64 { return (t+ceilDiv(units, p.leak))*p.tick - now }
+	took = level != found || first && n != 0
+	if took {
+		ahead, part = level/p.leak, level%p.leak
+	}
+	after := func(ticks int64) time.Duration { return micros((t+ticks)*p.tick - now) }
 	if !ok {
 		d.RetryAfter = Never
 		if need := max(n, 1); need <= p.burst {
-			d.RetryAfter = micros(after(p.above(level, need)))
+			d.RetryAfter = after(p.leaksTo(p.highest(need), ahead, part))
 		}
 	}
 	if ok && take > 0 {
 		if until := p.departs(found, level); until > p.still {
-			d.Wait = micros(after(until - p.still))
+			d.Wait = after(ceilDiv(until-p.still, p.leak))
 		}
 	}
 	d.Remaining = p.passing(level)
 	if level > 0 {
-		d.ResetAfter = micros(after(level))
+		d.ResetAfter = after(p.leaksTo(0, ahead, part))
 	}
-	if level == found && (!first || n == 0) {
-		return State{}, false
+	if !took || level == 0 && p.initial == InitialFull {
+		return State{}, took
 	}
-	if level == 0 && p.initial == InitialFull {
-		return State{}, true
-	}
-	return State{A: (t + level/p.leak) * p.tick, B: level % p.leak}, true
+	return State{A: (t + ahead) * p.tick, B: part}, true
 }
 
-// level is the funnel's level at tick t, in units, and whether that is a bucket's beginning: one that starts
-// empty is remembered for a while after it became full, and then starts again.
-func (p *Policy) level(s *State, t int64) (level int64, first bool) {
-	ahead, part := ceilDiv(s.A, p.tick)-t, min(s.B, p.leak-1)
+// empties is in how many ticks from t the funnel will be empty, and the part of a tick after them, and whether this is
+// a bucket's beginning: one that starts empty is remembered for a while after it became full, and then starts again.
+func (p *Policy) empties(s *State, t int64) (ahead, part int64, first bool) {
+	ahead, part = ceilDiv(s.A, p.tick)-t, min(s.B, p.leak-1)
 	fullFor := -ahead - min(1, part) // in whole ticks
 	if p.initial == InitialEmpty && (s.A == 0 || fullFor >= p.linger.Microseconds()/p.tick) {
-		return p.capacity, true
+		return p.capacity / p.leak, p.capacity % p.leak, true
 	}
 	if ahead < 0 || s.A == 0 {
-		return 0, false
+		return 0, 0, false
 	}
-	full := p.capacity
-	if p.chargeDenied == ChargeFull || p.algorithm == SmoothBursty {
-		full = p.maxLevel
+	return ahead, part, false
+}
+
+// level is the level of a funnel that will be empty in ahead ticks and part of one, at most the policy's highest one.
+func (p *Policy) level(ahead, part int64) int64 {
+	full := p.maxLevel
+	if p.chargeDenied != ChargeFull && p.algorithm != SmoothBursty && p.algorithm != SmoothWarmingUp {
+		full = p.capacity
 	}
 	if ahead > full/p.leak {
-		return full, false
+		return full
 	}
-	return min(full, ahead*p.leak+part), false
+	return min(full, ahead*p.leak+part)
+}
+
+// leaksTo is in how many whole ticks a funnel that will be empty in ahead ticks and part of one has leaked to a level
+// below its own. It may be further ahead than a product of ticks and leak can say.
+func (p *Policy) leaksTo(level, ahead, part int64) int64 {
+	ticks := ahead - level/p.leak
+	if part > level%p.leak {
+		ticks++
+	}
+	return ticks
 }
 
 // passing is how many hits of cost 1 pass one after the other at a level.
@@ -106,12 +126,12 @@ func (p *Policy) charged(level, n int64) int64 {
 	return level
 }
 
-// above is by how much the level is too high for a cost of need.
-func (p *Policy) above(level, need int64) int64 {
+// highest is the highest level at which a cost of need passes.
+func (p *Policy) highest(need int64) int64 {
 	if p.algorithm == SmoothBursty {
-		return level - p.capacity
+		return p.capacity
 	}
-	return level - (p.capacity - need*p.cost)
+	return p.capacity - need*p.cost
 }
 
 // departs is the level whose part above still has to leak before the request goes on: a queue's request goes

@@ -592,6 +592,9 @@ func (p *Policy) Largest() int64 {
 // Oldest is how a sliding window's partly expired segment counts.
 func (p *Policy) Oldest() Oldest { return p.oldest }
 
+// Initial is how a token bucket starts.
+func (p *Policy) Initial() Initial { return p.initial }
+
 // Refill is how a token bucket's tokens come back.
 func (p *Policy) Refill() Refill { return p.refill }
 

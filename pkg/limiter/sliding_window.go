@@ -8,7 +8,8 @@ package limiter
 // is rounded up to a whole hit, which decides exactly as the fraction does: the other counts, the cost and
 // the limit are whole.
 //
-// While the clock is behind the newest segment (it stepped back), it is taken to stand at that segment's start.
+// While the clock is behind the newest segment (it stepped back), it is taken to stand at that segment's start. Where
+// the step leaves the state as it is, the times are those of that state, which may belong to segments still to come.
 func (p *Policy) slidingWindow(s *State, now, n int64, c charge, d *Decision) (next State, took bool) {
 	w := segments{p: p, at: now}
 	w.open(s)
@@ -16,15 +17,18 @@ func (p *Policy) slidingWindow(s *State, now, n int64, c charge, d *Decision) (n
 
 	ok, take := p.fits(left, n, c)
 	*d = Decision{Allowed: ok}
-	changed := w.add(take)
+	kept, changed := *s, w.add(take)
+	if changed {
+		kept = State{A: w.index, B: p.segment, List: w.counts}
+	}
 	d.Remaining = w.left()
 	if !ok {
 		d.RetryAfter = Never
 		if need := max(n, 1); need <= min(p.limit, p.segmentCap) {
-			d.RetryAfter = micros(w.passes(need) - now)
+			d.RetryAfter = micros(p.passesAt(&kept, need) - now)
 		}
 	}
-	if end := w.end(); end > now {
+	if end := p.empty(&kept); end > w.at {
 		d.ResetAfter = micros(end - now)
 	}
 	if !changed {
@@ -33,7 +37,7 @@ func (p *Policy) slidingWindow(s *State, now, n int64, c charge, d *Decision) (n
 	if d.ResetAfter == 0 {
 		return State{}, true
 	}
-	return State{A: w.index, B: p.segment, List: w.counts}, true
+	return kept, true
 }
 
 // segments is a sliding window's state at one moment.
@@ -68,8 +72,7 @@ func (w *segments) open(s *State) {
 // the segment that its own segment ends in, the latest that it can belong to.
 func (w *segments) carry(s *State) {
 	for i, n := range s.List {
-		last := ((s.A-int64(i)+1)*s.B - 1) / w.p.segment
-		if pos := max(0, w.index-last); pos < int64(len(w.counts)) {
+		if pos := max(0, w.index-w.p.segmentOf(s, i)); pos < int64(len(w.counts)) {
 			w.counts[pos] = min(w.counts[pos]+n, w.p.maxCount)
 		}
 	}
@@ -97,44 +100,49 @@ func (w *segments) part(count, into int64) int64 {
 	}
 }
 
-// passes is the first moment at which a cost of need passes if nothing else arrives. Only the current segment
-// can be held back by segmentCap.
-func (w *segments) passes(need int64) int64 {
-	inside := int64(0)
-	for _, n := range w.counts[:w.p.segments] {
-		inside += n
-	}
-	into := w.at % w.p.segment
-	start := w.at - into
-	for j := w.p.segments; ; j-- {
-		first := w.p.segments == j
-		if room := w.p.limit - need - inside; room >= 0 && (!first || w.counts[0]+need <= w.p.segmentCap) {
-			if from, ok := w.shrinks(w.counts[j], into, room); ok {
-				return start + from
-			}
-		}
-		if j == 0 {
-			return start + w.p.segment
-		}
-		inside -= w.counts[j-1]
-		start += w.p.segment
-		into = 0
-	}
+// segmentOf is the segment that a state's count i belongs to, also if it was counted in segments of another length.
+func (p *Policy) segmentOf(s *State, i int) int64 {
+	return ((s.A-int64(i)+1)*s.B - 1) / p.segment
 }
 
-// shrinks is the first moment within a segment, not before into, at which a partly expired count of hits adds
-// at most room.
-func (w *segments) shrinks(count, into, room int64) (from int64, ok bool) {
-	if w.part(count, into) <= room {
-		return into, true
+// passesAt is the first moment at which a cost of need passes that a state denies, if nothing else arrives.
+func (p *Policy) passesAt(s *State, need int64) int64 {
+	capped, _, _ := p.exceeds(s, p.segmentCap-need)
+	at := (capped + 1) * p.segment
+	oldest, count, room := p.exceeds(s, p.limit-need)
+	if count == 0 {
+		return at
 	}
-	if w.p.oldest != OldestProportional {
-		return 0, false
+	leaves := (oldest + p.segments) * p.segment
+	switch p.oldest {
+	case OldestNone:
+	case OldestFull:
+		leaves += p.segment
+	default: // the first part with count * (width-part)/width <= room, in ticks
+		width := p.segment / p.tick
+		leaves += (width - room*width/count) * p.tick
 	}
-	// The first from with count * (width-from)/width <= room, in ticks.
-	width := w.p.segment / w.p.tick
-	from = (width - room*width/count) * w.p.tick
-	return from, from < w.p.segment
+	return max(at, leaves)
+}
+
+// exceeds is the newest segment whose count, and the newer ones, are more than most; room is what the newer ones leave
+// of it. Without such a segment count is 0.
+func (p *Policy) exceeds(s *State, most int64) (segment, count, room int64) {
+	room = most
+	for i, n := range s.List {
+		if of := p.segmentOf(s, i); of != segment {
+			if count > room {
+				break
+			}
+			room -= count
+			segment, count = of, 0
+		}
+		count = min(count+n, p.maxCount)
+	}
+	if count <= room {
+		return -1, 0, 0
+	}
+	return segment, count, room
 }
 
 // add charges take hits to the newest segment, or gives back from the newest hits on.
@@ -152,15 +160,15 @@ func (w *segments) add(take int64) (changed bool) {
 	return changed
 }
 
-// end is when the last count has left the window.
-func (w *segments) end() int64 {
-	whole := w.p.segments + 1
-	if w.p.oldest == OldestNone {
-		whole = w.p.segments
+// empty is when the last of a state's counts has left the window.
+func (p *Policy) empty(s *State) int64 {
+	whole := p.segments + 1
+	if p.oldest == OldestNone {
+		whole = p.segments
 	}
-	for i, n := range w.counts[:whole] {
+	for i, n := range s.List {
 		if n > 0 {
-			return (w.index - int64(i) + whole) * w.p.segment
+			return (p.segmentOf(s, i) + whole) * p.segment
 		}
 	}
 	return 0

@@ -535,3 +535,67 @@ func TestChangedWindowForgetsNothing(t *testing.T) {
 		})
 	}
 }
+
+// TestTimesAreTrueWhateverTheStateIs: a rule takes over a state that another rule left, by a clock that may have stepped
+// back. What its step tells is when the state that it leaves lets the same cost pass, and when it is as new: then, and
+// not a microsecond earlier.
+func TestTimesAreTrueWhateverTheStateIs(t *testing.T) {
+	for _, a := range algorithms {
+		t.Run(a.String(), func(t *testing.T) {
+			rapid.Check(t, func(t *rapid.T) {
+				w, next := newWalk(t, a), newWalk(t, a)
+				if w.in.Refill != next.in.Refill || next.in.Align == limiter.AlignCalendar { // see ADR 0012
+					t.Skip("another counter, or windows that need not be known")
+				}
+				for range rapid.IntRange(1, 10).Draw(t, "hits") {
+					w.move(t)
+					w.step(w.cost(t, -3))
+				}
+				if rapid.Bool().Draw(t, "debt") {
+					w.step(limiter.MaxHits)
+				}
+				next.state, next.last = w.state, w.last
+				next.now = w.now - rapid.OneOf(rapid.Just(int64(0)), rapid.Int64Range(0, 3*w.in.Window.Microseconds())).Draw(t, "back")
+				for range rapid.IntRange(1, 4).Draw(t, "hits") {
+					n := next.cost(t, -3)
+					if next.in.Initial == limiter.InitialEmpty {
+						n = max(1, n) // a look does not begin a bucket
+					}
+					next.step(n)
+					checkTimes(t, next, n)
+					next.move(t)
+				}
+			})
+		})
+	}
+}
+
+// checkTimes asks the state that was left by a cost of n whether the last decision's times are true.
+func checkTimes(t *rapid.T, w *walk, n int64) {
+	after := func(d time.Duration, n int64) limiter.Decision {
+		_, next := w.policy.Step(w.state, w.now+d.Microseconds(), n)
+		return next
+	}
+	d, need := w.last, max(1, n)
+	if d.RetryAfter == limiter.Never && need <= w.largest() {
+		t.Fatalf("%+v: cost %d at %d is told never to fit %v", w.in, n, w.now, w.state)
+	}
+	if wait := d.RetryAfter; !d.Allowed && wait != limiter.Never {
+		if early, then := after(wait-time.Microsecond, need), after(wait, need); early.Allowed || !then.Allowed {
+			t.Fatalf("%+v: cost %d at %d leaves %v, told to retry after %s: then %+v, a microsecond earlier %+v",
+				w.in, n, w.now, w.state, wait, then, early)
+		}
+	}
+	asNew := w.policy.Capacity()
+	if w.in.Initial == limiter.InitialFull {
+		_, look := w.policy.Step(limiter.State{}, w.now, 0)
+		asNew = look.Remaining
+	}
+	if then := after(d.ResetAfter, 0); then.ResetAfter != 0 || then.Remaining != asNew {
+		t.Fatalf("%+v: cost %d at %d leaves %v, told to be as new in %s: then %+v", w.in, n, w.now, w.state, d.ResetAfter, then)
+	}
+	if early := after(d.ResetAfter-time.Microsecond, 0); d.ResetAfter > 0 && early.ResetAfter != time.Microsecond {
+		t.Fatalf("%+v: cost %d at %d leaves %v, told to be as new in %s: a microsecond earlier %+v",
+			w.in, n, w.now, w.state, d.ResetAfter, early)
+	}
+}

@@ -101,10 +101,12 @@ func nearFraction(r *big.Rat) (n, d int64) {
 // The zero State is a full store, which is the cold one, and no debt.
 //
 // What is given back brings the next request forward by its price in a warm limit, up to now. The store stays as it
-// is. A clock that stepped back fills nothing, and makes nobody wait longer than for the highest level.
+// is. A clock that stepped back fills nothing. A time that is further ahead than the highest level is taken as that, by
+// what is charged; as long as nothing is, requests wait for that time.
 func (p *Policy) warmingUp(s *State, now, n int64, c charge, d *Decision) (next State, took bool) {
 	t := now / p.tick
-	level, stored := p.warmth(s, t)
+	ahead, part, stored := p.warmth(s, t)
+	level := p.level(ahead, part)
 
 	ok := n < 0 || level <= p.capacity
 	left := int64(0)
@@ -120,43 +122,43 @@ func (p *Policy) warmingUp(s *State, now, n int64, c charge, d *Decision) (next 
 	case take > 0:
 		level, stored = p.spend(level, stored, take)
 	}
-	after := func(units int64) time.Duration { return micros((t+ceilDiv(units, p.leak))*p.tick - now) }
+	took = level != found || stored != before
+	if took {
+		ahead, part = level/p.leak, level%p.leak
+	}
+	after := func(ticks int64) time.Duration { return micros((t+ticks)*p.tick - now) }
 	if !ok {
-		d.RetryAfter = after(level - p.capacity)
+		d.RetryAfter = after(p.leaksTo(p.capacity, ahead, part))
 	}
 	if ok && take > 0 && found > 0 {
-		d.Wait = after(found)
+		d.Wait = after(ceilDiv(found, p.leak))
 	}
 	d.Remaining = p.passingWarm(level, stored)
 	isNew := level == 0 && stored == p.full
 	if !isNew {
-		d.ResetAfter = after(level + ceilDiv(p.full-stored, p.gain))
+		d.ResetAfter = after(ahead + ceilDiv(part+ceilDiv(p.full-stored, p.gain), p.leak))
 	}
-	switch {
-	case level == found && stored == before:
-		return State{}, false
-	case isNew:
-		return State{}, true
+	if !took || isNew {
+		return State{}, took
 	}
-	return State{A: (t + level/p.leak) * p.tick, B: level % p.leak, List: []int64{stored, p.full}}, true
+	return State{A: (t + ahead) * p.tick, B: part, List: []int64{stored, p.full}}, true
 }
 
-// warmth is at tick t how long it is until the next request is free to go, in units, and what is in store, in grains.
-func (p *Policy) warmth(s *State, t int64) (level, stored int64) {
+// warmth is at tick t how long it is until the next request is free to go, in ticks and part of one, and what is in
+// store, in grains.
+func (p *Policy) warmth(s *State, t int64) (ahead, part, stored int64) {
 	if s.A == 0 {
-		return 0, p.full
+		return 0, 0, p.full
 	}
 	stored = p.share(s.List[0], s.List[1])
-	ahead, part := ceilDiv(s.A, p.tick)-t, min(s.B, p.leak-1)
+	ahead, part = ceilDiv(s.A, p.tick)-t, min(s.B, p.leak-1)
 	switch {
-	case ahead > p.maxLevel/p.leak:
-		return p.maxLevel, stored
 	case ahead >= 0:
-		return min(p.maxLevel, ahead*p.leak+part), stored
+		return ahead, part, stored
 	case -ahead > p.idle:
-		return 0, p.full
+		return 0, 0, p.full
 	}
-	return 0, min(p.full, stored+(-ahead*p.leak-part)*p.gain)
+	return 0, 0, min(p.full, stored+(-ahead*p.leak-part)*p.gain)
 }
 
 // share is what is in store, counted by this policy: after a change of the rule the same share of full, to within

@@ -44,7 +44,6 @@ func Run(t *testing.T, fresh Fresh) {
 		{"clock steps back", clockStepsBack},
 		{"keys", keys},
 		{"many hits", manyHits},
-		{"changed rule", changedRule},
 		{"changed align", changedAlign},
 		{"changed rule of a limit that warms up", changedWarmUp},
 		{"changed rule of a limit that warms up, to the microsecond", changedWarmUpExactly},
@@ -61,6 +60,7 @@ func Run(t *testing.T, fresh Fresh) {
 	for _, p := range parts {
 		t.Run(p.name, func(t *testing.T) { p.check(newFixture(t, fresh)) })
 	}
+	t.Run("changed rule", func(t *testing.T) { runChanges(t, fresh) })
 }
 
 // fixture is a store under test and its clock.
@@ -431,20 +431,6 @@ func manyHits(f *fixture) {
 	f.want(strings.Repeat("+", n), hits...)
 	f.want(strings.Repeat("+", n), hits...)
 	f.want(strings.Repeat("-", n), hits...)
-}
-
-// changedRule goes on with a counter under a higher and a lower rate, as after a reload.
-func changedRule(f *fixture) {
-	for _, a := range counting {
-		ten, hundred, five := f.hourly(a, 10), f.hourly(a, 100), f.hourly(a, 5)
-		if a == limiter.Funnel || a == limiter.TokenBucket {
-			continue // their state is the time until empty, which another rate reads as another number of hits
-		}
-		f.want("+", limiter.Hit{Key: a.String(), Policy: ten, N: 10})
-		f.want("+", limiter.Hit{Key: a.String(), Policy: hundred, N: 90})
-		f.want("-", limiter.Hit{Key: a.String(), Policy: hundred, N: 1})
-		f.want("-", limiter.Hit{Key: a.String(), Policy: five, N: 1})
-	}
 }
 
 // changedAlign goes on with a count under another align: it is kept if its window started within the current one.

@@ -23,7 +23,10 @@ func Histories(t *testing.T, fresh Fresh, requests int) {
 	all := append(slices.Clone(algorithms), limiter.SmoothBursty, limiter.LeakyQueue, limiter.Concurrency, limiter.SmoothWarmingUp)
 	for _, a := range all {
 		t.Run(a.String(), func(t *testing.T) {
-			newHistory(t, fresh, uint64(a), []limiter.Algorithm{a}).run(requests)
+			h := newHistory(t, fresh, uint64(a), []limiter.Algorithm{a})
+			h.run(requests)
+			h.eachRuleIntoEach(a)
+			t.Logf("%d histories", h.histories)
 		})
 	}
 	t.Run("mixed", func(t *testing.T) { newHistory(t, fresh, 100, all).run(requests) })
@@ -62,6 +65,8 @@ type history struct {
 	names      map[*limiter.Policy]string // their parameters
 	counters   []*counter
 	log        []string // what was asked and answered, for a failure's report
+	steps      int      // requests so far
+	histories  int      // sets of fresh keys so far
 }
 
 // counter is a key that the history uses, and what was last answered for it.
@@ -168,6 +173,7 @@ var extremes = map[limiter.Algorithm][]limiter.Params{
 		{Limit: 1, Window: year},
 		{Limit: 10_000_000, Window: sec},
 		{Limit: 1 << 31, Window: hour, Segments: 60},
+		{Limit: 7, Window: hour, Segments: 60}, // finer ticks than the one before: counts less in a segment
 		{Limit: limiter.MaxLimit, Window: limiter.MinWindow, Segments: 1000},
 		{Limit: limiter.MaxLimit, Window: 24 * hour, Segments: 24, Oldest: limiter.OldestFull},
 		{Limit: 7, Window: 1_000_003 * us, Segments: 1},
@@ -207,38 +213,79 @@ var funnels = []limiter.Params{
 func (h *history) run(requests int) {
 	for step := range requests {
 		if step%generationLength == 0 {
-			h.newKeys(step / generationLength)
+			h.begin(h.newKeys())
 		}
 		h.moveClock()
 		hits, of := h.request()
-		want, got := make([]limiter.Decision, len(hits)), make([]limiter.Decision, len(hits))
-		admitted := h.reference.take(h.clock.Now(), hits, want)
-		if err := h.store.Take(h.Context(), hits, got); err != nil {
-			h.Fatalf("seed %d, step %d: %v", h.seed, step, err)
-		}
-		h.record(step, hits, want)
-		for i := range hits {
-			if got[i] != want[i] {
-				h.report(step, i, hits, want[i], got[i])
-				return
+		h.decide(hits, of)
+	}
+}
+
+// eachRuleIntoEach has every extreme take over a counter from every other one that was charged all that it can be.
+func (h *history) eachRuleIntoEach(a limiter.Algorithm) {
+	pool := h.pools[a]
+	charges := int(limiter.ChargeFull) // variants of each extreme, the last of which is ChargeFull
+	for i := charges - 1; i < len(pool); i += charges {
+		for j := range len(pool) / charges {
+			from, to := pool[i], pool[j*charges+(i/charges+j)%charges]
+			if !sameCounter(from, to) {
+				continue
 			}
-			of[i].last = got[i]
-		}
-		if limiter.Admitted(hits, got) != admitted {
-			h.Fatalf("seed %d, step %d: admitted is %t, want %t", h.seed, step, !admitted, admitted)
+			c := &counter{key: fmt.Sprintf("%d/%d into %d", h.seed, i, j), policy: from}
+			h.begin([]*counter{c})
+			for range 3 {
+				h.decide([]limiter.Hit{{Key: c.key, Policy: from, N: limiter.MaxHits}}, h.counters)
+				h.clock.Advance(h.upTo(to.Window() / 2))
+			}
+			c.policy = to
+			h.decide([]limiter.Hit{{Key: c.key, Policy: to}}, h.counters)
+			for range 6 {
+				h.decide([]limiter.Hit{{Key: c.key, Policy: to, N: h.cost(c)}}, h.counters)
+				h.moveClock()
+			}
 		}
 	}
 }
 
-// newKeys goes on with a handful of new counters.
-func (h *history) newKeys(generation int) {
-	h.counters = nil
+// begin goes on with other counters.
+func (h *history) begin(counters []*counter) {
+	h.counters, h.log = counters, nil
+	h.histories++
+}
+
+// decide compares one request's answers; of are its hits' counters.
+func (h *history) decide(hits []limiter.Hit, of []*counter) {
+	h.Helper()
+	h.steps++
+	want, got := make([]limiter.Decision, len(hits)), make([]limiter.Decision, len(hits))
+	admitted := h.reference.take(h.clock.Now(), hits, want)
+	if err := h.store.Take(h.Context(), hits, got); err != nil {
+		h.Fatalf("seed %d, step %d: %v", h.seed, h.steps, err)
+	}
+	h.record(hits, want)
+	for i := range hits {
+		if got[i] != want[i] {
+			h.report(i, hits, want[i], got[i])
+		}
+		of[i].last = got[i]
+	}
+	if limiter.Admitted(hits, got) != admitted {
+		h.Fatalf("seed %d, step %d: admitted is %t, want %t", h.seed, h.steps, !admitted, admitted)
+	}
+}
+
+// sameCounter says whether a rule that changes from one policy into the other keeps its counter.
+func sameCounter(from, to *limiter.Policy) bool { return from.Refill() == to.Refill() }
+
+// newKeys are a handful of new counters.
+func (h *history) newKeys() (counters []*counter) {
 	for i := range 6 {
-		c := &counter{key: fmt.Sprintf("%d/%d/%d", h.seed, generation, i)}
+		c := &counter{key: fmt.Sprintf("%d/%d/%d", h.seed, h.histories, i)}
 		a := h.algorithms[h.rng.IntN(len(h.algorithms))]
 		c.policy = h.pools[a][h.rng.IntN(len(h.pools[a]))]
-		h.counters = append(h.counters, c)
+		counters = append(counters, c)
 	}
+	return counters
 }
 
 // farthest keeps the clock far enough below 2^53 microseconds for what a policy may add.
@@ -299,7 +346,7 @@ func (h *history) request() ([]limiter.Hit, []*counter) {
 	if h.rng.IntN(50) == 0 { // a rule changes
 		c := h.counters[h.rng.IntN(len(h.counters))]
 		pool := h.pools[c.policy.Algorithm()]
-		if p := pool[h.rng.IntN(len(pool))]; p.Refill() == c.policy.Refill() { // else it is another counter
+		if p := pool[h.rng.IntN(len(pool))]; sameCounter(c.policy, p) {
 			c.policy = p
 		}
 	}
@@ -355,20 +402,17 @@ func (h *history) cost(c *counter) int64 {
 }
 
 // record keeps a line for each hit.
-func (h *history) record(step int, hits []limiter.Hit, out []limiter.Decision) {
-	if step%generationLength == 0 {
-		h.log = nil
-	}
+func (h *history) record(hits []limiter.Hit, out []limiter.Decision) {
 	for i, hit := range hits {
 		h.log = append(h.log, fmt.Sprintf("%s: step %d, hit %d, at %d: %s of %s: %s",
-			hit.Key, step, i, h.clock.Now(), describe(hits[i:i+1]), h.names[hit.Policy], short(out[i])))
+			hit.Key, h.steps, i, h.clock.Now(), describe(hits[i:i+1]), h.names[hit.Policy], short(out[i])))
 	}
 }
 
 // reported is how many of a key's hits a failure shows.
 const reported = 12
 
-func (h *history) report(step, i int, hits []limiter.Hit, want, got limiter.Decision) {
+func (h *history) report(i int, hits []limiter.Hit, want, got limiter.Decision) {
 	h.Helper()
 	var of []string
 	for _, line := range h.log {
@@ -378,7 +422,7 @@ func (h *history) report(step, i int, hits []limiter.Hit, want, got limiter.Deci
 	}
 	of = of[max(0, len(of)-reported):]
 	h.Fatalf("seed %d, step %d, hit %d of [%s]:\ngot  %s\nwant %s\n%s\nwhat the key was asked, and what it should have answered:\n%s",
-		h.seed, step, i, describe(hits), short(got), short(want), cmp.Diff(want, got), strings.Join(of, "\n"))
+		h.seed, h.steps, i, describe(hits), short(got), short(want), cmp.Diff(want, got), strings.Join(of, "\n"))
 }
 
 func short(d limiter.Decision) string {

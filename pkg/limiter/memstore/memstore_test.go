@@ -2,6 +2,7 @@ package memstore_test
 
 import (
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -35,3 +36,10 @@ func fresh(t *testing.T, clock *limitertest.Clock) limiter.Store {
 func TestContract(t *testing.T) { limitertest.Run(t, fresh) }
 
 func TestHistories(t *testing.T) { limitertest.Histories(t, fresh, 10_000) }
+
+func TestLinearizable(t *testing.T) {
+	limitertest.Linearizable(t, 1, func(t *testing.T, clocks []*limitertest.Clock) []limiter.Store {
+		// Its clock steps back, so nothing may be swept that has expired meanwhile.
+		return []limiter.Store{start(t, memstore.Options{Now: clocks[0].Now, SweepEvery: time.Hour})}
+	})
+}

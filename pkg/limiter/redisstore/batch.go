@@ -48,6 +48,7 @@ func (b *batch) add(c *call) {
 type batcher struct {
 	client  *redis.Client
 	prefix  string
+	channel string       // of refunds
 	now     func() int64 // nil: the server's clock
 	scripts scripts
 	wall    func() int64 // this process's clock, in microseconds since the Unix epoch
@@ -95,11 +96,15 @@ func (r *batcher) run(ctx context.Context, b *batch) (any, error) {
 // write makes the script's arguments: see lua/frame.lua.
 func (r *batcher) write(b *batch) {
 	now := r.around()
+	channel := ""
 	for _, c := range b.calls {
 		b.requests = appendDouble(b.requests, int64(len(c.hits)))
 		for i := range c.hits {
 			h := &c.hits[i]
 			b.keys = append(b.keys, r.prefix+h.Key)
+			if h.N < 0 && h.Policy.Algorithm() != limiter.Concurrency { // whose denials nobody remembers
+				channel = r.channel
+			}
 			for _, v := range [...]int64{b.policy(h.Policy, now), int64(h.Mode), int64(h.Group), h.N} {
 				b.requests = appendDouble(b.requests, v)
 			}
@@ -109,7 +114,7 @@ func (r *batcher) write(b *batch) {
 	for i := range b.keys {
 		b.args = append(b.args, &b.keys[i])
 	}
-	b.args = append(b.args, r.clock(now), b.requests)
+	b.args = append(b.args, r.clock(now), channel, b.requests)
 	for i := range b.policies {
 		b.args = append(b.args, &b.policies[i])
 	}

@@ -14,9 +14,11 @@ const (
 	// maxBatch is the most hits of one script call, so that Redis, which does nothing else meanwhile, is back
 	// within about a millisecond. A single request may have more.
 	maxBatch = 256
-	// maxFlights is the most script calls under way at once. One would do for Redis; the second keeps it busy while
-	// this process reads the answers of the first.
-	maxFlights = 2
+	// maxFlights is the most script calls under way at once: while few requests come, none waits for another's answer.
+	maxFlights = 4
+	// crowd is how many requests in one call show that many come. Then one call at a time is under way: four cost
+	// 29.4 us of CPU a request instead of 25.5, since each carries fewer.
+	crowd = 8
 )
 
 // call is one request on its way to Redis. It outlives a Take that gave up, and so owns all that it refers to.
@@ -31,17 +33,19 @@ type call struct {
 	left atomic.Bool
 }
 
-// queue sends requests in batches: what comes while maxFlights calls are under way goes out with the next one. So
-// nothing waits for a timer, and the batches are as large as Redis is busy. There is a goroutine for each call that
-// is under way, and none when nothing is.
+// queue sends requests in batches: what comes while calls are under way, as many as may be, goes out with the next
+// one. So nothing waits for a timer, and the batches are as large as Redis is busy. Each call that is under way has a
+// goroutine, the first one that of a Take; there is none when nothing is under way.
 type queue struct {
 	batcher *batcher
 	timeout time.Duration
 	calls   sync.Pool // of *call
+	batches sync.Pool // of *batch
 
 	mu      sync.Mutex
 	waiting []*call
 	flights int
+	last    int // requests of the latest batch
 }
 
 func newQueue(b *batcher, timeout time.Duration) *queue {
@@ -51,6 +55,7 @@ func newQueue(b *batcher, timeout time.Duration) *queue {
 		c.timer.Stop()
 		return c
 	}
+	q.batches.New = func() any { return new(batch) }
 	return q
 }
 
@@ -60,7 +65,10 @@ func (q *queue) take(ctx context.Context, hits []limiter.Hit, out []limiter.Deci
 		return err
 	}
 	c := q.newCall(hits)
-	q.add(c) //nolint:contextcheck // a batch outlives each of its requests
+	if q.add(c) {
+		deadline, ok := ctx.Deadline()
+		q.begin(ok && time.Until(deadline) < q.timeout) //nolint:contextcheck // a batch outlives each of its requests
+	}
 	select {
 	case <-c.done:
 	case <-ctx.Done():
@@ -112,39 +120,73 @@ func (q *queue) free(c *call) {
 	q.calls.Put(c)
 }
 
-// add sends the call with the next batch, which starts now if nothing stands in its way.
-func (q *queue) add(c *call) {
+// add has the call go out with the next batch. True: the caller begins that flight, since nothing stands in its way.
+func (q *queue) add(c *call) (begin bool) {
 	q.mu.Lock()
+	defer q.mu.Unlock()
 	q.waiting = append(q.waiting, c)
-	start := q.flights < maxFlights
-	if start {
+	begin = q.flights == 0 || (q.flights < maxFlights && q.last < crowd)
+	if begin {
 		q.flights++
 	}
-	q.mu.Unlock()
-	if start {
-		go q.fly()
+	return begin
+}
+
+// begin has a flight's first batch sent from the goroutine of one of its requests, which would only wait for another:
+// 14 us less. One in a hurry, which may have to go before its call is back, does not lend its own.
+func (q *queue) begin(hurry bool) {
+	b, _ := q.batches.Get().(*batch) // New makes nothing else
+	if hurry {
+		go q.fly(b)
+		return
+	}
+	if q.next(b) {
+		q.send(b)
+	}
+	if q.land() {
+		q.batches.Put(b)
+	} else {
+		go q.fly(b)
 	}
 }
 
-// fly sends batch after batch until nothing waits. A batch has a deadline of its own: one that ended with its most
-// hurried request would break the connection for those after it.
-func (q *queue) fly() {
-	var b batch
-	for q.next(&b) {
-		ctx, cancel := context.WithTimeout(context.Background(), q.timeout)
-		q.batcher.send(ctx, &b)
-		cancel()
-		for _, c := range b.calls {
-			q.finish(c)
+// fly sends batch after batch until nothing waits.
+func (q *queue) fly(b *batch) {
+	for landed := false; !landed; landed = q.land() {
+		if q.next(b) {
+			q.send(b)
 		}
 	}
+	q.batches.Put(b)
 }
 
-// next takes the calls of a batch from the queue. False: there are none, and the flight is over.
+// send decides the batch and tells its calls. It has a deadline of its own: one that ended with its most hurried
+// request would break the connection for those after it.
+func (q *queue) send(b *batch) {
+	ctx, cancel := context.WithTimeout(context.Background(), q.timeout)
+	defer cancel()
+	q.batcher.send(ctx, b)
+	for _, c := range b.calls {
+		q.finish(c)
+	}
+	b.reset()
+}
+
+// land ends a flight if nothing waits for it.
+func (q *queue) land() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.waiting) > 0 {
+		return false
+	}
+	q.flights--
+	return true
+}
+
+// next takes the calls of a batch from the queue. False: there are none.
 func (q *queue) next(b *batch) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	b.reset()
 	taken := 0
 	for _, c := range q.waiting {
 		if len(b.calls) > 0 && b.hits+len(c.hits) > maxBatch {
@@ -160,8 +202,6 @@ func (q *queue) next(b *batch) bool {
 	rest := copy(q.waiting, q.waiting[taken:])
 	clear(q.waiting[rest:])
 	q.waiting = q.waiting[:rest]
-	if len(b.calls) == 0 {
-		q.flights--
-	}
+	q.last = len(b.calls)
 	return len(b.calls) > 0
 }

@@ -98,7 +98,7 @@ func TestRequestsShareTheNextCall(t *testing.T) {
 	if admitted != 30 {
 		t.Errorf("%d of 40 requests admitted, want 30", admitted)
 	}
-	// One loads the script and one takes the 40; MaxFlights were under way.
+	// One asks for the script and one loads it, MaxFlights were under way, and one takes the 40.
 	if got, most := calls(t, c), redisstore.MaxFlights+3; got > most {
 		t.Errorf("%d script calls, want at most %d", got, most)
 	}

@@ -84,7 +84,7 @@ func New(o Options) (*Store, error) {
 	opt.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	silence()
 	s := &Store{client: redis.NewClient(opt), prefix: o.KeyPrefix + formatVersion, name: Redact(o.URL)}
-	s.queue = newQueue(&batcher{client: s.client, prefix: s.prefix, now: o.Now, wall: wall}, o.Timeout)
+	s.queue = newQueue(&batcher{client: s.client, prefix: s.prefix, channel: s.channel(), now: o.Now, wall: wall}, o.Timeout)
 	return s, nil
 }
 

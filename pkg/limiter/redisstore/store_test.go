@@ -99,6 +99,22 @@ func TestScriptsAgreeWithGo(t *testing.T) {
 	limitertest.Histories(t, fresh(redistest.Start(t)), 3000)
 }
 
+// TestLinearizable has the stores of two sidecars, and of three, ask one server: three and two goroutines in each.
+func TestLinearizable(t *testing.T) {
+	server := redistest.Start(t)
+	for _, sidecars := range []int{2, 3} {
+		t.Run(fmt.Sprintf("%d sidecars", sidecars), func(t *testing.T) {
+			prefix := fmt.Sprintf("of%d:", sidecars)
+			limitertest.Linearizable(t, sidecars, func(t *testing.T, clocks []*limitertest.Clock) (stores []limiter.Store) {
+				for _, c := range clocks {
+					stores = append(stores, open(t, redisstore.Options{URL: server.SocketURL(), KeyPrefix: prefix, Now: c.Now}))
+				}
+				return stores
+			})
+		})
+	}
+}
+
 func TestTwoStoresShareOneLimit(t *testing.T) {
 	server := redistest.Start(t)
 	stores := []*redisstore.Store{

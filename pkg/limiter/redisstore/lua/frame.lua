@@ -3,9 +3,10 @@
 --
 -- KEYS[i]   the counter of hit i of the batch; a key may occur more than once
 -- ARGV[1]   the time in microseconds since the Unix epoch, or '' for Redis's own clock
--- ARGV[2]   the requests, as doubles: how many hits a request has, then for each of its hits
+-- ARGV[2]   the channel on which to tell of counters that hits are given back to; '' where none are
+-- ARGV[3]   the requests, as doubles: how many hits a request has, then for each of its hits
 --             policy (1 is the first below), mode (0 enforce, 1 shadow, 2 quota), group, cost n
--- ARGV[3..] the policies that they name, as doubles: the numbers of limiter.Policy.Args, then
+-- ARGV[4..] the policies that they name, as doubles: the numbers of limiter.Policy.Args, then
 --             step, charge_denied (1 none, 2 remaining, 3 full), the largest cost that can ever fit
 -- answer    five doubles a hit: allowed (1 or 0), remaining, retry_after, reset_after, wait, in microseconds;
 --           retry_after is -1 where no wait helps. Where requests could not be decided: a list of these doubles,
@@ -16,7 +17,8 @@
 -- The frame is put together from the algorithms that are needed: before this text stand prelude.lua and their
 -- files, each of which has set steps[number].
 
-local HIT, ANSWER = '<dddd', '<ddddd'
+local REQUEST, HIT = '<ddddd', '<dddd' -- with its first hit; each further one
+local ANSWER, NO_ANSWER = '<ddddd', string.rep('\0', 40)
 
 local now, spare = nil, 0
 if ARGV[1] == '' then
@@ -28,12 +30,14 @@ else
 end
 
 local policies = {}
-for i = 3, #ARGV do
+for i = 4, #ARGV do
   local count = #ARGV[i] / 8
   local policy = {struct.unpack('<' .. string.rep('d', count), ARGV[i])}
   policy.step, policy.denied, policy.largest = steps[policy[count - 2]], policy[count - 1], policy[count]
-  policies[i - 2] = policy
+  policies[i - 3] = policy
 end
+
+local refunded = {} -- keys of the batch's negative hits
 
 -- state[key] is the newest state, false where there is none or it is as new; expires[key] is set where it changed.
 local state, found, expires = {}, {}, {}
@@ -45,110 +49,150 @@ for from = 1, #KEYS, 1000 do -- unpack has a bound
   end
 end
 
-local function pack(allowed, left, retry, reset, wait)
-  return struct.pack(ANSWER, allowed and 1 or 0, left, retry, reset, wait or 0)
-end
-
--- single decides a request of one hit that is to be enforced, as most are.
+-- single decides a request of one hit that is to be enforced, as most are, and answers it. It has nothing to undo.
 local function single(key, policy, n)
   reading = key
-  local changed, new, allowed, left, retry, reset, wait, linger =
+  if n < 0 then refunded[key] = true end
+  local changed, new, fits, remains, again, fresh, waits, linger =
     policy.step(policy, state[key], now, n, TAKE_OR_PENALTY, policy.denied)
   if changed then
-    state[key], expires[key] = new, reset + (linger or 0)
+    state[key], expires[key] = new, fresh + (linger or 0)
   end
-  return pack(allowed, left, retry, reset, wait)
-end
-
--- several decides a request of any hits.
-local function several(hits)
-  local next_state, keep = {}, {} -- of this request
-  local function run(hit, charge)
-    local from = next_state[hit.key]
-    if from == nil then from = state[hit.key] end
-    reading = hit.key
-    local changed, new, allowed, left, retry, reset, wait, linger =
-      hit.policy.step(hit.policy, from, now, hit.n, charge, hit.policy.denied)
-    if changed then
-      next_state[hit.key], keep[hit.key] = new, reset + (linger or 0)
-    end
-    return {allowed, left, retry, reset, wait}
-  end
-
-  local out = {}
-  local enforced, quotas, over = true, {}, {}
-  for i, hit in ipairs(hits) do
-    out[i] = run(hit, hit.mode == SHADOW and TAKE_OR_PENALTY or TAKE_IF_FITS)
-    local fits = out[i][1]
-    if hit.mode == ENFORCE then
-      enforced = enforced and fits
-    elseif hit.mode == QUOTA then
-      quotas[hit.group] = true
-      if not fits then over[hit.group] = true end
-    end
-  end
-
-  -- limiter.QuotaDenies: there are quotas, and all of them are over.
-  local quota_denies = next(quotas) ~= nil
-  for group in pairs(quotas) do quota_denies = quota_denies and over[group] end
-
-  if not enforced or quota_denies then
-    next_state, keep = {}, {}
-    put_back()
-    for i, hit in ipairs(hits) do
-      local charge = LOOK
-      if hit.mode == SHADOW or hit.n < 0 then
-        charge = TAKE_OR_PENALTY
-      elseif not out[i][1] and (hit.mode == ENFORCE or (hit.mode == QUOTA and quota_denies)) then
-        charge = PENALTY
-      end
-      local d = run(hit, charge)
-      out[i][2], out[i][4], out[i][5] = d[2], d[4], d[5]
-      if not out[i][1] and out[i][3] ~= NEVER then
-        local together = 0
-        for j = 1, i do
-          if hits[j].key == hit.key then together = together + max(0, hits[j].n) end
-        end
-        local never = d[3] == NEVER or together > hit.policy.largest
-        out[i][3] = never and NEVER or max(out[i][3], d[3])
-      end
-    end
-  end
-
-  for key, new in pairs(next_state) do state[key], expires[key] = new, keep[key] end
-  local packed = {}
-  for i = 1, #hits do packed[i] = pack(unpack(out[i], 1, 5)) end
-  return table.concat(packed)
+  return struct.pack(ANSWER, fits and 1 or 0, remains, again, fresh, waits or 0)
 end
 
 local answers, failures = {}, {}
-local at, first, request = 1, 1, 0
-while first <= #KEYS do
+local function failed(request, why)
+  failures[#failures + 1] = request
+  failures[#failures + 1] = type(why) == 'table' and why.err or tostring(why)
+end
+
+-- decider makes what decides a request of several hits, or of one that is not simply enforced. A call without such a
+-- request does without its tables and functions, which are 2 us.
+local function decider()
+  -- A request changes state and expires as it is decided; roll_back undoes that, newest first, when it is denied or
+  -- cannot be decided.
+  local undo, undo_key, undo_state, undo_expires = 0, {}, {}, {}
+  local function change(key, new, after)
+    undo = undo + 1
+    undo_key[undo], undo_state[undo], undo_expires[undo] = key, state[key], expires[key] or false
+    state[key], expires[key] = new, after
+  end
+  local function roll_back()
+    for i = undo, 1, -1 do
+      local key = undo_key[i]
+      state[key], expires[key] = undo_state[i], undo_expires[i] or nil
+    end
+    undo = 0
+    put_back()
+  end
+
+  -- The hits of the request that is decided, and what is answered to each. These tables, and not one for each hit, are
+  -- what makes a hit of such a request cost 4.4 us instead of 5.4.
+  local key_of, policy_of, mode_of, group_of, cost_of = {}, {}, {}, {}, {}
+  local allowed, left, retry, reset, wait = {}, {}, {}, {}, {}
+
+  -- run decides hit i.
+  local function run(i, charge)
+    local key, policy = key_of[i], policy_of[i]
+    reading = key
+    if cost_of[i] < 0 then refunded[key] = true end
+    local changed, new, fits, remains, again, fresh, waits, linger =
+      policy.step(policy, state[key], now, cost_of[i], charge, policy.denied)
+    if changed then change(key, new, fresh + (linger or 0)) end
+    return fits, remains, again, fresh, waits or 0
+  end
+
+  -- quotas_over mirrors limiter.QuotaDenies: there are quotas, and all of them are over.
+  local function quotas_over(count)
+    local quotas, over = {}, {}
+    for i = 1, count do
+      if mode_of[i] == QUOTA then
+        quotas[group_of[i]] = true
+        if not allowed[i] then over[group_of[i]] = true end
+      end
+    end
+    for group in pairs(quotas) do
+      if not over[group] then return false end
+    end
+    return next(quotas) ~= nil
+  end
+
+  -- deny mirrors chargeDenied: it starts again, and charges what a denied request is charged.
+  local function deny(count, quota_denies)
+    roll_back()
+    for i = 1, count do
+      local charge = LOOK
+      if mode_of[i] == SHADOW or cost_of[i] < 0 then
+        charge = TAKE_OR_PENALTY
+      elseif not allowed[i] and (mode_of[i] == ENFORCE or (mode_of[i] == QUOTA and quota_denies)) then
+        charge = PENALTY
+      end
+      local _, again
+      _, left[i], again, reset[i], wait[i] = run(i, charge)
+      if not allowed[i] and retry[i] ~= NEVER then
+        local together = 0
+        for j = 1, i do
+          if key_of[j] == key_of[i] then together = together + max(0, cost_of[j]) end
+        end
+        local never = again == NEVER or together > policy_of[i].largest
+        retry[i] = never and NEVER or max(retry[i], again)
+      end
+    end
+  end
+
+  -- decide mirrors limiter.Decide for a request of so many hits.
+  local function decide(count)
+    local enforced, quota = true, false
+    for i = 1, count do
+      local mode = mode_of[i]
+      allowed[i], left[i], retry[i], reset[i], wait[i] = run(i, mode == SHADOW and TAKE_OR_PENALTY or TAKE_IF_FITS)
+      if mode == ENFORCE then
+        enforced = enforced and allowed[i]
+      elseif mode == QUOTA then
+        quota = true
+      end
+    end
+    local quota_denies = quota and quotas_over(count)
+    if quota_denies or not enforced then deny(count, quota_denies) end
+  end
+
+  -- hit is how many hits were before the request's; of its first one policy, mode, group and n are read already.
+  return function(request, hit, count, policy, mode, group, n, at)
+    for i = 1, count do
+      if i > 1 then policy, mode, group, n, at = struct.unpack(HIT, ARGV[3], at) end
+      key_of[i], policy_of[i], mode_of[i], group_of[i], cost_of[i] = KEYS[hit + i], policies[policy], mode, group, n
+    end
+    undo, noted, alone = 0, {}, false
+    local decided, why = pcall(decide, count)
+    if not decided then
+      roll_back()
+      failed(request, why)
+    end
+    for i = 1, count do
+      answers[hit + i] = NO_ANSWER
+      if decided then answers[hit + i] = struct.pack(ANSWER, allowed[i] and 1 or 0, left[i], retry[i], reset[i], wait[i]) end
+    end
+    return at
+  end
+end
+
+local several
+local at, hit, request = 1, 0, 0
+while hit < #KEYS do
   request = request + 1
-  local count
-  count, at = struct.unpack('<d', ARGV[2], at)
-  local policy, mode, group, n
-  policy, mode, group, n, at = struct.unpack(HIT, ARGV[2], at)
-  local decided, answer
-  noted, alone = {}, false
+  local count, policy, mode, group, n
+  count, policy, mode, group, n, at = struct.unpack(REQUEST, ARGV[3], at)
   if count == 1 and mode == ENFORCE then
     alone = true
-    decided, answer = pcall(single, KEYS[first], policies[policy], n)
+    local decided, answer = pcall(single, KEYS[hit + 1], policies[policy], n)
+    if not decided then failed(request, answer) end
+    answers[hit + 1] = decided and answer or NO_ANSWER
   else
-    local hits = {}
-    for i = 1, count do
-      if i > 1 then policy, mode, group, n, at = struct.unpack(HIT, ARGV[2], at) end
-      hits[i] = {key = KEYS[first + i - 1], policy = policies[policy], mode = mode, group = group, n = n}
-    end
-    decided, answer = pcall(several, hits)
+    several = several or decider()
+    at = several(request, hit, count, policy, mode, group, n, at)
   end
-  if not decided then
-    failures[#failures + 1] = request
-    failures[#failures + 1] = type(answer) == 'table' and answer.err or tostring(answer)
-    answer = string.rep('\0', 40 * count)
-  end
-  answers[request] = answer
-  first = first + count
+  hit = hit + count
 end
 
 for key, after in pairs(expires) do
@@ -158,6 +202,10 @@ for key, after in pairs(expires) do
   elseif found[key] then
     redis.call('DEL', key)
   end
+end
+
+if ARGV[2] ~= '' then
+  for key in pairs(refunded) do redis.pcall('PUBLISH', ARGV[2], key) end -- who may not publish still counts
 end
 
 if #failures == 0 then return table.concat(answers) end

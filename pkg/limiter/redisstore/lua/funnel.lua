@@ -8,15 +8,16 @@ local function funnel(a, state, now, n, charge, denied)
   local bursty, queue, starts_empty, linger = a[9] == SMOOTH_BURSTY, a[9] == LEAKY_QUEUE, a[10] == 1, a[11]
   local t = floor(now / tick)
 
-  local level, first = 0, starts_empty
+  -- The funnel will be empty in so many ticks and part of one; its level, at most the highest one.
+  local ahead, part, level, first = 0, 0, 0, starts_empty
   if state then
-    local empty, part = tonumber(state), 0
+    local empty = tonumber(state)
     if not empty then
       local s = numbers(state)
       if #s ~= 2 then foreign() end
       empty, part = s[1], min(s[2], leak - 1)
     end
-    local ahead = ceil(empty / tick) - t
+    ahead = ceil(empty / tick) - t
     if starts_empty then
       local full_for = -ahead - min(1, part) -- in whole ticks
       first = full_for >= linger / tick
@@ -38,7 +39,7 @@ local function funnel(a, state, now, n, charge, denied)
     level = level + n * cost
     local reset = (t + ceil(level / leak)) * tick - now
     if leak == 1 then return true, (t + level) * tick, true, left - n, 0, reset, 0, linger end
-    local part = fmod(level, leak)
+    part = fmod(level, leak)
     local new = (t + (level - part) / leak) * tick
     if part > 0 then new = int(new) .. ' ' .. int(part) end
     return true, new, true, left - n, 0, reset, 0, linger
@@ -72,28 +73,33 @@ local function funnel(a, state, now, n, charge, denied)
     level = with(charged)
   end
 
-  local function after(high) return (t + ceildiv(high, leak)) * tick - now end
+  local took = level ~= found or (first and n ~= 0)
+  if took or first or level == 0 then
+    part = fmod(level, leak)
+    ahead = (level - part) / leak
+  end
+  local function after(ticks) return (t + ticks) * tick - now end
+  local function leaks_to(low)
+    local ticks = ahead - floor(low / leak)
+    return part > fmod(low, leak) and ticks + 1 or ticks
+  end
   local retry = 0
   if not ok then
     retry = NEVER
     local need = max(n, 1)
-    if need <= burst then
-      local above = bursty and level - capacity or level - (capacity - need * cost)
-      retry = after(above)
-    end
+    if need <= burst then retry = after(leaks_to(bursty and capacity or capacity - need * cost)) end
   end
   local wait = 0
   if ok and charged > 0 then
     local departs = queue and level or found
-    if departs > still then wait = after(departs - still) end
+    if departs > still then wait = after(ceildiv(departs - still, leak)) end
   end
 
   local reset, new = 0, false
-  if level > 0 then reset = after(level) end
-  if level > 0 or starts_empty then
-    local part = fmod(level, leak)
-    new = (t + (level - part) / leak) * tick
+  if level > 0 then reset = after(leaks_to(0)) end
+  if took and (level > 0 or starts_empty) then
+    new = (t + ahead) * tick
     if part > 0 then new = int(new) .. ' ' .. int(part) end
   end
-  return level ~= found or (first and n ~= 0), new, ok, passing(), retry, reset, wait, linger
+  return took, new, ok, passing(), retry, reset, wait, linger
 end

@@ -7,10 +7,10 @@ local function sliding_window(a, state, now, n, charge, denied)
   if limit == 0 then return ban(n) end
 
   -- c[0] is the newest segment, c[segments] the one that is partly outside the window.
-  local at, index, c = now, idiv(now, segment), {}
+  local at, index, c, s = now, idiv(now, segment), {}, nil
   for i = 0, segments do c[i] = 0 end
   if state then
-    local s = numbers(state)
+    s = numbers(state)
     if #s < 3 then foreign() end
     local newest, length = s[1], s[2]
     if length ~= segment then
@@ -54,49 +54,61 @@ local function sliding_window(a, state, now, n, charge, denied)
     end
   end
 
+  -- The times are those of the state that is left, whose count i is kept[i + skipped].
+  local from, length, kept, skipped, last = index, segment, c, 0, segments
+  if not changed and s then from, length, kept, skipped, last = s[1], s[2], s, 3, #s - 3 end
+  local function segment_of(i) return idiv((from - i + 1) * length - 1, segment) end
+
+  -- exceeds is the newest segment whose count, and the newer ones, are more than most, and what room those leave.
+  local function exceeds(most)
+    local found, count, free = 0, 0, most
+    for i = 0, last do
+      local of = segment_of(i)
+      if of ~= found then
+        if count > free then break end
+        free = free - count
+        found, count = of, 0
+      end
+      count = min(count + kept[i + skipped], max_count)
+    end
+    if count <= free then return -1, 0, 0 end
+    return found, count, free
+  end
+
   local retry = 0
-  local need = max(n, 1)
   if not ok then
     retry = NEVER
+    local need = max(n, 1)
     if need <= min(limit, cap) then
-      local start, within, from, moment = at - into, inside, into, nil
-      for j = segments, 0, -1 do
-        local free = limit - need - within
-        if free >= 0 and (j < segments or c[0] + need <= cap) then
-          if part(c[j], from) <= free then
-            moment = start + from
-          elseif oldest == 0 then
-            local f = (width - idiv(free * width, c[j])) * tick
-            if f < segment then moment = start + f end
-          end
+      local moment = (exceeds(cap - need) + 1) * segment
+      local found, count, free = exceeds(limit - need)
+      if count > 0 then
+        local leaves = (found + segments) * segment
+        if oldest == 0 then
+          leaves = leaves + (width - idiv(free * width, count)) * tick
+        elseif oldest == 1 then
+          leaves = leaves + segment
         end
-        if moment then break end
-        if j > 0 then
-          within = within - c[j - 1]
-          start = start + segment
-          from = 0
-        end
+        moment = max(moment, leaves)
       end
-      retry = (moment or start + segment) - now
+      retry = moment - now
     end
   end
 
   local whole = oldest == 2 and segments or segments + 1
-  local reset, new = 0, false
-  for i = 0, whole - 1 do
-    if c[i] > 0 then
-      reset = (index - i + whole) * segment - now
+  local ends, reset, new = 0, 0, false
+  for i = 0, last do
+    if kept[i + skipped] > 0 then
+      ends = (segment_of(i) + whole) * segment
       break
     end
   end
-  if reset > 0 then
-    local last = segments
+  if ends > at then reset = ends - now end
+  if changed and reset > 0 then
     while c[last] == 0 do last = last - 1 end
     local words = {int(index), int(segment)}
     for i = 0, last do words[i + 3] = int(c[i]) end
     new = table.concat(words, ' ')
-  else
-    reset = 0
   end
   return changed, new, ok, room(), retry, reset
 end

@@ -16,12 +16,12 @@ local function smooth_warming_up(a, state, now, n, charge, denied)
     return idiv(full, whole) * part + idiv(fmod(full, whole) * part, whole)
   end
 
-  local level, stored = 0, full
+  local ahead, part, level, stored = 0, 0, 0, full
   if state then
     local s = numbers(state)
     if #s ~= 4 then foreign() end
     stored = share(s[3], s[4])
-    local ahead, part = ceildiv(s[1], tick) - t, min(s[2], leak - 1)
+    ahead, part = ceildiv(s[1], tick) - t, min(s[2], leak - 1)
     if ahead > idiv(max_level, leak) then
       level = max_level
     elseif ahead >= 0 then
@@ -67,14 +67,21 @@ local function smooth_warming_up(a, state, now, n, charge, denied)
     level, stored = spend(charged)
   end
 
-  local function after(high) return (t + ceildiv(high, leak)) * tick - now end
-  local retry, wait, reset, new = 0, 0, 0, false
-  if not ok then retry = after(level - capacity) end
-  if ok and charged > 0 and found > 0 then wait = after(found) end
-  if level > 0 or stored < full then
-    local part = fmod(level, leak)
-    reset = after(level + ceildiv(full - stored, gain))
-    new = int((t + (level - part) / leak) * tick) .. ' ' .. int(part) .. ' ' .. int(stored) .. ' ' .. int(full)
+  local took = level ~= found or stored ~= before
+  if took or level == 0 then
+    part = fmod(level, leak)
+    ahead = (level - part) / leak
   end
-  return level ~= found or stored ~= before, new, ok, passing(), retry, reset, wait
+  local function after(ticks) return (t + ticks) * tick - now end
+  local retry, wait, reset, new = 0, 0, 0, false
+  if not ok then
+    local ticks = ahead - idiv(capacity, leak)
+    retry = after(part > fmod(capacity, leak) and ticks + 1 or ticks)
+  end
+  if ok and charged > 0 and found > 0 then wait = after(ceildiv(found, leak)) end
+  if level > 0 or stored < full then
+    reset = after(ahead + ceildiv(part + ceildiv(full - stored, gain), leak))
+    if took then new = int((t + ahead) * tick) .. ' ' .. int(part) .. ' ' .. int(stored) .. ' ' .. int(full) end
+  end
+  return took, new, ok, passing(), retry, reset, wait
 end

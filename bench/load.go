@@ -1,0 +1,210 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"time"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/proto"
+)
+
+// patienceOfCaller is the deadline of one request, far beyond any answer: a request that has none is one less timer
+// for the server than Envoy's.
+const patienceOfCaller = 5 * time.Second
+
+// openWorkers is the most requests outstanding in an open loop. Those beyond wait, and their latency runs.
+const openWorkers = 1024
+
+// tally is what came of requests.
+type tally struct {
+	latency  histogram
+	late     histogram // open loop: how late requests were sent, which is part of their latency
+	ok, over uint64
+	wrong    uint64 // any other code
+	errors   uint64
+	firstErr error
+}
+
+func (t *tally) merge(o *tally) {
+	t.latency.merge(&o.latency)
+	t.late.merge(&o.late)
+	t.ok += o.ok
+	t.over += o.over
+	t.wrong += o.wrong
+	t.errors += o.errors
+	t.firstErr = cmp.Or(t.firstErr, o.firstErr)
+}
+
+// answered is how many requests had an answer.
+func (t *tally) answered() uint64 { return t.ok + t.over + t.wrong }
+
+// failed is an error if requests failed, or had a code that is no decision.
+func (t *tally) failed() error {
+	if t.errors > 0 {
+		return fmt.Errorf("%d requests failed, the first with: %w", t.errors, t.firstErr)
+	}
+	if t.wrong > 0 {
+		return fmt.Errorf("%d answers are neither OK nor OVER_LIMIT", t.wrong)
+	}
+	if t.answered() == 0 {
+		return errors.New("no request was answered")
+	}
+	return nil
+}
+
+// load asks one server.
+type load struct {
+	w        *workload
+	requests *requests
+	conns    []*grpc.ClientConn
+}
+
+// dial opens connections. They connect with the first request.
+func dial(addr string, w *workload, r *requests, conns int) (*load, error) {
+	l := &load{w: w, requests: r}
+	for range conns {
+		conn, err := grpc.NewClient("passthrough:///"+addr, grpc.WithTransportCredentials(insecure.NewCredentials()),
+			grpc.WithDefaultCallOptions(grpc.ForceCodecV2(rawCodec{})))
+		if err != nil {
+			l.close()
+			return nil, err
+		}
+		l.conns = append(l.conns, conn)
+	}
+	return l, nil
+}
+
+func (l *load) close() {
+	for _, c := range l.conns {
+		_ = c.Close() // nothing is under way
+	}
+}
+
+// ask asks for key k and notes the latency since the given time.
+func (l *load) ask(ctx context.Context, conn *grpc.ClientConn, k int, since time.Time, t *tally) {
+	ctx, cancel := context.WithTimeout(ctx, patienceOfCaller)
+	defer cancel()
+	var answer code
+	err := conn.Invoke(ctx, pb.RateLimitService_ShouldRateLimit_FullMethodName, l.requests.at(k), &answer)
+	if err != nil {
+		t.errors++
+		t.firstErr = cmp.Or(t.firstErr, err)
+		return
+	}
+	t.latency.add(time.Since(since))
+	switch answer {
+	case pb.RateLimitResponse_OK:
+		t.ok++
+	case pb.RateLimitResponse_OVER_LIMIT:
+		t.over++
+	default:
+		t.wrong++
+	}
+}
+
+// inParallel runs work n times at once, each with a number and a tally of its own.
+func inParallel(n int, work func(i int, t *tally)) *tally {
+	tallies := make([]tally, n)
+	var running sync.WaitGroup
+	for i := range n {
+		running.Go(func() { work(i, &tallies[i]) })
+	}
+	running.Wait()
+	all := &tally{}
+	for i := range tallies {
+		all.merge(&tallies[i])
+	}
+	return all
+}
+
+// conn is the connection of worker i.
+func (l *load) conn(i int) *grpc.ClientConn { return l.conns[i%len(l.conns)] }
+
+// each asks for every one of the keys once, several at a time.
+func (l *load) each(ctx context.Context, keys []int, atOnce int) *tally {
+	return inParallel(atOnce, func(i int, t *tally) {
+		conn := l.conn(i)
+		for ; i < len(keys); i += atOnce {
+			l.ask(ctx, conn, keys[i], time.Now(), t)
+		}
+	})
+}
+
+// closed keeps the given number of requests outstanding for a time.
+func (l *load) closed(ctx context.Context, d time.Duration, atOnce int) *tally {
+	end := time.Now().Add(d)
+	return inParallel(atOnce, func(i int, t *tally) {
+		conn := l.conn(i)
+		next := l.w.picker(uint64(i)) //nolint:gosec // not negative
+		for now := time.Now(); now.Before(end) && t.errors == 0; now = time.Now() {
+			l.ask(ctx, conn, next(), now, t)
+		}
+	})
+}
+
+// open starts requests at a fixed rate for a time, whether or not earlier ones are answered, and measures latency
+// from when each was due: a server that stalls is charged for all that it kept waiting, also for those requests that
+// were not sent because so many were outstanding.
+func (l *load) open(ctx context.Context, d time.Duration, rate float64, atMost int) *tally {
+	total := int(rate * d.Seconds())
+	due := make(chan time.Time, total) // so that schedule is never held up
+	go schedule(due, total, rate)
+	return inParallel(atMost, func(i int, t *tally) {
+		conn := l.conn(i)
+		next := l.w.picker(uint64(i)) //nolint:gosec // not negative
+		for at := range due {
+			t.late.add(time.Since(at))
+			l.ask(ctx, conn, next(), at, t)
+		}
+	})
+}
+
+// schedule sends each request's time when it has come.
+func schedule(due chan<- time.Time, total int, rate float64) {
+	runtime.LockOSThread() // to sleep on
+	defer runtime.UnlockOSThread()
+	defer close(due)
+	_ = exactSleep() // without it requests are later, which is reported
+	start := time.Now()
+	for i := range total {
+		at := start.Add(time.Duration(float64(i) / rate * float64(time.Second)))
+		for wait := time.Until(at); wait > 0; wait = time.Until(at) {
+			pause(wait)
+		}
+		due <- at
+	}
+}
+
+// probe asks the question of key k and checks the whole answer: a status for every descriptor, with the limit that
+// its rule has. Later only the overall code is looked at, which a request that no rule matches would have, too.
+func probe(ctx context.Context, addr string, w *workload, k int) error {
+	conn, err := grpc.NewClient("passthrough:///"+addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return err
+	}
+	defer conn.Close() //nolint:errcheck // nothing is under way
+	ctx, cancel := context.WithTimeout(ctx, patienceOfCaller)
+	defer cancel()
+	res, err := pb.NewRateLimitServiceClient(conn).ShouldRateLimit(ctx, w.request(k))
+	if err != nil {
+		return err
+	}
+	if len(res.GetStatuses()) != w.descriptors {
+		return fmt.Errorf("answered %d statuses for %d descriptors: %s", len(res.GetStatuses()), w.descriptors, text(res))
+	}
+	for _, s := range res.GetStatuses() {
+		if s.GetCurrentLimit() == nil {
+			return fmt.Errorf("a descriptor of %s has no limit: %s", text(w.request(k)), text(res))
+		}
+	}
+	return nil
+}
+
+func text(m proto.Message) string { return fmt.Sprintf("{%v}", m) }

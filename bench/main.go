@@ -1,0 +1,195 @@
+// Command bench measures Weir's sidecar beside a gRPC server that does nothing, and beside whatever other
+// RateLimitService runs, on the workloads of docs/performance.md; with -envoy through a real Envoy.
+//
+// All servers are processes of their own, so that their CPU time is theirs alone; the load is made in this process.
+// The targets take turns in every round and are compared within it, since the machine's speed changes from minute
+// to minute.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"runtime/debug"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// options are the command line.
+type options struct {
+	settings
+	workloads, targets string
+	others             []*target
+	sidecar, out       string
+	writeRules         string
+	serveNoop          string
+	envoy              bool
+	pgo                string
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	if errors.Is(err, flag.ErrHelp) {
+		return
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func parse(args []string, stderr io.Writer) (*options, error) {
+	o := &options{}
+	f := flag.NewFlagSet("bench", flag.ContinueOnError)
+	f.SetOutput(stderr)
+	f.StringVar(&o.workloads, "workloads", "w1,w2,w3,w4,w1c1,w5", "what to ask: w1 to w4, hot (w1 with 100 keys), each "+
+		"also with one request outstanding as w1c1; w5 (w1 in open loop, after w1)")
+	f.StringVar(&o.targets, "targets", "noop,memory,redis", "what to start: "+strings.Join(specNames(), ", "))
+	f.Func("target", "another server that runs: NAME=HOST:PORT[,pid=N][,redis-pid=N]; may be repeated", func(s string) error {
+		t, err := parseTarget(s)
+		o.others = append(o.others, t)
+		return err
+	})
+	f.IntVar(&o.Rounds, "rounds", 3, "rounds, of which the medians are shown")
+	f.DurationVar(&o.Duration, "duration", 3*time.Second, "of each target in each workload in each round")
+	f.DurationVar(&o.WarmUp, "warmup", 500*time.Millisecond, "load before each measurement")
+	f.IntVar(&o.Concurrency, "concurrency", 64, "requests outstanding in a closed loop")
+	f.IntVar(&o.Connections, "connections", 4, "connections that share them")
+	f.Float64Var(&o.Rate, "rate", 0, "requests a second of w5; 0 is half of what the target did in w1 of the round")
+	f.StringVar(&o.Algorithm, "algorithm", "funnel", "of the sidecar's limits")
+	f.StringVar(&o.sidecar, "sidecar", "", "binary to measure; by default ../cmd/sidecar is built")
+	f.StringVar(&o.out, "out", "", "write results to this path with .json and .md appended")
+	f.StringVar(&o.writeRules, "write-rules", "", "only write the rule files for a -target to this directory, as "+
+		"envoyproxy/ratelimit reads them")
+	f.StringVar(&o.serveNoop, "serve-noop", "", "only serve the no-op server on this address")
+	f.StringVar(&o.pgo, "pgo", "", "only profile the sidecars under the workloads, and write the profile to this file")
+	f.BoolVar(&o.envoy, "envoy", false, "measure through a real Envoy: HTTP requests of w1")
+	if err := f.Parse(args); err != nil {
+		return nil, err
+	}
+	if f.NArg() > 0 {
+		return nil, fmt.Errorf("unexpected argument %q", f.Arg(0))
+	}
+	if o.Rounds < 1 || o.Duration <= 0 || o.WarmUp <= 0 || o.Connections < 1 || o.Concurrency < o.Connections {
+		return nil, errors.New("rounds, durations and connections must be positive, concurrency not below connections")
+	}
+	return o, nil
+}
+
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	o, err := parse(args, stderr)
+	switch {
+	case err != nil:
+		return err
+	case o.serveNoop != "":
+		return serveNoop(ctx, o.serveNoop)
+	case o.writeRules != "":
+		return writeRules(o.writeRules, "")
+	}
+	debug.SetGCPercent(800) // the load generator has little garbage; what it has need not cost the others
+	dir, err := os.MkdirTemp("", "weir-bench")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir) //nolint:errcheck // it is in the system's place for that
+	targets, err := o.start(ctx, dir)
+	defer stopAll(targets)
+	if err != nil {
+		return err
+	}
+	if o.envoy {
+		return o.throughEnvoy(ctx, dir, targets, stdout, stderr)
+	}
+	b, err := newBench(o, targets, stderr)
+	if err != nil {
+		return err
+	}
+	if o.pgo != "" {
+		return b.profile(ctx, dir, o.pgo)
+	}
+	if err := b.run(ctx); err != nil {
+		return err
+	}
+	r := b.report()
+	return o.write(r, r.markdown, stdout)
+}
+
+// start starts the targets, and returns also those that it could start if it fails.
+func (o *options) start(ctx context.Context, dir string) ([]*target, error) {
+	s := &starter{dir: dir, sidecar: o.sidecar, algorithm: o.Algorithm}
+	if s.sidecar == "" {
+		s.sidecar = filepath.Join(dir, "sidecar")
+		build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", s.sidecar, "./cmd/sidecar") //nolint:gosec // ours
+		build.Dir = ".."
+		if out, err := build.CombinedOutput(); err != nil {
+			return nil, fmt.Errorf("build the sidecar: %w\n%s", err, out)
+		}
+	}
+	var targets []*target
+	for _, name := range list(o.targets) {
+		t, err := s.start(ctx, name)
+		if err != nil {
+			return targets, err
+		}
+		targets = append(targets, t)
+	}
+	targets = append(targets, o.others...)
+	if len(targets) == 0 {
+		return nil, errors.New("no targets")
+	}
+	return targets, nil
+}
+
+func stopAll(targets []*target) {
+	for _, t := range targets {
+		t.stop()
+	}
+}
+
+func newBench(o *options, targets []*target, progress io.Writer) (*bench, error) {
+	b := &bench{
+		settings: o.settings, targets: targets, progress: progress,
+		requests: map[*workload]*requests{}, samples: map[string]map[string][]sample{},
+	}
+	for _, name := range list(o.workloads) {
+		s, err := parseScenario(name)
+		if err != nil {
+			return nil, err
+		}
+		b.scenarios = append(b.scenarios, s)
+		if b.requests[s.w] != nil {
+			continue
+		}
+		if b.requests[s.w], err = s.w.encode(); err != nil {
+			return nil, err
+		}
+	}
+	return b, nil
+}
+
+// list splits at commas. Nothing is an empty list.
+func list(s string) []string {
+	return strings.FieldsFunc(s, func(r rune) bool { return r == ',' })
+}
+
+// write shows a result as markdown, and keeps it in files if asked to.
+func (o *options) write(result any, markdown func(io.Writer), stdout io.Writer) error {
+	var table strings.Builder
+	markdown(&table)
+	if _, err := io.WriteString(stdout, table.String()); err != nil || o.out == "" {
+		return err
+	}
+	if err := writeJSON(o.out+".json", result); err != nil {
+		return err
+	}
+	return os.WriteFile(o.out+".md", []byte(table.String()), 0o644) //nolint:gosec // figures, for everybody
+}

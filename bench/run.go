@@ -1,0 +1,228 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math"
+	"runtime"
+	"strings"
+	"time"
+)
+
+// settings are how a benchmark is run.
+type settings struct {
+	Rounds      int           `json:"rounds"`
+	Duration    time.Duration `json:"duration_ns"`
+	WarmUp      time.Duration `json:"warm_up_ns"`
+	Concurrency int           `json:"concurrency"`
+	Connections int           `json:"connections"`
+	Rate        float64       `json:"rate,omitempty"` // of w5; 0: half of what the target did in w1
+	Algorithm   string        `json:"algorithm"`
+}
+
+// shape is how requests come.
+type shape int
+
+const (
+	closedLoop shape = iota
+	oneByOne         // one request outstanding
+	openLoop
+)
+
+// scenario is a workload in a shape.
+type scenario struct {
+	name  string
+	w     *workload
+	shape shape
+}
+
+const (
+	nameOpen   = "w5"
+	nameClosed = "w1" // w5 is this in an open loop, at half of its rate
+)
+
+// parseScenario reads w1, w1c1 (one request outstanding) or w5.
+func parseScenario(name string) (scenario, error) {
+	s := scenario{name: name}
+	base, c1 := strings.CutSuffix(name, "c1")
+	if c1 {
+		s.shape = oneByOne
+	}
+	if name == nameOpen {
+		base, s.shape = nameClosed, openLoop
+	}
+	var err error
+	s.w, err = workloadNamed(base)
+	return s, err
+}
+
+// sample is one target in one scenario in one round.
+type sample struct {
+	ReqPerSec float64 `json:"req_per_s"`
+	P50       float64 `json:"p50_us"`
+	P99       float64 `json:"p99_us"`
+	P999      float64 `json:"p999_us"`
+	Server    float64 `json:"server_cpu_us"` // a request
+	Redis     float64 `json:"redis_cpu_us"`  // a request
+	Calls     float64 `json:"redis_calls"`   // a request
+	Denied    float64 `json:"denied"`        // share
+	LateP99   float64 `json:"late_p99_us"`   // open loop: how late the load generator was
+	Others    float64 `json:"others_cpu"`    // share of all CPUs that programs of others took
+}
+
+// bench runs scenarios against targets.
+type bench struct {
+	settings
+	scenarios []scenario
+	targets   []*target
+	requests  map[*workload]*requests
+	samples   map[string]map[string][]sample // by scenario and target, one a round
+	progress  io.Writer
+}
+
+// run measures every target in every scenario once a round, in an order that changes from round to round.
+func (b *bench) run(ctx context.Context) error {
+	for round := range b.Rounds {
+		for _, s := range b.scenarios {
+			for i := range b.targets {
+				t := b.targets[(i+round)%len(b.targets)]
+				got, err := b.measure(ctx, s, t)
+				if err != nil {
+					return fmt.Errorf("%s, %s: %w", t.name, s.name, err)
+				}
+				if b.samples[s.name] == nil {
+					b.samples[s.name] = map[string][]sample{}
+				}
+				b.samples[s.name][t.name] = append(b.samples[s.name][t.name], got)
+				fmt.Fprintf(b.progress, "round %d  %-5s %-10s %7.0f req/s  p50 %6.0f us  CPU %5.1f + %4.1f us  others %2.0f %%\n",
+					round+1, s.name, t.name, got.ReqPerSec, got.P50, got.Server, got.Redis, 100*got.Others)
+			}
+		}
+	}
+	return nil
+}
+
+func (b *bench) measure(ctx context.Context, s scenario, t *target) (sample, error) {
+	conns := b.Connections
+	if s.shape == oneByOne {
+		conns = 1
+	}
+	l, err := dial(t.addr, s.w, b.requests[s.w], conns)
+	if err != nil {
+		return sample{}, err
+	}
+	defer l.close()
+	if err := b.prime(ctx, l, t); err != nil {
+		return sample{}, err
+	}
+	drive, err := b.drive(l, s, t)
+	if err != nil {
+		return sample{}, err
+	}
+	if err := drive(ctx, b.WarmUp).failed(); err != nil {
+		return sample{}, err
+	}
+	runtime.GC() // so that the load generator's is less likely to be in the figures
+	before, err := t.usage(ctx)
+	if err != nil {
+		return sample{}, err
+	}
+	start := time.Now()
+	got := drive(ctx, b.Duration)
+	took := time.Since(start)
+	after, err := t.usage(ctx)
+	if err != nil {
+		return sample{}, err
+	}
+	if err := expect(s.w, t, got); err != nil {
+		return sample{}, err
+	}
+	return newSample(got, took, before, after), nil
+}
+
+// prime checks that the target has the workload's rules, and uses up what is to be used up. Once is enough.
+func (b *bench) prime(ctx context.Context, l *load, t *target) error {
+	if t.alwaysOK || t.primed[l.w.name] {
+		return nil
+	}
+	if err := probe(ctx, t.addr, l.w, 0); err != nil {
+		return err
+	}
+	if keys := l.w.tightKeys(); len(keys) > 0 {
+		if err := l.each(ctx, keys, b.Concurrency).failed(); err != nil {
+			return err
+		}
+	}
+	t.primed[l.w.name] = true
+	return nil
+}
+
+// drive is what sends the scenario's requests for a time.
+func (b *bench) drive(l *load, s scenario, t *target) (func(context.Context, time.Duration) *tally, error) {
+	atOnce := b.Concurrency
+	switch s.shape {
+	case closedLoop:
+	case oneByOne:
+		atOnce = 1
+	case openLoop:
+		rate := b.Rate
+		if done := b.samples[nameClosed][t.name]; rate == 0 && len(done) > 0 {
+			rate = done[len(done)-1].ReqPerSec / 2
+		}
+		if rate == 0 {
+			return nil, fmt.Errorf("half of what rate? Run %s before, or set -rate", nameClosed)
+		}
+		return func(ctx context.Context, d time.Duration) *tally { return l.open(ctx, d, rate, openWorkers) }, nil
+	}
+	return func(ctx context.Context, d time.Duration) *tally { return l.closed(ctx, d, atOnce) }, nil
+}
+
+// expect is an error if answers are not those that the workload's rules give.
+func expect(w *workload, t *target, got *tally) error {
+	if err := got.failed(); err != nil {
+		return err
+	}
+	want := w.deniedShare()
+	if t.alwaysOK {
+		want = 0
+	}
+	// Where all or none are denied, one other answer is a mistake; else the share is that of a random sample.
+	share, slack := deniedShare(got), 0.0
+	if want > 0 && want < 1 {
+		slack = 0.01 + 4*math.Sqrt(want*(1-want)/float64(got.answered()))
+	}
+	if math.Abs(share-want) > slack {
+		return fmt.Errorf("%.3f %% of %d requests were denied, want %.3f %%", 100*share, got.answered(), 100*want)
+	}
+	return nil
+}
+
+func deniedShare(t *tally) float64 { return float64(t.over) / float64(t.answered()) }
+
+func newSample(t *tally, took time.Duration, before, after usage) sample {
+	n := float64(t.answered())
+	each := func(d time.Duration) float64 { return micros(d) / n }
+	return sample{
+		ReqPerSec: n / took.Seconds(),
+		P50:       micros(t.latency.quantile(0.50)),
+		P99:       micros(t.latency.quantile(0.99)),
+		P999:      micros(t.latency.quantile(0.999)),
+		Server:    each(after.server - before.server),
+		Redis:     each(after.redis - before.redis),
+		Calls:     float64(after.calls-before.calls) / n,
+		Denied:    deniedShare(t),
+		LateP99:   micros(t.late.quantile(0.99)),
+		Others:    othersShare(took, before, after),
+	}
+}
+
+// othersShare is the share of the machine that went to neither the target nor the load: with much of it the figures
+// are worth little.
+func othersShare(took time.Duration, before, after usage) float64 {
+	others := after.machine - before.machine
+	others -= after.server - before.server + after.redis - before.redis + after.self - before.self
+	return max(0, others.Seconds()/took.Seconds()/float64(runtime.NumCPU()))
+}
+
+func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }

@@ -1,0 +1,323 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// spec is a server that the benchmark can start.
+type spec struct {
+	name   string
+	about  string
+	binary string // "sidecar", or "noop" for this program itself
+	redis  string // how the sidecar reaches a Redis of its own: "unix" or "tcp"; empty: counters in memory
+	fields string // of every limit, besides the algorithm
+}
+
+// nameNoop is the target that the others are compared with.
+const nameNoop = "noop"
+
+var specs = []spec{
+	{name: nameNoop, about: "grpc-go, default options, answers OK", binary: nameNoop},
+	{name: "memory", about: "sidecar, counters in memory", binary: "sidecar"},
+	{name: "redis", about: "sidecar, strict, Redis over a Unix socket", binary: "sidecar", redis: "unix"},
+	{name: "leased", about: "sidecar, consistency: leased, Redis over a Unix socket", binary: "sidecar", redis: "unix", fields: "consistency: leased"},
+	{name: "redis-tcp", about: "sidecar, strict, Redis over TCP", binary: "sidecar", redis: "tcp"},
+}
+
+// target is a running server.
+type target struct {
+	name     string
+	addr     string // host:port
+	admin    string // host:port of the sidecar's HTTP; empty: none, or unknown
+	pid      int    // 0: unknown
+	redisPID int    // 0: none, or unknown
+	socket   string // of its Redis; empty: none, or unknown
+	alwaysOK bool   // answers OK whatever the rules say
+	primed   map[string]bool
+	procs    []*process
+}
+
+// starter starts targets in a directory.
+type starter struct {
+	dir       string
+	sidecar   string // the binary
+	algorithm string
+}
+
+// start starts the named target.
+func (s *starter) start(ctx context.Context, name string) (*target, error) {
+	i := slices.IndexFunc(specs, func(p spec) bool { return p.name == name })
+	if i < 0 {
+		return nil, fmt.Errorf("no target %q: there are %s", name, strings.Join(specNames(), ", "))
+	}
+	addr, err := freeAddr(ctx)
+	if err != nil {
+		return nil, err
+	}
+	t := &target{name: name, addr: addr, primed: map[string]bool{}}
+	if specs[i].binary == nameNoop {
+		err = s.startNoop(ctx, t)
+	} else {
+		err = s.startSidecar(ctx, t, &specs[i])
+	}
+	if err != nil {
+		t.stop()
+		return nil, err
+	}
+	return t, nil
+}
+
+func specNames() []string {
+	names := make([]string, len(specs))
+	for i, s := range specs {
+		names[i] = s.name
+	}
+	return names
+}
+
+func (s *starter) startNoop(ctx context.Context, t *target) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	p, err := t.run(s.dir, nameNoop, self, "-serve-noop", t.addr)
+	if err != nil {
+		return err
+	}
+	t.pid, t.alwaysOK = p.pid(), true
+	return p.await(ctx, reachable("tcp", t.addr))
+}
+
+func (s *starter) startSidecar(ctx context.Context, t *target, sp *spec) error {
+	rules := filepath.Join(s.dir, "rules-"+t.name)
+	if err := os.Mkdir(rules, 0o700); err != nil {
+		return err
+	}
+	// A store that fails denies: answers that Redis did not give are then seen as wrong ones.
+	fields := []string{"algorithm: " + s.algorithm, "on_store_failure: deny"}
+	if sp.fields != "" {
+		fields = append(fields, sp.fields)
+	}
+	if err := writeRules(rules, strings.Join(fields, ", ")); err != nil {
+		return err
+	}
+	admin, err := freeAddr(ctx)
+	if err != nil {
+		return err
+	}
+	store := "memory"
+	if sp.redis != "" {
+		if store, err = s.startRedis(ctx, t, sp.redis); err != nil {
+			return err
+		}
+	}
+	// The default timeout of 15 ms is for production; two busy CPUs may take longer, and are to be measured.
+	p, err := t.run(s.dir, t.name, s.sidecar, "serve", "--rules", rules, "--grpc-addr", t.addr, "--http-addr", admin,
+		"--store", store, "--store-timeout", "1s", "--pprof")
+	if err != nil {
+		return err
+	}
+	t.pid, t.admin = p.pid(), admin
+	return p.await(ctx, func(ctx context.Context) error { return get(ctx, "http://"+admin+"/readyz") })
+}
+
+// startRedis starts a redis-server that keeps nothing on disk and returns its URL.
+func (s *starter) startRedis(ctx context.Context, t *target, network string) (string, error) {
+	binary, err := exec.LookPath("redis-server")
+	if err != nil {
+		return "", errors.New("redis-server is not in PATH: make tools")
+	}
+	addr, err := freeAddr(ctx)
+	if err != nil {
+		return "", err
+	}
+	_, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return "", err
+	}
+	t.socket = filepath.Join(s.dir, t.name+".sock")
+	p, err := t.run(s.dir, t.name+"-redis", binary, "--bind", "127.0.0.1", "--port", port, "--unixsocket", t.socket,
+		"--dir", s.dir, "--save", "", "--appendonly", "no")
+	if err != nil {
+		return "", err
+	}
+	t.redisPID = p.pid()
+	url := "redis://" + addr + "/0"
+	if network == "unix" {
+		url = "unix://" + t.socket + "?db=0"
+	}
+	return url, p.await(ctx, func(ctx context.Context) error { _, err := scriptCalls(ctx, t.socket); return err })
+}
+
+// run starts a program that stop ends.
+func (t *target) run(dir, name, binary string, args ...string) (*process, error) {
+	p, err := start(dir, name, binary, args...)
+	if err == nil {
+		t.procs = append(t.procs, p)
+	}
+	return p, err
+}
+
+func (t *target) stop() {
+	for _, p := range slices.Backward(t.procs) {
+		p.stop()
+	}
+}
+
+// parseTarget reads NAME=HOST:PORT[,pid=N][,redis-pid=N], a server that runs already.
+func parseTarget(text string) (*target, error) {
+	const form = "want NAME=HOST:PORT[,pid=N][,redis-pid=N]"
+	name, rest, ok := strings.Cut(text, "=")
+	fields := strings.Split(rest, ",")
+	if !ok || name == "" || fields[0] == "" {
+		return nil, fmt.Errorf("target %q: %s", text, form)
+	}
+	t := &target{name: name, addr: fields[0], primed: map[string]bool{}}
+	for _, field := range fields[1:] {
+		key, value, _ := strings.Cut(field, "=")
+		pid, err := strconv.Atoi(value)
+		if err != nil || pid < 1 {
+			return nil, fmt.Errorf("target %q: %q: %s", text, field, form)
+		}
+		switch key {
+		case "pid":
+			t.pid = pid
+		case "redis-pid":
+			t.redisPID = pid
+		default:
+			return nil, fmt.Errorf("target %q: %q: %s", text, field, form)
+		}
+	}
+	return t, nil
+}
+
+// usage is what a target has taken so far, and who else was at work.
+type usage struct {
+	server, redis time.Duration // CPU time
+	self, machine time.Duration // CPU time of this process, and of all together
+	calls         uint64        // of scripts, to Redis
+}
+
+func (t *target) usage(ctx context.Context) (u usage, err error) {
+	if t.pid != 0 {
+		if u.server, err = cpuTime(t.pid); err != nil {
+			return u, fmt.Errorf("CPU time of %s: %w", t.name, err)
+		}
+	}
+	if t.redisPID != 0 {
+		if u.redis, err = cpuTime(t.redisPID); err != nil {
+			return u, fmt.Errorf("CPU time of the Redis of %s: %w", t.name, err)
+		}
+	}
+	if t.socket != "" {
+		if u.calls, err = scriptCalls(ctx, t.socket); err != nil {
+			return u, err
+		}
+	}
+	if u.self, err = cpuTime(os.Getpid()); err != nil {
+		return u, err
+	}
+	u.machine, err = machineTime()
+	return u, err
+}
+
+// machineTime is the CPU time that was not idle since the machine started, in steps of 10 ms.
+func machineTime() (time.Duration, error) {
+	stat, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return 0, err
+	}
+	return busy(string(stat))
+}
+
+// busy adds up user, nice, system, irq, softirq and steal of the first line of /proc/stat.
+func busy(stat string) (time.Duration, error) {
+	const tick = 10 * time.Millisecond // fixed for programs, whatever the kernel's own is
+	line, _, _ := strings.Cut(stat, "\n")
+	fields := strings.Fields(line)
+	if len(fields) < 9 {
+		return 0, fmt.Errorf("/proc/stat begins with %q", line)
+	}
+	var ticks int64
+	for _, i := range []int{1, 2, 3, 6, 7, 8} {
+		n, err := strconv.ParseInt(fields[i], 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("/proc/stat begins with %q: %w", line, err)
+		}
+		ticks += n
+	}
+	return time.Duration(ticks) * tick, nil
+}
+
+// scriptCalls asks the Redis behind a Unix socket how many scripts and functions it has run.
+func scriptCalls(ctx context.Context, socket string) (uint64, error) {
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "unix", socket)
+	if err != nil {
+		return 0, err
+	}
+	defer conn.Close() //nolint:errcheck // nothing was written that could be lost
+	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+		return 0, err
+	}
+	if _, err := io.WriteString(conn, "INFO commandstats\r\n"); err != nil {
+		return 0, err
+	}
+	r := bufio.NewReader(conn)
+	var size int64
+	if _, err := fmt.Fscanf(r, "$%d\r\n", &size); err != nil {
+		return 0, fmt.Errorf("INFO commandstats: %w", err)
+	}
+	text := make([]byte, size)
+	if _, err := io.ReadFull(r, text); err != nil {
+		return 0, err
+	}
+	return sumCalls(string(text))
+}
+
+// sumCalls adds up the calls of EVALSHA, EVAL and FCALL in the text of INFO commandstats.
+func sumCalls(info string) (sum uint64, err error) {
+	for line := range strings.Lines(info) {
+		name, rest, _ := strings.Cut(line, ":calls=")
+		switch name {
+		case "cmdstat_evalsha", "cmdstat_eval", "cmdstat_fcall":
+			digits, _, _ := strings.Cut(rest, ",")
+			n, err := strconv.ParseUint(digits, 10, 64)
+			if err != nil {
+				return 0, fmt.Errorf("INFO commandstats: %q: %w", line, err)
+			}
+			sum += n
+		}
+	}
+	return sum, nil
+}
+
+// get is nil if url answers 200.
+func get(ctx context.Context, url string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close() //nolint:errcheck // nothing is read
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s answered %s", url, resp.Status)
+	}
+	return nil
+}

@@ -1,0 +1,261 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/weir-ratelimit/weir/internal/redistest"
+	"github.com/weir-ratelimit/weir/internal/simulate"
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+)
+
+// goroutines is how many ask each sidecar at the same time.
+const goroutines = 64
+
+// eachAlgorithm is a rule file with a limit of every algorithm, {algorithm: its name}, at a rate such as
+// "requests_per_unit: 10, unit: second", and with those of the parameters, such as "burst: 5", that it has.
+func eachAlgorithm(rate string, params ...string) string {
+	var b strings.Builder
+	b.WriteString("domain: exact\ndescriptors:\n")
+	params = append(params, "max_wait: 100ms", "lease: 1h") // what waits longer is of no use here
+	for a := limiter.Algorithm(1); a.String() != ""; a++ {
+		limit := fmt.Sprintf("algorithm: %s, %s", a, rate)
+		if a == limiter.Concurrency {
+			limit, _, _ = strings.Cut(limit, ", unit") // it has none
+			limit, _, _ = strings.Cut(limit, ", window")
+		}
+		for _, param := range params {
+			if name, _, _ := strings.Cut(param, ":"); a.Has(name) && !strings.Contains(limit, name+":") {
+				limit += ", " + param
+			}
+		}
+		fmt.Fprintf(&b, "  - {key: algorithm, value: %s, rate_limit: {%s}}\n", a, limit)
+	}
+	return b.String()
+}
+
+// policies are those of the rules, by algorithm.
+func policies(t *testing.T, rules string) map[string]*limiter.Policy {
+	t.Helper()
+	set, err := descriptors.Compile([]descriptors.File{{Name: "rules.yaml", Data: []byte(rules)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]*limiter.Policy{}
+	for _, l := range set.Limits() {
+		out[l.Policy.Algorithm().String()] = l.Policy
+	}
+	return out
+}
+
+// fleet is sidecars that share one limit.
+type fleet []pb.RateLimitServiceClient
+
+// startFleets are three sidecars on one Redis, and one with a memory of its own.
+func startFleets(t *testing.T, rules string) map[string]fleet {
+	t.Helper()
+	file := ruleFile(t, rules)
+	var redis fleet
+	for store, n := redistest.Start(t).URL(), 0; n < 3; n++ {
+		redis = append(redis, startSidecar(t, file, "--store", store, "--store-timeout", "5s").client(t))
+	}
+	return map[string]fleet{"redis": redis, "memory": {startSidecar(t, file).client(t)}}
+}
+
+func (s *sidecar) client(t *testing.T) pb.RateLimitServiceClient {
+	t.Helper()
+	return pb.NewRateLimitServiceClient(dial(t, s.grpc))
+}
+
+// ask asks for one hit of an algorithm's rule, or gives one back, and says whether the request was admitted.
+func (f fleet) ask(ctx context.Context, client int, algorithm string, giveBack bool) (bool, error) {
+	resp, err := f[client%len(f)].ShouldRateLimit(ctx, &pb.RateLimitRequest{
+		Domain: "exact",
+		Descriptors: []*common.RateLimitDescriptor{{
+			Entries:        []*common.RateLimitDescriptor_Entry{{Key: "algorithm", Value: algorithm}},
+			HitsAddend:     wrapperspb.UInt64(1),
+			IsNegativeHits: giveBack,
+		}},
+	})
+	return resp.GetOverallCode() == pb.RateLimitResponse_OK, err
+}
+
+// each has 64 goroutines for each sidecar do something with every algorithm, again and again until it says that it is done.
+func (f fleet) each(t *testing.T, do func(client int, algorithm string) (done bool, err error)) {
+	t.Helper()
+	names := limiter.AlgorithmNames()
+	var wg sync.WaitGroup
+	for client := range goroutines * len(f) {
+		wg.Go(func() {
+			for i := client; ; i++ { // not all begin with the same
+				done, err := do(client, names[i%len(names)])
+				if err != nil {
+					t.Error(err)
+				}
+				if done || err != nil {
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// Of a limit of 500 a year, more than twice of which is asked for at once, exactly as many pass as the definition
+// admits at one instant: nobody comes between a sidecar's look and its charge.
+func TestExactlyTheLimit(t *testing.T) {
+	rules := eachAlgorithm("requests_per_unit: 500, unit: year")
+	limits := policies(t, rules)
+	for store, f := range startFleets(t, rules) {
+		t.Run(store, func(t *testing.T) {
+			var mu sync.Mutex
+			asked, admitted := map[string]int{}, map[string]int{}
+			rounds, perClient := make([]int, goroutines*len(f)), 1100/(goroutines*len(f))+1
+			f.each(t, func(client int, algorithm string) (bool, error) {
+				ok, err := f.ask(t.Context(), client, algorithm, false)
+				mu.Lock()
+				defer mu.Unlock()
+				asked[algorithm]++
+				if ok {
+					admitted[algorithm]++
+				}
+				rounds[client]++
+				return rounds[client] == perClient*len(limits), err
+			})
+			for name, p := range limits {
+				if want := atOneInstant(p, asked[name]); admitted[name] != want {
+					t.Errorf("%s: %d of %d admitted, want %d", name, admitted[name], asked[name], want)
+				}
+			}
+			t.Logf("admitted %v of %d each", admitted, asked["funnel"])
+		})
+	}
+}
+
+// atOneInstant is how many of n requests pass if time stands still.
+func atOneInstant(p *limiter.Policy, n int) (admitted int) {
+	var s limiter.State
+	for range n {
+		var d limiter.Decision
+		if s, d = p.Step(s, 1_767_225_600_000_000, 1); d.Allowed {
+			admitted++
+		}
+	}
+	return admitted
+}
+
+// pass is an admitted request: it was decided at some time between those when it was sent and when it was answered.
+// One that is given back was in flight from its answer until it was given back.
+type pass struct{ sent, answered, back time.Duration }
+
+// never is when a request is given back that is not.
+const never = time.Duration(math.MaxInt64)
+
+const (
+	boundedRate   = "requests_per_unit: 50, window: 500ms"
+	boundedWindow = 500 * time.Millisecond
+)
+
+// No window of real time has more admitted than the algorithm's bound.
+func TestNeverAboveTheBound(t *testing.T) {
+	rules := eachAlgorithm(boundedRate)
+	limits := policies(t, rules)
+	for store, f := range startFleets(t, rules) {
+		t.Run(store, func(t *testing.T) {
+			passed := f.hammer(t, 2*time.Second)
+			for _, name := range limiter.AlgorithmNames() {
+				most, bound := worst(name, passed[name]), int(simulate.Bound(limits[name], 1))
+				t.Logf("%s: %d admitted; worst window %d, bound %d", name, len(passed[name]), most, bound)
+				if most > bound || most == 0 {
+					t.Errorf("%s: %d in a window, want at most %d, and some", name, most, bound)
+				}
+			}
+		})
+	}
+}
+
+// hammer asks for as much as the sidecars can answer, and returns what was admitted. What a client has in flight it
+// gives back when that algorithm's turn comes again.
+func (f fleet) hammer(t *testing.T, length time.Duration) map[string][]*pass {
+	t.Helper()
+	var mu sync.Mutex
+	passed := map[string][]*pass{}
+	began := time.Now()
+	held := make([]*pass, goroutines*len(f))
+	f.each(t, func(client int, algorithm string) (bool, error) {
+		p := pass{sent: time.Since(began), back: never}
+		if algorithm == limiter.Concurrency.String() && held[client] != nil {
+			held[client].back, held[client] = p.sent, nil
+			_, err := f.ask(t.Context(), client, algorithm, true)
+			return false, err
+		}
+		ok, err := f.ask(t.Context(), client, algorithm, false)
+		p.answered = time.Since(began)
+		if ok {
+			if algorithm == limiter.Concurrency.String() {
+				held[client] = &p
+			}
+			mu.Lock()
+			passed[algorithm] = append(passed[algorithm], &p)
+			mu.Unlock()
+		}
+		return p.answered > length, err
+	})
+	return passed
+}
+
+// worst is the most that passed in any window or, of concurrency, that was in flight.
+func worst(algorithm string, passed []*pass) int {
+	if algorithm == limiter.Concurrency.String() {
+		return mostInFlight(passed)
+	}
+	return worstWindow(passed, boundedWindow)
+}
+
+// worstWindow is the most requests that were certainly decided within one window: sent after it began and answered
+// before it ended. What was under way at its edges is left out, so it may be a few less than there were, and never more.
+func worstWindow(passed []*pass, window time.Duration) (most int) {
+	for _, first := range passed {
+		n := 0
+		for _, p := range passed {
+			if p.sent >= first.sent && p.answered < first.sent+window {
+				n++
+			}
+		}
+		most = max(most, n)
+	}
+	return most
+}
+
+// mostInFlight is the most requests that were certainly in flight at the same time.
+func mostInFlight(passed []*pass) (most int) {
+	type edge struct {
+		at   time.Duration
+		more int
+	}
+	var edges []edge
+	for _, p := range passed {
+		edges = append(edges, edge{p.answered, 1}, edge{p.back, -1})
+	}
+	slices.SortFunc(edges, func(a, b edge) int { return cmp.Or(cmp.Compare(a.at, b.at), a.more-b.more) })
+	n := 0
+	for _, e := range edges {
+		n += e.more
+		most = max(most, n)
+	}
+	return most
+}

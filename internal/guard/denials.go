@@ -1,0 +1,230 @@
+package guard
+
+import (
+	"context"
+	"hash/maphash"
+	"math"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+)
+
+var _ limiter.Store = (*Denials)(nil)
+
+// longest is how long a denial is believed without asking again: as long may a counter be denied that its store has
+// lost without a lost connection.
+const longest = 5 * time.Minute
+
+// The denials are kept in sets of ways; a key belongs to one set. 131,072 in all, about 20 MB when full.
+const (
+	sets = 1 << 14
+	ways = 8
+)
+
+// Denials answers what the store has denied, until the denial ends, without asking the store: the same cost on the
+// same counter cannot pass before, whatever else comes, unless something is given back. So whoever hears of that,
+// of any process, has to call Forget, and Believe(false) when it may have missed it.
+//
+// It answers requests whose hits are all known as denied, of limits whose denials end at a known time (knowable).
+// They are not charged: what charge_denied: full, a fixed window's default, would add to a window that is full
+// anyway is not added.
+type Denials struct {
+	store limiter.Store
+	now   func() int64 // microseconds
+
+	seed     maphash.Seed
+	sets     []set
+	era      atomic.Uint64 // of what is believed; an odd one believes nothing
+	answered atomic.Uint64
+}
+
+// set is the denials of some keys.
+type set struct {
+	forgets atomic.Uint64 // how often all of them were forgotten
+	ways    [ways]atomic.Pointer[denial]
+}
+
+// denial is a decision of the store. It is immutable.
+type denial struct {
+	key       string
+	policy    *limiter.Policy
+	need      int64 // cost, hits
+	remaining int64 // hits
+	never     bool  // no wait lets it pass
+	ends      int64 // when the cost may pass, microseconds
+	asNew     int64 // when the counter is as new, microseconds
+	until     int64 // when to ask again, microseconds
+	era       uint64
+	forgets   uint64 // of its set, when the store was asked: with another number it may be older than what was given back
+}
+
+// NewDenials stands before store. It believes nothing until Believe(true). now is a monotonic clock in microseconds;
+// nil is the process's.
+func NewDenials(store limiter.Store, now func() int64) *Denials {
+	if now == nil {
+		start := time.Now()
+		now = func() int64 { return time.Since(start).Microseconds() }
+	}
+	d := &Denials{store: store, now: now, seed: maphash.MakeSeed(), sets: make([]set, sets)}
+	d.era.Store(1)
+	return d
+}
+
+// Answered is how many requests were answered without the store.
+func (d *Denials) Answered() uint64 { return d.answered.Load() }
+
+// Believe says whether Forget is called for all that is given back from now on. What was known before is dropped.
+func (d *Denials) Believe(yes bool) {
+	for {
+		era := d.era.Load()
+		next := era + 1
+		if odd := next%2 == 1; odd == yes {
+			next++
+		}
+		if d.era.CompareAndSwap(era, next) {
+			return
+		}
+	}
+}
+
+// Forget is called after something was given back to the counter. It forgets the denials of the key's set, also those
+// that are on their way.
+func (d *Denials) Forget(key string) { d.set(key).forgets.Add(1) }
+
+// Take implements limiter.Store.
+func (d *Denials) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Decision) error {
+	now, era := d.now(), d.era.Load()
+	if era%2 == 1 {
+		return d.store.Take(ctx, hits, out)
+	}
+	if d.answer(now, era, hits, out) {
+		d.answered.Add(1)
+		return nil
+	}
+	var few [8]uint64
+	forgets := few[:0]
+	for i := range hits {
+		forgets = append(forgets, d.set(hits[i].Key).forgets.Load())
+	}
+	err := d.store.Take(ctx, hits, out)
+	for i := range hits {
+		switch h := &hits[i]; {
+		case h.N < 0:
+			d.Forget(h.Key) // also after an error: it may have been given back
+		case err == nil && !out[i].Allowed && knowable(h) && once(hits, i):
+			d.note(now, newDenial(h, &out[i], now, era, forgets[i]))
+		}
+	}
+	return err
+}
+
+// newDenial is a decision on a request that was sent at now. The store made it later, so it does not end before what
+// it says, counted from now.
+func newDenial(h *limiter.Hit, out *limiter.Decision, now int64, era, forgets uint64) *denial {
+	known := &denial{
+		key: strings.Clone(h.Key), policy: h.Policy, need: max(h.N, 1), remaining: out.Remaining,
+		never: out.RetryAfter == limiter.Never,
+		ends:  now + out.RetryAfter.Microseconds(),
+		asNew: now + out.ResetAfter.Microseconds(),
+		era:   era, forgets: forgets,
+	}
+	known.until = min(known.ends, now+longest.Microseconds())
+	return known
+}
+
+// answer decides the request if each of its hits is known as denied.
+func (d *Denials) answer(now int64, era uint64, hits []limiter.Hit, out []limiter.Decision) bool {
+	for i := range hits {
+		h := &hits[i]
+		if h.Mode != limiter.Enforce || h.N < 0 || !once(hits, i) {
+			return false
+		}
+		known := d.known(h, now, era)
+		if known == nil {
+			return false
+		}
+		out[i] = limiter.Decision{
+			Remaining:  known.remaining,
+			RetryAfter: limiter.Never,
+			ResetAfter: time.Duration(max(0, known.asNew-now)) * time.Microsecond,
+		}
+		if !known.never {
+			out[i].RetryAfter = time.Duration(known.ends-now) * time.Microsecond
+		}
+	}
+	return true
+}
+
+// once says that no other hit has the key of hits[i]: together they would cost more.
+func once(hits []limiter.Hit, i int) bool {
+	for j := range hits {
+		if j != i && hits[j].Key == hits[i].Key {
+			return false
+		}
+	}
+	return true
+}
+
+// knowable says whether other requests can only push the end of the hit's denial further away, and a denied request
+// is not charged, or not so that a later answer shows it.
+func knowable(h *limiter.Hit) bool {
+	p := h.Policy
+	if p.Engine() != limiter.EngineWeir {
+		return false // its times are up to 2 ms too long
+	}
+	switch p.Algorithm() {
+	case limiter.FixedWindow:
+		return p.ChargeDenied() != limiter.ChargeRemaining
+	case limiter.Funnel, limiter.TokenBucket, limiter.SlidingLog:
+		// A bucket that starts empty begins to fill with a request, also a denied one.
+		return p.ChargeDenied() == limiter.ChargeNone && p.Initial() == limiter.InitialFull
+	default:
+		return false
+	}
+}
+
+func (d *Denials) set(key string) *set { return &d.sets[maphash.String(d.seed, key)%sets] }
+
+// known is the denial that answers the hit, nil if there is none.
+func (d *Denials) known(h *limiter.Hit, now int64, era uint64) *denial {
+	s := d.set(h.Key)
+	forgets := s.forgets.Load()
+	for i := range s.ways {
+		known := s.ways[i].Load()
+		if !known.believed(now, era, forgets) || known.need != max(h.N, 1) || known.key != h.Key {
+			continue
+		}
+		if known.policy == h.Policy || known.policy.Identity() == h.Policy.Identity() {
+			return known
+		}
+	}
+	return nil
+}
+
+func (known *denial) believed(now int64, era, forgets uint64) bool {
+	return known != nil && known.until > now && known.era == era && known.forgets == forgets
+}
+
+// note remembers a denial: where the key's is already, else in the place of one that is believed no more, else of
+// the one that ends first.
+func (d *Denials) note(now int64, denied *denial) {
+	s := d.set(denied.key)
+	place, first := 0, int64(math.MaxInt64)
+	for i := range s.ways {
+		known := s.ways[i].Load()
+		if known != nil && known.key == denied.key {
+			place = i
+			break
+		}
+		ends := int64(0)
+		if known.believed(now, denied.era, denied.forgets) {
+			ends = known.until
+		}
+		if ends < first {
+			place, first = i, ends
+		}
+	}
+	s.ways[place].Store(denied)
+}

@@ -1,0 +1,348 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+	"pgregory.net/rapid"
+
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+	"github.com/weir-ratelimit/weir/pkg/limiter/limitertest"
+	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func memory(tb testing.TB, now func() int64) *memstore.Store {
+	tb.Helper()
+	s, err := memstore.New(memstore.Options{Now: now})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			tb.Error(err)
+		}
+	})
+	return s
+}
+
+func policy(tb interface{ Fatal(args ...any) }, in limiter.Params) *limiter.Policy {
+	p, err := limiter.NewPolicy(in)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return p
+}
+
+func believing(store limiter.Store, now func() int64) *Denials {
+	d := NewDenials(store, now)
+	d.Believe(true)
+	return d
+}
+
+// TestDenialsContract: the guard is a store like any other.
+func TestDenialsContract(t *testing.T) {
+	limitertest.Run(t, func(t *testing.T, clock *limitertest.Clock) limiter.Store {
+		t.Helper()
+		return believing(memory(t, clock.Now), clock.Now)
+	})
+}
+
+// knowables are limits of which every denial is known, with all that they say.
+func knowables(tb interface{ Fatal(args ...any) }) (all []*limiter.Policy) {
+	for _, in := range []limiter.Params{
+		{Algorithm: limiter.Funnel, Limit: 7, Window: time.Second, Burst: 3},
+		{Algorithm: limiter.Funnel, Limit: 3, Window: time.Minute},
+		{Algorithm: limiter.TokenBucket, Limit: 5, Window: time.Second, Initial: limiter.InitialEmpty},
+		{Algorithm: limiter.TokenBucket, Limit: 5, Window: time.Second, Burst: 9, Refill: limiter.RefillInterval},
+		{Algorithm: limiter.SlidingLog, Limit: 4, Window: time.Second},
+		{Algorithm: limiter.FixedWindow, Limit: 4, Window: time.Second, ChargeDenied: limiter.ChargeNone},
+		{Algorithm: limiter.FixedWindow, Limit: 4, Window: time.Second, Align: limiter.AlignFirstHit, ChargeDenied: limiter.ChargeNone},
+		{Algorithm: limiter.FixedWindow, Limit: 2, Window: time.Hour},
+		{Algorithm: limiter.Funnel, Limit: 0, Window: time.Second},
+		{Algorithm: limiter.SlidingWindow, Limit: 4, Window: time.Second},
+		{Algorithm: limiter.Funnel, Limit: 4, Window: time.Second, ChargeDenied: limiter.ChargeFull},
+		{Algorithm: limiter.LeakyQueue, Limit: 4, Window: time.Second, Burst: 2},
+	} {
+		all = append(all, policy(tb, in))
+	}
+	return all
+}
+
+// TestDenialsAreExact asks two stores the same, one of them through the guard: the answers are the same, whatever is
+// asked, also while others give back, of which the guard is told.
+func TestDenialsAreExact(t *testing.T) {
+	policies := knowables(t)
+	local := uint64(0)
+	rapid.Check(t, func(rt *rapid.T) {
+		clock := limitertest.NewClock()
+		plain, behind := memory(t, clock.Now), memory(t, clock.Now)
+		d := believing(behind, clock.Now)
+		for range rapid.IntRange(1, 60).Draw(rt, "requests") {
+			clock.Advance(time.Duration(rapid.IntRange(0, 400).Draw(rt, "passed")) * time.Millisecond)
+			var hits []limiter.Hit
+			for i := range rapid.SampledFrom([]int{1, 1, 1, 2, 3}).Draw(rt, "hits") {
+				k := rapid.IntRange(0, len(policies)-1).Draw(rt, "policy")
+				full := policies[k].ChargeDenied() == limiter.ChargeFull && policies[k].Algorithm() == limiter.FixedWindow
+				h := limiter.Hit{
+					Key: fmt.Sprint(k, rapid.IntRange(0, 1).Draw(rt, "key")), Policy: policies[k], Group: i,
+					N:    rapid.SampledFrom([]int64{1, 1, 1, 0, -1}).Draw(rt, "n"),
+					Mode: rapid.SampledFrom([]limiter.Mode{limiter.Enforce, limiter.Enforce, limiter.Shadow, limiter.Quota}).Draw(rt, "mode"),
+				}
+				if full {
+					h.N = max(h.N, 0) // what a denied request is not charged here shows when something is given back
+				}
+				hits = append(hits, h)
+			}
+			want, got := make([]limiter.Decision, len(hits)), make([]limiter.Decision, len(hits))
+			if err := plain.Take(t.Context(), hits, want); err != nil {
+				rt.Fatal(err)
+			}
+			var err error
+			if through := rapid.IntRange(0, 4).Draw(rt, "through") > 0; through {
+				err = d.Take(t.Context(), hits, got)
+			} else { // another process
+				err = behind.Take(t.Context(), hits, got)
+				for _, h := range hits {
+					if h.N < 0 {
+						d.Forget(h.Key)
+					}
+				}
+			}
+			if err != nil {
+				rt.Fatal(err)
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				rt.Fatalf("hits %+v (-alone +guarded)\n%s", hits, diff)
+			}
+		}
+		local += d.Answered()
+	})
+	if local == 0 {
+		t.Error("nothing was answered by the guard: the test proves nothing")
+	}
+}
+
+// Larger costs are known as well; what remains is told as it was when the store denied them.
+func TestDenialOfALargerCost(t *testing.T) {
+	clock := limitertest.NewClock()
+	d := believing(memory(t, clock.Now), clock.Now)
+	p := policy(t, limiter.Params{Algorithm: limiter.Funnel, Limit: 10, Window: 10 * time.Second})
+	ask := func(n int64) limiter.Decision {
+		t.Helper()
+		var out [1]limiter.Decision
+		if err := d.Take(t.Context(), []limiter.Hit{{Key: "k", Policy: p, N: n}}, out[:]); err != nil {
+			t.Fatal(err)
+		}
+		return out[0]
+	}
+	ask(8)
+	ask(5)
+	clock.Advance(2 * time.Second)
+	before := d.Answered()
+	want := limiter.Decision{Remaining: 2, RetryAfter: time.Second, ResetAfter: 6 * time.Second}
+	if got := ask(5); got != want || d.Answered() != before+1 {
+		t.Errorf("5 hits 1 s too early: %+v, want %+v from the guard", got, want)
+	}
+	if got := ask(4); !got.Allowed || d.Answered() != before+1 {
+		t.Errorf("4 hits: %+v, want them to pass", got)
+	}
+	if got := ask(11); got.RetryAfter != limiter.Never {
+		t.Errorf("more than the capacity: %+v", got)
+	}
+	if got := ask(11); got.RetryAfter != limiter.Never || d.Answered() != before+2 {
+		t.Errorf("more than the capacity, again: %+v, want never, from the guard", got)
+	}
+}
+
+// What the process gives back itself it forgets at once, whoever else tells of it.
+func TestOwnRefundIsForgotten(t *testing.T) {
+	clock := limitertest.NewClock()
+	d := believing(memory(t, clock.Now), clock.Now)
+	p := policy(t, limiter.Params{Algorithm: limiter.SlidingLog, Limit: 2, Window: time.Hour})
+	for i, step := range []struct {
+		n    int64
+		want bool
+	}{{2, true}, {1, false}, {1, false}, {-1, true}, {1, true}, {1, false}} {
+		var out [1]limiter.Decision
+		if err := d.Take(t.Context(), []limiter.Hit{{Key: "k", Policy: p, N: step.n}}, out[:]); err != nil {
+			t.Fatal(err)
+		}
+		if out[0].Allowed != step.want {
+			t.Errorf("step %d, %d hits: %+v, want allowed %t", i, step.n, out[0], step.want)
+		}
+	}
+}
+
+// Two limits that meet on one counter cost more together than what is known of each.
+func TestOneCounterTwice(t *testing.T) {
+	clock := limitertest.NewClock()
+	plain, behind := memory(t, clock.Now), memory(t, clock.Now)
+	d := believing(behind, clock.Now)
+	p := policy(t, limiter.Params{Algorithm: limiter.Funnel, Limit: 2, Window: 2 * time.Second, ChargeDenied: limiter.ChargeNone})
+	one := limiter.Hit{Key: "k", Policy: p, N: 1}
+	two := []limiter.Hit{one, one}
+	two[1].Group = 1
+	for _, hits := range [][]limiter.Hit{{one}, two, {one}, two, {one}, two} {
+		want, got := make([]limiter.Decision, len(hits)), make([]limiter.Decision, len(hits))
+		if err := errors.Join(plain.Take(t.Context(), hits, want), d.Take(t.Context(), hits, got)); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%d hits (-alone +guarded)\n%s", len(hits), diff)
+		}
+		clock.Advance(100 * time.Millisecond)
+	}
+	if n := d.Answered(); n != 0 {
+		t.Errorf("%d requests answered by the guard, want none: what it knows is of one hit", n)
+	}
+}
+
+func TestBelieve(t *testing.T) {
+	clock := limitertest.NewClock()
+	d := NewDenials(memory(t, clock.Now), clock.Now)
+	p := policy(t, limiter.Params{Algorithm: limiter.Funnel, Limit: 1, Window: time.Hour})
+	hit := []limiter.Hit{{Key: "k", Policy: p, N: 1}}
+	var out [1]limiter.Decision
+	other := "other"
+	for d.set(other) == d.set("k") {
+		other += "!"
+	}
+	for i, step := range []struct {
+		do   func()
+		want uint64 // answered in the three requests after it
+	}{
+		{func() {}, 0},
+		{func() { d.Believe(true) }, 2},
+		{func() { d.Believe(true) }, 2}, // another connection: what was missed between is not known
+		{func() { d.Believe(false) }, 0},
+		{func() { d.Believe(false) }, 0},
+		{func() { d.Believe(true) }, 2},
+		{func() { d.Forget(other) }, 3},
+		{func() { d.Forget("k") }, 2},
+		{func() { clock.Advance(longest - time.Microsecond) }, 3},
+		{func() { clock.Advance(time.Microsecond) }, 2},
+	} {
+		before := d.Answered()
+		step.do()
+		for range 3 {
+			if err := d.Take(t.Context(), hit, out[:]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := d.Answered() - before; got != step.want {
+			t.Errorf("step %d: %d answered by the guard, want %d", i, got, step.want)
+		}
+	}
+}
+
+// slow is a store whose answers can be held back.
+type slow struct {
+	limiter.Store
+	decided chan struct{} // receives when the store has decided
+	answer  chan struct{} // lets the answer go
+}
+
+func (s *slow) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Decision) error {
+	err := s.Store.Take(ctx, hits, out)
+	if s.decided != nil {
+		s.decided <- struct{}{}
+		<-s.answer
+	}
+	return err
+}
+
+// A denial that arrives after a later refund is not believed.
+func TestDenialOlderThanARefund(t *testing.T) {
+	clock := limitertest.NewClock()
+	store := memory(t, clock.Now)
+	s := &slow{Store: store}
+	d := believing(s, clock.Now)
+	p := policy(t, limiter.Params{Algorithm: limiter.Funnel, Limit: 1, Window: time.Hour})
+	take := func(by limiter.Store, n int64) limiter.Decision {
+		var out [1]limiter.Decision
+		if err := by.Take(t.Context(), []limiter.Hit{{Key: "k", Policy: p, N: n}}, out[:]); err != nil {
+			t.Error(err)
+		}
+		return out[0]
+	}
+	take(store, 1)
+	s.decided, s.answer = make(chan struct{}), make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if d := take(d, 1); d.Allowed {
+			t.Error("a second hit passed")
+		}
+	})
+	<-s.decided
+	take(store, -1)
+	d.Forget("k")
+	close(s.answer)
+	wg.Wait()
+	s.decided = nil
+	if got := take(d, 1); !got.Allowed {
+		t.Errorf("after the refund: %+v, want it to pass", got)
+	}
+}
+
+// TestDenialsUnderConcurrency: never more than the limit, and after all is given back all of it again.
+func TestDenialsUnderConcurrency(t *testing.T) {
+	clock := limitertest.NewClock()
+	d := believing(memory(t, clock.Now), clock.Now)
+	p := policy(t, limiter.Params{Algorithm: limiter.SlidingLog, Limit: 20, Window: time.Hour})
+	var inUse, most atomic.Int64
+	var wg sync.WaitGroup
+	for g := range 16 {
+		wg.Go(func() {
+			var out [1]limiter.Decision
+			for i := range 300 {
+				hit := []limiter.Hit{{Key: strconv.Itoa((g + i) % 3), Policy: p, N: 1}}
+				if err := d.Take(t.Context(), hit, out[:]); err != nil {
+					t.Error(err)
+				}
+				if !out[0].Allowed {
+					continue
+				}
+				if n := inUse.Add(1); n > most.Load() {
+					most.Store(n)
+				}
+				hit[0].N = -1
+				inUse.Add(-1)
+				if err := d.Take(t.Context(), hit, out[:]); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if most.Load() > 60 {
+		t.Errorf("%d hits at once under three limits of 20", most.Load())
+	}
+	for key := range 3 {
+		var out [1]limiter.Decision
+		if err := d.Take(t.Context(), []limiter.Hit{{Key: strconv.Itoa(key), Policy: p, N: 0}}, out[:]); err != nil || out[0].Remaining != 20 {
+			t.Errorf("all given back: %+v, %v; want 20 remaining", out[0], err)
+		}
+	}
+}
+
+func BenchmarkKnownDenial(b *testing.B) {
+	d := believing(memory(b, nil), nil)
+	p := policy(b, limiter.Params{Algorithm: limiter.Funnel, Limit: 1, Window: time.Hour})
+	hit, out := []limiter.Hit{{Key: "funnel|shop|remote_address=10.0.0.1", Policy: p, N: 1}}, make([]limiter.Decision, 1)
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := d.Take(b.Context(), hit, out); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,109 @@
+package rls
+
+import (
+	"strconv"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
+)
+
+// The functions here append the fields of a RateLimitResponse in the order of their numbers and leave out what is
+// zero, which makes the same bytes as google.golang.org/protobuf.
+
+func appendStatus(dst []byte, st shown) []byte {
+	dst, start := begin(dst, 2)
+	dst = appendNumber(dst, 1, code(st.over))
+	if st.limit != nil {
+		dst = appendLimit(dst, st.limit)
+	}
+	dst = appendNumber(dst, 3, st.remaining)
+	if !st.timeless {
+		var reset int
+		dst, reset = begin(dst, 4)
+		dst = end(appendNumber(dst, 1, st.reset), reset)
+	}
+	return end(dst, start)
+}
+
+// wireUnits are the units as a response names them.
+var wireUnits = [...]pb.RateLimitResponse_RateLimit_Unit{
+	descriptors.UnitUnknown: pb.RateLimitResponse_RateLimit_UNKNOWN,
+	descriptors.Second:      pb.RateLimitResponse_RateLimit_SECOND,
+	descriptors.Minute:      pb.RateLimitResponse_RateLimit_MINUTE,
+	descriptors.Hour:        pb.RateLimitResponse_RateLimit_HOUR,
+	descriptors.Day:         pb.RateLimitResponse_RateLimit_DAY,
+	descriptors.Week:        pb.RateLimitResponse_RateLimit_WEEK,
+	descriptors.Month:       pb.RateLimitResponse_RateLimit_MONTH,
+	descriptors.Year:        pb.RateLimitResponse_RateLimit_YEAR,
+}
+
+func appendLimit(dst []byte, l *descriptors.Limit) []byte {
+	dst, start := begin(dst, 2)
+	dst = appendNumber(dst, 1, saturate(l.Policy.Limit()))
+	dst = appendNumber(dst, 2, wireUnits[l.Unit])
+	dst = appendText(dst, 3, l.Name)
+	if l.UnitMultiplier > 1 {
+		var multiplier int
+		dst, multiplier = begin(dst, 4)
+		dst = end(appendNumber(dst, 1, l.UnitMultiplier), multiplier)
+	}
+	return end(dst, start)
+}
+
+func appendHeader(dst []byte, key string, value int64) []byte {
+	dst, start := begin(dst, 3)
+	dst = appendText(dst, 1, key)
+	dst, text := begin(dst, 2)
+	dst = end(strconv.AppendInt(dst, value, 10), text)
+	return end(dst, start)
+}
+
+// appendMetadata leaves the rare and many-shaped part to protobuf.
+func appendMetadata(dst []byte, m *structpb.Struct) ([]byte, error) {
+	dst, start := begin(dst, 6)
+	dst, err := proto.MarshalOptions{Deterministic: true}.MarshalAppend(dst, m)
+	return end(dst, start), err
+}
+
+// code is that of a request and of a descriptor.
+func code(over bool) pb.RateLimitResponse_Code {
+	if over {
+		return pb.RateLimitResponse_OVER_LIMIT
+	}
+	return pb.RateLimitResponse_OK
+}
+
+func appendNumber[N ~int32 | ~int64 | ~uint32](dst []byte, field protowire.Number, n N) []byte {
+	if n == 0 {
+		return dst
+	}
+	return protowire.AppendVarint(protowire.AppendTag(dst, field, protowire.VarintType), uint64(n))
+}
+
+func appendText(dst []byte, field protowire.Number, text string) []byte {
+	if text == "" {
+		return dst
+	}
+	return protowire.AppendString(protowire.AppendTag(dst, field, protowire.BytesType), text)
+}
+
+// begin begins a message inside another one, with one byte for its length. It starts at start, which end needs.
+func begin(dst []byte, field protowire.Number) (_ []byte, start int) {
+	dst = append(protowire.AppendTag(dst, field, protowire.BytesType), 0)
+	return dst, len(dst)
+}
+
+// end writes the length of the message that starts at start and is the rest of dst. A long one is moved to make room.
+func end(dst []byte, start int) []byte {
+	size := uint64(len(dst[start:]))
+	if more := protowire.SizeVarint(size) - 1; more > 0 {
+		dst = append(dst, make([]byte, more)...)
+		copy(dst[start+more:], dst[start:])
+	}
+	protowire.AppendVarint(dst[:start-1], size)
+	return dst
+}

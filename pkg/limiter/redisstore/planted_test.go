@@ -1,0 +1,84 @@
+package redisstore_test
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weir-ratelimit/weir/internal/redistest"
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+	"github.com/weir-ratelimit/weir/pkg/limiter/limitertest"
+	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
+)
+
+// TestStatesThatTakeMillionsOfHits goes on with states that are planted: logs whose totals are near 2^53, and counts and
+// debts near 2^52. Script and Go step must agree about each hit that follows.
+func TestStatesThatTakeMillionsOfHits(t *testing.T) {
+	server := redistest.Start(t)
+	c, clock := client(t, server), limitertest.NewClock()
+	s := open(t, redisstore.Options{URL: server.SocketURL(), Now: clock.Now})
+	rng := rand.New(rand.NewPCG(1, 2))
+	for i := range 160 {
+		a, now, text := limiter.SlidingLog, clock.Now(), packed
+		var state limiter.State
+		switch i % 4 {
+		case 0:
+			state = plantedLog(rng, now, 1<<53-1-rng.Int64N(12))
+		case 1:
+			a, state = limiter.Concurrency, plantedLog(rng, now, 1<<53-1-rng.Int64N(12))
+		case 2: // the first entry's debt is near the most
+			state = plantedLog(rng, now, 1<<52-rng.Int64N(9))
+			state.A = 7
+		case 3:
+			a, state, text = limiter.FixedWindow, limiter.State{A: now - now%10_000_000, B: 1<<52 - rng.Int64N(9)}, twoNumbers
+		}
+		p := policy(t, limiter.Params{
+			Algorithm: a, Limit: 5, Window: 10 * time.Second, ChargeDenied: limiter.ChargeNone + limiter.ChargeDenied(i/4%3),
+		})
+		key := fmt.Sprintf("%s/%d", a, i)
+		if err := c.Set(t.Context(), "weir:1:"+key, text(state), 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+		for step := range 12 {
+			n := []int64{1, 1, 2, 3, -1, 0, limiter.MaxHits}[rng.IntN(7)]
+			var want limiter.Decision
+			state, want = p.Step(state, clock.Now(), n)
+			if got := take(t, s, key, p, n); got != want {
+				t.Fatalf("%s, step %d, cost %d:\ngot  %+v\nwant %+v", key, step, n, got, want)
+			}
+			got, err := c.Get(t.Context(), "weir:1:"+key).Result()
+			if isNew := state.B == 0 && state.List == nil; got != text(state) && (!isNew || !errors.Is(err, redis.Nil)) {
+				t.Fatalf("%s, step %d, cost %d: state %q, want %q", key, step, n, got, text(state))
+			}
+			clock.Advance(time.Duration(rng.Int64N(3)) * time.Second)
+		}
+	}
+}
+
+// plantedLog has two entries that cost 1 or 2 each, to a total of at most 2^53 - 1.
+func plantedLog(rng *rand.Rand, now, total int64) limiter.State {
+	s := limiter.State{A: total}
+	for _, ago := range []int64{9_000_000, 5_000_000} {
+		total = min(total+1+rng.Int64N(2), 1<<53-1)
+		s.List = append(s.List, now-ago, total)
+	}
+	return s
+}
+
+// twoNumbers is a fixed window's state.
+func twoNumbers(s limiter.State) string { return fmt.Sprintf("%d %d", s.A, s.B) }
+
+// packed is a log's state as lua/sliding_log.lua writes it.
+func packed(s limiter.State) string {
+	out := binary.BigEndian.AppendUint64(nil, math.Float64bits(float64(s.A)))
+	for _, v := range s.List {
+		out = binary.BigEndian.AppendUint64(out, math.Float64bits(float64(v)))
+	}
+	return string(out)
+}

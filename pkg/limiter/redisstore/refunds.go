@@ -1,0 +1,79 @@
+package redisstore
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Of the connection that hears of refunds.
+const (
+	// hearing is half of how long it may be silent, though it is pinged, before it counts as lost.
+	hearing = time.Second
+	// again is the pause before another connection is tried.
+	again = 500 * time.Millisecond
+)
+
+// channel is where the scripts tell of refunds.
+func (s *Store) channel() string { return s.prefix + "refunds" }
+
+// Refunds tells of each counter that hits were given back to, by any process on this Redis: forget gets its key. It
+// runs until ctx is done.
+//
+// hears(true, nil) says that no refund from now on is missed; hears(false, why) that some may be: the connection is lost,
+// or the user may not subscribe. A connection that no longer carries anything is noticed within two seconds.
+func (s *Store) Refunds(ctx context.Context, forget func(key string), hears func(yes bool, why error)) {
+	for ctx.Err() == nil {
+		err := s.hearRefunds(ctx, forget, func() { hears(true, nil) })
+		if ctx.Err() != nil {
+			err = nil
+		}
+		hears(false, s.unavailable(err))
+		select {
+		case <-ctx.Done():
+		case <-time.After(again):
+		}
+	}
+}
+
+// hearRefunds listens on one connection until it fails. It begins when it hears what it said itself: so it knows
+// that it may publish, and that all that is published from then on comes.
+func (s *Store) hearRefunds(ctx context.Context, forget func(key string), begins func()) error {
+	sub := s.client.Subscribe(ctx, s.channel())
+	defer func() { _ = sub.Close() }()
+	defer context.AfterFunc(ctx, func() { _ = sub.Close() })() // it does not look at ctx while it waits
+	if _, err := sub.ReceiveTimeout(ctx, hearing); err != nil {
+		return fmt.Errorf("subscribe to %s: %w", s.channel(), err)
+	}
+	self := " " + rand.Text() // no key begins with a space: the prefix is before it
+	if err := s.client.Publish(ctx, s.channel(), self).Err(); err != nil {
+		return fmt.Errorf("publish to %s: %w", s.channel(), err)
+	}
+	for heard := time.Now(); time.Since(heard) < 2*hearing && ctx.Err() == nil; {
+		message, err := sub.ReceiveTimeout(ctx, hearing/2)
+		if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
+			if err := sub.Ping(ctx); err != nil {
+				return fmt.Errorf("ping of the connection that hears of refunds: %w", err)
+			}
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("hear of refunds: %w", err)
+		}
+		heard = time.Now()
+		if m, ok := message.(*redis.Message); !ok {
+			continue // a pong
+		} else if m.Payload == self {
+			begins()
+		} else {
+			forget(strings.TrimPrefix(m.Payload, s.prefix))
+		}
+	}
+	return errors.New("nothing is heard of refunds any more")
+}
