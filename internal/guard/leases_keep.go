@@ -94,9 +94,8 @@ func (l *Leases) renew(due []*lease, now time.Duration) {
 // review swaps the lease's permits if it is time to, and says when to look again: 0 if the lease is forgotten.
 func (l *Leases) review(x **exchange, e *lease, now time.Duration) (again time.Duration) {
 	span := e.policy.LeaseFor()
-	grid := span / 4
 	if e.call != nil {
-		return now + grid
+		return now + span/4
 	}
 	if due := e.due(); e.permits > 0 && due > now {
 		return due
@@ -108,5 +107,5 @@ func (l *Leases) review(x **exchange, e *lease, now time.Duration) (again time.D
 		e.grant++
 		return 0
 	}
-	return (now + span).Truncate(grid)
+	return moment(now+span, span)
 }

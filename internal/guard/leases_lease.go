@@ -81,11 +81,16 @@ func (e *lease) want(now time.Duration) int64 {
 	return max(0, n)
 }
 
-// due is when to give back and take anew: between 3/4 of a lease and a whole one after the permits were charged, at
-// moments that all keys share, so that one call serves many of them.
+// moment is when to look again at permits that expire then: between 5/8 and 7/8 of a lease after they were charged, so
+// that a busy machine is not too late, and at moments that all keys share, so that one call serves many of them.
+func moment(expires, span time.Duration) time.Duration {
+	grid := span / 4
+	return (expires - grid/2).Truncate(grid)
+}
+
+// due is when to give back and take anew.
 func (e *lease) due() time.Duration {
-	grid := e.policy.LeaseFor() / 4
-	due := e.expires.Truncate(grid)
+	due := moment(e.expires, e.policy.LeaseFor())
 	if e.ends > 0 {
 		due = min(due, (e.ends - windowMargin).Truncate(time.Millisecond))
 	}
