@@ -73,7 +73,7 @@ func (e *lease) want(now time.Duration) int64 {
 	if left := e.windowEnds - now; requests < warm || left > 0 && left < windowMargin+span/4 {
 		return 0
 	}
-	need := hits + 2*int64(math.Sqrt(float64(hits))) + 1
+	need := hits + 3*int64(math.Sqrt(float64(hits))) + 1
 	n := min(need, share(e.policy)-e.reserved, e.told.Remaining/4)
 	if n < hits/requests {
 		return 0
