@@ -72,7 +72,11 @@ func (s *Store) hearRefunds(ctx context.Context, forget func(key string), begins
 		} else if m.Payload == self {
 			begins()
 		} else {
-			forget(strings.TrimPrefix(m.Payload, s.prefix))
+			key := strings.TrimPrefix(m.Payload, s.prefix)
+			if s.cluster != nil {
+				key = untagged(key)
+			}
+			forget(key)
 		}
 	}
 	return errors.New("nothing is heard of refunds any more")
