@@ -147,6 +147,9 @@ func deny(ctx context.Context, hits []limiter.Hit, out []limiter.Decision, parts
 	}
 	for i := range parts {
 		p, c := &parts[i], pay[i]
+		for k, j := range p.index {
+			limiter.TellDenied(hits, j, out, &p.call.out[k])
+		}
 		if c == nil || p.queue.wait(ctx, c) != nil {
 			continue
 		}
@@ -212,7 +215,7 @@ func (c *call) open(i int, charges []limiter.Charge) bool {
 			continue
 		}
 		pays := charges[j] == limiter.ChargePenalty && h.Policy.ChargeDenied() != limiter.ChargeNone
-		if pays || c.changed(i) {
+		if pays || c.changed(i) || c.charged(i) > 0 {
 			return true
 		}
 	}

@@ -91,8 +91,7 @@ local function take_back(key, policy, n, before, after)
     before, after = before ~= '' and before, after ~= '' and after
     local _, _, _, left, _, fresh, _, linger = step(before, 0, LOOK)
     if as_stored(state[key]) == as_stored(after) then
-      local matters = fresh + (linger or 0)
-      return true, matters > 0 and before, matters
+      return true, before, max(1, fresh + (linger or 0)) -- an expiry of 0 is none
     end
     if n > 0 and fresh == 0 then
       local _, _, _, left_after = step(after, 0, LOOK)
