@@ -15,8 +15,9 @@ import (
 	"github.com/weir-ratelimit/weir/internal/proctest"
 )
 
-// nodeTimeout is how long a node of a Cluster is missed before its replica takes over.
-const nodeTimeout = 700 * time.Millisecond
+// nodeTimeout is how long a node of a Cluster is missed before its replica takes over: a paused one stays a master for
+// as long. With hasty it takes over soon.
+const nodeTimeout, hasty = 15 * time.Second, 500 * time.Millisecond
 
 // slots is how many parts a cluster's keys lie in.
 const slots = 16384
@@ -109,6 +110,29 @@ func (c *Cluster) Move(slot int, from, to *Server, during func()) {
 	for _, s := range []*Server{to, from} {
 		Do(c.tb, s, "cluster", "setslot", slot, "node", target)
 	}
+}
+
+// Fail kills the i-th master and returns when its replica has taken over.
+func (c *Cluster) Fail(i int) {
+	c.tb.Helper()
+	for _, s := range c.all() {
+		Do(c.tb, s, "config", "set", "cluster-node-timeout", hasty.Milliseconds())
+	}
+	c.Masters[i].Kill()
+	AwaitMaster(c.tb, c.Replicas[i])
+}
+
+// AwaitMaster returns when the server is a master.
+func AwaitMaster(tb testing.TB, s *Server) {
+	tb.Helper()
+	Await(tb, func() error {
+		var role any
+		err := TryDo(s, &role, "role")
+		if list, _ := role.([]any); err == nil && (len(list) == 0 || list[0] != "master") {
+			err = fmt.Errorf("its role is %v", role)
+		}
+		return err
+	})
 }
 
 // busPort is the port on which a node hears other nodes.

@@ -1,7 +1,6 @@
 package redistest
 
 import (
-	"fmt"
 	"testing"
 	"time"
 )
@@ -10,15 +9,7 @@ func TestCluster(t *testing.T) {
 	start := time.Now()
 	c := StartCluster(t, 3)
 	t.Logf("started after %s", time.Since(start))
-	c.Masters[0].Kill()
-	Await(t, func() error {
-		var role any
-		err := TryDo(c.Replicas[0], &role, "role")
-		if err == nil && fmt.Sprint(role)[:7] != "[master" {
-			err = fmt.Errorf("%v", role)
-		}
-		return err
-	})
+	c.Fail(0)
 	c.AwaitOK()
 	t.Logf("failed over after %s", time.Since(start))
 }
@@ -28,13 +19,6 @@ func TestSentinel(t *testing.T) {
 	s := StartSentinel(t)
 	t.Logf("started after %s", time.Since(start))
 	s.Master.Kill()
-	Await(t, func() error {
-		var role any
-		err := TryDo(s.Replica, &role, "role")
-		if err == nil && fmt.Sprint(role)[:7] != "[master" {
-			err = fmt.Errorf("%v", role)
-		}
-		return err
-	})
+	AwaitMaster(t, s.Replica)
 	t.Logf("failed over after %s", time.Since(start))
 }
