@@ -33,6 +33,7 @@ func TestCluster(t *testing.T) {
 		{"slots", clusterSlots},
 		{"limits of a descriptor share a slot", clusterTags},
 		{"a denial is undone beside others", clusterUndoBesideOthers},
+		{"a denial is undone later", clusterUndoLater},
 		{"what one place charged is given back when another fails", clusterGiveBack},
 		{"a node that hangs holds up nobody else", clusterHungNode},
 		{"refunds are heard", clusterRefunds},
@@ -133,6 +134,43 @@ func clusterUndoBesideOthers(t *testing.T, c *redistest.Cluster) {
 				}
 			})
 		}
+	}
+}
+
+// clusterUndoLater has time pass, and another come, between a charge and its undoing: what has gone by itself is not
+// given back once more.
+func clusterUndoLater(t *testing.T, c *redistest.Cluster) {
+	for _, a := range []limiter.Algorithm{
+		limiter.FixedWindow, limiter.Funnel, limiter.TokenBucket, limiter.SlidingWindow, limiter.SlidingLog, limiter.Concurrency,
+	} {
+		t.Run(a.String(), func(t *testing.T) {
+			clock := limitertest.NewClock()
+			one := open(t, redisstore.Options{URL: c.URL(), Now: clock.Now})
+			other := open(t, redisstore.Options{URL: c.URL(), Now: clock.Now})
+			keys, p, ban := apartKeys(t, c, one), policy(t, limiter.Params{Algorithm: a, Limit: 10, Window: time.Hour}), funnel(t, 0, time.Hour)
+			for _, key := range keys { // connects
+				take(t, one, key, p, 0)
+				take(t, other, key, p, 0)
+			}
+			c.Masters[1].Pause()
+			defer c.Masters[1].Resume()
+			answer := ask(t.Context(), one, limiter.Hit{Key: keys[0], Policy: p, N: 5}, limiter.Hit{Key: keys[1], Policy: ban, N: 1})
+			eventually(t, func() error {
+				if now := take(t, other, keys[0], p, 0).Remaining; now != 5 {
+					return fmt.Errorf("%d remain of 10, want 5", now)
+				}
+				return nil
+			})
+			clock.Advance(3 * time.Hour)
+			take(t, other, keys[0], p, 7)
+			c.Masters[1].Resume()
+			if got := <-answer; got.err != nil || got.out[0].Remaining != 3 {
+				t.Errorf("%+v: want 3 remaining of 10, 7 being another's", got)
+			}
+			if now := take(t, other, keys[0], p, 0).Remaining; now != 3 {
+				t.Errorf("%d remain of 10, want 3", now)
+			}
+		})
 	}
 }
 
@@ -237,6 +275,18 @@ func hearRefunds(t *testing.T, s *redisstore.Store, keys []string) {
 		case <-time.After(patient):
 			t.Errorf("nothing was heard of %q", key)
 		}
+	}
+	hits := []limiter.Hit{{Key: keys[0], Policy: p, N: 1}, {Key: keys[1], Policy: funnel(t, 0, time.Hour), N: 1}}
+	if err := s.Take(t.Context(), hits, make([]limiter.Decision, 2)); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case got := <-heard:
+		if got != keys[0] {
+			t.Errorf("heard of %q, want %q", got, keys[0])
+		}
+	case <-time.After(patient):
+		t.Errorf("nothing was heard of what a denied request was charged for a moment")
 	}
 }
 

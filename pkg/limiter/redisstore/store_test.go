@@ -19,7 +19,10 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	// While a server is away go-redis tries once a second, and looks only then whether the client was closed.
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
+}
 
 // patient is a deadline that a busy machine keeps: these tests are about decisions, not about speed.
 const patient = 5 * time.Second
