@@ -149,7 +149,13 @@ func Do(tb testing.TB, s *Server, args ...any) any {
 }
 
 // TryDo sends the server a command and stores its answer, unless that is nil.
-func TryDo(s *Server, answer *any, args ...any) error { return tryDoAs(s, "", answer, args...) }
+func TryDo(s *Server, answer *any, args ...any) error {
+	password := ""
+	if i := slices.Index(s.args, "--requirepass"); i >= 0 {
+		password = s.args[i+1]
+	}
+	return tryDoAs(s, password, answer, args...)
+}
 
 func tryDoAs(s *Server, password string, answer *any, args ...any) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)

@@ -91,6 +91,9 @@ func (s *Server) Restart() {
 	}
 }
 
+// SetArgs are further arguments from the next Restart on, in place of those of Start.
+func (s *Server) SetArgs(args ...string) { s.args = args }
+
 // Pause stops the server in its tracks: its connections stay open, and nothing is answered until Resume.
 func (s *Server) Pause() {
 	s.tb.Helper()

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -22,6 +23,7 @@ const SentinelPassword = "s3ntinel"
 // Sentinel is a Redis Sentinel that watches a master and its replica.
 type Sentinel struct {
 	Master, Replica *Server
+	own             *Server // where its socket is
 	port            int
 }
 
@@ -36,10 +38,14 @@ func StartSentinel(tb testing.TB, args ...string) *Sentinel {
 	}, args...)...)
 	s.port = proctest.FreePort(tb)
 	dir := shortTempDir(tb)
+	s.own = &Server{dir: dir}
 	config := filepath.Join(dir, "sentinel.conf")
 	text := fmt.Sprintf("bind 127.0.0.1\nport %d\nunixsocket %s\ndir %s\nrequirepass %s\n"+
 		"sentinel monitor %s 127.0.0.1 %d 1\nsentinel down-after-milliseconds %[5]s 500\nsentinel failover-timeout %[5]s 3000\n",
-		s.port, filepath.Join(dir, "redis.sock"), dir, SentinelPassword, MasterName, s.Master.port)
+		s.port, s.own.Socket(), dir, SentinelPassword, MasterName, s.Master.port)
+	if i := slices.Index(args, "--requirepass"); i >= 0 {
+		text += fmt.Sprintf("sentinel auth-pass %s %s\n", MasterName, args[i+1])
+	}
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		tb.Fatal(err)
 	}
@@ -47,14 +53,21 @@ func StartSentinel(tb testing.TB, args ...string) *Sentinel {
 	proc := proctest.Start(tb, "redis-sentinel", cmd)
 	proc.Await(2*patience, func() error {
 		var answer any
-		own := &Server{dir: dir}
-		err := tryDoAs(own, SentinelPassword, &answer, "sentinel", "replicas", MasterName)
+		err := tryDoAs(s.own, SentinelPassword, &answer, "sentinel", "replicas", MasterName)
 		if text := fmt.Sprint(answer); err == nil && (!strings.Contains(text, "master-link-status ok") || !strings.Contains(text, "flags slave ")) {
 			err = fmt.Errorf("the sentinel says %s", text)
 		}
 		return err
 	})
 	return s
+}
+
+// Failover makes the replica the master, and the master its replica.
+func (s *Sentinel) Failover(tb testing.TB) {
+	tb.Helper()
+	if err := tryDoAs(s.own, SentinelPassword, nil, "sentinel", "failover", MasterName); err != nil {
+		tb.Fatal(err)
+	}
 }
 
 // URL names the sentinel, behind one where nothing listens.

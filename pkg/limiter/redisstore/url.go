@@ -102,7 +102,7 @@ func (a *address) readAuthority(text string) error {
 		var err1, err2 error
 		a.user, err1 = url.PathUnescape(user)
 		a.password, err2 = url.PathUnescape(password)
-		if err1 != nil || err2 != nil || strings.ContainsAny(text[:i], " @") {
+		if err1 != nil || err2 != nil || strings.Contains(text[:i], " ") {
 			return errors.New("user or password have special characters; write them as %XX")
 		}
 		text = text[i+1:]
