@@ -5,10 +5,11 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"net/url"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
 )
 
 // Options is everything that an App can be told. The zero value of a field is not its default: the defaults
@@ -85,7 +86,9 @@ func (o *Options) Validate() error {
 	c.check(len(o.Rules) > 0, "--rules", "name at least one file or directory")
 	c.between("--rules-poll", o.RulesPoll, 100*time.Millisecond, time.Hour)
 	c.between("--rules-settle", o.RulesSettle, time.Millisecond, 10*time.Second)
-	c.store(o.Store)
+	if o.Store != storeMemory {
+		c.store("--store", o.Store)
+	}
 	c.between("--store-timeout", o.StoreTimeout, time.Millisecond, 10*time.Second)
 	c.count("--store-pool-size", o.StorePoolSize, 0, 10_000)
 	c.count("--memory-max-keys", o.MemoryMaxKeys, 1, 1_000_000_000)
@@ -145,24 +148,8 @@ func (c *checker) addr(flag, addr string) {
 }
 
 // store never quotes the URL, since there may be a password in it.
-func (c *checker) store(store string) {
-	const forms = "memory, redis://[user:password@]host:port/db, rediss://... or unix://[user:password@]/path?db=0"
-	if store == storeMemory {
-		return
+func (c *checker) store(flag, store string) {
+	if err := redisstore.CheckURL(store); err != nil {
+		c.check(false, flag, "%w, or memory", err)
 	}
-	u, err := url.Parse(store)
-	if err != nil {
-		c.check(false, "--store", "is no URL; use %s, and write special characters of a password as %%XX", forms)
-		return
-	}
-	switch u.Scheme {
-	case "redis", "rediss":
-		c.check(u.Hostname() != "", "--store", "has no host; use %s", forms)
-	case "unix":
-		c.check(u.Path != "", "--store", "has no path; use %s", forms)
-	default:
-		c.check(false, "--store", "must be %s", forms)
-	}
-	rest := u.Path + u.RawQuery + u.Fragment
-	c.check(!strings.Contains(rest, "@"), "--store", "has an @ behind the host; write special characters of a password as %%XX")
 }

@@ -92,15 +92,15 @@ func clusterUndoBesideOthers(t *testing.T, c *redistest.Cluster) {
 		limiter.SmoothWarmingUp,
 	} {
 		for _, used := range []int64{0, 20} {
+			if a == limiter.SmoothWarmingUp && used > 0 {
+				continue // passes one at a time
+			}
 			t.Run(fmt.Sprintf("%s with %d used", a, used), func(t *testing.T) {
 				one, other := open(t, redisstore.Options{URL: c.URL()}), open(t, redisstore.Options{URL: c.URL()})
 				keys := apartKeys(t, c, one)
 				p := policy(t, limiter.Params{Algorithm: a, Limit: 1000, Window: time.Hour})
 				if a == limiter.SmoothWarmingUp {
 					p = policy(t, limiter.Params{Algorithm: a, Limit: 10, Window: time.Second, WarmUp: time.Minute})
-				}
-				if a == limiter.SmoothWarmingUp && used > 0 {
-					t.Skip("passes one at a time")
 				}
 				if used > 0 {
 					take(t, one, keys[0], p, used)

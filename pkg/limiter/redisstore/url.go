@@ -236,6 +236,9 @@ func (a *address) checkOptions(values url.Values) error {
 			return fmt.Errorf("option %s is for redis+sentinel://", name)
 		}
 	}
+	if a.timeout != 0 && (a.timeout < time.Millisecond || a.timeout > 10*time.Second) {
+		return fmt.Errorf("option timeout must be between 1ms and 10s, got %s", a.timeout)
+	}
 	if (a.tlsFiles.cert == "") != (a.tlsFiles.key == "") {
 		return errors.New("tls_cert and tls_key go together")
 	}
