@@ -63,7 +63,7 @@ func TestFlagsAreComplete(t *testing.T) {
 		if f.Group == nil || f.Group.Title == "" {
 			t.Errorf("--%s stands below no heading", name)
 		}
-		if !f.HasDefault && !f.Required && !f.IsBool() {
+		if !f.HasDefault && !f.Required && !f.IsBool() && !f.IsMap() {
 			t.Errorf("--%s has no default to show", name)
 		}
 	}

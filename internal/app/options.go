@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -25,7 +28,7 @@ type Options struct {
 	// RulesSettle is how long changed rule files must stay the same before they are loaded.
 	RulesSettle time.Duration
 
-	// Store is "memory" or the URL of a Redis.
+	// Store is "memory" or the URL of a Redis, see redisstore.Forms.
 	Store string
 	// StoreTimeout bounds a request's wait for the store.
 	StoreTimeout time.Duration
@@ -33,6 +36,8 @@ type Options struct {
 	StoreKeyPrefix string
 	// StorePoolSize is the number of connections to Redis; 0 is the client's default, ten for each CPU.
 	StorePoolSize int
+	// NamedStores are the URLs of further Redis servers by the names that limits give them (`store: NAME`).
+	NamedStores map[string]string
 	// KnownDenials answers a cost that Redis has denied without asking again until it may pass.
 	KnownDenials bool
 	// MemoryMaxKeys is the most counters that the memory store keeps.
@@ -77,6 +82,9 @@ type Build struct {
 	Go      string `json:"go"`
 }
 
+// storeName is what a limit can call a store.
+var storeName = regexp.MustCompile("^[a-z0-9_]+$")
+
 // storeMemory is the Store that is no URL.
 const storeMemory = "memory"
 
@@ -88,6 +96,11 @@ func (o *Options) Validate() error {
 	c.between("--rules-settle", o.RulesSettle, time.Millisecond, 10*time.Second)
 	if o.Store != storeMemory {
 		c.store("--store", o.Store)
+	}
+	c.check(o.Store != storeMemory || len(o.NamedStores) == 0, "--named-store", "goes with a Redis as --store, not with memory")
+	for _, name := range slices.Sorted(maps.Keys(o.NamedStores)) {
+		c.check(storeName.MatchString(name), "--named-store", "a name has a-z, 0-9 and _, got %q", name)
+		c.store("--named-store "+name, o.NamedStores[name])
 	}
 	c.between("--store-timeout", o.StoreTimeout, time.Millisecond, 10*time.Second)
 	c.count("--store-pool-size", o.StorePoolSize, 0, 10_000)
@@ -150,6 +163,6 @@ func (c *checker) addr(flag, addr string) {
 // store never quotes the URL, since there may be a password in it.
 func (c *checker) store(flag, store string) {
 	if err := redisstore.CheckURL(store); err != nil {
-		c.check(false, flag, "%w, or memory", err)
+		c.check(false, flag, "%w", err)
 	}
 }

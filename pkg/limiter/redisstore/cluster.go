@@ -64,6 +64,8 @@ func (s *Store) lane(ctx context.Context, key string) (*queue, error) {
 	if s.cluster == nil {
 		return s.queue, nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, s.timeout) // it may have to ask who has which slot
+	defer cancel()
 	node, err := s.cluster.MasterForKey(ctx, key)
 	if err != nil {
 		s.cluster.ReloadState(ctx)

@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"time"
 
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
@@ -35,10 +36,12 @@ type part struct {
 	call  *call // that tries them
 }
 
-// split has the parts of a request, in the order of their first hits. A part is of one key, if that is wanted.
-func (s *Store) split(hits []limiter.Hit, byKey bool) []part {
+// split has the parts of a request, in the order of their first hits. of is the store of a hit. A part is of one key, if
+// that is wanted.
+func split(hits []limiter.Hit, of func(h *limiter.Hit) *Store, byKey bool) []part {
 	var parts []part
 	for i := range hits {
+		s := of(&hits[i])
 		at := place{store: s}
 		if s.cluster != nil {
 			at.slot = slotOf(s.key(hits[i].Key))
@@ -60,20 +63,23 @@ func (s *Store) split(hits []limiter.Hit, byKey bool) []part {
 
 // takeSplit decides a request in a cluster.
 func (s *Store) takeSplit(ctx context.Context, hits []limiter.Hit, out []limiter.Decision, byKey bool) error {
-	parts := s.split(hits, byKey)
-	if len(parts) > 1 {
-		return s.takeParts(ctx, hits, out, parts)
+	if len(hits) > 1 {
+		parts := split(hits, func(*limiter.Hit) *Store { return s }, byKey)
+		if len(parts) > 1 {
+			return takeParts(ctx, s.timeout, hits, out, parts)
+		}
 	}
-	queue, err := s.lane(ctx, s.key(hits[0].Key))
+	key := s.key(hits[0].Key)
+	queue, err := s.lane(ctx, key)
 	if err != nil {
 		return err
 	}
-	return queue.take(ctx, parts[0].slot, hits, out)
+	return queue.take(ctx, slotOf(key), hits, out)
 }
 
-// takeParts decides a request in several places.
-func (s *Store) takeParts(ctx context.Context, hits []limiter.Hit, out []limiter.Decision, parts []part) error {
-	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+// takeParts decides a request in several places, which may take so long in all.
+func takeParts(ctx context.Context, timeout time.Duration, hits []limiter.Hit, out []limiter.Decision, parts []part) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	for i := range parts {
 		p := &parts[i]
