@@ -43,7 +43,7 @@ func TestUnknownStore(t *testing.T) {
 	o := options(t, twoStores)
 	o.Log = slog.New(slog.DiscardHandler)
 	_, err := New(t.Context(), o)
-	const want = `rules.yaml:6:23: store: there is no store "per_second": this process has none beside --store; add --named-store, or remove store`
+	const want = `rules.yaml:6:30: store: there is no store "per_second": this process has none beside --store; add --named-store, or remove store`
 	if err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("%v, want %q", err, want)
 	}

@@ -48,7 +48,7 @@ func slotOf(key string) uint16 {
 // crc16 is the table of the CRC of polynomial 0x1021 (XMODEM), which the Redis Cluster specification names.
 var crc16 = func() (table [256]uint16) {
 	for i := range table {
-		crc := uint16(i) << 8 //nolint:gosec // below 256
+		crc := uint16(i) << 8
 		for range 8 {
 			carry := crc >> 15
 			crc = crc<<1 ^ carry*0x1021
@@ -72,11 +72,12 @@ func (s *Store) lane(ctx context.Context, key string) (*queue, error) {
 		return nil, fmt.Errorf("find the master of a slot: %w", err)
 	}
 	addr := node.Options().Addr
-	if q, ok := s.lanes.Load(addr); ok {
-		return q.(*queue), nil //nolint:forcetypeassert // nothing else is stored
+	lane, ok := s.lanes.Load(addr)
+	if !ok {
+		lane, _ = s.lanes.LoadOrStore(addr, newQueue(s.batcher(), s.timeout))
 	}
-	q, _ := s.lanes.LoadOrStore(addr, newQueue(s.batcher(), s.timeout))
-	return q.(*queue), nil //nolint:forcetypeassert // nothing else is stored
+	q, _ := lane.(*queue) // nothing else is stored
+	return q, nil
 }
 
 // decideSlots decides a batch by one script call for each slot, all in one go. Calls that a slot which is moving does

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -18,7 +19,7 @@ import (
 
 // TestCluster runs on one cluster. Its parts go from those that change nothing to the one that kills a master.
 func TestCluster(t *testing.T) {
-	c := redistest.StartCluster(t, 3)
+	c := redistest.StartCluster(t, 3, strings.Fields("--user weir on >s3cret "+rights+" +cluster|slots +asking")...)
 	var stores atomic.Int64
 	fresh := func(t *testing.T, clock *limitertest.Clock) limiter.Store {
 		t.Helper()
@@ -37,6 +38,7 @@ func TestCluster(t *testing.T) {
 		{"what one place charged is given back when another fails", clusterGiveBack},
 		{"a node that hangs holds up nobody else", clusterHungNode},
 		{"refunds are heard", clusterRefunds},
+		{"a user with few rights", clusterUser},
 		{"a slot moves", clusterSlotMoves},
 		{"a master fails", clusterMasterFails},
 	} {
@@ -276,6 +278,16 @@ func hearRefunds(t *testing.T, s *redisstore.Store, counters []string, hits ...l
 	}
 }
 
+// clusterUser counts and hears of refunds as a user who may do what docs/operations.md says, and no more.
+func clusterUser(t *testing.T, c *redistest.Cluster) {
+	s := open(t, redisstore.Options{URL: strings.Replace(c.URL(), "://", "://weir:s3cret@", 1)})
+	if err := s.Ping(t.Context()); err != nil {
+		t.Error(err)
+	}
+	keys, p := apartKeys(t, c, s), funnel(t, 10, time.Hour)
+	hearRefunds(t, s, keys[:1], limiter.Hit{Key: keys[0], Policy: p, N: 1}, limiter.Hit{Key: keys[1], Policy: funnel(t, 0, time.Hour), N: 1})
+}
+
 // traffic asks all keys, together and one by one, from several goroutines until it is ended. Then it says how many hits
 // were admitted for each key, and how many requests had no answer.
 type traffic struct {
@@ -348,7 +360,7 @@ func (f *traffic) end() {
 // clusterSlotMoves migrates a slot with counters, some of which begin meanwhile: every request is answered, and every
 // hit counts once.
 func clusterSlotMoves(t *testing.T, c *redistest.Cluster) {
-	s := open(t, redisstore.Options{URL: c.URL(), KeyPrefix: "moves:"})
+	s := open(t, redisstore.Options{URL: strings.Replace(c.URL(), "://", "://weir:s3cret@", 1), KeyPrefix: "weir:moves:"})
 	p := funnel(t, 1_000_000, 365*24*time.Hour)
 	var keys []string // in one slot, but for the last one, by a tag that is not ours
 	for i := range 6 {

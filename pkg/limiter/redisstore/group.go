@@ -19,7 +19,9 @@ type Group struct {
 }
 
 // NewGroup puts stores together. Closing them stays with the caller of Close.
-func NewGroup(first *Store, named map[string]*Store) *Group { return &Group{first: first, named: named} }
+func NewGroup(first *Store, named map[string]*Store) *Group {
+	return &Group{first: first, named: named}
+}
 
 // each calls f for every store.
 func (g *Group) each(f func(s *Store) error) error {

@@ -110,7 +110,7 @@ func try(ctx context.Context, hits []limiter.Hit, out []limiter.Decision, parts 
 			c.hits = append(c.hits, hits[j])
 			c.modes = append(c.modes, modeTry+int64(limiter.TryCharge(&hits[j])))
 		}
-		p.call = p.queue.start(c)
+		p.call = p.queue.start(c) //nolint:contextcheck // a batch outlives each of its requests
 	}
 	for i := range parts {
 		p := &parts[i]

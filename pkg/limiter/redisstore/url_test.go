@@ -120,14 +120,17 @@ func counts(t *testing.T, s *redisstore.Store) error {
 	return s.Take(t.Context(), []limiter.Hit{{Key: t.Name(), Policy: funnel(t, 1000, time.Hour), N: 1}}, make([]limiter.Decision, 1))
 }
 
+// rights are what docs/operations.md says that a user needs.
+const rights = "~weir:* &weir:* +evalsha +eval +set +get +mget +del +time +publish +subscribe +ping +select +client|setname"
+
 func TestUserOfAnACL(t *testing.T) {
-	server := redistest.Start(t, "--user", "default", "off", "--user", "weir", "on", ">s3:cr/t", "~weir:*", "&weir:*",
-		"+evalsha", "+eval", "+set", "+get", "+mget", "+del", "+time", "+publish", "+subscribe", "+ping", "+select", "+client|setname")
+	server := redistest.Start(t, strings.Fields("--user default off --user weir on >s3:cr/t "+rights)...)
 	good := "redis://weir:" + url.PathEscape("s3:cr/t") + "@" + server.Addr() + "/0"
 	s := open(t, redisstore.Options{URL: good})
 	if err := errors.Join(s.Ping(t.Context()), counts(t, s)); err != nil {
 		t.Error(err)
 	}
+	hearRefunds(t, s, []string{"k"}, limiter.Hit{Key: "k", Policy: funnel(t, 10, time.Hour), N: -1})
 	bad := open(t, redisstore.Options{URL: strings.Replace(good, "s3", "n0", 1)})
 	if err := counts(t, bad); !errors.Is(err, limiter.ErrUnavailable) || strings.Contains(err.Error(), "cr") {
 		t.Errorf("wrong password: %v, want an ErrUnavailable without it", err)
