@@ -69,10 +69,15 @@ func (s *Store) takeSplit(ctx context.Context, hits []limiter.Hit, out []limiter
 			return takeParts(ctx, s.timeout, hits, out, parts)
 		}
 	}
-	key := s.key(hits[0].Key)
+	key, start := s.key(hits[0].Key), time.Now()
 	queue, err := s.lane(ctx, key)
 	if err != nil {
 		return err
+	}
+	if asked := time.Since(start); asked > s.timeout/8 { // it had to be found out who has the slot
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, s.timeout-asked)
+		defer cancel()
 	}
 	return queue.take(ctx, slotOf(key), hits, out)
 }
