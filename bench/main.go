@@ -31,6 +31,7 @@ type options struct {
 	writeRules         string
 	serveNoop          string
 	envoy              bool
+	pgo                string
 }
 
 func main() {
@@ -70,6 +71,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	f.StringVar(&o.writeRules, "write-rules", "", "only write the rule files for a -target to this directory, as "+
 		"envoyproxy/ratelimit reads them")
 	f.StringVar(&o.serveNoop, "serve-noop", "", "only serve the no-op server on this address")
+	f.StringVar(&o.pgo, "pgo", "", "only profile the sidecars under the workloads, and write the profile to this file")
 	f.BoolVar(&o.envoy, "envoy", false, "measure through a real Envoy: HTTP requests of w1")
 	if err := f.Parse(args); err != nil {
 		return nil, err
@@ -110,6 +112,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	b, err := newBench(o, targets, stderr)
 	if err != nil {
 		return err
+	}
+	if o.pgo != "" {
+		return b.profile(ctx, dir, o.pgo)
 	}
 	if err := b.run(ctx); err != nil {
 		return err

@@ -33,6 +33,7 @@ var specs = []spec{
 	{name: nameNoop, about: "grpc-go, default options, answers OK", binary: nameNoop},
 	{name: "memory", about: "sidecar, counters in memory", binary: "sidecar"},
 	{name: "redis", about: "sidecar, strict, Redis over a Unix socket", binary: "sidecar", redis: "unix"},
+	{name: "leased", about: "sidecar, consistency: leased, Redis over a Unix socket", binary: "sidecar", redis: "unix", fields: "consistency: leased"},
 	{name: "redis-tcp", about: "sidecar, strict, Redis over TCP", binary: "sidecar", redis: "tcp"},
 }
 
@@ -40,6 +41,7 @@ var specs = []spec{
 type target struct {
 	name     string
 	addr     string // host:port
+	admin    string // host:port of the sidecar's HTTP; empty: none, or unknown
 	pid      int    // 0: unknown
 	redisPID int    // 0: none, or unknown
 	socket   string // of its Redis; empty: none, or unknown
@@ -124,11 +126,11 @@ func (s *starter) startSidecar(ctx context.Context, t *target, sp *spec) error {
 	}
 	// The default timeout of 15 ms is for production; two busy CPUs may take longer, and are to be measured.
 	p, err := t.run(s.dir, t.name, s.sidecar, "serve", "--rules", rules, "--grpc-addr", t.addr, "--http-addr", admin,
-		"--store", store, "--store-timeout", "1s")
+		"--store", store, "--store-timeout", "1s", "--pprof")
 	if err != nil {
 		return err
 	}
-	t.pid = p.pid()
+	t.pid, t.admin = p.pid(), admin
 	return p.await(ctx, func(ctx context.Context) error { return get(ctx, "http://"+admin+"/readyz") })
 }
 

@@ -27,7 +27,7 @@ func TestChangedRuleKeepsWhatWasUsed(t *testing.T) {
 		t.Run(store, func(t *testing.T) {
 			args := []string{"--store", "memory"}
 			if store == "redis" {
-				args = []string{"--store", redistest.Start(t).URL(), "--store-timeout", "5s"}
+				args = []string{"--store", redistest.Start(t).URL(), "--store-timeout", "5s", "--no-known-denials"} // they are not charged
 			}
 			file := ruleFile(t, rules[0])
 			s := startSidecar(t, file, args...)

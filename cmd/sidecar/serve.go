@@ -20,6 +20,7 @@ var flagGroups = []kong.Group{
 	{Key: "rules", Title: "Rules:"},
 	{Key: "store", Title: "Counters:"},
 	{Key: "listen", Title: "Listening:"},
+	{Key: "tls", Title: "TLS and who may:"},
 	{Key: "grpc", Title: "gRPC:"},
 	{Key: "stop", Title: "Stopping:"},
 	{Key: "log", Title: "Logging:"},
@@ -51,7 +52,17 @@ type serveOptions struct {
 
 	GRPCAddr   string `name:"grpc-addr" group:"listen" env:"WEIR_GRPC_ADDR" default:":8081" help:"Where Envoy asks: host:port, :port or unix:PATH."`
 	HTTPAddr   string `name:"http-addr" group:"listen" env:"WEIR_HTTP_ADDR" default:":8080" help:"Health, rules and metrics: host:port, :port or unix:PATH; empty for none."`
+	Pprof      bool   `group:"listen" env:"WEIR_PPROF" help:"Also serve profiles of the process, for go tool pprof, at /debug/pprof/ of the HTTP address."`
 	SocketMode string `group:"listen" env:"WEIR_SOCKET_MODE" default:"0660" help:"Permissions of Unix sockets."`
+
+	GRPCTLSCert        string   `name:"grpc-tls-cert" group:"tls" env:"WEIR_GRPC_TLS_CERT" placeholder:"FILE" help:"Certificate of the gRPC address, in PEM: it then speaks TLS. Certificates, keys and authorities are read again as they change."`
+	GRPCTLSKey         string   `name:"grpc-tls-key" group:"tls" env:"WEIR_GRPC_TLS_KEY" placeholder:"FILE" help:"Its key."`
+	GRPCTLSClientCA    string   `name:"grpc-tls-client-ca" group:"tls" env:"WEIR_GRPC_TLS_CLIENT_CA" placeholder:"FILE" help:"Authorities, in PEM: clients need a certificate of one of them."`
+	GRPCTLSClientNames []string `name:"grpc-tls-client-names" group:"tls" env:"WEIR_GRPC_TLS_CLIENT_NAMES" placeholder:"NAME" help:"Subject alternative names, such as spiffe://mesh/ns/edge/sa/envoy: a client's certificate needs to be for one of them. Repeat it, or separate by commas."`
+	HTTPTLSCert        string   `name:"http-tls-cert" group:"tls" env:"WEIR_HTTP_TLS_CERT" placeholder:"FILE" help:"Certificate of the HTTP address, in PEM: it then speaks TLS."`
+	HTTPTLSKey         string   `name:"http-tls-key" group:"tls" env:"WEIR_HTTP_TLS_KEY" placeholder:"FILE" help:"Its key."`
+	HTTPTLSClientCA    string   `name:"http-tls-client-ca" group:"tls" env:"WEIR_HTTP_TLS_CLIENT_CA" placeholder:"FILE" help:"Authorities, in PEM: who changes something (POST) or takes a profile needs a certificate of one of them, or the token."`
+	HTTPTokenFile      string   `name:"http-token-file" group:"tls" env:"WEIR_HTTP_TOKEN_FILE" placeholder:"FILE" help:"A token: who changes something (POST) or takes a profile needs it as Authorization: Bearer ..., or a certificate."`
 
 	GRPCMaxConnectionAge time.Duration `name:"grpc-max-connection-age" group:"grpc" env:"WEIR_GRPC_MAX_CONNECTION_AGE" default:"30m" help:"Ask clients to connect anew after this time, so that they spread over all sidecars; 0 for never."`
 	GRPCMaxStreams       uint32        `name:"grpc-max-streams" group:"grpc" env:"WEIR_GRPC_MAX_STREAMS" default:"1000" help:"Most requests at once on one connection."`

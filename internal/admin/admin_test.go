@@ -170,6 +170,23 @@ func TestIndex(t *testing.T) {
 }
 
 // A check that hangs is cut off, so that a probe gets its answer.
+// Profiles are there on request only, and without the command line, where a password may be.
+func TestProfilesOnRequest(t *testing.T) {
+	plain := handler(&fakeRules{})
+	asked := admin.NewHandler(admin.Options{Pprof: true, Metrics: http.NotFoundHandler()})
+	for target, want := range map[string]int{
+		"/debug/pprof/": 200, "/debug/pprof/heap": 200, "/debug/pprof/goroutine": 200, "/debug/pprof/symbol": 200,
+		"/debug/pprof/cmdline": 404,
+	} {
+		if status, _ := ask(t, plain, http.MethodGet, target); status != http.StatusNotFound {
+			t.Errorf("GET %s without Pprof: status %d, want 404", target, status)
+		}
+		if status, _ := ask(t, asked, http.MethodGet, target); status != want {
+			t.Errorf("GET %s with Pprof: status %d, want %d", target, status, want)
+		}
+	}
+}
+
 func TestReadyHasADeadline(t *testing.T) {
 	hangs := admin.Check{Name: "store", Err: func(ctx context.Context) error {
 		<-ctx.Done()

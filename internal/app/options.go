@@ -45,8 +45,19 @@ type Options struct {
 
 	// GRPCAddr and HTTPAddr are "host:port", ":port" or "unix:PATH". An empty HTTPAddr switches HTTP off.
 	GRPCAddr, HTTPAddr string
+	// Pprof adds profiles of the process to the HTTP endpoints.
+	Pprof bool
 	// SocketMode is the permissions of Unix sockets, octal.
 	SocketMode string
+
+	// GRPCTLSCert and GRPCTLSKey are files of a certificate and its key, in PEM: the service then speaks TLS. With
+	// GRPCTLSClientCA, a file of authorities, a client needs a certificate of one of them, and with GRPCTLSClientNames one for
+	// one of these names (DNS names, URIs such as SPIFFE IDs, IP or mail addresses). All are read anew as they change.
+	GRPCTLSCert, GRPCTLSKey, GRPCTLSClientCA string
+	GRPCTLSClientNames                       []string
+	// HTTPTLSCert, HTTPTLSKey and HTTPTLSClientCA are the same for HTTP, where a certificate is needed only by those who
+	// change something or take a profile. HTTPTokenFile holds a token that does for that, too.
+	HTTPTLSCert, HTTPTLSKey, HTTPTLSClientCA, HTTPTokenFile string
 
 	// GRPCMaxConnectionAge closes a connection, gracefully, so that clients spread again; 0 never does.
 	GRPCMaxConnectionAge time.Duration
@@ -109,6 +120,9 @@ func (o *Options) Validate() error {
 	if o.HTTPAddr != "" {
 		c.addr("--http-addr", o.HTTPAddr)
 	}
+	c.tls("grpc", o.GRPCTLSCert, o.GRPCTLSKey, o.GRPCTLSClientCA)
+	c.check(len(o.GRPCTLSClientNames) == 0 || o.GRPCTLSClientCA != "", "--grpc-tls-client-names", "needs --grpc-tls-client-ca")
+	c.tls("http", o.HTTPTLSCert, o.HTTPTLSKey, o.HTTPTLSClientCA)
 	_, err := o.socketMode()
 	c.check(err == nil, "--socket-mode", "must be an octal number from 0 to 0777, got %q", o.SocketMode)
 	if o.GRPCMaxConnectionAge != 0 {
@@ -158,6 +172,12 @@ func (c *checker) addr(flag, addr string) {
 		return
 	}
 	c.check(strings.Contains(addr, ":"), flag, "must be host:port, :port or unix:PATH, got %q", addr)
+}
+
+func (c *checker) tls(listener, cert, key, clientCA string) {
+	flag := "--" + listener + "-tls-"
+	c.check((cert == "") == (key == ""), flag+"cert", "goes together with %skey", flag)
+	c.check(clientCA == "" || cert != "", flag+"client-ca", "needs %scert and %skey: without TLS there are no client certificates", flag, flag)
 }
 
 // store never quotes the URL, since there may be a password in it.

@@ -400,8 +400,8 @@ func (b both) fault(n int64) string {
 		return "decision"
 	case allowed && !b.early.Allowed:
 		least = 0
-	case !allowed && b.late.Allowed:
-		most = n // and not n-1: it counts in whole microseconds what is left, and decides in nanoseconds
+	case !allowed && (b.late.Allowed || b.late.ResetAfter == 0):
+		most = n // and not n-1, or the capacity: it counts in whole microseconds what is left, and decides in nanoseconds
 	}
 	if left < least || left > most {
 		return fmt.Sprintf("remaining, which is %d to %d", least, most)

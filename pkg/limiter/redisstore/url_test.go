@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-ratelimit/weir/internal/certtest"
 	"github.com/weir-ratelimit/weir/internal/redistest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
@@ -161,21 +162,21 @@ func TestPasswordFile(t *testing.T) {
 
 // TestTLS has a server that shows its certificate, and one that asks for ours.
 func TestTLS(t *testing.T) {
-	ca := redistest.NewAuthority(t)
+	ca, stranger := certtest.New(t), certtest.New(t)
 	_, open1 := redistest.StartTLS(t, ca, false)
 	_, closed := redistest.StartTLS(t, ca, true)
-	cert, key := ca.Issue(t.TempDir(), "weir")
-	own := "&tls_cert=" + cert + "&tls_key=" + key
-	stranger := redistest.NewAuthority(t)
-	strangeCert, strangeKey := stranger.Issue(t.TempDir(), "weir")
+	own := func(a *certtest.Authority) string {
+		cert, key := a.Issue("weir", "weir")
+		return "&tls_cert=" + cert + "&tls_key=" + key
+	}
 	for _, tc := range []struct{ name, url, want string }{
-		{"authority", "rediss://" + open1 + "?tls_ca=" + ca.File, ""},
-		{"name", "rediss://" + open1 + "?tls_server_name=redis&tls_ca=" + ca.File, ""},
-		{"other name", "rediss://" + open1 + "?tls_server_name=other&tls_ca=" + ca.File, "not other"},
+		{"authority", "rediss://" + open1 + "?tls_ca=" + ca.CA(), ""},
+		{"name", "rediss://" + open1 + "?tls_server_name=redis&tls_ca=" + ca.CA(), ""},
+		{"other name", "rediss://" + open1 + "?tls_server_name=other&tls_ca=" + ca.CA(), "not other"},
 		{"unknown authority", "rediss://" + open1, "certificate signed by unknown authority"},
-		{"own certificate", "rediss://" + closed + "?tls_ca=" + ca.File + own, ""},
-		{"no certificate", "rediss://" + closed + "?tls_ca=" + ca.File, "limit store unavailable"},
-		{"a stranger's certificate", "rediss://" + closed + "?tls_ca=" + ca.File + "&tls_cert=" + strangeCert + "&tls_key=" + strangeKey, "limit store unavailable"},
+		{"own certificate", "rediss://" + closed + "?tls_ca=" + ca.CA() + own(ca), ""},
+		{"no certificate", "rediss://" + closed + "?tls_ca=" + ca.CA(), "limit store unavailable"},
+		{"a stranger's certificate", "rediss://" + closed + "?tls_ca=" + ca.CA() + own(stranger), "limit store unavailable"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			err := counts(t, open(t, redisstore.Options{URL: tc.url}))
@@ -191,18 +192,20 @@ func TestTLS(t *testing.T) {
 
 // TestCertificatesAreRenewed replaces the authority and all certificates under a running store.
 func TestCertificatesAreRenewed(t *testing.T) {
-	first, dir := redistest.NewAuthority(t), t.TempDir()
+	first, second, dir := certtest.New(t), certtest.New(t), t.TempDir()
 	server, addr := redistest.StartTLS(t, first, true)
-	cert, key := first.Issue(dir, "weir")
-	authority := filepath.Join(dir, "ca.crt")
-	install := func(a *redistest.Authority) {
+	authority, cert, key := filepath.Join(dir, "ca"), filepath.Join(dir, "cert"), filepath.Join(dir, "key")
+	install := func(a *certtest.Authority) {
 		t.Helper()
-		text, err := os.ReadFile(a.File)
-		if err == nil {
-			err = os.WriteFile(authority, text, 0o600)
-		}
-		if err != nil {
-			t.Fatal(err)
+		newCert, newKey := a.Issue("weir", "weir")
+		for to, from := range map[string]string{authority: a.CA(), cert: newCert, key: newKey} {
+			text, err := os.ReadFile(from)
+			if err == nil {
+				err = os.WriteFile(to, text, 0o600)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 	install(first)
@@ -210,9 +213,8 @@ func TestCertificatesAreRenewed(t *testing.T) {
 	if err := counts(t, s); err != nil {
 		t.Fatal(err)
 	}
-	second := redistest.NewAuthority(t)
-	newCert, newKey := second.Issue(t.TempDir(), "redis")
-	redistest.Do(t, server, "config", "set", "tls-cert-file", newCert, "tls-key-file", newKey, "tls-ca-cert-file", second.File)
+	newCert, newKey := second.Issue("redis", "127.0.0.1")
+	redistest.Do(t, server, "config", "set", "tls-cert-file", newCert, "tls-key-file", newKey, "tls-ca-cert-file", second.CA())
 	kick := func() { redistest.Do(t, server, "client", "kill", "type", "normal") } // all connections but this one
 	kick()
 	eventually(t, func() error {
@@ -222,7 +224,6 @@ func TestCertificatesAreRenewed(t *testing.T) {
 		return nil
 	})
 	install(second)
-	second.Issue(dir, "weir")
 	eventually(t, func() error { return counts(t, s) })
 
 	if err := os.WriteFile(cert, []byte("half writ"), 0o600); err != nil { // the last ones serve

@@ -1,0 +1,68 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+)
+
+// profile drives every sidecar through every scenario while it takes a CPU profile of itself, and merges them into a
+// file: what the compiler's profile-guided optimization reads.
+func (b *bench) profile(ctx context.Context, dir, out string) error {
+	args := []string{"tool", "pprof", "-proto", "-output", out}
+	for _, t := range b.targets {
+		for _, s := range b.scenarios {
+			if t.admin == "" {
+				continue
+			}
+			file := filepath.Join(dir, fmt.Sprintf("%s-%s.pprof", t.name, s.name))
+			if err := b.profileOne(ctx, t, s, file); err != nil {
+				return fmt.Errorf("%s, %s: %w", t.name, s.name, err)
+			}
+			args = append(args, file)
+			fmt.Fprintf(b.progress, "profiled %s under %s\n", t.name, s.name)
+		}
+	}
+	if text, err := exec.CommandContext(ctx, "go", args...).CombinedOutput(); err != nil { //nolint:gosec // ours
+		return fmt.Errorf("merge the profiles: %w\n%s", err, text)
+	}
+	return nil
+}
+
+// profileOne profiles within the time of a measurement.
+func (b *bench) profileOne(ctx context.Context, t *target, s scenario, file string) error {
+	done := make(chan error, 1)
+	go func() { done <- t.profile(ctx, b.Duration, file) }()
+	_, err := b.measure(ctx, s, t)
+	return errors.Join(err, <-done)
+}
+
+// profile writes the CPU profile of the target's next time, at least a second.
+func (t *target) profile(ctx context.Context, d time.Duration, file string) (err error) {
+	url := fmt.Sprintf("http://%s/debug/pprof/profile?seconds=%d", t.admin, max(1, int(d.Seconds())))
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody) //nolint:gosec // our own process
+	if err != nil {
+		return err
+	}
+	resp, err := http.DefaultClient.Do(req) //nolint:gosec // our own process
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close() //nolint:errcheck // only read from
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("GET %s: %s", url, resp.Status)
+	}
+	f, err := os.Create(file) //nolint:gosec // in our own directory
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	_, err = io.Copy(f, resp.Body)
+	return err
+}

@@ -1,0 +1,88 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"github.com/redis/go-redis/v9"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/weir-ratelimit/weir/internal/redistest"
+)
+
+// A flood on a limit that is used up costs Redis nothing, and what another sidecar gives back passes at once.
+func TestFloodOnAUsedUpLimit(t *testing.T) {
+	server := redistest.Start(t)
+	file := ruleFile(t, `
+domain: shop
+descriptors:
+  - {key: tenant, rate_limit: {algorithm: funnel, requests_per_unit: 5, unit: day}}
+`)
+	front, other := startSidecar(t, file, "--store", server.URL()), startSidecar(t, file, "--store", server.URL())
+	e := proxy{
+		Weir: []string{front.grpc}, Domain: "shop",
+		RateLimits: "[{actions: [{request_headers: {header_name: x-tenant, descriptor_key: tenant}}]}]",
+	}.start(t)
+	c := newClient(t, "127.0.0.1", e.Listener("front"))
+	redis := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	t.Cleanup(func() { _ = redis.Close() })
+	calls := func() float64 { return info(t, redis, "commandstats", `cmdstat_evalsha:calls=([0-9]+)`) }
+
+	if got := tally(c.burst(t.Context(), 8, "/", "X-Tenant", "ann")); got[200] != 5 || got[429] != 3 {
+		t.Fatalf("statuses %v of 8 requests under a limit of 5", got)
+	}
+	await(t, 5*time.Second, "answered without Redis", func() bool {
+		c.status(t, "/", "X-Tenant", "ann")
+		return front.knownDenials(t) > 0
+	})
+	before := calls()
+	if got := tally(c.burst(t.Context(), 2000, "/", "X-Tenant", "ann")); got[429] != 2000 {
+		t.Errorf("statuses %v of a flood on a limit that is used up", got)
+	}
+	if asked := calls() - before; asked != 0 {
+		t.Errorf("2,000 denied requests made %v script calls, want none", asked)
+	}
+	if got := tally(c.burst(t.Context(), 3, "/", "X-Tenant", "bob")); got[200] != 3 {
+		t.Errorf("statuses %v of another tenant, want 200", got)
+	}
+
+	_, err := other.client(t).ShouldRateLimit(t.Context(), &pb.RateLimitRequest{
+		Domain: "shop",
+		Descriptors: []*common.RateLimitDescriptor{{
+			Entries:    []*common.RateLimitDescriptor_Entry{{Key: "tenant", Value: "ann"}},
+			HitsAddend: wrapperspb.UInt64(2), IsNegativeHits: true,
+		}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	passed := 0
+	await(t, 2*time.Second, "passing what was given back", func() bool {
+		if c.status(t, "/", "X-Tenant", "ann") == 200 {
+			passed++
+		}
+		return passed == 2
+	})
+	if got := tally(c.burst(t.Context(), 50, "/", "X-Tenant", "ann")); got[429] != 50 {
+		t.Errorf("statuses %v after what was given back was used, too", got)
+	}
+}
+
+// knownDenials is how many requests the sidecar has answered without Redis.
+func (s *sidecar) knownDenials(t *testing.T) float64 {
+	t.Helper()
+	_, text := s.page(t, "/metrics")
+	_, rest, _ := strings.Cut(text, "\nweir_known_denials_total ")
+	number, _, _ := strings.Cut(rest, "\n")
+	n, err := strconv.ParseFloat(number, 64)
+	if err != nil {
+		t.Fatalf("/metrics: weir_known_denials_total: %v", err)
+	}
+	return n
+}
