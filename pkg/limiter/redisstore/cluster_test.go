@@ -35,6 +35,7 @@ func TestCluster(t *testing.T) {
 		{"limits of a descriptor share a slot", clusterTags},
 		{"a denial is undone beside others", clusterUndoBesideOthers},
 		{"a denial is undone later", clusterUndoLater},
+		{"denied and admitted at once", clusterRace},
 		{"what one place charged is given back when another fails", clusterGiveBack},
 		{"a node that hangs holds up nobody else", clusterHungNode},
 		{"refunds are heard", clusterRefunds},
@@ -171,6 +172,48 @@ func clusterUndoLater(t *testing.T, c *redistest.Cluster) {
 			}
 			if now := take(t, other, keys[0], p, 0).Remaining; now != 3 {
 				t.Errorf("%d remain of 10, want 3", now)
+			}
+		})
+	}
+}
+
+// clusterRace has requests of two slots each come at once, far more than may pass: what was admitted, and nothing else, is
+// charged, and no more than the limit.
+func clusterRace(t *testing.T, c *redistest.Cluster) {
+	for _, a := range []limiter.Algorithm{limiter.FixedWindow, limiter.Funnel, limiter.SlidingWindow, limiter.SlidingLog, limiter.Concurrency} {
+		t.Run(a.String(), func(t *testing.T) {
+			stores := []*redisstore.Store{open(t, redisstore.Options{URL: c.URL()}), open(t, redisstore.Options{URL: c.URL()})}
+			keys := apartKeys(t, c, stores[0])
+			var policies []*limiter.Policy
+			for _, most := range []int64{30, 60, 1000} {
+				policies = append(policies, policy(t, limiter.Params{Algorithm: a, Limit: most, Window: 9000 * time.Hour, ChargeDenied: limiter.ChargeNone}))
+			}
+			admitted := make([]atomic.Int64, len(keys))
+			var wait sync.WaitGroup
+			for g := range 8 {
+				wait.Go(func() {
+					for i := range 40 {
+						x := (g + i) % len(keys)
+						y := (x + 1 + i%2) % len(keys)
+						hits := []limiter.Hit{{Key: keys[x], Policy: policies[x], N: 1}, {Key: keys[y], Policy: policies[y], N: 1}}
+						out := make([]limiter.Decision, 2)
+						if err := stores[g%2].Take(t.Context(), hits, out); err != nil {
+							t.Error(err)
+							return
+						}
+						if limiter.Admitted(hits, out) {
+							admitted[x].Add(1)
+							admitted[y].Add(1)
+						}
+					}
+				})
+			}
+			wait.Wait()
+			for i, key := range keys {
+				want := policies[i].Limit() - admitted[i].Load()
+				if got := take(t, stores[0], key, policies[i], 0).Remaining; got != want || want < 0 {
+					t.Errorf("%d of %d were admitted, %d remain", admitted[i].Load(), policies[i].Limit(), got)
+				}
 			}
 		})
 	}
