@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/weir-ratelimit/weir/pkg/limiter"
@@ -39,11 +40,11 @@ func (g *Group) Close() error { return g.each((*Store).Close) }
 
 // String names all servers, without user and password.
 func (g *Group) String() string {
-	text := g.first.String()
+	all := []string{g.first.String()}
 	for _, name := range slices.Sorted(maps.Keys(g.named)) {
-		text += ", " + name + "=" + g.named[name].String()
+		all = append(all, name+"="+g.named[name].String())
 	}
-	return text
+	return strings.Join(all, ", ")
 }
 
 // Ping is Store.Ping of every store.
