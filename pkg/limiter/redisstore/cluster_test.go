@@ -36,6 +36,7 @@ func TestCluster(t *testing.T) {
 		{"a denial is undone beside others", clusterUndoBesideOthers},
 		{"a denial is undone later", clusterUndoLater},
 		{"denied and admitted at once", clusterRace},
+		{"a long log", clusterLongLog},
 		{"what one place charged is given back when another fails", clusterGiveBack},
 		{"a node that hangs holds up nobody else", clusterHungNode},
 		{"refunds are heard", clusterRefunds},
@@ -174,6 +175,32 @@ func clusterUndoLater(t *testing.T, c *redistest.Cluster) {
 				t.Errorf("%d remain of 10, want 3", now)
 			}
 		})
+	}
+}
+
+// clusterLongLog: a log that is too long to be sent about is charged and given back like any other.
+func clusterLongLog(t *testing.T, c *redistest.Cluster) {
+	s := open(t, redisstore.Options{URL: c.URL()})
+	keys, p := apartKeys(t, c, s), policy(t, limiter.Params{Algorithm: limiter.SlidingLog, Limit: 5000, Window: time.Hour})
+	hits := make([]limiter.Hit, 2000)
+	for i := range hits {
+		hits[i] = limiter.Hit{Key: keys[0], Policy: p, N: 1}
+	}
+	if err := s.Take(t.Context(), hits, make([]limiter.Decision, len(hits))); err != nil {
+		t.Fatal(err)
+	}
+	for _, deny := range []bool{false, true} {
+		other, want := funnel(t, 10, time.Hour), int64(2999)
+		if deny {
+			other = funnel(t, 0, time.Hour)
+		}
+		out := make([]limiter.Decision, 2)
+		if err := s.Take(t.Context(), []limiter.Hit{{Key: keys[0], Policy: p, N: 1}, {Key: keys[1], Policy: other, N: 1}}, out); err != nil {
+			t.Fatal(err)
+		}
+		if got := take(t, s, keys[0], p, 0).Remaining; got != want || out[0].Remaining != want || out[1].Allowed == deny {
+			t.Errorf("%d remain of 5000, want %d: %+v", got, want, out)
+		}
 	}
 }
 
