@@ -7,11 +7,11 @@ import (
 
 // KeyTerms is what a counter's key says.
 type KeyTerms struct {
-	Algorithm string  `json:"algorithm"`       // with .interval or .redis_cell
-	Limit     string  `json:"limit,omitempty"` // :name or #ordinal, and @rate/window of one that a request brought along
-	Domain    string  `json:"domain"`
+	Algorithm string     `json:"algorithm"`       // with .interval or .redis_cell
+	Limit     string     `json:"limit,omitempty"` // :name or #ordinal, and @rate/window of one that a request brought along
+	Domain    string     `json:"domain"`
 	Entries   []KeyEntry `json:"entries"`       // a value may be a pattern, or # and a hash
-	Cut       bool    `json:"cut,omitempty"` // the key was too long: its end is a hash
+	Cut       bool       `json:"cut,omitempty"` // the key was too long: its end is a hash
 }
 
 // KeyEntry is an entry of a request, as far as the key shows it.
