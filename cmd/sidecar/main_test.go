@@ -13,6 +13,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/weir-ratelimit/weir/internal/app"
+	"github.com/weir-ratelimit/weir/internal/redistest"
 	"github.com/weir-ratelimit/weir/internal/rls"
 	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
@@ -23,8 +24,19 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"sidecar": main})
 }
 
+// Scripts find a Redis under $REDIS, unless they are skipped by [short].
 func TestScripts(t *testing.T) {
-	testscript.Run(t, testscript.Params{Dir: "testdata/script", RequireExplicitExec: true, RequireUniqueNames: true})
+	url := ""
+	if !testing.Short() {
+		url = redistest.Start(t).URL()
+	}
+	testscript.Run(t, testscript.Params{
+		Dir: "testdata/script", RequireExplicitExec: true, RequireUniqueNames: true,
+		Setup: func(e *testscript.Env) error {
+			e.Setenv("REDIS", url)
+			return nil
+		},
+	})
 }
 
 // serveFlags are the flags of serve, --help left out.

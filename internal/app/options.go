@@ -99,7 +99,7 @@ func (o *Options) Validate() error {
 	var c checker
 	c.check(len(o.Rules) > 0, "--rules", "name at least one file or directory")
 	c.check(!slices.Contains(o.Rules, rulesStore) || o.Store != storeMemory, "--rules",
-		"%s is the rules in Redis: it needs --store redis://...; write ./%[1]s for a directory of that name", rulesStore)
+		"%s is the rules in Redis: it needs --store redis://...; write ./%s for a directory of that name", rulesStore, rulesStore)
 	c.between("--rules-poll", o.RulesPoll, 100*time.Millisecond, time.Hour)
 	c.between("--rules-settle", o.RulesSettle, time.Millisecond, 10*time.Second)
 	c.store(o.Store)
