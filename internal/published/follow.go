@@ -16,6 +16,9 @@ var _ reload.Source = (*Follower)(nil)
 // waits for it.
 const look = 2 * time.Second
 
+// again is how often a Redis that is away is asked.
+const again = 500 * time.Millisecond
+
 // Follower is the set in force as a source of rule files.
 type Follower struct {
 	sets *Sets
@@ -94,23 +97,30 @@ func (f *Follower) read(ctx context.Context, last *Set) (set *Set, away, err err
 }
 
 // Watch implements reload.Source: each publication is told on a channel, and a connection that was lost is made again by the
-// client, which says so. It returns when ctx is done.
+// client, which says so. While Redis is away there are hints without that, for the connection that hears of its return is
+// not the one that reads. It returns when ctx is done.
 func (f *Follower) Watch(ctx context.Context, changed chan<- struct{}) error {
 	sub := f.sets.client.Subscribe(ctx, f.sets.key)
 	defer sub.Close() //nolint:errcheck // nothing was written
 	messages := sub.ChannelWithSubscriptions()
+	retry := time.NewTicker(again)
+	defer retry.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-retry.C:
+			if _, away := f.Last(); away == nil {
+				continue
+			}
 		case _, open := <-messages:
 			if !open {
 				return nil
 			}
-			select {
-			case changed <- struct{}{}:
-			default:
-			}
+		}
+		select {
+		case changed <- struct{}{}:
+		default:
 		}
 	}
 }
