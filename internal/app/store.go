@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync/atomic"
 	"time"
@@ -46,13 +47,28 @@ func openStore(o *Options, m *metrics.Metrics) (*store, error) {
 	}
 	timed, err := m.Timed(s)
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, s.Close())
 	}
 	st := &store{Store: timed, name: s.String(), ping: s.Ping, cell: s.PingRedisCell, close: s.Close, log: o.Log}
 	if o.KnownDenials {
-		err = st.rememberDenials(s, m)
+		if err := st.rememberDenials(s, m); err != nil {
+			return nil, errors.Join(err, s.Close())
+		}
 	}
-	return st, err
+	return st, st.lease(m)
+}
+
+// lease has hot keys with consistency: leased decided without Redis, by permits that are charged there ahead.
+func (s *store) lease(m *metrics.Metrics) error {
+	leases, closeStore := guard.NewLeases(s.Store), s.close
+	s.Store = leases
+	s.close = func() error {
+		if err := leases.Close(); err != nil { // no reason to fail: a Redis that is gone has forgotten them, or soon will
+			s.log.LogAttrs(context.Background(), slog.LevelWarn, "permits on lease are not given back", slog.String("error", err.Error()))
+		}
+		return closeStore()
+	}
+	return m.WatchLeases(func() metrics.LeaseStats { return metrics.LeaseStats(leases.Stats()) })
 }
 
 // rememberDenials has denials answered without Redis while what other processes give back is heard.

@@ -48,6 +48,8 @@ type limitJSON struct {
 	WarmUp          string   `json:"warm_up,omitempty"`
 	ColdFactor      float64  `json:"cold_factor,omitempty"`
 	ChargeDenied    string   `json:"charge_denied"`
+	Consistency     string   `json:"consistency,omitempty"` // leased
+	LeaseFor        string   `json:"lease_for,omitempty"`
 	OnStoreFailure  string   `json:"on_store_failure"`
 	Replaces        []string `json:"replaces,omitempty"`
 }
@@ -129,6 +131,9 @@ func showLimit(l *Limit) limitJSON {
 	}
 	if p.MaxWait() > 0 {
 		shown.MaxWait = FormatDuration(p.MaxWait())
+	}
+	if p.LeaseFor() > 0 {
+		shown.Consistency, shown.LeaseFor = "leased", FormatDuration(p.LeaseFor())
 	}
 	if p.WarmUp() > 0 {
 		shown.WarmUp, shown.ColdFactor = FormatDuration(p.WarmUp()), float64(p.ColdFactor())/100

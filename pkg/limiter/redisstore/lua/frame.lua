@@ -37,7 +37,16 @@ for i = 4, #ARGV do
   policies[i - 3] = policy
 end
 
-local refunded = {} -- keys of the batch's negative hits
+-- refunded[key] is what the batch gives back, less what it charges after that: an exchange of permits on lease, which
+-- takes at least what it gives back, lets nothing pass that could not before, and nobody needs to hear of it.
+local refunded = {}
+local function tally(key, n)
+  if n < 0 then
+    refunded[key] = (refunded[key] or 0) - n
+  elseif refunded[key] then
+    refunded[key] = refunded[key] - n
+  end
+end
 
 -- state[key] is the newest state, false where there is none or it is as new; expires[key] is set where it changed.
 local state, found, expires = {}, {}, {}
@@ -52,12 +61,12 @@ end
 -- single decides a request of one hit that is to be enforced, as most are, and answers it. It has nothing to undo.
 local function single(key, policy, n)
   reading = key
-  if n < 0 then refunded[key] = true end
   local changed, new, fits, remains, again, fresh, waits, linger =
     policy.step(policy, state[key], now, n, TAKE_OR_PENALTY, policy.denied)
   if changed then
     state[key], expires[key] = new, fresh + (linger or 0)
   end
+  if fits or n < 0 then tally(key, n) end
   return struct.pack(ANSWER, fits and 1 or 0, remains, again, fresh, waits or 0)
 end
 
@@ -96,7 +105,6 @@ local function decider()
   local function run(i, charge)
     local key, policy = key_of[i], policy_of[i]
     reading = key
-    if cost_of[i] < 0 then refunded[key] = true end
     local changed, new, fits, remains, again, fresh, waits, linger =
       policy.step(policy, state[key], now, cost_of[i], charge, policy.denied)
     if changed then change(key, new, fresh + (linger or 0)) end
@@ -154,7 +162,11 @@ local function decider()
       end
     end
     local quota_denies = quota and quotas_over(count)
-    if quota_denies or not enforced then deny(count, quota_denies) end
+    local denied = quota_denies or not enforced
+    if denied then deny(count, quota_denies) end
+    for i = 1, count do -- of a denied request, what its hits charge is left out: then more is told than needed
+      if cost_of[i] < 0 or (allowed[i] and not denied) then tally(key_of[i], cost_of[i]) end
+    end
   end
 
   -- hit is how many hits were before the request's; of its first one policy, mode, group and n are read already.
@@ -205,7 +217,9 @@ for key, after in pairs(expires) do
 end
 
 if ARGV[2] ~= '' then
-  for key in pairs(refunded) do redis.pcall('PUBLISH', ARGV[2], key) end -- who may not publish still counts
+  for key, net in pairs(refunded) do
+    if net > 0 then redis.pcall('PUBLISH', ARGV[2], key) end -- who may not publish still counts
+  end
 end
 
 if #failures == 0 then return table.concat(answers) end
