@@ -102,26 +102,23 @@ func (c *publishCmd) validate() error {
 
 // wanted is the set that is to be published: checked, and without a version.
 func (c *publishCmd) wanted(ctx context.Context, io streams, sets *published.Sets) (*published.Set, error) {
-	files, from := []reload.File(nil), ""
+	read := func() ([]reload.File, error) { return c.read(ctx, io) }
 	if c.Rollback > 0 {
-		old, err := sets.Get(ctx, c.Rollback)
-		if err != nil {
-			return nil, err
+		read = func() ([]reload.File, error) {
+			old, err := sets.Get(ctx, c.Rollback)
+			if err != nil {
+				return nil, err
+			}
+			return old.Files, compile(io, old.Named())
 		}
-		files, from = old.Files, fmt.Sprintf("version %d", c.Rollback)
-		if err := compile(io, old.Named()); err != nil {
-			return nil, err
-		}
-	} else {
-		var err error
-		if files, err = c.read(ctx, io); err != nil {
-			return nil, err
-		}
-		from = c.Path
+	}
+	files, err := read()
+	if err != nil {
+		return nil, err
 	}
 	set, err := published.NewSet(files, cmp.Or(c.Author, defaultAuthor()), time.Now())
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", from, err)
+		return nil, err
 	}
 	set.RollbackTo = c.Rollback
 	return set, compileQuietly(io, set)

@@ -2,6 +2,7 @@ package app
 
 import (
 	"log/slog"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -39,7 +40,7 @@ func publishAfter(t *testing.T, redis *redistest.Server, after uint64, rules str
 func fromStore(t *testing.T, redis *redistest.Server, beside ...string) Options {
 	t.Helper()
 	o := options(t, "")
-	o.Rules, o.Store = append(beside, "store"), redis.URL()
+	o.Rules, o.Store = slices.Concat(beside, []string{"store"}), redis.URL()
 	return o
 }
 

@@ -35,8 +35,10 @@ const (
 	// MaxBytes is the most that the files of a set may have together: some sixty thousand rules. Each sidecar holds
 	// them in memory, and Redis does nothing else while it copies them.
 	MaxBytes = 8 << 20
-	// DefaultKeep is how many versions are kept, the one in force included; MaxKeep the most.
-	DefaultKeep, MaxKeep = 10, 100
+	// DefaultKeep is how many versions are kept, the one in force included.
+	DefaultKeep = 10
+	// MaxKeep is the most versions that may be kept.
+	MaxKeep = 100
 	// MaxAuthor is the longest author, in bytes.
 	MaxAuthor = 200
 
@@ -288,8 +290,7 @@ func (s *Sets) Publish(ctx context.Context, set *Set, saw Info, keep int) error 
 	}
 	version, err := publish.Run(ctx, s.client, []string{s.key}, saw.mark(), set.Hash, info, files, keep).Uint64()
 	if err != nil {
-		var told redis.Error
-		if errors.As(err, &told) { // Redis has refused it, so it is not published
+		if _, told := errors.AsType[redis.Error](err); told { // Redis has refused it, so it is not published
 			return s.failed("publish in", err)
 		}
 		return s.failed("it is not known whether it was published; look with sidecar publish --list: publish in", err)
