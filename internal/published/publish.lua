@@ -4,7 +4,7 @@
 -- ARGV[1]  `current` as the publisher saw it, '' for none
 -- ARGV[2]  the content's hash
 -- ARGV[3]  what is known of the set, JSON
--- ARGV[4]  its files, JSON
+-- ARGV[4]  its files, compressed
 -- ARGV[5]  how many versions to keep
 -- answer   the new version; 0 if `current` is another
 local key = KEYS[1]

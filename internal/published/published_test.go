@@ -1,9 +1,12 @@
 package published_test
 
 import (
+	"compress/gzip"
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"sync"
 	"testing"
@@ -15,6 +18,8 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/published"
 	"github.com/weir-ratelimit/weir/internal/redistest"
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
 	"github.com/weir-ratelimit/weir/pkg/reload"
 )
 
@@ -175,6 +180,15 @@ func TestNewSetRefuses(t *testing.T) {
 			wantError(t, err, tt.want)
 		})
 	}
+	noise := make([]byte, published.MaxStored) // hexadecimal digits carry half a byte each
+	for i, rng := 0, rand.New(rand.NewPCG(1, 2)); i < len(noise); i++ {
+		noise[i] = byte(rng.IntN(256))
+	}
+	dense, err := published.NewSet(file(hex.EncodeToString(noise)), "ann", time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantError(t, open(t, redistest.Start(t)).Publish(t.Context(), dense, published.Info{}, 1), "bytes compressed, the most that is published is 1048576 (1 MiB)")
 	largest, err := published.NewSet(file(strings.Repeat("x", published.MaxBytes)), "ann", time.Now())
 	if err != nil {
 		t.Fatal(err)
@@ -247,19 +261,33 @@ func TestFollowerKeepsTheLastSet(t *testing.T) {
 	wantError(t, err, "--rules store: read the rules in redis://")
 }
 
+func zipped(t *testing.T, text string) string {
+	t.Helper()
+	var out strings.Builder
+	zip := gzip.NewWriter(&out)
+	if _, err := zip.Write([]byte(text)); err != nil {
+		t.Fatal(err)
+	}
+	if err := zip.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
+}
+
 // What is damaged is an error, never a set.
 func TestDamaged(t *testing.T) {
 	server := redistest.Start(t)
 	sets, c := open(t, server), client(t, server)
 	for _, tt := range []struct{ field, value, want string }{
-		{"files:1", `[{"name":"shop.yaml","text":"other"}]`, "version 1 is damaged: the files are not those of the hash"},
-		{"files:1", `[{"name":`, "version 1 is damaged: unexpected end of JSON"},
+		{"files:1", zipped(t, `[{"name":"shop.yaml","text":"other"}]`), "version 1 is damaged: the files are not those of the hash"},
+		{"files:1", zipped(t, `[{"name":`), "version 1 is damaged: unexpected EOF"},
+		{"files:1", "text", "version 1 is damaged: unexpected EOF"},
 		{"info:1", `{}`, "version 1 is damaged: the files are not those of the hash"},
 		{"current", "one", `current is "one", which weir did not write`},
 		{"current", "1 abc", `and not that of current, "1 abc"`},
 		{"current", "7 abc", "there is no version 7, or no longer"},
 	} {
-		t.Run(tt.want, func(t *testing.T) {
+		t.Run(tt.field+" "+tt.want, func(t *testing.T) {
 			if err := c.FlushDB(t.Context()).Err(); err != nil {
 				t.Fatal(err)
 			}
@@ -313,4 +341,49 @@ func TestWatch(t *testing.T) {
 	case <-time.After(patience):
 		t.Error("Watch does not end")
 	}
+}
+
+// A sidecar needs no right to change the rules that it follows: these are the rights that docs/operations.md names.
+func TestFollowerMayOnlyRead(t *testing.T) {
+	server := redistest.Start(t)
+	publish(t, open(t, server), "a", 10)
+	err := client(t, server).Do(t.Context(), "ACL", "SETUSER", "sidecar", "on", ">secret", "+@all", "%R~weir:1:rules", "~weir:1:*|*",
+		"~weir:1:ping", "&weir:*").Err()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sets, err := published.Open(strings.Replace(server.URL(), "//", "//sidecar:secret@", 1), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sets.Close() //nolint:errcheck // only asked
+	saw, err := sets.Current(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantError(t, sets.Publish(t.Context(), set(t, "b"), saw.Info, 10), "publish in redis://")
+	if now, err := sets.Current(t.Context()); err != nil || now.Version != 1 {
+		t.Errorf("version %d, %v: who may only read has published", now.Version, err)
+	}
+	if err := counter(t, server); err != nil {
+		t.Error(err)
+	}
+}
+
+// counter counts a hit as that user.
+func counter(t *testing.T, server *redistest.Server) error {
+	t.Helper()
+	store, err := redisstore.New(redisstore.Options{
+		URL: strings.Replace(server.URL(), "//", "//sidecar:secret@", 1), Timeout: patience,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close() //nolint:errcheck // only asked
+	p, err := limiter.NewPolicy(limiter.Params{Algorithm: limiter.Funnel, Limit: 1, Window: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out [1]limiter.Decision
+	return errors.Join(store.Ping(t.Context()), store.Take(t.Context(), []limiter.Hit{{Key: "funnel|shop|k=v", Policy: p, N: 1}}, out[:]))
 }
