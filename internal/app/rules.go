@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 
@@ -30,6 +31,7 @@ type rules struct {
 	log        *slog.Logger
 	live       func() // called when rules went live
 	allowEmpty bool
+	stores     []string // that limits may name
 }
 
 // compiled is what one load made.
@@ -41,7 +43,7 @@ type compiled struct {
 
 // loadRules loads the rules for the first time, which must succeed unless they may be empty.
 func loadRules(ctx context.Context, o *Options, m *metrics.Metrics, live func()) (*rules, error) {
-	r := &rules{metrics: m, log: o.Log, live: live, allowEmpty: o.AllowEmptyRules}
+	r := &rules{metrics: m, log: o.Log, live: live, allowEmpty: o.AllowEmptyRules, stores: slices.Sorted(maps.Keys(o.NamedStores))}
 	source, err := r.source(o)
 	if err != nil {
 		return nil, err
@@ -70,6 +72,9 @@ func (r *rules) compile(files []reload.File) (compiled, error) {
 	set, err := descriptors.Compile(in)
 	if err != nil {
 		return compiled{}, err
+	}
+	if unknown := set.UnknownStores(r.stores); unknown != nil {
+		return compiled{}, unknown
 	}
 	r.metrics.RulesCompiled(set) // the swap follows at once, and cannot fail
 	live := compiled{set: set, files: names}

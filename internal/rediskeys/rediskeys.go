@@ -48,7 +48,7 @@ type Keys struct {
 
 // Open does not connect. An error says what is wrong with the URL.
 func Open(url, keyPrefix string) (*Keys, error) {
-	store, err := redisstore.New(redisstore.Options{URL: url, KeyPrefix: keyPrefix, Timeout: timeout, PoolSize: connections})
+	store, err := redisstore.New(redisstore.Options{URL: url, KeyPrefix: keyPrefix, MinTimeout: timeout, PoolSize: connections})
 	if err != nil {
 		return nil, err
 	}
