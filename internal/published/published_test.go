@@ -387,3 +387,41 @@ func counter(t *testing.T, server *redistest.Server) error {
 	var out [1]limiter.Decision
 	return errors.Join(store.Ping(t.Context()), store.Take(t.Context(), []limiter.Hit{{Key: "funnel|shop|k=v", Policy: p, N: 1}}, out[:]))
 }
+
+// In a cluster all is the same.
+func TestCluster(t *testing.T) {
+	url := redistest.StartCluster(t, 3).URL()
+	sets, err := published.Open(url, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sets.Close() //nolint:errcheck // everything was answered
+	f := sets.Follow(func(err error) { t.Error(err) })
+	ctx, cancel := context.WithCancel(t.Context())
+	changed, ended := make(chan struct{}, 1), make(chan error, 1)
+	go func() { ended <- f.Watch(ctx, changed) }()
+	for i, text := range []string{"", "a", "b"} {
+		if i > 0 {
+			publish(t, sets, text, 1)
+		}
+		for deadline := time.Now().Add(patience); ; { // the subscription's hint is the first
+			select {
+			case <-changed:
+			case <-time.After(patience):
+				t.Fatalf("no hint of version %d", i)
+			}
+			if i == 0 {
+				break
+			}
+			if got, err := f.Read(t.Context()); err == nil && string(got.Files[0].Data) == text {
+				break
+			} else if time.Now().After(deadline) {
+				t.Fatalf("%v, %v, want version %d", got, err, i)
+			}
+		}
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}

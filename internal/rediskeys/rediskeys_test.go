@@ -104,3 +104,32 @@ func TestDeleteMany(t *testing.T) {
 		t.Errorf("%d keys are left, want those of the other domain", left)
 	}
 }
+
+// In a cluster the keys of all masters are visited, and deleted.
+func TestCluster(t *testing.T) {
+	cluster := redistest.StartCluster(t, 3)
+	c := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{cluster.Masters[0].Addr()}, Protocol: 2})
+	defer c.Close() //nolint:errcheck // only a test's
+	for i := range 300 {
+		if err := c.Set(t.Context(), fmt.Sprintf("a*:1:funnel|{shop|k=%d}", i), "state", time.Hour).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	k, err := rediskeys.Open(cluster.URL(), "a*:")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer k.Close() //nolint:errcheck // everything was answered
+	if got := names(t, k, "1", "*shop|*"); len(got) != 300 {
+		t.Errorf("%d keys, want 300", len(got))
+	}
+	deleted := 0
+	err = k.Walk(t.Context(), "1", "*", false, func(ctx context.Context, page []rediskeys.Key) error {
+		n, err := k.Delete(ctx, page)
+		deleted += n
+		return err
+	})
+	if err != nil || deleted != 300 || len(names(t, k, "1", "*")) != 0 {
+		t.Errorf("%d keys deleted, %v", deleted, err)
+	}
+}
