@@ -50,7 +50,7 @@ func (c *keysCmd) Run(ctx context.Context, io streams) error {
 	if err := c.validate(); err != nil {
 		return &usageError{err: err, command: "sidecar keys"}
 	}
-	keys, err := rediskeys.Open(c.Redis.Store, c.Redis.StoreKeyPrefix)
+	keys, err := rediskeys.Open(c.Redis.Store, c.Redis.StoreKeyPrefix) //nolint:contextcheck // it does not connect
 	if err != nil {
 		return &usageError{err: fmt.Errorf("--store: %w", err), command: "sidecar keys"}
 	}

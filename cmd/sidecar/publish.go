@@ -67,7 +67,7 @@ func (c *publishCmd) Run(ctx context.Context, io streams) error {
 	if err := c.validate(); err != nil {
 		return &usageError{err: err, command: "sidecar publish"}
 	}
-	sets, err := published.Open(c.Redis.Store, c.Redis.StoreKeyPrefix)
+	sets, err := published.Open(c.Redis.Store, c.Redis.StoreKeyPrefix) //nolint:contextcheck // it does not connect
 	if err != nil {
 		return &usageError{err: fmt.Errorf("--store: %w", err), command: "sidecar publish"}
 	}

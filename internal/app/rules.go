@@ -44,7 +44,7 @@ type compiled struct {
 // loadRules loads the rules for the first time, which must succeed unless they may be empty.
 func loadRules(ctx context.Context, o *Options, m *metrics.Metrics, live func()) (*rules, error) {
 	r := &rules{metrics: m, log: o.Log, live: live, allowEmpty: o.AllowEmptyRules, stores: slices.Sorted(maps.Keys(o.NamedStores))}
-	source, err := r.source(o)
+	source, err := r.source(o) //nolint:contextcheck // it does not connect
 	if err != nil {
 		return nil, err
 	}

@@ -66,7 +66,9 @@ func New(o Options) (*Store, error) {
 		return nil, err
 	}
 	u.complete(&o)
-	o.Timeout = max(o.Timeout, o.MinTimeout)
+	if o.MinTimeout > 0 {
+		o.Timeout = max(o.Timeout, o.MinTimeout)
+	}
 	if o.Timeout < 0 || o.PoolSize < 0 {
 		return nil, fmt.Errorf("redis store: timeout and pool size must not be negative, got %s and %d", o.Timeout, o.PoolSize)
 	}
