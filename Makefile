@@ -42,6 +42,9 @@ pgo: ## cmd/sidecar/default.pgo anew: where the time goes under load, for the co
 growth: ## cost against rules, keys, descriptors and replicas, start and reload: tables and plots of docs/performance.md; 5 minutes
 	cd bench && $(GO) run . -growth -rounds 3 -duration 1s $(BENCH)
 
+simulate-mesh: tools ## a model of 1,000 sidecars on a Redis Cluster, in virtual time: the tables of docs/sizing.md; 3 minutes
+	@$(GO) test -count=1 -timeout 20m -v -run 'TestMesh$$' ./internal/mesh -mesh
+
 bench-envoy: ## the same through a real Envoy, in front of each and without the filter
 	@scripts/tools.sh envoy
 	cd bench && $(GO) run . -envoy -out results/envoy $(BENCH)
