@@ -329,6 +329,7 @@ func TestMesh(t *testing.T) {
 	}{
 		{"Many keys, each asked for half of its limit", 50_000, 1000, 100},
 		{"Many keys, each asked for twice its limit", 50_000, 1000, 25},
+		{"Ten flooded keys, each asked for 500 times its limit", 50_000, 10, 10},
 		{"Ten hot keys, each asked for half of its limit", 50_000, 10, 10_000},
 	} {
 		var scenes []scene
