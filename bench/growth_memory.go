@@ -150,7 +150,8 @@ func (g *growth) keysInMemory(f *figure, policy *limiter.Policy, n int) error {
 		return err
 	}
 	defer s.Close() //nolint:errcheck // it has no error
-	hits, out := []limiter.Hit{{Policy: policy, N: 500_000}} // so that none expires for half an hour, make([]limiter.Decision, 1)
+	// So much that none expires for half an hour.
+	hits, out := []limiter.Hit{{Policy: policy, N: 500_000}}, make([]limiter.Decision, 1)
 	take := func(i int) {
 		hits[0].Key = all.at(i)
 		_ = s.Take(context.Background(), hits, out) // memory's is always nil

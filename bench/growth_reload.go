@@ -72,7 +72,7 @@ func editOften(ctx context.Context, addr string, w *workload, path string) any {
 	if err != nil {
 		return err
 	}
-	defer conn.Close() //nolint:errcheck // nothing is under way
+	defer conn.Close()             //nolint:errcheck // nothing is under way
 	text, err := os.ReadFile(path) //nolint:gosec // ours
 	if err != nil {
 		return err

@@ -11,9 +11,9 @@ import (
 type figure struct {
 	Name    string    `json:"name"`
 	Title   string    `json:"title"`
-	Size    string    `json:"size"`   // what grows
-	Unit    string    `json:"unit"`   // of what is plotted
-	Sizes   []int     `json:"sizes"`  // increasing
+	Size    string    `json:"size"`  // what grows
+	Unit    string    `json:"unit"`  // of what is plotted
+	Sizes   []int     `json:"sizes"` // increasing
 	Columns []*column `json:"columns"`
 }
 

@@ -118,7 +118,7 @@ func (s scene) run(t *testing.T, stores []limiter.Store) *outcome {
 	start := time.Now()
 	for i, store := range stores {
 		running.Go(func() {
-			rng := rand.New(rand.NewPCG(uint64(i), 1)) //nolint:gosec // the same in every run
+			rng := rand.New(rand.NewPCG(uint64(i), 1))
 			mean := float64(len(stores)) / s.Rate * float64(time.Second)
 			for at := rng.ExpFloat64() * mean; at < float64(s.Length); at += rng.ExpFloat64() * mean {
 				time.Sleep(time.Until(start.Add(time.Duration(at))))
@@ -370,7 +370,7 @@ func write(t *testing.T, text string, all []*outcome) {
 		t.Fatal(err)
 	}
 	for path, text := range map[string]string{path: before + begin + text + end + after, "../../bench/results/mesh.json": string(numbers) + "\n"} {
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil { //nolint:gosec // figures, for everybody
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -2,8 +2,8 @@ package memstore
 
 import (
 	"context"
-	"fmt"
 	"reflect"
+	"strconv"
 	"testing"
 	"time"
 
@@ -45,7 +45,7 @@ func TestCostDoesNotGrowWithKeys(t *testing.T) {
 			}
 		}
 		for i := range n {
-			hits[0].Key = fmt.Sprint(i)
+			hits[0].Key = strconv.Itoa(i)
 			take()
 		}
 		if allocs := testing.AllocsPerRun(1000, take); allocs != 0 {
