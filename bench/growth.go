@@ -49,21 +49,21 @@ func (o *options) grow(ctx context.Context, dir string, stdout, progress io.Writ
 	return g.publish(stdout)
 }
 
-// upTo is from, ten times that and so on, up to most.
-func upTo(from, most int) (sizes []int) {
-	for n := from; n <= most; n *= 10 {
+// tens are 10, 100 and so on, up to most.
+func tens(most int) (sizes []int) {
+	for n := 10; n <= most; n *= 10 {
 		sizes = append(sizes, n)
 	}
 	return sizes
 }
 
 func (g *growth) rules(ctx context.Context) error {
-	return g.service(ctx, "rules", "CPU per request by number of rules", upTo(10, min(g.largest, 100_000)), []string{"memory"},
+	return g.service(ctx, "rules", "CPU per request by number of rules", tens(min(g.largest, 100_000)), []string{"memory"},
 		func(n int) *workload { return &workload{keys: max(n, 10_000), descriptors: 1, rules: n} })
 }
 
 func (g *growth) keys(ctx context.Context) error {
-	return g.service(ctx, "keys", "CPU per request by number of keys", upTo(10, min(g.largest, 1_000_000)), []string{"memory"},
+	return g.service(ctx, "keys", "CPU per request by number of keys", tens(min(g.largest, 1_000_000)), []string{"memory"},
 		func(n int) *workload { return &workload{keys: n, descriptors: 1, rules: 1} })
 }
 

@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -33,7 +34,7 @@ func rulesFile(n int) []byte {
 
 // matching measures compiling and matching in this process.
 func (g *growth) matching(context.Context) error {
-	f := &figure{Name: "match", Title: "Matching one descriptor", Size: "rules", Unit: "ns", Sizes: upTo(10, min(g.largest, 100_000))}
+	f := &figure{Name: "match", Title: "Matching one descriptor", Size: "rules", Unit: "ns", Sizes: tens(min(g.largest, 100_000))}
 	g.Figures = append(g.Figures, f)
 	f.add("exact value, ns", true, 0)
 	f.add("pattern, ns", true, 0)
@@ -116,7 +117,7 @@ func (n names) at(i int) string { return string(n[i*nameLength : (i+1)*nameLengt
 
 // memory measures the memory store in this process, and how it lets go of what has expired.
 func (g *growth) memory(context.Context) error {
-	f := &figure{Name: "memory", Title: "Memory store: one hit", Size: "keys", Unit: "ns per hit", Sizes: upTo(10, g.largest)}
+	f := &figure{Name: "memory", Title: "Memory store: one hit", Size: "keys", Unit: "ns per hit", Sizes: tens(g.largest)}
 	g.Figures = append(g.Figures, f)
 	f.add("random key, ns", true, 0)
 	f.add("one key again and again, ns", true, 0)
@@ -145,7 +146,9 @@ func (g *growth) keysInMemory(f *figure, policy *limiter.Policy, n int) error {
 	start := time.Now()
 	now := func() int64 { return time.Since(start).Microseconds() + skipped.Load() }
 	// Room for more than n: evictions begin a few percent below the bound.
-	s, err := memstore.New(memstore.Options{MaxKeys: n + n/4 + 1000, Now: now, SweepEvery: 100 * time.Millisecond})
+	s, err := memstore.New(memstore.Options{ //nolint:contextcheck // Close ends it
+		MaxKeys: n + n/4 + 1000, Now: now, SweepEvery: 100 * time.Millisecond,
+	})
 	if err != nil {
 		return err
 	}
@@ -222,8 +225,8 @@ func gcPauses() *metrics.Float64Histogram {
 // longestSince is the upper bound of the longest pause since then, in seconds.
 func longestSince(before *metrics.Float64Histogram) float64 {
 	after := gcPauses()
-	for i := len(after.Counts) - 1; i >= 0; i-- {
-		if after.Counts[i] > before.Counts[i] {
+	for i, n := range slices.Backward(after.Counts) {
+		if n > before.Counts[i] {
 			return after.Buckets[i+1]
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -80,15 +81,15 @@ func editOften(ctx context.Context, addr string, w *workload, path string) any {
 	var slowest time.Duration
 	for i := range reloads {
 		limit := never - 1 - i
-		edited := strings.ReplaceAll(string(text), fmt.Sprint(never), fmt.Sprint(limit))
-		if err := os.WriteFile(path+".tmp", []byte(edited), 0o600); err != nil {
+		edited := strings.ReplaceAll(string(text), strconv.Itoa(never), strconv.Itoa(limit))
+		if err := os.WriteFile(path+".tmp", []byte(edited), 0o600); err != nil { //nolint:gosec // ours
 			return err
 		}
-		if err := os.Rename(path+".tmp", path); err != nil {
+		if err := os.Rename(path+".tmp", path); err != nil { //nolint:gosec // ours
 			return err
 		}
 		edit := time.Now()
-		if err := inForce(ctx, conn, w, uint32(limit)); err != nil { //nolint:gosec // about a billion
+		if err := inForce(ctx, conn, w, uint32(limit)); err != nil {
 			return err
 		}
 		slowest = max(slowest, time.Since(edit))
