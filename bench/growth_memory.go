@@ -130,7 +130,7 @@ func (g *growth) memory(context.Context) error {
 	}
 	defer debug.SetGCPercent(debug.SetGCPercent(100)) // as a program has it that sets nothing
 	for _, n := range f.Sizes {
-		if err := g.keysInMemory(f, policy, n); err != nil {
+		if err := g.keysInMemory(f, policy, n); err != nil { //nolint:contextcheck // Close ends the store
 			return err
 		}
 		fmt.Fprintf(g.progress, "memory %d keys\n", n)
@@ -146,7 +146,7 @@ func (g *growth) keysInMemory(f *figure, policy *limiter.Policy, n int) error {
 	start := time.Now()
 	now := func() int64 { return time.Since(start).Microseconds() + skipped.Load() }
 	// Room for more than n: evictions begin a few percent below the bound.
-	s, err := memstore.New(memstore.Options{ //nolint:contextcheck // Close ends it
+	s, err := memstore.New(memstore.Options{
 		MaxKeys: n + n/4 + 1000, Now: now, SweepEvery: 100 * time.Millisecond,
 	})
 	if err != nil {

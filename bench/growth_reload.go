@@ -85,7 +85,7 @@ func editOften(ctx context.Context, addr string, w *workload, path string) any {
 		if err := os.WriteFile(path+".tmp", []byte(edited), 0o600); err != nil { //nolint:gosec // ours
 			return err
 		}
-		if err := os.Rename(path+".tmp", path); err != nil { //nolint:gosec // ours
+		if err := os.Rename(path+".tmp", path); err != nil {
 			return err
 		}
 		edit := time.Now()
