@@ -26,6 +26,7 @@ type rules struct {
 	reloader   *reload.Reloader[compiled]
 	metrics    *metrics.Metrics
 	log        *slog.Logger
+	process    descriptors.Process
 	live       func() // called when rules went live
 	allowEmpty bool
 }
@@ -38,8 +39,11 @@ type compiled struct {
 
 // loadRules loads the rules for the first time, which must succeed unless they may be empty.
 func loadRules(ctx context.Context, o *Options, m *metrics.Metrics, live func()) (*rules, error) {
-	r := &rules{metrics: m, log: o.Log, live: live, allowEmpty: o.AllowEmptyRules}
-	var err error
+	process, err := o.process()
+	if err != nil {
+		return nil, err
+	}
+	r := &rules{process: process, metrics: m, log: o.Log, live: live, allowEmpty: o.AllowEmptyRules}
 	r.reloader, err = reload.New(reload.Options[compiled]{
 		Source:  reload.Paths(o.Rules...),
 		Compile: r.compile,
@@ -61,7 +65,7 @@ func (r *rules) compile(files []reload.File) (compiled, error) {
 	for i, f := range files {
 		in[i], names[i] = descriptors.File(f), f.Name
 	}
-	set, err := descriptors.Compile(in)
+	set, err := descriptors.CompileFor(r.process, in)
 	if err != nil {
 		return compiled{}, err
 	}

@@ -26,6 +26,9 @@ type store struct {
 	log   *slog.Logger
 	// listen hears what other processes tell until ctx is done; nil where there is nothing to hear.
 	listen func(ctx context.Context)
+	// breaker stops asking a store that does not answer, and local counts meanwhile; nil for memory, which always does.
+	breaker *guard.Breaker
+	local   *local
 
 	failures atomic.Uint64 // requests that the store did not decide
 	failing  atomic.Bool   // an outage has been logged, and not yet its end
@@ -48,11 +51,26 @@ func openStore(o *Options, m *metrics.Metrics) (*store, error) {
 	if err != nil {
 		return nil, err
 	}
-	st := &store{Store: timed, name: s.String(), ping: s.Ping, cell: s.PingRedisCell, close: s.Close, log: o.Log}
-	if o.KnownDenials {
+	breaker := guard.NewBreaker(guard.BreakerOptions{
+		Store: timed, Probe: s.Ping, Answered: redisstore.Answered, Timeout: o.StoreTimeout,
+	})
+	st := &store{
+		Store: breaker, name: s.String(), ping: s.Ping, cell: s.PingRedisCell, close: s.Close, log: o.Log,
+		breaker: breaker, local: &local{maxKeys: o.MemoryMaxKeys},
+	}
+	err = m.WatchBreaker(breaker.Open)
+	if err == nil && o.KnownDenials {
 		err = st.rememberDenials(s, m)
 	}
 	return st, err
+}
+
+// standIn decides limits with on_store_failure: local while the store fails; nil for a store that never does.
+func (s *store) standIn() limiter.Store {
+	if s.local == nil {
+		return nil
+	}
+	return s.local
 }
 
 // rememberDenials has denials answered without Redis while what other processes give back is heard.
@@ -99,8 +117,9 @@ func (s *store) failed(err error) {
 	}
 }
 
-// watch logs the end of outages until ctx is done. It is here, and not on a request's way, that the lines of a
-// store that comes and goes are bounded.
+// watch logs the end of outages until ctx is done, and forgets what was counted locally during them: not before, so that
+// a store that comes and goes does not renew each limit's local share. It is here, and not on a request's way, that the
+// lines of such a store are bounded.
 func (s *store) watch(ctx context.Context) {
 	tick := time.NewTicker(outageQuiet)
 	defer tick.Stop()
@@ -116,8 +135,18 @@ func (s *store) watch(ctx context.Context) {
 			s.log.LogAttrs(ctx, slog.LevelInfo, "store answers again", slog.Uint64("failed_requests", now-logged))
 			logged = now
 			s.failing.Store(false)
+			s.dropLocal(ctx)
 		}
 		before = now
+	}
+}
+
+func (s *store) dropLocal(ctx context.Context) {
+	if s.local == nil {
+		return
+	}
+	if err := s.local.drop(); err != nil {
+		s.log.LogAttrs(ctx, slog.LevelWarn, "what was counted locally is not freed", slog.String("error", err.Error()))
 	}
 }
 

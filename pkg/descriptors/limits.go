@@ -51,7 +51,7 @@ func (r *reader) rateLimitShape() *shape[rateLimit] {
 	field("charge_denied", func(n *yaml.Node, l *rateLimit) {
 		l.params.ChargeDenied = readName(r, n, limiter.ParseChargeDenied)
 	})
-	field("on_store_failure", func(n *yaml.Node, l *rateLimit) { l.onStoreFailure = readName(r, n, parseOnStoreFailure) })
+	field("on_store_failure", func(n *yaml.Node, l *rateLimit) { l.onStoreFailure = readName(r, n, ParseOnStoreFailure) })
 	only := func(name, value, instead string) {
 		field(name, func(n *yaml.Node, _ *rateLimit) { r.onlyValue(n, value, instead) })
 	}
@@ -103,16 +103,15 @@ func (r *reader) readAlgorithm(n *yaml.Node, l *rateLimit) {
 	})
 }
 
-func parseOnStoreFailure(name string) (OnStoreFailure, error) {
-	switch name {
-	case "allow":
-		return Allow, nil
-	case "deny":
-		return Deny, nil
-	case "local":
-		return Allow, errors.New("local is not supported by this version; write allow or deny")
+var onStoreFailureNames = [...]string{Allow: "allow", Deny: "deny", Local: "local"}
+
+// ParseOnStoreFailure reads the value's name in a rule file. The error says which there are.
+func ParseOnStoreFailure(name string) (OnStoreFailure, error) {
+	i := slices.Index(onStoreFailureNames[:], name)
+	if i < 0 {
+		return Allow, fmt.Errorf("%q is not known: use allow, deny or local", name)
 	}
-	return Allow, fmt.Errorf("%q is not known: use allow or deny", name)
+	return OnStoreFailure(i), nil
 }
 
 // onlyValue accepts the one value of a field that this version has.

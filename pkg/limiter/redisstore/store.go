@@ -82,6 +82,7 @@ func New(o Options) (*Store, error) {
 	opt.DisableIdentity = true
 	opt.OnConnect = name
 	opt.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	opt.Dialer = dialer(redis.NewDialer(opt)).undaunted
 	silence()
 	s := &Store{client: redis.NewClient(opt), prefix: o.KeyPrefix + formatVersion, name: Redact(o.URL)}
 	s.queue = newQueue(&batcher{client: s.client, prefix: s.prefix, channel: s.channel(), now: o.Now, wall: wall}, o.Timeout)
@@ -158,7 +159,7 @@ func (s *Store) fitForRedisCell(hits []limiter.Hit) error {
 			continue
 		}
 		if key := s.prefix + hits[i].Key; !utf8.ValidString(key) {
-			return fmt.Errorf("the key %q is not UTF-8, which ends a Redis with the redis-cell module: choose another key prefix", key)
+			return failure(fmt.Sprintf("the key %q is not UTF-8, which ends a Redis with the redis-cell module: choose another key prefix", key))
 		}
 	}
 	return nil
