@@ -7,21 +7,25 @@ import "time"
 // since a share lets at least one pass.
 //
 // What flows at a rate (Funnel, LeakyQueue and their like) flows n times slower, over a burst that is divided; what
-// counts in windows gets a part of the number. A part is rounded down. A rate that cannot be counted exactly n times slower
-// is a FixedWindow's. The error is of Params that are no policy by themselves.
+// counts in windows gets a part of the number, and so does a rate that cannot be counted exactly n times slower. A part
+// is rounded down. What cannot be counted in either way becomes a FixedWindow. The error is of Params that are no policy
+// by themselves.
 func (in Params) Share(n int64) (*Policy, error) {
 	in.Engine = EngineWeir
 	if _, err := NewPolicy(in); err != nil || n <= 1 {
 		return NewPolicy(in)
 	}
+	fixed := Params{Algorithm: FixedWindow, Limit: part(in.Limit, n), Window: in.Window, ChargeDenied: in.ChargeDenied}
 	if in.flows() {
 		if p, err := NewPolicy(in.slower(n)); err == nil {
 			return p, nil
 		}
-		in = Params{Algorithm: FixedWindow, Limit: in.Limit, Window: in.Window, ChargeDenied: in.ChargeDenied}
 	}
 	in.Limit, in.Burst, in.SegmentCap = part(in.Limit, n), part(in.Burst, n), part(in.SegmentCap, n)
-	return NewPolicy(in)
+	if p, err := NewPolicy(in); err == nil {
+		return p, nil
+	}
+	return NewPolicy(fixed)
 }
 
 // flows says whether the limit is a rate, which can be slower.
