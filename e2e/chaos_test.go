@@ -121,6 +121,7 @@ func (r *rig) config(name, value string) {
 // asked is one call of a client.
 type asked struct {
 	rule        string
+	sidecar     int
 	began, done time.Time
 	passed      bool
 	code        codes.Code
@@ -138,7 +139,7 @@ type pressure struct {
 func (r *rig) start(key string) *pressure {
 	ctx, cancel := context.WithCancel(context.Background())
 	l := &pressure{cancel: cancel}
-	for _, c := range r.clients {
+	for i, c := range r.clients {
 		for _, rule := range []string{"seen", "deny", "local"} {
 			req := &pb.RateLimitRequest{Domain: "shop", Descriptors: []*common.RateLimitDescriptor{{
 				Entries: []*common.RateLimitDescriptor_Entry{{Key: rule, Value: key}},
@@ -147,7 +148,9 @@ func (r *rig) start(key string) *pressure {
 				tick := time.NewTicker(pace)
 				defer tick.Stop()
 				for ctx.Err() == nil {
-					l.add(ask1(c, req, rule))
+					a := call(c, req)
+					a.rule, a.sidecar = rule, i
+					l.add(a)
 					<-tick.C
 				}
 			})
@@ -157,10 +160,10 @@ func (r *rig) start(key string) *pressure {
 	return l
 }
 
-func ask1(c pb.RateLimitServiceClient, req *pb.RateLimitRequest, rule string) asked {
+func call(c pb.RateLimitServiceClient, req *pb.RateLimitRequest) asked {
 	ctx, cancel := context.WithTimeout(context.Background(), hung)
 	defer cancel()
-	a := asked{rule: rule, began: time.Now()}
+	a := asked{began: time.Now()}
 	res, err := c.ShouldRateLimit(ctx, req)
 	a.done, a.code, a.passed = time.Now(), status.Code(err), res.GetOverallCode() == pb.RateLimitResponse_OK
 	return a
@@ -248,7 +251,7 @@ func (r *rig) run(f fault) outcome {
 
 // read finds out what the calls have seen.
 func (o *outcome) read(calls []asked, began, healed time.Time) {
-	byRule, during, byPolicy := map[string][]asked{}, 0, 0
+	byRule, during, byPolicy, back := map[string][]asked{}, 0, 0, map[int]bool{}
 	for _, a := range calls {
 		took := a.done.Sub(a.began)
 		o.calls++
@@ -262,20 +265,21 @@ func (o *outcome) read(calls []asked, began, healed time.Time) {
 		byRule[a.rule] = append(byRule[a.rule], a)
 	}
 	for _, a := range byRule["seen"] {
-		if a.began.After(began) && a.done.Before(healed) {
+		switch {
+		case a.began.After(began) && a.done.Before(healed):
 			during++
-		}
-		if a.passed || a.code != codes.OK {
-			continue
-		}
-		if a.done.Before(healed) {
-			byPolicy++
-		} else {
-			o.recovered = max(o.recovered, a.done.Sub(healed))
+			if !a.passed {
+				byPolicy++
+			}
+		case a.done.After(healed) && !back[a.sidecar]:
+			back[a.sidecar] = a.passed
+			if !a.passed {
+				o.recovered = max(o.recovered, a.done.Sub(healed))
+			}
 		}
 	}
 	if during > 0 {
-		o.byPolicy = min(1, float64(byPolicy)/float64(during))
+		o.byPolicy = float64(byPolicy) / float64(during)
 	}
 	o.deny, o.local, o.twice = beyond(byRule["deny"], 1), beyond(byRule["local"], 1), beyond(byRule["local"], 2)
 }
