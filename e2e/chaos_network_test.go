@@ -249,12 +249,11 @@ func (c *steppedClock) notFor(t *testing.T) {
 	t.Setenv("LD_PRELOAD", "")
 }
 
-// step moves the clock. It stays so: what heals is only that nothing more happens.
-func (c *steppedClock) step(by time.Duration) (heal func()) {
+// step moves the clock.
+func (c *steppedClock) step(by time.Duration) {
 	c.t.Helper()
 	c.off += by
 	if _, err := c.file.WriteAt(bin.LittleEndian.AppendUint64(nil, uint64(int64(c.off/time.Second))), 0); err != nil {
 		c.t.Fatal(err)
 	}
-	return func() {}
 }
