@@ -35,11 +35,11 @@ const (
 	rate      = 30 // a second, and at once, of the limits that are held to
 	pace      = 10 * time.Millisecond
 	warmUp    = 250 * time.Millisecond // until every limit is used up
-	hung      = 2 * time.Second       // no answer: far above the store's timeout, since machines are busy
-	late      = 20 * time.Millisecond // Envoy's timeout
-	promised  = time.Second           // from the store's return to its first decision
-	liveBytes = 8 << 20               // that a sidecar's heap may have grown by
-	more      = 3                     // goroutines, after a fault than before: the runtime's own come and go
+	hung      = 2 * time.Second        // no answer: far above the store's timeout, since machines are busy
+	late      = 20 * time.Millisecond  // Envoy's timeout
+	promised  = time.Second            // from the store's return to its first decision
+	liveBytes = 8 << 20                // that a sidecar's heap may have grown by
+	more      = 3                      // goroutines, after a fault than before: the runtime's own come and go
 )
 
 // Every limit is asked through every sidecar. seen is denied only while the store does not decide.
@@ -410,7 +410,7 @@ func TestChaos(t *testing.T) {
 // serverFaults are those of the server itself.
 func serverFaults() []fault {
 	faults := []fault{
-		{"clock steps 1 h ahead", none, func(r *rig) func() { return r.stepClock(time.Hour) }}, // first: a restarted server has the machine's clock
+		{"clock steps 1 h ahead", none, func(r *rig) func() { return r.stepClock(time.Hour) }},  // first: a restarted server has the machine's clock
 		{"clock steps 1 s back", all, func(r *rig) func() { return r.stepClock(-time.Second) }}, // counters in use deny for as long
 		{"kill -9, restart", none, func(r *rig) func() {
 			r.server.Kill()
