@@ -33,6 +33,7 @@ var specs = []spec{
 	{name: nameNoop, about: "grpc-go, default options, answers OK", binary: nameNoop},
 	{name: "memory", about: "sidecar, counters in memory", binary: "sidecar"},
 	{name: "redis", about: "sidecar, strict, Redis over a Unix socket", binary: "sidecar", redis: "unix"},
+	{name: "leased", about: "sidecar, consistency: leased, Redis over a Unix socket", binary: "sidecar", redis: "unix", fields: "consistency: leased"},
 	{name: "redis-tcp", about: "sidecar, strict, Redis over TCP", binary: "sidecar", redis: "tcp"},
 }
 

@@ -26,6 +26,8 @@ type proxy struct {
 	Look string
 	// TCP are the descriptors of a network filter in front of the upstream, instead of the HTTP filter.
 	TCP string
+	// CA, Cert and Key are files: Envoy asks the sidecars over TLS, with a certificate of its own.
+	CA, Cert, Key string
 	// HealthChecks makes Envoy ask the sidecars' grpc.health.v1.
 	HealthChecks bool
 }
@@ -103,6 +105,17 @@ static_resources:
         envoy.extensions.upstreams.http.v3.HttpProtocolOptions:
           "@type": type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions
           explicit_http_config: {http2_protocol_options: {}}
+{{- if .CA}}
+      transport_socket:
+        name: envoy.transport_sockets.tls
+        typed_config:
+          "@type": type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext
+          common_tls_context:
+            tls_certificates: [{certificate_chain: {filename: {{.Cert}}}, private_key: {filename: {{.Key}}}}]
+            validation_context:
+              trusted_ca: {filename: {{.CA}}}
+              match_typed_subject_alt_names: [{san_type: DNS, matcher: {exact: weir.mesh}}]
+{{- end}}
 {{- if .HealthChecks}}
       health_checks:
         - timeout: 1s

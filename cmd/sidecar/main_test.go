@@ -63,8 +63,8 @@ func TestFlagsAreComplete(t *testing.T) {
 		if f.Group == nil || f.Group.Title == "" {
 			t.Errorf("--%s stands below no heading", name)
 		}
-		if !f.HasDefault && !f.Required && !f.IsBool() {
-			t.Errorf("--%s has no default to show", name)
+		if !f.HasDefault && !f.Required && !f.IsBool() && f.PlaceHolder == "" {
+			t.Errorf("--%s has neither a default nor a placeholder to show", name)
 		}
 	}
 }

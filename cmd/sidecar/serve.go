@@ -20,6 +20,7 @@ var flagGroups = []kong.Group{
 	{Key: "rules", Title: "Rules:"},
 	{Key: "store", Title: "Counters:"},
 	{Key: "listen", Title: "Listening:"},
+	{Key: "tls", Title: "TLS and who may:"},
 	{Key: "grpc", Title: "gRPC:"},
 	{Key: "stop", Title: "Stopping:"},
 	{Key: "log", Title: "Logging:"},
@@ -41,19 +42,29 @@ type serveOptions struct {
 	RulesPoll       time.Duration `group:"rules" env:"WEIR_RULES_POLL" default:"5s" help:"How often to look for changes that the file system did not tell."`
 	RulesSettle     time.Duration `group:"rules" env:"WEIR_RULES_SETTLE" default:"50ms" help:"How long changed files must stay the same before they are loaded; longer where they are written slowly."`
 
-	Store          string        `group:"store" env:"WEIR_STORE" default:"memory" help:"memory, redis://[user:password@]host:port/db, rediss://... (TLS) or unix://[user:password@]/path?db=0. Give a password by the variable: everybody on the machine can see a command line."`
-	StoreTimeout   time.Duration `group:"store" env:"WEIR_STORE_TIMEOUT" default:"15ms" help:"Longest wait for the store; keep it below the timeout in Envoy, which is 20ms unless set."`
-	StoreKeyPrefix string        `group:"store" env:"WEIR_STORE_KEY_PREFIX" default:"weir:" help:"Start of every key in Redis."`
-	StorePoolSize  int           `group:"store" env:"WEIR_STORE_POOL_SIZE" default:"0" help:"Most connections kept to Redis; 0 is ten for each CPU. Requests share calls, so that a few do."`
-	KnownDenials   bool          `group:"store" env:"WEIR_KNOWN_DENIALS" default:"true" negatable:"" help:"Answer what Redis has denied without asking it again, until it may pass."`
-	OnStoreFailure string        `group:"store" env:"WEIR_ON_STORE_FAILURE" default:"allow" help:"What limits without on_store_failure do while Redis does not answer: allow, deny, or local, which counts in memory."`
-	Replicas       int           `group:"store" env:"WEIR_REPLICAS" default:"1" help:"How many sidecars share the limits: each counts so much less with on_store_failure: local."`
-	MemoryMaxKeys  int           `group:"store" env:"WEIR_MEMORY_MAX_KEYS" default:"4000000" help:"Most counters that are kept in memory: by the memory store, or while Redis does not answer."`
+	Store          string            `group:"store" env:"WEIR_STORE" default:"memory" help:"memory, redis://[user:password@]host:port/db, unix://[user:password@]/path?db=0, redis+sentinel://host:port,host:port/master/db or redis+cluster://host:port,host:port; rediss for TLS; options behind ?, see docs/operations.md. Give a password by the variable or as ?password_file=PATH: everybody on the machine can see a command line."`
+	StoreTimeout   time.Duration     `group:"store" env:"WEIR_STORE_TIMEOUT" default:"15ms" help:"Longest wait for the store; keep it below the timeout in Envoy, which is 20ms unless set."`
+	StoreKeyPrefix string            `group:"store" env:"WEIR_STORE_KEY_PREFIX" default:"weir:" help:"Start of every key in Redis."`
+	StorePoolSize  int               `group:"store" env:"WEIR_STORE_POOL_SIZE" default:"0" help:"Most connections kept to Redis; 0 is ten for each CPU. Requests share calls, so that a few do."`
+	NamedStores    map[string]string `name:"named-store" group:"store" env:"WEIR_NAMED_STORE" placeholder:"NAME=URL" help:"Another Redis for the limits with store: NAME. Repeat it, or separate by semicolons."`
+	KnownDenials   bool              `group:"store" env:"WEIR_KNOWN_DENIALS" default:"true" negatable:"" help:"Answer what Redis has denied without asking it again, until it may pass."`
+	OnStoreFailure string            `group:"store" env:"WEIR_ON_STORE_FAILURE" default:"allow" help:"What limits without on_store_failure do while Redis does not answer: allow, deny, or local, which counts in memory."`
+	Replicas       int               `group:"store" env:"WEIR_REPLICAS" default:"1" help:"How many sidecars share the limits: each counts so much less with on_store_failure: local."`
+	MemoryMaxKeys  int               `group:"store" env:"WEIR_MEMORY_MAX_KEYS" default:"4000000" help:"Most counters that are kept in memory: by the memory store, or while Redis does not answer."`
 
 	GRPCAddr   string `name:"grpc-addr" group:"listen" env:"WEIR_GRPC_ADDR" default:":8081" help:"Where Envoy asks: host:port, :port or unix:PATH."`
 	HTTPAddr   string `name:"http-addr" group:"listen" env:"WEIR_HTTP_ADDR" default:":8080" help:"Health, rules and metrics: host:port, :port or unix:PATH; empty for none."`
 	Pprof      bool   `group:"listen" env:"WEIR_PPROF" help:"Also serve profiles of the process, for go tool pprof, at /debug/pprof/ of the HTTP address."`
 	SocketMode string `group:"listen" env:"WEIR_SOCKET_MODE" default:"0660" help:"Permissions of Unix sockets."`
+
+	GRPCTLSCert        string   `name:"grpc-tls-cert" group:"tls" env:"WEIR_GRPC_TLS_CERT" placeholder:"FILE" help:"Certificate of the gRPC address, in PEM: it then speaks TLS. Certificates, keys and authorities are read again as they change."`
+	GRPCTLSKey         string   `name:"grpc-tls-key" group:"tls" env:"WEIR_GRPC_TLS_KEY" placeholder:"FILE" help:"Its key."`
+	GRPCTLSClientCA    string   `name:"grpc-tls-client-ca" group:"tls" env:"WEIR_GRPC_TLS_CLIENT_CA" placeholder:"FILE" help:"Authorities, in PEM: clients need a certificate of one of them."`
+	GRPCTLSClientNames []string `name:"grpc-tls-client-names" group:"tls" env:"WEIR_GRPC_TLS_CLIENT_NAMES" placeholder:"NAME" help:"Subject alternative names, such as spiffe://mesh/ns/edge/sa/envoy: a client's certificate needs to be for one of them. Repeat it, or separate by commas."`
+	HTTPTLSCert        string   `name:"http-tls-cert" group:"tls" env:"WEIR_HTTP_TLS_CERT" placeholder:"FILE" help:"Certificate of the HTTP address, in PEM: it then speaks TLS."`
+	HTTPTLSKey         string   `name:"http-tls-key" group:"tls" env:"WEIR_HTTP_TLS_KEY" placeholder:"FILE" help:"Its key."`
+	HTTPTLSClientCA    string   `name:"http-tls-client-ca" group:"tls" env:"WEIR_HTTP_TLS_CLIENT_CA" placeholder:"FILE" help:"Authorities, in PEM: who changes something (POST) or takes a profile needs a certificate of one of them, or the token."`
+	HTTPTokenFile      string   `name:"http-token-file" group:"tls" env:"WEIR_HTTP_TOKEN_FILE" placeholder:"FILE" help:"A token: who changes something (POST) or takes a profile needs it as Authorization: Bearer ..., or a certificate."`
 
 	GRPCMaxConnectionAge time.Duration `name:"grpc-max-connection-age" group:"grpc" env:"WEIR_GRPC_MAX_CONNECTION_AGE" default:"30m" help:"Ask clients to connect anew after this time, so that they spread over all sidecars; 0 for never."`
 	GRPCMaxStreams       uint32        `name:"grpc-max-streams" group:"grpc" env:"WEIR_GRPC_MAX_STREAMS" default:"1000" help:"Most requests at once on one connection."`

@@ -4,6 +4,7 @@ package admin
 
 import (
 	"context"
+	"crypto/subtle"
 	"encoding/json"
 	"io"
 	"log/slog"
@@ -64,6 +65,10 @@ type Options struct {
 	Build any
 	// Pprof adds net/http/pprof's profiles under /debug/pprof/.
 	Pprof bool
+	// Token is read for each request that changes something or asks for a profile: such a request needs it as
+	// "Authorization: Bearer ...", or a verified client certificate where ClientCerts is set. With neither, everybody may.
+	Token       func() (string, error)
+	ClientCerts bool
 	// Log receives what goes wrong with a connection.
 	Log *slog.Logger
 }
@@ -106,16 +111,49 @@ func NewHandler(o Options) http.Handler {
 		profiles(mux)
 	}
 	// A web page that an operator happens to look at must not be able to reload through the browser.
-	return http.MaxBytesHandler(http.NewCrossOriginProtection().Handler(mux), maxBody)
+	return http.MaxBytesHandler(http.NewCrossOriginProtection().Handler(h.protect(mux)), maxBody)
 }
+
+// protect lets everybody look, and only those change something or take a profile who may.
+func (h *handler) protect(next http.Handler) http.Handler {
+	if h.Token == nil && !h.ClientCerts {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		looks := (r.Method == http.MethodGet || r.Method == http.MethodHead) && !strings.HasPrefix(r.URL.Path, debug)
+		if looks || h.ClientCerts && r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {
+			next.ServeHTTP(w, r)
+			return
+		}
+		if h.Token == nil {
+			writeText(w, http.StatusForbidden, "a client certificate is needed (--http-tls-client-ca)\n")
+			return
+		}
+		token, err := h.Token()
+		if err != nil {
+			h.Log.LogAttrs(r.Context(), slog.LevelError, "the token of HTTP requests cannot be read", slog.String("error", err.Error()))
+			writeText(w, http.StatusServiceUnavailable, "the token cannot be read, see the log of the rate limit service\n")
+			return
+		}
+		if subtle.ConstantTimeCompare([]byte(r.Header.Get("Authorization")), []byte("Bearer "+token)) != 1 {
+			w.Header().Set("WWW-Authenticate", "Bearer")
+			writeText(w, http.StatusUnauthorized, "a token is needed: Authorization: Bearer ... (--http-token-file)\n")
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// debug is where profiles are.
+const debug = "/debug/pprof/"
 
 // profiles are on request only: they show the process's inside, and cost CPU. The command line is not among them, since
 // the password of a store may be on it.
 func profiles(mux *http.ServeMux) {
-	mux.HandleFunc("GET /debug/pprof/", pprof.Index) // also serves heap, goroutine, block, ...
-	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
-	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
-	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	mux.HandleFunc("GET "+debug, pprof.Index) // also serves heap, goroutine, block, ...
+	mux.HandleFunc("GET "+debug+"profile", pprof.Profile)
+	mux.HandleFunc("GET "+debug+"symbol", pprof.Symbol)
+	mux.HandleFunc("GET "+debug+"trace", pprof.Trace)
 }
 
 type handler struct{ Options }

@@ -76,20 +76,45 @@ func (a *App) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	a.grpc = newGRPC(&a.o, service, a.health, a.metrics)
-	a.http = admin.NewServer(admin.Options{
+	if err := a.makeGRPC(service); err != nil { //nolint:contextcheck // a handshake has a context of its own
+		return err
+	}
+	if err := a.makeHTTP(); err != nil { //nolint:contextcheck // as above
+		return err
+	}
+	return a.listen(ctx)
+}
+
+func (a *App) makeGRPC(service *rls.Service) error {
+	secure, err := a.o.grpcTLS().config()
+	a.grpc = newGRPC(&a.o, service, a.health, a.metrics, secure)
+	return err
+}
+
+func (a *App) makeHTTP() error {
+	o := admin.Options{
 		Checks: []admin.Check{
 			{Name: "process", Err: a.stoppingErr},
 			{Name: "rules", Err: a.rules.ready},
 			{Name: "store", Err: a.storeReady},
 		},
-		Rules:   a.rules,
-		Metrics: a.metrics.Handler(),
-		Build:   a.o.Build,
-		Pprof:   a.o.Pprof,
-		Log:     a.o.Log,
-	})
-	return a.listen(ctx)
+		Rules:       a.rules,
+		Metrics:     a.metrics.Handler(),
+		Build:       a.o.Build,
+		Pprof:       a.o.Pprof,
+		Log:         a.o.Log,
+		ClientCerts: a.o.HTTPTLSClientCA != "",
+	}
+	if a.o.HTTPTokenFile != "" {
+		o.Token = a.o.httpToken
+		if _, err := o.Token(); err != nil {
+			return err
+		}
+	}
+	a.http = admin.NewServer(o)
+	var err error
+	a.http.TLSConfig, err = a.o.httpTLS().config()
+	return err
 }
 
 func (a *App) listen(ctx context.Context) error {
@@ -221,7 +246,11 @@ func (a *App) Run(ctx context.Context) error {
 }
 
 func (a *App) serveHTTP() error {
-	if err := a.http.Serve(a.httpListener); !errors.Is(err, http.ErrServerClosed) {
+	serve := a.http.Serve
+	if a.http.TLSConfig != nil {
+		serve = func(l net.Listener) error { return a.http.ServeTLS(l, "", "") }
+	}
+	if err := serve(a.httpListener); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
 	return nil

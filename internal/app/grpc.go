@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"log/slog"
 	"runtime"
@@ -11,6 +12,7 @@ import (
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
@@ -31,10 +33,15 @@ const (
 	minPing = 5 * time.Second
 )
 
-// newGRPC is a gRPC server of the service, its health and reflection. It does not listen.
-func newGRPC(o *Options, service *rls.Service, h healthpb.HealthServer, m *metrics.Metrics) *grpc.Server {
+// newGRPC is a gRPC server of the service, its health and reflection. It does not listen. Without secure it speaks
+// plain text.
+func newGRPC(o *Options, service *rls.Service, h healthpb.HealthServer, m *metrics.Metrics, secure *tls.Config) *grpc.Server {
+	var opts []grpc.ServerOption
 	g := interceptor{metrics: m, log: o.Log}
-	s := grpc.NewServer(
+	if secure != nil {
+		opts = append(opts, grpc.Creds(credentials.NewTLS(secure)))
+	}
+	s := grpc.NewServer(append(opts,
 		grpc.ForceServerCodecV2(rls.Codec()),
 		grpc.UnaryInterceptor(g.unary),
 		grpc.ConnectionTimeout(handshakeTimeout),
@@ -49,7 +56,7 @@ func newGRPC(o *Options, service *rls.Service, h healthpb.HealthServer, m *metri
 		}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPing, PermitWithoutStream: true}),
 		grpc.WaitForHandlers(true), // the store is closed after Stop
-	)
+	)...)
 	service.Register(s)
 	healthpb.RegisterHealthServer(s, h)
 	reflection.Register(s)

@@ -5,12 +5,15 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"net/url"
+	"maps"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
 )
 
 // Options is everything that an App can be told. The zero value of a field is not its default: the defaults
@@ -26,7 +29,7 @@ type Options struct {
 	// RulesSettle is how long changed rule files must stay the same before they are loaded.
 	RulesSettle time.Duration
 
-	// Store is "memory" or the URL of a Redis.
+	// Store is "memory" or the URL of a Redis, see redisstore.Forms.
 	Store string
 	// StoreTimeout bounds a request's wait for the store.
 	StoreTimeout time.Duration
@@ -34,6 +37,8 @@ type Options struct {
 	StoreKeyPrefix string
 	// StorePoolSize is the number of connections to Redis; 0 is the client's default, ten for each CPU.
 	StorePoolSize int
+	// NamedStores are the URLs of further Redis servers by the names that limits give them (`store: NAME`).
+	NamedStores map[string]string
 	// KnownDenials answers a cost that Redis has denied without asking again until it may pass.
 	KnownDenials bool
 	// OnStoreFailure is the on_store_failure of limits that have none: allow, deny or local.
@@ -49,6 +54,15 @@ type Options struct {
 	Pprof bool
 	// SocketMode is the permissions of Unix sockets, octal.
 	SocketMode string
+
+	// GRPCTLSCert and GRPCTLSKey are files of a certificate and its key, in PEM: the service then speaks TLS. With
+	// GRPCTLSClientCA, a file of authorities, a client needs a certificate of one of them, and with GRPCTLSClientNames one for
+	// one of these names (DNS names, URIs such as SPIFFE IDs, IP or mail addresses). All are read anew as they change.
+	GRPCTLSCert, GRPCTLSKey, GRPCTLSClientCA string
+	GRPCTLSClientNames                       []string
+	// HTTPTLSCert, HTTPTLSKey and HTTPTLSClientCA are the same for HTTP, where a certificate is needed only by those who
+	// change something or take a profile. HTTPTokenFile holds a token that does for that, too.
+	HTTPTLSCert, HTTPTLSKey, HTTPTLSClientCA, HTTPTokenFile string
 
 	// GRPCMaxConnectionAge closes a connection, gracefully, so that clients spread again; 0 never does.
 	GRPCMaxConnectionAge time.Duration
@@ -84,6 +98,9 @@ type Build struct {
 	Go      string `json:"go"`
 }
 
+// storeName is what a limit can call a store.
+var storeName = regexp.MustCompile("^[a-z0-9_]+$")
+
 // storeMemory is the Store that is no URL.
 const storeMemory = "memory"
 
@@ -93,7 +110,14 @@ func (o *Options) Validate() error {
 	c.check(len(o.Rules) > 0, "--rules", "name at least one file or directory")
 	c.between("--rules-poll", o.RulesPoll, 100*time.Millisecond, time.Hour)
 	c.between("--rules-settle", o.RulesSettle, time.Millisecond, 10*time.Second)
-	c.store(o.Store)
+	if o.Store != storeMemory {
+		c.store("--store", o.Store)
+	}
+	c.check(o.Store != storeMemory || len(o.NamedStores) == 0, "--named-store", "goes with a Redis as --store, not with memory")
+	for _, name := range slices.Sorted(maps.Keys(o.NamedStores)) {
+		c.check(storeName.MatchString(name), "--named-store", "a name has a-z, 0-9 and _, got %q", name)
+		c.store("--named-store "+name, o.NamedStores[name])
+	}
 	c.between("--store-timeout", o.StoreTimeout, time.Millisecond, 10*time.Second)
 	c.count("--store-pool-size", o.StorePoolSize, 0, 10_000)
 	_, err := o.process()
@@ -104,6 +128,9 @@ func (o *Options) Validate() error {
 	if o.HTTPAddr != "" {
 		c.addr("--http-addr", o.HTTPAddr)
 	}
+	c.tls("grpc", o.GRPCTLSCert, o.GRPCTLSKey, o.GRPCTLSClientCA)
+	c.check(len(o.GRPCTLSClientNames) == 0 || o.GRPCTLSClientCA != "", "--grpc-tls-client-names", "needs --grpc-tls-client-ca")
+	c.tls("http", o.HTTPTLSCert, o.HTTPTLSKey, o.HTTPTLSClientCA)
 	_, err = o.socketMode()
 	c.check(err == nil, "--socket-mode", "must be an octal number from 0 to 0777, got %q", o.SocketMode)
 	if o.GRPCMaxConnectionAge != 0 {
@@ -161,25 +188,15 @@ func (c *checker) addr(flag, addr string) {
 	c.check(strings.Contains(addr, ":"), flag, "must be host:port, :port or unix:PATH, got %q", addr)
 }
 
+func (c *checker) tls(listener, cert, key, clientCA string) {
+	flag := "--" + listener + "-tls-"
+	c.check((cert == "") == (key == ""), flag+"cert", "goes together with %skey", flag)
+	c.check(clientCA == "" || cert != "", flag+"client-ca", "needs %scert and %skey: without TLS there are no client certificates", flag, flag)
+}
+
 // store never quotes the URL, since there may be a password in it.
-func (c *checker) store(store string) {
-	const forms = "memory, redis://[user:password@]host:port/db, rediss://... or unix://[user:password@]/path?db=0"
-	if store == storeMemory {
-		return
+func (c *checker) store(flag, store string) {
+	if err := redisstore.CheckURL(store); err != nil {
+		c.check(false, flag, "%w", err)
 	}
-	u, err := url.Parse(store)
-	if err != nil {
-		c.check(false, "--store", "is no URL; use %s, and write special characters of a password as %%XX", forms)
-		return
-	}
-	switch u.Scheme {
-	case "redis", "rediss":
-		c.check(u.Hostname() != "", "--store", "has no host; use %s", forms)
-	case "unix":
-		c.check(u.Path != "", "--store", "has no path; use %s", forms)
-	default:
-		c.check(false, "--store", "must be %s", forms)
-	}
-	rest := u.Path + u.RawQuery + u.Fragment
-	c.check(!strings.Contains(rest, "@"), "--store", "has an @ behind the host; write special characters of a password as %%XX")
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 
@@ -29,6 +30,7 @@ type rules struct {
 	process    descriptors.Process
 	live       func() // called when rules went live
 	allowEmpty bool
+	stores     []string // that limits may name
 }
 
 // compiled is what one load made.
@@ -43,7 +45,7 @@ func loadRules(ctx context.Context, o *Options, m *metrics.Metrics, live func())
 	if err != nil {
 		return nil, err
 	}
-	r := &rules{process: process, metrics: m, log: o.Log, live: live, allowEmpty: o.AllowEmptyRules}
+	r := &rules{process: process, metrics: m, log: o.Log, live: live, allowEmpty: o.AllowEmptyRules, stores: slices.Sorted(maps.Keys(o.NamedStores))}
 	r.reloader, err = reload.New(reload.Options[compiled]{
 		Source:  reload.Paths(o.Rules...),
 		Compile: r.compile,
@@ -68,6 +70,9 @@ func (r *rules) compile(files []reload.File) (compiled, error) {
 	set, err := descriptors.CompileFor(r.process, in)
 	if err != nil {
 		return compiled{}, err
+	}
+	if unknown := set.UnknownStores(r.stores); unknown != nil {
+		return compiled{}, unknown
 	}
 	r.metrics.RulesCompiled(set) // the swap follows at once, and cannot fail
 	return compiled{set: set, files: names}, nil

@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync/atomic"
 	"time"
@@ -38,31 +39,83 @@ func openStore(o *Options, m *metrics.Metrics) (*store, error) {
 	if o.Store == storeMemory {
 		return openMemory(o, m)
 	}
-	s, err := redisstore.New(redisstore.Options{
-		URL:       o.Store,
-		KeyPrefix: o.StoreKeyPrefix,
-		Timeout:   o.StoreTimeout,
-		PoolSize:  o.StorePoolSize,
-	})
+	s, probes, err := openRedis(o)
 	if err != nil {
 		return nil, err
 	}
 	timed, err := m.Timed(s)
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, s.Close())
 	}
 	breaker := guard.NewBreaker(guard.BreakerOptions{
-		Store: timed, Probe: s.Ping, Answered: redisstore.Answered, Timeout: o.StoreTimeout,
+		Store: timed, Probes: probes, Answered: redisstore.Answered,
 	})
 	st := &store{
 		Store: breaker, name: s.String(), ping: s.Ping, cell: s.PingRedisCell, close: s.Close, log: o.Log,
 		breaker: breaker, local: &local{maxKeys: o.MemoryMaxKeys},
 	}
-	err = m.WatchBreaker(breaker.Open)
-	if err == nil && o.KnownDenials {
-		err = st.rememberDenials(s, m)
+	if err := m.WatchBreaker(breaker.Open); err != nil {
+		return nil, errors.Join(err, s.Close())
 	}
-	return st, err
+	if o.KnownDenials {
+		if err := st.rememberDenials(s, m); err != nil {
+			return nil, errors.Join(err, s.Close())
+		}
+	}
+	return st, st.lease(m)
+}
+
+// lease has hot keys with consistency: leased decided without Redis, by permits that are charged there ahead.
+func (s *store) lease(m *metrics.Metrics) error {
+	leases, closeStore := guard.NewLeases(s.Store), s.close
+	s.Store = leases
+	s.close = func() error {
+		if err := leases.Close(); err != nil { // no reason to fail: a Redis that is gone has forgotten them, or soon will
+			s.log.LogAttrs(context.Background(), slog.LevelWarn, "permits on lease are not given back", slog.String("error", err.Error()))
+		}
+		return closeStore()
+	}
+	return m.WatchLeases(func() metrics.LeaseStats { return metrics.LeaseStats(leases.Stats()) })
+}
+
+// redisStore is a redisstore.Store, or a Group of them.
+type redisStore interface {
+	limiter.Store
+	String() string
+	Ping(ctx context.Context) error
+	PingRedisCell(ctx context.Context) error
+	Refunds(ctx context.Context, forget func(key string), hears func(yes bool, why error))
+	Close() error
+}
+
+// openRedis opens --store, and those of --named-store beside it. The probes are theirs by name.
+func openRedis(o *Options) (redisStore, map[string]func(context.Context) error, error) {
+	open := func(url string) (*redisstore.Store, error) {
+		return redisstore.New(redisstore.Options{
+			URL:       url,
+			KeyPrefix: o.StoreKeyPrefix,
+			Timeout:   o.StoreTimeout,
+			PoolSize:  o.StorePoolSize,
+		})
+	}
+	first, err := open(o.Store)
+	if err != nil {
+		return nil, nil, err
+	}
+	probes := map[string]func(context.Context) error{"": first.Probe}
+	if len(o.NamedStores) == 0 {
+		return first, probes, nil
+	}
+	named := map[string]*redisstore.Store{}
+	group := redisstore.NewGroup(first, named)
+	for name, url := range o.NamedStores {
+		if named[name], err = open(url); err != nil {
+			delete(named, name)
+			return nil, nil, errors.Join(err, group.Close())
+		}
+		probes[name] = named[name].Probe
+	}
+	return group, probes, nil
 }
 
 // standIn decides limits with on_store_failure: local while the store fails; nil for a store that never does.
@@ -74,7 +127,7 @@ func (s *store) standIn() limiter.Store {
 }
 
 // rememberDenials has denials answered without Redis while what other processes give back is heard.
-func (s *store) rememberDenials(r *redisstore.Store, m *metrics.Metrics) error {
+func (s *store) rememberDenials(r redisStore, m *metrics.Metrics) error {
 	denials := guard.NewDenials(s.Store, nil)
 	s.Store = denials
 	s.listen = func(ctx context.Context) {

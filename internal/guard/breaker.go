@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -28,90 +29,142 @@ const (
 type BreakerOptions struct {
 	// Store decides.
 	Store limiter.Store
-	// Probe asks the store for a sign of life, and returns soon after ctx is done.
-	Probe func(ctx context.Context) error
-	// Answered says whether an error, of Store or of Probe, is an answer: that of a server which is there, and says no.
+	// Probes ask the servers behind it, by their names (limiter.Policy.Store), for a sign of life. They take no longer
+	// than a request may: a server that is too slow for requests is not back.
+	Probes map[string]func(ctx context.Context) error
+	// Answered says whether an error, of Store or of a probe, is an answer: that of a server which is there, and says no.
 	Answered func(err error) bool
-	// Timeout bounds a probe. It is that of the store's calls: a server that is too slow for them is not back.
-	Timeout time.Duration
 }
 
-// Breaker stops asking a store that does not answer: it is open from when nothing has been answered for a while, and
-// Take fails at once, without a wait, a goroutine or an allocation. Meanwhile the store is probed, by one call at a
+// Breaker stops asking a server that does not answer: it is open from when nothing has been answered for a while, and
+// Take fails at once, without a wait, a goroutine or an allocation. Meanwhile the server is probed, by one call at a
 // time, and asked again from the first answer on.
 //
-// Only silence opens it. A store that answers with errors is asked on: they cost no wait, and may be a request's own.
+// Only silence opens it. A server that answers with errors is asked on: they cost no wait, and may be a request's own.
+// Each server of a store that has several is watched by itself.
 type Breaker struct {
 	o     BreakerOptions
 	start time.Time
+	first *watched            // the server without a name
+	named map[string]*watched // the others
+}
 
+// watched is one server.
+type watched struct {
+	probe  func(ctx context.Context) error
 	silent atomic.Int64          // when the first call failed since the latest answer, time since start; 0: none has
-	why    atomic.Pointer[error] // what Take returns while it is open
+	why    atomic.Pointer[error] // what Take returns while it is not asked
 	opened chan struct{}         // wakes Run
 }
 
 // NewBreaker stands before o.Store. Once open, it closes only while Run runs.
 func NewBreaker(o BreakerOptions) *Breaker {
-	return &Breaker{o: o, start: time.Now(), opened: make(chan struct{}, 1)}
+	b := &Breaker{o: o, start: time.Now(), named: make(map[string]*watched)}
+	for name, probe := range o.Probes {
+		b.named[name] = &watched{probe: probe, opened: make(chan struct{}, 1)}
+	}
+	b.first = b.named[""]
+	delete(b.named, "")
+	return b
 }
 
-// Open says whether the store is not asked.
-func (b *Breaker) Open() bool { return b.why.Load() != nil }
+// Open says whether a server is not asked.
+func (b *Breaker) Open() bool {
+	open := b.first.why.Load() != nil
+	for _, w := range b.named {
+		open = open || w.why.Load() != nil
+	}
+	return open
+}
 
-// Take implements limiter.Store.
+// Take implements limiter.Store. A failure of a request that concerns several servers is nobody's.
 func (b *Breaker) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Decision) error {
-	if why := b.why.Load(); why != nil {
+	w, others := b.of(hits)
+	if why := w.why.Load(); why != nil {
 		return *why
+	}
+	for i := range others {
+		if why := b.server(&others[i]).why.Load(); why != nil {
+			return *why
+		}
 	}
 	err := b.o.Store.Take(ctx, hits, out)
 	switch {
+	case len(others) > 0:
 	case err == nil || b.o.Answered(err):
-		if b.silent.Load() != 0 { // else no core writes what the others read
-			b.silent.Store(0)
+		if w.silent.Load() != 0 { // else no core writes what the others read
+			w.silent.Store(0)
 		}
 	case errors.Is(ctx.Err(), context.Canceled):
 		// the caller did not wait for the answer
 	default:
-		b.unanswered(err)
+		w.unanswered(int64(time.Since(b.start))+1, err) // never 0
 	}
 	return err
 }
 
-// unanswered opens the breaker if that is so for long enough.
-func (b *Breaker) unanswered(err error) {
-	now := int64(time.Since(b.start)) + 1 // never 0
-	if b.silent.CompareAndSwap(0, now) || now-b.silent.Load() < int64(silence) {
+// of is the first hit's server, and the hits from the first one of another server on.
+func (b *Breaker) of(hits []limiter.Hit) (w *watched, others []limiter.Hit) {
+	if len(hits) == 0 || len(b.named) == 0 {
+		return b.first, nil
+	}
+	w = b.server(&hits[0])
+	for i := range hits {
+		if b.server(&hits[i]) != w {
+			return w, hits[i:]
+		}
+	}
+	return w, nil
+}
+
+func (b *Breaker) server(h *limiter.Hit) *watched {
+	if w := b.named[h.Policy.Store()]; w != nil {
+		return w
+	}
+	return b.first
+}
+
+// unanswered has the server asked no more if that is so for long enough.
+func (w *watched) unanswered(now int64, err error) {
+	if w.silent.CompareAndSwap(0, now) || now-w.silent.Load() < int64(silence) {
 		return
 	}
 	err = fmt.Errorf("%w: the last call: %w", ErrNotAsked, err)
-	if b.why.CompareAndSwap(nil, &err) {
-		b.opened <- struct{}{} // never full: Run takes it before it closes the breaker
+	if w.why.CompareAndSwap(nil, &err) {
+		w.opened <- struct{}{} // never full: Run takes it before the server is asked again
 	}
 }
 
-// Run probes the store whenever the breaker is open, until ctx is done.
+// Run probes each server that is not asked, until ctx is done.
 func (b *Breaker) Run(ctx context.Context) {
+	var wait sync.WaitGroup
+	defer wait.Wait()
+	for _, w := range b.named {
+		wait.Go(func() { b.watch(ctx, w) })
+	}
+	b.watch(ctx, b.first)
+}
+
+func (b *Breaker) watch(ctx context.Context, w *watched) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-b.opened:
+		case <-w.opened:
 		}
-		for pause := firstPause; !b.answers(ctx); pause = min(2*pause, longestPause) {
+		for pause := firstPause; !b.answers(ctx, w); pause = min(2*pause, longestPause) {
 			select {
 			case <-ctx.Done():
 				return
 			case <-time.After(pause):
 			}
 		}
-		b.silent.Store(0)
-		b.why.Store(nil)
+		w.silent.Store(0)
+		w.why.Store(nil)
 	}
 }
 
-func (b *Breaker) answers(ctx context.Context) bool {
-	ctx, cancel := context.WithTimeout(ctx, b.o.Timeout)
-	defer cancel()
-	err := b.o.Probe(ctx)
+func (b *Breaker) answers(ctx context.Context, w *watched) bool {
+	err := w.probe(ctx)
 	return err == nil || b.o.Answered(err)
 }

@@ -23,7 +23,9 @@ func TestRedisHangs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := NewBreaker(BreakerOptions{Store: s, Probe: s.Ping, Answered: redisstore.Answered, Timeout: timeout})
+	b := NewBreaker(BreakerOptions{
+		Store: s, Probes: map[string]func(context.Context) error{"": s.Probe}, Answered: redisstore.Answered,
+	})
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	wg.Go(func() { b.Run(ctx) })

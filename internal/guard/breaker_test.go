@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -57,12 +58,13 @@ func breaking(t *testing.T, test func(t *testing.T, p *patient, b *Breaker)) {
 		p := &patient{takes: 10 * time.Millisecond}
 		b := NewBreaker(BreakerOptions{
 			Store: p,
-			Probe: func(ctx context.Context) error {
+			Probes: map[string]func(context.Context) error{"": func(ctx context.Context) error {
 				p.probed.Add(1)
+				ctx, cancel := context.WithTimeout(ctx, 15*time.Millisecond)
+				defer cancel()
 				return p.answer(ctx)
-			},
+			}},
 			Answered: func(err error) bool { return errors.Is(err, errFull) },
-			Timeout:  15 * time.Millisecond,
 		})
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan struct{})
@@ -208,13 +210,86 @@ func TestBreakerHurriedCallers(t *testing.T) {
 	})
 }
 
+// Each server of a store that has several is watched by itself.
+func TestBreakerOfSeveral(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var down atomic.Bool
+		policy := func(store string) *limiter.Policy {
+			p, err := limiter.NewPolicy(limiter.Params{Algorithm: limiter.Funnel, Limit: 1, Window: time.Second, Store: store})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return p
+		}
+		here, there := limiter.Hit{Policy: policy("")}, limiter.Hit{Policy: policy("there")}
+		answers := func(context.Context) error { return nil }
+		b := NewBreaker(BreakerOptions{
+			Store: storeOf(func(hits []limiter.Hit) error {
+				time.Sleep(20 * time.Millisecond)
+				if down.Load() && hits[len(hits)-1].Policy.Store() == "there" {
+					return errSilent
+				}
+				return nil
+			}),
+			Probes: map[string]func(context.Context) error{"": answers, "there": func(context.Context) error {
+				if down.Load() {
+					return errSilent
+				}
+				return nil
+			}},
+			Answered: func(error) bool { return false },
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		var wait sync.WaitGroup
+		wait.Go(func() { b.Run(ctx) })
+		defer wait.Wait()
+		defer cancel()
+		ask := func(hits ...limiter.Hit) error { return b.Take(ctx, hits, nil) }
+
+		down.Store(true)
+		for range 100 {
+			if err := ask(here, there); errors.Is(err, ErrNotAsked) {
+				t.Fatal("a server is not asked since requests to two servers failed")
+			}
+		}
+		for range 10 {
+			_ = ask(there)
+			if err := ask(here); err != nil {
+				t.Fatalf("the server that answers: %v", err)
+			}
+		}
+		for what, err := range map[string]error{"alone": ask(there), "last": ask(here, there), "first": ask(there, here)} {
+			if !errors.Is(err, ErrNotAsked) {
+				t.Errorf("the server that does not answer, %s: %v, want ErrNotAsked", what, err)
+			}
+		}
+		if !b.Open() {
+			t.Error("is not open")
+		}
+		down.Store(false)
+		time.Sleep(time.Second)
+		if err := ask(here, there); err != nil || b.Open() {
+			t.Errorf("after its return: %v, open %t", err, b.Open())
+		}
+	})
+}
+
+// storeOf is a store that is a function.
+type storeOf func(hits []limiter.Hit) error
+
+func (f storeOf) Take(_ context.Context, hits []limiter.Hit, _ []limiter.Decision) error {
+	return f(hits)
+}
+
 // prompt is a store that answers at once.
 type prompt struct{}
 
 func (prompt) Take(context.Context, []limiter.Hit, []limiter.Decision) error { return nil }
 
 func TestBreakerAllocatesNothing(t *testing.T) {
-	b := NewBreaker(BreakerOptions{Store: prompt{}, Answered: func(error) bool { return false }})
+	b := NewBreaker(BreakerOptions{
+		Store: prompt{}, Probes: map[string]func(context.Context) error{"": nil}, Answered: func(error) bool { return false },
+	})
 	check := func(what string) {
 		t.Helper()
 		if n := testing.AllocsPerRun(100, func() { _ = b.Take(context.Background(), nil, nil) }); n != 0 {
@@ -222,13 +297,15 @@ func TestBreakerAllocatesNothing(t *testing.T) {
 		}
 	}
 	check("closed")
-	b.silent.Store(-int64(time.Hour))
-	b.unanswered(errSilent)
+	b.first.unanswered(1, errSilent)
+	b.first.unanswered(1+int64(silence), errSilent)
 	check("open")
 }
 
 func BenchmarkBreaker(b *testing.B) {
-	br := NewBreaker(BreakerOptions{Store: prompt{}, Answered: func(error) bool { return false }})
+	br := NewBreaker(BreakerOptions{
+		Store: prompt{}, Probes: map[string]func(context.Context) error{"": nil}, Answered: func(error) bool { return false },
+	})
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
 			_ = br.Take(context.Background(), nil, nil)

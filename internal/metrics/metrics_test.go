@@ -82,6 +82,9 @@ func TestNames(t *testing.T) {
 	if _, err := m.Timed(nil); err != nil {
 		t.Fatal(err)
 	}
+	if err := m.WatchLeases(func() metrics.LeaseStats { return metrics.LeaseStats{} }); err != nil {
+		t.Fatal(err)
+	}
 	labelName := regexp.MustCompile(`[{,](\w+)="[^"]*"`)
 	names := map[string]bool{}
 	for series := range scrape(t, m) {
@@ -96,6 +99,12 @@ func TestNames(t *testing.T) {
 		"weir_decisions_total domain limit outcome rule",
 		"weir_hits_returned_total domain limit rule",
 		"weir_hits_total domain limit outcome rule",
+		"weir_lease_answers_total",
+		"weir_lease_keys",
+		"weir_lease_permits",
+		"weir_lease_permits_lost_total",
+		"weir_lease_permits_returned_total",
+		"weir_lease_permits_taken_total",
 		"weir_memory_bytes",
 		"weir_memory_keys",
 		"weir_memory_keys_evicted_total",
@@ -162,6 +171,24 @@ func TestDecisions(t *testing.T) {
 }
 
 const allowed = `weir_decisions_total{domain="shop",limit="",outcome="allowed",rule=%q}`
+
+// Leases show what they tell, each under its own name.
+func TestWatchLeases(t *testing.T) {
+	m := newMetrics()
+	stats := metrics.LeaseStats{Keys: 1, Permits: 2, Answers: 3, Taken: 4, Returned: 5, Lost: 6}
+	if err := m.WatchLeases(func() metrics.LeaseStats { return stats }); err != nil {
+		t.Fatal(err)
+	}
+	got := scrape(t, m)
+	maps.DeleteFunc(got, func(name, _ string) bool { return !strings.HasPrefix(name, "weir_lease_") })
+	want := map[string]string{
+		"weir_lease_keys": "1", "weir_lease_permits": "2", "weir_lease_answers_total": "3",
+		"weir_lease_permits_taken_total": "4", "weir_lease_permits_returned_total": "5", "weir_lease_permits_lost_total": "6",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("series (-want +got):\n%s", diff)
+	}
+}
 
 // A limit keeps its counts over reloads, wherever its rule has moved to; a request that was matched by the set
 // before is counted, too; a limit that is gone takes its series with it, and does not come back by a request that

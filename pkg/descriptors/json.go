@@ -44,10 +44,13 @@ type limitJSON struct {
 	Initial         string   `json:"initial,omitempty"`
 	Refill          string   `json:"refill,omitempty"`
 	Engine          string   `json:"engine,omitempty"`
+	Store           string   `json:"store,omitempty"`
 	MaxWait         string   `json:"max_wait,omitempty"`
 	WarmUp          string   `json:"warm_up,omitempty"`
 	ColdFactor      float64  `json:"cold_factor,omitempty"`
 	ChargeDenied    string   `json:"charge_denied"`
+	Consistency     string   `json:"consistency,omitempty"` // leased
+	LeaseFor        string   `json:"lease_for,omitempty"`
 	OnStoreFailure  string   `json:"on_store_failure"`
 	Replaces        []string `json:"replaces,omitempty"`
 }
@@ -127,8 +130,12 @@ func showLimit(l *Limit) limitJSON {
 	if p.Engine() != limiter.EngineWeir {
 		shown.Engine = p.Engine().String()
 	}
+	shown.Store = p.Store()
 	if p.MaxWait() > 0 {
 		shown.MaxWait = FormatDuration(p.MaxWait())
+	}
+	if p.LeaseFor() > 0 {
+		shown.Consistency, shown.LeaseFor = "leased", FormatDuration(p.LeaseFor())
 	}
 	if p.WarmUp() > 0 {
 		shown.WarmUp, shown.ColdFactor = FormatDuration(p.WarmUp()), float64(p.ColdFactor())/100

@@ -52,13 +52,16 @@ func (r *reader) rateLimitShape() *shape[rateLimit] {
 		l.params.ChargeDenied = readName(r, n, limiter.ParseChargeDenied)
 	})
 	field("on_store_failure", func(n *yaml.Node, l *rateLimit) { l.onStoreFailure = readName(r, n, ParseOnStoreFailure) })
-	only := func(name, value, instead string) {
-		field(name, func(n *yaml.Node, _ *rateLimit) { r.onlyValue(n, value, instead) })
-	}
-	only("consistency", "strict", "the store decides every request")
+	field("consistency", func(n *yaml.Node, l *rateLimit) { l.leased = readName(r, n, parseConsistency) })
 	field("initial", func(n *yaml.Node, l *rateLimit) { l.params.Initial = readName(r, n, limiter.ParseInitial) })
 	field("refill", func(n *yaml.Node, l *rateLimit) { l.params.Refill = readName(r, n, limiter.ParseRefill) })
 	field("engine", func(n *yaml.Node, l *rateLimit) { l.params.Engine = readName(r, n, limiter.ParseEngine) })
+	field("store", func(n *yaml.Node, l *rateLimit) {
+		if l.params.Store = readName(r, n, parseStore); l.params.Store != "" {
+			at := r.at(n)
+			r.stores = append(r.stores, &Error{File: at.file, Line: at.line, Column: at.column, Msg: l.params.Store})
+		}
+	})
 	span := func(name string, parse func(string) (time.Duration, error), of func(l *rateLimit) *time.Duration) {
 		field(name, func(n *yaml.Node, l *rateLimit) {
 			before := len(r.found)
@@ -71,6 +74,7 @@ func (r *reader) rateLimitShape() *shape[rateLimit] {
 	span("burst_seconds", parseSeconds, func(l *rateLimit) *time.Duration { return &l.params.BurstFor })
 	span("warm_up", parseDuration, func(l *rateLimit) *time.Duration { return &l.params.WarmUp })
 	field("cold_factor", func(n *yaml.Node, l *rateLimit) { l.params.ColdFactor = readName(r, n, parseFactor) })
+	span("lease_for", parseDuration, func(l *rateLimit) *time.Duration { return &l.params.LeaseFor })
 	span("lease", parseDuration, func(l *rateLimit) *time.Duration { return &l.lease })
 	forPeople(r, s)
 	laterLimitFields(s.later)
@@ -78,7 +82,6 @@ func (r *reader) rateLimitShape() *shape[rateLimit] {
 }
 
 func laterLimitFields(later map[string]string) {
-	later["lease_for"] = "leave it out; the store decides every request (consistency: strict)"
 	later["response"] = laterResponse
 }
 
@@ -91,6 +94,19 @@ func readName[T any](r *reader, n *yaml.Node, parse func(string) (T, error)) (v 
 		}
 	})
 	return v
+}
+
+// parseStore reads the name of a store.
+func parseStore(name string) (string, error) {
+	for _, c := range name {
+		if (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '_' {
+			return "", fmt.Errorf("%q must be a name of a-z, 0-9 and _, as --named-store has it", name)
+		}
+	}
+	if name == "" {
+		return "", errors.New("there is no name; write one that --named-store has, or remove store")
+	}
+	return name, nil
 }
 
 func (r *reader) readAlgorithm(n *yaml.Node, l *rateLimit) {
@@ -114,13 +130,12 @@ func ParseOnStoreFailure(name string) (OnStoreFailure, error) {
 	return OnStoreFailure(i), nil
 }
 
-// onlyValue accepts the one value of a field that this version has.
-func (r *reader) onlyValue(n *yaml.Node, value, means string) {
-	r.scalar(n, "a text", func(n *yaml.Node) {
-		if n.Value != value {
-			r.add(r.at(n), "%s: %s is not supported by this version; write %s or leave it out (%s)", r.field, n.Value, value, means)
-		}
-	})
+// parseConsistency says whether permits are taken ahead.
+func parseConsistency(name string) (leased bool, err error) {
+	if name != "strict" && name != "leased" {
+		return false, fmt.Errorf("%q is not known: use strict or leased", name)
+	}
+	return name == "leased", nil
 }
 
 func (r *reader) readReplaces(n *yaml.Node) (all []place) {
@@ -179,6 +194,7 @@ func (r *reader) finish(l *rateLimit) {
 		l.params.Algorithm = limiter.FixedWindow
 	}
 	rate := r.checkRate(l) && r.checkCalendar(l)
+	r.checkLeased(l)
 	if foreign := r.checkParameters(l); foreign || !rate || l.bad {
 		return
 	}
@@ -224,6 +240,17 @@ func (r *reader) checkRate(l *rateLimit) bool {
 		l.params.Window = l.unit.Duration() * time.Duration(l.multiplier)
 	}
 	return len(r.found) == before
+}
+
+// checkLeased gives lease_for its default, and refuses it where nothing is leased.
+func (r *reader) checkLeased(l *rateLimit) {
+	switch {
+	case l.leased && !l.has("lease_for"):
+		l.params.LeaseFor = limiter.DefaultLeaseFor
+	case !l.leased && l.has("lease_for"):
+		l.bad = true
+		r.add(l.place("lease_for"), "lease_for goes with consistency: leased; write that, or remove lease_for")
+	}
 }
 
 // checkLease sets the policy's window to the lease: requests in flight are not counted per time.
@@ -279,6 +306,9 @@ func (r *reader) checkParameters(l *rateLimit) (foreign bool) {
 
 // paramPlace is where the policy's parameter is written, else where the limit is.
 func (l *rateLimit) paramPlace(param string) position {
+	if param == "lease_for" && !l.has("lease_for") {
+		param = "consistency"
+	}
 	if param == "window" && !l.has("window") {
 		param = "unit"
 		if l.params.Algorithm == limiter.Concurrency {

@@ -11,7 +11,7 @@ import (
 // rate instead of its own, and with a counter that only requests with the same rate share. All else stays as
 // the rule has it: algorithm, burst and other parameters, name, replaces, and the rule's Mode (where
 // envoyproxy/ratelimit forgets shadow_mode and the name). A rule without limits, or an unlimited one, gets a
-// fixed_window. A window that is not on the calendar, such as a minute, is aligned to the epoch. The limit's ID is that of the limit that it stands for, -1 if there is none.
+// fixed_window. A window that is not on the calendar, such as a minute, is aligned to the epoch. It is strict, also where the rule is leased. The limit's ID is that of the limit that it stands for, -1 if there is none.
 //
 // The error says which of the rule's parameters does not go with the rate.
 func (r *Rule) Override(requestsPerUnit uint32, window time.Duration) (*Limit, error) {
@@ -22,7 +22,7 @@ func (r *Rule) Override(requestsPerUnit uint32, window time.Duration) (*Limit, e
 		*l = *r.Limits[0]
 	}
 	l.Rule = r
-	l.params.Limit = int64(requestsPerUnit)
+	l.params.Limit, l.params.LeaseFor = int64(requestsPerUnit), 0
 	if l.params.Algorithm != limiter.Concurrency { // whose window is its lease
 		l.params.Window = window
 	}

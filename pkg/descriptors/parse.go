@@ -41,6 +41,7 @@ type rateLimit struct {
 	multiplier     int64
 	window         time.Duration
 	lease          time.Duration
+	leased         bool           // consistency
 	params         limiter.Params // as written; complete after finish
 	onStoreFailure OnStoreFailure
 	policy         *limiter.Policy // nil if unlimited, or if something is wrong

@@ -35,6 +35,10 @@ const (
 	MaxLogEntries = 10_000                    // default bound of a sliding log's limit
 	DefaultLease  = time.Minute               // for rules that name none: Envoy's own route timeout is 15 s
 	MaxWait       = time.Hour                 // longest max_wait, longest burst_seconds, and longest warm_up
+
+	MinLeaseFor     = 5 * time.Millisecond  // shortest time of permits on lease: some round trips to Redis
+	MaxLeaseFor     = time.Second           // longest
+	DefaultLeaseFor = 50 * time.Millisecond // for rules that name none
 )
 
 // maxDebt is up to where SmoothBursty and SmoothWarmingUp count at least what a request owes: one that costs more than
@@ -141,6 +145,12 @@ type Params struct {
 	MaxLogEntries int64
 	// ChargeDenied is what a denied request takes.
 	ChargeDenied ChargeDenied
+	// Store is the name of the store that has the counters. Empty is the only one, or the first of several.
+	Store string
+	// LeaseFor is for how long a process may take permits ahead and spend them without asking the store:
+	// `consistency: leased`. 0 is strict. It goes with Funnel, TokenBucket as it is by default, FixedWindow,
+	// SlidingWindow and SlidingLog, and with ChargeNone, which is then also FixedWindow's default.
+	LeaseFor time.Duration
 }
 
 // Policy is a validated limit, scaled so that every number that a step computes stays below 2^53 and Lua
@@ -153,6 +163,7 @@ type Policy struct {
 	initial      Initial
 	refill       Refill
 	engine       Engine
+	store        string
 
 	limit  int64 // N, hits
 	window int64 // W, microseconds
@@ -167,6 +178,8 @@ type Policy struct {
 	maxLevel int64 // the deepest debt, units; with RefillInterval, hits
 
 	calendar *calendar // FixedWindow with AlignCalendar
+
+	leaseFor time.Duration // 0: strict
 
 	// linger is how long a token bucket that starts empty is remembered after it became full.
 	linger time.Duration
@@ -208,13 +221,15 @@ func NewPolicy(in Params) (*Policy, error) {
 		initial:      in.Initial,
 		refill:       in.Refill,
 		engine:       in.Engine,
+		store:        in.Store,
 		limit:        in.Limit,
 		window:       in.Window.Microseconds(),
 		tick:         1,
+		leaseFor:     in.LeaseFor,
 	}
 	if p.chargeDenied == ChargeDefault {
 		p.chargeDenied = ChargeNone
-		if p.algorithm == FixedWindow {
+		if p.algorithm == FixedWindow && p.leaseFor == 0 {
 			p.chargeDenied = ChargeFull
 		}
 	}
@@ -318,6 +333,9 @@ func (in *Params) validate() error {
 	if in.Engine == EngineRedisCell {
 		in.validateRedisCell(bad)
 	}
+	if in.LeaseFor != 0 {
+		in.validateLeased(bad)
+	}
 	for _, name := range in.given() {
 		if !in.Algorithm.Has(name) {
 			bad(name, "is not a parameter of %s, which takes %s", in.Algorithm, strings.Join(in.Algorithm.Parameters(), ", "))
@@ -343,6 +361,31 @@ func (in *Params) validateRedisCell(bad func(param, format string, args ...any))
 	}
 	if in.Refill != RefillGreedy {
 		bad("refill", "engine: redis_cell refills continuously; write greedy, or leave engine out")
+	}
+}
+
+// validateLeased checks that permits can be taken ahead and given back without a trace.
+func (in *Params) validateLeased(bad func(param, format string, args ...any)) {
+	switch in.Algorithm {
+	case Funnel, TokenBucket, FixedWindow, SlidingWindow, SlidingLog:
+	default:
+		bad("consistency", "leased does not go with %s, whose answers depend on the moment at which each request comes; write strict", in.Algorithm)
+	}
+	switch {
+	case in.Engine == EngineRedisCell:
+		bad("consistency", "leased does not go with engine: redis_cell; write strict, or leave engine out")
+	case in.Initial != InitialFull:
+		bad("consistency", "leased does not go with initial: empty; write strict, or leave initial out")
+	case in.Refill != RefillGreedy:
+		bad("consistency", "leased does not go with refill: interval; write strict, or leave refill out")
+	}
+	if in.ChargeDenied != ChargeDefault && in.ChargeDenied != ChargeNone {
+		bad("charge_denied", "consistency: leased charges a denied request nothing; write none, or consistency: strict")
+	}
+	if in.LeaseFor < MinLeaseFor || in.LeaseFor > MaxLeaseFor {
+		bad("lease_for", "must be between %s and %s, got %s", MinLeaseFor, MaxLeaseFor, in.LeaseFor)
+	} else if in.Window >= MinWindow && in.LeaseFor > in.Window {
+		bad("lease_for", "must be at most the window, %s, got %s", in.Window, in.LeaseFor)
 	}
 }
 
@@ -577,6 +620,16 @@ func (p *Policy) Identity() any {
 	}{numbers, p.TimeZone()}
 }
 
+// Store is the name of the store that has the counters, empty for the first.
+func (p *Policy) Store() string { return p.store }
+
+// In is the policy with its counters in the store of that name.
+func (p *Policy) In(store string) *Policy {
+	moved := *p
+	moved.store = store
+	return &moved
+}
+
 // Engine is who decides in Redis.
 func (p *Policy) Engine() Engine { return p.engine }
 
@@ -596,6 +649,9 @@ func (p *Policy) ColdFactor() int64 { return p.coldFactor }
 
 // ChargeDenied is what a denied request takes; never ChargeDefault.
 func (p *Policy) ChargeDenied() ChargeDenied { return p.chargeDenied }
+
+// LeaseFor is for how long permits may be taken ahead, 0 where the store decides each request.
+func (p *Policy) LeaseFor() time.Duration { return p.leaseFor }
 
 // Args returns the numbers that the algorithm's step works with, in the order in which its Lua twin in
 // redisstore/lua reads them; what Edges returns follows. All are below 2^53.

@@ -28,16 +28,18 @@ func Answered(err error) bool {
 }
 
 // dialer is go-redis's Options.Dialer.
-type dialer func(ctx context.Context, network, addr string) (net.Conn, error)
+type dialer = func(ctx context.Context, network, addr string) (net.Conn, error)
 
 // undaunted never fails: a connection that could not be made fails when it is used. After as many failures to connect
 // as it may have connections, go-redis tries only once a second, and a server that is back would be missed for longer.
-func (d dialer) undaunted(ctx context.Context, network, addr string) (net.Conn, error) {
-	conn, err := d(ctx, network, addr)
-	if err != nil {
-		return unmade{err}, nil
+func undaunted(dial dialer) dialer {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := dial(ctx, network, addr)
+		if err != nil {
+			return unmade{err}, nil
+		}
+		return conn, nil
 	}
-	return conn, nil
 }
 
 // unmade is a connection that could not be made.

@@ -1,0 +1,217 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"bufio"
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/weir-ratelimit/weir/internal/redistest"
+)
+
+// Five processes share limits in one Redis, each with permits on lease.
+const leasedRules = `
+domain: shop
+descriptors:
+  - {key: log, rate_limit: {algorithm: sliding_log, requests_per_unit: 500, unit: second, consistency: leased, lease_for: 100ms}}
+  - {key: funnel, rate_limit: {algorithm: funnel, requests_per_unit: 500, unit: second, burst: 200, consistency: leased, lease_for: 100ms}}
+  - {key: fixed, rate_limit: {algorithm: fixed_window, requests_per_unit: 500, unit: second, consistency: leased, lease_for: 100ms}}
+  - {key: day, rate_limit: {algorithm: sliding_window, requests_per_unit: 100000000, unit: day, consistency: leased, lease_for: 100ms}}
+`
+
+// decided is one request that was let through: it was decided between these times.
+type decided struct{ began, ended time.Time }
+
+// startFleet serves the rules by several processes on one Redis.
+func startFleet(t *testing.T, n int) []*sidecar {
+	t.Helper()
+	redis := redistest.Start(t)
+	rules := ruleFile(t, leasedRules)
+	fleet := make([]*sidecar, n)
+	for i := range fleet {
+		// The time is not what is tested: a busy machine must not turn requests into failures.
+		fleet[i] = startSidecar(t, rules, "--store", redis.URL(), "--store-timeout", "1s")
+	}
+	return fleet
+}
+
+// flood asks all processes for one key, each by so many callers with a pause between requests, until ctx is done. It
+// returns what passed and how many were asked.
+func flood(ctx context.Context, t *testing.T, fleet []*sidecar, key string, callers int, pause time.Duration) (passed []decided, asked int) {
+	t.Helper()
+	req := &pb.RateLimitRequest{Domain: "shop", Descriptors: []*common.RateLimitDescriptor{
+		{Entries: []*common.RateLimitDescriptor_Entry{{Key: key, Value: "x"}}},
+	}}
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for _, s := range fleet {
+		service := pb.NewRateLimitServiceClient(dial(t, s.grpc))
+		for range callers {
+			wg.Go(func() {
+				var mine []decided
+				n := 0
+				for ; ctx.Err() == nil; n++ {
+					began := time.Now()
+					res, err := service.ShouldRateLimit(t.Context(), req)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					if res.GetOverallCode() == pb.RateLimitResponse_OK {
+						mine = append(mine, decided{began, time.Now()})
+					}
+					time.Sleep(pause)
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				passed, asked = append(passed, mine...), asked+n
+			})
+		}
+	}
+	wg.Wait()
+	slices.SortFunc(passed, func(a, b decided) int { return a.began.Compare(b.began) })
+	return passed, asked
+}
+
+// mostWithin is the highest number of requests that were for certain decided within one window.
+func mostWithin(passed []decided, window time.Duration) (most int) {
+	for i, from := range passed {
+		n := 0
+		for _, p := range passed[i:] {
+			if p.began.After(from.began.Add(window)) {
+				break
+			}
+			if p.ended.Before(from.began.Add(window)) {
+				n++
+			}
+		}
+		most = max(most, n)
+	}
+	return most
+}
+
+// series is the sum of a metric over all processes.
+func series(t *testing.T, fleet []*sidecar, name string) (sum float64) {
+	t.Helper()
+	for _, s := range fleet {
+		_, text := s.page(t, "/metrics")
+		found := false
+		for sc := bufio.NewScanner(strings.NewReader(text)); sc.Scan(); {
+			if value, ok := strings.CutPrefix(sc.Text(), name+" "); ok {
+				v, err := strconv.ParseFloat(value, 64)
+				if err != nil {
+					t.Fatal(err)
+				}
+				sum, found = sum+v, true
+			}
+		}
+		if !found {
+			t.Fatalf("no metric %s", name)
+		}
+	}
+	return sum
+}
+
+// Five processes with three times as many requests as the limit allows, and far more in bursts, let pass what one
+// store would, and at most what each may have on lease: a tenth of the capacity.
+func TestLeasesHoldTheLimit(t *testing.T) {
+	fleet := startFleet(t, 5)
+	for _, tt := range []struct {
+		key             string
+		bound, capacity int
+	}{
+		{"log", 500, 500},
+		{"funnel", 200 + 500, 200},
+		{"fixed", 2 * 500, 500},
+	} {
+		t.Run(tt.key, func(t *testing.T) {
+			var passed []decided
+			asked := 0
+			for _, load := range []struct {
+				callers int
+				pause   time.Duration
+				long    time.Duration
+			}{ // below the limit, so that all have much on lease; far above it; and below it again
+				{4, 50 * time.Millisecond, time.Second},
+				{8, 5 * time.Millisecond, 1500 * time.Millisecond},
+				{4, 50 * time.Millisecond, time.Second},
+				{8, 5 * time.Millisecond, 500 * time.Millisecond},
+			} {
+				ctx, cancel := context.WithTimeout(t.Context(), load.long)
+				p, n := flood(ctx, t, fleet, tt.key, load.callers, load.pause)
+				cancel()
+				passed, asked = append(passed, p...), asked+n
+			}
+			most, bound := mostWithin(passed, time.Second), tt.bound+5*tt.capacity/10
+			t.Logf("%d of %d passed, at most %d in a second; the store alone lets %d pass, the bound is %d",
+				len(passed), asked, most, tt.bound, bound)
+			if most > bound {
+				t.Errorf("%d passed in a second, want at most %d", most, bound)
+			}
+			if most < 400 {
+				t.Errorf("%d passed in a second: the limit was not reached", most)
+			}
+		})
+	}
+	if n := series(t, fleet, "weir_lease_answers_total"); n < 100 {
+		t.Errorf("%v requests were decided by leases: too few to tell", n)
+	}
+}
+
+// Processes with a hot key ask Redis once in many requests, and soon nothing is left on lease.
+func TestLeasesSpareRedis(t *testing.T) {
+	fleet := startFleet(t, 5)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	defer cancel()
+	passed, asked := flood(ctx, t, fleet, "day", 8, 0)
+	calls := series(t, fleet, "weir_store_take_seconds_count")
+	t.Logf("%d requests, %v calls: one in %.0f", asked, calls, float64(asked)/calls)
+	if len(passed) != asked {
+		t.Errorf("%d of %d passed, want all of them", len(passed), asked)
+	}
+	if calls*50 > float64(asked) {
+		t.Errorf("%v calls for %d requests, want at most one in 50", calls, asked)
+	}
+	await(t, 5*time.Second, "free of permits on lease", func() bool { return series(t, fleet, "weir_lease_permits") == 0 })
+	if got := remaining(t, fleet[0], "day"); got != 100_000_000-int64(asked) {
+		t.Errorf("%d remain after %d requests", got, asked)
+	}
+}
+
+// A process that stops gives back what it has on lease.
+func TestLeasesEndWithTheProcess(t *testing.T) {
+	fleet := startFleet(t, 2)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	_, asked := flood(ctx, t, fleet[:1], "day", 8, 0)
+	if code := fleet[0].Terminate(20 * time.Second); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	if got := remaining(t, fleet[1], "day"); got != 100_000_000-int64(asked) {
+		t.Errorf("%d remain after %d requests", got, asked)
+	}
+}
+
+// remaining is what the store says is left, without taking anything.
+func remaining(t *testing.T, s *sidecar, key string) int64 {
+	t.Helper()
+	res, err := pb.NewRateLimitServiceClient(dial(t, s.grpc)).ShouldRateLimit(t.Context(), &pb.RateLimitRequest{
+		Domain: "shop", Descriptors: []*common.RateLimitDescriptor{{
+			Entries: []*common.RateLimitDescriptor_Entry{{Key: key, Value: "x"}}, HitsAddend: wrapperspb.UInt64(0),
+		}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return int64(res.GetStatuses()[0].GetLimitRemaining())
+}

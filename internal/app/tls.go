@@ -1,0 +1,173 @@
+package app
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// certFresh is how long certificates that were read are used without looking at the files again: so long may a
+// renewed one take, and so often at most are files read, however many connect.
+const certFresh = time.Second
+
+const refusedQuiet = 10 * time.Second
+
+// serverTLS is the certificates of one listener. They are read anew for new connections, so that they can be renewed
+// while the process runs; while they cannot be read, for instance because only one of two files has been replaced, the
+// last ones serve.
+type serverTLS struct {
+	flag      string // of the listener: grpc or http
+	cert, key string // files
+	clientCA  string // file; empty: clients are not asked for a certificate
+	auth      tls.ClientAuthType
+	names     []string // what a client's certificate may be for; empty: anything that clientCA has signed
+	protocols []string // that are offered (ALPN)
+	log       *slog.Logger
+
+	mu     sync.Mutex
+	last   *tls.Config
+	readAt time.Time
+	failed string // why the files could not be read, as logged last
+	// refusedAt is when a refused client was logged last.
+	refusedAt time.Time
+}
+
+// config is the configuration of a listener, nil where it speaks plain text. It fails if the files cannot be used.
+func (s *serverTLS) config() (*tls.Config, error) {
+	if s == nil {
+		return nil, nil //nolint:nilnil // net/http and newGRPC take nil for plain text
+	}
+	var err error
+	if s.last, err = s.read(); err != nil {
+		return nil, err
+	}
+	s.readAt = time.Now()
+	return &tls.Config{
+		MinVersion: tls.VersionTLS12,
+		NextProtos: s.protocols,
+		GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+			return s.current(hello.Context(), time.Now()), nil
+		},
+	}, nil
+}
+
+// current is the configuration of a connection that begins now.
+func (s *serverTLS) current(ctx context.Context, now time.Time) *tls.Config {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now.Sub(s.readAt) < certFresh {
+		return s.last
+	}
+	s.readAt = now
+	config, err := s.read()
+	if err == nil {
+		s.last, s.failed = config, ""
+		return config
+	}
+	if why := err.Error(); why != s.failed {
+		s.failed = why
+		s.log.LogAttrs(ctx, slog.LevelError, "certificates cannot be read, the last ones serve", slog.String("error", why))
+	}
+	return s.last
+}
+
+func (s *serverTLS) read() (*tls.Config, error) {
+	own, err := tls.LoadX509KeyPair(s.cert, s.key)
+	if err != nil {
+		return nil, fmt.Errorf("--%s-tls-cert, --%s-tls-key: %w", s.flag, s.flag, err)
+	}
+	config := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: s.protocols, Certificates: []tls.Certificate{own}}
+	if s.clientCA == "" {
+		return config, nil
+	}
+	text, err := os.ReadFile(s.clientCA)
+	if err != nil {
+		return nil, fmt.Errorf("--%s-tls-client-ca: %w", s.flag, err)
+	}
+	config.ClientAuth, config.ClientCAs = s.auth, x509.NewCertPool()
+	if !config.ClientCAs.AppendCertsFromPEM(text) {
+		return nil, fmt.Errorf("--%s-tls-client-ca: %s has no certificate in PEM", s.flag, s.clientCA)
+	}
+	config.VerifyConnection = s.verify
+	return config, nil
+}
+
+// verify refuses clients whose certificates are for somebody else.
+func (s *serverTLS) verify(state tls.ConnectionState) error {
+	if len(s.names) == 0 || len(state.PeerCertificates) == 0 {
+		return nil
+	}
+	names := certNames(state.PeerCertificates[0])
+	if slices.ContainsFunc(names, func(name string) bool { return slices.Contains(s.names, name) }) {
+		return nil
+	}
+	err := fmt.Errorf("the client's certificate is for %q, of which --%s-tls-client-names has none", names, s.flag)
+	s.refused(err, time.Now())
+	return err
+}
+
+// refused logs why a client was refused, for the client hears only that its certificate is bad; one line in
+// refusedQuiet, for it will try again.
+func (s *serverTLS) refused(err error, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now.Sub(s.refusedAt) >= refusedQuiet {
+		s.refusedAt = now
+		s.log.LogAttrs(context.Background(), slog.LevelWarn, "client refused", slog.String("error", err.Error()))
+	}
+}
+
+// certNames are the subject's alternative names of a certificate: DNS names, URIs (SPIFFE IDs), IP and mail addresses.
+func certNames(cert *x509.Certificate) []string {
+	names := slices.Concat(cert.DNSNames, cert.EmailAddresses)
+	for _, uri := range cert.URIs {
+		names = append(names, uri.String())
+	}
+	for _, ip := range cert.IPAddresses {
+		names = append(names, ip.String())
+	}
+	return names
+}
+
+// grpcTLS is nil where the service speaks plain text.
+func (o *Options) grpcTLS() *serverTLS {
+	if o.GRPCTLSCert == "" {
+		return nil
+	}
+	return &serverTLS{
+		flag: "grpc", cert: o.GRPCTLSCert, key: o.GRPCTLSKey, clientCA: o.GRPCTLSClientCA, names: o.GRPCTLSClientNames,
+		auth: tls.RequireAndVerifyClientCert, protocols: []string{"h2"}, log: o.Log,
+	}
+}
+
+// httpTLS is nil where HTTP is plain text. A certificate is not asked of who only looks.
+func (o *Options) httpTLS() *serverTLS {
+	if o.HTTPTLSCert == "" {
+		return nil
+	}
+	return &serverTLS{
+		flag: "http", cert: o.HTTPTLSCert, key: o.HTTPTLSKey, clientCA: o.HTTPTLSClientCA,
+		auth: tls.VerifyClientCertIfGiven, protocols: []string{"h2", "http/1.1"}, log: o.Log,
+	}
+}
+
+// httpToken reads the token anew, so that it can be changed.
+func (o *Options) httpToken() (string, error) {
+	text, err := os.ReadFile(o.HTTPTokenFile)
+	if err != nil {
+		return "", fmt.Errorf("--http-token-file: %w", err)
+	}
+	token := strings.TrimSpace(string(text))
+	if token == "" {
+		return "", errors.New("--http-token-file: " + o.HTTPTokenFile + " is empty")
+	}
+	return token, nil
+}

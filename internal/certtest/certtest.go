@@ -1,0 +1,110 @@
+// Package certtest makes certificates for tests: an authority, and what it signs, as files in PEM.
+package certtest
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Authority signs certificates.
+type Authority struct {
+	tb     testing.TB
+	dir    string
+	cert   *x509.Certificate
+	key    *ecdsa.PrivateKey
+	serial int64
+}
+
+// New is an authority of the test's own, whose files last as long as the test.
+func New(tb testing.TB) *Authority {
+	tb.Helper()
+	a := &Authority{tb: tb, dir: tb.TempDir(), key: newKey(tb), serial: 1}
+	a.cert = &x509.Certificate{
+		Subject: pkix.Name{CommonName: "Weir's tests"}, IsCA: true, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
+	}
+	a.write(a.CA(), "CERTIFICATE", a.sign(a.cert, a.cert, a.key))
+	return a
+}
+
+// CA is the file of the authority's own certificate.
+func (a *Authority) CA() string { return filepath.Join(a.dir, "ca.pem") }
+
+// Issue writes a certificate, valid for an hour for clients and servers, and its key. A name is a DNS name, an IP
+// address or a URI such as spiffe://mesh/ns/shop. Issuing for the same file again replaces it.
+func (a *Authority) Issue(file string, names ...string) (cert, key string) {
+	a.tb.Helper()
+	template := &x509.Certificate{
+		Subject:     pkix.Name{CommonName: file},
+		KeyUsage:    x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+	for _, name := range names {
+		switch ip := net.ParseIP(name); {
+		case ip != nil:
+			template.IPAddresses = append(template.IPAddresses, ip)
+		case strings.Contains(name, "://"):
+			uri, err := url.Parse(name)
+			if err != nil {
+				a.tb.Fatal(err)
+			}
+			template.URIs = append(template.URIs, uri)
+		default:
+			template.DNSNames = append(template.DNSNames, name)
+		}
+	}
+	own := newKey(a.tb)
+	cert, key = filepath.Join(a.dir, file+".pem"), filepath.Join(a.dir, file+"-key.pem")
+	der, err := x509.MarshalPKCS8PrivateKey(own)
+	if err != nil {
+		a.tb.Fatal(err)
+	}
+	a.write(key, "PRIVATE KEY", der)
+	a.write(cert, "CERTIFICATE", a.sign(template, a.cert, own))
+	return cert, key
+}
+
+func newKey(tb testing.TB) *ecdsa.PrivateKey {
+	tb.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return key
+}
+
+func (a *Authority) sign(template, parent *x509.Certificate, key *ecdsa.PrivateKey) []byte {
+	a.tb.Helper()
+	a.serial++
+	template.SerialNumber = big.NewInt(a.serial)
+	template.NotBefore, template.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, a.key)
+	if err != nil {
+		a.tb.Fatal(err)
+	}
+	return der
+}
+
+// write replaces the file as a whole, so that nobody reads half of it.
+func (a *Authority) write(path, kind string, der []byte) {
+	a.tb.Helper()
+	text := pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
+	if err := os.WriteFile(path+".new", text, 0o600); err != nil {
+		a.tb.Fatal(err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		a.tb.Fatal(err)
+	}
+}

@@ -1,0 +1,369 @@
+package guard
+
+import (
+	"context"
+	"hash/maphash"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+)
+
+// Bounds of Leases.
+const (
+	// LeaseShare is how much of a limit's capacity may be on lease in one process: one part of this many. Limits with a
+	// smaller capacity are strict.
+	LeaseShare = 10
+	// MaxLeases is about the most keys with permits on lease. Others are strict.
+	MaxLeases = 1 << 16
+
+	leaseShards = 64
+	leasesShard = MaxLeases / leaseShards
+	// A key gets permits ahead from the request on that is the hot-th in one lease, until it has fewer than warm.
+	hot, warm = 4, 2
+	// giveBackTimeout bounds Close.
+	giveBackTimeout = time.Second
+)
+
+// Leases is a limiter.Store that decides requests of hot keys without asking the store behind it, where the policy
+// allows it (Policy.LeaseFor). A key that is asked for often takes permits ahead, about as many as it needs for that
+// time: the store charges them at once, requests spend them here, and what is left is given back.
+//
+// Permits are charged before they are spent, so no more pass than the store has charged. But the store counts a hit
+// when its permit was charged, which is up to LeaseFor before it passes: in any span of time, up to as many hits more
+// than the algorithm allows can pass as permits were on lease when it began. That is at most Capacity/LeaseShare for
+// each process.
+//
+// Only hits with Mode Enforce and N > 0 are decided here. All others, and all of keys that are not hot, go to the
+// store as they are. Answers of Leases have a Remaining and a ResetAfter as they were last told, not as they are.
+type Leases struct {
+	store  limiter.Store
+	start  time.Time
+	seed   maphash.Seed
+	shards [leaseShards]leaseShard
+	agenda agenda
+
+	ctx    context.Context    // of calls that outlive a request
+	cancel context.CancelFunc // ends them
+	calls  sync.WaitGroup
+	stop   chan struct{} // ends the keeper
+	kept   chan struct{} // the keeper has ended
+	end    func() error  // close, once
+}
+
+var _ limiter.Store = (*Leases)(nil)
+
+// leaseShard holds the leases of keys whose hashes end alike.
+type leaseShard struct {
+	mu     sync.Mutex
+	leases map[string]*lease
+	heat   []heat
+	closed bool
+	stats  LeaseStats
+
+	_ [64]byte // keeps the next shard's lock off this one's cache line
+}
+
+// LeaseStats says what Leases do.
+type LeaseStats struct {
+	Keys    int    // that are hot
+	Permits int64  // charged, and neither spent nor given back
+	Answers uint64 // requests that were decided without the store
+	Taken   uint64 // permits taken ahead
+	// Returned and Lost are permits that were not spent. Lost ones could not be given back, since the store did not
+	// answer or their window was about to end.
+	Returned, Lost uint64
+}
+
+// NewLeases starts a store before another; Close ends it, and not the other.
+func NewLeases(store limiter.Store) *Leases {
+	l := &Leases{
+		store: store, start: time.Now(), seed: maphash.MakeSeed(), agenda: newAgenda(),
+		stop: make(chan struct{}), kept: make(chan struct{}),
+	}
+	l.ctx, l.cancel = context.WithCancel(context.Background())
+	l.end = sync.OnceValue(l.close)
+	for i := range l.shards {
+		l.shards[i].leases = make(map[string]*lease)
+		l.shards[i].heat = make([]heat, leasesShard/len(heat{}))
+	}
+	go l.keep()
+	return l
+}
+
+// now is the time since the start.
+func (l *Leases) now() time.Duration { return time.Since(l.start) }
+
+// Stats are summed over all keys.
+func (l *Leases) Stats() (sum LeaseStats) {
+	for i := range l.shards {
+		sh := &l.shards[i]
+		sh.mu.Lock()
+		sum.Keys += len(sh.leases)
+		sum.Permits += sh.stats.Permits
+		sum.Answers += sh.stats.Answers
+		sum.Taken += sh.stats.Taken
+		sum.Returned += sh.stats.Returned
+		sum.Lost += sh.stats.Lost
+		sh.mu.Unlock()
+	}
+	return sum
+}
+
+// leasable says whether the hit may be decided by a lease.
+func leasable(h *limiter.Hit) bool {
+	return h.Policy.LeaseFor() > 0 && h.Mode == limiter.Enforce && h.N > 0 && share(h.Policy) > 0
+}
+
+// share is the most permits of the limit that this process has on lease.
+func share(p *limiter.Policy) int64 { return p.Capacity() / LeaseShare }
+
+// Take implements limiter.Store. A request whose hits are all covered by permits is decided here. Otherwise the store
+// decides what is not covered, in one call, which also takes what its hot keys will need next.
+func (l *Leases) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Decision) error {
+	if len(hits) == 1 {
+		if !leasable(&hits[0]) {
+			return l.store.Take(ctx, hits, out)
+		}
+		return l.takeOne(ctx, hits, out)
+	}
+	for i := range hits {
+		if leasable(&hits[i]) {
+			return l.takeSeveral(ctx, hits, out)
+		}
+	}
+	return l.store.Take(ctx, hits, out)
+}
+
+// takeOne is Take of one hit. It may wait for permits that are on their way.
+func (l *Leases) takeOne(ctx context.Context, hits []limiter.Hit, out []limiter.Decision) error {
+	h, now := &hits[0], l.now()
+	sh, sum := l.shard(h.Key)
+	sh.mu.Lock()
+	e := l.find(sh, sum, h, now)
+	if e == nil {
+		sh.mu.Unlock()
+		return l.store.Take(ctx, hits, out)
+	}
+	if e.spend(h, now, &out[0]) {
+		sh.stats.Answers++
+		sh.stats.Permits -= h.N
+		sh.mu.Unlock()
+		return nil
+	}
+	if e.call == nil {
+		var x *exchange
+		l.begin(&x, e, h.Policy, now)
+		sh.mu.Unlock()
+		return l.ask(ctx, hits, out, nil, x)
+	}
+	x := e.join(h)
+	sh.mu.Unlock()
+	if x == nil {
+		return l.ask(ctx, hits, out, nil, nil)
+	}
+	select {
+	case <-x.done:
+	case <-ctx.Done():
+		return unavailable(ctx.Err())
+	}
+	if x.err != nil {
+		return x.err
+	}
+	now = l.now()
+	sh.mu.Lock()
+	spent := e.spend(h, now, &out[0])
+	if spent {
+		sh.stats.Answers++
+		sh.stats.Permits -= h.N
+	}
+	sh.mu.Unlock()
+	if spent {
+		return nil
+	}
+	return l.ask(ctx, hits, out, nil, nil)
+}
+
+// inline is how many covered hits need no memory of their own.
+const inline = 8
+
+// takeSeveral is Take of a request some of whose hits may be decided by leases.
+func (l *Leases) takeSeveral(ctx context.Context, hits []limiter.Hit, out []limiter.Decision) error {
+	var room [inline]cover
+	covers := room[:0]
+	var x *exchange
+	now := l.now()
+	for i := range hits {
+		h := &hits[i]
+		if !leasable(h) {
+			continue
+		}
+		sh, sum := l.shard(h.Key)
+		sh.mu.Lock()
+		e := l.find(sh, sum, h, now)
+		switch {
+		case e == nil:
+		case e.spend(h, now, &out[i]):
+			e.reserved += h.N
+			covers = append(covers, cover{lease: e, grant: e.grant, ends: e.ends, n: h.N, hit: i})
+		case e.call == nil:
+			l.begin(&x, e, h.Policy, now)
+		}
+		sh.mu.Unlock()
+	}
+	if len(covers) < len(hits) {
+		return l.ask(ctx, hits, out, covers, x)
+	}
+	for i := range covers {
+		covers[i].commit()
+	}
+	sh := covers[0].lease.shard
+	sh.mu.Lock()
+	sh.stats.Answers++
+	sh.mu.Unlock()
+	return nil
+}
+
+// ask lets the store decide the hits that are not covered, and does x's swaps in the same call. x is nil if there are
+// none. A request that is denied leaves what covered it to others.
+func (l *Leases) ask(ctx context.Context, hits []limiter.Hit, out []limiter.Decision, covers []cover, x *exchange) error {
+	sent := l.now()
+	if x == nil && len(covers) == 0 {
+		err := l.store.Take(ctx, hits, out)
+		if err == nil {
+			l.learn(hits, out, sent)
+		}
+		return err
+	}
+	if x == nil {
+		x = newExchange(l)
+	}
+	x.assemble(hits, covers)
+	if len(x.swaps) == 0 {
+		x.run(ctx)
+	} else {
+		go x.run(l.ctx) //nolint:contextcheck // what is taken ahead is for others, too
+		select {
+		case <-x.done:
+		case <-ctx.Done():
+			for i := range covers {
+				covers[i].commit() // the store may have charged the rest
+			}
+			return unavailable(ctx.Err())
+		}
+	}
+	own, decided := x.own()
+	admitted := x.err != nil || limiter.Admitted(own, decided)
+	now := l.now()
+	for i := range covers {
+		if admitted {
+			covers[i].commit()
+		} else {
+			l.restore(&covers[i], now)
+		}
+	}
+	if x.err != nil {
+		return x.err
+	}
+	from := 0
+	for i := range hits {
+		if !isCovered(covers, i) {
+			out[i] = decided[from]
+			from++
+		}
+	}
+	l.learn(hits, out, sent)
+	return nil
+}
+
+// learn keeps what the store said of hot keys.
+func (l *Leases) learn(hits []limiter.Hit, out []limiter.Decision, sent time.Duration) {
+	for i := range hits {
+		if !leasable(&hits[i]) {
+			continue
+		}
+		sh, _ := l.shard(hits[i].Key)
+		sh.mu.Lock()
+		if e := sh.leases[hits[i].Key]; e != nil && e.toldAt < sent {
+			e.learn(&out[i], sent)
+		}
+		sh.mu.Unlock()
+	}
+}
+
+func (l *Leases) shard(key string) (sh *leaseShard, sum uint64) {
+	sum = maphash.String(l.seed, key)
+	return &l.shards[sum%leaseShards], sum
+}
+
+// find is the key's lease, nil if it is not hot. The hit is counted. The shard is locked.
+func (l *Leases) find(sh *leaseShard, sum uint64, h *limiter.Hit, now time.Duration) *lease {
+	if sh.closed {
+		return nil
+	}
+	e := sh.leases[h.Key]
+	if e == nil {
+		count := sh.heat[sum/leaseShards%uint64(len(sh.heat))].add(sum, now/h.Policy.LeaseFor())
+		if count < hot || len(sh.leases) >= leasesShard {
+			return nil
+		}
+		e = &lease{key: h.Key, shard: sh, policy: h.Policy, told: limiter.Decision{Remaining: math.MaxInt64}, toldAt: -1}
+		e.rate.add(now, h.Policy.LeaseFor(), int64(count-1), h.N*int64(count-1))
+		sh.leases[h.Key] = e
+		l.agenda.add(e, now+h.Policy.LeaseFor())
+	}
+	e.rate.add(now, h.Policy.LeaseFor(), 1, h.N)
+	return e
+}
+
+// heat counts the requests of a few keys that are not hot, those whose hashes lead here.
+type heat [4]struct{ tag, period, count uint32 }
+
+// add counts a request in a period, and returns how many of its key there were. A key that is new takes the place of
+// the one that had the fewest requests.
+func (s *heat) add(sum uint64, period time.Duration) uint32 {
+	tag, now := uint32(sum>>32), uint32(period) //nolint:gosec // both may wrap
+	place, fewest := &s[0], uint32(math.MaxUint32)
+	for i := range s {
+		slot := &s[i]
+		if slot.period != now {
+			slot.count = 0
+		}
+		if slot.tag == tag {
+			place = slot
+			break
+		}
+		if slot.count < fewest {
+			place, fewest = slot, slot.count
+		}
+	}
+	if place.tag != tag {
+		place.tag, place.count = tag, 0
+	}
+	place.period = now
+	place.count++
+	return place.count
+}
+
+// Close gives back what is on lease, and ends the work behind requests. From then on the store decides all. Only the
+// first call does something.
+func (l *Leases) Close() error { return l.end() }
+
+func (l *Leases) close() error {
+	ctx, cancel := context.WithTimeout(l.ctx, giveBackTimeout)
+	defer cancel()
+	for i := range l.shards {
+		l.shards[i].mu.Lock()
+		l.shards[i].closed = true
+		l.shards[i].mu.Unlock()
+	}
+	close(l.stop)
+	<-l.kept
+	release := context.AfterFunc(ctx, l.cancel)
+	l.calls.Wait()
+	release()
+	err := l.giveAllBack(ctx)
+	l.cancel()
+	return err
+}

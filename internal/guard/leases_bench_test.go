@@ -1,0 +1,119 @@
+package guard_test
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/weir-ratelimit/weir/internal/guard"
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
+)
+
+// benched are leases whose keys k0 and on are hot, with enough permits and time for a benchmark.
+func benched(tb testing.TB, keys int) (*guard.Leases, []limiter.Hit) {
+	tb.Helper()
+	s, err := memstore.New(memstore.Options{})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	l := guard.NewLeases(s)
+	tb.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			tb.Error(err)
+		}
+		if err := s.Close(); err != nil {
+			tb.Error(err)
+		}
+	})
+	p := leased(tb, limiter.Params{Algorithm: limiter.Funnel, Limit: 4_000_000_000, Window: time.Hour})
+	hits := make([]limiter.Hit, keys)
+	for i := range hits {
+		hits[i] = limiter.Hit{Key: fmt.Sprintf("funnel|shop|remote_address=10.0.0.%d", i), Policy: p, N: 1, Group: i}
+	}
+	for range 10_000 {
+		for i := range hits {
+			take(tb, l, hits[i])
+		}
+	}
+	return l, hits
+}
+
+// What a lease decides allocates nothing.
+func TestLeasedAllocatesNothing(t *testing.T) {
+	l, hits := benched(t, 4)
+	out := make([]limiter.Decision, len(hits))
+	for _, n := range []int{1, 4} {
+		before := l.Stats().Answers
+		allocs := testing.AllocsPerRun(1000, func() {
+			if err := l.Take(context.Background(), hits[:n], out); err != nil {
+				t.Fatal(err)
+			}
+		})
+		if answers := l.Stats().Answers - before; allocs >= 1 || answers < 900 {
+			t.Errorf("a request of %d hits allocates %v times; %d of 1001 were decided by leases", n, allocs, answers)
+		}
+	}
+}
+
+func BenchmarkLeased(b *testing.B) {
+	for _, n := range []int{1, 4} {
+		b.Run(fmt.Sprintf("%d hits", n), func(b *testing.B) {
+			l, hits := benched(b, n)
+			out := make([]limiter.Decision, n)
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := l.Take(context.Background(), hits, out); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(l.Stats().Answers)/float64(b.N), "leased/op")
+		})
+	}
+	b.Run("64 goroutines, 1 key", func(b *testing.B) {
+		l, hits := benched(b, 1)
+		b.ReportAllocs()
+		b.SetParallelism(32)
+		b.RunParallel(func(pb *testing.PB) {
+			var out [1]limiter.Decision
+			for pb.Next() {
+				if err := l.Take(context.Background(), hits, out[:]); err != nil {
+					b.Error(err)
+				}
+			}
+		})
+	})
+}
+
+// BenchmarkStrict is what a hit that is not leased pays for passing by.
+func BenchmarkStrict(b *testing.B) {
+	for name, lease := range map[string]time.Duration{"strict rule": 0, "cold key": limiter.DefaultLeaseFor} {
+		b.Run(name, func(b *testing.B) {
+			l := guard.NewLeases(nothing{})
+			defer l.Close() //nolint:errcheck // a benchmark
+			p, err := limiter.NewPolicy(limiter.Params{Algorithm: limiter.Funnel, Limit: 1000, Window: time.Second, LeaseFor: lease})
+			if err != nil {
+				b.Fatal(err)
+			}
+			hits := make([]limiter.Hit, 100_000)
+			for i := range hits {
+				hits[i] = limiter.Hit{Key: strconv.Itoa(i), Policy: p, N: 1}
+			}
+			var out [1]limiter.Decision
+			b.ReportAllocs()
+			i := 0
+			for b.Loop() {
+				if err := l.Take(context.Background(), hits[i%len(hits):][:1], out[:]); err != nil {
+					b.Fatal(err)
+				}
+				i++
+			}
+		})
+	}
+}
+
+type nothing struct{}
+
+func (nothing) Take(context.Context, []limiter.Hit, []limiter.Decision) error { return nil }

@@ -1,0 +1,234 @@
+package guard_test
+
+import (
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/weir-ratelimit/weir/internal/guard"
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+)
+
+// fleet is several processes in front of one store, in virtual time.
+type fleet struct {
+	store    *far
+	replicas []*guard.Leases
+	policy   *limiter.Policy
+
+	mu       sync.Mutex
+	admitted []admission // in the order of their time
+}
+
+// admission is n hits that passed, and the permits that were on lease in all processes just before.
+type admission struct {
+	at      time.Duration
+	replica int
+	n       int64
+	leased  int64
+}
+
+func newFleet(t *testing.T, replicas int, p *limiter.Policy, delay time.Duration) *fleet {
+	t.Helper()
+	f := &fleet{store: newFar(t), policy: p}
+	f.store.set(func(n *network) { n.delay = delay })
+	for range replicas {
+		f.replicas = append(f.replicas, newLeases(t, f.store))
+	}
+	return f
+}
+
+// onLease is how many permits are on lease in all processes.
+func (f *fleet) onLease() (n int64) {
+	for _, r := range f.replicas {
+		n += r.Stats().Permits
+	}
+	return n
+}
+
+// ask lets a replica decide n hits, without waiting for the answer where that takes time.
+func (f *fleet) ask(t *testing.T, wg *sync.WaitGroup, start time.Time, replica int, n int64) {
+	t.Helper()
+	do := func() {
+		before := f.onLease()
+		if !take(t, f.replicas[replica], limiter.Hit{Key: "k", Policy: f.policy, N: n})[0].Allowed {
+			return
+		}
+		f.mu.Lock()
+		f.admitted = append(f.admitted, admission{time.Since(start), replica, n, before})
+		f.mu.Unlock()
+	}
+	if f.store.delay == 0 {
+		do()
+		return
+	}
+	wg.Go(do)
+}
+
+// most is the highest number that passed in any window, and the highest less what was on lease when it began.
+func (f *fleet) most(window time.Duration) (passed, above int64) {
+	n, end := int64(0), 0
+	for _, from := range f.admitted {
+		for ; end < len(f.admitted) && f.admitted[end].at < from.at+window; end++ {
+			n += f.admitted[end].n
+		}
+		passed, above = max(passed, n), max(above, n-from.leased)
+		n -= from.n
+	}
+	return passed, above
+}
+
+// strictBound is the most that the store alone lets pass in any window.
+func strictBound(p *limiter.Policy) int64 {
+	switch p.Algorithm() {
+	case limiter.Funnel, limiter.TokenBucket:
+		return p.Capacity() + p.Limit()
+	case limiter.FixedWindow:
+		return 2 * p.Limit()
+	default: // a sliding window whose oldest segment counts in full, and a log
+		return p.Limit()
+	}
+}
+
+// In any window, ten processes let pass what one store would, and at most the permits that were on lease when the
+// window began. Traffic is random: some replicas are busier than others, busy times follow idle ones, costs differ.
+func TestBound(t *testing.T) {
+	for _, a := range leasable {
+		t.Run(a.String(), func(t *testing.T) {
+			used, over := 0, int64(0)
+			rapid.Check(t, func(rt *rapid.T) {
+				p := leased(t, limiter.Params{
+					Algorithm: a, Window: time.Second, Oldest: oldest(a),
+					Limit: rapid.SampledFrom([]int64{20, 100, 300}).Draw(rt, "limit"),
+					LeaseFor: rapid.SampledFrom([]time.Duration{10 * time.Millisecond, 50 * time.Millisecond, 200 * time.Millisecond}).
+						Draw(rt, "lease_for"),
+				})
+				seed := rapid.Uint64().Draw(rt, "seed")
+				delay := rapid.SampledFrom([]time.Duration{0, time.Millisecond}).Draw(rt, "delay")
+				var f *fleet
+				synctest.Test(t, func(t *testing.T) {
+					f = newFleet(t, 10, p, delay)
+					f.play(t, rand.New(rand.NewPCG(seed, 0)), 1500*time.Millisecond)
+					for _, r := range f.replicas {
+						used += int(r.Stats().Answers)
+					}
+				})
+				bound := strictBound(p)
+				passed, above := f.most(p.Window())
+				if share := p.Capacity() / guard.LeaseShare; passed > bound+10*share {
+					rt.Fatalf("%d passed in a window, want at most %d and a share of %d for each replica", passed, bound, share)
+				}
+				if delay == 0 && above > bound {
+					rt.Fatalf("%d passed in a window besides those that were on lease when it began, want at most %d", above, bound)
+				}
+				over = max(over, passed-bound)
+			})
+			t.Logf("%d requests were decided locally, the most above the store's own bound was %d", used, over)
+			if used < 1000 {
+				t.Error("too few requests were decided locally to tell")
+			}
+		})
+	}
+}
+
+// oldest is the form of a sliding window that is never exceeded.
+func oldest(a limiter.Algorithm) limiter.Oldest {
+	if a == limiter.SlidingWindow {
+		return limiter.OldestFull
+	}
+	return limiter.OldestProportional
+}
+
+// play sends random requests for so long.
+func (f *fleet) play(t *testing.T, r *rand.Rand, long time.Duration) {
+	t.Helper()
+	start := time.Now()
+	var wg sync.WaitGroup
+	weights := make([]int, len(f.replicas))
+	for time.Since(start) < long {
+		for i := range weights { // a new phase
+			weights[i] = r.IntN(10)
+			if r.IntN(4) == 0 {
+				weights[i] *= 20
+			}
+		}
+		load := []float64{0, 0.1, 0.5, 1, 3}[r.IntN(5)] * float64(f.policy.Limit())
+		until := min(long, time.Since(start)+time.Duration(20+r.IntN(400))*time.Millisecond)
+		if load == 0 {
+			time.Sleep(until - time.Since(start))
+			continue
+		}
+		for time.Since(start) < until {
+			time.Sleep(time.Duration(1+r.ExpFloat64()/load*1e6) * time.Microsecond) // as coarse as the store's clock
+			f.ask(t, &wg, start, weighted(r, weights), 1+int64(r.IntN(8)/7))
+		}
+	}
+	wg.Wait()
+}
+
+func weighted(r *rand.Rand, weights []int) int {
+	sum := 1
+	for _, w := range weights {
+		sum += w
+	}
+	at := r.IntN(sum)
+	for i, w := range weights {
+		if at -= w; at < 0 {
+			return i
+		}
+	}
+	return len(weights) - 1
+}
+
+// A greedy process does not starve the others for longer than a lease: while the limit refills they get something in
+// any ten leases, and in all about what they get where the store decides each request.
+func TestFairness(t *testing.T) {
+	for _, a := range []limiter.Algorithm{limiter.Funnel, limiter.TokenBucket} {
+		t.Run(a.String(), func(t *testing.T) {
+			var others [2]int64
+			for i, lease := range []time.Duration{limiter.DefaultLeaseFor, 0} {
+				p, err := limiter.NewPolicy(limiter.Params{Algorithm: a, Limit: 1000, Window: time.Second, LeaseFor: lease})
+				if err != nil {
+					t.Fatal(err)
+				}
+				synctest.Test(t, func(t *testing.T) { others[i] = besideGreed(t, p) })
+			}
+			t.Logf("beside a greedy replica the others got %d, with strict %d", others[0], others[1])
+			if others[0] < others[1]/2 {
+				t.Errorf("beside a greedy replica the others got %d, with strict %d", others[0], others[1])
+			}
+		})
+	}
+}
+
+// besideGreed lets one replica ask 100 times as often as each of nine others, far above the limit, and returns what
+// the others got.
+func besideGreed(t *testing.T, p *limiter.Policy) (others int64) {
+	t.Helper()
+	f := newFleet(t, 10, p, 0)
+	start, r := time.Now(), rand.New(rand.NewPCG(1, 2))
+	for range 25_000 {
+		replica := 0
+		if r.IntN(109) >= 100 {
+			replica = 1 + r.IntN(9)
+		}
+		f.ask(t, nil, start, replica, 1)
+		time.Sleep(time.Duration(1+r.ExpFloat64()*100) * time.Microsecond)
+	}
+	f.admitted = append(f.admitted, admission{at: time.Since(start), replica: 1})
+	last := time.Second // the burst is over by then
+	for _, a := range f.admitted {
+		if a.replica == 0 || a.at < time.Second {
+			continue
+		}
+		if a.at-last > 10*limiter.DefaultLeaseFor {
+			t.Errorf("the others got nothing from %s to %s", last, a.at)
+		}
+		last = a.at
+		others += a.n
+	}
+	return others
+}

@@ -1,0 +1,52 @@
+package redisstore_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/weir-ratelimit/weir/internal/redistest"
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
+)
+
+// Who hears of refunds does not hear of a call that takes at least what it gives back.
+func TestExchangeIsNoRefund(t *testing.T) {
+	s, p := open(t, redisstore.Options{URL: redistest.Start(t).URL()}), funnel(t, 10, time.Hour)
+	heard := make(chan string, 10)
+	hears := make(chan struct{}, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go s.Refunds(ctx, func(key string) { heard <- key }, func(yes bool, _ error) {
+		if yes {
+			hears <- struct{}{}
+		}
+	})
+	<-hears
+	hit := func(key string, n int64, mode limiter.Mode) limiter.Hit {
+		return limiter.Hit{Key: key, Policy: p, N: n, Mode: mode}
+	}
+	for _, hits := range [][]limiter.Hit{
+		{hit("even", -3, limiter.Enforce), hit("even", 1, limiter.Enforce), hit("even", 2, limiter.Shadow)},
+		{hit("less", -3, limiter.Enforce), hit("less", 2, limiter.Shadow)},
+		{hit("unfit", -3, limiter.Enforce), hit("unfit", p.Capacity()+1, limiter.Shadow)},
+		{hit("back", -1, limiter.Enforce)},
+	} {
+		if err := s.Take(ctx, []limiter.Hit{hit(hits[0].Key, 5, limiter.Enforce)}, make([]limiter.Decision, 1)); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Take(ctx, hits, make([]limiter.Decision, len(hits))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, want := range []string{"less", "unfit", "back"} {
+		select {
+		case got := <-heard:
+			if got != want {
+				t.Errorf("heard of %q, want %q", got, want)
+			}
+		case <-time.After(5 * time.Second):
+			t.Fatalf("did not hear of %q", want)
+		}
+	}
+}
