@@ -89,7 +89,12 @@ func (p *faultyProxy) listen() {
 			if err != nil {
 				return
 			}
-			p.wg.Go(func() { p.serve(conn.(*net.TCPConn)) })
+			client, ok := conn.(*net.TCPConn)
+			if !ok {
+				p.t.Errorf("accepted a %T", conn)
+				return
+			}
+			p.wg.Go(func() { p.serve(client) })
 		}
 	})
 }

@@ -149,7 +149,7 @@ func (r *rig) start(key string) *pressure {
 				tick := time.NewTicker(pace)
 				defer tick.Stop()
 				for ctx.Err() == nil {
-					a := call(c, req)
+					a := call(context.WithoutCancel(ctx), c, req) // the last one is answered, too
 					a.rule, a.sidecar = rule, i
 					l.add(a)
 					<-tick.C
@@ -161,8 +161,8 @@ func (r *rig) start(key string) *pressure {
 	return l
 }
 
-func call(c pb.RateLimitServiceClient, req *pb.RateLimitRequest) asked {
-	ctx, cancel := context.WithTimeout(context.Background(), hung)
+func call(ctx context.Context, c pb.RateLimitServiceClient, req *pb.RateLimitRequest) asked {
+	ctx, cancel := context.WithTimeout(ctx, hung)
 	defer cancel()
 	a := asked{began: time.Now()}
 	res, err := c.ShouldRateLimit(ctx, req)

@@ -147,8 +147,7 @@ func (a *App) close() error {
 		}
 	}
 	if a.store != nil {
-		a.store.dropLocal(context.Background())
-		errs = append(errs, a.store.close())
+		errs = append(errs, a.store.dropLocal(), a.store.close())
 	}
 	return errors.Join(errs...)
 }

@@ -25,7 +25,7 @@ func (l *local) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Deci
 	s := l.store.Load()
 	if s == nil {
 		var err error
-		if s, err = l.open(); err != nil {
+		if s, err = l.open(); err != nil { //nolint:contextcheck // the store outlives ctx
 			return fmt.Errorf("%w: %w", limiter.ErrUnavailable, err)
 		}
 	}

@@ -188,19 +188,19 @@ func (s *store) watch(ctx context.Context) {
 			s.log.LogAttrs(ctx, slog.LevelInfo, "store answers again", slog.Uint64("failed_requests", now-logged))
 			logged = now
 			s.failing.Store(false)
-			s.dropLocal(ctx)
+			if err := s.dropLocal(); err != nil {
+				s.log.LogAttrs(ctx, slog.LevelWarn, "what was counted locally is not freed", slog.String("error", err.Error()))
+			}
 		}
 		before = now
 	}
 }
 
-func (s *store) dropLocal(ctx context.Context) {
+func (s *store) dropLocal() error {
 	if s.local == nil {
-		return
+		return nil
 	}
-	if err := s.local.drop(); err != nil {
-		s.log.LogAttrs(ctx, slog.LevelWarn, "what was counted locally is not freed", slog.String("error", err.Error()))
-	}
+	return s.local.drop()
 }
 
 // observer counts for Prometheus, and tells the store of its failures.

@@ -68,7 +68,9 @@ func TestOutage(t *testing.T) {
 		lines(begins, ends, begins, `level=INFO msg="store answers again" failed_requests=1`)
 		passes(true)
 		cancel()
-		s.dropLocal(t.Context())
+		if err := s.dropLocal(); err != nil {
+			t.Error(err)
+		}
 	})
 }
 

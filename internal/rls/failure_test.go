@@ -257,15 +257,18 @@ descriptors:
 		},
 		{
 			"fewer than there are replicas", request(descriptor("two=a")),
-			"OK | OK two 2/hour left 0 reset 1h30m0s", []string{"two allowed_locally 1"},
+			"OK | OK two 2/hour left 0 reset 1h30m0s",
+			[]string{"two allowed_locally 1"},
 		},
 		{
 			"and then slower", request(descriptor("two=a")),
-			"OVER_LIMIT | OVER_LIMIT two 2/hour left 0 reset 1h30m0s | Retry-After: 5400", []string{"two denied_locally 1"},
+			"OVER_LIMIT | OVER_LIMIT two 2/hour left 0 reset 1h30m0s | Retry-After: 5400",
+			[]string{"two denied_locally 1"},
 		},
 		{
 			"a limit that the request brings along", request(limited(9, typepb.RateLimitUnit_HOUR, descriptor("free=a"))),
-			"OK | OK 9/hour left 2 reset 1h0m0s", []string{" allowed_locally 1"},
+			"OK | OK 9/hour left 2 reset 1h0m0s",
+			[]string{" allowed_locally 1"},
 		},
 		{"in flight", request(descriptor("tasks=a")), "OK | OK tasks 6/unknown left 1 reset 1m0s", []string{"tasks allowed_locally 1"}},
 		{"and back", request(negative(descriptor("tasks=a"))), "OK | OK tasks 6/unknown left 2 reset 0s", []string{"tasks allowed_locally -1"}},

@@ -123,11 +123,12 @@ var onStoreFailureNames = [...]string{Allow: "allow", Deny: "deny", Local: "loca
 
 // ParseOnStoreFailure reads the value's name in a rule file. The error says which there are.
 func ParseOnStoreFailure(name string) (OnStoreFailure, error) {
-	i := slices.Index(onStoreFailureNames[:], name)
-	if i < 0 {
-		return Allow, fmt.Errorf("%q is not known: use allow, deny or local", name)
+	for _, o := range []OnStoreFailure{Allow, Deny, Local} {
+		if o.String() == name {
+			return o, nil
+		}
 	}
-	return OnStoreFailure(i), nil
+	return Allow, fmt.Errorf("%q is not known: use allow, deny or local", name)
 }
 
 // parseConsistency says whether permits are taken ahead.

@@ -31,7 +31,8 @@ func TestShare(t *testing.T) {
 		{"a segment's cap", Params{Algorithm: SlidingWindow, Limit: 9, Window: time.Second, SegmentCap: 6}, 3, 3, 2, time.Second, SlidingWindow, ChargeNone},
 		{"redis-cell is not in memory", Params{Algorithm: Funnel, Limit: 10, Window: time.Second, Engine: EngineRedisCell}, 2, 10, 5, 2 * time.Second, Funnel, ChargeNone},
 		{
-			"too slow to be counted", Params{Algorithm: Funnel, Limit: 10, Window: MaxWindow, ChargeDenied: ChargeFull},
+			"too slow to be counted",
+			Params{Algorithm: Funnel, Limit: 10, Window: MaxWindow, ChargeDenied: ChargeFull},
 			3, 3, 3, MaxWindow, Funnel, ChargeFull,
 		},
 	}

@@ -36,7 +36,7 @@ func undaunted(dial dialer) dialer {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := dial(ctx, network, addr)
 		if err != nil {
-			return unmade{err}, nil
+			conn = unmade{err}
 		}
 		return conn, nil
 	}
