@@ -30,6 +30,36 @@ func Answered(err error) bool {
 // dialer is go-redis's Options.Dialer.
 type dialer = func(ctx context.Context, network, addr string) (net.Conn, error)
 
+// introduced tells the server our name while it connects, which may take longer than a request may wait, and not in the
+// first request's time, as OnConnect does: at two round trips that request would be too late on a server that is far
+// away, end its connection with that, and so would the next one. Where a password is needed, it goes first.
+func introduced(dial dialer) dialer {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := dial(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		if err := introduce(ctx, conn); err != nil {
+			return nil, errors.Join(err, conn.Close())
+		}
+		return conn, nil
+	}
+}
+
+// introduce waits for the answer, whatever it is: a user who may not have a name can count all the same.
+func introduce(ctx context.Context, conn net.Conn) error {
+	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
+	if _, err := conn.Write([]byte("CLIENT SETNAME weir\r\n")); err != nil {
+		return err
+	}
+	for answer := make([]byte, 1); answer[0] != '\n'; {
+		if _, err := conn.Read(answer); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // undaunted never fails: a connection that could not be made fails when it is used. After as many failures to connect
 // as it may have connections, go-redis tries only once a second, and a server that is back would be missed for longer.
 func undaunted(dial dialer) dialer {

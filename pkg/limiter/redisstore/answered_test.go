@@ -2,6 +2,7 @@ package redisstore_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -64,4 +65,27 @@ func TestServerIsFoundAtOnce(t *testing.T) {
 	if err := s.Take(t.Context(), hit, out[:]); err != nil {
 		t.Errorf("after the server's return: %v", err)
 	}
+}
+
+// Connections have a name, with and without a password.
+func TestName(t *testing.T) {
+	server := redistest.Start(t)
+	c := client(t, server)
+	named := func(url string, want int) {
+		t.Helper()
+		s := open(t, redisstore.Options{URL: url})
+		take(t, s, "k", funnel(t, 1000, time.Hour), 1)
+		list, err := c.ClientList(t.Context()).Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := strings.Count(list, " name=weir "); n != want {
+			t.Errorf("%d connections are named weir, want %d:\n%s", n, want, list)
+		}
+	}
+	named(server.URL(), 1)
+	if err := c.Do(t.Context(), "acl", "setuser", "weir", "on", ">secret", "~*", "&*", "+@all").Err(); err != nil {
+		t.Fatal(err)
+	}
+	named("redis://weir:secret@" + server.Addr(), 2)
 }

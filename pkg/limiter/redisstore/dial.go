@@ -58,6 +58,9 @@ func (a *address) open(o *Options) (redis.UniversalClient, error) {
 			return a.tlsFiles.dial(ctx, dialer, network, addr)
 		}
 	}
+	if a.user == "" && a.password == "" && a.passwordFile == "" {
+		dial, u.OnConnect = introduced(dial), nil
+	}
 	u.Dialer = undaunted(dial)
 	switch a.way {
 	case sentinel:
