@@ -32,14 +32,15 @@ type dialer = func(ctx context.Context, network, addr string) (net.Conn, error)
 
 // introduced tells the server our name while it connects, which may take longer than a request may wait, and not in the
 // first request's time, as OnConnect does: at two round trips that request would be too late on a server that is far
-// away, end its connection with that, and so would the next one. Where a password is needed, it goes first.
-func introduced(dial dialer) dialer {
+// away, end its connection with that, and so would the next one. Where a password is needed, it goes first. A server
+// that does not answer within the timeout does not answer requests either.
+func introduced(dial dialer, timeout time.Duration) dialer {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := dial(ctx, network, addr)
 		if err != nil {
 			return nil, err
 		}
-		if err := introduce(ctx, conn); err != nil {
+		if err := introduce(conn, timeout); err != nil {
 			return nil, errors.Join(err, conn.Close())
 		}
 		return conn, nil
@@ -47,8 +48,10 @@ func introduced(dial dialer) dialer {
 }
 
 // introduce waits for the answer, whatever it is: a user who may not have a name can count all the same.
-func introduce(ctx context.Context, conn net.Conn) error {
-	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
+func introduce(conn net.Conn, timeout time.Duration) error {
+	if err := conn.SetDeadline(time.Now().Add(timeout)); err != nil {
+		return err
+	}
 	if _, err := conn.Write([]byte("CLIENT SETNAME weir\r\n")); err != nil {
 		return err
 	}
@@ -57,7 +60,7 @@ func introduce(ctx context.Context, conn net.Conn) error {
 			return err
 		}
 	}
-	return nil
+	return conn.SetDeadline(time.Time{})
 }
 
 // undaunted never fails: a connection that could not be made fails when it is used. After as many failures to connect

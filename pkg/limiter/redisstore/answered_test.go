@@ -87,5 +87,5 @@ func TestName(t *testing.T) {
 	if err := c.Do(t.Context(), "acl", "setuser", "weir", "on", ">secret", "~*", "&*", "+@all").Err(); err != nil {
 		t.Fatal(err)
 	}
-	named("redis://weir:secret@" + server.Addr(), 2)
+	named("redis://weir:secret@"+server.Addr(), 2)
 }

@@ -67,7 +67,7 @@ func (a *address) open(o *Options) (redis.UniversalClient, error) {
 		u.ReadTimeout = max(u.ReadTimeout, telling)
 	}
 	if a.user == "" && a.password == "" && a.passwordFile == "" {
-		dial, u.OnConnect = introduced(dial), nil
+		dial, u.OnConnect = introduced(dial, o.Timeout), nil
 	}
 	u.Dialer = undaunted(dial)
 	switch a.way {

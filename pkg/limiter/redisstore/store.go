@@ -130,9 +130,18 @@ func (s *Store) Ping(ctx context.Context) error {
 	return s.unavailable(s.client.Set(ctx, s.prefix+"ping", "", time.Second).Err())
 }
 
-// Probe is Ping within the time that a request has.
+// Probe is Ping within the time that a request has. Before, it makes the connections of the calls that may be under way
+// at once, each of whose round trips may take as long: a server that is found again should not lose them to requests
+// that cannot wait for them.
 func (s *Store) Probe(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	connect, cancel := context.WithTimeout(ctx, 4*s.timeout)
+	defer cancel()
+	var wait sync.WaitGroup
+	for range maxFlights {
+		wait.Go(func() { _ = s.Ping(connect) })
+	}
+	wait.Wait()
+	ctx, cancel = context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	return s.Ping(ctx)
 }
