@@ -131,5 +131,5 @@ func (c cluster) Take(_ context.Context, hits []limiter.Hit, out []limiter.Decis
 	for _, b := range []byte(hits[0].Key) {
 		sum = (sum ^ uint32(b)) * 16777619
 	}
-	return c[sum%uint32(len(c))].take(hits, out) //nolint:gosec,contextcheck // few shards; a batch outlives its requests, as in redisstore
+	return c[sum%uint32(len(c))].take(hits, out) //nolint:contextcheck // few shards; a batch outlives its requests, as in redisstore
 }
