@@ -71,8 +71,14 @@ func startSidecar(t *testing.T, rules string, args ...string) *sidecar {
 // start runs the sidecar, again if it has ended.
 func (s *sidecar) start(t *testing.T) {
 	t.Helper()
-	s.Process = proctest.Start(t, "sidecar", exec.Command(binary, s.args...))
+	s.run(t)
 	s.Await(20*time.Second, func() error { return s.ready(t.Context()) })
+}
+
+// run starts the process, which may not be ready for long.
+func (s *sidecar) run(t *testing.T) {
+	t.Helper()
+	s.Process = proctest.Start(t, "sidecar", exec.Command(binary, s.args...))
 }
 
 // ready is nil if the sidecar says that it is.

@@ -48,7 +48,9 @@ type serveOptions struct {
 	StorePoolSize  int               `group:"store" env:"WEIR_STORE_POOL_SIZE" default:"0" help:"Most connections kept to Redis; 0 is ten for each CPU. Requests share calls, so that a few do."`
 	NamedStores    map[string]string `name:"named-store" group:"store" env:"WEIR_NAMED_STORE" placeholder:"NAME=URL" help:"Another Redis for the limits with store: NAME. Repeat it, or separate by semicolons."`
 	KnownDenials   bool              `group:"store" env:"WEIR_KNOWN_DENIALS" default:"true" negatable:"" help:"Answer what Redis has denied without asking it again, until it may pass."`
-	MemoryMaxKeys  int               `group:"store" env:"WEIR_MEMORY_MAX_KEYS" default:"4000000" help:"Most counters that the memory store keeps."`
+	OnStoreFailure string            `group:"store" env:"WEIR_ON_STORE_FAILURE" default:"allow" help:"What limits without on_store_failure do while Redis does not answer: allow, deny, or local, which counts in memory."`
+	Replicas       int               `group:"store" env:"WEIR_REPLICAS" default:"1" help:"How many sidecars share the limits: each counts so much less with on_store_failure: local."`
+	MemoryMaxKeys  int               `group:"store" env:"WEIR_MEMORY_MAX_KEYS" default:"4000000" help:"Most counters that are kept in memory: by the memory store, or while Redis does not answer."`
 
 	GRPCAddr   string `name:"grpc-addr" group:"listen" env:"WEIR_GRPC_ADDR" default:":8081" help:"Where Envoy asks: host:port, :port or unix:PATH."`
 	HTTPAddr   string `name:"http-addr" group:"listen" env:"WEIR_HTTP_ADDR" default:":8080" help:"Health, rules and metrics: host:port, :port or unix:PATH; empty for none."`

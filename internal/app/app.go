@@ -66,6 +66,7 @@ func (a *App) open(ctx context.Context) error {
 	service, err := rls.New(rls.Options{
 		Rules:           a.rules.set,
 		Store:           a.store,
+		Local:           a.store.standIn(),
 		Observer:        observer{a.metrics, a.store},
 		DynamicMetadata: a.o.DynamicMetadata,
 		MaxDescriptors:  a.o.MaxDescriptors,
@@ -149,7 +150,7 @@ func (a *App) close() error {
 		errs = append(errs, a.rules.close())
 	}
 	if a.store != nil {
-		errs = append(errs, a.store.close())
+		errs = append(errs, a.store.dropLocal(), a.store.close())
 	}
 	return errors.Join(errs...)
 }
@@ -224,6 +225,9 @@ func (a *App) Run(ctx context.Context) error {
 	}
 	run("rules", func() error { return a.rules.run(work) })
 	wg.Go(func() { a.store.watch(work) })
+	if a.store.breaker != nil {
+		wg.Go(func() { a.store.breaker.Run(work) })
+	}
 	if a.store.listen != nil {
 		wg.Go(func() { a.store.listen(work) })
 	}

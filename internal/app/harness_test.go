@@ -68,7 +68,7 @@ func options(t *testing.T, rules string) Options {
 	}
 	return Options{
 		Rules: []string{file}, RulesPoll: time.Hour, RulesSettle: reload.DefaultSettle,
-		Store: "memory", StoreTimeout: time.Second, MemoryMaxKeys: 10_000,
+		Store: "memory", StoreTimeout: time.Second, OnStoreFailure: "allow", Replicas: 1, MemoryMaxKeys: 10_000,
 		GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", SocketMode: "0600",
 		GRPCMaxStreams: 1000, GRPCMaxMessageSize: 4 << 20, GRPCKeepaliveTime: time.Minute, GRPCKeepaliveTimeout: time.Minute,
 		MaxDescriptors: 10, MaxEntries: 10, MaxHeld: 100,

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
 )
 
@@ -40,7 +41,11 @@ type Options struct {
 	NamedStores map[string]string
 	// KnownDenials answers a cost that Redis has denied without asking again until it may pass.
 	KnownDenials bool
-	// MemoryMaxKeys is the most counters that the memory store keeps.
+	// OnStoreFailure is the on_store_failure of limits that have none: allow, deny or local.
+	OnStoreFailure string
+	// Replicas is how many sidecars share the limits: the part of a limit that each counts while Redis does not.
+	Replicas int
+	// MemoryMaxKeys is the most counters that are kept in memory.
 	MemoryMaxKeys int
 
 	// GRPCAddr and HTTPAddr are "host:port", ":port" or "unix:PATH". An empty HTTPAddr switches HTTP off.
@@ -120,6 +125,9 @@ func (o *Options) Validate() error {
 	}
 	c.between("--store-timeout", o.StoreTimeout, time.Millisecond, 10*time.Second)
 	c.count("--store-pool-size", o.StorePoolSize, 0, 10_000)
+	_, err := o.process()
+	c.check(err == nil, "--on-store-failure", "must be allow, deny or local, got %q", o.OnStoreFailure)
+	c.count("--replicas", o.Replicas, 1, 100_000)
 	c.count("--memory-max-keys", o.MemoryMaxKeys, 1, 1_000_000_000)
 	c.addr("--grpc-addr", o.GRPCAddr)
 	if o.HTTPAddr != "" {
@@ -128,7 +136,7 @@ func (o *Options) Validate() error {
 	c.tls("grpc", o.GRPCTLSCert, o.GRPCTLSKey, o.GRPCTLSClientCA)
 	c.check(len(o.GRPCTLSClientNames) == 0 || o.GRPCTLSClientCA != "", "--grpc-tls-client-names", "needs --grpc-tls-client-ca")
 	c.tls("http", o.HTTPTLSCert, o.HTTPTLSKey, o.HTTPTLSClientCA)
-	_, err := o.socketMode()
+	_, err = o.socketMode()
 	c.check(err == nil, "--socket-mode", "must be an octal number from 0 to 0777, got %q", o.SocketMode)
 	if o.GRPCMaxConnectionAge != 0 {
 		c.between("--grpc-max-connection-age", o.GRPCMaxConnectionAge, time.Second, 365*24*time.Hour)
@@ -152,6 +160,12 @@ func (o *Options) socketMode() (fs.FileMode, error) {
 		err = strconv.ErrRange
 	}
 	return fs.FileMode(n), err
+}
+
+// process is what rule files leave to the process.
+func (o *Options) process() (descriptors.Process, error) {
+	onFailure, err := descriptors.ParseOnStoreFailure(o.OnStoreFailure)
+	return descriptors.Process{OnStoreFailure: onFailure, Replicas: o.Replicas}, err
 }
 
 // checker collects what is wrong.

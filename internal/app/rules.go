@@ -29,6 +29,7 @@ type rules struct {
 	published  *published.Follower // nil without the rules in Redis
 	metrics    *metrics.Metrics
 	log        *slog.Logger
+	process    descriptors.Process
 	live       func() // called when rules went live
 	allowEmpty bool
 	stores     []string // that limits may name
@@ -43,7 +44,14 @@ type compiled struct {
 
 // loadRules loads the rules for the first time, which must succeed unless they may be empty.
 func loadRules(ctx context.Context, o *Options, m *metrics.Metrics, live func()) (*rules, error) {
-	r := &rules{metrics: m, log: o.Log, live: live, allowEmpty: o.AllowEmptyRules, stores: slices.Sorted(maps.Keys(o.NamedStores))}
+	process, err := o.process()
+	if err != nil {
+		return nil, err
+	}
+	r := &rules{
+		process: process, metrics: m, log: o.Log, live: live, allowEmpty: o.AllowEmptyRules,
+		stores: slices.Sorted(maps.Keys(o.NamedStores)),
+	}
 	source, err := r.source(o) //nolint:contextcheck // it does not connect
 	if err != nil {
 		return nil, err
@@ -69,7 +77,7 @@ func (r *rules) compile(files []reload.File) (compiled, error) {
 	for i, f := range files {
 		in[i], names[i] = descriptors.File(f), f.Name
 	}
-	set, err := descriptors.Compile(in)
+	set, err := descriptors.CompileFor(r.process, in)
 	if err != nil {
 		return compiled{}, err
 	}

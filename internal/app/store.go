@@ -27,6 +27,9 @@ type store struct {
 	log   *slog.Logger
 	// listen hears what other processes tell until ctx is done; nil where there is nothing to hear.
 	listen func(ctx context.Context)
+	// breaker stops asking a store that does not answer, and local counts meanwhile; nil for memory, which always does.
+	breaker *guard.Breaker
+	local   *local
 
 	failures atomic.Uint64 // requests that the store did not decide
 	failing  atomic.Bool   // an outage has been logged, and not yet its end
@@ -36,7 +39,7 @@ func openStore(o *Options, m *metrics.Metrics) (*store, error) {
 	if o.Store == storeMemory {
 		return openMemory(o, m)
 	}
-	s, err := openRedis(o)
+	s, probes, err := openRedis(o)
 	if err != nil {
 		return nil, err
 	}
@@ -44,7 +47,16 @@ func openStore(o *Options, m *metrics.Metrics) (*store, error) {
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
-	st := &store{Store: timed, name: s.String(), ping: s.Ping, cell: s.PingRedisCell, close: s.Close, log: o.Log}
+	breaker := guard.NewBreaker(guard.BreakerOptions{
+		Store: timed, Probes: probes, Answered: redisstore.Answered,
+	})
+	st := &store{
+		Store: breaker, name: s.String(), ping: s.Ping, cell: s.PingRedisCell, close: s.Close, log: o.Log,
+		breaker: breaker, local: &local{maxKeys: o.MemoryMaxKeys},
+	}
+	if err := m.WatchBreaker(breaker.Open); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
 	if o.KnownDenials {
 		if err := st.rememberDenials(s, m); err != nil {
 			return nil, errors.Join(err, s.Close())
@@ -76,8 +88,8 @@ type redisStore interface {
 	Close() error
 }
 
-// openRedis opens --store, and those of --named-store beside it.
-func openRedis(o *Options) (redisStore, error) {
+// openRedis opens --store, and those of --named-store beside it. The probes are theirs by name.
+func openRedis(o *Options) (redisStore, map[string]func(context.Context) error, error) {
 	open := func(url string) (*redisstore.Store, error) {
 		return redisstore.New(redisstore.Options{
 			URL:       url,
@@ -87,18 +99,31 @@ func openRedis(o *Options) (redisStore, error) {
 		})
 	}
 	first, err := open(o.Store)
-	if err != nil || len(o.NamedStores) == 0 {
-		return first, err
+	if err != nil {
+		return nil, nil, err
+	}
+	probes := map[string]func(context.Context) error{"": first.Probe}
+	if len(o.NamedStores) == 0 {
+		return first, probes, nil
 	}
 	named := map[string]*redisstore.Store{}
 	group := redisstore.NewGroup(first, named)
 	for name, url := range o.NamedStores {
 		if named[name], err = open(url); err != nil {
 			delete(named, name)
-			return nil, errors.Join(err, group.Close())
+			return nil, nil, errors.Join(err, group.Close())
 		}
+		probes[name] = named[name].Probe
 	}
-	return group, nil
+	return group, probes, nil
+}
+
+// standIn decides limits with on_store_failure: local while the store fails; nil for a store that never does.
+func (s *store) standIn() limiter.Store {
+	if s.local == nil {
+		return nil
+	}
+	return s.local
 }
 
 // rememberDenials has denials answered without Redis while what other processes give back is heard.
@@ -145,8 +170,9 @@ func (s *store) failed(err error) {
 	}
 }
 
-// watch logs the end of outages until ctx is done. It is here, and not on a request's way, that the lines of a
-// store that comes and goes are bounded.
+// watch logs the end of outages until ctx is done, and forgets what was counted locally during them: not before, so that
+// a store that comes and goes does not renew each limit's local share. It is here, and not on a request's way, that the
+// lines of such a store are bounded.
 func (s *store) watch(ctx context.Context) {
 	tick := time.NewTicker(outageQuiet)
 	defer tick.Stop()
@@ -162,9 +188,19 @@ func (s *store) watch(ctx context.Context) {
 			s.log.LogAttrs(ctx, slog.LevelInfo, "store answers again", slog.Uint64("failed_requests", now-logged))
 			logged = now
 			s.failing.Store(false)
+			if err := s.dropLocal(); err != nil {
+				s.log.LogAttrs(ctx, slog.LevelWarn, "what was counted locally is not freed", slog.String("error", err.Error()))
+			}
 		}
 		before = now
 	}
+}
+
+func (s *store) dropLocal() error {
+	if s.local == nil {
+		return nil
+	}
+	return s.local.drop()
 }
 
 // observer counts for Prometheus, and tells the store of its failures.

@@ -9,10 +9,12 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
 // An outage is logged when it begins and when it is over: when nothing has failed for a while, and the store
-// answers. However many requests fail, that is two lines.
+// answers. However many requests fail, that is two lines. What is counted locally meanwhile is forgotten then.
 func TestOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -24,8 +26,16 @@ func TestOutage(t *testing.T) {
 				return nil
 			}
 			return down
-		}}
+		}, local: &local{maxKeys: 100}}
 		go s.watch(ctx)
+		hit := []limiter.Hit{{Key: "k", Policy: hourly(t), N: 1}}
+		passes := func(want bool) {
+			t.Helper()
+			var out [1]limiter.Decision
+			if err := s.local.Take(ctx, hit, out[:]); err != nil || out[0].Allowed != want {
+				t.Errorf("locally: allowed %t, %v; want %t", out[0].Allowed, err, want)
+			}
+		}
 
 		lines := func(want ...string) {
 			t.Helper()
@@ -43,8 +53,10 @@ func TestOutage(t *testing.T) {
 			time.Sleep(100 * time.Millisecond)
 		}
 		lines(begins)
+		passes(true)
 		time.Sleep(3 * outageQuiet) // nobody asks, and it does not answer
 		lines(begins)
+		passes(false)
 		answers.Store(true)
 		time.Sleep(outageQuiet)
 		const ends = `level=INFO msg="store answers again" failed_requests=100`
@@ -54,6 +66,20 @@ func TestOutage(t *testing.T) {
 		s.failed(down)
 		time.Sleep(2*outageQuiet + time.Second)
 		lines(begins, ends, begins, `level=INFO msg="store answers again" failed_requests=1`)
+		passes(true)
 		cancel()
+		if err := s.dropLocal(); err != nil {
+			t.Error(err)
+		}
 	})
+}
+
+// hourly lets one hit an hour pass.
+func hourly(t *testing.T) *limiter.Policy {
+	t.Helper()
+	p, err := limiter.NewPolicy(limiter.Params{Algorithm: limiter.Funnel, Limit: 1, Window: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
 }

@@ -51,6 +51,8 @@ var outcomeLabels = [...]string{
 	rls.QuotaOver:        rls.QuotaOver.String(),
 	rls.AllowedOnFailure: rls.AllowedOnFailure.String(),
 	rls.DeniedOnFailure:  rls.DeniedOnFailure.String(),
+	rls.AllowedLocally:   rls.AllowedLocally.String(),
+	rls.DeniedLocally:    rls.DeniedLocally.String(),
 }
 
 func newLimits() *limits {

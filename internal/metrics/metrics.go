@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"google.golang.org/grpc/codes"
 
+	"github.com/weir-ratelimit/weir/internal/guard"
 	"github.com/weir-ratelimit/weir/internal/rls"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
@@ -31,6 +32,7 @@ type Metrics struct {
 	rejected       *prometheus.CounterVec
 	panics         prometheus.Counter
 	storeTimeouts  prometheus.Counter
+	storeNotAsked  prometheus.Counter
 	storeErrors    prometheus.Counter
 	loads          prometheus.Counter
 	loadsRefused   prometheus.Counter
@@ -43,7 +45,7 @@ type Metrics struct {
 func New(version, commit, goVersion string) *Metrics {
 	storeErrors := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "weir_store_errors_total",
-		Help: "Requests that were answered without the store, by each rule's on_store_failure. reason: timeout, other.",
+		Help: "Requests that were answered without the store, by each rule's on_store_failure. reason: timeout, not_asked, other.",
 	}, []string{"reason"})
 	loads := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "weir_rules_loads_total",
@@ -71,6 +73,7 @@ func New(version, commit, goVersion string) *Metrics {
 			Help: "Requests answered Internal because of a panic: bugs to report, with the log's stack.",
 		}),
 		storeTimeouts: storeErrors.WithLabelValues("timeout"),
+		storeNotAsked: storeErrors.WithLabelValues("not_asked"),
 		storeErrors:   storeErrors.WithLabelValues("other"),
 		loads:         loads.WithLabelValues("ok"),
 		loadsRefused:  loads.WithLabelValues("refused"),
@@ -118,11 +121,28 @@ func (m *Metrics) Panicked() { m.panics.Inc() }
 
 // StoreFailed reports a request that was answered without the store.
 func (m *Metrics) StoreFailed(err error) {
-	if errors.Is(err, context.DeadlineExceeded) {
+	switch {
+	case errors.Is(err, guard.ErrNotAsked):
+		m.storeNotAsked.Inc()
+	case errors.Is(err, context.DeadlineExceeded):
 		m.storeTimeouts.Inc()
-		return
+	default:
+		m.storeErrors.Inc()
 	}
-	m.storeErrors.Inc()
+}
+
+// WatchBreaker shows whether the store is not asked, since it does not answer. It is called once, and open at every
+// scrape.
+func (m *Metrics) WatchBreaker(open func() bool) error {
+	return m.registry.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "weir_store_breaker_open",
+		Help: "1 while Redis is not asked, since it does not answer, else 0. Not there with the memory store.",
+	}, func() float64 {
+		if open() {
+			return 1
+		}
+		return 0
+	}))
 }
 
 // Timed is the store with its calls measured; it is called at most once. It is for a store behind a network:

@@ -8,10 +8,12 @@ import (
 	"time"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	typepb "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -205,5 +207,89 @@ descriptors:
 		if int(o) != i || o.String() == "" {
 			t.Errorf("Outcomes()[%d] = %d %q", i, o, o)
 		}
+	}
+}
+
+// Under on_store_failure: local a limit counts this process's share in memory: a third of it, here. A request is still
+// decided as a whole, together with limits that let nothing pass, or all.
+func TestStoreFailsLocally(t *testing.T) {
+	set, err := descriptors.CompileFor(descriptors.Process{OnStoreFailure: descriptors.Local, Replicas: 3}, []descriptors.File{{
+		Name: "rules.yaml", Data: []byte(`
+domain: shop
+descriptors:
+  - {key: six, rate_limit: {name: six, unit: hour, requests_per_unit: 6}}
+  - {key: two, rate_limit: {name: two, algorithm: funnel, unit: hour, requests_per_unit: 2}}
+  - {key: hard, rate_limit: {name: hard, unit: hour, requests_per_unit: 6, on_store_failure: deny}}
+  - {key: soft, rate_limit: {name: soft, unit: hour, requests_per_unit: 6, on_store_failure: allow}}
+  - {key: tasks, rate_limit: {name: tasks, algorithm: concurrency, requests_per_unit: 6}}
+  - {key: free}
+`),
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	steps := []struct {
+		name     string
+		req      *pb.RateLimitRequest
+		want     string
+		observed []string
+	}{
+		{
+			"with one that denies, nothing is charged", request(descriptor("six=a"), descriptor("hard=a")),
+			"OVER_LIMIT | OK six 6/hour left 2 reset 0s | OVER_LIMIT hard 6/hour left 0",
+			[]string{"six allowed_locally 1", "hard denied_on_failure 1"},
+		},
+		{
+			"with one that allows", request(descriptor("six=a"), descriptor("soft=a")),
+			"OK | OK six 6/hour left 1 reset 1h0m0s | OK soft 6/hour left 6",
+			[]string{"six allowed_locally 1", "soft allowed_on_failure 1"},
+		},
+		{
+			"more than the share", request(costing(3, descriptor("six=b"))),
+			"OVER_LIMIT | OVER_LIMIT six 6/hour left 0 reset 1h0m0s",
+			[]string{"six denied_locally 3"},
+		},
+		{"all of it", request(descriptor("six=a")), "OK | OK six 6/hour left 0 reset 1h0m0s", []string{"six allowed_locally 1"}},
+		{
+			"used up", request(descriptor("six=a")),
+			"OVER_LIMIT | OVER_LIMIT six 6/hour left 0 reset 1h0m0s | Retry-After: 3600",
+			[]string{"six denied_locally 1"},
+		},
+		{
+			"fewer than there are replicas", request(descriptor("two=a")),
+			"OK | OK two 2/hour left 0 reset 1h30m0s",
+			[]string{"two allowed_locally 1"},
+		},
+		{
+			"and then slower", request(descriptor("two=a")),
+			"OVER_LIMIT | OVER_LIMIT two 2/hour left 0 reset 1h30m0s | Retry-After: 5400",
+			[]string{"two denied_locally 1"},
+		},
+		{
+			"a limit that the request brings along", request(limited(9, typepb.RateLimitUnit_HOUR, descriptor("free=a"))),
+			"OK | OK 9/hour left 2 reset 1h0m0s",
+			[]string{" allowed_locally 1"},
+		},
+		{"in flight", request(descriptor("tasks=a")), "OK | OK tasks 6/unknown left 1 reset 1m0s", []string{"tasks allowed_locally 1"}},
+		{"and back", request(negative(descriptor("tasks=a"))), "OK | OK tasks 6/unknown left 2 reset 0s", []string{"tasks allowed_locally -1"}},
+	}
+	rec, c := &recorder{}, newClock()
+	s, _ := service(t, failureRules, func(o *Options) {
+		o.Rules, o.Store, o.Local, o.Observer = func() *descriptors.Set { return set }, storeFunc(down), memory(t, c), rec
+	})
+	for _, tt := range steps {
+		t.Run(tt.name, func(t *testing.T) {
+			res := ask(t, s, tt.req)
+			if got := show(res); got != tt.want {
+				t.Errorf("\n got %s\nwant %s", got, tt.want)
+			}
+			if got := res.GetDynamicMetadata().GetFields()["leased"].GetNumberValue(); got == 1 != (tt.name == "in flight") {
+				t.Errorf("leased %g", got)
+			}
+			want := append([]string{"store failed: limit store unavailable: connection refused"}, tt.observed...)
+			if diff := cmp.Diff(want, rec.take()); diff != "" {
+				t.Errorf("observed (-want +got):\n%s", diff)
+			}
+		})
 	}
 }

@@ -19,10 +19,13 @@ const (
 	QuotaOver                       // it does not fit, in quota mode, and did not deny the request
 	AllowedOnFailure                // the store failed, and the rule says allow
 	DeniedOnFailure                 // the store failed, and the rule says deny
+	AllowedLocally                  // the store failed, and it fits this process's share
+	DeniedLocally                   // the store failed, and it does not fit this process's share
 )
 
 var outcomeNames = [...]string{
 	"allowed", "uncharged", "denied", "shadow_denied", "quota_over", "allowed_on_failure", "denied_on_failure",
+	"allowed_locally", "denied_locally",
 }
 
 // Outcomes are all outcomes, in order: Outcomes()[o] == o.
@@ -64,6 +67,10 @@ func (s *Service) observe(sc *scratch, failed bool) {
 func (sc *scratch) outcome(i int, failed bool) Outcome {
 	h, fits := &sc.hits[i], sc.out[i].Allowed
 	switch {
+	case failed && sc.limits[i].Local != nil && fits:
+		return AllowedLocally
+	case failed && sc.limits[i].Local != nil:
+		return DeniedLocally
 	case failed && fits:
 		return AllowedOnFailure
 	case failed:

@@ -94,7 +94,7 @@ func (sc *scratch) show(q *question, failed bool) shown {
 			wait = d.RetryAfter
 		}
 	}
-	return shown{over, sc.limits[q.tightest], saturate(d.Remaining), ceilSeconds(wait), failed}
+	return shown{over, sc.limits[q.tightest], saturate(d.Remaining), ceilSeconds(wait), !sc.known(q.tightest, failed)}
 }
 
 // allMetadata is the response's dynamic_metadata, nil if none.
@@ -102,7 +102,7 @@ func (sc *scratch) allMetadata(failed bool) (m *structpb.Struct) {
 	if sc.metadata || sc.o.DynamicMetadata {
 		m = sc.dynamicMetadata()
 	}
-	if leased := sc.leased(); leased > 0 && !failed {
+	if leased := sc.leased(failed); leased > 0 {
 		if m == nil {
 			m = &structpb.Struct{Fields: map[string]*structpb.Value{}}
 		}
@@ -114,12 +114,12 @@ func (sc *scratch) allMetadata(failed bool) (m *structpb.Struct) {
 // leased is how many hits the request holds of its first concurrency limit, to be given back when its stream is
 // done. Envoy reports the end also of streams that were denied; only a hits_addend that is made of this metadata,
 // which a denied request does not have and a client cannot send, gives back what was taken and no more.
-func (sc *scratch) leased() int64 {
+func (sc *scratch) leased(failed bool) int64 {
 	if sc.over {
 		return 0
 	}
 	for i := range sc.hits {
-		if sc.hits[i].Policy.Algorithm() == limiter.Concurrency && sc.out[i].Allowed {
+		if sc.hits[i].Policy.Algorithm() == limiter.Concurrency && sc.out[i].Allowed && sc.known(i, failed) {
 			return max(0, sc.hits[i].N)
 		}
 	}

@@ -45,6 +45,9 @@ type Options struct {
 	Rules func() *descriptors.Set
 	// Store decides. How long it may take is its own to bound.
 	Store limiter.Store
+	// Local decides while Store fails, for limits with on_store_failure: local, by each one's share. Nil, for a
+	// Store that never fails, lets their requests pass.
+	Local limiter.Store
 	// Observer is told what was decided. Nil is none.
 	Observer Observer
 	// DynamicMetadata adds dynamic_metadata to every response, and not only where a matched rule has
@@ -98,6 +101,7 @@ type Service struct {
 	o       Options
 	scratch sync.Pool // of *scratch
 	holder  holder
+	none    *limiter.Policy // lets nothing pass
 }
 
 // New checks the options.
@@ -107,7 +111,9 @@ func New(o Options) (*Service, error) {
 	}
 	s := &Service{o: o}
 	s.holder.most = int64(o.MaxHeld)
-	return s, nil
+	var err error
+	s.none, err = limiter.NewPolicy(limiter.Params{Algorithm: limiter.FixedWindow, Window: time.Second})
+	return s, err
 }
 
 // Register makes the service answer ShouldRateLimit on a server that has Codec, which decodes requests into the
@@ -163,7 +169,8 @@ func (s *Service) handler(info *grpc.UnaryServerInfo) grpc.MethodHandler {
 // current_limit.unit is the largest unit that the window is a multiple of, and unit_multiplier says how many of
 // it, left out if 1. A window that is a multiple of no unit, as 1500ms, has unit UNKNOWN.
 //
-// While the store fails, each limit's on_store_failure stands for its answer, without duration_until_reset.
+// While the store fails, each limit's on_store_failure stands for its answer, without duration_until_reset unless it is
+// local.
 //
 // Errors are InvalidArgument for a request that cannot be asked, naming the field, Unavailable while no rules
 // are loaded, and Canceled or DeadlineExceeded if the caller has gone.
@@ -269,18 +276,8 @@ func (s *Service) take(ctx context.Context, sc *scratch) (failed bool, err error
 		return false, status.FromContextError(gone).Err()
 	}
 	s.o.Observer.StoreFailed(err)
-	for i := range sc.hits {
-		sc.out[i] = unknown(sc.limits[i], sc.hits[i].N)
-	}
+	s.standIn(ctx, sc)
 	return true, nil
-}
-
-// unknown stands for the answer of a store that failed. What is given back never counts as not fitting.
-func unknown(l *descriptors.Limit, n int64) limiter.Decision {
-	if l.OnStoreFailure == descriptors.Deny && n >= 0 {
-		return limiter.Decision{RetryAfter: limiter.Never}
-	}
-	return limiter.Decision{Allowed: true, Remaining: l.Policy.Capacity()}
 }
 
 // get is a scratch for a request: one that release has kept, or a new one.

@@ -12,8 +12,11 @@ import (
 
 // Compile parses and checks the files and compiles them into one Set. Its error is Errors: everything that is
 // wrong with any of the files.
-func Compile(files []File) (*Set, error) {
-	c := compiler{domains: map[string]*domain{}}
+func Compile(files []File) (*Set, error) { return CompileFor(Process{}, files) }
+
+// CompileFor is Compile for a process that fills in what the files leave to it.
+func CompileFor(process Process, files []File) (*Set, error) {
+	c := compiler{process: &process, domains: map[string]*domain{}}
 	for _, f := range files {
 		for _, d := range readFile(f, &c.problems) {
 			c.document(d)
@@ -31,6 +34,7 @@ func Compile(files []File) (*Set, error) {
 // compiler builds a Set, and goes on after problems.
 type compiler struct {
 	problems
+	process *Process
 	domains map[string]*domain
 	limits  []*Limit
 }
@@ -60,7 +64,7 @@ func (c *compiler) document(doc document) {
 	d := c.domains[doc.domain]
 	if d == nil {
 		d = &domain{Domain: &Domain{name: doc.domain}, named: map[string]bool{}}
-		d.own = &Rule{Domain: doc.domain, Path: "(limit of the request)"}
+		d.own = &Rule{Domain: doc.domain, Path: "(limit of the request)", process: c.process}
 		c.domains[doc.domain] = d
 	}
 	c.descriptors(parent{node: &d.root, domain: d}, doc.descriptors)
@@ -144,6 +148,7 @@ func (c *compiler) rule(to parent, d *descriptor) *Rule {
 		DetailedMetric: d.detailedMetric,
 		ValueToMetric:  d.valueToMetric,
 		levels:         append(slices.Clip(to.levels), newLevel(d)),
+		process:        c.process,
 	}
 	switch {
 	case d.shadow: // as in envoyproxy/ratelimit, where a shadow rule's answer is OK before quotas are counted
@@ -217,10 +222,25 @@ func (c *compiler) newLimit(r *Rule, from *rateLimit, which counter) *Limit {
 		Rule:           r,
 		params:         from.params,
 	}
+	if !from.has("on_store_failure") {
+		l.OnStoreFailure = c.process.OnStoreFailure
+	}
+	if err := l.share(); err != nil {
+		c.add(from.at, "%s", err)
+	}
 	which.algorithm = from.params.Algorithm
 	l.keyStart = which.keyStart(r.Domain)
 	c.limits = append(c.limits, l)
 	return l
+}
+
+// share sets the process's share of the limit, if it is for Local to count. A limit that has a policy has a share.
+func (l *Limit) share() (err error) {
+	l.Local = nil
+	if l.OnStoreFailure == Local {
+		l.Local, err = l.params.Share(int64(l.Rule.process.Replicas))
+	}
+	return err
 }
 
 func (c *compiler) set() *Set {

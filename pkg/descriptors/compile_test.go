@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -231,5 +232,53 @@ descriptors:
 	got := set.Warnings().Error()
 	if diff := cmp.Diff("rules.yaml:4:103: "+fmt.Sprintf(want, "21ms")+"\nrules.yaml:7:99: "+fmt.Sprintf(want, "1s"), got); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
+	}
+}
+
+// TestProcess: limits that do not say what to do while the store fails do what the process says, and local ones know
+// the process's share, also those that a request brings along.
+func TestProcess(t *testing.T) {
+	set, err := descriptors.CompileFor(descriptors.Process{OnStoreFailure: descriptors.Deny, Replicas: 4}, []descriptors.File{{
+		Name: "rules.yaml", Data: []byte(`
+domain: shop
+descriptors:
+  - {key: silent, rate_limit: {requests_per_unit: 8, unit: minute}}
+  - {key: allow, rate_limit: {requests_per_unit: 8, unit: minute, on_store_failure: allow}}
+  - {key: local, rate_limit: {requests_per_unit: 8, unit: minute, on_store_failure: local}}
+`),
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	check := func(what string, l *descriptors.Limit, want descriptors.OnStoreFailure, share int64) {
+		t.Helper()
+		got := int64(0)
+		if l.Local != nil {
+			got = l.Local.Limit()
+		}
+		if l.OnStoreFailure != want || got != share {
+			t.Errorf("%s: %s, share %d; want %s, %d", what, l.OnStoreFailure, got, want, share)
+		}
+	}
+	d := set.Domain("shop")
+	for _, tt := range []struct {
+		key            string
+		want           descriptors.OnStoreFailure
+		share, another int64
+	}{
+		{"silent", descriptors.Deny, 0, 0},
+		{"allow", descriptors.Allow, 0, 0},
+		{"local", descriptors.Local, 2, 5},
+		{"nobody", descriptors.Deny, 0, 0},
+	} {
+		entries := []descriptors.Entry{{Key: tt.key, Value: "a"}}
+		if r := d.Match(entries); r != nil {
+			check(tt.key, r.Limits[0], tt.want, tt.share)
+		}
+		l, err := d.Override(entries, 20, time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		check(tt.key+" with a limit of the request", l, tt.want, tt.another)
 	}
 }

@@ -61,7 +61,8 @@ type Rule struct {
 	// DetailedMetric and ValueToMetric are the flags of that name.
 	DetailedMetric, ValueToMetric bool
 
-	levels []level
+	levels  []level
+	process *Process
 }
 
 // Limit is one limit of a rule.
@@ -80,6 +81,8 @@ type Limit struct {
 	Replaces []string
 	// OnStoreFailure says what a request is told when the store cannot answer.
 	OnStoreFailure OnStoreFailure
+	// Local is the process's share of the limit if OnStoreFailure is Local, else nil.
+	Local *limiter.Policy
 	// Rule is where the limit is written.
 	Rule *Rule
 
@@ -94,7 +97,16 @@ type OnStoreFailure uint8
 const (
 	Allow OnStoreFailure = iota // let requests pass
 	Deny                        // let none pass
+	Local                       // count this process's share of the limit in its memory
 )
+
+// Process is what a rule file leaves to the process that reads it.
+type Process struct {
+	// OnStoreFailure is that of limits that do not say.
+	OnStoreFailure OnStoreFailure
+	// Replicas is how many processes share the limits, for Local. 0 is 1.
+	Replicas int
+}
 
 // Domain returns the domain of that name, nil if there is none.
 func (s *Set) Domain(name string) *Domain { return s.domains[name] }
@@ -128,9 +140,4 @@ func (s *Set) UnknownStores(known []string) (unknown Errors) {
 func (d *Domain) Name() string { return d.name }
 
 // String is the value's name in a rule file.
-func (o OnStoreFailure) String() string {
-	if o == Deny {
-		return "deny"
-	}
-	return "allow"
-}
+func (o OnStoreFailure) String() string { return onStoreFailureNames[o] }

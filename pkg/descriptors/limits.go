@@ -51,7 +51,7 @@ func (r *reader) rateLimitShape() *shape[rateLimit] {
 	field("charge_denied", func(n *yaml.Node, l *rateLimit) {
 		l.params.ChargeDenied = readName(r, n, limiter.ParseChargeDenied)
 	})
-	field("on_store_failure", func(n *yaml.Node, l *rateLimit) { l.onStoreFailure = readName(r, n, parseOnStoreFailure) })
+	field("on_store_failure", func(n *yaml.Node, l *rateLimit) { l.onStoreFailure = readName(r, n, ParseOnStoreFailure) })
 	field("consistency", func(n *yaml.Node, l *rateLimit) { l.leased = readName(r, n, parseConsistency) })
 	field("initial", func(n *yaml.Node, l *rateLimit) { l.params.Initial = readName(r, n, limiter.ParseInitial) })
 	field("refill", func(n *yaml.Node, l *rateLimit) { l.params.Refill = readName(r, n, limiter.ParseRefill) })
@@ -119,16 +119,16 @@ func (r *reader) readAlgorithm(n *yaml.Node, l *rateLimit) {
 	})
 }
 
-func parseOnStoreFailure(name string) (OnStoreFailure, error) {
-	switch name {
-	case "allow":
-		return Allow, nil
-	case "deny":
-		return Deny, nil
-	case "local":
-		return Allow, errors.New("local is not supported by this version; write allow or deny")
+var onStoreFailureNames = [...]string{Allow: "allow", Deny: "deny", Local: "local"}
+
+// ParseOnStoreFailure reads the value's name in a rule file. The error says which there are.
+func ParseOnStoreFailure(name string) (OnStoreFailure, error) {
+	for _, o := range []OnStoreFailure{Allow, Deny, Local} {
+		if o.String() == name {
+			return o, nil
+		}
 	}
-	return Allow, fmt.Errorf("%q is not known: use allow or deny", name)
+	return Allow, fmt.Errorf("%q is not known: use allow, deny or local", name)
 }
 
 // parseConsistency says whether permits are taken ahead.

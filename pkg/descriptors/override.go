@@ -15,7 +15,9 @@ import (
 //
 // The error says which of the rule's parameters does not go with the rate.
 func (r *Rule) Override(requestsPerUnit uint32, window time.Duration) (*Limit, error) {
-	l := &Limit{ID: -1, Replaces: r.Replaces, params: limiter.Params{Algorithm: limiter.FixedWindow}}
+	l := &Limit{
+		ID: -1, Replaces: r.Replaces, OnStoreFailure: r.process.OnStoreFailure, params: limiter.Params{Algorithm: limiter.FixedWindow},
+	}
 	if len(r.Limits) > 0 {
 		*l = *r.Limits[0]
 	}
@@ -28,6 +30,9 @@ func (r *Rule) Override(requestsPerUnit uint32, window time.Duration) (*Limit, e
 		l.params.Align, l.params.TimeZone = limiter.AlignEpoch, nil
 	}
 	policy, err := limiter.NewPolicy(l.params)
+	if err == nil {
+		err = l.share()
+	}
 	if err != nil {
 		return nil, fmt.Errorf("limit of %d requests per %s on %s (%s): %w",
 			requestsPerUnit, FormatDuration(window), r.Path, l.params.Algorithm, err)

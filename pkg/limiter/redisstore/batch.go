@@ -234,7 +234,7 @@ func (b *batch) read(answer any) error {
 		if !isNumber || !isText || i < 1 || i > int64(len(b.calls)) {
 			return fmt.Errorf("the script answered that request %v failed with %v", failures[0], failures[1])
 		}
-		b.calls[i-1].err = fmt.Errorf("%s", why)
+		b.calls[i-1].err = failure(why)
 	}
 	return nil
 }

@@ -53,18 +53,23 @@ func (a *address) open(o *Options) (redis.UniversalClient, error) {
 			return nil, fmt.Errorf("redis store: %w", err)
 		}
 	}
+	dialer := &net.Dialer{Timeout: u.DialTimeout}
+	dial := dialer.DialContext
 	if a.tls {
 		if _, err := a.tlsFiles.config(); err != nil {
 			return nil, fmt.Errorf("redis store: %w", err)
 		}
-		dialer := &net.Dialer{Timeout: u.DialTimeout}
-		u.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		dial = func(ctx context.Context, network, addr string) (net.Conn, error) {
 			return a.tlsFiles.dial(ctx, dialer, network, addr)
 		}
 	}
 	if a.way == sentinel || a.way == cluster {
 		u.ReadTimeout = max(u.ReadTimeout, telling)
 	}
+	if a.user == "" && a.password == "" && a.passwordFile == "" {
+		dial, u.OnConnect = introduced(dial, o.Timeout), nil
+	}
+	u.Dialer = undaunted(dial)
 	switch a.way {
 	case sentinel:
 		return redis.NewFailoverClient(u.Failover()), nil

@@ -130,6 +130,22 @@ func (s *Store) Ping(ctx context.Context) error {
 	return s.unavailable(s.client.Set(ctx, s.prefix+"ping", "", time.Second).Err())
 }
 
+// Probe is Ping within the time that a request has. Before, it makes the connections of the calls that may be under way
+// at once, each of whose round trips may take as long: a server that is found again should not lose them to requests
+// that cannot wait for them.
+func (s *Store) Probe(ctx context.Context) error {
+	connect, cancel := context.WithTimeout(ctx, 4*s.timeout)
+	defer cancel()
+	var wait sync.WaitGroup
+	for range maxFlights {
+		wait.Go(func() { _ = s.Ping(connect) })
+	}
+	wait.Wait()
+	ctx, cancel = context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	return s.Ping(ctx)
+}
+
 // PingRedisCell says whether the server decides limits of limiter.EngineRedisCell: it needs the module, and the user
 // the right to it. Its time is that of a Take.
 func (s *Store) PingRedisCell(ctx context.Context) error {
@@ -184,7 +200,7 @@ func (s *Store) fitForRedisCell(hits []limiter.Hit) error {
 			continue
 		}
 		if key := s.prefix + hits[i].Key; !utf8.ValidString(key) {
-			return fmt.Errorf("the key %q is not UTF-8, which ends a Redis with the redis-cell module: choose another key prefix", key)
+			return failure(fmt.Sprintf("the key %q is not UTF-8, which ends a Redis with the redis-cell module: choose another key prefix", key))
 		}
 	}
 	return nil

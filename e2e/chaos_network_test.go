@@ -1,0 +1,265 @@
+//go:build e2e
+
+package e2e
+
+import (
+	bin "encoding/binary"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+)
+
+// networkFaults are those of what lies between the sidecars and the server.
+func networkFaults() []fault {
+	behaves := func(m manner) func(*rig) func() {
+		return func(r *rig) func() {
+			r.proxy.set(m)
+			return func() { r.proxy.set(manner{}) }
+		}
+	}
+	return []fault{
+		{"replies 2 ms late", all, behaves(manner{delay: 2 * time.Millisecond})},
+		{"replies 10 ms late", all, behaves(manner{delay: 10 * time.Millisecond})}, // a new connection has time for one
+		{"replies 30 ms late", all, behaves(manner{delay: 30 * time.Millisecond})},
+		{"everything dropped", all, behaves(manner{drop: 1})},
+		{"one reply in 20 dropped", all, behaves(manner{drop: 20})},
+		{"connections half-closed", all, behaves(manner{halfClose: true})},
+		{"connections reset", all, behaves(manner{reset: true})},
+		{"connections reset once", all, func(r *rig) func() {
+			r.proxy.set(manner{reset: true})
+			r.proxy.set(manner{})
+			return func() {}
+		}},
+		{"connections refused", all, func(r *rig) func() {
+			r.proxy.refuse()
+			return r.proxy.listen
+		}},
+	}
+}
+
+// manner is how a proxy fails. The zero value does not.
+type manner struct {
+	delay     time.Duration // of every reply
+	drop      int           // one in so many replies
+	halfClose bool          // the server's side of every connection ends
+	reset     bool          // every connection, and every new one
+}
+
+// faultyProxy passes TCP on, as well as it is told to.
+type faultyProxy struct {
+	t        *testing.T
+	addr, to string
+
+	mu       sync.Mutex
+	listener net.Listener
+	manner   manner
+	replies  int
+	conns    map[*net.TCPConn]bool // of clients
+	wg       sync.WaitGroup
+}
+
+func startFaultyProxy(t *testing.T, to string) *faultyProxy {
+	t.Helper()
+	p := &faultyProxy{t: t, addr: freeAddr(t), to: to, conns: map[*net.TCPConn]bool{}}
+	p.listen()
+	t.Cleanup(func() {
+		p.refuse()
+		p.wg.Wait()
+	})
+	return p
+}
+
+// listen takes connections until refuse.
+func (p *faultyProxy) listen() {
+	p.t.Helper()
+	listener, err := net.Listen("tcp", p.addr)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.mu.Lock()
+	p.listener, p.manner = listener, manner{}
+	p.mu.Unlock()
+	p.wg.Go(func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			client, ok := conn.(*net.TCPConn)
+			if !ok {
+				p.t.Errorf("accepted a %T", conn)
+				return
+			}
+			p.wg.Go(func() { p.serve(client) })
+		}
+	})
+}
+
+// refuse closes the port and all connections.
+func (p *faultyProxy) refuse() {
+	p.mu.Lock()
+	_ = p.listener.Close()
+	p.mu.Unlock()
+	p.set(manner{reset: true})
+}
+
+// set changes the manner, also of the connections that there are.
+func (p *faultyProxy) set(m manner) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.manner = m
+	for conn := range p.conns {
+		p.end(conn)
+	}
+}
+
+// end ends the connection, or half of it, if that is the manner.
+func (p *faultyProxy) end(conn *net.TCPConn) {
+	switch {
+	case p.manner.reset:
+		_ = conn.SetLinger(0)
+		_ = conn.Close()
+	case p.manner.halfClose:
+		_ = conn.CloseWrite()
+	}
+}
+
+func (p *faultyProxy) serve(client *net.TCPConn) {
+	defer client.Close() //nolint:errcheck // a test's connection
+	server, err := net.Dial("tcp", p.to)
+	if err != nil {
+		return
+	}
+	defer server.Close() //nolint:errcheck // a test's connection
+	p.mu.Lock()
+	p.conns[client] = true
+	p.end(client)
+	p.mu.Unlock()
+	defer func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(p.conns, client)
+	}()
+	p.wg.Go(func() {
+		defer server.Close() //nolint:errcheck // ends the other direction
+		p.pass(client, server, false)
+	})
+	p.pass(server, client, true)
+}
+
+// pass copies until one side ends.
+func (p *faultyProxy) pass(from, to net.Conn, replies bool) {
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := from.Read(buf)
+		if err != nil {
+			return
+		}
+		if replies && p.dropped() {
+			continue
+		}
+		if _, err := to.Write(buf[:n]); err != nil {
+			return
+		}
+	}
+}
+
+// dropped delays a reply, and says whether it is to be dropped.
+func (p *faultyProxy) dropped() bool {
+	p.mu.Lock()
+	m := p.manner
+	p.replies++
+	n := p.replies
+	p.mu.Unlock()
+	if m.delay > 0 {
+		<-time.After(m.delay)
+	}
+	return m.drop > 0 && n%m.drop == 0
+}
+
+// clockShim has a program's clock be off by the seconds that a file holds.
+const clockShim = `
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <time.h>
+#include <unistd.h>
+
+static volatile long long none, *off = &none;
+
+__attribute__((constructor)) static void begin(void) {
+	int fd = open(getenv("WEIR_TEST_CLOCK"), O_RDONLY);
+	void *at = mmap(0, 8, PROT_READ, MAP_SHARED, fd, 0);
+	if (fd >= 0 && at != MAP_FAILED) off = at;
+}
+int clock_gettime(clockid_t which, struct timespec *now) {
+	int failed = syscall(SYS_clock_gettime, which, now);
+	if (!failed && which == CLOCK_REALTIME) now->tv_sec += *off;
+	return failed;
+}
+int gettimeofday(struct timeval *now, void *zone) {
+	struct timespec t;
+	clock_gettime(CLOCK_REALTIME, &t);
+	now->tv_sec = t.tv_sec;
+	now->tv_usec = t.tv_nsec / 1000;
+	return 0;
+}
+time_t time(time_t *now) {
+	struct timespec t;
+	clock_gettime(CLOCK_REALTIME, &t);
+	if (now) *now = t.tv_sec;
+	return t.tv_sec;
+}
+`
+
+// steppedClock is the clock of programs that are started while it is in the environment.
+type steppedClock struct {
+	t    *testing.T
+	file *os.File
+	off  time.Duration
+}
+
+// newSteppedClock puts the clock in the environment.
+func newSteppedClock(t *testing.T) *steppedClock {
+	t.Helper()
+	dir := t.TempDir()
+	source, shim := filepath.Join(dir, "clock.c"), filepath.Join(dir, "clock.so")
+	if err := os.WriteFile(source, []byte(clockShim), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("cc", "-shared", "-fPIC", "-o", shim, source).CombinedOutput(); err != nil {
+		t.Fatalf("cc, which make tools installs: %v\n%s", err, out)
+	}
+	file, err := os.Create(filepath.Join(dir, "offset"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = file.Close() })
+	c := &steppedClock{t: t, file: file}
+	c.step(0)
+	t.Setenv("WEIR_TEST_CLOCK", file.Name())
+	t.Setenv("LD_PRELOAD", shim)
+	return c
+}
+
+// notFor takes it out of the environment: programs that are started from now on have the machine's clock.
+func (c *steppedClock) notFor(t *testing.T) {
+	t.Helper()
+	t.Setenv("LD_PRELOAD", "")
+}
+
+// step moves the clock.
+func (c *steppedClock) step(by time.Duration) {
+	c.t.Helper()
+	c.off += by
+	if _, err := c.file.WriteAt(bin.LittleEndian.AppendUint64(nil, uint64(int64(c.off/time.Second))), 0); err != nil {
+		c.t.Fatal(err)
+	}
+}

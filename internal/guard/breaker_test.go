@@ -1,0 +1,314 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+)
+
+// patient is a store that answers as it is told, after a while.
+type patient struct {
+	err    atomic.Pointer[error] // nil: it answers
+	takes  time.Duration
+	asked  atomic.Int64
+	probed atomic.Int64
+}
+
+var (
+	errSilent = fmt.Errorf("%w: redis://there: no answer", limiter.ErrUnavailable)
+	errFull   = fmt.Errorf("%w: redis://there: OOM", limiter.ErrUnavailable)
+)
+
+func (p *patient) fail(err error) {
+	if err == nil {
+		p.err.Store(nil)
+		return
+	}
+	p.err.Store(&err)
+}
+
+func (p *patient) answer(ctx context.Context) error {
+	select {
+	case <-time.After(p.takes):
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %w", limiter.ErrUnavailable, ctx.Err())
+	}
+	if err := p.err.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+func (p *patient) Take(ctx context.Context, _ []limiter.Hit, _ []limiter.Decision) error {
+	p.asked.Add(1)
+	return p.answer(ctx)
+}
+
+// breaking runs the test with a breaker before a store, in virtual time.
+func breaking(t *testing.T, test func(t *testing.T, p *patient, b *Breaker)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		p := &patient{takes: 10 * time.Millisecond}
+		b := NewBreaker(BreakerOptions{
+			Store: p,
+			Probes: map[string]func(context.Context) error{"": func(ctx context.Context) error {
+				p.probed.Add(1)
+				ctx, cancel := context.WithTimeout(ctx, 15*time.Millisecond)
+				defer cancel()
+				return p.answer(ctx)
+			}},
+			Answered: func(err error) bool { return errors.Is(err, errFull) },
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			b.Run(ctx)
+		}()
+		test(t, p, b)
+		cancel()
+		<-ended
+	})
+}
+
+// ask takes n times, one after the other, and returns the latest error.
+func ask(b *Breaker, n int) (err error) {
+	for range n {
+		err = b.Take(context.Background(), nil, nil)
+	}
+	return err
+}
+
+// While a store is silent, requests wait for it for 50 ms and one timeout, and then not at all. The first sign of life
+// ends that, at most 200 ms and a timeout after the store's return.
+func TestBreaker(t *testing.T) {
+	breaking(t, func(t *testing.T, p *patient, b *Breaker) {
+		if err := ask(b, 3); err != nil || b.Open() {
+			t.Fatalf("a store that answers: %v, open %t", err, b.Open())
+		}
+		p.fail(errSilent)
+		start := time.Now()
+		for !b.Open() {
+			if err := ask(b, 1); !errors.Is(err, errSilent) || errors.Is(err, ErrNotAsked) {
+				t.Fatalf("a store that fails: %v, want its own error", err)
+			}
+		}
+		if took := time.Since(start); took > silence+2*p.takes {
+			t.Errorf("opens after %s, want at most %s", took, silence+2*p.takes)
+		}
+		asked, start := p.asked.Load(), time.Now()
+		err := ask(b, 1000)
+		want := "not asked, since it does not answer: the last call: limit store unavailable: redis://there: no answer"
+		if !errors.Is(err, limiter.ErrUnavailable) || err.Error() != want {
+			t.Errorf("open: %v, want %s", err, want)
+		}
+		if took := time.Since(start); took > 0 || p.asked.Load() != asked {
+			t.Errorf("open: 1000 requests took %s and asked %d times, want neither", took, p.asked.Load()-asked)
+		}
+
+		time.Sleep(time.Minute)
+		if n := p.probed.Load(); n < 60*4 || n > 60*5+10 {
+			t.Errorf("%d probes in a minute, want about one in %s", n, longestPause+p.takes)
+		}
+		p.fail(nil)
+		time.Sleep(longestPause + 2*p.takes)
+		if err := ask(b, 1); err != nil || b.Open() {
+			t.Errorf("after the store's return: %v, open %t", err, b.Open())
+		}
+		probed := p.probed.Load()
+		time.Sleep(time.Minute)
+		if p.probed.Load() != probed {
+			t.Error("a store that answers is probed")
+		}
+	})
+}
+
+func TestBreakerStaysClosed(t *testing.T) {
+	tests := map[string]func(p *patient, b *Breaker){
+		"one failure": func(p *patient, b *Breaker) {
+			p.fail(errSilent)
+			_ = ask(b, 1)
+		},
+		"failures at once": func(p *patient, b *Breaker) {
+			p.fail(errSilent)
+			p.takes = 0
+			_ = ask(b, 1000)
+		},
+		"an answer between failures": func(p *patient, b *Breaker) {
+			for range 100 {
+				p.fail(errSilent)
+				_ = ask(b, 4)
+				p.fail(nil)
+				_ = ask(b, 1)
+			}
+		},
+		"answers that are errors": func(p *patient, b *Breaker) {
+			p.fail(errFull)
+			_ = ask(b, 100)
+		},
+		"callers who go": func(p *patient, b *Breaker) {
+			for range 100 {
+				ctx, cancel := context.WithCancel(context.Background())
+				time.AfterFunc(p.takes/2, cancel)
+				_ = b.Take(ctx, nil, nil)
+			}
+		},
+	}
+	for name, do := range tests {
+		t.Run(name, func(t *testing.T) {
+			breaking(t, func(t *testing.T, p *patient, b *Breaker) {
+				do(p, b)
+				if b.Open() {
+					t.Error("is open")
+				}
+				if p.probed.Load() > 0 {
+					t.Error("has probed")
+				}
+			})
+		})
+	}
+}
+
+// A store that answers more slowly than its timeout is not back; one that answers with errors is.
+func TestBreakerProbes(t *testing.T) {
+	breaking(t, func(t *testing.T, p *patient, b *Breaker) {
+		p.fail(errSilent)
+		_ = ask(b, 10)
+		p.takes = 20 * time.Millisecond // the timeout is 15
+		p.fail(nil)
+		time.Sleep(time.Second)
+		if !b.Open() {
+			t.Error("is closed although no call could be answered in time")
+		}
+		p.takes = 14 * time.Millisecond
+		p.fail(errFull)
+		time.Sleep(time.Second)
+		if b.Open() {
+			t.Error("is open although the store answers")
+		}
+	})
+}
+
+// A caller whose own deadline is before the store's timeout, and who waited in vain, counts as unanswered.
+func TestBreakerHurriedCallers(t *testing.T) {
+	breaking(t, func(t *testing.T, p *patient, b *Breaker) {
+		for range 20 {
+			ctx, cancel := context.WithTimeout(context.Background(), p.takes/2)
+			_ = b.Take(ctx, nil, nil)
+			cancel()
+		}
+		if p.asked.Load() == 20 {
+			t.Error("each of them was asked for")
+		}
+	})
+}
+
+// Each server of a store that has several is watched by itself.
+func TestBreakerOfSeveral(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var down atomic.Bool
+		policy := func(store string) *limiter.Policy {
+			p, err := limiter.NewPolicy(limiter.Params{Algorithm: limiter.Funnel, Limit: 1, Window: time.Second, Store: store})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return p
+		}
+		here, there := limiter.Hit{Policy: policy("")}, limiter.Hit{Policy: policy("there")}
+		answers := func(context.Context) error { return nil }
+		b := NewBreaker(BreakerOptions{
+			Store: storeOf(func(hits []limiter.Hit) error {
+				time.Sleep(20 * time.Millisecond)
+				if down.Load() && hits[len(hits)-1].Policy.Store() == "there" {
+					return errSilent
+				}
+				return nil
+			}),
+			Probes: map[string]func(context.Context) error{"": answers, "there": func(context.Context) error {
+				if down.Load() {
+					return errSilent
+				}
+				return nil
+			}},
+			Answered: func(error) bool { return false },
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		var wait sync.WaitGroup
+		wait.Go(func() { b.Run(ctx) })
+		defer wait.Wait()
+		defer cancel()
+		ask := func(hits ...limiter.Hit) error { return b.Take(ctx, hits, nil) }
+
+		down.Store(true)
+		for range 100 {
+			if err := ask(here, there); errors.Is(err, ErrNotAsked) {
+				t.Fatal("a server is not asked since requests to two servers failed")
+			}
+		}
+		for range 10 {
+			_ = ask(there)
+			if err := ask(here); err != nil {
+				t.Fatalf("the server that answers: %v", err)
+			}
+		}
+		for what, err := range map[string]error{"alone": ask(there), "last": ask(here, there), "first": ask(there, here)} {
+			if !errors.Is(err, ErrNotAsked) {
+				t.Errorf("the server that does not answer, %s: %v, want ErrNotAsked", what, err)
+			}
+		}
+		if !b.Open() {
+			t.Error("is not open")
+		}
+		down.Store(false)
+		time.Sleep(time.Second)
+		if err := ask(here, there); err != nil || b.Open() {
+			t.Errorf("after its return: %v, open %t", err, b.Open())
+		}
+	})
+}
+
+// storeOf is a store that is a function.
+type storeOf func(hits []limiter.Hit) error
+
+func (f storeOf) Take(_ context.Context, hits []limiter.Hit, _ []limiter.Decision) error {
+	return f(hits)
+}
+
+// prompt is a store that answers at once.
+type prompt struct{}
+
+func (prompt) Take(context.Context, []limiter.Hit, []limiter.Decision) error { return nil }
+
+func TestBreakerAllocatesNothing(t *testing.T) {
+	b := NewBreaker(BreakerOptions{
+		Store: prompt{}, Probes: map[string]func(context.Context) error{"": nil}, Answered: func(error) bool { return false },
+	})
+	check := func(what string) {
+		t.Helper()
+		if n := testing.AllocsPerRun(100, func() { _ = b.Take(context.Background(), nil, nil) }); n != 0 {
+			t.Errorf("%s: %g allocations, want none", what, n)
+		}
+	}
+	check("closed")
+	b.first.unanswered(1, errSilent)
+	b.first.unanswered(1+int64(silence), errSilent)
+	check("open")
+}
+
+func BenchmarkBreaker(b *testing.B) {
+	br := NewBreaker(BreakerOptions{
+		Store: prompt{}, Probes: map[string]func(context.Context) error{"": nil}, Answered: func(error) bool { return false },
+	})
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			_ = br.Take(context.Background(), nil, nil)
+		}
+	})
+}
