@@ -198,8 +198,13 @@ type publication struct {
 
 func (c *publishCmd) publish(ctx context.Context, io streams, sets *published.Sets, set *published.Set) error {
 	before, err := sets.Current(ctx)
-	if errors.Is(err, published.ErrNothing) {
+	damaged, isDamaged := errors.AsType[*published.DamagedError](err)
+	switch {
+	case errors.Is(err, published.ErrNothing):
 		before, err = &published.Set{}, nil
+	case isDamaged: // it can be replaced
+		fmt.Fprintf(io.err, "warning: %s\n", err)
+		before, err = &published.Set{Info: damaged.Info}, nil
 	}
 	if err != nil {
 		return err
@@ -210,7 +215,7 @@ func (c *publishCmd) publish(ctx context.Context, io streams, sets *published.Se
 	p := &publication{Previous: before.Version}
 	p.Added, p.Changed, p.Removed = published.Diff(before.Files, set.Files)
 	switch {
-	case before.Version != 0 && before.Hash == set.Hash:
+	case before.Version != 0 && before.Hash == set.Hash && !isDamaged:
 		p.Result, set = "unchanged", before
 	case c.DryRun:
 		p.Result = "dry_run"

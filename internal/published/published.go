@@ -188,13 +188,40 @@ func (s *Sets) Current(ctx context.Context) (*Set, error) {
 			return nil, fmt.Errorf("%s: %w", s, ErrNothing)
 		}
 		set, err := s.get(ctx, mark)
-		if err == nil || !errors.As(err, new(*MissingError)) {
+		if err == nil || errors.As(err, new(callError)) {
 			return set, err
 		}
-		if again, err2 := s.current(ctx); err2 != nil || again == mark { // else so many were published since that it went
-			return nil, errors.Join(err, err2)
+		if errors.As(err, new(*MissingError)) {
+			if again, err2 := s.current(ctx); err2 != nil {
+				return nil, errors.Join(err, err2)
+			} else if again != mark {
+				continue // so many were published since that it went
+			}
 		}
+		return nil, damaged(mark, err)
 	}
+}
+
+// DamagedError says that the set in force cannot be read. It can be replaced.
+type DamagedError struct {
+	Info Info // version and hash only
+	err  error
+}
+
+// Error implements error.
+func (e *DamagedError) Error() string { return e.err.Error() }
+
+// Unwrap is for errors.As.
+func (e *DamagedError) Unwrap() error { return e.err }
+
+// damaged is the error of a set that its mark names; as it is if the mark names none.
+func damaged(mark string, err error) error {
+	version, hash, _ := strings.Cut(mark, " ")
+	n, bad := strconv.ParseUint(version, 10, 64)
+	if bad != nil {
+		return err
+	}
+	return &DamagedError{Info: Info{Version: n, Hash: hash}, err: err}
 }
 
 // get is the set of a mark.

@@ -150,7 +150,8 @@ func describe(ctx context.Context, node *redis.Client, keys []Key) ([]Key, error
 	return there, nil
 }
 
-// Delete deletes keys and says how many were there. The memory is freed in the background.
+// Delete deletes keys and says how many were there. The memory is freed in the background. All sidecars are told that the
+// counters are as new, as of refunds: the denials that they know would go on.
 func (k *Keys) Delete(ctx context.Context, keys []Key) (deleted int, err error) {
 	cmds, err := k.client.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for _, key := range keys {
@@ -162,6 +163,20 @@ func (k *Keys) Delete(ctx context.Context, keys []Key) (deleted int, err error) 
 		if n, ok := cmd.(*redis.IntCmd); ok {
 			deleted += int(n.Val())
 		}
+	}
+	if err != nil {
+		return deleted, err
+	}
+	_, err = k.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for _, key := range keys {
+			if strings.HasPrefix(key.Name, k.store.Prefix()) {
+				p.Publish(ctx, k.store.Prefix()+"refunds", key.Name)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		err = fmt.Errorf("%d keys are deleted, but sidecars go on with the denials that they know: %w", deleted, err)
 	}
 	return deleted, err
 }

@@ -133,3 +133,29 @@ func TestCluster(t *testing.T) {
 		t.Errorf("%d keys deleted, %v", deleted, err)
 	}
 }
+
+// Deleted counters are told to all sidecars, which may know of denials; keys of another format are nobody's here.
+func TestDeleteIsTold(t *testing.T) {
+	k, c := scene(t, "a*:1:funnel|shop|k=1", "a*:0:old")
+	sub := c.Subscribe(t.Context(), "a*:1:refunds")
+	t.Cleanup(func() { _ = sub.Close() })
+	if _, err := sub.Receive(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	err := k.Walk(t.Context(), "*", "*", false, func(ctx context.Context, page []rediskeys.Key) error {
+		_, err := k.Delete(ctx, page)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Publish(t.Context(), "a*:1:refunds", "the end").Err(); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"a*:1:funnel|shop|k=1", "the end"} {
+		message, err := sub.ReceiveTimeout(t.Context(), 10*time.Second)
+		if m, ok := message.(*redis.Message); err != nil || !ok || m.Payload != want {
+			t.Fatalf("heard %v, %v; want %s", message, err, want)
+		}
+	}
+}
