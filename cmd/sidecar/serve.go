@@ -37,7 +37,7 @@ type serveCmd struct {
 // serveOptions are app.Options with their flags: the same fields in the same order, so that one converts into
 // the other and none is forgotten.
 type serveOptions struct {
-	Rules           []string      `group:"rules" env:"WEIR_RULES" required:"" placeholder:"PATH" help:"Rule file, or directory of *.yaml and *.yml files. Repeat it, or separate by commas."`
+	Rules           []string      `group:"rules" env:"WEIR_RULES" required:"" placeholder:"PATH" help:"Rule file, directory of *.yaml and *.yml files, or store for what sidecar publish has put into Redis. Repeat it, or separate by commas."`
 	AllowEmptyRules bool          `group:"rules" env:"WEIR_ALLOW_EMPTY_RULES" help:"Start although the rules cannot be loaded; until they can, requests are answered Unavailable."`
 	RulesPoll       time.Duration `group:"rules" env:"WEIR_RULES_POLL" default:"5s" help:"How often to look for changes that the file system did not tell."`
 	RulesSettle     time.Duration `group:"rules" env:"WEIR_RULES_SETTLE" default:"50ms" help:"How long changed files must stay the same before they are loaded; longer where they are written slowly."`
@@ -91,7 +91,8 @@ in flight; a second one stops at once.
 Examples:
 
     sidecar serve --rules /etc/weir/rules
-    WEIR_STORE=redis://:secret@redis:6379/0 sidecar serve --rules shop.yaml --rules api.yaml --log-format json`
+    WEIR_STORE=redis://:secret@redis:6379/0 sidecar serve --rules shop.yaml --rules api.yaml --log-format json
+    WEIR_STORE=redis://:secret@redis:6379/0 sidecar serve --rules store`
 }
 
 // Run serves until a signal.

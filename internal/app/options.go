@@ -19,7 +19,7 @@ import (
 // Options is everything that an App can be told. The zero value of a field is not its default: the defaults
 // stand with the flags of cmd/sidecar. Each field is the flag of the same name.
 type Options struct {
-	// Rules are files and directories of rule files; at least one.
+	// Rules are files and directories of rule files, and "store" for what is published in Redis; at least one.
 	Rules []string
 	// AllowEmptyRules starts the process although the rules cannot be loaded: requests are answered
 	// Unavailable until they can.
@@ -104,10 +104,15 @@ var storeName = regexp.MustCompile("^[a-z0-9_]+$")
 // storeMemory is the Store that is no URL.
 const storeMemory = "memory"
 
+// rulesStore is the one of Rules that is no path.
+const rulesStore = "store"
+
 // Validate checks every field; its error joins one for each wrong one, named as its flag.
 func (o *Options) Validate() error {
 	var c checker
 	c.check(len(o.Rules) > 0, "--rules", "name at least one file or directory")
+	c.check(!slices.Contains(o.Rules, rulesStore) || o.Store != storeMemory, "--rules",
+		"%s is the rules in Redis: it needs --store redis://...; write ./%s for a directory of that name", rulesStore, rulesStore)
 	c.between("--rules-poll", o.RulesPoll, 100*time.Millisecond, time.Hour)
 	c.between("--rules-settle", o.RulesSettle, time.Millisecond, 10*time.Second)
 	if o.Store != storeMemory {

@@ -51,13 +51,13 @@ func TestUnknownStore(t *testing.T) {
 
 // A request of a process on a cluster may have limits anywhere in it.
 func TestClusterAndSentinel(t *testing.T) {
-	for name, url := range map[string]func() string{
-		"cluster":  func() string { return redistest.StartCluster(t, 3).URL() },
-		"sentinel": func() string { return redistest.StartSentinel(t).URL() },
+	for name, url := range map[string]func(t *testing.T) string{
+		"cluster":  func(t *testing.T) string { t.Helper(); return redistest.StartCluster(t, 3).URL() },
+		"sentinel": func(t *testing.T) string { t.Helper(); return redistest.StartSentinel(t).URL() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := options(t, rulesOf("2"))
-			o.Store = url()
+			o.Store = url(t)
 			p := start(t, o)
 			for i, want := range []string{"OK", "OK", "OVER_LIMIT"} {
 				if got := p.ask("a"); got != want {

@@ -49,7 +49,7 @@ func StartSentinel(tb testing.TB, args ...string) *Sentinel {
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		tb.Fatal(err)
 	}
-	cmd := exec.Command(s.Master.binary, config, "--sentinel") //nolint:noctx // it ends with the test
+	cmd := exec.Command(s.Master.binary, config, "--sentinel")
 	proc := proctest.Start(tb, "redis-sentinel", cmd)
 	proc.Await(2*patience, func() error {
 		var answer any

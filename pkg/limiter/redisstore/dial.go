@@ -16,8 +16,13 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// reload is how long a cluster's client believes who has which slot if nothing fails.
-const reload = 10 * time.Second
+const (
+	// reload is how long a cluster's client believes who has which slot if nothing fails.
+	reload = 10 * time.Second
+	// telling is the least time that sentinels and nodes have to say who is the master, behind the requests that wait for
+	// it, and have a deadline of their own.
+	telling = 250 * time.Millisecond
+)
 
 // open makes the client. It does not connect.
 func (a *address) open(o *Options) (redis.UniversalClient, error) {
@@ -57,6 +62,9 @@ func (a *address) open(o *Options) (redis.UniversalClient, error) {
 		dial = func(ctx context.Context, network, addr string) (net.Conn, error) {
 			return a.tlsFiles.dial(ctx, dialer, network, addr)
 		}
+	}
+	if a.way == sentinel || a.way == cluster {
+		u.ReadTimeout = max(u.ReadTimeout, telling)
 	}
 	if a.user == "" && a.password == "" && a.passwordFile == "" {
 		dial, u.OnConnect = introduced(dial, o.Timeout), nil

@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"sync"
 
 	"github.com/weir-ratelimit/weir/pkg/limiter"
@@ -35,8 +38,14 @@ func (g *Group) each(f func(s *Store) error) error {
 // Close ends all connections of all stores.
 func (g *Group) Close() error { return g.each((*Store).Close) }
 
-// String names the first store.
-func (g *Group) String() string { return g.first.String() }
+// String names all servers, without user and password.
+func (g *Group) String() string {
+	all := []string{g.first.String()}
+	for _, name := range slices.Sorted(maps.Keys(g.named)) {
+		all = append(all, name+"="+g.named[name].String())
+	}
+	return strings.Join(all, ", ")
+}
 
 // Ping is Store.Ping of every store.
 func (g *Group) Ping(ctx context.Context) error {

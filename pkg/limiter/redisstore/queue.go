@@ -26,7 +26,7 @@ type call struct {
 	hits []limiter.Hit
 	out  []limiter.Decision
 	err  error
-	apart
+	piece
 	timer *time.Timer
 	done  chan struct{} // receives once the call is answered, unless it was left
 	// left is set by the first of two: the Take that gave up, or the flight that has the answer. The other one
@@ -34,8 +34,8 @@ type call struct {
 	left atomic.Bool
 }
 
-// apart is what else a call has that is part of a request which is decided in several places; see split.go.
-type apart struct {
+// piece is what else a call has that is a part of a request which is decided in several places; see split.go.
+type piece struct {
 	slot  uint16   // of its keys, in a cluster
 	modes []int64  // of the hits, in place of their own
 	undo  []change // of the hits of mode undo, in their order
@@ -158,7 +158,7 @@ func (q *queue) finish(c *call) {
 func (q *queue) free(c *call) {
 	c.timer.Stop()
 	clear(c.hits)
-	c.hits, c.out, c.err, c.apart = c.hits[:0], c.out[:0], nil, apart{}
+	c.hits, c.out, c.err, c.piece = c.hits[:0], c.out[:0], nil, piece{}
 	c.left.Store(false)
 	q.calls.Put(c)
 }

@@ -36,6 +36,8 @@ type Options struct {
 	KeyPrefix string
 	// Timeout bounds every call that has no earlier deadline. 0 is DefaultTimeout.
 	Timeout time.Duration
+	// MinTimeout is the least that Timeout is, whatever the URL says: for commands that are not on a request's way.
+	MinTimeout time.Duration
 	// PoolSize is the most connections kept at once; with a cluster, to each node. 0 is 10 per CPU, and 5 with a cluster.
 	PoolSize int
 	// Now is the clock in microseconds since the Unix epoch. nil, the default, is Redis's own clock, which
@@ -64,6 +66,9 @@ func New(o Options) (*Store, error) {
 		return nil, err
 	}
 	u.complete(&o)
+	if o.MinTimeout > 0 {
+		o.Timeout = max(o.Timeout, o.MinTimeout)
+	}
 	if o.Timeout < 0 || o.PoolSize < 0 {
 		return nil, fmt.Errorf("redis store: timeout and pool size must not be negative, got %s and %d", o.Timeout, o.PoolSize)
 	}

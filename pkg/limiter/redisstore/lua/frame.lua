@@ -8,7 +8,7 @@
 --             policy (1 is the first below), mode (0 enforce, 1 shadow, 2 quota), group, cost n.
 --           A request that is decided in several places (split.go) has other modes in each: TRY and PAY, which charge
 --           what is added to them whatever becomes of the others, and UNDO, which takes a charge of n back
--- ARGV[4]   for each hit of mode UNDO the counter before and after that charge, as it was answered: two strings, each
+-- ARGV[4]   for each hit of mode UNDO the counter before and after that charge, as it was answered (as_told): two strings, each
 --           after its length in four bytes; '' where there are none
 -- ARGV[5..] the policies that they name, as doubles: the numbers of limiter.Policy.Args, then
 --             step, charge_denied (1 none, 2 remaining, 3 full), the largest cost that can ever fit
@@ -89,6 +89,15 @@ local function as_stored(value)
   return value or ''
 end
 
+-- as_told is a state as who tried is told of it: of a long one, a log of more than a thousand hits, only what tells it
+-- from others. It is then given back to as if others had come.
+local LONG = 16384 -- bytes
+local function as_told(value)
+  value = as_stored(value)
+  return #value > LONG and '#' .. redis.sha1hex(value) or value
+end
+local function is_told_in_full(state) return string.sub(state, 1, 1) ~= '#' end
+
 -- take_back undoes a charge of n hits that led from one state to another. It answers whether all is as if it had never
 -- been, the state, and for how long that matters, nil if it was not changed. Where others came meanwhile, it gives back
 -- what is left of the charge: all of it if the counter would have mattered without it, too; else no more than still
@@ -96,14 +105,14 @@ end
 local function take_back(key, policy, n, before, after)
   reading = key
   local function step(of, cost, charge) return policy.step(policy, of, now, cost, charge, policy.denied) end
-  if policy.step ~= steps[REDIS_CELL] then
-    before, after = before ~= '' and before, after ~= '' and after
-    local _, _, _, left, _, fresh, _, linger = step(before, 0, LOOK)
-    if as_stored(state[key]) == as_stored(after) then
-      return true, before, max(1, fresh + (linger or 0)) -- an expiry of 0 is none
+  if policy.step ~= steps[REDIS_CELL] and is_told_in_full(before) then
+    local old = before ~= '' and before
+    local _, _, _, left, _, fresh, _, linger = step(old, 0, LOOK)
+    if as_told(state[key]) == after then
+      return true, old, max(1, fresh + (linger or 0)) -- an expiry of 0 is none
     end
-    if n > 0 and fresh == 0 then
-      local _, _, _, left_after = step(after, 0, LOOK)
+    if n > 0 and fresh == 0 and is_told_in_full(after) then
+      local _, _, _, left_after = step(after ~= '' and after, 0, LOOK)
       n = max(0, min(n, left - left_after))
     end
   end
@@ -242,7 +251,7 @@ local function decider()
     undo, noted, settled, alone = 0, {}, {}, false
     local told, before = #tried, {}
     if mode_of[1] >= TRY and mode_of[1] < UNDO then
-      for i = 1, count do before[i] = as_stored(state[key_of[i]]) end
+      for i = 1, count do before[i] = as_told(state[key_of[i]]) end
     end
     local decided, why = pcall(decide, count)
     if not decided then
@@ -250,7 +259,7 @@ local function decider()
       failed(request, why)
     end
     for i = 1, #before do
-      tried[told + 2 * i - 1], tried[told + 2 * i] = before[i], as_stored(state[key_of[i]])
+      tried[told + 2 * i - 1], tried[told + 2 * i] = before[i], as_told(state[key_of[i]])
     end
     for i = 1, count do
       answers[hit + i] = NO_ANSWER
