@@ -16,7 +16,7 @@ import (
 // patient is a store that answers as it is told, after a while.
 type patient struct {
 	err    atomic.Pointer[error] // nil: it answers
-	takes  atomic.Int64 // nanoseconds
+	takes  atomic.Int64          // nanoseconds
 	asked  atomic.Int64
 	probed atomic.Int64
 }
