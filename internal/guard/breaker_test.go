@@ -16,7 +16,7 @@ import (
 // patient is a store that answers as it is told, after a while.
 type patient struct {
 	err    atomic.Pointer[error] // nil: it answers
-	takes  time.Duration
+	takes  atomic.Int64          // nanoseconds
 	asked  atomic.Int64
 	probed atomic.Int64
 }
@@ -34,9 +34,11 @@ func (p *patient) fail(err error) {
 	p.err.Store(&err)
 }
 
+func (p *patient) time() time.Duration { return time.Duration(p.takes.Load()) }
+
 func (p *patient) answer(ctx context.Context) error {
 	select {
-	case <-time.After(p.takes):
+	case <-time.After(p.time()):
 	case <-ctx.Done():
 		return fmt.Errorf("%w: %w", limiter.ErrUnavailable, ctx.Err())
 	}
@@ -55,7 +57,8 @@ func (p *patient) Take(ctx context.Context, _ []limiter.Hit, _ []limiter.Decisio
 func breaking(t *testing.T, test func(t *testing.T, p *patient, b *Breaker)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		p := &patient{takes: 10 * time.Millisecond}
+		p := &patient{}
+		p.takes.Store(int64(10 * time.Millisecond))
 		b := NewBreaker(BreakerOptions{
 			Store: p,
 			Probes: map[string]func(context.Context) error{"": func(ctx context.Context) error {
@@ -100,8 +103,8 @@ func TestBreaker(t *testing.T) {
 				t.Fatalf("a store that fails: %v, want its own error", err)
 			}
 		}
-		if took := time.Since(start); took > silence+2*p.takes {
-			t.Errorf("opens after %s, want at most %s", took, silence+2*p.takes)
+		if took := time.Since(start); took > silence+2*p.time() {
+			t.Errorf("opens after %s, want at most %s", took, silence+2*p.time())
 		}
 		asked, start := p.asked.Load(), time.Now()
 		err := ask(b, 1000)
@@ -115,10 +118,10 @@ func TestBreaker(t *testing.T) {
 
 		time.Sleep(time.Minute)
 		if n := p.probed.Load(); n < 60*4 || n > 60*5+10 {
-			t.Errorf("%d probes in a minute, want about one in %s", n, longestPause+p.takes)
+			t.Errorf("%d probes in a minute, want about one in %s", n, longestPause+p.time())
 		}
 		p.fail(nil)
-		time.Sleep(longestPause + 2*p.takes)
+		time.Sleep(longestPause + 2*p.time())
 		if err := ask(b, 1); err != nil || b.Open() {
 			t.Errorf("after the store's return: %v, open %t", err, b.Open())
 		}
@@ -138,7 +141,7 @@ func TestBreakerStaysClosed(t *testing.T) {
 		},
 		"failures at once": func(p *patient, b *Breaker) {
 			p.fail(errSilent)
-			p.takes = 0
+			p.takes.Store(0)
 			_ = ask(b, 1000)
 		},
 		"an answer between failures": func(p *patient, b *Breaker) {
@@ -156,7 +159,7 @@ func TestBreakerStaysClosed(t *testing.T) {
 		"callers who go": func(p *patient, b *Breaker) {
 			for range 100 {
 				ctx, cancel := context.WithCancel(context.Background())
-				time.AfterFunc(p.takes/2, cancel)
+				time.AfterFunc(p.time()/2, cancel)
 				_ = b.Take(ctx, nil, nil)
 			}
 		},
@@ -181,13 +184,13 @@ func TestBreakerProbes(t *testing.T) {
 	breaking(t, func(t *testing.T, p *patient, b *Breaker) {
 		p.fail(errSilent)
 		_ = ask(b, 10)
-		p.takes = 20 * time.Millisecond // the timeout is 15
+		p.takes.Store(int64(20 * time.Millisecond)) // the timeout is 15
 		p.fail(nil)
 		time.Sleep(time.Second)
 		if !b.Open() {
 			t.Error("is closed although no call could be answered in time")
 		}
-		p.takes = 14 * time.Millisecond
+		p.takes.Store(int64(14 * time.Millisecond))
 		p.fail(errFull)
 		time.Sleep(time.Second)
 		if b.Open() {
@@ -200,7 +203,7 @@ func TestBreakerProbes(t *testing.T) {
 func TestBreakerHurriedCallers(t *testing.T) {
 	breaking(t, func(t *testing.T, p *patient, b *Breaker) {
 		for range 20 {
-			ctx, cancel := context.WithTimeout(context.Background(), p.takes/2)
+			ctx, cancel := context.WithTimeout(context.Background(), p.time()/2)
 			_ = b.Take(ctx, nil, nil)
 			cancel()
 		}
