@@ -298,6 +298,35 @@ func measuredCosts() (costs, error) {
 	return costs{}, errors.New("bench/results/growth.json has no replicas: make growth")
 }
 
+// calm is the share of a shard's time below which its queue stays short: the tables of docs/sizing.md show what lies above.
+const calm = 0.7
+
+// capacity is a table of what a shard carries if no two requests share a call.
+func (c costs) capacity() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "\n**What one Redis carries at %.0f %%, one call a request**\n\n| limits per request | requests/s |\n|---|---|\n", 100*calm)
+	for _, hits := range []int{1, 2, 4, 8, 16} {
+		each := c.PerCall + time.Duration(hits)*c.PerHit
+		fmt.Fprintf(&b, "| %d | %.0f |\n", hits, math.Floor(calm/each.Seconds()/100)*100)
+	}
+	return b.String()
+}
+
+// loads are loads with fewer shards than they need and with enough.
+func loads() (scenes []scene) {
+	for _, load := range []struct {
+		rate   float64
+		shards []int
+	}{{10_000, []int{1}}, {25_000, []int{1, 2}}, {50_000, []int{2, 3, 4}}, {100_000, []int{4, 5, 6, 8}}} {
+		for _, shards := range load.shards {
+			scenes = append(scenes, scene{
+				Mode: strict, Sidecars: 1000, Shards: shards, Rate: load.rate, Keys: 1000, Limit: int64(load.rate / 500), Length: time.Second,
+			})
+		}
+	}
+	return scenes
+}
+
 // TestMesh writes the tables of docs/sizing.md.
 func TestMesh(t *testing.T) {
 	if !*mesh {
@@ -311,6 +340,7 @@ func TestMesh(t *testing.T) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Redis takes %s for a call and %s for each hit in it (fitted to `make growth`); %s one way between sidecar and shard (assumed).\n",
 		c.PerCall, c.PerHit, c.OneWay)
+	b.WriteString(c.capacity())
 	add := func(title string, scenes []scene) {
 		fmt.Fprintf(&b, "\n**%s**\n\n| mode | sidecars | shards | requests/s | keys | calls/s per shard | busiest shard | admitted / limit | most permits on lease | p50, us | p99, us |\n%s\n",
 			title, "|---|---|---|---|---|---|---|---|---|---|---|")
@@ -321,6 +351,7 @@ func TestMesh(t *testing.T) {
 				o.Calls, 100*o.Busy, o.Admitted, o.OnLease, o.P50.Microseconds(), o.P99.Microseconds())
 		}
 	}
+	add("Shards for a load: 1,000 sidecars, many keys, each asked for half of its limit", loads())
 	for _, part := range []struct {
 		title string
 		rate  float64
