@@ -41,7 +41,7 @@ func loadRules(ctx context.Context, o *Options, m *metrics.Metrics, live func())
 	r := &rules{metrics: m, log: o.Log, live: live, allowEmpty: o.AllowEmptyRules}
 	var err error
 	r.reloader, err = reload.New(reload.Options[compiled]{
-		Source:  reload.Paths(o.Rules...),
+		Source:  reload.Including(includes, o.Rules...),
 		Compile: r.compile,
 		Poll:    o.RulesPoll,
 		Settle:  o.RulesSettle,
@@ -55,6 +55,9 @@ func loadRules(ctx context.Context, o *Options, m *metrics.Metrics, live func())
 	}
 	return r, nil
 }
+
+// includes are the values files that a rule file names.
+func includes(f reload.File) []string { return descriptors.Includes(descriptors.File(f)) }
 
 func (r *rules) compile(files []reload.File) (compiled, error) {
 	in, names := make([]descriptors.File, len(files)), make([]string, len(files))

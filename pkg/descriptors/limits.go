@@ -76,7 +76,6 @@ func (r *reader) rateLimitShape() *shape[rateLimit] {
 }
 
 func laterLimitFields(later map[string]string) {
-	later["response"] = laterResponse
 }
 
 // readName reads a text that parse knows the meaning of.
