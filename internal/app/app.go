@@ -68,6 +68,7 @@ func (a *App) open(ctx context.Context) error {
 		Store:           a.store,
 		Observer:        observer{a.metrics, a.store},
 		DynamicMetadata: a.o.DynamicMetadata,
+		LimitHeaders:    a.o.limitHeaders(),
 		MaxDescriptors:  a.o.MaxDescriptors,
 		MaxHeld:         a.o.MaxHeld,
 		MaxEntries:      a.o.MaxEntries,

@@ -11,7 +11,7 @@ import (
 type pattern struct {
 	text           string
 	prefix, suffix string         // before the first * and after the last
-	middle         []string       // between them, in order; none is empty
+	middle         []string       // between them, in order; none is empty. Of a regex: one text anywhere
 	re             *regexp.Regexp // of a regex
 	to             *node
 	order          int // place in the file, among the patterns of one branch
@@ -31,7 +31,7 @@ func (p *pattern) match(value string) bool {
 		return false
 	}
 	if p.re != nil {
-		return p.re.MatchString(value)
+		return strings.Contains(value, p.middle[0]) && p.re.MatchString(value)
 	}
 	rest := value[len(p.prefix) : len(value)-len(p.suffix)]
 	for _, part := range p.middle {

@@ -27,7 +27,7 @@ func newRegex(text string, to *node) (*pattern, error) {
 		}
 		return nil, fmt.Errorf("regex: %w; write an RE2 regular expression, and double each \\ within double quotes", err)
 	}
-	prefix, suffix := fixedEnds(tree)
+	prefix, inside, suffix := fixedParts(tree)
 	program, err := syntax.Compile(tree.Simplify())
 	if err != nil {
 		return nil, fmt.Errorf("regex: %w", err)
@@ -39,11 +39,11 @@ func newRegex(text string, to *node) (*pattern, error) {
 	if err != nil {
 		return nil, fmt.Errorf("regex: %w", err)
 	}
-	return &pattern{text: text, prefix: prefix, suffix: suffix, re: re, to: to}, nil
+	return &pattern{text: text, prefix: prefix, middle: []string{inside}, suffix: suffix, re: re, to: to}, nil
 }
 
-// fixedEnds are the texts that every match begins and ends with; they may overlap.
-func fixedEnds(tree *syntax.Regexp) (prefix, suffix string) {
+// fixedParts are the texts that every match begins with, has anywhere and ends with. They may overlap.
+func fixedParts(tree *syntax.Regexp) (prefix, inside, suffix string) {
 	parts := []*syntax.Regexp{tree}
 	if tree.Op == syntax.OpConcat {
 		parts = tree.Sub
@@ -62,7 +62,12 @@ func fixedEnds(tree *syntax.Regexp) (prefix, suffix string) {
 		}
 		suffix = text + suffix
 	}
-	return prefix, suffix
+	for _, part := range parts {
+		if text, fixed := fixedText(part); fixed && len(text) > len(inside) {
+			inside = text
+		}
+	}
+	return prefix, inside, suffix
 }
 
 // fixedText is what the part matches, if it is one text only.
