@@ -2,6 +2,7 @@ package rls
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -28,11 +29,12 @@ descriptors:
 `
 
 // told is what the response tells the client itself.
-func told(res *pb.RateLimitResponse) (text string) {
+func told(res *pb.RateLimitResponse) string {
+	var text strings.Builder
 	for _, h := range res.GetResponseHeadersToAdd() {
-		text += h.GetKey() + ": " + h.GetValue() + "; "
+		fmt.Fprintf(&text, "%s: %s; ", h.GetKey(), h.GetValue())
 	}
-	return text + string(res.GetRawBody())
+	return text.String() + string(res.GetRawBody())
 }
 
 func TestResponseOfTheRuleThatDenies(t *testing.T) {

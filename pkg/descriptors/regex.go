@@ -48,26 +48,19 @@ func fixedParts(tree *syntax.Regexp) (prefix, inside, suffix string) {
 	if tree.Op == syntax.OpConcat {
 		parts = tree.Sub
 	}
-	for _, part := range parts {
+	texts := make([]string, len(parts))
+	first, last := len(parts), -1 // of those that are not fixed
+	for i, part := range parts {
 		text, fixed := fixedText(part)
 		if !fixed {
-			break
+			first, last = min(first, i), i
+			continue
 		}
-		prefix += text
-	}
-	for i := len(parts) - 1; i >= 0; i-- {
-		text, fixed := fixedText(parts[i])
-		if !fixed {
-			break
-		}
-		suffix = text + suffix
-	}
-	for _, part := range parts {
-		if text, fixed := fixedText(part); fixed && len(text) > len(inside) {
+		if texts[i] = text; len(text) > len(inside) {
 			inside = text
 		}
 	}
-	return prefix, inside, suffix
+	return strings.Join(texts[:first], ""), inside, strings.Join(texts[last+1:], "")
 }
 
 // fixedText is what the part matches, if it is one text only.

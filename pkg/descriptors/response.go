@@ -97,7 +97,8 @@ func (r *reader) checkHeader(h Header, nameAt, valueAt position) {
 
 // notToken says whether RFC 9110 forbids the character in a field's name.
 func notToken(c rune) bool {
-	return !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.ContainsRune("!#$%&'*+-.^_`|~", c))
+	alphanumeric := 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
+	return !alphanumeric && !strings.ContainsRune("!#$%&'*+-.^_`|~", c)
 }
 
 func notPrintable(c rune) bool { return (c < ' ' || c > '~') && c != '\t' }
