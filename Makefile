@@ -8,7 +8,7 @@ BENCH_GO_IN = ./pkg/descriptors ./pkg/limiter ./pkg/limiter/memstore ./internal/
 GOLANGCI_LINT = scripts/go-tool.sh golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint v2.15.0
 
 .DEFAULT_GOAL := help
-.PHONY: help tools build demo test bench pgo bench-envoy bench-go figures lint vuln fmt clean
+.PHONY: help tools build demo test bench growth simulate-mesh pgo bench-envoy bench-go figures lint vuln fmt clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 16
@@ -38,6 +38,12 @@ figures: tools ## the table of docs/performance.md: cost, memory, worst windows 
 
 pgo: ## cmd/sidecar/default.pgo anew: where the time goes under load, for the compiler (takes a minute)
 	cd bench && $(GO) run . -pgo ../cmd/sidecar/default.pgo -targets memory,redis -workloads w1,w2,w3,w4 -duration 6s
+
+growth: ## cost against rules, keys, descriptors and replicas, start and reload: tables and plots of docs/performance.md; 5 minutes
+	cd bench && $(GO) run . -growth -rounds 3 -duration 1s $(BENCH)
+
+simulate-mesh: tools ## a model of 1,000 sidecars on a Redis Cluster, in virtual time: the tables of docs/sizing.md; 3 minutes
+	@$(GO) test -count=1 -timeout 20m -v -run 'TestMesh$$' ./internal/mesh -mesh
 
 bench-envoy: ## the same through a real Envoy, in front of each and without the filter
 	@scripts/tools.sh envoy

@@ -30,7 +30,8 @@ type options struct {
 	sidecar, out       string
 	writeRules         string
 	serveNoop          string
-	envoy              bool
+	largest            int
+	envoy, growth      bool
 	pgo                string
 }
 
@@ -73,6 +74,8 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	f.StringVar(&o.serveNoop, "serve-noop", "", "only serve the no-op server on this address")
 	f.StringVar(&o.pgo, "pgo", "", "only profile the sidecars under the workloads, and write the profile to this file")
 	f.BoolVar(&o.envoy, "envoy", false, "measure through a real Envoy: HTTP requests of w1")
+	f.BoolVar(&o.growth, "growth", false, "measure cost against rules, keys, descriptors and replicas, and write it to "+growthDoc)
+	f.IntVar(&o.largest, "growth-largest", 10_000_000, "most keys of -growth; fewer rules, too, if below 100,000")
 	if err := f.Parse(args); err != nil {
 		return nil, err
 	}
@@ -101,6 +104,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	defer os.RemoveAll(dir) //nolint:errcheck // it is in the system's place for that
+	if o.growth {
+		return o.grow(ctx, dir, stdout, stderr)
+	}
 	targets, err := o.start(ctx, dir)
 	defer stopAll(targets)
 	if err != nil {
@@ -125,14 +131,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 
 // start starts the targets, and returns also those that it could start if it fails.
 func (o *options) start(ctx context.Context, dir string) ([]*target, error) {
-	s := &starter{dir: dir, sidecar: o.sidecar, algorithm: o.Algorithm}
-	if s.sidecar == "" {
-		s.sidecar = filepath.Join(dir, "sidecar")
-		build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", s.sidecar, "./cmd/sidecar") //nolint:gosec // ours
-		build.Dir = ".."
-		if out, err := build.CombinedOutput(); err != nil {
-			return nil, fmt.Errorf("build the sidecar: %w\n%s", err, out)
-		}
+	s := &starter{dir: dir, sidecar: o.sidecar, algorithm: o.Algorithm, rules: writeRules}
+	if err := s.build(ctx); err != nil {
+		return nil, err
 	}
 	var targets []*target
 	for _, name := range list(o.targets) {
@@ -147,6 +148,20 @@ func (o *options) start(ctx context.Context, dir string) ([]*target, error) {
 		return nil, errors.New("no targets")
 	}
 	return targets, nil
+}
+
+// build makes the sidecar's binary, unless there is one.
+func (s *starter) build(ctx context.Context) error {
+	if s.sidecar != "" {
+		return nil
+	}
+	s.sidecar = filepath.Join(s.dir, "sidecar")
+	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", s.sidecar, "./cmd/sidecar") //nolint:gosec // ours
+	build.Dir = ".."
+	if out, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("build the sidecar: %w\n%s", err, out)
+	}
+	return nil
 }
 
 func stopAll(targets []*target) {

@@ -55,6 +55,7 @@ type starter struct {
 	dir       string
 	sidecar   string // the binary
 	algorithm string
+	rules     func(dir, fields string) error // writes the rule files
 }
 
 // start starts the named target.
@@ -111,22 +112,28 @@ func (s *starter) startSidecar(ctx context.Context, t *target, sp *spec) error {
 	if sp.fields != "" {
 		fields = append(fields, sp.fields)
 	}
-	if err := writeRules(rules, strings.Join(fields, ", ")); err != nil {
-		return err
-	}
-	admin, err := freeAddr(ctx)
-	if err != nil {
+	if err := s.rules(rules, strings.Join(fields, ", ")); err != nil {
 		return err
 	}
 	store := "memory"
 	if sp.redis != "" {
+		var err error
 		if store, err = s.startRedis(ctx, t, sp.redis); err != nil {
 			return err
 		}
 	}
+	return s.serve(ctx, t, store, rules)
+}
+
+// serve starts a sidecar and waits until it is ready.
+func (s *starter) serve(ctx context.Context, t *target, store, rules string) error {
+	admin, err := freeAddr(ctx)
+	if err != nil {
+		return err
+	}
 	// The default timeout of 15 ms is for production; two busy CPUs may take longer, and are to be measured.
 	p, err := t.run(s.dir, t.name, s.sidecar, "serve", "--rules", rules, "--grpc-addr", t.addr, "--http-addr", admin,
-		"--store", store, "--store-timeout", "1s", "--pprof")
+		"--store", store, "--store-timeout", "1s", "--drain-delay", "0s", "--pprof")
 	if err != nil {
 		return err
 	}

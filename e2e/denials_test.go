@@ -32,7 +32,7 @@ descriptors:
 	c := newClient(t, "127.0.0.1", e.Listener("front"))
 	redis := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	t.Cleanup(func() { _ = redis.Close() })
-	calls := func() float64 { return info(t, redis, "commandstats", `cmdstat_evalsha:calls=([0-9]+)`) }
+	calls := func() float64 { return scriptCalls(t, redis) }
 
 	if got := tally(c.burst(t.Context(), 8, "/", "X-Tenant", "ann")); got[200] != 5 || got[429] != 3 {
 		t.Fatalf("statuses %v of 8 requests under a limit of 5", got)

@@ -12,7 +12,8 @@ import (
 
 // checkCmd is `sidecar check`.
 type checkCmd struct {
-	Paths []string `arg:"" name:"path" help:"Rule files, and directories of them."`
+	Paths  []string `arg:"" name:"path" help:"Rule files, and directories of them."`
+	Stores []string `placeholder:"NAME" help:"Names that serve has as --named-store; a limit with another store is an error. Without it every name is taken."`
 }
 
 // Help is shown below the one line of it.
@@ -42,6 +43,11 @@ func (c *checkCmd) Run(ctx context.Context, io streams) error {
 		files[i] = descriptors.File(f)
 	}
 	set, err := descriptors.Compile(files)
+	if err == nil && c.Stores != nil {
+		if unknown := set.UnknownStores(c.Stores); unknown != nil {
+			err = unknown
+		}
+	}
 	if errs := (descriptors.Errors{}); errors.As(err, &errs) {
 		fmt.Fprintf(io.err, "%s\n%s in %s\n", errs, count(len(errs), "error"), count(len(files), "file"))
 		return errTold

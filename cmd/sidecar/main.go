@@ -26,6 +26,8 @@ type cli struct {
 	Serve    serveCmd    `cmd:"" help:"Answer Envoy's rate limit requests."`
 	Check    checkCmd    `cmd:"" help:"Validate rule files, offline."`
 	Simulate simulateCmd `cmd:"" help:"Run virtual traffic through limits, offline."`
+	Publish  publishCmd  `cmd:"" help:"Put a folder of rules into Redis, for all sidecars at once."`
+	Keys     keysCmd     `cmd:"" help:"Show or delete Weir's keys in Redis."`
 	Version  versionCmd  `cmd:"" help:"Say what was built."`
 }
 

@@ -9,10 +9,12 @@ import (
 	"time"
 
 	"github.com/alecthomas/kong"
+	"github.com/redis/go-redis/v9"
 	"github.com/rogpeppe/go-internal/testscript"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/weir-ratelimit/weir/internal/app"
+	"github.com/weir-ratelimit/weir/internal/redistest"
 	"github.com/weir-ratelimit/weir/internal/rls"
 	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
@@ -23,8 +25,30 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"sidecar": main})
 }
 
+// Scripts find a Redis under $REDIS, unless they are skipped by [short], and put a key there by `plant KEY`.
 func TestScripts(t *testing.T) {
-	testscript.Run(t, testscript.Params{Dir: "testdata/script", RequireExplicitExec: true, RequireUniqueNames: true})
+	url := ""
+	if !testing.Short() {
+		url = redistest.Start(t).URL()
+	}
+	testscript.Run(t, testscript.Params{
+		Dir: "testdata/script", RequireExplicitExec: true, RequireUniqueNames: true,
+		Setup: func(e *testscript.Env) error {
+			e.Setenv("REDIS", url)
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"plant": plant},
+	})
+}
+
+// plant puts a key with a time to live of an hour into Redis.
+func plant(ts *testscript.TestScript, _ bool, args []string) {
+	o, err := redis.ParseURL(ts.Getenv("REDIS"))
+	ts.Check(err)
+	o.Protocol = 2
+	c := redis.NewClient(o)
+	defer c.Close() //nolint:errcheck // the answer is there
+	ts.Check(c.Set(context.Background(), args[0], "1", time.Hour).Err())
 }
 
 // serveFlags are the flags of serve, --help left out.

@@ -38,17 +38,18 @@ type serveCmd struct {
 // serveOptions are app.Options with their flags: the same fields in the same order, so that one converts into
 // the other and none is forgotten.
 type serveOptions struct {
-	Rules           []string      `group:"rules" env:"WEIR_RULES" required:"" placeholder:"PATH" help:"Rule file, or directory of *.yaml and *.yml files. Repeat it, or separate by commas."`
+	Rules           []string      `group:"rules" env:"WEIR_RULES" required:"" placeholder:"PATH" help:"Rule file, directory of *.yaml and *.yml files, or store for what sidecar publish has put into Redis. Repeat it, or separate by commas."`
 	AllowEmptyRules bool          `group:"rules" env:"WEIR_ALLOW_EMPTY_RULES" help:"Start although the rules cannot be loaded; until they can, requests are answered Unavailable."`
 	RulesPoll       time.Duration `group:"rules" env:"WEIR_RULES_POLL" default:"5s" help:"How often to look for changes that the file system did not tell."`
 	RulesSettle     time.Duration `group:"rules" env:"WEIR_RULES_SETTLE" default:"50ms" help:"How long changed files must stay the same before they are loaded; longer where they are written slowly."`
 
-	Store          string        `group:"store" env:"WEIR_STORE" default:"memory" help:"memory, redis://[user:password@]host:port/db, rediss://... (TLS) or unix://[user:password@]/path?db=0. Give a password by the variable: everybody on the machine can see a command line."`
-	StoreTimeout   time.Duration `group:"store" env:"WEIR_STORE_TIMEOUT" default:"15ms" help:"Longest wait for the store; keep it below the timeout in Envoy, which is 20ms unless set."`
-	StoreKeyPrefix string        `group:"store" env:"WEIR_STORE_KEY_PREFIX" default:"weir:" help:"Start of every key in Redis."`
-	StorePoolSize  int           `group:"store" env:"WEIR_STORE_POOL_SIZE" default:"0" help:"Most connections kept to Redis; 0 is ten for each CPU. Requests share calls, so that a few do."`
-	KnownDenials   bool          `group:"store" env:"WEIR_KNOWN_DENIALS" default:"true" negatable:"" help:"Answer what Redis has denied without asking it again, until it may pass."`
-	MemoryMaxKeys  int           `group:"store" env:"WEIR_MEMORY_MAX_KEYS" default:"4000000" help:"Most counters that the memory store keeps."`
+	Store          string            `group:"store" env:"WEIR_STORE" default:"memory" help:"memory, redis://[user:password@]host:port/db, unix://[user:password@]/path?db=0, redis+sentinel://host:port,host:port/master/db or redis+cluster://host:port,host:port; rediss for TLS; options behind ?, see docs/operations.md. Give a password by the variable or as ?password_file=PATH: everybody on the machine can see a command line."`
+	StoreTimeout   time.Duration     `group:"store" env:"WEIR_STORE_TIMEOUT" default:"15ms" help:"Longest wait for the store; keep it below the timeout in Envoy, which is 20ms unless set."`
+	StoreKeyPrefix string            `group:"store" env:"WEIR_STORE_KEY_PREFIX" default:"weir:" help:"Start of every key in Redis."`
+	StorePoolSize  int               `group:"store" env:"WEIR_STORE_POOL_SIZE" default:"0" help:"Most connections kept to Redis; 0 is ten for each CPU. Requests share calls, so that a few do."`
+	NamedStores    map[string]string `name:"named-store" group:"store" env:"WEIR_NAMED_STORE" placeholder:"NAME=URL" help:"Another Redis for the limits with store: NAME. Repeat it, or separate by semicolons."`
+	KnownDenials   bool              `group:"store" env:"WEIR_KNOWN_DENIALS" default:"true" negatable:"" help:"Answer what Redis has denied without asking it again, until it may pass."`
+	MemoryMaxKeys  int               `group:"store" env:"WEIR_MEMORY_MAX_KEYS" default:"4000000" help:"Most counters that the memory store keeps."`
 
 	GRPCAddr   string `name:"grpc-addr" group:"listen" env:"WEIR_GRPC_ADDR" default:":8081" help:"Where Envoy asks: host:port, :port or unix:PATH."`
 	HTTPAddr   string `name:"http-addr" group:"listen" env:"WEIR_HTTP_ADDR" default:":8080" help:"Health, rules and metrics: host:port, :port or unix:PATH; empty for none."`
@@ -94,7 +95,8 @@ in flight; a second one stops at once.
 Examples:
 
     sidecar serve --rules /etc/weir/rules
-    WEIR_STORE=redis://:secret@redis:6379/0 sidecar serve --rules shop.yaml --rules api.yaml --log-format json`
+    WEIR_STORE=redis://:secret@redis:6379/0 sidecar serve --rules shop.yaml --rules api.yaml --log-format json
+    WEIR_STORE=redis://:secret@redis:6379/0 sidecar serve --rules store`
 }
 
 // Run serves until a signal.

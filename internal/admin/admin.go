@@ -42,6 +42,21 @@ type RulesStatus struct {
 	Errors []string `json:"errors,omitempty"`
 	// ErrorsAt is when they were found.
 	ErrorsAt time.Time `json:"errors_at,omitzero"`
+	// Published is nil where no rules come from Redis.
+	Published *PublishedStatus `json:"published,omitempty"`
+}
+
+// PublishedStatus is what is known about the rules in Redis.
+type PublishedStatus struct {
+	// Version is of the set that is live, 0 if none is; the next three say more of it.
+	Version     uint64    `json:"version"`
+	Hash        string    `json:"hash"`
+	Author      string    `json:"author"`
+	PublishedAt time.Time `json:"published_at,omitzero"`
+	// Newest is the version that was read last. Another than Version was refused: see RulesStatus.Errors.
+	Newest uint64 `json:"newest_version"`
+	// Error is why Redis could not be asked at the last look.
+	Error string `json:"error,omitempty"`
 }
 
 // Rules are the rule files and what became of them.

@@ -146,6 +146,9 @@ func (a *App) close() error {
 			errs = append(errs, err)
 		}
 	}
+	if a.rules != nil {
+		errs = append(errs, a.rules.close())
+	}
 	if a.store != nil {
 		errs = append(errs, a.store.close())
 	}

@@ -5,19 +5,21 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"net/url"
+	"maps"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/rls"
+	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
 )
 
 // Options is everything that an App can be told. The zero value of a field is not its default: the defaults
 // stand with the flags of cmd/sidecar. Each field is the flag of the same name.
 type Options struct {
-	// Rules are files and directories of rule files; at least one.
+	// Rules are files and directories of rule files, and "store" for what is published in Redis; at least one.
 	Rules []string
 	// AllowEmptyRules starts the process although the rules cannot be loaded: requests are answered
 	// Unavailable until they can.
@@ -27,7 +29,7 @@ type Options struct {
 	// RulesSettle is how long changed rule files must stay the same before they are loaded.
 	RulesSettle time.Duration
 
-	// Store is "memory" or the URL of a Redis.
+	// Store is "memory" or the URL of a Redis, see redisstore.Forms.
 	Store string
 	// StoreTimeout bounds a request's wait for the store.
 	StoreTimeout time.Duration
@@ -35,6 +37,8 @@ type Options struct {
 	StoreKeyPrefix string
 	// StorePoolSize is the number of connections to Redis; 0 is the client's default, ten for each CPU.
 	StorePoolSize int
+	// NamedStores are the URLs of further Redis servers by the names that limits give them (`store: NAME`).
+	NamedStores map[string]string
 	// KnownDenials answers a cost that Redis has denied without asking again until it may pass.
 	KnownDenials bool
 	// MemoryMaxKeys is the most counters that the memory store keeps.
@@ -93,16 +97,31 @@ type Build struct {
 	Go      string `json:"go"`
 }
 
+// storeName is what a limit can call a store.
+var storeName = regexp.MustCompile("^[a-z0-9_]+$")
+
 // storeMemory is the Store that is no URL.
 const storeMemory = "memory"
+
+// rulesStore is the one of Rules that is no path.
+const rulesStore = "store"
 
 // Validate checks every field; its error joins one for each wrong one, named as its flag.
 func (o *Options) Validate() error {
 	var c checker
 	c.check(len(o.Rules) > 0, "--rules", "name at least one file or directory")
+	c.check(!slices.Contains(o.Rules, rulesStore) || o.Store != storeMemory, "--rules",
+		"%s is the rules in Redis: it needs --store redis://...; write ./%s for a directory of that name", rulesStore, rulesStore)
 	c.between("--rules-poll", o.RulesPoll, 100*time.Millisecond, time.Hour)
 	c.between("--rules-settle", o.RulesSettle, time.Millisecond, 10*time.Second)
-	c.store(o.Store)
+	if o.Store != storeMemory {
+		c.store("--store", o.Store)
+	}
+	c.check(o.Store != storeMemory || len(o.NamedStores) == 0, "--named-store", "goes with a Redis as --store, not with memory")
+	for _, name := range slices.Sorted(maps.Keys(o.NamedStores)) {
+		c.check(storeName.MatchString(name), "--named-store", "a name has a-z, 0-9 and _, got %q", name)
+		c.store("--named-store "+name, o.NamedStores[name])
+	}
 	c.between("--store-timeout", o.StoreTimeout, time.Millisecond, 10*time.Second)
 	c.count("--store-pool-size", o.StorePoolSize, 0, 10_000)
 	c.count("--memory-max-keys", o.MemoryMaxKeys, 1, 1_000_000_000)
@@ -191,24 +210,8 @@ func (c *checker) tls(listener, cert, key, clientCA string) {
 }
 
 // store never quotes the URL, since there may be a password in it.
-func (c *checker) store(store string) {
-	const forms = "memory, redis://[user:password@]host:port/db, rediss://... or unix://[user:password@]/path?db=0"
-	if store == storeMemory {
-		return
+func (c *checker) store(flag, store string) {
+	if err := redisstore.CheckURL(store); err != nil {
+		c.check(false, flag, "%w", err)
 	}
-	u, err := url.Parse(store)
-	if err != nil {
-		c.check(false, "--store", "is no URL; use %s, and write special characters of a password as %%XX", forms)
-		return
-	}
-	switch u.Scheme {
-	case "redis", "rediss":
-		c.check(u.Hostname() != "", "--store", "has no host; use %s", forms)
-	case "unix":
-		c.check(u.Path != "", "--store", "has no path; use %s", forms)
-	default:
-		c.check(false, "--store", "must be %s", forms)
-	}
-	rest := u.Path + u.RawQuery + u.Fragment
-	c.check(!strings.Contains(rest, "@"), "--store", "has an @ behind the host; write special characters of a password as %%XX")
 }

@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 
 	"github.com/weir-ratelimit/weir/internal/admin"
 	"github.com/weir-ratelimit/weir/internal/metrics"
+	"github.com/weir-ratelimit/weir/internal/published"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/reload"
@@ -24,24 +26,30 @@ const maxLoggedErrors = 20
 // rules are the rule files: the set that is live, and what became of the last load.
 type rules struct {
 	reloader   *reload.Reloader[compiled]
+	published  *published.Follower // nil without the rules in Redis
 	metrics    *metrics.Metrics
 	log        *slog.Logger
 	live       func() // called when rules went live
 	allowEmpty bool
+	stores     []string // that limits may name
 }
 
 // compiled is what one load made.
 type compiled struct {
-	set   *descriptors.Set // nil before the first good load
-	files []string
+	set       *descriptors.Set // nil before the first good load
+	files     []string
+	published published.Info // of version 0: none
 }
 
 // loadRules loads the rules for the first time, which must succeed unless they may be empty.
 func loadRules(ctx context.Context, o *Options, m *metrics.Metrics, live func()) (*rules, error) {
-	r := &rules{metrics: m, log: o.Log, live: live, allowEmpty: o.AllowEmptyRules}
-	var err error
+	r := &rules{metrics: m, log: o.Log, live: live, allowEmpty: o.AllowEmptyRules, stores: slices.Sorted(maps.Keys(o.NamedStores))}
+	source, err := r.source(o) //nolint:contextcheck // it does not connect
+	if err != nil {
+		return nil, err
+	}
 	r.reloader, err = reload.New(reload.Options[compiled]{
-		Source:  reload.Including(includes, o.Rules...),
+		Source:  source,
 		Compile: r.compile,
 		Poll:    o.RulesPoll,
 		Settle:  o.RulesSettle,
@@ -51,7 +59,7 @@ func loadRules(ctx context.Context, o *Options, m *metrics.Metrics, live func())
 		return nil, err
 	}
 	if err := r.reloader.Load(ctx); err != nil && !o.AllowEmptyRules {
-		return nil, fmt.Errorf("--rules: the rules cannot be loaded:\n%w", err)
+		return nil, errors.Join(fmt.Errorf("--rules: the rules cannot be loaded:\n%w", err), r.close())
 	}
 	return r, nil
 }
@@ -68,18 +76,26 @@ func (r *rules) compile(files []reload.File) (compiled, error) {
 	if err != nil {
 		return compiled{}, err
 	}
+	if unknown := set.UnknownStores(r.stores); unknown != nil {
+		return compiled{}, unknown
+	}
 	r.metrics.RulesCompiled(set) // the swap follows at once, and cannot fail
-	return compiled{set: set, files: names}, nil
+	live := compiled{set: set, files: names}
+	if r.published != nil {
+		live.published, _ = r.published.Last() // what these files were read from: reading and compiling take turns
+	}
+	return live, nil
 }
 
 // loaded logs and counts what became of a load.
 func (r *rules) loaded(e reload.Event) {
-	log := slog.New(r.log.Handler().WithAttrs([]slog.Attr{
+	attrs := []slog.Attr{
 		slog.String("reason", string(e.Reason)),
 		slog.String("rules", reload.ShortHash(e.Hash)),
 		slog.Int("files", e.Files),
 		slog.Duration("took", e.Took),
-	}))
+	}
+	log := slog.New(r.log.Handler().WithAttrs(append(attrs, r.version()...)))
 	ctx := context.Background()
 	switch e.Outcome {
 	case reload.Loaded:
@@ -100,7 +116,7 @@ func (r *rules) loaded(e reload.Event) {
 		log.LogAttrs(ctx, slog.LevelError, "rules refused, the live ones stay",
 			slog.Int("error_count", len(lines)), slog.Any("errors", lines[:min(len(lines), maxLoggedErrors)]))
 	case reload.Unwatched:
-		r.log.LogAttrs(ctx, slog.LevelWarn, "rule files are not watched, only polled", slog.String("error", e.Err.Error()))
+		r.unwatched(e.Err)
 	}
 }
 
@@ -156,10 +172,11 @@ func (r *rules) Live() json.Marshaler {
 func (r *rules) Status() admin.RulesStatus {
 	s := r.reloader.Status()
 	return admin.RulesStatus{
-		Hash:     s.Hash,
-		LoadedAt: s.LoadedAt,
-		Files:    r.reloader.Get().files,
-		Errors:   errorLines(s.Err),
-		ErrorsAt: s.ErrAt,
+		Hash:      s.Hash,
+		LoadedAt:  s.LoadedAt,
+		Files:     r.reloader.Get().files,
+		Errors:    errorLines(s.Err),
+		ErrorsAt:  s.ErrAt,
+		Published: r.publishedStatus(),
 	}
 }

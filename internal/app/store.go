@@ -36,12 +36,7 @@ func openStore(o *Options, m *metrics.Metrics) (*store, error) {
 	if o.Store == storeMemory {
 		return openMemory(o, m)
 	}
-	s, err := redisstore.New(redisstore.Options{
-		URL:       o.Store,
-		KeyPrefix: o.StoreKeyPrefix,
-		Timeout:   o.StoreTimeout,
-		PoolSize:  o.StorePoolSize,
-	})
+	s, err := openRedis(o)
 	if err != nil {
 		return nil, err
 	}
@@ -71,8 +66,43 @@ func (s *store) lease(m *metrics.Metrics) error {
 	return m.WatchLeases(func() metrics.LeaseStats { return metrics.LeaseStats(leases.Stats()) })
 }
 
+// redisStore is a redisstore.Store, or a Group of them.
+type redisStore interface {
+	limiter.Store
+	String() string
+	Ping(ctx context.Context) error
+	PingRedisCell(ctx context.Context) error
+	Refunds(ctx context.Context, forget func(key string), hears func(yes bool, why error))
+	Close() error
+}
+
+// openRedis opens --store, and those of --named-store beside it.
+func openRedis(o *Options) (redisStore, error) {
+	open := func(url string) (*redisstore.Store, error) {
+		return redisstore.New(redisstore.Options{
+			URL:       url,
+			KeyPrefix: o.StoreKeyPrefix,
+			Timeout:   o.StoreTimeout,
+			PoolSize:  o.StorePoolSize,
+		})
+	}
+	first, err := open(o.Store)
+	if err != nil || len(o.NamedStores) == 0 {
+		return first, err
+	}
+	named := map[string]*redisstore.Store{}
+	group := redisstore.NewGroup(first, named)
+	for name, url := range o.NamedStores {
+		if named[name], err = open(url); err != nil {
+			delete(named, name)
+			return nil, errors.Join(err, group.Close())
+		}
+	}
+	return group, nil
+}
+
 // rememberDenials has denials answered without Redis while what other processes give back is heard.
-func (s *store) rememberDenials(r *redisstore.Store, m *metrics.Metrics) error {
+func (s *store) rememberDenials(r redisStore, m *metrics.Metrics) error {
 	denials := guard.NewDenials(s.Store, nil)
 	s.Store = denials
 	s.listen = func(ctx context.Context) {

@@ -102,7 +102,7 @@ func TestBound(t *testing.T) {
 			rapid.Check(t, func(rt *rapid.T) {
 				p := leased(t, limiter.Params{
 					Algorithm: a, Window: time.Second, Oldest: oldest(a),
-					Limit: rapid.SampledFrom([]int64{20, 100, 1000}).Draw(rt, "limit"),
+					Limit: rapid.SampledFrom([]int64{20, 100, 300}).Draw(rt, "limit"),
 					LeaseFor: rapid.SampledFrom([]time.Duration{10 * time.Millisecond, 50 * time.Millisecond, 200 * time.Millisecond}).
 						Draw(rt, "lease_for"),
 				})
@@ -210,7 +210,7 @@ func besideGreed(t *testing.T, p *limiter.Policy) (others int64) {
 	t.Helper()
 	f := newFleet(t, 10, p, 0)
 	start, r := time.Now(), rand.New(rand.NewPCG(1, 2))
-	for range 40_000 {
+	for range 25_000 {
 		replica := 0
 		if r.IntN(109) >= 100 {
 			replica = 1 + r.IntN(9)

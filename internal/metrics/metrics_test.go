@@ -79,6 +79,9 @@ func TestNames(t *testing.T) {
 	if err := m.WatchMemory(func() metrics.MemoryStats { return metrics.MemoryStats{} }); err != nil {
 		t.Fatal(err)
 	}
+	if err := m.WatchPublished(func() metrics.PublishedStats { return metrics.PublishedStats{} }); err != nil {
+		t.Fatal(err)
+	}
 	if _, err := m.Timed(nil); err != nil {
 		t.Fatal(err)
 	}
@@ -120,6 +123,9 @@ func TestNames(t *testing.T) {
 		"weir_rules_last_load_timestamp_seconds",
 		"weir_rules_limits",
 		"weir_rules_loads_total result",
+		"weir_rules_published_newest_version",
+		"weir_rules_published_reachable",
+		"weir_rules_published_version",
 		"weir_rules_refused",
 		"weir_store_errors_total reason",
 		"weir_store_take_seconds_bucket le",

@@ -29,6 +29,7 @@ type Server struct {
 	port   int
 	args   []string
 	proc   *proctest.Process
+	dead   bool // it was ended
 }
 
 // Start runs a redis-server with further arguments, such as "--maxmemory", "1mb", waits until it answers, and
@@ -68,22 +69,30 @@ func (s *Server) Socket() string { return filepath.Join(s.dir, "redis.sock") }
 func (s *Server) SocketURL() string { return "unix://" + s.Socket() + "?db=0" }
 
 // Kill ends the server with SIGKILL and returns when it is gone.
-func (s *Server) Kill() { s.proc.Kill() }
+func (s *Server) Kill() {
+	s.proc.Kill()
+	s.dead = true
+}
 
 // Stop ends the server with SIGTERM and returns when it is gone.
 func (s *Server) Stop() {
 	s.tb.Helper()
 	s.proc.Terminate(patience)
+	s.dead = true
 }
 
 // Restart starts the server again on the same port and socket. One that still runs is killed first.
 func (s *Server) Restart() {
 	s.tb.Helper()
 	s.Kill()
+	s.dead = false
 	if err := s.start(); err != nil {
 		s.tb.Fatal(err)
 	}
 }
+
+// SetArgs are further arguments from the next Restart on, in place of those of Start.
+func (s *Server) SetArgs(args ...string) { s.args = args }
 
 // Pause stops the server in its tracks: its connections stay open, and nothing is answered until Resume.
 func (s *Server) Pause() {

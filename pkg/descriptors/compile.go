@@ -335,7 +335,7 @@ func (c *compiler) newLimit(r *Rule, from *rateLimit, which counter) *Limit {
 }
 
 func (c *compiler) set() *Set {
-	s := &Set{domains: make(map[string]*Domain, len(c.domains)), limits: c.limits, warnings: c.warnings.sorted()}
+	s := &Set{domains: make(map[string]*Domain, len(c.domains)), limits: c.limits, warnings: c.warnings.sorted(), stores: c.stores.sorted()}
 	for name, d := range c.domains {
 		s.domains[name] = d.Domain
 		s.sorted = append(s.sorted, d.Domain)

@@ -6,6 +6,10 @@
 package descriptors
 
 import (
+	"fmt"
+	"slices"
+	"strings"
+
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -27,6 +31,7 @@ type Set struct {
 	limits  []*Limit
 
 	warnings Errors
+	stores   Errors // where stores are named, with their name as the message
 }
 
 // Domain is the tree of rules that one Envoy filter domain asks. It is immutable and safe for concurrent use.
@@ -108,6 +113,22 @@ func (s *Set) Limits() []*Limit { return s.limits }
 
 // Warnings are what is not wrong, but may not do what was meant, sorted as errors are.
 func (s *Set) Warnings() Errors { return s.warnings }
+
+// UnknownStores are the places where a limit names a store that is not among the known ones.
+func (s *Set) UnknownStores(known []string) (unknown Errors) {
+	say := "this process has none beside --store; add --named-store, or remove store"
+	if len(known) > 0 {
+		say = "--named-store has " + strings.Join(known, ", ")
+	}
+	for _, e := range s.stores {
+		if !slices.Contains(known, e.Msg) {
+			unknown = append(unknown, &Error{
+				File: e.File, Line: e.Line, Column: e.Column, Msg: fmt.Sprintf("store: there is no store %q: %s", e.Msg, say),
+			})
+		}
+	}
+	return unknown
+}
 
 // Name is the domain as a request names it.
 func (d *Domain) Name() string { return d.name }

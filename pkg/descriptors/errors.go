@@ -42,6 +42,7 @@ func (p position) String() string { return fmt.Sprintf("%s:%d:%d", p.file, p.lin
 type problems struct {
 	found      Errors
 	warnings   Errors // nothing is wrong, but something may not do what was meant
+	stores     Errors // where stores are named, with their name as the message
 	incomplete bool   // rules could not be read, so that what refers to them cannot be checked
 }
 

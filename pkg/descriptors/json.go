@@ -47,6 +47,7 @@ type limitJSON struct {
 	Initial         string   `json:"initial,omitempty"`
 	Refill          string   `json:"refill,omitempty"`
 	Engine          string   `json:"engine,omitempty"`
+	Store           string   `json:"store,omitempty"`
 	MaxWait         string   `json:"max_wait,omitempty"`
 	WarmUp          string   `json:"warm_up,omitempty"`
 	ColdFactor      float64  `json:"cold_factor,omitempty"`
@@ -133,6 +134,7 @@ func showLimit(l *Limit) limitJSON {
 	if p.Engine() != limiter.EngineWeir {
 		shown.Engine = p.Engine().String()
 	}
+	shown.Store = p.Store()
 	if p.MaxWait() > 0 {
 		shown.MaxWait = FormatDuration(p.MaxWait())
 	}

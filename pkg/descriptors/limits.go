@@ -56,6 +56,12 @@ func (r *reader) rateLimitShape() *shape[rateLimit] {
 	field("initial", func(n *yaml.Node, l *rateLimit) { l.params.Initial = readName(r, n, limiter.ParseInitial) })
 	field("refill", func(n *yaml.Node, l *rateLimit) { l.params.Refill = readName(r, n, limiter.ParseRefill) })
 	field("engine", func(n *yaml.Node, l *rateLimit) { l.params.Engine = readName(r, n, limiter.ParseEngine) })
+	field("store", func(n *yaml.Node, l *rateLimit) {
+		if l.params.Store = readName(r, n, parseStore); l.params.Store != "" {
+			at := r.at(n)
+			r.stores = append(r.stores, &Error{File: at.file, Line: at.line, Column: at.column, Msg: l.params.Store})
+		}
+	})
 	span := func(name string, parse func(string) (time.Duration, error), of func(l *rateLimit) *time.Duration) {
 		field(name, func(n *yaml.Node, l *rateLimit) {
 			before := len(r.found)
@@ -83,6 +89,19 @@ func readName[T any](r *reader, n *yaml.Node, parse func(string) (T, error)) (v 
 		}
 	})
 	return v
+}
+
+// parseStore reads the name of a store.
+func parseStore(name string) (string, error) {
+	for _, c := range name {
+		if (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '_' {
+			return "", fmt.Errorf("%q must be a name of a-z, 0-9 and _, as --named-store has it", name)
+		}
+	}
+	if name == "" {
+		return "", errors.New("there is no name; write one that --named-store has, or remove store")
+	}
+	return name, nil
 }
 
 func (r *reader) readAlgorithm(n *yaml.Node, l *rateLimit) {

@@ -66,12 +66,7 @@ func Decide(now int64, hits []Hit, slots []Slot, out []Decision) bool {
 		return out[0].Allowed
 	}
 	for i := range hits {
-		h := &hits[i]
-		c := takeIfFits
-		if h.Mode == Shadow {
-			c = takeOrPenalty
-		}
-		slots[First(hits, i)].step(h, now, c, &out[i])
+		slots[First(hits, i)].step(&hits[i], now, TryCharge(&hits[i]), &out[i])
 	}
 	if Admitted(hits, out) {
 		return true
@@ -81,30 +76,16 @@ func Decide(now int64, hits []Hit, slots []Slot, out []Decision) bool {
 }
 
 // chargeDenied is Decide's second pass over a request that is denied as a whole: it starts again from the
-// stored states and charges only what a denied request is charged. Allowed stays what the first pass found; what
-// is left is told as it really is, and a wait is as long as what the denial was charged makes it.
+// stored states and charges only what a denied request is charged; see TellDenied for what is answered.
 func chargeDenied(now int64, hits []Hit, slots []Slot, out []Decision) {
 	quotaDenies := QuotaDenies(hits, out)
 	for i := range hits {
 		slots[i].Changed = false
 	}
 	for i := range hits {
-		h, c := &hits[i], look
-		switch {
-		case h.Mode == Shadow || h.N < 0:
-			c = takeOrPenalty
-		case !out[i].Allowed && (h.Mode == Enforce || quotaDenies):
-			c = penalty
-		}
 		var d Decision
-		slots[First(hits, i)].step(h, now, c, &d)
-		out[i].Remaining, out[i].ResetAfter, out[i].Wait = d.Remaining, d.ResetAfter, d.Wait
-		if !out[i].Allowed {
-			out[i].RetryAfter = max(out[i].RetryAfter, d.RetryAfter)
-			if together(hits, i) > h.Policy.Largest() {
-				out[i].RetryAfter = Never
-			}
-		}
+		slots[First(hits, i)].step(&hits[i], now, DeniedCharge(&hits[i], out[i].Allowed, quotaDenies), &d)
+		TellDenied(hits, i, out, &d)
 	}
 }
 

@@ -145,6 +145,8 @@ type Params struct {
 	MaxLogEntries int64
 	// ChargeDenied is what a denied request takes.
 	ChargeDenied ChargeDenied
+	// Store is the name of the store that has the counters. Empty is the only one, or the first of several.
+	Store string
 	// LeaseFor is for how long a process may take permits ahead and spend them without asking the store:
 	// `consistency: leased`. 0 is strict. It goes with Funnel, TokenBucket as it is by default, FixedWindow,
 	// SlidingWindow and SlidingLog, and with ChargeNone, which is then also FixedWindow's default.
@@ -161,6 +163,7 @@ type Policy struct {
 	initial      Initial
 	refill       Refill
 	engine       Engine
+	store        string
 
 	limit  int64 // N, hits
 	window int64 // W, microseconds
@@ -218,6 +221,7 @@ func NewPolicy(in Params) (*Policy, error) {
 		initial:      in.Initial,
 		refill:       in.Refill,
 		engine:       in.Engine,
+		store:        in.Store,
 		limit:        in.Limit,
 		window:       in.Window.Microseconds(),
 		tick:         1,
@@ -614,6 +618,16 @@ func (p *Policy) Identity() any {
 		numbers Policy
 		zone    *time.Location
 	}{numbers, p.TimeZone()}
+}
+
+// Store is the name of the store that has the counters, empty for the first.
+func (p *Policy) Store() string { return p.store }
+
+// In is the policy with its counters in the store of that name.
+func (p *Policy) In(store string) *Policy {
+	moved := *p
+	moved.store = store
+	return &moved
 }
 
 // Engine is who decides in Redis.

@@ -23,6 +23,7 @@ type batch struct {
 
 	keys     []string
 	requests []byte
+	undo     []byte
 	policies []string
 	known    map[*limiter.Policy]int // 1 for policies[0]
 	args     []any
@@ -34,7 +35,8 @@ func (b *batch) reset() {
 	clear(b.known)
 	clear(b.args)
 	*b = batch{
-		calls: b.calls[:0], keys: b.keys[:0], requests: b.requests[:0], policies: b.policies[:0], known: b.known, args: b.args[:0],
+		calls: b.calls[:0], keys: b.keys[:0], requests: b.requests[:0], undo: b.undo[:0],
+		policies: b.policies[:0], known: b.known, args: b.args[:0],
 	}
 }
 
@@ -44,9 +46,10 @@ func (b *batch) add(c *call) {
 	b.hits += len(c.hits)
 }
 
-// batcher decides batches on a server.
+// batcher decides batches on a server, or on the servers of a cluster.
 type batcher struct {
-	client  *redis.Client
+	client  redis.UniversalClient
+	slotted bool // a call may have keys of one slot only
 	prefix  string
 	channel string       // of refunds
 	now     func() int64 // nil: the server's clock
@@ -64,34 +67,54 @@ func (r *batcher) send(ctx context.Context, b *batch) {
 }
 
 func (r *batcher) decide(ctx context.Context, b *batch) {
+	if r.slotted {
+		r.decideSlots(ctx, b)
+		return
+	}
 	r.write(b)
-	answer, err := r.run(ctx, b)
+	cmd, err := r.run(ctx, b)
 	if err == nil {
-		err = b.read(answer)
+		err = b.read(cmd.Val())
 	}
 	if err != nil {
-		for _, c := range b.calls {
-			c.err = err
-		}
+		b.fail(err)
+	}
+}
+
+func (b *batch) fail(err error) {
+	for _, c := range b.calls {
+		c.err = err
 	}
 }
 
 // run calls the script by its hash, and with its text where the server does not know it, and so has not run it.
-func (r *batcher) run(ctx context.Context, b *batch) (any, error) {
+func (r *batcher) run(ctx context.Context, b *batch) (*redis.Cmd, error) {
 	sc, err := r.scripts.with(b.steps)
 	if err != nil {
 		return nil, err
 	}
-	b.args[0], b.args[1] = "evalsha", sc.sha
-	cmd := redis.NewCmd(ctx, b.args...)
-	err = r.client.Process(ctx, cmd)
-	if redis.HasErrorPrefix(err, "NOSCRIPT") {
-		b.args[0], b.args[1] = "eval", sc.text
-		cmd = redis.NewCmd(ctx, b.args...)
-		err = r.client.Process(ctx, cmd)
+	cmd := b.command(ctx, "evalsha", sc.sha)
+	err = r.client.Process(ctx, once{cmd})
+	if redis.HasErrorPrefix(err, noScript) {
+		cmd = b.command(ctx, "eval", sc.text)
+		err = r.client.Process(ctx, once{cmd})
 	}
-	return cmd.Val(), err
+	return cmd, err
 }
+
+// noScript begins the answer of a server that does not know a script.
+const noScript = "NOSCRIPT"
+
+func (b *batch) command(ctx context.Context, name, script string) *redis.Cmd {
+	b.args[0], b.args[1] = name, script
+	return redis.NewCmd(ctx, b.args...)
+}
+
+// once is a command that go-redis sends no second time when an answer is lost: it may have been counted. What a
+// server refused to run, with MOVED, ASK or READONLY, it sends to another one.
+type once struct{ *redis.Cmd }
+
+func (once) NoRetry() bool { return true }
 
 // write makes the script's arguments: see lua/frame.lua.
 func (r *batcher) write(b *batch) {
@@ -101,23 +124,37 @@ func (r *batcher) write(b *batch) {
 		b.requests = appendDouble(b.requests, int64(len(c.hits)))
 		for i := range c.hits {
 			h := &c.hits[i]
-			b.keys = append(b.keys, r.prefix+h.Key)
+			b.keys = append(b.keys, r.key(h.Key))
 			if h.N < 0 && h.Policy.Algorithm() != limiter.Concurrency { // whose denials nobody remembers
 				channel = r.channel
 			}
-			for _, v := range [...]int64{b.policy(h.Policy, now), int64(h.Mode), int64(h.Group), h.N} {
+			for _, v := range [...]int64{b.policy(h.Policy, now), c.mode(i), int64(h.Group), h.N} {
 				b.requests = appendDouble(b.requests, v)
 			}
+		}
+		if len(c.undo) > 0 {
+			channel = r.channel
+		}
+		for _, u := range c.undo {
+			b.undo = appendText(appendText(b.undo, u.before), u.after)
 		}
 	}
 	b.args = append(b.args, nil, nil, len(b.keys)) // nil: run says which script
 	for i := range b.keys {
 		b.args = append(b.args, &b.keys[i])
 	}
-	b.args = append(b.args, r.clock(now), channel, b.requests)
+	b.args = append(b.args, r.clock(now), channel, b.requests, b.undo)
 	for i := range b.policies {
 		b.args = append(b.args, &b.policies[i])
 	}
+}
+
+// key is the counter's name in Redis.
+func (r *batcher) key(key string) string {
+	if r.slotted {
+		return r.prefix + tagged(key)
+	}
+	return r.prefix + key
 }
 
 // policy is the number of a policy in the batch, in which each is told once.
@@ -155,14 +192,21 @@ func appendDouble(dst []byte, v int64) []byte {
 	return binary.LittleEndian.AppendUint64(dst, math.Float64bits(float64(v)))
 }
 
+// appendText writes a text as Lua reads it: after its length.
+func appendText(dst []byte, text string) []byte {
+	return append(binary.LittleEndian.AppendUint32(dst, uint32(len(text))), text...) //nolint:gosec // Redis's strings have 512 MB at most
+}
+
 // answerFields is how many numbers the script answers for a hit.
 const answerFields = 5
 
 // read gives each call its part of the script's answer, or its error.
 func (b *batch) read(answer any) error {
-	failures, isList := answer.([]any)
-	if isList && len(failures) > 0 {
-		answer, failures = failures[0], failures[1:]
+	var failures, tried []any
+	if list, isList := answer.([]any); isList && len(list) == 3 {
+		answer = list[0]
+		failures, _ = list[1].([]any) // what is no list is none
+		tried, _ = list[2].([]any)
 	}
 	text, ok := answer.(string)
 	if want := b.hits * answerFields * double; !ok || len(text) != want {
@@ -177,6 +221,12 @@ func (b *batch) read(answer any) error {
 			c.out = append(c.out, d)
 			text = text[answerFields*double:]
 		}
+		if c.try {
+			var err error
+			if tried, err = c.readTried(tried); err != nil {
+				return err
+			}
+		}
 	}
 	for ; len(failures) >= 2; failures = failures[2:] {
 		i, isNumber := failures[0].(int64)
@@ -187,6 +237,23 @@ func (b *batch) read(answer any) error {
 		b.calls[i-1].err = fmt.Errorf("%s", why)
 	}
 	return nil
+}
+
+// readTried takes the call's part, two strings a hit, from the states that the script answered.
+func (c *call) readTried(tried []any) (rest []any, err error) {
+	for range c.hits {
+		if len(tried) < 2 {
+			return nil, fmt.Errorf("the script answered %d states too few", 2-len(tried))
+		}
+		before, ok1 := tried[0].(string)
+		after, ok2 := tried[1].(string)
+		if !ok1 || !ok2 {
+			return nil, fmt.Errorf("the script answered the states %T and %T, want strings", tried[0], tried[1])
+		}
+		c.tried = append(c.tried, change{before, after})
+		tried = tried[2:]
+	}
+	return tried, nil
 }
 
 func readDecision(text string) (limiter.Decision, error) {

@@ -12,3 +12,9 @@ func (s *Store) Queued() (flights, waiting int) {
 
 // SetWall puts another clock in the place of this process's, before the store is used.
 func (s *Store) SetWall(now func() int64) { s.queue.batcher.wall = now }
+
+// SlotOf is slotOf.
+func SlotOf(key string) uint16 { return slotOf(key) }
+
+// Key is a counter's name in Redis.
+func (s *Store) Key(key string) string { return s.key(key) }

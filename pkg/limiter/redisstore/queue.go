@@ -23,14 +23,37 @@ const (
 
 // call is one request on its way to Redis. It outlives a Take that gave up, and so owns all that it refers to.
 type call struct {
-	hits  []limiter.Hit
-	out   []limiter.Decision
-	err   error
+	hits []limiter.Hit
+	out  []limiter.Decision
+	err  error
+	piece
 	timer *time.Timer
 	done  chan struct{} // receives once the call is answered, unless it was left
 	// left is set by the first of two: the Take that gave up, or the flight that has the answer. The other one
 	// puts the call back for reuse.
 	left atomic.Bool
+}
+
+// piece is what else a call has that is a part of a request which is decided in several places; see split.go.
+type piece struct {
+	slot  uint16   // of its keys, in a cluster
+	modes []int64  // of the hits, in place of their own
+	undo  []change // of the hits of mode undo, in their order
+	must  bool     // it is sent even if nobody waits for it any more
+	try   bool     // tried is asked for
+	tried []change // what the request did to the counter of each hit
+	of    []int    // the hit of the call that was tried, for each after those of mode undo
+}
+
+// change is a counter before and after a hit, as Redis has it; empty if it has none.
+type change struct{ before, after string }
+
+// mode is hit i's as the script reads it.
+func (c *call) mode(i int) int64 {
+	if c.modes != nil {
+		return c.modes[i]
+	}
+	return int64(c.hits[i].Mode)
 }
 
 // queue sends requests in batches: what comes while calls are under way, as many as may be, goes out with the next
@@ -60,15 +83,35 @@ func newQueue(b *batcher, timeout time.Duration) *queue {
 }
 
 // take waits until the hits are decided, ctx is done or the timeout is over, whichever comes first.
-func (q *queue) take(ctx context.Context, hits []limiter.Hit, out []limiter.Decision) error {
+func (q *queue) take(ctx context.Context, slot uint16, hits []limiter.Hit, out []limiter.Decision) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	c := q.newCall(hits)
+	c.slot = slot
 	if q.add(c) {
 		deadline, ok := ctx.Deadline()
 		q.begin(ok && time.Until(deadline) < q.timeout) //nolint:contextcheck // a batch outlives each of its requests
 	}
+	if err := q.wait(ctx, c); err != nil {
+		return err
+	}
+	copy(out, c.out)
+	err := c.err
+	q.free(c)
+	return err
+}
+
+// start sends a call on its way, from another goroutine. The caller waits for it, then frees it.
+func (q *queue) start(c *call) *call {
+	if q.add(c) {
+		q.begin(true)
+	}
+	return c
+}
+
+// wait returns when the call is answered; an error says that it was given up.
+func (q *queue) wait(ctx context.Context, c *call) error {
 	select {
 	case <-c.done:
 	case <-ctx.Done():
@@ -80,10 +123,7 @@ func (q *queue) take(ctx context.Context, hits []limiter.Hit, out []limiter.Deci
 			return context.DeadlineExceeded
 		}
 	}
-	copy(out, c.out)
-	err := c.err
-	q.free(c)
-	return err
+	return nil
 }
 
 func (q *queue) newCall(hits []limiter.Hit) *call {
@@ -108,6 +148,9 @@ func (q *queue) finish(c *call) {
 		c.done <- struct{}{}
 		return
 	}
+	if c.try && c.err == nil {
+		q.giveBack(c) // nobody knows that it was charged
+	}
 	q.free(c)
 }
 
@@ -115,7 +158,7 @@ func (q *queue) finish(c *call) {
 func (q *queue) free(c *call) {
 	c.timer.Stop()
 	clear(c.hits)
-	c.hits, c.out, c.err = c.hits[:0], c.out[:0], nil
+	c.hits, c.out, c.err, c.piece = c.hits[:0], c.out[:0], nil, piece{}
 	c.left.Store(false)
 	q.calls.Put(c)
 }
@@ -193,7 +236,7 @@ func (q *queue) next(b *batch) bool {
 			break
 		}
 		taken++
-		if c.left.Load() { // nobody waits for it: it is not charged
+		if c.left.Load() && !c.must { // nobody waits for it: it is not charged
 			q.free(c)
 			continue
 		}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -42,8 +43,8 @@ func (s *Store) Refunds(ctx context.Context, forget func(key string), hears func
 	}
 }
 
-// hearRefunds listens on one connection until it fails. It begins when it hears what it said itself: so it knows
-// that it may publish, and that all that is published from then on comes.
+// hearRefunds listens on one connection until it fails. It begins when it hears what it said itself, on each master of a
+// cluster: so it knows that it may publish, and that all that is published from then on comes.
 func (s *Store) hearRefunds(ctx context.Context, forget func(key string), begins func()) error {
 	sub := s.client.Subscribe(ctx, s.channel())
 	defer func() { _ = sub.Close() }()
@@ -52,7 +53,8 @@ func (s *Store) hearRefunds(ctx context.Context, forget func(key string), begins
 		return fmt.Errorf("subscribe to %s: %w", s.channel(), err)
 	}
 	self := " " + rand.Text() // no key begins with a space: the prefix is before it
-	if err := s.client.Publish(ctx, s.channel(), self).Err(); err != nil {
+	missing, err := s.publish(ctx, self)
+	if err != nil {
 		return fmt.Errorf("publish to %s: %w", s.channel(), err)
 	}
 	for heard := time.Now(); time.Since(heard) < 2*hearing && ctx.Err() == nil; {
@@ -70,10 +72,29 @@ func (s *Store) hearRefunds(ctx context.Context, forget func(key string), begins
 		if m, ok := message.(*redis.Message); !ok {
 			continue // a pong
 		} else if m.Payload == self {
-			begins()
+			if missing--; missing == 0 {
+				begins()
+			}
 		} else {
-			forget(strings.TrimPrefix(m.Payload, s.prefix))
+			key := strings.TrimPrefix(m.Payload, s.prefix)
+			if s.cluster != nil {
+				key = untagged(key)
+			}
+			forget(key)
 		}
 	}
 	return errors.New("nothing is heard of refunds any more")
+}
+
+// publish says something on every master, and on how many that is.
+func (s *Store) publish(ctx context.Context, text string) (masters int64, err error) {
+	if s.cluster == nil {
+		return 1, s.client.Publish(ctx, s.channel(), text).Err()
+	}
+	var count atomic.Int64
+	err = s.cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
+		count.Add(1)
+		return node.Publish(ctx, s.channel(), text).Err()
+	})
+	return count.Load(), err
 }

@@ -6,16 +6,12 @@ package redisstore
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net/url"
-	"strings"
 	"sync"
 	"time"
 	"unicode/utf8"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
@@ -33,14 +29,16 @@ const formatVersion = "1:"
 
 // Options say which Redis, and how to talk to it.
 type Options struct {
-	// URL is redis://[user:password@]host:port/db, rediss://... (TLS) or unix://[user:password@]/path?db=0.
+	// URL has one of Forms. What it says of prefix, timeout and pool goes before the fields here.
 	URL string
 	// KeyPrefix starts each key; the version of the state's format and the counter's key follow. Empty is
 	// DefaultKeyPrefix.
 	KeyPrefix string
 	// Timeout bounds every call that has no earlier deadline. 0 is DefaultTimeout.
 	Timeout time.Duration
-	// PoolSize is the most connections kept at once. 0 is 10 per CPU.
+	// MinTimeout is the least that Timeout is, whatever the URL says: for commands that are not on a request's way.
+	MinTimeout time.Duration
+	// PoolSize is the most connections kept at once; with a cluster, to each node. 0 is 10 per CPU, and 5 with a cluster.
 	PoolSize int
 	// Now is the clock in microseconds since the Unix epoch. nil, the default, is Redis's own clock, which
 	// all processes share; tests bring a virtual one. The redis-cell module always uses the server's.
@@ -49,43 +47,60 @@ type Options struct {
 
 // Store keeps counters in Redis. It is safe for concurrent use.
 type Store struct {
-	client *redis.Client
-	prefix string
-	name   string // of the server, without secrets
-	queue  *queue
+	client  redis.UniversalClient
+	cluster *redis.ClusterClient // client, if that is of a cluster
+	prefix  string
+	name    string // of the server, without secrets
+	timeout time.Duration
+	now     func() int64 // see Options
+	wall    func() int64
+	queue   *queue   // nil with a cluster
+	lanes   sync.Map // with a cluster: the *queue of each master, by its address
 }
 
 // New checks the options and makes the store. It does not connect: a server that is not there yet is asked
 // again by each Take.
 func New(o Options) (*Store, error) {
-	opt, err := parseURL(o.URL)
+	u, err := parseURL(o.URL)
 	if err != nil {
 		return nil, err
+	}
+	u.complete(&o)
+	if o.MinTimeout > 0 {
+		o.Timeout = max(o.Timeout, o.MinTimeout)
 	}
 	if o.Timeout < 0 || o.PoolSize < 0 {
 		return nil, fmt.Errorf("redis store: timeout and pool size must not be negative, got %s and %d", o.Timeout, o.PoolSize)
 	}
-	if o.KeyPrefix == "" {
-		o.KeyPrefix = DefaultKeyPrefix
-	}
-	if o.Timeout == 0 {
-		o.Timeout = DefaultTimeout
-	}
-	opt.MaxRetries = -1 // a call that was sent may have been counted: sending it again would count twice
-	opt.DialerRetries = 1
-	opt.ContextTimeoutEnabled = true
-	opt.ReadTimeout, opt.WriteTimeout, opt.PoolTimeout = o.Timeout, o.Timeout, o.Timeout
-	// Connecting goes on behind a Take that gave up, and serves the next one.
-	opt.DialTimeout = max(time.Second, o.Timeout)
-	opt.PoolSize = o.PoolSize
-	opt.Protocol = 2
-	opt.DisableIdentity = true
-	opt.OnConnect = name
-	opt.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	silence()
-	s := &Store{client: redis.NewClient(opt), prefix: o.KeyPrefix + formatVersion, name: Redact(o.URL)}
-	s.queue = newQueue(&batcher{client: s.client, prefix: s.prefix, channel: s.channel(), now: o.Now, wall: wall}, o.Timeout)
+	s := &Store{
+		prefix: o.KeyPrefix + formatVersion, name: Redact(o.URL), timeout: o.Timeout, now: o.Now, wall: wall,
+	}
+	s.client, err = u.open(&o)
+	if err != nil {
+		return nil, err
+	}
+	if cluster, ok := s.client.(*redis.ClusterClient); ok {
+		s.cluster = cluster
+	} else {
+		s.queue = newQueue(s.batcher(), o.Timeout)
+	}
 	return s, nil
+}
+
+// batcher decides the batches of one queue.
+func (s *Store) batcher() *batcher {
+	return &batcher{
+		client: s.client, slotted: s.cluster != nil, prefix: s.prefix, channel: s.channel(), now: s.now, wall: s.wall,
+	}
+}
+
+// key is the counter's name in Redis.
+func (s *Store) key(key string) string {
+	if s.cluster != nil {
+		return s.prefix + tagged(key)
+	}
+	return s.prefix + key
 }
 
 // name is for CLIENT LIST. A user who may not do that can count all the same.
@@ -139,7 +154,18 @@ func (s *Store) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Deci
 	if err := s.fitForRedisCell(hits); err != nil {
 		return s.unavailable(err)
 	}
-	return s.unavailable(s.queue.take(ctx, hits, out))
+	return s.unavailable(s.take(ctx, hits, out))
+}
+
+func (s *Store) take(ctx context.Context, hits []limiter.Hit, out []limiter.Decision) error {
+	if s.cluster == nil {
+		return s.queue.take(ctx, 0, hits, out)
+	}
+	err := s.takeSplit(ctx, hits, out, false)
+	if isMoving(err) && len(hits) > 1 {
+		err = s.takeSplit(ctx, hits, out, true)
+	}
+	return err
 }
 
 // unavailable wraps err as a Store's error has to be.
@@ -162,33 +188,4 @@ func (s *Store) fitForRedisCell(hits []limiter.Hit) error {
 		}
 	}
 	return nil
-}
-
-// parseURL is go-redis's, with errors that cannot carry a password and say what to write.
-func parseURL(raw string) (*redis.Options, error) {
-	opt, err := redis.ParseURL(raw)
-	if err == nil {
-		return opt, nil
-	}
-	reason := errors.New("not a URL of that form")
-	if scheme, _, ok := strings.Cut(raw, "://"); !ok || (scheme != "redis" && scheme != "rediss" && scheme != "unix") {
-		reason = errors.New("the scheme must be redis, rediss or unix")
-	} else if strings.HasPrefix(err.Error(), "redis: ") && !strings.Contains(err.Error(), "@") {
-		reason = err
-	}
-	return nil, fmt.Errorf("redis store %s: %w; write redis://[user:password@]host:port/db, rediss://... for TLS, "+
-		"or unix:///path/to/socket?db=0", Redact(raw), reason)
-}
-
-// Redact is a store's URL without user, password and query, to be shown and logged.
-func Redact(raw string) string {
-	scheme, _, ok := strings.Cut(raw, "://")
-	if !ok {
-		return "(not a URL)"
-	}
-	u, err := url.Parse(raw)
-	if err != nil || strings.Contains(u.RawQuery+u.Fragment, "@") { // its parts end where nobody meant them to
-		return scheme + "://..."
-	}
-	return scheme + "://" + u.Host + u.Path
 }

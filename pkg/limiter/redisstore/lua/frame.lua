@@ -5,12 +5,17 @@
 -- ARGV[1]   the time in microseconds since the Unix epoch, or '' for Redis's own clock
 -- ARGV[2]   the channel on which to tell of counters that hits are given back to; '' where none are
 -- ARGV[3]   the requests, as doubles: how many hits a request has, then for each of its hits
---             policy (1 is the first below), mode (0 enforce, 1 shadow, 2 quota), group, cost n
--- ARGV[4..] the policies that they name, as doubles: the numbers of limiter.Policy.Args, then
+--             policy (1 is the first below), mode (0 enforce, 1 shadow, 2 quota), group, cost n.
+--           A request that is decided in several places (split.go) has other modes in each: TRY and PAY, which charge
+--           what is added to them whatever becomes of the others, and UNDO, which takes a charge of n back
+-- ARGV[4]   for each hit of mode UNDO the counter before and after that charge, as it was answered (as_told): two strings, each
+--           after its length in four bytes; '' where there are none
+-- ARGV[5..] the policies that they name, as doubles: the numbers of limiter.Policy.Args, then
 --             step, charge_denied (1 none, 2 remaining, 3 full), the largest cost that can ever fit
 -- answer    five doubles a hit: allowed (1 or 0), remaining, retry_after, reset_after, wait, in microseconds;
---           retry_after is -1 where no wait helps. Where requests could not be decided: a list of these doubles,
---           zeros for theirs, then for each such request its number, from 1, and why.
+--           retry_after is -1 where no wait helps. Where requests could not be decided, or are to be TRIED: a list of
+--           these doubles, zeros for what was not decided; a list with the number of each request that was not, from
+--           1, and why; and a list with the counter of each hit that was tried, before its request and after it.
 --
 -- Doubles are little-endian, one after the other in a string: that is one argument to parse, not hundreds.
 --
@@ -18,6 +23,8 @@
 -- files, each of which has set steps[number].
 
 local REQUEST, HIT = '<ddddd', '<dddd' -- with its first hit; each further one
+local PAY, TRY, UNDO = 8, 16, 32 -- further modes
+local REDIS_CELL = 5 -- its step
 local ANSWER, NO_ANSWER = '<ddddd', string.rep('\0', 40)
 
 local now, spare = nil, 0
@@ -30,11 +37,11 @@ else
 end
 
 local policies = {}
-for i = 4, #ARGV do
+for i = 5, #ARGV do
   local count = #ARGV[i] / 8
   local policy = {struct.unpack('<' .. string.rep('d', count), ARGV[i])}
   policy.step, policy.denied, policy.largest = steps[policy[count - 2]], policy[count - 1], policy[count]
-  policies[i - 3] = policy
+  policies[i - 4] = policy
 end
 
 -- refunded[key] is what the batch gives back, less what it charges after that: an exchange of permits on lease, which
@@ -70,10 +77,48 @@ local function single(key, policy, n)
   return struct.pack(ANSWER, fits and 1 or 0, remains, again, fresh, waits or 0)
 end
 
-local answers, failures = {}, {}
+local answers, failures, tried = {}, {}, {}
 local function failed(request, why)
   failures[#failures + 1] = request
   failures[#failures + 1] = type(why) == 'table' and why.err or tostring(why)
+end
+
+-- as_stored is a state as Redis has it, '' for none.
+local function as_stored(value)
+  if type(value) == 'number' then return string.format('%.17g', value) end
+  return value or ''
+end
+
+-- as_told is a state as who tried is told of it: of a long one, a log of more than a thousand hits, only what tells it
+-- from others. It is then given back to as if others had come.
+local LONG = 16384 -- bytes
+local function as_told(value)
+  value = as_stored(value)
+  return #value > LONG and '#' .. redis.sha1hex(value) or value
+end
+local function is_told_in_full(state) return string.sub(state, 1, 1) ~= '#' end
+
+-- take_back undoes a charge of n hits that led from one state to another. It answers whether all is as if it had never
+-- been, the state, and for how long that matters, nil if it was not changed. Where others came meanwhile, it gives back
+-- what is left of the charge: all of it if the counter would have mattered without it, too; else no more than still
+-- shows, so that what has leaked away, or went with its window, is not given back once more.
+local function take_back(key, policy, n, before, after)
+  reading = key
+  local function step(of, cost, charge) return policy.step(policy, of, now, cost, charge, policy.denied) end
+  if policy.step ~= steps[REDIS_CELL] and is_told_in_full(before) then
+    local old = before ~= '' and before
+    local _, _, _, left, _, fresh, _, linger = step(old, 0, LOOK)
+    if as_told(state[key]) == after then
+      return true, old, max(1, fresh + (linger or 0)) -- an expiry of 0 is none
+    end
+    if n > 0 and fresh == 0 and is_told_in_full(after) then
+      local _, _, _, left_after = step(after ~= '' and after, 0, LOOK)
+      n = max(0, min(n, left - left_after))
+    end
+  end
+  local changed, new, _, _, _, fresh, _, linger = step(state[key], -max(0, n), TAKE_OR_PENALTY)
+  if not changed then return false end
+  return false, new, fresh + (linger or 0)
 end
 
 -- decider makes what decides a request of several hits, or of one that is not simply enforced. A call without such a
@@ -100,10 +145,13 @@ local function decider()
   -- what makes a hit of such a request cost 4.4 us instead of 5.4.
   local key_of, policy_of, mode_of, group_of, cost_of = {}, {}, {}, {}, {}
   local allowed, left, retry, reset, wait = {}, {}, {}, {}, {}
+  local before_of, after_of = {}, {} -- of hits of mode UNDO
+  local settled = {} -- keys whose hits that are charged in any case are charged already
 
   -- run decides hit i.
   local function run(i, charge)
     local key, policy = key_of[i], policy_of[i]
+    if charge == TAKE_OR_PENALTY and settled[key] then charge = LOOK end
     reading = key
     local changed, new, fits, remains, again, fresh, waits, linger =
       policy.step(policy, state[key], now, cost_of[i], charge, policy.denied)
@@ -149,12 +197,30 @@ local function decider()
     end
   end
 
+  local function undone(i)
+    local key = key_of[i]
+    local as_if_never, new, matters = take_back(key, policy_of[i], cost_of[i], before_of[i], after_of[i])
+    if matters then change(key, new, matters) end
+    if not as_if_never then settled[key] = true end
+    return true, 0, 0, 0, 0
+  end
+
+  local function charge_of(mode)
+    if mode == SHADOW then return TAKE_OR_PENALTY end
+    if mode >= TRY then return mode - TRY end
+    return mode >= PAY and mode - PAY or TAKE_IF_FITS
+  end
+
   -- decide mirrors limiter.Decide for a request of so many hits.
   local function decide(count)
     local enforced, quota = true, false
     for i = 1, count do
       local mode = mode_of[i]
-      allowed[i], left[i], retry[i], reset[i], wait[i] = run(i, mode == SHADOW and TAKE_OR_PENALTY or TAKE_IF_FITS)
+      if mode == UNDO then
+        allowed[i], left[i], retry[i], reset[i], wait[i] = undone(i)
+      else
+        allowed[i], left[i], retry[i], reset[i], wait[i] = run(i, charge_of(mode))
+      end
       if mode == ENFORCE then
         enforced = enforced and allowed[i]
       elseif mode == QUOTA then
@@ -165,21 +231,35 @@ local function decider()
     local denied = quota_denies or not enforced
     if denied then deny(count, quota_denies) end
     for i = 1, count do -- of a denied request, what its hits charge is left out: then more is told than needed
-      if cost_of[i] < 0 or (allowed[i] and not denied) then tally(key_of[i], cost_of[i]) end
+      local mode = mode_of[i]
+      if mode == UNDO then
+        tally(key_of[i], -max(0, cost_of[i]))
+      elseif cost_of[i] < 0 or (allowed[i] and not denied and (mode < PAY or mode >= TRY)) then
+        tally(key_of[i], cost_of[i])
+      end
     end
   end
 
+  local next_undo = 1 -- in ARGV[4]
   -- hit is how many hits were before the request's; of its first one policy, mode, group and n are read already.
   return function(request, hit, count, policy, mode, group, n, at)
     for i = 1, count do
       if i > 1 then policy, mode, group, n, at = struct.unpack(HIT, ARGV[3], at) end
       key_of[i], policy_of[i], mode_of[i], group_of[i], cost_of[i] = KEYS[hit + i], policies[policy], mode, group, n
+      if mode == UNDO then before_of[i], after_of[i], next_undo = struct.unpack('<I4c0I4c0', ARGV[4], next_undo) end
     end
-    undo, noted, alone = 0, {}, false
+    undo, noted, settled, alone = 0, {}, {}, false
+    local told, before = #tried, {}
+    if mode_of[1] >= TRY and mode_of[1] < UNDO then
+      for i = 1, count do before[i] = as_told(state[key_of[i]]) end
+    end
     local decided, why = pcall(decide, count)
     if not decided then
       roll_back()
       failed(request, why)
+    end
+    for i = 1, #before do
+      tried[told + 2 * i - 1], tried[told + 2 * i] = before[i], as_told(state[key_of[i]])
     end
     for i = 1, count do
       answers[hit + i] = NO_ANSWER
@@ -222,5 +302,5 @@ if ARGV[2] ~= '' then
   end
 end
 
-if #failures == 0 then return table.concat(answers) end
-return {table.concat(answers), unpack(failures)}
+if #failures == 0 and #tried == 0 then return table.concat(answers) end
+return {table.concat(answers), failures, tried}

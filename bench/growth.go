@@ -1,0 +1,314 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// Where -growth writes, seen from bench/.
+const (
+	growthDoc  = "../docs/performance.md"
+	growthPlot = "../docs/img/growth-%s.svg"
+	growthJSON = "results/growth.json"
+)
+
+// growthReport is what is kept of a run.
+type growthReport struct {
+	Machine machine   `json:"machine"`
+	Figures []*figure `json:"figures"`
+	Facts   []string  `json:"facts"`
+}
+
+// growth measures figures one after the other.
+type growth struct {
+	*options
+	dir      string
+	starter  starter
+	progress io.Writer
+	growthReport
+}
+
+func (o *options) grow(ctx context.Context, dir string, stdout, progress io.Writer) error {
+	g := &growth{options: o, dir: dir, progress: progress, starter: starter{dir: dir, sidecar: o.sidecar, algorithm: o.Algorithm}}
+	g.Machine = thisMachine()
+	if err := g.starter.build(ctx); err != nil {
+		return err
+	}
+	for _, part := range []func(context.Context) error{
+		g.matching, g.rules, g.memory, g.keys, g.descriptors, g.replicas, g.reload,
+	} {
+		if err := part(ctx); err != nil {
+			return err
+		}
+	}
+	return g.publish(stdout)
+}
+
+// tens are 10, 100 and so on, up to most.
+func tens(most int) (sizes []int) {
+	for n := 10; n <= most; n *= 10 {
+		sizes = append(sizes, n)
+	}
+	return sizes
+}
+
+func (g *growth) rules(ctx context.Context) error {
+	return g.service(ctx, "rules", "CPU per request by number of rules", tens(min(g.largest, 100_000)), []string{"memory"},
+		func(n int) *workload { return &workload{keys: max(n, 10_000), descriptors: 1, rules: n} })
+}
+
+func (g *growth) keys(ctx context.Context) error {
+	return g.service(ctx, "keys", "CPU per request by number of keys", tens(min(g.largest, 1_000_000)), []string{"memory"},
+		func(n int) *workload { return &workload{keys: n, descriptors: 1, rules: 1} })
+}
+
+func (g *growth) descriptors(ctx context.Context) error {
+	return g.service(ctx, "descriptors", "CPU per request by number of descriptors", []int{1, 2, 4, 8, 16}, []string{"memory", "redis"},
+		func(n int) *workload { return &workload{keys: 10_000, descriptors: n, rules: 1} })
+}
+
+// service measures the sidecar beside the no-op server at each size, all keys warm.
+func (g *growth) service(ctx context.Context, name, title string, sizes []int, targets []string, of func(int) *workload) error {
+	f := &figure{Name: name, Title: title, Size: name, Unit: "CPU, us per request", Sizes: sizes}
+	g.Figures = append(g.Figures, f)
+	f.add("no-op server, us", true, 1)
+	for _, t := range targets {
+		f.add(map[string]string{"memory": "memory, us", "redis": "Redis, with the server's CPU, us"}[t], true, 1)
+	}
+	for _, t := range targets {
+		f.add(t+" / no-op", false, 2)
+	}
+	for _, n := range sizes {
+		w := of(n)
+		w.name = name
+		rows, err := g.point(ctx, w, append([]string{nameNoop}, targets...))
+		if err != nil {
+			return fmt.Errorf("%s, %d: %w", name, n, err)
+		}
+		for i, r := range rows {
+			f.put(i, r.Server+r.Redis)
+			if i > 0 {
+				f.put(len(targets)+i, r.CPURatio)
+			}
+		}
+	}
+	return nil
+}
+
+func (f *figure) add(name string, plotted bool, digits int) {
+	f.Columns = append(f.Columns, &column{Name: name, Plotted: plotted, Digits: digits})
+}
+
+func (f *figure) put(column int, v float64) {
+	f.Columns[column].Values = append(f.Columns[column].Values, v)
+}
+
+// point measures targets of its own on one workload.
+func (g *growth) point(ctx context.Context, w *workload, targets []string) (rows []row, err error) {
+	s, err := g.fresh(w)
+	if err != nil {
+		return nil, err
+	}
+	var started []*target
+	defer func() { stopAll(started) }()
+	for _, name := range targets {
+		t, err := s.start(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		started = append(started, t)
+	}
+	b, err := g.bench(w, started)
+	if err != nil {
+		return nil, err
+	}
+	for _, t := range started {
+		if err := b.warm(ctx, t); err != nil {
+			return nil, err
+		}
+	}
+	if err := b.run(ctx); err != nil {
+		return nil, err
+	}
+	return b.report().Rows, nil
+}
+
+// fresh is a starter with a directory and rules of its own.
+func (g *growth) fresh(w *workload) (*starter, error) {
+	s := g.starter
+	var err error
+	s.dir, err = os.MkdirTemp(g.dir, w.name)
+	s.rules = func(dir, fields string) error {
+		return os.WriteFile(filepath.Join(dir, "rules.yaml"), []byte(w.ruleFile(fields)), 0o600)
+	}
+	return &s, err
+}
+
+func (g *growth) bench(w *workload, targets []*target) (*bench, error) {
+	r, err := w.encode()
+	return &bench{
+		settings: g.settings, targets: targets, progress: g.progress, scenarios: []scenario{{name: w.name, w: w}},
+		requests: map[*workload]*requests{w: r}, samples: map[string]map[string][]sample{},
+	}, err
+}
+
+// warm asks for every key once.
+func (b *bench) warm(ctx context.Context, t *target) error {
+	w := b.scenarios[0].w
+	l, err := dial(t.addr, w, b.requests[w], b.Connections)
+	if err != nil {
+		return err
+	}
+	defer l.close()
+	keys := make([]int, w.keys)
+	for i := range keys {
+		keys[i] = i
+	}
+	return l.each(ctx, keys, b.Concurrency).failed()
+}
+
+// replicas measures sidecars that share a Redis, and the load.
+func (g *growth) replicas(ctx context.Context) error {
+	f := &figure{Name: "replicas", Title: "CPU per request by number of sidecars on one Redis", Size: "sidecars", Unit: "CPU, us per request"}
+	g.Figures = append(g.Figures, f)
+	f.add("sidecars, us", true, 1)
+	f.add("Redis, us", true, 1)
+	f.add("calls to Redis per request", false, 3)
+	w := &workload{name: "replicas", keys: 10_000, descriptors: 1, rules: 1}
+	s, err := g.fresh(w)
+	if err != nil {
+		return err
+	}
+	var all []*target
+	defer func() { stopAll(all) }()
+	for _, n := range []int{1, 2, 5, 10} {
+		for len(all) < n {
+			t, err := s.replica(ctx, all)
+			if err != nil {
+				return err
+			}
+			all = append(all, t)
+		}
+		got, err := g.shared(ctx, w, all)
+		if err != nil {
+			return fmt.Errorf("%d sidecars: %w", n, err)
+		}
+		f.Sizes = append(f.Sizes, n)
+		for i, of := range []func(sample) float64{
+			func(s sample) float64 { return s.Server }, func(s sample) float64 { return s.Redis }, func(s sample) float64 { return s.Calls },
+		} {
+			f.put(i, medianOf(got, of))
+		}
+	}
+	return nil
+}
+
+// replica starts one more sidecar on the Redis of the first.
+func (s *starter) replica(ctx context.Context, all []*target) (*target, error) {
+	if len(all) == 0 {
+		return s.start(ctx, "redis")
+	}
+	addr, err := freeAddr(ctx)
+	if err != nil {
+		return nil, err
+	}
+	t := &target{name: fmt.Sprintf("replica%d", len(all)), addr: addr}
+	return t, s.serve(ctx, t, "unix://"+all[0].socket+"?db=0", filepath.Join(s.dir, "rules-redis"))
+}
+
+// shared measures several sidecars under one load, once a round.
+func (g *growth) shared(ctx context.Context, w *workload, all []*target) ([]sample, error) {
+	r, err := w.encode()
+	if err != nil {
+		return nil, err
+	}
+	l := &load{w: w, requests: r}
+	defer l.close()
+	for _, t := range all {
+		one, err := dial(t.addr, w, r, max(1, g.Connections/len(all)))
+		if err != nil {
+			return nil, err
+		}
+		l.conns = append(l.conns, one.conns...)
+	}
+	if err := l.closed(ctx, g.WarmUp, g.Concurrency).failed(); err != nil {
+		return nil, err
+	}
+	var samples []sample
+	for range g.Rounds {
+		before, err := usageOf(ctx, all)
+		if err != nil {
+			return nil, err
+		}
+		start := time.Now()
+		got := l.closed(ctx, g.Duration, g.Concurrency)
+		took := time.Since(start)
+		if err := expect(w, all[0], got); err != nil {
+			return nil, err
+		}
+		after, err := usageOf(ctx, all)
+		if err != nil {
+			return nil, err
+		}
+		samples = append(samples, newSample(got, took, before, after))
+	}
+	return samples, nil
+}
+
+// usageOf adds the servers' CPU time up; the Redis is the first one's.
+func usageOf(ctx context.Context, all []*target) (usage, error) {
+	sum, err := all[0].usage(ctx)
+	for _, t := range all[1:] {
+		if err != nil {
+			break
+		}
+		var u time.Duration
+		u, err = cpuTime(t.pid)
+		sum.server += u
+	}
+	return sum, err
+}
+
+// publish writes the JSON, the plots, and the section of the document between its marks.
+func (g *growth) publish(stdout io.Writer) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s, measured %s: medians of %d rounds of %s.\n", g.Machine, time.Now().Format(time.DateOnly), g.Rounds, g.Duration)
+	for _, f := range g.Figures {
+		plot := fmt.Sprintf(growthPlot, f.Name)
+		fmt.Fprintf(&b, "\n### %s\n\n![%s](img/%s)\n\n%s", f.Title, f.Title, filepath.Base(plot), f.table())
+		if err := os.WriteFile(plot, []byte(f.svg()), 0o644); err != nil { //nolint:gosec // figures, for everybody
+			return err
+		}
+	}
+	b.WriteString("\n### Expiry, start and reload\n\n")
+	for _, fact := range g.Facts {
+		fmt.Fprintf(&b, "- %s\n", fact)
+	}
+	if _, err := io.WriteString(stdout, b.String()); err != nil {
+		return err
+	}
+	if err := writeJSON(growthJSON, g.growthReport); err != nil {
+		return err
+	}
+	return replaceBetween(growthDoc, "growth", b.String())
+}
+
+// replaceBetween puts text between the marks of that name in a file.
+func replaceBetween(path, name, text string) error {
+	old, err := os.ReadFile(path) //nolint:gosec // ours
+	if err != nil {
+		return err
+	}
+	begin, end := "<!-- "+name+":begin -->\n", "<!-- "+name+":end -->"
+	before, rest, ok := strings.Cut(string(old), begin)
+	_, after, also := strings.Cut(rest, end)
+	if !ok || !also {
+		return fmt.Errorf("%s lacks the marks %q and %q", path, strings.TrimSpace(begin), end)
+	}
+	return os.WriteFile(path, []byte(before+begin+text+end+after), 0o644) //nolint:gosec // a document, for everybody
+}

@@ -1,0 +1,116 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+)
+
+// The load on a sidecar that reloads.
+const (
+	reloadRate = 2000 // requests a second
+	reloadTime = 5 * time.Second
+	reloads    = 3 // in that time
+)
+
+// reload measures the start with many rules, and answers while they are loaded again.
+func (g *growth) reload(ctx context.Context) error {
+	n := min(g.largest, 100_000)
+	w := &workload{name: "reload", keys: 10_000, descriptors: 1, rules: n}
+	s, err := g.fresh(w)
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	t, err := s.start(ctx, "memory")
+	if err != nil {
+		return err
+	}
+	defer t.stop()
+	ready := time.Since(began)
+	b, err := g.bench(w, []*target{t})
+	if err != nil {
+		return err
+	}
+	l, err := dial(t.addr, w, b.requests[w], g.Connections)
+	if err != nil {
+		return err
+	}
+	defer l.close()
+	l.closed(ctx, g.WarmUp, g.Concurrency)
+	calm := l.open(ctx, reloadTime, reloadRate, openWorkers)
+	if err := calm.failed(); err != nil {
+		return err
+	}
+	slowest := make(chan any, 1) // time.Duration or error
+	go func() { slowest <- editOften(ctx, t.addr, w, filepath.Join(s.dir, "rules-memory", "rules.yaml")) }()
+	busy := l.open(ctx, reloadTime, reloadRate, openWorkers)
+	took, ok := (<-slowest).(time.Duration)
+	if !ok {
+		return fmt.Errorf("reload: the edited rules did not come into force within %s", patience)
+	}
+	ms := func(t *tally, q float64) float64 { return micros(t.latency.quantile(q)) / 1000 }
+	g.Facts = append(g.Facts,
+		fmt.Sprintf("Start with %s rules: ready after %.2f s (process start, reading, compiling and the first health check).", thousands(n), ready.Seconds()),
+		fmt.Sprintf("Reload of %s rules under %s requests a second, %d times in %s: from the edit to the first answer by the new rules at most %.2f s (50 ms of it the wait for the file to be whole). "+
+			"Answers meanwhile: p99 %.2f ms, p99.9 %.2f ms, longest %.2f ms; in as long a time without: %.2f, %.2f and %.2f ms. %d failed.",
+			thousands(n), thousands(reloadRate), reloads, reloadTime, took.Seconds(), ms(busy, 0.99), ms(busy, 0.999), ms(busy, 1),
+			ms(calm, 0.99), ms(calm, 0.999), ms(calm, 1), busy.errors))
+	return nil
+}
+
+// editOften changes all limits several times, and returns the longest time until an answer showed it, or an error.
+func editOften(ctx context.Context, addr string, w *workload, path string) any {
+	conn, err := grpc.NewClient("passthrough:///"+addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()             //nolint:errcheck // nothing is under way
+	text, err := os.ReadFile(path) //nolint:gosec // ours
+	if err != nil {
+		return err
+	}
+	var slowest time.Duration
+	for i := range reloads {
+		limit := never - 1 - i
+		edited := strings.ReplaceAll(string(text), strconv.Itoa(never), strconv.Itoa(limit))
+		if err := os.WriteFile(path+".tmp", []byte(edited), 0o600); err != nil { //nolint:gosec // ours
+			return err
+		}
+		if err := os.Rename(path+".tmp", path); err != nil {
+			return err
+		}
+		edit := time.Now()
+		if err := inForce(ctx, conn, w, uint32(limit)); err != nil {
+			return err
+		}
+		slowest = max(slowest, time.Since(edit))
+	}
+	return slowest
+}
+
+// inForce asks until an answer has the limit.
+func inForce(ctx context.Context, conn *grpc.ClientConn, w *workload, limit uint32) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	poll := time.NewTicker(5 * time.Millisecond)
+	defer poll.Stop()
+	for {
+		res, err := pb.NewRateLimitServiceClient(conn).ShouldRateLimit(ctx, w.request(0))
+		if err != nil {
+			return err
+		}
+		if s := res.GetStatuses(); len(s) == 1 && s[0].GetCurrentLimit().GetRequestsPerUnit() == limit {
+			return nil
+		}
+		<-poll.C
+	}
+}

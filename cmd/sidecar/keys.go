@@ -1,0 +1,191 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/weir-ratelimit/weir/internal/rediskeys"
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
+)
+
+// keysCmd is `sidecar keys`.
+type keysCmd struct {
+	Redis redisFlags `embed:""`
+
+	Match  string `default:"*" placeholder:"GLOB" help:"Only keys like this; write them without the prefix and the version."`
+	Format string `default:"1" placeholder:"N" help:"Version of the keys' format, which releases of Weir that share counters have in common; * for all."`
+	List   bool   `xor:"what" help:"Show each key: type, time to live, bytes, and what its name says. This is the default."`
+	Count  bool   `xor:"what" help:"Only count them, and their bytes."`
+	Delete bool   `xor:"what" help:"Delete them: those limits start anew. Needs --yes."`
+	Yes    bool   `help:"Really delete."`
+	JSON   bool   `name:"json" help:"Print JSON: one object a key, or one with the sums."`
+}
+
+// Help is shown below the one line of it.
+func (*keysCmd) Help() string {
+	return `Walks through the keys with SCAN, on every master of a cluster, so that Redis goes on answering. While counters come
+and go a key may be missing, or be there twice.
+
+GLOB is a pattern of Redis: * and ? match anything, [ab] one of several characters. A counter's key is
+algorithm|domain|key=value|key=value; in a cluster what follows the first | is in braces.
+
+Published rules (the key rules) are shown, but never deleted.
+
+The exit code is 0 if it was done, 1 if Redis does not answer, 2 if the command line is wrong.
+
+Examples:
+
+    sidecar keys --count
+    sidecar keys --match '*|shop|*'
+    sidecar keys --match '*|api_key=abc*' --delete --yes
+    sidecar keys --format '*' --count`
+}
+
+// Run prints the keys to stdout.
+func (c *keysCmd) Run(ctx context.Context, io streams) error {
+	if err := c.validate(); err != nil {
+		return &usageError{err: err, command: "sidecar keys"}
+	}
+	keys, err := rediskeys.Open(c.Redis.Store, c.Redis.StoreKeyPrefix) //nolint:contextcheck // it does not connect
+	if err != nil {
+		return &usageError{err: fmt.Errorf("--store: %w", err), command: "sidecar keys"}
+	}
+	defer keys.Close() //nolint:errcheck // everything was answered
+	var sum keySums
+	err = keys.Walk(ctx, c.Format, c.Match, !c.Delete, func(ctx context.Context, page []rediskeys.Key) error {
+		switch {
+		case c.Delete:
+			return sum.delete(ctx, keys, page)
+		case !c.Count:
+			if err := c.show(io, page); err != nil {
+				return err
+			}
+		}
+		sum.add(page)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return c.showSum(io, &sum)
+}
+
+func (c *keysCmd) validate() error {
+	switch {
+	case c.Delete && !c.Yes:
+		return errors.New("--delete: add --yes to delete the counters, which cannot be undone; --count says how many they are")
+	case c.Yes && !c.Delete:
+		return errors.New("--yes: is for --delete")
+	case c.Format != "*" && (c.Format == "" || strings.Trim(c.Format, "0123456789") != ""):
+		return fmt.Errorf("--format: must be a number or *, got %q", c.Format)
+	}
+	return nil
+}
+
+// keySums are what --count and --delete print.
+type keySums struct {
+	Keys    int   `json:"keys"`
+	Bytes   int64 `json:"bytes"`
+	NoTTL   int   `json:"without_ttl"` // published rules left out
+	Deleted int   `json:"deleted"`
+}
+
+func (s *keySums) add(page []rediskeys.Key) {
+	for _, k := range page {
+		s.Keys++
+		s.Bytes += k.Bytes
+		if k.TTL == rediskeys.NoTTL && !k.Published() {
+			s.NoTTL++
+		}
+	}
+}
+
+func (s *keySums) delete(ctx context.Context, keys *rediskeys.Keys, page []rediskeys.Key) error {
+	var counters []rediskeys.Key
+	for _, k := range page {
+		if !k.Published() {
+			counters = append(counters, k)
+		}
+	}
+	if len(counters) == 0 {
+		return nil
+	}
+	n, err := keys.Delete(ctx, counters)
+	s.Keys += len(counters)
+	s.Deleted += n
+	return err
+}
+
+// keyLine is a key in JSON.
+type keyLine struct {
+	Key    string                `json:"key"`
+	Format string                `json:"format"`
+	Type   string                `json:"type"`
+	TTL    float64               `json:"ttl_seconds"` // -1: it stays for ever
+	Bytes  int64                 `json:"bytes"`
+	Terms  *descriptors.KeyTerms `json:"terms,omitempty"`
+}
+
+func (c *keysCmd) show(io streams, page []rediskeys.Key) error {
+	enc := json.NewEncoder(io.out)
+	enc.SetEscapeHTML(false)
+	for i := range page {
+		k := &page[i]
+		terms, isCounter := descriptors.ParseKey(k.Rest)
+		ttl := "for ever"
+		if k.TTL != rediskeys.NoTTL {
+			ttl = k.TTL.Round(time.Millisecond).String()
+		}
+		switch {
+		case c.JSON:
+			line := keyLine{Key: k.Name, Format: k.Format, Type: k.Type, TTL: k.TTL.Seconds(), Bytes: k.Bytes}
+			if k.TTL == rediskeys.NoTTL {
+				line.TTL = -1
+			}
+			if isCounter {
+				line.Terms = &terms
+			}
+			if err := enc.Encode(line); err != nil {
+				return err
+			}
+		case isCounter:
+			fmt.Fprintf(io.out, "%q  %s  ttl %s  %d bytes  %s\n", k.Name, k.Type, ttl, k.Bytes, describe(&terms))
+		case k.Published():
+			fmt.Fprintf(io.out, "%q  %s  ttl %s  %d bytes  published rules\n", k.Name, k.Type, ttl, k.Bytes)
+		default:
+			fmt.Fprintf(io.out, "%q  %s  ttl %s  %d bytes\n", k.Name, k.Type, ttl, k.Bytes)
+		}
+	}
+	return nil
+}
+
+// describe is the rule's terms in words.
+func describe(t *descriptors.KeyTerms) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "domain %q", t.Domain)
+	for _, e := range t.Entries {
+		fmt.Fprintf(&b, " %s=%q", e.Key, e.Value)
+	}
+	fmt.Fprintf(&b, " %s", t.Algorithm)
+	if t.Limit != "" {
+		fmt.Fprintf(&b, " limit %q", t.Limit)
+	}
+	return b.String()
+}
+
+func (c *keysCmd) showSum(io streams, sum *keySums) error {
+	switch {
+	case c.JSON && (c.Count || c.Delete):
+		return printJSON(io, sum)
+	case c.JSON:
+	case c.Delete:
+		fmt.Fprintf(io.out, "%s deleted\n", count(sum.Deleted, "key"))
+	default:
+		fmt.Fprintf(io.out, "%s, %d bytes, %d without a time to live\n", count(sum.Keys, "key"), sum.Bytes, sum.NoTTL)
+	}
+	return nil
+}

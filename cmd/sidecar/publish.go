@@ -1,0 +1,290 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/weir-ratelimit/weir/internal/published"
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/pkg/reload"
+)
+
+// publishTimeout bounds all of a publication.
+const publishTimeout = 30 * time.Second
+
+// redisFlags say which Redis a command works on.
+type redisFlags struct {
+	Store          string `env:"WEIR_STORE" required:"" placeholder:"URL" help:"The Redis, as for serve. Give a password by the variable: everybody on the machine can see a command line."`
+	StoreKeyPrefix string `env:"WEIR_STORE_KEY_PREFIX" default:"weir:" help:"Start of every key in Redis, as for serve."`
+}
+
+// publishCmd is `sidecar publish`.
+type publishCmd struct {
+	Path  string     `arg:"" optional:"" help:"Directory of rule files, or one rule file."`
+	Redis redisFlags `embed:""`
+
+	List     bool    `xor:"what" help:"Show the versions that are kept instead of publishing."`
+	Rollback uint64  `xor:"what" placeholder:"VERSION" help:"Publish the files of this version again, as a new version."`
+	DryRun   bool    `help:"Check, and say what would change, but publish nothing."`
+	Expect   *uint64 `placeholder:"VERSION" help:"Publish only if this version is in force; 0 for none."`
+	Author   string  `env:"WEIR_PUBLISH_AUTHOR" placeholder:"NAME" help:"Who publishes; $USER@host if left out."`
+	Keep     int     `env:"WEIR_PUBLISH_KEEP" default:"10" help:"How many versions to keep."`
+	JSON     bool    `name:"json" help:"Print JSON."`
+}
+
+// Help is shown below the one line of it.
+func (*publishCmd) Help() string {
+	return `Checks a folder of rules and puts it into Redis as one set with a version. Every sidecar that runs with
+serve --rules store takes it, all or nothing, within a second.
+
+The set is the *.yaml and *.yml files that serve would read of that path, up to 8 MiB together, in place of the
+set before. Other files beside them are not published, so a rule must not name one (values_file).
+
+If somebody else publishes between the look at Redis and the publication, or --expect names another version
+than the one in force, nothing is published. The same files as those in force make no new version.
+
+The exit code is 0 if it was published or is in force already, 1 if it was refused (rules that are wrong, another
+version in force, a Redis that does not answer), 2 if the command line is wrong or the path cannot be read.
+
+Examples:
+
+    export WEIR_STORE=redis://:secret@redis:6379/0
+    sidecar publish rules/ --dry-run
+    sidecar publish rules/ --author "$CI_JOB_URL" --expect 12
+    sidecar publish --list
+    sidecar publish --rollback 11`
+}
+
+// Run prints what changes to stdout.
+func (c *publishCmd) Run(ctx context.Context, io streams) error {
+	if err := c.validate(); err != nil {
+		return &usageError{err: err, command: "sidecar publish"}
+	}
+	sets, err := published.Open(c.Redis.Store, c.Redis.StoreKeyPrefix) //nolint:contextcheck // it does not connect
+	if err != nil {
+		return &usageError{err: fmt.Errorf("--store: %w", err), command: "sidecar publish"}
+	}
+	defer sets.Close() //nolint:errcheck // everything was answered
+	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
+	defer cancel()
+	if c.List {
+		return c.list(ctx, io, sets)
+	}
+	set, err := c.wanted(ctx, io, sets)
+	if err != nil {
+		return err
+	}
+	return c.publish(ctx, io, sets, set)
+}
+
+func (c *publishCmd) validate() error {
+	given := 0
+	for _, is := range []bool{c.Path != "", c.List, c.Rollback > 0} {
+		if is {
+			given++
+		}
+	}
+	switch {
+	case given != 1:
+		return errors.New("give one of a path, --list and --rollback VERSION")
+	case c.Keep < 1 || c.Keep > published.MaxKeep:
+		return fmt.Errorf("--keep: must be between 1 and %d, got %d", published.MaxKeep, c.Keep)
+	}
+	return nil
+}
+
+// wanted is the set that is to be published: checked, and without a version.
+func (c *publishCmd) wanted(ctx context.Context, io streams, sets *published.Sets) (*published.Set, error) {
+	read := func() ([]reload.File, error) { return c.read(ctx, io) }
+	if c.Rollback > 0 {
+		read = func() ([]reload.File, error) {
+			old, err := sets.Get(ctx, c.Rollback)
+			if err != nil {
+				return nil, err
+			}
+			return old.Files, compile(io, old.Named())
+		}
+	}
+	files, err := read()
+	if err != nil {
+		return nil, err
+	}
+	set, err := published.NewSet(files, cmp.Or(c.Author, defaultAuthor()), time.Now())
+	if err != nil {
+		return nil, err
+	}
+	set.RollbackTo = c.Rollback
+	return set, compileQuietly(io, set)
+}
+
+// read gives the files their names in the set: relative to the path, with slashes.
+func (c *publishCmd) read(ctx context.Context, io streams) ([]reload.File, error) {
+	snapshot, err := reload.Paths(c.Path).Read(ctx)
+	if err != nil {
+		return nil, &usageError{err: err, command: "sidecar publish"}
+	}
+	if err := compile(io, snapshot.Files); err != nil {
+		return nil, err
+	}
+	root := filepath.Clean(c.Path)
+	files := make([]reload.File, len(snapshot.Files))
+	for i, f := range snapshot.Files {
+		name, err := filepath.Rel(root, f.Name)
+		if err != nil || name == "." {
+			name = filepath.Base(f.Name) // the path is the file
+		}
+		files[i] = reload.File{Name: filepath.ToSlash(name), Data: f.Data}
+	}
+	return files, nil
+}
+
+// compile tells what is wrong with the files.
+func compile(io streams, files []reload.File) error {
+	in := make([]descriptors.File, len(files))
+	for i, f := range files {
+		in[i] = descriptors.File(f)
+	}
+	set, err := descriptors.Compile(in)
+	if errs := (descriptors.Errors{}); errors.As(err, &errs) {
+		fmt.Fprintf(io.err, "%s\n%s in %s; not published\n", errs, count(len(errs), "error"), count(len(files), "file"))
+		return errTold
+	}
+	if err != nil {
+		return err
+	}
+	for _, w := range set.Warnings() {
+		fmt.Fprintf(io.err, "%s:%d:%d: warning: %s\n", w.File, w.Line, w.Column, w.Msg)
+	}
+	return nil
+}
+
+// compileQuietly does again what a sidecar will: the files under the names that they have in Redis, with nothing beside
+// them. Warnings were told.
+func compileQuietly(io streams, set *published.Set) error {
+	var again bytes.Buffer
+	err := compile(streams{out: io.out, err: &again}, set.Named())
+	if err != nil {
+		_, _ = again.WriteTo(io.err)
+	}
+	return err
+}
+
+// defaultAuthor is $USER@host.
+func defaultAuthor() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	return cmp.Or(os.Getenv("USER"), os.Getenv("LOGNAME"), "unknown") + "@" + host
+}
+
+// publication is what --json prints.
+type publication struct {
+	published.Info
+
+	Result   string   `json:"result"`   // published, unchanged or dry_run
+	Previous uint64   `json:"previous"` // the version that was in force; 0: none
+	Added    []string `json:"added"`
+	Changed  []string `json:"changed"`
+	Removed  []string `json:"removed"`
+}
+
+func (c *publishCmd) publish(ctx context.Context, io streams, sets *published.Sets, set *published.Set) error {
+	before, err := sets.Current(ctx)
+	if errors.Is(err, published.ErrNothing) {
+		before, err = &published.Set{}, nil
+	}
+	if err != nil {
+		return err
+	}
+	if c.Expect != nil && *c.Expect != before.Version {
+		return &published.ConflictError{Saw: published.Info{Version: *c.Expect}, Now: before.Info}
+	}
+	p := &publication{Previous: before.Version}
+	p.Added, p.Changed, p.Removed = published.Diff(before.Files, set.Files)
+	switch {
+	case before.Version != 0 && before.Hash == set.Hash:
+		p.Result, set = "unchanged", before
+	case c.DryRun:
+		p.Result = "dry_run"
+	default:
+		p.Result = "published"
+		if err := sets.Publish(ctx, set, before.Info, c.Keep); err != nil {
+			return err
+		}
+	}
+	p.Info = set.Info
+	if c.JSON {
+		return printJSON(io, p)
+	}
+	p.print(io)
+	return nil
+}
+
+// print tells it to people.
+func (p *publication) print(io streams) {
+	of := fmt.Sprintf("%s, %s, hash %s, by %s", count(p.Files, "file"), count(p.Bytes, "byte"), reload.ShortHash(p.Hash), p.Author)
+	was := "nothing was in force"
+	if p.Previous > 0 {
+		was = fmt.Sprintf("version %d was in force", p.Previous)
+	}
+	switch p.Result {
+	case "unchanged":
+		fmt.Fprintf(io.out, "unchanged: version %d has these files and is in force (%s)\n", p.Version, of)
+		return
+	case "dry_run":
+		fmt.Fprintf(io.out, "would publish %s; %s\n", of, was)
+	default:
+		fmt.Fprintf(io.out, "published version %d: %s; %s\n", p.Version, of, was)
+	}
+	for _, part := range []struct {
+		word  string
+		names []string
+	}{{"added", p.Added}, {"changed", p.Changed}, {"removed", p.Removed}} {
+		for _, name := range part.names {
+			fmt.Fprintf(io.out, "  %-8s %s\n", part.word, name)
+		}
+	}
+	if p.Result == "published" && p.Previous > 0 {
+		fmt.Fprintf(io.out, "undo it by: sidecar publish --rollback %d\n", p.Previous)
+	}
+}
+
+func (c *publishCmd) list(ctx context.Context, io streams, sets *published.Sets) error {
+	infos, err := sets.List(ctx)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		if infos == nil {
+			infos = []published.Info{}
+		}
+		return printJSON(io, infos)
+	}
+	for _, i := range infos { // the newest is the one in force
+		note := ""
+		if i.RollbackTo > 0 {
+			note = fmt.Sprintf(", the files of version %d", i.RollbackTo)
+		}
+		fmt.Fprintf(io.out, "version %d  %s  %s, %s, hash %s, by %s%s\n", i.Version, i.PublishedAt.Format(time.RFC3339),
+			count(i.Files, "file"), count(i.Bytes, "byte"), reload.ShortHash(i.Hash), i.Author, note)
+	}
+	if len(infos) == 0 {
+		fmt.Fprintf(io.out, "nothing is published in %s\n", sets)
+	}
+	return nil
+}
+
+func printJSON(io streams, v any) error {
+	enc := json.NewEncoder(io.out)
+	enc.SetIndent("", "  ")
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
+}

@@ -1,0 +1,94 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-ratelimit/weir/internal/redistest"
+)
+
+// publish runs `sidecar publish` on a folder of one file and returns what it printed.
+func publish(t *testing.T, redis *redistest.Server, rules string, args ...string) (out string, err error) {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "shop.yaml"), []byte(rules), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(binary, append([]string{"publish", dir, "--store", redis.URL()}, args...)...)
+	text, err := cmd.CombinedOutput()
+	return string(text), err
+}
+
+// inForce says whether the sidecar runs this version.
+func (s *sidecar) inForce(t *testing.T, version int) bool {
+	t.Helper()
+	_, text := s.page(t, "/metrics")
+	return strings.Contains(text, fmt.Sprintf("\nweir_rules_published_version %d\n", version))
+}
+
+// Five sidecars run a new set within a second of its publication, one that has a folder beside it which does not go together
+// with the set keeps the set before, and a set that is wrong reaches nobody. Without Redis all go on.
+func TestPublishedRules(t *testing.T) {
+	if testing.Short() {
+		t.Skip("needs redis-server: left out by -short")
+	}
+	rules := func(limit int) string {
+		return fmt.Sprintf("domain: shop\ndescriptors: [{key: remote_address, rate_limit: {requests_per_unit: %d, unit: hour}}]\n", limit)
+	}
+	redis := redistest.Start(t)
+	if out, err := publish(t, redis, rules(1)); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	var mesh []*sidecar
+	for range 5 {
+		mesh = append(mesh, startSidecar(t, "store", "--store", redis.URL()))
+	}
+	odd := startSidecar(t, "store", "--store", redis.URL(), "--rules",
+		ruleFile(t, "domain: own\ndescriptors: [{key: a, rate_limit: {requests_per_unit: 1, unit: hour}}]\n"))
+
+	var slowest time.Duration
+	for version := 2; version <= 10; version++ {
+		text := rules(version)
+		if version%3 == 0 {
+			text += "---\ndomain: own\ndescriptors: [{key: a, rate_limit: {requests_per_unit: 1, unit: hour}}]\n"
+		}
+		if out, err := publish(t, redis, text); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		began := time.Now() // the publisher has ended
+		for i, s := range mesh {
+			await(t, 5*time.Second, fmt.Sprintf("sidecar %d at version %d", i, version), func() bool { return s.inForce(t, version) })
+		}
+		slowest = max(slowest, time.Since(began))
+		want := version
+		if version%3 == 0 {
+			want--
+			await(t, 5*time.Second, "refused where it does not fit", func() bool {
+				return strings.Contains(odd.Output(), fmt.Sprintf("store:shop.yaml@%d:", version))
+			})
+		}
+		await(t, 5*time.Second, fmt.Sprintf("the odd one at version %d", want), func() bool { return odd.inForce(t, want) })
+	}
+	t.Logf("from the end of the publication until all 5 sidecars run it: at most %s", slowest)
+	if slowest > time.Second {
+		t.Errorf("it took %s until all sidecars ran a new set, want at most a second", slowest)
+	}
+
+	out, err := publish(t, redis, "domain: shop\ndescriptors: [{rate_limit: {}}]\n")
+	if err == nil || !strings.Contains(out, "not published") {
+		t.Errorf("a wrong set is published: %v\n%s", err, out)
+	}
+	redis.Kill()
+	for _, s := range mesh {
+		if !s.inForce(t, 10) {
+			t.Error("a sidecar has lost its rules with Redis")
+		}
+	}
+}

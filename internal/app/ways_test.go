@@ -1,0 +1,72 @@
+package app
+
+import (
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/weir-ratelimit/weir/internal/redistest"
+)
+
+const twoStores = `
+domain: shop
+descriptors:
+  - key: client
+    rate_limits:
+      - {name: burst, store: per_second, algorithm: funnel, requests_per_unit: 3, unit: hour}
+      - {name: daily, algorithm: funnel, requests_per_unit: 5, unit: day}
+`
+
+// A limit with store: NAME is counted there, and a request in both stores is charged in both or in none.
+func TestNamedStore(t *testing.T) {
+	first, second := redistest.Start(t), redistest.Start(t)
+	o := options(t, twoStores)
+	o.Store, o.StoreKeyPrefix = first.URL(), "weir:"
+	o.NamedStores = map[string]string{"per_second": second.URL() + "?key_prefix=hot:"}
+	o.KnownDenials = true
+	p := start(t, o)
+	for i, want := range []string{"OK", "OK", "OK", "OVER_LIMIT", "OVER_LIMIT"} {
+		if got := p.ask("a"); got != want {
+			t.Errorf("request %d: %s, want %s", i+1, got, want)
+		}
+	}
+	for server, want := range map[*redistest.Server]string{first: "weir:1:funnel:daily|shop|client=a", second: "hot:1:funnel:burst|shop|client=a"} {
+		keys, _ := redistest.Do(t, server, "keys", "*funnel*").([]any)
+		if len(keys) != 1 || keys[0] != want {
+			t.Errorf("the counters are %v, want %s", keys, want)
+		}
+	}
+}
+
+// A store that nobody named is an error of the rules, at its place.
+func TestUnknownStore(t *testing.T) {
+	o := options(t, twoStores)
+	o.Log = slog.New(slog.DiscardHandler)
+	_, err := New(t.Context(), o)
+	const want = `rules.yaml:6:30: store: there is no store "per_second": this process has none beside --store; add --named-store, or remove store`
+	if err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v, want %q", err, want)
+	}
+}
+
+// A request of a process on a cluster may have limits anywhere in it.
+func TestClusterAndSentinel(t *testing.T) {
+	for name, url := range map[string]func(t *testing.T) string{
+		"cluster":  func(t *testing.T) string { t.Helper(); return redistest.StartCluster(t, 3).URL() },
+		"sentinel": func(t *testing.T) string { t.Helper(); return redistest.StartSentinel(t).URL() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := options(t, rulesOf("2"))
+			o.Store = url(t)
+			p := start(t, o)
+			for i, want := range []string{"OK", "OK", "OVER_LIMIT"} {
+				if got := p.ask("a"); got != want {
+					t.Errorf("request %d: %s, want %s", i+1, got, want)
+				}
+			}
+			if text := p.log.String(); strings.Contains(text, redistest.SentinelPassword) {
+				t.Errorf("the log shows a password:\n%s", text)
+			}
+		})
+	}
+}

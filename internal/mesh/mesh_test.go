@@ -1,0 +1,377 @@
+package mesh_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weir-ratelimit/weir/internal/guard"
+	"github.com/weir-ratelimit/weir/internal/redistest"
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
+)
+
+var mesh = flag.Bool("mesh", false, "write the tables of docs/sizing.md: takes about two minutes")
+
+// Modes of a sidecar.
+const (
+	strict  = "strict"
+	denials = "known denials"
+	leased  = "known denials, leased"
+)
+
+var modes = []string{strict, denials, leased}
+
+// scene is a load on sidecars.
+type scene struct {
+	Mode     string        `json:"mode"`
+	Sidecars int           `json:"sidecars"`
+	Shards   int           `json:"shards"`
+	Rate     float64       `json:"rate"` // requests a second of all sidecars
+	Keys     int           `json:"keys"`
+	Limit    int64         `json:"limit"` // of a key, per second, funnel with a burst of as many
+	Length   time.Duration `json:"length_ns"`
+}
+
+// outcome is what came of it.
+type outcome struct {
+	Scene    scene         `json:"scene"`
+	Calls    float64       `json:"calls_per_s"` // of a shard
+	Busy     float64       `json:"busy"`        // share of a shard's time
+	Asked    int           `json:"asked"`
+	Admitted float64       `json:"admitted"` // to what the limits let pass, at most, in that time
+	OnLease  int64         `json:"on_lease"` // most permits on lease at once
+	P50      time.Duration `json:"p50_ns"`
+	P99      time.Duration `json:"p99_ns"`
+}
+
+func (s scene) policy(t *testing.T) *limiter.Policy {
+	t.Helper()
+	p := limiter.Params{Algorithm: limiter.Funnel, Limit: s.Limit, Window: time.Second}
+	if s.Mode == leased {
+		p.LeaseFor = limiter.DefaultLeaseFor
+	}
+	policy, err := limiter.NewPolicy(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return policy
+}
+
+// guarded puts what the mode says before a store.
+func (s scene) guarded(store limiter.Store) (limiter.Store, *guard.Leases) {
+	if s.Mode == strict {
+		return store, nil
+	}
+	d := guard.NewDenials(store, nil)
+	d.Believe(true)
+	if s.Mode == denials {
+		return d, nil
+	}
+	l := guard.NewLeases(d)
+	return l, l
+}
+
+// run loads the sidecars' stores at the scene's rate, in open loop.
+func (s scene) run(t *testing.T, stores []limiter.Store) *outcome {
+	t.Helper()
+	o := &outcome{Scene: s}
+	policy := s.policy(t)
+	var leases []*guard.Leases
+	for i := range stores {
+		guarded, l := s.guarded(stores[i])
+		if stores[i] = guarded; l != nil {
+			leases = append(leases, l)
+		}
+	}
+	var mu sync.Mutex
+	var took []time.Duration
+	admitted := 0
+	ask := func(store limiter.Store, key string) {
+		out, start := make([]limiter.Decision, 1), time.Now()
+		err := store.Take(t.Context(), []limiter.Hit{{Key: key, Policy: policy, N: 1}}, out)
+		mu.Lock()
+		defer mu.Unlock()
+		if err != nil {
+			t.Errorf("Take: %v", err)
+		}
+		took = append(took, time.Since(start))
+		if out[0].Allowed {
+			admitted++
+		}
+	}
+	var running sync.WaitGroup
+	start := time.Now()
+	for i, store := range stores {
+		running.Go(func() {
+			rng := rand.New(rand.NewPCG(uint64(i), 1))
+			mean := float64(len(stores)) / s.Rate * float64(time.Second)
+			for at := rng.ExpFloat64() * mean; at < float64(s.Length); at += rng.ExpFloat64() * mean {
+				time.Sleep(time.Until(start.Add(time.Duration(at))))
+				key := "key" + strconv.Itoa(rng.IntN(s.Keys))
+				running.Go(func() { ask(store, key) })
+			}
+		})
+	}
+	stop := watch(o, leases)
+	running.Wait()
+	length := max(s.Length, time.Since(start)) // a busy machine takes longer
+	stop()
+	for _, l := range leases {
+		if err := l.Close(); err != nil {
+			t.Errorf("give back what is on lease: %v", err)
+		}
+	}
+	slices.Sort(took)
+	o.Asked, o.P50, o.P99 = len(took), took[len(took)/2], took[len(took)*99/100]
+	o.Admitted = float64(admitted) / (float64(s.Keys) * float64(s.Limit) * (1 + length.Seconds()))
+	return o
+}
+
+// watch notes the most permits on lease until it is stopped.
+func watch(o *outcome, leases []*guard.Leases) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() {
+		tick := time.NewTicker(50 * time.Millisecond)
+		defer tick.Stop()
+		for len(leases) > 0 {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			var sum int64
+			for _, l := range leases {
+				sum += l.Stats().Permits
+			}
+			o.OnLease = max(o.OnLease, sum)
+		}
+	})
+	return func() { cancel(); running.Wait() }
+}
+
+// virtual runs the scene in the model.
+func (s scene) virtual(t *testing.T, c costs) (o *outcome) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		shards := make([]*shard, s.Shards)
+		for i := range shards {
+			shards[i] = newShard(t, c)
+		}
+		stores := make([]limiter.Store, s.Sidecars)
+		for i := range stores {
+			lanes := make(cluster, s.Shards)
+			for j := range lanes {
+				lanes[j] = &lane{to: shards[j]}
+			}
+			stores[i] = lanes
+		}
+		o = s.run(t, stores)
+		for _, sh := range shards {
+			o.Calls += float64(sh.calls) / s.Length.Seconds() / float64(s.Shards)
+			o.Busy = max(o.Busy, sh.busy.Seconds()/s.Length.Seconds())
+			if err := sh.store.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	return o
+}
+
+// onRedis runs the scene on real stores, each with connections of its own, and a real Redis.
+func (s scene) onRedis(t *testing.T) *outcome {
+	t.Helper()
+	server := redistest.Start(t)
+	stores := make([]limiter.Store, s.Sidecars)
+	for i := range stores {
+		store, err := redisstore.New(redisstore.Options{URL: server.URL(), Timeout: 10 * time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer store.Close() //nolint:errcheck // nothing is under way
+		stores[i] = store
+	}
+	o := s.run(t, stores)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer client.Close() //nolint:errcheck // nothing is under way
+	info, err := client.Info(t.Context(), "commandstats").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(info) {
+		if rest, ok := strings.CutPrefix(line, "cmdstat_evalsha:calls="); ok {
+			n, _, _ := strings.Cut(rest, ",")
+			calls, err := strconv.ParseFloat(n, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			o.Calls = calls / s.Length.Seconds()
+		}
+	}
+	return o
+}
+
+// small is a mesh that both the model and real stores can run.
+func small(mode string, limit int64) scene {
+	return scene{Mode: mode, Sidecars: 5, Shards: 1, Rate: 2000, Keys: 4, Limit: limit, Length: time.Second}
+}
+
+// Limits per second of keys that are asked for 500 times a second.
+var smallLimits = []int64{40, 1000}
+
+// TestModelAgrees compares the model with five real stores on one Redis.
+func TestModelAgrees(t *testing.T) {
+	if testing.Short() {
+		t.Skip("needs redis-server")
+	}
+	for _, mode := range modes {
+		for _, limit := range smallLimits {
+			t.Run(fmt.Sprintf("%s/%d", mode, limit), func(t *testing.T) {
+				agree(t, small(mode, limit).onRedis(t), small(mode, limit).virtual(t, defaultCosts))
+			})
+		}
+	}
+}
+
+func agree(t *testing.T, stores, model *outcome) {
+	t.Helper()
+	t.Logf("calls per second: Redis %.0f, model %.0f; admitted: %.3f, %.3f", stores.Calls, model.Calls, stores.Admitted, model.Admitted)
+	if r := model.Calls / stores.Calls; r < 0.5 || r > 2 { // a busy machine has larger batches
+		t.Errorf("the model makes %.2f times the calls of real stores", r)
+	}
+	if math.Abs(model.Admitted-stores.Admitted) > 0.1 {
+		t.Errorf("the model admits %.3f of what the limits let pass, real stores %.3f", model.Admitted, stores.Admitted)
+	}
+	if most := 1 + 1e-3 + float64(model.OnLease)/float64(model.Asked); model.Admitted > most {
+		t.Errorf("the model admits %.3f of what the limits let pass, want at most %.3f", model.Admitted, most)
+	}
+}
+
+// defaultCosts stand in for measured ones.
+var defaultCosts = costs{OneWay: 100 * time.Microsecond, PerCall: 28 * time.Microsecond, PerHit: 4 * time.Microsecond}
+
+// measuredCosts reads what `make growth` measured: Redis's CPU per request with 1 and with 10 sidecars, at different
+// numbers of calls per request, is a line whose slope is the cost of a call.
+func measuredCosts() (costs, error) {
+	text, err := os.ReadFile("../../bench/results/growth.json")
+	if err != nil {
+		return costs{}, err
+	}
+	var r struct {
+		Figures []struct {
+			Name    string
+			Columns []struct{ Values []float64 }
+		}
+	}
+	if err := json.Unmarshal(text, &r); err != nil {
+		return costs{}, err
+	}
+	for _, f := range r.Figures {
+		if f.Name != "replicas" || len(f.Columns) < 3 || len(f.Columns[1].Values) < 2 {
+			continue
+		}
+		cpu, calls := f.Columns[1].Values, f.Columns[2].Values
+		last := len(cpu) - 1
+		perCall := (cpu[last] - cpu[0]) / (calls[last] - calls[0])
+		perHit := cpu[0] - perCall*calls[0]
+		if perCall <= 0 || perHit <= 0 {
+			return costs{}, fmt.Errorf("bench/results/growth.json: %.1f us a call and %.1f us a hit make no sense: make growth on a quieter machine", perCall, perHit)
+		}
+		us := func(v float64) time.Duration { return time.Duration(v * float64(time.Microsecond)) }
+		return costs{OneWay: defaultCosts.OneWay, PerCall: us(perCall), PerHit: us(perHit)}, nil
+	}
+	return costs{}, errors.New("bench/results/growth.json has no replicas: make growth")
+}
+
+// TestMesh writes the tables of docs/sizing.md.
+func TestMesh(t *testing.T) {
+	if !*mesh {
+		t.Skip("measures, and proves nothing: make simulate-mesh")
+	}
+	c, err := measuredCosts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []*outcome
+	var b strings.Builder
+	fmt.Fprintf(&b, "Redis takes %s for a call and %s for each hit in it (fitted to `make growth`); %s one way between sidecar and shard (assumed).\n",
+		c.PerCall, c.PerHit, c.OneWay)
+	add := func(title string, scenes []scene) {
+		fmt.Fprintf(&b, "\n**%s**\n\n| mode | sidecars | shards | requests/s | keys | calls/s per shard | busiest shard | admitted / limit | most permits on lease | p50, us | p99, us |\n%s\n",
+			title, "|---|---|---|---|---|---|---|---|---|---|---|")
+		for _, s := range scenes {
+			o := s.virtual(t, c)
+			all = append(all, o)
+			fmt.Fprintf(&b, "| %s | %d | %d | %.0f | %d | %.0f | %.0f %% | %.3f | %d | %d | %d |\n", s.Mode, s.Sidecars, s.Shards, s.Rate, s.Keys,
+				o.Calls, 100*o.Busy, o.Admitted, o.OnLease, o.P50.Microseconds(), o.P99.Microseconds())
+		}
+	}
+	for _, part := range []struct {
+		title string
+		rate  float64
+		keys  int
+		limit int64
+	}{
+		{"Many keys, each asked for half of its limit", 50_000, 1000, 100},
+		{"Many keys, each asked for twice its limit", 50_000, 1000, 25},
+		{"Ten flooded keys, each asked for 500 times its limit", 50_000, 10, 10},
+		{"Ten hot keys, each asked for half of its limit", 50_000, 10, 10_000},
+	} {
+		var scenes []scene
+		for _, mode := range modes {
+			for _, shape := range [][2]int{{10, 3}, {100, 3}, {1000, 3}, {1000, 6}} {
+				scenes = append(scenes, scene{Mode: mode, Sidecars: shape[0], Shards: shape[1], Rate: part.rate, Keys: part.keys, Limit: part.limit, Length: time.Second})
+			}
+		}
+		add(part.title, scenes)
+	}
+	b.WriteString("\n**The model beside real stores** (five, on one Redis, 500 requests a second for each of 4 keys)\n\n")
+	b.WriteString("| mode | limit per second | calls/s, Redis | model | admitted / limit, Redis | model |\n|---|---|---|---|---|---|\n")
+	for _, mode := range modes {
+		for _, limit := range smallLimits {
+			stores, model := small(mode, limit).onRedis(t), small(mode, limit).virtual(t, c)
+			all = append(all, stores, model)
+			fmt.Fprintf(&b, "| %s | %d | %.0f | %.0f | %.3f | %.3f |\n", mode, limit, stores.Calls, model.Calls, stores.Admitted, model.Admitted)
+		}
+	}
+	write(t, b.String(), all)
+}
+
+// write replaces the section of the document between its marks, and keeps the numbers.
+func write(t *testing.T, text string, all []*outcome) {
+	t.Helper()
+	const path, begin, end = "../../docs/sizing.md", "<!-- mesh:begin -->\n", "<!-- mesh:end -->"
+	old, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, rest, ok := strings.Cut(string(old), begin)
+	_, after, also := strings.Cut(rest, end)
+	if !ok || !also {
+		t.Fatalf("%s lacks its marks", path)
+	}
+	numbers, err := json.MarshalIndent(all, "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, text := range map[string]string{path: before + begin + text + end + after, "../../bench/results/mesh.json": string(numbers) + "\n"} {
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,135 @@
+package mesh_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
+)
+
+// Bounds of redisstore's queue, which the model's lane follows.
+const (
+	maxBatch   = 256
+	maxFlights = 4
+	crowd      = 8
+)
+
+// costs are how long things take.
+type costs struct {
+	OneWay  time.Duration `json:"one_way_ns"`  // between sidecar and shard
+	PerCall time.Duration `json:"per_call_ns"` // of Redis, for a script call
+	PerHit  time.Duration `json:"per_hit_ns"`  // and for each hit in it
+}
+
+// shard is one Redis: it does one call after the other. Its counters are the memory store's, on virtual time.
+type shard struct {
+	costs
+	store *memstore.Store
+
+	mu          sync.Mutex
+	free        time.Time // when it is done with all calls that have come
+	busy        time.Duration
+	calls, hits int
+}
+
+func newShard(t *testing.T, c costs) *shard {
+	t.Helper()
+	s, err := memstore.New(memstore.Options{Now: func() int64 { return time.Now().UnixMicro() }, SweepEvery: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &shard{costs: c, store: s}
+}
+
+// do decides the calls of a batch as a shard would that they travel to, and returns when the answers are back.
+func (s *shard) do(batch []*call) {
+	time.Sleep(s.OneWay)
+	hits := 0
+	for _, c := range batch {
+		hits += len(c.hits)
+	}
+	took := s.PerCall + time.Duration(hits)*s.PerHit
+	s.mu.Lock()
+	done := time.Now()
+	if s.free.After(done) {
+		done = s.free
+	}
+	done = done.Add(took)
+	s.free = done
+	s.busy += took
+	s.calls++
+	s.hits += hits
+	s.mu.Unlock()
+	time.Sleep(time.Until(done))
+	for _, c := range batch {
+		c.err = s.store.Take(context.Background(), c.hits, c.out)
+	}
+	time.Sleep(s.OneWay)
+}
+
+// call is a request on its way.
+type call struct {
+	hits []limiter.Hit
+	out  []limiter.Decision
+	err  error
+	done chan struct{}
+}
+
+// lane is a sidecar's queue to one shard, with the rules of redisstore's: what comes while calls are under way goes
+// out with the next one.
+type lane struct {
+	to *shard
+
+	mu            sync.Mutex
+	waiting       []*call
+	flights, last int
+}
+
+func (l *lane) take(hits []limiter.Hit, out []limiter.Decision) error {
+	c := &call{hits: hits, out: out, done: make(chan struct{})}
+	l.mu.Lock()
+	l.waiting = append(l.waiting, c)
+	begin := l.flights == 0 || (l.flights < maxFlights && l.last < crowd)
+	if begin {
+		l.flights++
+	}
+	l.mu.Unlock()
+	if begin {
+		go l.fly()
+	}
+	<-c.done
+	return c.err
+}
+
+func (l *lane) fly() {
+	for {
+		l.mu.Lock()
+		batch := l.waiting[:min(len(l.waiting), maxBatch)] // a request has one hit
+		l.waiting = l.waiting[len(batch):]
+		if len(batch) == 0 {
+			l.flights--
+			l.mu.Unlock()
+			return
+		}
+		l.last = len(batch)
+		l.mu.Unlock()
+		l.to.do(batch)
+		for _, c := range batch {
+			close(c.done)
+		}
+	}
+}
+
+// cluster is a sidecar's view of the shards: a store.
+type cluster []*lane
+
+func (c cluster) Take(_ context.Context, hits []limiter.Hit, out []limiter.Decision) error {
+	sum := uint32(2166136261) // FNV-1a, in place of the slot
+	for _, b := range []byte(hits[0].Key) {
+		sum = (sum ^ uint32(b)) * 16777619
+	}
+	return c[sum%uint32(len(c))].take(hits, out) //nolint:gosec,contextcheck // few shards; a batch outlives its requests, as in redisstore
+}

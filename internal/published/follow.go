@@ -1,0 +1,126 @@
+package published
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/weir-ratelimit/weir/pkg/reload"
+)
+
+var _ reload.Source = (*Follower)(nil)
+
+// look bounds the question which version is in force, the only one that is asked while nothing changes: whoever reloads
+// waits for it.
+const look = 2 * time.Second
+
+// again is how often a Redis that is away is asked.
+const again = 500 * time.Millisecond
+
+// Follower is the set in force as a source of rule files.
+type Follower struct {
+	sets *Sets
+	told func(error)
+
+	mu   sync.Mutex
+	last *Set  // that was read; nil before the first
+	away error // why Redis could not be asked at the last look
+}
+
+// Follow makes the source. told hears, once each time that changes, why Redis cannot be asked although a set was read
+// before, and nil when it can again.
+func (s *Sets) Follow(told func(error)) *Follower { return &Follower{sets: s, told: told} }
+
+// Last is the set that was read last, in force or refused; Info of version 0 if there is none. away is why Redis could not
+// be asked at the last look.
+func (f *Follower) Last() (info Info, away error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.last != nil {
+		info = f.last.Info
+	}
+	return info, f.away
+}
+
+// Close ends the connections.
+func (f *Follower) Close() error { return f.sets.Close() }
+
+// Read implements reload.Source. While Redis cannot be asked it gives the set that was read last: files beside it can be
+// reloaded all the same. That nothing is published any more is an error: Redis has lost it.
+func (f *Follower) Read(ctx context.Context) (reload.Snapshot, error) {
+	f.mu.Lock()
+	last := f.last
+	f.mu.Unlock()
+
+	set, away, err := f.read(ctx, last)
+	if ctx.Err() != nil {
+		return reload.Snapshot{}, ctx.Err()
+	}
+	f.mu.Lock()
+	changed := last != nil && (away == nil) != (f.away == nil)
+	f.away = away
+	if set != nil {
+		f.last = set
+	}
+	f.mu.Unlock()
+	if changed {
+		f.told(away)
+	}
+	if err != nil {
+		return reload.Snapshot{}, err
+	}
+	return reload.NewSnapshot(set.Named()), nil
+}
+
+// read is the set in force, or last while Redis is away. An error is the verdict on what Redis holds, or, without last, why
+// it is away.
+func (f *Follower) read(ctx context.Context, last *Set) (set *Set, away, err error) {
+	short, cancel := context.WithTimeout(ctx, look)
+	defer cancel()
+	mark, err := f.sets.current(short)
+	if err == nil && last != nil && mark == last.mark() {
+		return last, nil, nil
+	}
+	if err == nil {
+		set, err = f.sets.Current(ctx)
+	}
+	switch {
+	case err == nil || !errors.As(err, new(callError)):
+		return set, nil, err
+	case last != nil:
+		return last, err, nil // the folders beside it go on
+	default:
+		return nil, err, fmt.Errorf("--rules store: %w", err)
+	}
+}
+
+// Watch implements reload.Source: each publication is told on a channel, and a connection that was lost is made again by the
+// client, which says so. While Redis is away there are hints without that, for the connection that hears of its return is
+// not the one that reads. It returns when ctx is done.
+func (f *Follower) Watch(ctx context.Context, changed chan<- struct{}) error {
+	sub := f.sets.client.Subscribe(ctx, f.sets.key)
+	defer sub.Close() //nolint:errcheck // nothing was written
+	messages := sub.ChannelWithSubscriptions()
+	retry := time.NewTicker(again)
+	defer retry.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-retry.C:
+			if _, away := f.Last(); away == nil {
+				continue
+			}
+		case _, open := <-messages:
+			if !open {
+				return nil
+			}
+		}
+		select {
+		case changed <- struct{}{}:
+		default:
+		}
+	}
+}

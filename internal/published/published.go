@@ -1,0 +1,381 @@
+// Package published keeps rule files in Redis, as one set with a version, so that every sidecar of a mesh runs the same.
+//
+// All of it is one hash, PREFIX1:rules, which lies in one slot of a cluster and changes in one step:
+//
+//	current    "VERSION HASH" of the set in force
+//	last       the last version that was given
+//	info:N     what is known of version N: an Info, in JSON
+//	files:N    its files, in JSON, compressed by gzip
+//
+// Versions are never used twice. A roll back publishes the old files as a new version, so that the order of versions is the
+// order of events. The hash has no time to live: it is the one key of Weir that may stay for ever.
+package published
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	_ "embed" // the script
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
+	"github.com/weir-ratelimit/weir/pkg/reload"
+)
+
+// Bounds.
+const (
+	// MaxBytes is the most that the files of a set may have together: some sixty thousand rules.
+	MaxBytes = 8 << 20
+	// MaxStored is the most that they may have in Redis, compressed, which does nothing else while it copies them: 137 ms
+	// for 8 MiB.
+	MaxStored = 1 << 20
+	// DefaultKeep is how many versions are kept, the one in force included.
+	DefaultKeep = 10
+	// MaxKeep is the most versions that may be kept.
+	MaxKeep = 100
+	// MaxAuthor is the longest author, in bytes.
+	MaxAuthor = 200
+
+	// timeout bounds each command. It is far above the store's, since a set may have MaxBytes.
+	timeout = 5 * time.Second
+	// connections are enough: nothing here is on a request's way.
+	connections = 2
+)
+
+//go:embed publish.lua
+var publishText string
+
+var publish = redis.NewScript(publishText)
+
+// ErrNothing says that nothing was published yet.
+var ErrNothing = errors.New("no rules are published; publish some with sidecar publish")
+
+// Info is what is known of a set.
+type Info struct {
+	Version     uint64    `json:"version"`
+	Hash        string    `json:"hash"` // of the files' names and contents
+	Author      string    `json:"author"`
+	PublishedAt time.Time `json:"published_at"` // by the publisher's clock
+	Files       int       `json:"files"`
+	Bytes       int       `json:"bytes"`
+	RollbackTo  uint64    `json:"rollback_to,omitempty"` // the version whose files were published again; 0: none
+}
+
+// Set is the files of one version. Their names are relative to the folder that was published.
+type Set struct {
+	Info
+
+	Files []reload.File
+}
+
+// NewSet checks what is to be published. Its Version is for Publish to give.
+func NewSet(files []reload.File, author string, at time.Time) (*Set, error) {
+	size := 0
+	for _, f := range files {
+		size += len(f.Data)
+		if !utf8.Valid(f.Data) {
+			return nil, fmt.Errorf("%s: is not UTF-8", f.Name)
+		}
+	}
+	switch {
+	case len(files) == 0:
+		return nil, errors.New("there are no files to publish")
+	case size > MaxBytes:
+		return nil, fmt.Errorf("the files have %d bytes, the most that is published is %d (%d MiB)", size, MaxBytes, MaxBytes>>20)
+	case author == "" || len(author) > MaxAuthor || strings.ContainsFunc(author, func(r rune) bool { return r < ' ' }):
+		return nil, fmt.Errorf("the author must have 1 to %d bytes and no control characters, got %q", MaxAuthor, author)
+	}
+	return &Set{
+		Info: Info{
+			Hash: reload.NewSnapshot(files).Hash, Author: author, PublishedAt: at.UTC().Truncate(time.Second),
+			Files: len(files), Bytes: size,
+		},
+		Files: files,
+	}, nil
+}
+
+// Named are the files under the names by which sidecars know them: store:NAME@VERSION.
+func (s *Set) Named() []reload.File {
+	named := make([]reload.File, len(s.Files))
+	for i, f := range s.Files {
+		named[i] = reload.File{Name: fmt.Sprintf("store:%s@%d", f.Name, s.Version), Data: f.Data}
+	}
+	return named
+}
+
+// ConflictError says that another set is in force than the publisher thought.
+type ConflictError struct {
+	Saw, Now Info // of version 0: none
+}
+
+// Error implements error.
+func (e *ConflictError) Error() string {
+	if e.Now.Version == 0 {
+		return fmt.Sprintf("not published: nothing is published now, and not version %d as expected", e.Saw.Version)
+	}
+	return fmt.Sprintf("not published: version %d by %s is in force, and not %d as expected; look at what it changes and publish again",
+		e.Now.Version, e.Now.Author, e.Saw.Version)
+}
+
+// Sets are the published sets of one Redis and key prefix. They are safe for concurrent use.
+type Sets struct {
+	store  *redisstore.Store
+	client redis.UniversalClient
+	key    string
+}
+
+// Open does not connect. An error says what is wrong with the URL.
+func Open(url, keyPrefix string) (*Sets, error) {
+	store, err := redisstore.New(redisstore.Options{URL: url, KeyPrefix: keyPrefix, MinTimeout: timeout, PoolSize: connections})
+	if err != nil {
+		return nil, err
+	}
+	return &Sets{store: store, client: store.Client(), key: store.Prefix() + "rules"}, nil
+}
+
+// Close ends the connections.
+func (s *Sets) Close() error { return s.store.Close() }
+
+// String names the hash and the server, without user and password.
+func (s *Sets) String() string { return s.key + " in " + s.store.String() }
+
+// callError is that Redis was asked and did not answer, or not what was asked; it says nothing of what Redis holds.
+type callError struct{ error }
+
+// Unwrap is for errors.As.
+func (e callError) Unwrap() error { return e.error }
+
+// failed names the server.
+func (s *Sets) failed(doing string, err error) error {
+	return callError{fmt.Errorf("%s %s: %w", doing, s.store, err)}
+}
+
+// mark is `current`: "VERSION HASH".
+func (i *Info) mark() string {
+	if i.Version == 0 {
+		return ""
+	}
+	return strconv.FormatUint(i.Version, 10) + " " + i.Hash
+}
+
+// current is the mark in force, "" if nothing is published.
+func (s *Sets) current(ctx context.Context) (string, error) {
+	mark, err := s.client.HGet(ctx, s.key, "current").Result()
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return "", s.failed("read the rules in", err)
+	}
+	return mark, nil
+}
+
+// Current is the set in force. Its error wraps ErrNothing if there is none.
+func (s *Sets) Current(ctx context.Context) (*Set, error) {
+	for {
+		mark, err := s.current(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if mark == "" {
+			return nil, fmt.Errorf("%s: %w", s, ErrNothing)
+		}
+		set, err := s.get(ctx, mark)
+		if err == nil || !errors.As(err, new(*MissingError)) {
+			return set, err
+		}
+		if again, err2 := s.current(ctx); err2 != nil || again == mark { // else so many were published since that it went
+			return nil, errors.Join(err, err2)
+		}
+	}
+}
+
+// get is the set of a mark.
+func (s *Sets) get(ctx context.Context, mark string) (*Set, error) {
+	version, _, _ := strings.Cut(mark, " ")
+	n, err := strconv.ParseUint(version, 10, 64)
+	if err != nil {
+		return nil, fmt.Errorf("%s: current is %.80q, which weir did not write", s, mark)
+	}
+	set, err := s.Get(ctx, n)
+	if err == nil && set.mark() != mark {
+		return nil, fmt.Errorf("%s: version %d has hash %.12s, and not that of current, %.80q", s, n, set.Hash, mark)
+	}
+	return set, err
+}
+
+// MissingError says that a version is not kept, or no longer.
+type MissingError struct {
+	Version uint64
+	where   string
+}
+
+// Error implements error.
+func (e *MissingError) Error() string {
+	return fmt.Sprintf("%s: there is no version %d, or no longer; sidecar publish --list shows those that are kept", e.where, e.Version)
+}
+
+// Get is the set of a version. Its error is a *MissingError if that is not kept.
+func (s *Sets) Get(ctx context.Context, version uint64) (*Set, error) {
+	n := strconv.FormatUint(version, 10)
+	fields, err := s.client.HMGet(ctx, s.key, "info:"+n, "files:"+n).Result()
+	if err != nil {
+		return nil, s.failed("read the rules in", err)
+	}
+	info, ok1 := fields[0].(string)
+	files, ok2 := fields[1].(string)
+	if !ok1 || !ok2 {
+		return nil, &MissingError{Version: version, where: s.String()}
+	}
+	set := &Set{}
+	if err = json.Unmarshal([]byte(info), &set.Info); err == nil {
+		set.Files, err = decode(files)
+	}
+	if err == nil && reload.NewSnapshot(set.Files).Hash != set.Hash {
+		err = errors.New("the files are not those of the hash")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: version %d is damaged: %w", s, version, err)
+	}
+	set.Version = version
+	return set, nil
+}
+
+// List is what is known of the versions that are kept, newest first.
+func (s *Sets) List(ctx context.Context) ([]Info, error) {
+	keys, err := s.client.HKeys(ctx, s.key).Result()
+	if err != nil {
+		return nil, s.failed("read the rules in", err)
+	}
+	keys = slices.DeleteFunc(keys, func(k string) bool { return !strings.HasPrefix(k, "info:") })
+	if len(keys) == 0 {
+		return nil, nil
+	}
+	fields, err := s.client.HMGet(ctx, s.key, keys...).Result()
+	if err != nil {
+		return nil, s.failed("read the rules in", err)
+	}
+	var infos []Info
+	for i, f := range fields {
+		text, ok := f.(string)
+		if !ok {
+			continue // it went meanwhile
+		}
+		var info Info
+		if err := json.Unmarshal([]byte(text), &info); err != nil {
+			return nil, fmt.Errorf("%s: %s is damaged: %w", s, keys[i], err)
+		}
+		if info.Version, err = strconv.ParseUint(strings.TrimPrefix(keys[i], "info:"), 10, 64); err != nil {
+			return nil, fmt.Errorf("%s: %q is no field that weir wrote", s, keys[i])
+		}
+		infos = append(infos, info)
+	}
+	slices.SortFunc(infos, func(a, b Info) int { return int(b.Version) - int(a.Version) }) //nolint:gosec // counts of publications
+	return infos, nil
+}
+
+// Publish puts the set in force if the one that is in force still is saw (of version 0: none), gives it its version and
+// keeps so many versions. Its error is a *ConflictError if another one is in force.
+func (s *Sets) Publish(ctx context.Context, set *Set, saw Info, keep int) error {
+	info, err := json.Marshal(set.Info)
+	if err != nil {
+		return err
+	}
+	files, err := encode(set.Files)
+	if err != nil {
+		return err
+	}
+	version, err := publish.Run(ctx, s.client, []string{s.key}, saw.mark(), set.Hash, info, files, keep).Uint64()
+	if err != nil {
+		if _, told := errors.AsType[redis.Error](err); told { // Redis has refused it, so it is not published
+			return s.failed("publish in", err)
+		}
+		return s.failed("it is not known whether it was published; look with sidecar publish --list: publish in", err)
+	}
+	if version == 0 {
+		now, err := s.Current(ctx)
+		if err != nil && !errors.Is(err, ErrNothing) {
+			return errors.Join(&ConflictError{Saw: saw}, err)
+		}
+		conflict := &ConflictError{Saw: saw}
+		if now != nil {
+			conflict.Now = now.Info
+		}
+		return conflict
+	}
+	set.Version = version
+	return nil
+}
+
+// file is a file in JSON.
+type file struct {
+	Name string `json:"name"`
+	Text string `json:"text"`
+}
+
+// encode compresses, since Redis does nothing else while it takes a set, and every sidecar reads it at the same time.
+func encode(files []reload.File) ([]byte, error) {
+	out := make([]file, len(files))
+	for i, f := range files {
+		out[i] = file{f.Name, string(f.Data)}
+	}
+	var text bytes.Buffer
+	zip := gzip.NewWriter(&text)
+	enc := json.NewEncoder(zip)
+	enc.SetEscapeHTML(false)
+	if err := errors.Join(enc.Encode(out), zip.Close()); err != nil {
+		return nil, err
+	}
+	if text.Len() > MaxStored {
+		return nil, fmt.Errorf("the files have %d bytes compressed, the most that is published is %d (%d MiB)", text.Len(), MaxStored, MaxStored>>20)
+	}
+	return text.Bytes(), nil
+}
+
+func decode(text string) ([]reload.File, error) {
+	zip, err := gzip.NewReader(strings.NewReader(text))
+	if err != nil {
+		return nil, err
+	}
+	var in []file
+	if err := json.NewDecoder(io.LimitReader(zip, 8*MaxBytes)).Decode(&in); err != nil { // JSON's own escapes are far less
+		return nil, err
+	}
+	files := make([]reload.File, len(in))
+	for i, f := range in {
+		files[i] = reload.File{Name: f.Name, Data: []byte(f.Text)}
+	}
+	return files, nil
+}
+
+// Diff is the names of the files that are only after, differ, and are only before.
+func Diff(before, after []reload.File) (added, changed, removed []string) {
+	old := make(map[string]reload.File, len(before))
+	for _, f := range before {
+		old[f.Name] = f
+	}
+	added, changed, removed = []string{}, []string{}, []string{}
+	for _, f := range after {
+		was, ok := old[f.Name]
+		delete(old, f.Name)
+		switch {
+		case !ok:
+			added = append(added, f.Name)
+		case !bytes.Equal(was.Data, f.Data):
+			changed = append(changed, f.Name)
+		}
+	}
+	for _, f := range before {
+		if _, ok := old[f.Name]; ok {
+			removed = append(removed, f.Name)
+		}
+	}
+	return added, changed, removed
+}

@@ -1,0 +1,427 @@
+package published_test
+
+import (
+	"compress/gzip"
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+
+	"github.com/weir-ratelimit/weir/internal/published"
+	"github.com/weir-ratelimit/weir/internal/redistest"
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
+	"github.com/weir-ratelimit/weir/pkg/reload"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// patience is how long anything may take on a busy machine.
+const patience = 10 * time.Second
+
+func open(t *testing.T, server *redistest.Server) *published.Sets {
+	t.Helper()
+	s, err := published.Open(server.URL(), "weir:")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// client speaks to the server past the package.
+func client(t *testing.T, server *redistest.Server) *redis.Client {
+	t.Helper()
+	c := redis.NewClient(&redis.Options{Addr: server.Addr(), Protocol: 2})
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// set is a set of one file.
+func set(t *testing.T, text string) *published.Set {
+	t.Helper()
+	s, err := published.NewSet([]reload.File{{Name: "shop.yaml", Data: []byte(text)}}, "ann", time.Unix(1_800_000_000, 5))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// publish puts the text in force, whatever is.
+func publish(t *testing.T, sets *published.Sets, text string, keep int) *published.Set {
+	t.Helper()
+	saw, err := sets.Current(t.Context())
+	if errors.Is(err, published.ErrNothing) {
+		saw, err = &published.Set{}, nil
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := set(t, text)
+	if err := sets.Publish(t.Context(), s, saw.Info, keep); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func wantError(t *testing.T, err error, text string) {
+	t.Helper()
+	if err == nil || !strings.Contains(err.Error(), text) {
+		t.Errorf("error %v, want one with %q", err, text)
+	}
+}
+
+func TestPublish(t *testing.T) {
+	server := redistest.Start(t)
+	sets := open(t, server)
+	if _, err := sets.Current(t.Context()); !errors.Is(err, published.ErrNothing) {
+		t.Fatalf("error %v, want ErrNothing", err)
+	}
+	if list, err := sets.List(t.Context()); err != nil || len(list) > 0 {
+		t.Fatalf("%v, %v, want an empty list", list, err)
+	}
+	for version, text := range []string{1: "a < b & \"ü\"\n", 2: "b", 3: "c", 4: "d"} {
+		if version == 0 {
+			continue
+		}
+		want := publish(t, sets, text, 3)
+		got, err := sets.Current(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, got); diff != "" || got.Version != uint64(version) {
+			t.Errorf("version %d, want %d (-published +read):\n%s", got.Version, version, diff)
+		}
+	}
+	list, err := sets.List(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var versions []uint64
+	for _, info := range list {
+		versions = append(versions, info.Version)
+	}
+	if diff := cmp.Diff([]uint64{4, 3, 2}, versions); diff != "" {
+		t.Errorf("kept (-want +got):\n%s", diff)
+	}
+	_, err = sets.Get(t.Context(), 1)
+	wantError(t, err, "there is no version 1, or no longer")
+	if got, err := sets.Get(t.Context(), 2); err != nil || string(got.Files[0].Data) != "b" {
+		t.Errorf("version 2: %v, %v", got, err)
+	}
+	if n := client(t, server).HLen(t.Context(), "weir:1:rules").Val(); n != 2+3*2 {
+		t.Errorf("%d fields: old versions are not removed", n)
+	}
+}
+
+// Of many that publish at once after the same look one wins, and the others are told who did.
+func TestPublishersAtOnce(t *testing.T) {
+	sets := open(t, redistest.Start(t))
+	publish(t, sets, "first", 10)
+	for range 10 {
+		saw, err := sets.Current(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var wg sync.WaitGroup
+		errs, won := make([]error, 8), make([]*published.Set, 8)
+		for i := range errs {
+			won[i] = set(t, fmt.Sprint(saw.Version, " by ", i))
+			wg.Go(func() { errs[i] = sets.Publish(context.Background(), won[i], saw.Info, 10) })
+		}
+		wg.Wait()
+		winners := 0
+		for i, err := range errs {
+			if err == nil {
+				winners++
+				if now, err := sets.Current(t.Context()); err != nil || now.Hash != won[i].Hash || now.Version != saw.Version+1 {
+					t.Errorf("in force is version %d of hash %s (%v), want the winner's", now.Version, now.Hash, err)
+				}
+				continue
+			}
+			if conflict := (&published.ConflictError{}); !errors.As(err, &conflict) || conflict.Now.Version != saw.Version+1 {
+				t.Errorf("error %v, want a conflict with version %d", err, saw.Version+1)
+			}
+			wantError(t, err, "by ann is in force, and not")
+		}
+		if winners != 1 {
+			t.Errorf("%d publishers won, want 1", winners)
+		}
+	}
+}
+
+func TestNewSetRefuses(t *testing.T) {
+	file := func(data string) []reload.File { return []reload.File{{Name: "a.yaml", Data: []byte(data)}} }
+	for _, tt := range []struct {
+		name, author, want string
+		files              []reload.File
+	}{
+		{"no files", "ann", "there are no files", nil},
+		{"too large", "ann", "the most that is published is 8388608 (8 MiB)", append(file(strings.Repeat("x", published.MaxBytes)), file("x")...)},
+		{"no text", "ann", "a.yaml: is not UTF-8", file("\xff")},
+		{"no author", "", "the author must have 1 to 200 bytes", file("x")},
+		{"two lines", "ann\nbob", "no control characters", file("x")},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := published.NewSet(tt.files, tt.author, time.Now())
+			wantError(t, err, tt.want)
+		})
+	}
+	noise := make([]byte, published.MaxStored) // hexadecimal digits carry half a byte each
+	for i, rng := 0, rand.New(rand.NewPCG(1, 2)); i < len(noise); i++ {
+		noise[i] = byte(rng.IntN(256))
+	}
+	dense, err := published.NewSet(file(hex.EncodeToString(noise)), "ann", time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantError(t, open(t, redistest.Start(t)).Publish(t.Context(), dense, published.Info{}, 1), "bytes compressed, the most that is published is 1048576 (1 MiB)")
+	largest, err := published.NewSet(file(strings.Repeat("x", published.MaxBytes)), "ann", time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	sets := open(t, redistest.Start(t))
+	if err := sets.Publish(t.Context(), largest, published.Info{}, 1); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := sets.Current(t.Context()); err != nil || got.Hash != largest.Hash {
+		t.Errorf("the largest set is not read: %v", err)
+	}
+}
+
+// follow is a Follower, and what it told.
+func follow(t *testing.T, server *redistest.Server) (f *published.Follower, told func() []error) {
+	t.Helper()
+	var mu sync.Mutex
+	var all []error
+	f = open(t, server).Follow(func(err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		all = append(all, err)
+	})
+	return f, func() []error {
+		mu.Lock()
+		defer mu.Unlock()
+		return all
+	}
+}
+
+func TestFollowerKeepsTheLastSet(t *testing.T) {
+	server := redistest.Start(t)
+	sets := open(t, server)
+	f, told := follow(t, server)
+	_, err := f.Read(t.Context())
+	wantError(t, err, "no rules are published; publish some with sidecar publish")
+
+	publish(t, sets, "a", 10)
+	first, err := f.Read(t.Context())
+	if err != nil || first.Files[0].Name != "store:shop.yaml@1" || string(first.Files[0].Data) != "a" {
+		t.Fatalf("%v, %v", first, err)
+	}
+	server.Kill()
+	for range 2 {
+		if got, err := f.Read(t.Context()); err != nil || got.Hash != first.Hash {
+			t.Errorf("without Redis: %v, %v, want the last set", got, err)
+		}
+	}
+	if info, away := f.Last(); info.Version != 1 || away == nil || len(told()) != 1 || told()[0] == nil {
+		t.Errorf("last %v, away %v, told %v", info, away, told())
+	}
+	server.Restart() // without its data
+	for deadline := time.Now().Add(patience); err == nil && time.Now().Before(deadline); {
+		_, err = f.Read(t.Context()) // the client waits up to a second before it tries again
+	}
+	wantError(t, err, "no rules are published")
+	publish(t, sets, "b", 10) // again version 1
+	if got, err := f.Read(t.Context()); err != nil || string(got.Files[0].Data) != "b" {
+		t.Errorf("%v, %v, want what is published now", got, err)
+	}
+	if _, away := f.Last(); away != nil || len(told()) != 2 || told()[1] != nil {
+		t.Errorf("away %v, told %v", away, told())
+	}
+	_, err = func() (*published.Follower, error) {
+		f, _ := follow(t, server)
+		server.Kill()
+		_, err := f.Read(t.Context())
+		return f, err
+	}()
+	wantError(t, err, "--rules store: read the rules in redis://")
+}
+
+func zipped(t *testing.T, text string) string {
+	t.Helper()
+	var out strings.Builder
+	zip := gzip.NewWriter(&out)
+	if _, err := zip.Write([]byte(text)); err != nil {
+		t.Fatal(err)
+	}
+	if err := zip.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
+}
+
+// What is damaged is an error, never a set.
+func TestDamaged(t *testing.T) {
+	server := redistest.Start(t)
+	sets, c := open(t, server), client(t, server)
+	for _, tt := range []struct{ field, value, want string }{
+		{"files:1", zipped(t, `[{"name":"shop.yaml","text":"other"}]`), "version 1 is damaged: the files are not those of the hash"},
+		{"files:1", zipped(t, `[{"name":`), "version 1 is damaged: unexpected EOF"},
+		{"files:1", "text", "version 1 is damaged: unexpected EOF"},
+		{"info:1", `{}`, "version 1 is damaged: the files are not those of the hash"},
+		{"current", "one", `current is "one", which weir did not write`},
+		{"current", "1 abc", `and not that of current, "1 abc"`},
+		{"current", "7 abc", "there is no version 7, or no longer"},
+	} {
+		t.Run(tt.field+" "+tt.want, func(t *testing.T) {
+			if err := c.FlushDB(t.Context()).Err(); err != nil {
+				t.Fatal(err)
+			}
+			publish(t, sets, "a", 10)
+			f, _ := follow(t, server)
+			if _, err := f.Read(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if err := c.HSet(t.Context(), "weir:1:rules", tt.field, tt.value).Err(); err != nil {
+				t.Fatal(err)
+			}
+			_, err := sets.Current(t.Context())
+			wantError(t, err, tt.want)
+			if tt.field == "current" { // else nothing says that it changed
+				_, err = f.Read(t.Context())
+				wantError(t, err, tt.want)
+			}
+		})
+	}
+}
+
+// A publication is told at once, also after a restart of Redis has cut the connection.
+func TestWatch(t *testing.T) {
+	server := redistest.Start(t)
+	sets := open(t, server)
+	f, _ := follow(t, server)
+	ctx, cancel := context.WithCancel(t.Context())
+	changed, ended := make(chan struct{}, 1), make(chan error, 1)
+	go func() { ended <- f.Watch(ctx, changed) }()
+	hint := func(what string) {
+		t.Helper()
+		select {
+		case <-changed:
+		case <-time.After(patience):
+			t.Fatalf("no hint %s", what)
+		}
+	}
+	hint("of the subscription")
+	publish(t, sets, "a", 10)
+	hint("of a publication")
+	server.Restart()
+	hint("of the new subscription")
+	publish(t, sets, "b", 10)
+	hint("of a publication after the restart")
+	cancel()
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(patience):
+		t.Error("Watch does not end")
+	}
+}
+
+// A sidecar needs no right to change the rules that it follows: these are the rights that docs/operations.md names.
+func TestFollowerMayOnlyRead(t *testing.T) {
+	server := redistest.Start(t)
+	publish(t, open(t, server), "a", 10)
+	err := client(t, server).Do(t.Context(), "ACL", "SETUSER", "sidecar", "on", ">secret", "+@all", "%R~weir:1:rules", "~weir:1:*|*",
+		"~weir:1:ping", "&weir:*").Err()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sets, err := published.Open(strings.Replace(server.URL(), "//", "//sidecar:secret@", 1), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sets.Close() //nolint:errcheck // only asked
+	saw, err := sets.Current(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantError(t, sets.Publish(t.Context(), set(t, "b"), saw.Info, 10), "publish in redis://")
+	if now, err := sets.Current(t.Context()); err != nil || now.Version != 1 {
+		t.Errorf("version %d, %v: who may only read has published", now.Version, err)
+	}
+	if err := counter(t, server); err != nil {
+		t.Error(err)
+	}
+}
+
+// counter counts a hit as that user.
+func counter(t *testing.T, server *redistest.Server) error {
+	t.Helper()
+	store, err := redisstore.New(redisstore.Options{
+		URL: strings.Replace(server.URL(), "//", "//sidecar:secret@", 1), Timeout: patience,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close() //nolint:errcheck // only asked
+	p, err := limiter.NewPolicy(limiter.Params{Algorithm: limiter.Funnel, Limit: 1, Window: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out [1]limiter.Decision
+	return errors.Join(store.Ping(t.Context()), store.Take(t.Context(), []limiter.Hit{{Key: "funnel|shop|k=v", Policy: p, N: 1}}, out[:]))
+}
+
+// In a cluster all is the same.
+func TestCluster(t *testing.T) {
+	url := redistest.StartCluster(t, 3).URL()
+	sets, err := published.Open(url, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sets.Close() //nolint:errcheck // everything was answered
+	f := sets.Follow(func(err error) { t.Error(err) })
+	ctx, cancel := context.WithCancel(t.Context())
+	changed, ended := make(chan struct{}, 1), make(chan error, 1)
+	go func() { ended <- f.Watch(ctx, changed) }()
+	for i, text := range []string{"", "a", "b"} {
+		if i > 0 {
+			publish(t, sets, text, 1)
+		}
+		for deadline := time.Now().Add(patience); ; { // the subscription's hint is the first
+			select {
+			case <-changed:
+			case <-time.After(patience):
+				t.Fatalf("no hint of version %d", i)
+			}
+			if i == 0 {
+				break
+			}
+			if got, err := f.Read(t.Context()); err == nil && string(got.Files[0].Data) == text {
+				break
+			} else if time.Now().After(deadline) {
+				t.Fatalf("%v, %v, want version %d", got, err, i)
+			}
+		}
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}

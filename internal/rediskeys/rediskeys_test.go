@@ -1,0 +1,135 @@
+package rediskeys_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+
+	"github.com/weir-ratelimit/weir/internal/rediskeys"
+	"github.com/weir-ratelimit/weir/internal/redistest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// scene is a server with keys, and Keys of the prefix "a*:", which as a pattern would be like others.
+func scene(t *testing.T, names ...string) (*rediskeys.Keys, *redis.Client) {
+	t.Helper()
+	server := redistest.Start(t)
+	c := redis.NewClient(&redis.Options{Addr: server.Addr(), Protocol: 2})
+	t.Cleanup(func() { _ = c.Close() })
+	_, err := c.Pipelined(t.Context(), func(p redis.Pipeliner) error {
+		for _, name := range names {
+			p.Set(t.Context(), name, "state", time.Hour)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	k, err := rediskeys.Open(server.URL(), "a*:")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = k.Close() })
+	return k, c
+}
+
+// names are the distinct keys that a walk visits.
+func names(t *testing.T, k *rediskeys.Keys, format, match string) map[string]rediskeys.Key {
+	t.Helper()
+	found := map[string]rediskeys.Key{}
+	err := k.Walk(t.Context(), format, match, true, func(_ context.Context, page []rediskeys.Key) error {
+		for _, key := range page {
+			found[key.Name] = key
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+func TestWalk(t *testing.T) {
+	k, c := scene(t, "a*:1:funnel|shop|k=v", "a*:1:ping", "a*:0:old", "a*:x:not ours", "ab:1:funnel|shop|k=v", "a*:12")
+	if err := c.HSet(t.Context(), "a*:1:rules", "current", "1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	got := names(t, k, "*", "*")
+	want := map[string]string{"a*:1:funnel|shop|k=v": "string", "a*:1:ping": "string", "a*:0:old": "string", "a*:1:rules": "hash"}
+	types := map[string]string{}
+	for name, key := range got {
+		types[name] = key.Type
+		if ends := key.TTL > 59*time.Minute && key.TTL <= time.Hour; ends == key.Published() || (key.TTL == rediskeys.NoTTL) != key.Published() {
+			t.Errorf("%s has the time to live %s", name, key.TTL)
+		}
+		if key.Bytes < 20 || key.Bytes > 300 {
+			t.Errorf("%s has %d bytes", name, key.Bytes)
+		}
+	}
+	if diff := cmp.Diff(want, types); diff != "" {
+		t.Errorf("all (-want +got):\n%s", diff)
+	}
+	if got := names(t, k, "1", "*|shop|*"); len(got) != 1 || got["a*:1:funnel|shop|k=v"].Rest != "funnel|shop|k=v" {
+		t.Errorf("of one domain: %v", got)
+	}
+}
+
+// A walk through many keys takes them page by page, and deletes only what it is to.
+func TestDeleteMany(t *testing.T) {
+	var all []string
+	for i := range 5000 {
+		all = append(all, fmt.Sprint("a*:1:funnel|shop|k=", i), fmt.Sprint("a*:1:funnel|other|k=", i))
+	}
+	k, c := scene(t, all...)
+	deleted, pages := 0, 0
+	err := k.Walk(t.Context(), "1", "*|shop|*", false, func(ctx context.Context, page []rediskeys.Key) error {
+		pages++
+		if len(page) > 1000 {
+			t.Errorf("a page of %d keys", len(page))
+		}
+		n, err := k.Delete(ctx, page)
+		deleted += n
+		return err
+	})
+	if err != nil || deleted != 5000 || pages < 5 {
+		t.Errorf("%d keys deleted in %d pages, %v", deleted, pages, err)
+	}
+	if left := c.DBSize(t.Context()).Val(); left != 5000 {
+		t.Errorf("%d keys are left, want those of the other domain", left)
+	}
+}
+
+// In a cluster the keys of all masters are visited, and deleted.
+func TestCluster(t *testing.T) {
+	cluster := redistest.StartCluster(t, 3)
+	c := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{cluster.Masters[0].Addr()}, Protocol: 2})
+	defer c.Close() //nolint:errcheck // only a test's
+	for i := range 300 {
+		if err := c.Set(t.Context(), fmt.Sprintf("a*:1:funnel|{shop|k=%d}", i), "state", time.Hour).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	k, err := rediskeys.Open(cluster.URL(), "a*:")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer k.Close() //nolint:errcheck // everything was answered
+	if got := names(t, k, "1", "*shop|*"); len(got) != 300 {
+		t.Errorf("%d keys, want 300", len(got))
+	}
+	deleted := 0
+	err = k.Walk(t.Context(), "1", "*", false, func(ctx context.Context, page []rediskeys.Key) error {
+		n, err := k.Delete(ctx, page)
+		deleted += n
+		return err
+	})
+	if err != nil || deleted != 300 || len(names(t, k, "1", "*")) != 0 {
+		t.Errorf("%d keys deleted, %v", deleted, err)
+	}
+}

@@ -1,0 +1,70 @@
+package descriptors_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
+)
+
+func TestParseKey(t *testing.T) {
+	entries := func(pairs ...string) (all []descriptors.KeyEntry) {
+		for i := 0; i < len(pairs); i += 2 {
+			all = append(all, descriptors.KeyEntry{Key: pairs[i], Value: pairs[i+1]})
+		}
+		return all
+	}
+	for _, tt := range []struct {
+		key  string
+		want descriptors.KeyTerms
+	}{
+		{"funnel|shop|remote_address=10.0.0.1", descriptors.KeyTerms{
+			Algorithm: "funnel", Domain: "shop", Entries: entries("remote_address", "10.0.0.1"),
+		}},
+		{"funnel|{shop|remote_address=10.0.0.1}", descriptors.KeyTerms{
+			Algorithm: "funnel", Domain: "shop", Entries: entries("remote_address", "10.0.0.1"),
+		}},
+		{"fixed_window:day%401|a%7Cb%20%25|k=x=y|l=", descriptors.KeyTerms{
+			Algorithm: "fixed_window", Limit: ":day@1", Domain: "a|b %", Entries: entries("k", "x=y", "l", ""),
+		}},
+		{"token_bucket.interval#2|shop|k=v", descriptors.KeyTerms{
+			Algorithm: "token_bucket.interval", Limit: "#2", Domain: "shop", Entries: entries("k", "v"),
+		}},
+		{"fixed_window@100/60000000us|shop|k=#2bb80d537b1da3e3", descriptors.KeyTerms{
+			Algorithm: "fixed_window", Limit: "@100/60000000us", Domain: "shop", Entries: entries("k", "#2bb80d537b1da3e3"),
+		}},
+	} {
+		got, ok := descriptors.ParseKey(tt.key)
+		if diff := cmp.Diff(tt.want, got); diff != "" || !ok {
+			t.Errorf("%s: %v (-want +got):\n%s", tt.key, ok, diff)
+		}
+	}
+	for _, key := range []string{"", "rules", "ping", "|shop|k=v", "funnel|shop|k"} {
+		if got, ok := descriptors.ParseKey(key); ok {
+			t.Errorf("%q is read as %+v", key, got)
+		}
+	}
+}
+
+// What a key is made of comes out of it again, unless it had to be cut.
+func TestParseKeyOfAnyEntries(t *testing.T) {
+	set := compile(t, keyRules)
+	limit := limitOf(t, set, "shop", []descriptors.Entry{{Key: "remote_address", Value: "x"}}, 0)
+	rapid.Check(t, func(t *rapid.T) {
+		value := rapid.String().Draw(t, "value")
+		key := limit.AppendKey(nil, []descriptors.Entry{{Key: "remote_address", Value: value}})
+		got, ok := descriptors.ParseKey(string(key))
+		if !ok || got.Domain != "shop" || got.Algorithm != "funnel" || len(got.Entries) != 1 {
+			t.Fatalf("%s is read as %+v, %v", key, got, ok)
+		}
+		if was := got.Entries[0].Value; was != value && !got.Cut {
+			t.Fatalf("%s is read as the value %q, want %q", key, was, value)
+		}
+		if got.Cut && !strings.Contains(string(key), "#") {
+			t.Fatalf("%s is said to be cut", key)
+		}
+	})
+}

@@ -1,0 +1,535 @@
+package redisstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/weir-ratelimit/weir/internal/redistest"
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+	"github.com/weir-ratelimit/weir/pkg/limiter/limitertest"
+	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
+)
+
+// TestCluster runs on one cluster. Its parts go from those that change nothing to the one that kills a master.
+func TestCluster(t *testing.T) {
+	c := redistest.StartCluster(t, 3, strings.Fields("--user weir on >s3cret "+rights+" +cluster|slots +asking")...)
+	var stores atomic.Int64
+	fresh := func(t *testing.T, clock *limitertest.Clock) limiter.Store {
+		t.Helper()
+		return open(t, redisstore.Options{URL: c.URL(), KeyPrefix: fmt.Sprintf("t%d:", stores.Add(1)), Now: clock.Now})
+	}
+	t.Run("contract", func(t *testing.T) { limitertest.Run(t, fresh) })
+	t.Run("scripts agree with Go", func(t *testing.T) { limitertest.Histories(t, fresh, 600) })
+	for _, part := range []struct {
+		name  string
+		check func(t *testing.T, c *redistest.Cluster)
+	}{
+		{"slots", clusterSlots},
+		{"limits of a descriptor share a slot", clusterTags},
+		{"a denial is undone beside others", clusterUndoBesideOthers},
+		{"a denial is undone later", clusterUndoLater},
+		{"denied and admitted at once", clusterRace},
+		{"a long log", clusterLongLog},
+		{"what one place charged is given back when another fails", clusterGiveBack},
+		{"a node that hangs holds up nobody else", clusterHungNode},
+		{"refunds are heard", clusterRefunds},
+		{"a user with few rights", clusterUser},
+		{"a slot moves", clusterSlotMoves},
+		{"a master fails", clusterMasterFails},
+	} {
+		t.Run(part.name, func(t *testing.T) { part.check(t, c) })
+	}
+}
+
+// clusterSlots compares with the servers' own opinion.
+func clusterSlots(t *testing.T, c *redistest.Cluster) {
+	for _, key := range []string{"", "a", "foo{bar}baz", "{}x", "a{}{b}", "{a", "}{a}", "123456789", "weir:1:funnel|{shop|k=v}", "ключ{ю}"} {
+		want := redistest.Do(t, c.Masters[0], "cluster", "keyslot", key)
+		if got := int64(redisstore.SlotOf(key)); got != want {
+			t.Errorf("%q is in slot %d, want %d", key, got, want)
+		}
+	}
+}
+
+// clusterTags: a request of several limits of one descriptor is one call.
+func clusterTags(t *testing.T, c *redistest.Cluster) {
+	s := open(t, redisstore.Options{URL: c.URL()})
+	same := []string{"funnel|shop|api_key=a", "fixed_window:day|shop|api_key=a", "token_bucket#2|shop|api_key=a"}
+	for _, key := range same {
+		if got, want := redisstore.SlotOf(s.Key(key)), redisstore.SlotOf("shop|api_key=a"); got != want {
+			t.Errorf("%s is in slot %d, want %d", s.Key(key), got, want)
+		}
+	}
+	if a, b := redisstore.SlotOf(s.Key(same[0])), redisstore.SlotOf(s.Key("funnel|shop|api_key=b")); a == b {
+		t.Errorf("two values share slot %d", a)
+	}
+}
+
+// apartKeys are counters on the masters, one each.
+func apartKeys(t *testing.T, c *redistest.Cluster, s *redisstore.Store) (keys []string) {
+	t.Helper()
+	per := 16384 / len(c.Masters)
+	for i := range c.Masters {
+		for n := 0; ; n++ {
+			key := fmt.Sprintf("%s|%d", t.Name(), n)
+			if slot := int(redisstore.SlotOf(s.Key(key))); slot >= i*per+10 && slot < (i+1)*per-10 {
+				keys = append(keys, key)
+				break
+			}
+		}
+	}
+	return keys
+}
+
+// clusterUndoBesideOthers has others come between a charge and its undoing: what is theirs stays, and what was undone
+// is all gone.
+func clusterUndoBesideOthers(t *testing.T, c *redistest.Cluster) {
+	for _, a := range []limiter.Algorithm{
+		limiter.FixedWindow, limiter.Funnel, limiter.TokenBucket, limiter.SlidingWindow, limiter.SlidingLog, limiter.Concurrency,
+		limiter.SmoothWarmingUp,
+	} {
+		for _, used := range []int64{0, 20} {
+			if a == limiter.SmoothWarmingUp && used > 0 {
+				continue // passes one at a time
+			}
+			t.Run(fmt.Sprintf("%s with %d used", a, used), func(t *testing.T) {
+				one, other := open(t, redisstore.Options{URL: c.URL()}), open(t, redisstore.Options{URL: c.URL()})
+				keys := apartKeys(t, c, one)
+				p := policy(t, limiter.Params{Algorithm: a, Limit: 1000, Window: time.Hour})
+				if a == limiter.SmoothWarmingUp {
+					p = policy(t, limiter.Params{Algorithm: a, Limit: 10, Window: time.Second, WarmUp: time.Minute})
+				}
+				if used > 0 {
+					take(t, one, keys[0], p, used)
+				}
+				for _, key := range keys { // connects
+					take(t, one, key, p, 0)
+					take(t, other, key, p, 0)
+				}
+				c.Masters[1].Pause()
+				defer c.Masters[1].Resume()
+				answer := ask(t.Context(), one, limiter.Hit{Key: keys[0], Policy: p, N: 1}, limiter.Hit{Key: keys[1], Policy: funnel(t, 0, time.Hour), N: 1})
+				left := take(t, other, keys[0], p, 0).Remaining
+				eventually(t, func() error {
+					if now := take(t, other, keys[0], p, 0).Remaining; now == limit(p)-used {
+						return fmt.Errorf("%d remain of %d: nothing is charged", now, limit(p))
+					}
+					return nil
+				})
+				d := take(t, other, keys[0], p, 1)
+				c.Masters[1].Resume()
+				got := <-answer
+				if got.err != nil || !got.out[0].Allowed || got.out[1].Allowed {
+					t.Fatalf("%+v: want the first to fit and the second not to", got)
+				}
+				want := limit(p) - used
+				if d.Allowed {
+					want--
+				}
+				if now := take(t, other, keys[0], p, 0).Remaining; now != want {
+					t.Errorf("%d remain, want %d (%d before)", now, want, left)
+				}
+			})
+		}
+	}
+}
+
+// clusterUndoLater has time pass, and another come, between a charge and its undoing: what has gone by itself is not
+// given back once more.
+func clusterUndoLater(t *testing.T, c *redistest.Cluster) {
+	for _, a := range []limiter.Algorithm{
+		limiter.FixedWindow, limiter.Funnel, limiter.TokenBucket, limiter.SlidingWindow, limiter.SlidingLog, limiter.Concurrency,
+	} {
+		t.Run(a.String(), func(t *testing.T) {
+			clock := limitertest.NewClock()
+			one := open(t, redisstore.Options{URL: c.URL(), Now: clock.Now})
+			other := open(t, redisstore.Options{URL: c.URL(), Now: clock.Now})
+			keys, p, ban := apartKeys(t, c, one), policy(t, limiter.Params{Algorithm: a, Limit: 10, Window: time.Hour}), funnel(t, 0, time.Hour)
+			for _, key := range keys { // connects
+				take(t, one, key, p, 0)
+				take(t, other, key, p, 0)
+			}
+			c.Masters[1].Pause()
+			defer c.Masters[1].Resume()
+			answer := ask(t.Context(), one, limiter.Hit{Key: keys[0], Policy: p, N: 5}, limiter.Hit{Key: keys[1], Policy: ban, N: 1})
+			eventually(t, func() error {
+				if now := take(t, other, keys[0], p, 0).Remaining; now != 5 {
+					return fmt.Errorf("%d remain of 10, want 5", now)
+				}
+				return nil
+			})
+			clock.Advance(3 * time.Hour)
+			take(t, other, keys[0], p, 7)
+			c.Masters[1].Resume()
+			if got := <-answer; got.err != nil || got.out[0].Remaining != 3 {
+				t.Errorf("%+v: want 3 remaining of 10, 7 being another's", got)
+			}
+			if now := take(t, other, keys[0], p, 0).Remaining; now != 3 {
+				t.Errorf("%d remain of 10, want 3", now)
+			}
+		})
+	}
+}
+
+// clusterLongLog: a log that is too long to be sent about is charged and given back like any other.
+func clusterLongLog(t *testing.T, c *redistest.Cluster) {
+	s := open(t, redisstore.Options{URL: c.URL()})
+	keys, p := apartKeys(t, c, s), policy(t, limiter.Params{Algorithm: limiter.SlidingLog, Limit: 5000, Window: time.Hour})
+	hits := make([]limiter.Hit, 2000)
+	for i := range hits {
+		hits[i] = limiter.Hit{Key: keys[0], Policy: p, N: 1}
+	}
+	if err := s.Take(t.Context(), hits, make([]limiter.Decision, len(hits))); err != nil {
+		t.Fatal(err)
+	}
+	for _, deny := range []bool{false, true} {
+		other, want := funnel(t, 10, time.Hour), int64(2999)
+		if deny {
+			other = funnel(t, 0, time.Hour)
+		}
+		out := make([]limiter.Decision, 2)
+		if err := s.Take(t.Context(), []limiter.Hit{{Key: keys[0], Policy: p, N: 1}, {Key: keys[1], Policy: other, N: 1}}, out); err != nil {
+			t.Fatal(err)
+		}
+		if got := take(t, s, keys[0], p, 0).Remaining; got != want || out[0].Remaining != want || out[1].Allowed == deny {
+			t.Errorf("%d remain of 5000, want %d: %+v", got, want, out)
+		}
+	}
+}
+
+// clusterRace has requests of two slots each come at once, far more than may pass: what was admitted, and nothing else, is
+// charged, and no more than the limit.
+func clusterRace(t *testing.T, c *redistest.Cluster) {
+	for _, a := range []limiter.Algorithm{limiter.FixedWindow, limiter.Funnel, limiter.SlidingWindow, limiter.SlidingLog, limiter.Concurrency} {
+		t.Run(a.String(), func(t *testing.T) {
+			stores := []*redisstore.Store{open(t, redisstore.Options{URL: c.URL()}), open(t, redisstore.Options{URL: c.URL()})}
+			keys := apartKeys(t, c, stores[0])
+			var policies []*limiter.Policy
+			for _, most := range []int64{30, 60, 1000} {
+				policies = append(policies, policy(t, limiter.Params{Algorithm: a, Limit: most, Window: 9000 * time.Hour, ChargeDenied: limiter.ChargeNone}))
+			}
+			admitted := make([]atomic.Int64, len(keys))
+			var wait sync.WaitGroup
+			for g := range 8 {
+				wait.Go(func() {
+					for i := range 40 {
+						x := (g + i) % len(keys)
+						y := (x + 1 + i%2) % len(keys)
+						hits := []limiter.Hit{{Key: keys[x], Policy: policies[x], N: 1}, {Key: keys[y], Policy: policies[y], N: 1}}
+						out := make([]limiter.Decision, 2)
+						if err := stores[g%2].Take(t.Context(), hits, out); err != nil {
+							t.Error(err)
+							return
+						}
+						if limiter.Admitted(hits, out) {
+							admitted[x].Add(1)
+							admitted[y].Add(1)
+						}
+					}
+				})
+			}
+			wait.Wait()
+			for i, key := range keys {
+				want := policies[i].Limit() - admitted[i].Load()
+				if got := take(t, stores[0], key, policies[i], 0).Remaining; got != want || want < 0 {
+					t.Errorf("%d of %d were admitted, %d remain", admitted[i].Load(), policies[i].Limit(), got)
+				}
+			}
+		})
+	}
+}
+
+// limit is how many hits a fresh counter of the policy passes.
+func limit(p *limiter.Policy) int64 {
+	if p.Algorithm() == limiter.SmoothWarmingUp {
+		return 1
+	}
+	return p.Limit()
+}
+
+func clusterGiveBack(t *testing.T, c *redistest.Cluster) {
+	s := open(t, redisstore.Options{URL: c.URL(), Timeout: 500 * time.Millisecond})
+	keys, p := apartKeys(t, c, s), funnel(t, 10, time.Hour)
+	hits := []limiter.Hit{{Key: keys[0], Policy: p, N: 3}, {Key: keys[1], Policy: p, N: 3}, {Key: keys[2], Policy: p, N: 3, Mode: limiter.Shadow}}
+	out := make([]limiter.Decision, 3)
+	eventually(t, func() error { return s.Take(t.Context(), hits, out) })
+	before := take(t, s, keys[0], p, 0).Remaining
+	shadow := take(t, s, keys[2], p, 0).Remaining
+	patient := open(t, redisstore.Options{URL: c.URL()})
+	take(t, patient, keys[0], p, 0) // connects
+	c.Masters[1].Pause()
+	start := time.Now()
+	err := s.Take(t.Context(), hits, out)
+	took := time.Since(start)
+	c.Masters[1].Resume()
+	if !errors.Is(err, limiter.ErrUnavailable) {
+		t.Errorf("beside a node that hangs: %v, want ErrUnavailable", err)
+	}
+	if took > time.Second {
+		t.Errorf("Take came back after %s, its timeout is 500ms", took)
+	}
+	eventually(t, func() error {
+		if now := take(t, patient, keys[0], p, 0).Remaining; now != before {
+			return fmt.Errorf("%d remain where %d did before a request that failed", now, before)
+		}
+		return nil
+	})
+	if now := take(t, patient, keys[2], p, 0).Remaining; now != shadow-3 {
+		t.Errorf("%d remain of a shadow limit, want %d: it is charged by itself", now, shadow-3)
+	}
+}
+
+func clusterHungNode(t *testing.T, c *redistest.Cluster) {
+	s := open(t, redisstore.Options{URL: c.URL(), Timeout: 500 * time.Millisecond})
+	keys, p := apartKeys(t, c, s), funnel(t, 1000, time.Hour)
+	for _, key := range keys {
+		eventually(t, func() error {
+			return s.Take(t.Context(), []limiter.Hit{{Key: key, Policy: p, N: 1}}, make([]limiter.Decision, 1))
+		})
+	}
+	c.Masters[1].Pause()
+	defer c.Masters[1].Resume()
+	var stuck []<-chan asked
+	for range 20 {
+		stuck = append(stuck, ask(t.Context(), s, limiter.Hit{Key: keys[1], Policy: p, N: 1}))
+	}
+	for range 20 {
+		if d := take(t, s, keys[0], p, 1); !d.Allowed {
+			t.Fatalf("%+v", d)
+		}
+	}
+	for _, a := range stuck {
+		if got := <-a; !errors.Is(got.err, limiter.ErrUnavailable) {
+			t.Errorf("a node that hangs: %v, want ErrUnavailable", got.err)
+		}
+	}
+}
+
+// clusterRefunds hears of what is given back on any node.
+func clusterRefunds(t *testing.T, c *redistest.Cluster) {
+	s := open(t, redisstore.Options{URL: c.URL()})
+	keys, p := apartKeys(t, c, s), funnel(t, 10, time.Hour)
+	hearRefunds(t, s, keys, limiter.Hit{Key: keys[0], Policy: p, N: -1}, limiter.Hit{Key: keys[1], Policy: p, N: -1}, limiter.Hit{Key: keys[2], Policy: p, N: -1})
+	// What a denied request was charged for a moment is given back, too.
+	hearRefunds(t, s, keys[:1], limiter.Hit{Key: keys[0], Policy: p, N: 1}, limiter.Hit{Key: keys[1], Policy: funnel(t, 0, time.Hour), N: 1})
+}
+
+// hearRefunds asks the hits and wants to hear of something given back to each of the counters.
+func hearRefunds(t *testing.T, s *redisstore.Store, counters []string, hits ...limiter.Hit) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	heard, begun, ended := make(chan string, 100), make(chan struct{}, 100), make(chan struct{})
+	go func() {
+		defer close(ended)
+		s.Refunds(ctx, func(key string) { heard <- key }, func(yes bool, _ error) {
+			if yes {
+				begun <- struct{}{}
+			}
+		})
+	}()
+	defer func() { cancel(); <-ended }()
+	<-begun
+	eventually(t, func() error { return s.Take(t.Context(), hits, make([]limiter.Decision, len(hits))) })
+	missing := slices.Clone(counters)
+	for len(missing) > 0 {
+		select {
+		case got := <-heard:
+			missing = slices.DeleteFunc(missing, func(key string) bool { return key == got })
+		case <-time.After(patient):
+			t.Fatalf("nothing was heard of %q", missing)
+		}
+	}
+}
+
+// clusterUser counts and hears of refunds as a user who may do what docs/operations.md says, and no more.
+func clusterUser(t *testing.T, c *redistest.Cluster) {
+	s := open(t, redisstore.Options{URL: strings.Replace(c.URL(), "://", "://weir:s3cret@", 1)})
+	if err := s.Ping(t.Context()); err != nil {
+		t.Error(err)
+	}
+	keys, p := apartKeys(t, c, s), funnel(t, 10, time.Hour)
+	hearRefunds(t, s, keys[:1], limiter.Hit{Key: keys[0], Policy: p, N: 1}, limiter.Hit{Key: keys[1], Policy: funnel(t, 0, time.Hour), N: 1})
+}
+
+// traffic asks all keys, together and one by one, from several goroutines until it is ended. Then it says how many hits
+// were admitted for each key, and how many requests had no answer.
+type traffic struct {
+	store    *redisstore.Store
+	policy   *limiter.Policy
+	keys     []string
+	admitted []atomic.Int64
+	unknown  atomic.Int64
+	answered atomic.Int64
+	stop     chan struct{}
+	wait     sync.WaitGroup
+}
+
+func startTraffic(t *testing.T, s *redisstore.Store, keys []string, p *limiter.Policy) *traffic {
+	t.Helper()
+	f := &traffic{store: s, policy: p, keys: keys, admitted: make([]atomic.Int64, len(keys)), stop: make(chan struct{})}
+	for g := range 4 {
+		f.wait.Go(func() {
+			for i := g; ; i++ {
+				select {
+				case <-f.stop:
+					return
+				case <-time.After(time.Millisecond): // some thousand requests a second would be the test of something else
+				}
+				f.ask(t.Context(), i)
+			}
+		})
+	}
+	return f
+}
+
+func (f *traffic) ask(ctx context.Context, i int) {
+	ks := []int{i % len(f.keys)}
+	if i%3 == 0 {
+		ks = append(ks, (i+1)%len(f.keys))
+	}
+	hits, out := make([]limiter.Hit, len(ks)), make([]limiter.Decision, len(ks))
+	for j, k := range ks {
+		hits[j] = limiter.Hit{Key: f.keys[k], Policy: f.policy, N: 1}
+	}
+	if err := f.store.Take(ctx, hits, out); err != nil {
+		f.unknown.Add(int64(len(ks)))
+		return
+	}
+	f.answered.Add(1)
+	if limiter.Admitted(hits, out) {
+		for _, k := range ks {
+			f.admitted[k].Add(1)
+		}
+	}
+}
+
+// more returns after n more answers.
+func (f *traffic) more(t *testing.T, n int64) {
+	t.Helper()
+	until := f.answered.Load() + n
+	eventually(t, func() error {
+		if now := f.answered.Load(); now < until {
+			return fmt.Errorf("%d answers more, want %d; %d requests without an answer", n-(until-now), n, f.unknown.Load())
+		}
+		return nil
+	})
+}
+
+func (f *traffic) end() {
+	close(f.stop)
+	f.wait.Wait()
+}
+
+// counts are the hits that were admitted for each key.
+func (f *traffic) counts() (all []int64) {
+	for i := range f.admitted {
+		all = append(all, f.admitted[i].Load())
+	}
+	return all
+}
+
+// check compares what each counter was charged with what was admitted. Of that, so many hits may be lost: a replica that
+// becomes a master may not have heard of them.
+func (f *traffic) check(t *testing.T, lost []int64) {
+	t.Helper()
+	unknown := f.unknown.Load()
+	t.Logf("%d requests answered, %d hits without an answer", f.answered.Load(), unknown)
+	for i, key := range f.keys {
+		charged, admitted := f.policy.Limit()-take(t, f.store, key, f.policy, 0).Remaining, f.admitted[i].Load()
+		if charged < admitted-lost[i] || charged > admitted+unknown {
+			t.Errorf("%s: %d hits charged, %d admitted and %d without an answer", key, charged, admitted, unknown)
+		}
+	}
+}
+
+// clusterSlotMoves migrates a slot with counters, some of which begin meanwhile: every request is answered, and every
+// hit counts once.
+func clusterSlotMoves(t *testing.T, c *redistest.Cluster) {
+	s := open(t, redisstore.Options{URL: strings.Replace(c.URL(), "://", "://weir:s3cret@", 1), KeyPrefix: "weir:moves:"})
+	p := funnel(t, 1_000_000, 365*24*time.Hour)
+	var keys []string // in one slot, but for the last one, by a tag that is not ours
+	for i := range 6 {
+		keys = append(keys, fmt.Sprintf("{moves}%d", i))
+	}
+	keys = append(keys, "elsewhere")
+	f := startTraffic(t, s, keys[:3], p)
+	f.more(t, 100)
+	all := startTraffic(t, s, keys, p) // its other counters begin while the slot moves
+	slot := int(redisstore.SlotOf("{moves}"))
+	per := 16384 / 3
+	from := c.Masters[min(slot/per, 2)]
+	to := c.Masters[(min(slot/per, 2)+1)%3]
+	c.Move(slot, from, to, func() { f.more(t, 300); all.more(t, 300) })
+	f.more(t, 100)
+	all.more(t, 100)
+	f.end()
+	all.end()
+	if u := f.unknown.Load() + all.unknown.Load(); u > 0 {
+		t.Errorf("%d hits had no answer", u)
+	}
+	for i, key := range keys {
+		want := p.Limit() - all.admitted[i].Load()
+		if i < 3 {
+			want -= f.admitted[i].Load()
+		}
+		if got := take(t, s, key, p, 0).Remaining; got != want {
+			t.Errorf("%s: %d remain, want %d", key, got, want)
+		}
+	}
+	if n, _ := redistest.Do(t, to, "cluster", "countkeysinslot", slot).(int64); n != 6 {
+		t.Errorf("%d counters are where the slot went, want 6", n)
+	}
+}
+
+// clusterMasterFails kills a master under traffic. Its replica takes over, and the same store goes on. What the replica
+// had not heard of is lost; nothing else.
+func clusterMasterFails(t *testing.T, c *redistest.Cluster) {
+	s := open(t, redisstore.Options{URL: c.URL(), Timeout: 200 * time.Millisecond})
+	keys, p := apartKeys(t, c, s), funnel(t, 1_000_000, 365*24*time.Hour)
+	f := startTraffic(t, s, keys, p)
+	f.more(t, 200)
+	c.Fail(2)
+	eventually(t, func() error {
+		return s.Take(t.Context(), []limiter.Hit{{Key: keys[2], Policy: p, N: 0}}, make([]limiter.Decision, 1))
+	})
+	before := f.counts()
+	before[0], before[1] = 0, 0 // nothing of theirs may be lost
+	f.more(t, 200)
+	f.end()
+	f.check(t, before)
+	c.AwaitOK()
+	hearRefunds(t, s, keys[2:], limiter.Hit{Key: keys[2], Policy: p, N: -1})
+	if err := s.Ping(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// BenchmarkCluster is what requests of one place and of two take, when nobody else asks.
+func BenchmarkCluster(b *testing.B) {
+	s := open(b, redisstore.Options{URL: redistest.StartCluster(b, 3).URL()})
+	p, ban := funnel(b, 1_000_000_000, time.Hour), funnel(b, 0, time.Hour)
+	hit := func(key string, p *limiter.Policy) limiter.Hit { return limiter.Hit{Key: key, Policy: p, N: 1} }
+	for name, hits := range map[string][]limiter.Hit{
+		"one hit":                       {hit("funnel|a", p)},
+		"two hits in a slot":            {hit("funnel|a", p), hit("funnel:b|a", p)},
+		"two hits in two slots":         {hit("funnel|a", p), hit("funnel|b", p)},
+		"two hits in two slots, denied": {hit("funnel|a", p), hit("funnel|c", ban)},
+	} {
+		b.Run(name, func(b *testing.B) {
+			out := make([]limiter.Decision, len(hits))
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := s.Take(b.Context(), hits, out); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,84 @@
+package redisstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-ratelimit/weir/internal/redistest"
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+	"github.com/weir-ratelimit/weir/pkg/limiter/limitertest"
+	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
+)
+
+// scattered has each hit decided in one of two stores, by its key.
+type scattered struct{ *redisstore.Group }
+
+func (s scattered) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Decision) error {
+	moved := make([]limiter.Hit, len(hits))
+	for i, h := range hits {
+		if len(h.Key)%2 == 1 {
+			h.Policy = h.Policy.In("second")
+		}
+		moved[i] = h
+	}
+	return s.Group.Take(ctx, moved, out)
+}
+
+// TestGroup: a request in two stores is decided as one in one.
+func TestGroup(t *testing.T) {
+	first, second := redistest.Start(t), redistest.Start(t)
+	n := 0
+	group := func(t *testing.T, o redisstore.Options) *redisstore.Group {
+		t.Helper()
+		n++
+		o.KeyPrefix = fmt.Sprintf("t%d:", n)
+		o.URL = first.URL()
+		a := open(t, o)
+		o.URL = second.URL()
+		return redisstore.NewGroup(a, map[string]*redisstore.Store{"second": open(t, o)})
+	}
+	fresh := func(t *testing.T, clock *limitertest.Clock) limiter.Store {
+		t.Helper()
+		return scattered{group(t, redisstore.Options{Now: clock.Now})}
+	}
+	t.Run("contract", func(t *testing.T) { limitertest.Run(t, fresh) })
+	t.Run("scripts agree with Go", func(t *testing.T) { limitertest.Histories(t, fresh, 300) })
+	t.Run("each limit in its own", func(t *testing.T) {
+		g, p := group(t, redisstore.Options{}), funnel(t, 10, time.Hour)
+		hits := []limiter.Hit{{Key: "a", Policy: p, N: 1}, {Key: "b", Policy: p.In("second"), N: 1}}
+		if err := g.Take(t.Context(), hits, make([]limiter.Decision, 2)); err != nil {
+			t.Fatal(err)
+		}
+		for key, server := range map[string]*redistest.Server{"a": first, "b": second} {
+			if got := redistest.Do(t, server, "keys", fmt.Sprintf("t%d:*", n)); fmt.Sprint(got) != fmt.Sprintf("[t%d:1:%s]", n, key) {
+				t.Errorf("a server has %v, want the counter %s", got, key)
+			}
+		}
+		err := g.Take(t.Context(), []limiter.Hit{{Key: "a", Policy: p.In("third"), N: 1}}, make([]limiter.Decision, 1))
+		if !errors.Is(err, limiter.ErrUnavailable) || !strings.Contains(err.Error(), `there is no store "third"`) {
+			t.Errorf("%v, want an ErrUnavailable", err)
+		}
+	})
+	t.Run("one of them is gone", func(t *testing.T) {
+		g, p := group(t, redisstore.Options{Timeout: 300 * time.Millisecond}), funnel(t, 10, time.Hour)
+		eventually(t, func() error { return g.Ping(t.Context()) })
+		second.Kill()
+		if err := g.Ping(t.Context()); !errors.Is(err, limiter.ErrUnavailable) {
+			t.Errorf("Ping: %v, want ErrUnavailable", err)
+		}
+		hits := []limiter.Hit{{Key: "a", Policy: p, N: 1}, {Key: "b", Policy: p.In("second"), N: 1}}
+		if err := g.Take(t.Context(), hits, make([]limiter.Decision, 2)); !errors.Is(err, limiter.ErrUnavailable) {
+			t.Errorf("a request in both: %v, want ErrUnavailable", err)
+		}
+		eventually(t, func() error {
+			if left := take(t, g, "a", p, 0).Remaining; left != 10 {
+				return fmt.Errorf("%d remain of 10 after a request that failed", left)
+			}
+			return nil
+		})
+	})
+}

@@ -1,0 +1,70 @@
+package redisstore_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-ratelimit/weir/internal/redistest"
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
+)
+
+// TestSentinel kills the master under traffic: the same store goes on with the one that takes over.
+func TestSentinel(t *testing.T) {
+	servers := redistest.StartSentinel(t, "--requirepass", "s3cret", "--masterauth", "s3cret")
+	url := strings.Replace(servers.URL(), "://", "://:s3cret@", 1)
+	s := open(t, redisstore.Options{URL: url, Timeout: 200 * time.Millisecond})
+	p := funnel(t, 1_000_000, 365*24*time.Hour)
+	f := startTraffic(t, s, []string{"a", "b"}, p)
+	f.more(t, 200)
+	servers.Master.Kill()
+	redistest.AwaitMaster(t, servers.Replica)
+	before := f.counts()
+	f.more(t, 200)
+	f.end()
+	f.check(t, before)
+	if err := s.Ping(t.Context()); err != nil {
+		t.Error(err)
+	}
+	hearRefunds(t, s, []string{"a"}, limiter.Hit{Key: "a", Policy: p, N: -1})
+
+	wrong := open(t, redisstore.Options{URL: strings.Replace(url, redistest.SentinelPassword, "wr0ng", 1)})
+	err := wrong.Ping(t.Context())
+	if got := fmt.Sprint(err); !errors.Is(err, limiter.ErrUnavailable) || strings.Contains(got, "wr0ng") || strings.Contains(got, "s3cret") {
+		t.Errorf("wrong password of the sentinel: %v, want an ErrUnavailable that shows none", err)
+	}
+}
+
+// TestMasterBecomesReplica: the old master stays and refuses to be written to. The same store finds the new one.
+func TestMasterBecomesReplica(t *testing.T) {
+	servers := redistest.StartSentinel(t)
+	s := open(t, redisstore.Options{URL: servers.URL(), Timeout: 200 * time.Millisecond})
+	eventually(t, func() error { return counts(t, s) })
+	servers.Failover(t)
+	redistest.AwaitMaster(t, servers.Replica)
+	host, port, _ := strings.Cut(servers.Replica.Addr(), ":")
+	redistest.Do(t, servers.Master, "replicaof", host, port) // the sentinel would do it in ten seconds
+	eventually(t, func() error { return counts(t, s) })
+}
+
+// TestReadOnlyReplica: a server that became a replica, without a sentinel, counts again when it is a master again.
+func TestReadOnlyReplica(t *testing.T) {
+	server, other := redistest.Start(t), redistest.Start(t)
+	s := open(t, redisstore.Options{URL: server.URL()})
+	if err := counts(t, s); err != nil {
+		t.Fatal(err)
+	}
+	host, port, _ := strings.Cut(other.Addr(), ":")
+	redistest.Do(t, server, "replicaof", host, port)
+	eventually(t, func() error {
+		if err := counts(t, s); !strings.Contains(fmt.Sprint(err), "READONLY") {
+			return fmt.Errorf("a replica said %w, want READONLY", err)
+		}
+		return nil
+	})
+	redistest.Do(t, server, "replicaof", "no", "one")
+	eventually(t, func() error { return counts(t, s) })
+}

@@ -1,0 +1,97 @@
+package redisstore_test
+
+import (
+	"context"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weir-ratelimit/weir/internal/redistest"
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+	"github.com/weir-ratelimit/weir/pkg/limiter/limitertest"
+	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
+)
+
+// mortal is a store that fails the test if a request leaves a key of its hits that would stay for ever.
+type mortal struct {
+	limiter.Store
+
+	tb     testing.TB
+	client *redis.Client
+	found  int // keys that were there
+}
+
+func (m *mortal) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Decision) error {
+	err := m.Store.Take(ctx, hits, out)
+	for i := range hits {
+		ttl, ttlErr := m.client.PTTL(ctx, "weir:1:"+hits[i].Key).Result()
+		if ttlErr != nil {
+			m.tb.Fatal(ttlErr)
+		}
+		switch ttl {
+		case -1:
+			m.tb.Fatalf("after %+v: the key %s has no time to live", hits, hits[i].Key)
+		case -2: // there is no such key
+		default:
+			m.found++
+		}
+	}
+	return err
+}
+
+// No call of any algorithm leaves a key that stays for ever: in the histories of what is hard, which run on a virtual
+// clock, and on Redis's own.
+func TestEveryKeyEnds(t *testing.T) {
+	server := redistest.Start(t)
+	c := client(t, server)
+	t.Run("histories", func(t *testing.T) {
+		limitertest.Histories(t, func(t *testing.T, clock *limitertest.Clock) limiter.Store {
+			if err := c.FlushDB(t.Context()).Err(); err != nil {
+				t.Fatal(err)
+			}
+			m := &mortal{Store: open(t, redisstore.Options{URL: server.SocketURL(), Now: clock.Now}), tb: t, client: c}
+			t.Cleanup(func() {
+				if m.found == 0 {
+					t.Error("no request has left a key: this test tests nothing")
+				}
+			})
+			return m
+		}, 300)
+	})
+	t.Run("server's clock", func(t *testing.T) {
+		m := &mortal{Store: open(t, redisstore.Options{URL: server.SocketURL()}), tb: t, client: c}
+		rng := rand.New(rand.NewPCG(6, 5))
+		for _, name := range limiter.AlgorithmNames() {
+			a, err := limiter.ParseAlgorithm(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for denied := limiter.ChargeNone; denied <= limiter.ChargeFull; denied++ {
+				p := policy(t, limiter.Params{Algorithm: a, Limit: 3, Window: 10 * time.Second, ChargeDenied: denied})
+				before := m.found
+				for range 60 {
+					take(t, m, strings.Join([]string{name, "key"}, "|"), p, []int64{1, 1, 2, -1, 0, 50, -50}[rng.IntN(7)])
+				}
+				if m.found == before {
+					t.Errorf("%s has left no key", name)
+				}
+			}
+		}
+	})
+	var cursor uint64
+	for first := true; first || cursor != 0; first = false {
+		keys, next, err := c.Scan(t.Context(), cursor, "*", 1000).Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		cursor = next
+		for _, key := range keys {
+			if ttl := c.PTTL(t.Context(), key).Val(); ttl == -1 {
+				t.Errorf("%s has no time to live", key)
+			}
+		}
+	}
+}

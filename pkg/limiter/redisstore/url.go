@@ -1,0 +1,296 @@
+package redisstore
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Forms are the forms of a store's URL, for people.
+const Forms = "redis://[user:password@]host:port/db, unix://[user:password@]/path?db=0, " +
+	"redis+sentinel://[user:password@]host:port,host:port/master/db or redis+cluster://[user:password@]host:port,host:port; " +
+	"rediss instead of redis for TLS"
+
+// A way is a kind of servers.
+type way int
+
+const (
+	server way = iota
+	socket
+	sentinel
+	cluster
+)
+
+// ways are the schemes. With an s behind redis they are those of TLS.
+var ways = map[string]way{"redis": server, "unix": socket, "redis+sentinel": sentinel, "redis+cluster": cluster}
+
+// address is what a store's URL says.
+type address struct {
+	way            way
+	hosts          []string // host:port, or the path of a socket
+	user, password string
+	db             int
+	master         string // as the sentinels call it
+
+	sentinelUser, sentinelPassword string
+	passwordFile                   string
+
+	tls      bool
+	tlsFiles tlsFiles
+
+	keyPrefix              string
+	timeout, dialTimeout   time.Duration
+	poolSize, minIdle      int
+	connIdle, connLifetime time.Duration
+}
+
+// CheckURL says what is wrong with a store's URL, and what to write instead. It quotes neither user nor password.
+func CheckURL(raw string) error {
+	_, err := parseURL(raw)
+	return err
+}
+
+// parseURL reads a URL. What it quotes in an error cannot be a part of a password that ended where nobody meant it to.
+func parseURL(raw string) (*address, error) {
+	a, err := readURL(raw)
+	if err != nil {
+		return nil, fmt.Errorf("redis store %s: %w; write %s", Redact(raw), err, Forms)
+	}
+	return a, nil
+}
+
+func readURL(raw string) (*address, error) {
+	scheme, rest, _ := strings.Cut(raw, "://")
+	a := &address{tls: strings.HasPrefix(scheme, "rediss")}
+	if a.tls {
+		scheme = "redis" + strings.TrimPrefix(scheme, "rediss")
+	}
+	var known bool
+	if a.way, known = ways[scheme]; !known {
+		return nil, errors.New("the scheme must be redis, rediss, unix, redis+sentinel, rediss+sentinel, redis+cluster or rediss+cluster")
+	}
+	authority, tail := rest, ""
+	if i := strings.IndexAny(rest, "/?#"); i >= 0 {
+		authority, tail = rest[:i], rest[i:]
+	}
+	if strings.Contains(tail, "@") {
+		return nil, errors.New("there is an @ behind the host; write special characters of a password as %XX")
+	}
+	if strings.Contains(tail, "#") {
+		return nil, errors.New("there is a #; write it as %23")
+	}
+	if err := a.readAuthority(authority); err != nil {
+		return nil, err
+	}
+	where, query, _ := strings.Cut(tail, "?")
+	if err := a.readPath(where); err != nil {
+		return nil, err
+	}
+	return a, a.readQuery(query)
+}
+
+// readAuthority reads user:password@host:port,host:port.
+func (a *address) readAuthority(text string) error {
+	if i := strings.LastIndexByte(text, '@'); i >= 0 {
+		user, password, _ := strings.Cut(text[:i], ":")
+		var err1, err2 error
+		a.user, err1 = url.PathUnescape(user)
+		a.password, err2 = url.PathUnescape(password)
+		if err1 != nil || err2 != nil || strings.Contains(text[:i], " ") {
+			return errors.New("user or password have special characters; write them as %XX")
+		}
+		text = text[i+1:]
+	}
+	if a.way == socket {
+		if text != "" {
+			return errors.New("a path of a socket begins with a slash: unix:///path")
+		}
+		return nil
+	}
+	for host := range strings.SplitSeq(text, ",") {
+		full, err := a.withPort(host)
+		if err != nil {
+			return err
+		}
+		a.hosts = append(a.hosts, full)
+	}
+	if a.way == server && len(a.hosts) > 1 {
+		return errors.New("several hosts are those of redis+sentinel:// or redis+cluster://")
+	}
+	return nil
+}
+
+// withPort adds the port that a host has unless the URL says another.
+func (a *address) withPort(text string) (string, error) {
+	host, port, err := net.SplitHostPort(text)
+	if err != nil {
+		host, port = strings.Trim(text, "[]"), "6379"
+		if a.way == sentinel {
+			port = "26379"
+		}
+		if strings.Contains(host, ":") && !strings.HasPrefix(text, "[") {
+			return "", errors.New("a host has more than one colon; write an address of IPv6 in brackets, and a password's special characters as %XX")
+		}
+	}
+	if host == "" {
+		return "", errors.New("there is no host")
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+		return "", errors.New("a port must be a number from 1 to 65535; write special characters of a password as %XX")
+	}
+	return net.JoinHostPort(host, port), nil
+}
+
+// readPath reads the socket, the master's name and the database.
+func (a *address) readPath(text string) error {
+	where, err := url.PathUnescape(text)
+	if err != nil {
+		return errors.New("the path has a % that is not followed by two hexadecimal digits; write it as %25")
+	}
+	db := strings.Trim(where, "/")
+	switch a.way {
+	case socket:
+		if !path.IsAbs(where) {
+			return errors.New("there is no path of a socket")
+		}
+		a.hosts, db = []string{where}, ""
+	case sentinel:
+		if a.master, db, _ = strings.Cut(db, "/"); a.master == "" {
+			return errors.New("there is no name of a master behind the sentinels")
+		}
+	default:
+	}
+	return a.readDB(db)
+}
+
+func (a *address) readDB(text string) error {
+	if text == "" {
+		return nil
+	}
+	n, err := strconv.ParseUint(text, 10, 31)
+	if err != nil {
+		return fmt.Errorf("the database must be a number, got %q", text)
+	}
+	if a.way == cluster && n != 0 {
+		return fmt.Errorf("a cluster has database 0 only, got %d", n)
+	}
+	a.db = int(n)
+	return nil
+}
+
+// readQuery reads the options.
+func (a *address) readQuery(query string) error {
+	values, err := url.ParseQuery(query)
+	if err != nil {
+		return errors.New("the options cannot be read; write them as ?name=value&name=value, and special characters as %XX")
+	}
+	texts := map[string]*string{
+		"key_prefix": &a.keyPrefix, "password_file": &a.passwordFile,
+		"sentinel_username": &a.sentinelUser, "sentinel_password": &a.sentinelPassword,
+		"tls_ca": &a.tlsFiles.ca, "tls_cert": &a.tlsFiles.cert, "tls_key": &a.tlsFiles.key, "tls_server_name": &a.tlsFiles.serverName,
+	}
+	times := map[string]*time.Duration{
+		"timeout": &a.timeout, "dial_timeout": &a.dialTimeout,
+		"conn_max_idle_time": &a.connIdle, "conn_max_lifetime": &a.connLifetime,
+	}
+	numbers := map[string]*int{"pool_size": &a.poolSize, "min_idle_conns": &a.minIdle}
+	for name, given := range values {
+		value := given[len(given)-1]
+		if to := texts[name]; to != nil {
+			*to = value
+		} else if to := times[name]; to != nil {
+			if *to, err = time.ParseDuration(value); err != nil || *to <= 0 {
+				return fmt.Errorf("option %s must be a time such as 20ms, got %q", name, value)
+			}
+		} else if to := numbers[name]; to != nil {
+			if *to, err = strconv.Atoi(value); err != nil || *to < 1 || *to > 10_000 {
+				return fmt.Errorf("option %s must be a number from 1 to 10000, got %q", name, value)
+			}
+		} else if name == "db" && a.way == socket {
+			if err := a.readDB(value); err != nil {
+				return err
+			}
+		} else {
+			return fmt.Errorf("option %q is not known; use %s", name, optionNames)
+		}
+	}
+	return a.checkOptions(values)
+}
+
+const optionNames = "timeout, key_prefix, password_file, pool_size, min_idle_conns, dial_timeout, conn_max_idle_time, conn_max_lifetime, " +
+	"with TLS tls_ca, tls_cert, tls_key and tls_server_name, with Sentinel sentinel_username and sentinel_password, and with unix db"
+
+// checkOptions finds options that mean nothing here.
+func (a *address) checkOptions(values url.Values) error {
+	for name := range values {
+		if strings.HasPrefix(name, "tls_") && !a.tls {
+			return fmt.Errorf("option %s is for TLS; write rediss instead of redis", name)
+		}
+		if strings.HasPrefix(name, "sentinel_") && a.way != sentinel {
+			return fmt.Errorf("option %s is for redis+sentinel://", name)
+		}
+	}
+	if a.timeout != 0 && (a.timeout < time.Millisecond || a.timeout > 10*time.Second) {
+		return fmt.Errorf("option timeout must be between 1ms and 10s, got %s", a.timeout)
+	}
+	if (a.tlsFiles.cert == "") != (a.tlsFiles.key == "") {
+		return errors.New("tls_cert and tls_key go together")
+	}
+	if a.passwordFile != "" && a.password != "" {
+		return errors.New("there is a password and a password_file; remove one of the two")
+	}
+	return nil
+}
+
+// complete fills what the URL says into the options, and defaults where neither says anything.
+func (a *address) complete(o *Options) {
+	if a.keyPrefix != "" {
+		o.KeyPrefix = a.keyPrefix
+	}
+	if o.KeyPrefix == "" {
+		o.KeyPrefix = DefaultKeyPrefix
+	}
+	if a.timeout != 0 {
+		o.Timeout = a.timeout
+	}
+	if o.Timeout == 0 {
+		o.Timeout = DefaultTimeout
+	}
+	if a.poolSize != 0 {
+		o.PoolSize = a.poolSize
+	}
+}
+
+// Redact is a store's URL without user, password and options, to be shown and logged.
+func Redact(raw string) string {
+	scheme, rest, ok := strings.Cut(raw, "://")
+	if !ok {
+		return "(not a URL)"
+	}
+	authority, tail := rest, ""
+	if i := strings.IndexAny(rest, "/?#"); i >= 0 {
+		authority, tail = rest[:i], rest[i:]
+	}
+	hosts := authority[strings.LastIndexByte(authority, '@')+1:]
+	if strings.ContainsAny(tail, "@#") || slices.ContainsFunc(strings.Split(hosts, ","), oddHost) { // it ends where nobody meant it to
+		return scheme + "://..."
+	}
+	where, _, _ := strings.Cut(tail, "?")
+	return scheme + "://" + hosts + where
+}
+
+// oddHost says whether a text may be something else than a host with its port.
+func oddHost(text string) bool {
+	host, port, ok := strings.Cut(text, ":")
+	if strings.HasPrefix(text, "[") {
+		host, port, ok = text, "", false
+	}
+	_, err := strconv.ParseUint(port, 10, 16)
+	return (ok && (err != nil || host == "")) || strings.ContainsAny(text, " %")
+}

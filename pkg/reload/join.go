@@ -1,0 +1,49 @@
+package reload
+
+import (
+	"context"
+	"errors"
+	"sync"
+)
+
+// Join is several sources as one: the files of the first, then those of the next. What one of them holds is taken together
+// with what the others hold, or not at all. unwatched hears of a source that cannot be watched; the others go on.
+func Join(unwatched func(error), sources ...Source) Source {
+	if len(sources) == 1 {
+		return sources[0]
+	}
+	return &joined{sources, unwatched}
+}
+
+type joined struct {
+	sources   []Source
+	unwatched func(error)
+}
+
+// Read implements Source. Its error is of all sources that failed.
+func (j *joined) Read(ctx context.Context) (Snapshot, error) {
+	var files []File
+	var errs []error
+	for _, source := range j.sources {
+		got, err := source.Read(ctx)
+		files, errs = append(files, got.Files...), append(errs, err)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return Snapshot{}, err
+	}
+	return NewSnapshot(files), nil
+}
+
+// Watch implements Source. It returns nil when all have ended.
+func (j *joined) Watch(ctx context.Context, changed chan<- struct{}) error {
+	var all sync.WaitGroup
+	for _, source := range j.sources {
+		all.Go(func() {
+			if err := source.Watch(ctx, changed); err != nil && ctx.Err() == nil {
+				j.unwatched(err)
+			}
+		})
+	}
+	all.Wait()
+	return nil
+}
