@@ -77,12 +77,7 @@ func (r *reader) rateLimitShape() *shape[rateLimit] {
 	span("lease_for", parseDuration, func(l *rateLimit) *time.Duration { return &l.params.LeaseFor })
 	span("lease", parseDuration, func(l *rateLimit) *time.Duration { return &l.lease })
 	forPeople(r, s)
-	laterLimitFields(s.later)
 	return s
-}
-
-func laterLimitFields(later map[string]string) {
-	later["response"] = laterResponse
 }
 
 // readName reads a text that parse knows the meaning of.
