@@ -9,7 +9,10 @@ require (
 	google.golang.org/protobuf v1.36.12
 )
 
-require go.yaml.in/yaml/v3 v3.0.6 // indirect
+require (
+	github.com/gaissmai/bart v0.30.0 // indirect
+	go.yaml.in/yaml/v3 v3.0.6 // indirect
+)
 
 require (
 	github.com/cncf/xds/go v0.0.0-20260202195803-dba9d589def2 // indirect

@@ -34,7 +34,11 @@ func TestExamplesLoad(t *testing.T) {
 				}
 				continue
 			}
-			if _, err := descriptors.Compile([]descriptors.File{{Name: page, Data: block}}); err != nil {
+			files := []descriptors.File{{Name: page, Data: block}}
+			for _, name := range descriptors.Includes(files[0]) {
+				files = append(files, descriptors.File{Name: name, Data: []byte("from-a-file\n"), Included: true})
+			}
+			if _, err := descriptors.Compile(files); err != nil {
 				t.Errorf("%s: the block at line %d does not load (its line 1 is that line):\n%v", page, line, err)
 			}
 		}

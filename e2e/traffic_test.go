@@ -32,6 +32,7 @@ type sample struct {
 	took   time.Duration
 	status int
 	header http.Header
+	body   string
 	err    error
 }
 
@@ -53,8 +54,8 @@ func (c *client) get(ctx context.Context, path string, header ...string) (s samp
 		return s
 	}
 	defer resp.Body.Close() //nolint:errcheck // only read from
-	_, s.err = io.Copy(io.Discard, resp.Body)
-	s.status, s.header = resp.StatusCode, resp.Header
+	body, err := io.ReadAll(resp.Body)
+	s.status, s.header, s.body, s.err = resp.StatusCode, resp.Header, string(body), err
 	return s
 }
 

@@ -34,7 +34,7 @@ func (c *checkCmd) Run(ctx context.Context, io streams) error {
 			return &usageError{err: err, command: "sidecar check"}
 		}
 	}
-	snapshot, err := reload.Paths(c.Paths...).Read(ctx)
+	snapshot, err := reload.Including(includes, c.Paths...).Read(ctx)
 	if err != nil {
 		return &usageError{err: err, command: "sidecar check"}
 	}
@@ -66,6 +66,9 @@ func (c *checkCmd) Run(ctx context.Context, io streams) error {
 		count(len(rules), "rule"), count(len(set.Limits()), "limit"))
 	return nil
 }
+
+// includes are the values files that a rule file names.
+func includes(f reload.File) []string { return descriptors.Includes(descriptors.File(f)) }
 
 // count is "1 file", "2 files".
 func count(n int, what string) string {

@@ -22,6 +22,7 @@ var flagGroups = []kong.Group{
 	{Key: "listen", Title: "Listening:"},
 	{Key: "tls", Title: "TLS and who may:"},
 	{Key: "grpc", Title: "gRPC:"},
+	{Key: "headers", Title: "Response headers:"},
 	{Key: "stop", Title: "Stopping:"},
 	{Key: "log", Title: "Logging:"},
 }
@@ -75,6 +76,11 @@ type serveOptions struct {
 	MaxEntries           int           `group:"grpc" env:"WEIR_MAX_ENTRIES" default:"32" help:"Most entries in a descriptor."`
 	MaxHeld              int           `group:"grpc" env:"WEIR_MAX_HELD" default:"10000" help:"Most answers that leaky_queue and max_wait hold back at once; requests beyond are denied."`
 	DynamicMetadata      bool          `group:"grpc" env:"WEIR_DYNAMIC_METADATA" help:"Add dynamic metadata to every response, and not only where a rule has metadata."`
+
+	RatelimitHeaders         bool   `group:"headers" env:"WEIR_RATELIMIT_HEADERS" help:"Add response headers with the limit that is nearest, as envoyproxy/ratelimit does with LIMIT_RESPONSE_HEADERS_ENABLED."`
+	RatelimitLimitHeader     string `group:"headers" env:"WEIR_RATELIMIT_LIMIT_HEADER" default:"RateLimit-Limit" help:"Name of the header with the requests per window."`
+	RatelimitRemainingHeader string `group:"headers" env:"WEIR_RATELIMIT_REMAINING_HEADER" default:"RateLimit-Remaining" help:"Name of the header with the requests that remain."`
+	RatelimitResetHeader     string `group:"headers" env:"WEIR_RATELIMIT_RESET_HEADER" default:"RateLimit-Reset" help:"Name of the header with the seconds until the counter is as new, or until a denied request would pass."`
 
 	DrainDelay  time.Duration `group:"stop" env:"WEIR_DRAIN_DELAY" default:"2s" help:"How long to go on answering after SIGTERM while /readyz and health checks say no, so that clients go elsewhere."`
 	StopTimeout time.Duration `group:"stop" env:"WEIR_STOP_TIMEOUT" default:"5s" help:"How long requests in flight may take to end after that."`

@@ -127,7 +127,7 @@ func (c *simulateCmd) rules(ctx context.Context) (*descriptors.Set, error) {
 		}
 		return nil, fmt.Errorf("--rule: %w; write the path of a rule file, or a limit like 'requests_per_unit: 10, unit: second'", err)
 	}
-	snapshot, err := reload.Paths(c.Rule).Read(ctx)
+	snapshot, err := reload.Including(includes, c.Rule).Read(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("--rule: %w", err)
 	}

@@ -69,6 +69,7 @@ func (a *App) open(ctx context.Context) error {
 		Local:           a.store.standIn(),
 		Observer:        observer{a.metrics, a.store},
 		DynamicMetadata: a.o.DynamicMetadata,
+		LimitHeaders:    a.o.limitHeaders(),
 		MaxDescriptors:  a.o.MaxDescriptors,
 		MaxHeld:         a.o.MaxHeld,
 		MaxEntries:      a.o.MaxEntries,

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weir-ratelimit/weir/internal/rls"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
 )
@@ -79,6 +80,9 @@ type Options struct {
 	MaxHeld int
 	// DynamicMetadata adds dynamic metadata to every response, and not only where a rule has `metadata`.
 	DynamicMetadata bool
+	// RatelimitHeaders adds response headers of these names, as envoyproxy/ratelimit does.
+	RatelimitHeaders                                                     bool
+	RatelimitLimitHeader, RatelimitRemainingHeader, RatelimitResetHeader string
 
 	// DrainDelay is how long requests are still taken after the process has said that it is not ready.
 	DrainDelay time.Duration
@@ -148,6 +152,11 @@ func (o *Options) Validate() error {
 	c.count("--max-held", o.MaxHeld, 1, 10_000_000)
 	c.count("--max-descriptors", o.MaxDescriptors, 1, 10_000)
 	c.count("--max-entries", o.MaxEntries, 1, 1_000)
+	if o.RatelimitHeaders {
+		c.header("--ratelimit-limit-header", o.RatelimitLimitHeader)
+		c.header("--ratelimit-remaining-header", o.RatelimitRemainingHeader)
+		c.header("--ratelimit-reset-header", o.RatelimitResetHeader)
+	}
 	c.between("--drain-delay", o.DrainDelay, 0, 10*time.Minute)
 	c.between("--stop-timeout", o.StopTimeout, 0, 10*time.Minute)
 	return errors.Join(c.errs...)
@@ -168,6 +177,14 @@ func (o *Options) process() (descriptors.Process, error) {
 	return descriptors.Process{OnStoreFailure: onFailure, Replicas: o.Replicas}, err
 }
 
+// limitHeaders are the names of the headers that are on.
+func (o *Options) limitHeaders() rls.LimitHeaders {
+	if !o.RatelimitHeaders {
+		return rls.LimitHeaders{}
+	}
+	return rls.LimitHeaders{Limit: o.RatelimitLimitHeader, Remaining: o.RatelimitRemainingHeader, Reset: o.RatelimitResetHeader}
+}
+
 // checker collects what is wrong.
 type checker struct{ errs []error }
 
@@ -183,6 +200,13 @@ func (c *checker) between(flag string, v, lo, hi time.Duration) {
 
 func (c *checker) count(flag string, v, lo, hi int) {
 	c.check(v >= lo && v <= hi, flag, "must be between %d and %d, got %d", lo, hi, v)
+}
+
+// headerName is what RFC 9110 admits.
+var headerName = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,256}$")
+
+func (c *checker) header(flag, name string) {
+	c.check(headerName.MatchString(name), flag, "must be a header's name of letters, digits and -, got %q", name)
 }
 
 func (c *checker) addr(flag, addr string) {

@@ -15,7 +15,7 @@ import (
 func (r *rules) source(o *Options) (reload.Source, error) {
 	paths := slices.DeleteFunc(slices.Clone(o.Rules), func(path string) bool { return path == rulesStore })
 	if len(paths) == len(o.Rules) {
-		return reload.Paths(paths...), nil
+		return reload.Including(includes, paths...), nil
 	}
 	sets, err := published.Open(o.Store, o.StoreKeyPrefix)
 	if err != nil {
@@ -28,7 +28,7 @@ func (r *rules) source(o *Options) (reload.Source, error) {
 	if len(paths) == 0 {
 		return r.published, nil
 	}
-	return reload.Join(r.unwatched, reload.Paths(paths...), r.published), nil
+	return reload.Join(r.unwatched, reload.Including(includes, paths...), r.published), nil
 }
 
 // close ends the connections to Redis.

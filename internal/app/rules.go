@@ -72,6 +72,9 @@ func loadRules(ctx context.Context, o *Options, m *metrics.Metrics, live func())
 	return r, nil
 }
 
+// includes are the values files that a rule file names.
+func includes(f reload.File) []string { return descriptors.Includes(descriptors.File(f)) }
+
 func (r *rules) compile(files []reload.File) (compiled, error) {
 	in, names := make([]descriptors.File, len(files)), make([]string, len(files))
 	for i, f := range files {

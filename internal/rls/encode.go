@@ -54,7 +54,12 @@ func appendLimit(dst []byte, l *descriptors.Limit) []byte {
 	return end(dst, start)
 }
 
-func appendHeader(dst []byte, key string, value int64) []byte {
+func appendHeader(dst []byte, key, value string) []byte {
+	dst, start := begin(dst, 3)
+	return end(appendText(appendText(dst, 1, key), 2, value), start)
+}
+
+func appendNumberHeader(dst []byte, key string, value int64) []byte {
 	dst, start := begin(dst, 3)
 	dst = appendText(dst, 1, key)
 	dst, text := begin(dst, 2)

@@ -28,15 +28,42 @@ func (sc *scratch) asMessage(failed bool) *pb.RateLimitResponse {
 	for i := range sc.questions {
 		res.Statuses = append(res.Statuses, sc.statusMessage(&sc.questions[i], failed))
 	}
+	add := func(key, value string) {
+		res.ResponseHeadersToAdd = append(res.ResponseHeadersToAdd, &corepb.HeaderValue{Key: key, Value: value})
+	}
+	if st := nearestMessage(res.GetStatuses()); st != nil && sc.o.LimitHeaders.Limit != "" && !failed {
+		add(sc.o.LimitHeaders.Limit, strconv.FormatUint(uint64(st.GetCurrentLimit().GetRequestsPerUnit()), 10))
+		add(sc.o.LimitHeaders.Remaining, strconv.FormatUint(uint64(st.GetLimitRemaining()), 10))
+		add(sc.o.LimitHeaders.Reset, strconv.FormatInt(st.GetDurationUntilReset().GetSeconds(), 10))
+	}
 	if !sc.over {
 		return res
 	}
 	res.OverallCode = pb.RateLimitResponse_OVER_LIMIT
 	if longest := sc.retryAfter(); longest != limiter.Never {
-		after := strconv.FormatInt(ceilSeconds(longest), 10)
-		res.ResponseHeadersToAdd = []*corepb.HeaderValue{{Key: "Retry-After", Value: after}}
+		add("Retry-After", strconv.FormatInt(ceilSeconds(longest), 10))
+	}
+	if told := sc.told(); told != nil {
+		for _, h := range told.Headers {
+			add(h.Name, h.Value)
+		}
+		res.RawBody = []byte(told.Body)
 	}
 	return res
+}
+
+// nearestMessage is the status that envoyproxy/ratelimit makes headers of.
+func nearestMessage(all []*pb.RateLimitResponse_DescriptorStatus) (nearest *pb.RateLimitResponse_DescriptorStatus) {
+	least := uint64(math.MaxUint64)
+	for _, st := range all {
+		if over := st.GetCode() == pb.RateLimitResponse_OVER_LIMIT; st.GetCurrentLimit() != nil && (over || uint64(st.GetLimitRemaining()) < least) {
+			nearest, least = st, uint64(st.GetLimitRemaining())
+			if over {
+				least = 0
+			}
+		}
+	}
+	return nearest
 }
 
 func (sc *scratch) statusMessage(q *question, failed bool) *pb.RateLimitResponse_DescriptorStatus {
@@ -75,6 +102,9 @@ func encodingRules() string {
   - {key: free, rate_limit: {unlimited: true}}
   - {key: known}
   - {key: odd, rate_limit: {algorithm: funnel, window: 1500ms, requests_per_unit: 1}}
+  - {key: told, response: {headers: {A: b, C: ''}, body: no}, rate_limit: {unit: second, requests_per_unit: 1}}
+  - {key: body, response: {body: ` + strings.Repeat("long ", 99) + `}, rate_limit: {unit: second, requests_per_unit: 1}}
+  - {key: quota, quota_mode: true, response: {headers: {Q: r}}, rate_limit: {unit: second, requests_per_unit: 1}}
   - {key: none, rate_limit: {unit: second, requests_per_unit: 0}}
   - {key: lease, rate_limit: {algorithm: concurrency, requests_per_unit: 5, lease: 60s}}
 `)
@@ -99,7 +129,7 @@ func folded(set *descriptors.Set, o *Options, data []byte) *scratch {
 	wide := func() int64 { return int64(next(256)) << next(40) >> next(8) }
 	sc := &scratch{o: o, domain: strings.Repeat("shop", next(3)), addend: uint32(next(3))}
 	keys := []string{
-		"east", "west", "plain", "trial", "free", "known", "odd", "none", "lease", "nobody",
+		"east", "west", "plain", "trial", "free", "known", "odd", "none", "lease", "nobody", "told", "body", "quota",
 		"k0", "k1", "k2", "k3", "k4", "k5", "k6",
 	}
 	for decisions := len(data) * 2 / 3; len(data) > decisions; {
@@ -133,7 +163,11 @@ func FuzzEncode(f *testing.F) {
 	f.Add(bytes.Repeat([]byte("some descriptors, of which each has a status "), 9), true, true)
 	set := compile(f, encodingRules())
 	f.Fuzz(func(t *testing.T, data []byte, metadata, failed bool) {
-		sc := folded(set, &Options{DynamicMetadata: metadata}, data)
+		o := &Options{DynamicMetadata: metadata}
+		if len(data)%2 == 0 {
+			o.LimitHeaders = LimitHeaders{"RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset"}
+		}
+		sc := folded(set, o, data)
 		if sc == nil {
 			return
 		}

@@ -55,9 +55,18 @@ func (sc *scratch) report(failed bool) (*reply, error) {
 	for i := range sc.questions {
 		res = appendStatus(res, sc.show(&sc.questions[i], failed))
 	}
+	if sc.o.LimitHeaders != (LimitHeaders{}) && !failed {
+		res = sc.appendLimitHeaders(res)
+	}
 	if sc.over {
 		if longest := sc.retryAfter(); longest != limiter.Never {
-			res = appendHeader(res, "Retry-After", ceilSeconds(longest))
+			res = appendNumberHeader(res, "Retry-After", ceilSeconds(longest))
+		}
+		if told := sc.told(); told != nil {
+			for _, h := range told.Headers {
+				res = appendHeader(res, h.Name, h.Value)
+			}
+			res = appendText(res, 5, told.Body)
 		}
 	}
 	var err error
@@ -68,6 +77,44 @@ func (sc *scratch) report(failed bool) (*reply, error) {
 	}
 	sc.response = res
 	return newReply(res), nil
+}
+
+// told is what the first of the rules that deny the request and have a response tells it, nil if none has.
+func (sc *scratch) told() *descriptors.Response {
+	for i := range sc.questions {
+		q := &sc.questions[i]
+		if q.rule == nil || q.rule.Response == nil {
+			continue
+		}
+		for j := q.first; j < q.last; j++ {
+			if sc.denies(j) {
+				return q.rule.Response
+			}
+		}
+	}
+	return nil
+}
+
+// appendLimitHeaders tells the client the limit that is nearest, as envoyproxy/ratelimit chooses it: the last status
+// that is over its limit, else the first that has the least remaining. Nothing if no status has a limit.
+func (sc *scratch) appendLimitHeaders(res []byte) []byte {
+	var nearest shown
+	for i := range sc.questions {
+		st := sc.show(&sc.questions[i], false)
+		if st.limit == nil {
+			continue
+		}
+		if nearest.limit == nil || st.over || !nearest.over && st.remaining < nearest.remaining {
+			nearest = st
+		}
+	}
+	if nearest.limit == nil {
+		return res
+	}
+	names := &sc.o.LimitHeaders
+	res = appendNumberHeader(res, names.Limit, int64(saturate(nearest.limit.Policy.Limit())))
+	res = appendNumberHeader(res, names.Remaining, int64(nearest.remaining))
+	return appendNumberHeader(res, names.Reset, nearest.reset)
 }
 
 // shown is what the status of one descriptor shows.

@@ -53,6 +53,8 @@ type Options struct {
 	// DynamicMetadata adds dynamic_metadata to every response, and not only where a matched rule has
 	// `metadata`, and shows the descriptors with their values there.
 	DynamicMetadata bool
+	// LimitHeaders are the response headers that tell a client the limit that is nearest. The zero value is none.
+	LimitHeaders LimitHeaders
 	// MaxDescriptors is the most descriptors of a request.
 	MaxDescriptors int
 	// MaxEntries is the most entries of a descriptor.
@@ -64,6 +66,10 @@ type Options struct {
 	MaxHeld int
 }
 
+// LimitHeaders are the names of response headers: the limit in requests per window, how many remain, and the seconds
+// until the counter is as new, or of a denied request until it would pass.
+type LimitHeaders struct{ Limit, Remaining, Reset string }
+
 func (o *Options) validate() error {
 	var errs []error
 	if o.Rules == nil {
@@ -71,6 +77,9 @@ func (o *Options) validate() error {
 	}
 	if o.Store == nil {
 		errs = append(errs, errors.New("rls: Options.Store: must be set"))
+	}
+	if h := o.LimitHeaders; h != (LimitHeaders{}) && (h.Limit == "" || h.Remaining == "" || h.Reset == "") {
+		errs = append(errs, fmt.Errorf("rls: Options.LimitHeaders: must all be set, or none; got %+v", h))
 	}
 	bounds := []struct {
 		name  string
@@ -165,6 +174,8 @@ func (s *Service) handler(info *grpc.UnaryServerInfo) grpc.MethodHandler {
 // which the same request would pass: it becomes X-RateLimit-Reset, which should name the same moment as the
 // Retry-After that a denied response carries. In a fixed window the two are one. Where no wait helps, it is the
 // time until the counter is as new, and there is no Retry-After. Both are rounded up to whole seconds.
+//
+// A denied request is told the Response of the first of the rules that deny it and have one, headers and body.
 //
 // current_limit.unit is the largest unit that the window is a multiple of, and unit_multiplier says how many of
 // it, left out if 1. A window that is a multiple of no unit, as 1500ms, has unit UNKNOWN.

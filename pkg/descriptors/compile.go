@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/gaissmai/bart"
+
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -16,8 +18,16 @@ func Compile(files []File) (*Set, error) { return CompileFor(Process{}, files) }
 
 // CompileFor is Compile for a process that fills in what the files leave to it.
 func CompileFor(process Process, files []File) (*Set, error) {
-	c := compiler{process: &process, domains: map[string]*domain{}}
+	c := compiler{process: &process, domains: map[string]*domain{}, included: map[string][]byte{}}
 	for _, f := range files {
+		if f.Included {
+			c.included[f.Name] = f.Data
+		}
+	}
+	for _, f := range files {
+		if f.Included {
+			continue
+		}
 		for _, d := range readFile(f, &c.problems) {
 			c.document(d)
 		}
@@ -34,9 +44,10 @@ func CompileFor(process Process, files []File) (*Set, error) {
 // compiler builds a Set, and goes on after problems.
 type compiler struct {
 	problems
-	process *Process
-	domains map[string]*domain
-	limits  []*Limit
+	process  *Process
+	domains  map[string]*domain
+	limits   []*Limit
+	included map[string][]byte // files of values
 }
 
 // domain is a Domain that is being built.
@@ -78,9 +89,9 @@ func (c *compiler) descriptors(to parent, ds []*descriptor) {
 		if strings.Contains(d.key, "*") {
 			c.add(d.at, "key %s contains *, which stands for any characters only in value; write the whole key", d.key)
 		}
-		if d.share && !strings.Contains(d.value, "*") {
-			c.add(d.shareAt, "share_threshold goes with a value that contains *, whose requests then share one counter; remove it, "+
-				"or write value: with *")
+		if d.share && !strings.Contains(d.value, "*") && d.match.form == noForm {
+			c.add(d.shareAt, "share_threshold goes with a value that contains *, or with values, values_file, cidr or regex, whose "+
+				"requests then share one counter; remove it, or write one of these")
 		}
 		n := &node{rule: c.rule(to, d)}
 		c.place(to, d, n)
@@ -99,28 +110,121 @@ func (c *compiler) place(to parent, d *descriptor, n *node) {
 		to.keys[d.key] = b
 	}
 	switch {
+	case d.match.form != noForm:
+		c.placeForm(b, d, n)
 	case d.value == "":
 		if b.any != nil {
-			c.twice(d, b.any)
+			c.twice(d.at, b.any)
 			return
 		}
 		b.any = n
 	case strings.Contains(d.value, "*"):
 		c.placePattern(b, d, n)
 	default:
-		if first := b.exact[d.value]; first != nil {
-			c.twice(d, first)
-			return
+		if first := b.addExact(d.value, n); first != nil {
+			c.twice(d.at, first)
 		}
-		if b.exact == nil {
-			b.exact = map[string]*node{}
-		}
-		b.exact[d.value] = n
 	}
 }
 
-func (c *compiler) twice(d *descriptor, first *node) {
-	c.add(d.at, "%s is already at %s; put what belongs to it in one place", first.rule.Path, first.rule.Source)
+// addExact adds the value, unless it is there already: then it returns where that leads.
+func (b *branch) addExact(value string, n *node) (first *node) {
+	if first := b.exact[value]; first != nil {
+		return first
+	}
+	if b.exact == nil {
+		b.exact = map[string]*node{}
+	}
+	b.exact[value] = n
+	return nil
+}
+
+// placeForm puts the node where the descriptor's values, blocks or regex say.
+func (c *compiler) placeForm(b *branch, d *descriptor, n *node) {
+	if len(d.match.items) == 0 {
+		return // said by the reader
+	}
+	shared := d.match.shared()
+	if first := b.by[shared]; first != nil {
+		c.twice(d.at, first)
+		return
+	}
+	if b.by == nil {
+		b.by = map[string]*node{}
+	}
+	b.by[shared] = n
+	if all := b.patterns.match("\x00", nil); all != nil && strings.Trim(all.text, "*") == "" {
+		if d.match.form == formCIDR || d.match.form == formRegex {
+			c.add(d.match.at, "%s is never reached: %s at %s matches every value; move it up, before that one",
+				d.match.form, all.text, all.to.rule.Source)
+			return
+		}
+	}
+	switch d.match.form {
+	case formValues:
+		c.placeValues(b, d.match.items, n)
+	case formFile:
+		c.placeValues(b, c.listed(&d.match), n)
+	case formCIDR:
+		c.placeBlocks(b, d, n)
+	case formRegex:
+		c.placeRegex(b, d.match.items[0], n)
+	case noForm:
+	}
+}
+
+func (c *compiler) placeValues(b *branch, values []place, n *node) {
+	for _, v := range values {
+		if strings.Contains(v.name, "*") {
+			c.add(v.at, "%s contains *, which stands for any characters only in value; write a descriptor with value: for it", shown(v.name))
+			continue
+		}
+		if first := b.addExact(v.name, n); first != nil {
+			c.add(v.at, "%s is already matched by %s at %s; remove one of the two", shown(v.name), first.rule.Path, first.rule.Source)
+		}
+	}
+}
+
+// placeBlocks adds the blocks as one pattern.
+func (c *compiler) placeBlocks(b *branch, d *descriptor, n *node) {
+	p := &pattern{to: n, order: b.next()}
+	for _, item := range d.match.items {
+		prefix, ok := c.prefix(item)
+		if !ok {
+			continue
+		}
+		if b.blocks.table == nil {
+			b.blocks.table = &bart.Table[*pattern]{}
+		}
+		if first, ok := b.blocks.table.Get(prefix); ok {
+			c.add(item.at, "%s is already matched by %s at %s; remove one of the two", prefix, first.to.rule.Path, first.to.rule.Source)
+			continue
+		}
+		b.blocks.table.Insert(prefix, p)
+	}
+}
+
+func (c *compiler) placeRegex(b *branch, text place, n *node) {
+	p, err := newRegex(text.name, n)
+	if err != nil {
+		c.add(text.at, "%s", err)
+		return
+	}
+	p.order = b.next()
+	if same := b.regexes.add(p); same == maxSameStart+1 {
+		c.add(text.at, "more than %d regexes of %s begin and end with the same fixed text, so that each would have to be tried; "+
+			"begin or end them with different text, or write one regex for several", maxSameStart, n.rule.Path)
+	}
+}
+
+// next is the order of the branch's next pattern.
+func (b *branch) next() int {
+	b.order++
+	return b.order
+}
+
+func (c *compiler) twice(at position, first *node) {
+	c.add(at, "%s is already at %s; put what belongs to it in one place", first.rule.Path, first.rule.Source)
 }
 
 // placePattern puts the node behind the branch's other patterns, unless one of them leaves nothing to it: the
@@ -128,11 +232,12 @@ func (c *compiler) twice(d *descriptor, first *node) {
 // matches everything that this one matches.
 func (c *compiler) placePattern(b *branch, d *descriptor, n *node) {
 	p := newPattern(d.value, n)
-	switch before := b.patterns.match(p.text); {
+	switch before := b.patterns.match(p.text, nil); {
 	case before == nil:
+		p.order = b.next()
 		b.patterns.add(p)
 	case before.text == p.text:
-		c.twice(d, before.to)
+		c.twice(d.at, before.to)
 	default:
 		c.add(d.valueAt, "value %s is never reached: %s at %s matches everything that it matches; move it up, before that one",
 			p.text, before.text, before.to.rule.Source)
@@ -147,6 +252,9 @@ func (c *compiler) rule(to parent, d *descriptor) *Rule {
 		Metadata:       d.metadata,
 		DetailedMetric: d.detailedMetric,
 		ValueToMetric:  d.valueToMetric,
+		Response:       d.response,
+		Description:    d.description,
+		Owner:          d.owner,
 		levels:         append(slices.Clip(to.levels), newLevel(d)),
 		process:        c.process,
 	}
@@ -165,6 +273,9 @@ func path(parent string, d *descriptor) string {
 	step := d.key
 	if d.value != "" {
 		step += "=" + d.value
+	}
+	if d.match.form != noForm {
+		step += d.match.text()
 	}
 	if parent == "" {
 		return step

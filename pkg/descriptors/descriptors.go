@@ -13,10 +13,12 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// File is one rule file: one or several YAML documents.
+// File is one rule file, one or several YAML documents, or a file of values.
 type File struct {
 	Name string // as errors show it
 	Data []byte
+	// Included says that it is no rule file, but one that a rule file names: see Includes.
+	Included bool
 }
 
 // Entry is one key and value of a request's descriptor.
@@ -60,6 +62,10 @@ type Rule struct {
 	Metadata map[string]any
 	// DetailedMetric and ValueToMetric are the flags of that name.
 	DetailedMetric, ValueToMetric bool
+	// Response is what a request is told that the rule denies. Nil: nothing of its own.
+	Response *Response
+	// Description and Owner are for people.
+	Description, Owner string
 
 	levels  []level
 	process *Process

@@ -52,7 +52,8 @@ func split(text string) []descriptors.File {
 	files := []descriptors.File{{Name: "rules.yaml"}}
 	for line := range strings.Lines(text) {
 		if name, ok := strings.CutPrefix(line, "==== "); ok {
-			files = append(files, descriptors.File{Name: strings.TrimSuffix(name, " ====\n")})
+			name = strings.TrimSuffix(name, " ====\n")
+			files = append(files, descriptors.File{Name: name, Included: !strings.HasSuffix(name, ".yaml")})
 			continue
 		}
 		last := &files[len(files)-1]

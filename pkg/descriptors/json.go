@@ -24,6 +24,9 @@ type ruleJSON struct {
 	Shared         bool           `json:"share_threshold,omitempty"`
 	Hashed         bool           `json:"hash_values,omitempty"`
 	Metadata       map[string]any `json:"metadata,omitempty"`
+	Response       *Response      `json:"response,omitempty"`
+	Description    string         `json:"description,omitempty"`
+	Owner          string         `json:"owner,omitempty"`
 }
 
 // limitJSON shows numbers as they are in effect, and other parameters where they are not the default.
@@ -80,6 +83,7 @@ func showRule(r *Rule) ruleJSON {
 		Path: r.Path, Source: r.Source, Mode: modeName(r.Mode), Unlimited: r.Unlimited, Replaces: r.Replaces,
 		DetailedMetric: r.DetailedMetric, ValueToMetric: r.ValueToMetric,
 		Shared: last.shared != "", Hashed: last.hash, Metadata: r.Metadata,
+		Response: r.Response, Description: r.Description, Owner: r.Owner,
 	}
 	for _, l := range r.Limits {
 		shown.Limits = append(shown.Limits, showLimit(l))

@@ -17,7 +17,7 @@ import (
 //
 // with .interval for a token bucket that is refilled in batches, and .redis_cell for a counter of that module, whose
 // states are of another form, with the name or ordinal only among several limits of one rule, and the rate only where a request brought it
-// along. The value is the request's, or with share_threshold the pattern, whose * is the only raw *, or with
+// along. The value is the request's, or with share_threshold the pattern, whose * is the only raw * (or *# and a list, regex or file, see matcher.shared), or with
 // hash_values # and a hash, whose # is the only raw # there. What would make a key ambiguous, unreadable or, in
 // Redis Cluster, a hash tag is written as %XX. A longer key than maxKey ends after # with a hash of all of it.
 //
@@ -34,6 +34,9 @@ type level struct {
 }
 
 func newLevel(d *descriptor) level {
+	if d.share && d.match.form != noForm {
+		return level{shared: d.match.shared()}
+	}
 	if d.share {
 		return level{shared: string(appendEscaped(nil, d.value, &inPattern))}
 	}
@@ -129,6 +132,7 @@ type raw [utf8.RuneSelf]bool
 var (
 	inValue   = rawBut("%|{}#*")
 	inPattern = rawBut("%|{}#")
+	inItem    = rawBut("%|{}#*,") // of a list
 	inKey     = rawBut("%|{}#*=")
 	inName    = rawBut("%|{}#*@")
 )

@@ -77,12 +77,7 @@ func (r *reader) rateLimitShape() *shape[rateLimit] {
 	span("lease_for", parseDuration, func(l *rateLimit) *time.Duration { return &l.params.LeaseFor })
 	span("lease", parseDuration, func(l *rateLimit) *time.Duration { return &l.lease })
 	forPeople(r, s)
-	laterLimitFields(s.later)
 	return s
-}
-
-func laterLimitFields(later map[string]string) {
-	later["response"] = laterResponse
 }
 
 // readName reads a text that parse knows the meaning of.
@@ -112,7 +107,10 @@ func parseStore(name string) (string, error) {
 func (r *reader) readAlgorithm(n *yaml.Node, l *rateLimit) {
 	l.params.Algorithm = readName(r, n, func(name string) (limiter.Algorithm, error) {
 		a, err := limiter.ParseAlgorithm(name)
-		if near := didYouMean(name, limiter.AlgorithmNames()); err != nil && near != "" {
+		if err == nil {
+			return a, nil // looking for a name that is near costs more than all else of a limit
+		}
+		if near := didYouMean(name, limiter.AlgorithmNames()); near != "" {
 			err = fmt.Errorf("%w; %s", err, near)
 		}
 		return a, err

@@ -20,6 +20,9 @@ type descriptor struct {
 	at, valueAt, shareAt position
 
 	key, value                    string
+	match                         matcher
+	response                      *Response
+	description, owner            string
 	shadow, quota, share, hash    bool
 	detailedMetric, valueToMetric bool
 	metadata                      map[string]any
@@ -111,17 +114,12 @@ func (r *reader) descriptorShape() *shape[descriptor] {
 	s.field("share_threshold", func(n *yaml.Node, d *descriptor) { d.share, d.shareAt = r.boolean(n), r.at(n) })
 	flag("hash_values", func(d *descriptor) *bool { return &d.hash })
 	s.field("metadata", func(n *yaml.Node, d *descriptor) { d.metadata = r.metadata(n) })
-	forPeople(r, s)
-	const oneByOne = "write one descriptor for each value, or a value with *"
-	s.later["cidr"] = "write a value with *, as in value: 10.0.*"
-	s.later["values"] = oneByOne
-	s.later["values_file"] = oneByOne
-	s.later["regex"] = "write a value with *, each of which stands for any characters"
-	s.later["response"] = laterResponse
+	s.field("description", func(n *yaml.Node, d *descriptor) { d.description = r.text(n) })
+	s.field("owner", func(n *yaml.Node, d *descriptor) { d.owner = r.text(n) })
+	addForms(r, s)
+	s.field("response", func(n *yaml.Node, d *descriptor) { d.response = r.response(n) })
 	return s
 }
-
-const laterResponse = "leave it out; Envoy's local_reply_config can change what a denied request is told"
 
 func (r *reader) readDescriptors(n *yaml.Node) (all []*descriptor) {
 	r.list(n, "descriptors", func(item *yaml.Node) {
@@ -129,6 +127,9 @@ func (r *reader) readDescriptors(n *yaml.Node) (all []*descriptor) {
 		readFields(r, item, r.descriptors, d)
 		if d.limit != nil && d.limits != nil {
 			r.add(d.at, "rate_limit and rate_limits are both given; move the one into the other")
+		}
+		if d.value != "" && d.match.form != noForm {
+			r.add(d.match.at, "value and %s are both given; write two descriptors", d.match.form)
 		}
 		all = append(all, d)
 	})

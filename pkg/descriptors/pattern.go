@@ -1,15 +1,18 @@
 package descriptors
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 )
 
-// pattern is a value with *, each of which stands for any characters or none.
+// pattern is a value with *, each of which stands for any characters or none; or a regex; or a block of addresses,
+// which has only to and order.
 type pattern struct {
 	text           string
-	prefix, suffix string   // before the first * and after the last
-	middle         []string // between them, in order; none is empty
+	prefix, suffix string         // before the first * and after the last
+	middle         []string       // between them, in order; none is empty. Of a regex: one text anywhere
+	re             *regexp.Regexp // of a regex
 	to             *node
 	order          int // place in the file, among the patterns of one branch
 }
@@ -23,9 +26,12 @@ func newPattern(text string, to *node) *pattern {
 
 // match looks for each part where it first occurs behind the one before it, so it reads the value once.
 func (p *pattern) match(value string) bool {
-	if len(value) < len(p.prefix)+len(p.suffix) ||
+	if p.re == nil && len(value) < len(p.prefix)+len(p.suffix) ||
 		!strings.HasPrefix(value, p.prefix) || !strings.HasSuffix(value, p.suffix) {
 		return false
+	}
+	if p.re != nil {
+		return strings.Contains(value, p.middle[0]) && p.re.MatchString(value)
 	}
 	rest := value[len(p.prefix) : len(value)-len(p.suffix)]
 	for _, part := range p.middle {
@@ -42,7 +48,6 @@ func (p *pattern) match(value string) bool {
 // prefix, or suffix if that is longer, is the value's: one look-up for each length that occurs.
 type patterns struct {
 	prefixes, suffixes affixes
-	count              int
 }
 
 // affixes are patterns by a part that the value must start with, or end with.
@@ -51,17 +56,15 @@ type affixes struct {
 	by      map[string][]*pattern // in file order
 }
 
-func (ps *patterns) add(p *pattern) {
-	p.order = ps.count
-	ps.count++
+// add returns how many patterns have the same prefix or suffix as this one now, and are tried one by one.
+func (ps *patterns) add(p *pattern) (same int) {
 	if len(p.suffix) > len(p.prefix) {
-		ps.suffixes.add(p.suffix, p)
-	} else {
-		ps.prefixes.add(p.prefix, p)
+		return ps.suffixes.add(p.suffix, p)
 	}
+	return ps.prefixes.add(p.prefix, p)
 }
 
-func (a *affixes) add(part string, p *pattern) {
+func (a *affixes) add(part string, p *pattern) (same int) {
 	if a.by == nil {
 		a.by = map[string][]*pattern{}
 	}
@@ -69,10 +72,12 @@ func (a *affixes) add(part string, p *pattern) {
 	if i, found := slices.BinarySearch(a.lengths, len(part)); !found {
 		a.lengths = slices.Insert(a.lengths, i, len(part))
 	}
+	return len(a.by[part])
 }
 
-func (ps *patterns) match(value string) *pattern {
-	var best *pattern
+// match is the first pattern in file order that matches the value: best, which is known to and may be nil, or one of
+// these.
+func (ps *patterns) match(value string, best *pattern) *pattern {
 	for _, n := range ps.prefixes.lengths {
 		if n > len(value) {
 			break

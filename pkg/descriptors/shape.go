@@ -11,14 +11,13 @@ import (
 type shape[T any] struct {
 	what  string // as a message names the level: "a descriptor"
 	read  map[string]func(n *yaml.Node, into *T)
-	names []string          // of the fields, as a message lists them
-	must  string            // the field that must be given, and must not be empty
-	about string            // what to write there
-	later map[string]string // fields that this version does not have yet, and what to write instead
+	names []string // of the fields, as a message lists them
+	must  string   // the field that must be given, and must not be empty
+	about string   // what to write there
 }
 
 func newShape[T any](what string) *shape[T] {
-	return &shape[T]{what: what, read: map[string]func(*yaml.Node, *T){}, later: map[string]string{}}
+	return &shape[T]{what: what, read: map[string]func(*yaml.Node, *T){}}
 }
 
 func (s *shape[T]) field(name string, read func(n *yaml.Node, into *T)) {
@@ -38,7 +37,7 @@ func (s *shape[T]) required(r *reader, name, about string, of func(into *T) *str
 }
 
 func (s *shape[T]) has(name string) bool {
-	return s.read[name] != nil || s.later[name] != ""
+	return s.read[name] != nil
 }
 
 // fieldSet is a shape, whatever it is read into.
@@ -53,8 +52,6 @@ func readFields[T any](r *reader, n *yaml.Node, s *shape[T], into *T) bool {
 		case read != nil:
 			r.field = key.Value
 			read(value, into)
-		case s.later[key.Value] != "":
-			r.add(r.at(key), "%s is not supported by this version; %s", key.Value, s.later[key.Value])
 		case strings.HasPrefix(key.Value, "x-"):
 			// For other tools.
 		default:

@@ -37,6 +37,8 @@ const patience = 50
 type File struct {
 	Name string
 	Data []byte
+	// Included says that it was not found but named by another file: see Including.
+	Included bool
 }
 
 // Source is where files come from.

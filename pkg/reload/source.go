@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -22,20 +23,53 @@ const MaxFileSize = 64 << 20
 //
 // It is an error if a path is not there, a file cannot be read or is larger than MaxFileSize, or a directory
 // that was given holds no file.
-func Paths(paths ...string) Source { return pathSource(paths) }
+func Paths(paths ...string) Source { return pathSource{paths: paths} }
 
-type pathSource []string
+// Including is Paths, and the files that these files refer to: names says which, as paths that can be opened. They are
+// read and watched like the others and come behind them, each once, with File.Included. One that is not there is
+// left out: whoever refers to it can say so better.
+func Including(names func(File) []string, paths ...string) Source { return pathSource{paths, names} }
+
+type pathSource struct {
+	paths []string
+	names func(File) []string // nil: no file refers to others
+}
 
 // Read implements Source. Its error holds every path that failed.
 func (p pathSource) Read(ctx context.Context) (Snapshot, error) {
 	var files fileReader
-	if err := walk(ctx, p, &files); err != nil {
+	if err := walk(ctx, p.paths, &files); err != nil {
 		return Snapshot{}, err
 	}
 	if len(files) == 0 {
 		return Snapshot{}, errors.New("no path to read files from")
 	}
+	var errs []error
+	for _, name := range p.included(files) {
+		data, err := readFile(name)
+		switch {
+		case err == nil:
+			files = append(files, File{Name: name, Data: data, Included: true})
+		case !errors.Is(err, fs.ErrNotExist):
+			errs = append(errs, err)
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return Snapshot{}, err
+	}
 	return NewSnapshot(files), nil
+}
+
+// included are the names of the files that the files refer to, sorted, each once.
+func (p pathSource) included(files []File) (all []string) {
+	if p.names == nil {
+		return nil
+	}
+	for _, f := range files {
+		all = append(all, p.names(f)...)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 // fileReader is the visitor that reads.

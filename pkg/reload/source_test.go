@@ -480,3 +480,69 @@ func TestAThousandReloadsAndNoMixture(t *testing.T) {
 		t.Errorf("%d loads and %d refused, want 1001 and 0", s.Loads, s.Refused)
 	}
 }
+
+// including reads the files that lines such as "values_file: name" refer to.
+func including(f reload.File) (names []string) {
+	for line := range strings.Lines(string(f.Data)) {
+		if name, ok := strings.CutPrefix(strings.TrimSpace(line), "values_file: "); ok {
+			names = append(names, filepath.Join(filepath.Dir(f.Name), name))
+		}
+	}
+	return names
+}
+
+func TestIncludedFiles(t *testing.T) {
+	dir := t.TempDir()
+	rules, list, other := filepath.Join(dir, "r.yaml"), filepath.Join(dir, "list.txt"), filepath.Join(dir, "deep", "other.txt")
+	write(t, rules, "values_file: list.txt")
+	write(t, list, "l1")
+	write(t, other, "o1")
+	for name, path := range map[string]string{"directory": dir, "file": rules} {
+		t.Run(name, func(t *testing.T) {
+			write(t, rules, "values_file: list.txt")
+			write(t, list, "l1")
+			l := follow(t, reload.Options[string]{Source: reload.Including(including, path)})
+			if want := "values_file: list.txt+l1"; l.Get() != want {
+				t.Fatalf("%q, want %q", l.Get(), want)
+			}
+			write(t, list, "l2")
+			l.await(t, "values_file: list.txt+l2")
+			write(t, list, "bad")
+			l.awaitError(t, list+`: "bad" is bad`)
+			write(t, list, "l2")
+			if e := l.next(t); e.Outcome != reload.Restored {
+				t.Fatalf("%+v, want Restored", e)
+			}
+			must(t, os.Remove(list))
+			l.await(t, "values_file: list.txt") // for Compile to say
+			replace(t, list, "l3")
+			l.await(t, "values_file: list.txt+l3")
+			write(t, rules, "values_file: deep/other.txt") // in place, and what it refers to is watched from now on
+			l.await(t, "values_file: deep/other.txt+o1")
+			time.Sleep(100 * time.Millisecond) // for the watch of it, which is a hint
+			write(t, other, "o2")
+			l.await(t, "values_file: deep/other.txt+o2")
+			write(t, other, "o1")
+			l.await(t, "values_file: deep/other.txt+o1")
+			l.still(t)
+		})
+	}
+}
+
+func TestIncludedFileThatCannotBeRead(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "r.yaml"), "values_file: list")
+	must(t, os.Mkdir(filepath.Join(dir, "list"), 0o755))
+	_, err := reload.Including(including, dir).Read(t.Context())
+	wantError(t, err, filepath.Join(dir, "list")+": not a regular file")
+}
+
+func TestIncludedFilesOfAConfigMap(t *testing.T) {
+	dir := t.TempDir()
+	configMap(t, dir, "1", map[string]string{"r.yaml": "values_file: list.txt", "list.txt": "l1"})
+	l := follow(t, reload.Options[string]{Source: reload.Including(including, dir)})
+	configMap(t, dir, "2", map[string]string{"r.yaml": "values_file: list.txt", "list.txt": "l2"})
+	if e := l.next(t); e.Err != nil || e.Files != 2 || l.Get() != "values_file: list.txt+l2" {
+		t.Fatalf("%+v, %q", e, l.Get())
+	}
+}

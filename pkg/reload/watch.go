@@ -36,6 +36,7 @@ func (p pathSource) Watch(ctx context.Context, changed chan<- struct{}) error {
 // one name; only paths are as they were given.
 type watcher struct {
 	notify  *fsnotify.Watcher
+	source  pathSource
 	paths   []string
 	watched map[string]fs.FileInfo // the directories that are watched
 
@@ -44,9 +45,9 @@ type watcher struct {
 	names  map[string]bool // paths that count wherever they are: what was given, and symbolic links on the way
 }
 
-func newWatcher(paths []string) (*watcher, error) {
-	w := &watcher{watched: map[string]fs.FileInfo{}}
-	for _, path := range paths {
+func newWatcher(source pathSource) (*watcher, error) {
+	w := &watcher{source: source, watched: map[string]fs.FileInfo{}}
+	for _, path := range source.paths {
 		abs, err := filepath.Abs(path)
 		if err != nil {
 			return nil, err
@@ -78,7 +79,7 @@ func (w *watcher) run(ctx context.Context, changed chan<- struct{}) error {
 				continue
 			}
 			hint(changed)
-			if resync == nil && e.Op != fsnotify.Write {
+			if resync == nil && (e.Op != fsnotify.Write || w.source.names != nil) { // which a write may change
 				resync = time.After(resyncAfter)
 			}
 		case err := <-w.notify.Errors:
@@ -113,12 +114,27 @@ func (w *watcher) sync(ctx context.Context) error {
 			w.link(path)
 		}
 		_ = walk(ctx, w.paths, w) // what cannot be read is Read's to report
+		w.included(ctx)
 		var err error
 		if added, err = w.add(); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// included makes the files count that others refer to.
+func (w *watcher) included(ctx context.Context) {
+	if w.source.names == nil {
+		return
+	}
+	var files fileReader
+	_ = walk(ctx, w.source.paths, &files) // as above
+	for _, name := range w.source.included(files) {
+		if abs, err := filepath.Abs(name); err == nil {
+			w.link(abs)
+		}
+	}
 }
 
 // add makes the watched directories the wanted ones and says whether one is new.

@@ -1,0 +1,344 @@
+package descriptors_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net/netip"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
+)
+
+const formRules = `
+domain: shop
+descriptors:
+  - {key: v, value: one}
+  - {key: v, values: [two, three, '#4']}
+  - {key: v, regex: '[a-z]+'}
+  - {key: v, value: t*}
+  - {key: ip, value: 10.9.*}
+  - {key: ip, cidr: [10.0.0.0/8, '2001:db8::/32', 'fe80::/10']}
+  - {key: ip, cidr: [10.1.0.0/16]}
+  - {key: ip, cidr: [0.0.0.0/0]}
+  - {key: ip, regex: '10\.2\..*'}
+  - {key: ip, value: '*'}
+  - {key: re, regex: '/v[0-9]+/users'}
+  - {key: re, regex: '/v[0-9]+/.*'}
+  - {key: re, value: /v*}
+  - {key: re, regex: '(?i)/HEALTH'}
+  - {key: re, regex: 'a|ab'}
+  - {key: re, regex: '^x$'}
+  - {key: re, regex: '(/p)(/[a-z]*)\.html'}
+  - {key: re, regex: 'abc.*bcd'}
+  - {key: re, regex: 'mm.?m|mm'}
+  - {key: re}
+`
+
+func TestMatchForms(t *testing.T) {
+	shop := compile(t, formRules).Domain("shop")
+	for _, tt := range []struct{ entry, path string }{
+		{"v=one", "v=one"},
+		{"v=two", "v values two, three, #4"}, // an exact value goes before the regex above and below
+		{"v=#4", "v values two, three, #4"},
+		{"v=ten", "v regex [a-z]+"}, // the regex is above t*
+		{"v=t1", "v=t*"},
+		{"v=Two", ""},
+		{"ip=10.9.1.1", "ip=10.9.*"}, // above the block
+		{"ip=10.8.1.1", "ip cidr 10.0.0.0/8, 2001:db8::/32, fe80::/10"},
+		{"ip=10.1.1.1", "ip cidr 10.1.0.0/16"}, // the longest, though below
+		{"ip=10.2.1.1", "ip cidr 10.0.0.0/8, 2001:db8::/32, fe80::/10"},
+		{"ip=9.9.9.9", "ip cidr 0.0.0.0/0"},
+		{"ip=::ffff:10.1.1.1", "ip cidr 10.1.0.0/16"},
+		{"ip=::FFFF:0a01:0101", "ip cidr 10.1.0.0/16"},
+		{"ip=0000:0000:0000:0000:0000:ffff:010.001.001.001", "ip=*"}, // a leading zero is no address
+		{"ip=2001:db8::1", "ip cidr 10.0.0.0/8, 2001:db8::/32, fe80::/10"},
+		{"ip=fe80::1%eth0", "ip cidr 10.0.0.0/8, 2001:db8::/32, fe80::/10"},
+		{"ip=10.1.1.1%eth0", "ip=*"},
+		{"ip=2001:db9::1", "ip=*"}, // no IPv6 block, and 0.0.0.0/0 is none
+		{"ip=10.8.1.1:80", "ip=*"},
+		{"ip=[2001:db8::1]", "ip=*"},
+		{"ip=10.8.1", "ip=*"},
+		{"ip=10.2.x", `ip regex 10\.2\..*`},
+		{"ip=", "ip=*"},
+		{"re=/v1/users", "re regex /v[0-9]+/users"},
+		{"re=/v1/users/", "re regex /v[0-9]+/.*"}, // the whole value must match
+		{"re=/vx", "re=/v*"},
+		{"re=/health", "re regex (?i)/HEALTH"},
+		{"re=ab", "re regex a|ab"}, // anchored at both ends of each alternative
+		{"re=abc", "re"},
+		{"re=x", "re regex ^x$"},
+		{"re=/p/a.html", `re regex (/p)(/[a-z]*)\.html`},
+		{"re=/p/A.html", "re"},
+		{"re=abcd", "re"}, // the fixed ends overlap
+		{"re=abcbcd", "re regex abc.*bcd"},
+		{"re=mm", "re regex mm.?m|mm"},
+	} {
+		got := ""
+		if r := shop.Match(entries(tt.entry)); r != nil {
+			got = r.Path
+		}
+		if got != tt.path {
+			t.Errorf("Match(%s) is %q, want %q", tt.entry, got, tt.path)
+		}
+	}
+}
+
+func TestMatchFormsAllocatesNothing(t *testing.T) {
+	shop := compile(t, formRules).Domain("shop")
+	for _, text := range []string{
+		"v=two", "v=ten", "v=none4", "ip=10.1.1.1", "ip=2001:db8::1", "ip=::ffff:10.1.1.1", "ip=fe80::1%eth0", "ip=host.example",
+		"ip=" + strings.Repeat("1", 1000), "re=/v1/users", "re=/v1/" + strings.Repeat("x", 1000), "re=nothing",
+	} {
+		es := entries(text)
+		if n := testing.AllocsPerRun(100, func() { shop.Match(es) }); n != 0 {
+			t.Errorf("Match(%.40s) allocates %v times, want 0", text, n)
+		}
+	}
+}
+
+func TestSharedKeysOfForms(t *testing.T) {
+	long := strings.Repeat("x", 100)
+	shop := compile(t, `
+domain: d
+descriptors:
+  - {key: a, values: [y, 'x,#z'], share_threshold: true, rate_limit: &l {requests_per_unit: 1, unit: second}}
+  - {key: a, cidr: [11.0.0.0/8, 10.0.0.0/8], share_threshold: true, rate_limit: *l}
+  - {key: a, regex: 'q.*', share_threshold: true, rate_limit: *l}
+  - {key: a, values: [`+long+`], share_threshold: true, rate_limit: *l}
+  - {key: a, values: [s], rate_limit: *l}
+`).Domain("d")
+	var got []string
+	for _, value := range []string{"y", "x,#z", "10.1.1.1", "qq", long, "s"} {
+		es := []descriptors.Entry{{Key: "a", Value: value}}
+		got = append(got, string(shop.Match(es).Limits[0].AppendKey(nil, es)))
+	}
+	want := []string{
+		"fixed_window|d|a=*#values:x%2C%23z,y",
+		"fixed_window|d|a=*#values:x%2C%23z,y",
+		"fixed_window|d|a=*#cidr:10.0.0.0/8,11.0.0.0/8",
+		"fixed_window|d|a=*#regex:q.%2A",
+		"fixed_window|d|a=*#values:#09ecb6ebc8bcefc733f6f2ec44f791ab",
+		"fixed_window|d|a=s",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("keys -want +got\n%s", diff)
+	}
+}
+
+func TestIncludes(t *testing.T) {
+	text := `
+domain: d
+descriptors:
+  - {key: a, values_file: one.txt}
+  - key: b
+    descriptors: [{key: c, values_file: deep/../two.txt}]
+  - {key: c, values_file: ../out.txt}
+  - {key: c, values_file: []}
+---
+domain: e
+descriptors: [{key: a, values_file: deep/three.txt, nonsense: 1}]
+`
+	got := descriptors.Includes(descriptors.File{Name: "dir/rules.yaml", Data: []byte(text)})
+	if diff := cmp.Diff([]string{"dir/one.txt", "dir/two.txt", "dir/deep/three.txt"}, got); diff != "" {
+		t.Errorf("Includes -want +got\n%s", diff)
+	}
+	if got := descriptors.Includes(descriptors.File{Name: "x", Data: []byte(text), Included: true}); got != nil {
+		t.Errorf("an included file includes %v", got)
+	}
+}
+
+// Many regexes with the same ends would each have to be tried.
+func TestRegexesWithTheSameEndsAreBounded(t *testing.T) {
+	rules := func(n int, form string) []descriptors.File {
+		var b bytes.Buffer
+		b.WriteString("domain: d\ndescriptors:\n")
+		for i := range n {
+			fmt.Fprintf(&b, "  - {key: k, regex: '"+form+"'}\n", i)
+		}
+		return []descriptors.File{{Name: "f", Data: b.Bytes()}}
+	}
+	for _, form := range []string{"/p/%d/[a-z]+", "[a-z]+/%d"} {
+		if _, err := descriptors.Compile(rules(2000, form)); err != nil {
+			t.Errorf("%s: %v", form, err)
+		}
+	}
+	if _, err := descriptors.Compile(rules(100, ".*x%d.*")); err != nil {
+		t.Error(err)
+	}
+	_, err := descriptors.Compile(rules(200, ".*x%d.*"))
+	var all descriptors.Errors
+	if want := "more than 100 regexes of k regex .*x100.* begin and end with the same fixed text"; !errors.As(err, &all) ||
+		len(all) != 1 || !strings.HasPrefix(all[0].Msg, want) {
+		t.Errorf("error %v, want one with %s", err, want)
+	}
+}
+
+// formRule is a descriptor as a slow reader of rules.md would keep it.
+type formRule struct{ form, text string }
+
+// matches says how well: 0 not at all, 1 as a pattern, beyond it by the length of a block, 1000 as a value.
+func (r formRule) matches(value string) int {
+	switch r.form {
+	case "value", "values":
+		if r.text == value {
+			return 1000
+		}
+	case "pattern":
+		if regexp.MustCompile(`\A` + strings.ReplaceAll(regexp.QuoteMeta(r.text), `\*`, `(?s:.*)`) + `\z`).MatchString(value) {
+			return 1
+		}
+	case "regex":
+		if regexp.MustCompile(`\A(?:` + r.text + `)\z`).MatchString(value) {
+			return 1
+		}
+	case "cidr":
+		prefix := netip.MustParsePrefix(r.text)
+		if addr, err := netip.ParseAddr(value); err == nil && prefix.Contains(addr.Unmap()) {
+			return 1 + prefix.Bits()
+		}
+	}
+	return 0
+}
+
+// findForm is an exact value, else the first in file order of the patterns, of which only the longest block counts.
+func findForm(rules []formRule, value string) int {
+	longest := 0
+	for _, r := range rules {
+		switch {
+		case r.matches(value) == 1000:
+			longest = 1000
+		case r.form == "cidr":
+			longest = max(longest, r.matches(value))
+		}
+	}
+	for i, r := range rules {
+		if n := r.matches(value); n == 1000 || n > 0 && longest < 1000 && (r.form != "cidr" || n == longest) {
+			return i
+		}
+	}
+	return -1
+}
+
+func drawForm(t *rapid.T) formRule {
+	switch form := rapid.SampledFrom([]string{"value", "values", "pattern", "regex", "cidr"}).Draw(t, "form"); form {
+	case "cidr":
+		addr := netip.AddrFrom4([4]byte{1, 1, byte(rapid.IntRange(0, 3).Draw(t, "c")), byte(rapid.IntRange(0, 3).Draw(t, "d"))})
+		return formRule{form, netip.PrefixFrom(addr, rapid.IntRange(0, 32).Draw(t, "bits")).Masked().String()}
+	case "pattern":
+		return formRule{form, rapid.StringMatching(`[1.*]{0,3}\*[1.*]{0,3}`).Draw(t, "pattern")}
+	case "regex":
+		return formRule{form, rapid.StringMatching(`(1|\\\.|\.|[123]|\[12\]|1\*|2\?|\(1\|\\\.2\)|\\\.\+){1,6}`).Draw(t, "regex")}
+	default:
+		return formRule{form, rapid.StringMatching(`1\.1\.[0-3]\.[0-3]|[1.]{1,3}`).Draw(t, "value")}
+	}
+}
+
+func checkForms(t *rapid.T) {
+	var rules []formRule
+	text := "domain: d\ndescriptors:\n"
+	for range rapid.IntRange(1, 8).Draw(t, "rules") {
+		r := drawForm(t)
+		line := fmt.Sprintf("  - {key: k, %s: ['%s']}\n", r.form, r.text)
+		switch r.form {
+		case "pattern":
+			line = fmt.Sprintf("  - {key: k, value: '%s'}\n", r.text)
+		case "value", "regex":
+			line = fmt.Sprintf("  - {key: k, %s: '%s'}\n", r.form, r.text)
+		}
+		if _, err := descriptors.Compile([]descriptors.File{{Name: "f", Data: []byte(text + line)}}); err == nil {
+			rules, text = append(rules, r), text+line // what hides another is left out
+		}
+	}
+	if len(rules) == 0 {
+		return
+	}
+	set, err := descriptors.Compile([]descriptors.File{{Name: "f", Data: []byte(text)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 20 {
+		value := rapid.StringMatching(`(::ffff:)?1\.1\.[0-3]\.[0-3]|[123.]{0,7}|1\.1\.[0-3]`).Draw(t, "value")
+		want, got := "", ""
+		if i := findForm(rules, value); i >= 0 {
+			want = fmt.Sprintf("f:%d", i+3)
+		}
+		if r := set.Domain("d").Match([]descriptors.Entry{{Key: "k", Value: value}}); r != nil {
+			got = r.Source
+		}
+		if got != want {
+			t.Fatalf("Match(%q) is %q, want %q\n%s", value, got, want, text)
+		}
+	}
+}
+
+func TestFormsAgreeWithOracle(t *testing.T) { rapid.Check(t, checkForms) }
+
+func FuzzForms(f *testing.F) { f.Fuzz(rapid.MakeFuzz(checkForms)) }
+
+// FuzzValuesFile throws anything at a file of values: no panic, and errors lead to a line of it.
+func FuzzValuesFile(f *testing.F) {
+	f.Add([]byte("a\n# b\n\n c \r\nd*\na\n"))
+	f.Add([]byte("\ufeff\x00\xff"))
+	rules := descriptors.File{Name: "r.yaml", Data: []byte("domain: d\ndescriptors: [{key: k, values_file: v.txt}]")}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		set, err := descriptors.Compile([]descriptors.File{rules, {Name: "v.txt", Data: data, Included: true}})
+		if err == nil {
+			for line := range strings.Lines(strings.TrimPrefix(string(data), "\ufeff")) {
+				value := strings.TrimSpace(line)
+				if found := set.Domain("d").Match([]descriptors.Entry{{Key: "k", Value: value}}) != nil; found != (value != "" && value[0] != '#') {
+					t.Errorf("Match(%q) found: %v", value, found)
+				}
+			}
+			return
+		}
+		var all descriptors.Errors
+		if !errors.As(err, &all) || len(all) == 0 {
+			t.Fatalf("error is %T %v, want Errors", err, err)
+		}
+		for _, e := range all {
+			if e.File != "v.txt" || e.Line < 1 || e.Line > 1+bytes.Count(data, []byte("\n")) {
+				t.Errorf("%q leads nowhere", e)
+			}
+		}
+	})
+}
+
+func BenchmarkMatchForms(b *testing.B) {
+	forms := []struct{ name, line, entry string }{
+		{"values", "  - {key: k, values: [a%[1]d, b%[1]d]}\n", "b%[1]d"},
+		{"cidr", "  - {key: k, cidr: [10.%[2]d.%[3]d.0/24]}\n", "10.%[2]d.%[3]d.7"},
+		{"regex_prefix", "  - {key: k, regex: '/team%[1]d/[a-z]+/v[0-9]+'}\n", "/team%[1]d/items/v2"},
+		{"regex_suffix", "  - {key: k, regex: '/v[0-9]+/[a-z]+/res%[1]d'}\n", "/v2/items/res%[1]d"},
+		{"regex_alike", "  - {key: k, regex: '.*[/-]res%[1]d[/-].*'}\n", "/v2/items/res%[1]d/7"}, // at most 100
+	}
+	for _, f := range forms {
+		for _, n := range []int{10, 100, 1000, 10_000} {
+			if f.name == "regex_alike" && n > 100 {
+				continue
+			}
+			var rules strings.Builder
+			rules.WriteString("domain: d\ndescriptors:\n")
+			for i := range n {
+				fmt.Fprintf(&rules, f.line, i, i>>8, i&255)
+			}
+			last := n - 1
+			value := fmt.Sprintf(f.entry, last, last>>8, last&255)
+			es, d := []descriptors.Entry{{Key: "k", Value: value}}, compile(b, rules.String()).Domain("d")
+			b.Run(fmt.Sprintf("by=%s/rules=%d", f.name, n), func(b *testing.B) {
+				if d.Match(es) == nil {
+					b.Fatalf("Match(%v) found nothing", es)
+				}
+				b.ReportAllocs()
+				for b.Loop() {
+					d.Match(es)
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,79 @@
+package descriptors
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"regexp/syntax"
+	"strings"
+)
+
+// Bounds of regexes: they keep what one value costs small, whatever it is and however many there are.
+const (
+	maxRegexBytes = 1024
+	maxRegexSize  = 500 // instructions, of which each byte of a value may cost some
+	maxSameStart  = 100 // regexes of one key that may have to be tried one by one
+)
+
+// newRegex compiles an RE2 that must match whole values. It is found by the fixed text that they begin or end with.
+func newRegex(text string, to *node) (*pattern, error) {
+	if len(text) > maxRegexBytes {
+		return nil, fmt.Errorf("regex: has %d bytes, at most %d are allowed; write several descriptors", len(text), maxRegexBytes)
+	}
+	tree, err := syntax.Parse(text, syntax.Perl)
+	if err != nil {
+		if wrong := (*syntax.Error)(nil); errors.As(err, &wrong) {
+			err = fmt.Errorf("%s in %s", wrong.Code, shown(wrong.Expr))
+		}
+		return nil, fmt.Errorf("regex: %w; write an RE2 regular expression, and double each \\ within double quotes", err)
+	}
+	prefix, inside, suffix := fixedParts(tree)
+	program, err := syntax.Compile(tree.Simplify())
+	if err != nil {
+		return nil, fmt.Errorf("regex: %w", err)
+	}
+	if n := len(program.Inst); n > maxRegexSize {
+		return nil, fmt.Errorf("regex: is compiled to %d steps, at most %d are allowed; repeat less, or write several descriptors", n, maxRegexSize)
+	}
+	re, err := regexp.Compile(`\A(?:` + text + `)\z`)
+	if err != nil {
+		return nil, fmt.Errorf("regex: %w", err)
+	}
+	return &pattern{text: text, prefix: prefix, middle: []string{inside}, suffix: suffix, re: re, to: to}, nil
+}
+
+// fixedParts are the texts that every match begins with, has anywhere and ends with. They may overlap.
+func fixedParts(tree *syntax.Regexp) (prefix, inside, suffix string) {
+	parts := []*syntax.Regexp{tree}
+	if tree.Op == syntax.OpConcat {
+		parts = tree.Sub
+	}
+	texts := make([]string, len(parts))
+	first, last := len(parts), -1 // of those that are not fixed
+	for i, part := range parts {
+		text, fixed := fixedText(part)
+		if !fixed {
+			first, last = min(first, i), i
+			continue
+		}
+		if texts[i] = text; len(text) > len(inside) {
+			inside = text
+		}
+	}
+	return strings.Join(texts[:first], ""), inside, strings.Join(texts[last+1:], "")
+}
+
+// fixedText is what the part matches, if it is one text only.
+func fixedText(part *syntax.Regexp) (text string, fixed bool) {
+	switch part.Op {
+	case syntax.OpLiteral:
+		text = string(part.Rune)
+		return text, part.Flags&syntax.FoldCase == 0 && !strings.ContainsRune(text, '\ufffd') // which bytes that are no UTF-8 match too
+	case syntax.OpEmptyMatch, syntax.OpBeginText, syntax.OpEndText:
+		return "", true
+	case syntax.OpCapture:
+		return fixedText(part.Sub[0])
+	default:
+		return "", false
+	}
+}
