@@ -39,7 +39,7 @@ figures: tools ## the table of docs/performance.md: cost, memory, worst windows 
 pgo: ## cmd/sidecar/default.pgo anew: where the time goes under load, for the compiler (takes a minute)
 	cd bench && $(GO) run . -pgo ../cmd/sidecar/default.pgo -targets memory,redis -workloads w1,w2,w3,w4 -duration 6s
 
-growth: ## cost against rules, keys, descriptors and replicas, start and reload: tables and plots of docs/performance.md; 5 minutes
+growth: ## cost against rules, keys, descriptors and replicas, start and reload: docs/performance.md; 5 minutes, BENCH='-parts reload' half a minute
 	cd bench && $(GO) run . -growth -rounds 3 -duration 1s $(BENCH)
 
 simulate-mesh: tools ## a model of 1,000 sidecars on a Redis Cluster, in virtual time: the tables of docs/sizing.md; 3 minutes

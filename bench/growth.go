@@ -2,10 +2,12 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
@@ -21,7 +23,13 @@ const (
 type growthReport struct {
 	Machine machine   `json:"machine"`
 	Figures []*figure `json:"figures"`
-	Facts   []string  `json:"facts"`
+	Facts   []fact    `json:"facts"`
+}
+
+// fact is what needs no plot.
+type fact struct {
+	Name string `json:"name"`
+	Text string `json:"text"`
 }
 
 // growth measures figures one after the other.
@@ -39,14 +47,70 @@ func (o *options) grow(ctx context.Context, dir string, stdout, progress io.Writ
 	if err := g.starter.build(ctx); err != nil {
 		return err
 	}
-	for _, part := range []func(context.Context) error{
-		g.matching, g.rules, g.memory, g.keys, g.descriptors, g.replicas, g.reload,
-	} {
-		if err := part(ctx); err != nil {
+	chosen := list(o.parts)
+	if len(chosen) == 0 {
+		chosen = partNames()
+	} else if err := g.readLast(); err != nil {
+		return err
+	}
+	for _, name := range chosen {
+		i := slices.IndexFunc(growthParts, func(p growthPart) bool { return p.name == name })
+		if i < 0 {
+			return fmt.Errorf("-parts: %q is none of %s", name, strings.Join(partNames(), ", "))
+		}
+		if err := growthParts[i].measure(g, ctx); err != nil {
 			return err
 		}
 	}
 	return g.publish(stdout)
+}
+
+// growthPart is what can be measured by itself.
+type growthPart struct {
+	name    string
+	measure func(*growth, context.Context) error
+}
+
+// growthParts are all parts, in the order of the document.
+var growthParts = []growthPart{
+	{"match", (*growth).matching}, {"rules", (*growth).rules}, {"memory", (*growth).memory}, {"keys", (*growth).keys},
+	{"descriptors", (*growth).descriptors}, {"replicas", (*growth).replicas}, {"reload", (*growth).reload},
+}
+
+func partNames() (names []string) {
+	for _, p := range growthParts {
+		names = append(names, p.name)
+	}
+	return names
+}
+
+// readLast reads what was measured last.
+func (g *growth) readLast() error {
+	text, err := os.ReadFile(growthJSON)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(text, &g.growthReport)
+}
+
+// begin adds a figure, or puts it in the place of the one that was measured last.
+func (g *growth) begin(f *figure) {
+	f.Measured = fmt.Sprintf("%s, medians of %d rounds of %s", time.Now().Format(time.DateOnly), g.Rounds, g.Duration)
+	if i := slices.IndexFunc(g.Figures, func(old *figure) bool { return old.Name == f.Name }); i >= 0 {
+		g.Figures[i] = f
+		return
+	}
+	g.Figures = append(g.Figures, f)
+}
+
+// note adds a fact, or puts it in the place of the one that was measured last.
+func (g *growth) note(name, format string, args ...any) {
+	noted := fact{Name: name, Text: fmt.Sprintf(format, args...)}
+	if i := slices.IndexFunc(g.Facts, func(old fact) bool { return old.Name == name }); i >= 0 {
+		g.Facts[i] = noted
+		return
+	}
+	g.Facts = append(g.Facts, noted)
 }
 
 // tens are 10, 100 and so on, up to most.
@@ -75,7 +139,7 @@ func (g *growth) descriptors(ctx context.Context) error {
 // service measures the sidecar beside the no-op server at each size, all keys warm.
 func (g *growth) service(ctx context.Context, name, title string, sizes []int, targets []string, of func(int) *workload) error {
 	f := &figure{Name: name, Title: title, Size: name, Unit: "CPU, us per request", Sizes: sizes}
-	g.Figures = append(g.Figures, f)
+	g.begin(f)
 	f.add("no-op server, us", true, 1)
 	for _, t := range targets {
 		f.add(map[string]string{"memory": "memory, us", "redis": "Redis, with the server's CPU, us"}[t], true, 1)
@@ -92,6 +156,7 @@ func (g *growth) service(ctx context.Context, name, title string, sizes []int, t
 		}
 		for i, r := range rows {
 			f.put(i, r.Server+r.Redis)
+			f.disturbed(r.Rounds)
 			if i > 0 {
 				f.put(len(targets)+i, r.CPURatio)
 			}
@@ -175,7 +240,7 @@ func (b *bench) warm(ctx context.Context, t *target) error {
 // replicas measures sidecars that share a Redis, and the load.
 func (g *growth) replicas(ctx context.Context) error {
 	f := &figure{Name: "replicas", Title: "CPU per request by number of sidecars on one Redis", Size: "sidecars", Unit: "CPU, us per request"}
-	g.Figures = append(g.Figures, f)
+	g.begin(f)
 	f.add("sidecars, us", true, 1)
 	f.add("Redis, us", true, 1)
 	f.add("calls to Redis per request", false, 3)
@@ -199,6 +264,7 @@ func (g *growth) replicas(ctx context.Context) error {
 			return fmt.Errorf("%d sidecars: %w", n, err)
 		}
 		f.Sizes = append(f.Sizes, n)
+		f.disturbed(got)
 		for i, of := range []func(sample) float64{
 			func(s sample) float64 { return s.Server }, func(s sample) float64 { return s.Redis }, func(s sample) float64 { return s.Calls },
 		} {
@@ -277,7 +343,7 @@ func usageOf(ctx context.Context, all []*target) (usage, error) {
 // publish writes the JSON, the plots, and the section of the document between its marks.
 func (g *growth) publish(stdout io.Writer) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s, measured %s: medians of %d rounds of %s.\n", g.Machine, time.Now().Format(time.DateOnly), g.Rounds, g.Duration)
+	fmt.Fprintf(&b, "%s.\n", g.Machine)
 	for _, f := range g.Figures {
 		plot := fmt.Sprintf(growthPlot, f.Name)
 		fmt.Fprintf(&b, "\n### %s\n\n![%s](img/%s)\n\n%s", f.Title, f.Title, filepath.Base(plot), f.table())
@@ -287,7 +353,7 @@ func (g *growth) publish(stdout io.Writer) error {
 	}
 	b.WriteString("\n### Expiry, start and reload\n\n")
 	for _, fact := range g.Facts {
-		fmt.Fprintf(&b, "- %s\n", fact)
+		fmt.Fprintf(&b, "- %s\n", fact.Text)
 	}
 	if _, err := io.WriteString(stdout, b.String()); err != nil {
 		return err

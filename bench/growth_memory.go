@@ -35,7 +35,7 @@ func rulesFile(n int) []byte {
 // matching measures compiling and matching in this process.
 func (g *growth) matching(context.Context) error {
 	f := &figure{Name: "match", Title: "Matching one descriptor", Size: "rules", Unit: "ns", Sizes: tens(min(g.largest, 100_000))}
-	g.Figures = append(g.Figures, f)
+	g.begin(f)
 	f.add("exact value, ns", true, 0)
 	f.add("pattern, ns", true, 0)
 	f.add("one rule again and again, ns", true, 0)
@@ -118,7 +118,7 @@ func (n names) at(i int) string { return string(n[i*nameLength : (i+1)*nameLengt
 // memory measures the memory store in this process, and how it lets go of what has expired.
 func (g *growth) memory(context.Context) error {
 	f := &figure{Name: "memory", Title: "Memory store: one hit", Size: "keys", Unit: "ns per hit", Sizes: tens(g.largest)}
-	g.Figures = append(g.Figures, f)
+	g.begin(f)
 	f.add("random key, ns", true, 0)
 	f.add("one key again and again, ns", true, 0)
 	f.add("allocations a hit", false, 0)
@@ -203,9 +203,9 @@ func (g *growth) expire(s *memstore.Store, skipped *atomic.Int64, take func(int)
 	for end := time.Now().Add(took); time.Now().Before(end); {
 		one()
 	}
-	g.Facts = append(g.Facts, fmt.Sprintf("Expiry of %s keys at one moment: swept in %.1f s, while a thread took hits all the time: p99.99 %.0f us, longest %.1f ms; "+
+	g.note("expiry", "Expiry of %s keys at one moment: swept in %.1f s, while a thread took hits all the time: p99.99 %.0f us, longest %.1f ms; "+
 		"in as long a time without anything to sweep: p99.99 %.0f us, longest %.1f ms.", thousands(n), took.Seconds(),
-		micros(during.quantile(0.9999)), micros(during.quantile(1))/1000, micros(h.quantile(0.9999)), micros(h.quantile(1))/1000))
+		micros(during.quantile(0.9999)), micros(during.quantile(1))/1000, micros(h.quantile(0.9999)), micros(h.quantile(1))/1000)
 }
 
 func heap() int64 {

@@ -36,6 +36,10 @@ func (g *growth) reload(ctx context.Context) error {
 	}
 	defer t.stop()
 	ready := time.Since(began)
+	started, err := t.usage(ctx)
+	if err != nil {
+		return err
+	}
 	b, err := g.bench(w, []*target{t})
 	if err != nil {
 		return err
@@ -46,25 +50,54 @@ func (g *growth) reload(ctx context.Context) error {
 	}
 	defer l.close()
 	l.closed(ctx, g.WarmUp, g.Concurrency)
-	calm := l.open(ctx, reloadTime, reloadRate, openWorkers)
-	if err := calm.failed(); err != nil {
+	calm, err := underLoad(ctx, l, t)
+	if err != nil {
 		return err
 	}
 	slowest := make(chan any, 1) // time.Duration or error
 	go func() { slowest <- editOften(ctx, t.addr, w, filepath.Join(s.dir, "rules-memory", "rules.yaml")) }()
-	busy := l.open(ctx, reloadTime, reloadRate, openWorkers)
+	busy, err := underLoad(ctx, l, t)
+	if err != nil {
+		return err
+	}
 	took, ok := (<-slowest).(time.Duration)
 	if !ok {
 		return fmt.Errorf("reload: the edited rules did not come into force within %s", patience)
 	}
-	ms := func(t *tally, q float64) float64 { return micros(t.latency.quantile(q)) / 1000 }
-	g.Facts = append(g.Facts,
-		fmt.Sprintf("Start with %s rules: ready after %.2f s (process start, reading, compiling and the first health check).", thousands(n), ready.Seconds()),
-		fmt.Sprintf("Reload of %s rules under %s requests a second, %d times in %s: from the edit to the first answer by the new rules at most %.2f s (50 ms of it the wait for the file to be whole). "+
-			"Answers meanwhile: p99 %.2f ms, p99.9 %.2f ms, longest %.2f ms; in as long a time without: %.2f, %.2f and %.2f ms. %d failed.",
-			thousands(n), thousands(reloadRate), reloads, reloadTime, took.Seconds(), ms(busy, 0.99), ms(busy, 0.999), ms(busy, 1),
-			ms(calm, 0.99), ms(calm, 0.999), ms(calm, 1), busy.errors))
+	g.note("start", "Start with %s rules: ready after %.2f s (process start, reading, compiling and the first health check), %.2f s of CPU time.",
+		thousands(n), ready.Seconds(), started.server.Seconds())
+	g.note("reload", "Reload of %s rules under %s requests a second, %d times in %s: from the edit to the first answer by the new rules at most %.2f s (50 ms of it the wait for the file to be whole), "+
+		"%.2f s of CPU time for each. Answers meanwhile: %s; in as long a time without: %s. Other programs took %.0f %% of the machine.",
+		thousands(n), thousands(reloadRate), reloads, reloadTime, took.Seconds(), (busy.cpu-calm.cpu).Seconds()/reloads, busy, calm, 100*max(busy.others, calm.others))
 	return nil
+}
+
+// answers are those to a load of a fixed rate, and what they took.
+type answers struct {
+	*tally
+	cpu    time.Duration // of the server
+	others float64       // share of the machine
+}
+
+func (a answers) String() string {
+	ms := func(q float64) float64 { return micros(a.latency.quantile(q)) / 1000 }
+	return fmt.Sprintf("p99 %.2f ms, p99.9 %.2f ms, longest %.2f ms", ms(0.99), ms(0.999), ms(1))
+}
+
+func underLoad(ctx context.Context, l *load, t *target) (a answers, err error) {
+	before, err := t.usage(ctx)
+	if err != nil {
+		return a, err
+	}
+	start := time.Now()
+	a.tally = l.open(ctx, reloadTime, reloadRate, openWorkers)
+	took := time.Since(start)
+	after, err := t.usage(ctx)
+	if err != nil {
+		return a, err
+	}
+	a.cpu, a.others = after.server-before.server, othersShare(took, before, after)
+	return a, a.failed()
 }
 
 // editOften changes all limits several times, and returns the longest time until an answer showed it, or an error.

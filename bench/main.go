@@ -31,6 +31,7 @@ type options struct {
 	writeRules         string
 	serveNoop          string
 	largest            int
+	parts              string
 	envoy, growth      bool
 	pgo                string
 }
@@ -75,6 +76,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	f.StringVar(&o.pgo, "pgo", "", "only profile the sidecars under the workloads, and write the profile to this file")
 	f.BoolVar(&o.envoy, "envoy", false, "measure through a real Envoy: HTTP requests of w1")
 	f.BoolVar(&o.growth, "growth", false, "measure cost against rules, keys, descriptors and replicas, and write it to "+growthDoc)
+	f.StringVar(&o.parts, "parts", "", "what to measure of -growth anew, the rest stays as it was measured last: "+strings.Join(partNames(), ", "))
 	f.IntVar(&o.largest, "growth-largest", 10_000_000, "most keys of -growth; fewer rules, too, if below 100,000")
 	if err := f.Parse(args); err != nil {
 		return nil, err

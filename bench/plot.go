@@ -15,6 +15,16 @@ type figure struct {
 	Unit    string    `json:"unit"`  // of what is plotted
 	Sizes   []int     `json:"sizes"` // increasing
 	Columns []*column `json:"columns"`
+
+	Measured string  `json:"measured"`             // when, and of how much the figures are medians
+	Others   float64 `json:"others_cpu,omitempty"` // the largest share of the machine that programs of others took meanwhile
+}
+
+// disturbed notes what others took of the machine.
+func (f *figure) disturbed(samples []sample) {
+	for _, s := range samples {
+		f.Others = max(f.Others, s.Others)
+	}
 }
 
 // unknown stands for a value that was not measured.
@@ -24,7 +34,7 @@ const unknown = -1
 type column struct {
 	Name    string    `json:"name"` // with its unit
 	Plotted bool      `json:"plotted"`
-	Digits  int       `json:"-"` // shown after the point
+	Digits  int       `json:"digits"` // shown after the point
 	Values  []float64 `json:"values"`
 }
 
@@ -46,6 +56,11 @@ func (f *figure) table() string {
 		}
 		b.WriteByte('\n')
 	}
+	fmt.Fprintf(&b, "\nMeasured %s.", f.Measured)
+	if f.Others >= 0.05 {
+		fmt.Fprintf(&b, " Other programs took up to %.0f %% of the machine.", 100*f.Others)
+	}
+	b.WriteByte('\n')
 	return b.String()
 }
 
