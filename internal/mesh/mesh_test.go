@@ -25,7 +25,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
 )
 
-var mesh = flag.Bool("mesh", false, "write the tables of docs/sizing.md: takes about two minutes")
+var mesh = flag.Bool("mesh", false, "write the tables of docs/sizing.md: takes less than a minute")
 
 // Modes of a sidecar.
 const (
