@@ -55,7 +55,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	f.SetOutput(stderr)
 	f.StringVar(&o.workloads, "workloads", "w1,w2,w3,w4,w1c1,w5", "what to ask: w1 to w4, hot (w1 with 100 keys), each "+
 		"also with one request outstanding as w1c1; w5 (w1 in open loop, after w1)")
-	f.StringVar(&o.targets, "targets", "noop,memory,redis", "what to start: "+strings.Join(specNames(), ", "))
+	f.StringVar(&o.targets, "targets", "noop,memory,redis,leased", "what to start: "+strings.Join(specNames(), ", "))
 	f.Func("target", "another server that runs: NAME=HOST:PORT[,pid=N][,redis-pid=N]; may be repeated", func(s string) error {
 		t, err := parseTarget(s)
 		o.others = append(o.others, t)
