@@ -73,8 +73,13 @@ type growthPart struct {
 
 // growthParts are all parts, in the order of the document.
 var growthParts = []growthPart{
-	{"match", (*growth).matching}, {"rules", (*growth).rules}, {"memory", (*growth).memory}, {"keys", (*growth).keys},
-	{"descriptors", (*growth).descriptors}, {"replicas", (*growth).replicas}, {"reload", (*growth).reload},
+	{"match", (*growth).matching},
+	{"rules", (*growth).rules},
+	{"memory", (*growth).memory},
+	{"keys", (*growth).keys},
+	{"descriptors", (*growth).descriptors},
+	{"replicas", (*growth).replicas},
+	{"reload", (*growth).reload},
 }
 
 func partNames() (names []string) {

@@ -76,7 +76,7 @@ func thousands(n int) string {
 // The plot's measures, in pixels.
 const (
 	plotWidth, plotHeight = 640, 360
-	plotLeft, plotRight   = 70, 20
+	plotLeft, plotRight   = 70, 40
 	plotTop, plotBottom   = 70, 60
 )
 
