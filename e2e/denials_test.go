@@ -3,8 +3,6 @@
 package e2e
 
 import (
-	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -39,7 +37,7 @@ descriptors:
 	}
 	await(t, 5*time.Second, "answered without Redis", func() bool {
 		c.status(t, "/", "X-Tenant", "ann")
-		return front.knownDenials(t) > 0
+		return series(t, []*sidecar{front}, "weir_known_denials_total") > 0
 	})
 	before := calls()
 	if got := tally(c.burst(t.Context(), 2000, "/", "X-Tenant", "ann")); got[429] != 2000 {
@@ -72,17 +70,4 @@ descriptors:
 	if got := tally(c.burst(t.Context(), 50, "/", "X-Tenant", "ann")); got[429] != 50 {
 		t.Errorf("statuses %v after what was given back was used, too", got)
 	}
-}
-
-// knownDenials is how many requests the sidecar has answered without Redis.
-func (s *sidecar) knownDenials(t *testing.T) float64 {
-	t.Helper()
-	_, text := s.page(t, "/metrics")
-	_, rest, _ := strings.Cut(text, "\nweir_known_denials_total ")
-	number, _, _ := strings.Cut(rest, "\n")
-	n, err := strconv.ParseFloat(number, 64)
-	if err != nil {
-		t.Fatalf("/metrics: weir_known_denials_total: %v", err)
-	}
-	return n
 }

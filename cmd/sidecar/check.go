@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/weir-ratelimit/weir/internal/rulefiles"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/reload"
 )
@@ -34,29 +35,14 @@ func (c *checkCmd) Run(ctx context.Context, io streams) error {
 			return &usageError{err: err, command: "sidecar check"}
 		}
 	}
-	snapshot, err := reload.Including(includes, c.Paths...).Read(ctx)
+	snapshot, err := rulefiles.Source(c.Paths...).Read(ctx)
 	if err != nil {
 		return &usageError{err: err, command: "sidecar check"}
 	}
-	files := make([]descriptors.File, len(snapshot.Files))
-	for i, f := range snapshot.Files {
-		files[i] = descriptors.File(f)
-	}
-	set, err := descriptors.Compile(files)
-	if err == nil && c.Stores != nil {
-		if unknown := set.UnknownStores(c.Stores); unknown != nil {
-			err = unknown
-		}
-	}
-	if errs := (descriptors.Errors{}); errors.As(err, &errs) {
-		fmt.Fprintf(io.err, "%s\n%s in %s\n", errs, count(len(errs), "error"), count(len(files), "file"))
-		return errTold
-	}
+	files := snapshot.Files
+	set, err := compile(io, files, c.Stores, "")
 	if err != nil {
 		return err
-	}
-	for _, w := range set.Warnings() {
-		fmt.Fprintf(io.err, "%s:%d:%d: warning: %s\n", w.File, w.Line, w.Column, w.Msg)
 	}
 	rules := map[*descriptors.Rule]bool{}
 	for _, l := range set.Limits() {
@@ -67,8 +53,27 @@ func (c *checkCmd) Run(ctx context.Context, io streams) error {
 	return nil
 }
 
-// includes are the values files that a rule file names.
-func includes(f reload.File) []string { return descriptors.Includes(descriptors.File(f)) }
+// compile tells what is wrong with the files, with a verdict behind it, and what to be warned of. Limits may name the
+// stores; nil is any.
+func compile(io streams, files []reload.File, stores []string, verdict string) (*descriptors.Set, error) {
+	set, err := descriptors.Compile(rulefiles.Descriptors(files))
+	if err == nil && stores != nil {
+		if unknown := set.UnknownStores(stores); unknown != nil {
+			err = unknown
+		}
+	}
+	if errs := (descriptors.Errors{}); errors.As(err, &errs) {
+		fmt.Fprintf(io.err, "%s\n%s in %s%s\n", errs, count(len(errs), "error"), count(len(files), "file"), verdict)
+		return nil, errTold
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, w := range set.Warnings() {
+		fmt.Fprintf(io.err, "%s:%d:%d: warning: %s\n", w.File, w.Line, w.Column, w.Msg)
+	}
+	return set, nil
+}
 
 // count is "1 file", "2 files".
 func count(n int, what string) string {

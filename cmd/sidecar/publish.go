@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/published"
-	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/reload"
 )
 
@@ -109,7 +108,7 @@ func (c *publishCmd) wanted(ctx context.Context, io streams, sets *published.Set
 			if err != nil {
 				return nil, err
 			}
-			return old.Files, compile(io, old.Named())
+			return old.Files, publishable(io, old.Named())
 		}
 	}
 	files, err := read()
@@ -130,7 +129,7 @@ func (c *publishCmd) read(ctx context.Context, io streams) ([]reload.File, error
 	if err != nil {
 		return nil, &usageError{err: err, command: "sidecar publish"}
 	}
-	if err := compile(io, snapshot.Files); err != nil {
+	if err := publishable(io, snapshot.Files); err != nil {
 		return nil, err
 	}
 	root := filepath.Clean(c.Path)
@@ -145,31 +144,17 @@ func (c *publishCmd) read(ctx context.Context, io streams) ([]reload.File, error
 	return files, nil
 }
 
-// compile tells what is wrong with the files.
-func compile(io streams, files []reload.File) error {
-	in := make([]descriptors.File, len(files))
-	for i, f := range files {
-		in[i] = descriptors.File(f)
-	}
-	set, err := descriptors.Compile(in)
-	if errs := (descriptors.Errors{}); errors.As(err, &errs) {
-		fmt.Fprintf(io.err, "%s\n%s in %s; not published\n", errs, count(len(errs), "error"), count(len(files), "file"))
-		return errTold
-	}
-	if err != nil {
-		return err
-	}
-	for _, w := range set.Warnings() {
-		fmt.Fprintf(io.err, "%s:%d:%d: warning: %s\n", w.File, w.Line, w.Column, w.Msg)
-	}
-	return nil
+// publishable tells why the files are not.
+func publishable(io streams, files []reload.File) error {
+	_, err := compile(io, files, nil, "; not published")
+	return err
 }
 
 // compileQuietly does again what a sidecar will: the files under the names that they have in Redis, with nothing beside
 // them. Warnings were told.
 func compileQuietly(io streams, set *published.Set) error {
 	var again bytes.Buffer
-	err := compile(streams{out: io.out, err: &again}, set.Named())
+	err := publishable(streams{out: io.out, err: &again}, set.Named())
 	if err != nil {
 		_, _ = again.WriteTo(io.err)
 	}

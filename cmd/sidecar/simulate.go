@@ -10,10 +10,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weir-ratelimit/weir/internal/rulefiles"
 	"github.com/weir-ratelimit/weir/internal/simulate"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
-	"github.com/weir-ratelimit/weir/pkg/reload"
 )
 
 // simulateCmd is `sidecar simulate`.
@@ -127,15 +127,11 @@ func (c *simulateCmd) rules(ctx context.Context) (*descriptors.Set, error) {
 		}
 		return nil, fmt.Errorf("--rule: %w; write the path of a rule file, or a limit like 'requests_per_unit: 10, unit: second'", err)
 	}
-	snapshot, err := reload.Including(includes, c.Rule).Read(ctx)
+	snapshot, err := rulefiles.Source(c.Rule).Read(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("--rule: %w", err)
 	}
-	files := make([]descriptors.File, len(snapshot.Files))
-	for i, f := range snapshot.Files {
-		files[i] = descriptors.File(f)
-	}
-	return descriptors.Compile(files)
+	return descriptors.Compile(rulefiles.Descriptors(snapshot.Files))
 }
 
 // compileInline makes a rule file of one limit. Errors are told as places within the limit.

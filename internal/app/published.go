@@ -8,6 +8,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/admin"
 	"github.com/weir-ratelimit/weir/internal/metrics"
 	"github.com/weir-ratelimit/weir/internal/published"
+	"github.com/weir-ratelimit/weir/internal/rulefiles"
 	"github.com/weir-ratelimit/weir/pkg/reload"
 )
 
@@ -15,7 +16,7 @@ import (
 func (r *rules) source(o *Options) (reload.Source, error) {
 	paths := slices.DeleteFunc(slices.Clone(o.Rules), func(path string) bool { return path == rulesStore })
 	if len(paths) == len(o.Rules) {
-		return reload.Including(includes, paths...), nil
+		return rulefiles.Source(paths...), nil
 	}
 	sets, err := published.Open(o.Store, o.StoreKeyPrefix)
 	if err != nil {
@@ -28,7 +29,7 @@ func (r *rules) source(o *Options) (reload.Source, error) {
 	if len(paths) == 0 {
 		return r.published, nil
 	}
-	return reload.Join(r.unwatched, reload.Including(includes, paths...), r.published), nil
+	return reload.Join(r.unwatched, rulefiles.Source(paths...), r.published), nil
 }
 
 // close ends the connections to Redis.

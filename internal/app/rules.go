@@ -13,6 +13,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/admin"
 	"github.com/weir-ratelimit/weir/internal/metrics"
 	"github.com/weir-ratelimit/weir/internal/published"
+	"github.com/weir-ratelimit/weir/internal/rulefiles"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/reload"
@@ -72,20 +73,17 @@ func loadRules(ctx context.Context, o *Options, m *metrics.Metrics, live func())
 	return r, nil
 }
 
-// includes are the values files that a rule file names.
-func includes(f reload.File) []string { return descriptors.Includes(descriptors.File(f)) }
-
 func (r *rules) compile(files []reload.File) (compiled, error) {
-	in, names := make([]descriptors.File, len(files)), make([]string, len(files))
-	for i, f := range files {
-		in[i], names[i] = descriptors.File(f), f.Name
-	}
-	set, err := descriptors.CompileFor(r.process, in)
+	set, err := descriptors.CompileFor(r.process, rulefiles.Descriptors(files))
 	if err != nil {
 		return compiled{}, err
 	}
 	if unknown := set.UnknownStores(r.stores); unknown != nil {
 		return compiled{}, unknown
+	}
+	names := make([]string, len(files))
+	for i, f := range files {
+		names[i] = f.Name
 	}
 	r.metrics.RulesCompiled(set) // the swap follows at once, and cannot fail
 	live := compiled{set: set, files: names}

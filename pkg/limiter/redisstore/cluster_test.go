@@ -117,7 +117,7 @@ func clusterUndoBesideOthers(t *testing.T, c *redistest.Cluster) {
 				defer c.Masters[1].Resume()
 				answer := ask(t.Context(), one, limiter.Hit{Key: keys[0], Policy: p, N: 1}, limiter.Hit{Key: keys[1], Policy: funnel(t, 0, time.Hour), N: 1})
 				left := take(t, other, keys[0], p, 0).Remaining
-				eventually(t, func() error {
+				redistest.Await(t, func() error {
 					if now := take(t, other, keys[0], p, 0).Remaining; now == limit(p)-used {
 						return fmt.Errorf("%d remain of %d: nothing is charged", now, limit(p))
 					}
@@ -159,7 +159,7 @@ func clusterUndoLater(t *testing.T, c *redistest.Cluster) {
 			c.Masters[1].Pause()
 			defer c.Masters[1].Resume()
 			answer := ask(t.Context(), one, limiter.Hit{Key: keys[0], Policy: p, N: 5}, limiter.Hit{Key: keys[1], Policy: ban, N: 1})
-			eventually(t, func() error {
+			redistest.Await(t, func() error {
 				if now := take(t, other, keys[0], p, 0).Remaining; now != 5 {
 					return fmt.Errorf("%d remain of 10, want 5", now)
 				}
@@ -259,7 +259,7 @@ func clusterGiveBack(t *testing.T, c *redistest.Cluster) {
 	keys, p := apartKeys(t, c, s), funnel(t, 10, time.Hour)
 	hits := []limiter.Hit{{Key: keys[0], Policy: p, N: 3}, {Key: keys[1], Policy: p, N: 3}, {Key: keys[2], Policy: p, N: 3, Mode: limiter.Shadow}}
 	out := make([]limiter.Decision, 3)
-	eventually(t, func() error { return s.Take(t.Context(), hits, out) })
+	redistest.Await(t, func() error { return s.Take(t.Context(), hits, out) })
 	before := take(t, s, keys[0], p, 0).Remaining
 	shadow := take(t, s, keys[2], p, 0).Remaining
 	patient := open(t, redisstore.Options{URL: c.URL()})
@@ -275,7 +275,7 @@ func clusterGiveBack(t *testing.T, c *redistest.Cluster) {
 	if took > time.Second {
 		t.Errorf("Take came back after %s, its timeout is 500ms", took)
 	}
-	eventually(t, func() error {
+	redistest.Await(t, func() error {
 		if now := take(t, patient, keys[0], p, 0).Remaining; now != before {
 			return fmt.Errorf("%d remain where %d did before a request that failed", now, before)
 		}
@@ -290,7 +290,7 @@ func clusterHungNode(t *testing.T, c *redistest.Cluster) {
 	s := open(t, redisstore.Options{URL: c.URL(), Timeout: 500 * time.Millisecond})
 	keys, p := apartKeys(t, c, s), funnel(t, 1000, time.Hour)
 	for _, key := range keys {
-		eventually(t, func() error {
+		redistest.Await(t, func() error {
 			return s.Take(t.Context(), []limiter.Hit{{Key: key, Policy: p, N: 1}}, make([]limiter.Decision, 1))
 		})
 	}
@@ -336,7 +336,7 @@ func hearRefunds(t *testing.T, s *redisstore.Store, counters []string, hits ...l
 	}()
 	defer func() { cancel(); <-ended }()
 	<-begun
-	eventually(t, func() error { return s.Take(t.Context(), hits, make([]limiter.Decision, len(hits))) })
+	redistest.Await(t, func() error { return s.Take(t.Context(), hits, make([]limiter.Decision, len(hits))) })
 	missing := slices.Clone(counters)
 	for len(missing) > 0 {
 		select {
@@ -414,7 +414,7 @@ func (f *traffic) ask(ctx context.Context, i int) {
 func (f *traffic) more(t *testing.T, n int64) {
 	t.Helper()
 	until := f.answered.Load() + n
-	eventually(t, func() error {
+	redistest.Await(t, func() error {
 		if now := f.answered.Load(); now < until {
 			return fmt.Errorf("%d answers more, want %d; %d requests without an answer", n-(until-now), n, f.unknown.Load())
 		}
@@ -496,7 +496,7 @@ func clusterMasterFails(t *testing.T, c *redistest.Cluster) {
 	f := startTraffic(t, s, keys, p)
 	f.more(t, 200)
 	c.Fail(2)
-	eventually(t, func() error {
+	redistest.Await(t, func() error {
 		return s.Take(t.Context(), []limiter.Hit{{Key: keys[2], Policy: p, N: 0}}, make([]limiter.Decision, 1))
 	})
 	before := f.counts()

@@ -65,7 +65,7 @@ func TestGroup(t *testing.T) {
 	})
 	t.Run("one of them is gone", func(t *testing.T) {
 		g, p := group(t, redisstore.Options{Timeout: 300 * time.Millisecond}), funnel(t, 10, time.Hour)
-		eventually(t, func() error { return g.Ping(t.Context()) })
+		redistest.Await(t, func() error { return g.Ping(t.Context()) })
 		second.Kill()
 		if err := g.Ping(t.Context()); !errors.Is(err, limiter.ErrUnavailable) {
 			t.Errorf("Ping: %v, want ErrUnavailable", err)
@@ -74,7 +74,7 @@ func TestGroup(t *testing.T) {
 		if err := g.Take(t.Context(), hits, make([]limiter.Decision, 2)); !errors.Is(err, limiter.ErrUnavailable) {
 			t.Errorf("a request in both: %v, want ErrUnavailable", err)
 		}
-		eventually(t, func() error {
+		redistest.Await(t, func() error {
 			if left := take(t, g, "a", p, 0).Remaining; left != 10 {
 				return fmt.Errorf("%d remain of 10 after a request that failed", left)
 			}

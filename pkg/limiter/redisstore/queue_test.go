@@ -43,7 +43,7 @@ func held(t *testing.T, server *redistest.Server, s *redisstore.Store) (resume f
 	var answers []<-chan asked
 	for i := range redisstore.MaxFlights {
 		answers = append(answers, ask(t.Context(), s, limiter.Hit{Key: fmt.Sprint("flight", i), Policy: p, N: 1}))
-		eventually(t, func() error {
+		redistest.Await(t, func() error {
 			if flights, waiting := s.Queued(); flights != i+1 || waiting != 0 {
 				return fmt.Errorf("%d calls under way and %d requests waiting", flights, waiting)
 			}
@@ -63,7 +63,7 @@ func held(t *testing.T, server *redistest.Server, s *redisstore.Store) (resume f
 // waiting returns when n requests wait for the next call.
 func waiting(t *testing.T, s *redisstore.Store, n int) {
 	t.Helper()
-	eventually(t, func() error {
+	redistest.Await(t, func() error {
 		if _, got := s.Queued(); got != n {
 			return fmt.Errorf("%d requests wait, want %d", got, n)
 		}
@@ -253,7 +253,7 @@ func TestHastyAndPatientRequests(t *testing.T) {
 	if a, u := admitted.Load(), unknown.Load(); charged < a || charged > a+u {
 		t.Errorf("%d hits charged, but %d admitted and %d given up", charged, a, u)
 	}
-	eventually(t, func() error {
+	redistest.Await(t, func() error {
 		if flights, waiting := s.Queued(); flights+waiting != 0 {
 			return fmt.Errorf("%d calls under way and %d requests waiting", flights, waiting)
 		}

@@ -42,12 +42,12 @@ func TestSentinel(t *testing.T) {
 func TestMasterBecomesReplica(t *testing.T) {
 	servers := redistest.StartSentinel(t)
 	s := open(t, redisstore.Options{URL: servers.URL(), Timeout: 200 * time.Millisecond})
-	eventually(t, func() error { return counts(t, s) })
+	redistest.Await(t, func() error { return counts(t, s) })
 	servers.Failover(t)
 	redistest.AwaitMaster(t, servers.Replica)
 	host, port, _ := strings.Cut(servers.Replica.Addr(), ":")
 	redistest.Do(t, servers.Master, "replicaof", host, port) // the sentinel would do it in ten seconds
-	eventually(t, func() error { return counts(t, s) })
+	redistest.Await(t, func() error { return counts(t, s) })
 }
 
 // TestReadOnlyReplica: a server that became a replica, without a sentinel, counts again when it is a master again.
@@ -59,12 +59,12 @@ func TestReadOnlyReplica(t *testing.T) {
 	}
 	host, port, _ := strings.Cut(other.Addr(), ":")
 	redistest.Do(t, server, "replicaof", host, port)
-	eventually(t, func() error {
+	redistest.Await(t, func() error {
 		if err := counts(t, s); !strings.Contains(fmt.Sprint(err), "READONLY") {
 			return fmt.Errorf("a replica said %w, want READONLY", err)
 		}
 		return nil
 	})
 	redistest.Do(t, server, "replicaof", "no", "one")
-	eventually(t, func() error { return counts(t, s) })
+	redistest.Await(t, func() error { return counts(t, s) })
 }

@@ -265,7 +265,7 @@ func TestDeadServer(t *testing.T) {
 	hit := []limiter.Hit{{Key: "k", Policy: p, N: 1}}
 	var out [1]limiter.Decision
 
-	eventually(t, func() error { return s.Take(t.Context(), hit, out[:]) })
+	redistest.Await(t, func() error { return s.Take(t.Context(), hit, out[:]) })
 	server.Pause()
 	start := time.Now()
 	err := s.Take(t.Context(), hit, out[:])
@@ -276,7 +276,7 @@ func TestDeadServer(t *testing.T) {
 		t.Errorf("hung server: Take came back after %s with a timeout of 50ms", took)
 	}
 	server.Resume()
-	eventually(t, func() error { return s.Take(t.Context(), hit, out[:]) })
+	redistest.Await(t, func() error { return s.Take(t.Context(), hit, out[:]) })
 
 	server.Kill()
 	if err := s.Take(t.Context(), hit, out[:]); !errors.Is(err, limiter.ErrUnavailable) {
@@ -286,7 +286,7 @@ func TestDeadServer(t *testing.T) {
 		t.Errorf("Ping of a dead server: %v, want ErrUnavailable", err)
 	}
 	server.Restart()
-	eventually(t, func() error { return s.Take(t.Context(), hit, out[:]) })
+	redistest.Await(t, func() error { return s.Take(t.Context(), hit, out[:]) })
 }
 
 // TestLostAnswerIsNotAskedAgain hangs the server over one call: the call may be counted, but only once.
@@ -297,7 +297,7 @@ func TestLostAnswerIsNotAskedAgain(t *testing.T) {
 	p := funnel(t, 1000, time.Hour)
 	hit := []limiter.Hit{{Key: "k", Policy: p, N: 1}}
 	var out [1]limiter.Decision
-	eventually(t, func() error { return hasty.Take(t.Context(), hit, out[:]) })
+	redistest.Await(t, func() error { return hasty.Take(t.Context(), hit, out[:]) })
 	before := take(t, patientStore, "k", p, 0).Remaining
 	server.Pause()
 	if err := hasty.Take(t.Context(), hit, out[:]); err == nil {
@@ -331,26 +331,6 @@ func TestPassword(t *testing.T) {
 	err := bad.Ping(t.Context())
 	if !errors.Is(err, limiter.ErrUnavailable) || strings.Contains(err.Error(), "wr0ng") {
 		t.Errorf("wrong password: %v, want an ErrUnavailable without the password", err)
-	}
-}
-
-// eventually asks until the answer is nil: a connection that broke is noticed, and replaced, by later calls.
-func eventually(t *testing.T, ask func() error) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := ask()
-		if err == nil {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			t.Fatalf("no answer in 10s: %v", err)
-		}
 	}
 }
 

@@ -157,7 +157,7 @@ func TestPasswordFile(t *testing.T) {
 	server.SetArgs("--requirepass", "two")
 	write("two")
 	server.Restart()
-	eventually(t, func() error { return counts(t, s) })
+	redistest.Await(t, func() error { return counts(t, s) })
 }
 
 // TestTLS has a server that shows its certificate, and one that asks for ours.
@@ -217,18 +217,18 @@ func TestCertificatesAreRenewed(t *testing.T) {
 	redistest.Do(t, server, "config", "set", "tls-cert-file", newCert, "tls-key-file", newKey, "tls-ca-cert-file", second.CA())
 	kick := func() { redistest.Do(t, server, "client", "kill", "type", "normal") } // all connections but this one
 	kick()
-	eventually(t, func() error {
+	redistest.Await(t, func() error {
 		if err := counts(t, s); !strings.Contains(fmt.Sprint(err), "certificate") {
 			return fmt.Errorf("with the old certificates: %w", err)
 		}
 		return nil
 	})
 	install(second)
-	eventually(t, func() error { return counts(t, s) })
+	redistest.Await(t, func() error { return counts(t, s) })
 
 	if err := os.WriteFile(cert, []byte("half writ"), 0o600); err != nil { // the last ones serve
 		t.Fatal(err)
 	}
 	kick()
-	eventually(t, func() error { return counts(t, s) })
+	redistest.Await(t, func() error { return counts(t, s) })
 }
