@@ -50,6 +50,8 @@ type Options struct {
 	Local limiter.Store
 	// Observer is told what was decided. Nil is none.
 	Observer Observer
+	// Watchers are shown every request that was decided.
+	Watchers []Watcher
 	// DynamicMetadata adds dynamic_metadata to every response, and not only where a matched rule has
 	// `metadata`, and shows the descriptors with their values there.
 	DynamicMetadata bool
@@ -233,7 +235,7 @@ func (s *Service) answerInTime(ctx context.Context, sc *scratch) (*reply, error)
 	if !s.holder.reserve() {
 		sc.refuse()
 		sc.fold()
-		return s.finish(sc, false)
+		return s.finish(ctx, sc, false)
 	}
 	defer s.holder.free()
 	res, longest, err := s.answer(ctx, sc)
@@ -255,13 +257,14 @@ func (s *Service) answer(ctx context.Context, sc *scratch) (*reply, time.Duratio
 	}
 	sc.fold()
 	longest := sc.wait()
-	res, err := s.finish(sc, failed)
+	res, err := s.finish(ctx, sc, failed)
 	return res, longest, err
 }
 
 // finish reports what fold has found. The scratch is not used after it.
-func (s *Service) finish(sc *scratch, failed bool) (*reply, error) {
+func (s *Service) finish(ctx context.Context, sc *scratch, failed bool) (*reply, error) {
 	s.observe(sc, failed)
+	s.watch(ctx, sc, failed)
 	res, err := sc.report(failed)
 	s.release(sc)
 	if err != nil {
