@@ -44,7 +44,7 @@ descriptors:
 		"shop denied=false failed=false | [{user ann}] user | [{path /}] path | [{none x}]" +
 			" ; user 3 of 0: allowed, 2 left ; path 1 of 1: shadow_denied, 0 left",
 		"shop denied=true failed=false | [{user ann}] user | [{path /}] path | [{none x}]" +
-			" ; user 3 of 0: denied, 2 left ; path 1 of 1: shadow_denied, 0 left",
+			" ; user 3 of 0: denied, 0 left ; path 1 of 1: shadow_denied, 0 left",
 	}
 	if diff := cmp.Diff(want, seen); diff != "" {
 		t.Error(diff)
