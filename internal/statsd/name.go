@@ -1,6 +1,7 @@
 package statsd
 
 import (
+	"slices"
 	"strings"
 	"unicode"
 
@@ -34,10 +35,20 @@ func (s *Sender) name(of *metrics.Sample) (name, tags string) {
 		return classicName(classic, of.Labels), ""
 	}
 	name = s.o.Prefix + plainName(of.Name)
-	for _, l := range of.Labels {
+	for _, l := range slices.SortedStableFunc(slices.Values(of.Labels), byRank) {
 		name += "." + part(l.Value)
 	}
 	return name, ""
+}
+
+// byRank puts a limit's labels from the whole to its parts, as Graphite shows them; others stay as they are.
+func byRank(a, b metrics.Label) int { return rank(a) - rank(b) }
+
+func rank(l metrics.Label) int {
+	if i := slices.Index([]string{"domain", "rule", "limit"}, l.Name); i >= 0 {
+		return i
+	}
+	return 3
 }
 
 func plainName(name string) string {
