@@ -1,7 +1,9 @@
 package metrics_test
 
 import (
+	"fmt"
 	"maps"
+	"net/http/httptest"
 	"strconv"
 	"strings"
 	"testing"
@@ -153,5 +155,31 @@ func TestClassic(t *testing.T) {
 	}
 	for name := range only(t, newMetrics(), "ratelimit_") {
 		t.Errorf("%s is there though nobody asked for it", name)
+	}
+}
+
+// BenchmarkScrape is GET /metrics after every rule was asked. bytes are what Prometheus gets, uncompressed.
+func BenchmarkScrape(b *testing.B) {
+	for _, size := range []struct{ rules, own int }{{1000, 10_000}, {10_000, 10_000}, {100_000, 10_000}, {100_000, 100_000}} {
+		b.Run(fmt.Sprintf("rules=%d/max=%d", size.rules, size.own), func(b *testing.B) {
+			m := metrics.New(metrics.Options{MaxRules: size.own, NearLimitRatio: 0.8})
+			rules := make([]string, size.rules)
+			for i := range rules {
+				rules[i] = rule(fmt.Sprint("rule", i))
+			}
+			set := compile(b, rules...)
+			m.RulesCompiled(set)
+			for _, l := range set.Limits() {
+				m.Decided(l, rls.Allowed, 1, &nearly)
+			}
+			handler := m.Handler()
+			var bytes int
+			for b.Loop() {
+				w := httptest.NewRecorder()
+				handler.ServeHTTP(w, httptest.NewRequestWithContext(b.Context(), "GET", "/metrics", nil))
+				bytes = w.Body.Len()
+			}
+			b.ReportMetric(float64(bytes), "bytes")
+		})
 	}
 }
