@@ -24,6 +24,7 @@ var flagGroups = []kong.Group{
 	{Key: "grpc", Title: "gRPC:"},
 	{Key: "headers", Title: "Response headers:"},
 	{Key: "metrics", Title: "Metrics:"},
+	{Key: "otel", Title: "OpenTelemetry:"},
 	{Key: "stop", Title: "Stopping:"},
 	{Key: "log", Title: "Logging:"},
 }
@@ -91,6 +92,9 @@ type serveOptions struct {
 	StatsdPrefix    string        `group:"metrics" env:"WEIR_STATSD_PREFIX" default:"weir." help:"Start of every name in statsd."`
 	StatsdInterval  time.Duration `group:"metrics" env:"WEIR_STATSD_INTERVAL" default:"10s" help:"How often to send."`
 	StatsdTags      []string      `name:"statsd-tag" group:"metrics" env:"WEIR_STATSD_TAG" placeholder:"NAME:VALUE" help:"A tag on everything that is sent, with dogstatsd. Repeat it, or separate by commas."`
+
+	OTelTraces  bool `name:"otel-traces" group:"otel" env:"WEIR_OTEL_TRACES" help:"Send traces by OTLP over gRPC. OTEL_EXPORTER_OTLP_ENDPOINT says where to, OTEL_TRACES_SAMPLER which requests; those that Envoy traces if left out."`
+	OTelMetrics bool `name:"otel-metrics" group:"otel" env:"WEIR_OTEL_METRICS" help:"Send the metrics of /metrics by OTLP over gRPC, every OTEL_METRIC_EXPORT_INTERVAL (60000 ms)."`
 
 	DrainDelay  time.Duration `group:"stop" env:"WEIR_DRAIN_DELAY" default:"2s" help:"How long to go on answering after SIGTERM while /readyz and health checks say no, so that clients go elsewhere."`
 	StopTimeout time.Duration `group:"stop" env:"WEIR_STOP_TIMEOUT" default:"5s" help:"How long requests in flight may take to end after that."`

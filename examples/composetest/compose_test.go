@@ -76,7 +76,7 @@ func TestWatching(t *testing.T) {
 		{"prometheus", `targets: \["(.*)"\]`, "envoy:8080"}, // whose network is the sidecar's, see TestPortsMeet
 		{"prometheus", `rule_files: \[(.*)\]`, "/weir/alerts.yaml"},
 		{"grafana_datasource", `url: "(.*)"`, "http://prometheus:9090"},
-		{"grafana_dashboards", `path: (\S+)}`, "/weir"},
+		{"grafana_dashboards", `path: ([^}]+)}}`, "/weir"},
 	} {
 		if got := submatches(tt.pattern, project.Configs[tt.config].Content); !slices.Equal(got, []string{tt.wants}) {
 			t.Errorf("%s: %q, want %s", tt.config, got, tt.wants)

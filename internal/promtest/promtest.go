@@ -127,7 +127,7 @@ func (s *Server) Alerts() (map[string]string, error) {
 func (s *Server) get(path string, query url.Values) ([]byte, error) {
 	u := url.URL{Scheme: "http", Host: s.addr, Path: path, RawQuery: query.Encode()}
 	client := http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true}}
-	res, err := client.Get(u.String()) //nolint:noctx // the client has a timeout
+	res, err := client.Get(u.String())
 	if err != nil {
 		return nil, err
 	}

@@ -25,14 +25,16 @@ import (
 
 // mapping takes names apart as configurations for envoyproxy/ratelimit do.
 func mapping() string {
-	text := "mappings:\n"
+	var text strings.Builder
+	text.WriteString("mappings:\n")
 	for _, stat := range []string{"total_hits", "over_limit", "near_limit", "within_limit", "shadow_mode", "over_limit_with_local_cache"} {
-		text += fmt.Sprintf("- {match: ratelimit.service.rate_limit.*.*.%[1]s, name: ratelimit_service_rate_limit_%[1]s, "+
+		fmt.Fprintf(&text, "- {match: ratelimit.service.rate_limit.*.*.%[1]s, name: ratelimit_service_rate_limit_%[1]s, "+
 			"labels: {domain: $1, key1: $2}}\n", stat)
-		text += fmt.Sprintf("- {match: ratelimit.service.rate_limit.*.*.*.%[1]s, name: ratelimit_service_rate_limit_%[1]s, "+
+		fmt.Fprintf(&text, "- {match: ratelimit.service.rate_limit.*.*.*.%[1]s, name: ratelimit_service_rate_limit_%[1]s, "+
 			"labels: {domain: $1, key1: $2, key2: $3}}\n", stat)
 	}
-	return text + "- {match: weir.decisions.*.*.*.*, name: weir_decisions, labels: {domain: $1, rule: $2, outcome: $4}}\n"
+	text.WriteString("- {match: weir.decisions.*.*.*.*, name: weir_decisions, labels: {domain: $1, rule: $2, outcome: $4}}\n")
+	return text.String()
 }
 
 // exporter runs a real statsd server, and returns where it listens and what it shows.
@@ -47,7 +49,7 @@ func exporter(t *testing.T) (addr string, show func() string) {
 	addr = net.JoinHostPort("127.0.0.1", strconv.Itoa(proctest.FreePort(t)))
 	client := http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true}}
 	get := func() (string, error) {
-		res, err := client.Get("http://" + web + "/metrics") //nolint:noctx // the client has a timeout
+		res, err := client.Get("http://" + web + "/metrics")
 		if err != nil {
 			return "", err
 		}

@@ -34,11 +34,11 @@ func (s *Sender) name(of *metrics.Sample) (name, tags string) {
 	if isClassic {
 		return classicName(classic, of.Labels), ""
 	}
-	name = s.o.Prefix + plainName(of.Name)
+	parts := []string{s.o.Prefix + plainName(of.Name)}
 	for _, l := range slices.SortedStableFunc(slices.Values(of.Labels), byRank) {
-		name += "." + part(l.Value)
+		parts = append(parts, part(l.Value))
 	}
-	return name, ""
+	return strings.Join(parts, "."), ""
 }
 
 // byRank puts a limit's labels from the whole to its parts, as Graphite shows them; others stay as they are.
@@ -58,20 +58,21 @@ func plainName(name string) string {
 // classicName is as envoyproxy/ratelimit sends it: ratelimit.service.rate_limit.DOMAIN.KEY1.KEY2.total_hits. The labels
 // stand in that order, which is the alphabet's.
 func classicName(name string, labels []metrics.Label) string {
-	stat, isRule := strings.CutPrefix(name, "rate_limit_")
-	path := ""
+	var path []string
 	for _, l := range labels {
 		if l.Value != "" { // a rule of one level has no key2
-			path += "." + part(l.Value)
+			path = append(path, part(l.Value))
 		}
 	}
+	values := strings.Join(path, ".")
+	stat, isRule := strings.CutPrefix(name, "rate_limit_")
 	switch {
 	case isRule:
-		return "ratelimit.service.rate_limit" + path + "." + stat
+		return "ratelimit.service.rate_limit." + values + "." + stat
 	case name == "should_rate_limit_error":
-		return "ratelimit.service.call.should_rate_limit" + path
+		return "ratelimit.service.call.should_rate_limit." + values
 	case name == "total_requests" || name == "response_time_seconds":
-		return "ratelimit_server" + path + "." + strings.TrimSuffix(name, "_seconds")
+		return "ratelimit_server." + values + "." + strings.TrimSuffix(name, "_seconds")
 	default:
 		return "ratelimit.service." + name
 	}

@@ -54,7 +54,7 @@ type Store struct {
 	timeout time.Duration
 	now     func() int64 // see Options
 	wall    func() int64
-	queue   *queue   // nil with a cluster
+	queue   *queue // nil with a cluster
 	sent    sent
 	lanes   sync.Map // with a cluster: the *queue of each master, by its address
 }
