@@ -58,13 +58,10 @@ type place struct {
 
 // readFile reads the documents of a file. Every problem that can be told from the file alone is then told.
 func readFile(f File, p *problems) []document {
-	r := &reader{problems: p, file: f.Name}
-	r.documents = r.documentShape()
-	r.descriptors = r.descriptorShape()
-	r.rateLimits = r.rateLimitShape()
-	r.replaces = newShape[place]("an item of replaces")
-	r.replaces.required(r, "name", "the limit that this one replaces", func(p *place) *string { return &p.name })
-
+	if docs, ok := readPlain(f, p); ok {
+		return docs
+	}
+	r := newReader(f, p)
 	before := len(p.found)
 	roots := slices.DeleteFunc(documents(f, p), isNull)
 	if len(roots) == 0 && len(p.found) == before {
@@ -74,15 +71,59 @@ func readFile(f File, p *problems) []document {
 	}
 	var docs []document
 	for _, root := range roots {
-		var d document
-		readFields(r, root, r.documents, &d)
-		if d.domain == "" || r.overflow {
-			p.incomplete = true
-			continue
+		if d, ok := r.readDocument(root); ok {
+			docs = append(docs, d)
 		}
-		docs = append(docs, d)
 	}
 	return docs
+}
+
+// readPlain is readFile for a file that plain can parse. For another one it is false, and nothing was done.
+func readPlain(f File, p *problems) (docs []document, ok bool) {
+	var found problems
+	r := newReader(f, &found)
+	var items []*descriptor
+	s, ok := newPlain(f.Data, func(item *yaml.Node) { items = append(items, r.readDescriptor(item)) })
+	if !ok {
+		return nil, false
+	}
+	empty := true
+	for {
+		root, ok := s.document()
+		switch {
+		case !ok || root == nil && empty:
+			return nil, false
+		case root == nil:
+			p.join(&found)
+			return docs, true
+		}
+		empty = false
+		if d, ok := r.readDocument(root); ok {
+			d.descriptors = append(d.descriptors, items...)
+			docs = append(docs, d)
+		}
+		items = nil
+	}
+}
+
+func newReader(f File, p *problems) *reader {
+	r := &reader{problems: p, file: f.Name}
+	r.documents = r.documentShape()
+	r.descriptors = r.descriptorShape()
+	r.rateLimits = r.rateLimitShape()
+	r.replaces = newShape[place]("an item of replaces")
+	r.replaces.required(r, "name", "the limit that this one replaces", func(p *place) *string { return &p.name })
+	return r
+}
+
+// readDocument reads a document. It is false if its rules must not count.
+func (r *reader) readDocument(root *yaml.Node) (d document, ok bool) {
+	readFields(r, root, r.documents, &d)
+	if d.domain == "" || r.overflow {
+		r.incomplete = true
+		return d, false
+	}
+	return d, true
 }
 
 func (r *reader) documentShape() *shape[document] {
@@ -122,18 +163,20 @@ func (r *reader) descriptorShape() *shape[descriptor] {
 }
 
 func (r *reader) readDescriptors(n *yaml.Node) (all []*descriptor) {
-	r.list(n, "descriptors", func(item *yaml.Node) {
-		d := &descriptor{at: r.at(item)}
-		readFields(r, item, r.descriptors, d)
-		if d.limit != nil && d.limits != nil {
-			r.add(d.at, "rate_limit and rate_limits are both given; move the one into the other")
-		}
-		if d.value != "" && d.match.form != noForm {
-			r.add(d.match.at, "value and %s are both given; write two descriptors", d.match.form)
-		}
-		all = append(all, d)
-	})
+	r.list(n, "descriptors", func(item *yaml.Node) { all = append(all, r.readDescriptor(item)) })
 	return all
+}
+
+func (r *reader) readDescriptor(n *yaml.Node) *descriptor {
+	d := &descriptor{at: r.at(n)}
+	readFields(r, n, r.descriptors, d)
+	if d.limit != nil && d.limits != nil {
+		r.add(d.at, "rate_limit and rate_limits are both given; move the one into the other")
+	}
+	if d.value != "" && d.match.form != noForm {
+		r.add(d.match.at, "value and %s are both given; write two descriptors", d.match.form)
+	}
+	return d
 }
 
 // readRateLimits reads a list of limits: never nil.
