@@ -2,8 +2,8 @@ package descriptors_test
 
 import (
 	"fmt"
-	"strings"
 	"runtime"
+	"strings"
 	"testing"
 
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
