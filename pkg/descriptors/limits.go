@@ -156,6 +156,7 @@ func (r *reader) readRateLimit(n *yaml.Node) *rateLimit {
 			r.add(r.at(n), "this limit is empty; write requests_per_unit and unit, or unlimited: true")
 			return
 		}
+		l.given = make([]place, 0, len(n.Content)/2)
 		isMapping = readFields(r, n, r.rateLimits, l)
 	})
 	if !isMapping {
@@ -197,13 +198,29 @@ func (r *reader) finish(l *rateLimit) {
 	if foreign := r.checkParameters(l); foreign || !rate || l.bad {
 		return
 	}
-	policy, err := limiter.NewPolicy(l.params)
+	policy, err := r.policy(l.params)
 	for _, e := range paramErrors(err) {
 		r.add(l.paramPlace(e.Param), "%s", e.Error())
 	}
 	if l.policy = policy; policy != nil {
 		r.checkWait(l)
 	}
+}
+
+// policy is NewPolicy, once for equal parameters: limits that count alike share a policy.
+func (r *reader) policy(params limiter.Params) (*limiter.Policy, error) {
+	if p := r.policies[params]; p != nil {
+		return p, nil
+	}
+	p, err := limiter.NewPolicy(params)
+	if err != nil {
+		return nil, err
+	}
+	if r.policies == nil {
+		r.policies = map[limiter.Params]*limiter.Policy{}
+	}
+	r.policies[params] = p
+	return p, nil
 }
 
 // checkRate checks that the limit says how many and per which time, once, and sets the policy's window.
@@ -278,11 +295,13 @@ func (r *reader) checkWait(l *rateLimit) {
 }
 
 // parameters are the fields that only some algorithms take.
-var parameters = func() []string {
-	var all []string
+var parameters = func() map[string]bool {
+	all := map[string]bool{}
 	for _, name := range limiter.AlgorithmNames() {
 		if a, err := limiter.ParseAlgorithm(name); err == nil {
-			all = append(all, a.Parameters()...)
+			for _, p := range a.Parameters() {
+				all[p] = true
+			}
 		}
 	}
 	return all
@@ -293,10 +312,10 @@ func (r *reader) checkParameters(l *rateLimit) (foreign bool) {
 	if l.params.Algorithm == 0 {
 		return false // it is not known, and that is said
 	}
-	takes := l.params.Algorithm.Parameters()
 	for _, g := range l.given {
-		if slices.Contains(parameters, g.name) && !slices.Contains(takes, g.name) {
-			r.add(g.at, "%s is not a parameter of %s, which takes %s", g.name, l.params.Algorithm, strings.Join(takes, ", "))
+		if parameters[g.name] && !l.params.Algorithm.Has(g.name) {
+			takes := strings.Join(l.params.Algorithm.Parameters(), ", ")
+			r.add(g.at, "%s is not a parameter of %s, which takes %s", g.name, l.params.Algorithm, takes)
 			foreign = true
 		}
 	}

@@ -12,6 +12,8 @@ import (
 	"unicode"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
 // Bounds that keep a small file from becoming a large tree.
@@ -133,7 +135,8 @@ type reader struct {
 	rateLimits  *shape[rateLimit]
 	replaces    *shape[place]
 
-	zones map[string]*time.Location // that the file names
+	zones    map[string]*time.Location // that the file names
+	policies map[limiter.Params]*limiter.Policy
 }
 
 func (r *reader) at(n *yaml.Node) position { return position{r.file, n.Line, n.Column} }
@@ -172,7 +175,7 @@ func (r *reader) mapping(n *yaml.Node, what string, each func(key, value *yaml.N
 			r.add(r.at(n), "%s must be fields with values (name: value), got %s", what, kind(n))
 			return
 		}
-		r.fields(n, &names{}, each)
+		r.fields(n, &names{keys: make([]*yaml.Node, 0, len(n.Content)/2)}, each)
 	})
 	return ok
 }

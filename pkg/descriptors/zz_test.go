@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
@@ -18,9 +19,13 @@ func BenchmarkLoadFlow(b *testing.B) {
 	files := []descriptors.File{{Name: "rules.yaml", Data: []byte(s.String())}}
 	b.ReportAllocs()
 	var set *descriptors.Set
+	var before, after syscall.Rusage
+	syscall.Getrusage(0, &before)
 	for b.Loop() {
 		set, _ = descriptors.Compile(files)
 	}
+	syscall.Getrusage(0, &after)
+	b.ReportMetric(float64(after.Utime.Nano()+after.Stime.Nano()-before.Utime.Nano()-before.Stime.Nano())/1e6/float64(b.N), "cpu-ms")
 	var m runtime.MemStats
 	files = nil
 	runtime.GC()
