@@ -55,6 +55,17 @@ type domain struct {
 	*Domain
 	named    map[string]bool // the names of its limits
 	replaces []replacement   // in file order
+	starts   map[counter]string
+}
+
+// keyStart is counter.keyStart, once for equal ones.
+func (d *domain) keyStart(which counter) string {
+	start, ok := d.starts[which]
+	if !ok {
+		start = which.keyStart(d.name)
+		d.starts[which] = start
+	}
+	return start
 }
 
 // replacement says that one limit, named or not, replaces others by name.
@@ -74,7 +85,7 @@ type parent struct {
 func (c *compiler) document(doc document) {
 	d := c.domains[doc.domain]
 	if d == nil {
-		d = &domain{Domain: &Domain{name: doc.domain}, named: map[string]bool{}}
+		d = &domain{Domain: &Domain{name: doc.domain}, named: map[string]bool{}, starts: map[counter]string{}}
 		d.own = &Rule{Domain: doc.domain, Path: "(limit of the request)", process: c.process}
 		c.domains[doc.domain] = d
 	}
@@ -307,8 +318,8 @@ func (c *compiler) addLimits(to *domain, r *Rule, d *descriptor) {
 		switch {
 		case l.unlimited:
 			r.Unlimited, r.Replaces = true, replaced(l)
-		case l.policy != nil:
-			r.Limits = append(r.Limits, c.newLimit(r, l, which))
+		case l.shared != nil:
+			r.Limits = append(r.Limits, c.newLimit(to, r, l, which))
 		}
 	}
 }
@@ -321,17 +332,17 @@ func replaced(l *rateLimit) []string {
 	return all
 }
 
-func (c *compiler) newLimit(r *Rule, from *rateLimit, which counter) *Limit {
+func (c *compiler) newLimit(to *domain, r *Rule, from *rateLimit, which counter) *Limit {
 	l := &Limit{
 		ID:             len(c.limits),
 		Name:           from.name,
-		Policy:         from.policy,
+		Policy:         from.shared.Policy,
 		Unit:           from.unit,
 		UnitMultiplier: uint32(from.multiplier), //nolint:gosec // the reader keeps it within 32 bits
 		Replaces:       replaced(from),
 		OnStoreFailure: from.onStoreFailure,
 		Rule:           r,
-		params:         from.params,
+		params:         &from.shared.params,
 	}
 	if !from.has("on_store_failure") {
 		l.OnStoreFailure = c.process.OnStoreFailure
@@ -340,7 +351,7 @@ func (c *compiler) newLimit(r *Rule, from *rateLimit, which counter) *Limit {
 		c.add(from.at, "%s", err)
 	}
 	which.algorithm = from.params.Algorithm
-	l.keyStart = which.keyStart(r.Domain)
+	l.keyStart = to.keyStart(which)
 	c.limits = append(c.limits, l)
 	return l
 }

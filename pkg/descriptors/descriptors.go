@@ -92,7 +92,7 @@ type Limit struct {
 	// Rule is where the limit is written.
 	Rule *Rule
 
-	params   limiter.Params
+	params   *limiter.Params // not to be changed: other limits have the same
 	keyStart string
 }
 

@@ -198,29 +198,29 @@ func (r *reader) finish(l *rateLimit) {
 	if foreign := r.checkParameters(l); foreign || !rate || l.bad {
 		return
 	}
-	policy, err := r.policy(l.params)
-	for _, e := range paramErrors(err) {
+	for _, e := range paramErrors(r.policy(l)) {
 		r.add(l.paramPlace(e.Param), "%s", e.Error())
 	}
-	if l.policy = policy; policy != nil {
+	if l.shared != nil {
 		r.checkWait(l)
 	}
 }
 
-// policy is NewPolicy, once for equal parameters: limits that count alike share a policy.
-func (r *reader) policy(params limiter.Params) (*limiter.Policy, error) {
-	if p := r.policies[params]; p != nil {
-		return p, nil
+// policy sets the limit's policy. Limits with the same parameters share one, and often there are few.
+func (r *reader) policy(l *rateLimit) error {
+	if l.shared = r.policies[l.params]; l.shared != nil {
+		return nil
 	}
-	p, err := limiter.NewPolicy(params)
+	policy, err := limiter.NewPolicy(l.params)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if r.policies == nil {
-		r.policies = map[limiter.Params]*limiter.Policy{}
+		r.policies = map[limiter.Params]*sharedPolicy{}
 	}
-	r.policies[params] = p
-	return p, nil
+	l.shared = &sharedPolicy{policy, l.params}
+	r.policies[l.params] = l.shared
+	return nil
 }
 
 // checkRate checks that the limit says how many and per which time, once, and sets the policy's window.
@@ -288,7 +288,7 @@ const envoyTimeout = 20 * time.Millisecond
 
 // checkWait warns of answers that come when Envoy no longer waits for them.
 func (r *reader) checkWait(l *rateLimit) {
-	if wait := l.policy.MaxWait(); wait > envoyTimeout {
+	if wait := l.shared.MaxWait(); wait > envoyTimeout {
 		r.warn(l.place("max_wait"), "answers are held back for up to %s, but Envoy waits only %s unless its rate limit filter has a "+
 			"longer timeout; raise that, or write a max_wait below it", wait, envoyTimeout)
 	}

@@ -47,7 +47,14 @@ type rateLimit struct {
 	leased         bool           // consistency
 	params         limiter.Params // as written; complete after finish
 	onStoreFailure OnStoreFailure
-	policy         *limiter.Policy // nil if unlimited, or if something is wrong
+	shared         *sharedPolicy // nil if unlimited, or if something is wrong
+}
+
+// sharedPolicy is a policy and what it was made of.
+type sharedPolicy struct {
+	*limiter.Policy
+
+	params limiter.Params
 }
 
 // place is a name and where it is written.
@@ -206,13 +213,13 @@ func (r *reader) checkTogether(all []*rateLimit) {
 		if l.unlimited {
 			r.add(l.place("unlimited"), "unlimited among other limits says nothing; remove it, or write rate_limit: {unlimited: true}")
 		}
-		if l.policy == nil {
+		if l.shared == nil {
 			continue
 		}
-		if first, ok := byPolicy[l.policy.Identity()]; ok {
+		if first, ok := byPolicy[l.shared.Identity()]; ok {
 			r.add(l.at, "this limit is the same as the one at %s; remove one of the two", first)
 		} else {
-			byPolicy[l.policy.Identity()] = l.at
+			byPolicy[l.shared.Identity()] = l.at
 		}
 	}
 }

@@ -30,10 +30,11 @@ type plain struct {
 	line            int // from 1
 	next            int // where the next line begins
 
-	depth int
-	item  func(n *yaml.Node) // takes the document's descriptors one by one; the node is used again afterwards
-	nodes []*yaml.Node
-	used  int // of nodes
+	depth    int
+	item     func(n *yaml.Node) // takes the document's descriptors one by one; the node is used again afterwards
+	streamed bool               // this document's
+	nodes    []*yaml.Node
+	used     int // of nodes
 }
 
 // newPlain is false if the data has characters that only the other parser knows what to do with.
@@ -58,7 +59,7 @@ func newPlain(data []byte, item func(n *yaml.Node)) (s *plain, ok bool) {
 // document parses the next document that is not empty; its node is nil at the end of the file. Where it has
 // `descriptors` as a list by indentation, the list's items have gone to item, and the list is empty.
 func (s *plain) document() (root *yaml.Node, ok bool) {
-	s.used = 0
+	s.used, s.streamed = 0, false
 	for s.indent = -1; s.indent < 0; {
 		if !s.advance() {
 			return nil, false
@@ -149,7 +150,12 @@ func (s *plain) mapping(key *yaml.Node) (n *yaml.Node, ok bool) {
 				return nil, false
 			}
 		}
-		value, ok := s.value(column, root && key.Value == "descriptors")
+		streamed := root && key.Value == "descriptors"
+		if streamed && s.streamed {
+			return nil, false // given twice: the first one's items are gone
+		}
+		s.streamed = s.streamed || streamed
+		value, ok := s.value(column, streamed)
 		if !ok {
 			return nil, false
 		}

@@ -100,7 +100,7 @@ func TestPlainLeaves(t *testing.T) {
 		"a: {b: }", "a: [b, ]", "a: b: c", "a: b\n c: d", "a:\n  - b\n c: d", "a:\n  - b\n  c: d", "a: {b: c} d", "a: 'b'c", "a: {b:c}", "a : b", "a: b\n- c",
 		"a:\n  -\n    b: c", "a:\n  - - b", "a: [b", "<<: b", "a: {<<: b}", "a: @b", "a: `b", "a: -", "a: - b", "a: ?", "a: ,", "a: #b", "a: ]", "a: b]\n c", "[a]: b",
 		strings.Repeat("a", maxPlainKey+1) + ": b", "a: " + strings.Repeat("[", 200) + strings.Repeat("]", 200), "--- a", "a: b\n--- # c\n", "a: \x80", "a: \x01",
-		"a: {b: c?d}", "a: {b: c[d}", "\"a\":b", "a: {\"b\":c}",
+		"a: {b: c?d}", "a: {b: c[d}", "\"a\":b", "a: {\"b\":c}", "descriptors:\n  - a: b\ndescriptors:\n  - c\n",
 	} {
 		if _, ok := parsePlain(text); ok {
 			t.Errorf("plain takes %q", text)

@@ -135,8 +135,8 @@ type reader struct {
 	rateLimits  *shape[rateLimit]
 	replaces    *shape[place]
 
-	zones    map[string]*time.Location // that the file names
-	policies map[limiter.Params]*limiter.Policy
+	zones    map[string]*time.Location        // that the file names
+	policies map[limiter.Params]*sharedPolicy // so far
 }
 
 func (r *reader) at(n *yaml.Node) position { return position{r.file, n.Line, n.Column} }
