@@ -83,6 +83,7 @@ func (ls *limits) RulesCompiled(set *descriptors.Set) {
 		domains:  len(set.Domains()),
 	}
 	for i, l := range set.Limits() {
+		set.Rest()
 		name := labelsOf(l)
 		c := t.byLabels[name]
 		if c == nil {

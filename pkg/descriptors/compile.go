@@ -28,7 +28,7 @@ func CompileFor(process Process, files []File) (*Set, error) {
 		if f.Included {
 			continue
 		}
-		for _, d := range readFile(f, &c.problems) {
+		for _, d := range readFile(f, &c.problems, c.process) {
 			c.document(d)
 		}
 	}
@@ -94,6 +94,7 @@ func (c *compiler) document(doc document) {
 
 func (c *compiler) descriptors(to parent, ds []*descriptor) {
 	for _, d := range ds {
+		c.process.rest()
 		if d.key == "" {
 			continue // said by the reader
 		}
@@ -186,6 +187,7 @@ func (c *compiler) placeForm(b *branch, d *descriptor, n *node) {
 
 func (c *compiler) placeValues(b *branch, values []place, n *node) {
 	for _, v := range values {
+		c.process.rest()
 		if strings.Contains(v.name, "*") {
 			c.add(v.at, "%s contains *, which stands for any characters only in value; write a descriptor with value: for it", shown(v.name))
 			continue
@@ -200,6 +202,7 @@ func (c *compiler) placeValues(b *branch, values []place, n *node) {
 func (c *compiler) placeBlocks(b *branch, d *descriptor, n *node) {
 	p := &pattern{to: n, order: b.next()}
 	for _, item := range d.match.items {
+		c.process.rest()
 		prefix, ok := c.prefix(item)
 		if !ok {
 			continue
@@ -366,7 +369,7 @@ func (l *Limit) share() (err error) {
 }
 
 func (c *compiler) set() *Set {
-	s := &Set{domains: make(map[string]*Domain, len(c.domains)), limits: c.limits, warnings: c.warnings.sorted(), stores: c.stores.sorted()}
+	s := &Set{domains: make(map[string]*Domain, len(c.domains)), limits: c.limits, warnings: c.warnings.sorted(), stores: c.stores.sorted(), process: c.process}
 	for name, d := range c.domains {
 		s.domains[name] = d.Domain
 		s.sorted = append(s.sorted, d.Domain)

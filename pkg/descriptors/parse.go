@@ -64,13 +64,13 @@ type place struct {
 }
 
 // readFile reads the documents of a file. Every problem that can be told from the file alone is then told.
-func readFile(f File, p *problems) []document {
-	if docs, ok := readPlain(f, p); ok {
+func readFile(f File, p *problems, process *Process) []document {
+	if docs, ok := readPlain(f, p, process); ok {
 		return docs
 	}
-	r := newReader(f, p)
+	r := newReader(f, p, process)
 	before := len(p.found)
-	roots := slices.DeleteFunc(documents(f, p), isNull)
+	roots := slices.DeleteFunc(r.parse(f), isNull)
 	if len(roots) == 0 && len(p.found) == before {
 		// As in envoyproxy/ratelimit, and not only for its sake: a full disk, or a writer who has only just
 		// begun, leaves an empty file, which must not take all limits away.
@@ -86,14 +86,11 @@ func readFile(f File, p *problems) []document {
 }
 
 // readPlain is readFile for a file that plain can parse. For another one it is false, and nothing was done.
-func readPlain(f File, p *problems) (docs []document, ok bool) {
+func readPlain(f File, p *problems, process *Process) (docs []document, ok bool) {
 	var found problems
-	r := newReader(f, &found)
+	r := newReader(f, &found, process)
 	var items []*descriptor
-	s, ok := newPlain(f.Data, func(item *yaml.Node) { items = append(items, r.readDescriptor(item)) })
-	if !ok {
-		return nil, false
-	}
+	s := newPlain(f.Data, process.rest, func(item *yaml.Node) { items = append(items, r.readDescriptor(item)) })
 	empty := true
 	for {
 		root, ok := s.document()
@@ -113,8 +110,8 @@ func readPlain(f File, p *problems) (docs []document, ok bool) {
 	}
 }
 
-func newReader(f File, p *problems) *reader {
-	r := &reader{problems: p, file: f.Name}
+func newReader(f File, p *problems, process *Process) *reader {
+	r := &reader{problems: p, file: f.Name, process: process}
 	r.documents = r.documentShape()
 	r.descriptors = r.descriptorShape()
 	r.rateLimits = r.rateLimitShape()
@@ -175,6 +172,7 @@ func (r *reader) readDescriptors(n *yaml.Node) (all []*descriptor) {
 }
 
 func (r *reader) readDescriptor(n *yaml.Node) *descriptor {
+	r.process.rest()
 	d := &descriptor{at: r.at(n)}
 	readFields(r, n, r.descriptors, d)
 	if d.limit != nil && d.limits != nil {

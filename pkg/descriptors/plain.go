@@ -1,6 +1,7 @@
 package descriptors
 
 import (
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -20,13 +21,13 @@ const maxPlainDepth = 100
 //
 // The nodes that it makes are those of the other parser, but for comments, which nothing here looks at.
 type plain struct {
-	text  string
-	ascii bool
+	text string
 
 	// The line that is read: it begins at start, and is indented by indent, -1 at the end of a document. Its text ends
 	// before end, and pos is how far it is read.
 	start, pos, end int
 	indent          int
+	ascii           bool
 	line            int // from 1
 	next            int // where the next line begins
 
@@ -37,23 +38,14 @@ type plain struct {
 	used     int // of nodes
 }
 
-// newPlain is false if the data has characters that only the other parser knows what to do with.
-func newPlain(data []byte, item func(n *yaml.Node)) (s *plain, ok bool) {
-	s = &plain{text: string(data), ascii: true, item: item}
-	for i := 0; i < len(s.text); i++ {
-		switch c := s.text[i]; {
-		case c >= utf8.RuneSelf:
-			s.ascii = false
-			char, size := utf8.DecodeRuneInString(s.text[i:])
-			if size == 1 || char < 0xa0 || char >= 0x2028 && char <= 0x2029 || char == 0xfeff || char >= 0xfffe && char <= 0xffff {
-				return nil, false
-			}
-			i += size - 1
-		case c != '\n' && (c < ' ' || c > '~'):
-			return nil, false
-		}
+func newPlain(data []byte, rest func(), item func(n *yaml.Node)) *plain {
+	var text strings.Builder
+	text.Grow(len(data))
+	for chunk := range slices.Chunk(data, 64<<10) {
+		rest()
+		text.Write(chunk)
 	}
-	return s, true
+	return &plain{text: text.String(), item: item}
 }
 
 // document parses the next document that is not empty; its node is nil at the end of the file. Where it has
@@ -75,12 +67,8 @@ func (s *plain) document() (root *yaml.Node, ok bool) {
 // advance goes to the next line that says something.
 func (s *plain) advance() bool {
 	for s.next < len(s.text) {
-		s.line++
-		s.start = s.next
-		s.end, s.next = len(s.text), len(s.text)
-		if length := strings.IndexByte(s.text[s.start:], '\n'); length >= 0 {
-			s.end = s.start + length
-			s.next = s.end + 1
+		if !s.readLine() {
+			return false
 		}
 		s.pos = s.start
 		s.spaces()
@@ -95,6 +83,31 @@ func (s *plain) advance() bool {
 		return true
 	}
 	s.indent = -1
+	return true
+}
+
+// readLine finds the next line's end. It is false if the line has characters that only the other parser knows what to
+// do with.
+func (s *plain) readLine() bool {
+	s.line++
+	s.start, s.end = s.next, s.next
+	s.ascii = true
+	for s.end < len(s.text) && s.text[s.end] != '\n' {
+		size := 1
+		switch c := s.text[s.end]; {
+		case c >= utf8.RuneSelf:
+			s.ascii = false
+			var char rune
+			char, size = utf8.DecodeRuneInString(s.text[s.end:])
+			if size == 1 || char < 0xa0 || char == '\u2028' || char == '\u2029' || char == 0xfeff || char == 0xfffe || char == 0xffff {
+				return false
+			}
+		case c < ' ' || c > '~':
+			return false
+		}
+		s.end += size
+	}
+	s.next = min(s.end+1, len(s.text))
 	return true
 }
 

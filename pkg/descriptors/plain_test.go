@@ -15,10 +15,7 @@ import (
 // plain leaves the text to the other parser.
 func parsePlain(text string) (roots []*yaml.Node, ok bool) {
 	var items []*yaml.Node
-	s, ok := newPlain([]byte(text), func(n *yaml.Node) { items = append(items, bare(n)) })
-	if !ok {
-		return nil, false
-	}
+	s := newPlain([]byte(text), func() {}, func(n *yaml.Node) { items = append(items, bare(n)) })
 	for {
 		root, ok := s.document()
 		if !ok || root == nil {
@@ -57,7 +54,7 @@ func samePlain(t interface {
 		return false
 	}
 	var want []*yaml.Node
-	roots, err := parseAll([]byte(text))
+	roots, err := (&reader{process: &Process{}}).parseAll([]byte(text))
 	for _, root := range roots {
 		if !isNull(root) {
 			want = append(want, bare(root))
