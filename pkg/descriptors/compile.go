@@ -28,9 +28,7 @@ func CompileFor(process Process, files []File) (*Set, error) {
 		if f.Included {
 			continue
 		}
-		for _, d := range readFile(f, &c.problems, c.process) {
-			c.document(d)
-		}
+		readFile(f, &c.problems, c.process, c.document)
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.domains)) {
 		c.checkReplaces(c.domains[name])
@@ -82,32 +80,34 @@ type parent struct {
 	levels []level
 }
 
-func (c *compiler) document(doc document) {
-	d := c.domains[doc.domain]
+// document is a receiver.
+func (c *compiler) document(name string) (take func(*descriptor)) {
+	d := c.domains[name]
 	if d == nil {
-		d = &domain{Domain: &Domain{name: doc.domain}, named: map[string]bool{}, starts: map[counter]string{}}
-		d.own = &Rule{Domain: doc.domain, Path: "(limit of the request)", process: c.process}
-		c.domains[doc.domain] = d
+		d = &domain{Domain: &Domain{name: name}, named: map[string]bool{}, starts: map[counter]string{}}
+		d.own = &Rule{Domain: name, Path: "(limit of the request)", process: c.process}
+		c.domains[name] = d
 	}
-	c.descriptors(parent{node: &d.root, domain: d}, doc.descriptors)
+	to := parent{node: &d.root, domain: d}
+	return func(d *descriptor) { c.descriptor(to, d) }
 }
 
-func (c *compiler) descriptors(to parent, ds []*descriptor) {
-	for _, d := range ds {
-		c.process.rest()
-		if d.key == "" {
-			continue // said by the reader
-		}
-		if strings.Contains(d.key, "*") {
-			c.add(d.at, "key %s contains *, which stands for any characters only in value; write the whole key", d.key)
-		}
-		if d.share && !strings.Contains(d.value, "*") && d.match.form == noForm {
-			c.add(d.shareAt, "share_threshold goes with a value that contains *, or with values, values_file, cidr or regex, whose "+
-				"requests then share one counter; remove it, or write one of these")
-		}
-		n := &node{rule: c.rule(to, d)}
-		c.place(to, d, n)
-		c.descriptors(parent{n, to.domain, n.rule.Path, n.rule.levels}, d.children)
+func (c *compiler) descriptor(to parent, d *descriptor) {
+	c.process.rest()
+	if d.key == "" {
+		return // said by the reader
+	}
+	if strings.Contains(d.key, "*") {
+		c.add(d.at, "key %s contains *, which stands for any characters only in value; write the whole key", d.key)
+	}
+	if d.share && !strings.Contains(d.value, "*") && d.match.form == noForm {
+		c.add(d.shareAt, "share_threshold goes with a value that contains *, or with values, values_file, cidr or regex, whose "+
+			"requests then share one counter; remove it, or write one of these")
+	}
+	n := &node{rule: c.rule(to, d)}
+	c.place(to, d, n)
+	for _, child := range d.children {
+		c.descriptor(parent{n, to.domain, n.rule.Path, n.rule.levels}, child)
 	}
 }
 

@@ -54,14 +54,6 @@ func (p *problems) warn(at position, format string, args ...any) {
 	p.warnings = append(p.warnings, &Error{File: at.file, Line: at.line, Column: at.column, Msg: fmt.Sprintf(format, args...)})
 }
 
-// join adds what others found.
-func (p *problems) join(others *problems) {
-	p.found = append(p.found, others.found...)
-	p.warnings = append(p.warnings, others.warnings...)
-	p.stores = append(p.stores, others.stores...)
-	p.incomplete = p.incomplete || others.incomplete
-}
-
 // err is nil if there are no problems, else Errors. What was found several times, because several aliases lead
 // to it, is told once.
 func (p *problems) err() error {

@@ -155,21 +155,18 @@ func IncludesFor(process Process, f File) (names []string) {
 	if !MayInclude(f) {
 		return nil
 	}
-	var collect func(ds []*descriptor)
-	collect = func(ds []*descriptor) {
-		for _, d := range ds {
-			if d.match.form == formFile && len(d.match.items) > 0 {
-				if name, err := valuesFileName(f.Name, d.match.items[0].name); err == nil {
-					names = append(names, name)
-				}
+	var collect func(d *descriptor)
+	collect = func(d *descriptor) {
+		if d.match.form == formFile && len(d.match.items) > 0 {
+			if name, err := valuesFileName(f.Name, d.match.items[0].name); err == nil {
+				names = append(names, name)
 			}
-			collect(d.children)
+		}
+		for _, child := range d.children {
+			collect(child)
 		}
 	}
-	var ignored problems
-	for _, doc := range readFile(f, &ignored, &process) {
-		collect(doc.descriptors)
-	}
+	readFile(f, &problems{}, &process, func(string) func(*descriptor) { return collect })
 	return names
 }
 

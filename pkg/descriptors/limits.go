@@ -149,14 +149,15 @@ func (r *reader) readReplaces(n *yaml.Node) (all []place) {
 
 // readRateLimit reads one limit and makes its policy. Nil, and said, if it is no mapping.
 func (r *reader) readRateLimit(n *yaml.Node) *rateLimit {
-	l := &rateLimit{at: r.at(n)}
+	l := r.limitPool.next()
+	*l = rateLimit{at: r.at(n), given: l.given[:0]}
 	isMapping := false
 	r.enter(n, func(n *yaml.Node) {
 		if isNull(n) {
 			r.add(r.at(n), "this limit is empty; write requests_per_unit and unit, or unlimited: true")
 			return
 		}
-		l.given = make([]place, 0, len(n.Content)/2)
+		l.given = slices.Grow(l.given, len(n.Content)/2)
 		isMapping = readFields(r, n, r.rateLimits, l)
 	})
 	if !isMapping {

@@ -63,12 +63,17 @@ type place struct {
 	at   position
 }
 
+// receiver takes what readFile reads: a document, and then each of its descriptors, which it must not keep.
+type receiver func(domain string) (take func(d *descriptor))
+
 // readFile reads the documents of a file. Every problem that can be told from the file alone is then told.
-func readFile(f File, p *problems, process *Process) []document {
-	if docs, ok := readPlain(f, p, process); ok {
-		return docs
-	}
+func readFile(f File, p *problems, process *Process, to receiver) {
 	r := newReader(f, p, process)
+	text := restingText(f.Data, process)
+	if domains := plainDomains(text, process); domains != nil {
+		r.readPlain(text, domains, to)
+		return
+	}
 	before := len(p.found)
 	roots := slices.DeleteFunc(r.parse(f), isNull)
 	if len(roots) == 0 && len(p.found) == before {
@@ -76,37 +81,51 @@ func readFile(f File, p *problems, process *Process) []document {
 		// begun, leaves an empty file, which must not take all limits away.
 		p.add(position{f.Name, 1, 1}, "this file is empty; write domain: and descriptors:, or remove the file")
 	}
-	var docs []document
 	for _, root := range roots {
 		if d, ok := r.readDocument(root); ok {
-			docs = append(docs, d)
+			take := to(d.domain)
+			for _, child := range d.descriptors {
+				take(child)
+			}
 		}
 	}
-	return docs
 }
 
-// readPlain is readFile for a file that plain can parse. For another one it is false, and nothing was done.
-func readPlain(f File, p *problems, process *Process) (docs []document, ok bool) {
-	var found problems
-	r := newReader(f, &found, process)
-	var items []*descriptor
-	s := newPlain(f.Data, process.rest, func(item *yaml.Node) { items = append(items, r.readDescriptor(item)) })
-	empty := true
+// plainDomains are the domains of a text's documents, empty where a document's rules must not count. Nil: plain cannot
+// parse all of the text.
+func plainDomains(text string, process *Process) (domains []string) {
+	r := newReader(File{}, &problems{}, process)
+	s := newPlain(text, func(*yaml.Node) { process.rest() })
 	for {
 		root, ok := s.document()
 		switch {
-		case !ok || root == nil && empty:
-			return nil, false
+		case !ok:
+			return nil
 		case root == nil:
-			p.join(&found)
-			return docs, true
+			return domains
 		}
-		empty = false
-		if d, ok := r.readDocument(root); ok {
-			d.descriptors = append(d.descriptors, items...)
-			docs = append(docs, d)
+		d, _ := r.readDocument(root) // what is wrong is said when it is read again
+		domains = append(domains, d.domain)
+	}
+}
+
+// readPlain reads a text of these domains by plain: one descriptor after the other, all in the same memory.
+func (r *reader) readPlain(text string, domains []string, to receiver) {
+	var take func(*descriptor)
+	s := newPlain(text, func(item *yaml.Node) {
+		take(r.readDescriptor(item))
+		r.limitPool.used, r.descriptorPool.used = 0, 0
+	})
+	for _, domain := range domains {
+		take = func(*descriptor) {}
+		if domain != "" {
+			take = to(domain)
 		}
-		items = nil
+		root, _ := s.document() // plainDomains has seen it
+		d, _ := r.readDocument(root)
+		for _, child := range d.descriptors {
+			take(child)
+		}
 	}
 }
 
@@ -173,7 +192,8 @@ func (r *reader) readDescriptors(n *yaml.Node) (all []*descriptor) {
 
 func (r *reader) readDescriptor(n *yaml.Node) *descriptor {
 	r.process.rest()
-	d := &descriptor{at: r.at(n)}
+	d := r.descriptorPool.next()
+	*d = descriptor{at: r.at(n)}
 	readFields(r, n, r.descriptors, d)
 	if d.limit != nil && d.limits != nil {
 		r.add(d.at, "rate_limit and rate_limits are both given; move the one into the other")

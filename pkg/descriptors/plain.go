@@ -34,24 +34,26 @@ type plain struct {
 	depth    int
 	item     func(n *yaml.Node) // takes the document's descriptors one by one; the node is used again afterwards
 	streamed bool               // this document's
-	nodes    []*yaml.Node
-	used     int // of nodes
+	nodes    pool[yaml.Node]
 }
 
-func newPlain(data []byte, rest func(), item func(n *yaml.Node)) *plain {
+func newPlain(text string, item func(n *yaml.Node)) *plain { return &plain{text: text, item: item} }
+
+// restingText copies the data without a long pause.
+func restingText(data []byte, process *Process) string {
 	var text strings.Builder
 	text.Grow(len(data))
 	for chunk := range slices.Chunk(data, 64<<10) {
-		rest()
+		process.rest()
 		text.Write(chunk)
 	}
-	return &plain{text: text.String(), item: item}
+	return text.String()
 }
 
 // document parses the next document that is not empty; its node is nil at the end of the file. Where it has
 // `descriptors` as a list by indentation, the list's items have gone to item, and the list is empty.
 func (s *plain) document() (root *yaml.Node, ok bool) {
-	s.used, s.streamed = 0, false
+	s.nodes.used, s.streamed = 0, false
 	for s.indent = -1; s.indent < 0; {
 		if !s.advance() {
 			return nil, false
@@ -129,14 +131,7 @@ func (s *plain) atItem() bool { return strings.HasPrefix(s.text[s.pos:s.end], "-
 
 // node is a new node here. It has no Content, but room for some that it had when it was used before.
 func (s *plain) node(kind yaml.Kind, tag string) *yaml.Node {
-	if s.used == len(s.nodes) {
-		more := make([]yaml.Node, 32)
-		for i := range more {
-			s.nodes = append(s.nodes, &more[i])
-		}
-	}
-	n := s.nodes[s.used]
-	s.used++
+	n := s.nodes.next()
 	column := s.pos - s.start
 	if !s.ascii {
 		column = utf8.RuneCountInString(s.text[s.start:s.pos])
@@ -221,7 +216,7 @@ func (s *plain) list(column int, asKey bool, each func(*yaml.Node)) (n *yaml.Nod
 	}
 	defer func() { s.depth-- }()
 	n = s.node(yaml.SequenceNode, "!!seq")
-	used := s.used
+	used := s.nodes.used
 	for s.indent == column && s.atItem() {
 		s.pos++
 		s.spaces()
@@ -231,7 +226,7 @@ func (s *plain) list(column int, asKey bool, each func(*yaml.Node)) (n *yaml.Nod
 			return nil, false
 		case each != nil:
 			each(item)
-			s.used = used
+			s.nodes.used = used
 		default:
 			n.Content = append(n.Content, item)
 		}
@@ -394,4 +389,22 @@ func isSmallNumber(text string) bool {
 		}
 	}
 	return len(text) <= 18
+}
+
+// pool is memory for Ts that are used again. Whoever sets used to what it was before has given back what came since.
+type pool[T any] struct {
+	all  []*T
+	used int
+}
+
+// next is a T as it was left.
+func (p *pool[T]) next() *T {
+	if p.used == len(p.all) {
+		more := make([]T, 32)
+		for i := range more {
+			p.all = append(p.all, &more[i])
+		}
+	}
+	p.used++
+	return p.all[p.used-1]
 }

@@ -15,7 +15,7 @@ import (
 // plain leaves the text to the other parser.
 func parsePlain(text string) (roots []*yaml.Node, ok bool) {
 	var items []*yaml.Node
-	s := newPlain([]byte(text), func() {}, func(n *yaml.Node) { items = append(items, bare(n)) })
+	s := newPlain(text, func(n *yaml.Node) { items = append(items, bare(n)) })
 	for {
 		root, ok := s.document()
 		if !ok || root == nil {

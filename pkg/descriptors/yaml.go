@@ -148,6 +148,9 @@ type reader struct {
 	rateLimits  *shape[rateLimit]
 	replaces    *shape[place]
 
+	descriptorPool pool[descriptor]
+	limitPool      pool[rateLimit]
+
 	zones    map[string]*time.Location        // that the file names
 	policies map[limiter.Params]*sharedPolicy // so far
 }
