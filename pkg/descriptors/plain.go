@@ -373,7 +373,7 @@ func isAlphanumeric(c byte) bool {
 // its time.
 func tagOf(n *yaml.Node) string {
 	switch first := n.Value[0]; {
-	case first == '/' || first == '_' || first >= 'a' && first <= 'z' && strings.IndexByte("tfnyo", first) < 0:
+	case first == '/' || first == '_' || first >= 'a' && first <= 'z' && strings.IndexByte("tfn", first) < 0:
 		return "!!str"
 	case first >= '1' && first <= '9' && isSmallNumber(n.Value):
 		return "!!int"
