@@ -87,7 +87,7 @@ func startAsking(b *testing.B) (stop func() []time.Duration) {
 			go io.Copy(conn, struct{ io.Reader }{conn}) //nolint:errcheck // until it is closed; without splice
 		}
 	}()
-	child := exec.CommandContext(b.Context(), os.Args[0]) //nolint:gosec // this binary
+	child := exec.CommandContext(b.Context(), os.Args[0])
 	child.Env = append(os.Environ(), askAddr+"="+l.Addr().String(), "GOMAXPROCS=1")
 	child.Stderr = os.Stderr
 	in, err1 := child.StdinPipe()
@@ -141,7 +141,7 @@ func ask(addr string) error {
 			}
 		})
 	}
-	fmt.Println("asking") //nolint:forbidigo // to the benchmark
+	fmt.Println("asking")
 	ended := make(chan struct{})
 	go func() {
 		_, _ = io.Copy(io.Discard, os.Stdin)
@@ -153,7 +153,7 @@ func ask(addr string) error {
 			close(due)
 			asking.Wait()
 			for _, d := range all {
-				fmt.Println(d) //nolint:forbidigo // to the benchmark
+				fmt.Println(d)
 			}
 			return nil
 		case <-time.After(time.Until(next)):
