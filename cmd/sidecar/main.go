@@ -68,7 +68,7 @@ func newParser(grammar *cli, io streams, exit func(int)) (*kong.Kong, error) {
 			"counters in memory or in Redis."),
 		kong.Writers(io.out, io.err),
 		kong.Exit(exit),
-		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true, WrapUpperBound: 100}),
 		kong.ExplicitGroups(flagGroups),
 	)
 }
