@@ -3,6 +3,7 @@ package boosts_test
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -128,7 +129,7 @@ func TestBoostsAreBounded(t *testing.T) {
 	r := openRedis(t, server.URL())
 	many := make([]boosts.Boost, boosts.Max)
 	for i := range many {
-		many[i] = boosts.Boost{ID: fmt.Sprint(i), Domain: "shop", Rule: "one", Factor: 3, ExpiresAt: time.Now().Add(time.Hour)}
+		many[i] = boosts.Boost{ID: strconv.Itoa(i), Domain: "shop", Rule: "one", Factor: 3, ExpiresAt: time.Now().Add(time.Hour)}
 	}
 	fill := func() error {
 		return r.Change(t.Context(), func([]boosts.Boost) ([]boosts.Boost, error) { return many, nil })
