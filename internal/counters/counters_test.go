@@ -78,15 +78,15 @@ func (b *bench) get(descriptor string) *counters.State {
 
 // terms are what the algorithm counts, what remains, and what becomes of one more request.
 func terms(l *counters.Limit) string {
-	text := ""
+	counted := ""
 	for name, n := range map[string]*int64{
 		"count": l.Count, "level": l.Level, "tokens": l.Tokens, "stored": l.Stored, "queued": l.Queued, "in_use": l.InUse,
 	} {
 		if n != nil {
-			text += fmt.Sprintf("%s %d, ", name, *n)
+			counted = fmt.Sprintf("%s %d, ", name, *n)
 		}
 	}
-	return fmt.Sprintf("%s%d left, retry %g, never %t, reset %g", text, l.Remaining, l.RetryAfter, l.Never, l.ResetAfter)
+	return fmt.Sprintf("%s%d left, retry %g, never %t, reset %g", counted, l.Remaining, l.RetryAfter, l.Never, l.ResetAfter)
 }
 
 // Each algorithm is told in its own words, and a look charges nothing.
