@@ -255,6 +255,7 @@ func (c *compiler) rule(to parent, d *descriptor) *Rule {
 		Response:       d.response,
 		Description:    d.description,
 		Owner:          d.owner,
+		Extra:          d.extra,
 		levels:         append(slices.Clip(to.levels), newLevel(d)),
 		process:        c.process,
 	}
