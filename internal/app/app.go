@@ -80,7 +80,7 @@ func (a *App) open(ctx context.Context) error {
 	if err := a.makeGRPC(service); err != nil { //nolint:contextcheck // a handshake has a context of its own
 		return err
 	}
-	if err := a.makeHTTP(); err != nil { //nolint:contextcheck // as above
+	if err := a.makeHTTP(service); err != nil { //nolint:contextcheck // as above
 		return err
 	}
 	return a.listen(ctx)
@@ -92,7 +92,7 @@ func (a *App) makeGRPC(service *rls.Service) error {
 	return err
 }
 
-func (a *App) makeHTTP() error {
+func (a *App) makeHTTP(service *rls.Service) error {
 	o := admin.Options{
 		Checks: []admin.Check{
 			{Name: "process", Err: a.stoppingErr},
@@ -100,6 +100,7 @@ func (a *App) makeHTTP() error {
 			{Name: "store", Err: a.storeReady},
 		},
 		Rules:       a.rules,
+		Explainer:   explainer{a.rules, service},
 		Metrics:     a.metrics.Handler(),
 		Build:       a.o.Build,
 		Pprof:       a.o.Pprof,

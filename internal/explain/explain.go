@@ -195,13 +195,16 @@ func limits(i int, entries []descriptors.Entry, matched []*descriptors.Rule, p *
 	}
 	for _, l := range matched[i].Limits {
 		shown := Limit{Name: l.Name, Text: words(l), Key: string(l.AppendKey(nil, entries))}
-		at := slices.IndexFunc(p.Hits, func(h rls.PreviewHit) bool { return h.Hit.Group == i && h.Limit == l })
+		at := slices.IndexFunc(p.Hits, func(h rls.PreviewHit) bool { return h.Hit.Group == i && h.Limit.ID == l.ID })
 		if at < 0 {
 			shown.ReplacedBy = replacer(l.Name, matched)
 			all = append(all, shown)
 			continue
 		}
 		h := &p.Hits[at]
+		if h.Limit != l {
+			shown.Text = words(h.Limit) + " (boosted from " + words(l) + ")"
+		}
 		shown.Outcome, shown.Fits, shown.Remaining = h.Outcome.String(), h.Decision.Allowed, h.Decision.Remaining
 		shown.ResetAfter, shown.Wait = h.Decision.ResetAfter.Seconds(), h.Decision.Wait.Seconds()
 		if !h.Decision.Allowed {
@@ -295,17 +298,18 @@ func (r *Report) Missing(expected string) string {
 }
 
 func (r *Report) missingRule(expected string) string {
-	found := "no rule"
+	found := make([]string, len(r.Descriptors))
 	for i := range r.Descriptors {
 		d := &r.Descriptors[i]
 		if d.Rule == nil {
+			found[i] = "none: " + d.Message
 			continue
 		}
-		found = d.Rule.Path + " (" + d.Rule.Source + ")"
+		found[i] = d.Rule.Path + " (" + d.Rule.Source + ")"
 		if d.Rule.Path == expected || d.Rule.Source == expected ||
 			slices.ContainsFunc(d.Limits, func(l Limit) bool { return l.Name == expected && l.ReplacedBy == "" }) {
 			return ""
 		}
 	}
-	return fmt.Sprintf("expected the rule %s, found %s", expected, found)
+	return fmt.Sprintf("expected the rule %s, found %s", expected, strings.Join(found, " and "))
 }

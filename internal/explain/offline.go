@@ -33,10 +33,13 @@ type Span struct {
 	Wait float64 `json:"wait_seconds,omitempty"`
 }
 
-// Offline is Ask on fresh counters in virtual time, that begins at now. Of more than one request, one each time every has passed, it
+// begin is when virtual time does: with a window of every unit up to the week, and of the calendar in UTC.
+var begin = time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)
+
+// Offline is Ask on fresh counters in virtual time, so that the same question always has the same answer. Of more than one request, one each time every has passed, it
 // tells where the answer changes.
-func Offline(ctx context.Context, rules *descriptors.Set, q rls.Question, now time.Time, requests int, every time.Duration) (*Report, error) {
-	clock := now.UnixMicro()
+func Offline(ctx context.Context, rules *descriptors.Set, q rls.Question, requests int, every time.Duration) (*Report, error) {
+	clock := begin.UnixMicro()
 	store, err := memstore.New(memstore.Options{MaxKeys: 4096, Now: func() int64 { return clock }, SweepEvery: time.Hour})
 	if err != nil {
 		return nil, err

@@ -48,8 +48,12 @@ func (t *page) descriptor(d *Descriptor) {
 	t.line("descriptor %s", strings.Join(entries, ","))
 	for i, e := range d.Entries {
 		entry := quoted(e.Key + "=" + e.Value)
-		if i >= len(d.Levels) {
+		switch {
+		case i == len(d.Levels):
 			t.line("  %d  %s: no rule", i+1, entry)
+			continue
+		case i > len(d.Levels):
+			t.line("  %d  %s: not reached", i+1, entry)
 			continue
 		}
 		l := &d.Levels[i]
@@ -57,7 +61,7 @@ func (t *page) descriptor(d *Descriptor) {
 		if len(l.Also) > 0 {
 			also = "; " + strings.Join(l.Also, ", ") + " would match as well, but comes after it"
 		}
-		t.line("  %d  %s: %s, %s (%s)%s", i+1, entry, how[l.By], l.Rule, l.Source, also)
+		t.line("  %d  %s: %s %s (%s)%s", i+1, entry, how[l.By], l.Rule, l.Source, also)
 	}
 	if d.Rule != nil {
 		t.rule(d.Rule)
@@ -122,7 +126,7 @@ func (t *page) limit(l *Limit) {
 	}
 	said = fmt.Sprintf("%s (%s), %d remaining", said, l.Outcome, l.Remaining)
 	if l.RetryAfter != nil {
-		said += ", fits " + after(*l.RetryAfter)
+		said += ", " + after("fits", *l.RetryAfter)
 	}
 	if l.Wait > 0 {
 		said += ", is held back for " + duration(l.Wait)
@@ -164,9 +168,9 @@ func (t *page) next(r *Report) {
 			continue
 		}
 		s := &r.Next[i]
-		which := "request " + strconv.Itoa(s.From)
+		which := fmt.Sprintf("request %d, at %s", s.From, duration(s.At))
 		if s.To > s.From {
-			which = fmt.Sprintf("requests %d-%d", s.From, s.To)
+			which = fmt.Sprintf("requests %d-%d, from %s on", s.From, s.To, duration(s.At))
 		}
 		remaining := ""
 		if s.Remaining != nil {
@@ -174,7 +178,7 @@ func (t *page) next(r *Report) {
 				remaining = fmt.Sprintf(", %d to %d remaining", s.Remaining[0], s.Remaining[1])
 			}
 		}
-		t.line("           %s from %s on: %s%s%s", which, duration(s.At), s.Code, remaining, outcome(s.DeniedBy, s.RetryAfter, s.Wait))
+		t.line("           %s: %s%s%s", which, s.Code, remaining, outcome(s.DeniedBy, s.RetryAfter, s.Wait))
 	}
 }
 
@@ -183,7 +187,7 @@ func outcome(deniedBy []string, retryAfter *float64, wait float64) (said string)
 		said = ", denied by " + strings.Join(deniedBy, " and ")
 	}
 	if retryAfter != nil {
-		said += ", passes " + after(*retryAfter)
+		said += ", " + after("passes", *retryAfter)
 	}
 	if wait > 0 {
 		said += ", held back for up to " + duration(wait)
@@ -191,11 +195,12 @@ func outcome(deniedBy []string, retryAfter *float64, wait float64) (said string)
 	return said
 }
 
-func after(s float64) string {
+// after says when something that is denied is no longer.
+func after(what string, s float64) string {
 	if s < 0 {
-		return "never, however long one waits"
+		return "never " + what + ", however long one waits"
 	}
-	return "after " + duration(s)
+	return what + " after " + duration(s)
 }
 
 func duration(s float64) string {
