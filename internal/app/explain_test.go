@@ -38,7 +38,7 @@ func TestExplainLooks(t *testing.T) {
 		t.Errorf("Retry-After is %v, want a time within the hour", n)
 	}
 	_, metrics := p.http("GET", "/metrics")
-	if !strings.Contains(metrics, "\nweir_decisions_total") || strings.Contains(metrics, `outcome="denied",rule="client"} 2`) {
+	if !strings.Contains(metrics, `weir_decisions_total{domain="shop",limit="",outcome="denied",rule="client"} 1`) {
 		t.Errorf("looks were counted:\n%s", metrics)
 	}
 }

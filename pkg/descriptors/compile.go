@@ -125,6 +125,7 @@ func (c *compiler) place(to parent, d *descriptor, n *node) {
 			c.twice(d.at, first)
 		}
 	}
+	c.warnUnreachable(b, d)
 }
 
 // addExact adds the value, unless it is there already: then it returns where that leads.

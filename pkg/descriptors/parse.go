@@ -179,6 +179,7 @@ func (r *reader) checkTogether(all []*rateLimit) {
 			byPolicy[l.policy.Identity()] = l.at
 		}
 	}
+	r.warnRedundant(all)
 }
 
 // place is where the field is written, else where the limit is.
