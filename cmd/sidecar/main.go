@@ -30,6 +30,8 @@ type cli struct {
 	Publish  publishCmd  `cmd:"" help:"Put a folder of rules into Redis, for all sidecars at once."`
 	Keys     keysCmd     `cmd:"" help:"Show or delete Weir's keys in Redis."`
 	Version  versionCmd  `cmd:"" help:"Say what was built."`
+
+	Completion completionCmd `cmd:"" help:"Print what makes a shell complete sidecar's commands and flags."`
 }
 
 // streams is where a command writes.
@@ -46,6 +48,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	parser, err := newParser(&cli{}, io, func(int) { helped = true })
 	if err != nil {
 		return report(io.err, err)
+	}
+	if len(args) > 0 && args[0] == completeCommand {
+		for _, line := range completions(parser.Model.Node, args[1:]) {
+			fmt.Fprintln(io.out, line)
+		}
+		return exitOK
 	}
 	command, err := parser.Parse(args)
 	switch {
