@@ -74,22 +74,28 @@ func TestCompletionInShells(t *testing.T) {
 	}
 	for _, tt := range []struct{ shell, script, want string }{
 		// As bash calls it, which splits at =.
-		{"bash", `COMP_WORDS=(sidecar check --format = js) COMP_CWORD=4; _sidecar; echo "${COMPREPLY[@]}"
+		{
+			"bash", `COMP_WORDS=(sidecar check --format = js) COMP_CWORD=4; _sidecar; echo "${COMPREPLY[@]}"
 			COMP_WORDS=(sidecar exp) COMP_CWORD=1; _sidecar; echo "${COMPREPLY[@]}"
 			COMP_WORDS=(sidecar serve --log-format '') COMP_CWORD=3; _sidecar; echo "${COMPREPLY[@]}"
 			compopt() { echo "$@"; }
 			COMP_WORDS=(sidecar check ru) COMP_CWORD=2; _sidecar; echo "${#COMPREPLY[@]}"; complete -p sidecar`,
-			"json\nexplain\ntext json\n-o default\n0\ncomplete -F _sidecar sidecar\n"},
-		{"zsh", `_describe() { print -l -- ${(P)2} }; _files() { print files $PREFIX }; compset() { }
+			"json\nexplain\ntext json\n-o default\n0\ncomplete -F _sidecar sidecar\n",
+		},
+		{
+			"zsh", `_describe() { print -l -- ${(P)2} }; _files() { print files $PREFIX }; compset() { }
 			words=(sidecar check --format=js) CURRENT=3; _sidecar
 			words=(sidecar exp) CURRENT=2; _sidecar
 			words=(sidecar check ru) CURRENT=3; _sidecar; print $_comps[sidecar]`,
-			"--format=json:\nexplain:Say which rules a request matches, and why others do not.\nfiles\n_sidecar\n"},
-		{"fish", `complete -C 'sidecar check --format=js'
+			"--format=json:\nexplain:Say which rules a request matches, and why others do not.\nfiles\n_sidecar\n",
+		},
+		{
+			"fish", `complete -C 'sidecar check --format=js'
 			complete -C 'sidecar exp'
 			complete -C 'sidecar check ru'
 			complete -C 'sidecar explain --rules=rules.'`,
-			"--format=json\nexplain\tSay which rules a request matches, and why others do not.\nrules\nrules.yaml\n--rules=rules.yaml\n"},
+			"--format=json\nexplain\tSay which rules a request matches, and why others do not.\nrules\nrules.yaml\n--rules=rules.yaml\n",
+		},
 	} {
 		t.Run(tt.shell, func(t *testing.T) {
 			path, err := exec.LookPath(tt.shell)

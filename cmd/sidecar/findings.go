@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/url"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
@@ -135,7 +136,7 @@ func (p *problem) text(w io.Writer) {
 	if len(line) > maxExcerpt {
 		line, after = line[:maxExcerpt], "..."
 	}
-	number := fmt.Sprint(p.Line)
+	number := strconv.Itoa(p.Line)
 	margin := strings.Repeat(" ", len(number))
 	if p.Source != "" {
 		indent := strings.Map(func(c rune) rune {

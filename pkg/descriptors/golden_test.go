@@ -69,11 +69,12 @@ func result(t *testing.T, files []descriptors.File) string {
 	t.Helper()
 	set, err := descriptors.Compile(files)
 	if err == nil {
-		warnings := ""
+		var b strings.Builder
+		b.WriteString("---- compiled ----\n" + show(t, set))
 		for _, w := range set.Warnings() {
-			warnings += "warning " + w.Code + ": " + w.Error() + "\n"
+			fmt.Fprintf(&b, "warning %s: %s\n", w.Code, w)
 		}
-		return "---- compiled ----\n" + show(t, set) + warnings
+		return b.String()
 	}
 	var all descriptors.Errors
 	if !errors.As(err, &all) || len(all) == 0 || set != nil {
