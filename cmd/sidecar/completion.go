@@ -164,7 +164,7 @@ func values(v *kong.Value, prefix, begin string) (lines []string) {
 	if v.Flag != nil {
 		placeholder = v.Flag.PlaceHolder
 	}
-	for _, part := range strings.SplitSeq(strings.ToUpper(placeholder), "|") {
+	for part := range strings.SplitSeq(strings.ToUpper(placeholder), "|") {
 		if part = strings.TrimSuffix(part, "S"); part == "PATH" || part == "FILE" {
 			return []string{":files"}
 		}
