@@ -173,7 +173,9 @@ func hashOf(key string) string {
 // bodyError is a body that is not read.
 type bodyError struct{ err error }
 
-func (e *bodyError) Error() string { return "the body is not the JSON that is wanted: " + e.err.Error() }
+func (e *bodyError) Error() string {
+	return "the body is not the JSON that is wanted: " + e.err.Error()
+}
 
 func readJSON(r *http.Request, into any) error {
 	d := json.NewDecoder(r.Body)

@@ -173,10 +173,10 @@ func (a *App) close() error {
 	if a.store != nil {
 		errs = append(errs, a.store.dropLocal(), a.store.close())
 	}
-	a.stopSending()
 	if a.boosts != nil {
 		errs = append(errs, a.boosts.Close())
 	}
+	a.stopSending()
 	return errors.Join(errs...)
 }
 
