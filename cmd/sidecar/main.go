@@ -25,6 +25,7 @@ const (
 type cli struct {
 	Serve    serveCmd    `cmd:"" help:"Answer Envoy's rate limit requests."`
 	Check    checkCmd    `cmd:"" help:"Validate rule files, offline."`
+	Explain  explainCmd  `cmd:"" help:"Say which rules a request matches, and why others do not."`
 	Simulate simulateCmd `cmd:"" help:"Run virtual traffic through limits, offline."`
 	Publish  publishCmd  `cmd:"" help:"Put a folder of rules into Redis, for all sidecars at once."`
 	Keys     keysCmd     `cmd:"" help:"Show or delete Weir's keys in Redis."`
@@ -32,6 +33,8 @@ type cli struct {
 	Reset    resetCmd    `cmd:"" help:"Have a running sidecar forget counters."`
 	Boost    boostCmd    `cmd:"" help:"Multiply limits for a time, in running sidecars."`
 	Version  versionCmd  `cmd:"" help:"Say what was built."`
+
+	Completion completionCmd `cmd:"" help:"Print what makes a shell complete sidecar's commands and flags."`
 }
 
 // streams is where a command writes.
@@ -48,6 +51,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	parser, err := newParser(&cli{}, io, func(int) { helped = true })
 	if err != nil {
 		return report(io.err, err)
+	}
+	if len(args) > 0 && args[0] == completeCommand {
+		for _, line := range completions(parser.Model.Node, args[1:]) {
+			fmt.Fprintln(io.out, line)
+		}
+		return exitOK
 	}
 	command, err := parser.Parse(args)
 	switch {

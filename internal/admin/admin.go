@@ -74,6 +74,8 @@ type Options struct {
 	// Checks are asked by /readyz, in this order.
 	Checks []Check
 	Rules  Rules
+	// Explainer answers GET /explain.
+	Explainer Explainer
 	// Counters answers /keys/get and /keys/reset, and Boosts /boosts.
 	Counters Counters
 	Boosts   Boosts
@@ -96,6 +98,7 @@ const index = `Weir, a rate limit service for Envoy
 GET  /healthz  the process is alive
 GET  /readyz   it can answer: rules are loaded, the store is reachable, it is not stopping
 GET  /rules    the rules that are live, and what is wrong with the files if they were refused
+GET  /explain  which rules a request matches, and what it would be answered: ?domain=..&descriptor=key=value,key=value&hits=1
 POST /reload   read the rule files now
 GET  /keys/get?domain=D&descriptor=key=value,key=value  the counters of a descriptor; nothing is charged
 POST /keys/reset         forget counters: {"domain": D, "descriptor": "key=value"} or {"key": KEY}
@@ -121,12 +124,13 @@ func NewServer(o Options) *http.Server {
 
 // NewHandler is the endpoints.
 func NewHandler(o Options) http.Handler {
-	h := &handler{Options: o}
+	h := &handler{Options: o, explaining: make(chan struct{}, 1)}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) { writeText(w, http.StatusOK, index) })
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { writeText(w, http.StatusOK, "ok\n") })
 	mux.HandleFunc("GET /readyz", h.ready)
 	mux.HandleFunc("GET /rules", h.rules)
+	mux.HandleFunc("GET /explain", h.explain)
 	mux.HandleFunc("POST /reload", h.reload)
 	mux.HandleFunc("GET /version", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, o.Build) })
 	mux.Handle("GET /metrics", o.Metrics)
@@ -180,7 +184,11 @@ func profiles(mux *http.ServeMux) {
 	mux.HandleFunc("GET "+debug+"trace", pprof.Trace)
 }
 
-type handler struct{ Options }
+type handler struct {
+	Options
+
+	explaining chan struct{} // has a place for one that is being answered
+}
 
 // ready answers one line for each check, and 503 if one fails.
 func (h *handler) ready(w http.ResponseWriter, r *http.Request) {

@@ -4,10 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -46,7 +48,34 @@ func handler(rules *fakeRules, checks ...admin.Check) http.Handler {
 
 		Counters: counters.New(counters.Options{Rules: func() *descriptors.Set { return nil }}),
 		Boosts:   boosts.New(boosts.Options{}),
+
+		Explainer: fakeExplainer{},
 	})
+}
+
+// fakeExplainer answers with the query.
+type fakeExplainer struct{}
+
+func (fakeExplainer) Explain(_ context.Context, query url.Values) (any, error) {
+	if query.Get("domain") == "bad" {
+		return nil, errors.New("no <such> domain")
+	}
+	return query, nil
+}
+
+// GET /explain is open to all, whatever the token, answers in JSON, and says what is wrong with the question.
+func TestExplain(t *testing.T) {
+	h := admin.NewHandler(admin.Options{
+		Metrics: http.NotFoundHandler(), Explainer: fakeExplainer{}, Token: func() (string, error) { return "secret", nil },
+	})
+	for target, want := range map[string]string{
+		"/explain?domain=shop&descriptor=a=1,b=2&descriptor=c=": "200 {\n  \"descriptor\": [\n    \"a=1,b=2\",\n    \"c=\"\n  ],\n  \"domain\": [\n    \"shop\"\n  ]\n}\n",
+		"/explain?domain=bad": "400 {\n  \"error\": \"no \\u003csuch\\u003e domain\"\n}\n",
+	} {
+		if status, body := ask(t, h, "GET", target); fmt.Sprintf("%d %s", status, body) != want {
+			t.Errorf("%s answers %d %s, want %s", target, status, body, want)
+		}
+	}
 }
 
 func ask(t *testing.T, h http.Handler, method, target string, header ...string) (status int, body string) {
@@ -173,8 +202,8 @@ func TestIndex(t *testing.T) {
 			t.Errorf("%s %s answers %d %s, want 200 or what is missing", f[0], f[1], status, body)
 		}
 	}
-	if named != 11 {
-		t.Errorf("the index names %d endpoints, want 11:\n%s", named, index)
+	if named != 12 {
+		t.Errorf("the index names %d endpoints, want 12:\n%s", named, index)
 	}
 }
 

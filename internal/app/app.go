@@ -111,7 +111,7 @@ func (a *App) open(ctx context.Context) error {
 	if err := a.makeGRPC(service); err != nil { //nolint:contextcheck // a handshake has a context of its own
 		return err
 	}
-	if err := a.makeHTTP(); err != nil { //nolint:contextcheck // as above
+	if err := a.makeHTTP(service); err != nil { //nolint:contextcheck // as above
 		return err
 	}
 	return a.listen(ctx)
@@ -123,7 +123,7 @@ func (a *App) makeGRPC(service *rls.Service) error {
 	return err
 }
 
-func (a *App) makeHTTP() error {
+func (a *App) makeHTTP(service *rls.Service) error {
 	o := admin.Options{
 		Checks: []admin.Check{
 			{Name: "process", Err: a.stoppingErr},
@@ -131,6 +131,7 @@ func (a *App) makeHTTP() error {
 			{Name: "store", Err: a.storeReady},
 		},
 		Rules:       a.rules,
+		Explainer:   explainer{a.rules, service},
 		Counters:    a.counters(),
 		Boosts:      a.boosts,
 		Metrics:     a.metrics.Handler(),

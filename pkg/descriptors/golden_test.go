@@ -154,7 +154,12 @@ func result(t *testing.T, files []descriptors.File) string {
 	t.Helper()
 	set, err := descriptors.Compile(files)
 	if err == nil {
-		return "---- compiled ----\n" + show(t, set)
+		var b strings.Builder
+		b.WriteString("---- compiled ----\n" + show(t, set))
+		for _, w := range set.Warnings() {
+			fmt.Fprintf(&b, "warning %s: %s\n", w.Code, w)
+		}
+		return b.String()
 	}
 	var all descriptors.Errors
 	if !errors.As(err, &all) || len(all) == 0 || set != nil {
