@@ -177,6 +177,7 @@ func (o *Options) Validate() error {
 	}
 	c.count("--metrics-max-rules", o.MetricsMaxRules, 0, 1_000_000)
 	c.check(o.NearLimitRatio >= 0 && o.NearLimitRatio <= 1, "--near-limit-ratio", "must be between 0 and 1, got %v", o.NearLimitRatio)
+	c.check(o.StatsdAddr != "" || len(o.StatsdTags) == 0, "--statsd-tag", "needs --statsd-addr")
 	if o.StatsdAddr != "" {
 		c.statsd(o)
 	}
@@ -257,7 +258,9 @@ func (c *checker) tls(listener, cert, key, clientCA string) {
 func (c *checker) statsd(o *Options) {
 	c.between("--statsd-interval", o.StatsdInterval, time.Second, time.Hour)
 	if _, err := statsd.New(o.statsd()); err != nil {
-		c.check(false, "--statsd", "%w", err)
+		for line := range strings.SplitSeq(err.Error(), "\n") { // which begins with the end of the flag's name
+			c.errs = append(c.errs, errors.New("--statsd-"+line))
+		}
 	}
 }
 

@@ -137,6 +137,28 @@ func TestHeldAnswersAreBounded(t *testing.T) {
 	})
 }
 
+func TestHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := queueing(t, func(o *Options) { o.MaxHeld = 2 })
+		var wg sync.WaitGroup
+		for range 4 {
+			wg.Go(func() {
+				if _, err := send(t.Context(), s, request(descriptor("print=p"))); err != nil {
+					t.Error(err)
+				}
+			})
+			synctest.Wait()
+		}
+		if got, want := s.Held(), (HeldStats{Now: 2, Refused: 1}); got != want {
+			t.Errorf("while two wait and one was refused: %+v, want %+v", got, want)
+		}
+		wg.Wait()
+		if got, want := s.Held(), (HeldStats{Refused: 1}); got != want {
+			t.Errorf("afterwards: %+v, want %+v", got, want)
+		}
+	})
+}
+
 func TestCancelledWhileHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := queueing(t)

@@ -33,6 +33,7 @@ func TestCluster(t *testing.T) {
 	}{
 		{"slots", clusterSlots},
 		{"limits of a descriptor share a slot", clusterTags},
+		{"calls are counted", clusterStats},
 		{"a denial is undone beside others", clusterUndoBesideOthers},
 		{"a denial is undone later", clusterUndoLater},
 		{"denied and admitted at once", clusterRace},

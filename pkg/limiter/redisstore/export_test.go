@@ -13,6 +13,17 @@ func (s *Store) Queued() (flights, waiting int) {
 // SetWall puts another clock in the place of this process's, before the store is used.
 func (s *Store) SetWall(now func() int64) { s.queue.batcher.wall = now }
 
+// StatsOfBatch are those of a store that has sent one batch.
+func StatsOfBatch(requests int) (all Stats) {
+	var s sent
+	s.batch(requests)
+	for i := range s.batches {
+		all.Batches[i] = s.batches[i].Load()
+	}
+	all.Requests = s.requests.Load()
+	return all
+}
+
 // SlotOf is slotOf.
 func SlotOf(key string) uint16 { return slotOf(key) }
 
