@@ -82,7 +82,7 @@ func (t *Top) Keys(q Query) (Keys, error) {
 	}
 	a := Keys{By: q.By, Since: since, KeptPerRule: t.o.PerRule, Hashed: t.o.HashValues, Missed: t.missed.Load(), Keys: []Key{}}
 	for _, r := range first(found, q.N) {
-		a.Keys = append(a.Keys, r.show(q.By, t.o.HashValues))
+		a.Keys = append(a.Keys, r.show(t.o.HashValues))
 	}
 	return a, nil
 }
@@ -145,7 +145,7 @@ func (r *rule) rows(q Query) []row {
 	return rows
 }
 
-func (r *row) show(by By, hash bool) Key {
+func (r *row) show(hash bool) Key {
 	k := Key{
 		Domain: r.domain, Rule: r.path, Entries: []descriptors.KeyEntry{},
 		Hits: r.hits.Count, HitsError: r.hits.Error, Denied: r.denied.Count, DeniedError: r.denied.Error,

@@ -54,7 +54,7 @@ type Top struct {
 	missed   atomic.Uint64 // hits of rules for which there was no counter at all, in all
 
 	stripes []stripe
-	pool    sync.Pool // of *stripe: hands out one of stripes, as a rule the one that this core had last
+	pool    sync.Pool // of *stripe, one of stripes: as a rule the one that this core had last
 	next    atomic.Uint32
 
 	mu    sync.RWMutex
@@ -106,7 +106,6 @@ func New(o Options) (*Top, error) {
 		since: [2]time.Time{time.Now(), time.Now()},
 	}
 	t.counters.Store(maxCounters)
-	t.pool.New = func() any { return &t.stripes[int(t.next.Add(1))%len(t.stripes)] }
 	return t, nil
 }
 
@@ -131,10 +130,7 @@ func (t *Top) Watch(_ context.Context, v rls.View) {
 	if hits == 0 {
 		return
 	}
-	s, ok := t.pool.Get().(*stripe)
-	if !ok {
-		return
-	}
+	s := t.stripe()
 	s.mu.Lock()
 	for i := 0; i < hits; {
 		l, first, _, o := v.Hit(i)
@@ -161,6 +157,14 @@ func denies(o rls.Outcome) bool {
 	default:
 		return false
 	}
+}
+
+// stripe is one to note in; put it back into pool.
+func (t *Top) stripe() *stripe {
+	if s, ok := t.pool.Get().(*stripe); ok {
+		return s
+	}
+	return &t.stripes[int(t.next.Add(1))%len(t.stripes)]
 }
 
 // note is called with the stripe's lock held.
