@@ -115,7 +115,7 @@ func (o *Options) secure(transport *http.Transport, scheme string) error {
 		return nil
 	}
 	if scheme != "https" {
-		return errors.New("--server-ca, --server-cert and --server-key go with --server https://...")
+		return errors.New("--server-ca, --server-cert and --server-key go with https in --server")
 	}
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	if o.CA != "" {

@@ -61,7 +61,7 @@ func TestAsks(t *testing.T) {
 	}
 	onSocket := &http.Server{Handler: http.HandlerFunc(echo), ReadHeaderTimeout: time.Second}
 	go onSocket.Serve(l) //nolint:errcheck // ends with Close
-	defer onSocket.Close()
+	defer onSocket.Close() //nolint:errcheck // ends
 
 	get := func(c *adminclient.Client, into *seen) error {
 		return c.Get(t.Context(), "/keys/get", url.Values{"descriptor": {"a=b&c", "d=é"}}, into)
@@ -199,7 +199,7 @@ func TestErrors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer hangs.Close()
+	defer hangs.Close() //nolint:errcheck // ends
 	token := file(t, "s3cret")
 	plain, withToken := adminclient.Options{Server: server.URL}, adminclient.Options{Server: server.URL, TokenFile: token}
 
@@ -254,7 +254,7 @@ func TestOptions(t *testing.T) {
 		"a query":             {adminclient.Options{Server: "http://host?x"}, "--server: must end before ? and #"},
 		"no URL":              {adminclient.Options{Server: "http://a b:s3cret@host"}, "--server: this is no URL"},
 		"no path":             {adminclient.Options{Server: "unix:"}, "--server: unix: needs a path"},
-		"authority without":   {adminclient.Options{Server: "host:1", CA: "ca.pem"}, "go with --server https://"},
+		"authority without":   {adminclient.Options{Server: "host:1", CA: "ca.pem"}, "go with https in --server"},
 		"no such authority":   {adminclient.Options{Server: "https://host", CA: "/nowhere"}, "--server-ca: open /nowhere"},
 		"an empty authority":  {adminclient.Options{Server: "https://host", CA: os.DevNull}, "has no certificate in PEM"},
 		"certificate, no key": {adminclient.Options{Server: "https://host", Cert: "a.pem"}, "--server-cert and --server-key go together"},
