@@ -19,6 +19,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/admin"
 	"github.com/weir-ratelimit/weir/internal/metrics"
 	"github.com/weir-ratelimit/weir/internal/rls"
+	"github.com/weir-ratelimit/weir/internal/topkeys"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/reload"
 )
@@ -32,6 +33,7 @@ type App struct {
 	metrics *metrics.Metrics
 	rules   *rules
 	store   *store
+	top     *topkeys.Top // nil if off
 	health  *healthServer
 	grpc    *grpc.Server
 	http    *http.Server
@@ -56,6 +58,9 @@ func New(ctx context.Context, o Options) (*App, error) {
 }
 
 func (a *App) open(ctx context.Context) error {
+	if err := a.makeTop(); err != nil {
+		return err
+	}
 	var err error
 	if a.rules, err = loadRules(ctx, &a.o, a.metrics, a.rulesLive); err != nil {
 		return err
@@ -68,6 +73,7 @@ func (a *App) open(ctx context.Context) error {
 		Store:           a.store,
 		Local:           a.store.standIn(),
 		Observer:        observer{a.metrics, a.store},
+		Watchers:        a.watchers(),
 		DynamicMetadata: a.o.DynamicMetadata,
 		LimitHeaders:    a.o.limitHeaders(),
 		MaxDescriptors:  a.o.MaxDescriptors,
@@ -86,6 +92,21 @@ func (a *App) open(ctx context.Context) error {
 	return a.listen(ctx)
 }
 
+func (a *App) makeTop() (err error) {
+	if a.o.TopKeys > 0 {
+		a.top, err = topkeys.New(topkeys.Options{PerRule: a.o.TopKeys, HashValues: a.o.TopKeysHash})
+	}
+	return err
+}
+
+// watchers are what looks at whole requests.
+func (a *App) watchers() (all []rls.Watcher) {
+	if a.top != nil {
+		all = append(all, a.top)
+	}
+	return all
+}
+
 func (a *App) makeGRPC(service *rls.Service) error {
 	secure, err := a.o.grpcTLS().config()
 	a.grpc = newGRPC(&a.o, service, a.health, a.metrics, secure)
@@ -100,11 +121,18 @@ func (a *App) makeHTTP() error {
 			{Name: "store", Err: a.storeReady},
 		},
 		Rules:       a.rules,
+		Set:         a.rules.set,
+		Decisions:   a.metrics.Decisions,
+		Store:       a.store.name,
+		StartedAt:   time.Now(),
 		Metrics:     a.metrics.Handler(),
 		Build:       a.o.Build,
 		Pprof:       a.o.Pprof,
 		Log:         a.o.Log,
 		ClientCerts: a.o.HTTPTLSClientCA != "",
+	}
+	if a.top != nil {
+		o.Top = a.top.Keys
 	}
 	if a.o.HTTPTokenFile != "" {
 		o.Token = a.o.httpToken
@@ -177,6 +205,9 @@ func (a *App) rulesLive() {
 	a.health.set(healthpb.HealthCheckResponse_SERVING)
 	if a.store != nil { // else the process starts, and Run looks
 		a.checkEngine(context.Background())
+		if a.top != nil {
+			a.top.Keep(a.rules.set())
+		}
 	}
 }
 
@@ -226,6 +257,9 @@ func (a *App) Run(ctx context.Context) error {
 	}
 	run("rules", func() error { return a.rules.run(work) })
 	wg.Go(func() { a.store.watch(work) })
+	if a.top != nil {
+		wg.Go(func() { a.top.Run(work) })
+	}
 	if a.store.breaker != nil {
 		wg.Go(func() { a.store.breaker.Run(work) })
 	}

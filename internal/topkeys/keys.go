@@ -4,9 +4,9 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"regexp"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
@@ -20,6 +20,9 @@ const (
 	ByHits   By = "hits"
 	ByDenied By = "denied"
 )
+
+// ErrBy is the error of an order that is neither.
+var ErrBy = errors.New("by: must be hits or denied")
 
 // Query asks for keys.
 type Query struct {
@@ -48,7 +51,7 @@ type Keys struct {
 type Key struct {
 	Domain string `json:"domain"`
 	Rule   string `json:"rule"`
-	// Descriptor is the entries as key=value,key=value, for people.
+	// Descriptor is the entries as commands take them: key=value,key=value.
 	Descriptor string                 `json:"descriptor"`
 	Entries    []descriptors.KeyEntry `json:"entries"`
 	// Counter is the name of the counter that the rule's first limit keeps; empty where values are hashed.
@@ -64,7 +67,7 @@ type Key struct {
 // Keys are the busiest or the most denied keys, the most first.
 func (t *Top) Keys(q Query) (Keys, error) {
 	if q.By != ByHits && q.By != ByDenied {
-		return Keys{}, errBy
+		return Keys{}, ErrBy
 	}
 	t.countAll()
 	t.mu.RLock()
@@ -155,15 +158,15 @@ func (r *row) show(hash bool) Key {
 		k.Counter = r.key
 	}
 	terms, _ := descriptors.ParseKey(r.key)
-	texts := make([]string, len(terms.Entries))
+	entries := make([]descriptors.Entry, len(terms.Entries))
 	for i, e := range terms.Entries {
 		if hash {
 			e.Value = hashed(e.Value)
 		}
 		k.Entries = append(k.Entries, e)
-		texts[i] = e.Key + "=" + e.Value
+		entries[i] = descriptors.Entry(e)
 	}
-	k.Descriptor = strings.Join(texts, ",")
+	k.Descriptor = descriptors.FormatEntries(entries)
 	return k
 }
 

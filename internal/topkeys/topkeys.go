@@ -4,7 +4,6 @@ package topkeys
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"hash/maphash"
 	"runtime"
@@ -134,13 +133,13 @@ func (t *Top) Watch(_ context.Context, v rls.View) {
 	s.mu.Lock()
 	for i := 0; i < hits; {
 		l, first, _, o := v.Hit(i)
-		denied := denies(o)
+		denied := o.Unfit()
 		for i++; i < hits; i++ {
 			_, h, _, o := v.Hit(i)
 			if h.Group != first.Group {
 				break
 			}
-			denied = denied || denies(o)
+			denied = denied || o.Unfit()
 		}
 		if first.N > 0 {
 			t.note(s, l.Rule, first.Key, uint64(first.N), denied)
@@ -148,15 +147,6 @@ func (t *Top) Watch(_ context.Context, v rls.View) {
 	}
 	s.mu.Unlock()
 	t.pool.Put(s)
-}
-
-func denies(o rls.Outcome) bool {
-	switch o {
-	case rls.Denied, rls.ShadowDenied, rls.QuotaOver, rls.DeniedOnFailure, rls.DeniedLocally:
-		return true
-	default:
-		return false
-	}
 }
 
 // stripe is one to note in; put it back into pool.
@@ -321,4 +311,3 @@ func (t *Top) forget(r *rule, really func() bool) {
 	delete(t.rules, r.name)
 }
 
-var errBy = errors.New("by: must be hits or denied")

@@ -145,8 +145,5 @@ func (s *Set) UnknownStores(known []string) (unknown Errors) {
 // Name is the domain as a request names it.
 func (d *Domain) Name() string { return d.name }
 
-// Rules returns every rule of the domain, in file order.
-func (d *Domain) Rules() []*Rule { return d.rules }
-
 // String is the value's name in a rule file.
 func (o OnStoreFailure) String() string { return onStoreFailureNames[o] }
