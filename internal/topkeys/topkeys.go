@@ -310,4 +310,3 @@ func (t *Top) forget(r *rule, really func() bool) {
 	r.half = [2]half{}
 	delete(t.rules, r.name)
 }
-

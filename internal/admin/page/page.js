@@ -18,6 +18,7 @@ const el = (tag, props, ...children) => {
 const visible = (s) => s.replace(/[\p{C}\p{Zl}\p{Zp}]/gu, (c) => "\\u{" + c.codePointAt(0).toString(16) + "}");
 const say = (id, text) => { if ($(id).textContent !== text) $(id).textContent = text; };
 const number = (n) => n.toLocaleString("en");
+const count = (n, what) => `${number(n)} ${what}${n === 1 ? "" : "s"}`;
 const clock = (t) => new Date(t).toLocaleTimeString();
 const moment = (t) => new Date(t).toLocaleString();
 const ago = (ms) => {
@@ -68,7 +69,7 @@ const showStatus = (s) => {
   for (const c of s.checks) if (c.error) fact("Not ready", `${c.name}: ${c.error}`, true);
   fact("Counters in", s.store);
   if (r.hash) {
-    fact("Rules", `${number(r.rules)} with ${number(r.limits)} limits in ${number(r.domains)} domains, from ${number(r.files)} files`);
+    fact("Rules", `${count(r.rules, "rule")} with ${count(r.limits, "limit")} in ${count(r.domains, "domain")}, from ${count(r.files, "file")}`);
     fact("In force since", `${moment(r.loaded_at)}, content ${r.hash.slice(0, 12)}`);
   } else {
     fact("Rules", "none are loaded", true);
@@ -82,7 +83,7 @@ const showStatus = (s) => {
   $("facts").replaceChildren(...facts);
   $("refused").hidden = !r.error_count;
   if (r.error_count) {
-    say("refused-about", `${r.hash ? "Older rules are in force. " : ""}${number(r.error_count)} ${r.error_count === 1 ? "error" : "errors"}, found ${moment(r.errors_at)}` +
+    say("refused-about", `${r.hash ? "Older rules are in force. " : ""}${count(r.error_count, "error")}, found ${moment(r.errors_at)}` +
       (r.errors.length < r.error_count ? `; the first ${r.errors.length}:` : ":"));
     const lines = r.errors.map((e) => el("li", null, visible(e)));
     if ($("refused-errors").textContent !== lines.map((l) => l.textContent).join("")) $("refused-errors").replaceChildren(...lines);
@@ -99,12 +100,12 @@ const askTop = async () => {
   $("top-rule").hidden = !topRule;
   say("top-rule-name", topRule ? `Only ${visible(topRule.domain)}: ${visible(topRule.path)}` : "");
   fill("top-rows", a.keys.map((k) => el("tr", null,
-    el("th", {scope: "row", className: "mono key"}, visible(k.descriptor)),
-    el("td", null, el("span", {className: "soft"}, visible(k.domain) + ": "), visible(k.rule)),
+    el("th", {scope: "row", className: "key"}, el("div", {className: "mono"}, visible(k.descriptor)),
+      el("div", {className: "soft"}, `${visible(k.domain)}: ${visible(k.rule)}`)),
     el("td", {className: "n"}, range(k.hits, k.hits_error)),
     el("td", {className: "n"}, range(k.denied, k.denied_error)),
     el("td", {className: "n"}, (100 * k.share).toFixed(k.share < 0.1 ? 1 : 0) + " %", el("meter", {min: 0, max: 1, value: k.share, ariaLabel: "share of the rule"})),
-  )), 5, by === "denied" ? "Nobody was denied." : "Nobody came.");
+  )), 4, by === "denied" ? "Nobody was denied." : "Nobody came.");
   say("top-note", `Since ${clock(a.since)}: this minute and the one before. ${a.kept_per_rule} keys are counted for each rule; a key that comes and goes has a range.` +
     (a.values_hashed ? " Values are shown as hashes." : "") + (a.missed_hits ? ` ${number(a.missed_hits)} hits were of rules beyond what is counted.` : ""));
 };
@@ -121,14 +122,15 @@ const counts = (d, names) => {
 const ruleRows = (r) => {
   const rows = Math.max(1, r.limits.length);
   const about = el("th", {scope: "rowgroup", rowSpan: rows, className: "key"},
-    el("div", {className: "path"}, visible(r.path), r.mode === "enforce" ? null : el("span", {className: "mode"}, r.mode + " mode")),
-    el("div", {className: "soft"}, `${visible(r.domain)} · ${visible(r.source)}`));
+    el("div", {className: "path"}, visible(r.path), ...(r.mode === "enforce" ? [] : [" ", el("span", {className: "mode"}, r.mode + " mode")])));
+  const where = el("div", {className: "soft"}, `${visible(r.domain)} · ${visible(r.source)} `);
+  about.append(where);
   if (r.limits.length && !$("top").hidden) {
     const show = el("button", {type: "button", className: "small"}, "Top keys");
     show.dataset.focus = `${r.domain}\n${r.path}`;
     show.setAttribute("aria-label", `Top keys of ${r.path}`);
     show.addEventListener("click", () => { topRule = r; refresh(askTop); $("top-by").focus(); });
-    about.append(show);
+    where.append(show);
   }
   const whom = el("td", {rowSpan: rows}, visible(r.description ?? ""), el("div", {className: "soft"}, visible(r.owner ?? "")));
   if (!r.limits.length) {
@@ -162,13 +164,13 @@ const askBoosts = async () => {
     return;
   }
   has.boosts = true;
-  const list = a.boosts ?? [];
+  const list = a.boosts ?? a;
   $("boosts").hidden = !list.length;
   fill("boosts-rows", list.map((b) => el("tr", null,
     el("th", {scope: "row"}, el("span", {className: "soft"}, visible(b.domain ?? "") + ": "), visible(b.rule ?? "")),
-    el("td", {className: "mono"}, visible(b.key ?? "")),
+    el("td", {className: "mono"}, visible((b.keys ?? []).join(", ") || "all keys")),
     el("td", {className: "n"}, String(b.factor ?? "")),
-    el("td", null, b.until ? moment(b.until) : ""),
+    el("td", null, b.expires_at ? moment(b.expires_at) : ""),
     el("td", null, visible(b.author ?? "")),
     el("td", null, visible(b.reason ?? "")))), 6, "");
 };
@@ -179,7 +181,7 @@ const refresh = async (...jobs) => {
   const failed = results.map((r) => r.reason).find((err) => err && err.name !== "AbortError");
   $("lost").hidden = !failed;
   if (failed) say("lost", `No good answer at ${clock(Date.now())}, what is shown may be old: ${failed.message}`);
-  else say("fresh", `last at ${clock(Date.now())}`);
+  else say("fresh", `· last at ${clock(Date.now())}`);
 };
 const all = async () => {
   await refresh(async () => showStatus(await get("status", "status")));
