@@ -255,6 +255,9 @@ func TestPageTellsWhatIsWrong(t *testing.T) {
 	shoot(t, b, "refused-dark", 1200, 1000, true)
 	s.Kill()
 	b.Await(`document.getElementById("lost").innerText.startsWith("No good answer at")`)
+	if state := b.Text(`document.getElementById("state").innerText`); state != "No answer" {
+		t.Errorf("of a sidecar that has gone the page says %s", state)
+	}
 	shoot(t, b, "lost", 400, 900, true)
 }
 

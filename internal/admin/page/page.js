@@ -106,7 +106,7 @@ const askTop = async () => {
     el("td", {className: "n"}, range(k.denied, k.denied_error)),
     el("td", {className: "n"}, (100 * k.share).toFixed(k.share < 0.1 ? 1 : 0) + " %", el("meter", {min: 0, max: 1, value: k.share, ariaLabel: "share of the rule"})),
   )), 4, by === "denied" ? "Nobody was denied." : "Nobody came.");
-  say("top-note", `Since ${clock(a.since)}: this minute and the one before. ${a.kept_per_rule} keys are counted for each rule; a key that comes and goes has a range.` +
+  say("top-note", `Since ${clock(a.since)}: this minute and the one before. ${a.kept_per_rule} keys are counted for each rule; a key that comes and goes has a range. Share is of all hits of the rule, or of its denied ones.` +
     (a.values_hashed ? " Values are shown as hashes." : "") + (a.missed_hits ? ` ${number(a.missed_hits)} hits were of rules beyond what is counted.` : ""));
 };
 
@@ -175,16 +175,21 @@ const askBoosts = async () => {
     el("td", null, visible(b.reason ?? "")))), 6, "");
 };
 
-// refresh does the jobs at once, and says when the sidecar does not answer.
+// refresh does the jobs at once, says whether they were done, and shows when the sidecar does not answer.
 const refresh = async (...jobs) => {
   const results = await Promise.allSettled(jobs.map((job) => job()));
   const failed = results.map((r) => r.reason).find((err) => err && err.name !== "AbortError");
   $("lost").hidden = !failed;
   if (failed) say("lost", `No good answer at ${clock(Date.now())}, what is shown may be old: ${failed.message}`);
   else say("fresh", `· last at ${clock(Date.now())}`);
+  return !failed;
 };
 const all = async () => {
-  await refresh(async () => showStatus(await get("status", "status")));
+  if (!await refresh(async () => showStatus(await get("status", "status")))) {
+    say("state", "No answer");
+    $("state").className = "badge bad";
+    return;
+  }
   await refresh(...($("top").hidden ? [] : [askTop]), askRules, askBoosts);
 };
 const explain = async () => {
