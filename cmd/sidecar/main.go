@@ -25,6 +25,7 @@ const (
 type cli struct {
 	Serve    serveCmd    `cmd:"" help:"Answer Envoy's rate limit requests."`
 	Check    checkCmd    `cmd:"" help:"Validate rule files, offline."`
+	Explain  explainCmd  `cmd:"" help:"Say which rules a request matches, and why others do not."`
 	Simulate simulateCmd `cmd:"" help:"Run virtual traffic through limits, offline."`
 	Publish  publishCmd  `cmd:"" help:"Put a folder of rules into Redis, for all sidecars at once."`
 	Keys     keysCmd     `cmd:"" help:"Show or delete Weir's keys in Redis."`

@@ -78,6 +78,8 @@ type Options struct {
 	// Checks are asked by /readyz, in this order.
 	Checks []Check
 	Rules  Rules
+	// Explainer answers GET /explain.
+	Explainer Explainer
 	// Metrics answers GET /metrics.
 	Metrics http.Handler
 	// Build answers GET /version, as JSON.
@@ -109,6 +111,7 @@ GET  /status   the same as JSON, with version, store and the last load of the ru
 GET  /rules    the rules that are live, and what is wrong with the files if they were refused
 GET  /rules/list  the rules a page at a time, with counts: ?search=, sort=denied|asked, offset=, n=
 GET  /top      the busiest keys, or the most denied: ?by=hits|denied, domain=, rule=, n=
+GET  /explain  which rules a request matches, and what it would be answered: ?domain=..&descriptor=key=value,key=value&hits=1
 POST /reload   read the rule files now
 GET  /metrics  for Prometheus
 GET  /version  what was built
@@ -129,7 +132,7 @@ func NewServer(o Options) *http.Server {
 
 // NewHandler is the endpoints.
 func NewHandler(o Options) http.Handler {
-	h := &handler{Options: o}
+	h := &handler{Options: o, explaining: make(chan struct{}, 1)}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", root)
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { writeText(w, http.StatusOK, "ok\n") })
@@ -138,6 +141,7 @@ func NewHandler(o Options) http.Handler {
 	mux.HandleFunc("GET /rules/list", h.listRules)
 	mux.HandleFunc("GET /status", h.status)
 	mux.HandleFunc("GET /top", h.top)
+	mux.HandleFunc("GET /explain", h.explain)
 	mux.HandleFunc("POST /reload", h.reload)
 	mux.HandleFunc("GET /version", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, o.Build) })
 	mux.Handle("GET /metrics", o.Metrics)
@@ -190,7 +194,11 @@ func profiles(mux *http.ServeMux) {
 	mux.HandleFunc("GET "+debug+"trace", pprof.Trace)
 }
 
-type handler struct{ Options }
+type handler struct {
+	Options
+
+	explaining chan struct{} // has a place for one that is being answered
+}
 
 // ready answers one line for each check, and 503 if one fails.
 func (h *handler) ready(w http.ResponseWriter, r *http.Request) {

@@ -4,10 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -35,12 +37,38 @@ func (f *fakeRules) Reload(context.Context) error {
 
 func handler(rules *fakeRules, checks ...admin.Check) http.Handler {
 	return admin.NewHandler(admin.Options{
-		Checks:  checks,
-		Rules:   rules,
-		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "weir_up 1\n") }),
-		Build:   map[string]string{"version": "v1.2.3"},
-		Log:     slog.New(slog.DiscardHandler),
+		Checks:    checks,
+		Rules:     rules,
+		Metrics:   http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "weir_up 1\n") }),
+		Explainer: fakeExplainer{},
+		Build:     map[string]string{"version": "v1.2.3"},
+		Log:       slog.New(slog.DiscardHandler),
 	})
+}
+
+// fakeExplainer answers with the query.
+type fakeExplainer struct{}
+
+func (fakeExplainer) Explain(_ context.Context, query url.Values) (any, error) {
+	if query.Get("domain") == "bad" {
+		return nil, errors.New("no <such> domain")
+	}
+	return query, nil
+}
+
+// GET /explain is open to all, whatever the token, answers in JSON, and says what is wrong with the question.
+func TestExplain(t *testing.T) {
+	h := admin.NewHandler(admin.Options{
+		Metrics: http.NotFoundHandler(), Explainer: fakeExplainer{}, Token: func() (string, error) { return "secret", nil },
+	})
+	for target, want := range map[string]string{
+		"/explain?domain=shop&descriptor=a=1,b=2&descriptor=c=": "200 {\n  \"descriptor\": [\n    \"a=1,b=2\",\n    \"c=\"\n  ],\n  \"domain\": [\n    \"shop\"\n  ]\n}\n",
+		"/explain?domain=bad": "400 {\n  \"error\": \"no \\u003csuch\\u003e domain\"\n}\n",
+	} {
+		if status, body := ask(t, h, "GET", target); fmt.Sprintf("%d %s", status, body) != want {
+			t.Errorf("%s answers %d %s, want %s", target, status, body, want)
+		}
+	}
 }
 
 func ask(t *testing.T, h http.Handler, method, target string, header ...string) (status int, body string) {
@@ -164,8 +192,8 @@ func TestIndex(t *testing.T) {
 			t.Errorf("%s %s answers %d, want 200", f[0], f[1], status)
 		}
 	}
-	if named != 6 {
-		t.Errorf("the index names %d endpoints, want 6:\n%s", named, index)
+	if named != 7 {
+		t.Errorf("the index names %d endpoints, want 7:\n%s", named, index)
 	}
 }
 

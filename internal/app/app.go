@@ -86,7 +86,7 @@ func (a *App) open(ctx context.Context) error {
 	if err := a.makeGRPC(service); err != nil { //nolint:contextcheck // a handshake has a context of its own
 		return err
 	}
-	if err := a.makeHTTP(); err != nil { //nolint:contextcheck // as above
+	if err := a.makeHTTP(service); err != nil { //nolint:contextcheck // as above
 		return err
 	}
 	return a.listen(ctx)
@@ -113,7 +113,7 @@ func (a *App) makeGRPC(service *rls.Service) error {
 	return err
 }
 
-func (a *App) makeHTTP() error {
+func (a *App) makeHTTP(service *rls.Service) error {
 	o := admin.Options{
 		Checks: []admin.Check{
 			{Name: "process", Err: a.stoppingErr},
@@ -125,6 +125,7 @@ func (a *App) makeHTTP() error {
 		Decisions:   a.metrics.Decisions,
 		Store:       a.store.name,
 		StartedAt:   time.Now(),
+		Explainer:   explainer{a.rules, service},
 		Metrics:     a.metrics.Handler(),
 		Build:       a.o.Build,
 		Pprof:       a.o.Pprof,

@@ -125,6 +125,7 @@ func (c *compiler) place(to parent, d *descriptor, n *node) {
 			c.twice(d.at, first)
 		}
 	}
+	c.warnUnreachable(b, d)
 }
 
 // addExact adds the value, unless it is there already: then it returns where that leads.
@@ -255,6 +256,7 @@ func (c *compiler) rule(to parent, d *descriptor) *Rule {
 		Response:       d.response,
 		Description:    d.description,
 		Owner:          d.owner,
+		Extra:          d.extra,
 		levels:         append(slices.Clip(to.levels), newLevel(d)),
 		process:        c.process,
 	}

@@ -66,6 +66,8 @@ type Rule struct {
 	Response *Response
 	// Description and Owner are for people.
 	Description, Owner string
+	// Extra are the descriptor's x-* fields, which mean nothing here: values as encoding/json decodes them.
+	Extra map[string]any
 
 	levels  []level
 	process *Process

@@ -7,12 +7,22 @@ import (
 	"strings"
 )
 
-// Error is one thing that is wrong with a rule file.
+// Error is one thing that is wrong with a rule file, or that it warns of.
 type Error struct {
 	File         string
 	Line, Column int    // from 1
 	Msg          string // what is wrong, and what to write instead
+	Code         string // of a warning: one of the Warn words; else empty
 }
+
+// The kinds of warnings.
+const (
+	WarnMaxWait     = "max_wait"        // answers come after Envoy's timeout
+	WarnUnreachable = "unreachable"     // no request can reach a rule
+	WarnRedundant   = "redundant_limit" // another limit of the same rule always denies first
+	WarnBurst       = "burst_of_one"    // two requests at once never pass
+	WarnHugeLog     = "huge_log"        // one counter can take much memory
+)
 
 // Error is "file:line:column: message".
 func (e *Error) Error() string { return fmt.Sprintf("%s:%d:%d: %s", e.File, e.Line, e.Column, e.Msg) }
@@ -50,8 +60,8 @@ func (p *problems) add(at position, format string, args ...any) {
 	p.found = append(p.found, &Error{File: at.file, Line: at.line, Column: at.column, Msg: fmt.Sprintf(format, args...)})
 }
 
-func (p *problems) warn(at position, format string, args ...any) {
-	p.warnings = append(p.warnings, &Error{File: at.file, Line: at.line, Column: at.column, Msg: fmt.Sprintf(format, args...)})
+func (p *problems) warn(code string, at position, format string, args ...any) {
+	p.warnings = append(p.warnings, &Error{File: at.file, Line: at.line, Column: at.column, Msg: fmt.Sprintf(format, args...), Code: code})
 }
 
 // err is nil if there are no problems, else Errors. What was found several times, because several aliases lead

@@ -265,6 +265,7 @@ func checkForms(t *rapid.T) {
 	for range 20 {
 		value := rapid.StringMatching(`(::ffff:)?1\.1\.[0-3]\.[0-3]|[123.]{0,7}|1\.1\.[0-3]`).Draw(t, "value")
 		want, got := "", ""
+		checkExplained(t, set, set.Explain("d", []descriptors.Entry{{Key: "k", Value: value}}))
 		if i := findForm(rules, value); i >= 0 {
 			want = fmt.Sprintf("f:%d", i+3)
 		}

@@ -69,7 +69,11 @@ func result(t *testing.T, files []descriptors.File) string {
 	t.Helper()
 	set, err := descriptors.Compile(files)
 	if err == nil {
-		return "---- compiled ----\n" + show(t, set)
+		warnings := ""
+		for _, w := range set.Warnings() {
+			warnings += "warning " + w.Code + ": " + w.Error() + "\n"
+		}
+		return "---- compiled ----\n" + show(t, set) + warnings
 	}
 	var all descriptors.Errors
 	if !errors.As(err, &all) || len(all) == 0 || set != nil {

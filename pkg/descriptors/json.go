@@ -27,6 +27,7 @@ type ruleJSON struct {
 	Response       *Response      `json:"response,omitempty"`
 	Description    string         `json:"description,omitempty"`
 	Owner          string         `json:"owner,omitempty"`
+	Extra          map[string]any `json:"extra,omitempty"`
 }
 
 // limitJSON shows numbers as they are in effect, and other parameters where they are not the default.
@@ -83,7 +84,7 @@ func showRule(r *Rule) ruleJSON {
 		Path: r.Path, Source: r.Source, Mode: modeName(r.Mode), Unlimited: r.Unlimited, Replaces: r.Replaces,
 		DetailedMetric: r.DetailedMetric, ValueToMetric: r.ValueToMetric,
 		Shared: last.shared != "", Hashed: last.hash, Metadata: r.Metadata,
-		Response: r.Response, Description: r.Description, Owner: r.Owner,
+		Response: r.Response, Description: r.Description, Owner: r.Owner, Extra: r.Extra,
 	}
 	for _, l := range r.Limits {
 		shown.Limits = append(shown.Limits, showLimit(l))

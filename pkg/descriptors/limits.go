@@ -203,6 +203,7 @@ func (r *reader) finish(l *rateLimit) {
 	}
 	if l.policy = policy; policy != nil {
 		r.checkWait(l)
+		r.warnOf(l)
 	}
 }
 
@@ -272,7 +273,7 @@ const envoyTimeout = 20 * time.Millisecond
 // checkWait warns of answers that come when Envoy no longer waits for them.
 func (r *reader) checkWait(l *rateLimit) {
 	if wait := l.policy.MaxWait(); wait > envoyTimeout {
-		r.warn(l.place("max_wait"), "answers are held back for up to %s, but Envoy waits only %s unless its rate limit filter has a "+
+		r.warn(WarnMaxWait, l.place("max_wait"), "answers are held back for up to %s, but Envoy waits only %s unless its rate limit filter has a "+
 			"longer timeout; raise that, or write a max_wait below it", wait, envoyTimeout)
 	}
 }

@@ -227,6 +227,7 @@ func checkAgainstOracle(t *rapid.T) {
 		es := drawEntries(t, level)
 		want := oraclePath(level, es)
 		got := ""
+		checkExplained(t, set, set.Explain("d", es))
 		if r := set.Domain("d").Match(es); r != nil {
 			got = r.Path
 		}

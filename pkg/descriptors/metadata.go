@@ -67,3 +67,28 @@ func (r *reader) plain(n *yaml.Node) any {
 	}
 	return n.Value
 }
+
+// extra is what an x-* field holds. Whatever that is, it is not wrong: what JSON cannot say is a text. An alias is shown by
+// its name, so that what is kept is no larger than the file.
+func extra(n *yaml.Node) any {
+	switch n.Kind {
+	case yaml.MappingNode:
+		m := map[string]any{}
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			m[n.Content[i].Value] = extra(n.Content[i+1])
+		}
+		return m
+	case yaml.SequenceNode:
+		items := make([]any, 0, len(n.Content))
+		for _, item := range n.Content {
+			items = append(items, extra(item))
+		}
+		return items
+	case yaml.AliasNode:
+		return "*" + n.Value
+	default:
+		var ignored problems
+		v := (&reader{problems: &ignored}).plain(n)
+		return v
+	}
+}

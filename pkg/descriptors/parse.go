@@ -23,6 +23,7 @@ type descriptor struct {
 	match                         matcher
 	response                      *Response
 	description, owner            string
+	extra                         map[string]any // x-*
 	shadow, quota, share, hash    bool
 	detailedMetric, valueToMetric bool
 	metadata                      map[string]any
@@ -116,6 +117,12 @@ func (r *reader) descriptorShape() *shape[descriptor] {
 	s.field("metadata", func(n *yaml.Node, d *descriptor) { d.metadata = r.metadata(n) })
 	s.field("description", func(n *yaml.Node, d *descriptor) { d.description = r.text(n) })
 	s.field("owner", func(n *yaml.Node, d *descriptor) { d.owner = r.text(n) })
+	s.extra = func(name string, n *yaml.Node, d *descriptor) {
+		if d.extra == nil {
+			d.extra = map[string]any{}
+		}
+		d.extra[name] = extra(n)
+	}
 	addForms(r, s)
 	s.field("response", func(n *yaml.Node, d *descriptor) { d.response = r.response(n) })
 	return s
@@ -172,6 +179,7 @@ func (r *reader) checkTogether(all []*rateLimit) {
 			byPolicy[l.policy.Identity()] = l.at
 		}
 	}
+	r.warnRedundant(all)
 }
 
 // place is where the field is written, else where the limit is.

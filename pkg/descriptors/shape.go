@@ -14,6 +14,8 @@ type shape[T any] struct {
 	names []string // of the fields, as a message lists them
 	must  string   // the field that must be given, and must not be empty
 	about string   // what to write there
+
+	extra func(name string, n *yaml.Node, into *T) // keeps an x-* field; nil: they are for other tools
 }
 
 func newShape[T any](what string) *shape[T] {
@@ -53,7 +55,9 @@ func readFields[T any](r *reader, n *yaml.Node, s *shape[T], into *T) bool {
 			r.field = key.Value
 			read(value, into)
 		case strings.HasPrefix(key.Value, "x-"):
-			// For other tools.
+			if s.extra != nil {
+				s.extra(key.Value, value, into)
+			}
 		default:
 			r.add(r.at(key), "%s is not a field of %s; %s", shown(key.Value), s.what, r.hint(key.Value, s.names))
 		}

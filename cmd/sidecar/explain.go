@@ -1,0 +1,137 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/weir-ratelimit/weir/internal/explain"
+	"github.com/weir-ratelimit/weir/internal/rls"
+	"github.com/weir-ratelimit/weir/internal/rulefiles"
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
+)
+
+// explainCmd is `sidecar explain`.
+type explainCmd struct {
+	Descriptors []string    `arg:"" name:"descriptor" help:"The request's descriptors, each as key=value,key=value from its first entry to its last; \\, is a comma in a value."`
+	Domain      string      `required:"" placeholder:"NAME" help:"The domain that Envoy's rate limit filter sends."`
+	Rules       []string    `placeholder:"PATH" help:"Explain by these rule files or directories, on fresh counters. Without it a running sidecar is asked."`
+	Server      serverFlags `embed:""`
+
+	Hits   uint32        `default:"1" help:"What each descriptor costs (hits_addend)."`
+	Next   int           `default:"1" placeholder:"N" help:"Answer this many requests one after the other, and say where the answer changes. Needs --rules."`
+	Every  time.Duration `default:"0s" help:"Time between these requests; 0s is all at once."`
+	Expect []string      `placeholder:"ok|over|none|RULE" help:"Fail unless the (last) answer is OK or OVER_LIMIT, no limit applies, or a descriptor reaches this rule (its path, its file:line, or a limit's name). Repeat it for more."`
+	JSON   bool          `name:"json" help:"Print JSON."`
+}
+
+// Help is shown below the one line of it.
+func (*explainCmd) Help() string {
+	return `Says for each descriptor, entry by entry, which rule it matches and by what; if no limit applies, why, and what is
+near: another value, upper case, a space, entries in another order, one too many or too few, a rule that goes first.
+Then the limits, their counters' keys, and what would be answered.
+
+With --rules nothing has to run: counters are fresh, and --next simulates requests by the arithmetic that serve
+decides with, in virtual time from 2026-01-01 00:00 UTC on, where windows begin. Without it a running sidecar is asked (--server), by its rules and its
+counters as they are now. That decides nothing and charges nothing.
+
+In CI, --expect makes it a test of the rules: the exit code is 1 if something else was found.
+
+The exit code is 0 if it was explained, 1 if an expectation was not met, a rule file is wrong or the sidecar does not
+answer, 2 if the command line is wrong.
+
+Examples:
+
+    sidecar explain --rules rules/ --domain shop remote_address=10.0.0.1
+    sidecar explain --rules rules/ --domain shop api_key=abc,path=/checkout remote_address=10.0.0.1
+    sidecar explain --rules rules/ --domain shop --next 21 --expect over --expect per-client remote_address=10.0.0.1
+    sidecar explain --server http://127.0.0.1:8080 --domain shop remote_address=10.0.0.1`
+}
+
+// Run prints the report to stdout, and what was found instead of an expectation to stderr.
+func (c *explainCmd) Run(ctx context.Context, io streams) error {
+	q, err := c.question()
+	if err != nil {
+		return &usageError{err: err, command: "sidecar explain"}
+	}
+	var report *explain.Report
+	if len(c.Rules) > 0 {
+		report, err = c.offline(ctx, io, q)
+	} else {
+		report, err = c.live(ctx, q)
+	}
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		err = printJSON(io, report)
+	} else {
+		err = report.Text(io.out)
+	}
+	if err != nil {
+		return err
+	}
+	for _, expected := range c.Expect {
+		if missing := report.Missing(expected); missing != "" {
+			fmt.Fprintf(io.err, "sidecar: --expect: %s\n", missing)
+			err = errTold
+		}
+	}
+	return err
+}
+
+// question checks the flags together, and reads the descriptors.
+func (c *explainCmd) question() (rls.Question, error) {
+	q := rls.Question{Domain: c.Domain, Hits: c.Hits}
+	var errs []error
+	for i, text := range c.Descriptors {
+		entries, err := descriptors.ParseEntries(text)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("descriptor %d: %w", i+1, err))
+		}
+		q.Descriptors = append(q.Descriptors, entries)
+	}
+	switch {
+	case c.Domain == "":
+		errs = append(errs, errors.New("--domain: must not be empty; it is the domain of Envoy's rate limit filter"))
+	case c.Hits == 0:
+		errs = append(errs, errors.New("--hits: must be at least 1"))
+	}
+	switch {
+	case c.Next < 1 || c.Next > explain.MaxNext:
+		errs = append(errs, fmt.Errorf("--next: must be between 1 and %d, got %d", explain.MaxNext, c.Next))
+	case c.Next > 1 && len(c.Rules) == 0:
+		errs = append(errs, errors.New("--next: simulates requests on fresh counters; it goes with --rules PATH"))
+	}
+	if c.Every < 0 || c.Every > 0 && c.Next == 1 {
+		errs = append(errs, fmt.Errorf("--every: is the time between the requests of --next N, and not below 0; got %s", c.Every))
+	}
+	return q, errors.Join(errs...)
+}
+
+func (c *explainCmd) offline(ctx context.Context, io streams, q rls.Question) (*explain.Report, error) {
+	snapshot, err := rulefiles.Source(c.Rules...).Read(ctx)
+	if err != nil {
+		return nil, &usageError{err: fmt.Errorf("--rules: %w", err), command: "sidecar explain"}
+	}
+	set, err := compile(io, snapshot.Files, nil, "")
+	if err != nil {
+		return nil, err
+	}
+	report, err := explain.Offline(ctx, set, q, c.Next, c.Every)
+	if err != nil {
+		return nil, &usageError{err: err, command: "sidecar explain"}
+	}
+	return report, nil
+}
+
+func (c *explainCmd) live(ctx context.Context, q rls.Question) (*explain.Report, error) {
+	client, err := c.Server.client("sidecar explain")
+	if err != nil {
+		return nil, err
+	}
+	defer client.Close()
+	report := &explain.Report{}
+	return report, client.Get(ctx, "/explain", explain.Query(q), report)
+}

@@ -1,0 +1,29 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"net/url"
+
+	"github.com/weir-ratelimit/weir/internal/explain"
+	"github.com/weir-ratelimit/weir/internal/rls"
+)
+
+// explainer answers by the live rules and counters.
+type explainer struct {
+	rules   *rules
+	service *rls.Service
+}
+
+// Explain implements admin.Explainer.
+func (e explainer) Explain(ctx context.Context, query url.Values) (any, error) {
+	q, err := explain.ParseQuery(query)
+	if err != nil {
+		return nil, err
+	}
+	set := e.rules.set()
+	if set == nil {
+		return nil, errors.New("no rules are loaded yet; GET /rules says what is wrong with the files")
+	}
+	return explain.Ask(ctx, e.service, set, q)
+}

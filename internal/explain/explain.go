@@ -1,0 +1,315 @@
+// Package explain answers "it does not limit" and "it limits, and I cannot see why": which rules a request's descriptors
+// match and why others do not, which counters that means, and what would be answered. It decides nothing itself: how
+// descriptors match is pkg/descriptors' to say, and what is answered internal/rls'.
+package explain
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weir-ratelimit/weir/internal/rls"
+	"github.com/weir-ratelimit/weir/internal/simulate"
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+)
+
+// Report is the answer, as GET /explain and `explain --json` show it.
+type Report struct {
+	Domain string `json:"domain"`
+	// Hits is what each descriptor costs.
+	Hits uint32 `json:"hits"`
+	// Live says that the counters of a running sidecar were looked at; else they are fresh ones.
+	Live        bool         `json:"live"`
+	Answer      Answer       `json:"answer"`
+	Descriptors []Descriptor `json:"descriptors"`
+	// Next are the answers to more requests, offline: the first is that of Answer.
+	Next []Span `json:"next,omitempty"`
+}
+
+// Answer is what the request as a whole would be answered.
+type Answer struct {
+	Code string `json:"code"` // OK or OVER_LIMIT
+	// DeniedBy are the limits that deny it.
+	DeniedBy []string `json:"denied_by,omitempty"`
+	// RetryAfter is the Retry-After in seconds, -1 if no wait helps. Nil if the request is not denied.
+	RetryAfter *float64 `json:"retry_after_seconds,omitempty"`
+	// Wait is how long the answer would be held back.
+	Wait    float64              `json:"wait_seconds,omitempty"`
+	Headers []descriptors.Header `json:"headers,omitempty"`
+	Body    string               `json:"body,omitempty"`
+	// StoreError is why the store did not answer, so that each limit's on_store_failure did.
+	StoreError string `json:"store_error,omitempty"`
+}
+
+// Descriptor is one descriptor of the request.
+type Descriptor struct {
+	Entries []descriptors.KeyEntry `json:"entries"`
+	Code    string                 `json:"code"`
+	// Levels are the entries that led to a rule, and which.
+	Levels []Level `json:"levels"`
+	// Rule is what the last entry reaches. Nil if it reaches none.
+	Rule *Rule `json:"rule,omitempty"`
+	// Reason is why no limit applies, empty if one does; Message says it in words. Near is what may have been meant.
+	Reason  string  `json:"reason,omitempty"`
+	Message string  `json:"message,omitempty"`
+	Near    []Near  `json:"near,omitempty"`
+	Limits  []Limit `json:"limits,omitempty"`
+}
+
+// Level is an entry that led to a rule.
+type Level struct {
+	Key    string `json:"key"`
+	Value  string `json:"value"`
+	By     string `json:"by"` // value, pattern, cidr, regex or key
+	Rule   string `json:"rule"`
+	Source string `json:"source"`
+	// Also are the places of rules that match as well, but come after it.
+	Also []string `json:"also,omitempty"`
+}
+
+// Rule is a rule, for people.
+type Rule struct {
+	Path        string         `json:"path"`
+	Source      string         `json:"source"`
+	Mode        string         `json:"mode,omitempty"` // shadow or quota
+	Description string         `json:"description,omitempty"`
+	Owner       string         `json:"owner,omitempty"`
+	Extra       map[string]any `json:"extra,omitempty"`
+}
+
+// Near is what may have been meant.
+type Near struct {
+	Kind    string `json:"kind"`
+	Rule    string `json:"rule,omitempty"`
+	Source  string `json:"source,omitempty"`
+	Message string `json:"message"`
+}
+
+// Limit is a limit of the rule, and what it says.
+type Limit struct {
+	Name string `json:"name,omitempty"`
+	// Text is the limit in words: "funnel: 10 per 1s, burst 20".
+	Text string `json:"text"`
+	// Key is the counter's.
+	Key string `json:"key"`
+	// ReplacedBy names what replaces the limit in this request: the rest is then empty.
+	ReplacedBy string   `json:"replaced_by,omitempty"`
+	Outcome    string   `json:"outcome,omitempty"`
+	Fits       bool     `json:"fits"`
+	Remaining  int64    `json:"remaining"`
+	RetryAfter *float64 `json:"retry_after_seconds,omitempty"` // -1: no wait helps
+	ResetAfter float64  `json:"reset_after_seconds"`
+	Wait       float64  `json:"wait_seconds,omitempty"`
+}
+
+// Codes of an answer, as Envoy has them.
+const (
+	OK        = "OK"
+	OverLimit = "OVER_LIMIT"
+)
+
+// Ask explains the question by the rules, and lets the service say what it would answer. The error says what is wrong with the
+// question.
+func Ask(ctx context.Context, service *rls.Service, rules *descriptors.Set, q rls.Question) (*Report, error) {
+	p, err := service.Preview(ctx, rules, q)
+	if err != nil {
+		return nil, err
+	}
+	return newReport(rules, q, p), nil
+}
+
+func newReport(rules *descriptors.Set, q rls.Question, p *rls.Preview) *Report {
+	r := &Report{Domain: q.Domain, Hits: max(q.Hits, 1), Live: q.Look, Answer: answer(p)}
+	matched := make([]*descriptors.Rule, len(q.Descriptors))
+	for i, entries := range q.Descriptors {
+		x := rules.Explain(q.Domain, entries)
+		matched[i] = x.Rule
+		d := described(x)
+		d.Code = code(p.Statuses[i].Over)
+		r.Descriptors = append(r.Descriptors, d)
+	}
+	for i := range r.Descriptors {
+		r.Descriptors[i].Limits = limits(i, q.Descriptors[i], matched, p)
+	}
+	return r
+}
+
+func answer(p *rls.Preview) Answer {
+	a := Answer{Code: code(p.Denied), Wait: p.Wait.Seconds(), Headers: p.Headers, Body: p.Body}
+	if p.Failed {
+		a.StoreError = p.Err.Error()
+	}
+	var longest time.Duration
+	for i := range p.Hits {
+		if h := &p.Hits[i]; denied(h.Outcome) {
+			a.DeniedBy = append(a.DeniedBy, title(h.Limit))
+			longest = max(longest, h.Decision.RetryAfter)
+		}
+	}
+	if p.Denied {
+		a.RetryAfter = seconds(longest)
+	}
+	return a
+}
+
+// denied says whether a hit with that outcome denied its request.
+func denied(o rls.Outcome) bool {
+	return o == rls.Denied || o == rls.DeniedOnFailure || o == rls.DeniedLocally
+}
+
+// described is the explanation in the report's form.
+func described(x *descriptors.Explanation) Descriptor {
+	d := Descriptor{Levels: []Level{}, Reason: string(x.Reason), Message: x.Message}
+	for _, e := range x.Entries {
+		d.Entries = append(d.Entries, descriptors.KeyEntry(e))
+	}
+	for _, l := range x.Levels {
+		level := Level{Key: l.Entry.Key, Value: l.Entry.Value, By: l.By, Rule: l.Rule.Path, Source: l.Rule.Source}
+		for _, also := range l.Also {
+			level.Also = append(level.Also, also.Source)
+		}
+		d.Levels = append(d.Levels, level)
+	}
+	if r := x.Rule; r != nil {
+		d.Rule = &Rule{
+			Path: r.Path, Source: r.Source, Mode: mode(r.Mode), Description: r.Description, Owner: r.Owner, Extra: r.Extra,
+		}
+	}
+	for _, n := range x.Near {
+		near := Near{Kind: n.Kind, Message: n.Message}
+		if n.Rule != nil {
+			near.Rule, near.Source = n.Rule.Path, n.Rule.Source
+		}
+		d.Near = append(d.Near, near)
+	}
+	return d
+}
+
+// limits are those of descriptor i's rule, with what each of them says.
+func limits(i int, entries []descriptors.Entry, matched []*descriptors.Rule, p *rls.Preview) (all []Limit) {
+	if matched[i] == nil {
+		return nil
+	}
+	for _, l := range matched[i].Limits {
+		shown := Limit{Name: l.Name, Text: words(l), Key: string(l.AppendKey(nil, entries))}
+		at := slices.IndexFunc(p.Hits, func(h rls.PreviewHit) bool { return h.Hit.Group == i && h.Limit.ID == l.ID })
+		if at < 0 {
+			shown.ReplacedBy = replacer(l.Name, matched)
+			all = append(all, shown)
+			continue
+		}
+		h := &p.Hits[at]
+		if h.Limit != l {
+			shown.Text = words(h.Limit) + " (boosted from " + words(l) + ")"
+		}
+		shown.Outcome, shown.Fits, shown.Remaining = h.Outcome.String(), h.Decision.Allowed, h.Decision.Remaining
+		shown.ResetAfter, shown.Wait = h.Decision.ResetAfter.Seconds(), h.Decision.Wait.Seconds()
+		if !h.Decision.Allowed {
+			shown.RetryAfter = seconds(h.Decision.RetryAfter)
+		}
+		all = append(all, shown)
+	}
+	return all
+}
+
+// replacer is the rule that replaces limits of that name in this request.
+func replacer(name string, matched []*descriptors.Rule) string {
+	for _, r := range matched {
+		if r == nil {
+			continue
+		}
+		replaces := slices.Contains(r.Replaces, name)
+		for _, l := range r.Limits {
+			replaces = replaces || slices.Contains(l.Replaces, name)
+		}
+		if replaces {
+			return r.Path + " (" + r.Source + ")"
+		}
+	}
+	return "another limit"
+}
+
+// words are the limit in words.
+func words(l *descriptors.Limit) string {
+	return simulate.Limit{Name: l.Policy.Algorithm().String(), Policy: l.Policy}.String()
+}
+
+// title names a limit and its place.
+func title(l *descriptors.Limit) string {
+	if l.Name != "" {
+		return fmt.Sprintf("%s: %s (%s)", l.Rule.Path, l.Name, l.Rule.Source)
+	}
+	return fmt.Sprintf("%s (%s)", l.Rule.Path, l.Rule.Source)
+}
+
+func mode(m limiter.Mode) string {
+	switch m {
+	case limiter.Shadow:
+		return "shadow"
+	case limiter.Quota:
+		return "quota"
+	default:
+		return ""
+	}
+}
+
+func code(over bool) string {
+	if over {
+		return OverLimit
+	}
+	return OK
+}
+
+// seconds is a RetryAfter; never is -1.
+func seconds(d time.Duration) *float64 {
+	s := -1.0
+	if d != limiter.Never {
+		s = d.Seconds()
+	}
+	return &s
+}
+
+// Missing says what was found instead of an expectation, empty if it was met: ok and over are the code of the request's (last)
+// answer, none says that no limit applies to any descriptor, and anything else is a rule that one of them reaches, by its
+// path, its place, or the name of one of its limits.
+func (r *Report) Missing(expected string) string {
+	last := r.Answer.Code
+	if n := len(r.Next); n > 0 {
+		last = r.Next[n-1].Code
+	}
+	switch strings.ToLower(expected) {
+	case "ok", "over":
+		if want := code(strings.EqualFold(expected, "over")); last != want {
+			return fmt.Sprintf("expected %s, found %s", want, last)
+		}
+		return ""
+	case "none":
+		for i := range r.Descriptors {
+			if d := &r.Descriptors[i]; d.Reason == "" {
+				return fmt.Sprintf("expected no limit, found the rule %s (%s)", d.Rule.Path, d.Rule.Source)
+			}
+		}
+		return ""
+	}
+	return r.missingRule(expected)
+}
+
+func (r *Report) missingRule(expected string) string {
+	found := make([]string, len(r.Descriptors))
+	for i := range r.Descriptors {
+		d := &r.Descriptors[i]
+		if d.Rule == nil {
+			found[i] = "none: " + d.Message
+			continue
+		}
+		found[i] = d.Rule.Path + " (" + d.Rule.Source + ")"
+		if d.Rule.Path == expected || d.Rule.Source == expected ||
+			slices.ContainsFunc(d.Limits, func(l Limit) bool { return l.Name == expected && l.ReplacedBy == "" }) {
+			return ""
+		}
+	}
+	return fmt.Sprintf("expected the rule %s, found %s", expected, strings.Join(found, " and "))
+}

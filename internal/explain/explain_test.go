@@ -1,0 +1,174 @@
+package explain_test
+
+import (
+	"bytes"
+	"flag"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/weir-ratelimit/weir/internal/explain"
+	"github.com/weir-ratelimit/weir/internal/rls"
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
+)
+
+var update = flag.Bool("update", false, "write what is answered into testdata")
+
+const rules = `domain: shop
+descriptors:
+  - key: remote_address
+    description: each client on its own
+    owner: edge team
+    x-runbook: {url: https://runbooks/clients}
+    rate_limit: {name: per-client, algorithm: funnel, requests_per_unit: 10, unit: second, burst: 3}
+    response: {headers: {x-why: too many}, body: wait}
+  - key: plan
+    value: gold
+    rate_limit: {name: gold, requests_per_unit: 100, unit: minute, replaces: [{name: per-client}]}
+  - key: trial
+    shadow_mode: true
+    rate_limit: {requests_per_unit: 1, unit: minute}
+  - key: quota
+    quota_mode: true
+    rate_limit: {requests_per_unit: 1, unit: minute}
+  - key: queue
+    rate_limit: {algorithm: leaky_queue, requests_per_unit: 10, unit: second, max_wait: 100ms}
+  - key: never
+    rate_limit: {requests_per_unit: 0, unit: minute}
+`
+
+func compile(t *testing.T) *descriptors.Set {
+	t.Helper()
+	set, err := descriptors.Compile([]descriptors.File{{Name: "rules.yaml", Data: []byte(rules)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return set
+}
+
+func question(t *testing.T, hits uint32, ds ...string) rls.Question {
+	t.Helper()
+	q := rls.Question{Domain: "shop", Hits: hits}
+	for _, d := range ds {
+		es, err := descriptors.ParseEntries(d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		q.Descriptors = append(q.Descriptors, es)
+	}
+	return q
+}
+
+// TestText compares what people are told with testdata/text.txt.
+func TestText(t *testing.T) {
+	var got strings.Builder
+	for _, c := range []struct {
+		hits     uint32
+		requests int
+		every    time.Duration
+		ds       string
+	}{
+		{1, 5, 0, "remote_address=10.0.0.1"},
+		{4, 1, 0, "remote_address=10.0.0.1"},
+		{1, 4, 0, "remote_address=10.0.0.1 plan=gold"},
+		{1, 3, 0, "trial=1"},
+		{1, 3, 30 * time.Second, "quota=1"},
+		{1, 5, 0, "queue=a"},
+		{1, 1, 0, "never=1 remote_adress=10.0.0.1"},
+		{1, 40, 300 * time.Millisecond, "remote_address=a remote_address=a,x=y"},
+		{1, 60, 7 * time.Second, "trial=1 quota=1"},
+	} {
+		r, err := explain.Offline(t.Context(), compile(t), question(t, c.hits, strings.Fields(c.ds)...), c.requests, c.every)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got.WriteString("==== hits " + strconv.Itoa(int(c.hits)) + ", " + strconv.Itoa(c.requests) + " requests each " + c.every.String() + ": " + c.ds + "\n")
+		if err := r.Text(&got); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const path = "testdata/text.txt"
+	if *update {
+		if err := os.WriteFile(path, []byte(got.String()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got.String()); diff != "" {
+		t.Errorf("-want +got (go test -update writes it)\n%s", diff)
+	}
+}
+
+func TestMissing(t *testing.T) {
+	for _, c := range []struct {
+		requests       int
+		ds, expect, or string
+	}{
+		{1, "remote_address=a", "ok", ""},
+		{1, "remote_address=a", "over", "expected OVER_LIMIT, found OK"},
+		{4, "remote_address=a", "over", ""},
+		{4, "remote_address=a", "ok", "expected OK, found OVER_LIMIT"},
+		{1, "remote_address=a", "per-client", ""},
+		{1, "remote_address=a", "remote_address", ""},
+		{1, "remote_address=a", "rules.yaml:3", ""},
+		{1, "remote_address=a", "none", "expected no limit, found the rule remote_address (rules.yaml:3)"},
+		{1, "remote_address=a plan=gold", "gold", ""},
+		{1, "remote_address=a plan=gold", "per-client", "expected the rule per-client, found remote_address (rules.yaml:3) and plan=gold (rules.yaml:9)"},
+		{1, "plan=silver", "none", ""},
+		{1, "plan=gold,x=y", "gold", "expected the rule gold, found none: the descriptor goes on with x=y, but plan=gold (rules.yaml:9) has no levels " +
+			"below it; a limit applies only where the last entry ends"},
+	} {
+		r, err := explain.Offline(t.Context(), compile(t), question(t, 1, strings.Fields(c.ds)...), c.requests, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := r.Missing(c.expect); got != c.or {
+			t.Errorf("%d requests of %s, --expect %s: %q, want %q", c.requests, c.ds, c.expect, got, c.or)
+		}
+	}
+}
+
+// What is asked over HTTP arrives as it was asked.
+func TestQuery(t *testing.T) {
+	q := question(t, 3, `a=1,b=x\,y=z`, "c=ü &%")
+	got, err := explain.ParseQuery(explain.Query(q))
+	if q.Look = true; err != nil || cmp.Diff(q, got) != "" {
+		t.Errorf("error %v, -want +got\n%s", err, cmp.Diff(q, got))
+	}
+	_, err = explain.ParseQuery(map[string][]string{"descriptors": {"a=b"}, "hits": {"0"}, "descriptor": {"="}})
+	for _, want := range []string{
+		`"descriptors" is not known; ask /explain?domain=shop&descriptor=key=value,key=value&hits=1`,
+		"domain: must not be empty; it is the domain of Envoy's rate limit filter",
+		`hits: must be a whole number from 1 to 4294967295, got "0"`,
+		"descriptor 1: entry 1 has no key; write key=value,key=value",
+	} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want %s in it", err, want)
+		}
+	}
+	if _, err := explain.ParseQuery(map[string][]string{"domain": {"a"}}); err == nil || !strings.HasPrefix(err.Error(), "descriptor: is missing; write ") {
+		t.Errorf("error %v of a question without a descriptor", err)
+	}
+}
+
+// An answer that changes all the time is not told whole.
+func TestOfflineIsBounded(t *testing.T) {
+	q := question(t, 2, "remote_address=a")
+	_, err := explain.Offline(t.Context(), compile(t), q, explain.MaxNext, 150*time.Millisecond)
+	want := "the answer changes more than 1000 times in 1000000 requests; ask for fewer of them, or draw it with sidecar simulate"
+	if err == nil || err.Error() != want {
+		t.Errorf("error %v, want %s", err, want)
+	}
+	var b bytes.Buffer
+	r, err := explain.Offline(t.Context(), compile(t), q, 1000, 150*time.Millisecond)
+	if err != nil || r.Text(&b) != nil || strings.Count(b.String(), "\n") > 30 || !strings.Contains(b.String(), " more changes, see --json") {
+		t.Errorf("error %v, %s", err, b.String())
+	}
+}

@@ -1,0 +1,104 @@
+package explain
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/weir-ratelimit/weir/internal/rls"
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
+)
+
+// MaxNext bounds the requests of one simulation.
+const MaxNext = 1_000_000
+
+// Span are requests one after the other that are answered alike.
+type Span struct {
+	// From and To are their numbers; the first of all is 1.
+	From int `json:"from"`
+	To   int `json:"to"`
+	// At is when the first of them comes, in seconds.
+	At   float64 `json:"at_seconds"`
+	Code string  `json:"code"`
+	// DeniedBy are the limits that deny them.
+	DeniedBy []string `json:"denied_by,omitempty"`
+	// Remaining are the least that a limit has left after the first and after the last of them; nil if no limit applies.
+	Remaining *[2]uint32 `json:"remaining,omitempty"`
+	// RetryAfter is the first one's Retry-After, -1 if no wait helps; nil if they are not denied.
+	RetryAfter *float64 `json:"retry_after_seconds,omitempty"`
+	// Wait is how long the last of them would be held back.
+	Wait float64 `json:"wait_seconds,omitempty"`
+}
+
+// begin is when virtual time does: with a window of every unit up to the week, and of the calendar in UTC.
+var begin = time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)
+
+// Offline is Ask on fresh counters in virtual time, so that the same question always has the same answer. Of more than one request, one each time every has passed, it
+// tells where the answer changes.
+func Offline(ctx context.Context, rules *descriptors.Set, q rls.Question, requests int, every time.Duration) (*Report, error) {
+	clock := begin.UnixMicro()
+	store, err := memstore.New(memstore.Options{MaxKeys: 4096, Now: func() int64 { return clock }, SweepEvery: time.Hour})
+	if err != nil {
+		return nil, err
+	}
+	defer store.Close() //nolint:errcheck // it frees memory, and says nothing
+	service, err := rls.New(rls.Options{Rules: func() *descriptors.Set { return rules }, Store: store})
+	if err != nil {
+		return nil, err
+	}
+	var r *Report
+	var spans []Span
+	for i := range max(requests, 1) {
+		if ctx.Err() != nil {
+			return nil, errors.New("interrupted")
+		}
+		p, err := service.Preview(ctx, rules, q)
+		if err != nil {
+			return nil, err
+		}
+		if i == 0 {
+			r = newReport(rules, q, p)
+		}
+		next := newSpan(i+1, every*time.Duration(i), answer(p), p.Statuses)
+		if i == 0 || !spans[len(spans)-1].join(&next) {
+			spans = append(spans, next)
+		}
+		if len(spans) > maxSpans {
+			return nil, fmt.Errorf("the answer changes more than %d times in %d requests; ask for fewer of them, or draw it with sidecar simulate",
+				maxSpans, requests)
+		}
+		clock += every.Microseconds()
+	}
+	if requests > 1 {
+		r.Next = spans
+	}
+	return r, nil
+}
+
+// maxSpans bounds what is told.
+const maxSpans = 1000
+
+func newSpan(i int, at time.Duration, a Answer, statuses []rls.PreviewStatus) Span {
+	s := Span{From: i, To: i, At: at.Seconds(), Code: a.Code, DeniedBy: a.DeniedBy, RetryAfter: a.RetryAfter, Wait: a.Wait}
+	for _, st := range statuses {
+		if st.Limited && (s.Remaining == nil || st.Remaining < s.Remaining[0]) {
+			s.Remaining = &[2]uint32{st.Remaining, st.Remaining}
+		}
+	}
+	return s
+}
+
+// join makes next a part of the span if it is answered alike.
+func (s *Span) join(next *Span) bool {
+	if s.Code != next.Code || !slices.Equal(s.DeniedBy, next.DeniedBy) {
+		return false
+	}
+	s.To, s.Wait = next.To, next.Wait
+	if s.Remaining != nil && next.Remaining != nil {
+		s.Remaining[1] = next.Remaining[1]
+	}
+	return true
+}

@@ -1,0 +1,216 @@
+package explain
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
+)
+
+// maxShownSpans is how many spans people are shown.
+const maxShownSpans = 12
+
+// Text is the report for people.
+func (r *Report) Text(w io.Writer) error {
+	t := &page{}
+	t.line("domain %s", quoted(r.Domain))
+	for i := range r.Descriptors {
+		t.line("")
+		t.descriptor(&r.Descriptors[i])
+	}
+	t.line("")
+	t.answer(r)
+	if len(r.Next) > 0 {
+		t.next(r)
+	}
+	_, err := io.WriteString(w, t.String())
+	return err
+}
+
+type page struct{ strings.Builder }
+
+func (t *page) line(format string, args ...any) {
+	fmt.Fprintf(t, format+"\n", args...)
+}
+
+func (t *page) descriptor(d *Descriptor) {
+	entries := make([]string, len(d.Entries))
+	for i, e := range d.Entries {
+		entries[i] = quoted(e.Key + "=" + e.Value)
+	}
+	t.line("descriptor %s", strings.Join(entries, ","))
+	for i, e := range d.Entries {
+		entry := quoted(e.Key + "=" + e.Value)
+		switch {
+		case i == len(d.Levels):
+			t.line("  %d  %s: no rule", i+1, entry)
+			continue
+		case i > len(d.Levels):
+			t.line("  %d  %s: not reached", i+1, entry)
+			continue
+		}
+		l := &d.Levels[i]
+		also := ""
+		if len(l.Also) > 0 {
+			also = "; " + strings.Join(l.Also, ", ") + " would match as well, but comes after it"
+		}
+		t.line("  %d  %s: %s %s (%s)%s", i+1, entry, how[l.By], l.Rule, l.Source, also)
+	}
+	if d.Rule != nil {
+		t.rule(d.Rule)
+	}
+	for i := range d.Limits {
+		t.limit(&d.Limits[i])
+	}
+	if d.Reason != "" {
+		t.line("  no limit: %s", d.Message)
+	}
+	for i, n := range d.Near {
+		head := "           "
+		if i == 0 {
+			head = "  near:    "
+		}
+		t.line("%s - %s", head, n.Message)
+	}
+}
+
+// how says what of a rule matches.
+var how = map[string]string{
+	"value": "exactly the value of", "pattern": "the pattern of", "cidr": "an address in a block of", "regex": "the regex of",
+	"key": "any value of",
+}
+
+func (t *page) rule(r *Rule) {
+	t.line("  rule     %s (%s)", r.Path, r.Source)
+	switch r.Mode {
+	case "shadow":
+		t.line("           shadow_mode: it counts, and never denies")
+	case "quota":
+		t.line("           quota_mode: it denies only together with every other quota of the request")
+	}
+	for _, about := range []struct{ name, value string }{{"description", r.Description}, {"owner", r.Owner}} {
+		if about.value != "" {
+			t.line("           %s: %s", about.name, about.value)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.Extra)) {
+		value, err := json.Marshal(r.Extra[name])
+		if err != nil {
+			value = []byte("?")
+		}
+		t.line("           %s: %s", name, value)
+	}
+}
+
+func (t *page) limit(l *Limit) {
+	name := ""
+	if l.Name != "" {
+		name = quoted(l.Name) + ", "
+	}
+	t.line("  limit    %s%s", name, l.Text)
+	t.line("           counter %s", l.Key)
+	if l.ReplacedBy != "" {
+		t.line("           replaced: it does not count in this request, because of %s", l.ReplacedBy)
+		return
+	}
+	said := "fits"
+	if !l.Fits {
+		said = "does not fit"
+	}
+	said = fmt.Sprintf("%s (%s), %d remaining", said, l.Outcome, l.Remaining)
+	if l.RetryAfter != nil {
+		said += ", " + after("fits", *l.RetryAfter)
+	}
+	if l.Wait > 0 {
+		said += ", is held back for " + duration(l.Wait)
+	}
+	if l.ResetAfter > 0 {
+		said += ", as new after " + duration(l.ResetAfter)
+	}
+	t.line("           %s", said)
+}
+
+func (t *page) answer(r *Report) {
+	counters := "on fresh counters"
+	if r.Live {
+		counters = "on the counters as they are now"
+	}
+	hits := ""
+	if r.Hits > 1 {
+		hits = fmt.Sprintf(" at a cost of %d", r.Hits)
+	}
+	a := &r.Answer
+	t.line("answer     %s%s, %s%s", a.Code, hits, counters, outcome(a.DeniedBy, a.RetryAfter, a.Wait))
+	if a.StoreError != "" {
+		t.line("           the store does not answer, so that each limit's on_store_failure does: %s", a.StoreError)
+	}
+	for _, h := range a.Headers {
+		t.line("           header %s: %s", h.Name, h.Value)
+	}
+	if a.Body != "" {
+		t.line("           body %s", strconv.Quote(a.Body))
+	}
+}
+
+func (t *page) next(r *Report) {
+	for i := range r.Next {
+		if hidden := len(r.Next) - maxShownSpans; hidden > 0 && i >= maxShownSpans/2 && i < maxShownSpans/2+hidden {
+			if i == maxShownSpans/2 {
+				t.line("           ... %d more changes, see --json", hidden)
+			}
+			continue
+		}
+		s := &r.Next[i]
+		which := fmt.Sprintf("request %d, at %s", s.From, duration(s.At))
+		if s.To > s.From {
+			which = fmt.Sprintf("requests %d-%d, from %s on", s.From, s.To, duration(s.At))
+		}
+		remaining := ""
+		if s.Remaining != nil {
+			if remaining = fmt.Sprintf(", %d remaining", s.Remaining[0]); s.Remaining[1] != s.Remaining[0] {
+				remaining = fmt.Sprintf(", %d to %d remaining", s.Remaining[0], s.Remaining[1])
+			}
+		}
+		t.line("           %s: %s%s%s", which, s.Code, remaining, outcome(s.DeniedBy, s.RetryAfter, s.Wait))
+	}
+}
+
+func outcome(deniedBy []string, retryAfter *float64, wait float64) (said string) {
+	if len(deniedBy) > 0 {
+		said = ", denied by " + strings.Join(deniedBy, " and ")
+	}
+	if retryAfter != nil {
+		said += ", " + after("passes", *retryAfter)
+	}
+	if wait > 0 {
+		said += ", held back for up to " + duration(wait)
+	}
+	return said
+}
+
+// after says when something that is denied is no longer.
+func after(what string, s float64) string {
+	if s < 0 {
+		return "never " + what + ", however long one waits"
+	}
+	return what + " after " + duration(s)
+}
+
+func duration(s float64) string {
+	return cmp.Or(descriptors.FormatDuration(time.Duration(s*float64(time.Second)).Round(time.Microsecond)), "0s")
+}
+
+// quoted shows a text with what cannot be seen in it, as it is if that is nothing.
+func quoted(s string) string {
+	if strings.ContainsAny(s, " ,\"") || strconv.Quote(s) != `"`+s+`"` {
+		return strconv.Quote(s)
+	}
+	return s
+}

@@ -1,0 +1,225 @@
+package descriptors
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Reason says why no limit applies to a descriptor.
+type Reason string
+
+// The reasons. The empty one says that limits apply.
+const (
+	NoEntries     Reason = "no_entries"     // the descriptor is empty
+	UnknownDomain Reason = "unknown_domain" // no rule file has the domain
+	UnknownKey    Reason = "unknown_key"    // no rule at this level has the entry's key
+	UnknownValue  Reason = "unknown_value"  // rules at this level have the key, but none the value
+	TooDeep       Reason = "too_deep"       // the rule that the entries before it reach has no levels below it
+	NoLimit       Reason = "no_limit"       // the rule that is reached has no limit of its own
+	Unlimited     Reason = "unlimited"      // the rule that is reached says so
+)
+
+// Explanation says how a descriptor is matched.
+type Explanation struct {
+	Domain  string
+	Entries []Entry
+	// Levels are the entries that led somewhere, and where.
+	Levels []Level
+	// Rule is what Domain.Match returns: nil if the entries reach none.
+	Rule *Rule
+	// Reason is why no limit applies, Message says it in words; both are empty if limits do.
+	Reason  Reason
+	Message string
+	// Near are what may have been meant where no limit applies, the likeliest first: a few, however many rules
+	// there are.
+	Near []Near
+}
+
+// Level is an entry that leads from one rule to the next.
+type Level struct {
+	Entry Entry
+	// By says what of the rule matches: value (one of them exactly), pattern, cidr, regex, or key for a rule
+	// without a value.
+	By string
+	// Rule is what is reached.
+	Rule *Rule
+	// Also are the rules that match as well, but come after it.
+	Also []*Rule
+}
+
+// Near is a rule that a descriptor misses, or something else that is near.
+type Near struct {
+	// Kind is a word for programs: extra_entry, order, missing_entry, precedence, deeper, key_case, key_space, key_near,
+	// key_other, value_case, value_space, value_near, value_other, pattern, regex, cidr, domain_case, domain_space, domain_near, domain_other.
+	Kind string
+	// Rule is nil where it is about a domain or a key.
+	Rule *Rule
+	// Message says why it does not match, and what to write instead.
+	Message string
+}
+
+// Bounds of an explanation.
+const (
+	maxNear  = 6    // what may have been meant
+	maxTries = 4096 // other descriptors that are matched to find that
+)
+
+// Explain says how a request's descriptor is matched, level by level, and if no limit applies to it, why, and what
+// is near. The time it takes grows with the number of rules at one level, and not with their product: it is for people,
+// not for requests. Values of rules with hash_values are not told.
+func (s *Set) Explain(domain string, entries []Entry) *Explanation {
+	x := &Explanation{Domain: domain, Entries: entries}
+	d := s.domains[domain]
+	e := explainer{Explanation: x, set: s, domain: d}
+	switch {
+	case d == nil:
+		x.miss(UnknownDomain, "no rule file has the domain %s, so that nothing is limited in it", quoted(domain))
+		e.nearDomains()
+	case len(entries) == 0:
+		x.miss(NoEntries, "the descriptor has no entries; send at least one key and value")
+	default:
+		e.walk()
+	}
+	x.Near = x.Near[:min(len(x.Near), maxNear)]
+	return x
+}
+
+func (x *Explanation) miss(why Reason, format string, args ...any) {
+	x.Reason, x.Message = why, fmt.Sprintf(format, args...)
+}
+
+// explainer makes an Explanation.
+type explainer struct {
+	*Explanation
+	set    *Set
+	domain *Domain
+	others [][]way // of each level: what matches as well, but comes later
+	tries  int
+}
+
+// walk follows the entries as Match does.
+func (e *explainer) walk() {
+	n := &e.domain.root
+	for i, entry := range e.Entries {
+		ways := n.ways(entry)
+		if len(ways) == 0 {
+			e.stuck(n, i)
+			return
+		}
+		level := Level{Entry: entry, By: ways[0].by, Rule: ways[0].to.rule}
+		for _, w := range ways[1:] {
+			level.Also = append(level.Also, w.to.rule)
+		}
+		e.Levels = append(e.Levels, level)
+		e.others = append(e.others, ways[1:])
+		n = ways[0].to
+	}
+	e.Rule = n.rule
+	switch {
+	case len(e.Rule.Limits) > 0:
+	case e.Rule.Unlimited:
+		e.miss(Unlimited, "%s says unlimited: true", at(e.Rule))
+	case n.keys != nil:
+		e.miss(NoLimit, "%s has no limit of its own, only levels below it", at(e.Rule))
+		e.nearPrecedence()
+		e.nearDeeper(n)
+	default:
+		e.miss(NoLimit, "%s has no limit: the descriptor is known, and nothing limits it; write a rate_limit there", at(e.Rule))
+		e.nearPrecedence()
+	}
+}
+
+// stuck says why entry i leads nowhere from the node.
+func (e *explainer) stuck(n *node, i int) {
+	entry := e.Entries[i]
+	e.nearPrecedence()
+	below := "in domain " + quoted(e.Domain)
+	if n.rule != nil {
+		below = "below " + at(n.rule)
+	}
+	switch b := n.keys[entry.Key]; {
+	case n.keys == nil && n.rule == nil:
+		e.miss(TooDeep, "domain %s has no rules", quoted(e.Domain))
+	case n.keys == nil:
+		e.miss(TooDeep, "the descriptor goes on with %s, but %s has no levels below it; a limit applies only where the last entry ends",
+			shownEntry(entry), at(n.rule))
+		e.nearOtherEntries()
+	case b == nil:
+		e.miss(UnknownKey, "no rule %s has the key %s", below, quoted(entry.Key))
+		e.nearKeys(n, i)
+	default:
+		e.miss(UnknownValue, "rules %s have the key %s, but none of them matches the value %s", below, quoted(entry.Key), quoted(entry.Value))
+		e.nearValues(n, entry)
+		e.nearOtherEntries()
+	}
+}
+
+// way is where an entry may lead.
+type way struct {
+	by string
+	to *node
+}
+
+// ways are where the entry may lead, in the order in which Match tries them: only the first one is taken.
+func (n *node) ways(e Entry) (all []way) {
+	b := n.keys[e.Key]
+	if b == nil {
+		return nil
+	}
+	if to := b.exact[e.Value]; to != nil {
+		all = append(all, way{"value", to})
+	}
+	var found []*pattern
+	for _, p := range []*pattern{b.patterns.match(e.Value, nil), b.regexes.match(e.Value, nil), b.blocks.match(e.Value)} {
+		if p != nil {
+			found = append(found, p)
+		}
+	}
+	slices.SortFunc(found, func(a, b *pattern) int { return cmp.Compare(a.order, b.order) })
+	for _, p := range found {
+		all = append(all, way{p.by(), p.to})
+	}
+	if b.any != nil {
+		all = append(all, way{"key", b.any})
+	}
+	return all
+}
+
+// by names the pattern's form.
+func (p *pattern) by() string {
+	switch {
+	case p.re != nil:
+		return "regex"
+	case p.text == "":
+		return "cidr"
+	default:
+		return "pattern"
+	}
+}
+
+// match is Match from this node on.
+func (n *node) match(entries []Entry) *Rule {
+	for i := range entries {
+		if n = n.next(&entries[i]); n == nil {
+			return nil
+		}
+	}
+	return n.rule
+}
+
+// at names a rule and its place.
+func at(r *Rule) string { return shorten(r.Path) + " (" + r.Source + ")" }
+
+// quoted shows a text of a request, with what cannot be seen.
+func quoted(text string) string { return fmt.Sprintf("%q", shorten(text)) }
+
+// shownEntry is an entry as commands take it, quoted where that is needed.
+func shownEntry(e Entry) string {
+	text := shorten(e.Key) + "=" + shorten(e.Value)
+	if strings.ContainsAny(text, " \t\"") {
+		return quoted(text)
+	}
+	return text
+}

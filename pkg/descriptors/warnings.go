@@ -1,0 +1,87 @@
+package descriptors
+
+import (
+	"strings"
+	"time"
+
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+)
+
+// warnUnreachable warns, when the second of the two is placed, of a rule for a key alone beside a pattern that matches
+// every value. (A pattern below such a pattern is an error.)
+func (c *compiler) warnUnreachable(b *branch, d *descriptor) {
+	alone := d.value == "" && d.match.form == noForm
+	everything := d.value != "" && strings.Trim(d.value, "*") == ""
+	if b.any == nil || b.order == 0 || !alone && !everything {
+		return
+	}
+	all := b.patterns.match("\x00", nil)
+	switch {
+	case all == nil || strings.Trim(all.text, "*") != "":
+	case alone:
+		c.warn(WarnUnreachable, d.at, "%s is never reached: value %s at %s matches every value; remove one of the two",
+			b.any.rule.Path, all.text, all.to.rule.Source)
+	case b.any.rule != nil:
+		c.warn(WarnUnreachable, d.valueAt, "value %s matches every value, so that %s at %s is never reached; remove one of the two",
+			d.value, b.any.rule.Path, b.any.rule.Source)
+	}
+}
+
+// warnOf warns of one limit that is likely to do something else than was meant.
+func (r *reader) warnOf(l *rateLimit) {
+	p := &l.params
+	interval := p.Window / time.Duration(max(p.Limit, 1))
+	switch p.Algorithm {
+	case limiter.Funnel, limiter.TokenBucket:
+		if p.Burst == 1 && p.Limit > 1 && interval < time.Second && p.Refill == limiter.RefillGreedy {
+			r.warn(WarnBurst, l.place("burst"), "burst: 1 denies every request that comes within %s of another one, and all that cost more "+
+				"than 1 hit; write how many may come at once, or leave it out for %d", FormatDuration(interval), p.Limit)
+		}
+	case limiter.SmoothBursty:
+		if l.has("burst_seconds") && p.Limit > 0 && p.BurstFor < interval && p.MaxWait < interval {
+			r.warn(WarnBurst, l.place("burst_seconds"), "in this time less than one request is saved up, so that each that comes within %s of "+
+				"another one is denied; write at least %g", FormatDuration(interval), interval.Seconds())
+		}
+	case limiter.SlidingLog, limiter.Concurrency:
+		const perEntry = 32 // bytes in memory, at most
+		if p.Limit > limiter.MaxLogEntries {
+			r.warn(WarnHugeLog, l.place("max_log_entries"), "each counter of this limit can take %.1f MB, and each request looks through it; "+
+				"use sliding_window, which takes a few hundred bytes", float64(p.Limit*perEntry)/1e6)
+		}
+	default:
+	}
+}
+
+// warnRedundant warns of limits of one rule that never deny, since another one, which counts the same hits over the same time,
+// does so first.
+func (r *reader) warnRedundant(all []*rateLimit) {
+	tightest := map[limiter.Params]*rateLimit{} // by what else they are
+	capacity := func(p *limiter.Params) int64 {
+		if p.Burst != 0 {
+			return p.Burst
+		}
+		return p.Limit
+	}
+	for _, l := range all {
+		if l.bad || l.unlimited {
+			continue
+		}
+		of := l.params
+		of.Limit, of.Burst, of.MaxLogEntries = 0, 0, 0
+		first := tightest[of]
+		if first == nil {
+			tightest[of] = l
+			continue
+		}
+		loose, tight := first, l
+		if first.params.Limit <= l.params.Limit {
+			loose, tight = l, first
+		}
+		if tight.params.Limit == loose.params.Limit || capacity(&tight.params) > capacity(&loose.params) {
+			continue // the same limit is an error
+		}
+		tightest[of] = tight
+		r.warn(WarnRedundant, loose.at, "this limit never denies, since the one at %s, of %d and not %d in the same time, does so first; "+
+			"remove one of the two, or give one another window", tight.at, tight.params.Limit, loose.params.Limit)
+	}
+}
