@@ -44,12 +44,12 @@ func (h *handler) listRules(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	n, err := number(query, "n", defaultListed, 1, maxListed)
 	if err != nil {
-		writeError(w, http.StatusBadRequest, err)
+		refuse(w, http.StatusBadRequest, err)
 		return
 	}
 	offset, err := number(query, "offset", 0, 0, 1<<31-1)
 	if err != nil {
-		writeError(w, http.StatusBadRequest, err)
+		refuse(w, http.StatusBadRequest, err)
 		return
 	}
 	found := h.findRules(query.Get("search"))
@@ -58,7 +58,7 @@ func (h *handler) listRules(w http.ResponseWriter, r *http.Request) {
 	case "denied", "asked":
 		h.sortRules(found, by == "denied")
 	default:
-		writeError(w, http.StatusBadRequest, fmt.Errorf("sort: must be denied or asked, or left out; got %q", by))
+		refuse(w, http.StatusBadRequest, fmt.Errorf("sort: must be denied or asked, or left out; got %q", by))
 		return
 	}
 	answer := struct {

@@ -16,13 +16,13 @@ const maxTop = 1000
 // top answers GET /top?domain=&rule=&by=hits|denied&n=20.
 func (h *handler) top(w http.ResponseWriter, r *http.Request) {
 	if h.Top == nil {
-		writeError(w, http.StatusNotFound, errors.New("keys are not counted here: start the sidecar with --top-keys 100"))
+		refuse(w, http.StatusNotFound, errors.New("keys are not counted here: start the sidecar with --top-keys 100"))
 		return
 	}
 	query := r.URL.Query()
 	n, err := number(query, "n", 20, 1, maxTop)
 	if err != nil {
-		writeError(w, http.StatusBadRequest, err)
+		refuse(w, http.StatusBadRequest, err)
 		return
 	}
 	q := topkeys.Query{Domain: query.Get("domain"), Rule: query.Get("rule"), By: topkeys.By(query.Get("by")), N: n}
@@ -31,7 +31,7 @@ func (h *handler) top(w http.ResponseWriter, r *http.Request) {
 	}
 	keys, err := h.Top(q)
 	if err != nil {
-		writeError(w, http.StatusBadRequest, err)
+		refuse(w, http.StatusBadRequest, err)
 		return
 	}
 	writeJSON(w, http.StatusOK, keys)
@@ -50,7 +50,7 @@ func number(query url.Values, name string, otherwise, least, most int) (int, err
 	return n, nil
 }
 
-func writeError(w http.ResponseWriter, status int, err error) {
+func refuse(w http.ResponseWriter, status int, err error) {
 	writeJSON(w, status, struct {
 		Error string `json:"error"`
 	}{err.Error()})

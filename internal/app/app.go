@@ -17,6 +17,7 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/weir-ratelimit/weir/internal/admin"
+	"github.com/weir-ratelimit/weir/internal/boosts"
 	"github.com/weir-ratelimit/weir/internal/metrics"
 	"github.com/weir-ratelimit/weir/internal/rls"
 	"github.com/weir-ratelimit/weir/internal/topkeys"
@@ -32,6 +33,7 @@ type App struct {
 	o       Options
 	metrics *metrics.Metrics
 	rules   *rules
+	boosts  *boosts.Board
 	store   *store
 	top     *topkeys.Top // nil if off
 	health  *healthServer
@@ -62,16 +64,22 @@ func (a *App) open(ctx context.Context) error {
 		return err
 	}
 	var err error
-	if a.rules, err = loadRules(ctx, &a.o, a.metrics, a.rulesLive); err != nil {
+	if a.boosts, err = a.openBoosts(); err != nil { //nolint:contextcheck // it does not connect
 		return err
 	}
+	if a.rules, err = loadRules(ctx, &a.o, a.metrics, a.boosts.Prepare, a.rulesLive); err != nil {
+		return err
+	}
+	a.boosts.Live(a.rules.set())
 	if a.store, err = openStore(&a.o, a.metrics); err != nil { //nolint:contextcheck // the store outlives ctx
 		return err
 	}
+	a.boosts.First(ctx)
 	service, err := rls.New(rls.Options{
 		Rules:           a.rules.set,
 		Store:           a.store,
 		Local:           a.store.standIn(),
+		Boosts:          a.boosts.Limits,
 		Observer:        observer{a.metrics, a.store},
 		Watchers:        a.watchers(),
 		DynamicMetadata: a.o.DynamicMetadata,
@@ -126,6 +134,8 @@ func (a *App) makeHTTP(service *rls.Service) error {
 		Store:       a.store.name,
 		StartedAt:   time.Now(),
 		Explainer:   explainer{a.rules, service},
+		Counters:    a.counters(),
+		Boosts:      a.boosts,
 		Metrics:     a.metrics.Handler(),
 		Build:       a.o.Build,
 		Pprof:       a.o.Pprof,
@@ -182,6 +192,9 @@ func (a *App) close() error {
 	if a.store != nil {
 		errs = append(errs, a.store.dropLocal(), a.store.close())
 	}
+	if a.boosts != nil {
+		errs = append(errs, a.boosts.Close())
+	}
 	return errors.Join(errs...)
 }
 
@@ -205,6 +218,8 @@ func (a *App) Reload(ctx context.Context) error {
 func (a *App) rulesLive() {
 	a.health.set(healthpb.HealthCheckResponse_SERVING)
 	if a.store != nil { // else the process starts, and Run looks
+		a.boosts.Live(a.rules.set())
+		a.store.dropDenials()
 		a.checkEngine(context.Background())
 		if a.top != nil {
 			a.top.Keep(a.rules.set())
@@ -257,6 +272,7 @@ func (a *App) Run(ctx context.Context) error {
 		run("HTTP server", a.serveHTTP)
 	}
 	run("rules", func() error { return a.rules.run(work) })
+	wg.Go(func() { a.boosts.Run(work) })
 	wg.Go(func() { a.store.watch(work) })
 	if a.top != nil {
 		wg.Go(func() { a.top.Run(work) })

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+	"strings"
 
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
@@ -75,3 +76,9 @@ func (d *Domain) Rule(path string) *Rule {
 
 // Rules are the domain's, in file order.
 func (d *Domain) Rules() []*Rule { return d.rules }
+
+// Counts says whether a counter's key is one that AppendKey writes for this limit of its rule, and not for another.
+func (l *Limit) Counts(key string) bool {
+	rest, ok := strings.CutPrefix(key, l.keyStart)
+	return ok && strings.HasPrefix(rest, "|")
+}
