@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"net/http"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -134,12 +135,43 @@ func TestPage(t *testing.T) {
 		}
 	}
 	for _, said := range b.Said() {
-		if !strings.HasSuffix(said, "/boosts") && !strings.HasSuffix(said, "/explain") { // 404 from a sidecar without them
-			t.Errorf("the console says: %s", said)
-		}
+		t.Errorf("the console says: %s", said)
 	}
 	checkAccessible(t, b)
 	checkKeyboard(t, b)
+	checkBoostAndExplain(t, b, s)
+}
+
+// checkBoostAndExplain adds a boost, and asks why a request is denied.
+func checkBoostAndExplain(t *testing.T, b *chrometest.Browser, s *sidecar) {
+	t.Helper()
+	boost := strings.NewReader(`{"domain": "shop", "rule": "api_key", "factor": 3, "for": "1h", "reason": "<b>sale</b>", "author": "ann"}`)
+	res, err := http.Post("http://"+s.http+"/boosts", "application/json", boost)
+	if err != nil || res.StatusCode/100 != 2 {
+		t.Fatal(err, res.StatusCode)
+	}
+	_ = res.Body.Close()
+	b.Await(`!document.getElementById("boosts").hidden`)
+	if rows := rowsOf(t, b, "boosts-rows"); !strings.HasPrefix(rows[0], "api_key shop all keys 3 ") || !strings.HasSuffix(rows[0], " <b>sale</b> ann") {
+		t.Errorf("the boost is shown as %q", rows[0])
+	}
+	b.Eval(`document.getElementById("explain-domain").value = "shop", document.getElementById("explain-descriptor").value = "remote_address=10.0.0.1"`)
+	b.Eval(`document.getElementById("explain-descriptor").focus()`)
+	b.Press("Enter")
+	b.Await(`document.getElementById("explain-answer").innerText.startsWith("OVER_LIMIT")`)
+	answer := b.Text(`document.getElementById("explain-answer").innerText`)
+	for _, want := range []string{"rules.yaml:10", "per-client", "denied, 0 left, may pass in", "funnel|shop|remote_address=10.0.0.1"} {
+		if !strings.Contains(answer, want) {
+			t.Errorf("the explanation does not say %q:\n%s", want, answer)
+		}
+	}
+	shoot(t, b, "explain", 1200, 1300, false)
+	b.Eval(`document.getElementById("explain-descriptor").value = "<img src=x>"`)
+	b.Press("Enter")
+	b.Await(`document.getElementById("explain-answer").innerText.includes("<img src=x>")`)
+	if b.Eval(`document.querySelectorAll("img, b").length`) != 0.0 {
+		t.Error("what is explained has become more than text")
+	}
 }
 
 // checkAccessible looks for what a screen reader needs.

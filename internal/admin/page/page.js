@@ -151,28 +151,16 @@ const askRules = async () => {
   $("rules-on").disabled = from + a.rules.length >= a.found;
 };
 
-// A sidecar without these answers 404: then they stay hidden.
-const has = {boosts: null, explain: null};
 const askBoosts = async () => {
-  if (has.boosts === false) return;
-  let a;
-  try {
-    a = await get("boosts", "boosts");
-  } catch (err) {
-    if (err.status !== 404) throw err;
-    has.boosts = false;
-    return;
-  }
-  has.boosts = true;
-  const list = a.boosts ?? a;
-  $("boosts").hidden = !list.length;
-  fill("boosts-rows", list.map((b) => el("tr", null,
-    el("th", {scope: "row"}, el("span", {className: "soft"}, visible(b.domain ?? "") + ": "), visible(b.rule ?? "")),
-    el("td", {className: "mono"}, visible((b.keys ?? []).join(", ") || "all keys")),
-    el("td", {className: "n"}, String(b.factor ?? "")),
-    el("td", null, b.expires_at ? moment(b.expires_at) : ""),
-    el("td", null, visible(b.author ?? "")),
-    el("td", null, visible(b.reason ?? "")))), 6, "");
+  const a = await get("boosts", "boosts");
+  $("boosts").hidden = !a.boosts.length && !a.error;
+  say("boosts-note", a.error ? `There may be others: ${visible(a.error)}` : "");
+  fill("boosts-rows", a.boosts.map((b) => el("tr", null,
+    el("th", {scope: "row", className: "key"}, el("div", {className: "path"}, visible(b.rule)), el("div", {className: "soft"}, visible(b.domain))),
+    el("td", {className: "mono"}, visible((b.keys ?? []).join(", ")) || "all keys"),
+    el("td", {className: "n"}, String(b.factor)),
+    el("td", null, moment(b.expires_at)),
+    el("td", null, visible(b.reason), el("div", {className: "soft"}, visible(b.author))))), 5, "None.");
 };
 
 // refresh does the jobs at once, says whether they were done, and shows when the sidecar does not answer.
@@ -192,14 +180,36 @@ const all = async () => {
   }
   await refresh(...($("top").hidden ? [] : [askTop]), askRules, askBoosts);
 };
+
+// explain asks what a request would be answered now; nothing is charged.
 const explain = async () => {
   const show = (...what) => $("explain-answer").replaceChildren(...what);
   try {
     const a = await get("explain", "explain", {domain: $("explain-domain").value, descriptor: $("explain-descriptor").value});
-    show(el("pre", null, visible(JSON.stringify(a, null, 2)).replaceAll("\\u{a}", "\n")));
+    show(verdict(a.answer), ...a.descriptors.flatMap(explained));
   } catch (err) {
-    show(el("p", {className: "alarm"}, visible(err.message)));
+    if (err.name !== "AbortError") show(el("p", {className: "alarm"}, visible(err.message)));
   }
+};
+const retry = (seconds) => seconds === undefined ? "" : seconds < 0 ? "no wait helps" : `may pass in ${seconds} s`;
+const verdict = (a) => el("p", null, el("strong", {className: "badge " + (a.code === "OK" ? "good" : "bad")}, a.code), " ",
+  visible([a.denied_by ? "denied by " + a.denied_by.join(", ") : "", retry(a.retry_after_seconds), a.store_error ?? ""].filter(Boolean).join("; ")));
+const explained = (d) => {
+  const steps = d.entries.map((e, i) => {
+    const l = d.levels[i];
+    const text = l ? `${l.rule} (${l.source}), by its ${l.by}` : i === d.levels.length ? "no rule" : "not reached";
+    return el("li", null, el("span", {className: "mono"}, visible(`${e.key}=${e.value}`)), ": " + visible(text));
+  });
+  const out = [el("ol", null, ...steps)];
+  if (d.message) out.push(el("p", null, "No limit: " + visible(d.message)));
+  if (d.near?.length) out.push(el("p", null, "Near:"), el("ul", null, ...d.near.map((n) => el("li", null, visible(n.message)))));
+  for (const l of d.limits ?? []) {
+    const what = l.replaced_by ? `replaced by ${l.replaced_by}` : `${l.outcome.replaceAll("_", " ")}, ${number(l.remaining)} left` +
+      (l.fits ? "" : `, ${retry(l.retry_after_seconds)}`);
+    out.push(el("p", null, el("strong", null, visible(l.name ?? "limit")), ` ${visible(l.text)}: `, visible(what),
+      el("br"), el("span", {className: "soft mono"}, visible(l.key))));
+  }
+  return out;
 };
 
 let typing;
@@ -218,5 +228,4 @@ const turn = async () => {
   setTimeout(turn, every);
 };
 all().then(() => setTimeout(turn, every));
-fetch("explain").then((res) => { $("explain").hidden = res.status === 404; }, () => {});
 })();
