@@ -102,9 +102,9 @@ func TestPage(t *testing.T) {
 		t.Errorf("state %q", state)
 	}
 	for _, want := range []string{
-		"rules.yaml:10 Top keys 3 per hour, funnel per-client 5 2 one client team-edge", // 3 and 2, then 2
-		"remote_address > path=/checkout* shadow mode", "1 per hour, fixed_window checkout 1 2 shadow denied 2",
-		"50 per hour, token_bucket, 100 at once burst 4 0", "100000 per day, sliding_window daily 4 0", "unlimited",
+		"rules.yaml:10 Top keys funnel: 3 per 1h, burst 3 per-client 5 2 one client team-edge", // 3 and 2, then 2
+		"remote_address > path=/checkout* shadow mode", "fixed_window: 1 per 1h checkout 1 2 shadow denied 2",
+		"token_bucket: 50 per 1h, burst 100 burst 4 0", "sliding_window: 100000 per 1d daily 4 0", "unlimited",
 	} {
 		if rows := strings.Join(rowsOf(t, b, "rules-rows"), "\n"); !strings.Contains(rows, want) {
 			t.Errorf("no rule says %q:\n%s", want, rows)

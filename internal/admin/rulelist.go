@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/weir-ratelimit/weir/internal/rls"
+	"github.com/weir-ratelimit/weir/internal/simulate"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
@@ -134,7 +135,7 @@ func (h *handler) list(r *descriptors.Rule) listedRule {
 	default:
 	}
 	for _, l := range r.Limits {
-		limit := listedLimit{Name: l.Name, Text: describe(l)}
+		limit := listedLimit{Name: l.Name, Text: simulate.Limit{Name: l.Policy.Algorithm().String(), Policy: l.Policy}.String()}
 		if counts := h.Decisions(l); counts != nil {
 			limit.Decisions = map[string]uint64{}
 			for o, n := range counts {
@@ -146,22 +147,4 @@ func (h *handler) list(r *descriptors.Rule) listedRule {
 		shown.Limits = append(shown.Limits, limit)
 	}
 	return shown
-}
-
-// describe is a limit in a few words: "10 per second, funnel, 20 at once".
-func describe(l *descriptors.Limit) string {
-	p := l.Policy
-	per := descriptors.FormatDuration(p.Window())
-	if l.Unit != descriptors.UnitUnknown && l.UnitMultiplier == 1 {
-		per = l.Unit.String()
-	}
-	text := fmt.Sprintf("%d per %s", p.Limit(), per)
-	if p.Algorithm() == limiter.Concurrency {
-		text = fmt.Sprintf("%d in flight", p.Limit())
-	}
-	text += ", " + p.Algorithm().String()
-	if p.Capacity() != p.Limit() {
-		text += fmt.Sprintf(", %d at once", p.Capacity())
-	}
-	return text
 }

@@ -11,7 +11,7 @@ const el = (tag, props, ...children) => {
   for (const [name, value] of Object.entries(props ?? {})) {
     if (name in e) e[name] = value; else e.setAttribute(name, value);
   }
-  e.append(...children.filter((c) => c !== null && c !== undefined));
+  e.append(...children.filter((c) => c !== null));
   return e;
 };
 // visible shows what has no shape of its own, such as line ends and marks that turn the writing around.
@@ -158,7 +158,7 @@ const askBoosts = async () => {
   fill("boosts-rows", a.boosts.map((b) => el("tr", null,
     el("th", {scope: "row", className: "key"}, el("div", {className: "path"}, visible(b.rule)), el("div", {className: "soft"}, visible(b.domain))),
     el("td", {className: "mono"}, visible((b.keys ?? []).join(", ")) || "all keys"),
-    el("td", {className: "n"}, String(b.factor)),
+    el("td", {className: "n"}, String(b.factor), b.problem ? el("div", {className: "soft"}, visible(b.problem)) : null),
     el("td", null, moment(b.expires_at)),
     el("td", null, visible(b.reason), el("div", {className: "soft"}, visible(b.author))))), 5, "None.");
 };
@@ -191,7 +191,7 @@ const explain = async () => {
     if (err.name !== "AbortError") show(el("p", {className: "alarm"}, visible(err.message)));
   }
 };
-const retry = (seconds) => seconds === undefined ? "" : seconds < 0 ? "no wait helps" : `may pass in ${seconds} s`;
+const retry = (seconds) => seconds === undefined ? "" : seconds < 0 ? "no wait helps" : `may pass in ${seconds < 1 ? Math.ceil(1000 * seconds) + " ms" : ago(1000 * Math.ceil(seconds))}`;
 const verdict = (a) => el("p", null, el("strong", {className: "badge " + (a.code === "OK" ? "good" : "bad")}, a.code), " ",
   visible([a.denied_by ? "denied by " + a.denied_by.join(", ") : "", retry(a.retry_after_seconds), a.store_error ?? ""].filter(Boolean).join("; ")));
 const explained = (d) => {
