@@ -60,7 +60,7 @@ func TestAsks(t *testing.T) {
 		t.Fatal(err)
 	}
 	onSocket := &http.Server{Handler: http.HandlerFunc(echo), ReadHeaderTimeout: time.Second}
-	go onSocket.Serve(l) //nolint:errcheck // ends with Close
+	go onSocket.Serve(l)   //nolint:errcheck // ends with Close
 	defer onSocket.Close() //nolint:errcheck // ends
 
 	get := func(c *adminclient.Client, into *seen) error {

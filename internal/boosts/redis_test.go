@@ -58,7 +58,7 @@ func TestBoostsAreShared(t *testing.T) {
 	if left, _ := redistest.Do(t, server, "pttl", "weir:1:boosts").(int64); left < time.Hour.Milliseconds() || left > 62*time.Minute.Milliseconds() {
 		t.Errorf("the boosts are kept for %d ms, want a little longer than an hour", left)
 	}
-	short := add(t, b, request(func(in *boosts.Request) { in.Rule, in.For, in.Factor = "one", "1s", 7 }))
+	short := add(t, b, request(func(in *boosts.Request) { in.Rule, in.For, in.Factor = "one", "2s", 7 }))
 	soon(t, a, 2)
 	soon(t, a, 1) // it has ended, by itself
 	soon(t, b, 1)
