@@ -258,7 +258,7 @@ func TestPageOfManyRules(t *testing.T) {
 	b.Await(`document.getElementById("rules-range").innerText.startsWith("1 to") && document.querySelector("#rules-rows .path").innerText === "api_key=customer-4"`)
 	shoot(t, b, "many", 1200, 1000, false)
 	b.Eval(`document.getElementById("rules-search").focus()`)
-	for _, key := range strings.Split("customer-777 TEAM-0", "") {
+	for key := range strings.SplitSeq("customer-777 TEAM-0", "") {
 		b.Press(key)
 	}
 	b.Await(`document.getElementById("rules-range").innerText === "1 to 3 of 3"`) // 777, 7770 and 7777

@@ -202,7 +202,7 @@ func (b *Browser) tryCall(method string, params, result any) error {
 	case m, ok := <-answer:
 		switch {
 		case !ok:
-			return errors.New("Chromium has ended")
+			return errors.New("it has ended")
 		case m.Error != nil:
 			return errors.New(m.Error.Message)
 		case result == nil:
