@@ -151,6 +151,7 @@ func checkBoostAndExplain(t *testing.T, b *chrometest.Browser, s *sidecar) {
 		t.Fatal(err, res.StatusCode)
 	}
 	_ = res.Body.Close()
+	refreshNow(b)
 	b.Await(`!document.getElementById("boosts").hidden`)
 	if rows := rowsOf(t, b, "boosts-rows"); !strings.HasPrefix(rows[0], "api_key shop all keys 3 ") || !strings.HasSuffix(rows[0], " <b>sale</b> ann") {
 		t.Errorf("the boost is shown as %q", rows[0])
@@ -172,6 +173,11 @@ func checkBoostAndExplain(t *testing.T, b *chrometest.Browser, s *sidecar) {
 	if b.Eval(`document.querySelectorAll("img, b").length`) != 0.0 {
 		t.Error("what is explained has become more than text")
 	}
+}
+
+// refreshNow does not wait for the next refresh of the page.
+func refreshNow(b *chrometest.Browser) {
+	b.Eval(`document.getElementById("auto").click(), document.getElementById("auto").click()`)
 }
 
 // checkAccessible looks for what a screen reader needs.
@@ -276,7 +282,7 @@ func TestPageTellsWhatIsWrong(t *testing.T) {
 	b.Open("http://" + s.http + "/")
 	b.Await(`document.getElementById("state").innerText === "Ready"`)
 	edit(t, file, strings.ReplaceAll(pageRules, "funnel", "funel")+"  - {value: <b>bold</b>}\n")
-	b.Await(`!document.getElementById("refused").hidden`)
+	b.Await(`!document.getElementById("refused").hidden`) // at the next refresh
 	refused := b.Text(`document.getElementById("refused").innerText`)
 	for _, want := range []string{"Older rules are in force.", "rules.yaml:13:", "funel", "rules.yaml:21:"} {
 		if !strings.Contains(refused, want) {
@@ -286,6 +292,7 @@ func TestPageTellsWhatIsWrong(t *testing.T) {
 	shoot(t, b, "refused", 1200, 1000, false)
 	shoot(t, b, "refused-dark", 1200, 1000, true)
 	s.Kill()
+	refreshNow(b)
 	b.Await(`document.getElementById("lost").innerText.startsWith("No good answer at")`)
 	if state := b.Text(`document.getElementById("state").innerText`); state != "No answer" {
 		t.Errorf("of a sidecar that has gone the page says %s", state)
