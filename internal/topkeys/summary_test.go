@@ -79,6 +79,24 @@ func check(t *rapid.T, s *summary, k int) {
 	}
 }
 
+// The bounds of counts hold, too, where room for a counter is refused at one time, and would be given at another.
+func TestSummaryRefusedAtTimes(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var s summary
+		truth := map[string]uint64{}
+		for range rapid.IntRange(0, 100).Draw(t, "occurrences") {
+			name, room := rapid.StringMatching("[a-h]").Draw(t, "key"), rapid.Bool().Draw(t, "room")
+			s.add(maphash.String(seed, name), []byte(name), 1, func(int) bool { return room })
+			truth[name]++
+		}
+		for name, n := range truth {
+			if e := s.estimate(maphash.String(seed, name)); n > e.Count || n < e.Count-e.Error {
+				t.Errorf("%s: %d, but between %d-%d and %d is said", name, n, e.Count, e.Error, e.Count)
+			}
+		}
+	})
+}
+
 // Counts end at the largest number, and do not begin anew.
 func TestSummarySaturates(t *testing.T) {
 	var s summary

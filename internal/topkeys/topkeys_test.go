@@ -194,6 +194,11 @@ func TestKeep(t *testing.T) {
 	if free := top.counters.Load(); free != maxCounters-ruleCost-1 {
 		t.Errorf("%d counters are free, want all but %d", free, ruleCost+1)
 	}
+	late := top.rule(rules[1])
+	top.Keep(compile(t, edited))
+	if late.add(top, []byte("fixed_window|shop|path=/"), 1, false) || top.counters.Load() != maxCounters-ruleCost-1 {
+		t.Error("a rule that is gone takes a counter, which nobody gives back")
+	}
 	hit(top, rulesOf(t, edited)[0], "ann", 2, false) // by the new set
 	if got := keys(t, top, Query{By: ByHits, N: 10}); len(got) != 1 || got[0].Hits != 3 {
 		t.Errorf("after the reload: %+v", got)
@@ -346,6 +351,13 @@ func TestMemoryIsBounded(t *testing.T) {
 			top.countAll()
 			used := heap() - before
 			t.Logf("%d rules, %d counters, %.1f MB, missed %d hits", len(top.rules), maxCounters-top.counters.Load(), float64(used)/1e6, top.missed.Load())
+			for _, r := range top.all() {
+				for _, h := range r.half {
+					if len(h.hits.byHash) > 100 || len(h.denied.byHash) > 100 {
+						t.Fatalf("%s has %d and %d counters, want at most 100", r.path, len(h.hits.byHash), len(h.denied.byHash))
+					}
+				}
+			}
 			if used > c.most {
 				t.Errorf("%d bytes, want at most %d", used, c.most)
 			}
