@@ -67,7 +67,7 @@ Examples:
 // Run prints the boost to stdout.
 func (c *boostAddCmd) Run(ctx context.Context, io streams) error {
 	if (c.Rule == "") == (c.Descriptor == "") {
-		return &usageError{err: errors.New("give one of --rule PATH and key=value,..."), command: "sidecar boost"}
+		return &usageError{err: errors.New("give one of --rule PATH and a descriptor, key=value,key=value"), command: "sidecar boost"}
 	}
 	client, err := c.To.client("sidecar boost")
 	if err != nil {

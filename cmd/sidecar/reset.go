@@ -65,9 +65,9 @@ func (c *resetCmd) Run(ctx context.Context, io streams) error {
 func (c *resetCmd) validate() error {
 	switch {
 	case (c.Descriptor == "") == (c.Key == ""):
-		return errors.New("give one of key=value,... and --key")
+		return errors.New("give one of a descriptor, key=value,key=value, and --key KEY")
 	case c.Key != "" && c.Domain != "":
-		return errors.New("--domain: goes with key=value,...; the key has the domain in it")
+		return errors.New("--domain: goes with a descriptor; the key has the domain in it")
 	case c.Key != "":
 		return nil
 	case c.Domain == "":

@@ -59,8 +59,8 @@ func (h *handler) resetKey(w http.ResponseWriter, r *http.Request) {
 	if done != nil {
 		attrs = []slog.Attr{slog.String("domain", done.Domain), slog.String("rule", done.Rule)}
 		var hashes []string
-		for _, c := range done.Counters {
-			hashes = append(hashes, hashOf(c.Key))
+		for _, key := range done.Tried {
+			hashes = append(hashes, hashOf(key))
 		}
 		attrs = append(attrs, slog.Int("counters", len(done.Counters)), slog.String("key_hashes", strings.Join(hashes, ",")))
 	}
@@ -170,22 +170,24 @@ func hashOf(key string) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// badJSON is a body that is not read.
-type badJSON struct{ err error }
+// bodyError is a body that is not read.
+type bodyError struct{ err error }
 
-func (e *badJSON) Error() string { return "the body is not the JSON that is wanted: " + e.err.Error() }
+func (e *bodyError) Error() string {
+	return "the body is not the JSON that is wanted: " + e.err.Error()
+}
 
 func readJSON(r *http.Request, into any) error {
 	d := json.NewDecoder(r.Body)
 	d.DisallowUnknownFields()
 	if err := d.Decode(into); err != nil {
-		return &badJSON{err}
+		return &bodyError{err}
 	}
 	return nil
 }
 
 func isInvalid(err error) bool {
-	return errors.As(err, new(*badJSON)) || errors.As(err, new(*counters.InvalidError)) || errors.As(err, new(*boosts.InvalidError))
+	return errors.As(err, new(*bodyError)) || errors.As(err, new(*counters.InvalidError)) || errors.As(err, new(*boosts.InvalidError))
 }
 
 // writeError answers what went wrong, as JSON.

@@ -224,7 +224,7 @@ func (b *Board) change(ctx context.Context, change func([]Boost) ([]Boost, error
 		defer b.mu.Unlock()
 		all, err := change(slices.Clone(b.all))
 		if err == nil {
-			b.take(all)
+			b.take(ctx, all)
 		}
 		return err
 	}
@@ -256,17 +256,17 @@ func (b *Board) read(ctx context.Context) {
 	}
 	if b.away = err; err == nil && !same {
 		b.revision = revision
-		b.take(all)
+		b.take(ctx, all)
 	}
 }
 
 // take puts other boosts in force. b is locked.
-func (b *Board) take(all []Boost) {
+func (b *Board) take(ctx context.Context, all []Boost) {
 	now := time.Now()
 	before := b.all
 	b.all = sorted(unexpired(all, now))
-	b.tell(before, b.all, "boost begins")
-	b.tell(b.all, before, "boost ends")
+	b.tell(ctx, before, b.all, "boost begins")
+	b.tell(ctx, b.all, before, "boost ends")
 	b.rebuild()
 	b.o.Changed()
 	select {
@@ -276,14 +276,14 @@ func (b *Board) take(all []Boost) {
 }
 
 // tell logs the boosts that are among the second and not the first.
-func (b *Board) tell(without, with []Boost, msg string) {
+func (b *Board) tell(ctx context.Context, without, with []Boost, msg string) {
 	known := make(map[string]bool, len(without))
 	for i := range without {
 		known[without[i].ID] = true
 	}
 	for i := range with {
 		if !known[with[i].ID] {
-			b.o.Log.LogAttrs(context.Background(), slog.LevelInfo, msg, with[i].Attrs()...) //nolint:sloglint // one of two constants
+			b.o.Log.LogAttrs(ctx, slog.LevelInfo, msg, with[i].Attrs()...) //nolint:sloglint // one of two constants
 		}
 	}
 }
@@ -332,7 +332,7 @@ func (b *Board) Run(ctx context.Context) {
 				b.read(ctx)
 			}
 		case <-nap.C:
-			b.expire()
+			b.expire(ctx)
 		case <-b.wake:
 		}
 		nap.Reset(b.next())
@@ -358,11 +358,11 @@ func (b *Board) next() time.Duration {
 }
 
 // expire ends what is over.
-func (b *Board) expire() {
+func (b *Board) expire(ctx context.Context) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if len(unexpired(b.all, time.Now())) < len(b.all) {
-		b.take(b.all)
+		b.take(ctx, b.all)
 	}
 }
 

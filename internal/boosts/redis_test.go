@@ -3,6 +3,7 @@ package boosts_test
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -128,7 +129,7 @@ func TestBoostsAreBounded(t *testing.T) {
 	r := openRedis(t, server.URL())
 	many := make([]boosts.Boost, boosts.Max)
 	for i := range many {
-		many[i] = boosts.Boost{ID: fmt.Sprint(i), Domain: "shop", Rule: "one", Factor: 3, ExpiresAt: time.Now().Add(time.Hour)}
+		many[i] = boosts.Boost{ID: strconv.Itoa(i), Domain: "shop", Rule: "one", Factor: 3, ExpiresAt: time.Now().Add(time.Hour)}
 	}
 	fill := func() error {
 		return r.Change(t.Context(), func([]boosts.Boost) ([]boosts.Boost, error) { return many, nil })
@@ -149,6 +150,44 @@ func TestBoostsAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	add(t, a, request(nil)) // in the place of the one that has ended
+}
+
+// The rights that docs/operations.md gives a sidecar are enough, and without the right to the key the error says so.
+func TestBoostsLeastPrivilege(t *testing.T) {
+	server := redistest.Start(t)
+	const commands = "+evalsha +eval +set +get +mget +del +time +publish +subscribe +ping +select +client|setname"
+	user := func(name, keys string) string {
+		t.Helper()
+		acl := []any{"acl", "setuser", name, "on", ">s3cret", "&weir:1:*"}
+		for word := range strings.FieldsSeq(keys + " " + commands) {
+			acl = append(acl, word)
+		}
+		redistest.Do(t, server, acl...)
+		return strings.Replace(server.URL(), "://", "://"+name+":s3cret@", 1)
+	}
+	set := compile(t, rules)
+	a, _, _ := board(t, set, openRedis(t, user("all", "~weir:*")))
+	t.Cleanup(run(t, a))
+	b, _, _ := board(t, set, openRedis(t, user("few", "%R~weir:1:rules ~weir:1:*|* ~weir:1:ping ~weir:1:boosts")))
+	t.Cleanup(run(t, b))
+	add(t, b, request(nil))
+	soon(t, a, 1)
+	made := add(t, a, request(func(in *boosts.Request) { in.Rule = "one" }))
+	soon(t, b, 2)
+	if _, err := b.Remove(t.Context(), made.ID); err != nil {
+		t.Error(err)
+	}
+	none, log, _ := board(t, set, openRedis(t, user("none", "~weir:1:*|*")))
+	t.Cleanup(run(t, none))
+	redistest.Await(t, func() error {
+		if none.Away() == nil || log.count("boosts cannot be read") == 0 {
+			return errors.New("that the key may not be read is not told")
+		}
+		return nil
+	})
+	if _, err := none.Add(t.Context(), request(nil)); err == nil || !strings.Contains(err.Error(), "NOPERM") || strings.Contains(err.Error(), "s3cret") {
+		t.Errorf("without the right to the key: %v", err)
+	}
 }
 
 // What weir did not write is an error that says what to do, and changes nothing.

@@ -227,6 +227,8 @@ type Forgotten struct {
 	Domain   string    `json:"domain"`
 	Rule     string    `json:"rule,omitempty"` // empty for a counter by its key
 	Counters []Counter `json:"counters"`
+	// Tried are the keys of all that were to be reset.
+	Tried []string `json:"-"`
 }
 
 // Counter is one that was reset.
@@ -242,6 +244,7 @@ func (c *Counters) Reset(ctx context.Context, t Target) (*Forgotten, error) {
 	if err != nil {
 		return nil, err
 	}
+	f.Tried = keys
 	for _, key := range keys {
 		existed, err := c.o.Reset(ctx, key)
 		if err != nil {

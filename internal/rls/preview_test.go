@@ -159,7 +159,9 @@ func (failing) Take(context.Context, []limiter.Hit, []limiter.Decision) error {
 // loud complains of whatever it is told.
 type loud struct{ testing.TB }
 
-func (l loud) Decided(*descriptors.Limit, Outcome, int64) { l.Error("Decided was called") }
-func (l loud) StoreFailed(error)                          { l.Error("StoreFailed was called") }
-func (l loud) Rejected(codes.Code)                        { l.Error("Rejected was called") }
-func (l loud) Watch(context.Context, View)                { l.Error("Watch was called") }
+func (l loud) Decided(*descriptors.Limit, Outcome, int64, *limiter.Decision) {
+	l.Error("Decided was called")
+}
+func (l loud) StoreFailed(error)           { l.Error("StoreFailed was called") }
+func (l loud) Rejected(codes.Code)         { l.Error("Rejected was called") }
+func (l loud) Watch(context.Context, View) { l.Error("Watch was called") }
