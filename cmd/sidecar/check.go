@@ -15,20 +15,30 @@ import (
 type checkCmd struct {
 	Paths  []string `arg:"" name:"path" help:"Rule files, and directories of them."`
 	Stores []string `placeholder:"NAME" help:"Names that serve has as --named-store; a limit with another store is an error. Without it every name is taken."`
+	Format string   `default:"text" enum:"text,json,github,sarif" help:"text for people, json, github for the annotations of GitHub Actions, or sarif (2.1.0) for code scanning."`
+	JSON   bool     `name:"json" help:"The same as --format json."`
+	Strict bool     `help:"Fail for warnings, too."`
 }
 
 // Help is shown below the one line of it.
 func (*checkCmd) Help() string {
-	return `Reads the files as serve does and prints everything that is wrong with them, one line each:
-file:line:column: what, and what to write instead. The exit code is 0 if all is well, 1 if something
-is wrong, 2 if a path cannot be read.
+	return `Reads the files as serve does and says everything that is wrong with them, and what to be warned of: a rule that
+no request reaches, a limit that another one makes pointless, a max_wait above Envoy's timeout, a burst of one,
+a log that takes much memory. Each has file:line:column, the line, and what to write instead.
 
-Example:
+Text goes to stderr, one line if all is well to stdout; the other formats go to stdout.
 
-    sidecar check rules/`
+The exit code is 0 if all is well, 1 if something is wrong (with --strict, or to be warned of), 2 if a path cannot be
+read.
+
+Examples:
+
+    sidecar check rules/
+    sidecar check rules/ --strict --format github
+    sidecar check rules/ --format sarif > rules.sarif`
 }
 
-// Run prints errors to stderr, or one line to stdout.
+// Run prints what is wrong.
 func (c *checkCmd) Run(ctx context.Context, io streams) error {
 	for _, path := range c.Paths {
 		if _, err := os.Stat(path); err != nil {
@@ -39,29 +49,37 @@ func (c *checkCmd) Run(ctx context.Context, io streams) error {
 	if err != nil {
 		return &usageError{err: err, command: "sidecar check"}
 	}
-	files := snapshot.Files
-	set, err := compile(io, files, c.Stores, "")
+	f, err := check(snapshot.Files, c.Stores)
 	if err != nil {
 		return err
 	}
-	rules := map[*descriptors.Rule]bool{}
-	for _, l := range set.Limits() {
-		rules[l.Rule] = true
+	if c.JSON {
+		c.Format = "json"
 	}
-	fmt.Fprintf(io.out, "%s, %s, %s with %s: ok\n", count(len(files), "file"), count(len(set.Domains()), "domain"),
-		count(len(rules), "rule"), count(len(set.Limits()), "limit"))
+	if err := f.print(io, c.Format); err != nil {
+		return err
+	}
+	if f.Errors > 0 || c.Strict && f.Warnings > 0 {
+		return errTold
+	}
 	return nil
+}
+
+// compileSet compiles rule files whose limits may name the stores; nil is any.
+func compileSet(files []reload.File, stores []string) (*descriptors.Set, error) {
+	set, err := descriptors.Compile(rulefiles.Descriptors(files))
+	if err == nil && stores != nil {
+		if unknown := set.UnknownStores(stores); unknown != nil {
+			return nil, unknown
+		}
+	}
+	return set, err
 }
 
 // compile tells what is wrong with the files, with a verdict behind it, and what to be warned of. Limits may name the
 // stores; nil is any.
 func compile(io streams, files []reload.File, stores []string, verdict string) (*descriptors.Set, error) {
-	set, err := descriptors.Compile(rulefiles.Descriptors(files))
-	if err == nil && stores != nil {
-		if unknown := set.UnknownStores(stores); unknown != nil {
-			err = unknown
-		}
-	}
+	set, err := compileSet(files, stores)
 	if errs := (descriptors.Errors{}); errors.As(err, &errs) {
 		fmt.Fprintf(io.err, "%s\n%s in %s%s\n", errs, count(len(errs), "error"), count(len(files), "file"), verdict)
 		return nil, errTold

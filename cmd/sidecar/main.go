@@ -34,6 +34,8 @@ type cli struct {
 	Reset    resetCmd    `cmd:"" help:"Have a running sidecar forget counters."`
 	Boost    boostCmd    `cmd:"" help:"Multiply limits for a time, in running sidecars."`
 	Version  versionCmd  `cmd:"" help:"Say what was built."`
+
+	Completion completionCmd `cmd:"" help:"Print what makes a shell complete sidecar's commands and flags."`
 }
 
 // streams is where a command writes.
@@ -50,6 +52,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	parser, err := newParser(&cli{}, io, func(int) { helped = true })
 	if err != nil {
 		return report(io.err, err)
+	}
+	if len(args) > 0 && args[0] == completeCommand {
+		for _, line := range completions(parser.Model.Node, args[1:]) {
+			fmt.Fprintln(io.out, line)
+		}
+		return exitOK
 	}
 	command, err := parser.Parse(args)
 	switch {

@@ -12,18 +12,24 @@ import (
 var version, commit string
 
 // versionCmd is `sidecar version`.
-type versionCmd struct{}
+type versionCmd struct {
+	JSON bool `name:"json" help:"Print JSON."`
+}
 
 // Help is shown below the one line of it.
 func (*versionCmd) Help() string {
-	return `Example:
+	return `Examples:
 
-    sidecar version`
+    sidecar version
+    sidecar version --json`
 }
 
 // Run prints one line.
-func (*versionCmd) Run(io streams) error {
+func (c *versionCmd) Run(io streams) error {
 	b := build()
+	if c.JSON {
+		return printJSON(io, b)
+	}
 	_, err := fmt.Fprintf(io.out, "weir %s (commit %s, %s)\n", b.Version, b.Commit, b.Go)
 	return err
 }

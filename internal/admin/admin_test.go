@@ -40,16 +40,17 @@ func (f *fakeRules) Reload(context.Context) error {
 
 func handler(rules *fakeRules, checks ...admin.Check) http.Handler {
 	return admin.NewHandler(admin.Options{
-		Checks:    checks,
-		Rules:     rules,
-		Metrics:   http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "weir_up 1\n") }),
-		Set:       func() *descriptors.Set { return nil },
-		Explainer: fakeExplainer{},
-		Build:     map[string]string{"version": "v1.2.3"},
-		Log:       slog.New(slog.DiscardHandler),
+		Checks:  checks,
+		Rules:   rules,
+		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "weir_up 1\n") }),
+		Build:   map[string]string{"version": "v1.2.3"},
+		Log:     slog.New(slog.DiscardHandler),
 
 		Counters: counters.New(counters.Options{Rules: func() *descriptors.Set { return nil }}),
 		Boosts:   boosts.New(boosts.Options{}),
+
+		Explainer: fakeExplainer{},
+		Set:       func() *descriptors.Set { return nil },
 	})
 }
 

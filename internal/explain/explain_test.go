@@ -78,7 +78,7 @@ func TestText(t *testing.T) {
 		{1, 3, 0, "trial=1"},
 		{1, 3, 30 * time.Second, "quota=1"},
 		{1, 5, 0, "queue=a"},
-		{1, 1, 0, "never=1 remote_adress=10.0.0.1"},
+		{1, 1, 0, "never=1 remoteaddress=10.0.0.1"},
 		{1, 40, 300 * time.Millisecond, "remote_address=a remote_address=a,x=y"},
 		{1, 60, 7 * time.Second, "trial=1 quota=1"},
 	} {

@@ -40,7 +40,7 @@ var begin = time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)
 // tells where the answer changes.
 func Offline(ctx context.Context, rules *descriptors.Set, q rls.Question, requests int, every time.Duration) (*Report, error) {
 	clock := begin.UnixMicro()
-	store, err := memstore.New(memstore.Options{MaxKeys: 4096, Now: func() int64 { return clock }, SweepEvery: time.Hour})
+	store, err := memstore.New(memstore.Options{MaxKeys: 4096, Now: func() int64 { return clock }, SweepEvery: time.Hour}) //nolint:contextcheck // it ends with Close
 	if err != nil {
 		return nil, err
 	}

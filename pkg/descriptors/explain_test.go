@@ -117,32 +117,34 @@ func checkExplained(t rapid.TB, set *descriptors.Set, x *descriptors.Explanation
 	}
 }
 
-// However many rules there are, an explanation is short and comes soon. The bound is far above what it takes (about 0.1 s
-// with -race), and far below what looking at every pair of rules would.
+// However many rules there are, an explanation is short and comes soon: sooner than the rules were compiled, however slow
+// the machine is.
 func TestExplainIsBounded(t *testing.T) {
 	const rules = 100_000
 	var b strings.Builder
 	b.WriteString("domain: d\ndescriptors:\n")
-	limit := "rate_limit: {requests_per_unit: 1, unit: second}}\n"
+	limit := "}\n" // which would take most of the time
 	for i := range rules / 3 {
-		fmt.Fprintf(&b, "- {key: k, value: value%06d, %s", i, limit)
-		fmt.Fprintf(&b, "- {key: k, value: 'pattern%06d*', %s", i, limit)
+		fmt.Fprintf(&b, "- {key: k, value: value%06d%s", i, limit)
+		fmt.Fprintf(&b, "- {key: k, value: 'pattern%06d*'%s", i, limit)
 		if i%50 == 27 { // they take long to compile
-			fmt.Fprintf(&b, "- {key: k, regex: 'regex%06d[a-z]+', %s", i, limit)
+			fmt.Fprintf(&b, "- {key: k, regex: 'regex%06d[a-z]+'%s", i, limit)
 		}
-		fmt.Fprintf(&b, "- {key: key%06d, %s", i, limit)
+		fmt.Fprintf(&b, "- {key: key%06d%s", i, limit)
 	}
-	b.WriteString("- {key: address, cidr: [10.0.0.0/8], " + limit)
-	set := compile(t, b.String())
-	long := strings.Repeat("value1", 10_000)
+	b.WriteString("- {key: address, cidr: [10.0.0.0/8]" + limit)
 	begin := time.Now()
+	set := compile(t, b.String())
+	compiled := time.Since(begin)
+	long := strings.Repeat("value1", 10_000)
+	begin = time.Now()
 	for _, q := range []struct{ text, kind string }{
 		{"k=valu000077", "value_near"},
 		{"k=patern000077x", "pattern"},
 		{"k=" + long, ""},
 		{"kex000077=v", "key_near"},
 		{long + "=v", ""},
-		{"k=value000077 k=value78 k=value79 k=value80 a=b k=value81", "extra_entry"},
+		{"k=value000077 k=value78 k=value79 k=value80 a=b k=value81", ""},
 		{"a=b b=c c=d d=e e=f f=g g=h h=i i=j j=k k=l l=m", "key_other"},
 	} {
 		x := set.Explain("d", entries(q.text))
@@ -153,12 +155,12 @@ func TestExplainIsBounded(t *testing.T) {
 				t.Errorf("a message has %d bytes: %s", len(n.Message), n.Message)
 			}
 		}
-		if !kinds[q.kind] && q.kind != "extra_entry" {
+		if !kinds[q.kind] {
 			t.Errorf("Explain(%.40s) has no %s among %v", q.text, q.kind, x.Near)
 		}
 	}
-	if took := time.Since(begin); took > 20*time.Second {
-		t.Errorf("7 explanations took %s", took)
+	if took := time.Since(begin); took > 7*compiled {
+		t.Errorf("7 explanations took %s, compiling the rules %s", took, compiled)
 	}
 }
 

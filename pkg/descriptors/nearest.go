@@ -27,10 +27,15 @@ func nearest(asked string, names iter.Seq[string]) []string {
 		slices.SortFunc(all, func(a, b scored) int { return cmp.Or(cmp.Compare(a.differ, b.differ), cmp.Compare(a.name, b.name)) })
 		all = all[:min(len(all), most)]
 	}
+	var worst scored // that is kept, once there are enough
 	for name := range names {
-		differ := atMostApart(lower, name)
-		if all = append(all, scored{name, differ}); len(all) > 4*maxMeasured {
+		s := scored{name, atMostApart(lower, name)}
+		if worst.differ > 0 && (s.differ > worst.differ || s.differ == worst.differ && s.name > worst.name) {
+			continue
+		}
+		if all = append(all, s); len(all) > 4*maxMeasured {
 			keep(maxMeasured)
+			worst = all[maxMeasured-1]
 		}
 	}
 	keep(maxMeasured)

@@ -1,0 +1,228 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/pkg/reload"
+)
+
+// findings are what check found, as --format json shows it.
+type findings struct {
+	OK       bool      `json:"ok"` // no errors
+	Files    int       `json:"files"`
+	Domains  int       `json:"domains"` // with the next two 0 if there are errors
+	Rules    int       `json:"rules"`
+	Limits   int       `json:"limits"`
+	Errors   int       `json:"errors"`
+	Warnings int       `json:"warnings"`
+	Problems []problem `json:"problems"`
+}
+
+// problem is an error or a warning.
+type problem struct {
+	File     string `json:"file"`
+	Line     int    `json:"line"`
+	Column   int    `json:"column"` // in characters, from 1
+	Severity string `json:"severity"`
+	Code     string `json:"code"`
+	Message  string `json:"message"`
+	Hint     string `json:"hint,omitempty"` // what to write instead
+	Source   string `json:"source,omitempty"`
+}
+
+// The severities of a problem, as SARIF and GitHub have them, too.
+const (
+	severityError   = "error"
+	severityWarning = "warning"
+)
+
+// codeInvalid is that of errors, which have none of their own.
+const codeInvalid = "invalid"
+
+// check compiles the files. Its error is none of the files.
+func check(files []reload.File, stores []string) (*findings, error) {
+	f := &findings{Files: len(files), Problems: []problem{}}
+	set, err := compileSet(files, stores)
+	if errs := (descriptors.Errors{}); errors.As(err, &errs) {
+		f.Errors = len(errs)
+		f.add(files, severityError, errs)
+		return f, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	rules := map[*descriptors.Rule]bool{}
+	for _, l := range set.Limits() {
+		rules[l.Rule] = true
+	}
+	f.OK, f.Domains, f.Rules, f.Limits = true, len(set.Domains()), len(rules), len(set.Limits())
+	f.Warnings = len(set.Warnings())
+	f.add(files, severityWarning, set.Warnings())
+	return f, nil
+}
+
+func (f *findings) add(files []reload.File, severity string, errs descriptors.Errors) {
+	lines := map[string][][]byte{}
+	for _, file := range files {
+		lines[file.Name] = bytes.Split(file.Data, []byte("\n"))
+	}
+	for _, e := range errs {
+		p := problem{File: e.File, Line: e.Line, Column: e.Column, Severity: severity, Code: e.Code, Message: e.Msg}
+		if p.Code == "" {
+			p.Code = codeInvalid
+		}
+		if i := strings.LastIndex(e.Msg, "; "); i >= 0 {
+			p.Message, p.Hint = e.Msg[:i], e.Msg[i+2:]
+		}
+		if of := lines[e.File]; e.Line <= len(of) {
+			p.Source = strings.ToValidUTF8(strings.TrimRight(string(of[e.Line-1]), "\r"), "\ufffd")
+		}
+		f.Problems = append(f.Problems, p)
+	}
+}
+
+func (f *findings) print(io streams, format string) error {
+	switch format {
+	case "json":
+		return printJSON(io, f)
+	case "sarif":
+		return printJSON(io, f.sarif())
+	case "github":
+		f.github(io.out)
+		f.summary(io.out, io.out)
+	default:
+		for i := range f.Problems {
+			f.Problems[i].text(io.err)
+		}
+		f.summary(io.out, io.err)
+	}
+	return nil
+}
+
+// summary is one line.
+func (f *findings) summary(out, err io.Writer) {
+	if f.Errors > 0 {
+		fmt.Fprintf(err, "%s in %s\n", count(f.Errors, "error"), count(f.Files, "file"))
+		return
+	}
+	warned := "ok"
+	if f.Warnings > 0 {
+		warned = count(f.Warnings, "warning")
+	}
+	fmt.Fprintf(out, "%s, %s, %s with %s: %s\n", count(f.Files, "file"), count(f.Domains, "domain"),
+		count(f.Rules, "rule"), count(f.Limits, "limit"), warned)
+}
+
+// maxExcerpt is how many characters of a line are shown.
+const maxExcerpt = 110
+
+// text is the problem with its line and a caret below its column.
+func (p *problem) text(w io.Writer) {
+	fmt.Fprintf(w, "%s:%d:%d: %s: %s\n", p.File, p.Line, p.Column, p.Severity, p.Message)
+	line := []rune(p.Source)
+	at := min(max(p.Column-1, 0), len(line))
+	before, after := "", ""
+	if from := at - maxExcerpt/2; len(line) > maxExcerpt && from > 0 {
+		line, at, before = line[from:], at-from, "..."
+	}
+	if len(line) > maxExcerpt {
+		line, after = line[:maxExcerpt], "..."
+	}
+	number := strconv.Itoa(p.Line)
+	margin := strings.Repeat(" ", len(number))
+	if p.Source != "" {
+		indent := strings.Map(func(c rune) rune {
+			if c == '\t' {
+				return c
+			}
+			return ' '
+		}, before+string(line[:at]))
+		fmt.Fprintf(w, "  %s | %s%s%s\n", number, before, string(line), after)
+		fmt.Fprintf(w, "  %s | %s^\n", margin, indent)
+	}
+	if p.Hint != "" {
+		fmt.Fprintf(w, "  %s = %s\n", margin, p.Hint)
+	}
+}
+
+// told is the message with its hint.
+func (p *problem) told() string {
+	if p.Hint == "" {
+		return p.Message
+	}
+	return p.Message + "; " + p.Hint
+}
+
+var (
+	githubText     = strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A")
+	githubProperty = strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A", ":", "%3A", ",", "%2C")
+)
+
+// github are workflow commands, which GitHub Actions shows at the lines of a change.
+func (f *findings) github(w io.Writer) {
+	for i := range f.Problems {
+		p := &f.Problems[i]
+		fmt.Fprintf(w, "::%s file=%s,line=%d,col=%d,title=%s::%s\n", p.Severity, githubProperty.Replace(p.File), p.Line, p.Column,
+			githubProperty.Replace("sidecar check: "+p.Code), githubText.Replace(p.told()))
+	}
+}
+
+// sarif are the findings in the Static Analysis Results Interchange Format 2.1.0 of OASIS.
+func (f *findings) sarif() any {
+	type object = map[string]any
+	results := []object{}
+	for i := range f.Problems {
+		p := &f.Problems[i]
+		results = append(results, object{
+			"ruleId": p.Code, "level": p.Severity, "message": object{"text": p.told()},
+			"locations": []object{{"physicalLocation": object{
+				"artifactLocation": object{"uri": fileURI(p.File)},
+				"region":           object{"startLine": p.Line, "startColumn": p.Column},
+			}}},
+		})
+	}
+	kinds := []object{}
+	for _, kind := range sarifKinds {
+		kinds = append(kinds, object{
+			"id": kind.code, "shortDescription": object{"text": kind.about}, "defaultConfiguration": object{"level": kind.severity},
+		})
+	}
+	return object{
+		"$schema": "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json",
+		"version": "2.1.0",
+		"runs": []object{{
+			"tool": object{"driver": object{
+				"name": "weir", "version": build().Version, "informationUri": "https://github.com/weir-ratelimit/weir", "rules": kinds,
+			}},
+			"columnKind": "unicodeCodePoints",
+			"results":    results,
+		}},
+	}
+}
+
+// sarifKinds are all codes of a problem.
+var sarifKinds = []struct{ code, severity, about string }{
+	{codeInvalid, severityError, "A rule file that is wrong"},
+	{descriptors.WarnMaxWait, severityWarning, "Answers are held back for longer than Envoy waits by default"},
+	{descriptors.WarnUnreachable, severityWarning, "A rule that no request reaches"},
+	{descriptors.WarnRedundant, severityWarning, "A limit that never denies, since another one of its rule does so first"},
+	{descriptors.WarnBurst, severityWarning, "A burst of one, so that two requests at once never pass"},
+	{descriptors.WarnHugeLog, severityWarning, "A log of which one counter can take much memory"},
+}
+
+// fileURI is a file as SARIF names it: relative to where check ran, as it was given.
+func fileURI(name string) string {
+	u := url.URL{Path: filepath.ToSlash(name)}
+	if filepath.IsAbs(name) {
+		u.Scheme = "file"
+	}
+	return u.String()
+}
