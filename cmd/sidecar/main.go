@@ -29,6 +29,7 @@ type cli struct {
 	Simulate simulateCmd `cmd:"" help:"Run virtual traffic through limits, offline."`
 	Publish  publishCmd  `cmd:"" help:"Put a folder of rules into Redis, for all sidecars at once."`
 	Keys     keysCmd     `cmd:"" help:"Show or delete Weir's keys in Redis."`
+	Top      topCmd      `cmd:"" help:"Show the busiest keys of a running sidecar, or the most denied."`
 	Get      getCmd      `cmd:"" help:"Show the counters of a descriptor in a running sidecar."`
 	Reset    resetCmd    `cmd:"" help:"Have a running sidecar forget counters."`
 	Boost    boostCmd    `cmd:"" help:"Multiply limits for a time, in running sidecars."`

@@ -26,6 +26,7 @@ var flagGroups = []kong.Group{
 	{Key: "metrics", Title: "Metrics:"},
 	{Key: "otel", Title: "OpenTelemetry:"},
 	{Key: "stop", Title: "Stopping:"},
+	{Key: "top", Title: "Top keys:"},
 	{Key: "log", Title: "Logging:"},
 }
 
@@ -98,6 +99,9 @@ type serveOptions struct {
 
 	DrainDelay  time.Duration `group:"stop" env:"WEIR_DRAIN_DELAY" default:"2s" help:"How long to go on answering after SIGTERM while /readyz and health checks say no, so that clients go elsewhere."`
 	StopTimeout time.Duration `group:"stop" env:"WEIR_STOP_TIMEOUT" default:"5s" help:"How long requests in flight may take to end after that."`
+
+	TopKeys     int  `group:"top" env:"WEIR_TOP_KEYS" default:"100" help:"How many keys to count for each rule, for the busiest and the most denied (GET /top, sidecar top); 0 for none."`
+	TopKeysHash bool `group:"top" env:"WEIR_TOP_KEYS_HASH" help:"Show hashes in place of the values of keys, as hash_values does."`
 
 	Build app.Build    `kong:"-"`
 	Log   *slog.Logger `kong:"-"`

@@ -3,6 +3,7 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"crypto/subtle"
 	"encoding/json"
@@ -12,6 +13,9 @@ import (
 	"net/http/pprof" // its handlers are only there on request: see profiles
 	"strings"
 	"time"
+
+	"github.com/weir-ratelimit/weir/internal/topkeys"
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
 
 // Bounds of the server.
@@ -83,6 +87,15 @@ type Options struct {
 	Metrics http.Handler
 	// Build answers GET /version, as JSON.
 	Build any
+	// Set is the live rules, nil if there are none. Decisions is how often a limit had each outcome, by rls.Outcome; nil if
+	// that is not counted for it alone.
+	Set       func() *descriptors.Set
+	Decisions func(*descriptors.Limit) []uint64
+	// Top answers GET /top. Nil: keys are not counted.
+	Top func(topkeys.Query) (topkeys.Keys, error)
+	// Store is what counters are kept in, StartedAt when the process started.
+	Store     string
+	StartedAt time.Time
 	// Pprof adds net/http/pprof's profiles under /debug/pprof/.
 	Pprof bool
 	// Token is read for each request that changes something or asks for a profile: such a request needs it as
@@ -97,7 +110,10 @@ const index = `Weir, a rate limit service for Envoy
 
 GET  /healthz  the process is alive
 GET  /readyz   it can answer: rules are loaded, the store is reachable, it is not stopping
+GET  /status   the same as JSON, with version, store and the last load of the rules
 GET  /rules    the rules that are live, and what is wrong with the files if they were refused
+GET  /rules/list  the rules a page at a time, with counts: ?search=, sort=denied|asked, offset=, n=
+GET  /top      the busiest keys, or the most denied: ?by=hits|denied, domain=, rule=, n=
 GET  /explain  which rules a request matches, and what it would be answered: ?domain=..&descriptor=key=value,key=value&hits=1
 POST /reload   read the rule files now
 GET  /keys/get?domain=D&descriptor=key=value,key=value  the counters of a descriptor; nothing is charged
@@ -126,10 +142,13 @@ func NewServer(o Options) *http.Server {
 func NewHandler(o Options) http.Handler {
 	h := &handler{Options: o, explaining: make(chan struct{}, 1)}
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) { writeText(w, http.StatusOK, index) })
+	mux.HandleFunc("GET /{$}", root)
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { writeText(w, http.StatusOK, "ok\n") })
 	mux.HandleFunc("GET /readyz", h.ready)
 	mux.HandleFunc("GET /rules", h.rules)
+	mux.HandleFunc("GET /rules/list", h.listRules)
+	mux.HandleFunc("GET /status", h.status)
+	mux.HandleFunc("GET /top", h.top)
 	mux.HandleFunc("GET /explain", h.explain)
 	mux.HandleFunc("POST /reload", h.reload)
 	mux.HandleFunc("GET /version", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, o.Build) })
@@ -192,15 +211,13 @@ type handler struct {
 
 // ready answers one line for each check, and 503 if one fails.
 func (h *handler) ready(w http.ResponseWriter, r *http.Request) {
-	ctx, cancel := context.WithTimeout(r.Context(), readyTimeout)
-	defer cancel()
+	ready, checks := h.check(r.Context())
 	status, lines := http.StatusOK, []string{"ready"}
-	for _, c := range h.Checks {
-		state := "ok"
-		if err := c.Err(ctx); err != nil {
-			status, lines[0], state = http.StatusServiceUnavailable, "not ready", err.Error()
-		}
-		lines = append(lines, c.Name+": "+state)
+	if !ready {
+		status, lines[0] = http.StatusServiceUnavailable, "not ready"
+	}
+	for _, c := range checks {
+		lines = append(lines, c.Name+": "+cmp.Or(c.Error, "ok"))
 	}
 	writeText(w, status, strings.Join(lines, "\n")+"\n")
 }

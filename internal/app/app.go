@@ -22,6 +22,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/rls"
 	"github.com/weir-ratelimit/weir/internal/statsd"
 	"github.com/weir-ratelimit/weir/internal/telemetry"
+	"github.com/weir-ratelimit/weir/internal/topkeys"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/reload"
 )
@@ -40,6 +41,7 @@ type App struct {
 	rules   *rules
 	boosts  *boosts.Board
 	store   *store
+	top     *topkeys.Top // nil if off
 	health  *healthServer
 	grpc    *grpc.Server
 	http    *http.Server
@@ -65,6 +67,9 @@ func New(ctx context.Context, o Options) (*App, error) {
 }
 
 func (a *App) open(ctx context.Context) error {
+	if err := a.makeTop(); err != nil {
+		return err
+	}
 	var err error
 	if a.boosts, err = a.openBoosts(); err != nil { //nolint:contextcheck // it does not connect
 		return err
@@ -86,7 +91,7 @@ func (a *App) open(ctx context.Context) error {
 		Local:           a.store.standIn(),
 		Boosts:          a.boosts.Limits,
 		Observer:        observer{a.metrics, a.store},
-		Watchers:        a.sends.Watchers(),
+		Watchers:        a.watchers(),
 		DynamicMetadata: a.o.DynamicMetadata,
 		LimitHeaders:    a.o.limitHeaders(),
 		MaxDescriptors:  a.o.MaxDescriptors,
@@ -117,6 +122,22 @@ func (a *App) open(ctx context.Context) error {
 	return a.listen(ctx)
 }
 
+func (a *App) makeTop() (err error) {
+	if a.o.TopKeys > 0 {
+		a.top, err = topkeys.New(topkeys.Options{PerRule: a.o.TopKeys, HashValues: a.o.TopKeysHash})
+	}
+	return err
+}
+
+// watchers are what looks at whole requests.
+func (a *App) watchers() []rls.Watcher {
+	all := a.sends.Watchers()
+	if a.top != nil {
+		all = append(all, a.top)
+	}
+	return all
+}
+
 func (a *App) makeGRPC(service *rls.Service) error {
 	secure, err := a.o.grpcTLS().config()
 	a.grpc = newGRPC(&a.o, service, a.health, a.metrics, secure, a.sends.ServerOptions()...)
@@ -131,6 +152,10 @@ func (a *App) makeHTTP(service *rls.Service) error {
 			{Name: "store", Err: a.storeReady},
 		},
 		Rules:       a.rules,
+		Set:         a.rules.set,
+		Decisions:   a.metrics.Decisions,
+		Store:       a.store.name,
+		StartedAt:   time.Now(),
 		Explainer:   explainer{a.rules, service},
 		Counters:    a.counters(),
 		Boosts:      a.boosts,
@@ -139,6 +164,9 @@ func (a *App) makeHTTP(service *rls.Service) error {
 		Pprof:       a.o.Pprof,
 		Log:         a.o.Log,
 		ClientCerts: a.o.HTTPTLSClientCA != "",
+	}
+	if a.top != nil {
+		o.Top = a.top.Keys
 	}
 	if a.o.HTTPTokenFile != "" {
 		o.Token = a.o.httpToken
@@ -229,6 +257,9 @@ func (a *App) rulesLive() {
 		a.boosts.Live(a.rules.set())
 		a.store.dropDenials()
 		a.checkEngine(context.Background())
+		if a.top != nil {
+			a.top.Keep(a.rules.set())
+		}
 	}
 }
 
@@ -279,6 +310,9 @@ func (a *App) Run(ctx context.Context) error {
 	run("rules", func() error { return a.rules.run(work) })
 	wg.Go(func() { a.boosts.Run(work) })
 	wg.Go(func() { a.store.watch(work) })
+	if a.top != nil {
+		wg.Go(func() { a.top.Run(work) })
+	}
 	if a.store.breaker != nil {
 		wg.Go(func() { a.store.breaker.Run(work) })
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/rls"
 	"github.com/weir-ratelimit/weir/internal/statsd"
 	"github.com/weir-ratelimit/weir/internal/telemetry"
+	"github.com/weir-ratelimit/weir/internal/topkeys"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
 )
@@ -107,6 +108,11 @@ type Options struct {
 	// StopTimeout is how long the requests in flight have to end after that.
 	StopTimeout time.Duration
 
+	// TopKeys is how many keys are counted for each rule, busiest and most denied; 0 is none. TopKeysHash shows their values as
+	// hashes.
+	TopKeys     int
+	TopKeysHash bool
+
 	// Build is what was built.
 	Build Build
 	// Log receives one line for the start, each load of rules, each refused load and the stop.
@@ -183,6 +189,7 @@ func (o *Options) Validate() error {
 	}
 	c.between("--drain-delay", o.DrainDelay, 0, 10*time.Minute)
 	c.between("--stop-timeout", o.StopTimeout, 0, 10*time.Minute)
+	c.count("--top-keys", o.TopKeys, 0, topkeys.MaxPerRule)
 	return errors.Join(c.errs...)
 }
 

@@ -40,6 +40,16 @@ func Outcomes() []Outcome {
 // String is the outcome as a metric's label.
 func (o Outcome) String() string { return outcomeNames[o] }
 
+// Unfit says that the limit did not let the request pass by itself: it denied it, or would have, but for its mode.
+func (o Outcome) Unfit() bool {
+	switch o {
+	case Denied, ShadowDenied, QuotaOver, DeniedOnFailure, DeniedLocally:
+		return true
+	default:
+		return false
+	}
+}
+
 // Observer is told what the service does. Its methods are called on the way of a request: they must be quick
 // and safe for concurrent use.
 type Observer interface {

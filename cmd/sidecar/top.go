@@ -1,0 +1,164 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+	"text/tabwriter"
+	"time"
+
+	"github.com/weir-ratelimit/weir/internal/adminclient"
+	"github.com/weir-ratelimit/weir/internal/topkeys"
+)
+
+// topCmd is `sidecar top`.
+type topCmd struct {
+	Server serverFlags `embed:""`
+
+	Domain string        `placeholder:"NAME" help:"Only keys of this domain."`
+	Rule   string        `placeholder:"PATH" help:"Only keys of this rule: its path, as GET /rules shows it, such as api_key > path=/checkout*."`
+	By     string        `default:"hits" enum:"hits,denied" help:"hits for the busiest first, denied for those that are denied most."`
+	N      int           `name:"number" short:"n" default:"20" help:"How many, at most 1000."`
+	JSON   bool          `name:"json" help:"Print JSON: one object, one a line with --watch."`
+	Watch  bool          `help:"Show them again and again, until Ctrl-C."`
+	Every  time.Duration `default:"2s" help:"How often, with --watch."`
+}
+
+// Help is shown below the one line of it.
+func (*topCmd) Help() string {
+	return `Shows the keys that one running sidecar saw most in the last one to two minutes. HITS is the sum of what requests cost, DENIED what
+a limit did not let pass, shadow and quota mode included, SHARE the key's part of all hits of its rule, or of its denied ones with
+--by denied. A count that is not exact is shown as a range; see --top-keys of serve.
+
+The exit code is 0 if they were shown, also if there are none, 1 if the sidecar does not answer, 2 if the command line is wrong.
+
+Examples:
+
+    sidecar top
+    sidecar top --by denied --domain shop -n 5
+    sidecar top --server unix:/run/weir/http.sock --rule api_key --watch`
+}
+
+// Run prints keys to stdout.
+func (c *topCmd) Run(ctx context.Context, io streams) error {
+	if err := c.validate(); err != nil {
+		return &usageError{err: err, command: "sidecar top"}
+	}
+	client, err := c.Server.client("sidecar top")
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	if !c.Watch {
+		return c.show(ctx, io.out, client)
+	}
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	return c.watch(ctx, io, client)
+}
+
+func (c *topCmd) validate() error {
+	switch {
+	case c.N < 1 || c.N > 1000:
+		return fmt.Errorf("--number: must be between 1 and 1000, got %d", c.N)
+	case c.Every < 100*time.Millisecond || c.Every > time.Hour:
+		return fmt.Errorf("--every: must be between 100ms and 1h, got %s", c.Every)
+	}
+	return nil
+}
+
+// watch shows the keys until ctx is done. It starts with an answer, and goes on when one is missing later.
+func (c *topCmd) watch(ctx context.Context, io streams, client *adminclient.Client) error {
+	tick := time.NewTicker(c.Every)
+	defer tick.Stop()
+	for shown := false; ; shown = true {
+		if !c.JSON {
+			fmt.Fprintf(io.out, "%s  %s\n", time.Now().Format(time.TimeOnly), client)
+		}
+		err := c.show(ctx, io.out, client)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil && !shown:
+			return err
+		case err != nil:
+			fmt.Fprintf(io.err, "sidecar: %s\n", err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// show asks once.
+func (c *topCmd) show(ctx context.Context, w io.Writer, client *adminclient.Client) error {
+	query := url.Values{"by": {c.By}, "n": {strconv.Itoa(c.N)}}
+	if c.Domain != "" {
+		query.Set("domain", c.Domain)
+	}
+	if c.Rule != "" {
+		query.Set("rule", c.Rule)
+	}
+	var found topkeys.Keys
+	if err := client.Get(ctx, "/top", query, &found); err != nil {
+		if said := (*adminclient.StatusError)(nil); errors.As(err, &said) && said.Status == http.StatusNotFound {
+			return fmt.Errorf("%w; a sidecar older than this command has no top keys at all", err)
+		}
+		return err
+	}
+	switch {
+	case c.JSON && c.Watch:
+		enc := json.NewEncoder(w)
+		enc.SetEscapeHTML(false)
+		return enc.Encode(found)
+	case c.JSON:
+		return printJSON(streams{out: w}, found)
+	default:
+		return printTop(w, &found)
+	}
+}
+
+func printTop(w io.Writer, found *topkeys.Keys) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(t, "HITS\tDENIED\tSHARE\tDOMAIN\tRULE\tKEY\n")
+	for i := range found.Keys {
+		k := &found.Keys[i]
+		fmt.Fprintf(t, "%s\t%s\t%.1f%%\t%s\t%s\t%s\n",
+			between(k.Hits, k.HitsError), between(k.Denied, k.DeniedError), 100*k.Share, printable(k.Domain), printable(k.Rule), printable(k.Descriptor))
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	fmt.Fprintf(w, "%s since %s, %d counted for each rule\n", count(len(found.Keys), "key"), found.Since.Local().Format(time.TimeOnly), found.KeptPerRule)
+	if found.Missed > 0 {
+		fmt.Fprintf(w, "%d hits were of rules beyond what is counted\n", found.Missed)
+	}
+	return nil
+}
+
+// between is a count that may be too large by the error.
+func between(n, by uint64) string {
+	if by == 0 {
+		return strconv.FormatUint(n, 10)
+	}
+	return fmt.Sprintf("%d-%d", n-by, n)
+}
+
+// printable is text that clients sent, without what a terminal would obey.
+func printable(text string) string {
+	if strings.ContainsFunc(text, func(r rune) bool { return !strconv.IsPrint(r) }) {
+		return strconv.Quote(text)
+	}
+	return text
+}

@@ -1,0 +1,358 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"net/http"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+
+	"github.com/weir-ratelimit/weir/internal/chrometest"
+	"github.com/weir-ratelimit/weir/internal/topkeys"
+)
+
+// screenshots is where to put pictures of the page, to look at.
+var screenshots = flag.String("screenshots", "", "directory for pictures of the page")
+
+const pageRules = `
+domain: shop
+descriptors:
+  - key: api_key
+    description: what a customer has paid for
+    owner: team-billing
+    rate_limits:
+      - {name: burst, algorithm: token_bucket, requests_per_unit: 50, unit: hour, burst: 100}
+      - {name: daily, algorithm: sliding_window, requests_per_unit: 100000, window: 24h, segments: 24}
+  - key: remote_address
+    description: one client
+    owner: team-edge
+    rate_limit: {name: per-client, algorithm: funnel, requests_per_unit: 3, unit: hour}
+    descriptors:
+      - key: path
+        value: /checkout*
+        shadow_mode: true
+        rate_limit: {name: checkout, requests_per_unit: 1, unit: hour}
+  - key: internal
+    rate_limit: {unlimited: true}
+`
+
+// hostileKeys are keys as an attacker may send them: none may become more than text.
+var hostileKeys = []string{
+	`<img src=x onerror="document.title='owned'">`, `"><script>document.title='owned'</script>`, "javascript:alert(1)//'`${1}", "\u202egnp.exe\x1b[31m\n",
+}
+
+// askOf sends n requests of one descriptor, key and value in turn.
+func askOf(t *testing.T, client pb.RateLimitServiceClient, n int, keyValues ...string) {
+	t.Helper()
+	d := &common.RateLimitDescriptor{}
+	for i := 0; i < len(keyValues); i += 2 {
+		d.Entries = append(d.Entries, &common.RateLimitDescriptor_Entry{Key: keyValues[i], Value: keyValues[i+1]})
+	}
+	for range n {
+		if _, err := client.ShouldRateLimit(t.Context(), &pb.RateLimitRequest{Domain: "shop", Descriptors: []*common.RateLimitDescriptor{d}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// shoot makes a picture if pictures are asked for.
+func shoot(t *testing.T, b *chrometest.Browser, name string, width, height int, dark bool) {
+	t.Helper()
+	if *screenshots == "" {
+		return
+	}
+	b.Look(width, height, dark)
+	b.Eval("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))")
+	b.Screenshot(filepath.Join(*screenshots, name+".png"))
+}
+
+// rowsOf are the texts of a table's rows, white space as one blank.
+func rowsOf(t *testing.T, b *chrometest.Browser, id string) []string {
+	t.Helper()
+	text := b.Text(`[...document.querySelectorAll("#` + id + ` tr")].map((r) => r.innerText.replace(/\s+/g, " ")).join("\n")`)
+	return strings.Split(text, "\n")
+}
+
+// The page shows what is: ready, rules with their counts, keys. What clients send stays text, nothing is loaded from elsewhere,
+// and it can be used by the keyboard.
+func TestPage(t *testing.T) {
+	b := chrometest.Start(t)
+	s := startSidecar(t, ruleFile(t, pageRules))
+	client := pb.NewRateLimitServiceClient(dial(t, s.grpc))
+	askOf(t, client, 5, "remote_address", "10.0.0.1")
+	askOf(t, client, 2, "remote_address", "10.0.0.2")
+	askOf(t, client, 3, "remote_address", "10.0.0.2", "path", "/checkout/1")
+	for _, value := range hostileKeys {
+		askOf(t, client, 1, "api_key", value)
+	}
+	b.Look(1200, 1000, false)
+	b.Open("http://" + s.http + "/")
+	b.Await(`document.querySelectorAll("#rules-rows tr").length === 5 && document.querySelectorAll("#top-rows tr").length === 7`)
+
+	if state := b.Text(`document.getElementById("state").innerText`); state != "Ready" {
+		t.Errorf("state %q", state)
+	}
+	for _, want := range []string{
+		"rules.yaml:10 Top keys funnel: 3 per 1h, burst 3 per-client 5 2 one client team-edge", // 3 and 2, then 2
+		"remote_address > path=/checkout* shadow mode", "fixed_window: 1 per 1h checkout 1 2 shadow denied 2",
+		"token_bucket: 50 per 1h, burst 100 burst 4 0", "sliding_window: 100000 per 1d daily 4 0", "unlimited",
+	} {
+		if rows := strings.Join(rowsOf(t, b, "rules-rows"), "\n"); !strings.Contains(rows, want) {
+			t.Errorf("no rule says %q:\n%s", want, rows)
+		}
+	}
+	top := rowsOf(t, b, "top-rows")
+	if want := "remote_address=10.0.0.1 shop: remote_address 5 2 71 %"; top[0] != want {
+		t.Errorf("the busiest key is %q, want %q", top[0], want)
+	}
+	for _, value := range hostileKeys[:3] {
+		if !slices.ContainsFunc(top, func(row string) bool { return strings.HasPrefix(row, "api_key="+value) }) {
+			t.Errorf("%q is not shown as it is:\n%s", value, strings.Join(top, "\n"))
+		}
+	}
+	if all := strings.Join(top, "\n"); !strings.Contains(all, `api_key=\u{202e}gnp.exe\u{1b}[31m\u{a}`) {
+		t.Errorf("marks without a shape are not made visible:\n%s", all)
+	}
+	if b.Eval(`document.querySelectorAll("img, main script").length`) != 0.0 || b.Text("document.title") != "Weir" {
+		t.Errorf("a key has become more than text: title %q", b.Text("document.title"))
+	}
+	shoot(t, b, "light", 1200, 1000, false)
+	shoot(t, b, "dark", 1200, 1000, true)
+	shoot(t, b, "narrow", 400, 900, false)
+
+	for _, url := range b.Asked() {
+		if !strings.HasPrefix(url, "http://"+s.http+"/") && url != "data:," {
+			t.Errorf("the page asks for %s", url)
+		}
+	}
+	for _, said := range b.Said() {
+		t.Errorf("the console says: %s", said)
+	}
+	checkAccessible(t, b)
+	checkKeyboard(t, b)
+	checkBoostAndExplain(t, b, s)
+}
+
+// checkBoostAndExplain adds a boost, and asks why a request is denied.
+func checkBoostAndExplain(t *testing.T, b *chrometest.Browser, s *sidecar) {
+	t.Helper()
+	boost := strings.NewReader(`{"domain": "shop", "rule": "api_key", "factor": 3, "for": "1h", "reason": "<b>sale</b>", "author": "ann"}`)
+	res, err := http.Post("http://"+s.http+"/boosts", "application/json", boost)
+	if err != nil || res.StatusCode/100 != 2 {
+		t.Fatal(err, res.StatusCode)
+	}
+	_ = res.Body.Close()
+	refreshNow(b)
+	b.Await(`!document.getElementById("boosts").hidden`)
+	if rows := rowsOf(t, b, "boosts-rows"); !strings.HasPrefix(rows[0], "api_key shop all keys 3 ") || !strings.HasSuffix(rows[0], " <b>sale</b> ann") {
+		t.Errorf("the boost is shown as %q", rows[0])
+	}
+	b.Eval(`document.getElementById("explain-domain").value = "shop", document.getElementById("explain-descriptor").value = "remote_address=10.0.0.1"`)
+	b.Eval(`document.getElementById("explain-descriptor").focus()`)
+	b.Press("Enter")
+	b.Await(`document.getElementById("explain-answer").innerText.startsWith("OVER_LIMIT")`)
+	answer := b.Text(`document.getElementById("explain-answer").innerText`)
+	for _, want := range []string{"rules.yaml:10", "per-client", "denied, 0 left, may pass in", "funnel|shop|remote_address=10.0.0.1"} {
+		if !strings.Contains(answer, want) {
+			t.Errorf("the explanation does not say %q:\n%s", want, answer)
+		}
+	}
+	shoot(t, b, "explain", 1200, 1300, false)
+	b.Eval(`document.getElementById("explain-descriptor").value = "<img src=x>"`)
+	b.Press("Enter")
+	b.Await(`document.getElementById("explain-answer").innerText.includes("<img src=x>")`)
+	if b.Eval(`document.querySelectorAll("img, b").length`) != 0.0 {
+		t.Error("what is explained has become more than text")
+	}
+}
+
+// refreshNow does not wait for the next refresh of the page.
+func refreshNow(b *chrometest.Browser) {
+	b.Eval(`document.getElementById("auto").click(), document.getElementById("auto").click()`)
+}
+
+// checkAccessible looks for what a screen reader needs.
+func checkAccessible(t *testing.T, b *chrometest.Browser) {
+	t.Helper()
+	for what, expression := range map[string]string{
+		"inputs without a label":   `[...document.querySelectorAll("input, select")].filter((e) => !e.labels.length).map((e) => e.id).join()`,
+		"buttons without a name":   `[...document.querySelectorAll("button")].filter((e) => !(e.ariaLabel || e.textContent).trim()).map((e) => e.id).join()`,
+		"tables without headers":   `[...document.querySelectorAll("table")].filter((e) => [...e.tHead.rows[0].cells].some((c) => c.scope !== "col")).length + ""`,
+		"sections without a name":  `[...document.querySelectorAll("section")].filter((e) => !document.getElementById(e.getAttribute("aria-labelledby"))).map((e) => e.id).join()`,
+		"ids that are there twice": `[...document.querySelectorAll("[id]")].map((e) => e.id).filter((id, i, all) => all.indexOf(id) !== i).join()`,
+		"rows without a header":    `[...document.querySelectorAll("#top-rows tr")].filter((r) => r.cells[0].tagName !== "TH").length + ""`,
+	} {
+		if found := b.Text(expression); found != "" && found != "0" {
+			t.Errorf("%s: %s", what, found)
+		}
+	}
+	for _, dark := range []bool{false, true} {
+		b.Look(1200, 1000, dark)
+		if low := b.Text(contrasts); low != "" {
+			t.Errorf("dark %t: contrast below 4.5 to 1: %s", dark, low)
+		}
+	}
+}
+
+// contrasts are the texts whose colour is too near to that of what is behind it, by the formula of WCAG 2.2.
+const contrasts = `(() => {
+  const rgb = (c) => c.match(/[\d.]+/g).map(Number);
+  const luminance = (c) => rgb(c).slice(0, 3).map((v) => v / 255).map((v) => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+  const behind = (e) => { const c = getComputedStyle(e).backgroundColor; return rgb(c)[3] === 0 && e.parentElement ? behind(e.parentElement) : c; };
+  const low = [];
+  for (const e of document.querySelectorAll("body *")) {
+    if (!e.offsetParent || ![...e.childNodes].some((n) => n.nodeType === 3 && n.data.trim()) || e.disabled) continue;
+    const [a, b] = [luminance(getComputedStyle(e).color), luminance(behind(e))];
+    const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+    if (ratio < 4.5) low.push(e.innerText + " " + ratio.toFixed(1));
+  }
+  return low.join("; ");
+})()`
+
+// checkKeyboard goes through the page by Tab, and shows one rule's keys by Enter.
+func checkKeyboard(t *testing.T, b *chrometest.Browser) {
+	t.Helper()
+	reached := map[string]bool{}
+	b.Eval(`document.activeElement.blur()`)
+	for range 30 {
+		b.Press("Tab")
+		id := b.Text(`document.activeElement.id || document.activeElement.ariaLabel || document.activeElement.tagName`)
+		reached[id] = true
+		if id == "Top keys of remote_address" {
+			break
+		}
+	}
+	for _, id := range []string{"auto", "top-by", "rules-search", "rules-sort", "Top keys of remote_address"} {
+		if !reached[id] {
+			t.Fatalf("Tab does not lead to %s, but to %v", id, reached)
+		}
+	}
+	b.Press("Enter")
+	b.Await(`document.querySelectorAll("#top-rows tr").length === 2`)
+	if only := b.Text(`document.getElementById("top-rule-name").innerText`); only != "Only shop: remote_address" {
+		t.Errorf("the keys are of %q", only)
+	}
+}
+
+// 10,000 rules are no more work than a page of them, and are found by a word.
+func TestPageOfManyRules(t *testing.T) {
+	b := chrometest.Start(t)
+	var rules strings.Builder
+	rules.WriteString("domain: shop\ndescriptors:\n")
+	for i := range 10_000 {
+		fmt.Fprintf(&rules, "- {key: api_key, value: customer-%d, owner: team-%d, rate_limit: {requests_per_unit: %d, unit: minute}}\n", i, i%7, 1+i)
+	}
+	s := startSidecar(t, ruleFile(t, rules.String()))
+	client := pb.NewRateLimitServiceClient(dial(t, s.grpc))
+	askOf(t, client, 9, "api_key", "customer-4")
+	b.Look(1200, 1000, false)
+	b.Open("http://" + s.http + "/")
+	b.Await(`document.getElementById("rules-range").innerText === "1 to 50 of 10,000"`)
+	b.Eval(`document.getElementById("rules-on").click()`)
+	b.Await(`document.getElementById("rules-range").innerText === "51 to 100 of 10,000"`)
+	b.Eval(`(() => { const s = document.getElementById("rules-sort"); s.value = "denied"; s.dispatchEvent(new Event("change")); })()`)
+	b.Await(`document.getElementById("rules-range").innerText.startsWith("1 to") && document.querySelector("#rules-rows .path").innerText === "api_key=customer-4"`)
+	shoot(t, b, "many", 1200, 1000, false)
+	b.Eval(`document.getElementById("rules-search").focus()`)
+	for key := range strings.SplitSeq("customer-777 TEAM-0", "") {
+		b.Press(key)
+	}
+	b.Await(`document.getElementById("rules-range").innerText === "1 to 3 of 3"`) // 777, 7770 and 7777
+	if rows := strings.Join(rowsOf(t, b, "rules-rows"), "\n"); !strings.Contains(rows, "api_key=customer-777 ") {
+		t.Errorf("found:\n%s", rows)
+	}
+}
+
+// A refused file is told on the page that is open, with its places, and so is a sidecar that has gone.
+func TestPageTellsWhatIsWrong(t *testing.T) {
+	b := chrometest.Start(t)
+	file := ruleFile(t, pageRules)
+	s := startSidecar(t, file)
+	b.Look(1200, 1000, false)
+	b.Open("http://" + s.http + "/")
+	b.Await(`document.getElementById("state").innerText === "Ready"`)
+	edit(t, file, strings.ReplaceAll(pageRules, "funnel", "funel")+"  - {value: <b>bold</b>}\n")
+	b.Await(`!document.getElementById("refused").hidden`) // at the next refresh
+	refused := b.Text(`document.getElementById("refused").innerText`)
+	for _, want := range []string{"Older rules are in force.", "rules.yaml:13:", "funel", "rules.yaml:21:"} {
+		if !strings.Contains(refused, want) {
+			t.Errorf("the page does not say %q:\n%s", want, refused)
+		}
+	}
+	shoot(t, b, "refused", 1200, 1000, false)
+	shoot(t, b, "refused-dark", 1200, 1000, true)
+	s.Kill()
+	refreshNow(b)
+	b.Await(`document.getElementById("lost").innerText.startsWith("No good answer at")`)
+	if state := b.Text(`document.getElementById("state").innerText`); state != "No answer" {
+		t.Errorf("of a sidecar that has gone the page says %s", state)
+	}
+	shoot(t, b, "lost", 400, 900, true)
+}
+
+// The command shows the same, and no more of a hostile key than a terminal can bear; values can be hidden.
+func TestTopCommand(t *testing.T) {
+	s := startSidecar(t, ruleFile(t, pageRules))
+	client := pb.NewRateLimitServiceClient(dial(t, s.grpc))
+	askOf(t, client, 5, "remote_address", "10.0.0.1")
+	askOf(t, client, 3, "remote_address", "10.0.0.2", "path", "/checkout/1")
+	askOf(t, client, 2, "api_key", hostileKeys[3])
+	text := topCommand(t, s)
+	for _, want := range []string{
+		"HITS  DENIED  SHARE   DOMAIN  RULE                              KEY\n5     2       100.0%  shop    remote_address                    remote_address=10.0.0.1\n",
+		"\n3     2       100.0%  shop    remote_address > path=/checkout*  remote_address=10.0.0.2,path=/checkout/1\n",
+		`shop    api_key                           "api_key=\u202egnp.exe\x1b[31m\n"` + "\n3 keys since ",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("there is no %q in\n%s", want, text)
+		}
+	}
+	if text := topCommand(t, s, "--by", "denied", "--rule", "remote_address", "--domain", "shop", "-n", "1"); !strings.Contains(text, "\n5     2       100.0%  shop    remote_address  remote_address=10.0.0.1\n1 key since ") {
+		t.Errorf("the most denied of a rule:\n%s", text)
+	}
+	var found topkeys.Keys
+	if err := json.Unmarshal([]byte(topCommand(t, s, "--json")), &found); err != nil || len(found.Keys) != 3 || found.Keys[0].Entries[0].Value != "10.0.0.1" {
+		t.Errorf("%v in %+v", err, found)
+	}
+
+	hidden := startSidecar(t, ruleFile(t, pageRules), "--top-keys-hash")
+	askOf(t, pb.NewRateLimitServiceClient(dial(t, hidden.grpc)), 1, "api_key", "hunter2")
+	for _, shown := range []string{topCommand(t, hidden), topCommand(t, hidden, "--json")} {
+		if !strings.Contains(shown, "api_key=#f52fbd32b2b3b86ff88ef6c490628285") || strings.Contains(shown, "hunter2") { // sha256sum, 16 bytes
+			t.Errorf("a value is shown:\n%s", shown)
+		}
+	}
+	off := startSidecar(t, ruleFile(t, pageRules), "--top-keys", "0")
+	out, err := exec.Command(binary, "top", "--server", off.http).CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "start the sidecar with --top-keys 100") {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// topCommand is what sidecar top prints.
+func topCommand(t *testing.T, s *sidecar, args ...string) string {
+	t.Helper()
+	out, err := exec.Command(binary, append([]string{"top", "--server", s.http}, args...)...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return string(out)
+}
+
+// Anybody who is no browser has the list of endpoints.
+func TestRootForOthers(t *testing.T) {
+	s := startSidecar(t, ruleFile(t, pageRules))
+	if status, text := s.page(t, "/"); status != "200 OK" || !strings.HasPrefix(text, "Weir, a rate limit service for Envoy\n") {
+		t.Errorf("%s %s", status, text)
+	}
+}

@@ -1,0 +1,201 @@
+package admin_test
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/weir-ratelimit/weir/internal/admin"
+	"github.com/weir-ratelimit/weir/internal/rls"
+	"github.com/weir-ratelimit/weir/internal/topkeys"
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
+)
+
+const shop = `
+domain: shop
+descriptors:
+  - {key: user, description: who it is, owner: team-edge, rate_limit: {name: each, algorithm: funnel, requests_per_unit: 10, unit: second, burst: 20}}
+  - key: path
+    shadow_mode: true
+    rate_limits:
+      - {name: burst, requests_per_unit: 5, unit: second}
+      - {name: daily, requests_per_unit: 100, unit: day}
+  - {key: vip, rate_limit: {unlimited: true}}
+`
+
+// looked is a handler with these rules, whose limit i was asked i+1 times, and denied i of them.
+func looked(t *testing.T, rules string, o admin.Options) http.Handler {
+	t.Helper()
+	set, err := descriptors.Compile([]descriptors.File{{Name: "shop.yaml", Data: []byte(rules)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Set = func() *descriptors.Set { return set }
+	o.Decisions = func(l *descriptors.Limit) []uint64 {
+		counts := make([]uint64, len(rls.Outcomes()))
+		counts[rls.Allowed], counts[rls.Denied] = 1, uint64(l.ID)
+		return counts
+	}
+	o.Metrics, o.Log = http.NotFoundHandler(), slog.New(slog.DiscardHandler)
+	return admin.NewHandler(o)
+}
+
+func TestListOfRules(t *testing.T) {
+	h := looked(t, shop, admin.Options{})
+	const user = `{"domain":"shop","path":"user","source":"shop.yaml:4","mode":"enforce","owner":"team-edge","description":"who it is",` +
+		`"limits":[{"name":"each","text":"funnel: 10 per 1s, burst 20","decisions":{"allowed":1}}]}`
+	const path = `{"domain":"shop","path":"path","source":"shop.yaml:5","mode":"shadow","limits":[` +
+		`{"name":"burst","text":"fixed_window: 5 per 1s","decisions":{"allowed":1,"denied":1}},` +
+		`{"name":"daily","text":"fixed_window: 100 per 1d","decisions":{"allowed":1,"denied":2}}]}`
+	const vip = `{"domain":"shop","path":"vip","source":"shop.yaml:10","mode":"enforce","unlimited":true,"limits":[]}`
+	for query, want := range map[string]string{
+		"":                          `{"found":3,"offset":0,"rules":[` + user + "," + path + "," + vip + `]}`,
+		"?n=1&offset=1":             `{"found":3,"offset":1,"rules":[` + path + `]}`,
+		"?offset=7":                 `{"found":3,"offset":7,"rules":[]}`,
+		"?search=TEAM-edge+Funnel":  `{"found":1,"offset":0,"rules":[` + user + `]}`,
+		"?search=daily":             `{"found":1,"offset":0,"rules":[` + path + `]}`,
+		"?search=team-edge+sliding": `{"found":0,"offset":0,"rules":[]}`,
+		"?sort=denied&n=2":          `{"found":3,"offset":0,"rules":[` + path + "," + user + `]}`,
+		"?sort=asked&n=1":           `{"found":3,"offset":0,"rules":[` + path + `]}`,
+	} {
+		status, body := ask(t, h, "GET", "/rules/list"+query)
+		if diff := cmp.Diff(inOrder(t, want), inOrder(t, body)); status != http.StatusOK || diff != "" {
+			t.Errorf("%s: %d (-want +got):\n%s", query, status, diff)
+		}
+	}
+	for query, want := range map[string]string{
+		"?n=0":        `n: must be a number between 1 and 1000, got "0"`,
+		"?offset=-1":  `offset: must be a number between 0 and 2147483647, got "-1"`,
+		"?sort=owner": `sort: must be denied or asked, or left out; got "owner"`,
+	} {
+		if status, body := ask(t, h, "GET", "/rules/list"+query); status != http.StatusBadRequest || said(t, body) != want {
+			t.Errorf("%s: %d %s, want %s", query, status, body, want)
+		}
+	}
+}
+
+// inOrder is JSON that can be compared.
+func inOrder(t *testing.T, text string) any {
+	t.Helper()
+	var v any
+	if err := json.Unmarshal([]byte(text), &v); err != nil {
+		t.Fatalf("%v in %s", err, text)
+	}
+	return v
+}
+
+// said is the error that an answer tells.
+func said(t *testing.T, body string) string {
+	t.Helper()
+	var answer struct{ Error string }
+	if err := json.Unmarshal([]byte(body), &answer); err != nil {
+		t.Fatalf("%v in %s", err, body)
+	}
+	return answer.Error
+}
+
+func TestStatus(t *testing.T) {
+	at := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	rules := &fakeRules{status: admin.RulesStatus{Hash: "abc", LoadedAt: at, Files: []string{"shop.yaml"}, ErrorsAt: at}}
+	for i := range 150 {
+		rules.status.Errors = append(rules.status.Errors, fmt.Sprintf("shop.yaml:%d:1: wrong", i))
+	}
+	h := looked(t, shop, admin.Options{
+		Rules: rules, Checks: []admin.Check{check("rules", nil), check("store", errors.New("connection refused"))},
+		Build: map[string]string{"version": "v1"}, Store: "memory", StartedAt: at,
+	})
+	status, body := ask(t, h, "GET", "/status")
+	var got struct {
+		Ready  bool
+		Checks []struct{ Name, Error string }
+		Store  string
+		Rules  struct {
+			Files, Domains, Rules, Limits int
+			ErrorCount                    int `json:"error_count"`
+			Errors                        []string
+		}
+	}
+	if err := json.Unmarshal([]byte(body), &got); err != nil || status != http.StatusOK {
+		t.Fatalf("%d %v: %s", status, err, body)
+	}
+	if r := got.Rules; r.Files != 1 || r.Domains != 1 || r.Rules != 3 || r.Limits != 3 || r.ErrorCount != 150 || len(r.Errors) != 100 {
+		t.Errorf("rules: %+v", r)
+	}
+	if got.Ready || len(got.Checks) != 2 || got.Checks[1].Error != "connection refused" || got.Store != "memory" {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestTop(t *testing.T) {
+	var asked topkeys.Query
+	h := looked(t, shop, admin.Options{Top: func(q topkeys.Query) (topkeys.Keys, error) {
+		asked = q
+		if q.By == "name" {
+			return topkeys.Keys{}, topkeys.ErrBy
+		}
+		return topkeys.Keys{Keys: []topkeys.Key{{Rule: "<b>"}}}, nil
+	}})
+	for query, want := range map[string]topkeys.Query{
+		"": {By: topkeys.ByHits, N: 20},
+		"?domain=shop&rule=api_key+%3E+path&by=denied&n=5": {Domain: "shop", Rule: "api_key > path", By: topkeys.ByDenied, N: 5},
+	} {
+		if status, _ := ask(t, h, "GET", "/top"+query); status != http.StatusOK || asked != want {
+			t.Errorf("%s: %d, asked %+v, want %+v", query, status, asked, want)
+		}
+	}
+	for query, want := range map[string]string{
+		"?n=1001": `n: must be a number between 1 and 1000, got "1001"`, "?by=name": "by: must be hits or denied",
+	} {
+		if status, body := ask(t, h, "GET", "/top"+query); status != http.StatusBadRequest || said(t, body) != want {
+			t.Errorf("%s: %d %s, want %s", query, status, body, want)
+		}
+	}
+	status, body := ask(t, looked(t, shop, admin.Options{}), "GET", "/top")
+	if want := "keys are not counted here: start the sidecar with --top-keys 100"; status != http.StatusNotFound || said(t, body) != want {
+		t.Errorf("without top keys: %d %s, want %s", status, body, want)
+	}
+}
+
+// A browser gets the page, with a policy that admits its own style and script and nothing else.
+func TestPageForBrowsers(t *testing.T) {
+	h := looked(t, shop, admin.Options{})
+	r := httptest.NewRequestWithContext(t.Context(), "GET", "/", nil)
+	r.Header.Set("Accept", "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8")
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	page, policy := w.Body.String(), w.Header().Get("Content-Security-Policy")
+	if !strings.HasPrefix(page, "<!doctype html>") || w.Header().Get("Content-Type") != "text/html; charset=utf-8" || w.Header().Get("Vary") != "Accept" {
+		t.Errorf("headers %v, page %.60s", w.Header(), page)
+	}
+	for _, tag := range []string{"style", "script"} {
+		found := regexp.MustCompile(`(?s)<`+tag+`>(.*?)</`+tag+`>`).FindAllStringSubmatch(page, -1)
+		if len(found) != 1 {
+			t.Fatalf("%d times %s, want once", len(found), tag)
+		}
+		sum := sha256.Sum256([]byte(found[0][1]))
+		if want := tag + "-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"; !strings.Contains(policy, want) {
+			t.Errorf("the policy does not admit the %s: %s", tag, policy)
+		}
+	}
+	for _, never := range []string{"unsafe", "*", "http:", "https:"} {
+		if strings.Contains(policy, never) {
+			t.Errorf("the policy has %s: %s", never, policy)
+		}
+	}
+	for _, never := range []string{"innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "{{", "http://", "https://", "onclick=", "style="} {
+		if strings.Contains(page, never) {
+			t.Errorf("the page has %s", never)
+		}
+	}
+}

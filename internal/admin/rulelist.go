@@ -1,0 +1,150 @@
+package admin
+
+import (
+	"cmp"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/weir-ratelimit/weir/internal/rls"
+	"github.com/weir-ratelimit/weir/internal/simulate"
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+)
+
+// Bounds of a page of rules.
+const (
+	defaultListed = 50
+	maxListed     = 1000
+)
+
+// listedRule is a rule for people, with what became of its requests.
+type listedRule struct {
+	Domain      string        `json:"domain"`
+	Path        string        `json:"path"`
+	Source      string        `json:"source"` // file:line
+	Mode        string        `json:"mode"`   // enforce, shadow or quota
+	Unlimited   bool          `json:"unlimited,omitempty"`
+	Owner       string        `json:"owner,omitempty"`
+	Description string        `json:"description,omitempty"`
+	Limits      []listedLimit `json:"limits"`
+}
+
+// listedLimit is a limit in words.
+type listedLimit struct {
+	Name string `json:"name,omitempty"`
+	Text string `json:"text"`
+	// Decisions are by outcome, those that have happened; nil where they are not counted for this limit alone.
+	Decisions map[string]uint64 `json:"decisions"`
+}
+
+// listRules answers GET /rules/list?search=&sort=denied|asked&offset=0&n=50: the rules one page at a time, as rule files have
+// them or the most first.
+func (h *handler) listRules(w http.ResponseWriter, r *http.Request) {
+	query := r.URL.Query()
+	n, err := number(query, "n", defaultListed, 1, maxListed)
+	if err != nil {
+		refuse(w, http.StatusBadRequest, err)
+		return
+	}
+	offset, err := number(query, "offset", 0, 0, 1<<31-1)
+	if err != nil {
+		refuse(w, http.StatusBadRequest, err)
+		return
+	}
+	found := h.findRules(query.Get("search"))
+	switch by := query.Get("sort"); by {
+	case "":
+	case "denied", "asked":
+		h.sortRules(found, by == "denied")
+	default:
+		refuse(w, http.StatusBadRequest, fmt.Errorf("sort: must be denied or asked, or left out; got %q", by))
+		return
+	}
+	answer := struct {
+		Found  int          `json:"found"`
+		Offset int          `json:"offset"`
+		Rules  []listedRule `json:"rules"`
+	}{Found: len(found), Offset: offset, Rules: []listedRule{}}
+	from := min(offset, len(found))
+	for _, r := range found[from:min(from+n, len(found))] {
+		answer.Rules = append(answer.Rules, h.list(r))
+	}
+	writeJSON(w, http.StatusOK, answer)
+}
+
+// findRules are the live rules with all words of the search somewhere, in whatever case.
+func (h *handler) findRules(search string) (found []*descriptors.Rule) {
+	set := h.Set()
+	if set == nil {
+		return nil
+	}
+	words := strings.Fields(strings.ToLower(search))
+	for _, d := range set.Domains() {
+		for _, r := range d.Rules() {
+			if len(words) == 0 || hasAll(r, words) {
+				found = append(found, r)
+			}
+		}
+	}
+	return found
+}
+
+func hasAll(r *descriptors.Rule, words []string) bool {
+	texts := []string{r.Domain, r.Path, r.Source, r.Owner, r.Description}
+	for _, l := range r.Limits {
+		texts = append(texts, l.Name, l.Policy.Algorithm().String())
+	}
+	text := strings.ToLower(strings.Join(texts, "\n"))
+	for _, word := range words {
+		if !strings.Contains(text, word) {
+			return false
+		}
+	}
+	return true
+}
+
+// sortRules puts those first that were asked, or that denied, the most. Others keep their order.
+func (h *handler) sortRules(rules []*descriptors.Rule, denied bool) {
+	counts := make(map[*descriptors.Rule]uint64, len(rules))
+	for _, r := range rules {
+		for _, l := range r.Limits {
+			var n uint64
+			for o, count := range h.Decisions(l) {
+				if !denied || rls.Outcome(o).Unfit() {
+					n += count
+				}
+			}
+			counts[r] = max(counts[r], n)
+		}
+	}
+	slices.SortStableFunc(rules, func(a, b *descriptors.Rule) int { return cmp.Compare(counts[b], counts[a]) })
+}
+
+func (h *handler) list(r *descriptors.Rule) listedRule {
+	shown := listedRule{
+		Domain: r.Domain, Path: r.Path, Source: r.Source, Mode: "enforce", Unlimited: r.Unlimited,
+		Owner: r.Owner, Description: r.Description, Limits: []listedLimit{},
+	}
+	switch r.Mode {
+	case limiter.Shadow:
+		shown.Mode = "shadow"
+	case limiter.Quota:
+		shown.Mode = "quota"
+	default:
+	}
+	for _, l := range r.Limits {
+		limit := listedLimit{Name: l.Name, Text: simulate.Limit{Name: l.Policy.Algorithm().String(), Policy: l.Policy}.String()}
+		if counts := h.Decisions(l); counts != nil {
+			limit.Decisions = map[string]uint64{}
+			for o, n := range counts {
+				if n > 0 {
+					limit.Decisions[rls.Outcome(o).String()] = n
+				}
+			}
+		}
+		shown.Limits = append(shown.Limits, limit)
+	}
+	return shown
+}

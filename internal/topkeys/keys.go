@@ -1,0 +1,183 @@
+package topkeys
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"regexp"
+	"slices"
+	"time"
+
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
+)
+
+// By is what keys are sorted by.
+type By string
+
+// The orders.
+const (
+	ByHits   By = "hits"
+	ByDenied By = "denied"
+)
+
+// ErrBy is the error of an order that is neither.
+var ErrBy = errors.New("by: must be hits or denied")
+
+// Query asks for keys.
+type Query struct {
+	// Domain and Rule, a rule's path, choose the rules; empty is any.
+	Domain, Rule string
+	// By is the order, and what a key must have some of.
+	By By
+	// N is the most keys of the answer.
+	N int
+}
+
+// Keys is the answer to a Query.
+type Keys struct {
+	By By `json:"by"`
+	// Since is when the counting of what is shown began: one to two minutes ago.
+	Since time.Time `json:"since"`
+	// KeptPerRule is Options.PerRule, Hashed Options.HashValues.
+	KeptPerRule int  `json:"kept_per_rule"`
+	Hashed      bool `json:"values_hashed"`
+	// Missed is the hits of rules for which there was no room, since the process started.
+	Missed uint64 `json:"missed_hits"`
+	Keys   []Key  `json:"keys"`
+}
+
+// Key is one key of a rule. It had Hits-HitsError to Hits hits, and Denied-DeniedError to Denied of them were denied.
+type Key struct {
+	Domain string `json:"domain"`
+	Rule   string `json:"rule"`
+	// Descriptor is the entries as commands take them: key=value,key=value.
+	Descriptor string                 `json:"descriptor"`
+	Entries    []descriptors.KeyEntry `json:"entries"`
+	// Counter is the name of the counter that the rule's first limit keeps; empty where values are hashed.
+	Counter     string `json:"counter,omitempty"`
+	Hits        uint64 `json:"hits"`
+	HitsError   uint64 `json:"hits_error"`
+	Denied      uint64 `json:"denied"`
+	DeniedError uint64 `json:"denied_error"`
+	// Share is the key's part of its rule's hits, or of what the rule denied: at most 1.
+	Share float64 `json:"share"`
+}
+
+// Keys are the busiest or the most denied keys, the most first.
+func (t *Top) Keys(q Query) (Keys, error) {
+	if q.By != ByHits && q.By != ByDenied {
+		return Keys{}, ErrBy
+	}
+	t.countAll()
+	t.mu.RLock()
+	since := t.since[1]
+	t.mu.RUnlock()
+	var found []row
+	for _, r := range t.all() {
+		if q.Domain != "" && r.domain != q.Domain || q.Rule != "" && r.path != q.Rule {
+			continue
+		}
+		found = append(found, r.rows(q)...)
+		if len(found) > 4*q.N+1000 {
+			found = first(found, q.N)
+		}
+	}
+	a := Keys{By: q.By, Since: since, KeptPerRule: t.o.PerRule, Hashed: t.o.HashValues, Missed: t.missed.Load(), Keys: []Key{}}
+	for _, r := range first(found, q.N) {
+		a.Keys = append(a.Keys, r.show(t.o.HashValues))
+	}
+	return a, nil
+}
+
+// row is a key as it is found.
+type row struct {
+	name
+
+	key          string
+	by           Estimate // what it is sorted by
+	hits, denied Estimate
+	total        uint64 // the rule's, of what it is sorted by
+}
+
+// first is the n that come first.
+func first(rows []row, n int) []row {
+	slices.SortFunc(rows, func(a, b row) int {
+		return cmp.Or(cmp.Compare(b.by.Count, a.by.Count), cmp.Compare(a.by.Error, b.by.Error), cmp.Compare(a.key, b.key))
+	})
+	return rows[:min(n, len(rows))]
+}
+
+// rows are the first of the rule's keys.
+func (r *rule) rows(q Query) []row {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	pick := func(h *half) *summary {
+		if q.By == ByDenied {
+			return &h.denied
+		}
+		return &h.hits
+	}
+	var rows []row
+	seen := map[uint64]bool{}
+	var total uint64
+	for i := range r.half {
+		s := pick(&r.half[i])
+		total = sum(total, s.total)
+		for hash, c := range s.byHash {
+			if seen[hash] {
+				continue
+			}
+			seen[hash] = true
+			a := row{name: r.name, key: string(c.key)}
+			for j := range r.half {
+				a.hits = a.hits.plus(r.half[j].hits.estimate(hash))
+				a.denied = a.denied.plus(r.half[j].denied.estimate(hash))
+			}
+			a.by = a.hits
+			if q.By == ByDenied {
+				a.by = a.denied
+			}
+			rows = append(rows, a)
+		}
+	}
+	rows = first(rows, q.N)
+	for i := range rows {
+		rows[i].total = total
+	}
+	return rows
+}
+
+func (r *row) show(hash bool) Key {
+	k := Key{
+		Domain: r.domain, Rule: r.path, Entries: []descriptors.KeyEntry{},
+		Hits: r.hits.Count, HitsError: r.hits.Error, Denied: r.denied.Count, DeniedError: r.denied.Error,
+		Share: min(1, float64(r.by.Count)/float64(r.total)),
+	}
+	if !hash {
+		k.Counter = r.key
+	}
+	terms, _ := descriptors.ParseKey(r.key)
+	entries := make([]descriptors.Entry, len(terms.Entries))
+	for i, e := range terms.Entries {
+		if hash {
+			e.Value = hashed(e.Value)
+		}
+		k.Entries = append(k.Entries, e)
+		entries[i] = descriptors.Entry(e)
+	}
+	k.Descriptor = descriptors.FormatEntries(entries)
+	return k
+}
+
+// isHash is what `hash_values` makes of a value.
+var isHash = regexp.MustCompile("^#[0-9a-f]{32}$")
+
+// hashed is as `hash_values` writes it. A value that is a hash already stays.
+func hashed(value string) string {
+	if isHash.MatchString(value) {
+		return value
+	}
+	sum := sha256.Sum256([]byte(value))
+	return "#" + hex.EncodeToString(sum[:16])
+}

@@ -1,0 +1,446 @@
+package topkeys
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+	"unsafe"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"pgregory.net/rapid"
+
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
+)
+
+func newTop(tb testing.TB, o Options) *Top {
+	tb.Helper()
+	top, err := New(o)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return top
+}
+
+// compile is the rules of one file.
+func compile(tb testing.TB, text string) *descriptors.Set {
+	tb.Helper()
+	set, err := descriptors.Compile([]descriptors.File{{Name: "shop.yaml", Data: []byte(text)}})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return set
+}
+
+const shop = `
+domain: shop
+descriptors:
+- {key: user, rate_limit: {requests_per_unit: 10, unit: minute}}
+- {key: path, rate_limit: {requests_per_unit: 10, unit: minute}}
+`
+
+// rulesOf are the rules of the domain shop.
+func rulesOf(tb testing.TB, text string) []*descriptors.Rule {
+	tb.Helper()
+	return compile(tb, text).Domain("shop").Rules()
+}
+
+// hit notes a request as Watch does.
+func hit(t *Top, r *descriptors.Rule, value string, n uint64, denied bool) {
+	s := t.stripe()
+	s.mu.Lock()
+	t.note(s, r, fmt.Sprintf("fixed_window|shop|%s=%s", r.Path, value), n, denied)
+	s.mu.Unlock()
+	t.pool.Put(s)
+}
+
+func keys(tb testing.TB, top *Top, q Query) []Key {
+	tb.Helper()
+	a, err := top.Keys(q)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return a.Keys
+}
+
+func TestKeysOfRules(t *testing.T) {
+	top, rules := newTop(t, Options{PerRule: 10}), rulesOf(t, shop)
+	user, path := rules[0], rules[1]
+	hit(top, user, "ann", 5, false)
+	hit(top, user, "ann", 3, true)
+	hit(top, user, "bob", 2, true)
+	hit(top, path, "/", 4, true)
+
+	ann := Key{
+		Domain: "shop", Rule: "user", Descriptor: "user=ann", Entries: []descriptors.KeyEntry{{Key: "user", Value: "ann"}},
+		Counter: "fixed_window|shop|user=ann", Hits: 8, Denied: 3, Share: 0.8,
+	}
+	bob := Key{
+		Domain: "shop", Rule: "user", Descriptor: "user=bob", Entries: []descriptors.KeyEntry{{Key: "user", Value: "bob"}},
+		Counter: "fixed_window|shop|user=bob", Hits: 2, Denied: 2, Share: 0.2,
+	}
+	root := Key{
+		Domain: "shop", Rule: "path", Descriptor: "path=/", Entries: []descriptors.KeyEntry{{Key: "path", Value: "/"}},
+		Counter: "fixed_window|shop|path=/", Hits: 4, Denied: 4, Share: 1,
+	}
+	denied := func(k Key, share float64) Key {
+		k.Share = share
+		return k
+	}
+	for name, c := range map[string]struct {
+		q    Query
+		want []Key
+	}{
+		"busiest":     {Query{By: ByHits, N: 10}, []Key{ann, root, bob}},
+		"most denied": {Query{By: ByDenied, N: 10}, []Key{root, denied(ann, 0.6), denied(bob, 0.4)}},
+		"the first":   {Query{By: ByHits, N: 1}, []Key{ann}},
+		"of one rule": {Query{Domain: "shop", Rule: "path", By: ByHits, N: 10}, []Key{root}},
+		"of no rule":  {Query{Domain: "api", By: ByHits, N: 10}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(c.want, keys(t, top, c.q), cmpopts.EquateEmpty()); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+	if _, err := top.Keys(Query{By: "name"}); err == nil || err.Error() != "by: must be hits or denied" {
+		t.Errorf("by name: %v", err)
+	}
+}
+
+// Values can be hidden; what the rules hash already stays as it is, so that it is found in counters' names.
+func TestHashedValues(t *testing.T) {
+	top, rules := newTop(t, Options{PerRule: 10, HashValues: true}), rulesOf(t, shop)
+	hit(top, rules[0], "hunter2", 2, false)
+	hit(top, rules[0], "#f52fbd32b2b3b86ff88ef6c490628285", 1, false)
+	got := keys(t, top, Query{By: ByHits, N: 10})
+	for _, k := range got {
+		if k.Descriptor != "user=#f52fbd32b2b3b86ff88ef6c490628285" || k.Counter != "" { // echo -n hunter2 | sha256sum
+			t.Errorf("shown: %+v", k)
+		}
+	}
+	if len(got) != 2 {
+		t.Errorf("%d keys, want 2", len(got))
+	}
+}
+
+// What is shown is of this minute and the one before.
+func TestWindow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		top, rules := newTop(t, Options{PerRule: 10}), rulesOf(t, shop)
+		start := time.Now()
+		go top.Run(t.Context())
+		synctest.Wait()
+		now := func() string {
+			a, err := top.Keys(Query{By: ByHits, N: 10})
+			if err != nil {
+				t.Fatal(err)
+			}
+			texts := []string{fmt.Sprint(a.Since.Sub(start))}
+			for _, k := range a.Keys {
+				texts = append(texts, fmt.Sprintf("%s:%d", k.Descriptor, k.Hits))
+			}
+			return strings.Join(texts, " ")
+		}
+		for minute, want := range []string{
+			"0s user=ann:1", "0s user=ann:11 user=bob:1", "1m0s user=ann:110 user=bob:11", "2m0s user=bob:110 user=ann:100", "3m0s user=bob:100", "4m0s",
+		} {
+			switch minute {
+			case 0:
+				hit(top, rules[0], "ann", 1, false)
+			case 1:
+				hit(top, rules[0], "ann", 10, false)
+				hit(top, rules[0], "bob", 1, false)
+			case 2:
+				hit(top, rules[0], "ann", 100, false)
+				hit(top, rules[0], "bob", 10, false)
+			case 3:
+				hit(top, rules[0], "bob", 100, false)
+			}
+			if got := now(); got != want {
+				t.Errorf("minute %d: %s, want %s", minute, got, want)
+			}
+			time.Sleep(Half)
+			synctest.Wait()
+		}
+		synctest.Wait()
+		if len(top.rules) != 0 || top.counters.Load() != maxCounters {
+			t.Errorf("%d rules and %d free counters of %d after an idle time", len(top.rules), top.counters.Load(), maxCounters)
+		}
+	})
+}
+
+// Keys stay over a reload, as long as their rule is there.
+func TestKeep(t *testing.T) {
+	top, rules := newTop(t, Options{PerRule: 10}), rulesOf(t, shop)
+	hit(top, rules[0], "ann", 1, false)
+	hit(top, rules[1], "/", 1, true)
+	top.rotate(time.Now())
+	edited := strings.ReplaceAll(strings.ReplaceAll(shop, "key: path", "key: route"), ": 10", ": 20")
+	top.Keep(compile(t, edited))
+	got := keys(t, top, Query{By: ByHits, N: 10})
+	if len(got) != 1 || got[0].Descriptor != "user=ann" {
+		t.Errorf("left: %+v", got)
+	}
+	if free := top.counters.Load(); free != maxCounters-ruleCost-1 {
+		t.Errorf("%d counters are free, want all but %d", free, ruleCost+1)
+	}
+	late := top.rule(rules[1])
+	top.Keep(compile(t, edited))
+	if late.add(top, []byte("fixed_window|shop|path=/"), 1, false) || top.counters.Load() != maxCounters-ruleCost-1 {
+		t.Error("a rule that is gone takes a counter, which nobody gives back")
+	}
+	hit(top, rulesOf(t, edited)[0], "ann", 2, false) // by the new set
+	if got := keys(t, top, Query{By: ByHits, N: 10}); len(got) != 1 || got[0].Hits != 3 {
+		t.Errorf("after the reload: %+v", got)
+	}
+}
+
+// Whatever comes in two halves: no count is too small, none too large by more than its error, in hits and in denials, and who has
+// more than one k-th is shown.
+func TestKeysBoundEveryCount(t *testing.T) {
+	rules := rulesOf(t, shop)
+	rapid.Check(t, func(t *rapid.T) {
+		k := rapid.IntRange(1, 8).Draw(t, "k")
+		top, err := New(Options{PerRule: k})
+		if err != nil {
+			t.Fatal(err)
+		}
+		truth := map[By]map[string]uint64{ByHits: {}, ByDenied: {}}
+		total := map[By]uint64{}
+		value := rapid.StringMatching("[a-z]")
+		for range rapid.IntRange(1, 2).Draw(t, "halves") {
+			top.rotate(time.Now())
+			for range rapid.IntRange(0, 100).Draw(t, "requests") {
+				v, n := value.Draw(t, "value"), rapid.Uint64Range(1, 3).Draw(t, "n")
+				denied := rapid.Bool().Draw(t, "denied")
+				hit(top, rules[0], v, n, denied)
+				truth[ByHits][v] += n
+				total[ByHits] += n
+				if denied {
+					truth[ByDenied][v] += n
+					total[ByDenied] += n
+				}
+			}
+		}
+		for by := range truth {
+			a, err := top.Keys(Query{By: by, N: 1000})
+			if err != nil {
+				t.Fatal(err)
+			}
+			shown := map[string]bool{}
+			for _, key := range a.Keys {
+				v := key.Entries[0].Value
+				shown[v] = true
+				for what, e := range map[By]Estimate{ByHits: {key.Hits, key.HitsError}, ByDenied: {key.Denied, key.DeniedError}} {
+					if n := truth[what][v]; n > e.Count || n < e.Count-e.Error {
+						t.Errorf("%s of %s: %d, but between %d-%d and %d is said", what, v, n, e.Count, e.Error, e.Count)
+					}
+				}
+			}
+			for v, n := range truth[by] {
+				if n > total[by]/uint64(k) && !shown[v] {
+					t.Errorf("%s has %d of %d %s and is not shown with %d for each rule", v, n, total[by], by, k)
+				}
+			}
+		}
+	})
+}
+
+// All cores at once, with readers, halves and reloads between: nothing is lost, and counts are exact where there is room.
+func TestManyGoroutines(t *testing.T) {
+	const goroutines, each = 16, 3000
+	top, set := newTop(t, Options{PerRule: 50}), compile(t, shop)
+	rules := set.Domain("shop").Rules()
+	var wg sync.WaitGroup
+	for g := range goroutines {
+		wg.Go(func() {
+			for i := range each {
+				hit(top, rules[i%2], strconv.Itoa(i%20), 1, g%2 == 0)
+				if i%500 == 0 {
+					keys(t, top, Query{By: ByDenied, N: 5})
+					top.Keep(set)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	for _, by := range []By{ByHits, ByDenied} {
+		got := keys(t, top, Query{By: by, N: 100})
+		if len(got) != 20 {
+			t.Errorf("%d keys, want 20", len(got))
+		}
+		for _, k := range got {
+			if want := uint64(goroutines * each / 20); k.Hits != want || k.Denied != want/2 || k.HitsError+k.DeniedError != 0 {
+				t.Errorf("%+v; want %d hits, half of them denied", k, want)
+			}
+		}
+	}
+}
+
+// Halves begin and rules go while all cores count: counters are given back to the last one.
+func TestNoCounterLeaks(t *testing.T) {
+	top, set := newTop(t, Options{PerRule: 5}), compile(t, shop)
+	rules, none := set.Domain("shop").Rules(), compile(t, "domain: api\ndescriptors: [{key: a}]")
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for i := range 2000 {
+				hit(top, rules[rand.IntN(2)], strconv.Itoa(rand.IntN(100)), 1, rand.IntN(2) == 0)
+				switch i % 200 {
+				case 100:
+					top.rotate(time.Now())
+				case 150:
+					top.Keep(none)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	top.Keep(none)
+	if len(top.rules) != 0 || top.counters.Load() != maxCounters {
+		t.Errorf("%d rules, %d free counters of %d", len(top.rules), top.counters.Load(), maxCounters)
+	}
+}
+
+// ruleNames are rules as 100,000 rules have them, without the work of compiling them.
+func ruleNames(n int) []*descriptors.Rule {
+	all := make([]*descriptors.Rule, n)
+	for i := range all {
+		all[i] = &descriptors.Rule{Domain: "shop", Path: fmt.Sprintf("user=%d", i)}
+	}
+	return all
+}
+
+// Memory has a bound, whatever comes: many rules, many keys of a rule, or keys as long as they may be.
+func TestMemoryIsBounded(t *testing.T) {
+	if testing.Short() {
+		t.Skip("notes 300,000 keys: left out by -short")
+	}
+	long := strings.Repeat("x", 200)
+	for name, c := range map[string]struct {
+		rules, keys int
+		value       string
+		most        uint64 // bytes
+	}{
+		"100,000 rules":      {100_000, 2, "", 40 << 20},
+		"1,000 rules":        {1000, 60, "", 25 << 20},
+		"keys that are long": {1000, 60, long, 45 << 20},
+		"one rule":           {1, 20_000, long, 1 << 20},
+	} {
+		t.Run(name, func(t *testing.T) {
+			top, rules := newTop(t, Options{PerRule: 100}), ruleNames(c.rules)
+			before := heap()
+			for i := range c.keys {
+				if i == c.keys/2 {
+					top.rotate(time.Now())
+				}
+				for _, r := range rules {
+					hit(top, r, fmt.Sprint(c.value, i), 1, i%2 == 0)
+				}
+			}
+			top.countAll()
+			used := heap() - before
+			t.Logf("%d rules, %d counters, %.1f MB, missed %d hits", len(top.rules), maxCounters-top.counters.Load(), float64(used)/1e6, top.missed.Load())
+			for _, r := range top.all() {
+				for _, h := range r.half {
+					if len(h.hits.byHash) > 100 || len(h.denied.byHash) > 100 {
+						t.Fatalf("%s has %d and %d counters, want at most 100", r.path, len(h.hits.byHash), len(h.denied.byHash))
+					}
+				}
+			}
+			if used > c.most {
+				t.Errorf("%d bytes, want at most %d", used, c.most)
+			}
+			runtime.KeepAlive(rules)
+		})
+	}
+}
+
+// heap is the bytes that are in use.
+func heap() uint64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+// Rules that have not been asked cost nothing; when counters run short, rules that come late still get some.
+func TestLateRulesGetCounters(t *testing.T) {
+	top, rules := newTop(t, Options{PerRule: 1000}), ruleNames(150)
+	if len(top.rules) != 0 || top.counters.Load() != maxCounters {
+		t.Fatal("something is taken from the beginning")
+	}
+	for _, r := range rules[:149] {
+		for i := range 1000 {
+			hit(top, r, strconv.Itoa(i), 1, false)
+		}
+	}
+	for i := range 10 {
+		hit(top, rules[149], strconv.Itoa(i), uint64(1+i), false)
+	}
+	got := keys(t, top, Query{Rule: rules[149].Path, By: ByHits, N: 1})
+	if len(got) != 1 || got[0].Hits != 10 || got[0].HitsError != 0 {
+		t.Errorf("of the last rule: %+v; want its busiest key, exactly", got)
+	}
+	if free := top.counters.Load(); free <= 0 || free > maxCounters/2 {
+		t.Errorf("%d counters are free: this test no longer makes them scarce", free)
+	}
+}
+
+func TestNewChecksOptions(t *testing.T) {
+	for _, n := range []int{0, MaxPerRule + 1} {
+		if _, err := New(Options{PerRule: n}); err == nil || !strings.Contains(err.Error(), "must be between 1 and 1000, got") {
+			t.Errorf("%d for each rule: %v", n, err)
+		}
+	}
+}
+
+// What a request pays for each of its descriptors.
+func BenchmarkNote(b *testing.B) {
+	rules := ruleNames(1000)
+	for _, bm := range []struct {
+		name        string
+		rules, keys uint64
+	}{{"one key", 1, 1}, {"100 keys", 1, 100}, {"all keys new", 1, 1 << 40}, {"1000 rules, all keys new", 1000, 1 << 40}} {
+		b.Run(bm.name, func(b *testing.B) {
+			top := newTop(b, Options{PerRule: 100})
+			var goroutine atomic.Uint64
+			b.ReportAllocs()
+			before := cpu(b)
+			b.RunParallel(func(pb *testing.PB) {
+				key, n := []byte("funnel|shop|remote_address=10.20.30.4"), goroutine.Add(1)<<32
+				for ; pb.Next(); n++ {
+					mixed := n * 0x9e3779b97f4a7c15 >> 20
+					binary.LittleEndian.PutUint64(key[len(key)-8:], mixed%bm.keys)
+					s := top.stripe()
+					s.mu.Lock()
+					top.note(s, rules[mixed%bm.rules], unsafe.String(&key[0], len(key)), 1, false)
+					s.mu.Unlock()
+					top.pool.Put(s)
+				}
+			})
+			b.ReportMetric(float64(cpu(b)-before)/float64(b.N), "cpu-ns/op")
+		})
+	}
+}
+
+// cpu is what the process has used so far: other programs on the machine change that less than the time.
+func cpu(b *testing.B) time.Duration {
+	b.Helper()
+	var used syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
+}
