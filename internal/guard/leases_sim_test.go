@@ -2,6 +2,7 @@ package guard_test
 
 import (
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -48,6 +49,11 @@ func (f *fleet) onLease() (n int64) {
 		n += r.Stats().Permits
 	}
 	return n
+}
+
+// anyOnLease says whether there are any, which is sooner known.
+func (f *fleet) anyOnLease() bool {
+	return slices.ContainsFunc(f.replicas, func(r *guard.Leases) bool { return r.Stats().Permits > 0 })
 }
 
 // ask lets a replica decide n hits, without waiting for the answer where that takes time.
