@@ -9,7 +9,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -295,7 +294,12 @@ func TestMesh(t *testing.T) {
 		from := len(all.Scenes)
 		add(p.title, scenes)
 		if p.name != "" {
-			b.WriteString(draw(t, p.name, p.title, all.Scenes[from:]))
+			b.WriteString(draw(t, "mesh-"+p.name+"-calls.svg", "Ten "+p.name+" keys: calls on each of 3 shards", "calls per second on a shard",
+				all.Scenes[from:], func(o *outcome) float64 { return o.Calls }))
+		}
+		if p.name == crowded {
+			b.WriteString(draw(t, "mesh-"+p.name+"-admitted.svg", "Ten "+p.name+" keys: admitted / limit", "admitted / what the limits let pass",
+				all.Scenes[from:], func(o *outcome) float64 { return o.Admitted }))
 		}
 	}
 	b.WriteString("\n**The model beside real sidecars** (five processes on one Redis, 500 requests a second for each of 2 keys)\n\n")
@@ -305,9 +309,9 @@ func TestMesh(t *testing.T) {
 		server := redistest.Start(t)
 		fleet := startFleet(t, server, mode, 5)
 		for _, limit := range smallLimits {
-			real, model := small(mode, limit).beside(t, server, fleet, c)
-			all.Scenes = append(all.Scenes, real, model)
-			fmt.Fprintf(&b, "| %s | %d | %.0f | %.0f | %.3f | %.3f |\n", mode, limit, real.Calls, model.Calls, real.Admitted, model.Admitted)
+			got, model := small(mode, limit).beside(t, server, fleet, c)
+			all.Scenes = append(all.Scenes, got, model)
+			fmt.Fprintf(&b, "| %s | %d | %.0f | %.0f | %.3f | %.3f |\n", mode, limit, got.Calls, model.Calls, got.Admitted, model.Admitted)
 		}
 		s := stale(t, mode, fleet, 200)
 		all.Staleness = append(all.Staleness, s)
@@ -324,6 +328,9 @@ type results struct {
 	Staleness []staleness `json:"staleness"`
 }
 
+// crowded is the part whose admissions are drawn, too.
+const crowded = "crowded"
+
 // parts are loads of 50,000 requests a second, by numbers of sidecars and of shards. Those with a name are drawn.
 var parts = []struct {
 	title  string
@@ -336,40 +343,29 @@ var parts = []struct {
 	{"Many keys, each asked for twice its limit", "", 1000, 25, [][2]int{{10, 3}, {100, 3}, {1000, 3}, {1000, 6}}},
 	{"Ten flooded keys, each asked for 500 times its limit", "flooded", 10, 10, [][2]int{{10, 3}, {30, 3}, {100, 3}, {300, 3}, {1000, 3}}},
 	{"Ten hot keys, each asked for half of its limit", "hot", 10, 10_000, [][2]int{{10, 3}, {30, 3}, {100, 3}, {300, 3}, {1000, 3}}},
-	{"Ten hot keys, each asked for five times its limit", "over", 10, 1000, [][2]int{{10, 3}, {30, 3}, {100, 3}, {300, 3}, {1000, 3}}},
+	{"Ten crowded keys, each asked for five times its limit", crowded, 10, 1000, [][2]int{{10, 3}, {30, 3}, {100, 3}, {300, 3}, {1000, 3}}},
 }
 
-// draw writes a plot of the calls on a shard and one of what was admitted, by the number of sidecars for each mode,
-// and returns their links.
-func draw(t *testing.T, name, title string, outcomes []*outcome) (links string) {
+// draw writes a plot of a value of the outcomes, by the number of sidecars for each mode, and returns its link.
+func draw(t *testing.T, file, title, unit string, outcomes []*outcome, value func(o *outcome) float64) (link string) {
 	t.Helper()
-	for _, f := range []struct {
-		suffix, title, unit string
-		value               func(o *outcome) float64
-	}{
-		{"calls", "calls on each of 3 shards", "calls per second on a shard", func(o *outcome) float64 { return o.Calls }},
-		{"admitted", "admitted / limit", "admitted / what the limits let pass", func(o *outcome) float64 { return o.Admitted }},
-	} {
-		p := &plot.Figure{Title: title + ": " + f.title, Size: "sidecars, 50,000 requests/s in all", Unit: f.unit}
-		for i, mode := range modes {
-			p.Add(mode, true, 3)
-			for _, o := range outcomes {
-				if o.Scene.Mode != mode {
-					continue
-				}
-				if i == 0 {
-					p.Sizes = append(p.Sizes, o.Scene.Sidecars)
-				}
-				p.Put(i, f.value(o))
+	p := &plot.Figure{Title: title, Size: "sidecars, 50,000 requests/s in all", Unit: unit}
+	for i, mode := range modes {
+		p.Add(mode, true, 3)
+		for _, o := range outcomes {
+			if o.Scene.Mode != mode {
+				continue
 			}
+			if i == 0 {
+				p.Sizes = append(p.Sizes, o.Scene.Sidecars)
+			}
+			p.Put(i, value(o))
 		}
-		path := "../../docs/img/mesh-" + name + "-" + f.suffix + ".svg"
-		if err := os.WriteFile(path, []byte(p.SVG()), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		links += fmt.Sprintf("\n![%s](img/%s)\n", p.Title, filepath.Base(path))
 	}
-	return links
+	if err := os.WriteFile("../../docs/img/"+file, []byte(p.SVG()), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("\n![%s](img/%s)\n", title, file)
 }
 
 // write replaces the section of the document between its marks, and keeps the numbers.

@@ -68,7 +68,7 @@ func (p *process) Take(ctx context.Context, hits []limiter.Hit, out []limiter.De
 	h := hits[0]
 	res, err := p.client.ShouldRateLimit(ctx, &pb.RateLimitRequest{Domain: "mesh", Descriptors: []*common.RateLimitDescriptor{{
 		Entries:        []*common.RateLimitDescriptor_Entry{{Key: p.rule, Value: h.Key}},
-		HitsAddend:     wrapperspb.UInt64(uint64(max(h.N, -h.N))), //nolint:gosec // not below 0
+		HitsAddend:     wrapperspb.UInt64(uint64(max(h.N, -h.N))),
 		IsNegativeHits: h.N < 0,
 	}}})
 	if err != nil {
@@ -214,17 +214,17 @@ const punctual = 2 * time.Millisecond
 
 // beside runs a scene on real sidecars, again if the machine had no time, and in the model with a network that is as
 // slow as it was there.
-func (s scene) beside(t *testing.T, server *redistest.Server, fleet []*process, c costs) (real, model *outcome) {
+func (s scene) beside(t *testing.T, server *redistest.Server, fleet []*process, c costs) (got, model *outcome) {
 	t.Helper()
 	var wait time.Duration
 	for range 3 {
 		redistest.Do(t, server, "flushall")
-		if real, wait = s.onRedis(t, server, fleet); real.Late < punctual {
+		if got, wait = s.onRedis(t, server, fleet); got.Late < punctual {
 			break
 		}
 	}
 	c.OneWay = max(c.OneWay, (wait-c.PerCall-c.PerHit)/2)
-	return real, s.virtual(t, c)
+	return got, s.virtual(t, c)
 }
 
 // TestModelAgrees compares the model with five sidecars on one Redis, where also a refund at one is seen by the others.
@@ -237,29 +237,29 @@ func TestModelAgrees(t *testing.T) {
 			server := redistest.Start(t)
 			fleet := startFleet(t, server, mode, 5)
 			for _, limit := range smallLimits {
-				real, model := small(mode, limit).beside(t, server, fleet, defaultCosts)
-				agree(t, real, model)
+				got, model := small(mode, limit).beside(t, server, fleet, defaultCosts)
+				agree(t, got, model)
 			}
 			t.Logf("%+v", stale(t, mode, fleet, 10))
 		})
 	}
 }
 
-func agree(t *testing.T, real, model *outcome) {
+func agree(t *testing.T, got, model *outcome) {
 	t.Helper()
 	t.Logf("calls per second: Redis %.0f, model %.0f; admitted: %.3f, %.3f; requests sent %s late",
-		real.Calls, model.Calls, real.Admitted, model.Admitted, real.Late)
-	busy := real.Late >= punctual // then requests come at once that should not: fewer calls, and other pauses
-	if r := real.Calls / model.Calls; r > 2 || r < 0.5 && !busy {
+		got.Calls, model.Calls, got.Admitted, model.Admitted, got.Late)
+	busy := got.Late >= punctual // then requests come at once that should not: fewer calls, and other pauses
+	if r := got.Calls / model.Calls; r > 2 || r < 0.5 && !busy {
 		t.Errorf("sidecars make %.2f times the calls of the model", r)
 	}
-	if d := real.Admitted - model.Admitted; d > 0.1 || d < -0.1 && !busy {
-		t.Errorf("the model admits %.3f of what the limits let pass, sidecars %.3f", model.Admitted, real.Admitted)
+	if d := got.Admitted - model.Admitted; d > 0.1 || d < -0.1 && !busy {
+		t.Errorf("the model admits %.3f of what the limits let pass, sidecars %.3f", model.Admitted, got.Admitted)
 	}
-	for what, o := range map[string]*outcome{"the model": model, "sidecars": real} {
+	for what, o := range map[string]*outcome{"the model": model, "sidecars": got} {
 		onLease := float64(model.OnLease) / float64(model.Asked)
-		if o == real && real.Scene.Mode == leased {
-			onLease = float64(real.Scene.Sidecars) / 10 // of a burst
+		if o == got && got.Scene.Mode == leased {
+			onLease = float64(got.Scene.Sidecars) / 10 // of a burst
 		}
 		if most := 1 + 1e-3 + onLease; o.Admitted > most {
 			t.Errorf("%s: %.3f of what the limits let pass is admitted, want at most %.3f", what, o.Admitted, most)
@@ -298,8 +298,10 @@ func stale(t *testing.T, mode string, fleet []*process, refunds int) staleness {
 		key := "key" + strconv.Itoa(i)
 		ask(fleet[0], key, dayLimit)
 		for _, p := range fleet[1:] {
-			if ask(p, key, 1) || ask(p, key, 1) {
-				t.Fatal("more than the limit is admitted")
+			for range 2 { // the second time it may know
+				if ask(p, key, 1) {
+					t.Fatal("more than the limit is admitted")
+				}
 			}
 		}
 		ask(fleet[0], key, -dayLimit)

@@ -119,7 +119,7 @@ func (f *Figure) SVG() string {
 	for i := range ticks + 1 {
 		v := step * float64(i)
 		fmt.Fprintf(&b, `<path d="M%d %.1fH%d" stroke="#ccc"/>`+"\n", plotLeft, y(v), plotWidth-plotRight)
-		fmt.Fprintf(&b, `<text x="%d" y="%.1f" text-anchor="end">%s</text>`+"\n", plotLeft-8, y(v)+4, strconv.FormatFloat(v, 'g', -1, 64))
+		fmt.Fprintf(&b, `<text x="%d" y="%.1f" text-anchor="end">%s</text>`+"\n", plotLeft-8, y(v)+4, strconv.FormatFloat(v, 'g', 6, 64))
 	}
 	for _, size := range f.Sizes {
 		fmt.Fprintf(&b, `<path d="M%.1f %.1fv5" stroke="#000"/>`+"\n", x(size), y(0))
