@@ -23,7 +23,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-var mesh = flag.Bool("mesh", false, "write the tables of docs/sizing.md: takes less than a minute")
+var mesh = flag.Bool("mesh", false, "write the tables of docs/sizing.md: takes two minutes")
 
 // Modes of a sidecar.
 const (
