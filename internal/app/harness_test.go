@@ -72,6 +72,7 @@ func options(t *testing.T, rules string) Options {
 		GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", SocketMode: "0600",
 		GRPCMaxStreams: 1000, GRPCMaxMessageSize: 4 << 20, GRPCKeepaliveTime: time.Minute, GRPCKeepaliveTimeout: time.Minute,
 		MaxDescriptors: 10, MaxEntries: 10, MaxHeld: 100,
+		MetricsMaxRules: 100, NearLimitRatio: 0.8,
 		StopTimeout: patience,
 		Build:       Build{Version: "v1.2.3", Commit: "abc", Go: "go1"},
 	}
@@ -141,7 +142,13 @@ func (p *process) wait() {
 // ask sends one request of the client and returns the overall code, or the error's text.
 func (p *process) ask(client string) string {
 	p.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	return p.askIn(context.Background(), client)
+}
+
+// askIn is ask with what ctx carries.
+func (p *process) askIn(ctx context.Context, client string) string {
+	p.t.Helper()
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	res, err := p.client.ShouldRateLimit(ctx, &pb.RateLimitRequest{
 		Domain: "shop",
