@@ -317,7 +317,7 @@ func TestMesh(t *testing.T) {
 		all.Staleness = append(all.Staleness, s)
 		fmt.Fprintf(&staleness, "| %s | %d | %d | %d |\n", mode, s.P50.Microseconds(), s.P99.Microseconds(), s.Max.Microseconds())
 	}
-	b.WriteString("\n**How long a refund is not seen** (five processes on one Redis, 200 refunds at one of them, until each of the others admits a request again)\n\n")
+	b.WriteString("\n**How long a refund is not seen** (five processes on one Redis, 200 refunds at one of them, until each of the others admits a request again; with strict that is the time of a request)\n\n")
 	b.WriteString("| mode | p50, us | p99, us | longest, us |\n|---|---|---|---|\n" + staleness.String())
 	write(t, b.String(), &all)
 }
