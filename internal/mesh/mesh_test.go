@@ -192,6 +192,15 @@ func (s scene) virtual(t *testing.T, c costs) (o *outcome) {
 	return o
 }
 
+// TestModelHoldsTheLimit: what leases give back and take ahead for several keys in one call reaches each key's own shard.
+func TestModelHoldsTheLimit(t *testing.T) {
+	s := scene{Mode: leased, Sidecars: 10, Shards: 3, Rate: 10_000, Keys: 10, Limit: 200, Length: time.Second}
+	o := s.virtual(t, defaultCosts)
+	if o.Admitted > 1 || o.Admitted < 0.9 || o.OnLease == 0 {
+		t.Errorf("%.3f of what the limits let pass is admitted, at most %d on lease: want nearly 1, and some", o.Admitted, o.OnLease)
+	}
+}
+
 // defaultCosts stand in for measured ones.
 var defaultCosts = costs{OneWay: 100 * time.Microsecond, PerCall: 28 * time.Microsecond, PerHit: 4 * time.Microsecond}
 
