@@ -26,6 +26,14 @@ type store struct {
 	cell  func(ctx context.Context) error // nil if it can decide limits with engine: redis_cell
 	close func() error
 	log   *slog.Logger
+	// truth is asked for the counters themselves; what stands before it may answer in its place.
+	truth limiter.Store
+	// reset forgets a counter, here and in all processes.
+	reset func(ctx context.Context, key string) (existed bool, err error)
+	// keyOf is a counter's key of a key in Redis; nil for memory.
+	keyOf   func(name string) (key string, ok bool)
+	denials *guard.Denials // nil if none are remembered
+	leases  *guard.Leases  // nil for memory
 	// listen hears what other processes tell until ctx is done; nil where there is nothing to hear.
 	listen func(ctx context.Context)
 	// breaker stops asking a store that does not answer, and local counts meanwhile; nil for memory, which always does.
@@ -53,13 +61,21 @@ func openStore(o *Options, m *metrics.Metrics, t *telemetry.Telemetry) (*store, 
 	})
 	st := &store{
 		Store: breaker, name: s.String(), ping: s.Ping, cell: s.PingRedisCell, close: s.Close, log: o.Log,
-		breaker: breaker, local: &local{maxKeys: o.MemoryMaxKeys},
+		breaker: breaker, local: &local{maxKeys: o.MemoryMaxKeys}, truth: breaker, keyOf: s.KeyOf,
 	}
+	st.reset = func(ctx context.Context, key string) (bool, error) {
+		existed, err := s.Reset(ctx, key)
+		st.forget(key, true) // also after an error: it may be done
+		return existed, err
+	}
+	st.hear(s)
 	if err := errors.Join(m.WatchBreaker(breaker.Open), m.WatchStores(func() []metrics.StoreStats { return storeStats(s) })); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	if o.KnownDenials {
-		if err := st.rememberDenials(s, m); err != nil {
+		st.denials = guard.NewDenials(st.Store, nil)
+		st.Store = st.denials
+		if err := m.WatchDenials(st.denials.Answered); err != nil {
 			return nil, errors.Join(err, s.Close())
 		}
 	}
@@ -69,7 +85,7 @@ func openStore(o *Options, m *metrics.Metrics, t *telemetry.Telemetry) (*store, 
 // lease has hot keys with consistency: leased decided without Redis, by permits that are charged there ahead.
 func (s *store) lease(m *metrics.Metrics) error {
 	leases, closeStore := guard.NewLeases(s.Store), s.close
-	s.Store = leases
+	s.Store, s.leases = leases, leases
 	s.close = func() error {
 		if err := leases.Close(); err != nil { // no reason to fail: a Redis that is gone has forgotten them, or soon will
 			s.log.LogAttrs(context.Background(), slog.LevelWarn, "permits on lease are not given back", slog.String("error", err.Error()))
@@ -86,7 +102,9 @@ type redisStore interface {
 	Ping(ctx context.Context) error
 	PingRedisCell(ctx context.Context) error
 	Each(f func(name string, s *redisstore.Store))
-	Refunds(ctx context.Context, forget func(key string), hears func(yes bool, why error))
+	Refunds(ctx context.Context, forget func(key string, reset bool), hears func(yes bool, why error))
+	Reset(ctx context.Context, key string) (existed bool, err error)
+	KeyOf(name string) (key string, ok bool)
 	Close() error
 }
 
@@ -149,14 +167,16 @@ func (s *store) standIn() limiter.Store {
 	return s.local
 }
 
-// rememberDenials has denials answered without Redis while what other processes give back is heard.
-func (s *store) rememberDenials(r redisStore, m *metrics.Metrics) error {
-	denials := guard.NewDenials(s.Store, nil)
-	s.Store = denials
+// hear has denials answered without Redis while what other processes give back is heard, and hears of counters that they
+// reset.
+func (s *store) hear(r redisStore) {
 	s.listen = func(ctx context.Context) {
 		heard, told := false, false
-		r.Refunds(ctx, denials.Forget, func(hears bool, why error) {
-			denials.Believe(hears)
+		r.Refunds(ctx, s.forget, func(hears bool, why error) {
+			if s.denials == nil {
+				return
+			}
+			s.denials.Believe(hears)
 			if changed := !told || hears != heard; changed && why != nil {
 				s.log.LogAttrs(ctx, slog.LevelWarn, "refunds by other sidecars are not heard: known denials are asked of Redis, too",
 					slog.String("error", why.Error()))
@@ -166,7 +186,23 @@ func (s *store) rememberDenials(r redisStore, m *metrics.Metrics) error {
 			heard, told = hears, true
 		})
 	}
-	return m.WatchDenials(denials.Answered)
+}
+
+// forget is called after something was given back to a counter, or all of it was reset.
+func (s *store) forget(key string, reset bool) {
+	if s.denials != nil {
+		s.denials.Forget(key)
+	}
+	if reset {
+		s.leases.Reset(key)
+	}
+}
+
+// dropDenials is called when other policies rule the counters.
+func (s *store) dropDenials() {
+	if s.denials != nil {
+		s.denials.Drop()
+	}
 }
 
 func openMemory(o *Options, m *metrics.Metrics) (*store, error) {
@@ -181,7 +217,10 @@ func openMemory(o *Options, m *metrics.Metrics) (*store, error) {
 		}
 	})
 	always := func(context.Context) error { return nil }
-	return &store{Store: s, name: storeMemory, ping: always, cell: always, close: s.Close, log: o.Log}, err
+	reset := func(_ context.Context, key string) (bool, error) { return s.Reset(key), nil }
+	return &store{
+		Store: s, name: storeMemory, ping: always, cell: always, close: s.Close, log: o.Log, truth: s, reset: reset,
+	}, err
 }
 
 // failed notes a request that the store did not decide. The first of an outage is logged.
