@@ -45,7 +45,7 @@ pgo: ## cmd/sidecar/default.pgo anew: where the time goes under load, for the co
 growth: ## cost against rules, keys, descriptors and replicas, start and reload: docs/performance.md; 5 minutes, BENCH='-parts reload' half a minute
 	cd bench && $(GO) run . -growth -rounds 3 -duration 1s $(BENCH)
 
-simulate-mesh: tools ## a model of 1,000 sidecars on a Redis Cluster, in virtual time: the tables of docs/sizing.md; less than a minute
+simulate-mesh: tools ## a model of 1,000 sidecars on a Redis Cluster, in virtual time: beside five real sidecars: the tables and plots of docs/sizing.md; two minutes
 	@$(GO) test -count=1 -timeout 20m -v -run 'TestMesh$$' ./internal/mesh -mesh
 
 chaos: tools ## the table of docs/operations.md: what every kind of failure of Redis does; make test has a short form

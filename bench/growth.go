@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/weir-ratelimit/weir/internal/plot"
 )
 
 // Where -growth writes, seen from bench/.
@@ -21,9 +23,9 @@ const (
 
 // growthReport is what is kept of a run.
 type growthReport struct {
-	Machine machine   `json:"machine"`
-	Figures []*figure `json:"figures"`
-	Facts   []fact    `json:"facts"`
+	Machine machine        `json:"machine"`
+	Figures []*plot.Figure `json:"figures"`
+	Facts   []fact         `json:"facts"`
 }
 
 // fact is what needs no plot.
@@ -98,10 +100,17 @@ func (g *growth) readLast() error {
 	return json.Unmarshal(text, &g.growthReport)
 }
 
+// disturbed notes what others took of the machine.
+func disturbed(f *plot.Figure, samples []sample) {
+	for _, s := range samples {
+		f.Others = max(f.Others, s.Others)
+	}
+}
+
 // begin adds a figure, or puts it in the place of the one that was measured last.
-func (g *growth) begin(f *figure) {
+func (g *growth) begin(f *plot.Figure) {
 	f.Measured = fmt.Sprintf("%s, medians of %d rounds of %s", time.Now().Format(time.DateOnly), g.Rounds, g.Duration)
-	if i := slices.IndexFunc(g.Figures, func(old *figure) bool { return old.Name == f.Name }); i >= 0 {
+	if i := slices.IndexFunc(g.Figures, func(old *plot.Figure) bool { return old.Name == f.Name }); i >= 0 {
 		g.Figures[i] = f
 		return
 	}
@@ -143,14 +152,14 @@ func (g *growth) descriptors(ctx context.Context) error {
 
 // service measures the sidecar beside the no-op server at each size, all keys warm.
 func (g *growth) service(ctx context.Context, name, title string, sizes []int, targets []string, of func(int) *workload) error {
-	f := &figure{Name: name, Title: title, Size: name, Unit: "CPU, us per request", Sizes: sizes}
+	f := &plot.Figure{Name: name, Title: title, Size: name, Unit: "CPU, us per request", Sizes: sizes}
 	g.begin(f)
-	f.add("no-op server, us", true, 1)
+	f.Add("no-op server, us", true, 1)
 	for _, t := range targets {
-		f.add(map[string]string{"memory": "memory, us", "redis": "Redis, with the server's CPU, us"}[t], true, 1)
+		f.Add(map[string]string{"memory": "memory, us", "redis": "Redis, with the server's CPU, us"}[t], true, 1)
 	}
 	for _, t := range targets {
-		f.add(t+" / no-op", false, 2)
+		f.Add(t+" / no-op", false, 2)
 	}
 	for _, n := range sizes {
 		w := of(n)
@@ -160,22 +169,14 @@ func (g *growth) service(ctx context.Context, name, title string, sizes []int, t
 			return fmt.Errorf("%s, %d: %w", name, n, err)
 		}
 		for i, r := range rows {
-			f.put(i, r.Server+r.Redis)
-			f.disturbed(r.Rounds)
+			f.Put(i, r.Server+r.Redis)
+			disturbed(f, r.Rounds)
 			if i > 0 {
-				f.put(len(targets)+i, r.CPURatio)
+				f.Put(len(targets)+i, r.CPURatio)
 			}
 		}
 	}
 	return nil
-}
-
-func (f *figure) add(name string, plotted bool, digits int) {
-	f.Columns = append(f.Columns, &column{Name: name, Plotted: plotted, Digits: digits})
-}
-
-func (f *figure) put(column int, v float64) {
-	f.Columns[column].Values = append(f.Columns[column].Values, v)
 }
 
 // point measures targets of its own on one workload.
@@ -244,11 +245,11 @@ func (b *bench) warm(ctx context.Context, t *target) error {
 
 // replicas measures sidecars that share a Redis, and the load.
 func (g *growth) replicas(ctx context.Context) error {
-	f := &figure{Name: "replicas", Title: "CPU per request by number of sidecars on one Redis", Size: "sidecars", Unit: "CPU, us per request"}
+	f := &plot.Figure{Name: "replicas", Title: "CPU per request by number of sidecars on one Redis", Size: "sidecars", Unit: "CPU, us per request"}
 	g.begin(f)
-	f.add("sidecars, us", true, 1)
-	f.add("Redis, us", true, 1)
-	f.add("calls to Redis per request", false, 3)
+	f.Add("sidecars, us", true, 1)
+	f.Add("Redis, us", true, 1)
+	f.Add("calls to Redis per request", false, 3)
 	w := &workload{name: "replicas", keys: 10_000, descriptors: 1, rules: 1}
 	s, err := g.fresh(w)
 	if err != nil {
@@ -269,11 +270,11 @@ func (g *growth) replicas(ctx context.Context) error {
 			return fmt.Errorf("%d sidecars: %w", n, err)
 		}
 		f.Sizes = append(f.Sizes, n)
-		f.disturbed(got)
+		disturbed(f, got)
 		for i, of := range []func(sample) float64{
 			func(s sample) float64 { return s.Server }, func(s sample) float64 { return s.Redis }, func(s sample) float64 { return s.Calls },
 		} {
-			f.put(i, medianOf(got, of))
+			f.Put(i, medianOf(got, of))
 		}
 	}
 	return nil
@@ -350,9 +351,9 @@ func (g *growth) publish(stdout io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s.\n", g.Machine)
 	for _, f := range g.Figures {
-		plot := fmt.Sprintf(growthPlot, f.Name)
-		fmt.Fprintf(&b, "\n### %s\n\n![%s](img/%s)\n\n%s", f.Title, f.Title, filepath.Base(plot), f.table())
-		if err := os.WriteFile(plot, []byte(f.svg()), 0o644); err != nil { //nolint:gosec // figures, for everybody
+		path := fmt.Sprintf(growthPlot, f.Name)
+		fmt.Fprintf(&b, "\n### %s\n\n![%s](img/%s)\n\n%s", f.Title, f.Title, filepath.Base(path), f.Table())
+		if err := os.WriteFile(path, []byte(f.SVG()), 0o644); err != nil { //nolint:gosec // figures, for everybody
 			return err
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weir-ratelimit/weir/internal/plot"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
@@ -34,13 +35,13 @@ func rulesFile(n int) []byte {
 
 // matching measures compiling and matching in this process.
 func (g *growth) matching(context.Context) error {
-	f := &figure{Name: "match", Title: "Matching one descriptor", Size: "rules", Unit: "ns", Sizes: tens(min(g.largest, 100_000))}
+	f := &plot.Figure{Name: "match", Title: "Matching one descriptor", Size: "rules", Unit: "ns", Sizes: tens(min(g.largest, 100_000))}
 	g.begin(f)
-	f.add("exact value, ns", true, 0)
-	f.add("pattern, ns", true, 0)
-	f.add("one rule again and again, ns", true, 0)
-	f.add("allocations", false, 0)
-	f.add("load, ms", false, 1)
+	f.Add("exact value, ns", true, 0)
+	f.Add("pattern, ns", true, 0)
+	f.Add("one rule again and again, ns", true, 0)
+	f.Add("allocations", false, 0)
+	f.Add("load, ms", false, 1)
 	for _, n := range f.Sizes {
 		file := []descriptors.File{{Name: "rules.yaml", Data: rulesFile(n)}}
 		var took []float64
@@ -64,13 +65,13 @@ func (g *growth) matching(context.Context) error {
 			}
 		}
 		match := func(i int) { domain.Match(asked[i%len(asked)]) }
-		f.put(0, each(g.Rounds, func(i int) { match(2 * i) }))
-		f.put(1, each(g.Rounds, func(i int) { match(2*i + 1) }))
-		f.put(2, each(g.Rounds, func(int) { match(0) }))
+		f.Put(0, each(g.Rounds, func(i int) { match(2 * i) }))
+		f.Put(1, each(g.Rounds, func(i int) { match(2*i + 1) }))
+		f.Put(2, each(g.Rounds, func(int) { match(0) }))
 		before := allocations()
 		each(1, match)
-		f.put(3, math.Floor(float64(allocations()-before)/repeats))
-		f.put(4, median(took))
+		f.Put(3, math.Floor(float64(allocations()-before)/repeats))
+		f.Put(4, median(took))
 		fmt.Fprintf(g.progress, "match %d rules\n", n)
 	}
 	return nil
@@ -117,13 +118,13 @@ func (n names) at(i int) string { return string(n[i*nameLength : (i+1)*nameLengt
 
 // memory measures the memory store in this process, and how it lets go of what has expired.
 func (g *growth) memory(context.Context) error {
-	f := &figure{Name: "memory", Title: "Memory store: one hit", Size: "keys", Unit: "ns per hit", Sizes: tens(g.largest)}
+	f := &plot.Figure{Name: "memory", Title: "Memory store: one hit", Size: "keys", Unit: "ns per hit", Sizes: tens(g.largest)}
 	g.begin(f)
-	f.add("random key, ns", true, 0)
-	f.add("one key again and again, ns", true, 0)
-	f.add("allocations a hit", false, 0)
-	f.add("heap bytes per key", false, 0)
-	f.add("longest GC pause, us", false, 0)
+	f.Add("random key, ns", true, 0)
+	f.Add("one key again and again, ns", true, 0)
+	f.Add("allocations a hit", false, 0)
+	f.Add("heap bytes per key", false, 0)
+	f.Add("longest GC pause, us", false, 0)
 	policy, err := limiter.NewPolicy(limiter.Params{Algorithm: limiter.Funnel, Limit: 1_000_000, Window: time.Hour, Burst: 1_000_000})
 	if err != nil {
 		return err
@@ -138,7 +139,7 @@ func (g *growth) memory(context.Context) error {
 	return nil
 }
 
-func (g *growth) keysInMemory(f *figure, policy *limiter.Policy, n int) error {
+func (g *growth) keysInMemory(f *plot.Figure, policy *limiter.Policy, n int) error {
 	all := newNames(n)
 	empty := heap()
 	pauses := gcPauses()
@@ -162,7 +163,7 @@ func (g *growth) keysInMemory(f *figure, policy *limiter.Policy, n int) error {
 	for i := range n {
 		take(i)
 	}
-	perKey := float64(unknown)
+	perKey := float64(plot.Unknown)
 	if after := heap(); n >= 10_000 { // below, it is lost among what else moves
 		perKey = float64(after-empty) / float64(n)
 	}
@@ -172,12 +173,12 @@ func (g *growth) keysInMemory(f *figure, policy *limiter.Policy, n int) error {
 	same := each(g.Rounds, func(int) { take(0) })
 	before := allocations()
 	each(1, func(int) { take(rng.IntN(n)) })
-	f.put(0, random)
-	f.put(1, same)
-	f.put(2, math.Floor(float64(allocations()-before)/repeats))
-	f.put(3, perKey)
+	f.Put(0, random)
+	f.Put(1, same)
+	f.Put(2, math.Floor(float64(allocations()-before)/repeats))
+	f.Put(3, perKey)
 	runtime.GC()
-	f.put(4, longestSince(pauses)*1e6)
+	f.Put(4, longestSince(pauses)*1e6)
 	if n == g.largest {
 		g.expire(s, &skipped, take, n)
 	}
@@ -204,7 +205,7 @@ func (g *growth) expire(s *memstore.Store, skipped *atomic.Int64, take func(int)
 		one()
 	}
 	g.note("expiry", "Expiry of %s keys at one moment: swept in %.1f s, while a thread took hits all the time: p99.99 %.0f us, longest %.1f ms; "+
-		"in as long a time without anything to sweep: p99.99 %.0f us, longest %.1f ms.", thousands(n), took.Seconds(),
+		"in as long a time without anything to sweep: p99.99 %.0f us, longest %.1f ms.", plot.Thousands(n), took.Seconds(),
 		micros(during.quantile(0.9999)), micros(during.quantile(1))/1000, micros(h.quantile(0.9999)), micros(h.quantile(1))/1000)
 }
 

@@ -187,6 +187,7 @@ func TestBreakerProbes(t *testing.T) {
 		p.fail(errSilent)
 		_ = ask(b, 10)
 		p.takes.Store(int64(20 * time.Millisecond)) // the timeout is 15
+		time.Sleep(time.Second)                     // a probe that began before is over
 		p.fail(nil)
 		time.Sleep(time.Second)
 		if !b.Open() {

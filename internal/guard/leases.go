@@ -18,6 +18,9 @@ const (
 	// MaxLeases is about the most keys with permits on lease. Others are strict.
 	MaxLeases = 1 << 16
 
+	// A process has at most one part of this many of what was left when it took permits.
+	leavePart = 4
+
 	leaseShards = 64
 	leasesShard = MaxLeases / leaseShards
 	// A key gets permits ahead from the request on that is the hot-th in one lease, until it has fewer than warm.

@@ -130,7 +130,9 @@ func (x *exchange) settle(s *swap, taken *limiter.Decision, sent time.Duration) 
 	e, sh := s.lease, s.lease.shard
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
+	joined := int64(0)
 	if e.call == x {
+		joined = s.extra - e.promised
 		e.call, e.promised = nil, 0
 	}
 	e.reserved -= s.reserved
@@ -155,6 +157,23 @@ func (x *exchange) settle(s *swap, taken *limiter.Decision, sent time.Duration) 
 	}
 	sh.stats.Permits += s.extra
 	sh.stats.Taken += uint64(s.extra) //nolint:gosec // above 0
+	// How many to take was guessed from what was left before. If it was more than a part of what was left now, others
+	// would be denied for what lies here, and again after the next swap: so they get that back at once.
+	surplus := s.extra - max((taken.Remaining+s.extra)/leavePart, joined)
+	if surplus > 0 && !sh.closed && returnable(e.ends, x.leases.now()) {
+		e.permits -= surplus
+		e.reserved += surplus
+		x.leases.giveBack(e, surplus)
+	}
+}
+
+// giveBack gives permits back that count as reserved. The shard is locked, and not closed.
+func (l *Leases) giveBack(e *lease, n int64) {
+	x := newExchange(l)
+	x.swaps = append(x.swaps, swap{lease: e, policy: e.policy, back: n, reserved: n})
+	x.assemble(nil, nil)
+	l.calls.Add(1)
+	go x.run(l.ctx)
 }
 
 // restore ends a cover whose request was denied: others may spend the permits, if they are still good, else they are
@@ -168,11 +187,7 @@ func (l *Leases) restore(c *cover, now time.Duration) {
 		e.reserved -= c.n
 		e.permits += c.n
 	case returnable(c.ends, now) && !sh.closed:
-		x := newExchange(l)
-		x.swaps = append(x.swaps, swap{lease: e, policy: e.policy, back: c.n, reserved: c.n})
-		x.assemble(nil, nil)
-		l.calls.Add(1)
-		go x.run(l.ctx)
+		l.giveBack(e, c.n)
 	default:
 		e.reserved -= c.n
 		sh.stats.Permits -= c.n

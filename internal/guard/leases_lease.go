@@ -74,7 +74,7 @@ func (e *lease) want(now time.Duration) int64 {
 		return 0
 	}
 	need := hits + 3*int64(math.Sqrt(float64(hits))) + 1
-	n := min(need, share(e.policy)-e.reserved, e.told.Remaining/4)
+	n := min(need, share(e.policy)-e.reserved, e.told.Remaining/leavePart)
 	if n < hits/requests {
 		return 0
 	}

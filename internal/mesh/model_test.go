@@ -2,6 +2,7 @@ package mesh_test
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"testing"
 	"time"
@@ -126,10 +127,44 @@ func (l *lane) fly() {
 // cluster is a sidecar's view of the shards: a store.
 type cluster []*lane
 
+// Take decides hits of one key as a whole. Those of several keys are what leases give back and take ahead: each shard
+// gets a call for its own.
 func (c cluster) Take(_ context.Context, hits []limiter.Hit, out []limiter.Decision) error {
+	parts := make(map[*lane][]int) // indexes of hits
+	for i := range hits {
+		to := c.of(hits[i].Key)
+		parts[to] = append(parts[to], i)
+	}
+	if len(parts) == 1 {
+		return c.of(hits[0].Key).take(hits, out) //nolint:contextcheck // a batch outlives its requests, as in redisstore
+	}
+	errs := make([]error, len(c))
+	var running sync.WaitGroup
+	for n, to := range c {
+		part := parts[to]
+		if len(part) == 0 {
+			continue
+		}
+		running.Go(func() { //nolint:contextcheck // as above
+			some, decided := make([]limiter.Hit, len(part)), make([]limiter.Decision, len(part))
+			for i, at := range part {
+				some[i] = hits[at]
+			}
+			errs[n] = to.take(some, decided)
+			for i, at := range part {
+				out[at] = decided[i]
+			}
+		})
+	}
+	running.Wait()
+	return errors.Join(errs...)
+}
+
+// of is the lane to the key's shard.
+func (c cluster) of(key string) *lane {
 	sum := uint32(2166136261) // FNV-1a, in place of the slot
-	for _, b := range []byte(hits[0].Key) {
+	for _, b := range []byte(key) {
 		sum = (sum ^ uint32(b)) * 16777619
 	}
-	return c[sum%uint32(len(c))].take(hits, out) //nolint:contextcheck // few shards; a batch outlives its requests, as in redisstore
+	return c[sum%uint32(len(c))]
 }

@@ -1,4 +1,5 @@
-package main
+// Package plot draws curves over sizes as SVG and writes them as a table, for the documentation.
+package plot
 
 import (
 	"fmt"
@@ -7,38 +8,42 @@ import (
 	"strings"
 )
 
-// figure is cost against the size of something: a table, and a plot of some of its columns.
-type figure struct {
+// Figure is cost against the size of something: a table, and a plot of some of its columns.
+type Figure struct {
 	Name    string    `json:"name"`
 	Title   string    `json:"title"`
 	Size    string    `json:"size"`  // what grows
 	Unit    string    `json:"unit"`  // of what is plotted
 	Sizes   []int     `json:"sizes"` // increasing
-	Columns []*column `json:"columns"`
+	Columns []*Column `json:"columns"`
 
 	Measured string  `json:"measured"`             // when, and of how much the figures are medians
 	Others   float64 `json:"others_cpu,omitempty"` // the largest share of the machine that programs of others took meanwhile
 }
 
-// disturbed notes what others took of the machine.
-func (f *figure) disturbed(samples []sample) {
-	for _, s := range samples {
-		f.Others = max(f.Others, s.Others)
-	}
+// Add begins another column.
+func (f *Figure) Add(name string, plotted bool, digits int) {
+	f.Columns = append(f.Columns, &Column{Name: name, Plotted: plotted, Digits: digits})
 }
 
-// unknown stands for a value that was not measured.
-const unknown = -1
+// Put adds a value to a column: that of the next size.
+func (f *Figure) Put(column int, v float64) {
+	f.Columns[column].Values = append(f.Columns[column].Values, v)
+}
 
-// column is a value for each size.
-type column struct {
+// Unknown stands for a value that was not measured.
+const Unknown = -1
+
+// Column is a value for each size.
+type Column struct {
 	Name    string    `json:"name"` // with its unit
 	Plotted bool      `json:"plotted"`
 	Digits  int       `json:"digits"` // shown after the point
 	Values  []float64 `json:"values"`
 }
 
-func (f *figure) table() string {
+// Table is the figure in Markdown.
+func (f *Figure) Table() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "| %s |", f.Size)
 	for _, c := range f.Columns {
@@ -46,15 +51,18 @@ func (f *figure) table() string {
 	}
 	fmt.Fprintf(&b, "\n|%s\n", strings.Repeat("---|", 1+len(f.Columns)))
 	for i, size := range f.Sizes {
-		fmt.Fprintf(&b, "| %s |", thousands(size))
+		fmt.Fprintf(&b, "| %s |", Thousands(size))
 		for _, c := range f.Columns {
-			if c.Values[i] == unknown {
+			if c.Values[i] == Unknown {
 				b.WriteString(" |")
 				continue
 			}
 			fmt.Fprintf(&b, " %s |", strconv.FormatFloat(c.Values[i], 'f', c.Digits, 64))
 		}
 		b.WriteByte('\n')
+	}
+	if f.Measured == "" {
+		return b.String()
 	}
 	fmt.Fprintf(&b, "\nMeasured %s.", f.Measured)
 	if f.Others >= 0.05 {
@@ -64,8 +72,8 @@ func (f *figure) table() string {
 	return b.String()
 }
 
-// thousands writes 10000 as 10,000.
-func thousands(n int) string {
+// Thousands writes 10000 as 10,000.
+func Thousands(n int) string {
 	s := strconv.Itoa(n)
 	for i := len(s) - 3; i > 0; i -= 3 {
 		s = s[:i] + "," + s[i:]
@@ -90,8 +98,8 @@ var (
 	}
 )
 
-// svg draws the plotted columns from 0 over a logarithmic axis of sizes.
-func (f *figure) svg() string {
+// SVG draws the plotted columns from 0 over a logarithmic axis of sizes.
+func (f *Figure) SVG() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="sans-serif" font-size="12">`+"\n",
 		plotWidth, plotHeight)
@@ -111,11 +119,11 @@ func (f *figure) svg() string {
 	for i := range ticks + 1 {
 		v := step * float64(i)
 		fmt.Fprintf(&b, `<path d="M%d %.1fH%d" stroke="#ccc"/>`+"\n", plotLeft, y(v), plotWidth-plotRight)
-		fmt.Fprintf(&b, `<text x="%d" y="%.1f" text-anchor="end">%s</text>`+"\n", plotLeft-8, y(v)+4, strconv.FormatFloat(v, 'g', -1, 64))
+		fmt.Fprintf(&b, `<text x="%d" y="%.1f" text-anchor="end">%s</text>`+"\n", plotLeft-8, y(v)+4, strconv.FormatFloat(v, 'g', 6, 64))
 	}
 	for _, size := range f.Sizes {
 		fmt.Fprintf(&b, `<path d="M%.1f %.1fv5" stroke="#000"/>`+"\n", x(size), y(0))
-		fmt.Fprintf(&b, `<text x="%.1f" y="%.1f" text-anchor="middle">%s</text>`+"\n", x(size), y(0)+19, thousands(size))
+		fmt.Fprintf(&b, `<text x="%.1f" y="%.1f" text-anchor="middle">%s</text>`+"\n", x(size), y(0)+19, Thousands(size))
 	}
 	fmt.Fprintf(&b, `<path d="M%d %dV%.1fH%d" stroke="#000" fill="none"/>`+"\n", plotLeft, plotTop, y(0), plotWidth-plotRight)
 	fmt.Fprintf(&b, `<text x="%d" y="%d" text-anchor="middle">%s (logarithmic)</text>`+"\n", (plotLeft+plotWidth-plotRight)/2, plotHeight-14, f.Size)
@@ -125,7 +133,7 @@ func (f *figure) svg() string {
 	return b.String()
 }
 
-func (f *figure) curves(b *strings.Builder, x func(int) float64, y func(float64) float64) {
+func (f *Figure) curves(b *strings.Builder, x func(int) float64, y func(float64) float64) {
 	n, at := 0, float64(plotLeft)
 	for _, c := range f.Columns {
 		if !c.Plotted {
@@ -150,7 +158,7 @@ func (f *figure) curves(b *strings.Builder, x func(int) float64, y func(float64)
 }
 
 // scale is the distance of the ticks, 1, 2 or 5 times a power of ten, and how many it takes to reach above all values.
-func (f *figure) scale() (step float64, ticks int) {
+func (f *Figure) scale() (step float64, ticks int) {
 	most := 0.0
 	for _, c := range f.Columns {
 		if c.Plotted {

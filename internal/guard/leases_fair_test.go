@@ -1,0 +1,146 @@
+package guard_test
+
+import (
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+)
+
+// Where a greedy process has permits on lease and the others have used up what was left, they get what it does not
+// spend after a lease: it does not take it again in the call that gives it back, although it last knew of much more.
+func TestGreedGivesWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := hourly(t, 1000)
+		f := newFleet(t, 10, p, 0)
+		for i := 0; i < 500 && settled(f.replicas[0]).Permits < 95; i++ {
+			take(t, f.replicas[0], limiter.Hit{Key: "k", Policy: p, N: 1})
+		}
+		held := settled(f.replicas[0]).Permits
+		if held < 95 {
+			t.Fatalf("the greedy replica has %d on lease: too few to tell", held)
+		}
+		left := take(t, f.store, limiter.Hit{Key: "k", Policy: p})[0].Remaining
+		take(t, f.store, limiter.Hit{Key: "k", Policy: p, N: left - 9})
+		const step = limiter.DefaultLeaseFor/50 + time.Microsecond
+		start := time.Now()
+		for i := 0; !take(t, f.replicas[1+i%9], limiter.Hit{Key: "k", Policy: p, N: 10})[0].Allowed; i++ {
+			time.Sleep(step)
+			if time.Since(start) > p.LeaseFor()+step {
+				t.Fatalf("the others got nothing for a lease, %s, while a greedy replica had %d permits", p.LeaseFor(), held)
+			}
+		}
+	})
+}
+
+// Nobody is denied for longer than a lease for what lies elsewhere: after that the store has had room for somebody's
+// request again, or what was on lease has been spent. Traffic is random: a greedy replica comes in bursts of up to 100
+// times as much as each of nine modest ones, and now and then a large request uses up what is left.
+func TestNobodyStarves(t *testing.T) {
+	const rounds = 6
+	for _, a := range leasable {
+		t.Run(a.String(), func(t *testing.T) {
+			longest := 0.0
+			for seed := range uint64(rounds) {
+				r := rand.New(rand.NewPCG(seed, 0))
+				p := leased(t, limiter.Params{
+					Algorithm: a, Oldest: oldest(a),
+					Limit: []int64{100, 1000, 3000}[r.IntN(3)], Window: []time.Duration{time.Second, time.Hour}[r.IntN(2)],
+					LeaseFor: []time.Duration{10 * time.Millisecond, 50 * time.Millisecond, 200 * time.Millisecond}[r.IntN(3)],
+				})
+				var starved time.Duration
+				synctest.Test(t, func(t *testing.T) { starved = newFleet(t, 10, p, 0).starved(t, r, 100*time.Millisecond+2*p.LeaseFor()) })
+				longest = max(longest, starved.Seconds()/p.LeaseFor().Seconds())
+				if starved > p.LeaseFor() {
+					t.Errorf("seed %d, %d per %s: for %s the store denied all while permits were on lease, want at most %s",
+						seed, p.Limit(), p.Window(), starved, p.LeaseFor())
+				}
+			}
+			t.Logf("at most %.2f leases", longest)
+			if longest < 0.3 {
+				t.Errorf("at most %.2f leases: nobody was denied for what lay elsewhere, so nothing is told", longest)
+			}
+		})
+	}
+}
+
+// starved plays bursts of the first replica beside steady traffic of the others, and returns the longest time in which
+// permits were on lease and the store denied whoever asked it.
+func (f *fleet) starved(t *testing.T, r *rand.Rand, long time.Duration) (longest time.Duration) {
+	t.Helper()
+	start, since, starving := time.Now(), time.Time{}, false
+	greed, until := 0, start
+	for time.Since(start) < long {
+		if time.Now().After(until) { // a new burst, or a pause
+			greed, until = r.IntN(2)*r.IntN(100), time.Now().Add(time.Duration(r.Int64N(3*int64(f.policy.LeaseFor()))))
+			if r.IntN(3) == 0 { // one large request uses up what is left
+				left := take(t, f.store, limiter.Hit{Key: "k", Policy: f.policy})[0].Remaining
+				take(t, f.store, limiter.Hit{Key: "k", Policy: f.policy, N: left})
+			}
+		}
+		by := f.replicas[0]
+		if r.IntN(9+greed) < 9 {
+			by = f.replicas[1+r.IntN(9)]
+		}
+		here := uint64(0)
+		if starving {
+			here = settled(by).Answers
+		}
+		allowed := take(t, by, limiter.Hit{Key: "k", Policy: f.policy, N: 1})[0].Allowed
+		synctest.Wait()
+		if starving {
+			byStore := by.Stats().Answers == here
+			starving = (!allowed || !byStore) && f.anyOnLease()
+		} else if !allowed && f.anyOnLease() {
+			starving, since = true, time.Now()
+		}
+		if starving {
+			longest = max(longest, time.Since(since))
+		}
+		pause := 3000 / float64(9+greed) // us: each of the others asks about once in 3 ms
+		time.Sleep(time.Duration(1+r.ExpFloat64()*pause) * time.Microsecond)
+	}
+	return longest
+}
+
+// In all, the others get beside a greedy replica about what they get where the store decides each request.
+func TestFairness(t *testing.T) {
+	for _, a := range []limiter.Algorithm{limiter.Funnel, limiter.TokenBucket} {
+		t.Run(a.String(), func(t *testing.T) {
+			var others [2]int
+			for i, lease := range []time.Duration{limiter.DefaultLeaseFor, 0} {
+				p, err := limiter.NewPolicy(limiter.Params{Algorithm: a, Limit: 1000, Window: time.Second, LeaseFor: lease})
+				if err != nil {
+					t.Fatal(err)
+				}
+				synctest.Test(t, func(t *testing.T) { others[i] = besideGreed(t, p) })
+			}
+			t.Logf("beside a greedy replica the others got %d, with strict %d", others[0], others[1])
+			if others[0] < others[1]/2 {
+				t.Errorf("beside a greedy replica the others got %d, with strict %d", others[0], others[1])
+			}
+		})
+	}
+}
+
+// besideGreed lets one replica ask 100 times as often as each of nine others, far above the limit, and returns what
+// the others got once the burst was over.
+func besideGreed(t *testing.T, p *limiter.Policy) (others int) {
+	t.Helper()
+	f := newFleet(t, 10, p, 0)
+	start, r := time.Now(), rand.New(rand.NewPCG(1, 2))
+	for range 25_000 {
+		replica := 0
+		if r.IntN(109) >= 100 {
+			replica = 1 + r.IntN(9)
+		}
+		allowed := take(t, f.replicas[replica], limiter.Hit{Key: "k", Policy: p, N: 1})[0].Allowed
+		if allowed && replica > 0 && time.Since(start) > time.Second {
+			others++
+		}
+		time.Sleep(time.Duration(1+r.ExpFloat64()*100) * time.Microsecond)
+	}
+	return others
+}

@@ -1,0 +1,330 @@
+package mesh_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"math"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/weir-ratelimit/weir/internal/proctest"
+	"github.com/weir-ratelimit/weir/internal/redistest"
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+)
+
+// binary is the sidecar, empty under -short.
+var binary string
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	os.Exit(build(m))
+}
+
+// build builds the sidecar once for all tests.
+func build(m *testing.M) int {
+	if testing.Short() {
+		return m.Run()
+	}
+	dir, err := os.MkdirTemp("", "weir-mesh")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	binary = filepath.Join(dir, "sidecar")
+	if out, err := exec.Command("go", "build", "-o", binary, "../../cmd/sidecar").CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "build the sidecar: %v\n%s", err, out)
+		return 1
+	}
+	return m.Run()
+}
+
+// process is a running sidecar, as a store of requests of one hit.
+type process struct {
+	*proctest.Process
+	http   string // host:port
+	client pb.RateLimitServiceClient
+	rule   string // that decides
+}
+
+func (p *process) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Decision) error {
+	h := hits[0]
+	res, err := p.client.ShouldRateLimit(ctx, &pb.RateLimitRequest{Domain: "mesh", Descriptors: []*common.RateLimitDescriptor{{
+		Entries:        []*common.RateLimitDescriptor_Entry{{Key: p.rule, Value: h.Key}},
+		HitsAddend:     wrapperspb.UInt64(uint64(max(h.N, -h.N))),
+		IsNegativeHits: h.N < 0,
+	}}})
+	if err != nil {
+		return err
+	}
+	out[0].Allowed = res.GetOverallCode() == pb.RateLimitResponse_OK
+	return nil
+}
+
+// day is a rule whose limit stays used up.
+const day, dayLimit = "day", 1000
+
+// rules are those of the mode, with a rule for each limit of the scenes.
+func rules(mode string) string {
+	text := "domain: mesh\ndescriptors:\n"
+	add := func(key, limit string) {
+		if mode == leased {
+			limit += ", consistency: leased"
+		}
+		text += fmt.Sprintf("  - {key: %s, rate_limit: {algorithm: funnel, %s}}\n", key, limit)
+	}
+	for _, limit := range smallLimits {
+		add(perSecond(limit), fmt.Sprintf("requests_per_unit: %d, unit: second", limit))
+	}
+	add(day, fmt.Sprintf("requests_per_unit: %d, unit: day", dayLimit))
+	return text
+}
+
+// perSecond is the rule with that limit.
+func perSecond(limit int64) string { return fmt.Sprintf("second%d", limit) }
+
+// startFleet serves the mode's rules by so many sidecars on one Redis.
+func startFleet(t *testing.T, redis *redistest.Server, mode string, sidecars int) (fleet []*process) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "rules.yaml")
+	if err := os.WriteFile(file, []byte(rules(mode)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	addr := func() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(proctest.FreePort(t))) }
+	for range sidecars {
+		target := addr()
+		p := &process{http: addr(), rule: day}
+		p.Process = proctest.Start(t, "sidecar", exec.Command(binary, "serve", "--rules", file, "--grpc-addr", target, "--http-addr", p.http,
+			"--store", redis.URL(), "--store-timeout", "5s", "--known-denials="+strconv.FormatBool(mode != strict)))
+		conn, err := grpc.NewClient(target, grpc.WithTransportCredentials(insecure.NewCredentials()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		p.client = pb.NewRateLimitServiceClient(conn)
+		fleet = append(fleet, p)
+	}
+	for _, p := range fleet {
+		p.Await(60*time.Second, func() error { _, err := p.page("/readyz"); return err })
+		if err := p.Take(t.Context(), []limiter.Hit{{Key: "warm", N: 1}}, make([]limiter.Decision, 1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return fleet
+}
+
+// page is what the sidecar answers to GET.
+func (p *process) page(path string) (string, error) {
+	client := http.Client{Timeout: 5 * time.Second}
+	resp, err := client.Get("http://" + p.http + path)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close() //nolint:errcheck // only read from
+	text, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s", path, resp.Status)
+	}
+	return string(text), err
+}
+
+// metric is the value of a metric without labels.
+func (p *process) metric(t *testing.T, name string) float64 {
+	t.Helper()
+	text, err := p.page("/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(text) {
+		if value, ok := strings.CutPrefix(line, name+" "); ok {
+			v, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return v
+		}
+	}
+	t.Fatalf("no metric %s", name)
+	return 0
+}
+
+// onRedis runs the scene on real sidecars, each a process, and a real Redis. The second result is the mean time that
+// a sidecar waited for Redis.
+func (s scene) onRedis(t *testing.T, server *redistest.Server, fleet []*process) (o *outcome, wait time.Duration) {
+	t.Helper()
+	waited := func() (seconds, takes float64) {
+		for _, p := range fleet {
+			seconds += p.metric(t, "weir_store_take_seconds_sum")
+			takes += p.metric(t, "weir_store_take_seconds_count")
+		}
+		return seconds, takes
+	}
+	var stores []limiter.Store
+	for _, p := range fleet {
+		p.rule = perSecond(s.Limit)
+		stores = append(stores, p)
+	}
+	seconds, takes := waited()
+	calls := scriptCalls(t, server)
+	o = s.run(t, stores, nil)
+	o.Calls = (scriptCalls(t, server) - calls) / s.Length.Seconds()
+	secondsNow, takesNow := waited()
+	return o, time.Duration((secondsNow - seconds) / (takesNow - takes) * float64(time.Second))
+}
+
+// scriptCalls is how many script calls the server has had.
+func scriptCalls(t *testing.T, server *redistest.Server) float64 {
+	t.Helper()
+	_, stat, _ := strings.Cut(fmt.Sprint(redistest.Do(t, server, "info", "commandstats")), "cmdstat_evalsha:calls=")
+	n, _, _ := strings.Cut(stat, ",")
+	calls, err := strconv.ParseFloat(n, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return calls
+}
+
+// small is a mesh that both the model and this machine can run.
+func small(mode string, limit int64) scene {
+	return scene{Mode: mode, Sidecars: 5, Shards: 1, Rate: 1000, Keys: 2, Limit: limit, Length: time.Second}
+}
+
+// Limits per second of keys that are asked for 500 times a second.
+var smallLimits = []int64{40, 1000}
+
+// punctual is how late requests are sent on average on a machine that has time for this.
+const punctual = 2 * time.Millisecond
+
+// beside runs a scene on real sidecars, again if the machine had no time, and in the model with a network that is as
+// slow as it was there.
+func (s scene) beside(t *testing.T, server *redistest.Server, fleet []*process, c costs) (got, model *outcome) {
+	t.Helper()
+	var wait time.Duration
+	for range 3 {
+		redistest.Do(t, server, "flushall")
+		if got, wait = s.onRedis(t, server, fleet); got.Late < punctual {
+			break
+		}
+	}
+	c.OneWay = max(c.OneWay, (wait-c.PerCall-c.PerHit)/2)
+	return got, s.virtual(t, c)
+}
+
+// TestModelAgrees compares the model with five sidecars on one Redis, where also a refund at one is seen by the others.
+func TestModelAgrees(t *testing.T) {
+	if testing.Short() {
+		t.Skip("needs redis-server and the built sidecar")
+	}
+	for _, mode := range modes {
+		t.Run(mode, func(t *testing.T) {
+			server := redistest.Start(t)
+			fleet := startFleet(t, server, mode, 5)
+			for _, limit := range smallLimits {
+				got, model := small(mode, limit).beside(t, server, fleet, defaultCosts)
+				agree(t, got, model)
+			}
+			t.Logf("%+v", stale(t, mode, fleet, 10))
+		})
+	}
+}
+
+func agree(t *testing.T, got, model *outcome) {
+	t.Helper()
+	t.Logf("calls per second: Redis %.0f, model %.0f; admitted: %.3f, %.3f; requests sent %s late",
+		got.Calls, model.Calls, got.Admitted, model.Admitted, got.Late)
+	busy := got.Late >= punctual // then requests come at once that should not: fewer calls, and other pauses
+	if r := got.Calls / model.Calls; r > 2 || r < 0.5 && !busy {
+		t.Errorf("sidecars make %.2f times the calls of the model", r)
+	}
+	if d := got.Admitted - model.Admitted; d > 0.1 || d < -0.1 && !busy {
+		t.Errorf("the model admits %.3f of what the limits let pass, sidecars %.3f", model.Admitted, got.Admitted)
+	}
+	for what, o := range map[string]*outcome{"the model": model, "sidecars": got} {
+		onLease := float64(model.OnLease) / float64(model.Asked)
+		if o == got && got.Scene.Mode == leased {
+			onLease = float64(got.Scene.Sidecars) / 10 // of a burst
+		}
+		if most := 1 + 1e-3 + onLease; o.Admitted > most {
+			t.Errorf("%s: %.3f of what the limits let pass is admitted, want at most %.3f", what, o.Admitted, most)
+		}
+	}
+}
+
+// staleness is how long after a refund at one sidecar the others go on denying.
+type staleness struct {
+	Mode     string        `json:"mode"`
+	Sidecars int           `json:"sidecars"`
+	Refunds  int           `json:"refunds"`
+	P50      time.Duration `json:"p50_ns"`
+	P99      time.Duration `json:"p99_ns"`
+	Max      time.Duration `json:"max_ns"`
+}
+
+// stale has a sidecar take a whole limit, the others learn that, and the first give it back; it measures from the
+// answer to that until each of the others admits a request.
+func stale(t *testing.T, mode string, fleet []*process, refunds int) staleness {
+	t.Helper()
+	for _, p := range fleet {
+		p.rule = day
+	}
+	ask := func(p *process, key string, n int64) bool {
+		var out [1]limiter.Decision
+		if err := p.Take(t.Context(), []limiter.Hit{{Key: key, N: n}}, out[:]); err != nil {
+			t.Errorf("ask for %d: %v", n, err)
+			return true
+		}
+		return out[0].Allowed
+	}
+	var mu sync.Mutex
+	var took []time.Duration
+	for i := range refunds {
+		key := "key" + strconv.Itoa(i)
+		ask(fleet[0], key, dayLimit)
+		for _, p := range fleet[1:] {
+			for range 2 { // the second time it may know
+				if ask(p, key, 1) {
+					t.Fatal("more than the limit is admitted")
+				}
+			}
+		}
+		ask(fleet[0], key, -dayLimit)
+		back := time.Now()
+		var waiting sync.WaitGroup
+		for _, p := range fleet[1:] {
+			waiting.Go(func() {
+				for !ask(p, key, 1) {
+					if time.Since(back) > 10*time.Second {
+						t.Error("a refund is not seen after 10 s")
+						return
+					}
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				took = append(took, time.Since(back))
+			})
+		}
+		waiting.Wait()
+	}
+	slices.Sort(took)
+	return staleness{
+		Mode: mode, Sidecars: len(fleet), Refunds: refunds,
+		P50: took[len(took)/2], P99: took[int(math.Ceil(float64(len(took))*0.99))-1], Max: took[len(took)-1],
+	}
+}
