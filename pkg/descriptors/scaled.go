@@ -19,13 +19,14 @@ func (l *Limit) Scaled(factor float64) (*Limit, error) {
 	if l.params.Limit == 0 {
 		return fail(errors.New("it lets nothing pass (requests_per_unit: 0), which no factor changes"))
 	}
-	scaled := *l
+	scaled, params := *l, *l.params
+	scaled.params = &params
 	var errs []error
 	for _, part := range []struct {
 		name string
 		n    *int64
 	}{
-		{"requests_per_unit", &scaled.params.Limit}, {"burst", &scaled.params.Burst}, {"segment_cap", &scaled.params.SegmentCap},
+		{"requests_per_unit", &params.Limit}, {"burst", &params.Burst}, {"segment_cap", &params.SegmentCap},
 	} {
 		if *part.n == 0 {
 			continue // not given
@@ -42,7 +43,7 @@ func (l *Limit) Scaled(factor float64) (*Limit, error) {
 		return fail(err)
 	}
 	var err error
-	if scaled.Policy, err = limiter.NewPolicy(scaled.params); err == nil {
+	if scaled.Policy, err = limiter.NewPolicy(params); err == nil {
 		err = scaled.share()
 	}
 	if err != nil {
