@@ -67,7 +67,6 @@ func complete() (*Metrics, error) {
 		m.WatchLeases(func() LeaseStats { return LeaseStats{} }),
 		m.WatchMemory(func() MemoryStats { return MemoryStats{} }),
 		m.WatchPublished(func() PublishedStats { return PublishedStats{} }),
-		m.WatchBoosts(func() (int, bool) { return 0, false }),
 		m.WatchStores(func() []StoreStats { return []StoreStats{{}} }),
 	)
 }
