@@ -30,6 +30,7 @@ func TestDropForgetsAll(t *testing.T) {
 		t.Errorf("before a denial %+v is known", known)
 	}
 	denied := take()
+	denied.Known = true
 	if known, ok := d.Known(hit); !ok || known != denied {
 		t.Errorf("known is %+v, %t; want what was answered, %+v", known, ok, denied)
 	}
