@@ -17,6 +17,7 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/weir-ratelimit/weir/internal/admin"
+	"github.com/weir-ratelimit/weir/internal/decisionlog"
 	"github.com/weir-ratelimit/weir/internal/metrics"
 	"github.com/weir-ratelimit/weir/internal/rls"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
@@ -33,6 +34,7 @@ type App struct {
 	rules   *rules
 	store   *store
 	health  *healthServer
+	log     *decisionlog.Log // nil without
 	grpc    *grpc.Server
 	http    *http.Server
 
@@ -63,11 +65,16 @@ func (a *App) open(ctx context.Context) error {
 	if a.store, err = openStore(&a.o, a.metrics); err != nil { //nolint:contextcheck // the store outlives ctx
 		return err
 	}
+	watchers, err := a.watchers()
+	if err != nil {
+		return err
+	}
 	service, err := rls.New(rls.Options{
 		Rules:           a.rules.set,
 		Store:           a.store,
 		Local:           a.store.standIn(),
 		Observer:        observer{a.metrics, a.store},
+		Watchers:        watchers,
 		DynamicMetadata: a.o.DynamicMetadata,
 		LimitHeaders:    a.o.limitHeaders(),
 		MaxDescriptors:  a.o.MaxDescriptors,
@@ -231,6 +238,9 @@ func (a *App) Run(ctx context.Context) error {
 	}
 	if a.store.listen != nil {
 		wg.Go(func() { a.store.listen(work) })
+	}
+	if a.log != nil {
+		wg.Go(func() { a.log.Run(work) })
 	}
 	a.logStart(work)
 	a.checkEngine(work)

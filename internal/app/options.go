@@ -84,6 +84,15 @@ type Options struct {
 	RatelimitHeaders                                                     bool
 	RatelimitLimitHeader, RatelimitRemainingHeader, RatelimitResetHeader string
 
+	// DecisionLog is stdout, stderr or a file that gets a line of JSON for each of a sample of requests; empty for none.
+	// DecisionLogSample is the share of requests that is written, DecisionLogSampleDenied that of those in which a limit did
+	// not fit, DecisionLogRate the most lines a second. DecisionLogValues is plain, hash or none, DecisionLogKeyFile has the
+	// secret of hashes; empty for one that nobody knows.
+	DecisionLog                                string
+	DecisionLogSample, DecisionLogSampleDenied float64
+	DecisionLogRate                            int
+	DecisionLogValues, DecisionLogKeyFile      string
+
 	// DrainDelay is how long requests are still taken after the process has said that it is not ready.
 	DrainDelay time.Duration
 	// StopTimeout is how long the requests in flight have to end after that.
@@ -156,6 +165,9 @@ func (o *Options) Validate() error {
 		c.header("--ratelimit-limit-header", o.RatelimitLimitHeader)
 		c.header("--ratelimit-remaining-header", o.RatelimitRemainingHeader)
 		c.header("--ratelimit-reset-header", o.RatelimitResetHeader)
+	}
+	if o.DecisionLog != "" {
+		o.checkDecisionLog(&c)
 	}
 	c.between("--drain-delay", o.DrainDelay, 0, 10*time.Minute)
 	c.between("--stop-timeout", o.StopTimeout, 0, 10*time.Minute)
