@@ -1,6 +1,7 @@
 package app
 
 import (
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -59,6 +60,7 @@ func TestDecisionLogIsRefused(t *testing.T) {
 		{func(o *Options) { o.DecisionLogKeyFile = "/nowhere" }, "--decision-log-key-file: open /nowhere: no such file or directory"},
 	} {
 		o, _ := logging(t)
+		o.Log = slog.New(slog.DiscardHandler)
 		tt.change(&o)
 		if _, err := New(t.Context(), o); err == nil || err.Error() != tt.want {
 			t.Errorf("%v, want %s", err, tt.want)
