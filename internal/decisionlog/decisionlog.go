@@ -183,12 +183,12 @@ func (l *Log) write(ctx context.Context) {
 	for {
 		select {
 		case <-l.wake:
-			spare = l.flush(spare)
+			spare = l.flush(ctx, spare)
 		case <-ticker.C:
-			l.note()
+			l.note(ctx)
 		case <-ctx.Done():
-			l.flush(spare)
-			l.note()
+			l.flush(ctx, spare)
+			l.note(ctx)
 			l.out.close()
 			return
 		}
@@ -196,7 +196,7 @@ func (l *Log) write(ctx context.Context) {
 }
 
 // flush writes the buffer, puts an empty one in its place, and returns it to be used again.
-func (l *Log) flush(spare []byte) []byte {
+func (l *Log) flush(ctx context.Context, spare []byte) []byte {
 	l.mu.Lock()
 	lines, count := l.buffer, l.count
 	l.buffer, l.count = spare[:0], 0
@@ -204,7 +204,7 @@ func (l *Log) flush(spare []byte) []byte {
 	if count == 0 {
 		return lines
 	}
-	if l.print(lines) {
+	if l.print(ctx, lines) {
 		l.written.Add(count)
 	} else {
 		l.dropped[NotWritten].Add(count)
@@ -213,21 +213,21 @@ func (l *Log) flush(spare []byte) []byte {
 }
 
 // print writes and says in the process's log when that begins to fail, and when it goes again.
-func (l *Log) print(lines []byte) bool {
+func (l *Log) print(ctx context.Context, lines []byte) bool {
 	was := l.out.failing
 	err := l.out.write(lines)
 	switch {
 	case err != nil && !was:
-		l.o.Log.LogAttrs(context.Background(), slog.LevelError, "decision log cannot be written, its lines are dropped",
+		l.o.Log.LogAttrs(ctx, slog.LevelError, "decision log cannot be written, its lines are dropped",
 			slog.String("to", l.o.To), slog.String("error", err.Error()))
 	case err == nil && was:
-		l.o.Log.LogAttrs(context.Background(), slog.LevelInfo, "decision log is written again", slog.String("to", l.o.To))
+		l.o.Log.LogAttrs(ctx, slog.LevelInfo, "decision log is written again", slog.String("to", l.o.To))
 	}
 	return err == nil
 }
 
 // note writes a line about what was dropped since the last one.
-func (l *Log) note() {
+func (l *Log) note(ctx context.Context) {
 	var now [reasons]uint64
 	for r := range now {
 		now[r] = l.dropped[r].Load()
@@ -236,7 +236,7 @@ func (l *Log) note() {
 		return
 	}
 	line := appendDropped(nil, time.Now(), now, l.told)
-	if l.print(line) {
+	if l.print(ctx, line) {
 		l.told = now
 	}
 }

@@ -55,7 +55,7 @@ type hashState struct {
 func newHasher(secret []byte) *hasher {
 	if secret == nil {
 		secret = make([]byte, sha256.Size)
-		rand.Read(secret) //nolint:errcheck,gosec // never fails: see crypto/rand
+		rand.Read(secret) //nolint:gosec // never fails: see crypto/rand
 	}
 	return &hasher{sync.Pool{New: func() any { return &hashState{mac: hmac.New(sha256.New, secret)} }}}
 }
@@ -73,7 +73,7 @@ func (h *hasher) appendHash(dst []byte, parts ...string) []byte {
 		s.text = append(append(s.text, p...), 0)
 	}
 	s.mac.Reset()
-	s.mac.Write(s.text) //nolint:errcheck // never fails: see hash.Hash
+	s.mac.Write(s.text)
 	s.text = s.mac.Sum(s.text[:0])
 	return hex.AppendEncode(append(dst, hashPrefix...), s.text[:hashBytes])
 }

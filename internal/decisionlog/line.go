@@ -147,7 +147,7 @@ func (l *Log) appendLimit(dst []byte, v rls.View, i int) []byte {
 func appendDropped(dst []byte, now time.Time, count, before [reasons]uint64) []byte {
 	dst = append(appendTime(dst, now), `,"dropped":{`...)
 	for r := range count {
-		dst = appendText(comma(dst, r), Reason(r).String()) //nolint:gosec // one of three
+		dst = appendText(comma(dst, r), Reason(r).String())
 		dst = strconv.AppendUint(append(dst, ':'), count[r]-before[r], 10)
 	}
 	return append(dst, "}}\n"...)
