@@ -25,6 +25,7 @@ const (
 type cli struct {
 	Serve    serveCmd    `cmd:"" help:"Answer Envoy's rate limit requests."`
 	Check    checkCmd    `cmd:"" help:"Validate rule files, offline."`
+	Diff     diffCmd     `cmd:"" help:"Say what changes between two sets of rules, for recorded traffic, too."`
 	Simulate simulateCmd `cmd:"" help:"Run virtual traffic through limits, offline."`
 	Publish  publishCmd  `cmd:"" help:"Put a folder of rules into Redis, for all sidecars at once."`
 	Keys     keysCmd     `cmd:"" help:"Show or delete Weir's keys in Redis."`
@@ -96,6 +97,8 @@ func report(w io.Writer, err error) int {
 		return exitOK
 	case errors.Is(err, errTold):
 		return exitFailed
+	case errors.Is(err, errNoAnswer):
+		return exitUsage
 	case errors.As(err, &usage):
 		msg := strings.ReplaceAll(withoutPasswords(err.Error()), "\n", "\nsidecar: ")
 		fmt.Fprintf(w, "sidecar: %s\nRun \"%s --help\" for what it takes.\n", msg, usage.command)

@@ -39,7 +39,7 @@ func TestDecisionLog(t *testing.T) {
 		t.Fatalf("%d lines, want 3:\n%s", len(lines), text)
 	}
 	for i, has := range []string{`"answer":"ok"`, `"answer":"over_limit"`, `"answer":"ok"`} {
-		client := decisionlog.HashValue([]byte("0123456789abcdef"), "client", []string{"ann", "ann", "bob"}[i])
+		client := decisionlog.HashValues([]byte("0123456789abcdef"))("client", []string{"ann", "ann", "bob"}[i])
 		if !strings.Contains(lines[i], has) || !strings.Contains(lines[i], client) {
 			t.Errorf("no %s and %s in %s", has, client, lines[i])
 		}

@@ -181,7 +181,7 @@ func TestLineSaysWhatWasDecided(t *testing.T) {
 }
 
 func TestValuesAreHidden(t *testing.T) {
-	hash := HashValue(secret, "user", "ann@example.com")
+	hash := HashValues(secret)("user", "ann@example.com")
 	for _, tt := range []struct {
 		values Values
 		has    string
@@ -209,15 +209,15 @@ func TestValuesAreHidden(t *testing.T) {
 
 // Equal values have equal hashes, unless the secret or the entry's key is another; the same with a random secret.
 func TestHashes(t *testing.T) {
-	h := HashValue(secret, "user", "ann")
+	h := HashValues(secret)("user", "ann")
 	for _, other := range []string{
-		HashValue(secret, "user", "bob"), HashValue(secret, "owner", "ann"), HashValue([]byte("fedcba9876543210"), "user", "ann"),
+		HashValues(secret)("user", "bob"), HashValues(secret)("owner", "ann"), HashValues([]byte("fedcba9876543210"))("user", "ann"),
 	} {
 		if h == other {
 			t.Errorf("%s twice", h)
 		}
 	}
-	if !IsHash(h) || IsHash("hmac:ann") || h != HashValue(secret, "user", "ann") {
+	if !IsHash(h) || IsHash("hmac:ann") || h != HashValues(secret)("user", "ann") {
 		t.Errorf("%s is no stable hash", h)
 	}
 	a, b := newHasher(nil), newHasher(nil)
