@@ -24,6 +24,7 @@ const (
 // cli is the command line.
 type cli struct {
 	Serve    serveCmd    `cmd:"" help:"Answer Envoy's rate limit requests."`
+	Init     initCmd     `cmd:"" help:"Write rules and an Envoy configuration to start from."`
 	Check    checkCmd    `cmd:"" help:"Validate rule files, offline."`
 	Diff     diffCmd     `cmd:"" help:"Say what changes between two sets of rules, for recorded traffic, too."`
 	Simulate simulateCmd `cmd:"" help:"Run virtual traffic through limits, offline."`
