@@ -175,10 +175,10 @@ func printChange(w io.Writer, c *descriptors.Change) {
 	}
 	fmt.Fprintf(w, ": %s: %s %s (%s)\n", c.Rule, what, c.What, c.Source)
 	for _, f := range c.Fields {
-		switch {
-		case c.What == descriptors.Added:
+		switch c.What {
+		case descriptors.Added:
 			fmt.Fprintf(w, "    %s: %s\n", f.Field, f.New)
-		case c.What == descriptors.Removed:
+		case descriptors.Removed:
 			fmt.Fprintf(w, "    %s: %s\n", f.Field, f.Old)
 		default:
 			fmt.Fprintf(w, "    %s: %s -> %s\n", f.Field, orNone(f.Old), orNone(f.New))

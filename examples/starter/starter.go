@@ -5,6 +5,7 @@ import (
 	"embed"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
 )
 
@@ -32,10 +33,8 @@ var Ask = map[string]string{
 
 // Files are the files of a use: envoy.yaml, and those of the directory rules. The error says which uses there are.
 func Files(use string) (fs.FS, error) {
-	for _, u := range Uses {
-		if u == use {
-			return fs.Sub(files, use)
-		}
+	if slices.Contains(Uses, use) {
+		return fs.Sub(files, use)
 	}
 	return nil, fmt.Errorf("there are no files for %q: use %s", use, strings.Join(Uses, ", "))
 }

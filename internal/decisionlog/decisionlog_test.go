@@ -252,20 +252,44 @@ func TestSample(t *testing.T) {
 	for range 100 {
 		l.ask(t, "path=/") // shadow_mode: refused, though the request does not know
 	}
-	var allowed, refused float64
+	allowed, refused := 0.0, 0
 	lines := l.read(t)
 	for _, line := range lines {
 		if len(line.Limits) == 0 {
 			allowed += line.Weight
-		} else {
-			refused += line.Weight
+			continue
+		}
+		refused++
+		if line.Weight != 1 || line.Limits[0].Outcome != "shadow_denied" {
+			t.Fatalf("a refused request: %+v", line)
 		}
 	}
 	if refused != 100 {
-		t.Errorf("refused requests: %g, want 100", refused)
+		t.Errorf("%d refused requests, want 100", refused)
 	}
 	if allowed < 0.8*n || allowed > 1.2*n { // 9 standard deviations
 		t.Errorf("%d lines stand for %g requests, want about %d", len(lines), allowed, n)
+	}
+}
+
+// What was decided before the end is written, however soon the end comes.
+func TestEnd(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "decisions.log")
+	const ends = 20 // by chance, one may be written before it is told to end
+	for range ends {
+		l, err := New(Options{To: path, Sample: 1, SampleDenied: 1, Rate: 10, Values: None, Log: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := service(t, l).Ask(t.Context(), "shop", questions("none=x")); err != nil {
+			t.Fatal(err)
+		}
+		done, cancel := context.WithCancel(t.Context())
+		cancel()
+		l.Run(done)
+	}
+	if text, err := os.ReadFile(path); err != nil || strings.Count(string(text), "\n") != ends {
+		t.Errorf("%v, %d lines, want %d", err, strings.Count(string(text), "\n"), ends)
 	}
 }
 

@@ -77,7 +77,7 @@ func decisions(unhash map[string]string, dropped *uint64, hashed *bool) parser {
 			for _, n := range line.Dropped {
 				*dropped += n
 			}
-			return nil, nil //nolint:nilnil // as parser has it
+			return nil, nil
 		}
 		switch {
 		case line.Descriptors == nil:
@@ -169,7 +169,7 @@ func accesses(domain, timeField string, mappings [][]Mapping) parser {
 			}
 		}
 		if r.questions == nil {
-			return nil, nil //nolint:nilnil // Envoy asks nothing without a descriptor
+			return nil, nil // Envoy asks nothing without a descriptor
 		}
 		return r, nil
 	}

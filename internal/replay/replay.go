@@ -44,7 +44,7 @@ type Options struct {
 
 // Run replays the log. The error is that of reading, or that no line is of use.
 func Run(ctx context.Context, before, after *descriptors.Set, log io.Reader, o Options) (*Report, error) {
-	r, err := newRun(before, after, o)
+	r, err := newRun(before, after, o) //nolint:contextcheck // the stores end with close
 	if err != nil {
 		return nil, err
 	}
