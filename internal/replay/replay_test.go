@@ -226,8 +226,9 @@ func TestMemoryIsBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer r.close()
-	for i := range 3 * maxWaiting {
-		if err := r.line(t.Context(), r.parser(), int64(i), []byte(access(float64(i), fmt.Sprint("c", i)))); err != nil {
+	parse := r.parser()
+	for i := range maxWaiting + 100 {
+		if err := r.line(t.Context(), parse, int64(i), []byte(access(float64(i), fmt.Sprint("c", i)))); err != nil {
 			t.Fatal(err)
 		}
 	}
