@@ -26,7 +26,7 @@ type cli struct {
 	Serve    serveCmd    `cmd:"" help:"Answer Envoy's rate limit requests."`
 	Init     initCmd     `cmd:"" help:"Write rules and an Envoy configuration to start from."`
 	Check    checkCmd    `cmd:"" help:"Validate rule files, offline."`
-	Diff     diffCmd     `cmd:"" help:"Say what changes between two sets of rules, for recorded traffic, too."`
+	Diff     diffCmd     `cmd:"" help:"Say what changes between two rule sets, also for traffic."`
 	Simulate simulateCmd `cmd:"" help:"Run virtual traffic through limits, offline."`
 	Publish  publishCmd  `cmd:"" help:"Put a folder of rules into Redis, for all sidecars at once."`
 	Keys     keysCmd     `cmd:"" help:"Show or delete Weir's keys in Redis."`

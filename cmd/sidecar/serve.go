@@ -24,6 +24,7 @@ var flagGroups = []kong.Group{
 	{Key: "grpc", Title: "gRPC:"},
 	{Key: "headers", Title: "Response headers:"},
 	{Key: "decisions", Title: "Log of decisions:"},
+	{Key: "otel", Title: "OpenTelemetry:"},
 	{Key: "stop", Title: "Stopping:"},
 	{Key: "log", Title: "Logging:"},
 }
@@ -89,6 +90,9 @@ type serveOptions struct {
 	DecisionLogRate         int     `group:"decisions" env:"WEIR_DECISION_LOG_RATE" default:"1000" help:"Most lines a second; what is beyond is dropped and counted."`
 	DecisionLogValues       string  `group:"decisions" env:"WEIR_DECISION_LOG_VALUES" default:"hash" help:"How values of descriptors are written: plain, hash (HMAC-SHA256) or none."`
 	DecisionLogKeyFile      string  `group:"decisions" env:"WEIR_DECISION_LOG_KEY_FILE" placeholder:"FILE" help:"The secret of the hashes, 16 bytes or more, so that all sidecars write the same; without it, a random one of this process."`
+
+	OTelTraces  bool `name:"otel-traces" group:"otel" env:"WEIR_OTEL_TRACES" help:"Send traces by OTLP over gRPC. OTEL_EXPORTER_OTLP_ENDPOINT says where to, OTEL_TRACES_SAMPLER which requests; those that Envoy traces if left out."`
+	OTelMetrics bool `name:"otel-metrics" group:"otel" env:"WEIR_OTEL_METRICS" help:"Send the metrics of /metrics by OTLP over gRPC, every OTEL_METRIC_EXPORT_INTERVAL (60000 ms)."`
 
 	DrainDelay  time.Duration `group:"stop" env:"WEIR_DRAIN_DELAY" default:"2s" help:"How long to go on answering after SIGTERM while /readyz and health checks say no, so that clients go elsewhere."`
 	StopTimeout time.Duration `group:"stop" env:"WEIR_STOP_TIMEOUT" default:"5s" help:"How long requests in flight may take to end after that."`

@@ -22,7 +22,7 @@ func (o *Options) checkDecisionLog(c *checker) {
 
 // watchers are what is shown every request that was decided.
 func (a *App) watchers() ([]rls.Watcher, error) {
-	var all []rls.Watcher
+	all := a.sends.Watchers()
 	if a.o.DecisionLog != "" {
 		if err := a.openDecisionLog(); err != nil {
 			return nil, err
