@@ -55,7 +55,7 @@ func openStore(o *Options, m *metrics.Metrics, t *telemetry.Telemetry) (*store, 
 		Store: breaker, name: s.String(), ping: s.Ping, cell: s.PingRedisCell, close: s.Close, log: o.Log,
 		breaker: breaker, local: &local{maxKeys: o.MemoryMaxKeys},
 	}
-	if err := m.WatchBreaker(breaker.Open); err != nil {
+	if err := errors.Join(m.WatchBreaker(breaker.Open), m.WatchStores(func() []metrics.StoreStats { return storeStats(s) })); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	if o.KnownDenials {
@@ -85,8 +85,30 @@ type redisStore interface {
 	String() string
 	Ping(ctx context.Context) error
 	PingRedisCell(ctx context.Context) error
+	Each(f func(name string, s *redisstore.Store))
 	Refunds(ctx context.Context, forget func(key string), hears func(yes bool, why error))
 	Close() error
+}
+
+// storeStats is what the stores tell at a scrape.
+func storeStats(s redisStore) []metrics.StoreStats {
+	var all []metrics.StoreStats
+	s.Each(func(name string, s *redisstore.Store) {
+		now := s.Stats()
+		one := metrics.StoreStats{
+			Name: name, BatchSizes: make(map[float64]uint64, len(redisstore.BatchSizes)), Requests: now.Requests, Texts: now.Texts,
+			Connections: now.Connections, Idle: now.Idle,
+			Found: now.Found, Made: now.Made, Waits: now.Waits, Timeouts: now.Timeouts, Stale: now.Stale,
+		}
+		for i, n := range now.Batches {
+			one.Calls += n
+			if i < len(redisstore.BatchSizes) {
+				one.BatchSizes[float64(redisstore.BatchSizes[i])] = one.Calls
+			}
+		}
+		all = append(all, one)
+	})
+	return all
 }
 
 // openRedis opens --store, and those of --named-store beside it. The probes are theirs by name.

@@ -12,9 +12,10 @@ type DecisionLogStats struct {
 func (m *Metrics) WatchDecisionLog(stats func() DecisionLogStats) error {
 	return m.registry.Register(&decisionLog{
 		stats:   stats,
-		written: prometheus.NewDesc("weir_decision_log_lines_total", "Lines written to the decision log.", nil, nil),
+		written: prometheus.NewDesc("weir_decision_log_lines_total", "Lines written to the log of decisions. With --decision-log only.", nil, nil),
 		dropped: prometheus.NewDesc("weir_decision_log_dropped_total",
-			"Sampled decisions that were not written. reason: rate, buffer, write_error.", []string{"reason"}, nil),
+			"Sampled decisions that were not written. reason: rate (above --decision-log-rate), buffer (read too slowly), "+
+				"write_error (a full disk, or the like).", []string{"reason"}, nil),
 	})
 }
 
