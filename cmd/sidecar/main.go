@@ -24,8 +24,10 @@ const (
 // cli is the command line.
 type cli struct {
 	Serve    serveCmd    `cmd:"" help:"Answer Envoy's rate limit requests."`
+	Init     initCmd     `cmd:"" help:"Write rules and an Envoy configuration to start from."`
 	Check    checkCmd    `cmd:"" help:"Validate rule files, offline."`
 	Explain  explainCmd  `cmd:"" help:"Say which rules a request matches, and why others do not."`
+	Diff     diffCmd     `cmd:"" help:"Say what changes between two rule sets, also for traffic."`
 	Simulate simulateCmd `cmd:"" help:"Run virtual traffic through limits, offline."`
 	Publish  publishCmd  `cmd:"" help:"Put a folder of rules into Redis, for all sidecars at once."`
 	Keys     keysCmd     `cmd:"" help:"Show or delete Weir's keys in Redis."`
@@ -109,6 +111,8 @@ func report(w io.Writer, err error) int {
 		return exitOK
 	case errors.Is(err, errTold):
 		return exitFailed
+	case errors.Is(err, errNoAnswer):
+		return exitUsage
 	case errors.As(err, &usage):
 		msg := strings.ReplaceAll(withoutPasswords(err.Error()), "\n", "\nsidecar: ")
 		fmt.Fprintf(w, "sidecar: %s\nRun \"%s --help\" for what it takes.\n", msg, usage.command)

@@ -23,6 +23,7 @@ var flagGroups = []kong.Group{
 	{Key: "tls", Title: "TLS and who may:"},
 	{Key: "grpc", Title: "gRPC:"},
 	{Key: "headers", Title: "Response headers:"},
+	{Key: "decisions", Title: "Log of decisions:"},
 	{Key: "metrics", Title: "Metrics:"},
 	{Key: "otel", Title: "OpenTelemetry:"},
 	{Key: "stop", Title: "Stopping:"},
@@ -85,6 +86,13 @@ type serveOptions struct {
 	RatelimitRemainingHeader string `group:"headers" env:"WEIR_RATELIMIT_REMAINING_HEADER" default:"RateLimit-Remaining" help:"Name of the header with the requests that remain."`
 	RatelimitResetHeader     string `group:"headers" env:"WEIR_RATELIMIT_RESET_HEADER" default:"RateLimit-Reset" help:"Name of the header with the seconds until the counter is as new, or until a denied request would pass."`
 
+	DecisionLog             string  `group:"decisions" env:"WEIR_DECISION_LOG" placeholder:"stdout|stderr|FILE" help:"Write what is decided, a line of JSON for each of a sample of requests; see docs/operations.md."`
+	DecisionLogSample       float64 `group:"decisions" env:"WEIR_DECISION_LOG_SAMPLE" default:"0.01" help:"Share of requests to write, from 0 to 1."`
+	DecisionLogSampleDenied float64 `group:"decisions" env:"WEIR_DECISION_LOG_SAMPLE_DENIED" default:"1" help:"The same of requests in which a limit did not fit, also in shadow or quota mode."`
+	DecisionLogRate         int     `group:"decisions" env:"WEIR_DECISION_LOG_RATE" default:"1000" help:"Most lines a second; what is beyond is dropped and counted."`
+	DecisionLogValues       string  `group:"decisions" env:"WEIR_DECISION_LOG_VALUES" default:"hash" help:"How values of descriptors are written: plain, hash (HMAC-SHA256) or none."`
+	DecisionLogKeyFile      string  `group:"decisions" env:"WEIR_DECISION_LOG_KEY_FILE" placeholder:"FILE" help:"The secret of the hashes, 16 bytes or more, so that all sidecars write the same; without it, a random one of this process."`
+
 	MetricsMaxRules int           `group:"metrics" env:"WEIR_METRICS_MAX_RULES" default:"10000" help:"Most rules with series of their own in GET /metrics; those beyond count together as (other)."`
 	NearLimitRatio  float64       `group:"metrics" env:"WEIR_NEAR_LIMIT_RATIO" default:"0.8" help:"Part of a limit above which an allowed hit counts as near the limit."`
 	ClassicMetrics  bool          `group:"metrics" env:"WEIR_CLASSIC_METRICS" help:"Also show the metrics of envoyproxy/ratelimit by their names (ratelimit_service_rate_limit_total_hits, ...), for dashboards that use them."`
@@ -130,6 +138,10 @@ func (c *serveCmd) Run(ctx context.Context, io streams) error {
 		return err
 	}
 	o.Build = build()
+
+	if o.DecisionLog != "" {
+		signal.Ignore(syscall.SIGPIPE) // whoever reads the log may go; requests are answered on
+	}
 
 	pace, err := gcpace.Start()
 	if err != nil {

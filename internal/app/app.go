@@ -18,6 +18,7 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/admin"
 	"github.com/weir-ratelimit/weir/internal/boosts"
+	"github.com/weir-ratelimit/weir/internal/decisionlog"
 	"github.com/weir-ratelimit/weir/internal/metrics"
 	"github.com/weir-ratelimit/weir/internal/rls"
 	"github.com/weir-ratelimit/weir/internal/statsd"
@@ -43,6 +44,7 @@ type App struct {
 	store   *store
 	top     *topkeys.Top // nil if off
 	health  *healthServer
+	log     *decisionlog.Log // nil without
 	grpc    *grpc.Server
 	http    *http.Server
 	statsd  *statsd.Sender // nil without
@@ -85,13 +87,17 @@ func (a *App) open(ctx context.Context) error {
 		return err
 	}
 	a.boosts.First(ctx)
+	watchers, err := a.watchers()
+	if err != nil {
+		return err
+	}
 	service, err := rls.New(rls.Options{
 		Rules:           a.rules.set,
 		Store:           a.store,
 		Local:           a.store.standIn(),
 		Boosts:          a.boosts.Limits,
 		Observer:        observer{a.metrics, a.store},
-		Watchers:        a.watchers(),
+		Watchers:        watchers,
 		DynamicMetadata: a.o.DynamicMetadata,
 		LimitHeaders:    a.o.limitHeaders(),
 		MaxDescriptors:  a.o.MaxDescriptors,
@@ -127,15 +133,6 @@ func (a *App) makeTop() (err error) {
 		a.top, err = topkeys.New(topkeys.Options{PerRule: a.o.TopKeys, HashValues: a.o.TopKeysHash})
 	}
 	return err
-}
-
-// watchers are what looks at whole requests.
-func (a *App) watchers() []rls.Watcher {
-	all := a.sends.Watchers()
-	if a.top != nil {
-		all = append(all, a.top)
-	}
-	return all
 }
 
 func (a *App) makeGRPC(service *rls.Service) error {
@@ -318,6 +315,9 @@ func (a *App) Run(ctx context.Context) error {
 	}
 	if a.store.listen != nil {
 		wg.Go(func() { a.store.listen(work) })
+	}
+	if a.log != nil {
+		wg.Go(func() { a.log.Run(work) })
 	}
 	if a.statsd != nil {
 		wg.Go(func() { a.statsd.Run(work, a.metrics.Samples) })

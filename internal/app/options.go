@@ -88,6 +88,15 @@ type Options struct {
 	RatelimitHeaders                                                     bool
 	RatelimitLimitHeader, RatelimitRemainingHeader, RatelimitResetHeader string
 
+	// DecisionLog is stdout, stderr or a file that gets a line of JSON for each of a sample of requests; empty for none.
+	// DecisionLogSample is the share of requests that is written, DecisionLogSampleDenied that of those in which a limit did
+	// not fit, DecisionLogRate the most lines a second. DecisionLogValues is plain, hash or none, DecisionLogKeyFile has the
+	// secret of hashes; empty for one that nobody knows.
+	DecisionLog                                string
+	DecisionLogSample, DecisionLogSampleDenied float64
+	DecisionLogRate                            int
+	DecisionLogValues, DecisionLogKeyFile      string
+
 	// MetricsMaxRules is how many rules have series of their own.
 	MetricsMaxRules int
 	// NearLimitRatio is the part of a limit above which a hit counts as near it.
@@ -180,6 +189,9 @@ func (o *Options) Validate() error {
 		c.header("--ratelimit-limit-header", o.RatelimitLimitHeader)
 		c.header("--ratelimit-remaining-header", o.RatelimitRemainingHeader)
 		c.header("--ratelimit-reset-header", o.RatelimitResetHeader)
+	}
+	if o.DecisionLog != "" {
+		o.checkDecisionLog(&c)
 	}
 	c.count("--metrics-max-rules", o.MetricsMaxRules, 0, 1_000_000)
 	c.check(o.NearLimitRatio >= 0 && o.NearLimitRatio <= 1, "--near-limit-ratio", "must be between 0 and 1, got %v", o.NearLimitRatio)

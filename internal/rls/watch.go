@@ -2,6 +2,7 @@ package rls
 
 import (
 	"context"
+	"time"
 
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
@@ -41,6 +42,15 @@ func (v View) Entries(i int) []descriptors.Entry {
 
 // Rule is the one that descriptor i matched, nil if none.
 func (v View) Rule(i int) *descriptors.Rule { return v.sc.questions[i].rule }
+
+// Cost is what descriptor i asked for, in hits: 0 looks, below 0 gives back.
+func (v View) Cost(i int) int64 { return v.sc.questions[i].n }
+
+// Own is the limit that descriptor i brought along: requests per window. The window is 0 if it brought none.
+func (v View) Own(i int) (requests uint32, window time.Duration) {
+	q := &v.sc.questions[i]
+	return q.own.requests, q.window
+}
 
 // Hits is how many limits were asked.
 func (v View) Hits() int { return len(v.sc.hits) }

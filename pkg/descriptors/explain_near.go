@@ -288,7 +288,7 @@ func (e *explainer) nearWith() {
 	n := &e.domain.root
 	for i := 0; n != nil && i < len(e.Entries); i++ {
 		for _, key := range n.sortedKeys() {
-			for _, to := range n.keys[key].nodes() {
+			for _, to := range n.keys[key].triable() {
 				if e.tries++; e.tries > maxTries {
 					return
 				}
@@ -309,9 +309,9 @@ func (n *node) sortedKeys() []string {
 	return slices.Sorted(maps.Keys(n.keys))
 }
 
-// nodes are what entries of the key lead to, in the order of the rules; only that of the key alone, if the others
+// triable are what entries of the key lead to, in the order of the rules; only that of the key alone, if the others
 // are more than could be tried.
-func (b *branch) nodes() (all []*node) {
+func (b *branch) triable() (all []*node) {
 	if len(b.by)+len(b.exact)+b.order <= maxTries {
 		values := slices.Sorted(maps.Keys(b.exact))
 		for _, v := range values {
@@ -358,7 +358,7 @@ func (e *explainer) nearPrecedence() {
 func (e *explainer) nearDeeper(n *node) {
 	told := 0
 	for _, key := range n.sortedKeys() {
-		for _, to := range n.keys[key].nodes() {
+		for _, to := range n.keys[key].triable() {
 			if len(to.rule.Limits) > 0 {
 				if told++; told > maxListedNear {
 					return

@@ -1,0 +1,238 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/weir-ratelimit/weir/internal/decisionlog"
+	"github.com/weir-ratelimit/weir/internal/replay"
+	"github.com/weir-ratelimit/weir/internal/rulefiles"
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
+)
+
+// errNoAnswer is a failure that the user has been told, of a command whose exit code 1 is an answer.
+var errNoAnswer = errors.New("told: no answer")
+
+// diffCmd is `sidecar diff`.
+type diffCmd struct {
+	Old string `arg:"" name:"old" help:"Rule file, or directory of them, as it was."`
+	New string `arg:"" name:"new" help:"The same as it is to be."`
+
+	Traffic   string   `placeholder:"FILE" help:"Log of requests to ask both: Envoy's access log as JSON lines, with --map and --domain, or what serve --decision-log wrote; - for stdin."`
+	Map       []string `sep:"none" placeholder:"KEY=FIELD,..." help:"A descriptor that Envoy makes of a request: the key of each entry and the field of the access log that has its value, or \"text\". Repeat it for several descriptors."`
+	Domain    string   `placeholder:"DOMAIN" help:"The domain of Envoy's filter, for --map."`
+	TimeField string   `default:"start_time" help:"Field of the access log with the time: RFC 3339, or a number since 1970."`
+	KeyFile   string   `placeholder:"FILE" help:"The file of serve's --decision-log-key-file, so that values that rules name are known in a log of hashes."`
+	Top       int      `default:"5" help:"How many keys to show of a rule."`
+	JSON      bool     `name:"json" help:"Print JSON."`
+}
+
+// Help is shown below the one line of it.
+func (*diffCmd) Help() string {
+	return `Compares what rules mean, not how they are written: rules and limits that were added, removed or changed, with
+the values before and after. Moving a rule to another file, a comment, 60s in place of a minute is no change.
+
+With --traffic both sets decide the log's requests in virtual time, by the arithmetic that serve decides with, each
+from empty counters: who would be denied that was not, and the other way round, by rule and key. Lines may be out of
+order by 10,000; those beyond, and lines that cannot be read, are counted and shown. A log that is a sample gives an
+estimate. An entry remote_address loses the port that access logs have.
+
+The exit code is 0 if the rules mean the same, 1 if not, 2 if there is no answer: wrong rules, no log, a wrong
+command line.
+
+Examples:
+
+    sidecar diff /etc/weir/rules rules/
+    sidecar diff old/ new/ --traffic decisions.log
+    sidecar diff old/ new/ --traffic access.log --domain shop --map remote_address=downstream_remote_address \
+      --map 'path="/login",remote_address=downstream_remote_address' --json`
+}
+
+// differences is what diff prints as JSON.
+type differences struct {
+	Changes []descriptors.Change `json:"changes"`
+	Traffic *replay.Report       `json:"traffic,omitempty"`
+}
+
+// Run prints the differences to stdout.
+func (c *diffCmd) Run(ctx context.Context, io streams) error {
+	o, err := c.options()
+	if err != nil {
+		return &usageError{err: err, command: "sidecar diff"}
+	}
+	var sets [2]*descriptors.Set
+	for i, path := range []string{c.Old, c.New} {
+		if sets[i], err = readSet(ctx, io, path); err != nil {
+			return err
+		}
+	}
+	out := differences{Changes: descriptors.Changes(sets[0], sets[1])}
+	if c.Traffic != "" {
+		if out.Traffic, err = c.replay(ctx, sets, o); err != nil {
+			fmt.Fprintf(io.err, "sidecar: --traffic: %s\n", err)
+			return errNoAnswer
+		}
+	}
+	if err := c.print(io, &out); err != nil {
+		return err
+	}
+	if len(out.Changes) > 0 {
+		return errTold
+	}
+	return nil
+}
+
+// options checks what the flags say.
+func (c *diffCmd) options() (o replay.Options, err error) {
+	o = replay.Options{Domain: c.Domain, TimeField: c.TimeField, Top: c.Top}
+	var errs []error
+	check := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf(format, args...))
+		}
+	}
+	for _, text := range c.Map {
+		m, err := replay.ParseMappings(text)
+		check(err == nil, "--map: %w", err)
+		o.Mappings = append(o.Mappings, m)
+	}
+	check(c.Traffic != "" || len(c.Map) == 0 && c.Domain == "" && c.KeyFile == "",
+		"--map, --domain and --key-file say what --traffic is; add --traffic FILE")
+	check((len(c.Map) > 0) == (c.Domain != ""), "--map goes together with --domain: Envoy's access log does not say which rules are asked")
+	check(len(c.Map) == 0 || c.KeyFile == "", "--key-file is for a log of serve --decision-log, --map for an access log; remove one of the two")
+	check(c.Top >= 0 && c.Top <= 1000, "--top: must be between 0 and 1000, got %d", c.Top)
+	if c.KeyFile != "" {
+		o.Key, err = decisionlog.ReadKey(c.KeyFile)
+		check(err == nil, "--key-file: %w", err)
+	}
+	return o, errors.Join(errs...)
+}
+
+// readSet compiles the rules at the path. What is wrong with them is told.
+func readSet(ctx context.Context, io streams, path string) (*descriptors.Set, error) {
+	snapshot, err := rulefiles.Source(path).Read(ctx)
+	if err != nil {
+		return nil, &usageError{err: err, command: "sidecar diff"}
+	}
+	set, err := descriptors.Compile(rulefiles.Descriptors(snapshot.Files))
+	if err != nil {
+		fmt.Fprintf(io.err, "%s\n%s: these rules are wrong; sidecar check says more\n", err, path)
+		return nil, errNoAnswer
+	}
+	return set, nil
+}
+
+func (c *diffCmd) replay(ctx context.Context, sets [2]*descriptors.Set, o replay.Options) (*replay.Report, error) {
+	in := os.Stdin
+	if c.Traffic != "-" {
+		var err error
+		if in, err = os.Open(c.Traffic); err != nil {
+			return nil, err
+		}
+		defer in.Close() //nolint:errcheck // it was only read
+	}
+	return replay.Run(ctx, sets[0], sets[1], in, o)
+}
+
+func (c *diffCmd) print(to streams, out *differences) error {
+	if c.JSON {
+		if out.Changes == nil {
+			out.Changes = []descriptors.Change{}
+		}
+		return printJSON(to, out)
+	}
+	for i := range out.Changes {
+		printChange(to.out, &out.Changes[i])
+	}
+	if len(out.Changes) == 0 {
+		fmt.Fprintln(to.out, "the rules mean the same")
+	} else {
+		fmt.Fprintln(to.out, count(len(out.Changes), "change"))
+	}
+	if out.Traffic == nil {
+		return nil
+	}
+	printTraffic(to, out.Traffic)
+	return printRules(to.out, out.Traffic.Rules)
+}
+
+func printChange(w io.Writer, c *descriptors.Change) {
+	marks := map[string]string{descriptors.Added: "+", descriptors.Removed: "-", descriptors.Changed: "~", descriptors.Reordered: "^"}
+	fmt.Fprintf(w, "%s %s", marks[c.What], c.Domain)
+	if c.Rule == "" {
+		fmt.Fprintf(w, ": domain %s\n", c.What)
+		return
+	}
+	what := "rule"
+	if c.IsLimit {
+		what = strings.TrimSpace("limit " + c.Limit)
+	}
+	fmt.Fprintf(w, ": %s: %s %s (%s)\n", c.Rule, what, c.What, c.Source)
+	for _, f := range c.Fields {
+		switch c.What {
+		case descriptors.Added:
+			fmt.Fprintf(w, "    %s: %s\n", f.Field, f.New)
+		case descriptors.Removed:
+			fmt.Fprintf(w, "    %s: %s\n", f.Field, f.Old)
+		default:
+			fmt.Fprintf(w, "    %s: %s -> %s\n", f.Field, orNone(f.Old), orNone(f.New))
+		}
+	}
+}
+
+func orNone(value string) string {
+	if value == "" {
+		return "(none)"
+	}
+	return value
+}
+
+// printTraffic says what was replayed and what came of it, and what to know of the log on stderr.
+func printTraffic(to streams, r *replay.Report) {
+	about := ""
+	if r.Estimate {
+		about = "about "
+	}
+	fmt.Fprintf(to.out, "\nTraffic: %s%d requests from %s to %s\n", about, r.Requests, r.From.Format(time.RFC3339), r.To.Format(time.RFC3339))
+	fmt.Fprintf(to.out, "denied by the old rules %d, by the new ones %d: %s%d newly denied, %d newly allowed\n",
+		r.DeniedBefore, r.DeniedAfter, about, r.NewlyDenied, r.NewlyAllowed)
+	for _, bad := range r.Bad {
+		fmt.Fprintf(to.err, "line %d: %s\n", bad.Line, bad.Error)
+	}
+	if r.BadLines > 0 {
+		fmt.Fprintf(to.err, "%d of %d lines left out\n", r.BadLines, r.Lines)
+	}
+	if r.LateLines > 0 {
+		fmt.Fprintf(to.err, "%d of %d lines were out of order by more than 10,000 lines, and replayed late\n", r.LateLines, r.Lines)
+	}
+	for _, note := range r.Notes {
+		fmt.Fprintf(to.err, "note: %s\n", note)
+	}
+}
+
+// printRules shows the limits that make the difference, each with its first keys.
+func printRules(w io.Writer, rules []*replay.RuleCount) error {
+	if len(rules) == 0 {
+		return nil
+	}
+	fmt.Fprintln(w)
+	table := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(table, "newly denied\tnewly allowed\tin shadow mode\tlimit or key")
+	for _, r := range rules {
+		shadow := "-"
+		if r.ShadowBefore != 0 || r.ShadowAfter != 0 {
+			shadow = fmt.Sprintf("%d -> %d", r.ShadowBefore, r.ShadowAfter)
+		}
+		fmt.Fprintf(table, "%d\t%d\t%s\t%s\n", r.NewlyDenied, r.NewlyAllowed, shadow, strings.TrimSpace(r.Domain+": "+r.Rule+" "+r.Limit))
+		for _, k := range r.Keys {
+			fmt.Fprintf(table, "%d\t%d\t\t  %s\n", k.NewlyDenied, k.NewlyAllowed, k.Key)
+		}
+	}
+	return table.Flush()
+}

@@ -1,0 +1,161 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-ratelimit/weir/examples/starter"
+	"github.com/weir-ratelimit/weir/internal/envoytest"
+)
+
+// starterRequest is a kind of request, and its limit as the comments of the generated rules have it. Without a burst it has none.
+type starterRequest struct {
+	path, key string
+	burst     int
+	perSecond float64
+}
+
+// What init writes works as it is: a real Envoy and a sidecar limit as the comments say.
+func TestInit(t *testing.T) {
+	uses := map[string][]starterRequest{
+		"per-client": {{path: "/", burst: 20, perSecond: 1}},
+		"per-api-key": {
+			{path: "/", key: "alice", burst: 20, perSecond: 1},
+			{path: "/", key: "bob", burst: 20, perSecond: 1},
+			{path: "/", key: "partner-1", burst: 100, perSecond: 10},
+			{path: "/", burst: 5, perSecond: 5. / 60},
+		},
+		"per-path": {
+			{path: "/login?x=", burst: 5, perSecond: 5. / 60},
+			{path: "/search/x?y=", burst: 50, perSecond: 10},
+			{path: "/other"},
+		},
+		"global": {{path: "/", burst: 50, perSecond: 10}},
+	}
+	for _, use := range starter.Uses {
+		t.Run(use, func(t *testing.T) {
+			t.Parallel()
+			dir := initialized(t, use)
+			log := filepath.Join(dir, "decisions.log")
+			s := startSidecar(t, filepath.Join(dir, "rules"), "--decision-log", log, "--decision-log-sample", "1",
+				"--decision-log-key-file", keyFile(t, dir))
+			config, err := os.ReadFile(filepath.Join(dir, "envoy.yaml"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, port, _ := strings.Cut(s.grpc, ":")
+			_, app, _ := strings.Cut(freeAddr(t), ":")
+			ports := strings.NewReplacer("port_value: 8081", "port_value: "+port, "port_value: 10000", "port_value: 0",
+				"port_value: 10001", "port_value: "+app, "0.0.0.0", "127.0.0.1")
+			front := envoytest.Start(t, ports.Replace(string(config))).Listener("front")
+			denied := 0
+			if len(uses[use]) == 0 {
+				t.Fatal("nothing says how this use limits")
+			}
+			for _, a := range uses[use] {
+				denied += a.check(t, front)
+			}
+			s.Terminate(20 * time.Second)
+			replayed(t, dir, log, denied)
+		})
+	}
+}
+
+// initialized is a directory that `sidecar init` has written.
+func initialized(t *testing.T, use string) string {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("needs the built binary: left out by -short")
+	}
+	dir := filepath.Join(t.TempDir(), "ratelimit")
+	if out, err := exec.Command(binary, "init", "--for", use, dir).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return dir
+}
+
+// keyFile is a file with the secret of the decision log's hashes.
+func keyFile(t *testing.T, dir string) string {
+	t.Helper()
+	path := filepath.Join(dir, "key")
+	if err := os.WriteFile(path, []byte("0123456789abcdef\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// check sends requests until one is denied, and says how many were.
+func (a starterRequest) check(t *testing.T, front string) (denied int) {
+	t.Helper()
+	start := time.Now()
+	for n := range 1000 {
+		status := a.send(t, front, n)
+		most := float64(a.burst) + a.perSecond*time.Since(start).Seconds() + 1
+		switch {
+		case status == http.StatusTooManyRequests && (a.burst == 0 || n < a.burst):
+			t.Fatalf("%+v: denied after %d", a, n)
+		case status == http.StatusTooManyRequests:
+			return 1
+		case status != http.StatusOK:
+			t.Fatalf("%+v: status %d", a, status)
+		case a.burst == 0 && n == 100:
+			return 0
+		case a.burst > 0 && float64(n+1) > most:
+			t.Fatalf("%+v: %d passed in %s", a, n+1, time.Since(start))
+		}
+	}
+	t.Fatalf("%+v: none of 1000 was denied: this machine is too slow to reach the limit", a)
+	return 0
+}
+
+func (a starterRequest) send(t *testing.T, front string, n int) int {
+	t.Helper()
+	url := "http://" + front + a.path
+	if strings.HasSuffix(url, "=") {
+		url += strconv.Itoa(n)
+	}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a.key != "" {
+		req.Header.Set("X-Api-Key", a.key)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close() //nolint:errcheck // only read from
+	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode
+}
+
+// replayed checks that diff, with the sidecar's log, sees what has happened.
+func replayed(t *testing.T, dir, log string, denied int) {
+	t.Helper()
+	rules := filepath.Join(dir, "rules")
+	out, err := exec.Command(binary, "diff", rules, rules, "--traffic", log, "--key-file", filepath.Join(dir, "key")).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	// The log's time is that of the answer: a request at the very moment when one more fits may be decided otherwise.
+	m := regexp.MustCompile(`denied by the old rules (\d+), by the new ones (\d+): 0 newly denied, 0 newly allowed`).FindSubmatch(out)
+	if m == nil {
+		t.Fatalf("diff says\n%s", out)
+	}
+	if n, err := strconv.Atoi(string(m[1])); err != nil || n < denied-1 || n > denied+1 {
+		t.Errorf("%d were denied, and again %s:\n%s", denied, m[1], out)
+	}
+}

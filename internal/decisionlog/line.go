@@ -1,0 +1,196 @@
+package decisionlog
+
+import (
+	"strconv"
+	"time"
+	"unicode/utf8"
+
+	"github.com/weir-ratelimit/weir/internal/rls"
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+)
+
+// Line is a line of the log, as it is read.
+type Line struct {
+	Time        time.Time    `json:"time"`
+	Domain      string       `json:"domain"`
+	Answer      string       `json:"answer"` // ok or over_limit
+	StoreFailed bool         `json:"store_failed"`
+	Weight      float64      `json:"weight"` // how many requests the line stands for
+	Descriptors []Descriptor `json:"descriptors"`
+	Limits      []Limit      `json:"limits"`
+	// Dropped is only in a line about lines that are missing: how many since the last such line, by Reason.
+	Dropped map[string]uint64 `json:"dropped"`
+}
+
+// Descriptor is one that the request had.
+type Descriptor struct {
+	Entries []Entry `json:"entries"`
+	Cost    int64   `json:"cost"`
+	Rule    string  `json:"rule"` // its path; empty: none matched
+	// Limit is what it brought along, nil if nothing.
+	Limit *Own `json:"limit"`
+}
+
+// Entry has no value by None.
+type Entry struct {
+	Key   string  `json:"key"`
+	Value *string `json:"value"`
+}
+
+// Own is a limit that a request brought along.
+type Own struct {
+	RequestsPerUnit uint32 `json:"requests_per_unit"`
+	WindowSeconds   int64  `json:"window_seconds"`
+}
+
+// Limit is one that was asked.
+type Limit struct {
+	Descriptor int    `json:"descriptor"` // its index
+	Rule       string `json:"rule"`
+	Name       string `json:"limit"`
+	Cost       int64  `json:"cost"`
+	Outcome    string `json:"outcome"`
+	Remaining  int64  `json:"remaining"`
+	// RetryAfter is there where it does not fit; nil: no wait helps.
+	RetryAfter *float64 `json:"retry_after_seconds"`
+	Wait       float64  `json:"wait_seconds"`
+	Key        string   `json:"key"` // the counter's, plain or hashed as values are; empty by None
+}
+
+// timeForm is RFC 3339 with microseconds.
+const timeForm = "2006-01-02T15:04:05.000000Z07:00"
+
+func appendTime(dst []byte, now time.Time) []byte {
+	return append(now.UTC().AppendFormat(append(dst, `{"time":"`...), timeForm), '"')
+}
+
+// appendLine appends the line of a request.
+func (l *Log) appendLine(dst []byte, now time.Time, weight string, v rls.View) []byte {
+	dst = appendTime(dst, now)
+	dst = appendText(append(dst, `,"domain":`...), v.Domain())
+	answer := `,"answer":"ok","store_failed":`
+	if v.Denied() {
+		answer = `,"answer":"over_limit","store_failed":`
+	}
+	dst = strconv.AppendBool(append(dst, answer...), v.Failed())
+	dst = append(append(dst, `,"weight":`...), weight...)
+	dst = append(dst, `,"descriptors":[`...)
+	for i := range v.Descriptors() {
+		dst = l.appendDescriptor(comma(dst, i), v, i)
+	}
+	dst = append(dst, `],"limits":[`...)
+	for i := range v.Hits() {
+		dst = l.appendLimit(comma(dst, i), v, i)
+	}
+	return append(dst, "]}\n"...)
+}
+
+func (l *Log) appendDescriptor(dst []byte, v rls.View, i int) []byte {
+	rule := v.Rule(i)
+	dst = append(dst, `{"entries":[`...)
+	for j, e := range v.Entries(i) {
+		dst = appendText(append(comma(dst, j), `{"key":`...), e.Key)
+		hashed := l.o.Values == Hashed || rule != nil && rule.Hashes(j)
+		switch {
+		case l.o.Values == None:
+		case hashed:
+			dst = l.hash.appendHash(append(dst, `,"value":"`...), "value", e.Key, e.Value)
+			dst = append(dst, '"')
+		default:
+			dst = appendText(append(dst, `,"value":`...), e.Value)
+		}
+		dst = append(dst, '}')
+	}
+	dst = strconv.AppendInt(append(dst, `],"cost":`...), v.Cost(i), 10)
+	if rule != nil {
+		dst = appendText(append(dst, `,"rule":`...), rule.Path)
+	}
+	if requests, window := v.Own(i); window != 0 {
+		dst = strconv.AppendUint(append(dst, `,"limit":{"requests_per_unit":`...), uint64(requests), 10)
+		dst = strconv.AppendInt(append(dst, `,"window_seconds":`...), int64(window/time.Second), 10)
+		dst = append(dst, '}')
+	}
+	return append(dst, '}')
+}
+
+func (l *Log) appendLimit(dst []byte, v rls.View, i int) []byte {
+	limit, hit, d, outcome := v.Hit(i)
+	dst = strconv.AppendInt(append(dst, `{"descriptor":`...), int64(hit.Group), 10)
+	dst = appendText(append(dst, `,"rule":`...), limit.Rule.Path)
+	if limit.Name != "" {
+		dst = appendText(append(dst, `,"limit":`...), limit.Name)
+	}
+	dst = strconv.AppendInt(append(dst, `,"cost":`...), hit.N, 10)
+	dst = append(append(append(dst, `,"outcome":"`...), outcome.String()...), '"')
+	dst = strconv.AppendInt(append(dst, `,"remaining":`...), d.Remaining, 10)
+	switch {
+	case d.Allowed:
+	case d.RetryAfter == limiter.Never:
+		dst = append(dst, `,"retry_after_seconds":null`...)
+	default:
+		dst = appendSeconds(append(dst, `,"retry_after_seconds":`...), d.RetryAfter)
+	}
+	if d.Wait > 0 {
+		dst = appendSeconds(append(dst, `,"wait_seconds":`...), d.Wait)
+	}
+	switch l.o.Values {
+	case Plain: // with hash_values the key itself has a hash
+		dst = appendText(append(dst, `,"key":`...), hit.Key)
+	case Hashed:
+		dst = append(l.hash.appendHash(append(dst, `,"key":"`...), "counter", hit.Key), '"')
+	case None:
+	}
+	return append(dst, '}')
+}
+
+// appendDropped appends a line about what was dropped between two counts.
+func appendDropped(dst []byte, now time.Time, count, before [reasons]uint64) []byte {
+	dst = append(appendTime(dst, now), `,"dropped":{`...)
+	for r := range count {
+		dst = appendText(comma(dst, r), Reason(r).String())
+		dst = strconv.AppendUint(append(dst, ':'), count[r]-before[r], 10)
+	}
+	return append(dst, "}}\n"...)
+}
+
+func comma(dst []byte, i int) []byte {
+	if i > 0 {
+		return append(dst, ',')
+	}
+	return dst
+}
+
+func appendSeconds(dst []byte, d time.Duration) []byte {
+	return strconv.AppendFloat(dst, d.Seconds(), 'f', -1, 64)
+}
+
+// appendText appends a JSON string. Bytes that are no UTF-8 become U+FFFD.
+func appendText(dst []byte, text string) []byte {
+	const lowerHex = "0123456789abcdef"
+	dst = append(dst, '"')
+	done := 0
+	for i := 0; i < len(text); {
+		c := text[i]
+		if c >= utf8.RuneSelf {
+			r, size := utf8.DecodeRuneInString(text[i:])
+			if r == utf8.RuneError && size == 1 {
+				dst = append(append(dst, text[done:i]...), "\ufffd"...)
+				done = i + 1
+			}
+			i += size
+			continue
+		}
+		if c < ' ' || c == '"' || c == '\\' || c == 0x7f {
+			dst = append(dst, text[done:i]...)
+			if c == '"' || c == '\\' {
+				dst = append(dst, '\\', c)
+			} else {
+				dst = append(dst, `\u00`...)
+				dst = append(dst, lowerHex[c>>4], lowerHex[c&15])
+			}
+			done = i + 1
+		}
+		i++
+	}
+	return append(append(dst, text[done:]...), '"')
+}

@@ -1,0 +1,244 @@
+package replay
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weir-ratelimit/weir/internal/decisionlog"
+	"github.com/weir-ratelimit/weir/internal/rls"
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
+)
+
+// maxLine is the longest line that is read, in bytes.
+const maxLine = 1 << 20
+
+// request is a line of the log.
+type request struct {
+	at        int64 // microseconds since the Unix epoch
+	line      int64
+	size      int // bytes, about
+	weight    float64
+	domain    string
+	questions []rls.Asked
+}
+
+// parser makes a request of a line. Nil and no error: the line is of none.
+type parser func(line []byte) (*request, error)
+
+// eachLine calls do with each line and its number, until the input or do ends. What is longer than maxLine is nil.
+func eachLine(in io.Reader, do func(number int64, line []byte) error) error {
+	r := bufio.NewReaderSize(in, 64<<10)
+	var long []byte // a line of several pieces
+	tooLong := false
+	for number := int64(1); ; {
+		piece, more, err := r.ReadLine()
+		if err != nil {
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			return err
+		}
+		line := piece
+		if more || len(long) > 0 || tooLong {
+			if tooLong = tooLong || len(long)+len(piece) > maxLine; !tooLong {
+				long = append(long, piece...)
+			}
+			if more {
+				continue
+			}
+			if line = long; tooLong {
+				line = nil
+			}
+		}
+		if err := do(number, line); err != nil {
+			return err
+		}
+		number, long, tooLong = number+1, long[:0], false
+	}
+}
+
+// decisions parses the sidecar's own log, and counts in dropped what it says to be missing. unhash is what named values are
+// hashed to.
+func decisions(unhash map[string]string, dropped *uint64, hashed *bool) parser {
+	return func(text []byte) (*request, error) {
+		var line decisionlog.Line
+		if err := json.Unmarshal(text, &line); err != nil {
+			return nil, err
+		}
+		if line.Dropped != nil {
+			for _, n := range line.Dropped {
+				*dropped += n
+			}
+			return nil, nil
+		}
+		switch {
+		case line.Descriptors == nil:
+			return nil, errors.New("no descriptors: this is no line of the sidecar's decision log; for Envoy's access log say --map and --domain")
+		case line.Time.IsZero():
+			return nil, errors.New("no time")
+		case !(line.Weight >= 1 && line.Weight <= 1e9):
+			return nil, fmt.Errorf("weight %g is not a number from 1 to 1e9", line.Weight)
+		}
+		r := &request{at: line.Time.UnixMicro(), weight: line.Weight, domain: line.Domain}
+		for _, d := range line.Descriptors {
+			q := rls.Asked{Cost: d.Cost}
+			if d.Limit != nil {
+				q.Requests, q.Window = d.Limit.RequestsPerUnit, time.Duration(d.Limit.WindowSeconds)*time.Second
+			}
+			for _, e := range d.Entries {
+				if e.Value == nil {
+					return nil, errors.New("entries have no values; log with --decision-log-values hash or plain")
+				}
+				value := *e.Value
+				if decisionlog.IsHash(value) {
+					*hashed = true
+					if plain, ok := unhash[value]; ok {
+						value = plain
+					}
+				}
+				q.Entries = append(q.Entries, descriptors.Entry{Key: e.Key, Value: value})
+			}
+			r.questions = append(r.questions, q)
+		}
+		return r, nil
+	}
+}
+
+// Mapping is an entry that Envoy makes of a request, as an access log shows it.
+type Mapping struct {
+	Key string
+	// Field of the log has the value; if it is empty, Value is it.
+	Field, Value string
+}
+
+// ParseMappings reads key=field,key="value": the entries of one descriptor. The error says what to write instead.
+func ParseMappings(text string) (all []Mapping, err error) {
+	for rest := text; rest != ""; {
+		key, after, ok := strings.Cut(rest, "=")
+		m := Mapping{Key: strings.TrimSpace(key)}
+		if strings.HasPrefix(after, `"`) {
+			quoted, err := strconv.QuotedPrefix(after)
+			if err == nil {
+				m.Value, err = strconv.Unquote(quoted)
+			}
+			rest = after[min(len(quoted), len(after)):]
+			if err != nil || rest != "" && rest[0] != ',' {
+				return nil, fmt.Errorf(`%q has a quote that does not end; write key="value"`, text)
+			}
+			rest = strings.TrimPrefix(rest, ",")
+		} else {
+			m.Field, rest, _ = strings.Cut(after, ",")
+			m.Field = strings.TrimSpace(m.Field)
+			ok = ok && m.Field != ""
+		}
+		if !ok || m.Key == "" {
+			return nil, fmt.Errorf(`%q: write key=field, such as remote_address=downstream_remote_address, several with commas for one `+
+				`descriptor of several entries, or key="value" for a fixed one`, text)
+		}
+		all = append(all, m)
+	}
+	return all, nil
+}
+
+// accesses parses an access log of Envoy, of JSON lines.
+func accesses(domain, timeField string, mappings [][]Mapping) parser {
+	return func(text []byte) (*request, error) {
+		var fields map[string]any
+		if err := json.Unmarshal(text, &fields); err != nil {
+			return nil, err
+		}
+		at, err := moment(timeField, lookUp(fields, timeField))
+		if err != nil {
+			if fields["descriptors"] != nil {
+				err = errors.New("this is a line of the sidecar's decision log; leave out --map and --domain")
+			}
+			return nil, err
+		}
+		r := &request{at: at, weight: 1, domain: domain}
+		for _, ms := range mappings {
+			if entries, ok := entriesOf(fields, ms); ok {
+				r.questions = append(r.questions, rls.Asked{Entries: entries, Cost: 1})
+			}
+		}
+		if r.questions == nil {
+			return nil, nil // Envoy asks nothing without a descriptor
+		}
+		return r, nil
+	}
+}
+
+// entriesOf are a descriptor's. As in Envoy there is none if one of its fields is not there.
+func entriesOf(fields map[string]any, ms []Mapping) (entries []descriptors.Entry, ok bool) {
+	for _, m := range ms {
+		value := m.Value
+		if m.Field != "" {
+			if value = valueText(lookUp(fields, m.Field)); value == "" || value == "-" {
+				return nil, false
+			}
+		}
+		if m.Key == "remote_address" { // Envoy's descriptor has no port, its access log's address has
+			if addr, err := netip.ParseAddrPort(value); err == nil {
+				value = addr.Addr().String()
+			}
+		}
+		entries = append(entries, descriptors.Entry{Key: m.Key, Value: value})
+	}
+	return entries, true
+}
+
+// lookUp finds a field by its name, or else by the names of objects that it lies in, joined by dots.
+func lookUp(fields map[string]any, name string) any {
+	if v, ok := fields[name]; ok {
+		return v
+	}
+	outer, inner, ok := strings.Cut(name, ".")
+	if object, is := fields[outer].(map[string]any); ok && is {
+		return lookUp(object, inner)
+	}
+	return nil
+}
+
+func valueText(v any) string {
+	switch v := v.(type) {
+	case string:
+		return v
+	case float64:
+		return strconv.FormatFloat(v, 'f', -1, 64)
+	case bool:
+		return strconv.FormatBool(v)
+	default:
+		return ""
+	}
+}
+
+// moment reads RFC 3339, or a number of seconds, milli-, micro- or nanoseconds since 1970, which it tells by its size.
+func moment(field string, v any) (int64, error) {
+	text := valueText(v)
+	if text == "" {
+		return 0, fmt.Errorf("no field %s with the time; --time-field says another", field)
+	}
+	if t, err := time.Parse(time.RFC3339Nano, text); err == nil {
+		return t.UnixMicro(), nil
+	}
+	n, err := strconv.ParseFloat(text, 64)
+	if err != nil || !(n >= 0 && n < 1e19) {
+		return 0, fmt.Errorf("%s: %q is neither a time such as 2026-01-31T12:00:00.000Z nor a number since 1970", field, text)
+	}
+	switch {
+	case n < 1e11: // until the year 5138
+		n *= 1e6
+	case n < 1e14:
+		n *= 1e3
+	case n >= 1e17:
+		n /= 1e3
+	}
+	return int64(math.Round(n)), nil
+}

@@ -1,0 +1,245 @@
+package replay
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+
+	"github.com/weir-ratelimit/weir/internal/decisionlog"
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func compile(tb testing.TB, rules string) *descriptors.Set {
+	tb.Helper()
+	set, err := descriptors.Compile([]descriptors.File{{Name: "rules.yaml", Data: []byte("domain: shop\ndescriptors:\n" + rules)}})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return set
+}
+
+// perClient lets n requests a minute of each client pass.
+func perClient(tb testing.TB, n int) *descriptors.Set {
+	tb.Helper()
+	return compile(tb, fmt.Sprintf("- {key: client, rate_limit: {name: each, requests_per_unit: %d, unit: minute}}\n", n))
+}
+
+var clients = Options{Domain: "shop", TimeField: "start_time", Mappings: [][]Mapping{{{Key: "client", Field: "who"}}}, Top: 2}
+
+// access is a line of an access log so many seconds after the beginning of an hour.
+func access(second float64, who string) string {
+	at := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC).Add(time.Duration(second * float64(time.Second)))
+	return fmt.Sprintf(`{"start_time":%q,"who":%q}`+"\n", at.Format(time.RFC3339Nano), who)
+}
+
+func replayed(tb testing.TB, before, after *descriptors.Set, log string, o Options) *Report {
+	tb.Helper()
+	r, err := Run(tb.Context(), before, after, strings.NewReader(log), o)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return r
+}
+
+// In each of two minutes ann comes 5 times, bob 2 and cid 4 times: 3 a minute in place of 4 concerns ann and cid.
+func TestWhoIsDenied(t *testing.T) {
+	var log strings.Builder
+	for minute := range 2 {
+		for i, who := range strings.Fields("ann bob ann cid ann cid bob cid ann cid ann") {
+			log.WriteString(access(float64(60*minute+i), who))
+		}
+	}
+	got := replayed(t, perClient(t, 4), perClient(t, 3), log.String(), clients)
+	want := &Report{
+		From:     time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC),
+		To:       time.Date(2026, 1, 31, 12, 1, 10, 0, time.UTC),
+		Requests: 22, DeniedBefore: 2, DeniedAfter: 6, NewlyDenied: 4, Lines: 22,
+		Rules: []*RuleCount{{
+			Domain: "shop", Rule: "client", Limit: "each", NewlyDenied: 4,
+			Keys: []*KeyCount{{Key: "client=ann", NewlyDenied: 2}, {Key: "client=cid", NewlyDenied: 2}},
+		}},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	back := replayed(t, perClient(t, 3), perClient(t, 4), log.String(), clients)
+	if back.NewlyAllowed != 4 || back.NewlyDenied != 0 || back.Rules[0].NewlyAllowed != 4 || back.Rules[0].Keys[0].NewlyAllowed != 2 {
+		t.Errorf("the other way round: %+v", back)
+	}
+}
+
+// Lines are replayed in the order of their times: out of order, the same.
+func TestOrder(t *testing.T) {
+	var lines []string
+	for i := range 3000 {
+		lines = append(lines, access(float64(i)/50, fmt.Sprint("c", i%7)))
+	}
+	before, after := perClient(t, 400), perClient(t, 300)
+	want := replayed(t, before, after, strings.Join(lines, ""), clients)
+	if want.NewlyDenied == 0 {
+		t.Fatal("nothing is denied: this shows nothing")
+	}
+	random := rand.New(rand.NewPCG(1, 2))
+	random.Shuffle(len(lines), func(i, j int) { lines[i], lines[j] = lines[j], lines[i] })
+	if diff := cmp.Diff(want, replayed(t, before, after, strings.Join(lines, ""), clients)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// What comes later than that is replayed late, and counted.
+func TestLateLines(t *testing.T) {
+	var log strings.Builder
+	for i := range maxWaiting + 5 {
+		log.WriteString(access(100+float64(i)/1000, "ann"))
+	}
+	log.WriteString(access(0, "bob"))
+	got := replayed(t, perClient(t, 1), perClient(t, 1), log.String(), clients)
+	if got.LateLines != 1 || got.Requests != maxWaiting+6 {
+		t.Errorf("%d late lines of %d requests, want 1 of %d", got.LateLines, got.Requests, maxWaiting+6)
+	}
+}
+
+func TestBadLines(t *testing.T) {
+	log := access(0, "ann") + "{\n" + `{"who":"bob"}` + "\n\n" + `{"start_time":"noon","who":"bob"}` + "\n" +
+		`{"start_time":"2026-01-31T12:00:00Z"}` + "\n" + `{"start_time":1769860800.5,"who":"` + strings.Repeat("x", maxLine) + "\"}\n" + access(1, "ann")
+	got := replayed(t, perClient(t, 1), perClient(t, 1), log, clients)
+	want := []BadLine{
+		{2, "unexpected end of JSON input"},
+		{3, "no field start_time with the time; --time-field says another"},
+		{5, `start_time: "noon" is neither a time such as 2026-01-31T12:00:00.000Z nor a number since 1970`},
+		{7, "is longer than 1048576 bytes"},
+	}
+	if diff := cmp.Diff(want, got.Bad); diff != "" {
+		t.Error(diff)
+	}
+	if got.Requests != 2 || got.Lines != 7 || got.BadLines != 4 || got.NotAsked != 1 {
+		t.Errorf("%+v", got)
+	}
+	_, err := Run(t.Context(), perClient(t, 1), perClient(t, 1), strings.NewReader("x\n"), clients)
+	if err == nil || !strings.HasPrefix(err.Error(), "no line is of use; line 1: invalid character") {
+		t.Error(err)
+	}
+}
+
+func TestTimes(t *testing.T) {
+	for _, text := range []string{
+		`"2026-01-31T12:00:00.5Z"`, `"2026-01-31T13:00:00.5+01:00"`, "1769860800.5", "1769860800500", "1769860800500000", "1769860800500000000", `"1769860800.5"`,
+	} {
+		var v any
+		if err := json.Unmarshal([]byte(text), &v); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := moment("t", v); err != nil || got != 1769860800500000 {
+			t.Errorf("%s: %d, %v", text, got, err)
+		}
+	}
+}
+
+func TestMappings(t *testing.T) {
+	got, err := ParseMappings(`path="/a,\"b",remote_address=request.peer, x=:y`)
+	want := []Mapping{{"path", "", `/a,"b`}, {"remote_address", "request.peer", ""}, {"x", ":y", ""}}
+	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		t.Error(err, diff)
+	}
+	for _, wrong := range []string{"path", "=x", "path=", `path="x`, `path="x"y`} {
+		if _, err := ParseMappings(wrong); err == nil || !strings.Contains(err.Error(), "write key=") {
+			t.Errorf("%s: %v", wrong, err)
+		}
+	}
+	fields := map[string]any{"request": map[string]any{"peer": "[2001:db8::1]:4711"}, ":y": 7.0, "gone": "-"}
+	entries, ok := entriesOf(fields, got)
+	if diff := cmp.Diff([]descriptors.Entry{{Key: "path", Value: `/a,"b`}, {Key: "remote_address", Value: "2001:db8::1"}, {Key: "x", Value: "7"}}, entries); diff != "" || !ok {
+		t.Error(ok, diff)
+	}
+	if _, ok := entriesOf(fields, []Mapping{{Key: "a", Field: "gone"}}); ok {
+		t.Error("a descriptor of a field that is not there")
+	}
+}
+
+// decision is a line of the sidecar's log.
+func decision(weight float64, key, value string) string {
+	return fmt.Sprintf(`{"time":"2026-01-31T12:00:00Z","domain":"shop","answer":"ok","weight":%g,`+
+		`"descriptors":[{"entries":[{"key":%q,"value":%q}],"cost":1}],"limits":[]}`+"\n", weight, key, value)
+}
+
+// A line of a sample counts as the requests that it stands for, and the report says that this is an estimate.
+func TestSample(t *testing.T) {
+	log := strings.Repeat(decision(2.5, "client", "ann"), 4) + decision(1000, "client", "bob") +
+		`{"time":"2026-01-31T12:00:00Z","dropped":{"rate":7,"buffer":1,"write_error":0}}` + "\n"
+	got := replayed(t, perClient(t, 1000), perClient(t, 8), log, Options{Top: 5})
+	if !got.Estimate || got.Requests != 1010 || got.DroppedLines != 8 || got.NotAsked != 1 || len(got.Notes) != 2 {
+		t.Errorf("%+v", got)
+	}
+	want := []*KeyCount{{Key: "client=bob", NewlyDenied: 1000}, {Key: "client=ann", NewlyDenied: 2}}
+	if diff := cmp.Diff(want, got.Rules[0].Keys); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// With the secret, hashes match what rules name; without it they do not, and a note says so.
+func TestHashes(t *testing.T) {
+	const rules = "- {key: client, value: ann, rate_limit: {requests_per_unit: 1, unit: hour}}\n" +
+		"- {key: client, value: b*, rate_limit: {requests_per_unit: 1, unit: hour}}\n"
+	secret := []byte("0123456789abcdef")
+	log := strings.Repeat(decision(1, "client", decisionlog.HashValues(secret)("client", "ann")), 3)
+	nothing := compile(t, "- {key: other}\n")
+	got := replayed(t, nothing, compile(t, rules), log, Options{Key: secret})
+	if got.NewlyDenied != 2 || len(got.Notes) != 1 || !strings.Contains(got.Notes[0], "do not match: client=b*.") {
+		t.Errorf("%+v", got)
+	}
+	got = replayed(t, nothing, compile(t, rules), log, Options{})
+	if got.NewlyDenied != 0 || len(got.Notes) != 2 || !strings.Contains(got.Notes[0], "--key-file") {
+		t.Errorf("%+v", got)
+	}
+}
+
+// A rule in shadow mode denies nobody, and shows what it would.
+func TestShadow(t *testing.T) {
+	shadow := compile(t, "- {key: client, shadow_mode: true, rate_limit: {requests_per_unit: 1, unit: hour}}\n")
+	got := replayed(t, compile(t, "- {key: client}\n"), shadow, access(0, "ann")+access(1, "ann"), clients)
+	if got.NewlyDenied != 0 || len(got.Rules) != 1 || got.Rules[0].ShadowAfter != 1 || got.Rules[0].ShadowBefore != 0 {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestNoValues(t *testing.T) {
+	log := `{"time":"2026-01-31T12:00:00Z","domain":"shop","weight":1,"descriptors":[{"entries":[{"key":"client"}],"cost":1}]}` + "\n"
+	_, err := Run(t.Context(), perClient(t, 1), perClient(t, 1), strings.NewReader(log), Options{})
+	if err == nil || !strings.Contains(err.Error(), "line 1: entries have no values; log with --decision-log-values hash or plain") {
+		t.Error(err)
+	}
+}
+
+// What is held in memory does not grow with the log.
+func TestMemoryIsBounded(t *testing.T) {
+	set := perClient(t, 1)
+	r, err := newRun(set, set, clients)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.close()
+	parse := r.parser()
+	for i := range maxWaiting + 100 {
+		if err := r.line(t.Context(), parse, int64(i), []byte(access(float64(i), fmt.Sprint("c", i)))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(r.waiting) > maxWaiting {
+		t.Errorf("%d lines wait, more than %d", len(r.waiting), maxWaiting)
+	}
+	limit := set.Limits()[0]
+	for i := range maxKeys + 10 {
+		r.key(hit{limit: limit, key: fmt.Sprintf("fixed_window|shop|client=%d", i)}).NewlyDenied++
+	}
+	if len(r.keys) != maxKeys+1 || r.keys[countedKey{hit{limit: limit}.counted(), "(others)"}].NewlyDenied != 10 {
+		t.Errorf("%d keys are counted, want %d and the others", len(r.keys), maxKeys)
+	}
+}

@@ -1,0 +1,421 @@
+package descriptors
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+)
+
+// What a Change did.
+const (
+	Added     = "added"
+	Removed   = "removed"
+	Changed   = "changed"
+	Reordered = "reordered"
+)
+
+// Change is one thing that means something else in a new set than in an old one.
+type Change struct {
+	What   string `json:"what"` // Added, Removed, Changed or Reordered
+	Domain string `json:"domain"`
+	// Rule is its path; empty if it is a whole domain.
+	Rule string `json:"rule,omitempty"`
+	// IsLimit says that it is one of the rule's limits: Limit, which is empty for the only one if it has no name.
+	IsLimit bool   `json:"is_limit"`
+	Limit   string `json:"limit,omitempty"`
+	// Source is the rule's place in the new set, or in the old one if it was removed.
+	Source string `json:"source,omitempty"`
+	// Fields are what changed, and of a limit that was added or removed what it says.
+	Fields []FieldChange `json:"fields,omitempty"`
+}
+
+// FieldChange is one field. Old and New are as GET /rules shows them; empty: not there, or the default.
+type FieldChange struct {
+	Field string `json:"field"`
+	Old   string `json:"old"`
+	New   string `json:"new"`
+}
+
+// Changes are the differences between two sets by domain, then as the new one's files have the rules, those that are gone
+// last. Where a rule is written, how (window: 60s or unit: minute), and what is for people only (comments, description,
+// owner) is no difference; nor is the order of rules that no value can match two of.
+func Changes(before, after *Set) []Change {
+	var c changes
+	names := map[string]bool{}
+	for _, s := range []*Set{before, after} {
+		for _, d := range s.sorted {
+			names[d.name] = true
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		c.domain(name, before.domains[name], after.domains[name])
+	}
+	return c.all
+}
+
+type changes struct{ all []Change }
+
+func (c *changes) domain(name string, before, after *Domain) {
+	switch {
+	case before == nil:
+		c.all = append(c.all, Change{What: Added, Domain: name})
+		before = &Domain{}
+	case after == nil:
+		c.all = append(c.all, Change{What: Removed, Domain: name})
+		after = &Domain{}
+	}
+	values, nowValues := before.values(), after.values()
+	were := pair(before, after, values, nowValues)
+	kept := map[*Rule]bool{}
+	for _, r := range after.rules {
+		was := were[r]
+		kept[was] = true
+		if was == nil {
+			c.rule(Added, r, nil, r)
+			continue
+		}
+		fields := differ(ruleFields(was), ruleFields(r))
+		if f, ok := differentValues(values[was], nowValues[r]); ok {
+			fields = append(fields, f)
+		}
+		if len(fields) > 0 {
+			c.all = append(c.all, Change{What: Changed, Domain: name, Rule: r.Path, Source: r.Source, Fields: fields})
+		}
+		c.limits(was, r, r)
+	}
+	for _, r := range before.rules {
+		if !kept[r] {
+			c.rule(Removed, r, r, nil)
+		}
+	}
+	c.order(before, after)
+}
+
+// rule reports one that is only there once, with its limits.
+func (c *changes) rule(what string, r, before, after *Rule) {
+	of := func(of *Rule) map[string]string {
+		if of == nil {
+			return nil
+		}
+		return ruleFields(of)
+	}
+	c.all = append(c.all, Change{What: what, Domain: r.Domain, Rule: r.Path, Source: r.Source, Fields: differ(of(before), of(after))})
+	c.limits(before, after, r)
+}
+
+// limits reports those of a rule, r, which is nil in the set that has none.
+func (c *changes) limits(before, after, r *Rule) {
+	old, now := limitsByName(before), limitsByName(after)
+	if len(old) == 1 && len(now) == 1 { // whatever they are called
+		for name := range now {
+			for was := range old {
+				old = map[string]*Limit{name: old[was]}
+			}
+		}
+	}
+	names := maps.Clone(old)
+	maps.Copy(names, now)
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		change := Change{What: Changed, Domain: r.Domain, Rule: r.Path, Source: r.Source, IsLimit: true, Limit: name}
+		was, is := old[name], now[name]
+		switch {
+		case was == nil:
+			change.What, change.Fields = Added, differ(nil, limitFields(is))
+		case is == nil:
+			change.What, change.Fields = Removed, differ(limitFields(was), nil)
+		default:
+			change.Fields = differ(limitFields(was), limitFields(is))
+			if len(change.Fields) == 0 && !slices.Equal(was.Policy.Args(), is.Policy.Args()) {
+				change.Fields = []FieldChange{{"parameters", fmt.Sprint(was.Policy.Args()), fmt.Sprint(is.Policy.Args())}}
+			}
+			if len(change.Fields) == 0 {
+				continue
+			}
+		}
+		c.all = append(c.all, change)
+	}
+}
+
+// limitsByName has limits without a name as #1, #2, ... unless there is only one.
+func limitsByName(r *Rule) map[string]*Limit {
+	all, unnamed := map[string]*Limit{}, 0
+	if r == nil {
+		return all
+	}
+	for _, l := range r.Limits {
+		name := l.Name
+		if name == "" && len(r.Limits) > 1 {
+			unnamed++
+			name = "#" + strconv.Itoa(unnamed)
+		}
+		all[name] = l
+	}
+	return all
+}
+
+// pair finds for each rule of a new domain what it was. That is the rule of the same path; or where that shows a list, which
+// may have changed, one at the same place whose list has an item in common.
+func pair(before, after *Domain, values, nowValues map[*Rule]map[string]bool) (were map[*Rule]*Rule) {
+	were = map[*Rule]*Rule{}
+	old := before.byPath()
+	lists := map[listing][]*Rule{}
+	for r, at := range before.lists() {
+		lists[at] = append(lists[at], r)
+	}
+	nowLists := after.lists()
+	moved := map[string]string{} // the path of a rule that was elsewhere, and its path then
+	for _, r := range after.rules {
+		path := r.Path
+		for now, was := range moved {
+			if rest, below := strings.CutPrefix(path, now+" > "); below {
+				path = was + " > " + rest
+			}
+		}
+		was := old[path]
+		if at, ok := nowLists[r]; ok && was == nil {
+			if was := moved[at.parent]; was != "" {
+				at.parent = was
+			}
+			for _, o := range lists[at] {
+				if shareItem(values[o], nowValues[r]) && (was == nil || o.Path < was.Path) {
+					was = o
+				}
+			}
+			if was != nil {
+				moved[r.Path] = was.Path
+			}
+		}
+		were[r] = was
+	}
+	return were
+}
+
+func shareItem(a, b map[string]bool) bool {
+	for v := range a {
+		if b[v] {
+			return true
+		}
+	}
+	return false
+}
+
+// listing is where a rule with a list is: below which rule, and by which key.
+type listing struct{ parent, key string }
+
+// lists are the rules whose path shows a list of what they match.
+func (d *Domain) lists() map[*Rule]listing {
+	all := map[*Rule]listing{}
+	d.root.eachBranch("", func(path, key string, b *branch) {
+		for _, n := range b.nodes() {
+			step := n.rule.Path
+			if path != "" {
+				step = strings.TrimPrefix(step, path+" > ")
+			}
+			if strings.HasPrefix(step, key+" ") {
+				all[n.rule] = listing{path, key}
+			}
+		}
+	})
+	return all
+}
+
+func (d *Domain) byPath() map[string]*Rule {
+	all := make(map[string]*Rule, len(d.rules))
+	for _, r := range d.rules {
+		all[r.Path] = r
+	}
+	return all
+}
+
+// values are the values and blocks that rules list.
+func (d *Domain) values() map[*Rule]map[string]bool {
+	all := map[*Rule]map[string]bool{}
+	add := func(r *Rule, value string) {
+		if all[r] == nil {
+			all[r] = map[string]bool{}
+		}
+		all[r][value] = true
+	}
+	d.root.eachBranch("", func(_, _ string, b *branch) {
+		for value, to := range b.exact {
+			add(to.rule, value)
+		}
+		if b.blocks.table != nil {
+			for prefix, p := range b.blocks.table.All() {
+				add(p.to.rule, prefix.String())
+			}
+		}
+	})
+	return all
+}
+
+// maxShownValues is how many values of a list that changed are shown.
+const maxShownValues = 5
+
+func differentValues(before, after map[string]bool) (f FieldChange, differ bool) {
+	only := func(in, notIn map[string]bool, are string) string {
+		var all []string
+		for v := range in {
+			if !notIn[v] {
+				all = append(all, v)
+			}
+		}
+		if len(all) == 0 {
+			return ""
+		}
+		slices.Sort(all)
+		text := fmt.Sprintf("%d %s: %s", len(all), are, strings.Join(all[:min(len(all), maxShownValues)], ", "))
+		if len(all) > maxShownValues {
+			text += ", ..."
+		}
+		return text
+	}
+	f = FieldChange{"values", only(before, after, "gone"), only(after, before, "new")}
+	return f, f.Old != "" || f.New != ""
+}
+
+// ruleFields are what a rule says beside its limits, in JSON.
+func ruleFields(r *Rule) map[string]string {
+	shown := showRule(r)
+	shown.Path, shown.Source, shown.Limits, shown.Description, shown.Owner = "", "", nil, "", ""
+	return fieldsOf(shown, "path", "source")
+}
+
+// limitFields are what a limit says, in JSON, with defaults that depend on nothing.
+func limitFields(l *Limit) map[string]string {
+	shown := showLimit(l)
+	if shown.Segments == 0 && l.Policy.Algorithm() == limiter.SlidingWindow {
+		shown.Segments = 10 // as NewPolicy has it
+	}
+	omit := []string{"id", "unit", "unit_multiplier"} // which say the window in another way
+	if shown.Capacity == shown.RequestsPerUnit {
+		omit = append(omit, "capacity")
+	}
+	fields := fieldsOf(shown, omit...)
+	fields["counter"], _, _ = strings.Cut(l.keyStart, "|") // its key: another one starts anew
+	if fields["counter"] == fields["algorithm"] {
+		delete(fields, "counter")
+	}
+	return fields
+}
+
+// fieldsOf are the fields of v in JSON, texts without their quotes.
+func fieldsOf(v any, omit ...string) map[string]string {
+	var raw map[string]json.RawMessage
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil || json.Unmarshal(b.Bytes(), &raw) != nil {
+		return nil // metadata that JSON cannot show was refused before
+	}
+	fields := map[string]string{}
+	for name, value := range raw {
+		if text := ""; json.Unmarshal(value, &text) == nil {
+			fields[name] = text
+		} else {
+			fields[name] = string(value)
+		}
+	}
+	for _, name := range omit {
+		delete(fields, name)
+	}
+	return fields
+}
+
+// differ are the fields that are not equal, those that say how many first.
+func differ(before, after map[string]string) (all []FieldChange) {
+	names := map[string]bool{}
+	for _, fields := range []map[string]string{before, after} {
+		for name := range fields {
+			names[name] = true
+		}
+	}
+	for _, name := range append([]string{"algorithm", "requests_per_unit", "window", "capacity"}, slices.Sorted(maps.Keys(names))...) {
+		if names[name] && before[name] != after[name] {
+			all = append(all, FieldChange{name, before[name], after[name]})
+		}
+		delete(names, name)
+	}
+	return all
+}
+
+// order reports patterns that a value may match two of, and that take another turn than before.
+func (c *changes) order(before, after *Domain) {
+	old := map[string]*branch{}
+	at := func(path, key string) string { return path + "\x00" + key }
+	before.root.eachBranch("", func(path, key string, b *branch) { old[at(path, key)] = b })
+	after.root.eachBranch("", func(path, key string, b *branch) {
+		was := old[at(path, key)]
+		if was == nil {
+			return
+		}
+		now := map[string]int{}
+		for i, p := range b.ordered() {
+			now[p.to.rule.Path] = i + 1
+		}
+		var common []*pattern // as they were
+		for _, p := range was.ordered() {
+			if now[p.to.rule.Path] > 0 {
+				common = append(common, p)
+			}
+		}
+		inOrder := slices.IsSortedFunc(common, func(a, b *pattern) int { return now[a.to.rule.Path] - now[b.to.rule.Path] })
+		if inOrder {
+			return
+		}
+		for j, q := range common {
+			for _, p := range common[:j] {
+				if now[p.to.rule.Path] > now[q.to.rule.Path] && mayShare(p, q) {
+					r := after.byPath()[q.to.rule.Path]
+					c.all = append(c.all, Change{
+						What: Reordered, Domain: r.Domain, Rule: r.Path, Source: r.Source,
+						Fields: []FieldChange{{"matched", "after " + p.to.rule.Path, "before " + p.to.rule.Path}},
+					})
+				}
+			}
+		}
+	})
+}
+
+// mayShare says whether a value may match both.
+func mayShare(p, q *pattern) bool {
+	isBlock := func(p *pattern) bool { return p.re == nil && p.text == "" }
+	switch {
+	case isBlock(p) && isBlock(q):
+		return false // the longest block goes first, whatever the order
+	case isBlock(p) || isBlock(q) || p.re != nil || q.re != nil:
+		return true // or not: that is not cheaply told
+	default:
+		return overlap(p.text, q.text)
+	}
+}
+
+// overlap says whether two patterns with * match a common text: row by row, can[j] says whether the texts before a[i] and
+// b[j] can be matched by one.
+func overlap(a, b string) bool {
+	can := make([]bool, len(b)+1)
+	for i := 0; i <= len(a); i++ {
+		diagonal := false // can[j-1] of the row above
+		for j := 0; j <= len(b); j++ {
+			above := can[j]
+			switch {
+			case i == 0 && j == 0:
+				can[j] = true
+			case i > 0 && a[i-1] == '*':
+				can[j] = above || j > 0 && can[j-1]
+			case j > 0 && b[j-1] == '*':
+				can[j] = can[j-1] || i > 0 && above
+			default:
+				can[j] = i > 0 && j > 0 && diagonal && a[i-1] == b[j-1]
+			}
+			diagonal = above
+		}
+	}
+	return can[len(b)]
+}

@@ -1,0 +1,195 @@
+package descriptors
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// told is the changes, a line each.
+func told(t *testing.T, before, after string) string {
+	t.Helper()
+	var b strings.Builder
+	for _, c := range Changes(compileText(t, before), compileText(t, after)) {
+		fmt.Fprintf(&b, "%s %s %s", c.What, c.Domain, c.Rule)
+		if c.IsLimit {
+			fmt.Fprintf(&b, " limit(%s)", c.Limit)
+		}
+		for _, f := range c.Fields {
+			fmt.Fprintf(&b, "; %s: %s -> %s", f.Field, f.Old, f.New)
+		}
+		b.WriteString("\n")
+	}
+	return b.String()
+}
+
+// compileText compiles files that are parted by ===.
+func compileText(t *testing.T, text string) *Set {
+	t.Helper()
+	var files []File
+	for i, part := range strings.Split(text, "===\n") {
+		files = append(files, File{Name: fmt.Sprintf("f%d.yaml", i), Data: []byte(part)})
+	}
+	set, err := Compile(files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return set
+}
+
+const shopOf = "domain: shop\ndescriptors:\n"
+
+func TestChanges(t *testing.T) {
+	for _, tt := range []struct{ name, before, after, want string }{
+		{
+			"rate",
+			"- {key: user, rate_limit: {unit: minute, requests_per_unit: 5}}",
+			"- {key: user, rate_limit: {unit: hour, requests_per_unit: 6}}",
+			"changed shop user limit(); requests_per_unit: 5 -> 6; window: 1m -> 1h\n",
+		},
+		{
+			"algorithm, burst, mode",
+			"- {key: user, rate_limit: {algorithm: funnel, unit: minute, requests_per_unit: 5, burst: 7}}",
+			"- {key: user, shadow_mode: true, rate_limit: {algorithm: token_bucket, unit: minute, requests_per_unit: 5}}",
+			"changed shop user; mode:  -> shadow\n" +
+				"changed shop user limit(); algorithm: funnel -> token_bucket; capacity: 7 -> \n",
+		},
+		{
+			"rules come and go",
+			"- {key: user, rate_limit: {unit: minute, requests_per_unit: 5}}",
+			"- key: path\n  value: /login\n  descriptors: [{key: user, rate_limit: {unit: minute, requests_per_unit: 5, on_store_failure: deny}}]",
+			"added shop path=/login\n" +
+				"added shop path=/login > user\n" +
+				"added shop path=/login > user limit(); algorithm:  -> fixed_window; requests_per_unit:  -> 5; window:  -> 1m; " +
+				"charge_denied:  -> full; on_store_failure:  -> deny\n" +
+				"removed shop user\n" +
+				"removed shop user limit(); algorithm: fixed_window -> ; requests_per_unit: 5 -> ; window: 1m -> ; " +
+				"charge_denied: full -> ; on_store_failure: allow -> \n",
+		},
+		{
+			"limits come, go and change by name",
+			"- {key: user, rate_limits: [{name: a, unit: day, requests_per_unit: 5}, {name: b, unit: day, requests_per_unit: 6}]}",
+			"- {key: user, rate_limits: [{name: b, unit: day, requests_per_unit: 7}, {name: c, unit: day, requests_per_unit: 5}]}",
+			"removed shop user limit(a); algorithm: fixed_window -> ; requests_per_unit: 5 -> ; window: 1d -> ; " +
+				"charge_denied: full -> ; counter: fixed_window:a -> ; name: a -> ; on_store_failure: allow -> \n" +
+				"changed shop user limit(b); requests_per_unit: 6 -> 7\n" +
+				"added shop user limit(c); algorithm:  -> fixed_window; requests_per_unit:  -> 5; window:  -> 1d; " +
+				"charge_denied:  -> full; counter:  -> fixed_window:c; name:  -> c; on_store_failure:  -> allow\n",
+		},
+		{
+			"values of a list beyond those that the path shows",
+			"- {key: user, values: [a, b, c, d, e]}", "- {key: user, values: [a, b, c, d, f]}",
+			"changed shop user values a, b, c, and 2 more; values: 1 gone: e -> 1 new: f\n",
+		},
+		{
+			"blocks",
+			"- {key: ip, cidr: [10.0.0.0/8, 11.0.0.0/8, 12.0.0.0/8, 13.0.0.0/8]}",
+			"- {key: ip, cidr: [10.0.0.0/8, 11.0.0.0/8, 12.0.0.0/8, 14.0.0.0/8]}",
+			"changed shop ip cidr 10.0.0.0/8, 11.0.0.0/8, 12.0.0.0/8, and 1 more; " +
+				"values: 1 gone: 13.0.0.0/8 -> 1 new: 14.0.0.0/8\n",
+		},
+		{
+			"values that the path shows, with rules below",
+			"- {key: user, values: [a, b], descriptors: [{key: x}, {key: y}]}",
+			"- {key: user, values: [c, b], descriptors: [{key: x}, {key: z}]}",
+			"changed shop user values c, b; values: 1 gone: a -> 1 new: c\n" +
+				"added shop user values c, b > z\n" +
+				"removed shop user values a, b > y\n",
+		},
+		{
+			"order of patterns that overlap",
+			"- {key: path, value: /a*}\n- {key: path, value: '*b'}", "- {key: path, value: '*b'}\n- {key: path, value: /a*}",
+			"reordered shop path=*b; matched: after path=/a* -> before path=/a*\n",
+		},
+		{
+			"what a rule says",
+			"- {key: user, share_threshold: true, value: a*, response: {headers: {x: '1'}}, metadata: {a: 1}}",
+			"- {key: user, value: a*, response: {headers: {x: '2'}}, metadata: {a: 2}, rate_limit: {unlimited: true}}",
+			"changed shop user=a*; metadata: {\"a\":1} -> {\"a\":2}; response: {\"headers\":[{\"name\":\"x\",\"value\":\"1\"}]} -> {\"headers\":[{\"name\":\"x\",\"value\":\"2\"}]}; share_threshold: true -> ; unlimited:  -> true\n",
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if diff := cmp.Diff(tt.want, told(t, shopOf+tt.before, shopOf+tt.after)); diff != "" {
+				t.Error(diff)
+			}
+			if same := told(t, shopOf+tt.after, shopOf+tt.after); same != "" {
+				t.Errorf("a set differs from itself: %s", same)
+			}
+		})
+	}
+}
+
+func TestDomainsComeAndGo(t *testing.T) {
+	want := "removed a \nremoved a user\nadded b \nadded b user\n"
+	if diff := cmp.Diff(want, told(t, "domain: a\ndescriptors: [{key: user}]\n", "domain: b\ndescriptors: [{key: user}]\n")); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// The same meaning, written otherwise.
+func TestNoChange(t *testing.T) {
+	before := `
+domain: shop
+descriptors:
+- {key: user, rate_limit: {unit: minute, requests_per_unit: 5}}
+- {key: ip, rate_limit: {algorithm: sliding_window, unit: hour, requests_per_unit: 5}}
+- {key: day, rate_limit: {unit: day, align: calendar, time_zone: Europe/Berlin, requests_per_unit: 5}}
+- {key: host, values: [a, b]}
+- {key: path, value: /a*}
+- {key: path, value: /b*}
+- {key: f, rate_limit: {algorithm: funnel, unit: second, requests_per_unit: 5, burst: 5}}
+`
+	after := `
+domain: shop
+descriptors:
+# in another order
+- {key: path, value: /b*}
+- {key: path, value: /a*}
+- {key: host, values: [b, a], description: hosts, owner: me}
+- {key: ip, rate_limit: {algorithm: sliding_window, window: 1h, requests_per_unit: 5, segments: 10}}
+- {key: f, rate_limit: {algorithm: funnel, unit: second, requests_per_unit: 5}}
+===
+domain: shop
+descriptors:
+- {key: day, rate_limit: {requests_per_unit: 5, unit: day, align: calendar, time_zone: Europe/Berlin}}
+- key: user
+  rate_limit: {window: 60s, requests_per_unit: 5, algorithm: fixed_window, charge_denied: full}
+`
+	if got := told(t, before, after); got != "" {
+		t.Errorf("changes of what is the same:\n%s", got)
+	}
+}
+
+func TestOverlap(t *testing.T) {
+	for _, tt := range []struct {
+		a, b string
+		want bool
+	}{
+		{"/a*", "*b", true},
+		{"/a*", "/b*", false},
+		{"*.jpg", "*.png", false},
+		{"a*c", "ab*", true},
+		{"a*c*", "*d", true},
+		{"x*y", "x*z", false},
+		{"a*b", "b*a", false},
+		{"*", "anything*", true},
+	} {
+		if got, back := overlap(tt.a, tt.b), overlap(tt.b, tt.a); got != tt.want || back != tt.want {
+			t.Errorf("%s and %s: %t, %t, want %t", tt.a, tt.b, got, back, tt.want)
+		}
+	}
+}
+
+func TestEachValue(t *testing.T) {
+	set := compileText(t, shopOf+"- {key: user, values: [a, b]}\n- key: path\n  value: /x*\n  descriptors: [{key: user, value: c}]\n")
+	got := map[string]int{}
+	set.EachValue(func(key, value string) { got[key+"="+value]++ })
+	if diff := cmp.Diff(map[string]int{"user=a": 1, "user=b": 1, "user=c": 1}, got); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff([]string{"path=/x*"}, set.Patterns()); diff != "" {
+		t.Error(diff)
+	}
+}
