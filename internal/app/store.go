@@ -101,10 +101,10 @@ type redisStore interface {
 	String() string
 	Ping(ctx context.Context) error
 	PingRedisCell(ctx context.Context) error
+	Each(f func(name string, s *redisstore.Store))
 	Refunds(ctx context.Context, forget func(key string, reset bool), hears func(yes bool, why error))
 	Reset(ctx context.Context, key string) (existed bool, err error)
 	KeyOf(name string) (key string, ok bool)
-	Each(f func(name string, s *redisstore.Store))
 	Close() error
 }
 

@@ -19,14 +19,14 @@ func (l *Limit) Scaled(factor float64) (*Limit, error) {
 	if l.params.Limit == 0 {
 		return fail(errors.New("it lets nothing pass (requests_per_unit: 0), which no factor changes"))
 	}
-	scaled, params := *l, *l.params // which other limits have, too
+	scaled, params := *l, *l.params
 	scaled.params = &params
 	var errs []error
 	for _, part := range []struct {
 		name string
 		n    *int64
 	}{
-		{"requests_per_unit", &scaled.params.Limit}, {"burst", &scaled.params.Burst}, {"segment_cap", &scaled.params.SegmentCap},
+		{"requests_per_unit", &params.Limit}, {"burst", &params.Burst}, {"segment_cap", &params.SegmentCap},
 	} {
 		if *part.n == 0 {
 			continue // not given
