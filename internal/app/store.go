@@ -20,9 +20,10 @@ const outageQuiet = 5 * time.Second
 // store is the limiter.Store of the process, with what else the process wants to know of it.
 type store struct {
 	limiter.Store
-	name  string                          // to be shown: no password
-	ping  func(ctx context.Context) error // nil if the store can decide
-	cell  func(ctx context.Context) error // nil if it can decide limits with engine: redis_cell
+	name string                          // to be shown: no password
+	ping func(ctx context.Context) error // nil if the store can decide
+	// cell is nil if the stores of these names can decide limits with engine: redis_cell.
+	cell  func(ctx context.Context, stores []string) error
 	close func() error
 	log   *slog.Logger
 	// listen hears what other processes tell until ctx is done; nil where there is nothing to hear.
@@ -39,7 +40,7 @@ func openStore(o *Options, m *metrics.Metrics) (*store, error) {
 	if o.Store == storeMemory {
 		return openMemory(o, m)
 	}
-	s, probes, err := openRedis(o)
+	s, servers, err := openRedis(o)
 	if err != nil {
 		return nil, err
 	}
@@ -48,10 +49,10 @@ func openStore(o *Options, m *metrics.Metrics) (*store, error) {
 		return nil, errors.Join(err, s.Close())
 	}
 	breaker := guard.NewBreaker(guard.BreakerOptions{
-		Store: timed, Probes: probes, Answered: redisstore.Answered,
+		Store: timed, Servers: watched(servers), Answered: redisstore.Answered, FailedShard: redisstore.FailedShard,
 	})
 	st := &store{
-		Store: breaker, name: s.String(), ping: s.Ping, cell: s.PingRedisCell, close: s.Close, log: o.Log,
+		Store: breaker, name: s.String(), ping: s.Ping, cell: pingRedisCell(servers), close: s.Close, log: o.Log,
 		breaker: breaker, local: &local{maxKeys: o.MemoryMaxKeys},
 	}
 	if err := m.WatchBreaker(breaker.Open); err != nil {
@@ -83,39 +84,58 @@ type redisStore interface {
 	limiter.Store
 	String() string
 	Ping(ctx context.Context) error
-	PingRedisCell(ctx context.Context) error
 	Refunds(ctx context.Context, forget func(key string), hears func(yes bool, why error))
 	Close() error
 }
 
-// openRedis opens --store, and those of --named-store beside it. The probes are theirs by name.
-func openRedis(o *Options) (redisStore, map[string]func(context.Context) error, error) {
-	open := func(url string) (*redisstore.Store, error) {
-		return redisstore.New(redisstore.Options{
+// openRedis opens --store, and those of --named-store beside it: servers are each by its name, the first one by none.
+func openRedis(o *Options) (s redisStore, servers map[string]*redisstore.Store, err error) {
+	servers = map[string]*redisstore.Store{}
+	open := func(name, url string) (err error) {
+		servers[name], err = redisstore.New(redisstore.Options{
 			URL:       url,
 			KeyPrefix: o.StoreKeyPrefix,
 			Timeout:   o.StoreTimeout,
 			PoolSize:  o.StorePoolSize,
 		})
+		return err
 	}
-	first, err := open(o.Store)
-	if err != nil {
+	if err := open("", o.Store); err != nil {
 		return nil, nil, err
 	}
-	probes := map[string]func(context.Context) error{"": first.Probe}
+	first := servers[""]
 	if len(o.NamedStores) == 0 {
-		return first, probes, nil
+		return first, servers, nil
 	}
 	named := map[string]*redisstore.Store{}
 	group := redisstore.NewGroup(first, named)
 	for name, url := range o.NamedStores {
-		if named[name], err = open(url); err != nil {
-			delete(named, name)
+		if err := open(name, url); err != nil {
 			return nil, nil, errors.Join(err, group.Close())
 		}
-		probes[name] = named[name].Probe
+		named[name] = servers[name]
 	}
-	return group, probes, nil
+	return group, servers, nil
+}
+
+// watched are the servers as a breaker has them.
+func watched(servers map[string]*redisstore.Store) map[string]guard.Server {
+	out := make(map[string]guard.Server, len(servers))
+	for name, s := range servers {
+		out[name] = s
+	}
+	return out
+}
+
+// pingRedisCell asks the servers of some names.
+func pingRedisCell(servers map[string]*redisstore.Store) func(ctx context.Context, stores []string) error {
+	return func(ctx context.Context, stores []string) error {
+		var errs []error
+		for _, name := range stores {
+			errs = append(errs, servers[name].PingRedisCell(ctx)) // rules name no others
+		}
+		return errors.Join(errs...)
+	}
 }
 
 // standIn decides limits with on_store_failure: local while the store fails; nil for a store that never does.
@@ -157,8 +177,11 @@ func openMemory(o *Options, m *metrics.Metrics) (*store, error) {
 			Keys: now.Keys, MaxKeys: o.MemoryMaxKeys, Bytes: now.Bytes, Expired: now.Expired, Evicted: now.Evicted,
 		}
 	})
-	always := func(context.Context) error { return nil }
-	return &store{Store: s, name: storeMemory, ping: always, cell: always, close: s.Close, log: o.Log}, err
+	return &store{
+		Store: s, name: storeMemory, close: s.Close, log: o.Log,
+		ping: func(context.Context) error { return nil },
+		cell: func(context.Context, []string) error { return nil },
+	}, err
 }
 
 // failed notes a request that the store did not decide. The first of an outage is logged.
