@@ -16,5 +16,8 @@ func (s *Store) SetWall(now func() int64) { s.queue.batcher.wall = now }
 // SlotOf is slotOf.
 func SlotOf(key string) uint16 { return slotOf(key) }
 
+// Besides is besides.
+func (s *Store) Besides(key string) string { return s.besides(key) }
+
 // Key is a counter's name in Redis.
 func (s *Store) Key(key string) string { return s.key(key) }
