@@ -73,17 +73,17 @@ func (l *shardLoad) ask(ctx context.Context, kind int, keys []int) {
 }
 
 // remaining is what a counter lets pass.
-func (l *shardLoad) remaining(key string) (int64, error) {
+func (l *shardLoad) remaining(ctx context.Context, key string) (int64, error) {
 	var out [1]limiter.Decision
-	err := l.breaker.Take(context.Background(), []limiter.Hit{{Key: key, Policy: l.policy}}, out[:])
+	err := l.breaker.Take(ctx, []limiter.Hit{{Key: key, Policy: l.policy}}, out[:])
 	return out[0].Remaining, err
 }
 
 // counts fails the test unless key k was charged what was admitted and, as a charge that could not be undone or was not
 // heard of stays or is lost, unknown more or lost less.
-func (l *shardLoad) counts(t *testing.T, what string, k int, unknown, lost int64) {
+func (l *shardLoad) counts(ctx context.Context, t *testing.T, what string, k int, unknown, lost int64) {
 	t.Helper()
-	left, err := l.remaining(l.keys[k])
+	left, err := l.remaining(ctx, l.keys[k])
 	charged, admitted := l.policy.Limit()-left, l.admitted[k].Load()
 	if err != nil || charged < admitted-lost || charged > admitted+unknown {
 		t.Errorf("%s: key %d: %d charged, %d admitted, up to %d unknown, %d lost (%v)", what, k, charged, admitted, unknown, lost, err)
@@ -143,7 +143,7 @@ func TestShardFails(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	redistest.Await(t, func() error { _, err := l.remaining("funnel|shop|user=first"); return err })
+	redistest.Await(t, func() error { _, err := l.remaining(ctx, "funnel|shop|user=first"); return err })
 	l.keys = keysOfShards(t, s, c.Masters)
 
 	c.Replicas[0].Pause() // nobody takes over
@@ -157,8 +157,8 @@ func TestShardFails(t *testing.T) {
 		{"fails over", func() { c.Replicas[0].Resume(); c.AwaitOK(); c.Masters[0].Kill() }, func() { c.Promote(0) }, true},
 	} {
 		for i, key := range l.keys {
-			redistest.Await(t, func() error { _, err := l.remaining(key); return err })
-			left, _ := l.remaining(key)
+			redistest.Await(t, func() error { _, err := l.remaining(ctx, key); return err })
+			left, _ := l.remaining(ctx, key)
 			l.admitted[i].Store(p.Limit() - left) // with what was charged though nobody heard of it
 		}
 		l.shardFails(ctx, t, fault.name, timeout, fault.away, fault.again, fault.lost)
@@ -199,7 +199,7 @@ func (l *shardLoad) shardFails(ctx context.Context, t *testing.T, name string, t
 	}
 	again()
 	waitFor(t, 10*time.Second, func() string {
-		_, err := l.remaining(l.keys[0])
+		_, err := l.remaining(ctx, l.keys[0])
 		return errText(err)
 	})
 	close(l.stop)
@@ -212,9 +212,9 @@ func (l *shardLoad) shardFails(ctx context.Context, t *testing.T, name string, t
 	if loses {
 		lost = l.admitted[0].Load()
 	}
-	l.counts(t, name, 0, l.unknown[0].Load()+l.unknown[1].Load(), lost)
-	l.counts(t, name, 1, l.unknown[1].Load()+slow, 0)
-	l.counts(t, name, 2, slow, 0)
+	l.counts(ctx, t, name, 0, l.unknown[0].Load()+l.unknown[1].Load(), lost)
+	l.counts(ctx, t, name, 1, l.unknown[1].Load()+slow, 0)
+	l.counts(ctx, t, name, 2, slow, 0)
 }
 
 func errText(err error) string {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -331,12 +332,12 @@ type sharded struct {
 	probed int
 }
 
-type shardFailed string
+type shardError string
 
-func (s shardFailed) Error() string { return string(s) + " is silent" }
+func (s shardError) Error() string { return string(s) + " is silent" }
 
 func failedShard(err error) string {
-	s, _ := errors.AsType[shardFailed](err)
+	s, _ := errors.AsType[shardError](err)
 	return string(s)
 }
 
@@ -351,7 +352,7 @@ func (c *sharded) Take(_ context.Context, hits []limiter.Hit, _ []limiter.Decisi
 		shard := h.Key[:1]
 		c.asked[shard]++
 		if c.down[shard] && err == nil {
-			err = shardFailed(shard)
+			err = shardError(shard)
 		}
 	}
 	return err
@@ -372,7 +373,7 @@ func (c *sharded) ProbeShard(_ context.Context, key string) error {
 	defer c.mu.Unlock()
 	c.probed++
 	if c.down[key[:1]] {
-		return shardFailed(key[:1])
+		return shardError(key[:1])
 	}
 	return nil
 }
@@ -474,9 +475,10 @@ func TestBreakerOfShardsStaysClosed(t *testing.T) {
 // However many shards there seem to be, so many are watched, and all are forgotten when they answer.
 func TestBreakerWatchesSoManyShards(t *testing.T) {
 	breakingShards(t, func(t *testing.T, _ *sharded, b *Breaker) {
-		s := &server{Server: aCluster{}}
+		back := make(chan struct{})
+		s := &server{Server: aCluster{back: back}}
 		for i := range 2 * maxShards {
-			if w := s.watch(fmt.Sprint(i), fmt.Sprint(i)); (w == nil) != (i >= maxShards) {
+			if w := s.watch(strconv.Itoa(i), strconv.Itoa(i)); (w == nil) != (i >= maxShards) {
 				t.Fatalf("shard %d: watched %t", i, w != nil)
 			}
 		}
@@ -487,6 +489,7 @@ func TestBreakerWatchesSoManyShards(t *testing.T) {
 		if s.open() != maxShards {
 			t.Errorf("%d are not asked, want %d", s.open(), maxShards)
 		}
+		close(back)
 		time.Sleep(time.Second)
 		if s.open() != 0 || s.shards.Load() != nil {
 			t.Errorf("%d are not asked, %d watched, want none", s.open(), len(s.watchedShards()))
@@ -494,10 +497,16 @@ func TestBreakerWatchesSoManyShards(t *testing.T) {
 	})
 }
 
-// aCluster answers every probe.
-type aCluster struct{ alone }
+// aCluster answers every probe once it is back.
+type aCluster struct {
+	alone
+	back <-chan struct{}
+}
 
-func (aCluster) ProbeShard(context.Context, string) error { return nil }
+func (c aCluster) ProbeShard(context.Context, string) error {
+	<-c.back
+	return nil
+}
 
 func TestBreakerOfShardsAllocatesNothing(t *testing.T) {
 	c := &sharded{}
