@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weir-ratelimit/weir/internal/redistest"
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
@@ -29,6 +30,10 @@ func clusterPing(t *testing.T, c *redistest.Cluster) {
 	whole := open(t, redisstore.Options{URL: c.URL(), KeyPrefix: "{one}:"})
 	if err := s.Ping(t.Context()); err != nil {
 		t.Fatal(err)
+	}
+	take(t, s, "funnel|shop|user=a", funnel(t, 10, time.Hour), 1)
+	if n := testing.AllocsPerRun(100, func() { _ = s.Shard("funnel|shop|user=a") }); n != 0 || s.Shard("funnel|shop|user=a") == "" {
+		t.Errorf("to find the shard of a key takes %g allocations, want none", n)
 	}
 	for i, m := range c.Masters {
 		redistest.Do(t, m, "config", "set", "maxmemory", "1")
