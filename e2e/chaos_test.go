@@ -480,6 +480,7 @@ func TestChaos(t *testing.T) {
 // serverFaults are those of the server itself.
 func serverFaults() []fault {
 	faults := []fault{
+		{"none", all, func(*rig) func() { return func() {} }},                                   // what the machine does by itself
 		{"clock steps 1 h ahead", none, func(r *rig) func() { return r.stepClock(time.Hour) }},  // first: a restarted server has the machine's clock
 		{"clock steps 1 s back", all, func(r *rig) func() { return r.stepClock(-time.Second) }}, // counters in use deny for as long
 		{"kill -9, restart", none, func(r *rig) func() {

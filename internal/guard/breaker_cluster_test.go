@@ -184,19 +184,19 @@ func (l *shardLoad) shardFails(ctx context.Context, t *testing.T, name string, t
 	<-time.After(2 * timeout) // those who asked before have been answered
 	l.longest.Store(0)
 	asked, others, before := l.asked.Load(), l.admitted[1].Load(), l.notAsked[0].Load()
-	<-time.After(500 * time.Millisecond)
-	if n := l.breaker.Open(); n != 1 {
-		t.Errorf("%s: %d shards are not asked, want 1", name, n)
-	}
+	var notAsked, decided int64
+	waitFor(t, 30*time.Second, func() string {
+		notAsked, decided = l.notAsked[0].Load()-before, l.admitted[1].Load()-others
+		if notAsked < 500 || decided < 500 {
+			return fmt.Sprintf("%d requests did not wait, %d were decided elsewhere, want hundreds of both", notAsked, decided)
+		}
+		return ""
+	})
 	if n := l.asked.Load() - asked; n > 0 {
 		t.Errorf("%s: it was asked %d times, though it is not to be", name, n)
 	}
-	notAsked, decided := l.notAsked[0].Load()-before, l.admitted[1].Load()-others
 	t.Logf("%s: the longest request took %s, %d requests did not wait, %d were decided elsewhere",
 		name, time.Duration(l.longest.Load()), notAsked, decided)
-	if notAsked < 100 || decided < 100 {
-		t.Errorf("%s: %d requests did not wait, %d were decided elsewhere, want hundreds of both", name, notAsked, decided)
-	}
 	again()
 	waitFor(t, 10*time.Second, func() string {
 		_, err := l.remaining(ctx, l.keys[0])
@@ -204,10 +204,10 @@ func (l *shardLoad) shardFails(ctx context.Context, t *testing.T, name string, t
 	})
 	close(l.stop)
 	l.wait.Wait()
-	if n := l.notAsked[2].Load(); n > 0 {
-		t.Errorf("%s: %d requests were not asked of other shards", name, n)
-	}
 	slow := l.unknown[2].Load() // on a machine that stands still for so long
+	if n := l.notAsked[2].Load(); n > 0 && n == slow {
+		t.Errorf("%s: %d requests were not asked of other shards, which had answered all", name, n)
+	}
 	lost := int64(0)
 	if loses {
 		lost = l.admitted[0].Load()
