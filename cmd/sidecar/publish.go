@@ -29,13 +29,14 @@ type publishCmd struct {
 	Path  string     `arg:"" optional:"" help:"Directory of rule files, or one rule file."`
 	Redis redisFlags `embed:""`
 
-	List     bool    `xor:"what" help:"Show the versions that are kept instead of publishing."`
-	Rollback uint64  `xor:"what" placeholder:"VERSION" help:"Publish the files of this version again, as a new version."`
-	DryRun   bool    `help:"Check, and say what would change, but publish nothing."`
-	Expect   *uint64 `placeholder:"VERSION" help:"Publish only if this version is in force; 0 for none."`
-	Author   string  `env:"WEIR_PUBLISH_AUTHOR" placeholder:"NAME" help:"Who publishes; $USER@host if left out."`
-	Keep     int     `env:"WEIR_PUBLISH_KEEP" default:"10" help:"How many versions to keep."`
-	JSON     bool    `name:"json" help:"Print JSON."`
+	List     bool     `xor:"what" help:"Show the versions that are kept instead of publishing."`
+	Rollback uint64   `xor:"what" placeholder:"VERSION" help:"Publish the files of this version again, as a new version."`
+	DryRun   bool     `help:"Check, and say what would change, but publish nothing."`
+	Expect   *uint64  `placeholder:"VERSION" help:"Publish only if this version is in force; 0 for none."`
+	Stores   []string `env:"WEIR_PUBLISH_STORES" placeholder:"NAME" help:"Names that the sidecars have as --named-store; a limit with another store is an error. Without it every name is taken, and a sidecar without the store refuses the set."`
+	Author   string   `env:"WEIR_PUBLISH_AUTHOR" placeholder:"NAME" help:"Who publishes; $USER@host if left out."`
+	Keep     int      `env:"WEIR_PUBLISH_KEEP" default:"10" help:"How many versions to keep."`
+	JSON     bool     `name:"json" help:"Print JSON."`
 }
 
 // Help is shown below the one line of it.
@@ -108,7 +109,7 @@ func (c *publishCmd) wanted(ctx context.Context, io streams, sets *published.Set
 			if err != nil {
 				return nil, err
 			}
-			return old.Files, publishable(io, old.Named())
+			return old.Files, c.publishable(io, old.Named())
 		}
 	}
 	files, err := read()
@@ -120,7 +121,7 @@ func (c *publishCmd) wanted(ctx context.Context, io streams, sets *published.Set
 		return nil, err
 	}
 	set.RollbackTo = c.Rollback
-	return set, compileQuietly(io, set)
+	return set, c.compileQuietly(io, set)
 }
 
 // read gives the files their names in the set: relative to the path, with slashes.
@@ -129,7 +130,7 @@ func (c *publishCmd) read(ctx context.Context, io streams) ([]reload.File, error
 	if err != nil {
 		return nil, &usageError{err: err, command: "sidecar publish"}
 	}
-	if err := publishable(io, snapshot.Files); err != nil {
+	if err := c.publishable(io, snapshot.Files); err != nil {
 		return nil, err
 	}
 	root := filepath.Clean(c.Path)
@@ -145,16 +146,16 @@ func (c *publishCmd) read(ctx context.Context, io streams) ([]reload.File, error
 }
 
 // publishable tells why the files are not.
-func publishable(io streams, files []reload.File) error {
-	_, err := compile(io, files, nil, "; not published")
+func (c *publishCmd) publishable(io streams, files []reload.File) error {
+	_, err := compile(io, files, c.Stores, "; not published")
 	return err
 }
 
 // compileQuietly does again what a sidecar will: the files under the names that they have in Redis, with nothing beside
 // them. Warnings were told.
-func compileQuietly(io streams, set *published.Set) error {
+func (c *publishCmd) compileQuietly(io streams, set *published.Set) error {
 	var again bytes.Buffer
-	err := publishable(streams{out: io.out, err: &again}, set.Named())
+	err := c.publishable(streams{out: io.out, err: &again}, set.Named())
 	if err != nil {
 		_, _ = again.WriteTo(io.err)
 	}

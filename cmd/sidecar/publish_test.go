@@ -37,4 +37,10 @@ func TestPublishOverDamage(t *testing.T) {
 	}
 	publish("published version 3: ", "there is no version 2, or no longer")
 	publish("unchanged: version 3 ", "")
+	for _, mark := range []string{"garbage", "0 x", "7 abc"} {
+		if err := c.HSet(t.Context(), "weir:1:rules", "current", mark).Err(); err != nil {
+			t.Fatal(err)
+		}
+		publish("published version ", "warning: weir:1:rules in redis://")
+	}
 }

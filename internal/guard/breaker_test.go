@@ -83,9 +83,11 @@ func breaking(t *testing.T, test func(t *testing.T, p *patient, b *Breaker)) {
 			defer close(ended)
 			b.Run(ctx)
 		}()
+		defer func() { // also of a test that fails: a bubble does not end before its goroutines
+			cancel()
+			<-ended
+		}()
 		test(t, p, b)
-		cancel()
-		<-ended
 	})
 }
 

@@ -16,6 +16,7 @@ import (
 // fleet is several processes in front of one store, in virtual time.
 type fleet struct {
 	store    *far
+	delay    time.Duration
 	replicas []*guard.Leases
 	policy   *limiter.Policy
 
@@ -33,7 +34,7 @@ type admission struct {
 
 func newFleet(t *testing.T, replicas int, p *limiter.Policy, delay time.Duration) *fleet {
 	t.Helper()
-	f := &fleet{store: newFar(t), policy: p}
+	f := &fleet{store: newFar(t), delay: delay, policy: p}
 	f.store.set(func(n *network) { n.delay = delay })
 	for range replicas {
 		f.replicas = append(f.replicas, newLeases(t, f.store))
@@ -61,7 +62,7 @@ func (f *fleet) ask(t *testing.T, wg *sync.WaitGroup, start time.Time, replica i
 		f.admitted = append(f.admitted, admission{time.Since(start), replica, n, before})
 		f.mu.Unlock()
 	}
-	if f.store.delay == 0 {
+	if f.delay == 0 {
 		do()
 		return
 	}

@@ -160,10 +160,10 @@ func (s *Sets) failed(doing string, err error) error {
 	return callError{fmt.Errorf("%s %s: %w", doing, s.store, err)}
 }
 
-// mark is `current`: "VERSION HASH".
+// mark is `current`: "VERSION HASH", or what stands there instead.
 func (i *Info) mark() string {
 	if i.Version == 0 {
-		return ""
+		return i.Hash
 	}
 	return strconv.FormatUint(i.Version, 10) + " " + i.Hash
 }
@@ -204,7 +204,7 @@ func (s *Sets) Current(ctx context.Context) (*Set, error) {
 
 // DamagedError says that the set in force cannot be read. It can be replaced.
 type DamagedError struct {
-	Info Info // version and hash only
+	Info Info // version and hash only; of version 0 if `current` names none: then Hash is all that stands there
 	err  error
 }
 
@@ -214,12 +214,12 @@ func (e *DamagedError) Error() string { return e.err.Error() }
 // Unwrap is for errors.As.
 func (e *DamagedError) Unwrap() error { return e.err }
 
-// damaged is the error of a set that its mark names; as it is if the mark names none.
+// damaged is the error of the set of a mark.
 func damaged(mark string, err error) error {
 	version, hash, _ := strings.Cut(mark, " ")
 	n, bad := strconv.ParseUint(version, 10, 64)
-	if bad != nil {
-		return err
+	if bad != nil || n == 0 {
+		return &DamagedError{Info: Info{Hash: mark}, err: err}
 	}
 	return &DamagedError{Info: Info{Version: n, Hash: hash}, err: err}
 }

@@ -2,7 +2,9 @@ package rediskeys_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -157,5 +159,37 @@ func TestDeleteIsTold(t *testing.T) {
 		if m, ok := message.(*redis.Message); err != nil || !ok || m.Payload != want {
 			t.Fatalf("heard %v, %v; want %s", message, err, want)
 		}
+	}
+}
+
+// These are the rights that docs/operations.md names. Who may not tell of a deletion is told, and has deleted.
+func TestRights(t *testing.T) {
+	server := redistest.Start(t)
+	admin := redis.NewClient(&redis.Options{Addr: server.Addr(), Protocol: 2})
+	t.Cleanup(func() { _ = admin.Close() })
+	for _, tt := range []struct{ channel, want string }{{"&weir:1:refunds", ""}, {"resetchannels", "NOPERM"}} {
+		err := errors.Join(
+			admin.Set(t.Context(), "weir:1:funnel|shop|k=v", "state", time.Hour).Err(),
+			admin.Do(t.Context(), "ACL", "SETUSER", "operator", "reset", "on", ">secret", "~weir:*", tt.channel,
+				"+scan", "+type", "+pttl", "+memory|usage", "+unlink", "+publish").Err())
+		if err != nil {
+			t.Fatal(err)
+		}
+		k, err := rediskeys.Open(strings.Replace(server.URL(), "//", "//operator:secret@", 1), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := names(t, k, "1", "*"); len(got) != 1 {
+			t.Errorf("%d keys, want 1", len(got))
+		}
+		var deleted int
+		err = k.Walk(t.Context(), "1", "*", true, func(ctx context.Context, page []rediskeys.Key) error {
+			deleted, err = k.Delete(ctx, page)
+			return err
+		})
+		if deleted != 1 || (err == nil) != (tt.want == "") || !strings.Contains(fmt.Sprint(err), tt.want) && tt.want != "" {
+			t.Errorf("with %s: %d deleted, %v; want 1 and %q", tt.channel, deleted, err, tt.want)
+		}
+		_ = k.Close()
 	}
 }

@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -59,5 +60,53 @@ func BenchmarkCall(b *testing.B) {
 				b.ReportMetric(usec/made/float64(requests*hits), "redis-us/hit")
 			})
 		}
+	}
+}
+
+// BenchmarkAlone tells what one request at a time waits for, with a pause before each as a client makes, beside what no
+// script can be quicker than: an empty one, and one that makes the three calls and nothing else.
+func BenchmarkAlone(b *testing.B) {
+	opt, err := redis.ParseURL(redistest.Start(b).SocketURL())
+	if err != nil {
+		b.Fatal(err)
+	}
+	client := redis.NewClient(opt)
+	defer func() { _ = client.Close() }()
+	p, err := limiter.NewPolicy(limiter.Params{Algorithm: limiter.Funnel, Limit: 1_000_000_000, Window: time.Minute})
+	if err != nil {
+		b.Fatal(err)
+	}
+	r := &batcher{client: client, prefix: "weir:1:", wall: wall}
+	eval := func(text string) func(key string) error {
+		script := redis.NewScript(text)
+		return func(key string) error { return script.Run(b.Context(), client, []string{key}).Err() }
+	}
+	for _, what := range []struct {
+		name string
+		do   func(key string) error
+	}{
+		{"ping", func(string) error { return client.Ping(b.Context()).Err() }},
+		{"empty", eval(`return ''`)},
+		{"calls", eval(`redis.call('TIME') redis.call('MGET', KEYS[1]) redis.call('SET', KEYS[1], '1', 'PX', 1000) return ''`)},
+		{"hit", func(key string) error {
+			t, c := &batch{}, &call{hits: []limiter.Hit{{Key: key, Policy: p, N: 1}}}
+			t.add(c)
+			r.send(b.Context(), t)
+			return c.err
+		}},
+	} {
+		b.Run(what.name, func(b *testing.B) {
+			var took []time.Duration
+			for i := 0; b.Loop(); i++ {
+				time.Sleep(200 * time.Microsecond)
+				start := time.Now()
+				if err := what.do(fmt.Sprintf("funnel|shop|remote_address=10.0.%d.%d", i/256%40, i%256)); err != nil {
+					b.Fatal(err)
+				}
+				took = append(took, time.Since(start))
+			}
+			slices.Sort(took)
+			b.ReportMetric(float64(took[len(took)/2].Microseconds()), "p50-us")
+		})
 	}
 }

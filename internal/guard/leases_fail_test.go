@@ -1,0 +1,186 @@
+package guard_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weir-ratelimit/weir/internal/guard"
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+)
+
+// A caller who has gone does not wait, neither for its own call nor for another's.
+func TestCallerGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFar(t)
+		l := newLeases(t, f)
+		p := hourly(t, 100_000)
+		f.set(func(n *network) { n.delay = 10 * time.Millisecond })
+		var wg sync.WaitGroup
+		for range 20 {
+			wg.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+				defer cancel()
+				start := time.Now()
+				var out [1]limiter.Decision
+				err := l.Take(ctx, []limiter.Hit{{Key: "k", Policy: p, N: 1}}, out[:])
+				if !errors.Is(err, limiter.ErrUnavailable) || !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("Take returns %v", err)
+				}
+				if took := time.Since(start); took != time.Millisecond {
+					t.Errorf("Take took %s", took)
+				}
+			})
+		}
+		wg.Wait()
+		time.Sleep(time.Second)
+		if s := settled(l); s.Permits != 0 {
+			t.Errorf("%+v: permits taken for callers who have gone are not given back", s)
+		}
+	})
+}
+
+// What is held is spent while the store fails, then its error is told; once it answers again all is as before.
+func TestStoreFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFar(t)
+		l := newLeases(t, f)
+		p := hourly(t, 100_000)
+		h := limiter.Hit{Key: "k", Policy: p, N: 1}
+		admitted := int64(0)
+		for range 200 {
+			take(t, l, h)
+			admitted++
+		}
+		held := settled(l).Permits
+		if held == 0 {
+			t.Fatal("nothing is held")
+		}
+		f.set(func(n *network) { n.down = true })
+		for range held {
+			take(t, l, h)
+			admitted++
+		}
+		var out [1]limiter.Decision
+		if err := l.Take(t.Context(), []limiter.Hit{h}, out[:]); !errors.Is(err, errDown) {
+			t.Errorf("with nothing left, Take returns %v, want the store's error", err)
+		}
+		time.Sleep(10 * limiter.DefaultLeaseFor)
+		synctest.Wait()
+		f.set(func(n *network) { n.down = false })
+		for range 200 {
+			take(t, l, h)
+			admitted++
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if n := charged(t, f, "k", p); n != admitted {
+			t.Errorf("%d charged, want %d", n, admitted)
+		}
+	})
+}
+
+// What is held when the store fails for longer than a lease is lost, and counted: it is not given back twice.
+func TestLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFar(t)
+		l := newLeases(t, f)
+		p := hourly(t, 100_000)
+		for range 200 {
+			take(t, l, limiter.Hit{Key: "k", Policy: p, N: 1})
+		}
+		held := settled(l).Permits
+		f.set(func(n *network) { n.down = true })
+		time.Sleep(10 * limiter.DefaultLeaseFor)
+		synctest.Wait()
+		f.set(func(n *network) { n.down = false })
+		time.Sleep(10 * limiter.DefaultLeaseFor)
+		if s := settled(l); s.Permits != 0 || int64(s.Lost) != held || charged(t, f, "k", p) != 200+held {
+			t.Errorf("%+v, %d charged; want %d lost", s, charged(t, f, "k", p), held)
+		}
+	})
+}
+
+// Permits that come later than their lease ends are given back, not spent.
+func TestSlowStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFar(t)
+		l := newLeases(t, f)
+		p := hourly(t, 100_000)
+		f.set(func(n *network) { n.delay = 2 * limiter.DefaultLeaseFor })
+		for range 20 {
+			var wg sync.WaitGroup
+			for range 10 {
+				wg.Go(func() { take(t, l, limiter.Hit{Key: "k", Policy: p, N: 1}) })
+			}
+			wg.Wait()
+		}
+		time.Sleep(time.Second)
+		if s := settled(l); s.Answers > 0 || s.Taken == 0 || s.Permits != 0 || charged(t, f, "k", p) != 200 {
+			t.Errorf("%+v, %d charged: want no answers and 200 charged", s, charged(t, f, "k", p))
+		}
+	})
+}
+
+// stuck never answers, except when it is told to stop.
+type stuck struct{ limiter.Store }
+
+func (stuck) Take(ctx context.Context, _ []limiter.Hit, _ []limiter.Decision) error {
+	<-ctx.Done()
+	return fmt.Errorf("%w: %w", limiter.ErrUnavailable, ctx.Err())
+}
+
+// Close gives back what is on lease, waits for a store that does not answer only for so long, and leaves a store that
+// decides as strict.
+func TestClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFar(t)
+		l := guard.NewLeases(f)
+		p := hourly(t, 100_000)
+		for i := range 3000 {
+			take(t, l, limiter.Hit{Key: strconv.Itoa(i % 500), Policy: p, N: 1})
+		}
+		held, calls := settled(l).Permits, f.calls.Load()
+		if err := l.Close(); err != nil || held == 0 || settled(l).Permits != 0 || f.calls.Load()-calls > 5 {
+			t.Errorf("Close returns %v; of %d permits it leaves %d, in %d calls", err, held, settled(l).Permits, f.calls.Load()-calls)
+		}
+		for i := range 500 {
+			if n := charged(t, f, strconv.Itoa(i), p); n != 6 {
+				t.Fatalf("%d charged, want 6", n)
+			}
+		}
+		before := f.calls.Load()
+		for range 10 {
+			take(t, l, limiter.Hit{Key: "0", Policy: p, N: 1})
+		}
+		if n := f.calls.Load() - before; n != 10 {
+			t.Errorf("%d calls for 10 requests after Close", n)
+		}
+	})
+}
+
+// Close waits only so long for a store that does not answer.
+func TestCloseInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFar(t)
+		l := guard.NewLeases(f)
+		p := hourly(t, 100_000)
+		for range 200 {
+			take(t, l, limiter.Hit{Key: "k", Policy: p, N: 1})
+		}
+		f.set(func(n *network) { n.Store = stuck{} })
+		start := time.Now()
+		if err := l.Close(); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Close returns %v", err)
+		}
+		if took := time.Since(start); took > 2*time.Second {
+			t.Errorf("Close took %s", took)
+		}
+	})
+}

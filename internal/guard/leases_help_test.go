@@ -1,0 +1,142 @@
+package guard_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weir-ratelimit/weir/internal/guard"
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
+)
+
+// far is a store behind a network: it counts calls, takes its time before it decides, and may fail.
+type far struct {
+	calls atomic.Int64
+
+	mu sync.Mutex
+	network
+
+	deciding sync.Mutex // held while the store decides and see is called
+}
+
+type network struct {
+	limiter.Store
+	delay time.Duration
+	down  bool
+	see   func(hits []limiter.Hit, out []limiter.Decision) // is told of one call after the other, as they are decided; nil: none
+}
+
+// set changes the network.
+func (f *far) set(change func(n *network)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	change(&f.network)
+}
+
+// between runs do while no call is being decided: it may use what see changes.
+func (f *far) between(do func()) {
+	f.deciding.Lock()
+	defer f.deciding.Unlock()
+	do()
+}
+
+var errDown = fmt.Errorf("%w: down", limiter.ErrUnavailable)
+
+func (f *far) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Decision) error {
+	f.calls.Add(1)
+	f.mu.Lock()
+	n := f.network
+	f.mu.Unlock()
+	if n.delay > 0 {
+		select {
+		case <-time.After(n.delay):
+		case <-ctx.Done():
+			return errors.Join(limiter.ErrUnavailable, ctx.Err())
+		}
+	}
+	if n.down {
+		return errDown
+	}
+	if n.see == nil {
+		return n.Take(ctx, hits, out)
+	}
+	var err error
+	f.between(func() {
+		err = n.Take(ctx, hits, out)
+		n.see(hits, out)
+	})
+	return err
+}
+
+func newFar(t *testing.T) *far {
+	t.Helper()
+	s, err := memstore.New(memstore.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return &far{network: network{Store: s}}
+}
+
+func newLeases(t *testing.T, store limiter.Store) *guard.Leases {
+	t.Helper()
+	l := guard.NewLeases(store)
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return l
+}
+
+// leased is a policy with leases of the default length.
+func leased(tb testing.TB, in limiter.Params) *limiter.Policy {
+	tb.Helper()
+	if in.LeaseFor == 0 {
+		in.LeaseFor = limiter.DefaultLeaseFor
+	}
+	p, err := limiter.NewPolicy(in)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return p
+}
+
+// hourly is a leased limit whose count says exactly how many were charged and not given back.
+func hourly(tb testing.TB, limit int64) *limiter.Policy {
+	tb.Helper()
+	return leased(tb, limiter.Params{Algorithm: limiter.SlidingLog, Limit: limit, Window: time.Hour, MaxLogEntries: 1_000_000})
+}
+
+// take decides a request and fails the test on an error.
+func take(tb testing.TB, s limiter.Store, hits ...limiter.Hit) []limiter.Decision {
+	tb.Helper()
+	out := make([]limiter.Decision, len(hits))
+	if err := s.Take(context.Background(), hits, out); err != nil {
+		tb.Fatal(err)
+	}
+	return out
+}
+
+// settled is what the leases do once the work behind requests has come to rest: what is due at the same moment as the
+// test's next step may come before it or after it.
+func settled(l *guard.Leases) guard.LeaseStats {
+	synctest.Wait()
+	return l.Stats()
+}
+
+// charged is how many hits the store counts for a key of a policy.
+func charged(tb testing.TB, f *far, key string, p *limiter.Policy) int64 {
+	tb.Helper()
+	return p.Limit() - take(tb, f.Store, limiter.Hit{Key: key, Policy: p})[0].Remaining
+}
