@@ -28,6 +28,8 @@ type proxy struct {
 	TCP string
 	// CA, Cert and Key are files: Envoy asks the sidecars over TLS, with a certificate of its own.
 	CA, Cert, Key string
+	// Collector is the host:port that Envoy sends its traces to, by OTLP; every request is traced.
+	Collector string
 	// HealthChecks makes Envoy ask the sidecars' grpc.health.v1.
 	HealthChecks bool
 }
@@ -35,6 +37,9 @@ type proxy struct {
 // The filters never fail open and wait long: whatever is wrong with a call shows as a status 500 or a closed
 // connection, and never as a pass.
 var bootstrap = template.Must(template.New("envoy").Parse(`
+{{- if .Collector}}
+layered_runtime: {layers: [{name: all, static_layer: {tracing.opentelemetry.min_flush_spans: 1}}]}
+{{- end}}
 static_resources:
   listeners:
     - name: front
@@ -64,6 +69,15 @@ static_resources:
                 "@type": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
                 stat_prefix: front
                 use_remote_address: true
+{{- if .Collector}}
+                tracing:
+                  provider:
+                    name: envoy.tracers.opentelemetry
+                    typed_config:
+                      "@type": type.googleapis.com/envoy.config.trace.v3.OpenTelemetryConfig
+                      grpc_service: {envoy_grpc: {cluster_name: collector}, timeout: 1s}
+                      service_name: envoy
+{{- end}}
                 http_filters:
                   - name: envoy.filters.http.ratelimit
                     typed_config:
@@ -96,6 +110,15 @@ static_resources:
     - name: upstream
       type: STRICT_DNS
       load_assignment: {cluster_name: upstream, endpoints: [{lb_endpoints: [{{template "endpoint" .Upstream}}]}]}
+{{- if .Collector}}
+    - name: collector
+      type: STRICT_DNS
+      load_assignment: {cluster_name: collector, endpoints: [{lb_endpoints: [{{template "endpoint" .Collector}}]}]}
+      typed_extension_protocol_options:
+        envoy.extensions.upstreams.http.v3.HttpProtocolOptions:
+          "@type": type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions
+          explicit_http_config: {http2_protocol_options: {}}
+{{- end}}
     - name: weir
       type: STRICT_DNS
       load_assignment:
@@ -144,6 +167,9 @@ func (p proxy) start(t *testing.T) *envoytest.Envoy {
 		p.RateLimits = "[{actions: [{remote_address: {}}]}]"
 	}
 	p.Upstream = socketAddress(p.Upstream)
+	if p.Collector != "" {
+		p.Collector = socketAddress(p.Collector)
+	}
 	weir := p.Weir
 	p.Weir = nil
 	for _, addr := range weir {

@@ -23,6 +23,7 @@ var flagGroups = []kong.Group{
 	{Key: "tls", Title: "TLS and who may:"},
 	{Key: "grpc", Title: "gRPC:"},
 	{Key: "headers", Title: "Response headers:"},
+	{Key: "otel", Title: "OpenTelemetry:"},
 	{Key: "stop", Title: "Stopping:"},
 	{Key: "log", Title: "Logging:"},
 }
@@ -81,6 +82,9 @@ type serveOptions struct {
 	RatelimitLimitHeader     string `group:"headers" env:"WEIR_RATELIMIT_LIMIT_HEADER" default:"RateLimit-Limit" help:"Name of the header with the requests per window."`
 	RatelimitRemainingHeader string `group:"headers" env:"WEIR_RATELIMIT_REMAINING_HEADER" default:"RateLimit-Remaining" help:"Name of the header with the requests that remain."`
 	RatelimitResetHeader     string `group:"headers" env:"WEIR_RATELIMIT_RESET_HEADER" default:"RateLimit-Reset" help:"Name of the header with the seconds until the counter is as new, or until a denied request would pass."`
+
+	OTelTraces  bool `name:"otel-traces" group:"otel" env:"WEIR_OTEL_TRACES" help:"Send traces by OTLP over gRPC. OTEL_EXPORTER_OTLP_ENDPOINT says where to, OTEL_TRACES_SAMPLER which requests; those that Envoy traces if left out."`
+	OTelMetrics bool `name:"otel-metrics" group:"otel" env:"WEIR_OTEL_METRICS" help:"Send the metrics of /metrics by OTLP over gRPC, every OTEL_METRIC_EXPORT_INTERVAL (60000 ms)."`
 
 	DrainDelay  time.Duration `group:"stop" env:"WEIR_DRAIN_DELAY" default:"2s" help:"How long to go on answering after SIGTERM while /readyz and health checks say no, so that clients go elsewhere."`
 	StopTimeout time.Duration `group:"stop" env:"WEIR_STOP_TIMEOUT" default:"5s" help:"How long requests in flight may take to end after that."`

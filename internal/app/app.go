@@ -19,6 +19,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/admin"
 	"github.com/weir-ratelimit/weir/internal/metrics"
 	"github.com/weir-ratelimit/weir/internal/rls"
+	"github.com/weir-ratelimit/weir/internal/telemetry"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/reload"
 )
@@ -26,10 +27,14 @@ import (
 // httpStop is how long an HTTP request has to end when the process stops.
 const httpStop = time.Second
 
+// lastSend is how long the last traces and metrics have to be sent.
+const lastSend = time.Second
+
 // App is a process that is ready to run. Its methods are safe for concurrent use.
 type App struct {
 	o       Options
 	metrics *metrics.Metrics
+	sends   *telemetry.Telemetry
 	rules   *rules
 	store   *store
 	health  *healthServer
@@ -50,7 +55,7 @@ func New(ctx context.Context, o Options) (*App, error) {
 	}
 	a := &App{o: o, metrics: metrics.New(o.Build.Version, o.Build.Commit, o.Build.Go), health: newHealth()}
 	if err := a.open(ctx); err != nil {
-		return nil, errors.Join(err, a.close())
+		return nil, errors.Join(err, a.close()) //nolint:contextcheck // it frees what there is also if ctx is done
 	}
 	return a, nil
 }
@@ -60,7 +65,10 @@ func (a *App) open(ctx context.Context) error {
 	if a.rules, err = loadRules(ctx, &a.o, a.metrics, a.rulesLive); err != nil {
 		return err
 	}
-	if a.store, err = openStore(&a.o, a.metrics); err != nil { //nolint:contextcheck // the store outlives ctx
+	if a.sends, err = telemetry.Start(ctx, a.o.telemetry(a.metrics)); err != nil {
+		return err
+	}
+	if a.store, err = openStore(&a.o, a.metrics, a.sends); err != nil { //nolint:contextcheck // the store outlives ctx
 		return err
 	}
 	service, err := rls.New(rls.Options{
@@ -68,6 +76,7 @@ func (a *App) open(ctx context.Context) error {
 		Store:           a.store,
 		Local:           a.store.standIn(),
 		Observer:        observer{a.metrics, a.store},
+		Watchers:        a.sends.Watchers(),
 		DynamicMetadata: a.o.DynamicMetadata,
 		LimitHeaders:    a.o.limitHeaders(),
 		MaxDescriptors:  a.o.MaxDescriptors,
@@ -88,7 +97,7 @@ func (a *App) open(ctx context.Context) error {
 
 func (a *App) makeGRPC(service *rls.Service) error {
 	secure, err := a.o.grpcTLS().config()
-	a.grpc = newGRPC(&a.o, service, a.health, a.metrics, secure)
+	a.grpc = newGRPC(&a.o, service, a.health, a.metrics, secure, a.sends.ServerOptions()...)
 	return err
 }
 
@@ -153,7 +162,20 @@ func (a *App) close() error {
 	if a.store != nil {
 		errs = append(errs, a.store.dropLocal(), a.store.close())
 	}
+	a.stopSending()
 	return errors.Join(errs...)
+}
+
+// stopSending sends what waits. A collector that is away is no reason to fail.
+func (a *App) stopSending() {
+	if a.sends == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), lastSend)
+	defer cancel()
+	if err := a.sends.Close(ctx); err != nil {
+		a.o.Log.LogAttrs(ctx, slog.LevelWarn, "the last traces or metrics are not sent", slog.String("error", err.Error()))
+	}
 }
 
 // GRPCAddr is where the service listens: "host:port" or "unix:PATH".
@@ -242,7 +264,7 @@ func (a *App) Run(ctx context.Context) error {
 	err = errors.Join(err, a.stopHTTP(work))
 	stopWork()
 	wg.Wait()
-	return errors.Join(err, a.close())
+	return errors.Join(err, a.close()) //nolint:contextcheck // ctx is done
 }
 
 func (a *App) serveHTTP() error {

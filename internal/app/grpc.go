@@ -35,8 +35,9 @@ const (
 
 // newGRPC is a gRPC server of the service, its health and reflection. It does not listen. Without secure it speaks
 // plain text.
-func newGRPC(o *Options, service *rls.Service, h healthpb.HealthServer, m *metrics.Metrics, secure *tls.Config) *grpc.Server {
-	var opts []grpc.ServerOption
+func newGRPC(
+	o *Options, service *rls.Service, h healthpb.HealthServer, m *metrics.Metrics, secure *tls.Config, opts ...grpc.ServerOption,
+) *grpc.Server {
 	g := interceptor{metrics: m, log: o.Log}
 	if secure != nil {
 		opts = append(opts, grpc.Creds(credentials.NewTLS(secure)))

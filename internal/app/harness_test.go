@@ -141,7 +141,13 @@ func (p *process) wait() {
 // ask sends one request of the client and returns the overall code, or the error's text.
 func (p *process) ask(client string) string {
 	p.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	return p.askIn(context.Background(), client)
+}
+
+// askIn is ask with what ctx carries.
+func (p *process) askIn(ctx context.Context, client string) string {
+	p.t.Helper()
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	res, err := p.client.ShouldRateLimit(ctx, &pb.RateLimitRequest{
 		Domain: "shop",

@@ -12,7 +12,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weir-ratelimit/weir/internal/metrics"
 	"github.com/weir-ratelimit/weir/internal/rls"
+	"github.com/weir-ratelimit/weir/internal/telemetry"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
 )
@@ -83,6 +85,9 @@ type Options struct {
 	// RatelimitHeaders adds response headers of these names, as envoyproxy/ratelimit does.
 	RatelimitHeaders                                                     bool
 	RatelimitLimitHeader, RatelimitRemainingHeader, RatelimitResetHeader string
+
+	// OTelTraces and OTelMetrics send traces and metrics by OTLP. The OTEL_* variables of the environment say where to.
+	OTelTraces, OTelMetrics bool
 
 	// DrainDelay is how long requests are still taken after the process has said that it is not ready.
 	DrainDelay time.Duration
@@ -229,4 +234,13 @@ func (c *checker) store(flag, store string) {
 	if err := redisstore.CheckURL(store); err != nil {
 		c.check(false, flag, "%w", err)
 	}
+}
+
+// telemetry is what to send by OTLP.
+func (o *Options) telemetry(m *metrics.Metrics) telemetry.Options {
+	t := telemetry.Options{Traces: o.OTelTraces, Version: o.Build.Version, Log: o.Log}
+	if o.OTelMetrics {
+		t.Metrics = m.Producer()
+	}
+	return t
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/guard"
 	"github.com/weir-ratelimit/weir/internal/metrics"
+	"github.com/weir-ratelimit/weir/internal/telemetry"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
@@ -36,7 +37,7 @@ type store struct {
 	failing  atomic.Bool   // an outage has been logged, and not yet its end
 }
 
-func openStore(o *Options, m *metrics.Metrics) (*store, error) {
+func openStore(o *Options, m *metrics.Metrics, t *telemetry.Telemetry) (*store, error) {
 	if o.Store == storeMemory {
 		return openMemory(o, m)
 	}
@@ -44,7 +45,7 @@ func openStore(o *Options, m *metrics.Metrics) (*store, error) {
 	if err != nil {
 		return nil, err
 	}
-	timed, err := m.Timed(s)
+	timed, err := m.Timed(t.Store(s))
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}

@@ -7,7 +7,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
-	"sync/atomic"
+	"sync"
 
 	"github.com/KimMachineGun/automemlimit/memlimit"
 )
@@ -29,8 +29,10 @@ type Pace struct {
 	// Headroom is what may be allocated between two collections, in bytes. 0: GOGC is set, and stands.
 	Headroom uint64
 
-	before  int
-	stopped atomic.Bool
+	before int
+
+	mu      sync.Mutex // held while GOGC is set: a collection may end while Stop gives it back
+	stopped bool
 }
 
 // Start sets Go's memory limit from the container's, and keeps GOGC so that the headroom is used. The environment
@@ -44,14 +46,16 @@ func Start() (*Pace, error) {
 	}
 	p.Headroom = min(headroom, uint64(max(limit, 0))/4)
 	p.before = debug.SetGCPercent(least)
-	p.adjust()
-	p.watch()
+	p.pace()
 	return p, err
 }
 
 // Stop gives GOGC back.
 func (p *Pace) Stop() {
-	if p.Headroom > 0 && !p.stopped.Swap(true) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.Headroom > 0 && !p.stopped {
+		p.stopped = true
 		debug.SetGCPercent(p.before)
 	}
 }
@@ -59,13 +63,14 @@ func (p *Pace) Stop() {
 // cycle is garbage from its beginning: that it is collected tells that a collection has ended.
 type cycle struct{ _ *cycle }
 
-func (p *Pace) watch() {
-	runtime.AddCleanup(&cycle{}, func(p *Pace) {
-		if !p.stopped.Load() {
-			p.adjust()
-			p.watch()
-		}
-	}, p)
+// pace sets GOGC now and after each collection, until Stop.
+func (p *Pace) pace() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.stopped {
+		p.adjust()
+		runtime.AddCleanup(&cycle{}, (*Pace).pace, p)
+	}
 }
 
 // adjust sets GOGC for the heap as the last collection left it. It is a percentage of the live heap and of what else

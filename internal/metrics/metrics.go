@@ -13,6 +13,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	bridge "go.opentelemetry.io/contrib/bridges/prometheus"
+	"go.opentelemetry.io/otel/sdk/metric"
 	"google.golang.org/grpc/codes"
 
 	"github.com/weir-ratelimit/weir/internal/guard"
@@ -108,6 +110,11 @@ var seconds = []float64{.00005, .0001, .00025, .0005, .001, .0025, .005, .01, .0
 // Handler answers a scrape.
 func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError})
+}
+
+// Producer is the metrics for OpenTelemetry.
+func (m *Metrics) Producer() metric.Producer {
+	return bridge.NewMetricProducer(bridge.WithGatherer(m.registry))
 }
 
 // Requested reports a request's way through the service.

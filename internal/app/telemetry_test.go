@@ -1,0 +1,176 @@
+package app
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/weir-ratelimit/weir/internal/otlptest"
+	"github.com/weir-ratelimit/weir/internal/redistest"
+)
+
+// The traceparent of a request that its caller traces, and of one that it does not.
+const (
+	traced   = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	untraced = "00-1af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00"
+)
+
+// collect has what is sent by OTLP go to a collector, and at once.
+func collect(t *testing.T) *otlptest.Collector {
+	t.Helper()
+	c := otlptest.Start(t)
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", c.Endpoint)
+	t.Setenv("OTEL_BSP_SCHEDULE_DELAY", "5")
+	t.Setenv("OTEL_METRIC_EXPORT_INTERVAL", "50")
+	return c
+}
+
+func awaitSpans(t *testing.T, c *otlptest.Collector, n int) map[string]otlptest.Span {
+	t.Helper()
+	for deadline := time.Now().Add(patience); len(c.Spans()) < n && time.Now().Before(deadline); {
+		<-time.After(5 * time.Millisecond)
+	}
+	if got := len(c.Spans()); got != n {
+		t.Fatalf("%d spans, want %d: %+v", got, n, c.Spans())
+	}
+	byName := map[string]otlptest.Span{}
+	for _, s := range c.Spans() {
+		byName[s.Name] = s
+	}
+	return byName
+}
+
+func TestTraces(t *testing.T) {
+	c := collect(t)
+	o := options(t, rulesOf("1"))
+	o.OTelTraces = true
+	p := start(t, o)
+	p.ask("secret") // nobody asks for a trace
+	for _, parent := range []string{untraced, traced} {
+		p.askIn(metadata.AppendToOutgoingContext(context.Background(), "traceparent", parent), "secret")
+	}
+	p.wait()
+	s := awaitSpans(t, c, 1)["envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"]
+	if s.Service != "weir" || s.Kind != "SPAN_KIND_SERVER" || !strings.Contains(traced, s.Trace+"-"+s.Parent) {
+		t.Errorf("%+v is no part of %s", s, traced)
+	}
+	if s.Strings["weir.domain"] != "shop" || !s.Bools["weir.denied"] || s.Bools["weir.store_failed"] {
+		t.Errorf("%+v", s)
+	}
+	want := map[string][]string{"weir.rules": {"client"}, "weir.outcomes": {"denied"}}
+	if diff := cmp.Diff(want, s.Lists); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	for _, v := range s.Strings {
+		if strings.Contains(v, "secret") {
+			t.Errorf("a value is told: %s", v)
+		}
+	}
+}
+
+// A sampler of the environment decides in place of the caller.
+func TestSampler(t *testing.T) {
+	c := collect(t)
+	t.Setenv("OTEL_TRACES_SAMPLER", "always_on")
+	o := options(t, rulesOf("1"))
+	o.OTelTraces = true
+	p := start(t, o)
+	p.ask("ann")
+	p.wait()
+	awaitSpans(t, c, 1)
+}
+
+// The time that a request waits for Redis is a span of its own, which fails with Redis.
+func TestStoreSpans(t *testing.T) {
+	server := redistest.Start(t)
+	c := collect(t)
+	o := options(t, rulesOf("10"))
+	o.OTelTraces, o.Store, o.StoreKeyPrefix = true, server.URL(), "weir:"
+	p := start(t, o)
+	ask := func() {
+		p.askIn(metadata.AppendToOutgoingContext(context.Background(), "traceparent", traced), "ann")
+	}
+	ask()
+	spans := awaitSpans(t, c, 2)
+	take, request := spans["take"], spans["envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"]
+	if take.Parent != request.ID || take.Trace != request.Trace || take.Failed || take.Kind != "SPAN_KIND_CLIENT" {
+		t.Errorf("%+v is no part of %+v", take, request)
+	}
+	server.Kill()
+	ask()
+	spans = awaitSpans(t, c, 4)
+	if take, request = spans["take"], spans["envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"]; !take.Failed || !request.Bools["weir.store_failed"] {
+		t.Errorf("without Redis: %+v, %+v", take, request)
+	}
+}
+
+func TestOTLPMetrics(t *testing.T) {
+	c := collect(t)
+	o := options(t, rulesOf("10"))
+	o.OTelMetrics = true
+	p := start(t, o)
+	for range 3 {
+		p.ask("ann")
+	}
+	for deadline := time.Now().Add(patience); c.Metric("weir_hits_total") != 3; {
+		if time.Now().After(deadline) {
+			t.Fatalf("weir_hits_total is %v, want 3", c.Metric("weir_hits_total"))
+		}
+		<-time.After(10 * time.Millisecond)
+	}
+	if len(c.Spans()) != 0 {
+		t.Errorf("%d spans, want none", len(c.Spans()))
+	}
+}
+
+// Without a collector requests are answered, the log says so, and the process stops.
+func TestNoCollector(t *testing.T) {
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
+	t.Setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "50")
+	t.Setenv("OTEL_TRACES_SAMPLER", "always_on")
+	o := options(t, rulesOf("1000"))
+	o.OTelTraces, o.OTelMetrics = true, true
+	p := start(t, o)
+	for range 100 {
+		p.ask("ann")
+	}
+	p.wait()
+	if !strings.Contains(p.log.String(), "are not sent") && !strings.Contains(p.log.String(), "cannot be sent") {
+		t.Errorf("the log does not tell:\n%s", p.log)
+	}
+}
+
+func TestEnvironmentIsChecked(t *testing.T) {
+	for _, tt := range []struct{ name, value, want string }{
+		{"OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf", `OTEL_EXPORTER_OTLP_PROTOCOL: must be grpc, got "http/protobuf"`},
+		{"OTEL_EXPORTER_OTLP_ENDPOINT", "collector:4317", "OTEL_EXPORTER_OTLP_ENDPOINT: must be http://HOST:PORT, or https:// for TLS"},
+		{"OTEL_TRACES_SAMPLER", "sometimes", `OTEL_TRACES_SAMPLER: must be one of always_on, `},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Setenv(tt.name, tt.value)
+			o := options(t, rulesOf("1"))
+			o.OTelTraces = true
+			wantNoApp(t, o, tt.want)
+		})
+	}
+	t.Run("argument", func(t *testing.T) {
+		t.Setenv("OTEL_TRACES_SAMPLER", "traceidratio")
+		t.Setenv("OTEL_TRACES_SAMPLER_ARG", "10%")
+		o := options(t, rulesOf("1"))
+		o.OTelMetrics = true
+		wantNoApp(t, o, `OTEL_TRACES_SAMPLER_ARG: must be between 0 and 1, the share of requests to trace, got "10%"`)
+	})
+}
+
+func wantNoApp(t *testing.T, o Options, text string) {
+	t.Helper()
+	o.Log = slog.New(slog.DiscardHandler)
+	if _, err := New(t.Context(), o); err == nil || !strings.Contains(err.Error(), text) {
+		t.Errorf("error %v, want one with %q", err, text)
+	}
+}

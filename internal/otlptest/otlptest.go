@@ -1,0 +1,145 @@
+// Package otlptest receives traces and metrics as a collector does, for tests to look at.
+package otlptest
+
+import (
+	"context"
+	"encoding/hex"
+	"net"
+	"slices"
+	"sync"
+	"testing"
+
+	metricspb "go.opentelemetry.io/proto/otlp/collector/metrics/v1"
+	tracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	commonpb "go.opentelemetry.io/proto/otlp/common/v1"
+	"google.golang.org/grpc"
+)
+
+// Span is a span that was received.
+type Span struct {
+	Service, Name     string
+	Trace, ID, Parent string // hexadecimal
+	Strings           map[string]string
+	Bools             map[string]bool
+	Lists             map[string][]string
+	Kind              string // "SPAN_KIND_SERVER", ...
+	Failed            bool
+}
+
+// Collector is a running collector.
+type Collector struct {
+	// Endpoint is for OTEL_EXPORTER_OTLP_ENDPOINT, Addr its host:port.
+	Endpoint, Addr string
+
+	mu      sync.Mutex
+	spans   []Span
+	metrics map[string]float64 // the last sum or gauge, of all its series
+}
+
+// Start listens until the test ends.
+func Start(tb testing.TB) *Collector {
+	tb.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	c := &Collector{Endpoint: "http://" + listener.Addr().String(), Addr: listener.Addr().String(), metrics: map[string]float64{}}
+	server := grpc.NewServer()
+	tracepb.RegisterTraceServiceServer(server, traces{c: c})
+	metricspb.RegisterMetricsServiceServer(server, metrics{c: c})
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(listener) }()
+	tb.Cleanup(func() {
+		server.Stop()
+		if err := <-ended; err != nil {
+			tb.Error(err)
+		}
+	})
+	return c
+}
+
+// Spans are those that were received so far.
+func (c *Collector) Spans() []Span {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.spans)
+}
+
+// Metric is the sum of a metric's series as received last, -1 if it was not.
+func (c *Collector) Metric(name string) float64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if v, ok := c.metrics[name]; ok {
+		return v
+	}
+	return -1
+}
+
+type traces struct {
+	tracepb.UnimplementedTraceServiceServer
+	c *Collector
+}
+
+// Export implements OTLP.
+func (t traces) Export(_ context.Context, req *tracepb.ExportTraceServiceRequest) (*tracepb.ExportTraceServiceResponse, error) {
+	t.c.mu.Lock()
+	defer t.c.mu.Unlock()
+	for _, of := range req.GetResourceSpans() {
+		service := ""
+		for _, a := range of.GetResource().GetAttributes() {
+			if a.GetKey() == "service.name" {
+				service = a.GetValue().GetStringValue()
+			}
+		}
+		for _, scope := range of.GetScopeSpans() {
+			for _, s := range scope.GetSpans() {
+				span := Span{
+					Service: service, Name: s.GetName(), Kind: s.GetKind().String(), Failed: s.GetStatus().GetCode() == 2,
+					Trace: hex.EncodeToString(s.GetTraceId()), ID: hex.EncodeToString(s.GetSpanId()), Parent: hex.EncodeToString(s.GetParentSpanId()),
+				}
+				span.read(s.GetAttributes())
+				t.c.spans = append(t.c.spans, span)
+			}
+		}
+	}
+	return &tracepb.ExportTraceServiceResponse{}, nil
+}
+
+func (s *Span) read(attributes []*commonpb.KeyValue) {
+	s.Strings, s.Bools, s.Lists = map[string]string{}, map[string]bool{}, map[string][]string{}
+	for _, a := range attributes {
+		switch v := a.GetValue().GetValue().(type) {
+		case *commonpb.AnyValue_StringValue:
+			s.Strings[a.GetKey()] = v.StringValue
+		case *commonpb.AnyValue_BoolValue:
+			s.Bools[a.GetKey()] = v.BoolValue
+		case *commonpb.AnyValue_ArrayValue:
+			for _, e := range v.ArrayValue.GetValues() {
+				s.Lists[a.GetKey()] = append(s.Lists[a.GetKey()], e.GetStringValue())
+			}
+		}
+	}
+}
+
+type metrics struct {
+	metricspb.UnimplementedMetricsServiceServer
+	c *Collector
+}
+
+// Export implements OTLP.
+func (m metrics) Export(_ context.Context, req *metricspb.ExportMetricsServiceRequest) (*metricspb.ExportMetricsServiceResponse, error) {
+	m.c.mu.Lock()
+	defer m.c.mu.Unlock()
+	for _, of := range req.GetResourceMetrics() {
+		for _, scope := range of.GetScopeMetrics() {
+			for _, metric := range scope.GetMetrics() {
+				sum := 0.0
+				for _, p := range append(metric.GetSum().GetDataPoints(), metric.GetGauge().GetDataPoints()...) {
+					sum += p.GetAsDouble() + float64(p.GetAsInt())
+				}
+				m.c.metrics[metric.GetName()] = sum
+			}
+		}
+	}
+	return &metricspb.ExportMetricsServiceResponse{}, nil
+}

@@ -1,0 +1,133 @@
+// Package telemetry sends traces and metrics by OTLP, OpenTelemetry's protocol, over gRPC. It is the only package that knows
+// OpenTelemetry, but for the bridge in internal/metrics.
+//
+// Where to send, with which headers, certificates and resource attributes, how often, and which requests are traced, is told by
+// the variables that OpenTelemetry defines (OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_TRACES_SAMPLER, ...). What they leave out is
+// as defined there, but for the sampler: here a request is traced if its caller traces it. A collector that does not answer
+// costs requests nothing: spans wait in a queue of a fixed size, and what does not fit is dropped.
+package telemetry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/exporters/otlp/otlpmetric/otlpmetricgrpc"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+)
+
+// Options say what is sent. The zero value sends nothing.
+type Options struct {
+	// Traces sends a span for each traced request, and one for each time that it asked the store.
+	Traces bool
+	// Metrics is what is sent as metrics, nil for none.
+	Metrics sdkmetric.Producer
+	// Version is of the process.
+	Version string
+	// Log receives what goes wrong, at most one line a minute.
+	Log *slog.Logger
+}
+
+// Telemetry is what is switched on. Its methods are safe for concurrent use.
+type Telemetry struct {
+	traces  *sdktrace.TracerProvider // nil: none
+	metrics *sdkmetric.MeterProvider // nil: none
+}
+
+// Start does not connect. Its error names the variable that is wrong.
+func Start(ctx context.Context, o Options) (*Telemetry, error) {
+	t := &Telemetry{}
+	if !o.Traces && o.Metrics == nil {
+		return t, nil
+	}
+	if err := checkEnvironment(); err != nil {
+		return nil, err
+	}
+	otel.SetErrorHandler(&occasional{log: o.Log})
+	about, err := resource.New(ctx, resource.WithAttributes(
+		attribute.String("service.name", "weir"), attribute.String("service.version", o.Version),
+	), resource.WithTelemetrySDK(), resource.WithHost(), resource.WithFromEnv())
+	if err != nil {
+		return nil, fmt.Errorf("OTEL_RESOURCE_ATTRIBUTES: %w", err)
+	}
+	if o.Traces {
+		if err := t.trace(ctx, about); err != nil {
+			return nil, err
+		}
+	}
+	if o.Metrics != nil {
+		if err := t.measure(ctx, about, o.Metrics); err != nil {
+			return nil, errors.Join(err, t.Close(ctx))
+		}
+	}
+	return t, nil
+}
+
+func (t *Telemetry) trace(ctx context.Context, about *resource.Resource) error {
+	exporter, err := otlptracegrpc.New(ctx)
+	if err != nil {
+		return fmt.Errorf("send traces by OTLP: %w", err)
+	}
+	opts := []sdktrace.TracerProviderOption{sdktrace.WithResource(about), sdktrace.WithBatcher(exporter)}
+	if !isSet(samplerVariable) {
+		opts = append(opts, sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.NeverSample())))
+	}
+	t.traces = sdktrace.NewTracerProvider(opts...)
+	return nil
+}
+
+func (t *Telemetry) measure(ctx context.Context, about *resource.Resource, from sdkmetric.Producer) error {
+	exporter, err := otlpmetricgrpc.New(ctx)
+	if err != nil {
+		return fmt.Errorf("send metrics by OTLP: %w", err)
+	}
+	t.metrics = sdkmetric.NewMeterProvider(sdkmetric.WithResource(about),
+		sdkmetric.WithReader(sdkmetric.NewPeriodicReader(exporter, sdkmetric.WithProducer(from))))
+	return nil
+}
+
+// Close sends what waits, and ends. ctx bounds it.
+func (t *Telemetry) Close(ctx context.Context) error {
+	var errs []error
+	if t.traces != nil {
+		errs = append(errs, t.traces.Shutdown(ctx))
+	}
+	if t.metrics != nil {
+		errs = append(errs, t.metrics.Shutdown(ctx))
+	}
+	return errors.Join(errs...)
+}
+
+// quiet is the least time between two lines of what goes wrong.
+const quiet = time.Minute
+
+// occasional logs errors, few of them: a collector that is away is an error every few seconds.
+type occasional struct {
+	log *slog.Logger
+
+	mu      sync.Mutex
+	next    time.Time
+	skipped int
+}
+
+// Handle implements otel.ErrorHandler.
+func (o *occasional) Handle(err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	now := time.Now()
+	if now.Before(o.next) {
+		o.skipped++
+		return
+	}
+	o.log.LogAttrs(context.Background(), slog.LevelWarn, "traces or metrics cannot be sent, see OTEL_EXPORTER_OTLP_ENDPOINT",
+		slog.String("error", err.Error()), slog.Int("not_logged_before", o.skipped))
+	o.next, o.skipped = now.Add(quiet), 0
+}

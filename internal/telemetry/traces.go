@@ -1,0 +1,99 @@
+package telemetry
+
+import (
+	"context"
+	"strings"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/metric/noop"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/stats"
+
+	"github.com/weir-ratelimit/weir/internal/rls"
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+)
+
+// ServerOptions make a gRPC server trace its requests as parts of the traces that W3C's traceparent names. None without
+// traces.
+func (t *Telemetry) ServerOptions() []grpc.ServerOption {
+	if t.traces == nil {
+		return nil
+	}
+	return []grpc.ServerOption{grpc.StatsHandler(otelgrpc.NewServerHandler(
+		otelgrpc.WithTracerProvider(t.traces),
+		otelgrpc.WithMeterProvider(noop.NewMeterProvider()), // weir_request_seconds tells it
+		otelgrpc.WithPropagators(propagation.TraceContext{}),
+		otelgrpc.WithFilter(func(info *stats.RPCTagInfo) bool {
+			return info.FullMethodName == pb.RateLimitService_ShouldRateLimit_FullMethodName // and no health check
+		}),
+	))}
+}
+
+// Watchers write on the spans of requests what was decided. None without traces.
+func (t *Telemetry) Watchers() []rls.Watcher {
+	if t.traces == nil {
+		return nil
+	}
+	return []rls.Watcher{decisions{}}
+}
+
+// decisions tells of a request its domain, whether it was denied, the rules that it asked and what each of their limits
+// answered, in order. Keys and values are not told: they may be secrets.
+type decisions struct{}
+
+// Watch implements rls.Watcher.
+func (decisions) Watch(ctx context.Context, v rls.View) {
+	span := trace.SpanFromContext(ctx)
+	if !span.IsRecording() {
+		return
+	}
+	rules, outcomes := make([]string, v.Hits()), make([]string, v.Hits())
+	for i := range rules {
+		limit, _, _, outcome := v.Hit(i)
+		rules[i], outcomes[i] = limit.Rule.Path, outcome.String()
+		if limit.Name != "" {
+			rules[i] += " (" + limit.Name + ")"
+		}
+	}
+	span.SetAttributes(
+		attribute.String("weir.domain", strings.Clone(v.Domain())),
+		attribute.Bool("weir.denied", v.Denied()),
+		attribute.Bool("weir.store_failed", v.Failed()),
+		attribute.StringSlice("weir.rules", rules),
+		attribute.StringSlice("weir.outcomes", outcomes),
+	)
+}
+
+// Store is the store with a span around each call of a traced request: it shows the time that it waited, in a call to
+// Redis that it may have shared with others.
+func (t *Telemetry) Store(store limiter.Store) limiter.Store {
+	if t.traces == nil {
+		return store
+	}
+	return &traced{store, t.traces.Tracer("github.com/weir-ratelimit/weir")}
+}
+
+type traced struct {
+	limiter.Store
+	tracer trace.Tracer
+}
+
+// Take implements limiter.Store.
+func (t *traced) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Decision) error {
+	if !trace.SpanContextFromContext(ctx).IsSampled() {
+		return t.Store.Take(ctx, hits, out)
+	}
+	ctx, span := t.tracer.Start(ctx, "take", trace.WithSpanKind(trace.SpanKindClient),
+		trace.WithAttributes(attribute.String("db.system.name", "redis"), attribute.Int("weir.hits", len(hits))))
+	defer span.End()
+	err := t.Store.Take(ctx, hits, out)
+	if err != nil {
+		span.SetStatus(codes.Error, err.Error())
+	}
+	return err
+}
