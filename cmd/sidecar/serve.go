@@ -23,6 +23,7 @@ var flagGroups = []kong.Group{
 	{Key: "tls", Title: "TLS and who may:"},
 	{Key: "grpc", Title: "gRPC:"},
 	{Key: "headers", Title: "Response headers:"},
+	{Key: "metrics", Title: "Metrics:"},
 	{Key: "otel", Title: "OpenTelemetry:"},
 	{Key: "stop", Title: "Stopping:"},
 	{Key: "log", Title: "Logging:"},
@@ -82,6 +83,15 @@ type serveOptions struct {
 	RatelimitLimitHeader     string `group:"headers" env:"WEIR_RATELIMIT_LIMIT_HEADER" default:"RateLimit-Limit" help:"Name of the header with the requests per window."`
 	RatelimitRemainingHeader string `group:"headers" env:"WEIR_RATELIMIT_REMAINING_HEADER" default:"RateLimit-Remaining" help:"Name of the header with the requests that remain."`
 	RatelimitResetHeader     string `group:"headers" env:"WEIR_RATELIMIT_RESET_HEADER" default:"RateLimit-Reset" help:"Name of the header with the seconds until the counter is as new, or until a denied request would pass."`
+
+	MetricsMaxRules int           `group:"metrics" env:"WEIR_METRICS_MAX_RULES" default:"10000" help:"Most rules with series of their own in GET /metrics; those beyond count together as (other)."`
+	NearLimitRatio  float64       `group:"metrics" env:"WEIR_NEAR_LIMIT_RATIO" default:"0.8" help:"Part of a limit above which an allowed hit counts as near the limit."`
+	ClassicMetrics  bool          `group:"metrics" env:"WEIR_CLASSIC_METRICS" help:"Also show the metrics of envoyproxy/ratelimit by their names (ratelimit_service_rate_limit_total_hits, ...), for dashboards that use them."`
+	StatsdAddr      string        `group:"metrics" env:"WEIR_STATSD_ADDR" placeholder:"ADDR" help:"Send the metrics by statsd, too: udp://HOST:PORT or unix:///PATH."`
+	StatsdFormat    string        `group:"metrics" env:"WEIR_STATSD_FORMAT" default:"statsd" help:"statsd, with labels as parts of the name, or dogstatsd, with labels as tags."`
+	StatsdPrefix    string        `group:"metrics" env:"WEIR_STATSD_PREFIX" default:"weir." help:"Start of every name in statsd."`
+	StatsdInterval  time.Duration `group:"metrics" env:"WEIR_STATSD_INTERVAL" default:"10s" help:"How often to send."`
+	StatsdTags      []string      `name:"statsd-tag" group:"metrics" env:"WEIR_STATSD_TAG" placeholder:"NAME:VALUE" help:"A tag on everything that is sent, with dogstatsd. Repeat it, or separate by commas."`
 
 	OTelTraces  bool `name:"otel-traces" group:"otel" env:"WEIR_OTEL_TRACES" help:"Send traces by OTLP over gRPC. OTEL_EXPORTER_OTLP_ENDPOINT says where to, OTEL_TRACES_SAMPLER which requests; those that Envoy traces if left out."`
 	OTelMetrics bool `name:"otel-metrics" group:"otel" env:"WEIR_OTEL_METRICS" help:"Send the metrics of /metrics by OTLP over gRPC, every OTEL_METRIC_EXPORT_INTERVAL (60000 ms)."`

@@ -15,9 +15,9 @@ import (
 	"github.com/compose-spec/compose-go/v2/types"
 )
 
-func load(t *testing.T) *types.Project {
+func load(t *testing.T, profiles ...string) *types.Project {
 	t.Helper()
-	options, err := cli.NewProjectOptions([]string{"../docker-compose.yml"}, cli.WithName("weir"))
+	options, err := cli.NewProjectOptions([]string{"../docker-compose.yml"}, cli.WithName("weir"), cli.WithProfiles(profiles))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +48,7 @@ func submatches(pattern, text string) []string {
 
 func TestMountsAreThereAndReadOnly(t *testing.T) {
 	mounts := 0
-	for _, service := range load(t).Services {
+	for _, service := range load(t, "watch").Services {
 		for _, v := range service.Volumes {
 			mounts++
 			if _, err := os.Stat(v.Source); err != nil {
@@ -59,8 +59,36 @@ func TestMountsAreThereAndReadOnly(t *testing.T) {
 			}
 		}
 	}
-	if mounts != 2 {
-		t.Errorf("%d mounts, want Envoy's configuration and the rules", mounts)
+	if mounts != 4 {
+		t.Errorf("%d mounts, want Envoy's configuration, the rules, the alerts and the dashboard", mounts)
+	}
+}
+
+// Prometheus and Grafana come only when they are asked for, and find the sidecar, the alerts and the dashboard.
+func TestWatching(t *testing.T) {
+	for name := range load(t).Services {
+		if name == "prometheus" || name == "grafana" {
+			t.Errorf("%s starts unasked", name)
+		}
+	}
+	project := load(t, "watch")
+	for _, tt := range []struct{ config, pattern, wants string }{
+		{"prometheus", `targets: \["(.*)"\]`, "envoy:8080"}, // whose network is the sidecar's, see TestPortsMeet
+		{"prometheus", `rule_files: \[(.*)\]`, "/weir/alerts.yaml"},
+		{"grafana_datasource", `url: "(.*)"`, "http://prometheus:9090"},
+		{"grafana_dashboards", `path: ([^}]+)}}`, "/weir"},
+	} {
+		if got := submatches(tt.pattern, project.Configs[tt.config].Content); !slices.Equal(got, []string{tt.wants}) {
+			t.Errorf("%s: %q, want %s", tt.config, got, tt.wants)
+		}
+	}
+	for _, path := range []string{"../prometheus/alerts.yaml", "../grafana/weir.json"} {
+		service := project.Services[filepath.Base(filepath.Dir(path))]
+		if len(service.Volumes) != 1 || service.Volumes[0].Target != "/weir" {
+			t.Errorf("%s: mounts %+v, want one at /weir", service.Name, service.Volumes)
+		} else if _, err := os.Stat(filepath.Join(service.Volumes[0].Source, filepath.Base(path))); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

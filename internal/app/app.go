@@ -19,6 +19,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/admin"
 	"github.com/weir-ratelimit/weir/internal/metrics"
 	"github.com/weir-ratelimit/weir/internal/rls"
+	"github.com/weir-ratelimit/weir/internal/statsd"
 	"github.com/weir-ratelimit/weir/internal/telemetry"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/reload"
@@ -40,6 +41,7 @@ type App struct {
 	health  *healthServer
 	grpc    *grpc.Server
 	http    *http.Server
+	statsd  *statsd.Sender // nil without
 
 	grpcListener, httpListener net.Listener // httpListener is nil without HTTP
 
@@ -53,7 +55,7 @@ func New(ctx context.Context, o Options) (*App, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	a := &App{o: o, metrics: metrics.New(o.Build.Version, o.Build.Commit, o.Build.Go), health: newHealth()}
+	a := &App{o: o, metrics: metrics.New(o.metrics()), health: newHealth()}
 	if err := a.open(ctx); err != nil {
 		return nil, errors.Join(err, a.close()) //nolint:contextcheck // it frees what there is also if ctx is done
 	}
@@ -85,6 +87,18 @@ func (a *App) open(ctx context.Context) error {
 	})
 	if err != nil {
 		return err
+	}
+	err = a.metrics.WatchHeld(func() metrics.HeldStats {
+		held := service.Held()
+		return metrics.HeldStats{Now: held.Now, Refused: held.Refused}
+	})
+	if err != nil {
+		return err
+	}
+	if a.o.StatsdAddr != "" {
+		if a.statsd, err = statsd.New(a.o.statsd()); err != nil {
+			return err
+		}
 	}
 	if err := a.makeGRPC(service); err != nil { //nolint:contextcheck // a handshake has a context of its own
 		return err
@@ -250,6 +264,9 @@ func (a *App) Run(ctx context.Context) error {
 	}
 	if a.store.listen != nil {
 		wg.Go(func() { a.store.listen(work) })
+	}
+	if a.statsd != nil {
+		wg.Go(func() { a.statsd.Run(work, a.metrics.Samples) })
 	}
 	a.logStart(work)
 	a.checkEngine(work)

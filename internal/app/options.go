@@ -14,6 +14,7 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/metrics"
 	"github.com/weir-ratelimit/weir/internal/rls"
+	"github.com/weir-ratelimit/weir/internal/statsd"
 	"github.com/weir-ratelimit/weir/internal/telemetry"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
@@ -85,6 +86,18 @@ type Options struct {
 	// RatelimitHeaders adds response headers of these names, as envoyproxy/ratelimit does.
 	RatelimitHeaders                                                     bool
 	RatelimitLimitHeader, RatelimitRemainingHeader, RatelimitResetHeader string
+
+	// MetricsMaxRules is how many rules have series of their own.
+	MetricsMaxRules int
+	// NearLimitRatio is the part of a limit above which a hit counts as near it.
+	NearLimitRatio float64
+	// ClassicMetrics adds the metrics of envoyproxy/ratelimit.
+	ClassicMetrics bool
+	// StatsdAddr is where the metrics are sent, udp://HOST:PORT or unix:///PATH, every StatsdInterval in StatsdFormat
+	// (statsd, dogstatsd); empty is nowhere. StatsdPrefix begins their names, StatsdTags (NAME:VALUE) go with each.
+	StatsdAddr, StatsdFormat, StatsdPrefix string
+	StatsdInterval                         time.Duration
+	StatsdTags                             []string
 
 	// OTelTraces and OTelMetrics send traces and metrics by OTLP. The OTEL_* variables of the environment say where to.
 	OTelTraces, OTelMetrics bool
@@ -163,6 +176,11 @@ func (o *Options) Validate() error {
 		c.header("--ratelimit-remaining-header", o.RatelimitRemainingHeader)
 		c.header("--ratelimit-reset-header", o.RatelimitResetHeader)
 	}
+	c.count("--metrics-max-rules", o.MetricsMaxRules, 0, 1_000_000)
+	c.check(o.NearLimitRatio >= 0 && o.NearLimitRatio <= 1, "--near-limit-ratio", "must be between 0 and 1, got %v", o.NearLimitRatio)
+	if o.StatsdAddr != "" {
+		c.statsd(o)
+	}
 	c.between("--drain-delay", o.DrainDelay, 0, 10*time.Minute)
 	c.between("--stop-timeout", o.StopTimeout, 0, 10*time.Minute)
 	return errors.Join(c.errs...)
@@ -181,6 +199,14 @@ func (o *Options) socketMode() (fs.FileMode, error) {
 func (o *Options) process() (descriptors.Process, error) {
 	onFailure, err := descriptors.ParseOnStoreFailure(o.OnStoreFailure)
 	return descriptors.Process{OnStoreFailure: onFailure, Replicas: o.Replicas}, err
+}
+
+// metrics is what is shown.
+func (o *Options) metrics() metrics.Options {
+	return metrics.Options{
+		Version: o.Build.Version, Commit: o.Build.Commit, Go: o.Build.Go,
+		MaxRules: o.MetricsMaxRules, NearLimitRatio: o.NearLimitRatio, Classic: o.ClassicMetrics,
+	}
 }
 
 // limitHeaders are the names of the headers that are on.
@@ -227,6 +253,20 @@ func (c *checker) tls(listener, cert, key, clientCA string) {
 	flag := "--" + listener + "-tls-"
 	c.check((cert == "") == (key == ""), flag+"cert", "goes together with %skey", flag)
 	c.check(clientCA == "" || cert != "", flag+"client-ca", "needs %scert and %skey: without TLS there are no client certificates", flag, flag)
+}
+
+func (c *checker) statsd(o *Options) {
+	c.between("--statsd-interval", o.StatsdInterval, time.Second, time.Hour)
+	if _, err := statsd.New(o.statsd()); err != nil {
+		c.check(false, "--statsd", "%w", err)
+	}
+}
+
+// statsd is how metrics are sent.
+func (o *Options) statsd() statsd.Options {
+	return statsd.Options{
+		Addr: o.StatsdAddr, Format: o.StatsdFormat, Prefix: o.StatsdPrefix, Tags: o.StatsdTags, Interval: o.StatsdInterval, Log: o.Log,
+	}
 }
 
 // store never quotes the URL, since there may be a password in it.

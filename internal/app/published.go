@@ -16,7 +16,7 @@ import (
 func (r *rules) source(o *Options) (reload.Source, error) {
 	paths := slices.DeleteFunc(slices.Clone(o.Rules), func(path string) bool { return path == rulesStore })
 	if len(paths) == len(o.Rules) {
-		return rulefiles.Source(paths...), nil
+		return rulefiles.SourceFor(r.process, paths...), nil
 	}
 	sets, err := published.Open(o.Store, o.StoreKeyPrefix)
 	if err != nil {
@@ -29,7 +29,7 @@ func (r *rules) source(o *Options) (reload.Source, error) {
 	if len(paths) == 0 {
 		return r.published, nil
 	}
-	return reload.Join(r.unwatched, rulefiles.Source(paths...), r.published), nil
+	return reload.Join(r.unwatched, rulefiles.SourceFor(r.process, paths...), r.published), nil
 }
 
 // close ends the connections to Redis.

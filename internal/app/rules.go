@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/weir-ratelimit/weir/internal/admin"
+	"github.com/weir-ratelimit/weir/internal/breather"
 	"github.com/weir-ratelimit/weir/internal/metrics"
 	"github.com/weir-ratelimit/weir/internal/published"
 	"github.com/weir-ratelimit/weir/internal/rulefiles"
@@ -34,6 +35,7 @@ type rules struct {
 	live       func() // called when rules went live
 	allowEmpty bool
 	stores     []string // that limits may name
+	breather   breather.Breather
 }
 
 // compiled is what one load made.
@@ -53,6 +55,7 @@ func loadRules(ctx context.Context, o *Options, m *metrics.Metrics, live func())
 		process: process, metrics: m, log: o.Log, live: live, allowEmpty: o.AllowEmptyRules,
 		stores: slices.Sorted(maps.Keys(o.NamedStores)),
 	}
+	r.process.Rest = r.rest
 	source, err := r.source(o) //nolint:contextcheck // it does not connect
 	if err != nil {
 		return nil, err
@@ -71,6 +74,13 @@ func loadRules(ctx context.Context, o *Options, m *metrics.Metrics, live func())
 		return nil, errors.Join(fmt.Errorf("--rules: the rules cannot be loaded:\n%w", err), r.close())
 	}
 	return r, nil
+}
+
+// rest pauses a load that is under way. The first has no requests beside it.
+func (r *rules) rest() {
+	if r.set() != nil {
+		r.breather.Rest()
+	}
 }
 
 func (r *rules) compile(files []reload.File) (compiled, error) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -41,7 +42,7 @@ func openStore(o *Options, m *metrics.Metrics, t *telemetry.Telemetry) (*store, 
 	if o.Store == storeMemory {
 		return openMemory(o, m)
 	}
-	s, servers, err := openRedis(o)
+	s, err := openRedis(o)
 	if err != nil {
 		return nil, err
 	}
@@ -50,13 +51,13 @@ func openStore(o *Options, m *metrics.Metrics, t *telemetry.Telemetry) (*store, 
 		return nil, errors.Join(err, s.Close())
 	}
 	breaker := guard.NewBreaker(guard.BreakerOptions{
-		Store: timed, Servers: watched(servers), Answered: redisstore.Answered, FailedShard: redisstore.FailedShard,
+		Store: timed, Servers: servers(s), Answered: redisstore.Answered, FailedShard: redisstore.FailedShard,
 	})
 	st := &store{
-		Store: breaker, name: s.String(), ping: s.Ping, cell: pingRedisCell(servers), close: s.Close, log: o.Log,
+		Store: breaker, name: s.String(), ping: s.Ping, cell: pingRedisCell(s), close: s.Close, log: o.Log,
 		breaker: breaker, local: &local{maxKeys: o.MemoryMaxKeys},
 	}
-	if err := m.WatchBreaker(breaker.Open); err != nil {
+	if err := errors.Join(m.WatchBreaker(breaker.Open), m.WatchStores(func() []metrics.StoreStats { return storeStats(s) })); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	if o.KnownDenials {
@@ -85,56 +86,76 @@ type redisStore interface {
 	limiter.Store
 	String() string
 	Ping(ctx context.Context) error
+	Each(f func(name string, s *redisstore.Store))
 	Refunds(ctx context.Context, forget func(key string), hears func(yes bool, why error))
 	Close() error
 }
 
-// openRedis opens --store, and those of --named-store beside it: servers are each by its name, the first one by none.
-func openRedis(o *Options) (s redisStore, servers map[string]*redisstore.Store, err error) {
-	servers = map[string]*redisstore.Store{}
-	open := func(name, url string) (err error) {
-		servers[name], err = redisstore.New(redisstore.Options{
+// storeStats is what the stores tell at a scrape.
+func storeStats(s redisStore) []metrics.StoreStats {
+	var all []metrics.StoreStats
+	s.Each(func(name string, s *redisstore.Store) {
+		now := s.Stats()
+		one := metrics.StoreStats{
+			Name: name, BatchSizes: make(map[float64]uint64, len(redisstore.BatchSizes)), Requests: now.Requests, Texts: now.Texts,
+			Connections: now.Connections, Idle: now.Idle,
+			Found: now.Found, Made: now.Made, Waits: now.Waits, Timeouts: now.Timeouts, Stale: now.Stale,
+		}
+		for i, n := range now.Batches {
+			one.Calls += n
+			if i < len(redisstore.BatchSizes) {
+				one.BatchSizes[float64(redisstore.BatchSizes[i])] = one.Calls
+			}
+		}
+		all = append(all, one)
+	})
+	return all
+}
+
+// openRedis opens --store, and those of --named-store beside it.
+func openRedis(o *Options) (redisStore, error) {
+	open := func(url string) (*redisstore.Store, error) {
+		return redisstore.New(redisstore.Options{
 			URL:       url,
 			KeyPrefix: o.StoreKeyPrefix,
 			Timeout:   o.StoreTimeout,
 			PoolSize:  o.StorePoolSize,
 		})
-		return err
 	}
-	if err := open("", o.Store); err != nil {
-		return nil, nil, err
+	first, err := open(o.Store)
+	if err != nil {
+		return nil, err
 	}
-	first := servers[""]
 	if len(o.NamedStores) == 0 {
-		return first, servers, nil
+		return first, nil
 	}
 	named := map[string]*redisstore.Store{}
 	group := redisstore.NewGroup(first, named)
 	for name, url := range o.NamedStores {
-		if err := open(name, url); err != nil {
-			return nil, nil, errors.Join(err, group.Close())
+		if named[name], err = open(url); err != nil {
+			delete(named, name)
+			return nil, errors.Join(err, group.Close())
 		}
-		named[name] = servers[name]
 	}
-	return group, servers, nil
+	return group, nil
 }
 
-// watched are the servers as a breaker has them.
-func watched(servers map[string]*redisstore.Store) map[string]guard.Server {
-	out := make(map[string]guard.Server, len(servers))
-	for name, s := range servers {
-		out[name] = s
-	}
+// servers are the stores as a breaker has them.
+func servers(s redisStore) map[string]guard.Server {
+	out := map[string]guard.Server{}
+	s.Each(func(name string, s *redisstore.Store) { out[name] = s })
 	return out
 }
 
-// pingRedisCell asks the servers of some names.
-func pingRedisCell(servers map[string]*redisstore.Store) func(ctx context.Context, stores []string) error {
+// pingRedisCell asks the stores of some names.
+func pingRedisCell(s redisStore) func(ctx context.Context, stores []string) error {
 	return func(ctx context.Context, stores []string) error {
 		var errs []error
-		for _, name := range stores {
-			errs = append(errs, servers[name].PingRedisCell(ctx)) // rules name no others
-		}
+		s.Each(func(name string, s *redisstore.Store) {
+			if slices.Contains(stores, name) {
+				errs = append(errs, s.PingRedisCell(ctx))
+			}
+		})
 		return errors.Join(errs...)
 	}
 }

@@ -149,6 +149,7 @@ func (d *Denials) answer(now int64, era uint64, hits []limiter.Hit, out []limite
 			Remaining:  known.remaining,
 			RetryAfter: limiter.Never,
 			ResetAfter: time.Duration(max(0, known.asNew-now)) * time.Microsecond,
+			Known:      true,
 		}
 		if !known.never {
 			out[i].RetryAfter = time.Duration(known.ends-now) * time.Microsecond

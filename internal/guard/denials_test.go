@@ -49,12 +49,23 @@ func believing(store limiter.Store, now func() int64) *Denials {
 	return d
 }
 
-// TestDenialsContract: the guard is a store like any other.
+// TestDenialsContract: the guard is a store like any other, except that it says what it knows.
 func TestDenialsContract(t *testing.T) {
 	limitertest.Run(t, func(t *testing.T, clock *limitertest.Clock) limiter.Store {
 		t.Helper()
-		return believing(memory(t, clock.Now), clock.Now)
+		return silent{believing(memory(t, clock.Now), clock.Now)}
 	})
+}
+
+// silent does not say that an answer was known.
+type silent struct{ limiter.Store }
+
+func (s silent) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Decision) error {
+	err := s.Store.Take(ctx, hits, out)
+	for i := range out {
+		out[i].Known = false
+	}
+	return err
 }
 
 // knowables are limits of which every denial is known, with all that they say.
@@ -108,6 +119,7 @@ func TestDenialsAreExact(t *testing.T) {
 				rt.Fatal(err)
 			}
 			var err error
+			answered := d.Answered()
 			if through := rapid.IntRange(0, 4).Draw(rt, "through") > 0; through {
 				err = d.Take(t.Context(), hits, got)
 			} else { // another process
@@ -120,6 +132,9 @@ func TestDenialsAreExact(t *testing.T) {
 			}
 			if err != nil {
 				rt.Fatal(err)
+			}
+			for i := range want {
+				want[i].Known = d.Answered() > answered // the store itself knows no denials
 			}
 			if diff := cmp.Diff(want, got); diff != "" {
 				rt.Fatalf("hits %+v (-alone +guarded)\n%s", hits, diff)
@@ -149,7 +164,7 @@ func TestDenialOfALargerCost(t *testing.T) {
 	ask(5)
 	clock.Advance(2 * time.Second)
 	before := d.Answered()
-	want := limiter.Decision{Remaining: 2, RetryAfter: time.Second, ResetAfter: 6 * time.Second}
+	want := limiter.Decision{Remaining: 2, RetryAfter: time.Second, ResetAfter: 6 * time.Second, Known: true}
 	if got := ask(5); got != want || d.Answered() != before+1 {
 		t.Errorf("5 hits 1 s too early: %+v, want %+v from the guard", got, want)
 	}

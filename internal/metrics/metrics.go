@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -32,6 +33,7 @@ type Metrics struct {
 	requestSeconds prometheus.Histogram
 	takeSeconds    prometheus.Histogram
 	rejected       *prometheus.CounterVec
+	rejections     atomic.Uint64 // of all codes
 	panics         prometheus.Counter
 	storeTimeouts  prometheus.Counter
 	storeNotAsked  prometheus.Counter
@@ -43,8 +45,20 @@ type Metrics struct {
 	loadedAt       prometheus.Gauge
 }
 
-// New makes a registry of the process's own. The strings are what was built.
-func New(version, commit, goVersion string) *Metrics {
+// Options say what was built and what is shown.
+type Options struct {
+	// Version, Commit and Go are of the binary.
+	Version, Commit, Go string
+	// MaxRules is how many rules have series of their own; the others share one.
+	MaxRules int
+	// NearLimitRatio is the part of a limit above which a hit is near it, from 0 to 1.
+	NearLimitRatio float64
+	// Classic adds the metrics of envoyproxy/ratelimit, by their names there.
+	Classic bool
+}
+
+// New makes a registry of the process's own.
+func New(o Options) *Metrics {
 	storeErrors := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "weir_store_errors_total",
 		Help: "Requests that were answered without the store, by each rule's on_store_failure. reason: timeout, not_asked, other.",
@@ -54,7 +68,7 @@ func New(version, commit, goVersion string) *Metrics {
 		Help: "Loads of changed rule files. result: ok, refused.",
 	}, []string{"result"})
 	m := &Metrics{
-		limits:   newLimits(),
+		limits:   newLimits(o.MaxRules, o.NearLimitRatio),
 		registry: prometheus.NewRegistry(),
 		requestSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "weir_request_seconds",
@@ -63,7 +77,7 @@ func New(version, commit, goVersion string) *Metrics {
 		}),
 		takeSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "weir_store_take_seconds",
-			Help:    "Time that Redis took to decide a request, errors included. Not there with the memory store.",
+			Help:    "Time that Redis took to decide a request, errors included. Redis only.",
 			Buckets: seconds,
 		}),
 		rejected: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -81,11 +95,11 @@ func New(version, commit, goVersion string) *Metrics {
 		loadsRefused:  loads.WithLabelValues("refused"),
 		refused: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "weir_rules_refused",
-			Help: "1 while the rule files as they are now are refused and older rules are live, else 0.",
+			Help: "1 while the rules as they are now are refused and older ones are live, else 0: alert on it.",
 		}),
 		rulesInfo: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "weir_rules_info",
-			Help: "1, with the content hash of the live rule files as a label.",
+			Help: "1, with the content hash of the live rules as a label.",
 		}, []string{"hash"}),
 		loadedAt: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "weir_rules_last_load_timestamp_seconds",
@@ -95,12 +109,15 @@ func New(version, commit, goVersion string) *Metrics {
 	info := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name:        "weir_build_info",
 		Help:        "1, with what was built as labels.",
-		ConstLabels: prometheus.Labels{"version": version, "commit": commit, "go_version": goVersion},
+		ConstLabels: prometheus.Labels{"version": o.Version, "commit": o.Commit, "go_version": o.Go},
 	})
 	info.Set(1)
 	m.registry.MustRegister(info, m.limits, m.requestSeconds, m.rejected, m.panics, storeErrors, loads, m.refused,
 		m.rulesInfo, m.loadedAt,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	if o.Classic {
+		m.registry.MustRegister(newClassic(m))
+	}
 	return m
 }
 
@@ -121,7 +138,10 @@ func (m *Metrics) Producer() metric.Producer {
 func (m *Metrics) Requested(took time.Duration) { m.requestSeconds.Observe(took.Seconds()) }
 
 // Rejected reports a request that was answered by an error.
-func (m *Metrics) Rejected(code codes.Code) { m.rejected.WithLabelValues(code.String()).Inc() }
+func (m *Metrics) Rejected(code codes.Code) {
+	m.rejected.WithLabelValues(code.String()).Inc()
+	m.rejections.Add(1)
+}
 
 // Panicked reports a request that ended in a panic.
 func (m *Metrics) Panicked() { m.panics.Inc() }
@@ -143,7 +163,7 @@ func (m *Metrics) StoreFailed(err error) {
 func (m *Metrics) WatchBreaker(open func() int) error {
 	return m.registry.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "weir_store_breaker_open",
-		Help: "How many Redis servers, and masters of a Cluster, are not asked, since they do not answer. Not there with the memory store.",
+		Help: "How many Redis servers, and masters of a Cluster, are not asked, since they do not answer. Redis only.",
 	}, func() float64 { return float64(open()) }))
 }
 
@@ -158,7 +178,7 @@ func (m *Metrics) Timed(store limiter.Store) (limiter.Store, error) {
 func (m *Metrics) WatchDenials(answered func() uint64) error {
 	return m.registry.Register(prometheus.NewCounterFunc(prometheus.CounterOpts{
 		Name: "weir_known_denials_total",
-		Help: "Requests answered without Redis, which had denied the same before. Not there with the memory store.",
+		Help: "Requests answered by a known denial: without Redis, which had denied the same before. Redis only.",
 	}, func() float64 { return float64(answered()) }))
 }
 

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http/httptest"
-	"regexp"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"google.golang.org/grpc/codes"
 
 	"github.com/weir-ratelimit/weir/internal/metrics"
 	"github.com/weir-ratelimit/weir/internal/rls"
@@ -38,7 +37,12 @@ func rule(key string) string {
 	return fmt.Sprintf("{key: %s, rate_limit: {requests_per_unit: 10, unit: second}}", key)
 }
 
-func newMetrics() *metrics.Metrics { return metrics.New("v1", "abc", "go1") }
+// nearly is an answer that leaves 1 of 10: the hit was near the limit.
+var nearly = limiter.Decision{Allowed: true, Remaining: 1}
+
+func newMetrics() *metrics.Metrics {
+	return metrics.New(metrics.Options{Version: "v1", Commit: "abc", Go: "go1", MaxRules: 100, NearLimitRatio: 0.8})
+}
 
 // scrape is what Prometheus gets: series to value.
 func scrape(tb testing.TB, m *metrics.Metrics) map[string]string {
@@ -50,7 +54,7 @@ func scrape(tb testing.TB, m *metrics.Metrics) map[string]string {
 	}
 	series := map[string]string{}
 	for line := range strings.Lines(w.Body.String()) {
-		if i := strings.LastIndex(line, " "); strings.HasPrefix(line, "weir_") {
+		if i := strings.LastIndex(line, " "); strings.HasPrefix(line, "weir_") || strings.HasPrefix(line, "ratelimit_") {
 			series[line[:i]] = strings.TrimSpace(line[i:])
 		}
 	}
@@ -67,73 +71,24 @@ func decisions(tb testing.TB, m *metrics.Metrics) map[string]string {
 	return series
 }
 
-// Every metric, with the names of its labels: what docs/metrics.md tells people to build on.
-func TestNames(t *testing.T) {
-	m := newMetrics()
-	set := compile(t, rule("a"))
-	m.RulesCompiled(set)
-	m.RulesLoaded("f00")
-	m.Decided(set.Limits()[0], rls.Allowed, 1)
-	m.Decided(set.Limits()[0], rls.Allowed, -1)
-	m.Rejected(codes.InvalidArgument)
-	if err := m.WatchMemory(func() metrics.MemoryStats { return metrics.MemoryStats{} }); err != nil {
+// docs/metrics.md shows what is registered.
+func TestDocument(t *testing.T) {
+	const path = "../../docs/metrics.md"
+	text, err := os.ReadFile(path)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if err := m.WatchPublished(func() metrics.PublishedStats { return metrics.PublishedStats{} }); err != nil {
+	want, err := metrics.Document(string(text))
+	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := m.Timed(nil); err != nil {
-		t.Fatal(err)
+	if diff := cmp.Diff(string(text), want); diff != "" {
+		t.Errorf("docs/metrics.md is not what make docs writes (-is +would be):\n%s", diff)
 	}
-	if err := m.WatchLeases(func() metrics.LeaseStats { return metrics.LeaseStats{} }); err != nil {
-		t.Fatal(err)
-	}
-	labelName := regexp.MustCompile(`[{,](\w+)="[^"]*"`)
-	names := map[string]bool{}
-	for series := range scrape(t, m) {
-		name, _, _ := strings.Cut(series, "{")
-		for _, label := range labelName.FindAllStringSubmatch(series, -1) {
-			name = strings.Join([]string{name, label[1]}, " ")
+	for _, o := range rls.Outcomes() {
+		if !strings.Contains(string(text), "`"+o.String()+"`") {
+			t.Errorf("docs/metrics.md does not say what %s is", o)
 		}
-		names[name] = true
-	}
-	want := []string{
-		"weir_build_info commit go_version version",
-		"weir_decisions_total domain limit outcome rule",
-		"weir_hits_returned_total domain limit rule",
-		"weir_hits_total domain limit outcome rule",
-		"weir_lease_answers_total",
-		"weir_lease_keys",
-		"weir_lease_permits",
-		"weir_lease_permits_lost_total",
-		"weir_lease_permits_returned_total",
-		"weir_lease_permits_taken_total",
-		"weir_memory_bytes",
-		"weir_memory_keys",
-		"weir_memory_keys_evicted_total",
-		"weir_memory_keys_expired_total",
-		"weir_memory_max_keys",
-		"weir_panics_total",
-		"weir_request_seconds_bucket le",
-		"weir_request_seconds_count",
-		"weir_request_seconds_sum",
-		"weir_requests_rejected_total code",
-		"weir_rules_domains",
-		"weir_rules_info hash",
-		"weir_rules_last_load_timestamp_seconds",
-		"weir_rules_limits",
-		"weir_rules_loads_total result",
-		"weir_rules_published_newest_version",
-		"weir_rules_published_reachable",
-		"weir_rules_published_version",
-		"weir_rules_refused",
-		"weir_store_errors_total reason",
-		"weir_store_take_seconds_bucket le",
-		"weir_store_take_seconds_count",
-		"weir_store_take_seconds_sum",
-	}
-	if diff := cmp.Diff(want, slices.Sorted(maps.Keys(names))); diff != "" {
-		t.Errorf("metrics and their labels (-want +got):\n%s", diff)
 	}
 }
 
@@ -148,15 +103,21 @@ func TestDecisions(t *testing.T) {
 	)
 	m.RulesCompiled(set)
 	one, second, plain := set.Limits()[0], set.Limits()[2], set.Limits()[3]
-	m.Decided(one, rls.Allowed, 3)
-	m.Decided(one, rls.Allowed, 1)
-	m.Decided(one, rls.Denied, 5)
-	m.Decided(second, rls.ShadowDenied, 1)
-	m.Decided(plain, rls.Allowed, 0)
-	m.Decided(plain, rls.Allowed, -4)
-	m.Decided(&descriptors.Limit{ID: -1}, rls.Denied, 1)
+	m.Decided(one, rls.Allowed, 3, &nearly)
+	m.Decided(one, rls.Allowed, 1, &nearly)
+	m.Decided(one, rls.Denied, 5, &nearly)
+	m.Decided(second, rls.ShadowDenied, 1, &nearly)
+	m.Decided(plain, rls.Allowed, 0, &nearly)
+	m.Decided(plain, rls.Allowed, -4, &nearly)
+	m.Decided(&descriptors.Limit{ID: -1}, rls.Denied, 1, &nearly)
 
-	want := map[string]string{`weir_hits_returned_total{domain="shop",limit="",rule="plain"}`: "4"}
+	want := map[string]string{
+		`weir_hits_returned_total{domain="shop",limit="",rule="plain"}`:           "4",
+		`weir_hits_near_limit_total{domain="shop",limit="per-client",rule="one"}`: "2", // the tenth hit each: 9 of 10 are used
+		`weir_hits_near_limit_total{domain="shop",limit="2",rule="two"}`:          "0",
+		`weir_hits_near_limit_total{domain="shop",limit="",rule="plain"}`:         "0",
+		`weir_hits_near_limit_total{domain="",limit="(request)",rule=""}`:         "0",
+	}
 	for _, line := range []struct{ domain, rule, limit, outcome, decisions, hits string }{
 		{"shop", "one", "per-client", "allowed", "2", "4"},
 		{"shop", "one", "per-client", "denied", "1", "5"},
@@ -204,15 +165,15 @@ func TestReload(t *testing.T) {
 	before := compile(t, rule("gone"), rule("stays"))
 	m.RulesCompiled(before)
 	gone, stays := before.Limits()[0], before.Limits()[1]
-	m.Decided(gone, rls.Allowed, 1)
-	m.Decided(stays, rls.Allowed, 1)
+	m.Decided(gone, rls.Allowed, 1, &nearly)
+	m.Decided(stays, rls.Allowed, 1, &nearly)
 
 	after := compile(t, rule("stays"), rule("new"))
 	m.RulesCompiled(after)
-	m.Decided(after.Limits()[0], rls.Allowed, 1)
-	m.Decided(after.Limits()[1], rls.Allowed, 1)
-	m.Decided(stays, rls.Allowed, 1)
-	m.Decided(gone, rls.Allowed, 1)
+	m.Decided(after.Limits()[0], rls.Allowed, 1, &nearly)
+	m.Decided(after.Limits()[1], rls.Allowed, 1, &nearly)
+	m.Decided(stays, rls.Allowed, 1, &nearly)
+	m.Decided(gone, rls.Allowed, 1, &nearly)
 
 	series := scrape(t, m)
 	for rule, want := range map[string]string{"stays": "3", "new": "1", "gone": ""} {
@@ -233,11 +194,11 @@ func TestOverride(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m.Decided(l, rls.Allowed, 1)
+		m.Decided(l, rls.Allowed, 1, &nearly)
 	}
 	series := decisions(t, m)
-	if got := series[fmt.Sprintf(allowed, "key")]; got != "100" || len(series) != 4 {
-		t.Errorf("%s decisions of the rule in %d series, want 100 in 4: %v", got, len(series), series)
+	if got := series[fmt.Sprintf(allowed, "key")]; got != "100" || len(series) != 5 {
+		t.Errorf("%s decisions of the rule in %d series, want 100 in 5: %v", got, len(series), series)
 	}
 }
 
@@ -315,7 +276,7 @@ func TestDecidedAllocatesNothing(t *testing.T) {
 	old, set := compile(t, rule("a")), compile(t, rule("b"), rule("a"))
 	m.RulesCompiled(set)
 	for name, l := range map[string]*descriptors.Limit{"live": set.Limits()[1], "of the set before": old.Limits()[0]} {
-		if n := testing.AllocsPerRun(100, func() { m.Decided(l, rls.Allowed, 1) }); n != 0 {
+		if n := testing.AllocsPerRun(100, func() { m.Decided(l, rls.Allowed, 1, &nearly) }); n != 0 {
 			t.Errorf("a decision of a limit that is %s allocates %v times, want 0", name, n)
 		}
 	}
@@ -327,6 +288,6 @@ func BenchmarkDecided(b *testing.B) {
 	m.RulesCompiled(set)
 	l := set.Limits()[0]
 	for b.Loop() {
-		m.Decided(l, rls.Allowed, 1)
+		m.Decided(l, rls.Allowed, 1, &nearly)
 	}
 }

@@ -197,7 +197,7 @@ func (r *recorder) add(format string, args ...any) {
 	r.said = append(r.said, fmt.Sprintf(format, args...))
 }
 
-func (r *recorder) Decided(l *descriptors.Limit, o Outcome, hits int64) {
+func (r *recorder) Decided(l *descriptors.Limit, o Outcome, hits int64, _ *limiter.Decision) {
 	r.add("%s %s %d", l.Name, o, hits)
 }
 func (r *recorder) StoreFailed(err error)    { r.add("store failed: %v", err) }

@@ -12,20 +12,35 @@ import (
 
 // holder bounds the answers that are held back at once.
 type holder struct {
-	most int64
-	held atomic.Int64
+	most    int64
+	held    atomic.Int64
+	refused atomic.Uint64
 }
 
 // reserve takes a place, unless all are taken.
 func (h *holder) reserve() bool {
 	if h.held.Add(1) > h.most {
 		h.held.Add(-1)
+		h.refused.Add(1)
 		return false
 	}
 	return true
 }
 
 func (h *holder) free() { h.held.Add(-1) }
+
+// HeldStats is about the answers that are held back.
+type HeldStats struct {
+	// Now is how many requests have a place to be held in: their limits may make them wait.
+	Now int64
+	// Refused is how many requests were denied since all places were taken.
+	Refused uint64
+}
+
+// Held tells of the answers that leaky_queue and max_wait hold back.
+func (s *Service) Held() HeldStats {
+	return HeldStats{Now: s.holder.held.Load(), Refused: s.holder.refused.Load()}
+}
 
 // wait returns after d, or with ctx's error when the caller has gone. A place in a queue is not given back then:
 // those behind it have been told their time.

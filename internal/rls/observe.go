@@ -44,8 +44,9 @@ func (o Outcome) String() string { return outcomeNames[o] }
 // and safe for concurrent use.
 type Observer interface {
 	// Decided reports one limit's part in a request: its cost in hits, 0 for a look, below 0 for what was
-	// given back. A limit that a request brought along has the rule that it matched, if any.
-	Decided(l *descriptors.Limit, o Outcome, hits int64)
+	// given back, and what the store said, which is meaningless while it fails and valid only during the call. A
+	// limit that a request brought along has the rule that it matched, if any.
+	Decided(l *descriptors.Limit, o Outcome, hits int64, d *limiter.Decision)
 	// StoreFailed reports that a request was answered without the store.
 	StoreFailed(err error)
 	// Rejected reports a request that was answered by an error.
@@ -54,13 +55,13 @@ type Observer interface {
 
 type unobserved struct{}
 
-func (unobserved) Decided(*descriptors.Limit, Outcome, int64) {}
-func (unobserved) StoreFailed(error)                          {}
-func (unobserved) Rejected(codes.Code)                        {}
+func (unobserved) Decided(*descriptors.Limit, Outcome, int64, *limiter.Decision) {}
+func (unobserved) StoreFailed(error)                                             {}
+func (unobserved) Rejected(codes.Code)                                           {}
 
 func (s *Service) observe(sc *scratch, failed bool) {
 	for i, l := range sc.limits {
-		s.o.Observer.Decided(l, sc.outcome(i, failed), sc.hits[i].N)
+		s.o.Observer.Decided(l, sc.outcome(i, failed), sc.hits[i].N, &sc.out[i])
 	}
 }
 

@@ -28,9 +28,7 @@ func CompileFor(process Process, files []File) (*Set, error) {
 		if f.Included {
 			continue
 		}
-		for _, d := range readFile(f, &c.problems) {
-			c.document(d)
-		}
+		readFile(f, &c.problems, c.process, c.document)
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.domains)) {
 		c.checkReplaces(c.domains[name])
@@ -55,6 +53,17 @@ type domain struct {
 	*Domain
 	named    map[string]bool // the names of its limits
 	replaces []replacement   // in file order
+	starts   map[counter]string
+}
+
+// keyStart is counter.keyStart, once for equal ones.
+func (d *domain) keyStart(which counter) string {
+	start, ok := d.starts[which]
+	if !ok {
+		start = which.keyStart(d.name)
+		d.starts[which] = start
+	}
+	return start
 }
 
 // replacement says that one limit, named or not, replaces others by name.
@@ -71,31 +80,34 @@ type parent struct {
 	levels []level
 }
 
-func (c *compiler) document(doc document) {
-	d := c.domains[doc.domain]
+// document is a receiver.
+func (c *compiler) document(name string) (take func(*descriptor)) {
+	d := c.domains[name]
 	if d == nil {
-		d = &domain{Domain: &Domain{name: doc.domain}, named: map[string]bool{}}
-		d.own = &Rule{Domain: doc.domain, Path: "(limit of the request)", process: c.process}
-		c.domains[doc.domain] = d
+		d = &domain{Domain: &Domain{name: name}, named: map[string]bool{}, starts: map[counter]string{}}
+		d.own = &Rule{Domain: name, Path: "(limit of the request)", process: c.process}
+		c.domains[name] = d
 	}
-	c.descriptors(parent{node: &d.root, domain: d}, doc.descriptors)
+	to := parent{node: &d.root, domain: d}
+	return func(d *descriptor) { c.descriptor(to, d) }
 }
 
-func (c *compiler) descriptors(to parent, ds []*descriptor) {
-	for _, d := range ds {
-		if d.key == "" {
-			continue // said by the reader
-		}
-		if strings.Contains(d.key, "*") {
-			c.add(d.at, "key %s contains *, which stands for any characters only in value; write the whole key", d.key)
-		}
-		if d.share && !strings.Contains(d.value, "*") && d.match.form == noForm {
-			c.add(d.shareAt, "share_threshold goes with a value that contains *, or with values, values_file, cidr or regex, whose "+
-				"requests then share one counter; remove it, or write one of these")
-		}
-		n := &node{rule: c.rule(to, d)}
-		c.place(to, d, n)
-		c.descriptors(parent{n, to.domain, n.rule.Path, n.rule.levels}, d.children)
+func (c *compiler) descriptor(to parent, d *descriptor) {
+	c.process.rest()
+	if d.key == "" {
+		return // said by the reader
+	}
+	if strings.Contains(d.key, "*") {
+		c.add(d.at, "key %s contains *, which stands for any characters only in value; write the whole key", d.key)
+	}
+	if d.share && !strings.Contains(d.value, "*") && d.match.form == noForm {
+		c.add(d.shareAt, "share_threshold goes with a value that contains *, or with values, values_file, cidr or regex, whose "+
+			"requests then share one counter; remove it, or write one of these")
+	}
+	n := &node{rule: c.rule(to, d)}
+	c.place(to, d, n)
+	for _, child := range d.children {
+		c.descriptor(parent{n, to.domain, n.rule.Path, n.rule.levels}, child)
 	}
 }
 
@@ -175,6 +187,7 @@ func (c *compiler) placeForm(b *branch, d *descriptor, n *node) {
 
 func (c *compiler) placeValues(b *branch, values []place, n *node) {
 	for _, v := range values {
+		c.process.rest()
 		if strings.Contains(v.name, "*") {
 			c.add(v.at, "%s contains *, which stands for any characters only in value; write a descriptor with value: for it", shown(v.name))
 			continue
@@ -189,6 +202,7 @@ func (c *compiler) placeValues(b *branch, values []place, n *node) {
 func (c *compiler) placeBlocks(b *branch, d *descriptor, n *node) {
 	p := &pattern{to: n, order: b.next()}
 	for _, item := range d.match.items {
+		c.process.rest()
 		prefix, ok := c.prefix(item)
 		if !ok {
 			continue
@@ -307,8 +321,8 @@ func (c *compiler) addLimits(to *domain, r *Rule, d *descriptor) {
 		switch {
 		case l.unlimited:
 			r.Unlimited, r.Replaces = true, replaced(l)
-		case l.policy != nil:
-			r.Limits = append(r.Limits, c.newLimit(r, l, which))
+		case l.shared != nil:
+			r.Limits = append(r.Limits, c.newLimit(to, r, l, which))
 		}
 	}
 }
@@ -321,17 +335,17 @@ func replaced(l *rateLimit) []string {
 	return all
 }
 
-func (c *compiler) newLimit(r *Rule, from *rateLimit, which counter) *Limit {
+func (c *compiler) newLimit(to *domain, r *Rule, from *rateLimit, which counter) *Limit {
 	l := &Limit{
 		ID:             len(c.limits),
 		Name:           from.name,
-		Policy:         from.policy,
+		Policy:         from.shared.Policy,
 		Unit:           from.unit,
 		UnitMultiplier: uint32(from.multiplier), //nolint:gosec // the reader keeps it within 32 bits
 		Replaces:       replaced(from),
 		OnStoreFailure: from.onStoreFailure,
 		Rule:           r,
-		params:         from.params,
+		params:         &from.shared.params,
 	}
 	if !from.has("on_store_failure") {
 		l.OnStoreFailure = c.process.OnStoreFailure
@@ -340,7 +354,7 @@ func (c *compiler) newLimit(r *Rule, from *rateLimit, which counter) *Limit {
 		c.add(from.at, "%s", err)
 	}
 	which.algorithm = from.params.Algorithm
-	l.keyStart = which.keyStart(r.Domain)
+	l.keyStart = to.keyStart(which)
 	c.limits = append(c.limits, l)
 	return l
 }
@@ -355,7 +369,7 @@ func (l *Limit) share() (err error) {
 }
 
 func (c *compiler) set() *Set {
-	s := &Set{domains: make(map[string]*Domain, len(c.domains)), limits: c.limits, warnings: c.warnings.sorted(), stores: c.stores.sorted()}
+	s := &Set{domains: make(map[string]*Domain, len(c.domains)), limits: c.limits, warnings: c.warnings.sorted(), stores: c.stores.sorted(), process: c.process}
 	for name, d := range c.domains {
 		s.domains[name] = d.Domain
 		s.sorted = append(s.sorted, d.Domain)

@@ -282,3 +282,24 @@ descriptors:
 		check(tt.key+" with a limit of the request", l, tt.want, tt.another)
 	}
 }
+
+// TestRest: whoever compiles many rules can pause between any two of them, by whichever parser they are read.
+func TestRest(t *testing.T) {
+	const rules = 2000
+	for name, end := range map[string]string{"plain": "", "all YAML": "#\t\n"} {
+		pauses := 0
+		process := descriptors.Process{Rest: func() { pauses++ }}
+		data := append(manyRules(rules), end...)
+		set, err := descriptors.CompileFor(process, []descriptors.File{{Name: "rules.yaml", Data: data}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if least := 2*rules + len(data)/1000; pauses < least { // to read, to place, and to parse
+			t.Errorf("%s: %d calls of Rest while %d rules were compiled, want %d", name, pauses, rules, least)
+		}
+		before := pauses
+		if set.Rest(); pauses != before+1 {
+			t.Errorf("%s: Set.Rest is not Process.Rest", name)
+		}
+	}
+}

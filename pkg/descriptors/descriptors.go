@@ -32,6 +32,7 @@ type Set struct {
 
 	warnings Errors
 	stores   Errors // where stores are named, with their name as the message
+	process  *Process
 }
 
 // Domain is the tree of rules that one Envoy filter domain asks. It is immutable and safe for concurrent use.
@@ -92,7 +93,7 @@ type Limit struct {
 	// Rule is where the limit is written.
 	Rule *Rule
 
-	params   limiter.Params
+	params   *limiter.Params // not to be changed: other limits have the same
 	keyStart string
 }
 
@@ -112,6 +113,15 @@ type Process struct {
 	OnStoreFailure OnStoreFailure
 	// Replicas is how many processes share the limits, for Local. 0 is 1.
 	Replicas int
+	// Rest, if not nil, is called between small pieces of work, of less than 0.01 ms each (but for the longest texts), so
+	// that a process that serves requests meanwhile can pause.
+	Rest func()
+}
+
+func (p *Process) rest() {
+	if p.Rest != nil {
+		p.Rest()
+	}
 }
 
 // Domain returns the domain of that name, nil if there is none.
@@ -122,6 +132,10 @@ func (s *Set) Domains() []*Domain { return s.sorted }
 
 // Limits returns every limit in file order. A limit's ID is its index here.
 func (s *Set) Limits() []*Limit { return s.limits }
+
+// Rest is Process.Rest of the process that the set was compiled for: whoever has something to do with each limit before
+// the set is used calls it in between.
+func (s *Set) Rest() { s.process.rest() }
 
 // Warnings are what is not wrong, but may not do what was meant, sorted as errors are.
 func (s *Set) Warnings() Errors { return s.warnings }

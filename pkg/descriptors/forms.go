@@ -148,27 +148,30 @@ func valuesFileName(ruleFile, name string) (string, error) {
 
 // Includes are the names of the files that a rule file refers to with values_file: Compile wants them among its
 // files, with Included. Whatever is wrong is Compile's to say.
-func Includes(f File) (names []string) {
-	if f.Included || !bytes.Contains(f.Data, []byte(formFile)) {
+func Includes(f File) (names []string) { return IncludesFor(Process{}, f) }
+
+// IncludesFor is Includes for a process that may want to rest.
+func IncludesFor(process Process, f File) (names []string) {
+	if !MayInclude(f) {
 		return nil
 	}
-	var collect func(ds []*descriptor)
-	collect = func(ds []*descriptor) {
-		for _, d := range ds {
-			if d.match.form == formFile && len(d.match.items) > 0 {
-				if name, err := valuesFileName(f.Name, d.match.items[0].name); err == nil {
-					names = append(names, name)
-				}
+	var collect func(d *descriptor)
+	collect = func(d *descriptor) {
+		if d.match.form == formFile && len(d.match.items) > 0 {
+			if name, err := valuesFileName(f.Name, d.match.items[0].name); err == nil {
+				names = append(names, name)
 			}
-			collect(d.children)
+		}
+		for _, child := range d.children {
+			collect(child)
 		}
 	}
-	var ignored problems
-	for _, doc := range readFile(f, &ignored) {
-		collect(doc.descriptors)
-	}
+	readFile(f, &problems{}, &process, func(string) func(*descriptor) { return collect })
 	return names
 }
+
+// MayInclude is false if Includes has nothing to look for.
+func MayInclude(f File) bool { return !f.Included && bytes.Contains(f.Data, []byte(formFile)) }
 
 // listed are the values of a values_file, with their places in it.
 func (c *compiler) listed(m *matcher) []place {
@@ -192,6 +195,7 @@ func (c *compiler) lines(name string, data []byte) (all []place) {
 	blank := true
 	number := 0
 	for line := range strings.Lines(string(data)) {
+		c.process.rest()
 		number++
 		text := strings.TrimSpace(line)
 		if blank = blank && text == ""; text == "" || text[0] == '#' {

@@ -8,10 +8,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
 
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
@@ -46,6 +48,89 @@ func TestGolden(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestBothParsers compiles each case also with a tab in a comment at each file's end, which leaves the files to the
+// parser of all YAML, and checks that nothing else comes out.
+func TestBothParsers(t *testing.T) {
+	cases, err := filepath.Glob("testdata/rules/*.txt")
+	if err != nil || len(cases) == 0 {
+		t.Fatalf("no cases in testdata/rules: %v", err)
+	}
+	for _, path := range cases {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rules, _, _ := strings.Cut(string(data), "\n---- ")
+		sameByBoth(t, split(rules+"\n"))
+	}
+}
+
+// TestBothParsersOnRandomRules is TestBothParsers of rules of all kinds, right and wrong.
+func TestBothParsersOnRandomRules(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		text := "domain: " + rapid.SampledFrom([]string{"a", "b", "''", "c: d"}).Draw(t, "domain") + "\n"
+		list := "descriptors:\n" + randomRules(t, "  ", 3)
+		if rapid.Bool().Draw(t, "domain first") {
+			text += list
+		} else {
+			text = list + text
+		}
+		if rapid.Bool().Draw(t, "two documents") {
+			text += "---\ndomain: a\ndescriptors:\n" + randomRules(t, "", 2)
+		}
+		sameByBoth(t, []descriptors.File{{Name: "rules.yaml", Data: []byte(text)}, {Name: "list", Data: []byte("v1\nv9\n"), Included: true}})
+	})
+}
+
+// randomRules are items of a list.
+func randomRules(t *rapid.T, indent string, depth int) string {
+	fields := []string{
+		"value: v1", "value: v2", "value: 'v*'", "value: '*'", "values: [v1, v3]", "values_file: list", "cidr: [10.0.0.0/8]", "regex: 'v[0-9]+'", "shadow_mode: true",
+		"quota_mode: yes", "share_threshold: true", "rate_limit: {unit: day, requests_per_unit: 2}", "rate_limit: {unit: day, requests_per_unit: 2, name: n}",
+		"rate_limit: {unlimited: true, replaces: [{name: n}]}", "rate_limit: {unit: dya}", "metadata: {a: [1, b, 0x1f], c: {d: ~}}", "colour: red", "x-y: z",
+		"rate_limits: [{unit: hour, requests_per_unit: 3}, {unit: day, requests_per_unit: 9, algorithm: sliding_log}]", "response: {body: no}", "hash_values: 1",
+		"rate_limit: {window: 90s, requests_per_unit: 1, algorithm: leaky_queue, max_wait: 1s}", "rate_limit: {unit: hour, requests_per_unit: 1, store: s}",
+	}
+	var b strings.Builder
+	for range rapid.IntRange(1, 3).Draw(t, "rules") {
+		b.WriteString(indent + "- key: " + rapid.SampledFrom([]string{"k", "l", "'*'", "''", "1"}).Draw(t, "key") + "\n")
+		for _, field := range rapid.SliceOfN(rapid.SampledFrom(fields), 0, 3).Draw(t, "fields") {
+			b.WriteString(indent + "  " + field + "\n")
+		}
+		if depth > 1 && rapid.Bool().Draw(t, "nested") {
+			b.WriteString(indent + "  descriptors:\n" + randomRules(t, indent+"    ", depth-1))
+		}
+	}
+	return b.String()
+}
+
+func sameByBoth(t rapid.TB, files []descriptors.File) {
+	t.Helper()
+	other := slices.Clone(files)
+	for i, f := range other {
+		if !f.Included {
+			other[i].Data = append(slices.Clone(f.Data), "#\t\n"...)
+		}
+	}
+	if diff := cmp.Diff(outcome(t, other), outcome(t, files)); diff != "" {
+		t.Fatalf("-parser of all YAML +both\n%s\n%s", diff, files[0].Data)
+	}
+}
+
+// outcome is all that can be seen of a Compile.
+func outcome(t rapid.TB, files []descriptors.File) string {
+	t.Helper()
+	set, err := descriptors.Compile(files)
+	if err != nil {
+		return err.Error()
+	}
+	shown, err := set.MarshalJSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(shown) + set.Warnings().Error() + set.UnknownStores(nil).Error()
 }
 
 func split(text string) []descriptors.File {

@@ -149,13 +149,15 @@ func (r *reader) readReplaces(n *yaml.Node) (all []place) {
 
 // readRateLimit reads one limit and makes its policy. Nil, and said, if it is no mapping.
 func (r *reader) readRateLimit(n *yaml.Node) *rateLimit {
-	l := &rateLimit{at: r.at(n)}
+	l := r.limitPool.next()
+	*l = rateLimit{at: r.at(n), given: l.given[:0]}
 	isMapping := false
 	r.enter(n, func(n *yaml.Node) {
 		if isNull(n) {
 			r.add(r.at(n), "this limit is empty; write requests_per_unit and unit, or unlimited: true")
 			return
 		}
+		l.given = slices.Grow(l.given, len(n.Content)/2)
 		isMapping = readFields(r, n, r.rateLimits, l)
 	})
 	if !isMapping {
@@ -197,13 +199,29 @@ func (r *reader) finish(l *rateLimit) {
 	if foreign := r.checkParameters(l); foreign || !rate || l.bad {
 		return
 	}
-	policy, err := limiter.NewPolicy(l.params)
-	for _, e := range paramErrors(err) {
+	for _, e := range paramErrors(r.policy(l)) {
 		r.add(l.paramPlace(e.Param), "%s", e.Error())
 	}
-	if l.policy = policy; policy != nil {
+	if l.shared != nil {
 		r.checkWait(l)
 	}
+}
+
+// policy sets the limit's policy. Limits with the same parameters share one, and often there are few.
+func (r *reader) policy(l *rateLimit) error {
+	if l.shared = r.policies[l.params]; l.shared != nil {
+		return nil
+	}
+	policy, err := limiter.NewPolicy(l.params)
+	if err != nil {
+		return err
+	}
+	if r.policies == nil {
+		r.policies = map[limiter.Params]*sharedPolicy{}
+	}
+	l.shared = &sharedPolicy{policy, l.params}
+	r.policies[l.params] = l.shared
+	return nil
 }
 
 // checkRate checks that the limit says how many and per which time, once, and sets the policy's window.
@@ -271,18 +289,20 @@ const envoyTimeout = 20 * time.Millisecond
 
 // checkWait warns of answers that come when Envoy no longer waits for them.
 func (r *reader) checkWait(l *rateLimit) {
-	if wait := l.policy.MaxWait(); wait > envoyTimeout {
+	if wait := l.shared.MaxWait(); wait > envoyTimeout {
 		r.warn(l.place("max_wait"), "answers are held back for up to %s, but Envoy waits only %s unless its rate limit filter has a "+
 			"longer timeout; raise that, or write a max_wait below it", wait, envoyTimeout)
 	}
 }
 
 // parameters are the fields that only some algorithms take.
-var parameters = func() []string {
-	var all []string
+var parameters = func() map[string]bool {
+	all := map[string]bool{}
 	for _, name := range limiter.AlgorithmNames() {
 		if a, err := limiter.ParseAlgorithm(name); err == nil {
-			all = append(all, a.Parameters()...)
+			for _, p := range a.Parameters() {
+				all[p] = true
+			}
 		}
 	}
 	return all
@@ -293,10 +313,10 @@ func (r *reader) checkParameters(l *rateLimit) (foreign bool) {
 	if l.params.Algorithm == 0 {
 		return false // it is not known, and that is said
 	}
-	takes := l.params.Algorithm.Parameters()
 	for _, g := range l.given {
-		if slices.Contains(parameters, g.name) && !slices.Contains(takes, g.name) {
-			r.add(g.at, "%s is not a parameter of %s, which takes %s", g.name, l.params.Algorithm, strings.Join(takes, ", "))
+		if parameters[g.name] && !l.params.Algorithm.Has(g.name) {
+			takes := strings.Join(l.params.Algorithm.Parameters(), ", ")
+			r.add(g.at, "%s is not a parameter of %s, which takes %s", g.name, l.params.Algorithm, takes)
 			foreign = true
 		}
 	}

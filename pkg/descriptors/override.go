@@ -16,12 +16,13 @@ import (
 // The error says which of the rule's parameters does not go with the rate.
 func (r *Rule) Override(requestsPerUnit uint32, window time.Duration) (*Limit, error) {
 	l := &Limit{
-		ID: -1, Replaces: r.Replaces, OnStoreFailure: r.process.OnStoreFailure, params: limiter.Params{Algorithm: limiter.FixedWindow},
+		ID: -1, Replaces: r.Replaces, OnStoreFailure: r.process.OnStoreFailure, params: &limiter.Params{Algorithm: limiter.FixedWindow},
 	}
 	if len(r.Limits) > 0 {
 		*l = *r.Limits[0]
 	}
-	l.Rule = r
+	params := *l.params
+	l.Rule, l.params = r, &params
 	l.params.Limit, l.params.LeaseFor = int64(requestsPerUnit), 0
 	if l.params.Algorithm != limiter.Concurrency { // whose window is its lease
 		l.params.Window = window
@@ -29,7 +30,7 @@ func (r *Rule) Override(requestsPerUnit uint32, window time.Duration) (*Limit, e
 	if l.params.Align == limiter.AlignCalendar && !limiter.OnCalendar(window) {
 		l.params.Align, l.params.TimeZone = limiter.AlignEpoch, nil
 	}
-	policy, err := limiter.NewPolicy(l.params)
+	policy, err := limiter.NewPolicy(params)
 	if err == nil {
 		err = l.share()
 	}

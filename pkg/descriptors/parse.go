@@ -47,7 +47,14 @@ type rateLimit struct {
 	leased         bool           // consistency
 	params         limiter.Params // as written; complete after finish
 	onStoreFailure OnStoreFailure
-	policy         *limiter.Policy // nil if unlimited, or if something is wrong
+	shared         *sharedPolicy // nil if unlimited, or if something is wrong
+}
+
+// sharedPolicy is a policy and what it was made of.
+type sharedPolicy struct {
+	*limiter.Policy
+
+	params limiter.Params
 }
 
 // place is a name and where it is written.
@@ -56,33 +63,90 @@ type place struct {
 	at   position
 }
 
-// readFile reads the documents of a file. Every problem that can be told from the file alone is then told.
-func readFile(f File, p *problems) []document {
-	r := &reader{problems: p, file: f.Name}
-	r.documents = r.documentShape()
-	r.descriptors = r.descriptorShape()
-	r.rateLimits = r.rateLimitShape()
-	r.replaces = newShape[place]("an item of replaces")
-	r.replaces.required(r, "name", "the limit that this one replaces", func(p *place) *string { return &p.name })
+// receiver takes what readFile reads: a document, and then each of its descriptors, which it must not keep.
+type receiver func(domain string) (take func(d *descriptor))
 
+// readFile reads the documents of a file. Every problem that can be told from the file alone is then told.
+func readFile(f File, p *problems, process *Process, to receiver) {
+	r := newReader(f, p, process)
+	text := restingText(f.Data, process)
+	if domains := plainDomains(text, process); domains != nil {
+		r.readPlain(text, domains, to)
+		return
+	}
 	before := len(p.found)
-	roots := slices.DeleteFunc(documents(f, p), isNull)
+	roots := slices.DeleteFunc(r.parse(f), isNull)
 	if len(roots) == 0 && len(p.found) == before {
 		// As in envoyproxy/ratelimit, and not only for its sake: a full disk, or a writer who has only just
 		// begun, leaves an empty file, which must not take all limits away.
 		p.add(position{f.Name, 1, 1}, "this file is empty; write domain: and descriptors:, or remove the file")
 	}
-	var docs []document
 	for _, root := range roots {
-		var d document
-		readFields(r, root, r.documents, &d)
-		if d.domain == "" || r.overflow {
-			p.incomplete = true
-			continue
+		if d, ok := r.readDocument(root); ok {
+			take := to(d.domain)
+			for _, child := range d.descriptors {
+				take(child)
+			}
 		}
-		docs = append(docs, d)
 	}
-	return docs
+}
+
+// plainDomains are the domains of a text's documents, empty where a document's rules must not count. Nil: plain cannot
+// parse all of the text.
+func plainDomains(text string, process *Process) (domains []string) {
+	r := newReader(File{}, &problems{}, process)
+	s := newPlain(text, func(*yaml.Node) { process.rest() })
+	for {
+		root, ok := s.document()
+		switch {
+		case !ok:
+			return nil
+		case root == nil:
+			return domains
+		}
+		d, _ := r.readDocument(root) // what is wrong is said when it is read again
+		domains = append(domains, d.domain)
+	}
+}
+
+// readPlain reads a text of these domains by plain: one descriptor after the other, all in the same memory.
+func (r *reader) readPlain(text string, domains []string, to receiver) {
+	var take func(*descriptor)
+	s := newPlain(text, func(item *yaml.Node) {
+		take(r.readDescriptor(item))
+		r.limitPool.used, r.descriptorPool.used = 0, 0
+	})
+	for _, domain := range domains {
+		take = func(*descriptor) {}
+		if domain != "" {
+			take = to(domain)
+		}
+		root, _ := s.document() // plainDomains has seen it
+		d, _ := r.readDocument(root)
+		for _, child := range d.descriptors {
+			take(child)
+		}
+	}
+}
+
+func newReader(f File, p *problems, process *Process) *reader {
+	r := &reader{problems: p, file: f.Name, process: process}
+	r.documents = r.documentShape()
+	r.descriptors = r.descriptorShape()
+	r.rateLimits = r.rateLimitShape()
+	r.replaces = newShape[place]("an item of replaces")
+	r.replaces.required(r, "name", "the limit that this one replaces", func(p *place) *string { return &p.name })
+	return r
+}
+
+// readDocument reads a document. It is false if its rules must not count.
+func (r *reader) readDocument(root *yaml.Node) (d document, ok bool) {
+	readFields(r, root, r.documents, &d)
+	if d.domain == "" || r.overflow {
+		r.incomplete = true
+		return d, false
+	}
+	return d, true
 }
 
 func (r *reader) documentShape() *shape[document] {
@@ -122,18 +186,22 @@ func (r *reader) descriptorShape() *shape[descriptor] {
 }
 
 func (r *reader) readDescriptors(n *yaml.Node) (all []*descriptor) {
-	r.list(n, "descriptors", func(item *yaml.Node) {
-		d := &descriptor{at: r.at(item)}
-		readFields(r, item, r.descriptors, d)
-		if d.limit != nil && d.limits != nil {
-			r.add(d.at, "rate_limit and rate_limits are both given; move the one into the other")
-		}
-		if d.value != "" && d.match.form != noForm {
-			r.add(d.match.at, "value and %s are both given; write two descriptors", d.match.form)
-		}
-		all = append(all, d)
-	})
+	r.list(n, "descriptors", func(item *yaml.Node) { all = append(all, r.readDescriptor(item)) })
 	return all
+}
+
+func (r *reader) readDescriptor(n *yaml.Node) *descriptor {
+	r.process.rest()
+	d := r.descriptorPool.next()
+	*d = descriptor{at: r.at(n)}
+	readFields(r, n, r.descriptors, d)
+	if d.limit != nil && d.limits != nil {
+		r.add(d.at, "rate_limit and rate_limits are both given; move the one into the other")
+	}
+	if d.value != "" && d.match.form != noForm {
+		r.add(d.match.at, "value and %s are both given; write two descriptors", d.match.form)
+	}
+	return d
 }
 
 // readRateLimits reads a list of limits: never nil.
@@ -163,13 +231,13 @@ func (r *reader) checkTogether(all []*rateLimit) {
 		if l.unlimited {
 			r.add(l.place("unlimited"), "unlimited among other limits says nothing; remove it, or write rate_limit: {unlimited: true}")
 		}
-		if l.policy == nil {
+		if l.shared == nil {
 			continue
 		}
-		if first, ok := byPolicy[l.policy.Identity()]; ok {
+		if first, ok := byPolicy[l.shared.Identity()]; ok {
 			r.add(l.at, "this limit is the same as the one at %s; remove one of the two", first)
 		} else {
-			byPolicy[l.policy.Identity()] = l.at
+			byPolicy[l.shared.Identity()] = l.at
 		}
 	}
 }

@@ -12,6 +12,8 @@ import (
 	"unicode"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
 // Bounds that keep a small file from becoming a large tree.
@@ -20,28 +22,28 @@ const (
 	maxAliasVisits = 1_000_000 // nodes of one file that are read through aliases
 )
 
-// documents parses a file into the roots of its documents. Where the file is no YAML, it ends with a problem.
-func documents(f File, p *problems) (roots []*yaml.Node) {
+// parse makes a file the roots of its documents. Where the file is no YAML, it ends with a problem.
+func (r *reader) parse(f File) (roots []*yaml.Node) {
 	defer func() {
 		// The parser is known to panic on some inputs that no editor writes, and a rule file must not take
 		// the process down.
 		if recover() != nil {
-			p.incomplete = true
-			p.add(position{f.Name, 1, 1}, "this is not valid YAML; check the file for stray bytes and special characters")
+			r.incomplete = true
+			r.add(position{f.Name, 1, 1}, "this is not valid YAML; check the file for stray bytes and special characters")
 		}
 	}()
-	roots, err := parseAll(f.Data)
+	roots, err := r.parseAll(f.Data)
 	if err != nil {
-		p.incomplete = true
-		line, msg := syntaxError(f.Data, err)
-		p.add(position{f.Name, line, 1}, "this is not valid YAML: %s; %s", msg, syntaxHint(msg))
+		r.incomplete = true
+		line, msg := r.syntaxError(f.Data, err)
+		r.add(position{f.Name, line, 1}, "this is not valid YAML: %s; %s", msg, syntaxHint(msg))
 	}
 	return roots
 }
 
 // parseAll returns the roots of the documents before the first error.
-func parseAll(data []byte) (roots []*yaml.Node, err error) {
-	decoder := yaml.NewDecoder(bytes.NewReader(data))
+func (r *reader) parseAll(data []byte) (roots []*yaml.Node, err error) {
+	decoder := yaml.NewDecoder(restingReader{bytes.NewReader(data), r.process})
 	for {
 		var document yaml.Node
 		err := decoder.Decode(&document)
@@ -53,6 +55,18 @@ func parseAll(data []byte) (roots []*yaml.Node, err error) {
 		}
 		roots = append(roots, document.Content...)
 	}
+}
+
+// restingReader is read by a parser, a few hundred bytes at a time.
+type restingReader struct {
+	io.Reader
+
+	process *Process
+}
+
+func (r restingReader) Read(p []byte) (int, error) {
+	r.process.rest()
+	return r.Reader.Read(p)
 }
 
 const quoteStar = "a value that starts with * must be quoted, as in value: '*.html'"
@@ -77,14 +91,14 @@ func syntaxHint(msg string) string {
 
 // syntaxError takes the parser's error apart. The line that the parser tells is often that of the whole list or
 // mapping, so the line is rather that which makes the lines up to it fail in the same way.
-func syntaxError(data []byte, err error) (line int, msg string) {
+func (r *reader) syntaxError(data []byte, err error) (line int, msg string) {
 	told, msg := splitLine(err)
 	ends := lineEnds(data)
 	if len(data) > maxSyntaxSearch {
 		return min(max(told, 1), len(ends)), msg
 	}
 	return min(len(ends), 1+sort.Search(len(ends), func(i int) bool {
-		_, err := parseAll(data[:ends[i]])
+		_, err := r.parseAll(data[:ends[i]])
 		if err == nil {
 			return false
 		}
@@ -121,6 +135,7 @@ func lineEnds(data []byte) []int {
 // reader reads the nodes of one file. It follows aliases, within bounds.
 type reader struct {
 	*problems
+	process  *Process
 	file     string
 	depth    int
 	aliases  int    // how many aliases lead here
@@ -133,7 +148,11 @@ type reader struct {
 	rateLimits  *shape[rateLimit]
 	replaces    *shape[place]
 
-	zones map[string]*time.Location // that the file names
+	descriptorPool pool[descriptor]
+	limitPool      pool[rateLimit]
+
+	zones    map[string]*time.Location        // that the file names
+	policies map[limiter.Params]*sharedPolicy // so far
 }
 
 func (r *reader) at(n *yaml.Node) position { return position{r.file, n.Line, n.Column} }
@@ -172,7 +191,7 @@ func (r *reader) mapping(n *yaml.Node, what string, each func(key, value *yaml.N
 			r.add(r.at(n), "%s must be fields with values (name: value), got %s", what, kind(n))
 			return
 		}
-		r.fields(n, &names{}, each)
+		r.fields(n, &names{keys: make([]*yaml.Node, 0, len(n.Content)/2)}, each)
 	})
 	return ok
 }

@@ -69,6 +69,8 @@ type Decision struct {
 	// Wait is how long the answer of an admitted request is to be held back, for LeakyQueue and SmoothBursty;
 	// else 0.
 	Wait time.Duration
+	// Known says that nobody was asked: an earlier denial still holds.
+	Known bool
 }
 
 // Store keeps the counters' state and decides requests over it.

@@ -54,6 +54,7 @@ type batcher struct {
 	channel string       // of refunds
 	now     func() int64 // nil: the server's clock
 	scripts scripts
+	sent    *sent
 	wall    func() int64 // this process's clock, in microseconds since the Unix epoch
 	ahead   atomic.Int64 // by how much the server's was found to be ahead of it, in microseconds
 }
@@ -94,8 +95,10 @@ func (r *batcher) run(ctx context.Context, b *batch) (*redis.Cmd, error) {
 		return nil, err
 	}
 	cmd := b.command(ctx, "evalsha", sc.sha)
+	r.sent.batch(len(b.calls))
 	err = r.client.Process(ctx, once{cmd})
 	if redis.HasErrorPrefix(err, noScript) {
+		r.sent.texts.Add(1)
 		cmd = b.command(ctx, "eval", sc.text)
 		err = r.client.Process(ctx, once{cmd})
 	}

@@ -29,7 +29,7 @@ func BenchmarkCall(b *testing.B) {
 	for _, hits := range []int{1, 4} {
 		for _, requests := range []int{1, 4, 16, 64} {
 			b.Run(fmt.Sprintf("hits=%d/requests=%d", hits, requests), func(b *testing.B) {
-				r := &batcher{client: client, prefix: "weir:1:", wall: wall}
+				r := &batcher{client: client, prefix: "weir:1:", wall: wall, sent: new(sent)}
 				var calls []*call
 				for i := range 1024 {
 					c := &call{}

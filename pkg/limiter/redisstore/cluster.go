@@ -130,12 +130,14 @@ func (r *batcher) runAll(ctx context.Context, groups []*batch) {
 	made := make([]*redis.Cmd, len(groups))
 	for i, g := range groups {
 		made[i] = g.command(ctx, "evalsha", scripts[i].sha)
+		r.sent.batch(len(g.calls))
 	}
 	r.process(ctx, made)
 	var unknown []*redis.Cmd
 	for i, g := range groups {
 		if redis.HasErrorPrefix(made[i].Err(), noScript) {
 			made[i] = g.command(ctx, "eval", scripts[i].text)
+			r.sent.texts.Add(1)
 			unknown = append(unknown, made[i])
 		}
 	}

@@ -56,7 +56,8 @@ type Store struct {
 	timeout time.Duration
 	now     func() int64 // see Options
 	wall    func() int64
-	queue   *queue      // nil with a cluster
+	queue   *queue // nil with a cluster
+	sent    sent
 	lanes   sync.Map    // with a cluster: the *queue of each master, by its address
 	charted atomic.Bool // it is known who has which slot
 }
@@ -95,6 +96,7 @@ func New(o Options) (*Store, error) {
 func (s *Store) batcher() *batcher {
 	return &batcher{
 		client: s.client, slotted: s.cluster != nil, prefix: s.prefix, channel: s.channel(), now: s.now, wall: s.wall,
+		sent: &s.sent,
 	}
 }
 

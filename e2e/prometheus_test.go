@@ -1,0 +1,183 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+
+	"github.com/weir-ratelimit/weir/internal/promtest"
+	"github.com/weir-ratelimit/weir/internal/redistest"
+)
+
+// untilSeen is how long Prometheus may take to see something.
+const untilSeen = 20 * time.Second
+
+// watched are rules whose panels all have something to show.
+const watched = `
+domain: shop
+descriptors:
+  - {key: client, rate_limit: {algorithm: funnel, requests_per_unit: 5, unit: hour}}
+  - {key: trial, shadow_mode: true, rate_limit: {requests_per_unit: 1, unit: hour}}
+  - {key: bot, value: bad, rate_limit: {requests_per_unit: 0, unit: hour}}
+`
+
+// withData are the panels that have to show something while these rules are asked.
+var withData = []string{
+	"Requests", "Denied", "Rule sets in force", "Decisions by outcome", "Denied by rule", "Share denied by rule", "Near limit by rule",
+	"Shadow and quota by rule", "Cost by outcome", "Requests: p50, p99", "Redis: p50, p99", "Script calls", "Requests in a script call",
+	"Connections", "Known denials", "Known denials by rule", "Age of the rules in force", "Limits", "Counters", "Bytes", "CPU", "Memory",
+	"Goroutines", "Builds",
+}
+
+// panels are the expressions of the dashboard by their panel, as Grafana would ask them with all variables at All.
+func panels(t *testing.T) map[string][]string {
+	t.Helper()
+	text, err := os.ReadFile("../examples/grafana/weir.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var dashboard struct {
+		Panels []struct {
+			Title   string
+			Targets []struct{ Expr string }
+		}
+	}
+	if err := json.Unmarshal(text, &dashboard); err != nil {
+		t.Fatal(err)
+	}
+	values := strings.NewReplacer("$job", "weir", "$instance", ".*", "$domain", ".*", "$rule", ".*", "$__rate_interval", "10s")
+	all := map[string][]string{}
+	for _, p := range dashboard.Panels {
+		for _, target := range p.Targets {
+			all[p.Title] = append(all[p.Title], values.Replace(target.Expr))
+		}
+	}
+	return all
+}
+
+// scraping runs Prometheus with the alerts of the examples.
+func scraping(t *testing.T, sidecars ...*sidecar) *promtest.Server {
+	t.Helper()
+	alerts, err := filepath.Abs("../examples/prometheus/alerts.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var targets []string
+	for _, s := range sidecars {
+		targets = append(targets, s.http)
+	}
+	config := filepath.Join(t.TempDir(), "prometheus.yaml")
+	text := fmt.Sprintf("global: {scrape_interval: 100ms, evaluation_interval: 100ms}\nrule_files: [%s]\n"+
+		"scrape_configs: [{job_name: weir, static_configs: [{targets: [%s]}]}]\n", alerts, strings.Join(targets, ", "))
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return promtest.Start(t, config)
+}
+
+// A real Prometheus that scrapes two sidecars, one with Redis and one with memory, answers every question of the dashboard,
+// counts what was answered, and sees an alert.
+func TestPrometheus(t *testing.T) {
+	promtest.Tool(t, "prometheus")
+	rules := ruleFile(t, watched)
+	patient := []string{"--store-timeout", "5s", "--classic-metrics", "--rules-settle", "1ms"}
+	sidecars := []*sidecar{
+		startSidecar(t, rules, append(patient, "--store", redistest.Start(t).URL())...),
+		startSidecar(t, rules, patient...),
+	}
+	clients := []pb.RateLimitServiceClient{sidecars[0].client(t), sidecars[1].client(t)}
+	prometheus := scraping(t, sidecars...)
+	rounds, asked, denied := 0, 0, 0
+	ask := func(on pb.RateLimitServiceClient, key, value string) {
+		res, err := on.ShouldRateLimit(t.Context(), question(key, value))
+		if err != nil {
+			t.Fatal(err)
+		}
+		asked++
+		if res.GetOverallCode() == pb.RateLimitResponse_OVER_LIMIT {
+			denied++
+		}
+	}
+	round := func() { // each has a client of its own, whose sixth request is denied
+		rounds++
+		for i, on := range clients {
+			for range 7 {
+				ask(on, "client", fmt.Sprint(i, "-", rounds))
+			}
+			ask(on, "trial", "b")
+			ask(on, "bot", "bad")
+		}
+	}
+	all := panels(t)
+	shows := func(title string) bool {
+		for _, expr := range all[title] {
+			values, err := prometheus.Query(expr)
+			if err != nil {
+				t.Fatalf("%s: %s: %v", title, expr, err)
+			}
+			if slices.ContainsFunc(values, func(v promtest.Value) bool { return v.Value > 0 && !math.IsNaN(v.Value) }) {
+				return true
+			}
+		}
+		return false
+	}
+	for _, title := range withData {
+		await(t, untilSeen, title+" shows something", func() bool {
+			round()
+			return shows(title)
+		})
+	}
+	for title, exprs := range all {
+		for _, expr := range exprs {
+			if _, err := prometheus.Query(expr); err != nil {
+				t.Errorf("%s: %s: %v", title, expr, err)
+			}
+		}
+	}
+	for expr, want := range map[string]int{
+		`sum(weir_decisions_total)`:                                   asked,
+		`sum(weir_request_seconds_count)`:                             asked,
+		`sum(weir_decisions_total{outcome="denied"})`:                 denied,
+		`sum(ratelimit_service_rate_limit_total_hits{domain="shop"})`: asked,
+		`sum(ratelimit_service_rate_limit_over_limit{key1!="trial"})`: denied,
+		`count(count by (hash) (weir_rules_info))`:                    1,
+		`count(weir_store_breaker_open == 0)`:                         1,
+		`sum(weir_store_errors_total) + sum(weir_panics_total)`:       0,
+		`sum(weir_known_denials_total) > bool 0`:                      1,
+		`sum(weir_hits_near_limit_total{rule="client"})`:              2 * rounds, // the fifth of each client
+		`sum(weir_store_batch_requests_sum) > bool 0`:                 1,
+		`sum(ratelimit_service_rate_limit_shadow_mode{key1="trial"})`: 2*rounds - 2,
+	} {
+		await(t, untilSeen, fmt.Sprintf("%s is %d", expr, want), func() bool {
+			values, err := prometheus.Query(expr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return len(values) == 1 && values[0].Value == float64(want)
+		})
+	}
+
+	edit(t, rules, "domain: shop\ndescriptors: [{key: client, rate_limit: {unit: fortnight}}]\n")
+	await(t, untilSeen, "WeirRulesRefused is pending", func() bool {
+		states, err := prometheus.Alerts()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name := range states {
+			if name != "WeirRulesRefused" && name != "WeirDenialsJump" && name != "WeirStoreSlow" {
+				t.Fatalf("the alert %s is %s", name, states[name])
+			}
+		}
+		return states["WeirRulesRefused"] == "pending"
+	})
+}

@@ -1,0 +1,257 @@
+package examples
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/weir-ratelimit/weir/internal/metrics"
+	"github.com/weir-ratelimit/weir/internal/promtest"
+)
+
+// alertRules is prometheus/alerts.yaml.
+type alertRules struct {
+	Groups []struct {
+		Rules []struct {
+			Record, Alert, Expr string
+			Labels, Annotations map[string]string
+		}
+	}
+}
+
+// dashboard is what of grafana/weir.json matters here.
+type dashboard struct {
+	Templating struct {
+		List []struct{ Name, Definition string }
+	}
+	Annotations struct{ List []struct{ Expr string } }
+	Panels      []struct {
+		ID      int
+		Title   string
+		GridPos struct{ X, Y, W, H int }
+		Targets []struct{ Expr string }
+	}
+}
+
+func read(t *testing.T, path string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+func alerts(t *testing.T) (rules alertRules) {
+	t.Helper()
+	if err := yaml.Unmarshal(read(t, "prometheus/alerts.yaml"), &rules); err != nil {
+		t.Fatal(err)
+	}
+	return rules
+}
+
+func grafana(t *testing.T) (d dashboard) {
+	t.Helper()
+	if err := json.Unmarshal(read(t, "grafana/weir.json"), &d); err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// known are the labels of every series that Prometheus has of a sidecar, by name.
+func known(t *testing.T) map[string][]string {
+	t.Helper()
+	all, err := metrics.Describe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	scraped := []string{"job", "instance"}
+	known := map[string][]string{"up": scraped}
+	for _, d := range all {
+		labels := append(slices.Clone(scraped), d.Labels...)
+		switch d.Type {
+		case "histogram":
+			known[d.Name+"_bucket"] = append(slices.Clone(labels), "le")
+			known[d.Name+"_sum"], known[d.Name+"_count"] = labels, labels
+		case "summary":
+			known[d.Name] = append(slices.Clone(labels), "quantile")
+			known[d.Name+"_sum"], known[d.Name+"_count"] = labels, labels
+		default:
+			known[d.Name] = labels
+		}
+	}
+	return known
+}
+
+var (
+	series  = regexp.MustCompile(`\b((?:weir|go|process|ratelimit)_\w+(?::\w+)*|up)\b(?:\{([^}]*)\})?`)
+	matcher = regexp.MustCompile(`(\w+)\s*(?:=~|!~|!=|=)\s*"[^"]*"`)
+	groups  = regexp.MustCompile(`\b(?:by|on) \(([^)]*)\)`)
+)
+
+// inspect returns the metrics of an expression, and what of their names and labels no sidecar has.
+func inspect(expr string, known map[string][]string) (names, wrong []string) {
+	var labels []string
+	for _, m := range series.FindAllStringSubmatch(groups.ReplaceAllString(expr, ""), -1) {
+		name := m[1]
+		names = append(names, name)
+		has, ok := known[name]
+		if !ok {
+			wrong = append(wrong, "there is no metric "+name)
+		}
+		labels = append(labels, has...)
+		for _, l := range matcher.FindAllStringSubmatch(m[2], -1) {
+			if ok && !slices.Contains(has, l[1]) {
+				wrong = append(wrong, name+" has no label "+l[1])
+			}
+		}
+	}
+	if len(names) == 0 {
+		wrong = append(wrong, "no metric in "+expr)
+	}
+	for _, g := range groups.FindAllStringSubmatch(expr, -1) {
+		for l := range strings.SplitSeq(g[1], ",") {
+			if l = strings.TrimSpace(l); !slices.Contains(labels, l) {
+				wrong = append(wrong, "none of the metrics has the label "+l)
+			}
+		}
+	}
+	return names, wrong
+}
+
+func check(t *testing.T, what, expr string, known map[string][]string) (names []string) {
+	t.Helper()
+	names, wrong := inspect(expr, known)
+	for _, w := range wrong {
+		t.Errorf("%s: %s", what, w)
+	}
+	return names
+}
+
+// withRecorded adds what the rules record.
+func withRecorded(rules alertRules, known map[string][]string) map[string][]string {
+	for _, g := range rules.Groups {
+		for _, r := range g.Rules {
+			if by := groups.FindStringSubmatch(r.Expr); r.Record != "" && by != nil {
+				known[r.Record] = strings.Split(by[1], ", ")
+			}
+		}
+	}
+	return known
+}
+
+func TestAlertsNameWhatThereIs(t *testing.T) {
+	rules := alerts(t)
+	known := withRecorded(rules, known(t))
+	runbook := string(read(t, "../docs/operations.md"))
+	tests := string(read(t, "prometheus/alerts_test.yaml"))
+	for _, g := range rules.Groups {
+		for _, r := range g.Rules {
+			check(t, r.Alert+r.Record, r.Expr, known)
+			if r.Record != "" {
+				continue
+			}
+			if r.Annotations["summary"] == "" || r.Annotations["description"] == "" || r.Labels["severity"] == "" {
+				t.Errorf("%s: needs a summary, a description and a severity", r.Alert)
+			}
+			const docs = "https://github.com/weir-ratelimit/weir/blob/main/docs/operations.md#"
+			if want := docs + strings.ToLower(r.Alert); r.Annotations["runbook_url"] != want {
+				t.Errorf("%s: runbook_url %s, want %s", r.Alert, r.Annotations["runbook_url"], want)
+			}
+			if !strings.Contains(runbook, "\n### "+r.Alert+"\n") {
+				t.Errorf("docs/operations.md has no heading %s", r.Alert)
+			}
+			if !strings.Contains(tests, "alertname: "+r.Alert+"\n        exp_alerts:\n") {
+				t.Errorf("alerts_test.yaml never sees %s fire", r.Alert)
+			}
+		}
+	}
+}
+
+func TestDashboardNamesWhatThereIs(t *testing.T) {
+	d, known := grafana(t), known(t)
+	ids, shown := map[int]bool{}, map[string]bool{}
+	note := func(what, expr string) {
+		for _, name := range check(t, what, expr, known) {
+			for _, end := range []string{"_bucket", "_sum", "_count"} {
+				name = strings.TrimSuffix(name, end)
+			}
+			shown[name] = true
+		}
+	}
+	for _, p := range d.Panels {
+		if ids[p.ID] {
+			t.Errorf("%s: another panel has the ID %d", p.Title, p.ID)
+		}
+		ids[p.ID] = true
+		if p.GridPos.X+p.GridPos.W > 24 || p.GridPos.H == 0 {
+			t.Errorf("%s: does not fit: %+v", p.Title, p.GridPos)
+		}
+		for _, target := range p.Targets {
+			note(p.Title, target.Expr)
+			if !strings.Contains(target.Expr, `instance=~"$instance"`) {
+				t.Errorf("%s: is not of $instance: %s", p.Title, target.Expr)
+			}
+		}
+	}
+	for _, a := range d.Annotations.List {
+		note("annotation", a.Expr)
+	}
+	var names []string
+	for _, v := range d.Templating.List {
+		names = append(names, v.Name)
+		if v.Definition != "" {
+			check(t, "variable "+v.Name, v.Definition, known)
+		}
+	}
+	for _, want := range []string{"datasource", "instance", "domain", "rule"} {
+		if !slices.Contains(names, want) {
+			t.Errorf("there is no variable %s", want)
+		}
+	}
+	all, err := metrics.Describe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range all {
+		if strings.HasPrefix(m.Name, "weir_") && !shown[m.Name] {
+			t.Errorf("no panel shows %s", m.Name)
+		}
+	}
+}
+
+// inspect finds what it is for.
+func TestInspect(t *testing.T) {
+	known := map[string][]string{"weir_a_total": {"job", "rule"}}
+	for expr, want := range map[string]string{
+		`sum by (rule) (rate(weir_a_total{job="weir", rule=~"$rule"}[5m]))`: "",
+		`weir_b_total`:                   "there is no metric weir_b_total",
+		`weir_a_total{outcome="denied"}`: "weir_a_total has no label outcome",
+		`sum by (le) (weir_a_total)`:     "none of the metrics has the label le",
+		`1 + 1`:                          "no metric in 1 + 1",
+	} {
+		if _, wrong := inspect(expr, known); strings.Join(wrong, "; ") != want {
+			t.Errorf("%s: %q, want %q", expr, wrong, want)
+		}
+	}
+}
+
+// promtool reads the files, and every alert fires when it should and only then.
+func TestPromtool(t *testing.T) {
+	tool := promtest.Tool(t, "promtool")
+	for _, args := range [][]string{
+		{"check", "rules", "prometheus/alerts.yaml"},
+		{"check", "config", "prometheus/prometheus.yaml"},
+		{"test", "rules", "prometheus/alerts_test.yaml"},
+	} {
+		if out, err := exec.Command(tool, args...).CombinedOutput(); err != nil {
+			t.Errorf("promtool %s: %v\n%s", strings.Join(args, " "), err, out)
+		}
+	}
+}

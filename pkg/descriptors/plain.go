@@ -1,0 +1,410 @@
+package descriptors
+
+import (
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// maxPlainKey is below the 1,024 characters that YAML allows a key.
+const maxPlainKey = 1000
+
+// maxPlainDepth bounds mappings and lists inside one another; maxDepth is that of all files.
+const maxPlainDepth = 100
+
+// plain parses the YAML that rule files are mostly written in, about ten times as fast as the parser of all YAML:
+// mappings and lists by indentation, {} and [] on one line, and texts on one line, plain or quoted. Whatever else there
+// is (anchors, tags, texts of several lines, escapes, tabs, an empty value), and whatever is wrong, it leaves to that
+// parser: its methods return false, and nothing that was read counts.
+//
+// The nodes that it makes are those of the other parser, but for comments, which nothing here looks at.
+type plain struct {
+	text string
+
+	// The line that is read: it begins at start, and is indented by indent, -1 at the end of a document. Its text ends
+	// before end, and pos is how far it is read.
+	start, pos, end int
+	indent          int
+	ascii           bool
+	line            int // from 1
+	next            int // where the next line begins
+
+	depth    int
+	item     func(n *yaml.Node) // takes the document's descriptors one by one; the node is used again afterwards
+	streamed bool               // this document's
+	nodes    pool[yaml.Node]
+}
+
+func newPlain(text string, item func(n *yaml.Node)) *plain { return &plain{text: text, item: item} }
+
+// restingText copies the data without a long pause.
+func restingText(data []byte, process *Process) string {
+	var text strings.Builder
+	text.Grow(len(data))
+	for chunk := range slices.Chunk(data, 64<<10) {
+		process.rest()
+		text.Write(chunk)
+	}
+	return text.String()
+}
+
+// document parses the next document that is not empty; its node is nil at the end of the file. Where it has
+// `descriptors` as a list by indentation, the list's items have gone to item, and the list is empty.
+func (s *plain) document() (root *yaml.Node, ok bool) {
+	s.nodes.used, s.streamed = 0, false
+	for s.indent = -1; s.indent < 0; {
+		if !s.advance() {
+			return nil, false
+		}
+		if s.indent < 0 && s.next == len(s.text) {
+			return nil, true
+		}
+	}
+	root, ok = s.mapping(nil)
+	return root, ok && s.indent < 0
+}
+
+// advance goes to the next line that says something.
+func (s *plain) advance() bool {
+	for s.next < len(s.text) {
+		if !s.readLine() {
+			return false
+		}
+		s.pos = s.start
+		s.spaces()
+		if s.pos == s.end || s.text[s.pos] == '#' {
+			continue
+		}
+		s.indent = s.pos - s.start
+		if line := s.text[s.start:s.end]; s.indent == 0 && (strings.HasPrefix(line, "---") || strings.HasPrefix(line, "...")) {
+			s.indent = -1
+			return line == "---"
+		}
+		return true
+	}
+	s.indent = -1
+	return true
+}
+
+// readLine finds the next line's end. It is false if the line has characters that only the other parser knows what to
+// do with.
+func (s *plain) readLine() bool {
+	s.line++
+	s.start, s.end = s.next, s.next
+	s.ascii = true
+	for s.end < len(s.text) && s.text[s.end] != '\n' {
+		size := 1
+		switch c := s.text[s.end]; {
+		case c >= utf8.RuneSelf:
+			s.ascii = false
+			var char rune
+			char, size = utf8.DecodeRuneInString(s.text[s.end:])
+			if size == 1 || char < 0xa0 || char == '\u2028' || char == '\u2029' || char == 0xfeff || char == 0xfffe || char == 0xffff {
+				return false
+			}
+		case c < ' ' || c > '~':
+			return false
+		}
+		s.end += size
+	}
+	s.next = min(s.end+1, len(s.text))
+	return true
+}
+
+func (s *plain) spaces() {
+	for s.pos < s.end && s.text[s.pos] == ' ' {
+		s.pos++
+	}
+}
+
+// atEnd says whether only a comment may be left of the line.
+func (s *plain) atEnd() bool {
+	before := s.pos
+	s.spaces()
+	return s.pos == s.end || s.text[s.pos] == '#' && s.pos > before
+}
+
+// atItem says whether an item of a list by indentation begins here.
+func (s *plain) atItem() bool { return strings.HasPrefix(s.text[s.pos:s.end], "- ") }
+
+// node is a new node here. It has no Content, but room for some that it had when it was used before.
+func (s *plain) node(kind yaml.Kind, tag string) *yaml.Node {
+	n := s.nodes.next()
+	column := s.pos - s.start
+	if !s.ascii {
+		column = utf8.RuneCountInString(s.text[s.start:s.pos])
+	}
+	*n = yaml.Node{Kind: kind, Tag: tag, Content: n.Content[:0], Line: s.line, Column: column + 1}
+	return n
+}
+
+// mapping parses a mapping that begins here, or with the key behind which this is.
+func (s *plain) mapping(key *yaml.Node) (n *yaml.Node, ok bool) {
+	root := s.depth == 0
+	if s.depth++; s.depth > maxPlainDepth {
+		return nil, false
+	}
+	defer func() { s.depth-- }()
+	n = s.node(yaml.MappingNode, "!!map")
+	if key != nil {
+		n.Column = key.Column
+	}
+	column := n.Column - 1
+	for {
+		if key == nil {
+			if key, ok = s.flow(false); !ok || !s.colon(key) {
+				return nil, false
+			}
+		}
+		streamed := root && key.Value == "descriptors"
+		if streamed && s.streamed {
+			return nil, false // given twice: the first one's items are gone
+		}
+		s.streamed = s.streamed || streamed
+		value, ok := s.value(column, streamed)
+		if !ok {
+			return nil, false
+		}
+		n.Content = append(n.Content, key, value)
+		key = nil
+		if s.indent != column {
+			return n, s.indent < column
+		}
+	}
+}
+
+// colon skips what follows a key.
+func (s *plain) colon(key *yaml.Node) bool {
+	if key.Kind != yaml.ScalarNode || s.pos == s.end || s.text[s.pos] != ':' || len(key.Value) > maxPlainKey {
+		return false
+	}
+	s.pos++
+	return s.pos == s.end || s.text[s.pos] == ' '
+}
+
+// value parses what follows key and colon, in this line or the next ones, and goes to the line behind it.
+func (s *plain) value(column int, streamed bool) (n *yaml.Node, ok bool) {
+	if !s.atEnd() {
+		if n, ok = s.flow(false); !ok || !s.atEnd() {
+			return nil, false
+		}
+		return n, s.advance() && s.indent <= column
+	}
+	if !s.advance() || s.indent < column {
+		return nil, false
+	}
+	var each func(*yaml.Node)
+	if streamed {
+		each = s.item
+	}
+	switch {
+	case s.atItem():
+		return s.list(s.indent, s.indent == column, each)
+	case s.indent > column:
+		return s.mapping(nil)
+	default:
+		return nil, false
+	}
+}
+
+// list parses a list by indentation. One that is not indented further than its key ends where another key follows.
+func (s *plain) list(column int, asKey bool, each func(*yaml.Node)) (n *yaml.Node, ok bool) {
+	if s.depth++; s.depth > maxPlainDepth {
+		return nil, false
+	}
+	defer func() { s.depth-- }()
+	n = s.node(yaml.SequenceNode, "!!seq")
+	used := s.nodes.used
+	for s.indent == column && s.atItem() {
+		s.pos++
+		s.spaces()
+		item, ok := s.inList(column)
+		switch {
+		case !ok || s.indent > column:
+			return nil, false
+		case each != nil:
+			each(item)
+			s.nodes.used = used
+		default:
+			n.Content = append(n.Content, item)
+		}
+	}
+	return n, s.indent < column || asKey
+}
+
+// inList parses an item of a list, and goes to the line behind it.
+func (s *plain) inList(column int) (n *yaml.Node, ok bool) {
+	if s.pos == s.end {
+		return nil, false
+	}
+	if n, ok = s.flow(false); !ok {
+		return nil, false
+	}
+	if s.atEnd() {
+		return n, s.advance() && s.indent <= column
+	}
+	if !s.colon(n) {
+		return nil, false
+	}
+	return s.mapping(n)
+}
+
+// flow parses what has to be on this line: a text, [] or {}. Within these two, commas and brackets end a text.
+func (s *plain) flow(within bool) (n *yaml.Node, ok bool) {
+	if s.pos == s.end || s.depth > maxPlainDepth {
+		return nil, false
+	}
+	s.depth++
+	defer func() { s.depth-- }()
+	switch s.text[s.pos] {
+	case '{':
+		n = s.node(yaml.MappingNode, "!!map")
+		n.Style = yaml.FlowStyle
+		return n, s.flowItems(n, '}')
+	case '[':
+		n = s.node(yaml.SequenceNode, "!!seq")
+		n.Style = yaml.FlowStyle
+		return n, s.flowItems(n, ']')
+	case '\'':
+		return s.quoted(yaml.SingleQuotedStyle, "'")
+	case '"':
+		return s.quoted(yaml.DoubleQuotedStyle, `"\`)
+	default:
+		return s.scalar(within)
+	}
+}
+
+// flowItems parses what is within brackets, and the last one.
+func (s *plain) flowItems(n *yaml.Node, closing byte) bool {
+	s.pos++
+	s.spaces()
+	if s.pos < s.end && s.text[s.pos] == closing {
+		s.pos++
+		return true
+	}
+	for {
+		item, ok := s.flow(true)
+		if !ok {
+			return false
+		}
+		n.Content = append(n.Content, item)
+		if n.Kind == yaml.MappingNode {
+			if !s.colon(item) {
+				return false
+			}
+			s.spaces()
+			if item, ok = s.flow(true); !ok {
+				return false
+			}
+			n.Content = append(n.Content, item)
+		}
+		s.spaces()
+		if s.pos == s.end {
+			return false
+		}
+		s.pos++
+		switch s.text[s.pos-1] {
+		case closing:
+			return true
+		case ',':
+			s.spaces()
+		default:
+			return false
+		}
+	}
+}
+
+// quoted parses a text up to the quote that it began with. The other parser knows escapes.
+func (s *plain) quoted(style yaml.Style, special string) (n *yaml.Node, ok bool) {
+	n = s.node(yaml.ScalarNode, "!!str")
+	n.Style = style
+	rest := s.text[s.pos+1 : s.end]
+	length := strings.IndexAny(rest, special)
+	if length < 0 || rest[length] == '\\' {
+		return nil, false
+	}
+	n.Value = rest[:length]
+	s.pos += length + 2
+	return n, s.pos == s.end || s.text[s.pos] != '\''
+}
+
+// scalar parses a text without quotes.
+func (s *plain) scalar(within bool) (n *yaml.Node, ok bool) {
+	if !s.startsText() {
+		return nil, false
+	}
+	n = s.node(yaml.ScalarNode, "")
+	last := s.pos // the text's end: spaces behind it do not count
+	for i := s.pos; i < s.end; i++ {
+		c := s.text[i]
+		if c == ' ' {
+			continue
+		}
+		if c == '#' && i > last || c == ':' && (i+1 == s.end || s.text[i+1] == ' ') || within && (c == ',' || c == ']' || c == '}') {
+			break
+		}
+		if within && (c == '?' || c == '[' || c == '{') {
+			return nil, false
+		}
+		last = i + 1
+	}
+	n.Value = s.text[s.pos:last]
+	n.Tag = tagOf(n)
+	s.pos = last
+	return n, n.Value != "<<"
+}
+
+// startsText says whether a text without quotes may begin with what is here.
+func (s *plain) startsText() bool {
+	c := s.text[s.pos]
+	if c == '-' {
+		return s.pos+1 < s.end && isAlphanumeric(s.text[s.pos+1])
+	}
+	return c >= utf8.RuneSelf || isAlphanumeric(c) || strings.IndexByte("/_.$+^~(=<\\;", c) >= 0
+}
+
+func isAlphanumeric(c byte) bool {
+	return c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
+}
+
+// tagOf is what the other parser takes a text without quotes for. It is asked for all but the most usual, for it takes
+// its time.
+func tagOf(n *yaml.Node) string {
+	switch first := n.Value[0]; {
+	case first == '/' || first == '_' || first >= 'a' && first <= 'z' && strings.IndexByte("tfn", first) < 0:
+		return "!!str"
+	case first >= '1' && first <= '9' && isSmallNumber(n.Value):
+		return "!!int"
+	default:
+		return n.ShortTag()
+	}
+}
+
+func isSmallNumber(text string) bool {
+	for i := range len(text) {
+		if text[i] < '0' || text[i] > '9' {
+			return false
+		}
+	}
+	return len(text) <= 18
+}
+
+// pool is memory for Ts that are used again. Whoever sets used to what it was before has given back what came since.
+type pool[T any] struct {
+	all  []*T
+	used int
+}
+
+// next is a T as it was left.
+func (p *pool[T]) next() *T {
+	if p.used == len(p.all) {
+		more := make([]T, 32)
+		for i := range more {
+			p.all = append(p.all, &more[i])
+		}
+	}
+	p.used++
+	return p.all[p.used-1]
+}
