@@ -33,7 +33,7 @@ and go a key may be missing, or be there twice.
 GLOB is a pattern of Redis: * and ? match anything, [ab] one of several characters. A counter's key is
 algorithm|domain|key=value|key=value; in a cluster what follows the first | is in braces.
 
-Published rules (the key rules) are shown, but never deleted.
+Published rules and boosts (the keys rules and boosts) are shown, but never deleted.
 
 The exit code is 0 if it was done, 1 if Redis does not answer, 2 if the command line is wrong.
 
@@ -107,7 +107,7 @@ func (s *keySums) add(page []rediskeys.Key) {
 func (s *keySums) delete(ctx context.Context, keys *rediskeys.Keys, page []rediskeys.Key) error {
 	var counters []rediskeys.Key
 	for _, k := range page {
-		if !k.Published() {
+		if !k.Published() && !k.Boosts() {
 			counters = append(counters, k)
 		}
 	}
@@ -156,6 +156,8 @@ func (c *keysCmd) show(io streams, page []rediskeys.Key) error {
 			fmt.Fprintf(io.out, "%q  %s  ttl %s  %d bytes  %s\n", k.Name, k.Type, ttl, k.Bytes, describe(&terms))
 		case k.Published():
 			fmt.Fprintf(io.out, "%q  %s  ttl %s  %d bytes  published rules\n", k.Name, k.Type, ttl, k.Bytes)
+		case k.Boosts():
+			fmt.Fprintf(io.out, "%q  %s  ttl %s  %d bytes  boosts\n", k.Name, k.Type, ttl, k.Bytes)
 		default:
 			fmt.Fprintf(io.out, "%q  %s  ttl %s  %d bytes\n", k.Name, k.Type, ttl, k.Bytes)
 		}

@@ -28,6 +28,9 @@ type cli struct {
 	Simulate simulateCmd `cmd:"" help:"Run virtual traffic through limits, offline."`
 	Publish  publishCmd  `cmd:"" help:"Put a folder of rules into Redis, for all sidecars at once."`
 	Keys     keysCmd     `cmd:"" help:"Show or delete Weir's keys in Redis."`
+	Get      getCmd      `cmd:"" help:"Show the counters of a descriptor in a running sidecar."`
+	Reset    resetCmd    `cmd:"" help:"Have a running sidecar forget counters."`
+	Boost    boostCmd    `cmd:"" help:"Multiply limits for a time, in running sidecars."`
 	Version  versionCmd  `cmd:"" help:"Say what was built."`
 }
 
@@ -65,7 +68,7 @@ func newParser(grammar *cli, io streams, exit func(int)) (*kong.Kong, error) {
 			"counters in memory or in Redis."),
 		kong.Writers(io.out, io.err),
 		kong.Exit(exit),
-		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true, WrapUpperBound: 100}),
 		kong.ExplicitGroups(flagGroups),
 	)
 }

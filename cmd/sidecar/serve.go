@@ -66,8 +66,8 @@ type serveOptions struct {
 	GRPCTLSClientNames []string `name:"grpc-tls-client-names" group:"tls" env:"WEIR_GRPC_TLS_CLIENT_NAMES" placeholder:"NAME" help:"Subject alternative names, such as spiffe://mesh/ns/edge/sa/envoy: a client's certificate needs to be for one of them. Repeat it, or separate by commas."`
 	HTTPTLSCert        string   `name:"http-tls-cert" group:"tls" env:"WEIR_HTTP_TLS_CERT" placeholder:"FILE" help:"Certificate of the HTTP address, in PEM: it then speaks TLS."`
 	HTTPTLSKey         string   `name:"http-tls-key" group:"tls" env:"WEIR_HTTP_TLS_KEY" placeholder:"FILE" help:"Its key."`
-	HTTPTLSClientCA    string   `name:"http-tls-client-ca" group:"tls" env:"WEIR_HTTP_TLS_CLIENT_CA" placeholder:"FILE" help:"Authorities, in PEM: who changes something (POST) or takes a profile needs a certificate of one of them, or the token."`
-	HTTPTokenFile      string   `name:"http-token-file" group:"tls" env:"WEIR_HTTP_TOKEN_FILE" placeholder:"FILE" help:"A token: who changes something (POST) or takes a profile needs it as Authorization: Bearer ..., or a certificate."`
+	HTTPTLSClientCA    string   `name:"http-tls-client-ca" group:"tls" env:"WEIR_HTTP_TLS_CLIENT_CA" placeholder:"FILE" help:"Authorities, in PEM: who changes something (POST, DELETE) or takes a profile needs a certificate of one of them, or the token."`
+	HTTPTokenFile      string   `name:"http-token-file" group:"tls" env:"WEIR_HTTP_TOKEN_FILE" placeholder:"FILE" help:"A token: who changes something (POST, DELETE) or takes a profile needs it as Authorization: Bearer ..., or a certificate."`
 
 	GRPCMaxConnectionAge time.Duration `name:"grpc-max-connection-age" group:"grpc" env:"WEIR_GRPC_MAX_CONNECTION_AGE" default:"30m" help:"Ask clients to connect anew after this time, so that they spread over all sidecars; 0 for never."`
 	GRPCMaxStreams       uint32        `name:"grpc-max-streams" group:"grpc" env:"WEIR_GRPC_MAX_STREAMS" default:"1000" help:"Most requests at once on one connection."`

@@ -17,7 +17,7 @@ import (
 // Bounds of the server.
 const (
 	readyTimeout = 500 * time.Millisecond // all checks of one /readyz together: half of a Kubernetes probe's patience
-	maxBody      = 1 << 10                // bytes; no endpoint reads a body
+	maxBody      = 16 << 10               // bytes: of a reset or a boost
 	maxHeader    = 16 << 10               // bytes
 )
 
@@ -74,6 +74,9 @@ type Options struct {
 	// Checks are asked by /readyz, in this order.
 	Checks []Check
 	Rules  Rules
+	// Counters answers /keys/get and /keys/reset, and Boosts /boosts.
+	Counters Counters
+	Boosts   Boosts
 	// Metrics answers GET /metrics.
 	Metrics http.Handler
 	// Build answers GET /version, as JSON.
@@ -94,6 +97,11 @@ GET  /healthz  the process is alive
 GET  /readyz   it can answer: rules are loaded, the store is reachable, it is not stopping
 GET  /rules    the rules that are live, and what is wrong with the files if they were refused
 POST /reload   read the rule files now
+GET  /keys/get?domain=D&descriptor=key=value,key=value  the counters of a descriptor; nothing is charged
+POST /keys/reset         forget counters: {"domain": D, "descriptor": "key=value"} or {"key": KEY}
+GET  /boosts             the temporary factors on limits
+POST /boosts             another: {"domain": D, "rule": PATH, "factor": 2, "for": "1h", "reason": TEXT, "author": NAME}
+DELETE /boosts/{id}      end one
 GET  /metrics  for Prometheus
 GET  /version  what was built
 `
@@ -122,6 +130,7 @@ func NewHandler(o Options) http.Handler {
 	mux.HandleFunc("POST /reload", h.reload)
 	mux.HandleFunc("GET /version", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, o.Build) })
 	mux.Handle("GET /metrics", o.Metrics)
+	h.live(mux)
 	if o.Pprof {
 		profiles(mux)
 	}

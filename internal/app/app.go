@@ -17,6 +17,7 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/weir-ratelimit/weir/internal/admin"
+	"github.com/weir-ratelimit/weir/internal/boosts"
 	"github.com/weir-ratelimit/weir/internal/metrics"
 	"github.com/weir-ratelimit/weir/internal/rls"
 	"github.com/weir-ratelimit/weir/internal/statsd"
@@ -37,6 +38,7 @@ type App struct {
 	metrics *metrics.Metrics
 	sends   *telemetry.Telemetry
 	rules   *rules
+	boosts  *boosts.Board
 	store   *store
 	health  *healthServer
 	grpc    *grpc.Server
@@ -64,19 +66,25 @@ func New(ctx context.Context, o Options) (*App, error) {
 
 func (a *App) open(ctx context.Context) error {
 	var err error
-	if a.rules, err = loadRules(ctx, &a.o, a.metrics, a.rulesLive); err != nil {
+	if a.boosts, err = a.openBoosts(); err != nil { //nolint:contextcheck // it does not connect
 		return err
 	}
+	if a.rules, err = loadRules(ctx, &a.o, a.metrics, a.boosts.Prepare, a.rulesLive); err != nil {
+		return err
+	}
+	a.boosts.Live(a.rules.set())
 	if a.sends, err = telemetry.Start(ctx, a.o.telemetry(a.metrics)); err != nil {
 		return err
 	}
 	if a.store, err = openStore(&a.o, a.metrics, a.sends); err != nil { //nolint:contextcheck // the store outlives ctx
 		return err
 	}
+	a.boosts.First(ctx)
 	service, err := rls.New(rls.Options{
 		Rules:           a.rules.set,
 		Store:           a.store,
 		Local:           a.store.standIn(),
+		Boosts:          a.boosts.Limits,
 		Observer:        observer{a.metrics, a.store},
 		Watchers:        a.sends.Watchers(),
 		DynamicMetadata: a.o.DynamicMetadata,
@@ -123,6 +131,8 @@ func (a *App) makeHTTP() error {
 			{Name: "store", Err: a.storeReady},
 		},
 		Rules:       a.rules,
+		Counters:    a.counters(),
+		Boosts:      a.boosts,
 		Metrics:     a.metrics.Handler(),
 		Build:       a.o.Build,
 		Pprof:       a.o.Pprof,
@@ -176,6 +186,9 @@ func (a *App) close() error {
 	if a.store != nil {
 		errs = append(errs, a.store.dropLocal(), a.store.close())
 	}
+	if a.boosts != nil {
+		errs = append(errs, a.boosts.Close())
+	}
 	a.stopSending()
 	return errors.Join(errs...)
 }
@@ -212,6 +225,8 @@ func (a *App) Reload(ctx context.Context) error {
 func (a *App) rulesLive() {
 	a.health.set(healthpb.HealthCheckResponse_SERVING)
 	if a.store != nil { // else the process starts, and Run looks
+		a.boosts.Live(a.rules.set())
+		a.store.dropDenials()
 		a.checkEngine(context.Background())
 	}
 }
@@ -258,6 +273,7 @@ func (a *App) Run(ctx context.Context) error {
 		run("HTTP server", a.serveHTTP)
 	}
 	run("rules", func() error { return a.rules.run(work) })
+	wg.Go(func() { a.boosts.Run(work) })
 	wg.Go(func() { a.store.watch(work) })
 	if a.store.breaker != nil {
 		wg.Go(func() { a.store.breaker.Run(work) })

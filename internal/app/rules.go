@@ -32,7 +32,8 @@ type rules struct {
 	metrics    *metrics.Metrics
 	log        *slog.Logger
 	process    descriptors.Process
-	live       func() // called when rules went live
+	prepare    func(*descriptors.Set) // called before rules go live,
+	live       func()                 // and when they have
 	allowEmpty bool
 	stores     []string // that limits may name
 	breather   breather.Breather
@@ -46,13 +47,13 @@ type compiled struct {
 }
 
 // loadRules loads the rules for the first time, which must succeed unless they may be empty.
-func loadRules(ctx context.Context, o *Options, m *metrics.Metrics, live func()) (*rules, error) {
+func loadRules(ctx context.Context, o *Options, m *metrics.Metrics, prepare func(*descriptors.Set), live func()) (*rules, error) {
 	process, err := o.process()
 	if err != nil {
 		return nil, err
 	}
 	r := &rules{
-		process: process, metrics: m, log: o.Log, live: live, allowEmpty: o.AllowEmptyRules,
+		process: process, metrics: m, log: o.Log, prepare: prepare, live: live, allowEmpty: o.AllowEmptyRules,
 		stores: slices.Sorted(maps.Keys(o.NamedStores)),
 	}
 	r.process.Rest = r.rest
@@ -96,6 +97,7 @@ func (r *rules) compile(files []reload.File) (compiled, error) {
 		names[i] = f.Name
 	}
 	r.metrics.RulesCompiled(set) // the swap follows at once, and cannot fail
+	r.prepare(set)
 	live := compiled{set: set, files: names}
 	if r.published != nil {
 		live.published, _ = r.published.Last() // what these files were read from: reading and compiling take turns

@@ -28,6 +28,14 @@ type store struct {
 	cell  func(ctx context.Context, stores []string) error
 	close func() error
 	log   *slog.Logger
+	// truth is asked for the counters themselves; what stands before it may answer in its place.
+	truth limiter.Store
+	// reset forgets a counter, here and in all processes.
+	reset func(ctx context.Context, key string) (existed bool, err error)
+	// keyOf is a counter's key of a key in Redis; nil for memory.
+	keyOf   func(name string) (key string, ok bool)
+	denials *guard.Denials // nil if none are remembered
+	leases  *guard.Leases  // nil for memory
 	// listen hears what other processes tell until ctx is done; nil where there is nothing to hear.
 	listen func(ctx context.Context)
 	// breaker stops asking a store that does not answer, and local counts meanwhile; nil for memory, which always does.
@@ -55,13 +63,21 @@ func openStore(o *Options, m *metrics.Metrics, t *telemetry.Telemetry) (*store, 
 	})
 	st := &store{
 		Store: breaker, name: s.String(), ping: s.Ping, cell: pingRedisCell(s), close: s.Close, log: o.Log,
-		breaker: breaker, local: &local{maxKeys: o.MemoryMaxKeys},
+		breaker: breaker, local: &local{maxKeys: o.MemoryMaxKeys}, truth: breaker, keyOf: s.KeyOf,
 	}
+	st.reset = func(ctx context.Context, key string) (bool, error) {
+		existed, err := s.Reset(ctx, key)
+		st.forget(key, true) // also after an error: it may be done
+		return existed, err
+	}
+	st.hear(s)
 	if err := errors.Join(m.WatchBreaker(breaker.Open), m.WatchStores(func() []metrics.StoreStats { return storeStats(s) })); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	if o.KnownDenials {
-		if err := st.rememberDenials(s, m); err != nil {
+		st.denials = guard.NewDenials(st.Store, nil)
+		st.Store = st.denials
+		if err := m.WatchDenials(st.denials.Answered); err != nil {
 			return nil, errors.Join(err, s.Close())
 		}
 	}
@@ -71,7 +87,7 @@ func openStore(o *Options, m *metrics.Metrics, t *telemetry.Telemetry) (*store, 
 // lease has hot keys with consistency: leased decided without Redis, by permits that are charged there ahead.
 func (s *store) lease(m *metrics.Metrics) error {
 	leases, closeStore := guard.NewLeases(s.Store), s.close
-	s.Store = leases
+	s.Store, s.leases = leases, leases
 	s.close = func() error {
 		if err := leases.Close(); err != nil { // no reason to fail: a Redis that is gone has forgotten them, or soon will
 			s.log.LogAttrs(context.Background(), slog.LevelWarn, "permits on lease are not given back", slog.String("error", err.Error()))
@@ -87,7 +103,9 @@ type redisStore interface {
 	String() string
 	Ping(ctx context.Context) error
 	Each(f func(name string, s *redisstore.Store))
-	Refunds(ctx context.Context, forget func(key string), hears func(yes bool, why error))
+	Refunds(ctx context.Context, forget func(key string, reset bool), hears func(yes bool, why error))
+	Reset(ctx context.Context, key string) (existed bool, err error)
+	KeyOf(name string) (key string, ok bool)
 	Close() error
 }
 
@@ -168,14 +186,16 @@ func (s *store) standIn() limiter.Store {
 	return s.local
 }
 
-// rememberDenials has denials answered without Redis while what other processes give back is heard.
-func (s *store) rememberDenials(r redisStore, m *metrics.Metrics) error {
-	denials := guard.NewDenials(s.Store, nil)
-	s.Store = denials
+// hear has denials answered without Redis while what other processes give back is heard, and hears of counters that they
+// reset.
+func (s *store) hear(r redisStore) {
 	s.listen = func(ctx context.Context) {
 		heard, told := false, false
-		r.Refunds(ctx, denials.Forget, func(hears bool, why error) {
-			denials.Believe(hears)
+		r.Refunds(ctx, s.forget, func(hears bool, why error) {
+			if s.denials == nil {
+				return
+			}
+			s.denials.Believe(hears)
 			if changed := !told || hears != heard; changed && why != nil {
 				s.log.LogAttrs(ctx, slog.LevelWarn, "refunds by other sidecars are not heard: known denials are asked of Redis, too",
 					slog.String("error", why.Error()))
@@ -185,7 +205,23 @@ func (s *store) rememberDenials(r redisStore, m *metrics.Metrics) error {
 			heard, told = hears, true
 		})
 	}
-	return m.WatchDenials(denials.Answered)
+}
+
+// forget is called after something was given back to a counter, or all of it was reset.
+func (s *store) forget(key string, reset bool) {
+	if s.denials != nil {
+		s.denials.Forget(key)
+	}
+	if reset {
+		s.leases.Reset(key)
+	}
+}
+
+// dropDenials is called when other policies rule the counters.
+func (s *store) dropDenials() {
+	if s.denials != nil {
+		s.denials.Drop()
+	}
 }
 
 func openMemory(o *Options, m *metrics.Metrics) (*store, error) {
@@ -199,8 +235,9 @@ func openMemory(o *Options, m *metrics.Metrics) (*store, error) {
 			Keys: now.Keys, MaxKeys: o.MemoryMaxKeys, Bytes: now.Bytes, Expired: now.Expired, Evicted: now.Evicted,
 		}
 	})
+	reset := func(_ context.Context, key string) (bool, error) { return s.Reset(key), nil }
 	return &store{
-		Store: s, name: storeMemory, close: s.Close, log: o.Log,
+		Store: s, name: storeMemory, close: s.Close, log: o.Log, truth: s, reset: reset,
 		ping: func(context.Context) error { return nil },
 		cell: func(context.Context, []string) error { return nil },
 	}, err

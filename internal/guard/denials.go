@@ -89,6 +89,21 @@ func (d *Denials) Believe(yes bool) {
 	}
 }
 
+// Drop forgets all denials, also those that are on their way: other policies rule the counters from now on, or did
+// meanwhile, and what a policy's own requests can only push away another's may not.
+func (d *Denials) Drop() { d.era.Add(2) }
+
+// Known is what a hit that is enforced would be answered without the store; ok is false if the store would be asked.
+func (d *Denials) Known(h limiter.Hit) (known limiter.Decision, ok bool) {
+	now, era := d.now(), d.era.Load()
+	if era%2 == 1 {
+		return limiter.Decision{}, false
+	}
+	hits, out := [1]limiter.Hit{h}, [1]limiter.Decision{}
+	ok = d.answer(now, era, hits[:], out[:])
+	return out[0], ok
+}
+
 // Forget is called after something was given back to the counter. It forgets the denials of the key's set, also those
 // that are on their way.
 func (d *Denials) Forget(key string) { d.set(key).forgets.Add(1) }

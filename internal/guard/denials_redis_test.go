@@ -36,7 +36,7 @@ func start(t *testing.T, url string) *replica {
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		s.Refunds(ctx, r.Forget, func(yes bool, why error) {
+		s.Refunds(ctx, func(key string, _ bool) { r.Forget(key) }, func(yes bool, why error) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			r.hears, r.why = yes, why

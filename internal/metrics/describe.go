@@ -60,6 +60,7 @@ func complete() (*Metrics, error) {
 	m.Rejected(codes.InvalidArgument)
 	_, err = m.Timed(nil)
 	return m, errors.Join(err,
+		m.WatchBoosts(func() (int, bool) { return 0, true }),
 		m.WatchBreaker(func() int { return 0 }),
 		m.WatchDenials(func() uint64 { return 0 }),
 		m.WatchHeld(func() HeldStats { return HeldStats{} }),

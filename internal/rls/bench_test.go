@@ -2,9 +2,12 @@ package rls
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 
 	"google.golang.org/grpc/mem"
+
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
 
 // From the bytes of a request to those of its answer.
@@ -24,15 +27,25 @@ descriptors:
 `
 	one := descriptor("remote_address=10.0.0.1")
 	four := []string{"api_key=k1", "path=/checkout", "all=1"}
+	none := func(*descriptors.Set) *Boosts { return nil }
+	other := func(*descriptors.Set) *Boosts { // of other limits and counters than those that are asked
+		l := compile(b, rules).Limits()[0]
+		return &Boosts{Rules: map[*descriptors.Limit]*descriptors.Limit{l: l}, Keys: map[string][]Boosted{"k": {{Of: l, By: l}}}}
+	}
 	for _, bm := range []struct {
-		name string
-		n    int
+		name   string
+		n      int
+		boosts func(*descriptors.Set) *Boosts
 	}{
-		{"descriptors=1", 1},
-		{"descriptors=4", 4},
+		{"descriptors=1", 1, none},
+		{"descriptors=4", 4, none},
+		{"descriptors=1/boosts", 1, other},
+		{"descriptors=4/boosts", 4, other},
 	} {
 		b.Run(bm.name, func(b *testing.B) {
-			s, _ := service(b, rules, func(o *Options) { o.Store = memory(b, nil) })
+			var boosts atomic.Pointer[Boosts]
+			s, _ := service(b, rules, func(o *Options) { o.Store, o.Boosts = memory(b, nil), boosts.Load })
+			boosts.Store(bm.boosts(s.o.Rules()))
 			req := request(one)
 			if bm.n == 4 {
 				req = request(one, descriptor(four[0]), descriptor(four[:2]...), descriptor(four[2]))

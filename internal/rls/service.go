@@ -48,6 +48,9 @@ type Options struct {
 	// Local decides while Store fails, for limits with on_store_failure: local, by each one's share. Nil, for a
 	// Store that never fails, lets their requests pass.
 	Local limiter.Store
+	// Boosts returns what stands for limits of the rules at the moment: called once a request. Nil, or a nil Boosts, is
+	// nothing.
+	Boosts func() *Boosts
 	// Observer is told what was decided. Nil is none.
 	Observer Observer
 	// Watchers are shown every request that was decided.
@@ -227,6 +230,7 @@ func (sc *scratch) findHits(rules *descriptors.Set) error {
 		return err
 	}
 	sc.count()
+	sc.boost()
 	return nil
 }
 

@@ -181,6 +181,18 @@ func (s *Store) index(id fingerprint) int {
 
 func (s *Store) shard(id fingerprint) *shard { return &s.shards[s.index(id)] }
 
+// Reset forgets the counter, and says whether there was anything to forget.
+func (s *Store) Reset(key string) (existed bool) {
+	id := s.fingerprint(key)
+	sh := s.shard(id)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	before := sh.pairs.live + sh.lists.live
+	sh.pairs.remove(id)
+	sh.lists.remove(id)
+	return sh.pairs.live+sh.lists.live < before
+}
+
 // load fills the slot with the key's state. A state that expired and was not yet swept is as new to its step.
 func (sh *shard) load(id fingerprint, p *limiter.Policy, slot *limiter.Slot) {
 	if remembers(p) {

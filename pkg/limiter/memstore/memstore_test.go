@@ -43,3 +43,32 @@ func TestLinearizable(t *testing.T) {
 		return []limiter.Store{start(t, memstore.Options{Now: clocks[0].Now, SweepEvery: time.Hour})}
 	})
 }
+
+// A counter of either kind is as new after Reset, and others are not touched.
+func TestReset(t *testing.T) {
+	clock := limitertest.NewClock()
+	s := start(t, memstore.Options{Now: clock.Now})
+	for _, a := range []limiter.Algorithm{limiter.Funnel, limiter.SlidingLog} {
+		p, err := limiter.NewPolicy(limiter.Params{Algorithm: a, Limit: 3, Window: time.Hour})
+		if err != nil {
+			t.Fatal(err)
+		}
+		remaining := func(key string, n int64) int64 {
+			t.Helper()
+			var out [1]limiter.Decision
+			if err := s.Take(t.Context(), []limiter.Hit{{Key: key, Policy: p, N: n}}, out[:]); err != nil {
+				t.Fatal(err)
+			}
+			return out[0].Remaining
+		}
+		remaining("a", 2)
+		remaining("b", 1)
+		if !s.Reset("a") || s.Reset("a") || s.Reset("c") {
+			t.Errorf("%s: Reset does not say what was there", a)
+		}
+		if left, other := remaining("a", 0), remaining("b", 0); left != 3 || other != 2 {
+			t.Errorf("%s: %d and %d remain, want 3 and 2", a, left, other)
+		}
+		s.Reset("b")
+	}
+}

@@ -318,6 +318,7 @@ func clusterRefunds(t *testing.T, c *redistest.Cluster) {
 	s := open(t, redisstore.Options{URL: c.URL()})
 	keys, p := apartKeys(t, c, s), funnel(t, 10, time.Hour)
 	hearRefunds(t, s, keys, limiter.Hit{Key: keys[0], Policy: p, N: -1}, limiter.Hit{Key: keys[1], Policy: p, N: -1}, limiter.Hit{Key: keys[2], Policy: p, N: -1})
+	resets(t, s, "funnel|shop|a=b", p)
 	// What a denied request was charged for a moment is given back, too.
 	hearRefunds(t, s, keys[:1], limiter.Hit{Key: keys[0], Policy: p, N: 1}, limiter.Hit{Key: keys[1], Policy: funnel(t, 0, time.Hour), N: 1})
 }
@@ -329,7 +330,7 @@ func hearRefunds(t *testing.T, s *redisstore.Store, counters []string, hits ...l
 	heard, begun, ended := make(chan string, 100), make(chan struct{}, 100), make(chan struct{})
 	go func() {
 		defer close(ended)
-		s.Refunds(ctx, func(key string) { heard <- key }, func(yes bool, _ error) {
+		s.Refunds(ctx, func(key string, _ bool) { heard <- key }, func(yes bool, _ error) {
 			if yes {
 				begun <- struct{}{}
 			}

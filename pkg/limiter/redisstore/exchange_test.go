@@ -17,7 +17,7 @@ func TestExchangeIsNoRefund(t *testing.T) {
 	hears := make(chan struct{}, 1)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	go s.Refunds(ctx, func(key string) { heard <- key }, func(yes bool, _ error) {
+	go s.Refunds(ctx, func(key string, _ bool) { heard <- key }, func(yes bool, _ error) {
 		if yes {
 			hears <- struct{}{}
 		}

@@ -89,7 +89,7 @@ func (g *Group) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Deci
 }
 
 // Refunds is Store.Refunds of every store: no refund is missed while all of them are heard.
-func (g *Group) Refunds(ctx context.Context, forget func(key string), hears func(yes bool, why error)) {
+func (g *Group) Refunds(ctx context.Context, forget func(key string, reset bool), hears func(yes bool, why error)) {
 	var mu sync.Mutex
 	var wait sync.WaitGroup
 	deaf := 1 + len(g.named)

@@ -24,12 +24,12 @@ const (
 // channel is where the scripts tell of refunds.
 func (s *Store) channel() string { return s.prefix + "refunds" }
 
-// Refunds tells of each counter that hits were given back to, by any process on this Redis: forget gets its key. It
-// runs until ctx is done.
+// Refunds tells of each counter that hits were given back to, by any process on this Redis: forget gets its key, and
+// whether all of it was reset. It runs until ctx is done.
 //
 // hears(true, nil) says that no refund from now on is missed; hears(false, why) that some may be: the connection is lost,
 // or the user may not subscribe. A connection that no longer carries anything is noticed within two seconds.
-func (s *Store) Refunds(ctx context.Context, forget func(key string), hears func(yes bool, why error)) {
+func (s *Store) Refunds(ctx context.Context, forget func(key string, reset bool), hears func(yes bool, why error)) {
 	for ctx.Err() == nil {
 		err := s.hearRefunds(ctx, forget, func() { hears(true, nil) })
 		if ctx.Err() != nil {
@@ -45,7 +45,7 @@ func (s *Store) Refunds(ctx context.Context, forget func(key string), hears func
 
 // hearRefunds listens on one connection until it fails. It begins when it hears what it said itself, on each master of a
 // cluster: so it knows that it may publish, and that all that is published from then on comes.
-func (s *Store) hearRefunds(ctx context.Context, forget func(key string), begins func()) error {
+func (s *Store) hearRefunds(ctx context.Context, forget func(key string, reset bool), begins func()) error {
 	sub := s.client.Subscribe(ctx, s.channel())
 	defer func() { _ = sub.Close() }()
 	defer context.AfterFunc(ctx, func() { _ = sub.Close() })() // it does not look at ctx while it waits
@@ -76,11 +76,10 @@ func (s *Store) hearRefunds(ctx context.Context, forget func(key string), begins
 				begins()
 			}
 		} else {
-			key := strings.TrimPrefix(m.Payload, s.prefix)
-			if s.cluster != nil {
-				key = untagged(key)
+			name, reset := strings.CutPrefix(m.Payload, resetMark)
+			if key, ok := s.KeyOf(name); ok {
+				forget(key, reset)
 			}
-			forget(key)
 		}
 	}
 	return errors.New("nothing is heard of refunds any more")

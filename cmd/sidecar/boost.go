@@ -1,0 +1,194 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"time"
+
+	"github.com/weir-ratelimit/weir/internal/admin"
+	"github.com/weir-ratelimit/weir/internal/boosts"
+)
+
+// boostCmd is `sidecar boost`.
+type boostCmd struct {
+	Add    boostAddCmd    `cmd:"" default:"withargs" help:"Multiply the limits of a rule or of one key for a time."`
+	List   boostListCmd   `cmd:"" help:"Show the boosts."`
+	Remove boostRemoveCmd `cmd:"" help:"End a boost now."`
+}
+
+// Help is shown below the one line of it.
+func (*boostCmd) Help() string {
+	return `A boost multiplies the limits of a rule, or of one descriptor's counters, until it ends: by itself, at its time, or by
+boost remove. With Redis all sidecars follow within a second; with --store memory it is this sidecar's, and
+is lost when that ends.
+
+Examples:
+
+    sidecar boost --domain shop --rule client --factor 2 --for 1h --reason 'sale, ticket 4711'
+    sidecar boost --domain shop client=ann --factor 0.1 --for 15m --reason 'scraper'
+    sidecar boost list
+    sidecar boost remove k3v9qm2x7a`
+}
+
+// boostAddCmd is `sidecar boost add`.
+type boostAddCmd struct {
+	To serverFlags `embed:""`
+
+	Descriptor string        `arg:"" optional:"" name:"key=value,..." help:"A descriptor's entries, in Envoy's order: only its counters; \\, is a comma in a value."`
+	Domain     string        `required:"" placeholder:"NAME" help:"Domain of Envoy's rate limit filter."`
+	Rule       string        `placeholder:"PATH" help:"Path of a rule, as GET /rules and sidecar get show it: 'api_key > path=/checkout*'."`
+	Factor     float64       `required:"" placeholder:"N" help:"What requests_per_unit and burst are multiplied by: 2 doubles, 0.5 halves. Numbers are rounded down."`
+	For        time.Duration `required:"" placeholder:"1h" help:"How long; at most 720h, 30 days."`
+	Reason     string        `required:"" placeholder:"TEXT" help:"Why; for the log and for who looks at it later."`
+	Author     string        `env:"WEIR_AUTHOR" placeholder:"NAME" help:"Who; $USER@host if left out."`
+	JSON       bool          `name:"json" help:"Print JSON."`
+}
+
+// Help is shown below the one line of it.
+func (*boostAddCmd) Help() string {
+	return `The word add may be left out.
+
+What was used is kept, as after an edit of the rule: in a window the hits count on under the new number, a funnel or
+a bucket stays as full as it was and drains at the new rate (sidecar reset empties it). A newer boost goes before
+an older one of the same rule, and one of a key before one of its rule. It outlives a reload, by the rule's path.
+Limits that a request brings along are not boosted. A sidecar with --http-token-file wants the token.
+
+The exit code is 0 if it is in force, 1 if it was refused, 2 if the command line is wrong.
+
+Examples:
+
+    sidecar boost --domain shop --rule client --factor 2 --for 1h --reason 'sale, ticket 4711'
+    sidecar boost --domain shop client=ann --factor 0.1 --for 15m --reason 'scraper' --token-file token`
+}
+
+// Run prints the boost to stdout.
+func (c *boostAddCmd) Run(ctx context.Context, io streams) error {
+	if (c.Rule == "") == (c.Descriptor == "") {
+		return &usageError{err: errors.New("give one of --rule PATH and a descriptor, key=value,key=value"), command: "sidecar boost"}
+	}
+	client, err := c.To.client("sidecar boost")
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	var made boosts.Status
+	in := boosts.Request{
+		Domain: c.Domain, Rule: c.Rule, Descriptor: c.Descriptor, Factor: c.Factor, For: c.For.String(),
+		Reason: c.Reason, Author: cmp.Or(c.Author, defaultAuthor()),
+	}
+	if err := client.Post(ctx, "/boosts", in, &made); err != nil {
+		return err
+	}
+	if c.JSON {
+		return printJSON(io, made)
+	}
+	printBoost(io, &made)
+	return nil
+}
+
+// boostListCmd is `sidecar boost list`.
+type boostListCmd struct {
+	To   serverFlags `embed:""`
+	JSON bool        `name:"json" help:"Print JSON."`
+}
+
+// Help is shown below the one line of it.
+func (*boostListCmd) Help() string {
+	return `Shows the boosts that have not ended, oldest first, and what they do to the rules of the sidecar that is asked.
+
+Examples:
+
+    sidecar boost list
+    sidecar boost list --json`
+}
+
+// Run prints the boosts to stdout.
+func (c *boostListCmd) Run(ctx context.Context, io streams) error {
+	client, err := c.To.client("sidecar boost list")
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	var list admin.BoostList
+	if err := client.Get(ctx, "/boosts", nil, &list); err != nil {
+		return err
+	}
+	if c.JSON {
+		return printJSON(io, list)
+	}
+	if list.Error != "" {
+		fmt.Fprintf(io.err, "warning: there may be others: %s\n", list.Error)
+	}
+	for i := range list.Boosts {
+		printBoost(io, &list.Boosts[i])
+	}
+	if len(list.Boosts) == 0 {
+		fmt.Fprintln(io.out, "no boosts")
+	}
+	return nil
+}
+
+// boostRemoveCmd is `sidecar boost remove`.
+type boostRemoveCmd struct {
+	To   serverFlags `embed:""`
+	ID   string      `arg:"" name:"id" help:"The boost's, as boost list shows it."`
+	JSON bool        `name:"json" help:"Print JSON."`
+}
+
+// Help is shown below the one line of it.
+func (*boostRemoveCmd) Help() string {
+	return `Ends a boost for all sidecars on the same Redis. What was used under it stays used.
+
+Example:
+
+    sidecar boost remove k3v9qm2x7a`
+}
+
+// Run prints what was ended to stdout.
+func (c *boostRemoveCmd) Run(ctx context.Context, io streams) error {
+	if c.ID == "" || url.PathEscape(c.ID) != c.ID {
+		return &usageError{err: fmt.Errorf("%q is no boost's id; sidecar boost list shows them", c.ID), command: "sidecar boost remove"}
+	}
+	client, err := c.To.client("sidecar boost remove")
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	var removed boosts.Boost
+	if err := client.Delete(ctx, "/boosts/"+c.ID, &removed); err != nil {
+		return err
+	}
+	if c.JSON {
+		return printJSON(io, removed)
+	}
+	fmt.Fprintf(io.out, "removed %s: %s\n", removed.ID, boostLine(&removed))
+	return nil
+}
+
+func printBoost(io streams, s *boosts.Status) {
+	fmt.Fprintf(io.out, "%s  %s\n", s.ID, boostLine(&s.Boost))
+	for _, l := range s.Limits {
+		name := l.Algorithm
+		if l.Limit != "" {
+			name = l.Limit + ": " + l.Algorithm
+		}
+		fmt.Fprintf(io.out, "  %s, %d per %s instead of %d\n", name, l.Boosted, l.Window, l.RequestsPerUnit)
+	}
+	for _, key := range s.Keys {
+		fmt.Fprintf(io.out, "  only %s\n", key)
+	}
+	switch {
+	case !s.InForce:
+		fmt.Fprintf(io.out, "  not in force: %s\n", s.Problem)
+	case s.Problem != "":
+		fmt.Fprintf(io.out, "  but: %s\n", s.Problem)
+	}
+}
+
+func boostLine(b *boosts.Boost) string {
+	return fmt.Sprintf("x %g on domain %s, rule %s, until %s, by %s: %s",
+		b.Factor, b.Domain, b.Rule, b.ExpiresAt.Format(time.RFC3339), b.Author, b.Reason)
+}

@@ -1,0 +1,78 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/weir-ratelimit/weir/internal/counters"
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
+)
+
+// resetCmd is `sidecar reset`.
+type resetCmd struct {
+	To serverFlags `embed:""`
+
+	Descriptor string `arg:"" optional:"" name:"key=value,..." help:"The descriptor's entries, in Envoy's order; \\, is a comma in a value."`
+	Domain     string `placeholder:"NAME" help:"Domain of Envoy's rate limit filter."`
+	Key        string `placeholder:"KEY" help:"One counter by its key, as sidecar get and sidecar keys show it, instead of a descriptor."`
+	JSON       bool   `name:"json" help:"Print JSON."`
+}
+
+// Help is shown below the one line of it.
+func (*resetCmd) Help() string {
+	return `Has a running sidecar forget the counters of a descriptor: those limits start anew. With Redis that is so for
+all sidecars, within a second also where a denial is known or permits are on lease. It cannot be undone, and
+is in the sidecar's log. A sidecar with --http-token-file wants the token.
+
+The exit code is 0 if they are forgotten (also if there was nothing), 1 if not, 2 if the command line is wrong.
+
+Examples:
+
+    sidecar reset --domain shop client=ann
+    sidecar reset --domain shop client=ann --token-file token
+    sidecar reset --key 'fixed_window|shop|client=ann'`
+}
+
+// Run prints what was forgotten to stdout.
+func (c *resetCmd) Run(ctx context.Context, io streams) error {
+	if err := c.validate(); err != nil {
+		return &usageError{err: err, command: "sidecar reset"}
+	}
+	client, err := c.To.client("sidecar reset")
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	var done counters.Forgotten
+	target := counters.Target{Domain: c.Domain, Descriptor: c.Descriptor, Key: c.Key}
+	if err := client.Post(ctx, "/keys/reset", target, &done); err != nil {
+		return err
+	}
+	if c.JSON {
+		return printJSON(io, done)
+	}
+	for _, counter := range done.Counters {
+		was := ""
+		if !counter.Existed {
+			was = " (it was as new)"
+		}
+		fmt.Fprintf(io.out, "reset %s%s\n", counter.Key, was)
+	}
+	return nil
+}
+
+func (c *resetCmd) validate() error {
+	switch {
+	case (c.Descriptor == "") == (c.Key == ""):
+		return errors.New("give one of a descriptor, key=value,key=value, and --key KEY")
+	case c.Key != "" && c.Domain != "":
+		return errors.New("--domain: goes with a descriptor; the key has the domain in it")
+	case c.Key != "":
+		return nil
+	case c.Domain == "":
+		return errors.New("--domain: is missing")
+	}
+	_, err := descriptors.ParseEntries(c.Descriptor)
+	return err
+}

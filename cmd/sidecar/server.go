@@ -1,0 +1,28 @@
+package main
+
+import (
+	"time"
+
+	"github.com/weir-ratelimit/weir/internal/adminclient"
+)
+
+// serverFlags say which running sidecar a command asks, and who asks.
+type serverFlags struct {
+	Server     string        `env:"WEIR_SERVER" placeholder:"ADDR" help:"The sidecar's --http-addr: http://host:port, https://host:port, host:port or unix:PATH. http://127.0.0.1:8080 if left out."`
+	TokenFile  string        `env:"WEIR_TOKEN_FILE" placeholder:"FILE" help:"File with the token that the sidecar has as --http-token-file."`
+	ServerCA   string        `name:"server-ca" env:"WEIR_SERVER_CA" placeholder:"FILE" help:"Authorities of the sidecar's certificate, in PEM; the system's if left out."`
+	ServerCert string        `env:"WEIR_SERVER_CERT" placeholder:"FILE" help:"Certificate of our own, for a sidecar with --http-tls-client-ca."`
+	ServerKey  string        `env:"WEIR_SERVER_KEY" placeholder:"FILE" help:"Its key."`
+	Timeout    time.Duration `env:"WEIR_SERVER_TIMEOUT" default:"10s" help:"Longest wait for the sidecar's answer."`
+}
+
+// client does not connect. An error is of the command line.
+func (f *serverFlags) client(command string) (*adminclient.Client, error) {
+	c, err := adminclient.New(adminclient.Options{
+		Server: f.Server, TokenFile: f.TokenFile, CA: f.ServerCA, Cert: f.ServerCert, Key: f.ServerKey, Timeout: f.Timeout,
+	})
+	if err != nil {
+		return nil, &usageError{err: err, command: command}
+	}
+	return c, nil
+}

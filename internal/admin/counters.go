@@ -1,0 +1,209 @@
+package admin
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+	"strings"
+
+	"github.com/weir-ratelimit/weir/internal/boosts"
+	"github.com/weir-ratelimit/weir/internal/counters"
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+)
+
+// Counters are looked at, and forgotten.
+type Counters interface {
+	Get(ctx context.Context, domain, descriptor string) (*counters.State, error)
+	Reset(ctx context.Context, t counters.Target) (*counters.Forgotten, error)
+}
+
+// Boosts are the temporary factors on limits.
+type Boosts interface {
+	List() []boosts.Status
+	Away() error
+	Add(ctx context.Context, in *boosts.Request) (*boosts.Status, error)
+	Remove(ctx context.Context, id string) (*boosts.Boost, error)
+}
+
+// live adds the endpoints that look at counters, and change them or their limits for a time.
+func (h *handler) live(mux *http.ServeMux) {
+	mux.HandleFunc("GET /keys/get", h.getKey)
+	mux.HandleFunc("POST /keys/reset", h.resetKey)
+	mux.HandleFunc("GET /boosts", h.listBoosts)
+	mux.HandleFunc("POST /boosts", h.addBoost)
+	mux.HandleFunc("DELETE /boosts/{id}", h.removeBoost)
+}
+
+func (h *handler) getKey(w http.ResponseWriter, r *http.Request) {
+	q := r.URL.Query()
+	state, err := h.Counters.Get(r.Context(), q.Get("domain"), q.Get("descriptor"))
+	if err != nil {
+		writeError(w, err)
+		return
+	}
+	writeJSON(w, http.StatusOK, state)
+}
+
+func (h *handler) resetKey(w http.ResponseWriter, r *http.Request) {
+	var target counters.Target
+	if err := readJSON(r, &target); err != nil {
+		writeError(w, err)
+		return
+	}
+	done, err := h.Counters.Reset(r.Context(), target)
+	attrs := []slog.Attr{slog.String("domain", target.Domain)}
+	if done != nil {
+		attrs = []slog.Attr{slog.String("domain", done.Domain), slog.String("rule", done.Rule)}
+		var hashes []string
+		for _, key := range done.Tried {
+			hashes = append(hashes, hashOf(key))
+		}
+		attrs = append(attrs, slog.Int("counters", len(done.Counters)), slog.String("key_hashes", strings.Join(hashes, ",")))
+	}
+	h.audit(r, "reset", err, attrs...)
+	if err != nil {
+		writeError(w, err)
+		return
+	}
+	writeJSON(w, http.StatusOK, done)
+}
+
+// BoostList is what GET /boosts answers.
+type BoostList struct {
+	Boosts []boosts.Status `json:"boosts"`
+	// Error is why Redis could not be asked at the last look: there may be other boosts.
+	Error string `json:"error,omitempty"`
+}
+
+func (h *handler) listBoosts(w http.ResponseWriter, _ *http.Request) {
+	list := BoostList{Boosts: h.Boosts.List()}
+	if list.Boosts == nil {
+		list.Boosts = []boosts.Status{}
+	}
+	if err := h.Boosts.Away(); err != nil {
+		list.Error = err.Error()
+	}
+	writeJSON(w, http.StatusOK, list)
+}
+
+func (h *handler) addBoost(w http.ResponseWriter, r *http.Request) {
+	var in boosts.Request
+	if err := readJSON(r, &in); err != nil {
+		writeError(w, err)
+		return
+	}
+	made, err := h.Boosts.Add(r.Context(), &in)
+	if err != nil {
+		h.audit(r, "boost", err, slog.String("domain", in.Domain), slog.String("rule", in.Rule), slog.Float64("factor", in.Factor),
+			slog.String("reason", in.Reason), slog.String("author", in.Author))
+		writeError(w, err)
+		return
+	}
+	h.audit(r, "boost", nil, made.Attrs()...)
+	writeJSON(w, http.StatusCreated, made)
+}
+
+func (h *handler) removeBoost(w http.ResponseWriter, r *http.Request) {
+	id := r.PathValue("id")
+	removed, err := h.Boosts.Remove(r.Context(), id)
+	if err != nil {
+		h.audit(r, "boost_remove", err, slog.String("boost", id))
+		writeError(w, err)
+		return
+	}
+	h.audit(r, "boost_remove", nil, removed.Attrs()...)
+	writeJSON(w, http.StatusOK, removed)
+}
+
+// audit logs who changed what, and what became of it. Values of requests, which counters' keys have, are not logged: a hash of
+// the key is.
+func (h *handler) audit(r *http.Request, action string, err error, attrs ...slog.Attr) {
+	result, level := "ok", slog.LevelInfo
+	if err != nil {
+		result, level = "failed", slog.LevelWarn
+		attrs = append(attrs, slog.String("error", withoutValues(err)))
+	}
+	who := []slog.Attr{
+		slog.String("action", action), slog.String("result", result), slog.String("client", h.client(r)), slog.String("addr", r.RemoteAddr),
+	}
+	h.Log.LogAttrs(r.Context(), level, "audit", append(who, attrs...)...)
+}
+
+// withoutValues is an error for the log.
+func withoutValues(err error) string {
+	switch {
+	case errors.Is(err, boosts.ErrNotFound):
+		return "not found"
+	case isInvalid(err):
+		return "refused as invalid"
+	default:
+		return err.Error()
+	}
+}
+
+// client is who asks: the name in a verified certificate, else that the token was shown, else "anyone".
+func (h *handler) client(r *http.Request) string {
+	switch {
+	case r.TLS != nil && len(r.TLS.VerifiedChains) > 0:
+		cert := r.TLS.VerifiedChains[0][0]
+		if len(cert.URIs) > 0 {
+			return cert.URIs[0].String()
+		}
+		if len(cert.DNSNames) > 0 {
+			return cert.DNSNames[0]
+		}
+		return cert.Subject.String()
+	case h.Token != nil: // without it nobody gets here
+		return "token"
+	default:
+		return "anyone"
+	}
+}
+
+// hashOf is the start of the key's SHA-256: printf %s KEY | sha256sum.
+func hashOf(key string) string {
+	sum := sha256.Sum256([]byte(key))
+	return hex.EncodeToString(sum[:8])
+}
+
+// bodyError is a body that is not read.
+type bodyError struct{ err error }
+
+func (e *bodyError) Error() string {
+	return "the body is not the JSON that is wanted: " + e.err.Error()
+}
+
+func readJSON(r *http.Request, into any) error {
+	d := json.NewDecoder(r.Body)
+	d.DisallowUnknownFields()
+	if err := d.Decode(into); err != nil {
+		return &bodyError{err}
+	}
+	return nil
+}
+
+func isInvalid(err error) bool {
+	return errors.As(err, new(*bodyError)) || errors.As(err, new(*counters.InvalidError)) || errors.As(err, new(*boosts.InvalidError))
+}
+
+// writeError answers what went wrong, as JSON.
+func writeError(w http.ResponseWriter, err error) {
+	status := http.StatusInternalServerError
+	switch {
+	case errors.Is(err, limiter.ErrUnavailable):
+		status = http.StatusServiceUnavailable
+	case errors.Is(err, boosts.ErrNotFound):
+		status = http.StatusNotFound
+	case errors.Is(err, boosts.ErrFull):
+		status = http.StatusConflict
+	case isInvalid(err):
+		status = http.StatusBadRequest
+	}
+	writeJSON(w, status, struct {
+		Error string `json:"error"`
+	}{err.Error()})
+}

@@ -1,0 +1,90 @@
+package admin_test
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/weir-ratelimit/weir/internal/admin"
+	"github.com/weir-ratelimit/weir/internal/boosts"
+	"github.com/weir-ratelimit/weir/internal/counters"
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
+)
+
+// live is a handler over one rule and the memory store, and its log.
+func live(t *testing.T) (http.Handler, *bytes.Buffer) {
+	t.Helper()
+	set, err := descriptors.Compile([]descriptors.File{{Name: "rules.yaml", Data: []byte(
+		"domain: shop\ndescriptors: [{key: client, rate_limit: {requests_per_unit: 5, unit: hour}}, {key: free}]\n")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	store, err := memstore.New(memstore.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() })
+	log := &bytes.Buffer{}
+	logger := slog.New(slog.NewTextHandler(log, nil))
+	board := boosts.New(boosts.Options{Changed: func() {}, Log: slog.New(slog.DiscardHandler)})
+	board.Live(set)
+	return admin.NewHandler(admin.Options{
+		Counters: counters.New(counters.Options{
+			Rules: func() *descriptors.Set { return set }, Store: store, Boosted: board.Of,
+			Reset: func(_ context.Context, key string) (bool, error) { return store.Reset(key), nil },
+		}),
+		Boosts: board, Metrics: http.NotFoundHandler(), Log: logger,
+	}), log
+}
+
+// What is asked wrongly is answered with a status of its own and what to write instead.
+func TestLiveEndpoints(t *testing.T) {
+	h, log := live(t)
+	const boost = `{"domain": "shop", "rule": "client", "factor": 2, "for": "1h", "reason": "sale", "author": "ann"}`
+	for _, tc := range []struct {
+		method, target, body string
+		status               int
+		want                 string // in the answer
+	}{
+		{"GET", "/keys/get?domain=shop&descriptor=client%3Dann", "", 200, `"remaining": 5`},
+		{"GET", "/keys/get?domain=shop&descriptor=free", "", 200, `"limits": []`},
+		{"GET", "/keys/get?domain=shop", "", 400, `"error": "descriptor: a descriptor is missing; write key=value,key=value"`},
+		{"GET", "/keys/get?descriptor=a", "", 404, `domain: there is no \"\" (not found); there is \"shop\"`},
+		{"GET", "/keys/get?domain=shop&descriptor=nothing", "", 404, `descriptor: no rule of domain \"shop\" matches it`},
+		{"POST", "/keys/reset", `{"domain": "shop", "descriptor": "client=ann"}`, 200, `"existed": false`},
+		{"POST", "/keys/reset", `{"key": "fixed_window|shop|client=ann"}`, 200, `"domain": "shop"`},
+		{"POST", "/keys/reset", `{"key": "fixed_window|shop|client=ann", "domain": "shop"}`, 400, "key: goes without domain"},
+		{"POST", "/keys/reset", `{"key": "weir:1:rules"}`, 400, "this is no counter's key"},
+		{"POST", "/keys/reset", `{}`, 400, "key, descriptor: give one of the two"},
+		{"POST", "/keys/reset", `{"domain": "shop", "descriptor": "free"}`, 400, "has no limit, and so no counter"},
+		{"POST", "/keys/reset", `{"descriptors": "x"}`, 400, `the body is not the JSON that is wanted: json: unknown field \"descriptors\"`},
+		{"POST", "/keys/reset", `{"key": "` + strings.Repeat("x", 20<<10) + `"}`, 400, "request body too large"},
+		{"GET", "/boosts", "", 200, `"boosts": []`},
+		{"POST", "/boosts", boost, 201, `"in_force": true`},
+		{"POST", "/boosts", strings.Replace(boost, "2", "-2", 1), 400, "factor: must be above 0"},
+		{"POST", "/boosts", strings.Replace(boost, "client", "clint", 1), 404, `domain \"shop\" has no rule \"clint\" (not found); it has \"client\", \"free\"`},
+		{"GET", "/boosts", "", 200, `"reason": "sale"`},
+		{"DELETE", "/boosts/nothing", "", 404, `there is no boost \"nothing\"`},
+		{"GET", "/boosts/nothing", "", 405, "Method Not Allowed"},
+	} {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), tc.method, tc.target, strings.NewReader(tc.body)))
+		if w.Code != tc.status || !strings.Contains(w.Body.String(), tc.want) {
+			t.Errorf("%s %s %.80s answers %d %s, want %d with %s", tc.method, tc.target, tc.body, w.Code, w.Body, tc.status, tc.want)
+		}
+	}
+	for text, want := range map[string]int{
+		"action=reset result=ok client=anyone addr=192.0.2.1:1234 domain=shop rule=client counters=1 key_hashes=": 1,
+		"action=reset result=failed": 4, "refused as invalid": 5, "action=boost_remove result=failed": 1, "action=boost result=ok": 1,
+		"client=ann": 0,
+	} {
+		if n := strings.Count(log.String(), text); n != want {
+			t.Errorf("%d lines of the log have %q, want %d:\n%s", n, text, want, log)
+		}
+	}
+}

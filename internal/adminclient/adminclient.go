@@ -1,0 +1,286 @@
+// Package adminclient asks the HTTP address of a running sidecar (serve --http-addr), for the commands that look at one or
+// change something in it.
+package adminclient
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+)
+
+// Defaults of Options.
+const (
+	// DefaultServer is where serve listens unless it is told otherwise.
+	DefaultServer = "http://127.0.0.1:8080"
+	// DefaultTimeout bounds a whole question and its answer.
+	DefaultTimeout = 10 * time.Second
+)
+
+// maxAnswer bounds what is read of an answer, in bytes.
+const maxAnswer = 64 << 20
+
+// Options say which sidecar, and who asks. Zero values stand for the defaults.
+type Options struct {
+	// Server is http://host:port, https://host:port, host:port, or unix:PATH. A path behind the port is put before every
+	// endpoint's own.
+	Server string
+	// TokenFile holds the token of requests that change something. It is read for each request.
+	TokenFile string
+	// CA is a file of the authorities that a server's certificate may be of, in PEM; empty is the system's. Cert and Key
+	// are the client's own certificate. They go with https.
+	CA, Cert, Key string
+	// Timeout bounds a whole question and its answer.
+	Timeout time.Duration
+}
+
+// Client asks one sidecar. It is safe for concurrent use.
+type Client struct {
+	base      url.URL
+	shown     string // as errors and people are told it
+	tokenFile string
+	http      *http.Client
+}
+
+// New checks the options and reads the certificates; it does not connect. The error says what to write instead.
+func New(o Options) (*Client, error) {
+	c := &Client{shown: o.Server, tokenFile: o.TokenFile}
+	if c.shown == "" {
+		c.shown = DefaultServer
+	}
+	transport := &http.Transport{
+		DialContext: (&net.Dialer{Timeout: 5 * time.Second}).DialContext, ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 1,
+	}
+	if path, ok := strings.CutPrefix(c.shown, "unix:"); ok {
+		if path == "" {
+			return nil, errors.New("--server: unix: needs a path behind it, such as unix:/run/weir/http.sock")
+		}
+		c.base = url.URL{Scheme: "http", Host: "sidecar"}
+		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", path)
+		}
+	} else if err := c.parse(); err != nil {
+		return nil, err
+	}
+	if err := o.secure(transport, c.base.Scheme); err != nil {
+		return nil, err
+	}
+	if o.Timeout == 0 {
+		o.Timeout = DefaultTimeout
+	}
+	c.http = &http.Client{
+		Transport: transport, Timeout: o.Timeout,
+		// A redirection might carry the token elsewhere.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	return c, nil
+}
+
+// parse reads a server that is no socket.
+func (c *Client) parse() error {
+	text := c.shown
+	if !strings.Contains(text, "://") {
+		text = "http://" + text
+	}
+	u, err := url.Parse(text)
+	switch {
+	case err != nil:
+		return errors.New("--server: this is no URL; write http://host:port, https://host:port, host:port or unix:PATH")
+	case u.User != nil:
+		return errors.New("--server: must have no user and no password; a token goes into a file, --token-file")
+	case u.Scheme != "http" && u.Scheme != "https":
+		return fmt.Errorf("--server: %s:// is not known; write http://host:port, https://host:port, host:port or unix:PATH", u.Scheme)
+	case u.Hostname() == "":
+		return fmt.Errorf("--server: a host is missing in %q; write http://host:port, https://host:port, host:port or unix:PATH", c.shown)
+	case u.RawQuery != "" || u.Fragment != "":
+		return fmt.Errorf("--server: must end before ? and #, got %q", c.shown)
+	}
+	c.base, c.shown = *u, u.String()
+	return nil
+}
+
+// secure reads the files of TLS.
+func (o *Options) secure(transport *http.Transport, scheme string) error {
+	if o.CA == "" && o.Cert == "" && o.Key == "" {
+		return nil
+	}
+	if scheme != "https" {
+		return errors.New("--server-ca, --server-cert and --server-key go with https in --server")
+	}
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	if o.CA != "" {
+		text, err := os.ReadFile(o.CA)
+		if err != nil {
+			return fmt.Errorf("--server-ca: %w", err)
+		}
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM(text) {
+			return fmt.Errorf("--server-ca: %s has no certificate in PEM", o.CA)
+		}
+	}
+	if (o.Cert == "") != (o.Key == "") {
+		return errors.New("--server-cert and --server-key go together; give both")
+	}
+	if o.Cert != "" {
+		own, err := tls.LoadX509KeyPair(o.Cert, o.Key)
+		if err != nil {
+			return fmt.Errorf("--server-cert, --server-key: %w", err)
+		}
+		config.Certificates = []tls.Certificate{own}
+	}
+	transport.TLSClientConfig = config
+	return nil
+}
+
+// String names the server.
+func (c *Client) String() string { return c.shown }
+
+// Close ends the connections.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+// StatusError is an answer that is not 2xx.
+type StatusError struct {
+	Status int
+	// Msg is what the sidecar said, with what to do about it.
+	Msg    string
+	server string
+}
+
+// Error names the server and what it said.
+func (e *StatusError) Error() string { return e.server + ": " + e.Msg }
+
+// Get asks for path, such as "/explain", with the query, and decodes the answer's JSON into answer.
+func (c *Client) Get(ctx context.Context, path string, query url.Values, answer any) error {
+	return c.ask(ctx, http.MethodGet, path, query, nil, answer)
+}
+
+// Post sends body as JSON (nil is none) and decodes the answer's JSON into answer.
+func (c *Client) Post(ctx context.Context, path string, body, answer any) error {
+	return c.ask(ctx, http.MethodPost, path, nil, body, answer)
+}
+
+// Delete is of the resource at path. Its answer's JSON is decoded into answer.
+func (c *Client) Delete(ctx context.Context, path string, answer any) error {
+	return c.ask(ctx, http.MethodDelete, path, nil, nil, answer)
+}
+
+func (c *Client) ask(ctx context.Context, method, path string, query url.Values, body, answer any) error {
+	to := c.base
+	to.Path, to.RawPath = strings.TrimSuffix(c.base.Path, "/")+path, ""
+	to.RawQuery = query.Encode()
+	r, err := c.request(ctx, method, to.String(), body)
+	if err != nil {
+		return err
+	}
+	res, err := c.http.Do(r)
+	if err != nil {
+		return c.unreachable(err)
+	}
+	defer res.Body.Close() //nolint:errcheck // nothing was written
+	text, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer+1))
+	switch {
+	case err != nil:
+		return c.unreachable(err)
+	case len(text) > maxAnswer:
+		return fmt.Errorf("%s: %s %s answers more than %d bytes", c, method, path, maxAnswer)
+	case res.StatusCode/100 != 2:
+		return c.refused(res, method+" "+path, text)
+	}
+	if err := json.Unmarshal(text, answer); err != nil {
+		return fmt.Errorf("%s: %s %s answers what is no JSON of a sidecar (%w); is this the --http-addr of one?", c, method, path, err)
+	}
+	return nil
+}
+
+// request has the body as JSON, and the token.
+func (c *Client) request(ctx context.Context, method, to string, body any) (*http.Request, error) {
+	var content io.Reader = http.NoBody
+	if body != nil {
+		text, err := json.Marshal(body)
+		if err != nil {
+			return nil, err
+		}
+		content = bytes.NewReader(text)
+	}
+	r, err := http.NewRequestWithContext(ctx, method, to, content)
+	if err != nil {
+		return nil, err
+	}
+	r.Header.Set("Accept", "application/json")
+	if body != nil {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	if c.tokenFile == "" {
+		return r, nil
+	}
+	token, err := os.ReadFile(c.tokenFile)
+	if err != nil {
+		return nil, fmt.Errorf("--token-file: %w", err)
+	}
+	text := strings.TrimSpace(string(token))
+	if text == "" || strings.ContainsAny(text, "\r\n") {
+		return nil, fmt.Errorf("--token-file: %s must hold one line, the token", c.tokenFile)
+	}
+	r.Header.Set("Authorization", "Bearer "+text)
+	return r, nil
+}
+
+// unreachable says why there is no answer, and what may help.
+func (c *Client) unreachable(err error) error {
+	if inner := (*url.Error)(nil); errors.As(err, &inner) {
+		err = inner.Err // without method and URL, which are said once
+	}
+	hint := "is a sidecar running there, and is this its --http-addr? See --server"
+	_, isCert := errors.AsType[*tls.CertificateVerificationError](err)
+	record, isRecord := errors.AsType[tls.RecordHeaderError](err)
+	switch {
+	case isCert:
+		hint = "give the authority of its certificate by --server-ca"
+	case isRecord && string(record.RecordHeader[:]) == "HTTP/", strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):
+		hint = "it speaks no TLS: write --server http://..."
+	case errors.Is(err, context.DeadlineExceeded), os.IsTimeout(err):
+		hint = "it did not answer in time; see --timeout"
+	}
+	return fmt.Errorf("no answer from %s: %w; %s", c, err, hint)
+}
+
+// refused is what an answer other than 2xx says. A sidecar's errors are JSON with error, or one line of text.
+func (c *Client) refused(res *http.Response, asked string, text []byte) error {
+	var said struct {
+		Error string `json:"error"`
+	}
+	msg := ""
+	if json.Unmarshal(text, &said) == nil {
+		msg = said.Error
+	}
+	if msg == "" {
+		msg, _, _ = strings.Cut(strings.TrimSpace(string(text[:min(len(text), 500)])), "\n")
+	}
+	switch {
+	case res.StatusCode == http.StatusUnauthorized && c.tokenFile == "":
+		msg = "a token is needed for " + asked + ": give the file that holds it, --token-file"
+	case res.StatusCode == http.StatusUnauthorized:
+		msg = "the token in " + c.tokenFile + " is not the one of its --http-token-file"
+	case res.StatusCode == http.StatusForbidden && strings.Contains(msg, "certificate"):
+		msg = "a client certificate is needed for " + asked + ": give --server-cert and --server-key"
+	case res.StatusCode == http.StatusNotFound && said.Error == "":
+		msg = "it has no " + asked + ": is this the --http-addr of a sidecar, and is it as new as this command?"
+	case strings.Contains(msg, "HTTP request to an HTTPS server"):
+		msg = "it speaks TLS: write --server https://..."
+	case res.StatusCode/100 == 3:
+		msg = "it sends us elsewhere, to " + res.Header.Get("Location") + ": give that as --server"
+	case msg == "":
+		msg = "it answers " + res.Status
+	}
+	return &StatusError{Status: res.StatusCode, Msg: msg, server: c.shown}
+}

@@ -1,0 +1,203 @@
+// Package boosts keeps temporary factors on limits: of a whole rule, or of single counters. They begin, are followed by every
+// sidecar on the same Redis, and end by themselves, without an edit of the rules.
+package boosts
+
+import (
+	"cmp"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
+)
+
+// Bounds.
+const (
+	// Max is the most boosts that are kept at a time.
+	Max = 1000
+	// MinFor and MaxFor bound how long a boost lasts: what is needed for longer belongs into the rules.
+	MinFor = time.Second
+	MaxFor = 30 * 24 * time.Hour
+	// MaxFactor bounds a factor, and one over it bounds it from below.
+	MaxFactor = 1e6
+	// MaxText is the longest reason, and the longest author, in bytes.
+	MaxText = 500
+)
+
+// Errors of Add and Remove; others are of Redis, or say what is wrong with what was asked.
+var (
+	ErrNotFound = errors.New("not found")
+	ErrFull     = fmt.Errorf("there are %d boosts already, the most that are kept; remove one", Max)
+)
+
+// InvalidError says what is wrong with what was asked.
+type InvalidError struct{ msg string }
+
+// Error implements error.
+func (e *InvalidError) Error() string { return e.msg }
+
+func invalid(format string, args ...any) error { return &InvalidError{fmt.Sprintf(format, args...)} }
+
+// Request is what an operator asks for.
+type Request struct {
+	Domain string `json:"domain"`
+	// Rule is the path of a rule, all of whose counters are boosted. Descriptor, as descriptors.ParseEntries reads it, is one
+	// whose counters alone are. One of the two is given.
+	Rule       string  `json:"rule,omitempty"`
+	Descriptor string  `json:"descriptor,omitempty"`
+	Factor     float64 `json:"factor"`
+	For        string  `json:"for"` // a duration, as Go writes it: 1h30m
+	Reason     string  `json:"reason"`
+	Author     string  `json:"author"`
+}
+
+// Boost is a factor on the limits of a rule, or on single counters of it, until a time.
+type Boost struct {
+	ID     string `json:"id"`
+	Domain string `json:"domain"`
+	Rule   string `json:"rule"` // its path
+	// Keys are of the counters; without any it is the whole rule.
+	Keys      []string  `json:"keys,omitempty"`
+	Factor    float64   `json:"factor"`
+	Reason    string    `json:"reason"`
+	Author    string    `json:"author"`
+	CreatedAt time.Time `json:"created_at"`
+	ExpiresAt time.Time `json:"expires_at"`
+}
+
+// newBoost checks what is asked for against the rules that are live.
+func newBoost(in *Request, set *descriptors.Set, now time.Time) (*Boost, error) {
+	length, err := in.check()
+	if err != nil {
+		return nil, err
+	}
+	rule, entries, err := in.target(set)
+	if err != nil {
+		return nil, err
+	}
+	if len(rule.Limits) == 0 {
+		return nil, invalid("rule %q (%s) has no limit to boost", rule.Path, rule.Source)
+	}
+	b := &Boost{
+		ID: strings.ToLower(rand.Text()[:10]), Domain: in.Domain, Rule: rule.Path, Factor: in.Factor,
+		Reason: in.Reason, Author: in.Author,
+		CreatedAt: now.UTC().Truncate(time.Microsecond), ExpiresAt: now.Add(length).UTC().Truncate(time.Millisecond),
+	}
+	changes := false
+	for _, l := range rule.Limits {
+		scaled, err := l.Scaled(in.Factor)
+		if err != nil {
+			return nil, invalid("%v", err)
+		}
+		changes = changes || scaled.Policy.Identity() != l.Policy.Identity()
+		if entries != nil {
+			b.Keys = append(b.Keys, string(l.AppendKey(nil, entries)))
+		}
+	}
+	if !changes {
+		return nil, invalid("factor: %g changes no limit of rule %q, whose numbers are rounded down; give a larger one, or a smaller one",
+			in.Factor, rule.Path)
+	}
+	return b, nil
+}
+
+// check is of the request by itself.
+func (in *Request) check() (length time.Duration, err error) {
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, invalid(format, args...)) }
+	if in.Domain == "" {
+		bad("domain: is missing")
+	}
+	if (in.Rule == "") == (in.Descriptor == "") {
+		bad("rule, descriptor: give one of the two")
+	}
+	if f := in.Factor; math.IsNaN(f) || f < 1/MaxFactor || f > MaxFactor {
+		bad("factor: must be above 0 (at least %g) and at most %g, got %g; 2 doubles a limit, 0.5 halves it", 1/MaxFactor, MaxFactor, f)
+	}
+	if length, err = time.ParseDuration(in.For); err != nil {
+		bad("for: %q is no duration; write 30m, or 1h30m", in.For)
+	} else if length < MinFor || length > MaxFor {
+		bad("for: must be between %s and %s (30 days), got %s; what is needed for longer belongs into the rules", MinFor, MaxFor, length)
+	}
+	for _, text := range []struct{ name, value string }{{"reason", in.Reason}, {"author", in.Author}} {
+		if text.value == "" || len(text.value) > MaxText || strings.ContainsFunc(text.value, func(r rune) bool { return r < ' ' }) {
+			bad("%s: must have 1 to %d bytes and no control characters", text.name, MaxText)
+		}
+	}
+	return length, errors.Join(errs...)
+}
+
+// target is the rule, and the entries if single counters of it are asked for.
+func (in *Request) target(set *descriptors.Set) (*descriptors.Rule, []descriptors.Entry, error) {
+	domain, err := Domain(set, in.Domain)
+	if err != nil {
+		return nil, nil, err
+	}
+	if in.Rule != "" {
+		if rule := domain.Rule(in.Rule); rule != nil {
+			return rule, nil, nil
+		}
+		return nil, nil, fmt.Errorf("rule: domain %q has no rule %q (%w); it has %s", in.Domain, in.Rule, ErrNotFound, some(paths(domain)))
+	}
+	entries, err := descriptors.ParseEntries(in.Descriptor)
+	if err != nil {
+		return nil, nil, invalid("descriptor: %v", err)
+	}
+	rule := domain.Match(entries)
+	if rule == nil {
+		return nil, nil, fmt.Errorf("descriptor: no rule of domain %q matches it (%w); sidecar explain says why", in.Domain, ErrNotFound)
+	}
+	return rule, entries, nil
+}
+
+// Domain is the set's domain of that name. Its error wraps ErrNotFound and says which there are.
+func Domain(set *descriptors.Set, name string) (*descriptors.Domain, error) {
+	if set == nil {
+		return nil, fmt.Errorf("domain: no rules are loaded yet (%w)", ErrNotFound)
+	}
+	if d := set.Domain(name); d != nil {
+		return d, nil
+	}
+	var names []string
+	for _, d := range set.Domains() {
+		names = append(names, fmt.Sprintf("%q", d.Name()))
+	}
+	return nil, fmt.Errorf("domain: there is no %q (%w); there is %s", name, ErrNotFound, some(names))
+}
+
+func paths(d *descriptors.Domain) (all []string) {
+	for _, r := range d.Rules() {
+		all = append(all, fmt.Sprintf("%q", r.Path))
+	}
+	return all
+}
+
+// some are the first few of what there is.
+func some(all []string) string {
+	const few = 10
+	switch {
+	case len(all) == 0:
+		return "none"
+	case len(all) > few:
+		return fmt.Sprintf("%s and %d more: see GET /rules", strings.Join(all[:few], ", "), len(all)-few)
+	default:
+		return strings.Join(all, ", ")
+	}
+}
+
+// sorted has the oldest first: what is newer goes before.
+func sorted(all []Boost) []Boost {
+	slices.SortFunc(all, func(a, b Boost) int {
+		return cmp.Or(a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.ID, b.ID))
+	})
+	return all
+}
+
+// unexpired are those that are still in force.
+func unexpired(all []Boost, now time.Time) []Boost {
+	return slices.DeleteFunc(slices.Clone(all), func(b Boost) bool { return !b.ExpiresAt.After(now) })
+}

@@ -1,0 +1,87 @@
+package guard
+
+import (
+	"testing"
+	"time"
+
+	"github.com/weir-ratelimit/weir/internal/redistest"
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
+)
+
+// After Drop nothing is answered that was denied before: another policy may have ruled the counter meanwhile.
+func TestDropForgetsAll(t *testing.T) {
+	var now int64
+	clock := func() int64 { return now }
+	store := memory(t, clock)
+	d := believing(store, clock)
+	p := policy(t, limiter.Params{Algorithm: limiter.Funnel, Limit: 1, Window: time.Hour})
+	take := func() limiter.Decision {
+		t.Helper()
+		var out [1]limiter.Decision
+		if err := d.Take(t.Context(), []limiter.Hit{{Key: "k", Policy: p, N: 1}}, out[:]); err != nil {
+			t.Fatal(err)
+		}
+		return out[0]
+	}
+	hit := limiter.Hit{Key: "k", Policy: p, N: 1}
+	take()
+	if known, ok := d.Known(hit); ok {
+		t.Errorf("before a denial %+v is known", known)
+	}
+	denied := take()
+	if known, ok := d.Known(hit); !ok || known != denied {
+		t.Errorf("known is %+v, %t; want what was answered, %+v", known, ok, denied)
+	}
+	if !store.Reset("k") {
+		t.Error("the store had no counter to reset")
+	}
+	if take().Allowed {
+		t.Error("a denial was forgotten before it was dropped: this test shows nothing")
+	}
+	d.Drop()
+	if known, ok := d.Known(hit); ok {
+		t.Errorf("after Drop %+v is known", known)
+	}
+	if got := take(); !got.Allowed {
+		t.Errorf("after Drop the store is not asked: %+v", got)
+	}
+	d.Believe(false)
+	if take(); d.Answered() != 1 {
+		t.Errorf("%d answers without the store, want 1", d.Answered())
+	}
+	if _, ok := d.Known(hit); ok {
+		t.Error("something is known though nothing is believed")
+	}
+}
+
+// A counter that one process resets is new to another, which knew a denial of it, at once; and it is told that it was reset.
+func TestResetIsHeardByOthers(t *testing.T) {
+	server := redistest.Start(t)
+	a, b := start(t, server.URL()), start(t, server.URL())
+	b.heard(t, true, 5*time.Second)
+	p := policy(t, limiter.Params{Algorithm: limiter.Funnel, Limit: 1, Window: time.Hour})
+	for range 3 {
+		b.take(t, "funnel|k", p, 1)
+	}
+	if b.Answered() != 1 {
+		t.Fatalf("%d denials answered without Redis: this test shows nothing", b.Answered())
+	}
+	s, ok := a.store.(*redisstore.Store)
+	if !ok {
+		t.Fatal("no Redis")
+	}
+	existed, err := s.Reset(t.Context(), "funnel|k")
+	if err != nil || !existed {
+		t.Fatalf("Reset: %t, %v", existed, err)
+	}
+	waitFor(t, 5*time.Second, func() string {
+		if d := b.take(t, "funnel|k", p, 0); !d.Allowed {
+			return "still denied"
+		}
+		return ""
+	})
+	if existed, err := s.Reset(t.Context(), "nothing"); err != nil || existed {
+		t.Errorf("Reset of what is not there: %t, %v", existed, err)
+	}
+}

@@ -1,0 +1,54 @@
+package guard_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
+)
+
+// Permits that lie here when their counter is reset are gone: they let nothing pass any more, and give nothing back to the
+// counter that is new.
+func TestResetEndsPermits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFar(t)
+		l := newLeases(t, f)
+		p := hourly(t, 100_000)
+		ask := func() { take(t, l, limiter.Hit{Key: "k", Policy: p, N: 1}) }
+		for range 500 {
+			ask()
+			time.Sleep(200 * time.Microsecond)
+		}
+		synctest.Wait()
+		before, leased := l.Permits("k")
+		if before < 10 || !leased {
+			t.Fatalf("%d permits on lease, %t: this test shows nothing", before, leased)
+		}
+		if store, ok := f.Store.(*memstore.Store); !ok || !store.Reset("k") {
+			t.Fatal("nothing to reset")
+		}
+		l.Reset("k")
+		if s := l.Stats(); s.Permits != 0 || s.Lost != uint64(before) {
+			t.Errorf("after Reset: %+v, want %d permits lost and none on lease", s, before)
+		}
+		for range 20 { // the store counts them all
+			ask()
+		}
+		synctest.Wait()
+		permits, _ := l.Permits("k")
+		if n := charged(t, f, "k", p); n != 20+permits {
+			t.Errorf("%d charged after 20 requests, with %d permits on lease", n, permits)
+		}
+		time.Sleep(4 * limiter.DefaultLeaseFor) // all is given back
+		synctest.Wait()
+		if n := charged(t, f, "k", p); n != 20 {
+			t.Errorf("%d charged in the end, want 20: what was on lease is given back to the new counter", n)
+		}
+		if _, leased := l.Permits("k"); leased {
+			t.Error("the key is still hot")
+		}
+		l.Reset("k") // changes nothing
+	})
+}

@@ -1,0 +1,85 @@
+package descriptors
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+)
+
+// Scaled is the limit with its numbers (requests_per_unit, burst, segment_cap) times factor, rounded down, on the same
+// counters: what was used is kept, as after an edit of the rule. The error says why there is no such limit.
+func (l *Limit) Scaled(factor float64) (*Limit, error) {
+	fail := func(err error) (*Limit, error) {
+		return nil, fmt.Errorf("limit %s of %s times %g: %w", l.label(), l.Rule.Path, factor, err)
+	}
+	if l.params.Limit == 0 {
+		return fail(errors.New("it lets nothing pass (requests_per_unit: 0), which no factor changes"))
+	}
+	scaled, params := *l, *l.params
+	scaled.params = &params
+	var errs []error
+	for _, part := range []struct {
+		name string
+		n    *int64
+	}{
+		{"requests_per_unit", &params.Limit}, {"burst", &params.Burst}, {"segment_cap", &params.SegmentCap},
+	} {
+		if *part.n == 0 {
+			continue // not given
+		}
+		// What is a whole number but for the last bit of a double, as 3 x 0.333..., is meant as one.
+		n := math.Floor(float64(*part.n)*factor + 1e-6)
+		if n < 1 || n > limiter.MaxLimit || math.IsNaN(n) {
+			errs = append(errs, fmt.Errorf("%s would be %g; it must be between 1 and %d", part.name, n, int64(limiter.MaxLimit)))
+			continue
+		}
+		*part.n = int64(n)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fail(err)
+	}
+	var err error
+	if scaled.Policy, err = limiter.NewPolicy(params); err == nil {
+		err = scaled.share()
+	}
+	if err != nil {
+		return fail(err)
+	}
+	return &scaled, nil
+}
+
+// label is how people tell the rule's limits apart.
+func (l *Limit) label() string {
+	if l.Name != "" {
+		return l.Name
+	}
+	for i, of := range l.Rule.Limits {
+		if of.ID == l.ID {
+			return strconv.Itoa(i + 1)
+		}
+	}
+	return "of a request"
+}
+
+// Rule is the domain's rule of that Path, nil if there is none.
+func (d *Domain) Rule(path string) *Rule {
+	for _, r := range d.rules {
+		if r.Path == path {
+			return r
+		}
+	}
+	return nil
+}
+
+// Rules are the domain's, in file order.
+func (d *Domain) Rules() []*Rule { return d.rules }
+
+// Counts says whether a counter's key is one that AppendKey writes for this limit of its rule, and not for another.
+func (l *Limit) Counts(key string) bool {
+	rest, ok := strings.CutPrefix(key, l.keyStart)
+	return ok && strings.HasPrefix(rest, "|")
+}
