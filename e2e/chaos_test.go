@@ -18,11 +18,8 @@ import (
 	"testing"
 	"time"
 
-	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/redis/go-redis/v9"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"github.com/weir-ratelimit/weir/internal/redistest"
 )
@@ -31,15 +28,16 @@ var chaos = flag.Bool("chaos", false, "long faults, and the table of docs/operat
 
 // Of the campaign.
 const (
-	replicas  = 3
-	rate      = 30 // a second, and at once, of the limits that are held to
-	pace      = 10 * time.Millisecond
-	warmUp    = 250 * time.Millisecond // until every limit is used up
-	hung      = 2 * time.Second        // no answer: far above the store's timeout, since machines are busy
-	late      = 20 * time.Millisecond  // Envoy's timeout
-	promised  = time.Second            // from the store's return to its first decision
-	liveBytes = 8 << 20                // that a sidecar's heap may have grown by
-	more      = 3                      // goroutines, after a fault than before: the runtime's own come and go
+	replicas    = 3
+	rate        = 30 // a second, and at once, of the limits that are held to
+	pace        = 10 * time.Millisecond
+	warmUp      = 250 * time.Millisecond // until every limit is used up
+	hung        = 2 * time.Second        // no answer: far above the store's timeout, since machines are busy
+	late        = 20 * time.Millisecond  // Envoy's timeout
+	promised    = time.Second            // from the store's return to its first decision
+	liveBytes   = 8 << 20                // that a sidecar's heap may have grown by
+	undisturbed = 0.2                    // of the calls about what is on other servers: busy machines are late
+	more        = 3                      // goroutines, after a fault than before: the runtime's own come and go
 )
 
 // Every limit is asked through every sidecar. seen is denied only while the store does not decide.
@@ -68,42 +66,67 @@ type fault struct {
 	inject func(*rig) (heal func())
 }
 
-// rig is what faults are made in: a Redis and the sidecars that use it, directly or through a proxy that can fail.
-// Failovers and the migration of slots need a rig of their own, with another server.
+// chaosLimits are the keys of the rules.
+var chaosLimits = []string{"seen", "deny", "local"}
+
+// rig is what faults are made in: a Redis, the sidecars that use it, and an Envoy in front of each.
 type rig struct {
 	t        *testing.T
-	server   *redistest.Server
+	server   *redistest.Server // if it is one server
 	redis    *redis.Client
-	proxy    *faultyProxy
+	proxy    *faultyProxy // before it, if there is one
 	clock    *steppedClock
+	sentinel *redistest.Sentinel // if it is a master and its replica
+	cluster  *redistest.Cluster  // if it is a cluster
 	sidecars []*sidecar
-	clients  []pb.RateLimitServiceClient
-	span     time.Duration // of a fault
+	front    *front
+	callers  []caller      // of each sidecar
+	keys     []string      // that are asked about during this fault
+	span     time.Duration // of this fault
 }
 
-func startRig(t *testing.T, proxied bool) *rig {
+// caller asks about a rule and a key. It says whether the request may pass, and whether that was answered.
+type caller func(ctx context.Context, rule, key string) (passed, answered bool)
+
+// startServerRig has the sidecars use one server.
+func startServerRig(t *testing.T) *rig {
 	t.Helper()
-	r := &rig{t: t, span: 500 * time.Millisecond}
-	if *chaos {
-		r.span = 5 * time.Second
-	}
+	r := startServer(t)
+	r.startSidecars(r.server.URL())
+	return r
+}
+
+// startNetworkRig has the sidecars use one server through a proxy that can fail.
+func startNetworkRig(t *testing.T) *rig {
+	t.Helper()
+	r := startServer(t)
+	r.proxy = startFaultyProxy(t, r.server.Addr())
+	r.startSidecars("redis://" + r.proxy.addr + "/0")
+	return r
+}
+
+func startServer(t *testing.T) *rig {
+	t.Helper()
+	r := &rig{t: t}
 	r.clock = newSteppedClock(t)
 	r.server = redistest.Start(t, "--enable-debug-command", "yes")
 	r.clock.notFor(t)
-	url := r.server.URL()
-	if proxied {
-		r.proxy = startFaultyProxy(t, r.server.Addr())
-		url = "redis://" + r.proxy.addr + "/0"
-	}
 	r.redis = redis.NewClient(&redis.Options{Addr: r.server.Addr(), Protocol: 2, ReadTimeout: time.Minute, MaxRetries: -1})
 	t.Cleanup(func() { _ = r.redis.Close() })
-	rules := ruleFile(t, chaosRules)
-	for range replicas {
-		s := startSidecar(t, rules, "--store", url, "--replicas", strconv.Itoa(replicas), "--pprof")
-		r.sidecars = append(r.sidecars, s)
-		r.clients = append(r.clients, pb.NewRateLimitServiceClient(dial(t, s.grpc)))
-	}
 	return r
+}
+
+// startSidecars starts them, and the Envoy.
+func (r *rig) startSidecars(store string) {
+	r.t.Helper()
+	rules := ruleFile(r.t, chaosRules)
+	for range replicas {
+		r.sidecars = append(r.sidecars, startSidecar(r.t, rules, "--store", store, "--replicas", strconv.Itoa(replicas), "--pprof"))
+	}
+	r.front = startFront(r.t, r.sidecars)
+	for i := range r.sidecars {
+		r.callers = append(r.callers, r.front.caller(i))
+	}
 }
 
 // must fails the test, for commands that prepare or end a fault.
@@ -121,11 +144,11 @@ func (r *rig) config(name, value string) {
 
 // asked is one call of a client.
 type asked struct {
-	rule        string
+	rule, key   string
 	sidecar     int
 	began, done time.Time
 	passed      bool
-	code        codes.Code
+	answered    bool
 }
 
 // pressure is calls that go on until stop.
@@ -136,38 +159,36 @@ type pressure struct {
 	calls  []asked
 }
 
-// start asks each rule through each sidecar every 10 ms, about key, which no fault before used.
-func (r *rig) start(key string) *pressure {
+// start asks about each rule and each of the keys through each sidecar every 10 ms.
+func (r *rig) start(keys ...string) *pressure {
 	ctx, cancel := context.WithCancel(context.Background())
 	l := &pressure{cancel: cancel}
-	for i, c := range r.clients {
-		for _, rule := range []string{"seen", "deny", "local"} {
-			req := &pb.RateLimitRequest{Domain: "shop", Descriptors: []*common.RateLimitDescriptor{{
-				Entries: []*common.RateLimitDescriptor_Entry{{Key: rule, Value: key}},
-			}}}
-			l.wg.Go(func() {
-				tick := time.NewTicker(pace)
-				defer tick.Stop()
-				for ctx.Err() == nil {
-					a := call(context.WithoutCancel(ctx), c, req) // the last one is answered, too
-					a.rule, a.sidecar = rule, i
-					l.add(a)
-					<-tick.C
-				}
-			})
+	for i, ask := range r.callers {
+		for _, rule := range chaosLimits {
+			for _, key := range keys {
+				l.wg.Go(func() {
+					tick := time.NewTicker(pace)
+					defer tick.Stop()
+					for ctx.Err() == nil {
+						a := asked{rule: rule, key: key, sidecar: i}
+						a.ask(context.WithoutCancel(ctx), ask) // the last one is answered, too
+						l.add(a)
+						<-tick.C
+					}
+				})
+			}
 		}
 	}
 	r.t.Cleanup(func() { l.stop() })
 	return l
 }
 
-func call(ctx context.Context, c pb.RateLimitServiceClient, req *pb.RateLimitRequest) asked {
+func (a *asked) ask(ctx context.Context, ask caller) {
 	ctx, cancel := context.WithTimeout(ctx, hung)
 	defer cancel()
-	a := asked{began: time.Now()}
-	res, err := c.ShouldRateLimit(ctx, req)
-	a.done, a.code, a.passed = time.Now(), status.Code(err), res.GetOverallCode() == pb.RateLimitResponse_OK
-	return a
+	a.began = time.Now()
+	a.passed, a.answered = ask(ctx, a.rule, a.key)
+	a.done = time.Now()
 }
 
 func (l *pressure) add(a asked) {
@@ -206,8 +227,11 @@ func (l *pressure) decided(since time.Time) bool {
 // outcome is a row of the table.
 type outcome struct {
 	name               string
-	calls, errs, late  int
+	calls, errs, late  int     // errs had no answer
+	quick              int     // of errs, for another reason than that Envoy did not wait longer
+	envoy              counted // of all keys
 	longest, recovered time.Duration
+	median             time.Duration
 	byPolicy           float64 // of the calls during the fault
 	deny, local        int     // admitted beyond the limit
 	twice              int     // admitted under local beyond twice the limit
@@ -215,12 +239,18 @@ type outcome struct {
 	live               [2]int  // bytes of heap before and after, of the sidecar that has grown most
 }
 
-// run makes one fault under load and says what came of it.
-func (r *rig) run(f fault) outcome {
+// run makes one fault under load and says what came of it, for each of the keys that were asked about: the first one is
+// concerned by the fault, the others are not.
+func (r *rig) run(f fault) []outcome {
 	t := r.t
 	t.Helper()
-	o := outcome{name: f.name}
-	l := r.start(f.name)
+	r.span = brief
+	if *chaos {
+		r.span = 5 * time.Second
+	}
+	r.keys = r.keysFor(f)
+	counted := r.front.counted()
+	l := r.start(r.keys...)
 	calm := func(within time.Duration) {
 		t.Helper()
 		await(t, within, "decided by the store", func() bool { return l.decided(time.Now().Add(-10 * pace)) })
@@ -237,9 +267,27 @@ func (r *rig) run(f fault) outcome {
 	calm(10 * time.Second)
 	after := r.settled(before)
 	calls := l.stop()
+	seen := r.front.counted().since(counted)
 
-	o.read(calls, began, healed)
-	for i := range r.sidecars {
+	var out []outcome
+	for i, key := range r.keys {
+		o := outcome{name: f.name, envoy: seen}
+		if i > 0 {
+			o.name += ", limits on the other masters"
+		}
+		o.read(slices.DeleteFunc(slices.Clone(calls), func(a asked) bool { return a.key != key }), began, healed)
+		o.measure(before, during, after)
+		out = append(out, o)
+	}
+	if r.redis != nil {
+		r.must(r.redis.FlushAll(t.Context()).Err()) // what faults have left
+	}
+	return out
+}
+
+// measure takes the sizes of the sidecars.
+func (o *outcome) measure(before, during, after []size) {
+	for i := range before {
 		o.goroutines[0] = max(o.goroutines[0], before[i].goroutines)
 		o.goroutines[1] = max(o.goroutines[1], during[i].goroutines)
 		o.goroutines[2] = max(o.goroutines[2], after[i].goroutines)
@@ -247,30 +295,35 @@ func (r *rig) run(f fault) outcome {
 			o.live = [2]int{before[i].live, after[i].live}
 		}
 	}
-	r.must(r.redis.FlushAll(t.Context()).Err()) // what faults have left
-	return o
 }
 
 // read finds out what the calls have seen.
 func (o *outcome) read(calls []asked, began, healed time.Time) {
 	byRule, during, byPolicy, back := map[string][]asked{}, 0, 0, map[int]bool{}
+	var times []time.Duration
 	for _, a := range calls {
 		took := a.done.Sub(a.began)
+		times = append(times, took)
 		o.calls++
 		o.longest = max(o.longest, took)
-		if a.code != codes.OK {
+		if !a.answered {
 			o.errs++
+			if took < late/2 { // its timers may be early by as much as it was busy
+				o.quick++
+			}
 		}
 		if took > late {
 			o.late++
 		}
 		byRule[a.rule] = append(byRule[a.rule], a)
 	}
+	slices.Sort(times)
+	o.median = times[len(times)/2]
 	for _, a := range byRule["seen"] {
 		switch {
 		case a.began.After(began) && a.done.Before(healed):
 			during++
-			if !a.passed {
+			if a.answered && !a.passed {
 				byPolicy++
 			}
 		case a.done.After(healed) && !back[a.sidecar]:
@@ -352,7 +405,9 @@ func (o *outcome) check(t *testing.T, f fault) {
 			t.Errorf("%s: %d, want at most %d", what, got, most)
 		}
 	}
-	most("calls that failed", o.errs, 0)
+	most("calls that took longer than a hung one may, ms", int(o.longest.Milliseconds()), int(hung.Milliseconds())-1)
+	most("calls without an answer, other than Envoy's time-outs", o.quick, 0)
+	most("median of the calls, ms, since a busy machine makes some late", int(o.median.Milliseconds()), int(late.Milliseconds()))
 	most("recovered after, ms", int(o.recovered.Milliseconds()), int((promised + o.longest).Milliseconds()))
 	most("goroutines", o.goroutines[2], o.goroutines[0]+more)
 	most("goroutines during the fault", o.goroutines[1], o.goroutines[0]+40)
@@ -372,32 +427,47 @@ func (o *outcome) check(t *testing.T, f fault) {
 func (o *outcome) row() string {
 	ms := func(d time.Duration) string { return fmt.Sprintf("%d ms", d.Milliseconds()) }
 	mb := func(bytes int) string { return fmt.Sprintf("%.1f", float64(bytes)/(1<<20)) }
-	return fmt.Sprintf("| %s | %d | %d | %.1f %% | %s | %.0f %% | %d | %d | %s | %d, %d, %d | %s, %s |", o.name, o.calls, o.errs,
-		100*float64(o.late)/float64(max(1, o.calls)), ms(o.longest), 100*o.byPolicy, o.deny, o.local, ms(o.recovered),
+	return fmt.Sprintf("| %s | %d | %d (%.2f %%) | %.1f %% | %s | %.0f %% | %d | %d | %s | %d, %d, %d | %s, %s |", o.name, o.calls,
+		o.errs, 100*float64(o.errs)/float64(max(1, o.calls)), 100*float64(o.late)/float64(max(1, o.calls)), ms(o.longest), 100*o.byPolicy, o.deny, o.local, ms(o.recovered),
 		o.goroutines[0], o.goroutines[1], o.goroutines[2], mb(o.live[0]), mb(o.live[1]))
 }
 
-const chaosHead = "| fault | calls | errors | over 20 ms | longest | answered by policy | beyond the limit: `deny` | `local` | recovered after | " +
+const chaosHead = "| fault | calls | errors seen by Envoy | over 20 ms | longest | answered by policy | beyond the limit: `deny` | `local` | recovered after | " +
 	"goroutines before, during, after | MB before, after |\n|---|---|---|---|---|---|---|---|---|---|---|"
 
-// TestChaos breaks Redis, and what lies between it and three sidecars, in every way known, under load.
+// TestChaos breaks Redis, and what lies between it and three sidecars, in every way known, under load through Envoy.
 func TestChaos(t *testing.T) {
 	rows := []string{chaosHead}
 	for _, part := range []struct {
-		name    string
-		proxied bool
-		faults  []fault
-	}{{"server", false, serverFaults()}, {"network", true, networkFaults()}} {
+		name   string
+		start  func(t *testing.T) *rig
+		faults []fault
+	}{
+		{"server", startServerRig, serverFaults()},
+		{"network", startNetworkRig, networkFaults()},
+		{"sentinel", startSentinelRig, sentinelFaults()},
+		{"cluster", startClusterRig, clusterFaults()},
+	} {
 		t.Run(part.name, func(t *testing.T) {
-			r := startRig(t, part.proxied)
+			r := part.start(t)
 			for _, f := range part.faults {
 				t.Run(f.name, func(t *testing.T) {
 					r := *r
 					r.t = t
-					o := r.run(f)
-					rows = append(rows, o.row())
-					t.Log(o.row())
-					o.check(t, f)
+					outcomes := r.run(f)
+					errs := 0
+					for i, o := range outcomes {
+						rows = append(rows, o.row())
+						t.Log(o.row())
+						o.check(t, f)
+						if i > 0 && o.byPolicy > undisturbed {
+							t.Errorf("%.0f %% of the calls about counters that the fault does not concern were answered by policy", 100*o.byPolicy)
+						}
+						errs += o.errs
+					}
+					if e := outcomes[0].envoy; e.errors != errs || e.allowed != 0 {
+						t.Errorf("Envoy counted %d failed calls of %d and let %d of them pass, its clients saw %d", e.errors, e.asked, e.allowed, errs)
+					}
 				})
 			}
 		})
@@ -410,6 +480,7 @@ func TestChaos(t *testing.T) {
 // serverFaults are those of the server itself.
 func serverFaults() []fault {
 	faults := []fault{
+		{"none", all, func(*rig) func() { return func() {} }},                                   // what the machine does by itself
 		{"clock steps 1 h ahead", none, func(r *rig) func() { return r.stepClock(time.Hour) }},  // first: a restarted server has the machine's clock
 		{"clock steps 1 s back", all, func(r *rig) func() { return r.stepClock(-time.Second) }}, // counters in use deny for as long
 		{"kill -9, restart", none, func(r *rig) func() {
@@ -539,6 +610,14 @@ func (r *rig) fill(policy string) func() {
 	}
 }
 
+// overGRPC asks without an Envoy.
+func overGRPC(c pb.RateLimitServiceClient) caller {
+	return func(ctx context.Context, rule, key string) (passed, answered bool) {
+		res, err := c.ShouldRateLimit(ctx, question(rule, key))
+		return res.GetOverallCode() == pb.RateLimitResponse_OK, err == nil
+	}
+}
+
 // A start without Redis serves by policy, says on /readyz why, and counts within a second of Redis's coming.
 func TestStartWithoutRedis(t *testing.T) {
 	server := redistest.Start(t)
@@ -550,7 +629,7 @@ func TestStartWithoutRedis(t *testing.T) {
 		res, err := http.Get("http://" + s.http + "/healthz")
 		return err == nil && res.Body.Close() == nil
 	})
-	r := &rig{t: t, clients: []pb.RateLimitServiceClient{pb.NewRateLimitServiceClient(dial(t, s.grpc))}}
+	r := &rig{t: t, callers: []caller{overGRPC(s.client(t))}}
 	l := r.start("started")
 	<-time.After(500 * time.Millisecond)
 	status, text := s.page(t, "/readyz")

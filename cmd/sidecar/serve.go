@@ -51,7 +51,7 @@ type serveOptions struct {
 	StoreTimeout   time.Duration     `group:"store" env:"WEIR_STORE_TIMEOUT" default:"15ms" help:"Longest wait for the store; keep it below the timeout in Envoy, which is 20ms unless set."`
 	StoreKeyPrefix string            `group:"store" env:"WEIR_STORE_KEY_PREFIX" default:"weir:" help:"Start of every key in Redis."`
 	StorePoolSize  int               `group:"store" env:"WEIR_STORE_POOL_SIZE" default:"0" help:"Most connections kept to Redis; 0 is ten for each CPU. Requests share calls, so that a few do."`
-	NamedStores    map[string]string `name:"named-store" group:"store" env:"WEIR_NAMED_STORE" placeholder:"NAME=URL" help:"Another Redis for the limits with store: NAME. Repeat it, or separate by semicolons."`
+	NamedStores    map[string]string `name:"named-store" group:"store" env:"WEIR_NAMED_STORE" placeholder:"NAME=URL" help:"Another Redis for the limits with store: NAME; --store has to be a Redis, too. Repeat it, or separate by semicolons."`
 	KnownDenials   bool              `group:"store" env:"WEIR_KNOWN_DENIALS" default:"true" negatable:"" help:"Answer what Redis has denied without asking it again, until it may pass."`
 	OnStoreFailure string            `group:"store" env:"WEIR_ON_STORE_FAILURE" default:"allow" help:"What limits without on_store_failure do while Redis does not answer: allow, deny, or local, which counts in memory."`
 	Replicas       int               `group:"store" env:"WEIR_REPLICAS" default:"1" help:"How many sidecars share the limits: each counts so much less with on_store_failure: local."`

@@ -262,10 +262,7 @@ func (a *App) rulesLive() {
 
 // checkEngine warns of limits that this Redis cannot decide, before requests meet them.
 func (a *App) checkEngine(ctx context.Context) {
-	if !a.rules.use(limiter.EngineRedisCell) {
-		return
-	}
-	if err := a.store.cell(ctx); err != nil {
+	if err := a.store.cell(ctx, a.rules.storesOf(limiter.EngineRedisCell)); err != nil {
 		a.o.Log.LogAttrs(ctx, slog.LevelWarn, "limits with engine: redis_cell cannot be decided, their on_store_failure answers",
 			slog.String("error", err.Error()))
 	}
@@ -273,10 +270,10 @@ func (a *App) checkEngine(ctx context.Context) {
 
 // storeReady says why the store cannot decide the live rules.
 func (a *App) storeReady(ctx context.Context) error {
-	if err := a.store.ping(ctx); err != nil || !a.rules.use(limiter.EngineRedisCell) {
+	if err := a.store.ping(ctx); err != nil {
 		return err
 	}
-	return a.store.cell(ctx)
+	return a.store.cell(ctx, a.rules.storesOf(limiter.EngineRedisCell))
 }
 
 func (a *App) stoppingErr(context.Context) error {

@@ -470,6 +470,30 @@ func TestRedisCell(t *testing.T) {
 	}
 }
 
+// The module is looked for where rules want it, and not in other stores.
+func TestRedisCellInNamedStore(t *testing.T) {
+	first, second, cell := redistest.Start(t), redistest.Start(t), redistest.StartRedisCell(t)
+	for name, tt := range map[string]struct {
+		status int
+		named  map[string]string
+	}{
+		"it is there":     {200, map[string]string{"cell": cell.URL(), "other": second.URL()}},
+		"it is elsewhere": {503, map[string]string{"cell": second.URL(), "other": cell.URL()}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := options(t, strings.Replace(cellRules, "engine:", "store: cell, engine:", 1))
+			o.Store, o.NamedStores = first.URL(), tt.named
+			p := start(t, o)
+			want(t, "readiness", strconv.Itoa(tt.status), p.ready)
+			_, body := p.http("GET", "/readyz")
+			missing := "limit store unavailable: " + second.URL() + ": WEIR this Redis has no redis-cell module"
+			if strings.Contains(body, missing) != (tt.status != 200) {
+				t.Errorf("/readyz answers %q", body)
+			}
+		})
+	}
+}
+
 // Requests go on without an error while rules are loaded and the process is watched.
 func TestReloadUnderLoad(t *testing.T) {
 	p := start(t, options(t, rulesOf("1000000")))

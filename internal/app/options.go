@@ -155,7 +155,8 @@ func (o *Options) Validate() error {
 	if o.Store != storeMemory {
 		c.store("--store", o.Store)
 	}
-	c.check(o.Store != storeMemory || len(o.NamedStores) == 0, "--named-store", "goes with a Redis as --store, not with memory")
+	c.check(o.Store != storeMemory || len(o.NamedStores) == 0, "--named-store",
+		"needs a Redis as --store, too, for the limits without store: NAME: add --store redis://host:6379/0, or put the URL there and drop the name")
 	for _, name := range slices.Sorted(maps.Keys(o.NamedStores)) {
 		c.check(storeName.MatchString(name), "--named-store", "a name has a-z, 0-9 and _, got %q", name)
 		c.store("--named-store "+name, o.NamedStores[name])

@@ -158,10 +158,18 @@ func errorLines(err error) list {
 // set is what requests are decided by: one atomic load. Nil if there is none.
 func (r *rules) set() *descriptors.Set { return r.reloader.Get().set }
 
-// use says whether a live limit has the engine.
-func (r *rules) use(e limiter.Engine) bool {
+// storesOf are the names of the stores in which live limits have the engine; "" is the first one.
+func (r *rules) storesOf(e limiter.Engine) (names []string) {
 	set := r.set()
-	return set != nil && slices.ContainsFunc(set.Limits(), func(l *descriptors.Limit) bool { return l.Policy.Engine() == e })
+	if set == nil {
+		return nil
+	}
+	for _, l := range set.Limits() {
+		if name := l.Policy.Store(); l.Policy.Engine() == e && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // run follows the files until ctx is done.

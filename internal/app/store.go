@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -21,9 +22,10 @@ const outageQuiet = 5 * time.Second
 // store is the limiter.Store of the process, with what else the process wants to know of it.
 type store struct {
 	limiter.Store
-	name  string                          // to be shown: no password
-	ping  func(ctx context.Context) error // nil if the store can decide
-	cell  func(ctx context.Context) error // nil if it can decide limits with engine: redis_cell
+	name string                          // to be shown: no password
+	ping func(ctx context.Context) error // nil if the store can decide
+	// cell is nil if the stores of these names can decide limits with engine: redis_cell.
+	cell  func(ctx context.Context, stores []string) error
 	close func() error
 	log   *slog.Logger
 	// truth is asked for the counters themselves; what stands before it may answer in its place.
@@ -48,7 +50,7 @@ func openStore(o *Options, m *metrics.Metrics, t *telemetry.Telemetry) (*store, 
 	if o.Store == storeMemory {
 		return openMemory(o, m)
 	}
-	s, probes, err := openRedis(o)
+	s, err := openRedis(o)
 	if err != nil {
 		return nil, err
 	}
@@ -57,10 +59,10 @@ func openStore(o *Options, m *metrics.Metrics, t *telemetry.Telemetry) (*store, 
 		return nil, errors.Join(err, s.Close())
 	}
 	breaker := guard.NewBreaker(guard.BreakerOptions{
-		Store: timed, Probes: probes, Answered: redisstore.Answered,
+		Store: timed, Servers: servers(s), Answered: redisstore.Answered, FailedShard: redisstore.FailedShard,
 	})
 	st := &store{
-		Store: breaker, name: s.String(), ping: s.Ping, cell: s.PingRedisCell, close: s.Close, log: o.Log,
+		Store: breaker, name: s.String(), ping: s.Ping, cell: pingRedisCell(s), close: s.Close, log: o.Log,
 		breaker: breaker, local: &local{maxKeys: o.MemoryMaxKeys}, truth: breaker, keyOf: s.KeyOf,
 	}
 	st.reset = func(ctx context.Context, key string) (bool, error) {
@@ -100,7 +102,6 @@ type redisStore interface {
 	limiter.Store
 	String() string
 	Ping(ctx context.Context) error
-	PingRedisCell(ctx context.Context) error
 	Each(f func(name string, s *redisstore.Store))
 	Refunds(ctx context.Context, forget func(key string, reset bool), hears func(yes bool, why error))
 	Reset(ctx context.Context, key string) (existed bool, err error)
@@ -129,8 +130,8 @@ func storeStats(s redisStore) []metrics.StoreStats {
 	return all
 }
 
-// openRedis opens --store, and those of --named-store beside it. The probes are theirs by name.
-func openRedis(o *Options) (redisStore, map[string]func(context.Context) error, error) {
+// openRedis opens --store, and those of --named-store beside it.
+func openRedis(o *Options) (redisStore, error) {
 	open := func(url string) (*redisstore.Store, error) {
 		return redisstore.New(redisstore.Options{
 			URL:       url,
@@ -141,22 +142,40 @@ func openRedis(o *Options) (redisStore, map[string]func(context.Context) error, 
 	}
 	first, err := open(o.Store)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	probes := map[string]func(context.Context) error{"": first.Probe}
 	if len(o.NamedStores) == 0 {
-		return first, probes, nil
+		return first, nil
 	}
 	named := map[string]*redisstore.Store{}
 	group := redisstore.NewGroup(first, named)
 	for name, url := range o.NamedStores {
 		if named[name], err = open(url); err != nil {
 			delete(named, name)
-			return nil, nil, errors.Join(err, group.Close())
+			return nil, errors.Join(err, group.Close())
 		}
-		probes[name] = named[name].Probe
 	}
-	return group, probes, nil
+	return group, nil
+}
+
+// servers are the stores as a breaker has them.
+func servers(s redisStore) map[string]guard.Server {
+	out := map[string]guard.Server{}
+	s.Each(func(name string, s *redisstore.Store) { out[name] = s })
+	return out
+}
+
+// pingRedisCell asks the stores of some names.
+func pingRedisCell(s redisStore) func(ctx context.Context, stores []string) error {
+	return func(ctx context.Context, stores []string) error {
+		var errs []error
+		s.Each(func(name string, s *redisstore.Store) {
+			if slices.Contains(stores, name) {
+				errs = append(errs, s.PingRedisCell(ctx))
+			}
+		})
+		return errors.Join(errs...)
+	}
 }
 
 // standIn decides limits with on_store_failure: local while the store fails; nil for a store that never does.
@@ -216,10 +235,11 @@ func openMemory(o *Options, m *metrics.Metrics) (*store, error) {
 			Keys: now.Keys, MaxKeys: o.MemoryMaxKeys, Bytes: now.Bytes, Expired: now.Expired, Evicted: now.Evicted,
 		}
 	})
-	always := func(context.Context) error { return nil }
 	reset := func(_ context.Context, key string) (bool, error) { return s.Reset(key), nil }
 	return &store{
-		Store: s, name: storeMemory, ping: always, cell: always, close: s.Close, log: o.Log, truth: s, reset: reset,
+		Store: s, name: storeMemory, close: s.Close, log: o.Log, truth: s, reset: reset,
+		ping: func(context.Context) error { return nil },
+		cell: func(context.Context, []string) error { return nil },
 	}, err
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -23,17 +24,32 @@ const (
 	// firstPause and longestPause are between probes: each is twice as long as the one before.
 	firstPause   = 5 * time.Millisecond
 	longestPause = 200 * time.Millisecond
+	// maxShards is the most shards of a cluster that are watched at once: as many masters as Redis recommends at most.
+	maxShards = 1000
 )
+
+// Server is one of the servers behind a store, or a cluster of them.
+type Server interface {
+	// Probe asks for a sign of life. It takes no longer than a request may: a server that is too slow for requests is
+	// not back.
+	Probe(ctx context.Context) error
+	// Shard is who decides a key in a cluster. It is empty for what is no cluster, and while that is not known. It does
+	// not wait, and is called only while a shard is silent.
+	Shard(key string) string
+	// ProbeShard is Probe of whoever has the key by now.
+	ProbeShard(ctx context.Context, key string) error
+}
 
 // BreakerOptions are a Breaker's parts.
 type BreakerOptions struct {
 	// Store decides.
 	Store limiter.Store
-	// Probes ask the servers behind it, by their names (limiter.Policy.Store), for a sign of life. They take no longer
-	// than a request may: a server that is too slow for requests is not back.
-	Probes map[string]func(ctx context.Context) error
+	// Servers are those behind it, by their names (limiter.Policy.Store); the first one has none.
+	Servers map[string]Server
 	// Answered says whether an error, of Store or of a probe, is an answer: that of a server which is there, and says no.
 	Answered func(err error) bool
+	// FailedShard is the shard that an error of Store is about; empty if it is not about one. Nil, if there are none.
+	FailedShard func(err error) string
 }
 
 // Breaker stops asking a server that does not answer: it is open from when nothing has been answered for a while, and
@@ -41,127 +57,272 @@ type BreakerOptions struct {
 // time, and asked again from the first answer on.
 //
 // Only silence opens it. A server that answers with errors is asked on: they cost no wait, and may be a request's own.
-// Each server of a store that has several is watched by itself.
+// Each server of a store that has several is watched by itself, and so is each shard of a cluster. Of shards only those
+// are kept that are silent: while all is well they cost nothing.
 type Breaker struct {
-	o     BreakerOptions
-	start time.Time
-	first *watched            // the server without a name
-	named map[string]*watched // the others
+	o      BreakerOptions
+	start  time.Time
+	first  *server            // the one without a name
+	named  map[string]*server // the others
+	opened chan *watched      // for Run
 }
 
-// watched is one server.
+// server is one server as a whole, and those of its shards that do not answer.
+type server struct {
+	Server
+	whole  watched
+	mu     sync.Mutex                          // held to change shards
+	shards atomic.Pointer[map[string]*watched] // nil: none
+}
+
+// watched is a server or a shard.
 type watched struct {
-	probe  func(ctx context.Context) error
-	silent atomic.Int64          // when the first call failed since the latest answer, time since start; 0: none has
-	why    atomic.Pointer[error] // what Take returns while it is not asked
-	opened chan struct{}         // wakes Run
+	probe    func(ctx context.Context) error
+	answered func()                // it is well
+	silent   atomic.Int64          // when the first call failed since the latest answer, time since start; 0: none has
+	why      atomic.Pointer[error] // what Take returns while it is not asked
 }
 
 // NewBreaker stands before o.Store. Once open, it closes only while Run runs.
 func NewBreaker(o BreakerOptions) *Breaker {
-	b := &Breaker{o: o, start: time.Now(), named: make(map[string]*watched)}
-	for name, probe := range o.Probes {
-		b.named[name] = &watched{probe: probe, opened: make(chan struct{}, 1)}
+	b := &Breaker{o: o, start: time.Now(), named: make(map[string]*server)}
+	for name, s := range o.Servers {
+		w := &server{Server: s}
+		w.whole.probe, w.whole.answered = s.Probe, func() {}
+		b.named[name] = w
 	}
+	b.opened = make(chan *watched, len(b.named)*maxShards)
 	b.first = b.named[""]
 	delete(b.named, "")
 	return b
 }
 
-// Open says whether a server is not asked.
-func (b *Breaker) Open() bool {
-	open := b.first.why.Load() != nil
-	for _, w := range b.named {
-		open = open || w.why.Load() != nil
+// Open is how many servers, and shards of them, are not asked.
+func (b *Breaker) Open() int {
+	open := b.first.open()
+	for _, s := range b.named {
+		open += s.open()
 	}
 	return open
 }
 
-// Take implements limiter.Store. A failure of a request that concerns several servers is nobody's.
+// Take implements limiter.Store. A failure of a request that concerns several servers is nobody's, unless it says whose.
 func (b *Breaker) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Decision) error {
-	w, others := b.of(hits)
-	if why := w.why.Load(); why != nil {
+	if why := b.notAsked(hits); why != nil {
 		return *why
-	}
-	for i := range others {
-		if why := b.server(&others[i]).why.Load(); why != nil {
-			return *why
-		}
 	}
 	err := b.o.Store.Take(ctx, hits, out)
 	switch {
-	case len(others) > 0:
 	case err == nil || b.o.Answered(err):
-		if w.silent.Load() != 0 { // else no core writes what the others read
-			w.silent.Store(0)
-		}
+		b.answered(hits, err)
 	case errors.Is(ctx.Err(), context.Canceled):
 		// the caller did not wait for the answer
 	default:
-		w.unanswered(int64(time.Since(b.start))+1, err) // never 0
+		if w := b.blamed(hits, err); w != nil {
+			b.unanswered(w, int64(time.Since(b.start))+1, err) // never 0
+		}
 	}
 	return err
 }
 
-// of is the first hit's server, and the hits from the first one of another server on.
-func (b *Breaker) of(hits []limiter.Hit) (w *watched, others []limiter.Hit) {
-	if len(hits) == 0 || len(b.named) == 0 {
-		return b.first, nil
-	}
-	w = b.server(&hits[0])
-	for i := range hits {
-		if b.server(&hits[i]) != w {
-			return w, hits[i:]
-		}
-	}
-	return w, nil
+// simple says that all hits are the same to the breaker: there is one server, and no silent shard.
+func (b *Breaker) simple(hits []limiter.Hit) bool {
+	return len(hits) == 0 || (len(b.named) == 0 && b.first.shards.Load() == nil)
 }
 
-func (b *Breaker) server(h *limiter.Hit) *watched {
-	if w := b.named[h.Policy.Store()]; w != nil {
-		return w
+// notAsked is why the hits are not decided; nil if they are to be.
+func (b *Breaker) notAsked(hits []limiter.Hit) *error {
+	if b.simple(hits) {
+		return b.first.whole.why.Load()
+	}
+	for i := range hits {
+		s := b.server(&hits[i])
+		if why := s.whole.why.Load(); why != nil {
+			return why
+		}
+		if w := s.silentShard(hits[i].Key); w != nil {
+			if why := w.why.Load(); why != nil {
+				return why
+			}
+		}
+	}
+	return nil
+}
+
+// answered notes that whoever has the hits is there. An answer that is an error is that of one of them.
+func (b *Breaker) answered(hits []limiter.Hit, err error) {
+	if b.simple(hits) {
+		b.first.whole.isWell()
+		return
+	}
+	if err != nil && b.one(hits) == nil {
+		return
+	}
+	for i := range hits {
+		s := b.server(&hits[i])
+		s.whole.isWell()
+		if w := s.silentShard(hits[i].Key); w != nil {
+			w.isWell()
+		}
+	}
+}
+
+// blamed is who did not answer the hits; nil if it is not known.
+func (b *Breaker) blamed(hits []limiter.Hit, err error) *watched {
+	if len(hits) == 0 {
+		return &b.first.whole
+	}
+	if b.o.FailedShard != nil {
+		if failed := b.o.FailedShard(err); failed != "" {
+			for i := range hits {
+				if s := b.server(&hits[i]); s.Shard(hits[i].Key) == failed {
+					return s.watch(failed, hits[i].Key)
+				}
+			}
+			return nil // it is another's by now
+		}
+	}
+	if s := b.one(hits); s != nil {
+		return &s.whole
+	}
+	return nil
+}
+
+// one is the server of all hits, if that is one, which is no cluster or in which they have one shard.
+func (b *Breaker) one(hits []limiter.Hit) *server {
+	s := b.server(&hits[0])
+	shard := s.Shard(hits[0].Key)
+	for i := range hits[1:] {
+		if h := &hits[1+i]; b.server(h) != s || s.Shard(h.Key) != shard {
+			return nil
+		}
+	}
+	return s
+}
+
+func (b *Breaker) server(h *limiter.Hit) *server {
+	if len(b.named) == 0 {
+		return b.first
+	}
+	if s := b.named[h.Policy.Store()]; s != nil {
+		return s
 	}
 	return b.first
 }
 
-// unanswered has the server asked no more if that is so for long enough.
-func (w *watched) unanswered(now int64, err error) {
+// unanswered has w asked no more if that is so for long enough.
+func (b *Breaker) unanswered(w *watched, now int64, err error) {
 	if w.silent.CompareAndSwap(0, now) || now-w.silent.Load() < int64(silence) {
 		return
 	}
 	err = fmt.Errorf("%w: the last call: %w", ErrNotAsked, err)
 	if w.why.CompareAndSwap(nil, &err) {
-		w.opened <- struct{}{} // never full: Run takes it before the server is asked again
+		b.opened <- w // never full: Run takes it before w is asked again
 	}
 }
 
-// Run probes each server that is not asked, until ctx is done.
+// isWell notes an answer.
+func (w *watched) isWell() {
+	if w.silent.Load() == 0 { // no core writes what the others read
+		return
+	}
+	w.silent.Store(0)
+	if w.why.Load() == nil { // else probes tell
+		w.answered()
+	}
+}
+
+// silentShard is the shard that has a key, if it was silent lately.
+func (s *server) silentShard(key string) *watched {
+	shards := s.shards.Load()
+	if shards == nil {
+		return nil
+	}
+	return (*shards)[s.Shard(key)]
+}
+
+// watch begins to watch the shard that has a key; nil if too many are watched.
+func (s *server) watch(shard, key string) *watched {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before := s.watchedShards()
+	if w := before[shard]; w != nil || len(before) >= maxShards {
+		return w
+	}
+	w := &watched{probe: func(ctx context.Context) error { return s.ProbeShard(ctx, key) }}
+	w.answered = func() { s.forget(shard, w) }
+	after := maps.Clone(before)
+	if after == nil {
+		after = make(map[string]*watched)
+	}
+	after[shard] = w
+	s.shards.Store(&after)
+	return w
+}
+
+// forget ends to watch a shard.
+func (s *server) forget(shard string, w *watched) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before := s.watchedShards()
+	if before[shard] != w {
+		return
+	}
+	if len(before) == 1 {
+		s.shards.Store(nil)
+		return
+	}
+	after := maps.Clone(before)
+	delete(after, shard)
+	s.shards.Store(&after)
+}
+
+func (s *server) watchedShards() map[string]*watched {
+	if shards := s.shards.Load(); shards != nil {
+		return *shards
+	}
+	return nil
+}
+
+// open is how much of the server is not asked.
+func (s *server) open() (n int) {
+	if s.whole.why.Load() != nil {
+		n++
+	}
+	for _, w := range s.watchedShards() {
+		if w.why.Load() != nil {
+			n++
+		}
+	}
+	return n
+}
+
+// Run probes what is not asked, each by itself, until ctx is done.
 func (b *Breaker) Run(ctx context.Context) {
 	var wait sync.WaitGroup
 	defer wait.Wait()
-	for _, w := range b.named {
-		wait.Go(func() { b.watch(ctx, w) })
-	}
-	b.watch(ctx, b.first)
-}
-
-func (b *Breaker) watch(ctx context.Context, w *watched) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-w.opened:
+		case w := <-b.opened:
+			wait.Go(func() { b.reopen(ctx, w) })
 		}
-		for pause := firstPause; !b.answers(ctx, w); pause = min(2*pause, longestPause) {
-			select {
-			case <-ctx.Done():
-				return
-			case <-time.After(pause):
-			}
-		}
-		w.silent.Store(0)
-		w.why.Store(nil)
 	}
+}
+
+// reopen has w asked again once a probe is answered.
+func (b *Breaker) reopen(ctx context.Context, w *watched) {
+	for pause := firstPause; !b.answers(ctx, w); pause = min(2*pause, longestPause) {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause):
+		}
+	}
+	w.silent.Store(0)
+	w.why.Store(nil)
+	w.answered()
 }
 
 func (b *Breaker) answers(ctx context.Context, w *watched) bool {

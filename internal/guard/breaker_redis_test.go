@@ -24,7 +24,7 @@ func TestRedisHangs(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := NewBreaker(BreakerOptions{
-		Store: s, Probes: map[string]func(context.Context) error{"": s.Probe}, Answered: redisstore.Answered,
+		Store: s, Servers: map[string]Server{"": s}, Answered: redisstore.Answered,
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -53,6 +54,13 @@ func (p *patient) Take(ctx context.Context, _ []limiter.Hit, _ []limiter.Decisio
 	return p.answer(ctx)
 }
 
+// alone is a server that is no cluster, by its probe.
+type alone func(ctx context.Context) error
+
+func (a alone) Probe(ctx context.Context) error        { return a(ctx) }
+func (alone) Shard(string) string                      { return "" }
+func (alone) ProbeShard(context.Context, string) error { return errors.New("is no cluster") }
+
 // breaking runs the test with a breaker before a store, in virtual time.
 func breaking(t *testing.T, test func(t *testing.T, p *patient, b *Breaker)) {
 	t.Helper()
@@ -61,12 +69,12 @@ func breaking(t *testing.T, test func(t *testing.T, p *patient, b *Breaker)) {
 		p.takes.Store(int64(10 * time.Millisecond))
 		b := NewBreaker(BreakerOptions{
 			Store: p,
-			Probes: map[string]func(context.Context) error{"": func(ctx context.Context) error {
+			Servers: map[string]Server{"": alone(func(ctx context.Context) error {
 				p.probed.Add(1)
 				ctx, cancel := context.WithTimeout(ctx, 15*time.Millisecond)
 				defer cancel()
 				return p.answer(ctx)
-			}},
+			})},
 			Answered: func(err error) bool { return errors.Is(err, errFull) },
 		})
 		ctx, cancel := context.WithCancel(t.Context())
@@ -95,12 +103,12 @@ func ask(b *Breaker, n int) (err error) {
 // ends that, at most 200 ms and a timeout after the store's return.
 func TestBreaker(t *testing.T) {
 	breaking(t, func(t *testing.T, p *patient, b *Breaker) {
-		if err := ask(b, 3); err != nil || b.Open() {
-			t.Fatalf("a store that answers: %v, open %t", err, b.Open())
+		if err := ask(b, 3); err != nil || b.Open() != 0 {
+			t.Fatalf("a store that answers: %v, open %d", err, b.Open())
 		}
 		p.fail(errSilent)
 		start := time.Now()
-		for !b.Open() {
+		for b.Open() == 0 {
 			if err := ask(b, 1); !errors.Is(err, errSilent) || errors.Is(err, ErrNotAsked) {
 				t.Fatalf("a store that fails: %v, want its own error", err)
 			}
@@ -124,8 +132,8 @@ func TestBreaker(t *testing.T) {
 		}
 		p.fail(nil)
 		time.Sleep(longestPause + 2*p.time())
-		if err := ask(b, 1); err != nil || b.Open() {
-			t.Errorf("after the store's return: %v, open %t", err, b.Open())
+		if err := ask(b, 1); err != nil || b.Open() != 0 {
+			t.Errorf("after the store's return: %v, open %d", err, b.Open())
 		}
 		probed := p.probed.Load()
 		time.Sleep(time.Minute)
@@ -170,7 +178,7 @@ func TestBreakerStaysClosed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			breaking(t, func(t *testing.T, p *patient, b *Breaker) {
 				do(p, b)
-				if b.Open() {
+				if b.Open() != 0 {
 					t.Error("is open")
 				}
 				if p.probed.Load() > 0 {
@@ -190,13 +198,13 @@ func TestBreakerProbes(t *testing.T) {
 		time.Sleep(time.Second)                     // a probe that began before is over
 		p.fail(nil)
 		time.Sleep(time.Second)
-		if !b.Open() {
+		if b.Open() == 0 {
 			t.Error("is closed although no call could be answered in time")
 		}
 		p.takes.Store(int64(14 * time.Millisecond))
 		p.fail(errFull)
 		time.Sleep(time.Second)
-		if b.Open() {
+		if b.Open() != 0 {
 			t.Error("is open although the store answers")
 		}
 	})
@@ -237,12 +245,12 @@ func TestBreakerOfSeveral(t *testing.T) {
 				}
 				return nil
 			}),
-			Probes: map[string]func(context.Context) error{"": answers, "there": func(context.Context) error {
+			Servers: map[string]Server{"": alone(answers), "there": alone(func(context.Context) error {
 				if down.Load() {
 					return errSilent
 				}
 				return nil
-			}},
+			})},
 			Answered: func(error) bool { return false },
 		})
 		ctx, cancel := context.WithCancel(t.Context())
@@ -269,13 +277,13 @@ func TestBreakerOfSeveral(t *testing.T) {
 				t.Errorf("the server that does not answer, %s: %v, want ErrNotAsked", what, err)
 			}
 		}
-		if !b.Open() {
+		if b.Open() == 0 {
 			t.Error("is not open")
 		}
 		down.Store(false)
 		time.Sleep(time.Second)
-		if err := ask(here, there); err != nil || b.Open() {
-			t.Errorf("after its return: %v, open %t", err, b.Open())
+		if err := ask(here, there); err != nil || b.Open() != 0 {
+			t.Errorf("after its return: %v, open %d", err, b.Open())
 		}
 	})
 }
@@ -294,7 +302,7 @@ func (prompt) Take(context.Context, []limiter.Hit, []limiter.Decision) error { r
 
 func TestBreakerAllocatesNothing(t *testing.T) {
 	b := NewBreaker(BreakerOptions{
-		Store: prompt{}, Probes: map[string]func(context.Context) error{"": nil}, Answered: func(error) bool { return false },
+		Store: prompt{}, Servers: map[string]Server{"": alone(nil)}, Answered: func(error) bool { return false },
 	})
 	check := func(what string) {
 		t.Helper()
@@ -303,18 +311,216 @@ func TestBreakerAllocatesNothing(t *testing.T) {
 		}
 	}
 	check("closed")
-	b.first.unanswered(1, errSilent)
-	b.first.unanswered(1+int64(silence), errSilent)
+	b.unanswered(&b.first.whole, 1, errSilent)
+	b.unanswered(&b.first.whole, 1+int64(silence), errSilent)
 	check("open")
 }
 
 func BenchmarkBreaker(b *testing.B) {
 	br := NewBreaker(BreakerOptions{
-		Store: prompt{}, Probes: map[string]func(context.Context) error{"": nil}, Answered: func(error) bool { return false },
+		Store: prompt{}, Servers: map[string]Server{"": alone(nil)}, Answered: func(error) bool { return false },
 	})
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
 			_ = br.Take(context.Background(), nil, nil)
 		}
 	})
+}
+
+// sharded is a cluster whose shards are called by the first letters of their keys.
+type sharded struct {
+	mu     sync.Mutex
+	down   map[string]bool
+	asked  map[string]int
+	probed int
+}
+
+type shardError string
+
+func (s shardError) Error() string { return string(s) + " is silent" }
+
+func failedShard(err error) string {
+	s, _ := errors.AsType[shardError](err)
+	return string(s)
+}
+
+func (*sharded) Shard(key string) string { return key[:1] }
+
+func (c *sharded) Take(_ context.Context, hits []limiter.Hit, _ []limiter.Decision) error {
+	time.Sleep(10 * time.Millisecond)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var err error
+	for _, h := range hits {
+		shard := h.Key[:1]
+		c.asked[shard]++
+		if c.down[shard] && err == nil {
+			err = shardError(shard)
+		}
+	}
+	return err
+}
+
+func (c *sharded) set(down bool, shards ...string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, s := range shards {
+		c.down[s] = down
+	}
+}
+
+func (c *sharded) Probe(context.Context) error { return nil }
+
+func (c *sharded) ProbeShard(_ context.Context, key string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.probed++
+	if c.down[key[:1]] {
+		return shardError(key[:1])
+	}
+	return nil
+}
+
+func (c *sharded) count(shard string) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.asked[shard]
+}
+
+// breakingShards runs the test with a breaker before a cluster, in virtual time.
+func breakingShards(t *testing.T, test func(t *testing.T, c *sharded, b *Breaker)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		c := &sharded{down: map[string]bool{}, asked: map[string]int{}}
+		b := NewBreaker(BreakerOptions{
+			Store: c, Servers: map[string]Server{"": c}, FailedShard: failedShard, Answered: func(error) bool { return false },
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		var wait sync.WaitGroup
+		wait.Go(func() { b.Run(ctx) })
+		defer wait.Wait()
+		defer cancel()
+		test(t, c, b)
+	})
+}
+
+func askKeys(b *Breaker, keys ...string) error {
+	var hits []limiter.Hit
+	for _, k := range keys {
+		hits = append(hits, limiter.Hit{Key: k})
+	}
+	return b.Take(context.Background(), hits, nil)
+}
+
+// A shard that is silent is left in peace, also by requests that concern others besides; the others are asked on. It is
+// asked again when it answers.
+func TestBreakerOfShards(t *testing.T) {
+	for name, failing := range map[string][]string{"alone": {"a1"}, "beside another, first": {"a1", "b1"}, "beside another, last": {"b1", "a1"}} {
+		t.Run(name, func(t *testing.T) {
+			breakingShards(t, func(t *testing.T, c *sharded, b *Breaker) {
+				c.set(true, "a")
+				for range 10 {
+					_ = askKeys(b, failing...)
+					if err := askKeys(b, "b2"); err != nil {
+						t.Fatalf("a shard that answers: %v", err)
+					}
+				}
+				asked := c.count("a")
+				for _, keys := range [][]string{{"a1"}, {"a2"}, {"b1", "a1"}, {"a1", "c1"}} {
+					start := time.Now()
+					err := askKeys(b, keys...)
+					if want := "not asked, since it does not answer: the last call: a is silent"; !errors.Is(err, ErrNotAsked) || err.Error() != want {
+						t.Errorf("%q: %v, want %s", keys, err, want)
+					}
+					if time.Since(start) > 0 {
+						t.Errorf("%q waits for %s", keys, time.Since(start))
+					}
+				}
+				if err := askKeys(b, "b1", "c1"); err != nil {
+					t.Errorf("shards that answer: %v", err)
+				}
+				if b.Open() != 1 || c.count("a") != asked {
+					t.Errorf("%d shards are not asked, want 1, which was asked %d times more", b.Open(), c.count("a")-asked)
+				}
+				c.set(false, "a")
+				time.Sleep(longestPause + time.Millisecond)
+				if err := askKeys(b, "a1", "b1"); err != nil || b.Open() != 0 || b.first.shards.Load() != nil {
+					t.Errorf("after its return: %v, %d not asked, watched %v", err, b.Open(), b.first.watchedShards())
+				}
+			})
+		})
+	}
+}
+
+// A shard that answers now and then is asked on, and is watched only between a failure and an answer.
+func TestBreakerOfShardsStaysClosed(t *testing.T) {
+	breakingShards(t, func(t *testing.T, c *sharded, b *Breaker) {
+		for range 50 {
+			c.set(true, "a")
+			for range 3 {
+				_ = askKeys(b, "a1")
+			}
+			if len(b.first.watchedShards()) != 1 {
+				t.Fatal("a shard that fails is not watched")
+			}
+			c.set(false, "a")
+			_ = askKeys(b, "a1", "b1")
+			if b.first.shards.Load() != nil {
+				t.Fatal("a shard that answers is watched")
+			}
+		}
+		if b.Open() != 0 || c.probed > 0 {
+			t.Errorf("%d not asked, %d probes", b.Open(), c.probed)
+		}
+	})
+}
+
+// However many shards there seem to be, so many are watched, and all are forgotten when they answer.
+func TestBreakerWatchesSoManyShards(t *testing.T) {
+	breakingShards(t, func(t *testing.T, _ *sharded, b *Breaker) {
+		back := make(chan struct{})
+		s := &server{Server: aCluster{back: back}}
+		for i := range 2 * maxShards {
+			if w := s.watch(strconv.Itoa(i), strconv.Itoa(i)); (w == nil) != (i >= maxShards) {
+				t.Fatalf("shard %d: watched %t", i, w != nil)
+			}
+		}
+		for _, w := range s.watchedShards() {
+			b.unanswered(w, 1, errSilent)
+			b.unanswered(w, 1+int64(silence), errSilent)
+		}
+		if s.open() != maxShards {
+			t.Errorf("%d are not asked, want %d", s.open(), maxShards)
+		}
+		close(back)
+		time.Sleep(time.Second)
+		if s.open() != 0 || s.shards.Load() != nil {
+			t.Errorf("%d are not asked, %d watched, want none", s.open(), len(s.watchedShards()))
+		}
+	})
+}
+
+// aCluster answers every probe once it is back.
+type aCluster struct {
+	alone
+	back <-chan struct{}
+}
+
+func (c aCluster) ProbeShard(context.Context, string) error {
+	<-c.back
+	return nil
+}
+
+func TestBreakerOfShardsAllocatesNothing(t *testing.T) {
+	c := &sharded{}
+	b := NewBreaker(BreakerOptions{Store: prompt{}, Servers: map[string]Server{"": c}, Answered: func(error) bool { return false }})
+	w := b.first.watch("a", "a1")
+	b.unanswered(w, 1, errSilent)
+	b.unanswered(w, 1+int64(silence), errSilent)
+	for _, key := range []string{"a2", "b1"} {
+		hits := []limiter.Hit{{Key: key}}
+		if n := testing.AllocsPerRun(100, func() { _ = b.Take(context.Background(), hits, nil) }); n != 0 {
+			t.Errorf("%s: %g allocations, want none", key, n)
+		}
+	}
 }

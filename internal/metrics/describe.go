@@ -61,8 +61,8 @@ func complete() (*Metrics, error) {
 	_, err = m.Timed(nil)
 	return m, errors.Join(err,
 		m.WatchBoosts(func() (int, bool) { return 0, true }),
-		m.WatchBreaker(func() bool { return false }),
 		m.WatchDecisionLog(func() DecisionLogStats { return DecisionLogStats{Dropped: map[string]uint64{"rate": 0}} }),
+		m.WatchBreaker(func() int { return 0 }),
 		m.WatchDenials(func() uint64 { return 0 }),
 		m.WatchHeld(func() HeldStats { return HeldStats{} }),
 		m.WatchLeases(func() LeaseStats { return LeaseStats{} }),

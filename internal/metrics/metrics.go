@@ -158,18 +158,13 @@ func (m *Metrics) StoreFailed(err error) {
 	}
 }
 
-// WatchBreaker shows whether the store is not asked, since it does not answer. It is called once, and open at every
+// WatchBreaker shows how much of the store is not asked, since it does not answer. It is called once, and open at every
 // scrape.
-func (m *Metrics) WatchBreaker(open func() bool) error {
+func (m *Metrics) WatchBreaker(open func() int) error {
 	return m.registry.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "weir_store_breaker_open",
-		Help: "1 while Redis is not asked, since it does not answer, else 0. Redis only.",
-	}, func() float64 {
-		if open() {
-			return 1
-		}
-		return 0
-	}))
+		Help: "How many Redis servers, and masters of a Cluster, are not asked, since they do not answer. Redis only.",
+	}, func() float64 { return float64(open()) }))
 }
 
 // Timed is the store with its calls measured; it is called at most once. It is for a store behind a network:

@@ -115,11 +115,25 @@ func (c *Cluster) Move(slot int, from, to *Server, during func()) {
 // Fail kills the i-th master and returns when its replica has taken over.
 func (c *Cluster) Fail(i int) {
 	c.tb.Helper()
-	for _, s := range c.all() {
-		Do(c.tb, s, "config", "set", "cluster-node-timeout", hasty.Milliseconds())
-	}
+	c.hurry()
 	c.Masters[i].Kill()
 	AwaitMaster(c.tb, c.Replicas[i])
+}
+
+// Promote returns when the replica of the i-th master, which was killed, has taken over.
+func (c *Cluster) Promote(i int) {
+	c.tb.Helper()
+	c.hurry()
+	AwaitMaster(c.tb, c.Replicas[i])
+}
+
+// hurry has replicas take over soon.
+func (c *Cluster) hurry() {
+	for _, s := range c.all() {
+		if !s.dead {
+			Do(c.tb, s, "config", "set", "cluster-node-timeout", hasty.Milliseconds())
+		}
+	}
 }
 
 // AwaitMaster returns when the server is a master.

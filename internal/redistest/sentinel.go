@@ -70,6 +70,19 @@ func (s *Sentinel) Failover(tb testing.TB) {
 	}
 }
 
+// AwaitMaster returns when the sentinel says that s is the master. It says so up to a second after s is.
+func (s *Sentinel) AwaitMaster(tb testing.TB, server *Server) {
+	tb.Helper()
+	Await(tb, func() error {
+		var answer any
+		err := tryDoAs(s.own, SentinelPassword, &answer, "sentinel", "get-master-addr-by-name", MasterName)
+		if got, want := fmt.Sprint(answer), fmt.Sprintf("[127.0.0.1 %d]", server.port); err == nil && got != want {
+			err = fmt.Errorf("the sentinel says that %s is the master, want %s", got, want)
+		}
+		return err
+	})
+}
+
 // URL names the sentinel, behind one where nothing listens.
 func (s *Sentinel) URL() string {
 	return "redis+sentinel://127.0.0.1:1," + net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) + "/" + MasterName +

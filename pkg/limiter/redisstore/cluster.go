@@ -71,10 +71,11 @@ func (s *Store) lane(ctx context.Context, key string) (*queue, error) {
 		s.cluster.ReloadState(ctx)
 		return nil, fmt.Errorf("find the master of a slot: %w", err)
 	}
+	s.charted.Store(true)
 	addr := node.Options().Addr
 	lane, ok := s.lanes.Load(addr)
 	if !ok {
-		lane, _ = s.lanes.LoadOrStore(addr, newQueue(s.batcher(), s.timeout))
+		lane, _ = s.lanes.LoadOrStore(addr, newQueue(s.batcher(), s.timeout, addr))
 	}
 	q, _ := lane.(*queue) // nothing else is stored
 	return q, nil

@@ -32,6 +32,7 @@ func TestCluster(t *testing.T) {
 		check func(t *testing.T, c *redistest.Cluster)
 	}{
 		{"slots", clusterSlots},
+		{"ping asks each master", clusterPing},
 		{"limits of a descriptor share a slot", clusterTags},
 		{"calls are counted", clusterStats},
 		{"a denial is undone beside others", clusterUndoBesideOthers},

@@ -27,5 +27,8 @@ func StatsOfBatch(requests int) (all Stats) {
 // SlotOf is slotOf.
 func SlotOf(key string) uint16 { return slotOf(key) }
 
+// Besides is besides.
+func (s *Store) Besides(key string) string { return s.besides(key) }
+
 // Key is a counter's name in Redis.
 func (s *Store) Key(key string) string { return s.key(key) }

@@ -52,9 +52,6 @@ func (g *Group) Ping(ctx context.Context) error {
 	return g.each(func(s *Store) error { return s.Ping(ctx) })
 }
 
-// PingRedisCell is that of the first store.
-func (g *Group) PingRedisCell(ctx context.Context) error { return g.first.PingRedisCell(ctx) }
-
 // of is the store that a limit names.
 func (g *Group) of(name string) *Store {
 	if name == "" {

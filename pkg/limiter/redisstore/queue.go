@@ -62,6 +62,7 @@ func (c *call) mode(i int) int64 {
 type queue struct {
 	batcher *batcher
 	timeout time.Duration
+	shard   string    // the master's address, in a cluster
 	calls   sync.Pool // of *call
 	batches sync.Pool // of *batch
 
@@ -71,8 +72,8 @@ type queue struct {
 	last    int // requests of the latest batch
 }
 
-func newQueue(b *batcher, timeout time.Duration) *queue {
-	q := &queue{batcher: b, timeout: timeout}
+func newQueue(b *batcher, timeout time.Duration, shard string) *queue {
+	q := &queue{batcher: b, timeout: timeout, shard: shard}
 	q.calls.New = func() any {
 		c := &call{timer: time.NewTimer(timeout), done: make(chan struct{}, 1)}
 		c.timer.Stop()

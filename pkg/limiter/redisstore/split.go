@@ -79,7 +79,7 @@ func (s *Store) takeSplit(ctx context.Context, hits []limiter.Hit, out []limiter
 		ctx, cancel = context.WithTimeout(ctx, s.timeout-asked)
 		defer cancel()
 	}
-	return queue.take(ctx, slotOf(key), hits, out)
+	return queue.named(queue.take(ctx, slotOf(key), hits, out))
 }
 
 // takeParts decides a request in several places, which may take so long in all.
@@ -128,7 +128,7 @@ func try(ctx context.Context, hits []limiter.Hit, out []limiter.Decision, parts 
 			}
 		}
 		if failed == nil {
-			failed = err
+			failed = p.queue.named(err)
 		}
 	}
 	if failed == nil {

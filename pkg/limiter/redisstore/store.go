@@ -7,7 +7,9 @@ package redisstore
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unicode/utf8"
 
@@ -56,7 +58,8 @@ type Store struct {
 	wall    func() int64
 	queue   *queue // nil with a cluster
 	sent    sent
-	lanes   sync.Map // with a cluster: the *queue of each master, by its address
+	lanes   sync.Map    // with a cluster: the *queue of each master, by its address
+	charted atomic.Bool // it is known who has which slot
 }
 
 // New checks the options and makes the store. It does not connect: a server that is not there yet is asked
@@ -84,7 +87,7 @@ func New(o Options) (*Store, error) {
 	if cluster, ok := s.client.(*redis.ClusterClient); ok {
 		s.cluster = cluster
 	} else {
-		s.queue = newQueue(s.batcher(), o.Timeout)
+		s.queue = newQueue(s.batcher(), o.Timeout, "")
 	}
 	return s, nil
 }
@@ -127,25 +130,42 @@ func (s *Store) String() string { return s.name }
 
 // Ping says whether the server takes what counting needs: a server that is full, a replica, or one where the user
 // may not write below the prefix answers, and counts nothing. It may take as long as ctx allows: the timeout of the
-// store is for requests, and a server that is slow is still there.
+// store is for requests, and a server that is slow is still there. In a cluster each master has to.
 func (s *Store) Ping(ctx context.Context) error {
-	return s.unavailable(s.client.Set(ctx, s.prefix+"ping", "", time.Second).Err())
+	if s.cluster != nil && !strings.Contains(s.prefix, "{") { // which puts all counters into one slot
+		return s.unavailable(s.pingMasters(ctx))
+	}
+	return s.unavailable(ping(ctx, s.client, s.prefix+"ping"))
+}
+
+// ping does to a key what counting needs.
+func ping(ctx context.Context, server redis.Cmdable, key string) error {
+	return server.Set(ctx, key, "", time.Second).Err()
 }
 
 // Probe is Ping within the time that a request has. Before, it makes the connections of the calls that may be under way
 // at once, each of whose round trips may take as long: a server that is found again should not lose them to requests
 // that cannot wait for them.
+//
+// In a cluster it is enough that a node says who has which slot: then each is looked after by ProbeShard.
 func (s *Store) Probe(ctx context.Context) error {
+	if s.cluster != nil {
+		return s.chart(ctx)
+	}
+	return s.probe(ctx, s.Ping)
+}
+
+func (s *Store) probe(ctx context.Context, ask func(ctx context.Context) error) error {
 	connect, cancel := context.WithTimeout(ctx, 4*s.timeout)
 	defer cancel()
 	var wait sync.WaitGroup
 	for range maxFlights {
-		wait.Go(func() { _ = s.Ping(connect) })
+		wait.Go(func() { _ = ask(connect) })
 	}
 	wait.Wait()
 	ctx, cancel = context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	return s.Ping(ctx)
+	return ask(ctx)
 }
 
 // PingRedisCell says whether the server decides limits of limiter.EngineRedisCell: it needs the module, and the user

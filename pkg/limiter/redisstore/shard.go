@@ -1,0 +1,103 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// A shard is a master of a cluster with its slots. It is called by the master's address: when a replica takes over, the
+// slots are another shard's.
+
+// shardError is that of one shard.
+type shardError struct {
+	shard string
+	err   error
+}
+
+// Error implements error.
+func (e *shardError) Error() string { return e.shard + ": " + e.err.Error() }
+
+// Unwrap is why.
+func (e *shardError) Unwrap() error { return e.err }
+
+// FailedShard is the shard that an error of Take is about; empty outside of clusters, and if it is not about one.
+func FailedShard(err error) string {
+	if e, ok := errors.AsType[*shardError](err); ok {
+		return e.shard
+	}
+	return ""
+}
+
+// named says in an error which shard it comes from.
+func (q *queue) named(err error) error {
+	if err == nil || q.shard == "" {
+		return err
+	}
+	return &shardError{q.shard, err}
+}
+
+// Shard is the shard that has the counter of a key, as far as is known without asking; else, and outside of clusters, "".
+func (s *Store) Shard(key string) string {
+	if s.cluster == nil || !s.charted.Load() {
+		return ""
+	}
+	node, err := s.cluster.MasterForKey(context.Background(), s.besides(key)) // does not ask, since it is charted
+	if err != nil {
+		return ""
+	}
+	return node.Options().Addr
+}
+
+// besides is a key in the slot of a counter's: if that is possible, one that need not be made.
+func (s *Store) besides(key string) string {
+	cut := strings.IndexByte(key, '|') + 1
+	if cut == 0 || cut == len(key) || strings.ContainsAny(key, "{}") || strings.Contains(s.prefix, "{") {
+		return s.key(key)
+	}
+	return key[cut:] // what tagged puts in braces
+}
+
+// ProbeShard is Probe of the master that has the counter of a key by now.
+func (s *Store) ProbeShard(ctx context.Context, key string) error {
+	s.cluster.ReloadState(ctx) // another may have taken over: the next probe knows
+	return s.probe(ctx, func(ctx context.Context) error {
+		node, err := s.cluster.MasterForKey(ctx, s.key(key))
+		if err == nil {
+			err = ping(ctx, node, s.prefix+"ping") // MOVED is a sign of life, too
+		}
+		return s.unavailable(err)
+	})
+}
+
+// chart finds out who has which slot.
+func (s *Store) chart(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, max(telling, s.timeout))
+	defer cancel()
+	none := func(context.Context, *redis.Client) error { return nil }
+	return s.unavailable(s.cluster.ForEachMaster(ctx, none)) // it looks before
+}
+
+// pingMasters pings each master by a key that is its own.
+func (s *Store) pingMasters(ctx context.Context) error {
+	return s.cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
+		addr := node.Options().Addr
+		for i := range slots {
+			key := s.key("ping|" + strconv.Itoa(i))
+			owner, err := s.cluster.MasterForKey(ctx, key)
+			if err != nil {
+				return err
+			}
+			if owner.Options().Addr == addr {
+				if err := ping(ctx, node, key); err != nil {
+					return &shardError{addr, err}
+				}
+				return nil
+			}
+		}
+		return nil // has no counters of ours
+	})
+}
