@@ -51,7 +51,7 @@ func TestCompletions(t *testing.T) {
 			t.Errorf("sidecar %s<TAB> gives %q, want %q", strings.Join(tt.words, " "), got, tt.want)
 		}
 	}
-	if got := lineUp(completions(parser.Model.Node, nil)); !strings.HasPrefix(got, "serve check explain ") {
+	if got := lineUp(completions(parser.Model.Node, nil)); !strings.HasPrefix(got, "serve init check explain ") {
 		t.Errorf("sidecar <TAB> gives %q", got)
 	}
 }
