@@ -143,10 +143,10 @@ func TestRuleChanges(t *testing.T) {
 			if take(t, l, limiter.Hit{Key: "k", Policy: after, N: 1})[0].Allowed {
 				admitted++
 			}
-			if admitted == 1 && f.calls.Load() != calls+1 {
-				t.Errorf("%d calls for the first request under the new rule", f.calls.Load()-calls)
-			}
 			synctest.Wait() // what is more than a fair part comes back by a call of its own, and is nobody's meanwhile
+			if n := f.calls.Load() - calls; admitted == 1 && n > 2 {
+				t.Errorf("%d calls for the first request under the new rule", n)
+			}
 		}
 		if admitted != 50 {
 			t.Errorf("%d admitted under the new rule, want the 50 that were left", admitted)
