@@ -86,7 +86,7 @@ func scraping(t *testing.T, sidecars ...*sidecar) *promtest.Server {
 }
 
 // A real Prometheus that scrapes two sidecars, one with Redis and one with memory, answers every question of the dashboard,
-// counts what was answered, and sees an alert.
+// counts what was answered, and sees an alert. It is one test, since all of that is about the same run.
 func TestPrometheus(t *testing.T) {
 	promtest.Tool(t, "prometheus")
 	rules := ruleFile(t, watched)

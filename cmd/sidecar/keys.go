@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -131,8 +130,7 @@ type keyLine struct {
 }
 
 func (c *keysCmd) show(io streams, page []rediskeys.Key) error {
-	enc := json.NewEncoder(io.out)
-	enc.SetEscapeHTML(false)
+	enc := jsonLines(io.out)
 	for i := range page {
 		k := &page[i]
 		terms, isCounter := descriptors.ParseKey(k.Rest)

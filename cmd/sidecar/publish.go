@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"time"
@@ -274,8 +275,14 @@ func (c *publishCmd) list(ctx context.Context, io streams, sets *published.Sets)
 }
 
 func printJSON(io streams, v any) error {
-	enc := json.NewEncoder(io.out)
+	enc := jsonLines(io.out)
 	enc.SetIndent("", "  ")
-	enc.SetEscapeHTML(false)
 	return enc.Encode(v)
+}
+
+// jsonLines writes each value on a line of its own.
+func jsonLines(w io.Writer) *json.Encoder {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	return enc
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -119,9 +118,7 @@ func (c *topCmd) show(ctx context.Context, w io.Writer, client *adminclient.Clie
 	}
 	switch {
 	case c.JSON && c.Watch:
-		enc := json.NewEncoder(w)
-		enc.SetEscapeHTML(false)
-		return enc.Encode(found)
+		return jsonLines(w).Encode(found)
 	case c.JSON:
 		return printJSON(streams{out: w}, found)
 	default:

@@ -1,7 +1,6 @@
 package app
 
 import (
-	"bytes"
 	"context"
 	"io"
 	"log/slog"
@@ -10,7 +9,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -21,6 +19,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
+	"github.com/weir-ratelimit/weir/internal/proctest"
 	"github.com/weir-ratelimit/weir/pkg/reload"
 )
 
@@ -28,24 +27,6 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // patience is how long anything may take on a busy machine.
 const patience = 10 * time.Second
-
-// safeBuffer is a log that is read while it is written.
-type safeBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *safeBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *safeBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
-}
 
 // rulesOf is one rule, by client, that lets n requests an hour pass.
 func rulesOf(n string) string {
@@ -82,7 +63,7 @@ func options(t *testing.T, rules string) Options {
 type process struct {
 	t      *testing.T
 	app    *App
-	log    *safeBuffer
+	log    *proctest.Buffer
 	client pb.RateLimitServiceClient
 	health healthpb.HealthClient
 	stop   context.CancelFunc
@@ -93,7 +74,7 @@ type process struct {
 // start makes an App, lets the test prepare it, and runs it until the test ends.
 func start(t *testing.T, o Options, prepare ...func(*App)) *process {
 	t.Helper()
-	p := &process{t: t, log: &safeBuffer{}, ended: make(chan struct{})}
+	p := &process{t: t, log: &proctest.Buffer{}, ended: make(chan struct{})}
 	o.Log = slog.New(slog.NewTextHandler(p.log, nil))
 	var err error
 	if p.app, err = New(t.Context(), o); err != nil {

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/weir-ratelimit/weir/internal/proctest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -18,7 +19,7 @@ import (
 func TestOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		log := &safeBuffer{}
+		log := &proctest.Buffer{}
 		down := errors.New("connection refused")
 		var answers atomic.Bool
 		s := &store{log: slog.New(slog.NewTextHandler(log, nil)), ping: func(context.Context) error {

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/weir-ratelimit/weir/internal/boosts"
+	"github.com/weir-ratelimit/weir/internal/proctest"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
 
@@ -42,22 +43,9 @@ func compile(t *testing.T, yaml string) *descriptors.Set {
 }
 
 // logged is what a board logs.
-type logged struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
+type logged struct{ proctest.Buffer }
 
-func (l *logged) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *logged) count(what string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Count(l.text.String(), what)
-}
+func (l *logged) count(what string) int { return strings.Count(l.String(), what) }
 
 // board has live rules. changes counts how often it told of a change.
 func board(t *testing.T, set *descriptors.Set, store boosts.Store) (b *boosts.Board, log *logged, changes *int) {

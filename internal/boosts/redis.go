@@ -131,21 +131,5 @@ func encode(all []Boost) (text string, left time.Duration, err error) {
 
 // Watch hints at changes, which are told on a channel, until ctx is done: also after a connection was lost and made anew.
 func (r *Redis) Watch(ctx context.Context, changed chan<- struct{}) {
-	sub := r.client.Subscribe(ctx, r.key)
-	defer sub.Close() //nolint:errcheck // nothing was written
-	messages := sub.ChannelWithSubscriptions()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case _, open := <-messages:
-			if !open {
-				return
-			}
-		}
-		select {
-		case changed <- struct{}{}:
-		default:
-		}
-	}
+	r.store.Hints(ctx, r.key, changed)
 }

@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 
+	"github.com/weir-ratelimit/weir/internal/proctest"
 	"github.com/weir-ratelimit/weir/internal/rls"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
@@ -38,25 +39,8 @@ type logging struct {
 	*rls.Service
 	*Log
 	path string
-	said lockedText // by the process's log
-	end  func()     // writes what is left
-}
-
-type lockedText struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (l *lockedText) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *lockedText) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
+	said proctest.Buffer // by the process's log
+	end  func()          // writes what is left
 }
 
 // start logs everything, plain, to a file, unless change says otherwise.

@@ -134,9 +134,12 @@ func count(c prometheus.Counter) uint64 { return uint64(read(c).GetCounter().Get
 // ipv4 is where envoyproxy/ratelimit writes _ for the dots, in which it would else see levels.
 var ipv4 = regexp.MustCompile(`\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}`)
 
+// classicSigns mean something in statsd.
+var classicSigns = strings.NewReplacer(":", "_", "|", "_")
+
 // classicText replaces what a name in statsd must not have, as envoyproxy/ratelimit does.
 func classicText(s string) string {
-	s = strings.NewReplacer(":", "_", "|", "_").Replace(s)
+	s = classicSigns.Replace(s)
 	return ipv4.ReplaceAllStringFunc(s, func(ip string) string { return strings.ReplaceAll(ip, ".", "_") })
 }
 

@@ -126,13 +126,8 @@ func (ls *limits) RulesCompiled(set *descriptors.Set) {
 // labelsOf names a limit: by its name, or by its place in the rule, from 1, where the rule has several.
 func labelsOf(l *descriptors.Limit) labels {
 	name := labels{l.Rule.Domain, l.Rule.Path, l.Name}
-	if name.limit != "" || len(l.Rule.Limits) < 2 {
-		return name
-	}
-	for i, sibling := range l.Rule.Limits {
-		if sibling.ID == l.ID {
-			name.limit = strconv.Itoa(i + 1)
-		}
+	if place := l.Place(); name.limit == "" && len(l.Rule.Limits) > 1 && place > 0 {
+		name.limit = strconv.Itoa(place)
 	}
 	return name
 }

@@ -20,7 +20,7 @@ type Process struct {
 	tb     testing.TB
 	name   string
 	cmd    *exec.Cmd
-	output output
+	output Buffer
 	exited chan struct{}
 	err    error // of Wait; read after exited is closed
 }
@@ -133,19 +133,21 @@ func FreePort(tb testing.TB) int {
 	return 0
 }
 
-// output is a bytes.Buffer that is safe to read while the process writes.
-type output struct {
+// Buffer is a bytes.Buffer that is safe to read while a process, or a goroutine, writes.
+type Buffer struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
 }
 
-func (o *output) Write(b []byte) (int, error) {
+// Write implements io.Writer.
+func (o *Buffer) Write(b []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.buf.Write(b)
 }
 
-func (o *output) String() string {
+// String is what was written so far.
+func (o *Buffer) String() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.buf.String()

@@ -100,27 +100,25 @@ func (f *Follower) read(ctx context.Context, last *Set) (set *Set, away, err err
 // client, which says so. While Redis is away there are hints without that, for the connection that hears of its return is
 // not the one that reads. It returns when ctx is done.
 func (f *Follower) Watch(ctx context.Context, changed chan<- struct{}) error {
-	sub := f.sets.client.Subscribe(ctx, f.sets.key)
-	defer sub.Close() //nolint:errcheck // nothing was written
-	messages := sub.ChannelWithSubscriptions()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		f.sets.store.Hints(ctx, f.sets.key, changed)
+	}()
 	retry := time.NewTicker(again)
 	defer retry.Stop()
 	for {
 		select {
-		case <-ctx.Done():
+		case <-ended:
 			return nil
 		case <-retry.C:
 			if _, away := f.Last(); away == nil {
 				continue
 			}
-		case _, open := <-messages:
-			if !open {
-				return nil
+			select {
+			case changed <- struct{}{}:
+			default:
 			}
-		}
-		select {
-		case changed <- struct{}{}:
-		default:
 		}
 	}
 }

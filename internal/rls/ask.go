@@ -23,13 +23,10 @@ func (s *Service) Ask(ctx context.Context, domain string, questions []Asked) err
 	sc := s.get()
 	defer s.release(sc)
 	sc.domain = domain
-	for _, q := range questions {
-		from := len(sc.entries)
-		sc.entries = append(sc.entries, q.Entries...)
-		sc.questions = append(sc.questions, question{
-			from: from, to: len(sc.entries), entries: len(q.Entries), n: q.Cost, window: q.Window,
-			own: override{present: q.Window != 0, requests: q.Requests},
-		})
+	for _, asked := range questions {
+		q := sc.add(asked.Entries)
+		q.n, q.window = asked.Cost, asked.Window
+		q.own = override{present: asked.Window != 0, requests: asked.Requests}
 	}
 	if rules := s.o.Rules(); rules != nil && rules.Domain(domain) != nil {
 		if err := sc.match(rules.Domain(domain)); err != nil {

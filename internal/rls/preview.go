@@ -81,11 +81,7 @@ func (s *Service) Preview(ctx context.Context, rules *descriptors.Set, q Questio
 func (sc *scratch) ask(q *Question) {
 	sc.domain, sc.addend, sc.descriptors = q.Domain, q.Hits, len(q.Descriptors)
 	for _, entries := range q.Descriptors {
-		of := question{from: len(sc.entries), entries: len(entries)}
-		sc.entries = append(sc.entries, entries...)
-		of.to = len(sc.entries)
-		of.addend.present = q.Look
-		sc.questions = append(sc.questions, of)
+		sc.add(entries).addend.present = q.Look
 	}
 }
 

@@ -64,6 +64,14 @@ func (sc *scratch) reset() {
 	}
 }
 
+// add makes a question of entries that came without a wire.
+func (sc *scratch) add(entries []descriptors.Entry) *question {
+	from := len(sc.entries)
+	sc.entries = append(sc.entries, entries...)
+	sc.questions = append(sc.questions, question{from: from, to: len(sc.entries), entries: len(entries)})
+	return &sc.questions[len(sc.questions)-1]
+}
+
 // match finds the rule and the limits of each descriptor, and the names that are replaced.
 func (sc *scratch) match(domain *descriptors.Domain) error {
 	for i := range sc.questions {

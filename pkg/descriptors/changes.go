@@ -385,11 +385,10 @@ func (c *changes) order(before, after *Domain) {
 
 // mayShare says whether a value may match both.
 func mayShare(p, q *pattern) bool {
-	isBlock := func(p *pattern) bool { return p.re == nil && p.text == "" }
 	switch {
-	case isBlock(p) && isBlock(q):
+	case p.isBlock() && q.isBlock():
 		return false // the longest block goes first, whatever the order
-	case isBlock(p) || isBlock(q) || p.re != nil || q.re != nil:
+	case p.isBlock() || q.isBlock() || p.re != nil || q.re != nil:
 		return true // or not: that is not cheaply told
 	default:
 		return overlap(p.text, q.text)

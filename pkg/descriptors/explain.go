@@ -1,7 +1,6 @@
 package descriptors
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -177,7 +176,7 @@ func (n *node) ways(e Entry) (all []way) {
 			found = append(found, p)
 		}
 	}
-	slices.SortFunc(found, func(a, b *pattern) int { return cmp.Compare(a.order, b.order) })
+	slices.SortFunc(found, byOrder)
 	for _, p := range found {
 		all = append(all, way{p.by(), p.to})
 	}
@@ -192,7 +191,7 @@ func (p *pattern) by() string {
 	switch {
 	case p.re != nil:
 		return "regex"
-	case p.text == "":
+	case p.isBlock():
 		return "cidr"
 	default:
 		return "pattern"

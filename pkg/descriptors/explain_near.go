@@ -330,17 +330,6 @@ func (b *branch) triable() (all []*node) {
 	return all
 }
 
-// inFileOrder are the branch's patterns and regexes, and not its blocks.
-func (b *branch) inFileOrder() (all []*pattern) {
-	for _, affixes := range []*affixes{&b.patterns.prefixes, &b.patterns.suffixes, &b.regexes.prefixes, &b.regexes.suffixes} {
-		for _, ps := range affixes.by {
-			all = append(all, ps...)
-		}
-	}
-	slices.SortFunc(all, func(a, b *pattern) int { return cmp.Compare(a.order, b.order) })
-	return all
-}
-
 // nearPrecedence looks for rules that would match the whole descriptor, had another rule not gone first.
 func (e *explainer) nearPrecedence() {
 	for i, others := range e.others {

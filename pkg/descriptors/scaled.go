@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -57,12 +58,15 @@ func (l *Limit) label() string {
 	if l.Name != "" {
 		return l.Name
 	}
-	for i, of := range l.Rule.Limits {
-		if of.ID == l.ID {
-			return strconv.Itoa(i + 1)
-		}
+	if place := l.Place(); place > 0 {
+		return strconv.Itoa(place)
 	}
 	return "of a request"
+}
+
+// Place is that of the limit among its rule's, from 1; 0 for a limit that a request brings along.
+func (l *Limit) Place() int {
+	return 1 + slices.IndexFunc(l.Rule.Limits, func(of *Limit) bool { return of.ID == l.ID })
 }
 
 // Rule is the domain's rule of that Path, nil if there is none.

@@ -60,17 +60,29 @@ func (b *branch) nodes() (all []*node) {
 }
 
 // ordered are the branch's patterns in file order, the blocks of one descriptor as one.
-func (b *branch) ordered() (all []*pattern) {
-	for _, a := range []affixes{b.patterns.prefixes, b.patterns.suffixes, b.regexes.prefixes, b.regexes.suffixes} {
-		for _, same := range a.by {
-			all = append(all, same...)
-		}
-	}
+func (b *branch) ordered() []*pattern {
+	all := b.inFileOrder()
 	if b.blocks.table != nil {
 		for _, p := range b.blocks.table.All() {
 			all = append(all, p)
 		}
 	}
-	slices.SortFunc(all, func(a, b *pattern) int { return cmp.Compare(a.order, b.order) })
+	slices.SortFunc(all, byOrder)
 	return slices.Compact(all)
 }
+
+// inFileOrder are the branch's patterns and regexes, and not its blocks.
+func (b *branch) inFileOrder() (all []*pattern) {
+	for _, affixes := range []*affixes{&b.patterns.prefixes, &b.patterns.suffixes, &b.regexes.prefixes, &b.regexes.suffixes} {
+		for _, same := range affixes.by {
+			all = append(all, same...)
+		}
+	}
+	slices.SortFunc(all, byOrder)
+	return all
+}
+
+func byOrder(a, b *pattern) int { return cmp.Compare(a.order, b.order) }
+
+// isBlock says that the pattern is the blocks of addresses of a descriptor.
+func (p *pattern) isBlock() bool { return p.re == nil && p.text == "" }

@@ -13,23 +13,29 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// BenchmarkCall tells what Redis's own clock says of a hit (redis-us/hit), by the hits of a request and the requests
-// of a call.
-func BenchmarkCall(b *testing.B) {
+// benchBatcher is a batcher on a Redis of its own, its client, and a limit that is never reached.
+func benchBatcher(b *testing.B) (*batcher, *redis.Client, *limiter.Policy) {
+	b.Helper()
 	opt, err := redis.ParseURL(redistest.Start(b).SocketURL())
 	if err != nil {
 		b.Fatal(err)
 	}
 	client := redis.NewClient(opt)
-	defer func() { _ = client.Close() }()
+	b.Cleanup(func() { _ = client.Close() })
 	p, err := limiter.NewPolicy(limiter.Params{Algorithm: limiter.Funnel, Limit: 1_000_000_000, Window: time.Minute})
 	if err != nil {
 		b.Fatal(err)
 	}
+	return &batcher{client: client, prefix: "weir:1:", wall: wall, sent: new(sent)}, client, p
+}
+
+// BenchmarkCall tells what Redis's own clock says of a hit (redis-us/hit), by the hits of a request and the requests
+// of a call.
+func BenchmarkCall(b *testing.B) {
+	r, client, p := benchBatcher(b)
 	for _, hits := range []int{1, 4} {
 		for _, requests := range []int{1, 4, 16, 64} {
 			b.Run(fmt.Sprintf("hits=%d/requests=%d", hits, requests), func(b *testing.B) {
-				r := &batcher{client: client, prefix: "weir:1:", wall: wall, sent: new(sent)}
 				var calls []*call
 				for i := range 1024 {
 					c := &call{}
@@ -66,17 +72,7 @@ func BenchmarkCall(b *testing.B) {
 // BenchmarkAlone tells what one request at a time waits for, with a pause before each as a client makes, beside what no
 // script can be quicker than: an empty one, and one that makes the three calls and nothing else.
 func BenchmarkAlone(b *testing.B) {
-	opt, err := redis.ParseURL(redistest.Start(b).SocketURL())
-	if err != nil {
-		b.Fatal(err)
-	}
-	client := redis.NewClient(opt)
-	defer func() { _ = client.Close() }()
-	p, err := limiter.NewPolicy(limiter.Params{Algorithm: limiter.Funnel, Limit: 1_000_000_000, Window: time.Minute})
-	if err != nil {
-		b.Fatal(err)
-	}
-	r := &batcher{client: client, prefix: "weir:1:", wall: wall}
+	r, client, p := benchBatcher(b)
 	eval := func(text string) func(key string) error {
 		script := redis.NewScript(text)
 		return func(key string) error { return script.Run(b.Context(), client, []string{key}).Err() }
