@@ -111,8 +111,9 @@ type serveOptions struct {
 	TopKeys     int  `group:"top" env:"WEIR_TOP_KEYS" default:"100" help:"How many keys to count for each rule, for the busiest and the most denied (GET /top, sidecar top); 0 for none."`
 	TopKeysHash bool `group:"top" env:"WEIR_TOP_KEYS_HASH" help:"Show hashes in place of the values of keys, as hash_values does."`
 
-	Build app.Build    `kong:"-"`
-	Log   *slog.Logger `kong:"-"`
+	HoldGC func() (release func()) `kong:"-"`
+	Build  app.Build               `kong:"-"`
+	Log    *slog.Logger            `kong:"-"`
 }
 
 // Help is shown below the one line of it.
@@ -148,6 +149,7 @@ func (c *serveCmd) Run(ctx context.Context, io streams) error {
 		o.Log.LogAttrs(ctx, slog.LevelWarn, "the container's memory limit cannot be read, GOMEMLIMIT is not set", slog.String("error", err.Error()))
 	}
 	defer pace.Stop()
+	o.HoldGC = pace.Hold
 
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -142,6 +143,29 @@ func TestReload(t *testing.T) {
 	want(t, "the limit after POST /reload", "3", limit)
 	if n := p.logged(`msg="rules loaded"`); n != 3 {
 		t.Errorf("%d loads are logged, want 3:\n%s", n, p.log)
+	}
+}
+
+// Collections are put off from before rules are compiled until they are live, or refused.
+func TestCollectionsWaitForRules(t *testing.T) {
+	o := options(t, rulesOf("1"))
+	var holds, releases atomic.Int64
+	var of *rules
+	o.HoldGC = func() func() {
+		holds.Add(1)
+		return func() {
+			if n := releases.Add(1); n == 2 && of.set().Limits()[0].Policy.Limit() != 2 {
+				t.Error("a hold ended before the new rules were live")
+			}
+		}
+	}
+	p := start(t, o, func(a *App) { of = a.rules })
+	file := p.app.o.Rules[0]
+	for i, content := range []string{"2", "no", "3"} {
+		writeFile(t, file, rulesOf(content))
+		_ = p.app.Reload(t.Context()) // nil but for the second
+		held := func() string { return fmt.Sprint(holds.Load(), releases.Load()) }
+		want(t, "holds and releases after "+content, fmt.Sprint(i+2, i+2), held)
 	}
 }
 

@@ -122,6 +122,8 @@ type Options struct {
 	TopKeys     int
 	TopKeysHash bool
 
+	// HoldGC, if not nil, puts garbage collections off while rules are loaded.
+	HoldGC func() (release func())
 	// Build is what was built.
 	Build Build
 	// Log receives one line for the start, each load of rules, each refused load and the stop.

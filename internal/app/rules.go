@@ -37,6 +37,8 @@ type rules struct {
 	allowEmpty bool
 	stores     []string // that limits may name
 	breather   breather.Breather
+	holdGC     func() (release func())
+	releaseGC  func() // after the load that is under way
 }
 
 // compiled is what one load made.
@@ -54,7 +56,10 @@ func loadRules(ctx context.Context, o *Options, m *metrics.Metrics, prepare func
 	}
 	r := &rules{
 		process: process, metrics: m, log: o.Log, prepare: prepare, live: live, allowEmpty: o.AllowEmptyRules,
-		stores: slices.Sorted(maps.Keys(o.NamedStores)),
+		stores: slices.Sorted(maps.Keys(o.NamedStores)), holdGC: o.HoldGC, releaseGC: func() {},
+	}
+	if r.holdGC == nil {
+		r.holdGC = func() func() { return func() {} }
 	}
 	r.process.Rest = r.rest
 	source, err := r.source(o) //nolint:contextcheck // it does not connect
@@ -85,6 +90,7 @@ func (r *rules) rest() {
 }
 
 func (r *rules) compile(files []reload.File) (compiled, error) {
+	r.releaseGC = r.holdGC()
 	set, err := descriptors.CompileFor(r.process, rulefiles.Descriptors(files))
 	if err != nil {
 		return compiled{}, err
@@ -107,6 +113,7 @@ func (r *rules) compile(files []reload.File) (compiled, error) {
 
 // loaded logs and counts what became of a load.
 func (r *rules) loaded(e reload.Event) {
+	defer func() { r.releaseGC() }() // the rules of before are garbage now
 	attrs := []slog.Attr{
 		slog.String("reason", string(e.Reason)),
 		slog.String("rules", reload.ShortHash(e.Hash)),

@@ -19,6 +19,9 @@ const headroom = 64 << 20
 // least is Go's default GOGC, in percent: a heap above the headroom is collected as ever.
 const least = 100
 
+// roomy is GOGC while a Hold lasts, in percent: loading rules allocates about twice of what they take in the end.
+const roomy = 300
+
 // smallest is the heap that Go does not collect at GOGC 100, in bytes. It grows with GOGC.
 const smallest = 4 << 20
 
@@ -33,6 +36,7 @@ type Pace struct {
 
 	mu      sync.Mutex // held while GOGC is set: a collection may end while Stop gives it back
 	stopped bool
+	holds   int
 }
 
 // Start sets Go's memory limit from the container's, and keeps GOGC so that the headroom is used. The environment
@@ -57,6 +61,31 @@ func (p *Pace) Stop() {
 	if p.Headroom > 0 && !p.stopped {
 		p.stopped = true
 		debug.SetGCPercent(p.before)
+	}
+}
+
+// Hold puts collections off while something large is made, unless memory runs short, and collects once when all holds are
+// released. A collection in the middle would mark what is still growing, and have everybody who allocates help to get
+// done in time: requests would wait for it (docs/performance.md).
+func (p *Pace) Hold() (release func()) {
+	p.hold(1)
+	return sync.OnceFunc(func() {
+		p.mu.Lock()
+		collect := p.holds == 1 && p.Headroom > 0 && !p.stopped
+		p.mu.Unlock()
+		if collect {
+			runtime.GC() // before GOGC is back: the heap may be above that goal
+		}
+		p.hold(-1)
+	})
+}
+
+func (p *Pace) hold(n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.holds += n
+	if p.Headroom > 0 && !p.stopped {
+		p.adjust()
 	}
 }
 
@@ -85,6 +114,9 @@ func (p *Pace) adjust() {
 		scanned += part.Value.Uint64()
 	}
 	want := max(p.Headroom*100/max(scanned, smallest), least)
+	if p.holds > 0 {
+		want = max(want, roomy)
+	}
 	if want*10 < percent*9 || want*10 > percent*11 { // setting it stops the world
 		debug.SetGCPercent(int(want)) //nolint:gosec // 1600 at most
 	}

@@ -64,6 +64,43 @@ func TestPaceFollowsTheHeap(t *testing.T) {
 	}
 }
 
+// collections is how many there were, and of these forced.
+func collections() (all, forced uint64) {
+	now := []metrics.Sample{{Name: "/gc/cycles/total:gc-cycles"}, {Name: "/gc/cycles/forced:gc-cycles"}}
+	metrics.Read(now)
+	return now[0].Value.Uint64(), now[1].Value.Uint64()
+}
+
+// What is allocated twice over while a hold lasts is collected when the last hold ends, and not before.
+func TestHold(t *testing.T) {
+	t.Setenv("GOGC", "")
+	p, err := gcpace.Start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Stop()
+	live := make([]byte, 100<<20)
+	collected(t, 100, 100)
+	outer, inner := p.Hold(), p.Hold()
+	before, _ := collections()
+	var more [][]byte
+	for range 200 {
+		more = append(more, make([]byte, 1<<20))
+	}
+	inner()
+	inner() // releases nothing again
+	if all, _ := collections(); all != before {
+		t.Errorf("%d collections while GC is held, want none", all-before)
+	}
+	runtime.KeepAlive(more)
+	outer()
+	if all, forced := collections(); all != before+1 || forced == 0 {
+		t.Errorf("%d collections after the hold, %d forced so far, want one, forced", all-before, forced)
+	}
+	collected(t, 100, 100)
+	runtime.KeepAlive(live)
+}
+
 func TestEnvironmentStands(t *testing.T) {
 	t.Setenv("GOGC", "50")
 	before := debug.SetGCPercent(50)
@@ -73,6 +110,11 @@ func TestEnvironmentStands(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer p.Stop()
+	release := p.Hold()
+	if got := percent(); got != 50 {
+		t.Errorf("a hold made GOGC %d, want 50", got)
+	}
+	release()
 	runtime.GC()
 	time.Sleep(5 * time.Millisecond)
 	if got := percent(); got != 50 || p.Headroom != 0 {

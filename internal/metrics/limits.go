@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"strconv"
+	"strings"
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -115,12 +116,18 @@ func (ls *limits) RulesCompiled(set *descriptors.Set) {
 			c = before.byLabels[name]
 		}
 		if c == nil {
+			name = name.clone()
 			c = &counters{labels: name}
 		}
 		t.slots[i], t.byLabels[name] = slot{l.Rule, c}, c
 	}
 	t.others = max(0, rules-ls.maxRules)
 	ls.live.Store(t)
+}
+
+// clone outlives the rules.
+func (l labels) clone() labels {
+	return labels{strings.Clone(l.domain), strings.Clone(l.rule), strings.Clone(l.limit)}
 }
 
 // labelsOf names a limit: by its name, or by its place in the rule, from 1, where the rule has several.

@@ -16,7 +16,7 @@ func Source(paths ...string) reload.Source { return SourceFor(descriptors.Proces
 // SourceFor is Source for a process that may want to rest.
 func SourceFor(process descriptors.Process, paths ...string) reload.Source {
 	known := includes{process: process, by: map[content][]string{}}
-	return reload.Including(known.of, paths...)
+	return reload.Files{Paths: paths, Includes: known.of, Rest: process.Rest}
 }
 
 // Descriptors is the files as they are compiled.

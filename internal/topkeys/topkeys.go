@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -212,6 +213,7 @@ func (t *Top) rule(of *descriptors.Rule) *rule {
 		t.counters.Add(ruleCost)
 		return nil
 	}
+	n = name{strings.Clone(n.domain), strings.Clone(n.path)} // which outlives the rules
 	r = &rule{name: n}
 	t.rules[n] = r
 	return r

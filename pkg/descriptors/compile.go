@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/gaissmai/bart"
@@ -46,6 +45,7 @@ type compiler struct {
 	domains  map[string]*domain
 	limits   []*Limit
 	included map[string][]byte // files of values
+	memory   memory
 }
 
 // domain is a Domain that is being built.
@@ -77,6 +77,7 @@ type parent struct {
 	*node
 	domain *domain
 	path   string
+	depth  int // entries that lead here
 	levels []level
 }
 
@@ -104,10 +105,11 @@ func (c *compiler) descriptor(to parent, d *descriptor) {
 		c.add(d.shareAt, "share_threshold goes with a value that contains *, or with values, values_file, cidr or regex, whose "+
 			"requests then share one counter; remove it, or write one of these")
 	}
-	n := &node{rule: c.rule(to, d)}
+	n := c.memory.nodes.next()
+	n.rule = c.rule(to, d)
 	c.place(to, d, n)
 	for _, child := range d.children {
-		c.descriptor(parent{n, to.domain, n.rule.Path, n.rule.levels}, child)
+		c.descriptor(parent{n, to.domain, n.rule.Path, n.rule.depth, n.rule.levels}, child)
 	}
 }
 
@@ -118,7 +120,8 @@ func (c *compiler) place(to parent, d *descriptor, n *node) {
 	}
 	b := to.keys[d.key]
 	if b == nil {
-		b = &branch{}
+		b = c.memory.branches.next()
+		b.matchers = &noMatchers
 		to.keys[d.key] = b
 	}
 	switch {
@@ -152,6 +155,13 @@ func (b *branch) addExact(value string, n *node) (first *node) {
 	return nil
 }
 
+// open makes room for matchers.
+func (b *branch) open() {
+	if b.matchers == &noMatchers {
+		b.matchers = &matchers{by: map[string]*node{}}
+	}
+}
+
 // placeForm puts the node where the descriptor's values, blocks or regex say.
 func (c *compiler) placeForm(b *branch, d *descriptor, n *node) {
 	if len(d.match.items) == 0 {
@@ -162,9 +172,7 @@ func (c *compiler) placeForm(b *branch, d *descriptor, n *node) {
 		c.twice(d.at, first)
 		return
 	}
-	if b.by == nil {
-		b.by = map[string]*node{}
-	}
+	b.open()
 	b.by[shared] = n
 	if all := b.patterns.match("\x00", nil); all != nil && strings.Trim(all.text, "*") == "" {
 		if d.match.form == formCIDR || d.match.form == formRegex {
@@ -246,9 +254,11 @@ func (c *compiler) twice(at position, first *node) {
 // pattern that matches this one's text, in which * is a character like any other that no literal part has,
 // matches everything that this one matches.
 func (c *compiler) placePattern(b *branch, d *descriptor, n *node) {
-	p := newPattern(d.value, n)
+	p := c.memory.patterns.next()
+	*p = newPattern(d.value, n)
 	switch before := b.patterns.match(p.text, nil); {
 	case before == nil:
+		b.open()
 		p.order = b.next()
 		b.patterns.add(p)
 	case before.text == p.text:
@@ -260,10 +270,11 @@ func (c *compiler) placePattern(b *branch, d *descriptor, n *node) {
 }
 
 func (c *compiler) rule(to parent, d *descriptor) *Rule {
-	r := &Rule{
+	r := c.memory.rules.next()
+	*r = Rule{
 		Domain:         to.domain.name,
-		Path:           path(to.path, d),
-		Source:         d.at.file + ":" + strconv.Itoa(d.at.line),
+		Path:           c.path(to.path, d),
+		Source:         c.memory.texts.place(d.at.file, d.at.line),
 		Metadata:       d.metadata,
 		DetailedMetric: d.detailedMetric,
 		ValueToMetric:  d.valueToMetric,
@@ -271,7 +282,8 @@ func (c *compiler) rule(to parent, d *descriptor) *Rule {
 		Description:    d.description,
 		Owner:          d.owner,
 		Extra:          d.extra,
-		levels:         append(slices.Clip(to.levels), newLevel(d)),
+		depth:          to.depth + 1,
+		levels:         to.levelsTo(d),
 		process:        c.process,
 	}
 	switch {
@@ -285,18 +297,34 @@ func (c *compiler) rule(to parent, d *descriptor) *Rule {
 	return r
 }
 
-func path(parent string, d *descriptor) string {
-	step := d.key
-	if d.value != "" {
-		step += "=" + d.value
+// levelsTo are the levels of the descriptor's rule: no more than the last that is not shown as it came.
+func (to *parent) levelsTo(d *descriptor) []level {
+	last := newLevel(d)
+	if last == (level{}) {
+		return to.levels
 	}
-	if d.match.form != noForm {
-		step += d.match.text()
+	levels := make([]level, to.depth+1)
+	copy(levels, to.levels)
+	levels[to.depth] = last
+	return levels
+}
+
+func (c *compiler) path(parent string, d *descriptor) string {
+	if parent == "" && d.value == "" && d.match.form == noForm {
+		return d.key
 	}
+	above, is := " > ", "="
 	if parent == "" {
-		return step
+		above = ""
 	}
-	return parent + " > " + step
+	if d.value == "" {
+		is = ""
+	}
+	of := ""
+	if d.match.form != noForm {
+		of = d.match.text()
+	}
+	return c.memory.texts.join(parent, above, d.key, is, d.value, of)
 }
 
 // addLimits gives the rule its limits, and remembers their names and what they replace.
@@ -324,6 +352,9 @@ func (c *compiler) addLimits(to *domain, r *Rule, d *descriptor) {
 		case l.unlimited:
 			r.Unlimited, r.Replaces = true, replaced(l)
 		case l.shared != nil:
+			if r.Limits == nil {
+				r.Limits = c.memory.limitLists.take(len(all))[:0]
+			}
 			r.Limits = append(r.Limits, c.newLimit(to, r, l, which))
 		}
 	}
@@ -338,7 +369,8 @@ func replaced(l *rateLimit) []string {
 }
 
 func (c *compiler) newLimit(to *domain, r *Rule, from *rateLimit, which counter) *Limit {
-	l := &Limit{
+	l := c.memory.limits.next()
+	*l = Limit{
 		ID:             len(c.limits),
 		Name:           from.name,
 		Policy:         from.shared.Policy,

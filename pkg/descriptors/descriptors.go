@@ -70,7 +70,8 @@ type Rule struct {
 	// Extra are the descriptor's x-* fields, which mean nothing here: values as encoding/json decodes them.
 	Extra map[string]any
 
-	levels  []level
+	depth   int     // entries that lead to it
+	levels  []level // of those entries; the zero level from where it ends
 	process *Process
 }
 

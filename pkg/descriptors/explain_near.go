@@ -107,7 +107,7 @@ func (e *explainer) nearValues(n *node, entry Entry) {
 func (b *branch) toldValues() iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for value, to := range b.exact {
-			if levels := to.rule.levels; levels[len(levels)-1].hash {
+			if to.rule.Hashes(to.rule.depth - 1) {
 				continue
 			}
 			if !yield(value) {
@@ -133,8 +133,8 @@ func (b *branch) nearestPatterns(value string) []*pattern {
 		all = all[:min(len(all), most)]
 	}
 	for _, affixes := range []*affixes{&b.patterns.prefixes, &b.patterns.suffixes, &b.regexes.prefixes, &b.regexes.suffixes} {
-		for _, ps := range affixes.by {
-			for _, p := range ps {
+		for _, same := range affixes.by {
+			for p := range same.all() {
 				lacks := len(p.prefix) - commonFolded(lower, p.prefix, fromBegin) + len(p.suffix) - commonFolded(lower, p.suffix, fromEnd)
 				if all = append(all, scored{p, lacks}); len(all) > 64 {
 					keep(maxListedNear)
@@ -177,7 +177,8 @@ func lowered(p *pattern) *pattern {
 	if p.re != nil {
 		return nil
 	}
-	return newPattern(strings.ToLower(p.text), nil)
+	low := newPattern(strings.ToLower(p.text), nil)
+	return &low
 }
 
 // nearBlocks says why an address is in no block.

@@ -79,7 +79,7 @@ func (s *Set) MarshalJSON() ([]byte, error) {
 }
 
 func showRule(r *Rule) ruleJSON {
-	last := r.levels[len(r.levels)-1]
+	last := r.level(r.depth - 1)
 	shown := ruleJSON{
 		Path: r.Path, Source: r.Source, Mode: modeName(r.Mode), Unlimited: r.Unlimited, Replaces: r.Replaces,
 		DetailedMetric: r.DetailedMetric, ValueToMetric: r.ValueToMetric,

@@ -43,6 +43,14 @@ func newLevel(d *descriptor) level {
 	return level{hash: d.hash}
 }
 
+// level is that of entry i, from 0.
+func (r *Rule) level(i int) level {
+	if i < len(r.levels) {
+		return r.levels[i]
+	}
+	return level{}
+}
+
 // counter is what a key says about the limit itself.
 type counter struct {
 	algorithm limiter.Algorithm
@@ -85,10 +93,7 @@ func (l *Limit) AppendKey(dst []byte, entries []Entry) []byte {
 	start := len(dst)
 	dst = append(dst, l.keyStart...)
 	for i := range entries {
-		var lv level
-		if i < len(l.Rule.levels) {
-			lv = l.Rule.levels[i]
-		}
+		lv := l.Rule.level(i)
 		dst = appendEscaped(append(dst, '|'), entries[i].Key, &inKey)
 		dst = append(dst, '=')
 		switch {

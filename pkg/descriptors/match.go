@@ -9,15 +9,24 @@ type node struct {
 // branch is where an entry of one key leads: by its exact value, else by the first pattern, be it one with *, a
 // regex or a block of addresses, else by the key.
 type branch struct {
-	exact    map[string]*node
+	*matchers
+
+	exact map[string]*node
+	any   *node
+}
+
+// matchers are a branch's patterns of all kinds. Few branches have some: the others share noMatchers, for there may be a
+// hundred thousand of them.
+type matchers struct {
 	patterns patterns // with *
 	regexes  patterns
 	blocks   blocks
-	any      *node
 
-	order int              // how many patterns of all kinds there are
-	by    map[string]*node // matchers, as a shared counter's key shows them
+	order int              // how many there are
+	by    map[string]*node // as a shared counter's key shows them
 }
+
+var noMatchers matchers
 
 // Match returns the rule that the last entry reaches, nil if there is none. Entries are matched one by one: the
 // exact value goes first, then the patterns in file order (of several blocks that hold an address, the longest),

@@ -2,6 +2,7 @@ package descriptors
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"go.yaml.in/yaml/v3"
@@ -106,7 +107,7 @@ func plainDomains(text string, process *Process) (domains []string) {
 			return domains
 		}
 		d, _ := r.readDocument(root) // what is wrong is said when it is read again
-		domains = append(domains, d.domain)
+		domains = append(domains, strings.Clone(d.domain))
 	}
 }
 
@@ -117,6 +118,7 @@ func (r *reader) readPlain(text string, domains []string, to receiver) {
 		take(r.readDescriptor(item))
 		r.limitPool.used, r.descriptorPool.used = 0, 0
 	})
+	s.texts = &texts{}
 	for _, domain := range domains {
 		take = func(*descriptor) {}
 		if domain != "" {
@@ -185,7 +187,7 @@ func (r *reader) descriptorShape() *shape[descriptor] {
 		if d.extra == nil {
 			d.extra = map[string]any{}
 		}
-		d.extra[name] = extra(n)
+		d.extra[strings.Clone(name)] = extra(n)
 	}
 	addForms(r, s)
 	s.field("response", func(n *yaml.Node, d *descriptor) { d.response = r.response(n) })

@@ -1,6 +1,7 @@
 package descriptors
 
 import (
+	"iter"
 	"regexp"
 	"slices"
 	"strings"
@@ -15,13 +16,33 @@ type pattern struct {
 	re             *regexp.Regexp // of a regex
 	to             *node
 	order          int // place in the file, among the patterns of one branch
+
+	more []*pattern // of the first of those with one prefix, or suffix: the others, in file order
 }
 
-func newPattern(text string, to *node) *pattern {
-	parts := strings.Split(text, "*")
-	last := len(parts) - 1
-	middle := slices.DeleteFunc(slices.Clone(parts[1:last]), func(part string) bool { return part == "" })
-	return &pattern{text: text, prefix: parts[0], suffix: parts[last], middle: middle, to: to}
+func newPattern(text string, to *node) pattern {
+	first, last := strings.IndexByte(text, '*'), strings.LastIndexByte(text, '*')
+	p := pattern{text: text, prefix: text[:first], suffix: text[last+1:], to: to}
+	for part := range strings.SplitSeq(text[first:last+1], "*") {
+		if part != "" {
+			p.middle = append(p.middle, part)
+		}
+	}
+	return p
+}
+
+// all are the pattern and those behind it with the same prefix, or suffix.
+func (p *pattern) all() iter.Seq[*pattern] {
+	return func(yield func(*pattern) bool) {
+		if !yield(p) {
+			return
+		}
+		for _, q := range p.more {
+			if !yield(q) {
+				return
+			}
+		}
+	}
 }
 
 // match looks for each part where it first occurs behind the one before it, so it reads the value once.
@@ -53,7 +74,7 @@ type patterns struct {
 // affixes are patterns by a part that the value must start with, or end with.
 type affixes struct {
 	lengths []int
-	by      map[string][]*pattern // in file order
+	by      map[string]*pattern // the first in file order
 }
 
 // add returns how many patterns have the same prefix or suffix as this one now, and are tried one by one.
@@ -66,13 +87,17 @@ func (ps *patterns) add(p *pattern) (same int) {
 
 func (a *affixes) add(part string, p *pattern) (same int) {
 	if a.by == nil {
-		a.by = map[string][]*pattern{}
+		a.by = map[string]*pattern{}
 	}
-	a.by[part] = append(a.by[part], p)
+	if first := a.by[part]; first != nil {
+		first.more = append(first.more, p)
+		return 1 + len(first.more)
+	}
+	a.by[part] = p
 	if i, found := slices.BinarySearch(a.lengths, len(part)); !found {
 		a.lengths = slices.Insert(a.lengths, i, len(part))
 	}
-	return len(a.by[part])
+	return 1
 }
 
 // match is the first pattern in file order that matches the value: best, which is known to and may be nil, or one of
@@ -93,14 +118,21 @@ func (ps *patterns) match(value string, best *pattern) *pattern {
 	return best
 }
 
-// first is the earliest pattern that matches: best, which is known to, or one of more.
-func first(best *pattern, more []*pattern, value string) *pattern {
-	for _, p := range more {
-		if best != nil && best.order < p.order {
+// first is the earliest pattern that matches: best, which is known to and may be nil, or p, which may be nil, or one of
+// those behind p.
+func first(best, p *pattern, value string) *pattern {
+	if p == nil || best != nil && best.order < p.order {
+		return best
+	}
+	if p.match(value) {
+		return p
+	}
+	for _, q := range p.more {
+		if best != nil && best.order < q.order {
 			break
 		}
-		if p.match(value) {
-			return p
+		if q.match(value) {
+			return q
 		}
 	}
 	return best

@@ -35,6 +35,7 @@ type plain struct {
 	item     func(n *yaml.Node) // takes the document's descriptors one by one; the node is used again afterwards
 	streamed bool               // this document's
 	nodes    pool[yaml.Node]
+	texts    *texts // of values, which so do not keep all of the text in memory; nil: they are parts of it, as keys are
 }
 
 func newPlain(text string, item func(n *yaml.Node)) *plain { return &plain{text: text, item: item} }
@@ -136,7 +137,8 @@ func (s *plain) node(kind yaml.Kind, tag string) *yaml.Node {
 	if !s.ascii {
 		column = utf8.RuneCountInString(s.text[s.start:s.pos])
 	}
-	*n = yaml.Node{Kind: kind, Tag: tag, Content: n.Content[:0], Line: s.line, Column: column + 1}
+	n.Kind, n.Style, n.Tag, n.Value, n.Content = kind, 0, tag, "", n.Content[:0] // all that is ever set
+	n.Line, n.Column = s.line, column+1
 	return n
 }
 
@@ -190,7 +192,7 @@ func (s *plain) value(column int, streamed bool) (n *yaml.Node, ok bool) {
 		if n, ok = s.flow(false); !ok || !s.atEnd() {
 			return nil, false
 		}
-		return n, s.advance() && s.indent <= column
+		return s.kept(n), s.advance() && s.indent <= column
 	}
 	if !s.advance() || s.indent < column {
 		return nil, false
@@ -243,12 +245,20 @@ func (s *plain) inList(column int) (n *yaml.Node, ok bool) {
 		return nil, false
 	}
 	if s.atEnd() {
-		return n, s.advance() && s.indent <= column
+		return s.kept(n), s.advance() && s.indent <= column
 	}
 	if !s.colon(n) {
 		return nil, false
 	}
 	return s.mapping(n)
+}
+
+// kept makes a value's text outlive the file's.
+func (s *plain) kept(n *yaml.Node) *yaml.Node {
+	if s.texts != nil {
+		n.Value = s.texts.join(n.Value)
+	}
+	return n
 }
 
 // flow parses what has to be on this line: a text, [] or {}. Within these two, commas and brackets end a text.
@@ -289,8 +299,8 @@ func (s *plain) flowItems(n *yaml.Node, closing byte) bool {
 		if !ok {
 			return false
 		}
-		n.Content = append(n.Content, item)
 		if n.Kind == yaml.MappingNode {
+			n.Content = append(n.Content, item)
 			if !s.colon(item) {
 				return false
 			}
@@ -298,8 +308,8 @@ func (s *plain) flowItems(n *yaml.Node, closing byte) bool {
 			if item, ok = s.flow(true); !ok {
 				return false
 			}
-			n.Content = append(n.Content, item)
 		}
+		n.Content = append(n.Content, s.kept(item))
 		s.spaces()
 		if s.pos == s.end {
 			return false

@@ -56,7 +56,7 @@ func (r *reader) headers(n *yaml.Node) (all []Header) {
 	}
 	r.mapping(n, "headers", func(key, value *yaml.Node) {
 		r.field = "a header's value"
-		h := Header{key.Value, r.text(value)}
+		h := Header{strings.Clone(key.Value), r.text(value)}
 		r.checkHeader(h, r.at(key), r.at(value))
 		same := func(other Header) bool { return strings.EqualFold(other.Name, h.Name) }
 		if slices.ContainsFunc(all, same) {

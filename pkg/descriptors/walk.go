@@ -75,7 +75,7 @@ func (b *branch) ordered() []*pattern {
 func (b *branch) inFileOrder() (all []*pattern) {
 	for _, affixes := range []*affixes{&b.patterns.prefixes, &b.patterns.suffixes, &b.regexes.prefixes, &b.regexes.suffixes} {
 		for _, same := range affixes.by {
-			all = append(all, same...)
+			all = slices.AppendSeq(all, same.all())
 		}
 	}
 	slices.SortFunc(all, byOrder)

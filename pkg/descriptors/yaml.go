@@ -150,6 +150,7 @@ type reader struct {
 
 	descriptorPool pool[descriptor]
 	limitPool      pool[rateLimit]
+	namesPool      pool[names] // one for each mapping around what is read
 
 	zones    map[string]*time.Location        // that the file names
 	policies map[limiter.Params]*sharedPolicy // so far
@@ -191,7 +192,10 @@ func (r *reader) mapping(n *yaml.Node, what string, each func(key, value *yaml.N
 			r.add(r.at(n), "%s must be fields with values (name: value), got %s", what, kind(n))
 			return
 		}
-		r.fields(n, &names{keys: make([]*yaml.Node, 0, len(n.Content)/2)}, each)
+		seen := r.namesPool.next()
+		*seen = names{keys: seen.keys[:0]}
+		r.fields(n, seen, each)
+		r.namesPool.used--
 	})
 	return ok
 }

@@ -1,9 +1,11 @@
 package reload
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -23,22 +25,33 @@ const MaxFileSize = 64 << 20
 //
 // It is an error if a path is not there, a file cannot be read or is larger than MaxFileSize, or a directory
 // that was given holds no file.
-func Paths(paths ...string) Source { return pathSource{paths: paths} }
+func Paths(paths ...string) Source { return Files{Paths: paths} }
 
-// Including is Paths, and the files that these files refer to: names says which, as paths that can be opened. They are
-// read and watched like the others and come behind them, each once, with File.Included. One that is not there is
-// left out: whoever refers to it can say so better.
-func Including(names func(File) []string, paths ...string) Source { return pathSource{paths, names} }
+// Files is a Source as Paths makes it, with more to say.
+type Files struct {
+	Paths []string
+	// Includes, if not nil, says which files a file refers to, as paths that can be opened. They are read and watched like
+	// the others and come behind them, each once, with File.Included. One that is not there is left out: whoever refers to
+	// it can say so better.
+	Includes func(File) []string
+	// Rest, if not nil, is called between small pieces of reading, so that a process that serves requests meanwhile can
+	// pause.
+	Rest func()
+}
 
-type pathSource struct {
-	paths []string
-	names func(File) []string // nil: no file refers to others
+// restAfter is how many bytes are read or hashed before Rest is called: some 0.05 ms of work.
+const restAfter = 64 << 10
+
+func (p Files) rest() {
+	if p.Rest != nil {
+		p.Rest()
+	}
 }
 
 // Read implements Source. Its error holds every path that failed.
-func (p pathSource) Read(ctx context.Context) (Snapshot, error) {
-	var files fileReader
-	if err := walk(ctx, p.paths, &files); err != nil {
+func (p Files) Read(ctx context.Context) (Snapshot, error) {
+	files, err := p.found(ctx)
+	if err != nil {
 		return Snapshot{}, err
 	}
 	if len(files) == 0 {
@@ -46,7 +59,7 @@ func (p pathSource) Read(ctx context.Context) (Snapshot, error) {
 	}
 	var errs []error
 	for _, name := range p.included(files) {
-		data, err := readFile(name)
+		data, err := readFile(name, p.rest)
 		switch {
 		case err == nil:
 			files = append(files, File{Name: name, Data: data, Included: true})
@@ -57,36 +70,46 @@ func (p pathSource) Read(ctx context.Context) (Snapshot, error) {
 	if err := errors.Join(errs...); err != nil {
 		return Snapshot{}, err
 	}
-	return NewSnapshot(files), nil
+	return newSnapshot(files, p.rest), nil
+}
+
+// found are the files at the paths, past what fails.
+func (p Files) found(ctx context.Context) ([]File, error) {
+	r := fileReader{rest: p.rest}
+	err := walk(ctx, p.Paths, &r)
+	return r.files, err
 }
 
 // included are the names of the files that the files refer to, sorted, each once.
-func (p pathSource) included(files []File) (all []string) {
-	if p.names == nil {
+func (p Files) included(files []File) (all []string) {
+	if p.Includes == nil {
 		return nil
 	}
 	for _, f := range files {
-		all = append(all, p.names(f)...)
+		all = append(all, p.Includes(f)...)
 	}
 	slices.Sort(all)
 	return slices.Compact(all)
 }
 
 // fileReader is the visitor that reads.
-type fileReader []File
+type fileReader struct {
+	files []File
+	rest  func()
+}
 
 func (r *fileReader) dir(string)  {}
 func (r *fileReader) link(string) {}
 
 func (r *fileReader) file(name string) error {
-	data, err := readFile(name)
+	data, err := readFile(name, r.rest)
 	if err == nil {
-		*r = append(*r, File{Name: name, Data: data})
+		r.files = append(r.files, File{Name: name, Data: data})
 	}
 	return err
 }
 
-func readFile(name string) ([]byte, error) {
+func readFile(name string, rest func()) ([]byte, error) {
 	info, err := os.Stat(name) // before it is opened: opening a pipe blocks
 	switch {
 	case err != nil:
@@ -96,7 +119,20 @@ func readFile(name string) ([]byte, error) {
 	case info.Size() > MaxFileSize:
 		return nil, fmt.Errorf("%s: larger than %d MiB, the most that is read of one file", name, MaxFileSize>>20)
 	}
-	return os.ReadFile(name) //nolint:gosec // reading the files that the operator names is what this is for
+	f, err := os.Open(name) //nolint:gosec // reading the files that the operator names is what this is for
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()                                                    //nolint:errcheck // nothing was written
+	all := bytes.NewBuffer(make([]byte, 0, info.Size()+bytes.MinRead)) // which it wants to have free
+	for err == nil {
+		rest()
+		_, err = io.CopyN(all, f, restAfter)
+	}
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return all.Bytes(), err
 }
 
 // isFileName says whether a directory's entry of this name is one of its files.

@@ -1,6 +1,7 @@
 package reload_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -371,6 +372,30 @@ func TestWhatIsRead(t *testing.T) {
 	}
 }
 
+// A large file is read and hashed in pieces, with a rest before each, and as if it were read in one.
+func TestRestsWhileItReads(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "rules.yaml")
+	const piece = 64 << 10
+	for _, size := range []int{0, 1, piece - 1, piece, piece + 1, 10*piece + 5} {
+		data := bytes.Repeat([]byte("0123456"), size/7+1)[:size]
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		rests := 0
+		got, err := reload.Files{Paths: []string{path}, Rest: func() { rests++ }}.Read(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := reload.NewSnapshot([]reload.File{{Name: path, Data: data}})
+		if got.Hash != want.Hash || !bytes.Equal(got.Files[0].Data, data) {
+			t.Errorf("%d bytes are read as %d, or hashed otherwise", size, len(got.Files[0].Data))
+		}
+		if least := 2 * size / piece; rests < least || rests > least+3 {
+			t.Errorf("%d rests in reading %d bytes, want %d or few more", rests, size, least)
+		}
+	}
+}
+
 func TestWhatCannotBeRead(t *testing.T) {
 	t.Chdir(t.TempDir())
 	write(t, "good.yaml", "")
@@ -501,7 +526,7 @@ func TestIncludedFiles(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			write(t, rules, "values_file: list.txt")
 			write(t, list, "l1")
-			l := follow(t, reload.Options[string]{Source: reload.Including(including, path)})
+			l := follow(t, reload.Options[string]{Source: reload.Files{Paths: []string{path}, Includes: including}})
 			if want := "values_file: list.txt+l1"; l.Get() != want {
 				t.Fatalf("%q, want %q", l.Get(), want)
 			}
@@ -533,14 +558,14 @@ func TestIncludedFileThatCannotBeRead(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "r.yaml"), "values_file: list")
 	must(t, os.Mkdir(filepath.Join(dir, "list"), 0o755))
-	_, err := reload.Including(including, dir).Read(t.Context())
+	_, err := reload.Files{Paths: []string{dir}, Includes: including}.Read(t.Context())
 	wantError(t, err, filepath.Join(dir, "list")+": not a regular file")
 }
 
 func TestIncludedFilesOfAConfigMap(t *testing.T) {
 	dir := t.TempDir()
 	configMap(t, dir, "1", map[string]string{"r.yaml": "values_file: list.txt", "list.txt": "l1"})
-	l := follow(t, reload.Options[string]{Source: reload.Including(including, dir)})
+	l := follow(t, reload.Options[string]{Source: reload.Files{Paths: []string{dir}, Includes: including}})
 	configMap(t, dir, "2", map[string]string{"r.yaml": "values_file: list.txt", "list.txt": "l2"})
 	if e := l.next(t); e.Err != nil || e.Files != 2 || l.Get() != "values_file: list.txt+l2" {
 		t.Fatalf("%+v, %q", e, l.Get())

@@ -19,7 +19,7 @@ const resyncAfter = 10 * time.Millisecond
 const maxLinks = 40
 
 // Watch implements Source.
-func (p pathSource) Watch(ctx context.Context, changed chan<- struct{}) error {
+func (p Files) Watch(ctx context.Context, changed chan<- struct{}) error {
 	w, err := newWatcher(p)
 	if err != nil {
 		return fmt.Errorf("watch files: %w", err)
@@ -36,7 +36,7 @@ func (p pathSource) Watch(ctx context.Context, changed chan<- struct{}) error {
 // one name; only paths are as they were given.
 type watcher struct {
 	notify  *fsnotify.Watcher
-	source  pathSource
+	source  Files
 	paths   []string
 	watched map[string]fs.FileInfo // the directories that are watched
 
@@ -45,9 +45,9 @@ type watcher struct {
 	names  map[string]bool // paths that count wherever they are: what was given, and symbolic links on the way
 }
 
-func newWatcher(source pathSource) (*watcher, error) {
+func newWatcher(source Files) (*watcher, error) {
 	w := &watcher{source: source, watched: map[string]fs.FileInfo{}}
-	for _, path := range source.paths {
+	for _, path := range source.Paths {
 		abs, err := filepath.Abs(path)
 		if err != nil {
 			return nil, err
@@ -79,7 +79,7 @@ func (w *watcher) run(ctx context.Context, changed chan<- struct{}) error {
 				continue
 			}
 			hint(changed)
-			if resync == nil && (e.Op != fsnotify.Write || w.source.names != nil) { // which a write may change
+			if resync == nil && (e.Op != fsnotify.Write || w.source.Includes != nil) { // which a write may change
 				resync = time.After(resyncAfter)
 			}
 		case err := <-w.notify.Errors:
@@ -125,11 +125,10 @@ func (w *watcher) sync(ctx context.Context) error {
 
 // included makes the files count that others refer to.
 func (w *watcher) included(ctx context.Context) {
-	if w.source.names == nil {
+	if w.source.Includes == nil {
 		return
 	}
-	var files fileReader
-	_ = walk(ctx, w.source.paths, &files) // as above
+	files, _ := w.source.found(ctx) // as above
 	for _, name := range w.source.included(files) {
 		if abs, err := filepath.Abs(name); err == nil {
 			w.link(abs)

@@ -1,0 +1,74 @@
+package descriptors
+
+import (
+	"strconv"
+	"strings"
+)
+
+// memory is what a Set is made in: few large pieces instead of many small ones, since all of it is dropped at once. With
+// 100,000 rules that is what the collector's marks take, which requests wait for (docs/performance.md).
+type memory struct {
+	nodes      slab[node]
+	branches   slab[branch]
+	patterns   slab[pattern]
+	rules      slab[Rule]
+	limits     slab[Limit]
+	limitLists slab[*Limit]
+	texts      texts
+}
+
+// slab is memory for Ts.
+type slab[T any] struct {
+	free []T
+	size int // of the last piece
+}
+
+// next is a zero T.
+func (s *slab[T]) next() *T { return &s.take(1)[0] }
+
+// take returns n zero Ts side by side, and no room behind them.
+func (s *slab[T]) take(n int) []T {
+	if n > len(s.free) {
+		s.size = min(max(2*s.size, 1), 64)
+		s.free = make([]T, max(n, s.size))
+	}
+	taken := s.free[:n:n]
+	s.free = s.free[n:]
+	return taken
+}
+
+// texts is memory for texts.
+type texts struct{ last strings.Builder }
+
+// room makes room for that many bytes, and returns where they begin.
+func (t *texts) room(length int) (from int) {
+	if t.last.Cap()-t.last.Len() < length {
+		t.last.Reset()
+		t.last.Grow(max(length, 4096))
+	}
+	return t.last.Len()
+}
+
+// place is "file:line".
+func (t *texts) place(file string, line int) string {
+	var digits [20]byte
+	number := strconv.AppendInt(digits[:0], int64(line), 10)
+	from := t.room(len(file) + 1 + len(number))
+	t.last.WriteString(file)
+	t.last.WriteByte(':')
+	t.last.Write(number)
+	return t.last.String()[from:]
+}
+
+// join puts the parts together, in memory of its own.
+func (t *texts) join(parts ...string) string {
+	length := 0
+	for _, part := range parts {
+		length += len(part)
+	}
+	from := t.room(length)
+	for _, part := range parts {
+		t.last.WriteString(part)
+	}
+	return t.last.String()[from:]
+}
