@@ -119,7 +119,7 @@ type once struct{ *redis.Cmd }
 
 func (once) NoRetry() bool { return true }
 
-// write makes the script's arguments: see lua/frame.lua.
+// write makes the script's arguments: see lua/call.lua.
 func (r *batcher) write(b *batch) {
 	now := r.around()
 	channel := ""

@@ -5,6 +5,7 @@ import (
 	"embed"
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -34,6 +35,9 @@ var stepFiles = [...]string{
 	slidingWindow: "sliding_window", slidingLog: "sliding_log", redisCell: "redis_cell",
 	warmingUp: "smooth_warming_up",
 }
+
+// quickSteps are those with a function for the hits that most are, in quick_*.lua.
+var quickSteps = [...]step{fixedWindow, funnel}
 
 // stepOf is the function that decides the policy's hits.
 func stepOf(p *limiter.Policy) step {
@@ -92,31 +96,32 @@ func (c *scripts) with(set stepSet) (*script, error) {
 	return next, nil
 }
 
+// assemble puts the files together in the order in which they need each other.
 func assemble(set stepSet) (string, error) {
+	has := func(s step) bool { return set&(1<<s) != 0 }
+	names := []string{"call"}
+	for _, s := range quickSteps {
+		if has(s) {
+			names = append(names, "quick_"+stepFiles[s])
+		}
+	}
+	names = append(names, "prelude")
+	for s, name := range stepFiles {
+		if has(step(s)) {
+			names = append(names, name)
+		}
+	}
 	var b strings.Builder
-	add := func(name string) error {
+	for _, name := range append(names, "frame") {
 		text, err := files.ReadFile("lua/" + name + ".lua")
 		if err != nil {
-			return fmt.Errorf("lua step: %w", err)
+			return "", fmt.Errorf("lua step: %w", err)
 		}
 		b.Write(text)
 		b.WriteByte('\n')
-		return nil
-	}
-	if err := add("prelude"); err != nil {
-		return "", err
-	}
-	for i, name := range stepFiles {
-		if set&(1<<i) == 0 {
-			continue
+		if s := slices.Index(stepFiles[:], name); s >= 0 {
+			b.WriteString("steps[" + strconv.Itoa(s) + "] = " + name + "\n")
 		}
-		if err := add(name); err != nil {
-			return "", err
-		}
-		b.WriteString("steps[" + strconv.Itoa(i) + "] = " + name + "\n")
-	}
-	if err := add("frame"); err != nil {
-		return "", err
 	}
 	return b.String(), nil
 }

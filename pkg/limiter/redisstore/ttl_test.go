@@ -73,7 +73,15 @@ func TestEveryKeyEnds(t *testing.T) {
 				p := policy(t, limiter.Params{Algorithm: a, Limit: 3, Window: 10 * time.Second, ChargeDenied: denied})
 				before := m.found
 				for range 60 {
-					take(t, m, strings.Join([]string{name, "key"}, "|"), p, []int64{1, 1, 2, -1, 0, 50, -50}[rng.IntN(7)])
+					start, key := time.Now(), strings.Join([]string{name, "key"}, "|")
+					d := take(t, m, key, p, []int64{1, 1, 2, -1, 0, 50, -50}[rng.IntN(7)])
+					ttl, err := c.PTTL(t.Context(), "weir:1:"+key).Result() // below 0: there is no such key
+					if err != nil {
+						t.Fatal(err)
+					}
+					if least := d.ResetAfter - time.Since(start) - time.Millisecond; ttl < least {
+						t.Errorf("%s: a counter that matters for %s longer has a time to live of %s", name, least, ttl)
+					}
 				}
 				if m.found == before {
 					t.Errorf("%s has left no key", name)

@@ -12,6 +12,10 @@ end
 local function fixed_window(a, state, now, n, charge, denied)
   local limit, window, align = a[1], a[2], a[3]
   if limit == 0 then return ban(n) end
+  if align == 0 and n > 0 and charge <= TAKE_OR_PENALTY then
+    local new, left, reset = quick_fixed_window(state, now, n, limit, window)
+    if new then return true, new, true, left, 0, reset end
+  end
 
   local start, count = now, 0
   local ends

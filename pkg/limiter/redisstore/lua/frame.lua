@@ -1,40 +1,13 @@
 -- A batch of requests, one after the other, each decided as a whole: limiter.Decide (pkg/limiter/decide.go) again,
 -- number for number. A request sees what the ones before it were charged.
 --
--- KEYS[i]   the counter of hit i of the batch; a key may occur more than once
--- ARGV[1]   the time in microseconds since the Unix epoch, or '' for Redis's own clock
--- ARGV[2]   the channel on which to tell of counters that hits are given back to; '' where none are
--- ARGV[3]   the requests, as doubles: how many hits a request has, then for each of its hits
---             policy (1 is the first below), mode (0 enforce, 1 shadow, 2 quota), group, cost n.
---           A request that is decided in several places (split.go) has other modes in each: TRY and PAY, which charge
---           what is added to them whatever becomes of the others, and UNDO, which takes a charge of n back
--- ARGV[4]   for each hit of mode UNDO the counter before and after that charge, as it was answered (as_told): two strings, each
---           after its length in four bytes; '' where there are none
--- ARGV[5..] the policies that they name, as doubles: the numbers of limiter.Policy.Args, then
---             step, charge_denied (1 none, 2 remaining, 3 full), the largest cost that can ever fit
--- answer    five doubles a hit: allowed (1 or 0), remaining, retry_after, reset_after, wait, in microseconds;
---           retry_after is -1 where no wait helps. Where requests could not be decided, or are to be TRIED: a list of
---           these doubles, zeros for what was not decided; a list with the number of each request that was not, from
---           1, and why; and a list with the counter of each hit that was tried, before its request and after it.
---
--- Doubles are little-endian, one after the other in a string: that is one argument to parse, not hundreds.
---
--- The frame is put together from the algorithms that are needed: before this text stand prelude.lua and their
--- files, each of which has set steps[number].
+-- Before this text stand call.lua, prelude.lua and the files of the algorithms that are needed, each of which has set
+-- steps[number].
 
-local REQUEST, HIT = '<ddddd', '<dddd' -- with its first hit; each further one
+local HIT = '<dddd' -- each further one of a request
 local PAY, TRY, UNDO = 8, 16, 32 -- further modes
 local REDIS_CELL = 5 -- its step
-local ANSWER, NO_ANSWER = '<ddddd', string.rep('\0', 40)
-
-local now, spare = nil, 0
-if ARGV[1] == '' then
-  local t = redis.call('TIME')
-  now = t[1] * 1000000 + t[2]
-else
-  -- Keys expire by Redis's clock, which then says nothing about ours: they are kept a day longer.
-  now, spare = tonumber(ARGV[1]), 86400000
-end
+local NO_ANSWER = string.rep('\0', 40)
 
 local policies = {}
 for i = 5, #ARGV do

@@ -7,15 +7,14 @@
 -- Numbers are doubles: every one of them is a whole number below 2^53, which NewPolicy has made sure of.
 
 local steps = {}
-local ENFORCE, SHADOW, QUOTA = 0, 1, 2
 local REMAINING, FULL = 2, 3 -- charge_denied
 local TAKE_IF_FITS, TAKE_OR_PENALTY, PENALTY, LOOK = 0, 1, 2, 3
 local NEVER = -1
-local SMOOTH_BURSTY, LEAKY_QUEUE, CONCURRENCY = 6, 7, 8 -- limiter.Algorithm
+local CONCURRENCY = 8 -- limiter.Algorithm
 local HORIZON = 4503599627370496 -- 2^52
 local EXACT = 9007199254740991 -- 2^53 - 1
 
-local ceil, floor, max, min, fmod = math.ceil, math.floor, math.max, math.min, math.fmod
+local max, min = math.max, math.min
 
 -- int writes a whole number with all its digits, which tostring does not.
 local function int(x) return string.format('%.0f', x) end

@@ -1,0 +1,38 @@
+-- quick_funnel decides what most hits of a funnel or a token bucket, which starts full, are: those that pass.
+local function quick_funnel(state, now, n, tick, leak, cost, capacity, algorithm, starts_empty)
+  if algorithm == SMOOTH_BURSTY or algorithm == LEAKY_QUEUE or starts_empty == 1 then return end
+  local t, level = floor(now / tick), 0
+  if state then
+    local empty, part = tonumber(state), 0
+    if not empty then
+      empty, part = string.match(state, '^(%d+) (%d+)$')
+      if not empty then return end
+      part = tonumber(part)
+      if part >= leak then part = leak - 1 end
+    end
+    local ahead = ceil(empty / tick) - t
+    if ahead > floor(capacity / leak) then return end
+    if ahead >= 0 then level = ahead * leak + part end
+  end
+  local left = level < capacity and floor((capacity - level) / cost) or 0
+  if n > left then return end
+  level = level + n * cost
+  local reset = (t + ceil(level / leak)) * tick - now
+  if leak == 1 then return (t + level) * tick, left - n, reset end
+  local part = fmod(level, leak)
+  local new = (t + (level - part) / leak) * tick
+  if part > 0 then new = string.format('%.0f %.0f', new, part) end
+  return new, left - n, reset
+end
+
+if only and #ARGV[5] == 112 then
+  local limit, tick, leak, cost, _, capacity, _, _, algorithm, starts_empty, linger, step = struct.unpack('<dddddddddddd', ARGV[5])
+  if step == FUNNEL and limit > 0 then
+    local new, left, reset =
+      quick_funnel(redis.call('MGET', KEYS[1])[1], now, only, tick, leak, cost, capacity, algorithm, starts_empty)
+    if new then
+      redis.call('SET', KEYS[1], new, 'PX', ceil((reset + linger) / 1000) + spare)
+      return struct.pack(ANSWER, 1, left, 0, reset, 0)
+    end
+  end
+end
