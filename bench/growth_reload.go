@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"time"
@@ -56,8 +57,13 @@ func (g *growth) reload(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	rules := filepath.Join(s.dir, "rules-memory", "rules.yaml")
+	edited, err := editions(rules, s.dir)
+	if err != nil {
+		return err
+	}
 	slowest := make(chan any, 1) // time.Duration or error
-	go func() { slowest <- editOften(ctx, t.addr, w, filepath.Join(s.dir, "rules-memory", "rules.yaml")) }()
+	go func() { slowest <- editOften(ctx, t.addr, w, rules, edited) }()
 	busy, err := underLoad(ctx, l, t)
 	if err != nil {
 		return err
@@ -102,29 +108,39 @@ func underLoad(ctx context.Context, l *load, t *target) (a answers, err error) {
 	return a, a.failed()
 }
 
-// editOften changes all limits several times, and returns the longest time until an answer showed it, or an error.
-func editOften(ctx context.Context, addr string, w *workload, path string) any {
+// editions are files in the directory with other limits in all rules: never-1 in the first, never-2 in the next. They are
+// made before the load, whose process this is.
+func editions(path, dir string) (paths []string, err error) {
+	text, err := os.ReadFile(path) //nolint:gosec // ours
+	if err != nil {
+		return nil, err
+	}
+	for i := range reloads {
+		edited := strings.ReplaceAll(string(text), strconv.Itoa(never), strconv.Itoa(never-1-i))
+		to := filepath.Join(dir, "edition-"+strconv.Itoa(i))
+		if err := os.WriteFile(to, []byte(edited), 0o600); err != nil { //nolint:gosec // ours
+			return nil, err
+		}
+		paths = append(paths, to)
+	}
+	runtime.GC() // of what this took, and not under load
+	return paths, nil
+}
+
+// editOften puts the editions in the rules' place, and returns the longest time until an answer showed one, or an error.
+func editOften(ctx context.Context, addr string, w *workload, path string, edited []string) any {
 	conn, err := grpc.NewClient("passthrough:///"+addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		return err
 	}
-	defer conn.Close()             //nolint:errcheck // nothing is under way
-	text, err := os.ReadFile(path) //nolint:gosec // ours
-	if err != nil {
-		return err
-	}
+	defer conn.Close() //nolint:errcheck // nothing is under way
 	var slowest time.Duration
-	for i := range reloads {
-		limit := never - 1 - i
-		edited := strings.ReplaceAll(string(text), strconv.Itoa(never), strconv.Itoa(limit))
-		if err := os.WriteFile(path+".tmp", []byte(edited), 0o600); err != nil { //nolint:gosec // ours
-			return err
-		}
-		if err := os.Rename(path+".tmp", path); err != nil {
-			return err
-		}
+	for i := range edited {
 		edit := time.Now()
-		if err := inForce(ctx, conn, w, uint32(limit)); err != nil {
+		if err := os.Rename(edited[i], path); err != nil {
+			return err
+		}
+		if err := inForce(ctx, conn, w, uint32(never-1-i)); err != nil {
 			return err
 		}
 		slowest = max(slowest, time.Since(edit))

@@ -17,17 +17,9 @@ func Compile(files []File) (*Set, error) { return CompileFor(Process{}, files) }
 
 // CompileFor is Compile for a process that fills in what the files leave to it.
 func CompileFor(process Process, files []File) (*Set, error) {
-	c := compiler{process: &process, domains: map[string]*domain{}, included: map[string][]byte{}}
-	for _, f := range files {
-		if f.Included {
-			c.included[f.Name] = f.Data
-		}
-	}
-	for _, f := range files {
-		if f.Included {
-			continue
-		}
-		readFile(f, &c.problems, c.process, c.document)
+	c, ok := read(&process, files, readAtOnce)
+	if !ok {
+		c, _ = read(&process, files, readFile)
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.domains)) {
 		c.checkReplaces(c.domains[name])
@@ -36,6 +28,22 @@ func CompileFor(process Process, files []File) (*Set, error) {
 		return nil, err
 	}
 	return c.set(), nil
+}
+
+// read makes a compiler that has read all files. False: one of them cannot be read like that.
+func read(process *Process, files []File, by fileReader) (c *compiler, ok bool) {
+	c = &compiler{process: process, domains: map[string]*domain{}, included: map[string][]byte{}}
+	for _, f := range files {
+		if f.Included {
+			c.included[f.Name] = f.Data
+		}
+	}
+	for _, f := range files {
+		if !f.Included && !by(f, &c.problems, process, c.document) {
+			return nil, false
+		}
+	}
+	return c, true
 }
 
 // compiler builds a Set, and goes on after problems.

@@ -65,16 +65,51 @@ type place struct {
 	at   position
 }
 
-// receiver takes what readFile reads: a document, and then each of its descriptors, which it must not keep.
+// receiver takes what a fileReader reads: a document, and then each of its descriptors, which it must not keep.
 type receiver func(domain string) (take func(d *descriptor))
 
-// readFile reads the documents of a file. Every problem that can be told from the file alone is then told.
-func readFile(f File, p *problems, process *Process, to receiver) {
+// fileReader reads the documents of a file. Every problem that can be told from the file alone is then told. False: this way
+// of reading is not for that file, and what was told and given until then counts for nothing.
+type fileReader func(f File, p *problems, process *Process, to receiver) (ok bool)
+
+// readAtOnce reads files that plain can parse and in which each document begins with its domain, as nearly all do. It takes
+// a sixth less time than readFile, which has to look through such a file first.
+func readAtOnce(f File, p *problems, process *Process, to receiver) (ok bool) {
+	r := newReader(f, p, process)
+	var take func(*descriptor) // nil until the document's first descriptor, of what is
+	var domain string          // then known to be its domain
+	var s *plain
+	s = r.stream(restingText(f.Data, process), func(d *descriptor) {
+		if take == nil {
+			domain = s.domain
+			take = to(domain)
+		}
+		take(d)
+	})
+	for documents := 0; ; documents++ {
+		take = nil
+		root, ok := s.document()
+		if !ok || root == nil {
+			return ok && documents > 0
+		}
+		d, ok := r.readDocument(root)
+		switch {
+		case !ok || take != nil && d.domain != domain:
+			return false
+		case take == nil:
+			take = to(d.domain)
+		}
+		d.give(take)
+	}
+}
+
+// readFile reads any file.
+func readFile(f File, p *problems, process *Process, to receiver) (ok bool) {
 	r := newReader(f, p, process)
 	text := restingText(f.Data, process)
 	if domains := plainDomains(text, process); domains != nil {
 		r.readPlain(text, domains, to)
-		return
+		return true
 	}
 	before := len(p.found)
 	roots := slices.DeleteFunc(r.parse(f), isNull)
@@ -85,11 +120,15 @@ func readFile(f File, p *problems, process *Process, to receiver) {
 	}
 	for _, root := range roots {
 		if d, ok := r.readDocument(root); ok {
-			take := to(d.domain)
-			for _, child := range d.descriptors {
-				take(child)
-			}
+			d.give(to(d.domain))
 		}
+	}
+	return true
+}
+
+func (d *document) give(take func(*descriptor)) {
+	for _, child := range d.descriptors {
+		take(child)
 	}
 }
 
@@ -111,14 +150,10 @@ func plainDomains(text string, process *Process) (domains []string) {
 	}
 }
 
-// readPlain reads a text of these domains by plain: one descriptor after the other, all in the same memory.
+// readPlain reads a text of these domains by plain.
 func (r *reader) readPlain(text string, domains []string, to receiver) {
 	var take func(*descriptor)
-	s := newPlain(text, func(item *yaml.Node) {
-		take(r.readDescriptor(item))
-		r.limitPool.used, r.descriptorPool.used = 0, 0
-	})
-	s.texts = &texts{}
+	s := r.stream(text, func(d *descriptor) { take(d) })
 	for _, domain := range domains {
 		take = func(*descriptor) {}
 		if domain != "" {
@@ -126,10 +161,18 @@ func (r *reader) readPlain(text string, domains []string, to receiver) {
 		}
 		root, _ := s.document() // plainDomains has seen it
 		d, _ := r.readDocument(root)
-		for _, child := range d.descriptors {
-			take(child)
-		}
+		d.give(take)
 	}
+}
+
+// stream parses a text by plain, and reads one descriptor after the other, all in the same memory.
+func (r *reader) stream(text string, take func(*descriptor)) *plain {
+	s := newPlain(text, func(item *yaml.Node) {
+		take(r.readDescriptor(item))
+		r.limitPool.used, r.descriptorPool.used = 0, 0
+	})
+	s.texts = &texts{}
+	return s
 }
 
 func newReader(f File, p *problems, process *Process) *reader {

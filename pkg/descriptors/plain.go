@@ -34,6 +34,7 @@ type plain struct {
 	depth    int
 	item     func(n *yaml.Node) // takes the document's descriptors one by one; the node is used again afterwards
 	streamed bool               // this document's
+	domain   string             // of this document, as far as it is read
 	nodes    pool[yaml.Node]
 	texts    *texts // of values, which so do not keep all of the text in memory; nil: they are parts of it, as keys are
 }
@@ -54,7 +55,7 @@ func restingText(data []byte, process *Process) string {
 // document parses the next document that is not empty; its node is nil at the end of the file. Where it has
 // `descriptors` as a list by indentation, the list's items have gone to item, and the list is empty.
 func (s *plain) document() (root *yaml.Node, ok bool) {
-	s.nodes.used, s.streamed = 0, false
+	s.nodes.used, s.streamed, s.domain = 0, false, ""
 	for s.indent = -1; s.indent < 0; {
 		if !s.advance() {
 			return nil, false
@@ -168,6 +169,9 @@ func (s *plain) mapping(key *yaml.Node) (n *yaml.Node, ok bool) {
 		value, ok := s.value(column, streamed)
 		if !ok {
 			return nil, false
+		}
+		if root && key.Value == "domain" {
+			s.domain = value.Value
 		}
 		n.Content = append(n.Content, key, value)
 		key = nil
