@@ -3,7 +3,6 @@
 package rulefiles
 
 import (
-	"crypto/sha256"
 	"sync"
 
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
@@ -15,7 +14,7 @@ func Source(paths ...string) reload.Source { return SourceFor(descriptors.Proces
 
 // SourceFor is Source for a process that may want to rest.
 func SourceFor(process descriptors.Process, paths ...string) reload.Source {
-	known := includes{process: process, by: map[content][]string{}}
+	known := includes{process: process, by: map[string][]string{}}
 	return reload.Files{Paths: paths, Includes: known.of, Rest: process.Rest}
 }
 
@@ -37,13 +36,7 @@ type includes struct {
 	process descriptors.Process
 
 	mu sync.Mutex
-	by map[content][]string
-}
-
-// content is what was read.
-type content struct {
-	name string
-	hash [sha256.Size]byte
+	by map[string][]string // by the hash of the rule file
 }
 
 func (i *includes) of(f reload.File) []string {
@@ -51,9 +44,9 @@ func (i *includes) of(f reload.File) []string {
 	if !descriptors.MayInclude(file) {
 		return nil
 	}
-	c := content{f.Name, sha256.Sum256(f.Data)}
+	hash := reload.NewSnapshot([]reload.File{f}).Hash
 	i.mu.Lock()
-	names, ok := i.by[c]
+	names, ok := i.by[hash]
 	i.mu.Unlock()
 	if ok {
 		return names
@@ -64,6 +57,6 @@ func (i *includes) of(f reload.File) []string {
 	if len(i.by) >= maxKnown {
 		clear(i.by)
 	}
-	i.by[c] = names
+	i.by[hash] = names
 	return names
 }

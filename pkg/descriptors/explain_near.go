@@ -132,14 +132,10 @@ func (b *branch) nearestPatterns(value string) []*pattern {
 		slices.SortFunc(all, func(a, b scored) int { return cmp.Or(cmp.Compare(a.lacks, b.lacks), cmp.Compare(a.order, b.order)) })
 		all = all[:min(len(all), most)]
 	}
-	for _, affixes := range []*affixes{&b.patterns.prefixes, &b.patterns.suffixes, &b.regexes.prefixes, &b.regexes.suffixes} {
-		for _, same := range affixes.by {
-			for p := range same.all() {
-				lacks := len(p.prefix) - commonFolded(lower, p.prefix, fromBegin) + len(p.suffix) - commonFolded(lower, p.suffix, fromEnd)
-				if all = append(all, scored{p, lacks}); len(all) > 64 {
-					keep(maxListedNear)
-				}
-			}
+	for p := range b.each() {
+		lacks := len(p.prefix) - commonFolded(lower, p.prefix, fromBegin) + len(p.suffix) - commonFolded(lower, p.suffix, fromEnd)
+		if all = append(all, scored{p, lacks}); len(all) > 64 {
+			keep(maxListedNear)
 		}
 	}
 	keep(maxListedNear)

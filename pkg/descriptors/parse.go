@@ -76,8 +76,8 @@ type fileReader func(f File, p *problems, process *Process, to receiver) (ok boo
 // a sixth less time than readFile, which has to look through such a file first.
 func readAtOnce(f File, p *problems, process *Process, to receiver) (ok bool) {
 	r := newReader(f, p, process)
-	var take func(*descriptor) // nil until the document's first descriptor, of what is
-	var domain string          // then known to be its domain
+	var take func(*descriptor) // nil until the document's first descriptor
+	var domain string          // which take was given for
 	var s *plain
 	s = r.stream(restingText(f.Data, process), func(d *descriptor) {
 		if take == nil {

@@ -2,6 +2,7 @@ package descriptors
 
 import (
 	"cmp"
+	"iter"
 	"maps"
 	"slices"
 )
@@ -71,15 +72,22 @@ func (b *branch) ordered() []*pattern {
 	return slices.Compact(all)
 }
 
-// inFileOrder are the branch's patterns and regexes, and not its blocks.
-func (b *branch) inFileOrder() (all []*pattern) {
-	for _, affixes := range []*affixes{&b.patterns.prefixes, &b.patterns.suffixes, &b.regexes.prefixes, &b.regexes.suffixes} {
-		for _, same := range affixes.by {
-			all = slices.AppendSeq(all, same.all())
+// inFileOrder are the patterns and regexes, and not the blocks.
+func (m *matchers) inFileOrder() []*pattern { return slices.SortedFunc(m.each(), byOrder) }
+
+// each are the patterns and regexes in no order.
+func (m *matchers) each() iter.Seq[*pattern] {
+	return func(yield func(*pattern) bool) {
+		for _, affixes := range []*affixes{&m.patterns.prefixes, &m.patterns.suffixes, &m.regexes.prefixes, &m.regexes.suffixes} {
+			for _, same := range affixes.by {
+				for p := range same.all() {
+					if !yield(p) {
+						return
+					}
+				}
+			}
 		}
 	}
-	slices.SortFunc(all, byOrder)
-	return all
 }
 
 func byOrder(a, b *pattern) int { return cmp.Compare(a.order, b.order) }
