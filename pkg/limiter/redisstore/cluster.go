@@ -75,7 +75,7 @@ func (s *Store) lane(ctx context.Context, key string) (*queue, error) {
 	addr := node.Options().Addr
 	lane, ok := s.lanes.Load(addr)
 	if !ok {
-		lane, _ = s.lanes.LoadOrStore(addr, newQueue(s.batcher(), s.timeout, addr))
+		lane, _ = s.lanes.LoadOrStore(addr, newQueue(s, addr))
 	}
 	q, _ := lane.(*queue) // nothing else is stored
 	return q, nil

@@ -61,6 +61,7 @@ func (c *call) mode(i int) int64 {
 // goroutine, the first one that of a Take; there is none when nothing is under way.
 type queue struct {
 	batcher *batcher
+	store   *Store // for errors
 	timeout time.Duration
 	shard   string    // the master's address, in a cluster
 	calls   sync.Pool // of *call
@@ -72,10 +73,10 @@ type queue struct {
 	last    int // requests of the latest batch
 }
 
-func newQueue(b *batcher, timeout time.Duration, shard string) *queue {
-	q := &queue{batcher: b, timeout: timeout, shard: shard}
+func newQueue(s *Store, shard string) *queue {
+	q := &queue{batcher: s.batcher(), store: s, timeout: s.timeout, shard: shard}
 	q.calls.New = func() any {
-		c := &call{timer: time.NewTimer(timeout), done: make(chan struct{}, 1)}
+		c := &call{timer: time.NewTimer(q.timeout), done: make(chan struct{}, 1)}
 		c.timer.Stop()
 		return c
 	}
