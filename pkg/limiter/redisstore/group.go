@@ -81,9 +81,11 @@ func (g *Group) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Deci
 		return g.of(hits[0].Policy.Store()).Take(ctx, hits, out)
 	}
 	of := func(h *limiter.Hit) *Store { return g.of(h.Policy.Store()) }
-	err := takeParts(ctx, g.first.timeout, hits, out, split(hits, of, false))
-	if isMoving(err) {
-		err = takeParts(ctx, g.first.timeout, hits, out, split(hits, of, true))
+	ctx, cancel := context.WithTimeout(ctx, g.first.timeout)
+	defer cancel()
+	err := takeParts(ctx, hits, out, split(hits, of, false))
+	if isMoving(err) && ctx.Err() == nil {
+		err = takeParts(ctx, hits, out, split(hits, of, true))
 	}
 	return unavailable(err)
 }

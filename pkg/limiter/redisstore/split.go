@@ -67,7 +67,9 @@ func (s *Store) takeSplit(ctx context.Context, hits []limiter.Hit, out []limiter
 	if len(hits) > 1 {
 		parts := split(hits, func(*limiter.Hit) *Store { return s }, byKey)
 		if len(parts) > 1 {
-			return takeParts(ctx, s.timeout, hits, out, parts)
+			ctx, cancel := context.WithTimeout(ctx, s.timeout)
+			defer cancel()
+			return takeParts(ctx, hits, out, parts)
 		}
 	}
 	key, start := s.key(hits[0].Key), time.Now()
@@ -83,10 +85,8 @@ func (s *Store) takeSplit(ctx context.Context, hits []limiter.Hit, out []limiter
 	return queue.named(queue.take(ctx, slotOf(key), hits, out))
 }
 
-// takeParts decides a request in several places, which may take so long in all.
-func takeParts(ctx context.Context, timeout time.Duration, hits []limiter.Hit, out []limiter.Decision, parts []part) error {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
+// takeParts decides a request in several places. ctx has the request's deadline.
+func takeParts(ctx context.Context, hits []limiter.Hit, out []limiter.Decision, parts []part) error {
 	for i := range parts {
 		p := &parts[i]
 		var err error

@@ -202,9 +202,12 @@ func (s *Store) take(ctx context.Context, hits []limiter.Hit, out []limiter.Deci
 	if s.cluster == nil {
 		return s.queue.take(ctx, 0, hits, out)
 	}
+	start := time.Now()
 	err := s.takeSplit(ctx, hits, out, false)
 	if isMoving(err) && len(hits) > 1 {
-		err = s.takeSplit(ctx, hits, out, true)
+		again, cancel := context.WithDeadline(ctx, start.Add(s.timeout))
+		defer cancel()
+		err = s.takeSplit(again, hits, out, true)
 	}
 	return err
 }
