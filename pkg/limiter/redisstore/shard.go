@@ -33,11 +33,12 @@ func (e *serverError) Unwrap() error { return e.err }
 
 // Failures calls each for every server that an error of Store.Take, Group.Take or Ping is about. store is
 // Options.Name, shard the address of a master of a cluster; shard is empty outside of clusters, and if the error is
-// not about one master. why is that server's own error: see Answered.
+// not about one master. why is the error of that server alone,
+// which names it: see Answered.
 func Failures(err error, each func(store, shard string, why error)) {
 	for err != nil {
 		if e, ok := err.(*serverError); ok { //nolint:errorlint // the loop unwraps, and has to find every one
-			each(e.store.limitsName, e.shard, e.err)
+			each(e.store.limitsName, e.shard, e)
 			return
 		}
 		if several, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // as above
