@@ -11,7 +11,12 @@ func (s *Store) Queued() (flights, waiting int) {
 }
 
 // SetWall puts another clock in the place of this process's, before the store is used.
-func (s *Store) SetWall(now func() int64) { s.queue.batcher.wall = now }
+func (s *Store) SetWall(now func() int64) {
+	s.wall = now
+	if s.queue != nil {
+		s.queue.batcher.wall = now
+	}
+}
 
 // StatsOfBatch are those of a store that has sent one batch.
 func StatsOfBatch(requests int) (all Stats) {
