@@ -24,7 +24,7 @@ func (r *batcher) apart(b *batch) *batch {
 	var again batch
 	for _, c := range b.calls {
 		if r.learn(c.err) {
-			c.out, c.err = c.out[:0], nil
+			c.forget()
 			again.add(c)
 		}
 	}

@@ -79,6 +79,41 @@ func TestClocksApart(t *testing.T) {
 	}
 }
 
+// TestClocksApartOfADeniedRequest: a request of two stores that another limit denies is charged nothing, also where one
+// of the stores had to be asked again because its clock is in another window of the calendar.
+func TestClocksApartOfADeniedRequest(t *testing.T) {
+	here, there := redistest.Start(t), redistest.Start(t)
+	wrong, other := open(t, redisstore.Options{URL: here.URL()}), open(t, redisstore.Options{URL: there.URL()})
+	wrong.SetWall(func() int64 { return time.Now().Add(-400 * day).UnixMicro() })
+	g := redisstore.NewGroup(wrong, map[string]*redisstore.Store{"other": other})
+	deniedAfterApart(t, g, "month", "ban", "other")
+}
+
+// clusterApart is that of two slots of a cluster.
+func clusterApart(t *testing.T, c *redistest.Cluster) {
+	s := open(t, redisstore.Options{URL: c.URL()})
+	s.SetWall(func() int64 { return time.Now().Add(-400 * day).UnixMicro() })
+	keys := apartKeys(t, c, s)
+	deniedAfterApart(t, s, keys[0], keys[1], "")
+}
+
+// deniedAfterApart takes one hit of a month's ten together with one of a ban, which is in a store.
+func deniedAfterApart(t *testing.T, s limiter.Store, month, ban, store string) {
+	t.Helper()
+	ten := calendar(t, 10, 30*day)
+	hits := []limiter.Hit{{Key: month, Policy: ten, N: 1}, {Key: ban, Policy: funnel(t, 0, day).In(store), N: 1}}
+	var out [2]limiter.Decision
+	if err := s.Take(t.Context(), hits, out[:]); err != nil {
+		t.Fatal(err)
+	}
+	if !out[0].Allowed || out[1].Allowed {
+		t.Fatalf("%+v, want the month to fit and the ban to deny", out)
+	}
+	if left := take(t, s, month, ten, 0).Remaining; left != 10 {
+		t.Errorf("%d remain of 10 after a request that was denied by another limit, want 10", left)
+	}
+}
+
 // A clock that is put right is learnt as one that is wrong; one that never stands still is an error that says so,
 // and nothing is charged.
 func TestClocksMoveApart(t *testing.T) {

@@ -116,7 +116,7 @@ func (r *batcher) decideSlots(ctx context.Context, b *batch) {
 			continue
 		}
 		for _, c := range g.calls {
-			c.err = nil
+			c.forget()
 			alone := new(batch)
 			alone.add(c)
 			again = append(again, alone)

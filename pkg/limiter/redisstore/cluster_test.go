@@ -39,6 +39,7 @@ func TestCluster(t *testing.T) {
 		{"a denial is undone later", clusterUndoLater},
 		{"denied and admitted at once", clusterRace},
 		{"a long log", clusterLongLog},
+		{"clocks apart", clusterApart},
 		{"what one place charged is given back when another fails", clusterGiveBack},
 		{"a node that hangs holds up nobody else", clusterHungNode},
 		{"refunds are heard", clusterRefunds},

@@ -14,7 +14,12 @@ func (s *Store) Queued() (flights, waiting int) {
 func (s *Store) CanLend() bool { return s.queue.canLend() }
 
 // SetWall puts another clock in the place of this process's, before the store is used.
-func (s *Store) SetWall(now func() int64) { s.queue.batcher.wall = now }
+func (s *Store) SetWall(now func() int64) {
+	s.wall = now
+	if s.queue != nil {
+		s.queue.batcher.wall = now
+	}
+}
 
 // StatsOfBatch are those of a store that has sent one batch.
 func StatsOfBatch(requests int) (all Stats) {

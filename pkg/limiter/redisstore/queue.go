@@ -52,6 +52,11 @@ type piece struct {
 	of    []int    // the hit of the call that was tried, for each after those of mode undo
 }
 
+// forget makes the call as it was before it was answered, so that it can be sent again.
+func (c *call) forget() {
+	c.out, c.err, c.tried = c.out[:0], nil, c.tried[:0]
+}
+
 // change is a counter before and after a hit, as Redis has it; empty if it has none.
 type change struct{ before, after string }
 

@@ -88,8 +88,11 @@ func (s *Store) besides(key string) string {
 	return key[cut:] // what tagged puts in braces
 }
 
-// ProbeShard is Probe of the master that has the counter of a key by now.
+// ProbeShard is Probe of the master that has the counter of a key by now. Outside of a cluster it is Probe.
 func (s *Store) ProbeShard(ctx context.Context, key string) error {
+	if s.cluster == nil {
+		return s.Probe(ctx)
+	}
 	s.cluster.ReloadState(ctx) // another may have taken over: the next probe knows
 	return s.probe(ctx, func(ctx context.Context) error {
 		node, err := s.cluster.MasterForKey(ctx, s.key(key))

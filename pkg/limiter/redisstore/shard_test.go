@@ -1,12 +1,14 @@
 package redisstore_test
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/redistest"
+	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
 )
 
@@ -46,5 +48,18 @@ func clusterPing(t *testing.T, c *redistest.Cluster) {
 			t.Errorf("master %d is full, and all counters are on master %d: %v", i, at, err)
 		}
 		redistest.Do(t, m, "config", "set", "maxmemory", "0")
+	}
+}
+
+// TestProbeShardOutsideOfAClusterIsProbe: there is one server, whatever the key.
+func TestProbeShardOutsideOfAClusterIsProbe(t *testing.T) {
+	server := redistest.Start(t)
+	s := open(t, redisstore.Options{URL: server.URL(), Timeout: time.Second})
+	if err := s.ProbeShard(t.Context(), "funnel|shop|user=a"); err != nil {
+		t.Error(err)
+	}
+	server.Kill()
+	if err := s.ProbeShard(t.Context(), "funnel|shop|user=a"); !errors.Is(err, limiter.ErrUnavailable) {
+		t.Errorf("of a server that is gone: %v, want ErrUnavailable", err)
 	}
 }
