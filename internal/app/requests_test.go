@@ -85,7 +85,9 @@ descriptors:
 	}
 	got := append(p.series("weir_requests_total"), p.series("weir_requests_rejected_total")...)
 	want := []string{
+		`weir_requests_total{code="ok",domain="(other)"} 0`,
 		`weir_requests_total{code="ok",domain="shop"} 2`,
+		`weir_requests_total{code="over_limit",domain="(other)"} 0`,
 		`weir_requests_total{code="over_limit",domain="shop"} 8`,
 		`weir_requests_rejected_total{code="Internal"} 1`,
 		`weir_requests_rejected_total{code="ResourceExhausted"} 1`,

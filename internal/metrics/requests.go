@@ -123,7 +123,7 @@ func (r *requests) Describe(ch chan<- *prometheus.Desc) {
 	ch <- r.rejected
 }
 
-// Collect implements prometheus.Collector. A domain and a code appear with their first request.
+// Collect implements prometheus.Collector. A gRPC code appears with its first request.
 func (r *requests) Collect(ch chan<- prometheus.Metric) {
 	for _, a := range r.live.Load().byName {
 		r.collect(ch, a)
@@ -136,11 +136,8 @@ func (r *requests) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// collect shows both codes of a domain, so that a ratio of them never lacks one.
+// collect shows both codes of a domain from the start, so that a rate or ratio of them never lacks one.
 func (r *requests) collect(ch chan<- prometheus.Metric, a *answers) {
-	ok, overLimit := a.ok.Load(), a.overLimit.Load()
-	if ok+overLimit > 0 {
-		ch <- counter(r.total, ok, a.domain, "ok")
-		ch <- counter(r.total, overLimit, a.domain, "over_limit")
-	}
+	ch <- counter(r.total, a.ok.Load(), a.domain, "ok")
+	ch <- counter(r.total, a.overLimit.Load(), a.domain, "over_limit")
 }

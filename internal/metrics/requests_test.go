@@ -52,6 +52,7 @@ func TestRequests(t *testing.T) {
 	m.Answered(before.Domain("web"), false)
 	m.Answered(after.Domain("zoo"), false)
 	want = map[string]string{
+		`weir_requests_total{code="ok",domain="api"}`: "0", `weir_requests_total{code="over_limit",domain="api"}`: "0",
 		`weir_requests_total{code="ok",domain="shop"}`: "3", `weir_requests_total{code="over_limit",domain="shop"}`: "1",
 		`weir_requests_total{code="ok",domain="(other)"}`: "3", `weir_requests_total{code="over_limit",domain="(other)"}`: "0",
 	}
