@@ -33,7 +33,7 @@ descriptors:
 
 // withData are the panels that have to show something while these rules are asked.
 var withData = []string{
-	"Requests", "Denied", "Rule sets in force", "Decisions by outcome", "Denied by rule", "Share denied by rule", "Near limit by rule",
+	"Requests", "Denied", "Rule sets in force", "Requests by answer", "Decisions by outcome", "Denials by limit", "Share denied by limit", "Near limit by rule",
 	"Shadow and quota by rule", "Cost by outcome", "Requests: p50, p99", "Redis: p50, p99", "Script calls", "Requests in a script call",
 	"Connections", "Known denials", "Known denials by rule", "Age of the rules in force", "Limits", "Counters", "Bytes", "CPU", "Memory",
 	"Goroutines", "Builds",
@@ -147,6 +147,8 @@ func TestPrometheus(t *testing.T) {
 	for expr, want := range map[string]int{
 		`sum(weir_decisions_total)`:                                   asked,
 		`sum(weir_request_seconds_count)`:                             asked,
+		`sum(weir_requests_total)`:                                    asked,
+		`sum(weir_requests_total{code="over_limit"})`:                 denied,
 		`sum(weir_decisions_total{outcome="denied"})`:                 denied,
 		`sum(ratelimit_service_rate_limit_total_hits{domain="shop"})`: asked,
 		`sum(ratelimit_service_rate_limit_over_limit{key1!="trial"})`: denied,

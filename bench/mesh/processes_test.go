@@ -173,8 +173,8 @@ func (s scene) onRedis(t *testing.T, server *redistest.Server, fleet []*process)
 	t.Helper()
 	waited := func() (seconds, takes float64) {
 		for _, p := range fleet {
-			seconds += p.metric(t, "weir_store_take_seconds_sum")
-			takes += p.metric(t, "weir_store_take_seconds_count")
+			seconds += p.metric(t, `weir_store_take_seconds_sum{store="(default)"}`)
+			takes += p.metric(t, `weir_store_take_seconds_count{store="(default)"}`)
 		}
 		return seconds, takes
 	}

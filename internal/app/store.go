@@ -54,7 +54,9 @@ func openStore(o *Options, m *metrics.Metrics, t *telemetry.Telemetry) (*store, 
 	if err != nil {
 		return nil, err
 	}
-	timed, err := m.Timed(t.Store(s))
+	var names []string
+	s.Each(func(name string, _ *redisstore.Store) { names = append(names, name) })
+	timed, err := m.Timed(t.Store(s), names...)
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}

@@ -96,6 +96,9 @@ func (x *exchange) run(ctx context.Context) {
 	if len(x.swaps) > 0 {
 		defer l.calls.Done()
 	}
+	if x.first == x.last {
+		ctx = background(ctx)
+	}
 	sent := l.now()
 	x.err = l.store.Take(ctx, x.hits, x.out)
 	at := x.last

@@ -115,7 +115,7 @@ func (c *classic) collectService(ch chan<- prometheus.Metric) {
 	ch <- counter(c.requests, seconds.GetSampleCount(), method)
 	ch <- histogram(c.seconds, seconds.GetSampleCount(), seconds.GetSampleSum(), buckets, method)
 	ch <- counter(c.errors, count(c.m.storeTimeouts)+count(c.m.storeNotAsked)+count(c.m.storeErrors), "redis_error")
-	ch <- counter(c.errors, c.m.rejections.Load(), "service_error")
+	ch <- counter(c.errors, c.m.rejections(), "service_error")
 	ch <- counter(c.loads, count(c.m.loads))
 	ch <- counter(c.refused, count(c.m.loadsRefused))
 }

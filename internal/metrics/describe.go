@@ -57,8 +57,9 @@ func complete() (*Metrics, error) {
 	for _, hits := range []int64{1, -1} {
 		m.Decided(set.Limits()[0], rls.Denied, hits, &limiter.Decision{Known: true})
 	}
+	m.Answered(set.Domains()[0], false)
 	m.Rejected(codes.InvalidArgument)
-	_, err = m.Timed(nil)
+	_, err = m.Timed(nil, "")
 	return m, errors.Join(err,
 		m.WatchBoosts(func() (int, bool) { return 0, true }),
 		m.WatchDecisionLog(func() DecisionLogStats { return DecisionLogStats{Dropped: map[string]uint64{"rate": 0}} }),

@@ -90,7 +90,7 @@ func newLimits(maxRules int, ratio float64) *limits {
 // otherRules labels what has no series of its own.
 const otherRules = "(other)"
 
-// RulesCompiled makes the set's counters the live ones; it is called just before the set goes live itself. A
+// RulesCompiled makes the counters of the set's limits the live ones. A
 // limit that was there before goes on from its counts, one that is gone takes its series with it. The first maxRules
 // rules have counters of their own.
 func (ls *limits) RulesCompiled(set *descriptors.Set) {

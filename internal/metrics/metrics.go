@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -16,24 +15,24 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	bridge "go.opentelemetry.io/contrib/bridges/prometheus"
 	"go.opentelemetry.io/otel/sdk/metric"
-	"google.golang.org/grpc/codes"
 
 	"github.com/weir-ratelimit/weir/internal/guard"
 	"github.com/weir-ratelimit/weir/internal/rls"
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
+	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
 )
 
 var _ rls.Observer = (*Metrics)(nil)
 
 // Metrics are the process's counters and what they are gathered from. It is safe for concurrent use.
 type Metrics struct {
-	*limits // weir_decisions_total and its like, and which rules are live
+	*limits   // weir_decisions_total and its like, and which rules are live
+	*requests // weir_requests_total and weir_requests_rejected_total
 
 	registry       *prometheus.Registry
 	requestSeconds prometheus.Histogram
-	takeSeconds    prometheus.Histogram
-	rejected       *prometheus.CounterVec
-	rejections     atomic.Uint64 // of all codes
+	takeSeconds    *prometheus.HistogramVec
 	panics         prometheus.Counter
 	storeTimeouts  prometheus.Counter
 	storeNotAsked  prometheus.Counter
@@ -61,7 +60,8 @@ type Options struct {
 func New(o Options) *Metrics {
 	storeErrors := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "weir_store_errors_total",
-		Help: "Requests that were answered without the store, by each rule's on_store_failure. reason: timeout, not_asked, other.",
+		Help: "Requests that were answered without the store, by each rule's on_store_failure. reason: timeout (no answer, or no connection, in time), " +
+			"not_asked (the breaker is open), other (an error).",
 	}, []string{"reason"})
 	loads := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "weir_rules_loads_total",
@@ -69,21 +69,19 @@ func New(o Options) *Metrics {
 	}, []string{"result"})
 	m := &Metrics{
 		limits:   newLimits(o.MaxRules, o.NearLimitRatio),
+		requests: newRequests(o.MaxRules),
 		registry: prometheus.NewRegistry(),
 		requestSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "weir_request_seconds",
-			Help:    "Time from a decoded request to its response. The count is the number of requests, errors included.",
+			Help:    "Time from a decoded request to its response, errors included.",
 			Buckets: seconds,
 		}),
-		takeSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name:    "weir_store_take_seconds",
-			Help:    "Time that Redis took to decide a request, errors included. Redis only.",
+		takeSeconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "weir_store_take_seconds",
+			Help: "Time that a request waited for Redis, errors included; renewals of leases, for which no request waits, are not in it. " +
+				"A request that asks several stores counts under the store (several). Redis only.",
 			Buckets: seconds,
-		}),
-		rejected: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "weir_requests_rejected_total",
-			Help: "Requests answered by a gRPC error, by its code.",
-		}, []string{"code"}),
+		}, []string{"store"}),
 		panics: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "weir_panics_total",
 			Help: "Requests answered Internal because of a panic: bugs to report, with the log's stack.",
@@ -112,7 +110,7 @@ func New(o Options) *Metrics {
 		ConstLabels: prometheus.Labels{"version": o.Version, "commit": o.Commit, "go_version": o.Go},
 	})
 	info.Set(1)
-	m.registry.MustRegister(info, m.limits, m.requestSeconds, m.rejected, m.panics, storeErrors, loads, m.refused,
+	m.registry.MustRegister(info, m.limits, m.requests, m.requestSeconds, m.panics, storeErrors, loads, m.refused,
 		m.rulesInfo, m.loadedAt,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	if o.Classic {
@@ -137,10 +135,10 @@ func (m *Metrics) Producer() metric.Producer {
 // Requested reports a request's way through the service.
 func (m *Metrics) Requested(took time.Duration) { m.requestSeconds.Observe(took.Seconds()) }
 
-// Rejected reports a request that was answered by an error.
-func (m *Metrics) Rejected(code codes.Code) {
-	m.rejected.WithLabelValues(code.String()).Inc()
-	m.rejections.Add(1)
+// RulesCompiled makes the set's counters the live ones; it is called just before the set goes live itself.
+func (m *Metrics) RulesCompiled(set *descriptors.Set) {
+	m.limits.RulesCompiled(set)
+	m.requests.compiled(set)
 }
 
 // Panicked reports a request that ended in a panic.
@@ -151,7 +149,7 @@ func (m *Metrics) StoreFailed(err error) {
 	switch {
 	case errors.Is(err, guard.ErrNotAsked):
 		m.storeNotAsked.Inc()
-	case errors.Is(err, context.DeadlineExceeded):
+	case redisstore.TimedOut(err):
 		m.storeTimeouts.Inc()
 	default:
 		m.storeErrors.Inc()
@@ -167,10 +165,18 @@ func (m *Metrics) WatchBreaker(open func() int) error {
 	}, func() float64 { return float64(open()) }))
 }
 
-// Timed is the store with its calls measured; it is called at most once. It is for a store behind a network:
-// memory decides in less time than the clock takes to be read twice.
-func (m *Metrics) Timed(store limiter.Store) (limiter.Store, error) {
-	return &timed{store, m.takeSeconds}, m.registry.Register(m.takeSeconds)
+// Timed returns the store with its calls measured, by the names of its stores; "" is the first. It is called at most
+// once, with at least one name. It is for a store behind a network: memory decides in less time than the clock takes to be read twice.
+func (m *Metrics) Timed(store limiter.Store, names ...string) (limiter.Store, error) {
+	t := &timed{Store: store, named: map[string]prometheus.Observer{}}
+	for _, name := range names {
+		t.several = m.takeSeconds.WithLabelValues(storeLabel(name))
+		t.named[name] = t.several
+	}
+	if len(names) > 1 {
+		t.several = m.takeSeconds.WithLabelValues(severalStores)
+	}
+	return t, m.registry.Register(m.takeSeconds)
 }
 
 // WatchDenials shows how many requests were answered by a known denial. It is called once, and answered at every
@@ -182,17 +188,41 @@ func (m *Metrics) WatchDenials(answered func() uint64) error {
 	}, func() float64 { return float64(answered()) }))
 }
 
+// severalStores labels a request that asks several; no name of a limit has parentheses.
+const severalStores = "(several)"
+
 type timed struct {
 	limiter.Store
-	seconds prometheus.Histogram
+	named   map[string]prometheus.Observer
+	several prometheus.Observer // the only one, if there is one
 }
 
 // Take implements limiter.Store.
 func (t *timed) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Decision) error {
+	if guard.IsBackground(ctx) {
+		return t.Store.Take(ctx, hits, out)
+	}
 	start := time.Now()
 	err := t.Store.Take(ctx, hits, out)
-	t.seconds.Observe(time.Since(start).Seconds())
+	t.of(hits).Observe(time.Since(start).Seconds())
 	return err
+}
+
+// of returns the histogram of the store that has the hits.
+func (t *timed) of(hits []limiter.Hit) prometheus.Observer {
+	if len(hits) == 0 {
+		return t.several
+	}
+	name := hits[0].Policy.Store()
+	for i := range hits {
+		if hits[i].Policy.Store() != name {
+			return t.several
+		}
+	}
+	if one := t.named[name]; one != nil {
+		return one
+	}
+	return t.several // a name that no store has: the call failed
 }
 
 // RulesLoaded reports that the rules of this content went live.

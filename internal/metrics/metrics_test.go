@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"net/http/httptest"
 	"os"
 	"slices"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/weir-ratelimit/weir/internal/metrics"
 	"github.com/weir-ratelimit/weir/internal/rls"
@@ -232,12 +234,14 @@ func TestRules(t *testing.T) {
 func TestStoreFailed(t *testing.T) {
 	m := newMetrics()
 	m.StoreFailed(fmt.Errorf("%w: redis: %w", limiter.ErrUnavailable, context.DeadlineExceeded))
+	m.StoreFailed(fmt.Errorf("%w: redis: %w", limiter.ErrUnavailable, redis.ErrPoolTimeout))
+	m.StoreFailed(fmt.Errorf("%w: redis: %w", limiter.ErrUnavailable, &net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}))
 	m.StoreFailed(errors.New("connection refused"))
-	m.StoreFailed(errors.New("connection refused"))
+	m.StoreFailed(&net.OpError{Op: "dial", Err: errors.New("connection refused")})
 	s := scrape(t, m)
 	timeout, other := s[`weir_store_errors_total{reason="timeout"}`], s[`weir_store_errors_total{reason="other"}`]
-	if timeout != "1" || other != "2" {
-		t.Errorf("%s timeouts and %s other errors, want 1 and 2", timeout, other)
+	if timeout != "3" || other != "2" {
+		t.Errorf("%s timeouts and %s other errors, want 3 and 2", timeout, other)
 	}
 }
 
@@ -248,21 +252,37 @@ func (s slowStore) Take(context.Context, []limiter.Hit, []limiter.Decision) erro
 	return limiter.ErrUnavailable
 }
 
+// policyIn is a limit in the named store.
+func policyIn(tb testing.TB, name string) *limiter.Policy {
+	tb.Helper()
+	p, err := limiter.NewPolicy(limiter.Params{Algorithm: limiter.FixedWindow, Limit: 1, Window: time.Second, Store: name})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return p
+}
+
 func TestTimed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMetrics()
-		store, err := m.Timed(slowStore{7 * time.Millisecond})
+		store, err := m.Timed(slowStore{7 * time.Millisecond}, "", "b")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := store.Take(t.Context(), nil, nil); !errors.Is(err, limiter.ErrUnavailable) {
-			t.Errorf("Take returns %v, want the store's own error", err)
+		first, named := limiter.Hit{Policy: policyIn(t, "")}, limiter.Hit{Policy: policyIn(t, "b")}
+		for _, hits := range [][]limiter.Hit{{first}, {first, first}, {named}, {named, first}} {
+			if err := store.Take(t.Context(), hits, nil); !errors.Is(err, limiter.ErrUnavailable) {
+				t.Errorf("Take returns %v, want the store's own error", err)
+			}
 		}
 		m.Requested(3 * time.Millisecond)
 		s := scrape(t, m)
 		for name, want := range map[string]string{
-			`weir_store_take_seconds_bucket{le="0.005"}`: "0", `weir_store_take_seconds_bucket{le="0.01"}`: "1",
-			`weir_request_seconds_bucket{le="0.0025"}`: "0", `weir_request_seconds_bucket{le="0.005"}`: "1",
+			`weir_store_take_seconds_bucket{store="(default)",le="0.005"}`: "0",
+			`weir_store_take_seconds_bucket{store="(default)",le="0.01"}`:  "2",
+			`weir_store_take_seconds_count{store="b"}`:                     "1",
+			`weir_store_take_seconds_count{store="(several)"}`:             "1",
+			`weir_request_seconds_bucket{le="0.0025"}`:                     "0", `weir_request_seconds_bucket{le="0.005"}`: "1",
 		} {
 			if s[name] != want {
 				t.Errorf("%s is %s, want %s", name, s[name], want)

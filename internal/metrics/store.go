@@ -31,6 +31,14 @@ func (m *Metrics) WatchStores(stats func() []StoreStats) error {
 	})
 }
 
+// storeLabel is a store's name as a label.
+func storeLabel(name string) string {
+	if name == "" {
+		return "(default)" // no name of a limit has parentheses
+	}
+	return name
+}
+
 type stores struct {
 	stats                                            func() []StoreStats
 	batches, texts, connections, asked, waits, stale *prometheus.Desc
@@ -46,10 +54,7 @@ func (c *stores) Describe(ch chan<- *prometheus.Desc) {
 // Collect implements prometheus.Collector.
 func (c *stores) Collect(ch chan<- prometheus.Metric) {
 	for _, s := range c.stats() {
-		name := s.Name
-		if name == "" {
-			name = "(default)" // no name of a limit has parentheses
-		}
+		name := storeLabel(s.Name)
 		ch <- histogram(c.batches, s.Calls, float64(s.Requests), s.BatchSizes, name)
 		ch <- counter(c.texts, s.Texts, name)
 		ch <- gauge(c.connections, float64(s.Idle), name, "idle")

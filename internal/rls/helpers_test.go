@@ -200,8 +200,9 @@ func (r *recorder) add(format string, args ...any) {
 func (r *recorder) Decided(l *descriptors.Limit, o Outcome, hits int64, _ *limiter.Decision) {
 	r.add("%s %s %d", l.Name, o, hits)
 }
-func (r *recorder) StoreFailed(err error)    { r.add("store failed: %v", err) }
-func (r *recorder) Rejected(code codes.Code) { r.add("rejected %s", code) }
+func (r *recorder) Answered(*descriptors.Domain, bool) {}
+func (r *recorder) StoreFailed(err error)              { r.add("store failed: %v", err) }
+func (r *recorder) Rejected(code codes.Code)           { r.add("rejected %s", code) }
 
 // take returns what was said since the last call.
 func (r *recorder) take() []string {

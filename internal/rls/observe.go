@@ -57,19 +57,24 @@ type Observer interface {
 	// given back, and what the store said, which is meaningless while it fails and valid only during the call. A
 	// limit that a request brought along has the rule that it matched, if any.
 	Decided(l *descriptors.Limit, o Outcome, hits int64, d *limiter.Decision)
+	// Answered reports a request that was decided as a whole: its domain, nil if that has no rules, and whether Envoy is
+	// told OVER_LIMIT.
+	Answered(domain *descriptors.Domain, denied bool)
 	// StoreFailed reports that a request was answered without the store.
 	StoreFailed(err error)
-	// Rejected reports a request that was answered by an error.
+	// Rejected reports a request that was answered by an error, also one that could not be received or decoded.
 	Rejected(code codes.Code)
 }
 
 type unobserved struct{}
 
 func (unobserved) Decided(*descriptors.Limit, Outcome, int64, *limiter.Decision) {}
+func (unobserved) Answered(*descriptors.Domain, bool)                            {}
 func (unobserved) StoreFailed(error)                                             {}
 func (unobserved) Rejected(codes.Code)                                           {}
 
 func (s *Service) observe(sc *scratch, failed bool) {
+	s.o.Observer.Answered(sc.rules, sc.over)
 	for i, l := range sc.limits {
 		s.o.Observer.Decided(l, sc.outcome(i, failed), sc.hits[i].N, &sc.out[i])
 	}

@@ -156,6 +156,7 @@ type loud struct{ testing.TB }
 func (l loud) Decided(*descriptors.Limit, Outcome, int64, *limiter.Decision) {
 	l.Error("Decided was called")
 }
-func (l loud) StoreFailed(error)           { l.Error("StoreFailed was called") }
-func (l loud) Rejected(codes.Code)         { l.Error("Rejected was called") }
-func (l loud) Watch(context.Context, View) { l.Error("Watch was called") }
+func (l loud) Answered(*descriptors.Domain, bool) { l.Error("Answered was called") }
+func (l loud) StoreFailed(error)                  { l.Error("StoreFailed was called") }
+func (l loud) Rejected(codes.Code)                { l.Error("Rejected was called") }
+func (l loud) Watch(context.Context, View)        { l.Error("Watch was called") }

@@ -22,11 +22,12 @@ type scratch struct {
 	response  []byte
 
 	domain      string
-	addend      uint32 // the request's hits_addend
-	descriptors int    // how many came: more than questions if they are too many
-	metadata    bool   // a matched rule has `metadata`
-	over        bool   // the request is denied
-	quotaDenies bool   // every quota descriptor of the request is over
+	rules       *descriptors.Domain // of the domain; nil if it has none
+	addend      uint32              // the request's hits_addend
+	descriptors int                 // how many came: more than questions if they are too many
+	metadata    bool                // a matched rule has `metadata`
+	over        bool                // the request is denied
+	quotaDenies bool                // every quota descriptor of the request is over
 }
 
 // question is one descriptor of the request.

@@ -157,6 +157,7 @@ func (s *Service) handler(info *grpc.UnaryServerInfo) grpc.MethodHandler {
 		sc := s.get()
 		if err := receive(sc); err != nil {
 			s.release(sc)
+			s.o.Observer.Rejected(status.Code(err))
 			return nil, err
 		}
 		if interceptor == nil {
@@ -226,6 +227,7 @@ func (sc *scratch) findHits(rules *descriptors.Set) error {
 	if domain == nil {
 		return nil
 	}
+	sc.rules = domain
 	if err := sc.match(domain); err != nil {
 		return err
 	}

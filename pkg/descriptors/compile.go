@@ -417,5 +417,8 @@ func (c *compiler) set() *Set {
 		s.sorted = append(s.sorted, d.Domain)
 	}
 	slices.SortFunc(s.sorted, func(a, b *Domain) int { return cmp.Compare(a.name, b.name) })
+	for i, d := range s.sorted {
+		d.id = i
+	}
 	return s
 }

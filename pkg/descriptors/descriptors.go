@@ -38,6 +38,7 @@ type Set struct {
 // Domain is the tree of rules that one Envoy filter domain asks. It is immutable and safe for concurrent use.
 type Domain struct {
 	name  string
+	id    int // in Set.Domains
 	root  node
 	rules []*Rule // in file order
 	own   *Rule   // of the limits that requests bring along where no rule matches
@@ -130,7 +131,7 @@ func (p *Process) rest() {
 // Domain returns the domain of that name, nil if there is none.
 func (s *Set) Domain(name string) *Domain { return s.domains[name] }
 
-// Domains returns all domains, sorted by name.
+// Domains returns all domains, sorted by name. A domain's ID is its index here.
 func (s *Set) Domains() []*Domain { return s.sorted }
 
 // Limits returns every limit in file order. A limit's ID is its index here.
@@ -161,6 +162,9 @@ func (s *Set) UnknownStores(known []string) (unknown Errors) {
 
 // Name is the domain as a request names it.
 func (d *Domain) Name() string { return d.name }
+
+// ID is the domain's index in Set.Domains of its set.
+func (d *Domain) ID() int { return d.id }
 
 // String is the value's name in a rule file.
 func (o OnStoreFailure) String() string { return onStoreFailureNames[o] }
