@@ -81,7 +81,7 @@ func (s scene) guarded(store limiter.Store) (limiter.Store, *guard.Leases) {
 	if s.Mode == denials {
 		return d, nil
 	}
-	l := guard.NewLeases(d)
+	l := guard.NewLeases(guard.LeasesOptions{Store: d})
 	return l, l
 }
 

@@ -510,7 +510,7 @@ func TestRedisCellInNamedStore(t *testing.T) {
 			p := start(t, o)
 			want(t, "readiness", strconv.Itoa(tt.status), p.ready)
 			_, body := p.http("GET", "/readyz")
-			missing := "limit store unavailable: " + second.URL() + ": WEIR this Redis has no redis-cell module"
+			missing := "limit store unavailable: cell=" + second.URL() + ": WEIR this Redis has no redis-cell module"
 			if strings.Contains(body, missing) != (tt.status != 200) {
 				t.Errorf("/readyz answers %q", body)
 			}

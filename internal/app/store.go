@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -83,12 +84,14 @@ func openStore(o *Options, m *metrics.Metrics, t *telemetry.Telemetry) (*store, 
 			return nil, errors.Join(err, s.Close())
 		}
 	}
-	return st, st.lease(m)
+	return st, st.lease(m, timeouts(s))
 }
 
 // lease has hot keys with consistency: leased decided without Redis, by permits that are charged there ahead.
-func (s *store) lease(m *metrics.Metrics) error {
-	leases, closeStore := guard.NewLeases(s.Store), s.close
+func (s *store) lease(m *metrics.Metrics, timeout func(store string) time.Duration) error {
+	leases, closeStore := guard.NewLeases(guard.LeasesOptions{
+		Store: s.Store, Shard: s.breaker.Shard, Timeout: timeout, Answered: redisstore.Answered,
+	}), s.close
 	s.Store, s.leases = leases, leases
 	s.close = func() error {
 		if err := leases.Close(); err != nil { // no reason to fail: a Redis that is gone has forgotten them, or soon will
@@ -134,15 +137,16 @@ func storeStats(s redisStore) []metrics.StoreStats {
 
 // openRedis opens --store, and those of --named-store beside it.
 func openRedis(o *Options) (redisStore, error) {
-	open := func(url string) (*redisstore.Store, error) {
+	open := func(name, url string) (*redisstore.Store, error) {
 		return redisstore.New(redisstore.Options{
+			Name:      name,
 			URL:       url,
 			KeyPrefix: o.StoreKeyPrefix,
 			Timeout:   o.StoreTimeout,
 			PoolSize:  o.StorePoolSize,
 		})
 	}
-	first, err := open(o.Store)
+	first, err := open("", o.Store)
 	if err != nil {
 		return nil, err
 	}
@@ -152,7 +156,7 @@ func openRedis(o *Options) (redisStore, error) {
 	named := map[string]*redisstore.Store{}
 	group := redisstore.NewGroup(first, named)
 	for name, url := range o.NamedStores {
-		if named[name], err = open(url); err != nil {
+		if named[name], err = open(name, url); err != nil {
 			delete(named, name)
 			return nil, errors.Join(err, group.Close())
 		}
@@ -165,6 +169,13 @@ func servers(s redisStore) map[string]guard.Server {
 	out := map[string]guard.Server{}
 	s.Each(func(name string, s *redisstore.Store) { out[name] = s })
 	return out
+}
+
+// timeouts returns how long a request on a store may take, by the store's name.
+func timeouts(s redisStore) func(store string) time.Duration {
+	of := map[string]time.Duration{}
+	s.Each(func(name string, s *redisstore.Store) { of[name] = s.Timeout() })
+	return func(store string) time.Duration { return cmp.Or(of[store], of[""]) }
 }
 
 // pingRedisCell asks the stores of some names.

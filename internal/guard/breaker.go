@@ -34,7 +34,7 @@ type Server interface {
 	// not back.
 	Probe(ctx context.Context) error
 	// Shard is who decides a key in a cluster. It is empty for what is no cluster, and while that is not known. It does
-	// not wait, and is called only while a shard is silent.
+	// not wait, and is not called on the way of a request while all shards answer, but for leases.
 	Shard(key string) string
 	// ProbeShard is Probe of whoever has the key by now.
 	ProbeShard(ctx context.Context, key string) error
@@ -105,6 +105,11 @@ func (b *Breaker) Open() int {
 		open += s.open()
 	}
 	return open
+}
+
+// Shard returns which server decides a hit, as far as that is known without asking. It allocates nothing.
+func (b *Breaker) Shard(h *limiter.Hit) Shard {
+	return Shard{Store: h.Policy.Store(), Address: b.server(h).Shard(h.Key)}
 }
 
 // Take implements limiter.Store. A failure is that of each server that the error names.

@@ -15,50 +15,84 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
 )
 
+// twoStores are two real Redis servers: --store, and one that limits call "daily".
+type twoStores struct {
+	t       *testing.T
+	servers []*redistest.Server
+	stores  map[string]*redisstore.Store
+	group   *redisstore.Group
+}
+
+// names are those of the two stores.
+var names = []string{"", "daily"}
+
+func openTwo(t *testing.T) *twoStores {
+	t.Helper()
+	two := &twoStores{t: t, stores: map[string]*redisstore.Store{}}
+	for i, name := range names {
+		two.servers = append(two.servers, redistest.Start(t))
+		s, err := redisstore.New(redisstore.Options{Name: name, URL: two.servers[i].URL(), Timeout: 250 * time.Millisecond})
+		if err != nil {
+			t.Fatal(err)
+		}
+		two.stores[name] = s
+	}
+	two.group = redisstore.NewGroup(two.stores[""], map[string]*redisstore.Store{"daily": two.stores["daily"]})
+	t.Cleanup(func() {
+		if err := two.group.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return two
+}
+
+// breaker runs a Breaker before the store, which asks the two.
+func (two *twoStores) breaker(store limiter.Store) *Breaker {
+	servers := map[string]Server{}
+	for name, s := range two.stores {
+		servers[name] = s
+	}
+	b := NewBreaker(BreakerOptions{
+		Store: store, Servers: servers, Answered: redisstore.Answered, Failures: redisstore.Failures,
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	var wait sync.WaitGroup
+	wait.Go(func() { b.Run(ctx) })
+	two.t.Cleanup(func() {
+		cancel()
+		wait.Wait()
+	})
+	return b
+}
+
+// yearly is a limit whose count says exactly how many were charged and not given back.
+func yearly(t *testing.T, store string, lease time.Duration) *limiter.Policy {
+	t.Helper()
+	p, err := limiter.NewPolicy(limiter.Params{
+		Algorithm: limiter.FixedWindow, Limit: 10_000_000, Window: 365 * 24 * time.Hour, Store: store, LeaseFor: lease,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
 // A store that hangs trips its own breaker also if every request that asks it asks another store besides, whichever of
 // the two it is. Then such requests no longer wait, the error names the right store, and requests on the other store
 // alone are decided all the time.
 func TestHangingStoreOfTwo(t *testing.T) {
-	servers := []*redistest.Server{redistest.Start(t), redistest.Start(t)}
-	names := []string{"", "daily"}
-	var stores []*redisstore.Store
-	for i, name := range names {
-		s, err := redisstore.New(redisstore.Options{Name: name, URL: servers[i].URL(), Timeout: 250 * time.Millisecond})
-		if err != nil {
-			t.Fatal(err)
-		}
-		stores = append(stores, s)
-	}
-	group := redisstore.NewGroup(stores[0], map[string]*redisstore.Store{"daily": stores[1]})
+	two := openTwo(t)
+	servers, group := two.servers, two.group
 	var spanning atomic.Int64 // requests in both that went beyond the breaker
-	b := NewBreaker(BreakerOptions{
-		Store: storeFunc(func(ctx context.Context, hits []limiter.Hit, out []limiter.Decision) error {
-			if len(hits) > 1 {
-				spanning.Add(1)
-			}
-			return group.Take(ctx, hits, out)
-		}),
-		Servers:  map[string]Server{"": stores[0], "daily": stores[1]},
-		Answered: redisstore.Answered, Failures: redisstore.Failures,
-	})
-	ctx, cancel := context.WithCancel(t.Context())
-	var wait sync.WaitGroup
-	wait.Go(func() { b.Run(ctx) })
-	defer func() {
-		cancel()
-		wait.Wait()
-		if err := group.Close(); err != nil {
-			t.Error(err)
+	b := two.breaker(storeFunc(func(ctx context.Context, hits []limiter.Hit, out []limiter.Decision) error {
+		if len(hits) > 1 {
+			spanning.Add(1)
 		}
-	}()
+		return group.Take(ctx, hits, out)
+	}))
+	ctx := t.Context()
 	hit := func(store string) limiter.Hit {
-		p, err := limiter.NewPolicy(limiter.Params{
-			Algorithm: limiter.Funnel, Limit: 1_000_000, Window: time.Second, Store: store,
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return limiter.Hit{Key: "k", Policy: p, N: 1}
+		return limiter.Hit{Key: "k", Policy: yearly(t, store, 0), N: 1}
 	}
 	hits := []limiter.Hit{hit(""), hit("daily")}
 	take := func(hits ...limiter.Hit) error { return b.Take(ctx, hits, make([]limiter.Decision, len(hits))) }
@@ -90,5 +124,68 @@ func TestHangingStoreOfTwo(t *testing.T) {
 		if b.Open() != 0 {
 			t.Errorf("store %q is back: open %d, want none", names[i], b.Open())
 		}
+	}
+}
+
+// A leased limit on a store that answers loses neither permits nor requests to another store that hangs, though leases on
+// both are renewed at the same moments, and requests ask both.
+func TestLeasesBesideHangingStore(t *testing.T) {
+	two := openTwo(t)
+	b := two.breaker(two.group)
+	l := NewLeases(LeasesOptions{
+		Store: b, Shard: b.Shard, Answered: redisstore.Answered,
+		Timeout: func(store string) time.Duration { return two.stores[store].Timeout() },
+	})
+	t.Cleanup(func() { _ = l.Close() }) // what the store that hangs has is lost
+	hit := func(store string) limiter.Hit {
+		return limiter.Hit{Key: "k" + store, Policy: yearly(t, store, limiter.DefaultLeaseFor), N: 1}
+	}
+	healthy, hanging := hit(""), hit("daily")
+	take := func(hits ...limiter.Hit) error { return l.Take(t.Context(), hits, make([]limiter.Decision, len(hits))) }
+	waitFor(t, 10*time.Second, func() string { return errText(errors.Join(take(healthy), take(hanging))) })
+	// charged is what the healthy counter was charged, but for permits on lease.
+	charged := func() int64 {
+		look := healthy
+		look.N = 0
+		out := make([]limiter.Decision, 1)
+		waitFor(t, 10*time.Second, func() string { return errText(two.group.Take(t.Context(), []limiter.Hit{look}, out)) })
+		permits, _ := l.Permits(healthy.Key)
+		return look.Policy.Limit() - out[0].Remaining - permits
+	}
+	for range 200 {
+		if err := errors.Join(take(healthy), take(hanging)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	two.servers[1].Pause()
+	defer two.servers[1].Resume()
+	waitFor(t, 10*time.Second, func() string {
+		if err := take(hanging, healthy); !errors.Is(err, ErrNotAsked) {
+			return fmt.Sprintf("the store that hangs is asked: %v", err)
+		}
+		return ""
+	})
+	waitFor(t, 10*time.Second, func() string { return errText(take(healthy)) })
+	<-time.After(2 * limiter.DefaultLeaseFor) // calls that were under way have ended
+	before, answers, admitted := charged(), l.Stats().Answers, int64(0)
+	for i := range 2000 {
+		if err := take(healthy); err != nil {
+			t.Fatalf("a request on the store that answers: %v", err)
+		}
+		admitted++
+		hanging.Key = fmt.Sprint("daily", i%8) // leases that are renewed at moments of their own
+		if err := take(hanging, healthy); err == nil {
+			t.Fatal("a request on the store that hangs is decided")
+		}
+		<-time.After(time.Millisecond / 2)
+	}
+	waitFor(t, 10*time.Second, func() string {
+		if got := charged() - before; got != admitted {
+			return fmt.Sprintf("%d charged and not on lease for %d requests admitted", got, admitted)
+		}
+		return ""
+	})
+	if n := l.Stats().Answers - answers; n < 1000 {
+		t.Errorf("%d of 2000 requests were decided by leases, want most", n)
 	}
 }

@@ -1,7 +1,9 @@
 package guard
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"hash/maphash"
 	"math"
 	"sync"
@@ -41,6 +43,7 @@ const (
 // Only hits with Mode Enforce and N > 0 are decided here. All others, and all of keys that are not hot, go to the
 // store as they are. Answers of Leases have a Remaining and a ResetAfter as they were last told, not as they are.
 type Leases struct {
+	o      LeasesOptions
 	store  limiter.Store
 	start  time.Time
 	seed   maphash.Seed
@@ -56,6 +59,29 @@ type Leases struct {
 }
 
 var _ limiter.Store = (*Leases)(nil)
+
+// LeasesOptions are the parts of Leases.
+type LeasesOptions struct {
+	// Store decides, and charges permits.
+	Store limiter.Store
+	// Shard says which server decides a hit: permits of several servers never share a call, so that one that fails costs
+	// the permits of no other. It is not called for what leases decide. Nil: there is only one.
+	Shard func(h *limiter.Hit) Shard
+	// Answered says whether an error of Store is an answer, so that nothing was charged: then permits that shared a call
+	// with those of another key are exchanged again, each key by itself. Nil: no error is.
+	Answered func(err error) bool
+	// Timeout is the longest that a request on the store of a hit may take (Policy.Store), also one that first waits for
+	// permits. Nil: Store and ctx bound it.
+	Timeout func(store string) time.Duration
+}
+
+// Shard is a server that decides hits.
+type Shard struct {
+	// Store is its name, as in limiter.Policy.Store.
+	Store string
+	// Address is that of a master of a cluster; empty for what is no cluster, and while that is not known.
+	Address string
+}
 
 // leaseShard holds the leases of keys whose hashes end alike.
 type leaseShard struct {
@@ -80,9 +106,9 @@ type LeaseStats struct {
 }
 
 // NewLeases starts a store before another; Close ends it, and not the other.
-func NewLeases(store limiter.Store) *Leases {
+func NewLeases(o LeasesOptions) *Leases {
 	l := &Leases{
-		store: store, start: time.Now(), seed: maphash.MakeSeed(), agenda: newAgenda(),
+		o: o, store: o.Store, start: time.Now(), seed: maphash.MakeSeed(), agenda: newAgenda(),
 		stop: make(chan struct{}), kept: make(chan struct{}),
 	}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
@@ -166,24 +192,41 @@ func (l *Leases) takeOne(ctx context.Context, hits []limiter.Hit, out []limiter.
 	if x == nil {
 		return l.ask(ctx, hits, out, nil, nil)
 	}
+	return l.takeJoined(ctx, e, x, now, hits, out)
+}
+
+// takeJoined decides a hit by the permits that x brings. If x fails, or brings too few, the store decides the hit in
+// what is left of the request's time: other keys may be to blame for x.
+func (l *Leases) takeJoined(
+	ctx context.Context, e *lease, x *exchange, start time.Duration, hits []limiter.Hit, out []limiter.Decision,
+) error {
 	select {
 	case <-x.done:
 	case <-ctx.Done():
 		return unavailable(ctx.Err())
 	}
-	if x.err != nil {
-		return x.err
+	now := l.now()
+	if x.err == nil {
+		sh, h := e.shard, &hits[0]
+		sh.mu.Lock()
+		spent := e.spend(h, now, &out[0])
+		if spent {
+			sh.stats.Answers++
+			sh.stats.Permits -= h.N
+		}
+		sh.mu.Unlock()
+		if spent {
+			return nil
+		}
 	}
-	now = l.now()
-	sh.mu.Lock()
-	spent := e.spend(h, now, &out[0])
-	if spent {
-		sh.stats.Answers++
-		sh.stats.Permits -= h.N
-	}
-	sh.mu.Unlock()
-	if spent {
-		return nil
+	if l.o.Timeout != nil {
+		left := start + l.o.Timeout(hits[0].Policy.Store()) - now
+		if left <= 0 {
+			return cmp.Or(x.err, unavailable(context.DeadlineExceeded))
+		}
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, left)
+		defer cancel()
 	}
 	return l.ask(ctx, hits, out, nil, nil)
 }
@@ -196,6 +239,8 @@ func (l *Leases) takeSeveral(ctx context.Context, hits []limiter.Hit, out []limi
 	var room [inline]cover
 	covers := room[:0]
 	var x *exchange
+	var apart exchanges // one for each shard, in place of x, if the hits are decided by several
+	looked := false     // for shards
 	now := l.now()
 	for i := range hits {
 		h := &hits[i]
@@ -211,10 +256,18 @@ func (l *Leases) takeSeveral(ctx context.Context, hits []limiter.Hit, out []limi
 			e.reserved += h.N
 			covers = append(covers, cover{lease: e, grant: e.grant, ends: e.ends, n: h.N, hit: i})
 		case e.call == nil:
-			l.begin(&x, e, h.Policy, now)
+			if !looked {
+				apart, looked = l.apart(hits), true
+			}
+			if apart == nil {
+				l.begin(&x, e, h.Policy, now)
+			} else {
+				l.begin(apart.of(l.o.Shard(h)), e, h.Policy, now)
+			}
 		}
 		sh.mu.Unlock()
 	}
+	apart.send()
 	if len(covers) < len(hits) {
 		return l.ask(ctx, hits, out, covers, x)
 	}
@@ -257,10 +310,13 @@ func (l *Leases) ask(ctx context.Context, hits []limiter.Hit, out []limiter.Deci
 		}
 	}
 	own, decided := x.own()
-	admitted := x.err != nil || limiter.Admitted(own, decided)
+	spent := limiter.Admitted(own, decided)
+	if x.err != nil { // the store may have charged the rest, if it was asked
+		spent = !errors.Is(x.err, ErrNotAsked)
+	}
 	now := l.now()
 	for i := range covers {
-		if admitted {
+		if spent {
 			covers[i].commit()
 		} else {
 			l.restore(&covers[i], now)
@@ -363,10 +419,10 @@ func (l *Leases) close() error {
 	}
 	close(l.stop)
 	<-l.kept
-	release := context.AfterFunc(ctx, l.cancel)
+	defer context.AfterFunc(ctx, l.cancel)()
 	l.calls.Wait()
-	release()
 	err := l.giveAllBack(ctx)
+	l.calls.Wait() // for keys that are exchanged again, each by itself
 	l.cancel()
 	return err
 }

@@ -19,7 +19,7 @@ func benched(tb testing.TB, keys int) (*guard.Leases, []limiter.Hit) {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	l := guard.NewLeases(s)
+	l := guard.NewLeases(guard.LeasesOptions{Store: s})
 	tb.Cleanup(func() {
 		if err := l.Close(); err != nil {
 			tb.Error(err)
@@ -91,7 +91,7 @@ func BenchmarkLeased(b *testing.B) {
 func BenchmarkStrict(b *testing.B) {
 	for name, lease := range map[string]time.Duration{"strict rule": 0, "cold key": limiter.DefaultLeaseFor} {
 		b.Run(name, func(b *testing.B) {
-			l := guard.NewLeases(nothing{})
+			l := guard.NewLeases(guard.LeasesOptions{Store: nothing{}})
 			defer l.Close() //nolint:errcheck // a benchmark
 			p, err := limiter.NewPolicy(limiter.Params{Algorithm: limiter.Funnel, Limit: 1000, Window: time.Second, LeaseFor: lease})
 			if err != nil {

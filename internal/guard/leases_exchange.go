@@ -3,6 +3,7 @@ package guard
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/weir-ratelimit/weir/pkg/limiter"
@@ -34,6 +35,58 @@ type exchange struct {
 }
 
 func newExchange(l *Leases) *exchange { return &exchange{leases: l, done: make(chan struct{})} }
+
+// exchanges are those that are being filled, one for each shard.
+type exchanges map[Shard]**exchange
+
+// of returns the exchange of a shard. It may be nil, for begin to make it.
+func (xs exchanges) of(at Shard) **exchange {
+	x := xs[at]
+	if x == nil {
+		x = new(*exchange)
+		xs[at] = x
+	}
+	return x
+}
+
+// send does all exchanges. Nobody waits for them.
+func (xs exchanges) send() {
+	for _, x := range xs {
+		if *x != nil {
+			(*x).send()
+		}
+	}
+}
+
+// send does an exchange without a request's hits. Nobody waits for it.
+func (x *exchange) send() {
+	x.assemble(nil, nil)
+	go x.run(x.leases.ctx)
+}
+
+// apart returns where to begin exchanges for a request whose hits are decided by several shards; nil if one decides
+// all. Then the request's own call does the exchange, too. A call to several shards fails if one of them does, and would
+// lose the permits of the others.
+func (l *Leases) apart(hits []limiter.Hit) exchanges {
+	if l.o.Shard == nil {
+		return nil
+	}
+	first := l.o.Shard(&hits[0])
+	for i := range hits[1:] {
+		if l.o.Shard(&hits[1+i]) != first {
+			return make(exchanges)
+		}
+	}
+	return nil
+}
+
+// shardOf returns the shard of a lease.
+func (l *Leases) shardOf(e *lease) Shard {
+	if l.o.Shard == nil {
+		return Shard{}
+	}
+	return l.o.Shard(&limiter.Hit{Key: e.key, Policy: e.policy})
+}
 
 // begin takes the lease into the exchange, which it makes if there is none: its permits are no longer spent. Nothing
 // happens if there is nothing to give back or to take. The shard is locked, and no call is under way.
@@ -85,6 +138,28 @@ func (x *exchange) assemble(hits []limiter.Hit, covers []cover) {
 	x.out = make([]limiter.Decision, len(x.hits))
 }
 
+// separate begins an exchange for each key of one that was refused, perhaps for the sake of one key. Who waits for the
+// refused one asks the store instead.
+func (x *exchange) separate() {
+	for i := range x.swaps {
+		s := &x.swaps[i]
+		alone := newExchange(x.leases)
+		alone.swaps = append(alone.swaps, *s)
+		sh := s.lease.shard
+		sh.mu.Lock()
+		if s.lease.call == x {
+			s.lease.call, s.lease.promised = alone, s.extra
+		}
+		sh.mu.Unlock()
+		x.leases.calls.Add(1)
+		alone.send()
+	}
+}
+
+func (l *Leases) answered(err error) bool {
+	return l.o.Answered != nil && !errors.Is(err, ErrNotAsked) && l.o.Answered(err)
+}
+
 // own are the request's hits and what was decided of them.
 func (x *exchange) own() ([]limiter.Hit, []limiter.Decision) {
 	return x.hits[x.first:x.last], x.out[x.first:x.last]
@@ -101,6 +176,11 @@ func (x *exchange) run(ctx context.Context) {
 	}
 	sent := l.now()
 	x.err = l.store.Take(ctx, x.hits, x.out)
+	if x.err != nil && len(x.swaps) > 1 && x.first == x.last && l.answered(x.err) {
+		x.separate()
+		close(x.done)
+		return
+	}
 	at := x.last
 	for i := range x.swaps {
 		s := &x.swaps[i]
@@ -128,7 +208,7 @@ func (x *exchange) correct(key string, taken *limiter.Decision) {
 }
 
 // settle ends a swap. Whether a call that failed was charged is not known: its permits count as lost, and are not
-// given back twice.
+// given back twice. A call that was not sent changed nothing.
 func (x *exchange) settle(s *swap, taken *limiter.Decision, sent time.Duration) {
 	e, sh := s.lease, s.lease.shard
 	sh.mu.Lock()
@@ -139,6 +219,10 @@ func (x *exchange) settle(s *swap, taken *limiter.Decision, sent time.Duration) 
 		e.call, e.promised = nil, 0
 	}
 	e.reserved -= s.reserved
+	if errors.Is(x.err, ErrNotAsked) && s.reserved == 0 && !sh.closed && x.leases.now() < e.expires {
+		e.permits += s.back // nothing was sent: they are on lease as before
+		return
+	}
 	sh.stats.Permits -= s.back
 	if x.err != nil {
 		sh.stats.Lost += uint64(s.back) //nolint:gosec // not below 0
@@ -174,9 +258,8 @@ func (x *exchange) settle(s *swap, taken *limiter.Decision, sent time.Duration) 
 func (l *Leases) giveBack(e *lease, n int64) {
 	x := newExchange(l)
 	x.swaps = append(x.swaps, swap{lease: e, policy: e.policy, back: n, reserved: n})
-	x.assemble(nil, nil)
 	l.calls.Add(1)
-	go x.run(l.ctx)
+	x.send()
 }
 
 // restore ends a cover whose request was denied: others may spend the permits, if they are still good, else they are
@@ -198,32 +281,42 @@ func (l *Leases) restore(c *cover, now time.Duration) {
 	}
 }
 
-// giveAllBack gives back all permits. The shards are closed.
+// giveAllBack gives back all permits, to all shards at once: one that does not answer takes no other's time. The shards
+// of keys are closed.
 func (l *Leases) giveAllBack(ctx context.Context) error {
-	var x *exchange
-	var errs []error
-	send := func() {
-		if x == nil {
-			return
-		}
-		x.assemble(nil, nil)
-		x.run(ctx)
-		errs = append(errs, x.err)
-		x = nil
-	}
+	all := make(map[Shard][]*exchange)
 	now := l.now()
 	for i := range l.shards {
 		sh := &l.shards[i]
 		for key := range sh.leases { // no longer changed
 			sh.mu.Lock()
 			e := sh.leases[key]
-			l.begin(&x, e, e.policy, now)
-			sh.mu.Unlock()
-			if x != nil && len(x.swaps) == maxSwaps {
-				send()
+			at := l.shardOf(e)
+			var x *exchange
+			if xs := all[at]; len(xs) > 0 && len(xs[len(xs)-1].swaps) < maxSwaps {
+				x = xs[len(xs)-1]
 			}
+			before := x
+			if l.begin(&x, e, e.policy, now); x != before {
+				all[at] = append(all[at], x)
+			}
+			sh.mu.Unlock()
 		}
 	}
-	send()
+	var mu sync.Mutex
+	var errs []error
+	var wait sync.WaitGroup
+	for _, xs := range all {
+		wait.Go(func() {
+			for _, x := range xs {
+				x.assemble(nil, nil)
+				x.run(ctx)
+				mu.Lock()
+				errs = append(errs, x.err)
+				mu.Unlock()
+			}
+		})
+	}
+	wait.Wait()
 	return errors.Join(errs...)
 }

@@ -141,7 +141,7 @@ func (stuck) Take(ctx context.Context, _ []limiter.Hit, _ []limiter.Decision) er
 func TestClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFar(t)
-		l := guard.NewLeases(f)
+		l := guard.NewLeases(guard.LeasesOptions{Store: f})
 		p := hourly(t, 100_000)
 		for i := range 3000 {
 			take(t, l, limiter.Hit{Key: strconv.Itoa(i % 500), Policy: p, N: 1})
@@ -169,7 +169,7 @@ func TestClose(t *testing.T) {
 func TestCloseInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFar(t)
-		l := guard.NewLeases(f)
+		l := guard.NewLeases(guard.LeasesOptions{Store: f})
 		p := hourly(t, 100_000)
 		for range 200 {
 			take(t, l, limiter.Hit{Key: "k", Policy: p, N: 1})

@@ -90,7 +90,7 @@ func newFar(t *testing.T) *far {
 
 func newLeases(t *testing.T, store limiter.Store) *guard.Leases {
 	t.Helper()
-	l := guard.NewLeases(store)
+	l := guard.NewLeases(guard.LeasesOptions{Store: store})
 	t.Cleanup(func() {
 		if err := l.Close(); err != nil {
 			t.Error(err)

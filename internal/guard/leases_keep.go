@@ -70,25 +70,23 @@ func (l *Leases) keep() {
 	}
 }
 
-// renew looks at the leases, and does what they need in few calls.
+// renew looks at the leases, and does what they need in few calls. Each is to one shard: if that fails, the permits of
+// others are not lost with it.
 func (l *Leases) renew(due []*lease, now time.Duration) {
-	var x *exchange
+	xs := make(exchanges)
 	for _, e := range due {
 		e.shard.mu.Lock()
-		if again := l.review(&x, e, now); again > 0 {
+		x := xs.of(l.shardOf(e))
+		if again := l.review(x, e, now); again > 0 {
 			l.agenda.add(e, again)
 		}
 		e.shard.mu.Unlock()
-		if x != nil && len(x.swaps) == maxSwaps {
-			x.assemble(nil, nil)
-			go x.run(l.ctx)
-			x = nil
+		if *x != nil && len((*x).swaps) == maxSwaps {
+			(*x).send()
+			*x = nil
 		}
 	}
-	if x != nil {
-		x.assemble(nil, nil)
-		go x.run(l.ctx)
-	}
+	xs.send()
 }
 
 // review swaps the lease's permits if it is time to, and says when to look again: 0 if the lease is forgotten.

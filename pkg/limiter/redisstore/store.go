@@ -128,6 +128,9 @@ func (discard) Printf(context.Context, string, ...any) {}
 // Close ends all connections.
 func (s *Store) Close() error { return s.client.Close() }
 
+// Timeout is the longest that a Take waits.
+func (s *Store) Timeout() time.Duration { return s.timeout }
+
 // String names the server, without user and password.
 func (s *Store) String() string { return s.name }
 
