@@ -62,6 +62,7 @@ func complete() (*Metrics, error) {
 	return m, errors.Join(err,
 		m.WatchBoosts(func() (int, bool) { return 0, true }),
 		m.WatchDecisionLog(func() DecisionLogStats { return DecisionLogStats{Dropped: map[string]uint64{"rate": 0}} }),
+		m.WatchLog(func() LogStats { return LogStats{} }),
 		m.WatchBreaker(func() int { return 0 }),
 		m.WatchDenials(func() uint64 { return 0 }),
 		m.WatchHeld(func() HeldStats { return HeldStats{} }),
