@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/weir-ratelimit/weir/internal/admin"
@@ -24,6 +25,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/statsd"
 	"github.com/weir-ratelimit/weir/internal/telemetry"
 	"github.com/weir-ratelimit/weir/internal/topkeys"
+	"github.com/weir-ratelimit/weir/pkg/fileread"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/reload"
 )
@@ -59,6 +61,8 @@ type App struct {
 
 	stopping atomic.Bool
 	closed   func() error // closes all, once
+
+	handshakes [2]*handshakes // of gRPC and of HTTP
 }
 
 // New does everything that can fail: it checks the options, loads the rules, opens the store and listens. A
@@ -81,10 +85,19 @@ func (a *App) open(ctx context.Context) error {
 			return err
 		}
 	}
+	for i, listener := range []string{"grpc", "http"} {
+		a.handshakes[i] = &handshakes{listener: listener, log: a.o.Log}
+	}
+	err := a.metrics.WatchHandshakes(map[string]func() uint64{"grpc": a.handshakes[0].failures.Load, "http": a.handshakes[1].failures.Load})
+	if err != nil {
+		return err
+	}
+	if err := a.metrics.WatchFiles(fileread.Default.Hung); err != nil {
+		return err
+	}
 	if err := a.makeTop(); err != nil {
 		return err
 	}
-	var err error
 	if a.boosts, err = a.openBoosts(); err != nil { //nolint:contextcheck // it does not connect
 		return err
 	}
@@ -148,7 +161,11 @@ func (a *App) makeTop() (err error) {
 }
 
 func (a *App) makeGRPC(service *rls.Service) error {
-	secure, err := a.o.grpcTLS().config()
+	config, err := a.o.grpcTLS().config()
+	var secure credentials.TransportCredentials
+	if config != nil {
+		secure = watchedTLS{credentials.NewTLS(config), a.handshakes[0]}
+	}
 	a.grpc = newGRPC(&a.o, service, a.health, a.metrics, secure, a.sends.ServerOptions()...)
 	return err
 }
@@ -157,7 +174,7 @@ func (a *App) makeHTTP(service *rls.Service) error {
 	o := admin.Options{
 		Checks: []admin.Check{
 			{Name: "process", Err: a.stoppingErr},
-			{Name: "rules", Err: a.rules.ready},
+			{Name: "rules", Err: a.rules.ready, Note: a.rules.note},
 			{Name: "store", Err: a.storeReady},
 		},
 		Rules:       a.rules,
@@ -184,6 +201,7 @@ func (a *App) makeHTTP(service *rls.Service) error {
 		}
 	}
 	a.http = admin.NewServer(o)
+	a.http.ErrorLog = slog.NewLogLogger(newQuietHTTP(a.o.Log.Handler(), a.handshakes[1]), slog.LevelWarn)
 	var err error
 	a.http.TLSConfig, err = a.o.httpTLS().config()
 	return err

@@ -64,6 +64,8 @@ func complete() (*Metrics, error) {
 		m.WatchDecisionLog(func() DecisionLogStats { return DecisionLogStats{Dropped: map[string]uint64{"rate": 0}} }),
 		m.WatchLog(func() LogStats { return LogStats{} }),
 		m.WatchBreaker(func() int { return 0 }),
+		m.WatchHandshakes(map[string]func() uint64{"http": func() uint64 { return 0 }}),
+		m.WatchFiles(func() int { return 0 }),
 		m.WatchDenials(func() uint64 { return 0 }),
 		m.WatchHeld(func() HeldStats { return HeldStats{} }),
 		m.WatchLeases(func() LeaseStats { return LeaseStats{} }),

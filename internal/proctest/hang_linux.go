@@ -36,17 +36,20 @@ func (h *Hung) lease(kind uintptr) error {
 	return nil
 }
 
+// Hangs says whether somebody hangs.
+func (h *Hung) Hangs() bool {
+	h.tb.Helper()
+	kind, _, errno := syscall.Syscall(syscall.SYS_FCNTL, h.file.Fd(), syscall.F_GETLEASE, 0)
+	if errno != 0 {
+		h.tb.Fatalf("lease: %v", errno)
+	}
+	return kind != syscall.F_WRLCK // it is being broken
+}
+
 // Await returns when somebody hangs. It fails the test if that takes longer than within.
 func (h *Hung) Await(within time.Duration) {
 	h.tb.Helper()
-	for deadline := time.Now().Add(within); ; {
-		kind, _, errno := syscall.Syscall(syscall.SYS_FCNTL, h.file.Fd(), syscall.F_GETLEASE, 0)
-		if errno != 0 {
-			h.tb.Fatalf("lease: %v", errno)
-		}
-		if kind != syscall.F_WRLCK { // it is being broken
-			return
-		}
+	for deadline := time.Now().Add(within); !h.Hangs(); {
 		if time.Now().After(deadline) {
 			h.tb.Fatalf("nobody has opened %s in %s", h.file.Name(), within)
 		}

@@ -17,6 +17,9 @@ func Hang(tb testing.TB, _ string) *Hung {
 	return nil
 }
 
+// Hangs is never called.
+func (*Hung) Hangs() bool { return false }
+
 // Await does nothing.
 func (*Hung) Await(time.Duration) {}
 

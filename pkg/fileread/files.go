@@ -3,6 +3,7 @@ package fileread
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -37,7 +38,10 @@ func (r *Reader) ReadFile(ctx context.Context, path string) ([]byte, error) {
 			info, err = os.Stat(path)
 			return err
 		})
+		var of *fs.PathError
 		switch {
+		case errors.As(err, &of):
+			return nil, &fs.PathError{Op: "open", Path: path, Err: of.Err} // as os.ReadFile has it
 		case err != nil:
 			return nil, err
 		case info.IsDir():
@@ -47,6 +51,19 @@ func (r *Reader) ReadFile(ctx context.Context, path string) ([]byte, error) {
 		}
 		return s.read(abs, path, info, maxSmall, func() {})
 	})
+}
+
+// X509KeyPair is tls.LoadX509KeyPair of files that may hang: see ReadFile.
+func X509KeyPair(ctx context.Context, certFile, keyFile string) (none tls.Certificate, err error) {
+	cert, err := ReadFile(ctx, certFile)
+	if err != nil {
+		return none, err
+	}
+	key, err := ReadFile(ctx, keyFile)
+	if err != nil {
+		return none, err
+	}
+	return tls.X509KeyPair(cert, key)
 }
 
 // Resolve returns what the path leads to: a path without symbolic links, and what is there. onWay, if not nil, is called with
