@@ -2,7 +2,7 @@ package main
 
 import (
 	"context"
-	"io"
+	"errors"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -111,9 +111,10 @@ type serveOptions struct {
 	TopKeys     int  `group:"top" env:"WEIR_TOP_KEYS" default:"100" help:"How many keys to count for each rule, for the busiest and the most denied (GET /top, sidecar top); 0 for none."`
 	TopKeysHash bool `group:"top" env:"WEIR_TOP_KEYS_HASH" help:"Show hashes in place of the values of keys, as hash_values does."`
 
-	HoldGC func() (release func()) `kong:"-"`
-	Build  app.Build               `kong:"-"`
-	Log    *slog.Logger            `kong:"-"`
+	HoldGC   func() (release func()) `kong:"-"`
+	Build    app.Build               `kong:"-"`
+	Log      *slog.Logger            `kong:"-"`
+	LogStats func() app.LogStats     `kong:"-"`
 }
 
 // Help is shown below the one line of it.
@@ -134,16 +135,45 @@ func (c *serveCmd) Run(ctx context.Context, io streams) error {
 	if err := o.Validate(); err != nil {
 		return &usageError{err: err, command: "sidecar serve"}
 	}
-	var err error
-	if o.Log, err = newLogger(io.err, c.LogLevel, c.LogFormat); err != nil {
+	signal.Ignore(syscall.SIGPIPE) // whoever reads a log may go; requests are answered all the same
+	hangup := make(chan os.Signal, 1)
+	signal.Notify(hangup, syscall.SIGHUP) // from the start on: by default it ends the process
+	defer signal.Stop(hangup)
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop) // the next signal ends the process
+
+	log, err := newProcessLog(io.err, c.LogLevel, c.LogFormat)
+	if err != nil {
 		return err
 	}
-	o.Build = build()
-
-	if o.DecisionLog != "" {
-		signal.Ignore(syscall.SIGPIPE) // whoever reads the log may go; requests are answered on
+	o.Log, o.LogStats, o.Build = log.Logger, log.stats, build()
+	if err = endInTime(ctx, &o, func() error { return serve(ctx, o, hangup) }); err != nil {
+		report(log, err)
+		err = errTold
 	}
+	log.Close()
+	return err
+}
 
+// endInTime returns what f does, or an error when f has not ended a while after ctx has, whatever hangs.
+func endInTime(ctx context.Context, o *app.Options, f func() error) error {
+	ended := make(chan error, 1)
+	go func() { ended <- f() }()
+	late := make(chan struct{})
+	defer context.AfterFunc(ctx, func() {
+		time.AfterFunc(o.DrainDelay+o.StopTimeout+app.StopBound, func() { close(late) })
+	})()
+	select {
+	case err := <-ended:
+		return err
+	case <-late:
+		return errors.New("the process was told to stop and something in it hangs: it ends without that")
+	}
+}
+
+// serve is the App from its start to its end.
+func serve(ctx context.Context, o app.Options, hangup <-chan os.Signal) error {
 	pace, err := gcpace.Start()
 	if err != nil {
 		o.Log.LogAttrs(ctx, slog.LevelWarn, "the container's memory limit cannot be read, GOMEMLIMIT is not set", slog.String("error", err.Error()))
@@ -151,22 +181,15 @@ func (c *serveCmd) Run(ctx context.Context, io streams) error {
 	defer pace.Stop()
 	o.HoldGC = pace.Hold
 
-	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	context.AfterFunc(ctx, stop) // the next signal ends the process
-
 	a, err := app.New(ctx, o)
 	if err != nil {
 		return err
 	}
-	hangup := make(chan os.Signal, 1)
-	signal.Notify(hangup, syscall.SIGHUP)
-	defer signal.Stop(hangup)
 	go reloadOn(ctx, hangup, a)
-	return a.Run(ctx)
+	return errors.Join(a.Run(ctx), a.Close()) //nolint:contextcheck // it closes also if ctx is done
 }
 
-// reloadOn reads the rules anew at each signal until ctx is done. What became of it is in the log.
+// reloadOn reads the rules again at each signal until ctx is done. What became of it is in the log.
 func reloadOn(ctx context.Context, hangup <-chan os.Signal, a *app.App) {
 	for {
 		select {
@@ -176,23 +199,4 @@ func reloadOn(ctx context.Context, hangup <-chan os.Signal, a *app.App) {
 			return
 		}
 	}
-}
-
-func newLogger(w io.Writer, level, format string) (*slog.Logger, error) {
-	var least slog.Level
-	if err := least.UnmarshalText([]byte(level)); err != nil {
-		return nil, err
-	}
-	if format == "json" {
-		return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: least, ReplaceAttr: durationAsText})), nil
-	}
-	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: least})), nil
-}
-
-// durationAsText shows a duration as "2s" in JSON, too, where it would be a number of nanoseconds.
-func durationAsText(_ []string, a slog.Attr) slog.Attr {
-	if a.Value.Kind() == slog.KindDuration {
-		return slog.String(a.Key, a.Value.Duration().String())
-	}
-	return a
 }

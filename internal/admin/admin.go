@@ -32,6 +32,8 @@ type Check struct {
 	// Err is why it does not hold, nil if it does. It must return soon after ctx is done, and its text must
 	// carry no secret.
 	Err func(ctx context.Context) error
+	// Note, if not nil, is what somebody should know although the check holds; empty if nothing.
+	Note func() string
 }
 
 // RulesStatus is what is known about the rule files.
@@ -217,7 +219,11 @@ func (h *handler) ready(w http.ResponseWriter, r *http.Request) {
 		status, lines[0] = http.StatusServiceUnavailable, "not ready"
 	}
 	for _, c := range checks {
-		lines = append(lines, c.Name+": "+cmp.Or(c.Error, "ok"))
+		ok := "ok"
+		if c.Note != "" {
+			ok += " (" + c.Note + ")"
+		}
+		lines = append(lines, c.Name+": "+cmp.Or(c.Error, ok))
 	}
 	writeText(w, status, strings.Join(lines, "\n")+"\n")
 }

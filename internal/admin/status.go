@@ -24,6 +24,7 @@ type statusJSON struct {
 type checkJSON struct {
 	Name  string `json:"name"`
 	Error string `json:"error,omitempty"`
+	Note  string `json:"note,omitempty"`
 }
 
 type rulesJSON struct {
@@ -44,6 +45,8 @@ func (h *handler) check(ctx context.Context) (ready bool, checks []checkJSON) {
 		shown := checkJSON{Name: c.Name}
 		if err := c.Err(ctx); err != nil {
 			ready, shown.Error = false, err.Error()
+		} else if c.Note != nil {
+			shown.Note = c.Note()
 		}
 		checks = append(checks, shown)
 	}

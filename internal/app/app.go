@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/weir-ratelimit/weir/internal/admin"
@@ -24,17 +25,24 @@ import (
 	"github.com/weir-ratelimit/weir/internal/statsd"
 	"github.com/weir-ratelimit/weir/internal/telemetry"
 	"github.com/weir-ratelimit/weir/internal/topkeys"
+	"github.com/weir-ratelimit/weir/pkg/fileread"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/reload"
 )
 
-// httpStop is how long an HTTP request has to end when the process stops.
-const httpStop = time.Second
+// Bounds of a stop, beside Options.DrainDelay and Options.StopTimeout: it ends whatever hangs.
+const (
+	httpStop  = time.Second     // for an HTTP request to end
+	lastSend  = time.Second     // for the last traces and metrics to be sent
+	lastWait  = 3 * time.Second // for requests that were cut off, and for the work in the background
+	lastClose = 2 * time.Second // and Options.StoreTimeout: for each of the parts that Close closes
+)
 
-// lastSend is how long the last traces and metrics have to be sent.
-const lastSend = time.Second
+// StopBound is how long Run and Close together may take beyond Options.DrainDelay and Options.StopTimeout, whatever hangs.
+const StopBound = 15 * time.Second
 
-// App is a process that is ready to run. Its methods are safe for concurrent use.
+// App is a process that is ready to run. Its methods are safe for concurrent use. New, Run, Close: whoever made one calls
+// Close, whether Run was called or not.
 type App struct {
 	o       Options
 	metrics *metrics.Metrics
@@ -52,27 +60,44 @@ type App struct {
 	grpcListener, httpListener net.Listener // httpListener is nil without HTTP
 
 	stopping atomic.Bool
+	closed   func() error // closes all, once
+
+	handshakes [2]*handshakes // of gRPC and of HTTP
 }
 
 // New does everything that can fail: it checks the options, loads the rules, opens the store and listens. A
-// Redis that cannot be reached is no failure. An App that was made must Run, even if only with a context that is
-// done: that frees what it holds.
+// Redis that cannot be reached is no failure. If it fails, it has freed what it held.
 func New(ctx context.Context, o Options) (*App, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
 	a := &App{o: o, metrics: metrics.New(o.metrics()), health: newHealth()}
+	a.closed = sync.OnceValue(a.close)
 	if err := a.open(ctx); err != nil {
-		return nil, errors.Join(err, a.close()) //nolint:contextcheck // it frees what there is also if ctx is done
+		return nil, errors.Join(err, a.Close()) //nolint:contextcheck // it frees what there is also if ctx is done
 	}
 	return a, nil
 }
 
 func (a *App) open(ctx context.Context) error {
+	if a.o.LogStats != nil {
+		if err := a.metrics.WatchLog(a.o.LogStats); err != nil {
+			return err
+		}
+	}
+	for i, listener := range []string{"grpc", "http"} {
+		a.handshakes[i] = &handshakes{listener: listener, log: a.o.Log}
+	}
+	err := a.metrics.WatchHandshakes(map[string]func() uint64{"grpc": a.handshakes[0].failures.Load, "http": a.handshakes[1].failures.Load})
+	if err != nil {
+		return err
+	}
+	if err := a.metrics.WatchFiles(fileread.Default.Hung); err != nil {
+		return err
+	}
 	if err := a.makeTop(); err != nil {
 		return err
 	}
-	var err error
 	if a.boosts, err = a.openBoosts(); err != nil { //nolint:contextcheck // it does not connect
 		return err
 	}
@@ -136,7 +161,11 @@ func (a *App) makeTop() (err error) {
 }
 
 func (a *App) makeGRPC(service *rls.Service) error {
-	secure, err := a.o.grpcTLS().config()
+	config, err := a.o.grpcTLS().config()
+	var secure credentials.TransportCredentials
+	if config != nil {
+		secure = watchedTLS{credentials.NewTLS(config), a.handshakes[0]}
+	}
 	a.grpc = newGRPC(&a.o, service, a.health, a.metrics, secure, a.sends.ServerOptions()...)
 	return err
 }
@@ -145,7 +174,7 @@ func (a *App) makeHTTP(service *rls.Service) error {
 	o := admin.Options{
 		Checks: []admin.Check{
 			{Name: "process", Err: a.stoppingErr},
-			{Name: "rules", Err: a.rules.ready},
+			{Name: "rules", Err: a.rules.ready, Note: a.rules.note},
 			{Name: "store", Err: a.storeReady},
 		},
 		Rules:       a.rules,
@@ -172,6 +201,7 @@ func (a *App) makeHTTP(service *rls.Service) error {
 		}
 	}
 	a.http = admin.NewServer(o)
+	a.http.ErrorLog = slog.NewLogLogger(newQuietHTTP(a.o.Log.Handler(), a.handshakes[1]), slog.LevelWarn)
 	var err error
 	a.http.TLSConfig, err = a.o.httpTLS().config()
 	return err
@@ -191,39 +221,49 @@ func (a *App) listen(ctx context.Context) error {
 	return err
 }
 
-// close frees what open got hold of. Closing a listener again, after its server did, is no failure.
+// Close frees what New got hold of: listeners, connections to Redis, the decision log. Call it after Run, or in its place. A
+// part that does not close in time is left behind, and is an error. A second Close returns what the first did.
+func (a *App) Close() error { return a.closed() }
+
+// close closes every part that open made, in the order in which they depend on each other.
 func (a *App) close() error {
 	a.health.end()
-	if a.grpc != nil {
-		a.grpc.Stop() // again, perhaps; its workers are there before it serves
-	}
 	var errs []error
-	for _, l := range []net.Listener{a.grpcListener, a.httpListener} {
-		if l == nil {
-			continue
-		}
-		if err := l.Close(); !errors.Is(err, net.ErrClosed) {
-			errs = append(errs, err)
+	end := func(made bool, name string, closePart func() error) {
+		if made {
+			errs = append(errs, closeInTime(name, lastClose+a.o.StoreTimeout, closePart))
 		}
 	}
-	if a.rules != nil {
-		errs = append(errs, a.rules.close())
-	}
-	if a.store != nil {
-		errs = append(errs, a.store.dropLocal(), a.store.close())
-	}
-	if a.boosts != nil {
-		errs = append(errs, a.boosts.Close())
-	}
-	a.stopSending()
+	end(a.grpcListener != nil, "gRPC address", func() error { return closeListener(a.grpcListener) })
+	end(a.httpListener != nil, "HTTP address", func() error { return closeListener(a.httpListener) })
+	end(a.grpc != nil, "gRPC server", func() error { // again, perhaps; its workers are there before it serves
+		a.grpc.Stop()
+		return nil
+	})
+	end(a.rules != nil, "rules", func() error { return a.rules.close() })
+	end(a.store != nil, "store", func() error { return errors.Join(a.store.dropLocal(), a.store.close()) })
+	end(a.boosts != nil, "boosts", func() error { return a.boosts.Close() })
+	end(a.log != nil, "decision log", func() error {
+		a.log.Close()
+		return nil
+	})
+	end(a.sends != nil, "OpenTelemetry", func() error {
+		a.stopSending()
+		return nil
+	})
 	return errors.Join(errs...)
+}
+
+// closeListener closes a listener. That its server did so before is no failure.
+func closeListener(l net.Listener) error {
+	if err := l.Close(); !errors.Is(err, net.ErrClosed) {
+		return err
+	}
+	return nil
 }
 
 // stopSending sends what waits. A collector that is away is no reason to fail.
 func (a *App) stopSending() {
-	if a.sends == nil {
-		return
-	}
 	ctx, cancel := context.WithTimeout(context.Background(), lastSend)
 	defer cancel()
 	if err := a.sends.Close(ctx); err != nil {
@@ -284,14 +324,15 @@ func (a *App) stoppingErr(context.Context) error {
 }
 
 // Run serves until ctx is done, then stops: it says that it is not ready, goes on for the drain delay, and ends
-// after the requests in flight or the stop timeout. An error is a server that ended by itself.
+// after the requests in flight or the stop timeout. An error is a server that ended by itself, or what did not end when it
+// was told to: Run returns all the same. It is called once at most, before Close.
 func (a *App) Run(ctx context.Context) error {
 	work, stopWork := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopWork()
-	var wg sync.WaitGroup
+	var background tasks
 	ended := make(chan error, 3) // one each
 	run := func(what string, f func() error) {
-		wg.Go(func() {
+		background.run(what, func() {
 			if err := f(); err != nil {
 				ended <- fmt.Errorf("%s: %w", what, err)
 			}
@@ -302,37 +343,38 @@ func (a *App) Run(ctx context.Context) error {
 		run("HTTP server", a.serveHTTP)
 	}
 	run("rules", func() error { return a.rules.run(work) })
-	wg.Go(func() { a.boosts.Run(work) })
-	wg.Go(func() { a.store.watch(work) })
-	if a.top != nil {
-		wg.Go(func() { a.top.Run(work) })
-	}
-	if a.store.breaker != nil {
-		wg.Go(func() { a.store.breaker.Run(work) })
-	}
-	if a.store.listen != nil {
-		wg.Go(func() { a.store.listen(work) })
-	}
-	if a.log != nil {
-		wg.Go(func() { a.log.Run(work) })
-	}
-	if a.statsd != nil {
-		wg.Go(func() { a.statsd.Run(work, a.metrics.Samples) })
-	}
+	a.runRest(work, &background)
 	a.logStart(work)
 	a.checkEngine(work)
 
 	var err error
 	select {
 	case <-ctx.Done():
-		a.stop(work)
+		err = a.stop(work)
 	case err = <-ended:
-		a.grpc.Stop()
+		err = errors.Join(err, a.cut())
 	}
 	err = errors.Join(err, a.stopHTTP(work))
 	stopWork()
-	wg.Wait()
-	return errors.Join(err, a.close()) //nolint:contextcheck // ctx is done
+	return errors.Join(err, background.wait())
+}
+
+// runRest runs what never fails, until ctx is done.
+func (a *App) runRest(ctx context.Context, background *tasks) {
+	background.run("boosts", func() { a.boosts.Run(ctx) })
+	background.run("outages of the store", func() { a.store.watch(ctx) })
+	if a.top != nil {
+		background.run("top keys", func() { a.top.Run(ctx) })
+	}
+	if a.store.breaker != nil {
+		background.run("breaker", func() { a.store.breaker.Run(ctx) })
+	}
+	if a.store.listen != nil {
+		background.run("messages of other processes", func() { a.store.listen(ctx) })
+	}
+	if a.statsd != nil {
+		background.run("statsd", func() { a.statsd.Run(ctx, a.metrics.Samples) })
+	}
 }
 
 func (a *App) serveHTTP() error {
@@ -346,8 +388,8 @@ func (a *App) serveHTTP() error {
 	return nil
 }
 
-// stop ends the service after the requests in flight.
-func (a *App) stop(ctx context.Context) {
+// stop ends the service after the requests in flight. An error says that some did not end even when they were cut off.
+func (a *App) stop(ctx context.Context) (err error) {
 	start := time.Now()
 	a.stopping.Store(true)
 	a.health.Shutdown()
@@ -366,11 +408,19 @@ func (a *App) stop(ctx context.Context) {
 	case <-answered:
 	case <-time.After(a.o.StopTimeout):
 		cut = true
-		a.grpc.Stop()
-		<-answered
+		err = a.cut()
 	}
 	a.o.Log.LogAttrs(ctx, slog.LevelInfo, "stopped",
 		slog.Bool("all_answered", !cut), slog.Duration("took", time.Since(start)))
+	return err
+}
+
+// cut ends all requests. An error says that some went on.
+func (a *App) cut() error {
+	if !within(lastWait, a.grpc.Stop) {
+		return fmt.Errorf("requests that were cut off have not ended after %s", lastWait)
+	}
+	return nil
 }
 
 // stopHTTP goes last, so that probes are answered until the end.

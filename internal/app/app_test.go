@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -125,8 +126,12 @@ func TestReload(t *testing.T) {
 	if status, body := p.http("GET", "/rules"); status != 200 || !strings.Contains(body, `"errors": [`) {
 		t.Errorf("/rules does not show the errors: %d %s", status, body)
 	}
-	if status, _ := p.http("GET", "/readyz"); status != 200 {
-		t.Errorf("/readyz answers %d while old rules are live, want 200", status)
+	note := regexp.MustCompile(`\nrules: ok \(version [0-9a-f]{12} in force; newest files refused since 2.*Z: 1 error, see GET /rules or the log\)\n`)
+	if status, body := p.http("GET", "/readyz"); status != 200 || !note.MatchString(body) {
+		t.Errorf("/readyz answers %d while old rules are live, want 200 and that the new ones are refused:\n%s", status, body)
+	}
+	if _, body := p.http("GET", "/status"); !strings.Contains(body, `"note": "version `) {
+		t.Errorf("/status has no note:\n%s", body)
 	}
 	if err := p.app.Reload(t.Context()); err == nil || !strings.Contains(err.Error(), "rules.yaml:2:") {
 		t.Errorf("Reload of bad rules returns %v", err)
@@ -141,6 +146,9 @@ func TestReload(t *testing.T) {
 		t.Errorf("POST /reload of good rules answers %d %s", status, body)
 	}
 	want(t, "the limit after POST /reload", "3", limit)
+	if _, body := p.http("GET", "/readyz"); !strings.Contains(body, "\nrules: ok\n") {
+		t.Errorf("/readyz after good rules:\n%s", body)
+	}
 	if n := p.logged(`msg="rules loaded"`); n != 3 {
 		t.Errorf("%d loads are logged, want 3:\n%s", n, p.log)
 	}

@@ -2,7 +2,6 @@ package app
 
 import (
 	"context"
-	"crypto/tls"
 	"fmt"
 	"log/slog"
 	"runtime"
@@ -39,11 +38,11 @@ const (
 // newGRPC is a gRPC server of the service, its health and reflection. It does not listen. Without secure it speaks
 // plain text.
 func newGRPC(
-	o *Options, service *rls.Service, h healthpb.HealthServer, m *metrics.Metrics, secure *tls.Config, opts ...grpc.ServerOption,
+	o *Options, service *rls.Service, h healthpb.HealthServer, m *metrics.Metrics, secure credentials.TransportCredentials, opts ...grpc.ServerOption,
 ) *grpc.Server {
 	g := interceptor{metrics: m, log: o.Log}
 	if secure != nil {
-		opts = append(opts, grpc.Creds(credentials.NewTLS(secure)))
+		opts = append(opts, grpc.Creds(secure))
 	}
 	s := grpc.NewServer(append(opts,
 		grpc.ForceServerCodecV2(rls.Codec()),

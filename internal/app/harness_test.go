@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"net/http"
@@ -87,7 +88,7 @@ func start(t *testing.T, o Options, prepare ...func(*App)) *process {
 	ctx, p.stop = context.WithCancel(context.Background()) // t.Context ends too early, before Cleanup
 	go func() {
 		defer close(p.ended)
-		p.err = p.app.Run(ctx)
+		p.err = errors.Join(p.app.Run(ctx), p.app.Close())
 	}()
 
 	conn, err := grpc.NewClient(strings.Replace(p.app.GRPCAddr(), "127.0.0.1", "passthrough:///127.0.0.1", 1),

@@ -126,9 +126,15 @@ type Options struct {
 	HoldGC func() (release func())
 	// Build is what was built.
 	Build Build
-	// Log receives one line for the start, each load of rules, each refused load and the stop.
+	// Log receives one line for the start, each load of rules, each refused load and the stop. It must not block: requests
+	// log, too.
 	Log *slog.Logger
+	// LogStats, if not nil, says how many lines of Log were dropped.
+	LogStats func() LogStats
 }
+
+// LogStats counts lines of the process's log that nobody will read.
+type LogStats = metrics.LogStats
 
 // Build says what was built.
 type Build struct {

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/weir-ratelimit/weir/internal/admin"
 	"github.com/weir-ratelimit/weir/internal/breather"
@@ -16,6 +17,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/published"
 	"github.com/weir-ratelimit/weir/internal/rulefiles"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/pkg/fileread"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/reload"
 )
@@ -49,7 +51,9 @@ type compiled struct {
 }
 
 // loadRules loads the rules for the first time, which must succeed unless they may be empty.
-func loadRules(ctx context.Context, o *Options, m *metrics.Metrics, prepare func(*descriptors.Set), live func()) (*rules, error) {
+func loadRules(
+	ctx context.Context, o *Options, m *metrics.Metrics, prepare func(*descriptors.Set), live func(),
+) (loaded *rules, err error) {
 	process, err := o.process()
 	if err != nil {
 		return nil, err
@@ -62,6 +66,11 @@ func loadRules(ctx context.Context, o *Options, m *metrics.Metrics, prepare func
 		r.holdGC = func() func() { return func() {} }
 	}
 	r.process.Rest = r.rest
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, r.close())
+		}
+	}()
 	source, err := r.source(o) //nolint:contextcheck // it does not connect
 	if err != nil {
 		return nil, err
@@ -77,7 +86,7 @@ func loadRules(ctx context.Context, o *Options, m *metrics.Metrics, prepare func
 		return nil, err
 	}
 	if err := r.reloader.Load(ctx); err != nil && !o.AllowEmptyRules {
-		return nil, errors.Join(fmt.Errorf("--rules: the rules cannot be loaded:\n%w", err), r.close())
+		return nil, fmt.Errorf("--rules: the rules cannot be loaded:\n%w", err)
 	}
 	return r, nil
 }
@@ -138,6 +147,11 @@ func (r *rules) loaded(e reload.Event) {
 			return // the process ends, and says why
 		}
 		lines := errorLines(e.Err)
+		if hung := hungFile(e.Err); hung != nil {
+			log.LogAttrs(ctx, slog.LevelError, "rules are stale, the live ones stay: a file does not answer",
+				slog.String("path", hung.Path), slog.Time("since", hung.Since), slog.Any("errors", lines[:min(len(lines), maxLoggedErrors)]))
+			return
+		}
 		log.LogAttrs(ctx, slog.LevelError, "rules refused, the live ones stay",
 			slog.Int("error_count", len(lines)), slog.Any("errors", lines[:min(len(lines), maxLoggedErrors)]))
 	case reload.Unwatched:
@@ -188,6 +202,30 @@ func (r *rules) ready(context.Context) error {
 		return errors.New("none are loaded yet: " + strings.Join(errorLines(r.reloader.Status().Err), "; "))
 	}
 	return nil
+}
+
+// note says for /readyz what is not as it should be although requests can be decided; empty if all is well.
+func (r *rules) note() string {
+	s := r.reloader.Status()
+	if s.Err == nil || r.set() == nil {
+		return ""
+	}
+	if hung := hungFile(s.Err); hung != nil {
+		return fmt.Sprintf("stale since %s: reading %s has not returned; version %s stays in force",
+			hung.Since.UTC().Format(time.RFC3339), hung.Path, reload.ShortHash(s.Hash))
+	}
+	errs := "1 error"
+	if n := len(errorLines(s.Err)); n > 1 {
+		errs = fmt.Sprintf("%d errors", n)
+	}
+	return fmt.Sprintf("version %s in force; newest files refused since %s: %s, see GET /rules or the log",
+		reload.ShortHash(s.Hash), s.ErrAt.UTC().Format(time.RFC3339), errs)
+}
+
+// hungFile is the file that hung, if that is what the error is about.
+func hungFile(err error) (hung *fileread.HungError) {
+	errors.As(err, &hung)
+	return hung
 }
 
 // Reload implements admin.Rules.

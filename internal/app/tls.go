@@ -7,16 +7,20 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"slices"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/weir-ratelimit/weir/pkg/fileread"
 )
 
 // certFresh is how long certificates that were read are used without looking at the files again: so long may a
 // renewed one take, and so often at most are files read, however many connect.
 const certFresh = time.Second
+
+// certWait is how long a connection waits for certificates that are read for it. Then the last ones serve.
+const certWait = time.Second
 
 const refusedQuiet = 10 * time.Second
 
@@ -32,10 +36,11 @@ type serverTLS struct {
 	protocols []string // that are offered (ALPN)
 	log       *slog.Logger
 
-	mu     sync.Mutex
-	last   *tls.Config
-	readAt time.Time
-	failed string // why the files could not be read, as logged last
+	mu      sync.Mutex
+	last    *tls.Config
+	readAt  time.Time
+	reading chan struct{} // closed when the read under way has ended; nil if none is
+	failed  string        // why the files could not be read, as logged last
 	// refusedAt is when a refused client was logged last.
 	refusedAt time.Time
 }
@@ -46,7 +51,7 @@ func (s *serverTLS) config() (*tls.Config, error) {
 		return nil, nil //nolint:nilnil // net/http and newGRPC take nil for plain text
 	}
 	var err error
-	if s.last, err = s.read(); err != nil {
+	if s.last, err = s.read(context.Background()); err != nil {
 		return nil, err
 	}
 	s.readAt = time.Now()
@@ -59,28 +64,49 @@ func (s *serverTLS) config() (*tls.Config, error) {
 	}, nil
 }
 
-// current is the configuration of a connection that begins now.
+// current is the configuration of a connection that begins now. One connection has the files read, and waits for that for
+// certWait at most; the others do not.
 func (s *serverTLS) current(ctx context.Context, now time.Time) *tls.Config {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if now.Sub(s.readAt) < certFresh {
+	if s.reading != nil || now.Sub(s.readAt) < certFresh {
+		defer s.mu.Unlock()
 		return s.last
 	}
 	s.readAt = now
-	config, err := s.read()
+	done := make(chan struct{})
+	s.reading = done
+	s.mu.Unlock()
+	go s.renew(context.WithoutCancel(ctx), done)
+	timer := time.NewTimer(certWait)
+	defer timer.Stop()
+	select {
+	case <-done:
+	case <-timer.C:
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.last
+}
+
+// renew reads the files and closes done.
+func (s *serverTLS) renew(ctx context.Context, done chan struct{}) {
+	config, err := s.read(ctx)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	defer close(done)
+	s.reading = nil
 	if err == nil {
 		s.last, s.failed = config, ""
-		return config
+		return
 	}
 	if why := err.Error(); why != s.failed {
 		s.failed = why
 		s.log.LogAttrs(ctx, slog.LevelError, "certificates cannot be read, the last ones serve", slog.String("error", why))
 	}
-	return s.last
 }
 
-func (s *serverTLS) read() (*tls.Config, error) {
-	own, err := tls.LoadX509KeyPair(s.cert, s.key)
+func (s *serverTLS) read(ctx context.Context) (*tls.Config, error) {
+	own, err := fileread.X509KeyPair(ctx, s.cert, s.key)
 	if err != nil {
 		return nil, fmt.Errorf("--%s-tls-cert, --%s-tls-key: %w", s.flag, s.flag, err)
 	}
@@ -88,7 +114,7 @@ func (s *serverTLS) read() (*tls.Config, error) {
 	if s.clientCA == "" {
 		return config, nil
 	}
-	text, err := os.ReadFile(s.clientCA)
+	text, err := fileread.ReadFile(ctx, s.clientCA)
 	if err != nil {
 		return nil, fmt.Errorf("--%s-tls-client-ca: %w", s.flag, err)
 	}
@@ -161,7 +187,7 @@ func (o *Options) httpTLS() *serverTLS {
 
 // httpToken reads the token anew, so that it can be changed.
 func (o *Options) httpToken() (string, error) {
-	text, err := os.ReadFile(o.HTTPTokenFile)
+	text, err := fileread.ReadFile(context.Background(), o.HTTPTokenFile)
 	if err != nil {
 		return "", fmt.Errorf("--http-token-file: %w", err)
 	}

@@ -1,7 +1,7 @@
 // Package decisionlog writes what was decided, one line of JSON a request: of all requests, or of a sample of them.
 //
 // A request never waits for it. Whether a request is written is decided first and costs nanoseconds; the line of one that is
-// goes into a bounded buffer, which one goroutine writes. What does not fit is dropped and counted, and a line says so.
+// goes into a bounded queue (internal/linequeue). What does not fit is dropped and counted, and a line says so.
 package decisionlog
 
 import (
@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weir-ratelimit/weir/internal/linequeue"
 	"github.com/weir-ratelimit/weir/internal/rls"
 )
 
@@ -24,10 +25,8 @@ const (
 	maxLine   = 64 << 10 // a request with more to say is dropped
 )
 
-const (
-	noteEvery = 10 * time.Second // a line says how many were dropped, at most so often
-	lastWrite = time.Second      // at the end, for what is still in the buffer
-)
+// lastWrite is how long Close writes what is still in the buffer.
+const lastWrite = time.Second
 
 // Options are what is written, and where.
 type Options struct {
@@ -75,26 +74,21 @@ type Log struct {
 	rate    rate
 	lines   sync.Pool // of *[]byte
 
-	mu     sync.Mutex
-	buffer []byte
-	count  uint64 // lines in buffer
-
-	wake    chan struct{}
-	written atomic.Uint64
-	dropped [reasons]atomic.Uint64
-	told    [reasons]uint64 // dropped, as the last line about it said
+	queue  *linequeue.Queue
+	byRate atomic.Uint64   // dropped by the rate
+	told   [reasons]uint64 // dropped, as the last line about it said; only the queue's goroutine uses it
 }
 
 var _ rls.Watcher = (*Log)(nil)
 
-// New opens the log. Run writes it, and closes it.
+// New opens the log. Close ends it.
 func New(o Options) (*Log, error) {
 	out, err := open(o.To)
 	if err != nil {
 		return nil, fmt.Errorf("--decision-log: %w", err)
 	}
 	l := &Log{
-		o: o, out: out, hash: newHasher(o.Key), rate: newRate(o.Rate), wake: make(chan struct{}, 1),
+		o: o, out: out, hash: newHasher(o.Key), rate: newRate(o.Rate),
 		lines: sync.Pool{New: func() any { return new([]byte) }},
 	}
 	for i, share := range []float64{o.Sample, o.SampleDenied} {
@@ -103,6 +97,7 @@ func New(o Options) (*Log, error) {
 			l.weights[i] = strconv.FormatFloat(1/share, 'g', 6, 64)
 		}
 	}
+	l.queue = linequeue.New(linequeue.Options{MaxBytes: maxBuffer, MaxLine: maxLine, Write: l.print, Note: l.note, End: l.out.close})
 	return l, nil
 }
 
@@ -117,7 +112,7 @@ func (l *Log) Watch(_ context.Context, v rls.View) {
 	}
 	now := time.Now()
 	if !l.rate.allow(now) {
-		l.dropped[ByRate].Add(1)
+		l.byRate.Add(1)
 		return
 	}
 	line, ok := l.lines.Get().(*[]byte)
@@ -125,14 +120,7 @@ func (l *Log) Watch(_ context.Context, v rls.View) {
 		return
 	}
 	*line = l.appendLine((*line)[:0], now, weight, v)
-	if l.put(*line) {
-		select {
-		case l.wake <- struct{}{}:
-		default:
-		}
-	} else {
-		l.dropped[FullBuffer].Add(1)
-	}
+	l.queue.Put(*line)
 	if cap(*line) <= maxLine {
 		l.lines.Put(line)
 	}
@@ -151,103 +139,40 @@ func refused(v rls.View) bool {
 	return false
 }
 
-func (l *Log) put(line []byte) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if len(line) > maxLine || len(l.buffer)+len(line) > maxBuffer {
-		return false
-	}
-	l.buffer = append(l.buffer, line...)
-	l.count++
-	return true
-}
-
-// Run writes until ctx is done, and then what is left, for a second at most.
-func (l *Log) Run(ctx context.Context) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		l.write(ctx)
-	}()
-	<-ctx.Done()
-	select {
-	case <-done:
-	case <-time.After(lastWrite): // whoever reads the stream does not: the goroutine ends with the process
-	}
-}
-
-func (l *Log) write(ctx context.Context) {
-	ticker := time.NewTicker(noteEvery)
-	defer ticker.Stop()
-	var spare []byte
-	for {
-		select {
-		case <-l.wake:
-			spare = l.flush(ctx, spare)
-		case <-ticker.C:
-			l.note(ctx)
-		case <-ctx.Done():
-			l.flush(ctx, spare)
-			l.note(ctx)
-			l.out.close()
-			return
-		}
-	}
-}
-
-// flush writes the buffer, puts an empty one in its place, and returns it to be used again.
-func (l *Log) flush(ctx context.Context, spare []byte) []byte {
-	l.mu.Lock()
-	lines, count := l.buffer, l.count
-	l.buffer, l.count = spare[:0], 0
-	l.mu.Unlock()
-	if count == 0 {
-		return lines
-	}
-	if l.print(ctx, lines) {
-		l.written.Add(count)
-	} else {
-		l.dropped[NotWritten].Add(count)
-	}
-	return lines
-}
+// Close writes what is left, for a second at most: a stream that nobody reads does not stop the process from ending. Later
+// lines are dropped. It may be called more than once.
+func (l *Log) Close() { l.queue.Close(lastWrite) }
 
 // print writes and says in the process's log when that begins to fail, and when it goes again.
-func (l *Log) print(ctx context.Context, lines []byte) bool {
+func (l *Log) print(lines []byte) error {
 	was := l.out.failing
 	err := l.out.write(lines)
 	switch {
 	case err != nil && !was:
-		l.o.Log.LogAttrs(ctx, slog.LevelError, "decision log cannot be written, its lines are dropped",
+		l.o.Log.LogAttrs(context.Background(), slog.LevelError, "decision log cannot be written, its lines are dropped",
 			slog.String("to", l.o.To), slog.String("error", err.Error()))
 	case err == nil && was:
-		l.o.Log.LogAttrs(ctx, slog.LevelInfo, "decision log is written again", slog.String("to", l.o.To))
+		l.o.Log.LogAttrs(context.Background(), slog.LevelInfo, "decision log is written again", slog.String("to", l.o.To))
 	}
-	return err == nil
+	return err
 }
 
 // note writes a line about what was dropped since the last one.
-func (l *Log) note(ctx context.Context) {
-	var now [reasons]uint64
-	for r := range now {
-		now[r] = l.dropped[r].Load()
-	}
-	if now == l.told {
-		return
-	}
-	line := appendDropped(nil, time.Now(), now, l.told)
-	if l.print(ctx, line) {
+func (l *Log) note(q linequeue.Stats, write func([]byte) error) {
+	now := l.dropped(q)
+	if now != l.told && write(appendDropped(nil, time.Now(), now, l.told)) == nil {
 		l.told = now
 	}
 }
 
+func (l *Log) dropped(q linequeue.Stats) [reasons]uint64 {
+	return [reasons]uint64{ByRate: l.byRate.Load(), FullBuffer: q.FullBuffer, NotWritten: q.NotWritten}
+}
+
 // Stats is how many lines were written and dropped.
 func (l *Log) Stats() Stats {
-	s := Stats{Written: l.written.Load()}
-	for r := range s.Dropped {
-		s.Dropped[r] = l.dropped[r].Load()
-	}
-	return s
+	q := l.queue.Stats()
+	return Stats{Written: q.Written, Dropped: l.dropped(q)}
 }
 
 // Reasons are all reasons, in order.

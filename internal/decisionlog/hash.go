@@ -2,15 +2,17 @@ package decisionlog
 
 import (
 	"bytes"
+	"context"
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
 	"hash"
-	"os"
 	"strings"
 	"sync"
+
+	"github.com/weir-ratelimit/weir/pkg/fileread"
 )
 
 // hashPrefix marks what is a hash and no value.
@@ -23,7 +25,7 @@ const (
 
 // ReadKey reads the secret of hashes from a file: at least 16 bytes, white space around them left out.
 func ReadKey(path string) ([]byte, error) {
-	key, err := os.ReadFile(path) //nolint:gosec // the user names it
+	key, err := fileread.ReadFile(context.Background(), path)
 	if err != nil {
 		return nil, err
 	}

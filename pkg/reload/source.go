@@ -1,16 +1,16 @@
 package reload
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"os"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/weir-ratelimit/weir/pkg/fileread"
 )
 
 // MaxFileSize is the most that Paths reads of one file, in bytes: about half a million rules, and little enough
@@ -32,11 +32,15 @@ type Files struct {
 	Paths []string
 	// Includes, if not nil, says which files a file refers to, as paths that can be opened. They are read and watched like
 	// the others and come behind them, each once, with File.Included. One that is not there is left out: whoever refers to
-	// it can say so better.
+	// it can say so better. Symbolic links must not lead out of the path of Paths that the file was found at, nor out of
+	// the directory that the file itself lies in: that is an error.
 	Includes func(File) []string
 	// Rest, if not nil, is called between small pieces of reading, so that a process that serves requests meanwhile can
 	// pause.
 	Rest func()
+	// Reader reads the files, which may lie on a file system that hangs; nil is fileread.Default. A file that hangs is an
+	// error that holds a fileread.HungError.
+	Reader *fileread.Reader
 }
 
 // restAfter is how many bytes are read or hashed before Rest is called: some 0.05 ms of work.
@@ -48,21 +52,36 @@ func (p Files) rest() {
 	}
 }
 
-// Read implements Source. Its error holds every path that failed.
+func (p Files) reader() *fileread.Reader {
+	if p.Reader == nil {
+		return fileread.Default
+	}
+	return p.Reader
+}
+
+// Read implements Source. Its error holds every path that failed. It returns soon after ctx ends, whatever hangs.
 func (p Files) Read(ctx context.Context) (Snapshot, error) {
-	files, err := p.found(ctx)
+	return fileread.Do(ctx, p.reader(), func(s *fileread.Session) (Snapshot, error) { return p.read(ctx, s) })
+}
+
+func (p Files) read(ctx context.Context, s *fileread.Session) (Snapshot, error) {
+	found, err := p.found(ctx, s)
 	if err != nil {
 		return Snapshot{}, err
 	}
-	if len(files) == 0 {
+	if len(found) == 0 {
 		return Snapshot{}, errors.New("no path to read files from")
 	}
+	files := make([]File, len(found), len(found)+1)
+	for i, f := range found {
+		files[i] = f.File
+	}
 	var errs []error
-	for _, name := range p.included(files) {
-		data, err := readFile(name, p.rest)
+	for _, i := range p.included(found) {
+		data, err := i.read(s, p.rest)
 		switch {
 		case err == nil:
-			files = append(files, File{Name: name, Data: data, Included: true})
+			files = append(files, File{Name: i.name, Data: data, Included: true})
 		case !errors.Is(err, fs.ErrNotExist):
 			errs = append(errs, err)
 		}
@@ -73,66 +92,81 @@ func (p Files) Read(ctx context.Context) (Snapshot, error) {
 	return newSnapshot(files, p.rest), nil
 }
 
+// foundFile is a file of a directory or path, with where it may include files from: the directory or path that was given,
+// and its own directory, both without links.
+type foundFile struct {
+	File
+
+	root, dir string
+}
+
 // found are the files at the paths, past what fails.
-func (p Files) found(ctx context.Context) ([]File, error) {
-	r := fileReader{rest: p.rest}
-	err := walk(ctx, p.Paths, &r)
+func (p Files) found(ctx context.Context, s *fileread.Session) ([]foundFile, error) {
+	r := fileReader{session: s, rest: p.rest}
+	err := walk(ctx, s, p.Paths, &r)
 	return r.files, err
 }
 
-// included are the names of the files that the files refer to, sorted, each once.
-func (p Files) included(files []File) (all []string) {
+// include is a file that others refer to.
+type include struct {
+	name string
+	by   []foundFile
+}
+
+// included are the files that the files refer to, sorted by name, each once.
+func (p Files) included(files []foundFile) (all []include) {
 	if p.Includes == nil {
 		return nil
 	}
+	by := map[string][]foundFile{}
 	for _, f := range files {
-		all = append(all, p.Includes(f)...)
+		for _, name := range p.Includes(f.File) {
+			by[name] = append(by[name], f)
+		}
 	}
-	slices.Sort(all)
-	return slices.Compact(all)
+	for _, name := range slices.Sorted(maps.Keys(by)) {
+		all = append(all, include{name, by[name]})
+	}
+	return all
+}
+
+// read reads the file if it lies where all that refer to it may include from.
+func (i include) read(s *fileread.Session, rest func()) ([]byte, error) {
+	realPath, info, err := s.Resolve(i.name, nil)
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range i.by {
+		if !below(realPath, f.root) && !below(realPath, f.dir) {
+			return nil, fmt.Errorf("%s: %s, which it refers to, leads by a symbolic link to %s, outside %s: put the file itself into "+
+				"that directory, or a link that stays in it", f.Name, i.name, realPath, f.root)
+		}
+	}
+	return s.ReadFile(realPath, i.name, info, MaxFileSize, rest)
+}
+
+// below says whether a path is in a directory or deeper. Both are absolute and free of links.
+func below(path, dir string) bool {
+	rel, err := filepath.Rel(dir, path)
+	return err == nil && filepath.IsLocal(rel)
 }
 
 // fileReader is the visitor that reads.
 type fileReader struct {
-	files []File
-	rest  func()
+	session *fileread.Session
+	files   []foundFile
+	rest    func()
 }
 
 func (r *fileReader) dir(string)  {}
 func (r *fileReader) link(string) {}
 
-func (r *fileReader) file(name string) error {
-	data, err := readFile(name, r.rest)
+func (r *fileReader) file(f walkedFile) error {
+	data, err := r.session.ReadFile(f.realPath, f.name, f.info, MaxFileSize, r.rest)
 	if err == nil {
-		r.files = append(r.files, File{Name: name, Data: data})
+		r.files = append(r.files, foundFile{File{Name: f.name, Data: data}, f.root, filepath.Dir(f.realPath)})
 	}
 	return err
-}
-
-func readFile(name string, rest func()) ([]byte, error) {
-	info, err := os.Stat(name) // before it is opened: opening a pipe blocks
-	switch {
-	case err != nil:
-		return nil, err
-	case !info.Mode().IsRegular():
-		return nil, fmt.Errorf("%s: not a regular file", name)
-	case info.Size() > MaxFileSize:
-		return nil, fmt.Errorf("%s: larger than %d MiB, the most that is read of one file", name, MaxFileSize>>20)
-	}
-	f, err := os.Open(name) //nolint:gosec // reading the files that the operator names is what this is for
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()                                                    //nolint:errcheck // nothing was written
-	all := bytes.NewBuffer(make([]byte, 0, info.Size()+bytes.MinRead)) // which it wants to have free
-	for err == nil {
-		rest()
-		_, err = io.CopyN(all, f, restAfter)
-	}
-	if errors.Is(err, io.EOF) {
-		err = nil
-	}
-	return all.Bytes(), err
 }
 
 // isFileName says whether a directory's entry of this name is one of its files.
@@ -141,18 +175,26 @@ func isFileName(name string) bool {
 	return !strings.HasPrefix(name, ".") && (ext == ".yaml" || ext == ".yml")
 }
 
+// walkedFile is a file that a walk comes upon.
+type walkedFile struct {
+	name     string // as the user would write it
+	realPath string // absolute, and free of links
+	info     fs.FileInfo
+	root     string // the directory that it may include from: the one given, or that of the file given
+}
+
 // visitor is told what a walk comes upon.
 type visitor interface {
-	dir(realPath string)    // before it is listed
-	link(path string)       // an entry that is a symbolic link, before it is followed
-	file(name string) error // once for each real file
+	dir(realPath string)     // before it is listed
+	link(path string)        // an entry that is a symbolic link, before it is followed
+	file(f walkedFile) error // once for each real file
 }
 
 // walk goes through all of paths, past what fails, and returns all that failed.
-func walk(ctx context.Context, paths []string, v visitor) error {
-	w := walker{ctx: ctx, visitor: v, seen: map[string]bool{}}
+func walk(ctx context.Context, s *fileread.Session, paths []string, v visitor) error {
+	w := walker{ctx: ctx, session: s, visitor: v, seen: map[string]bool{}}
 	for _, path := range paths {
-		w.root(filepath.Clean(path))
+		w.start(filepath.Clean(path))
 	}
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -163,9 +205,11 @@ func walk(ctx context.Context, paths []string, v visitor) error {
 type walker struct {
 	visitor
 
-	ctx  context.Context //nolint:containedctx // of one walk
-	seen map[string]bool // by real path: whether it is a file or holds one
-	errs []error
+	ctx     context.Context //nolint:containedctx // of one walk
+	session *fileread.Session
+	root    string          // of the path that is walked: see walkedFile
+	seen    map[string]bool // by real path: whether it is a file or holds one
+	errs    []error
 }
 
 // fail notes an error; what failed counts as a file, for "no file" would be a second error about the same.
@@ -174,30 +218,33 @@ func (w *walker) fail(err error) (found bool) {
 	return true
 }
 
-func (w *walker) root(path string) {
-	info, err := os.Stat(path)
+func (w *walker) start(path string) {
+	realPath, info, err := w.session.Resolve(path, nil)
 	switch {
 	case err != nil:
 		w.fail(err)
-	case !info.IsDir():
-		w.read(path)
-	case !w.list(path):
-		w.fail(fmt.Errorf("%s: no *.yaml or *.yml file in this directory", path))
+	case info.IsDir():
+		w.root = realPath
+		if !w.list(path, realPath) {
+			w.fail(fmt.Errorf("%s: no *.yaml or *.yml file in this directory", path))
+		}
+	default:
+		if w.root, _, err = w.session.Resolve(filepath.Dir(path), nil); err != nil {
+			w.fail(err)
+			return
+		}
+		w.read(path, realPath, info)
 	}
 }
 
 // list visits a directory's entries and says whether there is a file among them or below.
-func (w *walker) list(dir string) (found bool) {
-	realDir, err := filepath.EvalSymlinks(dir)
-	if err != nil {
-		return w.fail(err)
-	}
+func (w *walker) list(dir, realDir string) (found bool) {
 	if found, ok := w.seen[realDir]; ok {
 		return found
 	}
 	w.seen[realDir] = false // for whoever comes here again from below
 	w.dir(realDir)
-	entries, err := os.ReadDir(dir)
+	entries, err := w.session.ReadDir(realDir, dir)
 	if err != nil {
 		return w.fail(err)
 	}
@@ -205,44 +252,54 @@ func (w *walker) list(dir string) (found bool) {
 		if w.ctx.Err() != nil {
 			return true
 		}
-		found = w.entry(filepath.Join(dir, e.Name()), e) || found
+		found = w.entry(filepath.Join(dir, e.Name()), filepath.Join(realDir, e.Name()), e) || found
 	}
 	w.seen[realDir] = found
 	return found
 }
 
-func (w *walker) entry(path string, e fs.DirEntry) (found bool) {
-	if strings.HasPrefix(e.Name(), ".") {
+// entry visits an entry of a directory.
+func (w *walker) entry(path, realPath string, e fs.DirEntry) (found bool) {
+	wanted, isLink := isFileName(e.Name()), e.Type()&fs.ModeSymlink != 0
+	switch {
+	case strings.HasPrefix(e.Name(), "."):
+		return false
+	case e.IsDir():
+		return w.list(path, realPath)
+	case !wanted && !isLink:
 		return false
 	}
-	mode, wanted := e.Type(), isFileName(e.Name())
-	if mode&fs.ModeSymlink != 0 {
+	var info fs.FileInfo
+	var err error
+	if isLink {
 		w.link(path)
-		info, err := os.Stat(path)
-		if err != nil {
-			return wanted && w.fail(err)
-		}
-		mode = info.Mode()
+		realPath, info, err = w.session.Resolve(path, nil)
+	} else {
+		info, err = w.session.Lstat(realPath, path)
 	}
 	switch {
-	case mode.IsDir():
-		return w.list(path)
+	case err != nil:
+		return wanted && w.fail(err)
+	case info.IsDir():
+		return w.list(path, realPath)
 	case wanted:
-		return w.read(path)
+		return w.read(path, realPath, info)
 	}
 	return false
 }
 
-func (w *walker) read(path string) (found bool) {
-	realPath, err := filepath.EvalSymlinks(path)
-	if err != nil {
-		return w.fail(err)
-	}
+func (w *walker) read(path, realPath string, info fs.FileInfo) (found bool) {
 	if w.seen[realPath] {
 		return true
 	}
 	w.seen[realPath] = true
-	if err := w.file(path); err != nil {
+	err := w.file(walkedFile{path, realPath, info, w.root})
+	if errors.Is(err, fs.ErrNotExist) { // a link on the way has been changed just now, and what it led to is gone
+		if realPath, info, err = w.session.Resolve(path, nil); err == nil {
+			err = w.file(walkedFile{path, realPath, info, w.root})
+		}
+	}
+	if err != nil {
 		w.fail(err)
 	}
 	return true

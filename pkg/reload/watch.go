@@ -10,22 +10,31 @@ import (
 	"time"
 
 	"github.com/fsnotify/fsnotify"
+
+	"github.com/weir-ratelimit/weir/pkg/fileread"
 )
 
 // resyncAfter is how long after a change of the tree the watches are set anew: one time for a burst of changes.
 const resyncAfter = 10 * time.Millisecond
 
-// maxLinks is how many symbolic links are followed on the way of one path, as in Linux.
-const maxLinks = 40
+// closing is how long a watcher may take to close. It waits for a watch that is being added, which may hang.
+const closing = time.Second
 
-// Watch implements Source.
+// Watch implements Source. It returns soon after ctx ends, whatever hangs; a file system that hangs is an error.
 func (p Files) Watch(ctx context.Context, changed chan<- struct{}) error {
 	w, err := newWatcher(p)
 	if err != nil {
 		return fmt.Errorf("watch files: %w", err)
 	}
 	err = w.run(ctx, changed)
-	if err := errors.Join(err, w.notify.Close()); err != nil {
+	closed := make(chan error, 1)
+	go func() { closed <- w.notify.Close() }()
+	select {
+	case closeErr := <-closed:
+		err = errors.Join(err, closeErr)
+	case <-time.After(closing):
+	}
+	if err != nil {
 		return fmt.Errorf("watch files: %w", err)
 	}
 	return nil
@@ -38,6 +47,7 @@ type watcher struct {
 	notify  *fsnotify.Watcher
 	source  Files
 	paths   []string
+	session *fileread.Session      // of the sync under way
 	watched map[string]fs.FileInfo // the directories that are watched
 
 	// What the tree was when it was walked last.
@@ -67,7 +77,13 @@ func (w *watcher) run(ctx context.Context, changed chan<- struct{}) error {
 			return nil
 		case <-resync:
 			resync = nil
-			if err := w.sync(ctx); err != nil {
+			_, err := fileread.Do(ctx, w.source.reader(), func(s *fileread.Session) (struct{}, error) {
+				return struct{}{}, w.sync(ctx, s) // if it hangs, nobody else uses w any more
+			})
+			switch {
+			case ctx.Err() != nil:
+				return nil
+			case err != nil:
 				return err
 			}
 			hint(changed) // also for what came into a new directory before it was watched
@@ -107,13 +123,14 @@ func (w *watcher) matters(e fsnotify.Event) bool {
 
 // sync sets the watches for the tree as it is now. It walks again until a walk adds no watch: then what the last
 // walk saw was watched while it was looked at.
-func (w *watcher) sync(ctx context.Context) error {
+func (w *watcher) sync(ctx context.Context, s *fileread.Session) error {
+	w.session = s
 	for added := true; added && ctx.Err() == nil; {
 		w.wanted, w.names = map[string]bool{}, map[string]bool{}
 		for _, path := range w.paths {
 			w.link(path)
 		}
-		_ = walk(ctx, w.paths, w) // what cannot be read is Read's to report
+		_ = walk(ctx, s, w.paths, w) // what cannot be read is Read's to report
 		w.included(ctx)
 		var err error
 		if added, err = w.add(); err != nil {
@@ -128,9 +145,9 @@ func (w *watcher) included(ctx context.Context) {
 	if w.source.Includes == nil {
 		return
 	}
-	files, _ := w.source.found(ctx) // as above
-	for _, name := range w.source.included(files) {
-		if abs, err := filepath.Abs(name); err == nil {
+	files, _ := w.source.found(ctx, w.session) // as above
+	for _, i := range w.source.included(files) {
+		if abs, err := filepath.Abs(i.name); err == nil {
 			w.link(abs)
 		}
 	}
@@ -145,12 +162,15 @@ func (w *watcher) add() (added bool, err error) {
 		}
 	}
 	for dir := range w.wanted {
-		info, err := os.Stat(dir)
+		info, err := w.session.Lstat(dir, dir) // its path is free of links
 		if err == nil {
-			err = w.notify.Add(dir) // known ones too: another directory may have come in its place
+			err = w.session.Step(dir, info, func() error {
+				return w.notify.Add(dir) // known ones too: another directory may have come in its place
+			})
 		}
+		var hung *fileread.HungError
 		switch {
-		case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission):
+		case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission), errors.As(err, &hung):
 			delete(w.watched, dir)
 		case err != nil:
 			return false, fmt.Errorf("%s: %w", dir, err)
@@ -163,12 +183,12 @@ func (w *watcher) add() (added bool, err error) {
 	return added, nil
 }
 
-func (w *watcher) dir(realPath string) { w.wanted[realPath] = true }
-func (w *watcher) file(string) error   { return nil }
+func (w *watcher) dir(realPath string)   { w.wanted[realPath] = true }
+func (w *watcher) file(walkedFile) error { return nil }
 
 // link wants a watch on each directory where a change can make path lead elsewhere.
 func (w *watcher) link(path string) {
-	if realPath, ok := w.follow(path, maxLinks); ok {
+	if realPath, _, err := w.session.Resolve(path, w.name); err == nil {
 		w.name(realPath)
 	}
 }
@@ -180,30 +200,4 @@ func (w *watcher) name(path string) {
 		w.wanted[dir] = false
 	}
 	w.names[path] = true
-}
-
-// follow resolves path link by link and names each link on the way, or the place where the way ends.
-func (w *watcher) follow(path string, links int) (realPath string, ok bool) {
-	parent := filepath.Dir(path)
-	if parent == path {
-		return path, true
-	}
-	dir, ok := w.follow(parent, links)
-	if !ok {
-		return "", false
-	}
-	here := filepath.Join(dir, filepath.Base(path))
-	info, err := os.Lstat(here)
-	if err == nil && info.Mode()&fs.ModeSymlink == 0 {
-		return here, true
-	}
-	w.name(here)
-	target, err := os.Readlink(here)
-	if err != nil || links == 0 {
-		return "", false
-	}
-	if !filepath.IsAbs(target) {
-		target = filepath.Join(dir, target)
-	}
-	return w.follow(target, links-1)
 }

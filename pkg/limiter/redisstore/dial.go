@@ -7,18 +7,21 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/weir-ratelimit/weir/pkg/fileread"
 )
 
 const (
 	// reload is how long a cluster's client believes who has which slot if nothing fails.
 	reload = 10 * time.Second
+	// reading is how long the certificates of a connection may take to be read, before the last ones serve.
+	reading = 250 * time.Millisecond
 	// telling is the least time that sentinels and nodes have to say who is the master, behind the requests that wait for
 	// it, and have a deadline of their own.
 	telling = 250 * time.Millisecond
@@ -56,7 +59,7 @@ func (a *address) open(o *Options) (redis.UniversalClient, error) {
 	dialer := &net.Dialer{Timeout: u.DialTimeout}
 	dial := dialer.DialContext
 	if a.tls {
-		if _, err := a.tlsFiles.config(); err != nil {
+		if _, err := a.tlsFiles.config(context.Background()); err != nil {
 			return nil, fmt.Errorf("redis store: %w", err)
 		}
 		dial = func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -88,8 +91,8 @@ func (a *address) open(o *Options) (redis.UniversalClient, error) {
 }
 
 // credentials are read anew for each connection, so that a password can change.
-func (a *address) credentials(context.Context) (user, password string, err error) {
-	text, err := os.ReadFile(a.passwordFile)
+func (a *address) credentials(ctx context.Context) (user, password string, err error) {
+	text, err := fileread.ReadFile(ctx, a.passwordFile)
 	if err != nil {
 		return "", "", fmt.Errorf("password_file: %w", err)
 	}
@@ -106,7 +109,9 @@ type tlsFiles struct {
 
 // dial connects and shakes hands.
 func (f *tlsFiles) dial(ctx context.Context, dialer *net.Dialer, network, addr string) (net.Conn, error) {
-	config, err := f.config()
+	short, cancel := context.WithTimeout(ctx, reading)
+	defer cancel()
+	config, err := f.config(short)
 	if err != nil {
 		if config = f.last.Load(); config == nil {
 			return nil, err
@@ -115,10 +120,10 @@ func (f *tlsFiles) dial(ctx context.Context, dialer *net.Dialer, network, addr s
 	return (&tls.Dialer{NetDialer: dialer, Config: config}).DialContext(ctx, network, addr)
 }
 
-func (f *tlsFiles) config() (*tls.Config, error) {
+func (f *tlsFiles) config(ctx context.Context) (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: f.serverName}
 	if f.ca != "" {
-		text, err := os.ReadFile(f.ca)
+		text, err := fileread.ReadFile(ctx, f.ca)
 		if err != nil {
 			return nil, fmt.Errorf("tls_ca: %w", err)
 		}
@@ -128,7 +133,7 @@ func (f *tlsFiles) config() (*tls.Config, error) {
 		}
 	}
 	if f.cert != "" {
-		own, err := tls.LoadX509KeyPair(f.cert, f.key)
+		own, err := fileread.X509KeyPair(ctx, f.cert, f.key)
 		if err != nil {
 			return nil, fmt.Errorf("tls_cert and tls_key: %w", err)
 		}

@@ -1,0 +1,106 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/weir-ratelimit/weir/internal/proctest"
+)
+
+// hangIn puts a rule file into a directory that hangs when it is opened, as on a file system that hangs.
+func hangIn(t *testing.T, path, text string) *proctest.Hung {
+	t.Helper()
+	if err := os.WriteFile(path+"~", []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	hung := proctest.Hang(t, path+"~")
+	if err := os.Rename(path+"~", path); err != nil {
+		t.Fatal(err)
+	}
+	return hung
+}
+
+// A rule file whose reading never returns ends neither reloads nor the process: /readyz, log and metric say which file, the
+// rules of before decide, a file in its place is loaded, and SIGTERM ends the process while it hangs.
+func TestReadThatHangs(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		edit(t, path, text)
+		return path
+	}
+	write("a.yaml", modes)
+	s := startSidecar(t, dir, "--rules-poll", "200ms", "--drain-delay", "0s")
+	conn := dial(t, s.grpc)
+	path := filepath.Join(dir, "b.yaml")
+	more := "domain: modes\ndescriptors: [{key: more, rate_limit: {requests_per_unit: 0, unit: hour}}]\n"
+
+	hung := hangIn(t, path, more)
+	defer hung.Release()
+	await(t, 30*time.Second, "stale", func() bool {
+		return strings.HasPrefix(s.readiness(t), "200 OK\nready\n") && strings.Contains(s.readiness(t), "\nrules: ok (stale since 2") &&
+			strings.Contains(s.readiness(t), "reading "+path+" has not returned")
+	})
+	if got := ask(t, conn, "free", "more"); got != "OK: OK OK" {
+		t.Errorf("a request meanwhile is answered %s", got)
+	}
+	if n := series(t, []*sidecar{s}, "weir_file_reads_hung"); n != 1 {
+		t.Errorf("%g reads hang, want 1", n)
+	}
+	if n := strings.Count(s.Output(), `msg="rules are stale, the live ones stay: a file does not answer"`); n != 1 || !strings.Contains(s.Output(), "path="+path) {
+		t.Errorf("%d lines say that rules are stale", n)
+	}
+	write("b.yaml", more)
+	await(t, 20*time.Second, "loaded from another file", func() bool { return ask(t, conn, "more") == "OVER_LIMIT: OVER_LIMIT" })
+	if text := s.readiness(t); !strings.Contains(text, "\nrules: ok\n") {
+		t.Errorf("/readyz: %s", text)
+	}
+
+	again := hangIn(t, path, more+"\n")
+	defer again.Release()
+	again.Await(20 * time.Second)
+	begin := time.Now()
+	if code := s.Terminate(20 * time.Second); code != 0 {
+		t.Errorf("exit code %d, want 0", code)
+	}
+	t.Logf("the process ended %s after SIGTERM", time.Since(begin))
+}
+
+// SIGHUP while the process starts is a reload, and not the end. SIGTERM then is the end, also while the start hangs.
+func TestSignalsDuringTheStart(t *testing.T) {
+	if testing.Short() {
+		t.Skip("needs the built binary: left out by -short")
+	}
+	run := func(t *testing.T) (*sidecar, *proctest.Hung) {
+		path := filepath.Join(t.TempDir(), "rules.yaml")
+		hung := hangIn(t, path, modes)
+		s := &sidecar{grpc: freeAddr(t), http: freeAddr(t)}
+		s.args = []string{"serve", "--rules", path, "--grpc-addr", s.grpc, "--http-addr", s.http, "--drain-delay", "0s"}
+		s.run(t)
+		hung.Await(20 * time.Second)
+		return s, hung
+	}
+	t.Run("SIGHUP", func(t *testing.T) {
+		s, hung := run(t)
+		s.Signal(syscall.SIGHUP)
+		hung.Release()
+		s.Await(20*time.Second, func() error { return s.ready(t.Context()) })
+		await(t, 10*time.Second, "reloaded", func() bool { return strings.Contains(s.Output(), "rule files have not changed") })
+		if code := s.Terminate(20 * time.Second); code != 0 {
+			t.Errorf("exit code %d, want 0", code)
+		}
+	})
+	t.Run("SIGTERM", func(t *testing.T) {
+		s, hung := run(t)
+		defer hung.Release()
+		if code := s.Terminate(5 * time.Second); code != 1 || !strings.Contains(s.Output(), "context canceled") {
+			t.Errorf("exit code %d, want 1 and why", code)
+		}
+	})
+}

@@ -1,0 +1,158 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/weir-ratelimit/weir/internal/proctest"
+	"github.com/weir-ratelimit/weir/internal/redistest"
+)
+
+// pipe is the standard error of a sidecar, whose reader is the test.
+type pipe struct {
+	name  string
+	fd    int    // does not block
+	close func() // ends the reader
+}
+
+// startInto starts a sidecar whose standard error is a pipe of the test, and waits until it is ready.
+func startInto(t *testing.T, args ...string) (*sidecar, pipe) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("needs the built binary: left out by -short")
+	}
+	name := filepath.Join(t.TempDir(), "stderr")
+	if err := syscall.Mkfifo(name, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	stderr := pipe{name: name, fd: opened(t, name, syscall.O_RDONLY)}
+	stderr.close = sync.OnceFunc(func() { _ = syscall.Close(stderr.fd) })
+	t.Cleanup(stderr.close)
+	s := &sidecar{grpc: freeAddr(t), http: freeAddr(t)}
+	s.args = append([]string{"serve", "--grpc-addr", s.grpc, "--http-addr", s.http, "--drain-delay", "0s"}, args...)
+	cmd := exec.Command("bash", append([]string{"-c", `exec "$0" "$@" 2>"$STDERR"`, binary}, s.args...)...)
+	cmd.Env = append(os.Environ(), "STDERR="+name)
+	s.Process = proctest.Start(t, "sidecar", cmd)
+	s.Await(20*time.Second, func() error { return s.ready(t.Context()) })
+	return s, stderr
+}
+
+// opened opens a named pipe without waiting for its other end.
+func opened(t *testing.T, name string, mode int) int {
+	t.Helper()
+	fd, err := syscall.Open(name, mode|syscall.O_NONBLOCK|syscall.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fd
+}
+
+// fill makes the pipe take no more.
+func (p pipe) fill(t *testing.T) {
+	t.Helper()
+	write := opened(t, p.name, syscall.O_WRONLY)
+	defer syscall.Close(write) //nolint:errcheck // it is full
+	for {
+		n, err := syscall.Write(write, make([]byte, 4096))
+		if errors.Is(err, syscall.EAGAIN) {
+			return
+		}
+		if err != nil || n == 0 {
+			t.Fatalf("fill the pipe: %d, %v", n, err)
+		}
+	}
+}
+
+// Whoever reads the log may end, for instance a log collector that is restarted: at the first line of an outage every
+// request is answered by its rule, and nothing but lines is lost.
+func TestReaderOfLogMayEnd(t *testing.T) {
+	redis := redistest.Start(t)
+	s, stderr := startInto(t, "--rules", ruleFile(t, modes), "--store", redis.URL())
+	conn := dial(t, s.grpc)
+	if got := ask(t, conn, "everybody"); got != "OK: OK" {
+		t.Fatal(got)
+	}
+	stderr.close()
+	redis.Kill()
+	for range 20 {
+		if got := ask(t, conn, "everybody"); got != "OK: OK" {
+			t.Fatalf("a request of an outage is answered %s", got)
+		}
+	}
+	await(t, 10*time.Second, "counted as dropped", func() bool {
+		return series(t, []*sidecar{s}, `weir_log_dropped_total{reason="write_error"}`) > 0
+	})
+	if code := s.Terminate(20 * time.Second); code != 0 {
+		t.Errorf("exit code %d, want 0", code)
+	}
+}
+
+// Whoever reads the log may stop reading, and its pipe be full: outages, reloads and the stop go on.
+func TestLogThatIsNotRead(t *testing.T) {
+	redis := redistest.Start(t)
+	rules := ruleFile(t, modes)
+	s, stderr := startInto(t, "--rules", rules, "--store", redis.URL(), "--rules-poll", "100ms")
+	stderr.fill(t)
+	conn := dial(t, s.grpc)
+
+	loads := func() float64 { return series(t, []*sidecar{s}, `weir_rules_loads_total{result="ok"}`) }
+	for n := loads() + 1; n < 5; n++ {
+		edit(t, rules, modes+strings.Repeat("#", int(n))+"\n")
+		await(t, 10*time.Second, "reloaded", func() bool { return loads() >= n })
+	}
+	s.Signal(syscall.SIGHUP)
+	redis.Kill()
+	for range 20 {
+		if got := ask(t, conn, "everybody"); got != "OK: OK" {
+			t.Fatalf("a request of an outage is answered %s", got)
+		}
+	}
+	if code := s.Terminate(20 * time.Second); code != 0 {
+		t.Errorf("exit code %d, want 0", code)
+	}
+}
+
+// The lines that were dropped are counted, and the log says so when it is read again.
+func TestDroppedLogLines(t *testing.T) {
+	dir := t.TempDir()
+	for range 10 {
+		dir = filepath.Join(dir, strings.Repeat("d", 200)) // which is in each error
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	rules := filepath.Join(dir, "rules.yaml")
+	edit(t, rules, modes)
+	s, stderr := startInto(t, "--rules", rules, "--rules-poll", "100ms")
+	stderr.fill(t)
+	long := "domain: modes\ndescriptors:\n" + strings.Repeat("  - {key: free, unknown: 1}\n", 20)
+	refused := func() float64 { return series(t, []*sidecar{s}, `weir_rules_loads_total{result="refused"}`) }
+	dropped := func() float64 { return series(t, []*sidecar{s}, `weir_log_dropped_total{reason="buffer"}`) }
+	for n := 1.0; dropped() == 0; n++ {
+		if n > 100 {
+			t.Fatal("no line was dropped")
+		}
+		edit(t, rules, long+strings.Repeat("#", int(n))+"\n")
+		await(t, 10*time.Second, "refused", func() bool { return refused() >= n })
+	}
+	var text strings.Builder
+	await(t, 20*time.Second, "noted", func() bool {
+		buffer := make([]byte, 1<<20)
+		if n, _ := syscall.Read(stderr.fd, buffer); n > 0 {
+			text.Write(buffer[:n])
+		}
+		return strings.Contains(text.String(), `msg="log lines were dropped`)
+	})
+	if code := s.Terminate(20 * time.Second); code != 0 {
+		t.Errorf("exit code %d, want 0", code)
+	}
+}

@@ -1,0 +1,103 @@
+package app
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-ratelimit/weir/internal/redistest"
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+)
+
+// opened says whether this process has the file open.
+func opened(t *testing.T, path string) bool {
+	t.Helper()
+	fds, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Skipf("only Linux tells which files are open: %v", err)
+	}
+	for _, fd := range fds {
+		if to, err := os.Readlink("/proc/self/fd/" + fd.Name()); err == nil && to == path {
+			return true
+		}
+	}
+	return false
+}
+
+// An App that never runs is closed by Close, and one that could not be made by New: goroutines (TestMain looks), the
+// decision log, and the addresses.
+func TestNewWithoutRun(t *testing.T) {
+	o := redisOptions(t, redistest.Start(t), rulesOf("1"))
+	o.Log = slog.New(slog.DiscardHandler)
+	o.DecisionLog, o.DecisionLogRate, o.DecisionLogValues = filepath.Join(t.TempDir(), "decisions.log"), 1, "none"
+	a, err := New(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !opened(t, o.DecisionLog) {
+		t.Error("the decision log is not open: this test shows nothing")
+	}
+	o.GRPCAddr = a.GRPCAddr()
+	if _, err := New(t.Context(), o); err == nil || !strings.Contains(err.Error(), "address already in use") {
+		t.Fatalf("a second process on the same address: %v", err)
+	}
+	if err := a.Close(); err != nil {
+		t.Error(err)
+	}
+	if opened(t, o.DecisionLog) {
+		t.Error("the decision log is still open")
+	}
+	if err := a.Close(); err != nil {
+		t.Errorf("the second Close: %v", err)
+	}
+	l, err := net.Listen("tcp", o.GRPCAddr)
+	if err != nil {
+		t.Fatalf("the address is not free after Close: %v", err)
+	}
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// deaf is a store that goes on although it was told to stop.
+type deaf struct {
+	limiter.Store
+	entered chan struct{}
+	open    chan struct{}
+}
+
+func (d *deaf) Take(context.Context, []limiter.Hit, []limiter.Decision) error {
+	close(d.entered)
+	<-d.open
+	return nil
+}
+
+// A request that not even a cancelled context ends does not keep Run from ending, nor Close; the error says so.
+func TestStopEndsWhateverHangs(t *testing.T) {
+	o := options(t, rulesOf("1"))
+	o.StopTimeout, o.StoreTimeout = time.Millisecond, time.Millisecond
+	d := &deaf{entered: make(chan struct{}), open: make(chan struct{})}
+	p := start(t, o, func(a *App) { a.store.Store = d })
+	answer := make(chan string, 1)
+	go func() { answer <- p.ask("me") }()
+	<-d.entered
+	p.stop()
+	select {
+	case <-p.ended:
+	case <-time.After(StopBound):
+		t.Fatal("the process does not end")
+	}
+	for _, want := range []string{"requests that were cut off have not ended", "not ended 3s after the stop: gRPC server", "gRPC server: not closed"} {
+		if p.err == nil || !strings.Contains(p.err.Error(), want) {
+			t.Errorf("Run and Close return %v, want %q", p.err, want)
+		}
+	}
+	p.err = nil
+	close(d.open)
+	<-answer
+}

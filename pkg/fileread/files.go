@@ -1,0 +1,203 @@
+package fileread
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+const (
+	// maxLinks is how many symbolic links are followed on the way of one path, as in Linux.
+	maxLinks = 40
+	// block is how many bytes one step reads.
+	block = 64 << 10
+	// maxSmall is the most that ReadFile reads, in bytes.
+	maxSmall = 16 << 20
+)
+
+// ReadFile is os.ReadFile for a file that may hang, of at most 16 MiB: certificates, keys, passwords. It returns a HungError
+// if a step takes longer than Timeout, and ctx's error as soon as ctx ends.
+func ReadFile(ctx context.Context, path string) ([]byte, error) { return Default.ReadFile(ctx, path) }
+
+// ReadFile is the function of that name, with this Reader.
+func (r *Reader) ReadFile(ctx context.Context, path string) ([]byte, error) {
+	return Do(ctx, r, func(s *Session) ([]byte, error) {
+		abs, err := filepath.Abs(path)
+		if err != nil {
+			return nil, err
+		}
+		var info fs.FileInfo
+		err = s.Step(abs, nil, func() error {
+			info, err = os.Stat(path)
+			return err
+		})
+		var of *fs.PathError
+		switch {
+		case errors.As(err, &of):
+			return nil, &fs.PathError{Op: "open", Path: path, Err: of.Err} // as os.ReadFile has it
+		case err != nil:
+			return nil, err
+		case info.IsDir():
+			return nil, &fs.PathError{Op: "read", Path: path, Err: syscall.EISDIR}
+		case info.Size() > maxSmall:
+			return nil, fmt.Errorf("%s: larger than %d MiB, the most that is read of it", path, maxSmall>>20)
+		}
+		return s.read(abs, path, info, maxSmall, func() {})
+	})
+}
+
+// X509KeyPair is tls.LoadX509KeyPair of files that may hang: see ReadFile.
+func X509KeyPair(ctx context.Context, certFile, keyFile string) (none tls.Certificate, err error) {
+	cert, err := ReadFile(ctx, certFile)
+	if err != nil {
+		return none, err
+	}
+	key, err := ReadFile(ctx, keyFile)
+	if err != nil {
+		return none, err
+	}
+	return tls.X509KeyPair(cert, key)
+}
+
+// Resolve returns what the path leads to: a path without symbolic links, and what is there. onWay, if not nil, is called with
+// each symbolic link on the way, and with the place where the way ends if nothing is there. Errors name the path as it
+// was given.
+func (s *Session) Resolve(path string, onWay func(path string)) (realPath string, info fs.FileInfo, err error) {
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return "", nil, err
+	}
+	if onWay == nil {
+		onWay = func(string) {}
+	}
+	links := 0
+	realPath, info, err = s.follow(abs, onWay, &links)
+	var of *fs.PathError
+	if errors.As(err, &of) {
+		err = &fs.PathError{Op: "stat", Path: path, Err: of.Err}
+	}
+	return realPath, info, named(err, path)
+}
+
+// follow resolves an absolute path link by link.
+func (s *Session) follow(path string, onWay func(string), links *int) (string, fs.FileInfo, error) {
+	dir, base := filepath.Dir(path), filepath.Base(path)
+	if dir == path {
+		info, err := s.lstat(path)
+		return path, info, err
+	}
+	dir, _, err := s.follow(dir, onWay, links)
+	if err != nil {
+		return "", nil, err
+	}
+	here := filepath.Join(dir, base)
+	info, err := s.lstat(here)
+	if err == nil && info.Mode()&fs.ModeSymlink == 0 {
+		return here, info, nil
+	}
+	onWay(here)
+	if err != nil {
+		return "", nil, err
+	}
+	if *links++; *links > maxLinks {
+		return "", nil, &fs.PathError{Op: "stat", Path: here, Err: syscall.ELOOP}
+	}
+	var target string
+	err = s.Step(here, info, func() error {
+		target, err = os.Readlink(here)
+		return err
+	})
+	if err != nil {
+		return "", nil, err
+	}
+	if !filepath.IsAbs(target) {
+		target = filepath.Join(dir, target)
+	}
+	return s.follow(target, onWay, links)
+}
+
+// Lstat is os.Lstat of an absolute path. Errors call it name.
+func (s *Session) Lstat(path, name string) (fs.FileInfo, error) {
+	info, err := s.lstat(path)
+	return info, named(err, name)
+}
+
+func (s *Session) lstat(path string) (info fs.FileInfo, err error) {
+	err = s.Step(path, nil, func() error {
+		info, err = os.Lstat(path)
+		return err
+	})
+	return info, err
+}
+
+// ReadDir is os.ReadDir of a path that Resolve returned. Errors call it name.
+func (s *Session) ReadDir(realPath, name string) (entries []fs.DirEntry, err error) {
+	err = s.Step(realPath, nil, func() error {
+		entries, err = os.ReadDir(realPath)
+		return err
+	})
+	return entries, named(err, name)
+}
+
+// ReadFile reads a regular file of at most limit bytes at a path that Resolve returned with info. Errors call it name. rest
+// is called between steps.
+func (s *Session) ReadFile(realPath, name string, info fs.FileInfo, limit int64, rest func()) ([]byte, error) {
+	switch {
+	case !info.Mode().IsRegular(): // before it is opened: opening a pipe blocks
+		return nil, fmt.Errorf("%s: not a regular file", name)
+	case info.Size() > limit:
+		return nil, fmt.Errorf("%s: larger than %d MiB, the most that is read of one file", name, limit>>20)
+	}
+	return s.read(realPath, name, info, limit, rest)
+}
+
+func (s *Session) read(path, name string, info fs.FileInfo, limit int64, rest func()) ([]byte, error) {
+	var f *os.File
+	err := s.Step(path, info, func() (err error) {
+		f, err = os.Open(path) //nolint:gosec // reading the files that the operator names is what this is for
+		return err
+	})
+	if err != nil {
+		return nil, named(err, name)
+	}
+	defer f.Close()                                                    //nolint:errcheck // nothing was written
+	all := bytes.NewBuffer(make([]byte, 0, info.Size()+bytes.MinRead)) // which it wants to have free
+	for err == nil {
+		rest()
+		err = s.Step(path, info, func() error {
+			_, err := io.CopyN(all, f, block)
+			return err
+		})
+		if int64(all.Len()) > limit {
+			err = fmt.Errorf("%s: larger than %d MiB, the most that is read of one file", name, limit>>20)
+		}
+	}
+	if errors.Is(err, io.EOF) {
+		return all.Bytes(), nil
+	}
+	return nil, named(err, name)
+}
+
+// named is an error about a path without links, in which the file has the name that the user gave it.
+func named(err error, name string) error {
+	var of *fs.PathError
+	var hung *HungError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &of):
+		return &fs.PathError{Op: of.Op, Path: name, Err: of.Err}
+	case errors.As(err, &hung):
+		if abs, absErr := filepath.Abs(name); absErr == nil && abs != hung.Path {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	return err
+}

@@ -1,0 +1,117 @@
+package reload_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/weir-ratelimit/weir/internal/proctest"
+	"github.com/weir-ratelimit/weir/pkg/fileread"
+	"github.com/weir-ratelimit/weir/pkg/reload"
+)
+
+// A file that hangs when it is opened does not end reloads: what is in force stays, the status says since when which file
+// hangs, and the next good content is taken, whether the file answers again or another takes its place. Run ends meanwhile
+// as soon as it is told to.
+func TestAFileThatHangs(t *testing.T) {
+	for name, mend := range map[string]func(t *testing.T, path string, hung *proctest.Hung){
+		"answers again": func(_ *testing.T, _ string, hung *proctest.Hung) { hung.Release() },
+		"is replaced":   func(t *testing.T, path string, _ *proctest.Hung) { replace(t, path, "b2") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			path := filepath.Join(dir, "b.yaml")
+			write(t, filepath.Join(dir, "a.yaml"), "a1")
+			reader := &fileread.Reader{Timeout: 100 * time.Millisecond}
+			l := follow(t, reload.Options[string]{
+				Source: reload.Files{Paths: []string{dir}, Reader: reader, Includes: including}, Poll: 20 * time.Millisecond,
+			})
+			write(t, path+"~", "b2")
+			hung := proctest.Hang(t, path+"~")
+			must(t, os.Rename(path+"~", path))
+
+			for {
+				e := l.next(t)
+				var err *fileread.HungError
+				if e.Outcome == reload.Refused && errors.As(e.Err, &err) {
+					if err.Path != path || l.Get() != "a1" {
+						t.Fatalf("%v hangs and %q is in force, want %s and a1", err.Path, l.Get(), path)
+					}
+					break
+				}
+			}
+			for range 5 { // no read waits for the one that hangs, and none is another goroutine that hangs
+				wantError(t, l.Load(t.Context()), path+": reading it has not returned since ")
+			}
+			if n := reader.Hung(); n != 1 {
+				t.Errorf("%d steps hang, want one", n)
+			}
+			mend(t, path, hung)
+			for e := l.next(t); e.Outcome != reload.Loaded; e = l.next(t) { // before it, perhaps: not watched
+			}
+			if l.Get() != "a1+b2" {
+				t.Errorf("%q is in force", l.Get())
+			}
+			hung.Release()
+		})
+	}
+}
+
+func TestRunEndsWhileAFileHangs(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "a.yaml"), "a1")
+	r, err := reload.New(reload.Options[string]{Source: reload.Paths(dir), Compile: compile, Poll: time.Millisecond})
+	must(t, err)
+	must(t, r.Load(t.Context()))
+	hung := proctest.Hang(t, filepath.Join(dir, "a.yaml"))
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- r.Run(ctx) }()
+	hung.Await(5 * time.Second)
+	cancel()
+	select {
+	case err := <-ended:
+		must(t, err)
+	case <-time.After(5 * time.Second):
+		t.Error("Run does not end")
+	}
+	hung.Release()
+}
+
+// A file that others refer to must not be reached by a link that leads out of where they lie: its content would be shown
+// as values of rules.
+func TestIncludedFileThatLeadsOut(t *testing.T) {
+	t.Chdir(t.TempDir())
+	here, err := os.Getwd()
+	must(t, err)
+	write(t, "secret", "s1")
+	write(t, "rules/r.yaml", "values_file: list.txt")
+	write(t, "rules/lists/l.txt", "l1")
+	read := func(paths ...string) error {
+		_, err := reload.Files{Paths: paths, Includes: including}.Read(t.Context())
+		return err
+	}
+	link := func(to string) {
+		must(t, os.RemoveAll("rules/list.txt"), os.Symlink(to, "rules/list.txt"))
+	}
+	for _, to := range []string{"../secret", filepath.Join(here, "secret")} {
+		link(to)
+		for _, path := range []string{"rules", "rules/r.yaml"} {
+			wantError(t, read(path), "rules/r.yaml: rules/list.txt, which it refers to, leads by a symbolic link to "+
+				filepath.Join(here, "secret")+", outside "+filepath.Join(here, "rules")+": put the file itself into that directory, "+
+				"or a link that stays in it")
+		}
+	}
+	for _, to := range []string{"lists/l.txt", filepath.Join(here, "rules/lists/l.txt")} {
+		link(to)
+		must(t, read("rules"), read("rules/r.yaml"))
+	}
+	// A directory of rules that is itself reached by a link, with the list in it.
+	write(t, "team/r.yaml", "values_file: own.txt")
+	write(t, "team/own.txt", "o1")
+	must(t, os.Symlink("../team", "rules/team"))
+	must(t, read("rules"))
+}
