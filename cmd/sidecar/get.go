@@ -114,7 +114,7 @@ func printLimit(io streams, l *counters.Limit) {
 	default:
 		line("next", "passes now")
 	}
-	if l.ResetAfter > 0 {
+	if l.ResetAfter > 0 && (l.Count == nil || *l.Count > 0) { // a window that nothing is counted in ends, too
 		line("reset", "as new in %s, at %s", shortly(l.ResetAfter), l.ResetAt.Format(time.RFC3339))
 	} else {
 		line("reset", "it is as new")

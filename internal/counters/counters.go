@@ -76,7 +76,8 @@ type Limit struct {
 	// RetryAfter is how long to wait until one more passes: 0 for now. Never says that no wait helps.
 	RetryAfter float64 `json:"retry_after_seconds"`
 	Never      bool    `json:"never,omitempty"`
-	// ResetAfter is the time until the counter is as new, and ResetAt the moment by the sidecar's clock.
+	// ResetAfter is the time until the counter is as new, of a fixed_window until the window ends, and ResetAt the moment
+	// by the sidecar's clock.
 	ResetAfter float64   `json:"reset_after_seconds"`
 	ResetAt    time.Time `json:"reset_at"`
 

@@ -94,7 +94,7 @@ func TestGet(t *testing.T) {
 	for limit, want := range map[string]string{
 		"requests_per_unit: 5, unit: hour":                                                    "count 3, 2 left, retry 0, never false, reset 3600",
 		"requests_per_unit: 3, unit: hour":                                                    "count 3, 0 left, retry 3600, never false, reset 3600",
-		"requests_per_unit: 0, unit: hour":                                                    "count 0, 0 left, retry 0, never true, reset 0",
+		"requests_per_unit: 0, unit: hour":                                                    "count 0, 0 left, retry 0, never true, reset 3600",
 		"algorithm: funnel, requests_per_unit: 1, unit: second, burst: 4":                     "level 3, 1 left, retry 0, never false, reset 3",
 		"algorithm: funnel, requests_per_unit: 1, unit: second, burst: 3":                     "level 3, 0 left, retry 1, never false, reset 3",
 		"algorithm: token_bucket, requests_per_unit: 2, unit: second, burst: 10":              "tokens 7, 7 left, retry 0, never false, reset 1.5",
@@ -156,7 +156,7 @@ func TestStateNamesThings(t *testing.T) {
 		Limits: []counters.Limit{
 			{
 				Limit: "hour", Algorithm: "fixed_window", Key: "fixed_window:hour|shop|client=ann", RequestsPerUnit: 10, Window: "1h", Capacity: 10,
-				Count: &zero, Remaining: 10, Lease: &counters.Lease{Permits: 3},
+				Count: &zero, Remaining: 10, ResetAfter: 3600, Lease: &counters.Lease{Permits: 3},
 				Boost: &counters.Boost{ID: "id", Factor: 2, Unboosted: 5, Reason: "sale", Author: "bob", ExpiresAt: until},
 			},
 			{

@@ -207,6 +207,9 @@ func limits(i int, entries []descriptors.Entry, matched []*descriptors.Rule, p *
 		}
 		shown.Outcome, shown.Fits, shown.Remaining = h.Outcome.String(), h.Decision.Allowed, h.Decision.Remaining
 		shown.ResetAfter, shown.Wait = h.Decision.ResetAfter.Seconds(), h.Decision.Wait.Seconds()
+		if h.Hit.Policy.Algorithm() == limiter.FixedWindow && h.Decision.Remaining == h.Hit.Policy.Capacity() {
+			shown.ResetAfter = 0 // the window ends some time, and there is nothing in it
+		}
 		if !h.Decision.Allowed {
 			shown.RetryAfter = seconds(h.Decision.RetryAfter)
 		}

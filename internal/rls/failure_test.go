@@ -236,7 +236,7 @@ descriptors:
 	}{
 		{
 			"with one that denies, nothing is charged", request(descriptor("six=a"), descriptor("hard=a")),
-			"OVER_LIMIT | OK six 6/hour left 2 reset 0s | OVER_LIMIT hard 6/hour left 0",
+			"OVER_LIMIT | OK six 6/hour left 2 reset 1h0m0s | OVER_LIMIT hard 6/hour left 0",
 			[]string{"six allowed_locally 1", "hard denied_on_failure 1"},
 		},
 		{

@@ -186,7 +186,7 @@ func TestReset(t *testing.T) {
 		},
 	})
 	play(t, parityRules, []step{
-		{req: request(descriptor("banned=x")), want: "OVER_LIMIT | OVER_LIMIT 0/minute left 0 reset 0s"},
+		{req: request(descriptor("banned=x")), want: "OVER_LIMIT | OVER_LIMIT 0/minute left 0 reset 1m0s"},
 	})
 }
 
@@ -228,7 +228,7 @@ descriptors:
 		{req: request(negative(descriptor("tokens=a"))), want: "OK | OK 100/minute left 6 reset 1m0s"},
 		{req: ten(negative(descriptor("tokens=a"))), want: "OK | OK 100/minute left 16 reset 1m0s"},
 		{req: request(negative(costing(0, descriptor("tokens=a")))), want: "OK | OK 100/minute left 16 reset 1m0s"},
-		{req: request(negative(costing(math.MaxUint32, descriptor("tokens=a")))), want: "OK | OK 100/minute left 100 reset 0s"},
+		{req: request(negative(costing(math.MaxUint32, descriptor("tokens=a")))), want: "OK | OK 100/minute left 100 reset 1m0s"},
 		{ // the largest cost there is, and what it leaves behind in a fixed window
 			req:  request(costing(math.MaxUint32, descriptor("tokens=a"))),
 			want: "OVER_LIMIT | OVER_LIMIT 100/minute left 0 reset 1m0s",
@@ -392,7 +392,7 @@ func TestOverride(t *testing.T) {
 		{req: request(limited(3, day, descriptor("free=1"))), want: "OK | OK 3/day left 2 reset 16h0m0s"},
 		{req: request(limited(3, month, descriptor("known=1"))), want: "OK | OK 3/month left 2 reset 400h0m0s"},
 		{req: request(limited(3, year, descriptor("user=y"))), want: "OK | OK per-user 3/year left 2 reset 8080h0m0s"},
-		{req: request(limited(0, year, descriptor("user=y"))), want: "OVER_LIMIT | OVER_LIMIT per-user 0/year left 0 reset 0s"},
+		{req: request(limited(0, year, descriptor("user=y"))), want: "OVER_LIMIT | OVER_LIMIT per-user 0/year left 0 reset 8080h0m0s"},
 	})
 }
 

@@ -12,10 +12,36 @@ type Slot struct {
 	Changed bool
 	// KeepFor is how long Next matters; after that the key may be forgotten without changing any decision.
 	KeepFor time.Duration
+
+	first int   // one more than First: 0 where Link was not called
+	asked int64 // what the hits of the key that were looked at so far cost together
 }
 
-// First returns the lowest index whose hit has the same key as hits[i]: the slot that both share.
-func First(hits []Hit, i int) int {
+// scanned is how many hits are looked through one by one for an earlier one of the same key: up to there that is
+// cheaper than a map, and allocates nothing.
+const scanned = 16
+
+// Link finds which hits share a key, and so a slot: it sets the First of slots[i] to the lowest index whose hit has the
+// key of hits[i]. It takes time in proportion to the hits, and is done once for each use of slots.
+func Link(hits []Hit, slots []Slot) {
+	if len(hits) <= scanned {
+		for i := range hits {
+			slots[i].first = 1 + scan(hits, i)
+		}
+		return
+	}
+	seen := make(map[string]int, len(hits))
+	for i := range hits {
+		first, ok := seen[hits[i].Key]
+		if !ok {
+			first = i
+			seen[hits[i].Key] = i
+		}
+		slots[i].first = 1 + first
+	}
+}
+
+func scan(hits []Hit, i int) int {
 	for j := range i {
 		if hits[j].Key == hits[i].Key {
 			return j
@@ -23,6 +49,10 @@ func First(hits []Hit, i int) int {
 	}
 	return i
 }
+
+// First is the index of the slot that this one's hit shares with others of the same key, its own if it is the first of
+// them. Link has set it.
+func (s *Slot) First() int { return s.first - 1 }
 
 // Admitted says whether a request passes: every Enforce hit fits, and not all of its quotas are over.
 func Admitted(hits []Hit, out []Decision) bool {
@@ -36,77 +66,123 @@ func Admitted(hits []Hit, out []Decision) bool {
 
 // QuotaDenies says whether the request has Quota hits, and each group of them one that does not fit.
 func QuotaDenies(hits []Hit, out []Decision) bool {
-	quotas, over := 0, 0
-	for i := 0; i < len(hits); {
-		group, fits := i, true
-		for ; i < len(hits) && hits[i].Group == hits[group].Group && hits[i].Mode == hits[group].Mode; i++ {
-			fits = fits && out[i].Allowed
+	quotas, denies := 0, true
+	group, fits := 0, false // the group of the quota hits before, and whether all of them fit
+	for i := range hits {
+		if hits[i].Mode != Quota {
+			continue
 		}
-		if hits[group].Mode == Quota {
-			quotas++
-			if !fits {
-				over++
-			}
+		switch {
+		case quotas == 0 || hits[i].Group > group:
+			denies = denies && !fits
+			group, fits = hits[i].Group, true
+		case hits[i].Group < group: // they do not stand side by side
+			return scatteredQuotasDeny(hits, out)
+		}
+		quotas++
+		fits = fits && out[i].Allowed
+	}
+	return quotas > 0 && denies && !fits
+}
+
+// scatteredQuotasDeny is QuotaDenies where the hits of a group stand anywhere.
+func scatteredQuotasDeny(hits []Hit, out []Decision) bool {
+	over := make(map[int]bool)
+	for i := range hits {
+		if hits[i].Mode == Quota {
+			over[hits[i].Group] = over[hits[i].Group] || !out[i].Allowed
 		}
 	}
-	return quotas > 0 && over == quotas
+	for _, is := range over {
+		if !is {
+			return false
+		}
+	}
+	return true
 }
 
 // Decide answers one request's hits at time now (microseconds since the Unix epoch) and reports whether the
-// request is admitted as a whole. slots[First(hits, i)] carries the state of hits[i]'s key.
+// request is admitted as a whole. The slot that hits[i] shares with others of its key, which Link finds, carries the
+// state of that key.
 //
-// Admitted: every hit that fits is charged. Denied: nothing is charged, except what the policy's ChargeDenied
-// takes for the hits that denied. In both cases a Shadow hit is charged by itself, and a negative hit gives
-// back, since what it returns has ended whatever becomes of this request.
+// Admitted: every hit that fits is charged, and so is a Quota hit that does not: the request passes, and uses up what
+// was left of that quota (see Spends). Denied: nothing is charged, except what the policy's ChargeDenied takes for
+// the hits that denied. In both cases a Shadow hit is charged by itself, and a negative hit gives back, since what it
+// returns has ended whatever becomes of this request.
 //
-// redisstore's frame.lua is this function again.
+// It takes time in proportion to the hits. redisstore's frame.lua is this function again.
 func Decide(now int64, hits []Hit, slots []Slot, out []Decision) bool {
+	return DecideAt(Clocks{now, now}, hits, slots, out)
+}
+
+// Clocks are the two times of a store whose wall clock may be set while it runs, both in microseconds since the Unix
+// epoch. They are equal where the store has one clock.
+type Clocks struct {
+	Steady int64 // never steps: what every other limit counts by
+	Wall   int64 // what the clocks on the wall show: where windows begin of policies that are OnWallClock
+}
+
+func (c *Clocks) of(p *Policy) int64 {
+	if p.onWall {
+		return c.Wall
+	}
+	return c.Steady
+}
+
+// DecideAt is Decide where windows on the clock go by another clock than the rest.
+func DecideAt(now Clocks, hits []Hit, slots []Slot, out []Decision) bool {
 	if len(hits) == 1 && hits[0].Mode == Enforce {
-		slots[0].step(&hits[0], now, takeOrPenalty, &out[0])
+		slots[0].step(&hits[0], &now, takeOrPenalty, &out[0])
 		return out[0].Allowed
 	}
+	if len(hits) > 0 && slots[0].first == 0 {
+		Link(hits, slots)
+	}
 	for i := range hits {
-		slots[First(hits, i)].step(&hits[i], now, TryCharge(&hits[i]), &out[i])
+		slots[slots[i].First()].step(&hits[i], &now, TryCharge(&hits[i]), &out[i])
 	}
 	if Admitted(hits, out) {
+		for i := range hits {
+			if Spends(&hits[i], out[i].Allowed) {
+				var d Decision
+				slots[slots[i].First()].step(&hits[i], &now, spend, &d)
+				TellSpent(&out[i], &d)
+			}
+		}
 		return true
 	}
-	chargeDenied(now, hits, slots, out)
+	chargeDenied(&now, hits, slots, out)
 	return false
 }
 
 // chargeDenied is Decide's second pass over a request that is denied as a whole: it starts again from the
 // stored states and charges only what a denied request is charged; see TellDenied for what is answered.
-func chargeDenied(now int64, hits []Hit, slots []Slot, out []Decision) {
+func chargeDenied(now *Clocks, hits []Hit, slots []Slot, out []Decision) {
 	quotaDenies := QuotaDenies(hits, out)
 	for i := range hits {
-		slots[i].Changed = false
+		slots[i].Changed, slots[i].asked = false, 0
 	}
 	for i := range hits {
 		var d Decision
-		slots[First(hits, i)].step(&hits[i], now, DeniedCharge(&hits[i], out[i].Allowed, quotaDenies), &d)
-		TellDenied(hits, i, out, &d)
+		h, slot := &hits[i], &slots[slots[i].First()]
+		slot.step(h, now, DeniedCharge(h, out[i].Allowed, quotaDenies), &d)
+		slot.asked += max(0, h.N)
+		TellDenied(h, slot.asked, &out[i], &d)
 	}
-}
-
-// together is what the hits up to and with hits[i] cost its key.
-func together(hits []Hit, i int) (n int64) {
-	for j := range i + 1 {
-		if hits[j].Key == hits[i].Key {
-			n += max(0, hits[j].N)
-		}
-	}
-	return n
 }
 
 // step runs the policy's step over the slot's newest state.
-func (s *Slot) step(h *Hit, now int64, c charge, d *Decision) {
+func (s *Slot) step(h *Hit, now *Clocks, c charge, d *Decision) {
 	from := &s.State
 	if s.Changed {
 		from = &s.Next
 	}
-	next, took := h.Policy.step(from, now, h.N, c, d)
-	if took {
-		s.Next, s.Changed, s.KeepFor = next, true, d.ResetAfter+h.Policy.linger
+	next, took := h.Policy.step(from, now.of(h.Policy), h.N, c, d)
+	if !took {
+		return
+	}
+	s.Next, s.Changed, s.KeepFor = next, true, d.ResetAfter+h.Policy.linger
+	if next.isNew() { // a window that nothing was counted in has an end, too
+		s.KeepFor = 0
 	}
 }

@@ -22,11 +22,14 @@ type mapStore struct {
 }
 
 func (s *mapStore) Take(_ context.Context, hits []limiter.Hit, out []limiter.Decision) error {
+	if err := limiter.Check(hits, out); err != nil {
+		return err
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	slots := make([]limiter.Slot, len(hits))
 	for i := range hits {
-		slots[limiter.First(hits, i)].State = s.states[hits[i].Key]
+		slots[i].State = s.states[hits[i].Key]
 	}
 	limiter.Decide(s.now(), hits, slots, out)
 	for i := range slots {
@@ -80,7 +83,7 @@ func drawHits(t *rapid.T, policies []*limiter.Policy) []limiter.Hit {
 func load(states map[string]limiter.State, hits []limiter.Hit) []limiter.Slot {
 	slots := make([]limiter.Slot, len(hits))
 	for i := range hits {
-		slots[limiter.First(hits, i)].State = states[hits[i].Key]
+		slots[i].State = states[hits[i].Key]
 	}
 	return slots
 }
@@ -120,7 +123,25 @@ func mayCharge(hits []limiter.Hit, out []limiter.Decision, i int) bool {
 	return false
 }
 
-// TestAdmittedHitsAreCharged: an admitted request is what its hits are that fit, one after the other.
+// spending is the policy by which a quota hit is charged that does not fit, in a request that is admitted: all of its cost
+// where a denied one is charged so, too, else what is left, and nothing of those in flight.
+func spending(p *limiter.Policy) *limiter.Policy {
+	if p.ChargeDenied() == limiter.ChargeFull && p.Algorithm() != limiter.Concurrency {
+		return p
+	}
+	in := limiter.Params{Algorithm: p.Algorithm(), Limit: p.Limit(), Window: p.Window(), ChargeDenied: limiter.ChargeRemaining}
+	if p.Algorithm() == limiter.Concurrency {
+		in.ChargeDenied = limiter.ChargeNone
+	}
+	p, err := limiter.NewPolicy(in)
+	if err != nil {
+		panic(err)
+	}
+	return p
+}
+
+// TestAdmittedHitsAreCharged: an admitted request is what its hits are that fit, one after the other, and then its quotas that
+// are over.
 func TestAdmittedHitsAreCharged(t *testing.T) {
 	policies := hourly(t)
 	rapid.Check(t, func(t *rapid.T) {
@@ -138,6 +159,16 @@ func TestAdmittedHitsAreCharged(t *testing.T) {
 					}
 					states[h.Key] = next
 				}
+			}
+			for i, h := range hits {
+				if out[i].Allowed || h.Mode != limiter.Quota {
+					continue
+				}
+				next, d := spending(h.Policy).Step(states[h.Key], epoch, h.N)
+				if out[i].Allowed = d.Allowed; d != out[i] && !d.Allowed {
+					t.Fatalf("hit %d of %+v, a quota that is over: %+v, alone %+v", i, hits, out[i], d)
+				}
+				states[h.Key] = next
 			}
 			for i, h := range hits {
 				if slots[i].Changed && fmt.Sprint(slots[i].Next) != fmt.Sprint(states[h.Key]) {
@@ -162,7 +193,8 @@ func TestSingleHit(t *testing.T) {
 			if limiter.Decide(w.now, []limiter.Hit{hit}, long, want) != admitted || got[0] != want[0] {
 				t.Fatalf("%+v: cost %d at %d: %+v, the long way %+v", w.in, hit.N, w.now, got[0], want[0])
 			}
-			if fmt.Sprint(short) != fmt.Sprint(long) {
+			a, b := &short[0], &long[0]
+			if fmt.Sprint(a.Next, a.Changed, a.KeepFor) != fmt.Sprint(b.Next, b.Changed, b.KeepFor) {
 				t.Fatalf("%+v: cost %d at %d leaves %+v, the long way %+v", w.in, hit.N, w.now, short, long)
 			}
 			w.last = got[0]

@@ -5,24 +5,30 @@ package limiter
 // has them (AlignCalendar).
 //
 // A window that starts after now (the clock stepped back) goes on until it ends: it is not granted twice.
+//
+// ResetAfter is always the window's end, also where nothing was counted in it and for a limit of 0: envoyproxy/ratelimit
+// answers so. Of AlignFirstHit, a window that no hit has begun is as long as the next one will be.
 func (p *Policy) fixedWindow(s *State, now, n int64, c charge, d *Decision) (next State, took bool) {
 	start, ends, count := p.currentWindow(s, now)
 	left := max(0, p.limit-count)
 	end := micros(ends - now)
 
+	if p.limit == 0 {
+		c = look
+	}
 	ok, take := p.fits(left, n, c)
-	*d = Decision{Allowed: ok}
+	*d = Decision{Allowed: ok, ResetAfter: end}
 	if !ok {
 		d.RetryAfter = Never
-		if n <= p.limit {
+		if max(n, 1) <= p.limit {
 			d.RetryAfter = end
 		}
 	}
 	before := count
 	count = min(max(0, count+take), horizon)
 	d.Remaining = max(0, p.limit-count)
-	if count > 0 {
-		d.ResetAfter = end
+	if count == 0 && p.align == AlignFirstHit {
+		d.ResetAfter = p.Window()
 	}
 	if count == before {
 		return State{}, false

@@ -21,8 +21,8 @@ const Never = time.Duration(math.MaxInt64)
 // are refused by whoever translates a request.
 const MaxHits = math.MaxUint32
 
-// ErrUnavailable is wrapped by every error of a Store: it could not say whether the request may pass. A
-// denial is a value (Decision.Allowed), never an error.
+// ErrUnavailable is wrapped by every error of a Store but those of ErrInvalid: it could not say whether the request may
+// pass. A denial is a value (Decision.Allowed), never an error.
 var ErrUnavailable = errors.New("limit store unavailable")
 
 // Mode says how a hit that does not fit counts in the decision of the request as a whole.
@@ -42,15 +42,15 @@ const (
 type Hit struct {
 	// Key names the counter. Equal keys share state, in every process that uses the same store.
 	Key string
-	// Policy is the limit. Hits with equal keys in one request carry the same policy.
+	// Policy is the limit. Hits with equal keys in one request carry policies of the same algorithm.
 	Policy *Policy
 	// N is the cost in hits: above 0 charges, 0 only looks (it writes nothing and fits if at least one more
 	// hit would), below 0 gives back. -MaxHits <= N <= MaxHits.
 	N int64
 	// Mode says what the hit's not fitting means for the request.
 	Mode Mode
-	// Group is equal for the hits of one descriptor, which stand side by side and share their Mode. It matters
-	// for Quota: a descriptor with several limits is over its quota when it is over one of them.
+	// Group is equal for the hits of one descriptor. It matters for those of Mode Quota: a descriptor with several limits
+	// is over its quota when it is over one of them, wherever its hits stand.
 	Group int
 }
 
@@ -64,7 +64,8 @@ type Decision struct {
 	// RetryAfter is the shortest wait after which the same cost fits if nothing else arrives: 0 when it
 	// fits now, Never when no wait helps.
 	RetryAfter time.Duration
-	// ResetAfter is the time until the counter is as if it had never been hit: 0 if it is so now.
+	// ResetAfter is the time until the limit is fully available again: 0 if it is so now. Of FixedWindow it is always the
+	// time until the window ends.
 	ResetAfter time.Duration
 	// Wait is how long the answer of an admitted request is to be held back, for LeakyQueue and SmoothBursty;
 	// else 0.
@@ -77,8 +78,8 @@ type Decision struct {
 type Store interface {
 	// Take decides one request: out[i] answers hits[i], and len(out) must be at least len(hits). The hits
 	// are checked in order, a key that occurs twice sees its own earlier hit, and they are charged together
-	// or not at all, as Decide has it. An error wraps ErrUnavailable and says that the answer is not known;
-	// out is then meaningless. Take is safe for concurrent use, returns within 20 ms after ctx is done, and
-	// keeps neither hits nor out.
+	// or not at all, as Decide has it. An error wraps ErrUnavailable and says that the answer is not known, or
+	// ErrInvalid where the hits are not what Check accepts; out is then meaningless. Take is safe for concurrent
+	// use, returns within 20 ms after ctx is done, and keeps neither hits nor out.
 	Take(ctx context.Context, hits []Hit, out []Decision) error
 }

@@ -20,6 +20,12 @@ type oracle interface {
 	isNew(now int64) bool
 }
 
+// windowed is an oracle whose windows end, whether or not anything was counted in them.
+type windowed interface {
+	// ends is when the window of now does, in microseconds since the Unix epoch.
+	ends(now int64) int64
+}
+
 // newOracle is the oracle of a policy. Clocks coarser than a microsecond are part of the definition of a policy
 // whose numbers would not fit otherwise.
 func newOracle(in limiter.Params, p *limiter.Policy) oracle {
@@ -118,6 +124,17 @@ func (o *fixedOracle) charge(now, n int64) {
 func (o *fixedOracle) giveBack(now, n int64) { o.events = takeNewest(o.events, n, o.current(now)) }
 func (o *fixedOracle) isNew(now int64) bool  { return sum(o.events, o.current(now)) == 0 }
 
+func (o *fixedOracle) ends(now int64) int64 {
+	switch {
+	case !o.first:
+		return now - now%o.window + o.window
+	case o.isNew(now):
+		return now + o.window
+	default:
+		return o.start + o.window
+	}
+}
+
 // calendarOracle counts the events of the window that the clock of its zone is in.
 type calendarOracle struct {
 	in     limiter.Params
@@ -126,14 +143,21 @@ type calendarOracle struct {
 }
 
 func (o *calendarOracle) current(now int64) func(event) bool {
+	w := o.around(now)
+	return func(e event) bool { return w[0] <= e.at && e.at < w[1] }
+}
+
+func (o *calendarOracle) ends(now int64) int64 { return o.around(now)[1] }
+
+// around is the window of now.
+func (o *calendarOracle) around(now int64) [2]int64 {
 	i := slices.IndexFunc(o.known, func(w [2]int64) bool { return w[0] <= now && now < w[1] })
 	if i < 0 {
 		i = len(o.known)
 		start, end := naiveWindow(o.in.Window, o.in.TimeZone, now)
 		o.known = append(o.known, [2]int64{start, end})
 	}
-	w := o.known[i]
-	return func(e event) bool { return w[0] <= e.at && e.at < w[1] }
+	return o.known[i]
 }
 
 func (o *calendarOracle) fits(now, n int64) bool {

@@ -160,6 +160,7 @@ type Policy struct {
 	chargeDenied ChargeDenied
 	oldest       Oldest
 	align        Align
+	onWall       bool
 	initial      Initial
 	refill       Refill
 	engine       Engine
@@ -218,6 +219,7 @@ func NewPolicy(in Params) (*Policy, error) {
 		chargeDenied: in.ChargeDenied,
 		oldest:       in.Oldest,
 		align:        in.Align,
+		onWall:       in.Algorithm == FixedWindow && in.Align != AlignFirstHit,
 		initial:      in.Initial,
 		refill:       in.Refill,
 		engine:       in.Engine,
@@ -312,6 +314,7 @@ func (in *Params) validate() error {
 	upTo("segments", in.Segments, MaxSegments)
 	upTo("segment_cap", in.SegmentCap, MaxLimit)
 	upTo("max_log_entries", in.MaxLogEntries, 1_000_000)
+	in.validateNames(bad)
 	if bound := orDefault(in.MaxLogEntries, MaxLogEntries); in.Limit > bound {
 		switch in.Algorithm {
 		case SlidingLog:
@@ -342,6 +345,23 @@ func (in *Params) validate() error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// validateNames checks the values that stand for names: no rule file has others, and a program may.
+func (in *Params) validateNames(bad func(param, format string, args ...any)) {
+	known := func(param string, v uint8, ok bool, names []string) {
+		if !ok {
+			bad(param, "%d is not known: use one of %s", v, strings.Join(names, ", "))
+		}
+	}
+	if in.ChargeDenied != ChargeDefault {
+		known("charge_denied", uint8(in.ChargeDenied), in.ChargeDenied.String() != "", names(chargeDeniedNames))
+	}
+	known("oldest", uint8(in.Oldest), in.Oldest.String() != "", names(oldestNames))
+	known("initial", uint8(in.Initial), in.Initial.String() != "", names(initialNames))
+	known("refill", uint8(in.Refill), in.Refill.String() != "", names(refillNames))
+	known("engine", uint8(in.Engine), in.Engine.String() != "", names(engineNames))
+	known("align", uint8(in.Align), in.Align.String() != "", names(alignNames))
 }
 
 // validateRedisCell checks what CL.THROTTLE can be told.
@@ -592,6 +612,10 @@ func (p *Policy) Largest() int64 {
 	}
 	return p.Capacity()
 }
+
+// OnWallClock says whether the policy's windows begin where the clocks on the wall say so: FixedWindow but for
+// AlignFirstHit.
+func (p *Policy) OnWallClock() bool { return p.onWall }
 
 // Oldest is how a sliding window's partly expired segment counts.
 func (p *Policy) Oldest() Oldest { return p.oldest }

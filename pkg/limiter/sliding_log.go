@@ -29,6 +29,9 @@ func (p *Policy) slidingLog(s *State, now, n int64, c charge, d *Decision) (next
 	before := total - base
 	left := max(0, p.limit-before)
 
+	if c == spend && p.algorithm == Concurrency {
+		c = look // nobody gives back what a hit that did not fit would hold
+	}
 	ok, take := p.fits(left, n, c)
 	*d = Decision{Allowed: ok}
 	take = min(take, horizon-(total-base))

@@ -2,7 +2,8 @@ package limiter
 
 // A request whose hits lie in places that cannot be decided in one step, such as the slots of a Redis Cluster, is
 // decided as Decide does in two. First each place charges what TryCharge says, where it fits. If the request turns out
-// to be denied, each place undoes that and charges what DeniedCharge says. In between, others see counters that hold
+// to be admitted, the quotas that it passes nevertheless are charged ChargeSpend. If it turns out to be denied, each place
+// undoes that and charges what DeniedCharge says. In between, others see counters that hold
 // more than they will: so nobody is admitted who should not be, and somebody may be denied who need not.
 
 // Charge says what a hit takes of its counter.
@@ -14,6 +15,7 @@ const (
 	ChargeOrPenalty = takeOrPenalty // its cost if it fits, else the policy's ChargeDenied
 	ChargePenalty   = penalty       // the policy's ChargeDenied
 	ChargeNothing   = look
+	ChargeSpend     = spend // what is left, up to its cost, or all of its cost where the policy's ChargeDenied is ChargeFull
 )
 
 // TryCharge is what the hit is charged before it is known whether its request is admitted.
@@ -22,6 +24,19 @@ func TryCharge(h *Hit) Charge {
 		return ChargeOrPenalty
 	}
 	return ChargeIfFits
+}
+
+// Spends says whether a hit of a request that is admitted is charged ChargeSpend after all other hits. allowed is its own
+// decision. A quota hit that does not fit passes where another quota has room: it is used then, whatever ChargeDenied
+// says of requests that are denied, so that a large cost exhausts it.
+func Spends(h *Hit, allowed bool) bool { return h.Mode == Quota && !allowed }
+
+// TellSpent completes out, the decision of TryCharge on a hit that Spends, by the one of ChargeSpend.
+func TellSpent(out, spent *Decision) {
+	out.Remaining, out.ResetAfter = spent.Remaining, spent.ResetAfter
+	if !spent.Allowed {
+		out.RetryAfter = spent.RetryAfter
+	}
 }
 
 // DeniedCharge is what the hit of a denied request is charged. allowed is its own decision; quotaDenies is
@@ -36,14 +51,15 @@ func DeniedCharge(h *Hit, allowed, quotaDenies bool) Charge {
 	return ChargeNothing
 }
 
-// TellDenied completes out[i], the decision of TryCharge on a hit of a denied request, by the one of DeniedCharge:
+// TellDenied completes out, the decision of TryCharge on a hit of a denied request, by denied, the one of DeniedCharge:
 // Allowed stays; what is left is told as it really is, and a wait is as long as what the denial was charged makes it.
-func TellDenied(hits []Hit, i int, out []Decision, denied *Decision) {
-	out[i].Remaining, out[i].ResetAfter, out[i].Wait = denied.Remaining, denied.ResetAfter, denied.Wait
-	if !out[i].Allowed {
-		out[i].RetryAfter = max(out[i].RetryAfter, denied.RetryAfter)
-		if together(hits, i) > hits[i].Policy.Largest() {
-			out[i].RetryAfter = Never
+// together is what the request's hits of the same key cost, up to and with this one.
+func TellDenied(h *Hit, together int64, out, denied *Decision) {
+	out.Remaining, out.ResetAfter, out.Wait = denied.Remaining, denied.ResetAfter, denied.Wait
+	if !out.Allowed {
+		out.RetryAfter = max(out.RetryAfter, denied.RetryAfter)
+		if together > h.Policy.Largest() {
+			out.RetryAfter = Never
 		}
 	}
 }

@@ -2,6 +2,7 @@ package limiter
 
 import (
 	"math"
+	"slices"
 	"time"
 )
 
@@ -21,6 +22,9 @@ type State struct {
 	List []int64
 }
 
+// isNew says whether the state is that of a counter that was never hit.
+func (s *State) isNew() bool { return s.A == 0 && s.B == 0 && len(s.List) == 0 }
+
 // charge says what a step may take.
 type charge uint8
 
@@ -29,12 +33,16 @@ const (
 	takeOrPenalty               // the cost if it fits, else what ChargeDenied says
 	penalty                     // what ChargeDenied says, whether or not the cost fits
 	look                        // nothing
+	spend                       // what is left, up to the cost, or all of the cost where ChargeDenied is ChargeFull
 )
 
 // Step decides a hit of cost n at time now, in microseconds since the Unix epoch, on state s: the cost is
 // charged if it fits, and otherwise ChargeDenied says what is. The new state matters for d.ResetAfter, after
 // which the counter is as new; a bucket that starts empty is remembered for a while longer.
+//
+// What it returns shares no memory with s that a later step could change: one state may be stepped several times.
 func (p *Policy) Step(s State, now, n int64) (next State, d Decision) {
+	s.List = slices.Clip(s.List)
 	next, took := p.step(&s, now, n, takeOrPenalty, &d)
 	if !took {
 		return s, d
@@ -44,7 +52,7 @@ func (p *Policy) Step(s State, now, n int64) (next State, d Decision) {
 
 // step is Step with a say in what may be charged. took reports whether next differs from s.
 func (p *Policy) step(s *State, now, n int64, c charge, d *Decision) (next State, took bool) {
-	if p.limit == 0 {
+	if p.limit == 0 && p.algorithm != FixedWindow {
 		*d = Decision{Allowed: n < 0, RetryAfter: Never}
 		if n < 0 {
 			d.RetryAfter = 0
@@ -89,13 +97,13 @@ func (p *Policy) fits(left, n int64, c charge) (ok bool, take int64) {
 func (p *Policy) amount(ok bool, left, n int64, c charge) (take int64) {
 	switch {
 	case c == look:
-	case n < 0, ok && c != penalty:
+	case n < 0, ok && c != penalty && c != spend:
 		take = n
 	case c == takeIfFits:
-	case p.chargeDenied == ChargeRemaining:
-		take = min(n, left)
 	case p.chargeDenied == ChargeFull:
 		take = n
+	case p.chargeDenied == ChargeRemaining, c == spend:
+		take = min(n, left)
 	}
 	return take
 }

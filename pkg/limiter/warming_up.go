@@ -110,7 +110,7 @@ func (p *Policy) warmingUp(s *State, now, n int64, c charge, d *Decision) (next 
 
 	ok := n < 0 || level <= p.capacity
 	left := int64(0)
-	if c == penalty { // where else it is asked for, nothing is left
+	if c == penalty || c == spend { // where else it is asked for, nothing is left
 		left = p.passingWarm(level, stored)
 	}
 	take := p.amount(ok, left, n, c)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -27,6 +28,7 @@ func Run(t *testing.T, fresh Fresh) {
 		check func(f *fixture)
 	}{
 		{"no hits", noHits},
+		{"hits that nobody can decide", invalidHits},
 		{"peeks write nothing", peeks},
 		{"refunds stop at empty", refunds},
 		{"charge_denied", chargeDenied},
@@ -39,7 +41,11 @@ func Run(t *testing.T, fresh Fresh) {
 		{"quota", quota},
 		{"quota of several limits", quotaOfSeveralLimits},
 		{"quota beside enforce", quotaBesideEnforce},
+		{"quota that a large cost exhausts", quotaExhausted},
+		{"quota of an algorithm that owes nothing", quotaSpends},
+		{"quota groups that do not stand side by side", quotaScattered},
 		{"ban", ban},
+		{"reset of a fixed window", windowEnds},
 		{"cost above capacity", costAboveCapacity},
 		{"clock steps back", clockStepsBack},
 		{"keys", keys},
@@ -151,7 +157,7 @@ func noHits(f *fixture) { f.take() }
 func peeks(f *fixture) {
 	for _, a := range counting {
 		p, key := f.hourly(a, 3), a.String()
-		untouched := limiter.Decision{Allowed: true, Remaining: 3}
+		untouched := limiter.Decision{Allowed: true, Remaining: 3, ResetAfter: untilReset(p)}
 		for range 5 {
 			if d := f.take(limiter.Hit{Key: key, Policy: p}); d[0] != untouched {
 				f.Errorf("%s: a look at a new key: %s", a, cmp.Diff(untouched, d[0]))
@@ -175,7 +181,7 @@ func peeks(f *fixture) {
 func refunds(f *fixture) {
 	for _, a := range counting {
 		p, key := f.hourly(a, 5), a.String()
-		untouched := limiter.Decision{Allowed: true, Remaining: 5}
+		untouched := limiter.Decision{Allowed: true, Remaining: 5, ResetAfter: untilReset(p)}
 		if d := f.take(limiter.Hit{Key: key, Policy: p, N: -3})[0]; d != untouched {
 			f.Errorf("%s: refund of a new key: %s", a, cmp.Diff(untouched, d))
 		}
@@ -309,9 +315,8 @@ func quota(f *fixture) {
 	f.want("++", hits...)
 	f.want("-+", hits...) // admitted: only one of them is over
 	f.want("+", limiter.Hit{Key: "one", Policy: one, N: -1})
-	f.remaining("one", one, 1) // charged once: what did not fit was not
+	f.remaining("one", one, 0) // what did not fit was charged, too: the request passed
 	f.remaining("two", two, 0)
-	f.want("+", limiter.Hit{Key: "one", Policy: one, N: 1})
 	f.want("--", hits...) // denied, and both are fixed windows, which charge denials
 	f.want("+", limiter.Hit{Key: "one", Policy: one, N: -1})
 	f.want("+", limiter.Hit{Key: "two", Policy: two, N: -1})
@@ -345,6 +350,81 @@ func quotaOfSeveralLimits(f *fixture) {
 	f.remaining("long", long, 7)
 }
 
+// quotaExhausted: what does not fit into one quota passes where another one has room, and is charged to both. So two large
+// costs exhaust the small one, as in envoyproxy/ratelimit.
+func quotaExhausted(f *fixture) {
+	for _, charge := range []limiter.ChargeDenied{limiter.ChargeNone, limiter.ChargeRemaining, limiter.ChargeFull} {
+		of := func(limit int64) *limiter.Policy {
+			return policy(f, limiter.Params{Algorithm: limiter.FixedWindow, Limit: limit, Window: time.Hour, ChargeDenied: charge})
+		}
+		name := charge.String() + "/"
+		small, large := of(10), of(1000)
+		hits := []limiter.Hit{
+			{Key: name + "small", Policy: small, N: 8, Mode: limiter.Quota},
+			{Key: name + "large", Policy: large, N: 8, Mode: limiter.Quota, Group: 1},
+		}
+		f.want("++", hits...)
+		f.want("-+", hits...)
+		f.remaining(name+"small", small, 0)
+		f.remaining(name+"large", large, 984)
+		left := int64(3)
+		if charge == limiter.ChargeFull {
+			left = 0 // 16 of 10
+		}
+		f.want("+", limiter.Hit{Key: name + "small", Policy: small, N: -3})
+		f.remaining(name+"small", small, left)
+		// An enforced limit that denies takes all of that back.
+		f.want("-+-", hits[0], hits[1], limiter.Hit{Key: "ban", Policy: f.hourly(limiter.FixedWindow, 0), N: 1})
+		f.remaining(name+"small", small, left)
+		f.remaining(name+"large", large, 984)
+	}
+}
+
+// quotaSpends: of a quota that cannot be in debt what is left is charged, whatever its algorithm; but a hit that does not
+// fit among those in flight holds no place, since nobody would give it back.
+func quotaSpends(f *fixture) {
+	wide := f.hourly(limiter.Funnel, 1000)
+	for _, a := range counting[1:] {
+		p, left := f.hourly(a, 10), int64(0)
+		if a == limiter.Concurrency {
+			left = 2
+		}
+		hits := []limiter.Hit{
+			{Key: a.String(), Policy: p, N: 8, Mode: limiter.Quota},
+			{Key: a.String() + "/wide", Policy: wide, N: 8, Mode: limiter.Quota, Group: 1},
+		}
+		f.want("++", hits...)
+		f.want("-+", hits...)
+		f.remaining(a.String(), p, left)
+		// The same counter again within the request sees what was spent.
+		again := limiter.Hit{Key: a.String() + "/twice", Policy: p, N: 6, Mode: limiter.Quota, Group: 2}
+		f.want("+-+", again, again, hits[1])
+		f.remaining(again.Key, p, left*2)
+	}
+}
+
+// quotaScattered: a group is what has its number, wherever its hits stand.
+func quotaScattered(f *fixture) {
+	one, nine := f.hourly(limiter.Funnel, 1), f.hourly(limiter.Funnel, 9)
+	of := func(key string, p *limiter.Policy, group int) limiter.Hit {
+		return limiter.Hit{Key: key, Policy: p, N: 1, Mode: limiter.Quota, Group: group}
+	}
+	shadow := limiter.Hit{Key: "shadow", Policy: nine, N: 1, Mode: limiter.Shadow, Group: 1}
+	f.want("++", of("a", one, 1), of("b", one, 2))
+	// Both groups have one that is over: denied, so that nothing is charged.
+	f.want("-+-+", of("a", one, 1), of("c", nine, 2), of("b", one, 2), of("d", nine, 1))
+	f.want("+-+-", of("d", nine, 1), of("b", one, 2), of("c", nine, 2), of("a", one, 1))
+	f.remaining("c", nine, 9)
+	f.remaining("d", nine, 9)
+	// A shadow between the hits of a group does not part them.
+	f.want("-++", of("a", one, 1), shadow, of("d", nine, 1))
+	f.remaining("d", nine, 9)
+	// The second group has room.
+	f.want("+-+", of("c", nine, 2), of("a", one, 1), of("d", nine, 2))
+	f.remaining("c", nine, 8)
+	f.remaining("d", nine, 8)
+}
+
 func quotaBesideEnforce(f *fixture) {
 	p := f.hourly(limiter.FixedWindow, 1)
 	over := limiter.Hit{Key: "over", Policy: p, N: 1, Mode: limiter.Quota}
@@ -359,10 +439,84 @@ func quotaBesideEnforce(f *fixture) {
 	f.remaining("enforced", p, 1)
 }
 
+// untilReset is the reset of a counter that was never hit, at the start of an hour.
+func untilReset(p *limiter.Policy) time.Duration {
+	if p.Algorithm() == limiter.FixedWindow {
+		return p.Window()
+	}
+	return 0
+}
+
+// windowEnds: a fixed window says when it ends, to whoever is banned, looks, gives back or is the first, in every mode.
+func windowEnds(f *fixture) {
+	f.clock.Advance(20 * time.Minute)
+	for _, align := range []limiter.Align{limiter.AlignEpoch, limiter.AlignFirstHit, limiter.AlignCalendar} {
+		for _, limit := range []int64{0, 5} {
+			p := policy(f, limiter.Params{Algorithm: limiter.FixedWindow, Limit: limit, Window: time.Hour, Align: align})
+			want := 40 * time.Minute
+			if align == limiter.AlignFirstHit {
+				want = time.Hour // from the hit on that would begin it
+			}
+			for _, n := range []int64{0, -1, 1, 9, 0, -1, 0} {
+				key := fmt.Sprintf("%s of %d", align, limit)
+				if d := f.take(limiter.Hit{Key: key, Policy: p, N: n})[0]; d.ResetAfter != want {
+					f.Errorf("%s, cost %d: reset after %s, want %s", key, n, d.ResetAfter, want)
+				}
+			}
+			for _, mode := range []limiter.Mode{limiter.Enforce, limiter.Shadow, limiter.Quota} {
+				hit := limiter.Hit{Key: "fresh", Policy: p, N: 0, Mode: mode}
+				if d := f.take(hit, limiter.Hit{Key: "ban", Policy: f.hourly(limiter.Funnel, 0), N: 1})[0]; d.ResetAfter != want {
+					f.Errorf("%s of %d, beside a ban: reset after %s, want %s", align, limit, d.ResetAfter, want)
+				}
+			}
+		}
+	}
+}
+
+// invalidHits are errors before anything is charged, and after each of them the store goes on.
+func invalidHits(f *fixture) {
+	p, log, window := f.hourly(limiter.Funnel, 3), f.hourly(limiter.SlidingLog, 3), f.hourly(limiter.SlidingWindow, 3)
+	good := limiter.Hit{Key: "good", Policy: p, N: 1}
+	for _, c := range []struct {
+		name string
+		hits []limiter.Hit
+		room int
+		want string
+	}{
+		{"short out", []limiter.Hit{good, good}, 1, "there are 2 hits, and out has room for 1 answers"},
+		{"no policy", []limiter.Hit{good, {Key: "k", N: 1}}, 2, "hits[1].Policy: must be set"},
+		{"a policy that nobody made", []limiter.Hit{{Key: "k", Policy: &limiter.Policy{}, N: 1}}, 1, "hits[0].Policy: must be set"},
+		{"a cost that is too large", []limiter.Hit{good, {Key: "k", Policy: p, N: limiter.MaxHits + 1}}, 2, "hits[1].N: must be between"},
+		{"the largest number", []limiter.Hit{{Key: "k", Policy: p, N: math.MaxInt64}}, 1, "hits[0].N: must be between"},
+		{"the lowest number", []limiter.Hit{{Key: "k", Policy: p, N: math.MinInt64}}, 1, "hits[0].N: must be between"},
+		{"a mode that there is not", []limiter.Hit{good, {Key: "k", Policy: p, N: 1, Mode: 3}}, 2, "hits[1].Mode: must be Enforce, Shadow or Quota, got 3"},
+		{
+			"one key of two algorithms", []limiter.Hit{good, {Key: "k", Policy: log, N: 1}, {Key: "k", Policy: window, N: 1}}, 3,
+			`hits[1] and hits[2] have the same key, "k", and do not count alike`,
+		},
+	} {
+		err := f.store.Take(f.Context(), c.hits, make([]limiter.Decision, c.room))
+		if !errors.Is(err, limiter.ErrInvalid) || errors.Is(err, limiter.ErrUnavailable) || !strings.Contains(err.Error(), c.want) {
+			f.Errorf("%s: %v, want ErrInvalid: %s", c.name, err, c.want)
+		}
+	}
+	many := make([]limiter.Hit, 50)
+	for i := range many {
+		many[i] = limiter.Hit{Key: fmt.Sprint("many ", i), Policy: log, N: 1}
+	}
+	many[49] = limiter.Hit{Key: "many 7", Policy: window, N: 1}
+	if err := f.store.Take(f.Context(), many, make([]limiter.Decision, 50)); !errors.Is(err, limiter.ErrInvalid) {
+		f.Errorf("one key of two algorithms among many: %v, want ErrInvalid", err)
+	}
+	f.remaining("good", p, 3)
+	f.want("+", limiter.Hit{Key: "k", Policy: log, N: 1})
+	f.remaining("many 7", log, 3)
+}
+
 func ban(f *fixture) {
-	denied := limiter.Decision{RetryAfter: limiter.Never}
 	for _, a := range every {
 		p := f.hourly(a, 0)
+		denied := limiter.Decision{RetryAfter: limiter.Never, ResetAfter: untilReset(p)}
 		for _, n := range []int64{1, 0, limiter.MaxHits} {
 			if d := f.take(limiter.Hit{Key: a.String(), Policy: p, N: n})[0]; d != denied {
 				f.Errorf("%s, limit 0, cost %d: %s", a, n, cmp.Diff(denied, d))
@@ -377,7 +531,7 @@ func costAboveCapacity(f *fixture) {
 	for _, a := range counting {
 		p := policy(f, limiter.Params{Algorithm: a, Limit: 4, Window: time.Hour, ChargeDenied: limiter.ChargeNone})
 		for _, n := range []int64{5, limiter.MaxHits} {
-			want := limiter.Decision{Remaining: 4, RetryAfter: limiter.Never}
+			want := limiter.Decision{Remaining: 4, RetryAfter: limiter.Never, ResetAfter: untilReset(p)}
 			if d := f.take(limiter.Hit{Key: a.String(), Policy: p, N: n})[0]; d != want {
 				f.Errorf("%s, cost %d of 4: %s", a, n, cmp.Diff(want, d))
 			}

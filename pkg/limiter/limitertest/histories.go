@@ -38,7 +38,7 @@ type reference map[string]limiter.State
 func (r reference) take(now int64, hits []limiter.Hit, out []limiter.Decision) (admitted bool) {
 	slots := make([]limiter.Slot, len(hits))
 	for i := range hits {
-		slots[limiter.First(hits, i)].State = r[hits[i].Key]
+		slots[i].State = r[hits[i].Key]
 	}
 	admitted = limiter.Decide(now, hits, slots, out)
 	for i := range hits {
@@ -373,6 +373,10 @@ func (h *history) mode() limiter.Mode {
 }
 
 func (h *history) cost(c *counter) int64 {
+	return min(max(-limiter.MaxHits, h.anyCost(c)), limiter.MaxHits)
+}
+
+func (h *history) anyCost(c *counter) int64 {
 	switch r := h.rng.IntN(100); {
 	case r < 35:
 		return 1

@@ -118,7 +118,7 @@ var vectors = []vector{
 			{60 * sec, 10, 1, yes, 0, 0, 60 * sec, 0},
 			{60 * sec, 1, 1, no, 0, 60 * sec, 60 * sec, 0},
 			{90 * sec, 1, 11, no, 0, never, 30 * sec, 0},
-			{120 * sec, 1, 0, yes, 10, 0, 0, 0},
+			{120 * sec, 1, 0, yes, 10, 0, 60 * sec, 0},
 		},
 	},
 	{

@@ -29,11 +29,12 @@ type Options struct {
 	// counts as two, and its list as one for every 64 bytes. 0 is DefaultMaxKeys.
 	//
 	// At the bound the counters that have expired go first. If none has, each new counter replaces the one
-	// of 16 that is worth least: the one with the shortest time until it is as new, a counter that is
-	// limiting counting 16-fold. A forgotten counter starts again from nothing, so that a limit may then be
-	// exceeded; Stats.Evicted counts them. Whoever floods the store with fresh keys to have his own limited
-	// one forgotten must first fill it with keys that matter as long: while half of the keys matter less
-	// than his, a sample spares it with a probability of 1 - 2^-15.
+	// of 16 that is worth least: the one with the shortest time until its limit is fully available again. That time
+	// counts 16-fold for a counter that has nothing left after several hits, and 256-fold for one that has denied a
+	// request. A forgotten counter starts again from nothing, so that a limit may then be exceeded; Stats.Evicted counts
+	// them. Whoever floods the store with fresh keys to have his own limited one forgotten must first fill it with keys
+	// that have denied requests, too, or matter 256 times as long: while half of the keys do not, a sample spares it with
+	// a probability of 1 - 2^-15.
 	//
 	// The bound is kept for each of up to 256 shards by itself, so that evictions begin when MaxKeys is
 	// reached to within a few percent, and it is exceeded by at most one state a shard.
@@ -42,13 +43,20 @@ type Options struct {
 	// counter that expired and was swept before it did starts again from nothing. Nil is the wall clock at New plus
 	// the time elapsed since, which never does.
 	Now func() int64
+	// Wall is the wall clock, in microseconds since the Unix epoch, which may step. Policies that are OnWallClock follow
+	// it when it differs from Now by more than a second more than before; no other policy notices. It is called with locks
+	// held. Nil is the system's, or none where Now is set.
+	Wall func() int64
+	// ClockStepped is called by the sweeper, at most once each SweepEvery, after the wall clock was followed: by is by how
+	// much it was set forward, negative if it was set back. Nil is nobody.
+	ClockStepped func(by time.Duration)
 	// SweepEvery is how often the state that no longer matters is freed. 0 is DefaultSweepEvery.
 	SweepEvery time.Duration
 }
 
 // Store is a limiter.Store in memory. Its answers are never errors.
 type Store struct {
-	now    func() int64
+	clock  clock
 	seeds  [2]maphash.Seed
 	shards []shard
 	budget int // of a shard's table, in bytes
@@ -89,6 +97,9 @@ func New(o Options) (*Store, error) {
 	}
 	if o.Now == nil {
 		o.Now = monotonic()
+		if o.Wall == nil {
+			o.Wall = wallClock
+		}
 	}
 	shards := maxShards
 	for shards > 1 && o.MaxKeys/shards < 4*sample {
@@ -96,39 +107,36 @@ func New(o Options) (*Store, error) {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	s := &Store{
-		now:     o.Now,
+		clock:   clock{steady: o.Now, wall: o.Wall},
 		seeds:   [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()},
 		shards:  make([]shard, shards),
 		budget:  (o.MaxKeys + shards - 1) / shards * keyBytes,
 		stop:    stop,
 		stopped: make(chan struct{}),
 	}
-	go s.sweepUntil(ctx, o.SweepEvery)
+	go s.sweepUntil(ctx, o.SweepEvery, o.ClockStepped)
 	return s, nil
-}
-
-// monotonic is a clock of microseconds since the epoch that never steps back.
-func monotonic() func() int64 {
-	start := time.Now()
-	epoch := start.UnixMicro()
-	return func() int64 { return epoch + time.Since(start).Microseconds() }
 }
 
 // inline is how many hits are decided without allocating.
 const inline = 8
 
 // Take decides one request; see limiter.Store. It waits for nothing but other requests' steps, so it decides
-// also when ctx is done, and its error is always nil.
+// also when ctx is done, and its only errors are those of limiter.Check.
 func (s *Store) Take(_ context.Context, hits []limiter.Hit, out []limiter.Decision) error {
+	if err := limiter.CheckEach(hits, out); err != nil {
+		return err
+	}
 	switch n := len(hits); {
+	case n == 0:
 	case n == 1:
 		s.takeOne(hits, out)
 	case n <= inline:
 		var ids [inline]fingerprint
 		var slots [inline]limiter.Slot
-		s.take(hits, out, ids[:n], slots[:n])
+		return s.take(hits, out, ids[:n], slots[:n])
 	default:
-		s.take(hits, out, make([]fingerprint, n), make([]limiter.Slot, n))
+		return s.take(hits, out, make([]fingerprint, n), make([]limiter.Slot, n))
 	}
 	return nil
 }
@@ -138,37 +146,40 @@ func (s *Store) takeOne(hits []limiter.Hit, out []limiter.Decision) {
 	p, id := hits[0].Policy, s.fingerprint(hits[0].Key)
 	sh := s.shard(id)
 	sh.mu.Lock()
-	now := s.now()
-	sh.load(id, p, &slots[0])
-	limiter.Decide(now, hits, slots[:], out)
-	if slots[0].Changed {
-		sh.save(now, s.budget, id, p, &slots[0], out[0].Remaining == 0)
-	}
-	sh.mu.Unlock()
+	defer sh.mu.Unlock()
+	now := s.clock.clocks(p.OnWallClock())
+	s.load(sh, id, p, &now, &slots[0])
+	limiter.DecideAt(now, hits, slots[:], out)
+	s.save(sh, id, &hits[0], now.Steady, &slots[0], &out[0])
 }
 
 // take locks every shard that the hits lie in, in the order of their indexes, so that two requests never wait
 // for each other.
-func (s *Store) take(hits []limiter.Hit, out []limiter.Decision, ids []fingerprint, slots []limiter.Slot) {
+func (s *Store) take(hits []limiter.Hit, out []limiter.Decision, ids []fingerprint, slots []limiter.Slot) error {
+	limiter.Link(hits, slots)
+	if err := limiter.CheckLinked(hits, slots); err != nil {
+		return err
+	}
 	var locks shardSet
+	follow := false
 	for i := range hits {
 		ids[i] = s.fingerprint(hits[i].Key)
 		locks.add(s.index(ids[i]))
+		follow = follow || hits[i].Policy.OnWallClock()
 	}
 	locks.each(func(i int) { s.shards[i].mu.Lock() })
-	now := s.now()
+	defer locks.each(func(i int) { s.shards[i].mu.Unlock() })
+	now := s.clock.clocks(follow)
 	for i := range hits {
-		if limiter.First(hits, i) == i {
-			s.shard(ids[i]).load(ids[i], hits[i].Policy, &slots[i])
+		if slots[i].First() == i {
+			s.load(s.shard(ids[i]), ids[i], hits[i].Policy, &now, &slots[i])
 		}
 	}
-	limiter.Decide(now, hits, slots, out)
+	limiter.DecideAt(now, hits, slots, out)
 	for i := range hits {
-		if slot := &slots[limiter.First(hits, i)]; slot.Changed {
-			s.shard(ids[i]).save(now, s.budget, ids[i], hits[i].Policy, slot, out[i].Remaining == 0)
-		}
+		s.save(s.shard(ids[i]), ids[i], &hits[i], now.Steady, &slots[slots[i].First()], &out[i])
 	}
-	locks.each(func(i int) { s.shards[i].mu.Unlock() })
+	return nil
 }
 
 func (s *Store) fingerprint(key string) fingerprint {
@@ -194,30 +205,61 @@ func (s *Store) Reset(key string) (existed bool) {
 }
 
 // load fills the slot with the key's state. A state that expired and was not yet swept is as new to its step.
-func (sh *shard) load(id fingerprint, p *limiter.Policy, slot *limiter.Slot) {
+func (s *Store) load(sh *shard, id fingerprint, p *limiter.Policy, now *limiter.Clocks, slot *limiter.Slot) {
 	if remembers(p) {
-		slot.State = sh.lists.get(id).State
+		if l := sh.lists.get(id); l.of == p.Algorithm() {
+			slot.State = l.State
+		}
 		return
 	}
 	v := sh.pairs.get(id)
-	slot.State.A, slot.State.B = v.a, v.b
+	slot.State.A, slot.State.B = s.clock.bounded(p, v.a, now), v.b
 }
 
-// save writes the slot's next state, and makes room for it if the budget is exceeded.
-func (sh *shard) save(now int64, budget int, id fingerprint, p *limiter.Policy, slot *limiter.Slot, limiting bool) {
+// save writes the slot's next state after one of its hits was answered, and makes room for it if the budget is exceeded.
+func (s *Store) save(sh *shard, id fingerprint, h *limiter.Hit, now int64, slot *limiter.Slot, d *limiter.Decision) {
+	p := h.Policy
+	if !slot.Changed {
+		if !d.Allowed {
+			sh.note(id, p)
+		}
+		return
+	}
 	keep := slot.KeepFor.Microseconds() // a step's durations are whole microseconds
-	m := newMark(now+keep, limiting)
+	m := newMark(now+keep, worthOf(slot, h.N, d))
 	switch {
 	case keep == 0 && remembers(p):
 		sh.lists.remove(id)
 	case keep == 0:
 		sh.pairs.remove(id)
 	case remembers(p):
-		sh.lists.put(id, sh.lists.get(id).follow(slot.Next), m)
-		makeRoom(sh, &sh.lists, now, budget, id)
+		sh.lists.put(id, sh.lists.get(id).follow(p, slot.Next), m, now)
+		makeRoom(sh, &sh.lists, now, s.budget, id)
 	default:
-		sh.pairs.put(id, pair{a: slot.Next.A, b: slot.Next.B}, m)
-		makeRoom(sh, &sh.pairs, now, budget, id)
+		sh.pairs.put(id, pair{a: slot.Next.A, b: slot.Next.B}, m, now)
+		makeRoom(sh, &sh.pairs, now, s.budget, id)
+	}
+}
+
+// worthOf is how much a counter is worth that was hit by n. One that has nothing left after its very first hit may be of
+// a limit that leaves everybody nothing after one: it is worth more once it has denied a hit.
+func worthOf(slot *limiter.Slot, n int64, d *limiter.Decision) worth {
+	switch {
+	case !d.Allowed:
+		return denying
+	case d.Remaining == 0 && (n > 1 || slot.State.A != 0 || slot.State.B != 0):
+		return exhausted
+	default:
+		return ordinary
+	}
+}
+
+// note has the counter worth more that denied a hit which was not charged.
+func (sh *shard) note(id fingerprint, p *limiter.Policy) {
+	if remembers(p) {
+		sh.lists.note(id)
+	} else {
+		sh.pairs.note(id)
 	}
 }
 

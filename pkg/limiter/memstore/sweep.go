@@ -9,8 +9,8 @@ import (
 // chunk is how many slots are swept under one lock: a few microseconds' work.
 const chunk = 1024
 
-// sweepUntil frees expired state until ctx is done.
-func (s *Store) sweepUntil(ctx context.Context, every time.Duration) {
+// sweepUntil frees expired state until ctx is done, and reports that the wall clock was set.
+func (s *Store) sweepUntil(ctx context.Context, every time.Duration, clockStepped func(by time.Duration)) {
 	defer close(s.stopped)
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -19,6 +19,10 @@ func (s *Store) sweepUntil(ctx context.Context, every time.Duration) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+			s.clock.clocks(true)
+			if by := s.clock.stepped.Swap(0); by != 0 && clockStepped != nil {
+				clockStepped(time.Duration(by) * time.Microsecond)
+			}
 			for i := range s.shards {
 				sh := &s.shards[i]
 				sweep(ctx, s, sh, &sh.pairs)
@@ -33,7 +37,7 @@ func (s *Store) sweepUntil(ctx context.Context, every time.Duration) {
 func sweep[S state](ctx context.Context, s *Store, sh *shard, t *table[S]) {
 	for from := 0; ctx.Err() == nil; {
 		sh.mu.Lock()
-		next, expired := t.sweep(s.now(), from, chunk)
+		next, expired := t.sweep(s.clock.steady(), from, chunk)
 		sh.expired += uint64(expired) //nolint:gosec // a count
 		if next == 0 {
 			t.shrink()
@@ -59,11 +63,13 @@ type Stats struct {
 	Bytes   int64  // about what their state takes
 	Expired uint64 // counters freed because they no longer mattered
 	Evicted uint64 // counters that still mattered, forgotten because Options.MaxKeys was reached
+
+	ClockSteps uint64 // how often windows on the wall clock followed it, since it was set
 }
 
 // Stats adds up the shards, one after the other.
 func (s *Store) Stats() Stats {
-	var sum Stats
+	sum := Stats{ClockSteps: s.clock.steps.Load()}
 	for i := range s.shards {
 		sh := &s.shards[i]
 		sh.mu.Lock()

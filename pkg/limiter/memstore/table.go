@@ -1,6 +1,7 @@
 package memstore
 
 import (
+	"math"
 	"math/bits"
 	"slices"
 
@@ -29,57 +30,69 @@ func (pair) weight() int { return keyBytes }
 // list is a state that remembers more.
 type list struct {
 	limiter.State
-	room int // of List's array, in integers, including those before its start
+	room int32             // of List's array, in integers, including those before its start
+	of   limiter.Algorithm // whose state it is: no other one can read it
 }
 
-func (l list) weight() int { return 2*keyBytes + 8*l.room }
+func (l list) weight() int { return 2*keyBytes + 8*int(l.room) }
 
 // follow is the list to keep after old was changed to next. A log drops its oldest hits by moving its start
 // forward, which frees nothing: an array that is mostly unused is left for a copy.
-func (l list) follow(next limiter.State) list {
-	n := list{State: next, room: cap(next.List)}
+func (l list) follow(p *limiter.Policy, next limiter.State) list {
+	n := list{State: next, room: roomOf(next.List), of: p.Algorithm()}
 	if sameArray(l.List, next.List) {
 		n.room = l.room
 	}
-	if n.room > 4*len(next.List) && n.room > 32 {
+	if int(n.room) > 4*len(next.List) && n.room > 32 {
 		n.List = slices.Clone(next.List)
-		n.room = cap(n.List)
+		n.room = roomOf(n.List)
 	}
 	return n
 }
+
+func roomOf(list []int64) int32 { return int32(min(cap(list), math.MaxInt32)) } //nolint:gosec // it is bounded
 
 // sameArray says whether two slices end in the same element of the same array.
 func sameArray(a, b []int64) bool {
 	return cap(a) > 0 && cap(b) > 0 && &a[:cap(a)][cap(a)-1] == &b[:cap(b)][cap(b)-1]
 }
 
-// mark is when a counter expires, in microseconds since the Unix epoch times two, plus one if nothing was left
-// of its limit when it was written. 0 is no counter.
+// worth is how much it would harm to forget a counter.
+type worth uint8
+
+const (
+	ordinary  worth = iota
+	exhausted       // nothing is left after several hits
+	denying         // it has denied a request
+)
+
+// worthFactors make a counter that limits somebody outlive those that do not, until only this fraction of their time is
+// left to it. Without them, fresh windows, which end last, would push out a full one. What has denied stands before what
+// has nothing left.
+var worthFactors = [...]int64{ordinary: 1, exhausted: 16, denying: 256}
+
+// mark is when a counter expires, in microseconds since the Unix epoch times four, plus its worth. 0 is no counter.
 type mark int64
 
-func newMark(expires int64, limiting bool) mark {
-	m := mark(expires << 1)
-	if limiting {
-		m |= 1
-	}
-	return m
-}
+const worthBits = 2
 
-func (m mark) expires() int64 { return int64(m >> 1) }
+func newMark(expires int64, w worth) mark { return mark(expires<<worthBits) | mark(w) }
 
-// worth is how much forgetting the counter at now would lose: the time for which it still matters, and
-// limitingCounts times that if it is limiting.
+func (m mark) expires() int64 { return int64(m >> worthBits) }
+
+func (m mark) kind() worth { return worth(m & (1<<worthBits - 1)) }
+
+// atLeast is the mark with at least that worth.
+func (m mark) atLeast(w worth) mark { return m - mark(m.kind()) + mark(max(w, m.kind())) }
+
+// worth is how much forgetting the counter at now would lose: the time for which it still matters, times its factor.
 func (m mark) worth(now int64) int64 {
-	left := m.expires() - now
-	if m&1 == 1 {
-		return left * limitingCounts
+	left, factor := m.expires()-now, worthFactors[m.kind()]
+	if left > math.MaxInt64/factor {
+		return math.MaxInt64
 	}
-	return left
+	return left * factor
 }
-
-// limitingCounts makes a counter that is limiting outlive those that are not, until only this fraction of
-// their time is left to it. Without it, fresh windows, which end last, would push out a full one.
-const limitingCounts = 16
 
 // slot is one counter of a table.
 type slot[S state] struct {
@@ -131,7 +144,8 @@ func (t *table[S]) get(id fingerprint) (s S) {
 	return t.find(id).state // an empty slot's is zero
 }
 
-func (t *table[S]) put(id fingerprint, s S, m mark) {
+// put writes a state. It keeps the worth that the counter had, until it expires.
+func (t *table[S]) put(id fingerprint, s S, m mark, now int64) {
 	if 5*(t.live+1) > 4*len(t.slots) {
 		t.resize(max(smallest, len(t.slots)+len(t.slots)/4+1))
 	}
@@ -140,9 +154,22 @@ func (t *table[S]) put(id fingerprint, s S, m mark) {
 		t.live++
 	} else {
 		t.weight -= at.state.weight()
+		if at.mark.expires() > now {
+			m = m.atLeast(at.mark.kind())
+		}
 	}
 	t.weight += s.weight()
 	*at = slot[S]{id: id, mark: m, state: s}
+}
+
+// note says that the counter of id, if there is one, has denied a request.
+func (t *table[S]) note(id fingerprint) {
+	if t.live == 0 {
+		return
+	}
+	if at := t.find(id); at.mark != 0 {
+		at.mark = at.mark.atLeast(denying)
+	}
 }
 
 func (t *table[S]) remove(id fingerprint) {

@@ -65,6 +65,9 @@ func (g *Group) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Deci
 	if len(hits) == 0 {
 		return nil
 	}
+	if err := limiter.Check(hits, out); err != nil {
+		return err
+	}
 	one := true
 	for i := range hits {
 		name := hits[i].Policy.Store()

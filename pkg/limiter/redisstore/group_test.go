@@ -21,7 +21,7 @@ type scattered struct{ *redisstore.Group }
 func (s scattered) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Decision) error {
 	moved := make([]limiter.Hit, len(hits))
 	for i, h := range hits {
-		if len(h.Key)%2 == 1 {
+		if len(h.Key)%2 == 1 && h.Policy != nil {
 			h.Policy = h.Policy.In("second")
 		}
 		moved[i] = h

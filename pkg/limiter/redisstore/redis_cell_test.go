@@ -163,7 +163,10 @@ func TestRedisCellRequests(t *testing.T) {
 		{"a shadow never denies", 4, []limiter.Hit{hit("m", module, 2, shadow), hit("o", own, 1, enforce)}, []bool{false, true}, []int64{1, 4}, 1},
 		{"one of two quotas is over", 4, []limiter.Hit{
 			{Key: "m", Policy: module, N: 2, Mode: quota}, {Key: "o", Policy: own, N: 1, Mode: quota, Group: 1},
-		}, []bool{false, true}, []int64{1, 4}, 1},
+		}, []bool{false, true}, []int64{0, 4}, 0},
+		{"one of two quotas is over, by more than the burst", 2, []limiter.Hit{
+			{Key: "m", Policy: module, N: 9, Mode: quota}, {Key: "o", Policy: own, N: 1, Mode: quota, Group: 1},
+		}, []bool{false, true}, []int64{0, 4}, 0},
 		{"all quotas are over", 4, []limiter.Hit{
 			{Key: "m", Policy: module, N: 2, Mode: quota}, {Key: "o", Policy: ban, N: 1, Mode: quota, Group: 1},
 		}, []bool{false, false}, []int64{1, 0}, 1},

@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/weir-ratelimit/weir/pkg/limiter"
@@ -41,6 +42,7 @@ type part struct {
 // that is wanted.
 func split(hits []limiter.Hit, of func(h *limiter.Hit) *Store, byKey bool) []part {
 	var parts []part
+	var known map[place]int // in parts, of more places than are looked through one by one
 	for i := range hits {
 		s := of(&hits[i])
 		at := place{store: s}
@@ -50,12 +52,24 @@ func split(hits []limiter.Hit, of func(h *limiter.Hit) *Store, byKey bool) []par
 		if byKey {
 			at.key = hits[i].Key
 		}
-		j := 0
-		for j < len(parts) && parts[j].place != at {
-			j++
+		j, found := 0, false
+		if known == nil {
+			j = slices.IndexFunc(parts, func(p part) bool { return p.place == at })
+			found = j >= 0
+		} else {
+			j, found = known[at]
 		}
-		if j == len(parts) {
+		if !found {
+			j = len(parts)
 			parts = append(parts, part{place: at})
+			if known != nil {
+				known[at] = j
+			} else if len(parts) > 16 {
+				known = make(map[place]int, len(hits))
+				for k := range parts {
+					known[parts[k].place] = k
+				}
+			}
 		}
 		parts[j].index = append(parts[j].index, i)
 	}
@@ -97,7 +111,9 @@ func takeParts(ctx context.Context, hits []limiter.Hit, out []limiter.Decision, 
 	if err := try(ctx, hits, out, parts); err != nil {
 		return err
 	}
-	if !limiter.Admitted(hits, out) {
+	if limiter.Admitted(hits, out) {
+		spend(ctx, hits, out, parts)
+	} else {
 		deny(ctx, hits, out, parts)
 	}
 	for i := range parts {
@@ -159,6 +175,7 @@ func both(a, b error) error {
 // decisions stay those of the first step: that the request is denied is known.
 func deny(ctx context.Context, hits []limiter.Hit, out []limiter.Decision, parts []part) {
 	quotaDenies := limiter.QuotaDenies(hits, out)
+	costs := together(hits)
 	pay := make([]*call, len(parts))
 	for i := range parts {
 		p := &parts[i]
@@ -169,18 +186,67 @@ func deny(ctx context.Context, hits []limiter.Hit, out []limiter.Decision, parts
 	for i := range parts {
 		p, c := &parts[i], pay[i]
 		for k, j := range p.index {
-			limiter.TellDenied(hits, j, out, &p.call.out[k])
+			limiter.TellDenied(&hits[j], costs[j], &out[j], &p.call.out[k])
 		}
 		if c == nil || p.queue.wait(ctx, c) != nil {
 			continue
 		}
 		if c.err == nil {
 			for k, d := range c.out[len(c.undo):] {
-				limiter.TellDenied(hits, p.index[c.of[k]], out, &d)
+				j := p.index[c.of[k]]
+				limiter.TellDenied(&hits[j], costs[j], &out[j], &d)
 			}
 		}
 		p.queue.free(c)
 	}
+}
+
+// spend charges the quotas that an admitted request passes although they are over. It is admitted also where that is not
+// answered in time.
+func spend(ctx context.Context, hits []limiter.Hit, out []limiter.Decision, parts []part) {
+	var spends []*call
+	var of []*part
+	for i := range parts {
+		p := &parts[i]
+		var c *call
+		for k, j := range p.index {
+			if !limiter.Spends(&hits[j], out[j].Allowed) {
+				continue
+			}
+			if c == nil {
+				c = p.queue.newCall(nil)
+				c.slot, c.must = p.slot, true
+			}
+			c.hits, c.modes, c.of = append(c.hits, hits[j]), append(c.modes, modePay+int64(limiter.ChargeSpend)), append(c.of, k)
+		}
+		if c != nil {
+			spends, of = append(spends, p.queue.start(c)), append(of, p) //nolint:contextcheck // a batch outlives each of its requests
+		}
+	}
+	for i, c := range spends {
+		if of[i].queue.wait(ctx, c) != nil {
+			continue
+		}
+		if c.err == nil {
+			for k := range c.out {
+				limiter.TellSpent(&out[of[i].index[c.of[k]]], &c.out[k])
+			}
+		}
+		of[i].queue.free(c)
+	}
+}
+
+// together is what each hit and those of the same key before it cost.
+func together(hits []limiter.Hit) []int64 {
+	slots := make([]limiter.Slot, len(hits))
+	limiter.Link(hits, slots)
+	costs, asked := make([]int64, len(hits)), make([]int64, len(hits)) // asked is by the first hit of a key
+	for i := range hits {
+		sum := &asked[slots[i].First()]
+		*sum += max(0, hits[i].N)
+		costs[i] = *sum
+	}
+	return costs
 }
 
 // giveBack undoes what a call of a request tried that came to nothing. Nobody waits for that.
@@ -205,20 +271,18 @@ func inAnyCase(h *limiter.Hit) bool { return h.Mode == limiter.Shadow || h.N < 0
 func (q *queue) settle(tried *call, due func(h *limiter.Hit, allowed bool) limiter.Charge) *call {
 	c := q.newCall(nil)
 	c.slot, c.must = tried.slot, true
-	charges := make([]limiter.Charge, len(tried.hits))
-	for i := range tried.hits {
-		charges[i] = due(&tried.hits[i], tried.out[i].Allowed)
-	}
-	for i := range tried.hits {
-		if limiter.First(tried.hits, i) == i && tried.changed(i) && tried.open(i, charges) {
+	counters := tried.counters(due)
+	for i := range counters {
+		if t := &counters[i]; t.first == i && t.changed && t.open() {
 			h := tried.hits[i]
-			h.N = tried.charged(i)
+			h.N = t.charged
 			c.hits, c.modes, c.undo = append(c.hits, h), append(c.modes, modeUndo), append(c.undo, tried.tried[i])
 		}
 	}
 	for i, h := range tried.hits {
-		if tried.open(i, charges) {
-			c.hits, c.modes, c.of = append(c.hits, h), append(c.modes, modePay+int64(charges[i])), append(c.of, i)
+		if counters[counters[i].first].open() {
+			charge := due(&tried.hits[i], tried.out[i].Allowed)
+			c.hits, c.modes, c.of = append(c.hits, h), append(c.modes, modePay+int64(charge)), append(c.of, i)
 		}
 	}
 	if len(c.hits) == 0 {
@@ -228,35 +292,42 @@ func (q *queue) settle(tried *call, due func(h *limiter.Hit, allowed bool) limit
 	return q.start(c)
 }
 
-// open says whether the counter of hit i has anything that is not settled by what was tried.
-func (c *call) open(i int, charges []limiter.Charge) bool {
-	for j := range c.hits {
-		h := &c.hits[j]
-		if h.Key != c.hits[i].Key || inAnyCase(h) {
+// triedCounter is what a call that was tried did to one counter, kept at the index of the counter's first hit.
+type triedCounter struct {
+	first   int   // the index of the first hit of this hit's key
+	changed bool  // the counter is another than it was before
+	charged int64 // what it was charged, but for hits that are charged in any case
+	settles bool  // it has a hit that is not charged in any case
+	pays    bool  // one of these hits is due to pay for its denial
+}
+
+// open says whether the counter has anything that is not settled by what was tried.
+func (t *triedCounter) open() bool { return t.settles && (t.pays || t.changed || t.charged > 0) }
+
+// counters are the counters of the call's hits; due is what each is charged after all.
+func (c *call) counters(due func(h *limiter.Hit, allowed bool) limiter.Charge) []triedCounter {
+	slots := make([]limiter.Slot, len(c.hits))
+	limiter.Link(c.hits, slots)
+	all := make([]triedCounter, len(c.hits))
+	for i := range c.hits {
+		h := &c.hits[i]
+		first := slots[i].First()
+		all[i].first = first
+		t := &all[first]
+		// The script does not see what the module writes.
+		cell := h.Policy.Engine() == limiter.EngineRedisCell
+		if first == i && !cell {
+			t.changed = c.tried[i].before != c.tried[i].after
+		}
+		if inAnyCase(h) {
 			continue
 		}
-		pays := charges[j] == limiter.ChargePenalty && h.Policy.ChargeDenied() != limiter.ChargeNone
-		if pays || c.changed(i) || c.charged(i) > 0 {
-			return true
+		t.settles = true
+		if c.out[i].Allowed {
+			t.charged += h.N
 		}
+		t.pays = t.pays || due(h, c.out[i].Allowed) == limiter.ChargePenalty && h.Policy.ChargeDenied() != limiter.ChargeNone
+		t.changed = t.changed || cell && t.charged > 0
 	}
-	return false
-}
-
-// changed says whether the counter of hit i was.
-func (c *call) changed(i int) bool {
-	if c.hits[i].Policy.Engine() == limiter.EngineRedisCell { // the script does not see what the module writes
-		return c.charged(i) > 0
-	}
-	return c.tried[i].before != c.tried[i].after
-}
-
-// charged is what the counter of hit i was charged, but for hits that are charged in any case.
-func (c *call) charged(i int) (n int64) {
-	for j := range c.hits {
-		if h := &c.hits[j]; h.Key == c.hits[i].Key && !inAnyCase(h) && c.out[j].Allowed {
-			n += h.N
-		}
-	}
-	return n
+	return all
 }

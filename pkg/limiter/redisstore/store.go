@@ -195,6 +195,9 @@ func (s *Store) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Deci
 	if len(hits) == 0 {
 		return nil
 	}
+	if err := limiter.Check(hits, out); err != nil {
+		return err
+	}
 	if err := s.fitForRedisCell(hits); err != nil {
 		return s.unavailable(err)
 	}

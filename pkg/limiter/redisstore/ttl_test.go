@@ -79,6 +79,9 @@ func TestEveryKeyEnds(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
+					if a == limiter.FixedWindow && d.Remaining == p.Limit() {
+						continue // a window that nothing is counted in ends, too
+					}
 					if least := d.ResetAfter - time.Since(start) - time.Millisecond; ttl < least {
 						t.Errorf("%s: a counter that matters for %s longer has a time to live of %s", name, least, ttl)
 					}

@@ -11,7 +11,7 @@ end
 
 local function fixed_window(a, state, now, n, charge, denied)
   local limit, window, align = a[1], a[2], a[3]
-  if limit == 0 then return ban(n) end
+  if limit == 0 then charge = LOOK end
   if align == 0 and n > 0 and charge <= TAKE_OR_PENALTY then
     local new, left, reset = quick_fixed_window(state, now, n, limit, window)
     if new then return true, new, true, left, 0, reset end
@@ -46,13 +46,14 @@ local function fixed_window(a, state, now, n, charge, denied)
   local ok, charged = take(max(0, limit - count), n, charge, denied)
   local retry = 0
   if not ok then
-    retry = n <= limit and ends or NEVER
+    retry = max(n, 1) <= limit and ends or NEVER
   end
   local before = count
   count = min(max(0, count + charged), HORIZON)
-  local reset, new = 0, false
+  if count == 0 and align == 1 then ends = window end
+  local new, linger = false, -ends
   if count > 0 then
-    reset, new = ends, int(start) .. ' ' .. int(count)
+    new, linger = int(start) .. ' ' .. int(count), 0
   end
-  return count ~= before, new, ok, max(0, limit - count), retry, reset
+  return count ~= before, new, ok, max(0, limit - count), retry, ends, 0, linger
 end

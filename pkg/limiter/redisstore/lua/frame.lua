@@ -84,7 +84,7 @@ local function take_back(key, policy, n, before, after)
     if as_told(state[key]) == after then
       return true, old, max(1, fresh + (linger or 0)) -- an expiry of 0 is none
     end
-    if n > 0 and fresh == 0 and is_told_in_full(after) then
+    if n > 0 and fresh + min(0, linger or 0) == 0 and is_told_in_full(after) then
       local _, _, _, left_after = step(after ~= '' and after, 0, LOOK)
       n = max(0, min(n, left - left_after))
     end
@@ -150,7 +150,10 @@ local function decider()
   -- deny mirrors chargeDenied: it starts again, and charges what a denied request is charged.
   local function deny(count, quota_denies)
     roll_back()
+    local together = {} -- what the hits of a key cost, up to the one that is decided
     for i = 1, count do
+      local key = key_of[i]
+      together[key] = (together[key] or 0) + max(0, cost_of[i])
       local charge = LOOK
       if mode_of[i] == SHADOW or cost_of[i] < 0 then
         charge = TAKE_OR_PENALTY
@@ -160,12 +163,19 @@ local function decider()
       local _, again
       _, left[i], again, reset[i], wait[i] = run(i, charge)
       if not allowed[i] and retry[i] ~= NEVER then
-        local together = 0
-        for j = 1, i do
-          if key_of[j] == key_of[i] then together = together + max(0, cost_of[j]) end
-        end
-        local never = again == NEVER or together > policy_of[i].largest
+        local never = again == NEVER or together[key] > policy_of[i].largest
         retry[i] = never and NEVER or max(retry[i], again)
+      end
+    end
+  end
+
+  -- spend charges the quotas that an admitted request passes although they are over: limiter.Spends.
+  local function spend(count)
+    for i = 1, count do
+      if mode_of[i] == QUOTA and not allowed[i] then
+        local fits, again
+        fits, left[i], again, reset[i] = run(i, SPEND)
+        if not fits then retry[i] = again end
       end
     end
   end
@@ -202,7 +212,11 @@ local function decider()
     end
     local quota_denies = quota and quotas_over(count)
     local denied = quota_denies or not enforced
-    if denied then deny(count, quota_denies) end
+    if denied then
+      deny(count, quota_denies)
+    elseif quota then
+      spend(count)
+    end
     for i = 1, count do -- of a denied request, what its hits charge is left out: then more is told than needed
       local mode = mode_of[i]
       if mode == UNDO then

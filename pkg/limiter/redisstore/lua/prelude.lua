@@ -2,13 +2,14 @@
 --   function(args, state, now, n, charge, denied)
 --     -> changed, next_state, allowed, remaining, retry_after, reset_after [, wait, linger]
 -- where state is the stored string or false, now is in microseconds, next_state is a string, or false for a
--- state as new, and the times are in microseconds; next_state matters for reset_after + linger. It mirrors the Go step of the same name in pkg/limiter.
+-- state as new, and the times are in microseconds; next_state matters for reset_after + linger, where
+-- linger, 0 if left out, is below 0 for a state as new that has a reset_after (a window that nothing is counted in). It mirrors the Go step of the same name in pkg/limiter.
 --
 -- Numbers are doubles: every one of them is a whole number below 2^53, which NewPolicy has made sure of.
 
 local steps = {}
 local REMAINING, FULL = 2, 3 -- charge_denied
-local TAKE_IF_FITS, TAKE_OR_PENALTY, PENALTY, LOOK = 0, 1, 2, 3
+local TAKE_IF_FITS, TAKE_OR_PENALTY, PENALTY, LOOK, SPEND = 0, 1, 2, 3, 4
 local NEVER = -1
 local CONCURRENCY = 8 -- limiter.Algorithm
 local HORIZON = 4503599627370496 -- 2^52
@@ -27,10 +28,10 @@ local function ceildiv(a, b) return ceil(a / b) end
 -- amount mirrors Policy.amount: how many hits are charged for a cost of n that fits or not?
 local function amount(ok, left, n, charge, denied)
   if charge == LOOK then return 0 end
-  if n < 0 or (ok and charge ~= PENALTY) then return n end
+  if n < 0 or (ok and charge ~= PENALTY and charge ~= SPEND) then return n end
   if charge == TAKE_IF_FITS then return 0 end
-  if denied == REMAINING then return min(n, left) end
   if denied == FULL then return n end
+  if denied == REMAINING or charge == SPEND then return min(n, left) end
   return 0
 end
 

@@ -32,7 +32,7 @@ end
 local function redis_cell(a, _, _, n, charge)
   if a[1] == 0 then return ban(n) end
   local burst, interval = a[3], floor(a[2] * 1e9 / a[1]) -- nanoseconds a hit, cut off as the module does
-  local charges = n ~= 0 and n <= burst and (charge == TAKE_IF_FITS or charge == TAKE_OR_PENALTY)
+  local charges = n ~= 0 and n <= burst and charge <= TAKE_OR_PENALTY
   if charges then note() end
   local r
   if charges and n < 0 then
@@ -41,13 +41,20 @@ local function redis_cell(a, _, _, n, charge)
     r = throttle(a, charges and n or 0)
   end
 
+  local fits = r[1] == 0
+  if n > 0 and charge == SPEND and r[3] > 0 then -- a quota's last hits
+    note()
+    r = throttle(a, min(n, r[3]))
+    fits = false
+  end
+
   -- The module divides by whole microseconds a hit: what it has left is at most this many hits of the true length.
   local left = min(burst, floor(((r[3] + 1) * floor(interval / 1000) - 1) * 1000 / interval))
   -- Its key lives as long as its state matters, in milliseconds that were cut off twice.
   local lives, reset = max(0, redis.call('PTTL', reading)), 0
   if left < burst or lives > 0 then reset = (lives + 2) * 1000 end
 
-  local ok = r[1] == 0
+  local ok = fits
   if n == 0 then ok = left >= 1 elseif n > burst then ok = false end
   local retry = 0
   if not ok then

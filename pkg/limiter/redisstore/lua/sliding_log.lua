@@ -33,6 +33,7 @@ local function sliding_log(a, state, now, n, charge, denied)
   end
   local base, total = total_of(0), total_of(count)
 
+  if charge == SPEND and a[3] == CONCURRENCY then charge = LOOK end
   local ok, charged = take(max(0, limit - (total - base)), n, charge, denied)
   charged = min(charged, HORIZON - (total - base))
   local changed = charged ~= 0

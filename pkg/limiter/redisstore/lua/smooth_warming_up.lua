@@ -58,7 +58,7 @@ local function smooth_warming_up(a, state, now, n, charge, denied)
   end
 
   local ok = n < 0 or level <= capacity
-  local left = charge == PENALTY and passing() or 0 -- where else it is asked for, nothing is left
+  local left = (charge == PENALTY or charge == SPEND) and passing() or 0 -- where else it is asked for, nothing is left
   local charged = amount(ok, left, n, charge, denied)
   local found, before = level, stored
   if charged < 0 then
