@@ -49,6 +49,7 @@ type App struct {
 	http    *http.Server
 	statsd  *statsd.Sender // nil without
 
+	clients                    *clients
 	grpcListener, httpListener net.Listener // httpListener is nil without HTTP
 
 	stopping atomic.Bool
@@ -61,7 +62,7 @@ func New(ctx context.Context, o Options) (*App, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	a := &App{o: o, metrics: metrics.New(o.metrics()), health: newHealth()}
+	a := &App{o: o, metrics: metrics.New(o.metrics()), health: newHealth(), clients: newClients(&o)}
 	if err := a.open(ctx); err != nil {
 		return nil, errors.Join(err, a.close()) //nolint:contextcheck // it frees what there is also if ctx is done
 	}
@@ -125,7 +126,7 @@ func (a *App) open(ctx context.Context) error {
 	if err := a.makeHTTP(service); err != nil { //nolint:contextcheck // as above
 		return err
 	}
-	return a.listen(ctx)
+	return errors.Join(a.listen(ctx), a.watchClients())
 }
 
 func (a *App) makeTop() (err error) {
@@ -185,10 +186,15 @@ func (a *App) listen(ctx context.Context) error {
 	if a.grpcListener, err = listen(ctx, "--grpc-addr", a.o.GRPCAddr, mode); err != nil {
 		return err
 	}
-	if a.o.HTTPAddr != "" {
-		a.httpListener, err = listen(ctx, "--http-addr", a.o.HTTPAddr, mode)
+	a.grpcListener = a.clients.grpc.Listen(a.grpcListener, a.o.GRPCTLSCert != "")
+	if a.o.HTTPAddr == "" {
+		return nil
 	}
-	return err
+	if a.httpListener, err = listen(ctx, "--http-addr", a.o.HTTPAddr, mode); err != nil {
+		return err
+	}
+	a.httpListener = a.clients.http.Listen(a.httpListener, false)
+	return nil
 }
 
 // close frees what open got hold of. Closing a listener again, after its server did, is no failure.
