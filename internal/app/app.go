@@ -173,6 +173,7 @@ func (a *App) makeHTTP(service *rls.Service) error {
 		}
 	}
 	a.http = admin.NewServer(o)
+	a.http.ConnState = a.clients.http.ConnState
 	var err error
 	a.http.TLSConfig, err = a.o.httpTLS().config()
 	return err

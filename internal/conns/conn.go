@@ -19,6 +19,7 @@ type Conn struct {
 	g      *Guard
 	host   string
 	used   atomic.Int64 // when it was last used, as Guard.now
+	busy   atomic.Bool  // HTTP: it has a request; gRPC: it has had one
 	frames atomic.Pointer[framed]
 }
 

@@ -4,9 +4,12 @@
 package conns
 
 import (
+	"cmp"
 	"context"
+	"crypto/tls"
 	"log/slog"
 	"net"
+	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,7 +20,7 @@ type Reason int
 
 // The reasons.
 const (
-	// Full: a new connection was closed at once, since all others had been used within the last second.
+	// Full: a new connection was closed at once, since all others had a request now, or within the last second.
 	Full Reason = iota
 	// Idle: an idle connection was closed, since a new one needed its room.
 	Idle
@@ -68,7 +71,7 @@ type HTTP2 struct {
 }
 
 const (
-	// busyFor is how long a connection that was used is not closed in favour of another.
+	// busyFor is how long a connection that had a request is not closed in favour of another.
 	busyFor = time.Second
 	// logQuiet is the pause between two lines of the log.
 	logQuiet = 10 * time.Second
@@ -209,24 +212,40 @@ func (g *Guard) admit(c *Conn) bool {
 	return true
 }
 
-// idlest is the connection that is closed in favour of a new one: of the host that has the most, the one that was not
-// used for the longest time. It is nil if all are busy. g is locked.
+// idlest is the connection that is closed in favour of a new one: of the host that has the most, one that has no request,
+// or else the one that was not used for the longest time. It is nil if all are busy. g is locked.
 func (g *Guard) idlest() (found *Conn) {
 	latest := g.now() - busyFor.Milliseconds()
 	for c := range g.conns {
-		used := c.used.Load()
-		if used > latest {
+		if c.busy.Load() && c.used.Load() > latest {
 			continue
 		}
-		if found == nil {
-			found = c
-			continue
-		}
-		if mine, best := g.hosts[c.host], g.hosts[found.host]; mine > best || mine == best && used < found.used.Load() {
+		if found == nil || g.compare(c, found) > 0 {
 			found = c
 		}
 	}
 	return found
+}
+
+// compare is positive if a is to be closed rather than b. g is locked.
+func (g *Guard) compare(a, b *Conn) int {
+	idle := func(c *Conn) int {
+		if c.busy.Load() {
+			return 0
+		}
+		return 1
+	}
+	return cmp.Or(cmp.Compare(g.hosts[a.host], g.hosts[b.host]), cmp.Compare(idle(a), idle(b)), cmp.Compare(b.used.Load(), a.used.Load()))
+}
+
+// ConnState is an http.Server's, by which the guard knows which connections have a request.
+func (g *Guard) ConnState(conn net.Conn, state http.ConnState) {
+	if secure, ok := conn.(*tls.Conn); ok {
+		conn = secure.NetConn()
+	}
+	if c, ok := conn.(*Conn); ok {
+		c.busy.Store(state == http.StateActive)
+	}
 }
 
 // remove forgets a connection. g is locked.

@@ -87,6 +87,7 @@ func (f *framed) feed(p []byte) error {
 	f.mu.Unlock()
 	if whole {
 		f.c.used.Store(now)
+		f.c.busy.Store(true)
 	}
 	if tooMuch {
 		f.c.g.relieve()
