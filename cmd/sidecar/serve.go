@@ -71,15 +71,21 @@ type serveOptions struct {
 	HTTPTLSClientCA    string   `name:"http-tls-client-ca" group:"tls" env:"WEIR_HTTP_TLS_CLIENT_CA" placeholder:"FILE" help:"Authorities, in PEM: who changes something (POST, DELETE) or takes a profile needs a certificate of one of them, or the token."`
 	HTTPTokenFile      string   `name:"http-token-file" group:"tls" env:"WEIR_HTTP_TOKEN_FILE" placeholder:"FILE" help:"A token: who changes something (POST, DELETE) or takes a profile needs it as Authorization: Bearer ..., or a certificate."`
 
-	GRPCMaxConnectionAge time.Duration `name:"grpc-max-connection-age" group:"grpc" env:"WEIR_GRPC_MAX_CONNECTION_AGE" default:"30m" help:"Ask clients to connect anew after this time, so that they spread over all sidecars; 0 for never."`
-	GRPCMaxStreams       uint32        `name:"grpc-max-streams" group:"grpc" env:"WEIR_GRPC_MAX_STREAMS" default:"1000" help:"Most requests at once on one connection."`
-	GRPCMaxMessageSize   int           `name:"grpc-max-message-size" group:"grpc" env:"WEIR_GRPC_MAX_MESSAGE_SIZE" default:"4194304" help:"Largest request, in bytes. By default Envoy lets a request pass whose question is refused, so keep it above what its headers can make of it."`
-	GRPCKeepaliveTime    time.Duration `name:"grpc-keepalive-time" group:"grpc" env:"WEIR_GRPC_KEEPALIVE_TIME" default:"1m" help:"Ping a client that has been silent for this time."`
-	GRPCKeepaliveTimeout time.Duration `name:"grpc-keepalive-timeout" group:"grpc" env:"WEIR_GRPC_KEEPALIVE_TIMEOUT" default:"10s" help:"Close the connection if the ping is not answered in this time."`
-	MaxDescriptors       int           `group:"grpc" env:"WEIR_MAX_DESCRIPTORS" default:"128" help:"Most descriptors in a request."`
-	MaxEntries           int           `group:"grpc" env:"WEIR_MAX_ENTRIES" default:"32" help:"Most entries in a descriptor."`
-	MaxHeld              int           `group:"grpc" env:"WEIR_MAX_HELD" default:"10000" help:"Most answers that leaky_queue and max_wait hold back at once; requests beyond are denied."`
-	DynamicMetadata      bool          `group:"grpc" env:"WEIR_DYNAMIC_METADATA" help:"Add dynamic metadata to every response, and not only where a rule has metadata."`
+	GRPCMaxConnectionAge  time.Duration `name:"grpc-max-connection-age" group:"grpc" env:"WEIR_GRPC_MAX_CONNECTION_AGE" default:"30m" help:"Ask clients to connect anew after this time, so that they spread over all sidecars; 0 for never."`
+	GRPCMaxConnectionIdle time.Duration `name:"grpc-max-connection-idle" group:"grpc" env:"WEIR_GRPC_MAX_CONNECTION_IDLE" default:"10m" help:"Close a connection, gracefully, that had no request for this time; 0 for never."`
+	GRPCMaxConnections    int           `name:"grpc-max-connections" group:"grpc" env:"WEIR_GRPC_MAX_CONNECTIONS" default:"0" help:"Most connections at once; one more closes the one that is idle the longest. 0 is what memory limit and file descriptors allow, at most 16384."`
+	HTTPMaxConnections    int           `name:"http-max-connections" group:"grpc" env:"WEIR_HTTP_MAX_CONNECTIONS" default:"256" help:"The same of the HTTP address. 0 is an eighth of the file descriptors, at most 256."`
+	GRPCReceiveTimeout    time.Duration `name:"grpc-receive-timeout" group:"grpc" env:"WEIR_GRPC_RECEIVE_TIMEOUT" default:"10s" help:"Reset a request that has not arrived whole in this time."`
+	GRPCMaxReceiving      int           `name:"grpc-max-receiving" group:"grpc" env:"WEIR_GRPC_MAX_RECEIVING" default:"67108864" help:"Most memory of all requests that have not arrived whole, in bytes. Beyond it, those of the connection that has the most are reset."`
+	GRPCMaxResets         int           `name:"grpc-max-resets" group:"grpc" env:"WEIR_GRPC_MAX_RESETS" default:"10000" help:"Close a connection whose client resets more requests than this in a second."`
+	GRPCMaxStreams        uint32        `name:"grpc-max-streams" group:"grpc" env:"WEIR_GRPC_MAX_STREAMS" default:"1000" help:"Most requests at once on one connection."`
+	GRPCMaxMessageSize    int           `name:"grpc-max-message-size" group:"grpc" env:"WEIR_GRPC_MAX_MESSAGE_SIZE" default:"1048576" help:"Largest request, in bytes. By default Envoy lets a request pass whose question is refused, so keep it above what its headers can make of it."`
+	GRPCKeepaliveTime     time.Duration `name:"grpc-keepalive-time" group:"grpc" env:"WEIR_GRPC_KEEPALIVE_TIME" default:"1m" help:"Ping a client that has been silent for this time."`
+	GRPCKeepaliveTimeout  time.Duration `name:"grpc-keepalive-timeout" group:"grpc" env:"WEIR_GRPC_KEEPALIVE_TIMEOUT" default:"10s" help:"Close the connection if the ping is not answered in this time."`
+	MaxDescriptors        int           `group:"grpc" env:"WEIR_MAX_DESCRIPTORS" default:"128" help:"Most descriptors in a request."`
+	MaxEntries            int           `group:"grpc" env:"WEIR_MAX_ENTRIES" default:"32" help:"Most entries in a descriptor."`
+	MaxHeld               int           `group:"grpc" env:"WEIR_MAX_HELD" default:"10000" help:"Most answers that leaky_queue and max_wait hold back at once; requests beyond are denied."`
+	DynamicMetadata       bool          `group:"grpc" env:"WEIR_DYNAMIC_METADATA" help:"Add dynamic metadata to every response, and not only where a rule has metadata."`
 
 	RatelimitHeaders         bool   `group:"headers" env:"WEIR_RATELIMIT_HEADERS" help:"Add response headers with the limit that is nearest, as envoyproxy/ratelimit does with LIMIT_RESPONSE_HEADERS_ENABLED."`
 	RatelimitLimitHeader     string `group:"headers" env:"WEIR_RATELIMIT_LIMIT_HEADER" default:"RateLimit-Limit" help:"Name of the header with the requests per window."`

@@ -57,6 +57,7 @@ type App struct {
 	http    *http.Server
 	statsd  *statsd.Sender // nil without
 
+	clients                    *clients
 	grpcListener, httpListener net.Listener // httpListener is nil without HTTP
 
 	stopping atomic.Bool
@@ -71,7 +72,7 @@ func New(ctx context.Context, o Options) (*App, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	a := &App{o: o, metrics: metrics.New(o.metrics()), health: newHealth()}
+	a := &App{o: o, metrics: metrics.New(o.metrics()), health: newHealth(), clients: newClients(&o)}
 	a.closed = sync.OnceValue(a.close)
 	if err := a.open(ctx); err != nil {
 		return nil, errors.Join(err, a.Close()) //nolint:contextcheck // it frees what there is also if ctx is done
@@ -150,7 +151,7 @@ func (a *App) open(ctx context.Context) error {
 	if err := a.makeHTTP(service); err != nil { //nolint:contextcheck // as above
 		return err
 	}
-	return a.listen(ctx)
+	return errors.Join(a.listen(ctx), a.watchClients())
 }
 
 func (a *App) makeTop() (err error) {
@@ -202,6 +203,7 @@ func (a *App) makeHTTP(service *rls.Service) error {
 	}
 	a.http = admin.NewServer(o)
 	a.http.ErrorLog = slog.NewLogLogger(newQuietHTTP(a.o.Log.Handler(), a.handshakes[1]), slog.LevelWarn)
+	a.http.ConnState = a.clients.http.ConnState
 	var err error
 	a.http.TLSConfig, err = a.o.httpTLS().config()
 	return err
@@ -215,10 +217,15 @@ func (a *App) listen(ctx context.Context) error {
 	if a.grpcListener, err = listen(ctx, "--grpc-addr", a.o.GRPCAddr, mode); err != nil {
 		return err
 	}
-	if a.o.HTTPAddr != "" {
-		a.httpListener, err = listen(ctx, "--http-addr", a.o.HTTPAddr, mode)
+	a.grpcListener = a.clients.grpc.Listen(a.grpcListener, a.o.GRPCTLSCert != "")
+	if a.o.HTTPAddr == "" {
+		return nil
 	}
-	return err
+	if a.httpListener, err = listen(ctx, "--http-addr", a.o.HTTPAddr, mode); err != nil {
+		return err
+	}
+	a.httpListener = a.clients.http.Listen(a.httpListener, false)
+	return nil
 }
 
 // Close frees what New got hold of: listeners, connections to Redis, the decision log. Call it after Run, or in its place. A

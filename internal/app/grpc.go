@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/reflection"
 	"google.golang.org/grpc/status"
 
+	"github.com/weir-ratelimit/weir/internal/conns"
 	"github.com/weir-ratelimit/weir/internal/metrics"
 	"github.com/weir-ratelimit/weir/internal/rls"
 )
@@ -31,6 +32,10 @@ const (
 	// connWindow is how much may be on its way on a connection, in bytes. A window that does not change saves a ping to the
 	// client, and its answer, for nearly every request that comes alone: gRPC measures by them how large it should be.
 	connWindow = 1 << 20
+	// maxHeaderList is the most that a request's headers may have, in bytes. Envoy sends a few hundred; gRPC would take 16 MB.
+	maxHeaderList = 16 << 10
+	// unreadFor is how long a client may leave unread what it was sent.
+	unreadFor = 30 * time.Second
 	// minPing is the shortest pause between a client's pings; faster ones are cut off.
 	minPing = 5 * time.Second
 )
@@ -42,7 +47,7 @@ func newGRPC(
 ) *grpc.Server {
 	g := interceptor{metrics: m, log: o.Log}
 	if secure != nil {
-		opts = append(opts, grpc.Creds(secure))
+		opts = append(opts, grpc.Creds(conns.Credentials(secure)))
 	}
 	s := grpc.NewServer(append(opts,
 		grpc.ForceServerCodecV2(rls.Codec()),
@@ -52,7 +57,9 @@ func newGRPC(
 		grpc.StaticConnWindowSize(connWindow),
 		grpc.MaxConcurrentStreams(o.GRPCMaxStreams),
 		grpc.MaxRecvMsgSize(o.GRPCMaxMessageSize),
+		grpc.MaxHeaderListSize(maxHeaderList),
 		grpc.KeepaliveParams(keepalive.ServerParameters{
+			MaxConnectionIdle:     o.GRPCMaxConnectionIdle,
 			MaxConnectionAge:      o.GRPCMaxConnectionAge,
 			MaxConnectionAgeGrace: maxAgeGrace,
 			Time:                  o.GRPCKeepaliveTime,

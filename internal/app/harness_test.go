@@ -53,6 +53,7 @@ func options(t *testing.T, rules string) Options {
 		Store: "memory", StoreTimeout: time.Second, OnStoreFailure: "allow", Replicas: 1, MemoryMaxKeys: 10_000,
 		GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", SocketMode: "0600",
 		GRPCMaxStreams: 1000, GRPCMaxMessageSize: 4 << 20, GRPCKeepaliveTime: time.Minute, GRPCKeepaliveTimeout: time.Minute,
+		GRPCReceiveTimeout: patience, GRPCMaxReceiving: 64 << 20, GRPCMaxResets: 10_000,
 		MaxDescriptors: 10, MaxEntries: 10, MaxHeld: 100,
 		MetricsMaxRules: 100, NearLimitRatio: 0.8,
 		StopTimeout: patience,
@@ -130,9 +131,20 @@ func (p *process) ask(client string) string {
 // askIn is ask with what ctx carries.
 func (p *process) askIn(ctx context.Context, client string) string {
 	p.t.Helper()
+	return p.askBy(ctx, p.client, client)
+}
+
+// askOver is ask over another connection.
+func (p *process) askOver(conn *grpc.ClientConn) string {
+	p.t.Helper()
+	return p.askBy(context.Background(), pb.NewRateLimitServiceClient(conn), "me")
+}
+
+func (p *process) askBy(ctx context.Context, by pb.RateLimitServiceClient, client string) string {
+	p.t.Helper()
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	res, err := p.client.ShouldRateLimit(ctx, &pb.RateLimitRequest{
+	res, err := by.ShouldRateLimit(ctx, &pb.RateLimitRequest{
 		Domain: "shop",
 		Descriptors: []*commonpb.RateLimitDescriptor{{
 			Entries: []*commonpb.RateLimitDescriptor_Entry{{Key: "client", Value: client}},
@@ -176,6 +188,20 @@ func (p *process) http(method, path string) (status int, body string) {
 		p.t.Fatal(err)
 	}
 	return res.StatusCode, string(text)
+}
+
+// healthz is the status of /healthz over a connection of its own; 0 if it is not answered.
+func (p *process) healthz() string {
+	p.t.Helper()
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: patience}
+	res, err := client.Get("http://" + p.app.HTTPAddr() + "/healthz")
+	if err != nil {
+		return "0"
+	}
+	if err := res.Body.Close(); err != nil {
+		p.t.Error(err)
+	}
+	return strconv.Itoa(res.StatusCode)
 }
 
 // ready is the status of /readyz.

@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"sync/atomic"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
@@ -15,9 +16,13 @@ import (
 // can end the streams of those who watch it, which a graceful stop would otherwise wait for in vain.
 type healthServer struct {
 	*health.Server
+	watches atomic.Int64    // streams of those who watch
 	watched context.Context //nolint:containedctx // ends all watches, which have contexts of their own
 	end     context.CancelFunc
 }
+
+// maxWatches bounds those who watch, each a stream that does not end by itself. Envoy asks instead.
+const maxWatches = 1000
 
 // newHealth says NOT_SERVING.
 func newHealth() *healthServer {
@@ -38,6 +43,10 @@ func (h *healthServer) set(to healthpb.HealthCheckResponse_ServingStatus) {
 func (h *healthServer) Watch(
 	req *healthpb.HealthCheckRequest, stream grpc.ServerStreamingServer[healthpb.HealthCheckResponse],
 ) error {
+	defer h.watches.Add(-1)
+	if h.watches.Add(1) > maxWatches {
+		return status.Errorf(codes.ResourceExhausted, "%d streams watch the health already; call Check instead", maxWatches)
+	}
 	ctx, cancel := context.WithCancel(stream.Context())
 	defer cancel()
 	defer context.AfterFunc(h.watched, cancel)()

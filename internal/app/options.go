@@ -71,6 +71,15 @@ type Options struct {
 
 	// GRPCMaxConnectionAge closes a connection, gracefully, so that clients spread again; 0 never does.
 	GRPCMaxConnectionAge time.Duration
+	// GRPCMaxConnectionIdle closes a connection, gracefully, that had no request for this time; 0 never does.
+	GRPCMaxConnectionIdle time.Duration
+	// GRPCMaxConnections and HTTPMaxConnections are the most connections at once. Where they are 0, or more than there are
+	// file descriptors for, the process chooses: see bounds.
+	GRPCMaxConnections, HTTPMaxConnections int
+	// GRPCReceiveTimeout is how long a request may take to arrive, GRPCMaxReceiving the most memory of all that have not
+	// arrived whole, in bytes, GRPCMaxResets the most requests that one connection may reset in a second.
+	GRPCReceiveTimeout              time.Duration
+	GRPCMaxReceiving, GRPCMaxResets int
 	// GRPCMaxStreams is the most requests at once on one connection.
 	GRPCMaxStreams uint32
 	// GRPCMaxMessageSize is the largest request, in bytes.
@@ -187,6 +196,14 @@ func (o *Options) Validate() error {
 	if o.GRPCMaxConnectionAge != 0 {
 		c.between("--grpc-max-connection-age", o.GRPCMaxConnectionAge, time.Second, 365*24*time.Hour)
 	}
+	if o.GRPCMaxConnectionIdle != 0 {
+		c.between("--grpc-max-connection-idle", o.GRPCMaxConnectionIdle, time.Second, 365*24*time.Hour)
+	}
+	c.count("--grpc-max-connections", o.GRPCMaxConnections, 0, 1_000_000)
+	c.count("--http-max-connections", o.HTTPMaxConnections, 0, 1_000_000)
+	c.between("--grpc-receive-timeout", o.GRPCReceiveTimeout, 100*time.Millisecond, 10*time.Minute)
+	c.count("--grpc-max-receiving", o.GRPCMaxReceiving, 1<<20, 1<<40)
+	c.count("--grpc-max-resets", o.GRPCMaxResets, 10, 10_000_000)
 	c.check(o.GRPCMaxStreams >= 1, "--grpc-max-streams", "must be at least 1")
 	c.count("--grpc-max-message-size", o.GRPCMaxMessageSize, 1<<10, 64<<20)
 	c.between("--grpc-keepalive-time", o.GRPCKeepaliveTime, time.Second, 24*time.Hour)

@@ -62,6 +62,7 @@ func complete() (*Metrics, error) {
 	_, err = m.Timed(nil, "")
 	return m, errors.Join(err,
 		m.WatchBoosts(func() (int, bool) { return 0, true }),
+		m.WatchClients(func() []ClientStats { return []ClientStats{{Listener: "grpc", Refused: map[string]uint64{"": 0}}} }),
 		m.WatchDecisionLog(func() DecisionLogStats { return DecisionLogStats{Dropped: map[string]uint64{"rate": 0}} }),
 		m.WatchLog(func() LogStats { return LogStats{} }),
 		m.WatchBreaker(func() int { return 0 }),

@@ -1,0 +1,73 @@
+package app
+
+import (
+	"math"
+	"runtime/debug"
+
+	"github.com/weir-ratelimit/weir/internal/conns"
+	"github.com/weir-ratelimit/weir/internal/metrics"
+)
+
+const (
+	// mostGRPC and mostHTTP are the most connections where nobody says how many.
+	mostGRPC, mostHTTP = 16384, 256
+	// connMemory is what an idle gRPC connection takes, in bytes (TestMemoryOfAConnection), and memoryPart the part of the
+	// memory limit that all of them may take together.
+	connMemory, memoryPart = 48 << 10, 4
+	// ownFiles is how many file descriptors the process keeps for itself at the least: rule files, Redis, collectors.
+	ownFiles = 24
+)
+
+// clients guards the listeners.
+type clients struct{ grpc, http *conns.Guard }
+
+func newClients(o *Options) *clients {
+	grpcMax, httpMax := o.bounds(maxFiles(), debug.SetMemoryLimit(-1))
+	return &clients{
+		grpc: conns.New(conns.Options{
+			Name: "grpc", Max: grpcMax, Log: o.Log,
+			HTTP2: &conns.HTTP2{
+				ReceiveTimeout: o.GRPCReceiveTimeout, MaxReceiving: int64(o.GRPCMaxReceiving), MaxResets: o.GRPCMaxResets,
+				WriteTimeout: unreadFor, UserTimeout: o.GRPCKeepaliveTimeout,
+			},
+		}),
+		http: conns.New(conns.Options{Name: "http", Max: httpMax, Log: o.Log}),
+	}
+}
+
+// bounds are the most connections of each listener: as the flags say, but never so many that the process could not open
+// a file, nor, where the flag is 0, so many that idle ones would take more than a part of the memory limit.
+func (o *Options) bounds(files uint64, memory int64) (grpcMax, httpMax int) {
+	all := int(min(files, math.MaxInt32)) //nolint:gosec // it fits
+	grpcMax, httpMax = o.GRPCMaxConnections, o.HTTPMaxConnections
+	if grpcMax == 0 {
+		grpcMax = int(min(mostGRPC, max(64, memory/memoryPart/connMemory)))
+	}
+	if httpMax == 0 {
+		httpMax = mostHTTP
+	}
+	httpMax = min(httpMax, max(4, all/8))
+	grpcMax = min(grpcMax, max(4, all-httpMax-max(ownFiles, all/4)))
+	return grpcMax, httpMax
+}
+
+// watchClients has the metrics show what was refused.
+func (a *App) watchClients() error {
+	return a.metrics.WatchClients(func() []metrics.ClientStats {
+		var all []metrics.ClientStats
+		for _, l := range []struct {
+			name  string
+			guard *conns.Guard
+		}{{"grpc", a.clients.grpc}, {"http", a.clients.http}} {
+			s := l.guard.Stats()
+			one := metrics.ClientStats{Listener: l.name, Open: s.Open, Max: s.Max, Receiving: s.Receiving, Refused: map[string]uint64{}}
+			for _, r := range conns.Reasons() {
+				if one.Refused[r.String()] = s.Refused[r]; l.name == "http" && r == conns.Idle {
+					break // the others are of gRPC
+				}
+			}
+			all = append(all, one)
+		}
+		return all
+	})
+}

@@ -1,0 +1,392 @@
+package app
+
+import (
+	"bytes"
+	"fmt"
+	"net"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+)
+
+// raw is a client that sends frames as it likes.
+type raw struct {
+	t    *testing.T
+	conn net.Conn
+	*http2.Framer
+	next  uint32        // the next stream
+	ended chan struct{} // closed when the server has closed the connection
+	reset chan uint32   // streams that the server has reset
+}
+
+// connect begins a connection, whose frames the test need not read.
+func (p *process) connect() *raw {
+	p.t.Helper()
+	conn, err := net.Dial("tcp", p.app.GRPCAddr())
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	r := &raw{t: p.t, conn: conn, Framer: http2.NewFramer(conn, conn), next: 1, ended: make(chan struct{}), reset: make(chan uint32, 1000)}
+	_, _ = conn.Write([]byte(http2.ClientPreface)) // who was refused at once is told by ended
+	_ = r.WriteSettings()
+	go func() {
+		defer close(r.ended)
+		for {
+			f, err := r.ReadFrame()
+			if err != nil {
+				return
+			}
+			if f, ok := f.(*http2.RSTStreamFrame); ok {
+				select {
+				case r.reset <- f.StreamID:
+				default: // more than a test looks at
+				}
+			}
+		}
+	}()
+	p.t.Cleanup(func() {
+		_ = conn.Close()
+		<-r.ended
+	})
+	return r
+}
+
+// head begins a request and returns its stream. The error is of a connection that is closed.
+func (r *raw) head() (stream uint32, err error) {
+	var block bytes.Buffer
+	e := hpack.NewEncoder(&block)
+	for _, h := range [][2]string{
+		{":method", "POST"}, {":scheme", "http"}, {":path", pb.RateLimitService_ShouldRateLimit_FullMethodName},
+		{":authority", "weir"}, {"content-type", "application/grpc"}, {"te", "trailers"},
+	} {
+		_ = e.WriteField(hpack.HeaderField{Name: h[0], Value: h[1]}) // into memory
+	}
+	stream = r.next
+	r.next += 2
+	return stream, r.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: block.Bytes(), EndHeaders: true})
+}
+
+// half sends the head of a request, and the first bytes of a message of the announced length.
+func (r *raw) half(announced, sent int) (stream uint32, err error) {
+	stream, err = r.head()
+	if err != nil {
+		return 0, err
+	}
+	message := make([]byte, 5+sent)
+	message[1], message[2], message[3], message[4] = byte(announced>>24), byte(announced>>16), byte(announced>>8), byte(announced)
+	for len(message) > 0 && err == nil {
+		n := min(len(message), 16<<10)
+		err = r.WriteData(stream, false, message[:n])
+		message = message[n:]
+	}
+	return stream, err
+}
+
+// closed waits until the server has closed the connection.
+func (r *raw) closed() {
+	r.t.Helper()
+	select {
+	case <-r.ended:
+	case <-time.After(patience):
+		r.t.Fatal("the server keeps the connection")
+	}
+}
+
+// open says whether the server still has the connection.
+func (r *raw) open() bool {
+	select {
+	case <-r.ended:
+		return false
+	default:
+		return true
+	}
+}
+
+// refused is how often a bound was reached, as /metrics has it.
+func (p *process) refused(listener, reason string) string {
+	p.t.Helper()
+	return p.metric(fmt.Sprintf("weir_clients_refused_total{listener=%q,reason=%q}", listener, reason))
+}
+
+// A request that does not arrive whole is reset, alone, and others on its connection are answered.
+func TestHalfSentRequestIsReset(t *testing.T) {
+	o := options(t, rulesOf("100"))
+	o.GRPCReceiveTimeout = 200 * time.Millisecond
+	p := start(t, o)
+	c := p.connect()
+	streams := map[uint32]bool{}
+	for range 20 {
+		stream, err := c.half(4000, 2000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		streams[stream] = true
+	}
+	for len(streams) > 0 {
+		select {
+		case stream := <-c.reset:
+			delete(streams, stream)
+		case <-time.After(patience):
+			t.Fatalf("%d of 20 half-sent requests are not reset", len(streams))
+		}
+	}
+	if !c.open() {
+		t.Error("the connection was closed for its half-sent requests")
+	}
+	want(t, "slow requests", "20", func() string { return p.refused("grpc", "slow") })
+	want(t, "bytes of half-sent requests", "0", func() string { return p.metric("weir_receiving_bytes") })
+	if got := p.ask("me"); got != "OK" {
+		t.Errorf("a polite client: %s", got)
+	}
+	if n := p.logged("a bound on clients is reached"); n != 1 {
+		t.Errorf("%d lines of the log, want 1:\n%s", n, p.log)
+	}
+}
+
+// A frame that does not end keeps the server from reading on: the connection goes.
+func TestHalfSentFrameEndsItsConnection(t *testing.T) {
+	o := options(t, rulesOf("100"))
+	o.GRPCReceiveTimeout = 200 * time.Millisecond
+	p := start(t, o)
+	c := p.connect()
+	if _, err := c.half(4000, 2000); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.conn.Write([]byte{0, 16, 0, 0, 0, 0, 0, 0, 1, 'x'}); err != nil { // the head of DATA with 4096 bytes
+		t.Fatal(err)
+	}
+	c.closed()
+	want(t, "bytes of half-sent requests", "0", func() string { return p.metric("weir_receiving_bytes") })
+	want(t, "slow connections", "1", func() string { return p.refused("grpc", "slow") })
+}
+
+// What is half sent on all connections together takes no more than it may.
+func TestMemoryOfHalfSentRequests(t *testing.T) {
+	o := options(t, rulesOf("100"))
+	o.GRPCMaxReceiving, o.GRPCMaxMessageSize = 16<<20, 4<<20
+	p := start(t, o)
+	polite := p.connect()
+	mine, err := polite.half(100, 50)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := heap()
+	sent := 0
+	for range 4 {
+		c := p.connect()
+		for range 100 {
+			stream, err := c.half(4<<20, 60<<10) // what a stream may send at once
+			if err != nil {
+				break // it was cut off
+			}
+			_ = stream
+			sent += 60 << 10
+		}
+	}
+	want(t, "the bound on memory", "true", func() string { return fmt.Sprint(p.refused("grpc", "memory") != "0") })
+	var took uint64
+	want(t, "the memory of half-sent requests", "bounded", func() string {
+		if took = heap() - min(before, heap()); took < uint64(o.GRPCMaxReceiving)*3/2 {
+			return "bounded"
+		}
+		return fmt.Sprintf("%d MiB of %d MiB that were sent", took>>20, sent>>20)
+	})
+	if got := p.ask("me"); got != "OK" {
+		t.Errorf("a polite client: %s", got)
+	}
+	select {
+	case stream := <-polite.reset:
+		t.Errorf("stream %d (%d) of the connection that had the least was reset", stream, mine)
+	default:
+	}
+}
+
+func heap() uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+// A client that begins requests only to reset them is cut off, and does not begin afresh by connecting again.
+func TestResets(t *testing.T) {
+	o := options(t, rulesOf("100"))
+	o.GRPCMaxResets = 500
+	p := start(t, o)
+	flood := func() (sent int) {
+		c := p.connect()
+		for c.open() && sent < 20_000 {
+			stream, err := c.head()
+			if err == nil {
+				err = c.WriteRSTStream(stream, http2.ErrCodeCancel)
+			}
+			if err != nil {
+				break
+			}
+			sent++
+		}
+		c.closed()
+		return sent
+	}
+	flood()
+	want(t, "connections that were cut off", "1", func() string { return p.refused("grpc", "resets") })
+	if got := p.ask("me"); got != "OK" {
+		t.Errorf("a polite client of the same host: %s", got)
+	}
+	flood()
+	want(t, "connections that were cut off", "2", func() string { return p.refused("grpc", "resets") })
+
+	// Envoy resets what it no longer waits for. As many as it may are no reason to cut it off.
+	c := p.connect()
+	for range 8 {
+		stream, err := c.head()
+		if err == nil {
+			err = c.WriteRSTStream(stream, http2.ErrCodeCancel)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := c.WritePing(false, [8]byte{}); err != nil || !c.open() {
+		t.Errorf("8 resets: %v, open: %v", err, c.open())
+	}
+}
+
+// Idle connections do not lock out those who come with a request.
+func TestIdleConnectionsMakeRoom(t *testing.T) {
+	o := options(t, rulesOf("1000"))
+	o.GRPCMaxConnections, o.HTTPMaxConnections = 8, 8
+	p := start(t, o)
+	busy := p.dial() // a client that asks all the time keeps its connection
+	ask := func() string {
+		t.Helper()
+		return p.askOver(busy)
+	}
+	if got := ask(); got != "OK" {
+		t.Fatal(got)
+	}
+	for range 30 {
+		p.connect()
+		conn, err := net.Dial("tcp", p.app.HTTPAddr())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+	}
+	// They come at the same moment, and none has been idle for long.
+	want(t, "a new gRPC client", "OK", func() string { return p.askOver(p.dial()) })
+	want(t, "/healthz of a new client", "200", func() string { return p.healthz() })
+	if got := ask(); got != "OK" {
+		t.Errorf("the client that asks all the time: %s", got)
+	}
+	if open := p.metric(`weir_connections{listener="grpc"}`); open != "8" {
+		t.Errorf("%s gRPC connections, want 8", open)
+	}
+	for _, listener := range []string{"grpc", "http"} {
+		if p.refused(listener, "idle") == "0" {
+			t.Errorf("%s: no idle connection was closed", listener)
+		}
+	}
+}
+
+// A connection without requests is closed after a while.
+func TestIdleConnectionEnds(t *testing.T) {
+	o := options(t, rulesOf("1000"))
+	o.GRPCMaxConnectionIdle = time.Second
+	p := start(t, o)
+	c := p.connect()
+	c.closed()
+}
+
+// A request's headers are bounded, too.
+func TestLargeHeaders(t *testing.T) {
+	p := start(t, options(t, rulesOf("1000")))
+	c := p.connect()
+	var block bytes.Buffer
+	e := hpack.NewEncoder(&block)
+	for i := range 1000 {
+		_ = e.WriteField(hpack.HeaderField{Name: fmt.Sprintf("x-%d", i), Value: strings.Repeat("x", 100)})
+	}
+	text := block.Bytes()
+	err := c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: text[:10_000]})
+	for at := 10_000; at < len(text) && err == nil; at += 10_000 {
+		end := min(at+10_000, len(text))
+		err = c.WriteContinuation(1, end == len(text), text[at:end])
+	}
+	select {
+	case <-c.reset:
+	case <-c.ended: // the framer of gRPC gives up on far too many
+	case <-time.After(patience):
+		t.Errorf("headers of %d KiB are taken (%v)", len(text)>>10, err)
+	}
+}
+
+// Those who watch the health hold a stream each: there are not more than so many.
+func TestMostWatches(t *testing.T) {
+	p := start(t, options(t, rulesOf("1000")))
+	p.app.health.watches.Store(maxWatches)
+	watch, err := p.health.Watch(t.Context(), &healthpb.HealthCheckRequest{}, grpc.WaitForReady(true))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := watch.Recv(); status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("one more: %v, want ResourceExhausted", err)
+	}
+}
+
+// The bounds follow file descriptors and memory where nobody says more.
+func TestBoundsOnConnections(t *testing.T) {
+	const most = 1 << 62
+	for _, tc := range []struct {
+		name       string
+		grpc, http int
+		files      uint64
+		memory     int64
+		want       [2]int
+	}{
+		{"nothing is scarce", 0, 0, most, most, [2]int{16384, 256}},
+		{"64 files", 0, 0, 64, most, [2]int{32, 8}},
+		{"64 files and flags", 1000, 1000, 64, most, [2]int{32, 8}},
+		{"1024 files", 0, 256, 1024, most, [2]int{640, 128}},
+		{"256 MiB", 0, 256, most, 256 << 20 * 9 / 10, [2]int{1228, 256}},
+		{"flags", 10, 20, most, 1 << 20, [2]int{10, 20}},
+		{"next to no files", 0, 0, 10, most, [2]int{4, 4}},
+	} {
+		o := Options{GRPCMaxConnections: tc.grpc, HTTPMaxConnections: tc.http}
+		if g, h := o.bounds(tc.files, tc.memory); [2]int{g, h} != tc.want {
+			t.Errorf("%s: %d gRPC and %d HTTP connections, want %v", tc.name, g, h, tc.want)
+		}
+	}
+}
+
+// connMemory is what an idle connection takes.
+func TestMemoryOfAConnection(t *testing.T) {
+	p := start(t, options(t, rulesOf("1000")))
+	inUse := func() int64 {
+		runtime.GC()
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc + m.StackInuse)
+	}
+	before := inUse()
+	const n = 200
+	for range n {
+		p.connect()
+	}
+	want(t, "connections", fmt.Sprint(n), func() string { return p.metric(`weir_connections{listener="grpc"}`) })
+	each := (inUse() - before) / n // with the client's own side of it
+	t.Logf("%d bytes each", each)
+	if each > 3*connMemory {
+		t.Errorf("an idle connection takes %d bytes, connMemory says %d", each, connMemory)
+	}
+}

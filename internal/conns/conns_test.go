@@ -1,0 +1,153 @@
+package conns
+
+import (
+	"encoding/binary"
+	"io"
+	"log/slog"
+	"net"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const patience = 10 * time.Second
+
+// pair is a client, and the server's side of its connection.
+func pair(t *testing.T, h *HTTP2) (client, server net.Conn, g *Guard) {
+	t.Helper()
+	g = New(Options{Name: "grpc", Max: 10, HTTP2: h, Log: slog.New(slog.DiscardHandler)})
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l = g.Listen(l, false)
+	if client, err = net.Dial("tcp", l.Addr().String()); err != nil {
+		t.Fatal(err)
+	}
+	if server, err = l.Accept(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = client.Close()
+		_ = server.Close()
+		_ = l.Close()
+	})
+	return client, server, g
+}
+
+// A client that does not read what it is sent is cut off.
+func TestUnread(t *testing.T) {
+	_, server, g := pair(t, &HTTP2{ReceiveTimeout: patience, MaxReceiving: 1 << 20, MaxResets: 100, WriteTimeout: 100 * time.Millisecond})
+	ended := make(chan error, 1)
+	go func() {
+		text := make([]byte, 1<<20)
+		for {
+			if _, err := server.Write(text); err != nil {
+				ended <- err
+				return
+			}
+		}
+	}()
+	select {
+	case <-ended:
+	case <-time.After(patience):
+		t.Fatal("the server still writes")
+	}
+	if s := g.Stats(); s.Refused[Unread] != 1 || s.Open != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+func frame(kind, flags byte, stream uint32, length int) []byte {
+	head := []byte{byte(length >> 16), byte(length >> 8), byte(length), kind, flags}
+	return append(binary.BigEndian.AppendUint32(head, stream), make([]byte, length)...)
+}
+
+// The frames are followed however they are cut, and what has arrived whole takes nothing.
+func TestFramesInPieces(t *testing.T) {
+	text := make([]byte, prefaceLen)
+	text = append(text, frame(frameSettings, 0, 0, 0)...)
+	const requests = 7
+	for stream := uint32(1); stream < 2*requests; stream += 2 {
+		text = append(text, frame(frameHeaders, 4, stream, 100)...)
+		text = append(text, frame(frameData, 0, stream, 300)...)
+	}
+	for stream := uint32(1); stream < 2*requests-4; stream += 2 {
+		text = append(text, frame(frameData, flagEndStream, stream, 5000)...)
+	}
+	text = append(text, frame(frameReset, 0, 2*requests-3, 4)...)
+	for _, piece := range []int{1, 2, 3, 8, 9, 10, 1000, len(text)} {
+		g := New(Options{Name: "grpc", Max: 1, HTTP2: &HTTP2{MaxReceiving: 1 << 30, MaxResets: 10}, Log: slog.New(slog.DiscardHandler)})
+		f := (&Conn{g: g}).framed(nil)
+		for at := 0; at < len(text); at += piece {
+			if err := f.feed(text[at:min(at+piece, len(text))]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if f.inFrame() || len(f.half) != 1 || f.half[0].stream != 2*requests-1 {
+			t.Errorf("in pieces of %d: %+v", piece, f.half)
+		}
+		if got, want := g.receiving.Load(), int64(streamCost+200+300+bufferCost); got != want {
+			t.Errorf("in pieces of %d: %d bytes are received, want %d", piece, got, want)
+		}
+		f.forget()
+		if got := g.receiving.Load(); got != 0 {
+			t.Errorf("in pieces of %d: %d bytes are received after the end", piece, got)
+		}
+	}
+}
+
+// A stream is reset between two frames, also while the connection is read by TLS's way, and never within one.
+func TestResetBetweenFrames(t *testing.T) {
+	h := &HTTP2{ReceiveTimeout: 50 * time.Millisecond, MaxReceiving: 1 << 20, MaxResets: 100, WriteTimeout: patience}
+	client, server, g := pair(t, h)
+	text := append(make([]byte, prefaceLen), frame(frameHeaders, 4, 1, 10)...)
+	if _, err := client.Write(text); err != nil {
+		t.Fatal(err)
+	}
+	want := append(text, 0, 0, 4, frameWindowUpdate, 0, 0, 0, 0, 1, 0, 0, 0, 0)
+	got := make([]byte, len(want))
+	if _, err := io.ReadFull(server, got); err != nil {
+		t.Fatal(err)
+	}
+	if string(got) != string(want) {
+		t.Errorf("the server reads %x, want %x", got, want)
+	}
+	if s := g.Stats(); s.Refused[Slow] != 1 || s.Receiving != 0 {
+		t.Errorf("%+v", s)
+	}
+	// A deadline of the server's own still ends a Read.
+	if err := server.SetReadDeadline(time.Now().Add(time.Millisecond)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := server.Read(got); err == nil {
+		t.Error("a Read goes beyond its deadline")
+	}
+}
+
+// What follows a request costs it no memory.
+func TestFeedAllocatesNothing(t *testing.T) {
+	g := New(Options{Name: "grpc", Max: 1, HTTP2: &HTTP2{MaxReceiving: 1 << 30, MaxResets: 10}, Log: slog.New(slog.DiscardHandler)})
+	f := (&Conn{g: g}).framed(nil)
+	f.preface = 0
+	request := append(frame(frameHeaders, 4, 1, 50), frame(frameData, flagEndStream, 1, 100)...)
+	if n := testing.AllocsPerRun(1000, func() { _ = f.feed(request) }); n != 0 {
+		t.Errorf("%v allocations a request", n)
+	}
+}
+
+func BenchmarkFeed(b *testing.B) {
+	g := New(Options{Name: "grpc", Max: 1, HTTP2: &HTTP2{MaxReceiving: 1 << 30, MaxResets: 10}, Log: slog.New(slog.DiscardHandler)})
+	f := (&Conn{g: g}).framed(nil)
+	f.preface = 0
+	request := append(frame(frameHeaders, 4, 1, 50), frame(frameData, flagEndStream, 1, 100)...)
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := f.feed(request); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
