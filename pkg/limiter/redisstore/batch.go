@@ -78,6 +78,7 @@ func (r *batcher) decide(ctx context.Context, b *batch) {
 	cmd, err := r.run(ctx, b)
 	if err == nil {
 		err = b.read(cmd.Val())
+		r.sent.restarts.note(b.restarted, time.Now())
 	}
 	if err != nil {
 		b.fail(err)

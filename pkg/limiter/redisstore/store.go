@@ -45,6 +45,9 @@ type Options struct {
 	// Now is the clock in microseconds since the Unix epoch. nil, the default, is Redis's own clock, which
 	// all processes share; tests bring a virtual one. The redis-cell module always uses the server's.
 	Now func() int64
+	// OnRestart is called at most once a minute with how many counters started again since the last call, and the key in
+	// Redis of one of them; see Stats.Restarted. It must be quick. nil is nothing.
+	OnRestart func(counters uint64, key string)
 }
 
 // Store keeps counters in Redis. It is safe for concurrent use.
@@ -80,6 +83,7 @@ func New(o Options) (*Store, error) {
 	s := &Store{
 		prefix: o.KeyPrefix + formatVersion, name: Redact(o.URL), timeout: o.Timeout, now: o.Now, wall: wall,
 	}
+	s.sent.restarts.report = o.OnRestart
 	s.client, err = u.open(&o)
 	if err != nil {
 		return nil, err

@@ -9,7 +9,7 @@ local function quick_funnel(state, now, n, tick, leak, cost, capacity, algorithm
       local cut = string.find(state, ' ', 1, true)
       if not cut then return end
       empty, part = tonumber(string.sub(state, 1, cut)), tonumber(string.sub(state, cut))
-      if not (empty and part and part >= 0 and floor(part) == part) then return end
+      if not (empty and part and part >= 0 and part < 4294967296 and floor(part) == part) then return end
       if part >= leak then part = leak - 1 end
     end
     local ahead = ceil(floor(empty) / tick) - t

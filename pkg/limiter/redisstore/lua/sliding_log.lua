@@ -26,17 +26,20 @@ local function sliding_log(a, state, now, n, charge, denied)
     return lo
   end
 
+  local newest = count > 0 and time_of(count) or now
+  if not whole(math.abs(newest)) then
+    return sliding_log(a, restart(), now, n, charge, denied)
+  elseif newest > now + GRACE then
+    return sliding_log(a, restart(KEEP), now, n, charge, denied)
+  end
   local first = search(function(i) return time_of(i) > now - window end)
   if first > 1 then
     log = string.sub(log, (first - 1) * ENTRY + 1)
     count = count - (first - 1)
   end
   local base, total = total_of(0), total_of(count)
-  local newest = count > 0 and time_of(count) or now
-  if not (whole(base) and whole(total) and base <= total and whole(newest)) or newest <= now - window then
+  if not (whole(base) and whole(total) and base <= total) or (count > 0 and newest <= now - window) then
     return sliding_log(a, restart(), now, n, charge, denied)
-  elseif newest > now + GRACE then
-    return sliding_log(a, restart(KEEP), now, n, charge, denied)
   end
 
   local ok, charged = take(max(0, limit - (total - base)), n, charge, denied)
