@@ -158,7 +158,9 @@ func isLegit(p *limiter.Policy, state string) bool {
 }
 
 // quietly says whether the state is read as one that is over long ago.
-func quietly(state string) bool { return state == "7 7 7 7 7 7 7" || strings.HasPrefix(state, "1.5") || state == "-1e300" || state == "-inf" }
+func quietly(state string) bool {
+	return state == "7 7 7 7 7 7 7" || strings.HasPrefix(state, "1.5") || state == "-1e300" || state == "-inf"
+}
 
 // beside has the counter "many" decided among others, in one request and in one of its own.
 func beside(t *testing.T, s *redisstore.Store, c *redis.Client, name string, p *limiter.Policy) {

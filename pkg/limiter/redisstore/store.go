@@ -132,19 +132,14 @@ func (s *Store) Close() error { return s.client.Close() }
 // String names the server, without user and password.
 func (s *Store) String() string { return s.name }
 
-// Ping says whether the server takes what counting needs: a server that is full, a replica, or one where the user
-// may not write below the prefix answers, and counts nothing. It may take as long as ctx allows: the timeout of the
+// Ping says whether the server decides requests, by the script that decides them all: a server that is full, a replica, or
+// one where the user may not run scripts or not write below the prefix answers, and counts nothing. It may take as long as ctx allows: the timeout of the
 // store is for requests, and a server that is slow is still there. In a cluster each master has to.
 func (s *Store) Ping(ctx context.Context) error {
 	if s.cluster != nil && !strings.Contains(s.prefix, "{") { // which puts all counters into one slot
 		return s.unavailable(s.pingMasters(ctx))
 	}
-	return s.unavailable(ping(ctx, s.client, s.prefix+"ping"))
-}
-
-// ping does to a key what counting needs.
-func ping(ctx context.Context, server redis.Cmdable, key string) error {
-	return server.Set(ctx, key, "", time.Second).Err()
+	return s.unavailable(s.ping(ctx, s.client, s.prefix+probeKey))
 }
 
 // Probe is Ping within the time that a request has. Before, it makes the connections of the calls that may be under way
