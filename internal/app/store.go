@@ -121,6 +121,7 @@ func storeStats(s redisStore) []metrics.StoreStats {
 		now := s.Stats()
 		one := metrics.StoreStats{
 			Name: name, BatchSizes: make(map[float64]uint64, len(redisstore.BatchSizes)), Requests: now.Requests, Texts: now.Texts,
+			Restarted:   now.Restarted,
 			Connections: now.Connections, Idle: now.Idle,
 			Found: now.Found, Made: now.Made, Waits: now.Waits, Timeouts: now.Timeouts, Stale: now.Stale,
 		}
@@ -144,6 +145,11 @@ func openRedis(o *Options) (redisStore, error) {
 			KeyPrefix: o.StoreKeyPrefix,
 			Timeout:   o.StoreTimeout,
 			PoolSize:  o.StorePoolSize,
+			OnRestart: func(counters uint64, key string) {
+				o.Log.LogAttrs(context.Background(), slog.LevelWarn,
+					"counters start again: what Redis has of them cannot be of Weir; does something else write below the key prefix?",
+					slog.Uint64("counters", counters), slog.String("key", key))
+			},
 		})
 	}
 	first, err := open("", o.Store)

@@ -9,6 +9,7 @@ type StoreStats struct {
 	Calls      uint64             // script calls
 	Requests   uint64             // that they carried
 	Texts      uint64             // calls made again with the script's text
+	Restarted  uint64             // counters that started again
 
 	Connections, Idle                   int
 	Found, Made, Waits, Timeouts, Stale uint64
@@ -23,7 +24,9 @@ func (m *Metrics) WatchStores(stats func() []StoreStats) error {
 		stats: stats,
 		batches: desc("weir_store_batch_requests",
 			"Requests that share a script call; the count is the script calls, the sum the requests."),
-		texts:       desc("weir_store_script_loads_total", "Script calls made again with the script's text, since Redis did not know it."),
+		texts: desc("weir_store_script_loads_total", "Script calls made again with the script's text, since Redis did not know it."),
+		restarted: desc("weir_store_restarted_counters_total",
+			"Counters that started again, since what was in Redis cannot be of Weir: it cannot be read, or lies too far in the future."),
 		connections: desc("weir_store_pool_connections", "Open connections. state: idle, used.", "state"),
 		asked:       desc("weir_store_pool_gets_total", "Connections asked of the pool. result: found (an idle one), made, timeout.", "result"),
 		waits:       desc("weir_store_pool_waits_total", "Calls that had to wait for a connection, since all were used."),
@@ -40,13 +43,13 @@ func storeLabel(name string) string {
 }
 
 type stores struct {
-	stats                                            func() []StoreStats
-	batches, texts, connections, asked, waits, stale *prometheus.Desc
+	stats                                                       func() []StoreStats
+	batches, texts, restarted, connections, asked, waits, stale *prometheus.Desc
 }
 
 // Describe implements prometheus.Collector.
 func (c *stores) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.batches, c.texts, c.connections, c.asked, c.waits, c.stale} {
+	for _, d := range []*prometheus.Desc{c.batches, c.texts, c.restarted, c.connections, c.asked, c.waits, c.stale} {
 		ch <- d
 	}
 }
@@ -57,6 +60,7 @@ func (c *stores) Collect(ch chan<- prometheus.Metric) {
 		name := storeLabel(s.Name)
 		ch <- histogram(c.batches, s.Calls, float64(s.Requests), s.BatchSizes, name)
 		ch <- counter(c.texts, s.Texts, name)
+		ch <- counter(c.restarted, s.Restarted, name)
 		ch <- gauge(c.connections, float64(s.Idle), name, "idle")
 		ch <- gauge(c.connections, float64(s.Connections-s.Idle), name, "used")
 		ch <- counter(c.asked, s.Found, name, "found")

@@ -213,7 +213,7 @@ func floorMod(a, b int64) int64 { return a - floorDiv(a, b)*b }
 // is longer.
 func (p *Policy) calendarWindow(s *State, now int64) (start, end, count int64) {
 	e := p.calendar.around(now)
-	if s.B == 0 || s.A < e[1] {
+	if s.B == 0 || s.A < e[1] || s.A-now > grace {
 		return e[1], e[2], 0
 	}
 	for i := 2; i < len(e); i++ {

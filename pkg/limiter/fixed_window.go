@@ -48,12 +48,12 @@ func (p *Policy) currentWindow(s *State, now int64) (start, end, count int64) {
 		return p.calendarWindow(s, now)
 	case AlignFirstHit:
 		start = now
-		if s.B > 0 && s.A+p.window > now {
+		if s.B > 0 && s.A+p.window > now && s.A-now <= grace {
 			start, count = s.A, s.B
 		}
 	default:
 		start = now - now%p.window
-		if s.B > 0 && s.A >= start {
+		if s.B > 0 && s.A >= start && s.A-now <= grace {
 			start, count = max(start, s.A-s.A%p.window), s.B
 		}
 	}

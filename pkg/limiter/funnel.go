@@ -8,18 +8,30 @@ import "time"
 //
 // The level is counted in units of which N' leak each tick and one hit is W', where N'/W' is N hits per W
 // ticks reduced. The state is when the funnel will be empty, the theoretical arrival time of GCRA:
-// A microseconds since the epoch plus B/N' of a tick. With N' = 1 a hit is a whole number of ticks and B is
-// always 0, so that the state is one integer. No leak is ever lost to rounding.
+// A microseconds since the epoch plus part/N' of a tick. With N' = 1 a hit is a whole number of ticks and the part is
+// always 0. No leak is ever lost to rounding. B is the part, and how far A was ahead when it was written (see withSpan).
 //
-// A state may be further ahead than the policy's highest level: the clock stepped back, or the rule has changed. It is
-// then taken as full, so that nothing is granted twice, and what a step writes goes on from there. Where the step
-// leaves the state as it is, that has to leak all the same, and the times are those of the state.
+// A clock that stepped back makes the level look higher than it is. A cost that does not fit for that reason is decided
+// at the time at which the state was written: nothing leaked since then, and what had room then has room now. The
+// times are those of the clock: until it is back where it was, nothing leaks.
+//
+// A state may still be further ahead than the policy's highest level, since the rule has changed. It is then taken as
+// full, so that nothing is granted twice, and what a step writes goes on from there. Where the step leaves the state as
+// it is, that has to leak all the same, and the times are those of the state.
 func (p *Policy) funnel(s *State, now, n int64, c charge, d *Decision) (next State, took bool) {
 	t := now / p.tick
 	ahead, part, first := p.empties(s, t)
 	level := p.level(ahead, part)
 
 	ok, take := p.passes(level, n, c)
+	if !ok && !first && ahead > 0 {
+		if written := s.written() / p.tick; written > t { // the clock stepped back
+			t = written
+			ahead, part, first = p.empties(s, t)
+			level = p.level(ahead, part)
+			ok, take = p.passes(level, n, c)
+		}
+	}
 	*d = Decision{Allowed: ok}
 	found := level
 	switch {
@@ -41,7 +53,7 @@ func (p *Policy) funnel(s *State, now, n int64, c charge, d *Decision) (next Sta
 	}
 	if ok && take > 0 {
 		if until := p.departs(found, level); until > p.still {
-			d.Wait = after(ceilDiv(until-p.still, p.leak))
+			d.Wait = after(ceilDiv(until-p.still, p.leak)) - p.stoodStill(t, now)
 		}
 	}
 	d.Remaining = p.passing(level)
@@ -51,13 +63,19 @@ func (p *Policy) funnel(s *State, now, n int64, c charge, d *Decision) (next Sta
 	if !took || level == 0 && p.initial == InitialFull {
 		return State{}, took
 	}
-	return State{A: (t + ahead) * p.tick, B: part}, true
+	return State{A: (t + ahead) * p.tick, B: withSpan(part, ahead*p.tick)}, true
 }
+
+// stoodStill is how far tick t is ahead of now, whose clock stepped back: nobody waits for the clock to come back.
+func (p *Policy) stoodStill(t, now int64) time.Duration { return micros(max(0, t*p.tick-now)) }
 
 // empties is in how many ticks from t the funnel will be empty, and the part of a tick after them, and whether this is
 // a bucket's beginning: one that starts empty is remembered for a while after it became full, and then starts again.
 func (p *Policy) empties(s *State, t int64) (ahead, part int64, first bool) {
-	ahead, part = ceilDiv(s.A, p.tick)-t, min(s.B, p.leak-1)
+	ahead, part = ceilDiv(s.A, p.tick)-t, min(s.part(), p.leak-1)
+	if ahead > p.reach {
+		s, ahead = &never, -t
+	}
 	fullFor := -ahead - min(1, part) // in whole ticks
 	if p.initial == InitialEmpty && (s.A == 0 || fullFor >= p.linger.Microseconds()/p.tick) {
 		return p.capacity / p.leak, p.capacity % p.leak, true
@@ -70,14 +88,19 @@ func (p *Policy) empties(s *State, t int64) (ahead, part int64, first bool) {
 
 // level is the level of a funnel that will be empty in ahead ticks and part of one, at most the policy's highest one.
 func (p *Policy) level(ahead, part int64) int64 {
-	full := p.maxLevel
-	if p.chargeDenied != ChargeFull && p.algorithm != SmoothBursty && p.algorithm != SmoothWarmingUp {
-		full = p.capacity
-	}
+	full := p.highestLevel()
 	if ahead > full/p.leak {
 		return full
 	}
 	return min(full, ahead*p.leak+part)
+}
+
+// highestLevel is the highest level that a hit can lead to.
+func (p *Policy) highestLevel() int64 {
+	if p.chargeDenied != ChargeFull && p.algorithm != SmoothBursty && p.algorithm != SmoothWarmingUp {
+		return p.capacity
+	}
+	return p.maxLevel
 }
 
 // leaksTo is in how many whole ticks a funnel that will be empty in ahead ticks and part of one has leaked to a level

@@ -39,7 +39,7 @@ func (p *Policy) intervalBucket(s *State, now, n int64, c charge, d *Decision) (
 // refilled is how many tokens are missing at now, since when the current batch counts, and whether the bucket
 // is about to start.
 func (p *Policy) refilled(s *State, now int64) (start, missing int64, first bool) {
-	if s.A == 0 {
+	if s.A == 0 || s.A-now > grace {
 		return p.begin(now)
 	}
 	missing = min(s.B, p.maxLevel)

@@ -177,6 +177,7 @@ type Policy struct {
 	capacity int64 // the highest level at which requests pass, units
 	still    int64 // the level from which on they wait, units
 	maxLevel int64 // the deepest debt, units; with RefillInterval, hits
+	reach    int64 // the furthest that a state may be ahead, ticks: beyond, it is none of ours
 
 	calendar *calendar // FixedWindow with AlignCalendar
 
@@ -457,6 +458,7 @@ func (p *Policy) scaleFunnel(in *Params) error {
 			p.maxLevel = horizon / tick * p.leak
 		}
 		if p.setLevels(in) {
+			p.reach = p.highestLevel()/p.leak + grace/p.tick
 			return nil
 		}
 	}

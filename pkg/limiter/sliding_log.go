@@ -18,6 +18,9 @@ import "sort"
 // counted anew.
 func (p *Policy) slidingLog(s *State, now, n int64, c charge, d *Decision) (next State, took bool) {
 	log, base := s.List, s.A
+	if len(log) > 0 && log[len(log)-2]-now > grace {
+		log, base = nil, 0
+	}
 	first := sort.Search(len(log)/2, func(i int) bool { return log[2*i] > now-p.window })
 	if first > 0 {
 		base, log = log[2*first-1], log[2*first:]

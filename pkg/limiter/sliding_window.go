@@ -11,6 +11,9 @@ package limiter
 // While the clock is behind the newest segment (it stepped back), it is taken to stand at that segment's start. Where
 // the step leaves the state as it is, the times are those of that state, which may belong to segments still to come.
 func (p *Policy) slidingWindow(s *State, now, n int64, c charge, d *Decision) (next State, took bool) {
+	if s.A*s.B-now > grace {
+		s = &never
+	}
 	w := segments{p: p, at: now}
 	w.open(s)
 	left := w.left()

@@ -161,7 +161,7 @@ func TestCostsOfLargeNumbers(t *testing.T) {
 		stored := rapid.Int64Range(0, full).Draw(t, "stored")
 		n := rapid.Int64Range(1, full/permit+1).Draw(t, "n")
 		s, _ := p.Step(limiter.State{A: now, List: []int64{stored, full}}, now, n)
-		got := new(big.Rat).Add(rat(s.A-now), new(big.Rat).Mul(rat(s.B), o.unit))
+		got := new(big.Rat).Add(rat(s.A-now), new(big.Rat).Mul(rat(partOf(s)), o.unit))
 
 		permits := func(grains int64) *big.Rat { return new(big.Rat).Mul(o.most, big.NewRat(grains, full)) }
 		above := func(permits *big.Rat) *big.Rat { return later(permits.Sub(permits, o.threshold), o.zero) }

@@ -97,11 +97,11 @@ func nearFraction(r *big.Rat) (n, d int64) {
 
 // warmingUp is one step of Guava's SmoothWarmingUp. The level is the time until the next request is free to go, and
 // the store fills while it is 0: the state is that time as the funnel has it (A microseconds since the epoch plus
-// B/leak of a tick), what was in store then, and how much the store holds, by which a changed rule knows the share.
+// part/leak of a tick, B as the funnel has it), what was in store then, and how much the store holds, by which a changed rule knows the share.
 // The zero State is a full store, which is the cold one, and no debt.
 //
 // What is given back brings the next request forward by its price in a warm limit, up to now. The store stays as it
-// is. A clock that stepped back fills nothing. A time that is further ahead than the highest level is taken as that, by
+// is. A clock that stepped back fills nothing, and what is denied by it is decided as the funnel does it. A time that is further ahead than the highest level is taken as that, by
 // what is charged; as long as nothing is, requests wait for that time.
 func (p *Policy) warmingUp(s *State, now, n int64, c charge, d *Decision) (next State, took bool) {
 	t := now / p.tick
@@ -109,6 +109,14 @@ func (p *Policy) warmingUp(s *State, now, n int64, c charge, d *Decision) (next 
 	level := p.level(ahead, part)
 
 	ok := n < 0 || level <= p.capacity
+	if !ok && ahead > 0 {
+		if written := s.written() / p.tick; written > t { // the clock stepped back
+			t = written
+			ahead, part, stored = p.warmth(s, t)
+			level = p.level(ahead, part)
+			ok = level <= p.capacity
+		}
+	}
 	left := int64(0)
 	if c == penalty || c == spend { // where else it is asked for, nothing is left
 		left = p.passingWarm(level, stored)
@@ -131,7 +139,7 @@ func (p *Policy) warmingUp(s *State, now, n int64, c charge, d *Decision) (next 
 		d.RetryAfter = after(p.leaksTo(p.capacity, ahead, part))
 	}
 	if ok && take > 0 && found > 0 {
-		d.Wait = after(ceilDiv(found, p.leak))
+		d.Wait = after(ceilDiv(found, p.leak)) - p.stoodStill(t, now)
 	}
 	d.Remaining = p.passingWarm(level, stored)
 	isNew := level == 0 && stored == p.full
@@ -141,7 +149,7 @@ func (p *Policy) warmingUp(s *State, now, n int64, c charge, d *Decision) (next 
 	if !took || isNew {
 		return State{}, took
 	}
-	return State{A: (t + ahead) * p.tick, B: part, List: []int64{stored, p.full}}, true
+	return State{A: (t + ahead) * p.tick, B: withSpan(part, ahead*p.tick), List: []int64{stored, p.full}}, true
 }
 
 // warmth is at tick t how long it is until the next request is free to go, in ticks and part of one, and what is in
@@ -151,8 +159,10 @@ func (p *Policy) warmth(s *State, t int64) (ahead, part, stored int64) {
 		return 0, 0, p.full
 	}
 	stored = p.share(s.List[0], s.List[1])
-	ahead, part = ceilDiv(s.A, p.tick)-t, min(s.B, p.leak-1)
+	ahead, part = ceilDiv(s.A, p.tick)-t, min(s.part(), p.leak-1)
 	switch {
+	case ahead > p.reach:
+		return 0, 0, p.full
 	case ahead >= 0:
 		return ahead, part, stored
 	case -ahead > p.idle:

@@ -48,6 +48,8 @@ func Run(t *testing.T, fresh Fresh) {
 		{"reset of a fixed window", windowEnds},
 		{"cost above capacity", costAboveCapacity},
 		{"clock steps back", clockStepsBack},
+		{"clock steps back on a limit with room", clockStepsBackWithRoom},
+		{"clock steps back while requests wait", clockStepsBackWhileWaiting},
 		{"keys", keys},
 		{"many hits", manyHits},
 		{"changed align", changedAlign},

@@ -28,11 +28,11 @@ func TestAnswered(t *testing.T) {
 		url  string
 		want bool
 	}{
-		{"a foreign state", func() {
-			if err := c.Set(t.Context(), "weir:1:k", "somebody's", 0).Err(); err != nil {
+		{"no right", func() {
+			if err := c.Do(t.Context(), "acl", "setuser", "poor", "on", ">p", "~*", "+@all", "-set").Err(); err != nil {
 				t.Fatal(err)
 			}
-		}, server.URL(), true},
+		}, strings.Replace(server.URL(), "://", "://poor:p@", 1), true},
 		{"no memory", func() { config("maxmemory", "1") }, server.URL(), true},
 		{"no password", func() { config("maxmemory", "0") }, locked.URL(), true},
 		{"a server that hangs", server.Pause, server.URL(), false},

@@ -27,6 +27,8 @@ type batch struct {
 	policies []string
 	known    map[*limiter.Policy]int // 1 for policies[0]
 	args     []any
+
+	restarted []any // the keys of counters that the script restarted
 }
 
 func (b *batch) reset() {
@@ -76,6 +78,7 @@ func (r *batcher) decide(ctx context.Context, b *batch) {
 	cmd, err := r.run(ctx, b)
 	if err == nil {
 		err = b.read(cmd.Val())
+		r.sent.restarts.note(b.restarted, time.Now())
 	}
 	if err != nil {
 		b.fail(err)
@@ -206,10 +209,11 @@ const answerFields = 5
 // read gives each call its part of the script's answer, or its error.
 func (b *batch) read(answer any) error {
 	var failures, tried []any
-	if list, isList := answer.([]any); isList && len(list) == 3 {
+	if list, isList := answer.([]any); isList && len(list) == 4 {
 		answer = list[0]
 		failures, _ = list[1].([]any) // what is no list is none
 		tried, _ = list[2].([]any)
+		b.restarted, _ = list[3].([]any)
 	}
 	text, ok := answer.(string)
 	if want := b.hits * answerFields * double; !ok || len(text) != want {
@@ -219,7 +223,7 @@ func (b *batch) read(answer any) error {
 		for range c.hits {
 			d, err := readDecision(text[:answerFields*double])
 			if err != nil {
-				return err
+				c.err = failure(err.Error()) // of this request alone: the others were decided, and charged
 			}
 			c.out = append(c.out, d)
 			text = text[answerFields*double:]

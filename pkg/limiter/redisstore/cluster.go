@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -170,6 +171,7 @@ func (r *batcher) runAll(ctx context.Context, groups []*batch) {
 		err := made[i].Err()
 		if err == nil {
 			err = g.read(made[i].Val())
+			r.sent.restarts.note(g.restarted, time.Now())
 		} else if !isMoving(err) {
 			r.reload(ctx)
 		}

@@ -47,13 +47,13 @@ func TestStateGolden(t *testing.T) {
 	want := map[string]string{
 		"concurrency":           "\x00\x00\x00\x00\x00\x00\x00\x00C\x19\x94\\\xa2i\x89\x00@\x00\x00\x00\x00\x00\x00\x00C\x19\x94\\\xa2\xa6\x92\x00@\b\x00\x00\x00\x00\x00\x00",
 		"fixed_window":          "1800000000000000 3",
-		"funnel":                "1800000003123456",
-		"leaky_queue":           "1800000011123456",
+		"funnel":                "1800000003123456.02000000",
+		"leaky_queue":           "1800000011123456.010000000",
 		"sliding_log":           "\x00\x00\x00\x00\x00\x00\x00\x00C\x19\x94\\\xa2i\x89\x00@\x00\x00\x00\x00\x00\x00\x00C\x19\x94\\\xa2\xa6\x92\x00@\b\x00\x00\x00\x00\x00\x00",
 		"sliding_window":        "1800000001 1000000 1 2",
-		"smooth_bursty":         "1800000003123456",
-		"smooth_warming_up":     "1800000005323456 0 8000000 10000000",
-		"token_bucket":          "1800000003123456",
+		"smooth_bursty":         "1800000003123456.02000000",
+		"smooth_warming_up":     "1800000005323456.05200000 0 8000000 10000000",
+		"token_bucket":          "1800000003123456.02000000",
 		"token_bucket.interval": "1800000000123456 3",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -221,17 +221,15 @@ func TestDeadlineInTheQueue(t *testing.T) {
 	resume()
 }
 
-// TestOneBadRequestOfABatch has a counter that holds something foreign fail the one request that asks it.
+// TestOneBadRequestOfABatch has a limit that Redis cannot decide, since it has no such module, fail the requests that ask it.
 func TestOneBadRequestOfABatch(t *testing.T) {
 	server := redistest.Start(t)
-	s, c := open(t, redisstore.Options{URL: server.URL()}), client(t, server)
-	if err := c.Set(t.Context(), "weir:1:bad", "somebody's", 0).Err(); err != nil {
-		t.Fatal(err)
-	}
+	s := open(t, redisstore.Options{URL: server.URL()})
 	p := funnel(t, 10, time.Hour)
 	resume := held(t, server, s)
 	hit := func(key string) limiter.Hit { return limiter.Hit{Key: key, Policy: p, N: 1} }
-	requests := [][]limiter.Hit{{hit("a")}, {hit("b"), hit("bad")}, {hit("bad")}, {hit("a"), hit("b")}}
+	bad := limiter.Hit{Key: "bad", Policy: cell(t, 10, time.Hour, 10), N: 1}
+	requests := [][]limiter.Hit{{hit("a")}, {hit("b"), bad}, {bad}, {hit("a"), hit("b")}}
 	var answers []<-chan asked
 	for i, hits := range requests {
 		answers = append(answers, ask(t.Context(), s, hits...))
@@ -246,7 +244,7 @@ func TestOneBadRequestOfABatch(t *testing.T) {
 			}
 			continue
 		}
-		want := "the counter weir:1:bad holds something that weir did not write"
+		want := "this Redis has no redis-cell module"
 		if !errors.Is(a.err, limiter.ErrUnavailable) || !strings.Contains(fmt.Sprint(a.err), want) {
 			t.Errorf("request %d: %v, want an ErrUnavailable that says %q", i, a.err, want)
 		}

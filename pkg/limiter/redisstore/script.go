@@ -100,6 +100,9 @@ func (c *scripts) with(set stepSet) (*script, error) {
 func assemble(set stepSet) (string, error) {
 	has := func(s step) bool { return set&(1<<s) != 0 }
 	names := []string{"call"}
+	if has(funnel) || has(warmingUp) {
+		names = append(names, "funnel_state")
+	}
 	for _, s := range quickSteps {
 		if has(s) {
 			names = append(names, "quick_"+stepFiles[s])

@@ -97,7 +97,7 @@ func (s *Store) ProbeShard(ctx context.Context, key string) error {
 	return s.probe(ctx, func(ctx context.Context) error {
 		node, err := s.cluster.MasterForKey(ctx, s.key(key))
 		if err == nil {
-			err = ping(ctx, node, s.prefix+"ping") // MOVED is a sign of life, too
+			err = s.ping(ctx, node, s.prefix+probeKey) // MOVED is a sign of life, too
 		}
 		return s.unavailable(err)
 	})
@@ -116,13 +116,13 @@ func (s *Store) pingMasters(ctx context.Context) error {
 	return s.cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
 		addr := node.Options().Addr
 		for i := range slots {
-			key := s.key("ping|" + strconv.Itoa(i))
+			key := s.key(probeKey + "|" + strconv.Itoa(i))
 			owner, err := s.cluster.MasterForKey(ctx, key)
 			if err != nil {
 				return err
 			}
 			if owner.Options().Addr == addr {
-				if err := ping(ctx, node, key); err != nil {
+				if err := s.ping(ctx, node, key); err != nil {
 					return s.named(addr, err)
 				}
 				return nil

@@ -16,6 +16,9 @@ type Stats struct {
 	Requests uint64
 	// Texts are the script calls that had to be made again with the script's text, since Redis did not know it.
 	Texts uint64
+	// Restarted are the counters that were started again, since Weir cannot have left the state that they had: it cannot be
+	// read, or it lies too far ahead.
+	Restarted uint64
 	// Connections are those that are open, Idle those of them that nobody uses, to all nodes of a cluster.
 	Connections, Idle int
 	// Found and Made are the calls that found an idle connection, and that found none; Waits those that had to wait for
@@ -30,6 +33,7 @@ type sent struct {
 	batches  [len(BatchSizes) + 1]atomic.Uint64
 	requests atomic.Uint64
 	texts    atomic.Uint64
+	restarts restarts
 }
 
 func (s *sent) batch(requests int) {
@@ -43,6 +47,7 @@ func (s *Store) Stats() Stats {
 	all := Stats{
 		Requests:    s.sent.requests.Load(),
 		Texts:       s.sent.texts.Load(),
+		Restarted:   s.sent.restarts.all.Load(),
 		Connections: int(pool.TotalConns), Idle: int(pool.IdleConns),
 		Found: uint64(pool.Hits), Made: uint64(pool.Misses), Waits: uint64(pool.WaitCount), Timeouts: uint64(pool.Timeouts),
 		Stale: uint64(pool.StaleConns),

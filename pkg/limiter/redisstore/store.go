@@ -47,6 +47,9 @@ type Options struct {
 	// Now is the clock in microseconds since the Unix epoch. nil, the default, is Redis's own clock, which
 	// all processes share; tests bring a virtual one. The redis-cell module always uses the server's.
 	Now func() int64
+	// OnRestart is called at most once a minute with how many counters started again since the last call, and the key in
+	// Redis of one of them; see Stats.Restarted. It must be quick. nil is nothing.
+	OnRestart func(counters uint64, key string)
 }
 
 // Store keeps counters in Redis. It is safe for concurrent use.
@@ -83,6 +86,7 @@ func New(o Options) (*Store, error) {
 	s := &Store{
 		prefix: o.KeyPrefix + formatVersion, name: Redact(o.URL), limitsName: o.Name, timeout: o.Timeout, now: o.Now, wall: wall,
 	}
+	s.sent.restarts.report = o.OnRestart
 	s.client, err = u.open(&o)
 	if err != nil {
 		return nil, err
@@ -134,19 +138,14 @@ func (s *Store) Timeout() time.Duration { return s.timeout }
 // String names the server, without user and password.
 func (s *Store) String() string { return s.name }
 
-// Ping says whether the server takes what counting needs: a server that is full, a replica, or one where the user
-// may not write below the prefix answers, and counts nothing. It may take as long as ctx allows: the timeout of the
+// Ping says whether the server decides requests, by the script that decides them all: a server that is full, a replica, or
+// one where the user may not run scripts or not write below the prefix answers, and counts nothing. It may take as long as ctx allows: the timeout of the
 // store is for requests, and a server that is slow is still there. In a cluster each master has to.
 func (s *Store) Ping(ctx context.Context) error {
 	if s.cluster != nil && !strings.Contains(s.prefix, "{") { // which puts all counters into one slot
 		return s.unavailable(s.pingMasters(ctx))
 	}
-	return s.unavailable(ping(ctx, s.client, s.prefix+"ping"))
-}
-
-// ping does to a key what counting needs.
-func ping(ctx context.Context, server redis.Cmdable, key string) error {
-	return server.Set(ctx, key, "", time.Second).Err()
+	return s.unavailable(s.ping(ctx, s.client, s.prefix+probeKey))
 }
 
 // Probe is Ping within the time that a request has. Before, it makes the connections of the calls that may be under way

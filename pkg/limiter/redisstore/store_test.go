@@ -237,27 +237,6 @@ func calls(t *testing.T, c *redis.Client) (n int) {
 	return n
 }
 
-func TestForeignStateIsNamed(t *testing.T) {
-	server := redistest.Start(t)
-	s, c := open(t, redisstore.Options{URL: server.URL()}), client(t, server)
-	for _, a := range []limiter.Algorithm{limiter.Funnel, limiter.FixedWindow, limiter.SlidingLog, limiter.SlidingWindow} {
-		key := a.String()
-		if err := c.Set(t.Context(), "weir:1:"+key, "somebody's", 0).Err(); err != nil {
-			t.Fatal(err)
-		}
-		p := policy(t, limiter.Params{Algorithm: a, Limit: 5, Window: time.Second})
-		var out [1]limiter.Decision
-		err := s.Take(t.Context(), []limiter.Hit{{Key: key, Policy: p, N: 1}}, out[:])
-		want := "the counter weir:1:" + key + " holds something that weir did not write"
-		if !errors.Is(err, limiter.ErrUnavailable) || !strings.Contains(fmt.Sprint(err), want) {
-			t.Errorf("%s: %v, want an ErrUnavailable that says %q", a, err, want)
-		}
-		if got := c.Get(t.Context(), "weir:1:"+key).Val(); got != "somebody's" {
-			t.Errorf("%s: the foreign value became %q", a, got)
-		}
-	}
-}
-
 func TestDeadServer(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, redisstore.Options{URL: server.URL(), Timeout: 50 * time.Millisecond})
@@ -402,6 +381,11 @@ func TestPingOfServerThatCannotCount(t *testing.T) {
 	for _, tt := range []struct{ name, spoil, repair, want string }{
 		{"full", "CONFIG SET maxmemory 1", "CONFIG SET maxmemory 0", "OOM"},
 		{"replica", "REPLICAOF 127.0.0.1 1", "REPLICAOF no one", "READONLY"},
+		{"no scripts", "ACL SETUSER default -eval -evalsha", "ACL SETUSER default +eval +evalsha", "NOPERM"},
+		{"scripts that may not read", "ACL SETUSER default -mget", "ACL SETUSER default +mget", "can't run"},
+		{"scripts that may not write", "ACL SETUSER default -set", "ACL SETUSER default +set", "can't run"},
+		{"scripts that may not delete", "ACL SETUSER default -del", "ACL SETUSER default +del", "can't run"},
+		{"scripts that may not ask the time", "ACL SETUSER default -time", "ACL SETUSER default +time", "can't run"},
 		{"other keys", "ACL SETUSER default resetkeys ~other:*", "ACL SETUSER default allkeys", "NOPERM"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -14,7 +14,8 @@
 -- answer    five doubles a hit: allowed (1 or 0), remaining, retry_after, reset_after, wait, in microseconds;
 --           retry_after is -1 where no wait helps. Where requests could not be decided, or are to be TRIED: a list of
 --           these doubles, zeros for what was not decided; a list with the number of each request that was not, from
---           1, and why; and a list with the counter of each hit that was tried, before its request and after it.
+--           1, and why; a list with the counter of each hit that was tried, before its request and after it; and a list
+--           with the keys of the counters that start again, since Weir cannot have left the state that they had.
 --
 -- Doubles are little-endian, one after the other in a string: that is one argument to parse, not hundreds.
 

@@ -25,9 +25,9 @@ local function fixed_window(a, state, now, n, charge, denied)
     start, ends = calendar_window(a, now)
     if not start then apart(now) end
   end
-  if state then
-    local s = numbers(state)
-    if #s ~= 2 then foreign() end
+  local s = state and numbers(state, 2, 2)
+  if s and s[1] > now + GRACE then s = restart(KEEP) end
+  if s then
     local since, counted = s[1], s[2]
     if align == 1 then
       if counted > 0 and since + window > now then start, count = since, counted end

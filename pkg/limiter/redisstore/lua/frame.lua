@@ -283,11 +283,18 @@ for key, after in pairs(expires) do
   end
 end
 
+-- A state that cannot be read goes, also if nothing was charged.
+local restarts = {}
+for key, how in pairs(restarted) do
+  if how == 'dropped' and state[key] and state[key] == found[key] then redis.call('DEL', key) end
+  restarts[#restarts + 1] = key
+end
+
 if ARGV[2] ~= '' then
   for key, net in pairs(refunded) do
     if net > 0 then redis.pcall('PUBLISH', ARGV[2], key) end -- who may not publish still counts
   end
 end
 
-if #failures == 0 and #tried == 0 then return table.concat(answers) end
-return {table.concat(answers), failures, tried}
+if #failures == 0 and #tried == 0 and #restarts == 0 then return table.concat(answers) end
+return {table.concat(answers), failures, tried, restarts}

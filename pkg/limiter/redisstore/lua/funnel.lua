@@ -1,7 +1,9 @@
 -- funnel, token_bucket, smooth_bursty, leaky_queue: mirrors Policy.funnel in pkg/limiter/funnel.go.
 -- args   limit, tick, leak, cost, burst, capacity, still, max_level, algorithm, initial (0 full, 1 empty),
 --        linger in microseconds
--- state  'A' or 'A B': the funnel is empty A microseconds after the epoch plus B/leak of a tick
+-- state  'A', 'A part', 'A.0span' or 'A.0span part': the funnel is empty A microseconds after the epoch plus part/leak of a
+--        tick. The span is by how many microseconds A was ahead when this was written. It stands where a fraction of A would
+--        be, so that a release that does not know it reads A, as does tonumber: 16 digits fill a double.
 local function funnel(a, state, now, n, charge, denied)
   if a[1] == 0 then return ban(n) end
   local tick, leak, cost, burst, capacity, still, max_level = a[2], a[3], a[4], a[5], a[6], a[7], a[8]
@@ -14,28 +16,35 @@ local function funnel(a, state, now, n, charge, denied)
 
   -- The funnel will be empty in so many ticks and part of one; its level, at most the highest one.
   local ahead, part, level, first = 0, 0, 0, starts_empty
+  local full = (denied == FULL or bursty) and max_level or capacity
+  local empty, span, rest
   if state then
-    local empty = tonumber(state)
-    if not empty then
-      local s = numbers(state)
-      if #s ~= 2 then foreign() end
-      empty, part = s[1], min(s[2], leak - 1)
+    empty, span, rest = empties(state)
+    if rest and rest ~= '' then part = tonumber(string.match(rest, '^ (%d+)$')) end
+    if not (empty and whole(part)) then
+      empty, part = restart(), 0
+    elseif ceil(empty / tick) - t > floor(full / leak) + floor(GRACE / tick) then
+      empty, part = restart(KEEP), 0
     end
-    ahead = ceil(empty / tick) - t
-    if starts_empty then
-      local full_for = -ahead - min(1, part) -- in whole ticks
-      first = full_for >= linger / tick
-    end
-    if ahead >= 0 then
-      local full = (denied == FULL or bursty) and max_level or capacity
+    part = min(part, leak - 1)
+  end
+  local function look() -- at tick t
+    ahead, level, first = 0, 0, starts_empty
+    if empty then
+      ahead = ceil(empty / tick) - t
+      if starts_empty then
+        local full_for = -ahead - min(1, part) -- in whole ticks
+        first = full_for >= linger / tick
+      end
       if ahead > floor(full / leak) then
         level = full
-      else
+      elseif ahead >= 0 then
         level = min(full, ahead * leak + part)
       end
     end
+    if first then level = capacity end
   end
-  if first then level = capacity end
+  look()
 
   local function passing()
     local from = level
@@ -52,11 +61,23 @@ local function funnel(a, state, now, n, charge, denied)
     return to
   end
 
-  local left = passing()
-  local ok, charged = take(left, n, charge, denied)
-  if n > 0 and (bursty or queue) then
-    if bursty then ok = left > 0 else ok = n <= burst and with(n) <= capacity end
-    charged = amount(ok, left, n, charge, denied)
+  local function passes()
+    local left = passing()
+    if n > 0 and (bursty or queue) then
+      local ok = left > 0
+      if queue then ok = n <= burst and with(n) <= capacity end
+      return ok, amount(ok, left, n, charge, denied)
+    end
+    return take(left, n, charge, denied)
+  end
+  local ok, charged = passes()
+  if not ok and not first and empty and span > 0 then
+    local written = floor((empty - span) / tick)
+    if written > t then -- the clock stepped back
+      t = written
+      look()
+      ok, charged = passes()
+    end
   end
   local found = level
   if charged < 0 then
@@ -84,14 +105,13 @@ local function funnel(a, state, now, n, charge, denied)
   local wait = 0
   if ok and charged > 0 then
     local departs = queue and level or found
-    if departs > still then wait = after(ceildiv(departs - still, leak)) end
+    if departs > still then wait = after(ceildiv(departs - still, leak)) - max(0, t * tick - now) end
   end
 
   local reset, new = 0, false
   if level > 0 then reset = after(leaks_to(0)) end
   if took and (level > 0 or starts_empty) then
-    new = (t + ahead) * tick
-    if part > 0 then new = int(new) .. ' ' .. int(part) end
+    new = level > 0 and funnel_state(t * tick, level, leak, tick) or int(t * tick)
   end
   return took, new, ok, passing(), retry, reset, wait, linger
 end

@@ -7,9 +7,9 @@ local function interval_bucket(a, state, now, n, charge, denied)
   local limit, window, burst, max_level, starts_empty, linger = a[1], a[2], a[3], a[4], a[5] == 1, a[6]
 
   local start, missing, first = now, starts_empty and burst or 0, starts_empty
-  if state then
-    local s = numbers(state)
-    if #s ~= 2 then foreign() end
+  local s = state and numbers(state, 2, 2)
+  if s and s[1] > now + GRACE then s = restart(KEEP) end
+  if s then
     local since, lacking = s[1], min(s[2], max_level)
     local full = since + ceildiv(lacking, limit) * window
     if not (starts_empty and now >= full + linger) then

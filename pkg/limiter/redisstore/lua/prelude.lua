@@ -14,6 +14,7 @@ local NEVER = -1
 local CONCURRENCY = 8 -- limiter.Algorithm
 local HORIZON = 4503599627370496 -- 2^52
 local EXACT = 9007199254740991 -- 2^53 - 1
+local GRACE = 31622400000000 -- 366 days, as limiter.grace
 
 local max, min = math.max, math.min
 
@@ -72,10 +73,14 @@ local function give_up(why)
   error('WEIR ' .. why, 0)
 end
 
--- foreign ends it over a state that weir did not write.
-local function foreign()
-  give_up('the counter ' .. reading .. ' holds something that weir did not write: delete that key, or choose another key prefix')
+-- restart says that the state of the counter is none that Weir can have left: it cannot be read, or it lies further ahead
+-- than any clock and any rule explain. The step goes on as if there were no state. It answers nil, which is no state.
+-- keep: what is there stays until something is charged, as Go has it of a state that is too far ahead.
+local restarted = {}
+local function restart(keep)
+  restarted[reading] = keep and 'kept' or 'dropped'
 end
+local KEEP = true
 
 -- apart ends it over windows that are not those around now. The asker reads the time, and asks again with the right
 -- ones: see apart.go.
@@ -83,15 +88,33 @@ local function apart(now)
   give_up('APART ' .. int(now) .. " us since 1970 by Redis's clock, more than a window away from the asker's")
 end
 
--- numbers splits a state into its numbers.
-local function numbers(state)
+-- whole says whether x is a whole number from 0 on that is exact.
+local function whole(x) return x ~= nil and x >= 0 and x <= EXACT and floor(x) == x end
+
+-- numbers splits a state into its numbers, at least so many and at most as many as most, or else restarts the counter. Only
+-- the first may be below 0: a time before 1970.
+local function numbers(state, least, most)
   local out = {}
+  if #state > 20 * most then return restart() end
   for word in string.gmatch(state, '%S+') do
     local x = tonumber(word)
-    if not x then foreign() end
+    if not whole(#out == 0 and x and math.abs(x) or x) then return restart() end
     out[#out + 1] = x
   end
+  if #out < least or #out > most then return restart() end
   return out
+end
+
+-- empties reads the beginning of a state that has one: when the funnel is empty, and its span; see funnel.lua. rest is what
+-- follows.
+local function empties(state)
+  local empty, span, rest = string.match(state, '^(%d+)%.0(%d+)(.*)$')
+  if not empty then
+    empty, rest = string.match(state, '^(%d+)(.*)$')
+    span = 0
+  end
+  empty, span = tonumber(empty), tonumber(span)
+  if whole(empty) and whole(span) and span <= empty then return empty, span, rest end
 end
 
 -- ban answers for a limit of 0, which has no state.

@@ -5,6 +5,7 @@ local function quick_fixed_window(state, now, n, limit, window)
     local since, counted = string.match(state, '^(%d+) (%d+)$')
     if not since then return end
     since, counted = tonumber(since), tonumber(counted)
+    if since > now then return end
     if counted > 0 and since >= start then start, count = since - fmod(since, window), counted end
   end
   count = count + n

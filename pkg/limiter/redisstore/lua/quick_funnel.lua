@@ -1,28 +1,30 @@
--- quick_funnel decides what most hits of a funnel or a token bucket, which starts full, are: those that pass.
+-- quick_funnel decides what most hits of a funnel or a token bucket, which starts full, are: those that pass. Of the state
+-- (see funnel.lua) it needs no span: tonumber reads it as a fraction too small to matter.
 local function quick_funnel(state, now, n, tick, leak, cost, capacity, algorithm, starts_empty)
   if algorithm == SMOOTH_BURSTY or algorithm == LEAKY_QUEUE or starts_empty == 1 then return end
   local t, level = floor(now / tick), 0
   if state then
     local empty, part = tonumber(state), 0
     if not empty then
-      empty, part = string.match(state, '^(%d+) (%d+)$')
-      if not empty then return end
-      part = tonumber(part)
+      local cut = string.find(state, ' ', 1, true)
+      if not cut then return end
+      empty, part = tonumber(string.sub(state, 1, cut)), tonumber(string.sub(state, cut))
+      if not (empty and part and part >= 0 and part < 4294967296 and floor(part) == part) then return end
       if part >= leak then part = leak - 1 end
     end
-    local ahead = ceil(empty / tick) - t
+    local ahead = ceil(floor(empty) / tick) - t
     if ahead > floor(capacity / leak) then return end
-    if ahead >= 0 then level = ahead * leak + part end
+    if ahead >= 0 then
+      level = ahead * leak + part
+    elseif not (empty >= 0) then
+      return -- not a number, or below 0
+    end
   end
   local left = level < capacity and floor((capacity - level) / cost) or 0
   if n > left then return end
   level = level + n * cost
   local reset = (t + ceil(level / leak)) * tick - now
-  if leak == 1 then return (t + level) * tick, left - n, reset end
-  local part = fmod(level, leak)
-  local new = (t + (level - part) / leak) * tick
-  if part > 0 then new = string.format('%.0f %.0f', new, part) end
-  return new, left - n, reset
+  return funnel_state(t * tick, level, leak, tick), left - n, reset
 end
 
 if only and #ARGV[5] == 112 then

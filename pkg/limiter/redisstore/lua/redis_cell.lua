@@ -5,13 +5,27 @@
 --
 -- CL.THROTTLE answers limited (1) or not (0), capacity, remaining, retry-after and reset in whole seconds, cut off.
 -- A denied hit changes nothing, nor does a quantity of 0, which is never limited.
+
+-- start_again deletes a state that the module cannot have left; see restart in prelude.lua.
+local function start_again()
+  redis.call('DEL', reading)
+  restart(KEEP) -- it writes its state itself
+  if noted[reading] then noted[reading] = {false} end
+end
+
 local function throttle(a, quantity)
   local r = redis.pcall('CL.THROTTLE', reading, int(a[3] - 1), int(a[1]), int(a[2]), int(quantity))
-  if not r.err then return r end
+  if not r.err then
+    if restarted[reading] or r[5] * 1000000 <= ceil(a[3] * a[2] / a[1] + 1) * 1000000 + GRACE then return r end
+    start_again()
+    return throttle(a, quantity)
+  end
   local function says(text) return string.find(r.err, text, 1, true) end
   if says('Cell error') then
     if quantity < 0 and says('expire') then return nil end
-    foreign()
+    if restarted[reading] then give_up(r.err) end -- it is not the state
+    start_again()
+    return throttle(a, quantity)
   elseif says('nknown') then
     give_up('this Redis has no redis-cell module: load it (loadmodule /path/to/libredis_cell.so), or remove engine: redis_cell from the rule')
   elseif says("can't run") or says('NOPERM') then -- Redis 7.0; later

@@ -3,7 +3,7 @@
 -- state  packed doubles (8 bytes each, big-endian): the total before the first entry, then for each entry,
 --        oldest first, its time in microseconds and the total with it. Fixed width, so that a step finds what
 --        it needs by bisection and unpacks a handful of entries of a long log.
-local WORD, ENTRY = 8, 16
+local WORD, ENTRY, MOST_ENTRIES = 8, 16, 1000000 -- the most that max_log_entries may be
 
 local function sliding_log(a, state, now, n, charge, denied)
   local limit, window = a[1], a[2]
@@ -11,7 +11,7 @@ local function sliding_log(a, state, now, n, charge, denied)
 
   local log = state or struct.pack('>d', 0)
   local count = (#log - WORD) / ENTRY
-  if count ~= floor(count) or count < 0 then foreign() end
+  if count ~= floor(count) or count < 0 or count > MOST_ENTRIES then return sliding_log(a, restart(), now, n, charge, denied) end
   local function time_of(i) return (struct.unpack('>d', log, WORD + (i - 1) * ENTRY + 1)) end
   -- total_of(0) is the total before the first entry.
   local function total_of(i) return (struct.unpack('>d', log, i * ENTRY + 1)) end
@@ -26,12 +26,21 @@ local function sliding_log(a, state, now, n, charge, denied)
     return lo
   end
 
+  local newest = count > 0 and time_of(count) or now
+  if not whole(math.abs(newest)) then
+    return sliding_log(a, restart(), now, n, charge, denied)
+  elseif newest > now + GRACE then
+    return sliding_log(a, restart(KEEP), now, n, charge, denied)
+  end
   local first = search(function(i) return time_of(i) > now - window end)
   if first > 1 then
     log = string.sub(log, (first - 1) * ENTRY + 1)
     count = count - (first - 1)
   end
   local base, total = total_of(0), total_of(count)
+  if not (whole(base) and whole(total) and base <= total) or (count > 0 and newest <= now - window) then
+    return sliding_log(a, restart(), now, n, charge, denied)
+  end
 
   if charge == SPEND and a[3] == CONCURRENCY then charge = LOOK end
   local ok, charged = take(max(0, limit - (total - base)), n, charge, denied)
@@ -80,6 +89,7 @@ local function sliding_log(a, state, now, n, charge, denied)
       local alive = total_of(count)
       local i = search(function(j) return alive - total_of(j) <= limit - need end)
       retry = time_of(i) + window - now
+      if not whole(retry) or retry > window + GRACE then return sliding_log(a, restart(), now, n, charge, denied) end
     end
   end
 

@@ -2,16 +2,18 @@
 -- args   limit, tick, segments, segment in microseconds, segment_cap, max_count, oldest (0 proportional, 1 full, 2 none)
 -- state  'A B c0 c1 .. cS': index of the newest segment, length of a segment in microseconds, and the counts,
 --        newest first; zeros at the end are left out
+local MOST_COUNTS, MOST_SEGMENT = 1001, 315360000000000 -- of limiter.MaxSegments, and limiter.MaxWindow
+
 local function sliding_window(a, state, now, n, charge, denied)
   local limit, tick, segments, segment, cap, max_count, oldest = a[1], a[2], a[3], a[4], a[5], a[6], a[7]
   if limit == 0 then return ban(n) end
 
   -- c[0] is the newest segment, c[segments] the one that is partly outside the window.
-  local at, index, c, s = now, idiv(now, segment), {}, nil
+  local at, index, c = now, idiv(now, segment), {}
   for i = 0, segments do c[i] = 0 end
-  if state then
-    s = numbers(state)
-    if #s < 3 then foreign() end
+  local s = state and numbers(state, 3, MOST_COUNTS + 2)
+  if s and (s[2] < 1 or s[2] > MOST_SEGMENT or s[1] * s[2] > now + GRACE) then s = restart(KEEP) end
+  if s then
     local newest, length = s[1], s[2]
     if length ~= segment then
       for i = 0, #s - 3 do

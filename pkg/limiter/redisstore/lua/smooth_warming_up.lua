@@ -1,7 +1,7 @@
 -- smooth_warming_up: mirrors Policy.warmingUp in pkg/limiter/warming_up.go.
 -- args   limit, tick, leak, cost, capacity, max_level, idle in ticks, gain, full, permit, warm, grid, num, den
--- state  'A part stored full': the next request is free to go A microseconds after the epoch plus part/leak of a
---        tick; what was in store then, and how much that store holds
+-- state  'A part stored full' or 'A.0span part stored full': the next request is free to go A microseconds after the epoch
+--        plus part/leak of a tick; what was in store then, and how much that store holds; the span as in funnel.lua
 local function smooth_warming_up(a, state, now, n, charge, denied)
   if a[1] == 0 then return ban(n) end
   local tick, leak, cost, capacity, max_level, idle = a[2], a[3], a[4], a[5], a[6], a[7]
@@ -17,11 +17,21 @@ local function smooth_warming_up(a, state, now, n, charge, denied)
   end
 
   local ahead, part, level, stored = 0, 0, 0, full
+  local empty, span, s
   if state then
-    local s = numbers(state)
-    if #s ~= 4 then foreign() end
-    stored = share(s[3], s[4])
-    ahead, part = ceildiv(s[1], tick) - t, min(s[2], leak - 1)
+    local rest
+    empty, span, rest = empties(state)
+    s = empty and numbers(rest, 3, 3)
+    if not empty then
+      s = restart()
+    elseif s and ceildiv(empty, tick) - t > idiv(max_level, leak) + idiv(GRACE, tick) then
+      s = restart(KEEP)
+    end
+  end
+  local function look() -- at tick t
+    if not s then return end
+    stored = share(s[2], s[3])
+    ahead, part, level = ceildiv(empty, tick) - t, min(s[1], leak - 1), 0
     if ahead > idiv(max_level, leak) then
       level = max_level
     elseif ahead >= 0 then
@@ -32,6 +42,7 @@ local function smooth_warming_up(a, state, now, n, charge, denied)
       stored = min(full, stored + (-ahead * leak - part) * gain)
     end
   end
+  look()
 
   local function units(hits, room)
     if hits > idiv(room, cost) then return room end
@@ -58,6 +69,14 @@ local function smooth_warming_up(a, state, now, n, charge, denied)
   end
 
   local ok = n < 0 or level <= capacity
+  if not ok and s and span > 0 then
+    local written = idiv(empty - span, tick)
+    if written > t then -- the clock stepped back
+      t = written
+      look()
+      ok = level <= capacity
+    end
+  end
   local left = (charge == PENALTY or charge == SPEND) and passing() or 0 -- where else it is asked for, nothing is left
   local charged = amount(ok, left, n, charge, denied)
   local found, before = level, stored
@@ -78,10 +97,14 @@ local function smooth_warming_up(a, state, now, n, charge, denied)
     local ticks = ahead - idiv(capacity, leak)
     retry = after(part > fmod(capacity, leak) and ticks + 1 or ticks)
   end
-  if ok and charged > 0 and found > 0 then wait = after(ceildiv(found, leak)) end
+  if ok and charged > 0 and found > 0 then wait = after(ceildiv(found, leak)) - max(0, t * tick - now) end
   if level > 0 or stored < full then
     reset = after(ahead + ceildiv(part + ceildiv(full - stored, gain), leak))
-    if took then new = int((t + ahead) * tick) .. ' ' .. int(part) .. ' ' .. int(stored) .. ' ' .. int(full) end
+    if took then
+      new = level > 0 and funnel_state(t * tick, level, leak, tick) or int(t * tick)
+      if part == 0 then new = new .. ' 0' end
+      new = new .. ' ' .. int(stored) .. ' ' .. int(full)
+    end
   end
   return took, new, ok, passing(), retry, reset, wait
 end

@@ -1,0 +1,74 @@
+package limitertest
+
+import (
+	"time"
+
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+)
+
+// clockStepsBackWithRoom: a limit that has room keeps it when the clock is put back. A step that is shorter than the time
+// in which the room would be used up by itself may cost what leaks in that step. The room is there once: nothing comes
+// back before the clock is where it was.
+func clockStepsBackWithRoom(f *fixture) {
+	const capacity, used = 20, 3
+	for _, a := range counting {
+		for _, charge := range []limiter.ChargeDenied{limiter.ChargeNone, limiter.ChargeFull} {
+			for _, back := range []time.Duration{time.Microsecond, 500 * ms, 30 * sec, 3 * hour, 24 * hour, 300 * 24 * hour} {
+				in := limiter.Params{Algorithm: a, Limit: 10, Burst: capacity, Window: sec, ChargeDenied: charge}
+				if a != limiter.Funnel && a != limiter.TokenBucket {
+					in.Limit, in.Burst = capacity, 0
+				}
+				hit := limiter.Hit{Key: a.String() + charge.String() + back.String(), Policy: policy(f, in), N: 1}
+				f.clock.Set(start + 400*24*hour.Microseconds())
+				for range used {
+					f.want("+", hit)
+				}
+				f.clock.Advance(-back)
+				admitted := 0
+				for range 2 * capacity {
+					if f.take(hit)[0].Allowed {
+						admitted++
+					}
+				}
+				least := capacity - used
+				if isFunnel := in.Burst != 0; isFunnel && back < sec {
+					least -= 1 + int(back/(100*ms))
+				}
+				if admitted < least || admitted > capacity-used {
+					f.Errorf("%s, charge_denied %s, clock back by %s: %d of the %d that had room are admitted, want at least %d",
+						a, charge, back, admitted, capacity-used, least)
+				}
+				if back < sec {
+					continue
+				}
+				f.clock.Advance(20 * sec)
+				if d := f.take(hit)[0]; d.Allowed {
+					f.Errorf("%s, charge_denied %s, clock back by %s: admitted again before the clock is where it was: %+v",
+						a, charge, back, d)
+				}
+			}
+		}
+	}
+}
+
+// clockStepsBackWhileWaiting: what is held back is held for as long as it would have been without the step.
+func clockStepsBackWhileWaiting(f *fixture) {
+	for _, in := range []limiter.Params{
+		{Algorithm: limiter.LeakyQueue, Limit: 1, Window: sec, Burst: 5},
+		{Algorithm: limiter.SmoothBursty, Limit: 1, Window: sec, BurstFor: sec, MaxWait: 5 * sec},
+		{Algorithm: limiter.SmoothWarmingUp, Limit: 1, Window: sec, WarmUp: sec, MaxWait: 5 * sec},
+	} {
+		still := limiter.Hit{Key: in.Algorithm.String() + " stands still", Policy: policy(f, in), N: 1}
+		back := still
+		back.Key = in.Algorithm.String() + " steps back"
+		f.clock.Set(start + 400*24*hour.Microseconds())
+		for _, hit := range []limiter.Hit{still, back} {
+			f.want("++", hit, hit)
+		}
+		want := f.take(still)[0]
+		f.clock.Advance(-3 * hour)
+		if got := f.take(back)[0]; !want.Allowed || !got.Allowed || got.Wait != want.Wait {
+			f.Errorf("%s, clock back by 3h0m0s: %+v, without the step %+v", in.Algorithm, got, want)
+		}
+	}
+}

@@ -1,0 +1,181 @@
+package redisstore_test
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weir-ratelimit/weir/internal/redistest"
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+	"github.com/weir-ratelimit/weir/pkg/limiter/limitertest"
+	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
+)
+
+// hitsNow is how a log ends whose newest hit was just now: 99 hits were counted.
+var hitsNow = packedDoubles(99)
+
+// nonsense are states that no step of Weir leaves.
+func nonsense(now int64) []string {
+	var far = now + 2*365*24*time.Hour.Microseconds()
+	all := []string{
+		"somebody's", "", " ", "1e300", "inf", "-inf", "nan", "-nan", "NaN", "0x1p900", "-1e300", "1.5", "7 7 7 7 7 7 7", "\x00", "{}",
+		"9007199254740993", "18446744073709551616", strings.Repeat("9", 400), strings.Repeat("9 ", 40_000), strings.Repeat("x", 1<<20),
+		"9e15", "9000000000000000.09000000000000000", fmt.Sprint(far, " 1"), fmt.Sprint(far, " 1e300"), fmt.Sprint(far, ".01 1"),
+		fmt.Sprint(now, " inf"), fmt.Sprint(now, " nan"), fmt.Sprint(now, " -7"), fmt.Sprint(now, " 1.5"), fmt.Sprint(now, " 1e300"),
+		fmt.Sprint(now, ".0inf"), fmt.Sprint(now, ".09999999999999999999"), fmt.Sprint(now, " nan 1 1"), fmt.Sprint(now, " 0 1e300 1e300"),
+		fmt.Sprint(now, " 1 inf 1"), fmt.Sprint(now/1_000_000, " 1000000 nan"), fmt.Sprint(now/1_000_000, " 0 5"), fmt.Sprint(now, " 1e15 5"),
+		fmt.Sprint(now/1_000_000, " 1000000 -5"), fmt.Sprint(far/1_000_000, " 1000000 5"), fmt.Sprint(far, " 0 1 1"), fmt.Sprint(far, ".05 0 1 1"),
+	}
+	for _, numbers := range [][]float64{
+		{math.NaN()}, {math.Inf(1)}, {1e300}, {-1}, {0, math.NaN(), 1}, {0, math.Inf(1), 1}, {0, 1e300, 1}, {0, float64(far), 1},
+		{0, float64(now), math.NaN()}, {0, float64(now), math.Inf(1)}, {0, float64(now), 1e300}, {5, float64(now), 1}, {0, float64(now), 0.5},
+		{0, math.NaN(), 1, float64(now), 99}, {0, 1.5, 1, float64(now), 99}, {0, float64(far), 1, float64(now), 99},
+		{0, float64(now), 1, 5, 99}, {0, float64(now) - 1.5, 1, float64(now), 99},
+	} {
+		all = append(all, packedDoubles(numbers...))
+	}
+	return all
+}
+
+func packedDoubles(numbers ...float64) string {
+	var packed []byte
+	for _, v := range numbers {
+		packed = binary.BigEndian.AppendUint64(packed, math.Float64bits(v))
+	}
+	return string(packed)
+}
+
+// everyStep has a policy for each step, and for each of its ways.
+func everyStep(t *testing.T) (all []*limiter.Policy) {
+	t.Helper()
+	for _, in := range []limiter.Params{
+		{Algorithm: limiter.FixedWindow},
+		{Algorithm: limiter.FixedWindow, Align: limiter.AlignFirstHit},
+		{Algorithm: limiter.FixedWindow, Align: limiter.AlignCalendar, Window: time.Hour},
+		{Algorithm: limiter.Funnel},
+		{Algorithm: limiter.Funnel, Limit: 7},
+		{Algorithm: limiter.TokenBucket, Initial: limiter.InitialEmpty},
+		{Algorithm: limiter.TokenBucket, Refill: limiter.RefillInterval},
+		{Algorithm: limiter.TokenBucket, Refill: limiter.RefillInterval, Initial: limiter.InitialEmpty},
+		{Algorithm: limiter.SlidingWindow},
+		{Algorithm: limiter.SlidingWindow, Oldest: limiter.OldestFull},
+		{Algorithm: limiter.SlidingLog},
+		{Algorithm: limiter.Concurrency},
+		{Algorithm: limiter.SmoothBursty, MaxWait: time.Second},
+		{Algorithm: limiter.LeakyQueue},
+		{Algorithm: limiter.SmoothWarmingUp, MaxWait: time.Second},
+	} {
+		if in.Limit == 0 {
+			in.Limit = 10
+		}
+		if in.Window == 0 {
+			in.Window = 10 * time.Second
+		}
+		for in.ChargeDenied = limiter.ChargeNone; in.ChargeDenied <= limiter.ChargeFull; in.ChargeDenied++ {
+			all = append(all, policy(t, in))
+		}
+	}
+	return all
+}
+
+// TestNonsenseStartsAgain: a state that Weir cannot have left is no state. The counter is decided as one that was never
+// hit, alone and beside others, and is then an ordinary one: with a time to live, and without an effect on anything else.
+func TestNonsenseStartsAgain(t *testing.T) {
+	server := redistest.Start(t)
+	c, clock := client(t, server), limitertest.NewClock()
+	var reported []string
+	s := open(t, redisstore.Options{URL: server.SocketURL(), Now: clock.Now, OnRestart: func(counters uint64, key string) {
+		reported = append(reported, fmt.Sprint(counters, " ", key))
+	}})
+	states := nonsense(clock.Now())
+	restarted := 0
+	for i, p := range everyStep(t) {
+		for j, state := range states {
+			plant := func(key string) {
+				if err := c.Set(t.Context(), "weir:1:"+key, state, 0).Err(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			name := fmt.Sprintf("%d %s/%.60q", i, p.Algorithm(), state)
+			before := s.Stats().Restarted
+			for _, n := range []int64{1, 0, 11, -1} {
+				key := fmt.Sprint(i, " ", j, " ", n)
+				plant(key)
+				next, want := p.Step(limiter.State{}, clock.Now(), n)
+				got := take(t, s, key, p, n)
+				if isLegit(p, state) {
+					continue
+				}
+				if got != want {
+					t.Errorf("%s, cost %d: %+v, want %+v", name, n, got, want)
+				}
+				got = take(t, s, key, p, 1)
+				if _, want = p.Step(next, clock.Now(), 1); got != want {
+					t.Errorf("%s, a second hit after %d: %+v, want %+v", name, n, got, want)
+				}
+				if ttl, err := c.PTTL(t.Context(), "weir:1:"+key).Result(); err != nil || ttl == -1 {
+					t.Errorf("%s: the key stays for ever (%v)", name, err)
+				}
+			}
+			plant("many")
+			beside(t, s, c, name, p)
+			if s.Stats().Restarted > before {
+				restarted++
+			} else if !isLegit(p, state) && !quietly(state) {
+				t.Errorf("%s: is not counted", name)
+			}
+		}
+	}
+	if len(reported) != 1 || !strings.HasPrefix(reported[0], "1 weir:1:0 ") {
+		t.Errorf("reported %q, want the first one, and no more within a minute", reported)
+	}
+	t.Logf("%d of %d were counted", restarted, len(states)*len(everyStep(t)))
+}
+
+// isLegit says whether the state may be one of the policy's: a debt that takes two years to pay back, or a log whose end is in
+// order. Of a log, a step does not read all: what is wrong in the midst of it goes with the window.
+func isLegit(p *limiter.Policy, state string) bool {
+	fields := strings.Fields(state)
+	if isLog := len(state)%16 == 8; !isLog && len(fields) < 2 || !isLog && !strings.HasPrefix(state, "18") || strings.Contains(state, "e") {
+		return false
+	}
+	switch p.Algorithm() {
+	case limiter.SlidingLog, limiter.Concurrency:
+		return strings.HasSuffix(state, hitsNow)
+	case limiter.SmoothWarmingUp:
+		return len(fields) == 4
+	case limiter.Funnel, limiter.LeakyQueue, limiter.SmoothBursty, limiter.TokenBucket:
+		owes := p.ChargeDenied() == limiter.ChargeFull || p.Algorithm() == limiter.SmoothBursty
+		return owes && len(fields) == 2 && p.Refill() == limiter.RefillGreedy
+	default:
+		return false
+	}
+}
+
+// quietly says whether the state is read as one that is over long ago.
+func quietly(state string) bool {
+	return state == "7 7 7 7 7 7 7" || strings.HasPrefix(state, "1.5") || state == "-1e300" || state == "-inf"
+}
+
+// beside has the counter "many" decided among others, in one request and in one of its own.
+func beside(t *testing.T, s *redisstore.Store, c *redis.Client, name string, p *limiter.Policy) {
+	t.Helper()
+	ten := funnel(t, 10, time.Hour)
+	hits := []limiter.Hit{{Key: "first", Policy: ten, N: 1}, {Key: "many", Policy: p, N: 1}, {Key: "last", Policy: ten, N: 1}}
+	if err := c.Del(t.Context(), "weir:1:first", "weir:1:last").Err(); err != nil {
+		t.Fatal(err)
+	}
+	out := make([]limiter.Decision, len(hits))
+	if err := s.Take(t.Context(), hits, out); err != nil {
+		t.Errorf("%s beside others: %v", name, err)
+		return
+	}
+	if want := int64(9); limiter.Admitted(hits, out) && (out[0].Remaining != want || out[2].Remaining != want) {
+		t.Errorf("%s beside others: %+v", name, out)
+	}
+}
