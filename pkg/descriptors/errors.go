@@ -28,6 +28,7 @@ const (
 	WarnOctal       = "octal_number"    // 010 is read as 8
 	WarnLiteral     = "literal_value"   // a block of addresses or a regex that is matched as text
 	WarnUnlimited   = "unlimited_rate"  // a rate beside unlimited: true, which nothing applies
+	WarnNotRead     = "not_read"        // a file that looks like rules, but has another ending
 )
 
 // Bounds of what is kept of errors, and of warnings. What is beyond is only counted, so that a file of a million errors

@@ -98,8 +98,9 @@ type fileReader struct {
 	rest  func()
 }
 
-func (r *fileReader) dir(string)  {}
-func (r *fileReader) link(string) {}
+func (r *fileReader) dir(string)   {}
+func (r *fileReader) link(string)  {}
+func (r *fileReader) other(string) {}
 
 func (r *fileReader) file(name string) error {
 	data, err := readFile(name, r.rest)
@@ -146,6 +147,7 @@ type visitor interface {
 	dir(realPath string)    // before it is listed
 	link(path string)       // an entry that is a symbolic link, before it is followed
 	file(name string) error // once for each real file
+	other(name string)      // a regular file that is none of a directory's files, by its name
 }
 
 // walk goes through all of paths, past what fails, and returns all that failed.
@@ -229,6 +231,8 @@ func (w *walker) entry(path string, e fs.DirEntry) (found bool) {
 		return w.list(path)
 	case wanted:
 		return w.read(path)
+	case mode.IsRegular():
+		w.other(path)
 	}
 	return false
 }
