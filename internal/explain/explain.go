@@ -34,8 +34,8 @@ type Answer struct {
 	Code string `json:"code"` // OK or OVER_LIMIT
 	// DeniedBy are the limits that deny it.
 	DeniedBy []string `json:"denied_by,omitempty"`
-	// RetryAfter is the Retry-After in seconds, -1 if no wait helps. Nil if the request is not denied.
-	RetryAfter *float64 `json:"retry_after_seconds,omitempty"`
+	// RetryAfter is the Retry-After, zero if the request is not denied.
+	RetryAfter RetryAfter `json:"retry_after_seconds,omitzero"`
 	// Wait is how long the answer would be held back.
 	Wait    float64              `json:"wait_seconds,omitempty"`
 	Headers []descriptors.Header `json:"headers,omitempty"`
@@ -100,7 +100,7 @@ type Limit struct {
 	Outcome    string   `json:"outcome,omitempty"`
 	Fits       bool     `json:"fits"`
 	Remaining  int64    `json:"remaining"`
-	RetryAfter *float64 `json:"retry_after_seconds,omitempty"` // -1: no wait helps
+	RetryAfter RetryAfter `json:"retry_after_seconds,omitzero"`
 	ResetAfter float64  `json:"reset_after_seconds"`
 	Wait       float64  `json:"wait_seconds,omitempty"`
 }
@@ -150,7 +150,7 @@ func answer(p *rls.Preview) Answer {
 		}
 	}
 	if p.Denied {
-		a.RetryAfter = seconds(longest)
+		a.RetryAfter = newRetryAfter(longest)
 	}
 	return a
 }
@@ -208,7 +208,7 @@ func limits(i int, entries []descriptors.Entry, matched []*descriptors.Rule, p *
 		shown.Outcome, shown.Fits, shown.Remaining = h.Outcome.String(), h.Decision.Allowed, h.Decision.Remaining
 		shown.ResetAfter, shown.Wait = h.Decision.ResetAfter.Seconds(), h.Decision.Wait.Seconds()
 		if !h.Decision.Allowed {
-			shown.RetryAfter = seconds(h.Decision.RetryAfter)
+			shown.RetryAfter = newRetryAfter(h.Decision.RetryAfter)
 		}
 		all = append(all, shown)
 	}
@@ -261,15 +261,6 @@ func code(over bool) string {
 		return OverLimit
 	}
 	return OK
-}
-
-// seconds is a RetryAfter; never is -1.
-func seconds(d time.Duration) *float64 {
-	s := -1.0
-	if d != limiter.Never {
-		s = d.Seconds()
-	}
-	return &s
 }
 
 // Missing says what was found instead of an expectation, empty if it was met: ok and over are the code of the request's (last)
