@@ -14,7 +14,7 @@ import (
 // TestSARIF checks what the schema of SARIF 2.1.0 requires of what is written: its own check of these documents is by hand, see
 // docs/adr/0027-explain.md.
 func TestSARIF(t *testing.T) {
-	f, err := check([]reload.File{{Name: "my rules/ü.yaml", Data: []byte("domain: a\ndescriptors: [{kay: b}, {}]\n")}}, nil)
+	f, err := check([]reload.File{{Name: "my rules/ü.yaml", Data: []byte("domain: a\ndescriptors: [{kay: b}, {}, []]\n")}}, nil)
 	if err != nil || f.Errors != 3 {
 		t.Fatalf("%d errors, error %v", f.Errors, err)
 	}

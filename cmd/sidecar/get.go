@@ -107,10 +107,10 @@ func printLimit(io streams, l *counters.Limit) {
 	}
 	line("remaining", "%d", l.Remaining)
 	switch {
-	case l.Never:
+	case l.RetryAfter == nil:
 		line("next", "never passes")
-	case l.RetryAfter > 0:
-		line("next", "passes in %s", shortly(l.RetryAfter))
+	case *l.RetryAfter > 0:
+		line("next", "passes in %s", shortly(*l.RetryAfter))
 	default:
 		line("next", "passes now")
 	}
@@ -122,10 +122,10 @@ func printLimit(io streams, l *counters.Limit) {
 	if b := l.Boost; b != nil {
 		line("boost", "%s: x %g of %d until %s, by %s: %s", b.ID, b.Factor, b.Unboosted, b.ExpiresAt.Format(time.RFC3339), b.Author, b.Reason)
 	}
-	if d := l.KnownDenial; d != nil && d.Never {
-		line("known", "this sidecar denies without asking the store")
+	if d := l.KnownDenial; d != nil && d.Ends == nil {
+		line("known", "this sidecar always denies without asking the store")
 	} else if d != nil {
-		line("known", "this sidecar denies for %s without asking the store", shortly(d.Ends))
+		line("known", "this sidecar denies for %s without asking the store", shortly(*d.Ends))
 	}
 	if l.Lease != nil {
 		line("lease", "this sidecar has %s on lease, which count as used", count(int(l.Lease.Permits), "permit"))

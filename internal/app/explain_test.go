@@ -34,7 +34,7 @@ func TestExplainLooks(t *testing.T) {
 			}
 		}
 	}
-	if n := look().Answer.RetryAfter; n == nil || *n <= 0 || *n > 3600 {
+	if n := look().Answer.RetryAfter; !n.Denied || n.Seconds <= 0 || n.Seconds > 3600 {
 		t.Errorf("Retry-After is %v, want a time within the hour", n)
 	}
 	_, metrics := p.http("GET", "/metrics")

@@ -92,7 +92,7 @@ func TestResetIsForAll(t *testing.T) {
 		}
 	}
 	denied()
-	if got := one.get(who); got.Remaining != 0 || *got.Count < 1 || got.RetryAfter <= 0 || got.Key != "fixed_window|shop|client="+who {
+	if got := one.get(who); got.Remaining != 0 || *got.Count < 1 || got.RetryAfter == nil || *got.RetryAfter <= 0 || got.Key != "fixed_window|shop|client="+who {
 		t.Errorf("%+v", got)
 	}
 	done := one.reset(counters.Target{Domain: "shop", Descriptor: "client=" + who})

@@ -3,7 +3,6 @@ package app
 import (
 	"context"
 	"log/slog"
-	"slices"
 
 	"github.com/weir-ratelimit/weir/internal/admin"
 	"github.com/weir-ratelimit/weir/internal/metrics"
@@ -14,7 +13,7 @@ import (
 
 // source is where the rules come from: folders and files, then what is published.
 func (r *rules) source(o *Options) (reload.Source, error) {
-	paths := slices.DeleteFunc(slices.Clone(o.Rules), func(path string) bool { return path == rulesStore })
+	paths := r.paths
 	if len(paths) == len(o.Rules) {
 		return rulefiles.SourceFor(r.process, paths...), nil
 	}

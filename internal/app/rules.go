@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/admin"
@@ -40,7 +41,9 @@ type rules struct {
 	stores     []string // that limits may name
 	breather   breather.Breather
 	holdGC     func() (release func())
-	releaseGC  func() // after the load that is under way
+	releaseGC  func()      // after the load that is under way
+	paths      []string    // of rule files
+	looking    atomic.Bool // for files that are not read
 }
 
 // compiled is what one load made.
@@ -60,6 +63,7 @@ func loadRules(
 	}
 	r := &rules{
 		process: process, metrics: m, log: o.Log, prepare: prepare, live: live, allowEmpty: o.AllowEmptyRules,
+		paths:  slices.DeleteFunc(slices.Clone(o.Rules), func(path string) bool { return path == rulesStore }),
 		stores: slices.Sorted(maps.Keys(o.NamedStores)), holdGC: o.HoldGC, releaseGC: func() {},
 	}
 	if r.holdGC == nil {
@@ -138,6 +142,7 @@ func (r *rules) loaded(e reload.Event) {
 		set := r.set()
 		log.LogAttrs(ctx, slog.LevelInfo, "rules loaded",
 			slog.Int("domains", len(set.Domains())), slog.Int("limits", len(set.Limits())))
+		r.warnUnread()
 	case reload.Restored:
 		r.metrics.RulesRestored()
 		log.LogAttrs(ctx, slog.LevelInfo, "rules are again as the live ones")

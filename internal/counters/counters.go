@@ -73,11 +73,10 @@ type Limit struct {
 
 	// Remaining is how many requests of cost 1 would pass now.
 	Remaining int64 `json:"remaining"`
-	// RetryAfter is how long to wait until one more passes: 0 for now. Never says that no wait helps.
-	RetryAfter float64 `json:"retry_after_seconds"`
-	Never      bool    `json:"never,omitempty"`
-	// ResetAfter is the time until the counter is as new, of a fixed_window until the window ends, and ResetAt the moment
-	// by the sidecar's clock.
+	// RetryAfter is how long to wait until one more passes: 0 for now. Nil, which is null in JSON, says that no wait helps.
+	RetryAfter *float64 `json:"retry_after_seconds"`
+	// ResetAfter is the time until the limit is fully available again, of a fixed_window until the window ends, and
+	// ResetAt the moment by the sidecar's clock.
 	ResetAfter float64   `json:"reset_after_seconds"`
 	ResetAt    time.Time `json:"reset_at"`
 
@@ -98,10 +97,9 @@ type Boost struct {
 	ExpiresAt time.Time `json:"expires_at"`
 }
 
-// Denial is a known denial. Never says that it does not end.
+// Denial is a known denial. Ends is nil, null in JSON, if it does not end.
 type Denial struct {
-	Ends  float64 `json:"ends_in_seconds"`
-	Never bool    `json:"never,omitempty"`
+	Ends *float64 `json:"ends_in_seconds"`
 }
 
 // Lease is permits on lease.
@@ -164,7 +162,7 @@ func (c *Counters) look(ctx context.Context, l *descriptors.Limit, key string) (
 		RequestsPerUnit: p.Limit(), Window: descriptors.FormatDuration(p.Window()), Capacity: p.Capacity(),
 		Remaining: d.Remaining, ResetAfter: d.ResetAfter.Seconds(), ResetAt: time.Now().Add(d.ResetAfter).UTC(),
 	}
-	s.RetryAfter, s.Never = seconds(d.RetryAfter)
+	s.RetryAfter = seconds(d.RetryAfter)
 	s.count(p, d)
 	if boost != nil {
 		s.Boost = &Boost{
@@ -173,8 +171,7 @@ func (c *Counters) look(ctx context.Context, l *descriptors.Limit, key string) (
 	}
 	if c.o.Denied != nil {
 		if known, ok := c.o.Denied(limiter.Hit{Key: key, Policy: p, N: 1}); ok {
-			s.KnownDenial = &Denial{}
-			s.KnownDenial.Ends, s.KnownDenial.Never = seconds(known.RetryAfter)
+			s.KnownDenial = &Denial{Ends: seconds(known.RetryAfter)}
 		}
 	}
 	if c.o.Leased != nil {
@@ -185,12 +182,13 @@ func (c *Counters) look(ctx context.Context, l *descriptors.Limit, key string) (
 	return s, nil
 }
 
-// seconds is a wait; never says that no wait helps.
-func seconds(wait time.Duration) (s float64, never bool) {
+// seconds is a wait, nil where no wait helps.
+func seconds(wait time.Duration) *float64 {
 	if wait == limiter.Never {
-		return 0, true
+		return nil
 	}
-	return wait.Seconds(), false
+	s := wait.Seconds()
+	return &s
 }
 
 // count says what is left in the algorithm's own words.

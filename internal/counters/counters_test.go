@@ -86,24 +86,28 @@ func terms(l *counters.Limit) string {
 			counted = fmt.Sprintf("%s %d, ", name, *n)
 		}
 	}
-	return fmt.Sprintf("%s%d left, retry %g, never %t, reset %g", counted, l.Remaining, l.RetryAfter, l.Never, l.ResetAfter)
+	retry := "never"
+	if l.RetryAfter != nil {
+		retry = fmt.Sprintf("%g", *l.RetryAfter)
+	}
+	return fmt.Sprintf("%s%d left, retry %s, reset %g", counted, l.Remaining, retry, l.ResetAfter)
 }
 
 // Each algorithm is told in its own words, and a look charges nothing.
 func TestGet(t *testing.T) {
 	for limit, want := range map[string]string{
-		"requests_per_unit: 5, unit: hour":                                                    "count 3, 2 left, retry 0, never false, reset 3600",
-		"requests_per_unit: 3, unit: hour":                                                    "count 3, 0 left, retry 3600, never false, reset 3600",
-		"requests_per_unit: 0, unit: hour":                                                    "count 0, 0 left, retry 0, never true, reset 3600",
-		"algorithm: funnel, requests_per_unit: 1, unit: second, burst: 4":                     "level 3, 1 left, retry 0, never false, reset 3",
-		"algorithm: funnel, requests_per_unit: 1, unit: second, burst: 3":                     "level 3, 0 left, retry 1, never false, reset 3",
-		"algorithm: token_bucket, requests_per_unit: 2, unit: second, burst: 10":              "tokens 7, 7 left, retry 0, never false, reset 1.5",
-		"algorithm: sliding_log, requests_per_unit: 4, unit: minute":                          "count 3, 1 left, retry 0, never false, reset 60",
-		"algorithm: sliding_window, requests_per_unit: 4, unit: minute":                       "count 3, 1 left, retry 0, never false, reset 66",
-		"algorithm: sliding_window, requests_per_unit: 40, unit: minute, segment_cap: 5":      "2 left, retry 0, never false, reset 66",
-		"algorithm: concurrency, requests_per_unit: 4, lease: 30s":                            "in_use 3, 1 left, retry 0, never false, reset 30",
-		"algorithm: leaky_queue, requests_per_unit: 1, unit: second, burst: 10, max_wait: 9s": "queued 3, 7 left, retry 0, never false, reset 12",
-		"algorithm: smooth_bursty, requests_per_unit: 5, unit: second, burst_seconds: 2":      "stored 8, 8 left, retry 0, never false, reset 0.6",
+		"requests_per_unit: 5, unit: hour":                                                    "count 3, 2 left, retry 0, reset 3600",
+		"requests_per_unit: 3, unit: hour":                                                    "count 3, 0 left, retry 3600, reset 3600",
+		"requests_per_unit: 0, unit: hour":                                                    "count 0, 0 left, retry never, reset 3600",
+		"algorithm: funnel, requests_per_unit: 1, unit: second, burst: 4":                     "level 3, 1 left, retry 0, reset 3",
+		"algorithm: funnel, requests_per_unit: 1, unit: second, burst: 3":                     "level 3, 0 left, retry 1, reset 3",
+		"algorithm: token_bucket, requests_per_unit: 2, unit: second, burst: 10":              "tokens 7, 7 left, retry 0, reset 1.5",
+		"algorithm: sliding_log, requests_per_unit: 4, unit: minute":                          "count 3, 1 left, retry 0, reset 60",
+		"algorithm: sliding_window, requests_per_unit: 4, unit: minute":                       "count 3, 1 left, retry 0, reset 66",
+		"algorithm: sliding_window, requests_per_unit: 40, unit: minute, segment_cap: 5":      "2 left, retry 0, reset 66",
+		"algorithm: concurrency, requests_per_unit: 4, lease: 30s":                            "in_use 3, 1 left, retry 0, reset 30",
+		"algorithm: leaky_queue, requests_per_unit: 1, unit: second, burst: 10, max_wait: 9s": "queued 3, 7 left, retry 0, reset 12",
+		"algorithm: smooth_bursty, requests_per_unit: 5, unit: second, burst_seconds: 2":      "stored 8, 8 left, retry 0, reset 0.6",
 	} {
 		b := newBench(t, "domain: shop\ndescriptors: [{key: client, rate_limit: {"+limit+"}}]")
 		b.use("client=ann", 3)
@@ -151,17 +155,18 @@ func TestStateNamesThings(t *testing.T) {
 		s.Limits[i].ResetAt = time.Time{}
 	}
 	zero := int64(0)
+	now, ninety := 0.0, 90.0
 	want := &counters.State{
 		Domain: "shop", Descriptor: "client=ann", Rule: "client", Source: "rules.yaml:4", Mode: "shadow",
 		Limits: []counters.Limit{
 			{
 				Limit: "hour", Algorithm: "fixed_window", Key: "fixed_window:hour|shop|client=ann", RequestsPerUnit: 10, Window: "1h", Capacity: 10,
-				Count: &zero, Remaining: 10, ResetAfter: 3600, Lease: &counters.Lease{Permits: 3},
+				Count: &zero, Remaining: 10, RetryAfter: &now, ResetAfter: 3600, Lease: &counters.Lease{Permits: 3},
 				Boost: &counters.Boost{ID: "id", Factor: 2, Unboosted: 5, Reason: "sale", Author: "bob", ExpiresAt: until},
 			},
 			{
 				Limit: "burst", Algorithm: "funnel", Key: "funnel:burst|shop|client=ann", Store: "hot", RequestsPerUnit: 1, Window: "1s", Capacity: 1,
-				Level: &zero, Remaining: 1, KnownDenial: &counters.Denial{Ends: 90},
+				Level: &zero, Remaining: 1, RetryAfter: &now, KnownDenial: &counters.Denial{Ends: &ninety},
 			},
 		},
 	}

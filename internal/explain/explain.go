@@ -34,8 +34,8 @@ type Answer struct {
 	Code string `json:"code"` // OK or OVER_LIMIT
 	// DeniedBy are the limits that deny it.
 	DeniedBy []string `json:"denied_by,omitempty"`
-	// RetryAfter is the Retry-After in seconds, -1 if no wait helps. Nil if the request is not denied.
-	RetryAfter *float64 `json:"retry_after_seconds,omitempty"`
+	// RetryAfter is the Retry-After, zero if the request is not denied.
+	RetryAfter RetryAfter `json:"retry_after_seconds,omitzero"`
 	// Wait is how long the answer would be held back.
 	Wait    float64              `json:"wait_seconds,omitempty"`
 	Headers []descriptors.Header `json:"headers,omitempty"`
@@ -96,13 +96,13 @@ type Limit struct {
 	// Key is the counter's.
 	Key string `json:"key"`
 	// ReplacedBy names what replaces the limit in this request: the rest is then empty.
-	ReplacedBy string   `json:"replaced_by,omitempty"`
-	Outcome    string   `json:"outcome,omitempty"`
-	Fits       bool     `json:"fits"`
-	Remaining  int64    `json:"remaining"`
-	RetryAfter *float64 `json:"retry_after_seconds,omitempty"` // -1: no wait helps
-	ResetAfter float64  `json:"reset_after_seconds"`
-	Wait       float64  `json:"wait_seconds,omitempty"`
+	ReplacedBy string     `json:"replaced_by,omitempty"`
+	Outcome    string     `json:"outcome,omitempty"`
+	Fits       bool       `json:"fits"`
+	Remaining  int64      `json:"remaining"`
+	RetryAfter RetryAfter `json:"retry_after_seconds,omitzero"`
+	ResetAfter float64    `json:"reset_after_seconds"`
+	Wait       float64    `json:"wait_seconds,omitempty"`
 }
 
 // Codes of an answer, as Envoy has them.
@@ -150,7 +150,7 @@ func answer(p *rls.Preview) Answer {
 		}
 	}
 	if p.Denied {
-		a.RetryAfter = seconds(longest)
+		a.RetryAfter = newRetryAfter(longest)
 	}
 	return a
 }
@@ -211,7 +211,7 @@ func limits(i int, entries []descriptors.Entry, matched []*descriptors.Rule, p *
 			shown.ResetAfter = 0 // the window ends some time, and there is nothing in it
 		}
 		if !h.Decision.Allowed {
-			shown.RetryAfter = seconds(h.Decision.RetryAfter)
+			shown.RetryAfter = newRetryAfter(h.Decision.RetryAfter)
 		}
 		all = append(all, shown)
 	}
@@ -264,15 +264,6 @@ func code(over bool) string {
 		return OverLimit
 	}
 	return OK
-}
-
-// seconds is a RetryAfter; never is -1.
-func seconds(d time.Duration) *float64 {
-	s := -1.0
-	if d != limiter.Never {
-		s = d.Seconds()
-	}
-	return &s
 }
 
 // Missing says what was found instead of an expectation, empty if it was met: ok and over are the code of the request's (last)

@@ -27,8 +27,8 @@ type Span struct {
 	DeniedBy []string `json:"denied_by,omitempty"`
 	// Remaining are the least that a limit has left after the first and after the last of them; nil if no limit applies.
 	Remaining *[2]uint32 `json:"remaining,omitempty"`
-	// RetryAfter is the first one's Retry-After, -1 if no wait helps; nil if they are not denied.
-	RetryAfter *float64 `json:"retry_after_seconds,omitempty"`
+	// RetryAfter is the first one's Retry-After, zero if they are not denied.
+	RetryAfter RetryAfter `json:"retry_after_seconds,omitzero"`
 	// Wait is how long the last of them would be held back.
 	Wait float64 `json:"wait_seconds,omitempty"`
 }

@@ -125,8 +125,8 @@ func (t *page) limit(l *Limit) {
 		said = "does not fit"
 	}
 	said = fmt.Sprintf("%s (%s), %d remaining", said, l.Outcome, l.Remaining)
-	if l.RetryAfter != nil {
-		said += ", " + after("fits", *l.RetryAfter)
+	if l.RetryAfter.Denied {
+		said += ", " + after("fits", l.RetryAfter)
 	}
 	if l.Wait > 0 {
 		said += ", is held back for " + duration(l.Wait)
@@ -182,12 +182,12 @@ func (t *page) next(r *Report) {
 	}
 }
 
-func outcome(deniedBy []string, retryAfter *float64, wait float64) (said string) {
+func outcome(deniedBy []string, retryAfter RetryAfter, wait float64) (said string) {
 	if len(deniedBy) > 0 {
 		said = ", denied by " + strings.Join(deniedBy, " and ")
 	}
-	if retryAfter != nil {
-		said += ", " + after("passes", *retryAfter)
+	if retryAfter.Denied {
+		said += ", " + after("passes", retryAfter)
 	}
 	if wait > 0 {
 		said += ", held back for up to " + duration(wait)
@@ -196,11 +196,11 @@ func outcome(deniedBy []string, retryAfter *float64, wait float64) (said string)
 }
 
 // after says when something that is denied is no longer.
-func after(what string, s float64) string {
-	if s < 0 {
-		return "never " + what + ", however long one waits"
+func after(what string, wait RetryAfter) string {
+	if wait.Never {
+		return "never " + what
 	}
-	return what + " after " + duration(s)
+	return what + " after " + duration(wait.Seconds)
 }
 
 func duration(s float64) string {

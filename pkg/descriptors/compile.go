@@ -411,7 +411,7 @@ func (l *Limit) share() (err error) {
 }
 
 func (c *compiler) set() *Set {
-	s := &Set{domains: make(map[string]*Domain, len(c.domains)), limits: c.limits, warnings: c.warnings.sorted(), stores: c.stores.sorted(), process: c.process}
+	s := &Set{domains: make(map[string]*Domain, len(c.domains)), limits: c.limits, warnings: c.warnings.sorted(), stores: c.stores, process: c.process}
 	for name, d := range c.domains {
 		s.domains[name] = d.Domain
 		s.sorted = append(s.sorted, d.Domain)

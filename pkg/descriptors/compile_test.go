@@ -32,6 +32,7 @@ descriptors:
   - {key: c, rate_limit: {unlimited: true}}
 ---
 domain: a
+descriptors: [{key: none}]
 `)
 	var names []string
 	for _, d := range set.Domains() {
@@ -81,7 +82,7 @@ func TestCompileNothing(t *testing.T) {
 
 // An empty file is what a full disk leaves, or a writer who has only just begun.
 func TestEmptyFileIsRefused(t *testing.T) {
-	good := descriptors.File{Name: "good.yaml", Data: []byte("domain: a\n---\n# the end\n")}
+	good := descriptors.File{Name: "good.yaml", Data: []byte("domain: a\ndescriptors: [{key: none}]\n---\n# the end\n")}
 	for _, data := range []string{"", "\n \n", "# nothing\n---\n---\n"} {
 		_, err := descriptors.Compile([]descriptors.File{{Name: "a.yaml", Data: []byte(data)}, good})
 		if want := "a.yaml:1:1: this file is empty; write domain: and descriptors:, or remove the file"; err == nil || err.Error() != want {

@@ -6,7 +6,6 @@
 package descriptors
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 
@@ -145,19 +144,18 @@ func (s *Set) Rest() { s.process.rest() }
 func (s *Set) Warnings() Errors { return s.warnings }
 
 // UnknownStores are the places where a limit names a store that is not among the known ones.
-func (s *Set) UnknownStores(known []string) (unknown Errors) {
+func (s *Set) UnknownStores(known []string) Errors {
 	say := "this process has none beside --store; add --named-store, or remove store"
 	if len(known) > 0 {
 		say = "--named-store has " + strings.Join(known, ", ")
 	}
+	var found findings
 	for _, e := range s.stores {
 		if !slices.Contains(known, e.Msg) {
-			unknown = append(unknown, &Error{
-				File: e.File, Line: e.Line, Column: e.Column, Msg: fmt.Sprintf("store: there is no store %q: %s", e.Msg, say),
-			})
+			found.add("", position{e.File, e.Line, e.Column}, "store: there is no store %q: %s", e.Msg, say)
 		}
 	}
-	return unknown
+	return found.sorted()
 }
 
 // Name is the domain as a request names it.

@@ -51,7 +51,7 @@ func addForms(r *reader, s *shape[descriptor]) {
 		})
 	}
 	items := func(name string, n *yaml.Node) (all []place) {
-		before := len(r.found)
+		before := r.errors()
 		r.list(n, name, func(item *yaml.Node) {
 			r.field = name
 			if p := (place{r.text(item), r.at(item)}); p.name != "" {
@@ -60,7 +60,7 @@ func addForms(r *reader, s *shape[descriptor]) {
 				r.add(p.at, "an item of %s is empty; remove it", name)
 			}
 		})
-		if len(all) == 0 && len(r.found) == before {
+		if len(all) == 0 && r.errors() == before {
 			r.add(r.at(n), "%s is empty; write at least one item, or leave it out", name)
 		}
 		return all

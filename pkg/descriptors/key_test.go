@@ -103,6 +103,7 @@ descriptors:
 `)
 	after := compile(t, `
 domain: other
+descriptors: [{key: none}]
 ---
 domain: d
 descriptors:

@@ -21,9 +21,9 @@ func (r *reader) rateLimitShape() *shape[rateLimit] {
 				return
 			}
 			l.given = append(l.given, place{name, r.at(n)})
-			before := len(r.found)
+			before := r.errors()
 			read(n, l)
-			l.bad = l.bad || len(r.found) > before
+			l.bad = l.bad || r.errors() > before
 		})
 	}
 	number := func(name string, lo, hi int64, of func(l *rateLimit) *int64) {
@@ -64,8 +64,8 @@ func (r *reader) rateLimitShape() *shape[rateLimit] {
 	})
 	span := func(name string, parse func(string) (time.Duration, error), of func(l *rateLimit) *time.Duration) {
 		field(name, func(n *yaml.Node, l *rateLimit) {
-			before := len(r.found)
-			if *of(l) = readName(r, n, parse); *of(l) == 0 && len(r.found) == before {
+			before := r.errors()
+			if *of(l) = readName(r, n, parse); *of(l) == 0 && r.errors() == before {
 				r.add(r.at(n), "%s must be more than 0; leave it out for its default", name)
 			}
 		})
@@ -77,6 +77,8 @@ func (r *reader) rateLimitShape() *shape[rateLimit] {
 	span("lease_for", parseDuration, func(l *rateLimit) *time.Duration { return &l.params.LeaseFor })
 	span("lease", parseDuration, func(l *rateLimit) *time.Duration { return &l.lease })
 	forPeople(r, s)
+	s.synonyms = rateLimitSynonyms
+	s.meant = func(name string, l *rateLimit) { l.meant = append(l.meant, name) }
 	return s
 }
 
@@ -110,8 +112,8 @@ func (r *reader) readAlgorithm(n *yaml.Node, l *rateLimit) {
 		if err == nil {
 			return a, nil // looking for a name that is near costs more than all else of a limit
 		}
-		if near := didYouMean(name, limiter.AlgorithmNames()); near != "" {
-			err = fmt.Errorf("%w; %s", err, near)
+		if meant := AlgorithmMeant(name); meant != "" {
+			err = fmt.Errorf("%w; did you mean %s?", err, meant)
 		}
 		return a, err
 	})
@@ -150,11 +152,15 @@ func (r *reader) readReplaces(n *yaml.Node) (all []place) {
 // readRateLimit reads one limit and makes its policy. Nil, and said, if it is no mapping.
 func (r *reader) readRateLimit(n *yaml.Node) *rateLimit {
 	l := r.limitPool.next()
-	*l = rateLimit{at: r.at(n), given: l.given[:0]}
+	*l = rateLimit{at: r.at(n), given: l.given[:0], meant: l.meant[:0]}
 	isMapping := false
 	r.enter(n, func(n *yaml.Node) {
 		if isNull(n) {
 			r.add(r.at(n), "this limit is empty; write requests_per_unit and unit, or unlimited: true")
+			return
+		}
+		if n.Kind == yaml.SequenceNode {
+			r.add(r.at(n), "a rate limit must be fields with values (name: value), got a list; write rate_limits for several limits")
 			return
 		}
 		l.given = slices.Grow(l.given, len(n.Content)/2)
@@ -177,12 +183,26 @@ func (r *reader) readRateLimit(n *yaml.Node) *rateLimit {
 }
 
 // checkUnlimited refuses what would limit beside `unlimited: true`, but for requests_per_unit, which
-// envoyproxy/ratelimit ignores there.
+// envoyproxy/ratelimit ignores there: of that it warns.
 func (r *reader) checkUnlimited(l *rateLimit) {
+	const say = "unlimited: true and %s contradict each other: nothing is limited; remove unlimited for a limit, or %s for none"
+	var beside []string
+	var at position
 	for _, g := range l.given {
-		if !slices.Contains([]string{"unlimited", "name", "replaces", "requests_per_unit"}, g.name) {
-			r.add(g.at, "unlimited: true goes without %s; remove one of the two", g.name)
+		if slices.Contains([]string{"unlimited", "name", "replaces"}, g.name) {
+			continue
 		}
+		if g.name != "requests_per_unit" && at.line == 0 {
+			at = g.at
+		}
+		beside = append(beside, g.name)
+	}
+	all := strings.Join(beside, ", ")
+	switch {
+	case at.line > 0:
+		r.add(at, say, all, all)
+	case len(beside) > 0:
+		r.warn(WarnUnlimited, l.place("requests_per_unit"), say, all, all)
 	}
 }
 
@@ -227,8 +247,8 @@ func (r *reader) policy(l *rateLimit) error {
 
 // checkRate checks that the limit says how many and per which time, once, and sets the policy's window.
 func (r *reader) checkRate(l *rateLimit) bool {
-	before := len(r.found)
-	if !l.has("requests_per_unit") {
+	before := r.errors()
+	if l.lacks("requests_per_unit") {
 		r.add(l.at, "requests_per_unit is missing; write how many requests may pass, 0 to deny all of them, or unlimited: true")
 	}
 	switch unit, window := l.has("unit"), l.has("window"); {
@@ -238,6 +258,8 @@ func (r *reader) checkRate(l *rateLimit) bool {
 		r.add(l.place("window"), "unit and window are both given; remove one of the two")
 	case window && l.has("unit_multiplier"):
 		r.add(l.place("unit_multiplier"), "unit_multiplier goes with unit, not with window; remove it and write the whole window")
+	case !unit && !window && (!l.lacks("unit") || !l.lacks("window")): // misspelled, and that is said
+		return false
 	case !unit && !window:
 		r.add(l.at, "unit is missing; write unit: second, minute, hour, day, week, month or year, or a window such as window: 90s")
 	case window:
@@ -257,7 +279,7 @@ func (r *reader) checkRate(l *rateLimit) bool {
 		}
 		l.params.Window = l.unit.Duration() * time.Duration(l.multiplier)
 	}
-	return len(r.found) == before
+	return r.errors() == before && l.has("requests_per_unit")
 }
 
 // checkLeased gives lease_for its default, and refuses it where nothing is leased.

@@ -13,6 +13,7 @@ import (
 // document is one YAML document: rules of one domain.
 type document struct {
 	domain      string
+	listAt      position // of descriptors, of line 0 where they are not given
 	descriptors []*descriptor
 }
 
@@ -36,8 +37,9 @@ type descriptor struct {
 // rateLimit is `rate_limit`, or one item of `rate_limits`.
 type rateLimit struct {
 	at    position
-	given []place // the fields that are written
-	bad   bool    // one of them is wrong, and that is said
+	given []place  // the fields that are written
+	meant []string // the fields that misspelled ones seem to stand for: nobody needs to hear that they are missing
+	bad   bool     // one of them is wrong, and that is said
 
 	name           string
 	replaces       []place
@@ -111,9 +113,9 @@ func readFile(f File, p *problems, process *Process, to receiver) (ok bool) {
 		r.readPlain(text, domains, to)
 		return true
 	}
-	before := len(p.found)
+	before := p.errors()
 	roots := slices.DeleteFunc(r.parse(f), isNull)
-	if len(roots) == 0 && len(p.found) == before {
+	if len(roots) == 0 && p.errors() == before {
 		// As in envoyproxy/ratelimit, and not only for its sake: a full disk, or a writer who has only just
 		// begun, leaves an empty file, which must not take all limits away.
 		p.add(position{f.Name, 1, 1}, "this file is empty; write domain: and descriptors:, or remove the file")
@@ -187,10 +189,26 @@ func newReader(f File, p *problems, process *Process) *reader {
 
 // readDocument reads a document. It is false if its rules must not count.
 func (r *reader) readDocument(root *yaml.Node) (d document, ok bool) {
-	readFields(r, root, r.documents, &d)
+	before := r.errors()
+	if is := otherDocument(root); is != "" {
+		r.add(r.at(root), "this is %s, not a rule file; move it out of the rules' folder", is)
+	} else {
+		readFields(r, root, r.documents, &d)
+	}
+	rules := r.rules
+	r.rules = 0
 	if d.domain == "" || r.overflow {
 		r.incomplete = true
 		return d, false
+	}
+	if rules == 0 && r.errors() == before {
+		// A writer who has only just begun leaves such a file, as it leaves an empty one: it must not take all limits away.
+		at := d.listAt
+		if at.line == 0 {
+			at = r.at(root)
+		}
+		r.add(at, "domain %s has no rules here, so that nothing would be limited; write descriptors: with at least one rule "+
+			"(- key: none limits nothing), or remove this part of the file", shown(d.domain))
 	}
 	return d, true
 }
@@ -198,8 +216,10 @@ func (r *reader) readDocument(root *yaml.Node) (d document, ok bool) {
 func (r *reader) documentShape() *shape[document] {
 	s := newShape[document]("a rule file")
 	s.required(r, "domain", "the domain that Envoy's rate limit filter sends", func(d *document) *string { return &d.domain })
-	s.field("descriptors", func(n *yaml.Node, d *document) { d.descriptors = r.readDescriptors(n) })
+	s.field("descriptors", func(n *yaml.Node, d *document) { d.descriptors, d.listAt = r.readDescriptors(n), r.at(n) })
+	s.field("name", func(n *yaml.Node, _ *document) { r.text(n) }) // Envoy Gateway writes it; it means nothing here
 	forPeople(r, s)
+	s.synonyms = documentSynonyms
 	return s
 }
 
@@ -234,6 +254,7 @@ func (r *reader) descriptorShape() *shape[descriptor] {
 	}
 	addForms(r, s)
 	s.field("response", func(n *yaml.Node, d *descriptor) { d.response = r.response(n) })
+	s.synonyms = descriptorSynonyms
 	return s
 }
 
@@ -244,6 +265,7 @@ func (r *reader) readDescriptors(n *yaml.Node) (all []*descriptor) {
 
 func (r *reader) readDescriptor(n *yaml.Node) *descriptor {
 	r.process.rest()
+	r.rules++
 	d := r.descriptorPool.next()
 	*d = descriptor{at: r.at(n)}
 	readFields(r, n, r.descriptors, d)
@@ -253,19 +275,24 @@ func (r *reader) readDescriptor(n *yaml.Node) *descriptor {
 	if d.value != "" && d.match.form != noForm {
 		r.add(d.match.at, "value and %s are both given; write two descriptors", d.match.form)
 	}
+	r.warnLiteral(d)
 	return d
 }
 
 // readRateLimits reads a list of limits: never nil.
 func (r *reader) readRateLimits(n *yaml.Node) []*rateLimit {
 	all := []*rateLimit{}
-	before := len(r.found)
+	before := r.errors()
+	if resolve(n).Kind == yaml.MappingNode {
+		r.add(r.at(n), "rate_limits must be a list (lines that start with -), got fields; write rate_limit for one limit, or a - before it")
+		return all
+	}
 	r.list(n, "rate_limits", func(item *yaml.Node) {
 		if l := r.readRateLimit(item); l != nil {
 			all = append(all, l)
 		}
 	})
-	if len(all) == 0 && len(r.found) == before {
+	if len(all) == 0 && r.errors() == before {
 		r.add(r.at(n), "rate_limits is empty; write at least one limit, or leave it out")
 	}
 	r.checkTogether(all)
@@ -303,6 +330,11 @@ func (l *rateLimit) place(field string) position {
 		}
 	}
 	return l.at
+}
+
+// lacks says that the field is not written, nor seems to be by another name.
+func (l *rateLimit) lacks(field string) bool {
+	return !l.has(field) && !slices.Contains(l.meant, field)
 }
 
 func (l *rateLimit) has(field string) bool {

@@ -42,9 +42,9 @@ func (r *reader) response(n *yaml.Node) *Response {
 		}
 	})
 	var res Response
-	before := len(r.found)
+	before := r.errors()
 	readFields(r, n, s, &res)
-	if len(res.Headers) == 0 && res.Body == "" && len(r.found) == before {
+	if len(res.Headers) == 0 && res.Body == "" && r.errors() == before {
 		r.add(r.at(n), "response is empty; write headers: or body:, or leave it out")
 	}
 	return &res

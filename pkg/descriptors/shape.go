@@ -1,6 +1,7 @@
 package descriptors
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -16,6 +17,9 @@ type shape[T any] struct {
 	about string   // what to write there
 
 	extra func(name string, n *yaml.Node, into *T) // keeps an x-* field; nil: they are for other tools
+
+	synonyms map[string]string          // fields that people write for one of these
+	meant    func(name string, into *T) // notes the field that an unknown one seems to stand for; may be nil
 }
 
 func newShape[T any](what string) *shape[T] {
@@ -58,8 +62,15 @@ func readFields[T any](r *reader, n *yaml.Node, s *shape[T], into *T) bool {
 			if s.extra != nil {
 				s.extra(key.Value, value, into)
 			}
+		case r.found.full(r.file):
+			r.add(r.at(key), "") // it is only counted, and needs no hint
 		default:
-			r.add(r.at(key), "%s is not a field of %s; %s", shown(key.Value), s.what, r.hint(key.Value, s.names))
+			meant := s.meantBy(key.Value)
+			given = given || meant != "" && meant == s.must
+			if s.meant != nil && meant != "" {
+				s.meant(meant, into)
+			}
+			r.add(r.at(key), "%s is not a field of %s; %s", shown(key.Value), s.what, r.hint(key.Value, meant, s.names))
 		}
 	})
 	if isMapping && !given {
@@ -68,8 +79,16 @@ func readFields[T any](r *reader, n *yaml.Node, s *shape[T], into *T) bool {
 	return isMapping
 }
 
-// hint says what to write instead of an unknown field.
-func (r *reader) hint(name string, known []string) string {
+// meantBy is the field that an unknown one seems to stand for, empty if there is none.
+func (s *shape[T]) meantBy(name string) string {
+	if meant := s.synonyms[strings.ToLower(name)]; meant != "" {
+		return meant
+	}
+	return near(name, s.names)
+}
+
+// hint says what to write instead of an unknown field, which seems to stand for meant.
+func (r *reader) hint(name, meant string, known []string) string {
 	for _, l := range []struct {
 		fieldSet
 		place string
@@ -82,8 +101,8 @@ func (r *reader) hint(name string, known []string) string {
 			return "it belongs " + l.place
 		}
 	}
-	if near := didYouMean(name, known); near != "" {
-		return near
+	if meant != "" {
+		return fmt.Sprintf("did you mean %s?", meant)
 	}
 	known = slices.DeleteFunc(slices.Clone(known), func(n string) bool { return n == "description" || n == "owner" })
 	return "its fields are " + strings.Join(known, ", ")

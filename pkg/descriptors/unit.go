@@ -3,6 +3,7 @@ package descriptors
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -64,7 +65,55 @@ func ParseUnit(name string) (Unit, error) {
 			return u, nil
 		}
 	}
-	return UnitUnknown, fmt.Errorf("%q is not a unit of time: use second, minute, hour, day, week, month or year", name)
+	return UnitUnknown, fmt.Errorf("%q is not a unit of time: use second, minute, hour, day, week, month or year%s", name, unitHint(name))
+}
+
+// unitSynonyms are what people write for a unit.
+var unitSynonyms = map[string]Unit{
+	"s": Second, "sec": Second, "secs": Second, "m": Minute, "min": Minute, "mins": Minute, "h": Hour, "hr": Hour, "hrs": Hour,
+	"d": Day, "w": Week, "wk": Week, "mo": Month, "mon": Month, "y": Year, "yr": Year, "yrs": Year,
+}
+
+// unitMeant is the unit that a text seems to stand for: minutes, sec, mounth.
+func unitMeant(text string) Unit {
+	text = strings.ToLower(strings.TrimSpace(text))
+	if u, ok := unitSynonyms[text]; ok {
+		return u
+	}
+	var names []string
+	for u := Second; u <= Year; u++ {
+		names = append(names, u.String())
+	}
+	meant := strings.TrimSuffix(text, "s")
+	if len(text) <= 20 && !slices.Contains(names, meant) {
+		meant = near(text, names)
+	}
+	return Unit(1 + slices.Index(names, meant)) //nolint:gosec // seven units, and UnitUnknown is 0
+}
+
+// unitHint says what was probably meant by what is no unit, empty if that is not known.
+func unitHint(text string) string {
+	if d, ok := durationOf(text); ok && d > 0 {
+		if u, n := unitOf(d); n == 1 && u != UnitUnknown {
+			return fmt.Sprintf("; did you mean unit: %s, or window: %s?", u, text)
+		}
+		return fmt.Sprintf("; did you mean window: %s?", text)
+	}
+	if u := unitMeant(text); u != UnitUnknown {
+		return fmt.Sprintf("; did you mean %s?", u)
+	}
+	return ""
+}
+
+// durationHint says what was probably meant by what is no duration, empty if that is not known.
+func durationHint(text string) string {
+	if isSmallNumber(text) && text != "" {
+		return fmt.Sprintf("; did you mean %ss?", text)
+	}
+	if u := unitMeant(text); u != UnitUnknown && len(text) > 1 {
+		return fmt.Sprintf("; did you mean unit: %s?", u)
+	}
+	return ""
 }
 
 // unitOf is the largest unit that the window is a whole multiple of, and how many of it the window is.
@@ -80,15 +129,22 @@ func unitOf(window time.Duration) (Unit, uint32) {
 
 // parseDuration reads a duration as Go writes it, and with d for 24 hours and w for 7 days: 90s, 1h30m, 1.5d.
 func parseDuration(text string) (time.Duration, error) {
-	invalid := fmt.Errorf("%q is not a duration: write it like 90s, 1h30m, 1d or 2w", text)
+	d, ok := durationOf(text)
+	if !ok {
+		return 0, fmt.Errorf("%q is not a duration: write it like 90s, 1h30m, 1d or 2w%s", text, durationHint(text))
+	}
+	return d, nil
+}
+
+func durationOf(text string) (d time.Duration, ok bool) {
 	if text == "" {
-		return 0, invalid
+		return 0, false
 	}
 	var total time.Duration
 	for rest := text; rest != ""; {
 		number := strings.IndexFunc(rest, func(c rune) bool { return c != '.' && (c < '0' || c > '9') })
 		if number <= 0 {
-			return 0, invalid
+			return 0, false
 		}
 		end := strings.IndexFunc(rest[number:], func(c rune) bool { return c == '.' || c >= '0' && c <= '9' })
 		if end < 0 {
@@ -96,11 +152,11 @@ func parseDuration(text string) (time.Duration, error) {
 		}
 		part, err := parsePart(rest[:number], rest[number:number+end])
 		if err != nil || part > math.MaxInt64-total {
-			return 0, invalid
+			return 0, false
 		}
 		total, rest = total+part, rest[number+end:]
 	}
-	return total, nil
+	return total, true
 }
 
 // parseSeconds reads a number of seconds, such as 2 or 0.5.

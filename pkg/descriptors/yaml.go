@@ -2,10 +2,12 @@ package descriptors
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
+	"fmt"
 	"io"
+	"math"
 	"slices"
-	"sort"
 	"strconv"
 	"strings"
 	"time"
@@ -32,11 +34,15 @@ func (r *reader) parse(f File) (roots []*yaml.Node) {
 			r.add(position{f.Name, 1, 1}, "this is not valid YAML; check the file for stray bytes and special characters")
 		}
 	}()
+	if at, ok := notUTF8(f); ok {
+		r.incomplete = true
+		r.add(at, "this is not UTF-8 text, but perhaps Latin-1 or Windows-1252 (byte 0x%02x); save the file as UTF-8", f.Data[offsetOf(f.Data, at)])
+		return nil
+	}
 	roots, err := r.parseAll(f.Data)
 	if err != nil {
 		r.incomplete = true
-		line, msg := r.syntaxError(f.Data, err)
-		r.add(position{f.Name, line, 1}, "this is not valid YAML: %s; %s", msg, syntaxHint(msg))
+		r.add(r.explainSyntax(f, err))
 	}
 	return roots
 }
@@ -69,69 +75,6 @@ func (r restingReader) Read(p []byte) (int, error) {
 	return r.Reader.Read(p)
 }
 
-const quoteStar = "a value that starts with * must be quoted, as in value: '*.html'"
-
-// syntaxHints say what to write instead, by a part of the parser's message.
-var syntaxHints = []struct{ part, hint string }{
-	{"unknown anchor", quoteStar},
-	{"did not find expected alphabetic or numeric character", quoteStar},
-	{"tab character", "indent with spaces, not tabs"},
-	{"cannot start any token", "indent with spaces, not tabs, and quote a value that starts with @, ` or %"},
-	{"mapping values are not allowed", "check the indentation, and quote a value that contains a colon and a space"},
-}
-
-func syntaxHint(msg string) string {
-	for _, h := range syntaxHints {
-		if strings.Contains(msg, h.part) {
-			return h.hint
-		}
-	}
-	return "check the indentation, quotes and brackets here and in the lines above"
-}
-
-// syntaxError takes the parser's error apart. The line that the parser tells is often that of the whole list or
-// mapping, so the line is rather that which makes the lines up to it fail in the same way.
-func (r *reader) syntaxError(data []byte, err error) (line int, msg string) {
-	told, msg := splitLine(err)
-	ends := lineEnds(data)
-	if len(data) > maxSyntaxSearch {
-		return min(max(told, 1), len(ends)), msg
-	}
-	return min(len(ends), 1+sort.Search(len(ends), func(i int) bool {
-		_, err := r.parseAll(data[:ends[i]])
-		if err == nil {
-			return false
-		}
-		_, same := splitLine(err)
-		return same == msg
-	})), msg
-}
-
-// maxSyntaxSearch is the size of a file, in bytes, up to which it is parsed again to find an error's line.
-const maxSyntaxSearch = 1 << 20
-
-// splitLine splits the parser's "yaml: line 3: message".
-func splitLine(err error) (line int, msg string) {
-	msg = strings.TrimPrefix(err.Error(), "yaml: ")
-	rest, found := strings.CutPrefix(msg, "line ")
-	number, problem, ok := strings.Cut(rest, ": ")
-	if n, err := strconv.Atoi(number); found && ok && err == nil {
-		return n, problem
-	}
-	return 0, msg
-}
-
-// lineEnds are the offsets behind each line of the data; there is at least one line.
-func lineEnds(data []byte) []int {
-	var ends []int
-	for i, c := range data {
-		if c == '\n' && i+1 < len(data) {
-			ends = append(ends, i+1)
-		}
-	}
-	return append(ends, len(data))
-}
-
 // reader reads the nodes of one file. It follows aliases, within bounds.
 type reader struct {
 	*problems
@@ -140,6 +83,7 @@ type reader struct {
 	depth    int
 	aliases  int    // how many aliases lead here
 	visits   int    // nodes read through aliases
+	rules    int    // descriptors of this document, so far
 	overflow bool   // a bound was hit, and said
 	field    string // the field whose value is read, for messages
 
@@ -297,12 +241,53 @@ func (r *reader) integer(n *yaml.Node, lo, hi int64) (v int64, ok bool) {
 		// Base 0 reads 1_000, 0x10 and 0o17 as YAML does.
 		parsed, err := strconv.ParseInt(n.Value, 0, 64)
 		if n.Tag != "!!int" || err != nil || parsed < lo || parsed > hi {
-			r.add(r.at(n), "%s must be a whole number between %d and %d, got %s", r.field, lo, hi, kind(n))
+			r.add(r.at(n), "%s must be a whole number between %d and %d, got %s%s", r.field, lo, hi, kind(n), numberHint(n, r.field, lo, hi))
 			return
 		}
 		v, ok = parsed, true
+		if n.Value[0] == '0' && isSmallNumber(n.Value) && decimal(n.Value) != strconv.FormatInt(parsed, 10) {
+			r.warn(WarnOctal, r.at(n), "%s: %s is %d, as YAML takes a number that begins with 0 for an octal one; write %s or %d",
+				r.field, n.Value, parsed, decimal(n.Value), parsed)
+		}
 	})
 	return v, ok
+}
+
+// decimal is a number without the zeros that it begins with.
+func decimal(text string) string { return cmp.Or(strings.TrimLeft(text, "0"), "0") }
+
+// factors are what people write behind a number.
+var factors = map[byte]int64{'k': 1_000, 'K': 1_000, 'm': 1_000_000, 'M': 1_000_000}
+
+// numberHint says which whole number within the bounds was probably meant, empty if that is not known.
+func numberHint(n *yaml.Node, field string, lo, hi int64) string {
+	text := strings.TrimSpace(n.Value)
+	within := func(v int64, err error) bool { return err == nil && v >= lo && v <= hi }
+	quoted := n.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle) != 0
+	if v, err := strconv.ParseInt(text, 10, 64); within(v, err) && isSmallNumber(text) {
+		if quoted {
+			return "; remove the quotes"
+		}
+		return fmt.Sprintf("; write %d", v) // 089
+	}
+	if text == "-1" && field == "requests_per_unit" {
+		return "; write unlimited: true for no limit"
+	}
+	if number, per, ok := strings.Cut(text, "/"); ok && field == "requests_per_unit" && isSmallNumber(number) && number != "" {
+		if u := unitMeant(per); u != UnitUnknown {
+			return fmt.Sprintf("; write requests_per_unit: %s and unit: %s", decimal(number), u)
+		}
+	}
+	plain := strings.NewReplacer(",", "", "_", "", " ", "", "'", "").Replace(text)
+	factor := int64(1)
+	if end := len(plain) - 1; end > 0 && factors[plain[end]] > 0 {
+		plain, factor = plain[:end], factors[plain[end]]
+	}
+	v, err := strconv.ParseFloat(plain, 64)
+	if whole := int64(v) * factor; err == nil && v == math.Trunc(v) && within(whole, nil) && math.Abs(v) < 1e15 {
+		return fmt.Sprintf("; write %d", whole)
+	}
+	return ""
 }
 
 // resolve follows aliases.

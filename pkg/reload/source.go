@@ -158,8 +158,9 @@ type fileReader struct {
 	rest    func()
 }
 
-func (r *fileReader) dir(string)  {}
-func (r *fileReader) link(string) {}
+func (r *fileReader) dir(string)   {}
+func (r *fileReader) link(string)  {}
+func (r *fileReader) other(string) {}
 
 func (r *fileReader) file(f walkedFile) error {
 	data, err := r.session.ReadFile(f.realPath, f.name, f.info, MaxFileSize, r.rest)
@@ -188,6 +189,7 @@ type visitor interface {
 	dir(realPath string)     // before it is listed
 	link(path string)        // an entry that is a symbolic link, before it is followed
 	file(f walkedFile) error // once for each real file
+	other(name string)       // a regular file that is none of a directory's files, by its name
 }
 
 // walk goes through all of paths, past what fails, and returns all that failed.
@@ -267,6 +269,9 @@ func (w *walker) entry(path, realPath string, e fs.DirEntry) (found bool) {
 	case e.IsDir():
 		return w.list(path, realPath)
 	case !wanted && !isLink:
+		if e.Type().IsRegular() {
+			w.other(path)
+		}
 		return false
 	}
 	var info fs.FileInfo
@@ -284,6 +289,8 @@ func (w *walker) entry(path, realPath string, e fs.DirEntry) (found bool) {
 		return w.list(path, realPath)
 	case wanted:
 		return w.read(path, realPath, info)
+	case info.Mode().IsRegular():
+		w.other(path)
 	}
 	return false
 }

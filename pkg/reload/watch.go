@@ -185,6 +185,7 @@ func (w *watcher) add() (added bool, err error) {
 
 func (w *watcher) dir(realPath string)   { w.wanted[realPath] = true }
 func (w *watcher) file(walkedFile) error { return nil }
+func (w *watcher) other(string)          {}
 
 // link wants a watch on each directory where a change can make path lead elsewhere.
 func (w *watcher) link(path string) {
