@@ -171,7 +171,7 @@ func (n *node) ways(e Entry) (all []way) {
 		all = append(all, way{"value", to})
 	}
 	var found []*pattern
-	for _, p := range []*pattern{b.patterns.match(e.Value, nil), b.regexes.match(e.Value, nil), b.blocks.match(e.Value)} {
+	for _, p := range []*pattern{b.first(e.Value, false), b.first(e.Value, true), b.blocks.match(e.Value)} {
 		if p != nil {
 			found = append(found, p)
 		}
@@ -184,6 +184,16 @@ func (n *node) ways(e Entry) (all []way) {
 		all = append(all, way{"key", b.any})
 	}
 	return all
+}
+
+// first is the first pattern with *, or regex, that the value matches, however long that is.
+func (m *matchers) first(value string, isRegex bool) *pattern {
+	for _, p := range m.all {
+		if (p.re != nil) == isRegex && p.match(value) {
+			return p
+		}
+	}
+	return nil
 }
 
 // by names the pattern's form.
@@ -201,7 +211,7 @@ func (p *pattern) by() string {
 // match is Match from this node on.
 func (n *node) match(entries []Entry) *Rule {
 	for i := range entries {
-		if n = n.next(&entries[i]); n == nil {
+		if n, _ = n.next(&entries[i], len(entries)-1-i); n == nil {
 			return nil
 		}
 	}

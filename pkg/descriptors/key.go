@@ -92,6 +92,9 @@ func (c counter) keyStart(domain string) string {
 func (l *Limit) AppendKey(dst []byte, entries []Entry) []byte {
 	start := len(dst)
 	dst = append(dst, l.keyStart...)
+	if l.Rule.IsTooLong() {
+		return dst
+	}
 	for i := range entries {
 		lv := l.Rule.level(i)
 		dst = appendEscaped(append(dst, '|'), entries[i].Key, &inKey)

@@ -15,6 +15,9 @@ import (
 //
 // The error says which of the rule's parameters does not go with the rate.
 func (r *Rule) Override(requestsPerUnit uint32, window time.Duration) (*Limit, error) {
+	if r.IsTooLong() {
+		return r.Limits[0], nil
+	}
 	l := &Limit{
 		ID: -1, Replaces: r.Replaces, OnStoreFailure: r.process.OnStoreFailure, params: &limiter.Params{Algorithm: limiter.FixedWindow},
 	}
