@@ -34,9 +34,8 @@ const (
 	settled                       // whatever follows matches, but for a newline
 )
 
-// decide says whether the value matches.
-func (a *automaton) decide(s *search) answer {
-	state := a.run(s.head)
+// decide says whether a value matches whose head leads to the state.
+func (a *automaton) decide(s *search, state uint32) answer {
 	switch is := a.is[state/a.stride]; {
 	case state == 0:
 		return no
@@ -63,6 +62,32 @@ func (a *automaton) run(text string) (state uint32) {
 		i += size
 	}
 	return state
+}
+
+// together is how many automata run at once: each waits for its table, not for the processor.
+const together = 4
+
+// runTogether runs the automata of these patterns.
+func runTogether(patterns *[together]*pattern, text string) (states [together]uint32) {
+	a, b, c, d := patterns[0].re, patterns[1].re, patterns[2].re, patterns[3].re
+	w, x, y, z := a.start, b.start, c.start, d.start
+	for i := 0; i < len(text) && w|x|y|z != 0; {
+		if char := text[i] & (utf8.RuneSelf - 1); char == text[i] {
+			w = a.next[w+uint32(a.ascii[char])]
+			x = b.next[x+uint32(b.ascii[char])]
+			y = c.next[y+uint32(c.ascii[char])]
+			z = d.next[z+uint32(d.ascii[char])]
+			i++
+			continue
+		}
+		char, size := utf8.DecodeRuneInString(text[i:])
+		w = a.next[w+uint32(a.class(char))]
+		x = b.next[x+uint32(b.class(char))]
+		y = c.next[y+uint32(c.class(char))]
+		z = d.next[z+uint32(d.class(char))]
+		i += size
+	}
+	return [together]uint32{w, x, y, z}
 }
 
 // class is that of a character beyond ASCII.
@@ -361,5 +386,5 @@ func (b *builder) finish(start int) {
 // bytes is how much memory the automaton takes.
 func (a *automaton) bytes() int { return 4*len(a.next) + len(a.is) + 5*len(a.bounds) + utf8.RuneSelf }
 
-// cost is how many steps of a table a character takes.
-func (a *automaton) cost() int { return 2 + sort.Search(16, func(bits int) bool { return 1<<bits >= len(a.bounds) }) }
+// cost is how many steps a character takes, when run together with others.
+func (a *automaton) cost() int { return 1 + sort.Search(16, func(bits int) bool { return 1<<bits >= len(a.bounds) }) }

@@ -7,8 +7,9 @@ import (
 
 // Bounds of what a set may cost, checked when it is compiled.
 const (
-	// maxMatchSteps bounds what one value may cost at one level, in steps of about a nanosecond.
-	maxMatchSteps = 80_000
+	// maxMatchSteps bounds what one value may cost at one level, in steps of about half a nanosecond: some 100 regexes that
+	// begin and end alike.
+	maxMatchSteps = 130_000
 	// maxAutomata bounds the memory that the automata of a set's regexes take, in bytes.
 	maxAutomata = 16 << 20
 )
@@ -39,8 +40,9 @@ func (c *compiler) finishBranch(b *branch) {
 	if steps > maxMatchSteps {
 		last := b.index.costliestPattern(path)
 		i := slices.Index(b.all, last)
-		c.add(b.places[i].value, "to match one value may take %d steps with %s and the patterns and regexes of this key that begin or end alike, at most "+
-			"%d are allowed; begin or end them with different text, or write one regex for several", steps, last.to.rule.Path, maxMatchSteps)
+		c.add(b.places[i].value, "too many patterns and regexes of this key begin and end with the same fixed text, so that one value may "+
+			"take %d steps, and at most %d are allowed; begin or end %s with different text, or write one regex for several",
+			steps, maxMatchSteps, last.to.rule.Path)
 	}
 	b.places = nil
 }
@@ -130,9 +132,13 @@ func (c *compiler) endings(patterns []*pattern) group {
 // steps is what it may cost to look through the group.
 func (g *group) steps() int {
 	steps := 20
+	alone := 0 // regexes that may run with none beside them, which takes twice as long
 	for _, p := range g.few {
-		steps += p.steps()
+		if steps += p.steps(); p.re != nil {
+			alone++
+		}
 	}
+	steps += min(alone, together-1) * MaxPatternValue
 	if g.bySuf != nil {
 		_, most := g.bySuf.costliest((*group).steps)
 		steps += most

@@ -65,7 +65,7 @@ func (p *pattern) decide(s *search) answer {
 		return no
 	}
 	if p.re != nil {
-		return p.re.decide(s)
+		return p.re.decide(s, p.re.run(s.head))
 	}
 	if len(s.value) < len(p.prefix)+len(p.suffix) {
 		return no

@@ -47,8 +47,7 @@ type found struct {
 // progress is how far a value has got.
 type progress struct {
 	at    []uint16 // by step: 1 + where its text ends; 0 if it has not been found
-	taken []int32  // the steps that have been found, if they are to be cleared
-	tidy  bool
+	taken []int32  // the steps that have been found
 }
 
 // maxSteps is how many steps fit on the stack.
@@ -85,7 +84,7 @@ func newPieces(patterns []*pattern, rest func(), ends func([]*pattern) group) *p
 		rest()
 		ps.steps[at].ends = ends(all)
 	}
-	ps.pool.New = func() any { return &progress{at: make([]uint16, len(ps.steps)), tidy: true} }
+	ps.pool.New = func() any { return &progress{at: make([]uint16, len(ps.steps))} }
 	ps.build(texts, rest)
 	return ps
 }
@@ -94,10 +93,10 @@ func newPieces(patterns []*pattern, rest func(), ends func([]*pattern) group) *p
 func (ps *pieces) look(s *search) {
 	if len(ps.steps) <= maxSteps {
 		var at [maxSteps]uint16
-		ps.find(s, &progress{at: at[:]})
+		ps.find(s, at[:], nil)
 	} else {
 		p := ps.pool.Get().(*progress) //nolint:forcetypeassert // see newPieces
-		ps.find(s, p)
+		ps.find(s, p.at, p)
 		for _, step := range p.taken {
 			p.at[step] = 0
 		}
@@ -109,7 +108,8 @@ func (ps *pieces) look(s *search) {
 	}
 }
 
-func (ps *pieces) find(s *search, p *progress) {
+// find takes all steps that the value's head takes, and sets at. It notes them in taken, unless that is nil.
+func (ps *pieces) find(s *search, at []uint16, taken *progress) {
 	state := int32(0)
 	for i := ps.begin; i < len(s.head); i++ {
 		if c := s.head[i]; state == 0 {
@@ -120,7 +120,9 @@ func (ps *pieces) find(s *search, p *progress) {
 		n := &ps.nodes[state]
 		for {
 			for j := n.found; j < n.found+n.many; j++ {
-				ps.take(s, p, &ps.found[j], i+1)
+				if f := &ps.found[j]; ps.take(s, at, f, i+1) && taken != nil {
+					taken.taken = append(taken.taken, f.to)
+				}
 			}
 			if n.output == 0 {
 				break
@@ -131,18 +133,15 @@ func (ps *pieces) find(s *search, p *progress) {
 }
 
 // take takes a step if the text that leads to it, which ends there, is behind that of the step before.
-func (ps *pieces) take(s *search, p *progress, f *found, end int) {
+func (ps *pieces) take(s *search, at []uint16, f *found, end int) bool {
 	to := &ps.steps[f.to]
-	if !s.isBefore(to.first) || p.at[f.to] != 0 {
-		return
+	if !s.isBefore(to.first) || at[f.to] != 0 {
+		return false
 	}
-	if before := int(p.at[f.from]); f.from != 0 && (before == 0 || before-1 > end-int(f.length)) {
-		return
+	if before := int(at[f.from]); f.from != 0 && (before == 0 || before-1 > end-int(f.length)) {
+		return false
 	}
-	p.at[f.to] = uint16(end + 1) //nolint:gosec // no more than MaxPatternValue
-	if p.tidy {
-		p.taken = append(p.taken, f.to)
-	}
+	at[f.to] = uint16(end + 1) //nolint:gosec // no more than MaxPatternValue
 	for _, q := range to.ends.few {
 		if len(s.value)-end >= len(q.suffix) && strings.HasSuffix(s.value, q.suffix) {
 			s.found(q)
@@ -152,6 +151,7 @@ func (ps *pieces) take(s *search, p *progress, f *found, end int) {
 	if to.ends.bySuf != nil {
 		to.ends.bySuf.lookBack(s, end, toMatch)
 	}
+	return true
 }
 
 // build makes the states.

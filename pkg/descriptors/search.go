@@ -52,21 +52,50 @@ func (s *search) found(p *pattern) {
 
 // try decides about patterns in file order, whose prefix the value has.
 func (s *search) try(patterns []*pattern) {
+	for len(patterns) > 0 && s.isBefore(patterns[0].order) {
+		if len(patterns) >= together && patterns[0].re != nil {
+			if four := (*[together]*pattern)(patterns); areRegexes(four) {
+				s.tryTogether(four)
+				patterns = patterns[together:]
+				continue
+			}
+		}
+		if p := patterns[0]; !s.stars || p.re == nil {
+			s.note(p, p.decide(s))
+		}
+		patterns = patterns[1:]
+	}
+}
+
+// tryTogether is try for regexes.
+func (s *search) tryTogether(regexes *[together]*pattern) {
+	if s.stars {
+		return
+	}
+	for i, state := range runTogether(regexes, s.head) {
+		if p := regexes[i]; s.isBefore(p.order) && strings.HasSuffix(s.value, p.suffix) {
+			s.note(p, p.re.decide(s, state))
+		}
+	}
+}
+
+func areRegexes(patterns *[together]*pattern) bool {
 	for _, p := range patterns {
-		if !s.isBefore(p.order) {
-			return
+		if p.re == nil {
+			return false
 		}
-		if s.stars && p.re != nil {
-			continue
-		}
-		switch p.decide(s) {
-		case yes:
-			s.best = p
-			return
-		case unsure:
-			s.leaveOpen(p, p.enforced)
-		case no:
-		}
+	}
+	return true
+}
+
+// note notes what was decided about a pattern.
+func (s *search) note(p *pattern, matches answer) {
+	switch matches {
+	case yes:
+		s.found(p)
+	case unsure:
+		s.leaveOpen(p, p.enforced)
+	case no:
 	}
 }
 
