@@ -109,7 +109,7 @@ func newAutomaton(program *syntax.Prog, rest func()) (*automaton, error) {
 	if err := b.classify(); err != nil {
 		return nil, err
 	}
-	b.add(nil, 0) // nothing matches any more
+	b.add(nil, 0)                                       // nothing matches any more
 	start := b.add([]uint32{uint32(program.Start)}, -1) //nolint:gosec // instructions are few
 	for at := 1; at < len(b.states); at++ {
 		rest()
@@ -387,4 +387,6 @@ func (b *builder) finish(start int) {
 func (a *automaton) bytes() int { return 4*len(a.next) + len(a.is) + 5*len(a.bounds) + utf8.RuneSelf }
 
 // cost is how many steps a character takes, when run together with others.
-func (a *automaton) cost() int { return 1 + sort.Search(16, func(bits int) bool { return 1<<bits >= len(a.bounds) }) }
+func (a *automaton) cost() int {
+	return 1 + sort.Search(16, func(bits int) bool { return 1<<bits >= len(a.bounds) })
+}

@@ -339,7 +339,7 @@ func (to *parent) levelsTo(d *descriptor) []level {
 
 func (c *compiler) path(parent string, d *descriptor) string {
 	if parent == "" && d.value == "" && d.match.form == noForm {
-		return d.key
+		return pathKey(d.key)
 	}
 	above, is := " > ", "="
 	if parent == "" {
@@ -352,7 +352,7 @@ func (c *compiler) path(parent string, d *descriptor) string {
 	if d.match.form != noForm {
 		of = d.match.text()
 	}
-	return c.memory.texts.join(parent, above, d.key, is, d.value, of)
+	return c.memory.texts.join(parent, above, pathKey(d.key), is, pathValue(d.value), pathValue(of))
 }
 
 // addLimits gives the rule its limits, and remembers their names and what they replace.
@@ -361,19 +361,17 @@ func (c *compiler) addLimits(to *domain, r *Rule, d *descriptor) {
 	if d.limit != nil {
 		all = []*rateLimit{d.limit}
 	}
-	unnamed := 0
-	for _, l := range all {
+	for i, l := range all {
 		if l.name != "" {
 			to.named[l.name] = true
 		}
 		for _, p := range l.replaces {
 			to.replaces = append(to.replaces, replacement{l.name, p})
 		}
-		which := counter{refill: l.params.Refill, engine: l.params.Engine}
+		which := counter{algorithm: l.params.Algorithm, refill: l.params.Refill, engine: l.params.Engine}
 		if d.limits != nil {
 			if which.name = l.name; l.name == "" {
-				unnamed++
-				which.ordinal = unnamed
+				which.tellApart(all, i)
 			}
 		}
 		switch {
@@ -415,7 +413,6 @@ func (c *compiler) newLimit(to *domain, r *Rule, from *rateLimit, which counter)
 	if err := l.share(); err != nil {
 		c.add(from.at, "%s", err)
 	}
-	which.algorithm = from.params.Algorithm
 	l.keyStart = to.keyStart(which)
 	c.limits = append(c.limits, l)
 	return l

@@ -20,7 +20,7 @@ type pieces struct {
 	to    []int32    // where they lead
 	found []found    // by state: what has been found when it is reached
 	tails *affixes   // all patterns by their fixed end
-	pool  sync.Pool // of *progress, for more steps than maxSteps
+	pool  sync.Pool  // of *progress, for more steps than maxSteps
 }
 
 // step is one text in a sequence of texts between two *.

@@ -135,8 +135,8 @@ type group struct {
 	first    int        // the order of the first one
 	enforced levels     // where below one of them a limit denies; only for the groups of pieces.tails
 	few      []*pattern // tried one by one, in file order
-	bySuf  *affixes   // nil if there are few: the patterns that have no text between two *, and regexes
-	pieces *pieces    // nil if there are few: the patterns that have
+	bySuf    *affixes   // nil if there are few: the patterns that have no text between two *, and regexes
+	pieces   *pieces    // nil if there are few: the patterns that have
 }
 
 // maxTried is how many patterns with the same beginning are tried one by one.
