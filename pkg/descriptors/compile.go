@@ -101,7 +101,10 @@ func (c *compiler) document(name string) (take func(*descriptor)) {
 	if d == nil {
 		d = &domain{Domain: &Domain{name: name}, named: map[string]bool{}, starts: map[counter]string{}}
 		d.own = &Rule{Domain: name, Path: "(limit of the request)", process: c.process}
-		d.long = newLongRule(name, c.process)
+		var err error
+		if d.long, err = newLongRule(name, c.process); err != nil {
+			c.add(position{file: name}, "%s", err)
+		}
 		c.domains[name] = d
 	}
 	to := parent{node: &d.root, domain: d}

@@ -1,6 +1,7 @@
 package descriptors
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/weir-ratelimit/weir/pkg/limiter"
@@ -14,11 +15,11 @@ const tooLongKey = "|*#too_long="
 
 // newLongRule makes a domain's rule for values that are too long to decide which pattern they match: it denies, also while the
 // store does not answer, since a client could else avoid any pattern's limit by a long value.
-func newLongRule(domain string, process *Process) *Rule {
+func newLongRule(domain string, process *Process) (*Rule, error) {
 	params := limiter.Params{Algorithm: limiter.FixedWindow, Limit: 0, Window: time.Minute}
 	policy, err := limiter.NewPolicy(params)
 	if err != nil {
-		panic(err) // the parameters are constants, and tested
+		return nil, fmt.Errorf("%s: %w", tooLongPath, err)
 	}
 	r := &Rule{Domain: domain, Path: tooLongPath, process: process}
 	l := &Limit{
@@ -26,7 +27,7 @@ func newLongRule(domain string, process *Process) *Rule {
 		keyStart: counter{algorithm: params.Algorithm}.keyStart(domain) + tooLongKey,
 	}
 	r.Limits = []*Limit{l}
-	return r
+	return r, nil
 }
 
 // IsTooLong reports whether the rule is the one that Domain.Match returns for a value that is longer than MaxPatternValue, if
