@@ -153,7 +153,7 @@ func TestParseKeysThatWereCut(t *testing.T) {
 	set := compile(t, "domain: shop\ndescriptors: [{key: k, rate_limit: {requests_per_unit: 1, unit: second}}]")
 	lengths := map[int]bool{}
 	for n := range 300 {
-		for _, unit := range []string{"x", "世", "|", "é|"} {
+		for _, unit := range []string{"x", "世", "|", "é|", "😀"} {
 			es := entry(strings.Repeat("x", n) + strings.Repeat(unit, 256))
 			key := string(set.Domain("shop").Match(es).Limits[0].AppendKey(nil, es))
 			got, ok := descriptors.ParseKey(key)
