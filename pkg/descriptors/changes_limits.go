@@ -68,19 +68,25 @@ func pairLimits(before, after *Rule) (pairs []limitPair) {
 // differences are the fields that differ, and whether the counter starts again.
 func (p limitPair) differences() (fields []FieldChange) {
 	was, is := p.was, p.is
-	old, now := limitFields(was), limitFields(is)
+	before, after := limitFields(was), limitFields(is)
 	if was.params.Limit == is.params.Limit && was.Policy.Capacity() == is.Policy.Capacity() {
-		delete(old, "burst") // whether the default is written does not matter
-		delete(now, "burst")
+		delete(before, "burst") // whether the default is written does not matter
+		delete(after, "burst")
 	}
-	fields = differ(old, now)
+	fields = differ(before, after)
 	if len(fields) == 0 && !slices.Equal(was.Policy.Args(), is.Policy.Args()) {
 		fields = []FieldChange{{"parameters", fmt.Sprint(was.Policy.Args()), fmt.Sprint(is.Policy.Args())}}
 	}
-	if !sameCounters(was, is) {
-		fields = append(fields, FieldChange{"counter", "as it was", "starts again: what was used is forgotten"})
+	if sameCounters(was, is) {
+		return fields
 	}
-	return fields
+	change := FieldChange{"counter", "as it was", "starts again: what was used is forgotten"}
+	for _, other := range was.Rule.Limits {
+		if sameCounters(other, is) {
+			change.New = "the one of " + limitPair{was: other}.label() + " before, with what was used there; give limits a name to avoid that"
+		}
+	}
+	return append(fields, change)
 }
 
 // sameCounters says whether the two limits have the same keys for the same requests.

@@ -91,6 +91,14 @@ func TestChanges(t *testing.T) {
 				"charge_denied:  -> full; on_store_failure:  -> allow\n",
 		},
 		{
+			"without the limit with the longest window",
+			"- {key: user, rate_limits: [{unit: second, requests_per_unit: 5}, {unit: day, requests_per_unit: 1000}]}",
+			"- {key: user, rate_limits: [{unit: second, requests_per_unit: 5}]}",
+			"changed shop user limit(); counter: as it was -> the one of #2 before, with what was used there; give limits a name to avoid that\n" +
+				"removed shop user limit(#2); algorithm: fixed_window -> ; requests_per_unit: 1000 -> ; window: 1d -> ; " +
+				"charge_denied: full -> ; on_store_failure: allow -> \n",
+		},
+		{
 			"key of the counters",
 			"- {key: ip, value: a*, rate_limit: {unit: second, requests_per_unit: 5}}",
 			"- {key: ip, value: a*, share_threshold: true, rate_limit: {unit: second, requests_per_unit: 5}}",
