@@ -273,6 +273,9 @@ func (c *Counters) target(t Target) (*Forgotten, []string, error) {
 		if _, err := limiter.ParseAlgorithm(name); !ok || err != nil {
 			return nil, nil, &InvalidError{"key: this is no counter's key, such as funnel|shop|client=ann: sidecar get and sidecar keys show them"}
 		}
+		if rules := c.o.Rules(); rules != nil {
+			key = rules.CanonicalKey(key)
+		}
 		return &Forgotten{Domain: terms.Domain, Counters: []Counter{}}, []string{key}, nil
 	}
 	rule, entries, err := c.find(t.Domain, t.Descriptor)

@@ -6,10 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
-
-	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
 // What a Change did.
@@ -111,52 +108,20 @@ func (c *changes) rule(what string, r, before, after *Rule) {
 
 // limits reports those of a rule, r, which is nil in the set that has none.
 func (c *changes) limits(before, after, r *Rule) {
-	old, now := limitsByName(before), limitsByName(after)
-	if len(old) == 1 && len(now) == 1 { // whatever they are called
-		for name := range now {
-			for was := range old {
-				old = map[string]*Limit{name: old[was]}
-			}
-		}
-	}
-	names := maps.Clone(old)
-	maps.Copy(names, now)
-	for _, name := range slices.Sorted(maps.Keys(names)) {
-		change := Change{What: Changed, Domain: r.Domain, Rule: r.Path, Source: r.Source, IsLimit: true, Limit: name}
-		was, is := old[name], now[name]
-		switch {
+	for _, p := range pairLimits(before, after) {
+		change := Change{What: Changed, Domain: r.Domain, Rule: r.Path, Source: r.Source, IsLimit: true, Limit: p.label()}
+		switch was, is := p.was, p.is; {
 		case was == nil:
 			change.What, change.Fields = Added, differ(nil, limitFields(is))
 		case is == nil:
 			change.What, change.Fields = Removed, differ(limitFields(was), nil)
 		default:
-			change.Fields = differ(limitFields(was), limitFields(is))
-			if len(change.Fields) == 0 && !slices.Equal(was.Policy.Args(), is.Policy.Args()) {
-				change.Fields = []FieldChange{{"parameters", fmt.Sprint(was.Policy.Args()), fmt.Sprint(is.Policy.Args())}}
-			}
-			if len(change.Fields) == 0 {
+			if change.Fields = p.differences(); len(change.Fields) == 0 {
 				continue
 			}
 		}
 		c.all = append(c.all, change)
 	}
-}
-
-// limitsByName has limits without a name as #1, #2, ... unless there is only one.
-func limitsByName(r *Rule) map[string]*Limit {
-	all, unnamed := map[string]*Limit{}, 0
-	if r == nil {
-		return all
-	}
-	for _, l := range r.Limits {
-		name := l.Name
-		if name == "" && len(r.Limits) > 1 {
-			unnamed++
-			name = "#" + strconv.Itoa(unnamed)
-		}
-		all[name] = l
-	}
-	return all
 }
 
 // pair finds for each rule of a new domain what it was. That is the rule of the same path; or where that shows a list, which
@@ -217,7 +182,7 @@ func (d *Domain) lists() map[*Rule]listing {
 			if path != "" {
 				step = strings.TrimPrefix(step, path+" > ")
 			}
-			if strings.HasPrefix(step, key+" ") {
+			if strings.HasPrefix(step, pathKey(key)+" ") {
 				all[n.rule] = listing{path, key}
 			}
 		}
@@ -287,24 +252,6 @@ func ruleFields(r *Rule) map[string]string {
 	return fieldsOf(shown, "path", "source")
 }
 
-// limitFields are what a limit says, in JSON, with defaults that depend on nothing.
-func limitFields(l *Limit) map[string]string {
-	shown := showLimit(l)
-	if shown.Segments == 0 && l.Policy.Algorithm() == limiter.SlidingWindow {
-		shown.Segments = 10 // as NewPolicy has it
-	}
-	omit := []string{"id", "unit", "unit_multiplier"} // which say the window in another way
-	if shown.Capacity == shown.RequestsPerUnit {
-		omit = append(omit, "capacity")
-	}
-	fields := fieldsOf(shown, omit...)
-	fields["counter"], _, _ = strings.Cut(l.keyStart, "|") // its key: another one starts anew
-	if fields["counter"] == fields["algorithm"] {
-		delete(fields, "counter")
-	}
-	return fields
-}
-
 // fieldsOf are the fields of v in JSON, texts without their quotes.
 func fieldsOf(v any, omit ...string) map[string]string {
 	var raw map[string]json.RawMessage
@@ -336,7 +283,7 @@ func differ(before, after map[string]string) (all []FieldChange) {
 			names[name] = true
 		}
 	}
-	for _, name := range append([]string{"algorithm", "requests_per_unit", "window", "capacity"}, slices.Sorted(maps.Keys(names))...) {
+	for _, name := range append([]string{"algorithm", "requests_per_unit", "window", "burst"}, slices.Sorted(maps.Keys(names))...) {
 		if names[name] && before[name] != after[name] {
 			all = append(all, FieldChange{name, before[name], after[name]})
 		}

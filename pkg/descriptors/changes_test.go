@@ -54,7 +54,56 @@ func TestChanges(t *testing.T) {
 			"- {key: user, rate_limit: {algorithm: funnel, unit: minute, requests_per_unit: 5, burst: 7}}",
 			"- {key: user, shadow_mode: true, rate_limit: {algorithm: token_bucket, unit: minute, requests_per_unit: 5}}",
 			"changed shop user; mode:  -> shadow\n" +
-				"changed shop user limit(); algorithm: funnel -> token_bucket; capacity: 7 -> \n",
+				"changed shop user limit(); algorithm: funnel -> token_bucket; burst: 7 -> ; " +
+				"counter: as it was -> starts again: what was used is forgotten\n",
+		},
+		{
+			"only the rate, beside a burst", // 5 was shown as a capacity that came from nowhere
+			"- {key: user, rate_limit: {algorithm: funnel, unit: minute, requests_per_unit: 10, burst: 10}}",
+			"- {key: user, rate_limit: {algorithm: funnel, unit: minute, requests_per_unit: 20, burst: 10}}",
+			"changed shop user limit(); requests_per_unit: 10 -> 20\n",
+		},
+		{
+			"only the rate, of a limit whose capacity is not its rate",
+			"- {key: user, rate_limit: {algorithm: smooth_bursty, unit: second, requests_per_unit: 10, burst_seconds: 1}}",
+			"- {key: user, rate_limit: {algorithm: smooth_bursty, unit: second, requests_per_unit: 5, burst_seconds: 2}}",
+			"changed shop user limit(); requests_per_unit: 10 -> 5; burst_seconds: 1 -> 2\n",
+		},
+		{
+			"lease",
+			"- {key: user, rate_limit: {algorithm: concurrency, requests_per_unit: 10, lease: 30s}}",
+			"- {key: user, rate_limit: {algorithm: concurrency, requests_per_unit: 10, lease: 40s}}",
+			"changed shop user limit(); lease: 30s -> 40s\n",
+		},
+		{
+			"limit before another one",
+			"- {key: user, rate_limit: {unit: day, requests_per_unit: 1000}}",
+			"- {key: user, rate_limits: [{unit: second, requests_per_unit: 5}, {unit: day, requests_per_unit: 1000}]}",
+			"added shop user limit(#1); algorithm:  -> fixed_window; requests_per_unit:  -> 5; window:  -> 1s; " +
+				"charge_denied:  -> full; on_store_failure:  -> allow\n",
+		},
+		{
+			"limit with a longer window than another one",
+			"- {key: user, rate_limits: [{unit: second, requests_per_unit: 5}]}",
+			"- {key: user, rate_limits: [{unit: second, requests_per_unit: 5}, {unit: day, requests_per_unit: 1000}]}",
+			"changed shop user limit(#1); counter: as it was -> starts again: what was used is forgotten\n" +
+				"added shop user limit(#2); algorithm:  -> fixed_window; requests_per_unit:  -> 1000; window:  -> 1d; " +
+				"charge_denied:  -> full; on_store_failure:  -> allow\n",
+		},
+		{
+			"without the limit with the longest window",
+			"- {key: user, rate_limits: [{unit: second, requests_per_unit: 5}, {unit: day, requests_per_unit: 1000}]}",
+			"- {key: user, rate_limits: [{unit: second, requests_per_unit: 5}]}",
+			"changed shop user limit(); counter: as it was -> the one of #2 before, with what was used there; give limits a name to avoid that\n" +
+				"removed shop user limit(#2); algorithm: fixed_window -> ; requests_per_unit: 1000 -> ; window: 1d -> ; " +
+				"charge_denied: full -> ; on_store_failure: allow -> \n",
+		},
+		{
+			"key of the counters",
+			"- {key: ip, value: a*, rate_limit: {unit: second, requests_per_unit: 5}}",
+			"- {key: ip, value: a*, share_threshold: true, rate_limit: {unit: second, requests_per_unit: 5}}",
+			"changed shop ip=a*; share_threshold:  -> true\n" +
+				"changed shop ip=a* limit(); counter: as it was -> starts again: what was used is forgotten\n",
 		},
 		{
 			"rules come and go",
@@ -73,10 +122,10 @@ func TestChanges(t *testing.T) {
 			"- {key: user, rate_limits: [{name: a, unit: day, requests_per_unit: 5}, {name: b, unit: day, requests_per_unit: 6}]}",
 			"- {key: user, rate_limits: [{name: b, unit: day, requests_per_unit: 7}, {name: c, unit: day, requests_per_unit: 5}]}",
 			"removed shop user limit(a); algorithm: fixed_window -> ; requests_per_unit: 5 -> ; window: 1d -> ; " +
-				"charge_denied: full -> ; counter: fixed_window:a -> ; name: a -> ; on_store_failure: allow -> \n" +
+				"charge_denied: full -> ; name: a -> ; on_store_failure: allow -> \n" +
 				"changed shop user limit(b); requests_per_unit: 6 -> 7\n" +
 				"added shop user limit(c); algorithm:  -> fixed_window; requests_per_unit:  -> 5; window:  -> 1d; " +
-				"charge_denied:  -> full; counter:  -> fixed_window:c; name:  -> c; on_store_failure:  -> allow\n",
+				"charge_denied:  -> full; name:  -> c; on_store_failure:  -> allow\n",
 		},
 		{
 			"values of a list beyond those that the path shows",

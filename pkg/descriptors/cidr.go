@@ -1,9 +1,6 @@
 package descriptors
 
 import (
-	"net/netip"
-	"strings"
-
 	"github.com/gaissmai/bart"
 )
 
@@ -12,31 +9,15 @@ type blocks struct {
 	table *bart.Table[*pattern] // nil: none
 }
 
-// match is the longest block's, nil if none holds the value or it is no address. An IPv4 address that is written as
-// IPv6 is an IPv4 address, and a zone does not count.
+// match is the longest block's, nil if none holds the value or it is no address.
 func (b *blocks) match(value string) *pattern {
-	if b.table == nil || !maybeAddr(value) {
+	if b.table == nil {
 		return nil
 	}
-	address, _, zoned := strings.Cut(value, "%")
-	addr, err := netip.ParseAddr(address)
-	if err != nil || zoned && addr.Is4() {
+	addr, ok := address(value)
+	if !ok {
 		return nil
 	}
-	p, _ := b.table.Lookup(addr.Unmap())
+	p, _ := b.table.Lookup(addr)
 	return p
-}
-
-// maybeAddr keeps most of what is no address away from the parser, whose errors allocate.
-func maybeAddr(value string) bool {
-	const longest = len("ffff:ffff:ffff:ffff:ffff:ffff:255.255.255.255")
-	for i := range len(value) {
-		switch c := value[i]; {
-		case c == '%':
-			return i > 0
-		case i == longest || c != '.' && c != ':' && (c < '0' || c > '9') && (c < 'a' || c > 'f') && (c < 'A' || c > 'F'):
-			return false
-		}
-	}
-	return len(value) >= len("::")
 }

@@ -3,6 +3,7 @@ package descriptors
 import (
 	"cmp"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 
@@ -20,6 +21,9 @@ func CompileFor(process Process, files []File) (*Set, error) {
 	c, ok := read(&process, files, readAtOnce)
 	if !ok {
 		c, _ = read(&process, files, readFile)
+	}
+	for _, b := range c.branches {
+		c.finishBranch(b)
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.domains)) {
 		c.checkReplaces(c.domains[name])
@@ -54,6 +58,8 @@ type compiler struct {
 	limits   []*Limit
 	included map[string][]byte // files of values
 	memory   memory
+	branches []*branch // that have patterns
+	automata int       // bytes
 }
 
 // domain is a Domain that is being built.
@@ -95,16 +101,21 @@ func (c *compiler) document(name string) (take func(*descriptor)) {
 	if d == nil {
 		d = &domain{Domain: &Domain{name: name}, named: map[string]bool{}, starts: map[counter]string{}}
 		d.own = &Rule{Domain: name, Path: "(limit of the request)", process: c.process}
+		var err error
+		if d.long, err = newLongRule(name, c.process); err != nil {
+			c.add(position{file: name}, "%s", err)
+		}
 		c.domains[name] = d
 	}
 	to := parent{node: &d.root, domain: d}
 	return func(d *descriptor) { c.descriptor(to, d) }
 }
 
-func (c *compiler) descriptor(to parent, d *descriptor) {
+// descriptor adds the descriptor's rule and those below it, and returns where among them a limit denies.
+func (c *compiler) descriptor(to parent, d *descriptor) (enforced levels) {
 	c.process.rest()
 	if d.key == "" {
-		return // said by the reader
+		return 0 // said by the reader
 	}
 	if strings.Contains(d.key, "*") {
 		c.add(d.at, "key %s contains *, which stands for any characters only in value; write the whole key", d.key)
@@ -115,14 +126,21 @@ func (c *compiler) descriptor(to parent, d *descriptor) {
 	}
 	n := c.memory.nodes.next()
 	n.rule = c.rule(to, d)
-	c.place(to, d, n)
-	for _, child := range d.children {
-		c.descriptor(parent{n, to.domain, n.rule.Path, n.rule.depth, n.rule.levels}, child)
+	p := c.place(to, d, n)
+	if len(n.rule.Limits) > 0 && n.rule.Mode != limiter.Shadow {
+		enforced = 1
 	}
+	for _, child := range d.children {
+		enforced |= c.descriptor(parent{n, to.domain, n.rule.Path, n.rule.depth, n.rule.levels}, child).below()
+	}
+	if p != nil {
+		p.enforced = enforced
+	}
+	return enforced
 }
 
-// place puts the node where the descriptor's key and value say.
-func (c *compiler) place(to parent, d *descriptor, n *node) {
+// place puts the node where the descriptor's key and value say. It returns the pattern or regex that leads there, if one does.
+func (c *compiler) place(to parent, d *descriptor, n *node) (p *pattern) {
 	if to.keys == nil {
 		to.keys = map[string]*branch{}
 	}
@@ -134,21 +152,22 @@ func (c *compiler) place(to parent, d *descriptor, n *node) {
 	}
 	switch {
 	case d.match.form != noForm:
-		c.placeForm(b, d, n)
+		p = c.placeForm(b, d, n)
 	case d.value == "":
 		if b.any != nil {
 			c.twice(d.at, b.any)
-			return
+			return nil
 		}
 		b.any = n
 	case strings.Contains(d.value, "*"):
-		c.placePattern(b, d, n)
+		p = c.placePattern(b, d, n)
 	default:
 		if first := b.addExact(d.value, n); first != nil {
 			c.twice(d.at, first)
 		}
 	}
 	c.warnUnreachable(b, d)
+	return p
 }
 
 // addExact adds the value, unless it is there already: then it returns where that leads.
@@ -164,29 +183,37 @@ func (b *branch) addExact(value string, n *node) (first *node) {
 }
 
 // open makes room for matchers.
-func (b *branch) open() {
+func (c *compiler) open(b *branch) {
 	if b.matchers == &noMatchers {
 		b.matchers = &matchers{by: map[string]*node{}}
+		c.branches = append(c.branches, b)
 	}
 }
 
-// placeForm puts the node where the descriptor's values, blocks or regex say.
-func (c *compiler) placeForm(b *branch, d *descriptor, n *node) {
+// addPattern puts a pattern or regex, which is written at value, behind the branch's others.
+func (c *compiler) addPattern(b *branch, p *pattern, descriptor, value position) {
+	c.open(b)
+	p.order = b.next()
+	b.all, b.places = append(b.all, p), append(b.places, written{descriptor, value})
+}
+
+// placeForm puts the node where the descriptor's values, blocks or regex say. It returns the regex that leads there, if one does.
+func (c *compiler) placeForm(b *branch, d *descriptor, n *node) (p *pattern) {
 	if len(d.match.items) == 0 {
-		return // said by the reader
+		return nil // said by the reader
 	}
 	shared := d.match.shared()
 	if first := b.by[shared]; first != nil {
 		c.twice(d.at, first)
-		return
+		return nil
 	}
-	b.open()
+	c.open(b)
 	b.by[shared] = n
-	if all := b.patterns.match("\x00", nil); all != nil && strings.Trim(all.text, "*") == "" {
+	if all := b.every; all != nil {
 		if d.match.form == formCIDR || d.match.form == formRegex {
 			c.add(d.match.at, "%s is never reached: %s at %s matches every value; move it up, before that one",
 				d.match.form, all.text, all.to.rule.Source)
-			return
+			return nil
 		}
 	}
 	switch d.match.form {
@@ -197,9 +224,10 @@ func (c *compiler) placeForm(b *branch, d *descriptor, n *node) {
 	case formCIDR:
 		c.placeBlocks(b, d, n)
 	case formRegex:
-		c.placeRegex(b, d.match.items[0], n)
+		p = c.placeRegex(b, d, n)
 	case noForm:
 	}
+	return p
 }
 
 func (c *compiler) placeValues(b *branch, values []place, n *node) {
@@ -235,17 +263,20 @@ func (c *compiler) placeBlocks(b *branch, d *descriptor, n *node) {
 	}
 }
 
-func (c *compiler) placeRegex(b *branch, text place, n *node) {
-	p, err := newRegex(text.name, n)
+func (c *compiler) placeRegex(b *branch, d *descriptor, n *node) *pattern {
+	text := d.match.items[0]
+	p, err := newRegex(text.name, n, c.process.rest)
 	if err != nil {
 		c.add(text.at, "%s", err)
-		return
+		return nil
 	}
-	p.order = b.next()
-	if same := b.regexes.add(p); same == maxSameStart+1 {
-		c.add(text.at, "more than %d regexes of %s begin and end with the same fixed text, so that each would have to be tried; "+
-			"begin or end them with different text, or write one regex for several", maxSameStart, n.rule.Path)
+	if c.automata += p.re.bytes(); c.automata > maxAutomata {
+		c.automata = math.MinInt // say it once
+		c.add(text.at, "the regexes up to here need more than %d MiB as automata; repeat less in them, or write fewer", maxAutomata>>20)
+		return nil
 	}
+	c.addPattern(b, p, d.at, text.at)
+	return p
 }
 
 // next is the order of the branch's next pattern.
@@ -258,23 +289,15 @@ func (c *compiler) twice(at position, first *node) {
 	c.add(at, "%s is already at %s; put what belongs to it in one place", first.rule.Path, first.rule.Source)
 }
 
-// placePattern puts the node behind the branch's other patterns, unless one of them leaves nothing to it: the
-// pattern that matches this one's text, in which * is a character like any other that no literal part has,
-// matches everything that this one matches.
-func (c *compiler) placePattern(b *branch, d *descriptor, n *node) {
+// placePattern puts the node behind the branch's other patterns. finishBranch looks whether one of them leaves nothing to it.
+func (c *compiler) placePattern(b *branch, d *descriptor, n *node) *pattern {
 	p := c.memory.patterns.next()
 	*p = newPattern(d.value, n)
-	switch before := b.patterns.match(p.text, nil); {
-	case before == nil:
-		b.open()
-		p.order = b.next()
-		b.patterns.add(p)
-	case before.text == p.text:
-		c.twice(d.at, before.to)
-	default:
-		c.add(d.valueAt, "value %s is never reached: %s at %s matches everything that it matches; move it up, before that one",
-			p.text, before.text, before.to.rule.Source)
+	c.addPattern(b, p, d.at, d.valueAt)
+	if b.every == nil && strings.Trim(p.text, "*") == "" {
+		b.every = p
 	}
+	return p
 }
 
 func (c *compiler) rule(to parent, d *descriptor) *Rule {
@@ -319,7 +342,7 @@ func (to *parent) levelsTo(d *descriptor) []level {
 
 func (c *compiler) path(parent string, d *descriptor) string {
 	if parent == "" && d.value == "" && d.match.form == noForm {
-		return d.key
+		return pathKey(d.key)
 	}
 	above, is := " > ", "="
 	if parent == "" {
@@ -332,7 +355,7 @@ func (c *compiler) path(parent string, d *descriptor) string {
 	if d.match.form != noForm {
 		of = d.match.text()
 	}
-	return c.memory.texts.join(parent, above, d.key, is, d.value, of)
+	return c.memory.texts.join(parent, above, pathKey(d.key), is, pathValue(d.value), pathValue(of))
 }
 
 // addLimits gives the rule its limits, and remembers their names and what they replace.
@@ -341,19 +364,17 @@ func (c *compiler) addLimits(to *domain, r *Rule, d *descriptor) {
 	if d.limit != nil {
 		all = []*rateLimit{d.limit}
 	}
-	unnamed := 0
-	for _, l := range all {
+	for i, l := range all {
 		if l.name != "" {
 			to.named[l.name] = true
 		}
 		for _, p := range l.replaces {
 			to.replaces = append(to.replaces, replacement{l.name, p})
 		}
-		which := counter{refill: l.params.Refill, engine: l.params.Engine}
+		which := counter{algorithm: l.params.Algorithm, refill: l.params.Refill, engine: l.params.Engine}
 		if d.limits != nil {
 			if which.name = l.name; l.name == "" {
-				unnamed++
-				which.ordinal = unnamed
+				which.tellApart(all, i)
 			}
 		}
 		switch {
@@ -395,7 +416,6 @@ func (c *compiler) newLimit(to *domain, r *Rule, from *rateLimit, which counter)
 	if err := l.share(); err != nil {
 		c.add(from.at, "%s", err)
 	}
-	which.algorithm = from.params.Algorithm
 	l.keyStart = to.keyStart(which)
 	c.limits = append(c.limits, l)
 	return l

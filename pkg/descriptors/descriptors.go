@@ -41,6 +41,7 @@ type Domain struct {
 	root  node
 	rules []*Rule // in file order
 	own   *Rule   // of the limits that requests bring along where no rule matches
+	long  *Rule   // of values that are too long to decide which pattern they match
 }
 
 // Rule is one node of a domain's tree: what a descriptor that ends there means.

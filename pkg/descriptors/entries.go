@@ -8,49 +8,56 @@ import (
 
 // ParseEntries reads a descriptor as people write it: key=value,key=value, from the first entry to the last. A value may be
 // empty or left out with its =, and may have any further =. A comma or a backslash that belongs to a key or value has a
-// backslash before it.
+// backslash before it, and so has an = that belongs to a key.
 func ParseEntries(text string) ([]Entry, error) {
-	var entries []Entry
-	for i, part := range splitUnescaped(text) {
-		key, value, _ := strings.Cut(part, "=")
-		if key == "" {
-			return nil, fmt.Errorf("entry %d has no key; write key=value,key=value, and \\, for a comma in a value", i+1)
-		}
-		entries = append(entries, Entry{Key: key, Value: value})
-	}
-	if len(entries) == 0 {
+	if text == "" {
 		return nil, errors.New("a descriptor is missing; write key=value,key=value")
+	}
+	var entries []Entry
+	for more := true; more; {
+		var e Entry
+		var end byte
+		if e.Key, end, text = cutUnescaped(text, "=,"); end == '=' {
+			e.Value, end, text = cutUnescaped(text, ",")
+		}
+		if e.Key == "" {
+			return nil, fmt.Errorf("entry %d has no key; write key=value,key=value, and \\, for a comma in a value", len(entries)+1)
+		}
+		entries = append(entries, e)
+		more = end != 0
 	}
 	return entries, nil
 }
 
-// FormatEntries is the text that ParseEntries reads.
+var (
+	escapeKey   = strings.NewReplacer(`\`, `\\`, `,`, `\,`, `=`, `\=`)
+	escapeValue = strings.NewReplacer(`\`, `\\`, `,`, `\,`)
+)
+
+// FormatEntries is the text that ParseEntries reads. Each entry must have a key.
 func FormatEntries(entries []Entry) string {
-	escape := strings.NewReplacer(`\`, `\\`, `,`, `\,`)
 	parts := make([]string, len(entries))
 	for i, e := range entries {
-		parts[i] = escape.Replace(e.Key) + "=" + escape.Replace(e.Value)
+		parts[i] = escapeKey.Replace(e.Key) + "=" + escapeValue.Replace(e.Value)
 	}
 	return strings.Join(parts, ",")
 }
 
-// splitUnescaped splits at commas without a backslash before them, and takes the backslashes away.
-func splitUnescaped(text string) (parts []string) {
-	if text == "" {
-		return nil
-	}
-	var part strings.Builder
+// cutUnescaped cuts the text at the first of these bytes without a backslash before it, and takes the backslashes away that are
+// before one or before a backslash. end is the byte, 0 at the end of the text.
+func cutUnescaped(text, ends string) (part string, end byte, rest string) {
+	var b strings.Builder
 	for i := 0; i < len(text); i++ {
-		switch c := text[i]; {
-		case c == '\\' && i+1 < len(text) && (text[i+1] == ',' || text[i+1] == '\\'):
+		c := text[i]
+		switch {
+		case c == '\\' && i+1 < len(text) && (text[i+1] == '\\' || strings.IndexByte(ends, text[i+1]) >= 0):
 			i++
-			part.WriteByte(text[i])
-		case c == ',':
-			parts = append(parts, part.String())
-			part.Reset()
+			b.WriteByte(text[i])
+		case strings.IndexByte(ends, c) >= 0:
+			return b.String(), c, text[i+1:]
 		default:
-			part.WriteByte(c)
+			b.WriteByte(c)
 		}
 	}
-	return append(parts, part.String())
+	return b.String(), 0, ""
 }

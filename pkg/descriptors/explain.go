@@ -40,7 +40,7 @@ type Explanation struct {
 type Level struct {
 	Entry Entry
 	// By says what of the rule matches: value (one of them exactly), pattern, cidr, regex, or key for a rule
-	// without a value.
+	// without a value; too_long if the value is too long to decide that.
 	By string
 	// Rule is what is reached.
 	Rule *Rule
@@ -102,6 +102,10 @@ type explainer struct {
 func (e *explainer) walk() {
 	n := &e.domain.root
 	for i, entry := range e.Entries {
+		if _, open := n.next(&entry, len(e.Entries)-1-i); open != nil {
+			e.tooLong(entry, open)
+			return
+		}
 		ways := n.ways(entry)
 		if len(ways) == 0 {
 			e.stuck(n, i)
@@ -128,6 +132,16 @@ func (e *explainer) walk() {
 		e.miss(NoLimit, "%s has no limit: the descriptor is known, and nothing limits it; write a rate_limit there", at(e.Rule))
 		e.nearPrecedence()
 	}
+}
+
+// tooLong says that the entry's value is too long to decide whether it matches the pattern.
+func (e *explainer) tooLong(entry Entry, open *pattern) {
+	e.Rule = e.domain.long
+	e.Levels = append(e.Levels, Level{Entry: entry, By: "too_long", Rule: e.Rule})
+	e.Near = append(e.Near, Near{Kind: "too_long", Rule: open.to.rule, Message: fmt.Sprintf(
+		"the value has %d bytes, and its first %d and its end do not decide whether it matches %s, so that the request is denied; "+
+			"send a shorter value, or write a pattern that its beginning or its end decides",
+		len(entry.Value), MaxPatternValue, at(open.to.rule))})
 }
 
 // stuck says why entry i leads nowhere from the node.
@@ -171,7 +185,7 @@ func (n *node) ways(e Entry) (all []way) {
 		all = append(all, way{"value", to})
 	}
 	var found []*pattern
-	for _, p := range []*pattern{b.patterns.match(e.Value, nil), b.regexes.match(e.Value, nil), b.blocks.match(e.Value)} {
+	for _, p := range []*pattern{b.first(e.Value, false), b.first(e.Value, true), b.blocks.match(e.Value)} {
 		if p != nil {
 			found = append(found, p)
 		}
@@ -184,6 +198,18 @@ func (n *node) ways(e Entry) (all []way) {
 		all = append(all, way{"key", b.any})
 	}
 	return all
+}
+
+// first is the first pattern with *, or regex, that is known to match the value.
+func (m *matchers) first(value string, isRegex bool) *pattern {
+	var s search
+	s.begin(value, 0)
+	for _, p := range m.all {
+		if (p.re != nil) == isRegex && strings.HasPrefix(value, p.prefix) && p.decide(&s) == yes {
+			return p
+		}
+	}
+	return nil
 }
 
 // by names the pattern's form.
@@ -201,7 +227,7 @@ func (p *pattern) by() string {
 // match is Match from this node on.
 func (n *node) match(entries []Entry) *Rule {
 	for i := range entries {
-		if n = n.next(&entries[i]); n == nil {
+		if n, _ = n.next(&entries[i], len(entries)-1-i); n == nil {
 			return nil
 		}
 	}

@@ -132,7 +132,7 @@ func (b *branch) nearestPatterns(value string) []*pattern {
 		slices.SortFunc(all, func(a, b scored) int { return cmp.Or(cmp.Compare(a.lacks, b.lacks), cmp.Compare(a.order, b.order)) })
 		all = all[:min(len(all), most)]
 	}
-	for p := range b.each() {
+	for _, p := range b.all {
 		lacks := len(p.prefix) - commonFolded(lower, p.prefix, fromBegin) + len(p.suffix) - commonFolded(lower, p.suffix, fromEnd)
 		if all = append(all, scored{p, lacks}); len(all) > 64 {
 			keep(maxListedNear)
@@ -268,7 +268,7 @@ func (e *explainer) inOrder(n *node, done, rest []Entry) []Entry {
 		if e.tries++; e.tries > maxTries {
 			return nil
 		}
-		to := n.next(&rest[i])
+		to, _ := n.next(&rest[i], len(rest)-1)
 		if to == nil {
 			continue
 		}
@@ -294,7 +294,7 @@ func (e *explainer) nearWith() {
 				}
 			}
 		}
-		n = n.next(&e.Entries[i])
+		n, _ = n.next(&e.Entries[i], len(e.Entries)-1-i)
 	}
 }
 
@@ -314,7 +314,7 @@ func (b *branch) triable() (all []*node) {
 		for _, v := range values {
 			all = append(all, b.exact[v])
 		}
-		for _, p := range b.inFileOrder() {
+		for _, p := range b.all {
 			all = append(all, p.to)
 		}
 		for _, form := range slices.Sorted(maps.Keys(b.by)) {

@@ -92,6 +92,10 @@ func addForms(r *reader, s *shape[descriptor]) {
 func (m *matcher) text() string {
 	names := make([]string, 0, maxShownItems+1)
 	for _, p := range m.items[:min(len(m.items), maxShownItems)] {
+		if m.form == formValues {
+			names = append(names, pathItem(p.name))
+			continue
+		}
 		names = append(names, p.name)
 	}
 	if more := len(m.items) - len(names); more > 0 {

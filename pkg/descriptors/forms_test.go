@@ -173,7 +173,8 @@ func TestRegexesWithTheSameEndsAreBounded(t *testing.T) {
 	}
 	_, err := descriptors.Compile(rules(200, ".*x%d.*"))
 	var all descriptors.Errors
-	if want := "more than 100 regexes of k regex .*x100.* begin and end with the same fixed text"; !errors.As(err, &all) ||
+	if want := "too many patterns and regexes of this key begin and end with the same fixed text, so that one value may take " +
+		"207912 steps, and at most 130000 are allowed; begin or end k regex .*x199.* with different text"; !errors.As(err, &all) ||
 		len(all) != 1 || !strings.HasPrefix(all[0].Msg, want) {
 		t.Errorf("error %v, want one with %s", err, want)
 	}

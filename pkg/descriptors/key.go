@@ -3,6 +3,7 @@ package descriptors
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"net/netip"
 	"strconv"
 	"strings"
 	"time"
@@ -13,12 +14,13 @@ import (
 
 // A counter's key is
 //
-//	algorithm[.interval|.redis_cell][:name|#ordinal][@rate/window]|domain|key=value|key=value...
+//	algorithm[.interval|.redis_cell][:name|/window][#ordinal][@window]|domain|key=value|key=value...
 //
 // with .interval for a token bucket that is refilled in batches, and .redis_cell for a counter of that module, whose
-// states are of another form, with the name or ordinal only among several limits of one rule, and the rate only where a request brought it
-// along. The value is the request's, or with share_threshold the pattern, whose * is the only raw * (or *# and a list, regex or file, see matcher.shared), or with
-// hash_values # and a hash, whose # is the only raw # there. What would make a key ambiguous, unreadable or, in
+// states are of another form. Among several limits of one rule, the name tells those apart that have one, and the algorithm and
+// the window the others (docs/adr/0037-unnamed-limits.md): see counter.tellApart. @window is of a limit that a request brought along.
+// The value is the request's, or with share_threshold the pattern, whose * is the only raw * (or *# and a list, regex or file, see matcher.shared), or with
+// hash_values # and a hash, whose # is the only raw # there, or with cidr the address in one spelling. What would make a key ambiguous, unreadable or, in
 // Redis Cluster, a hash tag is written as %XX. A longer key than maxKey ends after # with a hash of all of it.
 //
 // The form is the counters' identity: a change of it resets every counter of everyone, so TestKeyGolden pins it.
@@ -29,8 +31,9 @@ const (
 
 // level is how a key shows the value of one entry.
 type level struct {
-	shared string // the pattern that stands for the value, as the key has it
-	hash   bool
+	shared  string // the pattern that stands for the value, as the key has it
+	hash    bool
+	address bool // matched by cidr
 }
 
 func newLevel(d *descriptor) level {
@@ -40,7 +43,15 @@ func newLevel(d *descriptor) level {
 	if d.share {
 		return level{shared: string(appendEscaped(nil, d.value, &inPattern))}
 	}
-	return level{hash: d.hash}
+	return level{hash: d.hash, address: d.match.form == formCIDR}
+}
+
+// canonical is the value's address, if the level is matched by addresses: each has one spelling, as RFC 5952 writes it.
+func (l level) canonical(value string) (addr netip.Addr, ok bool) {
+	if !l.address {
+		return netip.Addr{}, false
+	}
+	return address(value)
 }
 
 // level is that of entry i, from 0.
@@ -57,9 +68,28 @@ type counter struct {
 	refill    limiter.Refill
 	engine    limiter.Engine
 	name      string        // of one limit of several
-	ordinal   int           // of one limit of several that has no name, among those
-	rate      int64         // hits, with window: of a limit that a request brought along
-	window    time.Duration // 0 if it did not
+	window    time.Duration // 0: nothing is to be said about it
+	ordinal   int           // from 2, of limits that agree in all else
+	own       bool          // a request brought the limit along
+}
+
+// tellApart says what the limit all[i], which has no name, has to say of itself beside the others of its rule that have none.
+// Those with another algorithm have other keys anyway. Of those with one algorithm, the one with the longest window, which may
+// have counted most, has the key that it would have alone; the others say their window. Of those with one window, all but the
+// first say which they are.
+func (c *counter) tellApart(all []*rateLimit, i int) {
+	p := &all[i].params
+	for j, l := range all {
+		if j == i || l.name != "" || l.unlimited || l.params.Algorithm != p.Algorithm || l.params.Refill != p.Refill || l.params.Engine != p.Engine {
+			continue
+		}
+		switch {
+		case l.params.Window > p.Window:
+			c.window = p.Window
+		case l.params.Window == p.Window && j < i:
+			c.ordinal = max(c.ordinal, 1) + 1
+		}
+	}
 }
 
 // keyStart is the key's part before the entries.
@@ -74,13 +104,15 @@ func (c counter) keyStart(domain string) string {
 	if c.name != "" {
 		dst = appendEscaped(append(dst, ':'), c.name, &inName)
 	}
+	if c.window > 0 {
+		mark := byte('/')
+		if c.own {
+			mark = '@'
+		}
+		dst = append(strconv.AppendInt(append(dst, mark), c.window.Microseconds(), 10), "us"...)
+	}
 	if c.ordinal > 0 {
 		dst = strconv.AppendInt(append(dst, '#'), int64(c.ordinal), 10)
-	}
-	if c.window > 0 {
-		dst = strconv.AppendInt(append(dst, '@'), c.rate, 10)
-		dst = strconv.AppendInt(append(dst, '/'), c.window.Microseconds(), 10)
-		dst = append(dst, "us"...)
 	}
 	return string(appendEscaped(append(dst, '|'), domain, &inValue))
 }
@@ -92,6 +124,9 @@ func (c counter) keyStart(domain string) string {
 func (l *Limit) AppendKey(dst []byte, entries []Entry) []byte {
 	start := len(dst)
 	dst = append(dst, l.keyStart...)
+	if l.Rule.IsTooLong() {
+		return dst
+	}
 	for i := range entries {
 		lv := l.Rule.level(i)
 		dst = appendEscaped(append(dst, '|'), entries[i].Key, &inKey)
@@ -100,9 +135,18 @@ func (l *Limit) AppendKey(dst []byte, entries []Entry) []byte {
 		case lv.shared != "":
 			dst = append(dst, lv.shared...)
 		case lv.hash:
-			dst = append(dst, entries[i].Value...)
-			dst = hashFrom(dst, len(dst)-len(entries[i].Value), len(dst)-len(entries[i].Value))
+			from := len(dst)
+			if addr, ok := lv.canonical(entries[i].Value); ok {
+				dst = addr.AppendTo(dst)
+			} else {
+				dst = append(dst, entries[i].Value...)
+			}
+			dst = hashFrom(dst, from, from)
 		default:
+			if addr, ok := lv.canonical(entries[i].Value); ok {
+				dst = addr.AppendTo(dst)
+				continue
+			}
 			dst = appendEscaped(dst, entries[i].Value, &inValue)
 		}
 	}

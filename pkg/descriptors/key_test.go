@@ -41,6 +41,8 @@ descriptors:
       - {requests_per_unit: 1, unit: second}
       - {name: 'day@1', requests_per_unit: 1, unit: day}
       - {requests_per_unit: 1, unit: hour}
+  - {key: ip, cidr: ['::/0', 0.0.0.0/0], rate_limit: {requests_per_unit: 1, unit: second}}
+  - {key: hip, cidr: ['::/0'], hash_values: true, rate_limit: {requests_per_unit: 1, unit: second}}
   - {key: module, rate_limit: {algorithm: funnel, requests_per_unit: 1, unit: second, engine: redis_cell}}
 `
 
@@ -61,9 +63,12 @@ func TestKeyGolden(t *testing.T) {
 		{"shop", "remote_address=\x01\x7f\xff\xc3é世", 0, "funnel|shop|remote_address=%01%7F%FF%C3é世"},
 		{"shop", "remote_address=\u009f\ufffd", 0, "funnel|shop|remote_address=%C2%9F\ufffd"},
 		{"shop", "file=/a\u00a0b", 0, "sliding_log|shop|file=/a\u00a0b"},
-		{"shop", "many=1", 0, "fixed_window#1|shop|many=1"},
+		{"shop", "many=1", 0, "fixed_window/1000000us|shop|many=1"},
 		{"shop", "many=1", 1, "fixed_window:day%401|shop|many=1"},
-		{"shop", "many=1", 2, "fixed_window#2|shop|many=1"},
+		{"shop", "many=1", 2, "fixed_window|shop|many=1"},
+		{"shop", "ip=10.0.0.1", 0, "fixed_window|shop|ip=10.0.0.1"},
+		{"shop", "ip=0:0:0:0:0:0:0:1", 0, "fixed_window|shop|ip=::1"},
+		{"shop", "hip=::1", 0, "fixed_window|shop|hip=#eff8e7ca506627fe15dda5e0e512fcaa"},
 		{"shop", "module=1", 0, "funnel.redis_cell|shop|module=1"},
 		{"shop", "api_key=secret", 0, "token_bucket|shop|api_key=#2bb80d537b1da3e38bd30361aa855686"},
 		{"shop", "remote_address=" + long, 0, "funnel|shop|remote_address=" + long[:196] + "#7a790db31e583050c49027ab2ff1e4ac"},
@@ -145,7 +150,8 @@ type counted struct {
 	domain  string
 	entries []descriptors.Entry
 	limit   int
-	rate    uint32 // of an override; 0: none
+	window  time.Duration // of an override; 0: none
+	rate    uint32        // of that
 }
 
 // identity is what distinguishes counters, with a share_threshold's pattern instead of its values.
@@ -154,7 +160,11 @@ func (c counted) identity() string {
 	if es[0].Key == "s" && strings.HasPrefix(es[0].Value, "a") {
 		es[0].Value = "any value of the pattern a*"
 	}
-	return fmt.Sprintf("%q %q %d %d", c.domain, es, c.limit, c.rate)
+	window := c.window
+	if window == time.Second {
+		window = 0 // the first limit's own
+	}
+	return fmt.Sprintf("%q %q %d %s", c.domain, es, c.limit, window) // whatever the rate
 }
 
 func (c counted) key(t *rapid.T) string {
@@ -162,10 +172,10 @@ func (c counted) key(t *rapid.T) string {
 	if r == nil {
 		t.Fatalf("nothing matches %v", c.entries)
 	}
-	if c.rate == 0 {
+	if c.window == 0 {
 		return string(r.Limits[c.limit].AppendKey(nil, c.entries))
 	}
-	l, err := r.Override(c.rate, time.Second)
+	l, err := r.Override(c.rate, c.window)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -220,7 +230,8 @@ func checkKeysDiffer() func(t *rapid.T) {
 		}
 		return counted{
 			set: set, domain: rapid.SampledFrom(domains).Draw(t, "domain"), entries: es,
-			limit: rapid.IntRange(0, 3).Draw(t, "limit"), rate: rapid.Uint32Range(0, 2).Draw(t, "rate"),
+			limit: rapid.IntRange(0, 3).Draw(t, "limit"), rate: rapid.Uint32Range(1, 3).Draw(t, "rate"),
+			window: rapid.SampledFrom([]time.Duration{0, time.Second, time.Minute, 61 * time.Second}).Draw(t, "window"),
 		}
 	})
 	return func(t *rapid.T) {
@@ -229,7 +240,7 @@ func checkKeysDiffer() func(t *rapid.T) {
 		}
 		seen, keys := map[string]string{}, map[string]string{}
 		for _, c := range rapid.SliceOfN(draw, 50, 100).Draw(t, "counters") {
-			if c.rate > 0 {
+			if c.window > 0 {
 				c.limit = 0 // an override is the first limit's
 			}
 			key, id := c.key(t), c.identity()
@@ -243,6 +254,84 @@ func checkKeysDiffer() func(t *rapid.T) {
 			if len(key) > 256 || !utf8.ValidString(key) || strings.ContainsAny(key, " {}\x00\n\x7f") {
 				t.Fatalf("key %q is too long or unreadable", key)
 			}
+		}
+	}
+}
+
+// However an address is spelled, a block's rule has one counter of it.
+func TestOneCounterOfAnAddress(t *testing.T) {
+	set := compile(t, keyRules)
+	keyOf := func(key, value string) string {
+		es := []descriptors.Entry{{Key: key, Value: value}}
+		return string(limitOf(t, set, "shop", es, 0).AppendKey(nil, es))
+	}
+	for _, key := range []string{"ip", "hip"} {
+		for _, same := range [][]string{
+			{"::1", "0:0:0:0:0:0:0:1", "0000::0001", "::0.0.0.1", "0::1%eth0", "::1%1"},
+			{"2001:db8::abc", "2001:DB8::ABC", "2001:0db8:0:0::0abc", "2001:DB8::0.0.10.188"},
+		} {
+			for _, value := range same {
+				if got, want := keyOf(key, value), keyOf(key, same[0]); got != want {
+					t.Errorf("%s has the key %s, %s has %s", value, got, same[0], want)
+				}
+			}
+		}
+	}
+	for _, value := range []string{"::ffff:10.0.0.1", "::FFFF:0a00:0001", "0:0:0:0:0:ffff:10.0.0.1%x"} {
+		if got, want := keyOf("ip", value), keyOf("ip", "10.0.0.1"); got != want {
+			t.Errorf("%s has the key %s, 10.0.0.1 has %s", value, got, want)
+		}
+	}
+	if a, b := keyOf("ip", "::1"), keyOf("ip", "::2"); a == b {
+		t.Errorf("two addresses have the key %s", a)
+	}
+	for written, want := range map[string]string{
+		"fixed_window|shop|ip=0:0:0:0:0:0:0:1":             "fixed_window|shop|ip=::1",
+		"fixed_window|shop|ip=::FFFF:10.0.0.1":             "fixed_window|shop|ip=10.0.0.1",
+		"fixed_window|shop|ip=::1":                         "fixed_window|shop|ip=::1",
+		"funnel|shop|ip=0:0:0:0:0:0:0:1":                   "funnel|shop|ip=0:0:0:0:0:0:0:1",  // no limit of the rule
+		"funnel|shop|remote_address=0::1":                  "funnel|shop|remote_address=0::1", // no cidr
+		"fixed_window|shop|hip=#eff8e7ca506627fe15dda5e0e": "fixed_window|shop|hip=#eff8e7ca506627fe15dda5e0e",
+		"no key": "no key",
+	} {
+		if got := set.CanonicalKey(written); got != want {
+			t.Errorf("%s is written as %s, want %s", written, got, want)
+		}
+	}
+}
+
+// Limits without a name are told apart by algorithm and window: their counters outlive what is written before them.
+func TestUnnamedLimitsKeepTheirCounters(t *testing.T) {
+	keys := func(limits string) (all []string) {
+		set := compile(t, "domain: d\ndescriptors:\n  - {key: k, "+limits+"}\n")
+		es := []descriptors.Entry{{Key: "k", Value: "v"}}
+		for _, l := range set.Domain("d").Match(es).Limits {
+			start, _, _ := strings.Cut(string(l.AppendKey(nil, es)), "|")
+			all = append(all, fmt.Sprintf("%d %s", l.Policy.Limit(), start))
+		}
+		return all
+	}
+	const day, minute, second = "{requests_per_unit: 1000, unit: day}", "{requests_per_unit: 60, unit: minute}", "{requests_per_unit: 9, unit: second}"
+	const funnel = "{algorithm: funnel, requests_per_unit: 7, unit: second}"
+	for _, tt := range []struct {
+		limits string
+		want   []string
+	}{
+		{"rate_limit: " + day, []string{"1000 fixed_window"}}, // the key of a single limit is as it always was
+		{"rate_limits: [" + day + "]", []string{"1000 fixed_window"}},
+		{"rate_limits: [" + second + ", " + day + "]", []string{"9 fixed_window/1000000us", "1000 fixed_window"}},
+		{"rate_limits: [" + day + ", " + second + "]", []string{"1000 fixed_window", "9 fixed_window/1000000us"}},
+		{"rate_limits: [" + minute + ", " + second + ", " + day + "]", []string{
+			"60 fixed_window/60000000us", "9 fixed_window/1000000us", "1000 fixed_window",
+		}},
+		{"rate_limits: [" + funnel + ", " + day + "]", []string{"7 funnel", "1000 fixed_window"}},
+		{"rate_limits: [" + day + ", {name: n, requests_per_unit: 5, unit: week}]", []string{"1000 fixed_window", "5 fixed_window:n"}},
+		{"rate_limits: [" + day + ", {requests_per_unit: 500, window: 24h, charge_denied: none}, " + second + "]", []string{
+			"1000 fixed_window", "500 fixed_window#2", "9 fixed_window/1000000us",
+		}},
+	} {
+		if got := keys(tt.limits); fmt.Sprint(got) != fmt.Sprint(tt.want) {
+			t.Errorf("%s has the counters %q, want %q", tt.limits, got, tt.want)
 		}
 	}
 }

@@ -15,6 +15,8 @@ type memory struct {
 	limits     slab[Limit]
 	limitLists slab[*Limit]
 	texts      texts
+
+	patternLists slab[*pattern]
 }
 
 // slab is memory for Ts.
@@ -69,6 +71,18 @@ func (t *texts) join(parts ...string) string {
 	from := t.room(length)
 	for _, part := range parts {
 		t.last.WriteString(part)
+	}
+	return t.last.String()[from:]
+}
+
+// reversed is the text from its last byte to its first.
+func (t *texts) reversed(text string) string {
+	if text == "" {
+		return ""
+	}
+	from := t.room(len(text))
+	for i := range len(text) {
+		t.last.WriteByte(text[len(text)-1-i])
 	}
 	return t.last.String()[from:]
 }

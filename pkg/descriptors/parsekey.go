@@ -2,13 +2,15 @@ package descriptors
 
 import (
 	"net/url"
+	"slices"
 	"strings"
+	"unicode/utf8"
 )
 
 // KeyTerms is what a counter's key says.
 type KeyTerms struct {
 	Algorithm string     `json:"algorithm"`       // with .interval or .redis_cell
-	Limit     string     `json:"limit,omitempty"` // :name or #ordinal, and @rate/window of one that a request brought along
+	Limit     string     `json:"limit,omitempty"` // :name or /window, and #ordinal, or @window of one that a request brought along
 	Domain    string     `json:"domain"`
 	Entries   []KeyEntry `json:"entries"`       // a value may be a pattern, or # and a hash
 	Cut       bool       `json:"cut,omitempty"` // the key was too long: its end is a hash
@@ -21,31 +23,52 @@ type KeyEntry struct {
 }
 
 // ParseKey reads what Limit.AppendKey wrote; ok is false for anything else. Braces that a store has put around what follows
-// the first | are taken off. Of a key that was too long the last entry may be a part of one.
+// the first | are taken off. Of a key that was too long the last entry, the domain or the limit may be a part of one.
 func ParseKey(key string) (terms KeyTerms, ok bool) {
-	start, rest, ok := strings.Cut(key, "|")
-	if !ok || start == "" {
-		return KeyTerms{}, false
-	}
+	start, rest, hasDomain := strings.Cut(key, "|")
 	if inner, braced := strings.CutPrefix(rest, "{"); braced {
 		rest = strings.TrimSuffix(inner, "}")
 	}
-	terms.Algorithm = start
-	if i := strings.IndexAny(start, ":#@"); i >= 0 {
-		terms.Algorithm, terms.Limit = start[:i], unescaped(start[i:])
+	size := len(start)
+	if hasDomain {
+		size += 1 + len(rest)
 	}
 	parts := strings.Split(rest, "|")
+	terms.Cut = size >= shortestCut && size <= maxKey && endsWithHash(key, parts[len(parts)-1])
+	if start == "" || !hasDomain && !terms.Cut {
+		return KeyTerms{}, false
+	}
+	terms.Algorithm = start
+	if i := strings.IndexAny(start, ":#@/"); i >= 0 {
+		terms.Algorithm, terms.Limit = start[:i], unescaped(start[i:])
+	}
 	terms.Domain = unescaped(parts[0])
 	for i, part := range parts[1:] {
 		name, value, entry := strings.Cut(part, "=")
-		last := i == len(parts)-2
-		terms.Cut = last && len(key) >= maxKey && strings.Contains(part, "#")
-		if !entry && !terms.Cut {
+		if !entry && (!terms.Cut || i < len(parts)-2) {
 			return KeyTerms{}, false
 		}
 		terms.Entries = append(terms.Entries, KeyEntry{Key: unescaped(name), Value: unescaped(value)})
 	}
 	return terms, true
+}
+
+// shortestCut is how long a key that was cut is at least: see readableCut, which may go back to the start of a character, and
+// then of a %XX.
+const shortestCut = maxKey - (utf8.UTFMax - 1) - len("%X")
+
+// endsWithHash says whether the key, or its last part, ends with the hash of a key that was cut, and not of a value.
+func endsWithHash(key, last string) bool {
+	if last == "" {
+		last = key
+	}
+	from := len(last) - 2*hashBytes
+	if from < 1 || last[from-1] != '#' || strings.Trim(last[from:], "0123456789abcdef") != "" {
+		return false
+	}
+	name, _, entry := strings.Cut(last[:from-1], "=")
+	isValue := entry && (len(name)+1 == from-1 || strings.HasPrefix(last[len(name)+1:], "*#"))
+	return !isValue
 }
 
 // unescaped undoes appendEscaped.
@@ -54,4 +77,28 @@ func unescaped(text string) string {
 		return plain
 	}
 	return text // cut within
+}
+
+// CanonicalKey is the key as AppendKey writes it: with an address that a rule's `cidr` matches in one spelling. A key that is no
+// counter's of the set's rules is returned as it is.
+func (s *Set) CanonicalKey(key string) string {
+	terms, ok := ParseKey(key)
+	d := s.domains[terms.Domain]
+	if !ok || terms.Cut || d == nil {
+		return key
+	}
+	entries := make([]Entry, len(terms.Entries))
+	for i, e := range terms.Entries {
+		entries[i] = Entry(e)
+	}
+	r := d.Match(entries)
+	if r == nil || !slices.ContainsFunc(r.levels, func(l level) bool { return l.address }) {
+		return key
+	}
+	for _, l := range r.Limits {
+		if l.Counts(key) {
+			return string(l.AppendKey(nil, entries))
+		}
+	}
+	return key
 }

@@ -3,20 +3,19 @@ package descriptors
 import (
 	"errors"
 	"fmt"
-	"regexp"
 	"regexp/syntax"
 	"strings"
 )
 
-// Bounds of regexes: they keep what one value costs small, whatever it is and however many there are.
+// Bounds of one regex: they keep its automaton small.
 const (
 	maxRegexBytes = 1024
-	maxRegexSize  = 500 // instructions, of which each byte of a value may cost some
-	maxSameStart  = 100 // regexes of one key that may have to be tried one by one
+	maxRegexSize  = 500 // instructions
 )
 
-// newRegex compiles an RE2 that must match whole values. It is found by the fixed text that they begin or end with.
-func newRegex(text string, to *node) (*pattern, error) {
+// newRegex compiles an RE2 that must match whole values. It is found by the fixed text that they begin and end with. It calls
+// rest now and then.
+func newRegex(text string, to *node, rest func()) (*pattern, error) {
 	if len(text) > maxRegexBytes {
 		return nil, fmt.Errorf("regex: has %d bytes, at most %d are allowed; write several descriptors", len(text), maxRegexBytes)
 	}
@@ -27,7 +26,7 @@ func newRegex(text string, to *node) (*pattern, error) {
 		}
 		return nil, fmt.Errorf("regex: %w; write an RE2 regular expression, and double each \\ within double quotes", err)
 	}
-	prefix, inside, suffix := fixedParts(tree)
+	prefix, suffix := fixedParts(tree)
 	program, err := syntax.Compile(tree.Simplify())
 	if err != nil {
 		return nil, fmt.Errorf("regex: %w", err)
@@ -35,15 +34,15 @@ func newRegex(text string, to *node) (*pattern, error) {
 	if n := len(program.Inst); n > maxRegexSize {
 		return nil, fmt.Errorf("regex: is compiled to %d steps, at most %d are allowed; repeat less, or write several descriptors", n, maxRegexSize)
 	}
-	re, err := regexp.Compile(`\A(?:` + text + `)\z`)
+	re, err := newAutomaton(program, rest)
 	if err != nil {
 		return nil, fmt.Errorf("regex: %w", err)
 	}
-	return &pattern{text: text, prefix: prefix, middle: []string{inside}, suffix: suffix, re: re, to: to}, nil
+	return &pattern{text: text, prefix: prefix, suffix: suffix, re: re, to: to}, nil
 }
 
-// fixedParts are the texts that every match begins with, has anywhere and ends with. They may overlap.
-func fixedParts(tree *syntax.Regexp) (prefix, inside, suffix string) {
+// fixedParts are the texts that every match begins with and ends with. They may overlap.
+func fixedParts(tree *syntax.Regexp) (prefix, suffix string) {
 	parts := []*syntax.Regexp{tree}
 	if tree.Op == syntax.OpConcat {
 		parts = tree.Sub
@@ -56,11 +55,9 @@ func fixedParts(tree *syntax.Regexp) (prefix, inside, suffix string) {
 			first, last = min(first, i), i
 			continue
 		}
-		if texts[i] = text; len(text) > len(inside) {
-			inside = text
-		}
+		texts[i] = text
 	}
-	return strings.Join(texts[:first], ""), inside, strings.Join(texts[last+1:], "")
+	return strings.Join(texts[:first], ""), strings.Join(texts[last+1:], "")
 }
 
 // fixedText is what the part matches, if it is one text only.

@@ -2,7 +2,6 @@ package descriptors
 
 import (
 	"cmp"
-	"iter"
 	"maps"
 	"slices"
 )
@@ -62,7 +61,7 @@ func (b *branch) nodes() (all []*node) {
 
 // ordered are the branch's patterns in file order, the blocks of one descriptor as one.
 func (b *branch) ordered() []*pattern {
-	all := b.inFileOrder()
+	all := slices.Clone(b.all)
 	if b.blocks.table != nil {
 		for _, p := range b.blocks.table.All() {
 			all = append(all, p)
@@ -70,24 +69,6 @@ func (b *branch) ordered() []*pattern {
 	}
 	slices.SortFunc(all, byOrder)
 	return slices.Compact(all)
-}
-
-// inFileOrder are the patterns and regexes, and not the blocks.
-func (m *matchers) inFileOrder() []*pattern { return slices.SortedFunc(m.each(), byOrder) }
-
-// each are the patterns and regexes in no order.
-func (m *matchers) each() iter.Seq[*pattern] {
-	return func(yield func(*pattern) bool) {
-		for _, affixes := range []*affixes{&m.patterns.prefixes, &m.patterns.suffixes, &m.regexes.prefixes, &m.regexes.suffixes} {
-			for _, same := range affixes.by {
-				for p := range same.all() {
-					if !yield(p) {
-						return
-					}
-				}
-			}
-		}
-	}
 }
 
 func byOrder(a, b *pattern) int { return cmp.Compare(a.order, b.order) }

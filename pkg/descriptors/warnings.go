@@ -15,9 +15,9 @@ func (c *compiler) warnUnreachable(b *branch, d *descriptor) {
 	if b.any == nil || b.order == 0 || !alone && !everything {
 		return
 	}
-	all := b.patterns.match("\x00", nil)
+	all := b.every
 	switch {
-	case all == nil || strings.Trim(all.text, "*") != "":
+	case all == nil:
 	case alone:
 		c.warn(WarnUnreachable, d.at, "%s is never reached: value %s at %s matches every value; remove one of the two",
 			b.any.rule.Path, all.text, all.to.rule.Source)

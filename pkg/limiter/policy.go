@@ -636,14 +636,31 @@ func (p *Policy) TimeZone() *time.Location {
 	return p.calendar.zone
 }
 
-// Identity can be compared: it is equal for policies that decide alike.
+// Identity can be compared: it is equal for policies that decide alike, also if their time zone was loaded twice.
 func (p *Policy) Identity() any {
 	numbers := *p
 	numbers.calendar = nil
 	return struct {
 		numbers Policy
-		zone    *time.Location
-	}{numbers, p.TimeZone()}
+		zone    zoneIdentity
+	}{numbers, identityOf(p.TimeZone())}
+}
+
+// zoneIdentity tells time zones apart by their name, and, as anybody can make one of any name, by two offsets from UTC.
+type zoneIdentity struct {
+	name           string
+	winter, summer int // seconds
+}
+
+func identityOf(zone *time.Location) zoneIdentity {
+	if zone == nil {
+		return zoneIdentity{}
+	}
+	const january, july = 1_767_225_600, 1_782_864_000 // 2026
+	id := zoneIdentity{name: zone.String()}
+	_, id.winter = time.Unix(january, 0).In(zone).Zone()
+	_, id.summer = time.Unix(july, 0).In(zone).Zone()
+	return id
 }
 
 // Store is the name of the store that has the counters, empty for the first.

@@ -1,0 +1,392 @@
+package descriptors
+
+import (
+	"fmt"
+	"regexp/syntax"
+	"slices"
+	"sort"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Bounds of an automaton.
+const (
+	maxStates  = 2000
+	maxClasses = 256
+)
+
+// automaton decides whether a whole text matches a regex, by one step for each character of the text: it is the regex's
+// deterministic automaton, made when rules load. (Go's regexp takes a step for each character and part of the expression.)
+type automaton struct {
+	ascii   [utf8.RuneSelf]uint8 // the class of each character: those of one class lead to the same states
+	bounds  []rune               // where the characters beyond ASCII begin that have another class than those before
+	classes []uint8              // of those
+	stride  uint32               // classes in all
+	next    []uint32             // state+class -> state. A state is a multiple of stride; 0 matches nothing any more
+	start   uint32
+	is      []stateKind // by state/stride
+}
+
+type stateKind uint8
+
+const (
+	accepts stateKind = 1 << iota // a text that ends here matches
+	settled                       // whatever follows matches, but for a newline
+)
+
+// decide says whether a value matches whose head leads to the state.
+func (a *automaton) decide(s *search, state uint32) answer {
+	switch is := a.is[state/a.stride]; {
+	case state == 0:
+		return no
+	case s.isLong() && (is&settled == 0 || s.newline):
+		return unsure
+	case is&accepts != 0:
+		return yes
+	default:
+		return no
+	}
+}
+
+// run is the state after the text.
+func (a *automaton) run(text string) (state uint32) {
+	state = a.start
+	for i := 0; i < len(text) && state != 0; {
+		if c := text[i]; c < utf8.RuneSelf {
+			state = a.next[state+uint32(a.ascii[c])]
+			i++
+			continue
+		}
+		char, size := utf8.DecodeRuneInString(text[i:])
+		state = a.next[state+uint32(a.class(char))]
+		i += size
+	}
+	return state
+}
+
+// together is how many automata run at once: each waits for its table, not for the processor.
+const together = 4
+
+// runTogether runs the automata of these patterns.
+func runTogether(patterns *[together]*pattern, text string) (states [together]uint32) {
+	a, b, c, d := patterns[0].re, patterns[1].re, patterns[2].re, patterns[3].re
+	w, x, y, z := a.start, b.start, c.start, d.start
+	for i := 0; i < len(text) && w|x|y|z != 0; {
+		if char := text[i] & (utf8.RuneSelf - 1); char == text[i] {
+			w = a.next[w+uint32(a.ascii[char])]
+			x = b.next[x+uint32(b.ascii[char])]
+			y = c.next[y+uint32(c.ascii[char])]
+			z = d.next[z+uint32(d.ascii[char])]
+			i++
+			continue
+		}
+		char, size := utf8.DecodeRuneInString(text[i:])
+		w = a.next[w+uint32(a.class(char))]
+		x = b.next[x+uint32(b.class(char))]
+		y = c.next[y+uint32(c.class(char))]
+		z = d.next[z+uint32(d.class(char))]
+		i += size
+	}
+	return [together]uint32{w, x, y, z}
+}
+
+// class is that of a character beyond ASCII.
+func (a *automaton) class(char rune) uint8 {
+	lo, hi := 0, len(a.bounds) // the last bound up to char is in [lo, hi)
+	for hi-lo > 1 {
+		if middle := (lo + hi) / 2; a.bounds[middle] <= char {
+			lo = middle
+		} else {
+			hi = middle
+		}
+	}
+	return a.classes[lo]
+}
+
+// newAutomaton makes the automaton of a program that must match the whole text. It calls rest now and then.
+func newAutomaton(program *syntax.Prog, rest func()) (*automaton, error) {
+	b := builder{program: program, rest: rest, known: map[string]int{}, seen: make([]bool, len(program.Inst))}
+	if err := b.classify(); err != nil {
+		return nil, err
+	}
+	b.add(nil, 0)                                       // nothing matches any more
+	start := b.add([]uint32{uint32(program.Start)}, -1) //nolint:gosec // instructions are few
+	for at := 1; at < len(b.states); at++ {
+		rest()
+		b.expand(at)
+		if len(b.states) > maxStates {
+			return nil, fmt.Errorf("needs more than %d states, as it has to remember too much of what it has read; repeat less after .* "+
+				"or the like, or write several descriptors", maxStates)
+		}
+	}
+	b.finish(start)
+	return &b.automaton, nil
+}
+
+// builder makes an automaton by the subset construction.
+type builder struct {
+	automaton
+
+	program *syntax.Prog
+	rest    func()
+	looks   bool           // the program has ^, $, \b or the like
+	chars   []rune         // one of each class
+	states  []subset       // by state
+	to      [][]int        // by state and class
+	known   map[string]int // states by their key
+	seen    []bool         // by instruction
+	newline uint8          // the class of \n
+	alone   bool           // that has no other character
+}
+
+// subset is the state of a deterministic automaton: where in the program the text so far may have led.
+type subset struct {
+	at   []uint32 // instructions, sorted, before those that read nothing are followed
+	last rune     // as the character before: -1 at the beginning, \n, a letter, or a space; 0 if it does not matter
+	end  bool     // a text that ends here matches
+}
+
+// classify sorts characters into classes that the program does not tell apart.
+func (b *builder) classify() error {
+	starts := []rune{0, utf8.RuneSelf}
+	add := func(from, to rune) { starts = append(starts, from, to+1) }
+	for i := range b.program.Inst {
+		switch inst := &b.program.Inst[i]; inst.Op {
+		case syntax.InstRune1, syntax.InstRune:
+			if len(inst.Rune) == 1 {
+				add(inst.Rune[0], inst.Rune[0])
+				for char := unicode.SimpleFold(inst.Rune[0]); char != inst.Rune[0]; char = unicode.SimpleFold(char) {
+					add(char, char)
+				}
+			}
+			for j := 0; j+1 < len(inst.Rune); j += 2 {
+				add(inst.Rune[j], inst.Rune[j+1])
+			}
+		case syntax.InstRuneAnyNotNL:
+			add('\n', '\n')
+		case syntax.InstEmptyWidth:
+			b.looks = true
+		default:
+		}
+	}
+	if b.looks {
+		for _, r := range [][2]rune{{'\n', '\n'}, {'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}} {
+			add(r[0], r[1])
+		}
+	}
+	slices.Sort(starts)
+	starts = slices.Compact(starts)
+	classes := map[string]uint8{}
+	for i, from := range starts {
+		if from > unicode.MaxRune {
+			break
+		}
+		b.rest()
+		key := b.signature(from)
+		class, ok := classes[key]
+		if !ok {
+			if len(classes) == maxClasses {
+				return fmt.Errorf("tells more than %d kinds of characters apart; write several descriptors", maxClasses)
+			}
+			class = uint8(len(classes)) //nolint:gosec // checked
+			classes[key] = class
+			b.chars = append(b.chars, from)
+		}
+		if from < utf8.RuneSelf {
+			for char := from; char < starts[i+1]; char++ {
+				b.ascii[char] = class
+			}
+			continue
+		}
+		if n := len(b.classes); n == 0 || b.classes[n-1] != class {
+			b.bounds, b.classes = append(b.bounds, from), append(b.classes, class)
+		}
+	}
+	b.stride = uint32(len(classes)) //nolint:gosec // checked
+	b.newline = b.ascii['\n']
+	b.alone = slices.Contains(starts, '\n') && slices.Contains(starts, '\n'+1)
+	return nil
+}
+
+// signature says what the program knows of a character.
+func (b *builder) signature(char rune) string {
+	key := make([]byte, 0, len(b.program.Inst)/4)
+	for i := range b.program.Inst {
+		inst := &b.program.Inst[i]
+		matches := false
+		switch inst.Op {
+		case syntax.InstRune, syntax.InstRune1:
+			matches = inst.MatchRune(char)
+		case syntax.InstRuneAnyNotNL:
+			matches = char != '\n'
+		default:
+			continue
+		}
+		if matches {
+			key = append(key, byte(i), byte(i>>8))
+		}
+	}
+	if b.looks {
+		key = append(key, byte(kindOf(char)))
+	}
+	if char == '\n' {
+		key = append(key, '\n') // what follows a value's head is asked for it
+	}
+	return string(key)
+}
+
+// kindOf stands for the character where only what ^, $ and \b ask for counts.
+func kindOf(char rune) rune {
+	switch {
+	case char == '\n':
+		return '\n'
+	case syntax.IsWordChar(char):
+		return 'a'
+	default:
+		return ' '
+	}
+}
+
+// add is the state of the instructions, which it sorts.
+func (b *builder) add(at []uint32, last rune) int {
+	if !b.looks || len(at) == 0 {
+		last = 0
+	}
+	slices.Sort(at)
+	at = slices.Compact(at)
+	key := make([]byte, 0, 2*len(at)+2)
+	key = append(key, byte(last), byte(last>>8))
+	for _, pc := range at {
+		key = append(key, byte(pc), byte(pc>>8))
+	}
+	if state, ok := b.known[string(key)]; ok {
+		return state
+	}
+	state := len(b.states)
+	b.known[string(key)] = state
+	b.states = append(b.states, subset{at: at, last: last})
+	b.to = append(b.to, make([]int, b.stride))
+	return state
+}
+
+// expand finds out where the state leads.
+func (b *builder) expand(state int) {
+	s := b.states[state]
+	before := s.last
+	if !b.looks {
+		before = -1
+	}
+	_, b.states[state].end = b.follow(s.at, syntax.EmptyOpContext(before, -1))
+	reads := map[syntax.EmptyOp][]uint32{}
+	for class, char := range b.chars {
+		b.rest()
+		looked := syntax.EmptyOp(0)
+		if b.looks {
+			looked = syntax.EmptyOpContext(before, char)
+		}
+		from, ok := reads[looked]
+		if !ok {
+			from, _ = b.follow(s.at, looked)
+			reads[looked] = from
+		}
+		var to []uint32
+		for _, pc := range from {
+			if inst := &b.program.Inst[pc]; matchRune(inst, char) {
+				to = append(to, inst.Out)
+			}
+		}
+		b.to[state][class] = b.add(to, kindOf(char))
+	}
+}
+
+func matchRune(inst *syntax.Inst, char rune) bool {
+	switch inst.Op {
+	case syntax.InstRuneAny:
+		return true
+	case syntax.InstRuneAnyNotNL:
+		return char != '\n'
+	default:
+		return inst.MatchRune(char)
+	}
+}
+
+// follow returns the instructions that read a character, after those that read none, and whether one is the end.
+func (b *builder) follow(at []uint32, looked syntax.EmptyOp) (reads []uint32, end bool) {
+	clear(b.seen)
+	todo := slices.Clone(at)
+	for len(todo) > 0 {
+		pc := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		if b.seen[pc] {
+			continue
+		}
+		b.seen[pc] = true
+		switch inst := &b.program.Inst[pc]; inst.Op {
+		case syntax.InstAlt, syntax.InstAltMatch:
+			todo = append(todo, inst.Out, inst.Arg)
+		case syntax.InstCapture, syntax.InstNop:
+			todo = append(todo, inst.Out)
+		case syntax.InstEmptyWidth:
+			if syntax.EmptyOp(inst.Arg)&^looked == 0 { //nolint:gosec // as regexp does
+				todo = append(todo, inst.Out)
+			}
+		case syntax.InstMatch:
+			end = true
+		case syntax.InstFail:
+		default:
+			reads = append(reads, pc)
+		}
+	}
+	return reads, end
+}
+
+// finish finds out which states lead to no match, and which to nothing else, and makes the table.
+func (b *builder) finish(start int) {
+	n := len(b.states)
+	alive, sure := make([]bool, n), make([]bool, n)
+	for i, s := range b.states {
+		alive[i], sure[i] = s.end, s.end
+	}
+	for changed := true; changed; {
+		changed = false
+		b.rest()
+		for i := n - 1; i >= 0; i-- {
+			for class, to := range b.to[i] {
+				if alive[to] && !alive[i] {
+					alive[i], changed = true, true
+				}
+				if sure[i] && !sure[to] && (!b.alone || class != int(b.newline)) {
+					sure[i], changed = false, true
+				}
+			}
+		}
+	}
+	b.next = make([]uint32, n*int(b.stride))
+	b.is = make([]stateKind, n)
+	of := func(state int) uint32 {
+		if !alive[state] {
+			return 0
+		}
+		return uint32(state) * b.stride //nolint:gosec // states are few
+	}
+	for i := range b.states {
+		for class, to := range b.to[i] {
+			b.next[i*int(b.stride)+class] = of(to)
+		}
+		if b.states[i].end {
+			b.is[i] |= accepts
+		}
+		if sure[i] {
+			b.is[i] |= settled
+		}
+	}
+	b.start = of(start)
+}
+
+// bytes is how much memory the automaton takes.
+func (a *automaton) bytes() int { return 4*len(a.next) + len(a.is) + 5*len(a.bounds) + utf8.RuneSelf }
+
+// cost is how many steps a character takes, when run together with others.
+func (a *automaton) cost() int {
+	return 1 + sort.Search(16, func(bits int) bool { return 1<<bits >= len(a.bounds) })
+}

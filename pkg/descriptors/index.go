@@ -1,0 +1,193 @@
+package descriptors
+
+import (
+	"slices"
+	"strings"
+)
+
+// Bounds of what a set may cost, checked when it is compiled.
+const (
+	// maxMatchSteps bounds what one value may cost at one level, in steps of about half a nanosecond: some 100 regexes that
+	// begin and end alike.
+	maxMatchSteps = 130_000
+	// maxAutomata bounds the memory that the automata of a set's regexes take, in bytes.
+	maxAutomata = 16 << 20
+)
+
+// finishBranch makes the index of a branch's patterns, once all are there, and checks what needs it.
+func (c *compiler) finishBranch(b *branch) {
+	if len(b.all) == 0 {
+		return
+	}
+	b.index = c.index(b.all, false)
+	for i, p := range b.all {
+		c.process.rest()
+		if p.re != nil {
+			continue
+		}
+		// The pattern that matches this one's text, in which * is a character like any other that no literal part has,
+		// matches everything that this one matches.
+		switch first := b.firstStar(p.text); {
+		case first == nil || first.order >= p.order:
+		case first.text == p.text:
+			c.twice(b.places[i].descriptor, first.to)
+		default:
+			c.add(b.places[i].value, "value %s is never reached: %s at %s matches everything that it matches; move it up, before that one",
+				p.text, first.text, first.to.rule.Source)
+		}
+	}
+	path, steps := b.index.costliest((*group).steps)
+	if steps > maxMatchSteps {
+		last := b.index.costliestPattern(path)
+		i := slices.Index(b.all, last)
+		c.add(b.places[i].value, "too many patterns and regexes of this key begin and end with the same fixed text, so that one value may "+
+			"take %d steps, and at most %d are allowed; begin or end %s with different text, or write one regex for several",
+			steps, maxMatchSteps, last.to.rule.Path)
+	}
+	b.places = nil
+}
+
+// index makes the tree over the patterns' fixed beginnings, or over their ends.
+func (c *compiler) index(patterns []*pattern, byEnd bool) *affixes {
+	type member struct {
+		affix string
+		*pattern
+	}
+	members := make([]member, len(patterns))
+	for i, p := range patterns {
+		members[i] = member{p.prefix, p}
+		if byEnd {
+			members[i].affix = c.memory.texts.reversed(p.suffix)
+		}
+	}
+	c.process.rest()
+	slices.SortStableFunc(members, func(a, b member) int { return strings.Compare(a.affix, b.affix) })
+	var affixes []string
+	var groups []group
+	for len(members) > 0 {
+		c.process.rest()
+		n := 1
+		for n < len(members) && members[n].affix == members[0].affix {
+			n++
+		}
+		same := c.memory.patternLists.take(n)
+		for i, m := range members[:n] {
+			same[i] = m.pattern
+		}
+		affixes = append(affixes, members[0].affix)
+		if byEnd {
+			groups = append(groups, group{first: same[0].order, few: same})
+		} else {
+			groups = append(groups, c.group(same))
+		}
+		members = members[n:]
+	}
+	return newAffixes(affixes, slices.Clip(groups))
+}
+
+// group makes the group of patterns with the same fixed beginning, in file order.
+func (c *compiler) group(patterns []*pattern) group {
+	g := group{first: patterns[0].order, few: patterns}
+	if len(patterns) <= maxTried {
+		return g
+	}
+	var withTexts, others []*pattern
+	for _, p := range patterns {
+		if len(p.middle) > 0 {
+			withTexts = append(withTexts, p)
+		} else {
+			others = append(others, p)
+		}
+	}
+	g.few = nil
+	if len(others) > maxTried {
+		g.bySuf = c.index(others, true)
+	} else {
+		g.few = others
+	}
+	if len(withTexts) > maxTried {
+		g.pieces = newPieces(withTexts, c.process.rest, c.endings)
+		g.pieces.tails = c.index(withTexts, true)
+		for i := range g.pieces.tails.groups {
+			tail := &g.pieces.tails.groups[i]
+			for _, p := range tail.few {
+				tail.enforced |= p.enforced
+			}
+		}
+	} else {
+		g.few = append(g.few, withTexts...)
+		slices.SortFunc(g.few, byOrder)
+	}
+	return g
+}
+
+// endings makes the group of patterns that differ in their fixed ends alone.
+func (c *compiler) endings(patterns []*pattern) group {
+	if len(patterns) <= maxTried {
+		return group{few: patterns}
+	}
+	return group{bySuf: c.index(patterns, true)}
+}
+
+// steps is what it may cost to look through the group.
+func (g *group) steps() int {
+	steps := 20
+	alone := 0 // regexes that may run with none beside them, which takes twice as long
+	for _, p := range g.few {
+		if steps += p.steps(); p.re != nil {
+			alone++
+		}
+	}
+	steps += min(alone, together-1) * MaxPatternValue
+	if g.bySuf != nil {
+		_, most := g.bySuf.costliest((*group).steps)
+		steps += most
+	}
+	if g.pieces != nil {
+		steps += g.pieces.cost() * MaxPatternValue
+	}
+	return steps
+}
+
+// steps is what it may cost to try the pattern.
+func (p *pattern) steps() int {
+	switch {
+	case p.re != nil:
+		return p.re.cost() * MaxPatternValue
+	case len(p.middle) > 0:
+		return MaxPatternValue
+	default:
+		return 5
+	}
+}
+
+// costliestPattern is the last in file order of the patterns in these groups that read a value.
+func (a *affixes) costliestPattern(path []int32) (last *pattern) {
+	add := func(patterns []*pattern) {
+		for _, p := range patterns {
+			if (last == nil || p.order > last.order) && p.steps() >= MaxPatternValue {
+				last = p
+			}
+		}
+	}
+	for _, i := range path {
+		g := &a.groups[i]
+		add(g.few)
+		for _, more := range []*affixes{g.bySuf, g.tails()} {
+			if more == nil {
+				continue
+			}
+			for j := range more.groups {
+				add(more.groups[j].few)
+			}
+		}
+	}
+	return last
+}
+
+func (g *group) tails() *affixes {
+	if g.pieces == nil {
+		return nil
+	}
+	return g.pieces.tails
+}

@@ -1,0 +1,309 @@
+package descriptors_test
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+)
+
+// lines are rules of one domain and level, with %d (and %[1]d) for their number.
+func lines(n int, line string) string {
+	var rules strings.Builder
+	rules.WriteString("domain: d\ndescriptors:\n")
+	for i := range n {
+		fmt.Fprintf(&rules, "  - "+line+"\n", i)
+	}
+	return rules.String()
+}
+
+func entry(value string) []descriptors.Entry { return []descriptors.Entry{{Key: "k", Value: value}} }
+
+const limited = ", rate_limit: {requests_per_unit: 1, unit: second}"
+
+// What a long value means, form by form.
+func TestLongValues(t *testing.T) {
+	const (
+		x     = ", rate_limit: {requests_per_unit: 1, unit: second}}"
+		long  = "(value too long to match)"
+		limit = descriptors.MaxPatternValue
+	)
+	fill := strings.Repeat("a", limit)
+	for _, tt := range []struct{ name, rules, value, want string }{
+		{"beginning decides", "{key: k, value: '/login*'" + x, "/login" + fill, "k=/login*"},
+		{"end decides", "{key: k, value: '*.html'" + x, fill + ".html", "k=*.html"},
+		{"both decide", "{key: k, value: '/a/*.html'" + x, "/a/" + fill + ".htm", ""},
+		{"key alone", "{key: k" + x, fill + "b", "k"},
+		{"exact", "{key: k, value: " + fill + "b" + x, fill + "b", "k=" + fill + "b"},
+		{"text in the head", "{key: k, value: '*/admin/*'" + x, "/admin/" + fill, "k=*/admin/*"},
+		{"text maybe behind the head", "{key: k, value: '*/admin/*'" + x, fill + "/admin/", long},
+		{"text across the head's end", "{key: k, value: '*ab*'" + x, fill + "b", long},
+		{"another end", "{key: k, value: '*/admin/*.html'" + x, fill + "/admin/", ""},
+		{"regex's head decides", "{key: k, regex: '/v[0-9]/.*'" + x, "/v1/" + fill, "k regex /v[0-9]/.*"},
+		{"regex's head excludes", "{key: k, regex: '/v[0-9]/.*'" + x, "/vx/" + fill, ""},
+		{"regex with a newline", "{key: k, regex: '/v[0-9]/.*'" + x, "/v1/" + fill + "\n", long},
+		{"regex takes newlines", "{key: k, regex: '(?s)/v[0-9]/.*'" + x, "/v1/" + fill + "c", "k regex (?s)/v[0-9]/.*"},
+		{"regex open", "{key: k, regex: '[a-z]+'" + x, fill + "b", long},
+		{"regex just short enough", "{key: k, regex: '[a-z]+'" + x, fill, "k regex [a-z]+"},
+		{"below nothing that denies", "{key: k, regex: '[a-z]+'}", fill + "b", ""},
+		{"unlimited gives way", "{key: k, regex: '[a-z]+', rate_limit: {unlimited: true}}\n  - {key: k" + x, fill + "b", "k"},
+		{"shadow gives way", "{key: k, shadow_mode: true, regex: '[a-z]+'" + x + "\n  - {key: k" + x, fill + "b", "k"},
+		{"limit is deeper", "{key: k, regex: '[a-z]+', descriptors: [{key: l" + x + "]}", fill + "b", ""},
+		{"a rule above decides", "{key: k, value: 'a*'" + x + "\n  - {key: k, regex: '.*b'" + x, fill + "b", "k=a*"},
+		{"a rule above may", "{key: k, regex: '[a-z]*b'" + x + "\n  - {key: k, value: 'a*'" + x, fill + "b", long},
+		{"whole characters", "{key: k, regex: 'é+b.*'" + x, strings.Repeat("é", limit), long},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			set := compile(t, "domain: d\ndescriptors:\n  - "+tt.rules+"\n")
+			got, r := "", set.Domain("d").Match(entry(tt.value))
+			if r != nil {
+				got = r.Path
+			}
+			if got != tt.want || r != nil && r.IsTooLong() != (tt.want == long) {
+				t.Errorf("Match is %.60q, want %.60q", got, tt.want)
+			}
+			if x := set.Explain("d", entry(tt.value)); x.Rule != r {
+				t.Errorf("Explain says %v, Match %v", x.Rule, r)
+			}
+		})
+	}
+}
+
+// A value that is too long is denied: whatever the request's own limit, and whether or not the store answers.
+func TestTooLongIsDenied(t *testing.T) {
+	d := compile(t, "domain: d\ndescriptors: [{key: k, regex: '.*x.*'"+limited+"}, {key: l"+limited+"}]").Domain("d")
+	es := entry(strings.Repeat("a", 2000))
+	own, err := d.Override(es, 1_000_000, time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range []*descriptors.Limit{d.Match(es).Limits[0], own} {
+		if l.Policy.Limit() != 0 || l.OnStoreFailure != descriptors.Deny || l.Rule.Mode != limiter.Enforce {
+			t.Errorf("limit is %d, %s while the store fails, mode %v", l.Policy.Limit(), l.OnStoreFailure, l.Rule.Mode)
+		}
+		if key := string(l.AppendKey(nil, es)); key != "fixed_window|d|*#too_long=" {
+			t.Errorf("key is %s: one for all values, or whoever sends them makes counters", key)
+		}
+	}
+}
+
+// However long the value and whatever it leads to, it is matched by the rule that the whole of it matches, or denied; but for
+// rules that deny nothing, which a long value may miss.
+func checkLong(t *rapid.T) {
+	var rules []*regexp.Regexp
+	var denies []bool
+	text := "domain: d\ndescriptors:\n"
+	for i := range rapid.IntRange(1, 12).Draw(t, "rules") {
+		form := rapid.SampledFrom([]string{"value", "regex"}).Draw(t, "form")
+		var line, whole string
+		if form == "value" {
+			value := rapid.StringMatching(`(/a|/b|ab?)?\*((/a|b|ab/|/)\*){0,3}(/a|b)?`).Draw(t, "value")
+			line, whole = value, `(?s)\A`+strings.ReplaceAll(regexp.QuoteMeta(value), `\*`, `.*`)+`\z`
+		} else {
+			line = rapid.StringMatching(`(\(\?s\))?(/a|a|/)?(\.\*|\[ab\]\*|\[/a\]\+|b|\(a\|/b\)\*|\.){1,4}(b|/a)?`).Draw(t, "regex")
+			whole = `\A(?:` + line + `)\z`
+		}
+		denied := rapid.Bool().Draw(t, "denies")
+		line = fmt.Sprintf("  - {key: k, %s: '%s'", form, line)
+		if denied {
+			line += limited
+		}
+		line += fmt.Sprintf(", owner: r%d}\n", i)
+		if _, err := descriptors.Compile([]descriptors.File{{Name: "f", Data: []byte(text + line)}}); err == nil {
+			rules, denies, text = append(rules, regexp.MustCompile(whole)), append(denies, denied), text+line
+		}
+	}
+	if len(rules) == 0 {
+		return
+	}
+	set, err := descriptors.Compile([]descriptors.File{{Name: "f", Data: []byte(text)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	size := descriptors.MaxPatternValue
+	for range 5 {
+		begin := rapid.StringMatching(`[/ab]{0,6}`).Draw(t, "begin")
+		middle := strings.Repeat(rapid.SampledFrom([]string{"a", "b", "/", "c", "/a"}).Draw(t, "fill"), size)
+		middle = middle[:size-rapid.IntRange(0, 8).Draw(t, "less")]
+		value := begin + middle + rapid.StringMatching(`[/ab\n]{0,4}`).Draw(t, "end")
+		r := set.Domain("d").Match(entry(value))
+		want := -1
+		for i := range rules {
+			if rules[i].MatchString(value) {
+				want = i
+				break
+			}
+		}
+		isWanted := r == nil && want < 0 || r != nil && want >= 0 && r.Source == fmt.Sprintf("f:%d", 3+want)
+		switch {
+		case isWanted:
+		case r != nil && r.IsTooLong() && len(value) > size:
+		case len(value) > size && want >= 0 && !denies[want]:
+		default:
+			t.Fatalf("Match(%q x %d ... %q) is %+v, want rule %d of\n%s", begin, len(middle), value[len(begin)+len(middle):], r, want, text)
+		}
+	}
+}
+
+func TestLongValuesAgreeWithOracle(t *testing.T) { rapid.Check(t, checkLong) }
+
+func FuzzLongValues(f *testing.F) { f.Fuzz(rapid.MakeFuzz(checkLong)) }
+
+// Regexes mean what they mean to Go's regexp, for any text and for bytes that are none.
+func FuzzRegex(f *testing.F) {
+	for _, seed := range [][2]string{
+		{`[a-z]+`, "abc"}, {`(?i)straße|ſ`, "STRASSE"}, {`\bfoo\b.*`, "foo bar"}, {`(?m)^a$\n^b$`, "a\nb"}, {`a\B.`, "ab"},
+		{`\p{L}+\d`, "é1"}, {`[^/]*`, "\xff\xfe"}, {`.{3}`, "日本語"}, {`(a|b)*c{2,3}?`, "abcc"}, {`\x{10ffff}?`, "\U0010ffff"},
+		{`[^\n]*\z`, "x\n"}, {`(?U)a+b*`, "aab"}, {`\Qa.b\E`, "a.b"}, {`$^`, ""}, {`k`, "\u212a"}, {`(?i)k`, "\u212a"}, {`�`, "\xc3"},
+		{`(?s).*\b`, "a "}, {`[[:^alpha:]]`, "é"}, {`(|a)+`, "aa"},
+	} {
+		f.Add(seed[0], seed[1])
+	}
+	f.Fuzz(func(t *testing.T, text, value string) {
+		if strings.ContainsFunc(text, func(c rune) bool { return c < ' ' || c > '~' && c < 0xa0 || c == '\ufffd' || c == '\ufeff' }) {
+			return // no YAML
+		}
+		whole, err := regexp.Compile(`\A(?:` + text + `)\z`)
+		if err != nil || len(value) > descriptors.MaxPatternValue {
+			return
+		}
+		rules := "domain: d\ndescriptors:\n  - {key: k, regex: '" + strings.ReplaceAll(text, "'", "''") + "'}\n"
+		set, err := descriptors.Compile([]descriptors.File{{Name: "f", Data: []byte(rules)}})
+		if err != nil {
+			var all descriptors.Errors
+			if !errors.As(err, &all) {
+				t.Fatal(err)
+			}
+			return
+		}
+		if got, want := set.Domain("d").Match(entry(value)) != nil, whole.MatchString(value); got != want {
+			t.Errorf("regex %q matches %q: %v, want %v", text, value, got, want)
+		}
+	})
+}
+
+// costly are rules and values that took milliseconds when each expression was tried on the whole value.
+var costly = []struct {
+	name, rules string
+	fill        string
+}{
+	{"regexes", lines(100, "{key: k, regex: '.*[/-]res%d[/-].*'}"), "/res-"},
+	{"regexes_unicode", lines(10, `{key: k, regex: '.*\pL+res%d[/-].*'}`), "é"},
+	{"bad_regexes", lines(100, "{key: k, regex: '(.*a){3}%d.{4}b.*'}"), "ab"},
+	{"shared_prefix", lines(10_000, "{key: k, value: '/users/*/r%d/*'}"), "/r1/r22/r333/r4444"},
+	{"shared_texts", lines(10_000, "{key: k, value: '/users/*/items/*/r%d/*'}"), "/r1/items/r333/r4444"},
+	{"shared_text_suffixes", lines(10_000, "{key: k, value: '/users/*/items/*/r%d'}"), "/items/r1"},
+	{"pairs", lines(10_000, "{key: k, value: '*/a%[1]d/*/b%[1]d/*'}"), "/a1/b2/a3/b1/a4/a55/a666"},
+	{"nested_prefixes", nested(1000), "a"},
+}
+
+// nested are patterns each of which begins with the one before.
+func nested(n int) string {
+	var rules strings.Builder
+	rules.WriteString("domain: d\ndescriptors:\n")
+	for i := n; i > 0; i-- {
+		fmt.Fprintf(&rules, "  - {key: k, value: '/users/%s*b'}\n", strings.Repeat("a", i))
+	}
+	return rules.String()
+}
+
+func costlyValue(fill string, size int) []descriptors.Entry {
+	const prefix = "/users/"
+	return entry(prefix + strings.Repeat(fill, size/len(fill)))
+}
+
+// A longer value costs no more than one of MaxPatternValue bytes, but for looking for a newline. (Before, it was 64 times as
+// much.)
+func TestLongValuesCostNoMore(t *testing.T) {
+	for _, c := range costly {
+		d := compile(t, c.rules).Domain("d")
+		took := func(es []descriptors.Entry) time.Duration {
+			best := time.Hour
+			for range 20 { // whoever else is busy must not count
+				start := time.Now()
+				for range 20 {
+					d.Match(es)
+				}
+				best = min(best, time.Since(start))
+			}
+			return best
+		}
+		short, long := took(costlyValue(c.fill, descriptors.MaxPatternValue-10)), took(costlyValue(c.fill, 64<<10-10))
+		if long > 4*short+20*10*time.Microsecond {
+			t.Errorf("%s: 20 matches of 64 KiB take %s, of 1 KiB %s", c.name, long, short)
+		}
+	}
+}
+
+func TestLongValuesAllocateNothing(t *testing.T) {
+	for _, c := range costly {
+		d := compile(t, c.rules).Domain("d")
+		for _, size := range []int{20, 1000, 64<<10 - 10} {
+			es := costlyValue(c.fill, size)
+			if n := testing.AllocsPerRun(20, func() { d.Match(es) }); n >= 1 && !raceEnabled {
+				t.Errorf("%s: a match of %d bytes allocates %v times", c.name, size, n)
+			}
+		}
+	}
+}
+
+// Patterns that begin alike compile in linear time. (Before, each was tried with all that were there: 20 times as many took
+// 400 times as long.)
+func TestPatternsCompileInLinearTime(t *testing.T) {
+	took := func(n int) time.Duration {
+		best := time.Hour
+		files := []descriptors.File{{Name: "f", Data: []byte(lines(n, "{key: k, value: '/users/*/r%d/*'}"))}}
+		for range 3 {
+			start := time.Now()
+			if _, err := descriptors.Compile(files); err != nil {
+				t.Fatal(err)
+			}
+			best = min(best, time.Since(start))
+		}
+		return best
+	}
+	if few, many := took(2000), took(40_000); many > 200*few {
+		t.Errorf("2,000 patterns take %s, 40,000 take %s", few, many)
+	}
+}
+
+func TestBoundsOfRegexes(t *testing.T) {
+	for _, tt := range []struct{ rules, want string }{
+		{
+			"domain: d\ndescriptors:\n  - {key: k, regex: '.*a.{20}'}\n",
+			"f:3:21: regex: needs more than 2000 states, as it has to remember too much of what it has read; repeat less after .* or the like, " +
+				"or write several descriptors",
+		},
+		{
+			lines(600, "{key: k, regex: '/r%d/.*a.{9}'}"),
+			"f:523:21: the regexes up to here need more than 16 MiB as automata; repeat less in them, or write fewer",
+		},
+	} {
+		_, err := descriptors.Compile([]descriptors.File{{Name: "f", Data: []byte(tt.rules)}})
+		if err == nil || err.Error() != tt.want {
+			t.Errorf("error %v, want %s", err, tt.want)
+		}
+	}
+}
+
+func BenchmarkLongValues(b *testing.B) {
+	for _, c := range costly {
+		d := compile(b, c.rules).Domain("d")
+		for _, size := range []int{20, 1000, 64<<10 - 10} {
+			es := costlyValue(c.fill, size)
+			b.Run(fmt.Sprintf("rules=%s/bytes=%d", c.name, len(es[0].Value)), func(b *testing.B) {
+				b.ReportAllocs()
+				for b.Loop() {
+					d.Match(es)
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,265 @@
+package descriptors_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
+)
+
+// awkward are texts of what has a meaning in paths, keys and descriptors.
+func awkward(from, to int) *rapid.Generator[string] {
+	part := rapid.SampledFrom([]string{"a", "b", "=", " ", ">", " > ", `\`, ",", ", ", "|", "%", "#", "cidr", "and 2 more", "{"})
+	return rapid.Map(rapid.SliceOfN(part, from, to), func(parts []string) string { return strings.Join(parts, "") })
+}
+
+func drawDescriptor(t *rapid.T) (es []descriptors.Entry) {
+	for range rapid.IntRange(1, 4).Draw(t, "entries") {
+		text := rapid.OneOf(awkward(0, 6), rapid.String())
+		if e := (descriptors.Entry{Key: text.Draw(t, "key"), Value: text.Draw(t, "value")}); e.Key != "" {
+			es = append(es, e)
+		}
+	}
+	return es
+}
+
+// What FormatEntries writes, ParseEntries reads, whatever is in keys and values.
+func checkEntries(t *rapid.T) {
+	es := drawDescriptor(t)
+	if len(es) == 0 {
+		return
+	}
+	text := descriptors.FormatEntries(es)
+	got, err := descriptors.ParseEntries(text)
+	if diff := cmp.Diff(es, got); diff != "" || err != nil {
+		t.Fatalf("%s: %v (-want +got)\n%s", text, err, diff)
+	}
+}
+
+func TestEntriesComeBack(t *testing.T) { rapid.Check(t, checkEntries) }
+
+func FuzzEntries(f *testing.F) { f.Fuzz(rapid.MakeFuzz(checkEntries)) }
+
+func TestParseEntries(t *testing.T) {
+	for text, want := range map[string][]descriptors.Entry{
+		"a=b,c=d":         {{Key: "a", Value: "b"}, {Key: "c", Value: "d"}},
+		"a":               {{Key: "a"}},
+		"a=,b":            {{Key: "a"}, {Key: "b"}},
+		"a=b=c":           {{Key: "a", Value: "b=c"}},
+		`a=x\,y\\z\w`:     {{Key: "a", Value: `x,y\z\w`}},
+		`a\=b\,c\\d\e==f`: {{Key: `a=b,c\d\e`, Value: "=f"}},
+		`a=b\`:            {{Key: "a", Value: `b\`}},
+		`a=b\=c`:          {{Key: "a", Value: `b\=c`}},
+	} {
+		got, err := descriptors.ParseEntries(text)
+		if diff := cmp.Diff(want, got); diff != "" || err != nil {
+			t.Errorf("%s: %v (-want +got)\n%s", text, err, diff)
+		}
+	}
+	for text, want := range map[string]string{
+		"":     "a descriptor is missing; write key=value,key=value",
+		"=b":   `entry 1 has no key; write key=value,key=value, and \, for a comma in a value`,
+		"a=b,": `entry 2 has no key; write key=value,key=value, and \, for a comma in a value`,
+	} {
+		if _, err := descriptors.ParseEntries(text); err == nil || err.Error() != want {
+			t.Errorf("%q: error %v, want %s", text, err, want)
+		}
+	}
+}
+
+// cutRules have counters whose keys may be cut anywhere.
+func cutRules(domain, name string) string {
+	return fmt.Sprintf(`
+domain: '%s'
+descriptors:
+  - key: k
+    rate_limits:
+      - {name: '%s', algorithm: token_bucket, refill: interval, requests_per_unit: 1, unit: second}
+      - {requests_per_unit: 1, unit: second}
+      - {requests_per_unit: 1, unit: hour}
+    descriptors: [{key: l, rate_limit: {algorithm: funnel, requests_per_unit: 1, unit: second}}]
+  - key: h
+    hash_values: true
+    rate_limit: {requests_per_unit: 1, unit: second}
+  - {key: s, value: 's*', share_threshold: true, rate_limit: {requests_per_unit: 1, unit: second}}
+  - {key: s, values: ['%s', t], share_threshold: true, rate_limit: {requests_per_unit: 1, unit: second}}
+`, domain, name, strings.Repeat("t", 70))
+}
+
+// What a counter's key is made of comes out of it again, unless it had to be cut; then ParseKey says so.
+func checkKeyComesBack(t *rapid.T) {
+	long := rapid.OneOf(awkward(0, 4), rapid.Map(rapid.IntRange(100, 260), func(n int) string { return strings.Repeat("x", n) }))
+	domain, name := "d", "n"
+	if rapid.Bool().Draw(t, "long names") {
+		domain, name = "d"+long.Draw(t, "domain"), "n"+long.Draw(t, "name")
+	}
+	set, err := descriptors.Compile([]descriptors.File{{Name: "f", Data: []byte(cutRules(domain, name))}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	unit := rapid.SampledFrom([]string{"x", "|", "é", "世", "=", " ", "#"}).Draw(t, "unit")
+	value := strings.Repeat(unit, rapid.IntRange(0, 300/len(unit)).Draw(t, "times")) + long.Draw(t, "more")
+	es := []descriptors.Entry{{Key: rapid.SampledFrom([]string{"k", "h", "s"}).Draw(t, "key"), Value: value}}
+	switch es[0].Key {
+	case "k":
+		if rapid.Bool().Draw(t, "deeper") {
+			es = append(es, descriptors.Entry{Key: "l", Value: long.Draw(t, "value")})
+		}
+	case "s":
+		es[0].Value = rapid.SampledFrom([]string{"s" + value, "t"}).Draw(t, "shared")
+	}
+	rule := set.Domain(domain).Match(es)
+	for _, l := range rule.Limits {
+		key := string(l.AppendKey(nil, es))
+		got, ok := descriptors.ParseKey(key)
+		if !ok {
+			t.Fatalf("%s (%d bytes) is no key", key, len(key))
+		}
+		braced := key
+		if start, rest, ok := strings.Cut(key, "|"); ok {
+			braced = start + "|{" + rest + "}"
+		}
+		if in, ok := descriptors.ParseKey(braced); !ok || !cmp.Equal(in, got) {
+			t.Fatalf("%s is read as %+v, without braces as %+v", braced, in, got)
+		}
+		if got.Cut {
+			if len(key) < 250 || key[len(key)-33] != '#' {
+				t.Fatalf("%s is said to be cut", key)
+			}
+			continue
+		}
+		if len(got.Entries) != len(es) || got.Domain != domain {
+			t.Fatalf("%s is read as %+v", key, got)
+		}
+		for i, e := range got.Entries {
+			if shown := es[0].Key == "k"; e.Key != es[i].Key || shown && e.Value != es[i].Value {
+				t.Fatalf("%s is read as %+v", key, got)
+			}
+		}
+	}
+}
+
+func TestKeysComeBack(t *testing.T) { rapid.Check(t, checkKeyComesBack) }
+
+func FuzzParseKey(f *testing.F) { f.Fuzz(rapid.MakeFuzz(checkKeyComesBack)) }
+
+// Keys are cut in front of a character or %XX that would be parted, so that they have 251 to 256 bytes.
+func TestParseKeysThatWereCut(t *testing.T) {
+	set := compile(t, "domain: shop\ndescriptors: [{key: k, rate_limit: {requests_per_unit: 1, unit: second}}]")
+	lengths := map[int]bool{}
+	for n := range 300 {
+		for _, unit := range []string{"x", "世", "|", "é|", "😀"} {
+			es := entry(strings.Repeat("x", n) + strings.Repeat(unit, 256))
+			key := string(set.Domain("shop").Match(es).Limits[0].AppendKey(nil, es))
+			got, ok := descriptors.ParseKey(key)
+			if !ok || !got.Cut || got.Domain != "shop" || got.Algorithm != "fixed_window" {
+				t.Fatalf("%s (%d bytes) is read as %+v, %v", key, len(key), got, ok)
+			}
+			lengths[len(key)] = true
+		}
+	}
+	for _, n := range []int{253, 254, 255, 256} {
+		if !lengths[n] {
+			t.Errorf("no key of %d bytes was tried, only %v", n, lengths)
+		}
+	}
+}
+
+// drawRules are descriptors with awkward keys and values. What Compile refuses is left out.
+func drawRules(t *rapid.T, indent string, depth int) string {
+	var text strings.Builder
+	quoted := func(from int, label string) string {
+		return "'" + awkward(from, 4).Draw(t, label) + "'"
+	}
+	for range rapid.IntRange(1, 5).Draw(t, "descriptors") {
+		fmt.Fprintf(&text, "%s- key: %s\n", indent, quoted(1, "key"))
+		switch rapid.SampledFrom([]string{"", "value", "values", "regex", "cidr"}).Draw(t, "form") {
+		case "value":
+			fmt.Fprintf(&text, "%s  value: %s\n", indent, quoted(1, "value"))
+		case "values":
+			fmt.Fprintf(&text, "%s  values: [%s, %s]\n", indent, quoted(1, "value"), quoted(1, "value"))
+		case "regex":
+			fmt.Fprintf(&text, "%s  regex: '%s'\n", indent, rapid.SampledFrom([]string{"a > b", `a\.b`, "a,b", "a", ".*", "a{1,2}"}).Draw(t, "regex"))
+		case "cidr":
+			fmt.Fprintf(&text, "%s  cidr: [%s]\n", indent, rapid.SampledFrom([]string{"10.0.0.0/8", "::/0", "10.0.0.0/8, 11.0.0.0/8"}).Draw(t, "cidr"))
+		}
+		if rapid.Bool().Draw(t, "limits") {
+			fmt.Fprintf(&text, "%s  rate_limits:\n", indent)
+			for i := range rapid.IntRange(1, 4).Draw(t, "number") {
+				fmt.Fprintf(&text, "%s    - {requests_per_unit: %d, %s}\n", indent, i+1, rapid.SampledFrom([]string{
+					"unit: day", "unit: hour", "unit: day, align: calendar, time_zone: Europe/Berlin", "unit: day, algorithm: funnel", "unit: day, name: a",
+				}).Draw(t, "limit"))
+			}
+		}
+		if depth > 0 && rapid.Bool().Draw(t, "children") {
+			fmt.Fprintf(&text, "%s  descriptors:\n%s", indent, drawRules(t, indent+"  ", depth-1))
+		}
+	}
+	return text.String()
+}
+
+// Each rule has a path of its own, and a set does not differ from what its files compile to once more.
+func checkPaths(t *rapid.T) {
+	files := []descriptors.File{{Name: "f", Data: []byte("domain: d\ndescriptors:\n" + drawRules(t, "", 2))}}
+	set, err := descriptors.Compile(files)
+	if err != nil {
+		var all descriptors.Errors
+		if !errors.As(err, &all) {
+			t.Fatal(err)
+		}
+		return
+	}
+	seen := map[string]string{}
+	for _, r := range set.Domain("d").Rules() {
+		if other, ok := seen[r.Path]; ok {
+			t.Fatalf("%s and %s both have the path %s", other, r.Source, r.Path)
+		}
+		seen[r.Path] = r.Source
+		if set.Domain("d").Rule(r.Path) != r {
+			t.Fatalf("the path %s leads to another rule", r.Path)
+		}
+	}
+	again, err := descriptors.Compile(files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if changes := descriptors.Changes(set, again); len(changes) > 0 {
+		t.Fatalf("a set differs from itself: %+v\n%s", changes, files[0].Data)
+	}
+	for i, l := range set.Limits() {
+		if l.Policy.Identity() != again.Limits()[i].Policy.Identity() {
+			t.Fatalf("limit %d has another identity when its file is read again", i)
+		}
+	}
+}
+
+func TestPathsAreUnique(t *testing.T) { rapid.Check(t, checkPaths) }
+
+func FuzzPaths(f *testing.F) { f.Fuzz(rapid.MakeFuzz(checkPaths)) }
+
+// Paths are as they always were where nothing is ambiguous.
+func TestPaths(t *testing.T) {
+	for _, tt := range []struct{ rule, want string }{
+		{"{key: a}", "a"},
+		{"{key: a, value: b=c}", "a=b=c"},
+		{"{key: a, value: 'b > c=d'}", `a=b \> c=d`},
+		{"{key: a, value: 'b \\> c=d'}", `a=b \\> c=d`},
+		{"{key: a, value: 'b >'}", `a=b \>`},
+		{"{key: a, value: '<b>c \\d, e'}", `a=<b>c \d, e`},
+		{"{key: a=b}", `a\=b`},
+		{"{key: 'a\\', value: b}", `a\\=b`},
+		{"{key: a cidr 10.0.0.0/8}", `a\ cidr\ 10.0.0.0/8`},
+		{"{key: a, cidr: [10.0.0.0/8, 11.0.0.0/8]}", "a cidr 10.0.0.0/8, 11.0.0.0/8"},
+		{"{key: a, values: ['b, c', 'd\\', e]}", `a values b\, c, d\\, e`},
+		{"{key: a, regex: 'b\\.c{1,2} > d'}", `a regex b\.c{1,2} \> d`},
+	} {
+		if got := compile(t, "domain: d\ndescriptors: ["+tt.rule+"]").Domain("d").Rules()[0].Path; got != tt.want {
+			t.Errorf("%s has the path %s, want %s", tt.rule, got, tt.want)
+		}
+	}
+}

@@ -1,0 +1,157 @@
+package descriptors
+
+import (
+	"strings"
+	"unicode/utf8"
+)
+
+// search looks for the first pattern in file order that matches a value.
+type search struct {
+	value   string
+	head    string // the beginning of value that patterns and regexes read
+	newline bool   // the value has one behind head
+	left    int    // how many entries follow in the request
+	stars   bool   // only patterns with * are asked for
+
+	best *pattern // the first that matches, of those that were tried
+	// open is the first that may match, of those that are not decided by head and that deny something at this depth.
+	open *pattern
+}
+
+// begin sets what does not change during the search.
+func (s *search) begin(value string, left int) {
+	s.value, s.head, s.left = value, value, left
+	if len(value) > MaxPatternValue {
+		s.head = wholeRunes(value, MaxPatternValue)
+		s.newline = strings.IndexByte(value[len(s.head):], '\n') >= 0
+	}
+}
+
+// isLong reports whether the value goes on behind head.
+func (s *search) isLong() bool { return len(s.head) < len(s.value) }
+
+// wholeRunes returns the first bytes of the text, at most size, without a part of a character at their end.
+func wholeRunes(text string, size int) string {
+	for cut := size; cut > size-utf8.UTFMax; cut-- {
+		if utf8.RuneStart(text[cut]) {
+			return text[:cut]
+		}
+	}
+	return text[:size] // no character is that long, so this is none
+}
+
+// isBefore reports whether a pattern of that order goes before all that are known to match.
+func (s *search) isBefore(order int) bool { return s.best == nil || order < s.best.order }
+
+// found notes a pattern that matches.
+func (s *search) found(p *pattern) {
+	if s.isBefore(p.order) {
+		s.best = p
+	}
+}
+
+// try decides about patterns in file order, whose prefix the value has.
+func (s *search) try(patterns []*pattern) {
+	for len(patterns) > 0 && s.isBefore(patterns[0].order) {
+		if len(patterns) >= together && patterns[0].re != nil {
+			if four := (*[together]*pattern)(patterns); areRegexes(four) {
+				s.tryTogether(four)
+				patterns = patterns[together:]
+				continue
+			}
+		}
+		if p := patterns[0]; !s.stars || p.re == nil {
+			s.note(p, p.decide(s))
+		}
+		patterns = patterns[1:]
+	}
+}
+
+// tryTogether is try for regexes.
+func (s *search) tryTogether(regexes *[together]*pattern) {
+	if s.stars {
+		return
+	}
+	for i, state := range runTogether(regexes, s.head) {
+		if p := regexes[i]; s.isBefore(p.order) && strings.HasSuffix(s.value, p.suffix) {
+			s.note(p, p.re.decide(s, state))
+		}
+	}
+}
+
+func areRegexes(patterns *[together]*pattern) bool {
+	for _, p := range patterns {
+		if p.re == nil {
+			return false
+		}
+	}
+	return true
+}
+
+// note notes what was decided about a pattern.
+func (s *search) note(p *pattern, matches answer) {
+	switch matches {
+	case yes:
+		s.found(p)
+	case unsure:
+		s.leaveOpen(p, p.enforced)
+	case no:
+	}
+}
+
+// leaveOpen notes a pattern that may match, if it is enforced.
+func (s *search) leaveOpen(p *pattern, enforced levels) {
+	if enforced.has(s.left) && (s.open == nil || p.order < s.open.order) {
+		s.open = p
+	}
+}
+
+// purpose is what a look at the groups of fixed ends is for.
+type purpose uint8
+
+const (
+	toDecide    purpose = iota // whether their patterns match
+	toMatch                    // all else of them matches
+	toLeaveOpen                // all else of them may match
+)
+
+// ends does with the group, whose fixed end the value has, what the look is for.
+func (s *search) ends(g *group, why purpose) {
+	switch why {
+	case toDecide:
+		s.look(g)
+	case toMatch:
+		s.found(g.few[0])
+	case toLeaveOpen:
+		s.leaveOpen(g.few[0], g.enforced)
+	}
+}
+
+// isOpen reports whether it is not decided which pattern comes first, and one that may is enforced.
+func (s *search) isOpen() bool { return s.open != nil && s.isBefore(s.open.order) }
+
+// group is the patterns of a branch that begin with the same fixed text, or of these the ones that end with the same.
+type group struct {
+	first    int        // the order of the first one
+	enforced levels     // where below one of them a limit denies; only for the groups of pieces.tails
+	few      []*pattern // tried one by one, in file order
+	bySuf    *affixes   // nil if there are few: the patterns that have no text between two *, and regexes
+	pieces   *pieces    // nil if there are few: the patterns that have
+}
+
+// maxTried is how many patterns with the same beginning are tried one by one.
+const maxTried = 4
+
+// look looks through the group, whose patterns' prefix the value has.
+func (s *search) look(g *group) {
+	if !s.isBefore(g.first) {
+		return
+	}
+	s.try(g.few)
+	if g.bySuf != nil {
+		g.bySuf.lookBack(s, 0, toDecide)
+	}
+	if g.pieces != nil {
+		g.pieces.look(s)
+	}
+}
