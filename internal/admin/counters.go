@@ -11,8 +11,8 @@ import (
 	"strings"
 
 	"github.com/weir-ratelimit/weir/internal/boosts"
-	"github.com/weir-ratelimit/weir/internal/rls"
 	"github.com/weir-ratelimit/weir/internal/counters"
+	"github.com/weir-ratelimit/weir/internal/rls"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
