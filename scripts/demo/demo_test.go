@@ -34,9 +34,14 @@ func TestDemoEndsWithItsTerminal(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			marker := "TMPDIR=" + t.TempDir()
 			// A network of its own: the demo's ports are fixed.
-			cmd := exec.Command("unshare", "--net", "sh", "-c", "ip link set lo up && exec bin/demo")
+			own := []string{"--net"}
+			if os.Getuid() != 0 {
+				own = append(own, "--map-root-user")
+			}
+			const demo = "ip link set lo up && exec bin/demo"
+			cmd := exec.Command("unshare", append(own, "sh", "-c", demo)...)
 			if tt.terminal {
-				cmd = exec.Command("unshare", "--net", "script", "-qefc", "ip link set lo up && exec bin/demo", "/dev/null")
+				cmd = exec.Command("unshare", append(own, "script", "-qefc", demo, "/dev/null")...)
 			}
 			cmd.Dir, cmd.Env = root, append(os.Environ(), marker)
 			out, err := cmd.StdoutPipe()
