@@ -202,7 +202,7 @@ const explain = async () => {
     if (err.name !== "AbortError") show(el("p", {className: "alarm"}, visible(err.message)));
   }
 };
-const retry = (seconds) => seconds === undefined ? "" : seconds === null || seconds < 0 ? "no wait helps" : `may pass in ${seconds < 1 ? Math.ceil(1000 * seconds) + " ms" : ago(1000 * Math.ceil(seconds))}`;
+const retry = (seconds) => seconds === undefined ? "" : seconds === null ? "never passes" : `may pass in ${seconds < 1 ? Math.ceil(1000 * seconds) + " ms" : ago(1000 * Math.ceil(seconds))}`;
 // An OK without any limit is no good news: perhaps the rule does not match what it was written for.
 const verdict = (a, limited) => el("p", null, a.code === "OK" && !limited ? el("strong", {className: "badge none"}, "No limit applies")
   : el("strong", {className: "badge " + (a.code === "OK" ? "good" : "bad")}, a.code), " ",
