@@ -195,6 +195,12 @@ func checkAccessible(t *testing.T, b *chrometest.Browser) {
 			t.Errorf("%s: %s", what, found)
 		}
 	}
+	checkContrast(t, b)
+}
+
+// checkContrast looks for texts that are hard to read, in both colour schemes.
+func checkContrast(t *testing.T, b *chrometest.Browser) {
+	t.Helper()
 	for _, dark := range []bool{false, true} {
 		b.Look(1200, 1000, dark)
 		if low := b.Text(contrasts); low != "" {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/boosts"
 	"github.com/weir-ratelimit/weir/internal/counters"
+	"github.com/weir-ratelimit/weir/internal/rls"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -24,6 +25,8 @@ type Counters interface {
 // Boosts are the temporary factors on limits.
 type Boosts interface {
 	List() []boosts.Status
+	// Limits returns what replaces limits of the rules now; nil if nothing does.
+	Limits() *rls.Boosts
 	Away() error
 	Add(ctx context.Context, in *boosts.Request) (*boosts.Status, error)
 	Remove(ctx context.Context, id string) (*boosts.Boost, error)

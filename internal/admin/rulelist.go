@@ -34,7 +34,11 @@ type listedRule struct {
 // listedLimit is a limit in words.
 type listedLimit struct {
 	Name string `json:"name,omitempty"`
-	Text string `json:"text"`
+	// Text is the limit that is in force. While a boost replaces it, Written is the one of the rule file.
+	Text    string `json:"text"`
+	Written string `json:"written,omitempty"`
+	// BoostedKeys is how many single counters have a limit of their own by a boost.
+	BoostedKeys int `json:"boosted_keys,omitempty"`
 	// Decisions are by outcome, those that have happened; nil where they are not counted for this limit alone.
 	Decisions map[string]uint64 `json:"decisions"`
 }
@@ -68,8 +72,9 @@ func (h *handler) listRules(w http.ResponseWriter, r *http.Request) {
 		Rules  []listedRule `json:"rules"`
 	}{Found: len(found), Offset: offset, Rules: []listedRule{}}
 	from := min(offset, len(found))
+	inForce := h.boosted()
 	for _, r := range found[from:min(from+n, len(found))] {
-		answer.Rules = append(answer.Rules, h.list(r))
+		answer.Rules = append(answer.Rules, h.list(r, inForce))
 	}
 	writeJSON(w, http.StatusOK, answer)
 }
@@ -122,7 +127,35 @@ func (h *handler) sortRules(rules []*descriptors.Rule, denied bool) {
 	slices.SortStableFunc(rules, func(a, b *descriptors.Rule) int { return cmp.Compare(counts[b], counts[a]) })
 }
 
-func (h *handler) list(r *descriptors.Rule) listedRule {
+// boosted is what replaces limits: of whole rules, and of how many single counters.
+type boosted struct {
+	rules map[*descriptors.Limit]*descriptors.Limit
+	keys  map[*descriptors.Limit]int
+}
+
+func (h *handler) boosted() (b boosted) {
+	if h.Boosts == nil {
+		return b
+	}
+	inForce := h.Boosts.Limits()
+	if inForce == nil {
+		return b
+	}
+	b.rules, b.keys = inForce.Rules, map[*descriptors.Limit]int{}
+	for _, counters := range inForce.Keys {
+		for _, c := range counters {
+			b.keys[c.Of]++
+		}
+	}
+	return b
+}
+
+// inWords is a limit for people.
+func inWords(l *descriptors.Limit) string {
+	return simulate.Limit{Name: l.Policy.Algorithm().String(), Policy: l.Policy}.String()
+}
+
+func (h *handler) list(r *descriptors.Rule, inForce boosted) listedRule {
 	shown := listedRule{
 		Domain: r.Domain, Path: r.Path, Source: r.Source, Mode: "enforce", Unlimited: r.Unlimited,
 		Owner: r.Owner, Description: r.Description, Limits: []listedLimit{},
@@ -135,7 +168,10 @@ func (h *handler) list(r *descriptors.Rule) listedRule {
 	default:
 	}
 	for _, l := range r.Limits {
-		limit := listedLimit{Name: l.Name, Text: simulate.Limit{Name: l.Policy.Algorithm().String(), Policy: l.Policy}.String()}
+		limit := listedLimit{Name: l.Name, Text: inWords(l), BoostedKeys: inForce.keys[l]}
+		if by := inForce.rules[l]; by != nil {
+			limit.Text, limit.Written = inWords(by), limit.Text
+		}
 		if counts := h.Decisions(l); counts != nil {
 			limit.Decisions = map[string]uint64{}
 			for o, n := range counts {

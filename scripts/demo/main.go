@@ -27,7 +27,9 @@ const (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	// SIGHUP comes when the terminal closes, SIGPIPE when the reader of the output has gone: neither may end the demo before
+	// its programs have ended.
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
 	err := run(ctx, os.Stdout, os.Getenv("DEMO_EXIT") == "1")
 	stop()
 	if err != nil && !errors.Is(err, context.Canceled) {

@@ -32,7 +32,7 @@ func start(dir, name, binary string, args ...string) (*process, error) {
 	defer log.Close()                     //nolint:errcheck // the program has its own handle
 	p.cmd = exec.Command(binary, args...) //nolint:gosec,noctx // stop ends it; the binaries are run's own
 	p.cmd.Stdout, p.cmd.Stderr = log, log
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	p.cmd.SysProcAttr = ownGroup()
 	if err := p.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}

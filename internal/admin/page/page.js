@@ -19,8 +19,10 @@ const visible = (s) => s.replace(/[\p{C}\p{Zl}\p{Zp}]/gu, (c) => "\\u{" + c.code
 const say = (id, text) => { if ($(id).textContent !== text) $(id).textContent = text; };
 const number = (n) => n.toLocaleString("en");
 const count = (n, what) => `${number(n)} ${what}${n === 1 ? "" : "s"}`;
-const clock = (t) => new Date(t).toLocaleTimeString();
-const moment = (t) => new Date(t).toLocaleString();
+// Times are the browser's, and say in which zone.
+const time = {hour: "2-digit", minute: "2-digit", second: "2-digit", timeZoneName: "short"};
+const clock = (t) => new Date(t).toLocaleTimeString(undefined, time);
+const moment = (t) => new Date(t).toLocaleString(undefined, {year: "numeric", month: "short", day: "numeric", ...time});
 const ago = (ms) => {
   const s = Math.max(0, Math.round(ms / 1000)), parts = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
   const at = parts.findIndex(([n]) => s >= n || n === 1);
@@ -112,13 +114,20 @@ const askTop = async () => {
 
 let from = 0; // of the first rule that is shown
 const sum = (d, names) => names.reduce((n, name) => n + (d[name] ?? 0), 0);
-const allowed = ["allowed", "uncharged", "allowed_on_failure", "allowed_locally"];
+const allowed = ["allowed", "allowed_on_failure", "allowed_locally"];
 const denied = ["denied", "shadow_denied", "quota_over", "denied_on_failure", "denied_locally"];
-const counts = (d, names) => {
+// in words: what is no plain outcome of the column that it stands in.
+const outcomes = {uncharged: "allowed here, denied by another limit:"};
+// counts is the sum of some outcomes, and below it those that need a word: all but the first, and others that are not in the sum.
+const counts = (d, names, ...beside) => {
   if (!d) return [el("span", {title: "not counted for this rule alone"}, "–")];
-  const others = names.slice(1).filter((name) => d[name]);
-  return [number(sum(d, names)), ...others.map((name) => el("div", {className: "soft"}, `${name.replaceAll("_", " ")} ${number(d[name])}`))];
+  const others = [...names.slice(1), ...beside].filter((name) => d[name]);
+  return [number(sum(d, names)),
+    ...others.map((name) => el("div", {className: "soft"}, `${outcomes[name] ?? name.replaceAll("_", " ")} ${number(d[name])}`))];
 };
+const limitText = (l) => [visible(l.text), el("div", {className: "soft"}, visible(l.name ?? "")),
+  l.written ? el("div", {className: "soft"}, el("span", {className: "mode"}, "boosted"), ` from ${visible(l.written)}`) : null,
+  l.boosted_keys ? el("div", {className: "soft"}, el("span", {className: "mode"}, "boosted"), ` for ${count(l.boosted_keys, "key")}`) : null];
 const ruleRows = (r) => {
   const rows = Math.max(1, r.limits.length);
   const about = el("th", {scope: "rowgroup", rowSpan: rows, className: "key"},
@@ -132,13 +141,14 @@ const ruleRows = (r) => {
     show.addEventListener("click", () => { topRule = r; refresh(askTop); $("top-by").focus(); });
     where.append(show);
   }
-  const whom = el("td", {rowSpan: rows}, visible(r.description ?? ""), el("div", {className: "soft"}, visible(r.owner ?? "")));
+  const whom = el("td", {rowSpan: rows, className: "aside"}, visible(r.description ?? ""), el("div", {className: "soft"}, visible(r.owner ?? "")));
+  about.append(el("div", {className: "soft inside"}, visible([r.description, r.owner].filter(Boolean).join(" · ")))); // where the column is left out
   if (!r.limits.length) {
     return [el("tr", null, about, el("td", null, r.unlimited ? "unlimited" : "no limit"), el("td", {className: "n"}), el("td", {className: "n"}), whom)];
   }
   return r.limits.map((l, i) => el("tr", {className: i ? "more" : ""}, i ? null : about,
-    el("td", null, visible(l.text), el("div", {className: "soft"}, visible(l.name ?? ""))),
-    el("td", {className: "n"}, ...counts(l.decisions, allowed)),
+    el("td", null, ...limitText(l)),
+    el("td", {className: "n"}, ...counts(l.decisions, allowed, "uncharged")),
     el("td", {className: "n"}, ...counts(l.decisions, denied)),
     i ? null : whom));
 };
@@ -186,13 +196,16 @@ const explain = async () => {
   const show = (...what) => $("explain-answer").replaceChildren(...what);
   try {
     const a = await get("explain", "explain", {domain: $("explain-domain").value, descriptor: $("explain-descriptor").value});
-    show(verdict(a.answer), ...a.descriptors.flatMap(explained));
+    const limited = a.descriptors.some((d) => d.limits?.some((l) => !l.replaced_by));
+    show(verdict(a.answer, limited), ...a.descriptors.flatMap(explained));
   } catch (err) {
     if (err.name !== "AbortError") show(el("p", {className: "alarm"}, visible(err.message)));
   }
 };
 const retry = (seconds) => seconds === undefined ? "" : seconds === null ? "never passes" : `may pass in ${seconds < 1 ? Math.ceil(1000 * seconds) + " ms" : ago(1000 * Math.ceil(seconds))}`;
-const verdict = (a) => el("p", null, el("strong", {className: "badge " + (a.code === "OK" ? "good" : "bad")}, a.code), " ",
+// An OK without any limit is no good news: perhaps the rule does not match what it was written for.
+const verdict = (a, limited) => el("p", null, a.code === "OK" && !limited ? el("strong", {className: "badge none"}, "No limit applies")
+  : el("strong", {className: "badge " + (a.code === "OK" ? "good" : "bad")}, a.code), " ",
   visible([a.denied_by ? "denied by " + a.denied_by.join(", ") : "", retry(a.retry_after_seconds), a.store_error ?? ""].filter(Boolean).join("; ")));
 const explained = (d) => {
   const steps = d.entries.map((e, i) => {

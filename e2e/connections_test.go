@@ -1,0 +1,81 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-ratelimit/weir/internal/redistest"
+)
+
+// connections is how many connections of sidecars the server has.
+func connections(t *testing.T, server *redistest.Server) int {
+	t.Helper()
+	return strings.Count(fmt.Sprint(redistest.Do(t, server, "client", "list")), " name=weir ")
+}
+
+// docs/sizing.md says how many connections a process holds to Redis: idle, with published rules, and under load.
+func TestConnections(t *testing.T) {
+	text, err := os.ReadFile("../docs/sizing.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := func(row string) (usual, most int) {
+		t.Helper()
+		m := regexp.MustCompile(`(?m)^\| ` + row + ` \| (\d+)(?: to \d+)? \| (\d+) \|$`).FindSubmatch(text)
+		if m == nil {
+			t.Fatalf("docs/sizing.md has no row %q", row)
+		}
+		usual, _ = strconv.Atoi(string(m[1]))
+		most, _ = strconv.Atoi(string(m[2]))
+		return usual, most
+	}
+	server := redistest.Start(t)
+	rules := "domain: shop\ndescriptors: [{key: day, rate_limit: {requests_per_unit: 1000000, unit: day}}]\n"
+	idle := func(row string) {
+		t.Helper()
+		usual, most := said(row)
+		await(t, 20*time.Second, fmt.Sprintf("at %d connections", usual), func() bool { return connections(t, server) >= usual })
+		if n := connections(t, server); n > most {
+			t.Errorf("%s: %d connections, docs/sizing.md says at most %d", row, n, most)
+		}
+	}
+
+	files := startSidecar(t, ruleFile(t, rules), "--store", server.URL())
+	idle("rules in files, idle")
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		flood(ctx, t, []*sidecar{files}, "day", 64, 0)
+	}()
+	busiest := 0
+	for running := true; running; {
+		select {
+		case <-done:
+			running = false
+		case <-time.After(10 * time.Millisecond):
+			busiest = max(busiest, connections(t, server))
+		}
+	}
+	t.Logf("%d connections under load", busiest)
+	if usual, most := said("under load"); busiest < usual-2 || busiest > most {
+		t.Errorf("%d connections under load, docs/sizing.md says %d to %d", busiest, usual, most)
+	}
+	files.Terminate(20 * time.Second)
+	await(t, 20*time.Second, "free of connections", func() bool { return connections(t, server) == 0 })
+
+	if out, err := publish(t, server, rules); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	startSidecar(t, "store", "--store", server.URL())
+	idle(`published rules \(.*\), idle`)
+}
