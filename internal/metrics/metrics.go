@@ -137,6 +137,9 @@ func (m *Metrics) Producer() metric.Producer {
 // Requested reports a request's way through the service.
 func (m *Metrics) Requested(took time.Duration) { m.requestSeconds.Observe(took.Seconds()) }
 
+// Requests returns how many requests were answered.
+func (m *Metrics) Requests() uint64 { return read(m.requestSeconds).GetHistogram().GetSampleCount() }
+
 // Rejected reports a request that was answered by an error.
 func (m *Metrics) Rejected(code codes.Code) {
 	m.rejected.WithLabelValues(code.String()).Inc()

@@ -21,7 +21,7 @@ type serverError struct {
 
 // Error implements error.
 func (e *serverError) Error() string {
-	text := e.store.label() + ": "
+	text := e.store.Label() + ": "
 	if e.shard != "" {
 		text += e.shard + ": "
 	}

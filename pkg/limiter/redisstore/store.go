@@ -144,6 +144,9 @@ func (s *Store) Ping(ctx context.Context) error {
 	return s.unavailable(ping(ctx, s.client, s.prefix+"ping"))
 }
 
+// PingInTime is Ping within the time that a Take has. Connections are made before, as by Probe.
+func (s *Store) PingInTime(ctx context.Context) error { return s.probe(ctx, s.Ping) }
+
 // ping does to a key what counting needs.
 func ping(ctx context.Context, server redis.Cmdable, key string) error {
 	return server.Set(ctx, key, "", time.Second).Err()
@@ -215,8 +218,8 @@ func (s *Store) take(ctx context.Context, hits []limiter.Hit, out []limiter.Deci
 	return err
 }
 
-// label names the store in errors and logs: as in --named-store, without secrets.
-func (s *Store) label() string {
+// Label names the store in errors and logs, as in --named-store: NAME=URL, or the URL alone, without secrets.
+func (s *Store) Label() string {
 	if s.limitsName == "" {
 		return s.name
 	}
