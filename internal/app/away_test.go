@@ -171,3 +171,34 @@ func TestDistantRedisIsLoud(t *testing.T) {
 		t.Errorf("the log says %d times that the store answers", n)
 	}
 }
+
+// Where requests ask two stores, as the documentation's burst and daily limits do, the log and the metrics blame the one
+// that hangs, and requests stop waiting for it.
+func TestHangingNamedStoreIsBlamed(t *testing.T) {
+	first, daily := redistest.Start(t), redistest.Start(t)
+	o := options(t, "domain: shop\ndescriptors: [{key: client, rate_limits: ["+
+		"{name: burst, algorithm: token_bucket, requests_per_unit: 50, unit: second}, "+
+		"{name: daily, store: daily, requests_per_unit: 100000, unit: day}]}]\n")
+	o.Store, o.NamedStores = first.URL(), map[string]string{"daily": daily.URL()}
+	o.StoreTimeout = 250 * time.Millisecond
+	p := start(t, o)
+	want(t, "readiness", "200", p.ready)
+	p.ask("me")
+	daily.Pause()
+	defer daily.Resume()
+	want(t, "the breaker", "1", func() string {
+		p.ask("me")
+		_, metrics := p.http("GET", "/metrics")
+		_, open, _ := strings.Cut(metrics, "\nweir_store_breaker_open ")
+		open, _, _ = strings.Cut(open, "\n")
+		return open
+	})
+	if n := p.logged("store fails"); n != 1 || p.logged(`store="daily=`+daily.URL()+`"`) == 0 {
+		t.Errorf("log:\n%s\nwant one outage, of %s", p.log, daily.URL())
+	}
+	_, metrics := p.http("GET", "/metrics")
+	if !strings.Contains(metrics, "\nweir_store_policy_seconds{store=\"(default)\"} 0\n") ||
+		strings.Contains(metrics, "\nweir_store_policy_seconds{store=\"daily\"} 0\n") {
+		t.Errorf("the metric for how long the policy decides blames the wrong store:\n%s", metrics)
+	}
+}
