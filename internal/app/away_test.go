@@ -127,8 +127,7 @@ func delayed(to, from net.Conn, by time.Duration) {
 		}
 	}
 	_, _ = to.Close(), from.Close() // which ends the other direction, too
-	for range pieces { // so that the reader ends
-		continue
+	for range pieces {              //nolint:revive // so that the reader ends
 	}
 }
 

@@ -161,17 +161,18 @@ func (r *remote) reach(ctx context.Context) (reachable bool) {
 	}
 	was := r.away
 	r.away = away
-	switch {
-	case away == was:
-	case away == "":
-		r.log.LogAttrs(ctx, slog.LevelInfo, "Redis reachable again at "+r.label) //nolint:sloglint // as operators look for it
-	default:
-		_, check := r.cause(err)
-		//nolint:sloglint // as above
-		r.log.LogAttrs(ctx, slog.LevelWarn, away+r.label+": requests follow on_store_failure="+r.policy,
-			slog.String("error", err.Error()), slog.String("check", check))
+	if away == was {
+		return away == ""
 	}
-	return away == ""
+	if away == "" {
+		r.log.LogAttrs(ctx, slog.LevelInfo, "Redis reachable again at "+r.label) //nolint:sloglint // as operators look for it
+		return true
+	}
+	_, check := r.cause(err)
+	//nolint:sloglint // as above
+	r.log.LogAttrs(ctx, slog.LevelWarn, away+r.label+": requests follow on_store_failure="+r.policy,
+		slog.String("error", err.Error()), slog.String("check", check))
+	return false
 }
 
 // isAway says whether the log has said that the store is not reachable.
