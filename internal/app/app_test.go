@@ -425,7 +425,7 @@ func TestRedisUnreachable(t *testing.T) {
 	if n := p.logged("store fails"); n != 1 {
 		t.Errorf("the outage is logged %d times, want once:\n%s", n, p.log)
 	}
-	if n := p.logged(" store=redis://127.0.0.1:1/0 "); n != 1 {
+	if n := p.logged(" store=redis://127.0.0.1:1/0 rules="); n != 1 {
 		t.Errorf("log:\n%s", p.log)
 	}
 	if all := ready + metrics + rules + p.log.String(); strings.Contains(all, "topsecret") {

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/weir-ratelimit/weir/internal/boosts"
@@ -9,11 +10,15 @@ import (
 
 // openBoosts makes the board, which follows Redis if that has the counters.
 func (a *App) openBoosts() (*boosts.Board, error) {
-	o := boosts.Options{Log: a.o.Log, Changed: func() {
-		if a.store != nil { // else the process starts, and knows no denial
-			a.store.dropDenials()
-		}
-	}}
+	o := boosts.Options{
+		Log: a.o.Log,
+		Changed: func() {
+			if a.store != nil { // else the process starts, and knows no denial
+				a.store.dropDenials()
+			}
+		},
+		Reachable: func(ctx context.Context) bool { return a.store == nil || a.store.remotes[0].reach(ctx) },
+	}
 	if a.o.Store != storeMemory {
 		redis, err := boosts.OpenRedis(a.o.Store, a.o.StoreKeyPrefix)
 		if err != nil {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -16,9 +17,6 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
 )
-
-// outageQuiet is how long no request must have failed, and the store must answer, before an outage is over.
-const outageQuiet = 5 * time.Second
 
 // store is the limiter.Store of the process, with what else the process wants to know of it.
 type store struct {
@@ -43,8 +41,11 @@ type store struct {
 	breaker *guard.Breaker
 	local   *local
 
-	failures atomic.Uint64 // requests that the store did not decide
-	failing  atomic.Bool   // an outage has been logged, and not yet its end
+	// remotes are the Redis servers, --store first; none for memory.
+	remotes []*remote
+	quiet   time.Duration // outageQuiet
+	// requests is how many requests were answered.
+	requests func() uint64
 }
 
 func openStore(o *Options, m *metrics.Metrics, t *telemetry.Telemetry) (*store, error) {
@@ -61,12 +62,14 @@ func openStore(o *Options, m *metrics.Metrics, t *telemetry.Telemetry) (*store, 
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
+	remotes := remotesOf(s, o)
 	breaker := guard.NewBreaker(guard.BreakerOptions{
 		Store: timed, Servers: servers(s), Answered: redisstore.Answered, Failures: redisstore.Failures,
 	})
 	st := &store{
 		Store: breaker, name: s.String(), ping: s.Ping, cell: pingRedisCell(s), close: s.Close, log: o.Log,
 		breaker: breaker, local: &local{maxKeys: o.MemoryMaxKeys}, truth: breaker, keyOf: s.KeyOf,
+		remotes: remotes, quiet: outageQuiet, requests: m.Requests,
 	}
 	st.reset = func(ctx context.Context, key string) (bool, error) {
 		existed, err := s.Reset(ctx, key)
@@ -74,7 +77,9 @@ func openStore(o *Options, m *metrics.Metrics, t *telemetry.Telemetry) (*store, 
 		return existed, err
 	}
 	st.hear(s)
-	if err := errors.Join(m.WatchBreaker(breaker.Open), m.WatchStores(func() []metrics.StoreStats { return storeStats(s) })); err != nil {
+	err = errors.Join(m.WatchBreaker(breaker.Open), m.WatchPolicy(st.policyFor),
+		m.WatchStores(func() []metrics.StoreStats { return storeStats(s) }))
+	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	if o.KnownDenials {
@@ -170,6 +175,27 @@ func openRedis(o *Options) (redisStore, error) {
 	return group, nil
 }
 
+// remotesOf are the stores as they are watched, the first one first.
+func remotesOf(s redisStore, o *Options) []*remote {
+	var all []*remote
+	s.Each(func(name string, s *redisstore.Store) {
+		all = append(all, &remote{
+			name: name, label: s.Label(), policy: o.OnStoreFailure, timeout: s.Timeout(), log: o.Log,
+			ping: s.Ping, pingInTime: s.PingInTime, loudAfter: policyLoud,
+		})
+	})
+	return all
+}
+
+// policyFor is for how long on_store_failure has decided in place of each store, by name.
+func (s *store) policyFor() map[string]time.Duration {
+	all := make(map[string]time.Duration, len(s.remotes))
+	for _, r := range s.remotes {
+		all[r.name] = r.policyFor()
+	}
+	return all
+}
+
 // servers are the stores as a breaker has them.
 func servers(s redisStore) map[string]guard.Server {
 	out := map[string]guard.Server{}
@@ -206,22 +232,28 @@ func (s *store) standIn() limiter.Store {
 }
 
 // hear has denials answered without Redis while what other processes give back is heard, and hears of counters that they
-// reset.
+// reset. That nothing is heard is logged if it is not because a store is away: that has been said.
 func (s *store) hear(r redisStore) {
 	s.listen = func(ctx context.Context) {
-		heard, told := false, false
+		warned := false
 		r.Refunds(ctx, s.forget, func(hears bool, why error) {
+			away := !hears && why != nil && !s.reachable(ctx)
 			if s.denials == nil {
 				return
 			}
 			s.denials.Believe(hears)
-			if changed := !told || hears != heard; changed && why != nil {
-				s.log.LogAttrs(ctx, slog.LevelWarn, "refunds by other sidecars are not heard: known denials are asked of Redis, too",
+			switch {
+			case away:
+			case hears && warned:
+				warned = false
+				s.log.LogAttrs(ctx, slog.LevelInfo,
+					"refunds by other replicas are heard again: cached denials are answered without Redis")
+			case !hears && why != nil && !warned:
+				warned = true
+				s.log.LogAttrs(ctx, slog.LevelWarn,
+					"refunds by other replicas are not heard: cached denials are off, and Redis decides each request",
 					slog.String("error", why.Error()))
-			} else if changed && told && hears {
-				s.log.LogAttrs(ctx, slog.LevelInfo, "refunds by other sidecars are heard: known denials are answered without Redis")
 			}
-			heard, told = hears, true
 		})
 	}
 }
@@ -262,39 +294,85 @@ func openMemory(o *Options, m *metrics.Metrics) (*store, error) {
 	}, err
 }
 
-// failed notes a request that the store did not decide. The first of an outage is logged.
+// failed notes a request that was decided without the stores that the error names.
 func (s *store) failed(err error) {
-	s.failures.Add(1)
-	if s.failing.CompareAndSwap(false, true) {
-		s.log.LogAttrs(context.Background(), slog.LevelError,
-			"store fails, requests are answered by each rule's on_store_failure", slog.String("error", err.Error()))
+	if len(s.remotes) == 0 {
+		return
+	}
+	named := false
+	redisstore.Failures(err, func(name, _ string, _ error) {
+		for _, r := range s.remotes {
+			if r.name == name {
+				named = true
+				r.failed(err)
+			}
+		}
+	})
+	if !named {
+		s.remotes[0].failed(err)
 	}
 }
 
-// watch logs the end of outages until ctx is done, and forgets what was counted locally during them: not before, so that
-// a store that comes and goes does not renew each limit's local share. It is here, and not on a request's way, that the
-// lines of such a store are bounded.
+// reachable asks all stores, and says whether they can be reached. What is not has been logged.
+func (s *store) reachable(ctx context.Context) bool {
+	var away atomic.Bool
+	var wait sync.WaitGroup
+	for _, r := range s.remotes {
+		wait.Go(func() {
+			if !r.reach(ctx) {
+				away.Store(true)
+			}
+		})
+	}
+	wait.Wait()
+	return !away.Load()
+}
+
+// watch logs outages that go on, and their ends, until ctx is done, and forgets what was counted locally during them: not
+// before, so that a store that comes and goes does not renew each limit's local share. It is here, and not on a request's
+// way, that the lines of such a store are bounded.
 func (s *store) watch(ctx context.Context) {
-	tick := time.NewTicker(outageQuiet)
+	if len(s.remotes) == 0 {
+		return
+	}
+	s.reachable(ctx)
+	tick, reach := time.NewTicker(s.quiet), time.NewTicker(reachAgain)
 	defer tick.Stop()
-	var before, logged uint64
+	defer reach.Stop()
+	before, local := s.requests(), false
 	for {
 		select {
 		case <-ctx.Done():
 			return
+		case <-reach.C:
+			for _, r := range s.remotes {
+				if r.isAway() {
+					r.reach(ctx)
+				}
+			}
+			continue
 		case <-tick.C:
 		}
-		now := s.failures.Load()
-		if s.failing.Load() && now == before && s.ping(ctx) == nil {
-			s.log.LogAttrs(ctx, slog.LevelInfo, "store answers again", slog.Uint64("failed_requests", now-logged))
-			logged = now
-			s.failing.Store(false)
+		now := s.requests()
+		over := s.look(ctx, now-before)
+		if before = now; over && local {
 			if err := s.dropLocal(); err != nil {
 				s.log.LogAttrs(ctx, slog.LevelWarn, "what was counted locally is not freed", slog.String("error", err.Error()))
 			}
 		}
-		before = now
+		local = !over
 	}
+}
+
+// look says whether no store has an outage.
+func (s *store) look(ctx context.Context, requests uint64) (over bool) {
+	over = true
+	for _, r := range s.remotes {
+		if !r.look(ctx, requests) {
+			over = false
+		}
+	}
+	return over
 }
 
 func (s *store) dropLocal() error {

@@ -42,6 +42,9 @@ type Options struct {
 	Store Store
 	// Changed is called after other limits than before are in force.
 	Changed func()
+	// Reachable says whether the store's server is. If not, that has been logged, and boosts that cannot be read are not
+	// worth a warning of their own. Nil: it is not known.
+	Reachable func(ctx context.Context) bool
 	// Log has a line for each boost that begins or ends here.
 	Log *slog.Logger
 }
@@ -59,6 +62,7 @@ type Board struct {
 	status   []Status
 	revision string
 	sets     []*descriptors.Set // live, then those that are about to be
+	warned   bool               // the log says that the store cannot be read; guarded by reading
 	away     error              // why the store could not be read at the last look
 	looked   time.Time
 }
@@ -246,12 +250,15 @@ func (b *Board) read(ctx context.Context) {
 	if ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return
 	}
+	warn := err != nil && !b.warned && (b.o.Reachable == nil || b.o.Reachable(ctx)) // only a read changes warned
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.looked = time.Now()
-	if changed := (err == nil) != (b.away == nil); changed && err != nil {
+	if warn {
+		b.warned = true
 		b.o.Log.LogAttrs(ctx, slog.LevelWarn, "boosts cannot be read, those that are known stay until they end", slog.String("error", err.Error()))
-	} else if changed {
+	} else if err == nil && b.warned {
+		b.warned = false
 		b.o.Log.LogAttrs(ctx, slog.LevelInfo, "boosts can be read again")
 	}
 	if b.away = err; err == nil && !same {

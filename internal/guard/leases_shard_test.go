@@ -25,7 +25,7 @@ type faulty struct {
 	fault func(key string) bool // nil: none
 }
 
-func (f *faulty) break_(fault func(key string) bool) { //nolint:revive // break is taken
+func (f *faulty) breakKeys(fault func(key string) bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.fault = fault
@@ -95,7 +95,7 @@ func TestDeadShardCostsNoOthersPermits(t *testing.T) {
 		if permits == 0 || before != permits {
 			t.Fatalf("%d permits on lease, %d charged beyond the requests", permits, before)
 		}
-		f.break_(func(key string) bool { return key[0] == 'b' })
+		f.breakKeys(func(key string) bool { return key[0] == 'b' })
 		var wait sync.WaitGroup
 		admitted := map[string]*atomic.Int64{}
 		for _, key := range []string{"a1", "a2"} {
@@ -139,8 +139,8 @@ func TestRefusedKeyCostsNoOthersPermits(t *testing.T) {
 		for range 100 {
 			take(t, l, limiter.Hit{Key: "good", Policy: p, N: 1})
 		}
-		f.far.set(func(n *network) { n.delay = time.Millisecond }) // so that requests wait for each other's calls
-		f.break_(func(key string) bool { return key != "good" })
+		f.set(func(n *network) { n.delay = time.Millisecond }) // so that requests wait for each other's calls
+		f.breakKeys(func(key string) bool { return key != "good" })
 		var wait sync.WaitGroup
 		var admitted []*atomic.Int64
 		for range 4 {
@@ -180,7 +180,7 @@ func TestNotAskedCostsNoPermits(t *testing.T) {
 			take(t, l, limiter.Hit{Key: "k", Policy: p, N: 1})
 		}
 		held, _ := l.Permits("k")
-		f.break_(func(string) bool { return true })
+		f.breakKeys(func(string) bool { return true })
 		var out [1]limiter.Decision
 		err := l.Take(t.Context(), []limiter.Hit{{Key: "k", Policy: p, N: held + 1}}, out[:])
 		if !errors.Is(err, guard.ErrNotAsked) {

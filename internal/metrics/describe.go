@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	dto "github.com/prometheus/client_model/go"
 	"google.golang.org/grpc/codes"
@@ -72,6 +73,7 @@ func complete() (*Metrics, error) {
 		m.WatchHeld(func() HeldStats { return HeldStats{} }),
 		m.WatchLeases(func() LeaseStats { return LeaseStats{} }),
 		m.WatchMemory(func() MemoryStats { return MemoryStats{} }),
+		m.WatchPolicy(func() map[string]time.Duration { return map[string]time.Duration{"": 0} }),
 		m.WatchPublished(func() PublishedStats { return PublishedStats{} }),
 		m.WatchStores(func() []StoreStats { return []StoreStats{{}} }),
 	)

@@ -141,6 +141,9 @@ func (m *Metrics) RulesCompiled(set *descriptors.Set) {
 	m.requests.compiled(set)
 }
 
+// Requests returns how many requests were answered.
+func (m *Metrics) Requests() uint64 { return read(m.requestSeconds).GetHistogram().GetSampleCount() }
+
 // Panicked reports a request that ended in a panic.
 func (m *Metrics) Panicked() { m.panics.Inc() }
 

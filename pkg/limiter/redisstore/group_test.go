@@ -68,7 +68,7 @@ func TestFailures(t *testing.T) {
 		redistest.Await(t, func() error {
 			err := g.Take(t.Context(), hits, make([]limiter.Decision, 3))
 			if got := failures(err); got != fault.want {
-				return fmt.Errorf("%v blames %q, want %q", err, got, fault.want)
+				return fmt.Errorf("it blames %q, want %q: %w", got, fault.want, err)
 			}
 			return nil
 		})

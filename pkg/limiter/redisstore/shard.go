@@ -21,7 +21,7 @@ type serverError struct {
 
 // Error implements error.
 func (e *serverError) Error() string {
-	text := e.store.label() + ": "
+	text := e.store.Label() + ": "
 	if e.shard != "" {
 		text += e.shard + ": "
 	}
@@ -41,7 +41,7 @@ func Failures(err error, each func(store, shard string, why error)) {
 			each(e.store.limitsName, e.shard, e)
 			return
 		}
-		if several, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // as above
+		if several, ok := err.(interface{ Unwrap() []error }); ok {
 			for _, err := range several.Unwrap() {
 				Failures(err, each)
 			}

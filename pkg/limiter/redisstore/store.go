@@ -148,6 +148,9 @@ func (s *Store) Ping(ctx context.Context) error {
 	return s.unavailable(s.ping(ctx, s.client, s.prefix+probeKey))
 }
 
+// PingInTime is Ping within the time that a Take has. Connections are made before, as by Probe.
+func (s *Store) PingInTime(ctx context.Context) error { return s.probe(ctx, s.Ping) }
+
 // Probe is Ping within the time that a request has. Before, it makes the connections of the calls that may be under way
 // at once, each of whose round trips may take as long: a server that is found again should not lose them to requests
 // that cannot wait for them.
@@ -217,8 +220,8 @@ func (s *Store) take(ctx context.Context, hits []limiter.Hit, out []limiter.Deci
 	return err
 }
 
-// label names the store in errors and logs: as in --named-store, without secrets.
-func (s *Store) label() string {
+// Label names the store in errors and logs, as in --named-store: NAME=URL, or the URL alone, without secrets.
+func (s *Store) Label() string {
 	if s.limitsName == "" {
 		return s.name
 	}
