@@ -68,6 +68,9 @@ func (c *keysCmd) Run(ctx context.Context, io streams) error {
 		return nil
 	})
 	if err != nil {
+		if sum.Deleted > 0 {
+			return fmt.Errorf("%s deleted, the others not: %w", count(sum.Deleted, "key"), err)
+		}
 		return err
 	}
 	return c.showSum(io, &sum)

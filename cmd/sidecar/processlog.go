@@ -66,7 +66,7 @@ func (l *processLog) note(to *slog.Logger, now linequeue.Stats) {
 func (l *processLog) Close() { l.Queue.Close(lastLines) }
 
 func (l *processLog) stats() app.LogStats {
-	now := l.Queue.Stats()
+	now := l.Stats()
 	return app.LogStats{FullBuffer: now.FullBuffer, NotWritten: now.NotWritten}
 }
 

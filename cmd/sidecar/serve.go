@@ -149,7 +149,7 @@ func (c *serveCmd) Run(ctx context.Context, io streams) error {
 	defer stop()
 	context.AfterFunc(ctx, stop) // the next signal ends the process
 
-	log, err := newProcessLog(io.err, c.LogLevel, c.LogFormat)
+	log, err := newProcessLog(io.err, c.LogLevel, c.LogFormat) //nolint:contextcheck // it goes on when ctx is done
 	if err != nil {
 		return err
 	}
@@ -192,7 +192,7 @@ func serve(ctx context.Context, o app.Options, hangup <-chan os.Signal) error {
 		return err
 	}
 	go reloadOn(ctx, hangup, a)
-	return errors.Join(a.Run(ctx), a.Close()) //nolint:contextcheck // it closes also if ctx is done
+	return errors.Join(a.Run(ctx), a.Close())
 }
 
 // reloadOn reads the rules again at each signal until ctx is done. What became of it is in the log.

@@ -75,7 +75,7 @@ func New(ctx context.Context, o Options) (*App, error) {
 	a := &App{o: o, metrics: metrics.New(o.metrics()), health: newHealth(), clients: newClients(&o)}
 	a.closed = sync.OnceValue(a.close)
 	if err := a.open(ctx); err != nil {
-		return nil, errors.Join(err, a.Close()) //nolint:contextcheck // it frees what there is also if ctx is done
+		return nil, errors.Join(err, a.Close())
 	}
 	return a, nil
 }
@@ -113,7 +113,7 @@ func (a *App) open(ctx context.Context) error {
 		return err
 	}
 	a.boosts.First(ctx)
-	watchers, err := a.watchers()
+	watchers, err := a.watchers() //nolint:contextcheck // it reads one small file, which has a deadline of its own
 	if err != nil {
 		return err
 	}

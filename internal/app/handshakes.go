@@ -105,7 +105,7 @@ const handshakeError = "http: TLS handshake error from "
 // Handle implements slog.Handler.
 func (q quietHTTP) Handle(ctx context.Context, r slog.Record) error {
 	if why, ok := strings.CutPrefix(r.Message, handshakeError); ok {
-		q.watch.failed(why)
+		q.watch.failed(why) //nolint:contextcheck // the log needs none
 		return nil
 	}
 	skipped, ok := q.other.allow(r.Time)

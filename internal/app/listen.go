@@ -26,6 +26,9 @@ func listen(ctx context.Context, flag, addr string, mode fs.FileMode) (net.Liste
 		}
 	}
 	var lc net.ListenConfig
+	if unix {
+		lc.Control = withMode(mode)
+	}
 	l, err := lc.Listen(ctx, network, addr)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", flag, err)
@@ -36,6 +39,15 @@ func listen(ctx context.Context, flag, addr string, mode fs.FileMode) (net.Liste
 		}
 	}
 	return l, nil
+}
+
+// withMode gives a Unix socket its permissions before it has a name, so that nobody can connect who may not: Linux makes the
+// file with those of the socket, less the umask. Elsewhere this does nothing, and the file has its permissions a moment
+// later.
+func withMode(mode fs.FileMode) func(network, address string, c syscall.RawConn) error {
+	return func(_, _ string, c syscall.RawConn) error {
+		return c.Control(func(fd uintptr) { _ = syscall.Fchmod(int(fd), uint32(mode.Perm())) })
+	}
 }
 
 // removeStale removes the socket that a process which is gone has left at path. It removes nothing that

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -153,8 +154,9 @@ func describe(ctx context.Context, node *redis.Client, keys []Key) ([]Key, error
 	return there, nil
 }
 
-// Delete deletes keys and says how many were there. The memory is freed in the background. All sidecars are told that the
-// counters are as new, as of refunds: the denials that they know would go on.
+// Delete deletes keys and says how many were there. The memory is freed in the background. All sidecars are told which
+// counters are fully available again, as of refunds: the denials that they have cached would go on. That is so for the keys
+// that were deleted before an error, too, and for those of which it is not known.
 func (k *Keys) Delete(ctx context.Context, keys []Key) (deleted int, err error) {
 	cmds, err := k.client.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for _, key := range keys {
@@ -162,26 +164,42 @@ func (k *Keys) Delete(ctx context.Context, keys []Key) (deleted int, err error) 
 		}
 		return nil
 	})
-	for _, cmd := range cmds {
-		if n, ok := cmd.(*redis.IntCmd); ok {
+	var gone []Key
+	for i, cmd := range cmds {
+		if n, ok := cmd.(*redis.IntCmd); ok && i < len(keys) {
 			deleted += int(n.Val())
+			if n.Val() > 0 || unknown(n.Err()) {
+				gone = append(gone, keys[i])
+			}
 		}
 	}
-	if err != nil {
-		return deleted, err
+	if tellErr := k.announce(ctx, gone); tellErr != nil {
+		err = errors.Join(err, fmt.Errorf("%d keys are deleted, but sidecars go on with the denials that they have cached: %w", deleted, tellErr))
 	}
-	_, err = k.client.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for _, key := range keys {
-			if strings.HasPrefix(key.Name, k.store.Prefix()) {
-				p.Publish(ctx, k.store.Prefix()+"refunds", key.Name)
-			}
+	return deleted, err
+}
+
+// unknown says whether a command may have been done although there is no answer.
+func unknown(err error) bool {
+	var answer redis.Error
+	return err != nil && !errors.As(err, &answer)
+}
+
+// announce tells sidecars that keys are gone. It does so although ctx has ended: the keys are gone all the same.
+func (k *Keys) announce(ctx context.Context, gone []Key) error {
+	gone = slices.DeleteFunc(gone, func(key Key) bool { return !strings.HasPrefix(key.Name, k.store.Prefix()) })
+	if len(gone) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
+	defer cancel()
+	_, err := k.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for _, key := range gone {
+			p.Publish(ctx, k.store.Prefix()+"refunds", key.Name)
 		}
 		return nil
 	})
-	if err != nil {
-		err = fmt.Errorf("%d keys are deleted, but sidecars go on with the denials that they know: %w", deleted, err)
-	}
-	return deleted, err
+	return err
 }
 
 func isNumber(text string) bool {

@@ -162,6 +162,52 @@ func TestDeleteIsTold(t *testing.T) {
 	}
 }
 
+// A deletion that fails in part is told for the keys that it has deleted.
+func TestDeleteInPartIsTold(t *testing.T) {
+	server := redistest.Start(t)
+	admin := redis.NewClient(&redis.Options{Addr: server.Addr(), Protocol: 2})
+	t.Cleanup(func() { _ = admin.Close() })
+	for _, name := range []string{"weir:1:funnel|mine|k=1", "weir:1:funnel|theirs|k=1", "weir:1:funnel|mine|k=2"} {
+		if err := admin.Set(t.Context(), name, "state", time.Hour).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := admin.Do(t.Context(), "ACL", "SETUSER", "operator", "reset", "on", ">secret", "~weir:1:funnel|mine|*", "allchannels", "+@all").Err(); err != nil {
+		t.Fatal(err)
+	}
+	sub := admin.Subscribe(t.Context(), "weir:1:refunds")
+	t.Cleanup(func() { _ = sub.Close() })
+	if _, err := sub.Receive(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	k, err := rediskeys.Open(strings.Replace(server.URL(), "//", "//operator:secret@", 1), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = k.Close() })
+	deleted := 0
+	err = k.Walk(t.Context(), "1", "*", false, func(ctx context.Context, page []rediskeys.Key) error {
+		n, err := k.Delete(ctx, page)
+		deleted += n
+		return err
+	})
+	if deleted != 2 || err == nil || !strings.Contains(err.Error(), "NOPERM") {
+		t.Fatalf("%d deleted, %v; want 2 and NOPERM", deleted, err)
+	}
+	told := map[string]bool{}
+	for range 2 {
+		message, err := sub.ReceiveTimeout(t.Context(), 10*time.Second)
+		m, ok := message.(*redis.Message)
+		if err != nil || !ok {
+			t.Fatalf("heard %v, %v; told so far of %v", message, err, told)
+		}
+		told[m.Payload] = true
+	}
+	if diff := cmp.Diff(map[string]bool{"weir:1:funnel|mine|k=1": true, "weir:1:funnel|mine|k=2": true}, told); diff != "" {
+		t.Error(diff)
+	}
+}
+
 // These are the rights that docs/operations.md names. Who may not tell of a deletion is told, and has deleted.
 func TestRights(t *testing.T) {
 	server := redistest.Start(t)

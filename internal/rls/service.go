@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"time"
@@ -155,7 +156,11 @@ func (s *Service) handler(info *grpc.UnaryServerInfo) grpc.MethodHandler {
 	}
 	return func(_ any, ctx context.Context, receive func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
 		sc := s.get()
-		if err := receive(sc); err != nil {
+		panicked, err := receiveInto(sc, receive)
+		if panicked != "" { // sc is not used again
+			return broken(ctx, info, interceptor, panicked)
+		}
+		if err != nil {
 			s.release(sc)
 			s.o.Observer.Rejected(status.Code(err))
 			return nil, err
@@ -165,6 +170,27 @@ func (s *Service) handler(info *grpc.UnaryServerInfo) grpc.MethodHandler {
 		}
 		return interceptor(ctx, sc, info, answer)
 	}
+}
+
+// receiveInto decodes a request. If that panics, it returns the panic and its stack as text.
+func receiveInto(sc *scratch, receive func(any) error) (panicked string, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			panicked = fmt.Sprintf("decoding: %v\n%s", p, debug.Stack())
+		}
+	}()
+	return "", receive(sc)
+}
+
+// broken answers a request whose decoding panicked, by panicking where the interceptor sees it: there panics are counted,
+// logged and answered. gRPC calls the interceptor only once a request is decoded.
+func broken(ctx context.Context, info *grpc.UnaryServerInfo, interceptor grpc.UnaryServerInterceptor, why string) (any, error) {
+	if interceptor == nil {
+		return nil, status.Error(codes.Internal, "internal error")
+	}
+	return interceptor(ctx, nil, info, func(context.Context, any) (any, error) {
+		panic(why) //nolint:forbidigo // it is one, which had to be carried here
+	})
 }
 
 // shouldRateLimit decides a request as a whole and reports a status for each of its descriptors, in order.

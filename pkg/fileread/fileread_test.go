@@ -3,10 +3,10 @@ package fileread_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -106,7 +106,7 @@ func TestProgressIsNoHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, err := fileread.Do(t.Context(), &fileread.Reader{}, func(s *fileread.Session) (int, error) {
 			for i := range 10 {
-				if err := s.Step(fmt.Sprint(i), nil, func() error { <-time.After(fileread.Timeout - time.Second); return nil }); err != nil {
+				if err := s.Step(strconv.Itoa(i), nil, func() error { <-time.After(fileread.Timeout - time.Second); return nil }); err != nil {
 					return 0, err
 				}
 			}
@@ -119,7 +119,7 @@ func TestProgressIsNoHang(t *testing.T) {
 }
 
 func TestPanicIsAnError(t *testing.T) {
-	err := step(t.Context(), fileread.Default, "a", func() error { panic("broken") }) //nolint:forbidigo // what is tested
+	err := step(t.Context(), fileread.Default, "a", func() error { panic("broken") })
 	if err == nil || !strings.Contains(err.Error(), "broken") {
 		t.Error(err)
 	}
@@ -134,7 +134,7 @@ func TestManyFilesHang(t *testing.T) {
 		r := &fileread.Reader{Timeout: time.Second}
 		release := make(chan struct{})
 		for i := range 300 {
-			if err := step(t.Context(), r, fmt.Sprint(i), func() error { <-release; return nil }); err == nil {
+			if err := step(t.Context(), r, strconv.Itoa(i), func() error { <-release; return nil }); err == nil {
 				t.Fatal("no error")
 			}
 		}
@@ -155,7 +155,7 @@ func TestAFileThatHangsIsReplaced(t *testing.T) {
 	r := &fileread.Reader{Timeout: 100 * time.Millisecond}
 	for range 3 {
 		_, err := r.ReadFile(t.Context(), path)
-		wantHung(t, err, path)
+		_ = wantHung(t, err, path)
 	}
 	if err := os.WriteFile(path+"~", []byte("new"), 0o600); err != nil {
 		t.Fatal(err)

@@ -79,8 +79,7 @@ func (s *Session) Resolve(path string, onWay func(path string)) (realPath string
 	}
 	links := 0
 	realPath, info, err = s.follow(abs, onWay, &links)
-	var of *fs.PathError
-	if errors.As(err, &of) {
+	if of, ok := errors.AsType[*fs.PathError](err); ok {
 		err = &fs.PathError{Op: "stat", Path: path, Err: of.Err}
 	}
 	return realPath, info, named(err, path)

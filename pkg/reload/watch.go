@@ -80,10 +80,10 @@ func (w *watcher) run(ctx context.Context, changed chan<- struct{}) error {
 			_, err := fileread.Do(ctx, w.source.reader(), func(s *fileread.Session) (struct{}, error) {
 				return struct{}{}, w.sync(ctx, s) // if it hangs, nobody else uses w any more
 			})
-			switch {
-			case ctx.Err() != nil:
-				return nil
-			case err != nil:
+			if ctx.Err() != nil {
+				return nil //nolint:nilerr // it was told to end; a sync that was left behind still uses w
+			}
+			if err != nil {
 				return err
 			}
 			hint(changed) // also for what came into a new directory before it was watched
