@@ -35,7 +35,7 @@ local function funnel(a, state, now, n, charge, denied)
       end
     end
   end
-  if first then level = capacity end
+  if first then level = bursty and still or capacity end
 
   local function passing()
     local from = level
@@ -55,8 +55,9 @@ local function funnel(a, state, now, n, charge, denied)
   local left = passing()
   local ok, charged = take(left, n, charge, denied)
   if n > 0 and (bursty or queue) then
-    if bursty then ok = left > 0 else ok = n <= burst and with(n) <= capacity end
+    if bursty then ok = left > 0 and n <= burst else ok = n <= burst and with(n) <= capacity end
     charged = amount(ok, left, n, charge, denied)
+    if bursty then charged = min(burst, charged) end
   end
   local found = level
   if charged < 0 then
