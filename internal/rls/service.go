@@ -34,9 +34,8 @@ const (
 	// value that is refused here is an error to Envoy, which lets the request pass by default: a client must
 	// not be able to evade its limit by a long header.
 	DefaultMaxEntryBytes = 64 << 10
-	// DefaultMaxCounters bounds the counters that one request asks, which the rules decide: so many take Redis about 5 ms,
-	// in which it does nothing else, of the 15 ms that the store has by default.
-	DefaultMaxCounters = 1024
+	// DefaultMaxCounters bounds the counters that one request asks, which the rules decide.
+	DefaultMaxCounters = descriptors.DefaultMaxCounters
 	// DefaultMaxHeld bounds the answers that leaky_queue and max_wait hold back, each a goroutine and a stream
 	// of a few KiB.
 	DefaultMaxHeld = 10_000

@@ -22,6 +22,8 @@ const (
 	WarnRedundant   = "redundant_limit" // another limit of the same rule always denies first
 	WarnBurst       = "burst_of_one"    // two requests at once never pass
 	WarnHugeLog     = "huge_log"        // one counter can take much memory
+	WarnShortQueue  = "short_queue"     // a queue is full before anybody waits for max_wait
+	WarnManyLimits  = "many_limits"     // a request that reaches one rule asks more counters than it may by default
 )
 
 // Error is "file:line:column: message".

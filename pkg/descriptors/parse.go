@@ -35,9 +35,10 @@ type descriptor struct {
 
 // rateLimit is `rate_limit`, or one item of `rate_limits`.
 type rateLimit struct {
-	at    position
-	given []place // the fields that are written
-	bad   bool    // one of them is wrong, and that is said
+	at              position
+	given           []place // the fields that are written
+	waitsForNothing bool    // max_wait: 0s
+	bad             bool    // one of them is wrong, and that is said
 
 	name           string
 	replaces       []place
@@ -293,6 +294,7 @@ func (r *reader) checkTogether(all []*rateLimit) {
 		}
 	}
 	r.warnRedundant(all)
+	r.warnManyLimits(all)
 }
 
 // place is where the field is written, else where the limit is.
