@@ -266,11 +266,12 @@ descriptors:
 // TestManyLimitsWarn: a rule with more limits than a request may ask.
 func TestManyLimitsWarn(t *testing.T) {
 	for n, want := range map[int]int{1024: 0, 1025: 1} {
-		rules := "domain: d\ndescriptors:\n- key: a\n  rate_limits:\n"
+		var rules strings.Builder
+		rules.WriteString("domain: d\ndescriptors:\n- key: a\n  rate_limits:\n")
 		for i := range n {
-			rules += fmt.Sprintf("  - {name: l%d, requests_per_unit: %d, window: %ds}\n", i, i+1, i+1)
+			fmt.Fprintf(&rules, "  - {name: l%d, requests_per_unit: %d, window: %ds}\n", i, i+1, i+1)
 		}
-		warnings := compile(t, rules).Warnings()
+		warnings := compile(t, rules.String()).Warnings()
 		if len(warnings) != want || want > 0 && (warnings[0].Code != descriptors.WarnManyLimits || warnings[0].Line != 1029 ||
 			!strings.HasPrefix(warnings[0].Msg, "this rule has 1025 limits, and a request that asks more than --max-counters (1024) is refused")) {
 			t.Errorf("%d limits: %v, want %d warnings", n, warnings, want)

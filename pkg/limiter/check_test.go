@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -95,7 +96,7 @@ func TestLink(t *testing.T) {
 	for _, n := range []int{0, 1, 2, 16, 17, 100} {
 		hits, slots := make([]limiter.Hit, n), make([]limiter.Slot, n)
 		for i := range hits {
-			hits[i].Key = fmt.Sprint(i * i % 11)
+			hits[i].Key = strconv.Itoa(i * i % 11)
 		}
 		limiter.Link(hits, slots)
 		for i := range hits {
@@ -112,7 +113,7 @@ func TestCheckAllocatesNothing(t *testing.T) {
 	p := mustPolicy(t, limiter.Params{Algorithm: limiter.Funnel, Limit: 5, Window: time.Hour})
 	hits, out, slots := make([]limiter.Hit, 16), make([]limiter.Decision, 16), make([]limiter.Slot, 16)
 	for i := range hits {
-		hits[i] = limiter.Hit{Key: fmt.Sprint(i), Policy: p, N: 1}
+		hits[i] = limiter.Hit{Key: strconv.Itoa(i), Policy: p, N: 1}
 	}
 	if n := testing.AllocsPerRun(100, func() {
 		if err := limiter.Check(hits, out); err != nil || errors.Is(err, limiter.ErrUnavailable) {

@@ -2,6 +2,7 @@ package limiter
 
 import (
 	"math"
+	"slices"
 	"time"
 )
 
@@ -41,7 +42,7 @@ const (
 //
 // What it returns shares no memory with s that a later step could change: one state may be stepped several times.
 func (p *Policy) Step(s State, now, n int64) (next State, d Decision) {
-	s.List = s.List[:len(s.List):len(s.List)]
+	s.List = slices.Clip(s.List)
 	next, took := p.step(&s, now, n, takeOrPenalty, &d)
 	if !took {
 		return s, d

@@ -111,8 +111,11 @@ func TestOnlyWindowsOnTheClockNotice(t *testing.T) {
 	all := algorithms(t)[1:]
 	for _, in := range []limiter.Params{
 		{Algorithm: limiter.FixedWindow, Align: limiter.AlignFirstHit},
-		{Algorithm: limiter.SmoothBursty}, {Algorithm: limiter.SmoothWarmingUp}, {Algorithm: limiter.LeakyQueue},
-		{Algorithm: limiter.TokenBucket, Refill: limiter.RefillInterval}, {Algorithm: limiter.TokenBucket, Initial: limiter.InitialEmpty},
+		{Algorithm: limiter.SmoothBursty},
+		{Algorithm: limiter.SmoothWarmingUp},
+		{Algorithm: limiter.LeakyQueue},
+		{Algorithm: limiter.TokenBucket, Refill: limiter.RefillInterval},
+		{Algorithm: limiter.TokenBucket, Initial: limiter.InitialEmpty},
 	} {
 		in.Limit, in.Window = 10, time.Minute
 		all = append(all, policy(t, in))

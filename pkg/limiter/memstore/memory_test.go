@@ -352,7 +352,7 @@ func TestStoreAnswersAfterClose(t *testing.T) {
 // Rules that leave nothing after one hit, as 1 a day for each value, make a flood of fresh keys look as limited as the
 // counter of whoever floods. But his has denied him.
 func TestFloodOfKeysWithNothingLeftDoesNotResetWhatHasDenied(t *testing.T) {
-	const maxKeys, own = 1_000, 100
+	const maxKeys, own = 400, 40
 	for _, a := range []limiter.Algorithm{
 		limiter.FixedWindow, limiter.Funnel, limiter.TokenBucket, limiter.SlidingWindow, limiter.SlidingLog, limiter.Concurrency,
 	} {
