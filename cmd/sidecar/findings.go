@@ -216,6 +216,8 @@ var sarifKinds = []struct{ code, severity, about string }{
 	{descriptors.WarnRedundant, severityWarning, "A limit that never denies, since another one of its rule does so first"},
 	{descriptors.WarnBurst, severityWarning, "A burst of one, so that two requests at once never pass"},
 	{descriptors.WarnHugeLog, severityWarning, "A log of which one counter can take much memory"},
+	{descriptors.WarnShortQueue, severityWarning, "A queue that is full before anybody waits for its max_wait"},
+	{descriptors.WarnManyLimits, severityWarning, "A rule with more limits than a request may ask by default"},
 }
 
 // fileURI is a file as SARIF names it: relative to where check ran, as it was given.

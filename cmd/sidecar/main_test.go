@@ -104,6 +104,7 @@ func TestDefaults(t *testing.T) {
 		"rules-settle":     reload.DefaultSettle,
 		"max-descriptors":  rls.DefaultMaxDescriptors,
 		"max-entries":      rls.DefaultMaxEntries,
+		"max-counters":     rls.DefaultMaxCounters,
 		"max-held":         rls.DefaultMaxHeld,
 	} {
 		var got any

@@ -84,6 +84,7 @@ type serveOptions struct {
 	GRPCKeepaliveTimeout  time.Duration `name:"grpc-keepalive-timeout" group:"grpc" env:"WEIR_GRPC_KEEPALIVE_TIMEOUT" default:"10s" help:"Close the connection if the ping is not answered in this time."`
 	MaxDescriptors        int           `group:"grpc" env:"WEIR_MAX_DESCRIPTORS" default:"128" help:"Most descriptors in a request."`
 	MaxEntries            int           `group:"grpc" env:"WEIR_MAX_ENTRIES" default:"32" help:"Most entries in a descriptor."`
+	MaxCounters           int           `group:"grpc" env:"WEIR_MAX_COUNTERS" default:"1024" help:"Most limits that a request may ask, of all its descriptors together; requests beyond are refused as InvalidArgument."`
 	MaxHeld               int           `group:"grpc" env:"WEIR_MAX_HELD" default:"10000" help:"Most answers that leaky_queue and max_wait hold back at once; requests beyond are denied."`
 	DynamicMetadata       bool          `group:"grpc" env:"WEIR_DYNAMIC_METADATA" help:"Add dynamic metadata to every response, and not only where a rule has metadata."`
 

@@ -129,6 +129,7 @@ func (a *App) open(ctx context.Context) error {
 		MaxDescriptors:  a.o.MaxDescriptors,
 		MaxHeld:         a.o.MaxHeld,
 		MaxEntries:      a.o.MaxEntries,
+		MaxCounters:     a.o.MaxCounters,
 	})
 	if err != nil {
 		return err

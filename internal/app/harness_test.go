@@ -54,7 +54,7 @@ func options(t *testing.T, rules string) Options {
 		GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", SocketMode: "0600",
 		GRPCMaxStreams: 1000, GRPCMaxMessageSize: 4 << 20, GRPCKeepaliveTime: time.Minute, GRPCKeepaliveTimeout: time.Minute,
 		GRPCReceiveTimeout: patience, GRPCMaxReceiving: 64 << 20, GRPCMaxResets: 10_000,
-		MaxDescriptors: 10, MaxEntries: 10, MaxHeld: 100,
+		MaxDescriptors: 10, MaxEntries: 10, MaxCounters: 1000, MaxHeld: 100,
 		MetricsMaxRules: 100, NearLimitRatio: 0.8,
 		StopTimeout: patience,
 		Build:       Build{Version: "v1.2.3", Commit: "abc", Go: "go1"},

@@ -89,6 +89,8 @@ type Options struct {
 	GRPCKeepaliveTime, GRPCKeepaliveTimeout time.Duration
 	// MaxDescriptors is the most descriptors in a request, MaxEntries the most entries in a descriptor.
 	MaxDescriptors, MaxEntries int
+	// MaxCounters is the most limits that a request may ask, of all its descriptors together.
+	MaxCounters int
 	// MaxHeld is the most answers that limits with a wait hold back at once.
 	MaxHeld int
 	// DynamicMetadata adds dynamic metadata to every response, and not only where a rule has `metadata`.
@@ -211,6 +213,7 @@ func (o *Options) Validate() error {
 	c.count("--max-held", o.MaxHeld, 1, 10_000_000)
 	c.count("--max-descriptors", o.MaxDescriptors, 1, 10_000)
 	c.count("--max-entries", o.MaxEntries, 1, 1_000)
+	c.count("--max-counters", o.MaxCounters, 1, 1_000_000)
 	if o.RatelimitHeaders {
 		c.header("--ratelimit-limit-header", o.RatelimitLimitHeader)
 		c.header("--ratelimit-remaining-header", o.RatelimitRemainingHeader)

@@ -276,7 +276,11 @@ func (s *store) dropDenials() {
 }
 
 func openMemory(o *Options, m *metrics.Metrics) (*store, error) {
-	s, err := memstore.New(memstore.Options{MaxKeys: o.MemoryMaxKeys})
+	s, err := memstore.New(memstore.Options{MaxKeys: o.MemoryMaxKeys, ClockStepped: func(by time.Duration) {
+		o.Log.LogAttrs(context.Background(), slog.LevelWarn,
+			"the wall clock was set: fixed windows with align: epoch or calendar follow it, other limits do not notice",
+			slog.String("by", by.String()))
+	}})
 	if err != nil {
 		return nil, err
 	}
@@ -284,6 +288,7 @@ func openMemory(o *Options, m *metrics.Metrics) (*store, error) {
 		now := s.Stats()
 		return metrics.MemoryStats{
 			Keys: now.Keys, MaxKeys: o.MemoryMaxKeys, Bytes: now.Bytes, Expired: now.Expired, Evicted: now.Evicted,
+			ClockSteps: now.ClockSteps,
 		}
 	})
 	reset := func(_ context.Context, key string) (bool, error) { return s.Reset(key), nil }

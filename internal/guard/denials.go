@@ -173,8 +173,14 @@ func (d *Denials) answer(now int64, era uint64, hits []limiter.Hit, out []limite
 	return true
 }
 
+// mostHits bounds what looking for others of the same key costs: larger requests are always asked of the store.
+const mostHits = 64
+
 // once says that no other hit has the key of hits[i]: together they would cost more.
 func once(hits []limiter.Hit, i int) bool {
+	if len(hits) > mostHits {
+		return false
+	}
 	for j := range hits {
 		if j != i && hits[j].Key == hits[i].Key {
 			return false

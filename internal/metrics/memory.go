@@ -7,6 +7,7 @@ type MemoryStats struct {
 	Keys, MaxKeys    int
 	Bytes            int64
 	Expired, Evicted uint64
+	ClockSteps       uint64
 }
 
 // WatchMemory shows the memory store. It is called once, and stats at every scrape.
@@ -20,17 +21,20 @@ func (m *Metrics) WatchMemory(stats func() MemoryStats) error {
 		expired: desc("weir_memory_keys_expired_total", "Counters freed because they no longer mattered."),
 		evicted: desc("weir_memory_keys_evicted_total",
 			"Counters forgotten at the bound though they mattered: limits may have been exceeded."),
+		clockSteps: desc("weir_memory_clock_steps_total",
+			"How often fixed windows on the clock followed a wall clock that was set, as by a time server or when a machine resumes."),
 	})
 }
 
 type memory struct {
 	stats                                  func() MemoryStats
 	keys, maxKeys, bytes, expired, evicted *prometheus.Desc
+	clockSteps                             *prometheus.Desc
 }
 
 // Describe implements prometheus.Collector.
 func (c *memory) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.keys, c.maxKeys, c.bytes, c.expired, c.evicted} {
+	for _, d := range []*prometheus.Desc{c.keys, c.maxKeys, c.bytes, c.expired, c.evicted, c.clockSteps} {
 		ch <- d
 	}
 }
@@ -43,4 +47,5 @@ func (c *memory) Collect(ch chan<- prometheus.Metric) {
 	ch <- gauge(c.bytes, float64(s.Bytes))
 	ch <- counter(c.expired, s.Expired)
 	ch <- counter(c.evicted, s.Evicted)
+	ch <- counter(c.clockSteps, s.ClockSteps)
 }

@@ -18,7 +18,7 @@ type Asked struct {
 
 // Ask decides a request that no Envoy sent, over the same rules and store and by the same steps, and shows it to the
 // Watchers. What ShouldRateLimit would hold back is not. The error says which limit that a question brought along is none,
-// or that ctx is done.
+// that they ask too many counters, or that ctx is done.
 func (s *Service) Ask(ctx context.Context, domain string, questions []Asked) error {
 	sc := s.get()
 	defer s.release(sc)
@@ -32,7 +32,9 @@ func (s *Service) Ask(ctx context.Context, domain string, questions []Asked) err
 		if err := sc.match(rules.Domain(domain)); err != nil {
 			return err
 		}
-		sc.count()
+		if err := sc.count(); err != nil {
+			return err
+		}
 	}
 	failed, err := s.take(ctx, sc)
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 )
 
 // boundless are options whose bounds no test reaches.
-var boundless = Options{MaxDescriptors: math.MaxInt, MaxEntries: math.MaxInt, MaxEntryBytes: math.MaxInt}
+var boundless = Options{MaxDescriptors: math.MaxInt, MaxEntries: math.MaxInt, MaxCounters: math.MaxInt, MaxEntryBytes: math.MaxInt}
 
 // decoded is the request as decode has understood it.
 func (sc *scratch) decoded() *pb.RateLimitRequest {

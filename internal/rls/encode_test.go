@@ -143,7 +143,9 @@ func folded(set *descriptors.Set, o *Options, data []byte) *scratch {
 	if sc.match(set.Domain("shop")) != nil {
 		return nil
 	}
-	sc.count()
+	if sc.count() != nil {
+		return nil
+	}
 	for i := range sc.out {
 		sc.out[i] = limiter.Decision{
 			Allowed: next(3) > 0, Remaining: wide() - 1, RetryAfter: time.Duration(wide()), ResetAfter: time.Duration(wide()),

@@ -11,15 +11,17 @@ import (
 // scratch is what one request is decoded and decided in, kept from request to request.
 type scratch struct {
 	o         *Options
-	questions []question           // one a descriptor
-	entries   []descriptors.Entry  // of all descriptors
-	replaced  []string             // names of limits that do not count in this request
-	limits    []*descriptors.Limit // limits[i] is what hits[i] asks
-	hits      []limiter.Hit
-	out       []limiter.Decision
-	keys      []byte // of all hits
-	ends      []int  // of the hits' keys
-	response  []byte
+	questions []question          // one a descriptor
+	entries   []descriptors.Entry // of all descriptors
+	replaced  []string            // names of limits that do not count in this request
+	// isReplacing has the names of replaced once they are many and one was looked for: it is made anew in each request.
+	isReplacing map[string]bool
+	limits      []*descriptors.Limit // limits[i] is what hits[i] asks
+	hits        []limiter.Hit
+	out         []limiter.Decision
+	keys        []byte // of all hits
+	ends        []int  // of the hits' keys
+	response    []byte
 
 	domain      string
 	rules       *descriptors.Domain // of the domain; nil if it has none
@@ -98,14 +100,36 @@ func (sc *scratch) match(domain *descriptors.Domain) error {
 	return nil
 }
 
-// count makes a hit of every limit that is not replaced. The keys of all hits are one allocation.
-func (sc *scratch) count() {
+// scanned is how many names are looked through one by one: up to there that is cheaper than a map.
+const scanned = 16
+
+// isReplaced says whether a limit of that name does not count in this request.
+func (sc *scratch) isReplaced(name string) bool {
+	if name == "" || len(sc.replaced) <= scanned {
+		return name != "" && slices.Contains(sc.replaced, name)
+	}
+	if sc.isReplacing == nil {
+		sc.isReplacing = make(map[string]bool, len(sc.replaced))
+		for _, name := range sc.replaced {
+			sc.isReplacing[name] = true
+		}
+	}
+	return sc.isReplacing[name]
+}
+
+// count makes a hit of every limit that is not replaced. The keys of all hits are one allocation. The error is of a
+// request that asks too many counters.
+func (sc *scratch) count() error {
 	for i := range sc.questions {
 		q := &sc.questions[i]
 		q.first = len(sc.hits)
 		for _, l := range q.limits {
-			if l.Name != "" && slices.Contains(sc.replaced, l.Name) {
+			if sc.isReplaced(l.Name) {
 				continue
+			}
+			if len(sc.hits) == sc.o.MaxCounters {
+				return invalid("descriptors: their rules have more than %d limits together; "+
+					"give these rules fewer limits, send fewer descriptors, or raise --max-counters", sc.o.MaxCounters)
 			}
 			sc.keys = l.AppendKey(sc.keys, sc.entries[q.from:q.to])
 			sc.ends = append(sc.ends, len(sc.keys))
@@ -123,4 +147,5 @@ func (sc *scratch) count() {
 	} else {
 		sc.out = sc.out[:n]
 	}
+	return nil
 }

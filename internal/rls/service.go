@@ -35,6 +35,8 @@ const (
 	// value that is refused here is an error to Envoy, which lets the request pass by default: a client must
 	// not be able to evade its limit by a long header.
 	DefaultMaxEntryBytes = 64 << 10
+	// DefaultMaxCounters bounds the counters that one request asks, which the rules decide.
+	DefaultMaxCounters = descriptors.DefaultMaxCounters
 	// DefaultMaxHeld bounds the answers that leaky_queue and max_wait hold back, each a goroutine and a stream
 	// of a few KiB.
 	DefaultMaxHeld = 10_000
@@ -65,6 +67,8 @@ type Options struct {
 	MaxDescriptors int
 	// MaxEntries is the most entries of a descriptor.
 	MaxEntries int
+	// MaxCounters is the most limits that a request may ask, of all its descriptors together.
+	MaxCounters int
 	// MaxEntryBytes is the most bytes of an entry's key, and of its value.
 	MaxEntryBytes int
 	// MaxHeld is the most answers that are held back at once. Requests that might have to wait beyond it are
@@ -94,6 +98,7 @@ func (o *Options) validate() error {
 	}{
 		{"MaxDescriptors", &o.MaxDescriptors, DefaultMaxDescriptors},
 		{"MaxEntries", &o.MaxEntries, DefaultMaxEntries},
+		{"MaxCounters", &o.MaxCounters, DefaultMaxCounters},
 		{"MaxEntryBytes", &o.MaxEntryBytes, DefaultMaxEntryBytes},
 		{"MaxHeld", &o.MaxHeld, DefaultMaxHeld},
 	}
@@ -257,7 +262,9 @@ func (sc *scratch) findHits(rules *descriptors.Set) error {
 	if err := sc.match(domain); err != nil {
 		return err
 	}
-	sc.count()
+	if err := sc.count(); err != nil {
+		return err
+	}
 	sc.boost()
 	return nil
 }

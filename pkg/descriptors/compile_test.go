@@ -236,6 +236,50 @@ descriptors:
 	}
 }
 
+// TestQueuesWarn: a max_wait that nobody reaches, since the queue is full before, is told with the burst to write.
+func TestQueuesWarn(t *testing.T) {
+	set := compile(t, `
+domain: d
+descriptors:
+  - {key: a, rate_limit: {algorithm: leaky_queue, requests_per_unit: 10, unit: second, max_wait: 5s}}
+  - {key: b, rate_limit: {algorithm: leaky_queue, requests_per_unit: 10, unit: second, max_wait: 5s, burst: 50}}
+  - {key: c, rate_limit: {algorithm: leaky_queue, requests_per_unit: 10, unit: second, max_wait: 5s, burst: 49}}
+  - {key: d, rate_limit: {algorithm: leaky_queue, requests_per_unit: 10, unit: second, max_wait: 1s}}
+  - {key: e, rate_limit: {algorithm: leaky_queue, requests_per_unit: 3, unit: minute, max_wait: 30s, burst: 1}}
+`)
+	var got []string
+	for _, w := range set.Warnings() {
+		if w.Code == descriptors.WarnShortQueue {
+			got = append(got, w.Error())
+		}
+	}
+	want := []string{
+		"rules.yaml:4:98: nobody waits for 5s: no more than burst requests wait, 10, and these are gone after 1s; write burst: 50, or a max_wait of at most 1s",
+		"rules.yaml:6:98: nobody waits for 5s: no more than burst requests wait, 49, and these are gone after 4.9s; " +
+			"write burst: 50, or a max_wait of at most 4.9s",
+		"rules.yaml:8:97: nobody waits for 30s: no more than burst requests wait, 1, and these are gone after 20s; write burst: 2, or a max_wait of at most 20s",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("-want +got\n%s", diff)
+	}
+}
+
+// TestManyLimitsWarn: a rule with more limits than a request may ask.
+func TestManyLimitsWarn(t *testing.T) {
+	for n, want := range map[int]int{1024: 0, 1025: 1} {
+		var rules strings.Builder
+		rules.WriteString("domain: d\ndescriptors:\n- key: a\n  rate_limits:\n")
+		for i := range n {
+			fmt.Fprintf(&rules, "  - {name: l%d, requests_per_unit: %d, window: %ds}\n", i, i+1, i+1)
+		}
+		warnings := compile(t, rules.String()).Warnings()
+		if len(warnings) != want || want > 0 && (warnings[0].Code != descriptors.WarnManyLimits || warnings[0].Line != 1029 ||
+			!strings.HasPrefix(warnings[0].Msg, "this rule has 1025 limits, and a request that asks more than --max-counters (1024) is refused")) {
+			t.Errorf("%d limits: %v, want %d warnings", n, warnings, want)
+		}
+	}
+}
+
 // TestProcess: limits that do not say what to do while the store fails do what the process says, and local ones know
 // the process's share, also those that a request brings along.
 func TestProcess(t *testing.T) {

@@ -29,6 +29,8 @@ const (
 	WarnLiteral     = "literal_value"   // a block of addresses or a regex that is matched as text
 	WarnUnlimited   = "unlimited_rate"  // a rate beside unlimited: true, which nothing applies
 	WarnNotRead     = "not_read"        // a file that looks like rules, but has another ending
+	WarnShortQueue  = "short_queue"     // a queue is full before anybody waits for max_wait
+	WarnManyLimits  = "many_limits"     // a request that reaches one rule asks more counters than it may by default
 )
 
 // Bounds of what is kept of errors, and of warnings. What is beyond is only counted, so that a file of a million errors

@@ -42,6 +42,7 @@ func (r *reader) rateLimitShape() *shape[rateLimit] {
 	number("unit_multiplier", 1, limiter.MaxLimit, func(l *rateLimit) *int64 { return &l.multiplier })
 	field("window", func(n *yaml.Node, l *rateLimit) { l.window = readName(r, n, parseDuration) })
 	number("burst", 1, limiter.MaxLimit, func(l *rateLimit) *int64 { return &l.params.Burst })
+	number("max_cost", 1, limiter.MaxHits, func(l *rateLimit) *int64 { return &l.params.MaxCost })
 	number("segments", 1, limiter.MaxSegments, func(l *rateLimit) *int64 { return &l.params.Segments })
 	number("segment_cap", 1, limiter.MaxLimit, func(l *rateLimit) *int64 { return &l.params.SegmentCap })
 	number("max_log_entries", 1, 1_000_000, func(l *rateLimit) *int64 { return &l.params.MaxLogEntries })
@@ -65,9 +66,14 @@ func (r *reader) rateLimitShape() *shape[rateLimit] {
 	span := func(name string, parse func(string) (time.Duration, error), of func(l *rateLimit) *time.Duration) {
 		field(name, func(n *yaml.Node, l *rateLimit) {
 			before := r.errors()
-			if *of(l) = readName(r, n, parse); *of(l) == 0 && r.errors() == before {
-				r.add(r.at(n), "%s must be more than 0; leave it out for its default", name)
+			if *of(l) = readName(r, n, parse); *of(l) != 0 || r.errors() > before {
+				return
 			}
+			if name == "max_wait" {
+				l.waitsForNothing = true // what to write instead depends on the algorithm: see finish
+				return
+			}
+			r.add(r.at(n), "%s must be more than 0; leave it out for its default", name)
 		})
 	}
 	span("max_wait", parseDuration, func(l *rateLimit) *time.Duration { return &l.params.MaxWait })
@@ -213,6 +219,15 @@ func (r *reader) finish(l *rateLimit) {
 	}
 	if !l.has("algorithm") {
 		l.params.Algorithm = limiter.FixedWindow
+	}
+	if l.waitsForNothing {
+		l.bad = true
+		if instead := "leave it out for its default"; l.params.Algorithm != limiter.LeakyQueue {
+			r.add(l.place("max_wait"), "max_wait must be more than 0; %s", instead)
+		} else {
+			r.add(l.place("max_wait"), "max_wait must be more than 0; for requests that are evenly spaced and never wait write "+
+				"algorithm: funnel and burst: 1, or %s", instead)
+		}
 	}
 	rate := r.checkRate(l) && r.checkCalendar(l)
 	r.checkLeased(l)

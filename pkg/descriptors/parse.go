@@ -36,10 +36,11 @@ type descriptor struct {
 
 // rateLimit is `rate_limit`, or one item of `rate_limits`.
 type rateLimit struct {
-	at    position
-	given []place  // the fields that are written
-	meant []string // the fields that misspelled ones seem to stand for: nobody needs to hear that they are missing
-	bad   bool     // one of them is wrong, and that is said
+	at              position
+	given           []place  // the fields that are written
+	meant           []string // the fields that misspelled ones seem to stand for: nobody needs to hear that they are missing
+	waitsForNothing bool     // max_wait: 0s
+	bad             bool     // one of them is wrong, and that is said
 
 	name           string
 	replaces       []place
@@ -320,6 +321,7 @@ func (r *reader) checkTogether(all []*rateLimit) {
 		}
 	}
 	r.warnRedundant(all)
+	r.warnManyLimits(all)
 }
 
 // place is where the field is written, else where the limit is.

@@ -78,7 +78,11 @@ func (p *Policy) empties(s *State, t int64) (ahead, part int64, first bool) {
 	}
 	fullFor := -ahead - min(1, part) // in whole ticks
 	if p.initial == InitialEmpty && (s.A == 0 || fullFor >= p.linger.Microseconds()/p.tick) {
-		return p.capacity / p.leak, p.capacity % p.leak, true
+		level := p.capacity
+		if p.algorithm == SmoothBursty {
+			level = p.still // nothing is saved, and nothing is owed
+		}
+		return level / p.leak, level % p.leak, true
 	}
 	if ahead < 0 || s.A == 0 {
 		return 0, 0, false
@@ -130,7 +134,8 @@ func (p *Policy) passes(level, n int64, c charge) (ok bool, take int64) {
 	left := p.passing(level)
 	switch {
 	case n > 0 && p.algorithm == SmoothBursty:
-		ok = left > 0
+		ok = left > 0 && n <= p.burst
+		return ok, min(p.burst, p.amount(ok, left, n, c)) // a debt, too, is of one request at most
 	case n > 0 && p.algorithm == LeakyQueue:
 		ok = n <= p.burst && p.charged(level, n) <= p.capacity
 	default:

@@ -26,11 +26,11 @@ var algorithmParams = map[Algorithm][]string{
 	TokenBucket:   {"burst", "initial", "refill", "engine"},
 	SlidingWindow: {"segments", "segment_cap", "oldest"},
 	SlidingLog:    {"max_log_entries"},
-	SmoothBursty:  {"burst_seconds", "max_wait"},
+	SmoothBursty:  {"burst_seconds", "initial", "max_wait", "max_cost"},
 	LeakyQueue:    {"burst", "max_wait"},
 	Concurrency:   {"lease", "max_log_entries"},
 
-	SmoothWarmingUp: {"warm_up", "cold_factor", "max_wait"},
+	SmoothWarmingUp: {"warm_up", "cold_factor", "max_wait", "max_cost"},
 }
 
 var (

@@ -2,6 +2,7 @@ package limiter_test
 
 import (
 	"math/big"
+	"time"
 
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
@@ -106,7 +107,10 @@ type burstyOracle struct {
 	interval      *big.Rat // microseconds a permit
 	most          *big.Rat // permits in store
 	longest, tick int64
+	largest       int64    // cost
 	stored, free  *big.Rat // permits; when the next request is free to go
+	empty         bool     // it starts so
+	hit           bool     // and was hit since
 }
 
 func newBurstyOracle(in limiter.Params, tick int64) *burstyOracle {
@@ -119,12 +123,35 @@ func newBurstyOracle(in limiter.Params, tick int64) *burstyOracle {
 	}
 	o.most = new(big.Rat).Quo(rat(saved), o.interval)
 	o.stored = o.most
+	o.largest, o.empty = in.MaxCost, in.Initial == limiter.InitialEmpty
+	if o.largest == 0 {
+		o.largest = in.Limit * max(1, int64(time.Hour/in.Window))
+	}
 	return o
+}
+
+// begun says whether one that starts empty was hit, and has since not been full for as long as filling takes.
+func (o *burstyOracle) begun(now int64) bool {
+	if !o.empty {
+		return true
+	}
+	full := ceilTo(new(big.Rat).Add(o.free, missing(o)), o.tick)
+	return o.hit && now-now%o.tick < full+ceilTo(new(big.Rat).Mul(o.most, o.interval), o.tick)
+}
+
+// missing is how long it takes until the store is full.
+func missing(o *burstyOracle) *big.Rat {
+	left := new(big.Rat).Sub(o.most, o.stored)
+	return left.Mul(left, o.interval)
 }
 
 // at is the oracle at now: what came in while nobody was waiting is in the store.
 func (o *burstyOracle) at(now int64) *burstyOracle {
 	next, t := *o, rat(now-now%o.tick)
+	if !o.begun(now) {
+		next.stored, next.free = new(big.Rat), t
+		return &next
+	}
 	if t.Cmp(o.free) > 0 {
 		idle := new(big.Rat).Sub(t, o.free)
 		next.store(idle.Quo(idle, o.interval))
@@ -143,12 +170,18 @@ func (o *burstyOracle) store(permits *big.Rat) {
 
 func (o *burstyOracle) goes(now, _ int64) *big.Rat { return o.at(now).free }
 
-func (o *burstyOracle) fits(now, _ int64) bool {
-	return o.at(now).free.Cmp(rat(now-now%o.tick+o.longest)) <= 0
+func (o *burstyOracle) fits(now, n int64) bool {
+	return n <= o.largest && o.at(now).free.Cmp(rat(now-now%o.tick+o.longest)) <= 0
 }
 
-func (o *burstyOracle) charge(now, n int64) {
+func (o *burstyOracle) charge(now, n int64) { o.owe(now, min(n, o.largest)) }
+
+func (o *burstyOracle) owe(now, n int64) {
+	if o.begun(now) && o.empty && n == 0 {
+		return // one that is full stays so since when it was
+	}
 	*o = *o.at(now)
+	o.hit = true
 	fresh := rat(n)
 	if o.stored.Cmp(fresh) >= 0 {
 		o.stored = new(big.Rat).Sub(o.stored, fresh)
@@ -160,7 +193,11 @@ func (o *burstyOracle) charge(now, n int64) {
 
 // giveBack takes hits off those that others are waiting for, and stores the rest.
 func (o *burstyOracle) giveBack(now, n int64) {
+	if o.begun(now) && o.empty && o.at(now).stored.Cmp(o.most) == 0 {
+		return
+	}
 	*o = *o.at(now)
+	o.hit = true
 	t := rat(now - now%o.tick)
 	free := new(big.Rat).Sub(o.free, times(o.interval, n))
 	if over := new(big.Rat).Sub(t, free); over.Sign() > 0 {
@@ -172,7 +209,7 @@ func (o *burstyOracle) giveBack(now, n int64) {
 
 func (o *burstyOracle) oneByOne(now, k int64) bool {
 	before := *o
-	before.charge(now, k-1)
+	before.owe(now, k-1)
 	return before.fits(now, 1)
 }
 

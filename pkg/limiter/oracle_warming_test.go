@@ -2,6 +2,7 @@ package limiter_test
 
 import (
 	"math/big"
+	"time"
 
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
@@ -16,6 +17,7 @@ type warmOracle struct {
 	unit               *big.Rat // microseconds
 	grid               *big.Rat // permits
 	longest, tick      int64
+	largest            int64    // cost
 	stored, free, zero *big.Rat // permits; when the next request is free to go
 }
 
@@ -35,6 +37,10 @@ func newWarmOracle(in limiter.Params, p *limiter.Policy) *warmOracle {
 	o.most.Add(o.most, o.threshold)
 	o.cooldown = new(big.Rat).Quo(rat(warmUp), o.most)
 	o.stored = o.most
+	o.largest = in.MaxCost
+	if o.largest == 0 {
+		o.largest = in.Limit * max(1, int64(time.Hour/in.Window))
+	}
 	grains := new(big.Rat).Quo(rat(args[8]), o.most) // a permit
 	o.grid = new(big.Rat).Quo(rat(args[11]), times(grains, 2))
 	return o
@@ -73,11 +79,13 @@ func (o *warmOracle) triangle(above, unit *big.Rat) *big.Rat {
 
 func (o *warmOracle) goes(now, _ int64) *big.Rat { return o.at(now).free }
 
-func (o *warmOracle) fits(now, _ int64) bool {
-	return o.at(now).free.Cmp(rat(now-now%o.tick+o.longest)) <= 0
+func (o *warmOracle) fits(now, n int64) bool {
+	return n <= o.largest && o.at(now).free.Cmp(rat(now-now%o.tick+o.longest)) <= 0
 }
 
-func (o *warmOracle) charge(now, n int64) {
+func (o *warmOracle) charge(now, n int64) { o.owe(now, min(n, o.largest)) }
+
+func (o *warmOracle) owe(now, n int64) {
 	if *o = *o.at(now); n == 0 {
 		return
 	}
@@ -96,7 +104,7 @@ func (o *warmOracle) giveBack(now, n int64) {
 
 func (o *warmOracle) oneByOne(now, k int64) bool {
 	before := *o
-	before.charge(now, k-1)
+	before.owe(now, k-1)
 	return before.fits(now, 1)
 }
 

@@ -66,7 +66,7 @@ const (
 	OldestNone                       // nothing of it: up to one segment's worth more than the limit
 )
 
-// Initial says how a token bucket starts.
+// Initial says how a token bucket or SmoothBursty starts.
 type Initial uint8
 
 // The values of Initial.
@@ -114,7 +114,7 @@ type Params struct {
 	// Burst is the capacity C of Funnel and TokenBucket in hits, the most that may pass at once, and of
 	// LeakyQueue, the most that may be queued. 0 is Limit.
 	Burst int64
-	// Initial and Refill are of TokenBucket.
+	// Initial is of TokenBucket and SmoothBursty, Refill of TokenBucket.
 	Initial Initial
 	Refill  Refill
 	// Engine is of Funnel, and of a TokenBucket that starts full and is refilled continuously. EngineRedisCell takes
@@ -123,6 +123,9 @@ type Params struct {
 	// MaxWait is the longest that LeakyQueue, SmoothBursty and SmoothWarmingUp hold a request back. 0 is Burst's time
 	// to leak for LeakyQueue, and no wait for the others.
 	MaxWait time.Duration
+	// MaxCost is the largest cost of one request, in hits, of SmoothBursty and SmoothWarmingUp, which would admit any at once
+	// and let the next ones pay for it. 0 is what the limit admits in as many whole windows as an hour has, in at least one.
+	MaxCost int64
 	// BurstFor is how long SmoothBursty saves up unused permits. 0 is 1 s.
 	BurstFor time.Duration
 	// WarmUp is how long SmoothWarmingUp takes from cold to its full rate under steady requests, and back when there
@@ -171,7 +174,7 @@ type Policy struct {
 	tick   int64 // the finest clock whose products fit, microseconds: 1, 1,000 or 1,000,000
 
 	// Funnel, TokenBucket, SmoothBursty, LeakyQueue, SmoothWarmingUp; units are 1/leak of a tick.
-	burst    int64 // C, hits: no cost above it ever fits
+	burst    int64 // C, hits, of the smooth ones the largest cost: none above it ever fits
 	leak     int64 // N', units per tick
 	cost     int64 // W', units per hit
 	capacity int64 // the highest level at which requests pass, units
@@ -183,7 +186,7 @@ type Policy struct {
 
 	leaseFor time.Duration // 0: strict
 
-	// linger is how long a token bucket that starts empty is remembered after it became full.
+	// linger is how long what starts empty is remembered after it became full.
 	linger time.Duration
 
 	// SmoothWarmingUp
@@ -255,7 +258,7 @@ func NewPolicy(in Params) (*Policy, error) {
 			return nil, err
 		}
 	case SmoothBursty, SmoothWarmingUp:
-		p.burst = MaxHits
+		p.burst = orDefault(in.MaxCost, min(MaxHits, in.Limit*max(1, int64(time.Hour/in.Window))))
 		if p.algorithm == SmoothWarmingUp {
 			p.warmUp, p.coldFactor = in.WarmUp, orDefault(in.ColdFactor, DefaultColdFactor)
 			if p.warmUp == 0 {
@@ -301,6 +304,7 @@ func (in *Params) validate() error {
 		bad("window", "must be a whole number of microseconds, got %s", in.Window)
 	}
 	upTo("burst", in.Burst, MaxLimit)
+	upTo("max_cost", in.MaxCost, MaxHits)
 	wait := func(param string, v time.Duration) {
 		if v < 0 || v > MaxWait || v%time.Millisecond != 0 {
 			bad(param, "must be whole milliseconds up to %s, got %s", MaxWait, v)
@@ -422,6 +426,7 @@ func (in *Params) given() []string {
 		{"refill", in.Refill != RefillGreedy},
 		{"engine", in.Engine != EngineWeir},
 		{"max_wait", in.MaxWait != 0},
+		{"max_cost", in.MaxCost != 0},
 		{"burst_seconds", in.BurstFor != 0},
 		{"warm_up", in.WarmUp != 0},
 		{"cold_factor", in.ColdFactor != 0},
@@ -491,6 +496,9 @@ func (p *Policy) setLevels(in *Params) bool {
 		}
 		p.still = saved * p.leak
 		p.capacity = p.still + wait*p.leak
+		if p.initial == InitialEmpty {
+			p.linger = micros(saved * p.tick)
+		}
 		return p.owes(p.maxLevel - p.capacity)
 	case SmoothWarmingUp:
 		return p.setCurve(in)
@@ -622,7 +630,7 @@ func (p *Policy) OnWallClock() bool { return p.onWall }
 // Oldest is how a sliding window's partly expired segment counts.
 func (p *Policy) Oldest() Oldest { return p.oldest }
 
-// Initial is how a token bucket starts.
+// Initial is how a token bucket or SmoothBursty starts.
 func (p *Policy) Initial() Initial { return p.initial }
 
 // Refill is how a token bucket's tokens come back.
@@ -717,7 +725,7 @@ func (p *Policy) Args() []int64 {
 		c := &p.curve
 		return []int64{
 			p.limit, p.tick, p.leak, p.cost, p.capacity, p.maxLevel,
-			c.idle, c.gain, c.full, c.permit, c.warm, c.grid, c.num, c.den,
+			c.idle, c.gain, c.full, c.permit, c.warm, c.grid, c.num, c.den, p.burst,
 		}
 	case SlidingWindow:
 		return []int64{p.limit, p.tick, p.segments, p.segment, p.segmentCap, p.maxCount, int64(p.oldest)}

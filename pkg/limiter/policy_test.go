@@ -84,7 +84,7 @@ func TestNewPolicySaysWhatIsWrong(t *testing.T) {
 		},
 		"burst of smooth_bursty": {
 			limiter.Params{Algorithm: limiter.SmoothBursty, Limit: 1, Window: hour, Burst: 2},
-			[]string{"burst: is not a parameter of smooth_bursty, which takes burst_seconds, max_wait, charge_denied"},
+			[]string{"burst: is not a parameter of smooth_bursty, which takes burst_seconds, initial, max_wait, max_cost, charge_denied"},
 		},
 		"token bucket's parameters of a funnel": {
 			limiter.Params{
@@ -153,15 +153,15 @@ func TestNewPolicySaysWhatIsWrong(t *testing.T) {
 			[]string{
 				"warm_up: must be whole milliseconds up to 1h0m0s, got 1h30m0s",
 				"cold_factor: must be between 1.01 and 100, got 1",
-				"warm_up: is not a parameter of smooth_bursty, which takes burst_seconds, max_wait, charge_denied",
-				"cold_factor: is not a parameter of smooth_bursty, which takes burst_seconds, max_wait, charge_denied",
+				"warm_up: is not a parameter of smooth_bursty, which takes burst_seconds, initial, max_wait, max_cost, charge_denied",
+				"cold_factor: is not a parameter of smooth_bursty, which takes burst_seconds, initial, max_wait, max_cost, charge_denied",
 			},
 		},
 		"smooth_warming_up with a burst and a cold_factor above the highest": {
 			limiter.Params{Algorithm: limiter.SmoothWarmingUp, Limit: 1, Window: hour, Burst: 3, ColdFactor: 10_050},
 			[]string{
 				"cold_factor: must be between 1.01 and 100, got 100.5",
-				"burst: is not a parameter of smooth_warming_up, which takes warm_up, cold_factor, max_wait, charge_denied",
+				"burst: is not a parameter of smooth_warming_up, which takes warm_up, cold_factor, max_wait, max_cost, charge_denied",
 			},
 		},
 		"smooth_warming_up beyond 53 bits": {

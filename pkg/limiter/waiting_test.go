@@ -80,7 +80,7 @@ func TestBigRequestIsPaidInFull(t *testing.T) {
 		{Limit: 1, Window: 365 * 24 * time.Hour},
 		{Limit: limiter.MaxLimit, Window: limiter.MinWindow, MaxWait: time.Second},
 	} {
-		in.Algorithm = limiter.SmoothBursty
+		in.Algorithm, in.MaxCost = limiter.SmoothBursty, limiter.MaxHits
 		t.Run(fmt.Sprintf("%d per %s", in.Limit, in.Window), func(t *testing.T) {
 			p := mustPolicy(t, in)
 			o := newOracle(in, p)

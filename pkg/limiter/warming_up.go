@@ -108,20 +108,21 @@ func (p *Policy) warmingUp(s *State, now, n int64, c charge, d *Decision) (next 
 	ahead, part, stored := p.warmth(s, t)
 	level := p.level(ahead, part)
 
-	ok := n < 0 || level <= p.capacity
+	fits := func() bool { return n < 0 || level <= p.capacity && n <= p.burst }
+	ok := fits()
 	if !ok && ahead > 0 {
 		if written := s.written() / p.tick; written > t { // the clock stepped back
 			t = written
 			ahead, part, stored = p.warmth(s, t)
 			level = p.level(ahead, part)
-			ok = level <= p.capacity
+			ok = fits()
 		}
 	}
 	left := int64(0)
-	if c == penalty || c == spend { // where else it is asked for, nothing is left
+	if c == penalty || c == spend || n > p.burst { // where else it is asked for, nothing is left
 		left = p.passingWarm(level, stored)
 	}
-	take := p.amount(ok, left, n, c)
+	take := min(p.burst, p.amount(ok, left, n, c))
 	*d = Decision{Allowed: ok}
 	found, before := level, stored
 	switch {
@@ -136,7 +137,10 @@ func (p *Policy) warmingUp(s *State, now, n int64, c charge, d *Decision) (next 
 	}
 	after := func(ticks int64) time.Duration { return micros((t+ticks)*p.tick - now) }
 	if !ok {
-		d.RetryAfter = after(p.leaksTo(p.capacity, ahead, part))
+		d.RetryAfter = Never
+		if n <= p.burst {
+			d.RetryAfter = after(p.leaksTo(p.capacity, ahead, part))
+		}
 	}
 	if ok && take > 0 && found > 0 {
 		d.Wait = after(ceilDiv(found, p.leak)) - p.stoodStill(t, now)

@@ -493,7 +493,9 @@ func invalidHits(f *fixture) {
 		{"the lowest number", []limiter.Hit{{Key: "k", Policy: p, N: math.MinInt64}}, 1, "hits[0].N: must be between"},
 		{"a mode that there is not", []limiter.Hit{good, {Key: "k", Policy: p, N: 1, Mode: 3}}, 2, "hits[1].Mode: must be Enforce, Shadow or Quota, got 3"},
 		{
-			"one key of two algorithms", []limiter.Hit{good, {Key: "k", Policy: log, N: 1}, {Key: "k", Policy: window, N: 1}}, 3,
+			"one key of two algorithms",
+			[]limiter.Hit{good, {Key: "k", Policy: log, N: 1}, {Key: "k", Policy: window, N: 1}},
+			3,
 			`hits[1] and hits[2] have the same key, "k", and do not count alike`,
 		},
 	} {

@@ -138,6 +138,8 @@ var extremes = map[limiter.Algorithm][]limiter.Params{
 		{Limit: 10_000_000, Window: sec, MaxWait: ms},
 		{Limit: 999_999_937, Window: hour, MaxWait: hour},
 		{Limit: limiter.MaxLimit, Window: limiter.MinWindow},
+		{Limit: 5, Window: sec, Initial: limiter.InitialEmpty, MaxCost: 12},
+		{Limit: 7, Window: 3 * sec, BurstFor: 2500 * ms, MaxWait: 500 * ms, Initial: limiter.InitialEmpty, MaxCost: limiter.MaxHits},
 		{Limit: 0, Window: sec},
 	},
 	limiter.LeakyQueue: {
@@ -158,6 +160,8 @@ var extremes = map[limiter.Algorithm][]limiter.Params{
 		{Limit: 9_973, Window: sec, WarmUp: 90 * sec, ColdFactor: limiter.MaxColdFactor, MaxWait: sec},
 		{Limit: 3, Window: sec, WarmUp: sec, ColdFactor: 101, MaxWait: hour},
 		{Limit: 1, Window: 60 * sec, WarmUp: ms},
+		{Limit: 5, Window: sec, WarmUp: 2 * sec, MaxCost: 3},
+		{Limit: 5, Window: sec, MaxCost: limiter.MaxHits},
 		{Limit: 999_999_937, Window: hour, WarmUp: 20 * sec, MaxWait: hour},
 		{Limit: limiter.MaxLimit, Window: limiter.MinWindow},
 		{Limit: 0, Window: sec},

@@ -302,7 +302,37 @@ var vectors = []vector{
 			{2200 * ms, 1, 0, yes, 6, 0, 0, 0},
 			{2200 * ms, 6, 1, yes, 0, 0, 1200 * ms, 0},
 			{2200 * ms, 1, -2, yes, 2, 0, 800 * ms, 0},
-			{9 * sec, 1, limiter.MaxHits, yes, 0, 0, 858_993_459 * sec, 0},
+			{9 * sec, 1, limiter.MaxHits, no, 6, never, 0, 0}, // more than an hour's worth
+			{9 * sec, 1, 18_001, no, 6, never, 0, 0},
+			{9 * sec, 1, 18_000, yes, 0, 0, 3600 * sec, 0},
+			{9 * sec, 1, 18_001, no, 0, never, 3600 * sec, 0},
+		},
+	},
+	{
+		"smooth bursty with the largest max_cost",
+		limiter.Params{Algorithm: limiter.SmoothBursty, Limit: 5, Window: sec, MaxCost: limiter.MaxHits},
+		[]vectorHit{{9 * sec, 1, limiter.MaxHits, yes, 0, 0, 858_993_459 * sec, 0}},
+	},
+	{
+		"smooth bursty with a max_cost, whose debts are those of one request",
+		limiter.Params{Algorithm: limiter.SmoothBursty, Limit: 5, Window: sec, MaxCost: 20, ChargeDenied: limiter.ChargeFull},
+		[]vectorHit{
+			{0, 1, 21, no, 0, never, 4 * sec, 0},
+			{0, 1, 20, no, 0, 7 * sec, 8 * sec, 0},
+		},
+	},
+	{
+		"smooth bursty that starts empty, as Guava's",
+		limiter.Params{Algorithm: limiter.SmoothBursty, Limit: 5, Window: sec, Initial: limiter.InitialEmpty},
+		[]vectorHit{
+			{0, 1, 0, yes, 1, 0, sec, 0},
+			{0, 1, 1, yes, 0, 0, 1200 * ms, 0},
+			{0, 1, 1, no, 0, 200 * ms, 1200 * ms, 0},
+			{200 * ms, 1, 1, yes, 0, 0, 1200 * ms, 0},
+			{1400 * ms, 1, 0, yes, 6, 0, 0, 0}, // full
+			{2400*ms - us, 1, 0, yes, 6, 0, 0, 0},
+			{2400 * ms, 1, 0, yes, 1, 0, sec, 0}, // and forgotten when it was so for as long as filling takes
+			{2400 * ms, 1, 3, yes, 0, 0, 1600 * ms, 0},
 		},
 	},
 	{
@@ -323,7 +353,7 @@ var vectors = []vector{
 	},
 	{
 		"smooth warming up: one a second after eight seconds", // a store of 8 permits, of which 4 are dearer: 2.75 s, 2.25 s, ...
-		limiter.Params{Algorithm: limiter.SmoothWarmingUp, Limit: 1, Window: sec, WarmUp: 8 * sec},
+		limiter.Params{Algorithm: limiter.SmoothWarmingUp, Limit: 1, Window: sec, WarmUp: 8 * sec, MaxCost: limiter.MaxHits},
 		[]vectorHit{
 			{0, 1, 0, yes, 1, 0, 0, 0},
 			{0, 1, 1, yes, 0, 0, 3750 * ms, 0},
@@ -343,6 +373,14 @@ var vectors = []vector{
 			{60 * sec, 1, 0, yes, 1, 0, 0, 0},
 			{60 * sec, 1, -3, yes, 1, 0, 0, 0},
 			{60 * sec, 1, limiter.MaxHits, yes, 0, 0, 4_294_967_307 * sec, 0},
+		},
+	},
+	{
+		"smooth warming up, at most an hour's worth at once",
+		limiter.Params{Algorithm: limiter.SmoothWarmingUp, Limit: 1, Window: sec, WarmUp: 8 * sec},
+		[]vectorHit{
+			{0, 1, 3601, no, 1, never, 0, 0},
+			{0, 1, 1, yes, 0, 0, 3750 * ms, 0},
 		},
 	},
 	{

@@ -348,3 +348,97 @@ func TestStoreAnswersAfterClose(t *testing.T) {
 		t.Errorf("got %+v", d)
 	}
 }
+
+// Rules that leave nothing after one hit, as 1 a day for each value, make a flood of fresh keys look as limited as the
+// counter of whoever floods. But his has denied him.
+func TestFloodOfKeysWithNothingLeftDoesNotResetWhatHasDenied(t *testing.T) {
+	const maxKeys, own = 400, 40
+	for _, a := range []limiter.Algorithm{
+		limiter.FixedWindow, limiter.Funnel, limiter.TokenBucket, limiter.SlidingWindow, limiter.SlidingLog, limiter.Concurrency,
+	} {
+		for _, charge := range []limiter.ChargeDenied{limiter.ChargeNone, limiter.ChargeFull} {
+			for _, limit := range []int64{1, 10} {
+				t.Run(fmt.Sprint(a, charge, limit), func(t *testing.T) {
+					clock := limitertest.NewClock()
+					s := start(t, memstore.Options{Now: clock.Now, MaxKeys: maxKeys})
+					day := func(limit int64) *limiter.Policy {
+						return policy(t, limiter.Params{Algorithm: a, Limit: limit, Window: 24 * time.Hour, ChargeDenied: charge})
+					}
+					mine, fresh := day(limit), day(1)
+					if w := mine.Window() / 24; a == limiter.SlidingWindow || a == limiter.SlidingLog || a == limiter.Concurrency {
+						clock.Advance(w) // their counters take more room, and so are fewer
+					}
+					keys := own
+					if a != limiter.FixedWindow && a != limiter.Funnel && a != limiter.TokenBucket {
+						keys = own / 4
+					}
+					for i := range keys {
+						for range limit {
+							hit(t, s, fmt.Sprint("mine ", i), mine, 1)
+						}
+						if d := hit(t, s, fmt.Sprint("mine ", i), mine, 1); d.Allowed {
+							t.Fatalf("key %d is not limited: %+v", i, d)
+						}
+					}
+					for i := range 10 * maxKeys {
+						hit(t, s, fmt.Sprint("fresh ", i), fresh, 1)
+					}
+					admitted := 0
+					for i := range keys {
+						if hit(t, s, fmt.Sprint("mine ", i), mine, 1).Allowed {
+							admitted++
+						}
+					}
+					if admitted > 0 {
+						t.Errorf("the flood let %d of %d pass that were limited: %+v", admitted, keys, s.Stats())
+					}
+				})
+			}
+		}
+	}
+}
+
+// A counter that denied no one is worth less again once its state has expired.
+func TestWorthEndsWithTheState(t *testing.T) {
+	clock := limitertest.NewClock()
+	s := start(t, memstore.Options{Now: clock.Now, MaxKeys: 64, SweepEvery: time.Hour})
+	p := policy(t, limiter.Params{Algorithm: limiter.FixedWindow, Limit: 5, Window: time.Minute})
+	for range 7 {
+		hit(t, s, "mine", p, 1)
+	}
+	clock.Advance(2 * time.Minute)
+	hit(t, s, "mine", p, 1) // a new window
+	clock.Advance(time.Second)
+	day := policy(t, limiter.Params{Algorithm: limiter.FixedWindow, Limit: 5, Window: 24 * time.Hour})
+	for i := range 1_000 {
+		hit(t, s, fmt.Sprint("other ", i), day, 1)
+	}
+	if d := hit(t, s, "mine", p, 0); d.Remaining != 5 {
+		t.Errorf("%+v: kept although it is worth less than the others", d)
+	}
+}
+
+// A state that another algorithm left under the key is none, and its shard goes on.
+func TestAnotherAlgorithmStartsAgain(t *testing.T) {
+	s := start(t, memstore.Options{Now: limitertest.NewClock().Now, MaxKeys: 64})
+	all := []limiter.Algorithm{limiter.SlidingWindow, limiter.SlidingLog, limiter.Concurrency, limiter.SmoothWarmingUp}
+	for _, from := range all {
+		for _, to := range all {
+			key := fmt.Sprint(from, to)
+			hit(t, s, key, policy(t, limiter.Params{Algorithm: from, Limit: 5, Window: time.Minute, Segments: odd(from)}), 3)
+			p := policy(t, limiter.Params{Algorithm: to, Limit: 5, Window: time.Minute, Segments: odd(to)})
+			got, want := hit(t, s, key, p, 1), hit(t, s, key+" fresh", p, 1)
+			if from != to && got != want {
+				t.Errorf("%s after %s: %+v, want %+v as a fresh one", to, from, got, want)
+			}
+		}
+	}
+}
+
+// odd is a number of segments that makes a list of odd length, 0 of algorithms that have none.
+func odd(a limiter.Algorithm) int64 {
+	if a == limiter.SlidingWindow {
+		return 10
+	}
+	return 0
+}

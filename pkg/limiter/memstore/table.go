@@ -50,7 +50,7 @@ func (l list) follow(p *limiter.Policy, next limiter.State) list {
 	return n
 }
 
-func roomOf(list []int64) int32 { return int32(min(cap(list), math.MaxInt32)) } //nolint:gosec // it is bounded
+func roomOf(list []int64) int32 { return int32(min(cap(list), math.MaxInt32)) }
 
 // sameArray says whether two slices end in the same element of the same array.
 func sameArray(a, b []int64) bool {

@@ -38,6 +38,9 @@ type part struct {
 	call  *call // that tries them
 }
 
+// scannedPlaces is how many places are looked through one by one: up to there that is cheaper than a map.
+const scannedPlaces = 16
+
 // split has the parts of a request, in the order of their first hits. of is the store of a hit. A part is of one key, if
 // that is wanted.
 func split(hits []limiter.Hit, of func(h *limiter.Hit) *Store, byKey bool) []part {
@@ -52,23 +55,21 @@ func split(hits []limiter.Hit, of func(h *limiter.Hit) *Store, byKey bool) []par
 		if byKey {
 			at.key = hits[i].Key
 		}
-		j, found := 0, false
+		j, found := known[at]
 		if known == nil {
 			j = slices.IndexFunc(parts, func(p part) bool { return p.place == at })
 			found = j >= 0
-		} else {
-			j, found = known[at]
 		}
 		if !found {
 			j = len(parts)
 			parts = append(parts, part{place: at})
-			if known != nil {
-				known[at] = j
-			} else if len(parts) > 16 {
+			if known == nil && len(parts) > scannedPlaces {
 				known = make(map[place]int, len(hits))
 				for k := range parts {
 					known[parts[k].place] = k
 				}
+			} else if known != nil {
+				known[at] = j
 			}
 		}
 		parts[j].index = append(parts[j].index, i)

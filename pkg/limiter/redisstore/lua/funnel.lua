@@ -42,7 +42,7 @@ local function funnel(a, state, now, n, charge, denied)
         level = min(full, ahead * leak + part)
       end
     end
-    if first then level = capacity end
+    if first then level = bursty and still or capacity end
   end
   look()
 
@@ -64,9 +64,10 @@ local function funnel(a, state, now, n, charge, denied)
   local function passes()
     local left = passing()
     if n > 0 and (bursty or queue) then
-      local ok = left > 0
-      if queue then ok = n <= burst and with(n) <= capacity end
-      return ok, amount(ok, left, n, charge, denied)
+      local ok = n <= burst
+      if bursty then ok = ok and left > 0 else ok = ok and with(n) <= capacity end
+      local charged = amount(ok, left, n, charge, denied)
+      return ok, bursty and min(burst, charged) or charged
     end
     return take(left, n, charge, denied)
   end

@@ -1,11 +1,13 @@
 -- smooth_warming_up: mirrors Policy.warmingUp in pkg/limiter/warming_up.go.
--- args   limit, tick, leak, cost, capacity, max_level, idle in ticks, gain, full, permit, warm, grid, num, den
+-- args   limit, tick, leak, cost, capacity, max_level, idle in ticks, gain, full, permit, warm, grid, num, den,
+--        max_cost in hits
 -- state  'A part stored full' or 'A.0span part stored full': the next request is free to go A microseconds after the epoch
 --        plus part/leak of a tick; what was in store then, and how much that store holds; the span as in funnel.lua
 local function smooth_warming_up(a, state, now, n, charge, denied)
   if a[1] == 0 then return ban(n) end
   local tick, leak, cost, capacity, max_level, idle = a[2], a[3], a[4], a[5], a[6], a[7]
   local gain, full, permit, warm, grid, num, den = a[8], a[9], a[10], a[11], a[12], a[13], a[14]
+  local max_cost = a[15]
   local t = idiv(now, tick)
 
   -- share keeps what part of its store is full when a rule changes.
@@ -68,17 +70,19 @@ local function smooth_warming_up(a, state, now, n, charge, denied)
     return lo + 1
   end
 
-  local ok = n < 0 or level <= capacity
+  local function fits() return n < 0 or (level <= capacity and n <= max_cost) end
+  local ok = fits()
   if not ok and s and span > 0 then
     local written = idiv(empty - span, tick)
     if written > t then -- the clock stepped back
       t = written
       look()
-      ok = level <= capacity
+      ok = fits()
     end
   end
-  local left = (charge == PENALTY or charge == SPEND) and passing() or 0 -- where else it is asked for, nothing is left
-  local charged = amount(ok, left, n, charge, denied)
+  local asked = charge == PENALTY or charge == SPEND or n > max_cost -- where else it is asked for, nothing is left
+  local left = asked and passing() or 0
+  local charged = min(max_cost, amount(ok, left, n, charge, denied))
   local found, before = level, stored
   if charged < 0 then
     level = level - units(-charged, level)
@@ -93,7 +97,9 @@ local function smooth_warming_up(a, state, now, n, charge, denied)
   end
   local function after(ticks) return (t + ticks) * tick - now end
   local retry, wait, reset, new = 0, 0, 0, false
-  if not ok then
+  if n > max_cost then
+    retry = NEVER
+  elseif not ok then
     local ticks = ahead - idiv(capacity, leak)
     retry = after(part > fmod(capacity, leak) and ticks + 1 or ticks)
   end
