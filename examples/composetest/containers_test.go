@@ -109,7 +109,7 @@ func runContainers(t *testing.T, dir string) {
 	t.Cleanup(func() {
 		if t.Failed() {
 			for _, container := range []string{"weir_envoy_1", "weir_sidecar_1", "weir_redis_1"} {
-				out, err := exec.Command("podman", "logs", container).CombinedOutput() //nolint:noctx // the namespace ends it
+				out, err := exec.Command("podman", "logs", container).CombinedOutput()
 				t.Logf("%s: %v\n%s", container, err, out)
 			}
 		}
@@ -247,7 +247,7 @@ func command(t *testing.T, name string, args ...string) string {
 // run returns the standard output, and if the program fails its standard error, too.
 func run(name string, args ...string) (string, error) {
 	var stdout, stderr bytes.Buffer
-	cmd := exec.Command(name, args...) //nolint:gosec,noctx // the test's own programs, which the namespace ends
+	cmd := exec.Command(name, args...)
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	err := cmd.Run()
 	if err != nil {

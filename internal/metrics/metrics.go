@@ -138,7 +138,7 @@ func (m *Metrics) Requested(took time.Duration) { m.requestSeconds.Observe(took.
 // RulesCompiled makes the set's counters the live ones; it is called just before the set goes live itself.
 func (m *Metrics) RulesCompiled(set *descriptors.Set) {
 	m.limits.RulesCompiled(set)
-	m.requests.compiled(set)
+	m.compiled(set)
 }
 
 // Requests returns how many requests were answered.

@@ -131,7 +131,7 @@ func (r *requests) Collect(ch chan<- prometheus.Metric) {
 	r.collect(ch, &r.other)
 	for code := range r.errors {
 		if n := r.errors[code].Load(); n > 0 {
-			ch <- counter(r.rejected, n, codes.Code(code).String()) //nolint:gosec // small
+			ch <- counter(r.rejected, n, codes.Code(code).String())
 		}
 	}
 }

@@ -159,7 +159,7 @@ func killAll(marker string) {
 	all, _ := filepath.Glob("/proc/[0-9]*/environ")
 	for _, path := range all {
 		if environ, err := os.ReadFile(path); err == nil && bytes.Contains(environ, []byte(marker)) {
-			_ = exec.Command("kill", "-KILL", filepath.Base(filepath.Dir(path))).Run() //nolint:errcheck // it may just have ended
+			_ = exec.Command("kill", "-KILL", filepath.Base(filepath.Dir(path))).Run()
 		}
 	}
 }

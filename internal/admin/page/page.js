@@ -191,21 +191,22 @@ const all = async () => {
   await refresh(...($("top").hidden ? [] : [askTop]), askRules, askBoosts);
 };
 
+// noLimit stands for an OK that no limit has given: it is no good news, as perhaps a rule does not match what it was written for.
+const noLimit = () => el("p", null, el("strong", {className: "badge none"}, "No limit applies"));
+
 // explain asks what a request would be answered now; nothing is charged.
 const explain = async () => {
   const show = (...what) => $("explain-answer").replaceChildren(...what);
   try {
     const a = await get("explain", "explain", {domain: $("explain-domain").value, descriptor: $("explain-descriptor").value});
     const limited = a.descriptors.some((d) => d.limits?.some((l) => !l.replaced_by));
-    show(verdict(a.answer, limited), ...a.descriptors.flatMap(explained));
+    show(a.answer.code === "OK" && !limited ? noLimit() : verdict(a.answer), ...a.descriptors.flatMap(explained));
   } catch (err) {
     if (err.name !== "AbortError") show(el("p", {className: "alarm"}, visible(err.message)));
   }
 };
-const retry = (seconds) => seconds === undefined ? "" : seconds === null ? "never passes" : `may pass in ${seconds < 1 ? Math.ceil(1000 * seconds) + " ms" : ago(1000 * Math.ceil(seconds))}`;
-// An OK without any limit is no good news: perhaps the rule does not match what it was written for.
-const verdict = (a, limited) => el("p", null, a.code === "OK" && !limited ? el("strong", {className: "badge none"}, "No limit applies")
-  : el("strong", {className: "badge " + (a.code === "OK" ? "good" : "bad")}, a.code), " ",
+const retry = (seconds) => seconds === undefined ? "" : seconds < 0 ? "no wait helps" : `may pass in ${seconds < 1 ? Math.ceil(1000 * seconds) + " ms" : ago(1000 * Math.ceil(seconds))}`;
+const verdict = (a) => el("p", null, el("strong", {className: "badge " + (a.code === "OK" ? "good" : "bad")}, a.code), " ",
   visible([a.denied_by ? "denied by " + a.denied_by.join(", ") : "", retry(a.retry_after_seconds), a.store_error ?? ""].filter(Boolean).join("; ")));
 const explained = (d) => {
   const steps = d.entries.map((e, i) => {
