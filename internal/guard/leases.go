@@ -43,7 +43,6 @@ const (
 // Only hits with Mode Enforce and N > 0 are decided here. All others, and all of keys that are not hot, go to the
 // store as they are. Answers of Leases have a Remaining and a ResetAfter as they were last told, not as they are.
 type Leases struct {
-	o      LeasesOptions
 	store  limiter.Store
 	start  time.Time
 	seed   maphash.Seed
@@ -56,6 +55,7 @@ type Leases struct {
 	stop   chan struct{} // ends the keeper
 	kept   chan struct{} // the keeper has ended
 	end    func() error  // close, once
+	o      LeasesOptions
 }
 
 var _ limiter.Store = (*Leases)(nil)
