@@ -126,8 +126,9 @@ func delayed(to, from net.Conn, by time.Duration) {
 			break
 		}
 	}
-	_, _ = to.Close(), from.Close() // which ends the other direction, too
-	for range pieces {              //nolint:revive // so that the reader ends
+	// The reader ends, and so does the other direction.
+	_, _ = to.Close(), from.Close()
+	for range pieces {
 	}
 }
 

@@ -43,7 +43,6 @@ const (
 // Only hits with Mode Enforce and N > 0 are decided here. All others, and all of keys that are not hot, go to the
 // store as they are. Answers of Leases have a Remaining and a ResetAfter as they were last told, not as they are.
 type Leases struct {
-	o      LeasesOptions
 	store  limiter.Store
 	start  time.Time
 	seed   maphash.Seed
@@ -56,32 +55,10 @@ type Leases struct {
 	stop   chan struct{} // ends the keeper
 	kept   chan struct{} // the keeper has ended
 	end    func() error  // close, once
+	o      LeasesOptions
 }
 
 var _ limiter.Store = (*Leases)(nil)
-
-// LeasesOptions are the parts of Leases.
-type LeasesOptions struct {
-	// Store decides, and charges permits.
-	Store limiter.Store
-	// Shard says which server decides a hit: permits of several servers never share a call, so that one that fails costs
-	// the permits of no other. It is not called for what leases decide. Nil: there is only one.
-	Shard func(h *limiter.Hit) Shard
-	// Answered says whether an error of Store is an answer, so that nothing was charged: then permits that shared a call
-	// with those of another key are exchanged again, each key by itself. Nil: no error is.
-	Answered func(err error) bool
-	// Timeout is the longest that a request on the store of a hit may take (Policy.Store), also one that first waits for
-	// permits. Nil: Store and ctx bound it.
-	Timeout func(store string) time.Duration
-}
-
-// Shard is a server that decides hits.
-type Shard struct {
-	// Store is its name, as in limiter.Policy.Store.
-	Store string
-	// Address is that of a master of a cluster; empty for what is no cluster, and while that is not known.
-	Address string
-}
 
 // leaseShard holds the leases of keys whose hashes end alike.
 type leaseShard struct {

@@ -1,0 +1,30 @@
+package guard
+
+import (
+	"time"
+
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+)
+
+// LeasesOptions are the parts of Leases.
+type LeasesOptions struct {
+	// Store decides, and charges permits.
+	Store limiter.Store
+	// Shard says which server decides a hit: permits of several servers never share a call, so that one that fails costs
+	// the permits of no other. It is not called for what leases decide. Nil: there is only one.
+	Shard func(h *limiter.Hit) Shard
+	// Answered says whether an error of Store is an answer, so that nothing was charged: then permits that shared a call
+	// with those of another key are exchanged again, each key by itself. Nil: no error is.
+	Answered func(err error) bool
+	// Timeout is the longest that a request on the store of a hit may take (Policy.Store), also one that first waits for
+	// permits. Nil: Store and ctx bound it.
+	Timeout func(store string) time.Duration
+}
+
+// Shard is a server that decides hits.
+type Shard struct {
+	// Store is its name, as in limiter.Policy.Store.
+	Store string
+	// Address is that of a master of a cluster; empty for what is no cluster, and while that is not known.
+	Address string
+}
