@@ -214,7 +214,9 @@ func (q *queue) fly(b *batch) {
 func (q *queue) send(b *batch) {
 	ctx, cancel := context.WithTimeout(context.Background(), q.timeout)
 	defer cancel()
-	q.batcher.send(ctx, b)
+	if err := survive(func() { q.batcher.send(ctx, b) }); err != nil {
+		b.fail(err)
+	}
 	for _, c := range b.calls {
 		q.finish(c)
 	}
