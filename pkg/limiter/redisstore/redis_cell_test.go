@@ -575,8 +575,15 @@ func TestRedisCellNeverPromisesTooMuch(t *testing.T) {
 	for _, in := range []struct {
 		limit, seconds, burst int64
 	}{
-		{1_001, 1, 900}, {1_999, 1, 3_000}, {3_000, 1, 30}, {7_000, 1, 7_000}, {30_011, 1, 5_000}, {666_667, 1, 100_000}, {999_999, 1, 1_000},
-		{500_250, 1, 250_000}, {1_500_000, 3, 40},
+		{1_001, 1, 900},
+		{1_999, 1, 3_000},
+		{3_000, 1, 30},
+		{7_000, 1, 7_000},
+		{30_011, 1, 5_000},
+		{500_250, 1, 250_000},
+		{666_667, 1, 100_000},
+		{999_999, 1, 1_000},
+		{1_500_000, 3, 40},
 	} {
 		p := cell(t, in.limit, time.Duration(in.seconds)*time.Second, in.burst)
 		interval := in.seconds * 1e9 / in.limit
@@ -591,7 +598,7 @@ func TestRedisCellNeverPromisesTooMuch(t *testing.T) {
 				t.Fatal(err)
 			}
 			d := take(t, s, key, p, 0)
-			empty := time.Unix(0, plant).Sub(time.Now()) // later than it was decided: at least as much is left now
+			empty := time.Until(time.Unix(0, plant)) // later than it was decided: at least as much is left now
 			if left := in.burst - (max(0, empty.Nanoseconds())+interval-1)/interval; d.Remaining > left {
 				t.Errorf("%v, %d used: %d are told to be left, and less than %d are", in, used, d.Remaining, left+1)
 			}

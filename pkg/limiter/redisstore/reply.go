@@ -60,7 +60,7 @@ func (c *boundedConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if n > 0 {
 		if wrong := c.reply.follow(p[:n]); wrong != nil {
-			return 0, errors.Join(wrong, c.Conn.Close())
+			return 0, errors.Join(wrong, c.Close())
 		}
 	}
 	return n, err

@@ -83,9 +83,12 @@ func readCommand(in *bufio.Reader) (name string, err error) {
 		return "", err
 	}
 	var items, length int
-	if _, err := fmt.Sscanf(line, "*%d", &items); err != nil { // in one line
+	if !strings.HasPrefix(line, "*") { // in one line
 		name, _, _ = strings.Cut(line, " ")
 		return strings.ToLower(name), nil
+	}
+	if _, err := fmt.Sscanf(line, "*%d", &items); err != nil {
+		return "", err
 	}
 	for i := range items {
 		if line, err = in.ReadString('\n'); err != nil {

@@ -63,7 +63,7 @@ local function redis_cell(a, state, _, n, charge)
   local lives, left = max(0, redis.call('PTTL', reading)), r[3]
   if charges then charged[reading] = true end
   if interval < 1000000 then
-    local is_new = not state and not charged[reading]
+    local is_new = n == 0 and not state and not charged[reading]
     left = is_new and burst or floor(left * floor(interval / 1000) * 1000 / interval)
   else
     left = floor(((left + 1) * floor(interval / 1000) - 1) * 1000 / interval)
