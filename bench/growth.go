@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weir-ratelimit/weir/internal/plot"
+	"github.com/weir-ratelimit/weir/bench/figure"
 )
 
 // Where -growth writes, seen from bench/.
@@ -24,7 +24,7 @@ const (
 // growthReport is what is kept of a run.
 type growthReport struct {
 	Machine machine        `json:"machine"`
-	Figures []*plot.Figure `json:"figures"`
+	Figures []*figure.Figure `json:"figures"`
 	Facts   []fact         `json:"facts"`
 }
 
@@ -101,16 +101,16 @@ func (g *growth) readLast() error {
 }
 
 // disturbed notes what others took of the machine.
-func disturbed(f *plot.Figure, samples []sample) {
+func disturbed(f *figure.Figure, samples []sample) {
 	for _, s := range samples {
 		f.Others = max(f.Others, s.Others)
 	}
 }
 
 // begin adds a figure, or puts it in the place of the one that was measured last.
-func (g *growth) begin(f *plot.Figure) {
+func (g *growth) begin(f *figure.Figure) {
 	f.Measured = fmt.Sprintf("%s, medians of %d rounds of %s", time.Now().Format(time.DateOnly), g.Rounds, g.Duration)
-	if i := slices.IndexFunc(g.Figures, func(old *plot.Figure) bool { return old.Name == f.Name }); i >= 0 {
+	if i := slices.IndexFunc(g.Figures, func(old *figure.Figure) bool { return old.Name == f.Name }); i >= 0 {
 		g.Figures[i] = f
 		return
 	}
@@ -152,7 +152,7 @@ func (g *growth) descriptors(ctx context.Context) error {
 
 // service measures the sidecar beside the no-op server at each size, all keys warm.
 func (g *growth) service(ctx context.Context, name, title string, sizes []int, targets []string, of func(int) *workload) error {
-	f := &plot.Figure{Name: name, Title: title, Size: name, Unit: "CPU, us per request", Sizes: sizes}
+	f := &figure.Figure{Name: name, Title: title, Size: name, Unit: "CPU, us per request", Sizes: sizes}
 	g.begin(f)
 	f.Add("no-op server, us", true, 1)
 	for _, t := range targets {
@@ -245,7 +245,7 @@ func (b *bench) warm(ctx context.Context, t *target) error {
 
 // replicas measures sidecars that share a Redis, and the load.
 func (g *growth) replicas(ctx context.Context) error {
-	f := &plot.Figure{Name: "replicas", Title: "CPU per request by number of sidecars on one Redis", Size: "sidecars", Unit: "CPU, us per request"}
+	f := &figure.Figure{Name: "replicas", Title: "CPU per request by number of sidecars on one Redis", Size: "sidecars", Unit: "CPU, us per request"}
 	g.begin(f)
 	f.Add("sidecars, us", true, 1)
 	f.Add("Redis, us", true, 1)
@@ -353,7 +353,7 @@ func (g *growth) publish(stdout io.Writer) error {
 	for _, f := range g.Figures {
 		path := fmt.Sprintf(growthPlot, f.Name)
 		fmt.Fprintf(&b, "\n### %s\n\n![%s](img/%s)\n\n%s", f.Title, f.Title, filepath.Base(path), f.Table())
-		if err := os.WriteFile(path, []byte(f.SVG()), 0o644); err != nil { //nolint:gosec // figures, for everybody
+		if err := f.Draw(path); err != nil {
 			return err
 		}
 	}

@@ -13,7 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/weir-ratelimit/weir/internal/plot"
+	"github.com/weir-ratelimit/weir/bench/figure"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
@@ -35,7 +35,7 @@ func rulesFile(n int) []byte {
 
 // matching measures compiling and matching in this process.
 func (g *growth) matching(context.Context) error {
-	f := &plot.Figure{Name: "match", Title: "Matching one descriptor", Size: "rules", Unit: "ns", Sizes: tens(min(g.largest, 100_000))}
+	f := &figure.Figure{Name: "match", Title: "Matching one descriptor", Size: "rules", Unit: "ns", Sizes: tens(min(g.largest, 100_000))}
 	g.begin(f)
 	f.Add("exact value, ns", true, 0)
 	f.Add("pattern, ns", true, 0)
@@ -118,7 +118,7 @@ func (n names) at(i int) string { return string(n[i*nameLength : (i+1)*nameLengt
 
 // memory measures the memory store in this process, and how it lets go of what has expired.
 func (g *growth) memory(context.Context) error {
-	f := &plot.Figure{Name: "memory", Title: "Memory store: one hit", Size: "keys", Unit: "ns per hit", Sizes: tens(g.largest)}
+	f := &figure.Figure{Name: "memory", Title: "Memory store: one hit", Size: "keys", Unit: "ns per hit", Sizes: tens(g.largest)}
 	g.begin(f)
 	f.Add("random key, ns", true, 0)
 	f.Add("one key again and again, ns", true, 0)
@@ -139,7 +139,7 @@ func (g *growth) memory(context.Context) error {
 	return nil
 }
 
-func (g *growth) keysInMemory(f *plot.Figure, policy *limiter.Policy, n int) error {
+func (g *growth) keysInMemory(f *figure.Figure, policy *limiter.Policy, n int) error {
 	all := newNames(n)
 	empty := heap()
 	pauses := gcPauses()
@@ -163,7 +163,7 @@ func (g *growth) keysInMemory(f *plot.Figure, policy *limiter.Policy, n int) err
 	for i := range n {
 		take(i)
 	}
-	perKey := float64(plot.Unknown)
+	perKey := float64(figure.Unknown)
 	if after := heap(); n >= 10_000 { // below, it is lost among what else moves
 		perKey = float64(after-empty) / float64(n)
 	}
@@ -205,7 +205,7 @@ func (g *growth) expire(s *memstore.Store, skipped *atomic.Int64, take func(int)
 		one()
 	}
 	g.note("expiry", "Expiry of %s keys at one moment: swept in %.1f s, while a thread took hits all the time: p99.99 %.0f us, longest %.1f ms; "+
-		"in as long a time without anything to sweep: p99.99 %.0f us, longest %.1f ms.", plot.Thousands(n), took.Seconds(),
+		"in as long a time without anything to sweep: p99.99 %.0f us, longest %.1f ms.", figure.Thousands(n), took.Seconds(),
 		micros(during.quantile(0.9999)), micros(during.quantile(1))/1000, micros(h.quantile(0.9999)), micros(h.quantile(1))/1000)
 }
 

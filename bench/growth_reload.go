@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
-	"github.com/weir-ratelimit/weir/internal/plot"
+	"github.com/weir-ratelimit/weir/bench/figure"
 )
 
 // The load on a sidecar that reloads.
@@ -73,10 +73,10 @@ func (g *growth) reload(ctx context.Context) error {
 		return fmt.Errorf("reload: the edited rules did not come into force within %s", patience)
 	}
 	g.note("start", "Start with %s rules: ready after %.2f s (process start, reading, compiling and the first health check), %.2f s of CPU time.",
-		plot.Thousands(n), ready.Seconds(), started.server.Seconds())
+		figure.Thousands(n), ready.Seconds(), started.server.Seconds())
 	g.note("reload", "Reload of %s rules under %s requests a second, %d times in %s: from the edit to the first answer by the new rules at most %.2f s (50 ms of it the wait for the file to be whole), "+
 		"%.2f s of CPU time for each. Answers meanwhile: %s; in as long a time without: %s. Other programs took %.0f %% of the machine.",
-		plot.Thousands(n), plot.Thousands(reloadRate), reloads, reloadTime, took.Seconds(), (busy.cpu-calm.cpu).Seconds()/reloads, busy, calm, 100*max(busy.others, calm.others))
+		figure.Thousands(n), figure.Thousands(reloadRate), reloads, reloadTime, took.Seconds(), (busy.cpu-calm.cpu).Seconds()/reloads, busy, calm, 100*max(busy.others, calm.others))
 	return nil
 }
 

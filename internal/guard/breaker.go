@@ -48,8 +48,9 @@ type BreakerOptions struct {
 	Servers map[string]Server
 	// Answered says whether an error, of Store or of a probe, is an answer: that of a server which is there, and says no.
 	Answered func(err error) bool
-	// FailedShard is the shard that an error of Store is about; empty if it is not about one. Nil, if there are none.
-	FailedShard func(err error) string
+	// Failures calls each for every server that an error of Store is about, by its name in Servers and, in a cluster, its
+	// shard, with that server's own error. Nil, or an error that names nobody: there is only one server.
+	Failures func(err error, each func(server, shard string, why error))
 }
 
 // Breaker stops asking a server that does not answer: it is open from when nothing has been answered for a while, and
@@ -106,23 +107,45 @@ func (b *Breaker) Open() int {
 	return open
 }
 
-// Take implements limiter.Store. A failure of a request that concerns several servers is nobody's, unless it says whose.
+// Take implements limiter.Store. A failure is that of each server that the error names.
 func (b *Breaker) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Decision) error {
 	if why := b.notAsked(hits); why != nil {
 		return *why
 	}
 	err := b.o.Store.Take(ctx, hits, out)
-	switch {
-	case err == nil || b.o.Answered(err):
-		b.answered(hits, err)
-	case errors.Is(ctx.Err(), context.Canceled):
-		// the caller did not wait for the answer
-	default:
-		if w := b.blamed(hits, err); w != nil {
-			b.unanswered(w, int64(time.Since(b.start))+1, err) // never 0
-		}
+	if err == nil {
+		b.answered(hits)
+	} else {
+		b.failed(hits, err, errors.Is(ctx.Err(), context.Canceled))
 	}
 	return err
+}
+
+// failed notes who did not answer, and who answered by an error. A caller who canceled did not wait for an answer.
+func (b *Breaker) failed(hits []limiter.Hit, err error, canceled bool) {
+	now := int64(time.Since(b.start)) + 1 // never 0
+	note := func(w *watched, why error) {
+		switch {
+		case w == nil:
+		case b.o.Answered(why):
+			w.isWell()
+		case !canceled:
+			b.unanswered(w, now, why)
+		}
+	}
+	named := false
+	if b.o.Failures != nil {
+		b.o.Failures(err, func(server, shard string, why error) {
+			named = true
+			if s := b.byName(server); s != nil && b.o.Answered(why) {
+				s.whole.isWell()
+			}
+			note(b.blamed(hits, server, shard, b.o.Answered(why)), why)
+		})
+	}
+	if !named && len(b.named) == 0 {
+		note(&b.first.whole, err)
+	}
 }
 
 // simple says that all hits are the same to the breaker: there is one server, and no silent shard.
@@ -149,13 +172,10 @@ func (b *Breaker) notAsked(hits []limiter.Hit) *error {
 	return nil
 }
 
-// answered notes that whoever has the hits is there. An answer that is an error is that of one of them.
-func (b *Breaker) answered(hits []limiter.Hit, err error) {
+// answered notes that whoever has the hits is there.
+func (b *Breaker) answered(hits []limiter.Hit) {
 	if b.simple(hits) {
 		b.first.whole.isWell()
-		return
-	}
-	if err != nil && b.one(hits) == nil {
 		return
 	}
 	for i := range hits {
@@ -167,37 +187,54 @@ func (b *Breaker) answered(hits []limiter.Hit, err error) {
 	}
 }
 
-// blamed is who did not answer the hits; nil if it is not known.
-func (b *Breaker) blamed(hits []limiter.Hit, err error) *watched {
-	if len(hits) == 0 {
-		return &b.first.whole
+// blamed returns the server or shard that an error of the hits names; nil if it cannot be told. Shards that answered
+// are looked up, but not watched.
+func (b *Breaker) blamed(hits []limiter.Hit, name, shard string, answered bool) *watched {
+	s := b.byName(name)
+	if s == nil {
+		return nil
 	}
-	if b.o.FailedShard != nil {
-		if failed := b.o.FailedShard(err); failed != "" {
-			for i := range hits {
-				if s := b.server(&hits[i]); s.Shard(hits[i].Key) == failed {
-					return s.watch(failed, hits[i].Key)
-				}
+	if shard == "" {
+		if b.inOneShard(s, hits) {
+			return &s.whole
+		}
+		return nil
+	}
+	for i := range hits {
+		if h := &hits[i]; b.server(h) == s && s.Shard(h.Key) == shard {
+			if answered {
+				return s.silentShard(h.Key)
 			}
-			return nil // it is another's by now
+			return s.watch(shard, h.Key)
 		}
 	}
-	if s := b.one(hits); s != nil {
-		return &s.whole
-	}
-	return nil
+	return nil // it is another's by now
 }
 
-// one is the server of all hits, if that is one, which is no cluster or in which they have one shard.
-func (b *Breaker) one(hits []limiter.Hit) *server {
-	s := b.server(&hits[0])
-	shard := s.Shard(hits[0].Key)
-	for i := range hits[1:] {
-		if h := &hits[1+i]; b.server(h) != s || s.Shard(h.Key) != shard {
-			return nil
+// inOneShard says whether all hits on a server lie in one shard of it, as they do where there are no shards, and while
+// nobody knows who has which slot.
+func (b *Breaker) inOneShard(s *server, hits []limiter.Hit) bool {
+	found, shard := false, ""
+	for i := range hits {
+		h := &hits[i]
+		if b.server(h) != s {
+			continue
+		}
+		if at := s.Shard(h.Key); !found {
+			found, shard = true, at
+		} else if at != shard {
+			return false
 		}
 	}
-	return s
+	return true
+}
+
+// byName returns nil for a server that there is not.
+func (b *Breaker) byName(name string) *server {
+	if name == "" {
+		return b.first
+	}
+	return b.named[name]
 }
 
 func (b *Breaker) server(h *limiter.Hit) *server {
@@ -214,6 +251,9 @@ func (b *Breaker) server(h *limiter.Hit) *server {
 func (b *Breaker) unanswered(w *watched, now int64, err error) {
 	if w.silent.CompareAndSwap(0, now) || now-w.silent.Load() < int64(silence) {
 		return
+	}
+	if !errors.Is(err, limiter.ErrUnavailable) {
+		err = fmt.Errorf("%w: %w", limiter.ErrUnavailable, err)
 	}
 	err = fmt.Errorf("%w: the last call: %w", ErrNotAsked, err)
 	if w.why.CompareAndSwap(nil, &err) {

@@ -131,7 +131,7 @@ func TestShardFails(t *testing.T) {
 			}
 			return s.Take(ctx, hits, out)
 		}),
-		Servers: map[string]Server{"": s}, Answered: redisstore.Answered, FailedShard: redisstore.FailedShard,
+		Servers: map[string]Server{"": s}, Answered: redisstore.Answered, Failures: redisstore.Failures,
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	var wait sync.WaitGroup

@@ -55,14 +55,19 @@ func wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// mayWait says whether a limit of the request can hold its answer back.
+// mayWait says whether a limit of the request can hold its answer back: only a hit that is charged can, so that a
+// request that gives back or looks never needs a place.
 func (sc *scratch) mayWait() bool {
 	for i := range sc.hits {
-		if sc.hits[i].Policy.MaxWait() > 0 && sc.hits[i].Mode != limiter.Shadow {
+		if canWait(&sc.hits[i]) {
 			return true
 		}
 	}
 	return false
+}
+
+func canWait(h *limiter.Hit) bool {
+	return h.N > 0 && h.Mode != limiter.Shadow && h.Policy.MaxWait() > 0
 }
 
 // wait is how long the answer of the request is held back: until the last of its limits lets it go. Nothing of
@@ -79,10 +84,36 @@ func (sc *scratch) wait() (longest time.Duration) {
 	return longest
 }
 
-// refuse denies a request that might have to wait where no place is left to wait in, without asking the store.
-func (sc *scratch) refuse() {
+// refuse denies a request that might have to wait where no place is left to wait in. The store is asked for nothing but
+// what the request gives back: that has ended, whatever becomes of the rest. The error is that of a caller who has gone.
+func (s *Service) refuse(ctx context.Context, sc *scratch) error {
+	var gives []limiter.Hit
 	for i := range sc.hits {
-		longest := sc.hits[i].Policy.MaxWait()
-		sc.out[i] = limiter.Decision{Allowed: longest == 0, RetryAfter: longest}
+		h := &sc.hits[i]
+		sc.out[i] = limiter.Decision{Allowed: true}
+		switch {
+		case h.N < 0:
+			gives = append(gives, *h)
+		case canWait(h):
+			sc.out[i] = limiter.Decision{RetryAfter: h.Policy.MaxWait()}
+		}
 	}
+	if len(gives) == 0 {
+		return nil
+	}
+	out := make([]limiter.Decision, len(gives))
+	if err := s.o.Store.Take(ctx, gives, out); err != nil {
+		if gone := ctx.Err(); gone != nil {
+			return status.FromContextError(gone).Err()
+		}
+		s.o.Observer.StoreFailed(err)
+		return nil
+	}
+	for i, j := 0, 0; j < len(gives); i++ {
+		if sc.hits[i].N < 0 {
+			sc.out[i] = out[j]
+			j++
+		}
+	}
+	return nil
 }

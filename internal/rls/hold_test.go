@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	commonpb "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -21,6 +22,7 @@ descriptors:
   - {key: shadow, shadow_mode: true, rate_limit: {algorithm: leaky_queue, requests_per_unit: 1, unit: hour}}
   - {key: mail, rate_limit: {algorithm: smooth_bursty, requests_per_unit: 1, unit: second, max_wait: 10s}}
   - {key: ban, rate_limit: {requests_per_unit: 0, unit: second}}
+  - {key: flight, rate_limit: {name: flights, algorithm: concurrency, requests_per_unit: 1, lease: 60s}}
 `
 
 // queueing is a service whose store's clock is synctest's.
@@ -172,4 +174,64 @@ func TestCancelledWhileHeld(t *testing.T) {
 			t.Errorf("%d places are still taken", n)
 		}
 	})
+}
+
+// What gives back or looks waits for nothing, and so needs no place among MaxHeld: without its give-back, a request's
+// place among those in flight would stay taken until its lease ends.
+func TestGiveBacksAndLooksNeedNoPlace(t *testing.T) {
+	type descriptors = []*commonpb.RateLimitDescriptor
+	for name, tc := range map[string]struct {
+		req     descriptors
+		code    pb.RateLimitResponse_Code
+		inUse   bool // the only place in flight, afterwards
+		refused uint64
+	}{
+		"give-backs of both": {
+			req: descriptors{negative(costing(1, descriptor("print=p"))), negative(costing(1, descriptor("flight=f")))},
+		},
+		"a give-back beside a look": {
+			req: descriptors{costing(0, descriptor("print=p")), negative(costing(1, descriptor("flight=f")))},
+		},
+		"a look": {req: descriptors{costing(0, descriptor("print=p"))}, inUse: true},
+		"a give-back in a request that is refused": {
+			req:  descriptors{descriptor("print=p"), negative(costing(1, descriptor("flight=f")))},
+			code: pb.RateLimitResponse_OVER_LIMIT, refused: 1,
+		},
+		"a hit in a request that is refused": {
+			req:  descriptors{descriptor("print=p"), descriptor("flight=g")},
+			code: pb.RateLimitResponse_OVER_LIMIT, refused: 1, inUse: true,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := queueing(t, func(o *Options) { o.MaxHeld = 1 })
+				if got := ask(t, s, request(descriptor("flight=f"))); got.GetOverallCode() != pb.RateLimitResponse_OK {
+					t.Fatalf("the only one in flight: %s", show(got))
+				}
+				var wg sync.WaitGroup
+				for range 2 { // the second one waits, and has the only place
+					wg.Go(func() { ask(t, s, request(descriptor("print=p"))) })
+					synctest.Wait()
+				}
+				got := ask(t, s, request(tc.req...))
+				if tc.code == 0 {
+					tc.code = pb.RateLimitResponse_OK
+				}
+				if got.GetOverallCode() != tc.code || s.Held().Refused != tc.refused {
+					t.Errorf("%s, and %d were refused; want %s and %d", show(got), s.Held().Refused, tc.code, tc.refused)
+				}
+				want := pb.RateLimitResponse_OK
+				if tc.inUse {
+					want = pb.RateLimitResponse_OVER_LIMIT
+				}
+				if next := ask(t, s, request(descriptor("flight=f"))); next.GetOverallCode() != want {
+					t.Errorf("the next in flight: %s, want %s", show(next), want)
+				}
+				if other := ask(t, s, request(costing(0, descriptor("flight=g")))); other.GetOverallCode() != pb.RateLimitResponse_OK {
+					t.Errorf("a refused request was charged: %s", show(other))
+				}
+				wg.Wait()
+			})
+		})
+	}
 }

@@ -237,7 +237,10 @@ func (sc *scratch) findHits(rules *descriptors.Set) error {
 // answerInTime holds the answer back until the request may go on.
 func (s *Service) answerInTime(ctx context.Context, sc *scratch) (*reply, error) {
 	if !s.holder.reserve() {
-		sc.refuse()
+		if err := s.refuse(ctx, sc); err != nil {
+			s.release(sc)
+			return nil, err
+		}
 		sc.fold()
 		return s.finish(ctx, sc, false)
 	}

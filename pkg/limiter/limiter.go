@@ -78,7 +78,7 @@ type Store interface {
 	// Take decides one request: out[i] answers hits[i], and len(out) must be at least len(hits). The hits
 	// are checked in order, a key that occurs twice sees its own earlier hit, and they are charged together
 	// or not at all, as Decide has it. An error wraps ErrUnavailable and says that the answer is not known;
-	// out is then meaningless. Take is safe for concurrent use, returns soon after ctx is done, and keeps neither
-	// hits nor out.
+	// out is then meaningless. Take is safe for concurrent use, returns within 20 ms after ctx is done, and
+	// keeps neither hits nor out.
 	Take(ctx context.Context, hits []Hit, out []Decision) error
 }

@@ -65,21 +65,45 @@ func (s *Store) lane(ctx context.Context, key string) (*queue, error) {
 	if s.cluster == nil {
 		return s.queue, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.timeout) // it may have to ask who has which slot
+	if !s.charted.Load() {
+		if err := s.firstChart(ctx); err != nil {
+			return nil, fmt.Errorf("find the master of a slot: %w", err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	node, err := s.cluster.MasterForKey(ctx, key)
+	node, err := s.cluster.MasterForKey(ctx, key) // does not ask, since it is charted
 	if err != nil {
 		s.cluster.ReloadState(ctx)
 		return nil, fmt.Errorf("find the master of a slot: %w", err)
 	}
-	s.charted.Store(true)
 	addr := node.Options().Addr
 	lane, ok := s.lanes.Load(addr)
 	if !ok {
-		lane, _ = s.lanes.LoadOrStore(addr, newQueue(s.batcher(), s.timeout, addr))
+		lane, _ = s.lanes.LoadOrStore(addr, newQueue(s, addr))
 	}
 	q, _ := lane.(*queue) // nothing else is stored
 	return q, nil
+}
+
+// firstChart asks who has which slot, for the first time. It returns when ctx is done, which go-redis would not.
+func (s *Store) firstChart(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	asked := make(chan error, 1)
+	go func() {
+		_, err := s.cluster.MasterForKey(ctx, "")
+		if err == nil {
+			s.charted.Store(true)
+		}
+		asked <- err
+	}()
+	select {
+	case err := <-asked:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // decideSlots decides a batch by one script call for each slot, all in one go. Calls that a slot which is moving does

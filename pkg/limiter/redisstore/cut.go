@@ -17,15 +17,6 @@ func cut(text string) string {
 	return strings.ToValidUTF8(text[:longest], "") + "…"
 }
 
-// cutError is an error whose text is cut.
-type cutError struct{ err error }
-
-// Error implements error.
-func (e cutError) Error() string { return cut(e.err.Error()) }
-
-// Unwrap is the whole error.
-func (e cutError) Unwrap() error { return e.err }
-
 // errPanic is wrapped by an error in place of a panic.
 var errPanic = errors.New("panic while Redis was asked")
 

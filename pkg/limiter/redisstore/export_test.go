@@ -10,6 +10,9 @@ func (s *Store) Queued() (flights, waiting int) {
 	return s.queue.flights, len(s.queue.waiting)
 }
 
+// CanLend says whether a request lends its goroutine to the next call.
+func (s *Store) CanLend() bool { return s.queue.canLend() }
+
 // SetWall puts another clock in the place of this process's, before the store is used.
 func (s *Store) SetWall(now func() int64) {
 	s.wall = now

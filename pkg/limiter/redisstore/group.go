@@ -70,7 +70,7 @@ func (g *Group) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Deci
 		name := hits[i].Policy.Store()
 		s := g.of(name)
 		if s == nil {
-			return g.first.unavailable(fmt.Errorf("there is no store %q", name))
+			return unavailable(failure(fmt.Sprintf("there is no store %q: add --named-store %s=URL", name, name)))
 		}
 		if err := s.fitForRedisCell(hits[i : i+1]); err != nil {
 			return s.unavailable(err)
@@ -81,11 +81,13 @@ func (g *Group) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Deci
 		return g.of(hits[0].Policy.Store()).Take(ctx, hits, out)
 	}
 	of := func(h *limiter.Hit) *Store { return g.of(h.Policy.Store()) }
-	err := takeParts(ctx, g.first.timeout, hits, out, split(hits, of, false))
-	if isMoving(err) {
-		err = takeParts(ctx, g.first.timeout, hits, out, split(hits, of, true))
+	ctx, cancel := context.WithTimeout(ctx, g.first.timeout)
+	defer cancel()
+	err := takeParts(ctx, hits, out, split(hits, of, false))
+	if isMoving(err) && ctx.Err() == nil {
+		err = takeParts(ctx, hits, out, split(hits, of, true))
 	}
-	return g.first.unavailable(err)
+	return unavailable(err)
 }
 
 // Refunds is Store.Refunds of every store: no refund is missed while all of them are heard.

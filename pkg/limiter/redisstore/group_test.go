@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -28,6 +29,56 @@ func (s scattered) Take(ctx context.Context, hits []limiter.Hit, out []limiter.D
 	return s.Group.Take(ctx, moved, out)
 }
 
+// failures is who failed as an error tells it, and how: "STORE/SHARD silent" or "STORE/SHARD answered".
+func failures(err error) string {
+	var all []string
+	redisstore.Failures(err, func(store, shard string, why error) {
+		how := " silent"
+		if redisstore.Answered(why) {
+			how = " answered"
+		}
+		all = append(all, store+"/"+shard+how)
+	})
+	slices.Sort(all)
+	return strings.Join(all, ", ")
+}
+
+// An error of a request in several stores names each that failed, and none that answered.
+func TestFailures(t *testing.T) {
+	servers := []*redistest.Server{redistest.Start(t), redistest.Start(t), redistest.Start(t)}
+	var stores []*redisstore.Store
+	for i, name := range []string{"", "b", "c"} {
+		stores = append(stores, open(t, redisstore.Options{Name: name, URL: servers[i].URL(), Timeout: 300 * time.Millisecond}))
+	}
+	g := redisstore.NewGroup(stores[0], map[string]*redisstore.Store{"b": stores[1], "c": stores[2]})
+	p := funnel(t, 1000, time.Hour)
+	hits := []limiter.Hit{{Key: "k", Policy: p, N: 1}, {Key: "k", Policy: p.In("b"), N: 1}, {Key: "k", Policy: p.In("c"), N: 1}}
+	redistest.Await(t, func() error { return g.Take(t.Context(), hits, make([]limiter.Decision, 3)) })
+	for _, fault := range []struct {
+		do   func()
+		want string
+	}{
+		{func() {}, ""},
+		{servers[2].Pause, "c/ silent"},
+		{servers[0].Pause, "/ silent, c/ silent"},
+		{func() { redistest.Do(t, servers[1], "config", "set", "maxmemory", "1") }, "/ silent, b/ answered, c/ silent"},
+		{servers[0].Resume, "b/ answered, c/ silent"},
+	} {
+		fault.do()
+		redistest.Await(t, func() error {
+			err := g.Take(t.Context(), hits, make([]limiter.Decision, 3))
+			if got := failures(err); got != fault.want {
+				return fmt.Errorf("%v blames %q, want %q", err, got, fault.want)
+			}
+			return nil
+		})
+	}
+	third := g.Take(t.Context(), []limiter.Hit{{Key: "k", Policy: p.In("third"), N: 1}}, make([]limiter.Decision, 1))
+	if got := failures(third); got != "" || !redisstore.Answered(third) {
+		t.Errorf("an unknown store: %v blames %q, want nobody", third, got)
+	}
+}
+
 // TestGroup: a request in two stores is decided as one in one.
 func TestGroup(t *testing.T) {
 	first, second := redistest.Start(t), redistest.Start(t)
@@ -38,7 +89,7 @@ func TestGroup(t *testing.T) {
 		o.KeyPrefix = fmt.Sprintf("t%d:", n)
 		o.URL = first.URL()
 		a := open(t, o)
-		o.URL = second.URL()
+		o.Name, o.URL = "second", second.URL()
 		return redisstore.NewGroup(a, map[string]*redisstore.Store{"second": open(t, o)})
 	}
 	fresh := func(t *testing.T, clock *limitertest.Clock) limiter.Store {
@@ -71,8 +122,12 @@ func TestGroup(t *testing.T) {
 			t.Errorf("Ping: %v, want ErrUnavailable", err)
 		}
 		hits := []limiter.Hit{{Key: "a", Policy: p, N: 1}, {Key: "b", Policy: p.In("second"), N: 1}}
-		if err := g.Take(t.Context(), hits, make([]limiter.Decision, 2)); !errors.Is(err, limiter.ErrUnavailable) {
-			t.Errorf("a request in both: %v, want ErrUnavailable", err)
+		err := g.Take(t.Context(), hits, make([]limiter.Decision, 2))
+		if !errors.Is(err, limiter.ErrUnavailable) || failures(err) != "second/ silent" {
+			t.Errorf("a request in both: %v, which blames %q; want ErrUnavailable and the second", err, failures(err))
+		}
+		if text := fmt.Sprint(err); !strings.HasPrefix(text, "limit store unavailable: second=redis://"+second.Addr()+"/0: ") {
+			t.Errorf("a request in both: %q, want an error that names the second store", text)
 		}
 		redistest.Await(t, func() error {
 			if left := take(t, g, "a", p, 0).Remaining; left != 10 {

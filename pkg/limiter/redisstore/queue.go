@@ -21,6 +21,13 @@ const (
 	crowd = 8
 )
 
+// A request that lends its goroutine to a call cannot leave before the call ends. So it lends only where that is soon:
+// the store's timeout is at most lendTimeout, and the latest call took at most lendLatency.
+const (
+	lendTimeout = 20 * time.Millisecond
+	lendLatency = time.Millisecond
+)
+
 // call is one request on its way to Redis. It outlives a Take that gave up, and so owns all that it refers to.
 type call struct {
 	hits []limiter.Hit
@@ -66,6 +73,7 @@ func (c *call) mode(i int) int64 {
 // goroutine, the first one that of a Take; there is none when nothing is under way.
 type queue struct {
 	batcher *batcher
+	store   *Store // for errors
 	timeout time.Duration
 	shard   string    // the master's address, in a cluster
 	calls   sync.Pool // of *call
@@ -74,13 +82,14 @@ type queue struct {
 	mu      sync.Mutex
 	waiting []*call
 	flights int
-	last    int // requests of the latest batch
+	last    int         // requests of the latest batch
+	quick   atomic.Bool // the latest call took at most lendLatency
 }
 
-func newQueue(b *batcher, timeout time.Duration, shard string) *queue {
-	q := &queue{batcher: b, timeout: timeout, shard: shard}
+func newQueue(s *Store, shard string) *queue {
+	q := &queue{batcher: s.batcher(), store: s, timeout: s.timeout, shard: shard}
 	q.calls.New = func() any {
-		c := &call{timer: time.NewTimer(timeout), done: make(chan struct{}, 1)}
+		c := &call{timer: time.NewTimer(q.timeout), done: make(chan struct{}, 1)}
 		c.timer.Stop()
 		return c
 	}
@@ -97,7 +106,8 @@ func (q *queue) take(ctx context.Context, slot uint16, hits []limiter.Hit, out [
 	c.slot = slot
 	if q.add(c) {
 		deadline, ok := ctx.Deadline()
-		q.begin(ok && time.Until(deadline) < q.timeout) //nolint:contextcheck // a batch outlives each of its requests
+		hurry := ok && time.Until(deadline) < q.timeout
+		q.begin(!hurry && q.canLend()) //nolint:contextcheck // a batch outlives each of its requests
 	}
 	if err := q.wait(ctx, c); err != nil {
 		return err
@@ -111,7 +121,7 @@ func (q *queue) take(ctx context.Context, slot uint16, hits []limiter.Hit, out [
 // start sends a call on its way, from another goroutine. The caller waits for it, then frees it.
 func (q *queue) start(c *call) *call {
 	if q.add(c) {
-		q.begin(true)
+		q.begin(false)
 	}
 	return c
 }
@@ -181,11 +191,14 @@ func (q *queue) add(c *call) (begin bool) {
 	return begin
 }
 
-// begin has a flight's first batch sent from the goroutine of one of its requests, which would only wait for another:
-// 14 us less. One in a hurry, which may have to go before its call is back, does not lend its own.
-func (q *queue) begin(hurry bool) {
+// canLend says whether a call ends soon enough for a request to wait for its end even after the request is cancelled.
+func (q *queue) canLend() bool { return q.timeout <= lendTimeout && q.quick.Load() }
+
+// begin starts a flight. With lend it sends the first batch from the goroutine of one of its requests, which would only
+// wait for another: 14 us less.
+func (q *queue) begin(lend bool) {
 	b, _ := q.batches.Get().(*batch) // New makes nothing else
-	if hurry {
+	if !lend {
 		go q.fly(b)
 		return
 	}
@@ -212,10 +225,14 @@ func (q *queue) fly(b *batch) {
 // send decides the batch and tells its calls. It has a deadline of its own: one that ended with its most hurried
 // request would break the connection for those after it.
 func (q *queue) send(b *batch) {
-	ctx, cancel := context.WithTimeout(context.Background(), q.timeout)
+	start := time.Now()
+	ctx, cancel := context.WithDeadline(context.Background(), start.Add(q.timeout))
 	defer cancel()
 	if err := survive(func() { q.batcher.send(ctx, b) }); err != nil {
 		b.fail(err)
+	}
+	if quick := time.Since(start) <= lendLatency; quick != q.quick.Load() { // no core writes what the others read
+		q.quick.Store(quick)
 	}
 	for _, c := range b.calls {
 		q.finish(c)

@@ -149,6 +149,65 @@ func TestAbandonedRequestIsNotCharged(t *testing.T) {
 	}
 }
 
+// A request that is cancelled while its call is under way returns at once, also if it would have lent its goroutine to
+// the call: here nothing answers for as long as the test waits.
+func TestCancelledRequestReturns(t *testing.T) {
+	server := redistest.Start(t)
+	s := open(t, redisstore.Options{URL: server.URL(), Timeout: time.Hour})
+	p := funnel(t, 10, time.Hour)
+	for range 100 { // so that the store knows that calls are quick
+		take(t, s, "warm", p, 0)
+	}
+	server.Pause()
+	defer server.Resume()
+	for range 2 * redisstore.MaxFlights { // the later ones wait in the queue
+		ctx, cancel := context.WithCancel(t.Context())
+		answer := ask(ctx, s, limiter.Hit{Key: "k", Policy: p, N: 1})
+		redistest.Await(t, func() error {
+			if flights, waiting := s.Queued(); flights+waiting == 0 {
+				return errors.New("the request is not on its way")
+			}
+			return nil
+		})
+		cancel()
+		select {
+		case a := <-answer:
+			if !errors.Is(a.err, context.Canceled) || !errors.Is(a.err, limiter.ErrUnavailable) {
+				t.Errorf("a cancelled request: %v, want context.Canceled", a.err)
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatal("a cancelled request does not return while Redis hangs")
+		}
+	}
+}
+
+// A request lends its goroutine only to calls that end soon: with a timeout that is short, and after a call that was
+// quick. So with the default timeout a cancelled request returns at most that much later.
+func TestLending(t *testing.T) {
+	server := redistest.Start(t)
+	short := open(t, redisstore.Options{URL: server.URL(), Timeout: redisstore.DefaultTimeout})
+	long := open(t, redisstore.Options{URL: server.URL(), Timeout: time.Second})
+	p := funnel(t, 10, time.Hour)
+	hit, out := []limiter.Hit{{Key: "k", Policy: p}}, make([]limiter.Decision, 1)
+	if short.CanLend() {
+		t.Error("a request lends its goroutine to a call of a server that is not known to be quick")
+	}
+	redistest.Await(t, func() error {
+		err := errors.Join(short.Take(t.Context(), hit, out), long.Take(t.Context(), hit, out))
+		if err == nil && !short.CanLend() {
+			err = errors.New("no request lends its goroutine, though calls are quick")
+		}
+		return err
+	})
+	server.Pause()
+	_ = short.Take(t.Context(), hit, out)
+	if short.CanLend() || long.CanLend() {
+		t.Errorf("requests lend their goroutines: %t after a slow call, %t with a long timeout; want neither",
+			short.CanLend(), long.CanLend())
+	}
+	server.Resume()
+}
+
 func TestDeadlineInTheQueue(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, redisstore.Options{URL: server.URL()})

@@ -12,32 +12,59 @@ import (
 // A shard is a master of a cluster with its slots. It is called by the master's address: when a replica takes over, the
 // slots are another shard's.
 
-// shardError is that of one shard.
-type shardError struct {
-	shard string
+// serverError names the server that an error comes from.
+type serverError struct {
+	store *Store
+	shard string // the master's address, in a cluster; empty if the error is not about one master
 	err   error
 }
 
-// Error implements error.
-func (e *shardError) Error() string { return e.shard + ": " + e.err.Error() }
-
-// Unwrap is why.
-func (e *shardError) Unwrap() error { return e.err }
-
-// FailedShard is the shard that an error of Take is about; empty outside of clusters, and if it is not about one.
-func FailedShard(err error) string {
-	if e, ok := errors.AsType[*shardError](err); ok {
-		return e.shard
+// Error implements error. What the server says is cut if it is long: all errors of requests and pings come by here.
+func (e *serverError) Error() string {
+	text := e.store.label() + ": "
+	if e.shard != "" {
+		text += e.shard + ": "
 	}
-	return ""
+	return text + cut(e.err.Error())
 }
 
-// named says in an error which shard it comes from.
+// Unwrap returns the reason.
+func (e *serverError) Unwrap() error { return e.err }
+
+// Failures calls each for every server that an error of Store.Take, Group.Take or Ping is about. store is
+// Options.Name, shard the address of a master of a cluster; shard is empty outside of clusters, and if the error is
+// not about one master. why is the error of that server alone,
+// which names it: see Answered.
+func Failures(err error, each func(store, shard string, why error)) {
+	for err != nil {
+		if e, ok := err.(*serverError); ok { //nolint:errorlint // the loop unwraps, and has to find every one
+			each(e.store.limitsName, e.shard, e)
+			return
+		}
+		if several, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // as above
+			for _, err := range several.Unwrap() {
+				Failures(err, each)
+			}
+			return
+		}
+		err = errors.Unwrap(err)
+	}
+}
+
+// named says in an error which server it comes from.
 func (q *queue) named(err error) error {
-	if err == nil || q.shard == "" {
+	if err == nil {
+		return nil
+	}
+	return q.store.named(q.shard, err)
+}
+
+// named says in an error that it comes from this store, unless the error says so already.
+func (s *Store) named(shard string, err error) error {
+	if _, ok := errors.AsType[*serverError](err); ok {
 		return err
 	}
-	return &shardError{q.shard, err}
+	return &serverError{s, shard, err}
 }
 
 // Shard is the shard that has the counter of a key, as far as is known without asking; else, and outside of clusters, "".
@@ -96,7 +123,7 @@ func (s *Store) pingMasters(ctx context.Context) error {
 			}
 			if owner.Options().Addr == addr {
 				if err := s.ping(ctx, node, key); err != nil {
-					return &shardError{addr, err}
+					return s.named(addr, err)
 				}
 				return nil
 			}

@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/weir-ratelimit/weir/pkg/limiter"
@@ -66,7 +67,9 @@ func (s *Store) takeSplit(ctx context.Context, hits []limiter.Hit, out []limiter
 	if len(hits) > 1 {
 		parts := split(hits, func(*limiter.Hit) *Store { return s }, byKey)
 		if len(parts) > 1 {
-			return takeParts(ctx, s.timeout, hits, out, parts)
+			ctx, cancel := context.WithTimeout(ctx, s.timeout)
+			defer cancel()
+			return takeParts(ctx, hits, out, parts)
 		}
 	}
 	key, start := s.key(hits[0].Key), time.Now()
@@ -82,15 +85,13 @@ func (s *Store) takeSplit(ctx context.Context, hits []limiter.Hit, out []limiter
 	return queue.named(queue.take(ctx, slotOf(key), hits, out))
 }
 
-// takeParts decides a request in several places, which may take so long in all.
-func takeParts(ctx context.Context, timeout time.Duration, hits []limiter.Hit, out []limiter.Decision, parts []part) error {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
+// takeParts decides a request in several places. ctx has the request's deadline.
+func takeParts(ctx context.Context, hits []limiter.Hit, out []limiter.Decision, parts []part) error {
 	for i := range parts {
 		p := &parts[i]
 		var err error
 		if p.queue, err = p.store.lane(ctx, p.store.key(hits[p.index[0]].Key)); err != nil {
-			return err
+			return p.store.named("", err)
 		}
 	}
 	if err := try(ctx, hits, out, parts); err != nil {
@@ -127,9 +128,7 @@ func try(ctx context.Context, hits []limiter.Hit, out []limiter.Decision, parts 
 				out[j] = p.call.out[k]
 			}
 		}
-		if failed == nil {
-			failed = p.queue.named(err)
-		}
+		failed = both(failed, p.queue.named(err))
 	}
 	if failed == nil {
 		return nil
@@ -143,6 +142,17 @@ func try(ctx context.Context, hits []limiter.Hit, out []limiter.Decision, parts 
 		}
 	}
 	return failed
+}
+
+// both joins the errors of two places, in one line.
+func both(a, b error) error {
+	switch {
+	case a == nil:
+		return b
+	case b == nil:
+		return a
+	}
+	return fmt.Errorf("%w; %w", a, b)
 }
 
 // deny undoes what was tried, and charges what a denied request is charged. Where that is not answered in time, the

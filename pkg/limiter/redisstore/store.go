@@ -31,6 +31,8 @@ const formatVersion = "1:"
 
 // Options say which Redis, and how to talk to it.
 type Options struct {
+	// Name is what limits call the store (limiter.Params.Store), for errors. Empty is the first one of a Group.
+	Name string
 	// URL has one of Forms. What it says of prefix, timeout and pool goes before the fields here.
 	URL string
 	// KeyPrefix starts each key; the version of the state's format and the counter's key follow. Empty is
@@ -52,17 +54,18 @@ type Options struct {
 
 // Store keeps counters in Redis. It is safe for concurrent use.
 type Store struct {
-	client  redis.UniversalClient
-	cluster *redis.ClusterClient // client, if that is of a cluster
-	prefix  string
-	name    string // of the server, without secrets
-	timeout time.Duration
-	now     func() int64 // see Options
-	wall    func() int64
-	queue   *queue // nil with a cluster
-	sent    sent
-	lanes   sync.Map    // with a cluster: the *queue of each master, by its address
-	charted atomic.Bool // it is known who has which slot
+	client     redis.UniversalClient
+	cluster    *redis.ClusterClient // client, if that is of a cluster
+	prefix     string
+	name       string // of the server, without secrets
+	limitsName string // Options.Name
+	timeout    time.Duration
+	now        func() int64 // see Options
+	wall       func() int64
+	queue      *queue // nil with a cluster
+	sent       sent
+	lanes      sync.Map    // with a cluster: the *queue of each master, by its address
+	charted    atomic.Bool // it is known who has which slot
 }
 
 // New checks the options and makes the store. It does not connect: a server that is not there yet is asked
@@ -81,7 +84,7 @@ func New(o Options) (*Store, error) {
 	}
 	silence()
 	s := &Store{
-		prefix: o.KeyPrefix + formatVersion, name: Redact(o.URL), timeout: o.Timeout, now: o.Now, wall: wall,
+		prefix: o.KeyPrefix + formatVersion, name: Redact(o.URL), limitsName: o.Name, timeout: o.Timeout, now: o.Now, wall: wall,
 	}
 	s.sent.restarts.report = o.OnRestart
 	s.client, err = u.open(&o)
@@ -91,7 +94,7 @@ func New(o Options) (*Store, error) {
 	if cluster, ok := s.client.(*redis.ClusterClient); ok {
 		s.cluster = cluster
 	} else {
-		s.queue = newQueue(s.batcher(), o.Timeout, "")
+		s.queue = newQueue(s, "")
 	}
 	return s, nil
 }
@@ -212,19 +215,38 @@ func (s *Store) take(ctx context.Context, hits []limiter.Hit, out []limiter.Deci
 }
 
 func (s *Store) takeCluster(ctx context.Context, hits []limiter.Hit, out []limiter.Decision) error {
+	start := time.Now()
 	err := s.takeSplit(ctx, hits, out, false)
 	if isMoving(err) && len(hits) > 1 {
-		err = s.takeSplit(ctx, hits, out, true)
+		again, cancel := context.WithDeadline(ctx, start.Add(s.timeout))
+		defer cancel()
+		err = s.takeSplit(again, hits, out, true)
 	}
 	return err
 }
 
-// unavailable wraps err as a Store's error has to be.
+// label names the store in errors and logs: as in --named-store, without secrets.
+func (s *Store) label() string {
+	if s.limitsName == "" {
+		return s.name
+	}
+	return s.limitsName + "=" + s.name
+}
+
+// unavailable wraps err as a Store's error has to be: it names the store.
 func (s *Store) unavailable(err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("%w: %s: %w", limiter.ErrUnavailable, s.name, cutError{err})
+	return unavailable(s.named("", err))
+}
+
+// unavailable wraps errors that name their stores.
+func unavailable(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: %w", limiter.ErrUnavailable, err)
 }
 
 // fitForRedisCell finds keys over which the redis-cell module (0.2.2) takes the whole server down. Keys of

@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/guard"
-	"github.com/weir-ratelimit/weir/internal/plot"
+	"github.com/weir-ratelimit/weir/bench/figure"
 	"github.com/weir-ratelimit/weir/internal/redistest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
@@ -207,7 +207,7 @@ var defaultCosts = costs{OneWay: 100 * time.Microsecond, PerCall: 28 * time.Micr
 // measuredCosts reads what `make growth` measured: Redis's CPU per request with 1 and with 10 sidecars, at different
 // numbers of calls per request, is a line whose slope is the cost of a call.
 func measuredCosts() (costs, error) {
-	text, err := os.ReadFile("../../bench/results/growth.json")
+	text, err := os.ReadFile("../results/growth.json")
 	if err != nil {
 		return costs{}, err
 	}
@@ -358,7 +358,7 @@ var parts = []struct {
 // draw writes a plot of a value of the outcomes, by the number of sidecars for each mode, and returns its link.
 func draw(t *testing.T, file, title, unit string, outcomes []*outcome, value func(o *outcome) float64) (link string) {
 	t.Helper()
-	p := &plot.Figure{Title: title, Size: "sidecars, 50,000 requests/s in all", Unit: unit}
+	p := &figure.Figure{Title: title, Size: "sidecars, 50,000 requests/s in all", Unit: unit}
 	for i, mode := range modes {
 		p.Add(mode, true, 3)
 		for _, o := range outcomes {
@@ -371,7 +371,7 @@ func draw(t *testing.T, file, title, unit string, outcomes []*outcome, value fun
 			p.Put(i, value(o))
 		}
 	}
-	if err := os.WriteFile("../../docs/img/"+file, []byte(p.SVG()), 0o644); err != nil {
+	if err := p.Draw("../../docs/img/" + file); err != nil {
 		t.Fatal(err)
 	}
 	return fmt.Sprintf("\n![%s](img/%s)\n", title, file)
@@ -394,7 +394,7 @@ func write(t *testing.T, text string, all *results) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for path, text := range map[string]string{path: before + begin + text + end + after, "../../bench/results/mesh.json": string(numbers) + "\n"} {
+	for path, text := range map[string]string{path: before + begin + text + end + after, "../results/mesh.json": string(numbers) + "\n"} {
 		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}

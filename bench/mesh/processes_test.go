@@ -49,7 +49,9 @@ func build(m *testing.M) int {
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	binary = filepath.Join(dir, "sidecar")
-	if out, err := exec.Command("go", "build", "-o", binary, "../../cmd/sidecar").CombinedOutput(); err != nil {
+	build := exec.Command("go", "build", "-o", binary, "./cmd/sidecar")
+	build.Dir = "../.."
+	if out, err := build.CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "build the sidecar: %v\n%s", err, out)
 		return 1
 	}

