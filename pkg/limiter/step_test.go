@@ -560,7 +560,8 @@ func TestTimesAreTrueWhateverTheStateIs(t *testing.T) {
 					w.step(limiter.MaxHits)
 				}
 				next.state, next.last = w.state, w.last
-				next.now = w.now - rapid.OneOf(rapid.Just(int64(0)), rapid.Int64Range(0, 3*w.in.Window.Microseconds())).Draw(t, "back")
+				next.now = w.now - rapid.OneOf(rapid.Just(int64(0)),
+					rapid.Int64Range(0, min(3*w.in.Window.Microseconds(), (365*24*time.Hour).Microseconds()))).Draw(t, "back")
 				for range rapid.IntRange(1, 4).Draw(t, "hits") {
 					n := next.cost(t, -3)
 					if next.in.Initial == limiter.InitialEmpty {

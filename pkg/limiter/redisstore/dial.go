@@ -66,6 +66,7 @@ func (a *address) open(o *Options) (redis.UniversalClient, error) {
 			return a.tlsFiles.dial(ctx, dialer, network, addr)
 		}
 	}
+	dial = boundedReplies(dial)
 	if a.way == sentinel || a.way == cluster {
 		u.ReadTimeout = max(u.ReadTimeout, telling)
 	}

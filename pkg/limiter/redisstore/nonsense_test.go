@@ -21,7 +21,7 @@ var hitsNow = packedDoubles(99)
 
 // nonsense are states that no step of Weir leaves.
 func nonsense(now int64) []string {
-	var far = now + 2*365*24*time.Hour.Microseconds()
+	far := now + 2*365*24*time.Hour.Microseconds()
 	all := []string{
 		"somebody's", "", " ", "1e300", "inf", "-inf", "nan", "-nan", "NaN", "0x1p900", "-1e300", "1.5", "7 7 7 7 7 7 7", "\x00", "{}",
 		"9007199254740993", "18446744073709551616", strings.Repeat("9", 400), strings.Repeat("9 ", 40_000), strings.Repeat("x", 1<<20),

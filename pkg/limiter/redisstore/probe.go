@@ -9,8 +9,9 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// probeKey is the counter that Ping takes a hit from and gives it back to. No rule's key is so short.
-const probeKey = "probe"
+// probeKey is the counter that Ping takes a hit from and gives it back to. No rule's key is so short, and docs/operations.md
+// names it where it lists rights.
+const probeKey = "ping"
 
 // newProbePolicy is the limit of the probe's counter, which ends at once. Its step is one that most stores need anyway.
 func newProbePolicy() (*limiter.Policy, error) {

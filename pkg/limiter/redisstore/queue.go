@@ -228,7 +228,9 @@ func (q *queue) send(b *batch) {
 	start := time.Now()
 	ctx, cancel := context.WithDeadline(context.Background(), start.Add(q.timeout))
 	defer cancel()
-	q.batcher.send(ctx, b)
+	if err := survive(func() { q.batcher.send(ctx, b) }); err != nil {
+		b.fail(err)
+	}
 	if quick := time.Since(start) <= lendLatency; quick != q.quick.Load() { // no core writes what the others read
 		q.quick.Store(quick)
 	}

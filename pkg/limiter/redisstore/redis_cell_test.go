@@ -569,3 +569,45 @@ func TestRedisCellInABatch(t *testing.T) {
 		}
 	})
 }
+
+// TestRedisCellNeverPromisesTooMuch: what is told to be left passes, also where a hit takes less than a millisecond, which the
+// module cannot divide by.
+func TestRedisCellNeverPromisesTooMuch(t *testing.T) {
+	server := redistest.StartRedisCell(t)
+	s, c := open(t, redisstore.Options{URL: server.SocketURL()}), client(t, server)
+	for _, in := range []struct {
+		limit, seconds, burst int64
+	}{
+		{1_001, 1, 900},
+		{1_999, 1, 3_000},
+		{3_000, 1, 30},
+		{7_000, 1, 7_000},
+		{30_011, 1, 5_000},
+		{500_250, 1, 250_000},
+		{666_667, 1, 100_000},
+		{999_999, 1, 1_000},
+		{1_500_000, 3, 40},
+	} {
+		p := cell(t, in.limit, time.Duration(in.seconds)*time.Second, in.burst)
+		interval := in.seconds * 1e9 / in.limit
+		if d := take(t, s, "fresh", p, 0); d.Remaining != in.burst || d.ResetAfter != 0 {
+			t.Errorf("%v: a fresh counter: %+v", in, d)
+		}
+		for i := range int64(40) {
+			// The module's state is a time in nanoseconds: with one that is planted, what is really left is known.
+			key, used := fmt.Sprint(in, i), i*in.burst/40
+			plant := time.Now().UnixNano() + used*interval
+			if err := c.Set(t.Context(), "weir:1:"+key, plant, time.Hour).Err(); err != nil {
+				t.Fatal(err)
+			}
+			d := take(t, s, key, p, 0)
+			empty := time.Until(time.Unix(0, plant)) // later than it was decided: at least as much is left now
+			if left := in.burst - (max(0, empty.Nanoseconds())+interval-1)/interval; d.Remaining > left {
+				t.Errorf("%v, %d used: %d are told to be left, and less than %d are", in, used, d.Remaining, left+1)
+			}
+			if d.Remaining < in.burst-used-1 {
+				t.Errorf("%v, %d used: %d are told to be left, at least %d were", in, used, d.Remaining, in.burst-used)
+			}
+		}
+	}
+}

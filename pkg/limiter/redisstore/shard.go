@@ -19,13 +19,13 @@ type serverError struct {
 	err   error
 }
 
-// Error implements error.
+// Error implements error. What the server says is cut if it is long: all errors of requests and pings come by here.
 func (e *serverError) Error() string {
 	text := e.store.Label() + ": "
 	if e.shard != "" {
 		text += e.shard + ": "
 	}
-	return text + e.err.Error()
+	return text + cut(e.err.Error())
 }
 
 // Unwrap returns the reason.

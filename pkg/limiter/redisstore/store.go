@@ -141,7 +141,14 @@ func (s *Store) String() string { return s.name }
 // Ping says whether the server decides requests, by the script that decides them all: a server that is full, a replica, or
 // one where the user may not run scripts or not write below the prefix answers, and counts nothing. It may take as long as ctx allows: the timeout of the
 // store is for requests, and a server that is slow is still there. In a cluster each master has to.
-func (s *Store) Ping(ctx context.Context) error {
+func (s *Store) Ping(ctx context.Context) (err error) {
+	if wrong := survive(func() { err = s.pingAll(ctx) }); wrong != nil {
+		err = s.unavailable(wrong)
+	}
+	return err
+}
+
+func (s *Store) pingAll(ctx context.Context) error {
 	if s.cluster != nil && !strings.Contains(s.prefix, "{") { // which puts all counters into one slot
 		return s.unavailable(s.pingMasters(ctx))
 	}
@@ -206,10 +213,17 @@ func (s *Store) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Deci
 	return s.unavailable(s.take(ctx, hits, out))
 }
 
-func (s *Store) take(ctx context.Context, hits []limiter.Hit, out []limiter.Decision) error {
+func (s *Store) take(ctx context.Context, hits []limiter.Hit, out []limiter.Decision) (err error) {
 	if s.cluster == nil {
 		return s.queue.take(ctx, 0, hits, out)
 	}
+	if wrong := survive(func() { err = s.takeCluster(ctx, hits, out) }); wrong != nil {
+		err = wrong
+	}
+	return err
+}
+
+func (s *Store) takeCluster(ctx context.Context, hits []limiter.Hit, out []limiter.Decision) error {
 	start := time.Now()
 	err := s.takeSplit(ctx, hits, out, false)
 	if isMoving(err) && len(hits) > 1 {

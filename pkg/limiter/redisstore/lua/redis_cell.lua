@@ -43,7 +43,9 @@ local function give_back(a, hits)
   return {0, a[3], a[3], -1, 0}
 end
 
-local function redis_cell(a, _, _, n, charge)
+local charged = {} -- keys that this call of the script has charged: state does not show it
+
+local function redis_cell(a, state, _, n, charge)
   if a[1] == 0 then return ban(n) end
   local burst, interval = a[3], floor(a[2] * 1e9 / a[1]) -- nanoseconds a hit, cut off as the module does
   local charges = n ~= 0 and n <= burst and charge <= TAKE_OR_PENALTY
@@ -56,16 +58,27 @@ local function redis_cell(a, _, _, n, charge)
   end
 
   local fits = r[1] == 0
+  if charges then charged[reading] = true end
   if n > 0 and charge == SPEND and r[3] > 0 then -- a quota's last hits
     note()
     r = throttle(a, min(n, r[3]))
+    charged[reading] = true
     fits = false
   end
 
-  -- The module divides by whole microseconds a hit: what it has left is at most this many hits of the true length.
-  local left = min(burst, floor(((r[3] + 1) * floor(interval / 1000) - 1) * 1000 / interval))
+  -- The module divides whole microseconds by whole microseconds a hit, both cut off. So what it has left is one of two
+  -- numbers of hits of the true length, next to each other: at most the one that is computed here. Above 1,000 hits a second the
+  -- other one is often the right one, and is taken.
+  local lives, left = max(0, redis.call('PTTL', reading)), r[3]
+  if interval < 1000000 then
+    local is_new = n == 0 and not state and not charged[reading]
+    left = is_new and burst or floor(left * floor(interval / 1000) * 1000 / interval)
+  else
+    left = floor(((left + 1) * floor(interval / 1000) - 1) * 1000 / interval)
+  end
+  left = min(burst, left)
   -- Its key lives as long as its state matters, in milliseconds that were cut off twice.
-  local lives, reset = max(0, redis.call('PTTL', reading)), 0
+  local reset = 0
   if left < burst or lives > 0 then reset = (lives + 2) * 1000 end
 
   local ok = fits
