@@ -136,6 +136,9 @@ func (c *completer) commands(begin string) (lines []string) {
 func (c *completer) flags(begin string) (lines []string) {
 	for _, flags := range c.node.AllFlags(true) {
 		for _, f := range flags {
+			if f.Name == "version" && c.node.Parent != nil {
+				continue
+			}
 			names := []string{"--" + f.Name}
 			if f.Tag.Negatable != "" {
 				names = append(names, "--no-"+f.Name)
@@ -164,10 +167,13 @@ func values(v *kong.Value, prefix, begin string) (lines []string) {
 	if v.Flag != nil {
 		placeholder = v.Flag.PlaceHolder
 	}
-	for part := range strings.SplitSeq(strings.ToUpper(placeholder), "|") {
-		if part = strings.TrimSuffix(part, "S"); part == "PATH" || part == "FILE" {
+	for part := range strings.SplitSeq(placeholder, "|") {
+		switch {
+		case strings.TrimSuffix(strings.ToUpper(part), "S") == "PATH", part == "FILE":
 			return []string{":files"}
+		case part == strings.ToLower(part) && strings.HasPrefix(part, begin) && strings.Contains(placeholder, "|"):
+			lines = append(lines, prefix+part+"\t")
 		}
 	}
-	return nil
+	return lines
 }

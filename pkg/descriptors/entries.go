@@ -7,12 +7,15 @@ import (
 )
 
 // ParseEntries reads a descriptor as people write it: key=value,key=value, from the first entry to the last. A value may be
-// empty or left out with its =, and may have any further =. A comma or a backslash that belongs to a key or value has a
+// empty, and may have any further =. A comma or a backslash that belongs to a key or value has a
 // backslash before it.
 func ParseEntries(text string) ([]Entry, error) {
 	var entries []Entry
 	for i, part := range splitUnescaped(text) {
-		key, value, _ := strings.Cut(part, "=")
+		key, value, ok := strings.Cut(part, "=")
+		if !ok && part != "" {
+			return nil, fmt.Errorf("entry %d, %s, has no =; write %s=VALUE, or %s= for an empty value", i+1, shown(part), shown(part), shown(part))
+		}
 		if key == "" {
 			return nil, fmt.Errorf("entry %d has no key; write key=value,key=value, and \\, for a comma in a value", i+1)
 		}
