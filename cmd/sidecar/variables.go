@@ -44,12 +44,12 @@ func (v *unknownVariable) String() string {
 	return fmt.Sprintf("%s is no variable of sidecar; did you mean %s?", v.name, v.near)
 }
 
-// unknownVariables are those of the environment, sorted.
+// unknownVariables are those of the environment that are not empty, sorted.
 func unknownVariables(environ []string, known map[string]bool) (unknown []unknownVariable) {
 	names := slices.Sorted(maps.Keys(known))
 	for _, variable := range environ {
-		name, _, _ := strings.Cut(variable, "=")
-		if !strings.HasPrefix(name, variablePrefix) || known[name] || ofService.MatchString(name) || ofPort.MatchString(variable) {
+		name, value, _ := strings.Cut(variable, "=")
+		if value == "" || !strings.HasPrefix(name, variablePrefix) || known[name] || ofService.MatchString(name) || ofPort.MatchString(variable) {
 			continue
 		}
 		near := descriptors.Nearest(name, names)

@@ -22,7 +22,7 @@ func TestUnknownVariables(t *testing.T) {
 		variables string
 		want      string
 	}{
-		{"PATH=/bin WEIR=1 WEIR_STORE=memory WEIR_SERVER=x WEIR_AUTHOR=x", ""},
+		{"WEIR_STOER= PATH=/bin WEIR=1 WEIR_STORE=memory WEIR_SERVER=x WEIR_AUTHOR=x", ""},
 		// A Service named weir.
 		{"WEIR_SERVICE_HOST=10.0.0.1 WEIR_SERVICE_PORT=8081 WEIR_SERVICE_PORT_GRPC=8081 WEIR_PORT=tcp://10.0.0.1:8081 " +
 			"WEIR_PORT_8081_TCP=tcp://10.0.0.1:8081 WEIR_PORT_8081_TCP_PROTO=tcp WEIR_PORT_8081_TCP_PORT=8081 WEIR_PORT_8081_TCP_ADDR=10.0.0.1", ""},
