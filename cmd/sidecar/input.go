@@ -31,7 +31,7 @@ func readRules(ctx context.Context, from streams, command, flag string, paths ..
 	var files []reload.File
 	if i := slices.Index(paths, stdin); i >= 0 {
 		var err error
-		if files, err = readStdin(from.in); err != nil {
+		if files, err = readStdin(ctx, from.in); err != nil {
 			return fail(err)
 		}
 		paths = slices.Delete(slices.Clone(paths), i, i+1)
@@ -50,7 +50,7 @@ func readRules(ctx context.Context, from streams, command, flag string, paths ..
 }
 
 // readStdin reads one rule file, and the values files that it names.
-func readStdin(in io.Reader) ([]reload.File, error) {
+func readStdin(ctx context.Context, in io.Reader) ([]reload.File, error) {
 	text, err := io.ReadAll(io.LimitReader(in, reload.MaxFileSize+1))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", stdinName, err)
@@ -61,7 +61,7 @@ func readStdin(in io.Reader) ([]reload.File, error) {
 	file := reload.File{Name: stdinName, Data: text}
 	files := []reload.File{file}
 	for _, name := range descriptors.Includes(descriptors.File(file)) {
-		included, err := reload.Paths(name).Read(context.Background())
+		included, err := reload.Paths(name).Read(ctx)
 		if errors.Is(err, os.ErrNotExist) {
 			continue // the compiler says so
 		}

@@ -130,8 +130,8 @@ func (c *simulateCmd) rules(ctx context.Context, io streams) (*descriptors.Set, 
 	paths := slices.Concat(c.Paths, c.Rules)
 	switch {
 	case (c.Limit == "") == (len(paths) == 0):
-		return nil, &usageError{command: "sidecar simulate",
-			err: errors.New("give the paths of rule files, or a limit: --limit 'requests_per_unit: 10, unit: second'")}
+		err := errors.New("give the paths of rule files, or a limit: --limit 'requests_per_unit: 10, unit: second'")
+		return nil, &usageError{err: err, command: "sidecar simulate"}
 	case c.Limit != "":
 		return compileInline(c.Limit)
 	}

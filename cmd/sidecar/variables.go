@@ -98,6 +98,6 @@ func warnVariables(ctx context.Context, log *slog.Logger) {
 		return
 	}
 	for _, v := range unknownVariables(os.Environ(), knownVariables(parser.Model.Node)) {
-		log.LogAttrs(ctx, slog.LevelWarn, "a variable of the environment does nothing: "+v.String())
+		log.LogAttrs(ctx, slog.LevelWarn, "a variable of the environment does nothing", slog.String("reason", v.String()))
 	}
 }

@@ -178,7 +178,7 @@ func (c *Client) Delete(ctx context.Context, path string, answer any) error {
 
 // Text asks for path, and returns what comes as it is, whatever the status.
 func (c *Client) Text(ctx context.Context, path string) (status int, text string, err error) {
-	res, body, err := c.do(ctx, http.MethodGet, path, nil, nil)
+	res, body, err := c.do(ctx, http.MethodGet, path, nil, nil) //nolint:bodyclose // do closes it
 	if err != nil {
 		return 0, "", err
 	}
@@ -186,7 +186,7 @@ func (c *Client) Text(ctx context.Context, path string) (status int, text string
 }
 
 func (c *Client) ask(ctx context.Context, method, path string, query url.Values, body, answer any) error {
-	res, text, err := c.do(ctx, method, path, query, body)
+	res, text, err := c.do(ctx, method, path, query, body) //nolint:bodyclose // do closes it
 	if err != nil {
 		return err
 	}

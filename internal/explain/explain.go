@@ -96,13 +96,13 @@ type Limit struct {
 	// Key is the counter's.
 	Key string `json:"key"`
 	// ReplacedBy names what replaces the limit in this request: the rest is then empty.
-	ReplacedBy string   `json:"replaced_by,omitempty"`
-	Outcome    string   `json:"outcome,omitempty"`
-	Fits       bool     `json:"fits"`
-	Remaining  int64    `json:"remaining"`
+	ReplacedBy string     `json:"replaced_by,omitempty"`
+	Outcome    string     `json:"outcome,omitempty"`
+	Fits       bool       `json:"fits"`
+	Remaining  int64      `json:"remaining"`
 	RetryAfter RetryAfter `json:"retry_after_seconds,omitzero"`
-	ResetAfter float64  `json:"reset_after_seconds"`
-	Wait       float64  `json:"wait_seconds,omitempty"`
+	ResetAfter float64    `json:"reset_after_seconds"`
+	Wait       float64    `json:"wait_seconds,omitempty"`
 }
 
 // Codes of an answer, as Envoy has them.
