@@ -44,7 +44,8 @@ type boostAddCmd struct {
 	For        time.Duration `required:"" placeholder:"1h" help:"How long; at most 720h, 30 days."`
 	Reason     string        `required:"" placeholder:"TEXT" help:"Why; for the log and for who looks at it later."`
 	Author     string        `env:"WEIR_AUTHOR" placeholder:"NAME" help:"Who; $USER@host if left out."`
-	JSON       bool          `name:"json" help:"Print JSON."`
+
+	Output outputFlags `embed:""`
 }
 
 // Help is shown below the one line of it.
@@ -82,7 +83,7 @@ func (c *boostAddCmd) Run(ctx context.Context, io streams) error {
 	if err := client.Post(ctx, "/boosts", in, &made); err != nil {
 		return err
 	}
-	if c.JSON {
+	if c.Output.json() {
 		return printJSON(io, made)
 	}
 	printBoost(io, &made)
@@ -91,8 +92,9 @@ func (c *boostAddCmd) Run(ctx context.Context, io streams) error {
 
 // boostListCmd is `sidecar boost list`.
 type boostListCmd struct {
-	To   serverFlags `embed:""`
-	JSON bool        `name:"json" help:"Print JSON."`
+	To serverFlags `embed:""`
+
+	Output outputFlags `embed:""`
 }
 
 // Help is shown below the one line of it.
@@ -116,7 +118,7 @@ func (c *boostListCmd) Run(ctx context.Context, io streams) error {
 	if err := client.Get(ctx, "/boosts", nil, &list); err != nil {
 		return err
 	}
-	if c.JSON {
+	if c.Output.json() {
 		return printJSON(io, list)
 	}
 	if list.Error != "" {
@@ -133,9 +135,10 @@ func (c *boostListCmd) Run(ctx context.Context, io streams) error {
 
 // boostRemoveCmd is `sidecar boost remove`.
 type boostRemoveCmd struct {
-	To   serverFlags `embed:""`
-	ID   string      `arg:"" name:"id" help:"The boost's, as boost list shows it."`
-	JSON bool        `name:"json" help:"Print JSON."`
+	To serverFlags `embed:""`
+	ID string      `arg:"" name:"id" help:"The boost's, as boost list shows it."`
+
+	Output outputFlags `embed:""`
 }
 
 // Help is shown below the one line of it.
@@ -161,7 +164,7 @@ func (c *boostRemoveCmd) Run(ctx context.Context, io streams) error {
 	if err := client.Delete(ctx, "/boosts/"+c.ID, &removed); err != nil {
 		return err
 	}
-	if c.JSON {
+	if c.Output.json() {
 		return printJSON(io, removed)
 	}
 	fmt.Fprintf(io.out, "removed %s: %s\n", removed.ID, boostLine(&removed))

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
+	"slices"
 
 	"github.com/weir-ratelimit/weir/internal/rulefiles"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
@@ -13,7 +13,8 @@ import (
 
 // checkCmd is `sidecar check`.
 type checkCmd struct {
-	Paths  []string `arg:"" name:"path" help:"Rule files, and directories of them."`
+	Paths  []string `arg:"" optional:"" name:"path" help:"Rule files, and directories of them; - for stdin."`
+	Rules  []string `placeholder:"PATH" help:"The same, by the name that it has with other commands."`
 	Stores []string `placeholder:"NAME" help:"Names that serve has as --named-store; a limit with another store is an error. Without it every name is taken."`
 	Format string   `default:"text" enum:"text,json,github,sarif" help:"text for people, json, github for the annotations of GitHub Actions, or sarif (2.1.0) for code scanning."`
 	JSON   bool     `name:"json" help:"The same as --format json."`
@@ -24,7 +25,9 @@ type checkCmd struct {
 func (*checkCmd) Help() string {
 	return `Reads the files as serve does and says everything that is wrong with them, and what to be warned of: a rule that
 no request reaches, a limit that another one makes pointless, a max_wait above Envoy's timeout, a burst of one,
-a log that takes much memory. Each has file:line:column, the line, and what to write instead.
+a log that takes much memory, a value that looks like a block of addresses or a regex, a number that begins with 0,
+a rate beside unlimited: true, a file that looks like rules and is not read because of its name. Each has
+file:line:column, the line, and what to write instead. Of one file at most 1,000 of each are listed.
 
 Text goes to stderr, one line if all is well to stdout; the other formats go to stdout.
 
@@ -35,24 +38,25 @@ Examples:
 
     sidecar check rules/
     sidecar check rules/ --strict --format github
-    sidecar check rules/ --format sarif > rules.sarif`
+    sidecar check rules/ --format sarif > rules.sarif
+    helm template . | yq 'select(.kind == "ConfigMap").data["rules.yaml"]' | sidecar check -`
 }
 
 // Run prints what is wrong.
 func (c *checkCmd) Run(ctx context.Context, io streams) error {
-	for _, path := range c.Paths {
-		if _, err := os.Stat(path); err != nil {
-			return &usageError{err: err, command: "sidecar check"}
-		}
+	paths := slices.Concat(c.Paths, c.Rules)
+	if len(paths) == 0 {
+		return &usageError{err: errors.New("give the paths of rule files, or - for stdin"), command: "sidecar check"}
 	}
-	snapshot, err := rulefiles.Source(c.Paths...).Read(ctx)
-	if err != nil {
-		return &usageError{err: err, command: "sidecar check"}
-	}
-	f, err := check(snapshot.Files, c.Stores)
+	files, err := readRules(ctx, io, "sidecar check", "", paths...)
 	if err != nil {
 		return err
 	}
+	f, err := check(files, c.Stores)
+	if err != nil {
+		return err
+	}
+	f.add(nil, severityWarning, rulefiles.Unread(ctx, paths...))
 	if c.JSON {
 		c.Format = "json"
 	}
@@ -81,7 +85,7 @@ func compileSet(files []reload.File, stores []string) (*descriptors.Set, error) 
 func compile(io streams, files []reload.File, stores []string, verdict string) (*descriptors.Set, error) {
 	set, err := compileSet(files, stores)
 	if errs := (descriptors.Errors{}); errors.As(err, &errs) {
-		fmt.Fprintf(io.err, "%s\n%s in %s%s\n", errs, count(len(errs), "error"), count(len(files), "file"), verdict)
+		fmt.Fprintf(io.err, "%s\n%s in %s%s\n", errs, count(errs.Count(), "error"), count(len(files), "file"), verdict)
 		return nil, errTold
 	}
 	if err != nil {

@@ -51,6 +51,9 @@ func completions(app *kong.Node, words []string) []string {
 	if len(words) == 0 {
 		words = []string{""}
 	}
+	if len(words) > 1 && words[0] == "help" && !strings.HasPrefix(words[len(words)-1], "-") {
+		words = words[1:]
+	}
 	last := len(words) - 1
 	for _, word := range words[:last] {
 		c.pass(word)
@@ -136,6 +139,9 @@ func (c *completer) commands(begin string) (lines []string) {
 func (c *completer) flags(begin string) (lines []string) {
 	for _, flags := range c.node.AllFlags(true) {
 		for _, f := range flags {
+			if f.Name == "version" && c.node.Parent != nil {
+				continue
+			}
 			names := []string{"--" + f.Name}
 			if f.Tag.Negatable != "" {
 				names = append(names, "--no-"+f.Name)
@@ -164,10 +170,13 @@ func values(v *kong.Value, prefix, begin string) (lines []string) {
 	if v.Flag != nil {
 		placeholder = v.Flag.PlaceHolder
 	}
-	for part := range strings.SplitSeq(strings.ToUpper(placeholder), "|") {
-		if part = strings.TrimSuffix(part, "S"); part == "PATH" || part == "FILE" {
+	for part := range strings.SplitSeq(placeholder, "|") {
+		switch {
+		case strings.TrimSuffix(strings.ToUpper(part), "S") == "PATH", part == "FILE":
 			return []string{":files"}
+		case part == strings.ToLower(part) && strings.HasPrefix(part, begin) && strings.Contains(placeholder, "|"):
+			lines = append(lines, prefix+part+"\t")
 		}
 	}
-	return nil
+	return lines
 }

@@ -45,7 +45,15 @@ func TestCompletions(t *testing.T) {
 		{[]string{"publish", "rules", ""}, ""},
 		{[]string{"completion", "f"}, "fish"},
 		{[]string{"version", "--j"}, "--json"},
-		{[]string{"version", "-"}, "--help --json"},
+		{[]string{"version", "-"}, "--help --format --json"},
+		{[]string{"--v"}, "--version"},
+		{[]string{"keys", "--format", ""}, "text json"},
+		{[]string{"simulate", "--rul"}, "--rules"},
+		{[]string{"simulate", "ru"}, ":files"},
+		{[]string{"explain", "--expect", "o"}, "ok over"},
+		{[]string{"help", "boo"}, "boost"},
+		{[]string{"help", "boost", "l"}, "list"},
+		{[]string{"he"}, "health help"},
 	} {
 		if got := lineUp(completions(parser.Model.Node, tt.words)); got != tt.want {
 			t.Errorf("sidecar %s<TAB> gives %q, want %q", strings.Join(tt.words, " "), got, tt.want)

@@ -12,7 +12,6 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/decisionlog"
 	"github.com/weir-ratelimit/weir/internal/replay"
-	"github.com/weir-ratelimit/weir/internal/rulefiles"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
 
@@ -21,8 +20,10 @@ var errNoAnswer = errors.New("told: no answer")
 
 // diffCmd is `sidecar diff`.
 type diffCmd struct {
-	Old string `arg:"" name:"old" help:"Rule file, or directory of them, as it was."`
+	Old string `arg:"" name:"old" help:"Rule file, or directory of them, as it was; - for stdin."`
 	New string `arg:"" name:"new" help:"The same as it is to be."`
+
+	Stores []string `placeholder:"NAME" help:"Names that serve has as --named-store; a limit with another store is an error. Without it every name is taken."`
 
 	Traffic   string   `placeholder:"FILE" help:"Log of requests to ask both: Envoy's access log as JSON lines, with --map and --domain, or what serve --decision-log wrote; - for stdin."`
 	Map       []string `sep:"none" placeholder:"KEY=FIELD,..." help:"A descriptor that Envoy makes of a request: the key of each entry and the field of the access log that has its value, or \"text\". Repeat it for several descriptors."`
@@ -30,7 +31,8 @@ type diffCmd struct {
 	TimeField string   `default:"start_time" help:"Field of the access log with the time: RFC 3339, or a number since 1970."`
 	KeyFile   string   `placeholder:"FILE" help:"The file of serve's --decision-log-key-file, so that values that rules name are known in a log of hashes."`
 	Top       int      `default:"5" help:"How many keys to show of a rule."`
-	JSON      bool     `name:"json" help:"Print JSON."`
+
+	Output outputFlags `embed:""`
 }
 
 // Help is shown below the one line of it.
@@ -68,13 +70,13 @@ func (c *diffCmd) Run(ctx context.Context, io streams) error {
 	}
 	var sets [2]*descriptors.Set
 	for i, path := range []string{c.Old, c.New} {
-		if sets[i], err = readSet(ctx, io, path); err != nil {
+		if sets[i], err = c.readSet(ctx, io, path); err != nil {
 			return err
 		}
 	}
 	out := differences{Changes: descriptors.Changes(sets[0], sets[1])}
 	if c.Traffic != "" {
-		if out.Traffic, err = c.replay(ctx, sets, o); err != nil {
+		if out.Traffic, err = c.replay(ctx, io, sets, o); err != nil {
 			fmt.Fprintf(io.err, "sidecar: --traffic: %s\n", err)
 			return errNoAnswer
 		}
@@ -102,6 +104,13 @@ func (c *diffCmd) options() (o replay.Options, err error) {
 		check(err == nil, "--map: %w", err)
 		o.Mappings = append(o.Mappings, m)
 	}
+	given := 0
+	for _, path := range []string{c.Old, c.New, c.Traffic} {
+		if path == stdin {
+			given++
+		}
+	}
+	check(given <= 1, "- is stdin, which can be read once; give a file for the others")
 	check(c.Traffic != "" || len(c.Map) == 0 && c.Domain == "" && c.KeyFile == "",
 		"--map, --domain and --key-file say what --traffic is; add --traffic FILE")
 	check((len(c.Map) > 0) == (c.Domain != ""), "--map goes together with --domain: Envoy's access log does not say which rules are asked")
@@ -115,12 +124,12 @@ func (c *diffCmd) options() (o replay.Options, err error) {
 }
 
 // readSet compiles the rules at the path. What is wrong with them is told.
-func readSet(ctx context.Context, io streams, path string) (*descriptors.Set, error) {
-	snapshot, err := rulefiles.Source(path).Read(ctx)
+func (c *diffCmd) readSet(ctx context.Context, io streams, path string) (*descriptors.Set, error) {
+	files, err := readRules(ctx, io, "sidecar diff", "", path)
 	if err != nil {
-		return nil, &usageError{err: err, command: "sidecar diff"}
+		return nil, err
 	}
-	set, err := descriptors.Compile(rulefiles.Descriptors(snapshot.Files))
+	set, err := compileSet(files, c.Stores)
 	if err != nil {
 		fmt.Fprintf(io.err, "%s\n%s: these rules are wrong; sidecar check says more\n", err, path)
 		return nil, errNoAnswer
@@ -128,20 +137,21 @@ func readSet(ctx context.Context, io streams, path string) (*descriptors.Set, er
 	return set, nil
 }
 
-func (c *diffCmd) replay(ctx context.Context, sets [2]*descriptors.Set, o replay.Options) (*replay.Report, error) {
-	in := os.Stdin
-	if c.Traffic != "-" {
-		var err error
-		if in, err = os.Open(c.Traffic); err != nil {
+func (c *diffCmd) replay(ctx context.Context, from streams, sets [2]*descriptors.Set, o replay.Options) (*replay.Report, error) {
+	in := from.in
+	if c.Traffic != stdin {
+		f, err := os.Open(c.Traffic)
+		if err != nil {
 			return nil, err
 		}
-		defer in.Close() //nolint:errcheck // it was only read
+		defer f.Close() //nolint:errcheck // it was only read
+		in = f
 	}
 	return replay.Run(ctx, sets[0], sets[1], in, o)
 }
 
 func (c *diffCmd) print(to streams, out *differences) error {
-	if c.JSON {
+	if c.Output.json() {
 		if out.Changes == nil {
 			out.Changes = []descriptors.Change{}
 		}

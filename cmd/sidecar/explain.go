@@ -8,7 +8,6 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/explain"
 	"github.com/weir-ratelimit/weir/internal/rls"
-	"github.com/weir-ratelimit/weir/internal/rulefiles"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
 
@@ -16,14 +15,16 @@ import (
 type explainCmd struct {
 	Descriptors []string    `arg:"" name:"descriptor" help:"The request's descriptors, each as key=value,key=value from its first entry to its last; \\, is a comma in a value."`
 	Domain      string      `required:"" placeholder:"NAME" help:"The domain that Envoy's rate limit filter sends."`
-	Rules       []string    `placeholder:"PATH" help:"Explain by these rule files or directories, on fresh counters. Without it a running sidecar is asked."`
+	Rules       []string    `placeholder:"PATH" help:"Explain by these rule files or directories (- for stdin), on fresh counters. Without it a running sidecar is asked."`
+	Stores      []string    `placeholder:"NAME" help:"Names that serve has as --named-store; a limit with another store is an error. Without it every name is taken. Needs --rules."`
 	Server      serverFlags `embed:""`
 
 	Hits   uint32        `default:"1" help:"What each descriptor costs (hits_addend)."`
 	Next   int           `default:"1" placeholder:"N" help:"Answer this many requests one after the other, and say where the answer changes. Needs --rules."`
 	Every  time.Duration `default:"0s" help:"Time between these requests; 0s is all at once."`
 	Expect []string      `placeholder:"ok|over|none|RULE" help:"Fail unless the (last) answer is OK or OVER_LIMIT, no limit applies, or a descriptor reaches this rule (its path, its file:line, or a limit's name). Repeat it for more."`
-	JSON   bool          `name:"json" help:"Print JSON."`
+
+	Output outputFlags `embed:""`
 }
 
 // Help is shown below the one line of it.
@@ -36,10 +37,10 @@ With --rules nothing has to run: counters are fresh, and --next simulates reques
 decides with, in virtual time from 2026-01-01 00:00 UTC on, where windows begin. Without it a running sidecar is asked (--server), by its rules and its
 counters as they are now. That decides nothing and charges nothing.
 
-In CI, --expect makes it a test of the rules: the exit code is 1 if something else was found.
+In CI, --expect makes it a test of the rules: the exit code is 1 if something else was found, and only then.
 
-The exit code is 0 if it was explained, 1 if an expectation was not met, a rule file is wrong or the sidecar does not
-answer, 2 if the command line is wrong.
+The exit code is 0 if it was explained and every expectation was met, 1 if one was not, 2 if there is no answer: a rule
+file that is wrong or cannot be read, a sidecar that does not answer, a wrong command line.
 
 Examples:
 
@@ -55,25 +56,25 @@ func (c *explainCmd) Run(ctx context.Context, io streams) error {
 	if err != nil {
 		return &usageError{err: err, command: "sidecar explain"}
 	}
-	var report *explain.Report
+	var found *explain.Report
 	if len(c.Rules) > 0 {
-		report, err = c.offline(ctx, io, q)
+		found, err = c.offline(ctx, io, q)
 	} else {
-		report, err = c.live(ctx, q)
+		found, err = c.live(ctx, q)
 	}
 	if err != nil {
-		return err
+		return noAnswer(io, err)
 	}
-	if c.JSON {
-		err = printJSON(io, report)
+	if c.Output.json() {
+		err = printJSON(io, found)
 	} else {
-		err = report.Text(io.out)
+		err = found.Text(io.out)
 	}
 	if err != nil {
 		return err
 	}
 	for _, expected := range c.Expect {
-		if missing := report.Missing(expected); missing != "" {
+		if missing := found.Missing(expected); missing != "" {
 			fmt.Fprintf(io.err, "sidecar: --expect: %s\n", missing)
 			err = errTold
 		}
@@ -104,18 +105,30 @@ func (c *explainCmd) question() (rls.Question, error) {
 	case c.Next > 1 && len(c.Rules) == 0:
 		errs = append(errs, errors.New("--next: simulates requests on fresh counters; it goes with --rules PATH"))
 	}
+	if len(c.Stores) > 0 && len(c.Rules) == 0 {
+		errs = append(errs, errors.New("--stores: is for rule files; it goes with --rules PATH"))
+	}
 	if c.Every < 0 || c.Every > 0 && c.Next == 1 {
 		errs = append(errs, fmt.Errorf("--every: is the time between the requests of --next N, and not below 0; got %s", c.Every))
 	}
 	return q, errors.Join(errs...)
 }
 
-func (c *explainCmd) offline(ctx context.Context, io streams, q rls.Question) (*explain.Report, error) {
-	snapshot, err := rulefiles.Source(c.Rules...).Read(ctx)
-	if err != nil {
-		return nil, &usageError{err: fmt.Errorf("--rules: %w", err), command: "sidecar explain"}
+// noAnswer tells err, and makes exit code 2 of it: 1 is for an expectation that was not met.
+func noAnswer(io streams, err error) error {
+	if usage := (*usageError)(nil); errors.As(err, &usage) {
+		return err
 	}
-	set, err := compile(io, snapshot.Files, nil, "")
+	report(io.err, err)
+	return errNoAnswer
+}
+
+func (c *explainCmd) offline(ctx context.Context, io streams, q rls.Question) (*explain.Report, error) {
+	files, err := readRules(ctx, io, "sidecar explain", "--rules", c.Rules...)
+	if err != nil {
+		return nil, err
+	}
+	set, err := compile(io, files, c.Stores, "")
 	if err != nil {
 		return nil, err
 	}

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/reload"
@@ -34,8 +35,34 @@ type problem struct {
 	Severity string `json:"severity"`
 	Code     string `json:"code"`
 	Message  string `json:"message"`
-	Hint     string `json:"hint,omitempty"` // what to write instead
-	Source   string `json:"source,omitempty"`
+	Hint     string `json:"hint,omitempty"`   // what to write instead
+	Source   string `json:"source,omitempty"` // the line; of one above maxSource what is around the column
+
+	cut int // characters of the line that are left out in front of Source
+}
+
+// Bounds of the lines that are shown: a file may be one line of many megabytes.
+const (
+	maxSource  = 4 << 10 // bytes of a line
+	maxScanned = 1 << 20 // bytes of a line in which a column is looked for
+)
+
+// around is the line as text, or what is around the column of a long one, and how many characters are left out in front.
+func around(line []byte, column int) (text string, cut int) {
+	line = bytes.TrimRight(line, "\r")
+	if len(line) > maxSource {
+		begin := 0
+		for begin < min(len(line), maxScanned) && cut < column-maxExcerpt {
+			_, size := utf8.DecodeRune(line[begin:])
+			begin += size
+			cut++
+		}
+		if begin >= maxScanned {
+			return "", 0
+		}
+		line = line[begin:min(begin+maxSource/2, len(line))]
+	}
+	return strings.ToValidUTF8(string(line), "\ufffd"), cut
 }
 
 // The severities of a problem, as SARIF and GitHub have them, too.
@@ -52,7 +79,6 @@ func check(files []reload.File, stores []string) (*findings, error) {
 	f := &findings{Files: len(files), Problems: []problem{}}
 	set, err := compileSet(files, stores)
 	if errs := (descriptors.Errors{}); errors.As(err, &errs) {
-		f.Errors = len(errs)
 		f.add(files, severityError, errs)
 		return f, nil
 	}
@@ -64,12 +90,16 @@ func check(files []reload.File, stores []string) (*findings, error) {
 		rules[l.Rule] = true
 	}
 	f.OK, f.Domains, f.Rules, f.Limits = true, len(set.Domains()), len(rules), len(set.Limits())
-	f.Warnings = len(set.Warnings())
 	f.add(files, severityWarning, set.Warnings())
 	return f, nil
 }
 
 func (f *findings) add(files []reload.File, severity string, errs descriptors.Errors) {
+	if severity == severityError {
+		f.Errors += errs.Count()
+	} else {
+		f.Warnings += errs.Count()
+	}
 	lines := map[string][][]byte{}
 	for _, file := range files {
 		lines[file.Name] = bytes.Split(file.Data, []byte("\n"))
@@ -82,8 +112,8 @@ func (f *findings) add(files []reload.File, severity string, errs descriptors.Er
 		if i := strings.LastIndex(e.Msg, "; "); i >= 0 {
 			p.Message, p.Hint = e.Msg[:i], e.Msg[i+2:]
 		}
-		if of := lines[e.File]; e.Line <= len(of) {
-			p.Source = strings.ToValidUTF8(strings.TrimRight(string(of[e.Line-1]), "\r"), "\ufffd")
+		if of := lines[e.File]; e.Line <= len(of) && e.More == 0 {
+			p.Source, p.cut = around(of[e.Line-1], e.Column)
 		}
 		f.Problems = append(f.Problems, p)
 	}
@@ -128,8 +158,11 @@ const maxExcerpt = 110
 func (p *problem) text(w io.Writer) {
 	fmt.Fprintf(w, "%s:%d:%d: %s: %s\n", p.File, p.Line, p.Column, p.Severity, p.Message)
 	line := []rune(p.Source)
-	at := min(max(p.Column-1, 0), len(line))
+	at := min(max(p.Column-1-p.cut, 0), len(line))
 	before, after := "", ""
+	if p.cut > 0 {
+		before = "..."
+	}
 	if from := at - maxExcerpt/2; len(line) > maxExcerpt && from > 0 {
 		line, at, before = line[from:], at-from, "..."
 	}
@@ -218,6 +251,10 @@ var sarifKinds = []struct{ code, severity, about string }{
 	{descriptors.WarnHugeLog, severityWarning, "A log of which one counter can take much memory"},
 	{descriptors.WarnShortQueue, severityWarning, "A queue that is full before anybody waits for its max_wait"},
 	{descriptors.WarnManyLimits, severityWarning, "A rule with more limits than a request may ask by default"},
+	{descriptors.WarnOctal, severityWarning, "A number that begins with 0, and is read as an octal one"},
+	{descriptors.WarnLiteral, severityWarning, "A value that looks like a block of addresses or a regex, and is matched as text"},
+	{descriptors.WarnUnlimited, severityWarning, "A rate beside unlimited: true, which limits nothing"},
+	{descriptors.WarnNotRead, severityWarning, "A file that looks like rules, and is not read because of its name"},
 }
 
 // fileURI is a file as SARIF names it: relative to where check ran, as it was given.

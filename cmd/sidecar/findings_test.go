@@ -116,3 +116,30 @@ func TestExcerpt(t *testing.T) {
 		}
 	}
 }
+
+// One line of many megabytes with very many errors does not make an answer of many more.
+func TestFindingsAreBounded(t *testing.T) {
+	text := "domain: a\ndescriptors: [" + strings.Repeat("{kay: ääääääää}, ", 30_000) + "]\n"
+	f, err := check([]reload.File{{Name: "rules.yaml", Data: []byte(text)}}, nil)
+	if err != nil || f.Errors != 30_000 || len(f.Problems) != 1001 {
+		t.Fatalf("%d errors, %d problems, error %v", f.Errors, len(f.Problems), err)
+	}
+	for _, format := range []string{"text", "json", "sarif", "github"} {
+		var out strings.Builder
+		if err := f.print(streams{out: &out, err: &out}, format); err != nil {
+			t.Fatal(err)
+		}
+		if out.Len() > 4<<20 {
+			t.Errorf("%s has %d bytes", format, out.Len())
+		}
+		if want := "and 29000 more in this file"; !strings.Contains(out.String(), want) {
+			t.Errorf("%s does not say %q", format, want)
+		}
+	}
+	var out strings.Builder
+	f.Problems[500].text(&out)
+	if lines := strings.Split(out.String(), "\n"); len(lines) < 3 || !strings.HasPrefix(lines[1], "  2 | ...") ||
+		!strings.HasPrefix(string([]rune(lines[1])[strings.Index(lines[2], "^"):]), "kay: ") {
+		t.Errorf("the caret does not stand below the place:\n%s", out.String())
+	}
+}

@@ -16,7 +16,8 @@ type getCmd struct {
 
 	Descriptor string `arg:"" name:"key=value,..." help:"The descriptor's entries, in Envoy's order; \\, is a comma in a value."`
 	Domain     string `required:"" placeholder:"NAME" help:"Domain of Envoy's rate limit filter."`
-	JSON       bool   `name:"json" help:"Print JSON."`
+
+	Output outputFlags `embed:""`
 }
 
 // Help is shown below the one line of it.
@@ -49,7 +50,7 @@ func (c *getCmd) Run(ctx context.Context, io streams) error {
 	if err := client.Get(ctx, "/keys/get", query, &state); err != nil {
 		return err
 	}
-	if c.JSON {
+	if c.Output.json() {
 		return printJSON(io, state)
 	}
 	printState(io, &state)

@@ -17,7 +17,8 @@ type initCmd struct {
 	Dir   string `arg:"" optional:"" name:"dir" default:"." help:"Directory to write to; it is made if it is not there."`
 	For   string `name:"for" default:"per-client" enum:"per-client,per-api-key,per-path,global" help:"What to limit by: per-client (address), per-api-key (header x-api-key), per-path, or global."`
 	Force bool   `help:"Overwrite files that are there."`
-	JSON  bool   `name:"json" help:"Print the names of the files as JSON."`
+
+	Output outputFlags `embed:""`
 }
 
 // Help is shown below the one line of it.
@@ -59,7 +60,7 @@ func (c *initCmd) Run(io streams) error {
 		}
 		written = append(written, c.path(name))
 	}
-	if c.JSON {
+	if c.Output.json() {
 		return printJSON(io, map[string][]string{"written": written})
 	}
 	for _, path := range written {

@@ -15,13 +15,15 @@ import (
 type keysCmd struct {
 	Redis redisFlags `embed:""`
 
-	Match  string `default:"*" placeholder:"GLOB" help:"Only keys like this; write them without the prefix and the version."`
-	Format string `default:"1" placeholder:"N" help:"Version of the keys' format, which releases of Weir that share counters have in common; * for all."`
-	List   bool   `xor:"what" help:"Show each key: type, time to live, bytes, and what its name says. This is the default."`
-	Count  bool   `xor:"what" help:"Only count them, and their bytes."`
-	Delete bool   `xor:"what" help:"Delete them: those limits start anew. Needs --yes."`
-	Yes    bool   `help:"Really delete."`
-	JSON   bool   `name:"json" help:"Print JSON: one object a key, or one with the sums."`
+	Match     string `default:"*" placeholder:"GLOB" help:"Only keys like this; write them without the prefix and the version."`
+	KeyFormat string `default:"1" placeholder:"N" help:"Version of the keys' format, which releases of Weir that share counters have in common; * for all."`
+	List      bool   `xor:"what" help:"Show each key: type, time to live, bytes, and what its name says. This is the default."`
+	Count     bool   `xor:"what" help:"Only count them, and their bytes."`
+	Delete    bool   `xor:"what" help:"Delete them: those limits start anew. Needs --yes."`
+	Yes       bool   `help:"Really delete."`
+
+	Format string `default:"text" placeholder:"text|json" help:"text for people, or json: one object a key, or one with the sums."`
+	JSON   bool   `name:"json" help:"The same as --format json."`
 }
 
 // Help is shown below the one line of it.
@@ -41,7 +43,7 @@ Examples:
     sidecar keys --count
     sidecar keys --match '*|shop|*'
     sidecar keys --match '*|api_key=abc*' --delete --yes
-    sidecar keys --format '*' --count`
+    sidecar keys --key-format '*' --count`
 }
 
 // Run prints the keys to stdout.
@@ -55,7 +57,7 @@ func (c *keysCmd) Run(ctx context.Context, io streams) error {
 	}
 	defer keys.Close() //nolint:errcheck // everything was answered
 	var sum keySums
-	err = keys.Walk(ctx, c.Format, c.Match, !c.Delete, func(ctx context.Context, page []rediskeys.Key) error {
+	err = keys.Walk(ctx, c.KeyFormat, c.Match, !c.Delete, func(ctx context.Context, page []rediskeys.Key) error {
 		switch {
 		case c.Delete:
 			return sum.delete(ctx, keys, page)
@@ -78,14 +80,26 @@ func (c *keysCmd) Run(ctx context.Context, io streams) error {
 
 func (c *keysCmd) validate() error {
 	switch {
+	case c.Format == "json":
+		c.JSON = true
+	case c.Format != "text" && isKeyFormat(c.Format): // what --key-format was called
+		c.KeyFormat = c.Format
+	case c.Format != "text":
+		return fmt.Errorf("--format: must be text or json, got %q; the version of the keys' format is --key-format", c.Format)
+	}
+	switch {
 	case c.Delete && !c.Yes:
 		return errors.New("--delete: add --yes to delete the counters, which cannot be undone; --count says how many they are")
 	case c.Yes && !c.Delete:
 		return errors.New("--yes: is for --delete")
-	case c.Format != "*" && (c.Format == "" || strings.Trim(c.Format, "0123456789") != ""):
-		return fmt.Errorf("--format: must be a number or *, got %q", c.Format)
+	case !isKeyFormat(c.KeyFormat):
+		return fmt.Errorf("--key-format: must be a number or *, got %q", c.KeyFormat)
 	}
 	return nil
+}
+
+func isKeyFormat(text string) bool {
+	return text == "*" || text != "" && strings.Trim(text, "0123456789") == ""
 }
 
 // keySums are what --count and --delete print.
@@ -174,8 +188,12 @@ func describe(t *descriptors.KeyTerms) string {
 		fmt.Fprintf(&b, " %s=%q", e.Key, e.Value)
 	}
 	fmt.Fprintf(&b, " %s", t.Algorithm)
-	if t.Limit != "" {
-		fmt.Fprintf(&b, " limit %q", t.Limit)
+	switch name, isName := strings.CutPrefix(t.Limit, ":"); { // what is behind the algorithm in the key
+	case t.Limit == "":
+	case isName:
+		fmt.Fprintf(&b, " limit %s", printable(name))
+	default:
+		fmt.Fprintf(&b, " (%s)", printable(t.Limit))
 	}
 	return b.String()
 }

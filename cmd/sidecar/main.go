@@ -8,17 +8,18 @@ import (
 	"io"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	_ "time/tzdata" // time zones for containers without them; the system's come first
 
 	"github.com/alecthomas/kong"
 )
 
-// Exit codes.
+// Exit codes, the same for every command: docs/operations.md has them.
 const (
 	exitOK     = 0
-	exitFailed = 1 // it did not work, or something was found
-	exitUsage  = 2 // it was not asked in a way that it understands
+	exitFailed = 1 // it did not work; of diff, and of explain --expect: another answer than was hoped for
+	exitUsage  = 2 // a wrong command line, a path that cannot be read; of diff and explain also: there is no answer
 )
 
 // cli is the command line.
@@ -35,13 +36,22 @@ type cli struct {
 	Get      getCmd      `cmd:"" help:"Show the counters of a descriptor in a running sidecar."`
 	Reset    resetCmd    `cmd:"" help:"Have a running sidecar forget counters."`
 	Boost    boostCmd    `cmd:"" help:"Multiply limits for a time, in running sidecars."`
+	Status   statusCmd   `cmd:"" help:"Show how a running sidecar is: ready or not, and by which rules."`
+	Health   healthCmd   `cmd:"" help:"Exit with 0 if a running sidecar is ready, for health checks of containers."`
+	Reload   reloadCmd   `cmd:"" help:"Have a running sidecar read its rule files now."`
 	Version  versionCmd  `cmd:"" help:"Say what was built."`
+	Help     helpCmd     `cmd:"" help:"Show the help of a command."`
 
 	Completion completionCmd `cmd:"" help:"Print what makes a shell complete sidecar's commands and flags."`
+
+	ShowVersion kong.VersionFlag `name:"version" help:"Say what was built."`
 }
 
-// streams is where a command writes.
-type streams struct{ out, err io.Writer }
+// streams is where a command reads and writes.
+type streams struct {
+	out, err io.Writer
+	in       io.Reader // for what is given as -
+}
 
 func main() {
 	os.Exit(run(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
@@ -49,7 +59,7 @@ func main() {
 
 // run is the process: it executes the command line and returns the exit code.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	io := streams{out: stdout, err: stderr}
+	io := streams{out: stdout, err: stderr, in: os.Stdin}
 	helped := false
 	parser, err := newParser(&cli{}, io, func(int) { helped = true })
 	if err != nil {
@@ -61,12 +71,21 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		}
 		return exitOK
 	}
+	if len(args) > 0 && args[0] == "help" {
+		args = append(slices.Clone(args[1:]), "--help")
+	}
+	if err := checkCommand(parser.Model.Node, args); err != nil {
+		return report(io.err, err)
+	}
 	command, err := parser.Parse(args)
 	switch {
 	case helped: // kong goes on parsing after it has shown the help
 		return exitOK
 	case err != nil:
 		return report(io.err, &usageError{err: err, command: commandOf(err)})
+	}
+	if err := checkVariables(command); err != nil {
+		return report(io.err, err)
 	}
 	command.BindTo(ctx, (*context.Context)(nil))
 	return report(io.err, command.Run(io))
@@ -77,7 +96,9 @@ func newParser(grammar *cli, io streams, exit func(int)) (*kong.Kong, error) {
 	return kong.New(grammar,
 		kong.Name("sidecar"),
 		kong.Description("Weir is a rate limit service for Envoy: rules from YAML files that may change at any time, "+
-			"counters in memory or in Redis."),
+			"counters in memory or in Redis.\n\nExit codes: 0 it worked, 1 it did not, 2 a wrong command line or a path that cannot "+
+			"be read; the help of a command says more."),
+		kong.Vars{"version": versionLine()},
 		kong.Writers(io.out, io.err),
 		kong.Exit(exit),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true, WrapUpperBound: 100}),

@@ -28,16 +28,18 @@ type redisFlags struct {
 // publishCmd is `sidecar publish`.
 type publishCmd struct {
 	Path  string     `arg:"" optional:"" help:"Directory of rule files, or one rule file."`
+	Rules string     `placeholder:"PATH" help:"The same, by the name that it has with other commands."`
 	Redis redisFlags `embed:""`
 
-	List     bool     `xor:"what" help:"Show the versions that are kept instead of publishing."`
-	Rollback uint64   `xor:"what" placeholder:"VERSION" help:"Publish the files of this version again, as a new version."`
-	DryRun   bool     `help:"Check, and say what would change, but publish nothing."`
-	Expect   *uint64  `placeholder:"VERSION" help:"Publish only if this version is in force; 0 for none."`
-	Stores   []string `env:"WEIR_PUBLISH_STORES" placeholder:"NAME" help:"Names that the sidecars have as --named-store; a limit with another store is an error. Without it every name is taken, and a sidecar without the store refuses the set."`
-	Author   string   `env:"WEIR_PUBLISH_AUTHOR" placeholder:"NAME" help:"Who publishes; $USER@host if left out."`
-	Keep     int      `env:"WEIR_PUBLISH_KEEP" default:"10" help:"How many versions to keep."`
-	JSON     bool     `name:"json" help:"Print JSON."`
+	List     bool        `xor:"what" help:"Show the versions that are kept instead of publishing."`
+	Rollback *setVersion `xor:"what" placeholder:"VERSION[:HASH]" help:"Publish the files of this version again, as a new version."`
+	DryRun   bool        `help:"Check, and say what would change, but publish nothing."`
+	Expect   *setVersion `placeholder:"VERSION[:HASH]" help:"Publish only if this version is in force, and has this content; 0 for none. --list shows both. Without the hash only the number is compared, which a Redis that was emptied gives out again."`
+	Stores   []string    `env:"WEIR_PUBLISH_STORES" placeholder:"NAME" help:"Names that the sidecars have as --named-store; a limit with another store is an error. Without it every name is taken, and a sidecar without the store refuses the set."`
+	Author   string      `env:"WEIR_PUBLISH_AUTHOR" placeholder:"NAME" help:"Who publishes; $USER@host if left out."`
+	Keep     int         `env:"WEIR_PUBLISH_KEEP" default:"10" help:"How many versions to keep."`
+
+	Output outputFlags `embed:""`
 }
 
 // Help is shown below the one line of it.
@@ -49,7 +51,8 @@ The set is the *.yaml and *.yml files that serve would read of that path, up to 
 set before. Other files beside them are not published, so a rule must not name one (values_file).
 
 If somebody else publishes between the look at Redis and the publication, or --expect names another version
-than the one in force, nothing is published. The same files as those in force make no new version.
+than the one in force, nothing is published. --dry-run prints the --expect for the set that it compared with: with
+it, what is published is what was looked at. The same files as those in force make no new version.
 
 The exit code is 0 if it was published or is in force already, 1 if it was refused (rules that are wrong, another
 version in force, a Redis that does not answer), 2 if the command line is wrong or the path cannot be read.
@@ -58,7 +61,7 @@ Examples:
 
     export WEIR_STORE=redis://:secret@redis:6379/0
     sidecar publish rules/ --dry-run
-    sidecar publish rules/ --author "$CI_JOB_URL" --expect 12
+    sidecar publish rules/ --author "$CI_JOB_URL" --expect 12:4f2ab09c11de
     sidecar publish --list
     sidecar publish --rollback 11`
 }
@@ -87,7 +90,7 @@ func (c *publishCmd) Run(ctx context.Context, io streams) error {
 
 func (c *publishCmd) validate() error {
 	given := 0
-	for _, is := range []bool{c.Path != "", c.List, c.Rollback > 0} {
+	for _, is := range []bool{c.Path != "", c.Rules != "", c.List, c.Rollback != nil} {
 		if is {
 			given++
 		}
@@ -95,20 +98,27 @@ func (c *publishCmd) validate() error {
 	switch {
 	case given != 1:
 		return errors.New("give one of a path, --list and --rollback VERSION")
+	case c.Rollback != nil && c.Rollback.Version == 0:
+		return errors.New("--rollback: must be a version from 1 on; --list shows them")
 	case c.Keep < 1 || c.Keep > published.MaxKeep:
 		return fmt.Errorf("--keep: must be between 1 and %d, got %d", published.MaxKeep, c.Keep)
 	}
+	c.Path = cmp.Or(c.Path, c.Rules)
 	return nil
 }
 
 // wanted is the set that is to be published: checked, and without a version.
 func (c *publishCmd) wanted(ctx context.Context, io streams, sets *published.Sets) (*published.Set, error) {
 	read := func() ([]reload.File, error) { return c.read(ctx, io) }
-	if c.Rollback > 0 {
+	if c.Rollback != nil {
 		read = func() ([]reload.File, error) {
-			old, err := sets.Get(ctx, c.Rollback)
+			old, err := sets.Get(ctx, c.Rollback.Version)
 			if err != nil {
 				return nil, err
+			}
+			if !c.Rollback.is(&old.Info) {
+				return nil, fmt.Errorf("not published: version %d has other content (%s) than expected (%s): Redis was emptied or "+
+					"restored since; --list shows what there is", old.Version, mark(&old.Info), c.Rollback)
 			}
 			return old.Files, c.publishable(io, old.Named())
 		}
@@ -121,7 +131,9 @@ func (c *publishCmd) wanted(ctx context.Context, io streams, sets *published.Set
 	if err != nil {
 		return nil, err
 	}
-	set.RollbackTo = c.Rollback
+	if c.Rollback != nil {
+		set.RollbackTo = c.Rollback.Version
+	}
 	return set, c.compileQuietly(io, set)
 }
 
@@ -176,11 +188,15 @@ func defaultAuthor() string {
 type publication struct {
 	published.Info
 
-	Result   string   `json:"result"`   // published, unchanged or dry_run
-	Previous uint64   `json:"previous"` // the version that was in force; 0: none
-	Added    []string `json:"added"`
-	Changed  []string `json:"changed"`
-	Removed  []string `json:"removed"`
+	Result   string `json:"result"`   // published, unchanged or dry_run
+	Previous uint64 `json:"previous"` // the version that was in force; 0: none
+	// PreviousHash is of its content.
+	PreviousHash string   `json:"previous_hash,omitempty"`
+	Added        []string `json:"added"`
+	Changed      []string `json:"changed"`
+	Removed      []string `json:"removed"`
+
+	path string // that is published; empty for a roll back
 }
 
 func (c *publishCmd) publish(ctx context.Context, io streams, sets *published.Sets, set *published.Set) error {
@@ -196,10 +212,10 @@ func (c *publishCmd) publish(ctx context.Context, io streams, sets *published.Se
 	if err != nil {
 		return err
 	}
-	if c.Expect != nil && *c.Expect != before.Version {
-		return &published.ConflictError{Saw: published.Info{Version: *c.Expect}, Now: before.Info}
+	if c.Expect != nil && !c.Expect.is(&before.Info) {
+		return &published.ConflictError{Saw: published.Info{Version: c.Expect.Version, Hash: c.Expect.Hash}, Now: before.Info}
 	}
-	p := &publication{Previous: before.Version}
+	p := &publication{Previous: before.Version, PreviousHash: before.Hash, path: c.Path}
 	p.Added, p.Changed, p.Removed = published.Diff(before.Files, set.Files)
 	switch {
 	case before.Version != 0 && before.Hash == set.Hash && !isDamaged:
@@ -213,7 +229,7 @@ func (c *publishCmd) publish(ctx context.Context, io streams, sets *published.Se
 		}
 	}
 	p.Info = set.Info
-	if c.JSON {
+	if c.Output.json() {
 		return printJSON(io, p)
 	}
 	p.print(io)
@@ -222,7 +238,8 @@ func (c *publishCmd) publish(ctx context.Context, io streams, sets *published.Se
 
 // print tells it to people.
 func (p *publication) print(io streams) {
-	of := fmt.Sprintf("%s, %s, hash %s, by %s", count(p.Files, "file"), count(p.Bytes, "byte"), reload.ShortHash(p.Hash), p.Author)
+	of := fmt.Sprintf("%s, %s, hash %s, by %s", count(p.Files, "file"), count(p.Bytes, "byte"), reload.ShortHash(p.Hash), printable(p.Author))
+	before := published.Info{Version: p.Previous, Hash: p.PreviousHash}
 	was := "nothing was in force"
 	if p.Previous > 0 {
 		was = fmt.Sprintf("version %d was in force", p.Previous)
@@ -244,8 +261,11 @@ func (p *publication) print(io streams) {
 			fmt.Fprintf(io.out, "  %-8s %s\n", part.word, name)
 		}
 	}
-	if p.Result == "published" && p.Previous > 0 {
-		fmt.Fprintf(io.out, "undo it by: sidecar publish --rollback %d\n", p.Previous)
+	switch {
+	case p.Result == "published" && p.Previous > 0:
+		fmt.Fprintf(io.out, "undo it by: sidecar publish --rollback %s\n", mark(&before))
+	case p.Result == "dry_run" && p.path != "":
+		fmt.Fprintf(io.out, "publish just this by: sidecar publish %s --expect %s\n", quoted(p.path), mark(&before))
 	}
 }
 
@@ -254,7 +274,7 @@ func (c *publishCmd) list(ctx context.Context, io streams, sets *published.Sets)
 	if err != nil {
 		return err
 	}
-	if c.JSON {
+	if c.Output.json() {
 		if infos == nil {
 			infos = []published.Info{}
 		}
@@ -265,8 +285,8 @@ func (c *publishCmd) list(ctx context.Context, io streams, sets *published.Sets)
 		if i.RollbackTo > 0 {
 			note = fmt.Sprintf(", the files of version %d", i.RollbackTo)
 		}
-		fmt.Fprintf(io.out, "version %d  %s  %s, %s, hash %s, by %s%s\n", i.Version, i.PublishedAt.Format(time.RFC3339),
-			count(i.Files, "file"), count(i.Bytes, "byte"), reload.ShortHash(i.Hash), i.Author, note)
+		fmt.Fprintf(io.out, "version %s  %s  %s, %s, by %s%s\n", mark(&i), i.PublishedAt.Format(time.RFC3339),
+			count(i.Files, "file"), count(i.Bytes, "byte"), printable(i.Author), note)
 	}
 	if len(infos) == 0 {
 		fmt.Fprintf(io.out, "nothing is published in %s\n", sets)

@@ -16,7 +16,8 @@ type resetCmd struct {
 	Descriptor string `arg:"" optional:"" name:"key=value,..." help:"The descriptor's entries, in Envoy's order; \\, is a comma in a value."`
 	Domain     string `placeholder:"NAME" help:"Domain of Envoy's rate limit filter."`
 	Key        string `placeholder:"KEY" help:"One counter by its key, as sidecar get and sidecar keys show it, instead of a descriptor."`
-	JSON       bool   `name:"json" help:"Print JSON."`
+
+	Output outputFlags `embed:""`
 }
 
 // Help is shown below the one line of it.
@@ -49,7 +50,7 @@ func (c *resetCmd) Run(ctx context.Context, io streams) error {
 	if err := client.Post(ctx, "/keys/reset", target, &done); err != nil {
 		return err
 	}
-	if c.JSON {
+	if c.Output.json() {
 		return printJSON(io, done)
 	}
 	for _, counter := range done.Counters {

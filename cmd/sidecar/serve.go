@@ -3,9 +3,11 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 	"time"
 
@@ -37,6 +39,8 @@ type serveCmd struct {
 
 	LogLevel  string `group:"log" env:"WEIR_LOG_LEVEL" default:"info" enum:"debug,info,warn,error" help:"Least important level to log: debug, info, warn or error."`
 	LogFormat string `group:"log" env:"WEIR_LOG_FORMAT" default:"text" enum:"text,json" help:"text or json."`
+
+	PrintConfig bool `help:"Print the value of every flag and where it comes from, without passwords, and end."`
 }
 
 // serveOptions are app.Options with their flags: the same fields in the same order, so that one converts into
@@ -126,21 +130,30 @@ type serveOptions struct {
 
 // Help is shown below the one line of it.
 func (*serveCmd) Help() string {
-	return `SIGHUP or POST /reload reads the rule files at once. SIGTERM and SIGINT stop after the requests
+	return `SIGHUP, sidecar reload or POST /reload reads the rule files at once. SIGTERM and SIGINT stop after the requests
 in flight; a second one stops at once.
 
 Examples:
 
     sidecar serve --rules /etc/weir/rules
     WEIR_STORE=redis://:secret@redis:6379/0 sidecar serve --rules shop.yaml --rules api.yaml --log-format json
-    WEIR_STORE=redis://:secret@redis:6379/0 sidecar serve --rules store`
+    WEIR_STORE=redis://:secret@redis:6379/0 sidecar serve --rules store
+    sidecar serve --rules /etc/weir/rules --print-config`
 }
 
 // Run serves until a signal.
-func (c *serveCmd) Run(ctx context.Context, io streams) error {
+func (c *serveCmd) Run(ctx context.Context, io streams, command *kong.Context) error {
 	o := app.Options(c.Options)
-	if err := o.Validate(); err != nil {
+	if c.PrintConfig {
+		if err := printConfig(io, command); err != nil {
+			return err
+		}
+	}
+	if err := c.validate(&o); err != nil {
 		return &usageError{err: err, command: "sidecar serve"}
+	}
+	if c.PrintConfig {
+		return nil
 	}
 	signal.Ignore(syscall.SIGPIPE) // whoever reads a log may go; requests are answered all the same
 	hangup := make(chan os.Signal, 1)
@@ -187,6 +200,7 @@ func serve(ctx context.Context, o app.Options, hangup <-chan os.Signal) error {
 	}
 	defer pace.Stop()
 	o.HoldGC = pace.Hold
+	warnVariables(ctx, o.Log)
 
 	a, err := app.New(ctx, o)
 	if err != nil {
@@ -194,6 +208,18 @@ func serve(ctx context.Context, o app.Options, hangup <-chan os.Signal) error {
 	}
 	go reloadOn(ctx, hangup, a)
 	return errors.Join(a.Run(ctx), a.Close())
+}
+
+// validate checks the options, and that the rules' paths are there unless the start may be without rules.
+func (c *serveCmd) validate(o *app.Options) error {
+	if err := o.Validate(); err != nil || o.AllowEmptyRules {
+		return err
+	}
+	paths := slices.DeleteFunc(slices.Clone(o.Rules), func(path string) bool { return path == "store" })
+	if err := checkPaths(paths); err != nil {
+		return fmt.Errorf("--rules: %w", err)
+	}
+	return nil
 }
 
 // reloadOn reads the rules again at each signal until ctx is done. What became of it is in the log.

@@ -1,6 +1,10 @@
 package main
 
 import (
+	"cmp"
+	"net"
+	"os"
+	"strings"
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/adminclient"
@@ -8,7 +12,7 @@ import (
 
 // serverFlags say which running sidecar a command asks, and who asks.
 type serverFlags struct {
-	Server     string        `env:"WEIR_SERVER" placeholder:"ADDR" help:"The sidecar's --http-addr: http://host:port, https://host:port, host:port or unix:PATH. http://127.0.0.1:8080 if left out."`
+	Server     string        `env:"WEIR_SERVER" placeholder:"ADDR" help:"The sidecar's --http-addr: http://host:port, https://host:port, host:port or unix:PATH. If left out, what WEIR_HTTP_ADDR says, as for serve, else http://127.0.0.1:8080."`
 	TokenFile  string        `env:"WEIR_TOKEN_FILE" placeholder:"FILE" help:"File with the token that the sidecar has as --http-token-file."`
 	ServerCA   string        `name:"server-ca" env:"WEIR_SERVER_CA" placeholder:"FILE" help:"Authorities of the sidecar's certificate, in PEM; the system's if left out."`
 	ServerCert string        `env:"WEIR_SERVER_CERT" placeholder:"FILE" help:"Certificate of our own, for a sidecar with --http-tls-client-ca."`
@@ -19,10 +23,33 @@ type serverFlags struct {
 // client does not connect. An error is of the command line.
 func (f *serverFlags) client(command string) (*adminclient.Client, error) {
 	c, err := adminclient.New(adminclient.Options{
-		Server: f.Server, TokenFile: f.TokenFile, CA: f.ServerCA, Cert: f.ServerCert, Key: f.ServerKey, Timeout: f.Timeout,
+		Server: cmp.Or(f.Server, ownServer()), TokenFile: f.TokenFile, CA: f.ServerCA, Cert: f.ServerCert, Key: f.ServerKey, Timeout: f.Timeout,
 	})
 	if err != nil {
 		return nil, &usageError{err: err, command: command}
 	}
 	return c, nil
+}
+
+// ownServer is where serve listens by the variable that says so, as in its container; empty without it.
+func ownServer() string {
+	addr := os.Getenv("WEIR_HTTP_ADDR")
+	if strings.HasPrefix(addr, "unix:") {
+		return addr
+	}
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return ""
+	}
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+		host = "127.0.0.1"
+		if ip != nil && ip.To4() == nil {
+			host = "::1"
+		}
+	}
+	scheme := "http://"
+	if os.Getenv("WEIR_HTTP_TLS_CERT") != "" {
+		scheme = "https://"
+	}
+	return scheme + net.JoinHostPort(host, port)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weir-ratelimit/weir/internal/rulefiles"
 	"github.com/weir-ratelimit/weir/internal/simulate"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
@@ -18,7 +18,11 @@ import (
 
 // simulateCmd is `sidecar simulate`.
 type simulateCmd struct {
-	Rule      string        `required:"" placeholder:"PATH|LIMIT" help:"Rule file or directory, or one limit as it stands below rate_limit."`
+	Paths     []string      `arg:"" optional:"" name:"path" help:"Rule files, and directories of them; - for stdin."`
+	Rules     []string      `placeholder:"PATH" help:"The same, by the name that it has with other commands."`
+	Limit     string        `placeholder:"LIMIT" help:"One limit as it stands below rate_limit, instead of rule files."`
+	Rule      string        `hidden:"" help:"What --rules and --limit were called, in one."`
+	Stores    []string      `placeholder:"NAME" help:"Names that serve has as --named-store; a limit with another store is an error. Without it every name is taken."`
 	Traffic   string        `required:"" placeholder:"TRAFFIC" help:"constant:100/s, poisson:100/s, burst:50x10s, step:10/s,100/s@10s or FILE.csv."`
 	For       time.Duration `placeholder:"30s" help:"How long the traffic lasts; 30s, or a file's last request, if left out."`
 	Algorithm []string      `placeholder:"NAME" help:"Put each limit under these algorithms instead of its own; all for every one."`
@@ -26,7 +30,8 @@ type simulateCmd struct {
 	Seed      uint64        `default:"1" help:"Equal seeds make equal traffic."`
 	SVG       string        `name:"svg" placeholder:"FILE" help:"Draw the limits side by side."`
 	CSV       string        `name:"csv" placeholder:"FILE" help:"Write what was offered, admitted and denied over time."`
-	JSON      bool          `name:"json" help:"Print JSON instead of a table and charts."`
+
+	Output outputFlags `embed:""`
 }
 
 // Help is shown below the one line of it.
@@ -43,14 +48,15 @@ Worst window is the most that one key was admitted in any window as long as the 
 that can come to with any traffic. Lockout is the longest time in which requests of one key came and all
 were denied. Requests that wait count as admitted when they go on.
 
-The exit code is 0 if it was simulated, 1 if a rule or a traffic file is wrong, 2 if the command line is.
+The exit code is 0 if it was simulated, 1 if a rule or a traffic file is wrong, 2 if the command line is or a file
+cannot be read.
 
 Examples:
 
-    sidecar simulate --rule rules.yaml --traffic poisson:100/s
-    sidecar simulate --rule 'algorithm: funnel, requests_per_unit: 10, unit: second, burst: 20' \
+    sidecar simulate rules.yaml --traffic poisson:100/s
+    sidecar simulate --limit 'algorithm: funnel, requests_per_unit: 10, unit: second, burst: 20' \
       --traffic burst:50x10s --algorithm all --svg burst.svg
-    sidecar simulate --rule 'requests_per_unit: 100, unit: minute' --traffic step:1/s,5/s@2m --for 5m`
+    sidecar simulate --limit 'requests_per_unit: 100, unit: minute' --traffic step:1/s,5/s@2m --for 5m`
 }
 
 // Run prints the simulation to stdout.
@@ -62,13 +68,13 @@ func (c *simulateCmd) Run(ctx context.Context, io streams) error {
 	if err != nil {
 		return &usageError{err: err, command: "sidecar simulate"}
 	}
-	set, err := c.rules(ctx)
+	set, err := c.rules(ctx, io)
 	if errs := (descriptors.Errors{}); errors.As(err, &errs) {
-		fmt.Fprintf(io.err, "%s\n%s\n", errs, count(len(errs), "error"))
+		fmt.Fprintf(io.err, "%s\n%s\n", errs, count(errs.Count(), "error"))
 		return errTold
 	}
 	if err != nil {
-		return &usageError{err: err, command: "sidecar simulate"}
+		return err
 	}
 	limits, notes := simulate.Limits(set, algorithms)
 	if err := c.checkLimits(limits); err != nil {
@@ -81,7 +87,7 @@ func (c *simulateCmd) Run(ctx context.Context, io streams) error {
 	report := simulate.NewReport(limits, arrivals, simulate.Options{
 		Length: c.For, Bucket: simulate.BucketWidth(c.For), Duration: c.Duration,
 	})
-	report.Rule, report.Traffic, report.Seed = c.Rule, c.Traffic, c.Seed
+	report.Rule, report.Traffic, report.Seed = cmp.Or(c.Limit, strings.Join(slices.Concat(c.Paths, c.Rules), ", ")), c.Traffic, c.Seed
 	return c.write(io, report, notes)
 }
 
@@ -119,19 +125,33 @@ func (c *simulateCmd) parse() (*simulate.Traffic, []limiter.Algorithm, error) {
 }
 
 // rules compiles the rule files, or the limit on the command line.
-func (c *simulateCmd) rules(ctx context.Context) (*descriptors.Set, error) {
-	_, err := os.Stat(c.Rule)
-	if err != nil {
-		if strings.Contains(c.Rule, ": ") {
-			return compileInline(c.Rule)
-		}
-		return nil, fmt.Errorf("--rule: %w; write the path of a rule file, or a limit like 'requests_per_unit: 10, unit: second'", err)
+func (c *simulateCmd) rules(ctx context.Context, io streams) (*descriptors.Set, error) {
+	c.sortOut()
+	paths := slices.Concat(c.Paths, c.Rules)
+	switch {
+	case (c.Limit == "") == (len(paths) == 0):
+		err := errors.New("give the paths of rule files, or a limit: --limit 'requests_per_unit: 10, unit: second'")
+		return nil, &usageError{err: err, command: "sidecar simulate"}
+	case c.Limit != "":
+		return compileInline(c.Limit)
 	}
-	snapshot, err := rulefiles.Source(c.Rule).Read(ctx)
+	files, err := readRules(ctx, io, "sidecar simulate", "", paths...)
 	if err != nil {
-		return nil, fmt.Errorf("--rule: %w", err)
+		return nil, err
 	}
-	return descriptors.Compile(rulefiles.Descriptors(snapshot.Files))
+	return compileSet(files, c.Stores)
+}
+
+// sortOut makes --rules or --limit of --rule, which was both.
+func (c *simulateCmd) sortOut() {
+	if c.Rule == "" {
+		return
+	}
+	if _, err := os.Stat(c.Rule); err != nil && strings.Contains(c.Rule, ": ") {
+		c.Limit = c.Rule
+		return
+	}
+	c.Rules = append(c.Rules, c.Rule)
 }
 
 // compileInline makes a rule file of one limit. Errors are told as places within the limit.
@@ -140,7 +160,7 @@ func compileInline(limit string) (*descriptors.Set, error) {
 	if !strings.HasPrefix(strings.TrimSpace(limit), "{") {
 		before, after = before+"{", "}"+after
 	}
-	set, err := descriptors.Compile([]descriptors.File{{Name: "--rule", Data: []byte(before + limit + after)}})
+	set, err := descriptors.Compile([]descriptors.File{{Name: "--limit", Data: []byte(before + limit + after)}})
 	if errs := (descriptors.Errors{}); errors.As(err, &errs) {
 		for _, e := range errs {
 			if e.Line == 1 {
@@ -176,7 +196,7 @@ func (c *simulateCmd) write(io streams, report *simulate.Report, notes []string)
 	for _, note := range notes {
 		fmt.Fprintf(io.err, "note: %s\n", note)
 	}
-	if c.JSON {
+	if c.Output.json() {
 		return report.WriteJSON(io.out)
 	}
 	fmt.Fprintf(io.out, "%s\n\n", report.Heading())

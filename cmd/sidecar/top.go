@@ -23,11 +23,12 @@ import (
 type topCmd struct {
 	Server serverFlags `embed:""`
 
-	Domain string        `placeholder:"NAME" help:"Only keys of this domain."`
-	Rule   string        `placeholder:"PATH" help:"Only keys of this rule: its path, as GET /rules shows it, such as api_key > path=/checkout*."`
-	By     string        `default:"hits" enum:"hits,denied" help:"hits for the busiest first, denied for those that are denied most."`
-	N      int           `name:"number" short:"n" default:"20" help:"How many, at most 1000."`
-	JSON   bool          `name:"json" help:"Print JSON: one object, one a line with --watch."`
+	Domain string `placeholder:"NAME" help:"Only keys of this domain."`
+	Rule   string `placeholder:"PATH" help:"Only keys of this rule: its path, as GET /rules shows it, such as api_key > path=/checkout*."`
+	By     string `default:"hits" enum:"hits,denied" help:"hits for the busiest first, denied for those that are denied most."`
+	N      int    `name:"number" short:"n" default:"20" help:"How many, at most 1000."`
+
+	Output outputFlags   `embed:""`
 	Watch  bool          `help:"Show them again and again, until Ctrl-C."`
 	Every  time.Duration `default:"2s" help:"How often, with --watch."`
 }
@@ -80,7 +81,7 @@ func (c *topCmd) watch(ctx context.Context, io streams, client *adminclient.Clie
 	tick := time.NewTicker(c.Every)
 	defer tick.Stop()
 	for shown := false; ; shown = true {
-		if !c.JSON {
+		if !c.Output.json() {
 			fmt.Fprintf(io.out, "%s  %s\n", time.Now().Format(time.TimeOnly), client)
 		}
 		err := c.show(ctx, io.out, client)
@@ -117,9 +118,9 @@ func (c *topCmd) show(ctx context.Context, w io.Writer, client *adminclient.Clie
 		return err
 	}
 	switch {
-	case c.JSON && c.Watch:
+	case c.Output.json() && c.Watch:
 		return jsonLines(w).Encode(found)
-	case c.JSON:
+	case c.Output.json():
 		return printJSON(streams{out: w}, found)
 	default:
 		return printTop(w, &found)

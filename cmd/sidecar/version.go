@@ -13,7 +13,7 @@ var version, commit string
 
 // versionCmd is `sidecar version`.
 type versionCmd struct {
-	JSON bool `name:"json" help:"Print JSON."`
+	Output outputFlags `embed:""`
 }
 
 // Help is shown below the one line of it.
@@ -21,17 +21,24 @@ func (*versionCmd) Help() string {
 	return `Examples:
 
     sidecar version
-    sidecar version --json`
+    sidecar --version
+    sidecar version --format json`
 }
 
 // Run prints one line.
 func (c *versionCmd) Run(io streams) error {
 	b := build()
-	if c.JSON {
+	if c.Output.json() {
 		return printJSON(io, b)
 	}
-	_, err := fmt.Fprintf(io.out, "weir %s (commit %s, %s)\n", b.Version, b.Commit, b.Go)
+	_, err := fmt.Fprintln(io.out, versionLine())
 	return err
+}
+
+// versionLine is the build for people.
+func versionLine() string {
+	b := build()
+	return fmt.Sprintf("weir %s (commit %s, %s)", b.Version, b.Commit, b.Go)
 }
 
 // build says what this binary was built from.

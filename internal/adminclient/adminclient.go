@@ -152,7 +152,9 @@ func (c *Client) Close() { c.http.CloseIdleConnections() }
 type StatusError struct {
 	Status int
 	// Msg is what the sidecar said, with what to do about it.
-	Msg    string
+	Msg string
+	// Body is its answer as it came.
+	Body   []byte
 	server string
 }
 
@@ -174,32 +176,51 @@ func (c *Client) Delete(ctx context.Context, path string, answer any) error {
 	return c.ask(ctx, http.MethodDelete, path, nil, nil, answer)
 }
 
+// Text asks for path, and returns what comes as it is, whatever the status.
+func (c *Client) Text(ctx context.Context, path string) (status int, text string, err error) {
+	res, body, err := c.do(ctx, http.MethodGet, path, nil, nil) //nolint:bodyclose // do closes it
+	if err != nil {
+		return 0, "", err
+	}
+	return res.StatusCode, string(body), nil
+}
+
 func (c *Client) ask(ctx context.Context, method, path string, query url.Values, body, answer any) error {
-	to := c.base
-	to.Path, to.RawPath = strings.TrimSuffix(c.base.Path, "/")+path, ""
-	to.RawQuery = query.Encode()
-	r, err := c.request(ctx, method, to.String(), body)
+	res, text, err := c.do(ctx, method, path, query, body) //nolint:bodyclose // do closes it
 	if err != nil {
 		return err
 	}
-	res, err := c.http.Do(r)
-	if err != nil {
-		return c.unreachable(err)
-	}
-	defer res.Body.Close() //nolint:errcheck // nothing was written
-	text, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer+1))
-	switch {
-	case err != nil:
-		return c.unreachable(err)
-	case len(text) > maxAnswer:
-		return fmt.Errorf("%s: %s %s answers more than %d bytes", c, method, path, maxAnswer)
-	case res.StatusCode/100 != 2:
+	if res.StatusCode/100 != 2 {
 		return c.refused(res, method+" "+path, text)
 	}
 	if err := json.Unmarshal(text, answer); err != nil {
 		return fmt.Errorf("%s: %s %s answers what is no JSON of a sidecar (%w); is this the --http-addr of one?", c, method, path, err)
 	}
 	return nil
+}
+
+// do sends a request and reads all of the answer, whose body is closed.
+func (c *Client) do(ctx context.Context, method, path string, query url.Values, body any) (*http.Response, []byte, error) {
+	to := c.base
+	to.Path, to.RawPath = strings.TrimSuffix(c.base.Path, "/")+path, ""
+	to.RawQuery = query.Encode()
+	r, err := c.request(ctx, method, to.String(), body)
+	if err != nil {
+		return nil, nil, err
+	}
+	res, err := c.http.Do(r)
+	if err != nil {
+		return nil, nil, c.unreachable(err)
+	}
+	defer res.Body.Close() //nolint:errcheck // nothing was written
+	text, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer+1))
+	switch {
+	case err != nil:
+		return nil, nil, c.unreachable(err)
+	case len(text) > maxAnswer:
+		return nil, nil, fmt.Errorf("%s: %s %s answers more than %d bytes", c, method, path, maxAnswer)
+	}
+	return res, text, nil
 }
 
 // request has the body as JSON, and the token.
@@ -282,5 +303,5 @@ func (c *Client) refused(res *http.Response, asked string, text []byte) error {
 	case msg == "":
 		msg = "it answers " + res.Status
 	}
-	return &StatusError{Status: res.StatusCode, Msg: msg, server: c.shown}
+	return &StatusError{Status: res.StatusCode, Msg: msg, Body: text, server: c.shown}
 }

@@ -120,6 +120,11 @@ type ConflictError struct {
 
 // Error implements error.
 func (e *ConflictError) Error() string {
+	if e.Now.Version == e.Saw.Version {
+		return fmt.Sprintf("not published: version %d by %s is in force, but it has other content (hash %s) than expected (%s): Redis was emptied "+
+			"or restored since; look at what it changes and publish again",
+			e.Now.Version, e.Now.Author, reload.ShortHash(e.Now.Hash), reload.ShortHash(e.Saw.Hash))
+	}
 	if e.Now.Version == 0 {
 		return fmt.Sprintf("not published: nothing is published now, and not version %d as expected", e.Saw.Version)
 	}

@@ -43,7 +43,7 @@ func TestIncludesAreRemembered(t *testing.T) {
 	write("a.txt", "1\n")
 	write("b.txt", "2\n")
 	write("rules.yaml", rules("a.txt"))
-	write("other.yaml", "domain: other\n")
+	write("other.yaml", "domain: other\ndescriptors: [{key: none}]\n")
 	if diff := cmp.Diff([]string{"a.txt"}, read()); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
 	}

@@ -7,8 +7,8 @@ import (
 )
 
 // ParseEntries reads a descriptor as people write it: key=value,key=value, from the first entry to the last. A value may be
-// empty or left out with its =, and may have any further =. A comma or a backslash that belongs to a key or value has a
-// backslash before it, and so has an = that belongs to a key.
+// empty, and may have any further =. A comma or a backslash that belongs to a key or value has a backslash before it, and so
+// has an = that belongs to a key.
 func ParseEntries(text string) ([]Entry, error) {
 	if text == "" {
 		return nil, errors.New("a descriptor is missing; write key=value,key=value")
@@ -19,6 +19,9 @@ func ParseEntries(text string) ([]Entry, error) {
 		var end byte
 		if e.Key, end, text = cutUnescaped(text, "=,"); end == '=' {
 			e.Value, end, text = cutUnescaped(text, ",")
+		} else if e.Key != "" {
+			key := shown(e.Key)
+			return nil, fmt.Errorf("entry %d, %s, has no =; write %s=VALUE, or %s= for an empty value", len(entries)+1, key, key, key)
 		}
 		if e.Key == "" {
 			return nil, fmt.Errorf("entry %d has no key; write key=value,key=value, and \\, for a comma in a value", len(entries)+1)

@@ -168,6 +168,12 @@ func (f *findings) sorted() (all Errors) {
 	return all
 }
 
+// Nearest is the known name that is most like the one that was written, empty if none is.
+func Nearest(written string, known []string) string { return near(written, known) }
+
+// Distance is the number of insertions, deletions and replacements of a byte that make one name of the other.
+func Distance(a, b string) int { return editDistance(a, b, len(a)+len(b)+1) }
+
 // didYouMean is a hint at the known name that is nearest to what was written, empty if none is near.
 func didYouMean(written string, known []string) string {
 	if best := near(written, known); best != "" {

@@ -30,6 +30,7 @@ type plain struct {
 	ascii           bool
 	line            int // from 1
 	next            int // where the next line begins
+	counted, count  int // up to where the line's characters are counted, and how many they are
 
 	depth    int
 	item     func(n *yaml.Node) // takes the document's descriptors one by one; the node is used again afterwards
@@ -136,11 +137,21 @@ func (s *plain) node(kind yaml.Kind, tag string) *yaml.Node {
 	n := s.nodes.next()
 	column := s.pos - s.start
 	if !s.ascii {
-		column = utf8.RuneCountInString(s.text[s.start:s.pos])
+		column = s.characters()
 	}
 	n.Kind, n.Style, n.Tag, n.Value, n.Content = kind, 0, tag, "", n.Content[:0] // all that is ever set
 	n.Line, n.Column = s.line, column+1
 	return n
+}
+
+// characters are those of the line before here. It counts on from where it was asked last, as a line may be long.
+func (s *plain) characters() int {
+	if s.counted < s.start || s.counted > s.pos {
+		s.counted, s.count = s.start, 0
+	}
+	s.count += utf8.RuneCountInString(s.text[s.counted:s.pos])
+	s.counted = s.pos
+	return s.count
 }
 
 // mapping parses a mapping that begins here, or with the key behind which this is.

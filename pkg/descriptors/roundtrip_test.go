@@ -48,8 +48,8 @@ func FuzzEntries(f *testing.F) { f.Fuzz(rapid.MakeFuzz(checkEntries)) }
 func TestParseEntries(t *testing.T) {
 	for text, want := range map[string][]descriptors.Entry{
 		"a=b,c=d":         {{Key: "a", Value: "b"}, {Key: "c", Value: "d"}},
-		"a":               {{Key: "a"}},
-		"a=,b":            {{Key: "a"}, {Key: "b"}},
+		"a=":              {{Key: "a"}},
+		"a=,b=":           {{Key: "a"}, {Key: "b"}},
 		"a=b=c":           {{Key: "a", Value: "b=c"}},
 		`a=x\,y\\z\w`:     {{Key: "a", Value: `x,y\z\w`}},
 		`a\=b\,c\\d\e==f`: {{Key: `a=b,c\d\e`, Value: "=f"}},
@@ -62,9 +62,10 @@ func TestParseEntries(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{
-		"":     "a descriptor is missing; write key=value,key=value",
-		"=b":   `entry 1 has no key; write key=value,key=value, and \, for a comma in a value`,
-		"a=b,": `entry 2 has no key; write key=value,key=value, and \, for a comma in a value`,
+		"a=b,c": "entry 2, c, has no =; write c=VALUE, or c= for an empty value",
+		"":      "a descriptor is missing; write key=value,key=value",
+		"=b":    `entry 1 has no key; write key=value,key=value, and \, for a comma in a value`,
+		"a=b,":  `entry 2 has no key; write key=value,key=value, and \, for a comma in a value`,
 	} {
 		if _, err := descriptors.ParseEntries(text); err == nil || err.Error() != want {
 			t.Errorf("%q: error %v, want %s", text, err, want)

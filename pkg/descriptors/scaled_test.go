@@ -104,7 +104,6 @@ func TestEntries(t *testing.T) {
 	for text, want := range map[string][]descriptors.Entry{
 		"a=b":               {{Key: "a", Value: "b"}},
 		"a=b,c=d":           {{Key: "a", Value: "b"}, {Key: "c", Value: "d"}},
-		"a":                 {{Key: "a"}},
 		"a=":                {{Key: "a"}},
 		"a=b=c":             {{Key: "a", Value: "b=c"}},
 		`a=b\,c,d=\\,e=\x`:  {{Key: "a", Value: "b,c"}, {Key: "d", Value: `\`}, {Key: "e", Value: `\x`}},
@@ -125,6 +124,8 @@ func TestEntries(t *testing.T) {
 	for text, want := range map[string]string{
 		"":      "a descriptor is missing; write key=value,key=value",
 		"=b":    "entry 1 has no key",
+		"a":     "entry 1, a, has no =; write a=VALUE, or a= for an empty value",
+		"a=b,c": "entry 2, c, has no =; write c=VALUE, or c= for an empty value",
 		"a=b,":  "entry 2 has no key",
 		"a=b,,": `entry 2 has no key; write key=value,key=value, and \, for a comma in a value`,
 	} {

@@ -63,6 +63,7 @@ func readFields[T any](r *reader, n *yaml.Node, s *shape[T], into *T) bool {
 				s.extra(key.Value, value, into)
 			}
 		case r.found.full(r.file):
+			given = true
 			r.add(r.at(key), "") // it is only counted, and needs no hint
 		default:
 			meant := s.meantBy(key.Value)

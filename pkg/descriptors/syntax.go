@@ -25,7 +25,7 @@ var syntaxHints = []struct{ part, hint string }{
 
 // explainSyntax is the place and the text of the parser's error: what is wrong with the indentation in words, where that is
 // what is wrong.
-func (r *reader) explainSyntax(f File, err error) (at position, format string, what any, hint any) {
+func (r *reader) explainSyntax(f File, err error) (at position, format string, what, hint any) {
 	line, msg := r.syntaxError(f.Data, err)
 	lines := linesUpTo(f.Data, line)
 	here := lines[len(lines)-1]

@@ -74,7 +74,7 @@ var unitSynonyms = map[string]Unit{
 	"d": Day, "w": Week, "wk": Week, "mo": Month, "mon": Month, "y": Year, "yr": Year, "yrs": Year,
 }
 
-// unitMeant is the unit that a text seems to stand for: minutes, sec, mounth.
+// unitMeant is the unit that a text seems to stand for: minutes, sec, monht.
 func unitMeant(text string) Unit {
 	text = strings.ToLower(strings.TrimSpace(text))
 	if u, ok := unitSynonyms[text]; ok {
