@@ -254,8 +254,8 @@ func TestLongValuesAllocateNothing(t *testing.T) {
 	}
 }
 
-// Patterns that begin alike compile in linear time. (Before, each was tried with all that were there: 20 times as many took
-// 400 times as long.)
+// Patterns that begin alike compile in linear time. (Before, each was tried with all that were there: 40 times as many took
+// 1,600 times as long.)
 func TestPatternsCompileInLinearTime(t *testing.T) {
 	took := func(n int) time.Duration {
 		best := time.Hour
@@ -269,8 +269,8 @@ func TestPatternsCompileInLinearTime(t *testing.T) {
 		}
 		return best
 	}
-	if few, many := took(2000), took(40_000); many > 200*few {
-		t.Errorf("2,000 patterns take %s, 40,000 take %s", few, many)
+	if few, many := took(1000), took(40_000); many > 800*few {
+		t.Errorf("1,000 patterns take %s, 40,000 take %s", few, many)
 	}
 }
 
