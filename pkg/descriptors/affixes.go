@@ -9,10 +9,16 @@ import (
 // map, which takes as long with many patterns as with few; for many, or long ones, there is a tree.
 type affixes struct {
 	groups  []group
-	lengths []int            // that occur, ascending
-	by      map[string]int32 // the group of a beginning, or end
-	tree    *radix           // instead of by
+	lengths []int             // that occur, ascending
+	by      map[string]target // by beginning, or end
+	tree    *radix            // instead of by
 	ends    bool
+}
+
+// target is a group of affixes, and what it has for only, which is most often all of it.
+type target struct {
+	only  *pattern
+	group int32
 }
 
 // Bounds of what is looked up in a map.
@@ -39,9 +45,9 @@ func newAffixes(sorted []string, groups []group, reversed func(string) string) *
 		a.tree = newRadix(sorted)
 		return a
 	}
-	a.by = make(map[string]int32, len(sorted))
+	a.by = make(map[string]target, len(sorted))
 	for i, text := range sorted {
-		a.by[text] = int32(i) //nolint:gosec // rules are fewer
+		a.by[text] = target{groups[i].only, int32(i)} //nolint:gosec // rules are fewer
 	}
 	return a
 }
@@ -56,8 +62,12 @@ func (a *affixes) look(s *search) {
 		if n > len(s.value) {
 			return
 		}
-		if i, ok := a.by[s.value[:n]]; ok {
-			s.look(&a.groups[i])
+		if t, ok := a.by[s.value[:n]]; ok {
+			if t.only != nil {
+				s.tryOnly(t.only)
+			} else {
+				s.look(&a.groups[t.group])
+			}
 		}
 	}
 }
@@ -72,8 +82,12 @@ func (a *affixes) lookBack(s *search, first int, why purpose) {
 		if n > len(s.value)-first {
 			return
 		}
-		if i, ok := a.by[s.value[len(s.value)-n:]]; ok {
-			s.ends(&a.groups[i], why)
+		if t, ok := a.by[s.value[len(s.value)-n:]]; ok {
+			if t.only != nil && why == toDecide {
+				s.tryOnly(t.only)
+			} else {
+				s.ends(&a.groups[t.group], why)
+			}
 		}
 	}
 }
@@ -112,8 +126,8 @@ func (a *affixes) within(all []int32, text string) []int32 {
 		if a.ends {
 			part = text[len(text)-n:]
 		}
-		if i, ok := a.by[part]; ok {
-			all = append(all, i)
+		if t, ok := a.by[part]; ok {
+			all = append(all, t.group)
 		}
 	}
 	return all

@@ -69,7 +69,7 @@ func (c *compiler) index(patterns []*pattern, byEnd bool) *affixes {
 		}
 		texts = append(texts, affix(members[0]))
 		if same := members[:n:n]; byEnd {
-			groups = append(groups, group{first: same[0].order, few: same})
+			groups = append(groups, newGroup(same))
 		} else {
 			groups = append(groups, c.group(same))
 		}
@@ -90,7 +90,7 @@ func compareEnds(a, b string) int {
 
 // group makes the group of patterns with the same fixed beginning, in file order.
 func (c *compiler) group(patterns []*pattern) group {
-	g := group{first: patterns[0].order, few: patterns}
+	g := newGroup(patterns)
 	if len(patterns) <= maxTried {
 		return g
 	}
@@ -120,6 +120,15 @@ func (c *compiler) group(patterns []*pattern) group {
 	} else {
 		g.few = append(g.few, withTexts...)
 		slices.SortFunc(g.few, byOrder)
+	}
+	return g
+}
+
+// newGroup makes a group whose patterns, which are in file order, are tried one by one.
+func newGroup(patterns []*pattern) group {
+	g := group{first: patterns[0].order, few: patterns}
+	if p := patterns[0]; len(patterns) == 1 && p.re == nil && len(p.middle) == 0 {
+		g.only = p
 	}
 	return g
 }
