@@ -47,7 +47,7 @@ func newAffixes(sorted []string, groups []group, reversed func(string) string) *
 	}
 	a.by = make(map[string]target, len(sorted))
 	for i, text := range sorted {
-		a.by[text] = target{groups[i].only, int32(i)} //nolint:gosec // rules are fewer
+		a.by[text] = target{groups[i].only, int32(i)}
 	}
 	return a
 }

@@ -211,8 +211,7 @@ func checkPaths(t *rapid.T) {
 	files := []descriptors.File{{Name: "f", Data: []byte("domain: d\ndescriptors:\n" + drawRules(t, "", 2))}}
 	set, err := descriptors.Compile(files)
 	if err != nil {
-		var all descriptors.Errors
-		if !errors.As(err, &all) {
+		if _, ok := errors.AsType[descriptors.Errors](err); !ok {
 			t.Fatal(err)
 		}
 		return
