@@ -144,7 +144,7 @@ func TestLineSaysWhatWasDecided(t *testing.T) {
 			`{"descriptor":1,"rule":"path","cost":1,"outcome":"shadow_denied","remaining":0,"retry_after_seconds":null,` +
 			`"key":"fixed_window|shop|path=/a\"\\%01"},` +
 			`{"descriptor":2,"rule":"(limit of the request)","cost":1,"outcome":"uncharged","remaining":7,` +
-			`"key":"fixed_window@7/60000000us|shop|none=x"}]}` + "\n" +
+			`"key":"fixed_window@60000000us|shop|none=x"}]}` + "\n" +
 			`{"time":"2000-01-01T00:00:00.000000Z","domain":"shop","answer":"ok","store_failed":false,"weight":1,` +
 			`"descriptors":[{"entries":[{"key":"user","value":"bob"}],"cost":1,"rule":"user"}],` +
 			`"limits":[{"descriptor":0,"rule":"user","limit":"daily","cost":1,"outcome":"allowed","remaining":1,` +

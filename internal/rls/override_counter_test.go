@@ -4,6 +4,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	commonpb "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -31,7 +32,7 @@ func eachStore(t *testing.T, rules string, test func(t *testing.T, s *Service)) 
 		test(t, s)
 	})
 	t.Run("redis", func(t *testing.T) {
-		store, err := redisstore.New(redisstore.Options{URL: redistest.Start(t).URL()})
+		store, err := redisstore.New(redisstore.Options{URL: redistest.Start(t).URL(), Timeout: 5 * time.Second})
 		if err != nil {
 			t.Fatal(err)
 		}

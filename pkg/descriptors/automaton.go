@@ -213,7 +213,7 @@ func (b *builder) signature(char rune) string {
 	key := make([]byte, 0, len(b.program.Inst)/4)
 	for i := range b.program.Inst {
 		inst := &b.program.Inst[i]
-		matches := false
+		var matches bool
 		switch inst.Op {
 		case syntax.InstRune, syntax.InstRune1:
 			matches = inst.MatchRune(char)
@@ -227,7 +227,7 @@ func (b *builder) signature(char rune) string {
 		}
 	}
 	if b.looks {
-		key = append(key, byte(kindOf(char)))
+		key = append(key, byte(kindOf(char))) //nolint:gosec // ASCII
 	}
 	if char == '\n' {
 		key = append(key, '\n') // what follows a value's head is asked for it
@@ -257,7 +257,7 @@ func (b *builder) add(at []uint32, last rune) int {
 	key := make([]byte, 0, 2*len(at)+2)
 	key = append(key, byte(last), byte(last>>8))
 	for _, pc := range at {
-		key = append(key, byte(pc), byte(pc>>8))
+		key = append(key, byte(pc), byte(pc>>8)) //nolint:gosec // instructions are few
 	}
 	if state, ok := b.known[string(key)]; ok {
 		return state

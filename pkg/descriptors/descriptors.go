@@ -73,6 +73,7 @@ type Rule struct {
 
 	depth   int     // entries that lead to it
 	levels  []level // of those entries; the zero level from where it ends
+	tooLong bool    // see IsTooLong
 	process *Process
 }
 

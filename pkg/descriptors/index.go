@@ -1,6 +1,7 @@
 package descriptors
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 )
@@ -49,45 +50,47 @@ func (c *compiler) finishBranch(b *branch) {
 
 // index makes the tree over the patterns' fixed beginnings, or over their ends.
 func (c *compiler) index(patterns []*pattern, byEnd bool) *affixes {
-	type member struct {
-		affix string
-		*pattern
+	affix, compare := func(p *pattern) string { return p.prefix }, strings.Compare
+	var reversed func(string) string
+	if byEnd {
+		affix, compare, reversed = func(p *pattern) string { return p.suffix }, compareEnds, c.memory.texts.reversed
 	}
-	members := make([]member, len(patterns))
-	for i, p := range patterns {
-		members[i] = member{p.prefix, p}
-		if byEnd {
-			members[i].affix = c.memory.texts.reversed(p.suffix)
-		}
-	}
+	members := c.memory.patternLists.take(len(patterns))
+	copy(members, patterns)
 	c.process.rest()
-	slices.SortStableFunc(members, func(a, b member) int { return strings.Compare(a.affix, b.affix) })
-	var affixes []string
+	slices.SortStableFunc(members, func(a, b *pattern) int { return compare(affix(a), affix(b)) })
+	var texts []string
 	var groups []group
 	for len(members) > 0 {
 		c.process.rest()
 		n := 1
-		for n < len(members) && members[n].affix == members[0].affix {
+		for n < len(members) && affix(members[n]) == affix(members[0]) {
 			n++
 		}
-		same := c.memory.patternLists.take(n)
-		for i, m := range members[:n] {
-			same[i] = m.pattern
-		}
-		affixes = append(affixes, members[0].affix)
-		if byEnd {
-			groups = append(groups, group{first: same[0].order, few: same})
+		texts = append(texts, affix(members[0]))
+		if same := members[:n:n]; byEnd {
+			groups = append(groups, newGroup(same))
 		} else {
 			groups = append(groups, c.group(same))
 		}
 		members = members[n:]
 	}
-	return newAffixes(affixes, slices.Clip(groups))
+	return newAffixes(texts, slices.Clip(groups), reversed)
+}
+
+// compareEnds is strings.Compare of the texts from their last byte to their first.
+func compareEnds(a, b string) int {
+	for i := range min(len(a), len(b)) {
+		if x, y := a[len(a)-1-i], b[len(b)-1-i]; x != y {
+			return cmp.Compare(x, y)
+		}
+	}
+	return cmp.Compare(len(a), len(b))
 }
 
 // group makes the group of patterns with the same fixed beginning, in file order.
 func (c *compiler) group(patterns []*pattern) group {
-	g := group{first: patterns[0].order, few: patterns}
+	g := newGroup(patterns)
 	if len(patterns) <= maxTried {
 		return g
 	}
@@ -117,6 +120,15 @@ func (c *compiler) group(patterns []*pattern) group {
 	} else {
 		g.few = append(g.few, withTexts...)
 		slices.SortFunc(g.few, byOrder)
+	}
+	return g
+}
+
+// newGroup makes a group whose patterns, which are in file order, are tried one by one.
+func newGroup(patterns []*pattern) group {
+	g := group{first: patterns[0].order, few: patterns}
+	if p := patterns[0]; len(patterns) == 1 && p.re == nil && len(p.middle) == 0 {
+		g.only = p
 	}
 	return g
 }

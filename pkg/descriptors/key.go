@@ -46,7 +46,7 @@ func newLevel(d *descriptor) level {
 	return level{hash: d.hash, address: d.match.form == formCIDR}
 }
 
-// canonical is the value's address, if the level is matched by addresses: each has one spelling, as RFC 5952 writes it.
+// canonical is the value's address, if the level is matched by addresses.
 func (l level) canonical(value string) (addr netip.Addr, ok bool) {
 	if !l.address {
 		return netip.Addr{}, false
@@ -124,7 +124,7 @@ func (c counter) keyStart(domain string) string {
 func (l *Limit) AppendKey(dst []byte, entries []Entry) []byte {
 	start := len(dst)
 	dst = append(dst, l.keyStart...)
-	if l.Rule.IsTooLong() {
+	if l.Rule.tooLong {
 		return dst
 	}
 	for i := range entries {
@@ -143,9 +143,11 @@ func (l *Limit) AppendKey(dst []byte, entries []Entry) []byte {
 			}
 			dst = hashFrom(dst, from, from)
 		default:
-			if addr, ok := lv.canonical(entries[i].Value); ok {
-				dst = addr.AppendTo(dst)
-				continue
+			if lv.address {
+				if addr, ok := lv.canonical(entries[i].Value); ok {
+					dst = addr.AppendTo(dst) // in one spelling, as RFC 5952 has it
+					continue
+				}
 			}
 			dst = appendEscaped(dst, entries[i].Value, &inValue)
 		}

@@ -159,10 +159,26 @@ func FuzzLongValues(f *testing.F) { f.Fuzz(rapid.MakeFuzz(checkLong)) }
 // Regexes mean what they mean to Go's regexp, for any text and for bytes that are none.
 func FuzzRegex(f *testing.F) {
 	for _, seed := range [][2]string{
-		{`[a-z]+`, "abc"}, {`(?i)straße|ſ`, "STRASSE"}, {`\bfoo\b.*`, "foo bar"}, {`(?m)^a$\n^b$`, "a\nb"}, {`a\B.`, "ab"},
-		{`\p{L}+\d`, "é1"}, {`[^/]*`, "\xff\xfe"}, {`.{3}`, "日本語"}, {`(a|b)*c{2,3}?`, "abcc"}, {`\x{10ffff}?`, "\U0010ffff"},
-		{`[^\n]*\z`, "x\n"}, {`(?U)a+b*`, "aab"}, {`\Qa.b\E`, "a.b"}, {`$^`, ""}, {`k`, "\u212a"}, {`(?i)k`, "\u212a"}, {`�`, "\xc3"},
-		{`(?s).*\b`, "a "}, {`[[:^alpha:]]`, "é"}, {`(|a)+`, "aa"},
+		{`[a-z]+`, "abc"},
+		{`(?i)straße|ſ`, "STRASSE"},
+		{`\bfoo\b.*`, "foo bar"},
+		{`(?m)^a$\n^b$`, "a\nb"},
+		{`a\B.`, "ab"},
+		{`\p{L}+\d`, "é1"},
+		{`[^/]*`, "\xff\xfe"},
+		{`.{3}`, "日本語"},
+		{`(a|b)*c{2,3}?`, "abcc"},
+		{`\x{10ffff}?`, "\U0010ffff"},
+		{`[^\n]*\z`, "x\n"},
+		{`(?U)a+b*`, "aab"},
+		{`\Qa.b\E`, "a.b"},
+		{`$^`, ""},
+		{`k`, "\u212a"},
+		{`(?i)k`, "\u212a"},
+		{`�`, "\xc3"},
+		{`(?s).*\b`, "a "},
+		{`[[:^alpha:]]`, "é"},
+		{`(|a)+`, "aa"},
 	} {
 		f.Add(seed[0], seed[1])
 	}
@@ -177,8 +193,7 @@ func FuzzRegex(f *testing.F) {
 		rules := "domain: d\ndescriptors:\n  - {key: k, regex: '" + strings.ReplaceAll(text, "'", "''") + "'}\n"
 		set, err := descriptors.Compile([]descriptors.File{{Name: "f", Data: []byte(rules)}})
 		if err != nil {
-			var all descriptors.Errors
-			if !errors.As(err, &all) {
+			if _, ok := errors.AsType[descriptors.Errors](err); !ok {
 				t.Fatal(err)
 			}
 			return
@@ -222,6 +237,9 @@ func costlyValue(fill string, size int) []descriptors.Entry {
 // A longer value costs no more than one of MaxPatternValue bytes, but for looking for a newline. (Before, it was 64 times as
 // much.)
 func TestLongValuesCostNoMore(t *testing.T) {
+	if raceEnabled {
+		t.Skip("one goroutine alone: the race detector has nothing to find, and takes 15 times as long")
+	}
 	for _, c := range costly {
 		d := compile(t, c.rules).Domain("d")
 		took := func(es []descriptors.Entry) time.Duration {
@@ -254,9 +272,12 @@ func TestLongValuesAllocateNothing(t *testing.T) {
 	}
 }
 
-// Patterns that begin alike compile in linear time. (Before, each was tried with all that were there: 20 times as many took
-// 400 times as long.)
+// Patterns that begin alike compile in linear time. (Before, each was tried with all that were there: 40 times as many took
+// 1,600 times as long.)
 func TestPatternsCompileInLinearTime(t *testing.T) {
+	if raceEnabled {
+		t.Skip("one goroutine alone: the race detector has nothing to find, and takes 15 times as long")
+	}
 	took := func(n int) time.Duration {
 		best := time.Hour
 		files := []descriptors.File{{Name: "f", Data: []byte(lines(n, "{key: k, value: '/users/*/r%d/*'}"))}}
@@ -269,12 +290,15 @@ func TestPatternsCompileInLinearTime(t *testing.T) {
 		}
 		return best
 	}
-	if few, many := took(2000), took(40_000); many > 200*few {
-		t.Errorf("2,000 patterns take %s, 40,000 take %s", few, many)
+	if few, many := took(1000), took(40_000); many > 800*few {
+		t.Errorf("1,000 patterns take %s, 40,000 take %s", few, many)
 	}
 }
 
 func TestBoundsOfRegexes(t *testing.T) {
+	if raceEnabled {
+		t.Skip("one goroutine alone: the race detector has nothing to find, and takes 15 times as long")
+	}
 	for _, tt := range []struct{ rules, want string }{
 		{
 			"domain: d\ndescriptors:\n  - {key: k, regex: '.*a.{20}'}\n",

@@ -4,9 +4,9 @@ import (
 	"strings"
 )
 
-// MaxPatternValue is the number of bytes of a value that Weir reads to match it against regexes, and against the texts that
-// a pattern has between two *. A longer value is matched by its beginning and its end, as far as these decide
-// (docs/adr/0036-bounded-matching.md).
+// MaxPatternValue is the number of bytes of a value that Weir reads to match it against regexes, and against the
+// texts that a pattern has between two *. A longer value is matched by its beginning and its end, as far as these
+// decide (docs/adr/0036-bounded-matching.md).
 const MaxPatternValue = 1024
 
 // pattern is a value with *, each of which stands for any characters or none; or a regex; or a block of addresses,

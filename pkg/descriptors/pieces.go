@@ -95,7 +95,7 @@ func (ps *pieces) look(s *search) {
 		var at [maxSteps]uint16
 		ps.find(s, at[:], nil)
 	} else {
-		p := ps.pool.Get().(*progress) //nolint:forcetypeassert // see newPieces
+		p := ps.pool.Get().(*progress) //nolint:errcheck // newPieces makes no others
 		ps.find(s, p.at, p)
 		for _, step := range p.taken {
 			p.at[step] = 0

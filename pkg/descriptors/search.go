@@ -127,6 +127,13 @@ func (s *search) ends(g *group, why purpose) {
 	}
 }
 
+// tryOnly decides about a group's only pattern.
+func (s *search) tryOnly(p *pattern) {
+	if s.isBefore(p.order) && len(s.value) >= len(p.prefix)+len(p.suffix) && strings.HasSuffix(s.value, p.suffix) {
+		s.best = p
+	}
+}
+
 // isOpen reports whether it is not decided which pattern comes first, and one that may is enforced.
 func (s *search) isOpen() bool { return s.open != nil && s.isBefore(s.open.order) }
 
@@ -134,6 +141,7 @@ func (s *search) isOpen() bool { return s.open != nil && s.isBefore(s.open.order
 type group struct {
 	first    int        // the order of the first one
 	enforced levels     // where below one of them a limit denies; only for the groups of pieces.tails
+	only     *pattern   // the only one, if it is all of the group and has neither texts between two * nor is a regex
 	few      []*pattern // tried one by one, in file order
 	bySuf    *affixes   // nil if there are few: the patterns that have no text between two *, and regexes
 	pieces   *pieces    // nil if there are few: the patterns that have

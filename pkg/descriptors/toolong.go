@@ -21,7 +21,7 @@ func newLongRule(domain string, process *Process) (*Rule, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", tooLongPath, err)
 	}
-	r := &Rule{Domain: domain, Path: tooLongPath, process: process}
+	r := &Rule{Domain: domain, Path: tooLongPath, process: process, tooLong: true}
 	l := &Limit{
 		ID: -1, Policy: policy, Unit: Minute, UnitMultiplier: 1, OnStoreFailure: Deny, Rule: r, params: &params,
 		keyStart: counter{algorithm: params.Algorithm}.keyStart(domain) + tooLongKey,
@@ -33,4 +33,4 @@ func newLongRule(domain string, process *Process) (*Rule, error) {
 // IsTooLong reports whether the rule is the one that Domain.Match returns for a value that is longer than MaxPatternValue, if
 // what Weir reads of the value does not decide which pattern it matches, and one that it may match would deny something. The
 // rule has one limit, of 0 requests a minute.
-func (r *Rule) IsTooLong() bool { return r.Path == tooLongPath && r.Source == "" }
+func (r *Rule) IsTooLong() bool { return r.tooLong }
