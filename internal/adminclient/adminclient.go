@@ -27,6 +27,9 @@ const (
 	DefaultTimeout = 10 * time.Second
 )
 
+// api begins every path.
+const api = "/api/v1"
+
 // maxAnswer bounds what is read of an answer, in bytes.
 const maxAnswer = 64 << 20
 
@@ -65,7 +68,7 @@ func New(o Options) (*Client, error) {
 		if path == "" {
 			return nil, errors.New("--server: unix: needs a path behind it, such as unix:/run/weir/http.sock")
 		}
-		c.base = url.URL{Scheme: "http", Host: "sidecar"}
+		c.base = url.URL{Scheme: "http", Host: "localhost"}
 		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, "unix", path)
 		}
@@ -176,7 +179,7 @@ func (c *Client) Delete(ctx context.Context, path string, answer any) error {
 
 func (c *Client) ask(ctx context.Context, method, path string, query url.Values, body, answer any) error {
 	to := c.base
-	to.Path, to.RawPath = strings.TrimSuffix(c.base.Path, "/")+path, ""
+	to.Path, to.RawPath = strings.TrimSuffix(c.base.Path, "/")+api+path, ""
 	to.RawQuery = query.Encode()
 	r, err := c.request(ctx, method, to.String(), body)
 	if err != nil {

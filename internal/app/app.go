@@ -147,7 +147,7 @@ func (a *App) makeHTTP(service *rls.Service) error {
 		Checks: []admin.Check{
 			{Name: "process", Err: a.stoppingErr},
 			{Name: "rules", Err: a.rules.ready},
-			{Name: "store", Err: a.storeReady},
+			{Name: "store", Err: a.storeReady, Remote: true},
 		},
 		Rules:       a.rules,
 		Set:         a.rules.set,
@@ -162,6 +162,8 @@ func (a *App) makeHTTP(service *rls.Service) error {
 		Pprof:       a.o.Pprof,
 		Log:         a.o.Log,
 		ClientCerts: a.o.HTTPTLSClientCA != "",
+		Open:        a.o.HTTPOpen,
+		Hosts:       a.o.HTTPHosts,
 	}
 	if a.top != nil {
 		o.Top = a.top.Keys
@@ -171,6 +173,10 @@ func (a *App) makeHTTP(service *rls.Service) error {
 		if _, err := o.Token(); err != nil {
 			return err
 		}
+	}
+	if a.o.HTTPOpen && a.o.HTTPAddr != "" && o.Token == nil && !o.ClientCerts {
+		a.o.Log.LogAttrs(context.Background(), slog.LevelWarn, "--http-open: everybody who reaches the HTTP address may change state, "+
+			"such as boosts and counters, and see the values of keys", slog.String("http", a.o.HTTPAddr))
 	}
 	a.http = admin.NewServer(o)
 	a.http.ConnState = a.clients.http.ConnState

@@ -66,9 +66,13 @@ func (c *Conn) framed(clear net.Conn) *framed {
 }
 
 // Credentials are those of a server whose listener was told that it is encrypted.
-func Credentials(of credentials.TransportCredentials) credentials.TransportCredentials { return creds{of} }
+func Credentials(of credentials.TransportCredentials) credentials.TransportCredentials {
+	return creds{of}
+}
 
-type creds struct{ credentials.TransportCredentials }
+type creds struct {
+	credentials.TransportCredentials
+}
 
 // ServerHandshake implements credentials.TransportCredentials.
 func (t creds) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
