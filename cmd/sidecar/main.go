@@ -126,8 +126,21 @@ func report(w io.Writer, err error) int {
 // errTold is a failure that the user has already been told.
 var errTold = errors.New("told")
 
-var password = regexp.MustCompile(`(://[^:@/\s[]*:)\S*@`)
+// password finds the passwords of URLs, also of those that are malformed; kongQuotes what kong quotes of a variable or of a map,
+// which may be a password from the first letter to the last.
+var (
+	password   = regexp.MustCompile(`(://[^:@/\s[]*:)\S*@|[^\s"':]*:[^\s"]*@`)
+	kongQuotes = regexp.MustCompile(`(\(from envar \w+)=.*\)|(expected "<key>=<value>") but got ".*?"`)
+)
 
 // withoutPasswords hides the passwords of URLs in a message, for instance of a URL that kong quotes because it
-// stands where none is expected.
-func withoutPasswords(msg string) string { return password.ReplaceAllString(msg, "${1}xxxxx@") }
+// stands where none is expected, or because it is none.
+func withoutPasswords(msg string) string {
+	msg = kongQuotes.ReplaceAllStringFunc(msg, func(text string) string {
+		if from, _, ok := strings.Cut(text, "="); ok && strings.HasPrefix(text, "(from") {
+			return from + ")"
+		}
+		return `expected NAME=URL, such as per_second=redis://host:6379/0`
+	})
+	return password.ReplaceAllString(msg, "${1}xxxxx@")
+}
