@@ -126,11 +126,12 @@ func report(w io.Writer, err error) int {
 // errTold is a failure that the user has already been told.
 var errTold = errors.New("told")
 
-// password finds the passwords of URLs, also of those that are malformed; kongQuotes what kong quotes of a variable or of a map,
-// which may be a password from the first letter to the last.
+// userinfo finds what may be user and password, also of a URL that is malformed; kongQuotes what kong quotes of a variable or
+// of a map, which may be a password from the first letter to the last.
 var (
-	password   = regexp.MustCompile(`(://[^:@/\s[]*:)\S*@|[^\s"':]*:[^\s"]*@`)
-	kongQuotes = regexp.MustCompile(`(\(from envar \w+)=.*\)|(expected "<key>=<value>") but got ".*?"`)
+	userinfo   = regexp.MustCompile(`[^\s"']*[:/][^\s"]*@`)
+	password   = regexp.MustCompile(`(://[^:@/\s[]*:)\S*@`)
+	kongQuotes = regexp.MustCompile(`(\(from envar WEIR_(NAMED_)?STORE)=.*\)|(expected "<key>=<value>") but got ".*?"`)
 )
 
 // withoutPasswords hides the passwords of URLs in a message, for instance of a URL that kong quotes because it
@@ -142,5 +143,15 @@ func withoutPasswords(msg string) string {
 		}
 		return `expected NAME=URL, such as per_second=redis://host:6379/0`
 	})
-	return password.ReplaceAllString(msg, "${1}xxxxx@")
+	const form = "[user:password@]" // of a URL, in what an error says to write instead
+	parts := strings.Split(msg, form)
+	for i := range parts {
+		parts[i] = userinfo.ReplaceAllStringFunc(parts[i], func(text string) string {
+			if strings.Contains(text, "://") {
+				return password.ReplaceAllString(text, "${1}xxxxx@")
+			}
+			return "xxxxx@"
+		})
+	}
+	return strings.Join(parts, form)
 }
