@@ -13,6 +13,10 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+
+	"github.com/weir-ratelimit/weir/internal/chrometest"
 )
 
 // What Envoy does is no reason to refuse it: many requests at once, clients that go away, a store that hangs for longer than
@@ -103,4 +107,21 @@ func TestCommandsWithAToken(t *testing.T) {
 	if got := list("--token-file", token); !strings.Contains(got, "client=ann") {
 		t.Errorf("with the token the boosts are\n%s", got)
 	}
+}
+
+// The page shows values of keys to whoever types the token.
+func TestPageWithAToken(t *testing.T) {
+	token := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(token, []byte("s3cret\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b := chrometest.Start(t)
+	s := startSidecar(t, ruleFile(t, pageRules), "--http-token-file", token)
+	askOf(t, pb.NewRateLimitServiceClient(dial(t, s.grpc)), 1, "remote_address", "10.0.0.1")
+	b.Look(1200, 1000, false)
+	b.Open("http://" + s.http + "/")
+	b.Await(`document.getElementById("top-rows").innerText.startsWith("remote_address=#")`)
+	b.Eval(`document.getElementById("token").value = "s3cret", document.getElementById("token").focus()`)
+	b.Press("Enter")
+	b.Await(`document.getElementById("top-rows").innerText.startsWith("remote_address=10.0.0.1")`)
 }
