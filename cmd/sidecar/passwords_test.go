@@ -24,8 +24,13 @@ func TestNoPasswordIsShown(t *testing.T) {
 	} {
 		url := strings.ReplaceAll(strings.ReplaceAll(url, "PASS", secret), "WORD", secret)
 		for _, tc := range [][2]string{
-			{"WEIR_STORE", url}, {"WEIR_NAMED_STORE", url}, {"WEIR_NAMED_STORE", "a=" + url}, {"WEIR_NAMED_STORE", "a=redis://h/0;" + url},
-			{"--store", url}, {"--named-store", url}, {"--named-store", "A=" + url},
+			{"WEIR_STORE", url},
+			{"WEIR_NAMED_STORE", url},
+			{"WEIR_NAMED_STORE", "a=" + url},
+			{"WEIR_NAMED_STORE", "a=redis://h/0;" + url},
+			{"--store", url},
+			{"--named-store", url},
+			{"--named-store", "A=" + url},
 		} {
 			t.Run(tc[0]+" "+tc[1], func(t *testing.T) {
 				t.Setenv("WEIR_STORE", "redis://127.0.0.1:1/0")

@@ -109,7 +109,9 @@ func (valuable) Away() error { return nil }
 func (valuable) Add(context.Context, *boosts.Request) (*boosts.Status, error) {
 	return nil, errors.New("no")
 }
+
 func (valuable) Remove(context.Context, string) (*boosts.Boost, error) { return nil, errors.New("no") }
+
 func (valuable) top(q topkeys.Query) (topkeys.Keys, error) {
 	return topkeys.Keys{Hashed: q.HashValues}, nil
 }
@@ -290,14 +292,18 @@ func TestReadersOfRules(t *testing.T) {
 		if err := server.Close(); err != nil {
 			t.Error(err)
 		}
-		<-ended
+		if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
+			t.Error(err)
+		}
 	})
 	slow, err := net.Dial("tcp", l.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer slow.Close() //nolint:errcheck // the test ends
-	_ = slow.(*net.TCPConn).SetReadBuffer(4096)
+	if tcp, ok := slow.(*net.TCPConn); ok {
+		_ = tcp.SetReadBuffer(4096)
+	}
 	if _, err := io.WriteString(slow, "GET /rules HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
 		t.Fatal(err)
 	}

@@ -25,8 +25,9 @@ func (h *handler) top(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusBadRequest, err)
 		return
 	}
-	q := topkeys.Query{Domain: query.Get("domain"), Rule: query.Get("rule"), By: topkeys.By(query.Get("by")), N: n,
-		HashValues: !h.seesValues(r)}
+	q := topkeys.Query{
+		Domain: query.Get("domain"), Rule: query.Get("rule"), By: topkeys.By(query.Get("by")), N: n, HashValues: !h.seesValues(r),
+	}
 	if q.By == "" {
 		q.By = topkeys.ByHits
 	}

@@ -193,14 +193,14 @@ func (a *App) listen(ctx context.Context) error {
 	if a.grpcListener, err = listen(ctx, "--grpc-addr", a.o.GRPCAddr, mode); err != nil {
 		return err
 	}
-	a.grpcListener = a.clients.grpc.Listen(a.grpcListener, a.o.GRPCTLSCert != "")
+	a.grpcListener = a.clients.grpc.Listen(a.grpcListener, a.o.GRPCTLSCert != "") //nolint:contextcheck // it outlives ctx
 	if a.o.HTTPAddr == "" {
 		return nil
 	}
 	if a.httpListener, err = listen(ctx, "--http-addr", a.o.HTTPAddr, mode); err != nil {
 		return err
 	}
-	a.httpListener = a.clients.http.Listen(a.httpListener, false)
+	a.httpListener = a.clients.http.Listen(a.httpListener, false) //nolint:contextcheck // as above
 	return nil
 }
 
