@@ -274,7 +274,7 @@ func (c *Client) refused(res *http.Response, asked string, text []byte) error {
 		msg = "a token is needed for " + asked + ": give the file that holds it, --token-file"
 	case res.StatusCode == http.StatusUnauthorized:
 		msg = "the token in " + c.tokenFile + " is not the one of its --http-token-file"
-	case res.StatusCode == http.StatusForbidden && strings.Contains(msg, "certificate"):
+	case res.StatusCode == http.StatusForbidden && strings.HasPrefix(msg, "a client certificate is needed"):
 		msg = "a client certificate is needed for " + asked + ": give --server-cert and --server-key"
 	case res.StatusCode == http.StatusNotFound && said.Error == "":
 		msg = "it has no " + asked + ": is this the --http-addr of a sidecar, and is it as new as this command?"

@@ -182,6 +182,10 @@ func TestErrors(t *testing.T) {
 		"/text": func(w http.ResponseWriter) {
 			http.Error(w, "the token cannot be read\nmore", http.StatusServiceUnavailable)
 		},
+		"/here": func(w http.ResponseWriter) {
+			w.WriteHeader(403)
+			_, _ = io.WriteString(w, `{"error":"is only for this machine, until serve has a token or client certificates"}`)
+		},
 		"/empty":     func(w http.ResponseWriter) { w.WriteHeader(500) },
 		"/elsewhere": func(w http.ResponseWriter) { w.Header().Set("Location", "http://evil/"); w.WriteHeader(302) },
 		"/no-json":   func(w http.ResponseWriter) { _, _ = io.WriteString(w, "hello") },
@@ -212,6 +216,7 @@ func TestErrors(t *testing.T) {
 		"wrong token":          {withToken, "/token", server.URL + ": the token in " + token + " is not the one of its --http-token-file"},
 		"json":                 {plain, "/json", server.URL + ": factor: must be above 0"},
 		"text":                 {withToken, "/text", server.URL + ": the token cannot be read"},
+		"only there":           {plain, "/here", server.URL + ": is only for this machine, until serve has a token"},
 		"nothing":              {plain, "/empty", server.URL + ": it answers 500 Internal Server Error"},
 		"elsewhere":            {withToken, "/elsewhere", server.URL + ": it sends us elsewhere, to http://evil/: give that as --server"},
 		"no json":              {plain, "/no-json", "answers what is no JSON of a sidecar"},
