@@ -101,6 +101,7 @@ func TestKubernetesFits(t *testing.T) {
 	pod := at(t, deployment, "spec", "template", "spec")
 	weir := at(t, pod, "containers", 0)
 	labels := at(t, deployment, "spec", "template", "metadata", "labels")
+	args, _ := at(t, weir, "args").([]any)
 	for _, tt := range []struct {
 		what      string
 		got, want any
@@ -108,8 +109,8 @@ func TestKubernetesFits(t *testing.T) {
 		{"the Deployment's selector", at(t, deployment, "spec", "selector", "matchLabels"), labels},
 		{"the Service's selector", at(t, service, "spec", "selector"), labels},
 		{
-			"the Service's ports", at(t, service, "spec", "ports"),
-			[]any{object{"name": "grpc", "port": 8081, "targetPort": "grpc"}, object{"name": "http", "port": 8080, "targetPort": "http"}},
+			"the Service's ports, of which HTTP is none", at(t, service, "spec", "ports"),
+			[]any{object{"name": "grpc", "port": 8081, "targetPort": "grpc"}},
 		},
 		{
 			"the container's ports", at(t, weir, "ports"),
@@ -118,8 +119,13 @@ func TestKubernetesFits(t *testing.T) {
 		{"the mounted ConfigMap", at(t, pod, "volumes", 0, "configMap", "name"), at(t, m["ConfigMap"], "metadata", "name")},
 		{
 			"the mount, which must be of the directory", at(t, weir, "volumeMounts"),
-			[]any{object{"name": at(t, pod, "volumes", 0, "name"), "mountPath": "/etc/weir/rules", "readOnly": true}},
+			[]any{
+				object{"name": at(t, pod, "volumes", 0, "name"), "mountPath": "/etc/weir/rules", "readOnly": true},
+				object{"name": at(t, pod, "volumes", 1, "name"), "mountPath": "/etc/weir/token", "readOnly": true},
+			},
 		},
+		{"the token's Secret", at(t, pod, "volumes", 1, "secret", "secretName"), "weir-token"},
+		{"the token's flag", slices.Contains(args, any("--http-token-file=/etc/weir/token/token")), true},
 		{"liveness", at(t, weir, "livenessProbe", "httpGet"), object{"path": "/healthz", "port": "http"}},
 		{
 			"readiness", at(t, weir, "readinessProbe", "grpc"),

@@ -41,7 +41,7 @@ type boostAddCmd struct {
 	Domain     string        `required:"" placeholder:"NAME" help:"Domain of Envoy's rate limit filter."`
 	Rule       string        `placeholder:"PATH" help:"Path of a rule, as GET /rules and sidecar get show it: 'api_key > path=/checkout*'."`
 	Factor     float64       `required:"" placeholder:"N" help:"What requests_per_unit and burst are multiplied by: 2 doubles, 0.5 halves. Numbers are rounded down."`
-	For        time.Duration `required:"" placeholder:"1h" help:"How long; at most 720h, 30 days."`
+	For        time.Duration `required:"" placeholder:"1h" help:"How long; at most 168h, 7 days."`
 	Reason     string        `required:"" placeholder:"TEXT" help:"Why; for the log and for who looks at it later."`
 	Author     string        `env:"WEIR_AUTHOR" placeholder:"NAME" help:"Who; $USER@host if left out."`
 
@@ -181,7 +181,7 @@ func printBoost(io streams, s *boosts.Status) {
 		fmt.Fprintf(io.out, "  %s, %d per %s instead of %d\n", name, l.Boosted, l.Window, l.RequestsPerUnit)
 	}
 	for _, key := range s.Keys {
-		fmt.Fprintf(io.out, "  only %s\n", key)
+		fmt.Fprintf(io.out, "  only %s\n", printable(key))
 	}
 	switch {
 	case !s.InForce:
@@ -193,5 +193,5 @@ func printBoost(io streams, s *boosts.Status) {
 
 func boostLine(b *boosts.Boost) string {
 	return fmt.Sprintf("x %g on domain %s, rule %s, until %s, by %s: %s",
-		b.Factor, b.Domain, b.Rule, b.ExpiresAt.Format(time.RFC3339), b.Author, b.Reason)
+		b.Factor, printable(b.Domain), printable(b.Rule), b.ExpiresAt.Format(time.RFC3339), printable(b.Author), printable(b.Reason))
 }

@@ -147,8 +147,32 @@ func report(w io.Writer, err error) int {
 // errTold is a failure that the user has already been told.
 var errTold = errors.New("told")
 
-var password = regexp.MustCompile(`(://[^:@/\s[]*:)\S*@`)
+// userinfo finds what may be user and password, also of a URL that is malformed; kongQuotes what kong quotes of a variable or
+// of a map, which may be a password from the first letter to the last.
+var (
+	userinfo   = regexp.MustCompile(`[^\s"']*[:/][^\s"]*@`)
+	password   = regexp.MustCompile(`(://[^:@/\s[]*:)\S*@`)
+	kongQuotes = regexp.MustCompile(`(\(from envar WEIR_(NAMED_)?STORE)=.*\)|(expected "<key>=<value>") but got ".*?"`)
+)
 
 // withoutPasswords hides the passwords of URLs in a message, for instance of a URL that kong quotes because it
-// stands where none is expected.
-func withoutPasswords(msg string) string { return password.ReplaceAllString(msg, "${1}xxxxx@") }
+// stands where none is expected, or because it is none.
+func withoutPasswords(msg string) string {
+	msg = kongQuotes.ReplaceAllStringFunc(msg, func(text string) string {
+		if from, _, ok := strings.Cut(text, "="); ok && strings.HasPrefix(text, "(from") {
+			return from + ")"
+		}
+		return `expected NAME=URL, such as per_second=redis://host:6379/0`
+	})
+	const form = "[user:password@]" // of a URL, in what an error says to write instead
+	parts := strings.Split(msg, form)
+	for i := range parts {
+		parts[i] = userinfo.ReplaceAllStringFunc(parts[i], func(text string) string {
+			if strings.Contains(text, "://") {
+				return password.ReplaceAllString(text, "${1}xxxxx@")
+			}
+			return "xxxxx@"
+		})
+	}
+	return strings.Join(parts, form)
+}

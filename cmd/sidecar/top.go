@@ -153,7 +153,7 @@ func between(n, by uint64) string {
 	return fmt.Sprintf("%d-%d", n-by, n)
 }
 
-// printable is text that clients sent, without what a terminal would obey.
+// printable is text that clients or operators sent, without what a terminal would obey.
 func printable(text string) string {
 	if strings.ContainsFunc(text, func(r rune) bool { return !strconv.IsPrint(r) }) {
 		return strconv.Quote(text)

@@ -140,6 +140,11 @@ func TestPortsMeet(t *testing.T) {
 	if sidecar.NetworkMode != "service:envoy" {
 		t.Fatalf("network_mode %q: envoy.yaml looks for the sidecar on 127.0.0.1", sidecar.NetworkMode)
 	}
+	for _, port := range envoy.Ports {
+		if port.Target == 8080 && port.HostIP != "127.0.0.1" {
+			t.Errorf("the sidecar's HTTP is published to %q, want 127.0.0.1 alone", port.HostIP)
+		}
+	}
 	exposed := strings.Fields(submatches(`(?m)^EXPOSE (.*)$`, read(t, filepath.Join(sidecar.Build.Context, "Dockerfile")))[0])
 	config := read(t, "../envoy.yaml")
 	listens := submatches(`address: 0\.0\.0\.0, port_value: (\d+)`, config)

@@ -5,8 +5,8 @@ package admin
 import (
 	"cmp"
 	"context"
-	"crypto/subtle"
 	"encoding/json"
+	"errors"
 	"io"
 	"log/slog"
 	"net/http"
@@ -34,6 +34,8 @@ type Check struct {
 	Err func(ctx context.Context) error
 	// Note, if not nil, is what somebody should know although the check holds; empty if nothing.
 	Note func() string
+	// Remote says that Err asks a server. It is called at most once a second, and one at a time.
+	Remote bool
 }
 
 // RulesStatus is what is known about the rule files.
@@ -100,10 +102,14 @@ type Options struct {
 	StartedAt time.Time
 	// Pprof adds net/http/pprof's profiles under /debug/pprof/.
 	Pprof bool
-	// Token is read for each request that changes something or asks for a profile: such a request needs it as
-	// "Authorization: Bearer ...", or a verified client certificate where ClientCerts is set. With neither, everybody may.
-	Token       func() (string, error)
-	ClientCerts bool
+	// Token is read for each request that changes something, asks for a profile or sees values of keys: such a request needs
+	// it as "Authorization: Bearer ...", or a verified client certificate where ClientCerts is set. With neither, it must come
+	// from this machine, unless Open lets everybody.
+	Token             func() (string, error)
+	ClientCerts, Open bool
+	// Hosts are the names by which the process is asked, beside addresses and names that are private; ".example.com" is all
+	// that end like that, "*" all.
+	Hosts []string
 	// Log receives what goes wrong with a connection.
 	Log *slog.Logger
 }
@@ -125,6 +131,9 @@ POST /boosts             another: {"domain": D, "rule": PATH, "factor": 2, "for"
 DELETE /boosts/{id}      end one
 GET  /metrics  for Prometheus
 GET  /version  what was built
+
+Programs write /api/v1 before these paths. An error is {"error": TEXT}. POST, DELETE and values of keys
+need the token (--http-token-file) or a client certificate; without either they are for this machine only.
 `
 
 // NewServer is an HTTP server of the endpoints with every timeout set. It does not listen.
@@ -140,58 +149,76 @@ func NewServer(o Options) *http.Server {
 	}
 }
 
+// api begins the paths that programs are to use. The same without it are kept for people, and for what was there before.
+const api = "/api/v1"
+
 // NewHandler is the endpoints.
 func NewHandler(o Options) http.Handler {
-	h := &handler{Options: o, explaining: make(chan struct{}, 1)}
+	h := &handler{Options: o, hostname: ownHostname(), adding: newBucket(maxAdded, maxAdded/addedIn.Seconds())}
+	h.Checks = make([]Check, len(o.Checks))
+	for i, c := range o.Checks {
+		if h.Checks[i] = c; c.Remote {
+			h.Checks[i].Err = (&fresh{f: c.Err, timeout: readyTimeout}).get
+		}
+	}
+	h.reloads = shared{f: func(ctx context.Context) error { return h.Rules.Reload(ctx) }, turn: make(chan struct{}, 1)}
 	mux := http.NewServeMux()
+	handle := func(method, path string, f http.HandlerFunc) {
+		mux.HandleFunc(method+" "+path, f)
+		mux.HandleFunc(method+" "+api+path, f)
+	}
 	mux.HandleFunc("GET /{$}", root)
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { writeText(w, http.StatusOK, "ok\n") })
-	mux.HandleFunc("GET /readyz", h.ready)
-	mux.HandleFunc("GET /rules", h.rules)
-	mux.HandleFunc("GET /rules/list", h.listRules)
-	mux.HandleFunc("GET /status", h.status)
-	mux.HandleFunc("GET /top", h.top)
-	mux.HandleFunc("GET /explain", h.explain)
-	mux.HandleFunc("POST /reload", h.reload)
-	mux.HandleFunc("GET /version", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, o.Build) })
-	mux.Handle("GET /metrics", o.Metrics)
-	h.live(mux)
+	handle("GET", "/healthz", func(w http.ResponseWriter, _ *http.Request) { writeText(w, http.StatusOK, "ok\n") })
+	handle("GET", "/readyz", h.ready)
+	handle("GET", "/rules", newGate().wrap(h.rules))
+	handle("GET", "/rules/list", newGate().wrap(h.listRules))
+	handle("GET", "/status", h.status)
+	handle("GET", "/top", h.top)
+	handle("GET", "/explain", newGate().wrap(h.explain))
+	handle("POST", "/reload", h.reload)
+	handle("GET", "/version", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, o.Build) })
+	handle("GET", "/metrics", o.Metrics.ServeHTTP)
+	h.live(handle)
 	if o.Pprof {
 		profiles(mux)
 	}
 	// A web page that an operator happens to look at must not be able to reload through the browser.
-	return http.MaxBytesHandler(http.NewCrossOriginProtection().Handler(h.protect(mux)), maxBody)
+	crossOrigin := http.NewCrossOriginProtection()
+	crossOrigin.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		refuse(w, http.StatusForbidden, errors.New("a web page of another origin may not change anything here"))
+	}))
+	return http.MaxBytesHandler(crossOrigin.Handler(h.protect(errorsAsJSON(mux))), maxBody)
 }
 
-// protect lets everybody look, and only those change something or take a profile who may.
-func (h *handler) protect(next http.Handler) http.Handler {
-	if h.Token == nil && !h.ClientCerts {
-		return next
-	}
+// errorsAsJSON has the mux's own answers, to paths and methods that are not there, in the form of all other errors.
+func errorsAsJSON(mux *http.ServeMux) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		looks := (r.Method == http.MethodGet || r.Method == http.MethodHead) && !strings.HasPrefix(r.URL.Path, debug)
-		if looks || h.ClientCerts && r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {
-			next.ServeHTTP(w, r)
+		found, pattern := mux.Handler(r)
+		if pattern != "" {
+			mux.ServeHTTP(w, r)
 			return
 		}
-		if h.Token == nil {
-			writeText(w, http.StatusForbidden, "a client certificate is needed (--http-tls-client-ca)\n")
+		answer := &discarded{header: http.Header{}, status: http.StatusOK}
+		found.ServeHTTP(answer, r)
+		what := shorten(r.Method + " " + r.URL.Path)
+		if answer.status == http.StatusMethodNotAllowed {
+			w.Header().Set("Allow", answer.header.Get("Allow"))
+			refuse(w, answer.status, errors.New(what+" is not there; the methods of this path are "+answer.header.Get("Allow")))
 			return
 		}
-		token, err := h.Token()
-		if err != nil {
-			h.Log.LogAttrs(r.Context(), slog.LevelError, "the token of HTTP requests cannot be read", slog.String("error", err.Error()))
-			writeText(w, http.StatusServiceUnavailable, "the token cannot be read, see the log of the rate limit service\n")
-			return
-		}
-		if subtle.ConstantTimeCompare([]byte(r.Header.Get("Authorization")), []byte("Bearer "+token)) != 1 {
-			w.Header().Set("WWW-Authenticate", "Bearer")
-			writeText(w, http.StatusUnauthorized, "a token is needed: Authorization: Bearer ... (--http-token-file)\n")
-			return
-		}
-		next.ServeHTTP(w, r)
+		refuse(w, http.StatusNotFound, errors.New(what+" is not there; GET / shows what is"))
 	})
 }
+
+// discarded keeps the status and the header of an answer.
+type discarded struct {
+	header http.Header
+	status int
+}
+
+func (d *discarded) Header() http.Header         { return d.header }
+func (d *discarded) WriteHeader(status int)      { d.status = status }
+func (d *discarded) Write(p []byte) (int, error) { return len(p), nil }
 
 // debug is where profiles are.
 const debug = "/debug/pprof/"
@@ -208,7 +235,9 @@ func profiles(mux *http.ServeMux) {
 type handler struct {
 	Options
 
-	explaining chan struct{} // has a place for one that is being answered
+	hostname string // the machine's
+	reloads  shared
+	adding   *bucket
 }
 
 // ready answers one line for each check, and 503 if one fails.
@@ -228,20 +257,14 @@ func (h *handler) ready(w http.ResponseWriter, r *http.Request) {
 	writeText(w, status, strings.Join(lines, "\n")+"\n")
 }
 
-func (h *handler) rules(w http.ResponseWriter, _ *http.Request) {
-	writeJSON(w, http.StatusOK, struct {
-		RulesStatus
-		Rules json.Marshaler `json:"rules"`
-	}{h.Rules.Status(), h.Rules.Live()})
-}
-
 // reload answers 200 when the files as they are now are live, 422 when they were refused.
 func (h *handler) reload(w http.ResponseWriter, r *http.Request) {
 	answer := struct {
 		Result string `json:"result"`
 		RulesStatus
 	}{Result: "ok"}
-	err := h.Rules.Reload(r.Context())
+	err := h.reloads.do(r.Context())
+	h.audit(r, "reload", err)
 	answer.RulesStatus = h.Rules.Status()
 	if err == nil {
 		writeJSON(w, http.StatusOK, answer)
@@ -262,7 +285,7 @@ func writeText(w http.ResponseWriter, status int, text string) {
 func writeJSON(w http.ResponseWriter, status int, v any) {
 	text, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
-		writeText(w, http.StatusInternalServerError, err.Error()+"\n")
+		refuse(w, http.StatusInternalServerError, err)
 		return
 	}
 	header(w, status, "application/json")

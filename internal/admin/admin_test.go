@@ -79,9 +79,15 @@ func TestExplain(t *testing.T) {
 	}
 }
 
+// local has the request come from this machine.
+func local(r *http.Request) *http.Request {
+	r.Host, r.RemoteAddr = "localhost:8080", "127.0.0.1:1234"
+	return r
+}
+
 func ask(t *testing.T, h http.Handler, method, target string, header ...string) (status int, body string) {
 	t.Helper()
-	r := httptest.NewRequestWithContext(t.Context(), method, target, nil)
+	r := local(httptest.NewRequestWithContext(t.Context(), method, target, nil))
 	for i := 0; i < len(header); i += 2 {
 		r.Header.Set(header[i], header[i+1])
 	}
@@ -141,7 +147,18 @@ func TestEndpoints(t *testing.T) {
 		},
 		"metrics":      {method: "GET", target: "/metrics", status: 200, body: "weir_up 1\n"},
 		"version":      {method: "GET", target: "/version", status: 200, body: `{"version": "v1.2.3"}`},
-		"unknown path": {method: "GET", target: "/nothing", status: 404, body: "404 page not found\n"},
+		"unknown path": {method: "GET", target: "/nothing", status: 404, body: `{"error": "GET /nothing is not there; GET / shows what is"}`},
+		"wrong method": {
+			method: "GET", target: "/keys/reset", status: 405,
+			body: `{"error": "GET /keys/reset is not there; the methods of this path are POST"}`,
+		},
+		"rules for programs": {
+			rules: fakeRules{status: good, live: live}, method: "GET", target: "/api/v1/rules", status: 200,
+			body: `{"hash": "abc", "loaded_at": "2026-11-21T12:00:00Z", "files": ["rules/shop.yaml"], "rules": {"domains": []}}`,
+		},
+		"unknown path for programs": {
+			method: "GET", target: "/api/v1/nothing", status: 404, body: `{"error": "GET /api/v1/nothing is not there; GET / shows what is"}`,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			status, body := ask(t, handler(&c.rules, c.checks...), c.method, c.target)
@@ -212,7 +229,7 @@ func TestIndex(t *testing.T) {
 // Profiles are there on request only, and without the command line, where a password may be.
 func TestProfilesOnRequest(t *testing.T) {
 	plain := handler(&fakeRules{})
-	asked := admin.NewHandler(admin.Options{Pprof: true, Metrics: http.NotFoundHandler()})
+	asked := admin.NewHandler(admin.Options{Pprof: true, Metrics: http.NotFoundHandler()}) // it is asked from this machine
 	for target, want := range map[string]int{
 		"/debug/pprof/": 200, "/debug/pprof/heap": 200, "/debug/pprof/goroutine": 200, "/debug/pprof/symbol": 200,
 		"/debug/pprof/cmdline": 404,

@@ -6,6 +6,8 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -33,14 +35,15 @@ type Boosts interface {
 }
 
 // live adds the endpoints that look at counters, and change them or their limits for a time.
-func (h *handler) live(mux *http.ServeMux) {
-	mux.HandleFunc("GET /keys/get", h.getKey)
-	mux.HandleFunc("POST /keys/reset", h.resetKey)
-	mux.HandleFunc("GET /boosts", h.listBoosts)
-	mux.HandleFunc("POST /boosts", h.addBoost)
-	mux.HandleFunc("DELETE /boosts/{id}", h.removeBoost)
+func (h *handler) live(handle func(method, path string, f http.HandlerFunc)) {
+	handle("GET", "/keys/get", h.getKey)
+	handle("POST", "/keys/reset", h.resetKey)
+	handle("GET", "/boosts", h.listBoosts)
+	handle("POST", "/boosts", h.addBoost)
+	handle("DELETE", "/boosts/{id}", h.removeBoost)
 }
 
+// getKey shows the key of a counter to everybody: it has no value that was not asked for.
 func (h *handler) getKey(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	state, err := h.Counters.Get(r.Context(), q.Get("domain"), q.Get("descriptor"))
@@ -58,7 +61,7 @@ func (h *handler) resetKey(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	done, err := h.Counters.Reset(r.Context(), target)
-	attrs := []slog.Attr{slog.String("domain", target.Domain)}
+	attrs := []slog.Attr{slog.String("domain", shorten(target.Domain))}
 	if done != nil {
 		attrs = []slog.Attr{slog.String("domain", done.Domain), slog.String("rule", done.Rule)}
 		var hashes []string
@@ -80,12 +83,17 @@ type BoostList struct {
 	Boosts []boosts.Status `json:"boosts"`
 	// Error is why Redis could not be asked at the last look: there may be other boosts.
 	Error string `json:"error,omitempty"`
+	// Hashed says that the values of keys are shown as hashes, since who asks may not see them.
+	Hashed bool `json:"values_hashed,omitempty"`
 }
 
-func (h *handler) listBoosts(w http.ResponseWriter, _ *http.Request) {
+func (h *handler) listBoosts(w http.ResponseWriter, r *http.Request) {
 	list := BoostList{Boosts: h.Boosts.List()}
 	if list.Boosts == nil {
 		list.Boosts = []boosts.Status{}
+	}
+	if list.Hashed = !h.seesValues(r); list.Hashed {
+		list.Boosts = hideKeys(list.Boosts)
 	}
 	if err := h.Boosts.Away(); err != nil {
 		list.Error = err.Error()
@@ -99,10 +107,13 @@ func (h *handler) addBoost(w http.ResponseWriter, r *http.Request) {
 		writeError(w, err)
 		return
 	}
-	made, err := h.Boosts.Add(r.Context(), &in)
+	made, err := (*boosts.Status)(nil), errTooMany
+	if h.adding.take() {
+		made, err = h.Boosts.Add(r.Context(), &in)
+	}
 	if err != nil {
-		h.audit(r, "boost", err, slog.String("domain", in.Domain), slog.String("rule", in.Rule), slog.Float64("factor", in.Factor),
-			slog.String("reason", in.Reason), slog.String("author", in.Author))
+		h.audit(r, "boost", err, slog.String("domain", shorten(in.Domain)), slog.String("rule", shorten(in.Rule)),
+			slog.Float64("factor", in.Factor), slog.String("reason", shorten(in.Reason)), slog.String("author", shorten(in.Author)))
 		writeError(w, err)
 		return
 	}
@@ -114,7 +125,7 @@ func (h *handler) removeBoost(w http.ResponseWriter, r *http.Request) {
 	id := r.PathValue("id")
 	removed, err := h.Boosts.Remove(r.Context(), id)
 	if err != nil {
-		h.audit(r, "boost_remove", err, slog.String("boost", id))
+		h.audit(r, "boost_remove", err, slog.String("boost", shorten(id)))
 		writeError(w, err)
 		return
 	}
@@ -148,7 +159,8 @@ func withoutValues(err error) string {
 	}
 }
 
-// client is who asks: the name in a verified certificate, else that the token was shown, else "anyone".
+// client is who asks: the name in a verified certificate, else that the token was shown, else "local" for somebody on this
+// machine, or "anyone".
 func (h *handler) client(r *http.Request) string {
 	switch {
 	case r.TLS != nil && len(r.TLS.VerifiedChains) > 0:
@@ -162,6 +174,8 @@ func (h *handler) client(r *http.Request) string {
 		return cert.Subject.String()
 	case h.Token != nil: // without it nobody gets here
 		return "token"
+	case isLocal(r):
+		return "local"
 	default:
 		return "anyone"
 	}
@@ -186,6 +200,9 @@ func readJSON(r *http.Request, into any) error {
 	if err := d.Decode(into); err != nil {
 		return &bodyError{err}
 	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return &bodyError{errors.New("there is more behind it; send one object")}
+	}
 	return nil
 }
 
@@ -193,7 +210,10 @@ func isInvalid(err error) bool {
 	return errors.As(err, new(*bodyError)) || errors.As(err, new(*counters.InvalidError)) || errors.As(err, new(*boosts.InvalidError))
 }
 
-// writeError answers what went wrong, as JSON.
+// errTooMany is the answer to boosts beyond what may be made in a minute.
+var errTooMany = fmt.Errorf("%d boosts were asked for within %s, the most that are taken; wait a little", maxAdded, addedIn)
+
+// writeError answers what went wrong.
 func writeError(w http.ResponseWriter, err error) {
 	status := http.StatusInternalServerError
 	switch {
@@ -203,9 +223,16 @@ func writeError(w http.ResponseWriter, err error) {
 		status = http.StatusNotFound
 	case errors.Is(err, boosts.ErrFull):
 		status = http.StatusConflict
+	case errors.Is(err, errTooMany):
+		status = http.StatusTooManyRequests
 	case isInvalid(err):
 		status = http.StatusBadRequest
 	}
+	refuse(w, status, err)
+}
+
+// refuse answers an error. All errors have this form.
+func refuse(w http.ResponseWriter, status int, err error) {
 	writeJSON(w, status, struct {
 		Error string `json:"error"`
 	}{err.Error()})

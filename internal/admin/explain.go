@@ -14,17 +14,9 @@ type Explainer interface {
 
 // explain answers one question at a time, since one among many rules may take a CPU for a while.
 func (h *handler) explain(w http.ResponseWriter, r *http.Request) {
-	select {
-	case h.explaining <- struct{}{}:
-		defer func() { <-h.explaining }()
-	case <-r.Context().Done():
-		return
-	}
 	answer, err := h.Explainer.Explain(r.Context(), r.URL.Query())
 	if err != nil {
-		writeJSON(w, http.StatusBadRequest, struct {
-			Error string `json:"error"`
-		}{err.Error()})
+		refuse(w, http.StatusBadRequest, err)
 		return
 	}
 	writeJSON(w, http.StatusOK, answer)

@@ -225,7 +225,7 @@ func TestTop(t *testing.T) {
 // A browser gets the page, with a policy that admits its own style and script and nothing else.
 func TestPageForBrowsers(t *testing.T) {
 	h := looked(t, shop, admin.Options{})
-	r := httptest.NewRequestWithContext(t.Context(), "GET", "/", nil)
+	r := local(httptest.NewRequestWithContext(t.Context(), "GET", "/", nil))
 	r.Header.Set("Accept", "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8")
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)

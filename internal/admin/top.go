@@ -25,7 +25,9 @@ func (h *handler) top(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusBadRequest, err)
 		return
 	}
-	q := topkeys.Query{Domain: query.Get("domain"), Rule: query.Get("rule"), By: topkeys.By(query.Get("by")), N: n}
+	q := topkeys.Query{
+		Domain: query.Get("domain"), Rule: query.Get("rule"), By: topkeys.By(query.Get("by")), N: n, HashValues: !h.seesValues(r),
+	}
 	if q.By == "" {
 		q.By = topkeys.ByHits
 	}
@@ -48,10 +50,4 @@ func number(query url.Values, name string, otherwise, least, most int) (int, err
 		return 0, fmt.Errorf("%s: must be a number between %d and %d, got %q", name, least, most, text)
 	}
 	return n, nil
-}
-
-func refuse(w http.ResponseWriter, status int, err error) {
-	writeJSON(w, status, struct {
-		Error string `json:"error"`
-	}{err.Error()})
 }

@@ -27,6 +27,9 @@ const (
 	DefaultTimeout = 10 * time.Second
 )
 
+// api begins every path.
+const api = "/api/v1"
+
 // maxAnswer bounds what is read of an answer, in bytes.
 const maxAnswer = 64 << 20
 
@@ -65,7 +68,7 @@ func New(o Options) (*Client, error) {
 		if path == "" {
 			return nil, errors.New("--server: unix: needs a path behind it, such as unix:/run/weir/http.sock")
 		}
-		c.base = url.URL{Scheme: "http", Host: "sidecar"}
+		c.base = url.URL{Scheme: "http", Host: "localhost"}
 		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, "unix", path)
 		}
@@ -186,7 +189,7 @@ func (c *Client) Text(ctx context.Context, path string) (status int, text string
 }
 
 func (c *Client) ask(ctx context.Context, method, path string, query url.Values, body, answer any) error {
-	res, text, err := c.do(ctx, method, path, query, body) //nolint:bodyclose // do closes it
+	res, text, err := c.do(ctx, method, api+path, query, body) //nolint:bodyclose // do closes it
 	if err != nil {
 		return err
 	}
@@ -292,7 +295,7 @@ func (c *Client) refused(res *http.Response, asked string, text []byte) error {
 		msg = "a token is needed for " + asked + ": give the file that holds it, --token-file"
 	case res.StatusCode == http.StatusUnauthorized:
 		msg = "the token in " + c.tokenFile + " is not the one of its --http-token-file"
-	case res.StatusCode == http.StatusForbidden && strings.Contains(msg, "certificate"):
+	case res.StatusCode == http.StatusForbidden && strings.HasPrefix(msg, "a client certificate is needed"):
 		msg = "a client certificate is needed for " + asked + ": give --server-cert and --server-key"
 	case res.StatusCode == http.StatusNotFound && said.Error == "":
 		msg = "it has no " + asked + ": is this the --http-addr of a sidecar, and is it as new as this command?"

@@ -74,34 +74,34 @@ func TestAsks(t *testing.T) {
 		"a URL": {
 			adminclient.Options{Server: server.URL},
 			get,
-			seen{Method: "GET", Target: "/keys/get?descriptor=a%3Db%26c&descriptor=d%3D%C3%A9"},
+			seen{Method: "GET", Target: "/api/v1/keys/get?descriptor=a%3Db%26c&descriptor=d%3D%C3%A9"},
 		},
 		"host and port": {
 			adminclient.Options{Server: strings.TrimPrefix(server.URL, "http://")},
 			get,
-			seen{Method: "GET", Target: "/keys/get?descriptor=a%3Db%26c&descriptor=d%3D%C3%A9"},
+			seen{Method: "GET", Target: "/api/v1/keys/get?descriptor=a%3Db%26c&descriptor=d%3D%C3%A9"},
 		},
 		"a path before it": {
 			adminclient.Options{Server: server.URL + "/weir/"},
 			get,
-			seen{Method: "GET", Target: "/weir/keys/get?descriptor=a%3Db%26c&descriptor=d%3D%C3%A9"},
+			seen{Method: "GET", Target: "/weir/api/v1/keys/get?descriptor=a%3Db%26c&descriptor=d%3D%C3%A9"},
 		},
 		"a socket": {
 			adminclient.Options{Server: "unix:" + socket},
 			get,
-			seen{Method: "GET", Target: "/keys/get?descriptor=a%3Db%26c&descriptor=d%3D%C3%A9"},
+			seen{Method: "GET", Target: "/api/v1/keys/get?descriptor=a%3Db%26c&descriptor=d%3D%C3%A9"},
 		},
 		"a token and a body": {
 			adminclient.Options{Server: server.URL, TokenFile: file(t, "s3cret\n")},
 			func(c *adminclient.Client, into *seen) error {
 				return c.Post(t.Context(), "/boosts", map[string]int{"factor": 2}, into)
 			},
-			seen{Method: "POST", Target: "/boosts", Authorization: "Bearer s3cret", Body: `{"factor":2}`},
+			seen{Method: "POST", Target: "/api/v1/boosts", Authorization: "Bearer s3cret", Body: `{"factor":2}`},
 		},
 		"delete": {
 			adminclient.Options{Server: server.URL},
 			func(c *adminclient.Client, into *seen) error { return c.Delete(t.Context(), "/boosts/abc", into) },
-			seen{Method: "DELETE", Target: "/boosts/abc"},
+			seen{Method: "DELETE", Target: "/api/v1/boosts/abc"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -182,12 +182,16 @@ func TestErrors(t *testing.T) {
 		"/text": func(w http.ResponseWriter) {
 			http.Error(w, "the token cannot be read\nmore", http.StatusServiceUnavailable)
 		},
+		"/here": func(w http.ResponseWriter) {
+			w.WriteHeader(403)
+			_, _ = io.WriteString(w, `{"error":"is only for this machine, until serve has a token or client certificates"}`)
+		},
 		"/empty":     func(w http.ResponseWriter) { w.WriteHeader(500) },
 		"/elsewhere": func(w http.ResponseWriter) { w.Header().Set("Location", "http://evil/"); w.WriteHeader(302) },
 		"/no-json":   func(w http.ResponseWriter) { _, _ = io.WriteString(w, "hello") },
 	}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		answer := answers[r.URL.Path]
+		answer := answers[strings.TrimPrefix(r.URL.Path, "/api/v1")]
 		if answer == nil {
 			http.NotFound(w, r)
 			return
@@ -212,6 +216,7 @@ func TestErrors(t *testing.T) {
 		"wrong token":          {withToken, "/token", server.URL + ": the token in " + token + " is not the one of its --http-token-file"},
 		"json":                 {plain, "/json", server.URL + ": factor: must be above 0"},
 		"text":                 {withToken, "/text", server.URL + ": the token cannot be read"},
+		"only there":           {plain, "/here", server.URL + ": is only for this machine, until serve has a token"},
 		"nothing":              {plain, "/empty", server.URL + ": it answers 500 Internal Server Error"},
 		"elsewhere":            {withToken, "/elsewhere", server.URL + ": it sends us elsewhere, to http://evil/: give that as --server"},
 		"no json":              {plain, "/no-json", "answers what is no JSON of a sidecar"},

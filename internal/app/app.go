@@ -177,7 +177,7 @@ func (a *App) makeHTTP(service *rls.Service) error {
 		Checks: []admin.Check{
 			{Name: "process", Err: a.stoppingErr},
 			{Name: "rules", Err: a.rules.ready, Note: a.rules.note},
-			{Name: "store", Err: a.storeReady},
+			{Name: "store", Err: a.storeReady, Remote: true},
 		},
 		Rules:       a.rules,
 		Set:         a.rules.set,
@@ -192,6 +192,8 @@ func (a *App) makeHTTP(service *rls.Service) error {
 		Pprof:       a.o.Pprof,
 		Log:         a.o.Log,
 		ClientCerts: a.o.HTTPTLSClientCA != "",
+		Open:        a.o.HTTPOpen,
+		Hosts:       a.o.HTTPHosts,
 	}
 	if a.top != nil {
 		o.Top = a.top.Keys
@@ -201,6 +203,10 @@ func (a *App) makeHTTP(service *rls.Service) error {
 		if _, err := o.Token(); err != nil {
 			return err
 		}
+	}
+	if a.o.HTTPOpen && a.o.HTTPAddr != "" && o.Token == nil && !o.ClientCerts {
+		a.o.Log.LogAttrs(context.Background(), slog.LevelWarn, "--http-open: everybody who reaches the HTTP address may change state, "+
+			"such as boosts and counters, and see the values of keys", slog.String("http", a.o.HTTPAddr))
 	}
 	a.http = admin.NewServer(o)
 	a.http.ErrorLog = slog.NewLogLogger(newQuietHTTP(a.o.Log.Handler(), a.handshakes[1]), slog.LevelWarn)
@@ -218,14 +224,14 @@ func (a *App) listen(ctx context.Context) error {
 	if a.grpcListener, err = listen(ctx, "--grpc-addr", a.o.GRPCAddr, mode); err != nil {
 		return err
 	}
-	a.grpcListener = a.clients.grpc.Listen(a.grpcListener, a.o.GRPCTLSCert != "")
+	a.grpcListener = a.clients.grpc.Listen(a.grpcListener, a.o.GRPCTLSCert != "") //nolint:contextcheck // it outlives ctx
 	if a.o.HTTPAddr == "" {
 		return nil
 	}
 	if a.httpListener, err = listen(ctx, "--http-addr", a.o.HTTPAddr, mode); err != nil {
 		return err
 	}
-	a.httpListener = a.clients.http.Listen(a.httpListener, false)
+	a.httpListener = a.clients.http.Listen(a.httpListener, false) //nolint:contextcheck // as above
 	return nil
 }
 

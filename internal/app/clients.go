@@ -38,7 +38,7 @@ func newClients(o *Options) *clients {
 // bounds are the most connections of each listener: as the flags say, but never so many that the process could not open
 // a file, nor, where the flag is 0, so many that idle ones would take more than a part of the memory limit.
 func (o *Options) bounds(files uint64, memory int64) (grpcMax, httpMax int) {
-	all := int(min(files, math.MaxInt32)) //nolint:gosec // it fits
+	all := int(min(files, math.MaxInt32))
 	grpcMax, httpMax = o.GRPCMaxConnections, o.HTTPMaxConnections
 	if grpcMax == 0 {
 		grpcMax = int(min(mostGRPC, max(64, memory/memoryPart/connMemory)))

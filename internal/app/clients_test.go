@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -65,8 +66,12 @@ func (r *raw) head() (stream uint32, err error) {
 	var block bytes.Buffer
 	e := hpack.NewEncoder(&block)
 	for _, h := range [][2]string{
-		{":method", "POST"}, {":scheme", "http"}, {":path", pb.RateLimitService_ShouldRateLimit_FullMethodName},
-		{":authority", "weir"}, {"content-type", "application/grpc"}, {"te", "trailers"},
+		{":method", "POST"},
+		{":scheme", "http"},
+		{":path", pb.RateLimitService_ShouldRateLimit_FullMethodName},
+		{":authority", "weir"},
+		{"content-type", "application/grpc"},
+		{"te", "trailers"},
 	} {
 		_ = e.WriteField(hpack.HeaderField{Name: h[0], Value: h[1]}) // into memory
 	}
@@ -192,7 +197,7 @@ func TestMemoryOfHalfSentRequests(t *testing.T) {
 			sent += 60 << 10
 		}
 	}
-	want(t, "the bound on memory", "true", func() string { return fmt.Sprint(p.refused("grpc", "memory") != "0") })
+	want(t, "the bound on memory", "true", func() string { return strconv.FormatBool(p.refused("grpc", "memory") != "0") })
 	var took uint64
 	want(t, "the memory of half-sent requests", "bounded", func() string {
 		if took = heap() - min(before, heap()); took < uint64(o.GRPCMaxReceiving)*3/2 {
@@ -383,7 +388,7 @@ func TestMemoryOfAConnection(t *testing.T) {
 	for range n {
 		p.connect()
 	}
-	want(t, "connections", fmt.Sprint(n), func() string { return p.metric(`weir_connections{listener="grpc"}`) })
+	want(t, "connections", strconv.Itoa(n), func() string { return p.metric(`weir_connections{listener="grpc"}`) })
 	each := (inUse() - before) / n // with the client's own side of it
 	t.Logf("%d bytes each", each)
 	if each > 3*connMemory {

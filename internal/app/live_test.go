@@ -104,7 +104,7 @@ func TestResetIsForAll(t *testing.T) {
 	one.reset(counters.Target{Key: "weir:1:fixed_window|shop|client=" + who})
 	want(t, "the other sidecar", "OK", func() string { return two.ask(who) })
 
-	if n := one.logged("msg=audit action=reset result=ok client=anyone addr=127.0.0.1:"); n != 2 {
+	if n := one.logged("msg=audit action=reset result=ok client=local addr=127.0.0.1:"); n != 2 {
 		t.Errorf("%d resets in the log", n)
 	}
 	if one.logged("key_hashes=") != 2 || one.logged("s3cret") != 0 {
@@ -148,7 +148,7 @@ func TestBoostIsForAll(t *testing.T) {
 	if got := one.ask("me"); got != "OVER_LIMIT" {
 		t.Errorf("after the boost the answer is %s", got)
 	}
-	if one.logged("msg=audit action=boost result=ok client=anyone") != 1 || two.logged("msg=audit action=boost_remove result=ok") != 1 {
+	if one.logged("msg=audit action=boost result=ok client=local") != 1 || two.logged("msg=audit action=boost_remove result=ok") != 1 {
 		t.Errorf("the log does not have it:\n%s\n%s", one.log, two.log)
 	}
 

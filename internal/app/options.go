@@ -66,8 +66,12 @@ type Options struct {
 	GRPCTLSCert, GRPCTLSKey, GRPCTLSClientCA string
 	GRPCTLSClientNames                       []string
 	// HTTPTLSCert, HTTPTLSKey and HTTPTLSClientCA are the same for HTTP, where a certificate is needed only by those who
-	// change something or take a profile. HTTPTokenFile holds a token that does for that, too.
+	// change something, take a profile or see values of keys. HTTPTokenFile holds a token that does for that, too. Without
+	// either, only this machine may, unless HTTPOpen lets everybody.
 	HTTPTLSCert, HTTPTLSKey, HTTPTLSClientCA, HTTPTokenFile string
+	HTTPOpen                                                bool
+	// HTTPHosts are names by which the process is asked over HTTP, beside addresses and private names.
+	HTTPHosts []string
 
 	// GRPCMaxConnectionAge closes a connection, gracefully, so that clients spread again; 0 never does.
 	GRPCMaxConnectionAge time.Duration

@@ -190,7 +190,13 @@ func (b *Board) Add(ctx context.Context, in *Request) (*Status, error) {
 	}
 	err = b.change(ctx, func(all []Boost) ([]Boost, error) {
 		all = unexpired(all, now)
-		if len(all) >= Max {
+		of := 0
+		for i := range all {
+			if all[i].Author == in.Author {
+				of++
+			}
+		}
+		if len(all) >= Max || of >= MaxOfAuthor {
 			return nil, ErrFull
 		}
 		return append(all, *boost), nil

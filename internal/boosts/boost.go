@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
@@ -19,11 +21,13 @@ import (
 const (
 	// Max is the most boosts that are kept at a time.
 	Max = 1000
+	// MaxOfAuthor is the most that one author may have at a time.
+	MaxOfAuthor = 100
 	// MinFor and MaxFor bound how long a boost lasts: what is needed for longer belongs into the rules.
 	MinFor = time.Second
-	MaxFor = 30 * 24 * time.Hour
+	MaxFor = 7 * 24 * time.Hour
 	// MaxFactor bounds a factor, and one over it bounds it from below.
-	MaxFactor = 1e6
+	MaxFactor = 1000.0
 	// MaxText is the longest reason, and the longest author, in bytes.
 	MaxText = 500
 )
@@ -31,7 +35,7 @@ const (
 // Errors of Add and Remove; others are of Redis, or say what is wrong with what was asked.
 var (
 	ErrNotFound = errors.New("not found")
-	ErrFull     = fmt.Errorf("there are %d boosts already, the most that are kept; remove one", Max)
+	ErrFull     = fmt.Errorf("there are %d boosts already, the most that are kept, or %d of this author; remove one", Max, MaxOfAuthor)
 )
 
 // InvalidError says what is wrong with what was asked.
@@ -121,14 +125,21 @@ func (in *Request) check() (length time.Duration, err error) {
 	if length, err = time.ParseDuration(in.For); err != nil {
 		bad("for: %q is no duration; write 30m, or 1h30m", in.For)
 	} else if length < MinFor || length > MaxFor {
-		bad("for: must be between %s and %s (30 days), got %s; what is needed for longer belongs into the rules", MinFor, MaxFor, length)
+		bad("for: must be between %s and %s (7 days), got %s; what is needed for longer belongs into the rules", MinFor, MaxFor, length)
 	}
 	for _, text := range []struct{ name, value string }{{"reason", in.Reason}, {"author", in.Author}} {
-		if text.value == "" || len(text.value) > MaxText || strings.ContainsFunc(text.value, func(r rune) bool { return r < ' ' }) {
-			bad("%s: must have 1 to %d bytes and no control characters", text.name, MaxText)
+		if text.value == "" || len(text.value) > MaxText || !isPlain(text.value) {
+			bad("%s: must have 1 to %d bytes of text that can be seen: no line ends, control characters or marks of direction",
+				text.name, MaxText)
 		}
 	}
 	return length, errors.Join(errs...)
+}
+
+// isPlain says whether a text is safe to be shown: a terminal obeys control characters, also those above U+007F, and marks
+// of direction show a text as another.
+func isPlain(text string) bool {
+	return utf8.ValidString(text) && !strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) })
 }
 
 // target is the rule, and the entries if single counters of it are asked for.

@@ -223,15 +223,19 @@ func TestRefusedBoosts(t *testing.T) {
 		"no match":   {func(in *boosts.Request) { in.Rule, in.Descriptor = "", "path=/" }, "sidecar explain says why"},
 		"descriptor": {func(in *boosts.Request) { in.Rule, in.Descriptor = "", "=x" }, "descriptor: entry 1 has no key"},
 		"no limit":   {func(in *boosts.Request) { in.Rule = "free" }, `rule "free" (rules.yaml:8) has no limit to boost`},
-		"zero":       {func(in *boosts.Request) { in.Factor = 0 }, "factor: must be above 0 (at least 1e-06) and at most 1e+06, got 0; 2 doubles a limit"},
+		"zero":       {func(in *boosts.Request) { in.Factor = 0 }, "factor: must be above 0 (at least 0.001) and at most 1000, got 0; 2 doubles a limit"},
 		"negative":   {func(in *boosts.Request) { in.Factor = -1 }, "factor: must be above 0"},
 		"becomes 0":  {func(in *boosts.Request) { in.Rule, in.Factor = "one", 0.5 }, "requests_per_unit would be 0; it must be between 1"},
 		"no change":  {func(in *boosts.Request) { in.Rule, in.Factor = "one", 1.5 }, `factor: 1.5 changes no limit of rule "one", whose numbers are rounded down`},
 		"duration":   {func(in *boosts.Request) { in.For = "1 hour" }, `for: "1 hour" is no duration; write 30m`},
-		"too long":   {func(in *boosts.Request) { in.For = "721h" }, "for: must be between 1s and 720h0m0s (30 days), got 721h0m0s"},
+		"too long":   {func(in *boosts.Request) { in.For = "721h" }, "for: must be between 1s and 168h0m0s (7 days), got 721h0m0s"},
 		"too short":  {func(in *boosts.Request) { in.For = "1ms" }, "for: must be between 1s"},
 		"no reason":  {func(in *boosts.Request) { in.Reason = "" }, "reason: must have 1 to 500 bytes"},
-		"a line":     {func(in *boosts.Request) { in.Author = "ann\nbob" }, "author: must have 1 to 500 bytes and no control characters"},
+		"a control":  {func(in *boosts.Request) { in.Reason = "sale\u009b2J" }, "reason: must have 1 to 500 bytes of text that can be seen"},
+		"turned":     {func(in *boosts.Request) { in.Reason = "a\u202eb" }, "reason: must have 1 to 500 bytes of text that can be seen"},
+		"no text":    {func(in *boosts.Request) { in.Reason = "a\xffb" }, "reason: must have 1 to 500 bytes of text that can be seen"},
+		"too much":   {func(in *boosts.Request) { in.Factor = 1001 }, "at most 1000, got 1001"},
+		"a line":     {func(in *boosts.Request) { in.Author = "ann\nbob" }, "author: must have 1 to 500 bytes of text that can be seen"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := b.Add(t.Context(), request(tc.change))
@@ -243,6 +247,18 @@ func TestRefusedBoosts(t *testing.T) {
 	if *changes != 0 || len(b.List()) != 0 {
 		t.Errorf("%d changes, %d boosts", *changes, len(b.List()))
 	}
+}
+
+// One author does not fill all places.
+func TestBoostsOfOneAuthor(t *testing.T) {
+	b, _, _ := board(t, compile(t, rules), nil)
+	for range boosts.MaxOfAuthor {
+		add(t, b, request(nil))
+	}
+	if _, err := b.Add(t.Context(), request(nil)); !errors.Is(err, boosts.ErrFull) {
+		t.Errorf("one more of this author: %v, want ErrFull", err)
+	}
+	add(t, b, request(func(in *boosts.Request) { in.Author = "another" }))
 }
 
 // Values that the rules hash are not in a boost.

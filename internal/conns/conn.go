@@ -55,12 +55,12 @@ func (c *Conn) Close() error {
 // cut closes the connection on behalf of the guard. The server hears of it by the error of its next Read.
 func (c *Conn) cut() { _ = c.Close() } // nothing is left to be said to this client
 
-// framed counts the frames of what is read from clear, which is the connection or the TLS above it.
-func (c *Conn) framed(clear net.Conn) *framed {
-	f := &framed{Conn: clear, c: c, h: c.g.o.HTTP2}
+// framed counts the frames of what is read from plain, which is the connection or the TLS above it.
+func (c *Conn) framed(plain net.Conn) *framed {
+	f := &framed{Conn: plain, c: c, h: c.g.o.HTTP2}
 	f.preface = prefaceLen
 	f.bucket.tokens, f.bucket.at = c.g.firstResets(c.host), c.g.now()
-	f.raw = rawReader(c.Conn, clear == net.Conn(c))
+	f.raw = rawReader(c.Conn, plain == net.Conn(c))
 	c.frames.Store(f)
 	return f
 }
@@ -76,11 +76,11 @@ type creds struct {
 
 // ServerHandshake implements credentials.TransportCredentials.
 func (t creds) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	clear, info, err := t.TransportCredentials.ServerHandshake(raw)
+	plain, info, err := t.TransportCredentials.ServerHandshake(raw)
 	if c, ok := raw.(*Conn); ok && err == nil {
-		return c.framed(clear), info, nil
+		return c.framed(plain), info, nil
 	}
-	return clear, info, err
+	return plain, info, err
 }
 
 // ClientHandshake implements credentials.TransportCredentials.

@@ -101,18 +101,16 @@ func (f *framed) ReadOnReady(size int, pool mem.BufferPool) (*[]byte, int, error
 		}
 		return buf, n, nil
 	}
-	for {
-		buf, n, err := f.raw.read(size, pool)
-		if n > 0 {
-			if err := f.feed((*buf)[:n]); err != nil {
-				pool.Put(buf)
-				return nil, 0, err
-			}
-			return buf, n, nil
-		}
+	buf, n, err := f.raw.read(size, pool)
+	if err != nil {
 		if f.wokenBy(err) {
 			return f.ReadOnReady(size, pool)
 		}
 		return nil, 0, err
 	}
+	if err := f.feed((*buf)[:n]); err != nil {
+		pool.Put(buf)
+		return nil, 0, err
+	}
+	return buf, n, nil
 }

@@ -1,6 +1,7 @@
 package conns
 
 import (
+	"bytes"
 	"encoding/binary"
 	"io"
 	"log/slog"
@@ -52,7 +53,10 @@ func TestUnread(t *testing.T) {
 		}
 	}()
 	select {
-	case <-ended:
+	case err := <-ended:
+		if err == nil {
+			t.Error("the Write ends well")
+		}
 	case <-time.After(patience):
 		t.Fatal("the server still writes")
 	}
@@ -108,7 +112,7 @@ func TestResetBetweenFrames(t *testing.T) {
 	if _, err := client.Write(text); err != nil {
 		t.Fatal(err)
 	}
-	want := append(text, 0, 0, 4, frameWindowUpdate, 0, 0, 0, 0, 1, 0, 0, 0, 0)
+	want := append(bytes.Clone(text), 0, 0, 4, frameWindowUpdate, 0, 0, 0, 0, 1, 0, 0, 0, 0)
 	got := make([]byte, len(want))
 	if _, err := io.ReadFull(server, got); err != nil {
 		t.Fatal(err)

@@ -2,6 +2,7 @@ package conns
 
 import (
 	"encoding/binary"
+	"slices"
 	"time"
 )
 
@@ -105,10 +106,10 @@ func (f *framed) execute(to []byte) []byte {
 	if f.inFrame() {
 		return to
 	}
-	for i := len(f.half) - 1; i >= 0; i-- {
-		if f.half[i].doomed {
+	for i, h := range slices.Backward(f.half) {
+		if h.doomed {
 			to = append(to, 0, 0, 4, frameWindowUpdate, 0)
-			to = binary.BigEndian.AppendUint32(to, f.half[i].stream)
+			to = binary.BigEndian.AppendUint32(to, h.stream)
 			to = append(to, 0, 0, 0, 0)
 			f.drop(i)
 		}

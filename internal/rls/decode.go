@@ -127,6 +127,8 @@ func (sc *scratch) decodeDescriptor(p part) bool {
 	}
 	q.to = len(sc.entries)
 	if sc.descriptors++; sc.descriptors > sc.o.MaxDescriptors {
+		clear(sc.questions[at:]) // reset clears only what is kept
+		clear(sc.entries[from:])
 		sc.questions, sc.entries = sc.questions[:at], sc.entries[:from]
 	}
 	return !f.malformed

@@ -32,6 +32,8 @@ type Query struct {
 	By By
 	// N is the most keys of the answer.
 	N int
+	// HashValues shows values as hashes, whatever the Options say.
+	HashValues bool
 }
 
 // Keys is the answer to a Query.
@@ -39,7 +41,7 @@ type Keys struct {
 	By By `json:"by"`
 	// Since is when the counting of what is shown began: one to two minutes ago.
 	Since time.Time `json:"since"`
-	// KeptPerRule is Options.PerRule, Hashed Options.HashValues.
+	// KeptPerRule is Options.PerRule. Hashed says that values are shown as hashes.
 	KeptPerRule int  `json:"kept_per_rule"`
 	Hashed      bool `json:"values_hashed"`
 	// Missed is the hits of rules for which there was no room, since the process started.
@@ -83,9 +85,10 @@ func (t *Top) Keys(q Query) (Keys, error) {
 			found = first(found, q.N)
 		}
 	}
-	a := Keys{By: q.By, Since: since, KeptPerRule: t.o.PerRule, Hashed: t.o.HashValues, Missed: t.missed.Load(), Keys: []Key{}}
+	hash := t.o.HashValues || q.HashValues
+	a := Keys{By: q.By, Since: since, KeptPerRule: t.o.PerRule, Hashed: hash, Missed: t.missed.Load(), Keys: []Key{}}
 	for _, r := range first(found, q.N) {
-		a.Keys = append(a.Keys, r.show(t.o.HashValues))
+		a.Keys = append(a.Keys, r.show(hash))
 	}
 	return a, nil
 }
@@ -161,7 +164,7 @@ func (r *row) show(hash bool) Key {
 	entries := make([]descriptors.Entry, len(terms.Entries))
 	for i, e := range terms.Entries {
 		if hash {
-			e.Value = hashed(e.Value)
+			e.Value = Hashed(e.Value)
 		}
 		k.Entries = append(k.Entries, e)
 		entries[i] = descriptors.Entry(e)
@@ -173,8 +176,8 @@ func (r *row) show(hash bool) Key {
 // isHash is what `hash_values` makes of a value.
 var isHash = regexp.MustCompile("^#[0-9a-f]{32}$")
 
-// hashed is as `hash_values` writes it. A value that is a hash already stays.
-func hashed(value string) string {
+// Hashed is a value as `hash_values` writes it. One that is a hash already stays.
+func Hashed(value string) string {
 	if isHash.MatchString(value) {
 		return value
 	}

@@ -3,6 +3,8 @@ package descriptors
 import (
 	"bytes"
 	"encoding/json"
+	"io"
+	"strings"
 
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
@@ -76,6 +78,67 @@ func (s *Set) MarshalJSON() ([]byte, error) {
 	e.SetEscapeHTML(false) // a path's > stays readable if the outer encoder agrees
 	err := e.Encode(out)
 	return b.Bytes(), err
+}
+
+// WriteJSON writes what MarshalJSON returns, a rule at a time: lines after the first begin with prefix and one indent for
+// each level. The error is w's.
+func (s *Set) WriteJSON(w io.Writer, prefix, indent string) error {
+	b := &errWriter{w: w}
+	level := func(n int) string { return "\n" + prefix + strings.Repeat(indent, n) }
+	b.write("{" + level(1) + `"domains": [`)
+	for i, d := range s.Domains() {
+		if i > 0 {
+			b.write(",")
+		}
+		name, err := json.Marshal(d.name)
+		if err != nil {
+			return err
+		}
+		b.write(level(2) + "{" + level(3) + `"domain": ` + string(name) + "," + level(3) + `"rules": [`)
+		for j, r := range d.rules {
+			if j > 0 {
+				b.write(",")
+			}
+			b.write(level(4))
+			if err := b.encode(showRule(r), level(4)[1:], indent); err != nil {
+				return err
+			}
+		}
+		if len(d.rules) > 0 {
+			b.write(level(3))
+		}
+		b.write("]" + level(2) + "}")
+	}
+	if len(s.Domains()) > 0 {
+		b.write(level(1))
+	}
+	b.write("]" + level(0) + "}")
+	return b.err
+}
+
+// errWriter keeps the first error of a writer.
+type errWriter struct {
+	w    io.Writer
+	text bytes.Buffer
+	err  error
+}
+
+func (b *errWriter) write(text string) {
+	if b.err == nil {
+		_, b.err = io.WriteString(b.w, text)
+	}
+}
+
+func (b *errWriter) encode(v any, prefix, indent string) error {
+	b.text.Reset()
+	e := json.NewEncoder(&b.text)
+	e.SetEscapeHTML(false)
+	e.SetIndent(prefix, indent)
+	if err := e.Encode(v); err != nil {
+		return err
+	}
+	b.write(strings.TrimSuffix(b.text.String(), "\n"))
+	return b.err
 }
 
 func showRule(r *Rule) ruleJSON {

@@ -35,12 +35,13 @@ const range = (n, error) => error ? `${number(n - error)} to ${number(n)}` : num
 
 // get asks the sidecar; of two questions of one kind only the later one counts.
 const asked = {};
+let token = ""; // what the operator has typed; it is in this page's memory only
 const get = async (kind, path, query) => {
   asked[kind]?.abort();
   const mine = asked[kind] = new AbortController();
   const timer = setTimeout(() => mine.abort(new Error("no answer")), 10000);
   try {
-    const res = await fetch(path + (query ? "?" + new URLSearchParams(query) : ""), {signal: mine.signal, headers: {Accept: "application/json"}});
+    const res = await fetch(path + (query ? "?" + new URLSearchParams(query) : ""), {signal: mine.signal, headers: {Accept: "application/json", ...(token && {Authorization: "Bearer " + token})}});
     const text = await res.text();
     if (!res.ok) {
       let said = text;
@@ -234,6 +235,7 @@ $("rules-on").addEventListener("click", () => { from += page; refresh(askRules);
 $("top-by").addEventListener("change", () => refresh(askTop));
 $("top-all").addEventListener("click", () => { topRule = null; refresh(askTop); $("top-by").focus(); });
 $("explain-form").addEventListener("submit", explain);
+$("token-form").addEventListener("submit", () => { token = $("token").value.trim(); $("token").value = ""; all(); });
 for (const form of document.forms) form.addEventListener("submit", (e) => e.preventDefault());
 $("auto").addEventListener("change", () => { if ($("auto").checked) all(); });
 document.addEventListener("visibilitychange", () => { if (!document.hidden && $("auto").checked) all(); });

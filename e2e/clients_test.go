@@ -1,0 +1,127 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+
+	"github.com/weir-ratelimit/weir/internal/chrometest"
+)
+
+// What Envoy does is no reason to refuse it: many requests at once, clients that go away, a store that hangs for longer than
+// Envoy waits, so that it resets what it has asked, and connections that come and go.
+func TestEnvoyIsNeverRefused(t *testing.T) {
+	s := startSidecar(t, ruleFile(t, `
+domain: shop
+descriptors:
+  - key: remote_address
+    rate_limit: {name: per-client, algorithm: leaky_queue, requests_per_unit: 20, unit: second, max_wait: 10s}
+`), "--grpc-max-connection-age", "1s")
+	e := proxy{Weir: []string{s.grpc}, Domain: "shop"}.start(t)
+	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 50}}
+	defer client.CloseIdleConnections()
+	deadline := time.Now().Add(4 * time.Second)
+	var wg sync.WaitGroup
+	for range 50 {
+		wg.Go(func() {
+			for i := 0; time.Now().Before(deadline); i++ {
+				wait := time.Duration(1+i%40) * time.Millisecond // most give up while the answer is held
+				ctx, cancel := context.WithTimeout(t.Context(), wait)
+				req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+e.Listener("front")+"/", http.NoBody)
+				if err == nil {
+					if res, err := client.Do(req); err == nil {
+						_ = res.Body.Close()
+					}
+				}
+				cancel()
+			}
+		})
+	}
+	wg.Wait()
+	if asked := e.Stat("cluster.weir.upstream_rq_total"); asked < 1000 {
+		t.Errorf("Envoy asked %v times, which proves little", asked)
+	}
+	_, metrics := s.page(t, "/metrics")
+	for line := range strings.Lines(metrics) {
+		if strings.HasPrefix(line, "weir_clients_refused_total{") && !strings.HasSuffix(line, " 0\n") {
+			t.Errorf("refused: %s", line)
+		}
+	}
+	if !strings.Contains(metrics, "\nweir_receiving_bytes 0\n") {
+		t.Errorf("requests that have not arrived whole are left: %s", grep(metrics, "weir_receiving_bytes"))
+	}
+}
+
+func grep(text, word string) (lines []string) {
+	for line := range strings.Lines(text) {
+		if strings.Contains(line, word) {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
+// Commands that change something work with the token, and not without.
+func TestCommandsWithAToken(t *testing.T) {
+	token := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(token, []byte("s3cret\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := startSidecar(t, ruleFile(t, "domain: shop\ndescriptors: [{key: client, rate_limit: {requests_per_unit: 5, unit: hour}}]\n"),
+		"--http-token-file", token)
+	for _, args := range [][]string{
+		{"boost", "--domain", "shop", "client=ann", "--factor", "2", "--for", "1h", "--reason", "sale", "--author", "me"},
+		{"reset", "--domain", "shop", "client=ann"},
+	} {
+		args = append(args, "--server", s.http)
+		out, err := exec.Command(binary, args...).CombinedOutput()
+		if err == nil || !strings.Contains(string(out), "a token is needed") {
+			t.Errorf("%s without the token: %v\n%s", args[0], err, out)
+		}
+		out, err = exec.Command(binary, append(args, "--token-file", token)...).CombinedOutput()
+		if err != nil {
+			t.Errorf("%s with the token: %v\n%s", args[0], err, out)
+		}
+	}
+	list := func(args ...string) string {
+		out, err := exec.Command(binary, append([]string{"boost", "list", "--server", s.http}, args...)...).CombinedOutput()
+		if err != nil {
+			t.Error(err)
+		}
+		return fmt.Sprintf("%s", out)
+	}
+	if got := list(); strings.Contains(got, "ann") || !strings.Contains(got, "client=#") {
+		t.Errorf("without the token the boosts are\n%s", got)
+	}
+	if got := list("--token-file", token); !strings.Contains(got, "client=ann") {
+		t.Errorf("with the token the boosts are\n%s", got)
+	}
+}
+
+// The page shows values of keys to whoever types the token.
+func TestPageWithAToken(t *testing.T) {
+	token := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(token, []byte("s3cret\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b := chrometest.Start(t)
+	s := startSidecar(t, ruleFile(t, pageRules), "--http-token-file", token)
+	askOf(t, pb.NewRateLimitServiceClient(dial(t, s.grpc)), 1, "remote_address", "10.0.0.1")
+	b.Look(1200, 1000, false)
+	b.Open("http://" + s.http + "/")
+	b.Await(`document.getElementById("top-rows").innerText.startsWith("remote_address=#")`)
+	b.Eval(`document.getElementById("token").value = "s3cret", document.getElementById("token").focus()`)
+	b.Press("Enter")
+	b.Await(`document.getElementById("top-rows").innerText.startsWith("remote_address=10.0.0.1")`)
+}

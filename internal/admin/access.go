@@ -1,0 +1,157 @@
+package admin
+
+import (
+	"crypto/subtle"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+)
+
+// accessError says why a request is refused.
+type accessError struct {
+	status int
+	msg    string
+}
+
+// Error implements error.
+func (e *accessError) Error() string { return e.msg }
+
+// protect checks every request: does it name this process as its host, and, where it changes state or takes a profile, may
+// it? docs/adr/0042-who-may-change-state.md says who may.
+func (h *handler) protect(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := h.checkHost(r); err != nil {
+			refuse(w, http.StatusForbidden, err)
+			return
+		}
+		path := strings.TrimPrefix(r.URL.Path, api)
+		reads := (r.Method == http.MethodGet || r.Method == http.MethodHead) && !strings.HasPrefix(path, debug)
+		if reads {
+			next.ServeHTTP(w, r)
+			return
+		}
+		if err := h.authorize(r); err != nil {
+			if err.status == http.StatusUnauthorized {
+				w.Header().Set("WWW-Authenticate", "Bearer")
+			}
+			refuse(w, err.status, err)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// authorize says why the request may not change state, nor see the values of keys; nil if it may.
+func (h *handler) authorize(r *http.Request) *accessError {
+	switch {
+	case h.ClientCerts && r.TLS != nil && len(r.TLS.VerifiedChains) > 0:
+		return nil
+	case h.Token != nil:
+		return h.checkToken(r)
+	case h.ClientCerts:
+		return &accessError{http.StatusForbidden, "a client certificate is needed (--http-tls-client-ca)"}
+	case h.Open || isLocal(r):
+		return nil
+	default:
+		return &accessError{http.StatusForbidden, r.Method + " " + r.URL.Path + " is only for this machine, by localhost or a Unix socket, " +
+			"until serve has a token (--http-token-file) or authorities for client certificates (--http-tls-client-ca); --http-open lets everybody"}
+	}
+}
+
+func (h *handler) checkToken(r *http.Request) *accessError {
+	token, err := h.Token()
+	if err != nil {
+		h.Log.LogAttrs(r.Context(), slog.LevelError, "the token of HTTP requests cannot be read", slog.String("error", err.Error()))
+		return &accessError{http.StatusServiceUnavailable, "the token cannot be read, see the log of the rate limit service"}
+	}
+	if subtle.ConstantTimeCompare([]byte(r.Header.Get("Authorization")), []byte("Bearer "+token)) != 1 {
+		return &accessError{http.StatusUnauthorized, "a token is needed: Authorization: Bearer ... (--http-token-file)"}
+	}
+	return nil
+}
+
+// seesValues says whether the request may see the values of keys, which clients have sent and may be secrets.
+func (h *handler) seesValues(r *http.Request) bool {
+	if h.Token != nil && r.Header.Get("Authorization") == "" && (r.TLS == nil || len(r.TLS.VerifiedChains) == 0) {
+		return false // without reading the token
+	}
+	return h.authorize(r) == nil
+}
+
+// isLocal says whether the request was sent on this machine, to this machine. What a proxy passes on was not, and
+// neither was what a web page sends to a name that its owner has turned to 127.0.0.1.
+func isLocal(r *http.Request) bool {
+	for _, header := range []string{"Forwarded", "X-Forwarded-For", "X-Real-Ip", "Via"} {
+		if r.Header.Get(header) != "" {
+			return false
+		}
+	}
+	host := hostname(r.Host)
+	if addr, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr); ok && addr.Network() == "unix" {
+		return isLoopback(host) || host == unixHost
+	}
+	from, err := netip.ParseAddrPort(r.RemoteAddr)
+	return err == nil && from.Addr().Unmap().IsLoopback() && isLoopback(host)
+}
+
+// unixHost is the host that older commands name to a Unix socket.
+const unixHost = "sidecar"
+
+// hostname is a Host header without its port, in lower case.
+func hostname(host string) string {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	return strings.ToLower(strings.TrimSuffix(strings.Trim(host, "[]"), "."))
+}
+
+// isLoopback says whether a host is always this machine.
+func isLoopback(host string) bool {
+	if ip, err := netip.ParseAddr(host); err == nil {
+		return ip.Unmap().IsLoopback()
+	}
+	return host == "localhost" || strings.HasSuffix(host, ".localhost")
+}
+
+// openPaths show nothing that a web page could use, and are asked by probes and Prometheus under all kinds of names.
+var openPaths = []string{"/healthz", "/readyz", "/metrics", "/version"}
+
+// privateNames end the names that nobody on the internet owns.
+var privateNames = []string{".localhost", ".local", ".internal", ".svc", ".cluster.local"}
+
+// checkHost refuses names that somebody else may own: a web page of evil.example that has its name turned to the address
+// of this process could otherwise ask it through the browser of an operator (DNS rebinding).
+func (h *handler) checkHost(r *http.Request) error {
+	if slices.Contains(openPaths, strings.TrimPrefix(r.URL.Path, api)) {
+		return nil
+	}
+	host := hostname(r.Host)
+	if _, err := netip.ParseAddr(host); err == nil || !strings.Contains(host, ".") || host == h.hostname {
+		return nil
+	}
+	ends := func(end string) bool { return strings.HasSuffix(host, end) }
+	if slices.ContainsFunc(privateNames, ends) {
+		return nil
+	}
+	for _, known := range h.Hosts {
+		known = strings.ToLower(known)
+		if known == "*" || known == host || strings.HasPrefix(known, ".") && ends(known) {
+			return nil
+		}
+	}
+	return errors.New("the Host header names " + shorten(host) + ", which may be anybody's; if it is this process, say so by --http-hosts")
+}
+
+// ownHostname is the machine's name, in lower case, or "".
+func ownHostname() string {
+	name, err := os.Hostname()
+	if err != nil {
+		return ""
+	}
+	return strings.ToLower(name)
+}

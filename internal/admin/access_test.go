@@ -1,0 +1,384 @@
+package admin_test
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weir-ratelimit/weir/internal/admin"
+	"github.com/weir-ratelimit/weir/internal/boosts"
+	"github.com/weir-ratelimit/weir/internal/topkeys"
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
+)
+
+// request is one that comes from an address, and names a host.
+func request(t *testing.T, method, target, from, host string, header ...string) *http.Request {
+	t.Helper()
+	r := httptest.NewRequestWithContext(t.Context(), method, target, strings.NewReader("{}"))
+	r.RemoteAddr, r.Host = from, host
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	return r
+}
+
+// Without a token, who changes something must be on this machine, and name it.
+func TestWhoMayChange(t *testing.T) {
+	const here, away = "127.0.0.1:5", "10.1.2.3:5"
+	token := func() (string, error) { return "secret", nil }
+	unix := func(r *http.Request) *http.Request {
+		return r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, &net.UnixAddr{Name: "/run/weir", Net: "unix"}))
+	}
+	for name, tc := range map[string]struct {
+		o    admin.Options
+		r    *http.Request
+		want int
+		says string
+	}{
+		"from here":              {r: request(t, "POST", "/reload", here, "127.0.0.1:8080"), want: 200},
+		"from here, by name":     {r: request(t, "POST", "/api/v1/reload", here, "localhost:8080"), want: 200},
+		"from here, IPv6":        {r: request(t, "POST", "/reload", "[::1]:5", "[::1]:8080"), want: 200},
+		"by a socket":            {r: unix(request(t, "POST", "/reload", "@", "localhost")), want: 200},
+		"by a socket, as before": {r: unix(request(t, "POST", "/reload", "@", "sidecar")), want: 200},
+		"a proxy's socket":       {r: unix(request(t, "POST", "/reload", "@", "10.0.0.1")), want: 403, says: "--http-token-file"},
+		"from away":              {r: request(t, "POST", "/reload", away, "10.0.0.1:8080"), want: 403, says: "--http-token-file"},
+		"from away, as if here":  {r: request(t, "POST", "/reload", away, "localhost:8080"), want: 403, says: "--http-open"},
+		"DNS rebinding":          {r: request(t, "POST", "/reload", here, "evil.example:8080"), want: 403, says: "--http-hosts"},
+		"DNS rebinding, no dot":  {r: request(t, "POST", "/reload", here, "evil:8080"), want: 403, says: "is only for this machine"},
+		"DNS rebinding, reads":   {r: request(t, "GET", "/status", here, "evil.example:8080"), want: 403, says: "--http-hosts"},
+		"by a proxy":             {r: request(t, "POST", "/reload", here, "localhost", "X-Forwarded-For", "1.2.3.4"), want: 403, says: "is only for this machine"},
+		"opened":                 {o: admin.Options{Open: true}, r: request(t, "POST", "/reload", away, "10.0.0.1:8080"), want: 200},
+		"opened, rebinding":      {o: admin.Options{Open: true}, r: request(t, "POST", "/reload", away, "evil.example"), want: 403, says: "--http-hosts"},
+		"a known host":           {o: admin.Options{Hosts: []string{"weir.example"}}, r: request(t, "GET", "/status", away, "weir.example:8080"), want: 200},
+		"a known ending":         {o: admin.Options{Hosts: []string{".example"}}, r: request(t, "GET", "/status", away, "weir.example"), want: 200},
+		"a service":              {r: request(t, "GET", "/status", away, "weir.mesh.svc.cluster.local:8080"), want: 200},
+		"a container":            {r: request(t, "GET", "/status", away, "weir:8080"), want: 200},
+		"a probe":                {r: request(t, "GET", "/healthz", away, "any.example"), want: 200},
+		"Prometheus":             {r: request(t, "GET", "/metrics", away, "any.example"), want: 200},
+		"a profile from away":    {o: admin.Options{Pprof: true}, r: request(t, "GET", "/debug/pprof/", away, "10.0.0.1"), want: 403, says: "is only for"},
+		"without the token":      {o: admin.Options{Token: token}, r: request(t, "POST", "/reload", here, "localhost"), want: 401, says: "a token is needed"},
+		"with the token": {
+			o: admin.Options{Token: token}, r: request(t, "POST", "/reload", away, "10.0.0.1", "Authorization", "Bearer secret"), want: 200,
+		},
+		"no certificate": {o: admin.Options{ClientCerts: true}, r: request(t, "POST", "/reload", here, "localhost"), want: 403, says: "certificate"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rules := &fakeRules{}
+			tc.o.Rules, tc.o.Log, tc.o.Metrics = rules, slog.New(slog.DiscardHandler), http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+			tc.o.Set = func() *descriptors.Set { return nil }
+			w := httptest.NewRecorder()
+			admin.NewHandler(tc.o).ServeHTTP(w, tc.r)
+			var said struct{ Error string }
+			if w.Code != tc.want {
+				t.Errorf("status %d, want %d: %s", w.Code, tc.want, w.Body)
+			}
+			if tc.want >= 400 && (json.Unmarshal(w.Body.Bytes(), &said) != nil || !strings.Contains(said.Error, tc.says)) {
+				t.Errorf("the answer is %s, want an error with %q", w.Body, tc.says)
+			}
+			if (rules.reloads > 0) != (tc.want == 200 && tc.r.Method == "POST") {
+				t.Errorf("%d reloads", rules.reloads)
+			}
+		})
+	}
+}
+
+// valuable are boosts and top keys with an API key in them.
+type valuable struct{ fakeExplainer }
+
+const apiKey = "sk-live-4711"
+
+func (valuable) List() []boosts.Status {
+	return []boosts.Status{{Boost: boosts.Boost{Keys: []string{"fixed_window|shop|api_key=" + apiKey, "odd " + apiKey}}}}
+}
+func (valuable) Away() error { return nil }
+func (valuable) Add(context.Context, *boosts.Request) (*boosts.Status, error) {
+	return nil, errors.New("no")
+}
+
+func (valuable) Remove(context.Context, string) (*boosts.Boost, error) { return nil, errors.New("no") }
+
+func (valuable) top(q topkeys.Query) (topkeys.Keys, error) {
+	return topkeys.Keys{Hashed: q.HashValues}, nil
+}
+
+// Values of keys are for those who may change something.
+func TestValuesAreNotForEverybody(t *testing.T) {
+	token := func() (string, error) { return "secret", nil }
+	for name, tc := range map[string]struct {
+		token  func() (string, error)
+		from   string
+		header []string
+		hidden bool
+	}{
+		"from away":          {from: "10.1.2.3:5", hidden: true},
+		"from here":          {from: "127.0.0.1:5"},
+		"without the token":  {token: token, from: "127.0.0.1:5", hidden: true},
+		"with another token": {token: token, from: "127.0.0.1:5", header: []string{"Authorization", "Bearer s"}, hidden: true},
+		"with the token":     {token: token, from: "10.1.2.3:5", header: []string{"Authorization", "Bearer secret"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := admin.NewHandler(admin.Options{
+				Boosts: valuable{}, Top: valuable{}.top, Token: tc.token, Log: slog.New(slog.DiscardHandler), Metrics: http.NotFoundHandler(),
+			})
+			for _, path := range []string{"/boosts", "/top", "/api/v1/boosts"} {
+				w := httptest.NewRecorder()
+				h.ServeHTTP(w, request(t, "GET", path, tc.from, "localhost", tc.header...))
+				hashed := strings.Contains(w.Body.String(), `"values_hashed": true`)
+				if w.Code != 200 || hashed != tc.hidden || tc.hidden && strings.Contains(w.Body.String(), apiKey) {
+					t.Errorf("%s answers %d %s, hidden: want %t", path, w.Code, w.Body, tc.hidden)
+				}
+			}
+		})
+	}
+}
+
+// slowRules reload when they are let.
+type slowRules struct {
+	fakeRules
+
+	began chan struct{}
+	let   chan struct{}
+}
+
+func (s *slowRules) Reload(ctx context.Context) error {
+	s.began <- struct{}{}
+	<-s.let
+	return s.fakeRules.Reload(ctx)
+}
+
+// However many ask for a reload, one is under way, and one that begins after they asked answers them all. Each has a line
+// in the log.
+func TestReloadIsShared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rules := &slowRules{began: make(chan struct{}), let: make(chan struct{})}
+		var log strings.Builder
+		h := admin.NewHandler(admin.Options{Rules: rules, Log: slog.New(slog.NewTextHandler(&log, nil)), Metrics: http.NotFoundHandler()})
+		var wg sync.WaitGroup
+		post := func() {
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, request(t, "POST", "/reload", "127.0.0.1:5", "localhost"))
+			if w.Code != 200 {
+				t.Errorf("%d %s", w.Code, w.Body)
+			}
+		}
+		wg.Go(post)
+		<-rules.began
+		for range 50 {
+			wg.Go(post)
+		}
+		synctest.Wait()
+		rules.let <- struct{}{}
+		<-rules.began
+		rules.let <- struct{}{}
+		wg.Wait()
+		if rules.reloads != 2 {
+			t.Errorf("%d reloads for 51 requests, want 2", rules.reloads)
+		}
+		if n := strings.Count(log.String(), "msg=audit action=reload result=ok client=local"); n != 51 {
+			t.Errorf("%d lines of audit, want 51", n)
+		}
+	})
+}
+
+// A server is asked at most once a second, however many want to know.
+func TestRemoteCheckIsShared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asked atomic.Int64
+		h := handler(&fakeRules{}, admin.Check{Name: "store", Remote: true, Err: func(ctx context.Context) error {
+			asked.Add(1)
+			<-time.After(100 * time.Millisecond)
+			return ctx.Err()
+		}})
+		var wg sync.WaitGroup
+		for range 100 {
+			wg.Go(func() {
+				for _, path := range []string{"/readyz", "/status", "/api/v1/status"} {
+					if status, body := ask(t, h, "GET", path); status != 200 {
+						t.Errorf("%s: %d %s", path, status, body)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		if n := asked.Load(); n != 1 {
+			t.Errorf("the server was asked %d times in 100ms, want once", n)
+		}
+		<-time.After(time.Second)
+		if status, _ := ask(t, h, "GET", "/readyz"); status != 200 || asked.Load() != 2 {
+			t.Errorf("a second later: status %d, asked %d times", status, asked.Load())
+		}
+	})
+}
+
+// many is rules that take long to be written.
+func many(t *testing.T, n int) *descriptors.Set {
+	t.Helper()
+	var b strings.Builder
+	b.WriteString("domain: shop\ndescriptors:\n")
+	for i := range n {
+		fmt.Fprintf(&b, "  - {key: client, value: 'c%d>&<', rate_limit: {requests_per_unit: 5, unit: hour}}\n", i)
+	}
+	set, err := descriptors.Compile([]descriptors.File{{Name: "rules.yaml", Data: []byte(b.String())}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return set
+}
+
+// noFlush counts what is written at once.
+type noFlush struct {
+	header http.Header
+	text   []byte
+	most   int
+}
+
+func (w *noFlush) Header() http.Header { return w.header }
+func (w *noFlush) WriteHeader(int)     {}
+func (w *noFlush) Write(p []byte) (int, error) {
+	w.most = max(w.most, len(p))
+	w.text = append(w.text, p...)
+	return len(p), nil
+}
+
+// The rules are written in pieces, and are what they were.
+func TestRulesAreStreamed(t *testing.T) {
+	set := many(t, 2000)
+	h := handler(&fakeRules{live: set, status: admin.RulesStatus{Hash: "abc"}})
+	w := &noFlush{header: http.Header{}}
+	h.ServeHTTP(w, request(t, "GET", "/rules", "127.0.0.1:5", "localhost"))
+	if w.most > 64<<10 || len(w.text) < 200<<10 {
+		t.Errorf("%d bytes, up to %d at once; want at most 64 KiB", len(w.text), w.most)
+	}
+	want, err := json.MarshalIndent(struct {
+		admin.RulesStatus
+		Rules json.Marshaler `json:"rules"`
+	}{admin.RulesStatus{Hash: "abc"}, set}, "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	unescape := strings.NewReplacer(`\u003e`, ">", `\u003c`, "<", `\u0026`, "&")
+	if got := string(w.text); got != unescape.Replace(string(want))+"\n" {
+		t.Errorf("the rules differ: %.2000s\n\nwant\n%.2000s", got, want)
+	}
+}
+
+// One reader at a time: those beyond who may wait are told to come again, and one who does not read is cut off.
+func TestReadersOfRules(t *testing.T) {
+	server := admin.NewServer(admin.Options{
+		Rules: &fakeRules{live: many(t, 100_000)}, Log: slog.New(slog.DiscardHandler), Metrics: http.NotFoundHandler(),
+	})
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(l) }()
+	t.Cleanup(func() {
+		if err := server.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
+			t.Error(err)
+		}
+	})
+	slow, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer slow.Close() //nolint:errcheck // the test ends
+	if tcp, ok := slow.(*net.TCPConn); ok {
+		_ = tcp.SetReadBuffer(4096)
+	}
+	if _, err := io.WriteString(slow, "GET /rules HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(slow, make([]byte, 100)); err != nil { // it has its turn, and reads no more
+		t.Fatal(err)
+	}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 30 * time.Second}
+	get := func() (int, int) {
+		res, err := client.Get((&url.URL{Scheme: "http", Host: l.Addr().String(), Path: "/rules"}).String())
+		if err != nil {
+			t.Error(err)
+			return 0, 0
+		}
+		defer res.Body.Close() //nolint:errcheck // only read from
+		text, err := io.ReadAll(res.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		return res.StatusCode, len(text)
+	}
+	var busy atomic.Int64
+	var wg sync.WaitGroup
+	for range 20 {
+		wg.Go(func() {
+			if status, _ := get(); status == http.StatusServiceUnavailable {
+				busy.Add(1)
+			}
+		})
+	}
+	wg.Wait()
+	if n := busy.Load(); n < 5 {
+		t.Errorf("%d of 20 were told to come again, want those beyond the 8 who wait", n)
+	}
+	deadline := time.Now().Add(30 * time.Second)
+	for {
+		if status, n := get(); status == 200 && n > 10<<20 {
+			return // though the slow one still has its connection
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the slow reader keeps all others waiting")
+		}
+	}
+}
+
+// A certificate of a client is worth a token.
+func TestCertificateSeesValues(t *testing.T) {
+	h := admin.NewHandler(admin.Options{
+		Boosts: valuable{}, ClientCerts: true, Token: func() (string, error) { return "secret", nil },
+		Log: slog.New(slog.DiscardHandler), Metrics: http.NotFoundHandler(),
+	})
+	r := request(t, "GET", "/boosts", "10.1.2.3:5", "10.0.0.1")
+	r.TLS = &tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{{}}}}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	if !strings.Contains(w.Body.String(), apiKey) {
+		t.Errorf("with a certificate: %s", w.Body)
+	}
+}
+
+// Nobody fills all places for boosts at once, and what is refused is cut in the log.
+func TestBoostsArePaced(t *testing.T) {
+	var log strings.Builder
+	h := admin.NewHandler(admin.Options{Boosts: valuable{}, Log: slog.New(slog.NewJSONHandler(&log, nil)), Metrics: http.NotFoundHandler()})
+	count := map[int]int{}
+	body := `{"domain": "` + strings.Repeat("d", 5000) + `", "reason": "` + strings.Repeat("r", 5000) + `\u009b", "author": "\u009bann"}`
+	for range 200 {
+		r := httptest.NewRequestWithContext(t.Context(), "POST", "/boosts", strings.NewReader(body))
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, local(r))
+		count[w.Code]++
+	}
+	if count[http.StatusTooManyRequests] < 130 {
+		t.Errorf("200 boosts in a moment are answered %v, want most 429", count)
+	}
+	if len(log.String()) > 200*800 || strings.ContainsRune(log.String(), 0x9b) {
+		t.Errorf("the log has %d bytes, or a control character: %.1000s", len(log.String()), log.String())
+	}
+}
