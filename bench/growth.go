@@ -23,9 +23,9 @@ const (
 
 // growthReport is what is kept of a run.
 type growthReport struct {
-	Machine machine        `json:"machine"`
+	Machine machine          `json:"machine"`
 	Figures []*figure.Figure `json:"figures"`
-	Facts   []fact         `json:"facts"`
+	Facts   []fact           `json:"facts"`
 }
 
 // fact is what needs no plot.

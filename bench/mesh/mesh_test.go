@@ -17,8 +17,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/weir-ratelimit/weir/internal/guard"
 	"github.com/weir-ratelimit/weir/bench/figure"
+	"github.com/weir-ratelimit/weir/internal/guard"
 	"github.com/weir-ratelimit/weir/internal/redistest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
