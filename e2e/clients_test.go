@@ -4,7 +4,6 @@ package e2e
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
@@ -99,7 +98,7 @@ func TestCommandsWithAToken(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-		return fmt.Sprintf("%s", out)
+		return string(out)
 	}
 	if got := list(); strings.Contains(got, "ann") || !strings.Contains(got, "client=#") {
 		t.Errorf("without the token the boosts are\n%s", got)

@@ -32,10 +32,24 @@ func nonsense(now int64) []string {
 		fmt.Sprint(now/1_000_000, " 1000000 -5"), fmt.Sprint(far/1_000_000, " 1000000 5"), fmt.Sprint(far, " 0 1 1"), fmt.Sprint(far, ".05 0 1 1"),
 	}
 	for _, numbers := range [][]float64{
-		{math.NaN()}, {math.Inf(1)}, {1e300}, {-1}, {0, math.NaN(), 1}, {0, math.Inf(1), 1}, {0, 1e300, 1}, {0, float64(far), 1},
-		{0, float64(now), math.NaN()}, {0, float64(now), math.Inf(1)}, {0, float64(now), 1e300}, {5, float64(now), 1}, {0, float64(now), 0.5},
-		{0, math.NaN(), 1, float64(now), 99}, {0, 1.5, 1, float64(now), 99}, {0, float64(far), 1, float64(now), 99},
-		{0, float64(now), 1, 5, 99}, {0, float64(now) - 1.5, 1, float64(now), 99},
+		{math.NaN()},
+		{math.Inf(1)},
+		{1e300},
+		{-1},
+		{0, math.NaN(), 1},
+		{0, math.Inf(1), 1},
+		{0, 1e300, 1},
+		{0, float64(far), 1},
+		{0, float64(now), math.NaN()},
+		{0, float64(now), math.Inf(1)},
+		{0, float64(now), 1e300},
+		{5, float64(now), 1},
+		{0, float64(now), 0.5},
+		{0, math.NaN(), 1, float64(now), 99},
+		{0, 1.5, 1, float64(now), 99},
+		{0, float64(far), 1, float64(now), 99},
+		{0, float64(now), 1, 5, 99},
+		{0, float64(now) - 1.5, 1, float64(now), 99},
 	} {
 		all = append(all, packedDoubles(numbers...))
 	}
