@@ -452,6 +452,22 @@ func TestRedisReturns(t *testing.T) {
 	want(t, "readiness without Redis again", "503", p.ready)
 }
 
+// A user of Redis who may not run scripts is not ready: no request of theirs would be counted.
+func TestReadyNeedsTheRightToCount(t *testing.T) {
+	redis := redistest.Start(t)
+	redistest.Do(t, redis, "ACL", "SETUSER", "mute", "on", ">secret", "~*", "+@all", "-eval", "-evalsha")
+	o := options(t, rulesOf("1"))
+	o.Store = "redis://mute:secret@" + redis.Addr() + "/0"
+	p := start(t, o)
+	want(t, "/readyz", "503", p.ready)
+	status, body := p.http("GET", "/readyz")
+	if status != 503 || !strings.Contains(body, "\nstore: ") || !strings.Contains(body, "NOPERM") || strings.Contains(body, "secret") {
+		t.Errorf("/readyz answers %d %q", status, body)
+	}
+	redistest.Do(t, redis, "ACL", "SETUSER", "mute", "+eval", "+evalsha")
+	want(t, "/readyz", "200", p.ready)
+}
+
 // cellRules let one request an hour pass, by the redis-cell module, and otherwise deny.
 const cellRules = "domain: shop\ndescriptors: [{key: client, rate_limit: {algorithm: funnel, requests_per_unit: 1, unit: hour, " +
 	"engine: redis_cell, on_store_failure: deny}}]\n"
