@@ -492,6 +492,7 @@ func TestRedisCellMissing(t *testing.T) {
 	if n := p.logged(cellWarning); n != 1 {
 		t.Errorf("%d warnings after the reload, want 1:\n%s", n, p.log)
 	}
+	want(t, "readiness without the module", "503", p.ready) // it asks Redis once a second
 	status, body := p.http("GET", "/readyz")
 	if status != 503 || !strings.Contains(body, "this Redis has no redis-cell module: load it") {
 		t.Errorf("/readyz answers %d %q", status, body)

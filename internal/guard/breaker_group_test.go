@@ -92,7 +92,7 @@ func TestHangingStoreOfTwo(t *testing.T) {
 	}))
 	ctx := t.Context()
 	hit := func(store string) limiter.Hit {
-		return limiter.Hit{Key: "k", Policy: yearly(t, store, 0), N: 1}
+		return limiter.Hit{Key: "k" + store, Policy: yearly(t, store, 0), N: 1}
 	}
 	hits := []limiter.Hit{hit(""), hit("daily")}
 	take := func(hits ...limiter.Hit) error { return b.Take(ctx, hits, make([]limiter.Decision, len(hits))) }

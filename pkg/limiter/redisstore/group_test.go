@@ -52,7 +52,7 @@ func TestFailures(t *testing.T) {
 	}
 	g := redisstore.NewGroup(stores[0], map[string]*redisstore.Store{"b": stores[1], "c": stores[2]})
 	p := funnel(t, 1000, time.Hour)
-	hits := []limiter.Hit{{Key: "k", Policy: p, N: 1}, {Key: "k", Policy: p.In("b"), N: 1}, {Key: "k", Policy: p.In("c"), N: 1}}
+	hits := []limiter.Hit{{Key: "k", Policy: p, N: 1}, {Key: "kb", Policy: p.In("b"), N: 1}, {Key: "kc", Policy: p.In("c"), N: 1}}
 	redistest.Await(t, func() error { return g.Take(t.Context(), hits, make([]limiter.Decision, 3)) })
 	for _, fault := range []struct {
 		do   func()
