@@ -9,8 +9,9 @@ import (
 // map, which takes as long with many patterns as with few; for many, or long ones, there is a tree.
 type affixes struct {
 	groups  []group
-	lengths []int             // that occur, ascending
+	lengths []int             // that occur, ascending, but for 0
 	by      map[string]target // by beginning, or end
+	empty   *target           // of the empty text, which every value begins and ends with; nil if it does not occur
 	tree    *radix            // instead of by
 	ends    bool
 }
@@ -32,11 +33,14 @@ const (
 func newAffixes(sorted []string, groups []group, reversed func(string) string) *affixes {
 	a := &affixes{groups: groups, ends: reversed != nil}
 	for _, text := range sorted {
+		if text == "" {
+			continue
+		}
 		if i, found := slices.BinarySearch(a.lengths, len(text)); !found {
 			a.lengths = slices.Insert(a.lengths, i, len(text))
 		}
 	}
-	if n := len(a.lengths); n > maxLengths || a.lengths[n-1] > maxAffixLength {
+	if n := len(a.lengths); n > maxLengths || n > 0 && a.lengths[n-1] > maxAffixLength {
 		if reversed != nil {
 			for i, text := range sorted {
 				sorted[i] = reversed(text)
@@ -49,6 +53,9 @@ func newAffixes(sorted []string, groups []group, reversed func(string) string) *
 	for i, text := range sorted {
 		a.by[text] = target{groups[i].only, int32(i)}
 	}
+	if t, ok := a.by[""]; ok {
+		a.empty = &t
+	}
 	return a
 }
 
@@ -58,17 +65,25 @@ func (a *affixes) look(s *search) {
 		a.tree.look(s, a.groups)
 		return
 	}
+	if a.empty != nil {
+		a.visit(s, a.empty)
+	}
 	for _, n := range a.lengths {
 		if n > len(s.value) {
 			return
 		}
 		if t, ok := a.by[s.value[:n]]; ok {
-			if t.only != nil {
-				s.tryOnly(t.only)
-			} else {
-				s.look(&a.groups[t.group])
-			}
+			a.visit(s, &t)
 		}
+	}
+}
+
+// visit decides about the patterns of a group whose fixed beginning the value has.
+func (a *affixes) visit(s *search, t *target) {
+	if t.only != nil {
+		s.tryOnly(t.only)
+	} else {
+		s.look(&a.groups[t.group])
 	}
 }
 
@@ -78,17 +93,25 @@ func (a *affixes) lookBack(s *search, first int, why purpose) {
 		a.tree.lookBack(s, a.groups, first, why)
 		return
 	}
+	if a.empty != nil {
+		a.visitBack(s, a.empty, why)
+	}
 	for _, n := range a.lengths {
 		if n > len(s.value)-first {
 			return
 		}
 		if t, ok := a.by[s.value[len(s.value)-n:]]; ok {
-			if t.only != nil && why == toDecide {
-				s.tryOnly(t.only)
-			} else {
-				s.ends(&a.groups[t.group], why)
-			}
+			a.visitBack(s, &t, why)
 		}
+	}
+}
+
+// visitBack does with a group whose fixed end the value has what the look is for.
+func (a *affixes) visitBack(s *search, t *target, why purpose) {
+	if t.only != nil && why == toDecide {
+		s.tryOnly(t.only)
+	} else {
+		s.ends(&a.groups[t.group], why)
 	}
 }
 
@@ -118,6 +141,9 @@ func (a *affixes) costliest(cost func(*group) int) (path []int32, most int) {
 
 // within appends the groups whose text the text begins with, or ends with.
 func (a *affixes) within(all []int32, text string) []int32 {
+	if a.empty != nil {
+		all = append(all, a.empty.group)
+	}
 	for _, n := range a.lengths {
 		if n > len(text) {
 			break
