@@ -28,6 +28,7 @@ type options struct {
 	workloads, targets string
 	others             []*target
 	sidecar, out       string
+	storeTimeout       time.Duration
 	writeRules         string
 	serveNoop          string
 	largest            int
@@ -68,6 +69,8 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	f.IntVar(&o.Connections, "connections", 4, "connections that share them")
 	f.Float64Var(&o.Rate, "rate", 0, "requests a second of w5; 0 is half of what the target did in w1 of the round")
 	f.StringVar(&o.Algorithm, "algorithm", "funnel", "of the sidecar's limits")
+	f.DurationVar(&o.storeTimeout, "store-timeout", time.Second, "of the sidecars; with 20ms or less, as by default in production, a "+
+		"lone request sends its own call to Redis, so write 20ms to measure w1c1")
 	f.StringVar(&o.sidecar, "sidecar", "", "binary to measure; by default ../cmd/sidecar is built")
 	f.StringVar(&o.out, "out", "", "write results to this path with .json and .md appended")
 	f.StringVar(&o.writeRules, "write-rules", "", "only write the rule files for a -target to this directory, as "+
@@ -133,7 +136,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 
 // start starts the targets, and returns also those that it could start if it fails.
 func (o *options) start(ctx context.Context, dir string) ([]*target, error) {
-	s := &starter{dir: dir, sidecar: o.sidecar, algorithm: o.Algorithm, rules: writeRules}
+	s := &starter{dir: dir, sidecar: o.sidecar, algorithm: o.Algorithm, storeTimeout: o.storeTimeout, rules: writeRules}
 	if err := s.build(ctx); err != nil {
 		return nil, err
 	}
