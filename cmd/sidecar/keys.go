@@ -19,7 +19,7 @@ type keysCmd struct {
 	KeyFormat string `default:"1" placeholder:"N" help:"Version of the keys' format, which releases of Weir that share counters have in common; * for all."`
 	List      bool   `xor:"what" help:"Show each key: type, time to live, bytes, and what its name says. This is the default."`
 	Count     bool   `xor:"what" help:"Only count them, and their bytes."`
-	Delete    bool   `xor:"what" help:"Delete them: those limits start anew. Needs --yes."`
+	Delete    bool   `xor:"what" help:"Delete them: those limits start again. Needs --yes."`
 	Yes       bool   `help:"Really delete."`
 
 	Format string `default:"text" placeholder:"text|json" help:"text for people, or json: one object a key, or one with the sums."`

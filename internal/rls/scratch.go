@@ -14,7 +14,7 @@ type scratch struct {
 	questions []question          // one a descriptor
 	entries   []descriptors.Entry // of all descriptors
 	replaced  []string            // names of limits that do not count in this request
-	// isReplacing has the names of replaced once they are many and one was looked for: it is made anew in each request.
+	// isReplacing has the names of replaced once they are many and one was looked for: each request makes its own.
 	isReplacing map[string]bool
 	limits      []*descriptors.Limit // limits[i] is what hits[i] asks
 	hits        []limiter.Hit
