@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -125,11 +124,10 @@ func (r *remote) logPolicy(ctx context.Context, requests uint64) {
 
 // cause names why the store did not decide, and says what to check.
 func (r *remote) cause(err error) (cause, check string) {
-	timeout, ok := errors.AsType[net.Error](err)
 	switch {
 	case redisstore.Answered(err):
 		return "error", "what Redis answered: its memory, its role, the rights of its user"
-	case errors.Is(err, context.DeadlineExceeded) || (ok && timeout.Timeout()):
+	case redisstore.TimedOut(err):
 		return "timeout", fmt.Sprintf("does Redis hang, or is it slower or further away than --store-timeout=%s? "+
 			"redis-cli --latency measures it; raise --store-timeout, and Envoy's timeout above it", r.timeout)
 	default:

@@ -41,8 +41,7 @@ type serverTLS struct {
 	readAt  time.Time
 	reading chan struct{} // closed when the read under way has ended; nil if none is
 	failed  string        // why the files could not be read, as logged last
-	// refusedAt is when a refused client was logged last.
-	refusedAt time.Time
+	line    quiet         // about refused clients
 }
 
 // config is the configuration of a listener, nil where it speaks plain text. It fails if the files cannot be used.
@@ -136,19 +135,11 @@ func (s *serverTLS) verify(state tls.ConnectionState) error {
 		return nil
 	}
 	err := fmt.Errorf("the client's certificate is for %q, of which --%s-tls-client-names has none", names, s.flag)
-	s.refused(err, time.Now())
-	return err
-}
-
-// refused logs why a client was refused, for the client hears only that its certificate is bad; one line in
-// refusedQuiet, for it will try again.
-func (s *serverTLS) refused(err error, now time.Time) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if now.Sub(s.refusedAt) >= refusedQuiet {
-		s.refusedAt = now
+	// The client hears only that its certificate is bad, and will try again.
+	if _, ok := s.line.allow(time.Now()); ok {
 		s.log.LogAttrs(context.Background(), slog.LevelWarn, "client refused", slog.String("error", err.Error()))
 	}
+	return err
 }
 
 // certNames are the subject's alternative names of a certificate: DNS names, URIs (SPIFFE IDs), IP and mail addresses.

@@ -81,7 +81,8 @@ func (g *Group) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Deci
 		one = one && name == hits[0].Policy.Store()
 	}
 	if one {
-		return g.of(hits[0].Policy.Store()).Take(ctx, hits, out)
+		s := g.of(hits[0].Policy.Store()) // its Take would check the hits again
+		return s.unavailable(s.take(ctx, hits, out))
 	}
 	of := func(h *limiter.Hit) *Store { return g.of(h.Policy.Store()) }
 	ctx, cancel := context.WithTimeout(ctx, g.first.timeout)
