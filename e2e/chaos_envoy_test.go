@@ -10,7 +10,7 @@ import (
 	"testing"
 	"text/template"
 
-	"github.com/weir-ratelimit/weir/internal/envoytest"
+	"github.com/weir-ratelimit/weir/internal/test/envoytest"
 )
 
 // chaosFront is one Envoy with a listener in front of each sidecar, so that it is known which one decided. Its filters

@@ -9,7 +9,7 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/weir-ratelimit/weir/internal/redistest"
+	"github.com/weir-ratelimit/weir/internal/test/redistest"
 )
 
 // brief is how long a server is away before its replica is told to take over, which takes a second or two by itself.

@@ -21,7 +21,7 @@ import (
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/weir-ratelimit/weir/internal/redistest"
+	"github.com/weir-ratelimit/weir/internal/test/redistest"
 )
 
 var chaos = flag.Bool("chaos", false, "long faults, and the table of docs/operations.md: takes about four minutes")

@@ -15,7 +15,7 @@ import (
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
-	"github.com/weir-ratelimit/weir/internal/chrometest"
+	"github.com/weir-ratelimit/weir/internal/test/chrometest"
 )
 
 // What Envoy does is no reason to refuse it: many requests at once, clients that go away, a store that hangs for longer than

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-ratelimit/weir/internal/proctest"
+	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
 // Whoever reads the log of decisions from stdout may end: requests are answered on, and lines are counted as lost.

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"text/template"
 
-	"github.com/weir-ratelimit/weir/internal/envoytest"
+	"github.com/weir-ratelimit/weir/internal/test/envoytest"
 )
 
 // proxy says how an Envoy is set up for a test. Texts in YAML are in flow style.

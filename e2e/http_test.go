@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weir-ratelimit/weir/internal/redistest"
+	"github.com/weir-ratelimit/weir/internal/test/redistest"
 )
 
 // Each client has a funnel of 20 that leaks one request in six minutes: 30 at once are 20 and 10, exactly, and the

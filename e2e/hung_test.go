@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-ratelimit/weir/internal/proctest"
+	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
 // hangIn puts a rule file into a directory that hangs when it is opened, as on a file system that hangs.

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/weir-ratelimit/weir/examples/starter"
-	"github.com/weir-ratelimit/weir/internal/envoytest"
+	"github.com/weir-ratelimit/weir/internal/test/envoytest"
 )
 
 // starterRequest is a kind of request, and its limit as the comments of the generated rules have it. Without a burst it has none.

@@ -11,7 +11,7 @@ import (
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
-	"github.com/weir-ratelimit/weir/internal/chrometest"
+	"github.com/weir-ratelimit/weir/internal/test/chrometest"
 )
 
 const twoLimitRules = `

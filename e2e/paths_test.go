@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-ratelimit/weir/internal/envoytest"
+	"github.com/weir-ratelimit/weir/internal/test/envoytest"
 )
 
 // spellings are paths that some service takes for /login; the generated files must limit them as /login.

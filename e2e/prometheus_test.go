@@ -15,8 +15,8 @@ import (
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
-	"github.com/weir-ratelimit/weir/internal/promtest"
-	"github.com/weir-ratelimit/weir/internal/redistest"
+	"github.com/weir-ratelimit/weir/internal/test/promtest"
+	"github.com/weir-ratelimit/weir/internal/test/redistest"
 )
 
 // untilSeen is how long Prometheus may take to see something.

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-ratelimit/weir/internal/redistest"
+	"github.com/weir-ratelimit/weir/internal/test/redistest"
 )
 
 // patience is the longest that a request may take while Redis is gone: the store's timeout is 15 ms, the rest is

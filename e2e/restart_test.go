@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-ratelimit/weir/internal/redistest"
+	"github.com/weir-ratelimit/weir/internal/test/redistest"
 )
 
 const endless = "domain: shop\ndescriptors: [{key: remote_address, rate_limit: {requests_per_unit: 1000000, unit: second}}]\n"

@@ -5,7 +5,7 @@ package e2e
 import (
 	"testing"
 
-	"github.com/weir-ratelimit/weir/internal/certtest"
+	"github.com/weir-ratelimit/weir/internal/test/certtest"
 )
 
 // Envoy and the sidecar know each other by certificates. Another client's certificate, of the same authority, is refused:

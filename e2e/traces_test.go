@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-ratelimit/weir/internal/otlptest"
+	"github.com/weir-ratelimit/weir/internal/test/otlptest"
 )
 
 // A request through Envoy is one trace: the span of the rate limit service is a part of Envoy's.

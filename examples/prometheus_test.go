@@ -12,7 +12,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/weir-ratelimit/weir/internal/metrics"
-	"github.com/weir-ratelimit/weir/internal/promtest"
+	"github.com/weir-ratelimit/weir/internal/test/promtest"
 )
 
 // alertRules is prometheus/alerts.yaml.

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/app"
-	"github.com/weir-ratelimit/weir/internal/proctest"
+	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
 // Whatever hangs, serve ends in a bounded time after it was told to.

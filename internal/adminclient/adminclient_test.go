@@ -20,7 +20,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/weir-ratelimit/weir/internal/adminclient"
-	"github.com/weir-ratelimit/weir/internal/certtest"
+	"github.com/weir-ratelimit/weir/internal/test/certtest"
 )
 
 // seen is what the server was asked.

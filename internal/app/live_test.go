@@ -11,7 +11,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/adminclient"
 	"github.com/weir-ratelimit/weir/internal/boosts"
 	"github.com/weir-ratelimit/weir/internal/counters"
-	"github.com/weir-ratelimit/weir/internal/redistest"
+	"github.com/weir-ratelimit/weir/internal/test/redistest"
 )
 
 // redisOptions have the counters in Redis, and rules of their own.

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/published"
-	"github.com/weir-ratelimit/weir/internal/redistest"
+	"github.com/weir-ratelimit/weir/internal/test/redistest"
 	"github.com/weir-ratelimit/weir/pkg/reload"
 )
 

@@ -10,8 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/metadata"
 
-	"github.com/weir-ratelimit/weir/internal/otlptest"
-	"github.com/weir-ratelimit/weir/internal/redistest"
+	"github.com/weir-ratelimit/weir/internal/test/otlptest"
+	"github.com/weir-ratelimit/weir/internal/test/redistest"
 )
 
 // The traceparent of a request that its caller traces, and of one that it does not.

@@ -17,7 +17,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
-	"github.com/weir-ratelimit/weir/internal/certtest"
+	"github.com/weir-ratelimit/weir/internal/test/certtest"
 )
 
 // secure is what a client of the authority's servers uses; certificate and key may be empty.

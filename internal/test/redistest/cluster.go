@@ -12,7 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/weir-ratelimit/weir/internal/proctest"
+	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
 // nodeTimeout is how long a node of a Cluster is missed before its replica takes over: a paused one stays a master for

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-ratelimit/weir/internal/proctest"
+	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
 // patience is how long a redis-server may take to start or stop before the test fails.

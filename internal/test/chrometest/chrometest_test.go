@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weir-ratelimit/weir/internal/chrometest"
+	"github.com/weir-ratelimit/weir/internal/test/chrometest"
 )
 
 // A page runs, keys arrive, and what its policy refuses is told.

@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-ratelimit/weir/internal/proctest"
+	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
 // patience is how long anything may take on a busy machine.

@@ -5,8 +5,8 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/weir-ratelimit/weir/internal/certtest"
-	"github.com/weir-ratelimit/weir/internal/proctest"
+	"github.com/weir-ratelimit/weir/internal/test/certtest"
+	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
 // StartTLS runs a redis-server that takes TLS, too, with a certificate of the authority for 127.0.0.1 and "redis", and
