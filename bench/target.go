@@ -22,7 +22,7 @@ import (
 type spec struct {
 	name   string
 	about  string
-	binary string // "sidecar", or "noop" for this program itself
+	binary string // "weir", or "noop" for this program itself
 	redis  string // how the sidecar reaches a Redis of its own: "unix" or "tcp"; empty: counters in memory
 	fields string // of every limit, besides the algorithm
 }
@@ -32,10 +32,10 @@ const nameNoop = "noop"
 
 var specs = []spec{
 	{name: nameNoop, about: "grpc-go, default options, answers OK", binary: nameNoop},
-	{name: "memory", about: "sidecar, counters in memory", binary: "sidecar"},
-	{name: "redis", about: "sidecar, strict, Redis over a Unix socket", binary: "sidecar", redis: "unix"},
-	{name: "leased", about: "sidecar, consistency: leased, Redis over a Unix socket", binary: "sidecar", redis: "unix", fields: "consistency: leased"},
-	{name: "redis-tcp", about: "sidecar, strict, Redis over TCP", binary: "sidecar", redis: "tcp"},
+	{name: "memory", about: "sidecar, counters in memory", binary: "weir"},
+	{name: "redis", about: "sidecar, strict, Redis over a Unix socket", binary: "weir", redis: "unix"},
+	{name: "leased", about: "sidecar, consistency: leased, Redis over a Unix socket", binary: "weir", redis: "unix", fields: "consistency: leased"},
+	{name: "redis-tcp", about: "sidecar, strict, Redis over TCP", binary: "weir", redis: "tcp"},
 }
 
 // target is a running server.

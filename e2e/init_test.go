@@ -71,7 +71,7 @@ func TestInit(t *testing.T) {
 	}
 }
 
-// initialized is a directory that `sidecar init` has written.
+// initialized is a directory that `weir init` has written.
 func initialized(t *testing.T, use string) string {
 	t.Helper()
 	if testing.Short() {

@@ -345,7 +345,7 @@ func TestTopCommand(t *testing.T) {
 	}
 }
 
-// topCommand is what sidecar top prints.
+// topCommand is what weir top prints.
 func topCommand(t *testing.T, s *sidecar, args ...string) string {
 	t.Helper()
 	out, err := exec.Command(binary, append([]string{"top", "--server", s.http}, args...)...).CombinedOutput()

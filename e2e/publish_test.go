@@ -14,7 +14,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 )
 
-// publish runs `sidecar publish` on a folder of one file and returns what it printed.
+// publish runs `weir publish` on a folder of one file and returns what it printed.
 func publish(t *testing.T, redis *redistest.Server, rules string, args ...string) (out string, err error) {
 	t.Helper()
 	dir := t.TempDir()

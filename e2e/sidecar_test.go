@@ -38,7 +38,7 @@ func run(m *testing.M) int {
 		return 1
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	binary = filepath.Join(dir, "sidecar")
+	binary = filepath.Join(dir, "weir")
 	build := exec.Command("go", "build", "-o", binary, "../cmd/sidecar")
 	if out, err := build.CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "build the sidecar: %v\n%s", err, out)
@@ -47,7 +47,7 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
-// sidecar is a running `sidecar serve`.
+// sidecar is a running `weir serve`.
 type sidecar struct {
 	*proctest.Process
 

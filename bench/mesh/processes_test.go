@@ -48,7 +48,7 @@ func build(m *testing.M) int {
 		return 1
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	binary = filepath.Join(dir, "sidecar")
+	binary = filepath.Join(dir, "weir")
 	build := exec.Command("go", "build", "-o", binary, "./cmd/sidecar")
 	build.Dir = "../.."
 	if out, err := build.CombinedOutput(); err != nil {

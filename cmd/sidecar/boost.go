@@ -12,7 +12,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/boosts"
 )
 
-// boostCmd is `sidecar boost`.
+// boostCmd is `weir boost`.
 type boostCmd struct {
 	Add    boostAddCmd    `cmd:"" default:"withargs" help:"Multiply the limits of a rule or of one key for a time."`
 	List   boostListCmd   `cmd:"" help:"Show the boosts."`
@@ -27,19 +27,19 @@ is lost when that ends.
 
 Examples:
 
-    sidecar boost --domain shop --rule client --factor 2 --for 1h --reason 'sale, ticket 4711'
-    sidecar boost --domain shop client=ann --factor 0.1 --for 15m --reason 'scraper'
-    sidecar boost list
-    sidecar boost remove k3v9qm2x7a`
+    weir boost --domain shop --rule client --factor 2 --for 1h --reason 'sale, ticket 4711'
+    weir boost --domain shop client=ann --factor 0.1 --for 15m --reason 'scraper'
+    weir boost list
+    weir boost remove k3v9qm2x7a`
 }
 
-// boostAddCmd is `sidecar boost add`.
+// boostAddCmd is `weir boost add`.
 type boostAddCmd struct {
 	To serverFlags `embed:""`
 
 	Descriptor string        `arg:"" optional:"" name:"key=value,..." help:"A descriptor's entries, in Envoy's order: only its counters; \\, is a comma in a value."`
 	Domain     string        `required:"" placeholder:"NAME" help:"Domain of Envoy's rate limit filter."`
-	Rule       string        `placeholder:"PATH" help:"Path of a rule, as GET /rules and sidecar get show it: 'api_key > path=/checkout*'."`
+	Rule       string        `placeholder:"PATH" help:"Path of a rule, as GET /rules and weir get show it: 'api_key > path=/checkout*'."`
 	Factor     float64       `required:"" placeholder:"N" help:"What requests_per_unit and burst are multiplied by: 2 doubles, 0.5 halves. Numbers are rounded down."`
 	For        time.Duration `required:"" placeholder:"1h" help:"How long; at most 168h, 7 days."`
 	Reason     string        `required:"" placeholder:"TEXT" help:"Why; for the log and for who looks at it later."`
@@ -53,7 +53,7 @@ func (*boostAddCmd) Help() string {
 	return `The word add may be left out.
 
 What was used is kept, as after an edit of the rule: in a window the hits count on under the new number, a funnel or
-a bucket stays as full as it was and drains at the new rate (sidecar reset empties it). A newer boost goes before
+a bucket stays as full as it was and drains at the new rate (weir reset empties it). A newer boost goes before
 an older one of the same rule, and one of a key before one of its rule. It outlives a reload, by the rule's path.
 Limits that a request brings along are not boosted. A sidecar with --http-token-file wants the token.
 
@@ -61,16 +61,16 @@ The exit code is 0 if it is in force, 1 if it was refused, 2 if the command line
 
 Examples:
 
-    sidecar boost --domain shop --rule client --factor 2 --for 1h --reason 'sale, ticket 4711'
-    sidecar boost --domain shop client=ann --factor 0.1 --for 15m --reason 'scraper' --token-file token`
+    weir boost --domain shop --rule client --factor 2 --for 1h --reason 'sale, ticket 4711'
+    weir boost --domain shop client=ann --factor 0.1 --for 15m --reason 'scraper' --token-file token`
 }
 
 // Run prints the boost to stdout.
 func (c *boostAddCmd) Run(ctx context.Context, io streams) error {
 	if (c.Rule == "") == (c.Descriptor == "") {
-		return &usageError{err: errors.New("give one of --rule PATH and a descriptor, key=value,key=value"), command: "sidecar boost"}
+		return &usageError{err: errors.New("give one of --rule PATH and a descriptor, key=value,key=value"), command: "weir boost"}
 	}
-	client, err := c.To.client("sidecar boost")
+	client, err := c.To.client("weir boost")
 	if err != nil {
 		return err
 	}
@@ -90,7 +90,7 @@ func (c *boostAddCmd) Run(ctx context.Context, io streams) error {
 	return nil
 }
 
-// boostListCmd is `sidecar boost list`.
+// boostListCmd is `weir boost list`.
 type boostListCmd struct {
 	To serverFlags `embed:""`
 
@@ -103,13 +103,13 @@ func (*boostListCmd) Help() string {
 
 Examples:
 
-    sidecar boost list
-    sidecar boost list --json`
+    weir boost list
+    weir boost list --json`
 }
 
 // Run prints the boosts to stdout.
 func (c *boostListCmd) Run(ctx context.Context, io streams) error {
-	client, err := c.To.client("sidecar boost list")
+	client, err := c.To.client("weir boost list")
 	if err != nil {
 		return err
 	}
@@ -133,7 +133,7 @@ func (c *boostListCmd) Run(ctx context.Context, io streams) error {
 	return nil
 }
 
-// boostRemoveCmd is `sidecar boost remove`.
+// boostRemoveCmd is `weir boost remove`.
 type boostRemoveCmd struct {
 	To serverFlags `embed:""`
 	ID string      `arg:"" name:"id" help:"The boost's, as boost list shows it."`
@@ -147,15 +147,15 @@ func (*boostRemoveCmd) Help() string {
 
 Example:
 
-    sidecar boost remove k3v9qm2x7a`
+    weir boost remove k3v9qm2x7a`
 }
 
 // Run prints what was ended to stdout.
 func (c *boostRemoveCmd) Run(ctx context.Context, io streams) error {
 	if c.ID == "" || url.PathEscape(c.ID) != c.ID {
-		return &usageError{err: fmt.Errorf("%q is no boost's id; sidecar boost list shows them", c.ID), command: "sidecar boost remove"}
+		return &usageError{err: fmt.Errorf("%q is no boost's id; weir boost list shows them", c.ID), command: "weir boost remove"}
 	}
-	client, err := c.To.client("sidecar boost remove")
+	client, err := c.To.client("weir boost remove")
 	if err != nil {
 		return err
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/reload"
 )
 
-// checkCmd is `sidecar check`.
+// checkCmd is `weir check`.
 type checkCmd struct {
 	Paths  []string `arg:"" optional:"" name:"path" help:"Rule files, and directories of them; - for stdin."`
 	Rules  []string `placeholder:"PATH" help:"The same, by the name that it has with other commands."`
@@ -36,19 +36,19 @@ read.
 
 Examples:
 
-    sidecar check rules/
-    sidecar check rules/ --strict --format github
-    sidecar check rules/ --format sarif > rules.sarif
-    helm template . | yq 'select(.kind == "ConfigMap").data["rules.yaml"]' | sidecar check -`
+    weir check rules/
+    weir check rules/ --strict --format github
+    weir check rules/ --format sarif > rules.sarif
+    helm template . | yq 'select(.kind == "ConfigMap").data["rules.yaml"]' | weir check -`
 }
 
 // Run prints what is wrong.
 func (c *checkCmd) Run(ctx context.Context, io streams) error {
 	paths := slices.Concat(c.Paths, c.Rules)
 	if len(paths) == 0 {
-		return &usageError{err: errors.New("give the paths of rule files, or - for stdin"), command: "sidecar check"}
+		return &usageError{err: errors.New("give the paths of rule files, or - for stdin"), command: "weir check"}
 	}
-	files, err := readRules(ctx, io, "sidecar check", "", paths...)
+	files, err := readRules(ctx, io, "weir check", "", paths...)
 	if err != nil {
 		return err
 	}

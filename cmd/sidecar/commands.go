@@ -9,7 +9,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
 
-// helpCmd is `sidecar help`. run makes --help of it, behind the command that is named.
+// helpCmd is `weir help`. run makes --help of it, behind the command that is named.
 type helpCmd struct {
 	Command []string `arg:"" optional:"" help:"The command."`
 }
@@ -20,13 +20,13 @@ func (*helpCmd) Help() string {
 
 Examples:
 
-    sidecar help
-    sidecar help serve
-    sidecar help boost list`
+    weir help
+    weir help serve
+    weir help boost list`
 }
 
 // checkCommand finds a misspelled command below one that may be left out, which would be taken for that one's argument:
-// sidecar boost lst.
+// weir boost lst.
 func checkCommand(app *kong.Node, args []string) error {
 	node := app
 	for _, word := range args {

@@ -8,16 +8,16 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-//go:embed completion/sidecar.bash
+//go:embed completion/weir.bash
 var bashCompletion string
 
-//go:embed completion/sidecar.zsh
+//go:embed completion/weir.zsh
 var zshCompletion string
 
-//go:embed completion/sidecar.fish
+//go:embed completion/weir.fish
 var fishCompletion string
 
-// completionCmd is `sidecar completion`.
+// completionCmd is `weir completion`.
 type completionCmd struct {
 	Shell string `arg:"" enum:"bash,zsh,fish" help:"The shell: bash, zsh or fish."`
 }
@@ -29,9 +29,9 @@ startup file.
 
 Examples:
 
-    source <(sidecar completion bash)   # in ~/.bashrc
-    source <(sidecar completion zsh)    # in ~/.zshrc, below compinit
-    sidecar completion fish | source    # in ~/.config/fish/config.fish`
+    source <(weir completion bash)   # in ~/.bashrc
+    source <(weir completion zsh)    # in ~/.zshrc, below compinit
+    weir completion fish | source    # in ~/.config/fish/config.fish`
 }
 
 // Run prints the script.

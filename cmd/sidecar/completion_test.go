@@ -56,23 +56,23 @@ func TestCompletions(t *testing.T) {
 		{[]string{"he"}, "health help"},
 	} {
 		if got := lineUp(completions(parser.Model.Node, tt.words)); got != tt.want {
-			t.Errorf("sidecar %s<TAB> gives %q, want %q", strings.Join(tt.words, " "), got, tt.want)
+			t.Errorf("weir %s<TAB> gives %q, want %q", strings.Join(tt.words, " "), got, tt.want)
 		}
 	}
 	if got := lineUp(completions(parser.Model.Node, nil)); !strings.HasPrefix(got, "serve init check explain ") {
-		t.Errorf("sidecar <TAB> gives %q", got)
+		t.Errorf("weir <TAB> gives %q", got)
 	}
 }
 
 // The scripts work in the shells themselves. Bash has to be there; the others are not on every machine, and are tried where
 // they are.
 func TestCompletionInShells(t *testing.T) {
-	exe, err := os.Executable() // which is sidecar if it is called so: see TestMain
+	exe, err := os.Executable() // which is weir if it is called so: see TestMain
 	if err != nil {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	if err := os.Symlink(exe, filepath.Join(dir, "sidecar")); err != nil {
+	if err := os.Symlink(exe, filepath.Join(dir, "weir")); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"rules", "rules.yaml"} {
@@ -83,25 +83,25 @@ func TestCompletionInShells(t *testing.T) {
 	for _, tt := range []struct{ shell, script, want string }{
 		// As bash calls it, which splits at =.
 		{
-			"bash", `COMP_WORDS=(sidecar check --format = js) COMP_CWORD=4; _sidecar; echo "${COMPREPLY[@]}"
-			COMP_WORDS=(sidecar exp) COMP_CWORD=1; _sidecar; echo "${COMPREPLY[@]}"
-			COMP_WORDS=(sidecar serve --log-format '') COMP_CWORD=3; _sidecar; echo "${COMPREPLY[@]}"
+			"bash", `COMP_WORDS=(weir check --format = js) COMP_CWORD=4; _weir; echo "${COMPREPLY[@]}"
+			COMP_WORDS=(weir exp) COMP_CWORD=1; _weir; echo "${COMPREPLY[@]}"
+			COMP_WORDS=(weir serve --log-format '') COMP_CWORD=3; _weir; echo "${COMPREPLY[@]}"
 			compopt() { echo "$@"; }
-			COMP_WORDS=(sidecar check ru) COMP_CWORD=2; _sidecar; echo "${#COMPREPLY[@]}"; complete -p sidecar`,
-			"json\nexplain\ntext json\n-o default\n0\ncomplete -F _sidecar sidecar\n",
+			COMP_WORDS=(weir check ru) COMP_CWORD=2; _weir; echo "${#COMPREPLY[@]}"; complete -p weir`,
+			"json\nexplain\ntext json\n-o default\n0\ncomplete -F _weir weir\n",
 		},
 		{
 			"zsh", `_describe() { print -l -- ${(P)2} }; _files() { print files $PREFIX }; compset() { }
-			words=(sidecar check --format=js) CURRENT=3; _sidecar
-			words=(sidecar exp) CURRENT=2; _sidecar
-			words=(sidecar check ru) CURRENT=3; _sidecar; print $_comps[sidecar]`,
-			"--format=json:\nexplain:Say which rules a request matches, and why others do not.\nfiles\n_sidecar\n",
+			words=(weir check --format=js) CURRENT=3; _weir
+			words=(weir exp) CURRENT=2; _weir
+			words=(weir check ru) CURRENT=3; _weir; print $_comps[weir]`,
+			"--format=json:\nexplain:Say which rules a request matches, and why others do not.\nfiles\n_weir\n",
 		},
 		{
-			"fish", `complete -C 'sidecar check --format=js'
-			complete -C 'sidecar exp'
-			complete -C 'sidecar check ru'
-			complete -C 'sidecar explain --rules=rules.'`,
+			"fish", `complete -C 'weir check --format=js'
+			complete -C 'weir exp'
+			complete -C 'weir check ru'
+			complete -C 'weir explain --rules=rules.'`,
 			"--format=json\nexplain\tSay which rules a request matches, and why others do not.\nrules\nrules.yaml\n--rules=rules.yaml\n",
 		},
 	} {
@@ -114,9 +114,9 @@ func TestCompletionInShells(t *testing.T) {
 				t.Fatal(err)
 			}
 			load := map[string][]string{
-				"bash": {"--norc", "-c", "source <(sidecar completion bash)\n" + tt.script},
-				"zsh":  {"-f", "-c", "autoload -U compinit; compinit -u -D; source <(sidecar completion zsh)\n" + tt.script},
-				"fish": {"--no-config", "-c", "sidecar completion fish | source\n" + tt.script},
+				"bash": {"--norc", "-c", "source <(weir completion bash)\n" + tt.script},
+				"zsh":  {"-f", "-c", "autoload -U compinit; compinit -u -D; source <(weir completion zsh)\n" + tt.script},
+				"fish": {"--no-config", "-c", "weir completion fish | source\n" + tt.script},
 			}[tt.shell]
 			cmd := exec.CommandContext(t.Context(), path, load...)
 			cmd.Dir, cmd.Env = dir, append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"), "HOME="+dir)

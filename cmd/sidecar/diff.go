@@ -18,7 +18,7 @@ import (
 // errNoAnswer is a failure that the user has been told, of a command whose exit code 1 is an answer.
 var errNoAnswer = errors.New("told: no answer")
 
-// diffCmd is `sidecar diff`.
+// diffCmd is `weir diff`.
 type diffCmd struct {
 	Old string `arg:"" name:"old" help:"Rule file, or directory of them, as it was; - for stdin."`
 	New string `arg:"" name:"new" help:"The same as it is to be."`
@@ -50,9 +50,9 @@ command line.
 
 Examples:
 
-    sidecar diff /etc/weir/rules rules/
-    sidecar diff old/ new/ --traffic decisions.log
-    sidecar diff old/ new/ --traffic access.log --domain shop --map remote_address=downstream_remote_address \
+    weir diff /etc/weir/rules rules/
+    weir diff old/ new/ --traffic decisions.log
+    weir diff old/ new/ --traffic access.log --domain shop --map remote_address=downstream_remote_address \
       --map 'path="/login",remote_address=downstream_remote_address' --json`
 }
 
@@ -66,7 +66,7 @@ type differences struct {
 func (c *diffCmd) Run(ctx context.Context, io streams) error {
 	o, err := c.options() //nolint:contextcheck // it reads one small file, which has a deadline of its own
 	if err != nil {
-		return &usageError{err: err, command: "sidecar diff"}
+		return &usageError{err: err, command: "weir diff"}
 	}
 	var sets [2]*descriptors.Set
 	for i, path := range []string{c.Old, c.New} {
@@ -77,7 +77,7 @@ func (c *diffCmd) Run(ctx context.Context, io streams) error {
 	out := differences{Changes: descriptors.Changes(sets[0], sets[1])}
 	if c.Traffic != "" {
 		if out.Traffic, err = c.replay(ctx, io, sets, o); err != nil {
-			fmt.Fprintf(io.err, "sidecar: --traffic: %s\n", err)
+			fmt.Fprintf(io.err, "weir: --traffic: %s\n", err)
 			return errNoAnswer
 		}
 	}
@@ -125,13 +125,13 @@ func (c *diffCmd) options() (o replay.Options, err error) {
 
 // readSet compiles the rules at the path. What is wrong with them is told.
 func (c *diffCmd) readSet(ctx context.Context, io streams, path string) (*descriptors.Set, error) {
-	files, err := readRules(ctx, io, "sidecar diff", "", path)
+	files, err := readRules(ctx, io, "weir diff", "", path)
 	if err != nil {
 		return nil, err
 	}
 	set, err := compileSet(files, c.Stores)
 	if err != nil {
-		fmt.Fprintf(io.err, "%s\n%s: these rules are wrong; sidecar check says more\n", err, path)
+		fmt.Fprintf(io.err, "%s\n%s: these rules are wrong; weir check says more\n", err, path)
 		return nil, errNoAnswer
 	}
 	return set, nil

@@ -12,7 +12,7 @@ import (
 
 var update = flag.Bool("update", false, "write what commands say into docs/troubleshooting.md")
 
-// TestTroubleshooting runs the commands of the page, lines "$ sidecar ..." in blocks of console, and compares what they say
+// TestTroubleshooting runs the commands of the page, lines "$ weir ..." in blocks of console, and compares what they say
 // with what is below them.
 func TestTroubleshooting(t *testing.T) {
 	t.Chdir("../..")
@@ -26,13 +26,13 @@ func TestTroubleshooting(t *testing.T) {
 		var b strings.Builder
 		b.WriteString("```console\n")
 		for line := range strings.Lines(block) {
-			command, ok := strings.CutPrefix(line, "$ sidecar ")
+			command, ok := strings.CutPrefix(line, "$ weir ")
 			if !ok {
 				continue
 			}
 			b.WriteString(line)
 			if code := run(t.Context(), strings.Fields(command), &b, &b); code == exitUsage {
-				t.Errorf("sidecar %sends with exit code %d", command, code)
+				t.Errorf("weir %sends with exit code %d", command, code)
 			}
 			commands++
 		}

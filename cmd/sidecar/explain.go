@@ -11,7 +11,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
 
-// explainCmd is `sidecar explain`.
+// explainCmd is `weir explain`.
 type explainCmd struct {
 	Descriptors []string    `arg:"" name:"descriptor" help:"The request's descriptors, each as key=value,key=value from its first entry to its last; \\, is a comma in a value."`
 	Domain      string      `required:"" placeholder:"NAME" help:"The domain that Envoy's rate limit filter sends."`
@@ -44,17 +44,17 @@ file that is wrong or cannot be read, a sidecar that does not answer, a wrong co
 
 Examples:
 
-    sidecar explain --rules rules/ --domain shop remote_address=10.0.0.1
-    sidecar explain --rules rules/ --domain shop api_key=abc,path=/checkout remote_address=10.0.0.1
-    sidecar explain --rules rules/ --domain shop --next 21 --expect over --expect per-client remote_address=10.0.0.1
-    sidecar explain --server http://127.0.0.1:8080 --domain shop remote_address=10.0.0.1`
+    weir explain --rules rules/ --domain shop remote_address=10.0.0.1
+    weir explain --rules rules/ --domain shop api_key=abc,path=/checkout remote_address=10.0.0.1
+    weir explain --rules rules/ --domain shop --next 21 --expect over --expect per-client remote_address=10.0.0.1
+    weir explain --server http://127.0.0.1:8080 --domain shop remote_address=10.0.0.1`
 }
 
 // Run prints the report to stdout, and what was found instead of an expectation to stderr.
 func (c *explainCmd) Run(ctx context.Context, io streams) error {
 	q, err := c.question()
 	if err != nil {
-		return &usageError{err: err, command: "sidecar explain"}
+		return &usageError{err: err, command: "weir explain"}
 	}
 	var found *explain.Report
 	if len(c.Rules) > 0 {
@@ -75,7 +75,7 @@ func (c *explainCmd) Run(ctx context.Context, io streams) error {
 	}
 	for _, expected := range c.Expect {
 		if missing := found.Missing(expected); missing != "" {
-			fmt.Fprintf(io.err, "sidecar: --expect: %s\n", missing)
+			fmt.Fprintf(io.err, "weir: --expect: %s\n", missing)
 			err = errTold
 		}
 	}
@@ -124,7 +124,7 @@ func noAnswer(io streams, err error) error {
 }
 
 func (c *explainCmd) offline(ctx context.Context, io streams, q rls.Question) (*explain.Report, error) {
-	files, err := readRules(ctx, io, "sidecar explain", "--rules", c.Rules...)
+	files, err := readRules(ctx, io, "weir explain", "--rules", c.Rules...)
 	if err != nil {
 		return nil, err
 	}
@@ -134,13 +134,13 @@ func (c *explainCmd) offline(ctx context.Context, io streams, q rls.Question) (*
 	}
 	report, err := explain.Offline(ctx, set, q, c.Next, c.Every)
 	if err != nil {
-		return nil, &usageError{err: err, command: "sidecar explain"}
+		return nil, &usageError{err: err, command: "weir explain"}
 	}
 	return report, nil
 }
 
 func (c *explainCmd) live(ctx context.Context, q rls.Question) (*explain.Report, error) {
-	client, err := c.Server.client("sidecar explain")
+	client, err := c.Server.client("weir explain")
 	if err != nil {
 		return nil, err
 	}

@@ -43,9 +43,9 @@ func TestExplainAsksASidecar(t *testing.T) {
 	}{
 		{"--domain shop client=eve --expect ok --expect one", exitOK, "answer     OK, on the counters as they are now\n", ""},
 		{"--domain shop client=eve", exitOK, "fits (allowed), 1 remaining\n", ""},
-		{"--domain shop client=eve --hits 2 --expect ok", exitFailed, "never fits", "sidecar: --expect: expected OK, found OVER_LIMIT\n"},
+		{"--domain shop client=eve --hits 2 --expect ok", exitFailed, "never fits", "weir: --expect: expected OK, found OVER_LIMIT\n"},
 		{"--domain shop Client=eve --json --expect none", exitOK, `"kind": "key_case"`, ""},
-		{"--domain shop client=eve --next 2", exitUsage, "", "sidecar: --next: simulates requests on fresh counters; it goes with --rules PATH\n"},
+		{"--domain shop client=eve --next 2", exitUsage, "", "weir: --next: simulates requests on fresh counters; it goes with --rules PATH\n"},
 	} {
 		var out, err strings.Builder
 		code := run(t.Context(), append([]string{"explain", "--server", socket}, strings.Fields(tt.args)...), &out, &err)

@@ -204,7 +204,7 @@ func (f *findings) github(w io.Writer) {
 	for i := range f.Problems {
 		p := &f.Problems[i]
 		fmt.Fprintf(w, "::%s file=%s,line=%d,col=%d,title=%s::%s\n", p.Severity, githubProperty.Replace(p.File), p.Line, p.Column,
-			githubProperty.Replace("sidecar check: "+p.Code), githubText.Replace(p.told()))
+			githubProperty.Replace("weir check: "+p.Code), githubText.Replace(p.told()))
 	}
 }
 

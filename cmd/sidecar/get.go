@@ -10,7 +10,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
 
-// getCmd is `sidecar get`.
+// getCmd is `weir get`.
 type getCmd struct {
 	To serverFlags `embed:""`
 
@@ -30,17 +30,17 @@ The exit code is 0 if it was found, 1 if no rule matches or nothing answers, 2 i
 
 Examples:
 
-    sidecar get --domain shop client=ann
-    sidecar get --domain shop api_key=abc,path=/checkout --json
-    sidecar get --server unix:/run/weir/http.sock --domain shop client=ann`
+    weir get --domain shop client=ann
+    weir get --domain shop api_key=abc,path=/checkout --json
+    weir get --server unix:/run/weir/http.sock --domain shop client=ann`
 }
 
 // Run prints the state to stdout.
 func (c *getCmd) Run(ctx context.Context, io streams) error {
 	if _, err := descriptors.ParseEntries(c.Descriptor); err != nil {
-		return &usageError{err: err, command: "sidecar get"}
+		return &usageError{err: err, command: "weir get"}
 	}
-	client, err := c.To.client("sidecar get")
+	client, err := c.To.client("weir get")
 	if err != nil {
 		return err
 	}

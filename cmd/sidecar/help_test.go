@@ -13,11 +13,11 @@ func TestEveryCommandHasAnExample(t *testing.T) {
 	}
 	for _, command := range parser.Model.Children {
 		_, examples, found := strings.Cut(command.Detail, "Example")
-		if !found || !strings.Contains(examples, "sidecar "+command.Name) {
-			t.Errorf("sidecar %s --help has no example of it", command.Name)
+		if !found || !strings.Contains(examples, "weir "+command.Name) {
+			t.Errorf("weir %s --help has no example of it", command.Name)
 		}
 		if !strings.HasSuffix(command.Help, ".") {
-			t.Errorf("sidecar %s has the help %q, want a sentence", command.Name, command.Help)
+			t.Errorf("weir %s has the help %q, want a sentence", command.Name, command.Help)
 		}
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/weir-ratelimit/weir/examples/starter"
 )
 
-// initCmd is `sidecar init`.
+// initCmd is `weir init`.
 type initCmd struct {
 	Dir   string `arg:"" optional:"" name:"dir" default:"." help:"Directory to write to; it is made if it is not there."`
 	For   string `name:"for" default:"per-client" enum:"per-client,per-api-key,per-path,global" help:"What to limit by: per-client (address), per-api-key (header x-api-key), per-path, or global."`
@@ -36,15 +36,15 @@ line is wrong.
 
 Examples:
 
-    sidecar init
-    sidecar init --for per-api-key ratelimit/`
+    weir init
+    weir init --for per-api-key ratelimit/`
 }
 
 // Run writes the files and prints what to do next.
 func (c *initCmd) Run(io streams) error {
 	from, err := starter.Files(c.For)
 	if err != nil {
-		return &usageError{err: err, command: "sidecar init"}
+		return &usageError{err: err, command: "weir init"}
 	}
 	names, err := fileNames(from)
 	if err != nil {
@@ -140,9 +140,9 @@ func (c *initCmd) next(io streams) {
 	rules := quoted(c.path("rules"))
 	fmt.Fprintf(io.out, `
 Next:
-    sidecar check %s
-    sidecar explain --rules %s --domain demo %s
-    sidecar serve --rules %s
+    weir check %s
+    weir explain --rules %s --domain demo %s
+    weir serve --rules %s
     envoy -c %s
     for i in $(seq 30); do curl -s -o /dev/null -w '%%{http_code} ' %s; done
 `, rules, rules, starter.Ask[c.For], rules, quoted(c.path("envoy.yaml")), starter.Try[c.For])

@@ -11,7 +11,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
 
-// keysCmd is `sidecar keys`.
+// keysCmd is `weir keys`.
 type keysCmd struct {
 	Redis redisFlags `embed:""`
 
@@ -40,20 +40,20 @@ The exit code is 0 if it was done, 1 if Redis does not answer, 2 if the command 
 
 Examples:
 
-    sidecar keys --count
-    sidecar keys --match '*|shop|*'
-    sidecar keys --match '*|api_key=abc*' --delete --yes
-    sidecar keys --key-format '*' --count`
+    weir keys --count
+    weir keys --match '*|shop|*'
+    weir keys --match '*|api_key=abc*' --delete --yes
+    weir keys --key-format '*' --count`
 }
 
 // Run prints the keys to stdout.
 func (c *keysCmd) Run(ctx context.Context, io streams) error {
 	if err := c.validate(); err != nil {
-		return &usageError{err: err, command: "sidecar keys"}
+		return &usageError{err: err, command: "weir keys"}
 	}
 	keys, err := rediskeys.Open(c.Redis.Store, c.Redis.StoreKeyPrefix) //nolint:contextcheck // it does not connect
 	if err != nil {
-		return &usageError{err: fmt.Errorf("--store: %w", err), command: "sidecar keys"}
+		return &usageError{err: fmt.Errorf("--store: %w", err), command: "weir keys"}
 	}
 	defer keys.Close() //nolint:errcheck // everything was answered
 	var sum keySums

@@ -1,4 +1,4 @@
-// Command sidecar is Weir, a rate limit service for Envoy.
+// Command weir is Weir, a rate limit service for Envoy.
 package main
 
 import (
@@ -42,7 +42,7 @@ type cli struct {
 	Version  versionCmd  `cmd:"" help:"Say what was built."`
 	Help     helpCmd     `cmd:"" help:"Show the help of a command."`
 
-	Completion completionCmd `cmd:"" help:"Print what makes a shell complete sidecar's commands and flags."`
+	Completion completionCmd `cmd:"" help:"Print what makes a shell complete weir's commands and flags."`
 
 	ShowVersion kong.VersionFlag `name:"version" help:"Say what was built."`
 }
@@ -94,7 +94,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 // newParser knows the grammar, and how help looks.
 func newParser(grammar *cli, io streams, exit func(int)) (*kong.Kong, error) {
 	return kong.New(grammar,
-		kong.Name("sidecar"),
+		kong.Name("weir"),
 		kong.Description("Weir is a rate limit service for Envoy: rules from YAML files that may change at any time, "+
 			"counters in memory or in Redis.\n\nExit codes: 0 it worked, 1 it did not, 2 a wrong command line or a path that cannot "+
 			"be read; the help of a command says more."),
@@ -109,7 +109,7 @@ func newParser(grammar *cli, io streams, exit func(int)) (*kong.Kong, error) {
 // usageError is a command line that is not understood.
 type usageError struct {
 	err     error
-	command string // "sidecar serve"; empty if unknown
+	command string // "weir serve"; empty if unknown
 }
 
 func (e *usageError) Error() string { return e.err.Error() }
@@ -121,7 +121,7 @@ func commandOf(err error) string {
 	if errors.As(err, &parse) && parse.Context != nil && parse.Context.Selected() != nil {
 		return parse.Context.Selected().FullPath()
 	}
-	return "sidecar"
+	return "weir"
 }
 
 // report tells err to the user and returns the exit code that it means.
@@ -135,11 +135,11 @@ func report(w io.Writer, err error) int {
 	case errors.Is(err, errNoAnswer):
 		return exitUsage
 	case errors.As(err, &usage):
-		msg := strings.ReplaceAll(withoutPasswords(err.Error()), "\n", "\nsidecar: ")
-		fmt.Fprintf(w, "sidecar: %s\nRun \"%s --help\" for what it takes.\n", msg, usage.command)
+		msg := strings.ReplaceAll(withoutPasswords(err.Error()), "\n", "\nweir: ")
+		fmt.Fprintf(w, "weir: %s\nRun \"%s --help\" for what it takes.\n", msg, usage.command)
 		return exitUsage
 	default:
-		fmt.Fprintf(w, "sidecar: %s\n", withoutPasswords(err.Error()))
+		fmt.Fprintf(w, "weir: %s\n", withoutPasswords(err.Error()))
 		return exitFailed
 	}
 }

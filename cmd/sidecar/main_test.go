@@ -22,7 +22,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"sidecar": main})
+	testscript.Main(m, map[string]func(){"weir": main})
 }
 
 // Scripts find a Redis under $REDIS, unless they are skipped by [short], and put a key there by `plant KEY`.

@@ -25,7 +25,7 @@ type redisFlags struct {
 	StoreKeyPrefix string `env:"WEIR_STORE_KEY_PREFIX" default:"weir:" help:"Start of every key in Redis, as for serve."`
 }
 
-// publishCmd is `sidecar publish`.
+// publishCmd is `weir publish`.
 type publishCmd struct {
 	Path  string     `arg:"" optional:"" help:"Directory of rule files, or one rule file."`
 	Rules string     `placeholder:"PATH" help:"The same, by the name that it has with other commands."`
@@ -60,20 +60,20 @@ version in force, a Redis that does not answer), 2 if the command line is wrong 
 Examples:
 
     export WEIR_STORE=redis://:secret@redis:6379/0
-    sidecar publish rules/ --dry-run
-    sidecar publish rules/ --author "$CI_JOB_URL" --expect 12:4f2ab09c11de
-    sidecar publish --list
-    sidecar publish --rollback 11`
+    weir publish rules/ --dry-run
+    weir publish rules/ --author "$CI_JOB_URL" --expect 12:4f2ab09c11de
+    weir publish --list
+    weir publish --rollback 11`
 }
 
 // Run prints what changes to stdout.
 func (c *publishCmd) Run(ctx context.Context, io streams) error {
 	if err := c.validate(); err != nil {
-		return &usageError{err: err, command: "sidecar publish"}
+		return &usageError{err: err, command: "weir publish"}
 	}
 	sets, err := published.Open(c.Redis.Store, c.Redis.StoreKeyPrefix) //nolint:contextcheck // it does not connect
 	if err != nil {
-		return &usageError{err: fmt.Errorf("--store: %w", err), command: "sidecar publish"}
+		return &usageError{err: fmt.Errorf("--store: %w", err), command: "weir publish"}
 	}
 	defer sets.Close() //nolint:errcheck // everything was answered
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
@@ -141,7 +141,7 @@ func (c *publishCmd) wanted(ctx context.Context, io streams, sets *published.Set
 func (c *publishCmd) read(ctx context.Context, io streams) ([]reload.File, error) {
 	snapshot, err := reload.Paths(c.Path).Read(ctx)
 	if err != nil {
-		return nil, &usageError{err: err, command: "sidecar publish"}
+		return nil, &usageError{err: err, command: "weir publish"}
 	}
 	if err := c.publishable(io, snapshot.Files); err != nil {
 		return nil, err
@@ -263,9 +263,9 @@ func (p *publication) print(io streams) {
 	}
 	switch {
 	case p.Result == "published" && p.Previous > 0:
-		fmt.Fprintf(io.out, "undo it by: sidecar publish --rollback %s\n", mark(&before))
+		fmt.Fprintf(io.out, "undo it by: weir publish --rollback %s\n", mark(&before))
 	case p.Result == "dry_run" && p.path != "":
-		fmt.Fprintf(io.out, "publish just this by: sidecar publish %s --expect %s\n", quoted(p.path), mark(&before))
+		fmt.Fprintf(io.out, "publish just this by: weir publish %s --expect %s\n", quoted(p.path), mark(&before))
 	}
 }
 

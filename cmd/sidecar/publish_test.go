@@ -76,7 +76,7 @@ func TestExpectAfterFlush(t *testing.T) {
 		t.Fatalf("%d, %s%s", code, out, told)
 	}
 	code, out, told := publish("b", "--expect", seen[1])
-	want := "sidecar: not published: version 1 by .* is in force, but it has other content \\(hash [0-9a-f]{12}\\) than expected \\(" +
+	want := "weir: not published: version 1 by .* is in force, but it has other content \\(hash [0-9a-f]{12}\\) than expected \\(" +
 		strings.TrimPrefix(seen[1], "1:") + "\\): Redis was emptied or restored since; look at what it changes and publish again\n"
 	if code != exitFailed || out != "" || !regexp.MustCompile("^"+want+"$").MatchString(told) {
 		t.Errorf("%d, %s%s", code, out, told)

@@ -9,13 +9,13 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
 
-// resetCmd is `sidecar reset`.
+// resetCmd is `weir reset`.
 type resetCmd struct {
 	To serverFlags `embed:""`
 
 	Descriptor string `arg:"" optional:"" name:"key=value,..." help:"The descriptor's entries, in Envoy's order; \\, is a comma in a value."`
 	Domain     string `placeholder:"NAME" help:"Domain of Envoy's rate limit filter."`
-	Key        string `placeholder:"KEY" help:"One counter by its key, as sidecar get and sidecar keys show it, instead of a descriptor."`
+	Key        string `placeholder:"KEY" help:"One counter by its key, as weir get and weir keys show it, instead of a descriptor."`
 
 	Output outputFlags `embed:""`
 }
@@ -30,17 +30,17 @@ The exit code is 0 if they are forgotten (also if there was nothing), 1 if not, 
 
 Examples:
 
-    sidecar reset --domain shop client=ann
-    sidecar reset --domain shop client=ann --token-file token
-    sidecar reset --key 'fixed_window|shop|client=ann'`
+    weir reset --domain shop client=ann
+    weir reset --domain shop client=ann --token-file token
+    weir reset --key 'fixed_window|shop|client=ann'`
 }
 
 // Run prints what was forgotten to stdout.
 func (c *resetCmd) Run(ctx context.Context, io streams) error {
 	if err := c.validate(); err != nil {
-		return &usageError{err: err, command: "sidecar reset"}
+		return &usageError{err: err, command: "weir reset"}
 	}
-	client, err := c.To.client("sidecar reset")
+	client, err := c.To.client("weir reset")
 	if err != nil {
 		return err
 	}

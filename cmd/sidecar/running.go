@@ -15,7 +15,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/reload"
 )
 
-// healthCmd is `sidecar health`.
+// healthCmd is `weir health`.
 type healthCmd struct {
 	To     serverFlags `embed:""`
 	Output outputFlags `embed:""`
@@ -31,14 +31,14 @@ The exit code is 0 if it is ready, 1 if not or if nothing answers, 2 if the comm
 
 Examples:
 
-    sidecar health
-    HEALTHCHECK --interval=10s --timeout=3s CMD ["sidecar", "health", "--timeout", "2s"]
-    sidecar health --live --server unix:/run/weir/http.sock`
+    weir health
+    HEALTHCHECK --interval=10s --timeout=3s CMD ["weir", "health", "--timeout", "2s"]
+    weir health --live --server unix:/run/weir/http.sock`
 }
 
 // Run prints what the sidecar says of itself.
 func (c *healthCmd) Run(ctx context.Context, io streams) error {
-	client, err := c.To.client("sidecar health")
+	client, err := c.To.client("weir health")
 	if err != nil {
 		return err
 	}
@@ -65,7 +65,7 @@ func (c *healthCmd) Run(ctx context.Context, io streams) error {
 	return err
 }
 
-// reloadCmd is `sidecar reload`.
+// reloadCmd is `weir reload`.
 type reloadCmd struct {
 	To     serverFlags `embed:""`
 	Output outputFlags `embed:""`
@@ -81,8 +81,8 @@ answers, 2 if the command line is wrong.
 
 Examples:
 
-    sidecar reload
-    sidecar reload --token-file token --format json`
+    weir reload
+    weir reload --token-file token --format json`
 }
 
 // maxShownErrors is how many errors of rule files are shown to people.
@@ -90,7 +90,7 @@ const maxShownErrors = 100
 
 // Run prints what became of it.
 func (c *reloadCmd) Run(ctx context.Context, io streams) error {
-	client, err := c.To.client("sidecar reload")
+	client, err := c.To.client("weir reload")
 	if err != nil {
 		return err
 	}
@@ -152,7 +152,7 @@ func (s *rulesStatus) printErrors(w io.Writer) {
 	}
 }
 
-// statusCmd is `sidecar status`.
+// statusCmd is `weir status`.
 type statusCmd struct {
 	To     serverFlags `embed:""`
 	Output outputFlags `embed:""`
@@ -163,13 +163,13 @@ func (*statusCmd) Help() string {
 	return `Shows of one running sidecar whether it is ready, what it is built from, what counters are kept in, which rules are live,
 and what is wrong with newer ones.
 
-The exit code is 0 if it answers, ready or not (sidecar health tells by its exit code), 1 if it does not, 2 if the
+The exit code is 0 if it answers, ready or not (weir health tells by its exit code), 1 if it does not, 2 if the
 command line is wrong.
 
 Examples:
 
-    sidecar status
-    sidecar status --server http://sidecar-3:8080 --format json`
+    weir status
+    weir status --server http://sidecar-3:8080 --format json`
 }
 
 // serverStatus is what GET /status answers.
@@ -188,7 +188,7 @@ type serverStatus struct {
 
 // Run prints the status.
 func (c *statusCmd) Run(ctx context.Context, io streams) error {
-	client, err := c.To.client("sidecar status")
+	client, err := c.To.client("weir status")
 	if err != nil {
 		return err
 	}

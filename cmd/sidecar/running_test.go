@@ -48,7 +48,7 @@ func TestRunningSidecar(t *testing.T) {
 		var stdout, stderr strings.Builder
 		got := run(t.Context(), strings.Fields(args), &stdout, &stderr)
 		if got != code || !regexp.MustCompile(out).MatchString(stdout.String()) || !regexp.MustCompile(errs).MatchString(stderr.String()) {
-			t.Errorf("sidecar %s ends with %d:\n%s%s\nwant %d:\n%s\n%s", args, got, &stdout, &stderr, code, out, errs)
+			t.Errorf("weir %s ends with %d:\n%s%s\nwant %d:\n%s\n%s", args, got, &stdout, &stderr, code, out, errs)
 		}
 	}
 	say("health", exitOK, `^ready\nprocess: ok\nrules: ok\nstore: ok\n$`, `^$`)
@@ -62,7 +62,7 @@ func TestRunningSidecar(t *testing.T) {
 	say("reload --json", exitFailed, `"result": "refused"`, `^$`)
 	say("status", exitOK, `(?s)^state +ready\n.*\nrefused +newer rules, at .*: 1 error\n.*rules.yaml:2:16: kay`, `^$`)
 	say("health", exitOK, `^ready\n`, `^$`)
-	say("health --server unix:"+dir+"/nobody", exitFailed, `^$`, `^sidecar: no answer from unix:.*nobody: `)
+	say("health --server unix:"+dir+"/nobody", exitFailed, `^$`, `^weir: no answer from unix:.*nobody: `)
 }
 
 func TestOwnServer(t *testing.T) {

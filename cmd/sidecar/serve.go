@@ -33,7 +33,7 @@ var flagGroups = []kong.Group{
 	{Key: "log", Title: "Logging:"},
 }
 
-// serveCmd is `sidecar serve`.
+// serveCmd is `weir serve`.
 type serveCmd struct {
 	Options serveOptions `embed:""`
 
@@ -46,7 +46,7 @@ type serveCmd struct {
 // serveOptions are app.Options with their flags: the same fields in the same order, so that one converts into
 // the other and none is forgotten.
 type serveOptions struct {
-	Rules           []string      `group:"rules" env:"WEIR_RULES" required:"" placeholder:"PATH" help:"Rule file, directory of *.yaml and *.yml files, or store for what sidecar publish has put into Redis. Repeat it, or separate by commas."`
+	Rules           []string      `group:"rules" env:"WEIR_RULES" required:"" placeholder:"PATH" help:"Rule file, directory of *.yaml and *.yml files, or store for what weir publish has put into Redis. Repeat it, or separate by commas."`
 	AllowEmptyRules bool          `group:"rules" env:"WEIR_ALLOW_EMPTY_RULES" help:"Start although the rules cannot be loaded; until they can, requests are answered Unavailable."`
 	RulesPoll       time.Duration `group:"rules" env:"WEIR_RULES_POLL" default:"5s" help:"How often to look for changes that the file system did not tell."`
 	RulesSettle     time.Duration `group:"rules" env:"WEIR_RULES_SETTLE" default:"50ms" help:"How long changed files must stay the same before they are loaded; longer where they are written slowly."`
@@ -121,7 +121,7 @@ type serveOptions struct {
 	DrainDelay  time.Duration `group:"stop" env:"WEIR_DRAIN_DELAY" default:"2s" help:"How long to go on answering after SIGTERM while /readyz and health checks say no, so that clients go elsewhere."`
 	StopTimeout time.Duration `group:"stop" env:"WEIR_STOP_TIMEOUT" default:"5s" help:"How long requests in flight may take to end after that."`
 
-	TopKeys     int  `group:"top" env:"WEIR_TOP_KEYS" default:"100" help:"How many keys to count for each rule, for the busiest and the most denied (GET /top, sidecar top); 0 for none."`
+	TopKeys     int  `group:"top" env:"WEIR_TOP_KEYS" default:"100" help:"How many keys to count for each rule, for the busiest and the most denied (GET /top, weir top); 0 for none."`
 	TopKeysHash bool `group:"top" env:"WEIR_TOP_KEYS_HASH" help:"Show hashes in place of the values of keys, as hash_values does."`
 
 	HoldGC   func() (release func()) `kong:"-"`
@@ -132,15 +132,15 @@ type serveOptions struct {
 
 // Help is shown below the one line of it.
 func (*serveCmd) Help() string {
-	return `SIGHUP, sidecar reload or POST /reload reads the rule files at once. SIGTERM and SIGINT stop after the requests
+	return `SIGHUP, weir reload or POST /reload reads the rule files at once. SIGTERM and SIGINT stop after the requests
 in flight; a second one stops at once.
 
 Examples:
 
-    sidecar serve --rules /etc/weir/rules
-    WEIR_STORE=redis://:secret@redis:6379/0 sidecar serve --rules shop.yaml --rules api.yaml --log-format json
-    WEIR_STORE=redis://:secret@redis:6379/0 sidecar serve --rules store
-    sidecar serve --rules /etc/weir/rules --print-config`
+    weir serve --rules /etc/weir/rules
+    WEIR_STORE=redis://:secret@redis:6379/0 weir serve --rules shop.yaml --rules api.yaml --log-format json
+    WEIR_STORE=redis://:secret@redis:6379/0 weir serve --rules store
+    weir serve --rules /etc/weir/rules --print-config`
 }
 
 // Run serves until a signal.
@@ -152,7 +152,7 @@ func (c *serveCmd) Run(ctx context.Context, io streams, command *kong.Context) e
 		}
 	}
 	if err := c.validate(&o); err != nil {
-		return &usageError{err: err, command: "sidecar serve"}
+		return &usageError{err: err, command: "weir serve"}
 	}
 	if c.PrintConfig {
 		return nil

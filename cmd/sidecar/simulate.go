@@ -16,7 +16,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// simulateCmd is `sidecar simulate`.
+// simulateCmd is `weir simulate`.
 type simulateCmd struct {
 	Paths     []string      `arg:"" optional:"" name:"path" help:"Rule files, and directories of them; - for stdin."`
 	Rules     []string      `placeholder:"PATH" help:"The same, by the name that it has with other commands."`
@@ -53,10 +53,10 @@ cannot be read.
 
 Examples:
 
-    sidecar simulate rules.yaml --traffic poisson:100/s
-    sidecar simulate --limit 'algorithm: funnel, requests_per_unit: 10, unit: second, burst: 20' \
+    weir simulate rules.yaml --traffic poisson:100/s
+    weir simulate --limit 'algorithm: funnel, requests_per_unit: 10, unit: second, burst: 20' \
       --traffic burst:50x10s --algorithm all --svg burst.svg
-    sidecar simulate --limit 'requests_per_unit: 100, unit: minute' --traffic step:1/s,5/s@2m --for 5m`
+    weir simulate --limit 'requests_per_unit: 100, unit: minute' --traffic step:1/s,5/s@2m --for 5m`
 }
 
 // Run prints the simulation to stdout.
@@ -66,7 +66,7 @@ func (c *simulateCmd) Run(ctx context.Context, io streams) error {
 		return err
 	}
 	if err != nil {
-		return &usageError{err: err, command: "sidecar simulate"}
+		return &usageError{err: err, command: "weir simulate"}
 	}
 	set, err := c.rules(ctx, io)
 	if errs := (descriptors.Errors{}); errors.As(err, &errs) {
@@ -82,7 +82,7 @@ func (c *simulateCmd) Run(ctx context.Context, io streams) error {
 	}
 	arrivals, err := traffic.Arrivals(c.For, c.Seed)
 	if err != nil {
-		return &usageError{err: fmt.Errorf("--traffic: %w", err), command: "sidecar simulate"}
+		return &usageError{err: fmt.Errorf("--traffic: %w", err), command: "weir simulate"}
 	}
 	report := simulate.NewReport(limits, arrivals, simulate.Options{
 		Length: c.For, Bucket: simulate.BucketWidth(c.For), Duration: c.Duration,
@@ -131,11 +131,11 @@ func (c *simulateCmd) rules(ctx context.Context, io streams) (*descriptors.Set, 
 	switch {
 	case (c.Limit == "") == (len(paths) == 0):
 		err := errors.New("give the paths of rule files, or a limit: --limit 'requests_per_unit: 10, unit: second'")
-		return nil, &usageError{err: err, command: "sidecar simulate"}
+		return nil, &usageError{err: err, command: "weir simulate"}
 	case c.Limit != "":
 		return compileInline(c.Limit)
 	}
-	files, err := readRules(ctx, io, "sidecar simulate", "", paths...)
+	files, err := readRules(ctx, io, "weir simulate", "", paths...)
 	if err != nil {
 		return nil, err
 	}
@@ -178,7 +178,7 @@ func (c *simulateCmd) checkLimits(limits []simulate.Limit) error {
 	}
 	for _, l := range limits {
 		if lease := l.Policy.Window(); l.Policy.Algorithm() == limiter.Concurrency && c.Duration > lease {
-			return &usageError{command: "sidecar simulate", err: fmt.Errorf("--duration: %s is longer than the lease of %s, %s; "+
+			return &usageError{command: "weir simulate", err: fmt.Errorf("--duration: %s is longer than the lease of %s, %s; "+
 				"write a shorter one, or a longer lease", c.Duration, l.Name, lease)}
 		}
 	}

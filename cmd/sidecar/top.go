@@ -19,7 +19,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/topkeys"
 )
 
-// topCmd is `sidecar top`.
+// topCmd is `weir top`.
 type topCmd struct {
 	Server serverFlags `embed:""`
 
@@ -43,17 +43,17 @@ The exit code is 0 if they were shown, also if there are none, 1 if the sidecar 
 
 Examples:
 
-    sidecar top
-    sidecar top --by denied --domain shop -n 5
-    sidecar top --server unix:/run/weir/http.sock --rule api_key --watch`
+    weir top
+    weir top --by denied --domain shop -n 5
+    weir top --server unix:/run/weir/http.sock --rule api_key --watch`
 }
 
 // Run prints keys to stdout.
 func (c *topCmd) Run(ctx context.Context, io streams) error {
 	if err := c.validate(); err != nil {
-		return &usageError{err: err, command: "sidecar top"}
+		return &usageError{err: err, command: "weir top"}
 	}
-	client, err := c.Server.client("sidecar top")
+	client, err := c.Server.client("weir top")
 	if err != nil {
 		return err
 	}
@@ -91,7 +91,7 @@ func (c *topCmd) watch(ctx context.Context, io streams, client *adminclient.Clie
 		case err != nil && !shown:
 			return err
 		case err != nil:
-			fmt.Fprintf(io.err, "sidecar: %s\n", err)
+			fmt.Fprintf(io.err, "weir: %s\n", err)
 		}
 		select {
 		case <-ctx.Done():

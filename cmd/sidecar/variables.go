@@ -39,9 +39,9 @@ type unknownVariable struct {
 
 func (v *unknownVariable) String() string {
 	if v.near == "" {
-		return v.name + " is no variable of sidecar"
+		return v.name + " is no variable of weir"
 	}
-	return fmt.Sprintf("%s is no variable of sidecar; did you mean %s?", v.name, v.near)
+	return fmt.Sprintf("%s is no variable of weir; did you mean %s?", v.name, v.near)
 }
 
 // unknownVariables are those of the environment that are not empty, sorted.

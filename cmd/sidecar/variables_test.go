@@ -29,15 +29,15 @@ func TestUnknownVariables(t *testing.T) {
 		// Services named weir-store, weir-rules and weir-grpc-addr, one of them of UDP.
 		{"WEIR_STORE_SERVICE_HOST=10.0.0.1 WEIR_STORE_PORT=udp://10.0.0.1:6379 WEIR_RULES_PORT_53_UDP_ADDR=10.0.0.1 WEIR_GRPC_ADDR_SERVICE_PORT=1", ""},
 		// Typos.
-		{"WEIR_STOER=x", "WEIR_STOER is no variable of sidecar; did you mean WEIR_STORE? typo"},
-		{"WEIR_RULE=x", "WEIR_RULE is no variable of sidecar; did you mean WEIR_RULES? typo"},
-		{"WEIR_STORE_TIME_OUT=1s", "WEIR_STORE_TIME_OUT is no variable of sidecar; did you mean WEIR_STORE_TIMEOUT? typo"},
-		{"WEIR_REPLICA=2", "WEIR_REPLICA is no variable of sidecar; did you mean WEIR_REPLICAS? typo"},
+		{"WEIR_STOER=x", "WEIR_STOER is no variable of weir; did you mean WEIR_STORE? typo"},
+		{"WEIR_RULE=x", "WEIR_RULE is no variable of weir; did you mean WEIR_RULES? typo"},
+		{"WEIR_STORE_TIME_OUT=1s", "WEIR_STORE_TIME_OUT is no variable of weir; did you mean WEIR_STORE_TIMEOUT? typo"},
+		{"WEIR_REPLICA=2", "WEIR_REPLICA is no variable of weir; did you mean WEIR_REPLICAS? typo"},
 		// Not a Service's, since it is no URL.
-		{"WEIR_GRPC_PORT=8081", "WEIR_GRPC_PORT is no variable of sidecar; did you mean WEIR_GRPC_ADDR?"},
+		{"WEIR_GRPC_PORT=8081", "WEIR_GRPC_PORT is no variable of weir; did you mean WEIR_GRPC_ADDR?"},
 		// What a manifest makes others of is no reason not to start.
-		{"WEIR_STORE_PASSWORD=topsecret", "WEIR_STORE_PASSWORD is no variable of sidecar"},
-		{"WEIR_B=1 WEIR_A_THING_OF_YOURS=2", "WEIR_A_THING_OF_YOURS is no variable of sidecar\nWEIR_B is no variable of sidecar"},
+		{"WEIR_STORE_PASSWORD=topsecret", "WEIR_STORE_PASSWORD is no variable of weir"},
+		{"WEIR_B=1 WEIR_A_THING_OF_YOURS=2", "WEIR_A_THING_OF_YOURS is no variable of weir\nWEIR_B is no variable of weir"},
 	} {
 		var got []string
 		for _, v := range unknownVariables(strings.Fields(tt.variables), known) {

@@ -11,7 +11,7 @@ import (
 // recorded in the binary.
 var version, commit string
 
-// versionCmd is `sidecar version`.
+// versionCmd is `weir version`.
 type versionCmd struct {
 	Output outputFlags `embed:""`
 }
@@ -20,9 +20,9 @@ type versionCmd struct {
 func (*versionCmd) Help() string {
 	return `Examples:
 
-    sidecar version
-    sidecar --version
-    sidecar version --format json`
+    weir version
+    weir --version
+    weir version --format json`
 }
 
 // Run prints one line.

@@ -93,7 +93,7 @@ func TestWatching(t *testing.T) {
 }
 
 func TestSidecarIsBuiltFromTheDockerfile(t *testing.T) {
-	build := load(t).Services["sidecar"].Build
+	build := load(t).Services["weir"].Build
 	if build == nil {
 		t.Fatal("the sidecar is not built")
 	}
@@ -136,7 +136,7 @@ func checkContext(t *testing.T, dir string) {
 
 func TestPortsMeet(t *testing.T) {
 	project := load(t)
-	envoy, sidecar := project.Services["envoy"], project.Services["sidecar"]
+	envoy, sidecar := project.Services["envoy"], project.Services["weir"]
 	if sidecar.NetworkMode != "service:envoy" {
 		t.Fatalf("network_mode %q: envoy.yaml looks for the sidecar on 127.0.0.1", sidecar.NetworkMode)
 	}
@@ -181,7 +181,7 @@ func TestPortsInComments(t *testing.T) {
 
 func TestSidecarsArguments(t *testing.T) {
 	project := load(t)
-	sidecar := project.Services["sidecar"]
+	sidecar := project.Services["weir"]
 	argument := func(flag string) string {
 		i := slices.Index(sidecar.Command, flag)
 		if i < 0 || i+1 == len(sidecar.Command) {

@@ -102,13 +102,13 @@ func runContainers(t *testing.T, dir string) {
 	modules := strings.TrimSpace(command(t, "go", "env", "GOMODCACHE")) + "/cache/download"
 	compose(t, "--podman-build-args", fmt.Sprintf("--layers=false -v %s:/modules:ro -v %s:/root/.cache/go-build",
 		modules, filepath.Join(images, "gocache")), "build")
-	if out := command(t, "podman", "run", "--rm", "--network", "none", "weir_sidecar", "version"); !strings.Contains(out, "dev") {
+	if out := command(t, "podman", "run", "--rm", "--network", "none", "weir_weir", "version"); !strings.Contains(out, "dev") {
 		t.Errorf("version in the image prints %q", out)
 	}
 
 	t.Cleanup(func() {
 		if t.Failed() {
-			for _, container := range []string{"weir_envoy_1", "weir_sidecar_1", "weir_redis_1"} {
+			for _, container := range []string{"weir_envoy_1", "weir_weir_1", "weir_redis_1"} {
 				out, err := exec.Command("podman", "logs", container).CombinedOutput()
 				t.Logf("%s: %v\n%s", container, err, out)
 			}
@@ -197,7 +197,7 @@ func limited(t *testing.T) {
 // health runs the images' HEALTHCHECKs: podman would have systemd run them, which is not here.
 func health(t *testing.T) {
 	t.Helper()
-	for _, container := range []string{"weir_redis_1", "weir_sidecar_1"} {
+	for _, container := range []string{"weir_redis_1", "weir_weir_1"} {
 		await(t, func() error {
 			out, err := run("podman", "healthcheck", "run", container)
 			if err != nil {

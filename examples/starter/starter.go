@@ -1,4 +1,4 @@
-// Package starter holds the files that sidecar init writes: rules and an Envoy for them, for each of a few uses.
+// Package starter holds the files that weir init writes: rules and an Envoy for them, for each of a few uses.
 package starter
 
 import (
@@ -23,7 +23,7 @@ var Try = map[string]string{
 	"global":      "localhost:10000/",
 }
 
-// Ask is a descriptor of such a request, for sidecar explain.
+// Ask is a descriptor of such a request, for weir explain.
 var Ask = map[string]string{
 	"per-client":  "remote_address=192.0.2.7",
 	"per-api-key": "api_key=alice",

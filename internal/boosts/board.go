@@ -219,7 +219,7 @@ func (b *Board) Remove(ctx context.Context, id string) (*Boost, error) {
 		all = unexpired(all, time.Now())
 		i := slices.IndexFunc(all, func(a Boost) bool { return a.ID == id })
 		if i < 0 {
-			return nil, fmt.Errorf("there is no boost %.80q, or no longer (%w); sidecar boost list shows them", id, ErrNotFound)
+			return nil, fmt.Errorf("there is no boost %.80q, or no longer (%w); weir boost list shows them", id, ErrNotFound)
 		}
 		removed = all[i]
 		return slices.Delete(all, i, i+1), nil

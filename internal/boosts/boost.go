@@ -160,7 +160,7 @@ func (in *Request) target(set *descriptors.Set) (*descriptors.Rule, []descriptor
 	}
 	rule := domain.Match(entries)
 	if rule == nil {
-		return nil, nil, fmt.Errorf("descriptor: no rule of domain %q matches it (%w); sidecar explain says why", in.Domain, ErrNotFound)
+		return nil, nil, fmt.Errorf("descriptor: no rule of domain %q matches it (%w); weir explain says why", in.Domain, ErrNotFound)
 	}
 	return rule, entries, nil
 }

@@ -151,7 +151,7 @@ func TestBoostsBeginAndEnd(t *testing.T) {
 		if begin, end := log.count("boost begins"), log.count("boost ends"); begin != 3 || end != 3 || *changes != 6 {
 			t.Errorf("%d begins and %d ends logged, %d changes", begin, end, *changes)
 		}
-		if _, err := b.Remove(t.Context(), first.ID); !errors.Is(err, boosts.ErrNotFound) || !strings.Contains(err.Error(), "sidecar boost list shows them") {
+		if _, err := b.Remove(t.Context(), first.ID); !errors.Is(err, boosts.ErrNotFound) || !strings.Contains(err.Error(), "weir boost list shows them") {
 			t.Errorf("Remove of what has ended: %v", err)
 		}
 	})
@@ -220,7 +220,7 @@ func TestRefusedBoosts(t *testing.T) {
 			func(in *boosts.Request) { in.Rule = "clint" },
 			`rule: domain "shop" has no rule "clint" (not found); it has "client", "free", "one", "secret"`,
 		},
-		"no match":   {func(in *boosts.Request) { in.Rule, in.Descriptor = "", "path=/" }, "sidecar explain says why"},
+		"no match":   {func(in *boosts.Request) { in.Rule, in.Descriptor = "", "path=/" }, "weir explain says why"},
 		"descriptor": {func(in *boosts.Request) { in.Rule, in.Descriptor = "", "=x" }, "descriptor: entry 1 has no key"},
 		"no limit":   {func(in *boosts.Request) { in.Rule = "free" }, `rule "free" (rules.yaml:8) has no limit to boost`},
 		"zero":       {func(in *boosts.Request) { in.Factor = 0 }, "factor: must be above 0 (at least 0.001) and at most 1000, got 0; 2 doubles a limit"},

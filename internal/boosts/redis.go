@@ -101,7 +101,7 @@ func (r *Redis) Change(ctx context.Context, change func([]Boost) ([]Boost, error
 			if _, told := errors.AsType[redis.Error](err); told {
 				return r.failed("change", err)
 			}
-			return r.failed("it is not known whether it was done, look with sidecar boost list; change", err)
+			return r.failed("it is not known whether it was done, look with weir boost list; change", err)
 		}
 		if done {
 			return nil

@@ -143,7 +143,7 @@ func (c *Counters) find(domain, descriptor string) (*descriptors.Rule, []descrip
 	}
 	rule := d.Match(entries)
 	if rule == nil {
-		return nil, nil, fmt.Errorf("descriptor: no rule of domain %q matches it (%w); sidecar explain says why", domain, boosts.ErrNotFound)
+		return nil, nil, fmt.Errorf("descriptor: no rule of domain %q matches it (%w); weir explain says why", domain, boosts.ErrNotFound)
 	}
 	return rule, entries, nil
 }
@@ -218,7 +218,7 @@ func (s *Limit) count(p *limiter.Policy, d *limiter.Decision) {
 type Target struct {
 	Domain     string `json:"domain,omitempty"`
 	Descriptor string `json:"descriptor,omitempty"`
-	Key        string `json:"key,omitempty"` // as GET /keys/get shows it, or as sidecar keys does
+	Key        string `json:"key,omitempty"` // as GET /keys/get shows it, or as weir keys does
 }
 
 // Forgotten is what was reset.
@@ -271,7 +271,7 @@ func (c *Counters) target(t Target) (*Forgotten, []string, error) {
 		terms, ok := descriptors.ParseKey(key)
 		name, _, _ := strings.Cut(terms.Algorithm, ".")
 		if _, err := limiter.ParseAlgorithm(name); !ok || err != nil {
-			return nil, nil, &InvalidError{"key: this is no counter's key, such as funnel|shop|client=ann: sidecar get and sidecar keys show them"}
+			return nil, nil, &InvalidError{"key: this is no counter's key, such as funnel|shop|client=ann: weir get and weir keys show them"}
 		}
 		if rules := c.o.Rules(); rules != nil {
 			key = rules.CanonicalKey(key)

@@ -162,7 +162,7 @@ func TestQuery(t *testing.T) {
 func TestOfflineIsBounded(t *testing.T) {
 	q := question(t, 2, "remote_address=a")
 	_, err := explain.Offline(t.Context(), compile(t), q, explain.MaxNext, 150*time.Millisecond)
-	want := "the answer changes more than 1000 times in 1000000 requests; ask for fewer of them, or draw it with sidecar simulate"
+	want := "the answer changes more than 1000 times in 1000000 requests; ask for fewer of them, or draw it with weir simulate"
 	if err == nil || err.Error() != want {
 		t.Errorf("error %v, want %s", err, want)
 	}

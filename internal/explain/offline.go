@@ -67,7 +67,7 @@ func Offline(ctx context.Context, rules *descriptors.Set, q rls.Question, reques
 			spans = append(spans, next)
 		}
 		if len(spans) > maxSpans {
-			return nil, fmt.Errorf("the answer changes more than %d times in %d requests; ask for fewer of them, or draw it with sidecar simulate",
+			return nil, fmt.Errorf("the answer changes more than %d times in %d requests; ask for fewer of them, or draw it with weir simulate",
 				maxSpans, requests)
 		}
 		clock += every.Microseconds()

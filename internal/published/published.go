@@ -58,7 +58,7 @@ var publishText string
 var publish = redis.NewScript(publishText)
 
 // ErrNothing says that nothing was published yet.
-var ErrNothing = errors.New("no rules are published; publish some with sidecar publish")
+var ErrNothing = errors.New("no rules are published; publish some with weir publish")
 
 // Info is what is known of a set.
 type Info struct {
@@ -251,7 +251,7 @@ type MissingError struct {
 
 // Error implements error.
 func (e *MissingError) Error() string {
-	return fmt.Sprintf("%s: there is no version %d, or no longer; sidecar publish --list shows those that are kept", e.where, e.Version)
+	return fmt.Sprintf("%s: there is no version %d, or no longer; weir publish --list shows those that are kept", e.where, e.Version)
 }
 
 // Get is the set of a version. Its error is a *MissingError if that is not kept.
@@ -329,7 +329,7 @@ func (s *Sets) Publish(ctx context.Context, set *Set, saw Info, keep int) error 
 		if _, told := errors.AsType[redis.Error](err); told { // Redis has refused it, so it is not published
 			return s.failed("publish in", err)
 		}
-		return s.failed("it is not known whether it was published; look with sidecar publish --list: publish in", err)
+		return s.failed("it is not known whether it was published; look with weir publish --list: publish in", err)
 	}
 	if version == 0 {
 		now, err := s.Current(ctx)

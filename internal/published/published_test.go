@@ -224,7 +224,7 @@ func TestFollowerKeepsTheLastSet(t *testing.T) {
 	sets := open(t, server)
 	f, told := follow(t, server)
 	_, err := f.Read(t.Context())
-	wantError(t, err, "no rules are published; publish some with sidecar publish")
+	wantError(t, err, "no rules are published; publish some with weir publish")
 
 	publish(t, sets, "a", 10)
 	first, err := f.Read(t.Context())

@@ -41,7 +41,7 @@ const NoTTL = time.Duration(-1)
 // Published says whether the key holds published rules, which are no counter and are to stay.
 func (k *Key) Published() bool { return k.Rest == "rules" }
 
-// Boosts says whether the key holds the boosts, which are no counter either; sidecar boost remove ends them.
+// Boosts says whether the key holds the boosts, which are no counter either; weir boost remove ends them.
 func (k *Key) Boosts() bool { return k.Rest == "boosts" }
 
 // Keys is a Redis with a key prefix.

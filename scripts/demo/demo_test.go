@@ -95,8 +95,8 @@ func workspace(t *testing.T) string {
 		}
 	}
 	dir := t.TempDir()
-	for _, program := range []string{"demo", "sidecar"} {
-		from := map[string]string{"demo": ".", "sidecar": "../../cmd/sidecar"}[program]
+	for _, program := range []string{"demo", "weir"} {
+		from := map[string]string{"demo": ".", "weir": "../../cmd/sidecar"}[program]
 		if out, err := exec.Command("go", "build", "-o", filepath.Join(dir, "bin", program), from).CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}

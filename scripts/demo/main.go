@@ -53,7 +53,7 @@ func run(ctx context.Context, out io.Writer, exit bool) (err error) {
 		return err
 	}
 
-	sidecar, err := start(dir, "sidecar", "bin/sidecar", "serve", "--rules", rules, "--store", "memory",
+	sidecar, err := start(dir, "sidecar", "bin/weir", "serve", "--rules", rules, "--store", "memory",
 		"--grpc-addr", grpcAddr, "--http-addr", httpAddr)
 	if err != nil {
 		return err

@@ -42,7 +42,7 @@ func (g *Group) Reset(ctx context.Context, key string) (existed bool, err error)
 	return existed, err
 }
 
-// KeyOf is the counter's key of a key in this Redis, as `sidecar keys` shows it. ok is false for one that is not below the
+// KeyOf is the counter's key of a key in this Redis, as `weir keys` shows it. ok is false for one that is not below the
 // prefix.
 func (s *Store) KeyOf(name string) (key string, ok bool) {
 	key, ok = strings.CutPrefix(name, s.prefix)

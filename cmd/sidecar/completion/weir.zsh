@@ -1,6 +1,6 @@
-#compdef sidecar
-# Completion of sidecar for zsh: source <(sidecar completion zsh), behind compinit
-_sidecar() {
+#compdef weir
+# Completion of weir for zsh: source <(weir completion zsh), behind compinit
+_weir() {
     local line files=0
     local -a candidates
     while IFS= read -r line; do
@@ -10,14 +10,14 @@ _sidecar() {
             candidates+=("${${line%%$'\t'*}//:/\\:}:${line#*$'\t'}")
         fi
     done < <("${words[1]}" __complete "${(@)words[2,CURRENT]}" 2>/dev/null)
-    (( ${#candidates} )) && _describe sidecar candidates
+    (( ${#candidates} )) && _describe weir candidates
     if (( files )); then
         compset -P '--*='
         _files
     fi
 }
 if [[ ${zsh_eval_context[-1]} == loadautofunc ]]; then
-    _sidecar "$@"
+    _weir "$@"
 else
-    compdef _sidecar sidecar
+    compdef _weir weir
 fi

@@ -1,5 +1,5 @@
-# Completion of sidecar for fish: sidecar completion fish | source
-function __sidecar_complete
+# Completion of weir for fish: weir completion fish | source
+function __weir_complete
     set -l words (commandline -opc)
     set -l current (commandline -ct)
     set -l command $words[1]
@@ -15,4 +15,4 @@ function __sidecar_complete
         end
     end
 end
-complete -c sidecar -f -a '(__sidecar_complete)'
+complete -c weir -f -a '(__weir_complete)'

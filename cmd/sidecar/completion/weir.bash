@@ -1,5 +1,5 @@
-# Completion of sidecar for bash: source <(sidecar completion bash)
-_sidecar() {
+# Completion of weir for bash: source <(weir completion bash)
+_weir() {
     local line
     COMPREPLY=()
     while IFS= read -r line; do
@@ -9,4 +9,4 @@ _sidecar() {
         esac
     done < <("${COMP_WORDS[0]}" __complete "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null)
 }
-complete -F _sidecar sidecar
+complete -F _weir weir
