@@ -22,6 +22,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/decisionlog"
 	"github.com/weir-ratelimit/weir/internal/metrics"
 	"github.com/weir-ratelimit/weir/internal/rls"
+	"github.com/weir-ratelimit/weir/internal/rules"
 	"github.com/weir-ratelimit/weir/internal/statsd"
 	"github.com/weir-ratelimit/weir/internal/telemetry"
 	"github.com/weir-ratelimit/weir/internal/topkeys"
@@ -47,7 +48,7 @@ type App struct {
 	o       Options
 	metrics *metrics.Metrics
 	sends   *telemetry.Telemetry
-	rules   *rules
+	rules   *rules.Rules
 	boosts  *boosts.Board
 	store   *store
 	top     *topkeys.Top // nil if off
@@ -102,10 +103,10 @@ func (a *App) open(ctx context.Context) error {
 	if a.boosts, err = a.openBoosts(); err != nil { //nolint:contextcheck // it does not connect
 		return err
 	}
-	if a.rules, err = loadRules(ctx, &a.o, a.metrics, a.boosts.Prepare, a.rulesLive); err != nil {
+	if err = a.loadRules(ctx); err != nil {
 		return err
 	}
-	a.boosts.Live(a.rules.set())
+	a.boosts.Live(a.rules.Set())
 	if a.sends, err = telemetry.Start(ctx, a.o.telemetry(a.metrics)); err != nil {
 		return err
 	}
@@ -118,7 +119,7 @@ func (a *App) open(ctx context.Context) error {
 		return err
 	}
 	service, err := rls.New(rls.Options{
-		Rules:           a.rules.set,
+		Rules:           a.rules.Set,
 		Store:           a.store,
 		Local:           a.store.standIn(),
 		Boosts:          a.boosts.Limits,
@@ -176,11 +177,10 @@ func (a *App) makeHTTP(service *rls.Service) error {
 	o := admin.Options{
 		Checks: []admin.Check{
 			{Name: "process", Err: a.stoppingErr},
-			{Name: "rules", Err: a.rules.ready, Note: a.rules.note},
+			{Name: "rules", Err: a.rules.Ready, Note: a.rules.Note},
 			{Name: "store", Err: a.storeReady, Remote: true},
 		},
 		Rules:       a.rules,
-		Set:         a.rules.set,
 		Decisions:   a.metrics.Decisions,
 		Store:       a.store.name,
 		StartedAt:   time.Now(),
@@ -254,7 +254,7 @@ func (a *App) close() error {
 		a.grpc.Stop()
 		return nil
 	})
-	end(a.rules != nil, "rules", func() error { return a.rules.close() })
+	end(a.rules != nil, "rules", func() error { return a.rules.Close() })
 	end(a.store != nil, "store", func() error { return errors.Join(a.store.dropLocal(), a.store.close()) })
 	end(a.boosts != nil, "boosts", func() error { return a.boosts.Close() })
 	end(a.log != nil, "decision log", func() error {
@@ -305,18 +305,18 @@ func (a *App) Reload(ctx context.Context) error {
 func (a *App) rulesLive() {
 	a.health.set(healthpb.HealthCheckResponse_SERVING)
 	if a.store != nil { // else the process starts, and Run looks
-		a.boosts.Live(a.rules.set())
+		a.boosts.Live(a.rules.Set())
 		a.store.dropDenials()
 		a.checkEngine(context.Background())
 		if a.top != nil {
-			a.top.Keep(a.rules.set())
+			a.top.Keep(a.rules.Set())
 		}
 	}
 }
 
 // checkEngine warns of limits that this Redis cannot decide, before requests meet them.
 func (a *App) checkEngine(ctx context.Context) {
-	if err := a.store.cell(ctx, a.rules.storesOf(limiter.EngineRedisCell)); err != nil {
+	if err := a.store.cell(ctx, a.rules.StoresOf(limiter.EngineRedisCell)); err != nil {
 		a.o.Log.LogAttrs(ctx, slog.LevelWarn, "limits with engine: redis_cell cannot be decided, their on_store_failure answers",
 			slog.String("error", err.Error()))
 	}
@@ -327,7 +327,7 @@ func (a *App) storeReady(ctx context.Context) error {
 	if err := a.store.ping(ctx); err != nil {
 		return err
 	}
-	return a.store.cell(ctx, a.rules.storesOf(limiter.EngineRedisCell))
+	return a.store.cell(ctx, a.rules.StoresOf(limiter.EngineRedisCell))
 }
 
 func (a *App) stoppingErr(context.Context) error {
@@ -356,7 +356,7 @@ func (a *App) Run(ctx context.Context) error {
 	if a.httpListener != nil {
 		run("HTTP server", a.serveHTTP)
 	}
-	run("rules", func() error { return a.rules.run(work) })
+	run("rules", func() error { return a.rules.Run(work) })
 	a.runRest(work, &background)
 	a.logStart(work)
 	a.checkEngine(work)
@@ -451,7 +451,7 @@ func (a *App) stopHTTP(ctx context.Context) error {
 func (a *App) logStart(ctx context.Context) {
 	status := a.rules.Status()
 	limits := 0
-	if set := a.rules.set(); set != nil {
+	if set := a.rules.Set(); set != nil {
 		limits = len(set.Limits())
 	}
 	a.o.Log.LogAttrs(ctx, slog.LevelInfo, "serving",

@@ -33,7 +33,7 @@ func (a *App) openBoosts() (*boosts.Board, error) {
 // counters looks at those of the store.
 func (a *App) counters() *counters.Counters {
 	o := counters.Options{
-		Rules: a.rules.set, Store: a.store.truth, Boosted: a.boosts.Of, Reset: a.store.reset, KeyOf: a.store.keyOf,
+		Rules: a.rules.Set, Store: a.store.truth, Boosted: a.boosts.Of, Reset: a.store.reset, KeyOf: a.store.keyOf,
 	}
 	if a.store.denials != nil {
 		o.Denied = a.store.denials.Known
