@@ -22,6 +22,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/decisionlog"
 	"github.com/weir-ratelimit/weir/internal/metrics"
 	"github.com/weir-ratelimit/weir/internal/rls"
+	"github.com/weir-ratelimit/weir/internal/rules"
 	"github.com/weir-ratelimit/weir/internal/statsd"
 	"github.com/weir-ratelimit/weir/internal/store"
 	"github.com/weir-ratelimit/weir/internal/telemetry"
@@ -48,7 +49,7 @@ type App struct {
 	o       Options
 	metrics *metrics.Metrics
 	sends   *telemetry.Telemetry
-	rules   *rules
+	rules   *rules.Rules
 	boosts  *boosts.Board
 	store   *store.Store
 	top     *topkeys.Top // nil if off
@@ -103,10 +104,10 @@ func (a *App) open(ctx context.Context) error {
 	if a.boosts, err = a.openBoosts(); err != nil { //nolint:contextcheck // it does not connect
 		return err
 	}
-	if a.rules, err = loadRules(ctx, &a.o, a.metrics, a.boosts.Prepare, a.rulesLive); err != nil {
+	if err = a.loadRules(ctx); err != nil {
 		return err
 	}
-	a.boosts.Live(a.rules.set())
+	a.boosts.Live(a.rules.Set())
 	if a.sends, err = telemetry.Start(ctx, a.o.telemetry(a.metrics)); err != nil {
 		return err
 	}
@@ -119,7 +120,7 @@ func (a *App) open(ctx context.Context) error {
 		return err
 	}
 	service, err := rls.New(rls.Options{
-		Rules:           a.rules.set,
+		Rules:           a.rules.Set,
 		Store:           a.store,
 		Local:           a.store.Fallback(),
 		Boosts:          a.boosts.Limits,
@@ -177,11 +178,10 @@ func (a *App) makeHTTP(service *rls.Service) error {
 	o := admin.Options{
 		Checks: []admin.Check{
 			{Name: "process", Err: a.stoppingErr},
-			{Name: "rules", Err: a.rules.ready, Note: a.rules.note},
+			{Name: "rules", Err: a.rules.Ready, Note: a.rules.Note},
 			{Name: "store", Err: a.storeReady, Remote: true},
 		},
 		Rules:       a.rules,
-		Set:         a.rules.set,
 		Decisions:   a.metrics.Decisions,
 		Store:       a.store.String(),
 		StartedAt:   time.Now(),
@@ -255,7 +255,7 @@ func (a *App) close() error {
 		a.grpc.Stop()
 		return nil
 	})
-	end(a.rules != nil, "rules", func() error { return a.rules.close() })
+	end(a.rules != nil, "rules", func() error { return a.rules.Close() })
 	end(a.store != nil, "store", a.store.Close)
 	end(a.boosts != nil, "boosts", func() error { return a.boosts.Close() })
 	end(a.log != nil, "decision log", func() error {
@@ -306,18 +306,18 @@ func (a *App) Reload(ctx context.Context) error {
 func (a *App) rulesLive() {
 	a.health.set(healthpb.HealthCheckResponse_SERVING)
 	if a.store != nil { // else the process starts, and Run looks
-		a.boosts.Live(a.rules.set())
+		a.boosts.Live(a.rules.Set())
 		a.store.DropDenials()
 		a.checkEngine(context.Background())
 		if a.top != nil {
-			a.top.Keep(a.rules.set())
+			a.top.Keep(a.rules.Set())
 		}
 	}
 }
 
 // checkEngine warns of limits that this Redis cannot decide, before requests meet them.
 func (a *App) checkEngine(ctx context.Context) {
-	if err := a.store.PingRedisCell(ctx, a.rules.storesOf(limiter.EngineRedisCell)); err != nil {
+	if err := a.store.PingRedisCell(ctx, a.rules.StoresOf(limiter.EngineRedisCell)); err != nil {
 		a.o.Log.LogAttrs(ctx, slog.LevelWarn, "limits with engine: redis_cell cannot be decided, their on_store_failure answers",
 			slog.String("error", err.Error()))
 	}
@@ -328,7 +328,7 @@ func (a *App) storeReady(ctx context.Context) error {
 	if err := a.store.Ping(ctx); err != nil {
 		return err
 	}
-	return a.store.PingRedisCell(ctx, a.rules.storesOf(limiter.EngineRedisCell))
+	return a.store.PingRedisCell(ctx, a.rules.StoresOf(limiter.EngineRedisCell))
 }
 
 func (a *App) stoppingErr(context.Context) error {
@@ -357,7 +357,7 @@ func (a *App) Run(ctx context.Context) error {
 	if a.httpListener != nil {
 		run("HTTP server", a.serveHTTP)
 	}
-	run("rules", func() error { return a.rules.run(work) })
+	run("rules", func() error { return a.rules.Run(work) })
 	a.runRest(work, &background)
 	a.logStart(work)
 	a.checkEngine(work)
@@ -446,7 +446,7 @@ func (a *App) stopHTTP(ctx context.Context) error {
 func (a *App) logStart(ctx context.Context) {
 	status := a.rules.Status()
 	limits := 0
-	if set := a.rules.set(); set != nil {
+	if set := a.rules.Set(); set != nil {
 		limits = len(set.Limits())
 	}
 	a.o.Log.LogAttrs(ctx, slog.LevelInfo, "serving",

@@ -34,7 +34,7 @@ func (a *App) openBoosts() (*boosts.Board, error) {
 // counters looks at those of the store.
 func (a *App) counters() *counters.Counters {
 	o := counters.Options{
-		Rules: a.rules.set, Store: a.store.Counters, Boosted: a.boosts.Of, Reset: a.store.Reset, KeyOf: a.store.KeyOf,
+		Rules: a.rules.Set, Store: a.store.Counters, Boosted: a.boosts.Of, Reset: a.store.Reset, KeyOf: a.store.KeyOf,
 	}
 	if a.store.Denials != nil {
 		o.Denied = a.store.Denials.Known
