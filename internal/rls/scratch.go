@@ -134,7 +134,7 @@ func (sc *scratch) count() error {
 			sc.keys = l.AppendKey(sc.keys, sc.entries[q.from:q.to])
 			sc.ends = append(sc.ends, len(sc.keys))
 			sc.limits = append(sc.limits, l)
-			sc.hits = append(sc.hits, limiter.Hit{Policy: l.Policy, N: q.n, Mode: l.Rule.Mode, Group: i})
+			sc.hits = append(sc.hits, limiter.Hit{Policy: l.Policy, N: q.n, Look: q.n == 0, Mode: l.Rule.Mode, Group: i})
 		}
 		q.last = len(sc.hits)
 	}
