@@ -91,7 +91,7 @@ type Options struct {
 	Metrics http.Handler
 	// Build answers GET /version, as JSON.
 	Build any
-	// Set is the live rules, nil if there are none. Decisions is how often a limit had each outcome, by rls.Outcome; nil if
+	// Set is the live rules, nil if there are none. Decisions is how often a limit had each outcome, by decide.Outcome; nil if
 	// that is not counted for it alone.
 	Set       func() *descriptors.Set
 	Decisions func(*descriptors.Limit) []uint64

@@ -5,14 +5,14 @@ import (
 	"errors"
 	"net/url"
 
+	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/explain"
-	"github.com/weir-ratelimit/weir/internal/rls"
 )
 
 // explainer answers by the live rules and counters.
 type explainer struct {
 	rules   *rules
-	service *rls.Service
+	decider *decide.Decider
 }
 
 // Explain implements admin.Explainer.
@@ -25,5 +25,5 @@ func (e explainer) Explain(ctx context.Context, query url.Values) (any, error) {
 	if set == nil {
 		return nil, errors.New("no rules are loaded yet; GET /rules says what is wrong with the files")
 	}
-	return explain.Ask(ctx, e.service, set, q)
+	return explain.Ask(ctx, e.decider, set, q)
 }

@@ -393,7 +393,7 @@ type observer struct {
 	store *store
 }
 
-// StoreFailed implements rls.Observer.
+// StoreFailed implements decide.Observer.
 func (o observer) StoreFailed(err error) {
 	o.Metrics.StoreFailed(err)
 	o.store.failed(err)
