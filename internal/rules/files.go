@@ -1,6 +1,4 @@
-// Package rulefiles reads rule files as every command does. It stands between pkg/reload, which knows files and not what
-// is in them, and pkg/descriptors, which knows rules and not where they lie.
-package rulefiles
+package rules
 
 import (
 	"sync"
@@ -9,16 +7,16 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/reload"
 )
 
-// Source is the rule files at the paths, and the values files that they name.
+// Source reads the rule files at the paths, and the values files that they name.
 func Source(paths ...string) reload.Source { return SourceFor(descriptors.Process{}, paths...) }
 
-// SourceFor is Source for a process that may want to rest.
+// SourceFor is Source with the pauses of process.Rest.
 func SourceFor(process descriptors.Process, paths ...string) reload.Source {
-	known := includes{process: process, by: map[string][]string{}}
+	known := includes{process: process, byHash: map[string][]string{}}
 	return reload.Files{Paths: paths, Includes: known.of, Rest: process.Rest}
 }
 
-// Descriptors is the files as they are compiled.
+// Descriptors converts files to the compiler's type: pkg/reload and pkg/descriptors do not know each other.
 func Descriptors(files []reload.File) []descriptors.File {
 	out := make([]descriptors.File, len(files))
 	for i, f := range files {
@@ -27,16 +25,16 @@ func Descriptors(files []reload.File) []descriptors.File {
 	return out
 }
 
-// maxKnown bounds what is remembered of files that are there no more.
+// maxKnown bounds the files that includes remembers, some of which may no longer exist.
 const maxKnown = 10_000
 
-// includes are the values files that rule files name. They are remembered, for files are read every few seconds and
-// rarely change, and only a parser can tell. It is safe for concurrent use.
+// includes remembers which values files a rule file names: files are read every few seconds and rarely change, and only
+// a parser finds the names. It is safe for concurrent use.
 type includes struct {
 	process descriptors.Process
 
-	mu sync.Mutex
-	by map[string][]string // by the hash of the rule file
+	mu     sync.Mutex
+	byHash map[string][]string // by the hash of the rule file
 }
 
 func (i *includes) of(f reload.File) []string {
@@ -46,7 +44,7 @@ func (i *includes) of(f reload.File) []string {
 	}
 	hash := reload.NewSnapshot([]reload.File{f}).Hash
 	i.mu.Lock()
-	names, ok := i.by[hash]
+	names, ok := i.byHash[hash]
 	i.mu.Unlock()
 	if ok {
 		return names
@@ -54,9 +52,9 @@ func (i *includes) of(f reload.File) []string {
 	names = descriptors.IncludesFor(i.process, file)
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if len(i.by) >= maxKnown {
-		clear(i.by)
+	if len(i.byHash) >= maxKnown {
+		clear(i.byHash)
 	}
-	i.by[hash] = names
+	i.byHash[hash] = names
 	return names
 }

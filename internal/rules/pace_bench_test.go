@@ -1,4 +1,4 @@
-package breather_test
+package rules
 
 import (
 	"bufio"
@@ -14,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-ratelimit/weir/internal/breather"
 	"github.com/weir-ratelimit/weir/internal/gcpace"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
@@ -51,7 +50,7 @@ func BenchmarkAnswers(b *testing.B) {
 	for _, mode := range []struct {
 		name string
 		rest func()
-	}{{"in_one_go", nil}, {"with_pauses", new(breather.Breather).Rest}} {
+	}{{"in_one_go", nil}, {"with_pauses", new(pacer).rest}} {
 		b.Run(mode.name, func(b *testing.B) {
 			stop := startAsking(b)
 			for b.Loop() {

@@ -1,4 +1,4 @@
-package rulefiles_test
+package rules_test
 
 import (
 	"os"
@@ -7,19 +7,19 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/weir-ratelimit/weir/internal/rulefiles"
+	"github.com/weir-ratelimit/weir/internal/rules"
 )
 
 // Files that have rules in them, and are not read because of their names, are warned of; others beside the rules are not.
-func TestUnread(t *testing.T) {
+func TestNotRead(t *testing.T) {
 	t.Chdir(t.TempDir())
-	const rules, json = "domain: a\ndescriptors: [{key: a}]\n", `{"domain": "a", "x": 1, "descriptors": [{"key": "a"}]}`
+	const yaml, json = "domain: a\ndescriptors: [{key: a}]\n", `{"domain": "a", "x": 1, "descriptors": [{"key": "a"}]}`
 	if err := os.MkdirAll("rules/sub", 0o700); err != nil {
 		t.Fatal(err)
 	}
 	for name, text := range map[string]string{
-		"good.yaml": rules, "also.yml": rules, "config.json": json, "rules.yaml.txt": rules, "plain": rules, "sub/UPPER.YAML": rules,
-		".hidden": rules, "old.yaml.bak": rules, "old.yaml~": rules, "README.md": rules, "list.txt": "domain\ndescriptors\n",
+		"good.yaml": yaml, "also.yml": yaml, "config.json": json, "rules.yaml.txt": yaml, "plain": yaml, "sub/UPPER.YAML": yaml,
+		".hidden": yaml, "old.yaml.bak": yaml, "old.yaml~": yaml, "README.md": yaml, "list.txt": "domain\ndescriptors\n",
 		"other.json": `{"domain": "a"}`, "empty": "",
 	} {
 		if err := os.WriteFile(filepath.Join("rules", name), []byte(text), 0o600); err != nil {
@@ -36,13 +36,13 @@ func TestUnread(t *testing.T) {
 		"rules/plain" + why + "plain.yaml" + or + "\n" +
 		"rules/rules.yaml.txt" + why + "rules.yaml" + or + "\n" +
 		"rules/sub/UPPER.YAML" + why + "UPPER.yaml" + or
-	if diff := cmp.Diff(want, rulefiles.Unread(t.Context(), "rules").Error()); diff != "" {
+	if diff := cmp.Diff(want, rules.NotRead(t.Context(), "rules").Error()); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
 	}
-	if got := rulefiles.Unread(t.Context(), "rules/plain", "rules/config.json"); got != nil {
+	if got := rules.NotRead(t.Context(), "rules/plain", "rules/config.json"); got != nil {
 		t.Errorf("files that are given themselves are read, but %v", got)
 	}
-	if got := rulefiles.Unread(t.Context(), "nothing"); got != nil {
+	if got := rules.NotRead(t.Context(), "nothing"); got != nil {
 		t.Errorf("of nothing: %v", got)
 	}
 }

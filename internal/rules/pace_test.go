@@ -1,32 +1,30 @@
-package breather_test
+package rules
 
 import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/weir-ratelimit/weir/internal/breather"
 )
 
-// Work that takes a tenth of Work a piece pauses after ten of them or soon after, and never earlier.
+// Work that takes a tenth of loadWork a piece pauses after ten of them or soon after, and never earlier.
 func TestRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var b breather.Breather
-		const piece = breather.Work / 10
+		var p pacer
+		const piece = loadWork / 10
 		last, pauses := time.Now(), 0
 		for i := range 1000 {
 			time.Sleep(piece)
 			before := time.Now()
-			b.Rest()
+			p.rest()
 			switch rested := time.Since(before); {
 			case rested == 0:
-				if unbroken := before.Sub(last); unbroken > 2*breather.Work {
+				if unbroken := before.Sub(last); unbroken > 2*loadWork {
 					t.Fatalf("%v of work without a pause", unbroken)
 				}
-			case rested != breather.Pause:
-				t.Fatalf("a pause of %v, want %v", rested, breather.Pause)
+			case rested != loadPause:
+				t.Fatalf("a pause of %v, want %v", rested, loadPause)
 			default:
-				if unbroken := before.Sub(last); unbroken < breather.Work && i > 10 {
+				if unbroken := before.Sub(last); unbroken < loadWork && i > 10 {
 					t.Errorf("a pause after only %v of work", unbroken)
 				}
 				last = time.Now()
@@ -34,7 +32,7 @@ func TestRest(t *testing.T) {
 			}
 		}
 		if pauses < 50 || pauses > 100 {
-			t.Errorf("%d pauses in 100 times Work, want 50 to 100", pauses)
+			t.Errorf("%d pauses in 100 times loadWork, want 50 to 100", pauses)
 		}
 	})
 }
@@ -42,13 +40,13 @@ func TestRest(t *testing.T) {
 // Work that is done in no time does not pause, however often it asks.
 func TestQuickWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var b breather.Breather
+		var p pacer
 		for range 4 { // it has not paused for long
-			b.Rest()
+			p.rest()
 		}
 		start := time.Now()
 		for range 10_000 {
-			b.Rest()
+			p.rest()
 		}
 		if rested := time.Since(start); rested > 0 {
 			t.Errorf("it paused for %v", rested)

@@ -1,4 +1,4 @@
-package rulefiles_test
+package rules_test
 
 import (
 	"os"
@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/weir-ratelimit/weir/internal/rulefiles"
+	"github.com/weir-ratelimit/weir/internal/rules"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/reload"
 )
@@ -22,7 +22,7 @@ func TestIncludesAreRemembered(t *testing.T) {
 		}
 	}
 	pieces := 0 // of work in the last read
-	source := rulefiles.SourceFor(descriptors.Process{Rest: func() { pieces++ }}, dir)
+	source := rules.SourceFor(descriptors.Process{Rest: func() { pieces++ }}, dir)
 	read := func() (names []string) {
 		t.Helper()
 		pieces = 0
@@ -62,7 +62,7 @@ func TestIncludesAreRemembered(t *testing.T) {
 }
 
 func TestDescriptors(t *testing.T) {
-	got := rulefiles.Descriptors([]reload.File{{Name: "a", Data: []byte("b"), Included: true}})
+	got := rules.Descriptors([]reload.File{{Name: "a", Data: []byte("b"), Included: true}})
 	if diff := cmp.Diff([]descriptors.File{{Name: "a", Data: []byte("b"), Included: true}}, got); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
 	}
