@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/weir-ratelimit/weir/internal/decide"
+	"github.com/weir-ratelimit/weir/internal/nearmiss"
 	"github.com/weir-ratelimit/weir/internal/simulate"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
@@ -144,7 +145,7 @@ func newReport(rules *descriptors.Set, q Question, v *decide.Verdict) *Report {
 	r := &Report{Domain: q.Domain, Hits: max(q.Hits, 1), Answer: answer(v)}
 	matched := make([]*descriptors.Rule, len(q.Descriptors))
 	for i, entries := range q.Descriptors {
-		x := rules.Explain(q.Domain, entries)
+		x := nearmiss.Explain(rules, q.Domain, entries)
 		matched[i] = x.Rule
 		d := described(x)
 		d.Code = code(v.Statuses[i].Over)
@@ -184,7 +185,7 @@ func answer(v *decide.Verdict) Answer {
 }
 
 // described is the explanation in the report's form.
-func described(x *descriptors.Explanation) Descriptor {
+func described(x *nearmiss.Explanation) Descriptor {
 	d := Descriptor{Levels: []Level{}, Reason: string(x.Reason), Message: x.Message}
 	for _, e := range x.Entries {
 		d.Entries = append(d.Entries, descriptors.KeyEntry(e))
