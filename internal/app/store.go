@@ -58,10 +58,7 @@ func openStore(o *Options, m *metrics.Metrics, t *telemetry.Telemetry) (*store, 
 	}
 	var names []string
 	s.Each(func(name string, _ *redisstore.Store) { names = append(names, name) })
-	timed, err := m.Timed(t.Store(s), names...)
-	if err != nil {
-		return nil, errors.Join(err, s.Close())
-	}
+	timed := m.Timed(t.Store(s), names...)
 	remotes := remotesOf(s, o)
 	breaker := guard.NewBreaker(guard.BreakerOptions{
 		Store: timed, Servers: servers(s), Answered: redisstore.Answered, Failures: redisstore.Failures,
@@ -77,23 +74,25 @@ func openStore(o *Options, m *metrics.Metrics, t *telemetry.Telemetry) (*store, 
 		return existed, err
 	}
 	st.hear(s)
-	err = errors.Join(m.WatchBreaker(breaker.Open), m.WatchPolicy(st.policyFor),
-		m.WatchStores(func() []metrics.StoreStats { return storeStats(s) }))
-	if err != nil {
-		return nil, errors.Join(err, s.Close())
-	}
+	m.Breaker.From(breaker.Open)
+	m.Policy.From(st.policyFor)
+	m.Stores.From(func() (all []metrics.StoreStats) {
+		s.Each(func(name string, s *redisstore.Store) {
+			all = append(all, metrics.StoreStats{Name: name, Stats: s.Stats()})
+		})
+		return all
+	})
 	if o.KnownDenials {
 		st.denials = guard.NewDenials(st.Store, nil)
 		st.Store = st.denials
-		if err := m.WatchDenials(st.denials.Answered); err != nil {
-			return nil, errors.Join(err, s.Close())
-		}
+		m.Denials.From(st.denials.Answered)
 	}
-	return st, st.lease(m, timeouts(s))
+	st.lease(m, timeouts(s))
+	return st, nil
 }
 
 // lease has hot keys with consistency: leased decided without Redis, by permits that are charged there ahead.
-func (s *store) lease(m *metrics.Metrics, timeout func(store string) time.Duration) error {
+func (s *store) lease(m *metrics.Metrics, timeout func(store string) time.Duration) {
 	leases, closeStore := guard.NewLeases(guard.LeasesOptions{
 		Store: s.Store, Shard: s.breaker.Shard, Timeout: timeout, Answered: redisstore.Answered,
 	}), s.close
@@ -104,7 +103,7 @@ func (s *store) lease(m *metrics.Metrics, timeout func(store string) time.Durati
 		}
 		return closeStore()
 	}
-	return m.WatchLeases(func() metrics.LeaseStats { return metrics.LeaseStats(leases.Stats()) })
+	m.Leases.From(leases.Stats)
 }
 
 // redisStore is a redisstore.Store, or a Group of them.
@@ -117,28 +116,6 @@ type redisStore interface {
 	Reset(ctx context.Context, key string) (existed bool, err error)
 	KeyOf(name string) (key string, ok bool)
 	Close() error
-}
-
-// storeStats is what the stores tell at a scrape.
-func storeStats(s redisStore) []metrics.StoreStats {
-	var all []metrics.StoreStats
-	s.Each(func(name string, s *redisstore.Store) {
-		now := s.Stats()
-		one := metrics.StoreStats{
-			Name: name, BatchSizes: make(map[float64]uint64, len(redisstore.BatchSizes)), Requests: now.Requests, Texts: now.Texts,
-			Restarted:   now.Restarted,
-			Connections: now.Connections, Idle: now.Idle,
-			Found: now.Found, Made: now.Made, Waits: now.Waits, Timeouts: now.Timeouts, Stale: now.Stale,
-		}
-		for i, n := range now.Batches {
-			one.Calls += n
-			if i < len(redisstore.BatchSizes) {
-				one.BatchSizes[float64(redisstore.BatchSizes[i])] = one.Calls
-			}
-		}
-		all = append(all, one)
-	})
-	return all
 }
 
 // openRedis opens --store, and those of --named-store beside it.
@@ -284,19 +261,13 @@ func openMemory(o *Options, m *metrics.Metrics) (*store, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = m.WatchMemory(func() metrics.MemoryStats {
-		now := s.Stats()
-		return metrics.MemoryStats{
-			Keys: now.Keys, MaxKeys: o.MemoryMaxKeys, Bytes: now.Bytes, Expired: now.Expired, Evicted: now.Evicted,
-			ClockSteps: now.ClockSteps,
-		}
-	})
+	m.Memory.From(func() metrics.MemoryStats { return metrics.MemoryStats{Stats: s.Stats(), MaxKeys: o.MemoryMaxKeys} })
 	reset := func(_ context.Context, key string) (bool, error) { return s.Reset(key), nil }
 	return &store{
 		Store: s, name: storeMemory, close: s.Close, log: o.Log, truth: s, reset: reset,
 		ping: func(context.Context) error { return nil },
 		cell: func(context.Context, []string) error { return nil },
-	}, err
+	}, nil
 }
 
 // failed notes a request that was decided without the stores that the error names.
