@@ -223,3 +223,22 @@ func TestReleaseAndRefund(t *testing.T) {
 		}
 	})
 }
+
+func TestTightest(t *testing.T) {
+	allowed := func(remaining int64) limiter.Decision { return limiter.Decision{Allowed: true, Remaining: remaining} }
+	denied := func(wait time.Duration) limiter.Decision { return limiter.Decision{RetryAfter: wait} }
+	for _, tt := range []struct {
+		all  []limiter.Decision
+		want int
+	}{
+		{[]limiter.Decision{allowed(3)}, 0},
+		{[]limiter.Decision{allowed(3), allowed(2), allowed(2)}, 1},
+		{[]limiter.Decision{allowed(0), denied(time.Second)}, 1},
+		{[]limiter.Decision{denied(time.Second), denied(time.Minute), allowed(0)}, 1},
+		{[]limiter.Decision{denied(limiter.Never), denied(time.Minute)}, 0},
+	} {
+		if got := limiter.Tightest(tt.all); got != tt.want {
+			t.Errorf("Tightest(%+v) = %d, want %d", tt.all, got, tt.want)
+		}
+	}
+}
