@@ -19,6 +19,7 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/admin"
 	"github.com/weir-ratelimit/weir/internal/boosts"
+	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/decisionlog"
 	"github.com/weir-ratelimit/weir/internal/metrics"
 	"github.com/weir-ratelimit/weir/internal/rls"
@@ -114,24 +115,29 @@ func (a *App) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	service, err := rls.New(rls.Options{
-		Rules:           a.rules.Set,
-		Store:           a.store,
-		Local:           a.store.Fallback(),
-		Boosts:          a.boosts.Limits,
-		Observer:        observer{a.metrics, a.store},
-		Watchers:        watchers,
-		DynamicMetadata: a.o.DynamicMetadata,
-		LimitHeaders:    a.o.limitHeaders(),
-		MaxDescriptors:  a.o.MaxDescriptors,
-		MaxHeld:         a.o.MaxHeld,
-		MaxEntries:      a.o.MaxEntries,
-		MaxCounters:     a.o.MaxCounters,
+	decider, err := decide.New(decide.Options{
+		Rules:          a.rules.Set,
+		Store:          a.store,
+		Local:          a.store.Fallback(),
+		Boosts:         a.boosts.Limits,
+		Observer:       observer{a.metrics, a.store},
+		Watchers:       watchers,
+		LimitHeaders:   a.o.limitHeaders(),
+		MaxDescriptors: a.o.MaxDescriptors,
+		MaxDelayed:     a.o.MaxHeld,
+		MaxEntries:     a.o.MaxEntries,
+		MaxCounters:    a.o.MaxCounters,
 	})
 	if err != nil {
 		return err
 	}
-	a.metrics.Held.From(service.Held)
+	service, err := rls.New(rls.Options{
+		Decider: decider, Rejected: a.metrics.Rejected, DynamicMetadata: a.o.DynamicMetadata,
+	})
+	if err != nil {
+		return err
+	}
+	a.metrics.Delayed.From(decider.Delayed)
 	if a.o.StatsdAddr != "" {
 		if a.statsd, err = metrics.NewStatsd(a.o.statsd()); err != nil {
 			return err
@@ -140,7 +146,7 @@ func (a *App) open(ctx context.Context) error {
 	if err := a.makeGRPC(service); err != nil { //nolint:contextcheck // a handshake has a context of its own
 		return err
 	}
-	if err := a.makeHTTP(service); err != nil { //nolint:contextcheck // as above
+	if err := a.makeHTTP(decider); err != nil { //nolint:contextcheck // as above
 		return err
 	}
 	a.watchClients()
@@ -164,7 +170,7 @@ func (a *App) makeGRPC(service *rls.Service) error {
 	return err
 }
 
-func (a *App) makeHTTP(service *rls.Service) error {
+func (a *App) makeHTTP(decider *decide.Decider) error {
 	o := admin.Options{
 		Checks: []admin.Check{
 			{Name: "process", Err: a.stoppingErr},
@@ -175,7 +181,7 @@ func (a *App) makeHTTP(service *rls.Service) error {
 		Decisions:   a.metrics.Decisions,
 		Store:       a.store.String(),
 		StartedAt:   time.Now(),
-		Explainer:   explainer{a.rules, service},
+		Explainer:   explainer{a.rules, decider},
 		Counters:    a.counters(),
 		Boosts:      a.boosts,
 		Metrics:     a.metrics.Handler(),

@@ -3,8 +3,8 @@ package app
 import (
 	"fmt"
 
+	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/decisionlog"
-	"github.com/weir-ratelimit/weir/internal/rls"
 )
 
 // checkDecisionLog checks the options of a log that is asked for.
@@ -20,7 +20,7 @@ func (o *Options) checkDecisionLog(c *checker) {
 }
 
 // watchers are what is shown every request that was decided.
-func (a *App) watchers() ([]rls.Watcher, error) {
+func (a *App) watchers() ([]decide.Watcher, error) {
 	all := a.sends.Watchers()
 	if a.top != nil {
 		all = append(all, a.top)

@@ -4,7 +4,7 @@ import (
 	"regexp"
 	"strings"
 
-	"github.com/weir-ratelimit/weir/internal/rls"
+	"github.com/weir-ratelimit/weir/internal/decide"
 )
 
 // The metrics of envoyproxy/ratelimit, under the names and labels of its Prometheus sink: its
@@ -13,19 +13,19 @@ import (
 
 var classicRuleRows = []row[*classicRule]{
 	classicCounter("total_hits", "Hits that requests asked of a rule.",
-		func(r *classicRule) uint64 { return r.sum(rls.Outcomes()...) }),
+		func(r *classicRule) uint64 { return r.sum(decide.Outcomes()...) }),
 	classicCounter("over_limit", "Hits that do not fit, in shadow mode, too.",
 		func(r *classicRule) uint64 {
-			return r.sum(rls.Denied, rls.ShadowDenied, rls.QuotaOver, rls.DeniedLocally)
+			return r.sum(decide.Denied, decide.ShadowDenied, decide.QuotaOver, decide.DeniedLocally)
 		}),
 	classicCounter("within_limit", "Hits that fit.",
-		func(r *classicRule) uint64 { return r.sum(rls.Allowed, rls.Uncharged, rls.AllowedLocally) }),
+		func(r *classicRule) uint64 { return r.sum(decide.Allowed, decide.Uncharged, decide.AllowedLocally) }),
 	classicCounter("near_limit", "Allowed hits above --near-limit-ratio of the limit.",
 		func(r *classicRule) uint64 { return r.near }),
 	classicCounter("over_limit_with_local_cache", "Hits that a cached denial denied, without Redis.",
 		func(r *classicRule) uint64 { return r.known }),
 	classicCounter("shadow_mode", "Hits that do not fit, in shadow mode.",
-		func(r *classicRule) uint64 { return r.sum(rls.ShadowDenied) }),
+		func(r *classicRule) uint64 { return r.sum(decide.ShadowDenied) }),
 }
 
 var classicRows = []row[*Metrics]{
@@ -69,7 +69,7 @@ type classicRule struct {
 	near, known uint64
 }
 
-func (r *classicRule) sum(of ...rls.Outcome) (n uint64) {
+func (r *classicRule) sum(of ...decide.Outcome) (n uint64) {
 	for _, o := range of {
 		n += r.hits[o]
 	}

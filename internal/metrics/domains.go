@@ -63,7 +63,7 @@ func (ds *domains) compiled(set *descriptors.Set) {
 	ds.live.Store(t)
 }
 
-// Answered implements rls.Observer.
+// Answered implements decide.Observer.
 func (m *Metrics) Answered(d *descriptors.Domain, denied bool) {
 	c := m.domains.of(d)
 	if denied {

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"sync/atomic"
 
-	"github.com/weir-ratelimit/weir/internal/rls"
+	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
@@ -43,9 +43,9 @@ type limitCounters struct {
 	near, known, returned atomic.Uint64 // hits
 }
 
-const outcomeCount = rls.DeniedLocally + 1
+const outcomeCount = decide.DeniedLocally + 1
 
-// outcomeCounts are by rls.Outcome.
+// outcomeCounts are by decide.Outcome.
 type outcomeCounts [outcomeCount]atomic.Uint64
 
 // otherRules labels rules and domains without series of their own.
@@ -107,8 +107,8 @@ func labelsOf(l *descriptors.Limit) labels {
 	return name
 }
 
-// Decided implements rls.Observer.
-func (m *Metrics) Decided(l *descriptors.Limit, o rls.Outcome, hits int64, d *limiter.Decision) {
+// Decided implements decide.Observer.
+func (m *Metrics) Decided(l *descriptors.Limit, o decide.Outcome, hits int64, d *limiter.Decision) {
 	c := m.limits.of(l)
 	if c == nil {
 		return // a reload removed the rule during the request
@@ -118,11 +118,11 @@ func (m *Metrics) Decided(l *descriptors.Limit, o rls.Outcome, hits int64, d *li
 	case hits > 0:
 		c.hits[o].Add(uint64(hits))
 		switch {
-		case o == rls.Allowed:
+		case o == decide.Allowed:
 			if near := m.limits.nearHits(l.Policy, hits, d.Remaining); near > 0 {
 				c.near.Add(uint64(near))
 			}
-		case o == rls.Denied && d.Known:
+		case o == decide.Denied && d.Known:
 			c.known.Add(uint64(hits))
 		}
 	case hits < 0:
@@ -173,7 +173,7 @@ func (c *limitCounters) isAsked() bool {
 	return false
 }
 
-// Decisions returns how often a limit had each outcome, by rls.Outcome. It returns nil for a limit without counters of
+// Decisions returns how often a limit had each outcome, by decide.Outcome. It returns nil for a limit without counters of
 // its own.
 func (m *Metrics) Decisions(l *descriptors.Limit) []uint64 {
 	c := m.limits.of(l)

@@ -19,14 +19,14 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric"
 	"google.golang.org/grpc/codes"
 
+	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/guard"
-	"github.com/weir-ratelimit/weir/internal/rls"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
 )
 
 var (
-	_ rls.Observer        = (*Metrics)(nil)
+	_ decide.Observer     = (*Metrics)(nil)
 	_ prometheus.Gatherer = (*Metrics)(nil)
 )
 
@@ -111,7 +111,7 @@ func (m *Metrics) requestHistogram() *dto.Histogram {
 // Panicked counts a request that ended in a panic.
 func (m *Metrics) Panicked() { m.panics.Add(1) }
 
-// Rejected implements rls.Observer.
+// Rejected counts a request that was answered with a gRPC error.
 func (m *Metrics) Rejected(code codes.Code) {
 	if int(code) >= len(m.rejected) {
 		code = codes.Unknown
@@ -119,7 +119,7 @@ func (m *Metrics) Rejected(code codes.Code) {
 	m.rejected[code].Add(1)
 }
 
-// StoreFailed implements rls.Observer.
+// StoreFailed implements decide.Observer.
 func (m *Metrics) StoreFailed(err error) {
 	switch {
 	case errors.Is(err, guard.ErrNotAsked):

@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/conns"
+	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/decisionlog"
 	"github.com/weir-ratelimit/weir/internal/guard"
-	"github.com/weir-ratelimit/weir/internal/rls"
 	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
 )
@@ -44,7 +44,7 @@ type Sources struct {
 	Clients     Source[[]ClientStats]
 	DecisionLog Source[decisionlog.Stats]
 	Handshakes  Source[map[string]uint64] // TLS handshakes that failed, by listener
-	Held        Source[rls.HeldStats]
+	Delayed     Source[decide.DelayedStats]
 	HungReads   Source[int] // reads of files that have not returned
 	Log         Source[LogStats]
 	Published   Source[PublishedStats]

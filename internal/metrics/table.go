@@ -7,9 +7,9 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/weir-ratelimit/weir/internal/conns"
+	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/decisionlog"
 	"github.com/weir-ratelimit/weir/internal/guard"
-	"github.com/weir-ratelimit/weir/internal/rls"
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
 )
 
@@ -65,11 +65,11 @@ var requestRows = []row[*Metrics]{
 		}),
 }
 
-var heldRows = []row[rls.HeldStats]{
+var delayedRows = []row[decide.DelayedStats]{
 	gauge("weir_held_answers", "Requests whose responses leaky_queue or max_wait may hold now. --max-held bounds them.",
-		func(s rls.HeldStats) int64 { return s.Now }),
+		func(s decide.DelayedStats) int64 { return s.Now }),
 	counter("weir_held_refused_total", "Requests denied without a charge, since Weir already held --max-held responses.",
-		func(s rls.HeldStats) uint64 { return s.Refused }),
+		func(s decide.DelayedStats) uint64 { return s.Refused }),
 }
 
 var rulesRows = []row[*Metrics]{
@@ -311,7 +311,7 @@ func (m *Metrics) table() []described {
 		newGroup(m.DecisionLog.now, decisionLogRows),
 		newGroup(m.Denials.now, denialRows),
 		newGroup(m.Handshakes.now, handshakeRows),
-		newGroup(m.Held.now, heldRows),
+		newGroup(m.Delayed.now, delayedRows),
 		newGroup(m.HungReads.now, hungReadRows),
 		newGroup(m.Leases.now, leaseRows),
 		newGroup(m.Log.now, logRows),
@@ -338,7 +338,7 @@ func putIfAny(w writer, n uint64, labels ...string) {
 func byOutcome(of func(*limitCounters) *outcomeCounts) func(*limitCounters, writer) {
 	return func(c *limitCounters, w writer) {
 		for i := range c.decisions {
-			if o := rls.Outcome(i); o == rls.Allowed || o == rls.Denied || c.decisions[i].Load() > 0 {
+			if o := decide.Outcome(i); o == decide.Allowed || o == decide.Denied || c.decisions[i].Load() > 0 {
 				put(w, of(c)[i].Load(), c.domain, c.rule, c.limit, o.String())
 			}
 		}

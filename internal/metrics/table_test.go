@@ -11,10 +11,10 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/weir-ratelimit/weir/internal/conns"
+	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/decisionlog"
 	"github.com/weir-ratelimit/weir/internal/guard"
 	"github.com/weir-ratelimit/weir/internal/metrics"
-	"github.com/weir-ratelimit/weir/internal/rls"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
@@ -37,7 +37,7 @@ func TestSources(t *testing.T) {
 	})
 	m.Denials.From(func() uint64 { return 11 })
 	m.Handshakes.From(func() map[string]uint64 { return map[string]uint64{"grpc": 12, "http": 0} })
-	m.Held.From(func() rls.HeldStats { return rls.HeldStats{Now: 13, Refused: 14} })
+	m.Delayed.From(func() decide.DelayedStats { return decide.DelayedStats{Now: 13, Refused: 14} })
 	m.HungReads.From(func() int { return 15 })
 	m.Leases.From(func() guard.LeaseStats {
 		return guard.LeaseStats{Keys: 1, Permits: 2, Answers: 3, Taken: 4, Returned: 5, Lost: 6}
@@ -114,7 +114,7 @@ func TestDescribe(t *testing.T) {
 	set := compile(t, rule("a"))
 	m.RulesCompiled(set)
 	m.RulesLoaded("hash")
-	for _, o := range rls.Outcomes() {
+	for _, o := range decide.Outcomes() {
 		m.Decided(set.Limits()[0], o, 1, &limiter.Decision{Known: true})
 		m.Decided(set.Limits()[0], o, -1, &limiter.Decision{})
 	}
@@ -126,7 +126,7 @@ func TestDescribe(t *testing.T) {
 	m.DecisionLog.From(func() (s decisionlog.Stats) { return s })
 	m.Denials.From(func() (n uint64) { return n })
 	m.Handshakes.From(func() map[string]uint64 { return map[string]uint64{"grpc": 0} })
-	m.Held.From(func() (s rls.HeldStats) { return s })
+	m.Delayed.From(func() (s decide.DelayedStats) { return s })
 	m.HungReads.From(func() (n int) { return n })
 	m.Leases.From(func() (s guard.LeaseStats) { return s })
 	m.Log.From(func() (s metrics.LogStats) { return s })
