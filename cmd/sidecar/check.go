@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/weir-ratelimit/weir/internal/rulefiles"
+	"github.com/weir-ratelimit/weir/internal/rules"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/reload"
 )
@@ -56,7 +56,7 @@ func (c *checkCmd) Run(ctx context.Context, io streams) error {
 	if err != nil {
 		return err
 	}
-	f.add(nil, severityWarning, rulefiles.Unread(ctx, paths...))
+	f.add(nil, severityWarning, rules.NotRead(ctx, paths...))
 	if c.JSON {
 		c.Format = "json"
 	}
@@ -71,7 +71,7 @@ func (c *checkCmd) Run(ctx context.Context, io streams) error {
 
 // compileSet compiles rule files whose limits may name the stores; nil is any.
 func compileSet(files []reload.File, stores []string) (*descriptors.Set, error) {
-	set, err := descriptors.Compile(rulefiles.Descriptors(files))
+	set, err := descriptors.Compile(rules.Descriptors(files))
 	if err == nil && stores != nil {
 		if unknown := set.UnknownStores(stores); unknown != nil {
 			return nil, unknown

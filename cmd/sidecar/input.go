@@ -8,7 +8,7 @@ import (
 	"os"
 	"slices"
 
-	"github.com/weir-ratelimit/weir/internal/rulefiles"
+	"github.com/weir-ratelimit/weir/internal/rules"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/reload"
 )
@@ -42,7 +42,7 @@ func readRules(ctx context.Context, from streams, command, flag string, paths ..
 	if err := checkPaths(paths); err != nil {
 		return fail(err)
 	}
-	snapshot, err := rulefiles.Source(paths...).Read(ctx)
+	snapshot, err := rules.Source(paths...).Read(ctx)
 	if err != nil {
 		return fail(err)
 	}

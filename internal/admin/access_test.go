@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/admin"
+	"github.com/weir-ratelimit/weir/internal/adminapi"
 	"github.com/weir-ratelimit/weir/internal/boosts"
 	"github.com/weir-ratelimit/weir/internal/rls"
 	"github.com/weir-ratelimit/weir/internal/topkeys"
@@ -81,7 +82,6 @@ func TestWhoMayChange(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			rules := &fakeRules{}
 			tc.o.Rules, tc.o.Log, tc.o.Metrics = rules, slog.New(slog.DiscardHandler), http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
-			tc.o.Set = func() *descriptors.Set { return nil }
 			w := httptest.NewRecorder()
 			admin.NewHandler(tc.o).ServeHTTP(w, tc.r)
 			var said struct{ Error string }
@@ -260,16 +260,16 @@ func (w *noFlush) Write(p []byte) (int, error) {
 // The rules are written in pieces, and are what they were.
 func TestRulesAreStreamed(t *testing.T) {
 	set := many(t, 2000)
-	h := handler(&fakeRules{live: set, status: admin.RulesStatus{Hash: "abc"}})
+	h := handler(&fakeRules{live: set, status: adminapi.RulesStatus{Hash: "abc"}})
 	w := &noFlush{header: http.Header{}}
 	h.ServeHTTP(w, request(t, "GET", "/rules", "127.0.0.1:5", "localhost"))
 	if w.most > 64<<10 || len(w.text) < 200<<10 {
 		t.Errorf("%d bytes, up to %d at once; want at most 64 KiB", len(w.text), w.most)
 	}
 	want, err := json.MarshalIndent(struct {
-		admin.RulesStatus
+		adminapi.RulesStatus
 		Rules json.Marshaler `json:"rules"`
-	}{admin.RulesStatus{Hash: "abc"}, set}, "", "  ")
+	}{adminapi.RulesStatus{Hash: "abc"}, set}, "", "  ")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weir-ratelimit/weir/internal/adminapi"
 	"github.com/weir-ratelimit/weir/internal/topkeys"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
@@ -38,41 +39,12 @@ type Check struct {
 	Remote bool
 }
 
-// RulesStatus is what is known about the rule files.
-type RulesStatus struct {
-	// Hash is of the content of the files that the live rules were compiled from; empty if no rules are live.
-	Hash string `json:"hash"`
-	// LoadedAt is when the live rules went live.
-	LoadedAt time.Time `json:"loaded_at,omitzero"`
-	// Files are the names of the files that the live rules come from.
-	Files []string `json:"files"`
-	// Errors are what was wrong with the files at the last load, one error each; empty if it was good.
-	Errors []string `json:"errors,omitempty"`
-	// ErrorsAt is when they were found.
-	ErrorsAt time.Time `json:"errors_at,omitzero"`
-	// Published is nil where no rules come from Redis.
-	Published *PublishedStatus `json:"published,omitempty"`
-}
-
-// PublishedStatus is what is known about the rules in Redis.
-type PublishedStatus struct {
-	// Version is of the set that is live, 0 if none is; the next three say more of it.
-	Version     uint64    `json:"version"`
-	Hash        string    `json:"hash"`
-	Author      string    `json:"author"`
-	PublishedAt time.Time `json:"published_at,omitzero"`
-	// Newest is the version that was read last. Another than Version was refused: see RulesStatus.Errors.
-	Newest uint64 `json:"newest_version"`
-	// Error is why Redis could not be asked at the last look.
-	Error string `json:"error,omitempty"`
-}
-
 // Rules are the rule files and what became of them.
 type Rules interface {
 	// Status is the state of the last load.
-	Status() RulesStatus
-	// Live is the compiled set that requests are decided by, nil if there is none.
-	Live() json.Marshaler
+	Status() adminapi.RulesStatus
+	// Set is the rules in force, nil if there are none.
+	Set() *descriptors.Set
 	// Reload reads the files now. Its error is in the Status after it, too.
 	Reload(ctx context.Context) error
 }
@@ -91,9 +63,7 @@ type Options struct {
 	Metrics http.Handler
 	// Build answers GET /version, as JSON.
 	Build any
-	// Set is the live rules, nil if there are none. Decisions is how often a limit had each outcome, by rls.Outcome; nil if
-	// that is not counted for it alone.
-	Set       func() *descriptors.Set
+	// Decisions is how often a limit had each outcome, by rls.Outcome; nil if that is not counted for it alone.
 	Decisions func(*descriptors.Limit) []uint64
 	// Top answers GET /top. Nil: keys are not counted.
 	Top func(topkeys.Query) (topkeys.Keys, error)
@@ -261,7 +231,7 @@ func (h *handler) ready(w http.ResponseWriter, r *http.Request) {
 func (h *handler) reload(w http.ResponseWriter, r *http.Request) {
 	answer := struct {
 		Result string `json:"result"`
-		RulesStatus
+		adminapi.RulesStatus
 	}{Result: "ok"}
 	err := h.reloads.do(r.Context())
 	h.audit(r, "reload", err)

@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/weir-ratelimit/weir/internal/admin"
+	"github.com/weir-ratelimit/weir/internal/adminapi"
 	"github.com/weir-ratelimit/weir/internal/boosts"
 	"github.com/weir-ratelimit/weir/internal/counters"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
@@ -25,14 +26,14 @@ import (
 
 // fakeRules has the given status after a Reload that returns err.
 type fakeRules struct {
-	status  admin.RulesStatus
-	live    json.Marshaler
+	status  adminapi.RulesStatus
+	live    *descriptors.Set
 	err     error
 	reloads int
 }
 
-func (f *fakeRules) Status() admin.RulesStatus { return f.status }
-func (f *fakeRules) Live() json.Marshaler      { return f.live }
+func (f *fakeRules) Status() adminapi.RulesStatus { return f.status }
+func (f *fakeRules) Set() *descriptors.Set        { return f.live }
 func (f *fakeRules) Reload(context.Context) error {
 	f.reloads++
 	return f.err
@@ -50,7 +51,6 @@ func handler(rules *fakeRules, checks ...admin.Check) http.Handler {
 		Boosts:   boosts.New(boosts.Options{}),
 
 		Explainer: fakeExplainer{},
-		Set:       func() *descriptors.Set { return nil },
 	})
 }
 
@@ -102,10 +102,10 @@ func check(name string, err error) admin.Check {
 
 func TestEndpoints(t *testing.T) {
 	at := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
-	good := admin.RulesStatus{Hash: "abc", LoadedAt: at, Files: []string{"rules/shop.yaml"}}
+	good := adminapi.RulesStatus{Hash: "abc", LoadedAt: at, Files: []string{"rules/shop.yaml"}}
 	refused := good
 	refused.Errors, refused.ErrorsAt = []string{"rules/shop.yaml:3:5: key is missing"}, at.Add(time.Minute)
-	live := json.RawMessage(`{"domains":[]}`)
+	live := &descriptors.Set{}
 
 	for name, c := range map[string]struct {
 		rules          fakeRules

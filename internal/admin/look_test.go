@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/weir-ratelimit/weir/internal/admin"
+	"github.com/weir-ratelimit/weir/internal/adminapi"
 	"github.com/weir-ratelimit/weir/internal/rls"
 	"github.com/weir-ratelimit/weir/internal/topkeys"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
@@ -42,7 +43,10 @@ func looked(t *testing.T, rules string, o admin.Options) http.Handler {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.Set = func() *descriptors.Set { return set }
+	if o.Rules == nil {
+		o.Rules = &fakeRules{}
+	}
+	o.Rules.(*fakeRules).live = set //nolint:errcheck // no test gives others
 	o.Decisions = func(l *descriptors.Limit) []uint64 {
 		counts := make([]uint64, len(rls.Outcomes()))
 		counts[rls.Allowed], counts[rls.Denied] = 1, uint64(l.ID)
@@ -113,7 +117,7 @@ func TestListOfBoostedRules(t *testing.T) {
 		},
 	}}
 	h = admin.NewHandler(admin.Options{
-		Set: func() *descriptors.Set { return set }, Boosts: b, Decisions: func(*descriptors.Limit) []uint64 { return nil },
+		Rules: &fakeRules{live: set}, Boosts: b, Decisions: func(*descriptors.Limit) []uint64 { return nil },
 		Metrics: http.NotFoundHandler(), Log: slog.New(slog.DiscardHandler),
 	})
 	for _, want := range []string{
@@ -162,7 +166,7 @@ func said(t *testing.T, body string) string {
 
 func TestStatus(t *testing.T) {
 	at := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
-	rules := &fakeRules{status: admin.RulesStatus{Hash: "abc", LoadedAt: at, Files: []string{"shop.yaml"}, ErrorsAt: at}}
+	rules := &fakeRules{status: adminapi.RulesStatus{Hash: "abc", LoadedAt: at, Files: []string{"shop.yaml"}, ErrorsAt: at}}
 	for i := range 150 {
 		rules.status.Errors = append(rules.status.Errors, fmt.Sprintf("shop.yaml:%d:1: wrong", i))
 	}

@@ -81,7 +81,7 @@ func (h *handler) listRules(w http.ResponseWriter, r *http.Request) {
 
 // findRules are the live rules with all words of the search somewhere, in whatever case.
 func (h *handler) findRules(search string) (found []*descriptors.Rule) {
-	set := h.Set()
+	set := h.Rules.Set()
 	if set == nil {
 		return nil
 	}

@@ -16,22 +16,9 @@ const (
 	chunkTime = 3 * time.Second
 )
 
-// streamer is rules that can be written piece by piece, so that a reader does not take the memory of all.
-type streamer interface {
-	// WriteJSON writes JSON whose lines after the first begin with prefix and one indent for each level.
-	WriteJSON(w io.Writer, prefix, indent string) error
-}
-
 // rules answers GET /rules: the state of the last load, and all rules.
 func (h *handler) rules(w http.ResponseWriter, _ *http.Request) {
-	live, ok := h.Rules.Live().(streamer)
-	if !ok {
-		writeJSON(w, http.StatusOK, struct {
-			RulesStatus
-			Rules json.Marshaler `json:"rules"`
-		}{h.Rules.Status(), h.Rules.Live()})
-		return
-	}
+	set := h.Rules.Set()
 	status, err := json.MarshalIndent(h.Rules.Status(), "", "  ")
 	if err != nil {
 		refuse(w, http.StatusInternalServerError, err)
@@ -41,7 +28,9 @@ func (h *handler) rules(w http.ResponseWriter, _ *http.Request) {
 	b := bufio.NewWriterSize(&patient{w: w, c: http.NewResponseController(w)}, rulesChunk)
 	_, _ = b.Write(bytes.TrimSuffix(status, []byte("\n}"))) // b keeps the error
 	_, _ = b.WriteString(",\n  \"rules\": ")
-	if live.WriteJSON(b, "  ", "  ") != nil {
+	if set == nil {
+		_, _ = b.WriteString("null")
+	} else if set.WriteJSON(b, "  ", "  ") != nil {
 		return // the client has gone, or reads too slowly: it sees that the end is missing
 	}
 	_, _ = b.WriteString("\n}\n")

@@ -4,6 +4,8 @@ import (
 	"context"
 	"net/http"
 	"time"
+
+	"github.com/weir-ratelimit/weir/internal/adminapi"
 )
 
 // maxShownErrors bounds the errors in a status; GET /rules has them all.
@@ -28,7 +30,7 @@ type checkJSON struct {
 }
 
 type rulesJSON struct {
-	RulesStatus
+	adminapi.RulesStatus
 	Files      int `json:"files"`       // in place of their names
 	ErrorCount int `json:"error_count"` // of which Errors has the first
 	Domains    int `json:"domains"`
@@ -59,7 +61,7 @@ func (h *handler) status(w http.ResponseWriter, r *http.Request) {
 	s.Rules.RulesStatus = h.Rules.Status()
 	s.Rules.Files, s.Rules.ErrorCount = len(s.Rules.RulesStatus.Files), len(s.Rules.Errors)
 	s.Rules.Errors = s.Rules.Errors[:min(len(s.Rules.Errors), maxShownErrors)]
-	if set := h.Set(); set != nil {
+	if set := h.Rules.Set(); set != nil {
 		s.Rules.Domains, s.Rules.Limits = len(set.Domains()), len(set.Limits())
 		for _, d := range set.Domains() {
 			s.Rules.Rules += len(d.Rules())

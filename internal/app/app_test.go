@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
+	"github.com/weir-ratelimit/weir/internal/rules"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
@@ -158,11 +159,11 @@ func TestReload(t *testing.T) {
 func TestCollectionsWaitForRules(t *testing.T) {
 	o := options(t, rulesOf("1"))
 	var holds, releases atomic.Int64
-	var of *rules
+	var of *rules.Rules
 	o.HoldGC = func() func() {
 		holds.Add(1)
 		return func() {
-			if n := releases.Add(1); n == 2 && of.set().Limits()[0].Policy.Limit() != 2 {
+			if n := releases.Add(1); n == 2 && of.Set().Limits()[0].Policy.Limit() != 2 {
 				t.Error("a hold ended before the new rules were live")
 			}
 		}

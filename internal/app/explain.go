@@ -7,11 +7,12 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/explain"
 	"github.com/weir-ratelimit/weir/internal/rls"
+	"github.com/weir-ratelimit/weir/internal/rules"
 )
 
 // explainer answers by the live rules and counters.
 type explainer struct {
-	rules   *rules
+	rules   *rules.Rules
 	service *rls.Service
 }
 
@@ -21,7 +22,7 @@ func (e explainer) Explain(ctx context.Context, query url.Values) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	set := e.rules.set()
+	set := e.rules.Set()
 	if set == nil {
 		return nil, errors.New("no rules are loaded yet; GET /rules says what is wrong with the files")
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/metrics"
 	"github.com/weir-ratelimit/weir/internal/rls"
 	"github.com/weir-ratelimit/weir/internal/statsd"
+	"github.com/weir-ratelimit/weir/internal/store"
 	"github.com/weir-ratelimit/weir/internal/telemetry"
 	"github.com/weir-ratelimit/weir/internal/topkeys"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
@@ -161,9 +162,6 @@ type Build struct {
 // storeName is what a limit can call a store.
 var storeName = regexp.MustCompile("^[a-z0-9_]+$")
 
-// storeMemory is the Store that is no URL.
-const storeMemory = "memory"
-
 // rulesStore is the one of Rules that is no path.
 const rulesStore = "store"
 
@@ -171,14 +169,14 @@ const rulesStore = "store"
 func (o *Options) Validate() error {
 	var c checker
 	c.check(len(o.Rules) > 0, "--rules", "name at least one file or directory")
-	c.check(!slices.Contains(o.Rules, rulesStore) || o.Store != storeMemory, "--rules",
+	c.check(!slices.Contains(o.Rules, rulesStore) || o.Store != store.Memory, "--rules",
 		"%s is the rules in Redis: it needs --store redis://...; write ./%s for a directory of that name", rulesStore, rulesStore)
 	c.between("--rules-poll", o.RulesPoll, 100*time.Millisecond, time.Hour)
 	c.between("--rules-settle", o.RulesSettle, time.Millisecond, 10*time.Second)
-	if o.Store != storeMemory {
+	if o.Store != store.Memory {
 		c.store("--store", o.Store)
 	}
-	c.check(o.Store != storeMemory || len(o.NamedStores) == 0, "--named-store",
+	c.check(o.Store != store.Memory || len(o.NamedStores) == 0, "--named-store",
 		"needs a Redis as --store, too, for the limits without store: NAME: add --store redis://host:6379/0, or put the URL there and drop the name")
 	for _, name := range slices.Sorted(maps.Keys(o.NamedStores)) {
 		c.check(storeName.MatchString(name), "--named-store", "a name has a-z, 0-9 and _, got %q", name)

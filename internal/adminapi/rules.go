@@ -1,0 +1,33 @@
+// Package adminapi has the JSON of the HTTP API of a process, once for the server and for its clients.
+package adminapi
+
+import "time"
+
+// RulesStatus is the state of the rules: which are in force, and what was wrong at the last load.
+type RulesStatus struct {
+	// Hash is of the content of the files that the live rules were compiled from; empty if no rules are live.
+	Hash string `json:"hash"`
+	// LoadedAt is when the live rules went live.
+	LoadedAt time.Time `json:"loaded_at,omitzero"`
+	// Files are the names of the files that the live rules come from.
+	Files []string `json:"files"`
+	// Errors are what was wrong with the files at the last load, one error each; empty if it was good.
+	Errors []string `json:"errors,omitempty"`
+	// ErrorsAt is when they were found.
+	ErrorsAt time.Time `json:"errors_at,omitzero"`
+	// Published is nil where no rules come from Redis.
+	Published *PublishedStatus `json:"published,omitempty"`
+}
+
+// PublishedStatus is the state of the rules that are published in Redis.
+type PublishedStatus struct {
+	// Version is of the set that is live, 0 if none is; the next three fields describe it.
+	Version     uint64    `json:"version"`
+	Hash        string    `json:"hash"`
+	Author      string    `json:"author"`
+	PublishedAt time.Time `json:"published_at,omitzero"`
+	// Newest is the version that was read last. If it is not Version, it was refused: see RulesStatus.Errors.
+	Newest uint64 `json:"newest_version"`
+	// Error is why the last read from Redis failed.
+	Error string `json:"error,omitempty"`
+}

@@ -1,0 +1,159 @@
+package nearmiss_test
+
+import (
+	"flag"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/weir-ratelimit/weir/internal/nearmiss"
+	"github.com/weir-ratelimit/weir/internal/test/ruletest"
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
+)
+
+// TestExplainGolden explains what the lines "? domain | key=value | key=value" (with %XX) of each testdata/explain/*.txt ask of
+// the rules above them, and compares the answers with what is written below each.
+func TestExplainGolden(t *testing.T) {
+	cases, err := filepath.Glob("testdata/explain/*.txt")
+	if err != nil || len(cases) == 0 {
+		t.Fatalf("no cases in testdata/explain: %v", err)
+	}
+	for _, path := range cases {
+		t.Run(strings.TrimSuffix(filepath.Base(path), ".txt"), func(t *testing.T) {
+			data, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			const line = "---- explained ----\n"
+			rules, questions, _ := strings.Cut(string(data), line)
+			_, text, _ := strings.Cut(rules, "\n") // after ==== rules.yaml ====
+			set := ruletest.Compile(t, text)
+			var got strings.Builder
+			got.WriteString(rules + line)
+			for q := range strings.Lines(questions) {
+				if strings.HasPrefix(q, "? ") {
+					got.WriteString(q)
+					domain, es := asked(t, q)
+					x := nearmiss.Explain(set, domain, es)
+					ruletest.CheckExplained(t, set, x)
+					got.WriteString(told(x))
+				}
+			}
+			if *update {
+				if err := os.WriteFile(path, []byte(got.String()), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if diff := cmp.Diff(string(data), got.String()); diff != "" && !*update {
+				t.Errorf("-want +got (go test -update writes it)\n%s", diff)
+			}
+		})
+	}
+}
+
+var update = flag.Bool("update", false, "write what Explain says into testdata/explain")
+
+func asked(t *testing.T, line string) (domain string, es []descriptors.Entry) {
+	t.Helper()
+	for i, part := range strings.Split(strings.TrimSpace(strings.TrimPrefix(line, "? ")), " | ") {
+		text, err := url.PathUnescape(part)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i == 0 {
+			domain = text
+			continue
+		}
+		key, value, _ := strings.Cut(text, "=")
+		es = append(es, descriptors.Entry{Key: key, Value: value})
+	}
+	return domain, es
+}
+
+func told(x *nearmiss.Explanation) string {
+	var b strings.Builder
+	for _, l := range x.Levels {
+		fmt.Fprintf(&b, "    %s=%s is %s of %s at %s", l.Entry.Key, l.Entry.Value, l.By, l.Rule.Path, l.Rule.Source)
+		for _, r := range l.Also {
+			fmt.Fprintf(&b, ", also %s", r.Source)
+		}
+		b.WriteString("\n")
+	}
+	if x.Rule != nil {
+		fmt.Fprintf(&b, "    rule %s\n", x.Rule.Source)
+	}
+	if x.Reason != "" {
+		fmt.Fprintf(&b, "    %s: %s\n", x.Reason, x.Message)
+	}
+	for _, n := range x.Near {
+		fmt.Fprintf(&b, "    - %s: %s\n", n.Kind, n.Message)
+	}
+	return b.String()
+}
+
+// However many rules there are, an explanation is short and comes soon: sooner than the rules were compiled, however slow
+// the machine is.
+func TestExplainIsBounded(t *testing.T) {
+	const rules = 100_000
+	var b strings.Builder
+	b.WriteString("domain: d\ndescriptors:\n")
+	limit := "}\n" // which would take most of the time
+	for i := range rules / 3 {
+		fmt.Fprintf(&b, "- {key: k, value: value%06d%s", i, limit)
+		fmt.Fprintf(&b, "- {key: k, value: 'pattern%06d*'%s", i, limit)
+		if i%50 == 27 { // they take long to compile
+			fmt.Fprintf(&b, "- {key: k, regex: 'regex%06d[a-z]+'%s", i, limit)
+		}
+		fmt.Fprintf(&b, "- {key: key%06d%s", i, limit)
+	}
+	b.WriteString("- {key: address, cidr: [10.0.0.0/8]" + limit)
+	begin := time.Now()
+	set := ruletest.Compile(t, b.String())
+	compiled := time.Since(begin)
+	long := strings.Repeat("value1", 10_000)
+	begin = time.Now()
+	for _, q := range []struct{ text, kind string }{
+		{"k=valu000077", "value_near"},
+		{"k=patern000077x", "pattern"},
+		{"k=" + long, ""},
+		{"kex000077=v", "key_near"},
+		{long + "=v", ""},
+		{"k=value000077 k=value78 k=value79 k=value80 a=b k=value81", ""},
+		{"a=b b=c c=d d=e e=f f=g g=h h=i i=j j=k k=l l=m", "key_other"},
+	} {
+		x := nearmiss.Explain(set, "d", ruletest.Entries(q.text))
+		ruletest.CheckExplained(t, set, x)
+		kinds := map[string]bool{"": true}
+		for _, n := range x.Near {
+			if kinds[n.Kind] = true; len(n.Message) > 1000 {
+				t.Errorf("a message has %d bytes: %s", len(n.Message), n.Message)
+			}
+		}
+		if !kinds[q.kind] {
+			t.Errorf("Explain(%.40s) has no %s among %v", q.text, q.kind, x.Near)
+		}
+	}
+	if took := time.Since(begin); took > 7*compiled {
+		t.Errorf("7 explanations took %s, compiling the rules %s", took, compiled)
+	}
+}
+
+// What has hash_values is not told to whoever asks for something like it.
+func TestExplainKeepsSecrets(t *testing.T) {
+	set := ruletest.Compile(t, "domain: d\ndescriptors:\n- {key: api_key, values: [sk_live_1, sk_live_2], hash_values: true}")
+	x := nearmiss.Explain(set, "d", ruletest.Entries("api_key=sk_live_3"))
+	for _, n := range x.Near {
+		if n.Kind == "value_near" || strings.HasPrefix(n.Message, "rules of this key") {
+			t.Errorf("tells %s", n.Message)
+		}
+	}
+	if len(x.Near) != 1 || x.Near[0].Message != "the values of this key's rules are hashed, and not shown" {
+		t.Errorf("tells %v", x.Near)
+	}
+}

@@ -1,0 +1,408 @@
+// Package rulediff finds what means something else in one set of rules than in another.
+package rulediff
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
+)
+
+// What a Change did.
+const (
+	Added     = "added"
+	Removed   = "removed"
+	Changed   = "changed"
+	Reordered = "reordered"
+)
+
+// Change is one thing that means something else in a new set than in an old one.
+type Change struct {
+	What   string `json:"what"` // Added, Removed, Changed or Reordered
+	Domain string `json:"domain"`
+	// Rule is its path; empty if it is a whole domain.
+	Rule string `json:"rule,omitempty"`
+	// IsLimit says that it is one of the rule's limits: Limit, which is empty for the only one if it has no name.
+	IsLimit bool   `json:"is_limit"`
+	Limit   string `json:"limit,omitempty"`
+	// Source is the rule's place in the new set, or in the old one if it was removed.
+	Source string `json:"source,omitempty"`
+	// Fields are what changed, and of a limit that was added or removed what it says.
+	Fields []FieldChange `json:"fields,omitempty"`
+}
+
+// FieldChange is one field. Old and New are as GET /rules shows them; empty: not there, or the default.
+type FieldChange struct {
+	Field string `json:"field"`
+	Old   string `json:"old"`
+	New   string `json:"new"`
+}
+
+// Changes are the differences between two sets by domain, then as the new one's files have the rules, those that are gone
+// last. Where a rule is written, how (window: 60s or unit: minute), and what is for people only (comments, description,
+// owner) is no difference; nor is the order of rules that no value can match two of.
+func Changes(before, after *descriptors.Set) []Change {
+	var c changes
+	names := map[string]bool{}
+	for _, s := range []*descriptors.Set{before, after} {
+		for _, d := range s.Domains() {
+			names[d.Name()] = true
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		c.domain(name, before.Domain(name), after.Domain(name))
+	}
+	return c.all
+}
+
+type changes struct{ all []Change }
+
+func (c *changes) domain(name string, before, after *descriptors.Domain) {
+	switch {
+	case before == nil:
+		c.all = append(c.all, Change{What: Added, Domain: name})
+		before = &descriptors.Domain{}
+	case after == nil:
+		c.all = append(c.all, Change{What: Removed, Domain: name})
+		after = &descriptors.Domain{}
+	}
+	values, nowValues := valuesOf(before), valuesOf(after)
+	were := pair(before, after, values, nowValues)
+	kept := map[*descriptors.Rule]bool{}
+	for _, r := range after.Rules() {
+		was := were[r]
+		kept[was] = true
+		if was == nil {
+			c.rule(Added, r, nil, r)
+			continue
+		}
+		fields := differ(ruleFields(was), ruleFields(r))
+		if f, ok := differentValues(values[was], nowValues[r]); ok {
+			fields = append(fields, f)
+		}
+		if len(fields) > 0 {
+			c.all = append(c.all, Change{What: Changed, Domain: name, Rule: r.Path, Source: r.Source, Fields: fields})
+		}
+		c.limits(was, r, r)
+	}
+	for _, r := range before.Rules() {
+		if !kept[r] {
+			c.rule(Removed, r, r, nil)
+		}
+	}
+	c.order(before, after)
+}
+
+// rule reports one that is only there once, with its limits.
+func (c *changes) rule(what string, r, before, after *descriptors.Rule) {
+	of := func(of *descriptors.Rule) map[string]string {
+		if of == nil {
+			return nil
+		}
+		return ruleFields(of)
+	}
+	c.all = append(c.all, Change{What: what, Domain: r.Domain, Rule: r.Path, Source: r.Source, Fields: differ(of(before), of(after))})
+	c.limits(before, after, r)
+}
+
+// limits reports those of a rule, r, which is nil in the set that has none.
+func (c *changes) limits(before, after, r *descriptors.Rule) {
+	for _, p := range pairLimits(before, after) {
+		change := Change{What: Changed, Domain: r.Domain, Rule: r.Path, Source: r.Source, IsLimit: true, Limit: p.label()}
+		switch was, is := p.was, p.is; {
+		case was == nil:
+			change.What, change.Fields = Added, differ(nil, limitFields(is))
+		case is == nil:
+			change.What, change.Fields = Removed, differ(limitFields(was), nil)
+		default:
+			if change.Fields = p.differences(); len(change.Fields) == 0 {
+				continue
+			}
+		}
+		c.all = append(c.all, change)
+	}
+}
+
+// pair finds for each rule of a new domain what it was. That is the rule of the same path; or where that shows a list, which
+// may have changed, one at the same place whose list has an item in common.
+func pair(before, after *descriptors.Domain, values, nowValues map[*descriptors.Rule]map[string]bool) (were map[*descriptors.Rule]*descriptors.Rule) {
+	were = map[*descriptors.Rule]*descriptors.Rule{}
+	old := byPath(before)
+	lists := map[listing][]*descriptors.Rule{}
+	for r, at := range listsOf(before) {
+		lists[at] = append(lists[at], r)
+	}
+	nowLists := listsOf(after)
+	moved := map[string]string{} // the path of a rule that was elsewhere, and its path then
+	for _, r := range after.Rules() {
+		path := r.Path
+		for now, was := range moved {
+			if rest, below := strings.CutPrefix(path, now+" > "); below {
+				path = was + " > " + rest
+			}
+		}
+		was := old[path]
+		if at, ok := nowLists[r]; ok && was == nil {
+			if was := moved[at.parent]; was != "" {
+				at.parent = was
+			}
+			for _, o := range lists[at] {
+				if shareItem(values[o], nowValues[r]) && (was == nil || o.Path < was.Path) {
+					was = o
+				}
+			}
+			if was != nil {
+				moved[r.Path] = was.Path
+			}
+		}
+		were[r] = was
+	}
+	return were
+}
+
+func shareItem(a, b map[string]bool) bool {
+	for v := range a {
+		if b[v] {
+			return true
+		}
+	}
+	return false
+}
+
+// listing is where a rule with a list is: below which rule, and by which key.
+type listing struct{ parent, key string }
+
+// listsOf are the rules whose path shows a list of what they match.
+func listsOf(d *descriptors.Domain) map[*descriptors.Rule]listing {
+	all := map[*descriptors.Rule]listing{}
+	for at, b := range branches(d) {
+		for _, n := range b.Nodes() {
+			step := n.Rule().Path
+			if at.parent != "" {
+				step = strings.TrimPrefix(step, at.parent+" > ")
+			}
+			if showsList(step) {
+				all[n.Rule()] = at
+			}
+		}
+	}
+	return all
+}
+
+// showsList reports whether a step of a path is a key and a list, as in "address cidr 10.0.0.0/8", and not a key alone or
+// "key=value". A = or a space that belongs to the key has a backslash before it.
+func showsList(step string) bool {
+	for i := 0; i < len(step); i++ {
+		switch step[i] {
+		case '\\':
+			i++
+		case '=':
+			return false
+		case ' ':
+			return true
+		}
+	}
+	return false
+}
+
+// branches are all branches of a domain, with the path of the rule above and the key.
+func branches(d *descriptors.Domain) iter.Seq2[listing, *descriptors.Branch] {
+	return func(yield func(listing, *descriptors.Branch) bool) {
+		var below func(n *descriptors.Node, path string) bool
+		below = func(n *descriptors.Node, path string) bool {
+			for key, b := range n.Branches() {
+				if !yield(listing{path, key}, b) {
+					return false
+				}
+				for _, to := range b.Nodes() {
+					if !below(to, to.Rule().Path) {
+						return false
+					}
+				}
+			}
+			return true
+		}
+		below(d.Root(), "")
+	}
+}
+
+func byPath(d *descriptors.Domain) map[string]*descriptors.Rule {
+	all := make(map[string]*descriptors.Rule, len(d.Rules()))
+	for _, r := range d.Rules() {
+		all[r.Path] = r
+	}
+	return all
+}
+
+// valuesOf are the values and blocks that rules list.
+func valuesOf(d *descriptors.Domain) map[*descriptors.Rule]map[string]bool {
+	all := map[*descriptors.Rule]map[string]bool{}
+	add := func(r *descriptors.Rule, value string) {
+		if all[r] == nil {
+			all[r] = map[string]bool{}
+		}
+		all[r][value] = true
+	}
+	for _, b := range branches(d) {
+		for value, to := range b.Values() {
+			add(to.Rule(), value)
+		}
+		for prefix, p := range b.Blocks() {
+			add(p.Rule(), prefix.String())
+		}
+	}
+	return all
+}
+
+// maxShownValues is how many values of a list that changed are shown.
+const maxShownValues = 5
+
+func differentValues(before, after map[string]bool) (f FieldChange, differ bool) {
+	only := func(in, notIn map[string]bool, are string) string {
+		var all []string
+		for v := range in {
+			if !notIn[v] {
+				all = append(all, v)
+			}
+		}
+		if len(all) == 0 {
+			return ""
+		}
+		slices.Sort(all)
+		text := fmt.Sprintf("%d %s: %s", len(all), are, strings.Join(all[:min(len(all), maxShownValues)], ", "))
+		if len(all) > maxShownValues {
+			text += ", ..."
+		}
+		return text
+	}
+	f = FieldChange{"values", only(before, after, "gone"), only(after, before, "new")}
+	return f, f.Old != "" || f.New != ""
+}
+
+// ruleFields are what a rule says beside its limits, in JSON.
+func ruleFields(r *descriptors.Rule) map[string]string {
+	return fieldsOf(r, "path", "source", "limits", "description", "owner")
+}
+
+// fieldsOf are the fields of v in JSON, texts without their quotes.
+func fieldsOf(v any, omit ...string) map[string]string {
+	var raw map[string]json.RawMessage
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil || json.Unmarshal(b.Bytes(), &raw) != nil {
+		return nil // metadata that JSON cannot show was refused before
+	}
+	fields := map[string]string{}
+	for name, value := range raw {
+		if text := ""; json.Unmarshal(value, &text) == nil {
+			fields[name] = text
+		} else {
+			fields[name] = string(value)
+		}
+	}
+	for _, name := range omit {
+		delete(fields, name)
+	}
+	return fields
+}
+
+// differ are the fields that are not equal, those that say how many first.
+func differ(before, after map[string]string) (all []FieldChange) {
+	names := map[string]bool{}
+	for _, fields := range []map[string]string{before, after} {
+		for name := range fields {
+			names[name] = true
+		}
+	}
+	for _, name := range append([]string{"algorithm", "requests_per_unit", "window", "burst"}, slices.Sorted(maps.Keys(names))...) {
+		if names[name] && before[name] != after[name] {
+			all = append(all, FieldChange{name, before[name], after[name]})
+		}
+		delete(names, name)
+	}
+	return all
+}
+
+// order reports patterns that a value may match two of, and that take another turn than before.
+func (c *changes) order(before, after *descriptors.Domain) {
+	old := map[listing]*descriptors.Branch{}
+	for at, b := range branches(before) {
+		old[at] = b
+	}
+	rules := byPath(after)
+	for at, b := range branches(after) {
+		if was := old[at]; was != nil {
+			c.branchOrder(was, b, rules)
+		}
+	}
+}
+
+func (c *changes) branchOrder(before, after *descriptors.Branch, rules map[string]*descriptors.Rule) {
+	now := map[string]int{}
+	for i, p := range after.Patterns() {
+		now[p.Rule().Path] = i + 1
+	}
+	var common []*descriptors.Pattern // as they were
+	for _, p := range before.Patterns() {
+		if now[p.Rule().Path] > 0 {
+			common = append(common, p)
+		}
+	}
+	byNow := func(a, b *descriptors.Pattern) int { return now[a.Rule().Path] - now[b.Rule().Path] }
+	if slices.IsSortedFunc(common, byNow) {
+		return // nearly always, so that pairs need not be compared
+	}
+	for j, q := range common {
+		r := rules[q.Rule().Path]
+		for _, p := range common[:j] {
+			if path := p.Rule().Path; now[path] > now[r.Path] && mayShare(p, q) {
+				c.all = append(c.all, Change{
+					What: Reordered, Domain: r.Domain, Rule: r.Path, Source: r.Source,
+					Fields: []FieldChange{{"matched", "after " + path, "before " + path}},
+				})
+			}
+		}
+	}
+}
+
+// mayShare reports whether a value may match both.
+func mayShare(p, q *descriptors.Pattern) bool {
+	switch pk, qk := p.Kind(), q.Kind(); {
+	case pk == descriptors.ByCIDR && qk == descriptors.ByCIDR:
+		return false // the longest block goes first, whatever the order
+	case pk != descriptors.ByText || qk != descriptors.ByText:
+		return true // or not: to find that out is not cheap
+	default:
+		return overlap(p.Text(), q.Text())
+	}
+}
+
+// overlap says whether two patterns with * match a common text: row by row, can[j] says whether the texts before a[i] and
+// b[j] can be matched by one.
+func overlap(a, b string) bool {
+	can := make([]bool, len(b)+1)
+	for i := 0; i <= len(a); i++ {
+		diagonal := false // can[j-1] of the row above
+		for j := 0; j <= len(b); j++ {
+			above := can[j]
+			switch {
+			case i == 0 && j == 0:
+				can[j] = true
+			case i > 0 && a[i-1] == '*':
+				can[j] = above || j > 0 && can[j-1]
+			case j > 0 && b[j-1] == '*':
+				can[j] = can[j-1] || i > 0 && above
+			default:
+				can[j] = i > 0 && j > 0 && diagonal && a[i-1] == b[j-1]
+			}
+			diagonal = above
+		}
+	}
+	return can[len(b)]
+}

@@ -1,0 +1,215 @@
+package rulediff_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/weir-ratelimit/weir/internal/rulediff"
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
+)
+
+// told is the changes, a line each.
+func told(t *testing.T, before, after string) string {
+	t.Helper()
+	var b strings.Builder
+	for _, c := range rulediff.Changes(compileText(t, before), compileText(t, after)) {
+		fmt.Fprintf(&b, "%s %s %s", c.What, c.Domain, c.Rule)
+		if c.IsLimit {
+			fmt.Fprintf(&b, " limit(%s)", c.Limit)
+		}
+		for _, f := range c.Fields {
+			fmt.Fprintf(&b, "; %s: %s -> %s", f.Field, f.Old, f.New)
+		}
+		b.WriteString("\n")
+	}
+	return b.String()
+}
+
+// compileText compiles files that are parted by ===.
+func compileText(t *testing.T, text string) *descriptors.Set {
+	t.Helper()
+	var files []descriptors.File
+	for i, part := range strings.Split(text, "===\n") {
+		files = append(files, descriptors.File{Name: fmt.Sprintf("f%d.yaml", i), Data: []byte(part)})
+	}
+	set, err := descriptors.Compile(files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return set
+}
+
+const shopOf = "domain: shop\ndescriptors:\n"
+
+func TestChanges(t *testing.T) {
+	for _, tt := range []struct{ name, before, after, want string }{
+		{
+			"rate",
+			"- {key: user, rate_limit: {unit: minute, requests_per_unit: 5}}",
+			"- {key: user, rate_limit: {unit: hour, requests_per_unit: 6}}",
+			"changed shop user limit(); requests_per_unit: 5 -> 6; window: 1m -> 1h\n",
+		},
+		{
+			"algorithm, burst, mode",
+			"- {key: user, rate_limit: {algorithm: funnel, unit: minute, requests_per_unit: 5, burst: 7}}",
+			"- {key: user, shadow_mode: true, rate_limit: {algorithm: token_bucket, unit: minute, requests_per_unit: 5}}",
+			"changed shop user; mode:  -> shadow\n" +
+				"changed shop user limit(); algorithm: funnel -> token_bucket; burst: 7 -> ; " +
+				"counter: as it was -> starts again: what was used is forgotten\n",
+		},
+		{
+			"only the rate, beside a burst", // 5 was shown as a capacity that came from nowhere
+			"- {key: user, rate_limit: {algorithm: funnel, unit: minute, requests_per_unit: 10, burst: 10}}",
+			"- {key: user, rate_limit: {algorithm: funnel, unit: minute, requests_per_unit: 20, burst: 10}}",
+			"changed shop user limit(); requests_per_unit: 10 -> 20\n",
+		},
+		{
+			"only the rate, of a limit whose capacity is not its rate",
+			"- {key: user, rate_limit: {algorithm: smooth_bursty, unit: second, requests_per_unit: 10, burst_seconds: 1}}",
+			"- {key: user, rate_limit: {algorithm: smooth_bursty, unit: second, requests_per_unit: 5, burst_seconds: 2}}",
+			"changed shop user limit(); requests_per_unit: 10 -> 5; burst_seconds: 1 -> 2\n",
+		},
+		{
+			"lease",
+			"- {key: user, rate_limit: {algorithm: concurrency, requests_per_unit: 10, lease: 30s}}",
+			"- {key: user, rate_limit: {algorithm: concurrency, requests_per_unit: 10, lease: 40s}}",
+			"changed shop user limit(); lease: 30s -> 40s\n",
+		},
+		{
+			"limit before another one",
+			"- {key: user, rate_limit: {unit: day, requests_per_unit: 1000}}",
+			"- {key: user, rate_limits: [{unit: second, requests_per_unit: 5}, {unit: day, requests_per_unit: 1000}]}",
+			"added shop user limit(#1); algorithm:  -> fixed_window; requests_per_unit:  -> 5; window:  -> 1s; " +
+				"charge_denied:  -> full; on_store_failure:  -> allow\n",
+		},
+		{
+			"limit with a longer window than another one",
+			"- {key: user, rate_limits: [{unit: second, requests_per_unit: 5}]}",
+			"- {key: user, rate_limits: [{unit: second, requests_per_unit: 5}, {unit: day, requests_per_unit: 1000}]}",
+			"changed shop user limit(#1); counter: as it was -> starts again: what was used is forgotten\n" +
+				"added shop user limit(#2); algorithm:  -> fixed_window; requests_per_unit:  -> 1000; window:  -> 1d; " +
+				"charge_denied:  -> full; on_store_failure:  -> allow\n",
+		},
+		{
+			"without the limit with the longest window",
+			"- {key: user, rate_limits: [{unit: second, requests_per_unit: 5}, {unit: day, requests_per_unit: 1000}]}",
+			"- {key: user, rate_limits: [{unit: second, requests_per_unit: 5}]}",
+			"changed shop user limit(); counter: as it was -> the one of #2 before, with what was used there; give limits a name to avoid that\n" +
+				"removed shop user limit(#2); algorithm: fixed_window -> ; requests_per_unit: 1000 -> ; window: 1d -> ; " +
+				"charge_denied: full -> ; on_store_failure: allow -> \n",
+		},
+		{
+			"key of the counters",
+			"- {key: ip, value: a*, rate_limit: {unit: second, requests_per_unit: 5}}",
+			"- {key: ip, value: a*, share_threshold: true, rate_limit: {unit: second, requests_per_unit: 5}}",
+			"changed shop ip=a*; share_threshold:  -> true\n" +
+				"changed shop ip=a* limit(); counter: as it was -> starts again: what was used is forgotten\n",
+		},
+		{
+			"rules come and go",
+			"- {key: user, rate_limit: {unit: minute, requests_per_unit: 5}}",
+			"- key: path\n  value: /login\n  descriptors: [{key: user, rate_limit: {unit: minute, requests_per_unit: 5, on_store_failure: deny}}]",
+			"added shop path=/login\n" +
+				"added shop path=/login > user\n" +
+				"added shop path=/login > user limit(); algorithm:  -> fixed_window; requests_per_unit:  -> 5; window:  -> 1m; " +
+				"charge_denied:  -> full; on_store_failure:  -> deny\n" +
+				"removed shop user\n" +
+				"removed shop user limit(); algorithm: fixed_window -> ; requests_per_unit: 5 -> ; window: 1m -> ; " +
+				"charge_denied: full -> ; on_store_failure: allow -> \n",
+		},
+		{
+			"limits come, go and change by name",
+			"- {key: user, rate_limits: [{name: a, unit: day, requests_per_unit: 5}, {name: b, unit: day, requests_per_unit: 6}]}",
+			"- {key: user, rate_limits: [{name: b, unit: day, requests_per_unit: 7}, {name: c, unit: day, requests_per_unit: 5}]}",
+			"removed shop user limit(a); algorithm: fixed_window -> ; requests_per_unit: 5 -> ; window: 1d -> ; " +
+				"charge_denied: full -> ; name: a -> ; on_store_failure: allow -> \n" +
+				"changed shop user limit(b); requests_per_unit: 6 -> 7\n" +
+				"added shop user limit(c); algorithm:  -> fixed_window; requests_per_unit:  -> 5; window:  -> 1d; " +
+				"charge_denied:  -> full; name:  -> c; on_store_failure:  -> allow\n",
+		},
+		{
+			"values of a list beyond those that the path shows",
+			"- {key: user, values: [a, b, c, d, e]}", "- {key: user, values: [a, b, c, d, f]}",
+			"changed shop user values a, b, c, and 2 more; values: 1 gone: e -> 1 new: f\n",
+		},
+		{
+			"blocks",
+			"- {key: ip, cidr: [10.0.0.0/8, 11.0.0.0/8, 12.0.0.0/8, 13.0.0.0/8]}",
+			"- {key: ip, cidr: [10.0.0.0/8, 11.0.0.0/8, 12.0.0.0/8, 14.0.0.0/8]}",
+			"changed shop ip cidr 10.0.0.0/8, 11.0.0.0/8, 12.0.0.0/8, and 1 more; " +
+				"values: 1 gone: 13.0.0.0/8 -> 1 new: 14.0.0.0/8\n",
+		},
+		{
+			"values that the path shows, with rules below",
+			"- {key: user, values: [a, b], descriptors: [{key: x}, {key: y}]}",
+			"- {key: user, values: [c, b], descriptors: [{key: x}, {key: z}]}",
+			"changed shop user values c, b; values: 1 gone: a -> 1 new: c\n" +
+				"added shop user values c, b > z\n" +
+				"removed shop user values a, b > y\n",
+		},
+		{
+			"order of patterns that overlap",
+			"- {key: path, value: /a*}\n- {key: path, value: '*b'}", "- {key: path, value: '*b'}\n- {key: path, value: /a*}",
+			"reordered shop path=*b; matched: after path=/a* -> before path=/a*\n",
+		},
+		{
+			"what a rule says",
+			"- {key: user, share_threshold: true, value: a*, response: {headers: {x: '1'}}, metadata: {a: 1}}",
+			"- {key: user, value: a*, response: {headers: {x: '2'}}, metadata: {a: 2}, rate_limit: {unlimited: true}}",
+			"changed shop user=a*; metadata: {\"a\":1} -> {\"a\":2}; response: {\"headers\":[{\"name\":\"x\",\"value\":\"1\"}]} -> {\"headers\":[{\"name\":\"x\",\"value\":\"2\"}]}; share_threshold: true -> ; unlimited:  -> true\n",
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if diff := cmp.Diff(tt.want, told(t, shopOf+tt.before, shopOf+tt.after)); diff != "" {
+				t.Error(diff)
+			}
+			if same := told(t, shopOf+tt.after, shopOf+tt.after); same != "" {
+				t.Errorf("a set differs from itself: %s", same)
+			}
+		})
+	}
+}
+
+func TestDomainsComeAndGo(t *testing.T) {
+	want := "removed a \nremoved a user\nadded b \nadded b user\n"
+	if diff := cmp.Diff(want, told(t, "domain: a\ndescriptors: [{key: user}]\n", "domain: b\ndescriptors: [{key: user}]\n")); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// The same meaning, written otherwise.
+func TestNoChange(t *testing.T) {
+	before := `
+domain: shop
+descriptors:
+- {key: user, rate_limit: {unit: minute, requests_per_unit: 5}}
+- {key: ip, rate_limit: {algorithm: sliding_window, unit: hour, requests_per_unit: 5}}
+- {key: day, rate_limit: {unit: day, align: calendar, time_zone: Europe/Berlin, requests_per_unit: 5}}
+- {key: host, values: [a, b]}
+- {key: path, value: /a*}
+- {key: path, value: /b*}
+- {key: f, rate_limit: {algorithm: funnel, unit: second, requests_per_unit: 5, burst: 5}}
+`
+	after := `
+domain: shop
+descriptors:
+# in another order
+- {key: path, value: /b*}
+- {key: path, value: /a*}
+- {key: host, values: [b, a], description: hosts, owner: me}
+- {key: ip, rate_limit: {algorithm: sliding_window, window: 1h, requests_per_unit: 5, segments: 10}}
+- {key: f, rate_limit: {algorithm: funnel, unit: second, requests_per_unit: 5}}
+===
+domain: shop
+descriptors:
+- {key: day, rate_limit: {requests_per_unit: 5, unit: day, align: calendar, time_zone: Europe/Berlin}}
+- key: user
+  rate_limit: {window: 60s, requests_per_unit: 5, algorithm: fixed_window, charge_denied: full}
+`
+	if got := told(t, before, after); got != "" {
+		t.Errorf("changes of what is the same:\n%s", got)
+	}
+}

@@ -1,0 +1,103 @@
+package rules
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"strings"
+
+	"github.com/weir-ratelimit/weir/pkg/reload"
+)
+
+// maxLoggedErrors bounds the line of a refused load; GET /rules has them all.
+const maxLoggedErrors = 20
+
+// logLoad writes one line about a load.
+func (r *Rules) logLoad(e reload.Event) {
+	attrs := []slog.Attr{
+		slog.String("reason", string(e.Reason)),
+		slog.String("rules", reload.ShortHash(e.Hash)),
+		slog.Int("files", e.Files),
+		slog.Duration("took", e.Took),
+	}
+	if r.published != nil {
+		info, _ := r.published.Last()
+		attrs = append(attrs, slog.Uint64("published", info.Version), slog.String("author", info.Author))
+	}
+	log := slog.New(r.o.Log.Handler().WithAttrs(attrs))
+	ctx := context.Background()
+	switch e.Outcome {
+	case reload.Loaded:
+		set := r.Set()
+		log.LogAttrs(ctx, slog.LevelInfo, "rules loaded",
+			slog.Int("domains", len(set.Domains())), slog.Int("limits", len(set.Limits())))
+		r.logNotRead()
+	case reload.Restored:
+		log.LogAttrs(ctx, slog.LevelInfo, "rules are again as the live ones")
+	case reload.Refused:
+		if e.Reason == reload.ReasonStart && !r.o.AllowEmpty {
+			return // the process ends with this error
+		}
+		lines := errorLines(e.Err)
+		if hung := hungFile(e.Err); hung != nil {
+			log.LogAttrs(ctx, slog.LevelError, "rules are stale, the live ones stay: a file does not answer",
+				slog.String("path", hung.Path), slog.Time("since", hung.Since), slog.Any("errors", lines.first(maxLoggedErrors)))
+			return
+		}
+		log.LogAttrs(ctx, slog.LevelError, "rules refused, the live ones stay",
+			slog.Int("error_count", len(lines)), slog.Any("errors", lines.first(maxLoggedErrors)))
+	case reload.Unwatched:
+		r.logUnwatched(e.Err)
+	}
+}
+
+func (r *Rules) logUnwatched(err error) {
+	r.o.Log.LogAttrs(context.Background(), slog.LevelWarn, "rule files are not watched, only polled", slog.String("error", err.Error()))
+}
+
+// logReachable logs that the published rules cannot be read from Redis, or, with nil, that they can again.
+func (r *Rules) logReachable(why error) {
+	if why != nil {
+		r.o.Log.LogAttrs(context.Background(), slog.LevelWarn, "the published rules cannot be read, those that were read last stay",
+			slog.String("error", why.Error()))
+		return
+	}
+	r.o.Log.LogAttrs(context.Background(), slog.LevelInfo, "the published rules can be read again")
+}
+
+// logNotRead logs the files beside the rules that look like rules and are not read. It looks in a goroutine of its own, as
+// a file system may not answer, and in one at a time.
+func (r *Rules) logNotRead() {
+	if len(r.o.Paths) == 0 || !r.notReadOn.CompareAndSwap(false, true) {
+		return
+	}
+	go func() {
+		defer r.notReadOn.Store(false)
+		ctx := context.Background()
+		found := NotRead(ctx, r.o.Paths...)
+		if len(found) == 0 {
+			return
+		}
+		r.o.Log.LogAttrs(ctx, slog.LevelWarn, "files that look like rules are not read",
+			slog.Int("files", found.Count()), slog.Any("warnings", errorLines(found).first(maxLoggedErrors)))
+	}()
+}
+
+// lines is text: an array in JSON, and one string in text.
+type lines []string
+
+// MarshalText makes slog's text handler show the lines.
+func (l lines) MarshalText() ([]byte, error) { return []byte(strings.Join(l, "; ")), nil }
+
+// MarshalJSON keeps encoding/json from using MarshalText.
+func (l lines) MarshalJSON() ([]byte, error) { return json.Marshal([]string(l)) }
+
+func (l lines) first(n int) lines { return l[:min(len(l), n)] }
+
+// errorLines has one line for each thing that is wrong.
+func errorLines(err error) lines {
+	if err == nil {
+		return nil
+	}
+	return strings.Split(err.Error(), "\n")
+}

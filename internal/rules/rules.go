@@ -1,0 +1,245 @@
+// Package rules keeps the compiled rules of a process up to date: it reads rule files and what is published in Redis,
+// compiles them at a pace that requests do not notice, and swaps the set in force.
+package rules
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/weir-ratelimit/weir/internal/adminapi"
+	"github.com/weir-ratelimit/weir/internal/published"
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/pkg/fileread"
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+	"github.com/weir-ratelimit/weir/pkg/reload"
+)
+
+// Observer counts what becomes of loads. Its methods are called one at a time.
+type Observer interface {
+	// RulesCompiled is called before a set goes live.
+	RulesCompiled(set *descriptors.Set)
+	// RulesLoaded is called when rules went live; hash is of their files.
+	RulesLoaded(hash string)
+	// RulesRestored is called when the files are those of the rules in force again after a refusal.
+	RulesRestored()
+	// RulesRefused is called when new files were refused.
+	RulesRefused()
+}
+
+// Options are where the rules come from, how they are compiled, and who is notified.
+type Options struct {
+	// Paths are rule files and directories of them.
+	Paths []string
+	// Published, if not nil, are the rule sets in Redis. Rules closes them.
+	Published *published.Sets
+	// Process is what rule files leave to the process; its Rest is set here.
+	Process descriptors.Process
+	// Stores are the names that limits may have as their store.
+	Stores []string
+	// AllowEmpty lets Load succeed although the rules cannot be loaded: Run goes on trying.
+	AllowEmpty bool
+	// Poll is how often the sources are read without a hint. Settle is how long a change must stay the same before it is
+	// loaded.
+	Poll, Settle time.Duration
+	// HoldGC, if not nil, puts garbage collections off until release is called, for the time of a load.
+	HoldGC func() (release func())
+
+	// Prepare is called before a set goes live, Live when it did.
+	Prepare  func(*descriptors.Set)
+	Live     func()
+	Observer Observer
+	Log      *slog.Logger
+}
+
+// Rules are the rules of a process: the set in force and the state of the last load. Its methods are safe for concurrent use.
+type Rules struct {
+	o         Options
+	reloader  *reload.Reloader[compiled]
+	published *published.Follower // nil without rules in Redis
+	pacer     pacer
+	releaseGC func()      // ends the hold of the load in progress
+	notReadOn atomic.Bool // the search for files that are not read is in progress
+}
+
+// compiled is the result of one load.
+type compiled struct {
+	set       *descriptors.Set // nil before the first good load
+	files     []string
+	published published.Info // of version 0: none
+}
+
+// Load loads the rules for the first time, which must succeed unless they may be empty.
+func Load(ctx context.Context, o Options) (_ *Rules, err error) {
+	if o.HoldGC == nil {
+		o.HoldGC = func() func() { return func() {} }
+	}
+	r := &Rules{o: o, releaseGC: func() {}}
+	r.o.Process.Rest = r.rest
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, r.Close())
+		}
+	}()
+	r.reloader, err = reload.New(reload.Options[compiled]{
+		Source: r.source(), Compile: r.compile, Poll: o.Poll, Settle: o.Settle, OnLoad: r.loaded,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := r.reloader.Load(ctx); err != nil && !o.AllowEmpty {
+		return nil, fmt.Errorf("--rules: the rules cannot be loaded:\n%w", err)
+	}
+	return r, nil
+}
+
+// source is where the rules come from: files, then what is published.
+func (r *Rules) source() reload.Source {
+	var sources []reload.Source
+	if len(r.o.Paths) > 0 {
+		sources = append(sources, SourceFor(r.o.Process, r.o.Paths...))
+	}
+	if r.o.Published != nil {
+		r.published = r.o.Published.Follow(r.logReachable)
+		sources = append(sources, r.published)
+	}
+	return reload.Join(r.logUnwatched, sources...)
+}
+
+// rest pauses a load in progress. The first load has no requests to make room for.
+func (r *Rules) rest() {
+	if r.Set() != nil {
+		r.pacer.rest()
+	}
+}
+
+func (r *Rules) compile(files []reload.File) (compiled, error) {
+	r.releaseGC = r.o.HoldGC()
+	set, err := descriptors.CompileFor(r.o.Process, Descriptors(files))
+	if err != nil {
+		return compiled{}, err
+	}
+	if unknown := set.UnknownStores(r.o.Stores); unknown != nil {
+		return compiled{}, unknown
+	}
+	names := make([]string, len(files))
+	for i, f := range files {
+		names[i] = f.Name
+	}
+	r.o.Observer.RulesCompiled(set) // the swap follows at once, and cannot fail
+	r.o.Prepare(set)
+	live := compiled{set: set, files: names}
+	if r.published != nil {
+		live.published, _ = r.published.Last() // the set that was just read: reading and compiling take turns
+	}
+	return live, nil
+}
+
+// loaded reports the end of a load. The rules that it replaced are garbage then.
+func (r *Rules) loaded(e reload.Event) {
+	defer func() { r.releaseGC() }()
+	switch e.Outcome {
+	case reload.Loaded:
+		r.o.Observer.RulesLoaded(e.Hash)
+		r.o.Live()
+	case reload.Restored:
+		r.o.Observer.RulesRestored()
+	case reload.Refused:
+		r.o.Observer.RulesRefused()
+	case reload.Unwatched:
+	}
+	r.logLoad(e)
+}
+
+// Close ends the connections to Redis.
+func (r *Rules) Close() error {
+	if r.o.Published == nil {
+		return nil
+	}
+	return r.o.Published.Close()
+}
+
+// Run follows the sources until ctx is done.
+func (r *Rules) Run(ctx context.Context) error { return r.reloader.Run(ctx) }
+
+// Reload reads the sources now. Its error is why what they hold is not in force.
+func (r *Rules) Reload(ctx context.Context) error { return r.reloader.Load(ctx) }
+
+// Set returns the rules in force, by one atomic load; nil if there are none.
+func (r *Rules) Set() *descriptors.Set { return r.reloader.Get().set }
+
+// StoresOf returns the names of the stores in which limits in force use the engine; "" is the first store.
+func (r *Rules) StoresOf(e limiter.Engine) (names []string) {
+	set := r.Set()
+	if set == nil {
+		return nil
+	}
+	for _, l := range set.Limits() {
+		if name := l.Policy.Store(); l.Policy.Engine() == e && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// Ready returns why requests cannot be decided; nil if they can.
+func (r *Rules) Ready(context.Context) error {
+	if r.Set() == nil {
+		return errors.New("none are loaded yet: " + strings.Join(errorLines(r.reloader.Status().Err), "; "))
+	}
+	return nil
+}
+
+// Note returns what /readyz shows although requests can be decided: why the rules are not the newest ones. Empty if they are.
+func (r *Rules) Note() string {
+	s := r.reloader.Status()
+	if s.Err == nil || r.Set() == nil {
+		return ""
+	}
+	if hung := hungFile(s.Err); hung != nil {
+		return fmt.Sprintf("stale since %s: reading %s has not returned; version %s stays in force",
+			hung.Since.UTC().Format(time.RFC3339), hung.Path, reload.ShortHash(s.Hash))
+	}
+	errs := "1 error"
+	if n := len(errorLines(s.Err)); n > 1 {
+		errs = fmt.Sprintf("%d errors", n)
+	}
+	return fmt.Sprintf("version %s in force; newest files refused since %s: %s, see GET /rules or the log",
+		reload.ShortHash(s.Hash), s.ErrAt.UTC().Format(time.RFC3339), errs)
+}
+
+// hungFile is the file whose read hangs, if the error is about one.
+func hungFile(err error) (hung *fileread.HungError) {
+	errors.As(err, &hung)
+	return hung
+}
+
+// Status is what GET /rules shows of the last load.
+func (r *Rules) Status() adminapi.RulesStatus {
+	s := r.reloader.Status()
+	return adminapi.RulesStatus{
+		Hash: s.Hash, LoadedAt: s.LoadedAt, Files: r.reloader.Get().files,
+		Errors: errorLines(s.Err), ErrorsAt: s.ErrAt, Published: r.Published(),
+	}
+}
+
+// Published is the state of the rules in Redis, nil without them.
+func (r *Rules) Published() *adminapi.PublishedStatus {
+	if r.published == nil {
+		return nil
+	}
+	live := r.reloader.Get().published
+	newest, away := r.published.Last()
+	s := &adminapi.PublishedStatus{
+		Version: live.Version, Hash: live.Hash, Author: live.Author, PublishedAt: live.PublishedAt, Newest: newest.Version,
+	}
+	if away != nil {
+		s.Error = away.Error()
+	}
+	return s
+}

@@ -1,0 +1,287 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
+)
+
+const (
+	// loudAgain is how long until the next log line that says for how long a failure policy has decided.
+	loudAgain = 5 * time.Minute
+	// mostlyDecides is the share of the requests, 1 in so many, below which failures are not an outage that goes on, if
+	// the store answers in time.
+	mostlyDecides = 100
+	// reachWait is how long a store may take to say that it is reachable, and reachAgain how often one that is not is
+	// asked.
+	reachWait  = 500 * time.Millisecond
+	reachAgain = time.Second
+)
+
+// OutageTimes say when an outage is logged.
+type OutageTimes struct {
+	// Quiet is how long no request must have failed, and the store must answer in time, before an outage is over.
+	Quiet time.Duration
+	// Loud is how long a failure policy decides before a log line says so.
+	Loud time.Duration
+}
+
+var defaultOutageTimes = OutageTimes{Quiet: 5 * time.Second, Loud: time.Minute}
+
+// remote is a Redis that counts: --store, or a --named-store. It knows whether the Redis is reachable, and for how long
+// requests have been decided by each rule's on_store_failure in its place.
+type remote struct {
+	name    string // as limits call it; empty for --store
+	label   string // for logs: without a password
+	policy  string // --on-store-failure
+	timeout time.Duration
+	log     *slog.Logger
+	// ping says whether it counts; pingInTime whether it does so within the time that requests have.
+	ping, pingInTime func(ctx context.Context) error
+
+	failures atomic.Uint64         // requests that were decided without it
+	failing  atomic.Bool           // an outage has been logged, and not yet its end
+	since    atomic.Int64          // when the policy began to decide, in nanoseconds since the Unix epoch
+	sample   atomic.Pointer[error] // an error since the latest look
+
+	// Of watch alone.
+	seen, logged uint64 // failures at the latest look, and at the end of the latest outage
+	last         error
+	loud         time.Time // of the latest line that says for how long
+
+	mu     sync.Mutex
+	looked time.Time // when reach asked
+	away   string    // how the log said that it is away; empty: it is reachable, as far as is known
+}
+
+func newRemote(name string, s *redisstore.Store, o *Options) *remote {
+	return &remote{
+		name: name, label: s.Label(), policy: o.FailurePolicy, timeout: s.Timeout(), log: o.Log,
+		ping: s.Ping, pingInTime: s.PingInTime,
+	}
+}
+
+// failed notes a request that was decided without the store. The first of an outage is logged.
+func (r *remote) failed(err error) {
+	r.failures.Add(1)
+	if r.sample.Load() == nil {
+		why := err // only a sample is kept, and allocated
+		r.sample.Store(&why)
+	}
+	if r.failing.CompareAndSwap(false, true) {
+		r.since.Store(time.Now().UnixNano())
+		r.log.LogAttrs(context.Background(), slog.LevelError,
+			"store fails, requests are answered by each rule's on_store_failure",
+			slog.String("store", r.label), slog.String("error", err.Error()))
+	}
+}
+
+// policyFor is how long on_store_failure has been deciding; 0 while the store does.
+func (r *remote) policyFor() time.Duration {
+	if !r.failing.Load() {
+		return 0
+	}
+	return max(0, time.Duration(time.Now().UnixNano()-r.since.Load()))
+}
+
+// look logs the end of an outage, and one that goes on. requests is how many were answered since the latest look. It
+// returns false while the outage goes on.
+func (r *remote) look(ctx context.Context, requests uint64, loudAfter time.Duration) (over bool) {
+	now := r.failures.Load()
+	fresh := now - r.seen
+	r.seen = now
+	if why := r.sample.Swap(nil); why != nil {
+		r.last = *why
+	}
+	if !r.failing.Load() {
+		return true
+	}
+	answers := r.pingInTime(ctx) == nil
+	switch {
+	case answers && fresh == 0:
+		r.log.LogAttrs(ctx, slog.LevelInfo, "store answers again",
+			slog.String("store", r.label), slog.Uint64("failed_requests", now-r.logged))
+		r.logged = now
+		r.loud = time.Time{}
+		r.failing.Store(false)
+		return true
+	case answers && fresh*mostlyDecides < requests:
+		r.since.Store(time.Now().UnixNano())
+	}
+	if r.policyFor() >= loudAfter && (r.loud.IsZero() || time.Since(r.loud) >= loudAgain) {
+		r.loud = time.Now()
+		r.logPolicy(ctx, now-r.logged)
+	}
+	return false
+}
+
+// logPolicy says loudly that limits are not enforced as written.
+func (r *remote) logPolicy(ctx context.Context, requests uint64) {
+	cause, check := r.cause(r.last)
+	r.log.LogAttrs(ctx, slog.LevelError,
+		"on_store_failure has been deciding in place of Redis: limits are not enforced as written",
+		slog.String("store", r.label),
+		slog.Duration("for", r.policyFor().Round(time.Second)),
+		slog.String("cause", cause),
+		slog.Uint64("requests", requests),
+		slog.String("check", check),
+		slog.String("error", fmt.Sprint(r.last)),
+	)
+}
+
+// cause names why the store did not decide, and says what to check.
+func (r *remote) cause(err error) (cause, check string) {
+	switch {
+	case redisstore.Answered(err):
+		return "error", "what Redis answered: its memory, its role, the rights of its user"
+	case redisstore.TimedOut(err):
+		return "timeout", fmt.Sprintf("does Redis hang, or is it slower or further away than --store-timeout=%s? "+
+			"redis-cli --latency measures it; raise --store-timeout, and Envoy's timeout above it", r.timeout)
+	default:
+		return "unreachable", "is Redis up, and are its address, the network and TLS right?"
+	}
+}
+
+// reach asks whether the store counts, unless it was asked a moment ago, and logs when that changes.
+func (r *remote) reach(ctx context.Context) (reachable bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.looked.IsZero() && time.Since(r.looked) < reachAgain/2 {
+		return r.away == ""
+	}
+	if errors.Is(ctx.Err(), context.Canceled) { // the process stops
+		return r.away == ""
+	}
+	asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), reachWait) // the caller's time may be over
+	defer cancel()
+	err := r.ping(asking)
+	r.looked = time.Now()
+	away := ""
+	switch {
+	case err == nil:
+	case redisstore.Answered(err):
+		away = "Redis does not count at "
+	default:
+		away = "Redis unreachable at "
+	}
+	was := r.away
+	r.away = away
+	if away == was {
+		return away == ""
+	}
+	if away == "" {
+		r.log.LogAttrs(ctx, slog.LevelInfo, "Redis reachable again at "+r.label) //nolint:sloglint // as operators look for it
+		return true
+	}
+	_, check := r.cause(err)
+	//nolint:sloglint // as above
+	r.log.LogAttrs(ctx, slog.LevelWarn, away+r.label+": requests follow on_store_failure="+r.policy,
+		slog.String("error", err.Error()), slog.String("check", check))
+	return false
+}
+
+// isAway says whether the log has said that the store is not reachable.
+func (r *remote) isAway() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.away != ""
+}
+
+// PolicyFor returns for how long on_store_failure has decided in place of each Redis, by name.
+func (s *Store) PolicyFor() map[string]time.Duration {
+	all := make(map[string]time.Duration, len(s.remotes))
+	for _, r := range s.remotes {
+		all[r.name] = r.policyFor()
+	}
+	return all
+}
+
+// Failed notes a request that was decided without the servers that the error names.
+func (s *Store) Failed(err error) {
+	if len(s.remotes) == 0 {
+		return
+	}
+	named := false
+	redisstore.Failures(err, func(name, _ string, _ error) {
+		for _, r := range s.remotes {
+			if r.name == name {
+				named = true
+				r.failed(err)
+			}
+		}
+	})
+	if !named {
+		s.remotes[0].failed(err)
+	}
+}
+
+// FirstReachable pings the first server and reports whether it can be reached. What cannot has been logged. True for
+// memory.
+func (s *Store) FirstReachable(ctx context.Context) bool {
+	return len(s.remotes) == 0 || s.remotes[0].reach(ctx)
+}
+
+// reachable asks all stores, and says whether they can be reached. What is not has been logged.
+func (s *Store) reachable(ctx context.Context) bool {
+	var away atomic.Bool
+	var wait sync.WaitGroup
+	for _, r := range s.remotes {
+		wait.Go(func() {
+			if !r.reach(ctx) {
+				away.Store(true)
+			}
+		})
+	}
+	wait.Wait()
+	return !away.Load()
+}
+
+// watch logs outages that go on, and their ends, until ctx is done, and forgets what was counted locally during them: not
+// before, so that a store that comes and goes does not renew each limit's local share. It is here, and not on a request's
+// way, that the lines of such a store are bounded.
+func (s *Store) watch(ctx context.Context) {
+	s.reachable(ctx)
+	tick, reach := time.NewTicker(s.OutageTimes.Quiet), time.NewTicker(reachAgain)
+	defer tick.Stop()
+	defer reach.Stop()
+	before, local := s.requests(), false
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-reach.C:
+			for _, r := range s.remotes {
+				if r.isAway() {
+					r.reach(ctx)
+				}
+			}
+			continue
+		case <-tick.C:
+		}
+		now := s.requests()
+		over := s.look(ctx, now-before)
+		if before = now; over && local {
+			if err := s.local.drop(); err != nil {
+				s.log.LogAttrs(ctx, slog.LevelWarn, "what was counted locally is not freed", slog.String("error", err.Error()))
+			}
+		}
+		local = !over
+	}
+}
+
+// look says whether no store has an outage.
+func (s *Store) look(ctx context.Context, requests uint64) (over bool) {
+	over = true
+	for _, r := range s.remotes {
+		if !r.look(ctx, requests, s.OutageTimes.Loud) {
+			over = false
+		}
+	}
+	return over
+}

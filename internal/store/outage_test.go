@@ -1,0 +1,205 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weir-ratelimit/weir/internal/guard"
+	"github.com/weir-ratelimit/weir/internal/test/proctest"
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+)
+
+// An outage is logged when it begins and when it is over: when nothing has failed for a while, and the store
+// answers. However many requests fail, that is two lines. What is counted locally meanwhile is forgotten then.
+func TestOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		log := &proctest.Buffer{}
+		down := errors.New("connection refused")
+		var answers atomic.Bool
+		s := watchedStore(log, func() error {
+			if answers.Load() {
+				return nil
+			}
+			return down
+		})
+		go s.watch(ctx)
+		hit := []limiter.Hit{{Key: "k", Policy: hourly(t), N: 1}}
+		passes := func(want bool) {
+			t.Helper()
+			var out [1]limiter.Decision
+			if err := s.local.Take(ctx, hit, out[:]); err != nil || out[0].Allowed != want {
+				t.Errorf("locally: allowed %t, %v; want %t", out[0].Allowed, err, want)
+			}
+		}
+
+		lines := func(want ...string) {
+			t.Helper()
+			synctest.Wait()
+			got := strings.Split(strings.TrimSpace(log.String()), "\n")
+			got = slices.DeleteFunc(got, func(line string) bool { return strings.Contains(line, "Redis ") }) // of reach
+			for i, line := range got {
+				if len(got) != len(want) || !strings.HasSuffix(line, want[i]) {
+					t.Fatalf("the log is\n%swant lines that end with %q", log, want)
+				}
+			}
+		}
+		const begins = `level=ERROR msg="store fails, requests are answered by each rule's on_store_failure" store=redis://there error="connection refused"`
+		for range 100 {
+			s.Failed(down)
+			time.Sleep(100 * time.Millisecond)
+		}
+		lines(begins)
+		passes(true)
+		time.Sleep(3 * defaultOutageTimes.Quiet) // nobody asks, and it does not answer
+		lines(begins)
+		passes(false)
+		answers.Store(true)
+		time.Sleep(defaultOutageTimes.Quiet)
+		const ends = `level=INFO msg="store answers again" store=redis://there failed_requests=100`
+		lines(begins, ends)
+		time.Sleep(3 * defaultOutageTimes.Quiet)
+		lines(begins, ends)
+		s.Failed(down)
+		time.Sleep(2*defaultOutageTimes.Quiet + time.Second)
+		lines(begins, ends, begins, `level=INFO msg="store answers again" store=redis://there failed_requests=1`)
+		passes(true)
+		cancel()
+		if err := s.local.drop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// watchedStore has one remote, and as many requests as fail.
+func watchedStore(log *proctest.Buffer, ping func() error) *Store {
+	logger := slog.New(slog.NewTextHandler(log, nil))
+	answer := func(context.Context) error { return ping() }
+	r := &remote{
+		label: "redis://there", policy: "allow", timeout: 15 * time.Millisecond, log: logger,
+		ping: answer, pingInTime: answer,
+	}
+	return &Store{
+		log: logger, remotes: []*remote{r}, OutageTimes: defaultOutageTimes, local: &local{maxKeys: 100},
+		requests: func() uint64 { return r.failures.Load() },
+	}
+}
+
+// A failure policy that decides for more than a minute is said loudly, with the cause and what to check, at a bounded
+// rate, and shown by the metric; also if nobody asks. It is over when the store answers in time. A store that decides
+// nearly all requests is none.
+func TestPolicyDecidesForLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		log := &proctest.Buffer{}
+		slow := fmt.Errorf("%w: redis://there: %w", limiter.ErrUnavailable, context.DeadlineExceeded)
+		var tooSlow atomic.Bool
+		s := watchedStore(log, func() error {
+			if tooSlow.Load() {
+				return slow
+			}
+			return nil
+		})
+		var others atomic.Uint64
+		r := s.remotes[0]
+		s.requests = func() uint64 { return r.failures.Load() + others.Load() }
+		go s.watch(ctx)
+		loud := func() (lines []string) {
+			synctest.Wait()
+			for line := range strings.Lines(log.String()) {
+				if strings.Contains(line, `level=ERROR msg="on_store_failure has been deciding in place of Redis`) {
+					lines = append(lines, line)
+				}
+			}
+			return lines
+		}
+		ask := func(requests int, every time.Duration) {
+			for range requests {
+				s.Failed(slow)
+				time.Sleep(every)
+			}
+		}
+		tooSlow.Store(true)
+		ask(50, time.Second)
+		if lines := loud(); len(lines) != 0 || s.PolicyFor()[""] < 49*time.Second {
+			t.Fatalf("after 50 s, which are %s: %q, want no line yet", s.PolicyFor()[""], lines)
+		}
+		ask(20, time.Second)
+		lines := loud()
+		if len(lines) != 1 {
+			t.Fatalf("after 70 s: %d lines, want one:\n%s", len(lines), log)
+		}
+		for _, want := range []string{" store=redis://there ", " for=1m", " cause=timeout ", " requests=6", "--store-timeout=15ms"} {
+			if !strings.Contains(lines[0], want) {
+				t.Errorf("the line is\n%swant %q in it", lines[0], want)
+			}
+		}
+		time.Sleep(time.Hour) // nobody asks
+		if n := len(loud()); n < 10 || n > 13 {
+			t.Errorf("%d lines in an hour, want one in %s", n, loudAgain)
+		}
+		tooSlow.Store(false)
+		time.Sleep(2 * defaultOutageTimes.Quiet)
+		n := len(loud())
+		if d := s.PolicyFor()[""]; d != 0 || strings.Count(log.String(), "store answers again") != 1 {
+			t.Errorf("the store answers, and the policy has decided for %s; log:\n%s", d, log)
+		}
+		for range 300 { // one request in a thousand fails
+			others.Add(1000)
+			ask(1, time.Second)
+		}
+		if got := len(loud()); got != n || s.PolicyFor()[""] > defaultOutageTimes.Loud {
+			t.Errorf("a store that decides nearly all requests: %d lines more, %s", got-n, s.PolicyFor()[""])
+		}
+		for range 300 { // one in ten
+			others.Add(10)
+			ask(1, time.Second)
+		}
+		if got := len(loud()); got == n {
+			t.Error("a store that fails for one request in ten for minutes: no line")
+		}
+	})
+}
+
+// What is the cause, and what to check, follows from the error.
+func TestCause(t *testing.T) {
+	r := &remote{timeout: time.Second}
+	for cause, err := range map[string]error{
+		"timeout":     &net.OpError{Op: "read", Err: os.ErrDeadlineExceeded},
+		"unreachable": &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED},
+		"error":       redisError("OOM command not allowed"),
+	} {
+		got, check := r.cause(fmt.Errorf("%w: the last call: %w", guard.ErrNotAsked, err))
+		if got != cause || check == "" {
+			t.Errorf("%v: cause %q, check %q; want cause %q", err, got, check, cause)
+		}
+	}
+}
+
+// redisError is what Redis answers.
+type redisError string
+
+func (e redisError) Error() string { return string(e) }
+func (redisError) RedisError()     {}
+
+// hourly lets one hit an hour pass.
+func hourly(t *testing.T) *limiter.Policy {
+	t.Helper()
+	p, err := limiter.NewPolicy(limiter.Params{Algorithm: limiter.Funnel, Limit: 1, Window: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
