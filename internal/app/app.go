@@ -19,11 +19,11 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/admin"
 	"github.com/weir-ratelimit/weir/internal/boosts"
+	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/decisionlog"
 	"github.com/weir-ratelimit/weir/internal/metrics"
 	"github.com/weir-ratelimit/weir/internal/rls"
 	"github.com/weir-ratelimit/weir/internal/rules"
-	"github.com/weir-ratelimit/weir/internal/statsd"
 	"github.com/weir-ratelimit/weir/internal/store"
 	"github.com/weir-ratelimit/weir/internal/telemetry"
 	"github.com/weir-ratelimit/weir/internal/topkeys"
@@ -57,7 +57,7 @@ type App struct {
 	log     *decisionlog.Log // nil without
 	grpc    *grpc.Server
 	http    *http.Server
-	statsd  *statsd.Sender // nil without
+	statsd  *metrics.Statsd // nil without
 
 	clients                    *clients
 	grpcListener, httpListener net.Listener // httpListener is nil without HTTP
@@ -84,21 +84,17 @@ func New(ctx context.Context, o Options) (*App, error) {
 
 func (a *App) open(ctx context.Context) error {
 	if a.o.LogStats != nil {
-		if err := a.metrics.WatchLog(a.o.LogStats); err != nil {
-			return err
-		}
+		a.metrics.Log.From(a.o.LogStats)
 	}
 	for i, listener := range []string{"grpc", "http"} {
 		a.handshakes[i] = &handshakes{listener: listener, log: a.o.Log}
 	}
-	err := a.metrics.WatchHandshakes(map[string]func() uint64{"grpc": a.handshakes[0].failures.Load, "http": a.handshakes[1].failures.Load})
+	a.metrics.Handshakes.From(func() map[string]uint64 {
+		return map[string]uint64{"grpc": a.handshakes[0].failures.Load(), "http": a.handshakes[1].failures.Load()}
+	})
+	a.metrics.HungReads.From(fileread.Default.Hung)
+	err := a.makeTop()
 	if err != nil {
-		return err
-	}
-	if err := a.metrics.WatchFiles(fileread.Default.Hung); err != nil {
-		return err
-	}
-	if err := a.makeTop(); err != nil {
 		return err
 	}
 	if a.boosts, err = a.openBoosts(); err != nil { //nolint:contextcheck // it does not connect
@@ -119,42 +115,42 @@ func (a *App) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	decider, err := decide.New(decide.Options{
+		Rules:          a.rules.Set,
+		Store:          a.store,
+		Local:          a.store.Fallback(),
+		Boosts:         a.boosts.Limits,
+		Observer:       observer{a.metrics, a.store},
+		Watchers:       watchers,
+		LimitHeaders:   a.o.limitHeaders(),
+		MaxDescriptors: a.o.MaxDescriptors,
+		MaxDelayed:     a.o.MaxHeld,
+		MaxEntries:     a.o.MaxEntries,
+		MaxCounters:    a.o.MaxCounters,
+	})
+	if err != nil {
+		return err
+	}
 	service, err := rls.New(rls.Options{
-		Rules:           a.rules.Set,
-		Store:           a.store,
-		Local:           a.store.Fallback(),
-		Boosts:          a.boosts.Limits,
-		Observer:        observer{a.metrics, a.store},
-		Watchers:        watchers,
-		DynamicMetadata: a.o.DynamicMetadata,
-		LimitHeaders:    a.o.limitHeaders(),
-		MaxDescriptors:  a.o.MaxDescriptors,
-		MaxHeld:         a.o.MaxHeld,
-		MaxEntries:      a.o.MaxEntries,
-		MaxCounters:     a.o.MaxCounters,
+		Decider: decider, Rejected: a.metrics.Rejected, DynamicMetadata: a.o.DynamicMetadata,
 	})
 	if err != nil {
 		return err
 	}
-	err = a.metrics.WatchHeld(func() metrics.HeldStats {
-		held := service.Held()
-		return metrics.HeldStats{Now: held.Now, Refused: held.Refused}
-	})
-	if err != nil {
-		return err
-	}
+	a.metrics.Delayed.From(decider.Delayed)
 	if a.o.StatsdAddr != "" {
-		if a.statsd, err = statsd.New(a.o.statsd()); err != nil {
+		if a.statsd, err = metrics.NewStatsd(a.o.statsd()); err != nil {
 			return err
 		}
 	}
 	if err := a.makeGRPC(service); err != nil { //nolint:contextcheck // a handshake has a context of its own
 		return err
 	}
-	if err := a.makeHTTP(service); err != nil { //nolint:contextcheck // as above
+	if err := a.makeHTTP(decider); err != nil { //nolint:contextcheck // as above
 		return err
 	}
-	return errors.Join(a.listen(ctx), a.watchClients())
+	a.watchClients()
+	return a.listen(ctx)
 }
 
 func (a *App) makeTop() (err error) {
@@ -174,7 +170,7 @@ func (a *App) makeGRPC(service *rls.Service) error {
 	return err
 }
 
-func (a *App) makeHTTP(service *rls.Service) error {
+func (a *App) makeHTTP(decider *decide.Decider) error {
 	o := admin.Options{
 		Checks: []admin.Check{
 			{Name: "process", Err: a.stoppingErr},
@@ -185,7 +181,7 @@ func (a *App) makeHTTP(service *rls.Service) error {
 		Decisions:   a.metrics.Decisions,
 		Store:       a.store.String(),
 		StartedAt:   time.Now(),
-		Explainer:   explainer{a.rules, service},
+		Explainer:   explainer{a.rules, decider},
 		Counters:    a.counters(),
 		Boosts:      a.boosts,
 		Metrics:     a.metrics.Handler(),
@@ -382,7 +378,7 @@ func (a *App) runRest(ctx context.Context, background *tasks) {
 		background.run("top keys", func() { a.top.Run(ctx) })
 	}
 	if a.statsd != nil {
-		background.run("statsd", func() { a.statsd.Run(ctx, a.metrics.Samples) })
+		background.run("statsd", func() { a.statsd.Run(ctx, a.metrics) })
 	}
 }
 

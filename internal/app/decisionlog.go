@@ -3,9 +3,8 @@ package app
 import (
 	"fmt"
 
+	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/decisionlog"
-	"github.com/weir-ratelimit/weir/internal/metrics"
-	"github.com/weir-ratelimit/weir/internal/rls"
 )
 
 // checkDecisionLog checks the options of a log that is asked for.
@@ -21,7 +20,7 @@ func (o *Options) checkDecisionLog(c *checker) {
 }
 
 // watchers are what is shown every request that was decided.
-func (a *App) watchers() ([]rls.Watcher, error) {
+func (a *App) watchers() ([]decide.Watcher, error) {
 	all := a.sends.Watchers()
 	if a.top != nil {
 		all = append(all, a.top)
@@ -51,12 +50,6 @@ func (a *App) openDecisionLog() error {
 		return err
 	}
 	a.log = log
-	return a.metrics.WatchDecisionLog(func() metrics.DecisionLogStats {
-		s := log.Stats()
-		out := metrics.DecisionLogStats{Written: s.Written, Dropped: map[string]uint64{}}
-		for _, r := range decisionlog.Reasons() {
-			out.Dropped[r.String()] = s.Dropped[r]
-		}
-		return out
-	})
+	a.metrics.DecisionLog.From(log.Stats)
+	return nil
 }

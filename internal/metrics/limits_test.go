@@ -10,8 +10,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/metrics"
-	"github.com/weir-ratelimit/weir/internal/rls"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -43,11 +43,12 @@ func TestNearLimit(t *testing.T) {
 		m := metrics.New(metrics.Options{MaxRules: 1, NearLimitRatio: tt.ratio})
 		set := compile(t, tt.rule)
 		m.RulesCompiled(set)
-		m.Decided(set.Limits()[0], rls.Allowed, tt.hits, &limiter.Decision{Allowed: true, Remaining: tt.remaining})
-		m.Decided(set.Limits()[0], rls.Denied, 1, &limiter.Decision{}) // not charged, and so not near
+		m.Decided(set.Limits()[0], decide.Allowed, tt.hits, &limiter.Decision{Allowed: true, Remaining: tt.remaining})
+		m.Decided(set.Limits()[0], decide.Denied, 1, &limiter.Decision{}) // not charged, and so not near
 		got := only(t, m, "weir_hits_near")[`weir_hits_near_limit_total{domain="shop",limit="",rule="a"}`]
 		if got != tt.want {
-			t.Errorf("%s: %d hits that leave %d, ratio %v: %q near, want %s", tt.rule, tt.hits, tt.remaining, tt.ratio, got, tt.want)
+			t.Errorf("%s: %d hits that leave %d, ratio %v: %q near, want %s",
+				tt.rule, tt.hits, tt.remaining, tt.ratio, got, tt.want)
 		}
 	}
 }
@@ -56,23 +57,24 @@ func TestKnownDenials(t *testing.T) {
 	m := newMetrics()
 	set := compile(t, rule("a"))
 	m.RulesCompiled(set)
-	m.Decided(set.Limits()[0], rls.Denied, 5, &limiter.Decision{})
-	m.Decided(set.Limits()[0], rls.Denied, 3, &limiter.Decision{Known: true})
+	m.Decided(set.Limits()[0], decide.Denied, 5, &limiter.Decision{})
+	m.Decided(set.Limits()[0], decide.Denied, 3, &limiter.Decision{Known: true})
 	got := only(t, m, "weir_hits_known")
-	if diff := cmp.Diff(map[string]string{`weir_hits_known_denied_total{domain="shop",limit="",rule="a"}`: "3"}, got); diff != "" {
+	want := map[string]string{`weir_hits_known_denied_total{domain="shop",limit="",rule="a"}`: "3"}
+	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
 }
 
-// Beyond the bound rules count together, also those of requests that the set before has matched, and one that comes within
-// it by a reload has series of its own.
+// Beyond the bound rules count together, also those of requests that the set before has matched, and one that comes
+// within it by a reload has series of its own.
 func TestMaxRules(t *testing.T) {
 	m := metrics.New(metrics.Options{MaxRules: 2, NearLimitRatio: 0.8})
 	two := "{key: two, rate_limits: [{requests_per_unit: 1, unit: second}, {requests_per_unit: 1, unit: day}]}"
 	before := compile(t, rule("one"), two, rule("three"), rule("four"))
 	m.RulesCompiled(before)
 	for _, l := range before.Limits() {
-		m.Decided(l, rls.Allowed, 1, &nearly)
+		m.Decided(l, decide.Allowed, 1, &nearly)
 	}
 	series := func(domain, limit, rule string) string {
 		return `weir_decisions_total{domain="` + domain + `",limit="` + limit + `",outcome="allowed",rule="` + rule + `"}`
@@ -95,8 +97,8 @@ func TestMaxRules(t *testing.T) {
 
 	after := compile(t, rule("one"), rule("four"), rule("five"))
 	m.RulesCompiled(after)
-	m.Decided(after.Limits()[1], rls.Allowed, 1, &nearly)
-	m.Decided(before.Limits()[3], rls.Allowed, 1, &nearly) // three, which is gone
+	m.Decided(after.Limits()[1], decide.Allowed, 1, &nearly)
+	m.Decided(before.Limits()[3], decide.Allowed, 1, &nearly) // three, which is gone
 	check("1", map[string]string{
 		series("shop", "", "one"): "1", series("shop", "", "four"): "1", series("(other)", "(other)", "(other)"): "3",
 	})
@@ -105,21 +107,22 @@ func TestMaxRules(t *testing.T) {
 // The names, labels and sums by which envoyproxy/ratelimit's users know them.
 func TestClassic(t *testing.T) {
 	m := metrics.New(metrics.Options{MaxRules: 10, NearLimitRatio: 0.8, Classic: true})
-	deep := "{key: path, value: /a, descriptors: [{key: user, rate_limit: {requests_per_unit: 10, unit: second}, descriptors: " +
-		"[{key: third, rate_limit: {requests_per_unit: 10, unit: second}}]}]}"
-	address := "{key: remote_address, value: 10.1.2.3, shadow_mode: true, rate_limit: {requests_per_unit: 10, unit: second}}"
+	deep := "{key: path, value: /a, descriptors: [{key: user, rate_limit: {requests_per_unit: 10, unit: second}, " +
+		"descriptors: [{key: third, rate_limit: {requests_per_unit: 10, unit: second}}]}]}"
+	address := "{key: remote_address, value: 10.1.2.3, shadow_mode: true, " +
+		"rate_limit: {requests_per_unit: 10, unit: second}}"
 	set := compile(t, rule("client"), deep, address)
 	m.RulesCompiled(set)
 	m.RulesLoaded("hash")
 	m.RulesRefused()
 	for _, l := range set.Limits() {
-		m.Decided(l, rls.Allowed, 2, &nearly)
+		m.Decided(l, decide.Allowed, 2, &nearly)
 	}
 	client := set.Limits()[0]
-	m.Decided(client, rls.Denied, 3, &limiter.Decision{})
-	m.Decided(client, rls.Denied, 4, &limiter.Decision{Known: true})
-	m.Decided(client, rls.AllowedOnFailure, 5, &limiter.Decision{})
-	m.Decided(set.Limits()[3], rls.ShadowDenied, 6, &limiter.Decision{})
+	m.Decided(client, decide.Denied, 3, &limiter.Decision{})
+	m.Decided(client, decide.Denied, 4, &limiter.Decision{Known: true})
+	m.Decided(client, decide.AllowedOnFailure, 5, &limiter.Decision{})
+	m.Decided(set.Limits()[3], decide.ShadowDenied, 6, &limiter.Decision{})
 	m.StoreFailed(limiter.ErrUnavailable)
 	m.Requested(0)
 
@@ -160,7 +163,9 @@ func TestClassic(t *testing.T) {
 
 // BenchmarkScrape is GET /metrics after every rule was asked. bytes are what Prometheus gets, uncompressed.
 func BenchmarkScrape(b *testing.B) {
-	for _, size := range []struct{ rules, own int }{{1000, 10_000}, {10_000, 10_000}, {100_000, 10_000}, {100_000, 100_000}} {
+	for _, size := range []struct{ rules, own int }{
+		{1000, 10_000}, {10_000, 10_000}, {100_000, 10_000}, {100_000, 100_000},
+	} {
 		b.Run(fmt.Sprintf("rules=%d/max=%d", size.rules, size.own), func(b *testing.B) {
 			m := metrics.New(metrics.Options{MaxRules: size.own, NearLimitRatio: 0.8})
 			rules := make([]string, size.rules)
@@ -170,7 +175,7 @@ func BenchmarkScrape(b *testing.B) {
 			set := compile(b, rules...)
 			m.RulesCompiled(set)
 			for _, l := range set.Limits() {
-				m.Decided(l, rls.Allowed, 1, &nearly)
+				m.Decided(l, decide.Allowed, 1, &nearly)
 			}
 			handler := m.Handler()
 			var bytes int

@@ -17,8 +17,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/metrics"
-	"github.com/weir-ratelimit/weir/internal/rls"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
@@ -87,7 +87,7 @@ func TestDocument(t *testing.T) {
 	if diff := cmp.Diff(string(text), want); diff != "" {
 		t.Errorf("docs/metrics.md is not what make docs writes (-is +would be):\n%s", diff)
 	}
-	for _, o := range rls.Outcomes() {
+	for _, o := range decide.Outcomes() {
 		if !strings.Contains(string(text), "`"+o.String()+"`") {
 			t.Errorf("docs/metrics.md does not say what %s is", o)
 		}
@@ -105,17 +105,17 @@ func TestDecisions(t *testing.T) {
 	)
 	m.RulesCompiled(set)
 	one, second, plain := set.Limits()[0], set.Limits()[2], set.Limits()[3]
-	m.Decided(one, rls.Allowed, 3, &nearly)
-	m.Decided(one, rls.Allowed, 1, &nearly)
-	m.Decided(one, rls.Denied, 5, &nearly)
-	m.Decided(second, rls.ShadowDenied, 1, &nearly)
-	m.Decided(plain, rls.Allowed, 0, &nearly)
-	m.Decided(plain, rls.Allowed, -4, &nearly)
-	m.Decided(&descriptors.Limit{ID: -1}, rls.Denied, 1, &nearly)
+	m.Decided(one, decide.Allowed, 3, &nearly)
+	m.Decided(one, decide.Allowed, 1, &nearly)
+	m.Decided(one, decide.Denied, 5, &nearly)
+	m.Decided(second, decide.ShadowDenied, 1, &nearly)
+	m.Decided(plain, decide.Allowed, 0, &nearly)
+	m.Decided(plain, decide.Allowed, -4, &nearly)
+	m.Decided(&descriptors.Limit{ID: -1}, decide.Denied, 1, &nearly)
 
 	want := map[string]string{
 		`weir_hits_returned_total{domain="shop",limit="",rule="plain"}`:           "4",
-		`weir_hits_near_limit_total{domain="shop",limit="per-client",rule="one"}`: "2", // the tenth hit each: 9 of 10 are used
+		`weir_hits_near_limit_total{domain="shop",limit="per-client",rule="one"}`: "2", // the tenth hit each
 		`weir_hits_near_limit_total{domain="shop",limit="2",rule="two"}`:          "0",
 		`weir_hits_near_limit_total{domain="shop",limit="",rule="plain"}`:         "0",
 		`weir_hits_near_limit_total{domain="",limit="(request)",rule=""}`:         "0",
@@ -141,24 +141,6 @@ func TestDecisions(t *testing.T) {
 
 const allowed = `weir_decisions_total{domain="shop",limit="",outcome="allowed",rule=%q}`
 
-// Leases show what they tell, each under its own name.
-func TestWatchLeases(t *testing.T) {
-	m := newMetrics()
-	stats := metrics.LeaseStats{Keys: 1, Permits: 2, Answers: 3, Taken: 4, Returned: 5, Lost: 6}
-	if err := m.WatchLeases(func() metrics.LeaseStats { return stats }); err != nil {
-		t.Fatal(err)
-	}
-	got := scrape(t, m)
-	maps.DeleteFunc(got, func(name, _ string) bool { return !strings.HasPrefix(name, "weir_lease_") })
-	want := map[string]string{
-		"weir_lease_keys": "1", "weir_lease_permits": "2", "weir_lease_answers_total": "3",
-		"weir_lease_permits_taken_total": "4", "weir_lease_permits_returned_total": "5", "weir_lease_permits_lost_total": "6",
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("series (-want +got):\n%s", diff)
-	}
-}
-
 // A limit keeps its counts over reloads, wherever its rule has moved to; a request that was matched by the set
 // before is counted, too; a limit that is gone takes its series with it, and does not come back by a request that
 // is still under way.
@@ -167,15 +149,15 @@ func TestReload(t *testing.T) {
 	before := compile(t, rule("gone"), rule("stays"))
 	m.RulesCompiled(before)
 	gone, stays := before.Limits()[0], before.Limits()[1]
-	m.Decided(gone, rls.Allowed, 1, &nearly)
-	m.Decided(stays, rls.Allowed, 1, &nearly)
+	m.Decided(gone, decide.Allowed, 1, &nearly)
+	m.Decided(stays, decide.Allowed, 1, &nearly)
 
 	after := compile(t, rule("stays"), rule("new"))
 	m.RulesCompiled(after)
-	m.Decided(after.Limits()[0], rls.Allowed, 1, &nearly)
-	m.Decided(after.Limits()[1], rls.Allowed, 1, &nearly)
-	m.Decided(stays, rls.Allowed, 1, &nearly)
-	m.Decided(gone, rls.Allowed, 1, &nearly)
+	m.Decided(after.Limits()[0], decide.Allowed, 1, &nearly)
+	m.Decided(after.Limits()[1], decide.Allowed, 1, &nearly)
+	m.Decided(stays, decide.Allowed, 1, &nearly)
+	m.Decided(gone, decide.Allowed, 1, &nearly)
 
 	series := scrape(t, m)
 	for rule, want := range map[string]string{"stays": "3", "new": "1", "gone": ""} {
@@ -196,7 +178,7 @@ func TestOverride(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m.Decided(l, rls.Allowed, 1, &nearly)
+		m.Decided(l, decide.Allowed, 1, &nearly)
 	}
 	series := decisions(t, m)
 	if got := series[fmt.Sprintf(allowed, "key")]; got != "100" || len(series) != 5 {
@@ -235,7 +217,8 @@ func TestStoreFailed(t *testing.T) {
 	m := newMetrics()
 	m.StoreFailed(fmt.Errorf("%w: redis: %w", limiter.ErrUnavailable, context.DeadlineExceeded))
 	m.StoreFailed(fmt.Errorf("%w: redis: %w", limiter.ErrUnavailable, redis.ErrPoolTimeout))
-	m.StoreFailed(fmt.Errorf("%w: redis: %w", limiter.ErrUnavailable, &net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}))
+	m.StoreFailed(fmt.Errorf("%w: redis: %w",
+		limiter.ErrUnavailable, &net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}))
 	m.StoreFailed(errors.New("connection refused"))
 	m.StoreFailed(&net.OpError{Op: "dial", Err: errors.New("connection refused")})
 	s := scrape(t, m)
@@ -265,10 +248,7 @@ func policyIn(tb testing.TB, name string) *limiter.Policy {
 func TestTimed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMetrics()
-		store, err := m.Timed(slowStore{7 * time.Millisecond}, "", "b")
-		if err != nil {
-			t.Fatal(err)
-		}
+		store := m.Timed(slowStore{7 * time.Millisecond}, "", "b")
 		first, named := limiter.Hit{Policy: policyIn(t, "")}, limiter.Hit{Policy: policyIn(t, "b")}
 		for _, hits := range [][]limiter.Hit{{first}, {first, first}, {named}, {named, first}} {
 			if err := store.Take(t.Context(), hits, nil); !errors.Is(err, limiter.ErrUnavailable) {
@@ -296,7 +276,7 @@ func TestDecidedAllocatesNothing(t *testing.T) {
 	old, set := compile(t, rule("a")), compile(t, rule("b"), rule("a"))
 	m.RulesCompiled(set)
 	for name, l := range map[string]*descriptors.Limit{"live": set.Limits()[1], "of the set before": old.Limits()[0]} {
-		if n := testing.AllocsPerRun(100, func() { m.Decided(l, rls.Allowed, 1, &nearly) }); n != 0 {
+		if n := testing.AllocsPerRun(100, func() { m.Decided(l, decide.Allowed, 1, &nearly) }); n != 0 {
 			t.Errorf("a decision of a limit that is %s allocates %v times, want 0", name, n)
 		}
 	}
@@ -308,6 +288,6 @@ func BenchmarkDecided(b *testing.B) {
 	m.RulesCompiled(set)
 	l := set.Limits()[0]
 	for b.Loop() {
-		m.Decided(l, rls.Allowed, 1, &nearly)
+		m.Decided(l, decide.Allowed, 1, &nearly)
 	}
 }

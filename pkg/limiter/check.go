@@ -10,7 +10,7 @@ import (
 var ErrInvalid = errors.New("invalid hits")
 
 // Check returns an error that wraps ErrInvalid, and says which hit is wrong, unless any Store can decide the hits: each
-// has a policy, a known Mode and a cost of at most MaxHits, out has room for their answers, and hits of one key count
+// has a policy, a known Mode and a cost that is not 0 (or only looks) and at most MaxHits, out has room for their answers, and hits of one key count
 // alike. Every Store of this module calls it, or does the same, before it locks or sends anything.
 func Check(hits []Hit, out []Decision) error {
 	if err := CheckEach(hits, out); err != nil || len(hits) < 2 {
@@ -35,7 +35,8 @@ func CheckEach(hits []Hit, out []Decision) error {
 		return fmt.Errorf("%w: there are %d hits, and out has room for %d answers", ErrInvalid, len(hits), len(out))
 	}
 	for i := range hits {
-		if h := &hits[i]; h.Policy == nil || h.Policy.algorithm == 0 || h.N > MaxHits || h.N < -MaxHits || h.Mode > Quota {
+		if h := &hits[i]; h.Policy == nil || h.Policy.algorithm == nil || h.N > MaxHits || h.N < -MaxHits || h.Mode > Quota ||
+			h.Look != (h.N == 0) {
 			return invalidHit(i, h)
 		}
 	}
@@ -53,8 +54,11 @@ func CheckLinked(hits []Hit, slots []Slot) error {
 }
 
 func checkShared(hits []Hit, first, i int) error {
-	a, b := hits[first].Policy, hits[i].Policy
-	if a == b || a.algorithm == b.algorithm && a.refill == b.refill && a.engine == b.engine && a.store == b.store {
+	if hits[first].Policy == hits[i].Policy {
+		return nil
+	}
+	a, b := &hits[first].Policy.params, &hits[i].Policy.params
+	if a.Algorithm == b.Algorithm && a.Refill == b.Refill && a.Engine == b.Engine && a.Store == b.Store {
 		return nil
 	}
 	return fmt.Errorf("%w: hits[%d] and hits[%d] have the same key, %.80q, and do not count alike: "+
@@ -63,10 +67,14 @@ func checkShared(hits []Hit, first, i int) error {
 
 func invalidHit(i int, h *Hit) error {
 	switch {
-	case h.Policy == nil || h.Policy.algorithm == 0:
+	case h.Policy == nil || h.Policy.algorithm == nil:
 		return fmt.Errorf("%w: hits[%d].Policy: must be set to what NewPolicy returned", ErrInvalid, i)
 	case h.Mode > Quota:
 		return fmt.Errorf("%w: hits[%d].Mode: must be Enforce, Shadow or Quota, got %d", ErrInvalid, i, h.Mode)
+	case h.Look && h.N != 0:
+		return fmt.Errorf("%w: hits[%d].Look: a hit that only looks has no cost, got N %d", ErrInvalid, i, h.N)
+	case h.N == 0:
+		return fmt.Errorf("%w: hits[%d].N: must not be 0; set Look if the hit is only to look", ErrInvalid, i)
 	default:
 		return fmt.Errorf("%w: hits[%d].N: must be between -%d and %d, got %d", ErrInvalid, i, int64(MaxHits), int64(MaxHits), h.N)
 	}

@@ -6,6 +6,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/weir-ratelimit/weir/internal/test/longtest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/limitertest"
 	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
@@ -35,10 +36,10 @@ func fresh(t *testing.T, clock *limitertest.Clock) limiter.Store {
 
 func TestContract(t *testing.T) { limitertest.Run(t, fresh) }
 
-func TestHistories(t *testing.T) { limitertest.Histories(t, fresh, 10_000) }
+func TestHistories(t *testing.T) { limitertest.Histories(t, fresh, longtest.Pick(2_500, 10_000)) }
 
 func TestLinearizable(t *testing.T) {
-	limitertest.Linearizable(t, 1, func(t *testing.T, clocks []*limitertest.Clock) []limiter.Store {
+	limitertest.Linearizable(t, 1, longtest.Pick(10, 20), func(t *testing.T, clocks []*limitertest.Clock) []limiter.Store {
 		// Its clock steps back, so nothing may be swept that has expired meanwhile.
 		return []limiter.Store{start(t, memstore.Options{Now: clocks[0].Now, SweepEvery: time.Hour})}
 	})
@@ -56,7 +57,7 @@ func TestReset(t *testing.T) {
 		remaining := func(key string, n int64) int64 {
 			t.Helper()
 			var out [1]limiter.Decision
-			if err := s.Take(t.Context(), []limiter.Hit{{Key: key, Policy: p, N: n}}, out[:]); err != nil {
+			if err := s.Take(t.Context(), []limiter.Hit{{Key: key, Policy: p, N: n, Look: n == 0}}, out[:]); err != nil {
 				t.Fatal(err)
 			}
 			return out[0].Remaining

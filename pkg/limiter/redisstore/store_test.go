@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 
+	"github.com/weir-ratelimit/weir/internal/test/longtest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/limitertest"
@@ -75,7 +76,7 @@ func funnel(tb testing.TB, limit int64, window time.Duration) *limiter.Policy {
 func take(tb testing.TB, s limiter.Store, key string, p *limiter.Policy, n int64) limiter.Decision {
 	tb.Helper()
 	var out [1]limiter.Decision
-	if err := s.Take(tb.Context(), []limiter.Hit{{Key: key, Policy: p, N: n}}, out[:]); err != nil {
+	if err := s.Take(tb.Context(), []limiter.Hit{{Key: key, Policy: p, N: n, Look: n == 0}}, out[:]); err != nil {
 		tb.Fatal(err)
 	}
 	return out[0]
@@ -99,7 +100,7 @@ func TestContract(t *testing.T) {
 
 // TestScriptsAgreeWithGo is the differential test: Lua against the Go steps, decision for decision.
 func TestScriptsAgreeWithGo(t *testing.T) {
-	limitertest.Histories(t, fresh(redistest.Start(t)), 3000)
+	limitertest.Histories(t, fresh(redistest.Start(t)), longtest.Pick(800, 3000))
 }
 
 // TestLinearizable has the stores of two sidecars, and of three, ask one server: three and two goroutines in each.
@@ -108,7 +109,7 @@ func TestLinearizable(t *testing.T) {
 	for _, sidecars := range []int{2, 3} {
 		t.Run(fmt.Sprintf("%d sidecars", sidecars), func(t *testing.T) {
 			prefix := fmt.Sprintf("of%d:", sidecars)
-			limitertest.Linearizable(t, sidecars, func(t *testing.T, clocks []*limitertest.Clock) (stores []limiter.Store) {
+			limitertest.Linearizable(t, sidecars, longtest.Pick(6, 20), func(t *testing.T, clocks []*limitertest.Clock) (stores []limiter.Store) {
 				for _, c := range clocks {
 					stores = append(stores, open(t, redisstore.Options{URL: server.SocketURL(), KeyPrefix: prefix, Now: c.Now}))
 				}
@@ -419,7 +420,7 @@ func TestLeastPrivilege(t *testing.T) {
 	for a := limiter.FixedWindow; a <= limiter.SlidingLog; a++ {
 		p := policy(t, limiter.Params{Algorithm: a, Limit: 1, Window: time.Hour})
 		for _, n := range []int64{1, 1, -1} { // writes, denies, deletes
-			if err := s.Take(t.Context(), []limiter.Hit{{Key: a.String(), Policy: p, N: n}}, out[:]); err != nil {
+			if err := s.Take(t.Context(), []limiter.Hit{{Key: a.String(), Policy: p, N: n, Look: n == 0}}, out[:]); err != nil {
 				t.Errorf("%s: %v", a, err)
 			}
 		}

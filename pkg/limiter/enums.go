@@ -1,0 +1,133 @@
+package limiter
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// ChargeDenied says what a denied request takes from the limit that denied it.
+type ChargeDenied uint8
+
+// The values of ChargeDenied.
+const (
+	ChargeDefault   ChargeDenied = iota // full for FixedWindow, none for the others
+	ChargeNone                          // nothing
+	ChargeRemaining                     // what is left
+	ChargeFull                          // all of it, into debt
+)
+
+// Oldest says how much of a sliding window's partly expired segment counts.
+type Oldest uint8
+
+// The values of Oldest.
+const (
+	OldestProportional Oldest = iota // the share of it that is still inside the window
+	OldestFull                       // all of it: never more than the limit in any window
+	OldestNone                       // nothing of it: up to one segment's worth more than the limit
+)
+
+// Initial says how a token bucket or SmoothBursty starts.
+type Initial uint8
+
+// The values of Initial.
+const (
+	InitialFull  Initial = iota
+	InitialEmpty         // fills from the first hit on; forgotten, and so empty again, when full for as long as filling takes
+)
+
+// Refill says how tokens come back.
+type Refill uint8
+
+// The values of Refill.
+const (
+	RefillGreedy   Refill = iota // continuously
+	RefillInterval               // Limit at once every Window, counted from the first hit on a full bucket
+)
+
+// Engine says who decides in Redis. In memory it makes no difference.
+type Engine uint8
+
+// The values of Engine.
+const (
+	EngineWeir      Engine = iota // Weir's own step
+	EngineRedisCell               // the redis-cell module, by CL.THROTTLE: a GCRA on a clock of nanoseconds
+)
+
+// Align says where fixed windows start.
+type Align uint8
+
+// The values of Align.
+const (
+	AlignEpoch    Align = iota // at multiples of the window since the Unix epoch
+	AlignFirstHit              // with the first hit
+	AlignCalendar              // with the hours, days, weeks, months or years of a time zone
+)
+
+var (
+	chargeDeniedNames = map[ChargeDenied]string{ChargeNone: "none", ChargeRemaining: "remaining", ChargeFull: "full"}
+	oldestNames       = map[Oldest]string{OldestProportional: "proportional", OldestFull: "full", OldestNone: "none"}
+	initialNames      = map[Initial]string{InitialFull: "full", InitialEmpty: "empty"}
+	refillNames       = map[Refill]string{RefillGreedy: "greedy", RefillInterval: "interval"}
+	engineNames       = map[Engine]string{EngineWeir: "weir", EngineRedisCell: "redis_cell"}
+	alignNames        = map[Align]string{AlignEpoch: "epoch", AlignFirstHit: "first_hit", AlignCalendar: "calendar"}
+)
+
+// String is the name in a rule file.
+func (c ChargeDenied) String() string { return chargeDeniedNames[c] }
+
+// String is the name in a rule file.
+func (o Oldest) String() string { return oldestNames[o] }
+
+// String is the name in a rule file.
+func (a Align) String() string { return alignNames[a] }
+
+// String is the name in a rule file.
+func (i Initial) String() string { return initialNames[i] }
+
+// String is the name in a rule file.
+func (r Refill) String() string { return refillNames[r] }
+
+// String is the name in a rule file.
+func (e Engine) String() string { return engineNames[e] }
+
+// ParseEngine is the value of that name.
+func ParseEngine(name string) (Engine, error) { return parse(engineNames, name) }
+
+// ParseInitial is the value of that name.
+func ParseInitial(name string) (Initial, error) { return parse(initialNames, name) }
+
+// ParseRefill is the value of that name.
+func ParseRefill(name string) (Refill, error) { return parse(refillNames, name) }
+
+// ParseChargeDenied is the value of that name.
+func ParseChargeDenied(name string) (ChargeDenied, error) { return parse(chargeDeniedNames, name) }
+
+// ParseOldest is the value of that name.
+func ParseOldest(name string) (Oldest, error) { return parse(oldestNames, name) }
+
+// ParseAlign is the value of that name.
+func ParseAlign(name string) (Align, error) { return parse(alignNames, name) }
+
+func parse[T ~uint8](known map[T]string, name string) (T, error) {
+	for v, n := range known {
+		if n == name {
+			return v, nil
+		}
+	}
+	return 0, fmt.Errorf("%q is not known: use one of %s", name, strings.Join(names(known), ", "))
+}
+
+// names are the map's names in the order of their values.
+func names[T ~uint8](known map[T]string) []string {
+	keys := make([]T, 0, len(known))
+	for v := range known {
+		keys = append(keys, v)
+	}
+	slices.Sort(keys)
+	out := make([]string, len(keys))
+	for i, v := range keys {
+		out[i] = known[v]
+	}
+	return out
+}
