@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/weir-ratelimit/weir/internal/rls"
-	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/pkg/descriptors/rulefile"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -47,7 +47,7 @@ func labelsIn(f *dto.MetricFamily) []string {
 // complete has a series of every metric.
 func complete() (*Metrics, error) {
 	m := New(Options{MaxRules: 1, Classic: true})
-	set, err := descriptors.Compile([]descriptors.File{{Name: "rules.yaml", Data: []byte(
+	set, err := rulefile.Compile([]rulefile.File{{Name: "rules.yaml", Data: []byte(
 		"domain: d\ndescriptors: [{key: k, rate_limit: {requests_per_unit: 1, unit: second}}]",
 	)}})
 	if err != nil {

@@ -20,7 +20,7 @@ func ParseEntries(text string) ([]Entry, error) {
 		if e.Key, end, text = cutUnescaped(text, "=,"); end == '=' {
 			e.Value, end, text = cutUnescaped(text, ",")
 		} else if e.Key != "" {
-			key := shown(e.Key)
+			key := Shown(e.Key)
 			return nil, fmt.Errorf("entry %d, %s, has no =; write %s=VALUE, or %s= for an empty value", len(entries)+1, key, key, key)
 		}
 		if e.Key == "" {

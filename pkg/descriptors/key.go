@@ -36,14 +36,14 @@ type level struct {
 	address bool // matched by cidr
 }
 
-func newLevel(d *descriptor) level {
-	if d.share && d.match.form != noForm {
-		return level{shared: d.match.shared()}
+func newLevel(d *Descriptor) level {
+	if d.ShareThreshold && d.Match.Form != "" {
+		return level{shared: d.Match.shared()}
 	}
-	if d.share {
-		return level{shared: string(appendEscaped(nil, d.value, &inPattern))}
+	if d.ShareThreshold {
+		return level{shared: string(appendEscaped(nil, d.Value, &inPattern))}
 	}
-	return level{hash: d.hash, address: d.match.form == formCIDR}
+	return level{hash: d.HashValues, address: d.Match.Form == FormCIDR}
 }
 
 // canonical is the value's address, if the level is matched by addresses.
@@ -62,6 +62,9 @@ func (r *Rule) level(i int) level {
 	return level{}
 }
 
+// Hashes reports whether nobody may see the value of entry i: the rule has hash_values there.
+func (r *Rule) Hashes(i int) bool { return r.level(i).hash }
+
 // counter is what a key says about the limit itself.
 type counter struct {
 	algorithm limiter.Algorithm
@@ -77,10 +80,11 @@ type counter struct {
 // Those with another algorithm have other keys anyway. Of those with one algorithm, the one with the longest window, which may
 // have counted most, has the key that it would have alone; the others say their window. Of those with one window, all but the
 // first say which they are.
-func (c *counter) tellApart(all []*rateLimit, i int) {
+func (c *counter) tellApart(all []checked, i int) {
 	p := &all[i].params
-	for j, l := range all {
-		if j == i || l.name != "" || l.unlimited || l.params.Algorithm != p.Algorithm || l.params.Refill != p.Refill || l.params.Engine != p.Engine {
+	for j := range all {
+		l := &all[j]
+		if j == i || l.Name != "" || l.Unlimited || l.params.Algorithm != p.Algorithm || l.params.Refill != p.Refill || l.params.Engine != p.Engine {
 			continue
 		}
 		switch {

@@ -31,7 +31,7 @@ type matchers struct {
 var noMatchers matchers
 
 // written is where a descriptor and its value are.
-type written struct{ descriptor, value position }
+type written struct{ descriptor, value Position }
 
 // Match returns the rule that the last entry reaches, nil if there is none. Entries are matched one by one: the
 // exact value goes first, then the patterns in file order (of several blocks that hold an address, the longest),

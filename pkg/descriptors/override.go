@@ -43,7 +43,7 @@ func (r *Rule) Override(requestsPerUnit uint32, window time.Duration) (*Limit, e
 			requestsPerUnit, FormatDuration(window), r.Path, l.params.Algorithm, err)
 	}
 	l.Policy = policy
-	l.Unit, l.UnitMultiplier = unitOf(window)
+	l.Unit, l.UnitMultiplier = UnitOf(window)
 	if len(r.Limits) > 0 && l.params.Window == r.Limits[0].params.Window {
 		return l, nil // and its key
 	}

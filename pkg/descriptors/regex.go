@@ -22,7 +22,7 @@ func newRegex(text string, to *Node, rest func()) (*Pattern, error) {
 	tree, err := syntax.Parse(text, syntax.Perl)
 	if err != nil {
 		if wrong := (*syntax.Error)(nil); errors.As(err, &wrong) {
-			err = fmt.Errorf("%s in %s", wrong.Code, shown(wrong.Expr))
+			err = fmt.Errorf("%s in %s", wrong.Code, Shown(wrong.Expr))
 		}
 		return nil, fmt.Errorf("regex: %w; write an RE2 regular expression, and double each \\ within double quotes", err)
 	}
