@@ -151,7 +151,9 @@ descriptors: [{key: a, values_file: deep/three.txt, nonsense: 1}]
 	at := func(line, column int) descriptors.Position {
 		return descriptors.Position{File: "dir/rules.yaml", Line: line, Column: column}
 	}
-	want := []rulefile.Include{{"dir/one.txt", at(4, 27)}, {"dir/two.txt", at(6, 41)}, {"dir/deep/three.txt", at(11, 37)}}
+	want := []rulefile.Include{
+		{Name: "dir/one.txt", At: at(4, 27)}, {Name: "dir/two.txt", At: at(6, 41)}, {Name: "dir/deep/three.txt", At: at(11, 37)},
+	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("Includes -want +got\n%s", diff)
 	}
