@@ -21,7 +21,7 @@ import (
 )
 
 // patience is how long weir may take to become ready on a busy machine.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // Binary returns the path of the program, which it builds once a process. Under -short it skips the test.
 func Binary(tb testing.TB) string {
