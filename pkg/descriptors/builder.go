@@ -8,8 +8,8 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// Builder makes a Set of descriptors. It goes on after problems, so that Build can report all of them. It is not safe for
-// concurrent use.
+// Builder makes a Set of descriptors. It goes on after problems, so that Build can report all of them. It is not safe
+// for concurrent use.
 type Builder struct {
 	process    *Process
 	found      findings // what is wrong

@@ -20,8 +20,9 @@ func (c *Builder) checkDescriptor(d *Descriptor) {
 	switch form := d.Match.Form; {
 	case form == "":
 		if d.ShareThreshold && !strings.Contains(d.Value, "*") {
-			c.Errorf(d.ShareAt, "share_threshold goes with a value that contains *, or with values, values_file, cidr or regex, whose "+
-				"requests then share one counter; remove it, or write one of these")
+			c.Errorf(d.ShareAt,
+				"share_threshold goes with a value that contains *, or with values, values_file, cidr or regex, whose "+
+					"requests then share one counter; remove it, or write one of these")
 		}
 	case d.Value != "":
 		c.Errorf(d.Match.At, "value and %s are both given; write two descriptors", form)
@@ -34,7 +35,8 @@ func (c *Builder) checkDescriptor(d *Descriptor) {
 	c.warnLiteral(d)
 }
 
-// warnLiteral warns of values that look like blocks of addresses or regexes: they are matched as text, and so hardly ever.
+// warnLiteral warns of values that look like blocks of addresses or regexes: they are matched as text, and so hardly
+// ever.
 func (c *Builder) warnLiteral(d *Descriptor) {
 	switch {
 	case d.Value != "":
@@ -70,13 +72,16 @@ func looksLikeBlock(text string) bool {
 }
 
 // regexSigns are parts of a value that hardly anything but a regex has.
-var regexSigns = []string{".+", "/.*", `\d`, `\w`, `\s`, `\.`, `\/`, "[0-9", "[a-z", "[A-Z", "[^", "(?", ")*", "]+", "]*"}
+var regexSigns = []string{
+	".+", "/.*", `\d`, `\w`, `\s`, `\.`, `\/`, "[0-9", "[a-z", "[A-Z", "[^", "(?", ")*", "]+", "]*",
+}
 
 func looksLikeRegex(text string) bool {
 	if len(text) > maxRegexBytes || !strings.ContainsAny(text, `^$\[(+.`) {
 		return false
 	}
-	signs := strings.HasPrefix(text, "^") && len(text) > 1 || strings.HasSuffix(text, "$") && strings.ContainsAny(text, "*+[(")
+	signs := strings.HasPrefix(text,
+		"^") && len(text) > 1 || strings.HasSuffix(text, "$") && strings.ContainsAny(text, "*+[(")
 	for _, sign := range regexSigns {
 		signs = signs || strings.Contains(text, sign)
 	}

@@ -40,7 +40,8 @@ func (l *checked) lacks(field string) bool {
 	return !l.has(field) && !slices.Contains(l.Misspelled, field)
 }
 
-// checkLimits checks the descriptor's limits, each alone and then together. What it returns is valid until the next call.
+// checkLimits checks the descriptor's limits, each alone and then together. What it returns is valid until the next
+// call.
 func (c *Builder) checkLimits(d *Descriptor) []checked {
 	c.checked = c.checked[:0]
 	if d.RateLimit != nil {
@@ -89,7 +90,8 @@ func (c *Builder) checkLimit(from *RateLimit) checked {
 // checkUnlimited refuses what would limit beside `unlimited: true`, but for requests_per_unit, which
 // envoyproxy/ratelimit ignores there: of that it warns.
 func (c *Builder) checkUnlimited(l *checked) {
-	const message = "unlimited: true and %s contradict each other: nothing is limited; remove unlimited for a limit, or %s for none"
+	const message = "unlimited: true and %s contradict each other: nothing is limited; remove unlimited for a limit, or " +
+		"%s for none"
 	var others []string
 	var at Position
 	for _, f := range l.Fields {
@@ -114,7 +116,8 @@ func (c *Builder) checkUnlimited(l *checked) {
 func (c *Builder) checkRate(l *checked) bool {
 	before := c.Problems()
 	if l.lacks("requests_per_unit") {
-		c.Errorf(l.At, "requests_per_unit is missing; write how many requests may pass, 0 to deny all of them, or unlimited: true")
+		c.Errorf(l.At,
+			"requests_per_unit is missing; write how many requests may pass, 0 to deny all of them, or unlimited: true")
 	}
 	l.unit, l.multiplier = l.Unit, l.UnitMultiplier
 	switch unit, window := l.has("unit"), l.has("window"); {
@@ -123,11 +126,13 @@ func (c *Builder) checkRate(l *checked) bool {
 	case unit && window:
 		c.Errorf(l.at("window"), "unit and window are both given; remove one of the two")
 	case window && l.has("unit_multiplier"):
-		c.Errorf(l.at("unit_multiplier"), "unit_multiplier goes with unit, not with window; remove it and write the whole window")
+		c.Errorf(l.at("unit_multiplier"),
+			"unit_multiplier goes with unit, not with window; remove it and write the whole window")
 	case !unit && !window && (!l.lacks("unit") || !l.lacks("window")): // misspelled, and that is reported
 		return false
 	case !unit && !window:
-		c.Errorf(l.At, "unit is missing; write unit: second, minute, hour, day, week, month or year, or a window such as window: 90s")
+		c.Errorf(l.At,
+			"unit is missing; write unit: second, minute, hour, day, week, month or year, or a window such as window: 90s")
 	case window:
 		if !l.wrong {
 			u, m := UnitOf(l.params.Window)
@@ -136,7 +141,8 @@ func (c *Builder) checkRate(l *checked) bool {
 	default:
 		l.multiplier = max(l.multiplier, 1)
 		if d := l.unit.Duration(); d > 0 && l.multiplier > int64(limiter.MaxWindow/d) {
-			c.Errorf(l.at("unit_multiplier"), "unit_multiplier must be at most %d with unit: %s (10 years)", limiter.MaxWindow/d, l.unit)
+			c.Errorf(l.at("unit_multiplier"),
+				"unit_multiplier must be at most %d with unit: %s (10 years)", limiter.MaxWindow/d, l.unit)
 			return false
 		}
 		l.params.Window = l.unit.Duration() * time.Duration(l.multiplier)
@@ -148,8 +154,9 @@ func (c *Builder) checkRate(l *checked) bool {
 func (c *Builder) checkLease(l *checked) {
 	for _, name := range []string{"unit", "unit_multiplier", "window"} {
 		if l.has(name) {
-			c.Errorf(l.at(name), "concurrency counts requests in flight, not per %s; remove it, and write lease: 60s for how long "+
-				"a request that is never given back counts", name)
+			c.Errorf(l.at(name),
+				"concurrency counts requests in flight, not per %s; remove it, and write lease: 60s for how long "+
+					"a request that is never given back counts", name)
 		}
 	}
 	l.params.Window = limiter.DefaultLease
@@ -179,8 +186,9 @@ func (c *Builder) checkCalendar(l *checked) bool {
 		c.Errorf(l.at("unit"), "align: calendar goes with unit: hour, day, week, month or year; write align: epoch, "+
 			"which is the same for a %s", l.unit)
 	case l.multiplier > 1 && (l.unit != Month || !limiter.OnCalendar(l.params.Window)):
-		c.Errorf(l.at("unit_multiplier"), "align: calendar goes with one hour, day, week or year, or with 1, 2, 3, 4 or 6 months; "+
-			"write one of those, or align: epoch")
+		c.Errorf(l.at("unit_multiplier"),
+			"align: calendar goes with one hour, day, week or year, or with 1, 2, 3, 4 or 6 months; "+
+				"write one of those, or align: epoch")
 	default:
 		return true
 	}
@@ -268,11 +276,13 @@ func (c *Builder) checkTogether(all []checked) {
 	for i := range all {
 		l := &all[i]
 		if first, ok := byName[l.Name]; ok && l.Name != "" {
-			c.Errorf(l.at("name"), "the name %s is already used at %s; name each limit of a descriptor differently", l.Name, first)
+			c.Errorf(l.at("name"),
+				"the name %s is already used at %s; name each limit of a descriptor differently", l.Name, first)
 		}
 		byName[l.Name] = l.at("name")
 		if l.Unlimited {
-			c.Errorf(l.at("unlimited"), "unlimited among other limits says nothing; remove it, or write rate_limit: {unlimited: true}")
+			c.Errorf(l.at("unlimited"),
+				"unlimited among other limits says nothing; remove it, or write rate_limit: {unlimited: true}")
 		}
 		if l.policy == nil {
 			continue

@@ -8,8 +8,8 @@ import (
 
 // Bounds of what a set may cost, checked when it is compiled.
 const (
-	// maxMatchSteps bounds what one value may cost at one level, in steps of about half a nanosecond: some 100 regexes that
-	// begin and end alike.
+	// maxMatchSteps bounds what one value may cost at one level, in steps of about half a nanosecond: some 100 regexes
+	// that begin and end alike.
 	maxMatchSteps = 130_000
 	// maxAutomata bounds the memory that the automata of a set's regexes take, in bytes.
 	maxAutomata = 16 << 20
@@ -33,7 +33,8 @@ func (c *Builder) finishBranch(b *Branch) {
 		case first.text == p.text:
 			c.alreadyThere(b.places[i].descriptor, first.to)
 		default:
-			c.Errorf(b.places[i].value, "value %s is never reached: %s at %s matches everything that it matches; move it up, before that one",
+			c.Errorf(b.places[i].value,
+				"value %s is never reached: %s at %s matches everything that it matches; move it up, before that one",
 				p.text, first.text, first.to.rule.Source)
 		}
 	}
@@ -41,8 +42,9 @@ func (c *Builder) finishBranch(b *Branch) {
 	if steps > maxMatchSteps {
 		last := b.index.costliestPattern(path)
 		i := slices.Index(b.all, last)
-		c.Errorf(b.places[i].value, "too many patterns and regexes of this key begin and end with the same fixed text, so that one value may "+
-			"take %d steps, and at most %d are allowed; begin or end %s with different text, or write one regex for several",
+		c.Errorf(b.places[i].value,
+			"too many patterns and regexes of this key begin and end with the same fixed text, so that one value may "+
+				"take %d steps, and at most %d are allowed; begin or end %s with different text, or write one regex for several",
 			steps, maxMatchSteps, last.to.rule.Path)
 	}
 	b.places = nil

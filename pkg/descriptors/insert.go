@@ -8,7 +8,8 @@ import (
 	"github.com/gaissmai/bart"
 )
 
-// insert puts the node where the descriptor's key and value say. It returns the pattern or regex that leads there, if one does.
+// insert puts the node where the descriptor's key and value say. It returns the pattern or regex that leads there, if
+// one does.
 func (c *Builder) insert(to parent, d *Descriptor, n *Node) (p *Pattern) {
 	if to.keys == nil {
 		to.keys = map[string]*Branch{}
@@ -66,7 +67,8 @@ func (c *Builder) addPattern(b *Branch, p *Pattern, descriptor, value Position) 
 	b.all, b.places = append(b.all, p), append(b.places, written{descriptor, value})
 }
 
-// insertForm puts the node where the descriptor's values, blocks or regex say. It returns the regex that leads there, if one does.
+// insertForm puts the node where the descriptor's values, blocks or regex say. It returns the regex that leads there,
+// if one does.
 func (c *Builder) insertForm(b *Branch, d *Descriptor, n *Node) (p *Pattern) {
 	if len(d.Match.Items) == 0 {
 		return nil // checkDescriptor reports it
@@ -103,11 +105,14 @@ func (c *Builder) insertValues(b *Branch, values []Text, n *Node) {
 	for _, v := range values {
 		c.process.rest()
 		if strings.Contains(v.Text, "*") {
-			c.Errorf(v.At, "%s contains *, which stands for any characters only in value; write a descriptor with value: for it", Shown(v.Text))
+			c.Errorf(v.At,
+				"%s contains *, which stands for any characters only in value; write a descriptor with value: for it",
+				Shown(v.Text))
 			continue
 		}
 		if first := b.addExact(v.Text, n); first != nil {
-			c.Errorf(v.At, "%s is already matched by %s at %s; remove one of the two", Shown(v.Text), first.rule.Path, first.rule.Source)
+			c.Errorf(v.At,
+				"%s is already matched by %s at %s; remove one of the two", Shown(v.Text), first.rule.Path, first.rule.Source)
 		}
 	}
 }
@@ -125,7 +130,8 @@ func (c *Builder) insertBlocks(b *Branch, d *Descriptor, n *Node) {
 			b.blocks.table = &bart.Table[*Pattern]{}
 		}
 		if first, ok := b.blocks.table.Get(prefix); ok {
-			c.Errorf(item.At, "%s is already matched by %s at %s; remove one of the two", prefix, first.to.rule.Path, first.to.rule.Source)
+			c.Errorf(item.At,
+				"%s is already matched by %s at %s; remove one of the two", prefix, first.to.rule.Path, first.to.rule.Source)
 			continue
 		}
 		b.blocks.table.Insert(prefix, p)
@@ -141,7 +147,8 @@ func (c *Builder) insertRegex(b *Branch, d *Descriptor, n *Node) *Pattern {
 	}
 	if c.automata += p.re.bytes(); c.automata > maxAutomata {
 		c.automata = math.MinInt // say it once
-		c.Errorf(text.At, "the regexes up to here need more than %d MiB as automata; repeat less in them, or write fewer", maxAutomata>>20)
+		c.Errorf(text.At,
+			"the regexes up to here need more than %d MiB as automata; repeat less in them, or write fewer", maxAutomata>>20)
 		return nil
 	}
 	c.addPattern(b, p, d.At, text.At)
@@ -158,7 +165,8 @@ func (c *Builder) alreadyThere(at Position, first *Node) {
 	c.Errorf(at, "%s is already at %s; put what belongs to it in one place", first.rule.Path, first.rule.Source)
 }
 
-// insertPattern puts the node behind the branch's other patterns. finishBranch looks whether one of them leaves nothing to it.
+// insertPattern puts the node behind the branch's other patterns. finishBranch looks whether one of them leaves
+// nothing to it.
 func (c *Builder) insertPattern(b *Branch, d *Descriptor, n *Node) *Pattern {
 	p := c.memory.patterns.next()
 	*p = newPattern(d.Value, n)
@@ -177,7 +185,9 @@ func (c *Builder) prefix(p Text) (prefix netip.Prefix, ok bool) {
 	}
 	switch {
 	case err != nil:
-		c.Errorf(p.At, "cidr: %s is no block of addresses; write one such as 10.0.0.0/8 or 2001:db8::/32, without a port or zone", Shown(p.Text))
+		c.Errorf(p.At,
+			"cidr: %s is no block of addresses; write one such as 10.0.0.0/8 or 2001:db8::/32, without a port or zone",
+			Shown(p.Text))
 	case prefix.Addr().Is4In6():
 		c.Errorf(p.At, "cidr: %s is an IPv4 address written as IPv6; write the IPv4 block, which matches both", p.Text)
 	case prefix != prefix.Masked():

@@ -97,8 +97,8 @@ func TestTooLongIsDenied(t *testing.T) {
 	}
 }
 
-// However long the value and whatever it leads to, it is matched by the rule that the whole of it matches, or denied; but for
-// rules that deny nothing, which a long value may miss.
+// However long the value and whatever it leads to, it is matched by the rule that the whole of it matches, or denied;
+// but for rules that deny nothing, which a long value may miss.
 func checkLong(t *rapid.T) {
 	var rules []*regexp.Regexp
 	var denies []bool
@@ -237,8 +237,8 @@ func costlyValue(fill string, size int) []descriptors.Entry {
 	return entry(prefix + strings.Repeat(fill, size/len(fill)))
 }
 
-// A longer value costs no more than one of MaxPatternValue bytes, but for looking for a newline. (Before, it was 64 times as
-// much.)
+// A longer value costs no more than one of MaxPatternValue bytes, but for looking for a newline. (Before, it was 64
+// times as much.)
 func TestLongValuesCostNoMore(t *testing.T) {
 	if raceEnabled {
 		t.Skip("one goroutine alone: the race detector has nothing to find, and takes 15 times as long")
@@ -275,8 +275,8 @@ func TestLongValuesAllocateNothing(t *testing.T) {
 	}
 }
 
-// Patterns that begin alike compile in linear time. (Before, each was tried with all that were there: 40 times as many took
-// 1,600 times as long.)
+// Patterns that begin alike compile in linear time. (Before, each was tried with all that were there: 40 times as
+// many took 1,600 times as long.)
 func TestPatternsCompileInLinearTime(t *testing.T) {
 	if raceEnabled {
 		t.Skip("one goroutine alone: the race detector has nothing to find, and takes 15 times as long")

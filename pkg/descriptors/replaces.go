@@ -15,7 +15,8 @@ func (c *Builder) checkReplaces(d *domain) {
 		switch {
 		case !d.named[r.of.Text] && c.incomplete:
 		case !d.named[r.of.Text]:
-			c.Errorf(r.of.At, "replaces %s, but no limit of domain %s has that name; %s", r.of.Text, d.name, nameHint(r.of.Text, known))
+			c.Errorf(r.of.At,
+				"replaces %s, but no limit of domain %s has that name; %s", r.of.Text, d.name, nameHint(r.of.Text, known))
 		case r.by != "" && r.by != r.of.Text: // itself: said by the reader
 			search.edges[r.by] = append(search.edges[r.by], r.of)
 		}
@@ -64,7 +65,8 @@ func (s *cycles) from(name string) {
 	for _, to := range s.edges[name] {
 		if s.state[to.Text] == open {
 			cycle := append(slices.Clone(s.path[slices.Index(s.path, to.Text):]), to.Text)
-			s.Errorf(to.At, "replaces goes in a circle, so that none of these limits would be left: %s; remove one of them from replaces",
+			s.Errorf(to.At,
+				"replaces goes in a circle, so that none of these limits would be left: %s; remove one of them from replaces",
 				strings.Join(cycle, " replaces "))
 		}
 		s.from(to.Text)

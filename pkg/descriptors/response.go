@@ -45,7 +45,8 @@ func (c *Builder) checkResponse(r *Response) {
 		c.checkHeader(h)
 		same := func(other Header) bool { return strings.EqualFold(other.Name, h.Name) }
 		if slices.ContainsFunc(r.Headers[:i], same) {
-			c.Errorf(h.NameAt, "header %s is given twice; upper and lower case do not differ; remove one of the two", Shown(h.Name))
+			c.Errorf(h.NameAt,
+				"header %s is given twice; upper and lower case do not differ; remove one of the two", Shown(h.Name))
 		}
 	}
 	if len(r.Headers) > maxResponseHeaders {
@@ -55,7 +56,8 @@ func (c *Builder) checkResponse(r *Response) {
 
 // reservedHeaders are made by Envoy, which a second one could break, or by Weir.
 var reservedHeaders = []string{
-	"connection", "content-length", "host", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade",
+	"connection", "content-length", "host", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding",
+	"upgrade",
 	"retry-after",
 }
 
@@ -72,7 +74,8 @@ func (c *Builder) checkHeader(h *Header) {
 	case len(h.Value) > maxHeaderValue:
 		c.Errorf(h.ValueAt, "a header's value has %d bytes, at most %d are sent; write less", len(h.Value), maxHeaderValue)
 	case strings.ContainsFunc(h.Value, notPrintable):
-		c.Errorf(h.ValueAt, "header %s: a value is one line of printable ASCII; write other characters in an encoding such as %%C3%%A9",
+		c.Errorf(h.ValueAt,
+			"header %s: a value is one line of printable ASCII; write other characters in an encoding such as %%C3%%A9",
 			Shown(h.Name))
 	case strings.TrimSpace(h.Value) != h.Value:
 		c.Errorf(h.ValueAt, "header %s: a value neither begins nor ends with a space; remove it", Shown(h.Name))

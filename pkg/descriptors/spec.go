@@ -7,8 +7,9 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// Descriptor says what a rule is: it is one item of a rule file's `descriptors`, and docs/rules.md explains the fields, which
-// have the same names there. Only Key must be given. A Builder does not keep a Descriptor, nor change it.
+// Descriptor says what a rule is: it is one item of a rule file's `descriptors`, and docs/rules.md explains the
+// fields, which have the same names there. Only Key must be given. A Builder does not keep a Descriptor, nor change
+// it.
 type Descriptor struct {
 	Key string
 	// Value is the one value that the rule is for, or a pattern with *. Match is another way to choose values.
@@ -70,8 +71,8 @@ func MatchingRegex(regex string) Matcher { return Matcher{Form: FormRegex, Items
 
 // RateLimit says what a limit is: it is `rate_limit` of a rule file, or one item of its `rate_limits`.
 type RateLimit struct {
-	// Params are how the limit counts, as limiter.NewPolicy takes them, but that no Algorithm is FixedWindow. Window is either
-	// given there, or by Unit and UnitMultiplier, of which 0 is 1. Concurrency has Lease instead.
+	// Params are how the limit counts, as limiter.NewPolicy takes them, but that no Algorithm is FixedWindow. Window is
+	// either given there, or by Unit and UnitMultiplier, of which 0 is 1. Concurrency has Lease instead.
 	Params         limiter.Params
 	Unit           Unit
 	UnitMultiplier int64
@@ -128,7 +129,8 @@ func (p Position) String() string {
 	return p.File + ":" + strconv.Itoa(p.Line) + ":" + strconv.Itoa(p.Column)
 }
 
-// located returns the descriptor, or if it has no place, a copy that has the name of its path wherever a place is missing.
+// located returns the descriptor, or if it has no place, a copy that has the name of its path wherever a place is
+// missing.
 func (d *Descriptor) located(path string) *Descriptor {
 	if d.At.File != "" {
 		return d

@@ -23,7 +23,8 @@ func (c *Builder) warnUnreachable(b *Branch, d *Descriptor) {
 		c.Warnf(WarnUnreachable, d.At, "%s is never reached: value %s at %s matches every value; remove one of the two",
 			b.any.rule.Path, all.text, all.to.rule.Source)
 	case b.any.rule != nil:
-		c.Warnf(WarnUnreachable, d.ValueAt, "value %s matches every value, so that %s at %s is never reached; remove one of the two",
+		c.Warnf(WarnUnreachable, d.ValueAt,
+			"value %s matches every value, so that %s at %s is never reached; remove one of the two",
 			d.Value, b.any.rule.Path, b.any.rule.Source)
 	}
 }
@@ -36,21 +37,24 @@ func (c *Builder) warnOf(l *checked) {
 	switch p.Algorithm {
 	case limiter.Funnel, limiter.TokenBucket:
 		if p.Burst == 1 && p.Limit > 1 && interval < time.Second && p.Refill == limiter.RefillGreedy {
-			c.Warnf(WarnBurst, l.at("burst"), "burst: 1 denies every request that comes within %s of another one, and all that cost more "+
-				"than 1 hit; write how many may come at once, or leave it out for %d", FormatDuration(interval), p.Limit)
+			c.Warnf(WarnBurst, l.at("burst"),
+				"burst: 1 denies every request that comes within %s of another one, and all that cost more "+
+					"than 1 hit; write how many may come at once, or leave it out for %d", FormatDuration(interval), p.Limit)
 		}
 	case limiter.SmoothBursty:
 		if l.has("burst_seconds") && p.Limit > 0 && p.BurstFor < interval && p.MaxWait < interval {
-			c.Warnf(WarnBurst, l.at("burst_seconds"), "in this time less than one request is saved up, so that each that comes within %s of "+
-				"another one is denied; write at least %g", FormatDuration(interval), interval.Seconds())
+			c.Warnf(WarnBurst, l.at("burst_seconds"),
+				"in this time less than one request is saved up, so that each that comes within %s of "+
+					"another one is denied; write at least %g", FormatDuration(interval), interval.Seconds())
 		}
 	case limiter.LeakyQueue:
 		c.warnShortQueue(l)
 	case limiter.SlidingLog, limiter.Concurrency:
 		const perEntry = 32 // bytes in memory, at most
 		if p.Limit > limiter.MaxLogEntries {
-			c.Warnf(WarnHugeLog, l.at("max_log_entries"), "each counter of this limit can take %.1f MB, and each request looks through it; "+
-				"use sliding_window, which takes a few hundred bytes", float64(p.Limit*perEntry)/1e6)
+			c.Warnf(WarnHugeLog, l.at("max_log_entries"),
+				"each counter of this limit can take %.1f MB, and each request looks through it; "+
+					"use sliding_window, which takes a few hundred bytes", float64(p.Limit*perEntry)/1e6)
 		}
 	default:
 	}
@@ -62,8 +66,9 @@ const envoyTimeout = 20 * time.Millisecond
 // warnWait warns of answers that come when Envoy no longer waits for them.
 func (c *Builder) warnWait(l *checked) {
 	if wait := l.policy.MaxWait(); wait > envoyTimeout {
-		c.Warnf(WarnMaxWait, l.at("max_wait"), "answers are held back for up to %s, but Envoy waits only %s unless its rate limit "+
-			"filter has a longer timeout; raise that, or write a max_wait below it", wait, envoyTimeout)
+		c.Warnf(WarnMaxWait, l.at("max_wait"),
+			"answers are held back for up to %s, but Envoy waits only %s unless its rate limit "+
+				"filter has a longer timeout; raise that, or write a max_wait below it", wait, envoyTimeout)
 	}
 }
 
@@ -76,24 +81,27 @@ func (c *Builder) warnShortQueue(l *checked) {
 		return
 	}
 	reaches := int64(math.Ceil(float64(p.MaxWait) / float64(p.Window) * float64(p.Limit)))
-	c.Warnf(WarnShortQueue, l.at("max_wait"), "nobody waits for %s: no more than burst requests wait, %d, and these are gone after %s; "+
-		"write burst: %d, or a max_wait of at most %s", FormatDuration(p.MaxWait), places, FormatDuration(leaks), reaches, FormatDuration(leaks))
+	c.Warnf(WarnShortQueue, l.at("max_wait"),
+		"nobody waits for %s: no more than burst requests wait, %d, and these are gone after %s; "+
+			"write burst: %d, or a max_wait of at most %s", FormatDuration(p.MaxWait), places, FormatDuration(leaks), reaches,
+		FormatDuration(leaks))
 }
 
-// DefaultMaxCounters is the most limits that a request may ask where --max-counters says nothing else: so many take Redis
-// about 5 ms, in which it does nothing else, of the 15 ms that the store has by default.
+// DefaultMaxCounters is the most limits that a request may ask where --max-counters says nothing else: so many take
+// Redis about 5 ms, in which it does nothing else, of the 15 ms that the store has by default.
 const DefaultMaxCounters = 1024
 
 // warnManyLimits warns of a rule that no request may ask by default.
 func (c *Builder) warnManyLimits(all []checked) {
 	if len(all) > DefaultMaxCounters {
-		c.Warnf(WarnManyLimits, all[DefaultMaxCounters].At, "this rule has %d limits, and a request that asks more than --max-counters (%d) is "+
-			"refused, which Envoy lets pass by default; remove limits, or raise --max-counters", len(all), DefaultMaxCounters)
+		c.Warnf(WarnManyLimits, all[DefaultMaxCounters].At,
+			"this rule has %d limits, and a request that asks more than --max-counters (%d) is "+
+				"refused, which Envoy lets pass by default; remove limits, or raise --max-counters", len(all), DefaultMaxCounters)
 	}
 }
 
-// warnRedundant warns of limits of one rule that never deny, since another one, which counts the same hits over the same time,
-// does so first.
+// warnRedundant warns of limits of one rule that never deny, since another one, which counts the same hits over the
+// same time, does so first.
 func (c *Builder) warnRedundant(all []checked) {
 	tightest := map[limiter.Params]*checked{} // by what else they are
 	capacity := func(p *limiter.Params) int64 {
@@ -122,7 +130,8 @@ func (c *Builder) warnRedundant(all []checked) {
 			continue // the same limit is an error
 		}
 		tightest[of] = tight
-		c.Warnf(WarnRedundant, loose.At, "this limit never denies, since the one at %s, of %d and not %d in the same time, does so first; "+
-			"remove one of the two, or give one another window", tight.At, tight.params.Limit, loose.params.Limit)
+		c.Warnf(WarnRedundant, loose.At,
+			"this limit never denies, since the one at %s, of %d and not %d in the same time, does so first; "+
+				"remove one of the two, or give one another window", tight.At, tight.params.Limit, loose.params.Limit)
 	}
 }

@@ -7,7 +7,8 @@ import (
 	"unicode"
 )
 
-// Shown returns a name of a rule file or a request as messages have it: short, and quoted if it has what cannot be seen.
+// Shown returns a name of a rule file or a request as messages have it: short, and quoted if it has what cannot be
+// seen.
 func Shown(name string) string {
 	if name == "" || strings.ContainsFunc(name, func(c rune) bool { return !unicode.IsPrint(c) }) {
 		return strconv.Quote(Shorten(name))

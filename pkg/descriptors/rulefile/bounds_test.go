@@ -29,8 +29,8 @@ func TestEncodings(t *testing.T) {
 	}
 }
 
-// Of a file with very many errors the first ones are told, and how many more there are; those of other files, too. What that
-// takes does not grow with their number.
+// Of a file with very many errors the first ones are told, and how many more there are; those of other files, too.
+// What that takes does not grow with their number.
 func TestErrorsAreBounded(t *testing.T) {
 	for _, begin := range []string{"domain: %s\ndescriptors:\n", "domain: %s\n# \t, which is for the other parser\ndescriptors:\n"} {
 		var text strings.Builder

@@ -10,7 +10,8 @@ import (
 
 func (r *reader) documentShape() *shape[document] {
 	s := newShape[document]("a rule file")
-	s.required(r, "domain", "the domain that Envoy's rate limit filter sends", func(d *document) *string { return &d.domain })
+	s.required(r,
+		"domain", "the domain that Envoy's rate limit filter sends", func(d *document) *string { return &d.domain })
 	s.field("descriptors", func(n *yaml.Node, d *document) {
 		d.descriptors, d.listAt = r.readDescriptors(n, r.items), r.at(n)
 	})
@@ -83,7 +84,9 @@ func (r *reader) response(n *yaml.Node) *descriptors.Response {
 		return nil
 	}
 	s := newShape[descriptors.Response]("response")
-	s.field("headers", func(n *yaml.Node, into *descriptors.Response) { into.Headers, into.HeadersAt = r.headers(n), r.at(n) })
+	s.field("headers", func(n *yaml.Node, into *descriptors.Response) {
+		into.Headers, into.HeadersAt = r.headers(n), r.at(n)
+	})
 	s.field("body", func(n *yaml.Node, into *descriptors.Response) { into.Body, into.BodyAt = r.text(n), r.at(n) })
 	var res descriptors.Response
 	before := r.Problems()

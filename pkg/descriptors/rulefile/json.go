@@ -50,8 +50,8 @@ func (r *reader) value(n *yaml.Node) (v any) {
 	return v
 }
 
-// jsonValue is what encoding/json makes of a scalar: null, a boolean, a number, or else a text. ok is false of a number that
-// JSON cannot say.
+// jsonValue is what encoding/json makes of a scalar: null, a boolean, a number, or else a text. ok is false of a
+// number that JSON cannot say.
 func jsonValue(n *yaml.Node) (v any, ok bool) {
 	switch n.Tag {
 	case "!!null":
@@ -75,8 +75,8 @@ func jsonValue(n *yaml.Node) (v any, ok bool) {
 	return n.Value, true
 }
 
-// extra is what an x-* field holds. Whatever that is, it is not wrong: what JSON cannot say is a text. An alias is shown by
-// its name, so that what is kept is no larger than the file.
+// extra is what an x-* field holds. Whatever that is, it is not wrong: what JSON cannot say is a text. An alias is
+// shown by its name, so that what is kept is no larger than the file.
 func extra(n *yaml.Node) any {
 	switch n.Kind {
 	case yaml.MappingNode:

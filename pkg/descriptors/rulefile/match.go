@@ -119,7 +119,8 @@ func (r *reader) lines(name string, data []byte) (all []descriptors.Text) {
 			r.Errorf(at, "a values file has at most %d values; split it among several rules", maxListed)
 			return nil
 		case len(text) > maxValueBytes:
-			r.Errorf(at, "this value has %d bytes, more than the %d that a request may send; remove it", len(text), maxValueBytes)
+			r.Errorf(at,
+				"this value has %d bytes, more than the %d that a request may send; remove it", len(text), maxValueBytes)
 		case !utf8.ValidString(text) || strings.ContainsFunc(text, isControl):
 			r.Errorf(at, "this value has bytes that are no text; write one value a line, as UTF-8")
 		default:

@@ -36,7 +36,8 @@ func (r *reader) enter(n *yaml.Node, read func(n *yaml.Node)) {
 		r.Errorf(r.at(from), "aliases (*name) expand to more than %d values here; write the rules out", maxAliasVisits)
 	case r.depth > maxDepth:
 		r.overflow = true
-		r.Errorf(r.at(from), "nested more than %d levels deep; use fewer levels of descriptors, and no alias of what contains it", maxDepth)
+		r.Errorf(r.at(from),
+			"nested more than %d levels deep; use fewer levels of descriptors, and no alias of what contains it", maxDepth)
 	default:
 		read(n)
 	}
@@ -70,7 +71,8 @@ func (r *reader) fields(n *yaml.Node, seen *names, each func(key, value *yaml.No
 		case key.Tag == "!!merge":
 			merges = append(merges, value)
 		case first >= own:
-			r.Errorf(r.at(key), "%s is already given at %s; remove one of the two", descriptors.Shown(key.Value), r.at(seen.keys[first]))
+			r.Errorf(r.at(key),
+				"%s is already given at %s; remove one of the two", descriptors.Shown(key.Value), r.at(seen.keys[first]))
 		case first < 0:
 			seen.add(key)
 			each(key, value)

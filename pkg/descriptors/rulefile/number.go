@@ -18,12 +18,14 @@ func (r *reader) integer(n *yaml.Node, lo, hi int64) (v int64, ok bool) {
 		// Base 0 reads 1_000, 0x10 and 0o17 as YAML does.
 		parsed, err := strconv.ParseInt(n.Value, 0, 64)
 		if n.Tag != "!!int" || err != nil || parsed < lo || parsed > hi {
-			r.Errorf(r.at(n), "%s must be a whole number between %d and %d, got %s%s", r.field, lo, hi, kind(n), numberHint(n, r.field, lo, hi))
+			r.Errorf(r.at(n),
+				"%s must be a whole number between %d and %d, got %s%s", r.field, lo, hi, kind(n), numberHint(n, r.field, lo, hi))
 			return
 		}
 		v, ok = parsed, true
 		if n.Value[0] == '0' && isSmallNumber(n.Value) && decimal(n.Value) != strconv.FormatInt(parsed, 10) {
-			r.Warnf(descriptors.WarnOctal, r.at(n), "%s: %s is %d, as YAML takes a number that begins with 0 for an octal one; write %s or %d",
+			r.Warnf(descriptors.WarnOctal, r.at(n),
+				"%s: %s is %d, as YAML takes a number that begins with 0 for an octal one; write %s or %d",
 				r.field, n.Value, parsed, decimal(n.Value), parsed)
 		}
 	})
@@ -50,7 +52,8 @@ func numberHint(n *yaml.Node, field string, lo, hi int64) string {
 	if text == "-1" && field == "requests_per_unit" {
 		return "; write unlimited: true for no limit"
 	}
-	if number, per, ok := strings.Cut(text, "/"); ok && field == "requests_per_unit" && isSmallNumber(number) && number != "" {
+	if number, per, ok := strings.Cut(text,
+		"/"); ok && field == "requests_per_unit" && isSmallNumber(number) && number != "" {
 		if u := unitMeant(per); u != descriptors.UnitUnknown {
 			return fmt.Sprintf("; write requests_per_unit: %s and unit: %s", decimal(number), u)
 		}

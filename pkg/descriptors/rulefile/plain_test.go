@@ -26,8 +26,8 @@ func (t *tree) document(root *yaml.Node) {
 	t.roots = append(t.roots, root)
 }
 
-// parseTree is the roots of the text, with the items that were visited in their place. It is false where parsePlain leaves
-// the text to the other parser.
+// parseTree is the roots of the text, with the items that were visited in their place. It is false where parsePlain
+// leaves the text to the other parser.
 func parseTree(text string) (roots []*yaml.Node, ok bool) {
 	var t tree
 	ok = parsePlain(text, &t)

@@ -69,7 +69,9 @@ func (r *reader) rateLimitShape() *shape[rateLimit] {
 	field("oldest", func(n *yaml.Node, l *rateLimit) { l.Params.Oldest = readName(r, n, limiter.ParseOldest) })
 	field("align", func(n *yaml.Node, l *rateLimit) { l.Params.Align = readName(r, n, limiter.ParseAlign) })
 	field("time_zone", func(n *yaml.Node, l *rateLimit) { l.Params.TimeZone = readName(r, n, r.timeZone) })
-	field("charge_denied", func(n *yaml.Node, l *rateLimit) { l.Params.ChargeDenied = readName(r, n, limiter.ParseChargeDenied) })
+	field("charge_denied", func(n *yaml.Node, l *rateLimit) {
+		l.Params.ChargeDenied = readName(r, n, limiter.ParseChargeDenied)
+	})
 	field("on_store_failure", func(n *yaml.Node, l *rateLimit) {
 		onFailure := readName(r, n, descriptors.ParseOnStoreFailure)
 		l.OnStoreFailure = &onFailure
@@ -96,8 +98,9 @@ func (r *reader) readRateLimits(n *yaml.Node) []*descriptors.RateLimit {
 	all := []*descriptors.RateLimit{}
 	before := r.Problems()
 	if resolve(n).Kind == yaml.MappingNode {
-		r.Errorf(r.at(n), "rate_limits must be a list (lines that start with -), got fields; write rate_limit for one limit, "+
-			"or a - before it")
+		r.Errorf(r.at(n),
+			"rate_limits must be a list (lines that start with -), got fields; write rate_limit for one limit, "+
+				"or a - before it")
 		return all
 	}
 	r.list(n, "rate_limits", func(item *yaml.Node) {
@@ -121,7 +124,8 @@ func (r *reader) readRateLimit(n *yaml.Node) *descriptors.RateLimit {
 		case isNull(n):
 			r.Errorf(r.at(n), "this limit is empty; write requests_per_unit and unit, or unlimited: true")
 		case n.Kind == yaml.SequenceNode:
-			r.Errorf(r.at(n), "a rate limit must be fields with values (name: value), got a list; write rate_limits for several limits")
+			r.Errorf(r.at(n),
+				"a rate limit must be fields with values (name: value), got a list; write rate_limits for several limits")
 		default:
 			l.Fields = slices.Grow(l.Fields, len(n.Content)/2)
 			isMapping = readFields(r, n, r.rateLimitFields, l)
@@ -221,7 +225,8 @@ func (r *reader) timeZone(name string) (*time.Location, error) {
 	}
 	zone, err := time.LoadLocation(name)
 	if err != nil || name == "" || zone == time.Local { // Local is another one on each machine
-		return nil, fmt.Errorf("%q is not a known time zone: write its name in the IANA database, such as Europe/Berlin, or UTC", name)
+		return nil, fmt.Errorf("%q is not a known time zone: write its name in the IANA database, such as Europe/Berlin, "+
+			"or UTC", name)
 	}
 	if r.zones == nil {
 		r.zones = map[string]*time.Location{}

@@ -54,7 +54,8 @@ func newReader(f File, b *descriptors.Builder, pause func()) *reader {
 	r.descriptorFields = r.descriptorShape()
 	r.rateLimitFields = r.rateLimitShape()
 	r.replacesFields = newShape[descriptors.Text]("an item of replaces")
-	r.replacesFields.required(r, "name", "the limit that this one replaces", func(t *descriptors.Text) *string { return &t.Text })
+	r.replacesFields.required(r,
+		"name", "the limit that this one replaces", func(t *descriptors.Text) *string { return &t.Text })
 	return r
 }
 
@@ -91,8 +92,8 @@ func (r *reader) readYAML() {
 	}
 }
 
-// reportEmpty refuses a file without documents, as envoyproxy/ratelimit does, and not only for its sake: a full disk, or a
-// writer who has only just begun, leaves an empty file, which must not take all limits away.
+// reportEmpty refuses a file without documents, as envoyproxy/ratelimit does, and not only for its sake: a full disk,
+// or a writer who has only just begun, leaves an empty file, which must not take all limits away.
 func (r *reader) reportEmpty() {
 	r.Errorf(r.start(), "this file is empty; write domain: and descriptors:, or remove the file")
 }
@@ -128,16 +129,17 @@ func (r *reader) document(root *yaml.Node) {
 		if at.File == "" {
 			at = r.at(root)
 		}
-		r.Errorf(at, "domain %s has no rules here, so that nothing would be limited; write descriptors: with at least one rule "+
-			"(- key: none limits nothing), or remove this part of the file", descriptors.Shown(d.domain))
+		r.Errorf(at,
+			"domain %s has no rules here, so that nothing would be limited; write descriptors: with at least one rule "+
+				"(- key: none limits nothing), or remove this part of the file", descriptors.Shown(d.domain))
 	}
 	r.documents++
 	r.items = 0
 	r.limitPool.used, r.descriptorPool.used = 0, 0
 }
 
-// parseYAML returns the roots of the file's documents, by the parser of all YAML. Where the file is no YAML, they end with a
-// problem.
+// parseYAML returns the roots of the file's documents, by the parser of all YAML. Where the file is no YAML, they end
+// with a problem.
 func (r *reader) parseYAML() (roots []*yaml.Node) {
 	defer func() {
 		// The parser is known to panic on some inputs that no editor writes, and a rule file must not take
@@ -149,7 +151,8 @@ func (r *reader) parseYAML() (roots []*yaml.Node) {
 	}()
 	if at, char, ok := r.notUTF8(); ok {
 		r.SkipsRules()
-		r.Errorf(at, "this is not UTF-8 text, but perhaps Latin-1 or Windows-1252 (byte 0x%02x); save the file as UTF-8", char)
+		r.Errorf(at,
+			"this is not UTF-8 text, but perhaps Latin-1 or Windows-1252 (byte 0x%02x); save the file as UTF-8", char)
 		return nil
 	}
 	roots, err := r.parseAll(r.file.Data)

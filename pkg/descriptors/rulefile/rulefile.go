@@ -1,5 +1,5 @@
-// Package rulefile reads rule files: YAML text becomes descriptors with their places, of which package descriptors makes a
-// Set. docs/rules.md has the language. Every valid rule file of envoyproxy/ratelimit means the same here.
+// Package rulefile reads rule files: YAML text becomes descriptors with their places, of which package descriptors
+// makes a Set. docs/rules.md has the language. Every valid rule file of envoyproxy/ratelimit means the same here.
 package rulefile
 
 import (
@@ -16,8 +16,8 @@ type File struct {
 	Included bool
 }
 
-// Compile reads the files and compiles them into one Set. Its error is descriptors.Errors: everything that is wrong with any
-// of the files.
+// Compile reads the files and compiles them into one Set. Its error is descriptors.Errors: everything that is wrong
+// with any of the files.
 func Compile(files []File) (*descriptors.Set, error) {
 	return CompileFor(descriptors.Process{}, files)
 }
@@ -52,8 +52,8 @@ type Include struct {
 	At   descriptors.Position // where the rule file names it
 }
 
-// Includes returns the files that a rule file refers to with values_file: Compile wants them among its files, with Included.
-// Compile reports what is wrong with them.
+// Includes returns the files that a rule file refers to with values_file: Compile wants them among its files, with
+// Included. Compile reports what is wrong with them.
 func Includes(f File) []Include { return IncludesFor(descriptors.Process{}, f) }
 
 // IncludesFor is Includes for a process that may want to rest.

@@ -73,7 +73,8 @@ func readFields[T any](r *reader, n *yaml.Node, s *shape[T], into *T) bool {
 			if s.meant != nil && meant != "" {
 				s.meant(meant, into)
 			}
-			r.Errorf(r.at(key), "%s is not a field of %s; %s", descriptors.Shown(key.Value), s.what, r.hint(key.Value, meant, s.names))
+			r.Errorf(r.at(key),
+				"%s is not a field of %s; %s", descriptors.Shown(key.Value), s.what, r.hint(key.Value, meant, s.names))
 		}
 	})
 	if isMapping && !given {

@@ -15,10 +15,12 @@ var (
 	documentSynonyms   = map[string]string{"rules": "descriptors", "limits": "descriptors", "descriptor": "descriptors"}
 	descriptorSynonyms = map[string]string{
 		"limit": "rate_limit", "ratelimit": "rate_limit", "limits": "rate_limits", "ratelimits": "rate_limits",
-		"shadow": "shadow_mode", "dry_run": "shadow_mode", "match": "value", "pattern": "value", "ip": "cidr", "rules": "descriptors",
+		"shadow": "shadow_mode", "dry_run": "shadow_mode", "match": "value", "pattern": "value", "ip": "cidr",
+		"rules": "descriptors",
 	}
 	rateLimitSynonyms = map[string]string{
-		"limit": "requests_per_unit", "requests": "requests_per_unit", "rate": "requests_per_unit", "count": "requests_per_unit",
+		"limit": "requests_per_unit", "requests": "requests_per_unit", "rate": "requests_per_unit",
+		"count":        "requests_per_unit",
 		"max_requests": "requests_per_unit", "request_per_unit": "requests_per_unit",
 		"per": "unit", "time_unit": "unit", "interval": "window", "period": "window", "duration": "window",
 		"capacity": "burst", "burst_size": "burst", "max_burst": "burst", "type": "algorithm", "strategy": "algorithm",
@@ -30,7 +32,8 @@ var (
 var algorithmSynonyms = map[string]limiter.Algorithm{
 	"gcra": limiter.Funnel, "leaky_bucket": limiter.Funnel, "bucket": limiter.TokenBucket, "token": limiter.TokenBucket,
 	"fixed": limiter.FixedWindow, "window": limiter.FixedWindow, "fixed_window_counter": limiter.FixedWindow,
-	"sliding": limiter.SlidingWindow, "sliding_window_counter": limiter.SlidingWindow, "rolling_window": limiter.SlidingWindow,
+	"sliding": limiter.SlidingWindow, "sliding_window_counter": limiter.SlidingWindow,
+	"rolling_window":     limiter.SlidingWindow,
 	"sliding_window_log": limiter.SlidingLog, "log": limiter.SlidingLog,
 	"semaphore": limiter.Concurrency, "concurrent": limiter.Concurrency, "max_in_flight": limiter.Concurrency,
 	"bursty": limiter.SmoothBursty, "warming_up": limiter.SmoothWarmingUp, "warm_up": limiter.SmoothWarmingUp,

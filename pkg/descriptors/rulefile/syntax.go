@@ -61,8 +61,8 @@ func linesUpTo(data []byte, line int) []string {
 // indentOf is the number of spaces that a line begins with.
 func indentOf(line string) int { return len(line) - len(strings.TrimLeft(line, " ")) }
 
-// splitField splits a line "  - name: value" at the column where its field begins. dash is the column of the -, -1 without
-// one. The name is empty where the line has no field.
+// splitField splits a line "  - name: value" at the column where its field begins. dash is the column of the -, -1
+// without one. The name is empty where the line has no field.
 func splitField(line string) (dash, column int, name, value string) {
 	dash, column = -1, indentOf(line)
 	rest := line[column:]
@@ -146,8 +146,8 @@ func (r *reader) notUTF8() (at descriptors.Position, char byte, found bool) {
 	}
 }
 
-// syntaxError returns the parser's message, and the line that is wrong. The parser often names that of the whole list or
-// mapping, so the line is rather the one that makes the lines up to it fail with the same message.
+// syntaxError returns the parser's message, and the line that is wrong. The parser often names that of the whole list
+// or mapping, so the line is rather the one that makes the lines up to it fail with the same message.
 func (r *reader) syntaxError(data []byte, err error) (line int, msg string) {
 	named, msg := splitLine(err)
 	ends := lineEnds(data)

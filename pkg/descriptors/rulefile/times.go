@@ -123,7 +123,8 @@ func parseFactor(text string) (int64, error) {
 	v, err := strconv.ParseFloat(text, 64)
 	hundredths := math.Round(v * 100)
 	if err != nil || !(hundredths > 100 && hundredths <= most) || math.Abs(v*100-hundredths) > 1e-6 {
-		return 0, fmt.Errorf("%q is not a number from 1.01 to %d with at most two decimals: write it like 3 or 2.5", text, most/100)
+		return 0, fmt.Errorf("%q is not a number from 1.01 to %d with at most two decimals: write it like 3 or 2.5",
+			text, most/100)
 	}
 	return int64(hundredths), nil
 }
