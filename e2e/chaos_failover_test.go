@@ -70,14 +70,15 @@ func (r *rig) migrate() func() {
 // slots are where the counters of a key are, of each rule one.
 func (r *rig) slots(key string) (slots []int) {
 	for _, rule := range chaosLimits {
-		slot, _ := redistest.Do(r.t, r.cluster.Masters[1], "cluster", "keyslot", fmt.Sprintf("weir:1:funnel|{shop|%s=%s}", rule, key)).(int64)
+		counter := fmt.Sprintf("weir:1:funnel|{shop|%s=%s}", rule, key)
+		slot, _ := redistest.Do(r.t, r.cluster.Masters[1], "cluster", "keyslot", counter).(int64)
 		slots = append(slots, int(slot))
 	}
 	return slots
 }
 
-// keysFor are the keys that are asked about during a fault. In a cluster the first one has all its counters on the first
-// master, and the second one none.
+// keysFor are the keys that are asked about during a fault. In a cluster the first one has all its counters on the
+// first master, and the second one none.
 func (r *rig) keysFor(f fault) []string {
 	if r.cluster == nil {
 		return []string{f.name}

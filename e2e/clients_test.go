@@ -17,8 +17,8 @@ import (
 	"github.com/weir-ratelimit/weir/internal/test/weirtest"
 )
 
-// What Envoy does is no reason to refuse it: many requests at once, clients that go away, a store that hangs for longer than
-// Envoy waits, so that it resets what it has asked, and connections that come and go.
+// What Envoy does is no reason to refuse it: many requests at once, clients that go away, a store that hangs for
+// longer than Envoy waits, so that it resets what it has asked, and connections that come and go.
 func TestEnvoyIsNeverRefused(t *testing.T) {
 	s := startSidecar(t, ruleFile(t, `
 domain: shop
@@ -79,7 +79,8 @@ func TestCommandsWithAToken(t *testing.T) {
 	if err := os.WriteFile(token, []byte("s3cret\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s := startSidecar(t, ruleFile(t, "domain: shop\ndescriptors: [{key: client, rate_limit: {requests_per_unit: 5, unit: hour}}]\n"),
+	s := startSidecar(t,
+		ruleFile(t, "domain: shop\ndescriptors: [{key: client, rate_limit: {requests_per_unit: 5, unit: hour}}]\n"),
 		"--http-token-file", token)
 	for _, args := range [][]string{
 		{"boost", "--domain", "shop", "client=ann", "--factor", "2", "--for", "1h", "--reason", "sale", "--author", "me"},

@@ -90,7 +90,8 @@ func (f fleet) ask(ctx context.Context, client int, algorithm string, giveBack b
 	return resp.GetOverallCode() == pb.RateLimitResponse_OK, err
 }
 
-// each has 64 goroutines for each sidecar do something with every algorithm, again and again until it says that it is done.
+// each has 64 goroutines for each sidecar do something with every algorithm, again and again until it says that it is
+// done.
 func (f fleet) each(t *testing.T, do func(client int, algorithm string) (done bool, err error)) {
 	t.Helper()
 	names := limiter.AlgorithmNames()
@@ -223,7 +224,8 @@ func worst(algorithm string, passed []*pass) int {
 }
 
 // worstWindow is the most requests that were certainly decided within one window: sent after it began and answered
-// before it ended. What was under way at its edges is left out, so it may be a few less than there were, and never more.
+// before it ended. What was under way at its edges is left out, so it may be a few less than there were, and never
+// more.
 func worstWindow(passed []*pass, window time.Duration) (most int) {
 	for _, first := range passed {
 		n := 0

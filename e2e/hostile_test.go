@@ -112,12 +112,13 @@ func hostile(t *testing.T, random *rand.Rand) []byte {
 	t.Helper()
 	pick := func(of ...string) string { return of[random.IntN(len(of))] }
 	values := []string{
-		"ann\x00", "ann\n", "ann|", "Ann", "ann ", "", "\x00", "ann=", "\xff\xfe", "a\u0301nn", "ann\r\nDEL *", "ann_user", "{ann}", "weir:1:",
-		"ann|user=x", "ann\x1fuser", strings.Repeat("a", 300), strings.Repeat("a", 70_000),
+		"ann\x00", "ann\n", "ann|", "Ann", "ann ", "", "\x00", "ann=", "\xff\xfe", "a\u0301nn", "ann\r\nDEL *", "ann_user",
+		"{ann}", "weir:1:", "ann|user=x", "ann\x1fuser", strings.Repeat("a", 300), strings.Repeat("a", 70_000),
 	}
 	q := question(pick("tenant", "tenants", "tenant\x00", "tenant_ann", "ten", "tenant|ann"), pick(values...))
 	if random.IntN(3) == 0 {
-		q = question("tenant", pick("ann", "bob"), pick("user", "", "user\x00"), pick(values...)) // the level below ann's counter
+		q = question("tenant", pick("ann", "bob"), pick("user", "", "user\x00"),
+			pick(values...)) // the level below ann's counter
 	}
 	q.Domain = pick("shop", "shop", "shop", "shop\x00", "shop|tenant", "")
 	q.Descriptors[0].HitsAddend = wrapperspb.UInt64([]uint64{0, 1, 1 << 31, math.MaxUint64}[random.IntN(4)])

@@ -111,7 +111,8 @@ func TestTwoSidecarsShareOneRedis(t *testing.T) {
 	rules.WriteString("domain: shop\ndescriptors:\n")
 	for _, name := range algorithms {
 		// A limit for months, so that no window of the clock ends within the test.
-		fmt.Fprintf(&rules, "  - {key: algorithm, value: %s, rate_limit: {algorithm: %s, requests_per_unit: 60, unit: year}}\n", name, name)
+		fmt.Fprintf(&rules,
+			"  - {key: algorithm, value: %s, rate_limit: {algorithm: %s, requests_per_unit: 60, unit: year}}\n", name, name)
 	}
 	file := ruleFile(t, rules.String())
 	var clients []*client
@@ -147,7 +148,8 @@ descriptors:
 `))
 	e := proxy{
 		Weir: []string{s.GRPC}, Domain: "shop",
-		RateLimits: "[{actions: [{remote_address: {}}]}, {actions: [{request_headers: {header_name: x-user, descriptor_key: user}}]}]",
+		RateLimits: "[{actions: [{remote_address: {}}]}, " +
+			"{actions: [{request_headers: {header_name: x-user, descriptor_key: user}}]}]",
 	}.start(t)
 	c := newClient(t, "127.0.0.1", e.Listener("front"))
 	for i, want := range []int{200, 200, 429} {

@@ -23,8 +23,9 @@ import (
 // firstLimit is the limit of generation 0. The limits in both files of a rule set are firstLimit plus the generation.
 const firstLimit = 1_000_000
 
-// A ConfigMap of two files is swapped 200 or 1,000 times under load, each time as soon as the set before is in force. No
-// request fails, none is decided by a mixture of two sets, and none is decided by an older set than a request before it.
+// A ConfigMap of two files is swapped 200 or 1,000 times under load, each time as soon as the set before is in force.
+// No request fails, none is decided by a mixture of two sets, and none is decided by an older set than a request
+// before it.
 func TestManyReloads(t *testing.T) {
 	generations := longtest.Pick(200, 1000)
 	m := newConfigMap(t)

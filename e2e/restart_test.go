@@ -9,7 +9,8 @@ import (
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 )
 
-const endless = "domain: shop\ndescriptors: [{key: remote_address, rate_limit: {requests_per_unit: 1000000, unit: second}}]\n"
+const endless = "domain: shop\n" +
+	"descriptors: [{key: remote_address, rate_limit: {requests_per_unit: 1000000, unit: second}}]\n"
 
 // Two sidecars behind one Envoy are restarted in turn, as a rolling update does. Envoy, which would answer 500 for
 // every failed call, answers 200 throughout: a stopping sidecar first tells its health checks, then answers what

@@ -54,7 +54,8 @@ descriptors:
 	other := newClient(t, "127.0.1.1", e.Listener("front")) // outside of the block: another rule
 	other.status(t, "/")
 	if s := other.get(t.Context(), "/"); s.status != 429 || s.body != "" || s.header.Get("X-Reason") != "" {
-		t.Errorf("outside of the block: status %d, body %q, X-Reason %q; want 429 and nothing", s.status, s.body, s.header.Get("X-Reason"))
+		t.Errorf("outside of the block: status %d, body %q, X-Reason %q; want 429 and nothing", s.status, s.body,
+			s.header.Get("X-Reason"))
 	}
 }
 

@@ -12,7 +12,8 @@ import (
 // fourth finds 4 left, which is too little to reserve.
 func TestNegativeHitsWhenTheStreamIsDone(t *testing.T) {
 	c := withCosts(t, "[{actions: [{remote_address: {}}], hits_addend: {number: 5}}, "+
-		"{actions: [{remote_address: {}}], apply_on_stream_done: true, hits_addend: {number: 3, is_negative_hits: true}}]", "0")
+		"{actions: [{remote_address: {}}], apply_on_stream_done: true, "+
+		"hits_addend: {number: 3, is_negative_hits: true}}]", "0")
 	for i, want := range []string{"8", "6", "4"} {
 		if got := c.status(t, "/"); got != 200 {
 			t.Fatalf("request %d: status %d, want 200", i+1, got)

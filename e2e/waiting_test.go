@@ -106,7 +106,8 @@ func TestConcurrencyOfAKilledEnvoy(t *testing.T) {
 	f.endAll(3)
 	other := f.proxy.start(t)
 	client := newClient(t, "127.0.0.1", other.Listener("front"))
-	if got := client.get(t.Context(), "/look").header.Get("X-Ratelimit-Remaining"); got != "0" && time.Since(began) < 2*time.Second {
+	if got := client.get(t.Context(), "/look").header.Get("X-Ratelimit-Remaining"); got != "0" &&
+		time.Since(began) < 2*time.Second {
 		t.Errorf("%s places are free just after the Envoy was killed, want 0", got)
 	}
 	await(t, 10*time.Second, "all places free", func() bool {
@@ -139,7 +140,9 @@ descriptors:
 	f.proxy = proxy{
 		Weir: []string{s.GRPC}, Domain: "shop",
 		PerFilter: "[{actions: [{remote_address: {}}]}, " +
-			"{actions: [{remote_address: {}}], apply_on_stream_done: true, hits_addend: {format: '%DYNAMIC_METADATA(envoy.filters.http.ratelimit:leased)%', is_negative_hits: true}}]",
+			"{actions: [{remote_address: {}}], apply_on_stream_done: true, " +
+			"hits_addend: {format: '%DYNAMIC_METADATA(envoy.filters.http.ratelimit:leased)%', " +
+			"is_negative_hits: true}}]",
 		Look: "[{actions: [{remote_address: {}}], hits_addend: {number: 0}}]",
 		Upstream: upstream(t, func(_ http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/look" {

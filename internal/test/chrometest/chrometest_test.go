@@ -27,10 +27,10 @@ func TestBrowser(t *testing.T) {
 		b.Press(key)
 	}
 	b.Await("document.activeElement.value === 'hi'")
-	if said := strings.Join(b.Said(), "\n"); !strings.Contains(said, "Content Security Policy") {
+	if said := strings.Join(b.Console(), "\n"); !strings.Contains(said, "Content Security Policy") {
 		t.Errorf("the refused image is not told:\n%s", said)
 	}
-	if asked := b.Asked(); len(asked) == 0 || !strings.HasPrefix(asked[0], s.URL) {
+	if asked := b.URLs(); len(asked) == 0 || !strings.HasPrefix(asked[0], s.URL) {
 		t.Errorf("asked: %v", asked)
 	}
 }
