@@ -12,7 +12,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 )
 
-// brief is how long a server is away before its replica is told to take over, which takes a second or two by itself.
+// brief is how long a server is away before its replica takes over, which takes another second or two.
 const brief = 500 * time.Millisecond
 
 // startSentinelRig has the sidecars ask a sentinel for the master.
@@ -41,7 +41,7 @@ func startClusterRig(t *testing.T) *rig {
 	return r
 }
 
-// clusterFaults are those of one master, the first. What the counters on the others see is a row of its own.
+// clusterFaults are faults of the first master. The counters on the other masters have a row of their own.
 func clusterFaults() []fault {
 	return []fault{
 		{"Cluster: slots migrate", all, (*rig).migrate},

@@ -23,7 +23,7 @@ type outcome struct {
 	median             time.Duration
 	byPolicy           float64 // of the calls during the fault
 	deny, local        int     // admitted beyond the limit
-	twice              int     // admitted under local beyond twice the limit
+	localTwice         int     // admitted under local beyond twice the limit
 	goroutines         [3]int  // before, at the end of the fault, after
 	live               [2]int  // bytes of heap before and after, of the sidecar that has grown most
 }
@@ -79,7 +79,7 @@ func (o *outcome) read(calls []asked, began, healed time.Time) {
 	if during > 0 {
 		o.byPolicy = float64(byPolicy) / float64(during)
 	}
-	o.deny, o.local, o.twice = beyond(byRule["deny"], 1), beyond(byRule["local"], 1), beyond(byRule["local"], 2)
+	o.deny, o.local, o.localTwice = beyond(byRule["deny"], 1), beyond(byRule["local"], 1), beyond(byRule["local"], 2)
 }
 
 // beyond is how many of the calls passed, in the worst period of any length, beyond times as much as the limit lets
@@ -164,7 +164,7 @@ func (o *outcome) check(t *testing.T, f fault) {
 		bound += rate
 	}
 	most("admitted beyond the limit under deny", o.deny, bound)
-	most("admitted beyond twice the limit under local", o.twice, bound)
+	most("admitted beyond twice the limit under local", o.localTwice, bound)
 }
 
 // row is the outcome in the table.

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// serverFaults are those of the server itself.
+// serverFaults are faults of the server itself.
 func serverFaults() []fault {
 	faults := []fault{
 		// What the machine does by itself:
@@ -120,7 +120,7 @@ func (r *rig) busy() func() {
 	}
 }
 
-// fill writes keys until the server has to evict some, and goes on.
+// fill writes keys, also when the server already evicts some.
 func (r *rig) fill(policy string) func() {
 	ctx, cancel := context.WithCancel(r.t.Context())
 	used := info(r.t, r.redis, "memory", `used_memory:([0-9]+)`)

@@ -38,7 +38,7 @@ const (
 	more        = 3                      // goroutines, after a fault than before: the runtime's own come and go
 )
 
-// Every limit is asked through every sidecar. seen is denied only while the store does not decide.
+// Every limit is asked through every sidecar. The limit "seen" denies only while the store does not decide.
 const chaosRules = `
 domain: shop
 descriptors:
@@ -47,7 +47,7 @@ descriptors:
   - {key: local, rate_limit: {algorithm: funnel, requests_per_unit: 30, unit: second, on_store_failure: local}}
 `
 
-// keeps says what a fault does to counters in Redis, and so what may pass beyond a limit.
+// keeps is what a fault leaves of the counters in Redis, and so what may pass beyond a limit.
 type keeps int
 
 const (
@@ -223,8 +223,7 @@ func (l *pressure) decided(since time.Time) bool {
 	return n > 0
 }
 
-// run makes one fault under load and says what came of it, for each of the keys that were asked about: the first one
-// is concerned by the fault, the others are not.
+// run makes one fault under load and returns an outcome for each key. The fault concerns the first key only.
 func (r *rig) run(f fault) []outcome {
 	t := r.t
 	t.Helper()
@@ -321,7 +320,8 @@ func overGRPC(c pb.RateLimitServiceClient) caller {
 	}
 }
 
-// A start without Redis serves by policy, says on /readyz why, and counts within a second of Redis's coming.
+// Without Redis a sidecar starts, applies the failure policy, shows the reason on /readyz, and counts within a second
+// of Redis's start.
 func TestStartWithoutRedis(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

@@ -60,7 +60,7 @@ func checkFunnelHeaders(t *testing.T, s sample) int {
 	if err != nil {
 		t.Error(err)
 	}
-	// A client that passed is told when its funnel is empty, one that was denied when the next request passes.
+	// Reset is when the funnel is empty; after a denial, when the next request passes.
 	wait := (20 - remaining) * 360
 	if s.status == http.StatusTooManyRequests {
 		wait = 360
@@ -137,8 +137,8 @@ func TestTwoSidecarsShareOneRedis(t *testing.T) {
 	}
 }
 
-// A header that is not UTF-8 is sent on by Envoy as it is. It must not make the question unreadable: that would lift
-// all limits from the request, as Envoy lets pass by default what it has no answer for.
+// Envoy sends on a header that is not UTF-8 as it is. Weir must still read the request: without an answer, Envoy lets
+// it pass by default, and no limit would hold.
 func TestHeaderThatIsNotUTF8(t *testing.T) {
 	s := startSidecar(t, ruleFile(t, `
 domain: shop

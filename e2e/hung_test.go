@@ -13,7 +13,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
-// hangIn puts a rule file into a directory that hangs when it is opened, as on a file system that hangs.
+// hangIn writes a rule file whose opening hangs, as on a file system that hangs.
 func hangIn(t *testing.T, path, text string) *proctest.Hung {
 	t.Helper()
 	if err := os.WriteFile(path+"~", []byte(text), 0o600); err != nil {
@@ -26,8 +26,8 @@ func hangIn(t *testing.T, path, text string) *proctest.Hung {
 	return hung
 }
 
-// A rule file whose reading never returns ends neither reloads nor the process: /readyz, log and metric say which
-// file, the rules of before decide, a file in its place is loaded, and SIGTERM ends the process while it hangs.
+// A rule file whose reading never returns stops neither reloads nor the process: /readyz, the log and a metric name
+// the file, the rules in force stay, Weir loads another file in its place, and SIGTERM ends the process meanwhile.
 func TestReadThatHangs(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -79,7 +79,7 @@ func TestReadThatHangs(t *testing.T) {
 	t.Logf("the process ended %s after SIGTERM", time.Since(begin))
 }
 
-// SIGHUP while the process starts is a reload, and not the end. SIGTERM then is the end, also while the start hangs.
+// While the process starts, SIGHUP means a reload, and SIGTERM ends it, also while the start hangs.
 func TestSignalsDuringTheStart(t *testing.T) {
 	run := func(t *testing.T) (*sidecar, *proctest.Hung) {
 		path := filepath.Join(t.TempDir(), "rules.yaml")

@@ -19,7 +19,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/topkeys"
 )
 
-// screenshots is where to put pictures of the page, to look at.
+// screenshots is the folder for pictures of the page.
 var screenshots = flag.String("screenshots", "", "directory for pictures of the page")
 
 const pageRules = `
@@ -82,8 +82,8 @@ func rowsOf(t *testing.T, b *chrometest.Browser, id string) []string {
 	return strings.Split(text, "\n")
 }
 
-// The page shows what is: ready, rules with their counts, keys. What clients send stays text, nothing is loaded from
-// elsewhere, and it can be used by the keyboard.
+// The page shows the state, the rules with their counts, and the busiest keys. What clients send stays text, the page
+// loads nothing from elsewhere, and it works by keyboard.
 func TestPage(t *testing.T) {
 	t.Parallel()
 	b := chrometest.Start(t)
@@ -226,7 +226,7 @@ func checkContrast(t *testing.T, b *chrometest.Browser) {
 	}
 }
 
-// contrasts are the texts whose colour is too near to that of what is behind it, by the formula of WCAG 2.2.
+// contrasts returns the texts whose colour is too close to their background's, by the formula of WCAG 2.2.
 const contrasts = `(() => {
   const rgb = (c) => c.match(/[\d.]+/g).map(Number);
   const luminance = (c) => rgb(c).slice(0, 3).map((v) => v / 255)
@@ -271,7 +271,7 @@ func checkKeyboard(t *testing.T, b *chrometest.Browser) {
 	}
 }
 
-// 10,000 rules are no more work than a page of them, and are found by a word.
+// With 10,000 rules the page shows 50 at a time, and finds rules by a word.
 func TestPageOfManyRules(t *testing.T) {
 	t.Parallel()
 	b := chrometest.Start(t)
@@ -309,7 +309,7 @@ func TestPageOfManyRules(t *testing.T) {
 	}
 }
 
-// A refused file is told on the page that is open, with its places, and so is a sidecar that has gone.
+// An open page shows that a file was refused, with the places of its errors, and that the sidecar has gone.
 func TestPageTellsWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	b := chrometest.Start(t)
@@ -337,7 +337,7 @@ func TestPageTellsWhatIsWrong(t *testing.T) {
 	shoot(t, b, "lost", 400, 900, true)
 }
 
-// The command shows the same, and no more of a hostile key than a terminal can bear; values can be hidden.
+// `weir top` shows the same keys, escapes hostile ones for the terminal, and can hide values.
 func TestTopCommand(t *testing.T) {
 	s := startSidecar(t, ruleFile(t, pageRules))
 	client := s.client(t)
@@ -393,7 +393,7 @@ func topCommand(t *testing.T, s *sidecar, args ...string) string {
 	return out
 }
 
-// Anybody who is no browser has the list of endpoints.
+// A client that is no browser gets the list of endpoints.
 func TestRootForOthers(t *testing.T) {
 	s := startSidecar(t, ruleFile(t, pageRules))
 	if status, text := s.Page("/"); status != "200 OK" ||

@@ -41,8 +41,8 @@ func boostRule(t *testing.T, s *sidecar, body string) {
 	}
 }
 
-// The numbers of the page are those of requests: what another limit denied did not pass, and a boosted limit is shown
-// as it is in force.
+// The page counts what passed: a request that another limit denied did not. It shows a boosted limit as it is in
+// force.
 func TestPageShowsWhatHolds(t *testing.T) {
 	t.Parallel()
 	b := chrometest.Start(t)
@@ -92,7 +92,7 @@ func TestPageShowsWhatHolds(t *testing.T) {
 	checkNoLimit(t, b)
 }
 
-// checkNarrow looks at the page as a telephone shows it: what matters is there without scrolling to the side.
+// checkNarrow looks at the page as a phone shows it: no column needs scrolling to the side.
 func checkNarrow(t *testing.T, b *chrometest.Browser) {
 	t.Helper()
 	b.Look(400, 900, false)
@@ -111,7 +111,7 @@ func checkNarrow(t *testing.T, b *chrometest.Browser) {
 	b.Look(1200, 1000, false)
 }
 
-// checkNoLimit explains requests that no limit applies to: that is said, and not as a success.
+// checkNoLimit explains requests to which no limit applies: the page says so, and does not call it a success.
 func checkNoLimit(t *testing.T, b *chrometest.Browser) {
 	t.Helper()
 	for descriptor, want := range map[string]string{

@@ -80,7 +80,7 @@ func TestManyReloads(t *testing.T) {
 	}
 }
 
-// load lets each client ask again and again until end is called.
+// load makes each client send requests until end is called.
 func load(t *testing.T, clients []observer) (end func()) {
 	t.Helper()
 	var done atomic.Bool
@@ -149,7 +149,7 @@ func (o *observer) look(t *testing.T) int {
 	return o.last
 }
 
-// configMap is a directory as a kubelet keeps it: the files are links through ..data to a directory of each set.
+// configMap is a folder as a kubelet keeps it: its files are links through ..data to the folder of the current set.
 type configMap struct {
 	dir  string
 	live string // where ..data leads
@@ -168,7 +168,7 @@ func newConfigMap(t *testing.T) *configMap {
 	return m
 }
 
-// swap puts another generation in place at one stroke and removes the one before.
+// swap replaces the generation atomically and removes the one before.
 func (m *configMap) swap(t *testing.T, generation int) {
 	t.Helper()
 	next := "..set" + strconv.Itoa(generation)

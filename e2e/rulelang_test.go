@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// A client that is denied is told what its rule says: headers, among them the type of the body, and the body. What
-// passes is told nothing of it, and both are told the RateLimit headers.
+// A denied request gets its rule's headers, among them the type of the body, and the body. An admitted one gets
+// neither. Both get the RateLimit headers.
 func TestResponseOfARule(t *testing.T) {
 	s := startSidecar(t, ruleFile(t, `
 domain: shop
