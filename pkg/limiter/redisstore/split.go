@@ -27,7 +27,7 @@ const modeCharge = 8
 // chargeTakeBack is, beside the values of limiter.Charge, the charge of a negative hit that takes back one of step 1.
 const chargeTakeBack = limiter.ChargeSpend + 1
 
-// scope is where one script call can decide hits: in a store, of a cluster in one slot, of a slot that moves for one key.
+// scope is what one script call can decide: the hits in a store, in a cluster in one slot, of a moving slot of one key.
 type scope struct {
 	store *Store
 	slot  uint16
@@ -215,8 +215,7 @@ func together(hits []limiter.Hit) []int64 {
 	return costs
 }
 
-// spend is step 2 of an admitted request that exceeds quotas. The request is admitted also where that is not answered in
-// time.
+// spend is step 2 of an admitted request that exceeds quotas. Without an answer in time the request stays admitted.
 func spend(ctx context.Context, hits []limiter.Hit, out []limiter.Decision, all []participant) {
 	for i := range all {
 		p := &all[i]
@@ -248,10 +247,9 @@ func spend(ctx context.Context, hits []limiter.Hit, out []limiter.Decision, all 
 	}
 }
 
-// settle sends the call that takes back what step 1 charged, and then charges what a denied request pays. It returns nil
-// where there is nothing to do. The call is sent even if nobody waits for it.
-//
-// Where hits share a key that changes, all of them are looked at afterwards, for what then remains.
+// settle sends the call that takes back what step 1 charged, and then charges what a denied request pays. It returns
+// nil if there is nothing to do. The call is sent even if nobody waits for it. It reads what remains afterwards for
+// hits that share a changed key.
 func (q *queue) settle(first *call, quotaDenies bool) *call {
 	c := q.newCall(nil)
 	c.slot, c.mustSend = first.slot, true

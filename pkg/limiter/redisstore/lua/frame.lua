@@ -1,7 +1,7 @@
 -- frame decides a batch of requests in their order, each as a whole. It mirrors limiter.Decide
 -- (pkg/limiter/decide.go), number for number; call.lua says what comes in and what goes out.
 --
--- Before this text stand call.lua, prelude.lua and the files of the algorithms that the batch needs, each of which has set
+-- Before it stand call.lua, prelude.lua and the files of the algorithms that the batch needs. Each of those has set
 -- steps[number].
 
 local HIT = '<dddd' -- each hit of a request after the first
@@ -187,8 +187,8 @@ local function decider()
       failed(request, why)
     end
     for i = 1, count do
-      answers[hit + i] = NO_ANSWER
-      if decided then answers[hit + i] = struct.pack(ANSWER, allowed[i] and 1 or 0, left[i], retry[i], reset[i], wait[i]) end
+      answers[hit + i] = decided
+        and struct.pack(ANSWER, allowed[i] and 1 or 0, left[i], retry[i], reset[i], wait[i]) or NO_ANSWER
     end
     return at
   end
