@@ -181,7 +181,7 @@ func deny(ctx context.Context, hits []limiter.Hit, out []limiter.Decision, all [
 	quotaDenies := limiter.QuotaDenies(hits, out)
 	for i := range all {
 		p := &all[i]
-		p.settle = p.queue.settle(p.charge, quotaDenies) //nolint:contextcheck // a batch outlives each of its requests
+		p.settle = p.queue.settle(p.charge, quotaDenies)
 	}
 	costs := together(hits)
 	tell := func(j int, d *limiter.Decision) { limiter.TellDenied(&hits[j], costs[j], &out[j], d) }
@@ -210,7 +210,7 @@ func spend(ctx context.Context, hits []limiter.Hit, out []limiter.Decision, all 
 				c.add(hits[j], limiter.ChargeSpend, j)
 			}
 		}
-		p.settle = p.queue.startAny(c) //nolint:contextcheck // a batch outlives each of its requests
+		p.settle = p.queue.startAny(c)
 	}
 	awaitSettled(ctx, all, func(j int, d *limiter.Decision) { limiter.TellSpent(&out[j], d) })
 }
