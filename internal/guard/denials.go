@@ -27,7 +27,7 @@ const (
 // same counter cannot pass before, whatever else comes, unless something is given back. So whoever hears of that,
 // of any process, has to call Forget, and Believe(false) when it may have missed it.
 //
-// It answers requests whose hits are all known as denied, of limits whose denials end at a known time (knowable).
+// It answers requests whose hits are all known as denied, of limits whose denials end at a known time (cacheable).
 // They are not charged: what charge_denied: full, a fixed window's default, would add to a window that is full
 // anyway is not added.
 type Denials struct {
@@ -128,7 +128,7 @@ func (d *Denials) Take(ctx context.Context, hits []limiter.Hit, out []limiter.De
 		switch h := &hits[i]; {
 		case h.N < 0:
 			d.Forget(h.Key) // also after an error: it may have been given back
-		case err == nil && !out[i].Allowed && knowable(h) && once(hits, i):
+		case err == nil && !out[i].Allowed && cacheable(h) && once(hits, i):
 			d.note(now, newDenial(h, &out[i], now, era, forgets[i]))
 		}
 	}
@@ -189,22 +189,10 @@ func once(hits []limiter.Hit, i int) bool {
 	return true
 }
 
-// knowable says whether other requests can only push the end of the hit's denial further away, and a denied request
-// is not charged, or not so that a later answer shows it.
-func knowable(h *limiter.Hit) bool {
-	p := h.Policy
-	if p.Engine() != limiter.EngineWeir {
-		return false // its times are up to 2 ms too long
-	}
-	switch p.Algorithm() {
-	case limiter.FixedWindow:
-		return p.ChargeDenied() != limiter.ChargeRemaining
-	case limiter.Funnel, limiter.TokenBucket, limiter.SlidingLog:
-		// A bucket that starts empty begins to fill with a request, also a denied one.
-		return p.ChargeDenied() == limiter.ChargeNone && p.Initial() == limiter.InitialFull
-	default:
-		return false
-	}
+// cacheable reports whether the hit's denial holds until it ends, whatever else comes. The times of the redis-cell module
+// do not: they are up to 2 ms too long.
+func cacheable(h *limiter.Hit) bool {
+	return h.Policy.CanCacheDenial() && h.Policy.Engine() == limiter.EngineWeir
 }
 
 func (d *Denials) set(key string) *set { return &d.sets[maphash.String(d.seed, key)%sets] }

@@ -238,7 +238,7 @@ func (x *exchange) settle(s *swap, taken *limiter.Decision, sent time.Duration) 
 	}
 	e.permits, e.ends = s.extra, 0
 	e.expires = sent + s.policy.LeaseFor()
-	if s.policy.Algorithm() == limiter.FixedWindow {
+	if s.policy.CountsInWindows() {
 		e.ends = e.windowEnds
 		e.expires = min(e.expires, e.ends) // nothing of one window is spent in the next
 	}

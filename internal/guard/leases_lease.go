@@ -59,7 +59,7 @@ func (e *lease) join(h *limiter.Hit) *exchange {
 // learn keeps the store's answer to a call that was sent at a time.
 func (e *lease) learn(d *limiter.Decision, sent time.Duration) {
 	e.told, e.toldAt = *d, sent
-	if e.policy.Algorithm() == limiter.FixedWindow && d.ResetAfter > 0 {
+	if e.policy.CountsInWindows() && d.ResetAfter > 0 {
 		e.windowEnds = sent + d.ResetAfter // it was decided then or later
 	}
 }

@@ -3,6 +3,7 @@ package descriptors
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -11,6 +12,9 @@ import (
 
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
+
+// maxNumber is the largest number of requests_per_unit and its like: what Envoy's own 32-bit field can carry.
+const maxNumber = math.MaxUint32
 
 func (r *reader) rateLimitShape() *shape[rateLimit] {
 	s := newShape[rateLimit]("a rate limit")
@@ -37,14 +41,14 @@ func (r *reader) rateLimitShape() *shape[rateLimit] {
 	field("replaces", func(n *yaml.Node, l *rateLimit) { l.replaces = r.readReplaces(n) })
 	field("unlimited", func(n *yaml.Node, l *rateLimit) { l.unlimited = r.boolean(n) })
 	field("algorithm", r.readAlgorithm)
-	number("requests_per_unit", 0, limiter.MaxLimit, func(l *rateLimit) *int64 { return &l.params.Limit })
+	number("requests_per_unit", 0, maxNumber, func(l *rateLimit) *int64 { return &l.params.Limit })
 	field("unit", func(n *yaml.Node, l *rateLimit) { l.unit = readName(r, n, ParseUnit) })
-	number("unit_multiplier", 1, limiter.MaxLimit, func(l *rateLimit) *int64 { return &l.multiplier })
+	number("unit_multiplier", 1, maxNumber, func(l *rateLimit) *int64 { return &l.multiplier })
 	field("window", func(n *yaml.Node, l *rateLimit) { l.window = readName(r, n, parseDuration) })
-	number("burst", 1, limiter.MaxLimit, func(l *rateLimit) *int64 { return &l.params.Burst })
-	number("max_cost", 1, limiter.MaxHits, func(l *rateLimit) *int64 { return &l.params.MaxCost })
+	number("burst", 1, maxNumber, func(l *rateLimit) *int64 { return &l.params.Burst })
+	number("max_cost", 1, maxNumber, func(l *rateLimit) *int64 { return &l.params.MaxCost })
 	number("segments", 1, limiter.MaxSegments, func(l *rateLimit) *int64 { return &l.params.Segments })
-	number("segment_cap", 1, limiter.MaxLimit, func(l *rateLimit) *int64 { return &l.params.SegmentCap })
+	number("segment_cap", 1, maxNumber, func(l *rateLimit) *int64 { return &l.params.SegmentCap })
 	number("max_log_entries", 1, 1_000_000, func(l *rateLimit) *int64 { return &l.params.MaxLogEntries })
 	field("oldest", func(n *yaml.Node, l *rateLimit) { l.params.Oldest = readName(r, n, limiter.ParseOldest) })
 	field("align", func(n *yaml.Node, l *rateLimit) { l.params.Align = readName(r, n, limiter.ParseAlign) })
@@ -267,7 +271,7 @@ func (r *reader) checkRate(l *rateLimit) bool {
 		r.add(l.at, "requests_per_unit is missing; write how many requests may pass, 0 to deny all of them, or unlimited: true")
 	}
 	switch unit, window := l.has("unit"), l.has("window"); {
-	case l.params.Algorithm == limiter.Concurrency:
+	case l.params.Algorithm.CountsInFlight():
 		r.checkLease(l)
 	case unit && window:
 		r.add(l.place("window"), "unit and window are both given; remove one of the two")
@@ -368,7 +372,7 @@ func (l *rateLimit) paramPlace(param string) position {
 	}
 	if param == "window" && !l.has("window") {
 		param = "unit"
-		if l.params.Algorithm == limiter.Concurrency {
+		if l.params.Algorithm.CountsInFlight() {
 			param = "lease"
 		}
 	}

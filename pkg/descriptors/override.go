@@ -28,7 +28,7 @@ func (r *Rule) Override(requestsPerUnit uint32, window time.Duration) (*Limit, e
 	params := *l.params
 	l.Rule, l.params = r, &params
 	l.params.Limit, l.params.LeaseFor = int64(requestsPerUnit), 0
-	if l.params.Algorithm != limiter.Concurrency { // whose window is its lease
+	if !l.params.Algorithm.CountsInFlight() { // whose window is its lease
 		l.params.Window = window
 	}
 	if l.params.Align == limiter.AlignCalendar && !limiter.OnCalendar(window) {

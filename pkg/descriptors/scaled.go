@@ -34,8 +34,8 @@ func (l *Limit) Scaled(factor float64) (*Limit, error) {
 		}
 		// What is a whole number but for the last bit of a double, as 3 x 0.333..., is meant as one.
 		n := math.Floor(float64(*part.n)*factor + 1e-6)
-		if n < 1 || n > limiter.MaxLimit || math.IsNaN(n) {
-			errs = append(errs, fmt.Errorf("%s would be %g; it must be between 1 and %d", part.name, n, int64(limiter.MaxLimit)))
+		if n < 1 || n > maxNumber || math.IsNaN(n) {
+			errs = append(errs, fmt.Errorf("%s would be %g; it must be between 1 and %d", part.name, n, int64(maxNumber)))
 			continue
 		}
 		*part.n = int64(n)

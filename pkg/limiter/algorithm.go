@@ -22,18 +22,19 @@ var algorithms = [...]struct {
 	params []string
 	list   bool // its states carry a List
 	window bool // it counts in windows, which end as a whole, whether or not a hit was counted in them
+	rate   bool // it lets hits pass at a rate, which can be slower
 	flight bool // it counts requests in flight: negative hits are routine
 	lease  bool // permits can be acquired before they are needed, and released without a trace
 }{
 	FixedWindow:     {name: "fixed_window", make: newFixedWindow, params: []string{"align", "time_zone"}, window: true, lease: true},
-	Funnel:          {name: "funnel", make: newFunnel, params: []string{"burst", "engine"}, lease: true},
-	TokenBucket:     {name: "token_bucket", make: newTokenBucket, params: []string{"burst", "initial", "refill", "engine"}, lease: true},
+	Funnel:          {name: "funnel", make: newFunnel, params: []string{"burst", "engine"}, lease: true, rate: true},
+	TokenBucket:     {name: "token_bucket", make: newTokenBucket, params: []string{"burst", "initial", "refill", "engine"}, lease: true, rate: true},
 	SlidingWindow:   {name: "sliding_window", make: newSlidingWindow, params: []string{"segments", "segment_cap", "oldest"}, list: true, lease: true},
 	SlidingLog:      {name: "sliding_log", make: newSlidingLog, params: []string{"max_log_entries"}, list: true, lease: true},
-	SmoothBursty:    {name: "smooth_bursty", make: newSmoothBursty, params: []string{"burst_seconds", "initial", "max_wait", "max_cost"}},
-	LeakyQueue:      {name: "leaky_queue", make: newLeakyQueue, params: []string{"burst", "max_wait"}},
+	SmoothBursty:    {name: "smooth_bursty", make: newSmoothBursty, params: []string{"burst_seconds", "initial", "max_wait", "max_cost"}, rate: true},
+	LeakyQueue:      {name: "leaky_queue", make: newLeakyQueue, params: []string{"burst", "max_wait"}, rate: true},
 	Concurrency:     {name: "concurrency", make: newConcurrency, params: []string{"lease", "max_log_entries"}, list: true, flight: true},
-	SmoothWarmingUp: {name: "smooth_warming_up", make: newSmoothWarmingUp, params: []string{"warm_up", "cold_factor", "max_wait", "max_cost"}, list: true},
+	SmoothWarmingUp: {name: "smooth_warming_up", make: newSmoothWarmingUp, params: []string{"warm_up", "cold_factor", "max_wait", "max_cost"}, list: true, rate: true},
 }
 
 // algorithm is the arithmetic of one limit. It is immutable, and safe for concurrent use.

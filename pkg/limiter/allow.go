@@ -85,7 +85,7 @@ func (l *Limiter) Release(ctx context.Context, key string, n int64) error {
 
 func anyPolicy(*Policy) bool { return true }
 
-func inFlight(p *Policy) bool { return p != nil && p.Algorithm() == Concurrency }
+func inFlight(p *Policy) bool { return p != nil && p.Algorithm().CountsInFlight() }
 
 func (l *Limiter) giveBack(ctx context.Context, key string, n int64, to func(*Policy) bool) error {
 	if n < 1 {

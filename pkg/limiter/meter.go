@@ -58,6 +58,9 @@ func (m *meter) scale(in *Params, setLevels func() bool) bool {
 		width := m.window / tick
 		g := gcd(m.limit, width)
 		m.tick, m.leak, m.cost = tick, m.limit/g, width/g
+		if m.leak > 1<<partBits {
+			break // a State's part has no room for it, in longer ticks neither
+		}
 		// A level of maxExact or less, and not further ahead than the horizon.
 		m.maxLevel = maxExact
 		if horizon/tick < m.maxLevel/m.leak {
@@ -110,7 +113,7 @@ const maxDebt = 365 * 24 * time.Hour
 
 // canOwe reports whether room, in units, is enough for what the largest request may owe.
 func (m *meter) canOwe(room int64) bool {
-	return room/m.cost >= MaxHits || room/m.leak >= m.ticks(maxDebt)
+	return room/m.cost >= MaxCost || room/m.leak >= m.ticks(maxDebt)
 }
 
 func (m *meter) traits() traits {

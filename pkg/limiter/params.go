@@ -10,7 +10,8 @@ import (
 
 // Bounds of a policy's numbers.
 const (
-	MaxLimit      = math.MaxUint32            // hits: what Envoy's requests_per_unit can carry
+	MaxLimit      = MaxHits                   // hits; large ones need round rates: see NewPolicy
+	MaxCost       = math.MaxUint32            // hits, of algorithms by which later requests pay for a large one
 	MinWindow     = time.Millisecond          // shortest window
 	MaxWindow     = 10 * 365 * 24 * time.Hour // longest window
 	MaxSegments   = 1000                      // of a sliding window
@@ -113,7 +114,7 @@ func (in *Params) validate() error {
 		bad("window", "must be a whole number of microseconds, got %s", in.Window)
 	}
 	upTo("burst", in.Burst, MaxLimit)
-	upTo("max_cost", in.MaxCost, MaxHits)
+	upTo("max_cost", in.MaxCost, MaxCost)
 	wait := func(param string, v time.Duration) {
 		if v < 0 || v > MaxWait || v%time.Millisecond != 0 {
 			bad(param, "must be whole milliseconds up to %s, got %s", MaxWait, v)

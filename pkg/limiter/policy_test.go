@@ -28,11 +28,11 @@ func TestNewPolicySaysWhatIsWrong(t *testing.T) {
 		},
 		"negative limit": {
 			limiter.Params{Algorithm: limiter.Funnel, Limit: -1, Window: hour},
-			[]string{"requests_per_unit: must be between 0 and 4294967295, got -1"},
+			[]string{"requests_per_unit: must be between 0 and 281474976710656, got -1"},
 		},
-		"limit that Envoy cannot say": {
-			limiter.Params{Algorithm: limiter.FixedWindow, Limit: 1 << 32, Window: hour},
-			[]string{"requests_per_unit: must be between 0 and 4294967295, got 4294967296"},
+		"limit beyond 2^48": {
+			limiter.Params{Algorithm: limiter.FixedWindow, Limit: 1<<48 + 1, Window: hour},
+			[]string{"requests_per_unit: must be between 0 and 281474976710656, got 281474976710657"},
 		},
 		"no window": {
 			limiter.Params{Algorithm: limiter.FixedWindow, Limit: 1},
@@ -52,9 +52,9 @@ func TestNewPolicySaysWhatIsWrong(t *testing.T) {
 				Oldest: limiter.OldestFull,
 			},
 			[]string{
-				"burst: must be between 0 and 4294967295, got -1",
+				"burst: must be between 0 and 281474976710656, got -1",
 				"segments: must be between 0 and 1000, got 1001",
-				"segment_cap: must be between 0 and 4294967295, got -1",
+				"segment_cap: must be between 0 and 281474976710656, got -1",
 				"max_log_entries: must be between 0 and 1000000, got 1000001",
 				"burst: is not a parameter of fixed_window, which takes align, time_zone, charge_denied",
 				"segments: is not a parameter of fixed_window, which takes align, time_zone, charge_denied",

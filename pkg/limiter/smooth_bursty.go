@@ -44,5 +44,9 @@ func (b *smoothBursty) traits() traits {
 
 // defaultMaxCost is what the limit admits in as many whole windows as an hour has, in at least one.
 func defaultMaxCost(in *Params) int64 {
-	return min(MaxHits, in.Limit*max(1, int64(time.Hour/in.Window)))
+	windows := max(1, int64(time.Hour/in.Window))
+	if in.Limit > MaxCost/windows {
+		return MaxCost
+	}
+	return in.Limit * windows
 }

@@ -15,10 +15,7 @@ import (
 // epoch is 2026-01-01 00:00:00 UTC in microseconds.
 const epoch = 1_767_225_600_000_000
 
-var algorithms = []limiter.Algorithm{
-	limiter.FixedWindow, limiter.Funnel, limiter.TokenBucket, limiter.SlidingWindow, limiter.SlidingLog,
-	limiter.SmoothBursty, limiter.LeakyQueue, limiter.Concurrency, limiter.SmoothWarmingUp,
-}
+var algorithms = limiter.Algorithms()
 
 // eachAlgorithm checks a property of histories under random policies of each algorithm.
 func eachAlgorithm(t *testing.T, property func(t *rapid.T, h *walk)) {
@@ -150,7 +147,7 @@ func (w *walk) move(t *rapid.T) {
 
 // cost draws what a hit costs, at least least.
 func (w *walk) cost(t *rapid.T, least int64) int64 {
-	capacity := min(w.policy.Capacity(), limiter.MaxHits-1)
+	capacity := min(w.policy.Capacity(), limiter.MaxCost-1)
 	return max(least, rapid.OneOf(
 		rapid.Just(int64(1)),
 		rapid.Int64Range(-3, 4),
@@ -418,7 +415,7 @@ func TestPeeksAndDenialsWriteNothing(t *testing.T) {
 func TestClockThatStepsBackGrantsNothingTwice(t *testing.T) {
 	eachAlgorithm(t, func(t *rapid.T, w *walk) {
 		if w.in.MaxCost > 0 { // it would take too many requests to fill
-			w.in.MaxCost = limiter.MaxHits
+			w.in.MaxCost = limiter.MaxCost
 			w.policy = mustPolicy(t, w.in)
 		}
 		for range rapid.IntRange(0, 20).Draw(t, "hits") {

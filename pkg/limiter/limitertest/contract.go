@@ -104,13 +104,11 @@ var algorithms = []limiter.Algorithm{
 	limiter.FixedWindow, limiter.Funnel, limiter.TokenBucket, limiter.SlidingWindow, limiter.SlidingLog,
 }
 
-// every is every algorithm: those of algorithms pass Limit hits at once, Concurrency too until they are given back,
-// and the last three something else.
-var every = append(slices.Clone(algorithms), limiter.Concurrency, limiter.SmoothBursty, limiter.LeakyQueue,
-	limiter.SmoothWarmingUp)
+// every is every algorithm.
+var every = limiter.Algorithms()
 
 // counting are those that pass Limit hits at once.
-var counting = every[:len(algorithms)+1]
+var counting = append(slices.Clone(algorithms), limiter.Concurrency)
 
 // take decides a request of the hits.
 func (f *fixture) take(hits ...limiter.Hit) []limiter.Decision {
