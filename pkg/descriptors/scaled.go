@@ -11,6 +11,9 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
+// maxNumber is the largest number of requests_per_unit and its like: what Envoy's own 32-bit field can carry.
+const maxNumber = math.MaxUint32
+
 // Scaled is the limit with its numbers (requests_per_unit, burst, segment_cap) times factor, rounded down, on the same
 // counters: what was used is kept, as after an edit of the rule. The error says why there is no such limit.
 func (l *Limit) Scaled(factor float64) (*Limit, error) {
@@ -48,7 +51,7 @@ func (l *Limit) Scaled(factor float64) (*Limit, error) {
 		err = scaled.share()
 	}
 	if err != nil {
-		return fail(err)
+		return fail(PolicyError(err))
 	}
 	return &scaled, nil
 }
@@ -99,4 +102,13 @@ func (l *Limit) Params() limiter.Params { return *l.params }
 func (l *Limit) Counts(key string) bool {
 	rest, ok := strings.CutPrefix(key, l.keyStart)
 	return ok && strings.HasPrefix(rest, "|")
+}
+
+// share sets the process's share of the limit, if it is for Local to count. A limit that has a policy has a share.
+func (l *Limit) share() (err error) {
+	l.Local = nil
+	if l.OnStoreFailure == Local {
+		l.Local, err = l.params.Share(int64(l.Rule.process.Replicas))
+	}
+	return err
 }
