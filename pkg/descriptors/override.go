@@ -42,7 +42,7 @@ func (r *Rule) Override(requestsPerUnit uint32, window time.Duration) (*Limit, e
 	}
 	if err != nil {
 		return nil, fmt.Errorf("limit of %d requests per %s on %s (%s): %w",
-			requestsPerUnit, FormatDuration(window), r.Path, l.params.Algorithm, err)
+			requestsPerUnit, FormatDuration(window), r.Path, l.params.Algorithm, PolicyError(err))
 	}
 	l.Policy = policy
 	l.Unit, l.UnitMultiplier = UnitOf(window)

@@ -7,8 +7,8 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// TestBytesADay: costs above 2^32 are counted exactly, by every algorithm that does not remember each hit. Those by which
-// later requests pay for a large one take such a limit, and costs up to MaxCost.
+// TestBytesADay: costs above 2^32 are counted exactly, by every algorithm that does not remember each hit. Those by
+// which later requests pay for a large one take such a limit, and costs up to MaxCost.
 func TestBytesADay(t *testing.T) {
 	const day, tenth = int64(100_000_000_000), int64(10_000_000_000)
 	for _, a := range limiter.Algorithms() {

@@ -2,19 +2,20 @@ package limiter
 
 import "time"
 
-// Share returns the policy of one of n parts of the limit that are counted apart. All n together let pass what the limit does,
-// or n hits where that is less, since a share lets at least one pass.
+// Share returns the policy of one of n parts of the limit that are counted apart. All n together let pass what the
+// limit does, or n hits where that is less, since a share lets at least one pass.
 //
-// A limit that is a rate (Funnel, LeakyQueue and their like) is n times slower, over a burst that is divided; one that counts
-// in windows gets a part of the number, and so does a rate that cannot be counted exactly n times slower. A part is rounded
-// down. What can be counted in neither way becomes a FixedWindow. The error is of Params that are no policy by themselves.
+// A limit that is a rate (Funnel, LeakyQueue and their like) is n times slower, over a burst that is divided; one that
+// counts in windows gets a part of the number, and so does a rate that cannot be counted exactly n times slower. A part
+// is rounded down. What can be counted in neither way becomes a FixedWindow. The error is of Params that are no policy
+// by themselves.
 func (in Params) Share(n int64) (*Policy, error) {
 	in.Engine = EngineWeir
 	if _, err := NewPolicy(in); err != nil || n <= 1 {
 		return NewPolicy(in)
 	}
 	fixed := Params{Algorithm: FixedWindow, Limit: part(in.Limit, n), Window: in.Window, ChargeDenied: in.ChargeDenied}
-	if algorithms[in.Algorithm].rate && in.Limit > 0 && in.Refill == RefillGreedy {
+	if algorithms[in.Algorithm].is&isRate != 0 && in.Limit > 0 && in.Refill == RefillGreedy {
 		if p, err := NewPolicy(in.slower(n)); err == nil {
 			return p, nil
 		}

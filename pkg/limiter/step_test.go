@@ -77,7 +77,7 @@ func drawParams(t *rapid.T, a limiter.Algorithm) limiter.Params {
 			in.Limit, in.Window, in.Burst = 999_999_937, time.Hour, rapid.SampledFrom([]int64{100_000, 20_000_000}).Draw(t, "burst")
 		}
 	case limiter.SmoothBursty:
-		in.BurstFor = rapid.SampledFrom([]time.Duration{0, time.Millisecond, 250 * time.Millisecond, time.Minute}).Draw(t, "burst_seconds")
+		in.BurstFor = rapid.SampledFrom([]time.Duration{0, time.Millisecond, 250 * time.Millisecond, time.Minute}).Draw(t, "burst_for")
 		in.MaxWait = rapid.SampledFrom(waits).Draw(t, "max_wait")
 		in.MaxCost = rapid.SampledFrom([]int64{0, 1, 7}).Draw(t, "max_cost")
 		in.Initial = rapid.SampledFrom([]limiter.Initial{limiter.InitialFull, limiter.InitialEmpty}).Draw(t, "initial")
@@ -410,8 +410,8 @@ func TestPeeksAndDenialsWriteNothing(t *testing.T) {
 	})
 }
 
-// TestClockThatStepsBackGrantsNothingTwice: whatever the clock does, unless it is by more than a year, a full counter lets
-// nothing pass before its end as it was told, on the clock at which it was filled.
+// TestClockThatStepsBackGrantsNothingTwice: whatever the clock does, unless it is by more than a year, a full counter
+// lets nothing pass before its end as it was told, on the clock at which it was filled.
 func TestClockThatStepsBackGrantsNothingTwice(t *testing.T) {
 	eachAlgorithm(t, func(t *rapid.T, w *walk) {
 		if w.in.MaxCost > 0 { // it would take too many requests to fill
@@ -539,9 +539,9 @@ func TestChangedWindowForgetsNothing(t *testing.T) {
 	}
 }
 
-// TestTimesAreTrueWhateverTheStateIs: a rule takes over a state that another rule left, by a clock that may have stepped
-// back. What its step tells is when the state that it leaves lets the same cost pass, and when it is as new: then, and
-// not a microsecond earlier.
+// TestTimesAreTrueWhateverTheStateIs: a rule takes over a state that another rule left, by a clock that may have
+// stepped back. What its step tells is when the state that it leaves lets the same cost pass, and when it is as new:
+// then, and not a microsecond earlier.
 func TestTimesAreTrueWhateverTheStateIs(t *testing.T) {
 	for _, a := range algorithms {
 		t.Run(a.String(), func(t *testing.T) {

@@ -186,8 +186,8 @@ func TestEmptyBucketFillsWhileItIsHammered(t *testing.T) {
 	}
 }
 
-// TestBatchesComeWhole: however a bucket is used, tokens come back Limit at a time, the first batch a Window after a hit
-// on the full bucket, and the next ones a Window apart.
+// TestBatchesComeWhole: however a bucket is used, tokens come back Limit at a time, the first batch a Window after a
+// hit on the full bucket, and the next ones a Window apart.
 func TestBatchesComeWhole(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		limit, burst := rapid.Int64Range(1, 5).Draw(t, "limit"), rapid.Int64Range(1, 12).Draw(t, "burst")

@@ -251,7 +251,8 @@ func TestWarmDebtStopsGrowing(t *testing.T) {
 	}
 }
 
-// TestChangedRuleKeepsWarmth: under any other rule the debt stays, but for the ticks that it is rounded to, and so does the share of the store.
+// TestChangedRuleKeepsWarmth: under any other rule the debt stays, but for the ticks that it is rounded to, and so does
+// the share of the store.
 func TestChangedRuleKeepsWarmth(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w, after := newWalk(t, limiter.SmoothWarmingUp), newWalk(t, limiter.SmoothWarmingUp)
