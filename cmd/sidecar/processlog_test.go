@@ -16,7 +16,7 @@ import (
 func TestEndInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hang := make(chan struct{})
-		o := &app.Options{DrainDelay: 2 * time.Second, StopTimeout: 5 * time.Second}
+		o := &app.Options{StopOptions: app.StopOptions{DrainDelay: 2 * time.Second, StopTimeout: 5 * time.Second}}
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- endInTime(ctx, o, func() error { <-hang; return nil }) }()

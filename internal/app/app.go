@@ -70,7 +70,7 @@ type App struct {
 // New does everything that can fail: it checks the options, loads the rules, opens the store and listens. A
 // Redis that cannot be reached is no failure. If it fails, it has freed what it held.
 func New(ctx context.Context, o Options) (*App, error) {
-	if err := o.Validate(); err != nil {
+	if err := o.Check(); err != nil {
 		return nil, err
 	}
 	a := &App{o: o, metrics: metrics.New(o.metrics()), health: newHealth(), clients: newClients(&o)}
@@ -143,7 +143,7 @@ func (a *App) open(ctx context.Context) error {
 		return err
 	}
 	if a.o.StatsdAddr != "" {
-		if a.statsd, err = statsd.New(a.o.statsd()); err != nil {
+		if a.statsd, err = statsd.New(a.o.statsd(a.o.Log)); err != nil {
 			return err
 		}
 	}

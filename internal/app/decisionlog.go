@@ -8,18 +8,6 @@ import (
 	"github.com/weir-ratelimit/weir/internal/rls"
 )
 
-// checkDecisionLog checks the options of a log that is asked for.
-func (o *Options) checkDecisionLog(c *checker) {
-	share := func(flag string, v float64) {
-		c.check(v >= 0 && v <= 1, flag, "must be a share from 0 to 1, got %g", v)
-	}
-	share("--decision-log-sample", o.DecisionLogSample)
-	share("--decision-log-sample-denied", o.DecisionLogSampleDenied)
-	c.count("--decision-log-rate", o.DecisionLogRate, 1, 1_000_000)
-	_, err := decisionlog.ParseValues(o.DecisionLogValues)
-	c.check(err == nil, "--decision-log-values", "%v", err)
-}
-
 // watchers are what is shown every request that was decided.
 func (a *App) watchers() ([]rls.Watcher, error) {
 	all := a.sends.Watchers()
