@@ -15,6 +15,7 @@ import (
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
+	"github.com/weir-ratelimit/weir/internal/test/proctest"
 	"github.com/weir-ratelimit/weir/internal/test/promtest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 )
@@ -88,7 +89,7 @@ func scraping(t *testing.T, sidecars ...*sidecar) *promtest.Server {
 // A real Prometheus that scrapes two sidecars, one with Redis and one with memory, answers every question of the dashboard,
 // counts what was answered, and sees an alert. It is one test, since all of that is about the same run.
 func TestPrometheus(t *testing.T) {
-	promtest.Tool(t, "prometheus")
+	proctest.Program(t, "prometheus")
 	rules := ruleFile(t, watched)
 	patient := []string{"--store-timeout", "5s", "--classic-metrics", "--rules-settle", "1ms"}
 	sidecars := []*sidecar{

@@ -12,7 +12,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/weir-ratelimit/weir/internal/metrics"
-	"github.com/weir-ratelimit/weir/internal/test/promtest"
+	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
 // alertRules is prometheus/alerts.yaml.
@@ -244,7 +244,7 @@ func TestInspect(t *testing.T) {
 
 // promtool reads the files, and every alert fires when it should and only then.
 func TestPromtool(t *testing.T) {
-	tool := promtest.Tool(t, "promtool")
+	tool := proctest.Program(t, "promtool")
 	for _, args := range [][]string{
 		{"check", "rules", "prometheus/alerts.yaml"},
 		{"check", "config", "prometheus/prometheus.yaml"},

@@ -24,6 +24,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/rls"
 	"github.com/weir-ratelimit/weir/internal/rules"
 	"github.com/weir-ratelimit/weir/internal/statsd"
+	"github.com/weir-ratelimit/weir/internal/store"
 	"github.com/weir-ratelimit/weir/internal/telemetry"
 	"github.com/weir-ratelimit/weir/internal/topkeys"
 	"github.com/weir-ratelimit/weir/pkg/fileread"
@@ -50,7 +51,7 @@ type App struct {
 	sends   *telemetry.Telemetry
 	rules   *rules.Rules
 	boosts  *boosts.Board
-	store   *store
+	store   *store.Store
 	top     *topkeys.Top // nil if off
 	health  *healthServer
 	log     *decisionlog.Log // nil without
@@ -121,7 +122,7 @@ func (a *App) open(ctx context.Context) error {
 	service, err := rls.New(rls.Options{
 		Rules:           a.rules.Set,
 		Store:           a.store,
-		Local:           a.store.standIn(),
+		Local:           a.store.Fallback(),
 		Boosts:          a.boosts.Limits,
 		Observer:        observer{a.metrics, a.store},
 		Watchers:        watchers,
@@ -182,7 +183,7 @@ func (a *App) makeHTTP(service *rls.Service) error {
 		},
 		Rules:       a.rules,
 		Decisions:   a.metrics.Decisions,
-		Store:       a.store.name,
+		Store:       a.store.String(),
 		StartedAt:   time.Now(),
 		Explainer:   explainer{a.rules, service},
 		Counters:    a.counters(),
@@ -255,7 +256,7 @@ func (a *App) close() error {
 		return nil
 	})
 	end(a.rules != nil, "rules", func() error { return a.rules.Close() })
-	end(a.store != nil, "store", func() error { return errors.Join(a.store.dropLocal(), a.store.close()) })
+	end(a.store != nil, "store", a.store.Close)
 	end(a.boosts != nil, "boosts", func() error { return a.boosts.Close() })
 	end(a.log != nil, "decision log", func() error {
 		a.log.Close()
@@ -306,7 +307,7 @@ func (a *App) rulesLive() {
 	a.health.set(healthpb.HealthCheckResponse_SERVING)
 	if a.store != nil { // else the process starts, and Run looks
 		a.boosts.Live(a.rules.Set())
-		a.store.dropDenials()
+		a.store.DropDenials()
 		a.checkEngine(context.Background())
 		if a.top != nil {
 			a.top.Keep(a.rules.Set())
@@ -316,7 +317,7 @@ func (a *App) rulesLive() {
 
 // checkEngine warns of limits that this Redis cannot decide, before requests meet them.
 func (a *App) checkEngine(ctx context.Context) {
-	if err := a.store.cell(ctx, a.rules.StoresOf(limiter.EngineRedisCell)); err != nil {
+	if err := a.store.PingRedisCell(ctx, a.rules.StoresOf(limiter.EngineRedisCell)); err != nil {
 		a.o.Log.LogAttrs(ctx, slog.LevelWarn, "limits with engine: redis_cell cannot be decided, their on_store_failure answers",
 			slog.String("error", err.Error()))
 	}
@@ -324,10 +325,10 @@ func (a *App) checkEngine(ctx context.Context) {
 
 // storeReady says why the store cannot decide the live rules.
 func (a *App) storeReady(ctx context.Context) error {
-	if err := a.store.ping(ctx); err != nil {
+	if err := a.store.Ping(ctx); err != nil {
 		return err
 	}
-	return a.store.cell(ctx, a.rules.StoresOf(limiter.EngineRedisCell))
+	return a.store.PingRedisCell(ctx, a.rules.StoresOf(limiter.EngineRedisCell))
 }
 
 func (a *App) stoppingErr(context.Context) error {
@@ -376,15 +377,9 @@ func (a *App) Run(ctx context.Context) error {
 // runRest runs what never fails, until ctx is done.
 func (a *App) runRest(ctx context.Context, background *tasks) {
 	background.run("boosts", func() { a.boosts.Run(ctx) })
-	background.run("outages of the store", func() { a.store.watch(ctx) })
+	background.run("store", func() { a.store.Run(ctx) })
 	if a.top != nil {
 		background.run("top keys", func() { a.top.Run(ctx) })
-	}
-	if a.store.breaker != nil {
-		background.run("breaker", func() { a.store.breaker.Run(ctx) })
-	}
-	if a.store.listen != nil {
-		background.run("messages of other processes", func() { a.store.listen(ctx) })
 	}
 	if a.statsd != nil {
 		background.run("statsd", func() { a.statsd.Run(ctx, a.metrics.Samples) })
@@ -458,7 +453,7 @@ func (a *App) logStart(ctx context.Context) {
 		slog.String("version", a.o.Build.Version),
 		slog.String("grpc", a.GRPCAddr()),
 		slog.String("http", a.HTTPAddr()),
-		slog.String("store", a.store.name),
+		slog.String("store", a.store.String()),
 		slog.String("rules", reload.ShortHash(status.Hash)),
 		slog.Int("files", len(status.Files)),
 		slog.Int("limits", limits),

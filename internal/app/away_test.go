@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-ratelimit/weir/internal/store"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 )
 
@@ -29,7 +30,7 @@ func TestRedisAwayAtStart(t *testing.T) {
 	o.Store, o.NamedStores = server.URL(), map[string]string{"daily": named.URL()}
 	p := start(t, o)
 	want(t, "readiness without Redis", "503", p.ready)
-	<-time.After(3 * reachAgain) // boosts and refunds have been tried several times
+	<-time.After(3 * time.Second) // boosts and refunds have been tried several times
 	away := "Redis unreachable at " + server.URL() + ": requests follow on_store_failure=allow"
 	if lines := p.warnings(); len(lines) != 1 || !strings.Contains(lines[0], `level=WARN msg="`+away+`"`) {
 		t.Errorf("the warnings are %q, want one: %s", lines, away)
@@ -141,7 +142,7 @@ func TestDistantRedisIsLoud(t *testing.T) {
 	o := options(t, rulesOf("1"))
 	o.Store, o.StoreTimeout = "redis://"+distant(t, server.Addr(), 20*time.Millisecond), 15*time.Millisecond
 	p := start(t, o, func(a *App) {
-		a.store.quiet, a.store.remotes[0].loudAfter = 100*time.Millisecond, time.Second
+		a.store.OutageTimes = store.OutageTimes{Quiet: 100 * time.Millisecond, Loud: time.Second}
 	})
 	loud := `level=ERROR msg="on_store_failure has been deciding in place of Redis: limits are not enforced as written"`
 	requests := 0

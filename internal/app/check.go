@@ -11,14 +11,13 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/decisionlog"
 	"github.com/weir-ratelimit/weir/internal/statsd"
+	"github.com/weir-ratelimit/weir/internal/store"
 	"github.com/weir-ratelimit/weir/internal/topkeys"
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
 )
 
-const (
-	storeMemory = "memory" // the --store that is no URL
-	rulesStore  = "store"  // the --rules that is no path
-)
+// rulesStore is the --rules that is no path.
+const rulesStore = "store"
 
 // Check checks every field. It is not called Validate, which kong would call before the command runs. Its error has one line for each wrong one, which begins with its flag.
 func (o *Options) Check() error {
@@ -36,9 +35,9 @@ func (o *Options) Check() error {
 	return errors.Join(c.errs...)
 }
 
-func (o *RulesOptions) check(c *checker, store string) {
+func (o *RulesOptions) check(c *checker, storeURL string) {
 	c.check(len(o.Rules) > 0, "--rules", "name at least one file or directory")
-	c.check(!slices.Contains(o.Rules, rulesStore) || store != storeMemory, "--rules",
+	c.check(!slices.Contains(o.Rules, rulesStore) || storeURL != store.Memory, "--rules",
 		"%s is the rules in Redis: it needs --store redis://...; write ./%s for a directory of that name", rulesStore, rulesStore)
 	c.between("--rules-poll", o.RulesPoll, 100*time.Millisecond, time.Hour)
 	c.between("--rules-settle", o.RulesSettle, time.Millisecond, 10*time.Second)
@@ -48,10 +47,10 @@ func (o *RulesOptions) check(c *checker, store string) {
 var storeName = regexp.MustCompile("^[a-z0-9_]+$")
 
 func (o *StoreOptions) check(c *checker) {
-	if o.Store != storeMemory {
+	if o.Store != store.Memory {
 		c.store("--store", o.Store)
 	}
-	c.check(o.Store != storeMemory || len(o.NamedStores) == 0, "--named-store", "needs a Redis as --store, too, for the limits "+
+	c.check(o.Store != store.Memory || len(o.NamedStores) == 0, "--named-store", "needs a Redis as --store, too, for the limits "+
 		"without store: NAME: add --store redis://host:6379/0, or put the URL there and drop the name")
 	for _, name := range slices.Sorted(maps.Keys(o.NamedStores)) {
 		c.check(storeName.MatchString(name), "--named-store", "a name has a-z, 0-9 and _, got %q", name)
@@ -184,8 +183,8 @@ func (c *checker) tls(listener, cert, key, clientCA string) {
 }
 
 // store never quotes the URL, since there may be a password in it.
-func (c *checker) store(flag, store string) {
-	if err := redisstore.CheckURL(store); err != nil {
+func (c *checker) store(flag, url string) {
+	if err := redisstore.CheckURL(url); err != nil {
 		c.check(false, flag, "%w", err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/boosts"
 	"github.com/weir-ratelimit/weir/internal/counters"
+	"github.com/weir-ratelimit/weir/internal/store"
 )
 
 // openBoosts makes the board, which follows Redis if that has the counters.
@@ -14,12 +15,12 @@ func (a *App) openBoosts() (*boosts.Board, error) {
 		Log: a.o.Log,
 		Changed: func() {
 			if a.store != nil { // else the process starts, and knows no denial
-				a.store.dropDenials()
+				a.store.DropDenials()
 			}
 		},
-		Reachable: func(ctx context.Context) bool { return a.store == nil || a.store.remotes[0].reach(ctx) },
+		Reachable: func(ctx context.Context) bool { return a.store == nil || a.store.FirstReachable(ctx) },
 	}
-	if a.o.Store != storeMemory {
+	if a.o.Store != store.Memory {
 		redis, err := boosts.OpenRedis(a.o.Store, a.o.StoreKeyPrefix)
 		if err != nil {
 			return nil, fmt.Errorf("--store: %w", err)
@@ -33,13 +34,13 @@ func (a *App) openBoosts() (*boosts.Board, error) {
 // counters looks at those of the store.
 func (a *App) counters() *counters.Counters {
 	o := counters.Options{
-		Rules: a.rules.Set, Store: a.store.truth, Boosted: a.boosts.Of, Reset: a.store.reset, KeyOf: a.store.keyOf,
+		Rules: a.rules.Set, Store: a.store.Counters, Boosted: a.boosts.Of, Reset: a.store.Reset, KeyOf: a.store.KeyOf,
 	}
-	if a.store.denials != nil {
-		o.Denied = a.store.denials.Known
+	if a.store.Denials != nil {
+		o.Denied = a.store.Denials.Known
 	}
-	if a.store.leases != nil {
-		o.Leased = a.store.leases.Permits
+	if a.store.Leases != nil {
+		o.Leased = a.store.Leases.Permits
 	}
 	return counters.New(o)
 }

@@ -17,7 +17,6 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/metrics"
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
-	"github.com/weir-ratelimit/weir/internal/test/promtest"
 	"github.com/weir-ratelimit/weir/internal/rls"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
@@ -40,7 +39,7 @@ func mapping() string {
 // exporter runs a real statsd server, and returns where it listens and what it shows.
 func exporter(t *testing.T) (addr string, show func() string) {
 	t.Helper()
-	tool := promtest.Tool(t, "statsd_exporter")
+	tool := proctest.Program(t, "statsd_exporter")
 	config := filepath.Join(t.TempDir(), "mapping.yaml")
 	if err := os.WriteFile(config, []byte(mapping()), 0o600); err != nil {
 		t.Fatal(err)

@@ -1,12 +1,10 @@
-// Package envoytest starts a real Envoy of the test's own.
+// Package envoytest runs a real Envoy for a test.
 package envoytest
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net"
 	"net/http"
 	"os"
@@ -17,34 +15,34 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-ratelimit/weir/internal/test/launch"
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
-// patience is how long an Envoy may take to start or stop before the test fails: on a busy machine of two
-// cores its start takes seconds.
+// patience is how long Envoy may take to start before the test fails: on a busy machine of two cores that takes
+// seconds.
 const patience = 30 * time.Second
 
-// anyAdminPort is merged over every configuration, so that two Envoys never want the same admin port.
+// anyAdminPort is merged over every configuration, so that two Envoys never have the same admin port.
 const anyAdminPort = `{admin: {address: {socket_address: {address: 127.0.0.1, port_value: 0}}}}`
 
 // Envoy is a running Envoy with one worker thread.
 type Envoy struct {
-	// Admin is the host:port of the admin interface, wherever the configuration has it.
+	*proctest.Process
+
+	// Admin is the host:port of the admin interface, whatever the configuration says.
 	Admin string
 
-	tb   testing.TB
-	proc *proctest.Process
+	tb testing.TB
 }
 
-// Start runs an Envoy with a bootstrap configuration in YAML, waits until it is live, and kills it when the
-// test ends. The configuration's listeners may have port 0: Listener tells what they got. Under -short it skips
-// the test; without an Envoy it fails it.
+// Start runs an Envoy with a bootstrap configuration in YAML, waits until it is live, and kills it when the test
+// ends. Listeners may have port 0: Listener returns the port that they got. Under -short Start skips the test;
+// without an Envoy it fails the test.
 func Start(tb testing.TB, config string) *Envoy {
 	tb.Helper()
-	if testing.Short() {
-		tb.Skip("needs Envoy: left out by -short")
-	}
-	binary, err := find()
+	proctest.SkipIfShort(tb, "Envoy")
+	binary, err := launch.FindEnvoy()
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -55,8 +53,8 @@ func Start(tb testing.TB, config string) *Envoy {
 	}
 	cmd := exec.Command(binary, "--config-path", file, "--config-yaml", anyAdminPort, "--admin-address-path", admin,
 		"--disable-hot-restart", "--concurrency", "1", "--log-level", "warning")
-	e := &Envoy{tb: tb, proc: proctest.Start(tb, "envoy", cmd)}
-	e.proc.Await(patience, func() error {
+	e := &Envoy{tb: tb, Process: proctest.Start(tb, "envoy", cmd)}
+	e.Await(patience, func() error {
 		addr, err := os.ReadFile(admin)
 		if err != nil {
 			return err
@@ -68,16 +66,7 @@ func Start(tb testing.TB, config string) *Envoy {
 	return e
 }
 
-// Stop ends the Envoy with SIGTERM and returns when it is gone.
-func (e *Envoy) Stop() {
-	e.tb.Helper()
-	e.proc.Terminate(patience)
-}
-
-// Kill ends Envoy with SIGKILL and returns when it is gone.
-func (e *Envoy) Kill() { e.proc.Kill() }
-
-// Listener is the host:port that the named listener is bound to.
+// Listener returns the host:port of the named listener.
 func (e *Envoy) Listener(name string) string {
 	e.tb.Helper()
 	var answer struct {
@@ -107,8 +96,8 @@ func (e *Envoy) Listener(name string) string {
 	return ""
 }
 
-// Stat is the value of a counter or gauge by its full name, such as "cluster.weir.upstream_rq_timeout". One that
-// Envoy does not know is 0: Envoy makes many only when they first count.
+// Stat returns the value of a counter or gauge by its full name, such as "cluster.weir.upstream_rq_timeout". It
+// returns 0 for one that Envoy does not know: Envoy creates many only when they first count.
 func (e *Envoy) Stat(name string) uint64 {
 	e.tb.Helper()
 	body, err := e.get("/stats")
@@ -129,7 +118,7 @@ func (e *Envoy) Stat(name string) uint64 {
 	return 0
 }
 
-// get asks the admin interface; any status but 200 is an error.
+// get reads a page of the admin interface; any status but 200 is an error.
 func (e *Envoy) get(path string) ([]byte, error) {
 	client := http.Client{Timeout: 5 * time.Second}
 	resp, err := client.Get("http://" + e.Admin + path)
@@ -142,29 +131,4 @@ func (e *Envoy) get(path string) ([]byte, error) {
 		err = fmt.Errorf("%s: %s: %s", path, resp.Status, body)
 	}
 	return body, err
-}
-
-// find is the Envoy to run: $WEIR_ENVOY, else the one that make tools put into the working tree, else PATH's.
-func find() (string, error) {
-	if path := os.Getenv("WEIR_ENVOY"); path != "" {
-		return path, nil
-	}
-	dir, err := os.Getwd()
-	if err != nil {
-		return "", err
-	}
-	for ; ; dir = filepath.Dir(dir) {
-		path := filepath.Join(dir, ".tools", "venv", "bin", "envoy")
-		if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
-			return path, err
-		}
-		if dir == filepath.Dir(dir) {
-			break
-		}
-	}
-	path, err := exec.LookPath("envoy")
-	if err != nil {
-		return "", errors.New("there is no Envoy in .tools/venv/bin or PATH: make tools, or set WEIR_ENVOY to one")
-	}
-	return path, nil
 }

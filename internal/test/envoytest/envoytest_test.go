@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// config is an Envoy that answers by itself. Its admin port is taken by no test: Start chooses another.
+// config is an Envoy that answers without an upstream. No test uses its admin port: Start chooses another one.
 const config = `
 admin: {address: {socket_address: {address: 127.0.0.1, port_value: 9901}}}
 static_resources:
@@ -54,22 +54,8 @@ func TestTwoEnvoysSideBySide(t *testing.T) {
 	if got := b.Stat("http.front.downstream_rq_2xx"); got != 0 {
 		t.Errorf("the second Envoy counted %d requests, want 0", got)
 	}
-	a.Stop()
+	a.Terminate(patience)
 	if _, err := a.get("/ready"); err == nil {
 		t.Error("a stopped Envoy answers")
-	}
-}
-
-func TestWithoutEnvoy(t *testing.T) {
-	t.Setenv("WEIR_ENVOY", "")
-	t.Setenv("PATH", t.TempDir())
-	t.Chdir(t.TempDir())
-	_, err := find()
-	if err == nil || !strings.Contains(err.Error(), "make tools") {
-		t.Errorf("error %v, want one that says how to get Envoy", err)
-	}
-	t.Setenv("WEIR_ENVOY", "/opt/envoy")
-	if path, err := find(); err != nil || path != "/opt/envoy" {
-		t.Errorf("found %q, %v; want $WEIR_ENVOY", path, err)
 	}
 }

@@ -1,4 +1,4 @@
-// Package otlptest receives traces and metrics as a collector does, for tests to look at.
+// Package otlptest receives traces and metrics over OTLP, as a collector does, and shows them to a test.
 package otlptest
 
 import (
@@ -12,10 +12,11 @@ import (
 	metricspb "go.opentelemetry.io/proto/otlp/collector/metrics/v1"
 	tracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	commonpb "go.opentelemetry.io/proto/otlp/common/v1"
+	tracev1 "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/grpc"
 )
 
-// Span is a span that was received.
+// Span is a received span.
 type Span struct {
 	Service, Name     string
 	Trace, ID, Parent string // hexadecimal
@@ -26,14 +27,14 @@ type Span struct {
 	Failed            bool
 }
 
-// Collector is a running collector.
+// Collector is a running collector of traces and metrics.
 type Collector struct {
-	// Endpoint is for OTEL_EXPORTER_OTLP_ENDPOINT, Addr its host:port.
+	// Endpoint is the URL for OTEL_EXPORTER_OTLP_ENDPOINT, Addr its host:port.
 	Endpoint, Addr string
 
 	mu      sync.Mutex
 	spans   []Span
-	metrics map[string]float64 // the last sum or gauge, of all its series
+	metrics map[string]float64 // the last sum or gauge, added up over all series
 }
 
 // Start listens until the test ends.
@@ -43,7 +44,8 @@ func Start(tb testing.TB) *Collector {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	c := &Collector{Endpoint: "http://" + listener.Addr().String(), Addr: listener.Addr().String(), metrics: map[string]float64{}}
+	addr := listener.Addr().String()
+	c := &Collector{Endpoint: "http://" + addr, Addr: addr, metrics: map[string]float64{}}
 	server := grpc.NewServer()
 	tracepb.RegisterTraceServiceServer(server, traces{c: c})
 	metricspb.RegisterMetricsServiceServer(server, metrics{c: c})
@@ -58,14 +60,14 @@ func Start(tb testing.TB) *Collector {
 	return c
 }
 
-// Spans are those that were received so far.
+// Spans returns the spans received so far.
 func (c *Collector) Spans() []Span {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Clone(c.spans)
 }
 
-// Metric is the sum of a metric's series as received last, -1 if it was not.
+// Metric returns the sum of a metric's series as received last, or -1 if it was not received.
 func (c *Collector) Metric(name string) float64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -81,7 +83,9 @@ type traces struct {
 }
 
 // Export implements OTLP.
-func (t traces) Export(_ context.Context, req *tracepb.ExportTraceServiceRequest) (*tracepb.ExportTraceServiceResponse, error) {
+func (t traces) Export(
+	_ context.Context, req *tracepb.ExportTraceServiceRequest,
+) (*tracepb.ExportTraceServiceResponse, error) {
 	t.c.mu.Lock()
 	defer t.c.mu.Unlock()
 	for _, of := range req.GetResourceSpans() {
@@ -94,8 +98,11 @@ func (t traces) Export(_ context.Context, req *tracepb.ExportTraceServiceRequest
 		for _, scope := range of.GetScopeSpans() {
 			for _, s := range scope.GetSpans() {
 				span := Span{
-					Service: service, Name: s.GetName(), Kind: s.GetKind().String(), Failed: s.GetStatus().GetCode() == 2,
-					Trace: hex.EncodeToString(s.GetTraceId()), ID: hex.EncodeToString(s.GetSpanId()), Parent: hex.EncodeToString(s.GetParentSpanId()),
+					Service: service, Name: s.GetName(), Kind: s.GetKind().String(),
+					Failed: s.GetStatus().GetCode() == tracev1.Status_STATUS_CODE_ERROR,
+					Trace:  hex.EncodeToString(s.GetTraceId()),
+					ID:     hex.EncodeToString(s.GetSpanId()),
+					Parent: hex.EncodeToString(s.GetParentSpanId()),
 				}
 				span.read(s.GetAttributes())
 				t.c.spans = append(t.c.spans, span)
@@ -127,7 +134,9 @@ type metrics struct {
 }
 
 // Export implements OTLP.
-func (m metrics) Export(_ context.Context, req *metricspb.ExportMetricsServiceRequest) (*metricspb.ExportMetricsServiceResponse, error) {
+func (m metrics) Export(
+	_ context.Context, req *metricspb.ExportMetricsServiceRequest,
+) (*metricspb.ExportMetricsServiceResponse, error) {
 	m.c.mu.Lock()
 	defer m.c.mu.Unlock()
 	for _, of := range req.GetResourceMetrics() {

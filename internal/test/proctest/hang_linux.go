@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Hung is a regular file whose opening does not return, as on a file system that hangs: somebody has a write lease on it.
-// Linux breaks a lease after 45 s (/proc/sys/fs/lease-break-time).
+// Hung is a regular file whose opening does not return, as on a file system that hangs: somebody has a write lease on
+// it. Linux breaks a lease after 45 s (/proc/sys/fs/lease-break-time).
 type Hung struct {
 	tb   testing.TB
 	file *os.File

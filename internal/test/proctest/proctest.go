@@ -1,91 +1,68 @@
-// Package proctest runs real programs for tests: each on ports of its own, with its output kept for the
-// failure report, and gone when the test ends.
+// Package proctest runs real programs for one test: each on ports of its own, with its output in the report if the
+// test fails, and gone when the test ends.
 package proctest
 
 import (
-	"bytes"
-	"fmt"
-	"math/rand/v2"
+	"context"
 	"net"
 	"os/exec"
 	"strconv"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/weir-ratelimit/weir/internal/test/launch"
 )
+
+// Buffer is a bytes.Buffer that one goroutine may read while another one writes.
+type Buffer = launch.Buffer
 
 // Process is a running program of one test.
 type Process struct {
-	tb     testing.TB
-	name   string
-	cmd    *exec.Cmd
-	output Buffer
-	exited chan struct{}
-	err    error // of Wait; read after exited is closed
+	*launch.Process
+
+	tb testing.TB
 }
 
-// Start runs cmd until the test ends, when it is killed if it still runs. If the test failed, its output is
-// logged. name is what messages call it.
+// Program returns the path of the first of the programs that there is. Under -short it skips the test; without a
+// program it fails the test and says how to get one.
+func Program(tb testing.TB, names ...string) string {
+	tb.Helper()
+	SkipIfShort(tb, names[0])
+	path, err := launch.Find(names...)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return path
+}
+
+// SkipIfShort skips a test that runs a real program if -short is set.
+func SkipIfShort(tb testing.TB, program string) {
+	tb.Helper()
+	if testing.Short() {
+		tb.Skipf("needs %s: left out by -short", program)
+	}
+}
+
+// Start runs cmd and kills it when the test ends. If the test has failed by then, it logs the program's output. name
+// is what messages call the program.
 func Start(tb testing.TB, name string, cmd *exec.Cmd) *Process {
 	tb.Helper()
-	p := &Process{tb: tb, name: name, cmd: cmd, exited: make(chan struct{})}
-	cmd.Stdout, cmd.Stderr = &p.output, &p.output
-	cmd.SysProcAttr = dieWithParent()
-	if err := cmd.Start(); err != nil {
-		tb.Fatalf("start %s: %v", name, err)
+	p, err := launch.Start(name, cmd)
+	if err != nil {
+		tb.Fatal(err)
 	}
-	go func() {
-		p.err = cmd.Wait()
-		close(p.exited)
-	}()
 	tb.Cleanup(func() {
 		p.Kill()
 		if tb.Failed() {
 			tb.Logf("output of %s:\n%s", name, p.Output())
 		}
 	})
-	return p
+	return &Process{p, tb}
 }
 
-// Kill ends the process with SIGKILL, also a paused one, and returns when it is gone.
-func (p *Process) Kill() {
-	_ = p.cmd.Process.Kill() // the only failure is that it is gone already
-	<-p.exited
-}
-
-// Terminate asks the process to end with SIGTERM and fails the test if it has not ended within the timeout. It
-// returns the process's exit code, -1 if a signal ended it.
-func (p *Process) Terminate(timeout time.Duration) int {
-	p.tb.Helper()
-	p.Signal(syscall.SIGTERM)
-	return p.Wait(timeout)
-}
-
-// Wait returns the exit code once the process ended, and fails the test if that takes longer than timeout.
-func (p *Process) Wait(timeout time.Duration) int {
-	p.tb.Helper()
-	select {
-	case <-p.exited:
-	case <-time.After(timeout):
-		p.tb.Fatalf("%s still runs after %s", p.name, timeout)
-	}
-	return p.cmd.ProcessState.ExitCode()
-}
-
-// Signal sends a signal. It fails the test if the process is gone.
-func (p *Process) Signal(sig syscall.Signal) {
-	p.tb.Helper()
-	if err := p.cmd.Process.Signal(sig); err != nil {
-		p.tb.Fatalf("signal %s to %s: %v", sig, p.name, err)
-	}
-}
-
-// Output is what the process wrote so far, standard output and error together.
-func (p *Process) Output() string { return p.output.String() }
-
-// Await polls ready until it returns nil. It fails the test if the process ends first, or if that takes longer
-// than within.
+// Await polls ready until it returns nil. It fails the test if the process ends first, or if that takes longer than
+// within.
 func (p *Process) Await(within time.Duration, ready func() error) {
 	p.tb.Helper()
 	if err := p.TryAwait(within, ready); err != nil {
@@ -93,62 +70,54 @@ func (p *Process) Await(within time.Duration, ready func() error) {
 	}
 }
 
-// TryAwait is Await for a caller that can do something about the failure.
+// TryAwait is Await for a caller that can handle the error.
 func (p *Process) TryAwait(within time.Duration, ready func() error) error {
-	var err error
-	deadline := time.After(within)
-	poll := time.NewTicker(5 * time.Millisecond)
-	defer poll.Stop()
-	for {
-		if err = ready(); err == nil {
-			return nil
-		}
-		select {
-		case <-p.exited:
-			return fmt.Errorf("%s ended before it was ready (%w):\n%s", p.name, p.err, p.Output())
-		case <-deadline:
-			return fmt.Errorf("%s is not ready after %s: %w\n%s", p.name, within, err, p.Output())
-		case <-poll.C:
-		}
+	return p.Process.Await(context.Background(), within, func(context.Context) error { return ready() })
+}
+
+// Signal sends a signal. It fails the test if the process is gone.
+func (p *Process) Signal(sig syscall.Signal) {
+	p.tb.Helper()
+	if err := p.Process.Signal(sig); err != nil {
+		p.tb.Fatal(err)
 	}
 }
 
-// Ports below the ephemeral range: there, no outgoing connection takes the port of a server that a test
-// stopped for a while, not even one that tries to reach that very server.
-const lowestPort, ports = 20_000, 12_000
+// Wait returns the exit code when the process has ended, -1 if a signal ended it. It fails the test if the process
+// still runs after the timeout.
+func (p *Process) Wait(timeout time.Duration) int {
+	p.tb.Helper()
+	code, err := p.Process.Wait(timeout)
+	if err != nil {
+		p.tb.Fatal(err)
+	}
+	return code
+}
 
-// FreePort returns a TCP port of 127.0.0.1 on which nothing listens.
+// Terminate sends SIGTERM and returns what Wait returns.
+func (p *Process) Terminate(timeout time.Duration) int {
+	p.tb.Helper()
+	p.Signal(syscall.SIGTERM)
+	return p.Wait(timeout)
+}
+
+// FreeAddr returns a TCP address of 127.0.0.1 on which nothing listens.
+func FreeAddr(tb testing.TB) string {
+	tb.Helper()
+	addr, err := launch.FreeAddr(tb.Context())
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return addr
+}
+
+// FreePort returns the port of a FreeAddr.
 func FreePort(tb testing.TB) int {
 	tb.Helper()
-	for range 100 {
-		port := lowestPort + rand.IntN(ports)
-		var config net.ListenConfig
-		ln, err := config.Listen(tb.Context(), "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
-		if err == nil {
-			_ = ln.Close() // it was only to see
-			return port
-		}
+	_, text, _ := net.SplitHostPort(FreeAddr(tb))
+	port, err := strconv.Atoi(text)
+	if err != nil {
+		tb.Fatal(err)
 	}
-	tb.Fatal("no free TCP port found")
-	return 0
-}
-
-// Buffer is a bytes.Buffer that is safe to read while a process, or a goroutine, writes.
-type Buffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-// Write implements io.Writer.
-func (o *Buffer) Write(b []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buf.Write(b)
-}
-
-// String is what was written so far.
-func (o *Buffer) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buf.String()
+	return port
 }

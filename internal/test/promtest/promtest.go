@@ -1,4 +1,4 @@
-// Package promtest finds and runs Prometheus and its tools for tests.
+// Package promtest runs a real Prometheus for a test.
 package promtest
 
 import (
@@ -6,12 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"strconv"
 	"testing"
 	"time"
@@ -22,32 +19,6 @@ import (
 // patience is how long Prometheus may take to start.
 const patience = 30 * time.Second
 
-// Tool is the path of prometheus, promtool or statsd_exporter. Under -short it skips the test; where there is none it
-// fails it.
-func Tool(tb testing.TB, name string) string {
-	tb.Helper()
-	if testing.Short() {
-		tb.Skipf("needs %s: left out by -short", name)
-	}
-	dir, err := os.Getwd()
-	if err != nil {
-		tb.Fatal(err)
-	}
-	for ; dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
-		for _, in := range []string{"prometheus/usr/bin", "bin"} {
-			path := filepath.Join(dir, ".tools", in, name)
-			if _, err := os.Stat(path); err == nil {
-				return path
-			}
-		}
-	}
-	path, err := exec.LookPath(name)
-	if err != nil {
-		tb.Fatalf("there is no %s in .tools or PATH: make tools gets it", name)
-	}
-	return path
-}
-
 // Server is a running Prometheus.
 type Server struct {
 	tb   testing.TB
@@ -57,8 +28,8 @@ type Server struct {
 // Start runs Prometheus with the configuration file until the test ends, and returns when it is ready.
 func Start(tb testing.TB, config string) *Server {
 	tb.Helper()
-	s := &Server{tb: tb, addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(proctest.FreePort(tb)))}
-	cmd := exec.Command(Tool(tb, "prometheus"), "--config.file", config, "--web.listen-address", s.addr,
+	s := &Server{tb: tb, addr: proctest.FreeAddr(tb)}
+	cmd := exec.Command(proctest.Program(tb, "prometheus"), "--config.file", config, "--web.listen-address", s.addr,
 		"--storage.tsdb.path", tb.TempDir(), "--log.level", "warn")
 	proctest.Start(tb, "prometheus", cmd).Await(patience, func() error {
 		_, err := s.get("/-/ready", nil)
@@ -67,13 +38,13 @@ func Start(tb testing.TB, config string) *Server {
 	return s
 }
 
-// Value is one series of a query's answer.
+// Value is one series of the answer to a query.
 type Value struct {
 	Labels map[string]string
 	Value  float64
 }
 
-// Query evaluates the expression now.
+// Query evaluates an expression at the present time.
 func (s *Server) Query(expr string) ([]Value, error) {
 	body, err := s.get("/api/v1/query", url.Values{"query": {expr}})
 	if err != nil {
@@ -102,7 +73,7 @@ func (s *Server) Query(expr string) ([]Value, error) {
 	return all, nil
 }
 
-// Alerts are the states of the alerts that are pending or firing, by name.
+// Alerts returns the state of each alert that is pending or firing, by name.
 func (s *Server) Alerts() (map[string]string, error) {
 	body, err := s.get("/api/v1/alerts", nil)
 	if err != nil {

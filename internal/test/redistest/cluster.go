@@ -15,22 +15,22 @@ import (
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
-// nodeTimeout is how long a node of a Cluster is missed before its replica takes over: a paused one stays a master for
-// as long. With hasty it takes over soon.
-const nodeTimeout, hasty = 15 * time.Second, 500 * time.Millisecond
+// nodeTimeout is how long a node does not answer before its replica takes over; Fail and Promote lower it to
+// failoverTimeout. Until then, a paused node stays a master.
+const nodeTimeout, failoverTimeout = 15 * time.Second, 500 * time.Millisecond
 
-// slots is how many parts a cluster's keys lie in.
+// slots is the number of hash slots of a Redis Cluster.
 const slots = 16384
 
-// Cluster is a Redis Cluster of its own.
+// Cluster is a running Redis Cluster.
 type Cluster struct {
 	tb testing.TB
-	// Masters and Replicas are as they began: Replicas[i] is that of Masters[i].
+	// Masters and Replicas are the roles at the start: Replicas[i] is the replica of Masters[i].
 	Masters, Replicas []*Server
 }
 
-// StartCluster runs a cluster of so many masters, each with a replica, with further arguments, and returns when it
-// answers, in about three seconds.
+// StartCluster runs a Cluster of that many masters, each with a replica, with further arguments for all of them. It
+// returns when the Cluster answers, in about three seconds.
 func StartCluster(tb testing.TB, masters int, args ...string) *Cluster {
 	tb.Helper()
 	c := &Cluster{tb: tb}
@@ -60,7 +60,7 @@ func StartCluster(tb testing.TB, masters int, args ...string) *Cluster {
 
 func (c *Cluster) all() []*Server { return append(append([]*Server{}, c.Masters...), c.Replicas...) }
 
-// URL names all nodes.
+// URL returns a URL with all nodes.
 func (c *Cluster) URL() string {
 	var hosts []string
 	for _, s := range c.all() {
@@ -69,7 +69,7 @@ func (c *Cluster) URL() string {
 	return "redis+cluster://" + strings.Join(hosts, ",")
 }
 
-// AwaitOK returns when every node that runs says that all slots are served and each replica is in step.
+// AwaitOK returns when every node that runs reports that all slots are served and that its replication works.
 func (c *Cluster) AwaitOK() {
 	c.tb.Helper()
 	for _, s := range c.all() {
@@ -78,22 +78,23 @@ func (c *Cluster) AwaitOK() {
 				return nil
 			}
 			var info, replication, nodes any
-			err := errors.Join(TryDo(s, &info, "cluster", "info"), TryDo(s, &replication, "info", "replication"), TryDo(s, &nodes, "cluster", "nodes"))
-			if err != nil {
+			err := errors.Join(TryDo(s, &info, "cluster", "info"), TryDo(s, &nodes, "cluster", "nodes"),
+				TryDo(s, &replication, "info", "replication"))
+			known, role := strings.Count(fmt.Sprint(nodes), "\n"), fmt.Sprint(replication)
+			switch {
+			case err != nil:
 				return err
-			}
-			if text := fmt.Sprint(info); !strings.Contains(text, "cluster_state:ok") || strings.Count(fmt.Sprint(nodes), "\n") != len(c.all()) {
-				return fmt.Errorf("%s: %s\n%s", s.Addr(), text, nodes)
-			}
-			if text := fmt.Sprint(replication); strings.Contains(text, "role:slave") && !strings.Contains(text, "master_link_status:up") {
-				return fmt.Errorf("%s: %s", s.Addr(), text)
+			case !strings.Contains(fmt.Sprint(info), "cluster_state:ok"), known != len(c.all()):
+				return fmt.Errorf("%s: %s\n%s", s.Addr(), info, nodes)
+			case strings.Contains(role, "role:slave") && !strings.Contains(role, "master_link_status:up"):
+				return fmt.Errorf("%s: %s", s.Addr(), role)
 			}
 			return nil
 		})
 	}
 }
 
-// Move has a slot migrate from one master to another: during is called while its keys may be on either.
+// Move migrates a slot from one master to another. It calls during while the keys may be on either.
 func (c *Cluster) Move(slot int, from, to *Server, during func()) {
 	c.tb.Helper()
 	source, target := Do(c.tb, from, "cluster", "myid"), Do(c.tb, to, "cluster", "myid")
@@ -115,23 +116,23 @@ func (c *Cluster) Move(slot int, from, to *Server, during func()) {
 // Fail kills the i-th master and returns when its replica has taken over.
 func (c *Cluster) Fail(i int) {
 	c.tb.Helper()
-	c.hurry()
+	c.failSoon()
 	c.Masters[i].Kill()
 	AwaitMaster(c.tb, c.Replicas[i])
 }
 
-// Promote returns when the replica of the i-th master, which was killed, has taken over.
+// Promote returns when the replica of the i-th master, which the test has killed, has taken over.
 func (c *Cluster) Promote(i int) {
 	c.tb.Helper()
-	c.hurry()
+	c.failSoon()
 	AwaitMaster(c.tb, c.Replicas[i])
 }
 
-// hurry has replicas take over soon.
-func (c *Cluster) hurry() {
+// failSoon lowers the timeout after which replicas take over.
+func (c *Cluster) failSoon() {
 	for _, s := range c.all() {
 		if !s.dead {
-			Do(c.tb, s, "config", "set", "cluster-node-timeout", hasty.Milliseconds())
+			Do(c.tb, s, "config", "set", "cluster-node-timeout", failoverTimeout.Milliseconds())
 		}
 	}
 }
@@ -149,10 +150,10 @@ func AwaitMaster(tb testing.TB, s *Server) {
 	})
 }
 
-// busPort is the port on which a node hears other nodes.
+// busPort returns the port on which a node listens for other nodes.
 func busPort(s *Server) string { return s.args[slices.Index(s.args, "--cluster-port")+1] }
 
-// Do sends the server a command and returns its answer; an error fails the test.
+// Do sends the server a command and returns the reply; an error fails the test.
 func Do(tb testing.TB, s *Server, args ...any) any {
 	tb.Helper()
 	var answer any
@@ -162,7 +163,7 @@ func Do(tb testing.TB, s *Server, args ...any) any {
 	return answer
 }
 
-// TryDo sends the server a command and stores its answer, unless that is nil.
+// TryDo sends the server a command and stores the reply in *answer, unless answer is nil.
 func TryDo(s *Server, answer *any, args ...any) error {
 	password := ""
 	if i := slices.Index(s.args, "--requirepass"); i >= 0 {
@@ -185,7 +186,7 @@ func tryDoAs(s *Server, password string, answer *any, args ...any) error {
 	return err
 }
 
-// Await asks until the answer is nil, and fails the test if it is not in time.
+// Await polls ask until it returns nil. It fails the test if that takes longer than ten seconds.
 func Await(tb testing.TB, ask func() error) {
 	tb.Helper()
 	deadline := time.After(patience)

@@ -1,4 +1,4 @@
-// Package redistest starts a real redis-server of the test's own, so that no test borrows one.
+// Package redistest runs real Redis servers for a test: one server, a Sentinel with its servers, or a Cluster.
 package redistest
 
 import (
@@ -20,8 +20,8 @@ import (
 // patience is how long a redis-server may take to start or stop before the test fails.
 const patience = 10 * time.Second
 
-// Server is a redis-server on a TCP port and a Unix socket of its own. It keeps nothing on disk, and loses its
-// data when it ends, unless its arguments say otherwise.
+// Server is a redis-server on a TCP port and a Unix socket of its own. Unless its arguments say otherwise, it keeps
+// nothing on disk and loses its data when it ends.
 type Server struct {
 	tb     testing.TB
 	binary string
@@ -29,21 +29,14 @@ type Server struct {
 	port   int
 	args   []string
 	proc   *proctest.Process
-	dead   bool // it was ended
+	dead   bool // the test has ended it
 }
 
-// Start runs a redis-server with further arguments, such as "--maxmemory", "1mb", waits until it answers, and
-// kills it when the test ends. Under -short it skips the test; without a redis-server it fails it.
+// Start runs a redis-server with further arguments, such as "--maxmemory", "1mb", waits until it answers, and kills
+// it when the test ends. Under -short it skips the test; without a redis-server it fails the test.
 func Start(tb testing.TB, args ...string) *Server {
 	tb.Helper()
-	if testing.Short() {
-		tb.Skip("needs redis-server: left out by -short")
-	}
-	binary, err := exec.LookPath("redis-server")
-	if err != nil {
-		tb.Fatal("redis-server is not in PATH: apt-get install redis-server, or make tools")
-	}
-	s := &Server{tb: tb, binary: binary, dir: shortTempDir(tb), args: args}
+	s := &Server{tb: tb, binary: proctest.Program(tb, "redis-server"), dir: shortTempDir(tb), args: args}
 	for attempt := 0; ; attempt++ {
 		s.port = proctest.FreePort(tb)
 		err := s.start()
@@ -56,16 +49,16 @@ func Start(tb testing.TB, args ...string) *Server {
 	}
 }
 
-// Addr is the host:port that the server listens on.
+// Addr returns the host:port that the server listens on.
 func (s *Server) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) }
 
-// URL is the server's database 0 over TCP.
+// URL returns the URL of database 0 over TCP.
 func (s *Server) URL() string { return "redis://" + s.Addr() + "/0" }
 
-// Socket is the path of the server's Unix socket.
+// Socket returns the path of the server's Unix socket.
 func (s *Server) Socket() string { return filepath.Join(s.dir, "redis.sock") }
 
-// SocketURL is the server's database 0 over its Unix socket.
+// SocketURL returns the URL of database 0 over the Unix socket.
 func (s *Server) SocketURL() string { return "unix://" + s.Socket() + "?db=0" }
 
 // Kill ends the server with SIGKILL and returns when it is gone.
@@ -91,16 +84,16 @@ func (s *Server) Restart() {
 	}
 }
 
-// SetArgs are further arguments from the next Restart on, in place of those of Start.
+// SetArgs replaces the further arguments of Start from the next Restart on.
 func (s *Server) SetArgs(args ...string) { s.args = args }
 
-// Pause stops the server in its tracks: its connections stay open, and nothing is answered until Resume.
+// Pause stops the server with SIGSTOP: its connections stay open, and it answers nothing until Resume.
 func (s *Server) Pause() {
 	s.tb.Helper()
 	s.proc.Signal(syscall.SIGSTOP)
 }
 
-// Resume lets a paused server go on.
+// Resume continues a paused server.
 func (s *Server) Resume() {
 	s.tb.Helper()
 	s.proc.Signal(syscall.SIGCONT)
@@ -116,7 +109,7 @@ func (s *Server) start() error {
 	return s.proc.TryAwait(patience, s.ping)
 }
 
-// ping says whether the server answers. One that asks for a password does.
+// ping returns nil if the server answers, also if it asks for a password.
 func (s *Server) ping() error {
 	conn, err := net.DialTimeout("unix", s.Socket(), time.Second)
 	if err != nil {
@@ -139,8 +132,8 @@ func (s *Server) ping() error {
 	return nil
 }
 
-// shortTempDir is a directory whose name leaves room for a socket's: its path may have 107 bytes, and
-// tb.TempDir carries the test's name.
+// shortTempDir returns a directory with a short path, as that of a Unix socket may have 107 bytes only, and
+// tb.TempDir contains the name of the test.
 func shortTempDir(tb testing.TB) string {
 	tb.Helper()
 	dir, err := os.MkdirTemp("/tmp", "weir") //nolint:usetesting // see above

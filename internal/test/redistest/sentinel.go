@@ -14,21 +14,21 @@ import (
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
-// MasterName is what sentinels call the master.
+// MasterName is the name by which the Sentinel knows the master.
 const MasterName = "weir-master"
 
-// SentinelPassword is the sentinel's.
+// SentinelPassword is the password of the Sentinel.
 const SentinelPassword = "s3ntinel"
 
 // Sentinel is a Redis Sentinel that watches a master and its replica.
 type Sentinel struct {
 	Master, Replica *Server
-	own             *Server // where its socket is
+	own             *Server // only with what TryDo needs: the Unix socket
 	port            int
 }
 
-// StartSentinel runs a master, a replica and a sentinel, which asks for SentinelPassword, and returns when the sentinel
-// knows both. The servers have further arguments.
+// StartSentinel runs a master, a replica, both with further arguments, and a Sentinel with SentinelPassword. It
+// returns when the Sentinel knows both servers.
 func StartSentinel(tb testing.TB, args ...string) *Sentinel {
 	tb.Helper()
 	s := &Sentinel{}
@@ -41,8 +41,8 @@ func StartSentinel(tb testing.TB, args ...string) *Sentinel {
 	s.own = &Server{dir: dir}
 	config := filepath.Join(dir, "sentinel.conf")
 	text := fmt.Sprintf("bind 127.0.0.1\nport %d\nunixsocket %s\ndir %s\nrequirepass %s\n"+
-		"sentinel monitor %s 127.0.0.1 %d 1\nsentinel down-after-milliseconds %[5]s 500\nsentinel failover-timeout %[5]s 3000\n",
-		s.port, s.own.Socket(), dir, SentinelPassword, MasterName, s.Master.port)
+		"sentinel monitor %s 127.0.0.1 %d 1\nsentinel down-after-milliseconds %[5]s 500\n"+
+		"sentinel failover-timeout %[5]s 3000\n", s.port, s.own.Socket(), dir, SentinelPassword, MasterName, s.Master.port)
 	if i := slices.Index(args, "--requirepass"); i >= 0 {
 		text += fmt.Sprintf("sentinel auth-pass %s %s\n", MasterName, args[i+1])
 	}
@@ -50,11 +50,11 @@ func StartSentinel(tb testing.TB, args ...string) *Sentinel {
 		tb.Fatal(err)
 	}
 	cmd := exec.Command(s.Master.binary, config, "--sentinel")
-	proc := proctest.Start(tb, "redis-sentinel", cmd)
-	proc.Await(2*patience, func() error {
+	proctest.Start(tb, "redis-sentinel", cmd).Await(2*patience, func() error {
 		var answer any
 		err := tryDoAs(s.own, SentinelPassword, &answer, "sentinel", "replicas", MasterName)
-		if text := fmt.Sprint(answer); err == nil && (!strings.Contains(text, "master-link-status ok") || !strings.Contains(text, "flags slave ")) {
+		text := fmt.Sprint(answer)
+		if err == nil && (!strings.Contains(text, "master-link-status ok") || !strings.Contains(text, "flags slave ")) {
 			err = fmt.Errorf("the sentinel says %s", text)
 		}
 		return err
@@ -70,7 +70,7 @@ func (s *Sentinel) Failover(tb testing.TB) {
 	}
 }
 
-// AwaitMaster returns when the sentinel says that s is the master. It says so up to a second after s is.
+// AwaitMaster returns when the Sentinel reports the server as the master: up to a second after it became one.
 func (s *Sentinel) AwaitMaster(tb testing.TB, server *Server) {
 	tb.Helper()
 	Await(tb, func() error {
@@ -83,7 +83,7 @@ func (s *Sentinel) AwaitMaster(tb testing.TB, server *Server) {
 	})
 }
 
-// URL names the sentinel, behind one where nothing listens.
+// URL returns a URL with an address where nothing listens, and then the Sentinel.
 func (s *Sentinel) URL() string {
 	return "redis+sentinel://127.0.0.1:1," + net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) + "/" + MasterName +
 		"/0?sentinel_password=" + SentinelPassword

@@ -9,17 +9,15 @@ import (
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
-// StartTLS runs a redis-server that takes TLS, too, with a certificate of the authority for 127.0.0.1 and "redis", and
-// returns where. With clients it asks who connects for a certificate of that authority.
+// StartTLS runs a redis-server that also listens with TLS, with a certificate of the authority for 127.0.0.1 and
+// "redis", and returns that address. With clients set, clients need a certificate of that authority.
 func StartTLS(tb testing.TB, a *certtest.Authority, clients bool, args ...string) (s *Server, addr string) {
 	tb.Helper()
 	cert, key := a.Issue("redis", "127.0.0.1", "redis")
-	port, ask := strconv.Itoa(proctest.FreePort(tb)), "no"
-	if clients {
-		ask = "yes"
-	}
+	port, needed := strconv.Itoa(proctest.FreePort(tb)), map[bool]string{false: "no", true: "yes"}[clients]
 	s = Start(tb, append([]string{
-		"--tls-port", port, "--tls-cert-file", cert, "--tls-key-file", key, "--tls-ca-cert-file", a.CA(), "--tls-auth-clients", ask,
+		"--tls-port", port, "--tls-cert-file", cert, "--tls-key-file", key, "--tls-ca-cert-file", a.CA(),
+		"--tls-auth-clients", needed,
 	}, args...)...)
 	return s, net.JoinHostPort("127.0.0.1", port)
 }

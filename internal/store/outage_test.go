@@ -1,4 +1,4 @@
-package app
+package store
 
 import (
 	"context"
@@ -57,41 +57,41 @@ func TestOutage(t *testing.T) {
 		}
 		const begins = `level=ERROR msg="store fails, requests are answered by each rule's on_store_failure" store=redis://there error="connection refused"`
 		for range 100 {
-			s.failed(down)
+			s.Failed(down)
 			time.Sleep(100 * time.Millisecond)
 		}
 		lines(begins)
 		passes(true)
-		time.Sleep(3 * outageQuiet) // nobody asks, and it does not answer
+		time.Sleep(3 * defaultOutageTimes.Quiet) // nobody asks, and it does not answer
 		lines(begins)
 		passes(false)
 		answers.Store(true)
-		time.Sleep(outageQuiet)
+		time.Sleep(defaultOutageTimes.Quiet)
 		const ends = `level=INFO msg="store answers again" store=redis://there failed_requests=100`
 		lines(begins, ends)
-		time.Sleep(3 * outageQuiet)
+		time.Sleep(3 * defaultOutageTimes.Quiet)
 		lines(begins, ends)
-		s.failed(down)
-		time.Sleep(2*outageQuiet + time.Second)
+		s.Failed(down)
+		time.Sleep(2*defaultOutageTimes.Quiet + time.Second)
 		lines(begins, ends, begins, `level=INFO msg="store answers again" store=redis://there failed_requests=1`)
 		passes(true)
 		cancel()
-		if err := s.dropLocal(); err != nil {
+		if err := s.local.drop(); err != nil {
 			t.Error(err)
 		}
 	})
 }
 
 // watchedStore has one remote, and as many requests as fail.
-func watchedStore(log *proctest.Buffer, ping func() error) *store {
+func watchedStore(log *proctest.Buffer, ping func() error) *Store {
 	logger := slog.New(slog.NewTextHandler(log, nil))
 	answer := func(context.Context) error { return ping() }
 	r := &remote{
 		label: "redis://there", policy: "allow", timeout: 15 * time.Millisecond, log: logger,
-		ping: answer, pingInTime: answer, loudAfter: policyLoud,
+		ping: answer, pingInTime: answer,
 	}
-	return &store{
-		log: logger, remotes: []*remote{r}, quiet: outageQuiet, local: &local{maxKeys: 100},
+	return &Store{
+		log: logger, remotes: []*remote{r}, OutageTimes: defaultOutageTimes, local: &local{maxKeys: 100},
 		requests: func() uint64 { return r.failures.Load() },
 	}
 }
@@ -127,14 +127,14 @@ func TestPolicyDecidesForLong(t *testing.T) {
 		}
 		ask := func(requests int, every time.Duration) {
 			for range requests {
-				s.failed(slow)
+				s.Failed(slow)
 				time.Sleep(every)
 			}
 		}
 		tooSlow.Store(true)
 		ask(50, time.Second)
-		if lines := loud(); len(lines) != 0 || s.policyFor()[""] < 49*time.Second {
-			t.Fatalf("after 50 s, which are %s: %q, want no line yet", s.policyFor()[""], lines)
+		if lines := loud(); len(lines) != 0 || s.PolicyFor()[""] < 49*time.Second {
+			t.Fatalf("after 50 s, which are %s: %q, want no line yet", s.PolicyFor()[""], lines)
 		}
 		ask(20, time.Second)
 		lines := loud()
@@ -148,20 +148,20 @@ func TestPolicyDecidesForLong(t *testing.T) {
 		}
 		time.Sleep(time.Hour) // nobody asks
 		if n := len(loud()); n < 10 || n > 13 {
-			t.Errorf("%d lines in an hour, want one in %s", n, policyRepeat)
+			t.Errorf("%d lines in an hour, want one in %s", n, loudAgain)
 		}
 		tooSlow.Store(false)
-		time.Sleep(2 * outageQuiet)
+		time.Sleep(2 * defaultOutageTimes.Quiet)
 		n := len(loud())
-		if d := s.policyFor()[""]; d != 0 || strings.Count(log.String(), "store answers again") != 1 {
+		if d := s.PolicyFor()[""]; d != 0 || strings.Count(log.String(), "store answers again") != 1 {
 			t.Errorf("the store answers, and the policy has decided for %s; log:\n%s", d, log)
 		}
 		for range 300 { // one request in a thousand fails
 			others.Add(1000)
 			ask(1, time.Second)
 		}
-		if got := len(loud()); got != n || s.policyFor()[""] > policyLoud {
-			t.Errorf("a store that decides nearly all requests: %d lines more, %s", got-n, s.policyFor()[""])
+		if got := len(loud()); got != n || s.PolicyFor()[""] > defaultOutageTimes.Loud {
+			t.Errorf("a store that decides nearly all requests: %d lines more, %s", got-n, s.PolicyFor()[""])
 		}
 		for range 300 { // one in ten
 			others.Add(10)

@@ -1,4 +1,4 @@
-package app
+package store
 
 import (
 	"context"
@@ -13,11 +13,8 @@ import (
 )
 
 const (
-	// outageQuiet is how long no request must have failed, and the store must answer in time, before an outage is over.
-	outageQuiet = 5 * time.Second
-	// policyLoud is how long a failure policy decides before a log line says so, and policyRepeat how long until the next.
-	policyLoud   = time.Minute
-	policyRepeat = 5 * time.Minute
+	// loudAgain is how long until the next log line that says for how long a failure policy has decided.
+	loudAgain = 5 * time.Minute
 	// mostlyDecides is the share of the requests, 1 in so many, below which failures are not an outage that goes on, if
 	// the store answers in time.
 	mostlyDecides = 100
@@ -26,6 +23,16 @@ const (
 	reachWait  = 500 * time.Millisecond
 	reachAgain = time.Second
 )
+
+// OutageTimes say when an outage is logged.
+type OutageTimes struct {
+	// Quiet is how long no request must have failed, and the store must answer in time, before an outage is over.
+	Quiet time.Duration
+	// Loud is how long a failure policy decides before a log line says so.
+	Loud time.Duration
+}
+
+var defaultOutageTimes = OutageTimes{Quiet: 5 * time.Second, Loud: time.Minute}
 
 // remote is a Redis that counts: --store, or a --named-store. It knows whether the Redis is reachable, and for how long
 // requests have been decided by each rule's on_store_failure in its place.
@@ -37,7 +44,6 @@ type remote struct {
 	log     *slog.Logger
 	// ping says whether it counts; pingInTime whether it does so within the time that requests have.
 	ping, pingInTime func(ctx context.Context) error
-	loudAfter        time.Duration // policyLoud
 
 	failures atomic.Uint64         // requests that were decided without it
 	failing  atomic.Bool           // an outage has been logged, and not yet its end
@@ -52,6 +58,13 @@ type remote struct {
 	mu     sync.Mutex
 	looked time.Time // when reach asked
 	away   string    // how the log said that it is away; empty: it is reachable, as far as is known
+}
+
+func newRemote(name string, s *redisstore.Store, o *Options) *remote {
+	return &remote{
+		name: name, label: s.Label(), policy: o.FailurePolicy, timeout: s.Timeout(), log: o.Log,
+		ping: s.Ping, pingInTime: s.PingInTime,
+	}
 }
 
 // failed notes a request that was decided without the store. The first of an outage is logged.
@@ -79,7 +92,7 @@ func (r *remote) policyFor() time.Duration {
 
 // look logs the end of an outage, and one that goes on. requests is how many were answered since the latest look. It
 // returns false while the outage goes on.
-func (r *remote) look(ctx context.Context, requests uint64) (over bool) {
+func (r *remote) look(ctx context.Context, requests uint64, loudAfter time.Duration) (over bool) {
 	now := r.failures.Load()
 	fresh := now - r.seen
 	r.seen = now
@@ -101,7 +114,7 @@ func (r *remote) look(ctx context.Context, requests uint64) (over bool) {
 	case answers && fresh*mostlyDecides < requests:
 		r.since.Store(time.Now().UnixNano())
 	}
-	if r.policyFor() >= r.loudAfter && (r.loud.IsZero() || time.Since(r.loud) >= policyRepeat) {
+	if r.policyFor() >= loudAfter && (r.loud.IsZero() || time.Since(r.loud) >= loudAgain) {
 		r.loud = time.Now()
 		r.logPolicy(ctx, now-r.logged)
 	}
@@ -178,4 +191,97 @@ func (r *remote) isAway() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.away != ""
+}
+
+// PolicyFor returns for how long on_store_failure has decided in place of each Redis, by name.
+func (s *Store) PolicyFor() map[string]time.Duration {
+	all := make(map[string]time.Duration, len(s.remotes))
+	for _, r := range s.remotes {
+		all[r.name] = r.policyFor()
+	}
+	return all
+}
+
+// Failed notes a request that was decided without the servers that the error names.
+func (s *Store) Failed(err error) {
+	if len(s.remotes) == 0 {
+		return
+	}
+	named := false
+	redisstore.Failures(err, func(name, _ string, _ error) {
+		for _, r := range s.remotes {
+			if r.name == name {
+				named = true
+				r.failed(err)
+			}
+		}
+	})
+	if !named {
+		s.remotes[0].failed(err)
+	}
+}
+
+// FirstReachable pings the first server and reports whether it can be reached. What cannot has been logged. True for
+// memory.
+func (s *Store) FirstReachable(ctx context.Context) bool {
+	return len(s.remotes) == 0 || s.remotes[0].reach(ctx)
+}
+
+// reachable asks all stores, and says whether they can be reached. What is not has been logged.
+func (s *Store) reachable(ctx context.Context) bool {
+	var away atomic.Bool
+	var wait sync.WaitGroup
+	for _, r := range s.remotes {
+		wait.Go(func() {
+			if !r.reach(ctx) {
+				away.Store(true)
+			}
+		})
+	}
+	wait.Wait()
+	return !away.Load()
+}
+
+// watch logs outages that go on, and their ends, until ctx is done, and forgets what was counted locally during them: not
+// before, so that a store that comes and goes does not renew each limit's local share. It is here, and not on a request's
+// way, that the lines of such a store are bounded.
+func (s *Store) watch(ctx context.Context) {
+	s.reachable(ctx)
+	tick, reach := time.NewTicker(s.OutageTimes.Quiet), time.NewTicker(reachAgain)
+	defer tick.Stop()
+	defer reach.Stop()
+	before, local := s.requests(), false
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-reach.C:
+			for _, r := range s.remotes {
+				if r.isAway() {
+					r.reach(ctx)
+				}
+			}
+			continue
+		case <-tick.C:
+		}
+		now := s.requests()
+		over := s.look(ctx, now-before)
+		if before = now; over && local {
+			if err := s.local.drop(); err != nil {
+				s.log.LogAttrs(ctx, slog.LevelWarn, "what was counted locally is not freed", slog.String("error", err.Error()))
+			}
+		}
+		local = !over
+	}
+}
+
+// look says whether no store has an outage.
+func (s *Store) look(ctx context.Context, requests uint64) (over bool) {
+	over = true
+	for _, r := range s.remotes {
+		if !r.look(ctx, requests, s.OutageTimes.Loud) {
+			over = false
+		}
+	}
+	return over
 }

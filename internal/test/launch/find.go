@@ -1,0 +1,108 @@
+package launch
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+)
+
+// toolDirs are the folders in which make tools puts programs.
+var toolDirs = []string{".tools/venv/bin", ".tools/prometheus/usr/bin", ".tools/bin"}
+
+// Find returns the path of the first of the programs that there is: in the folders of make tools, or else in PATH.
+// Without one the error says how to get it.
+func Find(names ...string) (string, error) {
+	for _, name := range names {
+		for _, dir := range toolDirs {
+			if path, err := Above(filepath.Join(dir, name)); path != "" || err != nil {
+				return path, err
+			}
+		}
+		if path, err := exec.LookPath(name); err == nil {
+			return path, nil
+		}
+	}
+	return "", fmt.Errorf("%s is neither in .tools nor in PATH: make tools installs it", names[0])
+}
+
+// Above returns the absolute path of a file in the working directory or, if it is not there, in the nearest directory
+// above; "" if none has it.
+func Above(path string) (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for {
+		found := filepath.Join(dir, path)
+		if _, err := os.Stat(found); err == nil {
+			return found, nil
+		}
+		if dir == filepath.Dir(dir) {
+			return "", nil
+		}
+		dir = filepath.Dir(dir)
+	}
+}
+
+// FindEnvoy returns $WEIR_ENVOY if it is set, or else what Find returns.
+func FindEnvoy() (string, error) {
+	if path := os.Getenv("WEIR_ENVOY"); path != "" {
+		return path, nil
+	}
+	path, err := Find("envoy")
+	if err != nil {
+		err = fmt.Errorf("%w; or set WEIR_ENVOY", err)
+	}
+	return path, err
+}
+
+// The ports lie below those of outgoing connections. So no connection takes the port of a server that is stopped for
+// a while, not even one that tries to reach that very server.
+const lowestPort, ports = 20_000, 12_000
+
+// FreeAddr returns a TCP address of 127.0.0.1 on which nothing listens.
+func FreeAddr(ctx context.Context) (addr string, err error) {
+	var config net.ListenConfig
+	for range 100 {
+		port := lowestPort + rand.IntN(ports) //nolint:gosec // no secret
+		addr = net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+		var l net.Listener
+		if l, err = config.Listen(ctx, "tcp", addr); err == nil {
+			return addr, l.Close()
+		}
+	}
+	return "", fmt.Errorf("no free TCP port found: %w", err)
+}
+
+// Get returns nil if the URL answers with status 200.
+func Get(ctx context.Context, url string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close() //nolint:errcheck // nothing is read
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s answered %s", url, resp.Status)
+	}
+	return nil
+}
+
+// Dial returns nil if something listens on the address.
+func Dial(ctx context.Context, network, addr string) error {
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, network, addr)
+	if err != nil {
+		return err
+	}
+	return conn.Close()
+}

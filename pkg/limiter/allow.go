@@ -1,0 +1,185 @@
+package limiter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+)
+
+// ErrNeverFits is wrapped by the error of Wait and WaitN when no wait helps: the cost is larger than a limit can
+// ever admit at once, or the limit is zero.
+var ErrNeverFits = errors.New("the cost never fits")
+
+// Limiter limits one thing by one or several policies, with a counter for each key. It is safe for concurrent use.
+//
+// The counters are the store's: every process that asks the same store shares them. Limiters over one store share
+// the counter of a key when their policies have the same algorithm and window; to count apart, give them different
+// keys, such as "login|ann" and "search|ann".
+type Limiter struct {
+	store    Store
+	policies []*Policy
+	prefixes []string // prefixes[i] begins the keys of policies[i]
+}
+
+// New returns a Limiter that counts in store. Of several policies all must admit a request, and they are charged
+// together or not at all.
+func New(store Store, policy *Policy, more ...*Policy) *Limiter {
+	l := &Limiter{store: store, policies: append([]*Policy{policy}, more...)}
+	for _, p := range l.policies {
+		prefix := ""
+		if p != nil { // the store refuses hits without a policy, by ErrInvalid
+			prefix = p.Algorithm().String() + "|" + strconv.FormatInt(p.Window().Microseconds(), 36) + "|"
+		}
+		l.prefixes = append(l.prefixes, prefix)
+	}
+	return l
+}
+
+// Policies returns what the Limiter counts by, in the order in which New got them.
+func (l *Limiter) Policies() []*Policy { return l.policies }
+
+// Allow is AllowN for a cost of one hit.
+func (l *Limiter) Allow(ctx context.Context, key string) (Decision, error) {
+	return l.AllowN(ctx, key, 1)
+}
+
+// AllowN charges n hits to the key's counters if all of them fit, and returns at once. Decision.Allowed says
+// whether the caller may go on, RetryAfter when it may try again. A policy that delays requests (LeakyQueue, or one
+// with a MaxWait) allows a caller that then waits for Decision.Wait; WaitN does that by itself.
+//
+// Of several policies the Decision is the tightest one's, as Tightest has it. An error wraps ErrUnavailable if the
+// store could not decide, or ErrInvalid if n is not between 1 and MaxHits. Whether the caller goes on without a
+// decision is its own choice.
+func (l *Limiter) AllowN(ctx context.Context, key string, n int64) (Decision, error) {
+	all, err := l.AllowEach(ctx, key, n)
+	if err != nil {
+		return Decision{}, err
+	}
+	d := all[Tightest(all)]
+	for i := range all { // the slowest limit says when an admitted caller goes on
+		d.Wait = max(d.Wait, all[i].Wait)
+	}
+	return d, nil
+}
+
+// AllowEach is AllowN that returns the decision of each policy. The request is admitted if all of them are Allowed.
+func (l *Limiter) AllowEach(ctx context.Context, key string, n int64) ([]Decision, error) {
+	if n < 1 {
+		return nil, fmt.Errorf("%w: the cost must be at least 1 hit, got %d", ErrInvalid, n)
+	}
+	return l.take(ctx, key, n, anyPolicy)
+}
+
+// Refund gives n hits back to the key's counters, for example what an estimated cost was too high.
+func (l *Limiter) Refund(ctx context.Context, key string, n int64) error {
+	return l.giveBack(ctx, key, n, anyPolicy)
+}
+
+// Release gives n hits back to the counters of requests in flight: the policies of Concurrency. Who was admitted
+// calls it when done; hits that are not released count until the policy's Window ends. Other policies stay charged.
+func (l *Limiter) Release(ctx context.Context, key string, n int64) error {
+	return l.giveBack(ctx, key, n, inFlight)
+}
+
+func anyPolicy(*Policy) bool { return true }
+
+func inFlight(p *Policy) bool { return p != nil && p.Algorithm() == Concurrency }
+
+func (l *Limiter) giveBack(ctx context.Context, key string, n int64, to func(*Policy) bool) error {
+	if n < 1 {
+		return fmt.Errorf("%w: at least 1 hit can be given back, got %d", ErrInvalid, n)
+	}
+	_, err := l.take(ctx, key, -n, to)
+	return err
+}
+
+// take makes one request of a hit of cost n for each of the policies that are wanted.
+func (l *Limiter) take(ctx context.Context, key string, n int64, wanted func(*Policy) bool) ([]Decision, error) {
+	hits := make([]Hit, 0, len(l.policies))
+	for i, p := range l.policies {
+		if wanted(p) {
+			hits = append(hits, Hit{Key: l.prefixes[i] + key, Policy: p, N: n})
+		}
+	}
+	if len(hits) == 0 {
+		return nil, nil
+	}
+	out := make([]Decision, len(hits))
+	if err := l.store.Take(ctx, hits, out); err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// Tightest returns the index of the decision that matters most to a caller: the denied one with the longest
+// RetryAfter, else the one with the least Remaining. all must not be empty.
+func Tightest(all []Decision) int {
+	tightest := 0
+	for i := range all {
+		if all[i].tighter(&all[tightest]) {
+			tightest = i
+		}
+	}
+	return tightest
+}
+
+func (d *Decision) tighter(o *Decision) bool {
+	switch {
+	case d.Allowed != o.Allowed:
+		return !d.Allowed
+	case !d.Allowed:
+		return d.RetryAfter > o.RetryAfter
+	default:
+		return d.Remaining < o.Remaining
+	}
+}
+
+// Wait is WaitN for a cost of one hit.
+func (l *Limiter) Wait(ctx context.Context, key string) error { return l.WaitN(ctx, key, 1) }
+
+// WaitN charges n hits as soon as they fit, and returns when the caller may go on. It returns an error at once, and
+// charges nothing, if no wait helps (ErrNeverFits) or if the wait would end after ctx's deadline. When ctx is done
+// it returns ctx's error; a delayed request (Decision.Wait) stays charged then.
+//
+// Callers that wait for one key are not served in order: each asks again when its RetryAfter is over. A policy
+// whose ChargeDenied is not ChargeNone charges them each time. For a queue in order, use LeakyQueue.
+func (l *Limiter) WaitN(ctx context.Context, key string, n int64) error {
+	for {
+		d, err := l.AllowN(ctx, key, n)
+		switch {
+		case err != nil:
+			return err
+		case d.Allowed:
+			return sleep(ctx, d.Wait)
+		case d.RetryAfter == Never:
+			return fmt.Errorf("%w: %d hits", ErrNeverFits, n)
+		}
+		wait := max(d.RetryAfter, minRetry)
+		if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < wait {
+			return fmt.Errorf("the limit needs a wait of %s, and the deadline is earlier: %w", wait, context.DeadlineExceeded)
+		}
+		if err := sleep(ctx, wait); err != nil {
+			return err
+		}
+	}
+}
+
+// minRetry is the least time between two questions of WaitN, whatever the store answers.
+const minRetry = time.Millisecond
+
+// sleep returns nil after d, or ctx's error when ctx is done earlier.
+func sleep(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return ctx.Err()
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,49 @@
+package middleware
+
+import (
+	"net"
+	"net/http"
+	"strconv"
+
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+)
+
+// HTTP returns a middleware that charges one hit of l for each request, under the key that key returns for it. A
+// request with an empty key is not limited.
+func HTTP(l *limiter.Limiter, key func(*http.Request) string, o Options) func(http.Handler) http.Handler {
+	g := newGate(l, o)
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			v, err := g.enter(r.Context(), key(r))
+			if err != nil {
+				if r.Context().Err() == nil { // else the client has gone
+					http.Error(w, "rate limit not available", http.StatusServiceUnavailable)
+				}
+				return
+			}
+			if v.rateLimit != "" {
+				w.Header().Set(headerPolicy, g.policies)
+				w.Header().Set(headerRateLimit, v.rateLimit)
+			}
+			if !v.allowed {
+				if v.retryAfter != limiter.Never {
+					w.Header().Set(headerRetryAfter, strconv.FormatInt(seconds(v.retryAfter), 10))
+				}
+				http.Error(w, "rate limit exceeded", http.StatusTooManyRequests)
+				return
+			}
+			defer v.release()
+			next.ServeHTTP(w, r)
+		})
+	}
+}
+
+// RemoteIP is a key: the address that the connection comes from. Behind a proxy that is the proxy's; read the header
+// then that your proxy sets, and that clients cannot.
+func RemoteIP(r *http.Request) string {
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		return r.RemoteAddr
+	}
+	return host
+}

@@ -1,0 +1,155 @@
+// Package middleware limits the requests of a Go server: HTTP wraps a net/http handler, UnaryServerInterceptor and
+// StreamServerInterceptor go into a gRPC server.
+//
+// A denied HTTP request is answered 429 Too Many Requests with Retry-After, a denied call ResourceExhausted with a
+// RetryInfo. Every response that a limit decided carries RateLimit-Policy and RateLimit
+// (draft-ietf-httpapi-ratelimit-headers-10); gRPC has them, and retry-after, as metadata. A limit that delays requests
+// (limiter.LeakyQueue, or a MaxWait) holds the request until it may go on, and hits of limiter.Concurrency are released
+// when the request ends.
+package middleware
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+)
+
+// Options change what a middleware does. The zero value lets requests pass that the store cannot decide.
+type Options struct {
+	// FailClosed denies a request when the store cannot decide: 503 Service Unavailable, or Unavailable. By default
+	// it passes.
+	FailClosed bool
+	// OnError is called with each error of the store, for a log or a counter. Nil is nothing.
+	OnError func(error)
+}
+
+// releaseTimeout bounds the release of a request in flight, which outlives the request's own context.
+const releaseTimeout = time.Second
+
+// gate decides requests for the three doors of the package.
+type gate struct {
+	limiter  *limiter.Limiter
+	names    []string // of the policies, as RateLimit shows them
+	policies string   // the value of RateLimit-Policy
+	releases bool     // a policy is of Concurrency
+	o        Options
+}
+
+func newGate(l *limiter.Limiter, o Options) *gate {
+	g := &gate{limiter: l, o: o}
+	seen := map[string]int{}
+	for i, p := range l.Policies() {
+		name := p.Algorithm().String()
+		if seen[name]++; seen[name] > 1 {
+			name += "-" + strconv.Itoa(seen[name])
+		}
+		g.names = append(g.names, name)
+		if i > 0 {
+			g.policies += ", "
+		}
+		g.policies += fmt.Sprintf("%q;q=%d", name, p.Limit())
+		if p.Algorithm() == limiter.Concurrency {
+			g.releases = true
+			g.policies += `;qu="concurrent-requests"`
+			continue
+		}
+		g.policies += fmt.Sprintf(";w=%d", seconds(p.Window()))
+	}
+	return g
+}
+
+// verdict is what the gate found for one request.
+type verdict struct {
+	allowed    bool
+	retryAfter time.Duration // of a denied request: limiter.Never if no wait helps
+	rateLimit  string        // the value of RateLimit; empty where no limit decided
+	release    func()        // to be called when an allowed request ends
+}
+
+// enter decides a request with this key, and returns when it may go on. The error is the store's, with FailClosed, or
+// that of ctx.
+func (g *gate) enter(ctx context.Context, key string) (verdict, error) {
+	if key == "" {
+		return verdict{allowed: true, release: func() {}}, nil
+	}
+	all, err := g.limiter.AllowEach(ctx, key, 1)
+	if err != nil {
+		if g.o.OnError != nil {
+			g.o.OnError(err)
+		}
+		if g.o.FailClosed {
+			return verdict{}, err
+		}
+		return verdict{allowed: true, release: func() {}}, nil
+	}
+	i := limiter.Tightest(all)
+	v := verdict{allowed: all[i].Allowed, retryAfter: all[i].RetryAfter, rateLimit: g.rateLimit(i, &all[i])}
+	if !v.allowed {
+		return v, nil
+	}
+	v.release = g.releaser(ctx, key)
+	if err := delay(ctx, all); err != nil {
+		v.release()
+		return verdict{}, err
+	}
+	return v, nil
+}
+
+// rateLimit is the value of RateLimit: what is left of the tightest limit, and when it is available again.
+func (g *gate) rateLimit(i int, d *limiter.Decision) string {
+	reset := d.ResetAfter
+	if !d.Allowed && d.RetryAfter != limiter.Never {
+		reset = d.RetryAfter
+	}
+	return fmt.Sprintf("%q;r=%d;t=%d", g.names[i], d.Remaining, seconds(reset))
+}
+
+func (g *gate) releaser(ctx context.Context, key string) func() {
+	if !g.releases {
+		return func() {}
+	}
+	return func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
+		defer cancel()
+		if err := g.limiter.Release(ctx, key, 1); err != nil && g.o.OnError != nil {
+			g.o.OnError(err)
+		}
+	}
+}
+
+// delay waits as long as the slowest limit wants.
+func delay(ctx context.Context, all []limiter.Decision) error {
+	var longest time.Duration
+	for i := range all {
+		longest = max(longest, all[i].Wait)
+	}
+	if longest == 0 {
+		return nil
+	}
+	timer := time.NewTimer(longest)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// seconds rounds up, so that a client that waits so long is not too early.
+func seconds(d time.Duration) int64 { return int64(math.Ceil(d.Seconds())) }
+
+// lower is a header's name as gRPC's metadata has it.
+func lower(header string) string { return strings.ToLower(header) }
+
+// The response headers.
+const (
+	headerPolicy     = "RateLimit-Policy"
+	headerRateLimit  = "RateLimit"
+	headerRetryAfter = "Retry-After"
+)
