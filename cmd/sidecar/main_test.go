@@ -13,8 +13,8 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/weir-ratelimit/weir/internal/test/redistest"
 	"github.com/weir-ratelimit/weir/internal/rls"
+	"github.com/weir-ratelimit/weir/internal/test/redistest"
 	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
 	"github.com/weir-ratelimit/weir/pkg/reload"

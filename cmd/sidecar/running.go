@@ -10,8 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weir-ratelimit/weir/internal/adminclient"
-	"github.com/weir-ratelimit/weir/internal/app"
+	"github.com/weir-ratelimit/weir/internal/adminapi"
 	"github.com/weir-ratelimit/weir/pkg/reload"
 )
 
@@ -97,7 +96,7 @@ func (c *reloadCmd) Run(ctx context.Context, io streams) error {
 	defer client.Close()
 	var answer json.RawMessage
 	err = client.Post(ctx, "/reload", nil, &answer)
-	refused := (*adminclient.StatusError)(nil)
+	refused := (*adminapi.StatusError)(nil)
 	switch {
 	case errors.As(err, &refused) && refused.Status == http.StatusUnprocessableEntity && json.Valid(refused.Body):
 		answer = refused.Body
@@ -109,13 +108,13 @@ func (c *reloadCmd) Run(ctx context.Context, io streams) error {
 			return err
 		}
 	}
-	var said rulesStatus
+	var said adminapi.Reloaded
 	if err := json.Unmarshal(answer, &said); err != nil {
 		return err
 	}
 	if refused != nil {
 		if !c.Output.json() {
-			said.printErrors(io.err)
+			printErrors(io.err, said.Errors, len(said.Errors))
 			fmt.Fprintln(io.err, "refused; the rules of before stay")
 		}
 		return errTold
@@ -126,28 +125,12 @@ func (c *reloadCmd) Run(ctx context.Context, io streams) error {
 	return nil
 }
 
-// rulesStatus is what a sidecar says of its rules.
-type rulesStatus struct {
-	Hash       string    `json:"hash"`
-	LoadedAt   time.Time `json:"loaded_at"`
-	Errors     []string  `json:"errors"`
-	ErrorsAt   time.Time `json:"errors_at"`
-	ErrorCount int       `json:"error_count"`
-	Domains    int       `json:"domains"`
-	Rules      int       `json:"rules"`
-	Limits     int       `json:"limits"`
-	Published  *struct {
-		Version uint64 `json:"version"`
-		Newest  uint64 `json:"newest_version"`
-		Error   string `json:"error"`
-	} `json:"published"`
-}
-
-func (s *rulesStatus) printErrors(w io.Writer) {
-	for _, e := range s.Errors[:min(len(s.Errors), maxShownErrors)] {
+// printErrors prints the errors of rule files, of which there are count.
+func printErrors(w io.Writer, errs []string, count int) {
+	for _, e := range errs[:min(len(errs), maxShownErrors)] {
 		fmt.Fprintln(w, printable(e))
 	}
-	if more := max(s.ErrorCount, len(s.Errors)) - maxShownErrors; more > 0 {
+	if more := count - maxShownErrors; more > 0 {
 		fmt.Fprintf(w, "and %d more\n", more)
 	}
 }
@@ -172,20 +155,6 @@ Examples:
     weir status --server http://sidecar-3:8080 --format json`
 }
 
-// serverStatus is what GET /status answers.
-type serverStatus struct {
-	Ready  bool `json:"ready"`
-	Checks []struct {
-		Name  string `json:"name"`
-		Error string `json:"error"`
-	} `json:"checks"`
-	Build     app.Build   `json:"build"`
-	StartedAt time.Time   `json:"started_at"`
-	Now       time.Time   `json:"now"`
-	Store     string      `json:"store"`
-	Rules     rulesStatus `json:"rules"`
-}
-
 // Run prints the status.
 func (c *statusCmd) Run(ctx context.Context, io streams) error {
 	client, err := c.To.client("weir status")
@@ -200,15 +169,15 @@ func (c *statusCmd) Run(ctx context.Context, io streams) error {
 	if c.Output.json() {
 		return printJSON(io, answer)
 	}
-	var s serverStatus
+	var s adminapi.Status
 	if err := json.Unmarshal(answer, &s); err != nil {
 		return err
 	}
-	s.print(io.out)
+	printStatus(io.out, &s)
 	return nil
 }
 
-func (s *serverStatus) print(w io.Writer) {
+func printStatus(w io.Writer, s *adminapi.Status) {
 	line := func(name, format string, args ...any) {
 		fmt.Fprintf(w, "%-10s %s\n", name, printable(fmt.Sprintf(format, args...)))
 	}
@@ -239,7 +208,8 @@ func (s *serverStatus) print(w io.Writer) {
 		}
 	}
 	if len(r.Errors) > 0 {
-		line("refused", "newer rules, at %s: %s", r.ErrorsAt.Format(time.RFC3339), count(max(r.ErrorCount, len(r.Errors)), "error"))
-		r.printErrors(w)
+		errs := max(r.ErrorCount, len(r.Errors)) // older servers send no count
+		line("refused", "newer rules, at %s: %s", r.ErrorsAt.Format(time.RFC3339), count(errs, "error"))
+		printErrors(w, r.Errors, errs)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/weir-ratelimit/weir/internal/adminapi"
 	"github.com/weir-ratelimit/weir/internal/metrics"
 	"github.com/weir-ratelimit/weir/internal/rls"
 	"github.com/weir-ratelimit/weir/internal/statsd"
@@ -43,11 +44,7 @@ type Options struct {
 type LogStats = metrics.LogStats
 
 // Build is the version and what it was built with.
-type Build struct {
-	Version string `json:"version"`
-	Commit  string `json:"commit"`
-	Go      string `json:"go"`
-}
+type Build = adminapi.Build
 
 // RulesOptions say where the rules come from.
 type RulesOptions struct {
