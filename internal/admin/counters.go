@@ -15,7 +15,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/adminapi"
 	"github.com/weir-ratelimit/weir/internal/boosts"
 	"github.com/weir-ratelimit/weir/internal/counters"
-	"github.com/weir-ratelimit/weir/internal/rls"
+	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -29,7 +29,7 @@ type Counters interface {
 type Boosts interface {
 	List() []adminapi.BoostStatus
 	// Limits returns what replaces limits of the rules now; nil if nothing does.
-	Limits() *rls.Boosts
+	Limits() *decide.Boosts
 	Away() error
 	Add(ctx context.Context, in *adminapi.BoostRequest) (*adminapi.BoostStatus, error)
 	Remove(ctx context.Context, id string) (*adminapi.Boost, error)

@@ -3,13 +3,13 @@ package app
 import (
 	"fmt"
 
+	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/decisionlog"
 	"github.com/weir-ratelimit/weir/internal/metrics"
-	"github.com/weir-ratelimit/weir/internal/rls"
 )
 
 // watchers are what is shown every request that was decided.
-func (a *App) watchers() ([]rls.Watcher, error) {
+func (a *App) watchers() ([]decide.Watcher, error) {
 	all := a.sends.Watchers()
 	if a.top != nil {
 		all = append(all, a.top)

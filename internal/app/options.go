@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/adminapi"
+	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/metrics"
-	"github.com/weir-ratelimit/weir/internal/rls"
 	"github.com/weir-ratelimit/weir/internal/statsd"
 	"github.com/weir-ratelimit/weir/internal/telemetry"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
@@ -181,11 +181,11 @@ func (o *Options) metrics() metrics.Options {
 }
 
 // limitHeaders are the names of the headers that are on.
-func (o *HeaderOptions) limitHeaders() rls.LimitHeaders {
+func (o *HeaderOptions) limitHeaders() decide.LimitHeaders {
 	if !o.RatelimitHeaders {
-		return rls.LimitHeaders{}
+		return decide.LimitHeaders{}
 	}
-	return rls.LimitHeaders{
+	return decide.LimitHeaders{
 		Limit: o.RatelimitLimitHeader, Remaining: o.RatelimitRemainingHeader, Reset: o.RatelimitResetHeader,
 	}
 }
