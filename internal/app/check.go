@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/decisionlog"
-	"github.com/weir-ratelimit/weir/internal/statsd"
+	"github.com/weir-ratelimit/weir/internal/metrics"
 	"github.com/weir-ratelimit/weir/internal/store"
 	"github.com/weir-ratelimit/weir/internal/topkeys"
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
@@ -131,7 +131,7 @@ func (o *MetricsOptions) check(c *checker) {
 		return
 	}
 	c.between("--statsd-interval", o.StatsdInterval, time.Second, time.Hour)
-	if _, err := statsd.New(o.statsd(nil)); err != nil {
+	if _, err := metrics.NewStatsd(o.statsd(nil)); err != nil {
 		for line := range strings.SplitSeq(err.Error(), "\n") { // which begins with the end of the flag's name
 			c.errs = append(c.errs, errors.New("--statsd-"+line))
 		}

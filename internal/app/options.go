@@ -9,7 +9,6 @@ import (
 	"github.com/weir-ratelimit/weir/internal/adminapi"
 	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/metrics"
-	"github.com/weir-ratelimit/weir/internal/statsd"
 	"github.com/weir-ratelimit/weir/internal/telemetry"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
@@ -191,8 +190,8 @@ func (o *HeaderOptions) limitHeaders() decide.LimitHeaders {
 }
 
 // statsd is how metrics are sent.
-func (o *MetricsOptions) statsd(log *slog.Logger) statsd.Options {
-	return statsd.Options{
+func (o *MetricsOptions) statsd(log *slog.Logger) metrics.StatsdOptions {
+	return metrics.StatsdOptions{
 		Addr: o.StatsdAddr, Format: o.StatsdFormat, Prefix: o.StatsdPrefix, Tags: o.StatsdTags,
 		Interval: o.StatsdInterval, Log: log,
 	}

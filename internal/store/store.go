@@ -39,7 +39,7 @@ type Options struct {
 	MaxKeys int
 
 	// Instrument measures the calls to Redis: names are those of all servers, "" for the first one. Nil: none is measured.
-	Instrument func(s limiter.Store, names []string) (limiter.Store, error)
+	Instrument func(s limiter.Store, names []string) limiter.Store
 	// Requests returns how many requests the process has answered. An outage in which nearly all of them are decided by
 	// Redis is none. It is needed with Redis.
 	Requests func() uint64
@@ -100,9 +100,7 @@ func Open(o *Options) (*Store, error) {
 	})
 	measured := limiter.Store(r)
 	if o.Instrument != nil {
-		if measured, err = o.Instrument(r, names); err != nil {
-			return nil, errors.Join(err, r.Close())
-		}
+		measured = o.Instrument(r, names)
 	}
 	s.Breaker = guard.NewBreaker(guard.BreakerOptions{
 		Store: measured, Servers: servers, Answered: redisstore.Answered, Failures: redisstore.Failures,
