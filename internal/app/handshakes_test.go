@@ -25,10 +25,10 @@ func TestHandshakesThatFailAreBounded(t *testing.T) {
 			speak(t, addr)
 		}
 	}
-	for i, listener := range []string{"grpc", "http"} {
+	for listener, h := range map[string]*handshakes{"grpc": p.app.grpcHandshakes, "http": p.app.httpHandshakes} {
 		want(t, "handshakes of "+listener, "50", func() string { return p.metricOf(`weir_tls_handshakes_failed_total{listener="` + listener + `"}`) })
 		if n := p.logged(`msg="TLS handshake failed" listener=` + listener + ` error=`); n != 1 {
-			t.Errorf("%d lines about %d failures of %s, want one; log:\n%s", n, p.app.handshakes[i].failures.Load(), listener, p.log)
+			t.Errorf("%d lines about %d failures of %s, want one; log:\n%s", n, h.failures.Load(), listener, p.log)
 		}
 	}
 }

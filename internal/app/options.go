@@ -9,7 +9,6 @@ import (
 	"github.com/weir-ratelimit/weir/internal/adminapi"
 	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/metrics"
-	"github.com/weir-ratelimit/weir/internal/telemetry"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
 
@@ -195,13 +194,4 @@ func (o *MetricsOptions) statsd(log *slog.Logger) metrics.StatsdOptions {
 		Addr: o.StatsdAddr, Format: o.StatsdFormat, Prefix: o.StatsdPrefix, Tags: o.StatsdTags,
 		Interval: o.StatsdInterval, Log: log,
 	}
-}
-
-// telemetry is what to send by OTLP.
-func (o *Options) telemetry(m *metrics.Metrics) telemetry.Options {
-	t := telemetry.Options{Traces: o.OTelTraces, Version: o.Build.Version, Log: o.Log}
-	if o.OTelMetrics {
-		t.Metrics = m.Producer()
-	}
-	return t
 }

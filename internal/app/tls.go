@@ -4,11 +4,9 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -174,17 +172,4 @@ func (o *Options) httpTLS() *serverTLS {
 		flag: "http", cert: o.HTTPTLSCert, key: o.HTTPTLSKey, clientCA: o.HTTPTLSClientCA,
 		auth: tls.VerifyClientCertIfGiven, protocols: []string{"h2", "http/1.1"}, log: o.Log,
 	}
-}
-
-// httpToken reads the token anew, so that it can be changed.
-func (o *Options) httpToken() (string, error) {
-	text, err := fileread.ReadFile(context.Background(), o.HTTPTokenFile)
-	if err != nil {
-		return "", fmt.Errorf("--http-token-file: %w", err)
-	}
-	token := strings.TrimSpace(string(text))
-	if token == "" {
-		return "", errors.New("--http-token-file: " + o.HTTPTokenFile + " is empty")
-	}
-	return token, nil
 }
