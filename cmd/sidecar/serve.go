@@ -15,6 +15,7 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/app"
 	"github.com/weir-ratelimit/weir/internal/gcpace"
+	"github.com/weir-ratelimit/weir/internal/logging"
 )
 
 // flagGroups are the headings in the help of serve.
@@ -78,11 +79,15 @@ func (c *serveCmd) Run(ctx context.Context, io streams, command *kong.Context) e
 	defer stop()
 	context.AfterFunc(ctx, stop) // the next signal ends the process
 
-	log, err := newProcessLog(io.err, c.LogLevel, c.LogFormat) //nolint:contextcheck // it goes on when ctx is done
+	log, err := logging.NewProcess(io.err, c.LogLevel, c.LogFormat) //nolint:contextcheck // it goes on when ctx is done
 	if err != nil {
 		return err
 	}
-	o.Log, o.LogStats, o.Build = log.Logger, log.stats, build()
+	o.Log, o.Build = log.Logger, build()
+	o.LogStats = func() app.LogStats {
+		now := log.Stats()
+		return app.LogStats{FullBuffer: now.FullBuffer, NotWritten: now.NotWritten}
+	}
 	if err = endInTime(ctx, &o, func() error { return serve(ctx, o, hangup) }); err != nil {
 		report(log, err)
 		err = errTold

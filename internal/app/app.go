@@ -91,7 +91,7 @@ func New(ctx context.Context, o Options) (*App, error) {
 	}
 	a := &App{
 		o: o, metrics: metrics.New(o.metrics()), health: newHealth(), clients: newClients(&o),
-		grpcHandshakes: &handshakes{listener: "grpc", log: o.Log}, httpHandshakes: &handshakes{listener: "http", log: o.Log},
+		grpcHandshakes: newHandshakes("grpc", o.Log), httpHandshakes: newHandshakes("http", o.Log),
 	}
 	a.closed = sync.OnceValue(a.close)
 	a.showProcess()

@@ -87,19 +87,3 @@ func TestCertificatesThatHang(t *testing.T) {
 	}
 	hung.Release()
 }
-
-// quiet lets one line through in a while, and says how many it did not.
-func TestQuiet(t *testing.T) {
-	var q quiet
-	now := time.Now()
-	for _, step := range []struct {
-		after   time.Duration
-		skipped uint64
-		ok      bool
-	}{{0, 0, true}, {time.Second, 0, false}, {time.Second, 0, false}, {refusedQuiet, 2, true}, {refusedQuiet, 0, true}} {
-		now = now.Add(step.after)
-		if skipped, ok := q.allow(now); skipped != step.skipped || ok != step.ok {
-			t.Errorf("after %s: %d, %t; want %d, %t", step.after, skipped, ok, step.skipped, step.ok)
-		}
-	}
-}

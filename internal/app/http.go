@@ -51,7 +51,7 @@ func (a *App) openHTTP(context.Context) error {
 			"such as boosts and counters, and see the values of keys", slog.String("http", a.o.HTTPAddr))
 	}
 	a.http = admin.NewServer(o)
-	a.http.ErrorLog = slog.NewLogLogger(newQuietHTTP(a.o.Log.Handler(), a.httpHandshakes), slog.LevelWarn)
+	a.http.ErrorLog = slog.NewLogLogger(newBoundedHTTP(a.o.Log.Handler(), a.httpHandshakes), slog.LevelWarn)
 	a.http.ConnState = a.clients.http.ConnState
 	config, err := a.o.httpTLS().config()
 	if err != nil {

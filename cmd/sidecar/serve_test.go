@@ -2,14 +2,12 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/app"
-	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
 // Whatever hangs, serve ends in a bounded time after it was told to.
@@ -35,27 +33,4 @@ func TestEndInTime(t *testing.T) {
 		}
 		close(hang)
 	})
-}
-
-// The line that says how many were dropped has the form of the log.
-func TestNoteOfDroppedLines(t *testing.T) {
-	var out proctest.Buffer
-	l, err := newProcessLog(&out, "info", "json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for range 3 {
-		l.Put(make([]byte, maxLogLine+1))
-	}
-	l.Close()
-	var line struct {
-		Level, Msg string
-		Dropped    int
-	}
-	if err := json.Unmarshal([]byte(out.String()), &line); err != nil || line.Level != "WARN" || line.Dropped != 3 {
-		t.Errorf("%+v, %v: %s", line, err, out.String())
-	}
-	if s := l.stats(); s.FullBuffer != 3 {
-		t.Errorf("%+v", s)
-	}
 }
