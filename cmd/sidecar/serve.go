@@ -16,6 +16,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/app"
 	"github.com/weir-ratelimit/weir/internal/gcpace"
 	"github.com/weir-ratelimit/weir/internal/logging"
+	"github.com/weir-ratelimit/weir/internal/rules"
 )
 
 // flagGroups are the headings in the help of serve.
@@ -136,7 +137,7 @@ func (c *serveCmd) validate(o *app.Options) error {
 		return err
 	}
 	paths := slices.DeleteFunc(slices.Clone(o.Rules), func(path string) bool { return path == "store" })
-	if err := checkPaths(paths); err != nil {
+	if err := rules.CheckPaths(paths); err != nil {
 		return fmt.Errorf("--rules: %w", err)
 	}
 	return nil
