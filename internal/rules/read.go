@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/pkg/descriptors/rulefile"
 	"github.com/weir-ratelimit/weir/pkg/reload"
 )
 
@@ -50,7 +51,8 @@ func readStdin(ctx context.Context, in io.Reader) ([]reload.File, error) {
 	}
 	file := reload.File{Name: stdinName, Data: text}
 	files := []reload.File{file}
-	for _, name := range descriptors.Includes(descriptors.File(file)) {
+	for _, to := range rulefile.Includes(rulefile.File(file)) {
+		name := to.Name
 		included, err := reload.Paths(name).Read(ctx)
 		if errors.Is(err, os.ErrNotExist) {
 			continue // the compiler says so
@@ -76,7 +78,7 @@ func CheckPaths(paths []string) error {
 
 // Compile compiles rule files whose limits may name the stores; nil is any.
 func Compile(files []reload.File, stores []string) (*descriptors.Set, error) {
-	set, err := descriptors.Compile(Descriptors(files))
+	set, err := rulefile.Compile(Descriptors(files))
 	if err == nil && stores != nil {
 		if unknown := set.UnknownStores(stores); unknown != nil {
 			return nil, unknown
