@@ -31,6 +31,7 @@ func serve(t *testing.T, s pb.RateLimitServiceServer) string {
 // quick is a bench of short rounds against targets at an address.
 func quick(t *testing.T, workloads string, targets ...*target) *bench {
 	t.Helper()
+	fewKeys(t)
 	o := &options{workloads: workloads, settings: settings{
 		Rounds: 2, Duration: 100 * time.Millisecond, WarmUp: 10 * time.Millisecond, Concurrency: 8, Connections: 2,
 	}}
@@ -145,8 +146,9 @@ func (s *stalling) ShouldRateLimit(ctx context.Context, req *pb.RateLimitRequest
 	return s.noop.ShouldRateLimit(ctx, req)
 }
 
-// TestOpenLoopShowsAStall has a server that stands still for 0.4 of 1 second. Every request that was due meanwhile had
-// to wait: an open loop shows that at the quantile 0.8, and a closed loop, which asked once in the time, does not.
+// TestOpenLoopShowsAStall has a server that stands still for 0.4 of 1 second. Every request that was due meanwhile
+// had to wait: an open loop shows that at the quantile 0.8, and a closed loop, which asked once in the time, does
+// not.
 func TestOpenLoopShowsAStall(t *testing.T) {
 	w := &workloads[0]
 	r, err := w.encode()

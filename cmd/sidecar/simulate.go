@@ -11,8 +11,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weir-ratelimit/weir/internal/rules"
 	"github.com/weir-ratelimit/weir/internal/simulate"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/pkg/descriptors/rulefile"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -139,7 +141,7 @@ func (c *simulateCmd) rules(ctx context.Context, io streams) (*descriptors.Set, 
 	if err != nil {
 		return nil, err
 	}
-	return compileSet(files, c.Stores)
+	return rules.Compile(files, c.Stores)
 }
 
 // sortOut makes --rules or --limit of --rule, which was both.
@@ -160,7 +162,7 @@ func compileInline(limit string) (*descriptors.Set, error) {
 	if !strings.HasPrefix(strings.TrimSpace(limit), "{") {
 		before, after = before+"{", "}"+after
 	}
-	set, err := descriptors.Compile([]descriptors.File{{Name: "--limit", Data: []byte(before + limit + after)}})
+	set, err := rulefile.Compile([]rulefile.File{{Name: "--limit", Data: []byte(before + limit + after)}})
 	if errs := (descriptors.Errors{}); errors.As(err, &errs) {
 		for _, e := range errs {
 			if e.Line == 1 {

@@ -43,9 +43,9 @@ type FieldChange struct {
 	New   string `json:"new"`
 }
 
-// Changes are the differences between two sets by domain, then as the new one's files have the rules, those that are gone
-// last. Where a rule is written, how (window: 60s or unit: minute), and what is for people only (comments, description,
-// owner) is no difference; nor is the order of rules that no value can match two of.
+// Changes are the differences between two sets by domain, then as the new one's files have the rules, those that are
+// gone last. Where a rule is written, how (window: 60s or unit: minute), and what is for people only (comments,
+// description, owner) is no difference; nor is the order of rules that no value can match two of.
 func Changes(before, after *descriptors.Set) []Change {
 	var c changes
 	names := map[string]bool{}
@@ -73,10 +73,10 @@ func (c *changes) domain(name string, before, after *descriptors.Domain) {
 	}
 	values, nowValues := valuesOf(before), valuesOf(after)
 	were := pair(before, after, values, nowValues)
-	kept := map[*descriptors.Rule]bool{}
+	found := map[*descriptors.Rule]bool{}
 	for _, r := range after.Rules() {
 		was := were[r]
-		kept[was] = true
+		found[was] = true
 		if was == nil {
 			c.rule(Added, r, nil, r)
 			continue
@@ -91,7 +91,7 @@ func (c *changes) domain(name string, before, after *descriptors.Domain) {
 		c.limits(was, r, r)
 	}
 	for _, r := range before.Rules() {
-		if !kept[r] {
+		if !found[r] {
 			c.rule(Removed, r, r, nil)
 		}
 	}
@@ -106,7 +106,9 @@ func (c *changes) rule(what string, r, before, after *descriptors.Rule) {
 		}
 		return ruleFields(of)
 	}
-	c.all = append(c.all, Change{What: what, Domain: r.Domain, Rule: r.Path, Source: r.Source, Fields: differ(of(before), of(after))})
+	c.all = append(c.all, Change{
+		What: what, Domain: r.Domain, Rule: r.Path, Source: r.Source, Fields: differ(of(before), of(after)),
+	})
 	c.limits(before, after, r)
 }
 
@@ -128,9 +130,11 @@ func (c *changes) limits(before, after, r *descriptors.Rule) {
 	}
 }
 
-// pair finds for each rule of a new domain what it was. That is the rule of the same path; or where that shows a list, which
-// may have changed, one at the same place whose list has an item in common.
-func pair(before, after *descriptors.Domain, values, nowValues map[*descriptors.Rule]map[string]bool) (were map[*descriptors.Rule]*descriptors.Rule) {
+// pair finds for each rule of a new domain what it was. That is the rule of the same path; or where that shows a
+// list, which may have changed, one at the same place whose list has an item in common.
+func pair(
+	before, after *descriptors.Domain, values, nowValues map[*descriptors.Rule]map[string]bool,
+) (were map[*descriptors.Rule]*descriptors.Rule) {
 	were = map[*descriptors.Rule]*descriptors.Rule{}
 	old := byPath(before)
 	lists := map[listing][]*descriptors.Rule{}
@@ -194,8 +198,8 @@ func listsOf(d *descriptors.Domain) map[*descriptors.Rule]listing {
 	return all
 }
 
-// showsList reports whether a step of a path is a key and a list, as in "address cidr 10.0.0.0/8", and not a key alone or
-// "key=value". A = or a space that belongs to the key has a backslash before it.
+// showsList reports whether a step of a path is a key and a list, as in "address cidr 10.0.0.0/8", and not a key
+// alone or "key=value". A = or a space that belongs to the key has a backslash before it.
 func showsList(step string) bool {
 	for i := 0; i < len(step); i++ {
 		switch step[i] {
@@ -320,89 +324,12 @@ func differ(before, after map[string]string) (all []FieldChange) {
 			names[name] = true
 		}
 	}
-	for _, name := range append([]string{"algorithm", "requests_per_unit", "window", "burst"}, slices.Sorted(maps.Keys(names))...) {
+	first := []string{"algorithm", "requests_per_unit", "window", "burst"}
+	for _, name := range append(first, slices.Sorted(maps.Keys(names))...) {
 		if names[name] && before[name] != after[name] {
 			all = append(all, FieldChange{name, before[name], after[name]})
 		}
 		delete(names, name)
 	}
 	return all
-}
-
-// order reports patterns that a value may match two of, and that take another turn than before.
-func (c *changes) order(before, after *descriptors.Domain) {
-	old := map[listing]*descriptors.Branch{}
-	for at, b := range branches(before) {
-		old[at] = b
-	}
-	rules := byPath(after)
-	for at, b := range branches(after) {
-		if was := old[at]; was != nil {
-			c.branchOrder(was, b, rules)
-		}
-	}
-}
-
-func (c *changes) branchOrder(before, after *descriptors.Branch, rules map[string]*descriptors.Rule) {
-	now := map[string]int{}
-	for i, p := range after.Patterns() {
-		now[p.Rule().Path] = i + 1
-	}
-	var common []*descriptors.Pattern // as they were
-	for _, p := range before.Patterns() {
-		if now[p.Rule().Path] > 0 {
-			common = append(common, p)
-		}
-	}
-	byNow := func(a, b *descriptors.Pattern) int { return now[a.Rule().Path] - now[b.Rule().Path] }
-	if slices.IsSortedFunc(common, byNow) {
-		return // nearly always, so that pairs need not be compared
-	}
-	for j, q := range common {
-		r := rules[q.Rule().Path]
-		for _, p := range common[:j] {
-			if path := p.Rule().Path; now[path] > now[r.Path] && mayShare(p, q) {
-				c.all = append(c.all, Change{
-					What: Reordered, Domain: r.Domain, Rule: r.Path, Source: r.Source,
-					Fields: []FieldChange{{"matched", "after " + path, "before " + path}},
-				})
-			}
-		}
-	}
-}
-
-// mayShare reports whether a value may match both.
-func mayShare(p, q *descriptors.Pattern) bool {
-	switch pk, qk := p.Kind(), q.Kind(); {
-	case pk == descriptors.ByCIDR && qk == descriptors.ByCIDR:
-		return false // the longest block goes first, whatever the order
-	case pk != descriptors.ByText || qk != descriptors.ByText:
-		return true // or not: to find that out is not cheap
-	default:
-		return overlap(p.Text(), q.Text())
-	}
-}
-
-// overlap says whether two patterns with * match a common text: row by row, can[j] says whether the texts before a[i] and
-// b[j] can be matched by one.
-func overlap(a, b string) bool {
-	can := make([]bool, len(b)+1)
-	for i := 0; i <= len(a); i++ {
-		diagonal := false // can[j-1] of the row above
-		for j := 0; j <= len(b); j++ {
-			above := can[j]
-			switch {
-			case i == 0 && j == 0:
-				can[j] = true
-			case i > 0 && a[i-1] == '*':
-				can[j] = above || j > 0 && can[j-1]
-			case j > 0 && b[j-1] == '*':
-				can[j] = can[j-1] || i > 0 && above
-			default:
-				can[j] = i > 0 && j > 0 && diagonal && a[i-1] == b[j-1]
-			}
-			diagonal = above
-		}
-	}
-	return can[len(b)]
 }

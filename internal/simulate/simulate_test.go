@@ -18,7 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/pkg/descriptors/rulefile"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -28,7 +28,7 @@ var update = flag.Bool("update", false, "write the golden files")
 func limitsOf(t *testing.T, rateLimit string, algorithms ...limiter.Algorithm) ([]Limit, []string) {
 	t.Helper()
 	file := "{domain: d, descriptors: [{key: k, rate_limit: {" + rateLimit + "}}]}"
-	set, err := descriptors.Compile([]descriptors.File{{Name: "rule", Data: []byte(file)}})
+	set, err := rulefile.Compile([]rulefile.File{{Name: "rule", Data: []byte(file)}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,8 +180,8 @@ func randomLimit(t *rapid.T, known []limiter.Algorithm) *limiter.Policy {
 	if has("max_wait") {
 		in.MaxWait = rapid.SampledFrom([]time.Duration{10 * time.Millisecond, 1500 * time.Millisecond}).Draw(t, "max_wait")
 	}
-	if has("burst_seconds") {
-		in.BurstFor = rapid.SampledFrom([]time.Duration{100 * time.Millisecond, 2 * time.Second}).Draw(t, "burst_seconds")
+	if has("burst_for") {
+		in.BurstFor = rapid.SampledFrom([]time.Duration{100 * time.Millisecond, 2 * time.Second}).Draw(t, "burst_for")
 	}
 	if has("warm_up") {
 		in.WarmUp = rapid.SampledFrom([]time.Duration{100 * time.Millisecond, 2 * time.Second}).Draw(t, "warm_up")

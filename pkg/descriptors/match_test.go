@@ -12,6 +12,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/nearmiss"
 	"github.com/weir-ratelimit/weir/internal/test/ruletest"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/pkg/descriptors/rulefile"
 )
 
 const matchRules = `
@@ -163,7 +164,7 @@ func drawLevel(t *rapid.T, depth int, indent string, out *strings.Builder) (leve
 	return level
 }
 
-// hidden says whether a rule above hides r: one that matches whatever r matches, tried on every text up to the
+// hidden reports whether a rule above hides r: one that matches whatever r matches, tried on every text up to the
 // length at which patterns of this size differ.
 func hidden(level []*oracleRule, r *oracleRule) bool {
 	for _, above := range level {
@@ -204,7 +205,7 @@ func checkAgainstOracle(t *rapid.T) {
 	var rules strings.Builder
 	rules.WriteString("domain: d\ndescriptors:\n")
 	level := drawLevel(t, 2, "", &rules)
-	set, err := descriptors.Compile([]descriptors.File{{Name: "rules.yaml", Data: []byte(rules.String())}})
+	set, err := rulefile.Compile([]rulefile.File{{Name: "rules.yaml", Data: []byte(rules.String())}})
 	if err != nil {
 		t.Fatalf("Compile: %v\n%s", err, rules.String())
 	}

@@ -1,10 +1,9 @@
 package limiter
 
-// A request whose hits lie in places that cannot be decided in one step, such as the slots of a Redis Cluster, is
-// decided as Decide does in two. First each place charges what TryCharge says, where it fits. If the request turns out
-// to be admitted, the quotas that it passes nevertheless are charged ChargeSpend. If it turns out to be denied, each place
-// undoes that and charges what DeniedCharge says. In between, others see counters that hold
-// more than they will: so nobody is admitted who should not be, and somebody may be denied who need not.
+// A request whose hits lie in several stores, or in several slots of a Redis Cluster, is decided as Decide does in two
+// steps. First each store charges what TryCharge says, where it fits. If the request turns out to be admitted, the quotas
+// that it exceeds are charged ChargeSpend. If it turns out to be denied, each store takes its charge back and charges
+// what DeniedCharge says. In between, others find counters that hold more than they will, and may be denied for that.
 
 // Charge says what a hit takes of its counter.
 type Charge = charge
@@ -15,7 +14,7 @@ const (
 	ChargeOrPenalty = takeOrPenalty // its cost if it fits, else the policy's ChargeDenied
 	ChargePenalty   = penalty       // the policy's ChargeDenied
 	ChargeNothing   = look
-	ChargeSpend     = spend // what is left, up to its cost, or all of its cost where the policy's ChargeDenied is ChargeFull
+	ChargeSpend     = spend // what is left, up to its cost, or all of its cost if ChargeDenied is ChargeFull
 )
 
 // TryCharge is what the hit is charged before it is known whether its request is admitted.
@@ -26,9 +25,9 @@ func TryCharge(h *Hit) Charge {
 	return ChargeIfFits
 }
 
-// Spends says whether a hit of a request that is admitted is charged ChargeSpend after all other hits. allowed is its own
-// decision. A quota hit that does not fit passes where another quota has room: it is used then, whatever ChargeDenied
-// says of requests that are denied, so that a large cost exhausts it.
+// Spends says whether a hit of a request that is admitted is charged ChargeSpend after all other hits. allowed is its
+// own decision. A quota hit that does not fit passes where another quota has room: it is used then, whatever
+// ChargeDenied says of requests that are denied, so that a large cost exhausts it.
 func Spends(h *Hit, allowed bool) bool { return h.Mode == Quota && !allowed }
 
 // TellSpent completes out, the decision of TryCharge on a hit that Spends, by the one of ChargeSpend.

@@ -1,0 +1,306 @@
+package adminapi
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+)
+
+// Defaults of Options.
+const (
+	// DefaultServer is the address of `weir serve` without --http-addr.
+	DefaultServer = "http://127.0.0.1:8080"
+	// DefaultTimeout bounds a request with its response.
+	DefaultTimeout = 10 * time.Second
+)
+
+// api begins every path.
+const api = "/api/v1"
+
+// maxAnswer bounds what is read of a response, in bytes.
+const maxAnswer = 64 << 20
+
+// Options name the process to connect to, and the credentials. Zero values stand for the defaults.
+type Options struct {
+	// Server is http://host:port, https://host:port, host:port, or unix:PATH. A path behind the port is put before every
+	// endpoint's own.
+	Server string
+	// TokenFile holds the token of requests that change state. It is read for each request.
+	TokenFile string
+	// CA is a file of the certificate authorities of the server, in PEM; empty is the system's. Cert and Key are the
+	// client's own certificate. They go with https.
+	CA, Cert, Key string
+	// Timeout bounds a request with its response.
+	Timeout time.Duration
+}
+
+// Client sends requests to one process. It is safe for concurrent use.
+type Client struct {
+	base      url.URL
+	shown     string // the server, in errors and for people
+	tokenFile string
+	http      *http.Client
+}
+
+// New checks the options and reads the certificates; it does not connect. The error says what to write instead.
+func New(o Options) (*Client, error) {
+	c := &Client{shown: o.Server, tokenFile: o.TokenFile}
+	if c.shown == "" {
+		c.shown = DefaultServer
+	}
+	transport := &http.Transport{
+		DialContext: (&net.Dialer{Timeout: 5 * time.Second}).DialContext, ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 1,
+	}
+	if path, ok := strings.CutPrefix(c.shown, "unix:"); ok {
+		if path == "" {
+			return nil, errors.New("--server: unix: needs a path behind it, such as unix:/run/weir/http.sock")
+		}
+		c.base = url.URL{Scheme: "http", Host: "localhost"}
+		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", path)
+		}
+	} else if err := c.parse(); err != nil {
+		return nil, err
+	}
+	if err := o.secure(transport, c.base.Scheme); err != nil {
+		return nil, err
+	}
+	if o.Timeout == 0 {
+		o.Timeout = DefaultTimeout
+	}
+	c.http = &http.Client{
+		Transport: transport, Timeout: o.Timeout,
+		// A redirection might carry the token elsewhere.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	return c, nil
+}
+
+// parse reads a server that is no Unix socket.
+func (c *Client) parse() error {
+	text := c.shown
+	if !strings.Contains(text, "://") {
+		text = "http://" + text
+	}
+	u, err := url.Parse(text)
+	switch {
+	case err != nil:
+		return errors.New("--server: this is no URL; write http://host:port, https://host:port, host:port or unix:PATH")
+	case u.User != nil:
+		return errors.New("--server: must have no user and no password; a token goes into a file, --token-file")
+	case u.Scheme != "http" && u.Scheme != "https":
+		return fmt.Errorf("--server: %s:// is not known; write http://host:port, https://host:port, host:port or unix:PATH", u.Scheme)
+	case u.Hostname() == "":
+		return fmt.Errorf("--server: a host is missing in %q; write http://host:port, https://host:port, host:port or unix:PATH", c.shown)
+	case u.RawQuery != "" || u.Fragment != "":
+		return fmt.Errorf("--server: must end before ? and #, got %q", c.shown)
+	}
+	c.base, c.shown = *u, u.String()
+	return nil
+}
+
+// secure reads the files of TLS.
+func (o *Options) secure(transport *http.Transport, scheme string) error {
+	if o.CA == "" && o.Cert == "" && o.Key == "" {
+		return nil
+	}
+	if scheme != "https" {
+		return errors.New("--server-ca, --server-cert and --server-key go with https in --server")
+	}
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	if o.CA != "" {
+		text, err := os.ReadFile(o.CA)
+		if err != nil {
+			return fmt.Errorf("--server-ca: %w", err)
+		}
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM(text) {
+			return fmt.Errorf("--server-ca: %s has no certificate in PEM", o.CA)
+		}
+	}
+	if (o.Cert == "") != (o.Key == "") {
+		return errors.New("--server-cert and --server-key go together; give both")
+	}
+	if o.Cert != "" {
+		own, err := tls.LoadX509KeyPair(o.Cert, o.Key)
+		if err != nil {
+			return fmt.Errorf("--server-cert, --server-key: %w", err)
+		}
+		config.Certificates = []tls.Certificate{own}
+	}
+	transport.TLSClientConfig = config
+	return nil
+}
+
+// String names the server.
+func (c *Client) String() string { return c.shown }
+
+// Close ends the connections.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+// StatusError is an answer that is not 2xx.
+type StatusError struct {
+	Status int
+	// Msg is the error that the server sent, with what to do about it.
+	Msg string
+	// Body is the whole response.
+	Body   []byte
+	server string
+}
+
+// Error implements error.
+func (e *StatusError) Error() string { return e.server + ": " + e.Msg }
+
+// Get requests path, such as "/explain", with the query, and decodes the JSON of the response into answer.
+func (c *Client) Get(ctx context.Context, path string, query url.Values, answer any) error {
+	return c.ask(ctx, http.MethodGet, path, query, nil, answer)
+}
+
+// Post sends body as JSON (nil is none) and decodes the JSON of the response into answer.
+func (c *Client) Post(ctx context.Context, path string, body, answer any) error {
+	return c.ask(ctx, http.MethodPost, path, nil, body, answer)
+}
+
+// Delete deletes the resource at path and decodes the JSON of the response into answer.
+func (c *Client) Delete(ctx context.Context, path string, answer any) error {
+	return c.ask(ctx, http.MethodDelete, path, nil, nil, answer)
+}
+
+// Text requests path and returns the response as it is, whatever the status.
+func (c *Client) Text(ctx context.Context, path string) (status int, text string, err error) {
+	res, body, err := c.do(ctx, http.MethodGet, path, nil, nil) //nolint:bodyclose // do closes it
+	if err != nil {
+		return 0, "", err
+	}
+	return res.StatusCode, string(body), nil
+}
+
+func (c *Client) ask(ctx context.Context, method, path string, query url.Values, body, answer any) error {
+	res, text, err := c.do(ctx, method, api+path, query, body) //nolint:bodyclose // do closes it
+	if err != nil {
+		return err
+	}
+	if res.StatusCode/100 != 2 {
+		return c.refused(res, method+" "+path, text)
+	}
+	if err := json.Unmarshal(text, answer); err != nil {
+		return fmt.Errorf("%s: %s %s answers what is no JSON of Weir (%w); is this the --http-addr of one?", c, method, path, err)
+	}
+	return nil
+}
+
+// do sends a request, reads the whole response and closes its body.
+func (c *Client) do(ctx context.Context, method, path string, query url.Values, body any) (*http.Response, []byte, error) {
+	to := c.base
+	to.Path, to.RawPath = strings.TrimSuffix(c.base.Path, "/")+path, ""
+	to.RawQuery = query.Encode()
+	r, err := c.request(ctx, method, to.String(), body)
+	if err != nil {
+		return nil, nil, err
+	}
+	res, err := c.http.Do(r)
+	if err != nil {
+		return nil, nil, c.unreachable(err)
+	}
+	defer res.Body.Close() //nolint:errcheck // nothing was written
+	text, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer+1))
+	switch {
+	case err != nil:
+		return nil, nil, c.unreachable(err)
+	case len(text) > maxAnswer:
+		return nil, nil, fmt.Errorf("%s: %s %s answers more than %d bytes", c, method, path, maxAnswer)
+	}
+	return res, text, nil
+}
+
+// request has the body as JSON, and the token.
+func (c *Client) request(ctx context.Context, method, to string, body any) (*http.Request, error) {
+	var content io.Reader = http.NoBody
+	if body != nil {
+		text, err := json.Marshal(body)
+		if err != nil {
+			return nil, err
+		}
+		content = bytes.NewReader(text)
+	}
+	r, err := http.NewRequestWithContext(ctx, method, to, content)
+	if err != nil {
+		return nil, err
+	}
+	r.Header.Set("Accept", "application/json")
+	if body != nil {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	if c.tokenFile == "" {
+		return r, nil
+	}
+	token, err := os.ReadFile(c.tokenFile)
+	if err != nil {
+		return nil, fmt.Errorf("--token-file: %w", err)
+	}
+	text := strings.TrimSpace(string(token))
+	if text == "" || strings.ContainsAny(text, "\r\n") {
+		return nil, fmt.Errorf("--token-file: %s must hold one line, the token", c.tokenFile)
+	}
+	r.Header.Set("Authorization", "Bearer "+text)
+	return r, nil
+}
+
+// unreachable returns why there is no response, with a hint.
+func (c *Client) unreachable(err error) error {
+	if inner := (*url.Error)(nil); errors.As(err, &inner) {
+		err = inner.Err // without method and URL, which are said once
+	}
+	hint := "is Weir running there, and is this its --http-addr? See --server"
+	_, isCert := errors.AsType[*tls.CertificateVerificationError](err)
+	record, isRecord := errors.AsType[tls.RecordHeaderError](err)
+	switch {
+	case isCert:
+		hint = "give the authority of its certificate by --server-ca"
+	case isRecord && string(record.RecordHeader[:]) == "HTTP/", strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):
+		hint = "it speaks no TLS: write --server http://..."
+	case errors.Is(err, context.DeadlineExceeded), os.IsTimeout(err):
+		hint = "it did not answer in time; see --timeout"
+	}
+	return fmt.Errorf("no answer from %s: %w; %s", c, err, hint)
+}
+
+// refused is the error of a response other than 2xx. The server sends an Error, or, before /api/v1, one line of text.
+func (c *Client) refused(res *http.Response, asked string, text []byte) error {
+	var said Error
+	msg := ""
+	if json.Unmarshal(text, &said) == nil {
+		msg = said.Error
+	}
+	if msg == "" {
+		msg, _, _ = strings.Cut(strings.TrimSpace(string(text[:min(len(text), 500)])), "\n")
+	}
+	switch {
+	case res.StatusCode == http.StatusUnauthorized && c.tokenFile == "":
+		msg = "a token is needed for " + asked + ": give the file that holds it, --token-file"
+	case res.StatusCode == http.StatusUnauthorized:
+		msg = "the token in " + c.tokenFile + " is not the one of its --http-token-file"
+	case res.StatusCode == http.StatusForbidden && strings.HasPrefix(msg, "a client certificate is needed"):
+		msg = "a client certificate is needed for " + asked + ": give --server-cert and --server-key"
+	case res.StatusCode == http.StatusNotFound && said.Error == "":
+		msg = "it has no " + asked + ": is this the --http-addr of Weir, and is it as new as this command?"
+	case strings.Contains(msg, "HTTP request to an HTTPS server"):
+		msg = "it speaks TLS: write --server https://..."
+	case res.StatusCode/100 == 3:
+		msg = "it sends us elsewhere, to " + res.Header.Get("Location") + ": give that as --server"
+	case msg == "":
+		msg = "it answers " + res.Status
+	}
+	return &StatusError{Status: res.StatusCode, Msg: msg, Body: text, server: c.shown}
+}

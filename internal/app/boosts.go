@@ -1,0 +1,52 @@
+package app
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/weir-ratelimit/weir/internal/boosts"
+	"github.com/weir-ratelimit/weir/internal/counters"
+	"github.com/weir-ratelimit/weir/internal/metrics"
+	"github.com/weir-ratelimit/weir/internal/store"
+)
+
+// openBoosts makes the board of boosts, which follows Redis if the counters are there.
+func (a *App) openBoosts(context.Context) error {
+	o := boosts.Options{
+		Log: a.o.Log,
+		Changed: func() {
+			if a.store != nil { // else the process starts, and has no cached denial
+				a.store.DropDenials()
+			}
+		},
+		Reachable: func(ctx context.Context) bool { return a.store == nil || a.store.FirstReachable(ctx) },
+	}
+	if a.o.Store != store.Memory {
+		redis, err := boosts.OpenRedis(a.o.Store, a.o.StoreKeyPrefix)
+		if err != nil {
+			return fmt.Errorf("--store: %w", err)
+		}
+		o.Store = redis
+	}
+	a.boosts = boosts.New(o)
+	a.metrics.Boosts.From(func() metrics.BoostStats {
+		inForce, reachable := a.boosts.InForce()
+		return metrics.BoostStats{InForce: inForce, Reachable: reachable}
+	})
+	a.add("boosts", always(a.boosts.Run), a.boosts.Close)
+	return nil
+}
+
+// counters reads and resets the counters of the store.
+func (a *App) counters() *counters.Counters {
+	o := counters.Options{
+		Rules: a.rules.Set, Store: a.store.Counters, Boosted: a.boosts.Of, Reset: a.store.Reset, KeyOf: a.store.KeyOf,
+	}
+	if a.store.Denials != nil {
+		o.Denied = a.store.Denials.Known
+	}
+	if a.store.Leases != nil {
+		o.Leased = a.store.Leases.Permits
+	}
+	return counters.New(o)
+}

@@ -1,0 +1,110 @@
+package guard
+
+import (
+	"sync"
+	"time"
+)
+
+// agenda says when to look at which lease again. Each lease is in it once.
+type agenda struct {
+	mu      sync.Mutex
+	due     map[time.Duration][]*lease
+	next    time.Duration // the earliest; 0 if there is none
+	earlier chan struct{} // next has come nearer
+}
+
+func newAgenda() agenda {
+	return agenda{due: make(map[time.Duration][]*lease), earlier: make(chan struct{}, 1)}
+}
+
+// add puts a lease on the agenda.
+func (a *agenda) add(e *lease, at time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.due[at] = append(a.due[at], e)
+	if a.next == 0 || at < a.next {
+		a.next = at
+		select {
+		case a.earlier <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// take takes what is due off the agenda, and says when to come again: 0 is when something is added.
+func (a *agenda) take(now time.Duration) (due []*lease, next time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.next = 0
+	for at, leases := range a.due {
+		if at <= now {
+			due = append(due, leases...)
+			delete(a.due, at)
+		} else if a.next == 0 || at < a.next {
+			a.next = at
+		}
+	}
+	return due, a.next
+}
+
+// renewUntilStopped releases what nobody needs, acquires what hot keys need, and forgets keys that are no longer hot,
+// until stop.
+func (l *Leases) renewUntilStopped() {
+	defer close(l.stopped)
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		now := l.now()
+		due, next := l.agenda.take(now)
+		l.renew(due, now)
+		if next > 0 {
+			timer.Reset(next - now)
+		} else {
+			timer.Stop()
+		}
+		select {
+		case <-timer.C:
+		case <-l.agenda.earlier:
+		case <-l.stop:
+			return
+		}
+	}
+}
+
+// renew looks at the leases, and does what they need in few calls. Each is to one shard: if that fails, the permits of
+// others are not lost with it.
+func (l *Leases) renew(due []*lease, now time.Duration) {
+	xs := make(exchanges)
+	for _, e := range due {
+		e.shard.mu.Lock()
+		x := xs.of(l.shardOf(e))
+		if again := l.renewOne(x, e, now); again > 0 {
+			l.agenda.add(e, again)
+		}
+		e.shard.mu.Unlock()
+		if *x != nil && len((*x).renewals) == maxRenewals {
+			(*x).send()
+			*x = nil
+		}
+	}
+	xs.send()
+}
+
+// renewOne renews the lease's permits if it is time to, and says when to look again: 0 if the lease is forgotten.
+func (l *Leases) renewOne(x **exchange, e *lease, now time.Duration) (again time.Duration) {
+	span := e.policy.LeaseFor()
+	if e.call != nil {
+		return now + span/4
+	}
+	if due := e.due(); e.permits > 0 && due > now {
+		return due
+	}
+	l.begin(x, e, e.policy, now)
+	requests, _ := e.rate.per(now, span)
+	if e.call == nil && e.reserved == 0 && (requests < warm || e.shard.closed) {
+		delete(e.shard.leases, e.key)
+		e.grant++
+		return 0
+	}
+	return moment(now+span, span)
+}

@@ -1,0 +1,89 @@
+// Package logging is how a process logs: without waiting for the reader of its log, and without letting clients fill it.
+package logging
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"os"
+	"time"
+
+	"google.golang.org/grpc/grpclog"
+)
+
+// Bounds of the log of a process.
+const (
+	maxLogBuffer = 1 << 20     // bytes that wait for the reader of the log
+	maxLogLine   = 64 << 10    // bytes; a longer line is cut off
+	lastLines    = time.Second // at the end, for the lines that still wait
+)
+
+// Process is the log of a process: a queue that drops and counts lines that nobody reads, so that nothing in the process waits
+// for the reader of its standard error. Write queues lines, too.
+type Process struct {
+	*slog.Logger
+	*Queue
+	dropped uint64 // in the last line about it; only the queue's goroutine uses it
+}
+
+// NewProcess starts a log that ends with Close. It becomes the default of package slog and of gRPC. level is debug, info, warn
+// or error, format text or json.
+func NewProcess(w io.Writer, level, format string) (*Process, error) {
+	l := &Process{}
+	write := func(lines []byte) error {
+		_, err := w.Write(lines)
+		return err
+	}
+	note, err := newLogger(writer(write), level, format)
+	if err != nil {
+		return nil, err
+	}
+	l.Queue = NewQueue(QueueOptions{
+		MaxBytes: maxLogBuffer, MaxLine: maxLogLine, Write: write,
+		Note: func(now QueueStats, _ func([]byte) error) { l.note(note, now) },
+	})
+	if l.Logger, err = newLogger(l.Queue, level, format); err != nil {
+		return nil, err
+	}
+	slog.SetDefault(l.Logger) // also of package log
+	if os.Getenv("GRPC_GO_LOG_SEVERITY_LEVEL") == "" {
+		grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, l.Queue))
+	}
+	return l, nil
+}
+
+// note logs how many lines were dropped since the last such line, past the queue.
+func (l *Process) note(to *slog.Logger, now QueueStats) {
+	if dropped := now.FullBuffer + now.NotWritten; dropped != l.dropped {
+		to.LogAttrs(context.Background(), slog.LevelWarn, "log lines were dropped: the log is read too slowly, or cannot be written",
+			slog.Uint64("dropped", dropped-l.dropped))
+		l.dropped = dropped
+	}
+}
+
+// Close writes the lines that wait, for a second at most.
+func (l *Process) Close() { l.Queue.Close(lastLines) }
+
+// writer is a function as an io.Writer.
+type writer func([]byte) error
+
+func (w writer) Write(text []byte) (int, error) { return len(text), w(text) }
+
+func newLogger(w io.Writer, level, format string) (*slog.Logger, error) {
+	var least slog.Level
+	if err := least.UnmarshalText([]byte(level)); err != nil {
+		return nil, err
+	}
+	if format == "json" {
+		return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: least, ReplaceAttr: durationAsText})), nil
+	}
+	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: least})), nil
+}
+
+// durationAsText shows a duration as "2s" in JSON, too, where it would be a number of nanoseconds.
+func durationAsText(_ []string, a slog.Attr) slog.Attr {
+	if a.Value.Kind() == slog.KindDuration {
+		return slog.String(a.Key, a.Value.Duration().String())
+	}
+	return a
+}

@@ -1,0 +1,168 @@
+package logging
+
+import (
+	"bytes"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// NoteEvery is how often, at most, QueueOptions.Note is called.
+const NoteEvery = 10 * time.Second
+
+// cut ends a line that was longer than QueueOptions.MaxLine.
+const cut = "... (cut)\n"
+
+// QueueOptions are the bounds of a Queue, and where it writes. All are required but Note.
+type QueueOptions struct {
+	// MaxBytes bounds the lines that wait, in bytes; MaxLine bounds one line.
+	MaxBytes, MaxLine int
+	// Write writes whole lines. An error means that they are lost: they are counted, and the queue goes on. Write may block.
+	Write func(lines []byte) error
+	// Note, if not nil, is called every NoteEvery and at the end. What it passes to write is written past the queue, for
+	// instance a line that says how many lines were dropped.
+	Note func(now QueueStats, write func(line []byte) error)
+	// End, if not nil, is called last, when everything was written.
+	End func()
+}
+
+// QueueStats counts lines since the start.
+type QueueStats struct {
+	Written    uint64
+	FullBuffer uint64 // dropped: lines came faster than they were written, or one was longer than MaxLine
+	NotWritten uint64 // dropped: Write returned an error
+}
+
+// Queue writes lines to a file or a stream without ever making the writer of a line wait: a line goes into a bounded buffer,
+// which one goroutine writes out, and a line that does not fit is dropped and counted. So a pipe that nobody reads, a full
+// disk and a file system that hangs cost lines, and nothing else. Its methods are safe for concurrent use. Close ends it.
+type Queue struct {
+	o QueueOptions
+
+	mu     sync.Mutex
+	buffer []byte
+	count  uint64 // lines in buffer
+	closed bool
+
+	wake, closing, done chan struct{}
+	end                 sync.Once
+
+	written, full, notWritten atomic.Uint64
+}
+
+// NewQueue starts a queue.
+func NewQueue(o QueueOptions) *Queue {
+	q := &Queue{o: o, wake: make(chan struct{}, 1), closing: make(chan struct{}), done: make(chan struct{})}
+	go q.run()
+	return q
+}
+
+// Put queues a copy of a line, which ends with a newline. It returns false if the line was dropped.
+func (q *Queue) Put(line []byte) bool {
+	if !q.put(line) {
+		q.full.Add(1)
+		return false
+	}
+	select {
+	case q.wake <- struct{}{}:
+	default:
+	}
+	return true
+}
+
+func (q *Queue) put(line []byte) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed || len(line) > q.o.MaxLine || len(q.buffer)+len(line) > q.o.MaxBytes {
+		return false
+	}
+	q.buffer = append(q.buffer, line...)
+	q.count++
+	return true
+}
+
+// Write implements io.Writer: it queues each line of text, and cuts a line off that is longer than QueueOptions.MaxLine. It
+// never fails and never waits; lines that were dropped are in Stats.
+func (q *Queue) Write(text []byte) (int, error) {
+	for line := range bytes.Lines(text) {
+		if len(line) > q.o.MaxLine {
+			line = append(bytes.Clone(line[:max(0, q.o.MaxLine-len(cut))]), cut...)
+		}
+		q.Put(line)
+	}
+	return len(text), nil
+}
+
+// Stats returns how many lines were written and dropped.
+func (q *Queue) Stats() QueueStats {
+	return QueueStats{Written: q.written.Load(), FullBuffer: q.full.Load(), NotWritten: q.notWritten.Load()}
+}
+
+// Close writes what waits, for at most the given time, and returns whether all of it was written in that time. If not, a
+// goroutine goes on until QueueOptions.Write returns. Lines that come later are dropped. A second Close only waits.
+func (q *Queue) Close(within time.Duration) bool {
+	q.end.Do(func() {
+		q.mu.Lock()
+		q.closed = true
+		q.mu.Unlock()
+		close(q.closing)
+	})
+	timer := time.NewTimer(within)
+	defer timer.Stop()
+	select {
+	case <-q.done:
+		return true
+	case <-timer.C:
+	}
+	select {
+	case <-q.done: // at the same time
+		return true
+	default:
+		return false
+	}
+}
+
+func (q *Queue) run() {
+	defer close(q.done)
+	ticker := time.NewTicker(NoteEvery)
+	defer ticker.Stop()
+	var spare []byte
+	for {
+		select {
+		case <-q.wake:
+			spare = q.flush(spare)
+		case <-ticker.C:
+			q.note()
+		case <-q.closing:
+			q.flush(spare)
+			q.note()
+			if q.o.End != nil {
+				q.o.End()
+			}
+			return
+		}
+	}
+}
+
+// flush writes the buffer, puts an empty one in its place, and returns the written one to be used again.
+func (q *Queue) flush(spare []byte) []byte {
+	q.mu.Lock()
+	lines, count := q.buffer, q.count
+	q.buffer, q.count = spare[:0], 0
+	q.mu.Unlock()
+	if count == 0 {
+		return lines
+	}
+	if q.o.Write(lines) == nil {
+		q.written.Add(count)
+	} else {
+		q.notWritten.Add(count)
+	}
+	return lines
+}
+
+func (q *Queue) note() {
+	if q.o.Note != nil {
+		q.o.Note(q.Stats(), q.o.Write)
+	}
+}

@@ -1,0 +1,238 @@
+package rules
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/pkg/reload"
+)
+
+// Findings are the errors and warnings of rule files, in the JSON of weir check --format json.
+type Findings struct {
+	OK       bool      `json:"ok"` // no errors
+	Files    int       `json:"files"`
+	Domains  int       `json:"domains"` // 0 if there are errors, as are the next two
+	Rules    int       `json:"rules"`
+	Limits   int       `json:"limits"`
+	Errors   int       `json:"errors"`
+	Warnings int       `json:"warnings"`
+	Problems []Problem `json:"problems"`
+}
+
+// Problem is an error or a warning.
+type Problem struct {
+	File     string `json:"file"`
+	Line     int    `json:"line"`
+	Column   int    `json:"column"` // in characters, from 1
+	Severity string `json:"severity"`
+	Code     string `json:"code"`
+	Message  string `json:"message"`
+	Hint     string `json:"hint,omitempty"`   // what to write instead
+	Source   string `json:"source,omitempty"` // the line; of a long one the text around the column
+
+	cut int // characters of the line that are missing before Source
+}
+
+// Bounds of the lines that are shown: a file may be one line of many megabytes.
+const (
+	maxSource  = 4 << 10 // bytes of a line
+	maxScanned = 1 << 20 // bytes of a line in which a column is looked for
+)
+
+// around is the line as text, or the text around the column of a long one, and how many characters before it are missing.
+func around(line []byte, column int) (text string, cut int) {
+	line = bytes.TrimRight(line, "\r")
+	if len(line) > maxSource {
+		begin := 0
+		for begin < min(len(line), maxScanned) && cut < column-maxExcerpt {
+			_, size := utf8.DecodeRune(line[begin:])
+			begin += size
+			cut++
+		}
+		if begin >= maxScanned {
+			return "", 0
+		}
+		line = line[begin:min(begin+maxSource/2, len(line))]
+	}
+	return strings.ToValidUTF8(string(line), "\ufffd"), cut
+}
+
+// The severities of a problem, as SARIF and GitHub have them, too.
+const (
+	severityError   = "error"
+	severityWarning = "warning"
+)
+
+// codeInvalid is the code of errors, which have none of their own.
+const codeInvalid = "invalid"
+
+// Check compiles the files, whose limits may name the stores; nil is any. Its error is none of the files.
+func Check(files []reload.File, stores []string) (*Findings, error) {
+	f := &Findings{Files: len(files), Problems: []Problem{}}
+	set, err := Compile(files, stores)
+	if errs := (descriptors.Errors{}); errors.As(err, &errs) {
+		f.add(files, severityError, errs)
+		return f, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	limited := map[*descriptors.Rule]bool{}
+	for _, l := range set.Limits() {
+		limited[l.Rule] = true
+	}
+	f.OK, f.Domains, f.Rules, f.Limits = true, len(set.Domains()), len(limited), len(set.Limits())
+	f.add(files, severityWarning, set.Warnings())
+	return f, nil
+}
+
+// Warn adds warnings that the compiler does not find.
+func (f *Findings) Warn(warnings descriptors.Errors) { f.add(nil, severityWarning, warnings) }
+
+func (f *Findings) add(files []reload.File, severity string, errs descriptors.Errors) {
+	if severity == severityError {
+		f.Errors += errs.Count()
+	} else {
+		f.Warnings += errs.Count()
+	}
+	lines := map[string][][]byte{}
+	for _, file := range files {
+		lines[file.Name] = bytes.Split(file.Data, []byte("\n"))
+	}
+	for _, e := range errs {
+		p := Problem{File: e.File, Line: e.Line, Column: e.Column, Severity: severity, Code: e.Code, Message: e.Msg}
+		if p.Code == "" {
+			p.Code = codeInvalid
+		}
+		if i := strings.LastIndex(e.Msg, "; "); i >= 0 {
+			p.Message, p.Hint = e.Msg[:i], e.Msg[i+2:]
+		}
+		if of := lines[e.File]; e.Line <= len(of) && e.More == 0 {
+			p.Source, p.cut = around(of[e.Line-1], e.Column)
+		}
+		f.Problems = append(f.Problems, p)
+	}
+}
+
+// maxExcerpt is how many characters of a line are shown.
+const maxExcerpt = 110
+
+// Text writes the problem for people: with its line and a caret below its column.
+func (p *Problem) Text(w io.Writer) {
+	fmt.Fprintf(w, "%s:%d:%d: %s: %s\n", p.File, p.Line, p.Column, p.Severity, p.Message)
+	line := []rune(p.Source)
+	at := min(max(p.Column-1-p.cut, 0), len(line))
+	before, after := "", ""
+	if p.cut > 0 {
+		before = "..."
+	}
+	if from := at - maxExcerpt/2; len(line) > maxExcerpt && from > 0 {
+		line, at, before = line[from:], at-from, "..."
+	}
+	if len(line) > maxExcerpt {
+		line, after = line[:maxExcerpt], "..."
+	}
+	number := strconv.Itoa(p.Line)
+	margin := strings.Repeat(" ", len(number))
+	if p.Source != "" {
+		indent := strings.Map(func(c rune) rune {
+			if c == '\t' {
+				return c
+			}
+			return ' '
+		}, before+string(line[:at]))
+		fmt.Fprintf(w, "  %s | %s%s%s\n", number, before, string(line), after)
+		fmt.Fprintf(w, "  %s | %s^\n", margin, indent)
+	}
+	if p.Hint != "" {
+		fmt.Fprintf(w, "  %s = %s\n", margin, p.Hint)
+	}
+}
+
+// whole is the message with its hint.
+func (p *Problem) whole() string {
+	if p.Hint == "" {
+		return p.Message
+	}
+	return p.Message + "; " + p.Hint
+}
+
+var (
+	githubText     = strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A")
+	githubProperty = strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A", ":", "%3A", ",", "%2C")
+)
+
+// GitHub writes workflow commands, which GitHub Actions shows at the lines of a change.
+func (f *Findings) GitHub(w io.Writer) {
+	for i := range f.Problems {
+		p := &f.Problems[i]
+		fmt.Fprintf(w, "::%s file=%s,line=%d,col=%d,title=%s::%s\n", p.Severity, githubProperty.Replace(p.File), p.Line, p.Column,
+			githubProperty.Replace("weir check: "+p.Code), githubText.Replace(p.whole()))
+	}
+}
+
+// SARIF returns the findings in the Static Analysis Results Interchange Format 2.1.0 of OASIS. version is Weir's.
+func (f *Findings) SARIF(version string) any {
+	type object = map[string]any
+	results := []object{}
+	for i := range f.Problems {
+		p := &f.Problems[i]
+		results = append(results, object{
+			"ruleId": p.Code, "level": p.Severity, "message": object{"text": p.whole()},
+			"locations": []object{{"physicalLocation": object{
+				"artifactLocation": object{"uri": fileURI(p.File)},
+				"region":           object{"startLine": p.Line, "startColumn": p.Column},
+			}}},
+		})
+	}
+	kinds := []object{}
+	for _, kind := range sarifKinds {
+		kinds = append(kinds, object{
+			"id": kind.code, "shortDescription": object{"text": kind.about}, "defaultConfiguration": object{"level": kind.severity},
+		})
+	}
+	return object{
+		"$schema": "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json",
+		"version": "2.1.0",
+		"runs": []object{{
+			"tool": object{"driver": object{
+				"name": "weir", "version": version, "informationUri": "https://github.com/weir-ratelimit/weir", "rules": kinds,
+			}},
+			"columnKind": "unicodeCodePoints",
+			"results":    results,
+		}},
+	}
+}
+
+// sarifKinds are all codes of problems.
+var sarifKinds = []struct{ code, severity, about string }{
+	{codeInvalid, severityError, "A rule file that is wrong"},
+	{descriptors.WarnMaxWait, severityWarning, "Responses are delayed for longer than Envoy waits by default"},
+	{descriptors.WarnUnreachable, severityWarning, "A rule that no request reaches"},
+	{descriptors.WarnRedundant, severityWarning, "A limit that never denies, since another one of its rule does so first"},
+	{descriptors.WarnBurst, severityWarning, "A burst of one, so that two requests at once never pass"},
+	{descriptors.WarnHugeLog, severityWarning, "A log of which one counter can take much memory"},
+	{descriptors.WarnShortQueue, severityWarning, "A queue that is full before any request waits for its max_wait"},
+	{descriptors.WarnManyLimits, severityWarning, "A rule with more limits than a request may charge by default"},
+	{descriptors.WarnOctal, severityWarning, "A number that begins with 0, and is read as an octal one"},
+	{descriptors.WarnLiteral, severityWarning, "A value that looks like a block of addresses or a regex, and is matched as text"},
+	{descriptors.WarnUnlimited, severityWarning, "A rate beside unlimited: true, which limits nothing"},
+	{descriptors.WarnNotRead, severityWarning, "A file that looks like rules, and is not read because of its name"},
+}
+
+// fileURI is a file in SARIF: relative to where check ran, as it was given.
+func fileURI(name string) string {
+	u := url.URL{Path: filepath.ToSlash(name)}
+	if filepath.IsAbs(name) {
+		u.Scheme = "file"
+	}
+	return u.String()
+}

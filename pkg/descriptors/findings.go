@@ -1,0 +1,137 @@
+package descriptors
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Error is one thing that is wrong with a rule file, or that it warns of.
+type Error struct {
+	File         string
+	Line, Column int    // from 1
+	Msg          string // what is wrong, and what to write instead
+	Code         string // of a warning: one of the Warn words; else empty
+	// More is the number of further errors that are not listed, in the last Error of a file that has too many; else 0. Msg
+	// says so.
+	More int
+}
+
+// The kinds of warnings.
+const (
+	WarnMaxWait     = "max_wait"        // answers come after Envoy's timeout
+	WarnUnreachable = "unreachable"     // no request can reach a rule
+	WarnRedundant   = "redundant_limit" // another limit of the same rule always denies first
+	WarnBurst       = "burst_of_one"    // two requests at once never pass
+	WarnHugeLog     = "huge_log"        // one counter can take much memory
+	WarnOctal       = "octal_number"    // 010 is read as 8
+	WarnLiteral     = "literal_value"   // a block of addresses or a regex that is matched as text
+	WarnUnlimited   = "unlimited_rate"  // a rate beside unlimited: true, which nothing applies
+	WarnNotRead     = "not_read"        // a file that looks like rules, but has another ending
+	WarnShortQueue  = "short_queue"     // a queue is full before anybody waits for max_wait
+	WarnManyLimits  = "many_limits"     // a request that reaches one rule asks more counters than it may by default
+)
+
+// Bounds of the errors, and of the warnings, that are listed. What is beyond is only counted, so that a file of a million errors
+// costs neither memory nor an answer of a hundred megabytes.
+const (
+	maxFileErrors = 1_000  // of one file
+	maxErrors     = 10_000 // of all files
+)
+
+// Error is "file:line:column: message".
+func (e *Error) Error() string {
+	return Position{File: e.File, Line: e.Line, Column: e.Column}.String() + ": " + e.Msg
+}
+
+// Errors are all things that are wrong with all files, sorted by file, line and column.
+type Errors []*Error
+
+// Error has one line for each error.
+func (es Errors) Error() string {
+	lines := make([]string, len(es))
+	for i, e := range es {
+		lines[i] = e.Error()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Count is the number of errors, those included that are only counted.
+func (es Errors) Count() (n int) {
+	for _, e := range es {
+		n += max(1, e.More)
+	}
+	return n
+}
+
+// findings is a bounded list of errors, or of warnings.
+type findings struct {
+	total  int // added, with those that were there already
+	listed Errors
+	seen   map[Error]bool // each that is listed
+	byFile map[string]*fileFindings
+	beyond *Error // the first of the file for which nothing could be listed, and how many such there are
+}
+
+// fileFindings says how many findings of one file are listed, and how many are not.
+type fileFindings struct{ listed, more int }
+
+// add lists the finding, unless there are too many. One that several aliases lead to is listed only the first time.
+func (f *findings) add(code string, at Position, format string, args ...any) {
+	f.total++
+	of := f.byFile[at.File]
+	switch full := f.full(at.File); {
+	case full && of != nil:
+		of.more++
+		return
+	case full:
+		if f.beyond == nil {
+			f.beyond = &Error{File: at.File, Line: at.Line, Column: at.Column, Code: code}
+		}
+		f.beyond.More++
+		return
+	}
+	e := &Error{File: at.File, Line: at.Line, Column: at.Column, Msg: fmt.Sprintf(format, args...), Code: code}
+	if f.seen[*e] {
+		return
+	}
+	if f.seen == nil {
+		f.seen, f.byFile = map[Error]bool{}, map[string]*fileFindings{}
+	}
+	if of == nil {
+		of = &fileFindings{}
+		f.byFile[at.File] = of
+	}
+	f.seen[*e] = true
+	of.listed++
+	f.listed = append(f.listed, e)
+}
+
+// full says that no more findings of the file are listed.
+func (f *findings) full(file string) bool {
+	of := f.byFile[file]
+	return of != nil && of.listed >= maxFileErrors || len(f.listed) >= maxErrors
+}
+
+// sorted is what is listed, by file, line and column, and behind each file how many were not.
+func (f *findings) sorted() (all Errors) {
+	slices.SortStableFunc(f.listed, func(a, b *Error) int {
+		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
+	})
+	for i, e := range f.listed {
+		all = append(all, e)
+		last := i+1 == len(f.listed) || f.listed[i+1].File != e.File
+		if more := f.byFile[e.File].more; last && more > 0 {
+			all = append(all, &Error{
+				File: e.File, Line: e.Line, Column: e.Column, Code: e.Code, More: more,
+				Msg: fmt.Sprintf("and %d more in this file; mend the first ones, and check again", more),
+			})
+		}
+	}
+	if f.beyond != nil {
+		f.beyond.Msg = fmt.Sprintf("and %d more in this file and others; mend the first ones, and check again", f.beyond.More)
+		all = append(all, f.beyond)
+	}
+	return all
+}

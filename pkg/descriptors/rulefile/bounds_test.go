@@ -1,0 +1,101 @@
+package rulefile_test
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/pkg/descriptors/rulefile"
+)
+
+// A file in another encoding is told so, at the first byte that shows it.
+func TestEncodings(t *testing.T) {
+	for _, tt := range []struct{ text, want string }{
+		{
+			"domain: shop\ndescriptors:\n  - {key: \u00fc, value: caf\xe9}\n",
+			"rules.yaml:3:24: this is not UTF-8 text, but perhaps Latin-1 or Windows-1252 (byte 0xe9); save the file as UTF-8",
+		},
+		{
+			"\x80", "rules.yaml:1:1: this is not UTF-8 text, but perhaps Latin-1 or Windows-1252 (byte 0x80); save the file as UTF-8",
+		},
+	} {
+		_, err := rulefile.Compile([]rulefile.File{{Name: "rules.yaml", Data: []byte(tt.text)}})
+		if err == nil || err.Error() != tt.want {
+			t.Errorf("Compile(%q) is\n%v, want\n%s", tt.text, err, tt.want)
+		}
+	}
+}
+
+// Of a file with very many errors the first ones are told, and how many more there are; those of other files, too.
+// What that takes does not grow with their number.
+func TestErrorsAreBounded(t *testing.T) {
+	for _, begin := range []string{"domain: %s\ndescriptors:\n", "domain: %s\n# \t, which is for the other parser\ndescriptors:\n"} {
+		var text strings.Builder
+		fmt.Fprintf(&text, begin, "a")
+		const n = 30_000
+		for i := range n {
+			fmt.Fprintf(&text, "  - {key: k%d, nonsense: 1}\n", i)
+		}
+		files := []rulefile.File{
+			{Name: "a.yaml", Data: []byte(text.String())},
+			{Name: "b.yaml", Data: []byte("domain: b\ndescriptors: [{kay: x}]\n")},
+		}
+		runtime.GC()
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, err := rulefile.Compile(files)
+		runtime.GC()
+		runtime.ReadMemStats(&after)
+		var all descriptors.Errors
+		if !errors.As(err, &all) || len(all) != 1002 || all.Count() != n+1 {
+			t.Fatalf("%d errors that stand for %d, want 1002 and %d", len(all), all.Count(), n+1)
+		}
+		if got, want := all[1000].Error(), "and 29000 more in this file; mend the first ones, and check again"; !strings.HasSuffix(got, want) {
+			t.Errorf("the last error of a.yaml is %s, want %s", got, want)
+		}
+		if got := all[1001].Error(); !strings.HasPrefix(got, "b.yaml:2:16: kay is not a field of a descriptor") {
+			t.Errorf("the last error is %s, want that of b.yaml", got)
+		}
+		if len(err.Error()) > 1<<20 {
+			t.Errorf("the errors have %d bytes", len(err.Error()))
+		}
+		if held := int64(after.HeapAlloc) - int64(before.HeapAlloc); held > 8<<20 {
+			t.Errorf("the errors hold %d bytes", held)
+		}
+		runtime.KeepAlive(err)
+	}
+}
+
+// Very many files with errors are bounded, too, and so are warnings and unknown stores.
+func TestAllErrorsAreBounded(t *testing.T) {
+	var files []rulefile.File
+	for i := range 12_000 {
+		files = append(files, rulefile.File{Name: fmt.Sprintf("%05d.yaml", i), Data: []byte("domain: a\n")})
+	}
+	_, err := rulefile.Compile(files)
+	var all descriptors.Errors
+	if !errors.As(err, &all) || len(all) != 10_001 || all.Count() != 12_000 {
+		t.Fatalf("%d errors that stand for %d, want 10001 and 12000", len(all), all.Count())
+	}
+	if got, want := all[10_000].Error(), "10000.yaml:1:1: and 2000 more in this file and others; mend the first ones, and check again"; got != want {
+		t.Errorf("the last error is %s, want %s", got, want)
+	}
+
+	var text strings.Builder
+	text.WriteString("domain: a\ndescriptors:\n")
+	for i := range 5_000 {
+		fmt.Fprintf(&text, "  - {key: k%d, value: ^a$, rate_limit: {unit: day, requests_per_unit: 1, store: s}}\n", i)
+	}
+	set, err := rulefile.Compile([]rulefile.File{{Name: "a.yaml", Data: []byte(text.String())}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, all := range map[string]descriptors.Errors{"warnings": set.Warnings(), "unknown stores": set.UnknownStores(nil)} {
+		if len(all) != 1001 || all.Count() != 5000 {
+			t.Errorf("%d %s that stand for %d, want 1001 and 5000", len(all), what, all.Count())
+		}
+	}
+}

@@ -1,0 +1,223 @@
+package rulefile_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/pkg/descriptors/rulefile"
+)
+
+var update = flag.Bool("update", false, "write what Compile says into testdata/rules")
+
+// TestGolden compiles the rule files of each testdata/rules/*.txt and compares what comes out with what is
+// written below the line "---- compiled ----" or "---- errors ----". A line "==== name ====" begins another file.
+func TestGolden(t *testing.T) {
+	cases, err := filepath.Glob("testdata/rules/*.txt")
+	if err != nil || len(cases) == 0 {
+		t.Fatalf("no cases in testdata/rules: %v", err)
+	}
+	for _, path := range cases {
+		t.Run(strings.TrimSuffix(filepath.Base(path), ".txt"), func(t *testing.T) {
+			data, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			rules := string(data)
+			for _, line := range []string{"\n---- compiled ----\n", "\n---- errors ----\n"} {
+				rules, _, _ = strings.Cut(rules, line)
+			}
+			got := rules + "\n" + result(t, split(rules+"\n"))
+			if *update {
+				if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if diff := cmp.Diff(string(data), got); diff != "" && !*update {
+				t.Errorf("-want +got (go test -update writes it)\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestBothParsers compiles each case also with a tab in a comment at each file's end, which leaves the files to the
+// parser of all YAML, and checks that nothing else comes out.
+func TestBothParsers(t *testing.T) {
+	cases, err := filepath.Glob("testdata/rules/*.txt")
+	if err != nil || len(cases) == 0 {
+		t.Fatalf("no cases in testdata/rules: %v", err)
+	}
+	for _, path := range cases {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rules, _, _ := strings.Cut(string(data), "\n---- ")
+		sameByBoth(t, split(rules+"\n"))
+	}
+}
+
+// An item that wrong indentation cuts short is not read as if it were whole: only what is wrong with the text is reported.
+func TestItemIsNotCutShort(t *testing.T) {
+	for _, text := range []string{
+		"domain: d\ndescriptors:\n  - value: x\n   key: k\n",
+		"domain: d\ndescriptors:\n    - value: x\n  key: k\n",
+	} {
+		_, err := rulefile.Compile([]rulefile.File{{Name: "f", Data: []byte(text)}})
+		if err == nil || strings.Contains(err.Error(), "key is missing") {
+			t.Errorf("%s\n%v", text, err)
+		}
+	}
+}
+
+// TestBothParsersOnRandomRules is TestBothParsers of rules of all kinds, right and wrong.
+func TestBothParsersOnRandomRules(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		text := "domain: " + rapid.SampledFrom([]string{"a", "b", "''", "c: d"}).Draw(t, "domain") + "\n"
+		list := "descriptors:\n" + randomRules(t, "  ", 3)
+		if rapid.Bool().Draw(t, "domain first") {
+			text += list
+		} else {
+			text = list + text
+		}
+		if rapid.Bool().Draw(t, "two documents") {
+			text += "---\ndomain: a\ndescriptors:\n" + randomRules(t, "", 2)
+		}
+		sameByBoth(t, []rulefile.File{{Name: "rules.yaml", Data: []byte(text)}, {Name: "list", Data: []byte("v1\nv9\n"), Included: true}})
+	})
+}
+
+// randomRules are items of a list.
+func randomRules(t *rapid.T, indent string, depth int) string {
+	fields := []string{
+		"value: v1", "value: v2", "value: 'v*'", "value: '*'", "values: [v1, v3]", "values_file: list", "cidr: [10.0.0.0/8]", "regex: 'v[0-9]+'", "shadow_mode: true",
+		"quota_mode: yes", "share_threshold: true", "rate_limit: {unit: day, requests_per_unit: 2}", "rate_limit: {unit: day, requests_per_unit: 2, name: n}",
+		"rate_limit: {unlimited: true, replaces: [{name: n}]}", "rate_limit: {unit: dya}", "metadata: {a: [1, b, 0x1f], c: {d: ~}}", "colour: red", "x-y: z",
+		"rate_limits: [{unit: hour, requests_per_unit: 3}, {unit: day, requests_per_unit: 9, algorithm: sliding_log}]", "response: {body: no}", "hash_values: 1",
+		"rate_limit: {window: 90s, requests_per_unit: 1, algorithm: leaky_queue, max_wait: 1s}", "rate_limit: {unit: hour, requests_per_unit: 1, store: s}",
+	}
+	var b strings.Builder
+	for range rapid.IntRange(1, 3).Draw(t, "rules") {
+		b.WriteString(indent + "- key: " + rapid.SampledFrom([]string{"k", "l", "'*'", "''", "1"}).Draw(t, "key") + "\n")
+		for _, field := range rapid.SliceOfN(rapid.SampledFrom(fields), 0, 3).Draw(t, "fields") {
+			b.WriteString(indent + "  " + field + "\n")
+		}
+		if depth > 1 && rapid.Bool().Draw(t, "nested") {
+			b.WriteString(indent + "  descriptors:\n" + randomRules(t, indent+"    ", depth-1))
+		}
+	}
+	return b.String()
+}
+
+func sameByBoth(t rapid.TB, files []rulefile.File) {
+	t.Helper()
+	got := outcome(t, files, rulefile.Compile)
+	other := slices.Clone(files)
+	for i, f := range other {
+		if !f.Included {
+			other[i].Data = append(slices.Clone(f.Data), "#\t\n"...)
+		}
+	}
+	if diff := cmp.Diff(outcome(t, other, rulefile.Compile), got); diff != "" {
+		t.Fatalf("-the end by the parser of all YAML +both\n%s\n%s", diff, files[0].Data)
+	}
+	want := outcome(t, files, rulefile.CompileByYAML)
+	if strings.Contains(want, ": this is not valid YAML: ") || strings.Contains(want, "indent") {
+		// That parser reports nothing else of such a document, and the other one what is wrong before.
+		for line := range strings.Lines(want) {
+			if !strings.Contains(got+"\n", strings.TrimSuffix(line, "\n")+"\n") {
+				t.Fatalf("%s is reported by the parser of all YAML, but not here:\n%s\n%s", line, got, files[0].Data)
+			}
+		}
+		return
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Fatalf("-parser of all YAML +both\n%s\n%s", diff, files[0].Data)
+	}
+}
+
+// outcome is all that can be seen of a Compile.
+func outcome(t rapid.TB, files []rulefile.File, compile func([]rulefile.File) (*descriptors.Set, error)) string {
+	t.Helper()
+	set, err := compile(files)
+	if err != nil {
+		return err.Error()
+	}
+	shown, err := set.MarshalJSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(shown) + set.Warnings().Error() + set.UnknownStores(nil).Error()
+}
+
+func split(text string) []rulefile.File {
+	files := []rulefile.File{{Name: "rules.yaml"}}
+	for line := range strings.Lines(text) {
+		if name, ok := strings.CutPrefix(line, "==== "); ok {
+			name = strings.TrimSuffix(name, " ====\n")
+			files = append(files, rulefile.File{Name: name, Included: !strings.HasSuffix(name, ".yaml")})
+			continue
+		}
+		last := &files[len(files)-1]
+		last.Data = append(last.Data, line...)
+	}
+	if len(files[0].Data) == 0 {
+		files = files[1:]
+	}
+	return files
+}
+
+func result(t *testing.T, files []rulefile.File) string {
+	t.Helper()
+	set, err := rulefile.Compile(files)
+	if err == nil {
+		var b strings.Builder
+		b.WriteString("---- compiled ----\n" + show(t, set))
+		for _, w := range set.Warnings() {
+			fmt.Fprintf(&b, "warning %s: %s\n", w.Code, w)
+		}
+		return b.String()
+	}
+	var all descriptors.Errors
+	if !errors.As(err, &all) || len(all) == 0 || set != nil {
+		t.Fatalf("Compile gave set %v and %T %v, want Errors alone", set, err, err)
+	}
+	return "---- errors ----\n" + err.Error() + "\n"
+}
+
+// show is a set's JSON with one rule a line.
+func show(t *testing.T, set *descriptors.Set) string {
+	t.Helper()
+	data, err := set.MarshalJSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var parsed struct {
+		Domains []struct {
+			Domain string
+			Rules  []json.RawMessage
+		}
+	}
+	if err := json.Unmarshal(data, &parsed); err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	for _, d := range parsed.Domains {
+		fmt.Fprintf(&b, "domain %s\n", d.Domain)
+		for _, r := range d.Rules {
+			fmt.Fprintf(&b, "  %s\n", r)
+		}
+	}
+	return b.String()
+}

@@ -1,0 +1,100 @@
+package rulefile
+
+import (
+	"math"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
+)
+
+// metadata reads a mapping of any values as encoding/json would decode it. Nil if it is empty.
+func (r *reader) metadata(n *yaml.Node) map[string]any {
+	if isNull(resolve(n)) {
+		return nil
+	}
+	m := r.object(n)
+	if len(m) == 0 {
+		return nil
+	}
+	return m
+}
+
+func (r *reader) object(n *yaml.Node) map[string]any {
+	m := map[string]any{}
+	r.mapping(n, "metadata", func(key, value *yaml.Node) { m[strings.Clone(key.Value)] = r.value(value) })
+	return m
+}
+
+func (r *reader) value(n *yaml.Node) (v any) {
+	r.enter(n, func(n *yaml.Node) {
+		switch n.Kind {
+		case yaml.MappingNode:
+			v = r.object(n)
+		case yaml.SequenceNode:
+			items := make([]any, 0, len(n.Content))
+			for _, item := range n.Content {
+				items = append(items, r.value(item))
+			}
+			v = items
+		default:
+			var ok bool
+			if v, ok = jsonValue(n); !ok {
+				r.Errorf(r.at(n), "metadata must be what JSON can say, got the number %s; quote it to make it a text",
+					descriptors.Shorten(n.Value))
+			}
+		}
+	})
+	return v
+}
+
+// jsonValue is what encoding/json makes of a scalar: null, a boolean, a number, or else a text. ok is false of a
+// number that JSON cannot say.
+func jsonValue(n *yaml.Node) (v any, ok bool) {
+	switch n.Tag {
+	case "!!null":
+		return nil, true
+	case "!!bool":
+		return strings.EqualFold(n.Value, "true"), true
+	case "!!int":
+		if i, err := strconv.ParseInt(n.Value, 0, 64); err == nil {
+			return float64(i), true
+		}
+		if u, err := strconv.ParseUint(n.Value, 0, 64); err == nil {
+			return float64(u), true
+		}
+	case "!!float":
+		f, err := strconv.ParseFloat(strings.ReplaceAll(n.Value, "_", ""), 64)
+		if err == nil && !math.IsInf(f, 0) && !math.IsNaN(f) {
+			return f, true
+		}
+		return n.Value, false
+	}
+	return n.Value, true
+}
+
+// extra is what an x-* field holds. Whatever that is, it is not wrong: what JSON cannot say is a text. An alias is
+// shown by its name, so that what is kept is no larger than the file.
+func extra(n *yaml.Node) any {
+	switch n.Kind {
+	case yaml.MappingNode:
+		m := map[string]any{}
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			m[strings.Clone(n.Content[i].Value)] = extra(n.Content[i+1])
+		}
+		return m
+	case yaml.SequenceNode:
+		items := make([]any, 0, len(n.Content))
+		for _, item := range n.Content {
+			items = append(items, extra(item))
+		}
+		return items
+	case yaml.AliasNode:
+		return "*" + n.Value
+	default:
+		v, _ := jsonValue(n)
+		return v
+	}
+}

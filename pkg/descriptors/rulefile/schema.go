@@ -1,0 +1,120 @@
+package rulefile
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
+)
+
+// schema is what one level of a rule file may say: its fields, and how each is read into a T.
+type schema[T any] struct {
+	what  string // as a message names the level: "a descriptor"
+	read  map[string]func(n *yaml.Node, into *T)
+	names []string // of the fields, as a message lists them
+	must  string   // the field that must be given, and must not be empty
+	about string   // what to write there
+
+	extra func(name string, n *yaml.Node, into *T) // keeps an x-* field; nil: they are for other tools
+
+	synonyms map[string]string          // fields that people write for one of these
+	meant    func(name string, into *T) // notes the field that an unknown one seems to stand for; may be nil
+}
+
+func newSchema[T any](what string) *schema[T] {
+	return &schema[T]{what: what, read: map[string]func(*yaml.Node, *T){}}
+}
+
+func (s *schema[T]) field(name string, read func(n *yaml.Node, into *T)) {
+	s.read[name] = read
+	s.names = append(s.names, name)
+}
+
+// required adds the text that the mapping must have.
+func (s *schema[T]) required(r *reader, name, about string, of func(into *T) *string) {
+	s.must, s.about = name, about
+	s.field(name, func(n *yaml.Node, into *T) {
+		text := of(into)
+		if *text = r.text(n); *text == "" && resolve(n).Kind == yaml.ScalarNode {
+			r.Errorf(r.at(n), "%s is empty; write %s: %s", name, name, about)
+		}
+	})
+}
+
+func (s *schema[T]) has(name string) bool {
+	return s.read[name] != nil
+}
+
+// fieldSet is a schema, whatever it is read into.
+type fieldSet interface{ has(name string) bool }
+
+// readFields reads a mapping of that schema; it is false, and the reason reported, if the node is no mapping.
+func readFields[T any](r *reader, n *yaml.Node, s *schema[T], into *T) bool {
+	given := s.must == ""
+	isMapping := r.mapping(n, s.what, func(key, value *yaml.Node) {
+		given = given || key.Value == s.must
+		switch read := s.read[key.Value]; {
+		case read != nil:
+			r.field = key.Value
+			read(value, into)
+		case strings.HasPrefix(key.Value, "x-"):
+			if s.extra != nil {
+				s.extra(key.Value, value, into)
+			}
+		case r.OnlyCounts(r.file.Name):
+			given = true
+			r.Errorf(r.at(key), "") // it is only counted, and needs no hint
+		default:
+			meant := s.meantBy(key.Value)
+			given = given || meant != "" && meant == s.must
+			if s.meant != nil && meant != "" {
+				s.meant(meant, into)
+			}
+			r.Errorf(r.at(key),
+				"%s is not a field of %s; %s", descriptors.Shown(key.Value), s.what, r.hint(key.Value, meant, s.names))
+		}
+	})
+	if isMapping && !given {
+		r.Errorf(r.at(n), "%s is missing; write %s: %s", s.must, s.must, s.about)
+	}
+	return isMapping
+}
+
+// meantBy is the field that an unknown one seems to stand for, empty if there is none.
+func (s *schema[T]) meantBy(name string) string {
+	if meant := s.synonyms[strings.ToLower(name)]; meant != "" {
+		return meant
+	}
+	return descriptors.Nearest(name, s.names)
+}
+
+// hint says what to write instead of an unknown field, which seems to stand for meant.
+func (r *reader) hint(name, meant string, known []string) string {
+	for _, l := range []struct {
+		fieldSet
+		where string
+	}{
+		{r.rateLimitFields, "in rate_limit"},
+		{r.descriptorFields, "in a descriptor, beside key"},
+		{r.documentFields, "at the top of the file"},
+	} {
+		if l.has(name) {
+			return "it belongs " + l.where
+		}
+	}
+	if meant != "" {
+		return fmt.Sprintf("did you mean %s?", meant)
+	}
+	known = slices.DeleteFunc(slices.Clone(known), func(n string) bool { return n == "description" || n == "owner" })
+	return "its fields are " + strings.Join(known, ", ")
+}
+
+// forPeople adds the fields that every level has and no request sees.
+func forPeople[T any](r *reader, s *schema[T]) {
+	for _, name := range []string{"description", "owner"} {
+		s.field(name, func(n *yaml.Node, _ *T) { r.text(n) })
+	}
+}

@@ -1,0 +1,95 @@
+package rulefile
+
+import (
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
+
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+)
+
+// What people write for a field of Weir, because other products call it so.
+var (
+	documentSynonyms   = map[string]string{"rules": "descriptors", "limits": "descriptors", "descriptor": "descriptors"}
+	descriptorSynonyms = map[string]string{
+		"limit": "rate_limit", "ratelimit": "rate_limit", "limits": "rate_limits", "ratelimits": "rate_limits",
+		"shadow": "shadow_mode", "dry_run": "shadow_mode", "match": "value", "pattern": "value", "ip": "cidr",
+		"rules": "descriptors",
+	}
+	rateLimitSynonyms = map[string]string{
+		"limit": "requests_per_unit", "requests": "requests_per_unit", "rate": "requests_per_unit",
+		"count":        "requests_per_unit",
+		"max_requests": "requests_per_unit", "request_per_unit": "requests_per_unit",
+		"per": "unit", "time_unit": "unit", "interval": "window", "period": "window", "duration": "window",
+		"capacity": "burst", "burst_size": "burst", "max_burst": "burst", "type": "algorithm", "strategy": "algorithm",
+		"timezone": "time_zone",
+	}
+)
+
+// algorithmSynonyms are names of other products and textbooks.
+var algorithmSynonyms = map[string]limiter.Algorithm{
+	"gcra": limiter.Funnel, "leaky_bucket": limiter.Funnel, "bucket": limiter.TokenBucket, "token": limiter.TokenBucket,
+	"fixed": limiter.FixedWindow, "window": limiter.FixedWindow, "fixed_window_counter": limiter.FixedWindow,
+	"sliding": limiter.SlidingWindow, "sliding_window_counter": limiter.SlidingWindow,
+	"rolling_window":     limiter.SlidingWindow,
+	"sliding_window_log": limiter.SlidingLog, "log": limiter.SlidingLog,
+	"semaphore": limiter.Concurrency, "concurrent": limiter.Concurrency, "max_in_flight": limiter.Concurrency,
+	"bursty": limiter.SmoothBursty, "warming_up": limiter.SmoothWarmingUp, "warm_up": limiter.SmoothWarmingUp,
+	"queue": limiter.LeakyQueue,
+}
+
+// algorithmMeant is the algorithm that an unknown name seems to stand for, empty if there is none.
+func algorithmMeant(name string) string {
+	plain := strings.NewReplacer("-", "_", " ", "_").Replace(strings.ToLower(strings.TrimSpace(name)))
+	if a, err := limiter.ParseAlgorithm(plain); err == nil {
+		return a.String()
+	}
+	if a, ok := algorithmSynonyms[plain]; ok {
+		return a.String()
+	}
+	return descriptors.Nearest(plain, limiter.AlgorithmNames())
+}
+
+// otherDocuments are files that often lie beside rules, by fields that only they have at the top.
+var otherDocuments = []struct {
+	fields []string // all of them
+	is     string
+}{
+	{[]string{"static_resources"}, "a configuration of Envoy"},
+	{[]string{"dynamic_resources"}, "a configuration of Envoy"},
+	{[]string{"admin", "node"}, "a configuration of Envoy"},
+	{[]string{"resources", "version_info"}, "an xDS resource file of Envoy"},
+	{[]string{"apiVersion", "kind"}, "a manifest of Kubernetes"},
+	{[]string{"services"}, "a Compose file"},
+}
+
+// otherDocument says what a document without domain and descriptors is, empty if that is not known.
+func otherDocument(root *yaml.Node) string {
+	root = resolve(root)
+	if root.Kind != yaml.MappingNode {
+		return ""
+	}
+	has := func(name string) bool {
+		for i := 0; i+1 < len(root.Content); i += 2 {
+			if root.Content[i].Value == name {
+				return true
+			}
+		}
+		return false
+	}
+	if has("domain") || has("descriptors") {
+		return ""
+	}
+next:
+	for _, other := range otherDocuments {
+		for _, name := range other.fields {
+			if !has(name) {
+				continue next
+			}
+		}
+		return other.is
+	}
+	return ""
+}

@@ -1,0 +1,187 @@
+package rulefile
+
+import (
+	"bytes"
+	"fmt"
+	"sort"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
+)
+
+// maxSyntaxSearch is the size of a file, in bytes, up to which it is parsed again to find an error's line.
+const maxSyntaxSearch = 1 << 20
+
+const quoteStar = "a value that starts with * must be quoted, as in value: '*.html'"
+
+// syntaxHints say what to write instead, by a part of the parser's message.
+var syntaxHints = []struct{ part, hint string }{
+	{"unknown anchor", quoteStar},
+	{"did not find expected alphabetic or numeric character", quoteStar},
+	{"tab character", "indent with spaces, not tabs"},
+	{"cannot start any token", "indent with spaces, not tabs, and quote a value that starts with @, ` or %"},
+	{"mapping values are not allowed", "check the indentation, and quote a value that contains a colon and a space"},
+}
+
+// reportSyntax reports the parser's error: what is wrong with the indentation in words, where that is what is wrong.
+func (r *reader) reportSyntax(err error) {
+	line, msg := r.syntaxError(r.file.Data, err)
+	lines := linesUpTo(r.file.Data, line)
+	at := descriptors.Position{File: r.file.Name, Line: line, Column: 1 + indentOf(lines[len(lines)-1])}
+	if field, hint := misplacedField(lines); field != "" {
+		r.Errorf(at, "%s; %s", field, hint)
+		return
+	}
+	for _, h := range syntaxHints {
+		if strings.Contains(msg, h.part) {
+			r.Errorf(at, "this is not valid YAML: %s; %s", msg, h.hint)
+			return
+		}
+	}
+	r.Errorf(at, "this is not valid YAML: %s; check the indentation, quotes and brackets here and in the lines above", msg)
+}
+
+// linesUpTo are the lines up to and with that one, at least one.
+func linesUpTo(data []byte, line int) []string {
+	lines := make([]string, 0, min(line, 1000))
+	for text := range bytes.Lines(data) {
+		if len(lines) == line {
+			break
+		}
+		lines = append(lines, strings.TrimRight(string(text), "\r\n"))
+	}
+	if len(lines) == 0 {
+		return []string{""}
+	}
+	return lines
+}
+
+// indentOf is the number of spaces that a line begins with.
+func indentOf(line string) int { return len(line) - len(strings.TrimLeft(line, " ")) }
+
+// splitField splits a line "  - name: value" at the column where its field begins. dash is the column of the -, -1
+// without one. The name is empty where the line has no field.
+func splitField(line string) (dash, column int, name, value string) {
+	dash, column = -1, indentOf(line)
+	rest := line[column:]
+	if after, ok := strings.CutPrefix(rest, "- "); ok {
+		dash = column
+		rest = strings.TrimLeft(after, " ")
+		column = len(line) - len(rest)
+	}
+	name, value, ok := strings.Cut(rest, ":")
+	if !ok || strings.ContainsAny(name, " #'\"{}[],&*") || value != "" && value[0] != ' ' {
+		return dash, column, "", ""
+	}
+	return dash, column, name, strings.TrimSpace(value)
+}
+
+// misplacedField says why the field of the last line belongs to nothing, as it is indented less or more than the fields
+// above it, and what to do about that. Both are empty where that is not what is wrong.
+func misplacedField(lines []string) (what, hint string) {
+	last := len(lines) - 1
+	dash, column, name, _ := splitField(lines[last])
+	if name == "" || dash >= 0 {
+		return "", ""
+	}
+	for i := last - 1; i >= 0; i-- {
+		if text := strings.TrimSpace(lines[i]); text == "" || text[0] == '#' {
+			continue
+		}
+		aboveDash, aboveColumn, above, value := splitField(lines[i])
+		switch {
+		case above == "":
+			return "", ""
+		case aboveColumn < column && i == nearestField(lines) && value != "":
+			return fmt.Sprintf("%s is indented further than %s in line %d, which has a value already", name, above, i+1),
+				fmt.Sprintf("write it in column %d, below %s", aboveColumn+1, above)
+		case aboveDash >= 0 && aboveDash <= column && column < aboveColumn:
+			return fmt.Sprintf("%s is not indented far enough to belong to the item that begins with - in line %d", name, i+1),
+				fmt.Sprintf("indent it by %s more, so that it stands below %s in column %d",
+					spaces(aboveColumn-column), above, aboveColumn+1)
+		case aboveColumn <= column:
+			return "", ""
+		}
+	}
+	return "", ""
+}
+
+// nearestField is the line above the last one that is neither blank nor a comment.
+func nearestField(lines []string) int {
+	for i := len(lines) - 2; i >= 0; i-- {
+		if text := strings.TrimSpace(lines[i]); text != "" && text[0] != '#' {
+			return i
+		}
+	}
+	return -1
+}
+
+func spaces(n int) string {
+	if n == 1 {
+		return "1 space"
+	}
+	return fmt.Sprintf("%d spaces", n)
+}
+
+// notUTF8 finds the first byte that is no UTF-8, unless the file says by its first bytes to be UTF-16.
+func (r *reader) notUTF8() (at descriptors.Position, char byte, found bool) {
+	data := r.file.Data
+	if utf8.Valid(data) || bytes.HasPrefix(data, []byte("\xff\xfe")) || bytes.HasPrefix(data, []byte("\xfe\xff")) {
+		return descriptors.Position{}, 0, false
+	}
+	at = r.start()
+	for {
+		switch char, size := utf8.DecodeRune(data); {
+		case char == utf8.RuneError && size == 1:
+			return at, data[0], true
+		case char == '\n':
+			at.Line, at.Column = at.Line+1, 1
+			data = data[1:]
+		default:
+			at.Column++
+			data = data[size:]
+		}
+	}
+}
+
+// syntaxError returns the parser's message, and the line that is wrong. The parser often names that of the whole list
+// or mapping, so the line is rather the one that makes the lines up to it fail with the same message.
+func (r *reader) syntaxError(data []byte, err error) (line int, msg string) {
+	named, msg := splitLine(err)
+	ends := lineEnds(data)
+	if len(data) > maxSyntaxSearch {
+		return min(max(named, 1), len(ends)), msg
+	}
+	return min(len(ends), 1+sort.Search(len(ends), func(i int) bool {
+		_, err := r.parseAll(data[:ends[i]])
+		if err == nil {
+			return false
+		}
+		_, same := splitLine(err)
+		return same == msg
+	})), msg
+}
+
+// splitLine splits the parser's "yaml: line 3: message".
+func splitLine(err error) (line int, msg string) {
+	msg = strings.TrimPrefix(err.Error(), "yaml: ")
+	rest, found := strings.CutPrefix(msg, "line ")
+	number, problem, ok := strings.Cut(rest, ": ")
+	if n, err := strconv.Atoi(number); found && ok && err == nil {
+		return n, problem
+	}
+	return 0, msg
+}
+
+// lineEnds are the offsets behind each line of the data; there is at least one line.
+func lineEnds(data []byte) []int {
+	var ends []int
+	for i, c := range data {
+		if c == '\n' && i+1 < len(data) {
+			ends = append(ends, i+1)
+		}
+	}
+	return append(ends, len(data))
+}
