@@ -104,6 +104,9 @@ func (a *App) open(ctx context.Context) error {
 		return err
 	}
 	a.boosts.Live(a.rules.Set())
+	if a.top != nil {
+		a.top.Keep(a.rules.Set())
+	}
 	if a.sends, err = telemetry.Start(ctx, a.o.telemetry(a.metrics)); err != nil {
 		return err
 	}

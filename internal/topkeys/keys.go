@@ -12,7 +12,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
 
-// By is what keys are sorted by.
+// By is the order of keys.
 type By string
 
 // The orders.
@@ -21,52 +21,52 @@ const (
 	ByDenied By = "denied"
 )
 
-// ErrBy is the error of an order that is neither.
+// ErrBy is the error of any other order.
 var ErrBy = errors.New("by: must be hits or denied")
 
 // Query asks for keys.
 type Query struct {
 	// Domain and Rule, a rule's path, choose the rules; empty is any.
 	Domain, Rule string
-	// By is the order, and what a key must have some of.
+	// By is the order. Keys without any hits, or denials, are left out.
 	By By
 	// N is the most keys of the answer.
 	N int
-	// HashValues shows values as hashes, whatever the Options say.
+	// HashValues shows values as hashes even if the Options do not.
 	HashValues bool
 }
 
 // Keys is the answer to a Query.
 type Keys struct {
 	By By `json:"by"`
-	// Since is when the counting of what is shown began: one to two minutes ago.
+	// Since is when the counting began: one to two minutes ago.
 	Since time.Time `json:"since"`
-	// KeptPerRule is Options.PerRule. Hashed says that values are shown as hashes.
+	// KeptPerRule is Options.PerRule. Hashed reports whether values are shown as hashes.
 	KeptPerRule int  `json:"kept_per_rule"`
 	Hashed      bool `json:"values_hashed"`
-	// Missed is the hits of rules for which there was no room, since the process started.
+	// Missed counts the hits of rules that got no counter, since the process started.
 	Missed uint64 `json:"missed_hits"`
 	Keys   []Key  `json:"keys"`
 }
 
-// Key is one key of a rule. It had Hits-HitsError to Hits hits, and Denied-DeniedError to Denied of them were denied.
+// Key is one key of a rule. It had Hits-HitsError to Hits hits, of which Denied-DeniedError to Denied were denied.
 type Key struct {
 	Domain string `json:"domain"`
 	Rule   string `json:"rule"`
 	// Descriptor is the entries as commands take them: key=value,key=value.
 	Descriptor string                 `json:"descriptor"`
 	Entries    []descriptors.KeyEntry `json:"entries"`
-	// Counter is the name of the counter that the rule's first limit keeps; empty where values are hashed.
+	// Counter is the name of the rule's first limit's counter. It is empty if values are hashed.
 	Counter     string `json:"counter,omitempty"`
 	Hits        uint64 `json:"hits"`
 	HitsError   uint64 `json:"hits_error"`
 	Denied      uint64 `json:"denied"`
 	DeniedError uint64 `json:"denied_error"`
-	// Share is the key's part of its rule's hits, or of what the rule denied: at most 1.
+	// Share is the key's share of its rule's hits, or of its denials, from 0 to 1.
 	Share float64 `json:"share"`
 }
 
-// Keys are the busiest or the most denied keys, the most first.
+// Keys returns the busiest or the most denied keys, the most first.
 func (t *Top) Keys(q Query) (Keys, error) {
 	if q.By != ByHits && q.By != ByDenied {
 		return Keys{}, ErrBy
@@ -93,17 +93,17 @@ func (t *Top) Keys(q Query) (Keys, error) {
 	return a, nil
 }
 
-// row is a key as it is found.
+// row is a key as its rule's sketches have it.
 type row struct {
 	name
 
 	key          string
-	by           Estimate // what it is sorted by
+	by           Estimate // hits or denied, as Query.By says
 	hits, denied Estimate
-	total        uint64 // the rule's, of what it is sorted by
+	total        uint64 // all hits, or denials, of the rule
 }
 
-// first is the n that come first.
+// first sorts the rows, and returns the first n.
 func first(rows []row, n int) []row {
 	slices.SortFunc(rows, func(a, b row) int {
 		return cmp.Or(cmp.Compare(b.by.Count, a.by.Count), cmp.Compare(a.by.Error, b.by.Error), cmp.Compare(a.key, b.key))
@@ -111,7 +111,7 @@ func first(rows []row, n int) []row {
 	return rows[:min(n, len(rows))]
 }
 
-// rows are the first of the rule's keys.
+// rows returns the first of the rule's keys.
 func (r *rule) rows(q Query) []row {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -173,10 +173,10 @@ func (r *row) show(hash bool) Key {
 	return k
 }
 
-// isHash is what `hash_values` makes of a value.
+// isHash matches what `hash_values` makes of a value.
 var isHash = regexp.MustCompile("^#[0-9a-f]{32}$")
 
-// Hashed is a value as `hash_values` writes it. One that is a hash already stays.
+// Hashed returns a value as `hash_values` writes it. A value that is a hash already stays.
 func Hashed(value string) string {
 	if isHash.MatchString(value) {
 		return value
