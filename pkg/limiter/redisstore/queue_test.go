@@ -188,7 +188,7 @@ func TestLending(t *testing.T) {
 	short := open(t, redisstore.Options{URL: server.URL(), Timeout: redisstore.DefaultTimeout})
 	long := open(t, redisstore.Options{URL: server.URL(), Timeout: time.Second})
 	p := funnel(t, 10, time.Hour)
-	hit, out := []limiter.Hit{{Key: "k", Policy: p}}, make([]limiter.Decision, 1)
+	hit, out := []limiter.Hit{{Key: "k", Policy: p, Look: true}}, make([]limiter.Decision, 1)
 	if short.CanLend() {
 		t.Error("a request lends its goroutine to a call of a server that is not known to be quick")
 	}
