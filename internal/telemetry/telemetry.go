@@ -1,10 +1,10 @@
-// Package telemetry sends traces and metrics by OTLP, OpenTelemetry's protocol, over gRPC. It is the only package that knows
-// OpenTelemetry, but for the bridge in internal/metrics.
+// Package telemetry sends traces and metrics by OTLP, OpenTelemetry's protocol, over gRPC. Besides the bridge in
+// internal/metrics, only this package knows OpenTelemetry.
 //
-// Where to send, with which headers, certificates and resource attributes, how often, and which requests are traced, is told by
-// the variables that OpenTelemetry defines (OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_TRACES_SAMPLER, ...). What they leave out is
-// as defined there, but for the sampler: here a request is traced if its caller traces it. A collector that does not answer
-// costs requests nothing: spans wait in a queue of a fixed size, and what does not fit is dropped.
+// OpenTelemetry's environment variables (OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_TRACES_SAMPLER, ...) say where to send, with
+// which headers, certificates and resource attributes, how often, and which requests to trace. Their defaults are
+// OpenTelemetry's, except for the sampler: by default, Weir traces a request if its caller does. A collector that does
+// not answer does not slow down requests: spans wait in a queue of fixed size, and a full queue drops them.
 package telemetry
 
 import (
@@ -24,25 +24,25 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 )
 
-// Options say what is sent. The zero value sends nothing.
+// Options say what to send. The zero value sends nothing.
 type Options struct {
-	// Traces sends a span for each traced request, and one for each time that it asked the store.
+	// Traces sends a span for each traced request, and one for each of its calls to the store.
 	Traces bool
-	// Metrics is what is sent as metrics, nil for none.
+	// Metrics are sent unless nil.
 	Metrics sdkmetric.Producer
-	// Version is of the process.
+	// Version is the process's.
 	Version string
-	// Log receives what goes wrong, at most one line a minute.
+	// Log receives errors, at most one line a minute.
 	Log *slog.Logger
 }
 
-// Telemetry is what is switched on. Its methods are safe for concurrent use.
+// Telemetry sends what its Options say. Its methods are safe for concurrent use.
 type Telemetry struct {
 	traces  *sdktrace.TracerProvider // nil: none
 	metrics *sdkmetric.MeterProvider // nil: none
 }
 
-// Start does not connect. Its error names the variable that is wrong.
+// Start checks the environment. It does not connect. Its error names the variable that is wrong.
 func Start(ctx context.Context, o Options) (*Telemetry, error) {
 	t := &Telemetry{}
 	if !o.Traces && o.Metrics == nil {
@@ -51,7 +51,7 @@ func Start(ctx context.Context, o Options) (*Telemetry, error) {
 	if err := checkEnvironment(); err != nil {
 		return nil, err
 	}
-	otel.SetErrorHandler(&occasional{log: o.Log})
+	otel.SetErrorHandler(&errorLog{log: o.Log})
 	about, err := resource.New(ctx, resource.WithAttributes(
 		attribute.String("service.name", "weir"), attribute.String("service.version", o.Version),
 	), resource.WithTelemetrySDK(), resource.WithHost(), resource.WithFromEnv())
@@ -77,7 +77,7 @@ func (t *Telemetry) trace(ctx context.Context, about *resource.Resource) error {
 		return fmt.Errorf("send traces by OTLP: %w", err)
 	}
 	opts := []sdktrace.TracerProviderOption{sdktrace.WithResource(about), sdktrace.WithBatcher(exporter)}
-	if !isSet(samplerVariable) {
+	if value(samplerVariable) == "" {
 		opts = append(opts, sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.NeverSample())))
 	}
 	t.traces = sdktrace.NewTracerProvider(opts...)
@@ -94,7 +94,7 @@ func (t *Telemetry) measure(ctx context.Context, about *resource.Resource, from 
 	return nil
 }
 
-// Close sends what waits, and ends. ctx bounds it.
+// Close sends what waits in the queues, as long as ctx allows, and ends.
 func (t *Telemetry) Close(ctx context.Context) error {
 	var errs []error
 	if t.traces != nil {
@@ -106,11 +106,11 @@ func (t *Telemetry) Close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// quiet is the least time between two lines of what goes wrong.
-const quiet = time.Minute
+// logPause is the least time between two lines about errors.
+const logPause = time.Minute
 
-// occasional logs errors, few of them: a collector that is away is an error every few seconds.
-type occasional struct {
+// errorLog logs few of the errors: a collector that is away causes one every few seconds.
+type errorLog struct {
 	log *slog.Logger
 
 	mu      sync.Mutex
@@ -119,7 +119,7 @@ type occasional struct {
 }
 
 // Handle implements otel.ErrorHandler.
-func (o *occasional) Handle(err error) {
+func (o *errorLog) Handle(err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	now := time.Now()
@@ -127,7 +127,8 @@ func (o *occasional) Handle(err error) {
 		o.skipped++
 		return
 	}
-	o.log.LogAttrs(context.Background(), slog.LevelWarn, "traces or metrics cannot be sent, see OTEL_EXPORTER_OTLP_ENDPOINT",
+	o.log.LogAttrs(context.Background(), slog.LevelWarn,
+		"traces or metrics cannot be sent, see OTEL_EXPORTER_OTLP_ENDPOINT",
 		slog.String("error", err.Error()), slog.Int("not_logged_before", o.skipped))
-	o.next, o.skipped = now.Add(quiet), 0
+	o.next, o.skipped = now.Add(logPause), 0
 }
