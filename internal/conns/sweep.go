@@ -89,7 +89,7 @@ func (f *http2Conn) resetRequests(why Reason, now int64, which func(*incompleteR
 			n++
 		}
 	}
-	f.resetting.Add(int32(n)) //nolint:gosec // as many as a connection has streams
+	f.resetting.Add(int32(n))
 	f.mu.Unlock()
 	for range n {
 		f.c.g.refuse(why, f.c.host)

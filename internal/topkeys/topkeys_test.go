@@ -420,11 +420,12 @@ func TestNewChecksOptions(t *testing.T) {
 
 // What a request pays for each of its descriptors.
 func BenchmarkNote(b *testing.B) {
-	text := "domain: shop\ndescriptors:\n"
+	var text strings.Builder
+	text.WriteString("domain: shop\ndescriptors:\n")
 	for i := range 1000 {
-		text += fmt.Sprintf("- {key: customer, value: user%d, rate_limit: {requests_per_unit: 10, unit: minute}}\n", i)
+		fmt.Fprintf(&text, "- {key: customer, value: user%d, rate_limit: {requests_per_unit: 10, unit: minute}}\n", i)
 	}
-	set := compile(b, text)
+	set := compile(b, text.String())
 	for _, bm := range []struct {
 		name        string
 		rules, keys uint64

@@ -17,7 +17,7 @@ func ExampleReadFile() {
 		fmt.Println(err)
 		return
 	}
-	defer os.Remove(path)
+	defer func() { _ = os.Remove(path) }()
 	text, err := fileread.ReadFile(context.Background(), path)
 	var hung *fileread.HungError
 	switch {
