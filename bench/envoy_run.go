@@ -51,7 +51,7 @@ func (o *options) throughEnvoy(ctx context.Context, dir string, targets []*targe
 	if err != nil {
 		return err
 	}
-	defer p.stop()
+	defer p.Stop(patience)
 	for _, t := range targets {
 		if t.alwaysOK {
 			continue
@@ -139,7 +139,7 @@ func (o *options) measureFront(
 
 // frontUsage is what Envoy and the service behind the front have taken so far.
 func frontUsage(ctx context.Context, p *proxy, f *front) (envoy time.Duration, u usage, err error) {
-	if envoy, err = cpuTime(p.pid()); err == nil && f.service != nil {
+	if envoy, err = cpuTime(p.PID()); err == nil && f.service != nil {
 		u, err = f.service.usage(ctx)
 	}
 	return envoy, u, err

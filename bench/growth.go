@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weir-ratelimit/weir/bench/figure"
+	"github.com/weir-ratelimit/weir/internal/test/launch"
 )
 
 // Where -growth writes, seen from bench/.
@@ -285,7 +286,7 @@ func (s *starter) replica(ctx context.Context, all []*target) (*target, error) {
 	if len(all) == 0 {
 		return s.start(ctx, "redis")
 	}
-	addr, err := freeAddr(ctx)
+	addr, err := launch.FreeAddr(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -11,6 +11,7 @@ import (
 	"text/template"
 
 	"github.com/weir-ratelimit/weir/internal/test/envoytest"
+	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
 // chaosFront is one Envoy with a listener in front of each sidecar, so that it is known which one decided. Its filters
@@ -87,9 +88,9 @@ func startFront(t *testing.T, sidecars []*sidecar) *front {
 	with := struct {
 		Back string
 		Weir []weir
-	}{Back: socketAddress(freeAddr(t))}
+	}{Back: socketAddress(proctest.FreeAddr(t))}
 	for i, s := range sidecars {
-		with.Weir = append(with.Weir, weir{Name: "weir" + string(rune('a'+i)), Addr: socketAddress(s.grpc)})
+		with.Weir = append(with.Weir, weir{Name: "weir" + string(rune('a'+i)), Addr: socketAddress(s.GRPC)})
 	}
 	var config strings.Builder
 	if err := chaosFront.Execute(&config, with); err != nil {

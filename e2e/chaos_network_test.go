@@ -11,6 +11,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
 // networkFaults are those of what lies between the sidecars and the server.
@@ -64,7 +66,7 @@ type faultyProxy struct {
 
 func startFaultyProxy(t *testing.T, to string) *faultyProxy {
 	t.Helper()
-	p := &faultyProxy{t: t, addr: freeAddr(t), to: to, conns: map[*net.TCPConn]bool{}}
+	p := &faultyProxy{t: t, addr: proctest.FreeAddr(t), to: to, conns: map[*net.TCPConn]bool{}}
 	p.listen()
 	t.Cleanup(func() {
 		p.refuse()

@@ -365,8 +365,8 @@ func (r *rig) sizes() []size {
 	r.t.Helper()
 	out := make([]size, len(r.sidecars))
 	for i, s := range r.sidecars {
-		s.page(r.t, "/debug/pprof/heap?gc=1")
-		_, text := s.page(r.t, "/metrics")
+		s.Page("/debug/pprof/heap?gc=1")
+		_, text := s.Page("/metrics")
 		number := func(of *regexp.Regexp) int {
 			v, err := strconv.ParseFloat(of.FindStringSubmatch(text)[1], 64)
 			r.must(err)
@@ -620,26 +620,26 @@ func overGRPC(c pb.RateLimitServiceClient) caller {
 
 // A start without Redis serves by policy, says on /readyz why, and counts within a second of Redis's coming.
 func TestStartWithoutRedis(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	server.Kill()
-	s := &sidecar{grpc: freeAddr(t), http: freeAddr(t)}
-	s.args = []string{"serve", "--rules", ruleFile(t, chaosRules), "--grpc-addr", s.grpc, "--http-addr", s.http, "--store", server.URL()}
-	s.run(t)
+	s := newSidecar(t, ruleFile(t, chaosRules), "--store", server.URL())
+	s.Launch()
 	await(t, 10*time.Second, "alive", func() bool {
-		res, err := http.Get("http://" + s.http + "/healthz")
+		res, err := http.Get("http://" + s.HTTP + "/healthz")
 		return err == nil && res.Body.Close() == nil
 	})
 	r := &rig{t: t, callers: []caller{overGRPC(s.client(t))}}
 	l := r.start("started")
 	<-time.After(500 * time.Millisecond)
-	status, text := s.page(t, "/readyz")
+	status, text := s.Page("/readyz")
 	if !strings.HasPrefix(status, "503") || !strings.Contains(text, "connection refused") {
 		t.Errorf("/readyz without Redis: %s %s, want 503 and the reason", status, text)
 	}
 	server.Restart()
 	back := time.Now()
 	await(t, 10*time.Second, "decided by the store", func() bool { return l.decided(time.Now().Add(-10 * pace)) })
-	await(t, 10*time.Second, "ready", func() bool { return s.ready(t.Context()) == nil }) // it asks Redis once a second
+	await(t, 10*time.Second, "ready", func() bool { return s.Ready(t.Context()) == nil }) // it asks Redis once a second
 	var o outcome
 	o.read(l.stop(), time.Time{}, back)
 	if o.errs > 0 || o.recovered > promised || o.byPolicy == 0 {

@@ -17,8 +17,9 @@ import (
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"github.com/weir-ratelimit/weir/internal/test/redistest"
 	"github.com/weir-ratelimit/weir/internal/simulate"
+	"github.com/weir-ratelimit/weir/internal/test/longtest"
+	"github.com/weir-ratelimit/weir/internal/test/redistest"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
@@ -74,11 +75,6 @@ func startFleets(t *testing.T, rules string) map[string]fleet {
 		redis = append(redis, startSidecar(t, file, "--store", store, "--store-timeout", "5s").client(t))
 	}
 	return map[string]fleet{"redis": redis, "memory": {startSidecar(t, file).client(t)}}
-}
-
-func (s *sidecar) client(t *testing.T) pb.RateLimitServiceClient {
-	t.Helper()
-	return pb.NewRateLimitServiceClient(dial(t, s.grpc))
 }
 
 // ask asks for one hit of an algorithm's rule, or gives one back, and says whether the request was admitted.
@@ -176,7 +172,7 @@ func TestNeverAboveTheBound(t *testing.T) {
 	limits := policies(t, rules)
 	for store, f := range startFleets(t, rules) {
 		t.Run(store, func(t *testing.T) {
-			passed := f.hammer(t, 2*time.Second)
+			passed := f.hammer(t, longtest.Pick(time.Second, 2*time.Second))
 			for _, name := range limiter.AlgorithmNames() {
 				most, bound := worst(name, passed[name]), int(simulate.Bound(limits[name], 1))
 				t.Logf("%s: %d admitted; worst window %d, bound %d", name, len(passed[name]), most, bound)

@@ -27,6 +27,7 @@ descriptors:
 		{"year", 700},
 	} {
 		t.Run(tt.key, func(t *testing.T) {
+			t.Parallel()
 			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 			defer cancel()
 			passed, asked := flood(ctx, t, fleet, tt.key, 4, 5*time.Millisecond)

@@ -10,7 +10,6 @@ import (
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health/grpc_health_v1"
 )
 
@@ -24,17 +23,6 @@ descriptors:
   - {key: everybody, rate_limit: {name: everybody, requests_per_unit: 1, unit: year}}
   - {key: vip, rate_limit: {name: vip, requests_per_unit: 3, unit: year, replaces: [{name: everybody}]}}
 `
-
-// dial connects to a sidecar by a gRPC target.
-func dial(t *testing.T, target string) *grpc.ClientConn {
-	t.Helper()
-	conn, err := grpc.NewClient(target, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close() })
-	return conn
-}
 
 // ask asks for one descriptor of one entry for each key, and returns the answer as "OVER_LIMIT: OK OVER_LIMIT".
 func ask(t *testing.T, conn *grpc.ClientConn, keys ...string) string {
@@ -56,7 +44,7 @@ func ask(t *testing.T, conn *grpc.ClientConn, keys ...string) string {
 }
 
 func TestModes(t *testing.T) {
-	conn := dial(t, startSidecar(t, ruleFile(t, modes)).grpc)
+	conn := dial(t, startSidecar(t, ruleFile(t, modes)).GRPC)
 	for i, step := range []struct{ ask, want string }{
 		{"free", "OK: OK"},
 		{"nobody", "OK: OK"},

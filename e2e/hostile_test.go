@@ -21,6 +21,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/weir-ratelimit/weir/internal/test/longtest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 )
 
@@ -37,7 +38,8 @@ var _ encoding.CodecV2 = raw{}
 
 // Whatever somebody sends, the process goes on, and the counter of somebody else counts that one's requests only.
 func TestHostileRequests(t *testing.T) {
-	const limit, each = 40, 4000
+	const limit = 40
+	each := longtest.Pick(1200, 4000)
 	for _, store := range []string{"memory", "redis"} {
 		t.Run(store, func(t *testing.T) {
 			args := []string{"--store", "memory"}
@@ -53,7 +55,7 @@ descriptors:
       - {key: user, rate_limit: {algorithm: sliding_log, requests_per_unit: 40, unit: day}}
   - {key: tenants, rate_limit: {algorithm: sliding_log, requests_per_unit: 40, unit: day}}
 `), args...)
-			conn := dial(t, s.grpc)
+			conn := dial(t, s.GRPC)
 			victim := pb.NewRateLimitServiceClient(conn)
 			passed := 0
 			ask := func() {

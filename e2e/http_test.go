@@ -22,7 +22,7 @@ descriptors:
   - key: remote_address
     rate_limit: {name: per-client, algorithm: funnel, requests_per_unit: 10, unit: hour, burst: 20}
 `))
-	e := proxy{Weir: []string{s.grpc}, Domain: "shop"}.start(t)
+	e := proxy{Weir: []string{s.GRPC}, Domain: "shop"}.start(t)
 	for _, from := range []string{"127.0.0.1", "127.0.0.2"} {
 		t.Run(from, func(t *testing.T) {
 			samples := newClient(t, from, e.Listener("front")).burst(t.Context(), 30, "/")
@@ -88,7 +88,7 @@ descriptors:
     rate_limit: {algorithm: funnel, requests_per_unit: 3, unit: hour}
 `))
 	e := proxy{
-		Weir: []string{s.grpc}, Domain: "tcp", Upstream: echo(t),
+		Weir: []string{s.GRPC}, Domain: "tcp", Upstream: echo(t),
 		TCP: "[{entries: [{key: listener, value: front}]}]",
 	}.start(t)
 	for i := range 5 {
@@ -118,7 +118,7 @@ func TestTwoSidecarsShareOneRedis(t *testing.T) {
 	for range 2 {
 		s := startSidecar(t, file, "--store", redis.URL(), "--store-timeout", "1s")
 		e := proxy{
-			Weir: []string{s.grpc}, Domain: "shop",
+			Weir: []string{s.GRPC}, Domain: "shop",
 			RateLimits: "[{actions: [{request_headers: {header_name: x-algorithm, descriptor_key: algorithm}}]}]",
 		}.start(t)
 		clients = append(clients, newClient(t, "127.0.0.1", e.Listener("front")))
@@ -146,7 +146,7 @@ descriptors:
   - {key: user, rate_limit: {algorithm: funnel, requests_per_unit: 100, unit: hour}}
 `))
 	e := proxy{
-		Weir: []string{s.grpc}, Domain: "shop",
+		Weir: []string{s.GRPC}, Domain: "shop",
 		RateLimits: "[{actions: [{remote_address: {}}]}, {actions: [{request_headers: {header_name: x-user, descriptor_key: user}}]}]",
 	}.start(t)
 	c := newClient(t, "127.0.0.1", e.Listener("front"))

@@ -29,6 +29,7 @@ func hangIn(t *testing.T, path, text string) *proctest.Hung {
 // A rule file whose reading never returns ends neither reloads nor the process: /readyz, log and metric say which file, the
 // rules of before decide, a file in its place is loaded, and SIGTERM ends the process while it hangs.
 func TestReadThatHangs(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	write := func(name, text string) string {
 		path := filepath.Join(dir, name)
@@ -37,7 +38,7 @@ func TestReadThatHangs(t *testing.T) {
 	}
 	write("a.yaml", modes)
 	s := startSidecar(t, dir, "--rules-poll", "200ms", "--drain-delay", "0s")
-	conn := dial(t, s.grpc)
+	conn := dial(t, s.GRPC)
 	path := filepath.Join(dir, "b.yaml")
 	more := "domain: modes\ndescriptors: [{key: more, rate_limit: {requests_per_unit: 0, unit: hour}}]\n"
 
@@ -50,7 +51,7 @@ func TestReadThatHangs(t *testing.T) {
 	if got := ask(t, conn, "free", "more"); got != "OK: OK OK" {
 		t.Errorf("a request meanwhile is answered %s", got)
 	}
-	if n := series(t, []*sidecar{s}, "weir_file_reads_hung"); n != 1 {
+	if n := s.Metric("weir_file_reads_hung"); n != 1 {
 		t.Errorf("%g reads hang, want 1", n)
 	}
 	if n := strings.Count(s.Output(), `msg="rules are stale, the live ones stay: a file does not answer"`); n != 1 || !strings.Contains(s.Output(), "path="+path) {
@@ -74,15 +75,11 @@ func TestReadThatHangs(t *testing.T) {
 
 // SIGHUP while the process starts is a reload, and not the end. SIGTERM then is the end, also while the start hangs.
 func TestSignalsDuringTheStart(t *testing.T) {
-	if testing.Short() {
-		t.Skip("needs the built binary: left out by -short")
-	}
 	run := func(t *testing.T) (*sidecar, *proctest.Hung) {
 		path := filepath.Join(t.TempDir(), "rules.yaml")
 		hung := hangIn(t, path, modes)
-		s := &sidecar{grpc: freeAddr(t), http: freeAddr(t)}
-		s.args = []string{"serve", "--rules", path, "--grpc-addr", s.grpc, "--http-addr", s.http, "--drain-delay", "0s"}
-		s.run(t)
+		s := newSidecar(t, path, "--drain-delay", "0s")
+		s.Launch()
 		hung.Await(20 * time.Second)
 		return s, hung
 	}
@@ -90,7 +87,7 @@ func TestSignalsDuringTheStart(t *testing.T) {
 		s, hung := run(t)
 		s.Signal(syscall.SIGHUP)
 		hung.Release()
-		s.Await(20*time.Second, func() error { return s.ready(t.Context()) })
+		s.AwaitReady()
 		await(t, 10*time.Second, "reloaded", func() bool { return strings.Contains(s.Output(), "rule files have not changed") })
 		if code := s.Terminate(20 * time.Second); code != 0 {
 			t.Errorf("exit code %d, want 0", code)

@@ -7,16 +7,15 @@ import (
 	"flag"
 	"fmt"
 	"net/http"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
-	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
 	"github.com/weir-ratelimit/weir/internal/test/chrometest"
+	"github.com/weir-ratelimit/weir/internal/test/weirtest"
 	"github.com/weir-ratelimit/weir/internal/topkeys"
 )
 
@@ -53,12 +52,8 @@ var hostileKeys = []string{
 // askOf sends n requests of one descriptor, key and value in turn.
 func askOf(t *testing.T, client pb.RateLimitServiceClient, n int, keyValues ...string) {
 	t.Helper()
-	d := &common.RateLimitDescriptor{}
-	for i := 0; i < len(keyValues); i += 2 {
-		d.Entries = append(d.Entries, &common.RateLimitDescriptor_Entry{Key: keyValues[i], Value: keyValues[i+1]})
-	}
 	for range n {
-		if _, err := client.ShouldRateLimit(t.Context(), &pb.RateLimitRequest{Domain: "shop", Descriptors: []*common.RateLimitDescriptor{d}}); err != nil {
+		if _, err := client.ShouldRateLimit(t.Context(), question(keyValues...)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -85,9 +80,10 @@ func rowsOf(t *testing.T, b *chrometest.Browser, id string) []string {
 // The page shows what is: ready, rules with their counts, keys. What clients send stays text, nothing is loaded from elsewhere,
 // and it can be used by the keyboard.
 func TestPage(t *testing.T) {
+	t.Parallel()
 	b := chrometest.Start(t)
 	s := startSidecar(t, ruleFile(t, pageRules))
-	client := pb.NewRateLimitServiceClient(dial(t, s.grpc))
+	client := s.client(t)
 	askOf(t, client, 5, "remote_address", "10.0.0.1")
 	askOf(t, client, 2, "remote_address", "10.0.0.2")
 	askOf(t, client, 3, "remote_address", "10.0.0.2", "path", "/checkout/1")
@@ -95,7 +91,7 @@ func TestPage(t *testing.T) {
 		askOf(t, client, 1, "api_key", value)
 	}
 	b.Look(1200, 1000, false)
-	b.Open("http://" + s.http + "/")
+	b.Open("http://" + s.HTTP + "/")
 	b.Await(`document.querySelectorAll("#rules-rows tr").length === 5 && document.querySelectorAll("#top-rows tr").length === 7`)
 
 	if state := b.Text(`document.getElementById("state").innerText`); state != "Ready" {
@@ -130,7 +126,7 @@ func TestPage(t *testing.T) {
 	shoot(t, b, "narrow", 400, 900, false)
 
 	for _, url := range b.Asked() {
-		if !strings.HasPrefix(url, "http://"+s.http+"/") && url != "data:," {
+		if !strings.HasPrefix(url, "http://"+s.HTTP+"/") && url != "data:," {
 			t.Errorf("the page asks for %s", url)
 		}
 	}
@@ -146,7 +142,7 @@ func TestPage(t *testing.T) {
 func checkBoostAndExplain(t *testing.T, b *chrometest.Browser, s *sidecar) {
 	t.Helper()
 	boost := strings.NewReader(`{"domain": "shop", "rule": "api_key", "factor": 3, "for": "1h", "reason": "<b>sale</b>", "author": "ann"}`)
-	res, err := http.Post("http://"+s.http+"/boosts", "application/json", boost)
+	res, err := http.Post("http://"+s.HTTP+"/boosts", "application/json", boost)
 	if err != nil || res.StatusCode/100 != 2 {
 		t.Fatal(err, res.StatusCode)
 	}
@@ -252,6 +248,7 @@ func checkKeyboard(t *testing.T, b *chrometest.Browser) {
 
 // 10,000 rules are no more work than a page of them, and are found by a word.
 func TestPageOfManyRules(t *testing.T) {
+	t.Parallel()
 	b := chrometest.Start(t)
 	var rules strings.Builder
 	rules.WriteString("domain: shop\ndescriptors:\n")
@@ -259,10 +256,10 @@ func TestPageOfManyRules(t *testing.T) {
 		fmt.Fprintf(&rules, "- {key: api_key, value: customer-%d, owner: team-%d, rate_limit: {requests_per_unit: %d, unit: minute}}\n", i, i%7, 1+i)
 	}
 	s := startSidecar(t, ruleFile(t, rules.String()))
-	client := pb.NewRateLimitServiceClient(dial(t, s.grpc))
+	client := s.client(t)
 	askOf(t, client, 9, "api_key", "customer-4")
 	b.Look(1200, 1000, false)
-	b.Open("http://" + s.http + "/")
+	b.Open("http://" + s.HTTP + "/")
 	b.Await(`document.getElementById("rules-range").innerText === "1 to 50 of 10,000"`)
 	b.Eval(`document.getElementById("rules-on").click()`)
 	b.Await(`document.getElementById("rules-range").innerText === "51 to 100 of 10,000"`)
@@ -281,11 +278,12 @@ func TestPageOfManyRules(t *testing.T) {
 
 // A refused file is told on the page that is open, with its places, and so is a sidecar that has gone.
 func TestPageTellsWhatIsWrong(t *testing.T) {
+	t.Parallel()
 	b := chrometest.Start(t)
 	file := ruleFile(t, pageRules)
 	s := startSidecar(t, file)
 	b.Look(1200, 1000, false)
-	b.Open("http://" + s.http + "/")
+	b.Open("http://" + s.HTTP + "/")
 	b.Await(`document.getElementById("state").innerText === "Ready"`)
 	edit(t, file, strings.ReplaceAll(pageRules, "funnel", "funel")+"  - {value: <b>bold</b>}\n")
 	b.Await(`!document.getElementById("refused").hidden`) // at the next refresh
@@ -309,7 +307,7 @@ func TestPageTellsWhatIsWrong(t *testing.T) {
 // The command shows the same, and no more of a hostile key than a terminal can bear; values can be hidden.
 func TestTopCommand(t *testing.T) {
 	s := startSidecar(t, ruleFile(t, pageRules))
-	client := pb.NewRateLimitServiceClient(dial(t, s.grpc))
+	client := s.client(t)
 	askOf(t, client, 5, "remote_address", "10.0.0.1")
 	askOf(t, client, 3, "remote_address", "10.0.0.2", "path", "/checkout/1")
 	askOf(t, client, 2, "api_key", hostileKeys[3])
@@ -332,15 +330,15 @@ func TestTopCommand(t *testing.T) {
 	}
 
 	hidden := startSidecar(t, ruleFile(t, pageRules), "--top-keys-hash")
-	askOf(t, pb.NewRateLimitServiceClient(dial(t, hidden.grpc)), 1, "api_key", "hunter2")
+	askOf(t, hidden.client(t), 1, "api_key", "hunter2")
 	for _, shown := range []string{topCommand(t, hidden), topCommand(t, hidden, "--json")} {
 		if !strings.Contains(shown, "api_key=#f52fbd32b2b3b86ff88ef6c490628285") || strings.Contains(shown, "hunter2") { // sha256sum, 16 bytes
 			t.Errorf("a value is shown:\n%s", shown)
 		}
 	}
 	off := startSidecar(t, ruleFile(t, pageRules), "--top-keys", "0")
-	out, err := exec.Command(binary, "top", "--server", off.http).CombinedOutput()
-	if err == nil || !strings.Contains(string(out), "start the sidecar with --top-keys 100") {
+	out, err := weirtest.Run(t, "top", "--server", off.HTTP)
+	if err == nil || !strings.Contains(out, "start the sidecar with --top-keys 100") {
 		t.Errorf("%v: %s", err, out)
 	}
 }
@@ -348,17 +346,17 @@ func TestTopCommand(t *testing.T) {
 // topCommand is what weir top prints.
 func topCommand(t *testing.T, s *sidecar, args ...string) string {
 	t.Helper()
-	out, err := exec.Command(binary, append([]string{"top", "--server", s.http}, args...)...).CombinedOutput()
+	out, err := weirtest.Run(t, append([]string{"top", "--server", s.HTTP}, args...)...)
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	return string(out)
+	return out
 }
 
 // Anybody who is no browser has the list of endpoints.
 func TestRootForOthers(t *testing.T) {
 	s := startSidecar(t, ruleFile(t, pageRules))
-	if status, text := s.page(t, "/"); status != "200 OK" || !strings.HasPrefix(text, "Weir, a rate limit service for Envoy\n") {
+	if status, text := s.Page("/"); status != "200 OK" || !strings.HasPrefix(text, "Weir, a rate limit service for Envoy\n") {
 		t.Errorf("%s %s", status, text)
 	}
 }

@@ -8,8 +8,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-
-	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"time"
 
 	"github.com/weir-ratelimit/weir/internal/test/chrometest"
 )
@@ -32,7 +31,7 @@ descriptors:
 // boostRule adds a boost.
 func boostRule(t *testing.T, s *sidecar, body string) {
 	t.Helper()
-	res, err := http.Post("http://"+s.http+"/boosts", "application/json", strings.NewReader(body))
+	res, err := http.Post("http://"+s.HTTP+"/boosts", "application/json", strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,11 +44,12 @@ func boostRule(t *testing.T, s *sidecar, body string) {
 // The numbers of the page are those of requests: what another limit denied did not pass, and a boosted limit is shown as it
 // is in force.
 func TestPageShowsWhatHolds(t *testing.T) {
+	t.Parallel()
 	b := chrometest.Start(t)
 	s := startSidecar(t, ruleFile(t, twoLimitRules))
-	askOf(t, pb.NewRateLimitServiceClient(dial(t, s.grpc)), 161, "api_key", "alice") // 30 pass, the burst would let 100 pass
+	askOf(t, s.client(t), 161, "api_key", "alice") // 30 pass, the burst would let 100 pass
 	b.Look(1200, 1000, false)
-	b.Open("http://" + s.http + "/")
+	b.Open("http://" + s.HTTP + "/")
 	b.Await(`document.querySelectorAll("#rules-rows tr").length === 4`)
 	rows := strings.Join(rowsOf(t, b, "rules-rows"), "\n")
 	for _, want := range []string{
@@ -127,18 +127,21 @@ func checkNoLimit(t *testing.T, b *chrometest.Browser) {
 
 // Many errors are numbered, and no number is cut off.
 func TestPageNumbersErrors(t *testing.T) {
+	t.Parallel()
 	b := chrometest.Start(t)
 	file := ruleFile(t, pageRules)
 	s := startSidecar(t, file)
 	b.Look(1200, 1000, false)
-	b.Open("http://" + s.http + "/")
+	b.Open("http://" + s.HTTP + "/")
 	b.Await(`document.getElementById("state").innerText === "Ready"`)
 	var wrong strings.Builder
 	for range 120 {
 		wrong.WriteString("  - {value: none}\n")
 	}
 	edit(t, file, pageRules+wrong.String())
-	b.Await(`document.querySelectorAll("#refused-errors li").length === 100`) // at the next refresh
+	await(t, 10*time.Second, "refused", func() bool { return s.Metric(`weir_rules_loads_total{result="refused"}`) > 0 })
+	refreshNow(b)
+	b.Await(`document.querySelectorAll("#refused-errors li").length === 100`)
 	const room = `(() => {
 		const list = document.getElementById("refused-errors"), style = getComputedStyle(list.firstElementChild);
 		const pen = document.createElement("canvas").getContext("2d");

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/test/envoytest"
+	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
 // spellings are paths that some service takes for /login; the generated files must limit them as /login.
@@ -75,8 +76,8 @@ func TestSpellingsOfAPath(t *testing.T) {
 // onFreePorts is an example's Envoy configuration with ports of the test's own, asking the sidecar.
 func onFreePorts(t *testing.T, config string, s *sidecar) string {
 	t.Helper()
-	_, port, _ := strings.Cut(s.grpc, ":")
-	_, app, _ := strings.Cut(freeAddr(t), ":")
+	_, port, _ := strings.Cut(s.GRPC, ":")
+	_, app, _ := strings.Cut(proctest.FreeAddr(t), ":")
 	return strings.NewReplacer("port_value: 8081", "port_value: "+port, "port_value: 10000", "port_value: 0",
 		"port_value: 10001", "port_value: "+app, "0.0.0.0", "127.0.0.1").Replace(config)
 }

@@ -75,7 +75,7 @@ func scraping(t *testing.T, sidecars ...*sidecar) *promtest.Server {
 	}
 	var targets []string
 	for _, s := range sidecars {
-		targets = append(targets, s.http)
+		targets = append(targets, s.HTTP)
 	}
 	config := filepath.Join(t.TempDir(), "prometheus.yaml")
 	text := fmt.Sprintf("global: {scrape_interval: 100ms, evaluation_interval: 100ms}\nrule_files: [%s]\n"+
@@ -89,6 +89,7 @@ func scraping(t *testing.T, sidecars ...*sidecar) *promtest.Server {
 // A real Prometheus that scrapes two sidecars, one with Redis and one with memory, answers every question of the dashboard,
 // counts what was answered, and sees an alert. It is one test, since all of that is about the same run.
 func TestPrometheus(t *testing.T) {
+	t.Parallel()
 	proctest.Program(t, "prometheus")
 	rules := ruleFile(t, watched)
 	patient := []string{"--store-timeout", "5s", "--classic-metrics", "--rules-settle", "1ms"}

@@ -15,6 +15,7 @@ const endless = "domain: shop\ndescriptors: [{key: remote_address, rate_limit: {
 // every failed call, answers 200 throughout: a stopping sidecar first tells its health checks, then answers what
 // is in flight.
 func TestRollingRestart(t *testing.T) {
+	t.Parallel()
 	redis := redistest.Start(t)
 	file := ruleFile(t, endless)
 	var sidecars []*sidecar
@@ -22,7 +23,7 @@ func TestRollingRestart(t *testing.T) {
 	for range 2 {
 		s := startSidecar(t, file, "--store", redis.URL(), "--store-timeout", "1s")
 		sidecars = append(sidecars, s)
-		p.Weir = append(p.Weir, s.grpc)
+		p.Weir = append(p.Weir, s.GRPC)
 	}
 	e := p.start(t)
 	healthy := func(n uint64) func() bool {
@@ -37,7 +38,7 @@ func TestRollingRestart(t *testing.T) {
 			t.Errorf("a sidecar ended with exit code %d, want 0", code)
 		}
 		t.Logf("stopped in %s", time.Since(since).Round(time.Millisecond))
-		s.start(t)
+		s.Start()
 		await(t, 10*time.Second, "both healthy again", healthy(2))
 	}
 	samples := traffic.stop()
@@ -51,13 +52,13 @@ func TestRollingRestart(t *testing.T) {
 // again by itself. What Envoy is told meanwhile is its failure mode.
 func TestRestartOfTheOnlySidecar(t *testing.T) {
 	s := startSidecar(t, ruleFile(t, endless), "--drain-delay", "0s")
-	e := proxy{Weir: []string{s.grpc}, Domain: "shop"}.start(t)
+	e := proxy{Weir: []string{s.GRPC}, Domain: "shop"}.start(t)
 	traffic := newClient(t, "127.0.0.1", e.Listener("front")).goOn(t, "/")
 	await(t, 10*time.Second, "any traffic", func() bool { return traffic.count(200, time.Time{}) > 100 })
 	if code := s.Terminate(15 * time.Second); code != 0 {
 		t.Errorf("the sidecar ended with exit code %d, want 0", code)
 	}
-	s.start(t)
+	s.Start()
 	back := time.Now()
 	await(t, 10*time.Second, "answered again", func() bool { return traffic.count(200, back) > 100 })
 	samples := traffic.stop()

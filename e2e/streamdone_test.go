@@ -52,7 +52,7 @@ descriptors:
     rate_limit: {algorithm: funnel, requests_per_unit: 1, unit: hour, burst: 10, charge_denied: full}
 `))
 	e := proxy{
-		Weir: []string{s.grpc}, Domain: "llm", PerFilter: rateLimits,
+		Weir: []string{s.GRPC}, Domain: "llm", PerFilter: rateLimits,
 		Look:     "[{actions: [{remote_address: {}}], hits_addend: {number: 0}}]",
 		Upstream: upstream(t, func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("X-Cost", cost) }),
 	}.start(t)

@@ -24,7 +24,7 @@ func TestEnvoyAsksOverTLS(t *testing.T) {
 		{"spiffe://mesh/ns/shop/sa/web", []int{500}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			p := proxy{Weir: []string{s.grpc}, Domain: "shop", CA: ca.CA()}
+			p := proxy{Weir: []string{s.GRPC}, Domain: "shop", CA: ca.CA()}
 			p.Cert, p.Key = ca.Issue("envoy", tt.name)
 			c := newClient(t, "127.0.0.1", p.start(t).Listener("front"))
 			for i, want := range tt.want {

@@ -31,7 +31,7 @@ descriptors:
 `), args...)
 			var mu sync.Mutex
 			var arrivals []time.Time
-			e := proxy{Weir: []string{s.grpc}, Domain: "shop", Upstream: upstream(t, func(http.ResponseWriter, *http.Request) {
+			e := proxy{Weir: []string{s.GRPC}, Domain: "shop", Upstream: upstream(t, func(http.ResponseWriter, *http.Request) {
 				mu.Lock()
 				defer mu.Unlock()
 				arrivals = append(arrivals, time.Now())
@@ -96,6 +96,7 @@ func TestConcurrency(t *testing.T) {
 
 // Requests whose Envoy is killed are never given back: their leases end.
 func TestConcurrencyOfAKilledEnvoy(t *testing.T) {
+	t.Parallel()
 	f := newFlight(t, "3s")
 	for range 3 {
 		f.begin(t)
@@ -136,7 +137,7 @@ descriptors:
     rate_limit: {algorithm: concurrency, requests_per_unit: 3, lease: `+lease+`}
 `))
 	f.proxy = proxy{
-		Weir: []string{s.grpc}, Domain: "shop",
+		Weir: []string{s.GRPC}, Domain: "shop",
 		PerFilter: "[{actions: [{remote_address: {}}]}, " +
 			"{actions: [{remote_address: {}}], apply_on_stream_done: true, hits_addend: {format: '%DYNAMIC_METADATA(envoy.filters.http.ratelimit:leased)%', is_negative_hits: true}}]",
 		Look: "[{actions: [{remote_address: {}}], hits_addend: {number: 0}}]",
