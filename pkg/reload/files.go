@@ -1,6 +1,7 @@
 package reload
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,12 +34,18 @@ type Files struct {
 	// watched like the others and follow them, each once, with File.Included. A missing one is left out: Compile can
 	// report it better. It is an error if symbolic links lead out of the path of Paths that the file was found at, and out
 	// of the directory of the file.
-	Includes func(File) []string
+	Includes func(File) []Include
 	// Rest, if not nil, is called after each small amount of reading, so that a process that serves requests can pause.
 	Rest func()
 	// Reader reads the files; nil means fileread.Default. A file system that hangs is an error that wraps a
 	// fileread.HungError.
 	Reader *fileread.Reader
+}
+
+// Include is a file that another file refers to.
+type Include struct {
+	Name string // a path that can be opened
+	At   string // where the other file refers to it, for messages; empty: the other file's name
 }
 
 // restAfter is how many bytes are read or hashed before Rest is called: some 0.05 ms of work.
@@ -109,7 +116,14 @@ func (p Files) found(ctx context.Context, s *fileread.Session) ([]foundFile, err
 // include is a file that other files refer to.
 type include struct {
 	name string
-	by   []foundFile
+	by   []referrer
+}
+
+// referrer is a file that refers to another file, and where.
+type referrer struct {
+	foundFile
+
+	at string
 }
 
 // included returns the files that the files refer to, sorted by name, each once.
@@ -117,10 +131,10 @@ func (p Files) included(files []foundFile) (all []include) {
 	if p.Includes == nil {
 		return nil
 	}
-	by := map[string][]foundFile{}
+	by := map[string][]referrer{}
 	for _, f := range files {
-		for _, name := range p.Includes(f.File) {
-			by[name] = append(by[name], f)
+		for _, to := range p.Includes(f.File) {
+			by[to.Name] = append(by[to.Name], referrer{f, cmp.Or(to.At, f.Name)})
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(by)) {
@@ -138,7 +152,7 @@ func (i include) read(s *fileread.Session, rest func()) ([]byte, error) {
 	for _, f := range i.by {
 		if !below(realPath, f.root) && !below(realPath, f.dir) {
 			return nil, fmt.Errorf("%s: %s, which it refers to, leads by a symbolic link to %s, outside %s: "+
-				"put the file itself into that directory, or a link that stays in it", f.Name, i.name, realPath, f.root)
+				"put the file itself into that directory, or a link that stays in it", f.at, i.name, realPath, f.root)
 		}
 	}
 	return s.ReadFile(realPath, i.name, info, MaxFileSize, rest)
