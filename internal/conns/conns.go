@@ -18,6 +18,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/weir-ratelimit/weir/internal/logging"
 )
 
 // Reason is why a connection was closed or a stream reset. It is a label of a metric.
@@ -78,7 +80,7 @@ type HTTP2 struct {
 const (
 	// busyFor is how long a connection with a request is safe from being closed for a new one.
 	busyFor = time.Second
-	// logQuiet is the pause between two lines of the log.
+	// logQuiet is the pause between two lines about refused clients.
 	logQuiet = 10 * time.Second
 	// maxPunished bounds how many hosts are remembered for their resets.
 	maxPunished = 1024
@@ -92,19 +94,19 @@ type Guard struct {
 
 	receiving atomic.Int64 // memory of incomplete requests, in bytes
 	refused   [reasons]atomic.Uint64
+	line      logging.Every // about refused clients
 
 	mu       sync.Mutex
 	conns    map[*Conn]struct{}
 	hosts    map[string]int   // connections by host
 	punished map[string]int64 // until when a host's new connections start with few resets
-	loggedAt time.Time
 }
 
 // New makes a Guard.
 func New(o Options) *Guard {
 	return &Guard{
 		o: o, start: time.Now(), conns: map[*Conn]struct{}{}, hosts: map[string]int{}, punished: map[string]int64{},
-		loggedAt: time.Now().Add(-logQuiet),
+		line: logging.Every{Interval: logQuiet},
 	}
 }
 
@@ -272,13 +274,7 @@ func (g *Guard) remove(c *Conn) {
 // refuse counts a refusal, and logs it unless the log had a line in the last ten seconds.
 func (g *Guard) refuse(why Reason, host string) {
 	g.refused[why].Add(1)
-	g.mu.Lock()
-	quiet := time.Since(g.loggedAt) < logQuiet
-	if !quiet {
-		g.loggedAt = time.Now()
-	}
-	g.mu.Unlock()
-	if quiet {
+	if _, ok := g.line.Allow(time.Now()); !ok {
 		return
 	}
 	g.o.Log.LogAttrs(context.Background(), slog.LevelWarn, "a bound on clients is reached, see weir_clients_refused_total",

@@ -1,7 +1,7 @@
 // Package decisionlog writes decisions as lines of JSON, one a request: of all requests, or of a sample.
 //
 // A request never waits for it. Whether a request is sampled costs nanoseconds; the line of a sampled request goes into
-// a bounded queue (internal/linequeue). A full queue drops and counts lines, and a later line tells how many.
+// a bounded queue (internal/logging). A full queue drops and counts lines, and a later line tells how many.
 package decisionlog
 
 import (
@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/decide"
-	"github.com/weir-ratelimit/weir/internal/linequeue"
+	"github.com/weir-ratelimit/weir/internal/logging"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -77,7 +77,7 @@ type Log struct {
 	rate    rate
 	lines   sync.Pool // of *[]byte
 
-	queue    *linequeue.Queue
+	queue    *logging.Queue
 	byRate   atomic.Uint64   // lines that ByRate dropped
 	reported [reasons]uint64 // dropped lines that the log has reported; only the queue's goroutine uses it
 }
@@ -100,7 +100,7 @@ func New(o Options) (*Log, error) {
 			l.weights[i] = strconv.FormatFloat(1/share, 'g', 6, 64)
 		}
 	}
-	l.queue = linequeue.New(linequeue.Options{
+	l.queue = logging.NewQueue(logging.QueueOptions{
 		MaxBytes: maxBuffer, MaxLine: maxLine, Write: l.print, Note: l.note, End: l.out.close,
 	})
 	return l, nil
@@ -155,14 +155,14 @@ func (l *Log) print(lines []byte) error {
 }
 
 // note writes a line about the lines that were dropped since the last such line.
-func (l *Log) note(q linequeue.Stats, write func([]byte) error) {
+func (l *Log) note(q logging.QueueStats, write func([]byte) error) {
 	now := l.dropped(q)
 	if now != l.reported && write(appendDropped(nil, time.Now(), now, l.reported)) == nil {
 		l.reported = now
 	}
 }
 
-func (l *Log) dropped(q linequeue.Stats) [reasons]uint64 {
+func (l *Log) dropped(q logging.QueueStats) [reasons]uint64 {
 	return [reasons]uint64{ByRate: l.byRate.Load(), FullBuffer: q.FullBuffer, NotWritten: q.NotWritten}
 }
 

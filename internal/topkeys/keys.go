@@ -7,18 +7,22 @@ import (
 	"errors"
 	"regexp"
 	"slices"
-	"time"
 
+	"github.com/weir-ratelimit/weir/internal/adminapi"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
 
-// By is the order of keys.
-type By string
+// The types of the HTTP API.
+type (
+	By   = adminapi.TopBy
+	Keys = adminapi.TopKeys
+	Key  = adminapi.TopKey
+)
 
 // The orders.
 const (
-	ByHits   By = "hits"
-	ByDenied By = "denied"
+	ByHits   = adminapi.ByHits
+	ByDenied = adminapi.ByDenied
 )
 
 // ErrBy is the error of any other order.
@@ -36,37 +40,7 @@ type Query struct {
 	HashValues bool
 }
 
-// Keys is the answer to a Query.
-type Keys struct {
-	By By `json:"by"`
-	// Since is when the counting began: one to two minutes ago.
-	Since time.Time `json:"since"`
-	// KeptPerRule is Options.PerRule. Hashed reports whether values are shown as hashes.
-	KeptPerRule int  `json:"kept_per_rule"`
-	Hashed      bool `json:"values_hashed"`
-	// Missed counts the hits of rules that got no counter, since the process started.
-	Missed uint64 `json:"missed_hits"`
-	Keys   []Key  `json:"keys"`
-}
-
-// Key is one key of a rule. It had Hits-HitsError to Hits hits, of which Denied-DeniedError to Denied were denied.
-type Key struct {
-	Domain string `json:"domain"`
-	Rule   string `json:"rule"`
-	// Descriptor is the entries as commands take them: key=value,key=value.
-	Descriptor string                 `json:"descriptor"`
-	Entries    []descriptors.KeyEntry `json:"entries"`
-	// Counter is the name of the rule's first limit's counter. It is empty if values are hashed.
-	Counter     string `json:"counter,omitempty"`
-	Hits        uint64 `json:"hits"`
-	HitsError   uint64 `json:"hits_error"`
-	Denied      uint64 `json:"denied"`
-	DeniedError uint64 `json:"denied_error"`
-	// Share is the key's share of its rule's hits, or of its denials, from 0 to 1.
-	Share float64 `json:"share"`
-}
-
-// Keys returns the busiest or the most denied keys, the most first.
+// Keys are the busiest or the most denied keys, the most first.
 func (t *Top) Keys(q Query) (Keys, error) {
 	if q.By != ByHits && q.By != ByDenied {
 		return Keys{}, ErrBy
