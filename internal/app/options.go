@@ -19,7 +19,6 @@ import (
 	"github.com/weir-ratelimit/weir/internal/telemetry"
 	"github.com/weir-ratelimit/weir/internal/topkeys"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
-	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
 )
 
 // Options is everything that an App can be told. The zero value of a field is not its default: the defaults
@@ -35,7 +34,7 @@ type Options struct {
 	// RulesSettle is how long changed rule files must stay the same before they are loaded.
 	RulesSettle time.Duration
 
-	// Store is "memory" or the URL of a Redis, see redisstore.Forms.
+	// Store is "memory" or the URL of a Redis, see store.Forms.
 	Store string
 	// StoreTimeout bounds a request's wait for the store.
 	StoreTimeout time.Duration
@@ -322,8 +321,8 @@ func (o *Options) statsd() statsd.Options {
 }
 
 // store never quotes the URL, since there may be a password in it.
-func (c *checker) store(flag, store string) {
-	if err := redisstore.CheckURL(store); err != nil {
+func (c *checker) store(flag, url string) {
+	if err := store.CheckURL(url); err != nil {
 		c.check(false, flag, "%w", err)
 	}
 }

@@ -12,8 +12,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/weir-ratelimit/weir/internal/store"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
-	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
 )
 
 const (
@@ -43,18 +43,18 @@ var _ Store = (*Redis)(nil)
 // Redis keeps the boosts of all sidecars on one Redis and key prefix: one string, PREFIX1:boosts, that is a revision, a line
 // feed, and the boosts in JSON. It changes in one step and ends with its last boost.
 type Redis struct {
-	store  *redisstore.Store
+	store  *store.Redis
 	client redis.UniversalClient
 	key    string
 }
 
 // OpenRedis does not connect. An error says what is wrong with the URL.
 func OpenRedis(url, keyPrefix string) (*Redis, error) {
-	store, err := redisstore.New(redisstore.Options{URL: url, KeyPrefix: keyPrefix, MinTimeout: timeout, PoolSize: connections})
+	r, err := store.Connect(store.RedisOptions{URL: url, KeyPrefix: keyPrefix, MinTimeout: timeout, PoolSize: connections})
 	if err != nil {
 		return nil, err
 	}
-	return &Redis{store: store, client: store.Client(), key: store.Prefix() + "boosts"}, nil
+	return &Redis{store: r, client: r.Client, key: r.Prefix() + "boosts"}, nil
 }
 
 // Close ends the connections.

@@ -28,7 +28,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
+	"github.com/weir-ratelimit/weir/internal/store"
 	"github.com/weir-ratelimit/weir/pkg/reload"
 )
 
@@ -134,18 +134,18 @@ func (e *ConflictError) Error() string {
 
 // Sets are the published sets of one Redis and key prefix. They are safe for concurrent use.
 type Sets struct {
-	store  *redisstore.Store
+	store  *store.Redis
 	client redis.UniversalClient
 	key    string
 }
 
 // Open does not connect. An error says what is wrong with the URL.
 func Open(url, keyPrefix string) (*Sets, error) {
-	store, err := redisstore.New(redisstore.Options{URL: url, KeyPrefix: keyPrefix, MinTimeout: timeout, PoolSize: connections})
+	r, err := store.Connect(store.RedisOptions{URL: url, KeyPrefix: keyPrefix, MinTimeout: timeout, PoolSize: connections})
 	if err != nil {
 		return nil, err
 	}
-	return &Sets{store: store, client: store.Client(), key: store.Prefix() + "rules"}, nil
+	return &Sets{store: r, client: r.Client, key: r.Prefix() + "rules"}, nil
 }
 
 // Close ends the connections.

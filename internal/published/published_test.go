@@ -373,13 +373,11 @@ func TestFollowerMayOnlyRead(t *testing.T) {
 // counter counts a hit as that user.
 func counter(t *testing.T, server *redistest.Server) error {
 	t.Helper()
-	store, err := redisstore.New(redisstore.Options{
-		URL: strings.Replace(server.URL(), "//", "//sidecar:secret@", 1), Timeout: patience,
-	})
+	client := redistest.Client(t, strings.Replace(server.URL(), "//", "//sidecar:secret@", 1), patience)
+	store, err := redisstore.New(client, redisstore.Options{Timeout: patience})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer store.Close() //nolint:errcheck // only asked
 	p, err := limiter.NewPolicy(limiter.Params{Algorithm: limiter.Funnel, Limit: 1, Window: time.Second})
 	if err != nil {
 		t.Fatal(err)

@@ -21,7 +21,7 @@ const Memory = "memory"
 
 // Options say which store, and what stands in front of it. The defaults are those of the flags of cmd/sidecar.
 type Options struct {
-	// URL is Memory, or the URL of a Redis: see redisstore.Forms.
+	// URL is Memory, or the URL of a Redis: see Forms.
 	URL string
 	// Named are the URLs of further Redis servers, by the names that limits give them.
 	Named map[string]string
@@ -60,10 +60,11 @@ type Store struct {
 	// OutageTimes say when an outage is logged. They change before Run only.
 	OutageTimes OutageTimes
 
-	redis  redisStore // nil for memory
-	memory *memstore.Store
-	local  *local // nil for memory
-	log    *slog.Logger
+	servers []*Redis   // connections, of Options.URL first; none for memory
+	redis   redisStore // nil for memory
+	memory  *memstore.Store
+	local   *local // nil for memory
+	log     *slog.Logger
 	// remotes are the Redis servers, that of Options.URL first; none for memory.
 	remotes  []*remote
 	requests func() uint64
@@ -78,7 +79,6 @@ type redisStore interface {
 	Refunds(ctx context.Context, forget func(key string, reset bool), hears func(yes bool, why error))
 	Reset(ctx context.Context, key string) (existed bool, err error)
 	KeyOf(name string) (key string, ok bool)
-	Close() error
 }
 
 // Open makes the store. It does not connect: a Redis that cannot be reached is no error.
@@ -86,22 +86,22 @@ func Open(o *Options) (*Store, error) {
 	if o.URL == Memory {
 		return openMemory(o)
 	}
-	r, err := openRedis(o)
-	if err != nil {
-		return nil, err
+	s := &Store{local: &local{maxKeys: o.MaxKeys}, log: o.Log, requests: o.Requests, OutageTimes: defaultOutageTimes}
+	if err := s.openRedis(o); err != nil {
+		return nil, errors.Join(err, s.disconnect())
 	}
-	s := &Store{redis: r, local: &local{maxKeys: o.MaxKeys}, log: o.Log, requests: o.Requests, OutageTimes: defaultOutageTimes}
 	var names []string
 	servers, timeouts := map[string]guard.Server{}, map[string]time.Duration{}
-	r.Each(func(name string, server *redisstore.Store) {
+	s.redis.Each(func(name string, server *redisstore.Store) {
 		names = append(names, name)
 		servers[name], timeouts[name] = server, server.Timeout()
 		s.remotes = append(s.remotes, newRemote(name, server, o))
 	})
-	measured := limiter.Store(r)
+	measured := limiter.Store(s.redis)
 	if o.Instrument != nil {
-		if measured, err = o.Instrument(r, names); err != nil {
-			return nil, errors.Join(err, r.Close())
+		var err error
+		if measured, err = o.Instrument(s.redis, names); err != nil {
+			return nil, errors.Join(err, s.disconnect())
 		}
 	}
 	s.Breaker = guard.NewBreaker(guard.BreakerOptions{
@@ -137,38 +137,46 @@ func openMemory(o *Options) (*Store, error) {
 	return &Store{Store: m, Counters: m, memory: m, log: o.Log}, nil
 }
 
-// openRedis opens the server of Options.URL, and the named ones beside it.
-func openRedis(o *Options) (redisStore, error) {
+// openRedis connects to the server of Options.URL, and to the named ones. Their connections are s.servers, the first
+// one first, also after an error.
+func (s *Store) openRedis(o *Options) error {
 	open := func(name, url string) (*redisstore.Store, error) {
-		return redisstore.New(redisstore.Options{
-			Name:      name,
-			URL:       url,
-			KeyPrefix: o.KeyPrefix,
-			Timeout:   o.Timeout,
-			PoolSize:  o.PoolSize,
-			OnRestart: func(counters uint64, key string) {
-				o.Log.LogAttrs(context.Background(), slog.LevelWarn,
-					"counters start again: what Redis has of them cannot be of Weir; does something else write below the key prefix?",
-					slog.Uint64("counters", counters), slog.String("key", key))
-			},
-		})
+		r, err := Connect(RedisOptions{URL: url, KeyPrefix: o.KeyPrefix, Timeout: o.Timeout, PoolSize: o.PoolSize})
+		if err != nil {
+			return nil, err
+		}
+		s.servers = append(s.servers, r)
+		return r.Counters(redisstore.Options{Name: name, OnRestart: func(counters uint64, key string) {
+			o.Log.LogAttrs(context.Background(), slog.LevelWarn,
+				"counters start again: what Redis has of them cannot be of Weir; does something else write below the key prefix?",
+				slog.Uint64("counters", counters), slog.String("key", key))
+		}})
 	}
 	first, err := open("", o.URL)
 	if err != nil {
-		return nil, err
+		return err
 	}
+	s.redis = first
 	if len(o.Named) == 0 {
-		return first, nil
+		return nil
 	}
 	named := map[string]*redisstore.Store{}
-	group := redisstore.NewGroup(first, named)
 	for name, url := range o.Named {
 		if named[name], err = open(name, url); err != nil {
-			delete(named, name)
-			return nil, errors.Join(err, group.Close())
+			return err
 		}
 	}
-	return group, nil
+	s.redis = redisstore.NewGroup(first, named)
+	return nil
+}
+
+// disconnect ends all connections.
+func (s *Store) disconnect() error {
+	var errs []error
+	for _, r := range s.servers {
+		errs = append(errs, r.Close())
+	}
+	return errors.Join(errs...)
 }
 
 // Close returns the permits on lease and ends all connections.
@@ -180,7 +188,7 @@ func (s *Store) Close() error {
 		s.log.LogAttrs(context.Background(), slog.LevelWarn, "permits on lease are not given back",
 			slog.String("error", err.Error()))
 	}
-	return errors.Join(s.local.drop(), s.redis.Close())
+	return errors.Join(s.local.drop(), s.disconnect())
 }
 
 // String names the servers without passwords, or says Memory.

@@ -64,8 +64,8 @@ type batcher struct {
 // send decides the batch and sets each call's out, or its err.
 func (r *batcher) send(ctx context.Context, b *batch) {
 	r.decide(ctx, b)
-	if again := r.apart(b); again != nil {
-		r.decide(ctx, again)
+	if refused := r.takeRefused(b); refused != nil {
+		r.decide(ctx, refused)
 	}
 }
 
@@ -99,11 +99,11 @@ func (r *batcher) run(ctx context.Context, b *batch) (*redis.Cmd, error) {
 	}
 	cmd := b.command(ctx, "evalsha", sc.sha)
 	r.sent.batch(len(b.calls))
-	err = r.client.Process(ctx, once{cmd})
+	err = r.client.Process(ctx, noRetry{cmd})
 	if redis.HasErrorPrefix(err, noScript) {
 		r.sent.texts.Add(1)
 		cmd = b.command(ctx, "eval", sc.text)
-		err = r.client.Process(ctx, once{cmd})
+		err = r.client.Process(ctx, noRetry{cmd})
 	}
 	return cmd, err
 }
@@ -116,15 +116,15 @@ func (b *batch) command(ctx context.Context, name, script string) *redis.Cmd {
 	return redis.NewCmd(ctx, b.args...)
 }
 
-// once is a command that go-redis sends no second time when an answer is lost: it may have been counted. What a
-// server refused to run, with MOVED, ASK or READONLY, it sends to another one.
-type once struct{ *redis.Cmd }
+// noRetry is a command that go-redis does not send a second time when its answer is lost: it may have been counted. If a
+// server refuses to run it, with MOVED, ASK or READONLY, go-redis sends it to another one.
+type noRetry struct{ *redis.Cmd }
 
-func (once) NoRetry() bool { return true }
+func (noRetry) NoRetry() bool { return true }
 
 // write makes the script's arguments: see lua/call.lua.
 func (r *batcher) write(b *batch) {
-	now := r.around()
+	now := r.redisNow()
 	channel := ""
 	for _, c := range b.calls {
 		b.requests = appendDouble(b.requests, int64(len(c.hits)))
@@ -223,7 +223,7 @@ func (b *batch) read(answer any) error {
 		for range c.hits {
 			d, err := readDecision(text[:answerFields*double])
 			if err != nil {
-				c.err = failure(err.Error()) // of this request alone: the others were decided, and charged
+				c.err = requestError(err.Error()) // of this request alone: the others were decided, and charged
 			}
 			c.out = append(c.out, d)
 			text = text[answerFields*double:]
@@ -241,7 +241,7 @@ func (b *batch) read(answer any) error {
 		if !isNumber || !isText || i < 1 || i > int64(len(b.calls)) {
 			return fmt.Errorf("the script answered that request %v failed with %v", failures[0], failures[1])
 		}
-		b.calls[i-1].err = failure(why)
+		b.calls[i-1].err = requestError(why)
 	}
 	return nil
 }

@@ -21,7 +21,7 @@ type Group struct {
 	named map[string]*Store
 }
 
-// NewGroup puts stores together. Closing them stays with the caller of Close.
+// NewGroup puts stores together.
 func NewGroup(first *Store, named map[string]*Store) *Group {
 	return &Group{first: first, named: named}
 }
@@ -34,9 +34,6 @@ func (g *Group) each(f func(s *Store) error) error {
 	}
 	return errors.Join(errs...)
 }
-
-// Close ends all connections of all stores.
-func (g *Group) Close() error { return g.each((*Store).Close) }
 
 // String names all servers, without user and password.
 func (g *Group) String() string {
@@ -73,7 +70,7 @@ func (g *Group) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Deci
 		name := hits[i].Policy.Store()
 		s := g.of(name)
 		if s == nil {
-			return unavailable(failure(fmt.Sprintf("there is no store %q: add --named-store %s=URL", name, name)))
+			return unavailable(requestError(fmt.Sprintf("there is no store %q: add --named-store %s=URL", name, name)))
 		}
 		if err := s.fitForRedisCell(hits[i : i+1]); err != nil {
 			return s.unavailable(err)

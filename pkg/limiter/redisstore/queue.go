@@ -16,13 +16,14 @@ const (
 	maxBatch = 256
 	// maxFlights is the most script calls under way at once: while few requests come, none waits for another's answer.
 	maxFlights = 4
-	// crowd is how many requests in one call show that many come. Then one call at a time is under way: four cost
+	// busyBatch is the batch size from which the queue counts as busy. Then one call at a time is under way: four cost
 	// 29.4 us of CPU a request instead of 25.5, since each carries fewer.
-	crowd = 8
+	busyBatch = 8
 )
 
 // A request that lends its goroutine to a call cannot leave before the call ends. So it lends only where that is soon:
-// the store's timeout is at most lendTimeout, and the latest call took at most lendLatency.
+// the client ends a call at its deadline, the store's timeout is at most lendTimeout, and the latest call took at most
+// lendLatency.
 const (
 	lendTimeout = 20 * time.Millisecond
 	lendLatency = time.Millisecond
@@ -184,7 +185,7 @@ func (q *queue) add(c *call) (begin bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.waiting = append(q.waiting, c)
-	begin = q.flights == 0 || (q.flights < maxFlights && q.last < crowd)
+	begin = q.flights == 0 || (q.flights < maxFlights && q.last < busyBatch)
 	if begin {
 		q.flights++
 	}
@@ -192,7 +193,7 @@ func (q *queue) add(c *call) (begin bool) {
 }
 
 // canLend says whether a call ends soon enough for a request to wait for its end even after the request is cancelled.
-func (q *queue) canLend() bool { return q.timeout <= lendTimeout && q.quick.Load() }
+func (q *queue) canLend() bool { return q.store.canLend && q.timeout <= lendTimeout && q.quick.Load() }
 
 // begin starts a flight. With lend it sends the first batch from the goroutine of one of its requests, which would only
 // wait for another: 14 us less.
