@@ -12,6 +12,7 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/decisionlog"
 	"github.com/weir-ratelimit/weir/internal/replay"
+	"github.com/weir-ratelimit/weir/internal/rulediff"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
 
@@ -58,8 +59,8 @@ Examples:
 
 // differences is what diff prints as JSON.
 type differences struct {
-	Changes []descriptors.Change `json:"changes"`
-	Traffic *replay.Report       `json:"traffic,omitempty"`
+	Changes []rulediff.Change `json:"changes"`
+	Traffic *replay.Report    `json:"traffic,omitempty"`
 }
 
 // Run prints the differences to stdout.
@@ -74,7 +75,7 @@ func (c *diffCmd) Run(ctx context.Context, io streams) error {
 			return err
 		}
 	}
-	out := differences{Changes: descriptors.Changes(sets[0], sets[1])}
+	out := differences{Changes: rulediff.Changes(sets[0], sets[1])}
 	if c.Traffic != "" {
 		if out.Traffic, err = c.replay(ctx, io, sets, o); err != nil {
 			fmt.Fprintf(io.err, "weir: --traffic: %s\n", err)
@@ -153,7 +154,7 @@ func (c *diffCmd) replay(ctx context.Context, from streams, sets [2]*descriptors
 func (c *diffCmd) print(to streams, out *differences) error {
 	if c.Output.json() {
 		if out.Changes == nil {
-			out.Changes = []descriptors.Change{}
+			out.Changes = []rulediff.Change{}
 		}
 		return printJSON(to, out)
 	}
@@ -172,8 +173,8 @@ func (c *diffCmd) print(to streams, out *differences) error {
 	return printRules(to.out, out.Traffic.Rules)
 }
 
-func printChange(w io.Writer, c *descriptors.Change) {
-	marks := map[string]string{descriptors.Added: "+", descriptors.Removed: "-", descriptors.Changed: "~", descriptors.Reordered: "^"}
+func printChange(w io.Writer, c *rulediff.Change) {
+	marks := map[string]string{rulediff.Added: "+", rulediff.Removed: "-", rulediff.Changed: "~", rulediff.Reordered: "^"}
 	fmt.Fprintf(w, "%s %s", marks[c.What], c.Domain)
 	if c.Rule == "" {
 		fmt.Fprintf(w, ": domain %s\n", c.What)
@@ -186,9 +187,9 @@ func printChange(w io.Writer, c *descriptors.Change) {
 	fmt.Fprintf(w, ": %s: %s %s (%s)\n", c.Rule, what, c.What, c.Source)
 	for _, f := range c.Fields {
 		switch c.What {
-		case descriptors.Added:
+		case rulediff.Added:
 			fmt.Fprintf(w, "    %s: %s\n", f.Field, f.New)
-		case descriptors.Removed:
+		case rulediff.Removed:
 			fmt.Fprintf(w, "    %s: %s\n", f.Field, f.Old)
 		default:
 			fmt.Fprintf(w, "    %s: %s -> %s\n", f.Field, orNone(f.Old), orNone(f.New))

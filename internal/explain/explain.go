@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weir-ratelimit/weir/internal/nearmiss"
 	"github.com/weir-ratelimit/weir/internal/rls"
 	"github.com/weir-ratelimit/weir/internal/simulate"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
@@ -125,7 +126,7 @@ func newReport(rules *descriptors.Set, q rls.Question, p *rls.Preview) *Report {
 	r := &Report{Domain: q.Domain, Hits: max(q.Hits, 1), Live: q.Look, Answer: answer(p)}
 	matched := make([]*descriptors.Rule, len(q.Descriptors))
 	for i, entries := range q.Descriptors {
-		x := rules.Explain(q.Domain, entries)
+		x := nearmiss.Explain(rules, q.Domain, entries)
 		matched[i] = x.Rule
 		d := described(x)
 		d.Code = code(p.Statuses[i].Over)
@@ -161,7 +162,7 @@ func denied(o rls.Outcome) bool {
 }
 
 // described is the explanation in the report's form.
-func described(x *descriptors.Explanation) Descriptor {
+func described(x *nearmiss.Explanation) Descriptor {
 	d := Descriptor{Levels: []Level{}, Reason: string(x.Reason), Message: x.Message}
 	for _, e := range x.Entries {
 		d.Entries = append(d.Entries, descriptors.KeyEntry(e))

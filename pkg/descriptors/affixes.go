@@ -18,7 +18,7 @@ type affixes struct {
 
 // target is a group of affixes, and what it has for only, which is most often all of it.
 type target struct {
-	only  *pattern
+	only  *Pattern
 	group int32
 }
 

@@ -68,7 +68,7 @@ func (a *automaton) run(text string) (state uint32) {
 const together = 4
 
 // runTogether runs the automata of these patterns.
-func runTogether(patterns *[together]*pattern, text string) (states [together]uint32) {
+func runTogether(patterns *[together]*Pattern, text string) (states [together]uint32) {
 	a, b, c, d := patterns[0].re, patterns[1].re, patterns[2].re, patterns[3].re
 	w, x, y, z := a.start, b.start, c.start, d.start
 	for i := 0; i < len(text) && w|x|y|z != 0; {

@@ -6,11 +6,11 @@ import (
 
 // blocks finds the rule of the longest block of addresses that holds a value.
 type blocks struct {
-	table *bart.Table[*pattern] // nil: none
+	table *bart.Table[*Pattern] // nil: none
 }
 
 // match is the longest block's, nil if none holds the value or it is no address.
-func (b *blocks) match(value string) *pattern {
+func (b *blocks) match(value string) *Pattern {
 	if b.table == nil {
 		return nil
 	}

@@ -58,7 +58,7 @@ type compiler struct {
 	limits   []*Limit
 	included map[string][]byte // files of values
 	memory   memory
-	branches []*branch // that have patterns
+	branches []*Branch // that have patterns
 	automata int       // bytes
 }
 
@@ -88,7 +88,7 @@ type replacement struct {
 
 // parent is where descriptors are added to.
 type parent struct {
-	*node
+	*Node
 	domain *domain
 	path   string
 	depth  int // entries that lead here
@@ -107,7 +107,7 @@ func (c *compiler) document(name string) (take func(*descriptor)) {
 		}
 		c.domains[name] = d
 	}
-	to := parent{node: &d.root, domain: d}
+	to := parent{Node: &d.root, domain: d}
 	return func(d *descriptor) { c.descriptor(to, d) }
 }
 
@@ -140,9 +140,9 @@ func (c *compiler) descriptor(to parent, d *descriptor) (enforced levels) {
 }
 
 // place puts the node where the descriptor's key and value say. It returns the pattern or regex that leads there, if one does.
-func (c *compiler) place(to parent, d *descriptor, n *node) (p *pattern) {
+func (c *compiler) place(to parent, d *descriptor, n *Node) (p *Pattern) {
 	if to.keys == nil {
-		to.keys = map[string]*branch{}
+		to.keys = map[string]*Branch{}
 	}
 	b := to.keys[d.key]
 	if b == nil {
@@ -171,34 +171,34 @@ func (c *compiler) place(to parent, d *descriptor, n *node) (p *pattern) {
 }
 
 // addExact adds the value, unless it is there already: then it returns where that leads.
-func (b *branch) addExact(value string, n *node) (first *node) {
+func (b *Branch) addExact(value string, n *Node) (first *Node) {
 	if first := b.exact[value]; first != nil {
 		return first
 	}
 	if b.exact == nil {
-		b.exact = map[string]*node{}
+		b.exact = map[string]*Node{}
 	}
 	b.exact[value] = n
 	return nil
 }
 
 // open makes room for matchers.
-func (c *compiler) open(b *branch) {
+func (c *compiler) open(b *Branch) {
 	if b.matchers == &noMatchers {
-		b.matchers = &matchers{by: map[string]*node{}}
+		b.matchers = &matchers{by: map[string]*Node{}}
 		c.branches = append(c.branches, b)
 	}
 }
 
 // addPattern puts a pattern or regex, which is written at value, behind the branch's others.
-func (c *compiler) addPattern(b *branch, p *pattern, descriptor, value position) {
+func (c *compiler) addPattern(b *Branch, p *Pattern, descriptor, value position) {
 	c.open(b)
 	p.order = b.next()
 	b.all, b.places = append(b.all, p), append(b.places, written{descriptor, value})
 }
 
 // placeForm puts the node where the descriptor's values, blocks or regex say. It returns the regex that leads there, if one does.
-func (c *compiler) placeForm(b *branch, d *descriptor, n *node) (p *pattern) {
+func (c *compiler) placeForm(b *Branch, d *descriptor, n *Node) (p *Pattern) {
 	if len(d.match.items) == 0 {
 		return nil // said by the reader
 	}
@@ -230,7 +230,7 @@ func (c *compiler) placeForm(b *branch, d *descriptor, n *node) (p *pattern) {
 	return p
 }
 
-func (c *compiler) placeValues(b *branch, values []place, n *node) {
+func (c *compiler) placeValues(b *Branch, values []place, n *Node) {
 	for _, v := range values {
 		c.process.rest()
 		if strings.Contains(v.name, "*") {
@@ -244,8 +244,8 @@ func (c *compiler) placeValues(b *branch, values []place, n *node) {
 }
 
 // placeBlocks adds the blocks as one pattern.
-func (c *compiler) placeBlocks(b *branch, d *descriptor, n *node) {
-	p := &pattern{to: n, order: b.next()}
+func (c *compiler) placeBlocks(b *Branch, d *descriptor, n *Node) {
+	p := &Pattern{to: n, order: b.next()}
 	for _, item := range d.match.items {
 		c.process.rest()
 		prefix, ok := c.prefix(item)
@@ -253,7 +253,7 @@ func (c *compiler) placeBlocks(b *branch, d *descriptor, n *node) {
 			continue
 		}
 		if b.blocks.table == nil {
-			b.blocks.table = &bart.Table[*pattern]{}
+			b.blocks.table = &bart.Table[*Pattern]{}
 		}
 		if first, ok := b.blocks.table.Get(prefix); ok {
 			c.add(item.at, "%s is already matched by %s at %s; remove one of the two", prefix, first.to.rule.Path, first.to.rule.Source)
@@ -263,7 +263,7 @@ func (c *compiler) placeBlocks(b *branch, d *descriptor, n *node) {
 	}
 }
 
-func (c *compiler) placeRegex(b *branch, d *descriptor, n *node) *pattern {
+func (c *compiler) placeRegex(b *Branch, d *descriptor, n *Node) *Pattern {
 	text := d.match.items[0]
 	p, err := newRegex(text.name, n, c.process.rest)
 	if err != nil {
@@ -280,17 +280,17 @@ func (c *compiler) placeRegex(b *branch, d *descriptor, n *node) *pattern {
 }
 
 // next is the order of the branch's next pattern.
-func (b *branch) next() int {
+func (b *Branch) next() int {
 	b.order++
 	return b.order
 }
 
-func (c *compiler) twice(at position, first *node) {
+func (c *compiler) twice(at position, first *Node) {
 	c.add(at, "%s is already at %s; put what belongs to it in one place", first.rule.Path, first.rule.Source)
 }
 
 // placePattern puts the node behind the branch's other patterns. finishBranch looks whether one of them leaves nothing to it.
-func (c *compiler) placePattern(b *branch, d *descriptor, n *node) *pattern {
+func (c *compiler) placePattern(b *Branch, d *descriptor, n *Node) *Pattern {
 	p := c.memory.patterns.next()
 	*p = newPattern(d.value, n)
 	c.addPattern(b, p, d.at, d.valueAt)

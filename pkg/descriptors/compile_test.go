@@ -12,12 +12,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/weir-ratelimit/weir/internal/test/ruletest"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
 func TestSet(t *testing.T) {
-	set := compile(t, `
+	set := ruletest.Compile(t, `
 domain: z
 descriptors:
   - {key: a, rate_limit: {requests_per_unit: 1, unit: second}}
@@ -49,7 +50,7 @@ descriptors: [{key: none}]
 			t.Errorf("Limits()[%d] has ID %d and limit %d", i, l.ID, l.Policy.Limit())
 		}
 	}
-	r := set.Domain("z").Match(entries("b=1"))
+	r := set.Domain("z").Match(ruletest.Entries("b=1"))
 	if r == nil || len(r.Limits) != 2 {
 		t.Fatalf("rule b is %+v", r)
 	}
@@ -68,7 +69,7 @@ descriptors: [{key: none}]
 	if diff := cmp.Diff([]string{"one"}, r.Limits[1].Replaces); diff != "" {
 		t.Errorf("Replaces -want +got\n%s", diff)
 	}
-	if c := set.Domain("z").Match(entries("c=1")); c == nil || !c.Unlimited || c.Limits != nil || c.Metadata != nil {
+	if c := set.Domain("z").Match(ruletest.Entries("c=1")); c == nil || !c.Unlimited || c.Limits != nil || c.Metadata != nil {
 		t.Errorf("rule c is %+v", c)
 	}
 }
@@ -165,14 +166,14 @@ func manyRules(n int) []byte {
 
 func BenchmarkMatch(b *testing.B) {
 	for _, n := range []int{10, 100_000} {
-		set := compile(b, string(manyRules(n)))
+		set := ruletest.Compile(b, string(manyRules(n)))
 		for _, by := range []struct{ name, entry string }{
 			{"exact", fmt.Sprintf("key0=value%06d", n-2)},
 			{"prefix", fmt.Sprintf("key1=/prefix/%06d/items", n-1-(n-2)%4)},
 			{"suffix", fmt.Sprintf("key1=www.host%06d.example", n-1-n%4)},
 			{"none", "key1=nothing-matches-this"},
 		} {
-			es, shop := entries(by.entry), set.Domain("shop")
+			es, shop := ruletest.Entries(by.entry), set.Domain("shop")
 			b.Run(fmt.Sprintf("rules=%d/by=%s", n, by.name), func(b *testing.B) {
 				if found := shop.Match(es) != nil; found != (by.name != "none") {
 					b.Fatalf("Match(%s) found: %v", by.entry, found)
@@ -200,13 +201,13 @@ func BenchmarkCompile(b *testing.B) {
 }
 
 func BenchmarkAppendKey(b *testing.B) {
-	set := compile(b, keyRules)
+	set := ruletest.Compile(b, keyRules)
 	for _, by := range []struct{ name, entries string }{
 		{"plain", "remote_address=10.0.0.1 path=/checkout/cart"},
 		{"hashed", "api_key=0123456789abcdef"},
 		{"long", "remote_address=" + strings.Repeat("x", 300)},
 	} {
-		es := entries(by.entries)
+		es := ruletest.Entries(by.entries)
 		l := limitOf(b, set, "shop", es, 0)
 		b.Run(by.name, func(b *testing.B) {
 			dst := make([]byte, 0, 1024)
@@ -220,7 +221,7 @@ func BenchmarkAppendKey(b *testing.B) {
 
 // TestWaitsWarn: whoever has answers held back for longer than Envoy waits by itself is told, under each algorithm.
 func TestWaitsWarn(t *testing.T) {
-	set := compile(t, `
+	set := ruletest.Compile(t, `
 domain: d
 descriptors:
   - {key: a, rate_limit: {algorithm: smooth_warming_up, requests_per_unit: 5, unit: second, max_wait: 21ms}}
@@ -238,7 +239,7 @@ descriptors:
 
 // TestQueuesWarn: a max_wait that nobody reaches, since the queue is full before, is told with the burst to write.
 func TestQueuesWarn(t *testing.T) {
-	set := compile(t, `
+	set := ruletest.Compile(t, `
 domain: d
 descriptors:
   - {key: a, rate_limit: {algorithm: leaky_queue, requests_per_unit: 10, unit: second, max_wait: 5s}}
@@ -272,7 +273,7 @@ func TestManyLimitsWarn(t *testing.T) {
 		for i := range n {
 			fmt.Fprintf(&rules, "  - {name: l%d, requests_per_unit: %d, window: %ds}\n", i, i+1, i+1)
 		}
-		warnings := compile(t, rules.String()).Warnings()
+		warnings := ruletest.Compile(t, rules.String()).Warnings()
 		if len(warnings) != want || want > 0 && (warnings[0].Code != descriptors.WarnManyLimits || warnings[0].Line != 1029 ||
 			!strings.HasPrefix(warnings[0].Msg, "this rule has 1025 limits, and a request that asks more than --max-counters (1024) is refused")) {
 			t.Errorf("%d limits: %v, want %d warnings", n, warnings, want)

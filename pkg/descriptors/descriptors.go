@@ -38,7 +38,7 @@ type Set struct {
 type Domain struct {
 	name  string
 	id    int // in Set.Domains
-	root  node
+	root  Node
 	rules []*Rule // in file order
 	own   *Rule   // of the limits that requests bring along where no rule matches
 	long  *Rule   // of values that are too long to decide which pattern they match

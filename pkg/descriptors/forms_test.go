@@ -12,6 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"github.com/weir-ratelimit/weir/internal/nearmiss"
+	"github.com/weir-ratelimit/weir/internal/test/ruletest"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
 
@@ -41,7 +43,7 @@ descriptors:
 `
 
 func TestMatchForms(t *testing.T) {
-	shop := compile(t, formRules).Domain("shop")
+	shop := ruletest.Compile(t, formRules).Domain("shop")
 	for _, tt := range []struct{ entry, path string }{
 		{"v=one", "v=one"},
 		{"v=two", "v values two, three, #4"}, // an exact value goes before the regex above and below
@@ -80,7 +82,7 @@ func TestMatchForms(t *testing.T) {
 		{"re=mm", "re regex mm.?m|mm"},
 	} {
 		got := ""
-		if r := shop.Match(entries(tt.entry)); r != nil {
+		if r := shop.Match(ruletest.Entries(tt.entry)); r != nil {
 			got = r.Path
 		}
 		if got != tt.path {
@@ -90,12 +92,12 @@ func TestMatchForms(t *testing.T) {
 }
 
 func TestMatchFormsAllocatesNothing(t *testing.T) {
-	shop := compile(t, formRules).Domain("shop")
+	shop := ruletest.Compile(t, formRules).Domain("shop")
 	for _, text := range []string{
 		"v=two", "v=ten", "v=none4", "ip=10.1.1.1", "ip=2001:db8::1", "ip=::ffff:10.1.1.1", "ip=fe80::1%eth0", "ip=host.example",
 		"ip=" + strings.Repeat("1", 1000), "re=/v1/users", "re=/v1/" + strings.Repeat("x", 1000), "re=nothing",
 	} {
-		es := entries(text)
+		es := ruletest.Entries(text)
 		if n := testing.AllocsPerRun(100, func() { shop.Match(es) }); n != 0 {
 			t.Errorf("Match(%.40s) allocates %v times, want 0", text, n)
 		}
@@ -104,7 +106,7 @@ func TestMatchFormsAllocatesNothing(t *testing.T) {
 
 func TestSharedKeysOfForms(t *testing.T) {
 	long := strings.Repeat("x", 100)
-	shop := compile(t, `
+	shop := ruletest.Compile(t, `
 domain: d
 descriptors:
   - {key: a, values: [y, 'x,#z'], share_threshold: true, rate_limit: &l {requests_per_unit: 1, unit: second}}
@@ -266,7 +268,7 @@ func checkForms(t *rapid.T) {
 	for range 20 {
 		value := rapid.StringMatching(`(::ffff:)?1\.1\.[0-3]\.[0-3]|[123.]{0,7}|1\.1\.[0-3]`).Draw(t, "value")
 		want, got := "", ""
-		checkExplained(t, set, set.Explain("d", []descriptors.Entry{{Key: "k", Value: value}}))
+		ruletest.CheckExplained(t, set, nearmiss.Explain(set, "d", []descriptors.Entry{{Key: "k", Value: value}}))
 		if i := findForm(rules, value); i >= 0 {
 			want = fmt.Sprintf("f:%d", i+3)
 		}
@@ -331,7 +333,7 @@ func BenchmarkMatchForms(b *testing.B) {
 			}
 			last := n - 1
 			value := fmt.Sprintf(f.entry, last, last>>8, last&255)
-			es, d := []descriptors.Entry{{Key: "k", Value: value}}, compile(b, rules.String()).Domain("d")
+			es, d := []descriptors.Entry{{Key: "k", Value: value}}, ruletest.Compile(b, rules.String()).Domain("d")
 			b.Run(fmt.Sprintf("by=%s/rules=%d", f.name, n), func(b *testing.B) {
 				if d.Match(es) == nil {
 					b.Fatalf("Match(%v) found nothing", es)

@@ -16,7 +16,7 @@ const (
 )
 
 // finishBranch makes the index of a branch's patterns, once all are there, and checks what needs it.
-func (c *compiler) finishBranch(b *branch) {
+func (c *compiler) finishBranch(b *Branch) {
 	if len(b.all) == 0 {
 		return
 	}
@@ -49,16 +49,16 @@ func (c *compiler) finishBranch(b *branch) {
 }
 
 // index makes the tree over the patterns' fixed beginnings, or over their ends.
-func (c *compiler) index(patterns []*pattern, byEnd bool) *affixes {
-	affix, compare := func(p *pattern) string { return p.prefix }, strings.Compare
+func (c *compiler) index(patterns []*Pattern, byEnd bool) *affixes {
+	affix, compare := func(p *Pattern) string { return p.prefix }, strings.Compare
 	var reversed func(string) string
 	if byEnd {
-		affix, compare, reversed = func(p *pattern) string { return p.suffix }, compareEnds, c.memory.texts.reversed
+		affix, compare, reversed = func(p *Pattern) string { return p.suffix }, compareEnds, c.memory.texts.reversed
 	}
 	members := c.memory.patternLists.take(len(patterns))
 	copy(members, patterns)
 	c.process.rest()
-	slices.SortStableFunc(members, func(a, b *pattern) int { return compare(affix(a), affix(b)) })
+	slices.SortStableFunc(members, func(a, b *Pattern) int { return compare(affix(a), affix(b)) })
 	var texts []string
 	var groups []group
 	for len(members) > 0 {
@@ -89,12 +89,12 @@ func compareEnds(a, b string) int {
 }
 
 // group makes the group of patterns with the same fixed beginning, in file order.
-func (c *compiler) group(patterns []*pattern) group {
+func (c *compiler) group(patterns []*Pattern) group {
 	g := newGroup(patterns)
 	if len(patterns) <= maxTried {
 		return g
 	}
-	var withTexts, others []*pattern
+	var withTexts, others []*Pattern
 	for _, p := range patterns {
 		if len(p.middle) > 0 {
 			withTexts = append(withTexts, p)
@@ -125,7 +125,7 @@ func (c *compiler) group(patterns []*pattern) group {
 }
 
 // newGroup makes a group whose patterns, which are in file order, are tried one by one.
-func newGroup(patterns []*pattern) group {
+func newGroup(patterns []*Pattern) group {
 	g := group{first: patterns[0].order, few: patterns}
 	if p := patterns[0]; len(patterns) == 1 && p.re == nil && len(p.middle) == 0 {
 		g.only = p
@@ -134,7 +134,7 @@ func newGroup(patterns []*pattern) group {
 }
 
 // endings makes the group of patterns that differ in their fixed ends alone.
-func (c *compiler) endings(patterns []*pattern) group {
+func (c *compiler) endings(patterns []*Pattern) group {
 	if len(patterns) <= maxTried {
 		return group{few: patterns}
 	}
@@ -162,7 +162,7 @@ func (g *group) steps() int {
 }
 
 // steps is what it may cost to try the pattern.
-func (p *pattern) steps() int {
+func (p *Pattern) steps() int {
 	switch {
 	case p.re != nil:
 		return p.re.cost() * MaxPatternValue
@@ -174,8 +174,8 @@ func (p *pattern) steps() int {
 }
 
 // costliestPattern is the last in file order of the patterns in these groups that read a value.
-func (a *affixes) costliestPattern(path []int32) (last *pattern) {
-	add := func(patterns []*pattern) {
+func (a *affixes) costliestPattern(path []int32) (last *Pattern) {
+	add := func(patterns []*Pattern) {
 		for _, p := range patterns {
 			if (last == nil || p.order > last.order) && p.steps() >= MaxPatternValue {
 				last = p

@@ -73,10 +73,20 @@ func (s *Set) MarshalJSON() ([]byte, error) {
 		}
 		out.Domains = append(out.Domains, shown)
 	}
+	return marshal(out)
+}
+
+// MarshalJSON shows the rule as Set.MarshalJSON does.
+func (r *Rule) MarshalJSON() ([]byte, error) { return marshal(showRule(r)) }
+
+// MarshalJSON shows the limit as Set.MarshalJSON does.
+func (l *Limit) MarshalJSON() ([]byte, error) { return marshal(showLimit(l)) }
+
+func marshal(v any) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false) // a path's > stays readable if the outer encoder agrees
-	err := e.Encode(out)
+	err := e.Encode(v)
 	return b.Bytes(), err
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/weir-ratelimit/weir/internal/test/ruletest"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
 
@@ -49,7 +50,7 @@ descriptors:
 // TestKeyGolden pins the form of the counters' keys: if it must change, every counter of everyone starts anew, and
 // the release notes have to say so.
 func TestKeyGolden(t *testing.T) {
-	set := compile(t, keyRules+"---\ndomain: 'a|b %{x}'\ndescriptors: [{key: k, rate_limit: {requests_per_unit: 1, unit: second}}]")
+	set := ruletest.Compile(t, keyRules+"---\ndomain: 'a|b %{x}'\ndescriptors: [{key: k, rate_limit: {requests_per_unit: 1, unit: second}}]")
 	long := strings.Repeat("x", 300)
 	for _, tt := range []struct {
 		domain, entries string
@@ -97,7 +98,7 @@ func entriesOf(text string) (all []descriptors.Entry) {
 
 // TestKeyOutlivesEdits compiles the same rules in another file, order, rate, window and under another name.
 func TestKeyOutlivesEdits(t *testing.T) {
-	before := compile(t, `
+	before := ruletest.Compile(t, `
 domain: d
 descriptors:
   - {key: a, rate_limit: {requests_per_unit: 1, unit: second}}
@@ -106,7 +107,7 @@ descriptors:
       - {name: x, requests_per_unit: 1, unit: second}
       - {name: y, requests_per_unit: 1, unit: hour}
 `)
-	after := compile(t, `
+	after := ruletest.Compile(t, `
 domain: other
 descriptors: [{key: none}]
 ---
@@ -123,7 +124,7 @@ descriptors:
 		entries       string
 		before, after int
 	}{{"a=1", 0, 0}, {"b=1", 0, 1}, {"b=1", 1, 0}} {
-		es := entries(tt.entries)
+		es := ruletest.Entries(tt.entries)
 		was := string(limitOf(t, before, "d", es, tt.before).AppendKey(nil, es))
 		now := string(limitOf(t, after, "d", es, tt.after).AppendKey(nil, es))
 		if was != now {
@@ -133,10 +134,10 @@ descriptors:
 }
 
 func TestAppendKeyAllocatesNothing(t *testing.T) {
-	set := compile(t, keyRules)
+	set := ruletest.Compile(t, keyRules)
 	dst := make([]byte, 0, 1024)
 	for _, text := range []string{"remote_address=10.0.0.1", "api_key=secret", "remote_address=|%" + strings.Repeat("x", 300)} {
-		es := entries(text)
+		es := ruletest.Entries(text)
 		l := limitOf(t, set, "shop", es, 0)
 		if n := testing.AllocsPerRun(100, func() { l.AppendKey(dst, es) }); n != 0 {
 			t.Errorf("AppendKey of %s allocates %v times, want 0", text, n)
@@ -260,7 +261,7 @@ func checkKeysDiffer() func(t *rapid.T) {
 
 // However an address is spelled, a block's rule has one counter of it.
 func TestOneCounterOfAnAddress(t *testing.T) {
-	set := compile(t, keyRules)
+	set := ruletest.Compile(t, keyRules)
 	keyOf := func(key, value string) string {
 		es := []descriptors.Entry{{Key: key, Value: value}}
 		return string(limitOf(t, set, "shop", es, 0).AppendKey(nil, es))
@@ -303,7 +304,7 @@ func TestOneCounterOfAnAddress(t *testing.T) {
 // Limits without a name are told apart by algorithm and window: their counters outlive what is written before them.
 func TestUnnamedLimitsKeepTheirCounters(t *testing.T) {
 	keys := func(limits string) (all []string) {
-		set := compile(t, "domain: d\ndescriptors:\n  - {key: k, "+limits+"}\n")
+		set := ruletest.Compile(t, "domain: d\ndescriptors:\n  - {key: k, "+limits+"}\n")
 		es := []descriptors.Entry{{Key: "k", Value: "v"}}
 		for _, l := range set.Domain("d").Match(es).Limits {
 			start, _, _ := strings.Cut(string(l.AppendKey(nil, es)), "|")

@@ -10,6 +10,8 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/weir-ratelimit/weir/internal/nearmiss"
+	"github.com/weir-ratelimit/weir/internal/test/ruletest"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
@@ -61,7 +63,7 @@ func TestLongValues(t *testing.T) {
 		{"whole characters", "{key: k, regex: 'é+b.*'" + x, strings.Repeat("é", limit), long},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			set := compile(t, "domain: d\ndescriptors:\n  - "+tt.rules+"\n")
+			set := ruletest.Compile(t, "domain: d\ndescriptors:\n  - "+tt.rules+"\n")
 			got, r := "", set.Domain("d").Match(entry(tt.value))
 			if r != nil {
 				got = r.Path
@@ -69,7 +71,7 @@ func TestLongValues(t *testing.T) {
 			if got != tt.want || r != nil && r.IsTooLong() != (tt.want == long) {
 				t.Errorf("Match is %.60q, want %.60q", got, tt.want)
 			}
-			if x := set.Explain("d", entry(tt.value)); x.Rule != r {
+			if x := nearmiss.Explain(set, "d", entry(tt.value)); x.Rule != r {
 				t.Errorf("Explain says %v, Match %v", x.Rule, r)
 			}
 		})
@@ -78,7 +80,7 @@ func TestLongValues(t *testing.T) {
 
 // A value that is too long is denied: whatever the request's own limit, and whether or not the store answers.
 func TestTooLongIsDenied(t *testing.T) {
-	d := compile(t, "domain: d\ndescriptors: [{key: k, regex: '.*x.*'"+limited+"}, {key: l"+limited+"}]").Domain("d")
+	d := ruletest.Compile(t, "domain: d\ndescriptors: [{key: k, regex: '.*x.*'"+limited+"}, {key: l"+limited+"}]").Domain("d")
 	es := entry(strings.Repeat("a", 2000))
 	own, err := d.Override(es, 1_000_000, time.Second)
 	if err != nil {
@@ -241,7 +243,7 @@ func TestLongValuesCostNoMore(t *testing.T) {
 		t.Skip("one goroutine alone: the race detector has nothing to find, and takes 15 times as long")
 	}
 	for _, c := range costly {
-		d := compile(t, c.rules).Domain("d")
+		d := ruletest.Compile(t, c.rules).Domain("d")
 		took := func(es []descriptors.Entry) time.Duration {
 			best := time.Hour
 			for range 20 { // whoever else is busy must not count
@@ -262,7 +264,7 @@ func TestLongValuesCostNoMore(t *testing.T) {
 
 func TestLongValuesAllocateNothing(t *testing.T) {
 	for _, c := range costly {
-		d := compile(t, c.rules).Domain("d")
+		d := ruletest.Compile(t, c.rules).Domain("d")
 		for _, size := range []int{20, 1000, 64<<10 - 10} {
 			es := costlyValue(c.fill, size)
 			if n := testing.AllocsPerRun(20, func() { d.Match(es) }); n >= 1 && !raceEnabled {
@@ -319,7 +321,7 @@ func TestBoundsOfRegexes(t *testing.T) {
 
 func BenchmarkLongValues(b *testing.B) {
 	for _, c := range costly {
-		d := compile(b, c.rules).Domain("d")
+		d := ruletest.Compile(b, c.rules).Domain("d")
 		for _, size := range []int{20, 1000, 64<<10 - 10} {
 			es := costlyValue(c.fill, size)
 			b.Run(fmt.Sprintf("rules=%s/bytes=%d", c.name, len(es[0].Value)), func(b *testing.B) {

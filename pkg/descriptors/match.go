@@ -1,18 +1,18 @@
 package descriptors
 
-// node is one place in a domain's tree: what the entries so far mean, and where the next entry leads.
-type node struct {
+// Node is what a request's entries so far lead to: their rule, and where the next entry leads.
+type Node struct {
 	rule *Rule // nil at the root
-	keys map[string]*branch
+	keys map[string]*Branch
 }
 
-// branch is where an entry of one key leads: by its exact value, else by the first pattern, be it one with *, a
+// Branch is where an entry of one key leads: by its exact value, else by the first pattern, be it one with *, a
 // regex or a block of addresses, else by the key.
-type branch struct {
+type Branch struct {
 	*matchers
 
-	exact map[string]*node
-	any   *node
+	exact map[string]*Node
+	any   *Node
 }
 
 // matchers are a branch's patterns of all kinds. Few branches have some: the others share noMatchers, for there may be a
@@ -20,12 +20,12 @@ type branch struct {
 type matchers struct {
 	index  *affixes // of patterns with * and regexes; nil if there are none
 	blocks blocks
-	every  *pattern // the first one that matches every value
+	every  *Pattern // the first one that matches every value
 
-	all    []*pattern       // patterns with * and regexes, in file order
+	all    []*Pattern       // patterns with * and regexes, in file order
 	places []written        // where these are, until the branch is finished
 	order  int              // how many there are, with blocks
-	by     map[string]*node // as a shared counter's key shows them
+	by     map[string]*Node // as a shared counter's key shows them
 }
 
 var noMatchers matchers
@@ -45,8 +45,8 @@ type written struct{ descriptor, value position }
 func (d *Domain) Match(entries []Entry) *Rule {
 	n := &d.root
 	for i := range entries {
-		var open *pattern
-		if n, open = n.next(&entries[i], len(entries)-1-i); n == nil {
+		var open *Pattern
+		if n, open = n.Next(&entries[i], len(entries)-1-i); n == nil {
 			if open != nil {
 				return d.long
 			}
@@ -56,9 +56,9 @@ func (d *Domain) Match(entries []Entry) *Rule {
 	return n.rule
 }
 
-// next is where the entry leads, with left more entries behind it. If that cannot be decided, it returns nil and the first
+// Next returns where the entry leads, with left more entries behind it. If that cannot be decided, it returns nil and the first
 // pattern that the value may match.
-func (n *node) next(e *Entry, left int) (to *node, open *pattern) {
+func (n *Node) Next(e *Entry, left int) (to *Node, open *Pattern) {
 	b := n.keys[e.Key]
 	if b == nil {
 		return nil, nil
@@ -81,7 +81,7 @@ func (n *node) next(e *Entry, left int) (to *node, open *pattern) {
 }
 
 // find is the first pattern that the value matches, or if that cannot be decided, the first that it may match.
-func (m *matchers) find(value string, left int) (best, open *pattern) {
+func (m *matchers) find(value string, left int) (best, open *Pattern) {
 	s := search{best: m.blocks.match(value)}
 	if m.index != nil {
 		s.begin(value, left)
@@ -94,7 +94,7 @@ func (m *matchers) find(value string, left int) (best, open *pattern) {
 }
 
 // first is the first pattern with * that the value matches.
-func (m *matchers) firstStar(value string) *pattern {
+func (m *matchers) firstStar(value string) *Pattern {
 	if m.index == nil {
 		return nil
 	}

@@ -6,28 +6,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"github.com/weir-ratelimit/weir/internal/nearmiss"
+	"github.com/weir-ratelimit/weir/internal/test/ruletest"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
-
-func compile(tb testing.TB, rules string) *descriptors.Set {
-	tb.Helper()
-	set, err := descriptors.Compile([]descriptors.File{{Name: "rules.yaml", Data: []byte(rules)}})
-	if err != nil {
-		tb.Fatalf("Compile: %v\n%s", err, rules)
-	}
-	return set
-}
-
-// entries reads "key=value key=value".
-func entries(text string) (all []descriptors.Entry) {
-	for part := range strings.FieldsSeq(text) {
-		key, value, _ := strings.Cut(part, "=")
-		all = append(all, descriptors.Entry{Key: key, Value: value})
-	}
-	return all
-}
 
 const matchRules = `
 domain: shop
@@ -57,7 +42,7 @@ descriptors:
 `
 
 func TestMatch(t *testing.T) {
-	shop := compile(t, matchRules).Domain("shop")
+	shop := ruletest.Compile(t, matchRules).Domain("shop")
 	for _, tt := range []struct{ entries, path string }{
 		{"path=/a/b", "path=/a/b"},          // the exact value first, though its pattern is above
 		{"path=/a/index.html", "path=/a/*"}, // of two patterns the first
@@ -97,7 +82,7 @@ func TestMatch(t *testing.T) {
 		{"order=a.y", "order=a*"},
 	} {
 		got := ""
-		if r := shop.Match(entries(tt.entries)); r != nil {
+		if r := shop.Match(ruletest.Entries(tt.entries)); r != nil {
 			got = r.Path
 		}
 		if got != tt.path {
@@ -108,16 +93,16 @@ func TestMatch(t *testing.T) {
 
 func TestMatchTakesLinearTime(t *testing.T) {
 	value := strings.Repeat("a", 100_000)
-	set := compile(t, "domain: d\ndescriptors: [{key: k, value: '"+strings.Repeat("a*", 1000)+"b'}]")
+	set := ruletest.Compile(t, "domain: d\ndescriptors: [{key: k, value: '"+strings.Repeat("a*", 1000)+"b'}]")
 	if r := set.Domain("d").Match([]descriptors.Entry{{Key: "k", Value: value}}); r != nil {
 		t.Errorf("Match found %s", r.Path)
 	}
 }
 
 func TestMatchAllocatesNothing(t *testing.T) {
-	shop := compile(t, matchRules).Domain("shop")
+	shop := ruletest.Compile(t, matchRules).Domain("shop")
 	for _, text := range []string{"path=/a/b", "path=/a/x method=GET", "path=/b/x.html", "path=/c", "glob=-y-x-y-", "no=no"} {
-		es := entries(text)
+		es := ruletest.Entries(text)
 		if n := testing.AllocsPerRun(100, func() { shop.Match(es) }); n != 0 {
 			t.Errorf("Match(%s) allocates %v times, want 0", text, n)
 		}
@@ -227,7 +212,7 @@ func checkAgainstOracle(t *rapid.T) {
 		es := drawEntries(t, level)
 		want := oraclePath(level, es)
 		got := ""
-		checkExplained(t, set, set.Explain("d", es))
+		ruletest.CheckExplained(t, set, nearmiss.Explain(set, "d", es))
 		if r := set.Domain("d").Match(es); r != nil {
 			got = r.Path
 		}
@@ -277,4 +262,17 @@ func oraclePath(level []*oracleRule, es []descriptors.Entry) string {
 		path, level = append(path, step), r.children
 	}
 	return strings.Join(path, " > ")
+}
+
+func TestEachValue(t *testing.T) {
+	set := ruletest.Compile(t, "domain: shop\ndescriptors:\n- {key: user, values: [a, b]}\n- key: path\n  value: /x*\n"+
+		"  descriptors: [{key: user, value: c}]\n")
+	got := map[string]int{}
+	set.EachValue(func(key, value string) { got[key+"="+value]++ })
+	if diff := cmp.Diff(map[string]int{"user=a": 1, "user=b": 1, "user=c": 1}, got); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff([]string{"path=/x*"}, set.Patterns()); diff != "" {
+		t.Error(diff)
+	}
 }

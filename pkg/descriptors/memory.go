@@ -8,15 +8,15 @@ import (
 // memory is what a Set is made in: few large pieces instead of many small ones, since all of it is dropped at once. With
 // 100,000 rules that is what the collector's marks take, which requests wait for (docs/performance.md).
 type memory struct {
-	nodes      slab[node]
-	branches   slab[branch]
-	patterns   slab[pattern]
+	nodes      slab[Node]
+	branches   slab[Branch]
+	patterns   slab[Pattern]
 	rules      slab[Rule]
 	limits     slab[Limit]
 	limitLists slab[*Limit]
 	texts      texts
 
-	patternLists slab[*pattern]
+	patternLists slab[*Pattern]
 }
 
 // slab is memory for Ts.

@@ -5,6 +5,8 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/weir-ratelimit/weir/internal/test/ruletest"
 )
 
 // Rules are few pieces of memory, which the collector follows.
@@ -21,7 +23,7 @@ func TestFewPieces(t *testing.T) {
 			fmt.Fprintf(&text, form+"\n", i)
 		}
 		_, before := heap()
-		set := compile(t, text.String())
+		set := ruletest.Compile(t, text.String())
 		_, after := heap()
 		if pieces := int64(after) - int64(before); pieces > rules/2 {
 			t.Errorf("%d pieces of memory for %d rules like %s", pieces, rules, form)
@@ -63,7 +65,7 @@ func TestFileIsForgotten(t *testing.T) {
 `
 	}
 	before, _ := heap()
-	set := compile(t, file())
+	set := ruletest.Compile(t, file())
 	after, _ := heap()
 	if kept := int64(after) - int64(before); kept > size/2 {
 		t.Errorf("%d bytes are kept of rules that take few: a part of the file's text keeps all of it", kept)

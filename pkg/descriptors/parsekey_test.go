@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"github.com/weir-ratelimit/weir/internal/test/ruletest"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
 
@@ -51,7 +52,7 @@ func TestParseKey(t *testing.T) {
 
 // What a key is made of comes out of it again, unless it had to be cut.
 func TestParseKeyOfAnyEntries(t *testing.T) {
-	set := compile(t, keyRules)
+	set := ruletest.Compile(t, keyRules)
 	limit := limitOf(t, set, "shop", []descriptors.Entry{{Key: "remote_address", Value: "x"}}, 0)
 	rapid.Check(t, func(t *rapid.T) {
 		value := rapid.String().Draw(t, "value")

@@ -9,14 +9,14 @@ import (
 // decide (docs/adr/0036-bounded-matching.md).
 const MaxPatternValue = 1024
 
-// pattern is a value with *, each of which stands for any characters or none; or a regex; or a block of addresses,
+// Pattern is a value with *, each of which stands for any characters or none; or a regex; or a block of addresses,
 // which has only to and order.
-type pattern struct {
+type Pattern struct {
 	text           string
 	prefix, suffix string     // the fixed text before the first * and after the last; of a regex: that all matches have
 	middle         []string   // the texts between two *, in order; none is empty
 	re             *automaton // of a regex
-	to             *node
+	to             *Node
 	order          int    // among the patterns of one branch, in file order
 	enforced       levels // where below the pattern a limit denies
 }
@@ -32,9 +32,9 @@ func (s levels) below() levels { return s<<1 | s&(1<<deepest) }
 // has reports whether the level is in the set.
 func (s levels) has(level int) bool { return s>>min(level, deepest)&1 != 0 }
 
-func newPattern(text string, to *node) pattern {
+func newPattern(text string, to *Node) Pattern {
 	first, last := strings.IndexByte(text, '*'), strings.LastIndexByte(text, '*')
-	p := pattern{text: text, prefix: text[:first], suffix: text[last+1:], to: to}
+	p := Pattern{text: text, prefix: text[:first], suffix: text[last+1:], to: to}
 	for part := range strings.SplitSeq(text[first:last+1], "*") {
 		if part != "" {
 			p.middle = append(p.middle, part)
@@ -53,14 +53,14 @@ const (
 )
 
 // match reports whether the value matches the pattern, whatever its length. It is for people and for loads.
-func (p *pattern) match(value string) bool {
+func (p *Pattern) match(value string) bool {
 	s := search{value: value, head: value}
 	return strings.HasPrefix(value, p.prefix) && p.decide(&s) == yes
 }
 
 // decide says whether a value that begins with the pattern's prefix matches it. It looks for each text where that first
 // occurs after the one before it, so it reads the value once.
-func (p *pattern) decide(s *search) answer {
+func (p *Pattern) decide(s *search) answer {
 	if !strings.HasSuffix(s.value, p.suffix) {
 		return no
 	}

@@ -55,14 +55,14 @@ const maxSteps = 128
 
 // newPieces builds the automaton for patterns with texts between two *, in file order. ends makes the group of patterns that
 // are behind the same step.
-func newPieces(patterns []*pattern, rest func(), ends func([]*pattern) group) *pieces {
+func newPieces(patterns []*Pattern, rest func(), ends func([]*Pattern) group) *pieces {
 	ps := &pieces{begin: len(patterns[0].prefix), steps: []step{{inner: true, first: patterns[0].order}}}
 	type edge struct {
 		from int32
 		text string
 	}
 	index := map[edge]int32{}
-	endings := map[int32][]*pattern{}
+	endings := map[int32][]*Pattern{}
 	texts := map[string][]found{}
 	for _, p := range patterns {
 		rest()

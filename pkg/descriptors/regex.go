@@ -15,7 +15,7 @@ const (
 
 // newRegex compiles an RE2 that must match whole values. It is found by the fixed text that they begin and end with. It calls
 // rest now and then.
-func newRegex(text string, to *node, rest func()) (*pattern, error) {
+func newRegex(text string, to *Node, rest func()) (*Pattern, error) {
 	if len(text) > maxRegexBytes {
 		return nil, fmt.Errorf("regex: has %d bytes, at most %d are allowed; write several descriptors", len(text), maxRegexBytes)
 	}
@@ -38,7 +38,7 @@ func newRegex(text string, to *node, rest func()) (*pattern, error) {
 	if err != nil {
 		return nil, fmt.Errorf("regex: %w", err)
 	}
-	return &pattern{text: text, prefix: prefix, suffix: suffix, re: re, to: to}, nil
+	return &Pattern{text: text, prefix: prefix, suffix: suffix, re: re, to: to}, nil
 }
 
 // fixedParts are the texts that every match begins with and ends with. They may overlap.

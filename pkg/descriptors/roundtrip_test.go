@@ -9,6 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"github.com/weir-ratelimit/weir/internal/rulediff"
+	"github.com/weir-ratelimit/weir/internal/test/ruletest"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
 
@@ -154,7 +156,7 @@ func FuzzParseKey(f *testing.F) { f.Fuzz(rapid.MakeFuzz(checkKeyComesBack)) }
 
 // Keys are cut in front of a character or %XX that would be parted, so that they have 251 to 256 bytes.
 func TestParseKeysThatWereCut(t *testing.T) {
-	set := compile(t, "domain: shop\ndescriptors: [{key: k, rate_limit: {requests_per_unit: 1, unit: second}}]")
+	set := ruletest.Compile(t, "domain: shop\ndescriptors: [{key: k, rate_limit: {requests_per_unit: 1, unit: second}}]")
 	lengths := map[int]bool{}
 	for n := range 300 {
 		for _, unit := range []string{"x", "世", "|", "é|", "😀"} {
@@ -231,7 +233,7 @@ func checkPaths(t *rapid.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if changes := descriptors.Changes(set, again); len(changes) > 0 {
+	if changes := rulediff.Changes(set, again); len(changes) > 0 {
 		t.Fatalf("a set differs from itself: %+v\n%s", changes, files[0].Data)
 	}
 	for i, l := range set.Limits() {
@@ -261,7 +263,7 @@ func TestPaths(t *testing.T) {
 		{"{key: a, values: ['b, c', 'd\\', e]}", `a values b\, c, d\\, e`},
 		{"{key: a, regex: 'b\\.c{1,2} > d'}", `a regex b\.c{1,2} \> d`},
 	} {
-		if got := compile(t, "domain: d\ndescriptors: ["+tt.rule+"]").Domain("d").Rules()[0].Path; got != tt.want {
+		if got := ruletest.Compile(t, "domain: d\ndescriptors: ["+tt.rule+"]").Domain("d").Rules()[0].Path; got != tt.want {
 			t.Errorf("%s has the path %s, want %s", tt.rule, got, tt.want)
 		}
 	}

@@ -82,6 +82,19 @@ func (d *Domain) Rule(path string) *Rule {
 // Rules are the domain's, in file order.
 func (d *Domain) Rules() []*Rule { return d.rules }
 
+// SameCounters reports whether both limits have the same counter for each request, in the same store.
+func (l *Limit) SameCounters(other *Limit) bool {
+	for i := range max(len(l.Rule.levels), len(other.Rule.levels)) {
+		if l.Rule.level(i) != other.Rule.level(i) {
+			return false
+		}
+	}
+	return l.keyStart == other.keyStart && l.Policy.Store() == other.Policy.Store()
+}
+
+// Params are the parameters that the limit's policy was made of.
+func (l *Limit) Params() limiter.Params { return *l.params }
+
 // Counts says whether a counter's key is one that AppendKey writes for this limit of its rule, and not for another.
 func (l *Limit) Counts(key string) bool {
 	rest, ok := strings.CutPrefix(key, l.keyStart)

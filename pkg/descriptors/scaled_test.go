@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/weir-ratelimit/weir/internal/test/ruletest"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
 
@@ -26,7 +27,7 @@ descriptors:
 
 // A scaled limit has other numbers, and its counter, ID, name and rule are those of the limit.
 func TestScaled(t *testing.T) {
-	shop := compile(t, scaledRules).Domain("shop")
+	shop := ruletest.Compile(t, scaledRules).Domain("shop")
 	entries := []descriptors.Entry{{Key: "client", Value: "c"}}
 	type numbers struct{ Limit, Capacity, Local int64 }
 	for _, tt := range []struct {
@@ -65,7 +66,7 @@ func TestScaled(t *testing.T) {
 }
 
 func TestScaledErrors(t *testing.T) {
-	shop := compile(t, scaledRules).Domain("shop")
+	shop := ruletest.Compile(t, scaledRules).Domain("shop")
 	for _, tt := range []struct {
 		rule   string
 		limit  int
@@ -87,7 +88,7 @@ func TestScaledErrors(t *testing.T) {
 
 // What a request brings along is another limit.
 func TestScaledIsOfTheRule(t *testing.T) {
-	shop := compile(t, scaledRules).Domain("shop")
+	shop := ruletest.Compile(t, scaledRules).Domain("shop")
 	if shop.Rule("nothing") != nil {
 		t.Error("there is a rule nothing")
 	}

@@ -13,9 +13,9 @@ type search struct {
 	left    int    // how many entries follow in the request
 	stars   bool   // only patterns with * are asked for
 
-	best *pattern // the first that matches, of those that were tried
+	best *Pattern // the first that matches, of those that were tried
 	// open is the first that may match, of those that are not decided by head and that deny something at this depth.
-	open *pattern
+	open *Pattern
 }
 
 // begin sets what does not change during the search.
@@ -44,17 +44,17 @@ func wholeRunes(text string, size int) string {
 func (s *search) isBefore(order int) bool { return s.best == nil || order < s.best.order }
 
 // found notes a pattern that matches.
-func (s *search) found(p *pattern) {
+func (s *search) found(p *Pattern) {
 	if s.isBefore(p.order) {
 		s.best = p
 	}
 }
 
 // try decides about patterns in file order, whose prefix the value has.
-func (s *search) try(patterns []*pattern) {
+func (s *search) try(patterns []*Pattern) {
 	for len(patterns) > 0 && s.isBefore(patterns[0].order) {
 		if len(patterns) >= together && patterns[0].re != nil {
-			if four := (*[together]*pattern)(patterns); areRegexes(four) {
+			if four := (*[together]*Pattern)(patterns); areRegexes(four) {
 				s.tryTogether(four)
 				patterns = patterns[together:]
 				continue
@@ -68,7 +68,7 @@ func (s *search) try(patterns []*pattern) {
 }
 
 // tryTogether is try for regexes.
-func (s *search) tryTogether(regexes *[together]*pattern) {
+func (s *search) tryTogether(regexes *[together]*Pattern) {
 	if s.stars {
 		return
 	}
@@ -79,7 +79,7 @@ func (s *search) tryTogether(regexes *[together]*pattern) {
 	}
 }
 
-func areRegexes(patterns *[together]*pattern) bool {
+func areRegexes(patterns *[together]*Pattern) bool {
 	for _, p := range patterns {
 		if p.re == nil {
 			return false
@@ -89,7 +89,7 @@ func areRegexes(patterns *[together]*pattern) bool {
 }
 
 // note notes what was decided about a pattern.
-func (s *search) note(p *pattern, matches answer) {
+func (s *search) note(p *Pattern, matches answer) {
 	switch matches {
 	case yes:
 		s.found(p)
@@ -100,7 +100,7 @@ func (s *search) note(p *pattern, matches answer) {
 }
 
 // leaveOpen notes a pattern that may match, if it is enforced.
-func (s *search) leaveOpen(p *pattern, enforced levels) {
+func (s *search) leaveOpen(p *Pattern, enforced levels) {
 	if enforced.has(s.left) && (s.open == nil || p.order < s.open.order) {
 		s.open = p
 	}
@@ -128,7 +128,7 @@ func (s *search) ends(g *group, why purpose) {
 }
 
 // tryOnly decides about a group's only pattern.
-func (s *search) tryOnly(p *pattern) {
+func (s *search) tryOnly(p *Pattern) {
 	if s.isBefore(p.order) && len(s.value) >= len(p.prefix)+len(p.suffix) && strings.HasSuffix(s.value, p.suffix) {
 		s.best = p
 	}
@@ -141,8 +141,8 @@ func (s *search) isOpen() bool { return s.open != nil && s.isBefore(s.open.order
 type group struct {
 	first    int        // the order of the first one
 	enforced levels     // where below one of them a limit denies; only for the groups of pieces.tails
-	only     *pattern   // the only one, if it is all of the group and has neither texts between two * nor is a regex
-	few      []*pattern // tried one by one, in file order
+	only     *Pattern   // the only one, if it is all of the group and has neither texts between two * nor is a regex
+	few      []*Pattern // tried one by one, in file order
 	bySuf    *affixes   // nil if there are few: the patterns that have no text between two *, and regexes
 	pieces   *pieces    // nil if there are few: the patterns that have
 }

@@ -10,7 +10,7 @@ import (
 
 // warnUnreachable warns, when the second of the two is placed, of a rule for a key alone beside a pattern that matches
 // every value. (A pattern below such a pattern is an error.)
-func (c *compiler) warnUnreachable(b *branch, d *descriptor) {
+func (c *compiler) warnUnreachable(b *Branch, d *descriptor) {
 	alone := d.value == "" && d.match.form == noForm
 	everything := d.value != "" && strings.Trim(d.value, "*") == ""
 	if b.any == nil || b.order == 0 || !alone && !everything {

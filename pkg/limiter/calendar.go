@@ -206,30 +206,3 @@ func floorDiv(a, b int64) int64 {
 
 // floorMod is what floorDiv leaves.
 func floorMod(a, b int64) int64 { return a - floorDiv(a, b)*b }
-
-// calendarWindow is the window of the calendar that a hit at now falls into, and what was counted in it. As in
-// currentWindow, a window that starts after now goes on until it ends. Where it starts so far ahead of now that
-// its end is not among the edges, which is all that Redis knows, it ends after at most twice its length: no window
-// is longer.
-func (p *Policy) calendarWindow(s *State, now int64) (start, end, count int64) {
-	e := p.calendar.around(now)
-	if s.B == 0 || s.A < e[1] || s.A-now > grace {
-		return e[1], e[2], 0
-	}
-	for i := 2; i < len(e); i++ {
-		if s.A < e[i] {
-			return e[i-1], e[i], s.B
-		}
-	}
-	return s.A, s.A + 2*p.window, s.B
-}
-
-// Edges are the numbers that the algorithm's step needs after Args and that depend on the time: for AlignCalendar
-// where the windows around now begin, the one before the current one first, in microseconds since the Unix epoch,
-// since Lua knows no time zones; else none. They are not to be changed.
-func (p *Policy) Edges(now int64) []int64 {
-	if p.calendar == nil {
-		return nil
-	}
-	return p.calendar.around(now)[:]
-}

@@ -35,7 +35,7 @@ func CheckEach(hits []Hit, out []Decision) error {
 		return fmt.Errorf("%w: there are %d hits, and out has room for %d answers", ErrInvalid, len(hits), len(out))
 	}
 	for i := range hits {
-		if h := &hits[i]; h.Policy == nil || h.Policy.algorithm == 0 || h.N > MaxHits || h.N < -MaxHits || h.Mode > Quota {
+		if h := &hits[i]; h.Policy == nil || h.Policy.algorithm == nil || h.N > MaxHits || h.N < -MaxHits || h.Mode > Quota {
 			return invalidHit(i, h)
 		}
 	}
@@ -53,8 +53,11 @@ func CheckLinked(hits []Hit, slots []Slot) error {
 }
 
 func checkShared(hits []Hit, first, i int) error {
-	a, b := hits[first].Policy, hits[i].Policy
-	if a == b || a.algorithm == b.algorithm && a.refill == b.refill && a.engine == b.engine && a.store == b.store {
+	if hits[first].Policy == hits[i].Policy {
+		return nil
+	}
+	a, b := &hits[first].Policy.params, &hits[i].Policy.params
+	if a.Algorithm == b.Algorithm && a.Refill == b.Refill && a.Engine == b.Engine && a.Store == b.Store {
 		return nil
 	}
 	return fmt.Errorf("%w: hits[%d] and hits[%d] have the same key, %.80q, and do not count alike: "+
@@ -63,7 +66,7 @@ func checkShared(hits []Hit, first, i int) error {
 
 func invalidHit(i int, h *Hit) error {
 	switch {
-	case h.Policy == nil || h.Policy.algorithm == 0:
+	case h.Policy == nil || h.Policy.algorithm == nil:
 		return fmt.Errorf("%w: hits[%d].Policy: must be set to what NewPolicy returned", ErrInvalid, i)
 	case h.Mode > Quota:
 		return fmt.Errorf("%w: hits[%d].Mode: must be Enforce, Shadow or Quota, got %d", ErrInvalid, i, h.Mode)

@@ -123,7 +123,7 @@ type Clocks struct {
 }
 
 func (c *Clocks) of(p *Policy) int64 {
-	if p.onWall {
+	if p.traits.onWall {
 		return c.Wall
 	}
 	return c.Steady
@@ -177,11 +177,12 @@ func (s *Slot) step(h *Hit, now *Clocks, c charge, d *Decision) {
 	if s.Changed {
 		from = &s.Next
 	}
-	next, took := h.Policy.step(from, now.of(h.Policy), h.N, c, d)
-	if !took {
+	next, o := h.Policy.step(*from, now.of(h.Policy), h.N, c)
+	*d = o.decision()
+	if !o.changed() {
 		return
 	}
-	s.Next, s.Changed, s.KeepFor = next, true, d.ResetAfter+h.Policy.linger
+	s.Next, s.Changed, s.KeepFor = next, true, d.ResetAfter+h.Policy.traits.linger
 	if next.isNew() { // a window that nothing was counted in has an end, too
 		s.KeepFor = 0
 	}

@@ -1,61 +1,110 @@
 package limiter
 
-// fixedWindow is one step of the counter per window: A is the start of the window that B hits were counted
-// in. Windows start at multiples of W since the Unix epoch, with the first hit (AlignFirstHit), or where a calendar
+// FixedWindow is a counter per window.
+const FixedWindow Algorithm = 1
+
+// fixedWindow counts hits per window: in a State, A is the start of the window in which B hits were counted. Windows
+// start at multiples of the window's length since the Unix epoch, with the first hit (AlignFirstHit), or where a calendar
 // has them (AlignCalendar).
 //
-// A window that starts after now (the clock stepped back) goes on until it ends: it is not granted twice.
-//
-// ResetAfter is always the window's end, also where nothing was counted in it and for a limit of 0: envoyproxy/ratelimit
-// answers so. Of AlignFirstHit, a window that no hit has begun is as long as the next one will be.
-func (p *Policy) fixedWindow(s *State, now, n int64, c charge, d *Decision) (next State, took bool) {
-	start, ends, count := p.currentWindow(s, now)
-	left := max(0, p.limit-count)
+// A window that starts after now (the clock stepped back) goes on until it ends: it is not granted a second time.
+type fixedWindow struct {
+	terms
+
+	align    Align
+	calendar *calendar // with AlignCalendar
+}
+
+func newFixedWindow(in *Params) (algorithm, error) {
+	switch {
+	case in.Align == AlignCalendar && !OnCalendar(in.Window):
+		return nil, paramError("align", "calendar goes with a window of one hour, day, week or year, or of 1, 2, 3, 4 or 6 months of "+
+			"30 days, not with %s; use epoch", in.Window)
+	case in.Align != AlignCalendar && in.TimeZone != nil:
+		return nil, paramError("time_zone", "goes with align: calendar only; write align: calendar, or remove time_zone")
+	}
+	f := &fixedWindow{terms: in.terms(), align: in.Align}
+	if in.Align == AlignCalendar {
+		f.calendar = newCalendar(in.Window, in.TimeZone)
+		in.TimeZone = f.calendar.zone
+	}
+	return f, nil
+}
+
+func (f *fixedWindow) traits() traits {
+	return traits{
+		script: "fixed_window", capacity: f.limit, largest: f.limit,
+		onWall:    f.align != AlignFirstHit,
+		cacheable: f.denied != ChargeRemaining, // what is added to a full window does not show
+	}
+}
+
+func (f *fixedWindow) args() []int64 { return []int64{f.limit, f.window, int64(f.align)} }
+
+// step returns a Decision whose ResetAfter is always the window's end, also where nothing was counted in it and for a
+// limit of 0: envoyproxy/ratelimit answers so. With AlignFirstHit, a window that no hit has begun is as long as the next
+// one will be.
+func (f *fixedWindow) step(s State, now, n int64, c charge) (next State, o outcome) {
+	start, ends, count := f.currentWindow(&s, now)
+	left := max(0, f.limit-count)
 	end := micros(ends - now)
 
-	if p.limit == 0 {
+	if f.limit == 0 {
 		c = look
 	}
-	ok, take := p.fits(left, n, c)
-	*d = Decision{Allowed: ok, ResetAfter: end}
+	ok, take := f.fits(left, n, c)
+	o.reset = end
 	if !ok {
-		d.RetryAfter = Never
-		if max(n, 1) <= p.limit {
-			d.RetryAfter = end
+		o.delay = Never
+		if max(n, 1) <= f.limit {
+			o.delay = end
 		}
 	}
 	before := count
 	count = min(max(0, count+take), horizon)
-	d.Remaining = max(0, p.limit-count)
-	if count == 0 && p.align == AlignFirstHit {
-		d.ResetAfter = p.Window()
+	o.remaining = max(0, f.limit-count)
+	if count == 0 && f.align == AlignFirstHit {
+		o.reset = micros(f.window)
 	}
-	if count == before {
-		return State{}, false
-	}
+	o.is = verdictOf(ok, count != before)
 	if count == 0 {
-		return State{}, true
+		return State{}, o
 	}
-	return State{A: start, B: count}, true
+	return State{A: start, B: count}, o
 }
 
-// currentWindow is the window that a hit at now falls into, and what was counted in it. A count is kept as
-// long as the window that it was counted in started within the current one, also where the rule's window
-// became longer in the meantime.
-func (p *Policy) currentWindow(s *State, now int64) (start, end, count int64) {
-	switch p.align {
+// currentWindow returns the window that a hit at now falls into, and what was counted in it. A count stays as long as the
+// window in which it was counted started within the current one, also where the rule's window became longer meanwhile.
+func (f *fixedWindow) currentWindow(s *State, now int64) (start, end, count int64) {
+	switch f.align {
 	case AlignCalendar:
-		return p.calendarWindow(s, now)
+		return f.calendarWindow(s, now)
 	case AlignFirstHit:
 		start = now
-		if s.B > 0 && s.A+p.window > now && s.A-now <= grace {
+		if s.B > 0 && s.A+f.window > now && s.A-now <= grace {
 			start, count = s.A, s.B
 		}
 	default:
-		start = now - now%p.window
+		start = now - now%f.window
 		if s.B > 0 && s.A >= start && s.A-now <= grace {
-			start, count = max(start, s.A-s.A%p.window), s.B
+			start, count = max(start, s.A-s.A%f.window), s.B
 		}
 	}
-	return start, start + p.window, count
+	return start, start + f.window, count
+}
+
+// calendarWindow is currentWindow of a calendar. A window that starts after now goes on until it ends. If it starts so
+// far ahead of now that its end is not among the edges, which is all that Redis knows, it ends after at most twice its
+// length: no window is longer.
+func (f *fixedWindow) calendarWindow(s *State, now int64) (start, end, count int64) {
+	e := f.calendar.around(now)
+	if s.B == 0 || s.A < e[1] || s.A-now > grace {
+		return e[1], e[2], 0
+	}
+	for i := 2; i < len(e); i++ {
+		if s.A < e[i] {
+			return e[i-1], e[i], s.B
+		}
+	}
+	return s.A, s.A + 2*f.window, s.B
 }

@@ -545,7 +545,7 @@ func extremeSteps(t *testing.T, in limiter.Params, p *limiter.Policy, seed uint6
 			t.Fatalf("%+v, seed %d: cost %d at %d: %+v", in, seed, n, now, d)
 		}
 		b := s.B
-		if len(p.Args()) > 10 { // a funnel, or one that warms up: B is two numbers
+		if len(other.Args()) > 10 { // a funnel, or one that warms up: B is two numbers
 			b = partOf(s)
 		}
 		for _, v := range append([]int64{s.A, b}, s.List...) {

@@ -2,26 +2,49 @@ package limiter
 
 import "sort"
 
-// slidingLog is one step of the log of admitted hits: a hit at time t counts until t+W. The list holds pairs
-// (time, total), oldest first, where total is the sum of all costs up to and with that entry; A is the total
-// before the first pair. So what is alive in the window is a difference of two totals, found by bisection.
+// SlidingLog remembers every admitted hit of the window.
+const SlidingLog Algorithm = 5
+
+// slidingLog is the log of admitted hits: a hit at time t counts until t plus the window. The list holds pairs (time,
+// total), oldest first, where total is the sum of all costs up to and with that entry; A is the total before the first
+// pair. So what is alive in the window is a difference of two totals, found by bisection.
 //
-// Concurrency is a log of leases: a hit counts until it is given back, or until its lease W ends. Which lease a
-// hit gives back is not known, so it is the oldest: those that stay end later than they have to, never earlier.
+// Memory is O(Limit): only entries of the window stay, each costs at least 1, and where denied hits are logged too
+// (ChargeFull) entries behind the newest Limit hits are joined to the next one, since until that leaves the window they
+// can decide nothing. Their hits still count, for a refund may uncover them: they then leave with the entry that they were
+// joined to, which is later than their own end and never earlier.
 //
-// Memory is O(N): only entries of the window are kept, each costs at least 1, and where denied hits are
-// logged too (ChargeFull) entries behind the newest N hits are joined to the next one, since until that leaves
-// the window they can decide nothing. Their hits stay counted, for a refund may uncover them: they then leave
-// with the entry that they were joined to, which is later than their own end and never earlier.
-//
-// Totals stay below 2^53: a debt stops growing at the horizon, and a log whose totals have become too large is
-// counted anew.
-func (p *Policy) slidingLog(s *State, now, n int64, c charge, d *Decision) (next State, took bool) {
+// Totals stay below 2^53: a debt stops growing at the horizon, and a log whose totals have become too large is rewritten
+// with totals from 0 on.
+type slidingLog struct {
+	terms
+
+	kind     Algorithm
+	giveBack func(log []int64, base, n int64) (int64, []int64)
+}
+
+func newSlidingLog(in *Params) (algorithm, error) {
+	if most := orDefault(in.MaxLogEntries, MaxLogEntries); in.Limit > most {
+		return nil, paramError("requests_per_unit", "a sliding_log remembers every hit, so it takes at most max_log_entries = %d "+
+			"per window, got %d; use sliding_window, or raise max_log_entries", most, in.Limit)
+	}
+	return &slidingLog{terms: in.terms(), kind: SlidingLog, giveBack: giveBackNewest}, nil
+}
+
+func (l *slidingLog) traits() traits {
+	return traits{
+		script: "sliding_log", capacity: l.limit, largest: l.limit, cacheable: l.denied == ChargeNone,
+	}
+}
+
+func (l *slidingLog) args() []int64 { return []int64{l.limit, l.window, int64(l.kind)} }
+
+func (l *slidingLog) step(s State, now, n int64, c charge) (next State, o outcome) {
 	log, base := s.List, s.A
 	if len(log) > 0 && log[len(log)-2]-now > grace {
 		log, base = nil, 0
 	}
-	first := sort.Search(len(log)/2, func(i int) bool { return log[2*i] > now-p.window })
+	first := sort.Search(len(log)/2, func(i int) bool { return log[2*i] > now-l.window })
 	if first > 0 {
 		base, log = log[2*first-1], log[2*first:]
 	}
@@ -30,79 +53,63 @@ func (p *Policy) slidingLog(s *State, now, n int64, c charge, d *Decision) (next
 		total = log[len(log)-1]
 	}
 	before := total - base
-	left := max(0, p.limit-before)
-
-	if c == spend && p.algorithm == Concurrency {
-		c = look // nobody gives back what a hit that did not fit would hold
-	}
-	ok, take := p.fits(left, n, c)
-	*d = Decision{Allowed: ok}
-	take = min(take, horizon-(total-base))
+	ok, take := l.fits(max(0, l.limit-before), n, c)
+	take = min(take, horizon-before)
 	switch {
-	case take < 0 && p.algorithm == Concurrency:
-		base, log = giveBackOldest(log, min(total, base-take))
 	case take < 0:
-		log = giveBack(log, base, total+take)
+		base, log = l.giveBack(log, base, -take)
 	case take > 0:
 		if total+take > maxExact {
-			log, total, base = rebase(log, base), total-base, 0
+			log, total, base = rebase(log, base), before, 0
 		}
 		at := now
 		if len(log) > 0 {
 			at = max(at, log[len(log)-2])
 		}
 		log = append(log, at, total+take)
-		log = p.prune(log)
+		log = l.prune(log)
 	}
 	if !ok {
-		d.RetryAfter = Never
-		if need := max(n, 1); need <= p.limit {
-			d.RetryAfter = micros(p.leaves(log, need) - now)
+		o.delay = Never
+		if need := max(n, 1); need <= l.limit {
+			o.delay = micros(l.leaves(log, need) - now)
 		}
 	}
+	o.remaining = l.limit
 	if len(log) > 0 {
-		d.Remaining = max(0, p.limit-(log[len(log)-1]-base))
-		d.ResetAfter = micros(log[len(log)-2] + p.window - now)
-	} else {
-		d.Remaining = p.limit
+		o.remaining = max(0, l.limit-(log[len(log)-1]-base))
+		o.reset = micros(log[len(log)-2] + l.window - now)
 	}
-	if take == 0 || (take < 0 && before == 0) {
-		return State{}, false
-	}
+	o.is = verdictOf(ok, take > 0 || take < 0 && before > 0)
 	if len(log) == 0 {
-		return State{}, true
+		return State{}, o
 	}
-	return State{A: base, List: log}, true
+	return State{A: base, List: log}, o
 }
 
 // leaves is when enough of the log has left the window for a cost of need, which does not fit now.
-func (p *Policy) leaves(log []int64, need int64) int64 {
+func (l *slidingLog) leaves(log []int64, need int64) int64 {
 	total := log[len(log)-1]
-	i := sort.Search(len(log)/2, func(i int) bool { return total-log[2*i+1] <= p.limit-need })
-	return log[2*i] + p.window
+	i := sort.Search(len(log)/2, func(i int) bool { return total-log[2*i+1] <= l.limit-need })
+	return log[2*i] + l.window
 }
 
-// giveBackOldest forgets the log up to a total of base.
-func giveBackOldest(log []int64, base int64) (int64, []int64) {
-	first := sort.Search(len(log)/2, func(i int) bool { return log[2*i+1] > base })
-	return base, log[2*first:]
-}
-
-// giveBack takes the newest hits out of the log until its total is at most total.
-func giveBack(log []int64, base, total int64) []int64 {
-	if total <= base {
-		return nil
+// giveBackNewest takes the n newest hits out of the log.
+func giveBackNewest(log []int64, base, n int64) (int64, []int64) {
+	if len(log) == 0 || log[len(log)-1]-n <= base {
+		return base, nil
 	}
+	total := log[len(log)-1] - n
 	last := sort.Search(len(log)/2, func(i int) bool { return log[2*i+1] >= total })
 	kept := append([]int64(nil), log[:2*last+2]...)
 	kept[2*last+1] = total
-	return kept
+	return base, kept
 }
 
 // prune joins the oldest entries that the newest limit hits already outweigh to the entry after them.
-func (p *Policy) prune(log []int64) []int64 {
+func (l *slidingLog) prune(log []int64) []int64 {
 	total := log[len(log)-1]
-	for len(log) > 2 && total-log[1] >= p.limit {
+	for len(log) > 2 && total-log[1] >= l.limit {
 		log = log[2:]
 	}
 	return log

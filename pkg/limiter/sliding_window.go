@@ -1,51 +1,110 @@
 package limiter
 
-// slidingWindow is one step of the window of S segments: A is the index of the newest segment, B the length
-// W/S of a segment in microseconds, and the list holds the counts of the S newest segments and of the one
-// before, newest first. A segment's index is the number of such lengths since the Unix epoch.
-//
-// The one before is only partly inside the window, and Oldest says how much of it counts. Its share of a hit
-// is rounded up to a whole hit, which decides exactly as the fraction does: the other counts, the cost and
-// the limit are whole.
-//
-// While the clock is behind the newest segment (it stepped back), it is taken to stand at that segment's start. Where
-// the step leaves the state as it is, the times are those of that state, which may belong to segments still to come.
-func (p *Policy) slidingWindow(s *State, now, n int64, c charge, d *Decision) (next State, took bool) {
-	if s.A*s.B-now > grace {
-		s = &never
-	}
-	w := segments{p: p, at: now}
-	w.open(s)
-	left := w.left()
+import "time"
 
-	ok, take := p.fits(left, n, c)
-	*d = Decision{Allowed: ok}
-	kept, changed := *s, w.add(take)
-	if changed {
-		kept = State{A: w.index, B: p.segment, List: w.counts}
+// SlidingWindow counts hits per segment of a window that moves on by segments.
+const SlidingWindow Algorithm = 4
+
+// slidingWindow counts hits per segment: in a State, A is the index of the newest segment, B a segment's length in
+// microseconds, and the list holds the counts of the newest segments, as many as a window has, and of the one before,
+// newest first. A segment's index is the number of such lengths since the Unix epoch.
+//
+// The one before is only partly inside the window, and Oldest says how much of it counts. Its share of a hit is rounded up
+// to a whole hit, which decides exactly as the fraction does: the other counts, the cost and the limit are whole.
+//
+// While the clock is behind the newest segment (it stepped back), it is taken to stand at that segment's start. Where the
+// step leaves the state as it is, the times are those of that state, which may belong to segments still to come.
+type slidingWindow struct {
+	terms
+
+	oldest     Oldest
+	tick       int64 // the clock in which a segment's share is counted, microseconds: 1, 1,000 or 1,000,000
+	segments   int64
+	segment    int64 // length, microseconds
+	segmentCap int64 // hits
+	maxCount   int64 // the most that a segment counts, hits: the segments' sum stays exact, too
+}
+
+// newSlidingWindow checks that the window divides into its segments, and chooses the finest clock in which a segment's
+// share of the limit is exact.
+func newSlidingWindow(in *Params) (algorithm, error) {
+	in.Segments, in.SegmentCap = orDefault(in.Segments, 10), orDefault(in.SegmentCap, in.Limit)
+	sw := &slidingWindow{terms: in.terms(), oldest: in.Oldest, segments: in.Segments, segmentCap: in.SegmentCap}
+	if sw.window%sw.segments != 0 {
+		return nil, paramError("segments", "%d segments of %s are not whole microseconds; use %d",
+			sw.segments, in.Window, divisorNear(sw.window, sw.segments))
 	}
-	d.Remaining = w.left()
-	if !ok {
-		d.RetryAfter = Never
-		if need := max(n, 1); need <= min(p.limit, p.segmentCap) {
-			d.RetryAfter = micros(p.passesAt(&kept, need) - now)
+	sw.segment = sw.window / sw.segments
+	if sw.segmentCap > sw.limit {
+		return nil, paramError("segment_cap", "must be at most the limit, %d, got %d", sw.limit, sw.segmentCap)
+	}
+	for _, tick := range clocks {
+		if sw.segment%tick != 0 {
+			break
+		}
+		if width := sw.segment / tick; sw.limit <= maxExact/width/2 {
+			sw.tick, sw.maxCount = tick, maxExact/max(width, sw.segments+1)
+			return sw, nil
 		}
 	}
-	if end := p.empty(&kept); end > w.at {
-		d.ResetAfter = micros(end - now)
+	return nil, paramError("requests_per_unit", "%d in segments of %s need more than 53 bits to count exactly; "+
+		"use more segments, or whole seconds", sw.limit, time.Duration(sw.segment)*time.Microsecond)
+}
+
+// divisorNear is the divisor of window that is nearest to segments.
+func divisorNear(window, segments int64) int64 {
+	for d := int64(1); ; d++ {
+		if segments-d >= 1 && window%(segments-d) == 0 {
+			return segments - d
+		}
+		if segments+d <= MaxSegments && window%(segments+d) == 0 {
+			return segments + d
+		}
 	}
-	if !changed {
-		return State{}, false
+}
+
+func (sw *slidingWindow) traits() traits {
+	most := min(sw.limit, sw.segmentCap)
+	return traits{script: "sliding_window", capacity: most, largest: most}
+}
+
+func (sw *slidingWindow) args() []int64 {
+	return []int64{sw.limit, sw.tick, sw.segments, sw.segment, sw.segmentCap, sw.maxCount, int64(sw.oldest)}
+}
+
+func (sw *slidingWindow) step(s State, now, n int64, c charge) (next State, o outcome) {
+	if s.A*s.B-now > grace {
+		s = State{}
 	}
-	if d.ResetAfter == 0 {
-		return State{}, true
+	w := segments{of: sw, at: now}
+	w.open(&s)
+
+	ok, take := sw.fits(w.left(), n, c)
+	next = s
+	changed := w.add(take)
+	if changed {
+		next = State{A: w.index, B: sw.segment, List: w.counts}
 	}
-	return kept, true
+	o.remaining = w.left()
+	if !ok {
+		o.delay = Never
+		if need := max(n, 1); need <= min(sw.limit, sw.segmentCap) {
+			o.delay = micros(sw.passesAt(&next, need) - now)
+		}
+	}
+	if end := sw.empty(&next); end > w.at {
+		o.reset = micros(end - now)
+	}
+	o.is = verdictOf(ok, changed)
+	if o.reset == 0 {
+		return State{}, o
+	}
+	return next, o
 }
 
 // segments is a sliding window's state at one moment.
 type segments struct {
-	p      *Policy
+	of     *slidingWindow
 	at     int64   // now, or the newest segment's start if the clock stepped back, in microseconds
 	index  int64   // of the newest segment
 	counts []int64 // newest first, the last one partly outside the window
@@ -53,21 +112,21 @@ type segments struct {
 
 // open copies the state, moved on to the segment of w.at.
 func (w *segments) open(s *State) {
-	w.index = w.at / w.p.segment
-	w.counts = make([]int64, w.p.segments+1)
+	w.index = w.at / w.of.segment
+	w.counts = make([]int64, w.of.segments+1)
 	if s.List == nil {
 		return
 	}
-	if s.B != w.p.segment {
+	if s.B != w.of.segment {
 		w.carry(s)
 		return
 	}
 	shift := w.index - s.A
 	if shift < 0 {
-		w.index, w.at, shift = s.A, s.A*w.p.segment, 0
+		w.index, w.at, shift = s.A, s.A*w.of.segment, 0
 	}
 	for i := int64(0); i+shift < int64(len(w.counts)) && i < int64(len(s.List)); i++ {
-		w.counts[i+shift] = min(s.List[i], w.p.maxCount)
+		w.counts[i+shift] = min(s.List[i], w.of.maxCount)
 	}
 }
 
@@ -75,72 +134,72 @@ func (w *segments) open(s *State) {
 // the segment that its own segment ends in, the latest that it can belong to.
 func (w *segments) carry(s *State) {
 	for i, n := range s.List {
-		if pos := max(0, w.index-w.p.segmentOf(s, i)); pos < int64(len(w.counts)) {
-			w.counts[pos] = min(w.counts[pos]+n, w.p.maxCount)
+		if pos := max(0, w.index-w.of.segmentOf(s, i)); pos < int64(len(w.counts)) {
+			w.counts[pos] = min(w.counts[pos]+n, w.of.maxCount)
 		}
 	}
 }
 
 // left is how many hits of cost 1 pass now.
 func (w *segments) left() int64 {
-	used := w.part(w.counts[w.p.segments], w.at%w.p.segment)
-	for _, n := range w.counts[:w.p.segments] {
+	used := w.part(w.counts[w.of.segments], w.at%w.of.segment)
+	for _, n := range w.counts[:w.of.segments] {
 		used += n
 	}
-	return max(0, min(w.p.limit-used, w.p.segmentCap-w.counts[0]))
+	return max(0, min(w.of.limit-used, w.of.segmentCap-w.counts[0]))
 }
 
 // part is what a segment with count hits adds when the window's newest segment began into microseconds ago.
 func (w *segments) part(count, into int64) int64 {
-	switch w.p.oldest {
+	switch w.of.oldest {
 	case OldestNone:
 		return 0
 	case OldestFull:
 		return count
 	default:
-		width := w.p.segment / w.p.tick
-		return ceilDiv(count*(width-into/w.p.tick), width)
+		width := w.of.segment / w.of.tick
+		return ceilDiv(count*(width-into/w.of.tick), width)
 	}
 }
 
 // segmentOf is the segment that a state's count i belongs to, also if it was counted in segments of another length.
-func (p *Policy) segmentOf(s *State, i int) int64 {
-	return ((s.A-int64(i)+1)*s.B - 1) / p.segment
+func (sw *slidingWindow) segmentOf(s *State, i int) int64 {
+	return ((s.A-int64(i)+1)*s.B - 1) / sw.segment
 }
 
 // passesAt is the first moment at which a cost of need passes that a state denies, if nothing else arrives.
-func (p *Policy) passesAt(s *State, need int64) int64 {
-	capped, _, _ := p.exceeds(s, p.segmentCap-need)
-	at := (capped + 1) * p.segment
-	oldest, count, room := p.exceeds(s, p.limit-need)
+func (sw *slidingWindow) passesAt(s *State, need int64) int64 {
+	capped, _, _ := sw.exceeds(s, sw.segmentCap-need)
+	at := (capped + 1) * sw.segment
+	oldest, count, room := sw.exceeds(s, sw.limit-need)
 	if count == 0 {
 		return at
 	}
-	leaves := (oldest + p.segments) * p.segment
-	switch p.oldest {
+	leaves := (oldest + sw.segments) * sw.segment
+	switch sw.oldest {
 	case OldestNone:
 	case OldestFull:
-		leaves += p.segment
+		leaves += sw.segment
 	default: // the first part with count * (width-part)/width <= room, in ticks
-		width := p.segment / p.tick
-		leaves += (width - room*width/count) * p.tick
+		width := sw.segment / sw.tick
+		leaves += (width - room*width/count) * sw.tick
 	}
 	return max(at, leaves)
 }
 
 // exceeds is the newest segment whose count, and the newer ones, are more than most; room is what the newer ones leave
 // of it. Without such a segment count is 0.
-func (p *Policy) exceeds(s *State, most int64) (segment, count, room int64) {
+func (sw *slidingWindow) exceeds(s *State, most int64) (segment, count, room int64) {
 	room = most
 	for i, n := range s.List {
-		if of := p.segmentOf(s, i); of != segment {
+		if of := sw.segmentOf(s, i); of != segment {
 			if count > room {
 				break
 			}
 			room -= count
 			segment, count = of, 0
 		}
-		count = min(count+n, p.maxCount)
+		count = min(count+n, sw.maxCount)
 	}
 	if count <= room {
 		return -1, 0, 0
@@ -151,7 +210,7 @@ func (p *Policy) exceeds(s *State, most int64) (segment, count, room int64) {
 // add charges take hits to the newest segment, or gives back from the newest hits on.
 func (w *segments) add(take int64) (changed bool) {
 	if take > 0 {
-		w.counts[0] = min(w.counts[0]+take, w.p.maxCount)
+		w.counts[0] = min(w.counts[0]+take, w.of.maxCount)
 		return true
 	}
 	for i := range w.counts {
@@ -164,14 +223,14 @@ func (w *segments) add(take int64) (changed bool) {
 }
 
 // empty is when the last of a state's counts has left the window.
-func (p *Policy) empty(s *State) int64 {
-	whole := p.segments + 1
-	if p.oldest == OldestNone {
-		whole = p.segments
+func (sw *slidingWindow) empty(s *State) int64 {
+	whole := sw.segments + 1
+	if sw.oldest == OldestNone {
+		whole = sw.segments
 	}
 	for i, n := range s.List {
 		if n > 0 {
-			return (p.segmentOf(s, i) + whole) * p.segment
+			return (sw.segmentOf(s, i) + whole) * sw.segment
 		}
 	}
 	return 0

@@ -43,44 +43,67 @@ const (
 // What it returns shares no memory with s that a later step could change: one state may be stepped several times.
 func (p *Policy) Step(s State, now, n int64) (next State, d Decision) {
 	s.List = slices.Clip(s.List)
-	next, took := p.step(&s, now, n, takeOrPenalty, &d)
-	if !took {
-		return s, d
+	next, o := p.step(s, now, n, takeOrPenalty)
+	if !o.changed() {
+		next = s
 	}
-	return next, d
+	return next, o.decision()
 }
 
-// step is Step with a say in what may be charged. took reports whether next differs from s.
-func (p *Policy) step(s *State, now, n int64, c charge, d *Decision) (next State, took bool) {
-	if p.limit == 0 && p.algorithm != FixedWindow {
-		*d = Decision{Allowed: n < 0, RetryAfter: Never}
-		if n < 0 {
-			d.RetryAfter = 0
-		}
-		return State{}, false
-	}
-	switch p.algorithm {
-	case FixedWindow:
-		return p.fixedWindow(s, now, n, c, d)
-	case TokenBucket:
-		if p.refill == RefillInterval {
-			return p.intervalBucket(s, now, n, c, d)
-		}
-		return p.funnel(s, now, n, c, d)
-	case Funnel, SmoothBursty, LeakyQueue:
-		return p.funnel(s, now, n, c, d)
-	case SmoothWarmingUp:
-		return p.warmingUp(s, now, n, c, d)
-	case SlidingWindow:
-		return p.slidingWindow(s, now, n, c, d)
-	case SlidingLog, Concurrency:
-		return p.slidingLog(s, now, n, c, d)
-	}
-	return State{}, false // unreachable: NewPolicy admits no other
+// step is Step with a say in what may be charged. next is meaningful if o.changed().
+func (p *Policy) step(s State, now, n int64, c charge) (next State, o outcome) {
+	return p.algorithm.step(s, now, n, c)
 }
 
-// fits says whether a cost of n passes where left hits of cost 1 would, and how many hits to charge for it.
-func (p *Policy) fits(left, n int64, c charge) (ok bool, take int64) {
+// outcome is what a step decides: a Decision in four words.
+type outcome struct {
+	is        verdict
+	remaining int64
+	delay     time.Duration // RetryAfter if the hit does not fit, Wait if it does
+	reset     time.Duration
+}
+
+// verdict is a set of bits.
+type verdict uint8
+
+const (
+	fits    verdict = 1 << iota // Decision.Allowed
+	changes                     // the next state differs from the one before
+)
+
+// of is the verdict of a hit that fits if ok, and changes the state if changed.
+func verdictOf(ok, changed bool) verdict {
+	v := verdict(0)
+	if ok {
+		v = fits
+	}
+	if changed {
+		v |= changes
+	}
+	return v
+}
+
+func (o *outcome) changed() bool { return o.is&changes != 0 }
+
+func (o *outcome) decision() Decision {
+	d := Decision{Allowed: o.is&fits != 0, Remaining: o.remaining, ResetAfter: o.reset}
+	if d.Allowed {
+		d.Wait = o.delay
+	} else {
+		d.RetryAfter = o.delay
+	}
+	return d
+}
+
+// terms are what all algorithms share: how many hits pass per window, and what a denied request takes.
+type terms struct {
+	limit  int64 // hits
+	window int64 // microseconds
+	denied ChargeDenied
+}
+
+// fits reports whether a cost of n passes where left hits of cost 1 would, and how many hits to charge for it.
+func (t *terms) fits(left, n int64, c charge) (ok bool, take int64) {
 	switch {
 	case n < 0:
 		ok = true
@@ -89,20 +112,19 @@ func (p *Policy) fits(left, n int64, c charge) (ok bool, take int64) {
 	default:
 		ok = n <= left
 	}
-	return ok, p.amount(ok, left, n, c)
+	return ok, t.amount(ok, left, n, c)
 }
 
-// amount is how many hits to charge for a cost of n, of which ok says whether it fits and left how many of cost
-// 1 would.
-func (p *Policy) amount(ok bool, left, n int64, c charge) (take int64) {
+// amount is how many hits to charge for a cost of n, where ok says whether it fits and left how many of cost 1 would.
+func (t *terms) amount(ok bool, left, n int64, c charge) (take int64) {
 	switch {
 	case c == look:
 	case n < 0, ok && c != penalty && c != spend:
 		take = n
 	case c == takeIfFits:
-	case p.chargeDenied == ChargeFull:
+	case t.denied == ChargeFull:
 		take = n
-	case p.chargeDenied == ChargeRemaining, c == spend:
+	case t.denied == ChargeRemaining, c == spend:
 		take = min(n, left)
 	}
 	return take
@@ -123,4 +145,25 @@ func ceilDiv(a, b int64) int64 {
 		q++
 	}
 	return q
+}
+
+func gcd(a, b int64) int64 {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a
+}
+
+func orDefault(v, otherwise int64) int64 {
+	if v == 0 {
+		return otherwise
+	}
+	return v
+}
+
+func fromBool(b bool) int64 {
+	if b {
+		return 1
+	}
+	return 0
 }

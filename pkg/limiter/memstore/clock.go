@@ -66,7 +66,7 @@ func (c *clock) compare(now int64) {
 // before the clock was set back: it is taken to have begun now, so that what was counted in it counts until the current
 // window ends, and not until that far moment.
 func (c *clock) bounded(p *limiter.Policy, a int64, now *limiter.Clocks) int64 {
-	if c.wall == nil || p.Algorithm() != limiter.FixedWindow {
+	if c.wall == nil || !p.CountsInWindows() {
 		return a
 	}
 	if p.OnWallClock() {

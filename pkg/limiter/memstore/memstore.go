@@ -206,7 +206,7 @@ func (s *Store) Reset(key string) (existed bool) {
 
 // load fills the slot with the key's state. A state that expired and was not yet swept is as new to its step.
 func (s *Store) load(sh *shard, id fingerprint, p *limiter.Policy, now *limiter.Clocks, slot *limiter.Slot) {
-	if remembers(p) {
+	if p.KeepsList() {
 		if l := sh.lists.get(id); l.of == p.Algorithm() {
 			slot.State = l.State
 		}
@@ -228,11 +228,11 @@ func (s *Store) save(sh *shard, id fingerprint, h *limiter.Hit, now int64, slot 
 	keep := slot.KeepFor.Microseconds() // a step's durations are whole microseconds
 	m := newMark(now+keep, worthOf(slot, h.N, d))
 	switch {
-	case keep == 0 && remembers(p):
+	case keep == 0 && p.KeepsList():
 		sh.lists.remove(id)
 	case keep == 0:
 		sh.pairs.remove(id)
-	case remembers(p):
+	case p.KeepsList():
 		sh.lists.put(id, sh.lists.get(id).follow(p, slot.Next), m, now)
 		makeRoom(sh, &sh.lists, now, s.budget, id)
 	default:
@@ -256,7 +256,7 @@ func worthOf(slot *limiter.Slot, n int64, d *limiter.Decision) worth {
 
 // note has the counter worth more that denied a hit which was not charged.
 func (sh *shard) note(id fingerprint, p *limiter.Policy) {
-	if remembers(p) {
+	if p.KeepsList() {
 		sh.lists.note(id)
 	} else {
 		sh.pairs.note(id)
@@ -268,16 +268,6 @@ func makeRoom[S state](sh *shard, t *table[S], now int64, budget int, keep finge
 		expired, evicted := t.evict(now, keep)
 		sh.expired += uint64(expired) //nolint:gosec // a count
 		sh.evicted += uint64(evicted) //nolint:gosec // a count
-	}
-}
-
-// remembers says whether the policy's states carry a list.
-func remembers(p *limiter.Policy) bool {
-	switch p.Algorithm() {
-	case limiter.SlidingWindow, limiter.SlidingLog, limiter.Concurrency, limiter.SmoothWarmingUp:
-		return true
-	default:
-		return false
 	}
 }
 

@@ -93,13 +93,10 @@ func (b *batch) fail(err error) {
 
 // run calls the script by its hash, and with its text where the server does not know it, and so has not run it.
 func (r *batcher) run(ctx context.Context, b *batch) (*redis.Cmd, error) {
-	sc, err := r.scripts.with(b.steps)
-	if err != nil {
-		return nil, err
-	}
+	sc := r.scripts.with(b.steps)
 	cmd := b.command(ctx, "evalsha", sc.sha)
 	r.sent.batch(len(b.calls))
-	err = r.client.Process(ctx, noRetry{cmd})
+	err := r.client.Process(ctx, noRetry{cmd})
 	if redis.HasErrorPrefix(err, noScript) {
 		r.sent.texts.Add(1)
 		cmd = b.command(ctx, "eval", sc.text)

@@ -111,11 +111,7 @@ func (r *batcher) runAll(ctx context.Context, groups []*batch) {
 	scripts := make([]*script, len(groups))
 	for i, g := range groups {
 		r.write(g)
-		var err error
-		if scripts[i], err = r.scripts.with(g.steps); err != nil {
-			g.fail(err)
-			return
-		}
+		scripts[i] = r.scripts.with(g.steps)
 	}
 	made := make([]*redis.Cmd, len(groups))
 	for i, g := range groups {

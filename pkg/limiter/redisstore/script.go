@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"sync/atomic"
 
@@ -16,50 +15,39 @@ import (
 //go:embed lua/*.lua
 var files embed.FS
 
-// step is an index in stepFiles.
+// step is the number of a Lua function that decides an algorithm's hits: an index in stepFiles.
 type step int
 
+// stepFiles are the files that define a step, each a function of the file's name: all but the script's other parts.
+var stepFiles = stepNames()
+
+const redisCell = "redis_cell" // the step of limiter.EngineRedisCell
+
 const (
-	fixedWindow step = iota
-	funnel
-	intervalBucket
-	slidingWindow
-	slidingLog
-	redisCell
-	warmingUp
+	funnelState = "funnel_state" // a helper of the steps that name it
+	quick       = "quick_"       // before a step's name: a function for the hits that most are
 )
 
-// stepFiles are the Lua functions, and the files of the same names.
-var stepFiles = [...]string{
-	fixedWindow: "fixed_window", funnel: "funnel", intervalBucket: "interval_bucket",
-	slidingWindow: "sliding_window", slidingLog: "sliding_log", redisCell: "redis_cell",
-	warmingUp: "smooth_warming_up",
+// parts are the files that define no step: those of every script, and the helper.
+var parts = []string{"call", "prelude", "frame", funnelState}
+
+func stepNames() (names []string) {
+	all, _ := files.ReadDir("lua") // of an embedded folder: always there
+	for _, f := range all {
+		name := strings.TrimSuffix(f.Name(), ".lua")
+		if !slices.Contains(parts, name) && !strings.HasPrefix(name, quick) {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
-// quickSteps are those with a function for the hits that most are, in quick_*.lua.
-var quickSteps = [...]step{fixedWindow, funnel}
-
-// stepOf is the function that decides the policy's hits.
+// stepOf is the step that decides the policy's hits.
 func stepOf(p *limiter.Policy) step {
 	if p.Engine() == limiter.EngineRedisCell {
-		return redisCell
+		return step(slices.Index(stepFiles, redisCell))
 	}
-	switch p.Algorithm() {
-	case limiter.FixedWindow:
-		return fixedWindow
-	case limiter.SlidingWindow:
-		return slidingWindow
-	case limiter.SlidingLog, limiter.Concurrency:
-		return slidingLog
-	case limiter.SmoothWarmingUp:
-		return warmingUp
-	case limiter.TokenBucket:
-		if p.Refill() == limiter.RefillInterval {
-			return intervalBucket
-		}
-	default:
-	}
-	return funnel
+	return step(slices.Index(stepFiles, p.Script()))
 }
 
 // stepSet has bit 1<<s set for step s.
@@ -78,53 +66,48 @@ type scripts struct {
 }
 
 // with is the script with at least the steps of set.
-func (c *scripts) with(set stepSet) (*script, error) {
+func (c *scripts) with(set stepSet) *script {
 	known := c.current.Load()
 	if known != nil {
 		if set&^known.steps == 0 {
-			return known, nil
+			return known
 		}
 		set |= known.steps
 	}
-	text, err := assemble(set)
-	if err != nil {
-		return nil, err
-	}
+	text := assemble(set)
 	sum := sha1.Sum([]byte(text)) //nolint:gosec // Redis names scripts by SHA-1: an address, not a secret.
 	next := &script{steps: set, text: text, sha: hex.EncodeToString(sum[:])}
 	c.current.CompareAndSwap(known, next) // whoever loses adds its steps at its next batch
-	return next, nil
+	return next
 }
 
-// assemble puts the files together in the order in which they need each other.
-func assemble(set stepSet) (string, error) {
-	has := func(s step) bool { return set&(1<<s) != 0 }
-	names := []string{"call"}
-	if has(funnel) || has(warmingUp) {
-		names = append(names, "funnel_state")
-	}
-	for _, s := range quickSteps {
-		if has(s) {
-			names = append(names, "quick_"+stepFiles[s])
-		}
-	}
-	names = append(names, "prelude")
+// assemble puts the files together in the order in which they need each other, after the numbers that they know steps by:
+// FUNNEL for funnel.lua.
+func assemble(set stepSet) string {
+	var numbers, quicks, steps strings.Builder
 	for s, name := range stepFiles {
-		if has(step(s)) {
-			names = append(names, name)
+		chosen := set&(1<<s) != 0
+		if chosen || name == redisCell {
+			fmt.Fprintf(&numbers, "local %s = %d\n", strings.ToUpper(name), s)
 		}
+		if !chosen {
+			continue
+		}
+		fmt.Fprintf(&steps, "%ssteps[%d] = %s\n", lua(name), s, name)
+		quicks.WriteString(lua(quick + name))
 	}
-	var b strings.Builder
-	for _, name := range append(names, "frame") {
-		text, err := files.ReadFile("lua/" + name + ".lua")
-		if err != nil {
-			return "", fmt.Errorf("lua step: %w", err)
-		}
-		b.Write(text)
-		b.WriteByte('\n')
-		if s := slices.Index(stepFiles[:], name); s >= 0 {
-			b.WriteString("steps[" + strconv.Itoa(s) + "] = " + name + "\n")
-		}
+	var helper string
+	if strings.Contains(steps.String(), funnelState) {
+		helper = lua(funnelState)
 	}
-	return b.String(), nil
+	return numbers.String() + lua("call") + helper + quicks.String() + lua("prelude") + steps.String() + lua("frame")
+}
+
+// lua is the text of a file in lua/, empty if there is none.
+func lua(name string) string {
+	text, err := files.ReadFile("lua/" + name + ".lua")
+	if err != nil {
+		return ""
+	}
+	return string(text) + "\n"
 }

@@ -22,7 +22,6 @@
 local ceil, floor, fmod = math.ceil, math.floor, math.fmod
 local ENFORCE, SHADOW, QUOTA = 0, 1, 2
 local SMOOTH_BURSTY, LEAKY_QUEUE = 6, 7 -- limiter.Algorithm
-local FIXED_WINDOW, FUNNEL = 0, 1 -- their steps
 
 local REQUEST, ANSWER = '<ddddd', '<ddddd' -- a request with its first hit; the answer to a hit
 

@@ -1,4 +1,4 @@
--- fixed_window: mirrors Policy.fixedWindow in pkg/limiter/fixed_window.go.
+-- fixed_window: mirrors fixedWindow.step in pkg/limiter/fixed_window.go.
 -- args   limit, window in microseconds, align (0 epoch, 1 first_hit, 2 calendar); with calendar five edges: where the
 --        window before that of the asker's now begins, that one itself, and the three after it, in microseconds
 --        since the epoch

@@ -6,7 +6,6 @@
 
 local HIT = '<dddd' -- each further one of a request
 local PAY, TRY, UNDO = 8, 16, 32 -- further modes
-local REDIS_CELL = 5 -- its step
 local NO_ANSWER = string.rep('\0', 40)
 
 local policies = {}

@@ -1,4 +1,4 @@
--- funnel, token_bucket, smooth_bursty, leaky_queue: mirrors Policy.funnel in pkg/limiter/funnel.go.
+-- funnel, token_bucket, smooth_bursty, leaky_queue: mirrors meter.step in pkg/limiter/meter.go.
 -- args   limit, tick, leak, cost, burst, capacity, still, max_level, algorithm, initial (0 full, 1 empty),
 --        linger in microseconds
 -- state  'A', 'A part', 'A.0span' or 'A.0span part': the funnel is empty A microseconds after the epoch plus part/leak of a

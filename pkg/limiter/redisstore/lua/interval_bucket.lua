@@ -1,4 +1,4 @@
--- token_bucket with refill: interval: mirrors Policy.intervalBucket in pkg/limiter/interval_bucket.go.
+-- token_bucket with refill: interval: mirrors intervalBucket.step in pkg/limiter/interval_bucket.go.
 -- args   limit, window in microseconds, burst, max_level, initial (0 full, 1 empty), linger in microseconds
 -- state  'start missing': since when the current batch counts, in microseconds since the epoch, and the tokens
 --        missing then

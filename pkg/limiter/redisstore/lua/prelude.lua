@@ -26,7 +26,7 @@ local function int(x) return string.format('%.0f', x) end
 local function idiv(a, b) return floor(a / b) end
 local function ceildiv(a, b) return ceil(a / b) end
 
--- amount mirrors Policy.amount: how many hits are charged for a cost of n that fits or not?
+-- amount mirrors terms.amount: how many hits are charged for a cost of n that fits or not?
 local function amount(ok, left, n, charge, denied)
   if charge == LOOK then return 0 end
   if n < 0 or (ok and charge ~= PENALTY and charge ~= SPEND) then return n end
@@ -36,7 +36,7 @@ local function amount(ok, left, n, charge, denied)
   return 0
 end
 
--- take mirrors Policy.fits: does a cost of n pass where left hits would, and how many hits are charged?
+-- take mirrors terms.fits: does a cost of n pass where left hits would, and how many hits are charged?
 local function take(left, n, charge, denied)
   local ok = n <= left
   if n < 0 then ok = true elseif n == 0 then ok = left >= 1 end

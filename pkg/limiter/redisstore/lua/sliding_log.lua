@@ -1,4 +1,4 @@
--- sliding_log and concurrency: mirrors Policy.slidingLog in pkg/limiter/sliding_log.go.
+-- sliding_log and concurrency: mirrors slidingLog.step in pkg/limiter/sliding_log.go.
 -- args   limit, window (of concurrency the lease) in microseconds, algorithm
 -- state  packed doubles (8 bytes each, big-endian): the total before the first entry, then for each entry,
 --        oldest first, its time in microseconds and the total with it. Fixed width, so that a step finds what

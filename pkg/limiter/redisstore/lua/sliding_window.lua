@@ -1,4 +1,4 @@
--- sliding_window: mirrors Policy.slidingWindow in pkg/limiter/sliding_window.go.
+-- sliding_window: mirrors slidingWindow.step in pkg/limiter/sliding_window.go.
 -- args   limit, tick, segments, segment in microseconds, segment_cap, max_count, oldest (0 proportional, 1 full, 2 none)
 -- state  'A B c0 c1 .. cS': index of the newest segment, length of a segment in microseconds, and the counts,
 --        newest first; zeros at the end are left out

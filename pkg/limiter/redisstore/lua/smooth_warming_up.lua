@@ -1,4 +1,4 @@
--- smooth_warming_up: mirrors Policy.warmingUp in pkg/limiter/warming_up.go.
+-- smooth_warming_up: mirrors smoothWarmingUp.step in pkg/limiter/smooth_warming_up.go.
 -- args   limit, tick, leak, cost, capacity, max_level, idle in ticks, gain, full, permit, warm, grid, num, den,
 --        max_cost in hits
 -- state  'A part stored full' or 'A.0span part stored full': the next request is free to go A microseconds after the epoch

@@ -1,9 +1,12 @@
-package descriptors
+// Package nearmiss explains to people how a descriptor is matched by rules, and where no limit applies to it, why, and which
+// rules it misses narrowly.
+package nearmiss
 
 import (
 	"fmt"
-	"slices"
 	"strings"
+
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
 
 // Reason says why no limit applies to a descriptor.
@@ -23,11 +26,11 @@ const (
 // Explanation says how a descriptor is matched.
 type Explanation struct {
 	Domain  string
-	Entries []Entry
+	Entries []descriptors.Entry
 	// Levels are the entries that led somewhere, and where.
 	Levels []Level
 	// Rule is what Domain.Match returns: nil if the entries reach none.
-	Rule *Rule
+	Rule *descriptors.Rule
 	// Reason is why no limit applies, Message says it in words; both are empty if limits do.
 	Reason  Reason
 	Message string
@@ -38,14 +41,14 @@ type Explanation struct {
 
 // Level is an entry that leads from one rule to the next.
 type Level struct {
-	Entry Entry
+	Entry descriptors.Entry
 	// By says what of the rule matches: value (one of them exactly), pattern, cidr, regex, or key for a rule
 	// without a value; too_long if the value is too long to decide that.
 	By string
 	// Rule is what is reached.
-	Rule *Rule
+	Rule *descriptors.Rule
 	// Also are the rules that match as well, but come after it.
-	Also []*Rule
+	Also []*descriptors.Rule
 }
 
 // Near is a rule that a descriptor misses, or something else that is near.
@@ -54,7 +57,7 @@ type Near struct {
 	// key_other, value_case, value_space, value_near, value_other, pattern, regex, cidr, domain_case, domain_space, domain_near, domain_other.
 	Kind string
 	// Rule is nil where it is about a domain or a key.
-	Rule *Rule
+	Rule *descriptors.Rule
 	// Message says why it does not match, and what to write instead.
 	Message string
 }
@@ -67,10 +70,10 @@ const (
 
 // Explain says how a request's descriptor is matched, level by level, and if no limit applies to it, why, and what
 // is near. The time it takes grows with the number of rules at one level, and not with their product: it is for people,
-// not for requests. Values of rules with hash_values are not told.
-func (s *Set) Explain(domain string, entries []Entry) *Explanation {
+// not for requests. It does not show values of rules with hash_values.
+func Explain(s *descriptors.Set, domain string, entries []descriptors.Entry) *Explanation {
 	x := &Explanation{Domain: domain, Entries: entries}
-	d := s.domains[domain]
+	d := s.Domain(domain)
 	e := explainer{Explanation: x, set: s, domain: d}
 	switch {
 	case d == nil:
@@ -92,39 +95,40 @@ func (x *Explanation) miss(why Reason, format string, args ...any) {
 // explainer makes an Explanation.
 type explainer struct {
 	*Explanation
-	set    *Set
-	domain *Domain
-	others [][]way // of each level: what matches as well, but comes later
-	tries  int
+	set    *descriptors.Set
+	domain *descriptors.Domain
+	others [][]descriptors.Match // of each level: what matches as well, but comes later
+	tries  int                   // other descriptors that were matched so far
 }
 
 // walk follows the entries as Match does.
 func (e *explainer) walk() {
-	n := &e.domain.root
+	n := e.domain.Root()
 	for i, entry := range e.Entries {
-		if _, open := n.next(&entry, len(e.Entries)-1-i); open != nil {
+		if _, open := n.Next(&entry, len(e.Entries)-1-i); open != nil {
 			e.tooLong(entry, open)
 			return
 		}
-		ways := n.ways(entry)
-		if len(ways) == 0 {
+		all := matches(n, entry)
+		if len(all) == 0 {
 			e.stuck(n, i)
 			return
 		}
-		level := Level{Entry: entry, By: ways[0].by, Rule: ways[0].to.rule}
-		for _, w := range ways[1:] {
-			level.Also = append(level.Also, w.to.rule)
+		first, others := all[0], all[1:]
+		level := Level{Entry: entry, By: first.By, Rule: first.To.Rule()}
+		for _, other := range others {
+			level.Also = append(level.Also, other.To.Rule())
 		}
 		e.Levels = append(e.Levels, level)
-		e.others = append(e.others, ways[1:])
-		n = ways[0].to
+		e.others = append(e.others, others)
+		n = first.To
 	}
-	e.Rule = n.rule
+	e.Rule = n.Rule()
 	switch {
 	case len(e.Rule.Limits) > 0:
 	case e.Rule.Unlimited:
 		e.miss(Unlimited, "%s says unlimited: true", at(e.Rule))
-	case n.keys != nil:
+	case hasLevels(n):
 		e.miss(NoLimit, "%s has no limit of its own, only levels below it", at(e.Rule))
 		e.nearPrecedence()
 		e.nearDeeper(n)
@@ -135,116 +139,85 @@ func (e *explainer) walk() {
 }
 
 // tooLong says that the entry's value is too long to decide whether it matches the pattern.
-func (e *explainer) tooLong(entry Entry, open *pattern) {
-	e.Rule = e.domain.long
+func (e *explainer) tooLong(entry descriptors.Entry, open *descriptors.Pattern) {
+	e.Rule = e.domain.Match(e.Entries)
 	e.Levels = append(e.Levels, Level{Entry: entry, By: "too_long", Rule: e.Rule})
-	e.Near = append(e.Near, Near{Kind: "too_long", Rule: open.to.rule, Message: fmt.Sprintf(
+	e.Near = append(e.Near, Near{Kind: "too_long", Rule: open.Rule(), Message: fmt.Sprintf(
 		"the value has %d bytes, and its first %d and its end do not decide whether it matches %s, so that the request is denied; "+
 			"send a shorter value, or write a pattern that its beginning or its end decides",
-		len(entry.Value), MaxPatternValue, at(open.to.rule))})
+		len(entry.Value), descriptors.MaxPatternValue, at(open.Rule()))})
 }
 
 // stuck says why entry i leads nowhere from the node.
-func (e *explainer) stuck(n *node, i int) {
+func (e *explainer) stuck(n *descriptors.Node, i int) {
 	entry := e.Entries[i]
 	e.nearPrecedence()
 	below := "in domain " + quoted(e.Domain)
-	if n.rule != nil {
-		below = "below " + at(n.rule)
+	if n.Rule() != nil {
+		below = "below " + at(n.Rule())
 	}
-	switch b := n.keys[entry.Key]; {
-	case n.keys == nil && n.rule == nil:
+	switch b := n.Branch(entry.Key); {
+	case !hasLevels(n) && n.Rule() == nil:
 		e.miss(TooDeep, "domain %s has no rules", quoted(e.Domain))
-	case n.keys == nil:
+	case !hasLevels(n):
 		e.miss(TooDeep, "the descriptor goes on with %s, but %s has no levels below it; a limit applies only where the last entry ends",
-			shownEntry(entry), at(n.rule))
+			shownEntry(entry), at(n.Rule()))
 		e.nearOtherEntries()
 	case b == nil:
 		e.miss(UnknownKey, "no rule %s has the key %s", below, quoted(entry.Key))
 		e.nearKeys(n, i)
 	default:
 		e.miss(UnknownValue, "rules %s have the key %s, but none of them matches the value %s", below, quoted(entry.Key), quoted(entry.Value))
-		e.nearValues(n, entry)
+		e.nearValues(b, i)
 		e.nearOtherEntries()
 	}
 }
 
-// way is where an entry may lead.
-type way struct {
-	by string
-	to *node
-}
-
-// ways are where the entry may lead, in the order in which Match tries them: only the first one is taken.
-func (n *node) ways(e Entry) (all []way) {
-	b := n.keys[e.Key]
+// matches is all that the entry matches below the node, as Branch.Matches has it.
+func matches(n *descriptors.Node, entry descriptors.Entry) []descriptors.Match {
+	b := n.Branch(entry.Key)
 	if b == nil {
 		return nil
 	}
-	if to := b.exact[e.Value]; to != nil {
-		all = append(all, way{"value", to})
-	}
-	var found []*pattern
-	for _, p := range []*pattern{b.first(e.Value, false), b.first(e.Value, true), b.blocks.match(e.Value)} {
-		if p != nil {
-			found = append(found, p)
-		}
-	}
-	slices.SortFunc(found, byOrder)
-	for _, p := range found {
-		all = append(all, way{p.by(), p.to})
-	}
-	if b.any != nil {
-		all = append(all, way{"key", b.any})
-	}
-	return all
+	return b.Matches(entry.Value)
 }
 
-// first is the first pattern with *, or regex, that is known to match the value.
-func (m *matchers) first(value string, isRegex bool) *pattern {
-	var s search
-	s.begin(value, 0)
-	for _, p := range m.all {
-		if (p.re != nil) == isRegex && strings.HasPrefix(value, p.prefix) && p.decide(&s) == yes {
-			return p
-		}
-	}
-	return nil
-}
-
-// by names the pattern's form.
-func (p *pattern) by() string {
-	switch {
-	case p.re != nil:
-		return "regex"
-	case p.isBlock():
-		return "cidr"
-	default:
-		return "pattern"
-	}
-}
-
-// match is Match from this node on.
-func (n *node) match(entries []Entry) *Rule {
+// match is Domain.Match from this node on, nil also of a value that is too long.
+func match(n *descriptors.Node, entries []descriptors.Entry) *descriptors.Rule {
 	for i := range entries {
-		if n, _ = n.next(&entries[i], len(entries)-1-i); n == nil {
+		if n, _ = n.Next(&entries[i], len(entries)-1-i); n == nil {
 			return nil
 		}
 	}
-	return n.rule
+	return n.Rule()
+}
+
+func hasLevels(n *descriptors.Node) bool {
+	for range n.Keys() {
+		return true
+	}
+	return false
 }
 
 // at names a rule and its place.
-func at(r *Rule) string { return shorten(r.Path) + " (" + r.Source + ")" }
+func at(r *descriptors.Rule) string { return shorten(r.Path) + " (" + r.Source + ")" }
 
 // quoted shows a text of a request, with what cannot be seen.
 func quoted(text string) string { return fmt.Sprintf("%q", shorten(text)) }
 
 // shownEntry is an entry as commands take it, quoted where that is needed.
-func shownEntry(e Entry) string {
+func shownEntry(e descriptors.Entry) string {
 	text := shorten(e.Key) + "=" + shorten(e.Value)
 	if strings.ContainsAny(text, " \t\"") {
 		return quoted(text)
+	}
+	return text
+}
+
+// shorten cuts a text that would fill the screen.
+func shorten(text string) string {
+	if len(text) > 60 {
+		return strings.ToValidUTF8(text[:60], "") + "..."
 	}
 	return text
 }

@@ -6,32 +6,63 @@ import (
 	"strings"
 )
 
-var algorithmNames = map[Algorithm]string{
-	FixedWindow:   "fixed_window",
-	Funnel:        "funnel",
-	TokenBucket:   "token_bucket",
-	SlidingWindow: "sliding_window",
-	SlidingLog:    "sliding_log",
-	SmoothBursty:  "smooth_bursty",
-	LeakyQueue:    "leaky_queue",
-	Concurrency:   "concurrency",
+// ChargeDenied says what a denied request takes from the limit that denied it.
+type ChargeDenied uint8
 
-	SmoothWarmingUp: "smooth_warming_up",
-}
+// The values of ChargeDenied.
+const (
+	ChargeDefault   ChargeDenied = iota // full for FixedWindow, none for the others
+	ChargeNone                          // nothing
+	ChargeRemaining                     // what is left
+	ChargeFull                          // all of it, into debt
+)
 
-// algorithmParams are the parameters that an algorithm has besides its rate and charge_denied.
-var algorithmParams = map[Algorithm][]string{
-	FixedWindow:   {"align", "time_zone"},
-	Funnel:        {"burst", "engine"},
-	TokenBucket:   {"burst", "initial", "refill", "engine"},
-	SlidingWindow: {"segments", "segment_cap", "oldest"},
-	SlidingLog:    {"max_log_entries"},
-	SmoothBursty:  {"burst_seconds", "initial", "max_wait", "max_cost"},
-	LeakyQueue:    {"burst", "max_wait"},
-	Concurrency:   {"lease", "max_log_entries"},
+// Oldest says how much of a sliding window's partly expired segment counts.
+type Oldest uint8
 
-	SmoothWarmingUp: {"warm_up", "cold_factor", "max_wait", "max_cost"},
-}
+// The values of Oldest.
+const (
+	OldestProportional Oldest = iota // the share of it that is still inside the window
+	OldestFull                       // all of it: never more than the limit in any window
+	OldestNone                       // nothing of it: up to one segment's worth more than the limit
+)
+
+// Initial says how a token bucket or SmoothBursty starts.
+type Initial uint8
+
+// The values of Initial.
+const (
+	InitialFull  Initial = iota
+	InitialEmpty         // fills from the first hit on; forgotten, and so empty again, when full for as long as filling takes
+)
+
+// Refill says how tokens come back.
+type Refill uint8
+
+// The values of Refill.
+const (
+	RefillGreedy   Refill = iota // continuously
+	RefillInterval               // Limit at once every Window, counted from the first hit on a full bucket
+)
+
+// Engine says who decides in Redis. In memory it makes no difference.
+type Engine uint8
+
+// The values of Engine.
+const (
+	EngineWeir      Engine = iota // Weir's own step
+	EngineRedisCell               // the redis-cell module, by CL.THROTTLE: a GCRA on a clock of nanoseconds
+)
+
+// Align says where fixed windows start.
+type Align uint8
+
+// The values of Align.
+const (
+	AlignEpoch    Align = iota // at multiples of the window since the Unix epoch
+	AlignFirstHit              // with the first hit
+	AlignCalendar              // with the hours, days, weeks, months or years of a time zone
+)
 
 var (
 	chargeDeniedNames = map[ChargeDenied]string{ChargeNone: "none", ChargeRemaining: "remaining", ChargeFull: "full"}
@@ -41,20 +72,6 @@ var (
 	engineNames       = map[Engine]string{EngineWeir: "weir", EngineRedisCell: "redis_cell"}
 	alignNames        = map[Align]string{AlignEpoch: "epoch", AlignFirstHit: "first_hit", AlignCalendar: "calendar"}
 )
-
-// String is the algorithm's name in a rule file.
-func (a Algorithm) String() string { return algorithmNames[a] }
-
-// AlgorithmNames are the names of all algorithms, in the order of their constants.
-func AlgorithmNames() []string { return names(algorithmNames) }
-
-// Parameters are the names of the parameters that the algorithm takes besides its rate.
-func (a Algorithm) Parameters() []string {
-	return append(slices.Clone(algorithmParams[a]), "charge_denied")
-}
-
-// Has says whether the algorithm takes the named parameter.
-func (a Algorithm) Has(param string) bool { return slices.Contains(a.Parameters(), param) }
 
 // String is the name in a rule file.
 func (c ChargeDenied) String() string { return chargeDeniedNames[c] }
@@ -82,9 +99,6 @@ func ParseInitial(name string) (Initial, error) { return parse(initialNames, nam
 
 // ParseRefill is the value of that name.
 func ParseRefill(name string) (Refill, error) { return parse(refillNames, name) }
-
-// ParseAlgorithm is the algorithm of that name.
-func ParseAlgorithm(name string) (Algorithm, error) { return parse(algorithmNames, name) }
 
 // ParseChargeDenied is the value of that name.
 func ParseChargeDenied(name string) (ChargeDenied, error) { return parse(chargeDeniedNames, name) }

@@ -1,9 +1,12 @@
-package descriptors_test
+package nearmiss_test
 
 import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/weir-ratelimit/weir/internal/nearmiss"
+	"github.com/weir-ratelimit/weir/internal/test/ruletest"
 )
 
 // BenchmarkExplain explains a value that is none of n at one level.
@@ -14,10 +17,10 @@ func BenchmarkExplain(b *testing.B) {
 		for i := range n {
 			fmt.Fprintf(&rules, "- {key: k, value: value%06d, rate_limit: {requests_per_unit: 1, unit: second}}\n", i)
 		}
-		set, es := compile(b, rules.String()), entries("k=valeu000077")
+		set, es := ruletest.Compile(b, rules.String()), ruletest.Entries("k=valeu000077")
 		b.Run(fmt.Sprintf("rules=%d", n), func(b *testing.B) {
 			for b.Loop() {
-				set.Explain("d", es)
+				nearmiss.Explain(set, "d", es)
 			}
 		})
 	}

@@ -1,4 +1,4 @@
-package descriptors
+package rulediff_test
 
 import (
 	"fmt"
@@ -6,13 +6,16 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/weir-ratelimit/weir/internal/rulediff"
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
 
 // told is the changes, a line each.
 func told(t *testing.T, before, after string) string {
 	t.Helper()
 	var b strings.Builder
-	for _, c := range Changes(compileText(t, before), compileText(t, after)) {
+	for _, c := range rulediff.Changes(compileText(t, before), compileText(t, after)) {
 		fmt.Fprintf(&b, "%s %s %s", c.What, c.Domain, c.Rule)
 		if c.IsLimit {
 			fmt.Fprintf(&b, " limit(%s)", c.Limit)
@@ -26,13 +29,13 @@ func told(t *testing.T, before, after string) string {
 }
 
 // compileText compiles files that are parted by ===.
-func compileText(t *testing.T, text string) *Set {
+func compileText(t *testing.T, text string) *descriptors.Set {
 	t.Helper()
-	var files []File
+	var files []descriptors.File
 	for i, part := range strings.Split(text, "===\n") {
-		files = append(files, File{Name: fmt.Sprintf("f%d.yaml", i), Data: []byte(part)})
+		files = append(files, descriptors.File{Name: fmt.Sprintf("f%d.yaml", i), Data: []byte(part)})
 	}
-	set, err := Compile(files)
+	set, err := descriptors.Compile(files)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -208,37 +211,5 @@ descriptors:
 `
 	if got := told(t, before, after); got != "" {
 		t.Errorf("changes of what is the same:\n%s", got)
-	}
-}
-
-func TestOverlap(t *testing.T) {
-	for _, tt := range []struct {
-		a, b string
-		want bool
-	}{
-		{"/a*", "*b", true},
-		{"/a*", "/b*", false},
-		{"*.jpg", "*.png", false},
-		{"a*c", "ab*", true},
-		{"a*c*", "*d", true},
-		{"x*y", "x*z", false},
-		{"a*b", "b*a", false},
-		{"*", "anything*", true},
-	} {
-		if got, back := overlap(tt.a, tt.b), overlap(tt.b, tt.a); got != tt.want || back != tt.want {
-			t.Errorf("%s and %s: %t, %t, want %t", tt.a, tt.b, got, back, tt.want)
-		}
-	}
-}
-
-func TestEachValue(t *testing.T) {
-	set := compileText(t, shopOf+"- {key: user, values: [a, b]}\n- key: path\n  value: /x*\n  descriptors: [{key: user, value: c}]\n")
-	got := map[string]int{}
-	set.EachValue(func(key, value string) { got[key+"="+value]++ })
-	if diff := cmp.Diff(map[string]int{"user=a": 1, "user=b": 1, "user=c": 1}, got); diff != "" {
-		t.Error(diff)
-	}
-	if diff := cmp.Diff([]string{"path=/x*"}, set.Patterns()); diff != "" {
-		t.Error(diff)
 	}
 }

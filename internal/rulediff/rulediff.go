@@ -1,12 +1,16 @@
-package descriptors
+// Package rulediff finds what means something else in one set of rules than in another.
+package rulediff
 
 import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
 
 // What a Change did.
@@ -42,35 +46,35 @@ type FieldChange struct {
 // Changes are the differences between two sets by domain, then as the new one's files have the rules, those that are gone
 // last. Where a rule is written, how (window: 60s or unit: minute), and what is for people only (comments, description,
 // owner) is no difference; nor is the order of rules that no value can match two of.
-func Changes(before, after *Set) []Change {
+func Changes(before, after *descriptors.Set) []Change {
 	var c changes
 	names := map[string]bool{}
-	for _, s := range []*Set{before, after} {
-		for _, d := range s.sorted {
-			names[d.name] = true
+	for _, s := range []*descriptors.Set{before, after} {
+		for _, d := range s.Domains() {
+			names[d.Name()] = true
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(names)) {
-		c.domain(name, before.domains[name], after.domains[name])
+		c.domain(name, before.Domain(name), after.Domain(name))
 	}
 	return c.all
 }
 
 type changes struct{ all []Change }
 
-func (c *changes) domain(name string, before, after *Domain) {
+func (c *changes) domain(name string, before, after *descriptors.Domain) {
 	switch {
 	case before == nil:
 		c.all = append(c.all, Change{What: Added, Domain: name})
-		before = &Domain{}
+		before = &descriptors.Domain{}
 	case after == nil:
 		c.all = append(c.all, Change{What: Removed, Domain: name})
-		after = &Domain{}
+		after = &descriptors.Domain{}
 	}
-	values, nowValues := before.values(), after.values()
+	values, nowValues := valuesOf(before), valuesOf(after)
 	were := pair(before, after, values, nowValues)
-	kept := map[*Rule]bool{}
-	for _, r := range after.rules {
+	kept := map[*descriptors.Rule]bool{}
+	for _, r := range after.Rules() {
 		was := were[r]
 		kept[was] = true
 		if was == nil {
@@ -86,7 +90,7 @@ func (c *changes) domain(name string, before, after *Domain) {
 		}
 		c.limits(was, r, r)
 	}
-	for _, r := range before.rules {
+	for _, r := range before.Rules() {
 		if !kept[r] {
 			c.rule(Removed, r, r, nil)
 		}
@@ -95,8 +99,8 @@ func (c *changes) domain(name string, before, after *Domain) {
 }
 
 // rule reports one that is only there once, with its limits.
-func (c *changes) rule(what string, r, before, after *Rule) {
-	of := func(of *Rule) map[string]string {
+func (c *changes) rule(what string, r, before, after *descriptors.Rule) {
+	of := func(of *descriptors.Rule) map[string]string {
 		if of == nil {
 			return nil
 		}
@@ -107,7 +111,7 @@ func (c *changes) rule(what string, r, before, after *Rule) {
 }
 
 // limits reports those of a rule, r, which is nil in the set that has none.
-func (c *changes) limits(before, after, r *Rule) {
+func (c *changes) limits(before, after, r *descriptors.Rule) {
 	for _, p := range pairLimits(before, after) {
 		change := Change{What: Changed, Domain: r.Domain, Rule: r.Path, Source: r.Source, IsLimit: true, Limit: p.label()}
 		switch was, is := p.was, p.is; {
@@ -126,16 +130,16 @@ func (c *changes) limits(before, after, r *Rule) {
 
 // pair finds for each rule of a new domain what it was. That is the rule of the same path; or where that shows a list, which
 // may have changed, one at the same place whose list has an item in common.
-func pair(before, after *Domain, values, nowValues map[*Rule]map[string]bool) (were map[*Rule]*Rule) {
-	were = map[*Rule]*Rule{}
-	old := before.byPath()
-	lists := map[listing][]*Rule{}
-	for r, at := range before.lists() {
+func pair(before, after *descriptors.Domain, values, nowValues map[*descriptors.Rule]map[string]bool) (were map[*descriptors.Rule]*descriptors.Rule) {
+	were = map[*descriptors.Rule]*descriptors.Rule{}
+	old := byPath(before)
+	lists := map[listing][]*descriptors.Rule{}
+	for r, at := range listsOf(before) {
 		lists[at] = append(lists[at], r)
 	}
-	nowLists := after.lists()
+	nowLists := listsOf(after)
 	moved := map[string]string{} // the path of a rule that was elsewhere, and its path then
-	for _, r := range after.rules {
+	for _, r := range after.Rules() {
 		path := r.Path
 		for now, was := range moved {
 			if rest, below := strings.CutPrefix(path, now+" > "); below {
@@ -173,50 +177,85 @@ func shareItem(a, b map[string]bool) bool {
 // listing is where a rule with a list is: below which rule, and by which key.
 type listing struct{ parent, key string }
 
-// lists are the rules whose path shows a list of what they match.
-func (d *Domain) lists() map[*Rule]listing {
-	all := map[*Rule]listing{}
-	d.root.eachBranch("", func(path, key string, b *branch) {
-		for _, n := range b.nodes() {
-			step := n.rule.Path
-			if path != "" {
-				step = strings.TrimPrefix(step, path+" > ")
+// listsOf are the rules whose path shows a list of what they match.
+func listsOf(d *descriptors.Domain) map[*descriptors.Rule]listing {
+	all := map[*descriptors.Rule]listing{}
+	for at, b := range branches(d) {
+		for _, n := range b.Nodes() {
+			step := n.Rule().Path
+			if at.parent != "" {
+				step = strings.TrimPrefix(step, at.parent+" > ")
 			}
-			if strings.HasPrefix(step, pathKey(key)+" ") {
-				all[n.rule] = listing{path, key}
+			if showsList(step) {
+				all[n.Rule()] = at
 			}
 		}
-	})
+	}
 	return all
 }
 
-func (d *Domain) byPath() map[string]*Rule {
-	all := make(map[string]*Rule, len(d.rules))
-	for _, r := range d.rules {
+// showsList reports whether a step of a path is a key and a list, as in "address cidr 10.0.0.0/8", and not a key alone or
+// "key=value". A = or a space that belongs to the key has a backslash before it.
+func showsList(step string) bool {
+	for i := 0; i < len(step); i++ {
+		switch step[i] {
+		case '\\':
+			i++
+		case '=':
+			return false
+		case ' ':
+			return true
+		}
+	}
+	return false
+}
+
+// branches are all branches of a domain, with the path of the rule above and the key.
+func branches(d *descriptors.Domain) iter.Seq2[listing, *descriptors.Branch] {
+	return func(yield func(listing, *descriptors.Branch) bool) {
+		var below func(n *descriptors.Node, path string) bool
+		below = func(n *descriptors.Node, path string) bool {
+			for key, b := range n.Branches() {
+				if !yield(listing{path, key}, b) {
+					return false
+				}
+				for _, to := range b.Nodes() {
+					if !below(to, to.Rule().Path) {
+						return false
+					}
+				}
+			}
+			return true
+		}
+		below(d.Root(), "")
+	}
+}
+
+func byPath(d *descriptors.Domain) map[string]*descriptors.Rule {
+	all := make(map[string]*descriptors.Rule, len(d.Rules()))
+	for _, r := range d.Rules() {
 		all[r.Path] = r
 	}
 	return all
 }
 
-// values are the values and blocks that rules list.
-func (d *Domain) values() map[*Rule]map[string]bool {
-	all := map[*Rule]map[string]bool{}
-	add := func(r *Rule, value string) {
+// valuesOf are the values and blocks that rules list.
+func valuesOf(d *descriptors.Domain) map[*descriptors.Rule]map[string]bool {
+	all := map[*descriptors.Rule]map[string]bool{}
+	add := func(r *descriptors.Rule, value string) {
 		if all[r] == nil {
 			all[r] = map[string]bool{}
 		}
 		all[r][value] = true
 	}
-	d.root.eachBranch("", func(_, _ string, b *branch) {
-		for value, to := range b.exact {
-			add(to.rule, value)
+	for _, b := range branches(d) {
+		for value, to := range b.Values() {
+			add(to.Rule(), value)
 		}
-		if b.blocks.table != nil {
-			for prefix, p := range b.blocks.table.All() {
-				add(p.to.rule, prefix.String())
-			}
+		for prefix, p := range b.Blocks() {
+			add(p.Rule(), prefix.String())
 		}
-	})
+	}
 	return all
 }
 
@@ -246,10 +285,8 @@ func differentValues(before, after map[string]bool) (f FieldChange, differ bool)
 }
 
 // ruleFields are what a rule says beside its limits, in JSON.
-func ruleFields(r *Rule) map[string]string {
-	shown := showRule(r)
-	shown.Path, shown.Source, shown.Limits, shown.Description, shown.Owner = "", "", nil, "", ""
-	return fieldsOf(shown, "path", "source")
+func ruleFields(r *descriptors.Rule) map[string]string {
+	return fieldsOf(r, "path", "source", "limits", "description", "owner")
 }
 
 // fieldsOf are the fields of v in JSON, texts without their quotes.
@@ -293,52 +330,56 @@ func differ(before, after map[string]string) (all []FieldChange) {
 }
 
 // order reports patterns that a value may match two of, and that take another turn than before.
-func (c *changes) order(before, after *Domain) {
-	old := map[string]*branch{}
-	at := func(path, key string) string { return path + "\x00" + key }
-	before.root.eachBranch("", func(path, key string, b *branch) { old[at(path, key)] = b })
-	after.root.eachBranch("", func(path, key string, b *branch) {
-		was := old[at(path, key)]
-		if was == nil {
-			return
+func (c *changes) order(before, after *descriptors.Domain) {
+	old := map[listing]*descriptors.Branch{}
+	for at, b := range branches(before) {
+		old[at] = b
+	}
+	rules := byPath(after)
+	for at, b := range branches(after) {
+		if was := old[at]; was != nil {
+			c.branchOrder(was, b, rules)
 		}
-		now := map[string]int{}
-		for i, p := range b.ordered() {
-			now[p.to.rule.Path] = i + 1
-		}
-		var common []*pattern // as they were
-		for _, p := range was.ordered() {
-			if now[p.to.rule.Path] > 0 {
-				common = append(common, p)
-			}
-		}
-		inOrder := slices.IsSortedFunc(common, func(a, b *pattern) int { return now[a.to.rule.Path] - now[b.to.rule.Path] })
-		if inOrder {
-			return
-		}
-		for j, q := range common {
-			for _, p := range common[:j] {
-				if now[p.to.rule.Path] > now[q.to.rule.Path] && mayShare(p, q) {
-					r := after.byPath()[q.to.rule.Path]
-					c.all = append(c.all, Change{
-						What: Reordered, Domain: r.Domain, Rule: r.Path, Source: r.Source,
-						Fields: []FieldChange{{"matched", "after " + p.to.rule.Path, "before " + p.to.rule.Path}},
-					})
-				}
-			}
-		}
-	})
+	}
 }
 
-// mayShare says whether a value may match both.
-func mayShare(p, q *pattern) bool {
-	switch {
-	case p.isBlock() && q.isBlock():
+func (c *changes) branchOrder(before, after *descriptors.Branch, rules map[string]*descriptors.Rule) {
+	now := map[string]int{}
+	for i, p := range after.Patterns() {
+		now[p.Rule().Path] = i + 1
+	}
+	var common []*descriptors.Pattern // as they were
+	for _, p := range before.Patterns() {
+		if now[p.Rule().Path] > 0 {
+			common = append(common, p)
+		}
+	}
+	byNow := func(a, b *descriptors.Pattern) int { return now[a.Rule().Path] - now[b.Rule().Path] }
+	if slices.IsSortedFunc(common, byNow) {
+		return // nearly always, so that pairs need not be compared
+	}
+	for j, q := range common {
+		r := rules[q.Rule().Path]
+		for _, p := range common[:j] {
+			if path := p.Rule().Path; now[path] > now[r.Path] && mayShare(p, q) {
+				c.all = append(c.all, Change{
+					What: Reordered, Domain: r.Domain, Rule: r.Path, Source: r.Source,
+					Fields: []FieldChange{{"matched", "after " + path, "before " + path}},
+				})
+			}
+		}
+	}
+}
+
+// mayShare reports whether a value may match both.
+func mayShare(p, q *descriptors.Pattern) bool {
+	switch pk, qk := p.Kind(), q.Kind(); {
+	case pk == descriptors.ByCIDR && qk == descriptors.ByCIDR:
 		return false // the longest block goes first, whatever the order
-	case p.isBlock() || q.isBlock() || p.re != nil || q.re != nil:
-		return true // or not: that is not cheaply told
+	case pk != descriptors.ByText || qk != descriptors.ByText:
+		return true // or not: to find that out is not cheap
 	default:
-		return overlap(p.text, q.text)
+		return overlap(p.Text(), q.Text())
 	}
 }
 

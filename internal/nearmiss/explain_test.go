@@ -1,6 +1,7 @@
-package descriptors_test
+package nearmiss_test
 
 import (
+	"flag"
 	"fmt"
 	"net/url"
 	"os"
@@ -10,8 +11,9 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"pgregory.net/rapid"
 
+	"github.com/weir-ratelimit/weir/internal/nearmiss"
+	"github.com/weir-ratelimit/weir/internal/test/ruletest"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
 
@@ -30,18 +32,16 @@ func TestExplainGolden(t *testing.T) {
 			}
 			const line = "---- explained ----\n"
 			rules, questions, _ := strings.Cut(string(data), line)
-			set, err := descriptors.Compile(split(rules))
-			if err != nil {
-				t.Fatal(err)
-			}
+			_, text, _ := strings.Cut(rules, "\n") // after ==== rules.yaml ====
+			set := ruletest.Compile(t, text)
 			var got strings.Builder
 			got.WriteString(rules + line)
 			for q := range strings.Lines(questions) {
 				if strings.HasPrefix(q, "? ") {
 					got.WriteString(q)
 					domain, es := asked(t, q)
-					x := set.Explain(domain, es)
-					checkExplained(t, set, x)
+					x := nearmiss.Explain(set, domain, es)
+					ruletest.CheckExplained(t, set, x)
 					got.WriteString(told(x))
 				}
 			}
@@ -56,6 +56,8 @@ func TestExplainGolden(t *testing.T) {
 		})
 	}
 }
+
+var update = flag.Bool("update", false, "write what Explain says into testdata/explain")
 
 func asked(t *testing.T, line string) (domain string, es []descriptors.Entry) {
 	t.Helper()
@@ -74,7 +76,7 @@ func asked(t *testing.T, line string) (domain string, es []descriptors.Entry) {
 	return domain, es
 }
 
-func told(x *descriptors.Explanation) string {
+func told(x *nearmiss.Explanation) string {
 	var b strings.Builder
 	for _, l := range x.Levels {
 		fmt.Fprintf(&b, "    %s=%s is %s of %s at %s", l.Entry.Key, l.Entry.Value, l.By, l.Rule.Path, l.Rule.Source)
@@ -95,28 +97,6 @@ func told(x *descriptors.Explanation) string {
 	return b.String()
 }
 
-// checkExplained checks that an explanation says what Match does, and no more than it may.
-func checkExplained(t rapid.TB, set *descriptors.Set, x *descriptors.Explanation) {
-	t.Helper()
-	var want *descriptors.Rule
-	if d := set.Domain(x.Domain); d != nil {
-		want = d.Match(x.Entries)
-	}
-	last := (*descriptors.Rule)(nil)
-	if n := len(x.Levels); n > 0 && n == len(x.Entries) {
-		last = x.Levels[n-1].Rule
-	}
-	limited := want != nil && len(want.Limits) > 0
-	switch {
-	case x.Rule != want || last != want:
-		t.Errorf("Explain(%v) ends at %v, and its levels at %v; Match at %v", x.Entries, x.Rule, last, want)
-	case limited != (x.Reason == ""), limited != (x.Message == ""):
-		t.Errorf("Explain(%v) has the reason %q (%s), but limited is %t", x.Entries, x.Reason, x.Message, limited)
-	case len(x.Near) > 6 || limited && len(x.Near) > 0:
-		t.Errorf("Explain(%v) says that %d rules are near, and limited is %t", x.Entries, len(x.Near), limited)
-	}
-}
-
 // However many rules there are, an explanation is short and comes soon: sooner than the rules were compiled, however slow
 // the machine is.
 func TestExplainIsBounded(t *testing.T) {
@@ -134,7 +114,7 @@ func TestExplainIsBounded(t *testing.T) {
 	}
 	b.WriteString("- {key: address, cidr: [10.0.0.0/8]" + limit)
 	begin := time.Now()
-	set := compile(t, b.String())
+	set := ruletest.Compile(t, b.String())
 	compiled := time.Since(begin)
 	long := strings.Repeat("value1", 10_000)
 	begin = time.Now()
@@ -147,8 +127,8 @@ func TestExplainIsBounded(t *testing.T) {
 		{"k=value000077 k=value78 k=value79 k=value80 a=b k=value81", ""},
 		{"a=b b=c c=d d=e e=f f=g g=h h=i i=j j=k k=l l=m", "key_other"},
 	} {
-		x := set.Explain("d", entries(q.text))
-		checkExplained(t, set, x)
+		x := nearmiss.Explain(set, "d", ruletest.Entries(q.text))
+		ruletest.CheckExplained(t, set, x)
 		kinds := map[string]bool{"": true}
 		for _, n := range x.Near {
 			if kinds[n.Kind] = true; len(n.Message) > 1000 {
@@ -166,8 +146,8 @@ func TestExplainIsBounded(t *testing.T) {
 
 // What has hash_values is not told to whoever asks for something like it.
 func TestExplainKeepsSecrets(t *testing.T) {
-	set := compile(t, "domain: d\ndescriptors:\n- {key: api_key, values: [sk_live_1, sk_live_2], hash_values: true}")
-	x := set.Explain("d", entries("api_key=sk_live_3"))
+	set := ruletest.Compile(t, "domain: d\ndescriptors:\n- {key: api_key, values: [sk_live_1, sk_live_2], hash_values: true}")
+	x := nearmiss.Explain(set, "d", ruletest.Entries("api_key=sk_live_3"))
 	for _, n := range x.Near {
 		if n.Kind == "value_near" || strings.HasPrefix(n.Message, "rules of this key") {
 			t.Errorf("tells %s", n.Message)

@@ -1,4 +1,4 @@
-package descriptors
+package rulediff
 
 import (
 	"cmp"
@@ -6,11 +6,12 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
 // limitPair is a limit before and after; one of the two is nil if it is only there once.
-type limitPair struct{ was, is *Limit }
+type limitPair struct{ was, is *descriptors.Limit }
 
 // label is the limit's name; empty for a rule's only limit without a name, else # and its place among the rule's.
 func (p limitPair) label() string {
@@ -26,8 +27,8 @@ func (p limitPair) label() string {
 
 // pairLimits pairs the limits of a rule that is in both sets, or is nil in one: the only ones, whatever they are called; those of
 // one name; those without a name of one algorithm and window; and then those of one algorithm.
-func pairLimits(before, after *Rule) (pairs []limitPair) {
-	var old, now []*Limit
+func pairLimits(before, after *descriptors.Rule) (pairs []limitPair) {
+	var old, now []*descriptors.Limit
 	if before != nil {
 		old = slices.Clone(before.Limits)
 	}
@@ -37,16 +38,16 @@ func pairLimits(before, after *Rule) (pairs []limitPair) {
 	if len(old) == 1 && len(now) == 1 {
 		return []limitPair{{old[0], now[0]}}
 	}
-	unnamed := func(a, b *Limit) bool {
-		return a.Name == "" && b.Name == "" && a.params.Algorithm == b.params.Algorithm
+	unnamed := func(a, b *descriptors.Limit) bool {
+		return a.Name == "" && b.Name == "" && a.Params().Algorithm == b.Params().Algorithm
 	}
-	for _, same := range []func(a, b *Limit) bool{
-		func(a, b *Limit) bool { return a.Name != "" && a.Name == b.Name },
-		func(a, b *Limit) bool { return unnamed(a, b) && a.params.Window == b.params.Window },
+	for _, same := range []func(a, b *descriptors.Limit) bool{
+		func(a, b *descriptors.Limit) bool { return a.Name != "" && a.Name == b.Name },
+		func(a, b *descriptors.Limit) bool { return unnamed(a, b) && a.Params().Window == b.Params().Window },
 		unnamed,
 	} {
 		for i := 0; i < len(now); i++ {
-			at := slices.IndexFunc(old, func(was *Limit) bool { return same(was, now[i]) })
+			at := slices.IndexFunc(old, func(was *descriptors.Limit) bool { return same(was, now[i]) })
 			if at < 0 {
 				continue
 			}
@@ -69,7 +70,7 @@ func pairLimits(before, after *Rule) (pairs []limitPair) {
 func (p limitPair) differences() (fields []FieldChange) {
 	was, is := p.was, p.is
 	before, after := limitFields(was), limitFields(is)
-	if was.params.Limit == is.params.Limit && was.Policy.Capacity() == is.Policy.Capacity() {
+	if was.Params().Limit == is.Params().Limit && was.Policy.Capacity() == is.Policy.Capacity() {
 		delete(before, "burst") // whether the default is written does not matter
 		delete(after, "burst")
 	}
@@ -77,40 +78,30 @@ func (p limitPair) differences() (fields []FieldChange) {
 	if len(fields) == 0 && !slices.Equal(was.Policy.Args(), is.Policy.Args()) {
 		fields = []FieldChange{{"parameters", fmt.Sprint(was.Policy.Args()), fmt.Sprint(is.Policy.Args())}}
 	}
-	if sameCounters(was, is) {
+	if was.SameCounters(is) {
 		return fields
 	}
 	change := FieldChange{"counter", "as it was", "starts again: what was used is forgotten"}
 	for _, other := range was.Rule.Limits {
-		if sameCounters(other, is) {
+		if other.SameCounters(is) {
 			change.New = "the one of " + limitPair{was: other}.label() + " before, with what was used there; give limits a name to avoid that"
 		}
 	}
 	return append(fields, change)
 }
 
-// sameCounters says whether the two limits have the same keys for the same requests.
-func sameCounters(a, b *Limit) bool {
-	for i := range max(len(a.Rule.levels), len(b.Rule.levels)) {
-		if a.Rule.level(i) != b.Rule.level(i) {
-			return false
-		}
-	}
-	return a.keyStart == b.keyStart && a.Policy.Store() == b.Policy.Store()
-}
-
 // limitFields are what a limit says, by the names that rule files have for it, with defaults that depend on nothing.
-func limitFields(l *Limit) map[string]string {
-	shown := showLimit(l)
-	if shown.Segments == 0 && l.Policy.Algorithm() == limiter.SlidingWindow {
-		shown.Segments = 10 // as NewPolicy has it
+func limitFields(l *descriptors.Limit) map[string]string {
+	fields := fieldsOf(l, "id", "unit", "unit_multiplier", "capacity") // of which other fields say the same
+	params := l.Params()
+	if l.Policy.Algorithm() == limiter.SlidingWindow && params.Segments == 0 {
+		fields["segments"] = "10" // as NewPolicy has it
 	}
-	fields := fieldsOf(shown, "id", "unit", "unit_multiplier", "capacity") // of which other fields say the same
-	if l.params.Burst != 0 {
-		fields["burst"] = strconv.FormatInt(l.params.Burst, 10)
+	if params.Burst != 0 {
+		fields["burst"] = strconv.FormatInt(params.Burst, 10)
 	}
-	if l.params.BurstFor != 0 {
-		fields["burst_seconds"] = strconv.FormatFloat(l.params.BurstFor.Seconds(), 'f', -1, 64)
+	if params.BurstFor != 0 {
+		fields["burst_seconds"] = strconv.FormatFloat(params.BurstFor.Seconds(), 'f', -1, 64)
 	}
 	if l.Policy.Algorithm() == limiter.Concurrency {
 		fields["lease"] = fields["window"]

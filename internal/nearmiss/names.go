@@ -1,11 +1,16 @@
-package descriptors
+package nearmiss
 
 import (
 	"cmp"
 	"iter"
 	"slices"
 	"strings"
+
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
+
+// maxListedNear is how many patterns, or names, of one kind an explanation lists.
+const maxListedNear = 3
 
 // Bounds of a search for names that are like another one.
 const (
@@ -49,7 +54,7 @@ func nearest(asked string, names iter.Seq[string]) []string {
 	for i := range all {
 		name := strings.ToLower(strings.TrimSpace(all[i].name))
 		if len(name) <= maxDistance && len(lower) <= maxDistance {
-			all[i].differ = editDistance(lower, name, bound)
+			all[i].differ = descriptors.Distance(lower, name)
 		}
 	}
 	all = slices.DeleteFunc(all, func(s scored) bool { return s.differ >= bound })

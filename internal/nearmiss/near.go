@@ -1,0 +1,243 @@
+package nearmiss
+
+import (
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
+)
+
+// add notes something near, once.
+func (e *explainer) add(kind string, r *descriptors.Rule, format string, args ...any) {
+	if len(e.Near) >= maxNear {
+		return
+	}
+	n := Near{Kind: kind, Rule: r, Message: fmt.Sprintf(format, args...)}
+	same := func(o Near) bool { return o.Message == n.Message || o.Rule == n.Rule && n.Rule != nil }
+	if !slices.ContainsFunc(e.Near, same) {
+		e.Near = append(e.Near, n)
+	}
+}
+
+// nearDomains are the domains that may have been meant.
+func (e *explainer) nearDomains() {
+	e.nearNames("domain", "domain", "Envoy's rate limit filter sends", e.Domain, domainNames(e.set))
+	for _, d := range e.set.Domains()[:min(len(e.set.Domains()), maxTries)] {
+		if r := d.Match(e.Entries); r != nil && len(e.Entries) > 0 {
+			e.add("domain_other", r, "the descriptor matches %s of domain %s", at(r), quoted(d.Name()))
+			break
+		}
+	}
+	if len(e.Near) == 0 {
+		e.add("domain_other", nil, "%s", listed("the domains are", domainNames(e.set), "there are no domains"))
+	}
+}
+
+func domainNames(s *descriptors.Set) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for _, d := range s.Domains() {
+			if !yield(d.Name()) {
+				return
+			}
+		}
+	}
+}
+
+// nearKeys are the keys that may have been meant at a level.
+func (e *explainer) nearKeys(n *descriptors.Node, i int) {
+	before := len(e.Near)
+	e.nearNames("key", "key", "Envoy sends", e.Entries[i].Key, n.Keys())
+	e.nearOtherEntries()
+	if len(e.Near) == before {
+		e.add("key_other", nil, "%s", listed("the keys of this level are", n.Keys(), ""))
+	}
+}
+
+// nearNames are names of a kind that are like the one that was asked for.
+func (e *explainer) nearNames(kind, what, sender, asked string, names iter.Seq[string]) {
+	for _, name := range nearest(asked, names) {
+		switch {
+		case strings.TrimSpace(name) == strings.TrimSpace(asked):
+			e.add(kind+"_space", nil, "there is a %s %s: spaces at the ends differ, and they count; make what %s and what the rule says the same",
+				what, quoted(name), sender)
+		case strings.EqualFold(name, asked):
+			e.add(kind+"_case", nil, "there is a %s %s: upper and lower case differ, and they count; make what %s and what the rule says the same",
+				what, quoted(name), sender)
+		default:
+			e.add(kind+"_near", nil, "there is a %s %s; did you mean that?", what, quoted(name))
+		}
+	}
+}
+
+// nearValues are the rules of entry i's key whose values are nearest.
+func (e *explainer) nearValues(b *descriptors.Branch, i int) {
+	entry, before := e.Entries[i], len(e.Near)
+	if trimmed := strings.TrimSpace(entry.Value); trimmed != entry.Value {
+		if all := b.Matches(trimmed); len(all) > 0 {
+			r := all[0].To.Rule()
+			e.add("value_space", r, "%s matches the value without the spaces at its ends, and they count", at(r))
+		}
+	}
+	for _, value := range nearest(entry.Value, shownValues(b, i)) {
+		r := b.Matches(value)[0].To.Rule()
+		switch {
+		case strings.TrimSpace(value) == strings.TrimSpace(entry.Value):
+			e.add("value_space", r, "%s is for %s: spaces at the ends differ, and they count", at(r), quoted(value))
+		case strings.EqualFold(value, entry.Value):
+			e.add("value_case", r, "%s is for %s: upper and lower case differ, and they count", at(r), quoted(value))
+		default:
+			e.add("value_near", r, "%s is for %s; did you mean that?", at(r), quoted(value))
+		}
+	}
+	if len(e.Near) == before { // else a value is nearer
+		for _, p := range nearestPatterns(b, entry.Value) {
+			e.add(p.Kind(), p.Rule(), "%s does not match, because the value %s", at(p.Rule()), missing(p, entry.Value))
+		}
+		e.nearBlocks(b, entry.Value)
+	}
+	if len(e.Near) == before && hasValues(b) {
+		e.add("value_other", nil, "%s", listed("rules of this key are for", shownValues(b, i),
+			"the values of this key's rules are hashed, and not shown"))
+	}
+}
+
+// shownValues are the values that rules name whole at entry i, but for those of rules with hash_values.
+func shownValues(b *descriptors.Branch, i int) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for value, to := range b.Values() {
+			if !to.Rule().Hashes(i) && !yield(value) {
+				return
+			}
+		}
+	}
+}
+
+func hasValues(b *descriptors.Branch) bool {
+	for range b.Values() {
+		return true
+	}
+	return false
+}
+
+// nearOtherEntries looks for rules that the descriptor matches with an entry less, with one more, or in another order.
+func (e *explainer) nearOtherEntries() {
+	e.nearWithout()
+	e.nearOrder()
+	e.nearWith()
+}
+
+func (e *explainer) nearWithout() {
+	for i := len(e.Entries) - 1; i >= 0 && len(e.Entries) > 1; i-- {
+		without := slices.Delete(slices.Clone(e.Entries), i, i+1)
+		if r := match(e.domain.Root(), without); r != nil && len(r.Limits) > 0 {
+			e.add("extra_entry", r, "%s matches without the entry %s; do not send that, or add a level for it below the rule",
+				at(r), shownEntry(e.Entries[i]))
+		}
+	}
+}
+
+// nearOrder looks for an order of the entries that matches.
+func (e *explainer) nearOrder() {
+	found := e.inOrder(e.domain.Root(), nil, slices.Clone(e.Entries))
+	if found == nil || slices.Equal(found, e.Entries) {
+		return
+	}
+	names := make([]string, len(found))
+	for i, entry := range found {
+		names[i] = shownEntry(entry)
+	}
+	r := match(e.domain.Root(), found)
+	e.add("order", r, "%s matches the same entries in another order, and the order counts; send %s", at(r), strings.Join(names, ","))
+}
+
+// inOrder puts rest behind the entries that led to the node so that they lead to a limit; nil if that does not go.
+func (e *explainer) inOrder(n *descriptors.Node, done, rest []descriptors.Entry) []descriptors.Entry {
+	if len(rest) == 0 && n.Rule() != nil && len(n.Rule().Limits) > 0 {
+		return done
+	}
+	for i := range rest {
+		if e.tries++; e.tries > maxTries {
+			return nil
+		}
+		to, _ := n.Next(&rest[i], len(rest)-1)
+		if to == nil {
+			continue
+		}
+		left := slices.Delete(slices.Clone(rest), i, i+1)
+		if found := e.inOrder(to, append(slices.Clip(done), rest[i]), left); found != nil {
+			return found
+		}
+	}
+	return nil
+}
+
+// nearWith looks for rules that have a level more than the descriptor.
+func (e *explainer) nearWith() {
+	n := e.domain.Root()
+	for i := 0; n != nil && i < len(e.Entries); i++ {
+		for key, to := range nodesBelow(n) {
+			if e.tries++; e.tries > maxTries {
+				return
+			}
+			if r := match(to, e.Entries[i:]); r != nil && len(r.Limits) > 0 {
+				e.add("missing_entry", r, "%s matches with an entry %s before %s; send it as well",
+					at(r), quoted(key), shownEntry(e.Entries[i]))
+			}
+		}
+		n, _ = n.Next(&e.Entries[i], len(e.Entries)-1-i)
+	}
+}
+
+// nodesBelow are the nodes one level below, by key: none if there are more keys than could be tried, and of a key only that
+// of the key alone if there are more values and patterns.
+func nodesBelow(n *descriptors.Node) iter.Seq2[string, *descriptors.Node] {
+	return func(yield func(string, *descriptors.Node) bool) {
+		keys := 0
+		for range n.Keys() {
+			if keys++; keys > maxTries {
+				return
+			}
+		}
+		for key, b := range n.Branches() {
+			nodes := []*descriptors.Node{b.Any()}
+			if b.Len() <= maxTries {
+				nodes = b.Nodes()
+			}
+			for _, to := range nodes {
+				if to != nil && !yield(key, to) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// nearPrecedence looks for rules that would match the whole descriptor, had another rule not gone first.
+func (e *explainer) nearPrecedence() {
+	for i, others := range e.others {
+		for _, w := range others {
+			if r := match(w.To, e.Entries[i+1:]); r != nil && len(r.Limits) > 0 {
+				first := e.Levels[i].Rule
+				e.add("precedence", r, "%s would match the whole descriptor, but for %s the rule %s goes first, and a choice is never taken back; "+
+					"write the levels below that rule, too", at(r), shownEntry(e.Entries[i]), at(first))
+			}
+		}
+	}
+}
+
+// nearDeeper are rules with limits right below the node.
+func (e *explainer) nearDeeper(n *descriptors.Node) {
+	seen := 0
+	for key, to := range nodesBelow(n) {
+		if len(to.Rule().Limits) == 0 {
+			continue
+		}
+		if seen++; seen > maxListedNear {
+			return
+		}
+		e.add("deeper", to.Rule(), "%s has a limit, for descriptors that go on with the key %s; send it as well, "+
+			"or write a rate_limit at %s", at(to.Rule()), quoted(key), n.Rule().Source)
+	}
+}

@@ -1,0 +1,137 @@
+package limiter
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Algorithm names how a limit counts: docs/algorithms.md says when to choose which. Each constant stands in the file of
+// its algorithm. The zero value is no algorithm.
+type Algorithm uint8
+
+// algorithms is the table of all algorithms. A further one is a line here and a file beside this one; CONTRIBUTING.md
+// lists the rest. Numbers are never reused, since Lua reads them.
+var algorithms = [...]struct {
+	name string
+	// make checks the parameters that only this algorithm has, sets their defaults in place, and scales. It is not
+	// called for a limit of 0, which denies everything, unless the algorithm counts in windows.
+	make func(in *Params) (algorithm, error)
+	// params are the parameters that the algorithm takes besides Limit, Window and ChargeDenied.
+	params []string
+	list   bool // its states carry a List
+	window bool // it counts in windows, which end as a whole, whether or not a hit was counted in them
+	flight bool // it counts requests in flight: negative hits are routine
+	lease  bool // permits can be acquired before they are needed, and released without a trace
+}{
+	FixedWindow:     {name: "fixed_window", make: newFixedWindow, params: []string{"align", "time_zone"}, window: true, lease: true},
+	Funnel:          {name: "funnel", make: newFunnel, params: []string{"burst", "engine"}, lease: true},
+	TokenBucket:     {name: "token_bucket", make: newTokenBucket, params: []string{"burst", "initial", "refill", "engine"}, lease: true},
+	SlidingWindow:   {name: "sliding_window", make: newSlidingWindow, params: []string{"segments", "segment_cap", "oldest"}, list: true, lease: true},
+	SlidingLog:      {name: "sliding_log", make: newSlidingLog, params: []string{"max_log_entries"}, list: true, lease: true},
+	SmoothBursty:    {name: "smooth_bursty", make: newSmoothBursty, params: []string{"burst_seconds", "initial", "max_wait", "max_cost"}},
+	LeakyQueue:      {name: "leaky_queue", make: newLeakyQueue, params: []string{"burst", "max_wait"}},
+	Concurrency:     {name: "concurrency", make: newConcurrency, params: []string{"lease", "max_log_entries"}, list: true, flight: true},
+	SmoothWarmingUp: {name: "smooth_warming_up", make: newSmoothWarmingUp, params: []string{"warm_up", "cold_factor", "max_wait", "max_cost"}, list: true},
+}
+
+// algorithm is the arithmetic of one limit. It is immutable, and safe for concurrent use.
+type algorithm interface {
+	// step decides a cost of n hits at time now, in microseconds since the Unix epoch, on state s. next is meaningful if
+	// o.changes. It shares no memory with s.List that a later step could change. All arguments and results are in
+	// registers: this halves what a step costs.
+	step(s State, now, n int64, c charge) (next State, o outcome)
+	// args are the numbers that the Lua twin of step reads, in the order that the head of its file gives. All are from 0
+	// on and below 2^53.
+	args() []int64
+	// traits are what stores and callers need to know about the limit.
+	traits() traits
+}
+
+// traits are an algorithm's answers to the questions of Policy.
+type traits struct {
+	script   string // the file in redisstore/lua that mirrors step
+	capacity int64
+	largest  int64
+	maxWait  time.Duration
+	// linger is how long a bucket that starts empty is remembered after it became full.
+	linger    time.Duration
+	onWall    bool
+	paysLater bool
+	// A denial can only be pushed further away by other hits, and a denied hit is not charged so that it shows.
+	cacheable bool
+}
+
+// denyAll is a limit of 0. It has no state.
+type denyAll struct{}
+
+func (denyAll) step(_ State, _, n int64, _ charge) (State, outcome) {
+	if n < 0 {
+		return State{}, outcome{is: fits}
+	}
+	return State{}, outcome{delay: Never}
+}
+
+func (denyAll) args() []int64 { return []int64{0} } // which every Lua step denies
+
+func (denyAll) traits() traits { return traits{script: "funnel", cacheable: true} }
+
+func (a Algorithm) known() bool { return int(a) < len(algorithms) && algorithms[a].name != "" }
+
+// String is the algorithm's name, "" if there is no such algorithm.
+func (a Algorithm) String() string {
+	if !a.known() {
+		return ""
+	}
+	return algorithms[a].name
+}
+
+// Algorithms returns all algorithms in the order of their numbers.
+func Algorithms() []Algorithm {
+	var all []Algorithm
+	for a := range algorithms {
+		if Algorithm(a).known() {
+			all = append(all, Algorithm(a))
+		}
+	}
+	return all
+}
+
+// AlgorithmNames returns the names of all algorithms in the order of their numbers.
+func AlgorithmNames() []string {
+	var all []string
+	for _, a := range Algorithms() {
+		all = append(all, a.String())
+	}
+	return all
+}
+
+// ParseAlgorithm returns the algorithm of that name. The error lists the names.
+func ParseAlgorithm(name string) (Algorithm, error) {
+	for a := range algorithms {
+		if algorithms[a].name == name && name != "" {
+			return Algorithm(a), nil
+		}
+	}
+	return 0, fmt.Errorf("%q is not known: use one of %s", name, strings.Join(AlgorithmNames(), ", "))
+}
+
+// Parameters returns the names of the parameters that the algorithm takes besides its rate.
+func (a Algorithm) Parameters() []string {
+	if !a.known() {
+		return []string{"charge_denied"}
+	}
+	return append(slices.Clone(algorithms[a].params), "charge_denied")
+}
+
+// Has reports whether the algorithm takes the named parameter.
+func (a Algorithm) Has(param string) bool { return slices.Contains(a.Parameters(), param) }
+
+// CountsInFlight reports whether the algorithm counts requests in flight, so that its window is how long a request counts
+// that is not given back.
+func (a Algorithm) CountsInFlight() bool { return a.known() && algorithms[a].flight }
+
+// CanLease reports whether permits of the algorithm can be acquired before requests need them, and released again without
+// a trace. It cannot where an answer depends on the moment at which each request comes.
+func (a Algorithm) CanLease() bool { return a.known() && algorithms[a].lease }

@@ -1,0 +1,31 @@
+package limiter
+
+// LeakyQueue is the leaky bucket as a queue: requests are delayed so that they pass evenly spaced.
+const LeakyQueue Algorithm = 7
+
+// leakyQueue is a meter whose level a charge never leaves below what leaks while the longest request waits: what departs
+// now empties it in that time. A request goes when it has leaked through itself.
+type leakyQueue struct{ meter }
+
+func newLeakyQueue(in *Params) (algorithm, error) {
+	in.Burst = orDefault(in.Burst, in.Limit)
+	q := &leakyQueue{newMeter(in)}
+	q.burst = in.Burst
+	ok := q.scale(in, func() bool {
+		wait := q.ticks(in.MaxWait)
+		if q.burst > q.maxLevel/q.cost/4 || wait > q.maxLevel/q.leak/4 {
+			return false
+		}
+		q.still = q.burst * q.cost
+		q.floor = q.still
+		q.capacity = 2 * q.still
+		if in.MaxWait != 0 {
+			q.capacity = min(q.capacity, q.still+wait*q.leak)
+		}
+		return true
+	})
+	if !ok {
+		return nil, burstError(in)
+	}
+	return q, nil
+}

@@ -1,0 +1,269 @@
+package limiter
+
+import "time"
+
+// meter is the leaky bucket as a meter (GCRA: ITU-T I.371, ATM Forum TM 4.0), which Funnel, TokenBucket, LeakyQueue,
+// SmoothBursty and SmoothWarmingUp share: they differ in which levels pass, and in what the level is after a hit.
+//
+// The level is counted in units of which leak units leak each tick and one hit is cost units, where leak/cost is Limit hits
+// per Window in ticks, reduced. In a State, the funnel is empty, which is the theoretical arrival time of GCRA, A
+// microseconds after the epoch plus part/leak of a tick. With a leak of 1 a hit is a whole number of ticks and the part is
+// always 0. No leak is ever lost to rounding. B is the part, and how far A was ahead when it was written (see withSpan).
+//
+// A clock that stepped back makes the level look higher than it is. A cost that does not fit for that reason is decided
+// at the time at which the state was written: nothing leaked since then, and what had room then has room now. The
+// times are those of the clock: until it is back where it was, nothing leaks.
+//
+// A state may still be further ahead than the policy's highest level, since the rule has changed. It is then taken as
+// full, so that nothing is granted a second time, and what a step writes goes on from there. Where the step leaves the
+// state as it is, that has to leak all the same, and the times are those of the state.
+type meter struct {
+	terms
+
+	kind Algorithm
+	tick int64 // the finest clock whose products fit, microseconds: 1, 1,000 or 1,000,000
+	leak int64 // units per tick
+	cost int64 // units per hit
+
+	burst    int64 // the largest cost that ever passes, hits
+	capacity int64 // the highest level at which requests pass, units
+	still    int64 // the level from which on they wait, units
+	floor    int64 // the lowest level that a charge leaves, units
+	maxLevel int64 // the deepest debt, units
+	highest  int64 // the highest level that a hit can lead to, units
+	reach    int64 // the furthest that a state may be ahead, ticks: Weir has not written one that is further
+
+	paysLater   bool // what passes depends on the level that a request finds, not on its cost
+	startsEmpty bool
+	start       int64 // the level of a bucket that starts empty, units
+	linger      int64 // how long such a bucket is remembered after it became full, microseconds
+}
+
+// newMeter returns a meter that is not scaled yet.
+func newMeter(in *Params) meter {
+	return meter{terms: in.terms(), kind: in.Algorithm, startsEmpty: in.Initial == InitialEmpty}
+}
+
+// clocks are the lengths of a tick to choose from, finest first, in microseconds.
+var clocks = [...]int64{1, 1_000, 1_000_000}
+
+// scale chooses the finest clock in which all levels fit exactly. setLevels sets the levels for the meter's tick, leak,
+// cost and maxLevel, and reports whether they fit.
+func (m *meter) scale(in *Params, setLevels func() bool) bool {
+	for _, tick := range clocks {
+		if m.window%tick != 0 || in.MaxWait.Microseconds()%tick != 0 || in.BurstFor.Microseconds()%tick != 0 ||
+			in.WarmUp.Microseconds()%tick != 0 {
+			break
+		}
+		width := m.window / tick
+		g := gcd(m.limit, width)
+		m.tick, m.leak, m.cost = tick, m.limit/g, width/g
+		// A level of maxExact or less, and not further ahead than the horizon.
+		m.maxLevel = maxExact
+		if horizon/tick < m.maxLevel/m.leak {
+			m.maxLevel = horizon / tick * m.leak
+		}
+		if !setLevels() {
+			continue
+		}
+		m.highest = m.capacity
+		if m.denied == ChargeFull || m.paysLater {
+			m.highest = m.maxLevel
+		}
+		m.reach = m.highest/m.leak + grace/m.tick
+		return true
+	}
+	return false
+}
+
+// holdBurst scales a meter that holds Burst hits, of which none waits.
+func (m *meter) holdBurst(in *Params) error {
+	m.burst = in.Burst
+	ok := m.scale(in, func() bool {
+		if m.burst > m.maxLevel/m.cost {
+			return false
+		}
+		m.capacity = m.burst * m.cost
+		m.still, m.start = m.capacity, m.capacity
+		if m.startsEmpty {
+			m.linger = ceilDiv(m.capacity, m.leak) * m.tick
+		}
+		return true
+	})
+	if !ok {
+		return burstError(in)
+	}
+	return nil
+}
+
+func burstError(in *Params) error {
+	return paramError("burst", "%d at %d per %s needs more than 53 bits to count exactly; choose a smaller burst or a rate "+
+		"with fewer digits", in.Burst, in.Limit, in.Window)
+}
+
+// ticks is a duration in whole ticks.
+func (m *meter) ticks(d time.Duration) int64 { return d.Microseconds() / m.tick }
+
+// maxDebt is up to where what a request owes is counted in full at least: one that costs more than the rate of a whole
+// year may be charged less than all of it.
+const maxDebt = 365 * 24 * time.Hour
+
+// canOwe reports whether room, in units, is enough for what the largest request may owe.
+func (m *meter) canOwe(room int64) bool {
+	return room/m.cost >= MaxHits || room/m.leak >= m.ticks(maxDebt)
+}
+
+func (m *meter) traits() traits {
+	t := traits{
+		script: "funnel", capacity: m.burst, largest: m.burst, linger: micros(m.linger), paysLater: m.paysLater,
+	}
+	if m.capacity > m.still {
+		t.maxWait = micros(ceilDiv(m.capacity-m.still, m.leak) * m.tick)
+	}
+	return t
+}
+
+func (m *meter) args() []int64 {
+	return []int64{
+		m.limit, m.tick, m.leak, m.cost, m.burst, m.capacity, m.still, m.maxLevel, int64(m.kind), fromBool(m.startsEmpty), m.linger,
+	}
+}
+
+func (m *meter) step(s State, now, n int64, c charge) (next State, o outcome) {
+	t := now / m.tick
+	ahead, part, first := m.empties(&s, t)
+	level := m.level(ahead, part)
+
+	ok, take := m.passes(level, n, c)
+	if !ok && !first && ahead > 0 {
+		if written := s.written() / m.tick; written > t { // the clock stepped back
+			t = written
+			ahead, part, first = m.empties(&s, t)
+			level = m.level(ahead, part)
+			ok, take = m.passes(level, n, c)
+		}
+	}
+	found := level
+	switch {
+	case take < 0:
+		level = max(0, level-m.units(-take, level))
+	case take > 0:
+		level = m.charged(level, take)
+	}
+	changed := level != found || first && n != 0
+	if changed {
+		ahead, part = level/m.leak, level%m.leak
+	}
+	after := func(ticks int64) time.Duration { return micros((t+ticks)*m.tick - now) }
+	if !ok {
+		o.delay = Never
+		if need := max(n, 1); need <= m.burst {
+			o.delay = after(m.leaksTo(m.passesAt(need), ahead, part))
+		}
+	}
+	if ok && take > 0 {
+		if until := m.departs(found, level); until > m.still {
+			o.delay = after(ceilDiv(until-m.still, m.leak)) - m.stoodStill(t, now)
+		}
+	}
+	o.remaining = m.passing(level)
+	if level > 0 {
+		o.reset = after(m.leaksTo(0, ahead, part))
+	}
+	o.is = verdictOf(ok, changed)
+	if !changed || level == 0 && !m.startsEmpty {
+		return State{}, o
+	}
+	return State{A: (t + ahead) * m.tick, B: withSpan(part, ahead*m.tick)}, o
+}
+
+// stoodStill is how far tick t is ahead of now, if the clock stepped back: nobody waits for the clock to come back.
+func (m *meter) stoodStill(t, now int64) time.Duration { return micros(max(0, t*m.tick-now)) }
+
+// empties returns in how many ticks from t the funnel will be empty, and the part of a tick after them, and whether this
+// is a bucket's beginning: one that starts empty is remembered for a while after it became full, and then starts again.
+func (m *meter) empties(s *State, t int64) (ahead, part int64, first bool) {
+	ahead, part = ceilDiv(s.A, m.tick)-t, min(s.part(), m.leak-1)
+	if ahead > m.reach {
+		s, ahead = &never, -t
+	}
+	fullFor := -ahead - min(1, part) // in whole ticks
+	if m.startsEmpty && (s.A == 0 || fullFor >= m.linger/m.tick) {
+		return m.start / m.leak, m.start % m.leak, true
+	}
+	if ahead < 0 || s.A == 0 {
+		return 0, 0, false
+	}
+	return ahead, part, false
+}
+
+// level is the level of a funnel that will be empty in ahead ticks and part of one, at most the highest one.
+func (m *meter) level(ahead, part int64) int64 {
+	if ahead > m.highest/m.leak {
+		return m.highest
+	}
+	return min(m.highest, ahead*m.leak+part)
+}
+
+// leaksTo returns in how many whole ticks a funnel that will be empty in ahead ticks and part of one has leaked to a level
+// below its own. It may be further ahead than a product of ticks and leak can say.
+func (m *meter) leaksTo(level, ahead, part int64) int64 {
+	ticks := ahead - level/m.leak
+	if part > level%m.leak {
+		ticks++
+	}
+	return ticks
+}
+
+// passing is how many hits of cost 1 pass one after the other at a level.
+func (m *meter) passing(level int64) int64 {
+	if m.paysLater {
+		level -= m.cost
+	}
+	return max(0, m.capacity-max(level, m.floor-m.cost)) / m.cost // of a queue, the first departs now if it can
+}
+
+// passes reports whether a cost of n passes at a level, and how many hits to charge for it.
+func (m *meter) passes(level, n int64, c charge) (ok bool, take int64) {
+	left := m.passing(level)
+	switch {
+	case n > 0 && m.paysLater:
+		ok = left > 0 && n <= m.burst
+		return ok, min(m.burst, m.amount(ok, left, n, c)) // a debt, too, is of one request at most
+	case n > 0 && m.floor > 0:
+		ok = n <= m.burst && m.charged(level, n) <= m.capacity
+		return ok, m.amount(ok, left, n, c)
+	default:
+		return m.fits(left, n, c)
+	}
+}
+
+// charged is the level after n hits.
+func (m *meter) charged(level, n int64) int64 {
+	return max(m.floor, level+m.units(n, m.maxLevel-level))
+}
+
+// passesAt is the highest level at which a cost of need passes.
+func (m *meter) passesAt(need int64) int64 {
+	if m.paysLater {
+		return m.capacity
+	}
+	return m.capacity - need*m.cost
+}
+
+// departs is the level whose part above still has to leak before the request goes on: a request goes when it has leaked
+// through itself, or, where it pays later, when those before it have.
+func (m *meter) departs(found, level int64) int64 {
+	if m.paysLater {
+		return found
+	}
+	return level
+}
+
+// units is n hits in units, but at most room: a debt stops growing at the highest level.
+func (m *meter) units(n, room int64) int64 {
+	if n > room/m.cost {
+		return room
+	}
+	return n * m.cost
+}

@@ -1,0 +1,234 @@
+package limiter
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+)
+
+// Bounds of a policy's numbers.
+const (
+	MaxLimit      = math.MaxUint32            // hits: what Envoy's requests_per_unit can carry
+	MinWindow     = time.Millisecond          // shortest window
+	MaxWindow     = 10 * 365 * 24 * time.Hour // longest window
+	MaxSegments   = 1000                      // of a sliding window
+	MaxColdFactor = 100 * 100                 // hundredths
+	MaxLogEntries = 10_000                    // default bound of a sliding log's limit
+	DefaultLease  = time.Minute               // for rules that name none: Envoy's own route timeout is 15 s
+	MaxWait       = time.Hour                 // longest max_wait, longest burst_seconds, and longest warm_up
+
+	MinLeaseFor     = 5 * time.Millisecond  // shortest time of permits on lease: some round trips to Redis
+	MaxLeaseFor     = time.Second           // longest
+	DefaultLeaseFor = 50 * time.Millisecond // for rules that name none
+)
+
+// Params are a policy's parameters as a rule states them. A zero value stands for "not given".
+type Params struct {
+	Algorithm Algorithm
+	// Limit is how many hits may pass per Window: N. 0 denies always.
+	Limit int64
+	// Window is the time W that Limit is counted over. Of Concurrency it is the lease: how long a hit that is
+	// not given back counts.
+	Window time.Duration
+	// Burst is the capacity C of Funnel and TokenBucket in hits, the most that may pass at once, and of
+	// LeakyQueue, the most that may be queued. 0 is Limit.
+	Burst int64
+	// Initial is of TokenBucket and SmoothBursty, Refill of TokenBucket.
+	Initial Initial
+	Refill  Refill
+	// Engine is of Funnel, and of a TokenBucket that starts full and is refilled continuously. EngineRedisCell takes
+	// windows of whole seconds, at most a hit a microsecond, and no ChargeDenied but ChargeNone.
+	Engine Engine
+	// MaxWait is the longest that LeakyQueue, SmoothBursty and SmoothWarmingUp hold a request back. 0 is Burst's time
+	// to leak for LeakyQueue, and no wait for the others.
+	MaxWait time.Duration
+	// MaxCost is the largest cost of one request, in hits, of SmoothBursty and SmoothWarmingUp, which would admit any at once
+	// and let the next ones pay for it. 0 is what the limit admits in as many whole windows as an hour has, in at least one.
+	MaxCost int64
+	// BurstFor is how long SmoothBursty saves up unused permits. 0 is 1 s.
+	BurstFor time.Duration
+	// WarmUp is how long SmoothWarmingUp takes from cold to its full rate under steady requests, and back when there
+	// are none. 0 is DefaultWarmUp.
+	WarmUp time.Duration
+	// ColdFactor is how many times dearer than a warm one SmoothWarmingUp's coldest hit is, in hundredths: 101 to
+	// MaxColdFactor. 0 is DefaultColdFactor.
+	ColdFactor int64
+	// Segments is S of SlidingWindow. 0 is 10.
+	Segments int64
+	// SegmentCap is the most that SlidingWindow admits in one segment, in hits. 0 is no such bound.
+	SegmentCap int64
+	// Oldest is of SlidingWindow.
+	Oldest Oldest
+	// Align is of FixedWindow. AlignCalendar goes with the windows that OnCalendar accepts.
+	Align Align
+	// TimeZone is whose calendar AlignCalendar follows. nil is UTC.
+	TimeZone *time.Location
+	// MaxLogEntries is the largest Limit that SlidingLog and Concurrency accept. 0 is MaxLogEntries, the constant.
+	MaxLogEntries int64
+	// ChargeDenied is what a denied request takes.
+	ChargeDenied ChargeDenied
+	// Store is the name of the store that has the counters. Empty is the only one, or the first of several.
+	Store string
+	// LeaseFor is for how long a process may take permits ahead and spend them without asking the store:
+	// `consistency: leased`. 0 is strict. It goes with Funnel, TokenBucket as it is by default, FixedWindow,
+	// SlidingWindow and SlidingLog, and with ChargeNone, which is then also FixedWindow's default.
+	LeaseFor time.Duration
+}
+
+// ParamError says which parameter of a policy is wrong, why, and what to write instead.
+type ParamError struct {
+	Param string // as a rule file spells it: "burst"
+	Msg   string
+}
+
+// Error names the parameter and what is wrong with it.
+func (e *ParamError) Error() string { return e.Param + ": " + e.Msg }
+
+func paramError(param, format string, args ...any) error {
+	return &ParamError{Param: param, Msg: fmt.Sprintf(format, args...)}
+}
+
+// terms are what all algorithms share.
+func (in *Params) terms() terms {
+	return terms{limit: in.Limit, window: in.Window.Microseconds(), denied: in.ChargeDenied}
+}
+
+// validate checks each parameter by itself.
+func (in *Params) validate() error {
+	var errs []error
+	bad := func(param, format string, args ...any) {
+		errs = append(errs, &ParamError{Param: param, Msg: fmt.Sprintf(format, args...)})
+	}
+	upTo := func(param string, v, most int64) {
+		if v < 0 || v > most {
+			bad(param, "must be between 0 and %d, got %d", most, v)
+		}
+	}
+	upTo("requests_per_unit", in.Limit, MaxLimit)
+	if in.Window < MinWindow || in.Window > MaxWindow {
+		bad("window", "must be between %s and %s (10 years), got %s", MinWindow, MaxWindow, in.Window)
+	} else if in.Window%time.Microsecond != 0 {
+		bad("window", "must be a whole number of microseconds, got %s", in.Window)
+	}
+	upTo("burst", in.Burst, MaxLimit)
+	upTo("max_cost", in.MaxCost, MaxHits)
+	wait := func(param string, v time.Duration) {
+		if v < 0 || v > MaxWait || v%time.Millisecond != 0 {
+			bad(param, "must be whole milliseconds up to %s, got %s", MaxWait, v)
+		}
+	}
+	wait("max_wait", in.MaxWait)
+	wait("burst_seconds", in.BurstFor)
+	wait("warm_up", in.WarmUp)
+	if f := in.ColdFactor; f != 0 && (f < 101 || f > MaxColdFactor) {
+		bad("cold_factor", "must be between 1.01 and %d, got %g", MaxColdFactor/100, float64(f)/100)
+	}
+	upTo("segments", in.Segments, MaxSegments)
+	upTo("segment_cap", in.SegmentCap, MaxLimit)
+	upTo("max_log_entries", in.MaxLogEntries, 1_000_000)
+	in.validateNames(bad)
+	if in.Engine == EngineRedisCell {
+		in.validateRedisCell(bad)
+	}
+	if in.LeaseFor != 0 {
+		in.validateLeased(bad)
+	}
+	for _, name := range in.given() {
+		if !in.Algorithm.Has(name) {
+			bad(name, "is not a parameter of %s, which takes %s", in.Algorithm, strings.Join(in.Algorithm.Parameters(), ", "))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// validateNames checks the values that stand for names: no rule file has others, and a program may.
+func (in *Params) validateNames(bad func(param, format string, args ...any)) {
+	known := func(param string, v uint8, ok bool, names []string) {
+		if !ok {
+			bad(param, "%d is not known: use one of %s", v, strings.Join(names, ", "))
+		}
+	}
+	if in.ChargeDenied != ChargeDefault {
+		known("charge_denied", uint8(in.ChargeDenied), in.ChargeDenied.String() != "", names(chargeDeniedNames))
+	}
+	known("oldest", uint8(in.Oldest), in.Oldest.String() != "", names(oldestNames))
+	known("initial", uint8(in.Initial), in.Initial.String() != "", names(initialNames))
+	known("refill", uint8(in.Refill), in.Refill.String() != "", names(refillNames))
+	known("engine", uint8(in.Engine), in.Engine.String() != "", names(engineNames))
+	known("align", uint8(in.Align), in.Align.String() != "", names(alignNames))
+}
+
+// validateRedisCell checks what CL.THROTTLE can be told.
+func (in *Params) validateRedisCell(bad func(param, format string, args ...any)) {
+	if in.Window%time.Second != 0 {
+		bad("window", "engine: redis_cell counts per whole seconds, got %s; write a multiple of 1s, or leave engine out", in.Window)
+	}
+	if in.Limit > in.Window.Microseconds() {
+		bad("requests_per_unit", "engine: redis_cell counts at most one hit a microsecond, got %d per %s; write less, or leave engine out",
+			in.Limit, in.Window)
+	}
+	if in.ChargeDenied != ChargeDefault && in.ChargeDenied != ChargeNone {
+		bad("charge_denied", "engine: redis_cell charges a denied request nothing; write none, or leave engine out")
+	}
+	if in.Initial != InitialFull {
+		bad("initial", "engine: redis_cell starts full; write full, or leave engine out")
+	}
+	if in.Refill != RefillGreedy {
+		bad("refill", "engine: redis_cell refills continuously; write greedy, or leave engine out")
+	}
+}
+
+// validateLeased checks that permits can be taken ahead and given back without a trace.
+func (in *Params) validateLeased(bad func(param, format string, args ...any)) {
+	if !in.Algorithm.CanLease() {
+		bad("consistency", "leased does not go with %s, whose answers depend on the moment at which each request comes; write strict", in.Algorithm)
+	}
+	switch {
+	case in.Engine == EngineRedisCell:
+		bad("consistency", "leased does not go with engine: redis_cell; write strict, or leave engine out")
+	case in.Initial != InitialFull:
+		bad("consistency", "leased does not go with initial: empty; write strict, or leave initial out")
+	case in.Refill != RefillGreedy:
+		bad("consistency", "leased does not go with refill: interval; write strict, or leave refill out")
+	}
+	if in.ChargeDenied != ChargeDefault && in.ChargeDenied != ChargeNone {
+		bad("charge_denied", "consistency: leased charges a denied request nothing; write none, or consistency: strict")
+	}
+	if in.LeaseFor < MinLeaseFor || in.LeaseFor > MaxLeaseFor {
+		bad("lease_for", "must be between %s and %s, got %s", MinLeaseFor, MaxLeaseFor, in.LeaseFor)
+	} else if in.Window >= MinWindow && in.LeaseFor > in.Window {
+		bad("lease_for", "must be at most the window, %s, got %s", in.Window, in.LeaseFor)
+	}
+}
+
+// given names the parameters that are not left at their zero value and that not every algorithm has.
+func (in *Params) given() []string {
+	var names []string
+	for _, f := range []struct {
+		name  string
+		given bool
+	}{
+		{"burst", in.Burst != 0},
+		{"initial", in.Initial != InitialFull},
+		{"refill", in.Refill != RefillGreedy},
+		{"engine", in.Engine != EngineWeir},
+		{"max_wait", in.MaxWait != 0},
+		{"max_cost", in.MaxCost != 0},
+		{"burst_seconds", in.BurstFor != 0},
+		{"warm_up", in.WarmUp != 0},
+		{"cold_factor", in.ColdFactor != 0},
+		{"segments", in.Segments != 0},
+		{"segment_cap", in.SegmentCap != 0},
+		{"oldest", in.Oldest != OldestProportional},
+		{"align", in.Align != AlignEpoch},
+		{"time_zone", in.TimeZone != nil},
+		{"max_log_entries", in.MaxLogEntries != 0},
+	} {
+		if f.given {
+			names = append(names, f.name)
+		}
+	}
+	return names
+}

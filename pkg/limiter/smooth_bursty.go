@@ -1,0 +1,48 @@
+package limiter
+
+import "time"
+
+// SmoothBursty is a token bucket whose next requests pay for a big one: Guava's RateLimiter.
+const SmoothBursty Algorithm = 6
+
+// smoothBursty is a meter that looks only at the level that it finds: a request of any cost up to MaxCost passes where one
+// hit does, and those after it wait until its debt has leaked away.
+type smoothBursty struct{ meter }
+
+func newSmoothBursty(in *Params) (algorithm, error) {
+	in.MaxCost = orDefault(in.MaxCost, defaultMaxCost(in))
+	if in.BurstFor == 0 {
+		in.BurstFor = time.Second
+	}
+	b := &smoothBursty{newMeter(in)}
+	b.burst, b.paysLater = in.MaxCost, true
+	ok := b.scale(in, func() bool {
+		saved, wait := b.ticks(in.BurstFor), b.ticks(in.MaxWait)
+		if saved+wait > b.maxLevel/b.leak/2 || b.cost > b.maxLevel/2 {
+			return false
+		}
+		b.still = saved * b.leak
+		b.start = b.still // nothing is saved, and nothing is owed
+		b.capacity = b.still + wait*b.leak
+		if b.startsEmpty {
+			b.linger = saved * b.tick
+		}
+		return b.canOwe(b.maxLevel - b.capacity)
+	})
+	if !ok {
+		return nil, paramError("requests_per_unit", "%d per %s needs more than 53 bits to count what one large request owes; choose a rate "+
+			"with fewer digits, or max_wait and burst_seconds in whole seconds", in.Limit, in.Window)
+	}
+	return b, nil
+}
+
+func (b *smoothBursty) traits() traits {
+	t := b.meter.traits()
+	t.capacity = b.passing(0)
+	return t
+}
+
+// defaultMaxCost is what the limit admits in as many whole windows as an hour has, in at least one.
+func defaultMaxCost(in *Params) int64 {
+	return min(MaxHits, in.Limit*max(1, int64(time.Hour/in.Window)))
+}

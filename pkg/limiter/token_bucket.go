@@ -1,0 +1,24 @@
+package limiter
+
+// TokenBucket is the funnel's mirror: what the level leaves of the capacity are its tokens. With RefillInterval it is an
+// intervalBucket.
+const TokenBucket Algorithm = 3
+
+// tokenBucket is a TokenBucket that is refilled continuously.
+type tokenBucket struct{ meter }
+
+func newTokenBucket(in *Params) (algorithm, error) {
+	in.Burst = orDefault(in.Burst, in.Limit)
+	if in.Refill == RefillInterval {
+		return newIntervalBucket(in)
+	}
+	b := &tokenBucket{newMeter(in)}
+	return b, b.holdBurst(in)
+}
+
+func (b *tokenBucket) traits() traits {
+	t := b.meter.traits()
+	// A bucket that starts empty begins to fill with a request, also with a denied one.
+	t.cacheable = b.denied == ChargeNone && !b.startsEmpty
+	return t
+}
