@@ -8,7 +8,7 @@ BENCH_GO_IN = ./pkg/descriptors ./pkg/limiter ./pkg/limiter/memstore ./internal/
 GOLANGCI_LINT = scripts/go-tool.sh golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint v2.15.0
 
 .DEFAULT_GOAL := help
-.PHONY: help tools build docs demo test chaos bench growth simulate-mesh pgo bench-envoy bench-go figures lint vuln fmt clean
+.PHONY: help tools build docs demo test long chaos bench growth simulate-mesh pgo bench-envoy bench-go figures lint vuln fmt clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 16
@@ -27,11 +27,19 @@ demo: build ## a sidecar behind a real Envoy, limiting requests before your eyes
 	$(GO) build -o bin/demo ./scripts/demo
 	@DEMO_EXIT=$(DEMO_EXIT) bin/demo
 
-test: tools ## every test: unit, contract, race, end to end
+# The race detector waits at the end of a process for races of what still runs, by default a second: programs and tests
+# here end what they start. Vet has its own line, so that the tests need not repeat it.
+test: export GORACE = atexit_sleep_ms=10
+test: tools ## every test: unit, contract, race, end to end, slow ones in their short form
+	$(GO) build -o bin/test/weir ./cmd/sidecar
 	$(GO) vet -tags e2e ./...
-	$(GO) test -race -tags e2e ./...
-	cd examples/composetest && $(GO) vet ./... && $(GO) test -count=1 ./...
-	cd bench && $(GO) vet ./... && $(GO) test -race -count=1 ./...
+	$(GO) test -vet=off -race -tags e2e ./...
+	cd examples/composetest && $(GO) vet ./... && $(GO) test -vet=off -count=1 ./...
+	cd bench && $(GO) vet ./... && $(GO) test -vet=off -race -count=1 ./...
+
+long: export WEIR_LONG = 1
+long: ## make test with the slow tests in their long form
+	@$(MAKE) --no-print-directory test
 
 bench: ## the sidecar beside a gRPC server that does nothing; BENCH='-workloads w1 -rounds 5', BENCH=-h
 	cd bench && $(GO) run . -out results/service $(BENCH)

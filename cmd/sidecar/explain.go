@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/explain"
-	"github.com/weir-ratelimit/weir/internal/rls"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
 
@@ -83,8 +82,8 @@ func (c *explainCmd) Run(ctx context.Context, io streams) error {
 }
 
 // question checks the flags together, and reads the descriptors.
-func (c *explainCmd) question() (rls.Question, error) {
-	q := rls.Question{Domain: c.Domain, Hits: c.Hits}
+func (c *explainCmd) question() (explain.Question, error) {
+	q := explain.Question{Domain: c.Domain, Hits: c.Hits}
 	var errs []error
 	for i, text := range c.Descriptors {
 		entries, err := descriptors.ParseEntries(text)
@@ -123,7 +122,7 @@ func noAnswer(io streams, err error) error {
 	return errNoAnswer
 }
 
-func (c *explainCmd) offline(ctx context.Context, io streams, q rls.Question) (*explain.Report, error) {
+func (c *explainCmd) offline(ctx context.Context, io streams, q explain.Question) (*explain.Report, error) {
 	files, err := readRules(ctx, io, "weir explain", "--rules", c.Rules...)
 	if err != nil {
 		return nil, err
@@ -139,7 +138,7 @@ func (c *explainCmd) offline(ctx context.Context, io streams, q rls.Question) (*
 	return report, nil
 }
 
-func (c *explainCmd) live(ctx context.Context, q rls.Question) (*explain.Report, error) {
+func (c *explainCmd) live(ctx context.Context, q explain.Question) (*explain.Report, error) {
 	client, err := c.Server.client("weir explain")
 	if err != nil {
 		return nil, err

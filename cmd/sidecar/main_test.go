@@ -14,8 +14,8 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/weir-ratelimit/weir/internal/app"
+	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
-	"github.com/weir-ratelimit/weir/internal/rls"
 	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
 	"github.com/weir-ratelimit/weir/pkg/reload"
@@ -105,10 +105,10 @@ func TestDefaults(t *testing.T) {
 		"memory-max-keys":  memstore.DefaultMaxKeys,
 		"rules-poll":       reload.DefaultPoll,
 		"rules-settle":     reload.DefaultSettle,
-		"max-descriptors":  rls.DefaultMaxDescriptors,
-		"max-entries":      rls.DefaultMaxEntries,
-		"max-counters":     rls.DefaultMaxCounters,
-		"max-held":         rls.DefaultMaxHeld,
+		"max-descriptors":  decide.DefaultMaxDescriptors,
+		"max-entries":      decide.DefaultMaxEntries,
+		"max-counters":     decide.DefaultMaxCounters,
+		"max-held":         decide.DefaultMaxDelayed,
 	} {
 		var got any
 		if f := flags[name]; f != nil {

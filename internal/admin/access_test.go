@@ -23,7 +23,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/admin"
 	"github.com/weir-ratelimit/weir/internal/adminapi"
 	"github.com/weir-ratelimit/weir/internal/boosts"
-	"github.com/weir-ratelimit/weir/internal/rls"
+	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/topkeys"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
@@ -106,8 +106,8 @@ const apiKey = "sk-live-4711"
 func (valuable) List() []boosts.Status {
 	return []boosts.Status{{Boost: boosts.Boost{Keys: []string{"fixed_window|shop|api_key=" + apiKey, "odd " + apiKey}}}}
 }
-func (valuable) Away() error         { return nil }
-func (valuable) Limits() *rls.Boosts { return nil }
+func (valuable) Away() error            { return nil }
+func (valuable) Limits() *decide.Boosts { return nil }
 func (valuable) Add(context.Context, *boosts.Request) (*boosts.Status, error) {
 	return nil, errors.New("no")
 }

@@ -63,7 +63,7 @@ type Options struct {
 	Metrics http.Handler
 	// Build answers GET /version, as JSON.
 	Build any
-	// Decisions is how often a limit had each outcome, by rls.Outcome; nil if that is not counted for it alone.
+	// Decisions is how often a limit had each outcome, by decide.Outcome; nil if that is not counted for it alone.
 	Decisions func(*descriptors.Limit) []uint64
 	// Top answers GET /top. Nil: keys are not counted.
 	Top func(topkeys.Query) (topkeys.Keys, error)

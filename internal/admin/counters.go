@@ -14,7 +14,7 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/boosts"
 	"github.com/weir-ratelimit/weir/internal/counters"
-	"github.com/weir-ratelimit/weir/internal/rls"
+	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -28,7 +28,7 @@ type Counters interface {
 type Boosts interface {
 	List() []boosts.Status
 	// Limits returns what replaces limits of the rules now; nil if nothing does.
-	Limits() *rls.Boosts
+	Limits() *decide.Boosts
 	Away() error
 	Add(ctx context.Context, in *boosts.Request) (*boosts.Status, error)
 	Remove(ctx context.Context, id string) (*boosts.Boost, error)

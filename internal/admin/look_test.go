@@ -19,7 +19,7 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/admin"
 	"github.com/weir-ratelimit/weir/internal/adminapi"
-	"github.com/weir-ratelimit/weir/internal/rls"
+	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/topkeys"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
@@ -48,8 +48,8 @@ func looked(t *testing.T, rules string, o admin.Options) http.Handler {
 	}
 	o.Rules.(*fakeRules).live = set //nolint:errcheck // no test gives others
 	o.Decisions = func(l *descriptors.Limit) []uint64 {
-		counts := make([]uint64, len(rls.Outcomes()))
-		counts[rls.Allowed], counts[rls.Denied] = 1, uint64(l.ID)
+		counts := make([]uint64, len(decide.Outcomes()))
+		counts[decide.Allowed], counts[decide.Denied] = 1, uint64(l.ID)
 		return counts
 	}
 	o.Metrics, o.Log = http.NotFoundHandler(), slog.New(slog.DiscardHandler)
@@ -93,10 +93,10 @@ func TestListOfRules(t *testing.T) {
 // boosted is boosts of which only Limits is asked.
 type boosted struct {
 	admin.Boosts
-	limits *rls.Boosts
+	limits *decide.Boosts
 }
 
-func (b boosted) Limits() *rls.Boosts { return b.limits }
+func (b boosted) Limits() *decide.Boosts { return b.limits }
 
 // A boosted limit is listed as it is in force, beside what the rule file says.
 func TestListOfBoostedRules(t *testing.T) {
@@ -110,9 +110,9 @@ func TestListOfBoostedRules(t *testing.T) {
 		t.Errorf("without boosts: %s", before)
 	}
 	set, more := compiled(t, shop), compiled(t, strings.ReplaceAll(shop, "10", "70"))
-	*b = boosted{limits: &rls.Boosts{
+	*b = boosted{limits: &decide.Boosts{
 		Rules: map[*descriptors.Limit]*descriptors.Limit{set.Limits()[0]: more.Limits()[0]},
-		Keys: map[string][]rls.Boosted{
+		Keys: map[string][]decide.Boosted{
 			"a": {{Of: set.Limits()[2], By: more.Limits()[2]}}, "b": {{Of: set.Limits()[2], By: more.Limits()[2]}},
 		},
 	}}

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/weir-ratelimit/weir/internal/rls"
+	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/simulate"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
@@ -117,7 +117,7 @@ func (h *handler) sortRules(rules []*descriptors.Rule, denied bool) {
 		for _, l := range r.Limits {
 			var n uint64
 			for o, count := range h.Decisions(l) {
-				if !denied || rls.Outcome(o).Unfit() {
+				if !denied || decide.Outcome(o).Unfit() {
 					n += count
 				}
 			}
@@ -176,7 +176,7 @@ func (h *handler) list(r *descriptors.Rule, inForce boosted) listedRule {
 			limit.Decisions = map[string]uint64{}
 			for o, n := range counts {
 				if n > 0 {
-					limit.Decisions[rls.Outcome(o).String()] = n
+					limit.Decisions[decide.Outcome(o).String()] = n
 				}
 			}
 		}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/admin"
 	"github.com/weir-ratelimit/weir/internal/boosts"
+	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/decisionlog"
 	"github.com/weir-ratelimit/weir/internal/metrics"
 	"github.com/weir-ratelimit/weir/internal/rls"
@@ -119,26 +120,30 @@ func (a *App) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	decider, err := decide.New(decide.Options{
+		Rules:          a.rules.Set,
+		Store:          a.store,
+		Local:          a.store.Fallback(),
+		Boosts:         a.boosts.Limits,
+		Observer:       observer{a.metrics, a.store},
+		Watchers:       watchers,
+		LimitHeaders:   a.o.limitHeaders(),
+		MaxDescriptors: a.o.MaxDescriptors,
+		MaxDelayed:     a.o.MaxHeld,
+		MaxEntries:     a.o.MaxEntries,
+		MaxCounters:    a.o.MaxCounters,
+	})
+	if err != nil {
+		return err
+	}
 	service, err := rls.New(rls.Options{
-		Rules:           a.rules.Set,
-		Store:           a.store,
-		Local:           a.store.Fallback(),
-		Boosts:          a.boosts.Limits,
-		Observer:        observer{a.metrics, a.store},
-		Watchers:        watchers,
-		DynamicMetadata: a.o.DynamicMetadata,
-		LimitHeaders:    a.o.limitHeaders(),
-		MaxDescriptors:  a.o.MaxDescriptors,
-		MaxHeld:         a.o.MaxHeld,
-		MaxEntries:      a.o.MaxEntries,
-		MaxCounters:     a.o.MaxCounters,
+		Decider: decider, Rejected: a.metrics.Rejected, DynamicMetadata: a.o.DynamicMetadata,
 	})
 	if err != nil {
 		return err
 	}
 	err = a.metrics.WatchHeld(func() metrics.HeldStats {
-		held := service.Held()
-		return metrics.HeldStats{Now: held.Now, Refused: held.Refused}
+		return metrics.HeldStats(decider.Delayed())
 	})
 	if err != nil {
 		return err
@@ -151,7 +156,7 @@ func (a *App) open(ctx context.Context) error {
 	if err := a.makeGRPC(service); err != nil { //nolint:contextcheck // a handshake has a context of its own
 		return err
 	}
-	if err := a.makeHTTP(service); err != nil { //nolint:contextcheck // as above
+	if err := a.makeHTTP(decider); err != nil { //nolint:contextcheck // as above
 		return err
 	}
 	return errors.Join(a.listen(ctx), a.watchClients())
@@ -174,7 +179,7 @@ func (a *App) makeGRPC(service *rls.Service) error {
 	return err
 }
 
-func (a *App) makeHTTP(service *rls.Service) error {
+func (a *App) makeHTTP(decider *decide.Decider) error {
 	o := admin.Options{
 		Checks: []admin.Check{
 			{Name: "process", Err: a.stoppingErr},
@@ -185,7 +190,7 @@ func (a *App) makeHTTP(service *rls.Service) error {
 		Decisions:   a.metrics.Decisions,
 		Store:       a.store.String(),
 		StartedAt:   time.Now(),
-		Explainer:   explainer{a.rules, service},
+		Explainer:   explainer{a.rules, decider},
 		Counters:    a.counters(),
 		Boosts:      a.boosts,
 		Metrics:     a.metrics.Handler(),

@@ -436,6 +436,7 @@ func TestRedisUnreachable(t *testing.T) {
 
 // A Redis that goes and comes back is used again by itself.
 func TestRedisReturns(t *testing.T) {
+	t.Parallel()
 	redis := redistest.Start(t)
 	redis.Stop()
 	o := options(t, rulesOf("1"))
@@ -455,6 +456,7 @@ func TestRedisReturns(t *testing.T) {
 
 // A user of Redis who may not run scripts is not ready: no request of theirs would be counted.
 func TestReadyNeedsTheRightToCount(t *testing.T) {
+	t.Parallel()
 	redis := redistest.Start(t)
 	redistest.Do(t, redis, "ACL", "SETUSER", "mute", "on", ">secret", "~*", "+@all", "-eval", "-evalsha")
 	o := options(t, rulesOf("1"))
@@ -478,6 +480,7 @@ const cellWarning = `level=WARN msg="limits with engine: redis_cell cannot be de
 
 // A Redis without the module is noticed when rules want it, at a reload or at the start, and not before.
 func TestRedisCellMissing(t *testing.T) {
+	t.Parallel()
 	redis := redistest.Start(t)
 	o := options(t, rulesOf("1"))
 	o.Store = redis.URL()

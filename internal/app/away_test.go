@@ -24,6 +24,7 @@ func (p *process) warnings() (lines []string) {
 
 // A start without Redis is one warning, which says what that means for requests, and the return of Redis one line.
 func TestRedisAwayAtStart(t *testing.T) {
+	t.Parallel()
 	server, named := redistest.Start(t), redistest.Start(t)
 	server.Stop()
 	o := options(t, rulesOf("1"))
@@ -138,6 +139,7 @@ var policySeconds = regexp.MustCompile(`(?m)^weir_store_policy_seconds\{store="\
 // A Redis that is always 20 ms away decides nothing with the default timeout of 15 ms. That is not silent: the log says
 // again and again that the policy decides, why, and what to check, and the metric for how long.
 func TestDistantRedisIsLoud(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	o := options(t, rulesOf("1"))
 	o.Store, o.StoreTimeout = "redis://"+distant(t, server.Addr(), 20*time.Millisecond), 15*time.Millisecond

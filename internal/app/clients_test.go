@@ -305,6 +305,7 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 
 // A connection without requests is closed after a while.
 func TestIdleConnectionEnds(t *testing.T) {
+	t.Parallel()
 	o := options(t, rulesOf("1000"))
 	o.GRPCMaxConnectionIdle = time.Second
 	p := start(t, o)

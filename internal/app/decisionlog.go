@@ -3,9 +3,9 @@ package app
 import (
 	"fmt"
 
+	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/decisionlog"
 	"github.com/weir-ratelimit/weir/internal/metrics"
-	"github.com/weir-ratelimit/weir/internal/rls"
 )
 
 // checkDecisionLog checks the options of a log that is asked for.
@@ -21,7 +21,7 @@ func (o *Options) checkDecisionLog(c *checker) {
 }
 
 // watchers are what is shown every request that was decided.
-func (a *App) watchers() ([]rls.Watcher, error) {
+func (a *App) watchers() ([]decide.Watcher, error) {
 	all := a.sends.Watchers()
 	if a.top != nil {
 		all = append(all, a.top)

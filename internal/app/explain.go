@@ -5,15 +5,15 @@ import (
 	"errors"
 	"net/url"
 
+	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/explain"
-	"github.com/weir-ratelimit/weir/internal/rls"
 	"github.com/weir-ratelimit/weir/internal/rules"
 )
 
 // explainer answers by the live rules and counters.
 type explainer struct {
 	rules   *rules.Rules
-	service *rls.Service
+	decider *decide.Decider
 }
 
 // Explain implements admin.Explainer.
@@ -26,5 +26,5 @@ func (e explainer) Explain(ctx context.Context, query url.Values) (any, error) {
 	if set == nil {
 		return nil, errors.New("no rules are loaded yet; GET /rules says what is wrong with the files")
 	}
-	return explain.Ask(ctx, e.service, set, q)
+	return explain.Ask(ctx, e.decider, set, q)
 }

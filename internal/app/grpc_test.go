@@ -112,6 +112,7 @@ func TestMostStreams(t *testing.T) {
 
 // A connection is asked to end at its age, and its client connects anew.
 func TestConnectionAge(t *testing.T) {
+	t.Parallel()
 	o := options(t, rulesOf("100"))
 	o.GRPCMaxConnectionAge = time.Second
 	p := start(t, o)

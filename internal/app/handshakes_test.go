@@ -62,6 +62,7 @@ func (p *process) metricOf(series string) string {
 
 // A certificate on a file system that hangs stops no connection: the last ones serve.
 func TestCertificatesThatHang(t *testing.T) {
+	t.Parallel()
 	ca := certtest.New(t)
 	o := options(t, rulesOf("1"))
 	o.GRPCTLSCert, o.GRPCTLSKey = ca.Issue("server", "127.0.0.1")

@@ -79,6 +79,7 @@ func (d *deaf) Take(context.Context, []limiter.Hit, []limiter.Decision) error {
 
 // A request that not even a cancelled context ends does not keep Run from ending, nor Close; the error says so.
 func TestStopEndsWhateverHangs(t *testing.T) {
+	t.Parallel()
 	o := options(t, rulesOf("1"))
 	o.StopTimeout, o.StoreTimeout = time.Millisecond, time.Millisecond
 	d := &deaf{entered: make(chan struct{}), open: make(chan struct{})}

@@ -114,6 +114,7 @@ func TestResetIsForAll(t *testing.T) {
 
 // A boost by one sidecar is followed by the other, shown by both, outlives a reload of each, and is gone when it is removed.
 func TestBoostIsForAll(t *testing.T) {
+	t.Parallel()
 	redis := redistest.Start(t)
 	o := redisOptions(t, redis, rulesOf("2"))
 	one, two := start(t, o), start(t, redisOptions(t, redis, rulesOf("2")))
@@ -184,6 +185,7 @@ func TestBoostEndsOldDenials(t *testing.T) {
 
 // Without Redis a boost stays, no other is made, nothing is reset, and errors say why.
 func TestLiveWithoutRedis(t *testing.T) {
+	t.Parallel()
 	redis := redistest.Start(t, "--appendonly", "yes")
 	p := start(t, redisOptions(t, redis, rulesOf("1")))
 	p.ask("me")

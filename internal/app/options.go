@@ -12,8 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/metrics"
-	"github.com/weir-ratelimit/weir/internal/rls"
 	"github.com/weir-ratelimit/weir/internal/statsd"
 	"github.com/weir-ratelimit/weir/internal/store"
 	"github.com/weir-ratelimit/weir/internal/telemetry"
@@ -259,11 +259,11 @@ func (o *Options) metrics() metrics.Options {
 }
 
 // limitHeaders are the names of the headers that are on.
-func (o *Options) limitHeaders() rls.LimitHeaders {
+func (o *Options) limitHeaders() decide.LimitHeaders {
 	if !o.RatelimitHeaders {
-		return rls.LimitHeaders{}
+		return decide.LimitHeaders{}
 	}
-	return rls.LimitHeaders{Limit: o.RatelimitLimitHeader, Remaining: o.RatelimitRemainingHeader, Reset: o.RatelimitResetHeader}
+	return decide.LimitHeaders{Limit: o.RatelimitLimitHeader, Remaining: o.RatelimitRemainingHeader, Reset: o.RatelimitResetHeader}
 }
 
 // checker collects what is wrong.

@@ -78,7 +78,7 @@ type observer struct {
 	store *store.Store
 }
 
-// StoreFailed implements rls.Observer.
+// StoreFailed implements decide.Observer.
 func (o observer) StoreFailed(err error) {
 	o.Metrics.StoreFailed(err)
 	o.store.Failed(err)

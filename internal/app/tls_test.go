@@ -123,6 +123,7 @@ func (p *process) asksInPlainText() string {
 
 // Certificates are renewed while the process runs. Until both files fit together, the last ones serve.
 func TestCertificatesAreRenewed(t *testing.T) {
+	t.Parallel()
 	ca := certtest.New(t)
 	o := options(t, rulesOf("1"))
 	o.GRPCTLSCert, o.GRPCTLSKey = ca.Issue("server", "127.0.0.1", "old")

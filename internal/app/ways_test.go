@@ -51,6 +51,7 @@ func TestUnknownStore(t *testing.T) {
 
 // A request of a process on a cluster may have limits anywhere in it.
 func TestClusterAndSentinel(t *testing.T) {
+	t.Parallel()
 	for name, url := range map[string]func(t *testing.T) string{
 		"cluster":  func(t *testing.T) string { t.Helper(); return redistest.StartCluster(t, 3).URL() },
 		"sentinel": func(t *testing.T) string { t.Helper(); return redistest.StartSentinel(t).URL() },

@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/weir-ratelimit/weir/internal/rls"
+	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
 
@@ -52,7 +52,7 @@ type Options struct {
 // Board is the boosts that are known here, and what they make of the rules. It is safe for concurrent use.
 type Board struct {
 	o      Options
-	limits atomic.Pointer[rls.Boosts]
+	limits atomic.Pointer[decide.Boosts]
 	wake   chan struct{} // Run looks again when the next boost ends
 
 	reading sync.Mutex // by who reads the store: what was read last is what is kept
@@ -93,7 +93,7 @@ type ScaledLimit struct {
 func New(o Options) *Board { return &Board{o: o, wake: make(chan struct{}, 1)} }
 
 // Limits is what stands for limits of the rules: one atomic load. Nil if nothing does.
-func (b *Board) Limits() *rls.Boosts { return b.limits.Load() }
+func (b *Board) Limits() *decide.Boosts { return b.limits.Load() }
 
 // Prepare makes the boosts ready for rules that are about to go live, beside those that are.
 func (b *Board) Prepare(set *descriptors.Set) {

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/weir-ratelimit/weir/internal/rls"
+	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
 
@@ -17,12 +17,12 @@ type counter struct {
 
 // build is what the boosts, oldest first, make of the limits of all sets, and their status in the first. A newer boost stands
 // for an older one, and one of a counter for one of its rule.
-func build(sets []*descriptors.Set, all []Boost) (*rls.Boosts, []Status) {
+func build(sets []*descriptors.Set, all []Boost) (*decide.Boosts, []Status) {
 	status := make([]Status, len(all))
 	if len(all) == 0 {
 		return nil, status
 	}
-	limits := &rls.Boosts{Rules: map[*descriptors.Limit]*descriptors.Limit{}, Keys: map[string][]rls.Boosted{}}
+	limits := &decide.Boosts{Rules: map[*descriptors.Limit]*descriptors.Limit{}, Keys: map[string][]decide.Boosted{}}
 	owner := map[counter]int{}
 	for s, set := range sets {
 		rules := byPath{}
@@ -60,7 +60,7 @@ type applied struct {
 }
 
 // apply puts what the boost makes of the rule's limits among limits.
-func apply(b *Boost, rule *descriptors.Rule, limits *rls.Boosts) (out applied) {
+func apply(b *Boost, rule *descriptors.Rule, limits *decide.Boosts) (out applied) {
 	if rule == nil {
 		out.Problem = "the live rules have no such rule"
 		return out
@@ -86,8 +86,8 @@ func apply(b *Boost, rule *descriptors.Rule, limits *rls.Boosts) (out applied) {
 			out.counters = append(out.counters, counter{limit: l})
 		}
 		for _, key := range keys {
-			older := slices.DeleteFunc(limits.Keys[key], func(k rls.Boosted) bool { return k.Of == l })
-			limits.Keys[key] = append(older, rls.Boosted{Of: l, By: by})
+			older := slices.DeleteFunc(limits.Keys[key], func(k decide.Boosted) bool { return k.Of == l })
+			limits.Keys[key] = append(older, decide.Boosted{Of: l, By: by})
 			out.counters = append(out.counters, counter{l, key})
 		}
 	}

@@ -10,13 +10,15 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/linequeue"
-	"github.com/weir-ratelimit/weir/internal/rls"
+	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
 // Bounds of the buffer, in bytes.
@@ -65,7 +67,7 @@ type Stats struct {
 	Dropped [reasons]uint64 // by Reason
 }
 
-// Log is a rls.Watcher. Its methods are safe for concurrent use.
+// Log is a decide.Watcher. Its methods are safe for concurrent use.
 type Log struct {
 	o       Options
 	out     output
@@ -79,7 +81,7 @@ type Log struct {
 	told   [reasons]uint64 // dropped, as the last line about it said; only the queue's goroutine uses it
 }
 
-var _ rls.Watcher = (*Log)(nil)
+var _ decide.Watcher = (*Log)(nil)
 
 // New opens the log. Close ends it.
 func New(o Options) (*Log, error) {
@@ -101,8 +103,8 @@ func New(o Options) (*Log, error) {
 	return l, nil
 }
 
-// Watch implements rls.Watcher.
-func (l *Log) Watch(_ context.Context, v rls.View) {
+// Watch implements decide.Watcher.
+func (l *Log) Watch(_ context.Context, v *decide.Verdict) {
 	share, weight := l.o.Sample, l.weights[0]
 	if refused(v) {
 		share, weight = l.o.SampleDenied, l.weights[1]
@@ -127,16 +129,8 @@ func (l *Log) Watch(_ context.Context, v rls.View) {
 }
 
 // refused says whether a limit did not fit.
-func refused(v rls.View) bool {
-	if v.Denied() {
-		return true
-	}
-	for i := range v.Hits() {
-		if _, _, d, _ := v.Hit(i); !d.Allowed {
-			return true
-		}
-	}
-	return false
+func refused(v *decide.Verdict) bool {
+	return v.Denied || slices.ContainsFunc(v.Decisions, func(d limiter.Decision) bool { return !d.Allowed })
 }
 
 // Close writes what is left, for a second at most: a stream that nobody reads does not stop the process from ending. Later

@@ -15,9 +15,9 @@ import (
 	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 
+	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/linequeue"
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
-	"github.com/weir-ratelimit/weir/internal/rls"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
 )
@@ -36,7 +36,7 @@ var secret = []byte("0123456789abcdef")
 
 // logging is a service whose decisions are logged.
 type logging struct {
-	*rls.Service
+	*decide.Decider
 	*Log
 	path string
 	said proctest.Buffer // by the process's log
@@ -58,13 +58,13 @@ func start(tb testing.TB, change func(*Options)) *logging {
 	if l.Log, err = New(o); err != nil {
 		tb.Fatal(err)
 	}
-	l.Service = service(tb, l.Log)
+	l.Decider = service(tb, l.Log)
 	l.end = l.Close
 	tb.Cleanup(l.end)
 	return l
 }
 
-func service(tb testing.TB, watchers ...rls.Watcher) *rls.Service {
+func service(tb testing.TB, watchers ...decide.Watcher) *decide.Decider {
 	tb.Helper()
 	set, err := descriptors.Compile([]descriptors.File{{Name: "rules.yaml", Data: []byte(rules)}})
 	if err != nil {
@@ -79,27 +79,29 @@ func service(tb testing.TB, watchers ...rls.Watcher) *rls.Service {
 			tb.Error(err)
 		}
 	})
-	s, err := rls.New(rls.Options{Rules: func() *descriptors.Set { return set }, Store: store, Watchers: watchers})
+	d, err := decide.New(decide.Options{Rules: func() *descriptors.Set { return set }, Store: store, Watchers: watchers})
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return s
+	return d
 }
 
 // ask asks for one hit of descriptors of one entry such as user=ann.
 func (l *logging) ask(tb testing.TB, pairs ...string) {
 	tb.Helper()
-	if err := l.Ask(tb.Context(), "shop", questions(pairs...)); err != nil {
+	if _, err := l.Decide(tb.Context(), requestOf(l.Decider, pairs...)); err != nil {
 		tb.Fatal(err)
 	}
 }
 
-func questions(pairs ...string) (all []rls.Asked) {
+func requestOf(d *decide.Decider, pairs ...string) *decide.Request {
+	r := d.NewRequest()
+	r.Domain = "shop"
 	for _, p := range pairs {
 		k, v, _ := strings.Cut(p, "=")
-		all = append(all, rls.Asked{Cost: 1, Entries: []descriptors.Entry{{Key: k, Value: v}}})
+		r.Add(decide.Descriptor{Cost: 1, Entries: []descriptors.Entry{{Key: k, Value: v}}})
 	}
-	return all
+	return r
 }
 
 // text is what was written, once the log has ended.
@@ -128,10 +130,10 @@ func (l *logging) read(tb testing.TB) (all []Line) {
 func TestLineSaysWhatWasDecided(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := start(t, nil)
-		q := questions("user=ann", "path=/a\"\\\x01", "none=x")
-		q[0].Cost = 3
-		q[2].Requests, q[2].Window = 7, time.Minute
-		if err := l.Ask(t.Context(), "shop", q); err != nil {
+		r := requestOf(l.Decider, "user=ann", "path=/a\"\\\x01", "none=x")
+		r.Descriptors[0].Cost = 3
+		r.Descriptors[2].Own = decide.OwnLimit{Requests: 7, Window: time.Minute}
+		if _, err := l.Decide(t.Context(), r); err != nil {
 			t.Fatal(err)
 		}
 		l.ask(t, "user=bob")
@@ -256,7 +258,8 @@ func TestEnd(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := service(t, l).Ask(t.Context(), "shop", questions("none=x")); err != nil {
+		d := service(t, l)
+		if _, err := d.Decide(t.Context(), requestOf(d, "none=x")); err != nil {
 			t.Fatal(err)
 		}
 		l.Close()
@@ -430,23 +433,23 @@ func BenchmarkWatch(b *testing.B) {
 	} {
 		b.Run(bm.name, func(b *testing.B) {
 			l := start(b, func(o *Options) { o.To, o.Sample, o.Values = os.DevNull, bm.sample, bm.values })
-			q := questions("none=10.0.0.1", "secret=x")
-			q[1].Cost = 0
+			r := requestOf(l.Decider, "none=10.0.0.1", "secret=x")
+			r.Descriptors[1].Cost = 0
 			b.ReportAllocs()
 			for b.Loop() {
-				if err := l.Ask(context.Background(), "shop", q); err != nil {
+				if _, err := l.Decide(context.Background(), r); err != nil {
 					b.Fatal(err)
 				}
 			}
 		})
 	}
 	b.Run("off", func(b *testing.B) {
-		s := service(b)
-		q := questions("none=10.0.0.1", "secret=x")
-		q[1].Cost = 0
+		d := service(b)
+		r := requestOf(d, "none=10.0.0.1", "secret=x")
+		r.Descriptors[1].Cost = 0
 		b.ReportAllocs()
 		for b.Loop() {
-			if err := s.Ask(context.Background(), "shop", q); err != nil {
+			if _, err := d.Decide(context.Background(), r); err != nil {
 				b.Fatal(err)
 			}
 		}

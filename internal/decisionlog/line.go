@@ -5,7 +5,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/weir-ratelimit/weir/internal/rls"
+	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -65,30 +65,30 @@ func appendTime(dst []byte, now time.Time) []byte {
 }
 
 // appendLine appends the line of a request.
-func (l *Log) appendLine(dst []byte, now time.Time, weight string, v rls.View) []byte {
+func (l *Log) appendLine(dst []byte, now time.Time, weight string, v *decide.Verdict) []byte {
 	dst = appendTime(dst, now)
-	dst = appendText(append(dst, `,"domain":`...), v.Domain())
+	dst = appendText(append(dst, `,"domain":`...), v.Request.Domain)
 	answer := `,"answer":"ok","store_failed":`
-	if v.Denied() {
+	if v.Denied {
 		answer = `,"answer":"over_limit","store_failed":`
 	}
 	dst = strconv.AppendBool(append(dst, answer...), v.Failed())
 	dst = append(append(dst, `,"weight":`...), weight...)
 	dst = append(dst, `,"descriptors":[`...)
-	for i := range v.Descriptors() {
+	for i := range v.Request.Descriptors {
 		dst = l.appendDescriptor(comma(dst, i), v, i)
 	}
 	dst = append(dst, `],"limits":[`...)
-	for i := range v.Hits() {
+	for i := range v.Hits {
 		dst = l.appendLimit(comma(dst, i), v, i)
 	}
 	return append(dst, "]}\n"...)
 }
 
-func (l *Log) appendDescriptor(dst []byte, v rls.View, i int) []byte {
-	rule := v.Rule(i)
+func (l *Log) appendDescriptor(dst []byte, v *decide.Verdict, i int) []byte {
+	d, rule := &v.Request.Descriptors[i], v.Statuses[i].Rule
 	dst = append(dst, `{"entries":[`...)
-	for j, e := range v.Entries(i) {
+	for j, e := range d.Entries {
 		dst = appendText(append(comma(dst, j), `{"key":`...), e.Key)
 		hashed := l.o.Values == Hashed || rule != nil && rule.Hashes(j)
 		switch {
@@ -101,20 +101,20 @@ func (l *Log) appendDescriptor(dst []byte, v rls.View, i int) []byte {
 		}
 		dst = append(dst, '}')
 	}
-	dst = strconv.AppendInt(append(dst, `],"cost":`...), v.Cost(i), 10)
+	dst = strconv.AppendInt(append(dst, `],"cost":`...), d.Cost, 10)
 	if rule != nil {
 		dst = appendText(append(dst, `,"rule":`...), rule.Path)
 	}
-	if requests, window := v.Own(i); window != 0 {
-		dst = strconv.AppendUint(append(dst, `,"limit":{"requests_per_unit":`...), uint64(requests), 10)
-		dst = strconv.AppendInt(append(dst, `,"window_seconds":`...), int64(window/time.Second), 10)
+	if own := d.Own; own.Window != 0 {
+		dst = strconv.AppendUint(append(dst, `,"limit":{"requests_per_unit":`...), uint64(own.Requests), 10)
+		dst = strconv.AppendInt(append(dst, `,"window_seconds":`...), int64(own.Window/time.Second), 10)
 		dst = append(dst, '}')
 	}
 	return append(dst, '}')
 }
 
-func (l *Log) appendLimit(dst []byte, v rls.View, i int) []byte {
-	limit, hit, d, outcome := v.Hit(i)
+func (l *Log) appendLimit(dst []byte, v *decide.Verdict, i int) []byte {
+	limit, hit, d, outcome := v.Limits[i], &v.Hits[i], &v.Decisions[i], v.Outcome(i)
 	dst = strconv.AppendInt(append(dst, `{"descriptor":`...), int64(hit.Group), 10)
 	dst = appendText(append(dst, `,"rule":`...), limit.Rule.Path)
 	if limit.Name != "" {

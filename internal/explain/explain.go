@@ -1,17 +1,17 @@
 // Package explain answers "it does not limit" and "it limits, and I cannot see why": which rules a request's descriptors
 // match and why others do not, which counters that means, and what would be answered. It decides nothing itself: how
-// descriptors match is pkg/descriptors' to say, and what is answered internal/rls'.
+// descriptors match is pkg/descriptors' to say, and what is answered internal/decide's.
 package explain
 
 import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
-	"time"
 
+	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/nearmiss"
-	"github.com/weir-ratelimit/weir/internal/rls"
 	"github.com/weir-ratelimit/weir/internal/simulate"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
@@ -112,53 +112,76 @@ const (
 	OverLimit = "OVER_LIMIT"
 )
 
-// Ask explains the question by the rules, and lets the service say what it would answer. The error says what is wrong with the
-// question.
-func Ask(ctx context.Context, service *rls.Service, rules *descriptors.Set, q rls.Question) (*Report, error) {
-	p, err := service.Preview(ctx, rules, q)
+// Question is a request as people write it.
+type Question struct {
+	Domain      string
+	Descriptors [][]descriptors.Entry
+	// Hits is the cost of each descriptor; 0 is 1.
+	Hits uint32
+}
+
+func (q *Question) request(d *decide.Decider) *decide.Request {
+	r := d.NewRequest()
+	r.Domain = q.Domain
+	for _, entries := range q.Descriptors {
+		r.Add(decide.Descriptor{Entries: entries, Cost: int64(max(q.Hits, 1))})
+	}
+	return r
+}
+
+// Ask explains the question by the rules, with the verdict that the decider would give now. The error says what is wrong with
+// the question.
+func Ask(ctx context.Context, d *decide.Decider, rules *descriptors.Set, q Question) (*Report, error) {
+	v, err := d.Look(ctx, rules, q.request(d))
 	if err != nil {
 		return nil, err
 	}
-	return newReport(rules, q, p), nil
+	r := newReport(rules, q, v)
+	r.Live = true
+	return r, nil
 }
 
-func newReport(rules *descriptors.Set, q rls.Question, p *rls.Preview) *Report {
-	r := &Report{Domain: q.Domain, Hits: max(q.Hits, 1), Live: q.Look, Answer: answer(p)}
+func newReport(rules *descriptors.Set, q Question, v *decide.Verdict) *Report {
+	r := &Report{Domain: q.Domain, Hits: max(q.Hits, 1), Answer: answer(v)}
 	matched := make([]*descriptors.Rule, len(q.Descriptors))
 	for i, entries := range q.Descriptors {
 		x := nearmiss.Explain(rules, q.Domain, entries)
 		matched[i] = x.Rule
 		d := described(x)
-		d.Code = code(p.Statuses[i].Over)
+		d.Code = code(v.Statuses[i].Over)
 		r.Descriptors = append(r.Descriptors, d)
 	}
 	for i := range r.Descriptors {
-		r.Descriptors[i].Limits = limits(i, q.Descriptors[i], matched, p)
+		r.Descriptors[i].Limits = limits(i, q.Descriptors[i], matched, v)
 	}
 	return r
 }
 
-func answer(p *rls.Preview) Answer {
-	a := Answer{Code: code(p.Denied), Wait: p.Wait.Seconds(), Headers: p.Headers, Body: p.Body}
-	if p.Failed {
-		a.StoreError = p.Err.Error()
+func answer(v *decide.Verdict) Answer {
+	a := Answer{Code: code(v.Denied), Wait: v.Wait.Seconds()}
+	v.Headers(func(h decide.Header) bool {
+		if h.IsNumber {
+			h.Text = strconv.FormatInt(h.Number, 10)
+		}
+		a.Headers = append(a.Headers, descriptors.Header{Name: h.Name, Value: h.Text})
+		return true
+	})
+	if v.Failed() {
+		a.StoreError = v.StoreErr.Error()
 	}
-	var longest time.Duration
-	for i := range p.Hits {
-		if h := &p.Hits[i]; denied(h.Outcome) {
-			a.DeniedBy = append(a.DeniedBy, title(h.Limit))
-			longest = max(longest, h.Decision.RetryAfter)
+	if !v.Denied {
+		return a
+	}
+	a.RetryAfter = newRetryAfter(v.RetryAfter())
+	if response := v.Response(); response != nil {
+		a.Body = response.Body
+	}
+	for i, l := range v.Limits {
+		if v.Denies(i) {
+			a.DeniedBy = append(a.DeniedBy, title(l))
 		}
 	}
-	if p.Denied {
-		a.RetryAfter = newRetryAfter(longest)
-	}
 	return a
-}
-
-// denied says whether a hit with that outcome denied its request.
-func denied(o rls.Outcome) bool {
-	return o == rls.Denied || o == rls.DeniedOnFailure || o == rls.DeniedLocally
 }
 
 // described is the explanation in the report's form.
@@ -190,33 +213,43 @@ func described(x *nearmiss.Explanation) Descriptor {
 }
 
 // limits are those of descriptor i's rule, with what each of them says.
-func limits(i int, entries []descriptors.Entry, matched []*descriptors.Rule, p *rls.Preview) (all []Limit) {
+func limits(i int, entries []descriptors.Entry, matched []*descriptors.Rule, v *decide.Verdict) (all []Limit) {
 	if matched[i] == nil {
 		return nil
 	}
 	for _, l := range matched[i].Limits {
 		shown := Limit{Name: l.Name, Text: words(l), Key: string(l.AppendKey(nil, entries))}
-		at := slices.IndexFunc(p.Hits, func(h rls.PreviewHit) bool { return h.Hit.Group == i && h.Limit.ID == l.ID })
+		at := hitOf(v, i, l)
 		if at < 0 {
 			shown.ReplacedBy = replacer(l.Name, matched)
 			all = append(all, shown)
 			continue
 		}
-		h := &p.Hits[at]
-		if h.Limit != l {
-			shown.Text = words(h.Limit) + " (boosted from " + words(l) + ")"
+		asked, d := v.Limits[at], &v.Decisions[at]
+		if asked != l {
+			shown.Text = words(asked) + " (boosted from " + words(l) + ")"
 		}
-		shown.Outcome, shown.Fits, shown.Remaining = h.Outcome.String(), h.Decision.Allowed, h.Decision.Remaining
-		shown.ResetAfter, shown.Wait = h.Decision.ResetAfter.Seconds(), h.Decision.Wait.Seconds()
-		if h.Hit.Policy.Algorithm() == limiter.FixedWindow && h.Decision.Remaining == h.Hit.Policy.Capacity() {
+		shown.Outcome, shown.Fits, shown.Remaining = v.Outcome(at).String(), d.Allowed, d.Remaining
+		shown.ResetAfter, shown.Wait = d.ResetAfter.Seconds(), d.Wait.Seconds()
+		if asked.Policy.Algorithm() == limiter.FixedWindow && d.Remaining == asked.Policy.Capacity() {
 			shown.ResetAfter = 0 // the window ends some time, and there is nothing in it
 		}
-		if !h.Decision.Allowed {
-			shown.RetryAfter = newRetryAfter(h.Decision.RetryAfter)
+		if !d.Allowed {
+			shown.RetryAfter = newRetryAfter(d.RetryAfter)
 		}
 		all = append(all, shown)
 	}
 	return all
+}
+
+// hitOf is the index of the hit that asked a limit of descriptor i, or what boosts replaced it by; -1 if none did.
+func hitOf(v *decide.Verdict, i int, l *descriptors.Limit) int {
+	for first, last := v.Statuses[i].Hits(); first < last; first++ {
+		if v.Limits[first].ID == l.ID {
+			return first
+		}
+	}
+	return -1
 }
 
 // replacer is the rule that replaces limits of that name in this request.

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/weir-ratelimit/weir/internal/rls"
+	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
 )
@@ -38,31 +38,33 @@ var begin = time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)
 
 // Offline is Ask on fresh counters in virtual time, so that the same question always has the same answer. Of more than one request, one each time every has passed, it
 // tells where the answer changes.
-func Offline(ctx context.Context, rules *descriptors.Set, q rls.Question, requests int, every time.Duration) (*Report, error) {
+func Offline(ctx context.Context, rules *descriptors.Set, q Question, requests int, every time.Duration) (*Report, error) {
 	clock := begin.UnixMicro()
 	store, err := memstore.New(memstore.Options{MaxKeys: 4096, Now: func() int64 { return clock }, SweepEvery: time.Hour}) //nolint:contextcheck // it ends with Close
 	if err != nil {
 		return nil, err
 	}
 	defer store.Close() //nolint:errcheck // it frees memory, and says nothing
-	service, err := rls.New(rls.Options{Rules: func() *descriptors.Set { return rules }, Store: store})
+	decider, err := decide.New(decide.Options{Rules: func() *descriptors.Set { return rules }, Store: store})
 	if err != nil {
 		return nil, err
 	}
+	request := q.request(decider)
 	var r *Report
 	var spans []Span
 	for i := range max(requests, 1) {
 		if ctx.Err() != nil {
 			return nil, errors.New("interrupted")
 		}
-		p, err := service.Preview(ctx, rules, q)
+		v, err := decider.Decide(ctx, request)
 		if err != nil {
 			return nil, err
 		}
+		v.Delay().End()
 		if i == 0 {
-			r = newReport(rules, q, p)
+			r = newReport(rules, q, v)
 		}
-		next := newSpan(i+1, every*time.Duration(i), answer(p), p.Statuses)
+		next := newSpan(i+1, every*time.Duration(i), answer(v), v.Statuses)
 		if i == 0 || !spans[len(spans)-1].join(&next) {
 			spans = append(spans, next)
 		}
@@ -81,11 +83,12 @@ func Offline(ctx context.Context, rules *descriptors.Set, q rls.Question, reques
 // maxSpans bounds what is told.
 const maxSpans = 1000
 
-func newSpan(i int, at time.Duration, a Answer, statuses []rls.PreviewStatus) Span {
+func newSpan(i int, at time.Duration, a Answer, statuses []decide.Status) Span {
 	s := Span{From: i, To: i, At: at.Seconds(), Code: a.Code, DeniedBy: a.DeniedBy, RetryAfter: a.RetryAfter, Wait: a.Wait}
-	for _, st := range statuses {
-		if st.Limited && (s.Remaining == nil || st.Remaining < s.Remaining[0]) {
-			s.Remaining = &[2]uint32{st.Remaining, st.Remaining}
+	for i := range statuses {
+		remaining := decide.Saturate(statuses[i].Remaining)
+		if statuses[i].Limit != nil && (s.Remaining == nil || remaining < s.Remaining[0]) {
+			s.Remaining = &[2]uint32{remaining, remaining}
 		}
 	}
 	return s

@@ -6,12 +6,11 @@ import (
 	"net/url"
 	"strconv"
 
-	"github.com/weir-ratelimit/weir/internal/rls"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
 
 // Query is the question as GET /explain takes it: ?domain=..&descriptor=key=value,key=value&descriptor=..&hits=1.
-func Query(q rls.Question) url.Values {
+func Query(q Question) url.Values {
 	v := url.Values{"domain": {q.Domain}, "hits": {strconv.FormatUint(uint64(max(q.Hits, 1)), 10)}}
 	for _, entries := range q.Descriptors {
 		v.Add("descriptor", descriptors.FormatEntries(entries))
@@ -19,9 +18,9 @@ func Query(q rls.Question) url.Values {
 	return v
 }
 
-// ParseQuery reads what Query writes, as a question that looks. Hits are 1 if left out. The error says all that is wrong.
-func ParseQuery(v url.Values) (rls.Question, error) {
-	q := rls.Question{Domain: v.Get("domain"), Hits: 1, Look: true}
+// ParseQuery reads what Query writes, . Hits are 1 if left out. The error says all that is wrong.
+func ParseQuery(v url.Values) (Question, error) {
+	q := Question{Domain: v.Get("domain"), Hits: 1}
 	var errs []error
 	for name := range v {
 		if name != "domain" && name != "descriptor" && name != "hits" {

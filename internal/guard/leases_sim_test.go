@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weir-ratelimit/weir/internal/guard"
+	"github.com/weir-ratelimit/weir/internal/test/longtest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -106,7 +107,7 @@ func TestBound(t *testing.T) {
 	for _, a := range leasable {
 		t.Run(a.String(), func(t *testing.T) {
 			used, over := 0, int64(0)
-			rapid.Check(t, func(rt *rapid.T) {
+			longtest.Check(t, 15, func(rt *rapid.T) {
 				p := leased(t, limiter.Params{
 					Algorithm: a, Window: time.Second, Oldest: oldest(a),
 					Limit: rapid.SampledFrom([]int64{20, 100, 300}).Draw(rt, "limit"),

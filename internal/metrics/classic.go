@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 
-	"github.com/weir-ratelimit/weir/internal/rls"
+	"github.com/weir-ratelimit/weir/internal/decide"
 )
 
 // classic shows the counters by the names and labels that envoyproxy/ratelimit's Prometheus sink gives its own: its
@@ -43,16 +43,16 @@ func newClassic(m *Metrics) *classic {
 	return &classic{
 		m: m,
 		hits: []classicHits{
-			hits("total_hits", "Hits that a rule was asked for.", func(c *counters) uint64 { return c.sum(rls.Outcomes()...) }),
+			hits("total_hits", "Hits that a rule was asked for.", func(c *counters) uint64 { return c.sum(decide.Outcomes()...) }),
 			hits("over_limit", "Hits that do not fit, in shadow mode, too.", func(c *counters) uint64 {
-				return c.sum(rls.Denied, rls.ShadowDenied, rls.QuotaOver, rls.DeniedLocally)
+				return c.sum(decide.Denied, decide.ShadowDenied, decide.QuotaOver, decide.DeniedLocally)
 			}),
 			hits("within_limit", "Hits that fit.", func(c *counters) uint64 {
-				return c.sum(rls.Allowed, rls.Uncharged, rls.AllowedLocally)
+				return c.sum(decide.Allowed, decide.Uncharged, decide.AllowedLocally)
 			}),
 			hits("near_limit", "Allowed hits above --near-limit-ratio of the limit.", func(c *counters) uint64 { return c.near.Load() }),
 			hits("over_limit_with_local_cache", "Hits denied without asking Redis.", func(c *counters) uint64 { return c.known.Load() }),
-			hits("shadow_mode", "Hits that do not fit, in shadow mode.", func(c *counters) uint64 { return c.sum(rls.ShadowDenied) }),
+			hits("shadow_mode", "Hits that do not fit, in shadow mode.", func(c *counters) uint64 { return c.sum(decide.ShadowDenied) }),
 		},
 		requests: desc("total_requests", "Requests.", "grpc_method"),
 		seconds:  desc("response_time_seconds", "Time from a decoded request to its response.", "grpc_method"),
@@ -63,7 +63,7 @@ func newClassic(m *Metrics) *classic {
 }
 
 // sum is the hits of these outcomes.
-func (c *counters) sum(outcomes ...rls.Outcome) uint64 {
+func (c *counters) sum(outcomes ...decide.Outcome) uint64 {
 	var n uint64
 	for _, o := range outcomes {
 		n += c.hits[o].Load()

@@ -10,7 +10,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"google.golang.org/grpc/codes"
 
-	"github.com/weir-ratelimit/weir/internal/rls"
+	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
@@ -56,7 +56,7 @@ func complete() (*Metrics, error) {
 	m.RulesCompiled(set)
 	m.RulesLoaded("")
 	for _, hits := range []int64{1, -1} {
-		m.Decided(set.Limits()[0], rls.Denied, hits, &limiter.Decision{Known: true})
+		m.Decided(set.Limits()[0], decide.Denied, hits, &limiter.Decision{Known: true})
 	}
 	m.Answered(set.Domains()[0], false)
 	m.Rejected(codes.InvalidArgument)

@@ -7,7 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/weir-ratelimit/weir/internal/rls"
+	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
@@ -44,21 +44,21 @@ type labels struct{ domain, rule, limit string }
 // counters are a limit's.
 type counters struct {
 	labels
-	decisions, hits       [len(outcomeLabels)]atomic.Uint64 // by rls.Outcome
+	decisions, hits       [len(outcomeLabels)]atomic.Uint64 // by decide.Outcome
 	near, known, returned atomic.Uint64                     // hits
 }
 
-// outcomeLabels are rls.Outcome's names.
+// outcomeLabels are decide.Outcome's names.
 var outcomeLabels = [...]string{
-	rls.Allowed:          rls.Allowed.String(),
-	rls.Uncharged:        rls.Uncharged.String(),
-	rls.Denied:           rls.Denied.String(),
-	rls.ShadowDenied:     rls.ShadowDenied.String(),
-	rls.QuotaOver:        rls.QuotaOver.String(),
-	rls.AllowedOnFailure: rls.AllowedOnFailure.String(),
-	rls.DeniedOnFailure:  rls.DeniedOnFailure.String(),
-	rls.AllowedLocally:   rls.AllowedLocally.String(),
-	rls.DeniedLocally:    rls.DeniedLocally.String(),
+	decide.Allowed:          decide.Allowed.String(),
+	decide.Uncharged:        decide.Uncharged.String(),
+	decide.Denied:           decide.Denied.String(),
+	decide.ShadowDenied:     decide.ShadowDenied.String(),
+	decide.QuotaOver:        decide.QuotaOver.String(),
+	decide.AllowedOnFailure: decide.AllowedOnFailure.String(),
+	decide.DeniedOnFailure:  decide.DeniedOnFailure.String(),
+	decide.AllowedLocally:   decide.AllowedLocally.String(),
+	decide.DeniedLocally:    decide.DeniedLocally.String(),
 }
 
 func newLimits(maxRules int, ratio float64) *limits {
@@ -139,8 +139,8 @@ func labelsOf(l *descriptors.Limit) labels {
 	return name
 }
 
-// Decided implements rls.Observer.
-func (ls *limits) Decided(l *descriptors.Limit, o rls.Outcome, hits int64, d *limiter.Decision) {
+// Decided implements decide.Observer.
+func (ls *limits) Decided(l *descriptors.Limit, o decide.Outcome, hits int64, d *limiter.Decision) {
 	c := ls.of(l)
 	if c == nil {
 		return // of a rule that a reload took away while the request was under way
@@ -150,11 +150,11 @@ func (ls *limits) Decided(l *descriptors.Limit, o rls.Outcome, hits int64, d *li
 	case hits > 0:
 		c.hits[o].Add(uint64(hits))
 		switch {
-		case o == rls.Allowed:
+		case o == decide.Allowed:
 			if near := ls.nearHits(l.Policy, hits, d.Remaining); near > 0 {
 				c.near.Add(uint64(near))
 			}
-		case o == rls.Denied && d.Known:
+		case o == decide.Denied && d.Known:
 			c.known.Add(uint64(hits))
 		}
 	case hits < 0:
@@ -217,7 +217,7 @@ func (ls *limits) collect(ch chan<- prometheus.Metric, c *counters) {
 	}
 	for o, name := range outcomeLabels {
 		n := c.decisions[o].Load()
-		if n == 0 && rls.Outcome(o) != rls.Allowed && rls.Outcome(o) != rls.Denied {
+		if n == 0 && decide.Outcome(o) != decide.Allowed && decide.Outcome(o) != decide.Denied {
 			continue
 		}
 		ch <- counter(ls.decisions, n, c.domain, c.rule, c.limit, name)

@@ -10,8 +10,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/metrics"
-	"github.com/weir-ratelimit/weir/internal/rls"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -43,8 +43,8 @@ func TestNearLimit(t *testing.T) {
 		m := metrics.New(metrics.Options{MaxRules: 1, NearLimitRatio: tt.ratio})
 		set := compile(t, tt.rule)
 		m.RulesCompiled(set)
-		m.Decided(set.Limits()[0], rls.Allowed, tt.hits, &limiter.Decision{Allowed: true, Remaining: tt.remaining})
-		m.Decided(set.Limits()[0], rls.Denied, 1, &limiter.Decision{}) // not charged, and so not near
+		m.Decided(set.Limits()[0], decide.Allowed, tt.hits, &limiter.Decision{Allowed: true, Remaining: tt.remaining})
+		m.Decided(set.Limits()[0], decide.Denied, 1, &limiter.Decision{}) // not charged, and so not near
 		got := only(t, m, "weir_hits_near")[`weir_hits_near_limit_total{domain="shop",limit="",rule="a"}`]
 		if got != tt.want {
 			t.Errorf("%s: %d hits that leave %d, ratio %v: %q near, want %s", tt.rule, tt.hits, tt.remaining, tt.ratio, got, tt.want)
@@ -56,8 +56,8 @@ func TestKnownDenials(t *testing.T) {
 	m := newMetrics()
 	set := compile(t, rule("a"))
 	m.RulesCompiled(set)
-	m.Decided(set.Limits()[0], rls.Denied, 5, &limiter.Decision{})
-	m.Decided(set.Limits()[0], rls.Denied, 3, &limiter.Decision{Known: true})
+	m.Decided(set.Limits()[0], decide.Denied, 5, &limiter.Decision{})
+	m.Decided(set.Limits()[0], decide.Denied, 3, &limiter.Decision{Known: true})
 	got := only(t, m, "weir_hits_known")
 	if diff := cmp.Diff(map[string]string{`weir_hits_known_denied_total{domain="shop",limit="",rule="a"}`: "3"}, got); diff != "" {
 		t.Error(diff)
@@ -72,7 +72,7 @@ func TestMaxRules(t *testing.T) {
 	before := compile(t, rule("one"), two, rule("three"), rule("four"))
 	m.RulesCompiled(before)
 	for _, l := range before.Limits() {
-		m.Decided(l, rls.Allowed, 1, &nearly)
+		m.Decided(l, decide.Allowed, 1, &nearly)
 	}
 	series := func(domain, limit, rule string) string {
 		return `weir_decisions_total{domain="` + domain + `",limit="` + limit + `",outcome="allowed",rule="` + rule + `"}`
@@ -95,8 +95,8 @@ func TestMaxRules(t *testing.T) {
 
 	after := compile(t, rule("one"), rule("four"), rule("five"))
 	m.RulesCompiled(after)
-	m.Decided(after.Limits()[1], rls.Allowed, 1, &nearly)
-	m.Decided(before.Limits()[3], rls.Allowed, 1, &nearly) // three, which is gone
+	m.Decided(after.Limits()[1], decide.Allowed, 1, &nearly)
+	m.Decided(before.Limits()[3], decide.Allowed, 1, &nearly) // three, which is gone
 	check("1", map[string]string{
 		series("shop", "", "one"): "1", series("shop", "", "four"): "1", series("(other)", "(other)", "(other)"): "3",
 	})
@@ -113,13 +113,13 @@ func TestClassic(t *testing.T) {
 	m.RulesLoaded("hash")
 	m.RulesRefused()
 	for _, l := range set.Limits() {
-		m.Decided(l, rls.Allowed, 2, &nearly)
+		m.Decided(l, decide.Allowed, 2, &nearly)
 	}
 	client := set.Limits()[0]
-	m.Decided(client, rls.Denied, 3, &limiter.Decision{})
-	m.Decided(client, rls.Denied, 4, &limiter.Decision{Known: true})
-	m.Decided(client, rls.AllowedOnFailure, 5, &limiter.Decision{})
-	m.Decided(set.Limits()[3], rls.ShadowDenied, 6, &limiter.Decision{})
+	m.Decided(client, decide.Denied, 3, &limiter.Decision{})
+	m.Decided(client, decide.Denied, 4, &limiter.Decision{Known: true})
+	m.Decided(client, decide.AllowedOnFailure, 5, &limiter.Decision{})
+	m.Decided(set.Limits()[3], decide.ShadowDenied, 6, &limiter.Decision{})
 	m.StoreFailed(limiter.ErrUnavailable)
 	m.Requested(0)
 
@@ -170,7 +170,7 @@ func BenchmarkScrape(b *testing.B) {
 			set := compile(b, rules...)
 			m.RulesCompiled(set)
 			for _, l := range set.Limits() {
-				m.Decided(l, rls.Allowed, 1, &nearly)
+				m.Decided(l, decide.Allowed, 1, &nearly)
 			}
 			handler := m.Handler()
 			var bytes int

@@ -16,14 +16,14 @@ import (
 	bridge "go.opentelemetry.io/contrib/bridges/prometheus"
 	"go.opentelemetry.io/otel/sdk/metric"
 
+	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/guard"
-	"github.com/weir-ratelimit/weir/internal/rls"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
 )
 
-var _ rls.Observer = (*Metrics)(nil)
+var _ decide.Observer = (*Metrics)(nil)
 
 // Metrics are the process's counters and what they are gathered from. It is safe for concurrent use.
 type Metrics struct {

@@ -17,8 +17,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/metrics"
-	"github.com/weir-ratelimit/weir/internal/rls"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
@@ -87,7 +87,7 @@ func TestDocument(t *testing.T) {
 	if diff := cmp.Diff(string(text), want); diff != "" {
 		t.Errorf("docs/metrics.md is not what make docs writes (-is +would be):\n%s", diff)
 	}
-	for _, o := range rls.Outcomes() {
+	for _, o := range decide.Outcomes() {
 		if !strings.Contains(string(text), "`"+o.String()+"`") {
 			t.Errorf("docs/metrics.md does not say what %s is", o)
 		}
@@ -105,13 +105,13 @@ func TestDecisions(t *testing.T) {
 	)
 	m.RulesCompiled(set)
 	one, second, plain := set.Limits()[0], set.Limits()[2], set.Limits()[3]
-	m.Decided(one, rls.Allowed, 3, &nearly)
-	m.Decided(one, rls.Allowed, 1, &nearly)
-	m.Decided(one, rls.Denied, 5, &nearly)
-	m.Decided(second, rls.ShadowDenied, 1, &nearly)
-	m.Decided(plain, rls.Allowed, 0, &nearly)
-	m.Decided(plain, rls.Allowed, -4, &nearly)
-	m.Decided(&descriptors.Limit{ID: -1}, rls.Denied, 1, &nearly)
+	m.Decided(one, decide.Allowed, 3, &nearly)
+	m.Decided(one, decide.Allowed, 1, &nearly)
+	m.Decided(one, decide.Denied, 5, &nearly)
+	m.Decided(second, decide.ShadowDenied, 1, &nearly)
+	m.Decided(plain, decide.Allowed, 0, &nearly)
+	m.Decided(plain, decide.Allowed, -4, &nearly)
+	m.Decided(&descriptors.Limit{ID: -1}, decide.Denied, 1, &nearly)
 
 	want := map[string]string{
 		`weir_hits_returned_total{domain="shop",limit="",rule="plain"}`:           "4",
@@ -167,15 +167,15 @@ func TestReload(t *testing.T) {
 	before := compile(t, rule("gone"), rule("stays"))
 	m.RulesCompiled(before)
 	gone, stays := before.Limits()[0], before.Limits()[1]
-	m.Decided(gone, rls.Allowed, 1, &nearly)
-	m.Decided(stays, rls.Allowed, 1, &nearly)
+	m.Decided(gone, decide.Allowed, 1, &nearly)
+	m.Decided(stays, decide.Allowed, 1, &nearly)
 
 	after := compile(t, rule("stays"), rule("new"))
 	m.RulesCompiled(after)
-	m.Decided(after.Limits()[0], rls.Allowed, 1, &nearly)
-	m.Decided(after.Limits()[1], rls.Allowed, 1, &nearly)
-	m.Decided(stays, rls.Allowed, 1, &nearly)
-	m.Decided(gone, rls.Allowed, 1, &nearly)
+	m.Decided(after.Limits()[0], decide.Allowed, 1, &nearly)
+	m.Decided(after.Limits()[1], decide.Allowed, 1, &nearly)
+	m.Decided(stays, decide.Allowed, 1, &nearly)
+	m.Decided(gone, decide.Allowed, 1, &nearly)
 
 	series := scrape(t, m)
 	for rule, want := range map[string]string{"stays": "3", "new": "1", "gone": ""} {
@@ -196,7 +196,7 @@ func TestOverride(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m.Decided(l, rls.Allowed, 1, &nearly)
+		m.Decided(l, decide.Allowed, 1, &nearly)
 	}
 	series := decisions(t, m)
 	if got := series[fmt.Sprintf(allowed, "key")]; got != "100" || len(series) != 5 {
@@ -296,7 +296,7 @@ func TestDecidedAllocatesNothing(t *testing.T) {
 	old, set := compile(t, rule("a")), compile(t, rule("b"), rule("a"))
 	m.RulesCompiled(set)
 	for name, l := range map[string]*descriptors.Limit{"live": set.Limits()[1], "of the set before": old.Limits()[0]} {
-		if n := testing.AllocsPerRun(100, func() { m.Decided(l, rls.Allowed, 1, &nearly) }); n != 0 {
+		if n := testing.AllocsPerRun(100, func() { m.Decided(l, decide.Allowed, 1, &nearly) }); n != 0 {
 			t.Errorf("a decision of a limit that is %s allocates %v times, want 0", name, n)
 		}
 	}
@@ -308,6 +308,6 @@ func BenchmarkDecided(b *testing.B) {
 	m.RulesCompiled(set)
 	l := set.Limits()[0]
 	for b.Loop() {
-		m.Decided(l, rls.Allowed, 1, &nearly)
+		m.Decided(l, decide.Allowed, 1, &nearly)
 	}
 }

@@ -77,7 +77,7 @@ func (r *requests) compiled(set *descriptors.Set) {
 	r.live.Store(t)
 }
 
-// Answered implements rls.Observer.
+// Answered implements decide.Observer.
 func (r *requests) Answered(d *descriptors.Domain, denied bool) {
 	a := r.of(d)
 	if denied {
@@ -101,7 +101,7 @@ func (r *requests) of(d *descriptors.Domain) *answers {
 	return &r.other
 }
 
-// Rejected implements rls.Observer.
+// Rejected counts a request that was answered by an error.
 func (r *requests) Rejected(code codes.Code) {
 	if int(code) >= len(r.errors) {
 		code = codes.Unknown

@@ -12,8 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/decisionlog"
-	"github.com/weir-ratelimit/weir/internal/rls"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
 
@@ -22,12 +22,12 @@ const maxLine = 1 << 20
 
 // request is a line of the log.
 type request struct {
-	at        int64 // microseconds since the Unix epoch
-	line      int64
-	size      int // bytes, about
-	weight    float64
-	domain    string
-	questions []rls.Asked
+	at     int64 // microseconds since the Unix epoch
+	line   int64
+	size   int // bytes, about
+	weight float64
+	domain string
+	asked  []decide.Descriptor
 }
 
 // parser makes a request of a line. Nil and no error: the line is of none.
@@ -89,9 +89,11 @@ func decisions(unhash map[string]string, dropped *uint64, hashed *bool) parser {
 		}
 		r := &request{at: line.Time.UnixMicro(), weight: line.Weight, domain: line.Domain}
 		for _, d := range line.Descriptors {
-			q := rls.Asked{Cost: d.Cost}
+			q := decide.Descriptor{Cost: d.Cost}
 			if d.Limit != nil {
-				q.Requests, q.Window = d.Limit.RequestsPerUnit, time.Duration(d.Limit.WindowSeconds)*time.Second
+				q.Own = decide.OwnLimit{
+					Requests: d.Limit.RequestsPerUnit, Window: time.Duration(d.Limit.WindowSeconds) * time.Second,
+				}
 			}
 			for _, e := range d.Entries {
 				if e.Value == nil {
@@ -106,7 +108,7 @@ func decisions(unhash map[string]string, dropped *uint64, hashed *bool) parser {
 				}
 				q.Entries = append(q.Entries, descriptors.Entry{Key: e.Key, Value: value})
 			}
-			r.questions = append(r.questions, q)
+			r.asked = append(r.asked, q)
 		}
 		return r, nil
 	}
@@ -165,10 +167,10 @@ func accesses(domain, timeField string, mappings [][]Mapping) parser {
 		r := &request{at: at, weight: 1, domain: domain}
 		for _, ms := range mappings {
 			if entries, ok := entriesOf(fields, ms); ok {
-				r.questions = append(r.questions, rls.Asked{Entries: entries, Cost: 1})
+				r.asked = append(r.asked, decide.Descriptor{Entries: entries, Cost: 1})
 			}
 		}
-		if r.questions == nil {
+		if r.asked == nil {
 			return nil, nil // Envoy asks nothing without a descriptor
 		}
 		return r, nil

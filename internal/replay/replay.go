@@ -13,8 +13,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/decisionlog"
-	"github.com/weir-ratelimit/weir/internal/rls"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
@@ -102,38 +102,40 @@ func (r *run) close() {
 	}
 }
 
-// side is one of the two sets at work. It is the Watcher of its own service.
+// side is one of the two sets at work.
 type side struct {
-	service *rls.Service
+	decider *decide.Decider
+	request *decide.Request
 	store   *memstore.Store
-	denied  bool
-	hits    []hit
-}
-
-// hit is what a limit said.
-type hit struct {
-	limit   *descriptors.Limit
-	key     string
-	outcome rls.Outcome
+	verdict *decide.Verdict
 }
 
 func (s *side) open(set *descriptors.Set, clock *atomic.Int64) (err error) {
 	if s.store, err = memstore.New(memstore.Options{MaxKeys: maxCounters, Now: clock.Load}); err != nil {
 		return err
 	}
-	s.service, err = rls.New(rls.Options{
-		Rules: func() *descriptors.Set { return set }, Store: s.store, Watchers: []rls.Watcher{s},
+	s.decider, err = decide.New(decide.Options{
+		Rules: func() *descriptors.Set { return set }, Store: s.store,
+		MaxDescriptors: math.MaxInt, MaxEntries: math.MaxInt, MaxEntryBytes: math.MaxInt,
 	})
+	if err == nil {
+		s.request = s.decider.NewRequest()
+	}
 	return err
 }
 
-// Watch implements rls.Watcher.
-func (s *side) Watch(_ context.Context, v rls.View) {
-	s.denied, s.hits = v.Denied(), s.hits[:0]
-	for i := range v.Hits() {
-		limit, h, _, outcome := v.Hit(i)
-		s.hits = append(s.hits, hit{limit, h.Key, outcome})
+// decide decides a request whose descriptors cost n times as much.
+func (s *side) decide(ctx context.Context, q *request, n int64) (err error) {
+	s.request.Reset()
+	s.request.Domain = q.domain
+	for _, d := range q.asked {
+		d.Cost = max(-limiter.MaxHits, min(d.Cost*n, limiter.MaxHits))
+		s.request.Add(d)
 	}
+	if s.verdict, err = s.decider.Decide(ctx, s.request); err == nil {
+		s.verdict.Delay().End()
+	}
+	return err
 }
 
 func (r *run) parser(sets ...*descriptors.Set) parser {
@@ -216,19 +218,11 @@ func (r *run) next(ctx context.Context) {
 	}
 }
 
-// ask asks both sides a request that stands for n of them.
+// ask has both sides decide a request that stands for n of them.
 func (r *run) ask(ctx context.Context, q *request, n int64) error {
-	questions := q.questions
-	if n > 1 {
-		questions = make([]rls.Asked, len(q.questions))
-		for i, one := range q.questions {
-			one.Cost = max(-limiter.MaxHits, min(one.Cost*n, limiter.MaxHits))
-			questions[i] = one
-		}
-	}
 	var errs []error
 	for i := range r.sides {
-		errs = append(errs, r.sides[i].service.Ask(ctx, q.domain, questions))
+		errs = append(errs, r.sides[i].decide(ctx, q, n))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return err

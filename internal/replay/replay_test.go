@@ -237,9 +237,9 @@ func TestMemoryIsBounded(t *testing.T) {
 	}
 	limit := set.Limits()[0]
 	for i := range maxKeys + 10 {
-		r.key(hit{limit: limit, key: fmt.Sprintf("fixed_window|shop|client=%d", i)}).NewlyDenied++
+		r.key(limit, fmt.Sprintf("fixed_window|shop|client=%d", i)).NewlyDenied++
 	}
-	if len(r.keys) != maxKeys+1 || r.keys[countedKey{hit{limit: limit}.counted(), "(others)"}].NewlyDenied != 10 {
+	if len(r.keys) != maxKeys+1 || r.keys[countedKey{countedRuleOf(limit), "(others)"}].NewlyDenied != 10 {
 		t.Errorf("%d keys are counted, want %d and the others", len(r.keys), maxKeys)
 	}
 }

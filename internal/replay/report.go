@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weir-ratelimit/weir/internal/rls"
+	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
@@ -80,43 +80,45 @@ type countedKey struct {
 
 // count adds what both sides have said about n requests.
 func (r *run) count(n int64) {
-	before, after := &r.sides[0], &r.sides[1]
+	before, after := r.sides[0].verdict, r.sides[1].verdict
 	r.report.Requests = total(r.report.Requests, n)
 	add := func(to *int64, yes bool) {
 		if yes {
 			*to = total(*to, n)
 		}
 	}
-	add(&r.report.DeniedBefore, before.denied)
-	add(&r.report.DeniedAfter, after.denied)
-	add(&r.report.NewlyDenied, after.denied && !before.denied)
-	add(&r.report.NewlyAllowed, before.denied && !after.denied)
-	for _, h := range before.hits {
-		if h.outcome == rls.ShadowDenied {
-			add(&r.rule(h).ShadowBefore, true)
+	add(&r.report.DeniedBefore, before.Denied)
+	add(&r.report.DeniedAfter, after.Denied)
+	add(&r.report.NewlyDenied, after.Denied && !before.Denied)
+	add(&r.report.NewlyAllowed, before.Denied && !after.Denied)
+	for i, l := range before.Limits {
+		outcome, key := before.Outcome(i), before.Hits[i].Key
+		if outcome == decide.ShadowDenied {
+			add(&r.rule(l).ShadowBefore, true)
 		}
-		if h.outcome == rls.Denied && !after.denied {
-			add(&r.rule(h).NewlyAllowed, true)
-			add(&r.key(h).NewlyAllowed, true)
+		if outcome == decide.Denied && !after.Denied {
+			add(&r.rule(l).NewlyAllowed, true)
+			add(&r.key(l, key).NewlyAllowed, true)
 		}
 	}
-	for _, h := range after.hits {
-		if h.outcome == rls.ShadowDenied {
-			add(&r.rule(h).ShadowAfter, true)
+	for i, l := range after.Limits {
+		outcome, key := after.Outcome(i), after.Hits[i].Key
+		if outcome == decide.ShadowDenied {
+			add(&r.rule(l).ShadowAfter, true)
 		}
-		if h.outcome == rls.Denied && !before.denied {
-			add(&r.rule(h).NewlyDenied, true)
-			add(&r.key(h).NewlyDenied, true)
+		if outcome == decide.Denied && !before.Denied {
+			add(&r.rule(l).NewlyDenied, true)
+			add(&r.key(l, key).NewlyDenied, true)
 		}
 	}
 }
 
-func (h hit) counted() countedRule {
-	return countedRule{h.limit.Rule.Domain, h.limit.Rule.Path, h.limit.Name}
+func countedRuleOf(l *descriptors.Limit) countedRule {
+	return countedRule{l.Rule.Domain, l.Rule.Path, l.Name}
 }
 
-func (r *run) rule(h hit) *RuleCount {
-	at := h.counted()
+func (r *run) rule(l *descriptors.Limit) *RuleCount {
+	at := countedRuleOf(l)
 	c := r.rules[at]
 	if c == nil {
 		c = &RuleCount{Domain: at.domain, Rule: at.rule, Limit: at.limit}
@@ -125,9 +127,9 @@ func (r *run) rule(h hit) *RuleCount {
 	return c
 }
 
-// key is where the hit's counter is counted. Beyond maxKeys all others are one.
-func (r *run) key(h hit) *KeyCount {
-	at := countedKey{h.counted(), keyText(h.key)}
+// key is where a counter of the limit is counted. Beyond maxKeys all others are one.
+func (r *run) key(l *descriptors.Limit, key string) *KeyCount {
+	at := countedKey{countedRuleOf(l), keyText(key)}
 	if r.keys[at] == nil && len(r.keys) >= maxKeys {
 		at.key = "(others)"
 	}

@@ -7,11 +7,12 @@ import (
 	typepb "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
 
-// Ask decides as ShouldRateLimit does: watchers see the same of the same questions.
-func TestAskIsShouldRateLimit(t *testing.T) {
+// A request without a wire is decided as ShouldRateLimit does: watchers see the same.
+func TestDecideIsShouldRateLimit(t *testing.T) {
 	const rules = `
 domain: shop
 descriptors:
@@ -21,18 +22,23 @@ descriptors:
 `
 	entry := func(key, value string) []descriptors.Entry { return []descriptors.Entry{{Key: key, Value: value}} }
 	var wired, asked lines
-	s, _ := service(t, rules, func(o *Options) { o.Watchers = []Watcher{&wired} })
-	same, _ := service(t, rules, func(o *Options) { o.Watchers = []Watcher{&asked} })
+	s, _ := service(t, rules, func(o *options) { o.Watchers = []decide.Watcher{&wired} })
+	same, _ := service(t, rules, func(o *options) { o.Watchers = []decide.Watcher{&asked} })
 	for range 3 {
 		ask(t, s, request(costing(2, descriptor("user=ann")), descriptor("path=/"), descriptor("none=x")))
 		ask(t, s, request(costing(3, descriptor("vip=ann")), descriptor("user=ann")))
 		ask(t, s, request(negative(descriptor("user=ann")), limited(2, typepb.RateLimitUnit_MINUTE, descriptor("none=y"))))
-		for _, q := range [][]Asked{
+		for _, ds := range [][]decide.Descriptor{
 			{{Entries: entry("user", "ann"), Cost: 2}, {Entries: entry("path", "/"), Cost: 1}, {Entries: entry("none", "x"), Cost: 1}},
 			{{Entries: entry("vip", "ann"), Cost: 3}, {Entries: entry("user", "ann"), Cost: 1}},
-			{{Entries: entry("user", "ann"), Cost: -1}, {Entries: entry("none", "y"), Cost: 1, Requests: 2, Window: time.Minute}},
+			{{Entries: entry("user", "ann"), Cost: -1}, {Entries: entry("none", "y"), Cost: 1, Own: decide.OwnLimit{Requests: 2, Window: time.Minute}}},
 		} {
-			if err := same.Ask(t.Context(), "shop", q); err != nil {
+			r := same.o.Decider.NewRequest()
+			r.Domain = "shop"
+			for _, d := range ds {
+				r.Add(d)
+			}
+			if _, err := same.o.Decider.Decide(t.Context(), r); err != nil {
 				t.Fatal(err)
 			}
 		}

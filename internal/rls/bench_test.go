@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/grpc/mem"
 
+	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
 
@@ -27,15 +28,18 @@ descriptors:
 `
 	one := descriptor("remote_address=10.0.0.1")
 	four := []string{"api_key=k1", "path=/checkout", "all=1"}
-	none := func(*descriptors.Set) *Boosts { return nil }
-	other := func(*descriptors.Set) *Boosts { // of other limits and counters than those that are asked
+	none := func() *decide.Boosts { return nil }
+	other := func() *decide.Boosts { // of other limits and counters than those that are asked
 		l := compile(b, rules).Limits()[0]
-		return &Boosts{Rules: map[*descriptors.Limit]*descriptors.Limit{l: l}, Keys: map[string][]Boosted{"k": {{Of: l, By: l}}}}
+		return &decide.Boosts{
+			Rules: map[*descriptors.Limit]*descriptors.Limit{l: l},
+			Keys:  map[string][]decide.Boosted{"k": {{Of: l, By: l}}},
+		}
 	}
 	for _, bm := range []struct {
 		name   string
 		n      int
-		boosts func(*descriptors.Set) *Boosts
+		boosts func() *decide.Boosts
 	}{
 		{"descriptors=1", 1, none},
 		{"descriptors=4", 4, none},
@@ -43,9 +47,9 @@ descriptors:
 		{"descriptors=4/boosts", 4, other},
 	} {
 		b.Run(bm.name, func(b *testing.B) {
-			var boosts atomic.Pointer[Boosts]
-			s, _ := service(b, rules, func(o *Options) { o.Store, o.Boosts = memory(b, nil), boosts.Load })
-			boosts.Store(bm.boosts(s.o.Rules()))
+			var boosts atomic.Pointer[decide.Boosts]
+			s, _ := service(b, rules, func(o *options) { o.Store, o.Boosts = memory(b, nil), boosts.Load })
+			boosts.Store(bm.boosts())
 			req := request(one)
 			if bm.n == 4 {
 				req = request(one, descriptor(four[0]), descriptor(four[:2]...), descriptor(four[2]))

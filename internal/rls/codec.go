@@ -7,20 +7,20 @@ import (
 )
 
 // Codec is gRPC's codec for protobuf, except that it reads the requests and writes the replies of ShouldRateLimit
-// itself, without an object for each of their parts: that is most of what a decision cost besides gRPC.
+// itself, without an object for each of their messages: these cost more than deciding.
 func Codec() encoding.CodecV2 { return codec{encoding.GetCodecV2(proto.Name)} }
 
 type codec struct{ encoding.CodecV2 }
 
 // Unmarshal implements encoding.CodecV2.
 func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
-	sc, ok := v.(*scratch)
+	to, ok := v.(*call)
 	if !ok {
 		return c.CodecV2.Unmarshal(data, v)
 	}
 	buffer := data.MaterializeToBuffer(mem.DefaultBufferPool())
 	defer buffer.Free()
-	return sc.decode(buffer.ReadOnlyData())
+	return to.decode(buffer.ReadOnlyData())
 }
 
 // Marshal implements encoding.CodecV2.
@@ -32,8 +32,8 @@ func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	return r.buffers[:], nil
 }
 
-// reply is an encoded response and what gRPC wants around it, in one allocation. gRPC keeps no pool for so few
-// bytes, and this is never used again, so that nobody can read what another request has written.
+// reply is an encoded response and what gRPC wants around it, in one allocation. It is never used again, so no request
+// can read what another one has written.
 type reply struct {
 	buffers [1]mem.Buffer
 	buffer  mem.SliceBuffer

@@ -57,7 +57,7 @@ func TestCountersOfARequestAreBounded(t *testing.T) {
 		t.Errorf("with 32 that are replaced: %s", show(res))
 	}
 
-	few, _ := service(t, manyLimits(3), func(o *Options) { o.MaxCounters = 5 })
+	few, _ := service(t, manyLimits(3), func(o *options) { o.MaxCounters = 5 })
 	if _, err := send(t.Context(), few, request(descriptorsOf(2)...)); status.Code(err) != codes.InvalidArgument {
 		t.Errorf("6 limits of 5: %v", err)
 	}
@@ -68,7 +68,7 @@ func TestCountersOfARequestAreBounded(t *testing.T) {
 
 // Sixteen times the counters cost less than 64 times as much; it was 256 times.
 func TestRequestsTakeLinearTime(t *testing.T) {
-	s, _ := service(t, manyLimits(64), func(o *Options) { o.MaxCounters = 1 << 20 })
+	s, _ := service(t, manyLimits(64), func(o *options) { o.MaxCounters = 1 << 20 })
 	took := func(req *pb.RateLimitRequest) time.Duration {
 		start := time.Now()
 		ask(t, s, req)

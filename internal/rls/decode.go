@@ -13,17 +13,17 @@ import (
 
 var errMalformed = errors.New("proto: the bytes are no RateLimitRequest")
 
-// part is a piece of a request to be parsed, and the same as text: what is kept of it are substrings, so that all
-// text of a request is one allocation.
+// part is some of a request's bytes, and the same as text. Keys and values are substrings of that text, so that all text
+// of a request is one allocation.
 type part struct {
 	wire []byte
 	text string
 }
 
-// string is the part as text, with a ? for each run of bytes that are not UTF-8. Envoy puts header values into
-// descriptors as they are, and protobuf refuses the whole request for one such byte; by default Envoy lets a
-// request pass when its question is refused. A client must not be able to evade all of its limits by such a
-// header. Values that differ only there share a counter, and no value becomes longer than what is admitted.
+// string returns the part as text, with a ? for each run of bytes that are not UTF-8. Envoy puts header values into
+// descriptors as they are. Protobuf refuses the whole request for one such byte, and by default Envoy then lets it
+// pass: a client must not be able to evade all of its limits by such a header. Values that differ only there share a
+// counter, and no value becomes longer than it came.
 func (p part) string() string {
 	if utf8.ValidString(p.text) {
 		return p.text
@@ -83,19 +83,18 @@ func (f *fields) skip(n int) {
 	f.rest.wire, f.rest.text = f.rest.wire[n:], f.rest.text[n:]
 }
 
-// decode takes a RateLimitRequest over. As in protobuf, the last of several values of a field counts, and several
-// messages of a field that is not repeated are merged. Of more descriptors and entries than are admitted it keeps
-// only how many there are.
-func (sc *scratch) decode(wire []byte) error {
+// decode fills the call from a RateLimitRequest. As in protobuf, the last of several values of a field counts, and several
+// messages of a field that is not repeated are merged.
+func (c *call) decode(wire []byte) error {
 	f := fields{rest: part{wire, string(wire)}}
 	for f.next() {
 		switch f.tag {
 		case 1<<3 | isBytes:
-			sc.domain = f.body.string()
+			c.Domain = f.body.string()
 		case 2<<3 | isBytes:
-			f.malformed = !sc.decodeDescriptor(f.body)
+			f.malformed = !c.decodeDescriptor(f.body)
 		case 3<<3 | isVarint:
-			sc.addend = uint32(f.value) //nolint:gosec // protobuf cuts too
+			c.addend = uint32(f.value) //nolint:gosec // protobuf cuts too
 		}
 	}
 	if f.malformed {
@@ -104,32 +103,26 @@ func (sc *scratch) decode(wire []byte) error {
 	return nil
 }
 
-func (sc *scratch) decodeDescriptor(p part) bool {
-	at, from := len(sc.questions), len(sc.entries)
-	sc.questions = append(sc.questions, question{from: from})
-	q := &sc.questions[at]
+func (c *call) decodeDescriptor(p part) bool {
+	var d wireDescriptor
+	isKept := c.AddDescriptor() != nil
 	f := fields{rest: p}
 	for f.next() {
 		switch f.tag {
 		case 1<<3 | isBytes:
 			var e descriptors.Entry
 			f.malformed = !decodeEntry(f.body, &e)
-			if q.entries++; q.entries <= sc.o.MaxEntries {
-				sc.entries = append(sc.entries, e)
-			}
+			c.AddEntry(e.Key, e.Value)
 		case 2<<3 | isBytes:
-			f.malformed = !q.own.decode(f.body)
+			f.malformed = !d.limit.decode(f.body)
 		case 3<<3 | isBytes:
-			f.malformed = !q.addend.decode(f.body)
+			f.malformed = !d.addend.decode(f.body)
 		case 4<<3 | isVarint:
-			q.negative = f.value != 0
+			d.isNegative = f.value != 0
 		}
 	}
-	q.to = len(sc.entries)
-	if sc.descriptors++; sc.descriptors > sc.o.MaxDescriptors {
-		clear(sc.questions[at:]) // reset clears only what is kept
-		clear(sc.entries[from:])
-		sc.questions, sc.entries = sc.questions[:at], sc.entries[:from]
+	if isKept {
+		c.wire = append(c.wire, d)
 	}
 	return !f.malformed
 }
@@ -147,7 +140,7 @@ func decodeEntry(p part, e *descriptors.Entry) bool {
 	return !f.malformed
 }
 
-// override is the limit that a descriptor brings along.
+// override is a limit that a descriptor brings along.
 type override struct {
 	present    bool
 	requests   uint32

@@ -16,26 +16,44 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/testing/protocmp"
 	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/weir-ratelimit/weir/internal/decide"
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
 
-// boundless are options whose bounds no test reaches.
-var boundless = Options{MaxDescriptors: math.MaxInt, MaxEntries: math.MaxInt, MaxCounters: math.MaxInt, MaxEntryBytes: math.MaxInt}
+// newCall is a call whose request has so many descriptors and entries at most.
+func newCall(tb testing.TB, most int) *call {
+	tb.Helper()
+	d, err := decide.New(decide.Options{
+		Rules: func() *descriptors.Set { return nil }, Store: storeFunc(down), MaxDescriptors: most, MaxEntries: most,
+	})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return &call{Request: d.NewRequest(), o: &Options{}}
+}
+
+// boundless is a call whose bounds no test reaches.
+func boundless(tb testing.TB) *call {
+	tb.Helper()
+	return newCall(tb, math.MaxInt)
+}
 
 // decoded is the request as decode has understood it.
-func (sc *scratch) decoded() *pb.RateLimitRequest {
-	req := &pb.RateLimitRequest{Domain: sc.domain, HitsAddend: sc.addend}
-	for _, q := range sc.questions {
-		d := &commonpb.RateLimitDescriptor{IsNegativeHits: q.negative}
-		for _, e := range sc.entries[q.from:q.to] {
+func (c *call) decoded() *pb.RateLimitRequest {
+	req := &pb.RateLimitRequest{Domain: c.Domain, HitsAddend: c.addend}
+	for i, q := range c.wire {
+		d := &commonpb.RateLimitDescriptor{IsNegativeHits: q.isNegative}
+		for _, e := range c.Descriptors[i].Entries {
 			d.Entries = append(d.Entries, &commonpb.RateLimitDescriptor_Entry{Key: e.Key, Value: e.Value})
 		}
 		if q.addend.present {
 			d.HitsAddend = wrapperspb.UInt64(q.addend.value)
 		}
-		if q.own.present {
-			d.Limit = &commonpb.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: q.own.requests, Unit: q.own.unit}
-			if q.own.multiplier.present {
-				d.Limit.UnitMultiplier = wrapperspb.UInt32(q.own.multiplier.value)
+		if q.limit.present {
+			d.Limit = &commonpb.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: q.limit.requests, Unit: q.limit.unit}
+			if q.limit.multiplier.present {
+				d.Limit.UnitMultiplier = wrapperspb.UInt32(q.limit.multiplier.value)
 			}
 		}
 		req.Descriptors = append(req.Descriptors, d)
@@ -82,14 +100,14 @@ func checkDecode(t *testing.T, data []byte) {
 	want := &pb.RateLimitRequest{}
 	repaired, ok := requestText.repair(nil, data)
 	ok = ok && proto.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(repaired, want) == nil
-	sc := scratch{o: &boundless}
-	if err := sc.decode(data); (err == nil) != ok {
+	c := boundless(t)
+	if err := c.decode(data); (err == nil) != ok {
 		t.Fatalf("decode(%x): %v; that protobuf accepts it is %t", data, err, ok)
 	}
 	if !ok {
 		return
 	}
-	if got := sc.decoded(); !proto.Equal(want, got) {
+	if got := c.decoded(); !proto.Equal(want, got) {
 		t.Fatalf("decode(%x) (-protobuf +decode):\n%s", data, cmp.Diff(want, got, protocmp.Transform()))
 	}
 	checkBoundedDecode(t, data, want)
@@ -99,18 +117,17 @@ func checkDecode(t *testing.T, data []byte) {
 func checkBoundedDecode(t *testing.T, data []byte, want *pb.RateLimitRequest) {
 	t.Helper()
 	const most = 1
-	sc := scratch{o: &Options{MaxDescriptors: most, MaxEntries: most}}
-	if err := sc.decode(data); err != nil {
+	c := newCall(t, most)
+	if err := c.decode(data); err != nil {
 		t.Fatalf("decode(%x) with bounds: %v", data, err)
 	}
 	ds := want.GetDescriptors()
-	if n := len(ds); sc.descriptors != n || len(sc.questions) != min(n, most) || len(sc.entries) > most*most {
-		t.Fatalf("decode(%x) has counted %d descriptors of %d and kept %d, with %d entries",
-			data, sc.descriptors, n, len(sc.questions), len(sc.entries))
+	if n := len(ds); len(c.wire) != min(n, most) || len(c.Descriptors) != min(n, most) {
+		t.Fatalf("decode(%x) has kept %d and %d descriptors of %d", data, len(c.wire), len(c.Descriptors), n)
 	}
-	for i, q := range sc.questions {
-		if n := len(ds[i].GetEntries()); q.entries != n || q.to-q.from != min(n, most) {
-			t.Fatalf("decode(%x) has counted %d entries of %d and kept %d", data, q.entries, n, q.to-q.from)
+	for i, d := range c.Descriptors {
+		if n := len(ds[i].GetEntries()); len(d.Entries) != min(n, most) {
+			t.Fatalf("decode(%x) has kept %d entries of %d", data, len(d.Entries), n)
 		}
 	}
 }
@@ -216,14 +233,14 @@ func TestTextThatIsNotUTF8(t *testing.T) {
 		{"shop", "a\xff\xfeb\xff", "shop", "a?b?"},
 		{"sh\xffp", "b", "sh?p", "b"},
 	} {
-		sc := scratch{o: &boundless}
+		c := boundless(t)
 		entry := field(1, field(1, []byte("user")), field(2, []byte(tt.value)))
-		if err := sc.decode(slices.Concat(field(1, []byte(tt.domain)), field(2, entry))); err != nil {
+		if err := c.decode(slices.Concat(field(1, []byte(tt.domain)), field(2, entry))); err != nil {
 			t.Errorf("domain %q, value %q: %v", tt.domain, tt.value, err)
 		}
 		want := request(descriptor("user=" + tt.wantValue))
 		want.Domain = tt.wantDomain
-		if diff := cmp.Diff(want, sc.decoded(), protocmp.Transform()); diff != "" {
+		if diff := cmp.Diff(want, c.decoded(), protocmp.Transform()); diff != "" {
 			t.Errorf("domain %q, value %q: -want +got\n%s", tt.domain, tt.value, diff)
 		}
 	}
@@ -231,7 +248,7 @@ func TestTextThatIsNotUTF8(t *testing.T) {
 
 func TestMalformedRequest(t *testing.T) {
 	rec := &recorder{}
-	s, _ := service(t, parityRules, func(o *Options) { o.Observer = rec })
+	s, _ := service(t, parityRules, func(o *options) { o.Observer = rec })
 	malformed := append(marshal(t, request(descriptor("free=1"), descriptor("free=2"))), 0xff)
 	for range 10 {
 		res, err := sendWire(t.Context(), s, malformed)

@@ -1,6 +1,7 @@
 package rls
 
 import (
+	"math"
 	"strconv"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -8,23 +9,28 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
 
+	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
 
 // The functions here append the fields of a RateLimitResponse in the order of their numbers and leave out what is
 // zero, which makes the same bytes as google.golang.org/protobuf.
 
-func appendStatus(dst []byte, st shown) []byte {
+func appendStatus(dst []byte, st *decide.Status) []byte {
 	dst, start := begin(dst, 2)
-	dst = appendNumber(dst, 1, code(st.over))
-	if st.limit != nil {
-		dst = appendLimit(dst, st.limit)
+	dst = appendNumber(dst, 1, code(st.Over))
+	remaining := decide.Saturate(st.Remaining)
+	switch {
+	case st.Limit != nil:
+		dst = appendLimit(dst, st.Limit)
+	case st.Unlimited:
+		remaining = math.MaxUint32
 	}
-	dst = appendNumber(dst, 3, st.remaining)
-	if !st.timeless {
+	dst = appendNumber(dst, 3, remaining)
+	if st.HasReset {
 		var reset int
 		dst, reset = begin(dst, 4)
-		dst = end(appendNumber(dst, 1, st.reset), reset)
+		dst = end(appendNumber(dst, 1, decide.CeilSeconds(st.Reset)), reset)
 	}
 	return end(dst, start)
 }
@@ -43,7 +49,7 @@ var wireUnits = [...]pb.RateLimitResponse_RateLimit_Unit{
 
 func appendLimit(dst []byte, l *descriptors.Limit) []byte {
 	dst, start := begin(dst, 2)
-	dst = appendNumber(dst, 1, saturate(l.Policy.Limit()))
+	dst = appendNumber(dst, 1, decide.Saturate(l.Policy.Limit()))
 	dst = appendNumber(dst, 2, wireUnits[l.Unit])
 	dst = appendText(dst, 3, l.Name)
 	if l.UnitMultiplier > 1 {
@@ -54,27 +60,25 @@ func appendLimit(dst []byte, l *descriptors.Limit) []byte {
 	return end(dst, start)
 }
 
-func appendHeader(dst []byte, key, value string) []byte {
+func appendHeader(dst []byte, h decide.Header) []byte {
 	dst, start := begin(dst, 3)
-	return end(appendText(appendText(dst, 1, key), 2, value), start)
-}
-
-func appendNumberHeader(dst []byte, key string, value int64) []byte {
-	dst, start := begin(dst, 3)
-	dst = appendText(dst, 1, key)
-	dst, text := begin(dst, 2)
-	dst = end(strconv.AppendInt(dst, value, 10), text)
+	dst = appendText(dst, 1, h.Name)
+	if !h.IsNumber {
+		return end(appendText(dst, 2, h.Text), start)
+	}
+	dst, number := begin(dst, 2)
+	dst = end(strconv.AppendInt(dst, h.Number, 10), number)
 	return end(dst, start)
 }
 
-// appendMetadata leaves the rare and many-shaped part to protobuf.
+// appendMetadata leaves metadata, which is rare and has many shapes, to protobuf.
 func appendMetadata(dst []byte, m *structpb.Struct) ([]byte, error) {
 	dst, start := begin(dst, 6)
 	dst, err := proto.MarshalOptions{Deterministic: true}.MarshalAppend(dst, m)
 	return end(dst, start), err
 }
 
-// code is that of a request and of a descriptor.
+// code is the code of a request, or of a descriptor.
 func code(over bool) pb.RateLimitResponse_Code {
 	if over {
 		return pb.RateLimitResponse_OVER_LIMIT
@@ -96,13 +100,13 @@ func appendText(dst []byte, field protowire.Number, text string) []byte {
 	return protowire.AppendString(protowire.AppendTag(dst, field, protowire.BytesType), text)
 }
 
-// begin begins a message inside another one, with one byte for its length. It starts at start, which end needs.
+// begin begins a message inside another one, with one byte for its length. The message starts at start, which end needs.
 func begin(dst []byte, field protowire.Number) (_ []byte, start int) {
 	dst = append(protowire.AppendTag(dst, field, protowire.BytesType), 0)
 	return dst, len(dst)
 }
 
-// end writes the length of the message that starts at start and is the rest of dst. A long one is moved to make room.
+// end writes the length of the message from start to the end of dst. A long message is moved to make room.
 func end(dst []byte, start int) []byte {
 	size := uint64(len(dst[start:]))
 	if more := protowire.SizeVarint(size) - 1; more > 0 {

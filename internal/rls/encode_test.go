@@ -2,9 +2,12 @@ package rls
 
 import (
 	"bytes"
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -12,42 +15,43 @@ import (
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/testing/protocmp"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
 // asMessage is what report has to encode, made of protobuf's objects.
-func (sc *scratch) asMessage(failed bool) *pb.RateLimitResponse {
-	res := &pb.RateLimitResponse{OverallCode: pb.RateLimitResponse_OK, DynamicMetadata: sc.allMetadata(failed)}
-	for i := range sc.questions {
-		res.Statuses = append(res.Statuses, sc.statusMessage(&sc.questions[i], failed))
+func (c *call) asMessage(v *decide.Verdict, names decide.LimitHeaders) *pb.RateLimitResponse {
+	res := &pb.RateLimitResponse{OverallCode: pb.RateLimitResponse_OK, DynamicMetadata: c.metadata(v)}
+	for i := range v.Statuses {
+		res.Statuses = append(res.Statuses, statusMessage(v, &v.Statuses[i]))
 	}
 	add := func(key, value string) {
 		res.ResponseHeadersToAdd = append(res.ResponseHeadersToAdd, &corepb.HeaderValue{Key: key, Value: value})
 	}
-	if st := nearestMessage(res.GetStatuses()); st != nil && sc.o.LimitHeaders.Limit != "" && !failed {
-		add(sc.o.LimitHeaders.Limit, strconv.FormatUint(uint64(st.GetCurrentLimit().GetRequestsPerUnit()), 10))
-		add(sc.o.LimitHeaders.Remaining, strconv.FormatUint(uint64(st.GetLimitRemaining()), 10))
-		add(sc.o.LimitHeaders.Reset, strconv.FormatInt(st.GetDurationUntilReset().GetSeconds(), 10))
+	if st := nearestMessage(res.GetStatuses()); st != nil && names.Limit != "" && !v.Failed() {
+		add(names.Limit, strconv.FormatUint(uint64(st.GetCurrentLimit().GetRequestsPerUnit()), 10))
+		add(names.Remaining, strconv.FormatUint(uint64(st.GetLimitRemaining()), 10))
+		add(names.Reset, strconv.FormatInt(st.GetDurationUntilReset().GetSeconds(), 10))
 	}
-	if !sc.over {
+	if !v.Denied {
 		return res
 	}
 	res.OverallCode = pb.RateLimitResponse_OVER_LIMIT
-	if longest := sc.retryAfter(); longest != limiter.Never {
-		add("Retry-After", strconv.FormatInt(ceilSeconds(longest), 10))
+	if longest := v.RetryAfter(); longest != limiter.Never {
+		add("Retry-After", strconv.FormatInt(decide.CeilSeconds(longest), 10))
 	}
-	if told := sc.told(); told != nil {
-		for _, h := range told.Headers {
+	if response := v.Response(); response != nil {
+		for _, h := range response.Headers {
 			add(h.Name, h.Value)
 		}
-		res.RawBody = []byte(told.Body)
+		res.RawBody = []byte(response.Body)
 	}
 	return res
 }
@@ -66,31 +70,47 @@ func nearestMessage(all []*pb.RateLimitResponse_DescriptorStatus) (nearest *pb.R
 	return nearest
 }
 
-func (sc *scratch) statusMessage(q *question, failed bool) *pb.RateLimitResponse_DescriptorStatus {
+// tightestOf is the hit that a status shows.
+func tightestOf(v *decide.Verdict, st *decide.Status) int {
+	first, last := st.Hits()
+	fits := map[bool]int{true: 1}
+	all := make([]int, 0, last-first)
+	for ; first < last; first++ {
+		all = append(all, first)
+	}
+	return slices.MinFunc(all, func(i, j int) int {
+		a, b := &v.Decisions[i], &v.Decisions[j]
+		return cmp.Or(cmp.Compare(fits[a.Allowed], fits[b.Allowed]), cmp.Compare(a.Remaining, b.Remaining),
+			cmp.Compare(b.RetryAfter, a.RetryAfter), cmp.Compare(b.ResetAfter, a.ResetAfter))
+	})
+}
+
+func statusMessage(v *decide.Verdict, status *decide.Status) *pb.RateLimitResponse_DescriptorStatus {
 	st := &pb.RateLimitResponse_DescriptorStatus{Code: pb.RateLimitResponse_OK}
-	if q.first == q.last {
-		if q.rule != nil && q.rule.Unlimited && len(q.limits) == 0 {
+	if first, last := status.Hits(); first == last {
+		if status.Unlimited {
 			st.LimitRemaining = math.MaxUint32
 		}
 		return st
 	}
-	l, d := sc.limits[q.tightest], &sc.out[q.tightest]
+	tightest := tightestOf(v, status)
+	l, d := v.Limits[tightest], &v.Decisions[tightest]
 	wait := d.ResetAfter
-	if !d.Allowed && sc.hits[q.tightest].Mode != limiter.Shadow {
+	if !d.Allowed && v.Hits[tightest].Mode != limiter.Shadow {
 		st.Code = pb.RateLimitResponse_OVER_LIMIT
 		if d.RetryAfter != limiter.Never {
 			wait = d.RetryAfter
 		}
 	}
 	st.CurrentLimit = &pb.RateLimitResponse_RateLimit{
-		Name: l.Name, RequestsPerUnit: saturate(l.Policy.Limit()), Unit: wireUnits[l.Unit],
+		Name: l.Name, RequestsPerUnit: decide.Saturate(l.Policy.Limit()), Unit: wireUnits[l.Unit],
 	}
 	if l.UnitMultiplier > 1 {
 		st.CurrentLimit.UnitMultiplier = wrapperspb.UInt32(l.UnitMultiplier)
 	}
-	st.LimitRemaining = saturate(d.Remaining)
-	if !failed {
-		st.DurationUntilReset = &durationpb.Duration{Seconds: ceilSeconds(wait)}
+	st.LimitRemaining = decide.Saturate(d.Remaining)
+	if !v.Failed() || l.Local != nil {
+		st.DurationUntilReset = &durationpb.Duration{Seconds: decide.CeilSeconds(wait)}
 	}
 	return st
 }
@@ -105,7 +125,7 @@ func encodingRules() string {
   - {key: told, response: {headers: {A: b, C: ''}, body: no}, rate_limit: {unit: second, requests_per_unit: 1}}
   - {key: body, response: {body: ` + strings.Repeat("long ", 99) + `}, rate_limit: {unit: second, requests_per_unit: 1}}
   - {key: quota, quota_mode: true, response: {headers: {Q: r}}, rate_limit: {unit: second, requests_per_unit: 1}}
-  - {key: none, rate_limit: {unit: second, requests_per_unit: 0}}
+  - {key: none, rate_limit: {unit: second, requests_per_unit: 0, on_store_failure: local}}
   - {key: lease, rate_limit: {algorithm: concurrency, requests_per_unit: 5, lease: 60s}}
 `)
 	for i, unit := range []string{"second", "minute", "hour", "day", "week", "month", "year"} {
@@ -116,8 +136,10 @@ func encodingRules() string {
 	return b.String()
 }
 
-// folded is an answer to the descriptors, and of the decisions, that data chooses: a third of it the descriptors.
-func folded(set *descriptors.Set, o *Options, data []byte) *scratch {
+// decided is a call with the descriptors that data chooses, and the verdict of the decisions that it chooses: a third of it
+// the descriptors. The verdict is nil if there is none.
+func decided(tb testing.TB, set *descriptors.Set, data []byte, change func(*options)) (*call, *decide.Verdict) {
+	tb.Helper()
 	next := func(n int) int {
 		if len(data) == 0 {
 			return 0
@@ -127,58 +149,73 @@ func folded(set *descriptors.Set, o *Options, data []byte) *scratch {
 		return int(b) % n
 	}
 	wide := func() int64 { return int64(next(256)) << next(40) >> next(8) }
-	sc := &scratch{o: o, domain: strings.Repeat("shop", next(3)), addend: uint32(next(3))}
+	choose := func(_ context.Context, _ []limiter.Hit, out []limiter.Decision) error {
+		for i := range out {
+			out[i] = limiter.Decision{
+				Allowed: next(3) > 0, Remaining: wide() - 1,
+				RetryAfter: time.Duration(wide()), ResetAfter: time.Duration(wide()),
+			}
+			if next(4) == 0 {
+				out[i].RetryAfter = limiter.Never
+			}
+		}
+		return nil
+	}
+	s, _ := service(tb, "{domain: none, descriptors: [{key: none}]}", func(o *options) {
+		o.Rules = func() *descriptors.Set { return set }
+		o.Store, o.Local = storeFunc(choose), storeFunc(choose)
+		o.MaxDescriptors, o.MaxCounters = math.MaxInt, math.MaxInt
+		change(o)
+	})
+	c := s.get()
+	c.Domain, c.addend = strings.Repeat("shop", next(3)), uint32(next(3))
 	keys := []string{
 		"east", "west", "plain", "trial", "free", "known", "odd", "none", "lease", "nobody", "told", "body", "quota",
 		"k0", "k1", "k2", "k3", "k4", "k5", "k6",
 	}
 	for decisions := len(data) * 2 / 3; len(data) > decisions; {
-		q := question{from: len(sc.entries), to: len(sc.entries) + 1, n: wide() - 1}
-		sc.entries = append(sc.entries, descriptors.Entry{Key: keys[next(len(keys))], Value: "é"})
+		d := decide.Descriptor{Cost: wide() - 1, Entries: []descriptors.Entry{{Key: keys[next(len(keys))], Value: "é"}}}
 		if next(4) == 0 {
-			q.own, q.window = override{requests: uint32(wide())}, time.Duration(1+next(100))*time.Second
+			d.Own = decide.OwnLimit{Requests: uint32(wide()), Window: time.Duration(1+next(100)) * time.Second}
 		}
-		sc.questions = append(sc.questions, q)
+		c.Add(d)
+		c.wire = append(c.wire, wireDescriptor{})
 	}
-	if sc.match(set.Domain("shop")) != nil {
-		return nil
+	v, err := s.o.Decider.Decide(context.Background(), c.Request)
+	if err != nil {
+		return c, nil
 	}
-	if sc.count() != nil {
-		return nil
-	}
-	for i := range sc.out {
-		sc.out[i] = limiter.Decision{
-			Allowed: next(3) > 0, Remaining: wide() - 1, RetryAfter: time.Duration(wide()), ResetAfter: time.Duration(wide()),
-		}
-		if next(4) == 0 {
-			sc.out[i].RetryAfter = limiter.Never
-		}
-	}
-	sc.fold()
-	return sc
+	v.Delay().End()
+	return c, v
 }
 
 func FuzzEncode(f *testing.F) {
 	f.Add([]byte{}, false, false)
 	f.Add([]byte("0123456789abcdefghijklmnopqrstuvwxyz"), false, true)
-	f.Add([]byte("one"), true, false)
+	f.Add([]byte("\x01ne"), true, false)
 	f.Add(bytes.Repeat([]byte("some descriptors, of which each has a status "), 9), true, true)
+	f.Add(bytes.Repeat([]byte("Some descriptors, of which each has a status "), 9), false, false)
 	set := compile(f, encodingRules())
 	f.Fuzz(func(t *testing.T, data []byte, metadata, failed bool) {
-		o := &Options{DynamicMetadata: metadata}
+		var names decide.LimitHeaders
 		if len(data)%2 == 0 {
-			o.LimitHeaders = LimitHeaders{"RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset"}
+			names = decide.LimitHeaders{Limit: "RateLimit-Limit", Remaining: "RateLimit-Remaining", Reset: "RateLimit-Reset"}
 		}
-		sc := folded(set, o, data)
-		if sc == nil {
+		c, v := decided(t, set, data, func(o *options) {
+			o.DynamicMetadata, o.LimitHeaders = metadata, names
+			if failed {
+				o.Store = storeFunc(down)
+			}
+		})
+		if v == nil {
 			return
 		}
-		res := sc.asMessage(failed)
+		res := c.asMessage(v, names)
 		want, err := proto.MarshalOptions{Deterministic: true}.Marshal(res)
 		if err != nil {
 			t.Fatal(err)
 		}
-		r, err := sc.report(failed)
+		r, err := c.report(v)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -191,7 +228,7 @@ func FuzzEncode(f *testing.F) {
 			t.Fatalf("the response cannot be read: %v\n%x\nwant %x", err, encoded.Materialize(), want)
 		}
 		if !proto.Equal(res, got) {
-			t.Fatalf("(-want +got):\n%s", cmp.Diff(res, got, protocmp.Transform()))
+			t.Fatalf("(-want +got):\n%s", gocmp.Diff(res, got, protocmp.Transform()))
 		}
 		if !bytes.Equal(encoded.Materialize(), want) {
 			t.Fatalf("the same message in other bytes:\n got %x\nwant %x", encoded.Materialize(), want)
@@ -225,19 +262,28 @@ func TestReplyIsACopy(t *testing.T) {
 // One allocation for all text of a request, and one for a short answer, also if it denies.
 func TestCodecAllocatesOnce(t *testing.T) {
 	data := marshal(t, request(descriptor("k0=10.0.0.1"), costing(7, descriptor("known=a", "deeper=b")), descriptor("free=1")))
-	sc := &scratch{o: &boundless}
-	if err := errors.Join(sc.decode(data), sc.findHits(compile(t, encodingRules()))); err != nil {
+	set := compile(t, encodingRules())
+	s, _ := service(t, "{domain: none, descriptors: [{key: none}]}", func(o *options) {
+		o.Rules = func() *descriptors.Set { return set }
+		o.Store = storeFunc(func(_ context.Context, _ []limiter.Hit, out []limiter.Decision) error {
+			out[0] = limiter.Decision{RetryAfter: time.Hour}
+			return nil
+		})
+	})
+	c := s.get()
+	if err := errors.Join(c.decode(data), c.translate()); err != nil {
 		t.Fatal(err)
 	}
-	sc.out[0].RetryAfter = time.Hour
-	sc.fold()
-	var err error
-	if n := testing.AllocsPerRun(100, func() { _, err = sc.report(false) }); n > 1 || !sc.over || err != nil {
-		t.Errorf("report of over %t: %v allocations, error %v", sc.over, n, err)
+	v, err := s.o.Decider.Decide(t.Context(), c.Request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := testing.AllocsPerRun(100, func() { _, err = c.report(v) }); n > 1 || !v.Denied || err != nil {
+		t.Errorf("report of a denial %t: %v allocations, error %v", v.Denied, n, err)
 	}
 	decode := func() {
-		sc.reset()
-		err = sc.decode(data)
+		c.reset()
+		err = c.decode(data)
 	}
 	if n := testing.AllocsPerRun(100, decode); n > 1 || err != nil {
 		t.Errorf("decode: %v allocations, error %v", n, err)

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
@@ -68,18 +69,33 @@ func memory(tb testing.TB, c *clock) limiter.Store {
 	return s
 }
 
+// options are those of a service and its decider.
+type options struct {
+	decide.Options
+
+	DynamicMetadata bool
+}
+
 // service is a Service over rules; change may alter its options.
-func service(tb testing.TB, rules string, change ...func(*Options)) (*Service, *clock) {
+func service(tb testing.TB, rules string, change ...func(*options)) (*Service, *clock) {
 	tb.Helper()
 	set, c := compile(tb, rules), newClock()
-	o := Options{Rules: func() *descriptors.Set { return set }}
+	o := options{Options: decide.Options{Rules: func() *descriptors.Set { return set }}}
 	for _, f := range change {
 		f(&o)
 	}
 	if o.Store == nil {
 		o.Store = memory(tb, c)
 	}
-	s, err := New(o)
+	d, err := decide.New(o.Options)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	of := Options{Decider: d, DynamicMetadata: o.DynamicMetadata}
+	if rec, ok := o.Observer.(*recorder); ok {
+		of.Rejected = rec.Rejected
+	}
+	s, err := New(of)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -197,7 +213,7 @@ func (r *recorder) add(format string, args ...any) {
 	r.said = append(r.said, fmt.Sprintf(format, args...))
 }
 
-func (r *recorder) Decided(l *descriptors.Limit, o Outcome, hits int64, _ *limiter.Decision) {
+func (r *recorder) Decided(l *descriptors.Limit, o decide.Outcome, hits int64, _ *limiter.Decision) {
 	r.add("%s %s %d", l.Name, o, hits)
 }
 func (r *recorder) Answered(*descriptors.Domain, bool) {}

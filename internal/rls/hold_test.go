@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
 )
 
@@ -26,7 +27,7 @@ descriptors:
 `
 
 // queueing is a service whose store's clock is synctest's.
-func queueing(t *testing.T, change ...func(*Options)) *Service {
+func queueing(t *testing.T, change ...func(*options)) *Service {
 	t.Helper()
 	store, err := memstore.New(memstore.Options{})
 	if err != nil {
@@ -37,7 +38,7 @@ func queueing(t *testing.T, change ...func(*Options)) *Service {
 			t.Error(err)
 		}
 	})
-	s, _ := service(t, queueRules, append(change, func(o *Options) { o.Store = store })...)
+	s, _ := service(t, queueRules, append(change, func(o *options) { o.Store = store })...)
 	return s
 }
 
@@ -77,7 +78,7 @@ func TestQueuedAnswersLeaveEvenlySpaced(t *testing.T) {
 				t.Errorf("request %d: %+v, want %+v", i, a, want)
 			}
 		}
-		if n := s.holder.held.Load(); n != 0 {
+		if n := s.o.Decider.Delayed().Now; n != 0 {
 			t.Errorf("%d places are still taken", n)
 		}
 	})
@@ -121,7 +122,7 @@ func TestSmoothBurstyMakesTheNextOnePay(t *testing.T) {
 
 func TestHeldAnswersAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := queueing(t, func(o *Options) { o.MaxHeld = 2 })
+		s := queueing(t, func(o *options) { o.MaxDelayed = 2 })
 		got := askAtOnce(t.Context(), s, request(descriptor("print=p")), 4)
 		for i, want := range []answered{
 			{after: 0, code: pb.RateLimitResponse_OK},
@@ -141,7 +142,7 @@ func TestHeldAnswersAreBounded(t *testing.T) {
 
 func TestHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := queueing(t, func(o *Options) { o.MaxHeld = 2 })
+		s := queueing(t, func(o *options) { o.MaxDelayed = 2 })
 		var wg sync.WaitGroup
 		for range 4 {
 			wg.Go(func() {
@@ -151,11 +152,11 @@ func TestHeld(t *testing.T) {
 			})
 			synctest.Wait()
 		}
-		if got, want := s.Held(), (HeldStats{Now: 2, Refused: 1}); got != want {
+		if got, want := s.o.Decider.Delayed(), (decide.DelayedStats{Now: 2, Refused: 1}); got != want {
 			t.Errorf("while two wait and one was refused: %+v, want %+v", got, want)
 		}
 		wg.Wait()
-		if got, want := s.Held(), (HeldStats{Refused: 1}); got != want {
+		if got, want := s.o.Decider.Delayed(), (decide.DelayedStats{Refused: 1}); got != want {
 			t.Errorf("afterwards: %+v, want %+v", got, want)
 		}
 	})
@@ -170,13 +171,13 @@ func TestCancelledWhileHeld(t *testing.T) {
 		if got[1].after != 50*time.Millisecond || status.Code(got[1].err) != codes.DeadlineExceeded {
 			t.Errorf("%+v, want DeadlineExceeded after 50ms", got[1])
 		}
-		if n := s.holder.held.Load(); n != 0 {
+		if n := s.o.Decider.Delayed().Now; n != 0 {
 			t.Errorf("%d places are still taken", n)
 		}
 	})
 }
 
-// What gives back or looks waits for nothing, and so needs no place among MaxHeld: without its give-back, a request's
+// What gives back or looks waits for nothing, and so needs no place among MaxDelayed: without its give-back, a request's
 // place among those in flight would stay taken until its lease ends.
 func TestGiveBacksAndLooksNeedNoPlace(t *testing.T) {
 	type descriptors = []*commonpb.RateLimitDescriptor
@@ -204,7 +205,7 @@ func TestGiveBacksAndLooksNeedNoPlace(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := queueing(t, func(o *Options) { o.MaxHeld = 1 })
+				s := queueing(t, func(o *options) { o.MaxDelayed = 1 })
 				if got := ask(t, s, request(descriptor("flight=f"))); got.GetOverallCode() != pb.RateLimitResponse_OK {
 					t.Fatalf("the only one in flight: %s", show(got))
 				}
@@ -217,8 +218,8 @@ func TestGiveBacksAndLooksNeedNoPlace(t *testing.T) {
 				if tc.code == 0 {
 					tc.code = pb.RateLimitResponse_OK
 				}
-				if got.GetOverallCode() != tc.code || s.Held().Refused != tc.refused {
-					t.Errorf("%s, and %d were refused; want %s and %d", show(got), s.Held().Refused, tc.code, tc.refused)
+				if got.GetOverallCode() != tc.code || s.o.Decider.Delayed().Refused != tc.refused {
+					t.Errorf("%s, and %d were refused; want %s and %d", show(got), s.o.Decider.Delayed().Refused, tc.code, tc.refused)
 				}
 				want := pb.RateLimitResponse_OK
 				if tc.inUse {

@@ -3,8 +3,48 @@ package rls
 import (
 	"google.golang.org/protobuf/types/known/structpb"
 
+	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
+
+// metadata is the response's dynamic_metadata, nil if none.
+func (c *call) metadata(v *decide.Verdict) (m *structpb.Struct) {
+	if c.o.DynamicMetadata || hasMetadata(v) {
+		m = c.dynamicMetadata(v)
+	}
+	if leased := leased(v); leased > 0 {
+		if m == nil {
+			m = &structpb.Struct{Fields: map[string]*structpb.Value{}}
+		}
+		m.Fields["leased"] = structpb.NewNumberValue(float64(leased))
+	}
+	return m
+}
+
+// hasMetadata reports whether a matched rule has any.
+func hasMetadata(v *decide.Verdict) bool {
+	for i := range v.Statuses {
+		if r := v.Statuses[i].Rule; r != nil && r.Metadata != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// leased is how many hits the request holds of its first concurrency limit. They are given back when its stream is done.
+// Envoy reports the end also of streams that were denied. Only a hits_addend that is made of this metadata, which a
+// denied request does not have and a client cannot send, gives back exactly what was taken.
+func leased(v *decide.Verdict) int64 {
+	if v.Denied {
+		return 0
+	}
+	for i := range v.Hits {
+		if v.Hits[i].Policy.Algorithm() == limiter.Concurrency && v.Decisions[i].Allowed && v.Counted(i) {
+			return max(0, v.Hits[i].N)
+		}
+	}
+	return 0
+}
 
 // dynamicMetadata is what Envoy keeps under envoy.filters.http.ratelimit, for access logs and the filters that
 // come after. It is made when a matched rule has `metadata`, or always with Options.DynamicMetadata:
@@ -21,42 +61,39 @@ import (
 //	                     mode: "enforce", "shadow" or "quota", metadata: the rule's}
 //
 // All but violations are where readers of envoyproxy/ratelimit's metadata look for them.
-func (sc *scratch) dynamicMetadata() *structpb.Struct {
+func (c *call) dynamicMetadata(v *decide.Verdict) *structpb.Struct {
 	passed := &structpb.Struct{Fields: map[string]*structpb.Value{}}
-	var asked, quotaOver, violations []*structpb.Value
-	quota := false
-	for i := range sc.questions {
-		q := &sc.questions[i]
-		if sc.o.DynamicMetadata {
-			asked = append(asked, sc.describe(i))
-		}
-		if q.rule == nil {
+	var quotaOver, violations []*structpb.Value
+	hasQuota := false
+	for i := range v.Statuses {
+		st := &v.Statuses[i]
+		if st.Rule == nil {
 			continue
 		}
-		own := toStruct(q.rule.Metadata)
-		over := false
-		for j := q.first; j < q.last; j++ {
-			if !sc.out[j].Allowed {
-				over = true
-				violations = append(violations, sc.violation(i, j, own))
+		own := toStruct(st.Rule.Metadata)
+		isOver := false
+		for first, last := st.Hits(); first < last; first++ {
+			if !v.Decisions[first].Allowed {
+				isOver = true
+				violations = append(violations, violation(v, first, own))
 			}
 		}
-		quota = quota || q.rule.Mode == limiter.Quota
-		if over && q.rule.Mode == limiter.Quota {
+		hasQuota = hasQuota || st.Rule.Mode == limiter.Quota
+		if isOver && st.Rule.Mode == limiter.Quota {
 			quotaOver = append(quotaOver, structpb.NewNumberValue(float64(i)))
 		}
-		if own != nil && (!over || q.rule.Mode == limiter.Shadow) {
+		if own != nil && (!isOver || st.Rule.Mode == limiter.Shadow) {
 			merge(passed, own)
 		}
 	}
 	fields := map[string]*structpb.Value{
-		"domain":           structpb.NewStringValue(sc.domain),
-		"quotaModeEnabled": structpb.NewBoolValue(quota),
+		"domain":           structpb.NewStringValue(c.Domain),
+		"quotaModeEnabled": structpb.NewBoolValue(hasQuota),
 	}
-	if sc.o.DynamicMetadata {
-		fields["descriptors"] = list(asked)
+	if c.o.DynamicMetadata {
+		fields["descriptors"] = c.describe()
 	}
-	if n := sc.addend; n != 0 {
+	if n := c.addend; n != 0 {
 		fields["hitsAddend"] = structpb.NewNumberValue(float64(n))
 	}
 	if len(passed.GetFields()) > 0 {
@@ -71,29 +108,33 @@ func (sc *scratch) dynamicMetadata() *structpb.Struct {
 	return &structpb.Struct{Fields: fields}
 }
 
-// describe shows descriptor i as it was asked.
-func (sc *scratch) describe(i int) *structpb.Value {
-	q := &sc.questions[i]
-	entries := make([]*structpb.Value, 0, q.to-q.from)
-	for _, e := range sc.entries[q.from:q.to] {
-		entries = append(entries, structpb.NewStringValue(e.Key+"="+e.Value))
+// describe shows the descriptors as they came.
+func (c *call) describe() *structpb.Value {
+	all := make([]*structpb.Value, len(c.Descriptors))
+	for i := range c.Descriptors {
+		entries := make([]*structpb.Value, 0, len(c.Descriptors[i].Entries))
+		for _, e := range c.Descriptors[i].Entries {
+			entries = append(entries, structpb.NewStringValue(e.Key+"="+e.Value))
+		}
+		fields := map[string]*structpb.Value{"entries": list(entries)}
+		if addend := c.wire[i].addend; addend.present {
+			fields["hitsAddend"] = structpb.NewNumberValue(float64(addend.value))
+		}
+		all[i] = structpb.NewStructValue(&structpb.Struct{Fields: fields})
 	}
-	fields := map[string]*structpb.Value{"entries": list(entries)}
-	if q.addend.present {
-		fields["hitsAddend"] = structpb.NewNumberValue(float64(q.addend.value))
-	}
-	return structpb.NewStructValue(&structpb.Struct{Fields: fields})
+	return list(all)
 }
 
 var modeNames = map[limiter.Mode]string{limiter.Enforce: "enforce", limiter.Shadow: "shadow", limiter.Quota: "quota"}
 
-// violation says which limit of descriptor i hit j does not fit.
-func (sc *scratch) violation(i, j int, own *structpb.Struct) *structpb.Value {
+// violation names the limit of a hit that does not fit.
+func violation(v *decide.Verdict, hit int, own *structpb.Struct) *structpb.Value {
+	descriptor := v.Hits[hit].Group
 	fields := map[string]*structpb.Value{
-		"descriptor": structpb.NewNumberValue(float64(i)),
-		"rule":       structpb.NewStringValue(sc.questions[i].rule.Path),
-		"limit":      structpb.NewStringValue(sc.limits[j].Name),
-		"mode":       structpb.NewStringValue(modeNames[sc.hits[j].Mode]),
+		"descriptor": structpb.NewNumberValue(float64(descriptor)),
+		"rule":       structpb.NewStringValue(v.Statuses[descriptor].Rule.Path),
+		"limit":      structpb.NewStringValue(v.Limits[hit].Name),
+		"mode":       structpb.NewStringValue(modeNames[v.Hits[hit].Mode]),
 	}
 	if own != nil {
 		fields["metadata"] = structpb.NewStructValue(own)

@@ -70,7 +70,7 @@ func TestDynamicMetadata(t *testing.T) {
 }
 
 func TestDynamicMetadataWhereItIsAskedFor(t *testing.T) {
-	s, _ := service(t, metadataRules, func(o *Options) { o.DynamicMetadata = true })
+	s, _ := service(t, metadataRules, func(o *options) { o.DynamicMetadata = true })
 	checkMetadata(t, ask(t, s, request(descriptor("plain=a"))).GetDynamicMetadata(),
 		`{"domain": "shop", "quotaModeEnabled": false, "descriptors": [{"entries": ["plain=a"]}]}`)
 	checkMetadata(t, ask(t, s, request(descriptor("east=a", "x=y"), costing(2, descriptor("plain=b")))).GetDynamicMetadata(),

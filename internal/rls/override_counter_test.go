@@ -38,7 +38,7 @@ func eachStore(t *testing.T, rules string, test func(t *testing.T, s *Service)) 
 		if err != nil {
 			t.Fatal(err)
 		}
-		s, _ := service(t, rules, func(o *Options) { o.Store = store })
+		s, _ := service(t, rules, func(o *options) { o.Store = store })
 		test(t, s)
 	})
 }

@@ -8,6 +8,7 @@ import (
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
+	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -70,7 +71,7 @@ func TestResponseOfTheRuleThatDenies(t *testing.T) {
 
 // As envoyproxy/ratelimit: what is over last, else what has the least left first.
 func TestLimitHeaders(t *testing.T) {
-	s, _ := service(t, responseRules, func(o *Options) { o.LimitHeaders = LimitHeaders{"L", "R", "T"} })
+	s, _ := service(t, responseRules, func(o *options) { o.LimitHeaders = decide.LimitHeaders{Limit: "L", Remaining: "R", Reset: "T"} })
 	for _, tt := range []struct {
 		ask  []string
 		want string
@@ -94,19 +95,11 @@ func TestLimitHeaders(t *testing.T) {
 }
 
 func TestNoLimitHeadersWhileTheStoreFails(t *testing.T) {
-	s, _ := service(t, responseRules, func(o *Options) {
-		o.LimitHeaders, o.Store = LimitHeaders{"L", "R", "T"}, storeFunc(
+	s, _ := service(t, responseRules, func(o *options) {
+		o.LimitHeaders, o.Store = decide.LimitHeaders{Limit: "L", Remaining: "R", Reset: "T"}, storeFunc(
 			func(context.Context, []limiter.Hit, []limiter.Decision) error { return limiter.ErrUnavailable })
 	})
 	if got := told(ask(t, s, request(descriptor("a=1")))); got != "" {
 		t.Errorf("told %q, want nothing", got)
-	}
-}
-
-func TestLimitHeadersNeedAllNames(t *testing.T) {
-	_, err := New(Options{LimitHeaders: LimitHeaders{Limit: "L"}})
-	const want = "rls: Options.LimitHeaders: must all be set, or none; got {Limit:L Remaining: Reset:}"
-	if err == nil || !strings.Contains(err.Error(), want) {
-		t.Errorf("got %v, want %s", err, want)
 	}
 }

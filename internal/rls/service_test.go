@@ -23,6 +23,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
@@ -413,61 +414,6 @@ descriptors:
 	})
 }
 
-func TestTighter(t *testing.T) {
-	// Each is tighter than the next.
-	order := []limiter.Decision{
-		{Remaining: 0, RetryAfter: limiter.Never, ResetAfter: 1},
-		{Remaining: 0, RetryAfter: 9, ResetAfter: 9},
-		{Remaining: 0, RetryAfter: 9, ResetAfter: 8},
-		{Remaining: 0, RetryAfter: 7, ResetAfter: 20},
-		{Remaining: 3, RetryAfter: 20, ResetAfter: 20},
-		{Allowed: true, Remaining: 0, ResetAfter: 5},
-		{Allowed: true, Remaining: 0, ResetAfter: 4},
-		{Allowed: true, Remaining: 1, ResetAfter: 9},
-	}
-	for i := range order {
-		for j := range order {
-			if got := tighter(&order[i], &order[j]); got != (i < j) {
-				t.Errorf("tighter(%+v, %+v) = %t", order[i], order[j], got)
-			}
-		}
-	}
-}
-
-func TestResetLeavesNothingBehind(t *testing.T) {
-	used := scratch{
-		questions: []question{{n: 1, rule: &descriptors.Rule{}}},
-		entries:   []descriptors.Entry{{Key: "user", Value: "a"}},
-		replaced:  []string{"base"},
-		limits:    []*descriptors.Limit{{}},
-		hits:      []limiter.Hit{{Key: "k"}},
-		out:       []limiter.Decision{{}},
-		keys:      []byte("k"),
-		ends:      []int{1},
-		response:  []byte("r"),
-		domain:    "shop", addend: 1, descriptors: 1,
-		metadata: true, over: true, quotaDenies: true,
-	}
-	sc := used
-	sc.reset()
-	for name, n := range map[string]int{
-		"questions": len(sc.questions), "entries": len(sc.entries), "replaced": len(sc.replaced), "limits": len(sc.limits),
-		"hits": len(sc.hits), "out": len(sc.out), "keys": len(sc.keys), "ends": len(sc.ends), "response": len(sc.response),
-		"bytes of the domain": len(sc.domain), "hits_addend": int(sc.addend), "descriptors": sc.descriptors,
-	} {
-		if n != 0 {
-			t.Errorf("%d %s are left", n, name)
-		}
-	}
-	if sc.metadata || sc.over || sc.quotaDenies {
-		t.Errorf("flags are left: %+v", sc)
-	}
-	if used.questions[0].rule != nil || used.entries[0].Value != "" || used.replaced[0] != "" || used.limits[0] != nil ||
-		used.hits[0].Key != "" {
-		t.Errorf("the request is kept alive: %+v", used)
-	}
-}
-
 // registrar is a gRPC server that only remembers.
 type registrar struct{ desc *grpc.ServiceDesc }
 
@@ -494,16 +440,6 @@ func TestRegistered(t *testing.T) {
 	}
 }
 
-func TestSaturate(t *testing.T) {
-	for in, want := range map[int64]uint32{
-		-1: 0, 0: 0, 7: 7, math.MaxUint32: math.MaxUint32, math.MaxUint32 + 1: math.MaxUint32, math.MaxInt64: math.MaxUint32,
-	} {
-		if got := saturate(in); got != want {
-			t.Errorf("saturate(%d) = %d, want %d", in, got, want)
-		}
-	}
-}
-
 func TestInvalid(t *testing.T) {
 	many := func(n int) []*commonpb.RateLimitDescriptor {
 		ds := make([]*commonpb.RateLimitDescriptor, n)
@@ -513,7 +449,7 @@ func TestInvalid(t *testing.T) {
 		return ds
 	}
 	ok := descriptor("user=a")
-	long := strings.Repeat("x", DefaultMaxEntryBytes+1)
+	long := strings.Repeat("x", decide.DefaultMaxEntryBytes+1)
 	tests := []struct {
 		name string
 		req  *pb.RateLimitRequest
@@ -559,7 +495,7 @@ func TestInvalid(t *testing.T) {
 		},
 	}
 	rec := &recorder{}
-	s, _ := service(t, parityRules, func(o *Options) { o.Observer = rec })
+	s, _ := service(t, parityRules, func(o *options) { o.Observer = rec })
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := send(context.Background(), s, tt.req)
@@ -591,7 +527,7 @@ descriptors:
 
 func TestNoRulesYet(t *testing.T) {
 	rec := &recorder{}
-	s, _ := service(t, parityRules, func(o *Options) {
+	s, _ := service(t, parityRules, func(o *options) {
 		o.Rules = func() *descriptors.Set { return nil }
 		o.Observer = rec
 	})
@@ -604,24 +540,12 @@ func TestNoRulesYet(t *testing.T) {
 	}
 }
 
-func TestOptions(t *testing.T) {
-	_, err := New(Options{MaxDescriptors: -1, MaxEntries: -2, MaxEntryBytes: -3})
-	want := `rls: Options.Rules: must be set
-rls: Options.Store: must be set
-rls: Options.MaxDescriptors: must be at least 1, or 0 for 128; got -1
-rls: Options.MaxEntries: must be at least 1, or 0 for 32; got -2
-rls: Options.MaxEntryBytes: must be at least 1, or 0 for 65536; got -3`
-	if err == nil || err.Error() != want {
-		t.Errorf("got %v\nwant %s", err, want)
-	}
-}
-
 // A request is decided by one set of rules, and asks the store once.
 func TestOneLoadAndOneTake(t *testing.T) {
 	set := compile(t, parityRules)
 	var loads, takes int
 	mem := memory(t, newClock())
-	s, _ := service(t, parityRules, func(o *Options) {
+	s, _ := service(t, parityRules, func(o *options) {
 		o.Rules = func() *descriptors.Set { loads++; return set }
 		o.Store = storeFunc(func(ctx context.Context, hits []limiter.Hit, out []limiter.Decision) error {
 			takes++
@@ -672,6 +596,13 @@ descriptors:
 	wg.Wait()
 	if passed.Load() != 100 {
 		t.Errorf("%d passed, want 100", passed.Load())
+	}
+}
+
+func TestOptions(t *testing.T) {
+	_, err := New(Options{})
+	if want := "rls: Options.Decider: must be set"; err == nil || err.Error() != want {
+		t.Errorf("got %v\nwant %s", err, want)
 	}
 }
 

@@ -11,65 +11,34 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// translate checks what decode has taken over, and finds the cost of each descriptor and the window of the limit that
-// it brings along. The error is InvalidArgument and names the field.
-func (sc *scratch) translate() error {
-	switch {
-	case sc.domain == "":
-		return invalid("domain: must not be empty; set the domain of Envoy's rate limit filter")
-	case sc.descriptors == 0:
-		return invalid("descriptors: must not be empty; send at least one descriptor")
-	case sc.descriptors > sc.o.MaxDescriptors:
-		return invalid("descriptors: must be at most %d, got %d", sc.o.MaxDescriptors, sc.descriptors)
-	}
-	for i := range sc.questions {
-		q := &sc.questions[i]
+// translate finds the cost of each descriptor and the limit that it brings along. The error is InvalidArgument and names
+// the field.
+func (c *call) translate() error {
+	for i := range c.wire {
 		var err error
-		if q.n, err = q.cost(i, sc.addend); err != nil {
+		d := &c.Descriptors[i]
+		if d.Cost, err = c.wire[i].cost(i, c.addend); err != nil {
 			return err
 		}
-		if q.window, err = q.own.window(i); err != nil {
+		if d.Own.Window, err = c.wire[i].limit.window(i); err != nil {
 			return err
 		}
-		if err := sc.checkEntries(i, q); err != nil {
-			return err
-		}
+		d.Own.Requests = c.wire[i].limit.requests
 	}
 	return nil
 }
 
-func (sc *scratch) checkEntries(i int, q *question) error {
-	if q.entries == 0 {
-		return invalid("descriptors[%d].entries: must not be empty; send at least one key and value", i)
-	}
-	if q.entries > sc.o.MaxEntries {
-		return invalid("descriptors[%d].entries: must be at most %d, got %d", i, sc.o.MaxEntries, q.entries)
-	}
-	most := sc.o.MaxEntryBytes
-	for j, e := range sc.entries[q.from:q.to] {
-		switch {
-		case e.Key == "":
-			return invalid("descriptors[%d].entries[%d].key: must not be empty", i, j)
-		case len(e.Key) > most:
-			return invalid("descriptors[%d].entries[%d].key: must be at most %d bytes, got %d", i, j, most, len(e.Key))
-		case len(e.Value) > most:
-			return invalid("descriptors[%d].entries[%d].value: must be at most %d bytes, got %d", i, j, most, len(e.Value))
-		}
-	}
-	return nil
-}
-
-// cost is what descriptor i costs: its own hits_addend if present (0 only looks), else the request's, where 0
-// stands for 1. is_negative_hits gives that back; a present 0 gives nothing back and looks.
-func (q *question) cost(i int, ofRequest uint32) (int64, error) {
+// cost is what descriptor i costs: its own hits_addend if present (0 only looks), else the request's, where 0 means 1.
+// is_negative_hits gives that back; with a present 0 it gives nothing back and looks.
+func (d *wireDescriptor) cost(i int, ofRequest uint32) (int64, error) {
 	n := uint64(max(ofRequest, 1))
-	if q.addend.present {
-		n = q.addend.value
+	if d.addend.present {
+		n = d.addend.value
 	}
 	if n > limiter.MaxHits {
 		return 0, invalid("descriptors[%d].hits_addend: must be at most %d, got %d", i, uint64(limiter.MaxHits), n)
 	}
-	if q.negative {
+	if d.isNegative {
 		return -int64(n), nil
 	}
 	return int64(n), nil
@@ -85,13 +54,14 @@ var units = [...]descriptors.Unit{
 	typepb.RateLimitUnit_YEAR:   descriptors.Year,
 }
 
-// window is that of the limit that descriptor i brings along, 0 if it brings none.
+// window is that of the limit that descriptor i brings along: 0 if it brings none.
 func (o *override) window(i int) (time.Duration, error) {
 	if !o.present {
 		return 0, nil
 	}
 	if o.unit <= typepb.RateLimitUnit_UNKNOWN || int(o.unit) >= len(units) {
-		return 0, invalid("descriptors[%d].limit.unit: %s is not known; use SECOND, MINUTE, HOUR, DAY, MONTH or YEAR", i, o.unit)
+		return 0, invalid("descriptors[%d].limit.unit: %s is not known; use SECOND, MINUTE, HOUR, DAY, MONTH or YEAR",
+			i, o.unit)
 	}
 	unit, multiplier := units[o.unit].Duration(), int64(1)
 	if o.multiplier.present {

@@ -7,23 +7,25 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/weir-ratelimit/weir/internal/decide"
 )
 
 // lines is a Watcher that writes down what it sees, one line a request.
 type lines []string
 
-func (ls *lines) Watch(_ context.Context, v View) {
+func (ls *lines) Watch(_ context.Context, v *decide.Verdict) {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s denied=%t failed=%t", v.Domain(), v.Denied(), v.Failed())
-	for i := range v.Descriptors() {
-		fmt.Fprintf(&b, " | %v", v.Entries(i))
-		if r := v.Rule(i); r != nil {
+	fmt.Fprintf(&b, "%s denied=%t failed=%t", v.Request.Domain, v.Denied, v.Failed())
+	for i := range v.Request.Descriptors {
+		fmt.Fprintf(&b, " | %v", v.Request.Descriptors[i].Entries)
+		if r := v.Statuses[i].Rule; r != nil {
 			b.WriteString(" " + r.Path)
 		}
 	}
-	for i := range v.Hits() {
-		l, h, d, o := v.Hit(i)
-		fmt.Fprintf(&b, " ; %s %d of %d: %s, %d left", l.Rule.Path, h.N, h.Group, o, d.Remaining)
+	for i, l := range v.Limits {
+		h := &v.Hits[i]
+		fmt.Fprintf(&b, " ; %s %d of %d: %s, %d left", l.Rule.Path, h.N, h.Group, v.Outcome(i), v.Decisions[i].Remaining)
 	}
 	*ls = append(*ls, b.String())
 }
@@ -36,7 +38,7 @@ descriptors:
 - {key: path, shadow_mode: true, rate_limit: {unit: hour, requests_per_unit: 0}}
 `
 	var seen lines
-	s, _ := service(t, rules, func(o *Options) { o.Watchers = []Watcher{&seen} })
+	s, _ := service(t, rules, func(o *options) { o.Watchers = []decide.Watcher{&seen} })
 	for range 2 {
 		ask(t, s, request(costing(3, descriptor("user=ann")), descriptor("path=/"), descriptor("none=x")))
 	}

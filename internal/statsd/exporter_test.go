@@ -15,9 +15,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/metrics"
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
-	"github.com/weir-ratelimit/weir/internal/rls"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
@@ -86,8 +86,8 @@ descriptors:
 	m := metrics.New(metrics.Options{MaxRules: 10, NearLimitRatio: 0.8, Classic: true})
 	m.RulesCompiled(set)
 	for i, l := range set.Limits() {
-		m.Decided(l, rls.Allowed, int64(3+i), &limiter.Decision{Allowed: true})
-		m.Decided(l, rls.Denied, int64(5+i), &limiter.Decision{Known: true})
+		m.Decided(l, decide.Allowed, int64(3+i), &limiter.Decision{Allowed: true})
+		m.Decided(l, decide.Denied, int64(5+i), &limiter.Decision{Known: true})
 	}
 	m.Requested(time.Millisecond)
 	return m

@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/stats"
 
-	"github.com/weir-ratelimit/weir/internal/rls"
+	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -35,34 +35,33 @@ func (t *Telemetry) ServerOptions() []grpc.ServerOption {
 }
 
 // Watchers write on the spans of requests what was decided. None without traces.
-func (t *Telemetry) Watchers() []rls.Watcher {
+func (t *Telemetry) Watchers() []decide.Watcher {
 	if t.traces == nil {
 		return nil
 	}
-	return []rls.Watcher{decisions{}}
+	return []decide.Watcher{decisions{}}
 }
 
 // decisions tells of a request its domain, whether it was denied, the rules that it asked and what each of their limits
 // answered, in order. Keys and values are not told: they may be secrets.
 type decisions struct{}
 
-// Watch implements rls.Watcher.
-func (decisions) Watch(ctx context.Context, v rls.View) {
+// Watch implements decide.Watcher.
+func (decisions) Watch(ctx context.Context, v *decide.Verdict) {
 	span := trace.SpanFromContext(ctx)
 	if !span.IsRecording() {
 		return
 	}
-	rules, outcomes := make([]string, v.Hits()), make([]string, v.Hits())
-	for i := range rules {
-		limit, _, _, outcome := v.Hit(i)
-		rules[i], outcomes[i] = limit.Rule.Path, outcome.String()
+	rules, outcomes := make([]string, len(v.Hits)), make([]string, len(v.Hits))
+	for i, limit := range v.Limits {
+		rules[i], outcomes[i] = limit.Rule.Path, v.Outcome(i).String()
 		if limit.Name != "" {
 			rules[i] += " (" + limit.Name + ")"
 		}
 	}
 	span.SetAttributes(
-		attribute.String("weir.domain", strings.Clone(v.Domain())),
-		attribute.Bool("weir.denied", v.Denied()),
+		attribute.String("weir.domain", strings.Clone(v.Request.Domain)),
+		attribute.Bool("weir.denied", v.Denied),
 		attribute.Bool("weir.store_failed", v.Failed()),
 		attribute.StringSlice("weir.rules", rules),
 		attribute.StringSlice("weir.outcomes", outcomes),

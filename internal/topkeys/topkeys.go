@@ -12,11 +12,11 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/weir-ratelimit/weir/internal/rls"
+	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
 
-var _ rls.Watcher = (*Top)(nil)
+var _ decide.Watcher = (*Top)(nil)
 
 // Bounds.
 const (
@@ -123,24 +123,18 @@ func (t *Top) Run(ctx context.Context) {
 	}
 }
 
-// Watch implements rls.Watcher. A descriptor counts as its first limit's key, for what it costs; a look and what gives hits
+// Watch implements decide.Watcher. A descriptor counts as its first limit's key, for what it costs; a look and what gives hits
 // back count for nothing. It was denied if one of its own limits did not let it pass, also in shadow or quota mode.
-func (t *Top) Watch(_ context.Context, v rls.View) {
-	hits := v.Hits()
-	if hits == 0 {
+func (t *Top) Watch(_ context.Context, v *decide.Verdict) {
+	if len(v.Hits) == 0 {
 		return
 	}
 	s := t.stripe()
 	s.mu.Lock()
-	for i := 0; i < hits; {
-		l, first, _, o := v.Hit(i)
-		denied := o.Unfit()
-		for i++; i < hits; i++ {
-			_, h, _, o := v.Hit(i)
-			if h.Group != first.Group {
-				break
-			}
-			denied = denied || o.Unfit()
+	for i := 0; i < len(v.Hits); {
+		l, first, denied := v.Limits[i], &v.Hits[i], v.Outcome(i).Unfit()
+		for i++; i < len(v.Hits) && v.Hits[i].Group == first.Group; i++ {
+			denied = denied || v.Outcome(i).Unfit()
 		}
 		if first.N > 0 {
 			t.note(s, l.Rule, first.Key, uint64(first.N), denied)

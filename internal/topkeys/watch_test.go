@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/rls"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
@@ -29,7 +30,7 @@ func (s *service) RegisterService(d *grpc.ServiceDesc, impl any) {
 	s.impl, s.method = impl, d.Methods[0].Handler
 }
 
-func newService(tb testing.TB, rules string, watchers ...rls.Watcher) *service {
+func newService(tb testing.TB, rules string, watchers ...decide.Watcher) *service {
 	tb.Helper()
 	store, err := memstore.New(memstore.Options{})
 	if err != nil {
@@ -41,7 +42,11 @@ func newService(tb testing.TB, rules string, watchers ...rls.Watcher) *service {
 		}
 	})
 	set := compile(tb, rules)
-	r, err := rls.New(rls.Options{Rules: func() *descriptors.Set { return set }, Store: store, Watchers: watchers})
+	d, err := decide.New(decide.Options{Rules: func() *descriptors.Set { return set }, Store: store, Watchers: watchers})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	r, err := rls.New(rls.Options{Decider: d})
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -148,9 +153,9 @@ descriptors:
 	} {
 		for _, on := range []bool{false, true} {
 			label := name + ", off"
-			var watchers []rls.Watcher
+			var watchers []decide.Watcher
 			if on {
-				label, watchers = name+", on", []rls.Watcher{newTop(b, Options{PerRule: 100})}
+				label, watchers = name+", on", []decide.Watcher{newTop(b, Options{PerRule: 100})}
 			}
 			b.Run(label, func(b *testing.B) {
 				s, data := newService(b, rules, watchers...), marshal(b, request(b, texts...))

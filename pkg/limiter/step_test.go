@@ -8,6 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/weir-ratelimit/weir/internal/test/longtest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -24,7 +25,7 @@ func eachAlgorithm(t *testing.T, property func(t *rapid.T, h *walk)) {
 	t.Helper()
 	for _, a := range algorithms {
 		t.Run(a.String(), func(t *testing.T) {
-			rapid.Check(t, func(t *rapid.T) { property(t, newWalk(t, a)) })
+			longtest.Check(t, 30, func(t *rapid.T) { property(t, newWalk(t, a)) })
 		})
 	}
 }

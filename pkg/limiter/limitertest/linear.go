@@ -20,10 +20,10 @@ import (
 // its own clock's time.
 type Sidecars func(t *testing.T, clocks []*Clock) []limiter.Store
 
-// Linearizable records what concurrent requests of several goroutines for each store were answered, and searches an
-// order in which limiter.Decide, one request at a time, answers all of them the same, each between the moment it
-// was asked and the moment it was answered. If there is none, the store lost an update, showed a request half
-// done, or answered from a state of the past.
+// Linearizable records, in that many histories of each algorithm, what concurrent requests of several goroutines for
+// each store were answered, and searches an order in which limiter.Decide, one request at a time, answers all of them
+// the same, each between the moment it was asked and the moment it was answered. If there is none, the store lost an
+// update, showed a request half done, or answered from a state of the past.
 //
 // Requests are of up to three hits on the same few keys. So the keys of a history hang together and it is searched
 // as a whole: parts of it that are linearizable by themselves need not be so together.
@@ -31,7 +31,7 @@ type Sidecars func(t *testing.T, clocks []*Clock) []limiter.Store
 // A decision depends on the time at which it is made, which the search must know. Virtual time therefore stands still
 // while requests are under way, and each store's clock is moved, forth or back, while none is. The clocks of
 // the stores differ, as far as windows are long.
-func Linearizable(t *testing.T, stores int, open Sidecars) {
+func Linearizable(t *testing.T, stores, histories int, open Sidecars) {
 	t.Helper()
 	for _, name := range append(limiter.AlgorithmNames(), "mixed") {
 		t.Run(name, func(t *testing.T) {
@@ -51,7 +51,6 @@ func Linearizable(t *testing.T, stores int, open Sidecars) {
 }
 
 const (
-	histories   = 20
 	phases      = 6                // of a history; time moves in between
 	clients     = 6                // goroutines; the search takes exponentially longer with more
 	searchLasts = 20 * time.Second // far longer than any search took
@@ -206,8 +205,8 @@ var model = porcupine.Model{
 	},
 }
 
-// fork is a copy that steps on without changing what r's states see: a step may append to the list of the state that it
-// is given.
+// fork is a copy that steps on without changing what r's states see: a step may append to the list of the state that
+// it is given.
 func (r reference) fork() reference {
 	out := maps.Clone(r)
 	for key, s := range out {

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-ratelimit/weir/internal/test/longtest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/limitertest"
@@ -96,7 +97,7 @@ func TestGroup(t *testing.T) {
 		return scattered{group(t, redisstore.Options{Now: clock.Now})}
 	}
 	t.Run("contract", func(t *testing.T) { limitertest.Run(t, fresh) })
-	t.Run("scripts agree with Go", func(t *testing.T) { limitertest.Histories(t, fresh, 300) })
+	t.Run("scripts agree with Go", func(t *testing.T) { limitertest.Histories(t, fresh, longtest.Pick(100, 300)) })
 	t.Run("each limit in its own", func(t *testing.T) {
 		g, p := group(t, redisstore.Options{}), funnel(t, 10, time.Hour)
 		hits := []limiter.Hit{{Key: "a", Policy: p, N: 1}, {Key: "b", Policy: p.In("second"), N: 1}}

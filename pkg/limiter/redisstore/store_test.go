@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 
+	"github.com/weir-ratelimit/weir/internal/test/longtest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/limitertest"
@@ -100,7 +101,7 @@ func TestContract(t *testing.T) {
 
 // TestScriptsAgreeWithGo is the differential test: Lua against the Go steps, decision for decision.
 func TestScriptsAgreeWithGo(t *testing.T) {
-	limitertest.Histories(t, fresh(redistest.Start(t)), 3000)
+	limitertest.Histories(t, fresh(redistest.Start(t)), longtest.Pick(800, 3000))
 }
 
 // TestLinearizable has the stores of two sidecars, and of three, ask one server: three and two goroutines in each.
@@ -109,7 +110,7 @@ func TestLinearizable(t *testing.T) {
 	for _, sidecars := range []int{2, 3} {
 		t.Run(fmt.Sprintf("%d sidecars", sidecars), func(t *testing.T) {
 			prefix := fmt.Sprintf("of%d:", sidecars)
-			limitertest.Linearizable(t, sidecars, func(t *testing.T, clocks []*limitertest.Clock) (stores []limiter.Store) {
+			limitertest.Linearizable(t, sidecars, longtest.Pick(6, 20), func(t *testing.T, clocks []*limitertest.Clock) (stores []limiter.Store) {
 				for _, c := range clocks {
 					stores = append(stores, open(t, server.SocketURL(), redisstore.Options{KeyPrefix: prefix, Now: c.Now}))
 				}

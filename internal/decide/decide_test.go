@@ -1,0 +1,138 @@
+package decide
+
+import (
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+)
+
+func TestOptions(t *testing.T) {
+	_, err := New(Options{MaxDescriptors: -1, MaxEntries: -2, MaxEntryBytes: -3})
+	want := `decide: Options.Rules: must be set
+decide: Options.Store: must be set
+decide: Options.MaxDescriptors: must be at least 1, or 0 for 128; got -1
+decide: Options.MaxEntries: must be at least 1, or 0 for 32; got -2
+decide: Options.MaxEntryBytes: must be at least 1, or 0 for 65536; got -3`
+	if err == nil || err.Error() != want {
+		t.Errorf("got %v\nwant %s", err, want)
+	}
+}
+
+func TestLimitHeadersNeedAllNames(t *testing.T) {
+	_, err := New(Options{LimitHeaders: LimitHeaders{Limit: "L"}})
+	const want = "decide: Options.LimitHeaders: must all be set, or none; got {Limit:L Remaining: Reset:}"
+	if err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("got %v, want %s", err, want)
+	}
+}
+
+func TestTighter(t *testing.T) {
+	// Each is tighter than the next.
+	order := []limiter.Decision{
+		{Remaining: 0, RetryAfter: limiter.Never, ResetAfter: 1},
+		{Remaining: 0, RetryAfter: 9, ResetAfter: 9},
+		{Remaining: 0, RetryAfter: 9, ResetAfter: 8},
+		{Remaining: 0, RetryAfter: 7, ResetAfter: 20},
+		{Remaining: 3, RetryAfter: 20, ResetAfter: 20},
+		{Allowed: true, Remaining: 0, ResetAfter: 5},
+		{Allowed: true, Remaining: 0, ResetAfter: 4},
+		{Allowed: true, Remaining: 1, ResetAfter: 9},
+	}
+	for i := range order {
+		for j := range order {
+			if got := isTighter(&order[i], &order[j]); got != (i < j) {
+				t.Errorf("isTighter(%+v, %+v) = %t", order[i], order[j], got)
+			}
+		}
+	}
+}
+
+func TestSaturate(t *testing.T) {
+	for in, want := range map[int64]uint32{
+		-1: 0, 0: 0, 7: 7, math.MaxUint32: math.MaxUint32, math.MaxUint32 + 1: math.MaxUint32, math.MaxInt64: math.MaxUint32,
+	} {
+		if got := Saturate(in); got != want {
+			t.Errorf("Saturate(%d) = %d, want %d", in, got, want)
+		}
+	}
+}
+
+func TestOutcomesHaveNames(t *testing.T) {
+	for i, o := range Outcomes() {
+		if int(o) != i || o.String() == "" {
+			t.Errorf("Outcomes()[%d] = %d %q", i, o, o)
+		}
+	}
+}
+
+// A request that is empty again keeps its memory, and nothing of the request before alive.
+func TestResetLeavesNothingBehind(t *testing.T) {
+	used := Request{
+		o: &Options{}, Domain: "shop", added: 1,
+		Descriptors: []Descriptor{{Cost: 1, added: 1, Entries: []descriptors.Entry{{Key: "user", Value: "a"}}}},
+		entries:     []descriptors.Entry{{Key: "user", Value: "a"}},
+		verdict: Verdict{
+			Statuses:  []Status{{Rule: &descriptors.Rule{}}},
+			Limits:    []*descriptors.Limit{{}},
+			Hits:      []limiter.Hit{{Key: "k"}},
+			Decisions: []limiter.Decision{{}},
+			replaced:  []string{"base"},
+			keys:      []byte("k"),
+			ends:      []int{1},
+			Denied:    true, quotaDenies: true, isDelayed: true, place: &places{}, Wait: 1, StoreErr: limiter.ErrInvalid,
+		},
+	}
+	r := used
+	r.Reset()
+	v := &r.verdict
+	for name, n := range map[string]int{
+		"bytes of the domain": len(r.Domain), "descriptors": len(r.Descriptors), "added": r.added, "entries": len(r.entries),
+		"statuses": len(v.Statuses), "limits": len(v.Limits), "hits": len(v.Hits), "decisions": len(v.Decisions),
+		"replaced": len(v.replaced), "keys": len(v.keys), "ends": len(v.ends), "wait": int(v.Wait),
+	} {
+		if n != 0 {
+			t.Errorf("%d %s are left", n, name)
+		}
+	}
+	if v.Denied || v.quotaDenies || v.isDelayed || v.place != nil || v.StoreErr != nil || r.o != used.o {
+		t.Errorf("flags are left: %+v", v)
+	}
+	if used.Descriptors[0].Entries != nil || used.entries[0].Value != "" || used.verdict.Statuses[0].Rule != nil ||
+		used.verdict.replaced[0] != "" || used.verdict.Limits[0] != nil || used.verdict.Hits[0].Key != "" {
+		t.Errorf("the request is kept alive: %+v", used)
+	}
+}
+
+// Of what is more than admitted, a request keeps only how much it was.
+func TestRequestBoundsItsMemory(t *testing.T) {
+	r := &Request{o: &Options{MaxDescriptors: 2, MaxEntries: 3, MaxEntryBytes: 99}, Domain: "shop"}
+	entries := slices.Repeat([]descriptors.Entry{{Key: "api_key", Value: "secret"}}, 4)
+	for range 5 {
+		r.Add(Descriptor{Entries: entries, Cost: 1})
+	}
+	if len(r.Descriptors) != 2 || len(r.Descriptors[1].Entries) != 3 || len(r.entries) != 6 {
+		t.Errorf("%d descriptors and %d entries are kept", len(r.Descriptors), len(r.entries))
+	}
+	if err := r.check(); err == nil || err.Error() != "descriptors: must be at most 2, got 5" {
+		t.Error(err)
+	}
+	r.added = 2
+	if err := r.check(); err == nil || err.Error() != "descriptors[0].entries: must be at most 3, got 4" {
+		t.Error(err)
+	}
+	r.Reset()
+	for i, e := range r.entries[:cap(r.entries)] {
+		if e != (descriptors.Entry{}) {
+			t.Errorf("entry %d of the request is still there: %+v", i, e)
+		}
+	}
+	for i, d := range r.Descriptors[:cap(r.Descriptors)] {
+		if d.Entries != nil || d.added != 0 {
+			t.Errorf("descriptor %d of the request is still there: %+v", i, d)
+		}
+	}
+}

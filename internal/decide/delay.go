@@ -1,0 +1,139 @@
+package decide
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+)
+
+// places bounds the requests that are delayed at once.
+type places struct {
+	most    int64
+	taken   atomic.Int64
+	refused atomic.Uint64
+}
+
+// DelayedStats counts delayed requests.
+type DelayedStats struct {
+	// Now is how many requests have a place to wait in: their limits may delay them.
+	Now int64
+	// Refused is how many requests were denied because all places were taken.
+	Refused uint64
+}
+
+// Delayed counts the requests that leaky_queue and max_wait delay.
+func (d *Decider) Delayed() DelayedStats {
+	return DelayedStats{Now: d.places.taken.Load(), Refused: d.places.refused.Load()}
+}
+
+// Delay is the time that an admitted request waits before it is answered, and its place among those that do.
+type Delay struct {
+	For   time.Duration
+	place *places
+}
+
+// Delay is the verdict's. Unlike the verdict it is valid after the request's Reset. End it.
+func (v *Verdict) Delay() Delay { return Delay{For: v.Wait, place: v.place} }
+
+// Wait returns after the delay, or with ctx's error when ctx is done. What the limits counted is not given back then: the
+// requests behind this one have their time already.
+func (d Delay) Wait(ctx context.Context) error {
+	if d.For <= 0 {
+		return nil
+	}
+	timer := time.NewTimer(d.For)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// End frees the request's place. It is called once.
+func (d Delay) End() {
+	if d.place != nil {
+		d.place.taken.Add(-1)
+	}
+}
+
+// takePlace reserves a place, unless all are taken.
+func (v *Verdict) takePlace(p *places) bool {
+	if p.taken.Add(1) > p.most {
+		p.taken.Add(-1)
+		p.refused.Add(1)
+		return false
+	}
+	v.place = p
+	return true
+}
+
+// leavePlace frees the place of a request that does not wait.
+func (v *Verdict) leavePlace() {
+	if v.place != nil && !v.isDelayed {
+		v.place.taken.Add(-1)
+		v.place = nil
+	}
+}
+
+// mayWait reports whether a limit of the request can delay it.
+func (v *Verdict) mayWait() bool {
+	for i := range v.Hits {
+		if canWait(&v.Hits[i]) {
+			return true
+		}
+	}
+	return false
+}
+
+// canWait reports whether the hit can delay its request. What gives back or looks cannot, and so needs no place.
+func canWait(h *limiter.Hit) bool {
+	return h.N > 0 && h.Mode != limiter.Shadow && h.Policy.MaxWait() > 0
+}
+
+// longestWait is how long the request waits if it is admitted.
+func (v *Verdict) longestWait() (longest time.Duration) {
+	for i := range v.Decisions {
+		if v.Hits[i].Mode != limiter.Shadow {
+			longest = max(longest, v.Decisions[i].Wait)
+		}
+	}
+	return longest
+}
+
+// refuse denies a request that might have to wait, because no place is free. Only what the request gives back is taken to
+// the store: that has ended, whatever becomes of the rest.
+func (d *Decider) refuse(ctx context.Context, v *Verdict) error {
+	var gives []limiter.Hit
+	for i := range v.Hits {
+		h := &v.Hits[i]
+		v.Decisions[i] = limiter.Decision{Allowed: true}
+		switch {
+		case h.N < 0:
+			gives = append(gives, *h)
+		case canWait(h):
+			v.Decisions[i] = limiter.Decision{RetryAfter: h.Policy.MaxWait()}
+		}
+	}
+	if len(gives) == 0 {
+		return nil
+	}
+	out := make([]limiter.Decision, len(gives))
+	if err := d.o.Store.Take(ctx, gives, out); err != nil {
+		if gone := ctx.Err(); gone != nil {
+			return gone
+		}
+		d.o.Observer.StoreFailed(err)
+		return nil
+	}
+	for i, j := 0, 0; j < len(gives); i++ {
+		if v.Hits[i].N < 0 {
+			v.Decisions[i] = out[j]
+			j++
+		}
+	}
+	return nil
+}

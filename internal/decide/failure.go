@@ -1,0 +1,63 @@
+package decide
+
+import (
+	"context"
+	"time"
+
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+)
+
+// applyFailurePolicy decides by each limit's on_store_failure, because the store failed.
+func (d *Decider) applyFailurePolicy(ctx context.Context, v *Verdict, err error) {
+	v.StoreErr = err
+	hasLocal := false
+	for i, l := range v.Limits {
+		v.Decisions[i] = openOrClosed(l, v.Hits[i].N)
+		hasLocal = hasLocal || l.Local != nil
+	}
+	if hasLocal && d.o.Local != nil {
+		d.decideLocally(ctx, v)
+	}
+}
+
+// openOrClosed is the answer of a limit that fails open or closed. What is given back never counts as not fitting.
+func openOrClosed(l *descriptors.Limit, n int64) limiter.Decision {
+	if l.OnStoreFailure == descriptors.Deny && n >= 0 {
+		return limiter.Decision{RetryAfter: limiter.Never}
+	}
+	return limiter.Decision{Allowed: true, Remaining: l.Policy.Capacity()}
+}
+
+// decideLocally asks the limits with a local fallback, and with them those that fail closed: no share is charged for a
+// request that these deny. Should Local fail, their requests pass.
+func (d *Decider) decideLocally(ctx context.Context, v *Verdict) {
+	var hits []limiter.Hit
+	var of []int // hits[j] is v.Hits[of[j]]
+	for i, l := range v.Limits {
+		h := v.Hits[i]
+		switch l.OnStoreFailure {
+		case descriptors.Local:
+			h.Policy = l.Local
+		case descriptors.Deny:
+			h.Policy = d.denier
+		default:
+			continue
+		}
+		hits, of = append(hits, h), append(of, i)
+	}
+	out := make([]limiter.Decision, len(hits))
+	if err := d.o.Local.Take(ctx, hits, out); err != nil {
+		return
+	}
+	for j, i := range of {
+		if v.Limits[i].OnStoreFailure == descriptors.Local {
+			v.Decisions[i] = out[j]
+		}
+	}
+}
+
+// newDenier returns a policy that admits nothing.
+func newDenier() (*limiter.Policy, error) {
+	return limiter.NewPolicy(limiter.Params{Algorithm: limiter.FixedWindow, Window: time.Second})
+}

@@ -1,0 +1,50 @@
+package decide
+
+import "github.com/weir-ratelimit/weir/pkg/limiter"
+
+// fold finds what the decisions mean for the request and for each of its descriptors.
+func (v *Verdict) fold() {
+	v.Denied = !limiter.Admitted(v.Hits, v.Decisions)
+	v.quotaDenies = limiter.QuotaDenies(v.Hits, v.Decisions)
+	if !v.Denied {
+		v.Wait = v.longestWait()
+	}
+	for i := range v.Statuses {
+		v.foldStatus(&v.Statuses[i])
+	}
+}
+
+func (v *Verdict) foldStatus(st *Status) {
+	if st.first == st.last {
+		st.Unlimited = st.Rule != nil && st.Rule.Unlimited && len(st.limits) == 0
+		return
+	}
+	tightest := st.first
+	for j := st.first + 1; j < st.last; j++ {
+		if isTighter(&v.Decisions[j], &v.Decisions[tightest]) {
+			tightest = j
+		}
+	}
+	d := &v.Decisions[tightest]
+	st.Limit, st.Remaining, st.Reset, st.HasReset = v.Limits[tightest], d.Remaining, d.ResetAfter, v.Counted(tightest)
+	if !d.Allowed && v.Hits[tightest].Mode != limiter.Shadow {
+		st.Over = true
+		if d.RetryAfter != limiter.Never {
+			st.Reset = d.RetryAfter
+		}
+	}
+}
+
+// isTighter orders the limits of one descriptor: what does not fit, then what has less remaining, then what takes longer.
+func isTighter(a, b *limiter.Decision) bool {
+	if a.Allowed != b.Allowed {
+		return !a.Allowed
+	}
+	if a.Remaining != b.Remaining {
+		return a.Remaining < b.Remaining
+	}
+	if a.RetryAfter != b.RetryAfter {
+		return a.RetryAfter > b.RetryAfter
+	}
+	return a.ResetAfter > b.ResetAfter
+}

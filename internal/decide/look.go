@@ -1,0 +1,45 @@
+package decide
+
+import (
+	"context"
+
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+)
+
+// Look returns the verdict that the request would get now by these rules. It charges nothing, delays nothing, and calls
+// neither the Observer nor a Watcher. The RetryAfter of a limit that does not fit is an upper bound if the cost is above
+// 1. The error is an InvalidError.
+func (d *Decider) Look(ctx context.Context, rules *descriptors.Set, r *Request) (*Verdict, error) {
+	v, err := d.match(rules, r)
+	if err != nil {
+		return nil, err
+	}
+	for i := range v.Hits {
+		v.Hits[i].N = 0
+	}
+	if len(v.Hits) > 0 {
+		if err := d.o.Store.Take(ctx, v.Hits, v.Decisions); err != nil {
+			d.applyFailurePolicy(ctx, v, err)
+		} else {
+			v.applyCosts()
+		}
+	}
+	v.fold()
+	return v, nil
+}
+
+// applyCosts makes the answers to looks, which say whether one more hit would pass, answers to the descriptors' costs.
+func (v *Verdict) applyCosts() {
+	for i := range v.Decisions {
+		cost, p, d := v.Request.Descriptors[v.Hits[i].Group].Cost, v.Hits[i].Policy, &v.Decisions[i]
+		// In a smooth limit the requests after a large cost pay for it.
+		isSmooth := p.Algorithm() == limiter.SmoothBursty || p.Algorithm() == limiter.SmoothWarmingUp
+		switch {
+		case cost > p.Largest():
+			d.Allowed, d.RetryAfter = false, limiter.Never
+		case cost > 1 && d.Remaining < cost && !isSmooth:
+			d.Allowed, d.RetryAfter = false, d.ResetAfter
+		}
+	}
+}

@@ -1,0 +1,103 @@
+package decide
+
+import (
+	"slices"
+
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+)
+
+// match finds the rules and limits of the request's descriptors, and makes a hit of each limit that counts.
+func (d *Decider) match(rules *descriptors.Set, r *Request) (*Verdict, error) {
+	v := &r.verdict
+	if v.Request != nil { // it was decided before
+		v.reset()
+	}
+	v.Request, v.headers = r, &d.o.LimitHeaders
+	if err := r.check(); err != nil {
+		return nil, err
+	}
+	v.Statuses = slices.Grow(v.Statuses, len(r.Descriptors))[:len(r.Descriptors)]
+	if v.Domain = rules.Domain(r.Domain); v.Domain == nil {
+		return v, nil
+	}
+	if err := v.findLimits(); err != nil {
+		return nil, err
+	}
+	if err := v.makeHits(); err != nil {
+		return nil, err
+	}
+	if d.o.Boosts != nil {
+		v.boost(d.o.Boosts())
+	}
+	return v, nil
+}
+
+// findLimits finds the rule and the limits of each descriptor, and the names of limits that are replaced.
+func (v *Verdict) findLimits() error {
+	for i := range v.Statuses {
+		d, st := &v.Request.Descriptors[i], &v.Statuses[i]
+		st.Rule = v.Domain.Match(d.Entries)
+		if st.Rule != nil {
+			st.limits = st.Rule.Limits
+			v.replaced = append(v.replaced, st.Rule.Replaces...)
+		}
+		if d.Own.Window != 0 {
+			l, err := v.Domain.Override(d.Entries, d.Own.Requests, d.Own.Window)
+			if err != nil {
+				return invalid("descriptors[%d].limit: %v", i, err)
+			}
+			st.limits = []*descriptors.Limit{l}
+		}
+		for _, l := range st.limits {
+			v.replaced = append(v.replaced, l.Replaces...)
+		}
+	}
+	return nil
+}
+
+// maxScanned is how many names are looked through one by one: up to there that is cheaper than a map.
+const maxScanned = 16
+
+// isReplaced reports whether limits of that name do not count in this request.
+func (v *Verdict) isReplaced(name string) bool {
+	if name == "" || len(v.replaced) <= maxScanned {
+		return name != "" && slices.Contains(v.replaced, name)
+	}
+	if v.replacedSet == nil {
+		v.replacedSet = make(map[string]bool, len(v.replaced))
+		for _, name := range v.replaced {
+			v.replacedSet[name] = true
+		}
+	}
+	return v.replacedSet[name]
+}
+
+// makeHits makes a hit of each limit that is not replaced. The keys of all hits are one allocation.
+func (v *Verdict) makeHits() error {
+	most := v.Request.o.MaxCounters
+	for i := range v.Statuses {
+		d, st := &v.Request.Descriptors[i], &v.Statuses[i]
+		st.first = len(v.Hits)
+		for _, l := range st.limits {
+			if v.isReplaced(l.Name) {
+				continue
+			}
+			if len(v.Hits) == most {
+				return invalid("descriptors: their rules have more than %d limits together; "+
+					"give these rules fewer limits, send fewer descriptors, or raise --max-counters", most)
+			}
+			v.keys = l.AppendKey(v.keys, d.Entries)
+			v.ends = append(v.ends, len(v.keys))
+			v.Limits = append(v.Limits, l)
+			v.Hits = append(v.Hits, limiter.Hit{Policy: l.Policy, N: d.Cost, Mode: l.Rule.Mode, Group: i})
+		}
+		st.last = len(v.Hits)
+	}
+	keys, start := string(v.keys), 0
+	for i, end := range v.ends {
+		v.Hits[i].Key, start = keys[start:end], end
+	}
+	v.Decisions = slices.Grow(v.Decisions, len(v.Hits))[:len(v.Hits)]
+	return nil
+}

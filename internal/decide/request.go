@@ -1,0 +1,118 @@
+package decide
+
+import (
+	"time"
+
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
+)
+
+// Request is a domain and descriptors that ask to pass. Decider.NewRequest makes one, which bounds its own memory: of
+// more descriptors and entries than are admitted it keeps only how many were added. It is not safe for concurrent use.
+type Request struct {
+	Domain      string
+	Descriptors []Descriptor
+
+	o       *Options
+	added   int                 // descriptors: more than Descriptors if they are too many
+	entries []descriptors.Entry // of all Descriptors
+	verdict Verdict
+}
+
+// Descriptor is one descriptor of a request.
+type Descriptor struct {
+	Entries []descriptors.Entry
+	// Cost in hits: above 0 is charged, 0 only looks, below 0 is given back.
+	Cost int64
+	// Own is a limit that the request itself brings along.
+	Own OwnLimit
+
+	added int // entries: more than Entries if they are too many
+}
+
+// OwnLimit is a rate that replaces that of the rule's first limit. A Window of 0 is none.
+type OwnLimit struct {
+	Requests uint32
+	Window   time.Duration
+}
+
+// NewRequest returns an empty request, to be filled and decided by this Decider.
+func (d *Decider) NewRequest() *Request { return &Request{o: &d.o} }
+
+// AddDescriptor begins a descriptor, to which AddEntry adds. It returns nil if the request has too many.
+func (r *Request) AddDescriptor() *Descriptor {
+	if r.added++; r.added > r.o.MaxDescriptors {
+		return nil
+	}
+	r.Descriptors = append(r.Descriptors, Descriptor{})
+	return &r.Descriptors[len(r.Descriptors)-1]
+}
+
+// AddEntry adds an entry to the descriptor that was added last.
+func (r *Request) AddEntry(key, value string) {
+	if r.added > r.o.MaxDescriptors {
+		return
+	}
+	d := &r.Descriptors[len(r.Descriptors)-1]
+	if d.added++; d.added > r.o.MaxEntries {
+		return
+	}
+	r.entries = append(r.entries, descriptors.Entry{Key: key, Value: value})
+	d.Entries = r.entries[len(r.entries)-d.added:]
+}
+
+// Add adds a descriptor with its entries.
+func (r *Request) Add(d Descriptor) {
+	if added := r.AddDescriptor(); added != nil {
+		added.Cost, added.Own = d.Cost, d.Own
+	}
+	for _, e := range d.Entries {
+		r.AddEntry(e.Key, e.Value)
+	}
+}
+
+// Reset empties the request for another one. It keeps the memory, and nothing of this request alive.
+func (r *Request) Reset() {
+	clear(r.Descriptors)
+	clear(r.entries)
+	r.verdict.reset()
+	*r = Request{o: r.o, Descriptors: r.Descriptors[:0], entries: r.entries[:0], verdict: r.verdict}
+}
+
+// check says what is wrong with the request. The error names the field.
+func (r *Request) check() error {
+	switch {
+	case r.Domain == "":
+		return invalid("domain: must not be empty; set the domain of Envoy's rate limit filter")
+	case r.added == 0:
+		return invalid("descriptors: must not be empty; send at least one descriptor")
+	case r.added > r.o.MaxDescriptors:
+		return invalid("descriptors: must be at most %d, got %d", r.o.MaxDescriptors, r.added)
+	}
+	for i := range r.Descriptors {
+		if err := r.checkEntries(i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *Request) checkEntries(i int) error {
+	d, most := &r.Descriptors[i], r.o.MaxEntryBytes
+	switch {
+	case d.added == 0:
+		return invalid("descriptors[%d].entries: must not be empty; send at least one key and value", i)
+	case d.added > r.o.MaxEntries:
+		return invalid("descriptors[%d].entries: must be at most %d, got %d", i, r.o.MaxEntries, d.added)
+	}
+	for j, e := range d.Entries {
+		switch {
+		case e.Key == "":
+			return invalid("descriptors[%d].entries[%d].key: must not be empty", i, j)
+		case len(e.Key) > most:
+			return invalid("descriptors[%d].entries[%d].key: must be at most %d bytes, got %d", i, j, most, len(e.Key))
+		case len(e.Value) > most:
+			return invalid("descriptors[%d].entries[%d].value: must be at most %d bytes, got %d", i, j, most, len(e.Value))
+		}
+	}
+	return nil
+}

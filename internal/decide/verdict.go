@@ -1,0 +1,123 @@
+package decide
+
+import (
+	"time"
+
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+)
+
+// Verdict is what was decided of a Request. It lies in the request's memory: a verdict, and the texts of its request,
+// are valid until the request is Reset. A counter's key may be kept longer.
+type Verdict struct {
+	Request *Request
+	// Domain is the rules of the request's domain, nil if it has none.
+	Domain *descriptors.Domain
+	// Statuses has one for each of the request's descriptors.
+	Statuses []Status
+	// Hits are the limits that were asked: Limits[i] by Hits[i], with Decisions[i] as the answer. Hits[i].Group is the
+	// index of the descriptor.
+	Limits    []*descriptors.Limit
+	Hits      []limiter.Hit
+	Decisions []limiter.Decision
+	// Denied reports whether the request as a whole is.
+	Denied bool
+	// Wait is how long an admitted request is delayed: until the last of its limits lets it go.
+	Wait time.Duration
+	// StoreErr is why the store did not answer, so that failure policies decided. Nil: it did.
+	StoreErr error
+
+	quotaDenies bool // every descriptor in quota mode is over
+	isDelayed   bool
+	place       *places // where the request has a place to wait in
+	headers     *LimitHeaders
+	replaced    []string        // names of limits that do not count in this request
+	replacedSet map[string]bool // the same, made when many names are looked for
+	keys        []byte          // of all hits
+	ends        []int           // of the hits' keys
+}
+
+// Status is what one descriptor is answered.
+type Status struct {
+	// Rule is what the descriptor matched, nil if nothing.
+	Rule *descriptors.Rule
+	// Limit is the descriptor's tightest, which the status shows: one that does not fit, else the one with the least
+	// remaining, else the one with the longest wait. Nil: no limit counts.
+	Limit *descriptors.Limit
+	// Unlimited reports that the rule says so.
+	Unlimited bool
+	// Over reports that Limit does not fit, whatever becomes of the request. In shadow mode it is false.
+	Over bool
+	// Remaining is how many hits of cost 1 would pass now.
+	Remaining int64
+	// Reset is the time until the limit is fully available again; if Over, until the same request would be admitted,
+	// unless no wait helps.
+	Reset time.Duration
+	// HasReset is false if no counter decided: Reset is not known then.
+	HasReset bool
+
+	limits      []*descriptors.Limit // as matched
+	first, last int                  // its hits: none if first == last
+}
+
+// Hits are the indexes of the status's hits in Verdict.Hits: from first, before last.
+func (st *Status) Hits() (first, last int) { return st.first, st.last }
+
+// Failed reports that the store did not answer, and that each limit's on_store_failure decided.
+func (v *Verdict) Failed() bool { return v.StoreErr != nil }
+
+// Counted reports whether hit i was decided by a counter, and not by a failure policy alone.
+func (v *Verdict) Counted(i int) bool { return v.StoreErr == nil || v.Limits[i].Local != nil }
+
+// Denies reports whether hit i denied the request.
+func (v *Verdict) Denies(i int) bool {
+	if v.Decisions[i].Allowed {
+		return false
+	}
+	m := v.Hits[i].Mode
+	return m == limiter.Enforce || m == limiter.Quota && v.quotaDenies
+}
+
+// RetryAfter is the time after which a client whose request was denied may come back: the longest among the limits that
+// denied it. It is limiter.Never if no wait helps.
+func (v *Verdict) RetryAfter() (longest time.Duration) {
+	for i := range v.Hits {
+		if v.Denies(i) {
+			longest = max(longest, v.Decisions[i].RetryAfter)
+		}
+	}
+	return longest
+}
+
+// Response is what the client of a denied request is sent: that of the first of the rules that deny it and have one, nil
+// if none has.
+func (v *Verdict) Response() *descriptors.Response {
+	for i := range v.Statuses {
+		st := &v.Statuses[i]
+		if st.Rule == nil || st.Rule.Response == nil {
+			continue
+		}
+		for j := st.first; j < st.last; j++ {
+			if v.Denies(j) {
+				return st.Rule.Response
+			}
+		}
+	}
+	return nil
+}
+
+func (v *Verdict) reset() {
+	clear(v.Statuses)
+	clear(v.Limits)
+	clear(v.Hits)
+	clear(v.replaced)
+	*v = Verdict{
+		Statuses:  v.Statuses[:0],
+		Limits:    v.Limits[:0],
+		Hits:      v.Hits[:0],
+		Decisions: v.Decisions[:0],
+		replaced:  v.replaced[:0],
+		keys:      v.keys[:0],
+		ends:      v.ends[:0],
+	}
+}

@@ -1,0 +1,37 @@
+// Package longtest gives slow tests a short form, which make test runs, and a long form, which make long runs by setting
+// WEIR_LONG=1. Both forms have the same assertions: the long one tries more.
+package longtest
+
+import (
+	"flag"
+	"os"
+	"strconv"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// IsLong reports whether tests run in their long form.
+func IsLong() bool { return os.Getenv("WEIR_LONG") == "1" }
+
+// Pick returns how much a test tries: how many requests it sends, or for how long.
+func Pick[T any](short, long T) T {
+	if IsLong() {
+		return long
+	}
+	return short
+}
+
+// Check is rapid.Check with that many random cases in the short form, unless the flag -rapid.checks says otherwise. It
+// sets that flag for the time of the call, so tests that call it are not parallel.
+func Check(t *testing.T, short int, property func(*rapid.T)) {
+	t.Helper()
+	checks := flag.Lookup("rapid.checks")
+	if checks.Value.String() == checks.DefValue && !IsLong() {
+		if err := checks.Value.Set(strconv.Itoa(short)); err != nil {
+			t.Fatal(err)
+		}
+		defer checks.Value.Set(checks.DefValue) //nolint:errcheck // it was set before
+	}
+	rapid.Check(t, property)
+}
