@@ -20,16 +20,40 @@ import (
 // request, keys that occur twice, and rules that change under a counter.
 func Histories(t *testing.T, fresh Fresh, requests int) {
 	t.Helper()
-	all := append(slices.Clone(algorithms), limiter.SmoothBursty, limiter.LeakyQueue, limiter.Concurrency, limiter.SmoothWarmingUp)
-	for _, a := range all {
+	runHistories(t, fresh, requests, false, allAlgorithms)
+}
+
+// HistoriesInTwoSteps is Histories for a store that decides a request in two steps where its keys lie in several
+// places. What a denied request was charged in the first step is taken back in the second, which leaves no trace while
+// the clock goes forward, rules stay, and the request's hits of one key are all of one mode and sign. So they are here.
+// LeakyQueue and SmoothWarmingUp are left out: a trace stays in their ResetAfter.
+func HistoriesInTwoSteps(t *testing.T, fresh Fresh, requests int) {
+	t.Helper()
+	traceless := slices.DeleteFunc(slices.Clone(allAlgorithms), func(a limiter.Algorithm) bool {
+		return a == limiter.LeakyQueue || a == limiter.SmoothWarmingUp
+	})
+	runHistories(t, fresh, requests, true, traceless)
+}
+
+var allAlgorithms = append(slices.Clone(algorithms),
+	limiter.SmoothBursty, limiter.LeakyQueue, limiter.Concurrency, limiter.SmoothWarmingUp)
+
+func runHistories(t *testing.T, fresh Fresh, requests int, twoSteps bool, of []limiter.Algorithm) {
+	t.Helper()
+	for _, a := range of {
 		t.Run(a.String(), func(t *testing.T) {
 			h := newHistory(t, fresh, uint64(a), []limiter.Algorithm{a})
+			h.twoSteps = twoSteps
 			h.run(requests)
 			h.eachRuleIntoEach(a)
 			t.Logf("%d histories", h.histories)
 		})
 	}
-	t.Run("mixed", func(t *testing.T) { newHistory(t, fresh, 100, all).run(requests) })
+	t.Run("mixed", func(t *testing.T) {
+		h := newHistory(t, fresh, 100, of)
+		h.twoSteps = twoSteps
+		h.run(requests)
+	})
 }
 
 // reference is the store that cannot be wrong about anything but the steps themselves.
@@ -56,6 +80,7 @@ const generationLength = 300
 type history struct {
 	*testing.T
 	seed       uint64
+	twoSteps   bool // see HistoriesInTwoSteps
 	rng        *rand.Rand
 	clock      *Clock
 	store      limiter.Store
@@ -254,6 +279,9 @@ func (h *history) eachRuleIntoEach(a limiter.Algorithm) {
 // begin goes on with other counters.
 func (h *history) begin(counters []*counter) {
 	h.counters, h.log = counters, nil
+	if h.twoSteps && h.clock.Now() > halfway {
+		h.clock.Set(start)
+	}
 	h.histories++
 }
 
@@ -293,7 +321,10 @@ func (h *history) newKeys() (counters []*counter) {
 }
 
 // farthest keeps the clock far enough below 2^53 microseconds for what a policy may add.
-const farthest = start + 50*int64(year/us)
+const (
+	farthest = start + 50*int64(year/us)
+	halfway  = start + 25*int64(year/us)
+)
 
 // moveClock moves the time: not at all, a little, to where an answer changes, far, or back.
 func (h *history) moveClock() {
@@ -330,6 +361,9 @@ func (h *history) moveClock() {
 	if d < -year || d > 20*year {
 		return
 	}
+	if h.twoSteps && (d < 0 || h.clock.Now()+d.Microseconds() > farthest) {
+		return
+	}
 	h.clock.Advance(d)
 	if now := h.clock.Now(); now < start || now > farthest {
 		h.clock.Set(start)
@@ -347,7 +381,7 @@ func (h *history) request() ([]limiter.Hit, []*counter) {
 	if h.rng.IntN(10) < 4 {
 		n = 2 + h.rng.IntN(4)
 	}
-	if h.rng.IntN(50) == 0 { // a rule changes
+	if h.rng.IntN(50) == 0 && !h.twoSteps { // a rule changes
 		c := h.counters[h.rng.IntN(len(h.counters))]
 		pool := h.pools[c.policy.Algorithm()]
 		if p := pool[h.rng.IntN(len(pool))]; sameCounter(c.policy, p) {
@@ -360,6 +394,12 @@ func (h *history) request() ([]limiter.Hit, []*counter) {
 		hits[i], of[i] = limiter.Hit{Key: c.key, Policy: c.policy, N: h.cost(c), Mode: h.mode(), Group: i}, c
 		if i > 0 && h.rng.IntN(3) == 0 { // another limit of the same descriptor
 			hits[i].Mode, hits[i].Group = hits[i-1].Mode, hits[i-1].Group
+		}
+		if first := slices.Index(of, c); h.twoSteps && first < i {
+			hits[i].Mode = hits[first].Mode
+			if (hits[i].N < 0) != (hits[first].N < 0) {
+				hits[i].N = -hits[i].N
+			}
 		}
 	}
 	return hits, of
@@ -377,7 +417,11 @@ func (h *history) mode() limiter.Mode {
 }
 
 func (h *history) cost(c *counter) int64 {
-	return min(max(-limiter.MaxHits, h.anyCost(c)), limiter.MaxHits)
+	most := int64(limiter.MaxHits)
+	if h.twoSteps && c.policy.Algorithm() == limiter.SmoothBursty {
+		most = 1_000_000 // beyond, the deepest debt may cut off a charge
+	}
+	return min(max(-most, h.anyCost(c)), most)
 }
 
 func (h *history) anyCost(c *counter) int64 {

@@ -23,7 +23,6 @@ type batch struct {
 
 	keys     []string
 	requests []byte
-	undo     []byte
 	policies []string
 	known    map[*limiter.Policy]int // 1 for policies[0]
 	args     []any
@@ -37,8 +36,7 @@ func (b *batch) reset() {
 	clear(b.known)
 	clear(b.args)
 	*b = batch{
-		calls: b.calls[:0], keys: b.keys[:0], requests: b.requests[:0], undo: b.undo[:0],
-		policies: b.policies[:0], known: b.known, args: b.args[:0],
+		calls: b.calls[:0], keys: b.keys[:0], requests: b.requests[:0], policies: b.policies[:0], known: b.known, args: b.args[:0],
 	}
 }
 
@@ -131,22 +129,16 @@ func (r *batcher) write(b *batch) {
 			if h.N < 0 && h.Policy.Algorithm() != limiter.Concurrency { // whose denials nobody remembers
 				channel = r.channel
 			}
-			for _, v := range [...]int64{b.policy(h.Policy, now), c.mode(i), int64(h.Group), h.N} {
+			for _, v := range [...]int64{b.policy(h.Policy, now), c.mode(i), c.group(i), h.N} {
 				b.requests = appendDouble(b.requests, v)
 			}
-		}
-		if len(c.undo) > 0 {
-			channel = r.channel
-		}
-		for _, u := range c.undo {
-			b.undo = appendText(appendText(b.undo, u.before), u.after)
 		}
 	}
 	b.args = append(b.args, nil, nil, len(b.keys)) // nil: run says which script
 	for i := range b.keys {
 		b.args = append(b.args, &b.keys[i])
 	}
-	b.args = append(b.args, r.clock(now), channel, b.requests, b.undo)
+	b.args = append(b.args, r.clock(now), channel, b.requests)
 	for i := range b.policies {
 		b.args = append(b.args, &b.policies[i])
 	}
@@ -195,22 +187,18 @@ func appendDouble(dst []byte, v int64) []byte {
 	return binary.LittleEndian.AppendUint64(dst, math.Float64bits(float64(v)))
 }
 
-// appendText writes a text as Lua reads it: after its length.
-func appendText(dst []byte, text string) []byte {
-	return append(binary.LittleEndian.AppendUint32(dst, uint32(len(text))), text...) //nolint:gosec // Redis's strings have 512 MB at most
-}
-
 // answerFields is how many numbers the script answers for a hit.
 const answerFields = 5
 
 // read gives each call its part of the script's answer, or its error.
 func (b *batch) read(answer any) error {
-	var failures, tried []any
+	var failures []any
+	var at int64
 	if list, isList := answer.([]any); isList && len(list) == 4 {
 		answer = list[0]
 		failures, _ = list[1].([]any) // what is no list is none
-		tried, _ = list[2].([]any)
-		b.restarted, _ = list[3].([]any)
+		b.restarted, _ = list[2].([]any)
+		at, _ = list[3].(int64)
 	}
 	text, ok := answer.(string)
 	if want := b.hits * answerFields * double; !ok || len(text) != want {
@@ -225,12 +213,7 @@ func (b *batch) read(answer any) error {
 			c.out = append(c.out, d)
 			text = text[answerFields*double:]
 		}
-		if c.try {
-			var err error
-			if tried, err = c.readTried(tried); err != nil {
-				return err
-			}
-		}
+		c.at = at
 	}
 	for ; len(failures) >= 2; failures = failures[2:] {
 		i, isNumber := failures[0].(int64)
@@ -241,23 +224,6 @@ func (b *batch) read(answer any) error {
 		b.calls[i-1].err = requestError(why)
 	}
 	return nil
-}
-
-// readTried takes the call's part, two strings a hit, from the states that the script answered.
-func (c *call) readTried(tried []any) (rest []any, err error) {
-	for range c.hits {
-		if len(tried) < 2 {
-			return nil, fmt.Errorf("the script answered %d states too few", 2-len(tried))
-		}
-		before, ok1 := tried[0].(string)
-		after, ok2 := tried[1].(string)
-		if !ok1 || !ok2 {
-			return nil, fmt.Errorf("the script answered the states %T and %T, want strings", tried[0], tried[1])
-		}
-		c.tried = append(c.tried, change{before, after})
-		tried = tried[2:]
-	}
-	return tried, nil
 }
 
 func readDecision(text string) (limiter.Decision, error) {

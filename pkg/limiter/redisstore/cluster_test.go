@@ -27,7 +27,7 @@ func TestCluster(t *testing.T) {
 		return open(t, c.URL(), redisstore.Options{KeyPrefix: fmt.Sprintf("t%d:", stores.Add(1)), Now: clock.Now})
 	}
 	t.Run("contract", func(t *testing.T) { limitertest.Run(t, fresh) })
-	t.Run("scripts agree with Go", func(t *testing.T) { limitertest.Histories(t, fresh, longtest.Pick(150, 600)) })
+	t.Run("scripts agree with Go", func(t *testing.T) { limitertest.HistoriesInTwoSteps(t, fresh, longtest.Pick(150, 600)) })
 	for _, part := range []struct {
 		name  string
 		check func(t *testing.T, c *redistest.Cluster)

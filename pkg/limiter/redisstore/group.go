@@ -84,9 +84,9 @@ func (g *Group) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Deci
 	of := func(h *limiter.Hit) *Store { return g.of(h.Policy.Store()) }
 	ctx, cancel := context.WithTimeout(ctx, g.first.timeout)
 	defer cancel()
-	err := takeParts(ctx, hits, out, split(hits, of, false))
+	err := takeSeveral(ctx, hits, out, split(hits, of, false))
 	if isMoving(err) && ctx.Err() == nil {
-		err = takeParts(ctx, hits, out, split(hits, of, true))
+		err = takeSeveral(ctx, hits, out, split(hits, of, true))
 	}
 	return unavailable(err)
 }

@@ -34,7 +34,7 @@ type call struct {
 	hits []limiter.Hit
 	out  []limiter.Decision
 	err  error
-	piece
+	phase
 	timer *time.Timer
 	done  chan struct{} // receives once the call is answered, unless it was left
 	// left is set by the first of two: the Take that gave up, or the flight that has the answer. The other one
@@ -42,24 +42,20 @@ type call struct {
 	left atomic.Bool
 }
 
-// piece is what else a call has that is a part of a request which is decided in several places; see split.go.
-type piece struct {
-	slot  uint16   // of its keys, in a cluster
-	modes []int64  // of the hits, in place of their own
-	undo  []change // of the hits of mode undo, in their order
-	must  bool     // it is sent even if nobody waits for it any more
-	try   bool     // tried is asked for
-	tried []change // what the request did to the counter of each hit
-	of    []int    // the hit of the call that was tried, for each after those of mode undo
+// phase is what else a call has that is a step of a request with several participants; see split.go.
+type phase struct {
+	slot     uint16  // of its keys, in a cluster
+	modes    []int64 // of the hits, in place of their own
+	until    []int64 // of each hit whose charge is taken back, when the charge is gone by itself; else 0
+	of       []int   // the index of each hit in its request
+	mustSend bool    // it is sent even if nobody waits for it any more
+	at       int64   // when it was decided, in microseconds since the Unix epoch, by the store's clock
 }
 
 // forget makes the call as it was before it was answered, so that it can be sent again.
 func (c *call) forget() {
-	c.out, c.err, c.tried = c.out[:0], nil, c.tried[:0]
+	c.out, c.err, c.at = c.out[:0], nil, 0
 }
-
-// change is a counter before and after a hit, as Redis has it; empty if it has none.
-type change struct{ before, after string }
 
 // mode is hit i's as the script reads it.
 func (c *call) mode(i int) int64 {
@@ -67,6 +63,14 @@ func (c *call) mode(i int) int64 {
 		return c.modes[i]
 	}
 	return int64(c.hits[i].Mode)
+}
+
+// group is hit i's as the script reads it.
+func (c *call) group(i int) int64 {
+	if c.until != nil {
+		return c.until[i]
+	}
+	return int64(c.hits[i].Group)
 }
 
 // queue sends requests in batches: what comes while calls are under way, as many as may be, goes out with the next
@@ -165,8 +169,8 @@ func (q *queue) finish(c *call) {
 		c.done <- struct{}{}
 		return
 	}
-	if c.try && c.err == nil {
-		q.giveBack(c) // nobody knows that it was charged
+	if c.modes != nil && !c.mustSend && c.err == nil {
+		q.takeBack(c) // its request does not know that it was charged
 	}
 	q.free(c)
 }
@@ -175,7 +179,7 @@ func (q *queue) finish(c *call) {
 func (q *queue) free(c *call) {
 	c.timer.Stop()
 	clear(c.hits)
-	c.hits, c.out, c.err, c.piece = c.hits[:0], c.out[:0], nil, piece{}
+	c.hits, c.out, c.err, c.phase = c.hits[:0], c.out[:0], nil, phase{}
 	c.left.Store(false)
 	q.calls.Put(c)
 }
@@ -262,7 +266,7 @@ func (q *queue) next(b *batch) bool {
 			break
 		}
 		taken++
-		if c.left.Load() && !c.must { // nobody waits for it: it is not charged
+		if c.left.Load() && !c.mustSend { // nobody waits for it: it is not charged
 			q.free(c)
 			continue
 		}

@@ -86,13 +86,10 @@ func (c *scripts) with(set stepSet) *script {
 func assemble(set stepSet) string {
 	var numbers, quicks, steps strings.Builder
 	for s, name := range stepFiles {
-		chosen := set&(1<<s) != 0
-		if chosen || name == redisCell {
-			fmt.Fprintf(&numbers, "local %s = %d\n", strings.ToUpper(name), s)
-		}
-		if !chosen {
+		if set&(1<<s) == 0 {
 			continue
 		}
+		fmt.Fprintf(&numbers, "local %s = %d\n", strings.ToUpper(name), s)
 		fmt.Fprintf(&steps, "%ssteps[%d] = %s\n", lua(name), s, name)
 		quicks.WriteString(lua(quick + name))
 	}

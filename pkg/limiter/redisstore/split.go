@@ -9,46 +9,51 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// A request whose hits lie in several places, slots of a cluster or stores, is decided in two steps: see
-// limiter.TryCharge. First all places are asked at once, and charge what fits. If all of it does, that was it. Else, or
-// if one place does not answer, what was charged is undone in all of them.
+// A request whose hits lie in several stores, or in several slots of a cluster, is decided in two steps.
 //
-// A charge that cannot be undone, because its place no longer answers or this process ends, stays: a counter may hold a
-// hit that nobody was admitted for, and never misses one of somebody who was.
+//  1. Charge: all of them are asked at the same time, and charge each hit that fits (limiter.TryCharge).
+//  2. Settle, if the request is denied: each takes back what it charged, and charges what a denied request pays
+//     (limiter.DeniedCharge). An admitted request only pays for the quotas that it exceeds (limiter.Spends).
+//
+// If one of them fails in step 1, the others take back as well. What cannot be taken back, because its server does not
+// answer or this process ends, stays charged.
+//
+// Between the steps other requests find the charge. It is taken back as a negative hit is, so hits of others that came
+// between the steps may count as if they had come with step 1. docs/adr/0050 says what that is worth in each algorithm.
 
-// Modes of hits in lua/frame.lua, beside those of limiter: pay and try are added to what is to be charged.
-const (
-	modePay  = 8
-	modeTry  = 16
-	modeUndo = 32
-)
+// modeCharge and above are the modes of hits in these steps: the hit is charged mode - modeCharge; see lua/call.lua.
+const modeCharge = 8
 
-// place is where hits can be decided in one step.
-type place struct {
+// chargeTakeBack is, beside the values of limiter.Charge, the charge of a negative hit that takes back one of step 1.
+const chargeTakeBack = limiter.ChargeSpend + 1
+
+// scope is where one script call can decide hits: in a store, of a cluster in one slot, of a slot that moves for one key.
+type scope struct {
 	store *Store
-	slot  uint16 // of a cluster
-	key   string // if it is of one key only
+	slot  uint16
+	key   string
 }
 
-// part is the hits of a request in one place.
-type part struct {
-	place
-	queue *queue
-	index []int // of the hits, in the request
-	call  *call // that tries them
+// participant is the hits of a request in one scope.
+type participant struct {
+	scope
+	queue  *queue
+	hits   []int // indexes in the request
+	charge *call // step 1
+	settle *call // step 2, nil where there is nothing to do
 }
 
-// scannedPlaces is how many places are looked through one by one: up to there that is cheaper than a map.
-const scannedPlaces = 16
+// scannedScopes is how many scopes are searched one by one: up to there that is cheaper than a map.
+const scannedScopes = 16
 
-// split has the parts of a request, in the order of their first hits. of is the store of a hit. A part is of one key, if
-// that is wanted.
-func split(hits []limiter.Hit, of func(h *limiter.Hit) *Store, byKey bool) []part {
-	var parts []part
-	var known map[place]int // in parts, of more places than are looked through one by one
+// split returns the participants of a request, in the order of their first hits. of is the store of a hit. With byKey
+// each key is a participant of its own.
+func split(hits []limiter.Hit, of func(h *limiter.Hit) *Store, byKey bool) []participant {
+	var all []participant
+	var known map[scope]int // in all, of more scopes than are searched one by one
 	for i := range hits {
 		s := of(&hits[i])
-		at := place{store: s}
+		at := scope{store: s}
 		if s.cluster != nil {
 			at.slot = slotOf(s.key(hits[i].Key))
 		}
@@ -57,34 +62,34 @@ func split(hits []limiter.Hit, of func(h *limiter.Hit) *Store, byKey bool) []par
 		}
 		j, found := known[at]
 		if known == nil {
-			j = slices.IndexFunc(parts, func(p part) bool { return p.place == at })
+			j = slices.IndexFunc(all, func(p participant) bool { return p.scope == at })
 			found = j >= 0
 		}
 		if !found {
-			j = len(parts)
-			parts = append(parts, part{place: at})
-			if known == nil && len(parts) > scannedPlaces {
-				known = make(map[place]int, len(hits))
-				for k := range parts {
-					known[parts[k].place] = k
+			j = len(all)
+			all = append(all, participant{scope: at})
+			if known == nil && len(all) > scannedScopes {
+				known = make(map[scope]int, len(hits))
+				for k := range all {
+					known[all[k].scope] = k
 				}
 			} else if known != nil {
 				known[at] = j
 			}
 		}
-		parts[j].index = append(parts[j].index, i)
+		all[j].hits = append(all[j].hits, i)
 	}
-	return parts
+	return all
 }
 
 // takeSplit decides a request in a cluster.
 func (s *Store) takeSplit(ctx context.Context, hits []limiter.Hit, out []limiter.Decision, byKey bool) error {
 	if len(hits) > 1 {
-		parts := split(hits, func(*limiter.Hit) *Store { return s }, byKey)
-		if len(parts) > 1 {
+		all := split(hits, func(*limiter.Hit) *Store { return s }, byKey)
+		if len(all) > 1 {
 			ctx, cancel := context.WithTimeout(ctx, s.timeout)
 			defer cancel()
-			return takeParts(ctx, hits, out, parts)
+			return takeSeveral(ctx, hits, out, all)
 		}
 	}
 	key, start := s.key(hits[0].Key), time.Now()
@@ -92,7 +97,7 @@ func (s *Store) takeSplit(ctx context.Context, hits []limiter.Hit, out []limiter
 	if err != nil {
 		return err
 	}
-	if asked := time.Since(start); asked > s.timeout/8 { // it had to be found out who has the slot
+	if asked := time.Since(start); asked > s.timeout/8 { // the map of slots had to be read first
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, s.timeout-asked)
 		defer cancel()
@@ -100,49 +105,48 @@ func (s *Store) takeSplit(ctx context.Context, hits []limiter.Hit, out []limiter
 	return queue.named(queue.take(ctx, slotOf(key), hits, out))
 }
 
-// takeParts decides a request in several places. ctx has the request's deadline.
-func takeParts(ctx context.Context, hits []limiter.Hit, out []limiter.Decision, parts []part) error {
-	for i := range parts {
-		p := &parts[i]
+// takeSeveral decides a request with several participants. ctx has the request's deadline.
+func takeSeveral(ctx context.Context, hits []limiter.Hit, out []limiter.Decision, all []participant) error {
+	for i := range all {
+		p := &all[i]
 		var err error
-		if p.queue, err = p.store.lane(ctx, p.store.key(hits[p.index[0]].Key)); err != nil {
+		if p.queue, err = p.store.lane(ctx, p.store.key(hits[p.hits[0]].Key)); err != nil {
 			return p.store.named("", err)
 		}
 	}
-	if err := try(ctx, hits, out, parts); err != nil {
+	if err := charge(ctx, hits, out, all); err != nil {
 		return err
 	}
 	if limiter.Admitted(hits, out) {
-		spend(ctx, hits, out, parts)
+		spend(ctx, hits, out, all)
 	} else {
-		deny(ctx, hits, out, parts)
+		deny(ctx, hits, out, all)
 	}
-	for i := range parts {
-		parts[i].queue.free(parts[i].call)
+	for i := range all {
+		all[i].queue.free(all[i].charge)
 	}
 	return nil
 }
 
-// try charges what fits, everywhere at once. If one place fails, the others give back.
-func try(ctx context.Context, hits []limiter.Hit, out []limiter.Decision, parts []part) (failed error) {
-	for i := range parts {
-		p := &parts[i]
-		c := p.queue.newCall(nil)
-		c.slot, c.try = p.slot, true
-		for _, j := range p.index {
-			c.hits = append(c.hits, hits[j])
-			c.modes = append(c.modes, modeTry+int64(limiter.TryCharge(&hits[j])))
+// charge is step 1. If a participant fails, the others take back.
+func charge(ctx context.Context, hits []limiter.Hit, out []limiter.Decision, all []participant) (failed error) {
+	for i := range all {
+		p := &all[i]
+		p.charge = p.queue.newCall(nil)
+		p.charge.slot = p.slot
+		for _, j := range p.hits {
+			p.charge.add(hits[j], limiter.TryCharge(&hits[j]), j)
 		}
-		p.call = p.queue.start(c) //nolint:contextcheck // a batch outlives each of its requests
+		p.queue.start(p.charge) //nolint:contextcheck // a batch outlives each of its requests
 	}
-	for i := range parts {
-		p := &parts[i]
-		err := p.queue.wait(ctx, p.call)
+	for i := range all {
+		p := &all[i]
+		err := p.queue.wait(ctx, p.charge)
 		if err != nil {
-			p.call = nil // given up: if it was charged, its queue gives back
-		} else if err = p.call.err; err == nil {
-			for k, j := range p.index {
-				out[j] = p.call.out[k]
+			p.charge = nil // given up: if it was charged, its queue takes back
+		} else if err = p.charge.err; err == nil {
+			for k, j := range p.hits {
+				out[j] = p.charge.out[k]
 			}
 		}
 		failed = both(failed, p.queue.named(err))
@@ -150,18 +154,18 @@ func try(ctx context.Context, hits []limiter.Hit, out []limiter.Decision, parts 
 	if failed == nil {
 		return nil
 	}
-	for i := range parts {
-		if p := &parts[i]; p.call != nil {
-			if p.call.err == nil {
-				p.queue.giveBack(p.call)
+	for i := range all {
+		if p := &all[i]; p.charge != nil {
+			if p.charge.err == nil {
+				p.queue.takeBack(p.charge)
 			}
-			p.queue.free(p.call)
+			p.queue.free(p.charge)
 		}
 	}
 	return failed
 }
 
-// both joins the errors of two places, in one line.
+// both joins the errors of two participants, in one line.
 func both(a, b error) error {
 	switch {
 	case a == nil:
@@ -172,118 +176,102 @@ func both(a, b error) error {
 	return fmt.Errorf("%w; %w", a, b)
 }
 
-// deny undoes what was tried, and charges what a denied request is charged. Where that is not answered in time, the
-// decisions stay those of the first step: that the request is denied is known.
-func deny(ctx context.Context, hits []limiter.Hit, out []limiter.Decision, parts []part) {
+// deny is step 2 of a denied request. Where that is not answered in time, the decisions stay those of step 1: that the
+// request is denied is known.
+func deny(ctx context.Context, hits []limiter.Hit, out []limiter.Decision, all []participant) {
 	quotaDenies := limiter.QuotaDenies(hits, out)
+	for i := range all {
+		p := &all[i]
+		p.settle = p.queue.settle(p.charge, quotaDenies) //nolint:contextcheck // a batch outlives each of its requests
+	}
 	costs := together(hits)
-	pay := make([]*call, len(parts))
-	for i := range parts {
-		p := &parts[i]
-		pay[i] = p.queue.settle(p.call, func(h *limiter.Hit, allowed bool) limiter.Charge {
-			return limiter.DeniedCharge(h, allowed, quotaDenies)
-		})
-	}
-	for i := range parts {
-		p, c := &parts[i], pay[i]
-		for k, j := range p.index {
-			limiter.TellDenied(&hits[j], costs[j], &out[j], &p.call.out[k])
+	for i := range all {
+		p := &all[i]
+		for k, j := range p.hits {
+			limiter.TellDenied(&hits[j], costs[j], &out[j], &p.charge.out[k])
 		}
-		if c == nil || p.queue.wait(ctx, c) != nil {
+		if p.settle == nil || p.queue.wait(ctx, p.settle) != nil {
 			continue
 		}
-		if c.err == nil {
-			for k, d := range c.out[len(c.undo):] {
-				j := p.index[c.of[k]]
-				limiter.TellDenied(&hits[j], costs[j], &out[j], &d)
+		if p.settle.err == nil {
+			for k, j := range p.settle.of {
+				limiter.TellDenied(&hits[j], costs[j], &out[j], &p.settle.out[k])
 			}
 		}
-		p.queue.free(c)
+		p.queue.free(p.settle)
 	}
 }
 
-// spend charges the quotas that an admitted request passes although they are over. It is admitted also where that is not
-// answered in time.
-func spend(ctx context.Context, hits []limiter.Hit, out []limiter.Decision, parts []part) {
-	var spends []*call
-	var of []*part
-	for i := range parts {
-		p := &parts[i]
-		var c *call
-		for k, j := range p.index {
-			if !limiter.Spends(&hits[j], out[j].Allowed) {
-				continue
-			}
-			if c == nil {
-				c = p.queue.newCall(nil)
-				c.slot, c.must = p.slot, true
-			}
-			c.hits, c.modes, c.of = append(c.hits, hits[j]), append(c.modes, modePay+int64(limiter.ChargeSpend)), append(c.of, k)
-		}
-		if c != nil {
-			spends, of = append(spends, p.queue.start(c)), append(of, p) //nolint:contextcheck // a batch outlives each of its requests
-		}
-	}
-	for i, c := range spends {
-		if of[i].queue.wait(ctx, c) != nil {
-			continue
-		}
-		if c.err == nil {
-			for k := range c.out {
-				limiter.TellSpent(&out[of[i].index[c.of[k]]], &c.out[k])
-			}
-		}
-		of[i].queue.free(c)
-	}
-}
-
-// together is what each hit and those of the same key before it cost.
+// together is for each hit the cost of the request's hits of the same key, up to this one.
 func together(hits []limiter.Hit) []int64 {
 	slots := make([]limiter.Slot, len(hits))
 	limiter.Link(hits, slots)
-	costs, asked := make([]int64, len(hits)), make([]int64, len(hits)) // asked is by the first hit of a key
+	costs, sums := make([]int64, len(hits)), make([]int64, len(hits)) // sums is by the first hit of a key
 	for i := range hits {
-		sum := &asked[slots[i].First()]
+		sum := &sums[slots[i].First()]
 		*sum += max(0, hits[i].N)
 		costs[i] = *sum
 	}
 	return costs
 }
 
-// giveBack undoes what a call of a request tried that came to nothing. Nobody waits for that.
-func (q *queue) giveBack(tried *call) {
-	c := q.settle(tried, func(h *limiter.Hit, _ bool) limiter.Charge {
-		if inAnyCase(h) {
-			return limiter.ChargeOrPenalty
+// spend is step 2 of an admitted request that exceeds quotas. The request is admitted also where that is not answered in
+// time.
+func spend(ctx context.Context, hits []limiter.Hit, out []limiter.Decision, all []participant) {
+	for i := range all {
+		p := &all[i]
+		for _, j := range p.hits {
+			if !limiter.Spends(&hits[j], out[j].Allowed) {
+				continue
+			}
+			if p.settle == nil {
+				p.settle = p.queue.newCall(nil)
+				p.settle.slot, p.settle.mustSend = p.slot, true
+			}
+			p.settle.add(hits[j], limiter.ChargeSpend, j)
 		}
-		return limiter.ChargeNothing
-	})
-	if c != nil && !c.left.CompareAndSwap(false, true) {
-		<-c.done
-		q.free(c)
+		if p.settle != nil {
+			p.queue.start(p.settle) //nolint:contextcheck // a batch outlives each of its requests
+		}
+	}
+	for i := range all {
+		p := &all[i]
+		if p.settle == nil || p.queue.wait(ctx, p.settle) != nil {
+			continue
+		}
+		if p.settle.err == nil {
+			for k, j := range p.settle.of {
+				limiter.TellSpent(&out[j], &p.settle.out[k])
+			}
+		}
+		p.queue.free(p.settle)
 	}
 }
 
-// inAnyCase says that a hit is charged whatever becomes of its request.
-func inAnyCase(h *limiter.Hit) bool { return h.Mode == limiter.Shadow || h.N < 0 }
-
-// settle sends the call that undoes what a call tried, and then charges each hit what is due. Nil: there is nothing to
-// do. It is sent even if nobody waits for it.
-func (q *queue) settle(tried *call, due func(h *limiter.Hit, allowed bool) limiter.Charge) *call {
+// settle sends the call that takes back what step 1 charged, and then charges what a denied request pays. It returns nil
+// where there is nothing to do. The call is sent even if nobody waits for it.
+//
+// Where hits share a key that changes, all of them are looked at afterwards, for what then remains.
+func (q *queue) settle(first *call, quotaDenies bool) *call {
 	c := q.newCall(nil)
-	c.slot, c.must = tried.slot, true
-	counters := tried.counters(due)
-	for i := range counters {
-		if t := &counters[i]; t.first == i && t.changed && t.open() {
-			h := tried.hits[i]
-			h.N = t.charged
-			c.hits, c.modes, c.undo = append(c.hits, h), append(c.modes, modeUndo), append(c.undo, tried.tried[i])
-		}
+	c.slot, c.mustSend = first.slot, true
+	slots := make([]limiter.Slot, len(first.hits))
+	limiter.Link(first.hits, slots)
+	changed, shared := make([]bool, len(slots)), make([]bool, len(slots)) // by the first hit of a key
+	for i := range slots {
+		key, h := slots[i].First(), &first.hits[i]
+		pays := limiter.DeniedCharge(h, first.out[i].Allowed, quotaDenies) == limiter.ChargePenalty &&
+			h.Policy.ChargeDenied() != limiter.ChargeNone
+		changed[key] = c.takeBack(first, i) || pays || changed[key]
+		shared[key] = shared[key] || pays || key != i
 	}
-	for i, h := range tried.hits {
-		if counters[counters[i].first].open() {
-			charge := due(&tried.hits[i], tried.out[i].Allowed)
-			c.hits, c.modes, c.of = append(c.hits, h), append(c.modes, modePay+int64(charge)), append(c.of, i)
+	for i := range slots {
+		if key := slots[i].First(); changed[key] && shared[key] {
+			due := limiter.ChargeNothing
+			if h := &first.hits[i]; !inAnyCase(h) {
+				due = limiter.DeniedCharge(h, first.out[i].Allowed, quotaDenies)
+			}
+			c.add(first.hits[i], due, first.of[i])
 		}
 	}
 	if len(c.hits) == 0 {
@@ -293,42 +281,41 @@ func (q *queue) settle(tried *call, due func(h *limiter.Hit, allowed bool) limit
 	return q.start(c)
 }
 
-// triedCounter is what a call that was tried did to one counter, kept at the index of the counter's first hit.
-type triedCounter struct {
-	first   int   // the index of the first hit of this hit's key
-	changed bool  // the counter is another than it was before
-	charged int64 // what it was charged, but for hits that are charged in any case
-	settles bool  // it has a hit that is not charged in any case
-	pays    bool  // one of these hits is due to pay for its denial
+// takeBack sends the call that takes back what step 1 charged for a request that came to nothing. Nobody waits for it.
+func (q *queue) takeBack(first *call) {
+	c := q.newCall(nil)
+	c.slot, c.mustSend = first.slot, true
+	for i := range first.hits {
+		c.takeBack(first, i)
+	}
+	if len(c.hits) == 0 {
+		q.free(c)
+		return
+	}
+	q.start(c)
+	if !c.left.CompareAndSwap(false, true) {
+		<-c.done
+		q.free(c)
+	}
 }
 
-// open says whether the counter has anything that is not settled by what was tried.
-func (t *triedCounter) open() bool { return t.settles && (t.pays || t.changed || t.charged > 0) }
+// inAnyCase reports whether a hit is charged whatever becomes of its request.
+func inAnyCase(h *limiter.Hit) bool { return h.Mode == limiter.Shadow || h.N < 0 }
 
-// counters are the counters of the call's hits; due is what each is charged after all.
-func (c *call) counters(due func(h *limiter.Hit, allowed bool) limiter.Charge) []triedCounter {
-	slots := make([]limiter.Slot, len(c.hits))
-	limiter.Link(c.hits, slots)
-	all := make([]triedCounter, len(c.hits))
-	for i := range c.hits {
-		h := &c.hits[i]
-		first := slots[i].First()
-		all[i].first = first
-		t := &all[first]
-		// The script does not see what the module writes.
-		cell := h.Policy.Engine() == limiter.EngineRedisCell
-		if first == i && !cell {
-			t.changed = c.tried[i].before != c.tried[i].after
-		}
-		if inAnyCase(h) {
-			continue
-		}
-		t.settles = true
-		if c.out[i].Allowed {
-			t.charged += h.N
-		}
-		t.pays = t.pays || due(h, c.out[i].Allowed) == limiter.ChargePenalty && h.Policy.ChargeDenied() != limiter.ChargeNone
-		t.changed = t.changed || cell && t.charged > 0
+// add adds a hit that is charged so. of is its index in the request.
+func (c *call) add(h limiter.Hit, charge limiter.Charge, of int) {
+	c.hits, c.modes, c.of = append(c.hits, h), append(c.modes, modeCharge+int64(charge)), append(c.of, of)
+	c.until = append(c.until, 0)
+}
+
+// takeBack adds what takes back the charge of hit i of step 1, and reports whether there is such a charge.
+func (c *call) takeBack(first *call, i int) bool {
+	h, d := first.hits[i], &first.out[i]
+	if inAnyCase(&h) || !d.Allowed || h.N == 0 {
+		return false
 	}
-	return all
+	h.N = -h.N
+	c.add(h, chargeTakeBack, first.of[i])
+	c.until[len(c.until)-1] = first.at + d.ResetAfter.Microseconds()
+	return true
 }

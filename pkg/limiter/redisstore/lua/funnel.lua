@@ -4,7 +4,7 @@
 -- state  'A', 'A part', 'A.0span' or 'A.0span part': the funnel is empty A microseconds after the epoch plus part/leak of a
 --        tick. The span is by how many microseconds A was ahead when this was written. It stands where a fraction of A would
 --        be, so that a release that does not know it reads A, as does tonumber: 16 digits fill a double.
-local function funnel(a, state, now, n, charge, denied)
+local function funnel(a, state, now, n, charge, denied, gone)
   if a[1] == 0 then return ban(n) end
   local tick, leak, cost, burst, capacity, still, max_level = a[2], a[3], a[4], a[5], a[6], a[7], a[8]
   local bursty, queue, starts_empty, linger = a[9] == SMOOTH_BURSTY, a[9] == LEAKY_QUEUE, a[10] == 1, a[11]
@@ -82,7 +82,9 @@ local function funnel(a, state, now, n, charge, denied)
   end
   local found = level
   if charged < 0 then
-    level = max(0, level - units(-charged, level))
+    local back = units(-charged, level)
+    if charge == TAKE_BACK then back = min(back, (gone / tick - t) * leak) end
+    level = max(0, level - back)
   elseif charged > 0 then
     level = with(charged)
   end

@@ -2,7 +2,7 @@
 -- args   limit, window in microseconds, burst, max_level, initial (0 full, 1 empty), linger in microseconds
 -- state  'start missing': since when the current batch counts, in microseconds since the epoch, and the tokens
 --        missing then
-local function interval_bucket(a, state, now, n, charge, denied)
+local function interval_bucket(a, state, now, n, charge, denied, gone)
   if a[1] == 0 then return ban(n) end
   local limit, window, burst, max_level, starts_empty, linger = a[1], a[2], a[3], a[4], a[5] == 1, a[6]
 
@@ -26,6 +26,7 @@ local function interval_bucket(a, state, now, n, charge, denied)
   end
 
   local ok, charged = take(max(0, burst - missing), n, charge, denied)
+  if charge == TAKE_BACK then charged = max(charged, -ceildiv(gone - now, window) * limit) end
   local before = missing
   missing = min(max(0, missing + charged), max(missing, max_level))
   local function after(tokens) return start + ceildiv(tokens, limit) * window - now end

@@ -1,15 +1,20 @@
--- What every step shares. A step is
---   function(args, state, now, n, charge, denied)
+-- What all steps share. A step is
+--   function(args, state, now, n, charge, denied, gone)
 --     -> changed, next_state, allowed, remaining, retry_after, reset_after [, wait, linger]
--- where state is the stored string or false, now is in microseconds, next_state is a string, or false for a
--- state as new, and the times are in microseconds; next_state matters for reset_after + linger, where
--- linger, 0 if left out, is below 0 for a state as new that has a reset_after (a window that nothing is counted in). It mirrors the Go step of the same name in pkg/limiter.
+-- state is the stored string, or false where there is none; next_state is a string, or false where the limit is fully
+-- available again. now is in microseconds since the epoch, the other times are in microseconds. next_state
+-- matters for reset_after + linger. linger is 0 if left out, and below 0 where there is no state but a reset_after: a window
+-- in which nothing is counted. A step mirrors the Go step of the same name in pkg/limiter.
+--
+-- Only this script has the charge TAKE_BACK, of an n below 0: the request was charged -n by an earlier call, and is
+-- denied (split.go, docs/adr/0050). gone is when the counter would be fully available again after that charge, as it was
+-- answered, in microseconds since the epoch. It is after now.
 --
 -- Numbers are doubles: every one of them is a whole number below 2^53, which NewPolicy has made sure of.
 
 local steps = {}
 local REMAINING, FULL = 2, 3 -- charge_denied
-local TAKE_IF_FITS, TAKE_OR_PENALTY, PENALTY, LOOK, SPEND = 0, 1, 2, 3, 4
+local TAKE_IF_FITS, TAKE_OR_PENALTY, PENALTY, LOOK, SPEND, TAKE_BACK = 0, 1, 2, 3, 4, 5 -- limiter.Charge
 local NEVER = -1
 local CONCURRENCY = 8 -- limiter.Algorithm
 local HORIZON = 4503599627370496 -- 2^52

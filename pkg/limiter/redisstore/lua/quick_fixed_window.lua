@@ -13,8 +13,8 @@ local function quick_fixed_window(state, now, n, limit, window)
   return string.format('%.0f %.0f', start, count), limit - count, start + window - now
 end
 
-if only and #ARGV[5] == 48 then
-  local limit, window, align, step = struct.unpack('<dddd', ARGV[5])
+if only and #ARGV[4] == 48 then
+  local limit, window, align, step = struct.unpack('<dddd', ARGV[4])
   if step == FIXED_WINDOW and align == 0 then
     local new, left, reset = quick_fixed_window(redis.call('MGET', KEYS[1])[1], now, only, limit, window)
     if new then

@@ -27,8 +27,8 @@ local function quick_funnel(state, now, n, tick, leak, cost, capacity, algorithm
   return funnel_state(t * tick, level, leak, tick), left - n, reset
 end
 
-if only and #ARGV[5] == 112 then
-  local limit, tick, leak, cost, _, capacity, _, _, algorithm, starts_empty, linger, step = struct.unpack('<dddddddddddd', ARGV[5])
+if only and #ARGV[4] == 112 then
+  local limit, tick, leak, cost, _, capacity, _, _, algorithm, starts_empty, linger, step = struct.unpack('<dddddddddddd', ARGV[4])
   if step == FUNNEL and limit > 0 then
     local new, left, reset =
       quick_funnel(redis.call('MGET', KEYS[1])[1], now, only, tick, leak, cost, capacity, algorithm, starts_empty)

@@ -48,7 +48,7 @@ local charged = {} -- keys that this call of the script has charged: state does 
 local function redis_cell(a, state, _, n, charge)
   if a[1] == 0 then return ban(n) end
   local burst, interval = a[3], floor(a[2] * 1e9 / a[1]) -- nanoseconds a hit, cut off as the module does
-  local charges = n ~= 0 and n <= burst and charge <= TAKE_OR_PENALTY
+  local charges = n ~= 0 and n <= burst and (charge <= TAKE_OR_PENALTY or charge == TAKE_BACK)
   if charges then note() end
   local r
   if charges and n < 0 then

@@ -5,7 +5,7 @@
 --        it needs by bisection and unpacks a handful of entries of a long log.
 local WORD, ENTRY, MOST_ENTRIES = 8, 16, 1000000 -- the most that max_log_entries may be
 
-local function sliding_log(a, state, now, n, charge, denied)
+local function sliding_log(a, state, now, n, charge, denied, gone)
   local limit, window = a[1], a[2]
   if limit == 0 then return ban(n) end
 
@@ -49,7 +49,16 @@ local function sliding_log(a, state, now, n, charge, denied)
   if charged < 0 then
     local goal = total + charged
     changed = total ~= base
-    if a[3] == CONCURRENCY then
+    local from = charge == TAKE_BACK and search(function(i) return time_of(i) >= gone - window end)
+    if from and total_of(from - 1) < goal then -- the charge's own entries go
+      local before, parts = total_of(from - 1), {string.sub(log, 1, WORD + (from - 1) * ENTRY)}
+      for i = from, count do
+        local of, with = time_of(i), total_of(i) + charged
+        if with > before then parts[#parts + 1] = struct.pack('>dd', of, with) end
+      end
+      log = table.concat(parts)
+      count = (#log - WORD) / ENTRY
+    elseif a[3] == CONCURRENCY and not from then
       local kept = min(total, base - charged)
       local from = search(function(i) return total_of(i) > kept end)
       log = struct.pack('>d', kept) .. string.sub(log, WORD + (from - 1) * ENTRY + 1)

@@ -4,7 +4,7 @@
 --        newest first; zeros at the end are left out
 local MOST_COUNTS, MOST_SEGMENT = 1001, 315360000000000 -- of limiter.MaxSegments, and limiter.MaxWindow
 
-local function sliding_window(a, state, now, n, charge, denied)
+local function sliding_window(a, state, now, n, charge, denied, gone)
   local limit, tick, segments, segment, cap, max_count, oldest = a[1], a[2], a[3], a[4], a[5], a[6], a[7]
   if limit == 0 then return ban(n) end
 
@@ -39,6 +39,7 @@ local function sliding_window(a, state, now, n, charge, denied)
 
   local function room() return max(0, min(limit - inside - part(c[segments], into), cap - c[0])) end
 
+  local whole = oldest == 2 and segments or segments + 1
   local ok, charged = take(room(), n, charge, denied)
   local changed = charged > 0
   if charged > 0 then
@@ -46,8 +47,9 @@ local function sliding_window(a, state, now, n, charge, denied)
     c[0] = c[0] + more
     inside = inside + more
   elseif charged < 0 then
-    local back = -charged
-    for i = 0, segments do
+    local back, newest = -charged, 0
+    if charge == TAKE_BACK then newest = max(0, index - (gone / segment - whole)) end
+    for i = newest, segments do
       local b = min(back, c[i])
       c[i] = c[i] - b
       back = back - b
@@ -97,7 +99,6 @@ local function sliding_window(a, state, now, n, charge, denied)
     end
   end
 
-  local whole = oldest == 2 and segments or segments + 1
   local ends, reset, new = 0, 0, false
   for i = 0, last do
     if kept[i + skipped] > 0 then

@@ -60,6 +60,10 @@ local function smooth_warming_up(a, state, now, n, charge, denied)
     if hits <= idiv(stored, permit) then rest = stored - hits * permit end
     return level + min(room, units(hits, room) + extra(stored) - extra(rest)), rest
   end
+  local function take_back(hits) -- undoes spend
+    local was = hits <= idiv(full - stored, permit) and stored + hits * permit or full
+    return level - min(level, units(hits, level) + extra(was) - extra(stored)), was
+  end
   local function passing()
     if level > capacity then return 0 end
     local lo, hi = 0, idiv(capacity - level, cost)
@@ -84,7 +88,9 @@ local function smooth_warming_up(a, state, now, n, charge, denied)
   local left = asked and passing() or 0
   local charged = min(max_cost, amount(ok, left, n, charge, denied))
   local found, before = level, stored
-  if charged < 0 then
+  if charged < 0 and charge == TAKE_BACK then
+    level, stored = take_back(-charged)
+  elseif charged < 0 then
     level = level - units(-charged, level)
   elseif charged > 0 then
     level, stored = spend(charged)
