@@ -24,7 +24,6 @@ import (
 	"github.com/weir-ratelimit/weir/internal/metrics"
 	"github.com/weir-ratelimit/weir/internal/rls"
 	"github.com/weir-ratelimit/weir/internal/rules"
-	"github.com/weir-ratelimit/weir/internal/statsd"
 	"github.com/weir-ratelimit/weir/internal/store"
 	"github.com/weir-ratelimit/weir/internal/telemetry"
 	"github.com/weir-ratelimit/weir/internal/topkeys"
@@ -58,7 +57,7 @@ type App struct {
 	log     *decisionlog.Log // nil without
 	grpc    *grpc.Server
 	http    *http.Server
-	statsd  *statsd.Sender // nil without
+	statsd  *metrics.Statsd // nil without
 
 	clients                    *clients
 	grpcListener, httpListener net.Listener // httpListener is nil without HTTP
@@ -85,21 +84,17 @@ func New(ctx context.Context, o Options) (*App, error) {
 
 func (a *App) open(ctx context.Context) error {
 	if a.o.LogStats != nil {
-		if err := a.metrics.WatchLog(a.o.LogStats); err != nil {
-			return err
-		}
+		a.metrics.Log.From(a.o.LogStats)
 	}
 	for i, listener := range []string{"grpc", "http"} {
 		a.handshakes[i] = &handshakes{listener: listener, log: a.o.Log}
 	}
-	err := a.metrics.WatchHandshakes(map[string]func() uint64{"grpc": a.handshakes[0].failures.Load, "http": a.handshakes[1].failures.Load})
+	a.metrics.Handshakes.From(func() map[string]uint64 {
+		return map[string]uint64{"grpc": a.handshakes[0].failures.Load(), "http": a.handshakes[1].failures.Load()}
+	})
+	a.metrics.HungReads.From(fileread.Default.Hung)
+	err := a.makeTop()
 	if err != nil {
-		return err
-	}
-	if err := a.metrics.WatchFiles(fileread.Default.Hung); err != nil {
-		return err
-	}
-	if err := a.makeTop(); err != nil {
 		return err
 	}
 	if a.boosts, err = a.openBoosts(); err != nil { //nolint:contextcheck // it does not connect
@@ -142,14 +137,9 @@ func (a *App) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	err = a.metrics.WatchHeld(func() metrics.HeldStats {
-		return metrics.HeldStats(decider.Delayed())
-	})
-	if err != nil {
-		return err
-	}
+	a.metrics.Delayed.From(decider.Delayed)
 	if a.o.StatsdAddr != "" {
-		if a.statsd, err = statsd.New(a.o.statsd()); err != nil {
+		if a.statsd, err = metrics.NewStatsd(a.o.statsd()); err != nil {
 			return err
 		}
 	}
@@ -159,7 +149,8 @@ func (a *App) open(ctx context.Context) error {
 	if err := a.makeHTTP(decider); err != nil { //nolint:contextcheck // as above
 		return err
 	}
-	return errors.Join(a.listen(ctx), a.watchClients())
+	a.watchClients()
+	return a.listen(ctx)
 }
 
 func (a *App) makeTop() (err error) {
@@ -387,7 +378,7 @@ func (a *App) runRest(ctx context.Context, background *tasks) {
 		background.run("top keys", func() { a.top.Run(ctx) })
 	}
 	if a.statsd != nil {
-		background.run("statsd", func() { a.statsd.Run(ctx, a.metrics.Samples) })
+		background.run("statsd", func() { a.statsd.Run(ctx, a.metrics) })
 	}
 }
 

@@ -51,23 +51,11 @@ func (o *Options) bounds(files uint64, memory int64) (grpcMax, httpMax int) {
 	return grpcMax, httpMax
 }
 
-// watchClients has the metrics show what was refused.
-func (a *App) watchClients() error {
-	return a.metrics.WatchClients(func() []metrics.ClientStats {
-		var all []metrics.ClientStats
-		for _, l := range []struct {
-			name  string
-			guard *conns.Guard
-		}{{"grpc", a.clients.grpc}, {"http", a.clients.http}} {
-			s := l.guard.Stats()
-			one := metrics.ClientStats{Listener: l.name, Open: s.Open, Max: s.Max, Receiving: s.Receiving, Refused: map[string]uint64{}}
-			for _, r := range conns.Reasons() {
-				if one.Refused[r.String()] = s.Refused[r]; l.name == "http" && r == conns.Idle {
-					break // the others are of gRPC
-				}
-			}
-			all = append(all, one)
+// watchClients shows in the metrics what the listeners have seen.
+func (a *App) watchClients() {
+	a.metrics.Clients.From(func() []metrics.ClientStats {
+		return []metrics.ClientStats{
+			{Listener: "grpc", Stats: a.clients.grpc.Stats()}, {Listener: "http", Stats: a.clients.http.Stats()},
 		}
-		return all
 	})
 }

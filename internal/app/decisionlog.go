@@ -5,7 +5,6 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/decisionlog"
-	"github.com/weir-ratelimit/weir/internal/metrics"
 )
 
 // checkDecisionLog checks the options of a log that is asked for.
@@ -51,12 +50,6 @@ func (a *App) openDecisionLog() error {
 		return err
 	}
 	a.log = log
-	return a.metrics.WatchDecisionLog(func() metrics.DecisionLogStats {
-		s := log.Stats()
-		out := metrics.DecisionLogStats{Written: s.Written, Dropped: map[string]uint64{}}
-		for _, r := range decisionlog.Reasons() {
-			out.Dropped[r.String()] = s.Dropped[r]
-		}
-		return out
-	})
+	a.metrics.DecisionLog.From(log.Stats)
+	return nil
 }

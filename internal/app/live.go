@@ -6,6 +6,7 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/boosts"
 	"github.com/weir-ratelimit/weir/internal/counters"
+	"github.com/weir-ratelimit/weir/internal/metrics"
 	"github.com/weir-ratelimit/weir/internal/store"
 )
 
@@ -28,7 +29,11 @@ func (a *App) openBoosts() (*boosts.Board, error) {
 		o.Store = redis
 	}
 	board := boosts.New(o)
-	return board, a.metrics.WatchBoosts(board.InForce)
+	a.metrics.Boosts.From(func() metrics.BoostStats {
+		inForce, reachable := board.InForce()
+		return metrics.BoostStats{InForce: inForce, Reachable: reachable}
+	})
+	return board, nil
 }
 
 // counters looks at those of the store.

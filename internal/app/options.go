@@ -14,7 +14,6 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/metrics"
-	"github.com/weir-ratelimit/weir/internal/statsd"
 	"github.com/weir-ratelimit/weir/internal/store"
 	"github.com/weir-ratelimit/weir/internal/telemetry"
 	"github.com/weir-ratelimit/weir/internal/topkeys"
@@ -306,7 +305,7 @@ func (c *checker) tls(listener, cert, key, clientCA string) {
 
 func (c *checker) statsd(o *Options) {
 	c.between("--statsd-interval", o.StatsdInterval, time.Second, time.Hour)
-	if _, err := statsd.New(o.statsd()); err != nil {
+	if _, err := metrics.NewStatsd(o.statsd()); err != nil {
 		for line := range strings.SplitSeq(err.Error(), "\n") { // which begins with the end of the flag's name
 			c.errs = append(c.errs, errors.New("--statsd-"+line))
 		}
@@ -314,8 +313,8 @@ func (c *checker) statsd(o *Options) {
 }
 
 // statsd is how metrics are sent.
-func (o *Options) statsd() statsd.Options {
-	return statsd.Options{
+func (o *Options) statsd() metrics.StatsdOptions {
+	return metrics.StatsdOptions{
 		Addr: o.StatsdAddr, Format: o.StatsdFormat, Prefix: o.StatsdPrefix, Tags: o.StatsdTags, Interval: o.StatsdInterval, Log: o.Log,
 	}
 }

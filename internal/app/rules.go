@@ -34,8 +34,9 @@ func (a *App) loadRules(ctx context.Context) error {
 	if a.rules, err = rules.Load(ctx, o); err != nil || o.Published == nil {
 		return err
 	}
-	return a.metrics.WatchPublished(func() metrics.PublishedStats {
+	a.metrics.Published.From(func() metrics.PublishedStats {
 		p := a.rules.Published()
 		return metrics.PublishedStats{Version: p.Version, Newest: p.Newest, Reachable: p.Error == ""}
 	})
+	return nil
 }

@@ -1,8 +1,6 @@
 package app
 
 import (
-	"errors"
-
 	"github.com/weir-ratelimit/weir/internal/metrics"
 	"github.com/weir-ratelimit/weir/internal/store"
 	"github.com/weir-ratelimit/weir/internal/telemetry"
@@ -16,60 +14,36 @@ func openStore(o *Options, m *metrics.Metrics, t *telemetry.Telemetry) (*store.S
 		URL: o.Store, Named: o.NamedStores, KeyPrefix: o.StoreKeyPrefix, Timeout: o.StoreTimeout,
 		PoolSize: o.StorePoolSize, CachedDenials: o.KnownDenials, FailurePolicy: o.OnStoreFailure,
 		MaxKeys: o.MemoryMaxKeys, Requests: m.Requests, Log: o.Log,
-		Instrument: func(s limiter.Store, names []string) (limiter.Store, error) { return m.Timed(t.Store(s), names...) },
+		Instrument: func(s limiter.Store, names []string) limiter.Store { return m.Timed(t.Store(s), names...) },
 	})
 	if err != nil {
 		return nil, err
 	}
-	if err := watchStore(m, s, o); err != nil {
-		return nil, errors.Join(err, s.Close())
-	}
+	watchStore(m, s, o)
 	return s, nil
 }
 
 // watchStore shows the store in the metrics.
-func watchStore(m *metrics.Metrics, s *store.Store, o *Options) error {
+func watchStore(m *metrics.Metrics, s *store.Store, o *Options) {
 	if o.Store == store.Memory {
-		return m.WatchMemory(func() metrics.MemoryStats {
-			now, _ := s.MemoryStats()
-			return metrics.MemoryStats{
-				Keys: now.Keys, MaxKeys: o.MemoryMaxKeys, Bytes: now.Bytes, Expired: now.Expired, Evicted: now.Evicted,
-				ClockSteps: now.ClockSteps,
-			}
+		m.Memory.From(func() metrics.MemoryStats {
+			stats, _ := s.MemoryStats()
+			return metrics.MemoryStats{Stats: stats, MaxKeys: o.MemoryMaxKeys}
 		})
+		return
 	}
-	errs := []error{
-		m.WatchBreaker(s.Breaker.Open),
-		m.WatchPolicy(s.PolicyFor),
-		m.WatchStores(func() []metrics.StoreStats { return storeStats(s) }),
-		m.WatchLeases(func() metrics.LeaseStats { return metrics.LeaseStats(s.Leases.Stats()) }),
-	}
-	if s.Denials != nil {
-		errs = append(errs, m.WatchDenials(s.Denials.Answered))
-	}
-	return errors.Join(errs...)
-}
-
-// storeStats is what the Redis servers show at a scrape.
-func storeStats(s *store.Store) []metrics.StoreStats {
-	var all []metrics.StoreStats
-	s.EachRedis(func(name string, s *redisstore.Store) {
-		now := s.Stats()
-		stats := metrics.StoreStats{
-			Name: name, BatchSizes: make(map[float64]uint64, len(redisstore.BatchSizes)),
-			Requests: now.Requests, Texts: now.Texts, Restarted: now.Restarted,
-			Connections: now.Connections, Idle: now.Idle,
-			Found: now.Found, Made: now.Made, Waits: now.Waits, Timeouts: now.Timeouts, Stale: now.Stale,
-		}
-		for i, n := range now.Batches {
-			stats.Calls += n
-			if i < len(redisstore.BatchSizes) {
-				stats.BatchSizes[float64(redisstore.BatchSizes[i])] = stats.Calls
-			}
-		}
-		all = append(all, stats)
+	m.Breaker.From(s.Breaker.Open)
+	m.Policy.From(s.PolicyFor)
+	m.Leases.From(s.Leases.Stats)
+	m.Stores.From(func() (all []metrics.StoreStats) {
+		s.EachRedis(func(name string, s *redisstore.Store) {
+			all = append(all, metrics.StoreStats{Name: name, Stats: s.Stats()})
+		})
+		return all
 	})
-	return all
+	if s.Denials != nil {
+		m.Denials.From(s.Denials.Answered)
+	}
 }
 
 // observer counts for Prometheus, and reports failures of the store to it.

@@ -4,154 +4,123 @@ import (
 	"regexp"
 	"strings"
 
-	"github.com/prometheus/client_golang/prometheus"
-	dto "github.com/prometheus/client_model/go"
-
 	"github.com/weir-ratelimit/weir/internal/decide"
 )
 
-// classic shows the counters by the names and labels that envoyproxy/ratelimit's Prometheus sink gives its own: its
-// src/stats/prom/default_mapper.yaml, whose rules are one level (key1) or two (key2) deep; deeper ones, and all limits
-// of a rule, count together with these.
-type classic struct {
-	m *Metrics
+// The metrics of envoyproxy/ratelimit, under the names and labels of its Prometheus sink: its
+// src/stats/prom/default_mapper.yaml. Rules there have one level (key1) or two (key2). Deeper rules, and all limits of
+// one rule, count together under the first two levels. Each line also has its name in statsd's format.
 
-	hits     []classicHits
-	requests *prometheus.Desc
-	seconds  *prometheus.Desc
-	errors   *prometheus.Desc
-	loads    *prometheus.Desc
-	refused  *prometheus.Desc
+var classicRuleRows = []row[*classicRule]{
+	classicCounter("total_hits", "Hits that requests asked of a rule.",
+		func(r *classicRule) uint64 { return r.sum(decide.Outcomes()...) }),
+	classicCounter("over_limit", "Hits that do not fit, in shadow mode, too.",
+		func(r *classicRule) uint64 {
+			return r.sum(decide.Denied, decide.ShadowDenied, decide.QuotaOver, decide.DeniedLocally)
+		}),
+	classicCounter("within_limit", "Hits that fit.",
+		func(r *classicRule) uint64 { return r.sum(decide.Allowed, decide.Uncharged, decide.AllowedLocally) }),
+	classicCounter("near_limit", "Allowed hits above --near-limit-ratio of the limit.",
+		func(r *classicRule) uint64 { return r.near }),
+	classicCounter("over_limit_with_local_cache", "Hits that a cached denial denied, without Redis.",
+		func(r *classicRule) uint64 { return r.known }),
+	classicCounter("shadow_mode", "Hits that do not fit, in shadow mode.",
+		func(r *classicRule) uint64 { return r.sum(decide.ShadowDenied) }),
 }
 
-// classicHits is one of the counters that a rule has there.
-type classicHits struct {
-	desc *prometheus.Desc
-	of   func(c *counters) uint64
+var classicRows = []row[*Metrics]{
+	counters("ratelimit_service_total_requests", "grpc_method", "Requests.",
+		func(m *Metrics, w writer) { put(w, m.Requests(), "ShouldRateLimit") }).
+		as("ratelimit_server.*.total_requests"),
+	histograms("ratelimit_service_response_time_seconds", "grpc_method", "Time from a decoded request to its response.",
+		func(m *Metrics, w writer) {
+			h := m.requestHistogram()
+			upTo := make(map[float64]uint64, len(h.GetBucket()))
+			for _, b := range h.GetBucket() {
+				upTo[b.GetUpperBound()] = b.GetCumulativeCount()
+			}
+			w.histogram(h.GetSampleCount(), h.GetSampleSum(), upTo, "ShouldRateLimit")
+		}).as("ratelimit_server.*.response_time"),
+	counters("ratelimit_service_should_rate_limit_error", "err_type",
+		"Requests that the store did not decide, and requests answered with a gRPC error.",
+		func(m *Metrics, w writer) {
+			var rejected uint64
+			for code := range m.rejected {
+				rejected += m.rejected[code].Load()
+			}
+			put(w, m.storeErrors.timeout.Load()+m.storeErrors.breakerOpen.Load()+m.storeErrors.other.Load(), "redis_error")
+			put(w, rejected, "service_error")
+		}).as("ratelimit.service.call.should_rate_limit.*"),
+	counter("ratelimit_service_config_load_success", "Loads of changed rules that went live.",
+		func(m *Metrics) uint64 { return m.loads.ok.Load() }).as("ratelimit.service.config_load_success"),
+	counter("ratelimit_service_config_load_error", "Loads of changed rules that were refused.",
+		func(m *Metrics) uint64 { return m.loads.refused.Load() }).as("ratelimit.service.config_load_error"),
 }
 
-// method is the only one of the service.
-const method = "ShouldRateLimit"
-
-func newClassic(m *Metrics) *classic {
-	desc := func(name, help string, labels ...string) *prometheus.Desc {
-		return prometheus.NewDesc("ratelimit_service_"+name, help, labels, nil)
-	}
-	hits := func(name, help string, of func(c *counters) uint64) classicHits {
-		return classicHits{desc("rate_limit_"+name, help, "domain", "key1", "key2"), of}
-	}
-	return &classic{
-		m: m,
-		hits: []classicHits{
-			hits("total_hits", "Hits that a rule was asked for.", func(c *counters) uint64 { return c.sum(decide.Outcomes()...) }),
-			hits("over_limit", "Hits that do not fit, in shadow mode, too.", func(c *counters) uint64 {
-				return c.sum(decide.Denied, decide.ShadowDenied, decide.QuotaOver, decide.DeniedLocally)
-			}),
-			hits("within_limit", "Hits that fit.", func(c *counters) uint64 {
-				return c.sum(decide.Allowed, decide.Uncharged, decide.AllowedLocally)
-			}),
-			hits("near_limit", "Allowed hits above --near-limit-ratio of the limit.", func(c *counters) uint64 { return c.near.Load() }),
-			hits("over_limit_with_local_cache", "Hits denied without asking Redis.", func(c *counters) uint64 { return c.known.Load() }),
-			hits("shadow_mode", "Hits that do not fit, in shadow mode.", func(c *counters) uint64 { return c.sum(decide.ShadowDenied) }),
-		},
-		requests: desc("total_requests", "Requests.", "grpc_method"),
-		seconds:  desc("response_time_seconds", "Time from a decoded request to its response.", "grpc_method"),
-		errors:   desc("should_rate_limit_error", "Requests that the store did not decide, and those answered by a gRPC error.", "err_type"),
-		loads:    desc("config_load_success", "Loads of changed rules that went live."),
-		refused:  desc("config_load_error", "Loads of changed rules that were refused."),
-	}
+func classicCounter(name, help string, value func(*classicRule) uint64) row[*classicRule] {
+	return counters("ratelimit_service_rate_limit_"+name, "domain key1 key2", help,
+		func(r *classicRule, w writer) { put(w, value(r), r.key[:]...) }).as("ratelimit.service.rate_limit.*." + name)
 }
 
-// sum is the hits of these outcomes.
-func (c *counters) sum(outcomes ...decide.Outcome) uint64 {
-	var n uint64
-	for _, o := range outcomes {
-		n += c.hits[o].Load()
+// classicRule is the hits of the limits that envoyproxy/ratelimit counts as one rule.
+type classicRule struct {
+	key         [3]string // domain, key1, key2
+	hits        [outcomeCount]uint64
+	near, known uint64
+}
+
+func (r *classicRule) sum(of ...decide.Outcome) (n uint64) {
+	for _, o := range of {
+		n += r.hits[o]
 	}
 	return n
 }
 
-// Describe implements prometheus.Collector.
-func (c *classic) Describe(ch chan<- *prometheus.Desc) {
-	for _, h := range c.hits {
-		ch <- h.desc
+// classicRules yields the rules that requests asked.
+func (m *Metrics) classicRules(yield func(*classicRule) bool) {
+	rules := map[[3]string]*classicRule{}
+	for c := range m.limits.asked {
+		key := c.classicKey()
+		r := rules[key]
+		if r == nil {
+			r = &classicRule{key: key}
+			rules[key] = r
+		}
+		for o := range c.hits {
+			r.hits[o] += c.hits[o].Load()
+		}
+		r.near, r.known = r.near+c.near.Load(), r.known+c.known.Load()
 	}
-	for _, d := range []*prometheus.Desc{c.requests, c.seconds, c.errors, c.loads, c.refused} {
-		ch <- d
-	}
-}
-
-// Collect implements prometheus.Collector.
-func (c *classic) Collect(ch chan<- prometheus.Metric) {
-	rules := map[[3]string][]uint64{}
-	c.m.each(func(of *counters) {
-		if of.asked() == 0 {
+	for _, r := range rules {
+		if !yield(r) {
 			return
 		}
-		key := of.classic()
-		sums := rules[key]
-		if sums == nil {
-			sums = make([]uint64, len(c.hits))
-			rules[key] = sums
-		}
-		for i, h := range c.hits {
-			sums[i] += h.of(of)
-		}
-	})
-	for key, sums := range rules {
-		for i, h := range c.hits {
-			ch <- counter(h.desc, sums[i], key[:]...)
-		}
 	}
-	c.collectService(ch)
 }
 
-func (c *classic) collectService(ch chan<- prometheus.Metric) {
-	seconds := read(c.m.requestSeconds).GetHistogram()
-	buckets := make(map[float64]uint64, len(seconds.GetBucket()))
-	for _, b := range seconds.GetBucket() {
-		buckets[b.GetUpperBound()] = b.GetCumulativeCount()
-	}
-	ch <- counter(c.requests, seconds.GetSampleCount(), method)
-	ch <- histogram(c.seconds, seconds.GetSampleCount(), seconds.GetSampleSum(), buckets, method)
-	ch <- counter(c.errors, count(c.m.storeTimeouts)+count(c.m.storeNotAsked)+count(c.m.storeErrors), "redis_error")
-	ch <- counter(c.errors, c.m.rejections(), "service_error")
-	ch <- counter(c.loads, count(c.m.loads))
-	ch <- counter(c.refused, count(c.m.loadsRefused))
-}
-
-// read is the metric now; one that cannot be read is zero.
-func read(m prometheus.Metric) *dto.Metric {
-	var now dto.Metric
-	if m.Write(&now) != nil {
-		return &dto.Metric{}
-	}
-	return &now
-}
-
-func count(c prometheus.Counter) uint64 { return uint64(read(c).GetCounter().GetValue()) }
-
-// ipv4 is where envoyproxy/ratelimit writes _ for the dots, in which it would else see levels.
-var ipv4 = regexp.MustCompile(`\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}`)
-
-// classicSigns mean something in statsd.
-var classicSigns = strings.NewReplacer(":", "_", "|", "_")
-
-// classicText replaces what a name in statsd must not have, as envoyproxy/ratelimit does.
-func classicText(s string) string {
-	s = classicSigns.Replace(s)
-	return ipv4.ReplaceAllStringFunc(s, func(ip string) string { return strings.ReplaceAll(ip, ".", "_") })
-}
-
-// classic is domain, key1 and key2: `api_key > path=/checkout*` is api_key and path_/checkout*.
-func (l *labels) classic() [3]string {
+// classicKey returns domain, key1 and key2: `api_key > path=/checkout*` is api_key and path_/checkout*.
+func (l *labels) classicKey() [3]string {
 	key := [3]string{classicText(l.domain)}
-	steps := strings.Split(l.rule, " > ")
-	for i, step := range steps[:min(2, len(steps))] {
-		key[i+1] = classicText(strings.Replace(step, "=", "_", 1))
+	levels := strings.Split(l.rule, " > ")
+	for i, level := range levels[:min(2, len(levels))] {
+		key[i+1] = classicText(strings.Replace(level, "=", "_", 1))
 	}
-	if l.rule == "" { // a limit that a request brought along, where no rule matched
+	if l.rule == "" { // a limit that a request brought along, and no rule matched
 		key[1] = l.limit
 	}
 	return key
+}
+
+var (
+	// ipv4 matches the addresses in which envoyproxy/ratelimit replaces dots, which statsd would take for levels.
+	ipv4 = regexp.MustCompile(`\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}`)
+	// classicSigns replaces what has a meaning in statsd.
+	classicSigns = strings.NewReplacer(":", "_", "|", "_")
+)
+
+// classicText replaces what a name in statsd must not have, as envoyproxy/ratelimit does.
+func classicText(s string) string {
+	return ipv4.ReplaceAllStringFunc(classicSigns.Replace(s), func(ip string) string {
+		return strings.ReplaceAll(ip, ".", "_")
+	})
 }

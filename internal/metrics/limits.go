@@ -5,99 +5,67 @@ import (
 	"strings"
 	"sync/atomic"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// limits counts decisions. The counters of a set's limits are resolved when it goes live; a request that was
-// matched by the set before it finds them by their labels.
+// limits counts what each limit decided. A set's counters are resolved when it goes live; a request that was matched by
+// the set before finds its counters by their labels.
 type limits struct {
-	maxRules int     // that have counters of their own
-	ratio    float64 // of its capacity that is near a limit
-	live     atomic.Pointer[table]
-	request  counters // of limits that requests bring along
-	other    counters // of the limits of all other rules
-
-	decisions, hits, near, known, returned, domains, count, others *prometheus.Desc
+	maxRules int     // with counters of their own
+	ratio    float64 // share of a limit above which a hit is near it
+	live     atomic.Pointer[limitTable]
+	request  limitCounters // of limits that requests bring along
+	other    limitCounters // of the limits of all other rules
 }
 
-// table is the counters of one set. It is immutable, except for the counts.
-type table struct {
-	slots    []slot // by Limit.ID
-	byLabels map[labels]*counters
+// limitTable is the counters of one set. It is immutable, except for the counts.
+type limitTable struct {
+	slots    []limitSlot // by Limit.ID
+	byLabels map[labels]*limitCounters
 	domains  int
-	others   int // rules that have no counters of their own
+	others   int // rules without counters of their own
 }
 
-// slot is a limit's counters, and the rule that tells whether a limit of that ID is this set's.
-type slot struct {
+// limitSlot is a limit's counters, and its rule, by which of recognizes a limit of another set.
+type limitSlot struct {
 	rule *descriptors.Rule
-	*counters
+	*limitCounters
 }
 
 // labels name a limit.
 type labels struct{ domain, rule, limit string }
 
-// counters are a limit's.
-type counters struct {
+type limitCounters struct {
 	labels
-	decisions, hits       [len(outcomeLabels)]atomic.Uint64 // by decide.Outcome
-	near, known, returned atomic.Uint64                     // hits
+	decisions, hits       outcomeCounts
+	near, known, returned atomic.Uint64 // hits
 }
 
-// outcomeLabels are decide.Outcome's names.
-var outcomeLabels = [...]string{
-	decide.Allowed:          decide.Allowed.String(),
-	decide.Uncharged:        decide.Uncharged.String(),
-	decide.Denied:           decide.Denied.String(),
-	decide.ShadowDenied:     decide.ShadowDenied.String(),
-	decide.QuotaOver:        decide.QuotaOver.String(),
-	decide.AllowedOnFailure: decide.AllowedOnFailure.String(),
-	decide.DeniedOnFailure:  decide.DeniedOnFailure.String(),
-	decide.AllowedLocally:   decide.AllowedLocally.String(),
-	decide.DeniedLocally:    decide.DeniedLocally.String(),
-}
+const outcomeCount = decide.DeniedLocally + 1
 
-func newLimits(maxRules int, ratio float64) *limits {
-	ofLimit := []string{"domain", "rule", "limit"}
-	desc := func(name, help string, labels ...string) *prometheus.Desc {
-		return prometheus.NewDesc(name, help, labels, nil)
-	}
-	l := &limits{
-		maxRules: maxRules, ratio: ratio,
-		decisions: desc("weir_decisions_total", "Answers of a limit, by outcome. A limit appears with its first request.",
-			append(ofLimit, "outcome")...),
-		hits: desc("weir_hits_total", "The hits that a limit was asked for, by outcome: the sum of the requests' costs.", append(ofLimit, "outcome")...),
-		near: desc("weir_hits_near_limit_total",
-			"Allowed hits that lay above --near-limit-ratio of the limit (of its burst, where it has one).", ofLimit...),
-		known: desc("weir_hits_known_denied_total",
-			"Denied hits that were answered without Redis, which had denied the same before.", ofLimit...),
-		returned: desc("weir_hits_returned_total", "Hits given back by negative costs.", ofLimit...),
-		domains:  desc("weir_rules_domains", "Domains of the live rules."),
-		count:    desc("weir_rules_limits", "Limits of the live rules."),
-		others: desc("weir_rules_without_series",
-			"Live rules beyond --metrics-max-rules, which count together as domain, rule and limit (other)."),
-	}
-	l.live.Store(&table{})
-	l.request.limit = "(request)"
-	l.other.labels = labels{otherRules, otherRules, otherRules}
-	return l
-}
+// outcomeCounts are by decide.Outcome.
+type outcomeCounts [outcomeCount]atomic.Uint64
 
-// otherRules labels what has no series of its own.
+// otherRules labels rules and domains without series of their own.
 const otherRules = "(other)"
 
-// RulesCompiled makes the counters of the set's limits the live ones. A
-// limit that was there before goes on from its counts, one that is gone takes its series with it. The first maxRules
-// rules have counters of their own.
-func (ls *limits) RulesCompiled(set *descriptors.Set) {
+func newLimits(maxRules int, ratio float64) *limits {
+	ls := &limits{maxRules: maxRules, ratio: ratio}
+	ls.live.Store(&limitTable{})
+	ls.request.limit = "(request)"
+	ls.other.labels = labels{otherRules, otherRules, otherRules}
+	return ls
+}
+
+// compiled makes the counters of the set's limits the live ones. A limit that both sets have keeps its counts; a limit
+// that is gone loses its series. The first maxRules rules have counters of their own.
+func (ls *limits) compiled(set *descriptors.Set) {
 	before := ls.live.Load()
-	t := &table{
-		slots:    make([]slot, len(set.Limits())),
-		byLabels: make(map[labels]*counters, min(len(set.Limits()), ls.maxRules)),
+	t := &limitTable{
+		slots:    make([]limitSlot, len(set.Limits())),
+		byLabels: make(map[labels]*limitCounters, min(len(set.Limits()), ls.maxRules)),
 		domains:  len(set.Domains()),
 	}
 	rules := 0
@@ -107,7 +75,7 @@ func (ls *limits) RulesCompiled(set *descriptors.Set) {
 			rules++
 		}
 		if rules > ls.maxRules {
-			t.slots[i] = slot{l.Rule, &ls.other}
+			t.slots[i] = limitSlot{l.Rule, &ls.other}
 			continue
 		}
 		name := labelsOf(l)
@@ -117,33 +85,33 @@ func (ls *limits) RulesCompiled(set *descriptors.Set) {
 		}
 		if c == nil {
 			name = name.clone()
-			c = &counters{labels: name}
+			c = &limitCounters{labels: name}
 		}
-		t.slots[i], t.byLabels[name] = slot{l.Rule, c}, c
+		t.slots[i], t.byLabels[name] = limitSlot{l.Rule, c}, c
 	}
 	t.others = max(0, rules-ls.maxRules)
 	ls.live.Store(t)
 }
 
-// clone outlives the rules.
+// clone returns labels that outlive the rules.
 func (l labels) clone() labels {
 	return labels{strings.Clone(l.domain), strings.Clone(l.rule), strings.Clone(l.limit)}
 }
 
-// labelsOf names a limit: by its name, or by its place in the rule, from 1, where the rule has several.
+// labelsOf names a limit: by its name, else by its number in the rule, from 1, if the rule has several.
 func labelsOf(l *descriptors.Limit) labels {
 	name := labels{l.Rule.Domain, l.Rule.Path, l.Name}
-	if place := l.Place(); name.limit == "" && len(l.Rule.Limits) > 1 && place > 0 {
-		name.limit = strconv.Itoa(place)
+	if number := l.Place(); name.limit == "" && len(l.Rule.Limits) > 1 && number > 0 {
+		name.limit = strconv.Itoa(number)
 	}
 	return name
 }
 
 // Decided implements decide.Observer.
-func (ls *limits) Decided(l *descriptors.Limit, o decide.Outcome, hits int64, d *limiter.Decision) {
-	c := ls.of(l)
+func (m *Metrics) Decided(l *descriptors.Limit, o decide.Outcome, hits int64, d *limiter.Decision) {
+	c := m.limits.of(l)
 	if c == nil {
-		return // of a rule that a reload took away while the request was under way
+		return // a reload removed the rule during the request
 	}
 	c.decisions[o].Add(1)
 	switch {
@@ -151,7 +119,7 @@ func (ls *limits) Decided(l *descriptors.Limit, o decide.Outcome, hits int64, d 
 		c.hits[o].Add(uint64(hits))
 		switch {
 		case o == decide.Allowed:
-			if near := ls.nearHits(l.Policy, hits, d.Remaining); near > 0 {
+			if near := m.limits.nearHits(l.Policy, hits, d.Remaining); near > 0 {
 				c.near.Add(uint64(near))
 			}
 		case o == decide.Denied && d.Known:
@@ -162,96 +130,59 @@ func (ls *limits) Decided(l *descriptors.Limit, o decide.Outcome, hits int64, d 
 	}
 }
 
-// nearHits are those of the hits just charged that lie above the ratio of what can pass at once, rounded down as
+// nearHits returns how many of the hits just charged lie above the ratio of the capacity. It rounds down, as
 // envoyproxy/ratelimit does.
 func (ls *limits) nearHits(p *limiter.Policy, hits, remaining int64) int64 {
-	most := p.Capacity()
-	return min(hits, most-remaining-int64(float64(most)*ls.ratio))
+	capacity := p.Capacity()
+	return min(hits, capacity-remaining-int64(float64(capacity)*ls.ratio))
 }
 
-func (ls *limits) of(l *descriptors.Limit) *counters {
+func (ls *limits) of(l *descriptors.Limit) *limitCounters {
 	if l.ID < 0 {
 		return &ls.request
 	}
 	t := ls.live.Load()
 	if l.ID < len(t.slots) && t.slots[l.ID].rule == l.Rule {
-		return t.slots[l.ID].counters
+		return t.slots[l.ID].limitCounters
 	}
 	c := t.byLabels[labelsOf(l)]
 	if c == nil && t.others > 0 {
-		return &ls.other // or of a rule that is gone: who could tell
+		return &ls.other // or the rule is gone: the labels do not tell
 	}
 	return c
 }
 
-// Describe implements prometheus.Collector.
-func (ls *limits) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{ls.decisions, ls.hits, ls.near, ls.known, ls.returned, ls.domains, ls.count, ls.others} {
-		ch <- d
-	}
-}
-
-// Collect implements prometheus.Collector.
-func (ls *limits) Collect(ch chan<- prometheus.Metric) {
-	t := ls.live.Load()
-	ch <- gauge(ls.domains, float64(t.domains))
-	ch <- gauge(ls.count, float64(len(t.slots)))
-	ch <- gauge(ls.others, float64(t.others))
-	ls.each(func(c *counters) { ls.collect(ch, c) })
-}
-
-// each calls f for the counters of every limit.
-func (ls *limits) each(f func(c *counters)) {
-	f(&ls.request)
-	f(&ls.other)
-	for _, c := range ls.live.Load().byLabels {
-		f(c)
-	}
-}
-
-// collect shows a limit that was asked. Allowed and denied are there from the first request on, so that rates
-// start from 0; the other outcomes once they have happened.
-func (ls *limits) collect(ch chan<- prometheus.Metric, c *counters) {
-	if c.asked() == 0 {
+// asked yields the counters of every limit that a request asked.
+func (ls *limits) asked(yield func(*limitCounters) bool) {
+	if ls.request.isAsked() && !yield(&ls.request) || ls.other.isAsked() && !yield(&ls.other) {
 		return
 	}
-	for o, name := range outcomeLabels {
-		n := c.decisions[o].Load()
-		if n == 0 && decide.Outcome(o) != decide.Allowed && decide.Outcome(o) != decide.Denied {
-			continue
+	for _, c := range ls.live.Load().byLabels {
+		if c.isAsked() && !yield(c) {
+			return
 		}
-		ch <- counter(ls.decisions, n, c.domain, c.rule, c.limit, name)
-		ch <- counter(ls.hits, c.hits[o].Load(), c.domain, c.rule, c.limit, name)
-	}
-	ch <- counter(ls.near, c.near.Load(), c.domain, c.rule, c.limit)
-	if n := c.known.Load(); n > 0 {
-		ch <- counter(ls.known, n, c.domain, c.rule, c.limit)
-	}
-	if n := c.returned.Load(); n > 0 {
-		ch <- counter(ls.returned, n, c.domain, c.rule, c.limit)
 	}
 }
 
-// asked is how often.
-func (c *counters) asked() (n uint64) {
+func (c *limitCounters) isAsked() bool {
 	for o := range c.decisions {
-		n += c.decisions[o].Load()
+		if c.decisions[o].Load() > 0 {
+			return true
+		}
 	}
-	return n
+	return false
 }
 
-func counter(d *prometheus.Desc, n uint64, labels ...string) prometheus.Metric {
-	m, err := prometheus.NewConstMetric(d, prometheus.CounterValue, float64(n), labels...)
-	if err != nil {
-		return prometheus.NewInvalidMetric(d, err)
+// Decisions returns how often a limit had each outcome, by decide.Outcome. It returns nil for a limit without counters of
+// its own.
+func (m *Metrics) Decisions(l *descriptors.Limit) []uint64 {
+	c := m.limits.of(l)
+	if c == nil || c.labels != labelsOf(l) {
+		return nil
 	}
-	return m
-}
-
-func gauge(d *prometheus.Desc, v float64, labels ...string) prometheus.Metric {
-	m, err := prometheus.NewConstMetric(d, prometheus.GaugeValue, v, labels...)
-	if err != nil {
-		return prometheus.NewInvalidMetric(d, err)
+	all := make([]uint64, outcomeCount)
+	for o := range all {
+		all[o] = c.decisions[o].Load()
 	}
-	return m
+	return all
 }

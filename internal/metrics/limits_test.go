@@ -47,7 +47,8 @@ func TestNearLimit(t *testing.T) {
 		m.Decided(set.Limits()[0], decide.Denied, 1, &limiter.Decision{}) // not charged, and so not near
 		got := only(t, m, "weir_hits_near")[`weir_hits_near_limit_total{domain="shop",limit="",rule="a"}`]
 		if got != tt.want {
-			t.Errorf("%s: %d hits that leave %d, ratio %v: %q near, want %s", tt.rule, tt.hits, tt.remaining, tt.ratio, got, tt.want)
+			t.Errorf("%s: %d hits that leave %d, ratio %v: %q near, want %s",
+				tt.rule, tt.hits, tt.remaining, tt.ratio, got, tt.want)
 		}
 	}
 }
@@ -59,13 +60,14 @@ func TestKnownDenials(t *testing.T) {
 	m.Decided(set.Limits()[0], decide.Denied, 5, &limiter.Decision{})
 	m.Decided(set.Limits()[0], decide.Denied, 3, &limiter.Decision{Known: true})
 	got := only(t, m, "weir_hits_known")
-	if diff := cmp.Diff(map[string]string{`weir_hits_known_denied_total{domain="shop",limit="",rule="a"}`: "3"}, got); diff != "" {
+	want := map[string]string{`weir_hits_known_denied_total{domain="shop",limit="",rule="a"}`: "3"}
+	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
 }
 
-// Beyond the bound rules count together, also those of requests that the set before has matched, and one that comes within
-// it by a reload has series of its own.
+// Beyond the bound rules count together, also those of requests that the set before has matched, and one that comes
+// within it by a reload has series of its own.
 func TestMaxRules(t *testing.T) {
 	m := metrics.New(metrics.Options{MaxRules: 2, NearLimitRatio: 0.8})
 	two := "{key: two, rate_limits: [{requests_per_unit: 1, unit: second}, {requests_per_unit: 1, unit: day}]}"
@@ -105,9 +107,10 @@ func TestMaxRules(t *testing.T) {
 // The names, labels and sums by which envoyproxy/ratelimit's users know them.
 func TestClassic(t *testing.T) {
 	m := metrics.New(metrics.Options{MaxRules: 10, NearLimitRatio: 0.8, Classic: true})
-	deep := "{key: path, value: /a, descriptors: [{key: user, rate_limit: {requests_per_unit: 10, unit: second}, descriptors: " +
-		"[{key: third, rate_limit: {requests_per_unit: 10, unit: second}}]}]}"
-	address := "{key: remote_address, value: 10.1.2.3, shadow_mode: true, rate_limit: {requests_per_unit: 10, unit: second}}"
+	deep := "{key: path, value: /a, descriptors: [{key: user, rate_limit: {requests_per_unit: 10, unit: second}, " +
+		"descriptors: [{key: third, rate_limit: {requests_per_unit: 10, unit: second}}]}]}"
+	address := "{key: remote_address, value: 10.1.2.3, shadow_mode: true, " +
+		"rate_limit: {requests_per_unit: 10, unit: second}}"
 	set := compile(t, rule("client"), deep, address)
 	m.RulesCompiled(set)
 	m.RulesLoaded("hash")
@@ -160,7 +163,9 @@ func TestClassic(t *testing.T) {
 
 // BenchmarkScrape is GET /metrics after every rule was asked. bytes are what Prometheus gets, uncompressed.
 func BenchmarkScrape(b *testing.B) {
-	for _, size := range []struct{ rules, own int }{{1000, 10_000}, {10_000, 10_000}, {100_000, 10_000}, {100_000, 100_000}} {
+	for _, size := range []struct{ rules, own int }{
+		{1000, 10_000}, {10_000, 10_000}, {100_000, 10_000}, {100_000, 100_000},
+	} {
 		b.Run(fmt.Sprintf("rules=%d/max=%d", size.rules, size.own), func(b *testing.B) {
 			m := metrics.New(metrics.Options{MaxRules: size.own, NearLimitRatio: 0.8})
 			rules := make([]string, size.rules)

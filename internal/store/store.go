@@ -39,7 +39,7 @@ type Options struct {
 	MaxKeys int
 
 	// Instrument measures the calls to Redis: names are those of all servers, "" for the first one. Nil: none is measured.
-	Instrument func(s limiter.Store, names []string) (limiter.Store, error)
+	Instrument func(s limiter.Store, names []string) limiter.Store
 	// Requests returns how many requests the process has answered. An outage in which nearly all of them are decided by
 	// Redis is none. It is needed with Redis.
 	Requests func() uint64
@@ -99,10 +99,7 @@ func Open(o *Options) (*Store, error) {
 	})
 	measured := limiter.Store(s.redis)
 	if o.Instrument != nil {
-		var err error
-		if measured, err = o.Instrument(s.redis, names); err != nil {
-			return nil, errors.Join(err, s.disconnect())
-		}
+		measured = o.Instrument(s.redis, names)
 	}
 	s.Breaker = guard.NewBreaker(guard.BreakerOptions{
 		Store: measured, Servers: servers, Answered: redisstore.Answered, Failures: redisstore.Failures,

@@ -38,7 +38,8 @@ func TestRequests(t *testing.T) {
 	want := map[string]string{
 		`weir_requests_total{code="ok",domain="shop"}`: "1", `weir_requests_total{code="over_limit",domain="shop"}`: "1",
 		`weir_requests_total{code="ok",domain="web"}`: "0", `weir_requests_total{code="over_limit",domain="web"}`: "1",
-		`weir_requests_total{code="ok",domain="(other)"}`: "1", `weir_requests_total{code="over_limit",domain="(other)"}`: "0",
+		`weir_requests_total{code="ok",domain="(other)"}`:         "1",
+		`weir_requests_total{code="over_limit",domain="(other)"}`: "0",
 	}
 	if diff := cmp.Diff(want, only(t, m, "weir_requests_total")); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
@@ -54,7 +55,8 @@ func TestRequests(t *testing.T) {
 	want = map[string]string{
 		`weir_requests_total{code="ok",domain="api"}`: "0", `weir_requests_total{code="over_limit",domain="api"}`: "0",
 		`weir_requests_total{code="ok",domain="shop"}`: "3", `weir_requests_total{code="over_limit",domain="shop"}`: "1",
-		`weir_requests_total{code="ok",domain="(other)"}`: "3", `weir_requests_total{code="over_limit",domain="(other)"}`: "0",
+		`weir_requests_total{code="ok",domain="(other)"}`:         "3",
+		`weir_requests_total{code="over_limit",domain="(other)"}`: "0",
 	}
 	if diff := cmp.Diff(want, only(t, m, "weir_requests_total")); diff != "" {
 		t.Errorf("after the reload: -want +got\n%s", diff)

@@ -1,4 +1,4 @@
-package statsd
+package metrics
 
 import (
 	"bytes"
@@ -14,9 +14,9 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 	"go.uber.org/goleak"
-
-	"github.com/weir-ratelimit/weir/internal/metrics"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -71,45 +71,65 @@ func (r *receiver) lines(last string) []string {
 	return strings.Split(strings.Join(r.packets(last), "\n"), "\n")
 }
 
-func newSender(t *testing.T, o Options) (*Sender, *bytes.Buffer) {
+func newSender(t *testing.T, o StatsdOptions) (*Statsd, *bytes.Buffer) {
 	t.Helper()
 	var log bytes.Buffer
 	o.Log = slog.New(slog.NewTextHandler(&log, nil))
 	o.Interval, o.Prefix = time.Second, "weir."
 	if o.Format == "" {
-		o.Format = plain
+		o.Format = statsdFormat
 	}
-	s, err := New(o)
+	s, err := NewStatsd(o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return s, &log
 }
 
-// of are samples to send; the last one is a gauge by which its end is known.
-func of(samples ...metrics.Sample) func() ([]metrics.Sample, error) {
-	return func() ([]metrics.Sample, error) {
-		return append(samples, metrics.Sample{Name: "weir_zero", Kind: metrics.Gauge}), nil
+// of are series to send; the last one is a gauge by which the end is recognized.
+func of(series ...*dto.MetricFamily) prometheus.Gatherer {
+	return prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
+		return append(series, gaugeOf("weir_zero", 0)), nil
+	})
+}
+
+const last = "weir.zero:"
+
+// counterOf is a counter with these names and values of labels.
+func counterOf(name string, value float64, labels ...string) *dto.MetricFamily {
+	m := &dto.Metric{Counter: &dto.Counter{Value: &value}}
+	for i := 0; i < len(labels); i += 2 {
+		m.Label = append(m.Label, &dto.LabelPair{Name: &labels[i], Value: &labels[i+1]})
 	}
+	return &dto.MetricFamily{Name: &name, Metric: []*dto.Metric{m}}
 }
 
-const end = "weir.zero:"
-
-func decisions(rule string, n float64) metrics.Sample {
-	return metrics.Sample{Name: "weir_decisions_total", Value: n, Labels: []metrics.Label{
-		{Name: "domain", Value: "shop"}, {Name: "limit", Value: ""}, {Name: "outcome", Value: "denied"}, {Name: "rule", Value: rule},
-	}}
+func gaugeOf(name string, value float64) *dto.MetricFamily {
+	return &dto.MetricFamily{Name: &name, Metric: []*dto.Metric{{Gauge: &dto.Gauge{Value: &value}}}}
 }
 
-func send(t *testing.T, s *Sender, gather func() ([]metrics.Sample, error)) {
+// histogramOf has buckets up to 1 and up to 2.
+func histogramOf(count uint64, sum float64, upTo1, upTo2 uint64) *dto.MetricFamily {
+	name, one, two := "weir_request_seconds", 1., 2.
+	return &dto.MetricFamily{Name: &name, Metric: []*dto.Metric{{Histogram: &dto.Histogram{
+		SampleCount: &count, SampleSum: &sum,
+		Bucket: []*dto.Bucket{{UpperBound: &one, CumulativeCount: &upTo1}, {UpperBound: &two, CumulativeCount: &upTo2}},
+	}}}}
+}
+
+func decisionsOf(rule string, n float64) *dto.MetricFamily {
+	return counterOf("weir_decisions_total", n, "domain", "shop", "limit", "", "outcome", "denied", "rule", rule)
+}
+
+func send(t *testing.T, s *Statsd, from prometheus.Gatherer) {
 	t.Helper()
-	s.send(t.Context(), gather, patience)
+	s.send(t.Context(), from, patience)
 }
 
 // Counters are sent as what they have grown by, and not at all if they have not.
-func TestCounters(t *testing.T) {
+func TestStatsdCounters(t *testing.T) {
 	r, addr := udp(t)
-	s, _ := newSender(t, Options{Addr: addr})
+	s, _ := newSender(t, StatsdOptions{Addr: addr})
 	for _, step := range []struct {
 		value float64
 		want  []string
@@ -119,38 +139,36 @@ func TestCounters(t *testing.T) {
 		{10, []string{"weir.decisions.shop.api_key.-.denied:7|c", "weir.zero:0|g"}},
 		{4, []string{"weir.decisions.shop.api_key.-.denied:4|c", "weir.zero:0|g"}}, // began anew
 	} {
-		send(t, s, of(decisions("api_key", step.value)))
-		if diff := cmp.Diff(step.want, r.lines(end)); diff != "" {
+		send(t, s, of(decisionsOf("api_key", step.value)))
+		if diff := cmp.Diff(step.want, r.lines(last)); diff != "" {
 			t.Errorf("the counter is %v (-want +got):\n%s", step.value, diff)
 		}
 	}
-	if len(s.told) != 1 {
-		t.Errorf("%d counters are remembered, want 1", len(s.told))
+	if len(s.sent) != 1 {
+		t.Errorf("%d counters are remembered, want 1", len(s.sent))
 	}
 	send(t, s, of())
-	if len(s.told) != 0 {
+	if len(s.sent) != 0 {
 		t.Errorf("a counter that is gone is remembered")
 	}
 }
 
 // What a rule is called never breaks a line, and rules that look the same add up.
-func TestNames(t *testing.T) {
-	samples := []metrics.Sample{
-		decisions("path=/a.b:c|d\n#é > x", 1), decisions("path=/a_b.c_d__é > x", 1), decisions(strings.Repeat("r", 1000), 1),
-		{Name: "ratelimit_service_rate_limit_over_limit", Value: 2, Labels: []metrics.Label{
-			{Name: "domain", Value: "a.b"}, {Name: "key1", Value: "k_v.w"}, {Name: "key2", Value: ""},
-		}},
-		{Name: "ratelimit_service_rate_limit_near_limit", Value: 2, Labels: []metrics.Label{
-			{Name: "domain", Value: "a"}, {Name: "key1", Value: "k"}, {Name: "key2", Value: "l"},
-		}},
-		{Name: "ratelimit_service_config_load_success", Value: 1},
-		{Name: "ratelimit_service_should_rate_limit_error", Value: 1, Labels: []metrics.Label{{Name: "err_type", Value: "redis_error"}}},
-		{Name: "ratelimit_service_total_requests", Value: 1, Labels: []metrics.Label{{Name: "grpc_method", Value: "ShouldRateLimit"}}},
-		{Name: "process_open_fds", Kind: metrics.Gauge, Value: 7},
+func TestStatsdNames(t *testing.T) {
+	series := []*dto.MetricFamily{
+		decisionsOf("path=/a.b:c|d\n#é > x", 1), decisionsOf("path=/a_b.c_d__é > x", 1),
+		decisionsOf(strings.Repeat("r", 1000), 1),
+		counterOf("ratelimit_service_rate_limit_over_limit", 2, "domain", "a.b", "key1", "k_v.w", "key2", ""),
+		counterOf("ratelimit_service_rate_limit_near_limit", 2, "domain", "a", "key1", "k", "key2", "l"),
+		counterOf("ratelimit_service_config_load_success", 1),
+		counterOf("ratelimit_service_should_rate_limit_error", 1, "err_type", "redis_error"),
+		counterOf("ratelimit_service_total_requests", 1, "grpc_method", "ShouldRateLimit"),
+		gaugeOf("go_goroutines", 5), // never sent
+		gaugeOf("process_open_fds", 7),
 	}
 	cut := strings.Repeat("r", maxPart)
 	for format, want := range map[string][]string{
-		plain: {
+		statsdFormat: {
 			"weir.decisions.shop.path__a_b_c_d______x.-.denied:1|c",
 			"weir.decisions.shop.path__a_b_c_d______x.-.denied:1|c",
 			"weir.decisions.shop." + cut + ".-.denied:1|c",
@@ -162,7 +180,7 @@ func TestNames(t *testing.T) {
 			"weir.process_open_fds:7|g",
 			"weir.zero:0|g",
 		},
-		dogstatsd: {
+		dogstatsdFormat: {
 			"weir.decisions:1|c|#domain:shop,outcome:denied,rule:path=/a.b:c_d__é > x,env:prod,team:a/b",
 			"weir.decisions:1|c|#domain:shop,outcome:denied,rule:path=/a_b.c_d__é > x,env:prod,team:a/b",
 			"weir.decisions:1|c|#domain:shop,outcome:denied,rule:" + cut + ",env:prod,team:a/b",
@@ -176,62 +194,57 @@ func TestNames(t *testing.T) {
 		},
 	} {
 		r, addr := udp(t)
-		o := Options{Addr: addr, Format: format}
-		if format == dogstatsd {
+		o := StatsdOptions{Addr: addr, Format: format}
+		if format == dogstatsdFormat {
 			o.Tags = []string{"env:prod", "team:a/b"}
 		}
 		s, _ := newSender(t, o)
-		send(t, s, of(samples...))
-		if diff := cmp.Diff(want, r.lines(end)); diff != "" {
+		send(t, s, of(series...))
+		if diff := cmp.Diff(want, r.lines(last)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", format, diff)
 		}
 	}
 }
 
 // A histogram is its count, sum, median and 99th percentile since the last time.
-func TestHistogram(t *testing.T) {
+func TestStatsdHistogram(t *testing.T) {
 	r, addr := udp(t)
-	s, _ := newSender(t, Options{Addr: addr})
-	histogram := func(count uint64, sum float64, upTo1, upTo2 uint64) metrics.Sample {
-		return metrics.Sample{Name: "weir_request_seconds", Kind: metrics.Histogram, Count: count, Value: sum, Buckets: []metrics.Bucket{
-			{UpTo: 1, Count: upTo1}, {UpTo: 2, Count: upTo2},
-		}}
-	}
+	s, _ := newSender(t, StatsdOptions{Addr: addr})
 	for _, step := range []struct {
-		sample metrics.Sample
+		series *dto.MetricFamily
 		want   []string
 	}{
-		{histogram(0, 0, 0, 0), []string{"weir.zero:0|g"}},
-		{histogram(100, 75.5, 100, 100), []string{
+		{histogramOf(0, 0, 0, 0), []string{"weir.zero:0|g"}},
+		{histogramOf(100, 75.5, 100, 100), []string{
 			"weir.request_seconds.count:100|c", "weir.request_seconds.sum:75.5|c",
 			"weir.request_seconds.p50:0.5|g", "weir.request_seconds.p99:0.99|g", "weir.zero:0|g",
 		}},
-		{histogram(104, 90, 100, 102), []string{ // two up to 2, and two beyond
+		{histogramOf(104, 90, 100, 102), []string{ // two up to 2, and two beyond
 			"weir.request_seconds.count:4|c", "weir.request_seconds.sum:14.5|c",
 			"weir.request_seconds.p50:2|g", "weir.request_seconds.p99:2|g", "weir.zero:0|g",
 		}},
 	} {
-		send(t, s, of(step.sample))
-		if diff := cmp.Diff(step.want, r.lines(end)); diff != "" {
-			t.Errorf("%+v (-want +got):\n%s", step.sample, diff)
+		send(t, s, of(step.series))
+		if diff := cmp.Diff(step.want, r.lines(last)); diff != "" {
+			t.Errorf("%+v (-want +got):\n%s", step.series, diff)
 		}
 	}
 }
 
 // Packets are no larger than a frame carries, and all that is said of many rules arrives.
-func TestPackets(t *testing.T) {
+func TestStatsdPackets(t *testing.T) {
 	r := listen(t, "unixgram", filepath.Join(t.TempDir(), "s")) // which loses nothing
-	s, _ := newSender(t, Options{Addr: "unix://" + r.conn.LocalAddr().String(), Format: dogstatsd})
-	var samples []metrics.Sample
+	s, _ := newSender(t, StatsdOptions{Addr: "unix://" + r.conn.LocalAddr().String(), Format: dogstatsdFormat})
+	var series []*dto.MetricFamily
 	for i := range 2000 {
-		samples = append(samples, decisions(fmt.Sprintf("rule%d-%s", i, strings.Repeat("x", i%300)), 1))
+		series = append(series, decisionsOf(fmt.Sprintf("rule%d-%s", i, strings.Repeat("x", i%300)), 1))
 	}
 	sent := make(chan struct{})
 	go func() {
 		defer close(sent)
-		send(t, s, of(samples...))
+		send(t, s, of(series...))
 	}()
-	packets := r.packets(end)
+	packets := r.packets(last)
 	<-sent
 	lines := 0
 	for _, p := range packets {
@@ -249,20 +262,22 @@ func TestPackets(t *testing.T) {
 }
 
 // While nobody listens, counts wait and the log has one line; then they are sent, and it has another.
-func TestDeadReceiver(t *testing.T) {
+func TestStatsdDeadReceiver(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
-	s, log := newSender(t, Options{Addr: "unix://" + path})
-	send(t, s, of(decisions("a", 3)))
-	send(t, s, of(decisions("a", 5)))
-	if n := strings.Count(log.String(), "\n"); n != 1 || !strings.Contains(log.String(), "metrics cannot be sent by statsd") {
+	s, log := newSender(t, StatsdOptions{Addr: "unix://" + path})
+	send(t, s, of(decisionsOf("a", 3)))
+	send(t, s, of(decisionsOf("a", 5)))
+	n := strings.Count(log.String(), "\n")
+	if n != 1 || !strings.Contains(log.String(), "metrics cannot be sent by statsd") {
 		t.Errorf("%d lines, want one that says that nothing can be sent:\n%s", n, log)
 	}
 	r := listen(t, "unixgram", path)
-	send(t, s, of(decisions("a", 6)))
-	if diff := cmp.Diff([]string{"weir.decisions.shop.a.-.denied:6|c", "weir.zero:0|g"}, r.lines(end)); diff != "" {
+	send(t, s, of(decisionsOf("a", 6)))
+	if diff := cmp.Diff([]string{"weir.decisions.shop.a.-.denied:6|c", "weir.zero:0|g"}, r.lines(last)); diff != "" {
 		t.Errorf("after the receiver is there (-want +got):\n%s", diff)
 	}
-	if n := strings.Count(log.String(), "\n"); n != 2 || !strings.Contains(log.String(), "metrics are sent by statsd again") {
+	n = strings.Count(log.String(), "\n")
+	if n != 2 || !strings.Contains(log.String(), "metrics are sent by statsd again") {
 		t.Errorf("%d lines, want two:\n%s", n, log)
 	}
 }
@@ -283,19 +298,19 @@ func (f *failing) Write(b []byte) (int, error) {
 }
 
 // What was not sent since the connection broke is sent the next time, and what was is not sent again.
-func TestBrokenOnTheWay(t *testing.T) {
-	s, _ := newSender(t, Options{Addr: "udp://127.0.0.1:1"})
+func TestStatsdBrokenConnection(t *testing.T) {
+	s, _ := newSender(t, StatsdOptions{Addr: "udp://127.0.0.1:1"})
 	sums := map[string]int{}
 	for _, step := range []struct {
 		packets int // that the connection takes
 		value   float64
 	}{{100, 1}, {1, 3}, {100, 7}} {
-		var samples []metrics.Sample
+		var series []*dto.MetricFamily
 		for i := range 100 {
-			samples = append(samples, decisions(fmt.Sprint("rule", i), step.value))
+			series = append(series, decisionsOf(fmt.Sprint("rule", i), step.value))
 		}
 		conn := &failing{left: step.packets}
-		if err := s.write(conn, samples); (err != nil) != (step.packets == 1) {
+		if err := s.write(conn, series); (err != nil) != (step.packets == 1) {
 			t.Fatalf("the connection takes %d packets, and the error is %v", step.packets, err)
 		}
 		for line := range strings.SplitSeq(strings.Join(conn.got, "\n"), "\n") {
@@ -318,59 +333,71 @@ func TestBrokenOnTheWay(t *testing.T) {
 }
 
 // A socket that nobody reads from takes no more than its time.
-func TestSlowReceiver(t *testing.T) {
+func TestStatsdSlowReceiver(t *testing.T) {
 	r := listen(t, "unixgram", filepath.Join(t.TempDir(), "s"))
-	s, log := newSender(t, Options{Addr: "unix://" + r.conn.LocalAddr().String()})
-	var samples []metrics.Sample
+	s, log := newSender(t, StatsdOptions{Addr: "unix://" + r.conn.LocalAddr().String()})
+	var series []*dto.MetricFamily
 	for i := range 100_000 { // more than its buffer has
-		samples = append(samples, decisions(fmt.Sprint("rule", i), 1))
+		series = append(series, decisionsOf(fmt.Sprint("rule", i), 1))
 	}
-	s.send(t.Context(), of(samples...), 50*time.Millisecond)
+	s.send(t.Context(), of(series...), 50*time.Millisecond)
 	if !strings.Contains(log.String(), "timeout") {
 		t.Errorf("the log does not tell of the timeout: %s", log)
 	}
 }
 
 // The last counts are sent when the process ends.
-func TestRunEndsWithTheLast(t *testing.T) {
+func TestStatsdSendsAtTheEnd(t *testing.T) {
 	r, addr := udp(t)
-	s, _ := newSender(t, Options{Addr: addr})
+	s, _ := newSender(t, StatsdOptions{Addr: addr})
 	s.o.Interval = time.Hour
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	s.Run(ctx, of(decisions("a", 3)))
-	if diff := cmp.Diff([]string{"weir.decisions.shop.a.-.denied:3|c", "weir.zero:0|g"}, r.lines(end)); diff != "" {
+	s.Run(ctx, of(decisionsOf("a", 3)))
+	if diff := cmp.Diff([]string{"weir.decisions.shop.a.-.denied:3|c", "weir.zero:0|g"}, r.lines(last)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 
-func TestOptions(t *testing.T) {
-	good := Options{Addr: "udp://127.0.0.1:8125", Format: plain, Prefix: "weir."}
+func TestStatsdOptions(t *testing.T) {
+	good := StatsdOptions{Addr: "udp://127.0.0.1:8125", Format: statsdFormat, Prefix: "weir."}
 	for _, tt := range []struct {
-		change func(*Options)
+		change func(*StatsdOptions)
 		want   string
 	}{
-		{func(*Options) {}, ""},
-		{func(o *Options) { o.Addr = "unix:///run/dsd.socket" }, ""},
-		{func(o *Options) { o.Format, o.Tags = dogstatsd, []string{"env:prod"} }, ""},
-		{func(o *Options) { o.Addr = "127.0.0.1:8125" }, `addr: write udp://HOST:PORT or unix:///PATH, got "127.0.0.1:8125"`},
-		{func(o *Options) { o.Addr = "unix://run/x" }, `addr: write udp://HOST:PORT or unix:///PATH, got "unix://run/x"`},
-		{func(o *Options) { o.Addr = "udp://localhost" }, `addr: write udp://HOST:PORT, such as udp://127.0.0.1:8125, got "udp://localhost"`},
-		{func(o *Options) { o.Format = "graphite" }, `format: must be statsd or dogstatsd, got "graphite"`},
-		{func(o *Options) { o.Prefix = "a b" }, `prefix: must be up to 100 letters, digits, _, . and -, got "a b"`},
-		{func(o *Options) { o.Tags = []string{"a:b"} }, `tag: statsd has no tags: use --statsd-format dogstatsd, or put it into --statsd-prefix`},
+		{func(*StatsdOptions) {}, ""},
+		{func(o *StatsdOptions) { o.Addr = "unix:///run/dsd.socket" }, ""},
+		{func(o *StatsdOptions) { o.Format, o.Tags = dogstatsdFormat, []string{"env:prod"} }, ""},
 		{
-			func(o *Options) { o.Format, o.Tags = dogstatsd, []string{"prod"} },
+			func(o *StatsdOptions) { o.Addr = "127.0.0.1:8125" },
+			`addr: write udp://HOST:PORT or unix:///PATH, got "127.0.0.1:8125"`,
+		},
+		{
+			func(o *StatsdOptions) { o.Addr = "unix://run/x" },
+			`addr: write udp://HOST:PORT or unix:///PATH, got "unix://run/x"`,
+		},
+		{
+			func(o *StatsdOptions) { o.Addr = "udp://localhost" },
+			`addr: write udp://HOST:PORT, such as udp://127.0.0.1:8125, got "udp://localhost"`,
+		},
+		{func(o *StatsdOptions) { o.Format = "graphite" }, `format: must be statsd or dogstatsd, got "graphite"`},
+		{func(o *StatsdOptions) { o.Prefix = "a b" }, `prefix: must be up to 100 letters, digits, _, . and -, got "a b"`},
+		{
+			func(o *StatsdOptions) { o.Tags = []string{"a:b"} },
+			`tag: statsd has no tags: use --statsd-format dogstatsd, or put it into --statsd-prefix`,
+		},
+		{
+			func(o *StatsdOptions) { o.Format, o.Tags = dogstatsdFormat, []string{"prod"} },
 			`tag: write NAME:VALUE without spaces, commas, | and #, such as env:prod, got "prod"`,
 		},
 		{
-			func(o *Options) { o.Format, o.Tags = dogstatsd, []string{"a:" + strings.Repeat("b", 400)} },
+			func(o *StatsdOptions) { o.Format, o.Tags = dogstatsdFormat, []string{"a:" + strings.Repeat("b", 400)} },
 			`tag: all together may have 400 bytes, got 402`,
 		},
 	} {
 		o := good
 		tt.change(&o)
-		_, err := New(o)
+		_, err := NewStatsd(o)
 		got := ""
 		if err != nil {
 			got = err.Error()

@@ -1,4 +1,4 @@
-package statsd
+package metrics
 
 import (
 	"errors"
@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/decide"
-	"github.com/weir-ratelimit/weir/internal/metrics"
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
@@ -26,13 +25,16 @@ import (
 func mapping() string {
 	var text strings.Builder
 	text.WriteString("mappings:\n")
-	for _, stat := range []string{"total_hits", "over_limit", "near_limit", "within_limit", "shadow_mode", "over_limit_with_local_cache"} {
+	for _, stat := range []string{
+		"total_hits", "over_limit", "near_limit", "within_limit", "shadow_mode", "over_limit_with_local_cache",
+	} {
 		fmt.Fprintf(&text, "- {match: ratelimit.service.rate_limit.*.*.%[1]s, name: ratelimit_service_rate_limit_%[1]s, "+
 			"labels: {domain: $1, key1: $2}}\n", stat)
 		fmt.Fprintf(&text, "- {match: ratelimit.service.rate_limit.*.*.*.%[1]s, name: ratelimit_service_rate_limit_%[1]s, "+
 			"labels: {domain: $1, key1: $2, key2: $3}}\n", stat)
 	}
-	text.WriteString("- {match: weir.decisions.*.*.*.*, name: weir_decisions, labels: {domain: $1, rule: $2, outcome: $4}}\n")
+	text.WriteString("- {match: weir.decisions.*.*.*.*, name: weir_decisions, " +
+		"labels: {domain: $1, rule: $2, outcome: $4}}\n")
 	return text.String()
 }
 
@@ -71,7 +73,7 @@ func exporter(t *testing.T) (addr string, show func() string) {
 }
 
 // afterRequests is a sidecar's metrics after some requests.
-func afterRequests(t *testing.T) *metrics.Metrics {
+func afterRequests(t *testing.T) *Metrics {
 	t.Helper()
 	set, err := descriptors.Compile([]descriptors.File{{Name: "rules.yaml", Data: []byte(`domain: shop
 descriptors:
@@ -83,7 +85,7 @@ descriptors:
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := metrics.New(metrics.Options{MaxRules: 10, NearLimitRatio: 0.8, Classic: true})
+	m := New(Options{MaxRules: 10, NearLimitRatio: 0.8, Classic: true})
 	m.RulesCompiled(set)
 	for i, l := range set.Limits() {
 		m.Decided(l, decide.Allowed, int64(3+i), &limiter.Decision{Allowed: true})
@@ -97,7 +99,7 @@ descriptors:
 func TestExporter(t *testing.T) {
 	m := afterRequests(t)
 	for format, want := range map[string][]string{
-		plain: {
+		statsdFormat: {
 			`ratelimit_service_rate_limit_total_hits{domain="shop",key1="client"} 8`,
 			`ratelimit_service_rate_limit_over_limit{domain="shop",key1="client"} 5`,
 			`ratelimit_service_rate_limit_over_limit_with_local_cache{domain="shop",key1="client"} 5`,
@@ -108,7 +110,7 @@ func TestExporter(t *testing.T) {
 			`weir_request_seconds_count 1`,
 			`weir_request_seconds_p50 0.00075`,
 		},
-		dogstatsd: {
+		dogstatsdFormat: {
 			`weir_decisions{domain="shop",env="test",outcome="denied",rule="path=/login > remote_address"} 1`,
 			`weir_hits{domain="shop",env="test",outcome="allowed",rule="client"} 3`,
 			`ratelimit_service_rate_limit_over_limit{domain="shop",env="test",key1="path_/login",key2="remote_address"} 6`,
@@ -117,17 +119,20 @@ func TestExporter(t *testing.T) {
 	} {
 		t.Run(format, func(t *testing.T) {
 			addr, show := exporter(t)
-			o := Options{Addr: addr, Format: format, Prefix: "weir.", Interval: time.Second, Log: slog.New(slog.DiscardHandler)}
-			if format == dogstatsd {
+			o := StatsdOptions{
+				Addr: addr, Format: format, Prefix: "weir.", Interval: time.Second, Log: slog.New(slog.DiscardHandler),
+			}
+			if format == dogstatsdFormat {
 				o.Tags = []string{"env:test"}
 			}
-			s, err := New(o)
+			s, err := NewStatsd(o)
 			if err != nil {
 				t.Fatal(err)
 			}
-			send(t, s, m.Samples)
+			send(t, s, m)
 			missing := want
-			for deadline := time.Now().Add(patience); len(missing) > 0 && time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+			deadline := time.Now().Add(patience)
+			for ; len(missing) > 0 && time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 				missing = nil
 				text := show()
 				for _, line := range want {
@@ -139,7 +144,9 @@ func TestExporter(t *testing.T) {
 			if text := show(); len(missing) > 0 {
 				t.Errorf("missing:\n%s\nin\n%s", strings.Join(missing, "\n"), text)
 			}
-			if text := show(); strings.Contains(text, `statsd_exporter_sample_errors_total{`) || !strings.Contains(text, "statsd_exporter_lines_total") {
+			text := show()
+			if strings.Contains(text, `statsd_exporter_sample_errors_total{`) ||
+				!strings.Contains(text, "statsd_exporter_lines_total") {
 				t.Errorf("the exporter could not read all lines:\n%s", text)
 			}
 		})

@@ -1,0 +1,143 @@
+package metrics
+
+import (
+	"iter"
+	"slices"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Description is a metric as documentation shows it. Type is counter, gauge or histogram.
+type Description struct {
+	Name, Type, Help string
+	Labels           []string
+}
+
+// row is one metric of the table: what it is, and how its series are written from S, the numbers of its source.
+type row[S any] struct {
+	Description
+	statsd string // the name in statsd's format; empty: derived from Name. * stands for the values of the labels.
+	write  func(S, writer)
+}
+
+// as gives the row its name in statsd's format.
+func (r row[S]) as(statsd string) row[S] {
+	r.statsd = statsd
+	return r
+}
+
+type number interface {
+	~int | ~int64 | ~uint64 | ~float64
+}
+
+// counter is a row with one series, which only grows.
+func counter[S any, N number](name, help string, value func(S) N) row[S] {
+	return counters(name, "", help, func(s S, w writer) { put(w, value(s)) })
+}
+
+// gauge is a row with one series, which goes up and down.
+func gauge[S any, N number](name, help string, value func(S) N) row[S] {
+	return gauges(name, "", help, func(s S, w writer) { put(w, value(s)) })
+}
+
+// counters is a row with a series for each combination of its labels' values. The labels are separated by spaces.
+func counters[S any](name, labels, help string, write func(S, writer)) row[S] {
+	return row[S]{Description{name, "counter", help, strings.Fields(labels)}, "", write}
+}
+
+// gauges is counters, of gauges.
+func gauges[S any](name, labels, help string, write func(S, writer)) row[S] {
+	return row[S]{Description{name, "gauge", help, strings.Fields(labels)}, "", write}
+}
+
+// histograms is counters, of histograms.
+func histograms[S any](name, labels, help string, write func(S, writer)) row[S] {
+	return row[S]{Description{name, "histogram", help, strings.Fields(labels)}, "", write}
+}
+
+// writer writes the series of one metric during a scrape.
+type writer struct {
+	desc *prometheus.Desc
+	kind prometheus.ValueType
+	to   chan<- prometheus.Metric
+}
+
+// put writes the series that has these values of the row's labels, in the row's order.
+func put[N number](w writer, value N, labels ...string) {
+	m, err := prometheus.NewConstMetric(w.desc, w.kind, float64(value), labels...)
+	w.send(m, err)
+}
+
+// histogram writes a series of count values up to the given bounds.
+func (w writer) histogram(count uint64, sum float64, upTo map[float64]uint64, labels ...string) {
+	m, err := prometheus.NewConstHistogram(w.desc, count, sum, upTo, labels...)
+	w.send(m, err)
+}
+
+func (w writer) send(m prometheus.Metric, err error) {
+	if err != nil {
+		m = prometheus.NewInvalidMetric(w.desc, err)
+	}
+	w.to <- m
+}
+
+// group is rows of the table that read the same source. It implements prometheus.Collector.
+type group[S any] struct {
+	source  iter.Seq[S] // yields once for each store, limit, ...; not at all while the process has none
+	rows    []row[S]
+	writers []writer
+}
+
+func newGroup[S any](source iter.Seq[S], rows ...[]row[S]) *group[S] {
+	g := &group[S]{source: source, rows: slices.Concat(rows...)}
+	for _, r := range g.rows {
+		w := writer{desc: prometheus.NewDesc(r.Name, r.Help, r.Labels, nil), kind: prometheus.CounterValue}
+		if r.Type == "gauge" {
+			w.kind = prometheus.GaugeValue
+		}
+		g.writers = append(g.writers, w)
+	}
+	return g
+}
+
+// Describe implements prometheus.Collector.
+func (g *group[S]) Describe(to chan<- *prometheus.Desc) {
+	for _, w := range g.writers {
+		to <- w.desc
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (g *group[S]) Collect(to chan<- prometheus.Metric) {
+	for s := range g.source {
+		for i, w := range g.writers {
+			w.to = to
+			g.rows[i].write(s, w)
+		}
+	}
+}
+
+func (g *group[S]) describe() (all []Description) {
+	for _, r := range g.rows {
+		all = append(all, r.Description)
+	}
+	return all
+}
+
+// measured is a histogram that requests fill.
+type measured struct {
+	prometheus.Collector
+	description Description
+}
+
+func (m measured) describe() []Description { return []Description{m.description} }
+
+// seconds are the options of a histogram of times. Its bounds are finest around the deadlines: the store's 15 ms and
+// Envoy's 20 ms.
+func seconds(d Description) prometheus.HistogramOpts {
+	return prometheus.HistogramOpts{
+		Name: d.Name, Help: d.Help,
+		Buckets: []float64{.00005, .0001, .00025, .0005, .001, .0025, .005, .01, .015, .02, .05, .1, .5, 1},
+	}
+}

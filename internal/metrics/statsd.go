@@ -1,0 +1,172 @@
+package metrics
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+)
+
+// Bounds of what is sent by statsd, in bytes.
+const (
+	maxPacket = 1432 // what an Ethernet frame of 1500 bytes carries, also through a tunnel
+	maxPart   = 200  // of a part of a name, and of a tag's value
+	maxTags   = 400  // of all configured tags
+)
+
+// lastSend is how long a process that ends waits for its last packets.
+const lastSend = time.Second
+
+// The formats.
+const (
+	statsdFormat    = "statsd"
+	dogstatsdFormat = "dogstatsd"
+)
+
+// StatsdOptions say where to send metrics by statsd, and how.
+type StatsdOptions struct {
+	// Addr is udp://HOST:PORT or unix:///PATH, a socket of datagrams.
+	Addr string
+	// Format is statsd, where labels are parts of the name, or dogstatsd, where they are tags.
+	Format string
+	// Prefix begins each name.
+	Prefix string
+	// Tags, each NAME:VALUE, go with every line of dogstatsd.
+	Tags []string
+	// Interval is the time from one sending to the next.
+	Interval time.Duration
+	// Log receives a line when sending fails, and one when it works again.
+	Log *slog.Logger
+}
+
+// Statsd sends metrics in statsd's or DogStatsD's format, at an interval. A request never waits for it. It is for one
+// goroutine.
+type Statsd struct {
+	o             StatsdOptions
+	network, addr string
+	tags          string             // of the options
+	sent          map[string]float64 // the counters that the receiver has, by identity
+	failing       bool
+}
+
+var (
+	statsdPrefix = regexp.MustCompile(`^[A-Za-z0-9_.-]{0,100}$`)
+	statsdTag    = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_./-]*:[^,|#\s]+$`)
+)
+
+// NewStatsd checks the options. It does not connect.
+func NewStatsd(o StatsdOptions) (*Statsd, error) {
+	s := &Statsd{o: o, tags: strings.Join(o.Tags, ",")}
+	var errs []error
+	if host, ok := strings.CutPrefix(o.Addr, "udp://"); ok {
+		s.network, s.addr = "udp", host
+		if _, port, err := net.SplitHostPort(host); err != nil || port == "" {
+			errs = append(errs, fmt.Errorf("addr: write udp://HOST:PORT, such as udp://127.0.0.1:8125, got %q", o.Addr))
+		}
+	} else if path, ok := strings.CutPrefix(o.Addr, "unix://"); ok && strings.HasPrefix(path, "/") {
+		s.network, s.addr = "unixgram", path
+	} else {
+		errs = append(errs, fmt.Errorf("addr: write udp://HOST:PORT or unix:///PATH, got %q", o.Addr))
+	}
+	if o.Format != statsdFormat && o.Format != dogstatsdFormat {
+		errs = append(errs, fmt.Errorf("format: must be statsd or dogstatsd, got %q", o.Format))
+	}
+	if !statsdPrefix.MatchString(o.Prefix) {
+		errs = append(errs, fmt.Errorf("prefix: must be up to 100 letters, digits, _, . and -, got %q", o.Prefix))
+	}
+	if len(o.Tags) > 0 && o.Format == statsdFormat {
+		errs = append(errs,
+			errors.New("tag: statsd has no tags: use --statsd-format dogstatsd, or put it into --statsd-prefix"))
+	}
+	for _, t := range o.Tags {
+		if !statsdTag.MatchString(t) {
+			errs = append(errs,
+				fmt.Errorf("tag: write NAME:VALUE without spaces, commas, | and #, such as env:prod, got %q", t))
+		}
+	}
+	if len(s.tags) > maxTags {
+		errs = append(errs, fmt.Errorf("tag: all together may have %d bytes, got %d", maxTags, len(s.tags)))
+	}
+	return s, errors.Join(errs...)
+}
+
+// Run sends what has changed at each interval until ctx is done, and then a last time.
+func (s *Statsd) Run(ctx context.Context, from prometheus.Gatherer) {
+	tick := time.NewTicker(s.o.Interval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			s.send(ctx, from, s.o.Interval/2)
+		case <-ctx.Done():
+			s.send(context.WithoutCancel(ctx), from, min(lastSend, s.o.Interval/2))
+			return
+		}
+	}
+}
+
+// send takes no longer than timeout. It connects each time, so that it follows a host name to another address.
+func (s *Statsd) send(ctx context.Context, from prometheus.Gatherer, timeout time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	families, err := from.Gather() // of an error that concerns some of them, GET /metrics tells
+	if len(families) == 0 {
+		s.log(ctx, err)
+		return
+	}
+	conn, err := new(net.Dialer).DialContext(ctx, s.network, s.addr)
+	if err != nil {
+		s.log(ctx, err)
+		return
+	}
+	deadline, _ := ctx.Deadline()
+	err = conn.SetDeadline(deadline)
+	if err == nil {
+		err = s.write(conn, families)
+	}
+	s.log(ctx, errors.Join(err, conn.Close()))
+}
+
+func (s *Statsd) log(ctx context.Context, err error) {
+	switch {
+	case err != nil && !s.failing:
+		s.o.Log.LogAttrs(ctx, slog.LevelWarn, "metrics cannot be sent by statsd; counts are sent once they can",
+			slog.String("addr", s.o.Addr), slog.String("error", err.Error()))
+	case err == nil && s.failing:
+		s.o.Log.LogAttrs(ctx, slog.LevelInfo, "metrics are sent by statsd again", slog.String("addr", s.o.Addr))
+	}
+	s.failing = err != nil
+}
+
+// write sends all series in as few packets as possible, but not those of the Go runtime, whose names change from
+// release to release. After an error it stops; the counts that it has not sent wait for the next time.
+func (s *Statsd) write(to net.Conn, families []*dto.MetricFamily) error {
+	p := &packet{to: to, before: s.sent, sent: make(map[string]float64, len(s.sent))}
+	for _, f := range families {
+		if strings.HasPrefix(f.GetName(), "go_") {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			name, tags := s.name(f.GetName(), m.GetLabel())
+			id := identity(f.GetName(), m.GetLabel())
+			switch {
+			case m.GetCounter() != nil:
+				p.count(id, name, tags, m.GetCounter().GetValue())
+			case m.GetHistogram() != nil:
+				p.histogram(id, name, tags, m.GetHistogram())
+			default:
+				p.add(name, m.GetGauge().GetValue(), "|g"+tags)
+			}
+		}
+	}
+	p.flush()
+	s.sent = p.sent
+	return p.err
+}

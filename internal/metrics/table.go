@@ -1,0 +1,361 @@
+package metrics
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc/codes"
+
+	"github.com/weir-ratelimit/weir/internal/conns"
+	"github.com/weir-ratelimit/weir/internal/decide"
+	"github.com/weir-ratelimit/weir/internal/decisionlog"
+	"github.com/weir-ratelimit/weir/internal/guard"
+	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
+)
+
+// This file and classic.go are the table of all metrics; docs/metrics.md is written from them. Each line has a metric's
+// name, its labels, its help, and where the number comes from.
+
+var decisionRows = []row[*limitCounters]{
+	counters("weir_decisions_total", "domain rule limit outcome",
+		"Decisions of a limit, by outcome. A limit appears with its first request.",
+		byOutcome(func(c *limitCounters) *outcomeCounts { return &c.decisions })),
+	counters("weir_hits_total", "domain rule limit outcome",
+		"Hits that requests asked of a limit, by outcome: the sum of the requests' costs.",
+		byOutcome(func(c *limitCounters) *outcomeCounts { return &c.hits })),
+	counters("weir_hits_near_limit_total", "domain rule limit",
+		"Allowed hits above --near-limit-ratio of the limit, or of its burst if it has one.",
+		func(c *limitCounters, w writer) { put(w, c.near.Load(), c.domain, c.rule, c.limit) }),
+	counters("weir_hits_known_denied_total", "domain rule limit",
+		"Denied hits that a cached denial answered, without Redis.",
+		func(c *limitCounters, w writer) { putIfAny(w, c.known.Load(), c.domain, c.rule, c.limit) }),
+	counters("weir_hits_returned_total", "domain rule limit",
+		"Hits that requests with negative costs returned.",
+		func(c *limitCounters, w writer) { putIfAny(w, c.returned.Load(), c.domain, c.rule, c.limit) }),
+}
+
+var domainRows = []row[*domainCounters]{
+	counters("weir_requests_total", "domain code",
+		"Requests that Weir decided, by domain and by the code that Envoy received: ok, over_limit. "+
+			"Domains without rules, and domains beyond --metrics-max-rules, count as (other).",
+		func(c *domainCounters, w writer) {
+			put(w, c.ok.Load(), c.domain, "ok")
+			put(w, c.overLimit.Load(), c.domain, "over_limit")
+		}),
+}
+
+var requestRows = []row[*Metrics]{
+	counters("weir_requests_rejected_total", "code",
+		"Requests answered with a gRPC error, by its code. Requests that are too large (ResourceExhausted) or cannot be "+
+			"decoded (Internal) are included. weir_requests_total does not count them.",
+		func(m *Metrics, w writer) {
+			for code := range m.rejected {
+				putIfAny(w, m.rejected[code].Load(), codes.Code(code).String())
+			}
+		}),
+	counter("weir_panics_total", "Requests answered Internal because of a panic. Report them with the stack in the log.",
+		func(m *Metrics) uint64 { return m.panics.Load() }),
+	counters("weir_store_errors_total", "reason",
+		"Requests decided by each rule's on_store_failure, since the store did not decide them. reason: timeout (no answer, "+
+			"or no connection, in time), not_asked (the breaker is open), other (an error).",
+		func(m *Metrics, w writer) {
+			put(w, m.storeErrors.timeout.Load(), "timeout")
+			put(w, m.storeErrors.breakerOpen.Load(), "not_asked")
+			put(w, m.storeErrors.other.Load(), "other")
+		}),
+}
+
+var delayedRows = []row[decide.DelayedStats]{
+	gauge("weir_held_answers", "Requests whose responses leaky_queue or max_wait may hold now. --max-held bounds them.",
+		func(s decide.DelayedStats) int64 { return s.Now }),
+	counter("weir_held_refused_total", "Requests denied without a charge, since Weir already held --max-held responses.",
+		func(s decide.DelayedStats) uint64 { return s.Refused }),
+}
+
+var rulesRows = []row[*Metrics]{
+	gauge("weir_rules_domains", "Domains of the live rules.",
+		func(m *Metrics) int { return m.limits.live.Load().domains }),
+	gauge("weir_rules_limits", "Limits of the live rules.",
+		func(m *Metrics) int { return len(m.limits.live.Load().slots) }),
+	gauge("weir_rules_without_series",
+		"Live rules beyond --metrics-max-rules. They count together, as domain, rule and limit (other).",
+		func(m *Metrics) int { return m.limits.live.Load().others }),
+	gauges("weir_rules_info", "hash", "1. The label is the content hash of the live rules.",
+		func(m *Metrics, w writer) {
+			if hash := m.loads.hash.Load(); hash != nil {
+				put(w, 1, *hash)
+			}
+		}),
+	gauge("weir_rules_last_load_timestamp_seconds", "When the live rules went live. 0: there are none.",
+		func(m *Metrics) float64 { return time.Duration(m.loads.at.Load()).Seconds() }),
+	counters("weir_rules_loads_total", "result", "Loads of changed rule files. result: ok, refused.",
+		func(m *Metrics, w writer) {
+			put(w, m.loads.ok.Load(), "ok")
+			put(w, m.loads.refused.Load(), "refused")
+		}),
+	gauge("weir_rules_refused", "1 while the rule files are refused and older rules are live, else 0. Alert on it.",
+		func(m *Metrics) int { return oneIf(m.loads.isRefused.Load()) }),
+}
+
+var publishedRows = []row[PublishedStats]{
+	gauge("weir_rules_published_version", "Version of the published rules that are live. 0: there are none.",
+		func(s PublishedStats) uint64 { return s.Version }),
+	gauge("weir_rules_published_newest_version",
+		"Version of the published rules that Weir read last. If it is not the live version, it was refused.",
+		func(s PublishedStats) uint64 { return s.Newest }),
+	gauge("weir_rules_published_reachable", "1 if Redis answered the last query for published rules, else 0.",
+		func(s PublishedStats) int { return oneIf(s.Reachable) }),
+}
+
+var boostRows = []row[BoostStats]{
+	gauge("weir_boosts", "Boosts in force: temporary factors on limits.",
+		func(s BoostStats) int { return s.InForce }),
+	gauge("weir_boosts_reachable", "1 if Redis answered the last query for boosts, else 0.",
+		func(s BoostStats) int { return oneIf(s.Reachable) }),
+}
+
+var memoryRows = []row[MemoryStats]{
+	gauge("weir_memory_keys", "Counters in memory. Expired counters that are not freed yet are included.",
+		func(s MemoryStats) int { return s.Keys }),
+	gauge("weir_memory_max_keys", "Most counters that memory holds.",
+		func(s MemoryStats) int { return s.MaxKeys }),
+	gauge("weir_memory_bytes", "Approximate size of the counters in memory.",
+		func(s MemoryStats) int64 { return s.Bytes }),
+	counter("weir_memory_keys_expired_total", "Counters freed, since their limits were fully available again.",
+		func(s MemoryStats) uint64 { return s.Expired }),
+	counter("weir_memory_keys_evicted_total",
+		"Counters dropped before they expired, since memory was full. Their limits may have been exceeded.",
+		func(s MemoryStats) uint64 { return s.Evicted }),
+	counter("weir_memory_clock_steps_total",
+		"How often windows that follow the clock moved, since the wall clock was set: by a time server, or when a machine "+
+			"resumes.",
+		func(s MemoryStats) uint64 { return s.ClockSteps }),
+}
+
+var storeRows = []row[StoreStats]{
+	histograms("weir_store_batch_requests", "store",
+		"Requests that share a script call. The count is the script calls, the sum the requests. Redis only.",
+		func(s StoreStats, w writer) {
+			var calls uint64
+			upTo := make(map[float64]uint64, len(redisstore.BatchSizes))
+			for i, n := range s.Batches {
+				if calls += n; i < len(redisstore.BatchSizes) {
+					upTo[float64(redisstore.BatchSizes[i])] = calls
+				}
+			}
+			w.histogram(calls, float64(s.Requests), upTo, storeLabel(s.Name))
+		}),
+	counters("weir_store_script_loads_total", "store",
+		"Script calls repeated with the script's text, since Redis did not have the script. Redis only.",
+		func(s StoreStats, w writer) { put(w, s.Texts, storeLabel(s.Name)) }),
+	counters("weir_store_restarted_counters_total", "store",
+		"Counters that Weir started again, since their value in Redis cannot be Weir's: it cannot be read, or it lies too "+
+			"far in the future. Redis only.",
+		func(s StoreStats, w writer) { put(w, s.Restarted, storeLabel(s.Name)) }),
+	gauges("weir_store_pool_connections", "store state", "Open connections. state: idle, used. Redis only.",
+		func(s StoreStats, w writer) {
+			put(w, s.Idle, storeLabel(s.Name), "idle")
+			put(w, s.Connections-s.Idle, storeLabel(s.Name), "used")
+		}),
+	counters("weir_store_pool_gets_total", "store result",
+		"Connections that script calls asked of the pool. result: found (an idle one), made, timeout. Redis only.",
+		func(s StoreStats, w writer) {
+			put(w, s.Found, storeLabel(s.Name), "found")
+			put(w, s.Made, storeLabel(s.Name), "made")
+			put(w, s.Timeouts, storeLabel(s.Name), "timeout")
+		}),
+	counters("weir_store_pool_waits_total", "store",
+		"Script calls that waited for a connection, since all were in use. Redis only.",
+		func(s StoreStats, w writer) { put(w, s.Waits, storeLabel(s.Name)) }),
+	counters("weir_store_pool_stale_total", "store",
+		"Connections closed, since they were idle, old or broken. Redis only.",
+		func(s StoreStats, w writer) { put(w, s.Stale, storeLabel(s.Name)) }),
+}
+
+var policyRows = []row[map[string]time.Duration]{
+	gauges("weir_store_policy_seconds", "store",
+		"How long on_store_failure has decided requests in place of this Redis. 0: Redis decides. Alert above 60. "+
+			"Redis only.",
+		func(stores map[string]time.Duration, w writer) {
+			for name, lasted := range stores {
+				put(w, lasted.Seconds(), storeLabel(name))
+			}
+		}),
+}
+
+var breakerRows = []row[int]{
+	gauge("weir_store_breaker_open",
+		"Redis servers, and masters of a Cluster, that Weir has stopped querying, since they did not answer. Redis only.",
+		func(servers int) int { return servers }),
+}
+
+var denialRows = []row[uint64]{
+	counter("weir_known_denials_total", "Requests that a cached denial answered, without Redis. Redis only.",
+		func(answered uint64) uint64 { return answered }),
+}
+
+var leaseRows = []row[guard.LeaseStats]{
+	gauge("weir_lease_keys", "Counters that this process holds a lease of.",
+		func(s guard.LeaseStats) int { return s.Keys }),
+	gauge("weir_lease_permits", "Permits on lease: charged in Redis, neither spent nor released.",
+		func(s guard.LeaseStats) int64 { return s.Permits }),
+	counter("weir_lease_answers_total", "Requests that leases decided, without Redis.",
+		func(s guard.LeaseStats) uint64 { return s.Answers }),
+	counter("weir_lease_permits_taken_total", "Permits that leases acquired.",
+		func(s guard.LeaseStats) uint64 { return s.Taken }),
+	counter("weir_lease_permits_returned_total", "Permits that leases released unspent.",
+		func(s guard.LeaseStats) uint64 { return s.Returned }),
+	counter("weir_lease_permits_lost_total",
+		"Permits neither spent nor released, since Redis did not answer or their window was about to end.",
+		func(s guard.LeaseStats) uint64 { return s.Lost }),
+}
+
+var clientRows = []row[ClientStats]{
+	gauges("weir_connections", "listener", "Open connections. listener: grpc, http.",
+		func(s ClientStats, w writer) { put(w, s.Open, s.Listener) }),
+	gauges("weir_connections_max", "listener", "Most connections at once. listener: grpc, http.",
+		func(s ClientStats, w writer) { put(w, s.Max, s.Listener) }),
+	gauges("weir_receiving_bytes", "",
+		"Memory of gRPC requests that have not arrived completely. --grpc-max-receiving bounds it.",
+		func(s ClientStats, w writer) {
+			if s.Listener == "grpc" {
+				put(w, s.Receiving)
+			}
+		}),
+	counters("weir_clients_refused_total", "listener reason",
+		"Connections closed and requests reset because of a bound. listener: grpc, http; reason: full (a new connection, "+
+			"while all others were busy), idle (an idle one, for a new one), slow (--grpc-receive-timeout), memory "+
+			"(--grpc-max-receiving), resets (--grpc-max-resets), unread (the client did not read).",
+		func(s ClientStats, w writer) {
+			for _, reason := range conns.Reasons() {
+				if s.Listener == "grpc" || reason == conns.Full || reason == conns.Idle {
+					put(w, s.Refused[reason], s.Listener, reason.String())
+				}
+			}
+		}),
+}
+
+var handshakeRows = []row[map[string]uint64]{
+	counters("weir_tls_handshakes_failed_total", "listener",
+		"TLS handshakes that failed. listener: grpc, http. The log has at most one line about them in 10 s.",
+		func(failed map[string]uint64, w writer) {
+			for listener, n := range failed {
+				put(w, n, listener)
+			}
+		}),
+}
+
+var hungReadRows = []row[int]{
+	gauge("weir_file_reads_hung",
+		"Reads of files (rules, values, certificates, passwords) that have not returned for more than 10 s, since a file "+
+			"system hangs. Alert on it.",
+		func(reads int) int { return reads }),
+}
+
+var logRows = []row[LogStats]{
+	counters("weir_log_dropped_total", "reason",
+		"Dropped lines of the process's own log. reason: buffer (standard error is read too slowly, or not at all), "+
+			"write_error (nobody reads it, or the disk is full).",
+		func(s LogStats, w writer) {
+			put(w, s.FullBuffer, "buffer")
+			put(w, s.NotWritten, "write_error")
+		}),
+}
+
+var decisionLogRows = []row[decisionlog.Stats]{
+	counter("weir_decision_log_lines_total", "Lines written to the decision log. With --decision-log only.",
+		func(s decisionlog.Stats) uint64 { return s.Written }),
+	counters("weir_decision_log_dropped_total", "reason",
+		"Sampled decisions that were not written. reason: rate (above --decision-log-rate), buffer (read too slowly), "+
+			"write_error (such as a full disk).",
+		func(s decisionlog.Stats, w writer) {
+			for _, reason := range decisionlog.Reasons() {
+				put(w, s.Dropped[reason], reason.String())
+			}
+		}),
+}
+
+var buildRows = []row[*Metrics]{
+	gauges("weir_build_info", "version commit go_version", "1. The labels say what was built.",
+		func(m *Metrics, w writer) { put(w, 1, m.o.Version, m.o.Commit, m.o.Go) }),
+}
+
+var requestSecondsRow = Description{
+	"weir_request_seconds", "histogram", "Time from a decoded request to its response, errors included.", nil,
+}
+
+var takeSecondsRow = Description{
+	"weir_store_take_seconds", "histogram",
+	"Time that a request waited for Redis, errors included. No request waits for the renewal of a lease, so renewals do " +
+		"not count. A request that asks several stores counts under the store (several). Redis only.",
+	[]string{"store"},
+}
+
+// described is a group of the table, or a histogram in it.
+type described interface {
+	prometheus.Collector
+	describe() []Description
+}
+
+// table returns every metric.
+func (m *Metrics) table() []described {
+	table := []described{
+		measured{m.requestSeconds, requestSecondsRow},
+		measured{m.takeSeconds, takeSecondsRow},
+		newGroup(only(m), buildRows, requestRows, rulesRows),
+		newGroup(m.limits.asked, decisionRows),
+		newGroup(m.domains.all, domainRows),
+		newGroup(m.Boosts.now, boostRows),
+		newGroup(m.Breaker.now, breakerRows),
+		newGroup(each(&m.Clients), clientRows),
+		newGroup(m.DecisionLog.now, decisionLogRows),
+		newGroup(m.Denials.now, denialRows),
+		newGroup(m.Handshakes.now, handshakeRows),
+		newGroup(m.Delayed.now, delayedRows),
+		newGroup(m.HungReads.now, hungReadRows),
+		newGroup(m.Leases.now, leaseRows),
+		newGroup(m.Log.now, logRows),
+		newGroup(m.Memory.now, memoryRows),
+		newGroup(m.Policy.now, policyRows),
+		newGroup(m.Published.now, publishedRows),
+		newGroup(each(&m.Stores), storeRows),
+	}
+	if m.o.Classic {
+		table = append(table, newGroup(m.classicRules, classicRuleRows), newGroup(only(m), classicRows))
+	}
+	return table
+}
+
+// putIfAny writes a series that appears with its first value.
+func putIfAny(w writer, n uint64, labels ...string) {
+	if n > 0 {
+		put(w, n, labels...)
+	}
+}
+
+// byOutcome writes a series for each outcome. Allowed and denied appear with the first request, so that rates start
+// from 0; the other outcomes appear once they have happened.
+func byOutcome(of func(*limitCounters) *outcomeCounts) func(*limitCounters, writer) {
+	return func(c *limitCounters, w writer) {
+		for i := range c.decisions {
+			if o := decide.Outcome(i); o == decide.Allowed || o == decide.Denied || c.decisions[i].Load() > 0 {
+				put(w, of(c)[i].Load(), c.domain, c.rule, c.limit, o.String())
+			}
+		}
+	}
+}
+
+// storeLabel returns the label of a store. No named store has parentheses in its name.
+func storeLabel(name string) string {
+	if name == "" {
+		return "(default)"
+	}
+	return name
+}
+
+func oneIf(is bool) int {
+	if is {
+		return 1
+	}
+	return 0
+}
