@@ -153,7 +153,7 @@ func (c *Counters) look(ctx context.Context, l *descriptors.Limit, key string) (
 	boost, in := c.o.Boosted(l, key)
 	p := in.Policy
 	var out [1]limiter.Decision
-	if err := c.o.Store.Take(ctx, []limiter.Hit{{Key: key, Policy: p}}, out[:]); err != nil {
+	if err := c.o.Store.Take(ctx, []limiter.Hit{{Key: key, Policy: p, Look: true}}, out[:]); err != nil {
 		return nil, err
 	}
 	d := &out[0]

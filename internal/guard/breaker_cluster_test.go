@@ -75,7 +75,7 @@ func (l *shardLoad) ask(ctx context.Context, kind int, keys []int) {
 // remaining is what a counter lets pass.
 func (l *shardLoad) remaining(ctx context.Context, key string) (int64, error) {
 	var out [1]limiter.Decision
-	err := l.breaker.Take(ctx, []limiter.Hit{{Key: key, Policy: l.policy}}, out[:])
+	err := l.breaker.Take(ctx, []limiter.Hit{{Key: key, Policy: l.policy, Look: true}}, out[:])
 	return out[0].Remaining, err
 }
 

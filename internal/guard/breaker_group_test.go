@@ -143,7 +143,7 @@ func TestLeasesBesideHangingStore(t *testing.T) {
 	// charged is what the healthy counter was charged, but for permits on lease.
 	charged := func() int64 {
 		look := healthy
-		look.N = 0
+		look.N, look.Look = 0, true
 		out := make([]limiter.Decision, 1)
 		waitFor(t, 10*time.Second, func() string { return errText(two.group.Take(t.Context(), []limiter.Hit{look}, out)) })
 		permits, _ := l.Permits(healthy.Key)

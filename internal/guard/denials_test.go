@@ -112,6 +112,7 @@ func TestDenialsAreExact(t *testing.T) {
 				if full {
 					h.N = max(h.N, 0) // what a denied request is not charged here shows when something is given back
 				}
+				h.Look = h.N == 0
 				hits = append(hits, h)
 			}
 			want, got := make([]limiter.Decision, len(hits)), make([]limiter.Decision, len(hits))
@@ -155,7 +156,7 @@ func TestDenialOfALargerCost(t *testing.T) {
 	ask := func(n int64) limiter.Decision {
 		t.Helper()
 		var out [1]limiter.Decision
-		if err := d.Take(t.Context(), []limiter.Hit{{Key: "k", Policy: p, N: n}}, out[:]); err != nil {
+		if err := d.Take(t.Context(), []limiter.Hit{{Key: "k", Policy: p, N: n, Look: n == 0}}, out[:]); err != nil {
 			t.Fatal(err)
 		}
 		return out[0]
@@ -285,7 +286,7 @@ func TestDenialOlderThanARefund(t *testing.T) {
 	p := policy(t, limiter.Params{Algorithm: limiter.Funnel, Limit: 1, Window: time.Hour})
 	take := func(by limiter.Store, n int64) limiter.Decision {
 		var out [1]limiter.Decision
-		if err := by.Take(t.Context(), []limiter.Hit{{Key: "k", Policy: p, N: n}}, out[:]); err != nil {
+		if err := by.Take(t.Context(), []limiter.Hit{{Key: "k", Policy: p, N: n, Look: n == 0}}, out[:]); err != nil {
 			t.Error(err)
 		}
 		return out[0]
@@ -344,7 +345,7 @@ func TestDenialsUnderConcurrency(t *testing.T) {
 	}
 	for key := range 3 {
 		var out [1]limiter.Decision
-		if err := d.Take(t.Context(), []limiter.Hit{{Key: strconv.Itoa(key), Policy: p, N: 0}}, out[:]); err != nil || out[0].Remaining != 20 {
+		if err := d.Take(t.Context(), []limiter.Hit{{Key: strconv.Itoa(key), Policy: p, Look: true}}, out[:]); err != nil || out[0].Remaining != 20 {
 			t.Errorf("all given back: %+v, %v; want 20 remaining", out[0], err)
 		}
 	}

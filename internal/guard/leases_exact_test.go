@@ -71,7 +71,7 @@ func unlikeStrict(t *testing.T, policies []*limiter.Policy, history [][]limiter.
 func TestDeniedBeside(t *testing.T) {
 	a, b := hourly(t, 10), hourly(t, 1)
 	hit := func(key string, p *limiter.Policy, n int64) limiter.Hit {
-		return limiter.Hit{Key: key, Policy: p, N: n}
+		return limiter.Hit{Key: key, Policy: p, N: n, Look: n == 0}
 	}
 	for spent := range 10 {
 		for n := range int64(10) {

@@ -138,5 +138,5 @@ func settled(l *guard.Leases) guard.LeaseStats {
 // charged is how many hits the store counts for a key of a policy.
 func charged(tb testing.TB, f *far, key string, p *limiter.Policy) int64 {
 	tb.Helper()
-	return p.Limit() - take(tb, f.Store, limiter.Hit{Key: key, Policy: p})[0].Remaining
+	return p.Limit() - take(tb, f.Store, limiter.Hit{Key: key, Policy: p, Look: true})[0].Remaining
 }

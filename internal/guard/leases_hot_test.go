@@ -112,7 +112,7 @@ func TestOthersAreStrict(t *testing.T) {
 		for _, h := range []limiter.Hit{
 			{Key: "strict", Policy: strict, N: 1},
 			{Key: "small", Policy: small, N: 1},
-			{Key: "look", Policy: p},
+			{Key: "look", Policy: p, Look: true},
 			{Key: "back", Policy: p, N: -1},
 			{Key: "shadow", Policy: p, N: 1, Mode: limiter.Shadow},
 			{Key: "quota", Policy: p, N: 1, Mode: limiter.Quota},

@@ -10,7 +10,7 @@ import (
 var ErrInvalid = errors.New("invalid hits")
 
 // Check returns an error that wraps ErrInvalid, and says which hit is wrong, unless any Store can decide the hits: each
-// has a policy, a known Mode and a cost of at most MaxHits, out has room for their answers, and hits of one key count
+// has a policy, a known Mode and a cost that is not 0 (or only looks) and at most MaxHits, out has room for their answers, and hits of one key count
 // alike. Every Store of this module calls it, or does the same, before it locks or sends anything.
 func Check(hits []Hit, out []Decision) error {
 	if err := CheckEach(hits, out); err != nil || len(hits) < 2 {
@@ -35,7 +35,8 @@ func CheckEach(hits []Hit, out []Decision) error {
 		return fmt.Errorf("%w: there are %d hits, and out has room for %d answers", ErrInvalid, len(hits), len(out))
 	}
 	for i := range hits {
-		if h := &hits[i]; h.Policy == nil || h.Policy.algorithm == nil || h.N > MaxHits || h.N < -MaxHits || h.Mode > Quota {
+		if h := &hits[i]; h.Policy == nil || h.Policy.algorithm == nil || h.N > MaxHits || h.N < -MaxHits || h.Mode > Quota ||
+			h.Look != (h.N == 0) {
 			return invalidHit(i, h)
 		}
 	}
@@ -70,6 +71,10 @@ func invalidHit(i int, h *Hit) error {
 		return fmt.Errorf("%w: hits[%d].Policy: must be set to what NewPolicy returned", ErrInvalid, i)
 	case h.Mode > Quota:
 		return fmt.Errorf("%w: hits[%d].Mode: must be Enforce, Shadow or Quota, got %d", ErrInvalid, i, h.Mode)
+	case h.Look && h.N != 0:
+		return fmt.Errorf("%w: hits[%d].Look: a hit that only looks has no cost, got N %d", ErrInvalid, i, h.N)
+	case h.N == 0:
+		return fmt.Errorf("%w: hits[%d].N: must not be 0; set Look if the hit is only to look", ErrInvalid, i)
 	default:
 		return fmt.Errorf("%w: hits[%d].N: must be between -%d and %d, got %d", ErrInvalid, i, int64(MaxHits), int64(MaxHits), h.N)
 	}

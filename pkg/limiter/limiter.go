@@ -44,9 +44,11 @@ type Hit struct {
 	Key string
 	// Policy is the limit. Hits with equal keys in one request carry policies of the same algorithm.
 	Policy *Policy
-	// N is the cost in hits: above 0 charges, 0 only looks (it writes nothing and fits if at least one more
-	// hit would), below 0 gives back. -MaxHits <= N <= MaxHits.
+	// N is the cost in hits: above 0 charges, below 0 gives back. -MaxHits <= N <= MaxHits, and not 0, so that a hit
+	// whose cost was forgotten is refused and not free.
 	N int64
+	// Look only looks, with N 0: the hit writes nothing, and fits if at least one more hit would.
+	Look bool
 	// Mode says what the hit's not fitting means for the request.
 	Mode Mode
 	// Group is equal for the hits of one descriptor. It matters for those of Mode Quota: a descriptor with several limits

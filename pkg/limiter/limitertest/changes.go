@@ -141,7 +141,7 @@ func (c *change) check(f *fixture) {
 		f.take(limiter.Hit{Key: key, Policy: from, N: 1})
 	}
 	f.clock.Advance(c.later)
-	look := f.take(limiter.Hit{Key: key, Policy: to})[0]
+	look := f.take(limiter.Hit{Key: key, Policy: to, Look: true})[0]
 	if look.Remaining != c.remaining || look.RetryAfter != c.retry {
 		f.Errorf("%d remain, and the next passes after %s; want %d and %s", look.Remaining, look.RetryAfter, c.remaining, c.retry)
 	}

@@ -141,7 +141,7 @@ func (f *fixture) want(allowed string, hits ...limiter.Hit) {
 // remaining checks what is left of a key, without charging it.
 func (f *fixture) remaining(key string, p *limiter.Policy, want int64) {
 	f.Helper()
-	if d := f.take(limiter.Hit{Key: key, Policy: p})[0]; d.Remaining != want {
+	if d := f.take(limiter.Hit{Key: key, Policy: p, Look: true})[0]; d.Remaining != want {
 		f.Errorf("%s of %q: %d hits remain, want %d", p.Algorithm(), key, d.Remaining, want)
 	}
 }
@@ -161,19 +161,19 @@ func peeks(f *fixture) {
 		p, key := f.hourly(a, 3), a.String()
 		untouched := limiter.Decision{Allowed: true, Remaining: 3, ResetAfter: untilReset(p)}
 		for range 5 {
-			if d := f.take(limiter.Hit{Key: key, Policy: p}); d[0] != untouched {
+			if d := f.take(limiter.Hit{Key: key, Policy: p, Look: true}); d[0] != untouched {
 				f.Errorf("%s: a look at a new key: %s", a, cmp.Diff(untouched, d[0]))
 			}
 		}
 		f.want("+", limiter.Hit{Key: key, Policy: p, N: 2})
-		f.want("+", limiter.Hit{Key: key, Policy: p})
+		f.want("+", limiter.Hit{Key: key, Policy: p, Look: true})
 		f.want("+", limiter.Hit{Key: key, Policy: p, N: 1})
-		f.want("-", limiter.Hit{Key: key, Policy: p})
+		f.want("-", limiter.Hit{Key: key, Policy: p, Look: true})
 	}
 	p := policy(f, limiter.Params{
 		Algorithm: limiter.FixedWindow, Align: limiter.AlignFirstHit, Limit: 1, Window: time.Minute,
 	})
-	f.take(limiter.Hit{Key: "first", Policy: p})
+	f.take(limiter.Hit{Key: "first", Policy: p, Look: true})
 	f.clock.Advance(30 * time.Second)
 	if d := f.take(limiter.Hit{Key: "first", Policy: p, N: 1})[0]; d.ResetAfter != time.Minute {
 		f.Errorf("a look began a window: it ends after %s, want 1m0s", d.ResetAfter)
@@ -461,12 +461,12 @@ func windowEnds(f *fixture) {
 			}
 			for _, n := range []int64{0, -1, 1, 9, 0, -1, 0} {
 				key := fmt.Sprintf("%s of %d", align, limit)
-				if d := f.take(limiter.Hit{Key: key, Policy: p, N: n})[0]; d.ResetAfter != want {
+				if d := f.take(limiter.Hit{Key: key, Policy: p, N: n, Look: n == 0})[0]; d.ResetAfter != want {
 					f.Errorf("%s, cost %d: reset after %s, want %s", key, n, d.ResetAfter, want)
 				}
 			}
 			for _, mode := range []limiter.Mode{limiter.Enforce, limiter.Shadow, limiter.Quota} {
-				hit := limiter.Hit{Key: "fresh", Policy: p, N: 0, Mode: mode}
+				hit := limiter.Hit{Key: "fresh", Policy: p, Look: true, Mode: mode}
 				if d := f.take(hit, limiter.Hit{Key: "ban", Policy: f.hourly(limiter.Funnel, 0), N: 1})[0]; d.ResetAfter != want {
 					f.Errorf("%s of %d, beside a ban: reset after %s, want %s", align, limit, d.ResetAfter, want)
 				}
@@ -485,6 +485,8 @@ func invalidHits(f *fixture) {
 		room int
 		want string
 	}{
+		{"a cost that was forgotten", []limiter.Hit{good, {Key: "free", Policy: p}}, 2, "hits[1].N: must not be 0; set Look if the hit is only to look"},
+		{"a look that costs", []limiter.Hit{{Key: "free", Policy: p, N: 1, Look: true}}, 1, "hits[0].Look: a hit that only looks has no cost, got N 1"},
 		{"short out", []limiter.Hit{good, good}, 1, "there are 2 hits, and out has room for 1 answers"},
 		{"no policy", []limiter.Hit{good, {Key: "k", N: 1}}, 2, "hits[1].Policy: must be set"},
 		{"a policy that nobody made", []limiter.Hit{{Key: "k", Policy: &limiter.Policy{}, N: 1}}, 1, "hits[0].Policy: must be set"},
@@ -522,7 +524,7 @@ func ban(f *fixture) {
 		p := f.hourly(a, 0)
 		denied := limiter.Decision{RetryAfter: limiter.Never, ResetAfter: untilReset(p)}
 		for _, n := range []int64{1, 0, limiter.MaxHits} {
-			if d := f.take(limiter.Hit{Key: a.String(), Policy: p, N: n})[0]; d != denied {
+			if d := f.take(limiter.Hit{Key: a.String(), Policy: p, N: n, Look: n == 0})[0]; d != denied {
 				f.Errorf("%s, limit 0, cost %d: %s", a, n, cmp.Diff(denied, d))
 			}
 		}
@@ -536,7 +538,7 @@ func costAboveCapacity(f *fixture) {
 		p := policy(f, limiter.Params{Algorithm: a, Limit: 4, Window: time.Hour, ChargeDenied: limiter.ChargeNone})
 		for _, n := range []int64{5, limiter.MaxHits} {
 			want := limiter.Decision{Remaining: 4, RetryAfter: limiter.Never, ResetAfter: untilReset(p)}
-			if d := f.take(limiter.Hit{Key: a.String(), Policy: p, N: n})[0]; d != want {
+			if d := f.take(limiter.Hit{Key: a.String(), Policy: p, N: n, Look: n == 0})[0]; d != want {
 				f.Errorf("%s, cost %d of 4: %s", a, n, cmp.Diff(want, d))
 			}
 		}
@@ -633,7 +635,7 @@ func changedWarmUpExactly(f *fixture) {
 		for _, to := range policies {
 			for _, n := range []int64{1, 5, 4_321} {
 				key := fmt.Sprint(from.Limit(), to.Limit(), n)
-				for _, hit := range []limiter.Hit{{Key: key, Policy: from, N: n}, {Key: key, Policy: to}} {
+				for _, hit := range []limiter.Hit{{Key: key, Policy: from, N: n, Look: n == 0}, {Key: key, Policy: to, Look: true}} {
 					want := make([]limiter.Decision, 1)
 					known.take(f.clock.Now(), []limiter.Hit{hit}, want)
 					if diff := cmp.Diff(want, f.take(hit)); diff != "" {
@@ -660,7 +662,7 @@ func changedWarmUp(f *fixture) {
 		{with(10, 100*ms, 250), 12_575 * ms},
 		{with(9_973, hour, limiter.MaxColdFactor), 2_712_500 * ms},
 	} {
-		d := f.take(limiter.Hit{Key: "k", Policy: c.to})[0]
+		d := f.take(limiter.Hit{Key: "k", Policy: c.to, Look: true})[0]
 		if late := d.ResetAfter - c.reset; late < 0 || late > ms || !d.Allowed {
 			f.Errorf("%d per second: %+v, want to be as new after %s", c.to.Limit(), d, c.reset)
 		}
@@ -698,7 +700,7 @@ func waits(f *fixture) {
 	f.waited([]time.Duration{0, 0}, one, other)
 	f.waited([]time.Duration{sec, 3 * sec}, one, other)
 	f.waited([]time.Duration{2 * sec, 3 * sec}, one, one)
-	f.waited([]time.Duration{0}, limiter.Hit{Key: "one", Policy: one.Policy})
+	f.waited([]time.Duration{0}, limiter.Hit{Key: "one", Policy: one.Policy, Look: true})
 	f.clock.Advance(1500 * ms)
 	one.Mode, other.Mode = limiter.Shadow, limiter.Quota
 	f.waited([]time.Duration{2500 * ms, 4500 * ms}, one, other)

@@ -267,9 +267,10 @@ func (h *history) eachRuleIntoEach(a limiter.Algorithm) {
 				h.clock.Advance(h.upTo(to.Window() / 2))
 			}
 			c.policy = to
-			h.decide([]limiter.Hit{{Key: c.key, Policy: to}}, h.counters)
+			h.decide([]limiter.Hit{{Key: c.key, Policy: to, Look: true}}, h.counters)
 			for range 6 {
-				h.decide([]limiter.Hit{{Key: c.key, Policy: to, N: h.cost(c)}}, h.counters)
+				n := h.cost(c)
+				h.decide([]limiter.Hit{{Key: c.key, Policy: to, N: n, Look: n == 0}}, h.counters)
 				h.moveClock()
 			}
 		}
@@ -391,7 +392,9 @@ func (h *history) request() ([]limiter.Hit, []*counter) {
 	hits, of := make([]limiter.Hit, n), make([]*counter, n)
 	for i := range hits {
 		c := h.counters[h.rng.IntN(len(h.counters))]
-		hits[i], of[i] = limiter.Hit{Key: c.key, Policy: c.policy, N: h.cost(c), Mode: h.mode(), Group: i}, c
+		n := h.cost(c)
+		hits[i] = limiter.Hit{Key: c.key, Policy: c.policy, N: n, Look: n == 0, Mode: h.mode(), Group: i}
+		of[i] = c
 		if i > 0 && h.rng.IntN(3) == 0 { // another limit of the same descriptor
 			hits[i].Mode, hits[i].Group = hits[i-1].Mode, hits[i-1].Group
 		}

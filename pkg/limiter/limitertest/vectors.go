@@ -33,7 +33,7 @@ func (v *vector) check(f *fixture) {
 		f.clock.Set(start + h.at.Microseconds())
 		var got limiter.Decision
 		for k := range h.times {
-			got = f.take(limiter.Hit{Key: v.name, Policy: p, N: h.n})[0]
+			got = f.take(limiter.Hit{Key: v.name, Policy: p, N: h.n, Look: h.n == 0})[0]
 			if got.Allowed != h.allowed {
 				f.Errorf("line %d (at %s, cost %d), time %d: allowed is %t", i+1, h.at, h.n, k+1, got.Allowed)
 			}

@@ -37,7 +37,7 @@ func TestClocksApart(t *testing.T) {
 	right := open(t, server.URL(), redisstore.Options{Timeout: 5 * time.Second})
 	var out [3]limiter.Decision
 	if err := right.Take(t.Context(), []limiter.Hit{ // loads the script
-		{Key: "a", Policy: funnel(t, 10, day)}, {Key: "b", Policy: calendar(t, 10, day)},
+		{Key: "a", Policy: funnel(t, 10, day), Look: true}, {Key: "b", Policy: calendar(t, 10, day), Look: true},
 	}, out[:]); err != nil {
 		t.Fatal(err)
 	}

@@ -135,7 +135,7 @@ func TestRedisCellRequests(t *testing.T) {
 	module, own := cell(t, 5, time.Hour, 5), funnel(t, 5, time.Hour)
 	ban := funnel(t, 0, time.Hour)
 	hit := func(key string, p *limiter.Policy, n int64, m limiter.Mode) limiter.Hit {
-		return limiter.Hit{Key: key, Policy: p, N: n, Mode: m}
+		return limiter.Hit{Key: key, Policy: p, N: n, Look: n == 0, Mode: m}
 	}
 	const enforce, shadow, quota = limiter.Enforce, limiter.Shadow, limiter.Quota
 	for _, tt := range []struct {
@@ -240,7 +240,7 @@ func TestRedisCellMissing(t *testing.T) {
 	const want = "this Redis has no redis-cell module: load it (loadmodule /path/to/libredis_cell.so), or remove engine: redis_cell from the rule"
 	p, own := cell(t, 5, time.Second, 5), funnel(t, 5, time.Hour)
 	for _, n := range []int64{1, 0, -1} {
-		failing(t, s, want, limiter.Hit{Key: "k", Policy: p, N: n})
+		failing(t, s, want, limiter.Hit{Key: "k", Policy: p, N: n, Look: n == 0})
 	}
 	failing(t, s, want, limiter.Hit{Key: "own", Policy: own, N: 1}, limiter.Hit{Key: "k", Policy: p, N: 1})
 	if left := take(t, s, "own", own, 0).Remaining; left != 5 {
@@ -266,7 +266,7 @@ func TestRedisCellRights(t *testing.T) {
 	p := cell(t, 5, time.Hour, 5)
 	for _, n := range []int64{1, 0, -2, 5, 1} {
 		take(t, s, "k", p, n)
-		hits := []limiter.Hit{{Key: "k", Policy: p, N: n}, {Key: "b", Policy: funnel(t, 0, time.Hour), N: 1}}
+		hits := []limiter.Hit{{Key: "k", Policy: p, N: n, Look: n == 0}, {Key: "b", Policy: funnel(t, 0, time.Hour), N: 1}}
 		if err := s.Take(t.Context(), hits, make([]limiter.Decision, 2)); err != nil {
 			t.Error(err)
 		}

@@ -78,7 +78,7 @@ func funnel(tb testing.TB, limit int64, window time.Duration) *limiter.Policy {
 func take(tb testing.TB, s limiter.Store, key string, p *limiter.Policy, n int64) limiter.Decision {
 	tb.Helper()
 	var out [1]limiter.Decision
-	if err := s.Take(tb.Context(), []limiter.Hit{{Key: key, Policy: p, N: n}}, out[:]); err != nil {
+	if err := s.Take(tb.Context(), []limiter.Hit{{Key: key, Policy: p, N: n, Look: n == 0}}, out[:]); err != nil {
 		tb.Fatal(err)
 	}
 	return out[0]
@@ -421,7 +421,7 @@ func TestLeastPrivilege(t *testing.T) {
 	for a := limiter.FixedWindow; a <= limiter.SlidingLog; a++ {
 		p := policy(t, limiter.Params{Algorithm: a, Limit: 1, Window: time.Hour})
 		for _, n := range []int64{1, 1, -1} { // writes, denies, deletes
-			if err := s.Take(t.Context(), []limiter.Hit{{Key: a.String(), Policy: p, N: n}}, out[:]); err != nil {
+			if err := s.Take(t.Context(), []limiter.Hit{{Key: a.String(), Policy: p, N: n, Look: n == 0}}, out[:]); err != nil {
 				t.Errorf("%s: %v", a, err)
 			}
 		}
