@@ -51,6 +51,7 @@ type App struct {
 	sends   *telemetry.Telemetry
 	rules   *rules.Rules
 	boosts  *boosts.Board
+	redis   *store.Redis // the connections of the first store; nil for memory
 	store   *store.Store
 	top     *topkeys.Top // nil if off
 	health  *healthServer
@@ -97,9 +98,15 @@ func (a *App) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if a.boosts, err = a.openBoosts(); err != nil { //nolint:contextcheck // it does not connect
-		return err
+	if a.o.Store != store.Memory {
+		a.redis, err = store.Connect(store.RedisOptions{
+			URL: a.o.Store, KeyPrefix: a.o.StoreKeyPrefix, Timeout: a.o.StoreTimeout, PoolSize: a.o.StorePoolSize,
+		})
+		if err != nil {
+			return fmt.Errorf("--store: %w", err)
+		}
 	}
+	a.boosts = a.openBoosts()
 	if err = a.loadRules(ctx); err != nil {
 		return err
 	}
@@ -107,7 +114,7 @@ func (a *App) open(ctx context.Context) error {
 	if a.sends, err = telemetry.Start(ctx, a.o.telemetry(a.metrics)); err != nil {
 		return err
 	}
-	if a.store, err = openStore(&a.o, a.metrics, a.sends); err != nil { //nolint:contextcheck // the store outlives ctx
+	if a.store, err = openStore(&a.o, a.redis, a.metrics, a.sends); err != nil { //nolint:contextcheck // the store outlives ctx
 		return err
 	}
 	a.boosts.First(ctx)
@@ -251,9 +258,8 @@ func (a *App) close() error {
 		a.grpc.Stop()
 		return nil
 	})
-	end(a.rules != nil, "rules", func() error { return a.rules.Close() })
 	end(a.store != nil, "store", a.store.Close)
-	end(a.boosts != nil, "boosts", func() error { return a.boosts.Close() })
+	end(a.redis != nil, "Redis", func() error { return a.redis.Close() })
 	end(a.log != nil, "decision log", func() error {
 		a.log.Close()
 		return nil

@@ -2,7 +2,6 @@ package app
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/weir-ratelimit/weir/internal/boosts"
 	"github.com/weir-ratelimit/weir/internal/counters"
@@ -11,7 +10,7 @@ import (
 )
 
 // openBoosts makes the board, which follows Redis if that has the counters.
-func (a *App) openBoosts() (*boosts.Board, error) {
+func (a *App) openBoosts() *boosts.Board {
 	o := boosts.Options{
 		Log: a.o.Log,
 		Changed: func() {
@@ -22,18 +21,14 @@ func (a *App) openBoosts() (*boosts.Board, error) {
 		Reachable: func(ctx context.Context) bool { return a.store == nil || a.store.FirstReachable(ctx) },
 	}
 	if a.o.Store != store.Memory {
-		redis, err := boosts.OpenRedis(a.o.Store, a.o.StoreKeyPrefix)
-		if err != nil {
-			return nil, fmt.Errorf("--store: %w", err)
-		}
-		o.Store = redis
+		o.Store = boosts.NewRedis(a.redis)
 	}
 	board := boosts.New(o)
 	a.metrics.Boosts.From(func() metrics.BoostStats {
 		inForce, reachable := board.InForce()
 		return metrics.BoostStats{InForce: inForce, Reachable: reachable}
 	})
-	return board, nil
+	return board
 }
 
 // counters looks at those of the store.

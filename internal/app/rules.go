@@ -27,9 +27,7 @@ func (a *App) loadRules(ctx context.Context) error {
 		}
 	}
 	if len(o.Paths) < len(a.o.Rules) {
-		if o.Published, err = published.Open(a.o.Store, a.o.StoreKeyPrefix); err != nil {
-			return err
-		}
+		o.Published = published.New(a.redis)
 	}
 	if a.rules, err = rules.Load(ctx, o); err != nil || o.Published == nil {
 		return err

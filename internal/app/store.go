@@ -9,9 +9,9 @@ import (
 )
 
 // openStore opens the store that the options name, and shows it in the metrics.
-func openStore(o *Options, m *metrics.Metrics, t *telemetry.Telemetry) (*store.Store, error) {
+func openStore(o *Options, r *store.Redis, m *metrics.Metrics, t *telemetry.Telemetry) (*store.Store, error) {
 	s, err := store.Open(&store.Options{
-		URL: o.Store, Named: o.NamedStores, KeyPrefix: o.StoreKeyPrefix, Timeout: o.StoreTimeout,
+		Redis: r, Named: o.NamedStores, KeyPrefix: o.StoreKeyPrefix, Timeout: o.StoreTimeout,
 		PoolSize: o.StorePoolSize, CachedDenials: o.KnownDenials, FailurePolicy: o.OnStoreFailure,
 		MaxKeys: o.MemoryMaxKeys, Requests: m.Requests, Log: o.Log,
 		Instrument: func(s limiter.Store, names []string) limiter.Store { return m.Timed(t.Store(s), names...) },

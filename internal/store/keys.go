@@ -14,12 +14,8 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
 )
 
-// Of listing and deleting keys.
-const (
-	keysPage        = 500 // about how many keys the server looks at in one step: well below a millisecond
-	keysTimeout     = 5 * time.Second
-	keysConnections = 2 // to each node of a cluster
-)
+// keysPage is about how many keys the server looks at in one step: well below a millisecond.
+const keysPage = 500
 
 // Key is one of Weir's keys.
 type Key struct {
@@ -45,7 +41,7 @@ type Keys struct{ *Redis }
 
 // OpenKeys does not connect. An error says what is wrong with the URL.
 func OpenKeys(url, keyPrefix string) (*Keys, error) {
-	r, err := Connect(RedisOptions{URL: url, KeyPrefix: keyPrefix, MinTimeout: keysTimeout, PoolSize: keysConnections})
+	r, err := ConnectForCommand(url, keyPrefix)
 	return &Keys{r}, err
 }
 
@@ -171,7 +167,7 @@ func (k *Keys) publish(ctx context.Context, gone []Key) error {
 		return nil
 	}
 	channel := redisstore.Channel(k.Prefix())
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), keysTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commandTimeout)
 	defer cancel()
 	_, err := k.Client.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for _, key := range gone {

@@ -21,6 +21,8 @@ const (
 	// topologyTimeout is the least time that sentinels and nodes have to say who is the master. Requests that wait for it
 	// have a deadline of their own.
 	topologyTimeout = 250 * time.Millisecond
+	// commandTimeout bounds each call of a command that a person waits for.
+	commandTimeout = 5 * time.Second
 )
 
 // Redis is the connections to a server, to the master behind sentinels, or to a cluster. It is safe for concurrent use.
@@ -30,6 +32,8 @@ type Redis struct {
 	server    string // for logs: without user and password
 	keyPrefix string
 	timeout   time.Duration
+
+	subscription subscription
 }
 
 // RedisOptions say which Redis. What the URL says of prefix, timeout and pool overrides the other fields.
@@ -77,6 +81,11 @@ func Connect(o RedisOptions) (*Redis, error) {
 	r := &Redis{server: Redact(o.URL), keyPrefix: o.KeyPrefix, timeout: o.Timeout}
 	r.Client, err = a.client(&o)
 	return r, err
+}
+
+// ConnectForCommand is Connect for a command that a person waits for: few connections, on which a call may take long.
+func ConnectForCommand(url, keyPrefix string) (*Redis, error) {
+	return Connect(RedisOptions{URL: url, KeyPrefix: keyPrefix, MinTimeout: commandTimeout, PoolSize: 2})
 }
 
 // silence turns the log of go-redis off, which writes to standard error.
@@ -171,7 +180,7 @@ func (a *address) options(o *RedisOptions) (*redis.UniversalOptions, error) {
 		u.ReadTimeout = max(u.ReadTimeout, topologyTimeout)
 	}
 	if a.user == "" && a.password == "" && a.passwordFile == "" {
-		dial, u.OnConnect = namedConns(dial, o.Timeout), nil
+		dial, u.OnConnect = namedConns(dial, u.DialTimeout), nil
 	}
 	u.Dialer = neverFailing(dial)
 	return u, nil
@@ -190,26 +199,4 @@ func (a *address) credentials(ctx context.Context) (user, password string, err e
 		return "", "", fmt.Errorf("password_file: %w", err)
 	}
 	return a.user, strings.TrimRight(string(text), "\r\n"), nil
-}
-
-// Hints sends to changed when something is published on the channel, and when a connection was made that may have missed
-// it. It returns when ctx is done, or the client is closed.
-func (r *Redis) Hints(ctx context.Context, channel string, changed chan<- struct{}) {
-	sub := r.Client.Subscribe(ctx, channel)
-	defer sub.Close() //nolint:errcheck // nothing was written
-	messages := sub.ChannelWithSubscriptions()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case _, open := <-messages:
-			if !open {
-				return
-			}
-		}
-		select {
-		case changed <- struct{}{}:
-		default:
-		}
-	}
 }

@@ -40,3 +40,6 @@ func (s *Store) KeyInSlot(key string) string { return s.keyInSlot(key) }
 
 // Key is a counter's name in Redis.
 func (s *Store) Key(key string) string { return s.key(key) }
+
+// CanLendAtAll reports whether the client ends a call at its deadline.
+func (s *Store) CanLendAtAll() bool { return s.canLend }
