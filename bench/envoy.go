@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -14,6 +13,8 @@ import (
 	"strings"
 	"text/template"
 	"time"
+
+	"github.com/weir-ratelimit/weir/internal/test/launch"
 )
 
 // nameNone is Envoy without the rate limit filter.
@@ -36,7 +37,7 @@ func (f *front) Filtered() bool { return f.service != nil }
 
 // proxy is a running Envoy with all fronts.
 type proxy struct {
-	*process
+	*launch.Process
 
 	fronts []*front
 }
@@ -79,12 +80,16 @@ static_resources:
     - name: upstream
       load_assignment:
         cluster_name: upstream
-        endpoints: [{lb_endpoints: [{endpoint: {address: {socket_address: {address: {{.UpstreamHost}}, port_value: {{.UpstreamPort}}}}}}]}]
+        endpoints:
+          - lb_endpoints:
+              - endpoint: {address: {socket_address: {address: {{.UpstreamHost}}, port_value: {{.UpstreamPort}}}}}
 {{- range .Fronts}}{{if .Filtered}}
     - name: {{.Name}}
       load_assignment:
         cluster_name: {{.Name}}
-        endpoints: [{lb_endpoints: [{endpoint: {address: {socket_address: {address: {{.ServiceHost}}, port_value: {{.ServicePort}}}}}}]}]
+        endpoints:
+          - lb_endpoints:
+              - endpoint: {address: {socket_address: {address: {{.ServiceHost}}, port_value: {{.ServicePort}}}}}
       typed_extension_protocol_options:
         envoy.extensions.upstreams.http.v3.HttpProtocolOptions:
           "@type": type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions
@@ -92,25 +97,9 @@ static_resources:
 {{- end}}{{end}}
 `))
 
-// findEnvoy is $WEIR_ENVOY, else what make tools installed, else PATH's.
-func findEnvoy() (string, error) {
-	if path := os.Getenv("WEIR_ENVOY"); path != "" {
-		return path, nil
-	}
-	path := filepath.Join("..", ".tools", "venv", "bin", "envoy")
-	if _, err := os.Stat(path); err == nil {
-		return filepath.Abs(path)
-	}
-	path, err := exec.LookPath("envoy")
-	if err != nil {
-		return "", errors.New("there is no Envoy in ../.tools/venv/bin or PATH: make tools, or set WEIR_ENVOY to one")
-	}
-	return path, nil
-}
-
 // startEnvoy starts an Envoy with a front for each target and one without a filter, before a given upstream.
 func startEnvoy(ctx context.Context, dir string, w *workload, targets []*target, upstream string) (*proxy, error) {
-	binary, err := findEnvoy()
+	binary, err := launch.FindEnvoy()
 	if err != nil {
 		return nil, err
 	}
@@ -119,7 +108,7 @@ func startEnvoy(ctx context.Context, dir string, w *workload, targets []*target,
 		p.fronts = append(p.fronts, &front{name: t.name, service: t})
 	}
 	for _, f := range p.fronts {
-		if f.addr, err = freeAddr(ctx); err != nil {
+		if f.addr, err = launch.FreeAddr(ctx); err != nil {
 			return nil, err
 		}
 		f.Host, f.Port, _ = strings.Cut(f.addr, ":")
@@ -139,12 +128,14 @@ func startEnvoy(ctx context.Context, dir string, w *workload, targets []*target,
 	if err := os.WriteFile(file, config.Bytes(), 0o600); err != nil {
 		return nil, err
 	}
-	p.process, err = start(dir, "envoy", binary, "--config-path", file, "--disable-hot-restart", "--log-level", "warning")
+	p.Process, err = launch.Start("envoy", exec.Command(binary, //nolint:gosec,noctx // the user's Envoy; Stop ends it
+		"--config-path", file, "--disable-hot-restart", "--log-level", "warning"))
 	if err != nil {
 		return nil, err
 	}
 	for _, f := range p.fronts {
-		if err := p.await(ctx, func(ctx context.Context) error { return f.answers(ctx) }); err != nil {
+		if err := p.Await(ctx, patience, f.answers); err != nil {
+			p.Stop(patience)
 			return nil, err
 		}
 	}

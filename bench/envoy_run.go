@@ -51,7 +51,7 @@ func (o *options) throughEnvoy(ctx context.Context, dir string, targets []*targe
 	if err != nil {
 		return err
 	}
-	defer p.stop()
+	defer p.Stop(patience)
 	for _, t := range targets {
 		if t.alwaysOK {
 			continue
@@ -139,7 +139,7 @@ func (o *options) measureFront(
 
 // frontUsage is what Envoy and the service behind the front have taken so far.
 func frontUsage(ctx context.Context, p *proxy, f *front) (envoy time.Duration, u usage, err error) {
-	if envoy, err = cpuTime(p.pid()); err == nil && f.service != nil {
+	if envoy, err = cpuTime(p.PID()); err == nil && f.service != nil {
 		u, err = f.service.usage(ctx)
 	}
 	return envoy, u, err
@@ -167,7 +167,8 @@ func (r *envoyReport) markdown(w io.Writer) {
 		if row.Concurrency != last {
 			last = row.Concurrency
 			fmt.Fprintf(w, "\n%d outstanding\n\n", last)
-			fmt.Fprint(w, "| | req/s | p50 us | p99 us | added p50 us | CPU us Envoy + server + Redis |\n|---|---|---|---|---|---|\n")
+			fmt.Fprint(w,
+				"| | req/s | p50 us | p99 us | added p50 us | CPU us Envoy + server + Redis |\n|---|---|---|---|---|---|\n")
 		}
 		fmt.Fprintf(w, "| %s | %.0f | %.0f | %.0f | %.0f | %.1f + %.1f + %.1f |\n", row.Front, row.ReqPerSec, row.P50,
 			row.P99, row.Added, row.Envoy, row.Server, row.Redis)

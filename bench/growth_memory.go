@@ -15,6 +15,7 @@ import (
 
 	"github.com/weir-ratelimit/weir/bench/figure"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/pkg/descriptors/rulefile"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
 )
@@ -35,7 +36,9 @@ func rulesFile(n int) []byte {
 
 // matching measures compiling and matching in this process.
 func (g *growth) matching(context.Context) error {
-	f := &figure.Figure{Name: "match", Title: "Matching one descriptor", Size: "rules", Unit: "ns", Sizes: tens(min(g.largest, 100_000))}
+	f := &figure.Figure{
+		Name: "match", Title: "Matching one descriptor", Size: "rules", Unit: "ns", Sizes: tens(min(g.largest, 100_000)),
+	}
 	g.begin(f)
 	f.Add("exact value, ns", true, 0)
 	f.Add("pattern, ns", true, 0)
@@ -43,14 +46,14 @@ func (g *growth) matching(context.Context) error {
 	f.Add("allocations", false, 0)
 	f.Add("load, ms", false, 1)
 	for _, n := range f.Sizes {
-		file := []descriptors.File{{Name: "rules.yaml", Data: rulesFile(n)}}
+		file := []rulefile.File{{Name: "rules.yaml", Data: rulesFile(n)}}
 		var took []float64
 		var set *descriptors.Set
 		for range g.Rounds {
 			runtime.GC()
 			start := time.Now()
 			var err error
-			if set, err = descriptors.Compile(file); err != nil {
+			if set, err = rulefile.Compile(file); err != nil {
 				return err
 			}
 			took = append(took, micros(time.Since(start))/1000)
@@ -118,14 +121,17 @@ func (n names) at(i int) string { return string(n[i*nameLength : (i+1)*nameLengt
 
 // memory measures the memory store in this process, and how it lets go of what has expired.
 func (g *growth) memory(context.Context) error {
-	f := &figure.Figure{Name: "memory", Title: "Memory store: one hit", Size: "keys", Unit: "ns per hit", Sizes: tens(g.largest)}
+	f := &figure.Figure{
+		Name: "memory", Title: "Memory store: one hit", Size: "keys", Unit: "ns per hit", Sizes: tens(g.largest),
+	}
 	g.begin(f)
 	f.Add("random key, ns", true, 0)
 	f.Add("one key again and again, ns", true, 0)
 	f.Add("allocations a hit", false, 0)
 	f.Add("heap bytes per key", false, 0)
 	f.Add("longest GC pause, us", false, 0)
-	policy, err := limiter.NewPolicy(limiter.Params{Algorithm: limiter.Funnel, Limit: 1_000_000, Window: time.Hour, Burst: 1_000_000})
+	policy, err := limiter.NewPolicy(
+		limiter.Params{Algorithm: limiter.Funnel, Limit: 1_000_000, Window: time.Hour, Burst: 1_000_000})
 	if err != nil {
 		return err
 	}
@@ -204,9 +210,18 @@ func (g *growth) expire(s *memstore.Store, skipped *atomic.Int64, take func(int)
 	for end := time.Now().Add(took); time.Now().Before(end); {
 		one()
 	}
-	g.note("expiry", "Expiry of %s keys at one moment: swept in %.1f s, while a thread took hits all the time: p99.99 %.0f us, longest %.1f ms; "+
-		"in as long a time without anything to sweep: p99.99 %.0f us, longest %.1f ms.", figure.Thousands(n), took.Seconds(),
-		micros(during.quantile(0.9999)), micros(during.quantile(1))/1000, micros(h.quantile(0.9999)), micros(h.quantile(1))/1000)
+	g.note(
+		"expiry",
+		"Expiry of %s keys at one moment: swept in %.1f s, while a thread took hits all the time: "+
+			"p99.99 %.0f us, longest %.1f ms; "+
+			"in as long a time without anything to sweep: p99.99 %.0f us, longest %.1f ms.",
+		figure.Thousands(n),
+		took.Seconds(),
+		micros(during.quantile(0.9999)),
+		micros(during.quantile(1))/1000,
+		micros(h.quantile(0.9999)),
+		micros(h.quantile(1))/1000,
+	)
 }
 
 func heap() int64 {

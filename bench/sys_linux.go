@@ -1,16 +1,10 @@
 package main
 
 import (
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
-
-// ownGroup ends a child with this process, and leaves Ctrl-C to it.
-func ownGroup() *syscall.SysProcAttr {
-	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-}
 
 // cpuTime is the CPU time that a process has taken, user and system. It reads the process's CPU clock, whose number
 // clock_getcpuclockid(3) makes in this way: nanoseconds, where utime + stime of /proc/PID/stat has steps of 10 ms.

@@ -4,11 +4,9 @@ import (
 	"bufio"
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,6 +14,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/weir-ratelimit/weir/internal/test/launch"
 )
 
 // spec is a server that the benchmark can start.
@@ -34,9 +34,15 @@ var specs = []spec{
 	{name: nameNoop, about: "grpc-go, default options, answers OK", binary: nameNoop},
 	{name: "memory", about: "sidecar, counters in memory", binary: "weir"},
 	{name: "redis", about: "sidecar, strict, Redis over a Unix socket", binary: "weir", redis: "unix"},
-	{name: "leased", about: "sidecar, consistency: leased, Redis over a Unix socket", binary: "weir", redis: "unix", fields: "consistency: leased"},
+	{
+		name: "leased", about: "sidecar, consistency: leased, Redis over a Unix socket", binary: "weir", redis: "unix",
+		fields: "consistency: leased",
+	},
 	{name: "redis-tcp", about: "sidecar, strict, Redis over TCP", binary: "weir", redis: "tcp"},
 }
+
+// patience is how long a program may take to start or to stop.
+const patience = 30 * time.Second
 
 // target is a running server.
 type target struct {
@@ -48,7 +54,7 @@ type target struct {
 	socket   string // of its Redis; empty: none, or unknown
 	alwaysOK bool   // answers OK whatever the rules say
 	primed   map[string]bool
-	procs    []*process
+	procs    []*launch.Process
 }
 
 // starter starts targets in a directory.
@@ -58,8 +64,8 @@ type starter struct {
 	algorithm string
 	rules     func(dir, fields string) error // writes the rule files
 
-	// storeTimeout is the sidecars' --store-timeout, 0 for 1 s: the default of 15 ms is for production, and two busy CPUs
-	// may take longer, and are to be measured.
+	// storeTimeout is the sidecars' --store-timeout, 0 for 1 s: the default of 15 ms is for production, and two busy
+	// CPUs may take longer, and are to be measured.
 	storeTimeout time.Duration
 }
 
@@ -69,7 +75,7 @@ func (s *starter) start(ctx context.Context, name string) (*target, error) {
 	if i < 0 {
 		return nil, fmt.Errorf("no target %q: there are %s", name, strings.Join(specNames(), ", "))
 	}
-	addr, err := freeAddr(ctx)
+	addr, err := launch.FreeAddr(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -99,12 +105,12 @@ func (s *starter) startNoop(ctx context.Context, t *target) error {
 	if err != nil {
 		return err
 	}
-	p, err := t.run(s.dir, nameNoop, self, "-serve-noop", t.addr)
+	p, err := t.run(nameNoop, self, "-serve-noop", t.addr)
 	if err != nil {
 		return err
 	}
-	t.pid, t.alwaysOK = p.pid(), true
-	return p.await(ctx, reachable("tcp", t.addr))
+	t.pid, t.alwaysOK = p.PID(), true
+	return p.Await(ctx, patience, func(ctx context.Context) error { return launch.Dial(ctx, "tcp", t.addr) })
 }
 
 func (s *starter) startSidecar(ctx context.Context, t *target, sp *spec) error {
@@ -132,26 +138,26 @@ func (s *starter) startSidecar(ctx context.Context, t *target, sp *spec) error {
 
 // serve starts a sidecar and waits until it is ready.
 func (s *starter) serve(ctx context.Context, t *target, store, rules string) error {
-	admin, err := freeAddr(ctx)
+	admin, err := launch.FreeAddr(ctx)
 	if err != nil {
 		return err
 	}
-	p, err := t.run(s.dir, t.name, s.sidecar, "serve", "--rules", rules, "--grpc-addr", t.addr, "--http-addr", admin,
+	p, err := t.run(t.name, s.sidecar, "serve", "--rules", rules, "--grpc-addr", t.addr, "--http-addr", admin,
 		"--store", store, "--store-timeout", cmp.Or(s.storeTimeout, time.Second).String(), "--drain-delay", "0s", "--pprof")
 	if err != nil {
 		return err
 	}
-	t.pid, t.admin = p.pid(), admin
-	return p.await(ctx, func(ctx context.Context) error { return get(ctx, "http://"+admin+"/readyz") })
+	t.pid, t.admin = p.PID(), admin
+	return p.Await(ctx, patience, func(ctx context.Context) error { return launch.Get(ctx, "http://"+admin+"/readyz") })
 }
 
 // startRedis starts a redis-server that keeps nothing on disk and returns its URL.
 func (s *starter) startRedis(ctx context.Context, t *target, network string) (string, error) {
-	binary, err := exec.LookPath("redis-server")
+	binary, err := launch.Find("redis-server")
 	if err != nil {
-		return "", errors.New("redis-server is not in PATH: make tools")
+		return "", err
 	}
-	addr, err := freeAddr(ctx)
+	addr, err := launch.FreeAddr(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -160,22 +166,25 @@ func (s *starter) startRedis(ctx context.Context, t *target, network string) (st
 		return "", err
 	}
 	t.socket = filepath.Join(s.dir, t.name+".sock")
-	p, err := t.run(s.dir, t.name+"-redis", binary, "--bind", "127.0.0.1", "--port", port, "--unixsocket", t.socket,
+	p, err := t.run(t.name+"-redis", binary, "--bind", "127.0.0.1", "--port", port, "--unixsocket", t.socket,
 		"--dir", s.dir, "--save", "", "--appendonly", "no")
 	if err != nil {
 		return "", err
 	}
-	t.redisPID = p.pid()
+	t.redisPID = p.PID()
 	url := "redis://" + addr + "/0"
 	if network == "unix" {
 		url = "unix://" + t.socket + "?db=0"
 	}
-	return url, p.await(ctx, func(ctx context.Context) error { _, err := scriptCalls(ctx, t.socket); return err })
+	return url, p.Await(ctx, patience, func(ctx context.Context) error {
+		_, err := scriptCalls(ctx, t.socket)
+		return err
+	})
 }
 
 // run starts a program that stop ends.
-func (t *target) run(dir, name, binary string, args ...string) (*process, error) {
-	p, err := start(dir, name, binary, args...)
+func (t *target) run(name, binary string, args ...string) (*launch.Process, error) {
+	p, err := launch.Start(name, exec.Command(binary, args...)) //nolint:gosec,noctx // ours; stop ends it
 	if err == nil {
 		t.procs = append(t.procs, p)
 	}
@@ -184,7 +193,7 @@ func (t *target) run(dir, name, binary string, args ...string) (*process, error)
 
 func (t *target) stop() {
 	for _, p := range slices.Backward(t.procs) {
-		p.stop()
+		p.Stop(patience)
 	}
 }
 
@@ -314,21 +323,4 @@ func sumCalls(info string) (sum uint64, err error) {
 		}
 	}
 	return sum, nil
-}
-
-// get is nil if url answers 200.
-func get(ctx context.Context, url string) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
-	if err != nil {
-		return err
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close() //nolint:errcheck // nothing is read
-	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s answered %s", url, resp.Status)
-	}
-	return nil
 }

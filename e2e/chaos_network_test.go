@@ -11,9 +11,11 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
-// networkFaults are those of what lies between the sidecars and the server.
+// networkFaults are faults between the sidecars and the server.
 func networkFaults() []fault {
 	behaves := func(m manner) func(*rig) func() {
 		return func(r *rig) func() {
@@ -49,7 +51,7 @@ type manner struct {
 	reset     bool          // every connection, and every new one
 }
 
-// faultyProxy passes TCP on, as well as it is told to.
+// faultyProxy passes TCP on, and fails as its manner says.
 type faultyProxy struct {
 	t        *testing.T
 	addr, to string
@@ -64,7 +66,7 @@ type faultyProxy struct {
 
 func startFaultyProxy(t *testing.T, to string) *faultyProxy {
 	t.Helper()
-	p := &faultyProxy{t: t, addr: freeAddr(t), to: to, conns: map[*net.TCPConn]bool{}}
+	p := &faultyProxy{t: t, addr: proctest.FreeAddr(t), to: to, conns: map[*net.TCPConn]bool{}}
 	p.listen()
 	t.Cleanup(func() {
 		p.refuse()
@@ -181,7 +183,7 @@ func (p *faultyProxy) dropped() bool {
 	return m.drop > 0 && n%m.drop == 0
 }
 
-// clockShim has a program's clock be off by the seconds that a file holds.
+// clockShim moves a program's clock by the seconds that a file holds.
 const clockShim = `
 #define _GNU_SOURCE
 #include <fcntl.h>

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-ratelimit/weir/internal/test/longtest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 )
 
@@ -42,7 +43,8 @@ func TestConnections(t *testing.T) {
 	idle := func(row string) {
 		t.Helper()
 		usual, most := said(row)
-		await(t, 20*time.Second, fmt.Sprintf("at %d connections", usual), func() bool { return connections(t, server) >= usual })
+		await(t, 20*time.Second, fmt.Sprintf("at %d connections", usual),
+			func() bool { return connections(t, server) >= usual })
 		if n := connections(t, server); n > most {
 			t.Errorf("%s: %d connections, docs/sizing.md says at most %d", row, n, most)
 		}
@@ -50,7 +52,7 @@ func TestConnections(t *testing.T) {
 
 	files := startSidecar(t, ruleFile(t, rules), "--store", server.URL())
 	idle("rules in files, idle")
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), longtest.Pick(time.Second, 2*time.Second))
 	defer cancel()
 	done := make(chan struct{})
 	go func() {

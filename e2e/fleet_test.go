@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Ten processes on one Redis share one key, under several times the traffic that its limit allows: in no second do more
-// pass than the algorithm lets pass, as if there were one.
+// Ten processes on one Redis share one key, under several times the traffic that its limit allows: in no second do
+// more pass than the algorithm lets pass, as if there were one.
 func TestTenSidecarsShareOneLimit(t *testing.T) {
 	fleet := startFleet(t, 10, `
 domain: shop
@@ -27,6 +27,7 @@ descriptors:
 		{"year", 700},
 	} {
 		t.Run(tt.key, func(t *testing.T) {
+			t.Parallel()
 			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 			defer cancel()
 			passed, asked := flood(ctx, t, fleet, tt.key, 4, 5*time.Millisecond)

@@ -10,7 +10,6 @@ import (
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health/grpc_health_v1"
 )
 
@@ -25,24 +24,14 @@ descriptors:
   - {key: vip, rate_limit: {name: vip, requests_per_unit: 3, unit: year, replaces: [{name: everybody}]}}
 `
 
-// dial connects to a sidecar by a gRPC target.
-func dial(t *testing.T, target string) *grpc.ClientConn {
-	t.Helper()
-	conn, err := grpc.NewClient(target, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close() })
-	return conn
-}
-
 // ask asks for one descriptor of one entry for each key, and returns the answer as "OVER_LIMIT: OK OVER_LIMIT".
 func ask(t *testing.T, conn *grpc.ClientConn, keys ...string) string {
 	t.Helper()
 	req := &pb.RateLimitRequest{Domain: "modes"}
 	for _, key := range keys {
 		entry := &common.RateLimitDescriptor_Entry{Key: key, Value: "x"}
-		req.Descriptors = append(req.Descriptors, &common.RateLimitDescriptor{Entries: []*common.RateLimitDescriptor_Entry{entry}})
+		req.Descriptors = append(req.Descriptors,
+			&common.RateLimitDescriptor{Entries: []*common.RateLimitDescriptor_Entry{entry}})
 	}
 	resp, err := pb.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), req)
 	if err != nil {
@@ -56,7 +45,7 @@ func ask(t *testing.T, conn *grpc.ClientConn, keys ...string) string {
 }
 
 func TestModes(t *testing.T) {
-	conn := dial(t, startSidecar(t, ruleFile(t, modes)).grpc)
+	conn := dial(t, startSidecar(t, ruleFile(t, modes)).GRPC)
 	for i, step := range []struct{ ask, want string }{
 		{"free", "OK: OK"},
 		{"nobody", "OK: OK"},
@@ -89,7 +78,8 @@ func TestUnixSocket(t *testing.T) {
 		t.Errorf("answered %q, want %q", got, want)
 	}
 	for _, service := range []string{"", pb.RateLimitService_ServiceDesc.ServiceName} {
-		resp, err := grpc_health_v1.NewHealthClient(conn).Check(t.Context(), &grpc_health_v1.HealthCheckRequest{Service: service})
+		resp, err := grpc_health_v1.NewHealthClient(conn).Check(t.Context(),
+			&grpc_health_v1.HealthCheckRequest{Service: service})
 		if err != nil || resp.GetStatus() != grpc_health_v1.HealthCheckResponse_SERVING {
 			t.Errorf("health of %q: %v, %v", service, resp, err)
 		}

@@ -6,7 +6,6 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -16,9 +15,12 @@ import (
 
 	"github.com/weir-ratelimit/weir/examples/starter"
 	"github.com/weir-ratelimit/weir/internal/test/envoytest"
+	"github.com/weir-ratelimit/weir/internal/test/proctest"
+	"github.com/weir-ratelimit/weir/internal/test/weirtest"
 )
 
-// starterRequest is a kind of request, and its limit as the comments of the generated rules have it. Without a burst it has none.
+// starterRequest is a kind of request, and its limit as the comments of the generated rules have it. Without a burst
+// it has none.
 type starterRequest struct {
 	path, key string
 	burst     int
@@ -53,8 +55,8 @@ func TestInit(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, port, _ := strings.Cut(s.grpc, ":")
-			_, app, _ := strings.Cut(freeAddr(t), ":")
+			_, port, _ := strings.Cut(s.GRPC, ":")
+			_, app, _ := strings.Cut(proctest.FreeAddr(t), ":")
 			ports := strings.NewReplacer("port_value: 8081", "port_value: "+port, "port_value: 10000", "port_value: 0",
 				"port_value: 10001", "port_value: "+app, "0.0.0.0", "127.0.0.1")
 			front := envoytest.Start(t, ports.Replace(string(config))).Listener("front")
@@ -74,11 +76,8 @@ func TestInit(t *testing.T) {
 // initialized is a directory that `weir init` has written.
 func initialized(t *testing.T, use string) string {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("needs the built binary: left out by -short")
-	}
 	dir := filepath.Join(t.TempDir(), "ratelimit")
-	if out, err := exec.Command(binary, "init", "--for", use, dir).CombinedOutput(); err != nil {
+	if out, err := weirtest.Run(t, "init", "--for", use, dir); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	return dir
@@ -146,16 +145,18 @@ func (a starterRequest) send(t *testing.T, front string, n int) int {
 func replayed(t *testing.T, dir, log string, denied int) {
 	t.Helper()
 	rules := filepath.Join(dir, "rules")
-	out, err := exec.Command(binary, "diff", rules, rules, "--traffic", log, "--key-file", filepath.Join(dir, "key")).CombinedOutput()
+	out, err := weirtest.Run(t, "diff", rules, rules, "--traffic", log, "--key-file", filepath.Join(dir, "key"))
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	// The log's time is that of the answer: a request at the very moment when one more fits may be decided otherwise.
-	m := regexp.MustCompile(`denied by the old rules (\d+), by the new ones (\d+): 0 newly denied, 0 newly allowed`).FindSubmatch(out)
+	m := regexp.MustCompile(
+		`denied by the old rules (\d+), by the new ones (\d+): 0 newly denied, 0 newly allowed`,
+	).FindStringSubmatch(out)
 	if m == nil {
 		t.Fatalf("diff says\n%s", out)
 	}
-	if n, err := strconv.Atoi(string(m[1])); err != nil || n < denied-1 || n > denied+1 {
+	if n, err := strconv.Atoi(m[1]); err != nil || n < denied-1 || n > denied+1 {
 		t.Errorf("%d were denied, and again %s:\n%s", denied, m[1], out)
 	}
 }

@@ -3,16 +3,13 @@
 package e2e
 
 import (
-	"bufio"
 	"context"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
@@ -20,14 +17,14 @@ import (
 )
 
 // Five processes share limits in one Redis, each with permits on lease.
-const leasedRules = `
+var leasedRules = strings.ReplaceAll(`
 domain: shop
 descriptors:
-  - {key: log, rate_limit: {algorithm: sliding_log, requests_per_unit: 500, unit: second, consistency: leased, lease_for: 100ms}}
-  - {key: funnel, rate_limit: {algorithm: funnel, requests_per_unit: 500, unit: second, burst: 200, consistency: leased, lease_for: 100ms}}
-  - {key: fixed, rate_limit: {algorithm: fixed_window, requests_per_unit: 500, unit: second, consistency: leased, lease_for: 100ms}}
-  - {key: day, rate_limit: {algorithm: sliding_window, requests_per_unit: 100000000, unit: day, consistency: leased, lease_for: 100ms}}
-`
+  - {key: log, rate_limit: {algorithm: sliding_log, requests_per_unit: 500, unit: second, LEASED}}
+  - {key: funnel, rate_limit: {algorithm: funnel, requests_per_unit: 500, unit: second, burst: 200, LEASED}}
+  - {key: fixed, rate_limit: {algorithm: fixed_window, requests_per_unit: 500, unit: second, LEASED}}
+  - {key: day, rate_limit: {algorithm: sliding_window, requests_per_unit: 100000000, unit: day, LEASED}}
+`, "LEASED", "consistency: leased, lease_for: 100ms")
 
 // decided is one request that was let through: it was decided between these times.
 type decided struct{ began, ended time.Time }
@@ -47,15 +44,20 @@ func startFleet(t *testing.T, n int, text string) []*sidecar {
 
 // flood asks all processes for one key, each by so many callers with a pause between requests, until ctx is done. It
 // returns what passed and how many were asked.
-func flood(ctx context.Context, t *testing.T, fleet []*sidecar, key string, callers int, pause time.Duration) (passed []decided, asked int) {
+func flood(
+	ctx context.Context,
+	t *testing.T,
+	fleet []*sidecar,
+	key string,
+	callers int,
+	pause time.Duration,
+) (passed []decided, asked int) {
 	t.Helper()
-	req := &pb.RateLimitRequest{Domain: "shop", Descriptors: []*common.RateLimitDescriptor{
-		{Entries: []*common.RateLimitDescriptor_Entry{{Key: key, Value: "x"}}},
-	}}
+	req := question(key, "x")
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	for _, s := range fleet {
-		service := pb.NewRateLimitServiceClient(dial(t, s.grpc))
+		service := s.client(t)
 		for range callers {
 			wg.Go(func() {
 				var mine []decided
@@ -100,70 +102,51 @@ func mostWithin(passed []decided, window time.Duration) (most int) {
 	return most
 }
 
-// series is the sum of a metric over all processes.
-func series(t *testing.T, fleet []*sidecar, name string) (sum float64) {
-	t.Helper()
-	for _, s := range fleet {
-		_, text := s.page(t, "/metrics")
-		found := false
-		for sc := bufio.NewScanner(strings.NewReader(text)); sc.Scan(); {
-			if value, ok := strings.CutPrefix(sc.Text(), name+" "); ok {
-				v, err := strconv.ParseFloat(value, 64)
-				if err != nil {
-					t.Fatal(err)
-				}
-				sum, found = sum+v, true
-			}
-		}
-		if !found {
-			t.Fatalf("no metric %s", name)
-		}
-	}
-	return sum
-}
-
 // Five processes with three times as many requests as the limit allows, and far more in bursts, let pass what one
 // store would, and at most what each may have on lease: a tenth of the capacity.
 func TestLeasesHoldTheLimit(t *testing.T) {
 	fleet := startFleet(t, 5, leasedRules)
-	for _, tt := range []struct {
-		key             string
-		bound, capacity int
-	}{
-		{"log", 500, 500},
-		{"funnel", 200 + 500, 200},
-		{"fixed", 2 * 500, 500},
-	} {
-		t.Run(tt.key, func(t *testing.T) {
-			var passed []decided
-			asked := 0
-			for _, load := range []struct {
-				callers int
-				pause   time.Duration
-				long    time.Duration
-			}{ // below the limit, so that all have much on lease; far above it; and below it again
-				{4, 50 * time.Millisecond, time.Second},
-				{8, 5 * time.Millisecond, 1500 * time.Millisecond},
-				{4, 50 * time.Millisecond, time.Second},
-				{8, 5 * time.Millisecond, 500 * time.Millisecond},
-			} {
-				ctx, cancel := context.WithTimeout(t.Context(), load.long)
-				p, n := flood(ctx, t, fleet, tt.key, load.callers, load.pause)
-				cancel()
-				passed, asked = append(passed, p...), asked+n
-			}
-			most, bound := mostWithin(passed, time.Second), tt.bound+5*tt.capacity/10
-			t.Logf("%d of %d passed, at most %d in a second; the store alone lets %d pass, the bound is %d",
-				len(passed), asked, most, tt.bound, bound)
-			if most > bound {
-				t.Errorf("%d passed in a second, want at most %d", most, bound)
-			}
-			if most < 400 {
-				t.Errorf("%d passed in a second: the limit was not reached", most)
-			}
-		})
-	}
-	if n := series(t, fleet, "weir_lease_answers_total"); n < 100 {
+	t.Run("at once", func(t *testing.T) {
+		for _, tt := range []struct {
+			key             string
+			bound, capacity int
+		}{
+			{"log", 500, 500},
+			{"funnel", 200 + 500, 200},
+			{"fixed", 2 * 500, 500},
+		} {
+			t.Run(tt.key, func(t *testing.T) {
+				t.Parallel()
+				var passed []decided
+				asked := 0
+				for _, load := range []struct {
+					callers int
+					pause   time.Duration
+					long    time.Duration
+				}{ // below the limit, so that all have much on lease; far above it; and below it again
+					{4, 50 * time.Millisecond, time.Second},
+					{8, 5 * time.Millisecond, 1500 * time.Millisecond},
+					{4, 50 * time.Millisecond, time.Second},
+					{8, 5 * time.Millisecond, 500 * time.Millisecond},
+				} {
+					ctx, cancel := context.WithTimeout(t.Context(), load.long)
+					p, n := flood(ctx, t, fleet, tt.key, load.callers, load.pause)
+					cancel()
+					passed, asked = append(passed, p...), asked+n
+				}
+				most, bound := mostWithin(passed, time.Second), tt.bound+5*tt.capacity/10
+				t.Logf("%d of %d passed, at most %d in a second; the store alone lets %d pass, the bound is %d",
+					len(passed), asked, most, tt.bound, bound)
+				if most > bound {
+					t.Errorf("%d passed in a second, want at most %d", most, bound)
+				}
+				if most < 400 {
+					t.Errorf("%d passed in a second: the limit was not reached", most)
+				}
+			})
+		}
+	})
+	if n := sum(fleet, "weir_lease_answers_total"); n < 100 {
 		t.Errorf("%v requests were decided by leases: too few to tell", n)
 	}
 }
@@ -174,7 +157,7 @@ func TestLeasesSpareRedis(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 	defer cancel()
 	passed, asked := flood(ctx, t, fleet, "day", 8, 0)
-	calls := series(t, fleet, `weir_store_batch_requests_sum{store="(default)"}`) // renewals, too
+	calls := sum(fleet, `weir_store_batch_requests_sum{store="(default)"}`) // renewals, too
 	t.Logf("%d requests, %v calls: one in %.0f", asked, calls, float64(asked)/calls)
 	if len(passed) != asked {
 		t.Errorf("%d of %d passed, want all of them", len(passed), asked)
@@ -182,7 +165,7 @@ func TestLeasesSpareRedis(t *testing.T) {
 	if calls*50 > float64(asked) {
 		t.Errorf("%v calls for %d requests, want at most one in 50", calls, asked)
 	}
-	await(t, 5*time.Second, "free of permits on lease", func() bool { return series(t, fleet, "weir_lease_permits") == 0 })
+	await(t, 5*time.Second, "free of permits on lease", func() bool { return sum(fleet, "weir_lease_permits") == 0 })
 	if got := remaining(t, fleet[0], "day"); got != 100_000_000-int64(asked) {
 		t.Errorf("%d remain after %d requests", got, asked)
 	}
@@ -205,11 +188,9 @@ func TestLeasesEndWithTheProcess(t *testing.T) {
 // remaining is what the store says is left, without taking anything.
 func remaining(t *testing.T, s *sidecar, key string) int64 {
 	t.Helper()
-	res, err := pb.NewRateLimitServiceClient(dial(t, s.grpc)).ShouldRateLimit(t.Context(), &pb.RateLimitRequest{
-		Domain: "shop", Descriptors: []*common.RateLimitDescriptor{{
-			Entries: []*common.RateLimitDescriptor_Entry{{Key: key, Value: "x"}}, HitsAddend: wrapperspb.UInt64(0),
-		}},
-	})
+	look := question(key, "x")
+	look.Descriptors[0].HitsAddend = wrapperspb.UInt64(0)
+	res, err := s.client(t).ShouldRateLimit(t.Context(), look)
 	if err != nil {
 		t.Fatal(err)
 	}

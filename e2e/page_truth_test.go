@@ -8,8 +8,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-
-	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"time"
 
 	"github.com/weir-ratelimit/weir/internal/test/chrometest"
 )
@@ -32,7 +31,7 @@ descriptors:
 // boostRule adds a boost.
 func boostRule(t *testing.T, s *sidecar, body string) {
 	t.Helper()
-	res, err := http.Post("http://"+s.http+"/boosts", "application/json", strings.NewReader(body))
+	res, err := http.Post("http://"+s.HTTP+"/boosts", "application/json", strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,14 +41,15 @@ func boostRule(t *testing.T, s *sidecar, body string) {
 	}
 }
 
-// The numbers of the page are those of requests: what another limit denied did not pass, and a boosted limit is shown as it
-// is in force.
+// The page counts what passed: a request that another limit denied did not. It shows a boosted limit as it is in
+// force.
 func TestPageShowsWhatHolds(t *testing.T) {
+	t.Parallel()
 	b := chrometest.Start(t)
 	s := startSidecar(t, ruleFile(t, twoLimitRules))
-	askOf(t, pb.NewRateLimitServiceClient(dial(t, s.grpc)), 161, "api_key", "alice") // 30 pass, the burst would let 100 pass
+	askOf(t, s.client(t), 161, "api_key", "alice") // 30 pass, the burst would let 100 pass
 	b.Look(1200, 1000, false)
-	b.Open("http://" + s.http + "/")
+	b.Open("http://" + s.HTTP + "/")
 	b.Await(`document.querySelectorAll("#rules-rows tr").length === 4`)
 	rows := strings.Join(rowsOf(t, b, "rules-rows"), "\n")
 	for _, want := range []string{
@@ -60,8 +60,16 @@ func TestPageShowsWhatHolds(t *testing.T) {
 		}
 	}
 
-	boostRule(t, s, `{"domain": "shop", "rule": "remote_address", "factor": 4, "for": "1h", "reason": "sale", "author": "ann"}`)
-	boostRule(t, s, `{"domain": "shop", "descriptor": "api_key=bob", "factor": 2, "for": "1h", "reason": "test", "author": "ann"}`)
+	boostRule(
+		t,
+		s,
+		`{"domain": "shop", "rule": "remote_address", "factor": 4, "for": "1h", "reason": "sale", "author": "ann"}`,
+	)
+	boostRule(
+		t,
+		s,
+		`{"domain": "shop", "descriptor": "api_key=bob", "factor": 2, "for": "1h", "reason": "test", "author": "ann"}`,
+	)
 	refreshNow(b)
 	b.Await(`document.getElementById("rules-rows").innerText.includes("boosted")`)
 	rows = strings.Join(rowsOf(t, b, "rules-rows"), "\n")
@@ -84,24 +92,26 @@ func TestPageShowsWhatHolds(t *testing.T) {
 	checkNoLimit(t, b)
 }
 
-// checkNarrow looks at the page as a telephone shows it: what matters is there without scrolling to the side.
+// checkNarrow looks at the page as a phone shows it: no column needs scrolling to the side.
 func checkNarrow(t *testing.T, b *chrometest.Browser) {
 	t.Helper()
 	b.Look(400, 900, false)
-	const outside = `[...document.querySelectorAll("thead th")].filter((h) => h.offsetParent && h.getBoundingClientRect().right > innerWidth)
+	const outside = `[...document.querySelectorAll("thead th")]
+		.filter((h) => h.offsetParent && h.getBoundingClientRect().right > innerWidth)
 		.map((h) => h.closest("section").id + ": " + h.innerText).join("; ")`
 	if cut := b.Text(outside); cut != "" {
 		t.Errorf("at 400 px these columns are off screen: %s", cut)
 	}
 	rows := strings.Join(rowsOf(t, b, "rules-rows"), "\n")
-	if want := "what a customer has paid for, with all its limits in one place · team-billing"; strings.Count(rows, want) != 1 {
+	if want := "what a customer has paid for, with all its limits in one place · team-billing"; strings.Count(rows,
+		want) != 1 {
 		t.Errorf("at 400 px no rule says once %q:\n%s", want, rows)
 	}
 	shoot(t, b, "narrow-holds", 400, 1600, false)
 	b.Look(1200, 1000, false)
 }
 
-// checkNoLimit explains requests that no limit applies to: that is said, and not as a success.
+// checkNoLimit explains requests to which no limit applies: the page says so, and does not call it a success.
 func checkNoLimit(t *testing.T, b *chrometest.Browser) {
 	t.Helper()
 	for descriptor, want := range map[string]string{
@@ -112,11 +122,14 @@ func checkNoLimit(t *testing.T, b *chrometest.Browser) {
 		"path=/health/x": "badge none: No limit applies",
 	} {
 		b.Eval(fmt.Sprintf(`document.getElementById("explain-answer").replaceChildren(),
-			document.getElementById("explain-domain").value = "shop", document.getElementById("explain-descriptor").value = %q`, descriptor))
+			document.getElementById("explain-domain").value = "shop",
+			document.getElementById("explain-descriptor").value = %q`, descriptor))
 		b.Eval(`document.getElementById("explain-descriptor").focus()`)
 		b.Press("Enter")
 		b.Await(`!!document.querySelector("#explain-answer .badge")`)
-		got := b.Text(`(() => { const e = document.querySelector("#explain-answer .badge"); return e.className + ": " + e.innerText; })()`)
+		got := b.Text(
+			`(() => { const e = document.querySelector("#explain-answer .badge"); return e.className + ": " + e.innerText; })()`,
+		)
 		if got != want {
 			t.Errorf("%s is explained as %q, want %q", descriptor, got, want)
 		}
@@ -127,18 +140,21 @@ func checkNoLimit(t *testing.T, b *chrometest.Browser) {
 
 // Many errors are numbered, and no number is cut off.
 func TestPageNumbersErrors(t *testing.T) {
+	t.Parallel()
 	b := chrometest.Start(t)
 	file := ruleFile(t, pageRules)
 	s := startSidecar(t, file)
 	b.Look(1200, 1000, false)
-	b.Open("http://" + s.http + "/")
+	b.Open("http://" + s.HTTP + "/")
 	b.Await(`document.getElementById("state").innerText === "Ready"`)
 	var wrong strings.Builder
 	for range 120 {
 		wrong.WriteString("  - {value: none}\n")
 	}
 	edit(t, file, pageRules+wrong.String())
-	b.Await(`document.querySelectorAll("#refused-errors li").length === 100`) // at the next refresh
+	await(t, 10*time.Second, "refused", func() bool { return s.Metric(`weir_rules_loads_total{result="refused"}`) > 0 })
+	refreshNow(b)
+	b.Await(`document.querySelectorAll("#refused-errors li").length === 100`)
 	const room = `(() => {
 		const list = document.getElementById("refused-errors"), style = getComputedStyle(list.firstElementChild);
 		const pen = document.createElement("canvas").getContext("2d");

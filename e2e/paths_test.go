@@ -14,13 +14,31 @@ import (
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/test/envoytest"
+	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
 // spellings are paths that some service takes for /login; the generated files must limit them as /login.
 var spellings = []string{
-	"/login", "/login?x=1", "/log%69n", "/%6Cogin", "//login", "/x/../login", "/x/%2e%2e/login", "/./login", `/x\..\login`,
-	"/login/", "/login//", "/Login", "/LOGIN/", "/login;a=b", "/login;a=b/", "/login/;a=b", "/;a=b/login", "/x/..;a=b/login",
-	"/login/x/..", "/login/.",
+	"/login",
+	"/login?x=1",
+	"/log%69n",
+	"/%6Cogin",
+	"//login",
+	"/x/../login",
+	"/x/%2e%2e/login",
+	"/./login",
+	`/x\..\login`,
+	"/login/",
+	"/login//",
+	"/Login",
+	"/LOGIN/",
+	"/login;a=b",
+	"/login;a=b/",
+	"/login/;a=b",
+	"/;a=b/login",
+	"/x/..;a=b/login",
+	"/login/x/..",
+	"/login/.",
 }
 
 // No other spelling of /login passes its limit, in the generated files and in examples/envoy.yaml.
@@ -75,8 +93,8 @@ func TestSpellingsOfAPath(t *testing.T) {
 // onFreePorts is an example's Envoy configuration with ports of the test's own, asking the sidecar.
 func onFreePorts(t *testing.T, config string, s *sidecar) string {
 	t.Helper()
-	_, port, _ := strings.Cut(s.grpc, ":")
-	_, app, _ := strings.Cut(freeAddr(t), ":")
+	_, port, _ := strings.Cut(s.GRPC, ":")
+	_, app, _ := strings.Cut(proctest.FreeAddr(t), ":")
 	return strings.NewReplacer("port_value: 8081", "port_value: "+port, "port_value: 10000", "port_value: 0",
 		"port_value: 10001", "port_value: "+app, "0.0.0.0", "127.0.0.1").Replace(config)
 }

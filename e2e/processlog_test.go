@@ -5,7 +5,6 @@ package e2e
 import (
 	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -13,11 +12,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-ratelimit/weir/internal/test/proctest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 )
 
-// pipe is the standard error of a sidecar, whose reader is the test.
+// pipe is a sidecar's standard error, which the test reads.
 type pipe struct {
 	name  string
 	fd    int    // does not block
@@ -25,11 +23,8 @@ type pipe struct {
 }
 
 // startInto starts a sidecar whose standard error is a pipe of the test, and waits until it is ready.
-func startInto(t *testing.T, args ...string) (*sidecar, pipe) {
+func startInto(t *testing.T, rules string, args ...string) (*sidecar, pipe) {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("needs the built binary: left out by -short")
-	}
 	name := filepath.Join(t.TempDir(), "stderr")
 	if err := syscall.Mkfifo(name, 0o600); err != nil {
 		t.Fatal(err)
@@ -37,12 +32,9 @@ func startInto(t *testing.T, args ...string) (*sidecar, pipe) {
 	stderr := pipe{name: name, fd: opened(t, name, syscall.O_RDONLY)}
 	stderr.close = sync.OnceFunc(func() { _ = syscall.Close(stderr.fd) })
 	t.Cleanup(stderr.close)
-	s := &sidecar{grpc: freeAddr(t), http: freeAddr(t)}
-	s.args = append([]string{"serve", "--grpc-addr", s.grpc, "--http-addr", s.http, "--drain-delay", "0s"}, args...)
-	cmd := exec.Command("bash", append([]string{"-c", `exec "$0" "$@" 2>"$STDERR"`, binary}, s.args...)...)
-	cmd.Env = append(os.Environ(), "STDERR="+name)
-	s.Process = proctest.Start(t, "sidecar", cmd)
-	s.Await(20*time.Second, func() error { return s.ready(t.Context()) })
+	s := newSidecar(t, rules, append([]string{"--drain-delay", "0s"}, args...)...)
+	s.LaunchVia(`exec "$0" "$@" 2>'` + name + `'`)
+	s.AwaitReady()
 	return s, stderr
 }
 
@@ -72,12 +64,13 @@ func (p pipe) fill(t *testing.T) {
 	}
 }
 
-// Whoever reads the log may end, for instance a log collector that is restarted: at the first line of an outage every
-// request is answered by its rule, and nothing but lines is lost.
+// When the reader of the log ends, as a log collector does that restarts, Weir answers every request of an outage by
+// its rule, and loses only log lines.
 func TestReaderOfLogMayEnd(t *testing.T) {
+	t.Parallel()
 	redis := redistest.Start(t)
-	s, stderr := startInto(t, "--rules", ruleFile(t, modes), "--store", redis.URL())
-	conn := dial(t, s.grpc)
+	s, stderr := startInto(t, ruleFile(t, modes), "--store", redis.URL())
+	conn := dial(t, s.GRPC)
 	if got := ask(t, conn, "everybody"); got != "OK: OK" {
 		t.Fatal(got)
 	}
@@ -89,22 +82,23 @@ func TestReaderOfLogMayEnd(t *testing.T) {
 		}
 	}
 	await(t, 10*time.Second, "counted as dropped", func() bool {
-		return series(t, []*sidecar{s}, `weir_log_dropped_total{reason="write_error"}`) > 0
+		return s.Metric(`weir_log_dropped_total{reason="write_error"}`) > 0
 	})
 	if code := s.Terminate(20 * time.Second); code != 0 {
 		t.Errorf("exit code %d, want 0", code)
 	}
 }
 
-// Whoever reads the log may stop reading, and its pipe be full: outages, reloads and the stop go on.
+// When nothing reads the log and its pipe is full, Weir still handles outages, reloads and its stop.
 func TestLogThatIsNotRead(t *testing.T) {
+	t.Parallel()
 	redis := redistest.Start(t)
 	rules := ruleFile(t, modes)
-	s, stderr := startInto(t, "--rules", rules, "--store", redis.URL(), "--rules-poll", "100ms")
+	s, stderr := startInto(t, rules, "--store", redis.URL(), "--rules-poll", "100ms")
 	stderr.fill(t)
-	conn := dial(t, s.grpc)
+	conn := dial(t, s.GRPC)
 
-	loads := func() float64 { return series(t, []*sidecar{s}, `weir_rules_loads_total{result="ok"}`) }
+	loads := func() float64 { return s.Metric(`weir_rules_loads_total{result="ok"}`) }
 	for n := loads() + 1; n < 5; n++ {
 		edit(t, rules, modes+strings.Repeat("#", int(n))+"\n")
 		await(t, 10*time.Second, "reloaded", func() bool { return loads() >= n })
@@ -121,8 +115,9 @@ func TestLogThatIsNotRead(t *testing.T) {
 	}
 }
 
-// The lines that were dropped are counted, and the log says so when it is read again.
+// Weir counts the lines that it drops, and logs their number when the log is read again.
 func TestDroppedLogLines(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	for range 10 {
 		dir = filepath.Join(dir, strings.Repeat("d", 200)) // which is in each error
@@ -132,11 +127,11 @@ func TestDroppedLogLines(t *testing.T) {
 	}
 	rules := filepath.Join(dir, "rules.yaml")
 	edit(t, rules, modes)
-	s, stderr := startInto(t, "--rules", rules, "--rules-poll", "100ms")
+	s, stderr := startInto(t, rules, "--rules-poll", "100ms")
 	stderr.fill(t)
 	long := "domain: modes\ndescriptors:\n" + strings.Repeat("  - {key: free, unknown: 1}\n", 20)
-	refused := func() float64 { return series(t, []*sidecar{s}, `weir_rules_loads_total{result="refused"}`) }
-	dropped := func() float64 { return series(t, []*sidecar{s}, `weir_log_dropped_total{reason="buffer"}`) }
+	refused := func() float64 { return s.Metric(`weir_rules_loads_total{result="refused"}`) }
+	dropped := func() float64 { return s.Metric(`weir_log_dropped_total{reason="buffer"}`) }
 	for n := 1.0; dropped() == 0; n++ {
 		if n > 100 {
 			t.Fatal("no line was dropped")

@@ -16,6 +16,7 @@ const patience = time.Second
 // Redis goes away in mid-traffic and comes back. Meanwhile no request hangs or fails, and each rule's
 // on_store_failure decides; afterwards the limits hold again, by themselves.
 func TestRedisGoesAway(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct {
 		name        string
 		away, again func(*redistest.Server)
@@ -24,16 +25,18 @@ func TestRedisGoesAway(t *testing.T) {
 		{"paused and resumed", (*redistest.Server).Pause, (*redistest.Server).Resume},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
 			redis := redistest.Start(t)
 			s := startSidecar(t, ruleFile(t, `
 domain: shop
 descriptors:
   - {key: rule, value: open, rate_limit: {requests_per_unit: 0, unit: second}}
   - {key: rule, value: closed, rate_limit: {requests_per_unit: 1000000, unit: second, on_store_failure: deny}}
-  - {key: rule, value: counted, rate_limit: {algorithm: funnel, requests_per_unit: 5, unit: day, on_store_failure: deny}}
+  - {key: rule, value: counted, rate_limit: {algorithm: funnel, requests_per_unit: 5, unit: day,
+     on_store_failure: deny}}
 `), "--store", redis.URL())
 			e := proxy{
-				Weir: []string{s.grpc}, Domain: "shop",
+				Weir: []string{s.GRPC}, Domain: "shop",
 				RateLimits: "[{actions: [{request_headers: {header_name: x-rule, descriptor_key: rule}}]}]",
 			}.start(t)
 			c := newClient(t, "127.0.0.1", e.Listener("front"))

@@ -9,12 +9,14 @@ import (
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 )
 
-const endless = "domain: shop\ndescriptors: [{key: remote_address, rate_limit: {requests_per_unit: 1000000, unit: second}}]\n"
+const endless = "domain: shop\n" +
+	"descriptors: [{key: remote_address, rate_limit: {requests_per_unit: 1000000, unit: second}}]\n"
 
-// Two sidecars behind one Envoy are restarted in turn, as a rolling update does. Envoy, which would answer 500 for
-// every failed call, answers 200 throughout: a stopping sidecar first tells its health checks, then answers what
-// is in flight.
+// Two sidecars behind one Envoy restart in turn, as in a rolling update. Envoy, which would answer 500 for every
+// failed call, answers 200 throughout: a stopping sidecar first fails its health checks, then answers what is in
+// flight.
 func TestRollingRestart(t *testing.T) {
+	t.Parallel()
 	redis := redistest.Start(t)
 	file := ruleFile(t, endless)
 	var sidecars []*sidecar
@@ -22,7 +24,7 @@ func TestRollingRestart(t *testing.T) {
 	for range 2 {
 		s := startSidecar(t, file, "--store", redis.URL(), "--store-timeout", "1s")
 		sidecars = append(sidecars, s)
-		p.Weir = append(p.Weir, s.grpc)
+		p.Weir = append(p.Weir, s.GRPC)
 	}
 	e := p.start(t)
 	healthy := func(n uint64) func() bool {
@@ -37,7 +39,7 @@ func TestRollingRestart(t *testing.T) {
 			t.Errorf("a sidecar ended with exit code %d, want 0", code)
 		}
 		t.Logf("stopped in %s", time.Since(since).Round(time.Millisecond))
-		s.start(t)
+		s.Start()
 		await(t, 10*time.Second, "both healthy again", healthy(2))
 	}
 	samples := traffic.stop()
@@ -47,17 +49,17 @@ func TestRollingRestart(t *testing.T) {
 	t.Logf("%d requests, the longest took %s", len(samples), longest(samples))
 }
 
-// A sidecar without a sister that is restarted is missed for as long as it is gone, and no longer: Envoy finds it
-// again by itself. What Envoy is told meanwhile is its failure mode.
+// While the only sidecar restarts, Envoy applies its failure mode. As soon as the sidecar is ready, Envoy reaches it
+// again by itself.
 func TestRestartOfTheOnlySidecar(t *testing.T) {
 	s := startSidecar(t, ruleFile(t, endless), "--drain-delay", "0s")
-	e := proxy{Weir: []string{s.grpc}, Domain: "shop"}.start(t)
+	e := proxy{Weir: []string{s.GRPC}, Domain: "shop"}.start(t)
 	traffic := newClient(t, "127.0.0.1", e.Listener("front")).goOn(t, "/")
 	await(t, 10*time.Second, "any traffic", func() bool { return traffic.count(200, time.Time{}) > 100 })
 	if code := s.Terminate(15 * time.Second); code != 0 {
 		t.Errorf("the sidecar ended with exit code %d, want 0", code)
 	}
-	s.start(t)
+	s.Start()
 	back := time.Now()
 	await(t, 10*time.Second, "answered again", func() bool { return traffic.count(200, back) > 100 })
 	samples := traffic.stop()

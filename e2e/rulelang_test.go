@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// A client that is denied is told what its rule says: headers, among them the type of the body, and the body. What
-// passes is told nothing of it, and both are told the RateLimit headers.
+// A denied request gets its rule's headers, among them the type of the body, and the body. An admitted one gets
+// neither. Both get the RateLimit headers.
 func TestResponseOfARule(t *testing.T) {
 	s := startSidecar(t, ruleFile(t, `
 domain: shop
@@ -24,7 +24,7 @@ descriptors:
   - key: remote_address
     rate_limit: {requests_per_unit: 1, unit: year}
 `), "--ratelimit-headers", "--ratelimit-reset-header", "X-Again")
-	e := proxy{Weir: []string{s.grpc}, Domain: "shop"}.start(t)
+	e := proxy{Weir: []string{s.GRPC}, Domain: "shop"}.start(t)
 	c := newClient(t, "127.0.0.1", e.Listener("front"))
 	ok, denied := c.get(t.Context(), "/"), c.get(t.Context(), "/")
 	if ok.status != 200 || denied.status != 429 {
@@ -54,7 +54,8 @@ descriptors:
 	other := newClient(t, "127.0.1.1", e.Listener("front")) // outside of the block: another rule
 	other.status(t, "/")
 	if s := other.get(t.Context(), "/"); s.status != 429 || s.body != "" || s.header.Get("X-Reason") != "" {
-		t.Errorf("outside of the block: status %d, body %q, X-Reason %q; want 429 and nothing", s.status, s.body, s.header.Get("X-Reason"))
+		t.Errorf("outside of the block: status %d, body %q, X-Reason %q; want 429 and nothing", s.status, s.body,
+			s.header.Get("X-Reason"))
 	}
 }
 
@@ -69,7 +70,7 @@ descriptors:
 	edit(t, blocked, "# nobody yet\n")
 	s := startSidecar(t, file)
 	e := proxy{
-		Weir: []string{s.grpc}, Domain: "shop",
+		Weir: []string{s.GRPC}, Domain: "shop",
 		RateLimits: "[{actions: [{request_headers: {header_name: x-user, descriptor_key: user}}]}]",
 	}.start(t)
 	c := newClient(t, "127.0.0.1", e.Listener("front"))
@@ -80,7 +81,7 @@ descriptors:
 	await(t, 5*time.Second, "eve is blocked", func() bool { return c.status(t, "/", "X-User", "eve") == 429 })
 	edit(t, blocked, "mallory\nmallory\n")
 	await(t, 5*time.Second, "the wrong file is refused", func() bool {
-		_, text := s.page(t, "/rules")
+		_, text := s.Page("/rules")
 		return strings.Contains(text, "blocked.txt:2:1: mallory is already matched")
 	})
 	if got := c.status(t, "/", "X-User", "eve"); got != 429 {

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health/grpc_health_v1"
@@ -27,7 +26,7 @@ descriptors:
   - {key: open, rate_limit: {requests_per_unit: 0, unit: hour}}
   - {key: closed, rate_limit: {requests_per_unit: 1000, unit: hour, on_store_failure: deny}}
 `), "--store", redis.URL(), "--store-timeout", storeTimeout.String(), "--drain-delay", drainDelay.String())
-	conn := dial(t, s.grpc)
+	conn := dial(t, s.GRPC)
 	watch, err := grpc_health_v1.NewHealthClient(conn).Watch(t.Context(), &grpc_health_v1.HealthCheckRequest{})
 	if err != nil {
 		t.Fatal(err)
@@ -53,7 +52,8 @@ descriptors:
 	if heard > drainDelay/2 || time.Since(began) > storeTimeout {
 		t.Errorf("the health watch heard of the stop after %s, want at once", heard)
 	}
-	if got, want := s.readiness(t), "503 Service Unavailable\nnot ready\nprocess: stopping\n"; !strings.HasPrefix(got, want) {
+	if got, want := s.readiness(t), "503 Service Unavailable\nnot ready\nprocess: stopping\n"; !strings.HasPrefix(got,
+		want) {
 		t.Errorf("/readyz answers %q, want %q", got, want)
 	}
 	finish(t, open, pb.RateLimitResponse_OK)
@@ -76,10 +76,7 @@ func begin(t *testing.T, conn *grpc.ClientConn, key string) grpc.ClientStream {
 	if err != nil {
 		t.Fatal(err)
 	}
-	req := &pb.RateLimitRequest{Domain: "shop", Descriptors: []*common.RateLimitDescriptor{
-		{Entries: []*common.RateLimitDescriptor_Entry{{Key: key, Value: "x"}}},
-	}}
-	if err := stream.SendMsg(req); err != nil {
+	if err := stream.SendMsg(question(key, "x")); err != nil {
 		t.Fatal(err)
 	}
 	if err := stream.CloseSend(); err != nil {
@@ -102,6 +99,6 @@ func finish(t *testing.T, streams []grpc.ClientStream, want pb.RateLimitResponse
 // readiness is the status and the text of /readyz.
 func (s *sidecar) readiness(t *testing.T) string {
 	t.Helper()
-	status, text := s.page(t, "/readyz")
+	status, text := s.Page("/readyz")
 	return status + "\n" + text
 }

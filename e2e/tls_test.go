@@ -8,14 +8,15 @@ import (
 	"github.com/weir-ratelimit/weir/internal/test/certtest"
 )
 
-// Envoy and the sidecar know each other by certificates. Another client's certificate, of the same authority, is refused:
-// then Envoy gets no answer, and says so with its 500.
+// Envoy and the sidecar know each other by certificates. Another client's certificate, of the same authority, is
+// refused: then Envoy gets no answer, and says so with its 500.
 func TestEnvoyAsksOverTLS(t *testing.T) {
 	ca := certtest.New(t)
 	cert, key := ca.Issue("weir", "weir.mesh")
-	s := startSidecar(t, ruleFile(t, "domain: shop\ndescriptors: [{key: remote_address, rate_limit: {requests_per_unit: 2, unit: day}}]"),
-		"--grpc-tls-cert", cert, "--grpc-tls-key", key,
-		"--grpc-tls-client-ca", ca.CA(), "--grpc-tls-client-names", "spiffe://mesh/ns/edge/sa/envoy")
+	s := startSidecar(t,
+		ruleFile(t, "domain: shop\ndescriptors: [{key: remote_address, rate_limit: {requests_per_unit: 2, unit: day}}]"),
+		"--grpc-tls-cert", cert, "--grpc-tls-key", key, "--grpc-tls-client-ca", ca.CA(), "--grpc-tls-client-names",
+		"spiffe://mesh/ns/edge/sa/envoy")
 	for _, tt := range []struct {
 		name string
 		want []int
@@ -24,7 +25,7 @@ func TestEnvoyAsksOverTLS(t *testing.T) {
 		{"spiffe://mesh/ns/shop/sa/web", []int{500}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			p := proxy{Weir: []string{s.grpc}, Domain: "shop", CA: ca.CA()}
+			p := proxy{Weir: []string{s.GRPC}, Domain: "shop", CA: ca.CA()}
 			p.Cert, p.Key = ca.Issue("envoy", tt.name)
 			c := newClient(t, "127.0.0.1", p.start(t).Listener("front"))
 			for i, want := range tt.want {

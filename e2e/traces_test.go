@@ -19,7 +19,7 @@ func TestATraceThroughEnvoy(t *testing.T) {
 domain: shop
 descriptors: [{key: remote_address, rate_limit: {requests_per_unit: 1, unit: hour}}]
 `), "--otel-traces")
-	envoy := proxy{Weir: []string{weir.grpc}, Domain: "shop", Collector: collector.Addr}.start(t)
+	envoy := proxy{Weir: []string{weir.GRPC}, Domain: "shop", Collector: collector.Addr}.start(t)
 	for _, want := range []int{http.StatusOK, http.StatusTooManyRequests} {
 		resp, err := http.Get("http://" + envoy.Listener("front"))
 		if err != nil {

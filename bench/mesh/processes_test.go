@@ -2,14 +2,9 @@ package mesh_test
 
 import (
 	"context"
-	"flag"
 	"fmt"
-	"io"
 	"math"
-	"net"
-	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -24,55 +19,27 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"github.com/weir-ratelimit/weir/internal/test/proctest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
+	"github.com/weir-ratelimit/weir/internal/test/weirtest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// binary is the sidecar, empty under -short.
-var binary string
-
-func TestMain(m *testing.M) {
-	flag.Parse()
-	os.Exit(build(m))
-}
-
-// build builds the sidecar once for all tests.
-func build(m *testing.M) int {
-	if testing.Short() {
-		return m.Run()
-	}
-	dir, err := os.MkdirTemp("", "weir-mesh")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	binary = filepath.Join(dir, "weir")
-	build := exec.Command("go", "build", "-o", binary, "./cmd/sidecar")
-	build.Dir = "../.."
-	if out, err := build.CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "build the sidecar: %v\n%s", err, out)
-		return 1
-	}
-	return m.Run()
-}
-
 // process is a running sidecar, as a store of requests of one hit.
 type process struct {
-	*proctest.Process
-	http   string // host:port
+	*weirtest.Process
 	client pb.RateLimitServiceClient
 	rule   string // that decides
 }
 
 func (p *process) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Decision) error {
 	h := hits[0]
-	res, err := p.client.ShouldRateLimit(ctx, &pb.RateLimitRequest{Domain: "mesh", Descriptors: []*common.RateLimitDescriptor{{
-		Entries:        []*common.RateLimitDescriptor_Entry{{Key: p.rule, Value: h.Key}},
-		HitsAddend:     wrapperspb.UInt64(uint64(max(h.N, -h.N))),
-		IsNegativeHits: h.N < 0,
-	}}})
+	res, err := p.client.ShouldRateLimit(
+		ctx,
+		&pb.RateLimitRequest{Domain: "mesh", Descriptors: []*common.RateLimitDescriptor{{
+			Entries:    []*common.RateLimitDescriptor_Entry{{Key: p.rule, Value: h.Key}},
+			HitsAddend: wrapperspb.UInt64(uint64(max(h.N, -h.N))), IsNegativeHits: h.N < 0,
+		}}},
+	)
 	if err != nil {
 		return err
 	}
@@ -109,13 +76,11 @@ func startFleet(t *testing.T, redis *redistest.Server, mode string, sidecars int
 	if err := os.WriteFile(file, []byte(rules(mode)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	addr := func() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(proctest.FreePort(t))) }
 	for range sidecars {
-		target := addr()
-		p := &process{http: addr(), rule: day}
-		p.Process = proctest.Start(t, "sidecar", exec.Command(binary, "serve", "--rules", file, "--grpc-addr", target, "--http-addr", p.http,
-			"--store", redis.URL(), "--store-timeout", "5s", "--known-denials="+strconv.FormatBool(mode != strict)))
-		conn, err := grpc.NewClient(target, grpc.WithTransportCredentials(insecure.NewCredentials()))
+		p := &process{rule: day, Process: weirtest.New(t, "--rules", file, "--store", redis.URL(), "--store-timeout", "5s",
+			"--known-denials="+strconv.FormatBool(mode != strict))}
+		p.Launch()
+		conn, err := grpc.NewClient(p.GRPC, grpc.WithTransportCredentials(insecure.NewCredentials()))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -124,47 +89,12 @@ func startFleet(t *testing.T, redis *redistest.Server, mode string, sidecars int
 		fleet = append(fleet, p)
 	}
 	for _, p := range fleet {
-		p.Await(60*time.Second, func() error { _, err := p.page("/readyz"); return err })
+		p.AwaitReady()
 		if err := p.Take(t.Context(), []limiter.Hit{{Key: "warm", N: 1}}, make([]limiter.Decision, 1)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	return fleet
-}
-
-// page is what the sidecar answers to GET.
-func (p *process) page(path string) (string, error) {
-	client := http.Client{Timeout: 5 * time.Second}
-	resp, err := client.Get("http://" + p.http + path)
-	if err != nil {
-		return "", err
-	}
-	defer resp.Body.Close() //nolint:errcheck // only read from
-	text, err := io.ReadAll(resp.Body)
-	if err == nil && resp.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%s: %s", path, resp.Status)
-	}
-	return string(text), err
-}
-
-// metric is the value of a metric without labels.
-func (p *process) metric(t *testing.T, name string) float64 {
-	t.Helper()
-	text, err := p.page("/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(text) {
-		if value, ok := strings.CutPrefix(line, name+" "); ok {
-			v, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return v
-		}
-	}
-	t.Fatalf("no metric %s", name)
-	return 0
 }
 
 // onRedis runs the scene on real sidecars, each a process, and a real Redis. The second result is the mean time that
@@ -173,8 +103,8 @@ func (s scene) onRedis(t *testing.T, server *redistest.Server, fleet []*process)
 	t.Helper()
 	waited := func() (seconds, takes float64) {
 		for _, p := range fleet {
-			seconds += p.metric(t, `weir_store_take_seconds_sum{store="(default)"}`)
-			takes += p.metric(t, `weir_store_take_seconds_count{store="(default)"}`)
+			seconds += p.Metric(`weir_store_take_seconds_sum{store="(default)"}`)
+			takes += p.Metric(`weir_store_take_seconds_count{store="(default)"}`)
 		}
 		return seconds, takes
 	}
@@ -229,11 +159,9 @@ func (s scene) beside(t *testing.T, server *redistest.Server, fleet []*process, 
 	return got, s.virtual(t, c)
 }
 
-// TestModelAgrees compares the model with five sidecars on one Redis, where also a refund at one is seen by the others.
+// TestModelAgrees compares the model with five sidecars on one Redis, where also a refund at one is seen by the
+// others.
 func TestModelAgrees(t *testing.T) {
-	if testing.Short() {
-		t.Skip("needs redis-server and the built sidecar")
-	}
 	for _, mode := range modes {
 		t.Run(mode, func(t *testing.T) {
 			server := redistest.Start(t)

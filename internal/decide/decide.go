@@ -132,7 +132,7 @@ func New(o Options) (*Decider, error) {
 }
 
 // Decide decides a request as a whole: either all of its limits are charged or none, as limiter.Decide has it.
-// The verdict is valid until the request is Reset. The caller Waits for its Delay before it answers, and Ends it.
+// The verdict is valid until the request is Reset. The caller Waits for the verdict's Delay before it answers.
 //
 // While the store fails, each limit's on_store_failure decides in its place.
 //
@@ -146,17 +146,15 @@ func (d *Decider) Decide(ctx context.Context, r *Request) (*Verdict, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer v.leavePlace()
 	if err := d.take(ctx, v); err != nil {
 		return nil, err
 	}
 	v.fold()
 	d.observe(ctx, v)
-	v.isDelayed = v.Wait > 0
 	return v, nil
 }
 
-// take asks the store once for all hits. Failure policies decide if it does not answer.
+// take has the store decide the hits.
 func (d *Decider) take(ctx context.Context, v *Verdict) error {
 	if len(v.Hits) == 0 {
 		return nil
@@ -164,9 +162,14 @@ func (d *Decider) take(ctx context.Context, v *Verdict) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if v.mayWait() && !v.takePlace(&d.places) {
-		return d.refuse(ctx, v)
+	if v.mayWait() {
+		return d.askWithPlace(ctx, v)
 	}
+	return d.ask(ctx, v)
+}
+
+// ask asks the store once for all hits. Failure policies decide if it does not answer.
+func (d *Decider) ask(ctx context.Context, v *Verdict) error {
 	err := d.o.Store.Take(ctx, v.Hits, v.Decisions)
 	if err == nil {
 		return nil

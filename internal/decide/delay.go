@@ -28,21 +28,23 @@ func (d *Decider) Delayed() DelayedStats {
 	return DelayedStats{Now: d.places.taken.Load(), Refused: d.places.refused.Load()}
 }
 
-// Delay is the time that an admitted request waits before it is answered, and its place among those that do.
+// Delay is the time that an admitted request waits before it is answered, and its place among those that do. Either Wait
+// or End is called, once.
 type Delay struct {
 	For   time.Duration
 	place *places
 }
 
-// Delay is the verdict's. Unlike the verdict it is valid after the request's Reset. End it.
+// Delay is the verdict's. Unlike the verdict it is valid after the request's Reset.
 func (v *Verdict) Delay() Delay { return Delay{For: v.Wait, place: v.place} }
 
 // Wait returns after the delay, or with ctx's error when ctx is done. What the limits counted is not given back then: the
 // requests behind this one have their time already.
 func (d Delay) Wait(ctx context.Context) error {
-	if d.For <= 0 {
+	if d.place == nil {
 		return nil
 	}
+	defer d.End()
 	timer := time.NewTimer(d.For)
 	defer timer.Stop()
 	select {
@@ -53,30 +55,31 @@ func (d Delay) Wait(ctx context.Context) error {
 	}
 }
 
-// End frees the request's place. It is called once.
+// End frees the request's place, without waiting.
 func (d Delay) End() {
 	if d.place != nil {
 		d.place.taken.Add(-1)
 	}
 }
 
-// takePlace reserves a place, unless all are taken.
-func (v *Verdict) takePlace(p *places) bool {
+// askWithPlace asks the store for a request that may have to wait. It keeps a place for a request that has to.
+func (d *Decider) askWithPlace(ctx context.Context, v *Verdict) error {
+	p := &d.places
 	if p.taken.Add(1) > p.most {
 		p.taken.Add(-1)
 		p.refused.Add(1)
-		return false
+		return d.refuse(ctx, v)
 	}
-	v.place = p
-	return true
-}
-
-// leavePlace frees the place of a request that does not wait.
-func (v *Verdict) leavePlace() {
-	if v.place != nil && !v.isDelayed {
-		v.place.taken.Add(-1)
-		v.place = nil
+	defer func() {
+		if v.place == nil { // it need not wait, or is not decided
+			p.taken.Add(-1)
+		}
+	}()
+	err := d.ask(ctx, v)
+	if err == nil && limiter.Admitted(v.Hits, v.Decisions) && v.longestWait() > 0 {
+		v.place = p
 	}
+	return err
 }
 
 // mayWait reports whether a limit of the request can delay it.

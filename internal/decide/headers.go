@@ -21,6 +21,9 @@ type Header struct {
 // Headers yields the response's header fields: those of the nearest limit if the process has names for them, then
 // Retry-After and those of the rule's response if the request is denied.
 func (v *Verdict) Headers(yield func(Header) bool) {
+	if !v.Denied && *v.headers == (LimitHeaders{}) {
+		return
+	}
 	number := func(name string, n int64) bool { return yield(Header{Name: name, Number: n, IsNumber: true}) }
 	if st := v.nearest(); st != nil {
 		if !number(v.headers.Limit, int64(Saturate(st.Limit.Policy.Limit()))) ||

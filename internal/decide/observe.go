@@ -89,16 +89,9 @@ func (d *Decider) observe(ctx context.Context, v *Verdict) {
 // Outcome is what became of hit i.
 func (v *Verdict) Outcome(i int) Outcome {
 	h, fits := &v.Hits[i], v.Decisions[i].Allowed
-	isFailed, hasLocal := v.Failed(), v.Limits[i].Local != nil
 	switch {
-	case isFailed && hasLocal && fits:
-		return AllowedLocally
-	case isFailed && hasLocal:
-		return DeniedLocally
-	case isFailed && fits:
-		return AllowedOnFailure
-	case isFailed:
-		return DeniedOnFailure
+	case v.Failed():
+		return failureOutcome(v.Limits[i].Local != nil, fits)
 	case fits && v.Denied && h.N > 0 && h.Mode != limiter.Shadow:
 		return Uncharged
 	case fits:
@@ -109,5 +102,18 @@ func (v *Verdict) Outcome(i int) Outcome {
 		return Denied
 	default:
 		return QuotaOver
+	}
+}
+
+func failureOutcome(isLocal, fits bool) Outcome {
+	switch {
+	case isLocal && fits:
+		return AllowedLocally
+	case isLocal:
+		return DeniedLocally
+	case fits:
+		return AllowedOnFailure
+	default:
+		return DeniedOnFailure
 	}
 }

@@ -75,7 +75,7 @@ func (r *Request) Reset() {
 	clear(r.Descriptors)
 	clear(r.entries)
 	r.verdict.reset()
-	*r = Request{o: r.o, Descriptors: r.Descriptors[:0], entries: r.entries[:0], verdict: r.verdict}
+	r.Domain, r.Descriptors, r.added, r.entries = "", r.Descriptors[:0], 0, r.entries[:0]
 }
 
 // check says what is wrong with the request. The error names the field.

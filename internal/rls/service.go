@@ -139,10 +139,10 @@ func (s *Service) shouldRateLimit(ctx context.Context, c *call) (any, error) {
 		return nil, s.reject(toStatus(err))
 	}
 	delay := v.Delay()
-	defer delay.End()
 	res, err := c.report(v)
 	s.release(c) // before it waits
 	if err != nil {
+		delay.End()
 		return nil, s.reject(status.Errorf(codes.Internal, "dynamic_metadata: %v", err))
 	}
 	if err := delay.Wait(ctx); err != nil {

@@ -12,6 +12,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/weir-ratelimit/weir/internal/test/proctest"
+	"github.com/weir-ratelimit/weir/internal/test/weirtest"
 )
 
 // patience is how long the demo may take to show all, or to end, on a busy machine.
@@ -19,9 +22,7 @@ const patience = time.Minute
 
 // However its terminal goes away, the demo ends its programs and leaves nothing behind.
 func TestDemoEndsWithItsTerminal(t *testing.T) {
-	if testing.Short() {
-		t.Skip("needs Envoy and builds the sidecar: left out by -short")
-	}
+	proctest.SkipIfShort(t, "Envoy and the built program")
 	root := workspace(t)
 	for name, tt := range map[string]struct {
 		terminal bool   // a real one
@@ -95,18 +96,17 @@ func workspace(t *testing.T) string {
 		}
 	}
 	dir := t.TempDir()
-	for _, program := range []string{"demo", "weir"} {
-		from := map[string]string{"demo": ".", "weir": "../../cmd/sidecar"}[program]
-		if out, err := exec.Command("go", "build", "-o", filepath.Join(dir, "bin", program), from).CombinedOutput(); err != nil {
-			t.Fatalf("%v\n%s", err, out)
-		}
+	if out, err := exec.Command("go", "build", "-o", filepath.Join(dir, "bin", "demo"), ".").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
 	}
-	for _, name := range []string{".tools", "examples"} {
-		path, err := filepath.Abs(filepath.Join("..", "..", name))
-		if err == nil {
-			err = os.Symlink(path, filepath.Join(dir, name))
-		}
-		if err != nil {
+	root, err := filepath.Abs(filepath.Join("..", ".."))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, path := range map[string]string{
+		"bin/weir": weirtest.Binary(t), ".tools": filepath.Join(root, ".tools"), "examples": filepath.Join(root, "examples"),
+	} {
+		if err := os.Symlink(path, filepath.Join(dir, name)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -9,12 +9,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"syscall"
 	"time"
+
+	"github.com/weir-ratelimit/weir/internal/test/launch"
 )
 
 // What examples/envoy.yaml and the sidecar's defaults have.
@@ -25,6 +29,9 @@ const (
 	httpAddr = "127.0.0.1:8080"
 	upstream = "127.0.0.1:10001"
 )
+
+// toStart and toStop are how long a program may take.
+const toStart, toStop = 30 * time.Second, 15 * time.Second
 
 func main() {
 	// SIGHUP comes when the terminal closes, SIGPIPE when the reader of the output has gone: neither may end the demo before
@@ -53,27 +60,25 @@ func run(ctx context.Context, out io.Writer, exit bool) (err error) {
 		return err
 	}
 
-	sidecar, err := start(dir, "sidecar", "bin/weir", "serve", "--rules", rules, "--store", "memory",
-		"--grpc-addr", grpcAddr, "--http-addr", httpAddr)
+	sidecar, err := start(ctx, "sidecar", "http://"+httpAddr+"/readyz", "bin/weir", "serve", "--rules", rules,
+		"--store", "memory", "--grpc-addr", grpcAddr, "--http-addr", httpAddr)
 	if err != nil {
 		return err
 	}
-	defer sidecar.stop()
-	if err := sidecar.await(ctx, "http://"+httpAddr+"/readyz"); err != nil {
+	defer sidecar.Stop(toStop)
+	binary, err := launch.FindEnvoy()
+	if err != nil {
 		return err
 	}
-	envoy, err := start(dir, "envoy", ".tools/venv/bin/envoy", "--config-path", "examples/envoy.yaml",
+	envoy, err := start(ctx, "envoy", admin+"/ready", binary, "--config-path", "examples/envoy.yaml",
 		"--disable-hot-restart", "--concurrency", "1", "--log-level", "warning")
 	if err != nil {
 		return err
 	}
-	defer envoy.stop()
-	if err := envoy.await(ctx, admin+"/ready"); err != nil {
-		return err
-	}
+	defer envoy.Stop(toStop)
 
 	if err := show(ctx, out, rules); err != nil {
-		return fmt.Errorf("%w\n\nThe sidecar said:\n%s", err, sidecar.output())
+		return fmt.Errorf("%w\n\nThe sidecar said:\n%s", err, sidecar.Output())
 	}
 	where(out, rules)
 	if exit {
@@ -83,11 +88,24 @@ func run(ctx context.Context, out io.Writer, exit bool) (err error) {
 	select {
 	case <-ctx.Done():
 		return nil
-	case <-sidecar.exited:
-		return sidecar.died()
-	case <-envoy.exited:
-		return envoy.died()
+	case <-sidecar.Exited():
+		return sidecar.Died()
+	case <-envoy.Exited():
+		return envoy.Died()
 	}
+}
+
+// start runs a program and returns when the URL answers.
+func start(ctx context.Context, name, url, binary string, args ...string) (*launch.Process, error) {
+	p, err := launch.Start(name, exec.Command(binary, args...)) //nolint:gosec,noctx // the demo's own; Stop ends it
+	if err != nil {
+		return nil, err
+	}
+	if err := p.Await(ctx, toStart, func(ctx context.Context) error { return launch.Get(ctx, url) }); err != nil {
+		p.Stop(toStop)
+		return nil, err
+	}
+	return p, nil
 }
 
 // show plays the scenes, then edits a rule.
@@ -174,4 +192,21 @@ Everything was as the rules say. What listens, and where:
   %-36s the sidecar's gRPC
   %-36s the rule files: edit one and try again
 `, front, admin, "http://"+httpAddr, grpcAddr, rules)
+}
+
+// free returns an error for each of the addresses on which something listens.
+func free(ctx context.Context, addrs ...string) error {
+	var errs []error
+	for _, addr := range addrs {
+		var config net.ListenConfig
+		ln, err := config.Listen(ctx, "tcp", addr)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("the demo needs %s, which something else uses: %w", addr, err))
+			continue
+		}
+		if err := ln.Close(); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
 }

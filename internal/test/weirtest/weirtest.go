@@ -1,0 +1,154 @@
+// Package weirtest runs the weir program for a test, as its users have it.
+package weirtest
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/weir-ratelimit/weir/internal/test/launch"
+	"github.com/weir-ratelimit/weir/internal/test/proctest"
+)
+
+// patience is how long weir may take to become ready on a busy machine.
+const patience = time.Minute
+
+// Binary returns the path of the program, which it builds once a process. Under -short it skips the test.
+func Binary(tb testing.TB) string {
+	tb.Helper()
+	proctest.SkipIfShort(tb, "the built program")
+	path, err := build()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return path
+}
+
+// build builds bin/test/weir, or leaves it if it is up to date. One process builds at a time.
+var build = sync.OnceValues(func() (path string, err error) {
+	source, err := launch.Above("cmd/sidecar")
+	if err != nil {
+		return "", err
+	}
+	root := filepath.Dir(filepath.Dir(source))
+	path = filepath.Join(root, "bin", "test", "weir")
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return "", err
+	}
+	lock, err := os.Create(path + ".lock")
+	if err != nil {
+		return "", err
+	}
+	defer lock.Close() //nolint:errcheck // it is empty; closing it ends the lock
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		return "", err
+	}
+	cmd := exec.Command("go", "build", "-o", path, "./cmd/sidecar")
+	cmd.Dir = root
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build weir: %w\n%s", err, out)
+	}
+	// The results of tests that look at a file are not reused when the file changes: make test touches this one first.
+	_, err = os.Stat(path)
+	return path, err
+})
+
+// Run runs a command of weir, such as "top", and returns what it wrote to standard output and standard error.
+func Run(tb testing.TB, args ...string) (out string, err error) {
+	tb.Helper()
+	text, err := exec.Command(Binary(tb), args...).CombinedOutput()
+	return string(text), err
+}
+
+// Process is a weir that serves.
+type Process struct {
+	*proctest.Process
+
+	GRPC, HTTP string   // host:port
+	Args       []string // of the program, from "serve" on
+
+	tb testing.TB
+}
+
+// New returns a weir that will serve on ports of its own, with further arguments.
+func New(tb testing.TB, args ...string) *Process {
+	tb.Helper()
+	p := &Process{tb: tb, GRPC: proctest.FreeAddr(tb), HTTP: proctest.FreeAddr(tb)}
+	p.Args = append([]string{"serve", "--grpc-addr", p.GRPC, "--http-addr", p.HTTP}, args...)
+	return p
+}
+
+// Start runs weir, also again after it has ended, and returns when it is ready.
+func (p *Process) Start() {
+	p.tb.Helper()
+	p.Launch()
+	p.AwaitReady()
+}
+
+// Launch runs weir and does not wait until it is ready.
+func (p *Process) Launch() {
+	p.tb.Helper()
+	p.Process = proctest.Start(p.tb, "weir", exec.Command(Binary(p.tb), p.Args...))
+}
+
+// LaunchVia is Launch by a line of bash, in which "$0" "$@" is the command.
+func (p *Process) LaunchVia(line string) {
+	p.tb.Helper()
+	p.Process = proctest.Start(p.tb, "weir", exec.Command("bash", append([]string{"-c", line, Binary(p.tb)}, p.Args...)...))
+}
+
+// AwaitReady returns when weir is ready.
+func (p *Process) AwaitReady() {
+	p.tb.Helper()
+	p.Await(patience, func() error { return p.Ready(context.Background()) })
+}
+
+// Ready returns nil if weir is ready.
+func (p *Process) Ready(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	return launch.Get(ctx, "http://"+p.HTTP+"/readyz")
+}
+
+// Page returns the answer to GET: the status, such as "200 OK", and the body.
+func (p *Process) Page(path string) (status, text string) {
+	p.tb.Helper()
+	resp, err := http.Get("http://" + p.HTTP + path)
+	if err != nil {
+		p.tb.Fatal(err)
+	}
+	defer resp.Body.Close() //nolint:errcheck // only read from
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		p.tb.Fatal(err)
+	}
+	return resp.Status, string(body)
+}
+
+// Metric returns the value of a metric by its name and labels, such as `weir_rules_loads_total{result="ok"}`. It
+// fails the test if there is no such metric.
+func (p *Process) Metric(name string) float64 {
+	p.tb.Helper()
+	_, text := p.Page("/metrics")
+	for line := range strings.Lines(text) {
+		if value, ok := strings.CutPrefix(line, name+" "); ok {
+			v, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
+			if err != nil {
+				p.tb.Fatal(err)
+			}
+			return v
+		}
+	}
+	p.tb.Fatalf("no metric %s", name)
+	return 0
+}
