@@ -13,6 +13,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/decisionlog"
 	"github.com/weir-ratelimit/weir/internal/replay"
 	"github.com/weir-ratelimit/weir/internal/rulediff"
+	"github.com/weir-ratelimit/weir/internal/rules"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
 
@@ -107,7 +108,7 @@ func (c *diffCmd) options() (o replay.Options, err error) {
 	}
 	given := 0
 	for _, path := range []string{c.Old, c.New, c.Traffic} {
-		if path == stdin {
+		if path == rules.Stdin {
 			given++
 		}
 	}
@@ -130,7 +131,7 @@ func (c *diffCmd) readSet(ctx context.Context, io streams, path string) (*descri
 	if err != nil {
 		return nil, err
 	}
-	set, err := compileSet(files, c.Stores)
+	set, err := rules.Compile(files, c.Stores)
 	if err != nil {
 		fmt.Fprintf(io.err, "%s\n%s: these rules are wrong; weir check says more\n", err, path)
 		return nil, errNoAnswer
@@ -140,7 +141,7 @@ func (c *diffCmd) readSet(ctx context.Context, io streams, path string) (*descri
 
 func (c *diffCmd) replay(ctx context.Context, from streams, sets [2]*descriptors.Set, o replay.Options) (*replay.Report, error) {
 	in := from.in
-	if c.Traffic != stdin {
+	if c.Traffic != rules.Stdin {
 		f, err := os.Open(c.Traffic)
 		if err != nil {
 			return nil, err

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weir-ratelimit/weir/internal/rules"
 	"github.com/weir-ratelimit/weir/internal/simulate"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/descriptors/rulefile"
@@ -140,7 +141,7 @@ func (c *simulateCmd) rules(ctx context.Context, io streams) (*descriptors.Set, 
 	if err != nil {
 		return nil, err
 	}
-	return compileSet(files, c.Stores)
+	return rules.Compile(files, c.Stores)
 }
 
 // sortOut makes --rules or --limit of --rule, which was both.

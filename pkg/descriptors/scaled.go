@@ -6,7 +6,6 @@ import (
 	"math"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
@@ -67,38 +66,6 @@ func (l *Limit) label() string {
 // Place is that of the limit among its rule's, from 1; 0 for a limit that a request brings along.
 func (l *Limit) Place() int {
 	return 1 + slices.IndexFunc(l.Rule.Limits, func(of *Limit) bool { return of.ID == l.ID })
-}
-
-// Rule is the domain's rule of that Path, nil if there is none.
-func (d *Domain) Rule(path string) *Rule {
-	for _, r := range d.rules {
-		if r.Path == path {
-			return r
-		}
-	}
-	return nil
-}
-
-// Rules are the domain's, in file order.
-func (d *Domain) Rules() []*Rule { return d.rules }
-
-// SameCounters reports whether both limits have the same counter for each request, in the same store.
-func (l *Limit) SameCounters(other *Limit) bool {
-	for i := range max(len(l.Rule.levels), len(other.Rule.levels)) {
-		if l.Rule.level(i) != other.Rule.level(i) {
-			return false
-		}
-	}
-	return l.keyStart == other.keyStart && l.Policy.Store() == other.Policy.Store()
-}
-
-// Params are the parameters that the limit's policy was made of.
-func (l *Limit) Params() limiter.Params { return *l.params }
-
-// Counts says whether a counter's key is one that AppendKey writes for this limit of its rule, and not for another.
-func (l *Limit) Counts(key string) bool {
-	rest, ok := strings.CutPrefix(key, l.keyStart)
-	return ok && strings.HasPrefix(rest, "|")
 }
 
 // share sets the process's share of the limit, if it is for Local to count. A limit that has a policy has a share.

@@ -20,8 +20,8 @@ type rateLimit struct {
 	waitsForNothing bool // max_wait: 0s
 }
 
-func (r *reader) rateLimitShape() *shape[rateLimit] {
-	s := newShape[rateLimit]("a rate limit")
+func (r *reader) rateLimitSchema() *schema[rateLimit] {
+	s := newSchema[rateLimit]("a rate limit")
 	// field notes where a field is written, and whether it can be read.
 	field := func(name string, read func(n *yaml.Node, l *rateLimit)) {
 		s.field(name, func(n *yaml.Node, l *rateLimit) {

@@ -1,5 +1,7 @@
 package redisstore
 
+import "github.com/redis/go-redis/v9"
+
 // MaxFlights is maxFlights.
 const MaxFlights = maxFlights
 
@@ -43,3 +45,6 @@ func (s *Store) Key(key string) string { return s.key(key) }
 
 // CanLendAtAll reports whether the client ends a call at its deadline.
 func (s *Store) CanLendAtAll() bool { return s.canLend }
+
+// AddHook has h called for the store's commands.
+func (s *Store) AddHook(h redis.Hook) { s.client.AddHook(h) }
