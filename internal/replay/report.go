@@ -9,7 +9,6 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
-	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
 // Report is what the two sets make of the traffic. Numbers are requests, of a sampled log about those that it stands for.
@@ -191,7 +190,7 @@ func (r *run) notes(sets ...*descriptors.Set) (notes []string) {
 			patterns[path] = true
 		}
 		for _, l := range set.Limits() {
-			if l.Policy.Algorithm() == limiter.Concurrency {
+			if l.Policy.Algorithm().CountsInFlight() {
 				inFlight[l.Rule.Path] = true
 			}
 		}

@@ -10,6 +10,9 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
+// maxNumber is the largest number of requests_per_unit and its like: what Envoy's own 32-bit field can carry.
+const maxNumber = math.MaxUint32
+
 // Scaled is the limit with its numbers (requests_per_unit, burst, segment_cap) times factor, rounded down, on the same
 // counters: what was used is kept, as after an edit of the rule. The error says why there is no such limit.
 func (l *Limit) Scaled(factor float64) (*Limit, error) {
@@ -33,8 +36,8 @@ func (l *Limit) Scaled(factor float64) (*Limit, error) {
 		}
 		// What is a whole number but for the last bit of a double, as 3 x 0.333..., is meant as one.
 		n := math.Floor(float64(*part.n)*factor + 1e-6)
-		if n < 1 || n > limiter.MaxLimit || math.IsNaN(n) {
-			errs = append(errs, fmt.Errorf("%s would be %g; it must be between 1 and %d", part.name, n, int64(limiter.MaxLimit)))
+		if n < 1 || n > maxNumber || math.IsNaN(n) {
+			errs = append(errs, fmt.Errorf("%s would be %g; it must be between 1 and %d", part.name, n, int64(maxNumber)))
 			continue
 		}
 		*part.n = int64(n)
@@ -47,7 +50,7 @@ func (l *Limit) Scaled(factor float64) (*Limit, error) {
 		err = scaled.share()
 	}
 	if err != nil {
-		return fail(err)
+		return fail(PolicyError(err))
 	}
 	return &scaled, nil
 }
