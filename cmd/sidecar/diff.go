@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/decisionlog"
-	"github.com/weir-ratelimit/weir/internal/replay"
+	"github.com/weir-ratelimit/weir/internal/offline"
 	"github.com/weir-ratelimit/weir/internal/rulediff"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
@@ -59,8 +59,8 @@ Examples:
 
 // differences is what diff prints as JSON.
 type differences struct {
-	Changes []rulediff.Change `json:"changes"`
-	Traffic *replay.Report    `json:"traffic,omitempty"`
+	Changes []rulediff.Change   `json:"changes"`
+	Traffic *offline.Comparison `json:"traffic,omitempty"`
 }
 
 // Run prints the differences to stdout.
@@ -92,8 +92,8 @@ func (c *diffCmd) Run(ctx context.Context, io streams) error {
 }
 
 // options checks what the flags say.
-func (c *diffCmd) options() (o replay.Options, err error) {
-	o = replay.Options{Domain: c.Domain, TimeField: c.TimeField, Top: c.Top}
+func (c *diffCmd) options() (o offline.LogOptions, err error) {
+	o = offline.LogOptions{Domain: c.Domain, TimeField: c.TimeField}
 	var errs []error
 	check := func(ok bool, format string, args ...any) {
 		if !ok {
@@ -101,7 +101,7 @@ func (c *diffCmd) options() (o replay.Options, err error) {
 		}
 	}
 	for _, text := range c.Map {
-		m, err := replay.ParseMappings(text)
+		m, err := offline.ParseMappings(text)
 		check(err == nil, "--map: %w", err)
 		o.Mappings = append(o.Mappings, m)
 	}
@@ -138,7 +138,7 @@ func (c *diffCmd) readSet(ctx context.Context, io streams, path string) (*descri
 	return set, nil
 }
 
-func (c *diffCmd) replay(ctx context.Context, from streams, sets [2]*descriptors.Set, o replay.Options) (*replay.Report, error) {
+func (c *diffCmd) replay(ctx context.Context, from streams, sets [2]*descriptors.Set, o offline.LogOptions) (*offline.Comparison, error) {
 	in := from.in
 	if c.Traffic != stdin {
 		f, err := os.Open(c.Traffic)
@@ -148,7 +148,7 @@ func (c *diffCmd) replay(ctx context.Context, from streams, sets [2]*descriptors
 		defer f.Close() //nolint:errcheck // it was only read
 		in = f
 	}
-	return replay.Run(ctx, sets[0], sets[1], in, o)
+	return offline.Compare(ctx, sets[0], sets[1], in, o, c.Top)
 }
 
 func (c *diffCmd) print(to streams, out *differences) error {
@@ -205,7 +205,7 @@ func orNone(value string) string {
 }
 
 // printTraffic says what was replayed and what came of it, and what to know of the log on stderr.
-func printTraffic(to streams, r *replay.Report) {
+func printTraffic(to streams, r *offline.Comparison) {
 	about := ""
 	if r.Estimate {
 		about = "about "
@@ -228,7 +228,7 @@ func printTraffic(to streams, r *replay.Report) {
 }
 
 // printRules shows the limits that make the difference, each with its first keys.
-func printRules(w io.Writer, rules []*replay.RuleCount) error {
+func printRules(w io.Writer, rules []*offline.RuleCount) error {
 	if len(rules) == 0 {
 		return nil
 	}

@@ -120,19 +120,23 @@ type Question struct {
 	Hits uint32
 }
 
-func (q *Question) request(d *decide.Decider) *decide.Request {
-	r := d.NewRequest()
-	r.Domain = q.Domain
-	for _, entries := range q.Descriptors {
-		r.Add(decide.Descriptor{Entries: entries, Cost: int64(max(q.Hits, 1))})
+func (q *Question) descriptors() []decide.Descriptor {
+	all := make([]decide.Descriptor, len(q.Descriptors))
+	for i, entries := range q.Descriptors {
+		all[i] = decide.Descriptor{Entries: entries, Cost: int64(max(q.Hits, 1))}
 	}
-	return r
+	return all
 }
 
 // Ask explains the question by the rules, with the verdict that the decider would give now. The error says what is wrong with
 // the question.
 func Ask(ctx context.Context, d *decide.Decider, rules *descriptors.Set, q Question) (*Report, error) {
-	v, err := d.Look(ctx, rules, q.request(d))
+	request := d.NewRequest()
+	request.Domain = q.Domain
+	for _, descriptor := range q.descriptors() {
+		request.Add(descriptor)
+	}
+	v, err := d.Look(ctx, rules, request)
 	if err != nil {
 		return nil, err
 	}
