@@ -1,6 +1,6 @@
-// Package explain answers "it does not limit" and "it limits, and I cannot see why": which rules a request's descriptors
-// match and why others do not, which counters that means, and what would be answered. It decides nothing itself: how
-// descriptors match is pkg/descriptors' to say, and what is answered internal/decide's.
+// Package explain answers "it does not limit" and "it limits, and I cannot see why": which rules a request's
+// descriptors match and why others do not, which counters that means, and what would be answered. It decides nothing
+// itself: how descriptors match is pkg/descriptors' to say, and what is answered internal/decide's.
 package explain
 
 import (
@@ -128,8 +128,8 @@ func (q *Question) descriptors() []decide.Descriptor {
 	return all
 }
 
-// Ask explains the question by the rules, with the verdict that the decider would give now. The error says what is wrong with
-// the question.
+// Ask explains the question by the rules, with the verdict that the decider would give now. The error says what is
+// wrong with the question.
 func Ask(ctx context.Context, d *decide.Decider, rules *descriptors.Set, q Question) (*Report, error) {
 	request := d.NewRequest()
 	request.Domain = q.Domain
@@ -304,9 +304,9 @@ func code(over bool) string {
 	return OK
 }
 
-// Missing says what was found instead of an expectation, empty if it was met: ok and over are the code of the request's (last)
-// answer, none says that no limit applies to any descriptor, and anything else is a rule that one of them reaches, by its
-// path, its place, or the name of one of its limits.
+// Missing says what was found instead of an expectation, empty if it was met: ok and over are the code of the request's
+// (last) answer, none says that no limit applies to any descriptor, and anything else is a rule that one of them
+// reaches, by its path, its place, or the name of one of its limits.
 func (r *Report) Missing(expected string) string {
 	last := r.Answer.Code
 	if n := len(r.Next); n > 0 {

@@ -36,8 +36,8 @@ type Span struct {
 // begin is when virtual time begins: with a window of every unit up to the week, and of the calendar in UTC.
 var begin = time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)
 
-// Offline is Ask on fresh counters in virtual time, so that the same question always has the same answer. With more than one
-// request, one after each time every, it reports where the answer changes.
+// Offline is Ask on fresh counters in virtual time, so that the same question always has the same answer. With more
+// than one request, one after each time every, it reports where the answer changes.
 func Offline(
 	ctx context.Context, rules *descriptors.Set, q Question, requests int, every time.Duration,
 ) (*Report, error) {

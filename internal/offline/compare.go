@@ -17,7 +17,8 @@ import (
 // maxKeys bounds the keys that Compare counts one by one, of all rules together.
 const maxKeys = 100_000
 
-// Comparison is what two rule sets make of a log. Numbers are requests; of a sampled log, about those that it stands for.
+// Comparison is what two rule sets make of a log. Numbers are requests; of a sampled log, about those that it stands
+// for.
 type Comparison struct {
 	Span
 
@@ -33,9 +34,15 @@ type Comparison struct {
 	Notes []string `json:"notes,omitempty"`
 }
 
-// Compare replays a log by two rule sets, and says which requests one of them denies and the other does not. It shows the
-// first keys of a rule, top of them. The error is that of ReadLog.
-func Compare(ctx context.Context, before, after *descriptors.Set, in io.Reader, o LogOptions, top int) (*Comparison, error) {
+// Compare replays a log by two rule sets, and says which requests one of them denies and the other does not. It shows
+// the first keys of a rule, top of them. The error is that of ReadLog.
+func Compare(
+	ctx context.Context,
+	before, after *descriptors.Set,
+	in io.Reader,
+	o LogOptions,
+	top int,
+) (*Comparison, error) {
 	c, err := newComparing(before, after, top) //nolint:contextcheck // the stores end with close
 	if err != nil {
 		return nil, err
@@ -94,8 +101,8 @@ func (c *comparing) decide(ctx context.Context, r *Request) error {
 	return nil
 }
 
-// RuleCount is a limit's part in the difference: requests that it denies by the new rules and that pass by the old ones, and
-// the other way round. Shadow is what it would have denied in shadow mode, by either.
+// RuleCount is a limit's part in the difference: requests that it denies by the new rules and that pass by the old
+// ones, and the other way round. Shadow is what it would have denied in shadow mode, by either.
 type RuleCount struct {
 	Domain       string      `json:"domain"`
 	Rule         string      `json:"rule"`
@@ -235,8 +242,11 @@ func (log *Log) Notes(o LogOptions, sets ...*descriptors.Set) (notes []string) {
 	say(log.Estimate, "The log is a sample: each line was replayed as the requests that it stands for, all at its time, "+
 		"so that numbers are an estimate, and short windows and bursts look fuller than they were. "+
 		"Log with --decision-log-sample 1 for an exact answer.")
-	say(log.DroppedLines > 0, "The log says that %d sampled decisions are missing in it: these requests were not replayed.",
-		log.DroppedLines)
+	say(
+		log.DroppedLines > 0,
+		"The log says that %d sampled decisions are missing in it: these requests were not replayed.",
+		log.DroppedLines,
+	)
 	patterns, inFlight := map[string]bool{}, map[string]bool{}
 	for _, set := range sets {
 		for _, path := range set.Patterns() {

@@ -19,7 +19,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func compile(tb testing.TB, rules string) *descriptors.Set {
 	tb.Helper()
-	set, err := descriptors.Compile([]descriptors.File{{Name: "rules.yaml", Data: []byte("domain: shop\ndescriptors:\n" + rules)}})
+	set, err := descriptors.Compile(
+		[]descriptors.File{{Name: "rules.yaml", Data: []byte("domain: shop\ndescriptors:\n" + rules)}},
+	)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -77,7 +79,8 @@ func TestWhoIsDenied(t *testing.T) {
 		t.Error(diff)
 	}
 	back := replayed(t, perClient(t, 3), perClient(t, 4), log.String(), clients)
-	if back.NewlyAllowed != 4 || back.NewlyDenied != 0 || back.Rules[0].NewlyAllowed != 4 || back.Rules[0].Keys[0].NewlyAllowed != 2 {
+	if back.NewlyAllowed != 4 || back.NewlyDenied != 0 || back.Rules[0].NewlyAllowed != 4 ||
+		back.Rules[0].Keys[0].NewlyAllowed != 2 {
 		t.Errorf("the other way round: %+v", back)
 	}
 }
@@ -162,7 +165,15 @@ func TestMappings(t *testing.T) {
 	}
 	fields := map[string]any{"request": map[string]any{"peer": "[2001:db8::1]:4711"}, ":y": 7.0, "gone": "-"}
 	entries, ok := entriesOf(fields, got)
-	if diff := cmp.Diff([]descriptors.Entry{{Key: "path", Value: `/a,"b`}, {Key: "remote_address", Value: "2001:db8::1"}, {Key: "x", Value: "7"}}, entries); diff != "" || !ok {
+	if diff := cmp.Diff(
+		[]descriptors.Entry{
+			{Key: "path", Value: `/a,"b`},
+			{Key: "remote_address", Value: "2001:db8::1"},
+			{Key: "x", Value: "7"},
+		},
+		entries,
+	); diff != "" ||
+		!ok {
 		t.Error(ok, diff)
 	}
 	if _, ok := entriesOf(fields, []Mapping{{Key: "a", Field: "gone"}}); ok {
@@ -219,7 +230,8 @@ func TestShadow(t *testing.T) {
 func TestNoValues(t *testing.T) {
 	log := `{"time":"2026-01-31T12:00:00Z","domain":"shop","weight":1,"descriptors":[{"entries":[{"key":"client"}],"cost":1}]}` + "\n"
 	_, err := Compare(t.Context(), perClient(t, 1), perClient(t, 1), strings.NewReader(log), LogOptions{}, 5)
-	if err == nil || !strings.Contains(err.Error(), "line 1: entries have no values; log with --decision-log-values hash or plain") {
+	if err == nil ||
+		!strings.Contains(err.Error(), "line 1: entries have no values; log with --decision-log-values hash or plain") {
 		t.Error(err)
 	}
 }

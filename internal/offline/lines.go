@@ -55,8 +55,8 @@ func eachLine(in io.Reader, do func(number int64, line []byte) error) error {
 	}
 }
 
-// decisions parses the sidecar's own log, and counts in dropped what it says to be missing. unhash is what named values are
-// hashed to.
+// decisions parses the sidecar's own log, and counts in dropped what it says to be missing. unhash is what named values
+// are hashed to.
 func decisions(unhash map[string]string, dropped *uint64, hashed *bool) parser {
 	return func(text []byte) (*recorded, error) {
 		var line decisionlog.Line
@@ -71,7 +71,9 @@ func decisions(unhash map[string]string, dropped *uint64, hashed *bool) parser {
 		}
 		switch {
 		case line.Descriptors == nil:
-			return nil, errors.New("no descriptors: this is no line of the sidecar's decision log; for Envoy's access log say --map and --domain")
+			return nil, errors.New(
+				"no descriptors: this is no line of the sidecar's decision log; for Envoy's access log say --map and --domain",
+			)
 		case line.Time.IsZero():
 			return nil, errors.New("no time")
 		case !(line.Weight >= 1 && line.Weight <= 1e9):
@@ -132,8 +134,11 @@ func ParseMappings(text string) (all []Mapping, err error) {
 			ok = ok && m.Field != ""
 		}
 		if !ok || m.Key == "" {
-			return nil, fmt.Errorf(`%q: write key=field, such as remote_address=downstream_remote_address, several with commas for one `+
-				`descriptor of several entries, or key="value" for a fixed one`, text)
+			return nil, fmt.Errorf(
+				`%q: write key=field, such as remote_address=downstream_remote_address, several with commas for one `+
+					`descriptor of several entries, or key="value" for a fixed one`,
+				text,
+			)
 		}
 		all = append(all, m)
 	}

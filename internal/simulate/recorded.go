@@ -21,9 +21,9 @@ type recordedHit struct {
 	wait       time.Duration
 }
 
-// NewRecordedReport replays a log by the whole rule set, with descriptors, shadow mode, quotas and replaces: each limit's run
-// has the hits that it was asked for. Hits that another limit denied are denied. The notes say what the numbers do not
-// show.
+// NewRecordedReport replays a log by the whole rule set, with descriptors, shadow mode, quotas and replaces: each
+// limit's run has the hits that it was asked for. Hits that another limit denied are denied. The notes say what the
+// numbers do not show.
 func NewRecordedReport(
 	ctx context.Context, set *descriptors.Set, in io.Reader, o offline.LogOptions,
 ) (r *Report, log *offline.Log, err error) {
@@ -56,7 +56,8 @@ func NewRecordedReport(
 	return r, log, nil
 }
 
-// record adds the verdict's hits to those of their limits. A limit that a request brings along is no limit of the rules.
+// record adds the verdict's hits to those of their limits. A limit that a request brings along is no limit of the
+// rules.
 func record(hits [][]recordedHit, v *decide.Verdict, at int64) {
 	for i, l := range v.Limits {
 		if l.ID < 0 || v.Hits[i].N == 0 {
