@@ -15,6 +15,7 @@ import (
 
 	"github.com/weir-ratelimit/weir/bench/figure"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/pkg/descriptors/rulefile"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
 )
@@ -43,14 +44,14 @@ func (g *growth) matching(context.Context) error {
 	f.Add("allocations", false, 0)
 	f.Add("load, ms", false, 1)
 	for _, n := range f.Sizes {
-		file := []descriptors.File{{Name: "rules.yaml", Data: rulesFile(n)}}
+		file := []rulefile.File{{Name: "rules.yaml", Data: rulesFile(n)}}
 		var took []float64
 		var set *descriptors.Set
 		for range g.Rounds {
 			runtime.GC()
 			start := time.Now()
 			var err error
-			if set, err = descriptors.Compile(file); err != nil {
+			if set, err = rulefile.Compile(file); err != nil {
 				return err
 			}
 			took = append(took, micros(time.Since(start))/1000)

@@ -11,7 +11,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/pkg/descriptors/rulefile"
 )
 
 var fence = regexp.MustCompile("(?ms)^```yaml\n(.*?)^```$")
@@ -34,11 +34,11 @@ func TestExamplesLoad(t *testing.T) {
 				}
 				continue
 			}
-			files := []descriptors.File{{Name: page, Data: block}}
-			for _, name := range descriptors.Includes(files[0]) {
-				files = append(files, descriptors.File{Name: name, Data: []byte("from-a-file\n"), Included: true})
+			files := []rulefile.File{{Name: page, Data: block}}
+			for _, to := range rulefile.Includes(files[0]) {
+				files = append(files, rulefile.File{Name: to.Name, Data: []byte("from-a-file\n"), Included: true})
 			}
-			if _, err := descriptors.Compile(files); err != nil {
+			if _, err := rulefile.Compile(files); err != nil {
 				t.Errorf("%s: the block at line %d does not load (its line 1 is that line):\n%v", page, line, err)
 			}
 		}

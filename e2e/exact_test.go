@@ -20,7 +20,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/simulate"
 	"github.com/weir-ratelimit/weir/internal/test/longtest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
-	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/pkg/descriptors/rulefile"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -52,7 +52,7 @@ func eachAlgorithm(rate string, params ...string) string {
 // policies are those of the rules, by algorithm.
 func policies(t *testing.T, rules string) map[string]*limiter.Policy {
 	t.Helper()
-	set, err := descriptors.Compile([]descriptors.File{{Name: "rules.yaml", Data: []byte(rules)}})
+	set, err := rulefile.Compile([]rulefile.File{{Name: "rules.yaml", Data: []byte(rules)}})
 	if err != nil {
 		t.Fatal(err)
 	}

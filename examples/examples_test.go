@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/pkg/descriptors/rulefile"
 )
 
 func compile(t *testing.T) *descriptors.Set {
@@ -16,15 +17,15 @@ func compile(t *testing.T) *descriptors.Set {
 	if err != nil || len(paths) == 0 {
 		t.Fatalf("no rules: %v", err)
 	}
-	var files []descriptors.File
+	var files []rulefile.File
 	for _, path := range paths {
 		data, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
 		}
-		files = append(files, descriptors.File{Name: path, Data: data})
+		files = append(files, rulefile.File{Name: path, Data: data})
 	}
-	set, err := descriptors.Compile(files)
+	set, err := rulefile.Compile(files)
 	if err != nil {
 		t.Fatal(err)
 	}

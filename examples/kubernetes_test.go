@@ -14,6 +14,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/pkg/descriptors/rulefile"
 )
 
 type object = map[string]any
@@ -73,12 +74,12 @@ func manifest(t *testing.T) map[string]object {
 
 func TestKubernetesRules(t *testing.T) {
 	data, _ := at(t, manifest(t)["ConfigMap"], "data").(object)
-	var files []descriptors.File
+	var files []rulefile.File
 	for _, name := range slices.Sorted(maps.Keys(data)) {
 		text, _ := data[name].(string)
-		files = append(files, descriptors.File{Name: name, Data: []byte(text)})
+		files = append(files, rulefile.File{Name: name, Data: []byte(text)})
 	}
-	set, err := descriptors.Compile(files)
+	set, err := rulefile.Compile(files)
 	if err != nil {
 		t.Fatal(err)
 	}

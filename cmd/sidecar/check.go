@@ -8,6 +8,7 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/rules"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/pkg/descriptors/rulefile"
 	"github.com/weir-ratelimit/weir/pkg/reload"
 )
 
@@ -71,7 +72,7 @@ func (c *checkCmd) Run(ctx context.Context, io streams) error {
 
 // compileSet compiles rule files whose limits may name the stores; nil is any.
 func compileSet(files []reload.File, stores []string) (*descriptors.Set, error) {
-	set, err := descriptors.Compile(rules.Descriptors(files))
+	set, err := rulefile.Compile(rules.Descriptors(files))
 	if err == nil && stores != nil {
 		if unknown := set.UnknownStores(stores); unknown != nil {
 			return nil, unknown

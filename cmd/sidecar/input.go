@@ -9,7 +9,7 @@ import (
 	"slices"
 
 	"github.com/weir-ratelimit/weir/internal/rules"
-	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/pkg/descriptors/rulefile"
 	"github.com/weir-ratelimit/weir/pkg/reload"
 )
 
@@ -60,7 +60,8 @@ func readStdin(ctx context.Context, in io.Reader) ([]reload.File, error) {
 	}
 	file := reload.File{Name: stdinName, Data: text}
 	files := []reload.File{file}
-	for _, name := range descriptors.Includes(descriptors.File(file)) {
+	for _, to := range rulefile.Includes(rulefile.File(file)) {
+		name := to.Name
 		included, err := reload.Paths(name).Read(ctx)
 		if errors.Is(err, os.ErrNotExist) {
 			continue // the compiler says so

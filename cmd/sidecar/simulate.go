@@ -13,6 +13,7 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/simulate"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/pkg/descriptors/rulefile"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -213,7 +214,7 @@ func compileInline(limit string) (*descriptors.Set, error) {
 	if !strings.HasPrefix(strings.TrimSpace(limit), "{") {
 		before, after = before+"{", "}"+after
 	}
-	set, err := descriptors.Compile([]descriptors.File{{Name: "--limit", Data: []byte(before + limit + after)}})
+	set, err := rulefile.Compile([]rulefile.File{{Name: "--limit", Data: []byte(before + limit + after)}})
 	if errs := (descriptors.Errors{}); errors.As(err, &errs) {
 		for _, e := range errs {
 			if e.Line == 1 {

@@ -26,6 +26,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/topkeys"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/pkg/descriptors/rulefile"
 )
 
 // request is one that comes from an address, and names a host.
@@ -235,7 +236,7 @@ func many(t *testing.T, n int) *descriptors.Set {
 	for i := range n {
 		fmt.Fprintf(&b, "  - {key: client, value: 'c%d>&<', rate_limit: {requests_per_unit: 5, unit: hour}}\n", i)
 	}
-	set, err := descriptors.Compile([]descriptors.File{{Name: "rules.yaml", Data: []byte(b.String())}})
+	set, err := rulefile.Compile([]rulefile.File{{Name: "rules.yaml", Data: []byte(b.String())}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,13 +13,14 @@ import (
 	"github.com/weir-ratelimit/weir/internal/boosts"
 	"github.com/weir-ratelimit/weir/internal/counters"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/pkg/descriptors/rulefile"
 	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
 )
 
 // live is a handler over one rule and the memory store, and its log.
 func live(t *testing.T) (http.Handler, *bytes.Buffer) {
 	t.Helper()
-	set, err := descriptors.Compile([]descriptors.File{{Name: "rules.yaml", Data: []byte(
+	set, err := rulefile.Compile([]rulefile.File{{Name: "rules.yaml", Data: []byte(
 		"domain: shop\ndescriptors: [{key: client, rate_limit: {requests_per_unit: 5, unit: hour}}, {key: free}]\n")}})
 	if err != nil {
 		t.Fatal(err)

@@ -22,6 +22,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/topkeys"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/pkg/descriptors/rulefile"
 )
 
 const shop = `
@@ -39,7 +40,7 @@ descriptors:
 // looked is a handler with these rules, whose limit i was asked i+1 times, and denied i of them.
 func looked(t *testing.T, rules string, o admin.Options) http.Handler {
 	t.Helper()
-	set, err := descriptors.Compile([]descriptors.File{{Name: "shop.yaml", Data: []byte(rules)}})
+	set, err := rulefile.Compile([]rulefile.File{{Name: "shop.yaml", Data: []byte(rules)}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,7 +138,7 @@ func TestListOfBoostedRules(t *testing.T) {
 // compiled is the rules of a file.
 func compiled(t *testing.T, rules string) *descriptors.Set {
 	t.Helper()
-	set, err := descriptors.Compile([]descriptors.File{{Name: "shop.yaml", Data: []byte(rules)}})
+	set, err := rulefile.Compile([]rulefile.File{{Name: "shop.yaml", Data: []byte(rules)}})
 	if err != nil {
 		t.Fatal(err)
 	}

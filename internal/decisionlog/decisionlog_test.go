@@ -19,6 +19,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/linequeue"
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/pkg/descriptors/rulefile"
 	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
 )
 
@@ -66,7 +67,7 @@ func start(tb testing.TB, change func(*Options)) *logging {
 
 func service(tb testing.TB, watchers ...decide.Watcher) *decide.Decider {
 	tb.Helper()
-	set, err := descriptors.Compile([]descriptors.File{{Name: "rules.yaml", Data: []byte(rules)}})
+	set, err := rulefile.Compile([]rulefile.File{{Name: "rules.yaml", Data: []byte(rules)}})
 	if err != nil {
 		tb.Fatal(err)
 	}

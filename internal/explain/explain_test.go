@@ -13,6 +13,7 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/explain"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/pkg/descriptors/rulefile"
 )
 
 var update = flag.Bool("update", false, "write what is answered into testdata")
@@ -42,7 +43,7 @@ descriptors:
 
 func compile(t *testing.T) *descriptors.Set {
 	t.Helper()
-	set, err := descriptors.Compile([]descriptors.File{{Name: "rules.yaml", Data: []byte(rules)}})
+	set, err := rulefile.Compile([]rulefile.File{{Name: "rules.yaml", Data: []byte(rules)}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,17 +9,18 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/metrics"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/pkg/descriptors/rulefile"
 )
 
 // domains are rules of domains with these names.
 func domains(tb testing.TB, names ...string) *descriptors.Set {
 	tb.Helper()
-	var files []descriptors.File
+	var files []rulefile.File
 	for _, name := range names {
 		text := fmt.Sprintf("domain: %s\ndescriptors: [{key: a, rate_limit: {unit: hour, requests_per_unit: 1}}]\n", name)
-		files = append(files, descriptors.File{Name: name + ".yaml", Data: []byte(text)})
+		files = append(files, rulefile.File{Name: name + ".yaml", Data: []byte(text)})
 	}
-	set, err := descriptors.Compile(files)
+	set, err := rulefile.Compile(files)
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/metrics"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/pkg/descriptors/rulefile"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -27,7 +28,7 @@ import (
 func compile(tb testing.TB, rules ...string) *descriptors.Set {
 	tb.Helper()
 	text := "domain: shop\ndescriptors:\n  - " + strings.Join(rules, "\n  - ")
-	set, err := descriptors.Compile([]descriptors.File{{Name: "rules.yaml", Data: []byte(text)}})
+	set, err := rulefile.Compile([]rulefile.File{{Name: "rules.yaml", Data: []byte(text)}})
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -17,7 +17,7 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
-	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/pkg/descriptors/rulefile"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -75,7 +75,7 @@ func exporter(t *testing.T) (addr string, show func() string) {
 // afterRequests is a sidecar's metrics after some requests.
 func afterRequests(t *testing.T) *Metrics {
 	t.Helper()
-	set, err := descriptors.Compile([]descriptors.File{{Name: "rules.yaml", Data: []byte(`domain: shop
+	set, err := rulefile.Compile([]rulefile.File{{Name: "rules.yaml", Data: []byte(`domain: shop
 descriptors:
 - {key: client, rate_limit: {requests_per_unit: 10, unit: second}}
 - key: path

@@ -1,5 +1,5 @@
-// Package nearmiss explains to people how a descriptor is matched by rules, and where no limit applies to it, why, and which
-// rules it misses narrowly.
+// Package nearmiss explains to people how a descriptor is matched by rules, and where no limit applies to it, why,
+// and which rules it misses narrowly.
 package nearmiss
 
 import (
@@ -54,7 +54,8 @@ type Level struct {
 // Near is a rule that a descriptor misses, or something else that is near.
 type Near struct {
 	// Kind is a word for programs: extra_entry, order, missing_entry, precedence, deeper, key_case, key_space, key_near,
-	// key_other, value_case, value_space, value_near, value_other, pattern, regex, cidr, domain_case, domain_space, domain_near, domain_other.
+	// key_other, value_case, value_space, value_near, value_other, pattern, regex, cidr, domain_case, domain_space,
+	// domain_near, domain_other.
 	Kind string
 	// Rule is nil where it is about a domain or a key.
 	Rule *descriptors.Rule
@@ -133,7 +134,8 @@ func (e *explainer) walk() {
 		e.nearPrecedence()
 		e.nearDeeper(n)
 	default:
-		e.miss(NoLimit, "%s has no limit: the descriptor is known, and nothing limits it; write a rate_limit there", at(e.Rule))
+		e.miss(NoLimit,
+			"%s has no limit: the descriptor is known, and nothing limits it; write a rate_limit there", at(e.Rule))
 		e.nearPrecedence()
 	}
 }
@@ -143,7 +145,8 @@ func (e *explainer) tooLong(entry descriptors.Entry, open *descriptors.Pattern) 
 	e.Rule = e.domain.Match(e.Entries)
 	e.Levels = append(e.Levels, Level{Entry: entry, By: "too_long", Rule: e.Rule})
 	e.Near = append(e.Near, Near{Kind: "too_long", Rule: open.Rule(), Message: fmt.Sprintf(
-		"the value has %d bytes, and its first %d and its end do not decide whether it matches %s, so that the request is denied; "+
+		"the value has %d bytes, and its first %d and its end do not decide whether it matches %s, so that the request is "+
+			"denied; "+
 			"send a shorter value, or write a pattern that its beginning or its end decides",
 		len(entry.Value), descriptors.MaxPatternValue, at(open.Rule()))})
 }
@@ -160,14 +163,16 @@ func (e *explainer) stuck(n *descriptors.Node, i int) {
 	case !hasLevels(n) && n.Rule() == nil:
 		e.miss(TooDeep, "domain %s has no rules", quoted(e.Domain))
 	case !hasLevels(n):
-		e.miss(TooDeep, "the descriptor goes on with %s, but %s has no levels below it; a limit applies only where the last entry ends",
+		e.miss(TooDeep,
+			"the descriptor goes on with %s, but %s has no levels below it; a limit applies only where the last entry ends",
 			shownEntry(entry), at(n.Rule()))
 		e.nearOtherEntries()
 	case b == nil:
 		e.miss(UnknownKey, "no rule %s has the key %s", below, quoted(entry.Key))
 		e.nearKeys(n, i)
 	default:
-		e.miss(UnknownValue, "rules %s have the key %s, but none of them matches the value %s", below, quoted(entry.Key), quoted(entry.Value))
+		e.miss(UnknownValue,
+			"rules %s have the key %s, but none of them matches the value %s", below, quoted(entry.Key), quoted(entry.Value))
 		e.nearValues(b, i)
 		e.nearOtherEntries()
 	}

@@ -17,8 +17,8 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
 
-// TestExplainGolden explains what the lines "? domain | key=value | key=value" (with %XX) of each testdata/explain/*.txt ask of
-// the rules above them, and compares the answers with what is written below each.
+// TestExplainGolden explains what the lines "? domain | key=value | key=value" (with %XX) of each
+// testdata/explain/*.txt ask of the rules above them, and compares the answers with what is written below each.
 func TestExplainGolden(t *testing.T) {
 	cases, err := filepath.Glob("testdata/explain/*.txt")
 	if err != nil || len(cases) == 0 {
@@ -97,8 +97,8 @@ func told(x *nearmiss.Explanation) string {
 	return b.String()
 }
 
-// However many rules there are, an explanation is short and comes soon: sooner than the rules were compiled, however slow
-// the machine is.
+// However many rules there are, an explanation is short and comes soon: sooner than the rules were compiled, however
+// slow the machine is.
 func TestExplainIsBounded(t *testing.T) {
 	const rules = 100_000
 	var b strings.Builder

@@ -29,7 +29,9 @@ func nearest(asked string, names iter.Seq[string]) []string {
 	lower := strings.ToLower(strings.TrimSpace(asked))
 	var all []scored
 	keep := func(most int) {
-		slices.SortFunc(all, func(a, b scored) int { return cmp.Or(cmp.Compare(a.differ, b.differ), cmp.Compare(a.name, b.name)) })
+		slices.SortFunc(all, func(a, b scored) int {
+			return cmp.Or(cmp.Compare(a.differ, b.differ), cmp.Compare(a.name, b.name))
+		})
 		all = all[:min(len(all), most)]
 	}
 	var worst scored // that is kept, once there are enough

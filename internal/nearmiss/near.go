@@ -60,10 +60,12 @@ func (e *explainer) nearNames(kind, what, sender, asked string, names iter.Seq[s
 	for _, name := range nearest(asked, names) {
 		switch {
 		case strings.TrimSpace(name) == strings.TrimSpace(asked):
-			e.add(kind+"_space", nil, "there is a %s %s: spaces at the ends differ, and they count; make what %s and what the rule says the same",
+			e.add(kind+"_space", nil,
+				"there is a %s %s: spaces at the ends differ, and they count; make what %s and what the rule says the same",
 				what, quoted(name), sender)
 		case strings.EqualFold(name, asked):
-			e.add(kind+"_case", nil, "there is a %s %s: upper and lower case differ, and they count; make what %s and what the rule says the same",
+			e.add(kind+"_case", nil,
+				"there is a %s %s: upper and lower case differ, and they count; make what %s and what the rule says the same",
 				what, quoted(name), sender)
 		default:
 			e.add(kind+"_near", nil, "there is a %s %s; did you mean that?", what, quoted(name))
@@ -149,7 +151,8 @@ func (e *explainer) nearOrder() {
 		names[i] = shownEntry(entry)
 	}
 	r := match(e.domain.Root(), found)
-	e.add("order", r, "%s matches the same entries in another order, and the order counts; send %s", at(r), strings.Join(names, ","))
+	e.add("order", r,
+		"%s matches the same entries in another order, and the order counts; send %s", at(r), strings.Join(names, ","))
 }
 
 // inOrder puts rest behind the entries that led to the node so that they lead to a limit; nil if that does not go.
@@ -190,8 +193,8 @@ func (e *explainer) nearWith() {
 	}
 }
 
-// nodesBelow are the nodes one level below, by key: none if there are more keys than could be tried, and of a key only that
-// of the key alone if there are more values and patterns.
+// nodesBelow are the nodes one level below, by key: none if there are more keys than could be tried, and of a key
+// only that of the key alone if there are more values and patterns.
 func nodesBelow(n *descriptors.Node) iter.Seq2[string, *descriptors.Node] {
 	return func(yield func(string, *descriptors.Node) bool) {
 		keys := 0
@@ -220,8 +223,9 @@ func (e *explainer) nearPrecedence() {
 		for _, w := range others {
 			if r := match(w.To, e.Entries[i+1:]); r != nil && len(r.Limits) > 0 {
 				first := e.Levels[i].Rule
-				e.add("precedence", r, "%s would match the whole descriptor, but for %s the rule %s goes first, and a choice is never taken back; "+
-					"write the levels below that rule, too", at(r), shownEntry(e.Entries[i]), at(first))
+				e.add("precedence", r,
+					"%s would match the whole descriptor, but for %s the rule %s goes first, and a choice is never taken back; "+
+						"write the levels below that rule, too", at(r), shownEntry(e.Entries[i]), at(first))
 			}
 		}
 	}

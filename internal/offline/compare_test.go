@@ -13,14 +13,15 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/decisionlog"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/pkg/descriptors/rulefile"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func compile(tb testing.TB, rules string) *descriptors.Set {
 	tb.Helper()
-	set, err := descriptors.Compile(
-		[]descriptors.File{{Name: "rules.yaml", Data: []byte("domain: shop\ndescriptors:\n" + rules)}},
+	set, err := rulefile.Compile(
+		[]rulefile.File{{Name: "rules.yaml", Data: []byte("domain: shop\ndescriptors:\n" + rules)}},
 	)
 	if err != nil {
 		tb.Fatal(err)

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/pkg/descriptors/rulefile"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -208,9 +209,9 @@ descriptors:
 // Under on_store_failure: local a limit counts this process's share in memory: a third of it, here. A request is still
 // decided as a whole, together with limits that let nothing pass, or all.
 func TestStoreFailsLocally(t *testing.T) {
-	set, err := descriptors.CompileFor(
+	set, err := rulefile.CompileFor(
 		descriptors.Process{OnStoreFailure: descriptors.Local, Replicas: 3},
-		[]descriptors.File{{
+		[]rulefile.File{{
 			Name: "rules.yaml", Data: []byte(`
 domain: shop
 descriptors:

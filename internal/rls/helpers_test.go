@@ -21,6 +21,7 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/pkg/descriptors/rulefile"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
 )
@@ -44,7 +45,7 @@ func (c *clock) advance(d time.Duration) { c.us.Add(d.Microseconds()) }
 
 func compile(tb testing.TB, yaml string) *descriptors.Set {
 	tb.Helper()
-	set, err := descriptors.Compile([]descriptors.File{{Name: "rules.yaml", Data: []byte(yaml)}})
+	set, err := rulefile.Compile([]rulefile.File{{Name: "rules.yaml", Data: []byte(yaml)}})
 	if err != nil {
 		tb.Fatalf("rules do not compile: %v", err)
 	}

@@ -25,8 +25,8 @@ func (p limitPair) label() string {
 	return l.Name
 }
 
-// pairLimits pairs the limits of a rule that is in both sets, or is nil in one: the only ones, whatever they are called; those of
-// one name; those without a name of one algorithm and window; and then those of one algorithm.
+// pairLimits pairs the limits of a rule that is in both sets, or is nil in one: the only ones, whatever they are
+// called; those of one name; those without a name of one algorithm and window; and then those of one algorithm.
 func pairLimits(before, after *descriptors.Rule) (pairs []limitPair) {
 	var old, now []*descriptors.Limit
 	if before != nil {
@@ -84,7 +84,8 @@ func (p limitPair) differences() (fields []FieldChange) {
 	change := FieldChange{"counter", "as it was", "starts again: what was used is forgotten"}
 	for _, other := range was.Rule.Limits {
 		if other.SameCounters(is) {
-			change.New = "the one of " + limitPair{was: other}.label() + " before, with what was used there; give limits a name to avoid that"
+			change.New = "the one of " + limitPair{was: other}.label() + " before, with what was used there; give limits a " +
+				"name to avoid that"
 		}
 	}
 	return append(fields, change)

@@ -43,9 +43,9 @@ type FieldChange struct {
 	New   string `json:"new"`
 }
 
-// Changes are the differences between two sets by domain, then as the new one's files have the rules, those that are gone
-// last. Where a rule is written, how (window: 60s or unit: minute), and what is for people only (comments, description,
-// owner) is no difference; nor is the order of rules that no value can match two of.
+// Changes are the differences between two sets by domain, then as the new one's files have the rules, those that are
+// gone last. Where a rule is written, how (window: 60s or unit: minute), and what is for people only (comments,
+// description, owner) is no difference; nor is the order of rules that no value can match two of.
 func Changes(before, after *descriptors.Set) []Change {
 	var c changes
 	names := map[string]bool{}
@@ -106,7 +106,9 @@ func (c *changes) rule(what string, r, before, after *descriptors.Rule) {
 		}
 		return ruleFields(of)
 	}
-	c.all = append(c.all, Change{What: what, Domain: r.Domain, Rule: r.Path, Source: r.Source, Fields: differ(of(before), of(after))})
+	c.all = append(c.all, Change{
+		What: what, Domain: r.Domain, Rule: r.Path, Source: r.Source, Fields: differ(of(before), of(after)),
+	})
 	c.limits(before, after, r)
 }
 
@@ -128,9 +130,11 @@ func (c *changes) limits(before, after, r *descriptors.Rule) {
 	}
 }
 
-// pair finds for each rule of a new domain what it was. That is the rule of the same path; or where that shows a list, which
-// may have changed, one at the same place whose list has an item in common.
-func pair(before, after *descriptors.Domain, values, nowValues map[*descriptors.Rule]map[string]bool) (were map[*descriptors.Rule]*descriptors.Rule) {
+// pair finds for each rule of a new domain what it was. That is the rule of the same path; or where that shows a
+// list, which may have changed, one at the same place whose list has an item in common.
+func pair(
+	before, after *descriptors.Domain, values, nowValues map[*descriptors.Rule]map[string]bool,
+) (were map[*descriptors.Rule]*descriptors.Rule) {
 	were = map[*descriptors.Rule]*descriptors.Rule{}
 	old := byPath(before)
 	lists := map[listing][]*descriptors.Rule{}
@@ -194,8 +198,8 @@ func listsOf(d *descriptors.Domain) map[*descriptors.Rule]listing {
 	return all
 }
 
-// showsList reports whether a step of a path is a key and a list, as in "address cidr 10.0.0.0/8", and not a key alone or
-// "key=value". A = or a space that belongs to the key has a backslash before it.
+// showsList reports whether a step of a path is a key and a list, as in "address cidr 10.0.0.0/8", and not a key
+// alone or "key=value". A = or a space that belongs to the key has a backslash before it.
 func showsList(step string) bool {
 	for i := 0; i < len(step); i++ {
 		switch step[i] {
@@ -320,7 +324,8 @@ func differ(before, after map[string]string) (all []FieldChange) {
 			names[name] = true
 		}
 	}
-	for _, name := range append([]string{"algorithm", "requests_per_unit", "window", "burst"}, slices.Sorted(maps.Keys(names))...) {
+	first := []string{"algorithm", "requests_per_unit", "window", "burst"}
+	for _, name := range append(first, slices.Sorted(maps.Keys(names))...) {
 		if names[name] && before[name] != after[name] {
 			all = append(all, FieldChange{name, before[name], after[name]})
 		}
@@ -383,8 +388,8 @@ func mayShare(p, q *descriptors.Pattern) bool {
 	}
 }
 
-// overlap says whether two patterns with * match a common text: row by row, can[j] says whether the texts before a[i] and
-// b[j] can be matched by one.
+// overlap says whether two patterns with * match a common text: row by row, can[j] says whether the texts before a[i]
+// and b[j] can be matched by one.
 func overlap(a, b string) bool {
 	can := make([]bool, len(b)+1)
 	for i := 0; i <= len(a); i++ {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/rulediff"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/pkg/descriptors/rulefile"
 )
 
 // told is the changes, a line each.
@@ -31,11 +32,11 @@ func told(t *testing.T, before, after string) string {
 // compileText compiles files that are parted by ===.
 func compileText(t *testing.T, text string) *descriptors.Set {
 	t.Helper()
-	var files []descriptors.File
+	var files []rulefile.File
 	for i, part := range strings.Split(text, "===\n") {
-		files = append(files, descriptors.File{Name: fmt.Sprintf("f%d.yaml", i), Data: []byte(part)})
+		files = append(files, rulefile.File{Name: fmt.Sprintf("f%d.yaml", i), Data: []byte(part)})
 	}
-	set, err := descriptors.Compile(files)
+	set, err := rulefile.Compile(files)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,6 +4,7 @@ import (
 	"sync"
 
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/pkg/descriptors/rulefile"
 	"github.com/weir-ratelimit/weir/pkg/reload"
 )
 
@@ -12,15 +13,15 @@ func Source(paths ...string) reload.Source { return SourceFor(descriptors.Proces
 
 // SourceFor is Source with the pauses of process.Rest.
 func SourceFor(process descriptors.Process, paths ...string) reload.Source {
-	known := includes{process: process, byHash: map[string][]string{}}
+	known := includes{process: process, byHash: map[string][]reload.Include{}}
 	return reload.Files{Paths: paths, Includes: known.of, Rest: process.Rest}
 }
 
 // Descriptors converts files to the compiler's type: pkg/reload and pkg/descriptors do not know each other.
-func Descriptors(files []reload.File) []descriptors.File {
-	out := make([]descriptors.File, len(files))
+func Descriptors(files []reload.File) []rulefile.File {
+	out := make([]rulefile.File, len(files))
 	for i, f := range files {
-		out[i] = descriptors.File(f)
+		out[i] = rulefile.File(f)
 	}
 	return out
 }
@@ -34,27 +35,29 @@ type includes struct {
 	process descriptors.Process
 
 	mu     sync.Mutex
-	byHash map[string][]string // by the hash of the rule file
+	byHash map[string][]reload.Include // by the hash of the rule file
 }
 
-func (i *includes) of(f reload.File) []string {
-	file := descriptors.File(f)
-	if !descriptors.MayInclude(file) {
+func (i *includes) of(f reload.File) []reload.Include {
+	file := rulefile.File(f)
+	if !rulefile.MayInclude(file) {
 		return nil
 	}
 	hash := reload.NewSnapshot([]reload.File{f}).Hash
 	i.mu.Lock()
-	names, ok := i.byHash[hash]
+	all, ok := i.byHash[hash]
 	i.mu.Unlock()
 	if ok {
-		return names
+		return all
 	}
-	names = descriptors.IncludesFor(i.process, file)
+	for _, to := range rulefile.IncludesFor(i.process, file) {
+		all = append(all, reload.Include{Name: to.Name, At: to.At.String()})
+	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if len(i.byHash) >= maxKnown {
 		clear(i.byHash)
 	}
-	i.byHash[hash] = names
-	return names
+	i.byHash[hash] = all
+	return all
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/rules"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/pkg/descriptors/rulefile"
 	"github.com/weir-ratelimit/weir/pkg/reload"
 )
 
@@ -63,7 +64,7 @@ func TestIncludesAreRemembered(t *testing.T) {
 
 func TestDescriptors(t *testing.T) {
 	got := rules.Descriptors([]reload.File{{Name: "a", Data: []byte("b"), Included: true}})
-	if diff := cmp.Diff([]descriptors.File{{Name: "a", Data: []byte("b"), Included: true}}, got); diff != "" {
+	if diff := cmp.Diff([]rulefile.File{{Name: "a", Data: []byte("b"), Included: true}}, got); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
 	}
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/gcpace"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/pkg/descriptors/rulefile"
 )
 
 // askAddr has the address in the environment of a process that asks, beside the benchmark.
@@ -46,7 +47,7 @@ func BenchmarkAnswers(b *testing.B) {
 	for i := range 100_000 {
 		fmt.Fprintf(&rules, "  - key: k%d\n    rate_limit: {requests_per_unit: 10, unit: hour}\n", i)
 	}
-	files := []descriptors.File{{Name: "rules.yaml", Data: []byte(rules.String())}}
+	files := []rulefile.File{{Name: "rules.yaml", Data: []byte(rules.String())}}
 	for _, mode := range []struct {
 		name string
 		rest func()
@@ -54,7 +55,7 @@ func BenchmarkAnswers(b *testing.B) {
 		b.Run(mode.name, func(b *testing.B) {
 			stop := startAsking(b)
 			for b.Loop() {
-				if _, err := descriptors.CompileFor(descriptors.Process{Rest: mode.rest}, files); err != nil {
+				if _, err := rulefile.CompileFor(descriptors.Process{Rest: mode.rest}, files); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -15,6 +15,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/adminapi"
 	"github.com/weir-ratelimit/weir/internal/published"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/pkg/descriptors/rulefile"
 	"github.com/weir-ratelimit/weir/pkg/fileread"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/reload"
@@ -120,7 +121,7 @@ func (r *Rules) rest() {
 
 func (r *Rules) compile(files []reload.File) (compiled, error) {
 	r.releaseGC = r.o.HoldGC()
-	set, err := descriptors.CompileFor(r.o.Process, Descriptors(files))
+	set, err := rulefile.CompileFor(r.o.Process, Descriptors(files))
 	if err != nil {
 		return compiled{}, err
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/pkg/descriptors/rulefile"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -28,7 +28,7 @@ var update = flag.Bool("update", false, "write the golden files")
 func limitsOf(t *testing.T, rateLimit string, algorithms ...limiter.Algorithm) ([]Limit, []string) {
 	t.Helper()
 	file := "{domain: d, descriptors: [{key: k, rate_limit: {" + rateLimit + "}}]}"
-	set, err := descriptors.Compile([]descriptors.File{{Name: "rule", Data: []byte(file)}})
+	set, err := rulefile.Compile([]rulefile.File{{Name: "rule", Data: []byte(file)}})
 	if err != nil {
 		t.Fatal(err)
 	}

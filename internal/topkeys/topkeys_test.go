@@ -20,6 +20,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/pkg/descriptors/rulefile"
 )
 
 func newTop(tb testing.TB, o Options) *Top {
@@ -34,7 +35,7 @@ func newTop(tb testing.TB, o Options) *Top {
 // compile is the rules of one file.
 func compile(tb testing.TB, text string) *descriptors.Set {
 	tb.Helper()
-	set, err := descriptors.Compile([]descriptors.File{{Name: "shop.yaml", Data: []byte(text)}})
+	set, err := rulefile.Compile([]rulefile.File{{Name: "shop.yaml", Data: []byte(text)}})
 	if err != nil {
 		tb.Fatal(err)
 	}

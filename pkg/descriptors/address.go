@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// address reads an IP address as `cidr` does: an IPv4 address that is written as IPv6 is an IPv4 address, and a zone does not
-// count. It allocates nothing, but for what looks like an address and is none.
+// address reads an IP address as `cidr` does: an IPv4 address that is written as IPv6 is an IPv4 address, and a zone
+// does not count. It allocates nothing, but for what looks like an address and is none.
 func address(value string) (addr netip.Addr, ok bool) {
 	if !maybeAddr(value) {
 		return netip.Addr{}, false

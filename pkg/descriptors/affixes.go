@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// affixes finds the groups of all patterns whose fixed beginning, or end, a value has. Few lengths are looked up one by one in a
-// map, which takes as long with many patterns as with few; for many, or long ones, there is a tree.
+// affixes finds the groups of all patterns whose fixed beginning, or end, a value has. Few lengths are looked up one
+// by one in a map, which takes as long with many patterns as with few; for many, or long ones, there is a tree.
 type affixes struct {
 	groups  []group
 	lengths []int             // that occur, ascending, but for 0

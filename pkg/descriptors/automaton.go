@@ -15,8 +15,9 @@ const (
 	maxClasses = 256
 )
 
-// automaton decides whether a whole text matches a regex, by one step for each character of the text: it is the regex's
-// deterministic automaton, made when rules load. (Go's regexp takes a step for each character and part of the expression.)
+// automaton decides whether a whole text matches a regex, by one step for each character of the text: it is the
+// regex's deterministic automaton, made when rules load. (Go's regexp takes a step for each character and part of the
+// expression.)
 type automaton struct {
 	ascii   [utf8.RuneSelf]uint8 // the class of each character: those of one class lead to the same states
 	bounds  []rune               // where the characters beyond ASCII begin that have another class than those before
@@ -115,7 +116,8 @@ func newAutomaton(program *syntax.Prog, rest func()) (*automaton, error) {
 		rest()
 		b.expand(at)
 		if len(b.states) > maxStates {
-			return nil, fmt.Errorf("needs more than %d states, as it has to remember too much of what it has read; repeat less after .* "+
+			return nil, fmt.Errorf("needs more than %d states, as it has to remember too much of what it has read; repeat "+
+				"less after .* "+
 				"or the like, or write several descriptors", maxStates)
 		}
 	}

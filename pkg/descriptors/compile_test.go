@@ -14,6 +14,7 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/test/ruletest"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/pkg/descriptors/rulefile"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -75,7 +76,7 @@ descriptors: [{key: none}]
 }
 
 func TestCompileNothing(t *testing.T) {
-	set, err := descriptors.Compile(nil)
+	set, err := rulefile.Compile(nil)
 	if err != nil || len(set.Domains()) != 0 || len(set.Limits()) != 0 || set.Domain("x") != nil {
 		t.Errorf("Compile(nil) is %v, %v", set, err)
 	}
@@ -83,9 +84,9 @@ func TestCompileNothing(t *testing.T) {
 
 // An empty file is what a full disk leaves, or a writer who has only just begun.
 func TestEmptyFileIsRefused(t *testing.T) {
-	good := descriptors.File{Name: "good.yaml", Data: []byte("domain: a\ndescriptors: [{key: none}]\n---\n# the end\n")}
+	good := rulefile.File{Name: "good.yaml", Data: []byte("domain: a\ndescriptors: [{key: none}]\n---\n# the end\n")}
 	for _, data := range []string{"", "\n \n", "# nothing\n---\n---\n"} {
-		_, err := descriptors.Compile([]descriptors.File{{Name: "a.yaml", Data: []byte(data)}, good})
+		_, err := rulefile.Compile([]rulefile.File{{Name: "a.yaml", Data: []byte(data)}, good})
 		if want := "a.yaml:1:1: this file is empty; write domain: and descriptors:, or remove the file"; err == nil || err.Error() != want {
 			t.Errorf("Compile(%q) is %v, want %s", data, err, want)
 		}
@@ -99,7 +100,7 @@ func TestDeepNesting(t *testing.T) {
 		{flow, "rules.yaml:2:15: a descriptor must be fields with values (name: value), got a list"},
 		{deep, "nested more than 200 levels deep"},
 	} {
-		_, err := descriptors.Compile([]descriptors.File{{Name: "rules.yaml", Data: []byte(tt.rules)}})
+		_, err := rulefile.Compile([]rulefile.File{{Name: "rules.yaml", Data: []byte(tt.rules)}})
 		if err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("Compile gave %v, want %s alone", err, tt.want)
 		}
@@ -125,7 +126,7 @@ func FuzzCompile(f *testing.F) {
 	f.Add([]byte("domain: &a [*a]"))
 	f.Add([]byte("\xff\xfed\x00"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		set, err := descriptors.Compile([]descriptors.File{{Name: "f", Data: data}})
+		set, err := rulefile.Compile([]rulefile.File{{Name: "f", Data: data}})
 		if err == nil {
 			if _, err := set.MarshalJSON(); err != nil {
 				t.Errorf("MarshalJSON: %v", err)
@@ -189,11 +190,11 @@ func BenchmarkMatch(b *testing.B) {
 
 func BenchmarkCompile(b *testing.B) {
 	const n = 100_000
-	files := []descriptors.File{{Name: "rules.yaml", Data: manyRules(n)}}
+	files := []rulefile.File{{Name: "rules.yaml", Data: manyRules(n)}}
 	b.Run(fmt.Sprintf("rules=%d", n), func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			if _, err := descriptors.Compile(files); err != nil {
+			if _, err := rulefile.Compile(files); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -284,7 +285,7 @@ func TestManyLimitsWarn(t *testing.T) {
 // TestProcess: limits that do not say what to do while the store fails do what the process says, and local ones know
 // the process's share, also those that a request brings along.
 func TestProcess(t *testing.T) {
-	set, err := descriptors.CompileFor(descriptors.Process{OnStoreFailure: descriptors.Deny, Replicas: 4}, []descriptors.File{{
+	set, err := rulefile.CompileFor(descriptors.Process{OnStoreFailure: descriptors.Deny, Replicas: 4}, []rulefile.File{{
 		Name: "rules.yaml", Data: []byte(`
 domain: shop
 descriptors:
@@ -336,7 +337,7 @@ func TestRest(t *testing.T) {
 		pauses := 0
 		process := descriptors.Process{Rest: func() { pauses++ }}
 		data := append(manyRules(rules), end...)
-		set, err := descriptors.CompileFor(process, []descriptors.File{{Name: "rules.yaml", Data: data}})
+		set, err := rulefile.CompileFor(process, []rulefile.File{{Name: "rules.yaml", Data: data}})
 		if err != nil {
 			t.Fatal(err)
 		}

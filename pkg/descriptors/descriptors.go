@@ -6,19 +6,12 @@
 package descriptors
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
-
-// File is one rule file, one or several YAML documents, or a file of values.
-type File struct {
-	Name string // as errors show it
-	Data []byte
-	// Included says that it is no rule file, but one that a rule file names: see Includes.
-	Included bool
-}
 
 // Entry is one key and value of a request's descriptor.
 type Entry struct{ Key, Value string }
@@ -91,7 +84,7 @@ type Limit struct {
 	UnitMultiplier uint32
 	// Replaces names the limits that this one drops within one request.
 	Replaces []string
-	// OnStoreFailure says what a request is told when the store cannot answer.
+	// OnStoreFailure decides about requests while the store cannot answer.
 	OnStoreFailure OnStoreFailure
 	// Local is the process's share of the limit if OnStoreFailure is Local, else nil.
 	Local *limiter.Policy
@@ -111,6 +104,18 @@ const (
 	Deny                        // let none pass
 	Local                       // count this process's share of the limit in its memory
 )
+
+var onStoreFailureNames = [...]string{Allow: "allow", Deny: "deny", Local: "local"}
+
+// ParseOnStoreFailure reads the value's name in a rule file. The error says which there are.
+func ParseOnStoreFailure(name string) (OnStoreFailure, error) {
+	for _, o := range []OnStoreFailure{Allow, Deny, Local} {
+		if o.String() == name {
+			return o, nil
+		}
+	}
+	return Allow, fmt.Errorf("%q is not known: use allow, deny or local", name)
+}
 
 // Process is what a rule file leaves to the process that reads it.
 type Process struct {
@@ -154,7 +159,7 @@ func (s *Set) UnknownStores(known []string) Errors {
 	var found findings
 	for _, e := range s.stores {
 		if !slices.Contains(known, e.Msg) {
-			found.add("", position{e.File, e.Line, e.Column}, "store: there is no store %q: %s", e.Msg, say)
+			found.add("", Position{e.File, e.Line, e.Column}, "store: there is no store %q: %s", e.Msg, say)
 		}
 	}
 	return found.sorted()

@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// ParseEntries reads a descriptor as people write it: key=value,key=value, from the first entry to the last. A value may be
-// empty, and may have any further =. A comma or a backslash that belongs to a key or value has a backslash before it, and so
-// has an = that belongs to a key.
+// ParseEntries reads a descriptor as people write it: key=value,key=value, from the first entry to the last. A value
+// may be empty, and may have any further =. A comma or a backslash that belongs to a key or value has a backslash
+// before it, and so has an = that belongs to a key.
 func ParseEntries(text string) ([]Entry, error) {
 	if text == "" {
 		return nil, errors.New("a descriptor is missing; write key=value,key=value")
@@ -20,11 +20,13 @@ func ParseEntries(text string) ([]Entry, error) {
 		if e.Key, end, text = cutUnescaped(text, "=,"); end == '=' {
 			e.Value, end, text = cutUnescaped(text, ",")
 		} else if e.Key != "" {
-			key := shown(e.Key)
-			return nil, fmt.Errorf("entry %d, %s, has no =; write %s=VALUE, or %s= for an empty value", len(entries)+1, key, key, key)
+			key := Shown(e.Key)
+			return nil, fmt.Errorf("entry %d, %s, has no =; write %s=VALUE, or %s= for an empty value",
+				len(entries)+1, key, key, key)
 		}
 		if e.Key == "" {
-			return nil, fmt.Errorf("entry %d has no key; write key=value,key=value, and \\, for a comma in a value", len(entries)+1)
+			return nil, fmt.Errorf("entry %d has no key; write key=value,key=value, and \\, for a comma in a value",
+				len(entries)+1)
 		}
 		entries = append(entries, e)
 		more = end != 0
@@ -46,8 +48,8 @@ func FormatEntries(entries []Entry) string {
 	return strings.Join(parts, ",")
 }
 
-// cutUnescaped cuts the text at the first of these bytes without a backslash before it, and takes the backslashes away that are
-// before one or before a backslash. end is the byte, 0 at the end of the text.
+// cutUnescaped cuts the text at the first of these bytes without a backslash before it, and takes the backslashes
+// away that are before one or before a backslash. end is the byte, 0 at the end of the text.
 func cutUnescaped(text, ends string) (part string, end byte, rest string) {
 	var b strings.Builder
 	for i := 0; i < len(text); i++ {

@@ -15,6 +15,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/nearmiss"
 	"github.com/weir-ratelimit/weir/internal/test/ruletest"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/pkg/descriptors/rulefile"
 )
 
 const formRules = `
@@ -146,34 +147,40 @@ descriptors:
 domain: e
 descriptors: [{key: a, values_file: deep/three.txt, nonsense: 1}]
 `
-	got := descriptors.Includes(descriptors.File{Name: "dir/rules.yaml", Data: []byte(text)})
-	if diff := cmp.Diff([]string{"dir/one.txt", "dir/two.txt", "dir/deep/three.txt"}, got); diff != "" {
+	got := rulefile.Includes(rulefile.File{Name: "dir/rules.yaml", Data: []byte(text)})
+	at := func(line, column int) descriptors.Position {
+		return descriptors.Position{File: "dir/rules.yaml", Line: line, Column: column}
+	}
+	want := []rulefile.Include{
+		{Name: "dir/one.txt", At: at(4, 27)}, {Name: "dir/two.txt", At: at(6, 41)}, {Name: "dir/deep/three.txt", At: at(11, 37)},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("Includes -want +got\n%s", diff)
 	}
-	if got := descriptors.Includes(descriptors.File{Name: "x", Data: []byte(text), Included: true}); got != nil {
+	if got := rulefile.Includes(rulefile.File{Name: "x", Data: []byte(text), Included: true}); got != nil {
 		t.Errorf("an included file includes %v", got)
 	}
 }
 
 // Many regexes with the same ends would each have to be tried.
 func TestRegexesWithTheSameEndsAreBounded(t *testing.T) {
-	rules := func(n int, form string) []descriptors.File {
+	rules := func(n int, form string) []rulefile.File {
 		var b bytes.Buffer
 		b.WriteString("domain: d\ndescriptors:\n")
 		for i := range n {
 			fmt.Fprintf(&b, "  - {key: k, regex: '"+form+"'}\n", i)
 		}
-		return []descriptors.File{{Name: "f", Data: b.Bytes()}}
+		return []rulefile.File{{Name: "f", Data: b.Bytes()}}
 	}
 	for _, form := range []string{"/p/%d/[a-z]+", "[a-z]+/%d"} {
-		if _, err := descriptors.Compile(rules(2000, form)); err != nil {
+		if _, err := rulefile.Compile(rules(2000, form)); err != nil {
 			t.Errorf("%s: %v", form, err)
 		}
 	}
-	if _, err := descriptors.Compile(rules(100, ".*x%d.*")); err != nil {
+	if _, err := rulefile.Compile(rules(100, ".*x%d.*")); err != nil {
 		t.Error(err)
 	}
-	_, err := descriptors.Compile(rules(200, ".*x%d.*"))
+	_, err := rulefile.Compile(rules(200, ".*x%d.*"))
 	var all descriptors.Errors
 	if want := "too many patterns and regexes of this key begin and end with the same fixed text, so that one value may take " +
 		"207912 steps, and at most 130000 are allowed; begin or end k regex .*x199.* with different text"; !errors.As(err, &all) ||
@@ -254,14 +261,14 @@ func checkForms(t *rapid.T) {
 		case "value", "regex":
 			line = fmt.Sprintf("  - {key: k, %s: '%s'}\n", r.form, r.text)
 		}
-		if _, err := descriptors.Compile([]descriptors.File{{Name: "f", Data: []byte(text + line)}}); err == nil {
+		if _, err := rulefile.Compile([]rulefile.File{{Name: "f", Data: []byte(text + line)}}); err == nil {
 			rules, text = append(rules, r), text+line // what hides another is left out
 		}
 	}
 	if len(rules) == 0 {
 		return
 	}
-	set, err := descriptors.Compile([]descriptors.File{{Name: "f", Data: []byte(text)}})
+	set, err := rulefile.Compile([]rulefile.File{{Name: "f", Data: []byte(text)}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -289,9 +296,9 @@ func FuzzForms(f *testing.F) { f.Fuzz(rapid.MakeFuzz(checkForms)) }
 func FuzzValuesFile(f *testing.F) {
 	f.Add([]byte("a\n# b\n\n c \r\nd*\na\n"))
 	f.Add([]byte("\ufeff\x00\xff"))
-	rules := descriptors.File{Name: "r.yaml", Data: []byte("domain: d\ndescriptors: [{key: k, values_file: v.txt}]")}
+	rules := rulefile.File{Name: "r.yaml", Data: []byte("domain: d\ndescriptors: [{key: k, values_file: v.txt}]")}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		set, err := descriptors.Compile([]descriptors.File{rules, {Name: "v.txt", Data: data, Included: true}})
+		set, err := rulefile.Compile([]rulefile.File{rules, {Name: "v.txt", Data: data, Included: true}})
 		if err == nil {
 			for line := range strings.Lines(strings.TrimPrefix(string(data), "\ufeff")) {
 				value := strings.TrimSpace(line)

@@ -8,15 +8,15 @@ import (
 
 // Bounds of what a set may cost, checked when it is compiled.
 const (
-	// maxMatchSteps bounds what one value may cost at one level, in steps of about half a nanosecond: some 100 regexes that
-	// begin and end alike.
+	// maxMatchSteps bounds what one value may cost at one level, in steps of about half a nanosecond: some 100 regexes
+	// that begin and end alike.
 	maxMatchSteps = 130_000
 	// maxAutomata bounds the memory that the automata of a set's regexes take, in bytes.
 	maxAutomata = 16 << 20
 )
 
 // finishBranch makes the index of a branch's patterns, once all are there, and checks what needs it.
-func (c *compiler) finishBranch(b *Branch) {
+func (c *Builder) finishBranch(b *Branch) {
 	if len(b.all) == 0 {
 		return
 	}
@@ -31,9 +31,10 @@ func (c *compiler) finishBranch(b *Branch) {
 		switch first := b.firstStar(p.text); {
 		case first == nil || first.order >= p.order:
 		case first.text == p.text:
-			c.twice(b.places[i].descriptor, first.to)
+			c.alreadyThere(b.places[i].descriptor, first.to)
 		default:
-			c.add(b.places[i].value, "value %s is never reached: %s at %s matches everything that it matches; move it up, before that one",
+			c.Errorf(b.places[i].value,
+				"value %s is never reached: %s at %s matches everything that it matches; move it up, before that one",
 				p.text, first.text, first.to.rule.Source)
 		}
 	}
@@ -41,15 +42,16 @@ func (c *compiler) finishBranch(b *Branch) {
 	if steps > maxMatchSteps {
 		last := b.index.costliestPattern(path)
 		i := slices.Index(b.all, last)
-		c.add(b.places[i].value, "too many patterns and regexes of this key begin and end with the same fixed text, so that one value may "+
-			"take %d steps, and at most %d are allowed; begin or end %s with different text, or write one regex for several",
+		c.Errorf(b.places[i].value,
+			"too many patterns and regexes of this key begin and end with the same fixed text, so that one value may "+
+				"take %d steps, and at most %d are allowed; begin or end %s with different text, or write one regex for several",
 			steps, maxMatchSteps, last.to.rule.Path)
 	}
 	b.places = nil
 }
 
 // index makes the tree over the patterns' fixed beginnings, or over their ends.
-func (c *compiler) index(patterns []*Pattern, byEnd bool) *affixes {
+func (c *Builder) index(patterns []*Pattern, byEnd bool) *affixes {
 	affix, compare := func(p *Pattern) string { return p.prefix }, strings.Compare
 	var reversed func(string) string
 	if byEnd {
@@ -89,7 +91,7 @@ func compareEnds(a, b string) int {
 }
 
 // group makes the group of patterns with the same fixed beginning, in file order.
-func (c *compiler) group(patterns []*Pattern) group {
+func (c *Builder) group(patterns []*Pattern) group {
 	g := newGroup(patterns)
 	if len(patterns) <= maxTried {
 		return g
@@ -134,7 +136,7 @@ func newGroup(patterns []*Pattern) group {
 }
 
 // endings makes the group of patterns that differ in their fixed ends alone.
-func (c *compiler) endings(patterns []*Pattern) group {
+func (c *Builder) endings(patterns []*Pattern) group {
 	if len(patterns) <= maxTried {
 		return group{few: patterns}
 	}

@@ -90,8 +90,8 @@ func marshal(v any) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// WriteJSON writes what MarshalJSON returns, a rule at a time: lines after the first begin with prefix and one indent for
-// each level. The error is w's.
+// WriteJSON writes what MarshalJSON returns, a rule at a time: lines after the first begin with prefix and one indent
+// for each level. The error is w's.
 func (s *Set) WriteJSON(w io.Writer, prefix, indent string) error {
 	b := &errWriter{w: w}
 	level := func(n int) string { return "\n" + prefix + strings.Repeat(indent, n) }

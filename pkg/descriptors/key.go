@@ -17,11 +17,12 @@ import (
 //	algorithm[.interval|.redis_cell][:name|/window][#ordinal][@window]|domain|key=value|key=value...
 //
 // with .interval for a token bucket that is refilled in batches, and .redis_cell for a counter of that module, whose
-// states are of another form. Among several limits of one rule, the name tells those apart that have one, and the algorithm and
-// the window the others (docs/adr/0037-unnamed-limits.md): see counter.tellApart. @window is of a limit that a request brought along.
-// The value is the request's, or with share_threshold the pattern, whose * is the only raw * (or *# and a list, regex or file, see matcher.shared), or with
-// hash_values # and a hash, whose # is the only raw # there, or with cidr the address in one spelling. What would make a key ambiguous, unreadable or, in
-// Redis Cluster, a hash tag is written as %XX. A longer key than maxKey ends after # with a hash of all of it.
+// states are of another form. Among several limits of one rule, the name tells those apart that have one, and the
+// algorithm and the window the others (docs/adr/0037-unnamed-limits.md): see counter.tellApart. @window is of a limit
+// that a request brought along. The value is the request's, or with share_threshold the pattern, whose * is the only
+// raw * (or *# and a list, regex or file, see matcher.shared), or with hash_values # and a hash, whose # is the only
+// raw # there, or with cidr the address in one spelling. What would make a key ambiguous, unreadable or, in Redis
+// Cluster, a hash tag is written as %XX. A longer key than maxKey ends after # with a hash of all of it.
 //
 // The form is the counters' identity: a change of it resets every counter of everyone, so TestKeyGolden pins it.
 const (
@@ -36,14 +37,14 @@ type level struct {
 	address bool // matched by cidr
 }
 
-func newLevel(d *descriptor) level {
-	if d.share && d.match.form != noForm {
-		return level{shared: d.match.shared()}
+func newLevel(d *Descriptor) level {
+	if d.ShareThreshold && d.Match.Form != "" {
+		return level{shared: d.Match.shared()}
 	}
-	if d.share {
-		return level{shared: string(appendEscaped(nil, d.value, &inPattern))}
+	if d.ShareThreshold {
+		return level{shared: string(appendEscaped(nil, d.Value, &inPattern))}
 	}
-	return level{hash: d.hash, address: d.match.form == formCIDR}
+	return level{hash: d.HashValues, address: d.Match.Form == FormCIDR}
 }
 
 // canonical is the value's address, if the level is matched by addresses.
@@ -62,6 +63,9 @@ func (r *Rule) level(i int) level {
 	return level{}
 }
 
+// Hashes reports whether nobody may see the value of entry i: the rule has hash_values there.
+func (r *Rule) Hashes(i int) bool { return r.level(i).hash }
+
 // counter is what a key says about the limit itself.
 type counter struct {
 	algorithm limiter.Algorithm
@@ -73,14 +77,16 @@ type counter struct {
 	own       bool          // a request brought the limit along
 }
 
-// tellApart says what the limit all[i], which has no name, has to say of itself beside the others of its rule that have none.
-// Those with another algorithm have other keys anyway. Of those with one algorithm, the one with the longest window, which may
-// have counted most, has the key that it would have alone; the others say their window. Of those with one window, all but the
-// first say which they are.
-func (c *counter) tellApart(all []*rateLimit, i int) {
+// tellApart says what the limit all[i], which has no name, has to say of itself beside the others of its rule that
+// have none. Those with another algorithm have other keys anyway. Of those with one algorithm, the one with the
+// longest window, which may have counted most, has the key that it would have alone; the others say their window. Of
+// those with one window, all but the first say which they are.
+func (c *counter) tellApart(all []checked, i int) {
 	p := &all[i].params
-	for j, l := range all {
-		if j == i || l.name != "" || l.unlimited || l.params.Algorithm != p.Algorithm || l.params.Refill != p.Refill || l.params.Engine != p.Engine {
+	for j := range all {
+		l := &all[j]
+		sameKind := l.params.Algorithm == p.Algorithm && l.params.Refill == p.Refill && l.params.Engine == p.Engine
+		if j == i || l.Name != "" || l.Unlimited || !sameKind {
 			continue
 		}
 		switch {

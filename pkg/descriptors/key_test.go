@@ -11,6 +11,7 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/test/ruletest"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/pkg/descriptors/rulefile"
 )
 
 func limitOf(tb testing.TB, set *descriptors.Set, domain string, es []descriptors.Entry, i int) *descriptors.Limit {
@@ -211,11 +212,11 @@ func FuzzKey(f *testing.F) { f.Fuzz(rapid.MakeFuzz(checkKeysDiffer())) }
 
 func checkKeysDiffer() func(t *rapid.T) {
 	domains := []string{"d", "d|k=", "d|k=v", "d%7Ck"}
-	var files []descriptors.File
+	var files []rulefile.File
 	for _, d := range domains {
-		files = append(files, descriptors.File{Name: d, Data: fmt.Appendf(nil, keyDomains, d)})
+		files = append(files, rulefile.File{Name: d, Data: fmt.Appendf(nil, keyDomains, d)})
 	}
-	set, compileErr := descriptors.Compile(files)
+	set, compileErr := rulefile.Compile(files)
 	draw := rapid.Custom(func(t *rapid.T) counted {
 		value := rapid.OneOf(
 			rapid.Map(rapid.SliceOfN(rapid.SampledFrom([]string{"a", "=", "|k=", "|", "%7C", "%", "{", "*"}), 0, 3), func(parts []string) string {

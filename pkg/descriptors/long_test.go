@@ -13,6 +13,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/nearmiss"
 	"github.com/weir-ratelimit/weir/internal/test/ruletest"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/pkg/descriptors/rulefile"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -96,8 +97,8 @@ func TestTooLongIsDenied(t *testing.T) {
 	}
 }
 
-// However long the value and whatever it leads to, it is matched by the rule that the whole of it matches, or denied; but for
-// rules that deny nothing, which a long value may miss.
+// However long the value and whatever it leads to, it is matched by the rule that the whole of it matches, or denied;
+// but for rules that deny nothing, which a long value may miss.
 func checkLong(t *rapid.T) {
 	var rules []*regexp.Regexp
 	var denies []bool
@@ -118,14 +119,14 @@ func checkLong(t *rapid.T) {
 			line += limited
 		}
 		line += fmt.Sprintf(", owner: r%d}\n", i)
-		if _, err := descriptors.Compile([]descriptors.File{{Name: "f", Data: []byte(text + line)}}); err == nil {
+		if _, err := rulefile.Compile([]rulefile.File{{Name: "f", Data: []byte(text + line)}}); err == nil {
 			rules, denies, text = append(rules, regexp.MustCompile(whole)), append(denies, denied), text+line
 		}
 	}
 	if len(rules) == 0 {
 		return
 	}
-	set, err := descriptors.Compile([]descriptors.File{{Name: "f", Data: []byte(text)}})
+	set, err := rulefile.Compile([]rulefile.File{{Name: "f", Data: []byte(text)}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -193,7 +194,7 @@ func FuzzRegex(f *testing.F) {
 			return
 		}
 		rules := "domain: d\ndescriptors:\n  - {key: k, regex: '" + strings.ReplaceAll(text, "'", "''") + "'}\n"
-		set, err := descriptors.Compile([]descriptors.File{{Name: "f", Data: []byte(rules)}})
+		set, err := rulefile.Compile([]rulefile.File{{Name: "f", Data: []byte(rules)}})
 		if err != nil {
 			if _, ok := errors.AsType[descriptors.Errors](err); !ok {
 				t.Fatal(err)
@@ -236,8 +237,8 @@ func costlyValue(fill string, size int) []descriptors.Entry {
 	return entry(prefix + strings.Repeat(fill, size/len(fill)))
 }
 
-// A longer value costs no more than one of MaxPatternValue bytes, but for looking for a newline. (Before, it was 64 times as
-// much.)
+// A longer value costs no more than one of MaxPatternValue bytes, but for looking for a newline. (Before, it was 64
+// times as much.)
 func TestLongValuesCostNoMore(t *testing.T) {
 	if raceEnabled {
 		t.Skip("one goroutine alone: the race detector has nothing to find, and takes 15 times as long")
@@ -274,18 +275,18 @@ func TestLongValuesAllocateNothing(t *testing.T) {
 	}
 }
 
-// Patterns that begin alike compile in linear time. (Before, each was tried with all that were there: 40 times as many took
-// 1,600 times as long.)
+// Patterns that begin alike compile in linear time. (Before, each was tried with all that were there: 40 times as
+// many took 1,600 times as long.)
 func TestPatternsCompileInLinearTime(t *testing.T) {
 	if raceEnabled {
 		t.Skip("one goroutine alone: the race detector has nothing to find, and takes 15 times as long")
 	}
 	took := func(n int) time.Duration {
 		best := time.Hour
-		files := []descriptors.File{{Name: "f", Data: []byte(lines(n, "{key: k, value: '/users/*/r%d/*'}"))}}
+		files := []rulefile.File{{Name: "f", Data: []byte(lines(n, "{key: k, value: '/users/*/r%d/*'}"))}}
 		for range 3 {
 			start := time.Now()
-			if _, err := descriptors.Compile(files); err != nil {
+			if _, err := rulefile.Compile(files); err != nil {
 				t.Fatal(err)
 			}
 			best = min(best, time.Since(start))
@@ -312,7 +313,7 @@ func TestBoundsOfRegexes(t *testing.T) {
 			"f:523:21: the regexes up to here need more than 16 MiB as automata; repeat less in them, or write fewer",
 		},
 	} {
-		_, err := descriptors.Compile([]descriptors.File{{Name: "f", Data: []byte(tt.rules)}})
+		_, err := rulefile.Compile([]rulefile.File{{Name: "f", Data: []byte(tt.rules)}})
 		if err == nil || err.Error() != tt.want {
 			t.Errorf("error %v, want %s", err, tt.want)
 		}

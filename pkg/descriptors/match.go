@@ -15,8 +15,8 @@ type Branch struct {
 	any   *Node
 }
 
-// matchers are a branch's patterns of all kinds. Few branches have some: the others share noMatchers, for there may be a
-// hundred thousand of them.
+// matchers are a branch's patterns of all kinds. Few branches have some: the others share noMatchers, for there may
+// be a hundred thousand of them.
 type matchers struct {
 	index  *affixes // of patterns with * and regexes; nil if there are none
 	blocks blocks
@@ -31,17 +31,17 @@ type matchers struct {
 var noMatchers matchers
 
 // written is where a descriptor and its value are.
-type written struct{ descriptor, value position }
+type written struct{ descriptor, value Position }
 
 // Match returns the rule that the last entry reaches, nil if there is none. Entries are matched one by one: the
 // exact value goes first, then the patterns in file order (of several blocks that hold an address, the longest),
 // then the key alone, and a choice is never taken back. It allocates nothing (but for the error of what looks like
 // an address and is none).
 //
-// The time that it takes does not grow with the number of rules, and has a bound that holds for any value and for any rules
-// that compile: patterns and regexes read at most MaxPatternValue bytes of a value. Where that does not decide which of them
-// comes first, and one that may would deny something, Match returns the domain's rule for values that are too long, which
-// denies: see Rule.IsTooLong.
+// The time that it takes does not grow with the number of rules, and has a bound that holds for any value and for any
+// rules that compile: patterns and regexes read at most MaxPatternValue bytes of a value. Where that does not decide
+// which of them comes first, and one that may would deny something, Match returns the domain's rule for values that
+// are too long, which denies: see Rule.IsTooLong.
 func (d *Domain) Match(entries []Entry) *Rule {
 	n := &d.root
 	for i := range entries {
@@ -56,8 +56,8 @@ func (d *Domain) Match(entries []Entry) *Rule {
 	return n.rule
 }
 
-// Next returns where the entry leads, with left more entries behind it. If that cannot be decided, it returns nil and the first
-// pattern that the value may match.
+// Next returns where the entry leads, with left more entries behind it. If that cannot be decided, it returns nil and
+// the first pattern that the value may match.
 func (n *Node) Next(e *Entry, left int) (to *Node, open *Pattern) {
 	b := n.keys[e.Key]
 	if b == nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/nearmiss"
 	"github.com/weir-ratelimit/weir/internal/test/ruletest"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/pkg/descriptors/rulefile"
 )
 
 const matchRules = `
@@ -204,7 +205,7 @@ func checkAgainstOracle(t *rapid.T) {
 	var rules strings.Builder
 	rules.WriteString("domain: d\ndescriptors:\n")
 	level := drawLevel(t, 2, "", &rules)
-	set, err := descriptors.Compile([]descriptors.File{{Name: "rules.yaml", Data: []byte(rules.String())}})
+	set, err := rulefile.Compile([]rulefile.File{{Name: "rules.yaml", Data: []byte(rules.String())}})
 	if err != nil {
 		t.Fatalf("Compile: %v\n%s", err, rules.String())
 	}

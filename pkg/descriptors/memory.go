@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// memory is what a Set is made in: few large pieces instead of many small ones, since all of it is dropped at once. With
-// 100,000 rules that is what the collector's marks take, which requests wait for (docs/performance.md).
+// memory is what a Set is made in: few large pieces instead of many small ones, since all of it is dropped at once.
+// With 100,000 rules that is what the collector's marks take, which requests wait for (docs/performance.md).
 type memory struct {
 	nodes      slab[Node]
 	branches   slab[Branch]

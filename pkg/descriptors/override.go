@@ -7,12 +7,13 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// Override returns the limit that a request's own `limit` makes of the rule: the rule's first limit with this
-// rate instead of its own. Requests with the same window have one counter, whatever their rate, so that a client whose rate
-// changes keeps what it used; if the window is that of the rule's first limit, it is that limit's counter. All else stays as
-// the rule has it: algorithm, burst and other parameters, name, replaces, and the rule's Mode (where
+// Override returns the limit that a request's own `limit` makes of the rule: the rule's first limit with this rate
+// instead of its own. Requests with the same window have one counter, whatever their rate, so that a client whose
+// rate changes keeps what it used; if the window is that of the rule's first limit, it is that limit's counter. All
+// else stays as the rule has it: algorithm, burst and other parameters, name, replaces, and the rule's Mode (where
 // envoyproxy/ratelimit forgets shadow_mode and the name). A rule without limits, or an unlimited one, gets a
-// fixed_window. A window that is not on the calendar, such as a minute, is aligned to the epoch. It is strict, also where the rule is leased. The limit's ID is that of the limit that it stands for, -1 if there is none.
+// fixed_window. A window that is not on the calendar, such as a minute, is aligned to the epoch. It is strict, also
+// where the rule is leased. The limit's ID is that of the limit that it stands for, -1 if there is none.
 //
 // The error says which of the rule's parameters does not go with the rate.
 func (r *Rule) Override(requestsPerUnit uint32, window time.Duration) (*Limit, error) {
@@ -20,7 +21,8 @@ func (r *Rule) Override(requestsPerUnit uint32, window time.Duration) (*Limit, e
 		return r.Limits[0], nil
 	}
 	l := &Limit{
-		ID: -1, Replaces: r.Replaces, OnStoreFailure: r.process.OnStoreFailure, params: &limiter.Params{Algorithm: limiter.FixedWindow},
+		ID: -1, Replaces: r.Replaces, OnStoreFailure: r.process.OnStoreFailure,
+		params: &limiter.Params{Algorithm: limiter.FixedWindow},
 	}
 	if len(r.Limits) > 0 {
 		*l = *r.Limits[0]
@@ -43,11 +45,13 @@ func (r *Rule) Override(requestsPerUnit uint32, window time.Duration) (*Limit, e
 			requestsPerUnit, FormatDuration(window), r.Path, l.params.Algorithm, err)
 	}
 	l.Policy = policy
-	l.Unit, l.UnitMultiplier = unitOf(window)
+	l.Unit, l.UnitMultiplier = UnitOf(window)
 	if len(r.Limits) > 0 && l.params.Window == r.Limits[0].params.Window {
 		return l, nil // and its key
 	}
-	which := counter{algorithm: l.params.Algorithm, refill: l.params.Refill, engine: l.params.Engine, window: l.params.Window, own: true}
+	which := counter{
+		algorithm: l.params.Algorithm, refill: l.params.Refill, engine: l.params.Engine, window: l.params.Window, own: true,
+	}
 	l.keyStart = which.keyStart(r.Domain)
 	return l, nil
 }

@@ -9,11 +9,12 @@ import (
 
 // KeyTerms is what a counter's key says.
 type KeyTerms struct {
-	Algorithm string     `json:"algorithm"`       // with .interval or .redis_cell
-	Limit     string     `json:"limit,omitempty"` // :name or /window, and #ordinal, or @window of one that a request brought along
-	Domain    string     `json:"domain"`
-	Entries   []KeyEntry `json:"entries"`       // a value may be a pattern, or # and a hash
-	Cut       bool       `json:"cut,omitempty"` // the key was too long: its end is a hash
+	Algorithm string `json:"algorithm"` // with .interval or .redis_cell
+	// Limit is :name or /window, and #ordinal, or @window of a limit that a request brought along.
+	Limit   string     `json:"limit,omitempty"`
+	Domain  string     `json:"domain"`
+	Entries []KeyEntry `json:"entries"`       // a value may be a pattern, or # and a hash
+	Cut     bool       `json:"cut,omitempty"` // the key was too long: its end is a hash
 }
 
 // KeyEntry is an entry of a request, as far as the key shows it.
@@ -22,8 +23,9 @@ type KeyEntry struct {
 	Value string `json:"value"`
 }
 
-// ParseKey reads what Limit.AppendKey wrote; ok is false for anything else. Braces that a store has put around what follows
-// the first | are taken off. Of a key that was too long the last entry, the domain or the limit may be a part of one.
+// ParseKey reads what Limit.AppendKey wrote; ok is false for anything else. Braces that a store has put around what
+// follows the first | are taken off. Of a key that was too long the last entry, the domain or the limit may be a part
+// of one.
 func ParseKey(key string) (terms KeyTerms, ok bool) {
 	start, rest, hasDomain := strings.Cut(key, "|")
 	if inner, braced := strings.CutPrefix(rest, "{"); braced {
@@ -53,12 +55,12 @@ func ParseKey(key string) (terms KeyTerms, ok bool) {
 	return terms, true
 }
 
-// shortestCut is how long a key that was cut is at least: see readableCut, which may go back to the start of a character, and
-// then of a %XX.
+// shortestCut is how long a key that was cut is at least: see readableCut, which may go back to the start of a
+// character, and then of a %XX.
 const shortestCut = maxKey - (utf8.UTFMax - 1) - len("%X")
 
-// endsWithHash says whether the key, or its last part, ends with the hash of a key that was cut, and not of a value. A key that
-// was cut right behind an = looks as if it had the hash of a value.
+// endsWithHash says whether the key, or its last part, ends with the hash of a key that was cut, and not of a value.
+// A key that was cut right behind an = looks as if it had the hash of a value.
 func endsWithHash(key, last string) bool {
 	if last == "" {
 		last = key
@@ -80,8 +82,8 @@ func unescaped(text string) string {
 	return text // cut within
 }
 
-// CanonicalKey is the key as AppendKey writes it: with an address that a rule's `cidr` matches in one spelling. A key that is no
-// counter's of the set's rules is returned as it is.
+// CanonicalKey is the key as AppendKey writes it: with an address that a rule's `cidr` matches in one spelling. A key
+// that is no counter's of the set's rules is returned as it is.
 func (s *Set) CanonicalKey(key string) string {
 	terms, ok := ParseKey(key)
 	d := s.domains[terms.Domain]

@@ -2,9 +2,9 @@ package descriptors
 
 import "strings"
 
-// A rule's path is the parts of its descriptors from the root, separated by " > ". A part is the key, and then =value, or the
-// form and its items. Different rules of a domain have different paths: a backslash stands before what would make two alike, and
-// else nowhere.
+// A rule's path is the parts of its descriptors from the root, separated by " > ". A part is the key, and then
+// =value, or the form and its items. Different rules of a domain have different paths: a backslash stands before what
+// would make two alike, and else nowhere.
 
 // pathKey is a key as a path shows it: a backslash is before each backslash, = and space.
 func pathKey(key string) string {
@@ -14,8 +14,8 @@ func pathKey(key string) string {
 	return strings.NewReplacer(`\`, `\\`, `=`, `\=`, ` `, `\ `).Replace(key)
 }
 
-// pathValue is a value, or the items of a form, as a path shows it: " > " is " \> " there, also at the end, and what looks like
-// that already has one more backslash.
+// pathValue is a value, or the items of a form, as a path shows it: " > " is " \> " there, also at the end, and what
+// looks like that already has one more backslash.
 func pathValue(value string) string {
 	if !strings.Contains(value, ">") {
 		return value
@@ -40,7 +40,8 @@ func pathValue(value string) string {
 	return b.String()
 }
 
-// pathItem is an item of a list as a path shows it: backslashes are doubled before a comma and at the end, and a comma has one.
+// pathItem is an item of a list as a path shows it: backslashes are doubled before a comma and at the end, and a
+// comma has one.
 func pathItem(item string) string {
 	if !strings.Contains(item, ",") && !strings.HasSuffix(item, `\`) {
 		return item

@@ -6,11 +6,13 @@ import (
 	"sync"
 )
 
-// pieces matches many patterns that begin with the same fixed text, and have texts between two *, in one pass over the value.
+// pieces matches many patterns that begin with the same fixed text, and have texts between two *, in one pass over
+// the value.
 //
-// The sequences of these texts are a tree, in which patterns share what they have in common: the root stands for the fixed
-// beginning, and each step below for one more text. A value takes a step where the text first occurs behind that of the step
-// above, which leaves most room for what follows. All texts are found at once by the automaton of Aho and Corasick (1975).
+// The sequences of these texts are a tree, in which patterns share what they have in common: the root stands for the
+// fixed beginning, and each step below for one more text. A value takes a step where the text first occurs behind
+// that of the step above, which leaves most room for what follows. All texts are found at once by the automaton of
+// Aho and Corasick (1975).
 type pieces struct {
 	begin int    // the length of the fixed beginning
 	steps []step // the root is the first
@@ -53,8 +55,8 @@ type progress struct {
 // maxSteps is how many steps fit on the stack.
 const maxSteps = 128
 
-// newPieces builds the automaton for patterns with texts between two *, in file order. ends makes the group of patterns that
-// are behind the same step.
+// newPieces builds the automaton for patterns with texts between two *, in file order. ends makes the group of
+// patterns that are behind the same step.
 func newPieces(patterns []*Pattern, rest func(), ends func([]*Pattern) group) *pieces {
 	ps := &pieces{begin: len(patterns[0].prefix), steps: []step{{inner: true, first: patterns[0].order}}}
 	type edge struct {

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// radix is a radix tree over the fixed beginnings, or ends, of many lengths: a look-up reads as much of the value as there is in
-// the tree, and nothing twice.
+// radix is a radix tree over the fixed beginnings, or ends, of many lengths: a look-up reads as much of the value as
+// there is in the tree, and nothing twice.
 type radix struct {
 	nodes  []radixNode // the root is the first; the children of a node are side by side, by their first byte
 	firsts []byte      // by node: the first byte of what leads there from the node above
@@ -31,7 +31,8 @@ func newRadix(sorted []string) *radix {
 	return a
 }
 
-// build makes a node of the texts sorted[...], which agree in their first depth bytes; from is the index of the first group.
+// build makes a node of the texts sorted[...], which agree in their first depth bytes; from is the index of the first
+// group.
 func (a *radix) build(at int, sorted []string, from, depth int) {
 	label, last := sorted[0][depth:], sorted[len(sorted)-1][depth:]
 	if at == 0 {

@@ -13,16 +13,17 @@ const (
 	maxRegexSize  = 500 // instructions
 )
 
-// newRegex compiles an RE2 that must match whole values. It is found by the fixed text that they begin and end with. It calls
-// rest now and then.
+// newRegex compiles an RE2 that must match whole values. It is found by the fixed text that they begin and end with.
+// It calls rest now and then.
 func newRegex(text string, to *Node, rest func()) (*Pattern, error) {
 	if len(text) > maxRegexBytes {
-		return nil, fmt.Errorf("regex: has %d bytes, at most %d are allowed; write several descriptors", len(text), maxRegexBytes)
+		return nil, fmt.Errorf("regex: has %d bytes, at most %d are allowed; write several descriptors",
+			len(text), maxRegexBytes)
 	}
 	tree, err := syntax.Parse(text, syntax.Perl)
 	if err != nil {
 		if wrong := (*syntax.Error)(nil); errors.As(err, &wrong) {
-			err = fmt.Errorf("%s in %s", wrong.Code, shown(wrong.Expr))
+			err = fmt.Errorf("%s in %s", wrong.Code, Shown(wrong.Expr))
 		}
 		return nil, fmt.Errorf("regex: %w; write an RE2 regular expression, and double each \\ within double quotes", err)
 	}
@@ -32,7 +33,8 @@ func newRegex(text string, to *Node, rest func()) (*Pattern, error) {
 		return nil, fmt.Errorf("regex: %w", err)
 	}
 	if n := len(program.Inst); n > maxRegexSize {
-		return nil, fmt.Errorf("regex: is compiled to %d steps, at most %d are allowed; repeat less, or write several descriptors", n, maxRegexSize)
+		return nil, fmt.Errorf("regex: is compiled to %d steps, at most %d are allowed; repeat less, or write several "+
+			"descriptors", n, maxRegexSize)
 	}
 	re, err := newAutomaton(program, rest)
 	if err != nil {
@@ -65,7 +67,8 @@ func fixedText(part *syntax.Regexp) (text string, fixed bool) {
 	switch part.Op {
 	case syntax.OpLiteral:
 		text = string(part.Rune)
-		return text, part.Flags&syntax.FoldCase == 0 && !strings.ContainsRune(text, '\ufffd') // which bytes that are no UTF-8 match too
+		// The bytes of what is no UTF-8 match \ufffd, too.
+		return text, part.Flags&syntax.FoldCase == 0 && !strings.ContainsRune(text, '\ufffd')
 	case syntax.OpEmptyMatch, syntax.OpBeginText, syntax.OpEndText:
 		return "", true
 	case syntax.OpCapture:

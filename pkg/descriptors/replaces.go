@@ -8,15 +8,16 @@ import (
 
 // checkReplaces checks that every replaced name is one of the domain's limits, and that no limit replaces
 // itself by way of others: each would drop the next, and nothing would be left.
-func (c *compiler) checkReplaces(d *domain) {
-	search := cycles{compiler: c, edges: map[string][]place{}, state: map[string]visit{}}
+func (c *Builder) checkReplaces(d *domain) {
+	search := cycles{Builder: c, edges: map[string][]Text{}, state: map[string]visit{}}
 	known := slices.Sorted(maps.Keys(d.named))
 	for _, r := range d.replaces {
 		switch {
-		case !d.named[r.of.name] && c.incomplete:
-		case !d.named[r.of.name]:
-			c.add(r.of.at, "replaces %s, but no limit of domain %s has that name; %s", r.of.name, d.name, nameHint(r.of.name, known))
-		case r.by != "" && r.by != r.of.name: // itself: said by the reader
+		case !d.named[r.of.Text] && c.incomplete:
+		case !d.named[r.of.Text]:
+			c.Errorf(r.of.At,
+				"replaces %s, but no limit of domain %s has that name; %s", r.of.Text, d.name, nameHint(r.of.Text, known))
+		case r.by != "" && r.by != r.of.Text: // itself: said by the reader
 			search.edges[r.by] = append(search.edges[r.by], r.of)
 		}
 	}
@@ -41,8 +42,8 @@ func nameHint(name string, known []string) string {
 
 // cycles looks for names that replace themselves by way of others.
 type cycles struct {
-	*compiler
-	edges map[string][]place
+	*Builder
+	edges map[string][]Text
 	state map[string]visit
 	path  []string
 }
@@ -62,12 +63,13 @@ func (s *cycles) from(name string) {
 	s.state[name] = open
 	s.path = append(s.path, name)
 	for _, to := range s.edges[name] {
-		if s.state[to.name] == open {
-			cycle := append(slices.Clone(s.path[slices.Index(s.path, to.name):]), to.name)
-			s.add(to.at, "replaces goes in a circle, so that none of these limits would be left: %s; remove one of them from replaces",
+		if s.state[to.Text] == open {
+			cycle := append(slices.Clone(s.path[slices.Index(s.path, to.Text):]), to.Text)
+			s.Errorf(to.At,
+				"replaces goes in a circle, so that none of these limits would be left: %s; remove one of them from replaces",
 				strings.Join(cycle, " replaces "))
 		}
-		s.from(to.name)
+		s.from(to.Text)
 	}
 	s.path = s.path[:len(s.path)-1]
 	s.state[name] = done

@@ -12,6 +12,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/rulediff"
 	"github.com/weir-ratelimit/weir/internal/test/ruletest"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/pkg/descriptors/rulefile"
 )
 
 // awkward are texts of what has a meaning in paths, keys and descriptors.
@@ -101,7 +102,7 @@ func checkKeyComesBack(t *rapid.T) {
 	if rapid.Bool().Draw(t, "long names") {
 		domain, name = "d"+long.Draw(t, "domain"), "n"+long.Draw(t, "name")
 	}
-	set, err := descriptors.Compile([]descriptors.File{{Name: "f", Data: []byte(cutRules(domain, name))}})
+	set, err := rulefile.Compile([]rulefile.File{{Name: "f", Data: []byte(cutRules(domain, name))}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -211,8 +212,8 @@ func drawRules(t *rapid.T, indent string, depth int) string {
 
 // Each rule has a path of its own, and a set does not differ from what its files compile to once more.
 func checkPaths(t *rapid.T) {
-	files := []descriptors.File{{Name: "f", Data: []byte("domain: d\ndescriptors:\n" + drawRules(t, "", 2))}}
-	set, err := descriptors.Compile(files)
+	files := []rulefile.File{{Name: "f", Data: []byte("domain: d\ndescriptors:\n" + drawRules(t, "", 2))}}
+	set, err := rulefile.Compile(files)
 	if err != nil {
 		if _, ok := errors.AsType[descriptors.Errors](err); !ok {
 			t.Fatal(err)
@@ -229,7 +230,7 @@ func checkPaths(t *rapid.T) {
 			t.Fatalf("the path %s leads to another rule", r.Path)
 		}
 	}
-	again, err := descriptors.Compile(files)
+	again, err := rulefile.Compile(files)
 	if err != nil {
 		t.Fatal(err)
 	}

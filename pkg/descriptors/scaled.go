@@ -100,3 +100,12 @@ func (l *Limit) Counts(key string) bool {
 	rest, ok := strings.CutPrefix(key, l.keyStart)
 	return ok && strings.HasPrefix(rest, "|")
 }
+
+// share sets the process's share of the limit, if it is for Local to count. A limit that has a policy has a share.
+func (l *Limit) share() (err error) {
+	l.Local = nil
+	if l.OnStoreFailure == Local {
+		l.Local, err = l.params.Share(int64(l.Rule.process.Replicas))
+	}
+	return err
+}

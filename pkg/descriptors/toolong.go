@@ -13,8 +13,8 @@ const tooLongPath = "(value too long to match)"
 // tooLongKey stands for the entries in the key of that rule's only counter. No entry's key has a raw *.
 const tooLongKey = "|*#too_long="
 
-// newLongRule makes a domain's rule for values that are too long to decide which pattern they match: it denies, also while the
-// store does not answer, since a client could else avoid any pattern's limit by a long value.
+// newLongRule makes a domain's rule for values that are too long to decide which pattern they match: it denies, also
+// while the store does not answer, since a client could else avoid any pattern's limit by a long value.
 func newLongRule(domain string, process *Process) (*Rule, error) {
 	params := limiter.Params{Algorithm: limiter.FixedWindow, Limit: 0, Window: time.Minute}
 	policy, err := limiter.NewPolicy(params)
@@ -30,7 +30,7 @@ func newLongRule(domain string, process *Process) (*Rule, error) {
 	return r, nil
 }
 
-// IsTooLong reports whether the rule is the one that Domain.Match returns for a value that is longer than MaxPatternValue, if
-// what Weir reads of the value does not decide which pattern it matches, and one that it may match would deny something. The
-// rule has one limit, of 0 requests a minute.
+// IsTooLong reports whether the rule is the one that Domain.Match returns for a value that is longer than
+// MaxPatternValue, if what Weir reads of the value does not decide which pattern it matches, and one that it may
+// match would deny something. The rule has one limit, of 0 requests a minute.
 func (r *Rule) IsTooLong() bool { return r.tooLong }

@@ -60,8 +60,8 @@ func (b *Branch) Patterns() []*Pattern {
 
 func byOrder(a, b *Pattern) int { return cmp.Compare(a.order, b.order) }
 
-// Nodes returns where the branch leads, each node once: first by its values, sorted, then by its patterns in file order, then
-// by the key alone.
+// Nodes returns where the branch leads, each node once: first by its values, sorted, then by its patterns in file
+// order, then by the key alone.
 func (b *Branch) Nodes() (all []*Node) {
 	seen := map[*Node]bool{nil: true}
 	add := func(n *Node) {
@@ -80,8 +80,8 @@ func (b *Branch) Nodes() (all []*Node) {
 	return all
 }
 
-// Matches returns all that an entry of this value matches, in the order in which Domain.Match tries them: only the first one
-// is taken. Of several patterns of one kind only the first is in it.
+// Matches returns all that an entry of this value matches, in the order in which Domain.Match tries them: only the
+// first one is taken. Of several patterns of one kind only the first is in it.
 func (b *Branch) Matches(value string) (all []Match) {
 	if to := b.exact[value]; to != nil {
 		all = append(all, Match{"value", to})

@@ -10,9 +10,9 @@ import (
 
 // warnUnreachable warns, when the second of the two is placed, of a rule for a key alone beside a pattern that matches
 // every value. (A pattern below such a pattern is an error.)
-func (c *compiler) warnUnreachable(b *Branch, d *descriptor) {
-	alone := d.value == "" && d.match.form == noForm
-	everything := d.value != "" && strings.Trim(d.value, "*") == ""
+func (c *Builder) warnUnreachable(b *Branch, d *Descriptor) {
+	alone := d.Value == "" && d.Match.Form == ""
+	everything := d.Value != "" && strings.Trim(d.Value, "*") == ""
 	if b.any == nil || b.order == 0 || !alone && !everything {
 		return
 	}
@@ -20,78 +20,99 @@ func (c *compiler) warnUnreachable(b *Branch, d *descriptor) {
 	switch {
 	case all == nil:
 	case alone:
-		c.warn(WarnUnreachable, d.at, "%s is never reached: value %s at %s matches every value; remove one of the two",
+		c.Warnf(WarnUnreachable, d.At, "%s is never reached: value %s at %s matches every value; remove one of the two",
 			b.any.rule.Path, all.text, all.to.rule.Source)
 	case b.any.rule != nil:
-		c.warn(WarnUnreachable, d.valueAt, "value %s matches every value, so that %s at %s is never reached; remove one of the two",
-			d.value, b.any.rule.Path, b.any.rule.Source)
+		c.Warnf(WarnUnreachable, d.ValueAt,
+			"value %s matches every value, so that %s at %s is never reached; remove one of the two",
+			d.Value, b.any.rule.Path, b.any.rule.Source)
 	}
 }
 
 // warnOf warns of one limit that is likely to do something else than was meant.
-func (r *reader) warnOf(l *rateLimit) {
+func (c *Builder) warnOf(l *checked) {
+	c.warnWait(l)
 	p := &l.params
 	interval := p.Window / time.Duration(max(p.Limit, 1))
 	switch p.Algorithm {
 	case limiter.Funnel, limiter.TokenBucket:
 		if p.Burst == 1 && p.Limit > 1 && interval < time.Second && p.Refill == limiter.RefillGreedy {
-			r.warn(WarnBurst, l.place("burst"), "burst: 1 denies every request that comes within %s of another one, and all that cost more "+
-				"than 1 hit; write how many may come at once, or leave it out for %d", FormatDuration(interval), p.Limit)
+			c.Warnf(WarnBurst, l.at("burst"),
+				"burst: 1 denies every request that comes within %s of another one, and all that cost more "+
+					"than 1 hit; write how many may come at once, or leave it out for %d", FormatDuration(interval), p.Limit)
 		}
 	case limiter.SmoothBursty:
 		if l.has("burst_seconds") && p.Limit > 0 && p.BurstFor < interval && p.MaxWait < interval {
-			r.warn(WarnBurst, l.place("burst_seconds"), "in this time less than one request is saved up, so that each that comes within %s of "+
-				"another one is denied; write at least %g", FormatDuration(interval), interval.Seconds())
+			c.Warnf(WarnBurst, l.at("burst_seconds"),
+				"in this time less than one request is saved up, so that each that comes within %s of "+
+					"another one is denied; write at least %g", FormatDuration(interval), interval.Seconds())
 		}
 	case limiter.LeakyQueue:
-		r.warnShortQueue(l)
+		c.warnShortQueue(l)
 	case limiter.SlidingLog, limiter.Concurrency:
 		const perEntry = 32 // bytes in memory, at most
 		if p.Limit > limiter.MaxLogEntries {
-			r.warn(WarnHugeLog, l.place("max_log_entries"), "each counter of this limit can take %.1f MB, and each request looks through it; "+
-				"use sliding_window, which takes a few hundred bytes", float64(p.Limit*perEntry)/1e6)
+			c.Warnf(WarnHugeLog, l.at("max_log_entries"),
+				"each counter of this limit can take %.1f MB, and each request looks through it; "+
+					"use sliding_window, which takes a few hundred bytes", float64(p.Limit*perEntry)/1e6)
 		}
 	default:
 	}
 }
 
+// envoyTimeout is how long Envoy waits for an answer unless its filter says otherwise.
+const envoyTimeout = 20 * time.Millisecond
+
+// warnWait warns of answers that come when Envoy no longer waits for them.
+func (c *Builder) warnWait(l *checked) {
+	if wait := l.policy.MaxWait(); wait > envoyTimeout {
+		c.Warnf(WarnMaxWait, l.at("max_wait"),
+			"answers are held back for up to %s, but Envoy waits only %s unless its rate limit "+
+				"filter has a longer timeout; raise that, or write a max_wait below it", wait, envoyTimeout)
+	}
+}
+
 // warnShortQueue warns of a max_wait that nobody reaches, since no more than burst requests wait.
-func (r *reader) warnShortQueue(l *rateLimit) {
+func (c *Builder) warnShortQueue(l *checked) {
 	p := &l.params
-	places := l.shared.Capacity()
+	places := l.policy.Capacity()
 	leaks := time.Duration(float64(places) / float64(max(p.Limit, 1)) * float64(p.Window)).Round(time.Millisecond)
 	if p.Limit == 0 || p.MaxWait <= leaks {
 		return
 	}
 	reaches := int64(math.Ceil(float64(p.MaxWait) / float64(p.Window) * float64(p.Limit)))
-	r.warn(WarnShortQueue, l.place("max_wait"), "nobody waits for %s: no more than burst requests wait, %d, and these are gone after %s; "+
-		"write burst: %d, or a max_wait of at most %s", FormatDuration(p.MaxWait), places, FormatDuration(leaks), reaches, FormatDuration(leaks))
+	c.Warnf(WarnShortQueue, l.at("max_wait"),
+		"nobody waits for %s: no more than burst requests wait, %d, and these are gone after %s; "+
+			"write burst: %d, or a max_wait of at most %s", FormatDuration(p.MaxWait), places, FormatDuration(leaks), reaches,
+		FormatDuration(leaks))
 }
 
-// DefaultMaxCounters is the most limits that a request may ask where --max-counters says nothing else: so many take Redis
-// about 5 ms, in which it does nothing else, of the 15 ms that the store has by default.
+// DefaultMaxCounters is the most limits that a request may ask where --max-counters says nothing else: so many take
+// Redis about 5 ms, in which it does nothing else, of the 15 ms that the store has by default.
 const DefaultMaxCounters = 1024
 
 // warnManyLimits warns of a rule that no request may ask by default.
-func (r *reader) warnManyLimits(all []*rateLimit) {
+func (c *Builder) warnManyLimits(all []checked) {
 	if len(all) > DefaultMaxCounters {
-		r.warn(WarnManyLimits, all[DefaultMaxCounters].at, "this rule has %d limits, and a request that asks more than --max-counters (%d) is "+
-			"refused, which Envoy lets pass by default; remove limits, or raise --max-counters", len(all), DefaultMaxCounters)
+		c.Warnf(WarnManyLimits, all[DefaultMaxCounters].At,
+			"this rule has %d limits, and a request that asks more than --max-counters (%d) is "+
+				"refused, which Envoy lets pass by default; remove limits, or raise --max-counters", len(all), DefaultMaxCounters)
 	}
 }
 
-// warnRedundant warns of limits of one rule that never deny, since another one, which counts the same hits over the same time,
-// does so first.
-func (r *reader) warnRedundant(all []*rateLimit) {
-	tightest := map[limiter.Params]*rateLimit{} // by what else they are
+// warnRedundant warns of limits of one rule that never deny, since another one, which counts the same hits over the
+// same time, does so first.
+func (c *Builder) warnRedundant(all []checked) {
+	tightest := map[limiter.Params]*checked{} // by what else they are
 	capacity := func(p *limiter.Params) int64 {
 		if p.Burst != 0 {
 			return p.Burst
 		}
 		return p.Limit
 	}
-	for _, l := range all {
-		if l.bad || l.unlimited {
+	for i := range all {
+		l := &all[i]
+		if l.wrong || l.Unlimited {
 			continue
 		}
 		of := l.params
@@ -109,7 +130,8 @@ func (r *reader) warnRedundant(all []*rateLimit) {
 			continue // the same limit is an error
 		}
 		tightest[of] = tight
-		r.warn(WarnRedundant, loose.at, "this limit never denies, since the one at %s, of %d and not %d in the same time, does so first; "+
-			"remove one of the two, or give one another window", tight.at, tight.params.Limit, loose.params.Limit)
+		c.Warnf(WarnRedundant, loose.At,
+			"this limit never denies, since the one at %s, of %d and not %d in the same time, does so first; "+
+				"remove one of the two, or give one another window", tight.At, tight.params.Limit, loose.params.Limit)
 	}
 }

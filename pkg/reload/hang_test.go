@@ -101,7 +101,7 @@ func TestIncludedFileThatLeadsOut(t *testing.T) {
 	for _, to := range []string{"../secret", filepath.Join(here, "secret")} {
 		link(to)
 		for _, path := range []string{"rules", "rules/r.yaml"} {
-			wantError(t, read(path), "rules/r.yaml: rules/list.txt, which it refers to, leads by a symbolic link to "+
+			wantError(t, read(path), "rules/r.yaml:1: rules/list.txt, which it refers to, leads by a symbolic link to "+
 				filepath.Join(here, "secret")+", outside "+filepath.Join(here, "rules")+": put the file itself into that directory, "+
 				"or a link that stays in it")
 		}

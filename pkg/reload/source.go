@@ -1,6 +1,7 @@
 package reload
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,17 +31,23 @@ func Paths(paths ...string) Source { return Files{Paths: paths} }
 // Files is a Source as Paths makes it, with more to say.
 type Files struct {
 	Paths []string
-	// Includes, if not nil, says which files a file refers to, as paths that can be opened. They are read and watched like
+	// Includes, if not nil, returns the files that a file refers to, as paths that can be opened. They are read and watched like
 	// the others and come behind them, each once, with File.Included. One that is not there is left out: whoever refers to
 	// it can say so better. Symbolic links must not lead out of the path of Paths that the file was found at, nor out of
 	// the directory that the file itself lies in: that is an error.
-	Includes func(File) []string
+	Includes func(File) []Include
 	// Rest, if not nil, is called between small pieces of reading, so that a process that serves requests meanwhile can
 	// pause.
 	Rest func()
 	// Reader reads the files, which may lie on a file system that hangs; nil is fileread.Default. A file that hangs is an
 	// error that holds a fileread.HungError.
 	Reader *fileread.Reader
+}
+
+// Include is a file that another one refers to.
+type Include struct {
+	Name string // a path that can be opened
+	At   string // where the other one refers to it, for messages; empty: its name
 }
 
 // restAfter is how many bytes are read or hashed before Rest is called: some 0.05 ms of work.
@@ -110,7 +117,14 @@ func (p Files) found(ctx context.Context, s *fileread.Session) ([]foundFile, err
 // include is a file that others refer to.
 type include struct {
 	name string
-	by   []foundFile
+	by   []referrer
+}
+
+// referrer is a file that refers to another one, and where.
+type referrer struct {
+	foundFile
+
+	at string
 }
 
 // included are the files that the files refer to, sorted by name, each once.
@@ -118,10 +132,10 @@ func (p Files) included(files []foundFile) (all []include) {
 	if p.Includes == nil {
 		return nil
 	}
-	by := map[string][]foundFile{}
+	by := map[string][]referrer{}
 	for _, f := range files {
-		for _, name := range p.Includes(f.File) {
-			by[name] = append(by[name], f)
+		for _, to := range p.Includes(f.File) {
+			by[to.Name] = append(by[to.Name], referrer{f, cmp.Or(to.At, f.Name)})
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(by)) {
@@ -139,7 +153,7 @@ func (i include) read(s *fileread.Session, rest func()) ([]byte, error) {
 	for _, f := range i.by {
 		if !below(realPath, f.root) && !below(realPath, f.dir) {
 			return nil, fmt.Errorf("%s: %s, which it refers to, leads by a symbolic link to %s, outside %s: put the file itself into "+
-				"that directory, or a link that stays in it", f.Name, i.name, realPath, f.root)
+				"that directory, or a link that stays in it", f.at, i.name, realPath, f.root)
 		}
 	}
 	return s.ReadFile(realPath, i.name, info, MaxFileSize, rest)

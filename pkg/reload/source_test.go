@@ -507,13 +507,15 @@ func TestAThousandReloadsAndNoMixture(t *testing.T) {
 }
 
 // including reads the files that lines such as "values_file: name" refer to.
-func including(f reload.File) (names []string) {
+func including(f reload.File) (all []reload.Include) {
+	number := 0
 	for line := range strings.Lines(string(f.Data)) {
+		number++
 		if name, ok := strings.CutPrefix(strings.TrimSpace(line), "values_file: "); ok {
-			names = append(names, filepath.Join(filepath.Dir(f.Name), name))
+			all = append(all, reload.Include{Name: filepath.Join(filepath.Dir(f.Name), name), At: fmt.Sprintf("%s:%d", f.Name, number)})
 		}
 	}
-	return names
+	return all
 }
 
 func TestIncludedFiles(t *testing.T) {

@@ -9,12 +9,13 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/nearmiss"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/pkg/descriptors/rulefile"
 )
 
 // Compile compiles one rule file, which must be right.
 func Compile(tb testing.TB, rules string) *descriptors.Set {
 	tb.Helper()
-	set, err := descriptors.Compile([]descriptors.File{{Name: "rules.yaml", Data: []byte(rules)}})
+	set, err := rulefile.Compile([]rulefile.File{{Name: "rules.yaml", Data: []byte(rules)}})
 	if err != nil {
 		tb.Fatalf("Compile: %v\n%s", err, rules)
 	}

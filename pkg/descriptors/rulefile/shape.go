@@ -1,4 +1,4 @@
-package descriptors
+package rulefile
 
 import (
 	"fmt"
@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
 
 // shape is what one level of a rule file may say: its fields, and how each is read into a T.
@@ -37,7 +39,7 @@ func (s *shape[T]) required(r *reader, name, about string, of func(into *T) *str
 	s.field(name, func(n *yaml.Node, into *T) {
 		text := of(into)
 		if *text = r.text(n); *text == "" && resolve(n).Kind == yaml.ScalarNode {
-			r.add(r.at(n), "%s is empty; write %s: %s", name, name, about)
+			r.Errorf(r.at(n), "%s is empty; write %s: %s", name, name, about)
 		}
 	})
 }
@@ -62,20 +64,21 @@ func readFields[T any](r *reader, n *yaml.Node, s *shape[T], into *T) bool {
 			if s.extra != nil {
 				s.extra(key.Value, value, into)
 			}
-		case r.found.full(r.file):
+		case r.OnlyCounts(r.file.Name):
 			given = true
-			r.add(r.at(key), "") // it is only counted, and needs no hint
+			r.Errorf(r.at(key), "") // it is only counted, and needs no hint
 		default:
 			meant := s.meantBy(key.Value)
 			given = given || meant != "" && meant == s.must
 			if s.meant != nil && meant != "" {
 				s.meant(meant, into)
 			}
-			r.add(r.at(key), "%s is not a field of %s; %s", shown(key.Value), s.what, r.hint(key.Value, meant, s.names))
+			r.Errorf(r.at(key),
+				"%s is not a field of %s; %s", descriptors.Shown(key.Value), s.what, r.hint(key.Value, meant, s.names))
 		}
 	})
 	if isMapping && !given {
-		r.add(r.at(n), "%s is missing; write %s: %s", s.must, s.must, s.about)
+		r.Errorf(r.at(n), "%s is missing; write %s: %s", s.must, s.must, s.about)
 	}
 	return isMapping
 }
@@ -85,7 +88,7 @@ func (s *shape[T]) meantBy(name string) string {
 	if meant := s.synonyms[strings.ToLower(name)]; meant != "" {
 		return meant
 	}
-	return near(name, s.names)
+	return descriptors.Nearest(name, s.names)
 }
 
 // hint says what to write instead of an unknown field, which seems to stand for meant.
@@ -94,9 +97,9 @@ func (r *reader) hint(name, meant string, known []string) string {
 		fieldSet
 		place string
 	}{
-		{r.rateLimits, "in rate_limit"},
-		{r.descriptors, "in a descriptor, beside key"},
-		{r.documents, "at the top of the file"},
+		{r.rateLimitFields, "in rate_limit"},
+		{r.descriptorFields, "in a descriptor, beside key"},
+		{r.documentFields, "at the top of the file"},
 	} {
 		if l.has(name) {
 			return "it belongs " + l.place

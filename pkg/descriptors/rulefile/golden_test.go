@@ -1,4 +1,4 @@
-package descriptors_test
+package rulefile_test
 
 import (
 	"bytes"
@@ -16,6 +16,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/pkg/descriptors/rulefile"
 )
 
 var update = flag.Bool("update", false, "write what Compile says into testdata/rules")
@@ -80,7 +81,7 @@ func TestBothParsersOnRandomRules(t *testing.T) {
 		if rapid.Bool().Draw(t, "two documents") {
 			text += "---\ndomain: a\ndescriptors:\n" + randomRules(t, "", 2)
 		}
-		sameByBoth(t, []descriptors.File{{Name: "rules.yaml", Data: []byte(text)}, {Name: "list", Data: []byte("v1\nv9\n"), Included: true}})
+		sameByBoth(t, []rulefile.File{{Name: "rules.yaml", Data: []byte(text)}, {Name: "list", Data: []byte("v1\nv9\n"), Included: true}})
 	})
 }
 
@@ -106,23 +107,37 @@ func randomRules(t *rapid.T, indent string, depth int) string {
 	return b.String()
 }
 
-func sameByBoth(t rapid.TB, files []descriptors.File) {
+func sameByBoth(t rapid.TB, files []rulefile.File) {
 	t.Helper()
+	got := outcome(t, files, rulefile.Compile)
 	other := slices.Clone(files)
 	for i, f := range other {
 		if !f.Included {
 			other[i].Data = append(slices.Clone(f.Data), "#\t\n"...)
 		}
 	}
-	if diff := cmp.Diff(outcome(t, other), outcome(t, files)); diff != "" {
+	if diff := cmp.Diff(outcome(t, other, rulefile.Compile), got); diff != "" {
+		t.Fatalf("-the end by the parser of all YAML +both\n%s\n%s", diff, files[0].Data)
+	}
+	want := outcome(t, files, rulefile.CompileByYAML)
+	if strings.Contains(want, ": this is not valid YAML: ") || strings.Contains(want, "indent") {
+		// That parser reports nothing else of such a document, and the other one what is wrong before.
+		for line := range strings.Lines(want) {
+			if !strings.Contains(got+"\n", strings.TrimSuffix(line, "\n")+"\n") {
+				t.Fatalf("%s is reported by the parser of all YAML, but not here:\n%s\n%s", line, got, files[0].Data)
+			}
+		}
+		return
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
 		t.Fatalf("-parser of all YAML +both\n%s\n%s", diff, files[0].Data)
 	}
 }
 
 // outcome is all that can be seen of a Compile.
-func outcome(t rapid.TB, files []descriptors.File) string {
+func outcome(t rapid.TB, files []rulefile.File, compile func([]rulefile.File) (*descriptors.Set, error)) string {
 	t.Helper()
-	set, err := descriptors.Compile(files)
+	set, err := compile(files)
 	if err != nil {
 		return err.Error()
 	}
@@ -133,12 +148,12 @@ func outcome(t rapid.TB, files []descriptors.File) string {
 	return string(shown) + set.Warnings().Error() + set.UnknownStores(nil).Error()
 }
 
-func split(text string) []descriptors.File {
-	files := []descriptors.File{{Name: "rules.yaml"}}
+func split(text string) []rulefile.File {
+	files := []rulefile.File{{Name: "rules.yaml"}}
 	for line := range strings.Lines(text) {
 		if name, ok := strings.CutPrefix(line, "==== "); ok {
 			name = strings.TrimSuffix(name, " ====\n")
-			files = append(files, descriptors.File{Name: name, Included: !strings.HasSuffix(name, ".yaml")})
+			files = append(files, rulefile.File{Name: name, Included: !strings.HasSuffix(name, ".yaml")})
 			continue
 		}
 		last := &files[len(files)-1]
@@ -150,9 +165,9 @@ func split(text string) []descriptors.File {
 	return files
 }
 
-func result(t *testing.T, files []descriptors.File) string {
+func result(t *testing.T, files []rulefile.File) string {
 	t.Helper()
-	set, err := descriptors.Compile(files)
+	set, err := rulefile.Compile(files)
 	if err == nil {
 		var b strings.Builder
 		b.WriteString("---- compiled ----\n" + show(t, set))

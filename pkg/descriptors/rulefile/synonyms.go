@@ -1,11 +1,11 @@
-package descriptors
+package rulefile
 
 import (
-	"net/netip"
-	"regexp"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
 
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
@@ -15,10 +15,12 @@ var (
 	documentSynonyms   = map[string]string{"rules": "descriptors", "limits": "descriptors", "descriptor": "descriptors"}
 	descriptorSynonyms = map[string]string{
 		"limit": "rate_limit", "ratelimit": "rate_limit", "limits": "rate_limits", "ratelimits": "rate_limits",
-		"shadow": "shadow_mode", "dry_run": "shadow_mode", "match": "value", "pattern": "value", "ip": "cidr", "rules": "descriptors",
+		"shadow": "shadow_mode", "dry_run": "shadow_mode", "match": "value", "pattern": "value", "ip": "cidr",
+		"rules": "descriptors",
 	}
 	rateLimitSynonyms = map[string]string{
-		"limit": "requests_per_unit", "requests": "requests_per_unit", "rate": "requests_per_unit", "count": "requests_per_unit",
+		"limit": "requests_per_unit", "requests": "requests_per_unit", "rate": "requests_per_unit",
+		"count":        "requests_per_unit",
 		"max_requests": "requests_per_unit", "request_per_unit": "requests_per_unit",
 		"per": "unit", "time_unit": "unit", "interval": "window", "period": "window", "duration": "window",
 		"capacity": "burst", "burst_size": "burst", "max_burst": "burst", "type": "algorithm", "strategy": "algorithm",
@@ -30,15 +32,16 @@ var (
 var algorithmSynonyms = map[string]limiter.Algorithm{
 	"gcra": limiter.Funnel, "leaky_bucket": limiter.Funnel, "bucket": limiter.TokenBucket, "token": limiter.TokenBucket,
 	"fixed": limiter.FixedWindow, "window": limiter.FixedWindow, "fixed_window_counter": limiter.FixedWindow,
-	"sliding": limiter.SlidingWindow, "sliding_window_counter": limiter.SlidingWindow, "rolling_window": limiter.SlidingWindow,
+	"sliding": limiter.SlidingWindow, "sliding_window_counter": limiter.SlidingWindow,
+	"rolling_window":     limiter.SlidingWindow,
 	"sliding_window_log": limiter.SlidingLog, "log": limiter.SlidingLog,
 	"semaphore": limiter.Concurrency, "concurrent": limiter.Concurrency, "max_in_flight": limiter.Concurrency,
 	"bursty": limiter.SmoothBursty, "warming_up": limiter.SmoothWarmingUp, "warm_up": limiter.SmoothWarmingUp,
 	"queue": limiter.LeakyQueue,
 }
 
-// AlgorithmMeant is the algorithm that an unknown name seems to stand for, empty if there is none.
-func AlgorithmMeant(name string) string {
+// algorithmMeant is the algorithm that an unknown name seems to stand for, empty if there is none.
+func algorithmMeant(name string) string {
 	plain := strings.NewReplacer("-", "_", " ", "_").Replace(strings.ToLower(strings.TrimSpace(name)))
 	if a, err := limiter.ParseAlgorithm(plain); err == nil {
 		return a.String()
@@ -46,7 +49,7 @@ func AlgorithmMeant(name string) string {
 	if a, ok := algorithmSynonyms[plain]; ok {
 		return a.String()
 	}
-	return near(plain, limiter.AlgorithmNames())
+	return descriptors.Nearest(plain, limiter.AlgorithmNames())
 }
 
 // otherDocuments are files that often lie beside rules, by fields that only they have at the top.
@@ -89,56 +92,4 @@ next:
 		return other.is
 	}
 	return ""
-}
-
-// warnLiteral warns of values that look like blocks of addresses or regexes: they are matched as text, and so hardly ever.
-func (r *reader) warnLiteral(d *descriptor) {
-	switch {
-	case d.value != "":
-		r.warnLiteralText("value", d.value, d.valueAt)
-	case d.match.form == formValues:
-		for _, item := range d.match.items {
-			r.warnLiteralText("an item of values", item.name, item.at)
-		}
-	}
-}
-
-func (r *reader) warnLiteralText(what, text string, at position) {
-	switch {
-	case looksLikeBlock(text):
-		r.warn(WarnLiteral, at, "%s %s matches only this text, and not the addresses in it; did you mean cidr: [%s]?", what, shown(text), shorten(text))
-	case looksLikeRegex(text):
-		r.warn(WarnLiteral, at, "%s %s is no regular expression: only * is special in it; did you mean regex: '%s'?", what, shown(text),
-			strings.ReplaceAll(shorten(text), "'", "''"))
-	}
-}
-
-func looksLikeBlock(text string) bool {
-	if c := text[0]; (c < '0' || c > '9') && (c < 'a' || c > 'f') && (c < 'A' || c > 'F') && c != ':' {
-		return false
-	}
-	slash := strings.IndexByte(text, '/')
-	if slash < 2 || slash > 45 || len(text) > slash+4 {
-		return false
-	}
-	_, err := netip.ParsePrefix(text)
-	return err == nil
-}
-
-// regexSigns are parts of a value that hardly anything but a regex has.
-var regexSigns = []string{".+", "/.*", `\d`, `\w`, `\s`, `\.`, `\/`, "[0-9", "[a-z", "[A-Z", "[^", "(?", ")*", "]+", "]*"}
-
-func looksLikeRegex(text string) bool {
-	if len(text) > maxRegexBytes || !strings.ContainsAny(text, `^$\[(+.`) {
-		return false
-	}
-	signs := strings.HasPrefix(text, "^") && len(text) > 1 || strings.HasSuffix(text, "$") && strings.ContainsAny(text, "*+[(")
-	for _, sign := range regexSigns {
-		signs = signs || strings.Contains(text, sign)
-	}
-	if !signs {
-		return false
-	}
-	_, err := regexp.Compile(text)
-	return err == nil
 }

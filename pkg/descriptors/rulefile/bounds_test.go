@@ -1,4 +1,4 @@
-package descriptors_test
+package rulefile_test
 
 import (
 	"errors"
@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/pkg/descriptors/rulefile"
 )
 
 // A file in another encoding is told so, at the first byte that shows it.
@@ -21,15 +22,15 @@ func TestEncodings(t *testing.T) {
 			"\x80", "rules.yaml:1:1: this is not UTF-8 text, but perhaps Latin-1 or Windows-1252 (byte 0x80); save the file as UTF-8",
 		},
 	} {
-		_, err := descriptors.Compile([]descriptors.File{{Name: "rules.yaml", Data: []byte(tt.text)}})
+		_, err := rulefile.Compile([]rulefile.File{{Name: "rules.yaml", Data: []byte(tt.text)}})
 		if err == nil || err.Error() != tt.want {
 			t.Errorf("Compile(%q) is\n%v, want\n%s", tt.text, err, tt.want)
 		}
 	}
 }
 
-// Of a file with very many errors the first ones are told, and how many more there are; those of other files, too. What that
-// takes does not grow with their number.
+// Of a file with very many errors the first ones are told, and how many more there are; those of other files, too.
+// What that takes does not grow with their number.
 func TestErrorsAreBounded(t *testing.T) {
 	for _, begin := range []string{"domain: %s\ndescriptors:\n", "domain: %s\n# \t, which is for the other parser\ndescriptors:\n"} {
 		var text strings.Builder
@@ -38,14 +39,14 @@ func TestErrorsAreBounded(t *testing.T) {
 		for i := range n {
 			fmt.Fprintf(&text, "  - {key: k%d, nonsense: 1}\n", i)
 		}
-		files := []descriptors.File{
+		files := []rulefile.File{
 			{Name: "a.yaml", Data: []byte(text.String())},
 			{Name: "b.yaml", Data: []byte("domain: b\ndescriptors: [{kay: x}]\n")},
 		}
 		runtime.GC()
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		_, err := descriptors.Compile(files)
+		_, err := rulefile.Compile(files)
 		runtime.GC()
 		runtime.ReadMemStats(&after)
 		var all descriptors.Errors
@@ -70,11 +71,11 @@ func TestErrorsAreBounded(t *testing.T) {
 
 // Very many files with errors are bounded, too, and so are warnings and unknown stores.
 func TestAllErrorsAreBounded(t *testing.T) {
-	var files []descriptors.File
+	var files []rulefile.File
 	for i := range 12_000 {
-		files = append(files, descriptors.File{Name: fmt.Sprintf("%05d.yaml", i), Data: []byte("domain: a\n")})
+		files = append(files, rulefile.File{Name: fmt.Sprintf("%05d.yaml", i), Data: []byte("domain: a\n")})
 	}
-	_, err := descriptors.Compile(files)
+	_, err := rulefile.Compile(files)
 	var all descriptors.Errors
 	if !errors.As(err, &all) || len(all) != 10_001 || all.Count() != 12_000 {
 		t.Fatalf("%d errors that stand for %d, want 10001 and 12000", len(all), all.Count())
@@ -88,7 +89,7 @@ func TestAllErrorsAreBounded(t *testing.T) {
 	for i := range 5_000 {
 		fmt.Fprintf(&text, "  - {key: k%d, value: ^a$, rate_limit: {unit: day, requests_per_unit: 1, store: s}}\n", i)
 	}
-	set, err := descriptors.Compile([]descriptors.File{{Name: "a.yaml", Data: []byte(text.String())}})
+	set, err := rulefile.Compile([]rulefile.File{{Name: "a.yaml", Data: []byte(text.String())}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package descriptors
+package rulefile
 
 import (
 	"bytes"
@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
 
 // maxSyntaxSearch is the size of a file, in bytes, up to which it is parsed again to find an error's line.
@@ -23,22 +25,22 @@ var syntaxHints = []struct{ part, hint string }{
 	{"mapping values are not allowed", "check the indentation, and quote a value that contains a colon and a space"},
 }
 
-// explainSyntax is the place and the text of the parser's error: what is wrong with the indentation in words, where that is
-// what is wrong.
-func (r *reader) explainSyntax(f File, err error) (at position, format string, what, hint any) {
-	line, msg := r.syntaxError(f.Data, err)
-	lines := linesUpTo(f.Data, line)
-	here := lines[len(lines)-1]
-	at = position{f.Name, line, 1 + indentOf(here)}
+// reportSyntax reports the parser's error: what is wrong with the indentation in words, where that is what is wrong.
+func (r *reader) reportSyntax(err error) {
+	line, msg := r.syntaxError(r.file.Data, err)
+	lines := linesUpTo(r.file.Data, line)
+	at := descriptors.Position{File: r.file.Name, Line: line, Column: 1 + indentOf(lines[len(lines)-1])}
 	if field, hint := misplacedField(lines); field != "" {
-		return at, "%s; %s", field, hint
+		r.Errorf(at, "%s; %s", field, hint)
+		return
 	}
 	for _, h := range syntaxHints {
 		if strings.Contains(msg, h.part) {
-			return at, "this is not valid YAML: %s; %s", msg, h.hint
+			r.Errorf(at, "this is not valid YAML: %s; %s", msg, h.hint)
+			return
 		}
 	}
-	return at, "this is not valid YAML: %s; %s", msg, "check the indentation, quotes and brackets here and in the lines above"
+	r.Errorf(at, "this is not valid YAML: %s; check the indentation, quotes and brackets here and in the lines above", msg)
 }
 
 // linesUpTo are the lines up to and with that one, at least one.
@@ -59,8 +61,8 @@ func linesUpTo(data []byte, line int) []string {
 // indentOf is the number of spaces that a line begins with.
 func indentOf(line string) int { return len(line) - len(strings.TrimLeft(line, " ")) }
 
-// splitField splits a line "  - name: value" at the column where its field begins. dash is the column of the -, -1 without
-// one. The name is empty where the line has no field.
+// splitField splits a line "  - name: value" at the column where its field begins. dash is the column of the -, -1
+// without one. The name is empty where the line has no field.
 func splitField(line string) (dash, column int, name, value string) {
 	dash, column = -1, indentOf(line)
 	rest := line[column:]
@@ -97,7 +99,8 @@ func misplacedField(lines []string) (what, hint string) {
 				fmt.Sprintf("write it in column %d, below %s", aboveColumn+1, above)
 		case aboveDash >= 0 && aboveDash <= column && column < aboveColumn:
 			return fmt.Sprintf("%s is not indented far enough to belong to the item that begins with - in line %d", name, i+1),
-				fmt.Sprintf("indent it by %s more, so that it stands below %s in column %d", spaces(aboveColumn-column), above, aboveColumn+1)
+				fmt.Sprintf("indent it by %s more, so that it stands below %s in column %d",
+					spaces(aboveColumn-column), above, aboveColumn+1)
 		case aboveColumn <= column:
 			return "", ""
 		}
@@ -122,49 +125,34 @@ func spaces(n int) string {
 	return fmt.Sprintf("%d spaces", n)
 }
 
-// notUTF8 is the place of the first byte that is no UTF-8. It is false of a file that says by its first bytes to be UTF-16.
-func notUTF8(f File) (at position, found bool) {
-	if utf8.Valid(f.Data) || bytes.HasPrefix(f.Data, []byte("\xff\xfe")) || bytes.HasPrefix(f.Data, []byte("\xfe\xff")) {
-		return position{}, false
+// notUTF8 finds the first byte that is no UTF-8, unless the file says by its first bytes to be UTF-16.
+func (r *reader) notUTF8() (at descriptors.Position, char byte, found bool) {
+	data := r.file.Data
+	if utf8.Valid(data) || bytes.HasPrefix(data, []byte("\xff\xfe")) || bytes.HasPrefix(data, []byte("\xfe\xff")) {
+		return descriptors.Position{}, 0, false
 	}
-	line := 0
-	for text := range bytes.Lines(f.Data) {
-		line++
-		if !utf8.Valid(text) {
-			column := 1
-			for len(text) > 0 {
-				char, size := utf8.DecodeRune(text)
-				if char == utf8.RuneError && size == 1 {
-					break
-				}
-				column++
-				text = text[size:]
-			}
-			return position{f.Name, line, column}, true
+	at = r.start()
+	for {
+		switch char, size := utf8.DecodeRune(data); {
+		case char == utf8.RuneError && size == 1:
+			return at, data[0], true
+		case char == '\n':
+			at.Line, at.Column = at.Line+1, 1
+			data = data[1:]
+		default:
+			at.Column++
+			data = data[size:]
 		}
 	}
-	return position{f.Name, 1, 1}, true
 }
 
-// offsetOf is where the character at a line and column begins.
-func offsetOf(data []byte, at position) (offset int) {
-	for line := 1; line < at.line; line++ {
-		offset += bytes.IndexByte(data[offset:], '\n') + 1
-	}
-	for column := 1; column < at.column; column++ {
-		_, size := utf8.DecodeRune(data[offset:])
-		offset += size
-	}
-	return offset
-}
-
-// syntaxError takes the parser's error apart. The line that the parser tells is often that of the whole list or
-// mapping, so the line is rather that which makes the lines up to it fail in the same way.
+// syntaxError returns the parser's message, and the line that is wrong. The parser often names that of the whole list
+// or mapping, so the line is rather the one that makes the lines up to it fail with the same message.
 func (r *reader) syntaxError(data []byte, err error) (line int, msg string) {
-	told, msg := splitLine(err)
+	named, msg := splitLine(err)
 	ends := lineEnds(data)
 	if len(data) > maxSyntaxSearch {
-		return min(max(told, 1), len(ends)), msg
+		return min(max(named, 1), len(ends)), msg
 	}
 	return min(len(ends), 1+sort.Search(len(ends), func(i int) bool {
 		_, err := r.parseAll(data[:ends[i]])

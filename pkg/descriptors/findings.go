@@ -41,7 +41,9 @@ const (
 )
 
 // Error is "file:line:column: message".
-func (e *Error) Error() string { return fmt.Sprintf("%s:%d:%d: %s", e.File, e.Line, e.Column, e.Msg) }
+func (e *Error) Error() string {
+	return Position{File: e.File, Line: e.Line, Column: e.Column}.String() + ": " + e.Msg
+}
 
 // Errors are all things that are wrong with all files, sorted by file, line and column.
 type Errors []*Error
@@ -63,40 +65,6 @@ func (es Errors) Count() (n int) {
 	return n
 }
 
-// position is a place in a rule file.
-type position struct {
-	file         string
-	line, column int
-}
-
-// String is how one error mentions another place.
-func (p position) String() string { return fmt.Sprintf("%s:%d:%d", p.file, p.line, p.column) }
-
-// problems collects what is wrong, so that everything can be said at once.
-type problems struct {
-	found      findings
-	warnings   findings // nothing is wrong, but something may not do what was meant
-	stores     Errors   // where stores are named, with their name as the message
-	incomplete bool     // rules could not be read, so that what refers to them cannot be checked
-}
-
-func (p *problems) add(at position, format string, args ...any) { p.found.add("", at, format, args...) }
-
-func (p *problems) warn(code string, at position, format string, args ...any) {
-	p.warnings.add(code, at, format, args...)
-}
-
-// errors is how many errors were found so far. It grows with each, also where no more are kept.
-func (p *problems) errors() int { return p.found.total }
-
-// err is nil if there are no problems, else Errors.
-func (p *problems) err() error {
-	if p.errors() == 0 {
-		return nil
-	}
-	return p.found.sorted()
-}
-
 // findings is a bounded list of errors, or of warnings.
 type findings struct {
 	total  int // added, with those that were there already
@@ -110,21 +78,21 @@ type findings struct {
 type fileFindings struct{ kept, more int }
 
 // add keeps the finding, unless there are too many. One that several aliases lead to is kept once.
-func (f *findings) add(code string, at position, format string, args ...any) {
+func (f *findings) add(code string, at Position, format string, args ...any) {
 	f.total++
-	of := f.byFile[at.file]
-	switch full := f.full(at.file); {
+	of := f.byFile[at.File]
+	switch full := f.full(at.File); {
 	case full && of != nil:
 		of.more++
 		return
 	case full:
 		if f.beyond == nil {
-			f.beyond = &Error{File: at.file, Line: at.line, Column: at.column, Code: code}
+			f.beyond = &Error{File: at.File, Line: at.Line, Column: at.Column, Code: code}
 		}
 		f.beyond.More++
 		return
 	}
-	e := &Error{File: at.file, Line: at.line, Column: at.column, Msg: fmt.Sprintf(format, args...), Code: code}
+	e := &Error{File: at.File, Line: at.Line, Column: at.Column, Msg: fmt.Sprintf(format, args...), Code: code}
 	if f.seen[*e] {
 		return
 	}
@@ -133,7 +101,7 @@ func (f *findings) add(code string, at position, format string, args ...any) {
 	}
 	if of == nil {
 		of = &fileFindings{}
-		f.byFile[at.file] = of
+		f.byFile[at.File] = of
 	}
 	f.seen[*e] = true
 	of.kept++
@@ -166,54 +134,4 @@ func (f *findings) sorted() (all Errors) {
 		all = append(all, f.beyond)
 	}
 	return all
-}
-
-// Nearest is the known name that is most like the one that was written, empty if none is.
-func Nearest(written string, known []string) string { return near(written, known) }
-
-// Distance is the number of insertions, deletions and replacements of a byte that make one name of the other.
-func Distance(a, b string) int { return editDistance(a, b, len(a)+len(b)+1) }
-
-// didYouMean is a hint at the known name that is nearest to what was written, empty if none is near.
-func didYouMean(written string, known []string) string {
-	if best := near(written, known); best != "" {
-		return fmt.Sprintf("did you mean %s?", best)
-	}
-	return ""
-}
-
-// near is the known name that is nearest to what was written, empty if none is near.
-func near(written string, known []string) (best string) {
-	distance := 1 + max(1, (len(written)+1)/3) // two letters swapped in a word of five are two edits
-	for _, name := range known {
-		if d := editDistance(written, name, distance); d < distance {
-			best, distance = name, d
-		}
-	}
-	return best
-}
-
-// editDistance is the number of insertions, deletions and replacements of a byte that make b of a; at least
-// bound if it is not below bound.
-func editDistance(a, b string, bound int) int {
-	if len(a)-len(b) >= bound || len(b)-len(a) >= bound {
-		return bound
-	}
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			replaced := diagonal
-			if a[i] != b[j] {
-				replaced++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(replaced, row[j]+1, diagonal+1)
-		}
-	}
-	return row[len(b)]
 }

@@ -1,4 +1,4 @@
-package descriptors
+package rulefile
 
 import (
 	"slices"
@@ -14,12 +14,33 @@ const maxPlainKey = 1000
 // maxPlainDepth bounds mappings and lists inside one another; maxDepth is that of all files.
 const maxPlainDepth = 100
 
-// plain parses the YAML that rule files are mostly written in, about ten times as fast as the parser of all YAML:
-// mappings and lists by indentation, {} and [] on one line, and texts on one line, plain or quoted. Whatever else there
-// is (anchors, tags, texts of several lines, escapes, tabs, an empty value), and whatever is wrong, it leaves to that
-// parser: its methods return false, and nothing that was read counts.
-//
-// The nodes that it makes are those of the other parser, but for comments, which nothing here looks at.
+// visitor takes what parsePlain reads.
+type visitor interface {
+	// item takes one item of a document's descriptors, a list by indentation behind the document's domain. The node is
+	// used again afterwards.
+	item(domain string, n *yaml.Node)
+	// document takes a document that is not empty. The list whose items item took is empty in it. The node is used again
+	// afterwards.
+	document(root *yaml.Node)
+}
+
+// parsePlain parses the YAML that rule files are mostly written in, about ten times as fast as the parser of all
+// YAML: mappings and lists by indentation, {} and [] on one line, and texts on one line, plain or quoted. It stops at
+// whatever else there is (anchors, tags, texts of several lines, escapes, tabs, an empty value) and at whatever is
+// wrong, and returns false. What the visitor has taken until then is right, and the same as the other parser makes of
+// it, but for comments.
+func parsePlain(text string, v visitor) (ok bool) {
+	p := plain{text: text, visitor: v}
+	for {
+		root, ok := p.document()
+		if !ok || root == nil {
+			return ok
+		}
+		v.document(root)
+	}
+}
+
+// plain is the state of parsePlain.
 type plain struct {
 	text string
 
@@ -32,31 +53,28 @@ type plain struct {
 	next            int // where the next line begins
 	counted, count  int // up to where the line's characters are counted, and how many they are
 
-	depth    int
-	item     func(n *yaml.Node) // takes the document's descriptors one by one; the node is used again afterwards
-	streamed bool               // this document's
-	domain   string             // of this document, as far as it is read
-	nodes    pool[yaml.Node]
-	texts    *texts // of values, which so do not keep all of the text in memory; nil: they are parts of it, as keys are
+	depth   int
+	visitor visitor
+	listed  bool   // visitor has taken items of this document
+	domain  string // of this document, empty as long as it is not known
+	nodes   pool[yaml.Node]
+	values  arena // of values, which so do not keep all of the text in memory, as keys do
 }
 
-func newPlain(text string, item func(n *yaml.Node)) *plain { return &plain{text: text, item: item} }
-
-// restingText copies the data without a long pause.
-func restingText(data []byte, process *Process) string {
+// copied is the data as a text, made without a long pause.
+func copied(data []byte, rest func()) string {
 	var text strings.Builder
 	text.Grow(len(data))
 	for chunk := range slices.Chunk(data, 64<<10) {
-		process.rest()
+		rest()
 		text.Write(chunk)
 	}
 	return text.String()
 }
 
-// document parses the next document that is not empty; its node is nil at the end of the file. Where it has
-// `descriptors` as a list by indentation, the list's items have gone to item, and the list is empty.
+// document parses the next document that is not empty; its node is nil at the end of the text.
 func (s *plain) document() (root *yaml.Node, ok bool) {
-	s.nodes.used, s.streamed, s.domain = 0, false, ""
+	s.nodes.used, s.listed, s.domain = 0, false, ""
 	for s.indent = -1; s.indent < 0; {
 		if !s.advance() {
 			return nil, false
@@ -81,7 +99,8 @@ func (s *plain) advance() bool {
 			continue
 		}
 		s.indent = s.pos - s.start
-		if line := s.text[s.start:s.end]; s.indent == 0 && (strings.HasPrefix(line, "---") || strings.HasPrefix(line, "...")) {
+		if line := s.text[s.start:s.end]; s.indent == 0 && (strings.HasPrefix(line,
+			"---") || strings.HasPrefix(line, "...")) {
 			s.indent = -1
 			return line == "---"
 		}
@@ -104,7 +123,8 @@ func (s *plain) readLine() bool {
 			s.ascii = false
 			var char rune
 			char, size = utf8.DecodeRuneInString(s.text[s.end:])
-			if size == 1 || char < 0xa0 || char == '\u2028' || char == '\u2029' || char == 0xfeff || char == 0xfffe || char == 0xffff {
+			isBreak := char == '\u2028' || char == '\u2029'
+			if size == 1 || char < 0xa0 || isBreak || char == 0xfeff || char == 0xfffe || char == 0xffff {
 				return false
 			}
 		case c < ' ' || c > '~':
@@ -172,16 +192,15 @@ func (s *plain) mapping(key *yaml.Node) (n *yaml.Node, ok bool) {
 				return nil, false
 			}
 		}
-		streamed := root && key.Value == "descriptors"
-		if streamed && s.streamed {
-			return nil, false // given twice: the first one's items are gone
+		isRules := root && key.Value == "descriptors"
+		if isRules && s.listed {
+			return nil, false // given twice, and the items of the first one are gone
 		}
-		s.streamed = s.streamed || streamed
-		value, ok := s.value(column, streamed)
+		value, ok := s.value(column, isRules && s.domain != "")
 		if !ok {
 			return nil, false
 		}
-		if root && key.Value == "domain" {
+		if root && key.Value == "domain" && s.domain == "" {
 			s.domain = value.Value
 		}
 		n.Content = append(n.Content, key, value)
@@ -201,24 +220,21 @@ func (s *plain) colon(key *yaml.Node) bool {
 	return s.pos == s.end || s.text[s.pos] == ' '
 }
 
-// value parses what follows key and colon, in this line or the next ones, and goes to the line behind it.
-func (s *plain) value(column int, streamed bool) (n *yaml.Node, ok bool) {
+// value parses what follows key and colon, in this line or the next ones, and goes to the line behind it. If it is to
+// be visited and a list by indentation, the visitor takes its items.
+func (s *plain) value(column int, visited bool) (n *yaml.Node, ok bool) {
 	if !s.atEnd() {
 		if n, ok = s.flow(false); !ok || !s.atEnd() {
 			return nil, false
 		}
-		return s.kept(n), s.advance() && s.indent <= column
+		return s.copied(n), s.advance() && s.indent <= column
 	}
 	if !s.advance() || s.indent < column {
 		return nil, false
 	}
-	var each func(*yaml.Node)
-	if streamed {
-		each = s.item
-	}
 	switch {
 	case s.atItem():
-		return s.list(s.indent, s.indent == column, each)
+		return s.list(s.indent, column, visited)
 	case s.indent > column:
 		return s.mapping(nil)
 	default:
@@ -226,8 +242,9 @@ func (s *plain) value(column int, streamed bool) (n *yaml.Node, ok bool) {
 	}
 }
 
-// list parses a list by indentation. One that is not indented further than its key ends where another key follows.
-func (s *plain) list(column int, asKey bool, each func(*yaml.Node)) (n *yaml.Node, ok bool) {
+// list parses a list by indentation, which belongs to a key at a column. One that is not indented further than its
+// key ends where another key follows.
+func (s *plain) list(column, key int, visited bool) (n *yaml.Node, ok bool) {
 	if s.depth++; s.depth > maxPlainDepth {
 		return nil, false
 	}
@@ -241,14 +258,17 @@ func (s *plain) list(column int, asKey bool, each func(*yaml.Node)) (n *yaml.Nod
 		switch {
 		case !ok || s.indent > column:
 			return nil, false
-		case each != nil:
-			each(item)
-			s.nodes.used = used
-		default:
+		case !visited:
 			n.Content = append(n.Content, item)
+		case s.indent >= 0 && s.indent != key && (s.indent != column || !s.atItem()):
+			return nil, false // nothing may follow an item there, so it may be another one than it seems
+		default:
+			s.listed = true
+			s.visitor.item(s.domain, item)
+			s.nodes.used = used
 		}
 	}
-	return n, s.indent < column || asKey
+	return n, s.indent < column || column == key
 }
 
 // inList parses an item of a list, and goes to the line behind it.
@@ -260,7 +280,7 @@ func (s *plain) inList(column int) (n *yaml.Node, ok bool) {
 		return nil, false
 	}
 	if s.atEnd() {
-		return s.kept(n), s.advance() && s.indent <= column
+		return s.copied(n), s.advance() && s.indent <= column
 	}
 	if !s.colon(n) {
 		return nil, false
@@ -268,11 +288,9 @@ func (s *plain) inList(column int) (n *yaml.Node, ok bool) {
 	return s.mapping(n)
 }
 
-// kept makes a value's text outlive the file's.
-func (s *plain) kept(n *yaml.Node) *yaml.Node {
-	if s.texts != nil {
-		n.Value = s.texts.join(n.Value)
-	}
+// copied makes a value's text outlive the file's.
+func (s *plain) copied(n *yaml.Node) *yaml.Node {
+	n.Value = s.values.copy(n.Value)
 	return n
 }
 
@@ -324,7 +342,7 @@ func (s *plain) flowItems(n *yaml.Node, closing byte) bool {
 				return false
 			}
 		}
-		n.Content = append(n.Content, s.kept(item))
+		n.Content = append(n.Content, s.copied(item))
 		s.spaces()
 		if s.pos == s.end {
 			return false
@@ -367,7 +385,8 @@ func (s *plain) scalar(within bool) (n *yaml.Node, ok bool) {
 		if c == ' ' {
 			continue
 		}
-		if c == '#' && i > last || c == ':' && (i+1 == s.end || s.text[i+1] == ' ') || within && (c == ',' || c == ']' || c == '}') {
+		isColon := c == ':' && (i+1 == s.end || s.text[i+1] == ' ')
+		if c == '#' && i > last || isColon || within && (c == ',' || c == ']' || c == '}') {
 			break
 		}
 		if within && (c == '?' || c == '[' || c == '{') {
@@ -414,22 +433,4 @@ func isSmallNumber(text string) bool {
 		}
 	}
 	return len(text) <= 18
-}
-
-// pool is memory for Ts that are used again. Whoever sets used to what it was before has given back what came since.
-type pool[T any] struct {
-	all  []*T
-	used int
-}
-
-// next is a T as it was left.
-func (p *pool[T]) next() *T {
-	if p.used == len(p.all) {
-		more := make([]T, 32)
-		for i := range more {
-			p.all = append(p.all, &more[i])
-		}
-	}
-	p.used++
-	return p.all[p.used-1]
 }

@@ -1,4 +1,4 @@
-package descriptors
+package rulefile
 
 import (
 	"os"
@@ -11,24 +11,27 @@ import (
 	"pgregory.net/rapid"
 )
 
-// parsePlain is the roots of the text, with the items that were given one by one in their place. It is false where
-// plain leaves the text to the other parser.
-func parsePlain(text string) (roots []*yaml.Node, ok bool) {
-	var items []*yaml.Node
-	s := newPlain(text, func(n *yaml.Node) { items = append(items, bare(n)) })
-	for {
-		root, ok := s.document()
-		if !ok || root == nil {
-			return roots, ok
+// tree is a visitor that keeps all documents.
+type tree struct{ roots, items []*yaml.Node }
+
+func (t *tree) item(_ string, n *yaml.Node) { t.items = append(t.items, bare(n)) }
+
+func (t *tree) document(root *yaml.Node) {
+	root = bare(root)
+	for i := 0; i < len(root.Content) && t.items != nil; i += 2 {
+		if list := root.Content[i+1]; root.Content[i].Value == "descriptors" && list.Style == 0 && list.Kind == yaml.SequenceNode {
+			list.Content, t.items = t.items, nil
 		}
-		root = bare(root)
-		for i := 0; i < len(root.Content) && items != nil; i += 2 {
-			if list := root.Content[i+1]; root.Content[i].Value == "descriptors" && list.Style == 0 && list.Kind == yaml.SequenceNode {
-				list.Content, items = items, nil
-			}
-		}
-		roots = append(roots, root)
 	}
+	t.roots = append(t.roots, root)
+}
+
+// parseTree is the roots of the text, with the items that were visited in their place. It is false where parsePlain
+// leaves the text to the other parser.
+func parseTree(text string) (roots []*yaml.Node, ok bool) {
+	var t tree
+	ok = parsePlain(text, &t)
+	return t.roots, ok
 }
 
 // bare is a copy of the node without its comments.
@@ -49,12 +52,12 @@ func samePlain(t interface {
 }, text string,
 ) (taken bool) {
 	t.Helper()
-	got, ok := parsePlain(text)
+	got, ok := parseTree(text)
 	if !ok {
 		return false
 	}
 	var want []*yaml.Node
-	roots, err := (&reader{process: &Process{}}).parseAll([]byte(text))
+	roots, err := (&reader{}).parseAll([]byte(text))
 	for _, root := range roots {
 		if !isNull(root) {
 			want = append(want, bare(root))
@@ -83,6 +86,7 @@ func TestPlainTakes(t *testing.T) {
 		"characters": "domain: d # Grüße ☺️\nx-b: größer als 漢字 # ü\nx-c: {ä: ö, ü: 'ß'}\n",
 		"spaces":     "domain:   d   \ndescriptors:\n  -   key:  a\n      value:   b\n",
 		"no end":     "domain: d",
+		"twice":      "descriptors:\n  - a: b\ndescriptors:\n  - c\n",
 	} {
 		if !samePlain(t, text) {
 			t.Errorf("%s: left to the other parser:\n%s", name, text)
@@ -97,9 +101,9 @@ func TestPlainLeaves(t *testing.T) {
 		"a: {b: }", "a: [b, ]", "a: b: c", "a: b\n c: d", "a:\n  - b\n c: d", "a:\n  - b\n  c: d", "a: {b: c} d", "a: 'b'c", "a: {b:c}", "a : b", "a: b\n- c",
 		"a:\n  -\n    b: c", "a:\n  - - b", "a: [b", "<<: b", "a: {<<: b}", "a: @b", "a: `b", "a: -", "a: - b", "a: ?", "a: ,", "a: #b", "a: ]", "a: b]\n c", "[a]: b",
 		strings.Repeat("a", maxPlainKey+1) + ": b", "a: " + strings.Repeat("[", 200) + strings.Repeat("]", 200), "--- a", "a: b\n--- # c\n", "a: \x80", "a: \x01",
-		"a: {b: c?d}", "a: {b: c[d}", "\"a\":b", "a: {\"b\":c}", "descriptors:\n  - a: b\ndescriptors:\n  - c\n",
+		"a: {b: c?d}", "a: {b: c[d}", "\"a\":b", "a: {\"b\":c}", "domain: d\ndescriptors:\n  - a: b\ndescriptors:\n  - c\n",
 	} {
-		if _, ok := parsePlain(text); ok {
+		if _, ok := parseTree(text); ok {
 			t.Errorf("plain takes %q", text)
 		}
 	}
@@ -129,7 +133,7 @@ func ruleFiles(tb testing.TB) (all []string) {
 func TestPlainEqual(t *testing.T) {
 	files := ruleFiles(t)
 	files = append(files, "domain: d\ndescriptors:\n- key: a\n  value: b\n  rate_limit: {unit: day, requests_per_unit: 1}\n- {key: c, values: [d, 'e']}\n")
-	pieces := []string{
+	parts := []string{
 		" ", "  ", "\n", "\n  ", "\n- ", "- ", ":", ": ", "#", " #", " # c", "{", "}", "[", "]", ",", ", ", "'", "\"", "a", "é", "1", "-", "---\n", "\n---\n",
 		"?", "&a ", "*a", "!", "|", ">", "%", "@", "~", "<<: ", ".", "\\", "\t", "a: b", "a:\n", "[a, b]", "{a: b}", "descriptors:\n", "\n\n", "\u00a0", "yes", "0x1",
 	}
@@ -143,7 +147,7 @@ func TestPlainEqual(t *testing.T) {
 		for range rapid.IntRange(0, 4).Draw(t, "changes") {
 			at := rapid.IntRange(0, len(text)).Draw(t, "at")
 			until := min(len(text), at+rapid.IntRange(0, 3).Draw(t, "without"))
-			text = text[:at] + rapid.SampledFrom(pieces).Draw(t, "piece") + text[until:]
+			text = text[:at] + rapid.SampledFrom(parts).Draw(t, "part") + text[until:]
 		}
 		if samePlain(t, text) {
 			taken++

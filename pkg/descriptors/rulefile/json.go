@@ -1,4 +1,4 @@
-package descriptors
+package rulefile
 
 import (
 	"math"
@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
 
 // metadata reads a mapping of any values as encoding/json would decode it. Nil if it is empty.
@@ -38,38 +40,43 @@ func (r *reader) value(n *yaml.Node) (v any) {
 			}
 			v = items
 		default:
-			v = r.plain(n)
+			var ok bool
+			if v, ok = jsonValue(n); !ok {
+				r.Errorf(r.at(n), "metadata must be what JSON can say, got the number %s; quote it to make it a text",
+					descriptors.Shorten(n.Value))
+			}
 		}
 	})
 	return v
 }
 
-// plain reads a scalar: null, a boolean, a number, or else a text.
-func (r *reader) plain(n *yaml.Node) any {
+// jsonValue is what encoding/json makes of a scalar: null, a boolean, a number, or else a text. ok is false of a
+// number that JSON cannot say.
+func jsonValue(n *yaml.Node) (v any, ok bool) {
 	switch n.Tag {
 	case "!!null":
-		return nil
+		return nil, true
 	case "!!bool":
-		return strings.EqualFold(n.Value, "true")
+		return strings.EqualFold(n.Value, "true"), true
 	case "!!int":
 		if i, err := strconv.ParseInt(n.Value, 0, 64); err == nil {
-			return float64(i)
+			return float64(i), true
 		}
 		if u, err := strconv.ParseUint(n.Value, 0, 64); err == nil {
-			return float64(u)
+			return float64(u), true
 		}
 	case "!!float":
 		f, err := strconv.ParseFloat(strings.ReplaceAll(n.Value, "_", ""), 64)
 		if err == nil && !math.IsInf(f, 0) && !math.IsNaN(f) {
-			return f
+			return f, true
 		}
-		r.add(r.at(n), "metadata must be what JSON can say, got the number %s; quote it to make it a text", shorten(n.Value))
+		return n.Value, false
 	}
-	return n.Value
+	return n.Value, true
 }
 
-// extra is what an x-* field holds. Whatever that is, it is not wrong: what JSON cannot say is a text. An alias is shown by
-// its name, so that what is kept is no larger than the file.
+// extra is what an x-* field holds. Whatever that is, it is not wrong: what JSON cannot say is a text. An alias is
+// shown by its name, so that what is kept is no larger than the file.
 func extra(n *yaml.Node) any {
 	switch n.Kind {
 	case yaml.MappingNode:
@@ -87,8 +94,7 @@ func extra(n *yaml.Node) any {
 	case yaml.AliasNode:
 		return "*" + n.Value
 	default:
-		var ignored problems
-		v := (&reader{problems: &ignored}).plain(n)
+		v, _ := jsonValue(n)
 		return v
 	}
 }

@@ -1,0 +1,155 @@
+package descriptors
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+)
+
+// Builder makes a Set of descriptors. It goes on after problems, so that Build can report all of them. It is not safe
+// for concurrent use.
+type Builder struct {
+	process    *Process
+	found      findings // what is wrong
+	warnings   findings // what is not wrong, but may not do what was meant
+	incomplete bool
+
+	domains  map[string]*domain
+	limits   []*Limit
+	stores   Errors // where stores are named, with their name as the message
+	policies map[limiter.Params]*sharedPolicy
+	memory   memory
+	branches []*Branch // that have patterns
+	automata int       // bytes
+	checked  []checked // of one rule, for use by the next
+}
+
+// sharedPolicy is a policy and what it was made of. Limits with the same parameters share it.
+type sharedPolicy struct {
+	*limiter.Policy
+
+	params limiter.Params
+}
+
+// NewBuilder returns a Builder for a process that fills in what descriptors leave to it.
+func NewBuilder(process Process) *Builder {
+	return &Builder{process: &process, domains: map[string]*domain{}, policies: map[limiter.Params]*sharedPolicy{}}
+}
+
+// Add adds rules to a domain. Within a domain, patterns added earlier are tried first.
+func (c *Builder) Add(domain string, descriptors ...*Descriptor) {
+	if domain == "" {
+		for _, d := range descriptors {
+			c.addNowhere(d)
+		}
+		return
+	}
+	d := c.domain(domain)
+	for _, descriptor := range descriptors {
+		c.descriptor(parent{Node: &d.root, domain: d}, descriptor)
+	}
+}
+
+// addNowhere checks the limits of a descriptor whose domain is not known.
+func (c *Builder) addNowhere(d *Descriptor) {
+	if d.At.File == "" {
+		d = d.located("no domain: " + c.path("", d))
+	}
+	if !d.Invalid {
+		c.Errorf(d.At, "the domain is empty; name the domain that Envoy's rate limit filter sends")
+	}
+	c.checkDescriptor(d)
+	c.checkLimits(d)
+	for _, child := range d.Descriptors {
+		silent := *child
+		silent.Invalid = true
+		c.addNowhere(&silent)
+	}
+}
+
+// Build returns the Set of what was added. Its error is Errors: everything that is wrong.
+func (c *Builder) Build() (*Set, error) {
+	for _, branch := range c.branches {
+		c.finishBranch(branch)
+	}
+	c.branches = nil
+	for _, name := range slices.Sorted(maps.Keys(c.domains)) {
+		c.checkReplaces(c.domains[name])
+	}
+	if c.found.total > 0 {
+		return nil, c.found.sorted()
+	}
+	s := &Set{
+		domains: make(map[string]*Domain, len(c.domains)), limits: c.limits, warnings: c.warnings.sorted(), stores: c.stores,
+		process: c.process,
+	}
+	for name, d := range c.domains {
+		s.domains[name] = d.Domain
+		s.sorted = append(s.sorted, d.Domain)
+	}
+	slices.SortFunc(s.sorted, func(a, b *Domain) int { return cmp.Compare(a.name, b.name) })
+	for i, d := range s.sorted {
+		d.id = i
+	}
+	return s, nil
+}
+
+// Errorf reports a problem, which makes Build fail. It is for readers of rules.
+func (c *Builder) Errorf(at Position, format string, args ...any) {
+	c.found.add("", at, format, args...)
+}
+
+// Warnf reports what is not wrong, but may not do what was meant. The code is one of the Warn words.
+func (c *Builder) Warnf(code string, at Position, format string, args ...any) {
+	c.warnings.add(code, at, format, args...)
+}
+
+// Problems is the number of problems so far.
+func (c *Builder) Problems() int { return c.found.total }
+
+// OnlyCounts reports whether the file has so many problems that Errorf only counts further ones.
+func (c *Builder) OnlyCounts(file string) bool { return c.found.full(file) }
+
+// SkipsRules tells the Builder that rules could not be read, so that it reports no names that only these may have.
+func (c *Builder) SkipsRules() { c.incomplete = true }
+
+// domain is a Domain that is being built.
+type domain struct {
+	*Domain
+
+	named    map[string]bool // the names of its limits
+	replaces []replacement   // in file order
+	starts   map[counter]string
+}
+
+// replacement says that one limit, named or not, replaces others by name.
+type replacement struct {
+	by string
+	of Text
+}
+
+func (c *Builder) domain(name string) *domain {
+	d := c.domains[name]
+	if d == nil {
+		d = &domain{Domain: &Domain{name: name}, named: map[string]bool{}, starts: map[counter]string{}}
+		d.own = &Rule{Domain: name, Path: "(limit of the request)", process: c.process}
+		var err error
+		if d.long, err = newLongRule(name, c.process); err != nil {
+			c.Errorf(Position{File: name}, "%s", err)
+		}
+		c.domains[name] = d
+	}
+	return d
+}
+
+// keyStart is counter.keyStart, of equal counters the same text.
+func (d *domain) keyStart(which counter) string {
+	start, ok := d.starts[which]
+	if !ok {
+		start = which.keyStart(d.name)
+		d.starts[which] = start
+	}
+	return start
+}

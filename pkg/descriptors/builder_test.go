@@ -1,0 +1,176 @@
+package descriptors_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/weir-ratelimit/weir/internal/rulediff"
+	"github.com/weir-ratelimit/weir/internal/test/ruletest"
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+)
+
+const builtRules = `
+domain: shop
+descriptors:
+  - key: api_key
+    value: gold
+    quota_mode: true
+    detailed_metric: true
+    description: customers who pay
+    owner: team-shop
+    metadata: {tier: gold, n: 1}
+    x-ticket: 7
+    response: {body: later, headers: {x-why: limited}}
+    rate_limits:
+      - {name: fast, algorithm: token_bucket, requests_per_unit: 10, unit: second, burst: 30, on_store_failure: deny}
+      - {name: slow, requests_per_unit: 1000, unit: day, unit_multiplier: 2, align: epoch, replaces: [{name: fast}]}
+    descriptors:
+      - {key: path, value: /checkout*, share_threshold: true, rate_limit: {algorithm: sliding_window, requests_per_unit: 3, window: 90s}}
+      - {key: path, regex: '/item/[0-9]+', rate_limit: {algorithm: concurrency, requests_per_unit: 3, lease: 30s}}
+      - {key: path, rate_limit: {unlimited: true}}
+  - {key: user, values: [alice, bob], hash_values: true, shadow_mode: true, rate_limit: {requests_per_unit: 0, unit: hour}}
+  - {key: address, cidr: [10.0.0.0/8, 2001:db8::/32], value_to_metric: true, rate_limit: {requests_per_unit: 5, unit: minute}}
+---
+domain: api
+descriptors:
+  - {key: none}
+`
+
+// built are the rules of builtRules, made in Go.
+func built() *descriptors.Builder {
+	type limit = descriptors.RateLimit
+	b := descriptors.NewBuilder(descriptors.Process{})
+	b.Add("shop",
+		&descriptors.Descriptor{
+			Key: "api_key", Value: "gold", QuotaMode: true, DetailedMetric: true,
+			Description: "customers who pay", Owner: "team-shop",
+			Metadata: map[string]any{"tier": "gold", "n": 1.0}, Extra: map[string]any{"x-ticket": 7.0},
+			Response: &descriptors.Response{Body: "later", Headers: []descriptors.Header{{Name: "x-why", Value: "limited"}}},
+			RateLimits: []*limit{
+				{
+					Name: "fast", Unit: descriptors.Second, OnStoreFailure: new(descriptors.Deny),
+					Params: limiter.Params{Algorithm: limiter.TokenBucket, Limit: 10, Burst: 30},
+				},
+				{
+					Name: "slow", Unit: descriptors.Day, UnitMultiplier: 2, Params: limiter.Params{Limit: 1000},
+					Replaces: descriptors.Texts("fast"),
+				},
+			},
+			Descriptors: []*descriptors.Descriptor{
+				{
+					Key: "path", Value: "/checkout*", ShareThreshold: true,
+					RateLimit: &limit{Params: limiter.Params{Algorithm: limiter.SlidingWindow, Limit: 3, Window: 90 * time.Second}},
+				},
+				{
+					Key: "path", Match: descriptors.MatchingRegex("/item/[0-9]+"),
+					RateLimit: &limit{Params: limiter.Params{Algorithm: limiter.Concurrency, Limit: 3}, Lease: 30 * time.Second},
+				},
+				{Key: "path", RateLimit: &limit{Unlimited: true}},
+			},
+		},
+		&descriptors.Descriptor{
+			Key: "user", Match: descriptors.OneOf("alice", "bob"), HashValues: true, ShadowMode: true,
+			RateLimit: &limit{Unit: descriptors.Hour},
+		},
+		&descriptors.Descriptor{
+			Key: "address", Match: descriptors.InBlocks("10.0.0.0/8", "2001:db8::/32"), ValueToMetric: true,
+			RateLimit: &limit{Unit: descriptors.Minute, Params: limiter.Params{Limit: 5}},
+		},
+	)
+	b.Add("api", &descriptors.Descriptor{Key: "none"})
+	return b
+}
+
+// A set that is built in Go is the one that the same rules in a file are compiled to.
+func TestBuilderEqualsFile(t *testing.T) {
+	fromFile := ruletest.Compile(t, builtRules)
+	fromGo, err := built().Build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if changes := rulediff.Changes(fromFile, fromGo); len(changes) > 0 {
+		t.Errorf("the sets differ: %+v", changes)
+	}
+	for _, d := range fromFile.Domains() {
+		other := fromGo.Domain(d.Name()).Rules()
+		for i, r := range d.Rules() {
+			r.Source, other[i].Source = "", ""
+		}
+	}
+	want, err1 := fromFile.MarshalJSON()
+	got, err2 := fromGo.MarshalJSON()
+	if diff := cmp.Diff(string(want), string(got)); diff != "" || err1 != nil || err2 != nil {
+		t.Errorf("JSON: %v, %v -file +Go\n%s", err1, err2, diff)
+	}
+	for _, text := range []string{
+		"api_key=gold", "api_key=gold path=/checkout/1", "api_key=gold path=/item/7", "user=bob", "address=10.1.2.3",
+	} {
+		es := ruletest.Entries(text)
+		r, other := fromFile.Domain("shop").Match(es), fromGo.Domain("shop").Match(es)
+		if r == nil || other == nil || r.Path != other.Path || len(r.Limits) != len(other.Limits) {
+			t.Fatalf("%s matches %+v of the file, and %+v", text, r, other)
+		}
+		for i, l := range r.Limits {
+			if want, got := string(l.AppendKey(nil, es)), string(other.Limits[i].AppendKey(nil, es)); want != got {
+				t.Errorf("the key of %s is %s, want %s", text, got, want)
+			}
+			if l.Policy.Identity() != other.Limits[i].Policy.Identity() {
+				t.Errorf("limit %d of %s has another policy", i, text)
+			}
+		}
+	}
+}
+
+// What a Builder refuses names the domain and the path, where there is no file.
+func TestBuilderProblems(t *testing.T) {
+	type limit = descriptors.RateLimit
+	one := limiter.Params{Limit: 1}
+	for _, tt := range []struct {
+		domain string
+		rule   descriptors.Descriptor
+		want   string
+	}{
+		{"", descriptors.Descriptor{Key: "a"}, "no domain: a: the domain is empty"},
+		{"d", descriptors.Descriptor{}, "d: : the key is empty"},
+		{"d", descriptors.Descriptor{Key: "a*"}, "d: a*: key a* contains *"},
+		{"d", descriptors.Descriptor{Key: "a", Match: descriptors.OneOf()}, "d: a values : values is empty"},
+		{"d", descriptors.Descriptor{Key: "a", Value: "b", Match: descriptors.OneOf("c")}, "value and values are both given"},
+		{"d", descriptors.Descriptor{Key: "a", Match: descriptors.MatchingRegex("(")}, "d: a regex (: regex: missing closing )"},
+		{"d", descriptors.Descriptor{Key: "a", Match: descriptors.InBlocks("10.0.0.1/8")}, "10.0.0.1/8 has bits beyond its length"},
+		{"d", descriptors.Descriptor{Key: "a", ShareThreshold: true}, "share_threshold goes with"},
+		{"d", descriptors.Descriptor{Key: "a", RateLimit: &limit{Params: one}}, "d: a: unit is missing"},
+		{
+			"d", descriptors.Descriptor{Key: "a", RateLimit: &limit{Params: limiter.Params{Limit: 1, Window: time.Hour}, Unit: descriptors.Day}},
+			"d: a: unit and window are both given",
+		},
+		{
+			"d", descriptors.Descriptor{Key: "a", RateLimit: &limit{Params: limiter.Params{Limit: -1}, Unit: descriptors.Day}},
+			"d: a: requests_per_unit: must be",
+		},
+		{"d", descriptors.Descriptor{Key: "a", RateLimit: &limit{Unlimited: true, Params: one}}, ""}, // a warning
+		{
+			"d", descriptors.Descriptor{Key: "a", RateLimit: &limit{Unlimited: true, Unit: descriptors.Day}},
+			"d: a: unlimited: true and unit contradict each other",
+		},
+		{
+			"d", descriptors.Descriptor{Key: "a", RateLimit: &limit{Unit: descriptors.Day, Params: one, Replaces: descriptors.Texts("x")}},
+			"d: a: replaces x, but no limit of domain d has that name",
+		},
+		{
+			"d", descriptors.Descriptor{Key: "a", Response: &descriptors.Response{Headers: []descriptors.Header{{Name: "host", Value: "x"}}}},
+			"d: a: header host is made by Envoy or Weir",
+		},
+		{"d", descriptors.Descriptor{Key: "a", Descriptors: []*descriptors.Descriptor{{Key: "b"}, {Key: "b"}}}, "d: a > b: a > b is already at d: a > b"},
+	} {
+		b := descriptors.NewBuilder(descriptors.Process{})
+		b.Add(tt.domain, &tt.rule)
+		_, err := b.Build()
+		if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%+v: %v, want %s", tt.rule, err, tt.want)
+		}
+	}
+}

@@ -1,0 +1,298 @@
+package descriptors
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+)
+
+// checked is a rate limit that was checked.
+type checked struct {
+	*RateLimit
+
+	params     limiter.Params // complete
+	unit       Unit
+	multiplier int64
+	policy     *sharedPolicy // nil if unlimited, or if something is wrong
+	wrong      bool          // one of its fields is wrong, and that is reported
+}
+
+// at is where the field is written, else where the limit is.
+func (l *checked) at(field string) Position {
+	for _, f := range l.Fields {
+		if f.Name == field {
+			return f.At
+		}
+	}
+	return l.At
+}
+
+func (l *checked) has(field string) bool {
+	return slices.ContainsFunc(l.Fields, func(f Field) bool { return f.Name == field })
+}
+
+// lacks reports that the field is not written, nor seems to be by another name.
+func (l *checked) lacks(field string) bool {
+	return !l.has(field) && !slices.Contains(l.Misspelled, field)
+}
+
+// checkLimits checks the descriptor's limits, each alone and then together. What it returns is valid until the next
+// call.
+func (c *Builder) checkLimits(d *Descriptor) []checked {
+	c.checked = c.checked[:0]
+	if d.RateLimit != nil {
+		c.checked = append(c.checked, c.checkLimit(d.RateLimit))
+		return c.checked
+	}
+	for _, l := range d.RateLimits {
+		c.checked = append(c.checked, c.checkLimit(l))
+	}
+	c.checkTogether(c.checked)
+	return c.checked
+}
+
+// checkLimit checks one limit, and makes its policy.
+func (c *Builder) checkLimit(from *RateLimit) checked {
+	l := checked{RateLimit: from, params: from.Params, wrong: from.Invalid}
+	for _, p := range l.Replaces {
+		if p.Text == l.Name {
+			c.Errorf(p.At, "a limit cannot replace itself; name another limit than %s", p.Text)
+		}
+	}
+	if l.params.Store != "" {
+		at := l.at("store")
+		c.stores = append(c.stores, &Error{File: at.File, Line: at.Line, Column: at.Column, Msg: l.params.Store})
+	}
+	if l.Unlimited {
+		c.checkUnlimited(&l)
+		return l
+	}
+	if l.params.Algorithm == 0 && !l.has("algorithm") {
+		l.params.Algorithm = limiter.FixedWindow
+	}
+	hasRate := c.checkRate(&l) && c.checkCalendar(&l)
+	if foreign := c.checkParameters(&l); foreign || !hasRate || l.wrong {
+		return l
+	}
+	for _, e := range paramErrors(c.makePolicy(&l)) {
+		c.Errorf(l.paramAt(e.Param), "%s", e.Error())
+	}
+	if l.policy != nil {
+		c.warnOf(&l)
+	}
+	return l
+}
+
+// checkUnlimited refuses what would limit beside `unlimited: true`, but for requests_per_unit, which
+// envoyproxy/ratelimit ignores there: of that it warns.
+func (c *Builder) checkUnlimited(l *checked) {
+	const message = "unlimited: true and %s contradict each other: nothing is limited; remove unlimited for a limit, or " +
+		"%s for none"
+	var others []string
+	var at Position
+	for _, f := range l.Fields {
+		if slices.Contains([]string{"unlimited", "name", "replaces"}, f.Name) {
+			continue
+		}
+		if f.Name != "requests_per_unit" && at.File == "" {
+			at = f.At
+		}
+		others = append(others, f.Name)
+	}
+	all := strings.Join(others, ", ")
+	switch {
+	case at.File != "":
+		c.Errorf(at, message, all, all)
+	case len(others) > 0:
+		c.Warnf(WarnUnlimited, l.at("requests_per_unit"), message, all, all)
+	}
+}
+
+// checkRate checks that the limit says how many and per which time, each in one way, and sets the policy's window.
+func (c *Builder) checkRate(l *checked) bool {
+	before := c.Problems()
+	if l.lacks("requests_per_unit") {
+		c.Errorf(l.At,
+			"requests_per_unit is missing; write how many requests may pass, 0 to deny all of them, or unlimited: true")
+	}
+	l.unit, l.multiplier = l.Unit, l.UnitMultiplier
+	switch unit, window := l.has("unit"), l.has("window"); {
+	case l.params.Algorithm == limiter.Concurrency:
+		c.checkLease(l)
+	case unit && window:
+		c.Errorf(l.at("window"), "unit and window are both given; remove one of the two")
+	case window && l.has("unit_multiplier"):
+		c.Errorf(l.at("unit_multiplier"),
+			"unit_multiplier goes with unit, not with window; remove it and write the whole window")
+	case !unit && !window && (!l.lacks("unit") || !l.lacks("window")): // misspelled, and that is reported
+		return false
+	case !unit && !window:
+		c.Errorf(l.At,
+			"unit is missing; write unit: second, minute, hour, day, week, month or year, or a window such as window: 90s")
+	case window:
+		if !l.wrong {
+			u, m := UnitOf(l.params.Window)
+			l.unit, l.multiplier = u, int64(m)
+		}
+	default:
+		l.multiplier = max(l.multiplier, 1)
+		if d := l.unit.Duration(); d > 0 && l.multiplier > int64(limiter.MaxWindow/d) {
+			c.Errorf(l.at("unit_multiplier"),
+				"unit_multiplier must be at most %d with unit: %s (10 years)", limiter.MaxWindow/d, l.unit)
+			return false
+		}
+		l.params.Window = l.unit.Duration() * time.Duration(l.multiplier)
+	}
+	return c.Problems() == before && l.has("requests_per_unit")
+}
+
+// checkLease sets the policy's window to the lease: requests in flight are not counted per time.
+func (c *Builder) checkLease(l *checked) {
+	for _, name := range []string{"unit", "unit_multiplier", "window"} {
+		if l.has(name) {
+			c.Errorf(l.at(name),
+				"concurrency counts requests in flight, not per %s; remove it, and write lease: 60s for how long "+
+					"a request that is never given back counts", name)
+		}
+	}
+	l.params.Window = limiter.DefaultLease
+	if l.has("lease") {
+		l.params.Window = l.Lease
+	}
+}
+
+// checkCalendar checks that the calendar has windows as long as the limit's.
+func (c *Builder) checkCalendar(l *checked) bool {
+	if l.params.Algorithm != limiter.FixedWindow || l.params.Align != limiter.AlignCalendar {
+		return true
+	}
+	switch {
+	case l.has("window"):
+		instead := "write unit: hour, day, week, month or year"
+		if limiter.OnCalendar(l.params.Window) {
+			instead = "write unit: " + l.unit.String()
+			if l.multiplier > 1 {
+				instead += fmt.Sprintf(" and unit_multiplier: %d", l.multiplier)
+			}
+		}
+		c.Errorf(l.at("window"), "align: calendar goes with unit, not with window; %s", instead)
+	case l.unit == UnitUnknown: // and that is reported
+		return true
+	case l.unit < Hour:
+		c.Errorf(l.at("unit"), "align: calendar goes with unit: hour, day, week, month or year; write align: epoch, "+
+			"which is the same for a %s", l.unit)
+	case l.multiplier > 1 && (l.unit != Month || !limiter.OnCalendar(l.params.Window)):
+		c.Errorf(l.at("unit_multiplier"),
+			"align: calendar goes with one hour, day, week or year, or with 1, 2, 3, 4 or 6 months; "+
+				"write one of those, or align: epoch")
+	default:
+		return true
+	}
+	return false
+}
+
+// parameters are the fields that only some algorithms take.
+var parameters = func() map[string]bool {
+	all := map[string]bool{}
+	for _, name := range limiter.AlgorithmNames() {
+		if a, err := limiter.ParseAlgorithm(name); err == nil {
+			for _, p := range a.Parameters() {
+				all[p] = true
+			}
+		}
+	}
+	return all
+}()
+
+// checkParameters finds parameters that the algorithm does not have, at whatever value.
+func (c *Builder) checkParameters(l *checked) (foreign bool) {
+	if l.params.Algorithm == 0 {
+		return false // it is not known, and that is reported
+	}
+	for _, f := range l.Fields {
+		if parameters[f.Name] && !l.params.Algorithm.Has(f.Name) {
+			takes := strings.Join(l.params.Algorithm.Parameters(), ", ")
+			c.Errorf(f.At, "%s is not a parameter of %s, which takes %s", f.Name, l.params.Algorithm, takes)
+			foreign = true
+		}
+	}
+	return foreign
+}
+
+// makePolicy sets the limit's policy. Limits with the same parameters share one, and often there are few.
+func (c *Builder) makePolicy(l *checked) error {
+	if l.policy = c.policies[l.params]; l.policy != nil {
+		return nil
+	}
+	policy, err := limiter.NewPolicy(l.params)
+	if err != nil {
+		return err
+	}
+	l.policy = &sharedPolicy{policy, l.params}
+	c.policies[l.params] = l.policy
+	return nil
+}
+
+// paramAt is where the policy's parameter is written, else where the limit is.
+func (l *checked) paramAt(param string) Position {
+	if param == "lease_for" && !l.has("lease_for") {
+		param = "consistency"
+	}
+	if param == "window" && !l.has("window") {
+		param = "unit"
+		if l.params.Algorithm == limiter.Concurrency {
+			param = "lease"
+		}
+	}
+	return l.at(param)
+}
+
+// paramErrors are what a limiter.NewPolicy error joins.
+func paramErrors(err error) []*limiter.ParamError {
+	if err == nil {
+		return nil
+	}
+	var joined interface{ Unwrap() []error }
+	if errors.As(err, &joined) {
+		var all []*limiter.ParamError
+		for _, e := range joined.Unwrap() {
+			all = append(all, paramErrors(e)...)
+		}
+		return all
+	}
+	if one, ok := errors.AsType[*limiter.ParamError](err); ok {
+		return []*limiter.ParamError{one}
+	}
+	return []*limiter.ParamError{{Param: "limit", Msg: err.Error()}}
+}
+
+// checkTogether checks what the limits of one list must be to each other.
+func (c *Builder) checkTogether(all []checked) {
+	byName, byPolicy := map[string]Position{}, map[any]Position{}
+	for i := range all {
+		l := &all[i]
+		if first, ok := byName[l.Name]; ok && l.Name != "" {
+			c.Errorf(l.at("name"),
+				"the name %s is already used at %s; name each limit of a descriptor differently", l.Name, first)
+		}
+		byName[l.Name] = l.at("name")
+		if l.Unlimited {
+			c.Errorf(l.at("unlimited"),
+				"unlimited among other limits says nothing; remove it, or write rate_limit: {unlimited: true}")
+		}
+		if l.policy == nil {
+			continue
+		}
+		if first, ok := byPolicy[l.policy.Identity()]; ok {
+			c.Errorf(l.At, "this limit is the same as the one at %s; remove one of the two", first)
+		} else {
+			byPolicy[l.policy.Identity()] = l.At
+		}
+	}
+	c.warnRedundant(all)
+	c.warnManyLimits(all)
+}

@@ -1,0 +1,199 @@
+package descriptors
+
+import (
+	"math"
+	"net/netip"
+	"strings"
+
+	"github.com/gaissmai/bart"
+)
+
+// insert puts the node where the descriptor's key and value say. It returns the pattern or regex that leads there, if
+// one does.
+func (c *Builder) insert(to parent, d *Descriptor, n *Node) (p *Pattern) {
+	if to.keys == nil {
+		to.keys = map[string]*Branch{}
+	}
+	b := to.keys[d.Key]
+	if b == nil {
+		b = c.memory.branches.next()
+		b.matchers = &noMatchers
+		to.keys[d.Key] = b
+	}
+	switch {
+	case d.Match.Form != "":
+		p = c.insertForm(b, d, n)
+	case d.Value == "":
+		if b.any != nil {
+			c.alreadyThere(d.At, b.any)
+			return nil
+		}
+		b.any = n
+	case strings.Contains(d.Value, "*"):
+		p = c.insertPattern(b, d, n)
+	default:
+		if first := b.addExact(d.Value, n); first != nil {
+			c.alreadyThere(d.At, first)
+		}
+	}
+	c.warnUnreachable(b, d)
+	return p
+}
+
+// addExact adds the value, unless it is there already: then it returns where that leads.
+func (b *Branch) addExact(value string, n *Node) (first *Node) {
+	if first := b.exact[value]; first != nil {
+		return first
+	}
+	if b.exact == nil {
+		b.exact = map[string]*Node{}
+	}
+	b.exact[value] = n
+	return nil
+}
+
+// open makes room for matchers.
+func (c *Builder) open(b *Branch) {
+	if b.matchers == &noMatchers {
+		b.matchers = &matchers{by: map[string]*Node{}}
+		c.branches = append(c.branches, b)
+	}
+}
+
+// addPattern puts a pattern or regex, which is written at value, behind the branch's others.
+func (c *Builder) addPattern(b *Branch, p *Pattern, descriptor, value Position) {
+	c.open(b)
+	p.order = b.next()
+	b.all, b.places = append(b.all, p), append(b.places, written{descriptor, value})
+}
+
+// insertForm puts the node where the descriptor's values, blocks or regex say. It returns the regex that leads there,
+// if one does.
+func (c *Builder) insertForm(b *Branch, d *Descriptor, n *Node) (p *Pattern) {
+	if len(d.Match.Items) == 0 {
+		return nil // checkDescriptor reports it
+	}
+	shared := d.Match.shared()
+	if first := b.by[shared]; first != nil {
+		c.alreadyThere(d.At, first)
+		return nil
+	}
+	c.open(b)
+	b.by[shared] = n
+	if all := b.every; all != nil {
+		if d.Match.Form == FormCIDR || d.Match.Form == FormRegex {
+			c.Errorf(d.Match.At, "%s is never reached: %s at %s matches every value; move it up, before that one",
+				d.Match.Form, all.text, all.to.rule.Source)
+			return nil
+		}
+	}
+	switch d.Match.Form {
+	case FormValues:
+		c.insertValues(b, d.Match.Items, n)
+	case FormFile:
+		c.insertValues(b, d.Match.Listed, n)
+	case FormCIDR:
+		c.insertBlocks(b, d, n)
+	case FormRegex:
+		p = c.insertRegex(b, d, n)
+	default:
+	}
+	return p
+}
+
+func (c *Builder) insertValues(b *Branch, values []Text, n *Node) {
+	for _, v := range values {
+		c.process.rest()
+		if strings.Contains(v.Text, "*") {
+			c.Errorf(v.At,
+				"%s contains *, which stands for any characters only in value; write a descriptor with value: for it",
+				Shown(v.Text))
+			continue
+		}
+		if first := b.addExact(v.Text, n); first != nil {
+			c.Errorf(v.At,
+				"%s is already matched by %s at %s; remove one of the two", Shown(v.Text), first.rule.Path, first.rule.Source)
+		}
+	}
+}
+
+// insertBlocks adds the blocks as one pattern.
+func (c *Builder) insertBlocks(b *Branch, d *Descriptor, n *Node) {
+	p := &Pattern{to: n, order: b.next()}
+	for _, item := range d.Match.Items {
+		c.process.rest()
+		prefix, ok := c.prefix(item)
+		if !ok {
+			continue
+		}
+		if b.blocks.table == nil {
+			b.blocks.table = &bart.Table[*Pattern]{}
+		}
+		if first, ok := b.blocks.table.Get(prefix); ok {
+			c.Errorf(item.At,
+				"%s is already matched by %s at %s; remove one of the two", prefix, first.to.rule.Path, first.to.rule.Source)
+			continue
+		}
+		b.blocks.table.Insert(prefix, p)
+	}
+}
+
+func (c *Builder) insertRegex(b *Branch, d *Descriptor, n *Node) *Pattern {
+	text := d.Match.Items[0]
+	p, err := newRegex(text.Text, n, c.process.rest)
+	if err != nil {
+		c.Errorf(text.At, "%s", err)
+		return nil
+	}
+	if c.automata += p.re.bytes(); c.automata > maxAutomata {
+		c.automata = math.MinInt // say it once
+		c.Errorf(text.At,
+			"the regexes up to here need more than %d MiB as automata; repeat less in them, or write fewer", maxAutomata>>20)
+		return nil
+	}
+	c.addPattern(b, p, d.At, text.At)
+	return p
+}
+
+// next is the order of the branch's next pattern.
+func (b *Branch) next() int {
+	b.order++
+	return b.order
+}
+
+func (c *Builder) alreadyThere(at Position, first *Node) {
+	c.Errorf(at, "%s is already at %s; put what belongs to it in one place", first.rule.Path, first.rule.Source)
+}
+
+// insertPattern puts the node behind the branch's other patterns. finishBranch looks whether one of them leaves
+// nothing to it.
+func (c *Builder) insertPattern(b *Branch, d *Descriptor, n *Node) *Pattern {
+	p := c.memory.patterns.next()
+	*p = newPattern(d.Value, n)
+	c.addPattern(b, p, d.At, d.ValueAt)
+	if b.every == nil && strings.Trim(p.text, "*") == "" {
+		b.every = p
+	}
+	return p
+}
+
+// prefix reads a block of `cidr`.
+func (c *Builder) prefix(p Text) (prefix netip.Prefix, ok bool) {
+	prefix, err := netip.ParsePrefix(p.Text)
+	if addr, alone := netip.ParseAddr(p.Text); alone == nil && addr.Zone() == "" {
+		prefix, err = netip.PrefixFrom(addr, addr.BitLen()), nil
+	}
+	switch {
+	case err != nil:
+		c.Errorf(p.At,
+			"cidr: %s is no block of addresses; write one such as 10.0.0.0/8 or 2001:db8::/32, without a port or zone",
+			Shown(p.Text))
+	case prefix.Addr().Is4In6():
+		c.Errorf(p.At, "cidr: %s is an IPv4 address written as IPv6; write the IPv4 block, which matches both", p.Text)
+	case prefix != prefix.Masked():
+		c.Errorf(p.At, "cidr: %s has bits beyond its length; write %s", p.Text, prefix.Masked())
+	default:
+		return prefix, true
+	}
+	return prefix, false
+}

@@ -1,0 +1,111 @@
+package rulefile
+
+import (
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
+)
+
+func (r *reader) documentShape() *shape[document] {
+	s := newShape[document]("a rule file")
+	s.required(r,
+		"domain", "the domain that Envoy's rate limit filter sends", func(d *document) *string { return &d.domain })
+	s.field("descriptors", func(n *yaml.Node, d *document) {
+		d.descriptors, d.listAt = r.readDescriptors(n, r.items), r.at(n)
+	})
+	s.field("name", func(n *yaml.Node, _ *document) { r.text(n) }) // Envoy Gateway writes it; it means nothing here
+	forPeople(r, s)
+	s.synonyms = documentSynonyms
+	return s
+}
+
+func (r *reader) descriptorShape() *shape[descriptors.Descriptor] {
+	type Descriptor = descriptors.Descriptor
+	s := newShape[Descriptor]("a descriptor")
+	flag := func(name string, of func(d *Descriptor) *bool) {
+		s.field(name, func(n *yaml.Node, d *Descriptor) { *of(d) = r.boolean(n) })
+	}
+	s.required(r, "key", "the name of a descriptor entry that Envoy sends", func(d *Descriptor) *string { return &d.Key })
+	s.field("value", func(n *yaml.Node, d *Descriptor) { d.Value, d.ValueAt = r.text(n), r.at(n) })
+	s.field("rate_limit", func(n *yaml.Node, d *Descriptor) {
+		if !isNull(resolve(n)) { // left empty: none, as in envoyproxy/ratelimit
+			d.RateLimit = r.readRateLimit(n)
+		}
+	})
+	s.field("rate_limits", func(n *yaml.Node, d *Descriptor) { d.RateLimits = r.readRateLimits(n) })
+	s.field("descriptors", func(n *yaml.Node, d *Descriptor) { d.Descriptors = r.readDescriptors(n, 0) })
+	flag("shadow_mode", func(d *Descriptor) *bool { return &d.ShadowMode })
+	flag("quota_mode", func(d *Descriptor) *bool { return &d.QuotaMode })
+	flag("detailed_metric", func(d *Descriptor) *bool { return &d.DetailedMetric })
+	flag("value_to_metric", func(d *Descriptor) *bool { return &d.ValueToMetric })
+	s.field("share_threshold", func(n *yaml.Node, d *Descriptor) { d.ShareThreshold, d.ShareAt = r.boolean(n), r.at(n) })
+	flag("hash_values", func(d *Descriptor) *bool { return &d.HashValues })
+	s.field("metadata", func(n *yaml.Node, d *Descriptor) { d.Metadata = r.metadata(n) })
+	s.field("description", func(n *yaml.Node, d *Descriptor) { d.Description = r.text(n) })
+	s.field("owner", func(n *yaml.Node, d *Descriptor) { d.Owner = r.text(n) })
+	s.extra = func(name string, n *yaml.Node, d *Descriptor) {
+		if d.Extra == nil {
+			d.Extra = map[string]any{}
+		}
+		d.Extra[strings.Clone(name)] = extra(n)
+	}
+	addForms(r, s)
+	s.field("response", func(n *yaml.Node, d *Descriptor) { d.Response = r.response(n) })
+	s.synonyms = descriptorSynonyms
+	return s
+}
+
+// readDescriptors reads a list of descriptors, but for the first ones, which were read before.
+func (r *reader) readDescriptors(n *yaml.Node, skip int) (all []*descriptors.Descriptor) {
+	r.list(n, "descriptors", func(item *yaml.Node) {
+		if skip > 0 {
+			skip--
+			return
+		}
+		all = append(all, r.readDescriptor(item))
+	})
+	return all
+}
+
+func (r *reader) readDescriptor(n *yaml.Node) *descriptors.Descriptor {
+	r.rest()
+	d := r.descriptorPool.next()
+	*d = descriptors.Descriptor{At: r.at(n)}
+	readFields(r, n, r.descriptorFields, d)
+	d.Invalid = d.Invalid || d.Key == ""
+	return d
+}
+
+// response reads `response`. Nil if there is none.
+func (r *reader) response(n *yaml.Node) *descriptors.Response {
+	if isNull(resolve(n)) {
+		return nil
+	}
+	s := newShape[descriptors.Response]("response")
+	s.field("headers", func(n *yaml.Node, into *descriptors.Response) {
+		into.Headers, into.HeadersAt = r.headers(n), r.at(n)
+	})
+	s.field("body", func(n *yaml.Node, into *descriptors.Response) { into.Body, into.BodyAt = r.text(n), r.at(n) })
+	var res descriptors.Response
+	before := r.Problems()
+	readFields(r, n, s, &res)
+	if len(res.Headers) == 0 && res.Body == "" && r.Problems() == before {
+		r.Errorf(r.at(n), "response is empty; write headers: or body:, or leave it out")
+	}
+	return &res
+}
+
+func (r *reader) headers(n *yaml.Node) (all []descriptors.Header) {
+	if isNull(resolve(n)) {
+		return nil
+	}
+	r.mapping(n, "headers", func(key, value *yaml.Node) {
+		r.field = "a header's value"
+		all = append(all, descriptors.Header{
+			Name: strings.Clone(key.Value), Value: r.text(value), NameAt: r.at(key), ValueAt: r.at(value),
+		})
+	})
+	return all
+}

@@ -1,0 +1,137 @@
+package rulefile
+
+import (
+	"bytes"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"unicode/utf8"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
+)
+
+// Bounds of a values file.
+const (
+	maxValueBytes = 64 << 10 // of a value: what a request's value may have at most
+	maxListed     = 1_000_000
+)
+
+// addForms adds the fields of a descriptor that say what it matches, of which there may be one.
+func addForms(r *reader, s *shape[descriptors.Descriptor]) {
+	add := func(form descriptors.Form, read func(name string, n *yaml.Node) descriptors.Matcher) {
+		s.field(string(form), func(n *yaml.Node, d *descriptors.Descriptor) {
+			m := read(string(form), n)
+			m.Form, m.At = form, r.at(n)
+			if d.Match.Form != "" {
+				r.Errorf(m.At, "%s and %s are both given; write two descriptors", d.Match.Form, form)
+				return
+			}
+			if form == descriptors.FormFile && len(m.Items) > 0 {
+				file := &m.Items[0]
+				file.Text = filepath.Clean(file.Text) // one file has one name
+				m.Listed = r.listed(file)
+			}
+			d.Match = m
+			d.Invalid = d.Invalid || len(m.Items) == 0
+		})
+	}
+	add(descriptors.FormValues, r.matchItems)
+	add(descriptors.FormCIDR, r.matchItems)
+	add(descriptors.FormFile, r.matchOne)
+	add(descriptors.FormRegex, r.matchOne)
+}
+
+// matchItems reads a list of values or blocks.
+func (r *reader) matchItems(name string, n *yaml.Node) (m descriptors.Matcher) {
+	before := r.Problems()
+	r.list(n, name, func(item *yaml.Node) {
+		r.field = name
+		if t := (descriptors.Text{Text: r.text(item), At: r.at(item)}); t.Text != "" {
+			m.Items = append(m.Items, t)
+		} else if resolve(item).Kind == yaml.ScalarNode {
+			r.Errorf(t.At, "an item of %s is empty; remove it", name)
+		}
+	})
+	if len(m.Items) == 0 && r.Problems() == before {
+		r.Errorf(r.at(n), "%s is empty; write at least one item, or leave it out", name)
+	}
+	return m
+}
+
+// matchOne reads one file's name or regex.
+func (r *reader) matchOne(name string, n *yaml.Node) (m descriptors.Matcher) {
+	if t := (descriptors.Text{Text: r.text(n), At: r.at(n)}); t.Text != "" {
+		m.Items = []descriptors.Text{t}
+	} else if resolve(n).Kind == yaml.ScalarNode {
+		r.Errorf(t.At, "%s is empty; write one, or leave it out", name)
+	}
+	return m
+}
+
+// valuesFileName is the file that values_file names, as File.Name has it. The error says what to write instead.
+func valuesFileName(ruleFile, name string) (string, error) {
+	switch ext := filepath.Ext(name); {
+	case !filepath.IsLocal(name):
+		return "", fmt.Errorf("values_file: %s leads out of the rule file's directory; write a path below it, relative to it",
+			descriptors.Shown(name))
+	case ext == ".yaml" || ext == ".yml":
+		return "", fmt.Errorf("values_file: %s would be read as a rule file; give it another ending, such as .txt",
+			descriptors.Shown(name))
+	}
+	return filepath.Join(filepath.Dir(ruleFile), name), nil
+}
+
+// listed are the values of a values file, with their places in it.
+func (r *reader) listed(file *descriptors.Text) []descriptors.Text {
+	if r.values == nil {
+		return nil
+	}
+	name, err := valuesFileName(r.file.Name, file.Text)
+	if err != nil {
+		r.Errorf(file.At, "%s", err)
+		return nil
+	}
+	data, ok := r.values[name]
+	if !ok {
+		r.Errorf(file.At, "values_file: there is no file %s; write it, with one value a line", name)
+		return nil
+	}
+	return r.lines(name, data)
+}
+
+// lines reads one value a line. Blank lines, and those that begin with #, are left out.
+func (r *reader) lines(name string, data []byte) (all []descriptors.Text) {
+	data = bytes.TrimPrefix(data, []byte("\ufeff"))
+	blank := true
+	number := 0
+	for line := range strings.Lines(string(data)) {
+		r.rest()
+		number++
+		text := strings.TrimSpace(line)
+		if blank = blank && text == ""; text == "" || text[0] == '#' {
+			continue
+		}
+		at := descriptors.Position{File: name, Line: number, Column: 1}
+		switch {
+		case len(all) >= maxListed:
+			r.Errorf(at, "a values file has at most %d values; split it among several rules", maxListed)
+			return nil
+		case len(text) > maxValueBytes:
+			r.Errorf(at,
+				"this value has %d bytes, more than the %d that a request may send; remove it", len(text), maxValueBytes)
+		case !utf8.ValidString(text) || strings.ContainsFunc(text, isControl):
+			r.Errorf(at, "this value has bytes that are no text; write one value a line, as UTF-8")
+		default:
+			all = append(all, descriptors.Text{Text: text, At: at})
+		}
+	}
+	if blank {
+		r.Errorf(descriptors.Position{File: name, Line: 1, Column: 1},
+			"this values file is empty; write one value a line, or a comment (#) if there is to be none")
+	}
+	return all
+}
+
+func isControl(char rune) bool { return char < ' ' || char == 0x7f }

@@ -1,0 +1,210 @@
+package rulefile
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
+)
+
+// Bounds that keep a small file from becoming a large tree.
+const (
+	maxDepth       = 200       // mappings and lists inside one another
+	maxAliasVisits = 1_000_000 // nodes of one file that are read through aliases
+)
+
+// enter calls read with the node, or with what it is an alias of, unless that hits a bound.
+func (r *reader) enter(n *yaml.Node, read func(n *yaml.Node)) {
+	from := n
+	n = resolve(n)
+	if n != from {
+		r.aliases++
+		defer func() { r.aliases-- }()
+	}
+	if r.aliases > 0 {
+		r.visits++
+	}
+	r.depth++
+	defer func() { r.depth-- }()
+	switch {
+	case r.overflow:
+	case r.visits > maxAliasVisits:
+		r.overflow = true
+		r.Errorf(r.at(from), "aliases (*name) expand to more than %d values here; write the rules out", maxAliasVisits)
+	case r.depth > maxDepth:
+		r.overflow = true
+		r.Errorf(r.at(from),
+			"nested more than %d levels deep; use fewer levels of descriptors, and no alias of what contains it", maxDepth)
+	default:
+		read(n)
+	}
+}
+
+// mapping calls each for every field of a mapping: those that it merges with << too, unless it has them itself.
+// It is false, and the reason said, if the node is no mapping.
+func (r *reader) mapping(n *yaml.Node, what string, each func(key, value *yaml.Node)) (ok bool) {
+	r.enter(n, func(n *yaml.Node) {
+		if ok = n.Kind == yaml.MappingNode; !ok {
+			r.Errorf(r.at(n), "%s must be fields with values (name: value), got %s", what, kind(n))
+			return
+		}
+		seen := r.namesPool.next()
+		*seen = names{keys: seen.keys[:0]}
+		r.fields(n, seen, each)
+		r.namesPool.used--
+	})
+	return ok
+}
+
+// fields is the part of mapping that merging repeats. Seen has the fields that were read so far.
+func (r *reader) fields(n *yaml.Node, seen *names, each func(key, value *yaml.Node)) {
+	var merges []*yaml.Node
+	own := len(seen.keys)
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, value := resolve(n.Content[i]), n.Content[i+1]
+		switch first := seen.find(key.Value); {
+		case key.Kind != yaml.ScalarNode:
+			r.Errorf(r.at(key), "a field's name must be a text, got %s", kind(key))
+		case key.Tag == "!!merge":
+			merges = append(merges, value)
+		case first >= own:
+			r.Errorf(r.at(key),
+				"%s is already given at %s; remove one of the two", descriptors.Shown(key.Value), r.at(seen.keys[first]))
+		case first < 0:
+			seen.add(key)
+			each(key, value)
+		}
+	}
+	for _, m := range merges {
+		r.merge(m, seen, each)
+	}
+}
+
+// merge reads the fields of a << value: a mapping, or a list of mappings of which the first one that has a
+// field gives it.
+func (r *reader) merge(n *yaml.Node, seen *names, each func(key, value *yaml.Node)) {
+	r.enter(n, func(n *yaml.Node) {
+		switch n.Kind {
+		case yaml.MappingNode:
+			r.fields(n, seen, each)
+		case yaml.SequenceNode:
+			for _, item := range n.Content {
+				r.merge(item, seen, each)
+			}
+		default:
+			r.Errorf(r.at(n), "<< merges fields (<<: *name), got %s", kind(n))
+		}
+	})
+}
+
+// list calls each for every item of a list. Nothing is an empty list.
+func (r *reader) list(n *yaml.Node, what string, each func(item *yaml.Node)) {
+	r.enter(n, func(n *yaml.Node) {
+		switch {
+		case isNull(n):
+		case n.Kind != yaml.SequenceNode:
+			r.Errorf(r.at(n), "%s must be a list (lines that start with -), got %s", what, kind(n))
+		default:
+			for _, item := range n.Content {
+				each(item)
+			}
+		}
+	})
+}
+
+// scalar calls read with a single value. Nothing reads nothing: the field is as good as left out.
+func (r *reader) scalar(n *yaml.Node, want string, read func(n *yaml.Node)) {
+	r.enter(n, func(n *yaml.Node) {
+		switch {
+		case n.Kind != yaml.ScalarNode:
+			r.Errorf(r.at(n), "%s must be %s, got %s", r.field, want, kind(n))
+		case !isNull(n):
+			read(n)
+		}
+	})
+}
+
+// text reads a scalar as it is written: 8080, true and 1.0 are texts too.
+func (r *reader) text(n *yaml.Node) (text string) {
+	r.scalar(n, "a text", func(n *yaml.Node) { text = n.Value })
+	return text
+}
+
+// boolean reads true or false, and the yes, no, on and off of YAML 1.1, which envoyproxy/ratelimit reads.
+func (r *reader) boolean(n *yaml.Node) (yes bool) {
+	r.scalar(n, "true or false", func(n *yaml.Node) {
+		plain := n.Tag == "!!bool" || n.Tag == "!!str" && n.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle) == 0
+		switch strings.ToLower(n.Value) {
+		case "true", "yes", "on", "y":
+			yes = true
+		case "false", "no", "off", "n":
+		default:
+			plain = false
+		}
+		if !plain {
+			r.Errorf(r.at(n), "%s must be true or false without quotes, got %s", r.field, kind(n))
+		}
+	})
+	return yes
+}
+
+// resolve follows aliases.
+func resolve(n *yaml.Node) *yaml.Node {
+	for n.Kind == yaml.AliasNode {
+		n = n.Alias
+	}
+	return n
+}
+
+func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.Tag == "!!null" }
+
+// kind is what messages call a node.
+func kind(n *yaml.Node) string {
+	switch {
+	case n.Kind == yaml.MappingNode:
+		return "fields"
+	case n.Kind == yaml.SequenceNode:
+		return "a list"
+	case isNull(n):
+		return "nothing"
+	case n.Tag == "!!str":
+		return strconv.Quote(descriptors.Shorten(n.Value))
+	default:
+		return descriptors.Shorten(n.Value)
+	}
+}
+
+// names finds fields by name: by looking at each of a few, by an index of many.
+type names struct {
+	keys  []*yaml.Node
+	index map[string]int
+}
+
+const fewNames = 32
+
+// find is the index of the name in keys, -1 if it is not there.
+func (s *names) find(name string) int {
+	if s.index != nil {
+		if i, ok := s.index[name]; ok {
+			return i
+		}
+		return -1
+	}
+	return slices.IndexFunc(s.keys, func(key *yaml.Node) bool { return key.Value == name })
+}
+
+func (s *names) add(key *yaml.Node) {
+	s.keys = append(s.keys, key)
+	switch {
+	case s.index != nil:
+		s.index[key.Value] = len(s.keys) - 1
+	case len(s.keys) > fewNames:
+		s.index = make(map[string]int, 2*fewNames)
+		for i, k := range s.keys {
+			s.index[k.Value] = i
+		}
+	}
+}

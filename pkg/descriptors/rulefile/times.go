@@ -1,0 +1,143 @@
+package rulefile
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+)
+
+// parseUnit returns the unit of that name, in any case.
+func parseUnit(name string) (descriptors.Unit, error) {
+	for u := descriptors.Second; u <= descriptors.Year; u++ {
+		if strings.EqualFold(name, u.String()) {
+			return u, nil
+		}
+	}
+	return descriptors.UnitUnknown,
+		fmt.Errorf("%q is not a unit of time: use second, minute, hour, day, week, month or year%s", name, unitHint(name))
+}
+
+// unitSynonyms are what people write for a unit.
+var unitSynonyms = map[string]descriptors.Unit{
+	"s": descriptors.Second, "sec": descriptors.Second, "secs": descriptors.Second,
+	"m": descriptors.Minute, "min": descriptors.Minute, "mins": descriptors.Minute,
+	"h": descriptors.Hour, "hr": descriptors.Hour, "hrs": descriptors.Hour,
+	"d": descriptors.Day,
+	"w": descriptors.Week, "wk": descriptors.Week,
+	"mo": descriptors.Month, "mon": descriptors.Month,
+	"y": descriptors.Year, "yr": descriptors.Year, "yrs": descriptors.Year,
+}
+
+// unitMeant is the unit that a text seems to stand for: minutes, sec, monht.
+func unitMeant(text string) descriptors.Unit {
+	text = strings.ToLower(strings.TrimSpace(text))
+	if u, ok := unitSynonyms[text]; ok {
+		return u
+	}
+	var names []string
+	for u := descriptors.Second; u <= descriptors.Year; u++ {
+		names = append(names, u.String())
+	}
+	meant := strings.TrimSuffix(text, "s")
+	if len(text) <= 20 && !slices.Contains(names, meant) {
+		meant = descriptors.Nearest(text, names)
+	}
+	return descriptors.Unit(1 + slices.Index(names, meant)) //nolint:gosec // seven units, and UnitUnknown is 0
+}
+
+// unitHint says what was probably meant by what is no unit, empty if that is not known.
+func unitHint(text string) string {
+	if d, ok := durationOf(text); ok && d > 0 {
+		if u, n := descriptors.UnitOf(d); n == 1 && u != descriptors.UnitUnknown {
+			return fmt.Sprintf("; did you mean unit: %s, or window: %s?", u, text)
+		}
+		return fmt.Sprintf("; did you mean window: %s?", text)
+	}
+	if u := unitMeant(text); u != descriptors.UnitUnknown {
+		return fmt.Sprintf("; did you mean %s?", u)
+	}
+	return ""
+}
+
+// durationHint says what was probably meant by what is no duration, empty if that is not known.
+func durationHint(text string) string {
+	if isSmallNumber(text) && text != "" {
+		return fmt.Sprintf("; did you mean %ss?", text)
+	}
+	if u := unitMeant(text); u != descriptors.UnitUnknown && len(text) > 1 {
+		return fmt.Sprintf("; did you mean unit: %s?", u)
+	}
+	return ""
+}
+
+// parseDuration reads a duration as Go writes it, and with d for 24 hours and w for 7 days: 90s, 1h30m, 1.5d.
+func parseDuration(text string) (time.Duration, error) {
+	d, ok := durationOf(text)
+	if !ok {
+		return 0, fmt.Errorf("%q is not a duration: write it like 90s, 1h30m, 1d or 2w%s", text, durationHint(text))
+	}
+	return d, nil
+}
+
+func durationOf(text string) (d time.Duration, ok bool) {
+	if text == "" {
+		return 0, false
+	}
+	var total time.Duration
+	for rest := text; rest != ""; {
+		number := strings.IndexFunc(rest, func(c rune) bool { return c != '.' && (c < '0' || c > '9') })
+		if number <= 0 {
+			return 0, false
+		}
+		end := strings.IndexFunc(rest[number:], func(c rune) bool { return c == '.' || c >= '0' && c <= '9' })
+		if end < 0 {
+			end = len(rest) - number
+		}
+		part, err := parsePart(rest[:number], rest[number:number+end])
+		if err != nil || part > math.MaxInt64-total {
+			return 0, false
+		}
+		total, rest = total+part, rest[number+end:]
+	}
+	return total, true
+}
+
+// parseSeconds reads a number of seconds, such as 2 or 0.5.
+func parseSeconds(text string) (time.Duration, error) {
+	d, err := time.ParseDuration(text + "s")
+	if err != nil {
+		return 0, fmt.Errorf("%q is not a number of seconds: write it like 2 or 0.5", text)
+	}
+	return d, nil
+}
+
+// parseFactor reads a number from 1.01 to 100, such as 3 or 2.5, in hundredths.
+func parseFactor(text string) (int64, error) {
+	const most = limiter.MaxColdFactor
+	v, err := strconv.ParseFloat(text, 64)
+	hundredths := math.Round(v * 100)
+	if err != nil || !(hundredths > 100 && hundredths <= most) || math.Abs(v*100-hundredths) > 1e-6 {
+		return 0, fmt.Errorf("%q is not a number from 1.01 to %d with at most two decimals: write it like 3 or 2.5",
+			text, most/100)
+	}
+	return int64(hundredths), nil
+}
+
+// parsePart reads one number and its unit.
+func parsePart(number, unit string) (time.Duration, error) {
+	hours := map[string]int64{"d": 24, "w": 7 * 24}[unit]
+	if hours == 0 {
+		return time.ParseDuration(number + unit)
+	}
+	d, err := time.ParseDuration(number + "h")
+	if err == nil && d > time.Duration(math.MaxInt64/hours) {
+		err = fmt.Errorf("%s%s is too long", number, unit)
+	}
+	return d * time.Duration(hours), err
+}

@@ -1,0 +1,195 @@
+package descriptors
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+)
+
+// Descriptor says what a rule is: it is one item of a rule file's `descriptors`, and docs/rules.md explains the
+// fields, which have the same names there. Only Key must be given. A Builder does not keep a Descriptor, nor change
+// it.
+type Descriptor struct {
+	Key string
+	// Value is the one value that the rule is for, or a pattern with *. Match is another way to choose values.
+	// Without both the rule is for all values that no other rule of the key matches.
+	Value string
+	Match Matcher
+
+	RateLimit   *RateLimit    // the rule's only limit
+	RateLimits  []*RateLimit  // or several, which a request must all pass
+	Descriptors []*Descriptor // rules of requests whose descriptor has more entries
+
+	ShadowMode     bool
+	QuotaMode      bool
+	ShareThreshold bool
+	HashValues     bool
+	DetailedMetric bool
+	ValueToMetric  bool
+
+	Response    *Response
+	Metadata    map[string]any // values as encoding/json decodes them
+	Description string
+	Owner       string
+	Extra       map[string]any // x-* fields
+
+	// At is where the descriptor is written, and ValueAt and ShareAt where its value and share_threshold are. If At.File
+	// is empty, as for rules that a Go program makes, messages name the domain and the path.
+	At, ValueAt, ShareAt Position
+	// Invalid is set by a reader that has reported a problem with the key or the domain.
+	Invalid bool
+}
+
+// Form is how a Matcher chooses values: by the name of the field in a rule file.
+type Form string
+
+// The forms.
+const (
+	FormValues Form = "values"
+	FormFile   Form = "values_file"
+	FormCIDR   Form = "cidr"
+	FormRegex  Form = "regex"
+)
+
+// Matcher chooses the values of a rule. The zero Matcher chooses none: Descriptor.Value does.
+type Matcher struct {
+	Form   Form
+	Items  []Text // values or blocks; else the one file or regex
+	Listed []Text // FormFile: what the file lists
+	At     Position
+}
+
+// OneOf chooses these values.
+func OneOf(values ...string) Matcher { return Matcher{Form: FormValues, Items: Texts(values...)} }
+
+// InBlocks chooses the addresses in these blocks, such as 10.0.0.0/8.
+func InBlocks(blocks ...string) Matcher { return Matcher{Form: FormCIDR, Items: Texts(blocks...)} }
+
+// MatchingRegex chooses the values that the RE2 regular expression matches as a whole.
+func MatchingRegex(regex string) Matcher { return Matcher{Form: FormRegex, Items: Texts(regex)} }
+
+// RateLimit says what a limit is: it is `rate_limit` of a rule file, or one item of its `rate_limits`.
+type RateLimit struct {
+	// Params are how the limit counts, as limiter.NewPolicy takes them, but that no Algorithm is FixedWindow. Window is
+	// either given there, or by Unit and UnitMultiplier, of which 0 is 1. Concurrency has Lease instead.
+	Params         limiter.Params
+	Unit           Unit
+	UnitMultiplier int64
+	Lease          time.Duration
+	// Unlimited is instead of all of these.
+	Unlimited bool
+
+	Name     string
+	Replaces []Text // names of limits
+	// OnStoreFailure is nil for that of the process.
+	OnStoreFailure *OnStoreFailure
+
+	At Position
+	// Fields are those that are written, of a limit that was read from a text.
+	Fields []Field
+	// Misspelled are the fields that unknown ones seem to stand for: a message does not call them missing.
+	Misspelled []string
+	// Invalid is set by a reader that has reported a problem with a field.
+	Invalid bool
+}
+
+// Field is where a field is written.
+type Field struct {
+	Name string
+	At   Position
+}
+
+// Text is a text, and where it is written.
+type Text struct {
+	Text string
+	At   Position
+}
+
+// Texts returns the texts without places.
+func Texts(texts ...string) []Text {
+	all := make([]Text, len(texts))
+	for i, text := range texts {
+		all[i].Text = text
+	}
+	return all
+}
+
+// Position is a place in a source of rules. Line and Column count from 1; they are 0 if the source has no lines.
+type Position struct {
+	File         string
+	Line, Column int
+}
+
+// String is "file:line:column", or the file alone if it has no lines.
+func (p Position) String() string {
+	if p.Line == 0 {
+		return p.File
+	}
+	return p.File + ":" + strconv.Itoa(p.Line) + ":" + strconv.Itoa(p.Column)
+}
+
+// located returns the descriptor, or if it has no place, a copy that has the name of its path wherever a place is
+// missing.
+func (d *Descriptor) located(path string) *Descriptor {
+	if d.At.File != "" {
+		return d
+	}
+	at := Position{File: path}
+	c := *d
+	c.At, c.ValueAt, c.ShareAt, c.Match.At = at, at, at, at
+	c.Match.Items, c.Match.Listed = allAt(at, d.Match.Items), allAt(at, d.Match.Listed)
+	if d.RateLimit != nil {
+		c.RateLimit = d.RateLimit.located(at)
+	}
+	c.RateLimits = nil
+	for _, l := range d.RateLimits {
+		c.RateLimits = append(c.RateLimits, l.located(at))
+	}
+	if d.Response != nil {
+		r := *d.Response
+		r.HeadersAt, r.BodyAt, r.Headers = at, at, nil
+		for _, h := range d.Response.Headers {
+			r.Headers = append(r.Headers, Header{Name: h.Name, Value: h.Value, NameAt: at, ValueAt: at})
+		}
+		c.Response = &r
+	}
+	return &c
+}
+
+func allAt(at Position, texts []Text) []Text {
+	all := make([]Text, len(texts))
+	for i, t := range texts {
+		all[i] = Text{t.Text, at}
+	}
+	return all
+}
+
+// located returns a copy whose fields that are not zero count as written there.
+func (l *RateLimit) located(at Position) *RateLimit {
+	c, p := *l, &l.Params
+	c.At, c.Replaces, c.Fields = at, allAt(at, l.Replaces), nil
+	for _, f := range []struct {
+		name  string
+		given bool
+	}{
+		{"requests_per_unit", p.Limit != 0 || !l.Unlimited},
+		{"algorithm", p.Algorithm != 0},
+		{"unit", l.Unit != UnitUnknown},
+		{"unit_multiplier", l.UnitMultiplier != 0},
+		{"window", p.Window != 0},
+		{"lease", l.Lease != 0},
+		{"lease_for", p.LeaseFor != 0},
+		{"consistency", p.LeaseFor != 0},
+		{"burst", p.Burst != 0},
+		{"burst_seconds", p.BurstFor != 0},
+		{"max_wait", p.MaxWait != 0},
+		{"store", p.Store != ""},
+		{"on_store_failure", l.OnStoreFailure != nil},
+	} {
+		if f.given {
+			c.Fields = append(c.Fields, Field{f.name, at})
+		}
+	}
+	return &c
+}

@@ -1,0 +1,72 @@
+package descriptors
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode"
+)
+
+// Shown returns a name of a rule file or a request as messages have it: short, and quoted if it has what cannot be
+// seen.
+func Shown(name string) string {
+	if name == "" || strings.ContainsFunc(name, func(c rune) bool { return !unicode.IsPrint(c) }) {
+		return strconv.Quote(Shorten(name))
+	}
+	return Shorten(name)
+}
+
+// Shorten cuts a text that would fill the screen.
+func Shorten(text string) string {
+	if len(text) > 60 {
+		return strings.ToValidUTF8(text[:60], "") + "..."
+	}
+	return text
+}
+
+// Distance returns the number of insertions, deletions and replacements of a byte that make one name of the other.
+func Distance(a, b string) int { return editDistance(a, b, len(a)+len(b)+1) }
+
+// didYouMean asks whether the known name was meant that is most like what was written; empty if none is like it.
+func didYouMean(written string, known []string) string {
+	if best := Nearest(written, known); best != "" {
+		return fmt.Sprintf("did you mean %s?", best)
+	}
+	return ""
+}
+
+// Nearest returns the known name that is most like the one that was written, empty if none is like it.
+func Nearest(written string, known []string) (best string) {
+	distance := 1 + max(1, (len(written)+1)/3) // two letters swapped in a word of five are two edits
+	for _, name := range known {
+		if d := editDistance(written, name, distance); d < distance {
+			best, distance = name, d
+		}
+	}
+	return best
+}
+
+// editDistance is the number of insertions, deletions and replacements of a byte that make b of a; at least
+// bound if it is not below bound.
+func editDistance(a, b string, bound int) int {
+	if len(a)-len(b) >= bound || len(b)-len(a) >= bound {
+		return bound
+	}
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			replaced := diagonal
+			if a[i] != b[j] {
+				replaced++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(replaced, row[j]+1, diagonal+1)
+		}
+	}
+	return row[len(b)]
+}
