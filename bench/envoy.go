@@ -80,12 +80,16 @@ static_resources:
     - name: upstream
       load_assignment:
         cluster_name: upstream
-        endpoints: [{lb_endpoints: [{endpoint: {address: {socket_address: {address: {{.UpstreamHost}}, port_value: {{.UpstreamPort}}}}}}]}]
+        endpoints:
+          - lb_endpoints:
+              - endpoint: {address: {socket_address: {address: {{.UpstreamHost}}, port_value: {{.UpstreamPort}}}}}
 {{- range .Fronts}}{{if .Filtered}}
     - name: {{.Name}}
       load_assignment:
         cluster_name: {{.Name}}
-        endpoints: [{lb_endpoints: [{endpoint: {address: {socket_address: {address: {{.ServiceHost}}, port_value: {{.ServicePort}}}}}}]}]
+        endpoints:
+          - lb_endpoints:
+              - endpoint: {address: {socket_address: {address: {{.ServiceHost}}, port_value: {{.ServicePort}}}}}
       typed_extension_protocol_options:
         envoy.extensions.upstreams.http.v3.HttpProtocolOptions:
           "@type": type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions

@@ -167,7 +167,8 @@ func (r *envoyReport) markdown(w io.Writer) {
 		if row.Concurrency != last {
 			last = row.Concurrency
 			fmt.Fprintf(w, "\n%d outstanding\n\n", last)
-			fmt.Fprint(w, "| | req/s | p50 us | p99 us | added p50 us | CPU us Envoy + server + Redis |\n|---|---|---|---|---|---|\n")
+			fmt.Fprint(w,
+				"| | req/s | p50 us | p99 us | added p50 us | CPU us Envoy + server + Redis |\n|---|---|---|---|---|---|\n")
 		}
 		fmt.Fprintf(w, "| %s | %.0f | %.0f | %.0f | %.0f | %.1f + %.1f + %.1f |\n", row.Front, row.ReqPerSec, row.P50,
 			row.P99, row.Added, row.Envoy, row.Server, row.Redis)

@@ -45,7 +45,10 @@ type growth struct {
 }
 
 func (o *options) grow(ctx context.Context, dir string, stdout, progress io.Writer) error {
-	g := &growth{options: o, dir: dir, progress: progress, starter: starter{dir: dir, sidecar: o.sidecar, algorithm: o.Algorithm}}
+	g := &growth{
+		options: o, dir: dir, progress: progress,
+		starter: starter{dir: dir, sidecar: o.sidecar, algorithm: o.Algorithm},
+	}
 	g.Machine = thisMachine()
 	if err := g.starter.build(ctx); err != nil {
 		return err
@@ -147,12 +150,18 @@ func (g *growth) keys(ctx context.Context) error {
 }
 
 func (g *growth) descriptors(ctx context.Context) error {
-	return g.service(ctx, "descriptors", "CPU per request by number of descriptors", []int{1, 2, 4, 8, 16}, []string{"memory", "redis"},
-		func(n int) *workload { return &workload{keys: 10_000, descriptors: n, rules: 1} })
+	return g.service(ctx, "descriptors", "CPU per request by number of descriptors", []int{1, 2, 4, 8, 16},
+		[]string{"memory", "redis"}, func(n int) *workload { return &workload{keys: 10_000, descriptors: n, rules: 1} })
 }
 
 // service measures the sidecar beside the no-op server at each size, all keys warm.
-func (g *growth) service(ctx context.Context, name, title string, sizes []int, targets []string, of func(int) *workload) error {
+func (g *growth) service(
+	ctx context.Context,
+	name, title string,
+	sizes []int,
+	targets []string,
+	of func(int) *workload,
+) error {
 	f := &figure.Figure{Name: name, Title: title, Size: name, Unit: "CPU, us per request", Sizes: sizes}
 	g.begin(f)
 	f.Add("no-op server, us", true, 1)
@@ -246,7 +255,10 @@ func (b *bench) warm(ctx context.Context, t *target) error {
 
 // replicas measures sidecars that share a Redis, and the load.
 func (g *growth) replicas(ctx context.Context) error {
-	f := &figure.Figure{Name: "replicas", Title: "CPU per request by number of sidecars on one Redis", Size: "sidecars", Unit: "CPU, us per request"}
+	f := &figure.Figure{
+		Name: "replicas", Title: "CPU per request by number of sidecars on one Redis", Size: "sidecars",
+		Unit: "CPU, us per request",
+	}
 	g.begin(f)
 	f.Add("sidecars, us", true, 1)
 	f.Add("Redis, us", true, 1)
@@ -273,7 +285,9 @@ func (g *growth) replicas(ctx context.Context) error {
 		f.Sizes = append(f.Sizes, n)
 		disturbed(f, got)
 		for i, of := range []func(sample) float64{
-			func(s sample) float64 { return s.Server }, func(s sample) float64 { return s.Redis }, func(s sample) float64 { return s.Calls },
+			func(s sample) float64 { return s.Server },
+			func(s sample) float64 { return s.Redis },
+			func(s sample) float64 { return s.Calls },
 		} {
 			f.Put(i, medianOf(got, of))
 		}

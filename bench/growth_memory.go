@@ -36,7 +36,9 @@ func rulesFile(n int) []byte {
 
 // matching measures compiling and matching in this process.
 func (g *growth) matching(context.Context) error {
-	f := &figure.Figure{Name: "match", Title: "Matching one descriptor", Size: "rules", Unit: "ns", Sizes: tens(min(g.largest, 100_000))}
+	f := &figure.Figure{
+		Name: "match", Title: "Matching one descriptor", Size: "rules", Unit: "ns", Sizes: tens(min(g.largest, 100_000)),
+	}
 	g.begin(f)
 	f.Add("exact value, ns", true, 0)
 	f.Add("pattern, ns", true, 0)
@@ -119,14 +121,17 @@ func (n names) at(i int) string { return string(n[i*nameLength : (i+1)*nameLengt
 
 // memory measures the memory store in this process, and how it lets go of what has expired.
 func (g *growth) memory(context.Context) error {
-	f := &figure.Figure{Name: "memory", Title: "Memory store: one hit", Size: "keys", Unit: "ns per hit", Sizes: tens(g.largest)}
+	f := &figure.Figure{
+		Name: "memory", Title: "Memory store: one hit", Size: "keys", Unit: "ns per hit", Sizes: tens(g.largest),
+	}
 	g.begin(f)
 	f.Add("random key, ns", true, 0)
 	f.Add("one key again and again, ns", true, 0)
 	f.Add("allocations a hit", false, 0)
 	f.Add("heap bytes per key", false, 0)
 	f.Add("longest GC pause, us", false, 0)
-	policy, err := limiter.NewPolicy(limiter.Params{Algorithm: limiter.Funnel, Limit: 1_000_000, Window: time.Hour, Burst: 1_000_000})
+	policy, err := limiter.NewPolicy(
+		limiter.Params{Algorithm: limiter.Funnel, Limit: 1_000_000, Window: time.Hour, Burst: 1_000_000})
 	if err != nil {
 		return err
 	}
@@ -205,9 +210,18 @@ func (g *growth) expire(s *memstore.Store, skipped *atomic.Int64, take func(int)
 	for end := time.Now().Add(took); time.Now().Before(end); {
 		one()
 	}
-	g.note("expiry", "Expiry of %s keys at one moment: swept in %.1f s, while a thread took hits all the time: p99.99 %.0f us, longest %.1f ms; "+
-		"in as long a time without anything to sweep: p99.99 %.0f us, longest %.1f ms.", figure.Thousands(n), took.Seconds(),
-		micros(during.quantile(0.9999)), micros(during.quantile(1))/1000, micros(h.quantile(0.9999)), micros(h.quantile(1))/1000)
+	g.note(
+		"expiry",
+		"Expiry of %s keys at one moment: swept in %.1f s, while a thread took hits all the time: "+
+			"p99.99 %.0f us, longest %.1f ms; "+
+			"in as long a time without anything to sweep: p99.99 %.0f us, longest %.1f ms.",
+		figure.Thousands(n),
+		took.Seconds(),
+		micros(during.quantile(0.9999)),
+		micros(during.quantile(1))/1000,
+		micros(h.quantile(0.9999)),
+		micros(h.quantile(1))/1000,
+	)
 }
 
 func heap() int64 {

@@ -72,11 +72,26 @@ func (g *growth) reload(ctx context.Context) error {
 	if !ok {
 		return fmt.Errorf("reload: the edited rules did not come into force within %s", patience)
 	}
-	g.note("start", "Start with %s rules: ready after %.2f s (process start, reading, compiling and the first health check), %.2f s of CPU time.",
+	g.note("start",
+		"Start with %s rules: ready after %.2f s (process start, reading, compiling and the first health check), "+
+			"%.2f s of CPU time.",
 		figure.Thousands(n), ready.Seconds(), started.server.Seconds())
-	g.note("reload", "Reload of %s rules under %s requests a second, %d times in %s: from the edit to the first answer by the new rules at most %.2f s (50 ms of it the wait for the file to be whole), "+
-		"%.2f s of CPU time for each. Answers meanwhile: %s; in as long a time without: %s. Other programs took %.0f %% of the machine.",
-		figure.Thousands(n), figure.Thousands(reloadRate), reloads, reloadTime, took.Seconds(), (busy.cpu-calm.cpu).Seconds()/reloads, busy, calm, 100*max(busy.others, calm.others))
+	g.note(
+		"reload",
+		"Reload of %s rules under %s requests a second, %d times in %s: from the edit to the first answer by "+
+			"the new rules at most %.2f s (50 ms of it the wait for the file to be whole), "+
+			"%.2f s of CPU time for each. Answers meanwhile: %s; in as long a time without: %s. "+
+			"Other programs took %.0f %% of the machine.",
+		figure.Thousands(n),
+		figure.Thousands(reloadRate),
+		reloads,
+		reloadTime,
+		took.Seconds(),
+		(busy.cpu-calm.cpu).Seconds()/reloads,
+		busy,
+		calm,
+		100*max(busy.others, calm.others),
+	)
 	return nil
 }
 
@@ -108,8 +123,8 @@ func underLoad(ctx context.Context, l *load, t *target) (a answers, err error) {
 	return a, a.failed()
 }
 
-// editions are files in the directory with other limits in all rules: never-1 in the first, never-2 in the next. They are
-// made before the load, whose process this is.
+// editions are files in the directory with other limits in all rules: never-1 in the first, never-2 in the next. They
+// are made before the load, whose process this is.
 func editions(path, dir string) (paths []string, err error) {
 	text, err := os.ReadFile(path) //nolint:gosec // ours
 	if err != nil {
@@ -127,7 +142,8 @@ func editions(path, dir string) (paths []string, err error) {
 	return paths, nil
 }
 
-// editOften puts the editions in the rules' place, and returns the longest time until an answer showed one, or an error.
+// editOften puts the editions in the rules' place, and returns the longest time until an answer showed one, or an
+// error.
 func editOften(ctx context.Context, addr string, w *workload, path string, edited []string) any {
 	conn, err := grpc.NewClient("passthrough:///"+addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {

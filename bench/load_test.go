@@ -145,8 +145,9 @@ func (s *stalling) ShouldRateLimit(ctx context.Context, req *pb.RateLimitRequest
 	return s.noop.ShouldRateLimit(ctx, req)
 }
 
-// TestOpenLoopShowsAStall has a server that stands still for 0.4 of 1 second. Every request that was due meanwhile had
-// to wait: an open loop shows that at the quantile 0.8, and a closed loop, which asked once in the time, does not.
+// TestOpenLoopShowsAStall has a server that stands still for 0.4 of 1 second. Every request that was due meanwhile
+// had to wait: an open loop shows that at the quantile 0.8, and a closed loop, which asked once in the time, does
+// not.
 func TestOpenLoopShowsAStall(t *testing.T) {
 	w := &workloads[0]
 	r, err := w.encode()

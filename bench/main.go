@@ -57,11 +57,15 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	f.StringVar(&o.workloads, "workloads", "w1,w2,w3,w4,w1c1,w5", "what to ask: w1 to w4, hot (w1 with 100 keys), each "+
 		"also with one request outstanding as w1c1; w5 (w1 in open loop, after w1)")
 	f.StringVar(&o.targets, "targets", "noop,memory,redis,leased", "what to start: "+strings.Join(specNames(), ", "))
-	f.Func("target", "another server that runs: NAME=HOST:PORT[,pid=N][,redis-pid=N]; may be repeated", func(s string) error {
-		t, err := parseTarget(s)
-		o.others = append(o.others, t)
-		return err
-	})
+	f.Func(
+		"target",
+		"another server that runs: NAME=HOST:PORT[,pid=N][,redis-pid=N]; may be repeated",
+		func(s string) error {
+			t, err := parseTarget(s)
+			o.others = append(o.others, t)
+			return err
+		},
+	)
 	f.IntVar(&o.Rounds, "rounds", 3, "rounds, of which the medians are shown")
 	f.DurationVar(&o.Duration, "duration", 3*time.Second, "of each target in each workload in each round")
 	f.DurationVar(&o.WarmUp, "warmup", 500*time.Millisecond, "load before each measurement")
@@ -69,8 +73,13 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	f.IntVar(&o.Connections, "connections", 4, "connections that share them")
 	f.Float64Var(&o.Rate, "rate", 0, "requests a second of w5; 0 is half of what the target did in w1 of the round")
 	f.StringVar(&o.Algorithm, "algorithm", "funnel", "of the sidecar's limits")
-	f.DurationVar(&o.storeTimeout, "store-timeout", time.Second, "of the sidecars; with 20ms or less, as by default in production, a "+
-		"lone request sends its own call to Redis, so write 20ms to measure w1c1")
+	f.DurationVar(
+		&o.storeTimeout,
+		"store-timeout",
+		time.Second,
+		"of the sidecars; with 20ms or less, as by default in production, a "+
+			"lone request sends its own call to Redis, so write 20ms to measure w1c1",
+	)
 	f.StringVar(&o.sidecar, "sidecar", "", "binary to measure; by default ../cmd/sidecar is built")
 	f.StringVar(&o.out, "out", "", "write results to this path with .json and .md appended")
 	f.StringVar(&o.writeRules, "write-rules", "", "only write the rule files for a -target to this directory, as "+
@@ -78,8 +87,10 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	f.StringVar(&o.serveNoop, "serve-noop", "", "only serve the no-op server on this address")
 	f.StringVar(&o.pgo, "pgo", "", "only profile the sidecars under the workloads, and write the profile to this file")
 	f.BoolVar(&o.envoy, "envoy", false, "measure through a real Envoy: HTTP requests of w1")
-	f.BoolVar(&o.growth, "growth", false, "measure cost against rules, keys, descriptors and replicas, and write it to "+growthDoc)
-	f.StringVar(&o.parts, "parts", "", "what to measure of -growth anew, the rest stays as it was measured last: "+strings.Join(partNames(), ", "))
+	f.BoolVar(&o.growth, "growth", false,
+		"measure cost against rules, keys, descriptors and replicas, and write it to "+growthDoc)
+	f.StringVar(&o.parts, "parts", "",
+		"what to measure of -growth anew, the rest stays as it was measured last: "+strings.Join(partNames(), ", "))
 	f.IntVar(&o.largest, "growth-largest", 10_000_000, "most keys of -growth; fewer rules, too, if below 100,000")
 	if err := f.Parse(args); err != nil {
 		return nil, err

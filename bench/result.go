@@ -147,8 +147,8 @@ func (r *report) markdown(w io.Writer) {
 			fmt.Fprint(w, "| | req/s | p50 us | p99 us | p99.9 us | CPU us server + Redis | calls to Redis | denied |"+
 				" CPU / no-op | p50 / no-op | p99.9 / no-op | others' CPU |\n|---|---|---|---|---|---|---|---|---|---|---|---|\n")
 		}
-		fmt.Fprintf(w, "| %s | %.0f | %.0f | %.0f | %.0f | %.1f + %.1f | %.4g | %.1f %% | %s | %s | %s | %.0f %% |\n", row.Target,
-			row.ReqPerSec, row.P50, row.P99, row.P999, row.Server, row.Redis, row.Calls, 100*row.Denied,
+		fmt.Fprintf(w, "| %s | %.0f | %.0f | %.0f | %.0f | %.1f + %.1f | %.4g | %.1f %% | %s | %s | %s | %.0f %% |\n",
+			row.Target, row.ReqPerSec, row.P50, row.P99, row.P999, row.Server, row.Redis, row.Calls, 100*row.Denied,
 			ratio(row.CPURatio), ratio(row.P50Ratio), ratio(row.P999Ratio), 100*row.Others)
 	}
 }

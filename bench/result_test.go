@@ -66,14 +66,16 @@ func TestMarkdown(t *testing.T) {
 		Settings: settings{Rounds: 1, Duration: time.Second, Concurrency: 64, Connections: 4, Algorithm: "funnel"},
 		Rows: []row{
 			newRow("w5", nameNoop, base, base),
-			newRow("w5", "redis", []sample{{ReqPerSec: 20_000, P50: 1700, P99: 2500, P999: 3000, Server: 30, Redis: 8, Calls: 1}}, base),
+			newRow("w5", "redis",
+				[]sample{{ReqPerSec: 20_000, P50: 1700, P99: 2500, P999: 3000, Server: 30, Redis: 8, Calls: 1}}, base),
 			newRow("w4", "alone", []sample{{Denied: 0.104}}, nil),
 		},
 	}
 	var b strings.Builder
 	r.markdown(&b)
 	for _, want := range []string{
-		"Example, 2 CPUs, linux/amd64, go1.26. Medians of 1 interleaved rounds of 1s; 64 requests outstanding over 4 connections; funnel.",
+		"Example, 2 CPUs, linux/amd64, go1.26. Medians of 1 interleaved rounds of 1s; 64 requests " +
+			"outstanding over 4 connections; funnel.",
 		"w5: 1 descriptor, 10,000 uniform keys, all OK; open loop at half of the rate of w1",
 		"| redis | 20000 | 1700 | 2500 | 3000 | 30.0 + 8.0 | 1 | 0.0 % | 1.90 | 1.70 | 1.50 | 0 % |",
 		"| alone | 0 | 0 | 0 | 0 | 0.0 + 0.0 | 0 | 10.4 % |  |  |  | 0 % |",
@@ -95,7 +97,11 @@ func TestOthersShare(t *testing.T) {
 		}
 	}
 	all := time.Duration(runtime.NumCPU()) * time.Second
-	before, after := usage{machine: time.Hour}, usage{machine: time.Hour + all, server: all / 4, redis: all / 8, self: all / 8}
+	before, after := usage{
+		machine: time.Hour,
+	}, usage{
+		machine: time.Hour + all, server: all / 4, redis: all / 8, self: all / 8,
+	}
 	if got := othersShare(time.Second, before, after); got != 0.5 {
 		t.Errorf("others took %g, want 0.5", got)
 	}

@@ -34,7 +34,10 @@ var specs = []spec{
 	{name: nameNoop, about: "grpc-go, default options, answers OK", binary: nameNoop},
 	{name: "memory", about: "sidecar, counters in memory", binary: "weir"},
 	{name: "redis", about: "sidecar, strict, Redis over a Unix socket", binary: "weir", redis: "unix"},
-	{name: "leased", about: "sidecar, consistency: leased, Redis over a Unix socket", binary: "weir", redis: "unix", fields: "consistency: leased"},
+	{
+		name: "leased", about: "sidecar, consistency: leased, Redis over a Unix socket", binary: "weir", redis: "unix",
+		fields: "consistency: leased",
+	},
 	{name: "redis-tcp", about: "sidecar, strict, Redis over TCP", binary: "weir", redis: "tcp"},
 }
 
@@ -61,8 +64,8 @@ type starter struct {
 	algorithm string
 	rules     func(dir, fields string) error // writes the rule files
 
-	// storeTimeout is the sidecars' --store-timeout, 0 for 1 s: the default of 15 ms is for production, and two busy CPUs
-	// may take longer, and are to be measured.
+	// storeTimeout is the sidecars' --store-timeout, 0 for 1 s: the default of 15 ms is for production, and two busy
+	// CPUs may take longer, and are to be measured.
 	storeTimeout time.Duration
 }
 

@@ -24,6 +24,8 @@ type workload struct {
 	descriptors int     // of a request
 	rules       int     // key k asks the rule k % rules
 	tight       []int   // rules that are used up by one request a year; the others never are
+
+	encoded *requests // what encode has returned
 }
 
 const (
@@ -148,7 +150,11 @@ type requests struct {
 	ends  []uint32
 }
 
+// encode returns the request of each key as bytes.
 func (w *workload) encode() (*requests, error) {
+	if w.encoded != nil {
+		return w.encoded, nil
+	}
 	r := &requests{ends: make([]uint32, w.keys)}
 	var err error
 	for k := range w.keys {
@@ -157,6 +163,7 @@ func (w *workload) encode() (*requests, error) {
 		}
 		r.ends[k] = uint32(len(r.bytes)) //nolint:gosec // a million requests are some 30 MB
 	}
+	w.encoded = r
 	return r, nil
 }
 

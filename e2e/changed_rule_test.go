@@ -11,8 +11,8 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// A limit is used up, and its rule's rate, burst and window change in the file. What was used still counts: under each
-// rule exactly as many more requests pass as the step admits on the state that the rules before have left.
+// A limit is used up, and its rule's rate, burst and window change in the file. What was used still counts: under
+// each rule exactly as many more requests pass as the step admits on the state that the rules before have left.
 func TestChangedRuleKeepsWhatWasUsed(t *testing.T) {
 	const each = 30
 	rules := []string{
@@ -27,7 +27,9 @@ func TestChangedRuleKeepsWhatWasUsed(t *testing.T) {
 		t.Run(store, func(t *testing.T) {
 			args := []string{"--store", "memory"}
 			if store == "redis" {
-				args = []string{"--store", redistest.Start(t).URL(), "--store-timeout", "5s", "--no-known-denials"} // they are not charged
+				args = []string{
+					"--store", redistest.Start(t).URL(), "--store-timeout", "5s", "--no-known-denials",
+				} // they are not charged
 			}
 			file := ruleFile(t, rules[0])
 			s := startSidecar(t, file, args...)

@@ -14,8 +14,9 @@ import (
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
-// chaosFront is one Envoy with a listener in front of each sidecar, so that it is known which one decided. Its filters
-// wait as long as Envoy's do by themselves, 20 ms, and answer 500 if there was no answer: by default they would let pass.
+// chaosFront is one Envoy with a listener in front of each sidecar, so that it is known which one decided. Its
+// filters wait as long as Envoy's do by themselves, 20 ms, and answer 500 if there was no answer: by default they
+// would let pass.
 var chaosFront = template.Must(template.New("chaos front").Parse(`
 static_resources:
   listeners:
@@ -31,7 +32,8 @@ static_resources:
                   - name: envoy.filters.http.router
                     typed_config: {"@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router}
                 route_config:
-                  virtual_hosts: [{name: all, domains: ["*"], routes: [{match: {prefix: /}, direct_response: {status: 200}}]}]
+                  virtual_hosts:
+                    - {name: all, domains: ["*"], routes: [{match: {prefix: /}, direct_response: {status: 200}}]}
 {{- range .Weir}}
     - name: {{.Name}}
       address: {socket_address: {address: 127.0.0.1, port_value: 0}}
@@ -64,10 +66,14 @@ static_resources:
 {{- end}}
   clusters:
     - name: upstream
-      load_assignment: {cluster_name: upstream, endpoints: [{lb_endpoints: [{endpoint: {address: {socket_address: {{.Back}}}}}]}]}
+      load_assignment:
+        cluster_name: upstream
+        endpoints: [{lb_endpoints: [{endpoint: {address: {socket_address: {{.Back}}}}}]}]
 {{- range .Weir}}
     - name: {{.Name}}
-      load_assignment: {cluster_name: {{.Name}}, endpoints: [{lb_endpoints: [{endpoint: {address: {socket_address: {{.Addr}}}}}]}]}
+      load_assignment:
+        cluster_name: {{.Name}}
+        endpoints: [{lb_endpoints: [{endpoint: {address: {socket_address: {{.Addr}}}}}]}]
       typed_extension_protocol_options:
         envoy.extensions.upstreams.http.v3.HttpProtocolOptions:
           "@type": type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions
@@ -120,7 +126,8 @@ func (f *front) caller(i int) caller {
 		}
 		_, _ = io.Copy(io.Discard, resp.Body) // it has none
 		_ = resp.Body.Close()
-		return resp.StatusCode == http.StatusOK, resp.StatusCode == http.StatusOK || resp.StatusCode == http.StatusTooManyRequests
+		return resp.StatusCode == http.StatusOK, resp.StatusCode == http.StatusOK ||
+			resp.StatusCode == http.StatusTooManyRequests
 	}
 }
 

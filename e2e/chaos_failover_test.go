@@ -12,7 +12,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 )
 
-// brief is how long a server is away before its replica is told to take over, which takes a second or two by itself.
+// brief is how long a server is away before its replica takes over, which takes another second or two.
 const brief = 500 * time.Millisecond
 
 // startSentinelRig has the sidecars ask a sentinel for the master.
@@ -41,7 +41,7 @@ func startClusterRig(t *testing.T) *rig {
 	return r
 }
 
-// clusterFaults are those of one master, the first. What the counters on the others see is a row of its own.
+// clusterFaults are faults of the first master. The counters on the other masters have a row of their own.
 func clusterFaults() []fault {
 	return []fault{
 		{"Cluster: slots migrate", all, (*rig).migrate},
@@ -70,14 +70,15 @@ func (r *rig) migrate() func() {
 // slots are where the counters of a key are, of each rule one.
 func (r *rig) slots(key string) (slots []int) {
 	for _, rule := range chaosLimits {
-		slot, _ := redistest.Do(r.t, r.cluster.Masters[1], "cluster", "keyslot", fmt.Sprintf("weir:1:funnel|{shop|%s=%s}", rule, key)).(int64)
+		counter := fmt.Sprintf("weir:1:funnel|{shop|%s=%s}", rule, key)
+		slot, _ := redistest.Do(r.t, r.cluster.Masters[1], "cluster", "keyslot", counter).(int64)
 		slots = append(slots, int(slot))
 	}
 	return slots
 }
 
-// keysFor are the keys that are asked about during a fault. In a cluster the first one has all its counters on the first
-// master, and the second one none.
+// keysFor are the keys that are asked about during a fault. In a cluster the first one has all its counters on the
+// first master, and the second one none.
 func (r *rig) keysFor(f fault) []string {
 	if r.cluster == nil {
 		return []string{f.name}

@@ -15,7 +15,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
-// networkFaults are those of what lies between the sidecars and the server.
+// networkFaults are faults between the sidecars and the server.
 func networkFaults() []fault {
 	behaves := func(m manner) func(*rig) func() {
 		return func(r *rig) func() {
@@ -51,7 +51,7 @@ type manner struct {
 	reset     bool          // every connection, and every new one
 }
 
-// faultyProxy passes TCP on, as well as it is told to.
+// faultyProxy passes TCP on, and fails as its manner says.
 type faultyProxy struct {
 	t        *testing.T
 	addr, to string
@@ -183,7 +183,7 @@ func (p *faultyProxy) dropped() bool {
 	return m.drop > 0 && n%m.drop == 0
 }
 
-// clockShim has a program's clock be off by the seconds that a file holds.
+// clockShim moves a program's clock by the seconds that a file holds.
 const clockShim = `
 #define _GNU_SOURCE
 #include <fcntl.h>

@@ -7,10 +7,8 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"math"
 	"net/http"
 	"os"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -40,7 +38,7 @@ const (
 	more        = 3                      // goroutines, after a fault than before: the runtime's own come and go
 )
 
-// Every limit is asked through every sidecar. seen is denied only while the store does not decide.
+// Every limit is asked through every sidecar. The limit "seen" denies only while the store does not decide.
 const chaosRules = `
 domain: shop
 descriptors:
@@ -49,7 +47,7 @@ descriptors:
   - {key: local, rate_limit: {algorithm: funnel, requests_per_unit: 30, unit: second, on_store_failure: local}}
 `
 
-// keeps says what a fault does to counters in Redis, and so what may pass beyond a limit.
+// keeps is what a fault leaves of the counters in Redis, and so what may pass beyond a limit.
 type keeps int
 
 const (
@@ -121,7 +119,8 @@ func (r *rig) startSidecars(store string) {
 	r.t.Helper()
 	rules := ruleFile(r.t, chaosRules)
 	for range replicas {
-		r.sidecars = append(r.sidecars, startSidecar(r.t, rules, "--store", store, "--replicas", strconv.Itoa(replicas), "--pprof"))
+		r.sidecars = append(r.sidecars,
+			startSidecar(r.t, rules, "--store", store, "--replicas", strconv.Itoa(replicas), "--pprof"))
 	}
 	r.front = startFront(r.t, r.sidecars)
 	for i := range r.sidecars {
@@ -224,23 +223,7 @@ func (l *pressure) decided(since time.Time) bool {
 	return n > 0
 }
 
-// outcome is a row of the table.
-type outcome struct {
-	name               string
-	calls, errs, late  int     // errs had no answer
-	quick              int     // of errs, for another reason than that Envoy did not wait longer
-	envoy              counted // of all keys
-	longest, recovered time.Duration
-	median             time.Duration
-	byPolicy           float64 // of the calls during the fault
-	deny, local        int     // admitted beyond the limit
-	twice              int     // admitted under local beyond twice the limit
-	goroutines         [3]int  // before, at the end of the fault, after
-	live               [2]int  // bytes of heap before and after, of the sidecar that has grown most
-}
-
-// run makes one fault under load and says what came of it, for each of the keys that were asked about: the first one is
-// concerned by the fault, the others are not.
+// run makes one fault under load and returns an outcome for each key. The fault concerns the first key only.
 func (r *rig) run(f fault) []outcome {
 	t := r.t
 	t.Helper()
@@ -285,156 +268,6 @@ func (r *rig) run(f fault) []outcome {
 	return out
 }
 
-// measure takes the sizes of the sidecars.
-func (o *outcome) measure(before, during, after []size) {
-	for i := range before {
-		o.goroutines[0] = max(o.goroutines[0], before[i].goroutines)
-		o.goroutines[1] = max(o.goroutines[1], during[i].goroutines)
-		o.goroutines[2] = max(o.goroutines[2], after[i].goroutines)
-		if after[i].live-before[i].live > o.live[1]-o.live[0] || i == 0 {
-			o.live = [2]int{before[i].live, after[i].live}
-		}
-	}
-}
-
-// read finds out what the calls have seen.
-func (o *outcome) read(calls []asked, began, healed time.Time) {
-	byRule, during, byPolicy, back := map[string][]asked{}, 0, 0, map[int]bool{}
-	var times []time.Duration
-	for _, a := range calls {
-		took := a.done.Sub(a.began)
-		times = append(times, took)
-		o.calls++
-		o.longest = max(o.longest, took)
-		if !a.answered {
-			o.errs++
-			if took < late/2 { // its timers may be early by as much as it was busy
-				o.quick++
-			}
-		}
-		if took > late {
-			o.late++
-		}
-		byRule[a.rule] = append(byRule[a.rule], a)
-	}
-	slices.Sort(times)
-	o.median = times[len(times)/2]
-	for _, a := range byRule["seen"] {
-		switch {
-		case a.began.After(began) && a.done.Before(healed):
-			during++
-			if a.answered && !a.passed {
-				byPolicy++
-			}
-		case a.done.After(healed) && !back[a.sidecar]:
-			back[a.sidecar] = a.passed
-			if !a.passed {
-				o.recovered = max(o.recovered, a.done.Sub(healed))
-			}
-		}
-	}
-	if during > 0 {
-		o.byPolicy = float64(byPolicy) / float64(during)
-	}
-	o.deny, o.local, o.twice = beyond(byRule["deny"], 1), beyond(byRule["local"], 1), beyond(byRule["local"], 2)
-}
-
-// beyond is how many of the calls passed, in the worst period of any length, beyond times as much as the limit lets pass in it:
-// what a funnel of that size and rate would have spilled.
-func beyond(calls []asked, times float64) int {
-	level, worst, last := 0.0, 0.0, time.Time{}
-	for _, a := range calls {
-		if a.passed {
-			level = max(0, level-times*rate*a.done.Sub(last).Seconds()) + 1
-			worst, last = max(worst, level), a.done
-		}
-	}
-	return int(math.Ceil(max(0, worst-times*rate-1)))
-}
-
-// size is what a sidecar takes.
-type size struct{ goroutines, live int }
-
-var (
-	goGoroutines = regexp.MustCompile(`(?m)^go_goroutines (\S+)$`)
-	goHeap       = regexp.MustCompile(`(?m)^go_memstats_heap_alloc_bytes (\S+)$`)
-)
-
-// sizes collects the sidecars' garbage and asks what is left.
-func (r *rig) sizes() []size {
-	r.t.Helper()
-	out := make([]size, len(r.sidecars))
-	for i, s := range r.sidecars {
-		s.Page("/debug/pprof/heap?gc=1")
-		_, text := s.Page("/metrics")
-		number := func(of *regexp.Regexp) int {
-			v, err := strconv.ParseFloat(of.FindStringSubmatch(text)[1], 64)
-			r.must(err)
-			return int(v)
-		}
-		out[i] = size{number(goGoroutines), number(goHeap)}
-	}
-	http.DefaultClient.CloseIdleConnections()
-	return out
-}
-
-// settled is sizes once no sidecar has noticeably more goroutines than before, or after three seconds.
-func (r *rig) settled(before []size) []size {
-	r.t.Helper()
-	deadline := time.Now().Add(3 * time.Second)
-	for {
-		now := r.sizes()
-		leaks := false
-		for i := range now {
-			leaks = leaks || now[i].goroutines > before[i].goroutines+more
-		}
-		if !leaks || time.Now().After(deadline) {
-			return now
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
-}
-
-// check holds the outcome against what is promised. The longest call shows for how long the machine itself may have
-// stood still, and how much earlier than it was answered a call may have been decided.
-func (o *outcome) check(t *testing.T, f fault) {
-	t.Helper()
-	most := func(what string, got, most int) {
-		t.Helper()
-		if got > most {
-			t.Errorf("%s: %d, want at most %d", what, got, most)
-		}
-	}
-	most("calls that took longer than a hung one may, ms", int(o.longest.Milliseconds()), int(hung.Milliseconds())-1)
-	most("calls without an answer, other than Envoy's time-outs", o.quick, 0)
-	most("median of the calls, ms, since a busy machine makes some late", int(o.median.Milliseconds()), int(late.Milliseconds()))
-	most("recovered after, ms", int(o.recovered.Milliseconds()), int((promised + o.longest).Milliseconds()))
-	most("goroutines", o.goroutines[2], o.goroutines[0]+more)
-	most("goroutines during the fault", o.goroutines[1], o.goroutines[0]+40)
-	most("heap", o.live[1], o.live[0]+liveBytes)
-	if f.keeps == evicts {
-		return
-	}
-	bound := int(math.Ceil(rate * o.longest.Seconds()))
-	if f.keeps == none {
-		bound += rate
-	}
-	most("admitted beyond the limit under deny", o.deny, bound)
-	most("admitted beyond twice the limit under local", o.twice, bound)
-}
-
-// row is the outcome in the table.
-func (o *outcome) row() string {
-	ms := func(d time.Duration) string { return fmt.Sprintf("%d ms", d.Milliseconds()) }
-	mb := func(bytes int) string { return fmt.Sprintf("%.1f", float64(bytes)/(1<<20)) }
-	return fmt.Sprintf("| %s | %d | %d (%.2f %%) | %.1f %% | %s | %.0f %% | %d | %d | %s | %d, %d, %d | %s, %s |", o.name, o.calls,
-		o.errs, 100*float64(o.errs)/float64(max(1, o.calls)), 100*float64(o.late)/float64(max(1, o.calls)), ms(o.longest), 100*o.byPolicy, o.deny, o.local, ms(o.recovered),
-		o.goroutines[0], o.goroutines[1], o.goroutines[2], mb(o.live[0]), mb(o.live[1]))
-}
-
-const chaosHead = "| fault | calls | errors seen by Envoy | over 20 ms | longest | answered by policy | beyond the limit: `deny` | `local` | recovered after | " +
-	"goroutines before, during, after | MB before, after |\n|---|---|---|---|---|---|---|---|---|---|---|"
-
 // TestChaos breaks Redis, and what lies between it and three sidecars, in every way known, under load through Envoy.
 func TestChaos(t *testing.T) {
 	rows := []string{chaosHead}
@@ -461,12 +294,14 @@ func TestChaos(t *testing.T) {
 						t.Log(o.row())
 						o.check(t, f)
 						if i > 0 && o.byPolicy > undisturbed {
-							t.Errorf("%.0f %% of the calls about counters that the fault does not concern were answered by policy", 100*o.byPolicy)
+							t.Errorf("%.0f %% of the calls about counters that the fault does not concern were answered by policy",
+								100*o.byPolicy)
 						}
 						errs += o.errs
 					}
 					if e := outcomes[0].envoy; e.errors != errs || e.allowed != 0 {
-						t.Errorf("Envoy counted %d failed calls of %d and let %d of them pass, its clients saw %d", e.errors, e.asked, e.allowed, errs)
+						t.Errorf("Envoy counted %d failed calls of %d and let %d of them pass, its clients saw %d", e.errors, e.asked,
+							e.allowed, errs)
 					}
 				})
 			}
@@ -474,139 +309,6 @@ func TestChaos(t *testing.T) {
 	}
 	if *chaos {
 		fmt.Fprintln(os.Stdout, strings.Join(rows, "\n"))
-	}
-}
-
-// serverFaults are those of the server itself.
-func serverFaults() []fault {
-	faults := []fault{
-		{"none", all, func(*rig) func() { return func() {} }},                                   // what the machine does by itself
-		{"clock steps 1 h ahead", none, func(r *rig) func() { return r.stepClock(time.Hour) }},  // first: a restarted server has the machine's clock
-		{"clock steps 1 s back", all, func(r *rig) func() { return r.stepClock(-time.Second) }}, // counters in use deny for as long
-		{"kill -9, restart", none, func(r *rig) func() {
-			r.server.Kill()
-			return r.server.Restart
-		}},
-		{"SIGSTOP, SIGCONT", all, func(r *rig) func() {
-			r.server.Pause()
-			return r.server.Resume
-		}},
-		{"FLUSHALL", none, func(r *rig) func() {
-			r.must(r.redis.FlushAll(r.t.Context()).Err())
-			return func() {}
-		}},
-		{"SCRIPT FLUSH", all, func(r *rig) func() {
-			r.must(r.redis.ScriptFlush(r.t.Context()).Err())
-			return func() {}
-		}},
-		{"`maxmemory`, noeviction", all, func(r *rig) func() {
-			r.config("maxmemory", "1")
-			return func() { r.config("maxmemory", "0") }
-		}},
-		{"disk full (MISCONF)", all, (*rig).failToSave},
-		{"LOADING", all, (*rig).reload},
-		{"BUSY script", all, (*rig).busy},
-	}
-	policies := []string{"allkeys-lru", "volatile-ttl"}
-	if *chaos {
-		policies = []string{
-			"allkeys-lru", "allkeys-lfu", "allkeys-random", "volatile-lru", "volatile-lfu", "volatile-random", "volatile-ttl",
-		}
-	}
-	for _, policy := range policies {
-		faults = append(faults, fault{"`maxmemory`, " + policy, evicts, func(r *rig) func() { return r.fill(policy) }})
-	}
-	return faults
-}
-
-// stepClock moves the server's clock. It stays so: there is nothing to heal.
-func (r *rig) stepClock(by time.Duration) func() {
-	r.clock.step(by)
-	now, err := r.redis.Time(r.t.Context()).Result()
-	r.must(err)
-	if off := time.Until(now).Round(time.Second); off != r.clock.off {
-		r.t.Fatalf("the server's clock is %s ahead, want %s", off, r.clock.off)
-	}
-	return func() {}
-}
-
-// failToSave has the server's snapshots fail as they do on a full disk: it then refuses to write.
-func (r *rig) failToSave() func() {
-	ctx := r.t.Context()
-	dir, file := r.redis.ConfigGet(ctx, "dir").Val()["dir"], r.redis.ConfigGet(ctx, "dbfilename").Val()["dbfilename"]
-	path := dir + "/" + file
-	save := func(want string) {
-		r.t.Helper()
-		await(r.t, 5*time.Second, "a snapshot that is "+want, func() bool {
-			_ = r.redis.BgSave(ctx).Err() // one may be under way
-			return strings.Contains(r.redis.Info(ctx, "persistence").Val(), "rdb_last_bgsave_status:"+want)
-		})
-	}
-	_ = os.Remove(path)
-	r.must(os.Mkdir(path, 0o700)) // which no file can be renamed to
-	r.config("save", "3600 1000000")
-	save("err")
-	return func() {
-		r.must(os.Remove(path))
-		save("ok")
-		r.config("save", "")
-	}
-}
-
-// reload has the server load its data for as long as the fault is to last, and answer LOADING meanwhile.
-func (r *rig) reload() func() {
-	ctx := r.t.Context()
-	keys := int(r.span / time.Millisecond)
-	r.must(r.redis.Do(ctx, "debug", "populate", keys, "filler", 2048).Err())
-	r.config("key-load-delay", "1000")
-	r.config("loading-process-events-interval-bytes", "1024")
-	ended := make(chan error, 1)
-	go func() { ended <- r.redis.Do(ctx, "debug", "reload").Err() }()
-	return func() {
-		r.must(<-ended)
-		r.config("key-load-delay", "0")
-	}
-}
-
-// busy runs a script that does not end: the server first hangs, and then answers BUSY.
-func (r *rig) busy() func() {
-	ctx := r.t.Context()
-	r.config("busy-reply-threshold", "100")
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		_ = r.redis.Eval(ctx, "while true do end", nil).Err() // it is killed
-	}()
-	return func() {
-		r.must(r.redis.ScriptKill(ctx).Err())
-		<-ended
-	}
-}
-
-// fill writes keys until the server has to evict some, and goes on.
-func (r *rig) fill(policy string) func() {
-	ctx, cancel := context.WithCancel(r.t.Context())
-	used := info(r.t, r.redis, "memory", `used_memory:([0-9]+)`)
-	r.config("maxmemory-policy", policy)
-	r.config("maxmemory", strconv.Itoa(int(used)+1<<20))
-	ended := make(chan struct{})
-	value := strings.Repeat("x", 1024)
-	go func() {
-		defer close(ended)
-		for i := 0; ctx.Err() == nil; i++ {
-			pipe := r.redis.Pipeline()
-			for j := range 20 {
-				pipe.Set(ctx, fmt.Sprintf("filler:%d", 20*i+j), value, time.Hour)
-			}
-			_, _ = pipe.Exec(ctx) // a server that has no room refuses
-			<-time.After(pace)
-		}
-	}()
-	return func() {
-		cancel()
-		<-ended
-		r.config("maxmemory", "0")
-		r.config("maxmemory-policy", "noeviction")
 	}
 }
 
@@ -618,7 +320,8 @@ func overGRPC(c pb.RateLimitServiceClient) caller {
 	}
 }
 
-// A start without Redis serves by policy, says on /readyz why, and counts within a second of Redis's coming.
+// Without Redis a sidecar starts, applies the failure policy, shows the reason on /readyz, and counts within a second
+// of Redis's start.
 func TestStartWithoutRedis(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -643,8 +346,10 @@ func TestStartWithoutRedis(t *testing.T) {
 	var o outcome
 	o.read(l.stop(), time.Time{}, back)
 	if o.errs > 0 || o.recovered > promised || o.byPolicy == 0 {
-		t.Errorf("%d calls failed, it counts %s after Redis came, %.0f %% were answered by policy before; want none, at most %s, and more than 0 %%",
-			o.errs, o.recovered, 100*o.byPolicy, promised)
+		t.Errorf(
+			"%d calls failed, want none; it counts %s after Redis came, want at most %s; "+
+				"before, %.0f %% were answered by the failure policy, want more than 0 %%",
+			o.errs, o.recovered, promised, 100*o.byPolicy)
 	}
 	t.Logf("%d calls, the longest took %s; Redis decides %s after it came", o.calls, o.longest, cmp.Or(o.recovered, 0))
 }

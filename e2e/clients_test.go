@@ -17,8 +17,8 @@ import (
 	"github.com/weir-ratelimit/weir/internal/test/weirtest"
 )
 
-// What Envoy does is no reason to refuse it: many requests at once, clients that go away, a store that hangs for longer than
-// Envoy waits, so that it resets what it has asked, and connections that come and go.
+// Weir never refuses Envoy: neither for many requests at once, nor for requests that Envoy resets because clients go
+// away or answers are late, nor for connections that come and go.
 func TestEnvoyIsNeverRefused(t *testing.T) {
 	s := startSidecar(t, ruleFile(t, `
 domain: shop
@@ -73,13 +73,14 @@ func grep(text, word string) (lines []string) {
 	return lines
 }
 
-// Commands that change something work with the token, and not without.
+// Commands that change state require the token.
 func TestCommandsWithAToken(t *testing.T) {
 	token := filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(token, []byte("s3cret\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s := startSidecar(t, ruleFile(t, "domain: shop\ndescriptors: [{key: client, rate_limit: {requests_per_unit: 5, unit: hour}}]\n"),
+	s := startSidecar(t,
+		ruleFile(t, "domain: shop\ndescriptors: [{key: client, rate_limit: {requests_per_unit: 5, unit: hour}}]\n"),
 		"--http-token-file", token)
 	for _, args := range [][]string{
 		{"boost", "--domain", "shop", "client=ann", "--factor", "2", "--for", "1h", "--reason", "sale", "--author", "me"},
@@ -110,7 +111,7 @@ func TestCommandsWithAToken(t *testing.T) {
 	}
 }
 
-// The page shows values of keys to whoever types the token.
+// The page shows the values of keys after its user has entered the token.
 func TestPageWithAToken(t *testing.T) {
 	t.Parallel()
 	token := filepath.Join(t.TempDir(), "token")

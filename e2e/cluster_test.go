@@ -38,7 +38,8 @@ descriptors:
 		for w := range 32 {
 			wg.Go(func() {
 				for i := w; ctx.Err() == nil; i++ {
-					if _, err := service.ShouldRateLimit(context.WithoutCancel(ctx), question("user", fmt.Sprint("u", i%3000))); err != nil {
+					if _, err := service.ShouldRateLimit(context.WithoutCancel(ctx),
+						question("user", fmt.Sprint("u", i%3000))); err != nil {
 						t.Error(err)
 						return
 					}

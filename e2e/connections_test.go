@@ -43,7 +43,8 @@ func TestConnections(t *testing.T) {
 	idle := func(row string) {
 		t.Helper()
 		usual, most := said(row)
-		await(t, 20*time.Second, fmt.Sprintf("at %d connections", usual), func() bool { return connections(t, server) >= usual })
+		await(t, 20*time.Second, fmt.Sprintf("at %d connections", usual),
+			func() bool { return connections(t, server) >= usual })
 		if n := connections(t, server); n > most {
 			t.Errorf("%s: %d connections, docs/sizing.md says at most %d", row, n, most)
 		}

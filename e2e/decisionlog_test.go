@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Whoever reads the log of decisions from stdout may end: requests are answered on, and lines are counted as lost.
+// When the reader of a decision log on stdout ends, Weir still answers requests, and counts the lines that it drops.
 func TestReaderOfDecisionLogMayEnd(t *testing.T) {
 	t.Parallel()
 	s := newSidecar(t, ruleFile(t, modes), "--drain-delay", "0s", "--decision-log", "stdout", "--decision-log-sample", "1")

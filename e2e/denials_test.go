@@ -20,7 +20,9 @@ domain: shop
 descriptors:
   - {key: tenant, rate_limit: {algorithm: funnel, requests_per_unit: 5, unit: day}}
 `)
-	patient := []string{"--store", server.URL(), "--store-timeout", "1s"} // also on a busy machine every request is counted
+	patient := []string{
+		"--store", server.URL(), "--store-timeout", "1s",
+	} // also on a busy machine every request is counted
 	front, other := startSidecar(t, file, patient...), startSidecar(t, file, patient...)
 	e := proxy{
 		Weir: []string{front.GRPC}, Domain: "shop",

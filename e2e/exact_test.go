@@ -24,11 +24,12 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// goroutines is how many ask each sidecar at the same time.
+// goroutines is the number of goroutines that ask each sidecar at the same time.
 const goroutines = 64
 
-// eachAlgorithm is a rule file with a limit of every algorithm, {algorithm: its name}, at a rate such as
-// "requests_per_unit: 10, unit: second", and with those of the parameters, such as "burst: 5", that it has.
+// eachAlgorithm returns a rule file with a limit of every algorithm, by the entry {algorithm: its name}, at a rate
+// such as "requests_per_unit: 10, unit: second". Each limit has the parameters, such as "burst: 5", that its
+// algorithm knows.
 func eachAlgorithm(rate string, params ...string) string {
 	var b strings.Builder
 	b.WriteString("domain: exact\ndescriptors:\n")
@@ -49,7 +50,7 @@ func eachAlgorithm(rate string, params ...string) string {
 	return b.String()
 }
 
-// policies are those of the rules, by algorithm.
+// policies returns the policies of the rules, by algorithm.
 func policies(t *testing.T, rules string) map[string]*limiter.Policy {
 	t.Helper()
 	set, err := rulefile.Compile([]rulefile.File{{Name: "rules.yaml", Data: []byte(rules)}})
@@ -77,7 +78,7 @@ func startFleets(t *testing.T, rules string) map[string]fleet {
 	return map[string]fleet{"redis": redis, "memory": {startSidecar(t, file).client(t)}}
 }
 
-// ask asks for one hit of an algorithm's rule, or gives one back, and says whether the request was admitted.
+// ask sends one hit of an algorithm's rule, or gives one back, and reports whether it was admitted.
 func (f fleet) ask(ctx context.Context, client int, algorithm string, giveBack bool) (bool, error) {
 	resp, err := f[client%len(f)].ShouldRateLimit(ctx, &pb.RateLimitRequest{
 		Domain: "exact",
@@ -90,7 +91,7 @@ func (f fleet) ask(ctx context.Context, client int, algorithm string, giveBack b
 	return resp.GetOverallCode() == pb.RateLimitResponse_OK, err
 }
 
-// each has 64 goroutines for each sidecar do something with every algorithm, again and again until it says that it is done.
+// each runs 64 goroutines for each sidecar. Each of them calls do with every algorithm in turn, until do is done.
 func (f fleet) each(t *testing.T, do func(client int, algorithm string) (done bool, err error)) {
 	t.Helper()
 	names := limiter.AlgorithmNames()
@@ -111,8 +112,8 @@ func (f fleet) each(t *testing.T, do func(client int, algorithm string) (done bo
 	wg.Wait()
 }
 
-// Of a limit of 500 a year, more than twice of which is asked for at once, exactly as many pass as the definition
-// admits at one instant: nobody comes between a sidecar's look and its charge.
+// Under a limit of 500 a year and more than 1,000 requests at once, exactly as many pass as the definition admits at
+// one instant: no request comes between another one's look and its charge.
 func TestExactlyTheLimit(t *testing.T) {
 	rules := eachAlgorithm("requests_per_unit: 500, unit: year")
 	limits := policies(t, rules)
@@ -142,7 +143,7 @@ func TestExactlyTheLimit(t *testing.T) {
 	}
 }
 
-// atOneInstant is how many of n requests pass if time stands still.
+// atOneInstant returns how many of n requests pass if time stands still.
 func atOneInstant(p *limiter.Policy, n int) (admitted int) {
 	var s limiter.State
 	for range n {
@@ -223,7 +224,8 @@ func worst(algorithm string, passed []*pass) int {
 }
 
 // worstWindow is the most requests that were certainly decided within one window: sent after it began and answered
-// before it ended. What was under way at its edges is left out, so it may be a few less than there were, and never more.
+// before it ended. What was under way at its edges is left out, so it may be a few less than there were, and never
+// more.
 func worstWindow(passed []*pass, window time.Duration) (most int) {
 	for _, first := range passed {
 		n := 0

@@ -25,7 +25,11 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
 )
 
-var figures = flag.Bool("figures", false, "measure the table of docs/performance.md and print it: takes about two minutes")
+var figures = flag.Bool(
+	"figures",
+	false,
+	"measure the table of docs/performance.md and print it: takes about two minutes",
+)
 
 // TestFigures measures every algorithm in both stores.
 func TestFigures(t *testing.T) {
@@ -33,15 +37,33 @@ func TestFigures(t *testing.T) {
 		t.Skip("measures, and proves nothing: make figures")
 	}
 	memory, inRedis, worst := measureMemory(t), measureRedis(t), measureWorst(t)
-	steps, memoryRan, redisRan := histories(t, "limiter"), histories(t, "limiter/memstore"), histories(t, "limiter/redisstore")
+	steps, memoryRan, redisRan := histories(t, "limiter"), histories(t, "limiter/memstore"), histories(t,
+		"limiter/redisstore")
 	rows := []string{
-		"| | memory: one hit | a key | Redis: script | CPU | a key | worst window: memory | Redis | bound | histories: steps | memory | Redis |",
+		"| | memory: one hit | a key | Redis: script | CPU | a key | worst window: memory | Redis " +
+			"| bound | histories: steps | memory | Redis |",
 		"|---|---|---|---|---|---|---|---|---|---|---|---|",
 	}
 	for _, a := range limiter.AlgorithmNames() {
 		m, r, w := memory[a], inRedis[a], worst[a]
-		rows = append(rows, fmt.Sprintf("| `%s` | %d ns | %d bytes | %.1f us | %.1f us | %d bytes | %d | %d | %d | %d | %d | %d |",
-			a, m.perHit.Nanoseconds(), m.bytes, r.script, r.cpu, r.bytes, w["memory"], w["redis"], w["bound"], steps[a], memoryRan[a], redisRan[a]))
+		rows = append(
+			rows,
+			fmt.Sprintf(
+				"| `%s` | %d ns | %d bytes | %.1f us | %.1f us | %d bytes | %d | %d | %d | %d | %d | %d |",
+				a,
+				m.perHit.Nanoseconds(),
+				m.bytes,
+				r.script,
+				r.cpu,
+				r.bytes,
+				w["memory"],
+				w["redis"],
+				w["bound"],
+				steps[a],
+				memoryRan[a],
+				redisRan[a],
+			),
+		)
 	}
 	fmt.Fprintln(os.Stdout, strings.Join(rows, "\n"))
 }

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Ten processes on one Redis share one key, under several times the traffic that its limit allows: in no second do more
-// pass than the algorithm lets pass, as if there were one.
+// Ten processes on one Redis share one key, under several times the traffic that its limit allows: in no second do
+// more pass than the algorithm lets pass, as if there were one.
 func TestTenSidecarsShareOneLimit(t *testing.T) {
 	fleet := startFleet(t, 10, `
 domain: shop

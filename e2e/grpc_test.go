@@ -30,7 +30,8 @@ func ask(t *testing.T, conn *grpc.ClientConn, keys ...string) string {
 	req := &pb.RateLimitRequest{Domain: "modes"}
 	for _, key := range keys {
 		entry := &common.RateLimitDescriptor_Entry{Key: key, Value: "x"}
-		req.Descriptors = append(req.Descriptors, &common.RateLimitDescriptor{Entries: []*common.RateLimitDescriptor_Entry{entry}})
+		req.Descriptors = append(req.Descriptors,
+			&common.RateLimitDescriptor{Entries: []*common.RateLimitDescriptor_Entry{entry}})
 	}
 	resp, err := pb.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), req)
 	if err != nil {
@@ -77,7 +78,8 @@ func TestUnixSocket(t *testing.T) {
 		t.Errorf("answered %q, want %q", got, want)
 	}
 	for _, service := range []string{"", pb.RateLimitService_ServiceDesc.ServiceName} {
-		resp, err := grpc_health_v1.NewHealthClient(conn).Check(t.Context(), &grpc_health_v1.HealthCheckRequest{Service: service})
+		resp, err := grpc_health_v1.NewHealthClient(conn).Check(t.Context(),
+			&grpc_health_v1.HealthCheckRequest{Service: service})
 		if err != nil || resp.GetStatus() != grpc_health_v1.HealthCheckResponse_SERVING {
 			t.Errorf("health of %q: %v, %v", service, resp, err)
 		}

@@ -25,7 +25,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 )
 
-// raw sends bytes as they are.
+// raw is a codec that sends bytes as they are.
 type raw struct{}
 
 func (raw) Name() string { return "proto" }
@@ -36,7 +36,8 @@ func (raw) Unmarshal(mem.BufferSlice, any) error { return nil }
 
 var _ encoding.CodecV2 = raw{}
 
-// Whatever somebody sends, the process goes on, and the counter of somebody else counts that one's requests only.
+// Whatever a client sends, the process survives, and the counter of another client counts only that client's
+// requests.
 func TestHostileRequests(t *testing.T) {
 	const limit = 40
 	each := longtest.Pick(1200, 4000)
@@ -107,17 +108,18 @@ func question(pairs ...string) *pb.RateLimitRequest {
 	return &pb.RateLimitRequest{Domain: "shop", Descriptors: []*common.RateLimitDescriptor{d}}
 }
 
-// hostile is the bytes of a request that wants to be mistaken for the one of tenant ann, or to break something.
+// hostile returns the bytes of a request that imitates tenant ann's, or that tries to break something.
 func hostile(t *testing.T, random *rand.Rand) []byte {
 	t.Helper()
 	pick := func(of ...string) string { return of[random.IntN(len(of))] }
 	values := []string{
-		"ann\x00", "ann\n", "ann|", "Ann", "ann ", "", "\x00", "ann=", "\xff\xfe", "a\u0301nn", "ann\r\nDEL *", "ann_user", "{ann}", "weir:1:",
-		"ann|user=x", "ann\x1fuser", strings.Repeat("a", 300), strings.Repeat("a", 70_000),
+		"ann\x00", "ann\n", "ann|", "Ann", "ann ", "", "\x00", "ann=", "\xff\xfe", "a\u0301nn", "ann\r\nDEL *", "ann_user",
+		"{ann}", "weir:1:", "ann|user=x", "ann\x1fuser", strings.Repeat("a", 300), strings.Repeat("a", 70_000),
 	}
 	q := question(pick("tenant", "tenants", "tenant\x00", "tenant_ann", "ten", "tenant|ann"), pick(values...))
 	if random.IntN(3) == 0 {
-		q = question("tenant", pick("ann", "bob"), pick("user", "", "user\x00"), pick(values...)) // the level below ann's counter
+		q = question("tenant", pick("ann", "bob"), pick("user", "", "user\x00"),
+			pick(values...)) // the level below ann's counter
 	}
 	q.Domain = pick("shop", "shop", "shop", "shop\x00", "shop|tenant", "")
 	q.Descriptors[0].HitsAddend = wrapperspb.UInt64([]uint64{0, 1, 1 << 31, math.MaxUint64}[random.IntN(4)])

@@ -60,7 +60,7 @@ func checkFunnelHeaders(t *testing.T, s sample) int {
 	if err != nil {
 		t.Error(err)
 	}
-	// A client that passed is told when its funnel is empty, one that was denied when the next request passes.
+	// Reset is when the funnel is empty; after a denial, when the next request passes.
 	wait := (20 - remaining) * 360
 	if s.status == http.StatusTooManyRequests {
 		wait = 360
@@ -111,7 +111,8 @@ func TestTwoSidecarsShareOneRedis(t *testing.T) {
 	rules.WriteString("domain: shop\ndescriptors:\n")
 	for _, name := range algorithms {
 		// A limit for months, so that no window of the clock ends within the test.
-		fmt.Fprintf(&rules, "  - {key: algorithm, value: %s, rate_limit: {algorithm: %s, requests_per_unit: 60, unit: year}}\n", name, name)
+		fmt.Fprintf(&rules,
+			"  - {key: algorithm, value: %s, rate_limit: {algorithm: %s, requests_per_unit: 60, unit: year}}\n", name, name)
 	}
 	file := ruleFile(t, rules.String())
 	var clients []*client
@@ -136,8 +137,8 @@ func TestTwoSidecarsShareOneRedis(t *testing.T) {
 	}
 }
 
-// A header that is not UTF-8 is sent on by Envoy as it is. It must not make the question unreadable: that would lift
-// all limits from the request, as Envoy lets pass by default what it has no answer for.
+// Envoy sends on a header that is not UTF-8 as it is. Weir must still read the request: without an answer, Envoy lets
+// it pass by default, and no limit would hold.
 func TestHeaderThatIsNotUTF8(t *testing.T) {
 	s := startSidecar(t, ruleFile(t, `
 domain: shop
@@ -147,7 +148,8 @@ descriptors:
 `))
 	e := proxy{
 		Weir: []string{s.GRPC}, Domain: "shop",
-		RateLimits: "[{actions: [{remote_address: {}}]}, {actions: [{request_headers: {header_name: x-user, descriptor_key: user}}]}]",
+		RateLimits: "[{actions: [{remote_address: {}}]}, " +
+			"{actions: [{request_headers: {header_name: x-user, descriptor_key: user}}]}]",
 	}.start(t)
 	c := newClient(t, "127.0.0.1", e.Listener("front"))
 	for i, want := range []int{200, 200, 429} {

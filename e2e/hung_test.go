@@ -13,7 +13,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
-// hangIn puts a rule file into a directory that hangs when it is opened, as on a file system that hangs.
+// hangIn writes a rule file whose opening hangs, as on a file system that hangs.
 func hangIn(t *testing.T, path, text string) *proctest.Hung {
 	t.Helper()
 	if err := os.WriteFile(path+"~", []byte(text), 0o600); err != nil {
@@ -26,8 +26,8 @@ func hangIn(t *testing.T, path, text string) *proctest.Hung {
 	return hung
 }
 
-// A rule file whose reading never returns ends neither reloads nor the process: /readyz, log and metric say which file, the
-// rules of before decide, a file in its place is loaded, and SIGTERM ends the process while it hangs.
+// A rule file whose reading never returns stops neither reloads nor the process: /readyz, the log and a metric name
+// the file, the rules in force stay, Weir loads another file in its place, and SIGTERM ends the process meanwhile.
 func TestReadThatHangs(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -45,7 +45,8 @@ func TestReadThatHangs(t *testing.T) {
 	hung := hangIn(t, path, more)
 	defer hung.Release()
 	await(t, 30*time.Second, "stale", func() bool {
-		return strings.HasPrefix(s.readiness(t), "200 OK\nready\n") && strings.Contains(s.readiness(t), "\nrules: ok (stale since 2") &&
+		return strings.HasPrefix(s.readiness(t), "200 OK\nready\n") &&
+			strings.Contains(s.readiness(t), "\nrules: ok (stale since 2") &&
 			strings.Contains(s.readiness(t), "reading "+path+" has not returned")
 	})
 	if got := ask(t, conn, "free", "more"); got != "OK: OK OK" {
@@ -54,11 +55,16 @@ func TestReadThatHangs(t *testing.T) {
 	if n := s.Metric("weir_file_reads_hung"); n != 1 {
 		t.Errorf("%g reads hang, want 1", n)
 	}
-	if n := strings.Count(s.Output(), `msg="rules are stale, the live ones stay: a file does not answer"`); n != 1 || !strings.Contains(s.Output(), "path="+path) {
+	if n := strings.Count(
+		s.Output(),
+		`msg="rules are stale, the live ones stay: a file does not answer"`,
+	); n != 1 ||
+		!strings.Contains(s.Output(), "path="+path) {
 		t.Errorf("%d lines say that rules are stale", n)
 	}
 	write("b.yaml", more)
-	await(t, 20*time.Second, "loaded from another file", func() bool { return ask(t, conn, "more") == "OVER_LIMIT: OVER_LIMIT" })
+	await(t, 20*time.Second, "loaded from another file",
+		func() bool { return ask(t, conn, "more") == "OVER_LIMIT: OVER_LIMIT" })
 	if text := s.readiness(t); !strings.Contains(text, "\nrules: ok\n") {
 		t.Errorf("/readyz: %s", text)
 	}
@@ -73,7 +79,7 @@ func TestReadThatHangs(t *testing.T) {
 	t.Logf("the process ended %s after SIGTERM", time.Since(begin))
 }
 
-// SIGHUP while the process starts is a reload, and not the end. SIGTERM then is the end, also while the start hangs.
+// While the process starts, SIGHUP means a reload, and SIGTERM ends it, also while the start hangs.
 func TestSignalsDuringTheStart(t *testing.T) {
 	run := func(t *testing.T) (*sidecar, *proctest.Hung) {
 		path := filepath.Join(t.TempDir(), "rules.yaml")
@@ -88,7 +94,8 @@ func TestSignalsDuringTheStart(t *testing.T) {
 		s.Signal(syscall.SIGHUP)
 		hung.Release()
 		s.AwaitReady()
-		await(t, 10*time.Second, "reloaded", func() bool { return strings.Contains(s.Output(), "rule files have not changed") })
+		await(t, 10*time.Second, "reloaded",
+			func() bool { return strings.Contains(s.Output(), "rule files have not changed") })
 		if code := s.Terminate(20 * time.Second); code != 0 {
 			t.Errorf("exit code %d, want 0", code)
 		}

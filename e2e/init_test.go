@@ -19,7 +19,8 @@ import (
 	"github.com/weir-ratelimit/weir/internal/test/weirtest"
 )
 
-// starterRequest is a kind of request, and its limit as the comments of the generated rules have it. Without a burst it has none.
+// starterRequest is a kind of request, and its limit as the comments of the generated rules have it. Without a burst
+// it has none.
 type starterRequest struct {
 	path, key string
 	burst     int
@@ -149,7 +150,9 @@ func replayed(t *testing.T, dir, log string, denied int) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	// The log's time is that of the answer: a request at the very moment when one more fits may be decided otherwise.
-	m := regexp.MustCompile(`denied by the old rules (\d+), by the new ones (\d+): 0 newly denied, 0 newly allowed`).FindStringSubmatch(out)
+	m := regexp.MustCompile(
+		`denied by the old rules (\d+), by the new ones (\d+): 0 newly denied, 0 newly allowed`,
+	).FindStringSubmatch(out)
 	if m == nil {
 		t.Fatalf("diff says\n%s", out)
 	}

@@ -5,6 +5,7 @@ package e2e
 import (
 	"context"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -16,14 +17,14 @@ import (
 )
 
 // Five processes share limits in one Redis, each with permits on lease.
-const leasedRules = `
+var leasedRules = strings.ReplaceAll(`
 domain: shop
 descriptors:
-  - {key: log, rate_limit: {algorithm: sliding_log, requests_per_unit: 500, unit: second, consistency: leased, lease_for: 100ms}}
-  - {key: funnel, rate_limit: {algorithm: funnel, requests_per_unit: 500, unit: second, burst: 200, consistency: leased, lease_for: 100ms}}
-  - {key: fixed, rate_limit: {algorithm: fixed_window, requests_per_unit: 500, unit: second, consistency: leased, lease_for: 100ms}}
-  - {key: day, rate_limit: {algorithm: sliding_window, requests_per_unit: 100000000, unit: day, consistency: leased, lease_for: 100ms}}
-`
+  - {key: log, rate_limit: {algorithm: sliding_log, requests_per_unit: 500, unit: second, LEASED}}
+  - {key: funnel, rate_limit: {algorithm: funnel, requests_per_unit: 500, unit: second, burst: 200, LEASED}}
+  - {key: fixed, rate_limit: {algorithm: fixed_window, requests_per_unit: 500, unit: second, LEASED}}
+  - {key: day, rate_limit: {algorithm: sliding_window, requests_per_unit: 100000000, unit: day, LEASED}}
+`, "LEASED", "consistency: leased, lease_for: 100ms")
 
 // decided is one request that was let through: it was decided between these times.
 type decided struct{ began, ended time.Time }
@@ -43,7 +44,14 @@ func startFleet(t *testing.T, n int, text string) []*sidecar {
 
 // flood asks all processes for one key, each by so many callers with a pause between requests, until ctx is done. It
 // returns what passed and how many were asked.
-func flood(ctx context.Context, t *testing.T, fleet []*sidecar, key string, callers int, pause time.Duration) (passed []decided, asked int) {
+func flood(
+	ctx context.Context,
+	t *testing.T,
+	fleet []*sidecar,
+	key string,
+	callers int,
+	pause time.Duration,
+) (passed []decided, asked int) {
 	t.Helper()
 	req := question(key, "x")
 	var mu sync.Mutex

@@ -19,7 +19,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/topkeys"
 )
 
-// screenshots is where to put pictures of the page, to look at.
+// screenshots is the folder for pictures of the page.
 var screenshots = flag.String("screenshots", "", "directory for pictures of the page")
 
 const pageRules = `
@@ -46,7 +46,10 @@ descriptors:
 
 // hostileKeys are keys as an attacker may send them: none may become more than text.
 var hostileKeys = []string{
-	`<img src=x onerror="document.title='owned'">`, `"><script>document.title='owned'</script>`, "javascript:alert(1)//'`${1}", "\u202egnp.exe\x1b[31m\n",
+	`<img src=x onerror="document.title='owned'">`,
+	`"><script>document.title='owned'</script>`,
+	"javascript:alert(1)//'`${1}",
+	"\u202egnp.exe\x1b[31m\n",
 }
 
 // askOf sends n requests of one descriptor, key and value in turn.
@@ -73,12 +76,14 @@ func shoot(t *testing.T, b *chrometest.Browser, name string, width, height int, 
 // rowsOf are the texts of a table's rows, white space as one blank.
 func rowsOf(t *testing.T, b *chrometest.Browser, id string) []string {
 	t.Helper()
-	text := b.Text(`[...document.querySelectorAll("#` + id + ` tr")].map((r) => r.innerText.replace(/\s+/g, " ")).join("\n")`)
+	text := b.Text(
+		`[...document.querySelectorAll("#` + id + ` tr")].map((r) => r.innerText.replace(/\s+/g, " ")).join("\n")`,
+	)
 	return strings.Split(text, "\n")
 }
 
-// The page shows what is: ready, rules with their counts, keys. What clients send stays text, nothing is loaded from elsewhere,
-// and it can be used by the keyboard.
+// The page shows the state, the rules with their counts, and the busiest keys. What clients send stays text, the page
+// loads nothing from elsewhere, and it works by keyboard.
 func TestPage(t *testing.T) {
 	t.Parallel()
 	b := chrometest.Start(t)
@@ -92,7 +97,9 @@ func TestPage(t *testing.T) {
 	}
 	b.Look(1200, 1000, false)
 	b.Open("http://" + s.HTTP + "/")
-	b.Await(`document.querySelectorAll("#rules-rows tr").length === 5 && document.querySelectorAll("#top-rows tr").length === 7`)
+	b.Await(
+		`document.querySelectorAll("#rules-rows tr").length === 5 && document.querySelectorAll("#top-rows tr").length === 7`,
+	)
 
 	if state := b.Text(`document.getElementById("state").innerText`); state != "Ready" {
 		t.Errorf("state %q", state)
@@ -125,12 +132,12 @@ func TestPage(t *testing.T) {
 	shoot(t, b, "dark", 1200, 1000, true)
 	shoot(t, b, "narrow", 400, 900, false)
 
-	for _, url := range b.Asked() {
+	for _, url := range b.URLs() {
 		if !strings.HasPrefix(url, "http://"+s.HTTP+"/") && url != "data:," {
 			t.Errorf("the page asks for %s", url)
 		}
 	}
-	for _, said := range b.Said() {
+	for _, said := range b.Console() {
 		t.Errorf("the console says: %s", said)
 	}
 	checkAccessible(t, b)
@@ -141,7 +148,9 @@ func TestPage(t *testing.T) {
 // checkBoostAndExplain adds a boost, and asks why a request is denied.
 func checkBoostAndExplain(t *testing.T, b *chrometest.Browser, s *sidecar) {
 	t.Helper()
-	boost := strings.NewReader(`{"domain": "shop", "rule": "api_key", "factor": 3, "for": "1h", "reason": "<b>sale</b>", "author": "ann"}`)
+	boost := strings.NewReader(
+		`{"domain": "shop", "rule": "api_key", "factor": 3, "for": "1h", "reason": "<b>sale</b>", "author": "ann"}`,
+	)
 	res, err := http.Post("http://"+s.HTTP+"/boosts", "application/json", boost)
 	if err != nil || res.StatusCode/100 != 2 {
 		t.Fatal(err, res.StatusCode)
@@ -149,15 +158,21 @@ func checkBoostAndExplain(t *testing.T, b *chrometest.Browser, s *sidecar) {
 	_ = res.Body.Close()
 	refreshNow(b)
 	b.Await(`!document.getElementById("boosts").hidden`)
-	if rows := rowsOf(t, b, "boosts-rows"); !strings.HasPrefix(rows[0], "api_key shop all keys 3 ") || !strings.HasSuffix(rows[0], " <b>sale</b> ann") {
+	if rows := rowsOf(t, b, "boosts-rows"); !strings.HasPrefix(rows[0], "api_key shop all keys 3 ") ||
+		!strings.HasSuffix(rows[0], " <b>sale</b> ann") {
 		t.Errorf("the boost is shown as %q", rows[0])
 	}
-	b.Eval(`document.getElementById("explain-domain").value = "shop", document.getElementById("explain-descriptor").value = "remote_address=10.0.0.1"`)
+	b.Eval(
+		`document.getElementById("explain-domain").value = "shop",
+			document.getElementById("explain-descriptor").value = "remote_address=10.0.0.1"`,
+	)
 	b.Eval(`document.getElementById("explain-descriptor").focus()`)
 	b.Press("Enter")
 	b.Await(`document.getElementById("explain-answer").innerText.startsWith("OVER_LIMIT")`)
 	answer := b.Text(`document.getElementById("explain-answer").innerText`)
-	for _, want := range []string{"rules.yaml:10", "per-client", "denied, 0 left, may pass in", "funnel|shop|remote_address=10.0.0.1"} {
+	for _, want := range []string{
+		"rules.yaml:10", "per-client", "denied, 0 left, may pass in", "funnel|shop|remote_address=10.0.0.1",
+	} {
 		if !strings.Contains(answer, want) {
 			t.Errorf("the explanation does not say %q:\n%s", want, answer)
 		}
@@ -180,12 +195,18 @@ func refreshNow(b *chrometest.Browser) {
 func checkAccessible(t *testing.T, b *chrometest.Browser) {
 	t.Helper()
 	for what, expression := range map[string]string{
-		"inputs without a label":   `[...document.querySelectorAll("input, select")].filter((e) => !e.labels.length).map((e) => e.id).join()`,
-		"buttons without a name":   `[...document.querySelectorAll("button")].filter((e) => !(e.ariaLabel || e.textContent).trim()).map((e) => e.id).join()`,
-		"tables without headers":   `[...document.querySelectorAll("table")].filter((e) => [...e.tHead.rows[0].cells].some((c) => c.scope !== "col")).length + ""`,
-		"sections without a name":  `[...document.querySelectorAll("section")].filter((e) => !document.getElementById(e.getAttribute("aria-labelledby"))).map((e) => e.id).join()`,
-		"ids that are there twice": `[...document.querySelectorAll("[id]")].map((e) => e.id).filter((id, i, all) => all.indexOf(id) !== i).join()`,
-		"rows without a header":    `[...document.querySelectorAll("#top-rows tr")].filter((r) => r.cells[0].tagName !== "TH").length + ""`,
+		"inputs without a label": `[...document.querySelectorAll("input, select")]
+			.filter((e) => !e.labels.length).map((e) => e.id).join()`,
+		"buttons without a name": `[...document.querySelectorAll("button")]
+			.filter((e) => !(e.ariaLabel || e.textContent).trim()).map((e) => e.id).join()`,
+		"tables without headers": `[...document.querySelectorAll("table")]
+			.filter((e) => [...e.tHead.rows[0].cells].some((c) => c.scope !== "col")).length + ""`,
+		"sections without a name": `[...document.querySelectorAll("section")]
+			.filter((e) => !document.getElementById(e.getAttribute("aria-labelledby"))).map((e) => e.id).join()`,
+		"ids that are there twice": `[...document.querySelectorAll("[id]")].map((e) => e.id)
+			.filter((id, i, all) => all.indexOf(id) !== i).join()`,
+		"rows without a header": `[...document.querySelectorAll("#top-rows tr")]
+			.filter((r) => r.cells[0].tagName !== "TH").length + ""`,
 	} {
 		if found := b.Text(expression); found != "" && found != "0" {
 			t.Errorf("%s: %s", what, found)
@@ -205,12 +226,16 @@ func checkContrast(t *testing.T, b *chrometest.Browser) {
 	}
 }
 
-// contrasts are the texts whose colour is too near to that of what is behind it, by the formula of WCAG 2.2.
+// contrasts returns the texts whose colour is too close to their background's, by the formula of WCAG 2.2.
 const contrasts = `(() => {
   const rgb = (c) => c.match(/[\d.]+/g).map(Number);
-  const luminance = (c) => rgb(c).slice(0, 3).map((v) => v / 255).map((v) => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
+  const luminance = (c) => rgb(c).slice(0, 3).map((v) => v / 255)
+    .map((v) => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
     .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
-  const behind = (e) => { const c = getComputedStyle(e).backgroundColor; return rgb(c)[3] === 0 && e.parentElement ? behind(e.parentElement) : c; };
+  const behind = (e) => {
+    const c = getComputedStyle(e).backgroundColor;
+    return rgb(c)[3] === 0 && e.parentElement ? behind(e.parentElement) : c;
+  };
   const low = [];
   for (const e of document.querySelectorAll("body *")) {
     if (!e.offsetParent || ![...e.childNodes].some((n) => n.nodeType === 3 && n.data.trim()) || e.disabled) continue;
@@ -246,14 +271,16 @@ func checkKeyboard(t *testing.T, b *chrometest.Browser) {
 	}
 }
 
-// 10,000 rules are no more work than a page of them, and are found by a word.
+// With 10,000 rules the page shows 50 at a time, and finds rules by a word.
 func TestPageOfManyRules(t *testing.T) {
 	t.Parallel()
 	b := chrometest.Start(t)
 	var rules strings.Builder
 	rules.WriteString("domain: shop\ndescriptors:\n")
 	for i := range 10_000 {
-		fmt.Fprintf(&rules, "- {key: api_key, value: customer-%d, owner: team-%d, rate_limit: {requests_per_unit: %d, unit: minute}}\n", i, i%7, 1+i)
+		fmt.Fprintf(&rules,
+			"- {key: api_key, value: customer-%d, owner: team-%d, rate_limit: {requests_per_unit: %d, unit: minute}}\n", i,
+			i%7, 1+i)
 	}
 	s := startSidecar(t, ruleFile(t, rules.String()))
 	client := s.client(t)
@@ -263,8 +290,14 @@ func TestPageOfManyRules(t *testing.T) {
 	b.Await(`document.getElementById("rules-range").innerText === "1 to 50 of 10,000"`)
 	b.Eval(`document.getElementById("rules-on").click()`)
 	b.Await(`document.getElementById("rules-range").innerText === "51 to 100 of 10,000"`)
-	b.Eval(`(() => { const s = document.getElementById("rules-sort"); s.value = "denied"; s.dispatchEvent(new Event("change")); })()`)
-	b.Await(`document.getElementById("rules-range").innerText.startsWith("1 to") && document.querySelector("#rules-rows .path").innerText === "api_key=customer-4"`)
+	b.Eval(
+		`(() => { const s = document.getElementById("rules-sort"); s.value = "denied";
+			s.dispatchEvent(new Event("change")); })()`,
+	)
+	b.Await(
+		`document.getElementById("rules-range").innerText.startsWith("1 to") &&
+			document.querySelector("#rules-rows .path").innerText === "api_key=customer-4"`,
+	)
 	shoot(t, b, "many", 1200, 1000, false)
 	b.Eval(`document.getElementById("rules-search").focus()`)
 	for key := range strings.SplitSeq("customer-777 TEAM-0", "") {
@@ -276,7 +309,7 @@ func TestPageOfManyRules(t *testing.T) {
 	}
 }
 
-// A refused file is told on the page that is open, with its places, and so is a sidecar that has gone.
+// An open page shows that a file was refused, with the places of its errors, and that the sidecar has gone.
 func TestPageTellsWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	b := chrometest.Start(t)
@@ -304,7 +337,7 @@ func TestPageTellsWhatIsWrong(t *testing.T) {
 	shoot(t, b, "lost", 400, 900, true)
 }
 
-// The command shows the same, and no more of a hostile key than a terminal can bear; values can be hidden.
+// `weir top` shows the same keys, escapes hostile ones for the terminal, and can hide values.
 func TestTopCommand(t *testing.T) {
 	s := startSidecar(t, ruleFile(t, pageRules))
 	client := s.client(t)
@@ -313,7 +346,8 @@ func TestTopCommand(t *testing.T) {
 	askOf(t, client, 2, "api_key", hostileKeys[3])
 	text := topCommand(t, s)
 	for _, want := range []string{
-		"HITS  DENIED  SHARE   DOMAIN  RULE                              KEY\n5     2       100.0%  shop    remote_address                    remote_address=10.0.0.1\n",
+		"HITS  DENIED  SHARE   DOMAIN  RULE                              KEY\n" +
+			"5     2       100.0%  shop    remote_address                    remote_address=10.0.0.1\n",
 		"\n3     2       100.0%  shop    remote_address > path=/checkout*  remote_address=10.0.0.2,path=/checkout/1\n",
 		`shop    api_key                           "api_key=\u202egnp.exe\x1b[31m\n"` + "\n3 keys since ",
 	} {
@@ -321,18 +355,24 @@ func TestTopCommand(t *testing.T) {
 			t.Errorf("there is no %q in\n%s", want, text)
 		}
 	}
-	if text := topCommand(t, s, "--by", "denied", "--rule", "remote_address", "--domain", "shop", "-n", "1"); !strings.Contains(text, "\n5     2       100.0%  shop    remote_address  remote_address=10.0.0.1\n1 key since ") {
+	if text := topCommand(t, s, "--by", "denied", "--rule", "remote_address", "--domain", "shop", "-n",
+		"1"); !strings.Contains(
+		text,
+		"\n5     2       100.0%  shop    remote_address  remote_address=10.0.0.1\n1 key since ",
+	) {
 		t.Errorf("the most denied of a rule:\n%s", text)
 	}
 	var found topkeys.Keys
-	if err := json.Unmarshal([]byte(topCommand(t, s, "--json")), &found); err != nil || len(found.Keys) != 3 || found.Keys[0].Entries[0].Value != "10.0.0.1" {
+	if err := json.Unmarshal([]byte(topCommand(t, s, "--json")), &found); err != nil || len(found.Keys) != 3 ||
+		found.Keys[0].Entries[0].Value != "10.0.0.1" {
 		t.Errorf("%v in %+v", err, found)
 	}
 
 	hidden := startSidecar(t, ruleFile(t, pageRules), "--top-keys-hash")
 	askOf(t, hidden.client(t), 1, "api_key", "hunter2")
 	for _, shown := range []string{topCommand(t, hidden), topCommand(t, hidden, "--json")} {
-		if !strings.Contains(shown, "api_key=#f52fbd32b2b3b86ff88ef6c490628285") || strings.Contains(shown, "hunter2") { // sha256sum, 16 bytes
+		if !strings.Contains(shown, "api_key=#f52fbd32b2b3b86ff88ef6c490628285") ||
+			strings.Contains(shown, "hunter2") { // sha256sum, 16 bytes
 			t.Errorf("a value is shown:\n%s", shown)
 		}
 	}
@@ -353,10 +393,11 @@ func topCommand(t *testing.T, s *sidecar, args ...string) string {
 	return out
 }
 
-// Anybody who is no browser has the list of endpoints.
+// A client that is no browser gets the list of endpoints.
 func TestRootForOthers(t *testing.T) {
 	s := startSidecar(t, ruleFile(t, pageRules))
-	if status, text := s.Page("/"); status != "200 OK" || !strings.HasPrefix(text, "Weir, a rate limit service for Envoy\n") {
+	if status, text := s.Page("/"); status != "200 OK" ||
+		!strings.HasPrefix(text, "Weir, a rate limit service for Envoy\n") {
 		t.Errorf("%s %s", status, text)
 	}
 }

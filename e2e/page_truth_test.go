@@ -41,8 +41,8 @@ func boostRule(t *testing.T, s *sidecar, body string) {
 	}
 }
 
-// The numbers of the page are those of requests: what another limit denied did not pass, and a boosted limit is shown as it
-// is in force.
+// The page counts what passed: a request that another limit denied did not. It shows a boosted limit as it is in
+// force.
 func TestPageShowsWhatHolds(t *testing.T) {
 	t.Parallel()
 	b := chrometest.Start(t)
@@ -60,8 +60,16 @@ func TestPageShowsWhatHolds(t *testing.T) {
 		}
 	}
 
-	boostRule(t, s, `{"domain": "shop", "rule": "remote_address", "factor": 4, "for": "1h", "reason": "sale", "author": "ann"}`)
-	boostRule(t, s, `{"domain": "shop", "descriptor": "api_key=bob", "factor": 2, "for": "1h", "reason": "test", "author": "ann"}`)
+	boostRule(
+		t,
+		s,
+		`{"domain": "shop", "rule": "remote_address", "factor": 4, "for": "1h", "reason": "sale", "author": "ann"}`,
+	)
+	boostRule(
+		t,
+		s,
+		`{"domain": "shop", "descriptor": "api_key=bob", "factor": 2, "for": "1h", "reason": "test", "author": "ann"}`,
+	)
 	refreshNow(b)
 	b.Await(`document.getElementById("rules-rows").innerText.includes("boosted")`)
 	rows = strings.Join(rowsOf(t, b, "rules-rows"), "\n")
@@ -84,24 +92,26 @@ func TestPageShowsWhatHolds(t *testing.T) {
 	checkNoLimit(t, b)
 }
 
-// checkNarrow looks at the page as a telephone shows it: what matters is there without scrolling to the side.
+// checkNarrow looks at the page as a phone shows it: no column needs scrolling to the side.
 func checkNarrow(t *testing.T, b *chrometest.Browser) {
 	t.Helper()
 	b.Look(400, 900, false)
-	const outside = `[...document.querySelectorAll("thead th")].filter((h) => h.offsetParent && h.getBoundingClientRect().right > innerWidth)
+	const outside = `[...document.querySelectorAll("thead th")]
+		.filter((h) => h.offsetParent && h.getBoundingClientRect().right > innerWidth)
 		.map((h) => h.closest("section").id + ": " + h.innerText).join("; ")`
 	if cut := b.Text(outside); cut != "" {
 		t.Errorf("at 400 px these columns are off screen: %s", cut)
 	}
 	rows := strings.Join(rowsOf(t, b, "rules-rows"), "\n")
-	if want := "what a customer has paid for, with all its limits in one place · team-billing"; strings.Count(rows, want) != 1 {
+	if want := "what a customer has paid for, with all its limits in one place · team-billing"; strings.Count(rows,
+		want) != 1 {
 		t.Errorf("at 400 px no rule says once %q:\n%s", want, rows)
 	}
 	shoot(t, b, "narrow-holds", 400, 1600, false)
 	b.Look(1200, 1000, false)
 }
 
-// checkNoLimit explains requests that no limit applies to: that is said, and not as a success.
+// checkNoLimit explains requests to which no limit applies: the page says so, and does not call it a success.
 func checkNoLimit(t *testing.T, b *chrometest.Browser) {
 	t.Helper()
 	for descriptor, want := range map[string]string{
@@ -112,11 +122,14 @@ func checkNoLimit(t *testing.T, b *chrometest.Browser) {
 		"path=/health/x": "badge none: No limit applies",
 	} {
 		b.Eval(fmt.Sprintf(`document.getElementById("explain-answer").replaceChildren(),
-			document.getElementById("explain-domain").value = "shop", document.getElementById("explain-descriptor").value = %q`, descriptor))
+			document.getElementById("explain-domain").value = "shop",
+			document.getElementById("explain-descriptor").value = %q`, descriptor))
 		b.Eval(`document.getElementById("explain-descriptor").focus()`)
 		b.Press("Enter")
 		b.Await(`!!document.querySelector("#explain-answer .badge")`)
-		got := b.Text(`(() => { const e = document.querySelector("#explain-answer .badge"); return e.className + ": " + e.innerText; })()`)
+		got := b.Text(
+			`(() => { const e = document.querySelector("#explain-answer .badge"); return e.className + ": " + e.innerText; })()`,
+		)
 		if got != want {
 			t.Errorf("%s is explained as %q, want %q", descriptor, got, want)
 		}

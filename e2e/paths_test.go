@@ -19,9 +19,26 @@ import (
 
 // spellings are paths that some service takes for /login; the generated files must limit them as /login.
 var spellings = []string{
-	"/login", "/login?x=1", "/log%69n", "/%6Cogin", "//login", "/x/../login", "/x/%2e%2e/login", "/./login", `/x\..\login`,
-	"/login/", "/login//", "/Login", "/LOGIN/", "/login;a=b", "/login;a=b/", "/login/;a=b", "/;a=b/login", "/x/..;a=b/login",
-	"/login/x/..", "/login/.",
+	"/login",
+	"/login?x=1",
+	"/log%69n",
+	"/%6Cogin",
+	"//login",
+	"/x/../login",
+	"/x/%2e%2e/login",
+	"/./login",
+	`/x\..\login`,
+	"/login/",
+	"/login//",
+	"/Login",
+	"/LOGIN/",
+	"/login;a=b",
+	"/login;a=b/",
+	"/login/;a=b",
+	"/;a=b/login",
+	"/x/..;a=b/login",
+	"/login/x/..",
+	"/login/.",
 }
 
 // No other spelling of /login passes its limit, in the generated files and in examples/envoy.yaml.

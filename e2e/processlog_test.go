@@ -15,7 +15,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 )
 
-// pipe is the standard error of a sidecar, whose reader is the test.
+// pipe is a sidecar's standard error, which the test reads.
 type pipe struct {
 	name  string
 	fd    int    // does not block
@@ -64,8 +64,8 @@ func (p pipe) fill(t *testing.T) {
 	}
 }
 
-// Whoever reads the log may end, for instance a log collector that is restarted: at the first line of an outage every
-// request is answered by its rule, and nothing but lines is lost.
+// When the reader of the log ends, as a log collector does that restarts, Weir answers every request of an outage by
+// its rule, and loses only log lines.
 func TestReaderOfLogMayEnd(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
@@ -89,7 +89,7 @@ func TestReaderOfLogMayEnd(t *testing.T) {
 	}
 }
 
-// Whoever reads the log may stop reading, and its pipe be full: outages, reloads and the stop go on.
+// When nothing reads the log and its pipe is full, Weir still handles outages, reloads and its stop.
 func TestLogThatIsNotRead(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
@@ -115,7 +115,7 @@ func TestLogThatIsNotRead(t *testing.T) {
 	}
 }
 
-// The lines that were dropped are counted, and the log says so when it is read again.
+// Weir counts the lines that it drops, and logs their number when the log is read again.
 func TestDroppedLogLines(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

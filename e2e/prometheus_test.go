@@ -34,10 +34,31 @@ descriptors:
 
 // withData are the panels that have to show something while these rules are asked.
 var withData = []string{
-	"Requests", "Denied", "Rule sets in force", "Requests by answer", "Decisions by outcome", "Denials by limit", "Share denied by limit", "Near limit by rule",
-	"Shadow and quota by rule", "Cost by outcome", "Requests: p50, p99", "Redis: p50, p99", "Script calls", "Requests in a script call",
-	"Connections", "Known denials", "Known denials by rule", "Age of the rules in force", "Limits", "Counters", "Bytes", "CPU", "Memory",
-	"Goroutines", "Builds",
+	"Requests",
+	"Denied",
+	"Rule sets in force",
+	"Requests by answer",
+	"Decisions by outcome",
+	"Denials by limit",
+	"Share denied by limit",
+	"Near limit by rule",
+	"Shadow and quota by rule",
+	"Cost by outcome",
+	"Requests: p50, p99",
+	"Redis: p50, p99",
+	"Script calls",
+	"Requests in a script call",
+	"Connections",
+	"Known denials",
+	"Known denials by rule",
+	"Age of the rules in force",
+	"Limits",
+	"Counters",
+	"Bytes",
+	"CPU",
+	"Memory",
+	"Goroutines",
+	"Builds",
 }
 
 // panels are the expressions of the dashboard by their panel, as Grafana would ask them with all variables at All.
@@ -56,7 +77,8 @@ func panels(t *testing.T) map[string][]string {
 	if err := json.Unmarshal(text, &dashboard); err != nil {
 		t.Fatal(err)
 	}
-	values := strings.NewReplacer("$job", "weir", "$instance", ".*", "$domain", ".*", "$rule", ".*", "$__rate_interval", "10s")
+	values := strings.NewReplacer("$job", "weir", "$instance", ".*", "$domain", ".*", "$rule", ".*", "$__rate_interval",
+		"10s")
 	all := map[string][]string{}
 	for _, p := range dashboard.Panels {
 		for _, target := range p.Targets {
@@ -86,8 +108,8 @@ func scraping(t *testing.T, sidecars ...*sidecar) *promtest.Server {
 	return promtest.Start(t, config)
 }
 
-// A real Prometheus that scrapes two sidecars, one with Redis and one with memory, answers every question of the dashboard,
-// counts what was answered, and sees an alert. It is one test, since all of that is about the same run.
+// A real Prometheus that scrapes two sidecars, one with Redis and one with memory, answers every question of the
+// dashboard, counts what was answered, and sees an alert. It is one test, since all of that is about the same run.
 func TestPrometheus(t *testing.T) {
 	t.Parallel()
 	proctest.Program(t, "prometheus")

@@ -24,18 +24,19 @@ func publish(t *testing.T, redis *redistest.Server, rules string) (out string, e
 	return weirtest.Run(t, "publish", dir, "--store", redis.URL())
 }
 
-// inForce says whether the sidecar runs this version.
+// inForce reports whether the sidecar runs this version.
 func (s *sidecar) inForce(t *testing.T, version int) bool {
 	t.Helper()
 	_, text := s.Page("/metrics")
 	return strings.Contains(text, fmt.Sprintf("\nweir_rules_published_version %d\n", version))
 }
 
-// Five sidecars run a new set within a second of its publication, one that has a folder beside it which does not go together
-// with the set keeps the set before, and a set that is wrong reaches nobody. Without Redis all go on.
+// Five sidecars run a new set within a second of its publication. A sidecar whose own folder conflicts with the set
+// keeps the set before. A wrong set is not published. Without Redis all keep their rules.
 func TestPublishedRules(t *testing.T) {
 	rules := func(limit int) string {
-		return fmt.Sprintf("domain: shop\ndescriptors: [{key: remote_address, rate_limit: {requests_per_unit: %d, unit: hour}}]\n", limit)
+		return fmt.Sprintf(
+			"domain: shop\ndescriptors: [{key: remote_address, rate_limit: {requests_per_unit: %d, unit: hour}}]\n", limit)
 	}
 	redis := redistest.Start(t)
 	if out, err := publish(t, redis, rules(1)); err != nil {
@@ -59,7 +60,8 @@ func TestPublishedRules(t *testing.T) {
 		}
 		began := time.Now() // the publisher has ended
 		for i, s := range mesh {
-			await(t, 5*time.Second, fmt.Sprintf("sidecar %d at version %d", i, version), func() bool { return s.inForce(t, version) })
+			await(t, 5*time.Second, fmt.Sprintf("sidecar %d at version %d", i, version),
+				func() bool { return s.inForce(t, version) })
 		}
 		slowest = max(slowest, time.Since(began))
 		want := version

@@ -32,7 +32,8 @@ domain: shop
 descriptors:
   - {key: rule, value: open, rate_limit: {requests_per_unit: 0, unit: second}}
   - {key: rule, value: closed, rate_limit: {requests_per_unit: 1000000, unit: second, on_store_failure: deny}}
-  - {key: rule, value: counted, rate_limit: {algorithm: funnel, requests_per_unit: 5, unit: day, on_store_failure: deny}}
+  - {key: rule, value: counted, rate_limit: {algorithm: funnel, requests_per_unit: 5, unit: day,
+     on_store_failure: deny}}
 `), "--store", redis.URL())
 			e := proxy{
 				Weir: []string{s.GRPC}, Domain: "shop",

@@ -23,8 +23,9 @@ import (
 // firstLimit is the limit of generation 0. The limits in both files of a rule set are firstLimit plus the generation.
 const firstLimit = 1_000_000
 
-// A ConfigMap of two files is swapped 200 or 1,000 times under load, each time as soon as the set before is in force. No
-// request fails, none is decided by a mixture of two sets, and none is decided by an older set than a request before it.
+// A ConfigMap of two files is swapped 200 or 1,000 times under load, each time as soon as the set before is in force.
+// No request fails, none is decided by a mixture of two sets, and none is decided by an older set than a request
+// before it.
 func TestManyReloads(t *testing.T) {
 	generations := longtest.Pick(200, 1000)
 	m := newConfigMap(t)
@@ -79,7 +80,7 @@ func TestManyReloads(t *testing.T) {
 	}
 }
 
-// load lets each client ask again and again until end is called.
+// load makes each client send requests until end is called.
 func load(t *testing.T, clients []observer) (end func()) {
 	t.Helper()
 	var done atomic.Bool
@@ -148,7 +149,7 @@ func (o *observer) look(t *testing.T) int {
 	return o.last
 }
 
-// configMap is a directory as a kubelet keeps it: the files are links through ..data to a directory of each set.
+// configMap is a folder as a kubelet keeps it: its files are links through ..data to the folder of the current set.
 type configMap struct {
 	dir  string
 	live string // where ..data leads
@@ -167,7 +168,7 @@ func newConfigMap(t *testing.T) *configMap {
 	return m
 }
 
-// swap puts another generation in place at one stroke and removes the one before.
+// swap replaces the generation atomically and removes the one before.
 func (m *configMap) swap(t *testing.T, generation int) {
 	t.Helper()
 	next := "..set" + strconv.Itoa(generation)

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// A rule is edited again and again under traffic. No request fails, none is decided by the old rule once one was
-// decided by the new, and the change takes effect in less than 300 ms.
+// A rule is edited ten times under traffic. No request fails, the old rule decides none after the new one has decided
+// one, and a change takes effect in less than 300 ms.
 func TestEditedRule(t *testing.T) {
 	rules := func(limit int) string {
 		return fmt.Sprintf("domain: shop\ndescriptors:\n  - key: remote_address\n"+

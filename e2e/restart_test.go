@@ -9,11 +9,12 @@ import (
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 )
 
-const endless = "domain: shop\ndescriptors: [{key: remote_address, rate_limit: {requests_per_unit: 1000000, unit: second}}]\n"
+const endless = "domain: shop\n" +
+	"descriptors: [{key: remote_address, rate_limit: {requests_per_unit: 1000000, unit: second}}]\n"
 
-// Two sidecars behind one Envoy are restarted in turn, as a rolling update does. Envoy, which would answer 500 for
-// every failed call, answers 200 throughout: a stopping sidecar first tells its health checks, then answers what
-// is in flight.
+// Two sidecars behind one Envoy restart in turn, as in a rolling update. Envoy, which would answer 500 for every
+// failed call, answers 200 throughout: a stopping sidecar first fails its health checks, then answers what is in
+// flight.
 func TestRollingRestart(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
@@ -48,8 +49,8 @@ func TestRollingRestart(t *testing.T) {
 	t.Logf("%d requests, the longest took %s", len(samples), longest(samples))
 }
 
-// A sidecar without a sister that is restarted is missed for as long as it is gone, and no longer: Envoy finds it
-// again by itself. What Envoy is told meanwhile is its failure mode.
+// While the only sidecar restarts, Envoy applies its failure mode. As soon as the sidecar is ready, Envoy reaches it
+// again by itself.
 func TestRestartOfTheOnlySidecar(t *testing.T) {
 	s := startSidecar(t, ruleFile(t, endless), "--drain-delay", "0s")
 	e := proxy{Weir: []string{s.GRPC}, Domain: "shop"}.start(t)

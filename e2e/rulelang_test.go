@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// A client that is denied is told what its rule says: headers, among them the type of the body, and the body. What
-// passes is told nothing of it, and both are told the RateLimit headers.
+// A denied request gets its rule's headers, among them the type of the body, and the body. An admitted one gets
+// neither. Both get the RateLimit headers.
 func TestResponseOfARule(t *testing.T) {
 	s := startSidecar(t, ruleFile(t, `
 domain: shop
@@ -54,7 +54,8 @@ descriptors:
 	other := newClient(t, "127.0.1.1", e.Listener("front")) // outside of the block: another rule
 	other.status(t, "/")
 	if s := other.get(t.Context(), "/"); s.status != 429 || s.body != "" || s.header.Get("X-Reason") != "" {
-		t.Errorf("outside of the block: status %d, body %q, X-Reason %q; want 429 and nothing", s.status, s.body, s.header.Get("X-Reason"))
+		t.Errorf("outside of the block: status %d, body %q, X-Reason %q; want 429 and nothing", s.status, s.body,
+			s.header.Get("X-Reason"))
 	}
 }
 

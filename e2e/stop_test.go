@@ -52,7 +52,8 @@ descriptors:
 	if heard > drainDelay/2 || time.Since(began) > storeTimeout {
 		t.Errorf("the health watch heard of the stop after %s, want at once", heard)
 	}
-	if got, want := s.readiness(t), "503 Service Unavailable\nnot ready\nprocess: stopping\n"; !strings.HasPrefix(got, want) {
+	if got, want := s.readiness(t), "503 Service Unavailable\nnot ready\nprocess: stopping\n"; !strings.HasPrefix(got,
+		want) {
 		t.Errorf("/readyz answers %q, want %q", got, want)
 	}
 	finish(t, open, pb.RateLimitResponse_OK)

@@ -12,7 +12,8 @@ import (
 // fourth finds 4 left, which is too little to reserve.
 func TestNegativeHitsWhenTheStreamIsDone(t *testing.T) {
 	c := withCosts(t, "[{actions: [{remote_address: {}}], hits_addend: {number: 5}}, "+
-		"{actions: [{remote_address: {}}], apply_on_stream_done: true, hits_addend: {number: 3, is_negative_hits: true}}]", "0")
+		"{actions: [{remote_address: {}}], apply_on_stream_done: true, "+
+		"hits_addend: {number: 3, is_negative_hits: true}}]", "0")
 	for i, want := range []string{"8", "6", "4"} {
 		if got := c.status(t, "/"); got != 200 {
 			t.Fatalf("request %d: status %d, want 200", i+1, got)
@@ -24,7 +25,7 @@ func TestNegativeHitsWhenTheStreamIsDone(t *testing.T) {
 	}
 }
 
-// The upstream says what a request has cost. That is charged when the request is done, also beyond the limit: the
+// The upstream returns what a request has cost. Weir charges it when the request is done, also beyond the limit: the
 // client then waits until it has paid.
 func TestCostFromTheResponse(t *testing.T) {
 	c := withCosts(t, "[{actions: [{remote_address: {}}]}, "+
@@ -59,8 +60,8 @@ descriptors:
 	return costs{newClient(t, "127.0.0.1", e.Listener("front"))}
 }
 
-// awaitRemaining looks, which costs nothing, until that much remains: Envoy tells the cost of a finished request
-// without waiting for the answer.
+// awaitRemaining asks for 0 hits until that much remains: Envoy reports the cost of a finished request without
+// waiting for the answer.
 func (c costs) awaitRemaining(t *testing.T, want string) (look sample) {
 	t.Helper()
 	await(t, 5*time.Second, want+" remaining", func() bool {

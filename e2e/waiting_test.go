@@ -14,8 +14,8 @@ import (
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 )
 
-// A queue lets one request go each 100 ms: 8 at once arrive at the upstream evenly spaced, and the two for whom the
-// queue has no place are denied at once. The same from memory and from Redis.
+// A queue releases one request each 100 ms: of 10 at once, 8 arrive at the upstream evenly spaced, and 2, for which
+// the queue has no room, are denied at once. It is the same with memory and with Redis.
 func TestQueueShapesTraffic(t *testing.T) {
 	for _, store := range []string{"memory", "redis"} {
 		t.Run(store, func(t *testing.T) {
@@ -69,7 +69,7 @@ func atOnce(t *testing.T, c *client, n int) []sample {
 	return out
 }
 
-// Three of a client's requests may be in flight. A place is taken when a request comes and given back when its
+// Three of a client's requests may be in flight. A request takes a permit when it comes, and returns it when its
 // stream is done.
 func TestConcurrency(t *testing.T) {
 	f := newFlight(t, "1m")
@@ -83,7 +83,7 @@ func TestConcurrency(t *testing.T) {
 	if got := <-f.done; got != 200 {
 		t.Fatalf("the first that ended: status %d, want 200", got)
 	}
-	// Envoy tells the end of a stream without waiting for the answer.
+	// Envoy reports the end of a stream without waiting for the answer.
 	await(t, 5*time.Second, "a free place", func() bool {
 		return f.client.get(t.Context(), "/look").header.Get("X-Ratelimit-Remaining") == "1"
 	})
@@ -106,7 +106,8 @@ func TestConcurrencyOfAKilledEnvoy(t *testing.T) {
 	f.endAll(3)
 	other := f.proxy.start(t)
 	client := newClient(t, "127.0.0.1", other.Listener("front"))
-	if got := client.get(t.Context(), "/look").header.Get("X-Ratelimit-Remaining"); got != "0" && time.Since(began) < 2*time.Second {
+	if got := client.get(t.Context(), "/look").header.Get("X-Ratelimit-Remaining"); got != "0" &&
+		time.Since(began) < 2*time.Second {
 		t.Errorf("%s places are free just after the Envoy was killed, want 0", got)
 	}
 	await(t, 10*time.Second, "all places free", func() bool {
@@ -115,7 +116,7 @@ func TestConcurrencyOfAKilledEnvoy(t *testing.T) {
 	t.Logf("free %s after the requests began, with leases of 3s", time.Since(began).Round(10*time.Millisecond))
 }
 
-// flight is a client whose requests stay in flight until they are told to end.
+// flight is a client whose requests stay in flight until the test ends them.
 type flight struct {
 	client *client
 	envoy  *envoytest.Envoy
@@ -139,7 +140,9 @@ descriptors:
 	f.proxy = proxy{
 		Weir: []string{s.GRPC}, Domain: "shop",
 		PerFilter: "[{actions: [{remote_address: {}}]}, " +
-			"{actions: [{remote_address: {}}], apply_on_stream_done: true, hits_addend: {format: '%DYNAMIC_METADATA(envoy.filters.http.ratelimit:leased)%', is_negative_hits: true}}]",
+			"{actions: [{remote_address: {}}], apply_on_stream_done: true, " +
+			"hits_addend: {format: '%DYNAMIC_METADATA(envoy.filters.http.ratelimit:leased)%', " +
+			"is_negative_hits: true}}]",
 		Look: "[{actions: [{remote_address: {}}], hits_addend: {number: 0}}]",
 		Upstream: upstream(t, func(_ http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/look" {

@@ -22,8 +22,9 @@ type Figure struct {
 	Sizes   []int     `json:"sizes"` // increasing
 	Columns []*Column `json:"columns"`
 
-	Measured string  `json:"measured"`             // when, and of how much the figures are medians
-	Others   float64 `json:"others_cpu,omitempty"` // the largest share of the machine that programs of others took meanwhile
+	Measured string `json:"measured"` // when, and of how much the figures are medians
+	// Others is the largest share of the machine that other programs took during the measurement.
+	Others float64 `json:"others_cpu,omitempty"`
 }
 
 // Add begins another column.
@@ -94,8 +95,8 @@ const (
 	legendPadding = 3
 )
 
-// Draw writes a plot of the plotted columns, from 0 up over a logarithmic axis of sizes, to an .svg file. Unknown values
-// are left out.
+// Draw writes a plot of the plotted columns, from 0 up over a logarithmic axis of sizes, to an .svg file. Unknown
+// values are left out.
 func (f *Figure) Draw(path string) error {
 	p := plot.New()
 	p.Title.Text = f.Title

@@ -192,12 +192,14 @@ func (s scene) virtual(t *testing.T, c costs) (o *outcome) {
 	return o
 }
 
-// TestModelHoldsTheLimit: what leases give back and take ahead for several keys in one call reaches each key's own shard.
+// TestModelHoldsTheLimit: what leases give back and take ahead for several keys in one call reaches each key's own
+// shard.
 func TestModelHoldsTheLimit(t *testing.T) {
 	s := scene{Mode: leased, Sidecars: 10, Shards: 3, Rate: 10_000, Keys: 10, Limit: 200, Length: time.Second}
 	o := s.virtual(t, defaultCosts)
 	if o.Admitted > 1 || o.Admitted < 0.9 || o.OnLease == 0 {
-		t.Errorf("%.3f of what the limits let pass is admitted, at most %d on lease: want nearly 1, and some", o.Admitted, o.OnLease)
+		t.Errorf("%.3f of what the limits let pass is admitted, at most %d on lease: want nearly 1, and some", o.Admitted,
+			o.OnLease)
 	}
 }
 
@@ -229,7 +231,9 @@ func measuredCosts() (costs, error) {
 		perCall := (cpu[last] - cpu[0]) / (calls[last] - calls[0])
 		perHit := cpu[0] - perCall*calls[0]
 		if perCall <= 0 || perHit <= 0 {
-			return costs{}, fmt.Errorf("bench/results/growth.json: %.1f us a call and %.1f us a hit make no sense: make growth on a quieter machine", perCall, perHit)
+			return costs{}, fmt.Errorf(
+				"bench/results/growth.json: %.1f us a call and %.1f us a hit make no sense: make growth on a quieter machine",
+				perCall, perHit)
 		}
 		us := func(v float64) time.Duration { return time.Duration(v * float64(time.Microsecond)) }
 		return costs{OneWay: defaultCosts.OneWay, PerCall: us(perCall), PerHit: us(perHit)}, nil
@@ -237,13 +241,16 @@ func measuredCosts() (costs, error) {
 	return costs{}, errors.New("bench/results/growth.json has no replicas: make growth")
 }
 
-// calm is the share of a shard's time below which its queue stays short: the tables of docs/sizing.md show what lies above.
+// calm is the share of a shard's time below which its queue stays short: the tables of docs/sizing.md show what lies
+// above.
 const calm = 0.7
 
 // capacity is a table of what a shard carries if no two requests share a call.
 func (c costs) capacity() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "\n**What one Redis carries at %.0f %%, one call a request**\n\n| limits per request | requests/s |\n|---|---|\n", 100*calm)
+	fmt.Fprintf(&b,
+		"\n**What one Redis carries at %.0f %%, one call a request**\n\n| limits per request | requests/s |\n|---|---|\n",
+		100*calm)
 	for _, hits := range []int{1, 2, 4, 8, 16} {
 		each := c.PerCall + time.Duration(hits)*c.PerHit
 		fmt.Fprintf(&b, "| %d | %.0f |\n", hits, math.Floor(calm/each.Seconds()/100)*100)
@@ -259,7 +266,8 @@ func loads() (scenes []scene) {
 	}{{10_000, []int{1}}, {25_000, []int{1, 2}}, {50_000, []int{2, 3, 4}}, {100_000, []int{4, 5, 6, 8}}} {
 		for _, shards := range load.shards {
 			scenes = append(scenes, scene{
-				Mode: strict, Sidecars: 1000, Shards: shards, Rate: load.rate, Keys: 1000, Limit: int64(load.rate / 500), Length: time.Second,
+				Mode: strict, Sidecars: 1000, Shards: shards, Rate: load.rate, Keys: 1000,
+				Limit: int64(load.rate / 500), Length: time.Second,
 			})
 		}
 	}
@@ -277,17 +285,25 @@ func TestMesh(t *testing.T) {
 	}
 	var all results
 	var b strings.Builder
-	fmt.Fprintf(&b, "Redis takes %s for a call and %s for each hit in it (fitted to `make growth`); %s one way between sidecar and shard (assumed).\n",
-		c.PerCall, c.PerHit, c.OneWay)
+	fmt.Fprintf(
+		&b,
+		"Redis takes %s for a call and %s for each hit in it (fitted to `make growth`); "+
+			"%s one way between sidecar and shard (assumed).\n",
+		c.PerCall,
+		c.PerHit,
+		c.OneWay,
+	)
 	b.WriteString(c.capacity())
 	add := func(title string, scenes []scene) {
-		fmt.Fprintf(&b, "\n**%s**\n\n| mode | sidecars | shards | requests/s | keys | calls/s per shard | busiest shard | admitted / limit | most permits on lease | p50, us | p99, us |\n%s\n",
+		fmt.Fprintf(&b,
+			"\n**%s**\n\n| mode | sidecars | shards | requests/s | keys "+
+				"| calls/s per shard | busiest shard | admitted / limit | most permits on lease | p50, us | p99, us |\n%s\n",
 			title, "|---|---|---|---|---|---|---|---|---|---|---|")
 		for _, s := range scenes {
 			o := s.virtual(t, c)
 			all.Scenes = append(all.Scenes, o)
-			fmt.Fprintf(&b, "| %s | %d | %d | %.0f | %d | %.0f | %.0f %% | %.3f | %d | %d | %d |\n", s.Mode, s.Sidecars, s.Shards, s.Rate, s.Keys,
-				o.Calls, 100*o.Busy, o.Admitted, o.OnLease, o.P50.Microseconds(), o.P99.Microseconds())
+			fmt.Fprintf(&b, "| %s | %d | %d | %.0f | %d | %.0f | %.0f %% | %.3f | %d | %d | %d |\n", s.Mode, s.Sidecars,
+				s.Shards, s.Rate, s.Keys, o.Calls, 100*o.Busy, o.Admitted, o.OnLease, o.P50.Microseconds(), o.P99.Microseconds())
 		}
 	}
 	add("Shards for a load: 1,000 sidecars, many keys, each asked for half of its limit", loads())
@@ -303,16 +319,22 @@ func TestMesh(t *testing.T) {
 		from := len(all.Scenes)
 		add(p.title, scenes)
 		if p.name != "" {
-			b.WriteString(draw(t, "mesh-"+p.name+"-calls.svg", "Ten "+p.name+" keys: calls on each of 3 shards", "calls per second on a shard",
-				all.Scenes[from:], func(o *outcome) float64 { return o.Calls }))
+			b.WriteString(
+				draw(t, "mesh-"+p.name+"-calls.svg", "Ten "+p.name+" keys: calls on each of 3 shards",
+					"calls per second on a shard", all.Scenes[from:], func(o *outcome) float64 { return o.Calls }),
+			)
 		}
 		if p.name == crowded {
-			b.WriteString(draw(t, "mesh-"+p.name+"-admitted.svg", "Ten "+p.name+" keys: admitted / limit", "admitted / what the limits let pass",
-				all.Scenes[from:], func(o *outcome) float64 { return o.Admitted }))
+			b.WriteString(
+				draw(t, "mesh-"+p.name+"-admitted.svg", "Ten "+p.name+" keys: admitted / limit",
+					"admitted / what the limits let pass", all.Scenes[from:], func(o *outcome) float64 { return o.Admitted }),
+			)
 		}
 	}
-	b.WriteString("\n**The model beside real sidecars** (five processes on one Redis, 500 requests a second for each of 2 keys)\n\n")
-	b.WriteString("| mode | limit per second | calls/s, Redis | model | admitted / limit, Redis | model |\n|---|---|---|---|---|---|\n")
+	b.WriteString(
+		"\n**The model beside real sidecars** (five processes on one Redis, 500 requests a second for each of 2 keys)\n\n")
+	b.WriteString(
+		"| mode | limit per second | calls/s, Redis | model | admitted / limit, Redis | model |\n|---|---|---|---|---|---|\n")
 	var staleness strings.Builder
 	for _, mode := range modes {
 		server := redistest.Start(t)
@@ -320,13 +342,17 @@ func TestMesh(t *testing.T) {
 		for _, limit := range smallLimits {
 			got, model := small(mode, limit).beside(t, server, fleet, c)
 			all.Scenes = append(all.Scenes, got, model)
-			fmt.Fprintf(&b, "| %s | %d | %.0f | %.0f | %.3f | %.3f |\n", mode, limit, got.Calls, model.Calls, got.Admitted, model.Admitted)
+			fmt.Fprintf(&b, "| %s | %d | %.0f | %.0f | %.3f | %.3f |\n", mode, limit, got.Calls, model.Calls, got.Admitted,
+				model.Admitted)
 		}
 		s := stale(t, mode, fleet, 200)
 		all.Staleness = append(all.Staleness, s)
-		fmt.Fprintf(&staleness, "| %s | %d | %d | %d |\n", mode, s.P50.Microseconds(), s.P99.Microseconds(), s.Max.Microseconds())
+		fmt.Fprintf(&staleness, "| %s | %d | %d | %d |\n", mode, s.P50.Microseconds(), s.P99.Microseconds(),
+			s.Max.Microseconds())
 	}
-	b.WriteString("\n**How long a refund is not seen** (five processes on one Redis, 200 refunds at one of them, until each of the others admits a request again; with strict that is the time of a request)\n\n")
+	b.WriteString(
+		"\n**How long a refund is not seen** (five processes on one Redis, 200 refunds at one of them, " +
+			"until each of the others admits a request again; with strict that is the time of a request)\n\n")
 	b.WriteString("| mode | p50, us | p99, us | longest, us |\n|---|---|---|---|\n" + staleness.String())
 	write(t, b.String(), &all)
 }
@@ -350,9 +376,18 @@ var parts = []struct {
 }{
 	{"Many keys, each asked for half of its limit", "", 1000, 100, [][2]int{{10, 3}, {100, 3}, {1000, 3}, {1000, 6}}},
 	{"Many keys, each asked for twice its limit", "", 1000, 25, [][2]int{{10, 3}, {100, 3}, {1000, 3}, {1000, 6}}},
-	{"Ten flooded keys, each asked for 500 times its limit", "flooded", 10, 10, [][2]int{{10, 3}, {30, 3}, {100, 3}, {300, 3}, {1000, 3}}},
-	{"Ten hot keys, each asked for half of its limit", "hot", 10, 10_000, [][2]int{{10, 3}, {30, 3}, {100, 3}, {300, 3}, {1000, 3}}},
-	{"Ten crowded keys, each asked for five times its limit", crowded, 10, 1000, [][2]int{{10, 3}, {30, 3}, {100, 3}, {300, 3}, {1000, 3}}},
+	{
+		"Ten flooded keys, each asked for 500 times its limit", "flooded", 10, 10,
+		[][2]int{{10, 3}, {30, 3}, {100, 3}, {300, 3}, {1000, 3}},
+	},
+	{
+		"Ten hot keys, each asked for half of its limit", "hot", 10, 10_000,
+		[][2]int{{10, 3}, {30, 3}, {100, 3}, {300, 3}, {1000, 3}},
+	},
+	{
+		"Ten crowded keys, each asked for five times its limit", crowded, 10, 1000,
+		[][2]int{{10, 3}, {30, 3}, {100, 3}, {300, 3}, {1000, 3}},
+	},
 }
 
 // draw writes a plot of a value of the outcomes, by the number of sidecars for each mode, and returns its link.
@@ -394,7 +429,9 @@ func write(t *testing.T, text string, all *results) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for path, text := range map[string]string{path: before + begin + text + end + after, "../results/mesh.json": string(numbers) + "\n"} {
+	for path, text := range map[string]string{
+		path: before + begin + text + end + after, "../results/mesh.json": string(numbers) + "\n",
+	} {
 		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}

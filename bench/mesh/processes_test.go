@@ -33,11 +33,13 @@ type process struct {
 
 func (p *process) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Decision) error {
 	h := hits[0]
-	res, err := p.client.ShouldRateLimit(ctx, &pb.RateLimitRequest{Domain: "mesh", Descriptors: []*common.RateLimitDescriptor{{
-		Entries:        []*common.RateLimitDescriptor_Entry{{Key: p.rule, Value: h.Key}},
-		HitsAddend:     wrapperspb.UInt64(uint64(max(h.N, -h.N))),
-		IsNegativeHits: h.N < 0,
-	}}})
+	res, err := p.client.ShouldRateLimit(
+		ctx,
+		&pb.RateLimitRequest{Domain: "mesh", Descriptors: []*common.RateLimitDescriptor{{
+			Entries:    []*common.RateLimitDescriptor_Entry{{Key: p.rule, Value: h.Key}},
+			HitsAddend: wrapperspb.UInt64(uint64(max(h.N, -h.N))), IsNegativeHits: h.N < 0,
+		}}},
+	)
 	if err != nil {
 		return err
 	}
@@ -157,7 +159,8 @@ func (s scene) beside(t *testing.T, server *redistest.Server, fleet []*process, 
 	return got, s.virtual(t, c)
 }
 
-// TestModelAgrees compares the model with five sidecars on one Redis, where also a refund at one is seen by the others.
+// TestModelAgrees compares the model with five sidecars on one Redis, where also a refund at one is seen by the
+// others.
 func TestModelAgrees(t *testing.T) {
 	for _, mode := range modes {
 		t.Run(mode, func(t *testing.T) {

@@ -1,10 +1,9 @@
 package limiter
 
-// A request whose hits lie in places that cannot be decided in one step, such as the slots of a Redis Cluster, is
-// decided as Decide does in two. First each place charges what TryCharge says, where it fits. If the request turns out
-// to be admitted, the quotas that it passes nevertheless are charged ChargeSpend. If it turns out to be denied, each place
-// undoes that and charges what DeniedCharge says. In between, others see counters that hold
-// more than they will: so nobody is admitted who should not be, and somebody may be denied who need not.
+// A request whose hits lie in several stores, or in several slots of a Redis Cluster, is decided as Decide does in two
+// steps. First each store charges what TryCharge says, where it fits. If the request turns out to be admitted, the quotas
+// that it exceeds are charged ChargeSpend. If it turns out to be denied, each store takes its charge back and charges
+// what DeniedCharge says. In between, others find counters that hold more than they will, and may be denied for that.
 
 // Charge says what a hit takes of its counter.
 type Charge = charge

@@ -1,5 +1,5 @@
-// Package chrometest runs a real Chromium for tests, without a window, over its DevTools protocol. It talks by a pipe, so that
-// no port and no library of websockets is needed.
+// Package chrometest runs a real Chromium without a window for a test. It speaks the DevTools protocol over a pipe, which
+// needs neither a port nor a websocket library (ADR 0055).
 package chrometest
 
 import (
@@ -11,7 +11,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"strings"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -22,61 +22,44 @@ import (
 // patience is how long anything may take on a busy machine.
 const patience = 30 * time.Second
 
-// names are what distributions call it.
-var names = []string{"chromium", "chromium-browser", "google-chrome"}
-
 // Browser is a running Chromium with one page.
 type Browser struct {
 	tb      testing.TB
-	process *proctest.Process
-	session string
+	session string // of the page
 
 	mu      sync.Mutex
 	in      io.Writer
 	id      int
-	answers map[int]chan message
-	err     error    // why nothing more is read
-	said    []string // on the console, exceptions and violations of the policy too
-	asked   []string // URLs
+	answers map[int]chan message // by the ID of the command
+	err     error                // why nothing more is read
+	console []string
+	urls    []string
 }
 
-// message is of the protocol: an answer has ID, an event Method.
+// message is one message of the protocol: an answer has an ID, an event has a Method.
 type message struct {
-	ID        int             `json:"id,omitempty"`
-	SessionID string          `json:"sessionId,omitempty"`
-	Method    string          `json:"method,omitempty"`
-	Params    json.RawMessage `json:"params,omitempty"`
-	Result    json.RawMessage `json:"result,omitempty"`
-	Error     *struct {
-		Message string `json:"message"`
-	} `json:"error,omitempty"`
+	ID        int    `json:"id,omitempty"`
+	SessionID string `json:"sessionId,omitempty"`
+	Method    string `json:"method,omitempty"`
+	Params    any    `json:"params,omitempty"`
+
+	Result json.RawMessage           `json:"result,omitempty"`
+	Error  *struct{ Message string } `json:"error,omitempty"`
 }
 
-// Start runs Chromium until the test ends. Under -short it skips the test; without a Chromium it fails it, and says how to get
-// one.
+// Start runs Chromium until the test ends. Under -short it skips the test; without a Chromium it fails the test.
 func Start(tb testing.TB) *Browser {
 	tb.Helper()
-	if testing.Short() {
-		tb.Skip("needs Chromium: left out by -short")
-	}
-	path := ""
-	for _, name := range names {
-		if found, err := exec.LookPath(name); err == nil {
-			path = found
-			break
-		}
-	}
-	if path == "" {
-		tb.Fatalf("needs Chromium, and there is none of %s in PATH: make tools installs it (apt-get install chromium)", strings.Join(names, ", "))
-	}
+	path := proctest.Program(tb, "chromium", "chromium-browser", "google-chrome")
 	toBrowser, in := pipe(tb)
 	out, fromBrowser := pipe(tb)
-	cmd := exec.Command(path, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-		"--disable-component-update", "--disable-sync", "--disable-extensions", "--disable-dev-shm-usage", "--force-color-profile=srgb", "--hide-scrollbars",
-		"--user-data-dir="+tb.TempDir(), "--remote-debugging-pipe", "about:blank")
-	cmd.ExtraFiles = []*os.File{toBrowser, fromBrowser} // 3 and 4
+	cmd := exec.Command(path, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+		"--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-extensions",
+		"--disable-dev-shm-usage", "--force-color-profile=srgb", "--hide-scrollbars", "--user-data-dir="+tb.TempDir(),
+		"--remote-debugging-pipe")
+	cmd.ExtraFiles = []*os.File{toBrowser, fromBrowser} // descriptors 3 and 4, as the protocol wants
+	process := proctest.Start(tb, "Chromium", cmd)
 	b := &Browser{tb: tb, in: in, answers: map[int]chan message{}}
-	b.process = proctest.Start(tb, "Chromium", cmd)
 	for _, f := range cmd.ExtraFiles {
 		if err := f.Close(); err != nil {
 			tb.Fatal(err)
@@ -88,12 +71,19 @@ func Start(tb testing.TB) *Browser {
 		b.read(out)
 	}()
 	tb.Cleanup(func() {
-		b.process.Kill()
+		process.Kill()
 		_ = in.Close()
 		_ = out.Close()
 		<-read
 	})
-	b.attach()
+	var target struct{ TargetID string }
+	b.call("Target.createTarget", map[string]any{"url": "about:blank"}, &target)
+	var attached struct{ SessionID string }
+	b.call("Target.attachToTarget", map[string]any{"targetId": target.TargetID, "flatten": true}, &attached)
+	b.session = attached.SessionID
+	for _, domain := range []string{"Page", "Runtime", "Network", "Log"} {
+		b.call(domain+".enable", nil, nil)
+	}
 	return b
 }
 
@@ -106,86 +96,63 @@ func pipe(tb testing.TB) (r, w *os.File) {
 	return r, w
 }
 
-// attach begins to talk with the page that is there from the start.
-func (b *Browser) attach() {
-	b.tb.Helper()
-	var targets struct {
-		TargetInfos []struct{ TargetID, Type string }
-	}
-	for deadline := time.Now().Add(patience); ; {
-		b.call("Target.getTargets", nil, &targets)
-		for _, t := range targets.TargetInfos {
-			if t.Type == "page" {
-				var attached struct{ SessionID string }
-				b.call("Target.attachToTarget", map[string]any{"targetId": t.TargetID, "flatten": true}, &attached)
-				b.session = attached.SessionID
-				for _, domain := range []string{"Page", "Runtime", "Network", "Log"} {
-					b.call(domain+".enable", nil, nil)
-				}
-				return
-			}
-		}
-		if time.Now().After(deadline) {
-			b.tb.Fatal("Chromium has no page")
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
-}
-
-// read takes what the browser says, messages that end in a 0, until the pipe is closed.
+// read reads messages, each of which ends in a zero byte, until the pipe is closed.
 func (b *Browser) read(out io.Reader) {
 	for r := bufio.NewReader(out); ; {
 		text, err := r.ReadBytes(0)
-		var m message
+		var m struct {
+			message
+			Params json.RawMessage `json:"params"`
+		}
 		if err == nil {
 			err = json.Unmarshal(text[:len(text)-1], &m)
 		}
 		b.mu.Lock()
-		if err != nil {
-			b.err = err
+		if b.err = err; err != nil {
 			for _, answer := range b.answers {
 				close(answer)
 			}
-			b.answers = nil
 			b.mu.Unlock()
 			return
 		}
 		if answer := b.answers[m.ID]; answer != nil {
 			delete(b.answers, m.ID)
-			answer <- m
+			answer <- m.message
 		}
-		b.note(&m)
+		var e event
+		if json.Unmarshal(m.Params, &e) == nil { // of most events it is something else
+			b.note(m.Method, &e)
+		}
 		b.mu.Unlock()
 	}
 }
 
-// note remembers an event.
-func (b *Browser) note(m *message) {
-	var p struct {
-		Type    string
-		Args    []struct{ Value, Description any }
-		Request struct{ URL string }
-		Entry   struct{ Level, Text, URL string }
-		Details struct {
-			Exception struct{ Description string } `json:"exception"`
-		} `json:"exceptionDetails"`
-	}
-	if err := json.Unmarshal(m.Params, &p); err != nil {
-		return
-	}
-	switch m.Method {
+// event has what is kept of any event.
+type event struct {
+	Type    string
+	Args    []struct{ Value, Description any }
+	Request struct{ URL string }
+	Entry   struct{ Level, Text, URL string }
+	Details struct {
+		Exception struct{ Description string } `json:"exception"`
+	} `json:"exceptionDetails"`
+}
+
+// note keeps an event of the console or the network.
+func (b *Browser) note(method string, e *event) {
+	switch method {
 	case "Runtime.consoleAPICalled":
-		b.said = append(b.said, fmt.Sprint(p.Type, p.Args))
+		b.console = append(b.console, fmt.Sprint(e.Type, e.Args))
 	case "Runtime.exceptionThrown":
-		b.said = append(b.said, p.Details.Exception.Description)
+		b.console = append(b.console, e.Details.Exception.Description)
 	case "Log.entryAdded":
-		b.said = append(b.said, fmt.Sprint(p.Entry.Level, ": ", p.Entry.Text, " ", p.Entry.URL))
+		b.console = append(b.console, fmt.Sprint(e.Entry.Level, ": ", e.Entry.Text, " ", e.Entry.URL))
 	case "Network.requestWillBeSent":
-		b.asked = append(b.asked, p.Request.URL)
+		b.urls = append(b.urls, e.Request.URL)
 	}
 }
 
-// call sends one command and decodes its result.
+// call sends a command and decodes its result, unless that is nil.
 func (b *Browser) call(method string, params, result any) {
 	b.tb.Helper()
 	if err := b.tryCall(method, params, result); err != nil {
@@ -202,7 +169,7 @@ func (b *Browser) tryCall(method string, params, result any) error {
 	case m, ok := <-answer:
 		switch {
 		case !ok:
-			return errors.New("it has ended")
+			return errors.New("the browser has ended")
 		case m.Error != nil:
 			return errors.New(m.Error.Message)
 		case result == nil:
@@ -221,10 +188,7 @@ func (b *Browser) send(method string, params any, answer chan message) error {
 		return b.err
 	}
 	b.id++
-	text, err := json.Marshal(struct {
-		message
-		Params any `json:"params,omitempty"`
-	}{message{ID: b.id, SessionID: b.session, Method: method}, params})
+	text, err := json.Marshal(message{ID: b.id, SessionID: b.session, Method: method, Params: params})
 	if err != nil {
 		return err
 	}
@@ -233,18 +197,18 @@ func (b *Browser) send(method string, params any, answer chan message) error {
 	return err
 }
 
-// Open goes to a URL, and returns when the page has loaded.
+// Open goes to a URL and returns when the page has loaded.
 func (b *Browser) Open(url string) {
 	b.tb.Helper()
-	var went struct{ ErrorText string }
-	b.call("Page.navigate", map[string]any{"url": url}, &went)
-	if went.ErrorText != "" {
-		b.tb.Fatalf("%s: %s", url, went.ErrorText)
+	var result struct{ ErrorText string }
+	b.call("Page.navigate", map[string]any{"url": url}, &result)
+	if result.ErrorText != "" {
+		b.tb.Fatalf("%s: %s", url, result.ErrorText)
 	}
 	b.Await("document.readyState === 'complete' && location.href !== 'about:blank'")
 }
 
-// Eval is the value of a JavaScript expression in the page, which may be a promise.
+// Eval returns the value of a JavaScript expression in the page; of a promise, what it resolves to.
 func (b *Browser) Eval(expression string) any {
 	b.tb.Helper()
 	v, err := b.eval(expression)
@@ -254,7 +218,7 @@ func (b *Browser) Eval(expression string) any {
 	return v
 }
 
-// Text is Eval of an expression that is a text.
+// Text is Eval of an expression whose value is a string.
 func (b *Browser) Text(expression string) string {
 	b.tb.Helper()
 	text, ok := b.Eval(expression).(string)
@@ -271,7 +235,8 @@ func (b *Browser) eval(expression string) (any, error) {
 			Exception struct{ Description string }
 		}
 	}
-	err := b.tryCall("Runtime.evaluate", map[string]any{"expression": expression, "returnByValue": true, "awaitPromise": true}, &answer)
+	params := map[string]any{"expression": expression, "returnByValue": true, "awaitPromise": true}
+	err := b.tryCall("Runtime.evaluate", params, &answer)
 	if err == nil && answer.ExceptionDetails != nil {
 		err = errors.New(answer.ExceptionDetails.Exception.Description)
 	}
@@ -288,7 +253,7 @@ func (b *Browser) Await(expression string) {
 			return
 		}
 		if last = v; err != nil {
-			last = err // of a page that is just being left, perhaps
+			last = err // the page may be changing
 		}
 	}
 	text, _ := b.eval("document.body.innerText")
@@ -298,8 +263,8 @@ func (b *Browser) Await(expression string) {
 // Press presses and releases a key, such as "Tab", "Enter" or "a", where the focus is.
 func (b *Browser) Press(key string) {
 	b.tb.Helper()
-	codes := map[string]int{"Tab": 9, "Enter": 13, " ": 32, "ArrowDown": 40}
-	down := map[string]any{"type": "keyDown", "key": key, "windowsVirtualKeyCode": codes[key]}
+	code := map[string]int{"Tab": 9, "Enter": 13, " ": 32, "ArrowDown": 40}[key]
+	down := map[string]any{"type": "keyDown", "key": key, "windowsVirtualKeyCode": code}
 	switch {
 	case key == "Enter":
 		down["text"] = "\r"
@@ -307,18 +272,19 @@ func (b *Browser) Press(key string) {
 		down["text"] = key
 	}
 	b.call("Input.dispatchKeyEvent", down, nil)
-	b.call("Input.dispatchKeyEvent", map[string]any{"type": "keyUp", "key": key, "windowsVirtualKeyCode": codes[key]}, nil)
+	b.call("Input.dispatchKeyEvent", map[string]any{"type": "keyUp", "key": key, "windowsVirtualKeyCode": code}, nil)
 }
 
-// Look sets the size of the page in pixels, and whether its user prefers dark.
+// Look sets the size of the page in pixels, and whether its user prefers dark colours.
 func (b *Browser) Look(width, height int, dark bool) {
 	b.tb.Helper()
-	b.call("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false}, nil)
-	scheme := map[bool]string{false: "light", true: "dark"}[dark]
-	b.call("Emulation.setEmulatedMedia", map[string]any{"features": []any{map[string]any{"name": "prefers-color-scheme", "value": scheme}}}, nil)
+	size := map[string]any{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false}
+	b.call("Emulation.setDeviceMetricsOverride", size, nil)
+	scheme := map[string]any{"name": "prefers-color-scheme", "value": map[bool]string{false: "light", true: "dark"}[dark]}
+	b.call("Emulation.setEmulatedMedia", map[string]any{"features": []any{scheme}}, nil)
 }
 
-// Screenshot writes what is seen as PNG.
+// Screenshot writes a picture of the page as PNG.
 func (b *Browser) Screenshot(path string) {
 	b.tb.Helper()
 	var shot struct{ Data string }
@@ -332,16 +298,16 @@ func (b *Browser) Screenshot(path string) {
 	}
 }
 
-// Said is what pages wrote to the console, exceptions and refusals by a Content-Security-Policy among them.
-func (b *Browser) Said() []string {
+// Console returns what pages wrote to the console, with exceptions and violations of a Content-Security-Policy.
+func (b *Browser) Console() []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return append([]string(nil), b.said...)
+	return slices.Clone(b.console)
 }
 
-// Asked are the URLs that pages asked for.
-func (b *Browser) Asked() []string {
+// URLs returns the URLs that pages requested.
+func (b *Browser) URLs() []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return append([]string(nil), b.asked...)
+	return slices.Clone(b.urls)
 }

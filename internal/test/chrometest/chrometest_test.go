@@ -9,7 +9,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/test/chrometest"
 )
 
-// A page runs, keys arrive, and what its policy refuses is told.
+// A page runs, keys arrive, and the console shows what the page's policy refuses.
 func TestBrowser(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Security-Policy", "img-src 'none'")
@@ -27,10 +27,10 @@ func TestBrowser(t *testing.T) {
 		b.Press(key)
 	}
 	b.Await("document.activeElement.value === 'hi'")
-	if said := strings.Join(b.Said(), "\n"); !strings.Contains(said, "Content Security Policy") {
-		t.Errorf("the refused image is not told:\n%s", said)
+	if said := strings.Join(b.Console(), "\n"); !strings.Contains(said, "Content Security Policy") {
+		t.Errorf("the console does not show the refused image:\n%s", said)
 	}
-	if asked := b.Asked(); len(asked) == 0 || !strings.HasPrefix(asked[0], s.URL) {
+	if asked := b.URLs(); len(asked) == 0 || !strings.HasPrefix(asked[0], s.URL) {
 		t.Errorf("asked: %v", asked)
 	}
 }

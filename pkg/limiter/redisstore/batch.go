@@ -15,10 +15,10 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// batch is the requests of one script call, and the room that it is written in.
+// batch is the requests of one script call, with the buffers that its arguments are written to.
 type batch struct {
 	calls []*call
-	hits  int // of all calls
+	hits  int // in all calls
 	steps stepSet
 
 	keys     []string
@@ -36,27 +36,28 @@ func (b *batch) reset() {
 	clear(b.known)
 	clear(b.args)
 	*b = batch{
-		calls: b.calls[:0], keys: b.keys[:0], requests: b.requests[:0], policies: b.policies[:0], known: b.known, args: b.args[:0],
+		calls: b.calls[:0], keys: b.keys[:0], requests: b.requests[:0],
+		policies: b.policies[:0], known: b.known, args: b.args[:0],
 	}
 }
 
-// add takes the call into the batch.
+// add puts the call into the batch.
 func (b *batch) add(c *call) {
 	b.calls = append(b.calls, c)
 	b.hits += len(c.hits)
 }
 
-// batcher decides batches on a server, or on the servers of a cluster.
+// batcher sends batches to a server, or to the servers of a cluster.
 type batcher struct {
 	client  redis.UniversalClient
-	slotted bool // a call may have keys of one slot only
+	slotted bool // a cluster: a script call may have keys of one slot only
 	prefix  string
 	channel string       // of refunds
 	now     func() int64 // nil: the server's clock
 	scripts scripts
 	sent    *sent
 	wall    func() int64 // this process's clock, in microseconds since the Unix epoch
-	ahead   atomic.Int64 // by how much the server's was found to be ahead of it, in microseconds
+	ahead   atomic.Int64 // how far the server's clock is ahead of it, in microseconds
 }
 
 // send decides the batch and sets each call's out, or its err.
@@ -89,21 +90,21 @@ func (b *batch) fail(err error) {
 	}
 }
 
-// run calls the script by its hash, and with its text where the server does not know it, and so has not run it.
+// run calls the script by its hash, and then with its text if the server does not know it.
 func (r *batcher) run(ctx context.Context, b *batch) (*redis.Cmd, error) {
 	sc := r.scripts.with(b.steps)
 	cmd := b.command(ctx, "evalsha", sc.sha)
 	r.sent.batch(len(b.calls))
-	err := r.client.Process(ctx, once{cmd})
+	err := r.client.Process(ctx, noRetry{cmd})
 	if redis.HasErrorPrefix(err, noScript) {
 		r.sent.texts.Add(1)
 		cmd = b.command(ctx, "eval", sc.text)
-		err = r.client.Process(ctx, once{cmd})
+		err = r.client.Process(ctx, noRetry{cmd})
 	}
 	return cmd, err
 }
 
-// noScript begins the answer of a server that does not know a script.
+// noScript begins a server's answer that it does not know a script, and so has not run it.
 const noScript = "NOSCRIPT"
 
 func (b *batch) command(ctx context.Context, name, script string) *redis.Cmd {
@@ -111,13 +112,13 @@ func (b *batch) command(ctx context.Context, name, script string) *redis.Cmd {
 	return redis.NewCmd(ctx, b.args...)
 }
 
-// once is a command that go-redis sends no second time when an answer is lost: it may have been counted. What a
-// server refused to run, with MOVED, ASK or READONLY, it sends to another one.
-type once struct{ *redis.Cmd }
+// noRetry is a command that go-redis does not repeat when its answer is lost, since it may have been counted.
+// A command that a server refused to run, with MOVED, ASK or READONLY, still goes to another server.
+type noRetry struct{ *redis.Cmd }
 
-func (once) NoRetry() bool { return true }
+func (noRetry) NoRetry() bool { return true }
 
-// write makes the script's arguments: see lua/call.lua.
+// write writes the script's arguments, which lua/call.lua describes.
 func (r *batcher) write(b *batch) {
 	now := r.around()
 	channel := ""
@@ -126,7 +127,7 @@ func (r *batcher) write(b *batch) {
 		for i := range c.hits {
 			h := &c.hits[i]
 			b.keys = append(b.keys, r.key(h.Key))
-			if h.N < 0 && h.Policy.Algorithm() != limiter.Concurrency { // whose denials nobody remembers
+			if h.N < 0 && h.Policy.Algorithm() != limiter.Concurrency { // whose denials are not cached
 				channel = r.channel
 			}
 			for _, v := range [...]int64{b.policy(h.Policy, now), c.mode(i), c.group(i), h.N} {
@@ -144,7 +145,7 @@ func (r *batcher) write(b *batch) {
 	}
 }
 
-// key is the counter's name in Redis.
+// key returns the name of a counter's key in Redis.
 func (r *batcher) key(key string) string {
 	if r.slotted {
 		return r.prefix + tagged(key)
@@ -152,7 +153,7 @@ func (r *batcher) key(key string) string {
 	return r.prefix + key
 }
 
-// policy is the number of a policy in the batch, in which each is told once.
+// policy returns the number of a policy in the batch, which has each policy one time.
 func (b *batch) policy(p *limiter.Policy, now int64) int64 {
 	if i := b.known[p]; i != 0 {
 		return int64(i)
@@ -172,7 +173,7 @@ func (b *batch) policy(p *limiter.Policy, now int64) int64 {
 	return int64(len(b.policies))
 }
 
-// clock is the time to decide at, or "" for the server's own.
+// clock returns the time to decide at, or "" for the server's own.
 func (r *batcher) clock(now int64) any {
 	if r.now == nil {
 		return ""
@@ -182,15 +183,15 @@ func (r *batcher) clock(now int64) any {
 
 const double = 8 // bytes
 
-// appendDouble writes an integer below 2^53 as Lua reads it.
+// appendDouble writes an integer below 2^53 as the script reads it.
 func appendDouble(dst []byte, v int64) []byte {
 	return binary.LittleEndian.AppendUint64(dst, math.Float64bits(float64(v)))
 }
 
-// answerFields is how many numbers the script answers for a hit.
+// answerFields is how many numbers the script returns for a hit.
 const answerFields = 5
 
-// read gives each call its part of the script's answer, or its error.
+// read gives each call its decisions from the script's answer, or its error.
 func (b *batch) read(answer any) error {
 	var failures []any
 	var at int64

@@ -182,11 +182,11 @@ func (r *batcher) process(ctx context.Context, cmds []*redis.Cmd) {
 	switch len(cmds) {
 	case 0:
 	case 1:
-		_ = r.client.Process(ctx, once{cmds[0]})
+		_ = r.client.Process(ctx, noRetry{cmds[0]})
 	default:
 		pipe := r.client.Pipeline()
 		for _, cmd := range cmds {
-			_ = pipe.Process(ctx, once{cmd})
+			_ = pipe.Process(ctx, noRetry{cmd})
 		}
 		_, _ = pipe.Exec(ctx)
 	}

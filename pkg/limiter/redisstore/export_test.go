@@ -1,5 +1,7 @@
 package redisstore
 
+import "github.com/redis/go-redis/v9"
+
 // MaxFlights is maxFlights.
 const MaxFlights = maxFlights
 
@@ -40,3 +42,6 @@ func (s *Store) Besides(key string) string { return s.besides(key) }
 
 // Key is a counter's name in Redis.
 func (s *Store) Key(key string) string { return s.key(key) }
+
+// AddHook has h called for the store's commands.
+func (s *Store) AddHook(h redis.Hook) { s.client.AddHook(h) }

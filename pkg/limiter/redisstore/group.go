@@ -15,13 +15,14 @@ import (
 var _ limiter.Store = (*Group)(nil)
 
 // Group is several stores: a first one, and those that limits name (limiter.Params.Store). A request whose hits lie in
-// several is charged in all of them or in none, as one whose hits lie in several slots of a cluster is.
+// several stores is charged in all of them or in none, like one in several slots of a cluster. Group is safe for
+// concurrent use.
 type Group struct {
 	first *Store
 	named map[string]*Store
 }
 
-// NewGroup puts stores together. Closing them stays with the caller of Close.
+// NewGroup returns the group of a first store and of named ones. Its Close closes them.
 func NewGroup(first *Store, named map[string]*Store) *Group {
 	return &Group{first: first, named: named}
 }
@@ -35,10 +36,10 @@ func (g *Group) each(f func(s *Store) error) error {
 	return errors.Join(errs...)
 }
 
-// Close ends all connections of all stores.
+// Close closes all stores.
 func (g *Group) Close() error { return g.each((*Store).Close) }
 
-// String names all servers, without user and password.
+// String returns the names of all servers, without users and passwords.
 func (g *Group) String() string {
 	all := []string{g.first.String()}
 	for _, name := range slices.Sorted(maps.Keys(g.named)) {
@@ -52,7 +53,7 @@ func (g *Group) Ping(ctx context.Context) error {
 	return g.each(func(s *Store) error { return s.Ping(ctx) })
 }
 
-// of is the store that a limit names.
+// of returns the store that a limit names, nil if there is none.
 func (g *Group) of(name string) *Store {
 	if name == "" {
 		return g.first
@@ -60,7 +61,7 @@ func (g *Group) of(name string) *Store {
 	return g.named[name]
 }
 
-// Take implements limiter.Store. A request in several stores may take as long as the first one's timeout.
+// Take implements limiter.Store. The first store's timeout bounds a request in several stores.
 func (g *Group) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Decision) error {
 	if len(hits) == 0 {
 		return nil
@@ -81,7 +82,7 @@ func (g *Group) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Deci
 		one = one && name == hits[0].Policy.Store()
 	}
 	if one {
-		s := g.of(hits[0].Policy.Store()) // its Take would check the hits again
+		s := g.of(hits[0].Policy.Store()) // not its Take: the hits are checked
 		return s.unavailable(s.take(ctx, hits, out))
 	}
 	of := func(h *limiter.Hit) *Store { return g.of(h.Policy.Store()) }
@@ -94,7 +95,7 @@ func (g *Group) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Deci
 	return unavailable(err)
 }
 
-// Refunds is Store.Refunds of every store: no refund is missed while all of them are heard.
+// Refunds is Store.Refunds of every store. It calls hears(true, nil) when all of them hear refunds.
 func (g *Group) Refunds(ctx context.Context, forget func(key string, reset bool), hears func(yes bool, why error)) {
 	var mu sync.Mutex
 	var wait sync.WaitGroup

@@ -9,35 +9,37 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// Bounds of what is under way at once.
+// Bounds of the calls under way.
 const (
-	// maxBatch is the most hits of one script call, so that Redis, which does nothing else meanwhile, is back
-	// within about a millisecond. A single request may have more.
+	// maxBatch is the most hits of one script call, which keeps Redis busy for about a millisecond. A single request may
+	// have more.
 	maxBatch = 256
-	// maxFlights is the most script calls under way at once: while few requests come, none waits for another's answer.
+	// maxFlights is the most script calls under way at the same time. While few requests come, none waits for the answer
+	// to another.
 	maxFlights = 4
-	// crowd is how many requests in one call show that many come. Then one call at a time is under way: four cost
-	// 29.4 us of CPU a request instead of 25.5, since each carries fewer.
-	crowd = 8
+	// busyBatch is the batch size from which the queue counts as busy. Then one call at a time is under way: four take
+	// 29.4 us of CPU a request instead of 25.5, since each carries fewer requests.
+	busyBatch = 8
 )
 
-// A request that lends its goroutine to a call cannot leave before the call ends. So it lends only where that is soon:
-// the store's timeout is at most lendTimeout, and the latest call took at most lendLatency.
+// A request may send its batch from its own goroutine, which it then cannot leave before the batch is answered. It does
+// so only while answers are quick: the store's timeout is at most lendTimeout, and the latest call took at most
+// lendLatency.
 const (
 	lendTimeout = 20 * time.Millisecond
 	lendLatency = time.Millisecond
 )
 
-// call is one request on its way to Redis. It outlives a Take that gave up, and so owns all that it refers to.
+// call is a request, or its hits in one scope, on the way to Redis. It owns its data: it may outlive its Take.
 type call struct {
 	hits []limiter.Hit
 	out  []limiter.Decision
 	err  error
 	phase
 	timer *time.Timer
-	done  chan struct{} // receives once the call is answered, unless it was left
-	// left is set by the first of two: the Take that gave up, or the flight that has the answer. The other one
-	// puts the call back for reuse.
+	done  chan struct{} // receives when the call is answered, unless Take has left it
+	// left is set by whichever comes first, the Take that gives up or the flight that has the answer. The other one
+	// frees the call.
 	left atomic.Bool
 }
 
@@ -51,7 +53,7 @@ type phase struct {
 	at       int64   // when it was decided, in microseconds since the Unix epoch, by the store's clock
 }
 
-// forget makes the call as it was before it was answered, so that it can be sent again.
+// forget drops the answer, so that the call can be sent another time.
 func (c *call) forget() {
 	c.out, c.err, c.at = c.out[:0], nil, 0
 }
@@ -72,9 +74,9 @@ func (c *call) group(i int) int64 {
 	return int64(c.hits[i].Group)
 }
 
-// queue sends requests in batches: what comes while calls are under way, as many as may be, goes out with the next
-// one. So nothing waits for a timer, and the batches are as large as Redis is busy. Each call that is under way has a
-// goroutine, the first one that of a Take; there is none when nothing is under way.
+// queue sends calls in batches. Calls that come while as many batches are under way as may be go out together in the
+// next one. So nothing waits for a timer, and batches grow as Redis gets busy. Each batch under way has a goroutine, a
+// flight; an idle queue has none.
 type queue struct {
 	batcher *batcher
 	store   *Store // for errors
@@ -86,8 +88,8 @@ type queue struct {
 	mu      sync.Mutex
 	waiting []*call
 	flights int
-	last    int         // requests of the latest batch
-	quick   atomic.Bool // the latest call took at most lendLatency
+	last    int         // calls in the latest batch
+	quick   atomic.Bool // the latest batch took at most lendLatency
 }
 
 func newQueue(s *Store, shard string) *queue {
@@ -101,7 +103,7 @@ func newQueue(s *Store, shard string) *queue {
 	return q
 }
 
-// take waits until the hits are decided, ctx is done or the timeout is over, whichever comes first.
+// take decides the hits. It returns early with an error when ctx is done or the timeout is over.
 func (q *queue) take(ctx context.Context, slot uint16, hits []limiter.Hit, out []limiter.Decision) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -122,7 +124,7 @@ func (q *queue) take(ctx context.Context, slot uint16, hits []limiter.Hit, out [
 	return err
 }
 
-// start sends a call on its way, from another goroutine. The caller waits for it, then frees it.
+// start sends a call from another goroutine. The caller waits for it, then frees it.
 func (q *queue) start(c *call) *call {
 	if q.add(c) {
 		q.begin(false)
@@ -130,7 +132,7 @@ func (q *queue) start(c *call) *call {
 	return c
 }
 
-// wait returns when the call is answered; an error says that it was given up.
+// wait returns when the call is answered. It returns an error if it gave the call up.
 func (q *queue) wait(ctx context.Context, c *call) error {
 	select {
 	case <-c.done:
@@ -153,7 +155,7 @@ func (q *queue) newCall(hits []limiter.Hit) *call {
 	return c
 }
 
-// leave gives the call up. False: it is answered already.
+// leave gives the call up. It returns false if the call is answered already.
 func (q *queue) leave(c *call) bool {
 	if c.left.CompareAndSwap(false, true) {
 		return true
@@ -162,7 +164,7 @@ func (q *queue) leave(c *call) bool {
 	return false
 }
 
-// finish tells the call's Take of its answer.
+// finish wakes the Take that waits for the call, or frees the call if that gave up.
 func (q *queue) finish(c *call) {
 	if c.left.CompareAndSwap(false, true) {
 		c.done <- struct{}{}
@@ -174,7 +176,7 @@ func (q *queue) finish(c *call) {
 	q.free(c)
 }
 
-// free keeps the call for reuse.
+// free puts the call back for reuse.
 func (q *queue) free(c *call) {
 	c.timer.Stop()
 	clear(c.hits)
@@ -183,23 +185,23 @@ func (q *queue) free(c *call) {
 	q.calls.Put(c)
 }
 
-// add has the call go out with the next batch. True: the caller begins that flight, since nothing stands in its way.
+// add puts the call into the next batch. It returns true if the caller has to begin a flight for it.
 func (q *queue) add(c *call) (begin bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.waiting = append(q.waiting, c)
-	begin = q.flights == 0 || (q.flights < maxFlights && q.last < crowd)
+	begin = q.flights == 0 || (q.flights < maxFlights && q.last < busyBatch)
 	if begin {
 		q.flights++
 	}
 	return begin
 }
 
-// canLend says whether a call ends soon enough for a request to wait for its end even after the request is cancelled.
+// canLend reports whether a batch ends soon enough for a request to wait for it even after the request is cancelled.
 func (q *queue) canLend() bool { return q.timeout <= lendTimeout && q.quick.Load() }
 
-// begin starts a flight. With lend it sends the first batch from the goroutine of one of its requests, which would only
-// wait for another: 14 us less.
+// begin starts a flight. With lend it sends the first batch from the caller's goroutine, which takes 14 us less than
+// waiting for another one.
 func (q *queue) begin(lend bool) {
 	b, _ := q.batches.Get().(*batch) // New makes nothing else
 	if !lend {
@@ -226,8 +228,8 @@ func (q *queue) fly(b *batch) {
 	q.batches.Put(b)
 }
 
-// send decides the batch and tells its calls. It has a deadline of its own: one that ended with its most hurried
-// request would break the connection for those after it.
+// send decides the batch and finishes its calls. It has a deadline of its own: the earliest deadline of a request would
+// break the connection for the others.
 func (q *queue) send(b *batch) {
 	start := time.Now()
 	ctx, cancel := context.WithDeadline(context.Background(), start.Add(q.timeout))
@@ -235,7 +237,7 @@ func (q *queue) send(b *batch) {
 	if err := survive(func() { q.batcher.send(ctx, b) }); err != nil {
 		b.fail(err)
 	}
-	if quick := time.Since(start) <= lendLatency; quick != q.quick.Load() { // no core writes what the others read
+	if quick := time.Since(start) <= lendLatency; quick != q.quick.Load() { // other cores read it: no needless write
 		q.quick.Store(quick)
 	}
 	for _, c := range b.calls {
@@ -244,7 +246,7 @@ func (q *queue) send(b *batch) {
 	b.reset()
 }
 
-// land ends a flight if nothing waits for it.
+// land ends a flight if no call waits.
 func (q *queue) land() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -255,7 +257,7 @@ func (q *queue) land() bool {
 	return true
 }
 
-// next takes the calls of a batch from the queue. False: there are none.
+// next moves waiting calls into the batch. It returns false if there are none.
 func (q *queue) next(b *batch) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -23,7 +23,7 @@ type asked struct {
 }
 
 // ask starts a Take of the hits, and answers on the channel.
-func ask(ctx context.Context, s *redisstore.Store, hits ...limiter.Hit) <-chan asked {
+func ask(ctx context.Context, s limiter.Store, hits ...limiter.Hit) <-chan asked {
 	answer := make(chan asked, 1)
 	go func() {
 		out := make([]limiter.Decision, len(hits))

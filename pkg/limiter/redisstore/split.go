@@ -27,7 +27,7 @@ const modeCharge = 8
 // chargeTakeBack is, beside the values of limiter.Charge, the charge of a negative hit that takes back one of step 1.
 const chargeTakeBack = limiter.ChargeSpend + 1
 
-// scope is where one script call can decide hits: in a store, of a cluster in one slot, of a slot that moves for one key.
+// scope is what one script call can decide: the hits in a store, in a cluster in one slot, of a moving slot of one key.
 type scope struct {
 	store *Store
 	slot  uint16
@@ -176,29 +176,59 @@ func both(a, b error) error {
 	return fmt.Errorf("%w; %w", a, b)
 }
 
-// deny is step 2 of a denied request. Where that is not answered in time, the decisions stay those of step 1: that the
-// request is denied is known.
+// deny is step 2 of a denied request.
 func deny(ctx context.Context, hits []limiter.Hit, out []limiter.Decision, all []participant) {
 	quotaDenies := limiter.QuotaDenies(hits, out)
 	for i := range all {
 		p := &all[i]
-		p.settle = p.queue.settle(p.charge, quotaDenies) //nolint:contextcheck // a batch outlives each of its requests
+		p.settle = p.queue.settle(p.charge, quotaDenies)
 	}
 	costs := together(hits)
+	tell := func(j int, d *limiter.Decision) { limiter.TellDenied(&hits[j], costs[j], &out[j], d) }
+	for i := range all {
+		for k, j := range all[i].hits {
+			tell(j, &all[i].charge.out[k])
+		}
+	}
+	awaitSettled(ctx, all, tell)
+}
+
+// spend is step 2 of an admitted request, if it exceeds quotas.
+func spend(ctx context.Context, hits []limiter.Hit, out []limiter.Decision, all []participant) {
+	exceeds := false
+	for j := range hits {
+		exceeds = exceeds || limiter.Spends(&hits[j], out[j].Allowed)
+	}
+	if !exceeds {
+		return
+	}
 	for i := range all {
 		p := &all[i]
-		for k, j := range p.hits {
-			limiter.TellDenied(&hits[j], costs[j], &out[j], &p.charge.out[k])
-		}
-		if p.settle == nil || p.queue.wait(ctx, p.settle) != nil {
-			continue
-		}
-		if p.settle.err == nil {
-			for k, j := range p.settle.of {
-				limiter.TellDenied(&hits[j], costs[j], &out[j], &p.settle.out[k])
+		c := p.queue.second(p.charge)
+		for _, j := range p.hits {
+			if limiter.Spends(&hits[j], out[j].Allowed) {
+				c.add(hits[j], limiter.ChargeSpend, j)
 			}
 		}
-		p.queue.free(p.settle)
+		p.settle = p.queue.startAny(c)
+	}
+	awaitSettled(ctx, all, func(j int, d *limiter.Decision) { limiter.TellSpent(&out[j], d) })
+}
+
+// awaitSettled calls tell with the answer to each hit in step 2. Without an answer in time the decisions stay those of
+// step 1: whether the request is admitted is known.
+func awaitSettled(ctx context.Context, all []participant, tell func(j int, d *limiter.Decision)) {
+	for i := range all {
+		q, c := all[i].queue, all[i].settle
+		if c == nil || q.wait(ctx, c) != nil {
+			continue
+		}
+		if c.err == nil {
+			for k, j := range c.of {
+				tell(j, &c.out[k])
+			}
+		}
+		q.free(c)
 	}
 }
 
@@ -215,88 +245,57 @@ func together(hits []limiter.Hit) []int64 {
 	return costs
 }
 
-// spend is step 2 of an admitted request that exceeds quotas. The request is admitted also where that is not answered in
-// time.
-func spend(ctx context.Context, hits []limiter.Hit, out []limiter.Decision, all []participant) {
-	for i := range all {
-		p := &all[i]
-		for _, j := range p.hits {
-			if !limiter.Spends(&hits[j], out[j].Allowed) {
-				continue
-			}
-			if p.settle == nil {
-				p.settle = p.queue.newCall(nil)
-				p.settle.slot, p.settle.mustSend = p.slot, true
-			}
-			p.settle.add(hits[j], limiter.ChargeSpend, j)
-		}
-		if p.settle != nil {
-			p.queue.start(p.settle) //nolint:contextcheck // a batch outlives each of its requests
-		}
-	}
-	for i := range all {
-		p := &all[i]
-		if p.settle == nil || p.queue.wait(ctx, p.settle) != nil {
-			continue
-		}
-		if p.settle.err == nil {
-			for k, j := range p.settle.of {
-				limiter.TellSpent(&out[j], &p.settle.out[k])
-			}
-		}
-		p.queue.free(p.settle)
-	}
-}
-
-// settle sends the call that takes back what step 1 charged, and then charges what a denied request pays. It returns nil
-// where there is nothing to do. The call is sent even if nobody waits for it.
-//
-// Where hits share a key that changes, all of them are looked at afterwards, for what then remains.
+// settle sends the call that takes back what step 1 charged, and then charges what a denied request pays. It returns
+// nil if there is nothing to do. It reads what remains afterwards for hits that share a changed key.
 func (q *queue) settle(first *call, quotaDenies bool) *call {
-	c := q.newCall(nil)
-	c.slot, c.mustSend = first.slot, true
+	c := q.second(first)
 	slots := make([]limiter.Slot, len(first.hits))
 	limiter.Link(first.hits, slots)
 	changed, shared := make([]bool, len(slots)), make([]bool, len(slots)) // by the first hit of a key
+	due := make([]limiter.Charge, len(slots))
 	for i := range slots {
 		key, h := slots[i].First(), &first.hits[i]
-		pays := limiter.DeniedCharge(h, first.out[i].Allowed, quotaDenies) == limiter.ChargePenalty &&
-			h.Policy.ChargeDenied() != limiter.ChargeNone
+		due[i] = limiter.ChargeNothing
+		if !inAnyCase(h) {
+			due[i] = limiter.DeniedCharge(h, first.out[i].Allowed, quotaDenies)
+		}
+		pays := due[i] == limiter.ChargePenalty && h.Policy.ChargeDenied() != limiter.ChargeNone
 		changed[key] = c.takeBack(first, i) || pays || changed[key]
 		shared[key] = shared[key] || pays || key != i
 	}
 	for i := range slots {
 		if key := slots[i].First(); changed[key] && shared[key] {
-			due := limiter.ChargeNothing
-			if h := &first.hits[i]; !inAnyCase(h) {
-				due = limiter.DeniedCharge(h, first.out[i].Allowed, quotaDenies)
-			}
-			c.add(first.hits[i], due, first.of[i])
+			c.add(first.hits[i], due[i], first.of[i])
 		}
 	}
+	return q.startAny(c)
+}
+
+// takeBack sends the call that takes back what step 1 charged for a request that came to nothing. Nobody waits for it.
+func (q *queue) takeBack(first *call) {
+	c := q.second(first)
+	for i := range first.hits {
+		c.takeBack(first, i)
+	}
+	if c = q.startAny(c); c != nil && !q.leave(c) {
+		q.free(c)
+	}
+}
+
+// second returns an empty call for step 2 where first was charged. It is sent even if nobody waits for it.
+func (q *queue) second(first *call) *call {
+	c := q.newCall(nil)
+	c.slot, c.mustSend = first.slot, true
+	return c
+}
+
+// startAny starts a call of step 2. It returns nil if the call has no hits.
+func (q *queue) startAny(c *call) *call {
 	if len(c.hits) == 0 {
 		q.free(c)
 		return nil
 	}
 	return q.start(c)
-}
-
-// takeBack sends the call that takes back what step 1 charged for a request that came to nothing. Nobody waits for it.
-func (q *queue) takeBack(first *call) {
-	c := q.newCall(nil)
-	c.slot, c.mustSend = first.slot, true
-	for i := range first.hits {
-		c.takeBack(first, i)
-	}
-	if len(c.hits) == 0 {
-		q.free(c)
-		return
-	}
-	q.start(c)
-	if !c.left.CompareAndSwap(false, true) {
-		<-c.done
-		q.free(c)
-	}
 }
 
 // inAnyCase reports whether a hit is charged whatever becomes of its request.

@@ -8,15 +8,15 @@
 --             policy  1 is the first of ARGV[4..]
 --             mode    0 enforce, 1 shadow, 2 quota; 8 + c for a hit of a request that lies in several stores or slots:
 --                     it is charged c (limiter.Charge) whatever becomes of the request's other hits
---             group   of quotas; for 8 + TAKE_BACK the time until which the charge shows, after which it is not taken back
+--             group   of quotas; for 8 + TAKE_BACK the time from which there is nothing to take back (see prelude.lua)
 --             n       the cost
 -- ARGV[4..] the policies, as doubles: the numbers of limiter.Policy.Args, then step (redisstore/script.go),
 --           charge_denied (1 none, 2 remaining, 3 full), and the largest cost that can ever fit
 -- answer    five doubles a hit: allowed (1 or 0), remaining, retry_after, reset_after, wait. Times are in microseconds;
---           retry_after is -1 where no wait helps. Where there is more to say, a list of four: these doubles, zeros for
---           requests that could not be decided; for each of those requests its number, from 1, and the reason; the keys of
---           counters whose state Weir cannot have left, and which start again; and the time of the decisions. A
---           batch with a mode from 8 on always answers the list.
+--           retry_after is -1 where no wait helps.
+--           A batch with a mode from 8 on, with a request that could not be decided or with a restarted counter answers
+--           a list of four: these doubles, zeros for such a request; the number of each such request, from 1, and the
+--           reason; the keys of restarted counters, whose state Weir cannot have left; the time of the decisions.
 --
 -- Doubles are little-endian, one after the other in a string: that is one argument to parse, not hundreds.
 

@@ -1,6 +1,6 @@
 -- fixed_window: mirrors fixedWindow.step in pkg/limiter/fixed_window.go.
 -- args   limit, window in microseconds, align (0 epoch, 1 first_hit, 2 calendar); with calendar five edges: where the
---        window before that of the asker's now begins, that one itself, and the three after it, in microseconds
+--        window before that around the process's now begins, that one itself, and the three after it, in microseconds
 --        since the epoch
 -- state  'start count': the window's start in microseconds since the epoch, and the hits counted in it
 local function calendar_window(a, at)
@@ -23,7 +23,7 @@ local function fixed_window(a, state, now, n, charge, denied)
     start = now - fmod(now, window)
   elseif align == 2 then
     start, ends = calendar_window(a, now)
-    if not start then apart(now) end
+    if not start then wrong_windows(now) end
   end
   local s = state and numbers(state, 2, 2)
   if s and s[1] > now + GRACE then s = restart(KEEP) end

@@ -1,7 +1,7 @@
 -- frame decides a batch of requests in their order, each as a whole. It mirrors limiter.Decide
 -- (pkg/limiter/decide.go), number for number; call.lua says what comes in and what goes out.
 --
--- Before this text stand call.lua, prelude.lua and the files of the algorithms that the batch needs, each of which has set
+-- Before it stand call.lua, prelude.lua and the files of the algorithms that the batch needs. Each of those has set
 -- steps[number].
 
 local HIT = '<dddd' -- each hit of a request after the first
@@ -76,7 +76,7 @@ local function decider()
 
   -- The hits of the request, and the answer to each. One table for each hit takes 5.4 us a hit instead of 4.4.
   local key_of, policy_of, mode_of, group_of, cost_of = {}, {}, {}, {}, {}
-  local allowed, left, retry, reset, wait = {}, {}, {}, {}, {}
+  local charge_at_first, allowed, left, retry, reset, wait = {}, {}, {}, {}, {}, {}
 
   -- run decides hit i.
   local function run(i, charge)
@@ -149,11 +149,11 @@ local function decider()
 
   -- decide mirrors limiter.Decide for a request of count hits.
   local function decide(count)
-    local enforced, quota, charges = true, false, {}
+    local enforced, quota = true, false
     for i = 1, count do
       local mode = mode_of[i]
-      charges[i] = charge_of(i)
-      allowed[i], left[i], retry[i], reset[i], wait[i] = run(i, charges[i])
+      charge_at_first[i] = charge_of(i)
+      allowed[i], left[i], retry[i], reset[i], wait[i] = run(i, charge_at_first[i])
       if mode == ENFORCE then
         enforced = enforced and allowed[i]
       elseif mode == QUOTA then
@@ -168,7 +168,7 @@ local function decider()
       spend(count)
     end
     for i = 1, count do -- penalties are left out, so that refunds are published rather too often
-      if cost_of[i] < 0 or (allowed[i] and not denied and charges[i] <= TAKE_OR_PENALTY) then
+      if cost_of[i] < 0 or (allowed[i] and not denied and charge_at_first[i] <= TAKE_OR_PENALTY) then
         tally(key_of[i], cost_of[i])
       end
     end
@@ -187,8 +187,8 @@ local function decider()
       failed(request, why)
     end
     for i = 1, count do
-      answers[hit + i] = NO_ANSWER
-      if decided then answers[hit + i] = struct.pack(ANSWER, allowed[i] and 1 or 0, left[i], retry[i], reset[i], wait[i]) end
+      answers[hit + i] = decided
+        and struct.pack(ANSWER, allowed[i] and 1 or 0, left[i], retry[i], reset[i], wait[i]) or NO_ANSWER
     end
     return at
   end

@@ -1,9 +1,9 @@
 -- funnel, token_bucket, smooth_bursty, leaky_queue: mirrors meter.step in pkg/limiter/meter.go.
 -- args   limit, tick, leak, cost, burst, capacity, still, max_level, algorithm, initial (0 full, 1 empty),
 --        linger in microseconds
--- state  'A', 'A part', 'A.0span' or 'A.0span part': the funnel is empty A microseconds after the epoch plus part/leak of a
---        tick. The span is by how many microseconds A was ahead when this was written. It stands where a fraction of A would
---        be, so that a release that does not know it reads A, as does tonumber: 16 digits fill a double.
+-- state  'A', 'A part', 'A.0span' or 'A.0span part': the funnel is empty A microseconds after the epoch plus part/leak
+--        of a tick. The span is how many microseconds A was ahead when this was written. It stands in place of a
+--        fraction of A, so that a release without spans reads A, as does tonumber: 16 digits fill a double.
 local function funnel(a, state, now, n, charge, denied, gone)
   if a[1] == 0 then return ban(n) end
   local tick, leak, cost, burst, capacity, still, max_level = a[2], a[3], a[4], a[5], a[6], a[7], a[8]
@@ -83,7 +83,7 @@ local function funnel(a, state, now, n, charge, denied, gone)
   local found = level
   if charged < 0 then
     local back = units(-charged, level)
-    if charge == TAKE_BACK then back = min(back, (gone / tick - t) * leak) end
+    if charge == TAKE_BACK then back = min(back, (gone / tick - t) * leak) end -- the rest has leaked away
     level = max(0, level - back)
   elseif charged > 0 then
     level = with(charged)

@@ -26,7 +26,9 @@ local function interval_bucket(a, state, now, n, charge, denied, gone)
   end
 
   local ok, charged = take(max(0, burst - missing), n, charge, denied)
-  if charge == TAKE_BACK then charged = max(charged, -ceildiv(gone - now, window) * limit) end
+  if charge == TAKE_BACK then -- no more than refills have left of it
+    charged = max(charged, -ceildiv(gone - now, window) * limit)
+  end
   local before = missing
   missing = min(max(0, missing + charged), max(missing, max_level))
   local function after(tokens) return start + ceildiv(tokens, limit) * window - now end

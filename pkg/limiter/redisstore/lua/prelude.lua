@@ -3,12 +3,12 @@
 --     -> changed, next_state, allowed, remaining, retry_after, reset_after [, wait, linger]
 -- state is the stored string, or false where there is none; next_state is a string, or false where the limit is fully
 -- available again. now is in microseconds since the epoch, the other times are in microseconds. next_state
--- matters for reset_after + linger. linger is 0 if left out, and below 0 where there is no state but a reset_after: a window
--- in which nothing is counted. A step mirrors the Go step of the same name in pkg/limiter.
+-- matters for reset_after + linger. linger is 0 if left out, and below 0 where there is no state but a reset_after: a
+-- window in which nothing is counted. A step mirrors the Go step of the same name in pkg/limiter.
 --
--- Only this script has the charge TAKE_BACK, of an n below 0: the request was charged -n by an earlier call, and is
--- denied (split.go, docs/adr/0050). gone is when the counter would be fully available again after that charge, as it was
--- answered, in microseconds since the epoch. It is after now.
+-- Only this script has the charge TAKE_BACK, with an n below 0: an earlier call charged -n for a request that is denied
+-- (split.go, docs/adr/0050). gone is the time at which that call expected the limit to be fully available again, in
+-- microseconds since the epoch. It is after now, and shows where in the state the charge is.
 --
 -- Numbers are doubles: every one of them is a whole number below 2^53, which NewPolicy has made sure of.
 
@@ -50,9 +50,8 @@ end
 
 local reading -- the key of the hit that is decided
 
--- Only redis_cell writes while the request is still being decided: note remembers what the key held before, and
--- put_back undoes all of that, when the request is denied or cannot be decided. A request that is alone with its one
--- hit has nothing to undo.
+-- Only redis_cell writes before the request is decided: note keeps what the key held, and put_back restores it when the
+-- request is denied or cannot be decided. A request of one hit has nothing to restore.
 local noted, alone = {}, false
 local function note()
   if not alone and not noted[reading] then
@@ -78,26 +77,26 @@ local function give_up(why)
   error('WEIR ' .. why, 0)
 end
 
--- restart says that the state of the counter is none that Weir can have left: it cannot be read, or it lies further ahead
--- than any clock and any rule explain. The step goes on as if there were no state. It answers nil, which is no state.
--- keep: what is there stays until something is charged, as Go has it of a state that is too far ahead.
+-- restart notes a state that Weir cannot have left: it cannot be read, or it lies further ahead than any clock and any
+-- rule explain. It returns nil, which is no state, and the step goes on with that. With keep the state stays in Redis
+-- until something is charged, as Go does with a state that is too far ahead.
 local restarted = {}
 local function restart(keep)
   restarted[reading] = keep and 'kept' or 'dropped'
 end
 local KEEP = true
 
--- apart ends it over windows that are not those around now. The asker reads the time, and asks again with the right
--- ones: see apart.go.
-local function apart(now)
+-- wrong_windows gives up because the calendar windows of ARGV are not those around now. The process learns the time
+-- from the answer and repeats the request with the right ones.
+local function wrong_windows(now)
   give_up('APART ' .. int(now) .. " us since 1970 by Redis's clock, more than a window away from the asker's")
 end
 
 -- whole says whether x is a whole number from 0 on that is exact.
 local function whole(x) return x ~= nil and x >= 0 and x <= EXACT and floor(x) == x end
 
--- numbers splits a state into its numbers, at least so many and at most as many as most, or else restarts the counter. Only
--- the first may be below 0: a time before 1970.
+-- numbers returns the numbers of a state. It restarts the counter where they are fewer than least or more than most.
+-- Only the first may be below 0: a time before 1970.
 local function numbers(state, least, most)
   local out = {}
   if #state > 20 * most then return restart() end
@@ -110,8 +109,7 @@ local function numbers(state, least, most)
   return out
 end
 
--- empties reads the beginning of a state that has one: when the funnel is empty, and its span; see funnel.lua. rest is what
--- follows.
+-- empties returns of a funnel's state when the funnel is empty, its span (see funnel.lua), and the rest of the state.
 local function empties(state)
   local empty, span, rest = string.match(state, '^(%d+)%.0(%d+)(.*)$')
   if not empty then

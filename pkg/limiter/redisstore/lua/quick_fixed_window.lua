@@ -1,4 +1,4 @@
--- quick_fixed_window decides what most hits of a window on the clock are: those that pass.
+-- quick_fixed_window decides hits that pass, as most do, of a window on the clock.
 local function quick_fixed_window(state, now, n, limit, window)
   local start, count = now - fmod(now, window), 0
   if state then

@@ -1,5 +1,5 @@
--- quick_funnel decides what most hits of a funnel or a token bucket, which starts full, are: those that pass. Of the state
--- (see funnel.lua) it needs no span: tonumber reads it as a fraction too small to matter.
+-- quick_funnel decides hits that pass, as most do, of a funnel or of a token bucket that starts full. It needs no span
+-- of the state (see funnel.lua): tonumber reads it as a fraction too small to matter.
 local function quick_funnel(state, now, n, tick, leak, cost, capacity, algorithm, starts_empty)
   if algorithm == SMOOTH_BURSTY or algorithm == LEAKY_QUEUE or starts_empty == 1 then return end
   local t, level = floor(now / tick), 0
@@ -28,7 +28,8 @@ local function quick_funnel(state, now, n, tick, leak, cost, capacity, algorithm
 end
 
 if only and #ARGV[4] == 112 then
-  local limit, tick, leak, cost, _, capacity, _, _, algorithm, starts_empty, linger, step = struct.unpack('<dddddddddddd', ARGV[4])
+  local limit, tick, leak, cost, _, capacity, _, _, algorithm, starts_empty, linger, step =
+    struct.unpack('<dddddddddddd', ARGV[4])
   if step == FUNNEL and limit > 0 then
     local new, left, reset =
       quick_funnel(redis.call('MGET', KEYS[1])[1], now, only, tick, leak, cost, capacity, algorithm, starts_empty)

@@ -6,8 +6,8 @@
 -- CL.THROTTLE answers limited (1) or not (0), capacity, remaining, retry-after and reset in whole seconds, cut off.
 -- A denied hit changes nothing, nor does a quantity of 0, which is never limited.
 
--- start_again deletes a state that the module cannot have left; see restart in prelude.lua.
-local function start_again()
+-- restart_cell deletes a state that the module cannot have left; see restart in prelude.lua.
+local function restart_cell()
   redis.call('DEL', reading)
   restart(KEEP) -- it writes its state itself
   if noted[reading] then noted[reading] = {false} end
@@ -17,25 +17,27 @@ local function throttle(a, quantity)
   local r = redis.pcall('CL.THROTTLE', reading, int(a[3] - 1), int(a[1]), int(a[2]), int(quantity))
   if not r.err then
     if restarted[reading] or r[5] * 1000000 <= ceil(a[3] * a[2] / a[1] + 1) * 1000000 + GRACE then return r end
-    start_again()
+    restart_cell()
     return throttle(a, quantity)
   end
   local function says(text) return string.find(r.err, text, 1, true) end
   if says('Cell error') then
     if quantity < 0 and says('expire') then return nil end
     if restarted[reading] then give_up(r.err) end -- it is not the state
-    start_again()
+    restart_cell()
     return throttle(a, quantity)
   elseif says('nknown') then
-    give_up('this Redis has no redis-cell module: load it (loadmodule /path/to/libredis_cell.so), or remove engine: redis_cell from the rule')
+    give_up('this Redis has no redis-cell module: load it (loadmodule /path/to/libredis_cell.so), ' ..
+      'or remove engine: redis_cell from the rule')
   elseif says("can't run") or says('NOPERM') then -- Redis 7.0; later
-    give_up('the Redis user may not run CL.THROTTLE: give it the right (+cl.throttle), or remove engine: redis_cell from the rule')
+    give_up('the Redis user may not run CL.THROTTLE: give it the right (+cl.throttle), ' ..
+      'or remove engine: redis_cell from the rule')
   end
   give_up(r.err)
 end
 
 -- give_back calls with a negative quantity. Where that would leave the funnel emptier than empty, the module fails
--- after it has written so, or writes a state that never expires: the key goes, and the funnel is as new.
+-- after it has written so, or writes a state that never expires: the key goes, and the limit is fully available again.
 local function give_back(a, hits)
   local r = throttle(a, -hits)
   if r and redis.call('PTTL', reading) > 0 then return r end
@@ -66,9 +68,9 @@ local function redis_cell(a, state, _, n, charge)
     fits = false
   end
 
-  -- The module divides whole microseconds by whole microseconds a hit, both cut off. So what it has left is one of two
-  -- numbers of hits of the true length, next to each other: at most the one that is computed here. Above 1,000 hits a second the
-  -- other one is often the right one, and is taken.
+  -- The module divides whole microseconds by whole microseconds a hit, both cut off. So the true number of hits left is
+  -- one of two neighbours: the one that is computed here, or one less. Above 1,000 hits a second the smaller one is
+  -- often right, and is taken.
   local lives, left = max(0, redis.call('PTTL', reading)), r[3]
   if interval < 1000000 then
     local is_new = n == 0 and not state and not charged[reading]
@@ -77,7 +79,7 @@ local function redis_cell(a, state, _, n, charge)
     left = floor(((left + 1) * floor(interval / 1000) - 1) * 1000 / interval)
   end
   left = min(burst, left)
-  -- Its key lives as long as its state matters, in milliseconds that were cut off twice.
+  -- Its key lives as long as its state matters, in milliseconds, cut off by the module and by Redis.
   local reset = 0
   if left < burst or lives > 0 then reset = (lives + 2) * 1000 end
 

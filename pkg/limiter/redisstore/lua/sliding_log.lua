@@ -11,7 +11,9 @@ local function sliding_log(a, state, now, n, charge, denied, gone)
 
   local log = state or struct.pack('>d', 0)
   local count = (#log - WORD) / ENTRY
-  if count ~= floor(count) or count < 0 or count > MOST_ENTRIES then return sliding_log(a, restart(), now, n, charge, denied) end
+  if count ~= floor(count) or count < 0 or count > MOST_ENTRIES then
+    return sliding_log(a, restart(), now, n, charge, denied)
+  end
   local function time_of(i) return (struct.unpack('>d', log, WORD + (i - 1) * ENTRY + 1)) end
   -- total_of(0) is the total before the first entry.
   local function total_of(i) return (struct.unpack('>d', log, i * ENTRY + 1)) end

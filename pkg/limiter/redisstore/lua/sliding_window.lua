@@ -1,5 +1,6 @@
 -- sliding_window: mirrors slidingWindow.step in pkg/limiter/sliding_window.go.
--- args   limit, tick, segments, segment in microseconds, segment_cap, max_count, oldest (0 proportional, 1 full, 2 none)
+-- args   limit, tick, segments, segment in microseconds, segment_cap, max_count,
+--        oldest (0 proportional, 1 full, 2 none)
 -- state  'A B c0 c1 .. cS': index of the newest segment, length of a segment in microseconds, and the counts,
 --        newest first; zeros at the end are left out
 local MOST_COUNTS, MOST_SEGMENT = 1001, 315360000000000 -- of limiter.MaxSegments, and limiter.MaxWindow
@@ -48,7 +49,9 @@ local function sliding_window(a, state, now, n, charge, denied, gone)
     inside = inside + more
   elseif charged < 0 then
     local back, newest = -charged, 0
-    if charge == TAKE_BACK then newest = max(0, index - (gone / segment - whole)) end
+    if charge == TAKE_BACK then -- from the segment that it was charged to
+      newest = max(0, index - (gone / segment - whole))
+    end
     for i = newest, segments do
       local b = min(back, c[i])
       c[i] = c[i] - b

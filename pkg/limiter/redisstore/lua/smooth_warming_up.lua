@@ -1,8 +1,9 @@
 -- smooth_warming_up: mirrors smoothWarmingUp.step in pkg/limiter/smooth_warming_up.go.
 -- args   limit, tick, leak, cost, capacity, max_level, idle in ticks, gain, full, permit, warm, grid, num, den,
 --        max_cost in hits
--- state  'A part stored full' or 'A.0span part stored full': the next request is free to go A microseconds after the epoch
---        plus part/leak of a tick; what was in store then, and how much that store holds; the span as in funnel.lua
+-- state  'A part stored full' or 'A.0span part stored full': the next request is free to go A microseconds after the
+--        epoch plus part/leak of a tick; what was in store then, and how much that store holds. The span is that of
+--        funnel.lua.
 local function smooth_warming_up(a, state, now, n, charge, denied)
   if a[1] == 0 then return ban(n) end
   local tick, leak, cost, capacity, max_level, idle = a[2], a[3], a[4], a[5], a[6], a[7]
@@ -60,7 +61,7 @@ local function smooth_warming_up(a, state, now, n, charge, denied)
     if hits <= idiv(stored, permit) then rest = stored - hits * permit end
     return level + min(room, units(hits, room) + extra(stored) - extra(rest)), rest
   end
-  local function take_back(hits) -- undoes spend
+  local function take_back(hits) -- the reverse of spend: stored permits go back into the store
     local was = hits <= idiv(full - stored, permit) and stored + hits * permit or full
     return level - min(level, units(hits, level) + extra(was) - extra(stored)), was
   end

@@ -1,0 +1,379 @@
+package redisstore_test
+
+import (
+	"container/heap"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weir-ratelimit/weir/internal/test/longtest"
+	"github.com/weir-ratelimit/weir/internal/test/redistest"
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+	"github.com/weir-ratelimit/weir/pkg/limiter/limitertest"
+	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
+)
+
+// flooded is a limit of 100 a second that others use while denied requests charge it and take that back.
+type flooded struct {
+	name   string
+	params limiter.Params
+	// larger makes room for more hits at once. It is nil where the bound is 200 hits in any second: two windows meet.
+	larger func(in *limiter.Params, by int64)
+	// exact: what is taken back leaves no trace at all. Else, what leaks in the meantime may be granted once more.
+	exact bool
+}
+
+func moreLimit(in *limiter.Params, by int64) { in.Limit += by }
+func moreBurst(in *limiter.Params, by int64) { in.Burst = 100 + by }
+func moreWait(in *limiter.Params, by int64)  { in.MaxWait += time.Duration(by) * 10 * time.Millisecond }
+
+func floodedLimits() []flooded {
+	type params = limiter.Params
+	const (
+		empty, interval = limiter.InitialEmpty, limiter.RefillInterval
+		wait            = 100 * time.Millisecond
+	)
+	all := []flooded{
+		{"fixed_window", params{Algorithm: limiter.FixedWindow}, moreLimit, true},
+		{"fixed_window first_hit", params{Algorithm: limiter.FixedWindow, Align: limiter.AlignFirstHit}, nil, false},
+		{"sliding_window", params{Algorithm: limiter.SlidingWindow}, moreLimit, true},
+		{"sliding_window full", params{Algorithm: limiter.SlidingWindow, Oldest: limiter.OldestFull}, moreLimit, true},
+		{"sliding_log", params{Algorithm: limiter.SlidingLog}, moreLimit, true},
+		{"concurrency", params{Algorithm: limiter.Concurrency}, moreLimit, true},
+		{"funnel", params{Algorithm: limiter.Funnel}, moreBurst, false},
+		{"token_bucket", params{Algorithm: limiter.TokenBucket}, moreBurst, false},
+		{"token_bucket empty", params{Algorithm: limiter.TokenBucket, Initial: empty}, moreBurst, false},
+		{"token_bucket interval", params{Algorithm: limiter.TokenBucket, Refill: interval}, nil, false},
+		{"smooth_bursty", params{Algorithm: limiter.SmoothBursty, MaxWait: wait}, moreWait, false},
+		{"leaky_queue", params{Algorithm: limiter.LeakyQueue}, moreBurst, false},
+		{"smooth_warming_up", params{Algorithm: limiter.SmoothWarmingUp, MaxWait: wait, WarmUp: 10 * wait}, moreWait, false},
+	}
+	for i := range all {
+		all[i].params.Limit, all[i].params.Window, all[i].params.ChargeDenied = 100, time.Second, limiter.ChargeNone
+	}
+	return all
+}
+
+// TestTakeBackBound has denied requests charge a limit and take that back, some of them at a time, while others use the
+// limit: a trickle, and bursts far above it. It compares with a store that forgets a denied request as if it had never
+// come, and with the limit's bound. docs/adr/0050 has figures of the long form.
+func TestTakeBackBound(t *testing.T) {
+	server, clock := redistest.Start(t), limitertest.NewClock()
+	for _, f := range floodedLimits() {
+		for _, atOnce := range []int{1, 20} {
+			t.Run(fmt.Sprintf("%s/%d at once", f.name, atOnce), func(t *testing.T) {
+				clock.Advance(time.Hour)
+				begin := clock.Now()
+				p := policy(t, f.params)
+				got, most := f.measure(t, clock, atOnce, newTwoStores(t, server, clock, p))
+				clock.Set(begin)
+				ideal, _ := f.measure(t, clock, atOnce, &forgetful{policy: p, clock: clock})
+				beyond := f.beyond(t, got)
+				t.Logf("%d admitted, %d beyond the bound; ideal %d; denied requests held at most %d",
+					admitted(got), beyond, admitted(ideal), most)
+				if f.exact && !slices.Equal(got, ideal) {
+					t.Error("other hits were admitted than if denied requests had never come")
+				}
+				if f.exact {
+					most = 0
+				}
+				if beyond > most {
+					t.Errorf("%d hits beyond the bound, want at most %d", beyond, most)
+				}
+			})
+		}
+	}
+}
+
+// taken are hits that were admitted at a time, or returned if n is below 0.
+type taken struct{ at, n int64 }
+
+func admitted(all []taken) (n int) {
+	for _, h := range all {
+		if h.n > 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// beyond is by how many hits a limit would have to be larger to admit all of these if it were asked for nothing else.
+func (f *flooded) beyond(t *testing.T, all []taken) (by int64) {
+	t.Helper()
+	if f.larger == nil {
+		for i, from := 0, 0; i < len(all); i++ {
+			for all[from].at <= all[i].at-1_000_000 {
+				from++
+			}
+			by = max(by, int64(i-from+1)-200)
+		}
+		return by
+	}
+	fits := func() bool {
+		in := f.params
+		if by > 0 {
+			f.larger(&in, by)
+		}
+		p := policy(t, in)
+		var state limiter.State
+		if in.Initial == limiter.InitialEmpty {
+			state, _ = p.Step(state, all[0].at-warmUp, 1)
+		}
+		for _, h := range all {
+			var d limiter.Decision
+			if state, d = p.Step(state, h.at, h.n); !d.Allowed {
+				return false
+			}
+		}
+		return true
+	}
+	for !fits() {
+		by++
+	}
+	return by
+}
+
+// warmUp is how long before the measurement a bucket begins that starts empty, in microseconds: it is full then.
+const warmUp = 1_500_000
+
+// Kinds of event.
+const (
+	charge = iota // step 1 of a denied request
+	settle        // its step 2
+	hit           // of others
+	ends          // a request of others, under concurrency
+)
+
+type event struct {
+	at   int64
+	kind int
+	id   int // of a denied request
+	n    int64
+}
+
+// events is a heap of them by time.
+type events []event
+
+func (e events) Len() int           { return len(e) }
+func (e events) Less(i, j int) bool { return e[i].at < e[j].at }
+func (e events) Swap(i, j int)      { e[i], e[j] = e[j], e[i] }
+func (e *events) Push(x any)        { *e = append(*e, x.(event)) } //nolint:errcheck,forcetypeassert // always one
+func (e *events) Pop() any {
+	last := (*e)[len(*e)-1]
+	*e = (*e)[:len(*e)-1]
+	return last
+}
+
+// stepper decides denied requests step by step, and hits of others.
+type stepper interface {
+	charge(id int, n int64)
+	settle(id int)
+	hit(n int64) (allowed bool)
+}
+
+// measure returns the hits of others that were admitted, and the most that denied requests may have held at a time.
+func (f *flooded) measure(t *testing.T, clock *limitertest.Clock, atOnce int, s stepper) (all []taken, most int64) {
+	t.Helper()
+	const between = 15 * time.Millisecond // the two steps
+	rng := rand.New(rand.NewPCG(1, 2))
+	begin := clock.Now()
+	end := begin + longtest.Pick(1500*time.Millisecond, 20*time.Second).Microseconds()
+	random := func(mean time.Duration) int64 { return 1 + int64(rng.ExpFloat64()*float64(mean.Microseconds())) }
+	gap := between / time.Duration(atOnce)
+	if atOnce == 1 {
+		gap = 4 * between
+	}
+	var todo events
+	for at := begin; at < end; at += random(gap) {
+		todo = append(todo, event{at, charge, len(todo), 1 + rng.Int64N(3)})
+	}
+	for at := begin; at < end; at += random(20 * time.Millisecond) {
+		todo = append(todo, event{at, hit, 0, 1})
+	}
+	for at := begin + 390_000; at < end; at += 800_000 { // some of them over the edge of a window
+		for range 150 {
+			todo = append(todo, event{at + rng.Int64N(20_000), hit, 0, 1})
+		}
+	}
+	heap.Init(&todo)
+	if f.params.Initial == limiter.InitialEmpty {
+		clock.Set(begin - warmUp)
+		s.hit(1)
+	}
+	held := map[int]int64{}
+	for todo.Len() > 0 {
+		e := heap.Pop(&todo).(event) //nolint:errcheck,forcetypeassert // always one
+		clock.Set(e.at)
+		switch e.kind {
+		case charge:
+			s.charge(e.id, e.n)
+			held[e.id] = e.n
+			most = max(most, sum(held))
+			heap.Push(&todo, event{e.at + 1 + rng.Int64N(2*between.Microseconds()), settle, e.id, 0})
+		case settle:
+			s.settle(e.id)
+			delete(held, e.id)
+		case hit:
+			if s.hit(e.n) {
+				all = append(all, taken{e.at, e.n})
+				if f.params.Algorithm == limiter.Concurrency && rng.IntN(20) > 0 { // of some the end is lost
+					heap.Push(&todo, event{e.at + random(300*time.Millisecond), ends, 0, -1})
+				}
+			}
+		case ends:
+			s.hit(e.n)
+			all = append(all, taken{e.at, e.n})
+		}
+	}
+	return all, most
+}
+
+func sum(of map[int]int64) (n int64) {
+	for _, v := range of {
+		n += v
+	}
+	return n
+}
+
+// forgetful forgets a denied request in its second step: what others were charged is charged from the start.
+type forgetful struct {
+	policy  *limiter.Policy
+	clock   *limitertest.Clock
+	settled limiter.State
+	since   []event // charges after that state, until the first one of a denied request that is not settled
+}
+
+func (s *forgetful) take(id int, n int64) bool {
+	state := s.settled
+	for _, c := range s.since {
+		state, _ = s.policy.Step(state, c.at, c.n)
+	}
+	next, d := s.policy.Step(state, s.clock.Now(), n)
+	if d.Allowed {
+		s.since = append(s.since, event{at: s.clock.Now(), id: id, n: n})
+	} else if len(s.since) == 0 {
+		s.settled = next // a bucket that starts empty has begun
+	}
+	return d.Allowed
+}
+
+func (s *forgetful) charge(id int, n int64) { s.take(id, n) }
+func (s *forgetful) hit(n int64) bool       { return s.take(-1, n) }
+func (s *forgetful) settle(id int) {
+	s.since = slices.DeleteFunc(s.since, func(c event) bool { return c.id == id })
+	for len(s.since) > 0 && s.since[0].id < 0 {
+		s.settled, _ = s.policy.Step(s.settled, s.since[0].at, s.since[0].n)
+		s.since = s.since[1:]
+	}
+}
+
+// twoStores asks Redis, each denied request from a process of its own.
+type twoStores struct {
+	t               *testing.T
+	open            func() *process
+	idle            []*process
+	busy            map[int]*process
+	counter, denies limiter.Hit
+}
+
+func newTwoStores(t *testing.T, server *redistest.Server, clock *limitertest.Clock, p *limiter.Policy) *twoStores {
+	t.Helper()
+	s := &twoStores{
+		t: t, busy: map[int]*process{},
+		counter: limiter.Hit{Key: "counter 0", Policy: p, N: 1},
+		denies:  limiter.Hit{Key: "ban 1", Policy: funnel(t, 0, time.Hour), N: 1},
+	}
+	options := redisstore.Options{URL: server.SocketURL(), Now: clock.Now, KeyPrefix: t.Name()}
+	s.open = func() *process { return openProcess(t, options) }
+	return s
+}
+
+// process is one that has nothing to do. Its connections are open, and its scripts are known.
+func (s *twoStores) process() *process {
+	if len(s.idle) == 0 {
+		p := s.open()
+		for _, h := range []limiter.Hit{s.counter, s.denies} {
+			take(s.t, p.group, "look "+h.Key, h.Policy, 0)
+		}
+		s.idle = append(s.idle, p)
+	}
+	return s.idle[len(s.idle)-1]
+}
+
+func (s *twoStores) charge(id int, n int64) {
+	p := s.process()
+	s.idle, s.busy[id] = s.idle[:len(s.idle)-1], p
+	h := s.counter
+	h.N = n
+	p.gated.Store(true)
+	p.answer = ask(s.t.Context(), p.group, h, s.denies)
+	<-p.waits
+	<-p.charged
+}
+
+func (s *twoStores) settle(id int) {
+	p := s.busy[id]
+	delete(s.busy, id)
+	p.gated.Store(false)
+	p.release <- struct{}{}
+	if got := <-p.answer; got.err != nil {
+		s.t.Fatal(got.err)
+	}
+	s.idle = append(s.idle, p)
+}
+
+func (s *twoStores) hit(n int64) bool {
+	return take(s.t, s.process().group, s.counter.Key, s.counter.Policy, n).Allowed
+}
+
+// process is a process with two stores. While it is gated, its calls of the second one wait until they are released.
+type process struct {
+	group                   limiter.Store
+	gated                   atomic.Bool
+	charged, waits, release chan struct{}
+	answer                  <-chan asked
+}
+
+func openProcess(t *testing.T, o redisstore.Options) *process {
+	t.Helper()
+	p := &process{charged: make(chan struct{}, 1), waits: make(chan struct{}, 1), release: make(chan struct{})}
+	first := open(t, o)
+	o.KeyPrefix, o.Name = o.KeyPrefix+"second", "second"
+	second := open(t, o)
+	first.AddHook(hook(func(ask func()) {
+		ask()
+		if p.gated.Load() {
+			p.charged <- struct{}{}
+		}
+	}))
+	second.AddHook(hook(func(ask func()) {
+		if p.gated.Load() {
+			p.waits <- struct{}{}
+			<-p.release
+		}
+		ask()
+	}))
+	p.group = scattered{redisstore.NewGroup(first, map[string]*redisstore.Store{"second": second})}
+	return p
+}
+
+// hook is called for each command, which it has to ask.
+type hook func(ask func())
+
+func (hook) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (h hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) (err error) {
+		h(func() { err = next(ctx, cmd) })
+		return err
+	}
+}
