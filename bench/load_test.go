@@ -31,6 +31,7 @@ func serve(t *testing.T, s pb.RateLimitServiceServer) string {
 // quick is a bench of short rounds against targets at an address.
 func quick(t *testing.T, workloads string, targets ...*target) *bench {
 	t.Helper()
+	fewKeys(t)
 	o := &options{workloads: workloads, settings: settings{
 		Rounds: 2, Duration: 100 * time.Millisecond, WarmUp: 10 * time.Millisecond, Concurrency: 8, Connections: 2,
 	}}

@@ -4,13 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"go/ast"
+	"go/build"
 	"go/parser"
 	"go/token"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"strings"
 	"testing"
 )
@@ -79,10 +79,11 @@ func (d declared) check(text string) (isReference bool, err error) {
 	}
 	if isFile.MatchString(text) {
 		path := strings.TrimSuffix(text, "/...")
-		for _, root := range []string{"..", filepath.Join(runtime.GOROOT(), "src")} { // "testing/synctest" is Go's
-			if found, err := filepath.Glob(filepath.Join(root, path)); err != nil || len(found) > 0 {
-				return true, err
-			}
+		if found, err := filepath.Glob(filepath.Join("..", path)); err != nil || len(found) > 0 {
+			return true, err
+		}
+		if _, err := build.Import(path, ".", build.FindOnly); err == nil { // a package of Go's, such as testing/synctest
+			return true, nil
 		}
 	}
 	m := isIdentifier.FindStringSubmatch(text)

@@ -8,8 +8,7 @@ import (
 	"net/url"
 	"time"
 
-	"github.com/weir-ratelimit/weir/internal/admin"
-	"github.com/weir-ratelimit/weir/internal/boosts"
+	"github.com/weir-ratelimit/weir/internal/adminapi"
 )
 
 // boostCmd is `weir boost`.
@@ -75,8 +74,8 @@ func (c *boostAddCmd) Run(ctx context.Context, io streams) error {
 		return err
 	}
 	defer client.Close()
-	var made boosts.Status
-	in := boosts.Request{
+	var made adminapi.BoostStatus
+	in := adminapi.BoostRequest{
 		Domain: c.Domain, Rule: c.Rule, Descriptor: c.Descriptor, Factor: c.Factor, For: c.For.String(),
 		Reason: c.Reason, Author: cmp.Or(c.Author, defaultAuthor()),
 	}
@@ -114,7 +113,7 @@ func (c *boostListCmd) Run(ctx context.Context, io streams) error {
 		return err
 	}
 	defer client.Close()
-	var list admin.BoostList
+	var list adminapi.BoostList
 	if err := client.Get(ctx, "/boosts", nil, &list); err != nil {
 		return err
 	}
@@ -160,7 +159,7 @@ func (c *boostRemoveCmd) Run(ctx context.Context, io streams) error {
 		return err
 	}
 	defer client.Close()
-	var removed boosts.Boost
+	var removed adminapi.Boost
 	if err := client.Delete(ctx, "/boosts/"+c.ID, &removed); err != nil {
 		return err
 	}
@@ -171,7 +170,7 @@ func (c *boostRemoveCmd) Run(ctx context.Context, io streams) error {
 	return nil
 }
 
-func printBoost(io streams, s *boosts.Status) {
+func printBoost(io streams, s *adminapi.BoostStatus) {
 	fmt.Fprintf(io.out, "%s  %s\n", s.ID, boostLine(&s.Boost))
 	for _, l := range s.Limits {
 		name := l.Algorithm
@@ -191,7 +190,7 @@ func printBoost(io streams, s *boosts.Status) {
 	}
 }
 
-func boostLine(b *boosts.Boost) string {
+func boostLine(b *adminapi.Boost) string {
 	return fmt.Sprintf("x %g on domain %s, rule %s, until %s, by %s: %s",
 		b.Factor, printable(b.Domain), printable(b.Rule), b.ExpiresAt.Format(time.RFC3339), printable(b.Author), printable(b.Reason))
 }

@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 
 	"github.com/weir-ratelimit/weir/internal/rules"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
-	"github.com/weir-ratelimit/weir/pkg/descriptors/rulefile"
 	"github.com/weir-ratelimit/weir/pkg/reload"
 )
 
@@ -53,15 +53,15 @@ func (c *checkCmd) Run(ctx context.Context, io streams) error {
 	if err != nil {
 		return err
 	}
-	f, err := check(files, c.Stores)
+	f, err := rules.Check(files, c.Stores)
 	if err != nil {
 		return err
 	}
-	f.add(nil, severityWarning, rules.NotRead(ctx, paths...))
+	f.Warn(rules.NotRead(ctx, paths...))
 	if c.JSON {
 		c.Format = "json"
 	}
-	if err := f.print(io, c.Format); err != nil {
+	if err := printFindings(io, f, c.Format); err != nil {
 		return err
 	}
 	if f.Errors > 0 || c.Strict && f.Warnings > 0 {
@@ -70,21 +70,43 @@ func (c *checkCmd) Run(ctx context.Context, io streams) error {
 	return nil
 }
 
-// compileSet compiles rule files whose limits may name the stores; nil is any.
-func compileSet(files []reload.File, stores []string) (*descriptors.Set, error) {
-	set, err := rulefile.Compile(rules.Descriptors(files))
-	if err == nil && stores != nil {
-		if unknown := set.UnknownStores(stores); unknown != nil {
-			return nil, unknown
+// printFindings writes the findings in the format.
+func printFindings(io streams, f *rules.Findings, format string) error {
+	switch format {
+	case "json":
+		return printJSON(io, f)
+	case "sarif":
+		return printJSON(io, f.SARIF(build().Version))
+	case "github":
+		f.GitHub(io.out)
+		printSummary(io.out, io.out, f)
+	default:
+		for i := range f.Problems {
+			f.Problems[i].Text(io.err)
 		}
+		printSummary(io.out, io.err, f)
 	}
-	return set, err
+	return nil
 }
 
-// compile tells what is wrong with the files, with a verdict behind it, and what to be warned of. Limits may name the
-// stores; nil is any.
+// printSummary writes one line.
+func printSummary(out, err io.Writer, f *rules.Findings) {
+	if f.Errors > 0 {
+		fmt.Fprintf(err, "%s in %s\n", count(f.Errors, "error"), count(f.Files, "file"))
+		return
+	}
+	warned := "ok"
+	if f.Warnings > 0 {
+		warned = count(f.Warnings, "warning")
+	}
+	fmt.Fprintf(out, "%s, %s, %s with %s: %s\n", count(f.Files, "file"), count(f.Domains, "domain"),
+		count(f.Rules, "rule"), count(f.Limits, "limit"), warned)
+}
+
+// compile prints what is wrong with the files, followed by a verdict, and the warnings. Limits may name the stores; nil is
+// any.
 func compile(io streams, files []reload.File, stores []string, verdict string) (*descriptors.Set, error) {
-	set, err := compileSet(files, stores)
+	set, err := rules.Compile(files, stores)
 	if errs := (descriptors.Errors{}); errors.As(err, &errs) {
 		fmt.Fprintf(io.err, "%s\n%s in %s%s\n", errs, count(errs.Count(), "error"), count(len(files), "file"), verdict)
 		return nil, errTold

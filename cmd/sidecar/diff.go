@@ -11,6 +11,7 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/offline"
 	"github.com/weir-ratelimit/weir/internal/rulediff"
+	"github.com/weir-ratelimit/weir/internal/rules"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
 
@@ -97,7 +98,7 @@ func (c *diffCmd) options() (o offline.LogOptions, err error) {
 	}
 	given := 0
 	for _, path := range []string{c.Old, c.New, c.Traffic} {
-		if path == stdin {
+		if path == rules.Stdin {
 			given++
 		}
 	}
@@ -113,7 +114,7 @@ func (c *diffCmd) readSet(ctx context.Context, io streams, path string) (*descri
 	if err != nil {
 		return nil, err
 	}
-	set, err := compileSet(files, c.Stores)
+	set, err := rules.Compile(files, c.Stores)
 	if err != nil {
 		fmt.Fprintf(io.err, "%s\n%s: these rules are wrong; weir check says more\n", err, path)
 		return nil, errNoAnswer

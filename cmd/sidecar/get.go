@@ -6,7 +6,7 @@ import (
 	"net/url"
 	"time"
 
-	"github.com/weir-ratelimit/weir/internal/counters"
+	"github.com/weir-ratelimit/weir/internal/adminapi"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
 
@@ -45,7 +45,7 @@ func (c *getCmd) Run(ctx context.Context, io streams) error {
 		return err
 	}
 	defer client.Close()
-	var state counters.State
+	var state adminapi.KeyState
 	query := url.Values{"domain": {c.Domain}, "descriptor": {c.Descriptor}}
 	if err := client.Get(ctx, "/keys/get", query, &state); err != nil {
 		return err
@@ -57,7 +57,7 @@ func (c *getCmd) Run(ctx context.Context, io streams) error {
 	return nil
 }
 
-func printState(io streams, s *counters.State) {
+func printState(io streams, s *adminapi.KeyState) {
 	fmt.Fprintf(io.out, "domain %s, rule %s (%s)%s\n", s.Domain, s.Rule, s.Source, modeNote(s.Mode))
 	switch {
 	case s.Unlimited:
@@ -78,7 +78,7 @@ func modeNote(mode string) string {
 }
 
 // printLimit has a line for each thing that there is to say.
-func printLimit(io streams, l *counters.Limit) {
+func printLimit(io streams, l *adminapi.KeyLimit) {
 	name := l.Algorithm
 	if l.Limit != "" {
 		name = l.Limit + ": " + l.Algorithm

@@ -13,7 +13,6 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/weir-ratelimit/weir/internal/app"
 	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
@@ -163,8 +162,8 @@ func TestKubernetesExample(t *testing.T) {
 	if _, err := parser.Parse(pod.Containers[0].Args); err != nil {
 		t.Fatal(err)
 	}
-	o := app.Options(command.Serve.Options)
-	if err := o.Validate(); err != nil {
+	o := command.Serve.Options
+	if err := o.Check(); err != nil {
 		t.Error(err)
 	}
 	if grace := time.Duration(pod.Grace) * time.Second; grace <= o.DrainDelay+o.StopTimeout {

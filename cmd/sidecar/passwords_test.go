@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weir-ratelimit/weir/internal/boosts"
+	"github.com/weir-ratelimit/weir/internal/adminapi"
 )
 
 // No message has the password of a store, however malformed its URL is, and wherever it stands.
@@ -54,7 +54,7 @@ func TestNoPasswordIsShown(t *testing.T) {
 
 // What a boost says reaches the terminal without what that would obey, also of a boost that an older release has taken.
 func TestBoostsDoNotReachTheTerminal(t *testing.T) {
-	line := boostLine(&boosts.Boost{Domain: "shop", Rule: "client", Factor: 2, Author: "a\u202en", Reason: "sale\u009b2J\x1b[0m"})
+	line := boostLine(&adminapi.Boost{Domain: "shop", Rule: "client", Factor: 2, Author: "a\u202en", Reason: "sale\u009b2J\x1b[0m"})
 	if strings.ContainsAny(line, "\u009b\u202e\x1b") || !strings.Contains(line, `"sale\u009b2J\x1b[0m"`) {
 		t.Errorf("%q", line)
 	}

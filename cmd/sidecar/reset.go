@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/weir-ratelimit/weir/internal/counters"
+	"github.com/weir-ratelimit/weir/internal/adminapi"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
 
@@ -45,8 +45,8 @@ func (c *resetCmd) Run(ctx context.Context, io streams) error {
 		return err
 	}
 	defer client.Close()
-	var done counters.Forgotten
-	target := counters.Target{Domain: c.Domain, Descriptor: c.Descriptor, Key: c.Key}
+	var done adminapi.ResetResult
+	target := adminapi.ResetRequest{Domain: c.Domain, Descriptor: c.Descriptor, Key: c.Key}
 	if err := client.Post(ctx, "/keys/reset", target, &done); err != nil {
 		return err
 	}

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weir-ratelimit/weir/internal/adminclient"
+	"github.com/weir-ratelimit/weir/internal/adminapi"
 )
 
 // serverFlags say which running sidecar a command asks, and who asks.
@@ -21,8 +21,8 @@ type serverFlags struct {
 }
 
 // client does not connect. An error is of the command line.
-func (f *serverFlags) client(command string) (*adminclient.Client, error) {
-	c, err := adminclient.New(adminclient.Options{
+func (f *serverFlags) client(command string) (*adminapi.Client, error) {
+	c, err := adminapi.New(adminapi.Options{
 		Server: cmp.Or(f.Server, ownServer()), TokenFile: f.TokenFile, CA: f.ServerCA, Cert: f.ServerCert, Key: f.ServerKey, Timeout: f.Timeout,
 	})
 	if err != nil {

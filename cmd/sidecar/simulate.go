@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weir-ratelimit/weir/internal/rules"
 	"github.com/weir-ratelimit/weir/internal/simulate"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/descriptors/rulefile"
@@ -102,7 +103,7 @@ func (c *simulateCmd) Run(ctx context.Context, io streams) error {
 
 // isLog reports whether the traffic is a log, and not generated or a CSV file.
 func (c *simulateCmd) isLog() bool {
-	if c.Log.given() || c.Traffic == stdin {
+	if c.Log.given() || c.Traffic == rules.Stdin {
 		return true
 	}
 	info, err := os.Stat(c.Traffic)
@@ -193,7 +194,7 @@ func (c *simulateCmd) rules(ctx context.Context, io streams) (*descriptors.Set, 
 	if err != nil {
 		return nil, err
 	}
-	return compileSet(files, c.Stores)
+	return rules.Compile(files, c.Stores)
 }
 
 // sortOut makes --rules or --limit of --rule, which was both.

@@ -15,8 +15,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/weir-ratelimit/weir/internal/adminclient"
-	"github.com/weir-ratelimit/weir/internal/topkeys"
+	"github.com/weir-ratelimit/weir/internal/adminapi"
 )
 
 // topCmd is `weir top`.
@@ -77,7 +76,7 @@ func (c *topCmd) validate() error {
 }
 
 // watch shows the keys until ctx is done. It starts with an answer, and goes on when one is missing later.
-func (c *topCmd) watch(ctx context.Context, io streams, client *adminclient.Client) error {
+func (c *topCmd) watch(ctx context.Context, io streams, client *adminapi.Client) error {
 	tick := time.NewTicker(c.Every)
 	defer tick.Stop()
 	for shown := false; ; shown = true {
@@ -102,7 +101,7 @@ func (c *topCmd) watch(ctx context.Context, io streams, client *adminclient.Clie
 }
 
 // show asks once.
-func (c *topCmd) show(ctx context.Context, w io.Writer, client *adminclient.Client) error {
+func (c *topCmd) show(ctx context.Context, w io.Writer, client *adminapi.Client) error {
 	query := url.Values{"by": {c.By}, "n": {strconv.Itoa(c.N)}}
 	if c.Domain != "" {
 		query.Set("domain", c.Domain)
@@ -110,9 +109,9 @@ func (c *topCmd) show(ctx context.Context, w io.Writer, client *adminclient.Clie
 	if c.Rule != "" {
 		query.Set("rule", c.Rule)
 	}
-	var found topkeys.Keys
+	var found adminapi.TopKeys
 	if err := client.Get(ctx, "/top", query, &found); err != nil {
-		if said := (*adminclient.StatusError)(nil); errors.As(err, &said) && said.Status == http.StatusNotFound {
+		if said := (*adminapi.StatusError)(nil); errors.As(err, &said) && said.Status == http.StatusNotFound {
 			return fmt.Errorf("%w; a sidecar older than this command has no top keys at all", err)
 		}
 		return err
@@ -127,7 +126,7 @@ func (c *topCmd) show(ctx context.Context, w io.Writer, client *adminclient.Clie
 	}
 }
 
-func printTop(w io.Writer, found *topkeys.Keys) error {
+func printTop(w io.Writer, found *adminapi.TopKeys) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(t, "HITS\tDENIED\tSHARE\tDOMAIN\tRULE\tKEY\n")
 	for i := range found.Keys {

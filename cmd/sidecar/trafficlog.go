@@ -8,6 +8,7 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/decisionlog"
 	"github.com/weir-ratelimit/weir/internal/offline"
+	"github.com/weir-ratelimit/weir/internal/rules"
 )
 
 // logFlags say what a log of requests is.
@@ -48,7 +49,7 @@ func (f *logFlags) options() (o offline.LogOptions, err error) {
 
 // openLog opens the log at a path, - for stdin.
 func openLog(path string, from streams) (io.ReadCloser, error) {
-	if path == stdin {
+	if path == rules.Stdin {
 		return io.NopCloser(from.in), nil
 	}
 	return os.Open(path) //nolint:gosec // the user names it

@@ -61,8 +61,8 @@ type Options struct {
 	Boosts   Boosts
 	// Metrics answers GET /metrics.
 	Metrics http.Handler
-	// Build answers GET /version, as JSON.
-	Build any
+	// Build answers GET /version.
+	Build adminapi.Build
 	// Decisions is how often a limit had each outcome, by decide.Outcome; nil if that is not counted for it alone.
 	Decisions func(*descriptors.Limit) []uint64
 	// Top answers GET /top. Nil: keys are not counted.
@@ -229,10 +229,7 @@ func (h *handler) ready(w http.ResponseWriter, r *http.Request) {
 
 // reload answers 200 when the files as they are now are live, 422 when they were refused.
 func (h *handler) reload(w http.ResponseWriter, r *http.Request) {
-	answer := struct {
-		Result string `json:"result"`
-		adminapi.RulesStatus
-	}{Result: "ok"}
+	answer := adminapi.Reloaded{Result: "ok"}
 	err := h.reloads.do(r.Context())
 	h.audit(r, "reload", err)
 	answer.RulesStatus = h.Rules.Status()

@@ -44,7 +44,7 @@ func handler(rules *fakeRules, checks ...admin.Check) http.Handler {
 		Checks:  checks,
 		Rules:   rules,
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "weir_up 1\n") }),
-		Build:   map[string]string{"version": "v1.2.3"},
+		Build:   adminapi.Build{Version: "v1.2.3"},
 		Log:     slog.New(slog.DiscardHandler),
 
 		Counters: counters.New(counters.Options{Rules: func() *descriptors.Set { return nil }}),
@@ -146,7 +146,7 @@ func TestEndpoints(t *testing.T) {
 				"errors": ["rules: permission denied"]}`,
 		},
 		"metrics":      {method: "GET", target: "/metrics", status: 200, body: "weir_up 1\n"},
-		"version":      {method: "GET", target: "/version", status: 200, body: `{"version": "v1.2.3"}`},
+		"version":      {method: "GET", target: "/version", status: 200, body: `{"version": "v1.2.3", "commit": "", "go": ""}`},
 		"unknown path": {method: "GET", target: "/nothing", status: 404, body: `{"error": "GET /nothing is not there; GET / shows what is"}`},
 		"wrong method": {
 			method: "GET", target: "/keys/reset", status: 405,

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/weir-ratelimit/weir/internal/adminapi"
 	"github.com/weir-ratelimit/weir/internal/boosts"
 	"github.com/weir-ratelimit/weir/internal/counters"
 	"github.com/weir-ratelimit/weir/internal/decide"
@@ -20,18 +21,18 @@ import (
 
 // Counters are looked at, and forgotten.
 type Counters interface {
-	Get(ctx context.Context, domain, descriptor string) (*counters.State, error)
-	Reset(ctx context.Context, t counters.Target) (*counters.Forgotten, error)
+	Get(ctx context.Context, domain, descriptor string) (*adminapi.KeyState, error)
+	Reset(ctx context.Context, t adminapi.ResetRequest) (*adminapi.ResetResult, error)
 }
 
 // Boosts are the temporary factors on limits.
 type Boosts interface {
-	List() []boosts.Status
+	List() []adminapi.BoostStatus
 	// Limits returns what replaces limits of the rules now; nil if nothing does.
 	Limits() *decide.Boosts
 	Away() error
-	Add(ctx context.Context, in *boosts.Request) (*boosts.Status, error)
-	Remove(ctx context.Context, id string) (*boosts.Boost, error)
+	Add(ctx context.Context, in *adminapi.BoostRequest) (*adminapi.BoostStatus, error)
+	Remove(ctx context.Context, id string) (*adminapi.Boost, error)
 }
 
 // live adds the endpoints that look at counters, and change them or their limits for a time.
@@ -55,7 +56,7 @@ func (h *handler) getKey(w http.ResponseWriter, r *http.Request) {
 }
 
 func (h *handler) resetKey(w http.ResponseWriter, r *http.Request) {
-	var target counters.Target
+	var target adminapi.ResetRequest
 	if err := readJSON(r, &target); err != nil {
 		writeError(w, err)
 		return
@@ -78,19 +79,10 @@ func (h *handler) resetKey(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, done)
 }
 
-// BoostList is what GET /boosts answers.
-type BoostList struct {
-	Boosts []boosts.Status `json:"boosts"`
-	// Error is why Redis could not be asked at the last look: there may be other boosts.
-	Error string `json:"error,omitempty"`
-	// Hashed says that the values of keys are shown as hashes, since who asks may not see them.
-	Hashed bool `json:"values_hashed,omitempty"`
-}
-
 func (h *handler) listBoosts(w http.ResponseWriter, r *http.Request) {
-	list := BoostList{Boosts: h.Boosts.List()}
+	list := adminapi.BoostList{Boosts: h.Boosts.List()}
 	if list.Boosts == nil {
-		list.Boosts = []boosts.Status{}
+		list.Boosts = []adminapi.BoostStatus{}
 	}
 	if list.Hashed = !h.seesValues(r); list.Hashed {
 		list.Boosts = hideKeys(list.Boosts)
@@ -102,12 +94,12 @@ func (h *handler) listBoosts(w http.ResponseWriter, r *http.Request) {
 }
 
 func (h *handler) addBoost(w http.ResponseWriter, r *http.Request) {
-	var in boosts.Request
+	var in adminapi.BoostRequest
 	if err := readJSON(r, &in); err != nil {
 		writeError(w, err)
 		return
 	}
-	made, err := (*boosts.Status)(nil), errTooMany
+	made, err := (*adminapi.BoostStatus)(nil), errTooMany
 	if h.adding.take() {
 		made, err = h.Boosts.Add(r.Context(), &in)
 	}
@@ -117,7 +109,7 @@ func (h *handler) addBoost(w http.ResponseWriter, r *http.Request) {
 		writeError(w, err)
 		return
 	}
-	h.audit(r, "boost", nil, made.Attrs()...)
+	h.audit(r, "boost", nil, boosts.Attrs(&made.Boost)...)
 	writeJSON(w, http.StatusCreated, made)
 }
 
@@ -129,7 +121,7 @@ func (h *handler) removeBoost(w http.ResponseWriter, r *http.Request) {
 		writeError(w, err)
 		return
 	}
-	h.audit(r, "boost_remove", nil, removed.Attrs()...)
+	h.audit(r, "boost_remove", nil, boosts.Attrs(removed)...)
 	writeJSON(w, http.StatusOK, removed)
 }
 
@@ -233,7 +225,5 @@ func writeError(w http.ResponseWriter, err error) {
 
 // refuse answers an error. All errors have this form.
 func refuse(w http.ResponseWriter, status int, err error) {
-	writeJSON(w, status, struct {
-		Error string `json:"error"`
-	}{err.Error()})
+	writeJSON(w, status, adminapi.Error{Error: err.Error()})
 }

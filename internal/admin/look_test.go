@@ -173,7 +173,7 @@ func TestStatus(t *testing.T) {
 	}
 	h := looked(t, shop, admin.Options{
 		Rules: rules, Checks: []admin.Check{check("rules", nil), check("store", errors.New("connection refused"))},
-		Build: map[string]string{"version": "v1"}, Store: "memory", StartedAt: at,
+		Build: adminapi.Build{Version: "v1"}, Store: "memory", StartedAt: at,
 	})
 	status, body := ask(t, h, "GET", "/status")
 	var got struct {

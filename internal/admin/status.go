@@ -11,40 +11,13 @@ import (
 // maxShownErrors bounds the errors in a status; GET /rules has them all.
 const maxShownErrors = 100
 
-// statusJSON is the answer of GET /status: what GET /readyz, /version and /rules say, without the rules.
-type statusJSON struct {
-	Ready     bool        `json:"ready"`
-	Checks    []checkJSON `json:"checks"`
-	Build     any         `json:"build"`
-	StartedAt time.Time   `json:"started_at"`
-	Now       time.Time   `json:"now"`
-	Store     string      `json:"store"`
-	TopKeys   bool        `json:"top_keys"` // GET /top answers
-	Rules     rulesJSON   `json:"rules"`
-}
-
-type checkJSON struct {
-	Name  string `json:"name"`
-	Error string `json:"error,omitempty"`
-	Note  string `json:"note,omitempty"`
-}
-
-type rulesJSON struct {
-	adminapi.RulesStatus
-	Files      int `json:"files"`       // in place of their names
-	ErrorCount int `json:"error_count"` // of which Errors has the first
-	Domains    int `json:"domains"`
-	Rules      int `json:"rules"`
-	Limits     int `json:"limits"`
-}
-
 // check asks every check.
-func (h *handler) check(ctx context.Context) (ready bool, checks []checkJSON) {
+func (h *handler) check(ctx context.Context) (ready bool, checks []adminapi.Check) {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
 	ready = true
 	for _, c := range h.Checks {
-		shown := checkJSON{Name: c.Name}
+		shown := adminapi.Check{Name: c.Name}
 		if err := c.Err(ctx); err != nil {
 			ready, shown.Error = false, err.Error()
 		} else if c.Note != nil {
@@ -56,7 +29,9 @@ func (h *handler) check(ctx context.Context) (ready bool, checks []checkJSON) {
 }
 
 func (h *handler) status(w http.ResponseWriter, r *http.Request) {
-	s := statusJSON{Build: h.Build, StartedAt: h.StartedAt, Now: time.Now(), Store: h.Store, TopKeys: h.Top != nil}
+	s := adminapi.Status{
+		Build: h.Build, StartedAt: h.StartedAt, Now: time.Now(), Store: h.Store, TopKeys: h.Top != nil,
+	}
 	s.Ready, s.Checks = h.check(r.Context())
 	s.Rules.RulesStatus = h.Rules.Status()
 	s.Rules.Files, s.Rules.ErrorCount = len(s.Rules.RulesStatus.Files), len(s.Rules.Errors)

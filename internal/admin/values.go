@@ -5,11 +5,11 @@ import (
 	"encoding/hex"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/boosts"
+	"github.com/weir-ratelimit/weir/internal/logging"
 	"github.com/weir-ratelimit/weir/internal/topkeys"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
@@ -46,14 +46,10 @@ func hideKeys(list []boosts.Status) []boosts.Status {
 // maxShort is the most bytes of a client's text in the log or in an error.
 const maxShort = 100
 
-// shorten is a text of a client's for the log or an error: bounded, and without what a terminal obeys.
+// shorten makes a client's text fit for the log or an error: bounded, and without control characters.
 func shorten(text string) string {
-	rest := ""
-	if len(text) > maxShort {
-		text, rest = strings.ToValidUTF8(text[:maxShort], ""), "..."
-	}
-	quoted := strconv.QuoteToGraphic(text)
-	return quoted[1:len(quoted)-1] + rest
+	quoted := strconv.QuoteToGraphic(logging.Shorten(text, maxShort))
+	return quoted[1 : len(quoted)-1]
 }
 
 const (

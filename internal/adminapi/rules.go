@@ -15,6 +15,9 @@ type RulesStatus struct {
 	Errors []string `json:"errors,omitempty"`
 	// ErrorsAt is when they were found.
 	ErrorsAt time.Time `json:"errors_at,omitzero"`
+	// Warnings are what the live rules have that may not do what was meant: the first 100 of WarningCount.
+	Warnings     []string `json:"warnings,omitempty"`
+	WarningCount int      `json:"warning_count,omitempty"`
 	// Published is nil where no rules come from Redis.
 	Published *PublishedStatus `json:"published,omitempty"`
 }

@@ -5,7 +5,6 @@ import (
 	"runtime/debug"
 
 	"github.com/weir-ratelimit/weir/internal/conns"
-	"github.com/weir-ratelimit/weir/internal/metrics"
 )
 
 const (
@@ -49,13 +48,4 @@ func (o *Options) bounds(files uint64, memory int64) (grpcMax, httpMax int) {
 	httpMax = min(httpMax, max(4, all/8))
 	grpcMax = min(grpcMax, max(4, all-httpMax-max(ownFiles, all/4)))
 	return grpcMax, httpMax
-}
-
-// watchClients shows in the metrics what the listeners have seen.
-func (a *App) watchClients() {
-	a.metrics.Clients.From(func() []metrics.ClientStats {
-		return []metrics.ClientStats{
-			{Listener: "grpc", Stats: a.clients.grpc.Stats()}, {Listener: "http", Stats: a.clients.http.Stats()},
-		}
-	})
 }

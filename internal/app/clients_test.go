@@ -367,7 +367,7 @@ func TestBoundsOnConnections(t *testing.T) {
 		{"flags", 10, 20, most, 1 << 20, [2]int{10, 20}},
 		{"next to no files", 0, 0, 10, most, [2]int{4, 4}},
 	} {
-		o := Options{GRPCMaxConnections: tc.grpc, HTTPMaxConnections: tc.http}
+		o := Options{GRPCOptions: GRPCOptions{GRPCMaxConnections: tc.grpc, HTTPMaxConnections: tc.http}}
 		if g, h := o.bounds(tc.files, tc.memory); [2]int{g, h} != tc.want {
 			t.Errorf("%s: %d gRPC and %d HTTP connections, want %v", tc.name, g, h, tc.want)
 		}

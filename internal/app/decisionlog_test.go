@@ -10,8 +10,8 @@ import (
 	"github.com/weir-ratelimit/weir/internal/decisionlog"
 )
 
-// logging are options of a process that writes every decision to a file.
-func logging(t *testing.T) (o Options, path string) {
+// logged are options of a process that writes every decision to a file.
+func logged(t *testing.T) (o Options, path string) {
 	t.Helper()
 	o, path = options(t, rulesOf("1")), filepath.Join(t.TempDir(), "decisions.log")
 	o.DecisionLog, o.DecisionLogSample, o.DecisionLogSampleDenied = path, 1, 1
@@ -21,7 +21,7 @@ func logging(t *testing.T) (o Options, path string) {
 
 // What was decided until the stop is in the file when the process has ended, hashed by the secret of the key file.
 func TestDecisionLog(t *testing.T) {
-	o, path := logging(t)
+	o, path := logged(t)
 	o.DecisionLogKeyFile = filepath.Join(t.TempDir(), "key")
 	writeFile(t, o.DecisionLogKeyFile, "0123456789abcdef\n")
 	p := start(t, o)
@@ -59,7 +59,7 @@ func TestDecisionLogIsRefused(t *testing.T) {
 		{func(o *Options) { o.DecisionLog = "/nowhere/log" }, "--decision-log: open /nowhere/log: no such file or directory"},
 		{func(o *Options) { o.DecisionLogKeyFile = "/nowhere" }, "--decision-log-key-file: open /nowhere: no such file or directory"},
 	} {
-		o, _ := logging(t)
+		o, _ := logged(t)
 		o.Log = slog.New(slog.DiscardHandler)
 		tt.change(&o)
 		if _, err := New(t.Context(), o); err == nil || err.Error() != tt.want {

@@ -40,6 +40,30 @@ const (
 	minPing = 5 * time.Second
 )
 
+// openGRPC makes the gRPC server of the service, its health and reflection. It listens later.
+func (a *App) openGRPC(context.Context) error {
+	service, err := rls.New(rls.Options{
+		Decider: a.decider, Rejected: a.metrics.Rejected, DynamicMetadata: a.o.DynamicMetadata,
+	})
+	if err != nil {
+		return err
+	}
+	config, err := a.o.grpcTLS().config()
+	if err != nil {
+		return err
+	}
+	var secure credentials.TransportCredentials
+	if config != nil {
+		secure = watchedTLS{credentials.NewTLS(config), a.grpcHandshakes}
+	}
+	a.grpc = newGRPC(&a.o, service, a.health, a.metrics, secure, a.telemetry.ServerOptions()...)
+	a.add("gRPC server", func(context.Context) error { return a.grpc.Serve(a.grpcListener) }, func() error {
+		a.grpc.Stop() // perhaps again; it has workers before it serves
+		return nil
+	})
+	return nil
+}
+
 // newGRPC is a gRPC server of the service, its health and reflection. It does not listen. Without secure it speaks
 // plain text.
 func newGRPC(

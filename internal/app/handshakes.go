@@ -7,62 +7,44 @@ import (
 	"log/slog"
 	"net"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/credentials"
+
+	"github.com/weir-ratelimit/weir/internal/logging"
 )
 
-// maxQuietText is the most that is logged of what a client may have caused, in bytes.
-const maxQuietText = 300
+const (
+	// clientLines is how often a line that clients can cause is logged at most.
+	clientLines = 10 * time.Second
+	// maxClientText is the most that is logged of a text that a client may have caused, in bytes.
+	maxClientText = 300
+)
 
-// handshakes are the TLS handshakes of one listener that failed. Each is counted; one every refusedQuiet is logged, for
-// anybody who can connect causes as many as they like. It is safe for concurrent use.
+// handshakes are the failed TLS handshakes of one listener. Each is counted; one in clientLines is logged, since everybody who
+// can connect can cause many. It is safe for concurrent use.
 type handshakes struct {
 	listener string
 	log      *slog.Logger
 	failures atomic.Uint64
-	line     quiet
+	line     logging.Every
+}
+
+func newHandshakes(listener string, log *slog.Logger) *handshakes {
+	return &handshakes{listener: listener, log: log, line: logging.Every{Interval: clientLines}}
 }
 
 func (h *handshakes) failed(why string) {
 	h.failures.Add(1)
-	if n, ok := h.line.allow(time.Now()); ok {
+	if n, ok := h.line.Allow(time.Now()); ok {
 		h.log.LogAttrs(context.Background(), slog.LevelWarn, "TLS handshake failed", slog.String("listener", h.listener),
-			slog.String("error", cutText(why)), slog.Uint64("not_logged_before", n))
+			slog.String("error", logging.Shorten(why, maxClientText)), slog.Uint64("not_logged_before", n))
 	}
 }
 
-// quiet allows one line every refusedQuiet. Its zero value is ready.
-type quiet struct {
-	mu      sync.Mutex
-	last    time.Time
-	skipped uint64
-}
-
-// allow says whether a line may be logged, and how many were not since the last one.
-func (q *quiet) allow(now time.Time) (skipped uint64, ok bool) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if !q.last.IsZero() && now.Sub(q.last) < refusedQuiet {
-		q.skipped++
-		return 0, false
-	}
-	skipped, q.skipped, q.last = q.skipped, 0, now
-	return skipped, true
-}
-
-// cutText is the text, cut off where it is long.
-func cutText(text string) string {
-	if len(text) <= maxQuietText {
-		return text
-	}
-	return strings.ToValidUTF8(text[:maxQuietText], "") + "..."
-}
-
-// watchedTLS are the credentials of gRPC. A client that leaves before it has said anything (a probe that only connects) is
-// counted, and not logged.
+// watchedTLS are the credentials of gRPC. A client that disconnects before it has sent anything (a probe) is counted, not
+// logged.
 type watchedTLS struct {
 	credentials.TransportCredentials
 
@@ -87,28 +69,28 @@ func (w watchedTLS) Clone() credentials.TransportCredentials {
 	return watchedTLS{w.TransportCredentials.Clone(), w.watch}
 }
 
-// quietHTTP is the log of an http.Server, whose lines clients cause: it bounds them.
-type quietHTTP struct {
+// boundedHTTP is the log of an http.Server, whose lines clients can cause: it bounds them.
+type boundedHTTP struct {
 	slog.Handler
 
 	watch *handshakes
-	other *quiet
+	other *logging.Every
 }
 
-func newQuietHTTP(to slog.Handler, watch *handshakes) quietHTTP {
-	return quietHTTP{to, watch, &quiet{}}
+func newBoundedHTTP(to slog.Handler, watch *handshakes) boundedHTTP {
+	return boundedHTTP{to, watch, &logging.Every{Interval: clientLines}}
 }
 
 // handshakeError begins the line of a handshake that failed.
 const handshakeError = "http: TLS handshake error from "
 
 // Handle implements slog.Handler.
-func (q quietHTTP) Handle(ctx context.Context, r slog.Record) error {
+func (q boundedHTTP) Handle(ctx context.Context, r slog.Record) error {
 	if why, ok := strings.CutPrefix(r.Message, handshakeError); ok {
 		q.watch.failed(why) //nolint:contextcheck // the log needs none
 		return nil
 	}
-	skipped, ok := q.other.allow(r.Time)
+	skipped, ok := q.other.Allow(r.Time)
 	if !ok {
 		return nil
 	}

@@ -25,10 +25,10 @@ func TestHandshakesThatFailAreBounded(t *testing.T) {
 			speak(t, addr)
 		}
 	}
-	for i, listener := range []string{"grpc", "http"} {
+	for listener, h := range map[string]*handshakes{"grpc": p.app.grpcHandshakes, "http": p.app.httpHandshakes} {
 		want(t, "handshakes of "+listener, "50", func() string { return p.metricOf(`weir_tls_handshakes_failed_total{listener="` + listener + `"}`) })
 		if n := p.logged(`msg="TLS handshake failed" listener=` + listener + ` error=`); n != 1 {
-			t.Errorf("%d lines about %d failures of %s, want one; log:\n%s", n, p.app.handshakes[i].failures.Load(), listener, p.log)
+			t.Errorf("%d lines about %d failures of %s, want one; log:\n%s", n, h.failures.Load(), listener, p.log)
 		}
 	}
 }
@@ -86,20 +86,4 @@ func TestCertificatesThatHang(t *testing.T) {
 		t.Errorf("20 connections took %s while the key cannot be read", took)
 	}
 	hung.Release()
-}
-
-// quiet lets one line through in a while, and says how many it did not.
-func TestQuiet(t *testing.T) {
-	var q quiet
-	now := time.Now()
-	for _, step := range []struct {
-		after   time.Duration
-		skipped uint64
-		ok      bool
-	}{{0, 0, true}, {time.Second, 0, false}, {time.Second, 0, false}, {refusedQuiet, 2, true}, {refusedQuiet, 0, true}} {
-		now = now.Add(step.after)
-		if skipped, ok := q.allow(now); skipped != step.skipped || ok != step.ok {
-			t.Errorf("after %s: %d, %t; want %d, %t", step.after, skipped, ok, step.skipped, step.ok)
-		}
-	}
 }

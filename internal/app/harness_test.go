@@ -49,15 +49,19 @@ func options(t *testing.T, rules string) Options {
 		writeFile(t, file, rules)
 	}
 	return Options{
-		Rules: []string{file}, RulesPoll: time.Hour, RulesSettle: reload.DefaultSettle,
-		Store: "memory", StoreTimeout: time.Second, OnStoreFailure: "allow", Replicas: 1, MemoryMaxKeys: 10_000,
-		GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", SocketMode: "0600",
-		GRPCMaxStreams: 1000, GRPCMaxMessageSize: 4 << 20, GRPCKeepaliveTime: time.Minute, GRPCKeepaliveTimeout: time.Minute,
-		GRPCReceiveTimeout: patience, GRPCMaxReceiving: 64 << 20, GRPCMaxResets: 10_000,
-		MaxDescriptors: 10, MaxEntries: 10, MaxCounters: 1000, MaxHeld: 100,
-		MetricsMaxRules: 100, NearLimitRatio: 0.8,
-		StopTimeout: patience,
-		Build:       Build{Version: "v1.2.3", Commit: "abc", Go: "go1"},
+		RulesOptions: RulesOptions{Rules: []string{file}, RulesPoll: time.Hour, RulesSettle: reload.DefaultSettle},
+		StoreOptions: StoreOptions{
+			Store: "memory", StoreTimeout: time.Second, OnStoreFailure: "allow", Replicas: 1, MemoryMaxKeys: 10_000,
+		},
+		ListenOptions: ListenOptions{GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", SocketMode: "0600"},
+		GRPCOptions: GRPCOptions{
+			GRPCMaxStreams: 1000, GRPCMaxMessageSize: 4 << 20, GRPCKeepaliveTime: time.Minute, GRPCKeepaliveTimeout: time.Minute,
+			GRPCReceiveTimeout: patience, GRPCMaxReceiving: 64 << 20, GRPCMaxResets: 10_000,
+			MaxDescriptors: 10, MaxEntries: 10, MaxCounters: 1000, MaxHeld: 100,
+		},
+		MetricsOptions: MetricsOptions{MetricsMaxRules: 100, NearLimitRatio: 0.8},
+		StopOptions:    StopOptions{StopTimeout: patience},
+		Build:          Build{Version: "v1.2.3", Commit: "abc", Go: "go1"},
 	}
 }
 

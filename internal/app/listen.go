@@ -15,6 +15,36 @@ import (
 // unixPrefix starts an address that is the path of a Unix socket.
 const unixPrefix = "unix:"
 
+// listen opens the addresses of the servers.
+func (a *App) listen(ctx context.Context) error {
+	mode, err := a.o.socketMode()
+	if err != nil {
+		return err
+	}
+	if a.grpcListener, err = listen(ctx, "--grpc-addr", a.o.GRPCAddr, mode); err != nil {
+		return err
+	}
+	a.grpcListener = a.clients.grpc.Listen(a.grpcListener, a.o.GRPCTLSCert != "") //nolint:contextcheck // it outlives ctx
+	a.add("gRPC address", nil, func() error { return closeListener(a.grpcListener) })
+	if a.o.HTTPAddr == "" {
+		return nil
+	}
+	if a.httpListener, err = listen(ctx, "--http-addr", a.o.HTTPAddr, mode); err != nil {
+		return err
+	}
+	a.httpListener = a.clients.http.Listen(a.httpListener, false) //nolint:contextcheck // as above
+	a.add("HTTP address", nil, func() error { return closeListener(a.httpListener) })
+	return nil
+}
+
+// closeListener closes a listener. Its server may have closed it before.
+func closeListener(l net.Listener) error {
+	if err := l.Close(); !errors.Is(err, net.ErrClosed) {
+		return err
+	}
+	return nil
+}
+
 // listen opens the address that the flag names: TCP, or a Unix socket with the given permissions.
 func listen(ctx context.Context, flag, addr string, mode fs.FileMode) (net.Listener, error) {
 	network := "tcp"
@@ -41,17 +71,17 @@ func listen(ctx context.Context, flag, addr string, mode fs.FileMode) (net.Liste
 	return l, nil
 }
 
-// withMode gives a Unix socket its permissions before it has a name, so that nobody can connect who may not: Linux makes the
-// file with those of the socket, less the umask. Elsewhere this does nothing, and the file has its permissions a moment
-// later.
+// withMode gives a Unix socket its permissions before it has a name, so that at no time too many can connect: Linux creates
+// the file with those of the socket, less the umask. Elsewhere this has no effect, and the file gets its permissions a
+// moment later.
 func withMode(mode fs.FileMode) func(network, address string, c syscall.RawConn) error {
 	return func(_, _ string, c syscall.RawConn) error {
 		return c.Control(func(fd uintptr) { _ = syscall.Fchmod(int(fd), uint32(mode.Perm())) })
 	}
 }
 
-// removeStale removes the socket that a process which is gone has left at path. It removes nothing that
-// somebody listens on, and nothing that is no socket.
+// removeStale removes the socket that an ended process has left at path. It removes no socket on which a process listens,
+// and no other file.
 func removeStale(ctx context.Context, path string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -74,7 +104,7 @@ func removeStale(ctx context.Context, path string) error {
 	return os.Remove(path)
 }
 
-// address is how a listener is told to people, and what --grpc-addr of a client would be.
+// address is a listener's address as --grpc-addr and --server take it; empty without a listener.
 func address(l net.Listener) string {
 	if l == nil {
 		return ""

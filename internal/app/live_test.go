@@ -7,10 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weir-ratelimit/weir/internal/admin"
-	"github.com/weir-ratelimit/weir/internal/adminclient"
+	"github.com/weir-ratelimit/weir/internal/adminapi"
 	"github.com/weir-ratelimit/weir/internal/boosts"
-	"github.com/weir-ratelimit/weir/internal/counters"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 )
 
@@ -23,9 +21,9 @@ func redisOptions(t *testing.T, redis *redistest.Server, rules string) Options {
 }
 
 // admin asks the process as the commands do.
-func (p *process) admin(tokenFile string) *adminclient.Client {
+func (p *process) admin(tokenFile string) *adminapi.Client {
 	p.t.Helper()
-	c, err := adminclient.New(adminclient.Options{Server: "http://" + p.app.HTTPAddr(), TokenFile: tokenFile})
+	c, err := adminapi.New(adminapi.Options{Server: "http://" + p.app.HTTPAddr(), TokenFile: tokenFile})
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -34,9 +32,9 @@ func (p *process) admin(tokenFile string) *adminclient.Client {
 }
 
 // get is the only limit of a client's counters.
-func (p *process) get(client string) counters.Limit {
+func (p *process) get(client string) adminapi.KeyLimit {
 	p.t.Helper()
-	var state counters.State
+	var state adminapi.KeyState
 	query := url.Values{"domain": {"shop"}, "descriptor": {"client=" + client}}
 	if err := p.admin("").Get(p.t.Context(), "/keys/get", query, &state); err != nil {
 		p.t.Fatal(err)
@@ -47,9 +45,9 @@ func (p *process) get(client string) counters.Limit {
 	return state.Limits[0]
 }
 
-func (p *process) reset(t counters.Target) counters.Forgotten {
+func (p *process) reset(t adminapi.ResetRequest) adminapi.ResetResult {
 	p.t.Helper()
-	var done counters.Forgotten
+	var done adminapi.ResetResult
 	if err := p.admin("").Post(p.t.Context(), "/keys/reset", t, &done); err != nil {
 		p.t.Fatal(err)
 	}
@@ -95,13 +93,13 @@ func TestResetIsForAll(t *testing.T) {
 	if got := one.get(who); got.Remaining != 0 || *got.Count < 1 || got.RetryAfter == nil || *got.RetryAfter <= 0 || got.Key != "fixed_window|shop|client="+who {
 		t.Errorf("%+v", got)
 	}
-	done := one.reset(counters.Target{Domain: "shop", Descriptor: "client=" + who})
+	done := one.reset(adminapi.ResetRequest{Domain: "shop", Descriptor: "client=" + who})
 	if len(done.Counters) != 1 || !done.Counters[0].Existed || done.Rule != "client" {
 		t.Errorf("%+v", done)
 	}
 	want(t, "the other sidecar", "OK", func() string { return two.ask(who) })
 	denied()
-	one.reset(counters.Target{Key: "weir:1:fixed_window|shop|client=" + who})
+	one.reset(adminapi.ResetRequest{Key: "weir:1:fixed_window|shop|client=" + who})
 	want(t, "the other sidecar", "OK", func() string { return two.ask(who) })
 
 	if n := one.logged("msg=audit action=reset result=ok client=local addr=127.0.0.1:"); n != 2 {
@@ -137,7 +135,7 @@ func TestBoostIsForAll(t *testing.T) {
 	writeFile(t, o.Rules[0], rulesOf("3"))
 	want(t, "the limit after a reload", "300", one.allowed("me"))
 
-	var list admin.BoostList
+	var list adminapi.BoostList
 	if err := two.admin("").Get(t.Context(), "/boosts", nil, &list); err != nil || len(list.Boosts) != 1 || list.Boosts[0].Reason != "sale" {
 		t.Errorf("%+v, %v", list, err)
 	}
@@ -198,7 +196,7 @@ func TestLiveWithoutRedis(t *testing.T) {
 	c := p.admin("")
 	for what, err := range map[string]error{
 		"a boost": c.Post(t.Context(), "/boosts", rule(60), nil),
-		"a reset": c.Post(t.Context(), "/keys/reset", counters.Target{Domain: "shop", Descriptor: "client=me"}, nil),
+		"a reset": c.Post(t.Context(), "/keys/reset", adminapi.ResetRequest{Domain: "shop", Descriptor: "client=me"}, nil),
 		"a look":  c.Get(t.Context(), "/keys/get", url.Values{"domain": {"shop"}, "descriptor": {"client=me"}}, nil),
 	} {
 		if err == nil || !strings.Contains(err.Error(), "limit store unavailable: ") || !strings.Contains(err.Error(), "redis://") {
@@ -243,7 +241,7 @@ func TestLiveNeedsTheToken(t *testing.T) {
 	writeFile(t, o.HTTPTokenFile, "s3cret\n")
 	p := start(t, o)
 	p.ask("me")
-	target := counters.Target{Domain: "shop", Descriptor: "client=me"}
+	target := adminapi.ResetRequest{Domain: "shop", Descriptor: "client=me"}
 	anybody, operator := p.admin(""), p.admin(o.HTTPTokenFile)
 	for what, err := range map[string]error{
 		"POST /keys/reset":  anybody.Post(t.Context(), "/keys/reset", target, nil),
@@ -260,7 +258,7 @@ func TestLiveNeedsTheToken(t *testing.T) {
 	if p.logged("msg=audit") != 0 {
 		t.Errorf("a log of what was not done:\n%s", p.log)
 	}
-	var done counters.Forgotten
+	var done adminapi.ResetResult
 	if err := operator.Post(t.Context(), "/keys/reset", target, &done); err != nil || !done.Counters[0].Existed {
 		t.Errorf("with the token: %+v, %v", done, err)
 	}

@@ -1,242 +1,162 @@
 package app
 
 import (
-	"errors"
-	"fmt"
 	"io/fs"
 	"log/slog"
-	"maps"
-	"regexp"
-	"slices"
 	"strconv"
-	"strings"
 	"time"
 
+	"github.com/weir-ratelimit/weir/internal/adminapi"
 	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/metrics"
-	"github.com/weir-ratelimit/weir/internal/store"
-	"github.com/weir-ratelimit/weir/internal/telemetry"
-	"github.com/weir-ratelimit/weir/internal/topkeys"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
-	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
 )
 
-// Options is everything that an App can be told. The zero value of a field is not its default: the defaults
-// stand with the flags of cmd/sidecar. Each field is the flag of the same name.
+// Options are the flags of `weir serve`, each with its variable of the environment, default and meaning. The tags are those
+// of github.com/alecthomas/kong. The zero value of a field is not its default.
 type Options struct {
-	// Rules are files and directories of rule files, and "store" for what is published in Redis; at least one.
-	Rules []string
-	// AllowEmptyRules starts the process although the rules cannot be loaded: requests are answered
-	// Unavailable until they can.
-	AllowEmptyRules bool
-	// RulesPoll is how often the rule files are read even if nothing said that they changed.
-	RulesPoll time.Duration
-	// RulesSettle is how long changed rule files must stay the same before they are loaded.
-	RulesSettle time.Duration
-
-	// Store is "memory" or the URL of a Redis, see redisstore.Forms.
-	Store string
-	// StoreTimeout bounds a request's wait for the store.
-	StoreTimeout time.Duration
-	// StoreKeyPrefix is put in front of every key in Redis.
-	StoreKeyPrefix string
-	// StorePoolSize is the number of connections to Redis; 0 is the client's default, ten for each CPU.
-	StorePoolSize int
-	// NamedStores are the URLs of further Redis servers by the names that limits give them (`store: NAME`).
-	NamedStores map[string]string
-	// KnownDenials answers a cost that Redis has denied without asking again until it may pass.
-	KnownDenials bool
-	// OnStoreFailure is the on_store_failure of limits that have none: allow, deny or local.
-	OnStoreFailure string
-	// Replicas is how many sidecars share the limits: the part of a limit that each counts while Redis does not.
-	Replicas int
-	// MemoryMaxKeys is the most counters that are kept in memory.
-	MemoryMaxKeys int
-
-	// GRPCAddr and HTTPAddr are "host:port", ":port" or "unix:PATH". An empty HTTPAddr switches HTTP off.
-	GRPCAddr, HTTPAddr string
-	// Pprof adds profiles of the process to the HTTP endpoints.
-	Pprof bool
-	// SocketMode is the permissions of Unix sockets, octal.
-	SocketMode string
-
-	// GRPCTLSCert and GRPCTLSKey are files of a certificate and its key, in PEM: the service then speaks TLS. With
-	// GRPCTLSClientCA, a file of authorities, a client needs a certificate of one of them, and with GRPCTLSClientNames one for
-	// one of these names (DNS names, URIs such as SPIFFE IDs, IP or mail addresses). All are read anew as they change.
-	GRPCTLSCert, GRPCTLSKey, GRPCTLSClientCA string
-	GRPCTLSClientNames                       []string
-	// HTTPTLSCert, HTTPTLSKey and HTTPTLSClientCA are the same for HTTP, where a certificate is needed only by those who
-	// change something, take a profile or see values of keys. HTTPTokenFile holds a token that does for that, too. Without
-	// either, only this machine may, unless HTTPOpen lets everybody.
-	HTTPTLSCert, HTTPTLSKey, HTTPTLSClientCA, HTTPTokenFile string
-	HTTPOpen                                                bool
-	// HTTPHosts are names by which the process is asked over HTTP, beside addresses and private names.
-	HTTPHosts []string
-
-	// GRPCMaxConnectionAge closes a connection, gracefully, so that clients spread again; 0 never does.
-	GRPCMaxConnectionAge time.Duration
-	// GRPCMaxConnectionIdle closes a connection, gracefully, that had no request for this time; 0 never does.
-	GRPCMaxConnectionIdle time.Duration
-	// GRPCMaxConnections and HTTPMaxConnections are the most connections at once. Where they are 0, or more than there are
-	// file descriptors for, the process chooses: see bounds.
-	GRPCMaxConnections, HTTPMaxConnections int
-	// GRPCReceiveTimeout is how long a request may take to arrive, GRPCMaxReceiving the most memory of all that have not
-	// arrived whole, in bytes, GRPCMaxResets the most requests that one connection may reset in a second.
-	GRPCReceiveTimeout              time.Duration
-	GRPCMaxReceiving, GRPCMaxResets int
-	// GRPCMaxStreams is the most requests at once on one connection.
-	GRPCMaxStreams uint32
-	// GRPCMaxMessageSize is the largest request, in bytes.
-	GRPCMaxMessageSize int
-	// GRPCKeepaliveTime is the silence after which a client is pinged, GRPCKeepaliveTimeout how long it has to
-	// answer before its connection is closed.
-	GRPCKeepaliveTime, GRPCKeepaliveTimeout time.Duration
-	// MaxDescriptors is the most descriptors in a request, MaxEntries the most entries in a descriptor.
-	MaxDescriptors, MaxEntries int
-	// MaxCounters is the most limits that a request may ask, of all its descriptors together.
-	MaxCounters int
-	// MaxHeld is the most answers that limits with a wait hold back at once.
-	MaxHeld int
-	// DynamicMetadata adds dynamic metadata to every response, and not only where a rule has `metadata`.
-	DynamicMetadata bool
-	// RatelimitHeaders adds response headers of these names, as envoyproxy/ratelimit does.
-	RatelimitHeaders                                                     bool
-	RatelimitLimitHeader, RatelimitRemainingHeader, RatelimitResetHeader string
-
-	// DecisionLog is stdout, stderr or a file that gets a line of JSON for each of a sample of requests; empty for none.
-	// DecisionLogSample is the share of requests that is written, DecisionLogSampleDenied that of those in which a limit did
-	// not fit, DecisionLogRate the most lines a second. DecisionLogValues is plain, hash or none, DecisionLogKeyFile has the
-	// secret of hashes; empty for one that nobody knows.
-	DecisionLog                                string
-	DecisionLogSample, DecisionLogSampleDenied float64
-	DecisionLogRate                            int
-	DecisionLogValues, DecisionLogKeyFile      string
-
-	// MetricsMaxRules is how many rules have series of their own.
-	MetricsMaxRules int
-	// NearLimitRatio is the part of a limit above which a hit counts as near it.
-	NearLimitRatio float64
-	// ClassicMetrics adds the metrics of envoyproxy/ratelimit.
-	ClassicMetrics bool
-	// StatsdAddr is where the metrics are sent, udp://HOST:PORT or unix:///PATH, every StatsdInterval in StatsdFormat
-	// (statsd, dogstatsd); empty is nowhere. StatsdPrefix begins their names, StatsdTags (NAME:VALUE) go with each.
-	StatsdAddr, StatsdFormat, StatsdPrefix string
-	StatsdInterval                         time.Duration
-	StatsdTags                             []string
-
-	// OTelTraces and OTelMetrics send traces and metrics by OTLP. The OTEL_* variables of the environment say where to.
-	OTelTraces, OTelMetrics bool
-
-	// DrainDelay is how long requests are still taken after the process has said that it is not ready.
-	DrainDelay time.Duration
-	// StopTimeout is how long the requests in flight have to end after that.
-	StopTimeout time.Duration
-
-	// TopKeys is how many keys are counted for each rule, busiest and most denied; 0 is none. TopKeysHash shows their values as
-	// hashes.
-	TopKeys     int
-	TopKeysHash bool
+	RulesOptions       `embed:"" group:"rules"`
+	StoreOptions       `embed:"" group:"store"`
+	ListenOptions      `embed:"" group:"listen"`
+	TLSOptions         `embed:"" group:"tls"`
+	GRPCOptions        `embed:"" group:"grpc"`
+	HeaderOptions      `embed:"" group:"headers"`
+	DecisionLogOptions `embed:"" group:"decisions"`
+	MetricsOptions     `embed:"" group:"metrics"`
+	OTelOptions        `embed:"" group:"otel"`
+	StopOptions        `embed:"" group:"stop"`
+	TopKeysOptions     `embed:"" group:"top"`
 
 	// HoldGC, if not nil, puts garbage collections off while rules are loaded.
-	HoldGC func() (release func())
+	HoldGC func() (release func()) `kong:"-"`
 	// Build is what was built.
-	Build Build
+	Build Build `kong:"-"`
 	// Log receives one line for the start, each load of rules, each refused load and the stop. It must not block: requests
 	// log, too.
-	Log *slog.Logger
-	// LogStats, if not nil, says how many lines of Log were dropped.
-	LogStats func() LogStats
+	Log *slog.Logger `kong:"-"`
+	// LogStats, if not nil, returns how many lines of Log were dropped.
+	LogStats func() LogStats `kong:"-"`
 }
 
-// LogStats counts lines of the process's log that nobody will read.
+// LogStats counts lines of the process's log that were dropped.
 type LogStats = metrics.LogStats
 
-// Build says what was built.
-type Build struct {
-	Version string `json:"version"`
-	Commit  string `json:"commit"`
-	Go      string `json:"go"`
+// Build is the version and what it was built with.
+type Build = adminapi.Build
+
+// RulesOptions say where the rules come from.
+type RulesOptions struct {
+	Rules           []string      `env:"WEIR_RULES" required:"" placeholder:"PATH" help:"Rule file, directory of *.yaml and *.yml files, or store for what weir publish has put into Redis. Repeat it, or separate by commas."`
+	AllowEmptyRules bool          `env:"WEIR_ALLOW_EMPTY_RULES" help:"Start although the rules cannot be loaded; until they can, requests are answered Unavailable."`
+	RulesPoll       time.Duration `env:"WEIR_RULES_POLL" default:"5s" help:"How often to read the files for changes that the file system did not report."`
+	RulesSettle     time.Duration `env:"WEIR_RULES_SETTLE" default:"50ms" help:"How long changed files must stay the same before they are loaded; raise it where they are written slowly."`
 }
 
-// storeName is what a limit can call a store.
-var storeName = regexp.MustCompile("^[a-z0-9_]+$")
+// StoreOptions say where the counters are and what happens without them.
+type StoreOptions struct {
+	Store          string            `env:"WEIR_STORE" default:"memory" help:"memory, redis://[user:password@]host:port/db, unix://[user:password@]/path?db=0, redis+sentinel://host:port,host:port/master/db or redis+cluster://host:port,host:port; rediss for TLS; options behind ?, see docs/operations.md. Give a password by the variable or as ?password_file=PATH: everybody on the machine can see a command line."`
+	StoreTimeout   time.Duration     `env:"WEIR_STORE_TIMEOUT" default:"15ms" help:"Longest wait for the store; keep it below the timeout in Envoy, which is 20ms unless set."`
+	StoreKeyPrefix string            `env:"WEIR_STORE_KEY_PREFIX" default:"weir:" help:"Start of every key in Redis."`
+	StorePoolSize  int               `env:"WEIR_STORE_POOL_SIZE" default:"0" help:"Most connections to Redis; 0 is ten for each CPU. Requests share calls, so a few are enough."`
+	NamedStores    map[string]string `name:"named-store" env:"WEIR_NAMED_STORE" placeholder:"NAME=URL" help:"Another Redis, for the limits with store: NAME; --store must be a Redis, too. Repeat it, or separate by semicolons."`
+	KnownDenials   bool              `env:"WEIR_KNOWN_DENIALS" default:"true" negatable:"" help:"Deny from a cached denial, without asking Redis again, until the request may pass."`
+	OnStoreFailure string            `env:"WEIR_ON_STORE_FAILURE" default:"allow" help:"What limits without on_store_failure do while Redis does not answer: allow, deny, or local, which counts in memory."`
+	Replicas       int               `env:"WEIR_REPLICAS" default:"1" help:"How many replicas share the limits: with on_store_failure: local, each counts against its share."`
+	MemoryMaxKeys  int               `env:"WEIR_MEMORY_MAX_KEYS" default:"4000000" help:"Most counters in memory: of the memory store, or while Redis does not answer."`
+}
 
-// rulesStore is the one of Rules that is no path.
-const rulesStore = "store"
+// ListenOptions are the addresses.
+type ListenOptions struct {
+	GRPCAddr   string `name:"grpc-addr" env:"WEIR_GRPC_ADDR" default:":8081" help:"Address for Envoy (gRPC): host:port, :port or unix:PATH."`
+	HTTPAddr   string `name:"http-addr" env:"WEIR_HTTP_ADDR" default:":8080" help:"Address of health, rules and metrics (HTTP): host:port, :port or unix:PATH; empty for none."`
+	Pprof      bool   `env:"WEIR_PPROF" help:"Also serve profiles of the process, for go tool pprof, at /debug/pprof/ of the HTTP address."`
+	SocketMode string `env:"WEIR_SOCKET_MODE" default:"0660" help:"Permissions of Unix sockets."`
+}
 
-// Validate checks every field; its error joins one for each wrong one, named as its flag.
-func (o *Options) Validate() error {
-	var c checker
-	c.check(len(o.Rules) > 0, "--rules", "name at least one file or directory")
-	c.check(!slices.Contains(o.Rules, rulesStore) || o.Store != store.Memory, "--rules",
-		"%s is the rules in Redis: it needs --store redis://...; write ./%s for a directory of that name", rulesStore, rulesStore)
-	c.between("--rules-poll", o.RulesPoll, 100*time.Millisecond, time.Hour)
-	c.between("--rules-settle", o.RulesSettle, time.Millisecond, 10*time.Second)
-	if o.Store != store.Memory {
-		c.store("--store", o.Store)
-	}
-	c.check(o.Store != store.Memory || len(o.NamedStores) == 0, "--named-store",
-		"needs a Redis as --store, too, for the limits without store: NAME: add --store redis://host:6379/0, or put the URL there and drop the name")
-	for _, name := range slices.Sorted(maps.Keys(o.NamedStores)) {
-		c.check(storeName.MatchString(name), "--named-store", "a name has a-z, 0-9 and _, got %q", name)
-		c.store("--named-store "+name, o.NamedStores[name])
-	}
-	c.between("--store-timeout", o.StoreTimeout, time.Millisecond, 10*time.Second)
-	c.count("--store-pool-size", o.StorePoolSize, 0, 10_000)
-	_, err := o.process()
-	c.check(err == nil, "--on-store-failure", "must be allow, deny or local, got %q", o.OnStoreFailure)
-	c.count("--replicas", o.Replicas, 1, 100_000)
-	c.count("--memory-max-keys", o.MemoryMaxKeys, 1, 1_000_000_000)
-	c.addr("--grpc-addr", o.GRPCAddr)
-	if o.HTTPAddr != "" {
-		c.addr("--http-addr", o.HTTPAddr)
-	}
-	c.tls("grpc", o.GRPCTLSCert, o.GRPCTLSKey, o.GRPCTLSClientCA)
-	c.check(len(o.GRPCTLSClientNames) == 0 || o.GRPCTLSClientCA != "", "--grpc-tls-client-names", "needs --grpc-tls-client-ca")
-	c.tls("http", o.HTTPTLSCert, o.HTTPTLSKey, o.HTTPTLSClientCA)
-	_, err = o.socketMode()
-	c.check(err == nil, "--socket-mode", "must be an octal number from 0 to 0777, got %q", o.SocketMode)
-	if o.GRPCMaxConnectionAge != 0 {
-		c.between("--grpc-max-connection-age", o.GRPCMaxConnectionAge, time.Second, 365*24*time.Hour)
-	}
-	if o.GRPCMaxConnectionIdle != 0 {
-		c.between("--grpc-max-connection-idle", o.GRPCMaxConnectionIdle, time.Second, 365*24*time.Hour)
-	}
-	c.count("--grpc-max-connections", o.GRPCMaxConnections, 0, 1_000_000)
-	c.count("--http-max-connections", o.HTTPMaxConnections, 0, 1_000_000)
-	c.between("--grpc-receive-timeout", o.GRPCReceiveTimeout, 100*time.Millisecond, 10*time.Minute)
-	c.count("--grpc-max-receiving", o.GRPCMaxReceiving, 1<<20, 1<<40)
-	c.count("--grpc-max-resets", o.GRPCMaxResets, 10, 10_000_000)
-	c.check(o.GRPCMaxStreams >= 1, "--grpc-max-streams", "must be at least 1")
-	c.count("--grpc-max-message-size", o.GRPCMaxMessageSize, 1<<10, 64<<20)
-	c.between("--grpc-keepalive-time", o.GRPCKeepaliveTime, time.Second, 24*time.Hour)
-	c.between("--grpc-keepalive-timeout", o.GRPCKeepaliveTimeout, time.Second, time.Hour)
-	c.count("--max-held", o.MaxHeld, 1, 10_000_000)
-	c.count("--max-descriptors", o.MaxDescriptors, 1, 10_000)
-	c.count("--max-entries", o.MaxEntries, 1, 1_000)
-	c.count("--max-counters", o.MaxCounters, 1, 1_000_000)
-	if o.RatelimitHeaders {
-		c.header("--ratelimit-limit-header", o.RatelimitLimitHeader)
-		c.header("--ratelimit-remaining-header", o.RatelimitRemainingHeader)
-		c.header("--ratelimit-reset-header", o.RatelimitResetHeader)
-	}
-	if o.DecisionLog != "" {
-		o.checkDecisionLog(&c)
-	}
-	c.count("--metrics-max-rules", o.MetricsMaxRules, 0, 1_000_000)
-	c.check(o.NearLimitRatio >= 0 && o.NearLimitRatio <= 1, "--near-limit-ratio", "must be between 0 and 1, got %v", o.NearLimitRatio)
-	c.check(o.StatsdAddr != "" || len(o.StatsdTags) == 0, "--statsd-tag", "needs --statsd-addr")
-	if o.StatsdAddr != "" {
-		c.statsd(o)
-	}
-	c.between("--drain-delay", o.DrainDelay, 0, 10*time.Minute)
-	c.between("--stop-timeout", o.StopTimeout, 0, 10*time.Minute)
-	c.count("--top-keys", o.TopKeys, 0, topkeys.MaxPerRule)
-	return errors.Join(c.errs...)
+// TLSOptions are certificates, and who may change state over HTTP.
+type TLSOptions struct {
+	GRPCTLSCert        string   `name:"grpc-tls-cert" env:"WEIR_GRPC_TLS_CERT" placeholder:"FILE" help:"Certificate of the gRPC address, in PEM; switches TLS on. Certificates, keys and authorities are read again when they change."`
+	GRPCTLSKey         string   `name:"grpc-tls-key" env:"WEIR_GRPC_TLS_KEY" placeholder:"FILE" help:"Its key."`
+	GRPCTLSClientCA    string   `name:"grpc-tls-client-ca" env:"WEIR_GRPC_TLS_CLIENT_CA" placeholder:"FILE" help:"Certificate authorities, in PEM: clients need a certificate of one of them."`
+	GRPCTLSClientNames []string `name:"grpc-tls-client-names" env:"WEIR_GRPC_TLS_CLIENT_NAMES" placeholder:"NAME" help:"Subject alternative names, such as spiffe://mesh/ns/edge/sa/envoy: a client's certificate must have one of them. Repeat it, or separate by commas."`
+	HTTPTLSCert        string   `name:"http-tls-cert" env:"WEIR_HTTP_TLS_CERT" placeholder:"FILE" help:"Certificate of the HTTP address, in PEM; switches TLS on."`
+	HTTPTLSKey         string   `name:"http-tls-key" env:"WEIR_HTTP_TLS_KEY" placeholder:"FILE" help:"Its key."`
+	HTTPTLSClientCA    string   `name:"http-tls-client-ca" env:"WEIR_HTTP_TLS_CLIENT_CA" placeholder:"FILE" help:"Certificate authorities, in PEM: changing state (POST, DELETE), taking a profile and seeing values of keys require a certificate of one of them, or the token."`
+	HTTPTokenFile      string   `name:"http-token-file" env:"WEIR_HTTP_TOKEN_FILE" placeholder:"FILE" help:"File with a token: changing state (POST, DELETE), taking a profile and seeing values of keys require it as Authorization: Bearer ..., or a certificate."`
+	HTTPOpen           bool     `name:"http-open" env:"WEIR_HTTP_OPEN" help:"Let everybody who reaches the HTTP address change state and see values of keys. Without it, and without token and certificates, only this machine may (localhost, Unix socket)."`
+	HTTPHosts          []string `name:"http-hosts" env:"WEIR_HTTP_HOSTS" placeholder:"NAME" help:"A host name that requests to the HTTP address may use, besides IP addresses and private names (without a dot, *.svc, *.local, *.internal, ...); .example.com for all below it, * for all. Repeat it, or separate by commas."`
+}
+
+// GRPCOptions bound what clients may send.
+type GRPCOptions struct {
+	GRPCMaxConnectionAge  time.Duration `name:"grpc-max-connection-age" env:"WEIR_GRPC_MAX_CONNECTION_AGE" default:"30m" help:"Ask clients to connect again after this time, so that they spread over all replicas; 0 for never."`
+	GRPCMaxConnectionIdle time.Duration `name:"grpc-max-connection-idle" env:"WEIR_GRPC_MAX_CONNECTION_IDLE" default:"10m" help:"Close a connection, gracefully, that had no request for this time; 0 for never."`
+	GRPCMaxConnections    int           `name:"grpc-max-connections" env:"WEIR_GRPC_MAX_CONNECTIONS" default:"0" help:"Most connections at once; one more closes the one that is idle the longest. 0 is what memory limit and file descriptors allow, at most 16384."`
+	HTTPMaxConnections    int           `name:"http-max-connections" env:"WEIR_HTTP_MAX_CONNECTIONS" default:"256" help:"The same for the HTTP address. 0 is an eighth of the file descriptors, at most 256."`
+	GRPCReceiveTimeout    time.Duration `name:"grpc-receive-timeout" env:"WEIR_GRPC_RECEIVE_TIMEOUT" default:"10s" help:"Reset a request that has not arrived whole in this time."`
+	GRPCMaxReceiving      int           `name:"grpc-max-receiving" env:"WEIR_GRPC_MAX_RECEIVING" default:"67108864" help:"Most memory of all requests that have not arrived whole, in bytes. Beyond it, those of the connection that has the most are reset."`
+	GRPCMaxResets         int           `name:"grpc-max-resets" env:"WEIR_GRPC_MAX_RESETS" default:"10000" help:"Close a connection whose client resets more requests than this in a second."`
+	GRPCMaxStreams        uint32        `name:"grpc-max-streams" env:"WEIR_GRPC_MAX_STREAMS" default:"1000" help:"Most requests at once on one connection."`
+	GRPCMaxMessageSize    int           `name:"grpc-max-message-size" env:"WEIR_GRPC_MAX_MESSAGE_SIZE" default:"1048576" help:"Largest request, in bytes. By default Envoy admits a request whose rate limit call fails, so keep this above what a request's headers can produce."`
+	GRPCKeepaliveTime     time.Duration `name:"grpc-keepalive-time" env:"WEIR_GRPC_KEEPALIVE_TIME" default:"1m" help:"Ping a client that has been silent for this time."`
+	GRPCKeepaliveTimeout  time.Duration `name:"grpc-keepalive-timeout" env:"WEIR_GRPC_KEEPALIVE_TIMEOUT" default:"10s" help:"Close the connection if the ping is not answered in this time."`
+	MaxDescriptors        int           `env:"WEIR_MAX_DESCRIPTORS" default:"128" help:"Most descriptors in a request."`
+	MaxEntries            int           `env:"WEIR_MAX_ENTRIES" default:"32" help:"Most entries in a descriptor."`
+	MaxCounters           int           `env:"WEIR_MAX_COUNTERS" default:"1024" help:"Most limits that a request may charge, over all its descriptors; requests beyond fail with InvalidArgument."`
+	MaxHeld               int           `env:"WEIR_MAX_HELD" default:"10000" help:"Most responses that leaky_queue and max_wait hold at once; requests beyond are denied."`
+	DynamicMetadata       bool          `env:"WEIR_DYNAMIC_METADATA" help:"Add dynamic metadata to every response, not only where a rule has metadata."`
+}
+
+// HeaderOptions are the response headers with the nearest limit.
+type HeaderOptions struct {
+	RatelimitHeaders         bool   `env:"WEIR_RATELIMIT_HEADERS" help:"Add response headers with the limit that is nearest to its end, as envoyproxy/ratelimit does with LIMIT_RESPONSE_HEADERS_ENABLED."`
+	RatelimitLimitHeader     string `env:"WEIR_RATELIMIT_LIMIT_HEADER" default:"RateLimit-Limit" help:"Name of the header with the requests per window."`
+	RatelimitRemainingHeader string `env:"WEIR_RATELIMIT_REMAINING_HEADER" default:"RateLimit-Remaining" help:"Name of the header with the requests that remain."`
+	RatelimitResetHeader     string `env:"WEIR_RATELIMIT_RESET_HEADER" default:"RateLimit-Reset" help:"Name of the header with the seconds until the limit is fully available again; for a denied request, until it would be admitted."`
+}
+
+// DecisionLogOptions are of the log of decisions.
+type DecisionLogOptions struct {
+	DecisionLog             string  `env:"WEIR_DECISION_LOG" placeholder:"stdout|stderr|FILE" help:"Log decisions: a line of JSON for each sampled request; see docs/operations.md."`
+	DecisionLogSample       float64 `env:"WEIR_DECISION_LOG_SAMPLE" default:"0.01" help:"Share of requests to log, from 0 to 1."`
+	DecisionLogSampleDenied float64 `env:"WEIR_DECISION_LOG_SAMPLE_DENIED" default:"1" help:"The same for requests that exceeded a limit, also in shadow or quota mode."`
+	DecisionLogRate         int     `env:"WEIR_DECISION_LOG_RATE" default:"1000" help:"Most lines a second; lines beyond are dropped and counted."`
+	DecisionLogValues       string  `env:"WEIR_DECISION_LOG_VALUES" default:"hash" help:"How values of descriptors are written: plain, hash (HMAC-SHA256) or none."`
+	DecisionLogKeyFile      string  `env:"WEIR_DECISION_LOG_KEY_FILE" placeholder:"FILE" help:"The secret of the hashes, 16 bytes or more, so that all replicas write the same; without it, a random one of this process."`
+}
+
+// MetricsOptions are of /metrics and statsd.
+type MetricsOptions struct {
+	MetricsMaxRules int           `env:"WEIR_METRICS_MAX_RULES" default:"10000" help:"Most rules with series of their own in GET /metrics; rules beyond count together as (other)."`
+	NearLimitRatio  float64       `env:"WEIR_NEAR_LIMIT_RATIO" default:"0.8" help:"Part of a limit above which an allowed hit counts as near the limit."`
+	ClassicMetrics  bool          `env:"WEIR_CLASSIC_METRICS" help:"Also show the metrics of envoyproxy/ratelimit by their names (ratelimit_service_rate_limit_total_hits, ...), for dashboards that use them."`
+	StatsdAddr      string        `env:"WEIR_STATSD_ADDR" placeholder:"ADDR" help:"Also send the metrics by statsd: udp://HOST:PORT or unix:///PATH."`
+	StatsdFormat    string        `env:"WEIR_STATSD_FORMAT" default:"statsd" help:"statsd, with labels as parts of the name, or dogstatsd, with labels as tags."`
+	StatsdPrefix    string        `env:"WEIR_STATSD_PREFIX" default:"weir." help:"Start of every name in statsd."`
+	StatsdInterval  time.Duration `env:"WEIR_STATSD_INTERVAL" default:"10s" help:"How often to send."`
+	StatsdTags      []string      `name:"statsd-tag" env:"WEIR_STATSD_TAG" placeholder:"NAME:VALUE" help:"A tag on everything that is sent, with dogstatsd. Repeat it, or separate by commas."`
+}
+
+// OTelOptions are of OpenTelemetry.
+type OTelOptions struct {
+	OTelTraces  bool `name:"otel-traces" env:"WEIR_OTEL_TRACES" help:"Send traces by OTLP over gRPC, to OTEL_EXPORTER_OTLP_ENDPOINT. OTEL_TRACES_SAMPLER selects requests; without it, those that Envoy traces."`
+	OTelMetrics bool `name:"otel-metrics" env:"WEIR_OTEL_METRICS" help:"Send the metrics of /metrics by OTLP over gRPC, every OTEL_METRIC_EXPORT_INTERVAL (60000 ms)."`
+}
+
+// StopOptions are the times of a stop.
+type StopOptions struct {
+	DrainDelay  time.Duration `env:"WEIR_DRAIN_DELAY" default:"2s" help:"How long to go on answering after SIGTERM while /readyz and health checks fail, so that clients go elsewhere."`
+	StopTimeout time.Duration `env:"WEIR_STOP_TIMEOUT" default:"5s" help:"How long requests in flight may take to end after that."`
+}
+
+// TopKeysOptions are of GET /top.
+type TopKeysOptions struct {
+	TopKeys     int  `env:"WEIR_TOP_KEYS" default:"100" help:"How many keys to count for each rule, for the busiest and the most denied (GET /top, weir top); 0 for none."`
+	TopKeysHash bool `env:"WEIR_TOP_KEYS_HASH" help:"Show hashes in place of the values of keys, as hash_values does."`
 }
 
 // socketMode is SocketMode as a number.
-func (o *Options) socketMode() (fs.FileMode, error) {
+func (o *ListenOptions) socketMode() (fs.FileMode, error) {
 	n, err := strconv.ParseUint(o.SocketMode, 8, 32)
 	if err == nil && n > 0o777 {
 		err = strconv.ErrRange
@@ -245,7 +165,7 @@ func (o *Options) socketMode() (fs.FileMode, error) {
 }
 
 // process is what rule files leave to the process.
-func (o *Options) process() (descriptors.Process, error) {
+func (o *StoreOptions) process() (descriptors.Process, error) {
 	onFailure, err := descriptors.ParseOnStoreFailure(o.OnStoreFailure)
 	return descriptors.Process{OnStoreFailure: onFailure, Replicas: o.Replicas}, err
 }
@@ -259,79 +179,19 @@ func (o *Options) metrics() metrics.Options {
 }
 
 // limitHeaders are the names of the headers that are on.
-func (o *Options) limitHeaders() decide.LimitHeaders {
+func (o *HeaderOptions) limitHeaders() decide.LimitHeaders {
 	if !o.RatelimitHeaders {
 		return decide.LimitHeaders{}
 	}
-	return decide.LimitHeaders{Limit: o.RatelimitLimitHeader, Remaining: o.RatelimitRemainingHeader, Reset: o.RatelimitResetHeader}
-}
-
-// checker collects what is wrong.
-type checker struct{ errs []error }
-
-func (c *checker) check(ok bool, flag, format string, args ...any) {
-	if !ok {
-		c.errs = append(c.errs, fmt.Errorf("%s: "+format, append([]any{flag}, args...)...))
-	}
-}
-
-func (c *checker) between(flag string, v, lo, hi time.Duration) {
-	c.check(v >= lo && v <= hi, flag, "must be between %s and %s, got %s", lo, hi, v)
-}
-
-func (c *checker) count(flag string, v, lo, hi int) {
-	c.check(v >= lo && v <= hi, flag, "must be between %d and %d, got %d", lo, hi, v)
-}
-
-// headerName is what RFC 9110 admits.
-var headerName = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,256}$")
-
-func (c *checker) header(flag, name string) {
-	c.check(headerName.MatchString(name), flag, "must be a header's name of letters, digits and -, got %q", name)
-}
-
-func (c *checker) addr(flag, addr string) {
-	if path, ok := strings.CutPrefix(addr, unixPrefix); ok {
-		c.check(path != "", flag, "has no path after %s", unixPrefix)
-		return
-	}
-	c.check(strings.Contains(addr, ":"), flag, "must be host:port, :port or unix:PATH, got %q", addr)
-}
-
-func (c *checker) tls(listener, cert, key, clientCA string) {
-	flag := "--" + listener + "-tls-"
-	c.check((cert == "") == (key == ""), flag+"cert", "goes together with %skey", flag)
-	c.check(clientCA == "" || cert != "", flag+"client-ca", "needs %scert and %skey: without TLS there are no client certificates", flag, flag)
-}
-
-func (c *checker) statsd(o *Options) {
-	c.between("--statsd-interval", o.StatsdInterval, time.Second, time.Hour)
-	if _, err := metrics.NewStatsd(o.statsd()); err != nil {
-		for line := range strings.SplitSeq(err.Error(), "\n") { // which begins with the end of the flag's name
-			c.errs = append(c.errs, errors.New("--statsd-"+line))
-		}
+	return decide.LimitHeaders{
+		Limit: o.RatelimitLimitHeader, Remaining: o.RatelimitRemainingHeader, Reset: o.RatelimitResetHeader,
 	}
 }
 
 // statsd is how metrics are sent.
-func (o *Options) statsd() metrics.StatsdOptions {
+func (o *MetricsOptions) statsd(log *slog.Logger) metrics.StatsdOptions {
 	return metrics.StatsdOptions{
-		Addr: o.StatsdAddr, Format: o.StatsdFormat, Prefix: o.StatsdPrefix, Tags: o.StatsdTags, Interval: o.StatsdInterval, Log: o.Log,
+		Addr: o.StatsdAddr, Format: o.StatsdFormat, Prefix: o.StatsdPrefix, Tags: o.StatsdTags,
+		Interval: o.StatsdInterval, Log: log,
 	}
-}
-
-// store never quotes the URL, since there may be a password in it.
-func (c *checker) store(flag, store string) {
-	if err := redisstore.CheckURL(store); err != nil {
-		c.check(false, flag, "%w", err)
-	}
-}
-
-// telemetry is what to send by OTLP.
-func (o *Options) telemetry(m *metrics.Metrics) telemetry.Options {
-	t := telemetry.Options{Traces: o.OTelTraces, Version: o.Build.Version, Log: o.Log}
-	if o.OTelMetrics {
-		t.Metrics = m.Producer()
-	}
-	return t
 }

@@ -2,16 +2,19 @@ package app
 
 import (
 	"context"
+	"log/slog"
 	"maps"
 	"slices"
+
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/weir-ratelimit/weir/internal/metrics"
 	"github.com/weir-ratelimit/weir/internal/published"
 	"github.com/weir-ratelimit/weir/internal/rules"
 )
 
-// loadRules loads the rules for the first time.
-func (a *App) loadRules(ctx context.Context) error {
+// openRules loads the rules for the first time.
+func (a *App) openRules(ctx context.Context) error {
 	process, err := a.o.process()
 	if err != nil {
 		return err
@@ -31,12 +34,41 @@ func (a *App) loadRules(ctx context.Context) error {
 			return err
 		}
 	}
-	if a.rules, err = rules.Load(ctx, o); err != nil || o.Published == nil {
+	if a.rules, err = rules.Load(ctx, o); err != nil {
 		return err
+	}
+	a.add("rules", a.rules.Run, a.rules.Close)
+	a.boosts.Live(a.rules.Set())
+	if o.Published == nil {
+		return nil
 	}
 	a.metrics.Published.From(func() metrics.PublishedStats {
 		p := a.rules.Published()
 		return metrics.PublishedStats{Version: p.Version, Newest: p.Newest, Reachable: p.Error == ""}
 	})
 	return nil
+}
+
+// rulesLive is called whenever rules went live. After the health server's Shutdown it changes nothing.
+func (a *App) rulesLive() {
+	a.health.set(healthpb.HealthCheckResponse_SERVING)
+	if a.store == nil {
+		return // the process starts: New and Run do the rest
+	}
+	a.boosts.Live(a.rules.Set())
+	a.store.DropDenials()
+	a.checkEngine(context.Background())
+	if a.top != nil {
+		a.top.Keep(a.rules.Set())
+	}
+}
+
+// Reload reads the rule files now. Its error is why their content is not in force; it has been logged.
+func (a *App) Reload(ctx context.Context) error {
+	before := a.rules.Status()
+	err := a.rules.Reload(ctx)
+	if after := a.rules.Status(); after.LoadedAt.Equal(before.LoadedAt) && after.ErrorsAt.Equal(before.ErrorsAt) {
+		a.o.Log.LogAttrs(ctx, slog.LevelInfo, "rule files have not changed", slog.Bool("refused", err != nil))
+	}
+	return err
 }

@@ -1,26 +1,32 @@
 package app
 
 import (
+	"context"
+	"log/slog"
+
 	"github.com/weir-ratelimit/weir/internal/metrics"
 	"github.com/weir-ratelimit/weir/internal/store"
-	"github.com/weir-ratelimit/weir/internal/telemetry"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
 )
 
 // openStore opens the store that the options name, and shows it in the metrics.
-func openStore(o *Options, m *metrics.Metrics, t *telemetry.Telemetry) (*store.Store, error) {
+func (a *App) openStore(ctx context.Context) error {
+	o, m := &a.o, a.metrics
 	s, err := store.Open(&store.Options{
 		URL: o.Store, Named: o.NamedStores, KeyPrefix: o.StoreKeyPrefix, Timeout: o.StoreTimeout,
 		PoolSize: o.StorePoolSize, CachedDenials: o.KnownDenials, FailurePolicy: o.OnStoreFailure,
 		MaxKeys: o.MemoryMaxKeys, Requests: m.Requests, Log: o.Log,
-		Instrument: func(s limiter.Store, names []string) limiter.Store { return m.Timed(t.Store(s), names...) },
+		Instrument: func(s limiter.Store, names []string) limiter.Store { return m.Timed(a.telemetry.Store(s), names...) },
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	watchStore(m, s, o)
-	return s, nil
+	a.store = s
+	a.add("store", always(s.Run), s.Close)
+	a.boosts.First(ctx)
+	return nil
 }
 
 // watchStore shows the store in the metrics.
@@ -46,14 +52,18 @@ func watchStore(m *metrics.Metrics, s *store.Store, o *Options) {
 	}
 }
 
-// observer counts for Prometheus, and reports failures of the store to it.
-type observer struct {
-	*metrics.Metrics
-	store *store.Store
+// checkEngine warns of limits that this Redis cannot decide, before requests meet them.
+func (a *App) checkEngine(ctx context.Context) {
+	if err := a.store.PingRedisCell(ctx, a.rules.StoresOf(limiter.EngineRedisCell)); err != nil {
+		a.o.Log.LogAttrs(ctx, slog.LevelWarn, "limits with engine: redis_cell cannot be decided, their on_store_failure answers",
+			slog.String("error", err.Error()))
+	}
 }
 
-// StoreFailed implements decide.Observer.
-func (o observer) StoreFailed(err error) {
-	o.Metrics.StoreFailed(err)
-	o.store.Failed(err)
+// storeReady returns why the store cannot decide the rules in force.
+func (a *App) storeReady(ctx context.Context) error {
+	if err := a.store.Ping(ctx); err != nil {
+		return err
+	}
+	return a.store.PingRedisCell(ctx, a.rules.StoresOf(limiter.EngineRedisCell))
 }

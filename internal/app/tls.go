@@ -4,44 +4,41 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
+	"github.com/weir-ratelimit/weir/internal/logging"
 	"github.com/weir-ratelimit/weir/pkg/fileread"
 )
 
-// certFresh is how long certificates that were read are used without looking at the files again: so long may a
-// renewed one take, and so often at most are files read, however many connect.
+// certFresh is how long certificates are used without reading the files again, however many clients connect: a renewed
+// certificate is in use that soon.
 const certFresh = time.Second
 
-// certWait is how long a connection waits for certificates that are read for it. Then the last ones serve.
+// certWait is how long a connection waits for certificates that are being read. Then it gets the last ones.
 const certWait = time.Second
 
-const refusedQuiet = 10 * time.Second
-
-// serverTLS is the certificates of one listener. They are read anew for new connections, so that they can be renewed
-// while the process runs; while they cannot be read, for instance because only one of two files has been replaced, the
-// last ones serve.
+// serverTLS is the certificates of one listener. They are read again for new connections, so that they can be renewed while the
+// process runs. While they cannot be read, for instance because only one of two files has been replaced, the last
+// ones are used.
 type serverTLS struct {
 	flag      string // of the listener: grpc or http
 	cert, key string // files
 	clientCA  string // file; empty: clients are not asked for a certificate
 	auth      tls.ClientAuthType
-	names     []string // what a client's certificate may be for; empty: anything that clientCA has signed
+	names     []string // one of which a client's certificate must have; empty: any that clientCA has signed
 	protocols []string // that are offered (ALPN)
 	log       *slog.Logger
 
 	mu      sync.Mutex
 	last    *tls.Config
 	readAt  time.Time
-	reading chan struct{} // closed when the read under way has ended; nil if none is
-	failed  string        // why the files could not be read, as logged last
-	line    quiet         // about refused clients
+	reading chan struct{}  // closed when the read under way has ended; nil if none is
+	failed  string         // why the files could not be read, as logged last
+	line    *logging.Every // about refused clients
 }
 
 // config is the configuration of a listener, nil where it speaks plain text. It fails if the files cannot be used.
@@ -63,8 +60,8 @@ func (s *serverTLS) config() (*tls.Config, error) {
 	}, nil
 }
 
-// current is the configuration of a connection that begins now. One connection has the files read, and waits for that for
-// certWait at most; the others do not.
+// current is the configuration of a connection that begins now. One connection has the files read and waits certWait for
+// them at most; the others do not wait.
 func (s *serverTLS) current(ctx context.Context, now time.Time) *tls.Config {
 	s.mu.Lock()
 	if s.reading != nil || now.Sub(s.readAt) < certFresh {
@@ -125,7 +122,7 @@ func (s *serverTLS) read(ctx context.Context) (*tls.Config, error) {
 	return config, nil
 }
 
-// verify refuses clients whose certificates are for somebody else.
+// verify refuses clients whose certificates have none of the names.
 func (s *serverTLS) verify(state tls.ConnectionState) error {
 	if len(s.names) == 0 || len(state.PeerCertificates) == 0 {
 		return nil
@@ -136,7 +133,7 @@ func (s *serverTLS) verify(state tls.ConnectionState) error {
 	}
 	err := fmt.Errorf("the client's certificate is for %q, of which --%s-tls-client-names has none", names, s.flag)
 	// The client hears only that its certificate is bad, and will try again.
-	if _, ok := s.line.allow(time.Now()); ok {
+	if _, ok := s.line.Allow(time.Now()); ok {
 		s.log.LogAttrs(context.Background(), slog.LevelWarn, "client refused", slog.String("error", err.Error()))
 	}
 	return err
@@ -162,10 +159,11 @@ func (o *Options) grpcTLS() *serverTLS {
 	return &serverTLS{
 		flag: "grpc", cert: o.GRPCTLSCert, key: o.GRPCTLSKey, clientCA: o.GRPCTLSClientCA, names: o.GRPCTLSClientNames,
 		auth: tls.RequireAndVerifyClientCert, protocols: []string{"h2"}, log: o.Log,
+		line: &logging.Every{Interval: clientLines},
 	}
 }
 
-// httpTLS is nil where HTTP is plain text. A certificate is not asked of who only looks.
+// httpTLS is nil where HTTP is plain text. Reading requires no certificate.
 func (o *Options) httpTLS() *serverTLS {
 	if o.HTTPTLSCert == "" {
 		return nil
@@ -173,18 +171,6 @@ func (o *Options) httpTLS() *serverTLS {
 	return &serverTLS{
 		flag: "http", cert: o.HTTPTLSCert, key: o.HTTPTLSKey, clientCA: o.HTTPTLSClientCA,
 		auth: tls.VerifyClientCertIfGiven, protocols: []string{"h2", "http/1.1"}, log: o.Log,
+		line: &logging.Every{Interval: clientLines},
 	}
-}
-
-// httpToken reads the token anew, so that it can be changed.
-func (o *Options) httpToken() (string, error) {
-	text, err := fileread.ReadFile(context.Background(), o.HTTPTokenFile)
-	if err != nil {
-		return "", fmt.Errorf("--http-token-file: %w", err)
-	}
-	token := strings.TrimSpace(string(text))
-	if token == "" {
-		return "", errors.New("--http-token-file: " + o.HTTPTokenFile + " is empty")
-	}
-	return token, nil
 }

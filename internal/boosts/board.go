@@ -67,28 +67,6 @@ type Board struct {
 	looked   time.Time
 }
 
-// Status is a boost, and what it does here.
-type Status struct {
-	Boost
-
-	// InForce says that a limit of the live rules is boosted by it.
-	InForce bool `json:"in_force"`
-	// Problem is why it is not in force, or not for all limits.
-	Problem string `json:"problem,omitempty"`
-	// Limits are those of the rule.
-	Limits []ScaledLimit `json:"limits"`
-}
-
-// ScaledLimit is what a boost makes of a limit.
-type ScaledLimit struct {
-	Limit           string `json:"limit,omitempty"` // its name
-	Algorithm       string `json:"algorithm"`
-	RequestsPerUnit int64  `json:"requests_per_unit"` // of the rule
-	Boosted         int64  `json:"boosted"`           // instead of it
-	Capacity        int64  `json:"boosted_capacity"`  // most at once
-	Window          string `json:"window"`
-}
-
 // New makes a board without boosts.
 func New(o Options) *Board { return &Board{o: o, wake: make(chan struct{}, 1)} }
 
@@ -296,13 +274,13 @@ func (b *Board) tell(ctx context.Context, without, with []Boost, msg string) {
 	}
 	for i := range with {
 		if !known[with[i].ID] {
-			b.o.Log.LogAttrs(ctx, slog.LevelInfo, msg, with[i].Attrs()...) //nolint:sloglint // one of two constants
+			b.o.Log.LogAttrs(ctx, slog.LevelInfo, msg, Attrs(&with[i])...) //nolint:sloglint // one of two constants
 		}
 	}
 }
 
 // Attrs are for logs: without the counters' keys, which have values of requests.
-func (b *Boost) Attrs() []slog.Attr {
+func Attrs(b *Boost) []slog.Attr {
 	return []slog.Attr{
 		slog.String("boost", b.ID), slog.String("domain", b.Domain), slog.String("rule", b.Rule), slog.Int("keys", len(b.Keys)),
 		slog.Float64("factor", b.Factor), slog.String("reason", b.Reason), slog.String("author", b.Author),

@@ -14,6 +14,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/weir-ratelimit/weir/internal/adminapi"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
 
@@ -46,40 +47,21 @@ func (e *InvalidError) Error() string { return e.msg }
 
 func invalid(format string, args ...any) error { return &InvalidError{fmt.Sprintf(format, args...)} }
 
-// Request is what an operator asks for.
-type Request struct {
-	Domain string `json:"domain"`
-	// Rule is the path of a rule, all of whose counters are boosted. Descriptor, as descriptors.ParseEntries reads it, is one
-	// whose counters alone are. One of the two is given.
-	Rule       string  `json:"rule,omitempty"`
-	Descriptor string  `json:"descriptor,omitempty"`
-	Factor     float64 `json:"factor"`
-	For        string  `json:"for"` // a duration, as Go writes it: 1h30m
-	Reason     string  `json:"reason"`
-	Author     string  `json:"author"`
-}
-
-// Boost is a factor on the limits of a rule, or on single counters of it, until a time.
-type Boost struct {
-	ID     string `json:"id"`
-	Domain string `json:"domain"`
-	Rule   string `json:"rule"` // its path
-	// Keys are of the counters; without any it is the whole rule.
-	Keys      []string  `json:"keys,omitempty"`
-	Factor    float64   `json:"factor"`
-	Reason    string    `json:"reason"`
-	Author    string    `json:"author"`
-	CreatedAt time.Time `json:"created_at"`
-	ExpiresAt time.Time `json:"expires_at"`
-}
+// The types of the HTTP API. A Boost is also what lies in the store.
+type (
+	Request     = adminapi.BoostRequest
+	Boost       = adminapi.Boost
+	Status      = adminapi.BoostStatus
+	ScaledLimit = adminapi.ScaledLimit
+)
 
 // newBoost checks what is asked for against the rules that are live.
 func newBoost(in *Request, set *descriptors.Set, now time.Time) (*Boost, error) {
-	length, err := in.check()
+	length, err := check(in)
 	if err != nil {
 		return nil, err
 	}
-	rule, entries, err := in.target(set)
+	rule, entries, err := target(in, set)
 	if err != nil {
 		return nil, err
 	}
@@ -110,7 +92,7 @@ func newBoost(in *Request, set *descriptors.Set, now time.Time) (*Boost, error) 
 }
 
 // check is of the request by itself.
-func (in *Request) check() (length time.Duration, err error) {
+func check(in *Request) (length time.Duration, err error) {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, invalid(format, args...)) }
 	if in.Domain == "" {
@@ -143,7 +125,7 @@ func isPlain(text string) bool {
 }
 
 // target is the rule, and the entries if single counters of it are asked for.
-func (in *Request) target(set *descriptors.Set) (*descriptors.Rule, []descriptors.Entry, error) {
+func target(in *Request, set *descriptors.Set) (*descriptors.Rule, []descriptors.Entry, error) {
 	domain, err := Domain(set, in.Domain)
 	if err != nil {
 		return nil, nil, err

@@ -13,6 +13,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/weir-ratelimit/weir/internal/logging"
 )
 
 // Reason says why a connection or a stream was refused. It is a label of a metric.
@@ -73,7 +75,7 @@ type HTTP2 struct {
 const (
 	// busyFor is how long a connection that had a request is not closed in favour of another.
 	busyFor = time.Second
-	// logQuiet is the pause between two lines of the log.
+	// logQuiet is the pause between two lines about refused clients.
 	logQuiet = 10 * time.Second
 	// maxPunished bounds the hosts that are remembered for their resets.
 	maxPunished = 1024
@@ -87,19 +89,19 @@ type Guard struct {
 
 	receiving atomic.Int64 // memory of requests that have not arrived whole, in bytes
 	refused   [reasons]atomic.Uint64
+	line      logging.Every // about refused clients
 
 	mu       sync.Mutex
 	conns    map[*Conn]struct{}
 	hosts    map[string]int   // connections by host
 	punished map[string]int64 // until when a host's new connections begin with few resets
-	loggedAt time.Time
 }
 
 // New makes a Guard.
 func New(o Options) *Guard {
 	return &Guard{
 		o: o, start: time.Now(), conns: map[*Conn]struct{}{}, hosts: map[string]int{}, punished: map[string]int64{},
-		loggedAt: time.Now().Add(-logQuiet),
+		line: logging.Every{Interval: logQuiet},
 	}
 }
 
@@ -262,13 +264,7 @@ func (g *Guard) remove(c *Conn) {
 // refuse counts, and logs now and then.
 func (g *Guard) refuse(why Reason, host string) {
 	g.refused[why].Add(1)
-	g.mu.Lock()
-	quiet := time.Since(g.loggedAt) < logQuiet
-	if !quiet {
-		g.loggedAt = time.Now()
-	}
-	g.mu.Unlock()
-	if quiet {
+	if _, ok := g.line.Allow(time.Now()); !ok {
 		return
 	}
 	g.o.Log.LogAttrs(context.Background(), slog.LevelWarn, "a bound on clients is reached, see weir_clients_refused_total",

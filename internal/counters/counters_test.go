@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
+	"github.com/weir-ratelimit/weir/internal/adminapi"
 	"github.com/weir-ratelimit/weir/internal/boosts"
 	"github.com/weir-ratelimit/weir/internal/counters"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
@@ -68,7 +69,7 @@ func (b *bench) use(descriptor string, n int) {
 	}
 }
 
-func (b *bench) get(descriptor string) *counters.State {
+func (b *bench) get(descriptor string) *adminapi.KeyState {
 	b.t.Helper()
 	s, err := b.Get(b.t.Context(), "shop", descriptor)
 	if err != nil {
@@ -78,7 +79,7 @@ func (b *bench) get(descriptor string) *counters.State {
 }
 
 // terms are what the algorithm counts, what remains, and what becomes of one more request.
-func terms(l *counters.Limit) string {
+func terms(l *adminapi.KeyLimit) string {
 	counted := ""
 	for name, n := range map[string]*int64{
 		"count": l.Count, "level": l.Level, "tokens": l.Tokens, "stored": l.Stored, "queued": l.Queued, "in_use": l.InUse,
@@ -157,17 +158,17 @@ func TestStateNamesThings(t *testing.T) {
 	}
 	zero := int64(0)
 	now, ninety := 0.0, 90.0
-	want := &counters.State{
+	want := &adminapi.KeyState{
 		Domain: "shop", Descriptor: "client=ann", Rule: "client", Source: "rules.yaml:4", Mode: "shadow",
-		Limits: []counters.Limit{
+		Limits: []adminapi.KeyLimit{
 			{
 				Limit: "hour", Algorithm: "fixed_window", Key: "fixed_window:hour|shop|client=ann", RequestsPerUnit: 10, Window: "1h", Capacity: 10,
-				Count: &zero, Remaining: 10, RetryAfter: &now, ResetAfter: 3600, Lease: &counters.Lease{Permits: 3},
-				Boost: &counters.Boost{ID: "id", Factor: 2, Unboosted: 5, Reason: "sale", Author: "bob", ExpiresAt: until},
+				Count: &zero, Remaining: 10, RetryAfter: &now, ResetAfter: 3600, Lease: &adminapi.KeyLease{Permits: 3},
+				Boost: &adminapi.KeyBoost{ID: "id", Factor: 2, Unboosted: 5, Reason: "sale", Author: "bob", ExpiresAt: until},
 			},
 			{
 				Limit: "burst", Algorithm: "funnel", Key: "funnel:burst|shop|client=ann", Store: "hot", RequestsPerUnit: 1, Window: "1s", Capacity: 1,
-				Level: &zero, Remaining: 1, RetryAfter: &now, KnownDenial: &counters.Denial{Ends: &ninety},
+				Level: &zero, Remaining: 1, RetryAfter: &now, KnownDenial: &adminapi.KeyDenial{Ends: &ninety},
 			},
 		},
 	}
@@ -193,15 +194,15 @@ func TestReset(t *testing.T) {
 	}
 	b.use("client=ann", 1)
 	b.use("client=bob", 1)
-	done, err := b.Reset(t.Context(), counters.Target{Domain: "shop", Descriptor: "client=ann"})
-	want := []counters.Counter{{Key: "fixed_window:hour|shop|client=ann", Existed: true}, {Key: "funnel:burst|shop|client=ann", Existed: true}}
+	done, err := b.Reset(t.Context(), adminapi.ResetRequest{Domain: "shop", Descriptor: "client=ann"})
+	want := []adminapi.ResetCounter{{Key: "fixed_window:hour|shop|client=ann", Existed: true}, {Key: "funnel:burst|shop|client=ann", Existed: true}}
 	if err != nil || !cmp.Equal(done.Counters, want) || done.Rule != "client" || done.Domain != "shop" {
 		t.Errorf("%+v, %v", done, err)
 	}
 	if ann, bob := left("ann"), left("bob"); !cmp.Equal(ann, []int64{5, 1}) || !cmp.Equal(bob, []int64{4, 0}) {
 		t.Errorf("%v remain of ann, %v of bob", ann, bob)
 	}
-	done, err = b.Reset(t.Context(), counters.Target{Key: "funnel:burst|shop|client=bob"})
+	done, err = b.Reset(t.Context(), adminapi.ResetRequest{Key: "funnel:burst|shop|client=bob"})
 	if bob := left("bob"); err != nil || done.Rule != "" || done.Domain != "shop" || !cmp.Equal(bob, []int64{4, 1}) {
 		t.Errorf("by its key: %+v, %v, %v remain", done, err, bob)
 	}
@@ -216,7 +217,7 @@ func TestResetThatFails(t *testing.T) {
 		}
 		return true, nil
 	}
-	done, err := counters.New(b.o).Reset(t.Context(), counters.Target{Domain: "shop", Descriptor: "client=ann"})
+	done, err := counters.New(b.o).Reset(t.Context(), adminapi.ResetRequest{Domain: "shop", Descriptor: "client=ann"})
 	if !errors.Is(err, limiter.ErrUnavailable) || len(done.Counters) != 1 || len(done.Tried) != 2 {
 		t.Errorf("%+v, %v", done, err)
 	}

@@ -33,12 +33,10 @@ func (d *Decider) Look(ctx context.Context, rules *descriptors.Set, r *Request) 
 func (v *Verdict) applyCosts() {
 	for i := range v.Decisions {
 		cost, p, d := v.Request.Descriptors[v.Hits[i].Group].Cost, v.Hits[i].Policy, &v.Decisions[i]
-		// In a smooth limit the requests after a large cost pay for it.
-		isSmooth := p.Algorithm() == limiter.SmoothBursty || p.Algorithm() == limiter.SmoothWarmingUp
 		switch {
 		case cost > p.Largest():
 			d.Allowed, d.RetryAfter = false, limiter.Never
-		case cost > 1 && d.Remaining < cost && !isSmooth:
+		case cost > 1 && d.Remaining < cost && !p.PaysLater():
 			d.Allowed, d.RetryAfter = false, d.ResetAfter
 		}
 	}

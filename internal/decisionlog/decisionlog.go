@@ -1,7 +1,7 @@
 // Package decisionlog writes what was decided, one line of JSON a request: of all requests, or of a sample of them.
 //
 // A request never waits for it. Whether a request is written is decided first and costs nanoseconds; the line of one that is
-// goes into a bounded queue (internal/linequeue). What does not fit is dropped and counted, and a line says so.
+// goes into a bounded queue (internal/logging). What does not fit is dropped and counted, and a line says so.
 package decisionlog
 
 import (
@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/decide"
-	"github.com/weir-ratelimit/weir/internal/linequeue"
+	"github.com/weir-ratelimit/weir/internal/logging"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -76,7 +76,7 @@ type Log struct {
 	rate    rate
 	lines   sync.Pool // of *[]byte
 
-	queue  *linequeue.Queue
+	queue  *logging.Queue
 	byRate atomic.Uint64   // dropped by the rate
 	told   [reasons]uint64 // dropped, as the last line about it said; only the queue's goroutine uses it
 }
@@ -99,7 +99,7 @@ func New(o Options) (*Log, error) {
 			l.weights[i] = strconv.FormatFloat(1/share, 'g', 6, 64)
 		}
 	}
-	l.queue = linequeue.New(linequeue.Options{MaxBytes: maxBuffer, MaxLine: maxLine, Write: l.print, Note: l.note, End: l.out.close})
+	l.queue = logging.NewQueue(logging.QueueOptions{MaxBytes: maxBuffer, MaxLine: maxLine, Write: l.print, Note: l.note, End: l.out.close})
 	return l, nil
 }
 
@@ -152,14 +152,14 @@ func (l *Log) print(lines []byte) error {
 }
 
 // note writes a line about what was dropped since the last one.
-func (l *Log) note(q linequeue.Stats, write func([]byte) error) {
+func (l *Log) note(q logging.QueueStats, write func([]byte) error) {
 	now := l.dropped(q)
 	if now != l.told && write(appendDropped(nil, time.Now(), now, l.told)) == nil {
 		l.told = now
 	}
 }
 
-func (l *Log) dropped(q linequeue.Stats) [reasons]uint64 {
+func (l *Log) dropped(q logging.QueueStats) [reasons]uint64 {
 	return [reasons]uint64{ByRate: l.byRate.Load(), FullBuffer: q.FullBuffer, NotWritten: q.NotWritten}
 }
 

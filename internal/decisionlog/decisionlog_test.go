@@ -16,7 +16,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weir-ratelimit/weir/internal/decide"
-	"github.com/weir-ratelimit/weir/internal/linequeue"
+	"github.com/weir-ratelimit/weir/internal/logging"
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/descriptors/rulefile"
@@ -35,8 +35,8 @@ descriptors:
 
 var secret = []byte("0123456789abcdef")
 
-// logging is a service whose decisions are logged.
-type logging struct {
+// logged is a service whose decisions are logged.
+type logged struct {
 	*decide.Decider
 	*Log
 	path string
@@ -45,9 +45,9 @@ type logging struct {
 }
 
 // start logs everything, plain, to a file, unless change says otherwise.
-func start(tb testing.TB, change func(*Options)) *logging {
+func start(tb testing.TB, change func(*Options)) *logged {
 	tb.Helper()
-	l := &logging{path: filepath.Join(tb.TempDir(), "decisions.log")}
+	l := &logged{path: filepath.Join(tb.TempDir(), "decisions.log")}
 	o := Options{
 		To: l.path, Sample: 1, SampleDenied: 1, Rate: 1_000_000, Values: Plain, Key: secret,
 		Log: slog.New(slog.NewTextHandler(&l.said, nil)),
@@ -88,7 +88,7 @@ func service(tb testing.TB, watchers ...decide.Watcher) *decide.Decider {
 }
 
 // ask asks for one hit of descriptors of one entry such as user=ann.
-func (l *logging) ask(tb testing.TB, pairs ...string) {
+func (l *logged) ask(tb testing.TB, pairs ...string) {
 	tb.Helper()
 	if _, err := l.Decide(tb.Context(), requestOf(l.Decider, pairs...)); err != nil {
 		tb.Fatal(err)
@@ -106,7 +106,7 @@ func requestOf(d *decide.Decider, pairs ...string) *decide.Request {
 }
 
 // text is what was written, once the log has ended.
-func (l *logging) text(tb testing.TB) string {
+func (l *logged) text(tb testing.TB) string {
 	tb.Helper()
 	l.end()
 	data, err := os.ReadFile(l.path)
@@ -116,7 +116,7 @@ func (l *logging) text(tb testing.TB) string {
 	return string(data)
 }
 
-func (l *logging) read(tb testing.TB) (all []Line) {
+func (l *logged) read(tb testing.TB) (all []Line) {
 	tb.Helper()
 	for text := range strings.Lines(l.text(tb)) {
 		var line Line
@@ -290,7 +290,7 @@ func TestRate(t *testing.T) {
 		for range 25 {
 			l.ask(t, "none=x")
 		}
-		<-time.After(linequeue.NoteEvery)
+		<-time.After(logging.NoteEvery)
 		synctest.Wait()
 		l.ask(t, "none=x")
 		got := l.read(t)

@@ -235,7 +235,7 @@ func limits(i int, entries []descriptors.Entry, matched []*descriptors.Rule, v *
 		}
 		shown.Outcome, shown.Fits, shown.Remaining = v.Outcome(at).String(), d.Allowed, d.Remaining
 		shown.ResetAfter, shown.Wait = d.ResetAfter.Seconds(), d.Wait.Seconds()
-		if asked.Policy.Algorithm() == limiter.FixedWindow && d.Remaining == asked.Policy.Capacity() {
+		if asked.Policy.CountsInWindows() && d.Remaining == asked.Policy.Capacity() {
 			shown.ResetAfter = 0 // the window ends some time, and there is nothing in it
 		}
 		if !d.Allowed {

@@ -57,9 +57,9 @@ type BreakerOptions struct {
 // Take fails at once, without a wait, a goroutine or an allocation. Meanwhile the server is probed, by one call at a
 // time, and asked again from the first answer on.
 //
-// Only silence opens it. A server that answers with errors is asked on: they cost no wait, and may be a request's own.
-// Each server of a store that has several is watched by itself, and so is each shard of a cluster. Of shards only those
-// are kept that are silent: while all is well they cost nothing.
+// Only silence opens it. A server that answers with errors is still asked: they cost no wait, and may be a request's
+// own. Each server of a store that has several is watched by itself, and so is each shard of a cluster. Of shards only
+// those are kept that are silent: while all is well they cost nothing.
 type Breaker struct {
 	o      BreakerOptions
 	start  time.Time

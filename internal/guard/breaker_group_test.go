@@ -65,7 +65,7 @@ func (two *twoStores) breaker(store limiter.Store) *Breaker {
 	return b
 }
 
-// yearly is a limit whose count says exactly how many were charged and not given back.
+// yearly is a limit whose count says exactly how many were charged and not released.
 func yearly(t *testing.T, store string, lease time.Duration) *limiter.Policy {
 	t.Helper()
 	p, err := limiter.NewPolicy(limiter.Params{
@@ -127,8 +127,8 @@ func TestHangingStoreOfTwo(t *testing.T) {
 	}
 }
 
-// A leased limit on a store that answers loses neither permits nor requests to another store that hangs, though leases on
-// both are renewed at the same moments, and requests ask both.
+// A leased limit on a store that answers loses neither permits nor requests to another store that hangs, though leases
+// on both are renewed at the same moments, and requests ask both.
 func TestLeasesBesideHangingStore(t *testing.T) {
 	two := openTwo(t)
 	b := two.breaker(two.group)

@@ -455,7 +455,7 @@ func TestBreakerOfShards(t *testing.T) {
 	}
 }
 
-// A shard that answers now and then is asked on, and is watched only between a failure and an answer.
+// A shard that answers now and then is still asked, and is watched only between a failure and an answer.
 func TestBreakerOfShardsStaysClosed(t *testing.T) {
 	breakingShards(t, func(t *testing.T, c *sharded, b *Breaker) {
 		for range 50 {

@@ -13,9 +13,9 @@ import (
 
 var _ limiter.Store = (*Denials)(nil)
 
-// longest is how long a denial is believed without asking again: as long may a counter be denied that its store has
+// maxAge is how long a denial is believed without asking again: as long may a counter be denied that its store has
 // lost without a lost connection.
-const longest = 5 * time.Minute
+const maxAge = 5 * time.Minute
 
 // The denials are kept in sets of ways; a key belongs to one set. 131,072 in all, about 20 MB when full.
 const (
@@ -27,7 +27,7 @@ const (
 // same counter cannot pass before, whatever else comes, unless something is given back. So whoever hears of that,
 // of any process, has to call Forget, and Believe(false) when it may have missed it.
 //
-// It answers requests whose hits are all known as denied, of limits whose denials end at a known time (knowable).
+// It answers requests whose hits are all cached as denied, of limits whose denials end at a known time (cacheable).
 // They are not charged: what charge_denied: full, a fixed window's default, would add to a window that is full
 // anyway is not added.
 type Denials struct {
@@ -54,7 +54,7 @@ type denial struct {
 	remaining int64 // hits
 	never     bool  // no wait lets it pass
 	ends      int64 // when the cost may pass, microseconds
-	asNew     int64 // when the counter is as new, microseconds
+	resets    int64 // when the limit is fully available again, microseconds
 	until     int64 // when to ask again, microseconds
 	era       uint64
 	forgets   uint64 // of its set, when the store was asked: with another number it may be older than what was given back
@@ -75,7 +75,7 @@ func NewDenials(store limiter.Store, now func() int64) *Denials {
 // Answered is how many requests were answered without the store.
 func (d *Denials) Answered() uint64 { return d.answered.Load() }
 
-// Believe says whether Forget is called for all that is given back from now on. What was known before is dropped.
+// Believe says whether Forget is called for all that is given back from now on. What was cached before is dropped.
 func (d *Denials) Believe(yes bool) {
 	for {
 		era := d.era.Load()
@@ -94,7 +94,7 @@ func (d *Denials) Believe(yes bool) {
 func (d *Denials) Drop() { d.era.Add(2) }
 
 // Known is what a hit that is enforced would be answered without the store; ok is false if the store would be asked.
-func (d *Denials) Known(h limiter.Hit) (known limiter.Decision, ok bool) {
+func (d *Denials) Known(h limiter.Hit) (cached limiter.Decision, ok bool) {
 	now, era := d.now(), d.era.Load()
 	if era%2 == 1 {
 		return limiter.Decision{}, false
@@ -128,7 +128,7 @@ func (d *Denials) Take(ctx context.Context, hits []limiter.Hit, out []limiter.De
 		switch h := &hits[i]; {
 		case h.N < 0:
 			d.Forget(h.Key) // also after an error: it may have been given back
-		case err == nil && !out[i].Allowed && knowable(h) && once(hits, i):
+		case err == nil && !out[i].Allowed && cacheable(h) && isOnlyHitOfKey(hits, i):
 			d.note(now, newDenial(h, &out[i], now, era, forgets[i]))
 		}
 	}
@@ -138,36 +138,36 @@ func (d *Denials) Take(ctx context.Context, hits []limiter.Hit, out []limiter.De
 // newDenial is a decision on a request that was sent at now. The store made it later, so it does not end before what
 // it says, counted from now.
 func newDenial(h *limiter.Hit, out *limiter.Decision, now int64, era, forgets uint64) *denial {
-	known := &denial{
+	cached := &denial{
 		key: strings.Clone(h.Key), policy: h.Policy, need: max(h.N, 1), remaining: out.Remaining,
-		never: out.RetryAfter == limiter.Never,
-		ends:  now + out.RetryAfter.Microseconds(),
-		asNew: now + out.ResetAfter.Microseconds(),
-		era:   era, forgets: forgets,
+		never:  out.RetryAfter == limiter.Never,
+		ends:   now + out.RetryAfter.Microseconds(),
+		resets: now + out.ResetAfter.Microseconds(),
+		era:    era, forgets: forgets,
 	}
-	known.until = min(known.ends, now+longest.Microseconds())
-	return known
+	cached.until = min(cached.ends, now+maxAge.Microseconds())
+	return cached
 }
 
-// answer decides the request if each of its hits is known as denied.
+// answer decides the request if each of its hits is cached as denied.
 func (d *Denials) answer(now int64, era uint64, hits []limiter.Hit, out []limiter.Decision) bool {
 	for i := range hits {
 		h := &hits[i]
-		if h.Mode != limiter.Enforce || h.N < 0 || !once(hits, i) {
+		if h.Mode != limiter.Enforce || h.N < 0 || !isOnlyHitOfKey(hits, i) {
 			return false
 		}
-		known := d.known(h, now, era)
-		if known == nil {
+		cached := d.find(h, now, era)
+		if cached == nil {
 			return false
 		}
 		out[i] = limiter.Decision{
-			Remaining:  known.remaining,
+			Remaining:  cached.remaining,
 			RetryAfter: limiter.Never,
-			ResetAfter: time.Duration(max(0, known.asNew-now)) * time.Microsecond,
+			ResetAfter: time.Duration(max(0, cached.resets-now)) * time.Microsecond,
 			Known:      true,
 		}
-		if !known.never {
-			out[i].RetryAfter = time.Duration(known.ends-now) * time.Microsecond
+		if !cached.never {
+			out[i].RetryAfter = time.Duration(cached.ends-now) * time.Microsecond
 		}
 	}
 	return true
@@ -176,8 +176,8 @@ func (d *Denials) answer(now int64, era uint64, hits []limiter.Hit, out []limite
 // mostHits bounds what looking for others of the same key costs: larger requests are always asked of the store.
 const mostHits = 64
 
-// once says that no other hit has the key of hits[i]: together they would cost more.
-func once(hits []limiter.Hit, i int) bool {
+// isOnlyHitOfKey reports whether no other hit has the key of hits[i]: together they would cost more.
+func isOnlyHitOfKey(hits []limiter.Hit, i int) bool {
 	if len(hits) > mostHits {
 		return false
 	}
@@ -189,64 +189,52 @@ func once(hits []limiter.Hit, i int) bool {
 	return true
 }
 
-// knowable says whether other requests can only push the end of the hit's denial further away, and a denied request
-// is not charged, or not so that a later answer shows it.
-func knowable(h *limiter.Hit) bool {
-	p := h.Policy
-	if p.Engine() != limiter.EngineWeir {
-		return false // its times are up to 2 ms too long
-	}
-	switch p.Algorithm() {
-	case limiter.FixedWindow:
-		return p.ChargeDenied() != limiter.ChargeRemaining
-	case limiter.Funnel, limiter.TokenBucket, limiter.SlidingLog:
-		// A bucket that starts empty begins to fill with a request, also a denied one.
-		return p.ChargeDenied() == limiter.ChargeNone && p.Initial() == limiter.InitialFull
-	default:
-		return false
-	}
+// cacheable reports whether the hit's denial holds until it ends, whatever else comes. The times of the redis-cell
+// module do not: they are up to 2 ms too long.
+func cacheable(h *limiter.Hit) bool {
+	return h.Policy.CanCacheDenial() && h.Policy.Engine() == limiter.EngineWeir
 }
 
 func (d *Denials) set(key string) *set { return &d.sets[maphash.String(d.seed, key)%sets] }
 
-// known is the denial that answers the hit, nil if there is none.
-func (d *Denials) known(h *limiter.Hit, now int64, era uint64) *denial {
+// find returns the denial that answers the hit, nil if there is none.
+func (d *Denials) find(h *limiter.Hit, now int64, era uint64) *denial {
 	s := d.set(h.Key)
 	forgets := s.forgets.Load()
 	for i := range s.ways {
-		known := s.ways[i].Load()
-		if !known.believed(now, era, forgets) || known.need != max(h.N, 1) || known.key != h.Key {
+		cached := s.ways[i].Load()
+		if !cached.isValid(now, era, forgets) || cached.need != max(h.N, 1) || cached.key != h.Key {
 			continue
 		}
-		if known.policy == h.Policy || known.policy.Identity() == h.Policy.Identity() {
-			return known
+		if cached.policy == h.Policy || cached.policy.Identity() == h.Policy.Identity() {
+			return cached
 		}
 	}
 	return nil
 }
 
-func (known *denial) believed(now int64, era, forgets uint64) bool {
-	return known != nil && known.until > now && known.era == era && known.forgets == forgets
+func (cached *denial) isValid(now int64, era, forgets uint64) bool {
+	return cached != nil && cached.until > now && cached.era == era && cached.forgets == forgets
 }
 
-// note remembers a denial: where the key's is already, else in the place of one that is believed no more, else of
+// note remembers a denial: where the key's is already, else in place of one that is believed no more, else of
 // the one that ends first.
 func (d *Denials) note(now int64, denied *denial) {
 	s := d.set(denied.key)
-	place, first := 0, int64(math.MaxInt64)
+	way, first := 0, int64(math.MaxInt64)
 	for i := range s.ways {
-		known := s.ways[i].Load()
-		if known != nil && known.key == denied.key {
-			place = i
+		cached := s.ways[i].Load()
+		if cached != nil && cached.key == denied.key {
+			way = i
 			break
 		}
 		ends := int64(0)
-		if known.believed(now, denied.era, denied.forgets) {
-			ends = known.until
+		if cached.isValid(now, denied.era, denied.forgets) {
+			ends = cached.until
 		}
 		if ends < first {
-			place, first = i, ends
+			way, first = i, ends
 		}
 	}
-	s.ways[place].Store(denied)
+	s.ways[way].Store(denied)
 }

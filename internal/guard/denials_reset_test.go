@@ -56,7 +56,8 @@ func TestDropForgetsAll(t *testing.T) {
 	}
 }
 
-// A counter that one process resets is new to another, which knew a denial of it, at once; and it is told that it was reset.
+// A counter that one process resets is new to another, which knew a denial of it, at once; and it is told that it was
+// reset.
 func TestResetIsHeardByOthers(t *testing.T) {
 	server := redistest.Start(t)
 	a, b := start(t, server.URL()), start(t, server.URL())

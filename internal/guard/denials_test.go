@@ -245,7 +245,7 @@ func TestBelieve(t *testing.T) {
 		{func() { d.Believe(true) }, 2},
 		{func() { d.Forget(other) }, 3},
 		{func() { d.Forget("k") }, 2},
-		{func() { clock.Advance(longest - time.Microsecond) }, 3},
+		{func() { clock.Advance(maxAge - time.Microsecond) }, 3},
 		{func() { clock.Advance(time.Microsecond) }, 2},
 	} {
 		before := d.Answered()

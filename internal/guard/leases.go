@@ -27,13 +27,13 @@ const (
 	leasesShard = MaxLeases / leaseShards
 	// A key gets permits ahead from the request on that is the hot-th in one lease, until it has fewer than warm.
 	hot, warm = 4, 2
-	// giveBackTimeout bounds Close.
-	giveBackTimeout = time.Second
+	// releaseTimeout bounds Close.
+	releaseTimeout = time.Second
 )
 
 // Leases is a limiter.Store that decides requests of hot keys without asking the store behind it, where the policy
-// allows it (Policy.LeaseFor). A key that is asked for often takes permits ahead, about as many as it needs for that
-// time: the store charges them at once, requests spend them here, and what is left is given back.
+// allows it (Policy.LeaseFor). A key that is asked for often acquires permits in advance, about as many as it needs for
+// that time: the store charges them at once, requests spend them here, and what is left is released.
 //
 // Permits are charged before they are spent, so no more pass than the store has charged. But the store counts a hit
 // when its permit was charged, which is up to LeaseFor before it passes: in any span of time, up to as many hits more
@@ -49,13 +49,13 @@ type Leases struct {
 	shards [leaseShards]leaseShard
 	agenda agenda
 
-	ctx    context.Context    // of calls that outlive a request
-	cancel context.CancelFunc // ends them
-	calls  sync.WaitGroup
-	stop   chan struct{} // ends the keeper
-	kept   chan struct{} // the keeper has ended
-	end    func() error  // close, once
-	o      LeasesOptions
+	ctx     context.Context    // of calls that outlive a request
+	cancel  context.CancelFunc // ends them
+	calls   sync.WaitGroup
+	stop    chan struct{} // ends the keeper
+	stopped chan struct{} // renewUntilStopped has returned
+	end     func() error  // close, once
+	o       LeasesOptions
 }
 
 var _ limiter.Store = (*Leases)(nil)
@@ -74,10 +74,10 @@ type leaseShard struct {
 // LeaseStats says what Leases do.
 type LeaseStats struct {
 	Keys    int    // that are hot
-	Permits int64  // charged, and neither spent nor given back
+	Permits int64  // charged, and neither spent nor released
 	Answers uint64 // requests that were decided without the store
-	Taken   uint64 // permits taken ahead
-	// Returned and Lost are permits that were not spent. Lost ones could not be given back, since the store did not
+	Taken   uint64 // permits acquired in advance
+	// Returned and Lost are permits that were not spent. Lost ones could not be released, since the store did not
 	// answer or their window was about to end.
 	Returned, Lost uint64
 }
@@ -86,7 +86,7 @@ type LeaseStats struct {
 func NewLeases(o LeasesOptions) *Leases {
 	l := &Leases{
 		o: o, store: o.Store, start: time.Now(), seed: maphash.MakeSeed(), agenda: newAgenda(),
-		stop: make(chan struct{}), kept: make(chan struct{}),
+		stop: make(chan struct{}), stopped: make(chan struct{}),
 	}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	l.end = sync.OnceValue(l.close)
@@ -94,7 +94,7 @@ func NewLeases(o LeasesOptions) *Leases {
 		l.shards[i].leases = make(map[string]*lease)
 		l.shards[i].heat = make([]heat, leasesShard/len(heat{}))
 	}
-	go l.keep()
+	go l.renewUntilStopped()
 	return l
 }
 
@@ -216,8 +216,8 @@ func (l *Leases) takeSeveral(ctx context.Context, hits []limiter.Hit, out []limi
 	var room [inline]cover
 	covers := room[:0]
 	var x *exchange
-	var apart exchanges // one for each shard, in place of x, if the hits are decided by several
-	looked := false     // for shards
+	var byShard exchanges // one for each shard, in place of x, if the hits are decided by several
+	looked := false       // for shards
 	now := l.now()
 	for i := range hits {
 		h := &hits[i]
@@ -234,17 +234,17 @@ func (l *Leases) takeSeveral(ctx context.Context, hits []limiter.Hit, out []limi
 			covers = append(covers, cover{lease: e, grant: e.grant, ends: e.ends, n: h.N, hit: i})
 		case e.call == nil:
 			if !looked {
-				apart, looked = l.apart(hits), true
+				byShard, looked = l.exchangesOf(hits), true
 			}
-			if apart == nil {
+			if byShard == nil {
 				l.begin(&x, e, h.Policy, now)
 			} else {
-				l.begin(apart.of(l.o.Shard(h)), e, h.Policy, now)
+				l.begin(byShard.of(l.o.Shard(h)), e, h.Policy, now)
 			}
 		}
 		sh.mu.Unlock()
 	}
-	apart.send()
+	byShard.send()
 	if len(covers) < len(hits) {
 		return l.ask(ctx, hits, out, covers, x)
 	}
@@ -258,8 +258,8 @@ func (l *Leases) takeSeveral(ctx context.Context, hits []limiter.Hit, out []limi
 	return nil
 }
 
-// ask lets the store decide the hits that are not covered, and does x's swaps in the same call. x is nil if there are
-// none. A request that is denied leaves what covered it to others.
+// ask lets the store decide the hits that are not covered, and does x's renewals in the same call. x is nil if there
+// are none. A request that is denied leaves what covered it to others.
 func (l *Leases) ask(ctx context.Context, hits []limiter.Hit, out []limiter.Decision, covers []cover, x *exchange) error {
 	sent := l.now()
 	if x == nil && len(covers) == 0 {
@@ -273,10 +273,10 @@ func (l *Leases) ask(ctx context.Context, hits []limiter.Hit, out []limiter.Deci
 		x = newExchange(l)
 	}
 	x.assemble(hits, covers)
-	if len(x.swaps) == 0 {
+	if len(x.renewals) == 0 {
 		x.run(ctx)
 	} else {
-		go x.run(l.ctx) //nolint:contextcheck // what is taken ahead is for others, too
+		go x.run(l.ctx) //nolint:contextcheck // what is acquired in advance is for others, too
 		select {
 		case <-x.done:
 		case <-ctx.Done():
@@ -321,7 +321,7 @@ func (l *Leases) learn(hits []limiter.Hit, out []limiter.Decision, sent time.Dur
 		}
 		sh, _ := l.shard(hits[i].Key)
 		sh.mu.Lock()
-		if e := sh.leases[hits[i].Key]; e != nil && e.toldAt < sent {
+		if e := sh.leases[hits[i].Key]; e != nil && e.lastAt < sent {
 			e.learn(&out[i], sent)
 		}
 		sh.mu.Unlock()
@@ -344,7 +344,7 @@ func (l *Leases) find(sh *leaseShard, sum uint64, h *limiter.Hit, now time.Durat
 		if count < hot || len(sh.leases) >= leasesShard {
 			return nil
 		}
-		e = &lease{key: h.Key, shard: sh, policy: h.Policy, told: limiter.Decision{Remaining: math.MaxInt64}, toldAt: -1}
+		e = &lease{key: h.Key, shard: sh, policy: h.Policy, last: limiter.Decision{Remaining: math.MaxInt64}, lastAt: -1}
 		e.rate.add(now, h.Policy.LeaseFor(), int64(count-1), h.N*int64(count-1))
 		sh.leases[h.Key] = e
 		l.agenda.add(e, now+h.Policy.LeaseFor())
@@ -382,12 +382,12 @@ func (s *heat) add(sum uint64, period time.Duration) uint32 {
 	return place.count
 }
 
-// Close gives back what is on lease, and ends the work behind requests. From then on the store decides all. Only the
+// Close releases what is on lease, and ends the work behind requests. From then on the store decides all. Only the
 // first call does something.
 func (l *Leases) Close() error { return l.end() }
 
 func (l *Leases) close() error {
-	ctx, cancel := context.WithTimeout(l.ctx, giveBackTimeout)
+	ctx, cancel := context.WithTimeout(l.ctx, releaseTimeout)
 	defer cancel()
 	for i := range l.shards {
 		l.shards[i].mu.Lock()
@@ -395,10 +395,10 @@ func (l *Leases) close() error {
 		l.shards[i].mu.Unlock()
 	}
 	close(l.stop)
-	<-l.kept
+	<-l.stopped
 	defer context.AfterFunc(ctx, l.cancel)()
 	l.calls.Wait()
-	err := l.giveAllBack(ctx)
+	err := l.releaseAll(ctx)
 	l.calls.Wait() // for keys that are exchanged again, each by itself
 	l.cancel()
 	return err

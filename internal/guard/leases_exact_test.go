@@ -48,7 +48,7 @@ func unlikeStrict(t *testing.T, policies []*limiter.Policy, history [][]limiter.
 	f, strict := newFar(t), newFar(t)
 	l := newLeases(t, f)
 	for at, hits := range history {
-		synctest.Wait() // what a denied request gives back goes its own way
+		synctest.Wait() // what a denied request releases goes its own way
 		got, want := take(t, l, hits...), take(t, strict, hits...)
 		for i := range hits {
 			if got[i].Allowed != want[i].Allowed {
@@ -126,7 +126,7 @@ func TestShare(t *testing.T) {
 	})
 }
 
-// Permits of a rule that changed are given back, not spent, in the call that asks under the new rule.
+// Permits of a rule that changed are released, not spent, in the call that asks under the new rule.
 func TestRuleChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFar(t)
@@ -193,7 +193,7 @@ func TestCovered(t *testing.T) {
 	})
 }
 
-// A cover that comes back after its lease has ended is given back, not spent.
+// A cover that comes back after its lease has ended is released, not spent.
 func TestCoverComesBackLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFar(t)

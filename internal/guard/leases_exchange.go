@@ -9,29 +9,29 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// maxSwaps keeps a call of the keeper below what redisstore puts into one script call: a swap is two hits.
-const maxSwaps = 100
+// maxRenewals keeps a call of renewUntilStopped below what redisstore puts into one script call: a renewal is two hits.
+const maxRenewals = 100
 
-// swap gives back what is left of a lease and takes permits anew.
-type swap struct {
-	lease       *lease
-	policy      *limiter.Policy
-	back, extra int64
-	reserved    int64 // of back: what counts as lease.reserved until it is given back
+// renewal releases what is left of a lease and takes permits again.
+type renewal struct {
+	lease            *lease
+	policy           *limiter.Policy
+	release, acquire int64
+	reserved         int64 // of release: what counts as lease.reserved until it is released
 }
 
-// exchange is one call to the store: what is given back comes first, so that nobody is denied for permits that lie here;
-// then the hits of a request; then what is taken ahead. That is in shadow mode, which means that each is charged if it
-// fits, and that it does not matter to the request whether it does.
+// exchange is one call to the store: what is released comes first, so that nobody is denied for permits that lie here;
+// then the hits of a request; then what is acquired in advance. That is in shadow mode, which means that each is
+// charged if it fits, and that it does not matter to the request whether it does.
 type exchange struct {
-	leases *Leases
-	swaps  []swap
-	hits   []limiter.Hit
-	out    []limiter.Decision
-	first  int // of the request's hits
-	last   int // behind them
-	err    error
-	done   chan struct{}
+	leases   *Leases
+	renewals []renewal
+	hits     []limiter.Hit
+	out      []limiter.Decision
+	first    int // of the request's hits
+	last     int // behind them
+	err      error
+	done     chan struct{}
 }
 
 func newExchange(l *Leases) *exchange { return &exchange{leases: l, done: make(chan struct{})} }
@@ -64,10 +64,10 @@ func (x *exchange) send() {
 	go x.run(x.leases.ctx)
 }
 
-// apart returns where to begin exchanges for a request whose hits are decided by several shards; nil if one decides
-// all. Then the request's own call does the exchange, too. A call to several shards fails if one of them does, and would
-// lose the permits of the others.
-func (l *Leases) apart(hits []limiter.Hit) exchanges {
+// exchangesOf returns where to begin exchanges for a request whose hits are decided by several shards; nil if one
+// decides all. Then the request's own call does the exchange, too. A call to several shards fails if one of them does,
+// and would lose the permits of the others.
+func (l *Leases) exchangesOf(hits []limiter.Hit) exchanges {
 	if l.o.Shard == nil {
 		return nil
 	}
@@ -89,7 +89,7 @@ func (l *Leases) shardOf(e *lease) Shard {
 }
 
 // begin takes the lease into the exchange, which it makes if there is none: its permits are no longer spent. Nothing
-// happens if there is nothing to give back or to take. The shard is locked, and no call is under way.
+// happens if there is nothing to release or to take. The shard is locked, and no call is under way.
 func (l *Leases) begin(x **exchange, e *lease, p *limiter.Policy, now time.Duration) {
 	back := e.permits
 	e.permits = 0
@@ -112,15 +112,15 @@ func (l *Leases) begin(x **exchange, e *lease, p *limiter.Policy, now time.Durat
 	}
 	e.grant++
 	e.call, e.promised = *x, extra
-	(*x).swaps = append((*x).swaps, swap{lease: e, policy: p, back: back, extra: extra})
+	(*x).renewals = append((*x).renewals, renewal{lease: e, policy: p, release: back, acquire: extra})
 }
 
-// assemble makes the call's hits of the swaps and the request's hits that are not covered.
+// assemble makes the call's hits of the renewals and the request's hits that are not covered.
 func (x *exchange) assemble(hits []limiter.Hit, covers []cover) {
-	x.hits = make([]limiter.Hit, 0, 2*len(x.swaps)+len(hits))
-	for i := range x.swaps {
-		if s := &x.swaps[i]; s.back > 0 {
-			x.hits = append(x.hits, limiter.Hit{Key: s.lease.key, Policy: s.policy, N: -s.back})
+	x.hits = make([]limiter.Hit, 0, 2*len(x.renewals)+len(hits))
+	for i := range x.renewals {
+		if s := &x.renewals[i]; s.release > 0 {
+			x.hits = append(x.hits, limiter.Hit{Key: s.lease.key, Policy: s.policy, N: -s.release})
 		}
 	}
 	x.first = len(x.hits)
@@ -130,25 +130,25 @@ func (x *exchange) assemble(hits []limiter.Hit, covers []cover) {
 		}
 	}
 	x.last = len(x.hits)
-	for i := range x.swaps {
-		if s := &x.swaps[i]; s.extra > 0 {
-			x.hits = append(x.hits, limiter.Hit{Key: s.lease.key, Policy: s.policy, N: s.extra, Mode: limiter.Shadow})
+	for i := range x.renewals {
+		if s := &x.renewals[i]; s.acquire > 0 {
+			x.hits = append(x.hits, limiter.Hit{Key: s.lease.key, Policy: s.policy, N: s.acquire, Mode: limiter.Shadow})
 		}
 	}
 	x.out = make([]limiter.Decision, len(x.hits))
 }
 
-// separate begins an exchange for each key of one that was refused, perhaps for the sake of one key. Who waits for the
+// retryEach begins an exchange for each key of one that was refused, perhaps for the sake of one key. Who waits for the
 // refused one asks the store instead.
-func (x *exchange) separate() {
-	for i := range x.swaps {
-		s := &x.swaps[i]
+func (x *exchange) retryEach() {
+	for i := range x.renewals {
+		s := &x.renewals[i]
 		alone := newExchange(x.leases)
-		alone.swaps = append(alone.swaps, *s)
+		alone.renewals = append(alone.renewals, *s)
 		sh := s.lease.shard
 		sh.mu.Lock()
 		if s.lease.call == x {
-			s.lease.call, s.lease.promised = alone, s.extra
+			s.lease.call, s.lease.promised = alone, s.acquire
 		}
 		sh.mu.Unlock()
 		x.leases.calls.Add(1)
@@ -168,7 +168,7 @@ func (x *exchange) own() ([]limiter.Hit, []limiter.Decision) {
 // run does the call.
 func (x *exchange) run(ctx context.Context) {
 	l := x.leases
-	if len(x.swaps) > 0 {
+	if len(x.renewals) > 0 {
 		defer l.calls.Done()
 	}
 	if x.first == x.last {
@@ -176,16 +176,16 @@ func (x *exchange) run(ctx context.Context) {
 	}
 	sent := l.now()
 	x.err = l.store.Take(ctx, x.hits, x.out)
-	if x.err != nil && len(x.swaps) > 1 && x.first == x.last && l.answered(x.err) {
-		x.separate()
+	if x.err != nil && len(x.renewals) > 1 && x.first == x.last && l.answered(x.err) {
+		x.retryEach()
 		close(x.done)
 		return
 	}
 	at := x.last
-	for i := range x.swaps {
-		s := &x.swaps[i]
+	for i := range x.renewals {
+		s := &x.renewals[i]
 		var taken *limiter.Decision
-		if s.extra > 0 {
+		if s.acquire > 0 {
 			taken = &x.out[at]
 			x.correct(s.lease.key, taken)
 			at++
@@ -195,8 +195,8 @@ func (x *exchange) run(ctx context.Context) {
 	close(x.done)
 }
 
-// correct says of what is taken ahead whether it was charged. Where the request of the exchange was denied, a store
-// reports whether a shadow hit fits beside the request's own hits, and charges it if it does without them (see
+// correct says of what is acquired in advance whether it was charged. Where the request of the exchange was denied, a
+// store reports whether a shadow hit fits beside the request's own hits, and charges it if it does without them (see
 // limiter.Decide): then less remains after it than before.
 func (x *exchange) correct(key string, taken *limiter.Decision) {
 	hits, out := x.own()
@@ -207,28 +207,28 @@ func (x *exchange) correct(key string, taken *limiter.Decision) {
 	}
 }
 
-// settle ends a swap. Whether a call that failed was charged is not known: its permits count as lost, and are not
-// given back twice. A call that was not sent changed nothing.
-func (x *exchange) settle(s *swap, taken *limiter.Decision, sent time.Duration) {
+// settle ends a renewal. Whether a call that failed was charged is not known: its permits count as lost, and are not
+// released twice. A call that was not sent changed nothing.
+func (x *exchange) settle(s *renewal, taken *limiter.Decision, sent time.Duration) {
 	e, sh := s.lease, s.lease.shard
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	joined := int64(0)
 	if e.call == x {
-		joined = s.extra - e.promised
+		joined = s.acquire - e.promised
 		e.call, e.promised = nil, 0
 	}
 	e.reserved -= s.reserved
 	if errors.Is(x.err, ErrNotAsked) && s.reserved == 0 && !sh.closed && x.leases.now() < e.expires {
-		e.permits += s.back // nothing was sent: they are on lease as before
+		e.permits += s.release // nothing was sent: they are on lease as before
 		return
 	}
-	sh.stats.Permits -= s.back
+	sh.stats.Permits -= s.release
 	if x.err != nil {
-		sh.stats.Lost += uint64(s.back) //nolint:gosec // not below 0
+		sh.stats.Lost += uint64(s.release) //nolint:gosec // not below 0
 		return
 	}
-	sh.stats.Returned += uint64(s.back) //nolint:gosec // not below 0
+	sh.stats.Returned += uint64(s.release) //nolint:gosec // not below 0
 	if taken == nil {
 		return
 	}
@@ -236,34 +236,34 @@ func (x *exchange) settle(s *swap, taken *limiter.Decision, sent time.Duration) 
 	if !taken.Allowed {
 		return
 	}
-	e.permits, e.ends = s.extra, 0
+	e.permits, e.ends = s.acquire, 0
 	e.expires = sent + s.policy.LeaseFor()
-	if s.policy.Algorithm() == limiter.FixedWindow {
+	if s.policy.CountsInWindows() {
 		e.ends = e.windowEnds
 		e.expires = min(e.expires, e.ends) // nothing of one window is spent in the next
 	}
-	sh.stats.Permits += s.extra
-	sh.stats.Taken += uint64(s.extra) //nolint:gosec // above 0
+	sh.stats.Permits += s.acquire
+	sh.stats.Taken += uint64(s.acquire) //nolint:gosec // above 0
 	// How many to take was guessed from what was left before. If it was more than a part of what was left now, others
-	// would be denied for what lies here, and again after the next swap: so they get that back at once.
-	surplus := s.extra - max((taken.Remaining+s.extra)/leavePart, joined)
+	// would be denied for what lies here, and again after the next renewal: so that is released at once.
+	surplus := s.acquire - max((taken.Remaining+s.acquire)/leavePart, joined)
 	if surplus > 0 && !sh.closed && returnable(e.ends, x.leases.now()) {
 		e.permits -= surplus
 		e.reserved += surplus
-		x.leases.giveBack(e, surplus)
+		x.leases.release(e, surplus)
 	}
 }
 
-// giveBack gives permits back that count as reserved. The shard is locked, and not closed.
-func (l *Leases) giveBack(e *lease, n int64) {
+// giveBack releases permits that count as reserved. The shard is locked, and not closed.
+func (l *Leases) release(e *lease, n int64) {
 	x := newExchange(l)
-	x.swaps = append(x.swaps, swap{lease: e, policy: e.policy, back: n, reserved: n})
+	x.renewals = append(x.renewals, renewal{lease: e, policy: e.policy, release: n, reserved: n})
 	l.calls.Add(1)
 	x.send()
 }
 
 // restore ends a cover whose request was denied: others may spend the permits, if they are still good, else they are
-// given back.
+// released.
 func (l *Leases) restore(c *cover, now time.Duration) {
 	e, sh := c.lease, c.lease.shard
 	sh.mu.Lock()
@@ -273,7 +273,7 @@ func (l *Leases) restore(c *cover, now time.Duration) {
 		e.reserved -= c.n
 		e.permits += c.n
 	case returnable(c.ends, now) && !sh.closed:
-		l.giveBack(e, c.n)
+		l.release(e, c.n)
 	default:
 		e.reserved -= c.n
 		sh.stats.Permits -= c.n
@@ -281,9 +281,9 @@ func (l *Leases) restore(c *cover, now time.Duration) {
 	}
 }
 
-// giveAllBack gives back all permits, to all shards at once: one that does not answer takes no other's time. The shards
+// releaseAll releases all permits, to all shards at once: one that does not answer takes no other's time. The shards
 // of keys are closed.
-func (l *Leases) giveAllBack(ctx context.Context) error {
+func (l *Leases) releaseAll(ctx context.Context) error {
 	all := make(map[Shard][]*exchange)
 	now := l.now()
 	for i := range l.shards {
@@ -293,7 +293,7 @@ func (l *Leases) giveAllBack(ctx context.Context) error {
 			e := sh.leases[key]
 			at := l.shardOf(e)
 			var x *exchange
-			if xs := all[at]; len(xs) > 0 && len(xs[len(xs)-1].swaps) < maxSwaps {
+			if xs := all[at]; len(xs) > 0 && len(xs[len(xs)-1].renewals) < maxRenewals {
 				x = xs[len(xs)-1]
 			}
 			before := x

@@ -86,7 +86,7 @@ func TestStoreFails(t *testing.T) {
 	})
 }
 
-// What is held when the store fails for longer than a lease is lost, and counted: it is not given back twice.
+// What is held when the store fails for longer than a lease is lost, and counted: it is not released twice.
 func TestLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFar(t)
@@ -107,7 +107,7 @@ func TestLost(t *testing.T) {
 	})
 }
 
-// Permits that come later than their lease ends are given back, not spent.
+// Permits that come later than their lease ends are released, not spent.
 func TestSlowStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFar(t)
@@ -136,7 +136,7 @@ func (stuck) Take(ctx context.Context, _ []limiter.Hit, _ []limiter.Decision) er
 	return fmt.Errorf("%w: %w", limiter.ErrUnavailable, ctx.Err())
 }
 
-// Close gives back what is on lease, waits for a store that does not answer only for so long, and leaves a store that
+// Close releases what is on lease, waits for a store that does not answer only for so long, and leaves a store that
 // decides as strict.
 func TestClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -112,7 +112,7 @@ func leased(tb testing.TB, in limiter.Params) *limiter.Policy {
 	return p
 }
 
-// hourly is a leased limit whose count says exactly how many were charged and not given back.
+// hourly is a leased limit whose count says exactly how many were charged and not released.
 func hourly(tb testing.TB, limit int64) *limiter.Policy {
 	tb.Helper()
 	return leased(tb, limiter.Params{Algorithm: limiter.SlidingLog, Limit: limit, Window: time.Hour, MaxLogEntries: 1_000_000})

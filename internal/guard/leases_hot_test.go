@@ -42,7 +42,7 @@ func TestHotKey(t *testing.T) {
 	})
 }
 
-// Many hot keys share the calls that take ahead for them.
+// Many hot keys share the calls that acquire in advance for them.
 func TestHotKeysShareCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFar(t)

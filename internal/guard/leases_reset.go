@@ -1,8 +1,8 @@
 package guard
 
 // Reset is called after the store has forgotten the counter, by any process: permits that were charged to it are of a
-// counter that is no more, so they are neither spent nor given back to the new one. Those of a call or of a request that is
-// under way meanwhile may be; with them no more passes than Leases' bound says of any span of time.
+// counter that is no more, so they are neither spent nor released to the new one. Those of a call or of a request that
+// is under way meanwhile may be; with them no more passes than Leases' bound says of any span of time.
 func (l *Leases) Reset(key string) {
 	sh, _ := l.shard(key)
 	sh.mu.Lock()
@@ -17,7 +17,7 @@ func (l *Leases) Reset(key string) {
 	e.grant++
 }
 
-// Permits are those of a counter on lease in this process. leased says whether it takes permits ahead.
+// Permits are those of a counter on lease in this process. leased says whether it acquires permits in advance.
 func (l *Leases) Permits(key string) (permits int64, leased bool) {
 	sh, _ := l.shard(key)
 	sh.mu.Lock()

@@ -9,8 +9,8 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
 )
 
-// Permits that lie here when their counter is reset are gone: they let nothing pass any more, and give nothing back to the
-// counter that is new.
+// Permits that lie here when their counter is reset are gone: they let nothing pass any more, and give nothing back to
+// the counter that is new.
 func TestResetEndsPermits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFar(t)
@@ -41,7 +41,7 @@ func TestResetEndsPermits(t *testing.T) {
 		if n := charged(t, f, "k", p); n != 20+permits {
 			t.Errorf("%d charged after 20 requests, with %d permits on lease", n, permits)
 		}
-		time.Sleep(4 * limiter.DefaultLeaseFor) // all is given back
+		time.Sleep(4 * limiter.DefaultLeaseFor) // all is released
 		synctest.Wait()
 		if n := charged(t, f, "k", p); n != 20 {
 			t.Errorf("%d charged in the end, want 20: what was on lease is given back to the new counter", n)

@@ -53,7 +53,7 @@ func byLetter(h *limiter.Hit) guard.Shard { return guard.Shard{Address: h.Key[:1
 func newApart(t *testing.T, o guard.LeasesOptions) *guard.Leases {
 	t.Helper()
 	l := guard.NewLeases(o)
-	t.Cleanup(func() { _ = l.Close() }) // what cannot be given back is lost
+	t.Cleanup(func() { _ = l.Close() }) // what cannot be released is lost
 	return l
 }
 

@@ -8,7 +8,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// Permits of a fixed window are neither spent nor given back in the next one.
+// Permits of a fixed window are neither spent nor released in the next one.
 func TestWindowEnds(t *testing.T) {
 	for _, align := range []limiter.Align{limiter.AlignEpoch, limiter.AlignFirstHit} {
 		synctest.Test(t, func(t *testing.T) {
@@ -56,7 +56,7 @@ func TestWindowEnds(t *testing.T) {
 	}
 }
 
-// Permits that were charged just before their window's end are not spent behind it, and not given back.
+// Permits that were charged just before their window's end are not spent behind it, and not released.
 func TestHotAtAWindowsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFar(t)

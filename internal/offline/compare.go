@@ -11,7 +11,6 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
-	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
 // maxKeys bounds the keys that Compare counts one by one, of all rules together.
@@ -253,7 +252,7 @@ func (log *Log) Notes(o LogOptions, sets ...*descriptors.Set) (notes []string) {
 			patterns[path] = true
 		}
 		for _, l := range set.Limits() {
-			if l.Policy.Algorithm() == limiter.Concurrency {
+			if l.Policy.Algorithm().CountsInFlight() {
 				inFlight[l.Rule.Path] = true
 			}
 		}

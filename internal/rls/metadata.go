@@ -39,7 +39,7 @@ func leased(v *decide.Verdict) int64 {
 		return 0
 	}
 	for i := range v.Hits {
-		if v.Hits[i].Policy.Algorithm() == limiter.Concurrency && v.Decisions[i].Allowed && v.Counted(i) {
+		if v.Hits[i].Policy.Algorithm().CountsInFlight() && v.Decisions[i].Allowed && v.Counted(i) {
 			return max(0, v.Hits[i].N)
 		}
 	}

@@ -1,6 +1,7 @@
 package rls
 
 import (
+	"math"
 	"time"
 
 	typepb "github.com/envoyproxy/go-control-plane/envoy/type/v3"
@@ -28,6 +29,9 @@ func (c *call) translate() error {
 	return nil
 }
 
+// maxAddend is the largest hits_addend: what the request's own 32-bit field can carry.
+const maxAddend = math.MaxUint32
+
 // cost is what descriptor i costs: its own hits_addend if present (0 only looks), else the request's, where 0 means 1.
 // is_negative_hits gives that back; with a present 0 it gives nothing back and looks.
 func (d *wireDescriptor) cost(i int, ofRequest uint32) (int64, error) {
@@ -35,8 +39,8 @@ func (d *wireDescriptor) cost(i int, ofRequest uint32) (int64, error) {
 	if d.addend.present {
 		n = d.addend.value
 	}
-	if n > limiter.MaxHits {
-		return 0, invalid("descriptors[%d].hits_addend: must be at most %d, got %d", i, uint64(limiter.MaxHits), n)
+	if n > maxAddend {
+		return 0, invalid("descriptors[%d].hits_addend: must be at most %d, got %d", i, uint64(maxAddend), n)
 	}
 	if d.isNegative {
 		return -int64(n), nil

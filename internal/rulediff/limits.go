@@ -104,7 +104,7 @@ func limitFields(l *descriptors.Limit) map[string]string {
 	if params.BurstFor != 0 {
 		fields["burst_seconds"] = strconv.FormatFloat(params.BurstFor.Seconds(), 'f', -1, 64)
 	}
-	if l.Policy.Algorithm() == limiter.Concurrency {
+	if l.Policy.Algorithm().CountsInFlight() {
 		fields["lease"] = fields["window"]
 		delete(fields, "window")
 	}

@@ -73,10 +73,10 @@ func (c *changes) domain(name string, before, after *descriptors.Domain) {
 	}
 	values, nowValues := valuesOf(before), valuesOf(after)
 	were := pair(before, after, values, nowValues)
-	kept := map[*descriptors.Rule]bool{}
+	found := map[*descriptors.Rule]bool{}
 	for _, r := range after.Rules() {
 		was := were[r]
-		kept[was] = true
+		found[was] = true
 		if was == nil {
 			c.rule(Added, r, nil, r)
 			continue
@@ -91,7 +91,7 @@ func (c *changes) domain(name string, before, after *descriptors.Domain) {
 		c.limits(was, r, r)
 	}
 	for _, r := range before.Rules() {
-		if !kept[r] {
+		if !found[r] {
 			c.rule(Removed, r, r, nil)
 		}
 	}
@@ -336,10 +336,7 @@ func differ(before, after map[string]string) (all []FieldChange) {
 
 // order reports patterns that a value may match two of, and that take another turn than before.
 func (c *changes) order(before, after *descriptors.Domain) {
-	old := map[listing]*descriptors.Branch{}
-	for at, b := range branches(before) {
-		old[at] = b
-	}
+	old := maps.Collect(branches(before))
 	rules := byPath(after)
 	for at, b := range branches(after) {
 		if was := old[at]; was != nil {
@@ -388,7 +385,7 @@ func mayShare(p, q *descriptors.Pattern) bool {
 	}
 }
 
-// overlap says whether two patterns with * match a common text: row by row, can[j] says whether the texts before a[i]
+// overlap says whether two patterns with * match a common text: row by row, can[j] reports whether the texts before a[i]
 // and b[j] can be matched by one.
 func overlap(a, b string) bool {
 	can := make([]bool, len(b)+1)

@@ -220,13 +220,24 @@ func hungFile(err error) (hung *fileread.HungError) {
 	return hung
 }
 
+// maxShownWarnings bounds the warnings of a Status; weir check shows all.
+const maxShownWarnings = 100
+
 // Status is what GET /rules shows of the last load.
 func (r *Rules) Status() adminapi.RulesStatus {
-	s := r.reloader.Status()
-	return adminapi.RulesStatus{
-		Hash: s.Hash, LoadedAt: s.LoadedAt, Files: r.reloader.Get().files,
+	s, live := r.reloader.Status(), r.reloader.Get()
+	status := adminapi.RulesStatus{
+		Hash: s.Hash, LoadedAt: s.LoadedAt, Files: live.files,
 		Errors: errorLines(s.Err), ErrorsAt: s.ErrAt, Published: r.Published(),
 	}
+	if live.set != nil {
+		warnings := live.set.Warnings()
+		status.WarningCount = warnings.Count()
+		for _, w := range warnings[:min(len(warnings), maxShownWarnings)] {
+			status.Warnings = append(status.Warnings, w.Error())
+		}
+	}
+	return status
 }
 
 // Published is the state of the rules in Redis, nil without them.

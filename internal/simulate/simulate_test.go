@@ -180,8 +180,8 @@ func randomLimit(t *rapid.T, known []limiter.Algorithm) *limiter.Policy {
 	if has("max_wait") {
 		in.MaxWait = rapid.SampledFrom([]time.Duration{10 * time.Millisecond, 1500 * time.Millisecond}).Draw(t, "max_wait")
 	}
-	if has("burst_seconds") {
-		in.BurstFor = rapid.SampledFrom([]time.Duration{100 * time.Millisecond, 2 * time.Second}).Draw(t, "burst_seconds")
+	if has("burst_for") {
+		in.BurstFor = rapid.SampledFrom([]time.Duration{100 * time.Millisecond, 2 * time.Second}).Draw(t, "burst_for")
 	}
 	if has("warm_up") {
 		in.WarmUp = rapid.SampledFrom([]time.Duration{100 * time.Millisecond, 2 * time.Second}).Draw(t, "warm_up")

@@ -289,8 +289,8 @@ func readArrival(fields []string) (a Arrival, msg string) {
 		return a, fmt.Sprintf("time %q is not a number of seconds since the start; write it like 1.5", fields[0])
 	}
 	cost, err := strconv.ParseInt(fields[1], 10, 64)
-	if err != nil || cost < 1 || cost > limiter.MaxHits {
-		return a, fmt.Sprintf("cost %q is not a whole number from 1 to %d", fields[1], limiter.MaxHits)
+	if err != nil || cost < 1 || cost > math.MaxUint32 {
+		return a, fmt.Sprintf("cost %q is not a whole number from 1 to %d", fields[1], math.MaxUint32)
 	}
 	a = Arrival{At: int64(math.Round(seconds * 1e6)), Cost: cost}
 	if len(fields) == 3 {

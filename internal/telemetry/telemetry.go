@@ -12,7 +12,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel"
@@ -22,6 +21,8 @@ import (
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+
+	"github.com/weir-ratelimit/weir/internal/logging"
 )
 
 // Options say what is sent. The zero value sends nothing.
@@ -51,7 +52,7 @@ func Start(ctx context.Context, o Options) (*Telemetry, error) {
 	if err := checkEnvironment(); err != nil {
 		return nil, err
 	}
-	otel.SetErrorHandler(&occasional{log: o.Log})
+	otel.SetErrorHandler(&boundedLog{log: o.Log, line: logging.Every{Interval: time.Minute}})
 	about, err := resource.New(ctx, resource.WithAttributes(
 		attribute.String("service.name", "weir"), attribute.String("service.version", o.Version),
 	), resource.WithTelemetrySDK(), resource.WithHost(), resource.WithFromEnv())
@@ -106,28 +107,16 @@ func (t *Telemetry) Close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// quiet is the least time between two lines of what goes wrong.
-const quiet = time.Minute
-
-// occasional logs errors, few of them: a collector that is away is an error every few seconds.
-type occasional struct {
-	log *slog.Logger
-
-	mu      sync.Mutex
-	next    time.Time
-	skipped int
+// boundedLog logs few of the errors: a collector that is away is an error every few seconds.
+type boundedLog struct {
+	log  *slog.Logger
+	line logging.Every
 }
 
 // Handle implements otel.ErrorHandler.
-func (o *occasional) Handle(err error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	now := time.Now()
-	if now.Before(o.next) {
-		o.skipped++
-		return
+func (b *boundedLog) Handle(err error) {
+	if skipped, ok := b.line.Allow(time.Now()); ok {
+		b.log.LogAttrs(context.Background(), slog.LevelWarn, "traces or metrics cannot be sent, see OTEL_EXPORTER_OTLP_ENDPOINT",
+			slog.String("error", err.Error()), slog.Uint64("not_logged_before", skipped))
 	}
-	o.log.LogAttrs(context.Background(), slog.LevelWarn, "traces or metrics cannot be sent, see OTEL_EXPORTER_OTLP_ENDPOINT",
-		slog.String("error", err.Error()), slog.Int("not_logged_before", o.skipped))
-	o.next, o.skipped = now.Add(quiet), 0
 }

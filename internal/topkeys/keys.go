@@ -7,18 +7,22 @@ import (
 	"errors"
 	"regexp"
 	"slices"
-	"time"
 
+	"github.com/weir-ratelimit/weir/internal/adminapi"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
 
-// By is what keys are sorted by.
-type By string
+// The types of the HTTP API.
+type (
+	By   = adminapi.TopBy
+	Keys = adminapi.TopKeys
+	Key  = adminapi.TopKey
+)
 
 // The orders.
 const (
-	ByHits   By = "hits"
-	ByDenied By = "denied"
+	ByHits   = adminapi.ByHits
+	ByDenied = adminapi.ByDenied
 )
 
 // ErrBy is the error of an order that is neither.
@@ -34,36 +38,6 @@ type Query struct {
 	N int
 	// HashValues shows values as hashes, whatever the Options say.
 	HashValues bool
-}
-
-// Keys is the answer to a Query.
-type Keys struct {
-	By By `json:"by"`
-	// Since is when the counting of what is shown began: one to two minutes ago.
-	Since time.Time `json:"since"`
-	// KeptPerRule is Options.PerRule. Hashed says that values are shown as hashes.
-	KeptPerRule int  `json:"kept_per_rule"`
-	Hashed      bool `json:"values_hashed"`
-	// Missed is the hits of rules for which there was no room, since the process started.
-	Missed uint64 `json:"missed_hits"`
-	Keys   []Key  `json:"keys"`
-}
-
-// Key is one key of a rule. It had Hits-HitsError to Hits hits, and Denied-DeniedError to Denied of them were denied.
-type Key struct {
-	Domain string `json:"domain"`
-	Rule   string `json:"rule"`
-	// Descriptor is the entries as commands take them: key=value,key=value.
-	Descriptor string                 `json:"descriptor"`
-	Entries    []descriptors.KeyEntry `json:"entries"`
-	// Counter is the name of the counter that the rule's first limit keeps; empty where values are hashed.
-	Counter     string `json:"counter,omitempty"`
-	Hits        uint64 `json:"hits"`
-	HitsError   uint64 `json:"hits_error"`
-	Denied      uint64 `json:"denied"`
-	DeniedError uint64 `json:"denied_error"`
-	// Share is the key's part of its rule's hits, or of what the rule denied: at most 1.
-	Share float64 `json:"share"`
 }
 
 // Keys are the busiest or the most denied keys, the most first.

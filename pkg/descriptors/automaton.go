@@ -35,7 +35,7 @@ const (
 	settled                       // whatever follows matches, but for a newline
 )
 
-// decide says whether a value matches whose head leads to the state.
+// decide reports whether a value matches whose head leads to the state.
 func (a *automaton) decide(s *search, state uint32) answer {
 	switch is := a.is[state/a.stride]; {
 	case state == 0:

@@ -144,24 +144,29 @@ func TestBuilderProblems(t *testing.T) {
 		{"d", descriptors.Descriptor{Key: "a", ShareThreshold: true}, "share_threshold goes with"},
 		{"d", descriptors.Descriptor{Key: "a", RateLimit: &limit{Params: one}}, "d: a: unit is missing"},
 		{
-			"d", descriptors.Descriptor{Key: "a", RateLimit: &limit{Params: limiter.Params{Limit: 1, Window: time.Hour}, Unit: descriptors.Day}},
+			"d",
+			descriptors.Descriptor{Key: "a", RateLimit: &limit{Params: limiter.Params{Limit: 1, Window: time.Hour}, Unit: descriptors.Day}},
 			"d: a: unit and window are both given",
 		},
 		{
-			"d", descriptors.Descriptor{Key: "a", RateLimit: &limit{Params: limiter.Params{Limit: -1}, Unit: descriptors.Day}},
+			"d",
+			descriptors.Descriptor{Key: "a", RateLimit: &limit{Params: limiter.Params{Limit: -1}, Unit: descriptors.Day}},
 			"d: a: requests_per_unit: must be",
 		},
 		{"d", descriptors.Descriptor{Key: "a", RateLimit: &limit{Unlimited: true, Params: one}}, ""}, // a warning
 		{
-			"d", descriptors.Descriptor{Key: "a", RateLimit: &limit{Unlimited: true, Unit: descriptors.Day}},
+			"d",
+			descriptors.Descriptor{Key: "a", RateLimit: &limit{Unlimited: true, Unit: descriptors.Day}},
 			"d: a: unlimited: true and unit contradict each other",
 		},
 		{
-			"d", descriptors.Descriptor{Key: "a", RateLimit: &limit{Unit: descriptors.Day, Params: one, Replaces: descriptors.Texts("x")}},
+			"d",
+			descriptors.Descriptor{Key: "a", RateLimit: &limit{Unit: descriptors.Day, Params: one, Replaces: descriptors.Texts("x")}},
 			"d: a: replaces x, but no limit of domain d has that name",
 		},
 		{
-			"d", descriptors.Descriptor{Key: "a", Response: &descriptors.Response{Headers: []descriptors.Header{{Name: "host", Value: "x"}}}},
+			"d",
+			descriptors.Descriptor{Key: "a", Response: &descriptors.Response{Headers: []descriptors.Header{{Name: "host", Value: "x"}}}},
 			"d: a: header host is made by Envoy or Weir",
 		},
 		{"d", descriptors.Descriptor{Key: "a", Descriptors: []*descriptors.Descriptor{{Key: "b"}, {Key: "b"}}}, "d: a > b: a > b is already at d: a > b"},

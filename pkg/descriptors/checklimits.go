@@ -79,7 +79,11 @@ func (c *Builder) checkLimit(from *RateLimit) checked {
 		return l
 	}
 	for _, e := range paramErrors(c.makePolicy(&l)) {
-		c.Errorf(l.paramAt(e.Param), "%s", e.Error())
+		if e.Param == "lease_for" && !l.has("lease_for") {
+			c.Errorf(l.at("consistency"), "lease_for: %s; write consistency: strict", e.Msg)
+			continue
+		}
+		c.Errorf(l.paramAt(e.Param), "%s: %s", fieldOf(e.Param), e.Msg)
 	}
 	if l.policy != nil {
 		c.warnOf(&l)
@@ -121,7 +125,7 @@ func (c *Builder) checkRate(l *checked) bool {
 	}
 	l.unit, l.multiplier = l.Unit, l.UnitMultiplier
 	switch unit, window := l.has("unit"), l.has("window"); {
-	case l.params.Algorithm == limiter.Concurrency:
+	case l.params.Algorithm.CountsInFlight():
 		c.checkLease(l)
 	case unit && window:
 		c.Errorf(l.at("window"), "unit and window are both given; remove one of the two")
@@ -198,15 +202,22 @@ func (c *Builder) checkCalendar(l *checked) bool {
 // parameters are the fields that only some algorithms take.
 var parameters = func() map[string]bool {
 	all := map[string]bool{}
-	for _, name := range limiter.AlgorithmNames() {
-		if a, err := limiter.ParseAlgorithm(name); err == nil {
-			for _, p := range a.Parameters() {
-				all[p] = true
-			}
+	for _, a := range limiter.Algorithms() {
+		for _, name := range parametersOf(a) {
+			all[name] = true
 		}
 	}
 	return all
 }()
+
+// parametersOf are the fields that the algorithm takes besides its rate.
+func parametersOf(a limiter.Algorithm) []string {
+	names := a.Parameters()
+	for i, name := range names {
+		names[i] = fieldOf(name)
+	}
+	return names
+}
 
 // checkParameters finds parameters that the algorithm does not have, at whatever value.
 func (c *Builder) checkParameters(l *checked) (foreign bool) {
@@ -214,9 +225,12 @@ func (c *Builder) checkParameters(l *checked) (foreign bool) {
 		return false // it is not known, and that is reported
 	}
 	for _, f := range l.Fields {
-		if parameters[f.Name] && !l.params.Algorithm.Has(f.Name) {
-			takes := strings.Join(l.params.Algorithm.Parameters(), ", ")
-			c.Errorf(f.At, "%s is not a parameter of %s, which takes %s", f.Name, l.params.Algorithm, takes)
+		if !parameters[f.Name] {
+			continue
+		}
+		if takes := parametersOf(l.params.Algorithm); !slices.Contains(takes, f.Name) {
+			c.Errorf(f.At, "%s is not a parameter of %s, which takes %s",
+				f.Name, l.params.Algorithm, strings.Join(takes, ", "))
 			foreign = true
 		}
 	}
@@ -237,18 +251,37 @@ func (c *Builder) makePolicy(l *checked) error {
 	return nil
 }
 
+// fieldOf is the field that says a parameter of limiter.Params.
+func fieldOf(param string) string {
+	switch param {
+	case "limit":
+		return "requests_per_unit"
+	case "burst_for":
+		return "burst_seconds"
+	default:
+		return param
+	}
+}
+
+// PolicyError returns an error of limiter.NewPolicy with the names that rule files have for the parameters.
+func PolicyError(err error) error {
+	var all []error
+	for _, e := range paramErrors(err) {
+		all = append(all, &limiter.ParamError{Param: fieldOf(e.Param), Msg: e.Msg})
+	}
+	return errors.Join(all...)
+}
+
 // paramAt is where the policy's parameter is written, else where the limit is.
 func (l *checked) paramAt(param string) Position {
-	if param == "lease_for" && !l.has("lease_for") {
-		param = "consistency"
+	switch {
+	case param == "window" && !l.has("window") && l.params.Algorithm.CountsInFlight():
+		return l.at("lease")
+	case param == "window" && !l.has("window"):
+		return l.at("unit")
+	default:
+		return l.at(fieldOf(param))
 	}
-	if param == "window" && !l.has("window") {
-		param = "unit"
-		if l.params.Algorithm == limiter.Concurrency {
-			param = "lease"
-		}
-	}
-	return l.at(param)
 }
 
 // paramErrors are what a limiter.NewPolicy error joins.

@@ -44,7 +44,7 @@ func (c *Builder) rule(to parent, d *Descriptor) *Rule {
 	*r = Rule{
 		Domain:         to.domain.name,
 		Path:           c.path(to.path, d),
-		Source:         c.memory.texts.place(d.At.File, d.At.Line),
+		Source:         c.memory.texts.source(d.At.File, d.At.Line),
 		Metadata:       d.Metadata,
 		DetailedMetric: d.DetailedMetric,
 		ValueToMetric:  d.ValueToMetric,
@@ -111,7 +111,7 @@ func (c *Builder) addLimits(to *domain, r *Rule, d *Descriptor) {
 		which := counter{algorithm: l.params.Algorithm, refill: l.params.Refill, engine: l.params.Engine}
 		if d.RateLimits != nil {
 			if which.name = l.Name; l.Name == "" {
-				which.tellApart(all, i)
+				which.distinguish(all, i)
 			}
 		}
 		switch {

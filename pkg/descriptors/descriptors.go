@@ -1,8 +1,8 @@
-// Package descriptors is the rule language: it parses rule files, says everything that is wrong with them, and
-// compiles them into an immutable Set that matches a request's descriptors without allocating.
+// Package descriptors is the rule language: it checks rules, compiles them into an immutable Set, and matches a request's
+// descriptors against it without allocating.
 //
-// A Set is made of domains, a domain is a tree of rules, and a rule has limits. Every valid rule file of
-// envoyproxy/ratelimit means the same here. The package knows no protobuf, no store, and not where files lie.
+// A Set is made of domains, a domain is a tree of rules, and a rule has limits. A Builder makes a Set of Descriptors; package
+// rulefile reads these from YAML files. This package knows no YAML, no protobuf, no store, and not where files lie.
 package descriptors
 
 import (
@@ -42,11 +42,11 @@ type Rule struct {
 	Domain string
 	// Path is for people: "remote_address", or "api_key > path=/checkout*".
 	Path string
-	// Source is the place of the rule as "file:line".
+	// Source is where the rule is written, as "file:line".
 	Source string
 	// Limits must all pass. A rule without limits is known and has no limit.
 	Limits []*Limit
-	// Unlimited says that the rule file says so (`unlimited: true`), rather than nothing.
+	// Unlimited is set by `unlimited: true`.
 	Unlimited bool
 	// Replaces names the limits that an unlimited rule drops within one request. Nil for other rules: each
 	// limit has its own.
@@ -57,7 +57,7 @@ type Rule struct {
 	Metadata map[string]any
 	// DetailedMetric and ValueToMetric are the flags of that name.
 	DetailedMetric, ValueToMetric bool
-	// Response is what a request is told that the rule denies. Nil: nothing of its own.
+	// Response is what Envoy adds to the response to a request that the rule denies. Nil adds nothing.
 	Response *Response
 	// Description and Owner are for people.
 	Description, Owner string
@@ -78,7 +78,7 @@ type Limit struct {
 	Name string
 	// Policy is how the limit counts.
 	Policy *limiter.Policy
-	// Unit and UnitMultiplier are the window as Envoy is told it: Window = Unit x UnitMultiplier. UnitUnknown
+	// Unit and UnitMultiplier are the window as Envoy gets it: Window = Unit x UnitMultiplier. UnitUnknown
 	// if the window is no whole multiple of a unit.
 	Unit           Unit
 	UnitMultiplier uint32
@@ -123,7 +123,7 @@ type Process struct {
 	OnStoreFailure OnStoreFailure
 	// Replicas is how many processes share the limits, for Local. 0 is 1.
 	Replicas int
-	// Rest, if not nil, is called between small pieces of work, of less than 0.01 ms each (but for the longest texts), so
+	// Rest, if not nil, is called between small steps of work, of less than 0.01 ms each (but for the longest texts), so
 	// that a process that serves requests meanwhile can pause.
 	Rest func()
 }
@@ -150,7 +150,7 @@ func (s *Set) Rest() { s.process.rest() }
 // Warnings are what is not wrong, but may not do what was meant, sorted as errors are.
 func (s *Set) Warnings() Errors { return s.warnings }
 
-// UnknownStores are the places where a limit names a store that is not among the known ones.
+// UnknownStores reports each limit that names a store that is not among the known ones.
 func (s *Set) UnknownStores(known []string) Errors {
 	say := "this process has none beside --store; add --named-store, or remove store"
 	if len(known) > 0 {
@@ -173,3 +173,19 @@ func (d *Domain) ID() int { return d.id }
 
 // String is the value's name in a rule file.
 func (o OnStoreFailure) String() string { return onStoreFailureNames[o] }
+
+// Rule is the domain's rule of that Path, nil if there is none.
+func (d *Domain) Rule(path string) *Rule {
+	for _, r := range d.rules {
+		if r.Path == path {
+			return r
+		}
+	}
+	return nil
+}
+
+// Rules are the domain's, in file order.
+func (d *Domain) Rules() []*Rule { return d.rules }
+
+// Params are the parameters that the limit's policy was made of.
+func (l *Limit) Params() limiter.Params { return *l.params }

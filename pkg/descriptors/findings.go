@@ -33,7 +33,7 @@ const (
 	WarnManyLimits  = "many_limits"     // a request that reaches one rule asks more counters than it may by default
 )
 
-// Bounds of what is kept of errors, and of warnings. What is beyond is only counted, so that a file of a million errors
+// Bounds of the errors, and of the warnings, that are listed. What is beyond is only counted, so that a file of a million errors
 // costs neither memory nor an answer of a hundred megabytes.
 const (
 	maxFileErrors = 1_000  // of one file
@@ -68,16 +68,16 @@ func (es Errors) Count() (n int) {
 // findings is a bounded list of errors, or of warnings.
 type findings struct {
 	total  int // added, with those that were there already
-	kept   Errors
-	seen   map[Error]bool // each that is kept
+	listed Errors
+	seen   map[Error]bool // each that is listed
 	byFile map[string]*fileFindings
-	beyond *Error // the first of the file for which nothing could be kept, and how many there are of such
+	beyond *Error // the first of the file for which nothing could be listed, and how many such there are
 }
 
-// fileFindings says how many findings of one file are kept, and how many are not.
-type fileFindings struct{ kept, more int }
+// fileFindings says how many findings of one file are listed, and how many are not.
+type fileFindings struct{ listed, more int }
 
-// add keeps the finding, unless there are too many. One that several aliases lead to is kept once.
+// add lists the finding, unless there are too many. One that several aliases lead to is listed only the first time.
 func (f *findings) add(code string, at Position, format string, args ...any) {
 	f.total++
 	of := f.byFile[at.File]
@@ -104,24 +104,24 @@ func (f *findings) add(code string, at Position, format string, args ...any) {
 		f.byFile[at.File] = of
 	}
 	f.seen[*e] = true
-	of.kept++
-	f.kept = append(f.kept, e)
+	of.listed++
+	f.listed = append(f.listed, e)
 }
 
-// full says that no more of the file's findings are kept.
+// full says that no more findings of the file are listed.
 func (f *findings) full(file string) bool {
 	of := f.byFile[file]
-	return of != nil && of.kept >= maxFileErrors || len(f.kept) >= maxErrors
+	return of != nil && of.listed >= maxFileErrors || len(f.listed) >= maxErrors
 }
 
-// sorted is what was kept, by file, line and column, and behind each file how many were not.
+// sorted is what is listed, by file, line and column, and behind each file how many were not.
 func (f *findings) sorted() (all Errors) {
-	slices.SortStableFunc(f.kept, func(a, b *Error) int {
+	slices.SortStableFunc(f.listed, func(a, b *Error) int {
 		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
 	})
-	for i, e := range f.kept {
+	for i, e := range f.listed {
 		all = append(all, e)
-		last := i+1 == len(f.kept) || f.kept[i+1].File != e.File
+		last := i+1 == len(f.listed) || f.listed[i+1].File != e.File
 		if more := f.byFile[e.File].more; last && more > 0 {
 			all = append(all, &Error{
 				File: e.File, Line: e.Line, Column: e.Column, Code: e.Code, More: more,

@@ -31,9 +31,9 @@ func (c *Builder) finishBranch(b *Branch) {
 		switch first := b.firstStar(p.text); {
 		case first == nil || first.order >= p.order:
 		case first.text == p.text:
-			c.alreadyThere(b.places[i].descriptor, first.to)
+			c.alreadyThere(b.positions[i].descriptor, first.to)
 		default:
-			c.Errorf(b.places[i].value,
+			c.Errorf(b.positions[i].value,
 				"value %s is never reached: %s at %s matches everything that it matches; move it up, before that one",
 				p.text, first.text, first.to.rule.Source)
 		}
@@ -42,12 +42,12 @@ func (c *Builder) finishBranch(b *Branch) {
 	if steps > maxMatchSteps {
 		last := b.index.costliestPattern(path)
 		i := slices.Index(b.all, last)
-		c.Errorf(b.places[i].value,
+		c.Errorf(b.positions[i].value,
 			"too many patterns and regexes of this key begin and end with the same fixed text, so that one value may "+
 				"take %d steps, and at most %d are allowed; begin or end %s with different text, or write one regex for several",
 			steps, maxMatchSteps, last.to.rule.Path)
 	}
-	b.places = nil
+	b.positions = nil
 }
 
 // index makes the tree over the patterns' fixed beginnings, or over their ends.
@@ -111,10 +111,10 @@ func (c *Builder) group(patterns []*Pattern) group {
 		g.few = others
 	}
 	if len(withTexts) > maxTried {
-		g.pieces = newPieces(withTexts, c.process.rest, c.endings)
-		g.pieces.tails = c.index(withTexts, true)
-		for i := range g.pieces.tails.groups {
-			tail := &g.pieces.tails.groups[i]
+		g.sequences = newSequences(withTexts, c.process.rest, c.endings)
+		g.sequences.tails = c.index(withTexts, true)
+		for i := range g.sequences.tails.groups {
+			tail := &g.sequences.tails.groups[i]
 			for _, p := range tail.few {
 				tail.enforced |= p.enforced
 			}
@@ -157,8 +157,8 @@ func (g *group) steps() int {
 		_, most := g.bySuf.costliest((*group).steps)
 		steps += most
 	}
-	if g.pieces != nil {
-		steps += g.pieces.cost() * MaxPatternValue
+	if g.sequences != nil {
+		steps += g.sequences.cost() * MaxPatternValue
 	}
 	return steps
 }
@@ -200,8 +200,8 @@ func (a *affixes) costliestPattern(path []int32) (last *Pattern) {
 }
 
 func (g *group) tails() *affixes {
-	if g.pieces == nil {
+	if g.sequences == nil {
 		return nil
 	}
-	return g.pieces.tails
+	return g.sequences.tails
 }

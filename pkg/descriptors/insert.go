@@ -64,7 +64,7 @@ func (c *Builder) open(b *Branch) {
 func (c *Builder) addPattern(b *Branch, p *Pattern, descriptor, value Position) {
 	c.open(b)
 	p.order = b.next()
-	b.all, b.places = append(b.all, p), append(b.places, written{descriptor, value})
+	b.all, b.positions = append(b.all, p), append(b.positions, written{descriptor, value})
 }
 
 // insertForm puts the node where the descriptor's values, blocks or regex say. It returns the regex that leads there,
@@ -146,7 +146,7 @@ func (c *Builder) insertRegex(b *Branch, d *Descriptor, n *Node) *Pattern {
 		return nil
 	}
 	if c.automata += p.re.bytes(); c.automata > maxAutomata {
-		c.automata = math.MinInt // say it once
+		c.automata = math.MinInt // report it only here
 		c.Errorf(text.At,
 			"the regexes up to here need more than %d MiB as automata; repeat less in them, or write fewer", maxAutomata>>20)
 		return nil

@@ -17,8 +17,8 @@ import (
 //	algorithm[.interval|.redis_cell][:name|/window][#ordinal][@window]|domain|key=value|key=value...
 //
 // with .interval for a token bucket that is refilled in batches, and .redis_cell for a counter of that module, whose
-// states are of another form. Among several limits of one rule, the name tells those apart that have one, and the
-// algorithm and the window the others (docs/adr/0037-unnamed-limits.md): see counter.tellApart. @window is of a limit
+// states are of another form. Among several limits of one rule, the name distinguishes those that have one, and the
+// algorithm and the window the others (docs/adr/0037-unnamed-limits.md): see counter.distinguish. @window is of a limit
 // that a request brought along. The value is the request's, or with share_threshold the pattern, whose * is the only
 // raw * (or *# and a list, regex or file, see matcher.shared), or with hash_values # and a hash, whose # is the only
 // raw # there, or with cidr the address in one spelling. What would make a key ambiguous, unreadable or, in Redis
@@ -72,16 +72,16 @@ type counter struct {
 	refill    limiter.Refill
 	engine    limiter.Engine
 	name      string        // of one limit of several
-	window    time.Duration // 0: nothing is to be said about it
+	window    time.Duration // 0: the key does not show it
 	ordinal   int           // from 2, of limits that agree in all else
 	own       bool          // a request brought the limit along
 }
 
-// tellApart says what the limit all[i], which has no name, has to say of itself beside the others of its rule that
+// distinguish decides what the key of the limit all[i], which has no name, shows beside the others of its rule that
 // have none. Those with another algorithm have other keys anyway. Of those with one algorithm, the one with the
 // longest window, which may have counted most, has the key that it would have alone; the others say their window. Of
 // those with one window, all but the first say which they are.
-func (c *counter) tellApart(all []checked, i int) {
+func (c *counter) distinguish(all []checked, i int) {
 	p := &all[i].params
 	for j := range all {
 		l := &all[j]
@@ -229,4 +229,20 @@ func appendEscaped(dst []byte, text string, r *raw) []byte {
 		done = i
 	}
 	return append(dst, text[done:]...)
+}
+
+// Counts reports whether a counter's key is one that AppendKey writes for this limit of its rule, and not for another.
+func (l *Limit) Counts(key string) bool {
+	rest, ok := strings.CutPrefix(key, l.keyStart)
+	return ok && strings.HasPrefix(rest, "|")
+}
+
+// SameCounters reports whether both limits have the same counter for each request, in the same store.
+func (l *Limit) SameCounters(other *Limit) bool {
+	for i := range max(len(l.Rule.levels), len(other.Rule.levels)) {
+		if l.Rule.level(i) != other.Rule.level(i) {
+			return false
+		}
+	}
+	return l.keyStart == other.keyStart && l.Policy.Store() == other.Policy.Store()
 }

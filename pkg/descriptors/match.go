@@ -22,10 +22,10 @@ type matchers struct {
 	blocks blocks
 	every  *Pattern // the first one that matches every value
 
-	all    []*Pattern       // patterns with * and regexes, in file order
-	places []written        // where these are, until the branch is finished
-	order  int              // how many there are, with blocks
-	by     map[string]*Node // as a shared counter's key shows them
+	all       []*Pattern       // patterns with * and regexes, in file order
+	positions []written        // where these are, until the branch is finished
+	order     int              // how many there are, with blocks
+	by        map[string]*Node // as a shared counter's key shows them
 }
 
 var noMatchers matchers

@@ -164,7 +164,7 @@ func drawLevel(t *rapid.T, depth int, indent string, out *strings.Builder) (leve
 	return level
 }
 
-// hidden says whether a rule above hides r: one that matches whatever r matches, tried on every text up to the
+// hidden reports whether a rule above hides r: one that matches whatever r matches, tried on every text up to the
 // length at which patterns of this size differ.
 func hidden(level []*oracleRule, r *oracleRule) bool {
 	for _, above := range level {

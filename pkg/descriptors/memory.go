@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// memory is what a Set is made in: few large pieces instead of many small ones, since all of it is dropped at once.
+// memory is what a Set is made in: few large arrays instead of many small objects, since all of it is dropped together.
 // With 100,000 rules that is what the collector's marks take, which requests wait for (docs/performance.md).
 type memory struct {
 	nodes      slab[Node]
@@ -22,7 +22,7 @@ type memory struct {
 // slab is memory for Ts.
 type slab[T any] struct {
 	free []T
-	size int // of the last piece
+	size int // of the last array
 }
 
 // next is a zero T.
@@ -51,8 +51,8 @@ func (t *texts) room(length int) (from int) {
 	return t.last.Len()
 }
 
-// place is "file:line".
-func (t *texts) place(file string, line int) string {
+// source is "file:line".
+func (t *texts) source(file string, line int) string {
 	var digits [20]byte
 	number := strconv.AppendInt(digits[:0], int64(line), 10)
 	from := t.room(len(file) + 1 + len(number))

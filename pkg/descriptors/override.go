@@ -30,7 +30,7 @@ func (r *Rule) Override(requestsPerUnit uint32, window time.Duration) (*Limit, e
 	params := *l.params
 	l.Rule, l.params = r, &params
 	l.params.Limit, l.params.LeaseFor = int64(requestsPerUnit), 0
-	if l.params.Algorithm != limiter.Concurrency { // whose window is its lease
+	if !l.params.Algorithm.CountsInFlight() { // whose window is its lease
 		l.params.Window = window
 	}
 	if l.params.Align == limiter.AlignCalendar && !limiter.OnCalendar(window) {
@@ -42,7 +42,7 @@ func (r *Rule) Override(requestsPerUnit uint32, window time.Duration) (*Limit, e
 	}
 	if err != nil {
 		return nil, fmt.Errorf("limit of %d requests per %s on %s (%s): %w",
-			requestsPerUnit, FormatDuration(window), r.Path, l.params.Algorithm, err)
+			requestsPerUnit, FormatDuration(window), r.Path, l.params.Algorithm, PolicyError(err))
 	}
 	l.Policy = policy
 	l.Unit, l.UnitMultiplier = UnitOf(window)

@@ -59,7 +59,7 @@ func ParseKey(key string) (terms KeyTerms, ok bool) {
 // character, and then of a %XX.
 const shortestCut = maxKey - (utf8.UTFMax - 1) - len("%X")
 
-// endsWithHash says whether the key, or its last part, ends with the hash of a key that was cut, and not of a value.
+// endsWithHash reports whether the key, or its last part, ends with the hash of a key that was cut, and not of a value.
 // A key that was cut right behind an = looks as if it had the hash of a value.
 func endsWithHash(key, last string) bool {
 	if last == "" {

@@ -43,7 +43,7 @@ func newPattern(text string, to *Node) Pattern {
 	return p
 }
 
-// answer says whether a value matches.
+// answer reports whether a value matches.
 type answer uint8
 
 const (
@@ -52,13 +52,7 @@ const (
 	unsure // the value is longer than MaxPatternValue, and what Weir reads of it does not decide
 )
 
-// match reports whether the value matches the pattern, whatever its length. It is for people and for loads.
-func (p *Pattern) match(value string) bool {
-	s := search{value: value, head: value}
-	return strings.HasPrefix(value, p.prefix) && p.decide(&s) == yes
-}
-
-// decide says whether a value that begins with the pattern's prefix matches it. It looks for each text where that first
+// decide reports whether a value that begins with the pattern's prefix matches it. It looks for each text where that first
 // occurs after the one before it, so it reads the value once.
 func (p *Pattern) decide(s *search) answer {
 	if !strings.HasSuffix(s.value, p.suffix) {

@@ -6,7 +6,7 @@ import (
 )
 
 // radix is a radix tree over the fixed beginnings, or ends, of many lengths: a look-up reads as much of the value as
-// there is in the tree, and nothing twice.
+// there is in the tree, and no byte more than one time.
 type radix struct {
 	nodes  []radixNode // the root is the first; the children of a node are side by side, by their first byte
 	firsts []byte      // by node: the first byte of what leads there from the node above

@@ -17,7 +17,7 @@ func (c *Builder) checkReplaces(d *domain) {
 		case !d.named[r.of.Text]:
 			c.Errorf(r.of.At,
 				"replaces %s, but no limit of domain %s has that name; %s", r.of.Text, d.name, nameHint(r.of.Text, known))
-		case r.by != "" && r.by != r.of.Text: // itself: said by the reader
+		case r.by != "" && r.by != r.of.Text: // itself: the reader reports it
 			search.edges[r.by] = append(search.edges[r.by], r.of)
 		}
 	}

@@ -6,10 +6,12 @@ import (
 	"math"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
+
+// maxNumber is the largest number of requests_per_unit and its like: what Envoy's own 32-bit field can carry.
+const maxNumber = math.MaxUint32
 
 // Scaled is the limit with its numbers (requests_per_unit, burst, segment_cap) times factor, rounded down, on the same
 // counters: what was used is kept, as after an edit of the rule. The error says why there is no such limit.
@@ -34,8 +36,8 @@ func (l *Limit) Scaled(factor float64) (*Limit, error) {
 		}
 		// What is a whole number but for the last bit of a double, as 3 x 0.333..., is meant as one.
 		n := math.Floor(float64(*part.n)*factor + 1e-6)
-		if n < 1 || n > limiter.MaxLimit || math.IsNaN(n) {
-			errs = append(errs, fmt.Errorf("%s would be %g; it must be between 1 and %d", part.name, n, int64(limiter.MaxLimit)))
+		if n < 1 || n > maxNumber || math.IsNaN(n) {
+			errs = append(errs, fmt.Errorf("%s would be %g; it must be between 1 and %d", part.name, n, int64(maxNumber)))
 			continue
 		}
 		*part.n = int64(n)
@@ -48,7 +50,7 @@ func (l *Limit) Scaled(factor float64) (*Limit, error) {
 		err = scaled.share()
 	}
 	if err != nil {
-		return fail(err)
+		return fail(PolicyError(err))
 	}
 	return &scaled, nil
 }
@@ -67,38 +69,6 @@ func (l *Limit) label() string {
 // Place is that of the limit among its rule's, from 1; 0 for a limit that a request brings along.
 func (l *Limit) Place() int {
 	return 1 + slices.IndexFunc(l.Rule.Limits, func(of *Limit) bool { return of.ID == l.ID })
-}
-
-// Rule is the domain's rule of that Path, nil if there is none.
-func (d *Domain) Rule(path string) *Rule {
-	for _, r := range d.rules {
-		if r.Path == path {
-			return r
-		}
-	}
-	return nil
-}
-
-// Rules are the domain's, in file order.
-func (d *Domain) Rules() []*Rule { return d.rules }
-
-// SameCounters reports whether both limits have the same counter for each request, in the same store.
-func (l *Limit) SameCounters(other *Limit) bool {
-	for i := range max(len(l.Rule.levels), len(other.Rule.levels)) {
-		if l.Rule.level(i) != other.Rule.level(i) {
-			return false
-		}
-	}
-	return l.keyStart == other.keyStart && l.Policy.Store() == other.Policy.Store()
-}
-
-// Params are the parameters that the limit's policy was made of.
-func (l *Limit) Params() limiter.Params { return *l.params }
-
-// Counts says whether a counter's key is one that AppendKey writes for this limit of its rule, and not for another.
-func (l *Limit) Counts(key string) bool {
-	rest, ok := strings.CutPrefix(key, l.keyStart)
-	return ok && strings.HasPrefix(rest, "|")
 }
 
 // share sets the process's share of the limit, if it is for Local to count. A limit that has a policy has a share.

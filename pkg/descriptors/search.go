@@ -139,12 +139,12 @@ func (s *search) isOpen() bool { return s.open != nil && s.isBefore(s.open.order
 
 // group is the patterns of a branch that begin with the same fixed text, or of these the ones that end with the same.
 type group struct {
-	first    int        // the order of the first one
-	enforced levels     // where below one of them a limit denies; only for the groups of pieces.tails
-	only     *Pattern   // the only one, if it is all of the group and has neither texts between two * nor is a regex
-	few      []*Pattern // tried one by one, in file order
-	bySuf    *affixes   // nil if there are few: the patterns that have no text between two *, and regexes
-	pieces   *pieces    // nil if there are few: the patterns that have
+	first     int        // the order of the first one
+	enforced  levels     // where below one of them a limit denies; only for the groups of sequences.tails
+	only      *Pattern   // the only one, if it is all of the group and has neither texts between two * nor is a regex
+	few       []*Pattern // tried one by one, in file order
+	bySuf     *affixes   // nil if there are few: the patterns that have no text between two *, and regexes
+	sequences *sequences // nil if there are few: the patterns that have
 }
 
 // maxTried is how many patterns with the same beginning are tried one by one.
@@ -159,7 +159,7 @@ func (s *search) look(g *group) {
 	if g.bySuf != nil {
 		g.bySuf.lookBack(s, 0, toDecide)
 	}
-	if g.pieces != nil {
-		g.pieces.look(s)
+	if g.sequences != nil {
+		g.sequences.look(s)
 	}
 }

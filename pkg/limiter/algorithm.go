@@ -18,23 +18,31 @@ var algorithms = [...]struct {
 	// make checks the parameters that only this algorithm has, sets their defaults in place, and scales. It is not
 	// called for a limit of 0, which denies everything, unless the algorithm counts in windows.
 	make func(in *Params) (algorithm, error)
-	// params are the parameters that the algorithm takes besides Limit, Window and ChargeDenied.
-	params []string
-	list   bool // its states carry a List
-	window bool // it counts in windows, which end as a whole, whether or not a hit was counted in them
-	flight bool // it counts requests in flight: negative hits are routine
-	lease  bool // permits can be acquired before they are needed, and released without a trace
+	// params names the parameters that the algorithm takes besides Limit, Window and ChargeDenied.
+	params string
+	is     kind
 }{
-	FixedWindow:     {name: "fixed_window", make: newFixedWindow, params: []string{"align", "time_zone"}, window: true, lease: true},
-	Funnel:          {name: "funnel", make: newFunnel, params: []string{"burst", "engine"}, lease: true},
-	TokenBucket:     {name: "token_bucket", make: newTokenBucket, params: []string{"burst", "initial", "refill", "engine"}, lease: true},
-	SlidingWindow:   {name: "sliding_window", make: newSlidingWindow, params: []string{"segments", "segment_cap", "oldest"}, list: true, lease: true},
-	SlidingLog:      {name: "sliding_log", make: newSlidingLog, params: []string{"max_log_entries"}, list: true, lease: true},
-	SmoothBursty:    {name: "smooth_bursty", make: newSmoothBursty, params: []string{"burst_seconds", "initial", "max_wait", "max_cost"}},
-	LeakyQueue:      {name: "leaky_queue", make: newLeakyQueue, params: []string{"burst", "max_wait"}},
-	Concurrency:     {name: "concurrency", make: newConcurrency, params: []string{"lease", "max_log_entries"}, list: true, flight: true},
-	SmoothWarmingUp: {name: "smooth_warming_up", make: newSmoothWarmingUp, params: []string{"warm_up", "cold_factor", "max_wait", "max_cost"}, list: true},
+	FixedWindow:     {"fixed_window", newFixedWindow, "align time_zone", inWindows | leasable},
+	Funnel:          {"funnel", newFunnel, "burst engine", leasable | isRate},
+	TokenBucket:     {"token_bucket", newTokenBucket, "burst initial refill engine", leasable | isRate},
+	SlidingWindow:   {"sliding_window", newSlidingWindow, "segments segment_cap oldest", keepsList | leasable},
+	SlidingLog:      {"sliding_log", newSlidingLog, "max_log_entries", keepsList | leasable},
+	SmoothBursty:    {"smooth_bursty", newSmoothBursty, "burst_for initial max_wait max_cost", isRate},
+	LeakyQueue:      {"leaky_queue", newLeakyQueue, "burst max_wait", isRate},
+	Concurrency:     {"concurrency", newConcurrency, "lease max_log_entries", keepsList | inFlight},
+	SmoothWarmingUp: {"smooth_warming_up", newWarmingUp, "warm_up cold_factor max_wait max_cost", keepsList | isRate},
 }
+
+// kind is a set of what is true of every limit of an algorithm.
+type kind uint8
+
+const (
+	keepsList kind = 1 << iota // its states carry a List
+	inWindows                  // it counts in windows, which end as a whole, whether or not a hit was counted in them
+	inFlight                   // it counts requests in flight: negative hits are routine
+	leasable                   // permits can be acquired before they are needed, and released without a trace
+	isRate                     // it lets hits pass at a rate, which can be slower
+)
 
 // algorithm is the arithmetic of one limit. It is immutable, and safe for concurrent use.
 type algorithm interface {
@@ -122,16 +130,16 @@ func (a Algorithm) Parameters() []string {
 	if !a.known() {
 		return []string{"charge_denied"}
 	}
-	return append(slices.Clone(algorithms[a].params), "charge_denied")
+	return append(strings.Fields(algorithms[a].params), "charge_denied")
 }
 
 // Has reports whether the algorithm takes the named parameter.
 func (a Algorithm) Has(param string) bool { return slices.Contains(a.Parameters(), param) }
 
-// CountsInFlight reports whether the algorithm counts requests in flight, so that its window is how long a request counts
-// that is not given back.
-func (a Algorithm) CountsInFlight() bool { return a.known() && algorithms[a].flight }
+// CountsInFlight reports whether the algorithm counts requests in flight, so that its window is how long a request
+// counts that is not given back.
+func (a Algorithm) CountsInFlight() bool { return a.known() && algorithms[a].is&inFlight != 0 }
 
-// CanLease reports whether permits of the algorithm can be acquired before requests need them, and released again without
-// a trace. It cannot where an answer depends on the moment at which each request comes.
-func (a Algorithm) CanLease() bool { return a.known() && algorithms[a].lease }
+// CanLease reports whether permits of the algorithm can be acquired before requests need them, and released again
+// without a trace. It cannot where an answer depends on the moment at which each request comes.
+func (a Algorithm) CanLease() bool { return a.known() && algorithms[a].is&leasable != 0 }

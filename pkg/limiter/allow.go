@@ -80,12 +80,12 @@ func (l *Limiter) Refund(ctx context.Context, key string, n int64) error {
 // Release gives n hits back to the counters of requests in flight: the policies of Concurrency. Who was admitted
 // calls it when done; hits that are not released count until the policy's Window ends. Other policies stay charged.
 func (l *Limiter) Release(ctx context.Context, key string, n int64) error {
-	return l.giveBack(ctx, key, n, inFlight)
+	return l.giveBack(ctx, key, n, countsInFlight)
 }
 
 func anyPolicy(*Policy) bool { return true }
 
-func inFlight(p *Policy) bool { return p != nil && p.Algorithm() == Concurrency }
+func countsInFlight(p *Policy) bool { return p != nil && p.Algorithm().CountsInFlight() }
 
 func (l *Limiter) giveBack(ctx context.Context, key string, n int64, to func(*Policy) bool) error {
 	if n < 1 {

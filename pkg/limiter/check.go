@@ -5,13 +5,14 @@ import (
 	"fmt"
 )
 
-// ErrInvalid is wrapped by the error of a Store that was asked what no store can decide: it is the caller's mistake, and
-// nothing was charged.
+// ErrInvalid is wrapped by the error of a Store that was asked what no store can decide: it is the caller's mistake,
+// and nothing was charged.
 var ErrInvalid = errors.New("invalid hits")
 
 // Check returns an error that wraps ErrInvalid, and says which hit is wrong, unless any Store can decide the hits: each
-// has a policy, a known Mode and a cost that is not 0 (or only looks) and at most MaxHits, out has room for their answers, and hits of one key count
-// alike. Every Store of this module calls it, or does the same, before it locks or sends anything.
+// has a policy, a known Mode and a cost that is not 0 (or only looks) and at most MaxHits, out has room for their
+// answers, and hits of one key count alike. Every Store of this module calls it, or does the same, before it locks or
+// sends anything.
 func Check(hits []Hit, out []Decision) error {
 	if err := CheckEach(hits, out); err != nil || len(hits) < 2 {
 		return err
@@ -76,6 +77,7 @@ func invalidHit(i int, h *Hit) error {
 	case h.N == 0:
 		return fmt.Errorf("%w: hits[%d].N: must not be 0; set Look if the hit is only to look", ErrInvalid, i)
 	default:
-		return fmt.Errorf("%w: hits[%d].N: must be between -%d and %d, got %d", ErrInvalid, i, int64(MaxHits), int64(MaxHits), h.N)
+		return fmt.Errorf("%w: hits[%d].N: must be between %d and %d, got %d",
+			ErrInvalid, i, -int64(MaxHits), int64(MaxHits), h.N)
 	}
 }

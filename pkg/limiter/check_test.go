@@ -52,9 +52,9 @@ func TestStepSharesNoMemory(t *testing.T) {
 	}
 }
 
-// TestDecideTakesLinearTime, in the hits of a request, whether their keys differ or not, are denied or not: sixteen times
-// the hits take less than 64 times as long. (With a scan for each hit, it was 256 times.) Times are the least of several,
-// since what else the machine does only adds to them.
+// TestDecideTakesLinearTime, in the hits of a request, whether their keys differ or not, are denied or not: sixteen
+// times the hits take less than 64 times as long. (With a scan for each hit, it was 256 times.) Times are the least of
+// several, since what else the machine does only adds to them.
 func TestDecideTakesLinearTime(t *testing.T) {
 	p := mustPolicy(t, limiter.Params{Algorithm: limiter.Funnel, Limit: 1 << 20, Window: time.Hour})
 	none := mustPolicy(t, limiter.Params{Algorithm: limiter.Funnel, Limit: 0, Window: time.Hour})

@@ -5,13 +5,14 @@ import "sort"
 // Concurrency counts requests in flight: negative hits give them back.
 const Concurrency Algorithm = 8
 
-// concurrency is a slidingLog of leases: a hit counts until it is given back, or until its lease, the Window, ends. Which
-// lease a hit gives back is not known, so it is the oldest: those that stay end later than they have to, never earlier.
+// concurrency is a slidingLog of leases: a hit counts until it is given back, or until its lease, the Window, ends.
+// Which lease a hit gives back is not known, so it is the oldest: those that stay end later than they have to, never
+// earlier.
 type concurrency struct{ slidingLog }
 
 func newConcurrency(in *Params) (algorithm, error) {
 	if most := orDefault(in.MaxLogEntries, MaxLogEntries); in.Limit > most {
-		return nil, paramError("requests_per_unit", "concurrency remembers every request in flight, so it takes at most "+
+		return nil, paramError("limit", "concurrency remembers every request in flight, so it takes at most "+
 			"max_log_entries = %d, got %d; raise max_log_entries", most, in.Limit)
 	}
 	return &concurrency{slidingLog{terms: in.terms(), kind: Concurrency, giveBack: giveBackOldest}}, nil

@@ -123,8 +123,8 @@ func mayCharge(hits []limiter.Hit, out []limiter.Decision, i int) bool {
 	return false
 }
 
-// spending is the policy by which a quota hit is charged that does not fit, in a request that is admitted: all of its cost
-// where a denied one is charged so, too, else what is left, and nothing of those in flight.
+// spending is the policy by which a quota hit is charged that does not fit, in a request that is admitted: all of its
+// cost where a denied one is charged so, too, else what is left, and nothing of those in flight.
 func spending(p *limiter.Policy) *limiter.Policy {
 	if p.ChargeDenied() == limiter.ChargeFull && p.Algorithm() != limiter.Concurrency {
 		return p
@@ -140,8 +140,8 @@ func spending(p *limiter.Policy) *limiter.Policy {
 	return p
 }
 
-// TestAdmittedHitsAreCharged: an admitted request is what its hits are that fit, one after the other, and then its quotas that
-// are over.
+// TestAdmittedHitsAreCharged: an admitted request is what its hits are that fit, one after the other, and then its
+// quotas that are over.
 func TestAdmittedHitsAreCharged(t *testing.T) {
 	policies := hourly(t)
 	rapid.Check(t, func(t *rapid.T) {

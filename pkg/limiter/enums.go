@@ -32,8 +32,9 @@ type Initial uint8
 
 // The values of Initial.
 const (
-	InitialFull  Initial = iota
-	InitialEmpty         // fills from the first hit on; forgotten, and so empty again, when full for as long as filling takes
+	InitialFull Initial = iota
+	// InitialEmpty fills from the first hit on. A bucket that was full for as long as filling takes is empty again.
+	InitialEmpty
 )
 
 // Refill says how tokens come back.

@@ -4,8 +4,8 @@ package limiter
 const FixedWindow Algorithm = 1
 
 // fixedWindow counts hits per window: in a State, A is the start of the window in which B hits were counted. Windows
-// start at multiples of the window's length since the Unix epoch, with the first hit (AlignFirstHit), or where a calendar
-// has them (AlignCalendar).
+// start at multiples of the window's length since the Unix epoch, with the first hit (AlignFirstHit), or where a
+// calendar has them (AlignCalendar).
 //
 // A window that starts after now (the clock stepped back) goes on until it ends: it is not granted a second time.
 type fixedWindow struct {
@@ -18,10 +18,11 @@ type fixedWindow struct {
 func newFixedWindow(in *Params) (algorithm, error) {
 	switch {
 	case in.Align == AlignCalendar && !OnCalendar(in.Window):
-		return nil, paramError("align", "calendar goes with a window of one hour, day, week or year, or of 1, 2, 3, 4 or 6 months of "+
-			"30 days, not with %s; use epoch", in.Window)
+		return nil, paramError("align", "calendar goes with a window of one hour, day, week or year, or of 1, 2, 3, 4 or 6 "+
+			"months of 30 days, not with %s; use epoch", in.Window)
 	case in.Align != AlignCalendar && in.TimeZone != nil:
-		return nil, paramError("time_zone", "goes with align: calendar only; write align: calendar, or remove time_zone")
+		return nil, paramError("time_zone", "goes with windows of the calendar only; "+
+			"align to the calendar, or leave the time zone out")
 	}
 	f := &fixedWindow{terms: in.terms(), align: in.Align}
 	if in.Align == AlignCalendar {
@@ -42,8 +43,8 @@ func (f *fixedWindow) traits() traits {
 func (f *fixedWindow) args() []int64 { return []int64{f.limit, f.window, int64(f.align)} }
 
 // step returns a Decision whose ResetAfter is always the window's end, also where nothing was counted in it and for a
-// limit of 0: envoyproxy/ratelimit answers so. With AlignFirstHit, a window that no hit has begun is as long as the next
-// one will be.
+// limit of 0: envoyproxy/ratelimit answers so. With AlignFirstHit, a window that no hit has begun is as long as the
+// next one will be.
 func (f *fixedWindow) step(s State, now, n int64, c charge) (next State, o outcome) {
 	start, ends, count := f.currentWindow(&s, now)
 	left := max(0, f.limit-count)
@@ -73,8 +74,9 @@ func (f *fixedWindow) step(s State, now, n int64, c charge) (next State, o outco
 	return State{A: start, B: count}, o
 }
 
-// currentWindow returns the window that a hit at now falls into, and what was counted in it. A count stays as long as the
-// window in which it was counted started within the current one, also where the rule's window became longer meanwhile.
+// currentWindow returns the window that a hit at now falls into, and what was counted in it. A count stays as long as
+// the window in which it was counted started within the current one, also where the rule's window became longer
+// meanwhile.
 func (f *fixedWindow) currentWindow(s *State, now int64) (start, end, count int64) {
 	switch f.align {
 	case AlignCalendar:

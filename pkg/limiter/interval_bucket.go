@@ -1,8 +1,8 @@
 package limiter
 
-// intervalBucket is a TokenBucket with RefillInterval: it is refilled in whole batches, Limit tokens every Window, counted
-// from the first hit on a full bucket. In a State, B tokens were missing at A, in microseconds since the epoch, when a
-// Window began. The zero State is a full bucket, or one that is about to start (InitialEmpty).
+// intervalBucket is a TokenBucket with RefillInterval: it is refilled in whole batches, Limit tokens every Window,
+// counted from the first hit on a full bucket. In a State, B tokens were missing at A, in microseconds since the epoch,
+// when a Window began. The zero State is a full bucket, or one that is about to start (InitialEmpty).
 //
 // While the clock is behind A (it stepped back), no batch comes.
 type intervalBucket struct {
@@ -16,7 +16,9 @@ type intervalBucket struct {
 
 // newIntervalBucket bounds the bucket's debt to what comes back before the horizon.
 func newIntervalBucket(in *Params) (algorithm, error) {
-	b := &intervalBucket{terms: in.terms(), burst: in.Burst, maxDebt: maxExact / 2, startsEmpty: in.Initial == InitialEmpty}
+	b := &intervalBucket{
+		terms: in.terms(), burst: in.Burst, maxDebt: maxExact / 2, startsEmpty: in.Initial == InitialEmpty,
+	}
 	if batches := horizon / b.window; batches < b.maxDebt/b.limit {
 		b.maxDebt = batches * b.limit
 	}
@@ -69,8 +71,8 @@ func (b *intervalBucket) step(s State, now, n int64, c charge) (next State, o ou
 	return State{A: start, B: missing}, o
 }
 
-// refilled returns how many tokens are missing at now, since when the current batch counts, and whether the bucket is about
-// to start.
+// refilled returns how many tokens are missing at now, since when the current batch counts, and whether the bucket is
+// about to start.
 func (b *intervalBucket) refilled(s *State, now int64) (start, missing int64, first bool) {
 	if s.A == 0 || s.A-now > grace {
 		return b.begin(now)

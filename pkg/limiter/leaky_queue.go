@@ -3,8 +3,8 @@ package limiter
 // LeakyQueue is the leaky bucket as a queue: requests are delayed so that they pass evenly spaced.
 const LeakyQueue Algorithm = 7
 
-// leakyQueue is a meter whose level a charge never leaves below what leaks while the longest request waits: what departs
-// now empties it in that time. A request goes when it has leaked through itself.
+// leakyQueue is a meter whose level a charge never leaves below what leaks while the longest request waits: what
+// departs now empties it in that time. A request goes when it has leaked through itself.
 type leakyQueue struct{ meter }
 
 func newLeakyQueue(in *Params) (algorithm, error) {

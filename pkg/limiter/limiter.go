@@ -17,9 +17,10 @@ import (
 // the limit is zero.
 const Never = time.Duration(math.MaxInt64)
 
-// MaxHits is the largest cost of one Hit, in hits: what Envoy's 32-bit hits_addend can carry. Larger costs
-// are refused by whoever translates a request.
-const MaxHits = math.MaxUint32
+// MaxHits is the largest cost of one Hit, in hits: 2.8e14, which is 256 TiB for a limit that counts bytes. Sums of a
+// cost and of what a counter holds stay below 2^53, so that Redis, whose Lua counts in doubles, decides exactly as Go
+// does.
+const MaxHits = 1 << 48
 
 // ErrUnavailable is wrapped by every error of a Store but those of ErrInvalid: it could not say whether the request may
 // pass. A denial is a value (Decision.Allowed), never an error.

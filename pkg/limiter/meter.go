@@ -5,10 +5,11 @@ import "time"
 // meter is the leaky bucket as a meter (GCRA: ITU-T I.371, ATM Forum TM 4.0), which Funnel, TokenBucket, LeakyQueue,
 // SmoothBursty and SmoothWarmingUp share: they differ in which levels pass, and in what the level is after a hit.
 //
-// The level is counted in units of which leak units leak each tick and one hit is cost units, where leak/cost is Limit hits
-// per Window in ticks, reduced. In a State, the funnel is empty, which is the theoretical arrival time of GCRA, A
-// microseconds after the epoch plus part/leak of a tick. With a leak of 1 a hit is a whole number of ticks and the part is
-// always 0. No leak is ever lost to rounding. B is the part, and how far A was ahead when it was written (see withSpan).
+// The level is counted in units of which leak units leak each tick and one hit is cost units, where leak/cost is Limit
+// hits per Window in ticks, reduced. In a State, the funnel is empty, which is the theoretical arrival time of GCRA, A
+// microseconds after the epoch plus part/leak of a tick. With a leak of 1 a hit is a whole number of ticks and the part
+// is always 0. No leak is ever lost to rounding. B is the part, and how far A was ahead when it was written (see
+// withSpan).
 //
 // A clock that stepped back makes the level look higher than it is. A cost that does not fit for that reason is decided
 // at the time at which the state was written: nothing leaked since then, and what had room then has room now. The
@@ -58,6 +59,9 @@ func (m *meter) scale(in *Params, setLevels func() bool) bool {
 		width := m.window / tick
 		g := gcd(m.limit, width)
 		m.tick, m.leak, m.cost = tick, m.limit/g, width/g
+		if m.leak > 1<<partBits {
+			break // a State's part has no room for it, in longer ticks neither
+		}
 		// A level of maxExact or less, and not further ahead than the horizon.
 		m.maxLevel = maxExact
 		if horizon/tick < m.maxLevel/m.leak {
@@ -97,8 +101,8 @@ func (m *meter) holdBurst(in *Params) error {
 }
 
 func burstError(in *Params) error {
-	return paramError("burst", "%d at %d per %s needs more than 53 bits to count exactly; choose a smaller burst or a rate "+
-		"with fewer digits", in.Burst, in.Limit, in.Window)
+	return paramError("burst", "%d at %d per %s needs more than 53 bits to count exactly; choose a smaller burst or a "+
+		"rate with fewer digits", in.Burst, in.Limit, in.Window)
 }
 
 // ticks is a duration in whole ticks.
@@ -110,7 +114,7 @@ const maxDebt = 365 * 24 * time.Hour
 
 // canOwe reports whether room, in units, is enough for what the largest request may owe.
 func (m *meter) canOwe(room int64) bool {
-	return room/m.cost >= MaxHits || room/m.leak >= m.ticks(maxDebt)
+	return room/m.cost >= MaxCost || room/m.leak >= m.ticks(maxDebt)
 }
 
 func (m *meter) traits() traits {
@@ -125,7 +129,8 @@ func (m *meter) traits() traits {
 
 func (m *meter) args() []int64 {
 	return []int64{
-		m.limit, m.tick, m.leak, m.cost, m.burst, m.capacity, m.still, m.maxLevel, int64(m.kind), fromBool(m.startsEmpty), m.linger,
+		m.limit, m.tick, m.leak, m.cost, m.burst, m.capacity, m.still, m.maxLevel,
+		int64(m.kind), fromBool(m.startsEmpty), m.linger,
 	}
 }
 
@@ -180,8 +185,9 @@ func (m *meter) step(s State, now, n int64, c charge) (next State, o outcome) {
 // stoodStill is how far tick t is ahead of now, if the clock stepped back: nobody waits for the clock to come back.
 func (m *meter) stoodStill(t, now int64) time.Duration { return micros(max(0, t*m.tick-now)) }
 
-// empties returns in how many ticks from t the funnel will be empty, and the part of a tick after them, and whether this
-// is a bucket's beginning: one that starts empty is remembered for a while after it became full, and then starts again.
+// empties returns in how many ticks from t the funnel will be empty, and the part of a tick after them, and whether
+// this is a bucket's beginning: one that starts empty is remembered for a while after it became full, and then starts
+// again.
 func (m *meter) empties(s *State, t int64) (ahead, part int64, first bool) {
 	ahead, part = ceilDiv(s.A, m.tick)-t, min(s.part(), m.leak-1)
 	if ahead > m.reach {
@@ -205,8 +211,8 @@ func (m *meter) level(ahead, part int64) int64 {
 	return min(m.highest, ahead*m.leak+part)
 }
 
-// leaksTo returns in how many whole ticks a funnel that will be empty in ahead ticks and part of one has leaked to a level
-// below its own. It may be further ahead than a product of ticks and leak can say.
+// leaksTo returns in how many whole ticks a funnel that will be empty in ahead ticks and part of one has leaked to a
+// level below its own. It may be further ahead than a product of ticks and leak can say.
 func (m *meter) leaksTo(level, ahead, part int64) int64 {
 	ticks := ahead - level/m.leak
 	if part > level%m.leak {

@@ -66,8 +66,10 @@ func newOracle(in limiter.Params, p *limiter.Policy) oracle {
 		}
 		o.width = window / o.segments
 		return o
-	default:
+	case limiter.SlidingLog:
 		return &logOracle{limit: in.Limit, window: window}
+	default:
+		return nil
 	}
 }
 

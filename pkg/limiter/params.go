@@ -10,7 +10,8 @@ import (
 
 // Bounds of a policy's numbers.
 const (
-	MaxLimit      = math.MaxUint32            // hits: what Envoy's requests_per_unit can carry
+	MaxLimit      = MaxHits                   // hits; large ones need round rates: see NewPolicy
+	MaxCost       = math.MaxUint32            // hits, of algorithms by which later requests pay for a large one
 	MinWindow     = time.Millisecond          // shortest window
 	MaxWindow     = 10 * 365 * 24 * time.Hour // longest window
 	MaxSegments   = 1000                      // of a sliding window
@@ -24,7 +25,7 @@ const (
 	DefaultLeaseFor = 50 * time.Millisecond // for rules that name none
 )
 
-// Params are a policy's parameters as a rule states them. A zero value stands for "not given".
+// Params are a limit's parameters. A zero value stands for the default.
 type Params struct {
 	Algorithm Algorithm
 	// Limit is how many hits may pass per Window: N. 0 denies always.
@@ -44,8 +45,9 @@ type Params struct {
 	// MaxWait is the longest that LeakyQueue, SmoothBursty and SmoothWarmingUp hold a request back. 0 is Burst's time
 	// to leak for LeakyQueue, and no wait for the others.
 	MaxWait time.Duration
-	// MaxCost is the largest cost of one request, in hits, of SmoothBursty and SmoothWarmingUp, which would admit any at once
-	// and let the next ones pay for it. 0 is what the limit admits in as many whole windows as an hour has, in at least one.
+	// MaxCost is the largest cost of one request, in hits, of SmoothBursty and SmoothWarmingUp, which would admit any at
+	// once and let the next ones pay for it. 0 is what the limit admits in as many whole windows as an hour has, in at
+	// least one.
 	MaxCost int64
 	// BurstFor is how long SmoothBursty saves up unused permits. 0 is 1 s.
 	BurstFor time.Duration
@@ -79,7 +81,7 @@ type Params struct {
 
 // ParamError says which parameter of a policy is wrong, why, and what to write instead.
 type ParamError struct {
-	Param string // as a rule file spells it: "burst"
+	Param string // the field of Params in snake case: "burst_for" of BurstFor
 	Msg   string
 }
 
@@ -106,21 +108,21 @@ func (in *Params) validate() error {
 			bad(param, "must be between 0 and %d, got %d", most, v)
 		}
 	}
-	upTo("requests_per_unit", in.Limit, MaxLimit)
+	upTo("limit", in.Limit, MaxLimit)
 	if in.Window < MinWindow || in.Window > MaxWindow {
 		bad("window", "must be between %s and %s (10 years), got %s", MinWindow, MaxWindow, in.Window)
 	} else if in.Window%time.Microsecond != 0 {
 		bad("window", "must be a whole number of microseconds, got %s", in.Window)
 	}
 	upTo("burst", in.Burst, MaxLimit)
-	upTo("max_cost", in.MaxCost, MaxHits)
+	upTo("max_cost", in.MaxCost, MaxCost)
 	wait := func(param string, v time.Duration) {
 		if v < 0 || v > MaxWait || v%time.Millisecond != 0 {
 			bad(param, "must be whole milliseconds up to %s, got %s", MaxWait, v)
 		}
 	}
 	wait("max_wait", in.MaxWait)
-	wait("burst_seconds", in.BurstFor)
+	wait("burst_for", in.BurstFor)
 	wait("warm_up", in.WarmUp)
 	if f := in.ColdFactor; f != 0 && (f < 101 || f > MaxColdFactor) {
 		bad("cold_factor", "must be between 1.01 and %d, got %g", MaxColdFactor/100, float64(f)/100)
@@ -143,7 +145,7 @@ func (in *Params) validate() error {
 	return errors.Join(errs...)
 }
 
-// validateNames checks the values that stand for names: no rule file has others, and a program may.
+// validateNames checks the values that stand for names.
 func (in *Params) validateNames(bad func(param, format string, args ...any)) {
 	known := func(param string, v uint8, ok bool, names []string) {
 		if !ok {
@@ -163,38 +165,39 @@ func (in *Params) validateNames(bad func(param, format string, args ...any)) {
 // validateRedisCell checks what CL.THROTTLE can be told.
 func (in *Params) validateRedisCell(bad func(param, format string, args ...any)) {
 	if in.Window%time.Second != 0 {
-		bad("window", "engine: redis_cell counts per whole seconds, got %s; write a multiple of 1s, or leave engine out", in.Window)
+		bad("window", "the redis_cell engine counts per whole seconds, got %s; use a multiple of 1s, or no engine", in.Window)
 	}
 	if in.Limit > in.Window.Microseconds() {
-		bad("requests_per_unit", "engine: redis_cell counts at most one hit a microsecond, got %d per %s; write less, or leave engine out",
+		bad("limit", "the redis_cell engine counts at most one hit a microsecond, got %d per %s; use less, or no engine",
 			in.Limit, in.Window)
 	}
 	if in.ChargeDenied != ChargeDefault && in.ChargeDenied != ChargeNone {
-		bad("charge_denied", "engine: redis_cell charges a denied request nothing; write none, or leave engine out")
+		bad("charge_denied", "the redis_cell engine charges a denied request nothing; use none, or no engine")
 	}
 	if in.Initial != InitialFull {
-		bad("initial", "engine: redis_cell starts full; write full, or leave engine out")
+		bad("initial", "the redis_cell engine starts full; use full, or no engine")
 	}
 	if in.Refill != RefillGreedy {
-		bad("refill", "engine: redis_cell refills continuously; write greedy, or leave engine out")
+		bad("refill", "the redis_cell engine refills continuously; use greedy, or no engine")
 	}
 }
 
-// validateLeased checks that permits can be taken ahead and given back without a trace.
+// validateLeased checks that permits can be acquired before they are needed, and released without a trace.
 func (in *Params) validateLeased(bad func(param, format string, args ...any)) {
 	if !in.Algorithm.CanLease() {
-		bad("consistency", "leased does not go with %s, whose answers depend on the moment at which each request comes; write strict", in.Algorithm)
+		bad("lease_for", "permits of %s cannot be leased: its answers depend on the moment at which each request comes",
+			in.Algorithm)
 	}
 	switch {
 	case in.Engine == EngineRedisCell:
-		bad("consistency", "leased does not go with engine: redis_cell; write strict, or leave engine out")
+		bad("lease_for", "permits of the redis_cell engine cannot be leased")
 	case in.Initial != InitialFull:
-		bad("consistency", "leased does not go with initial: empty; write strict, or leave initial out")
+		bad("lease_for", "permits of a bucket that starts empty cannot be leased")
 	case in.Refill != RefillGreedy:
-		bad("consistency", "leased does not go with refill: interval; write strict, or leave refill out")
+		bad("lease_for", "permits of a bucket that is refilled in intervals cannot be leased")
 	}
 	if in.ChargeDenied != ChargeDefault && in.ChargeDenied != ChargeNone {
-		bad("charge_denied", "consistency: leased charges a denied request nothing; write none, or consistency: strict")
+		bad("charge_denied", "a limit whose permits are leased charges a denied request nothing; use none")
 	}
 	if in.LeaseFor < MinLeaseFor || in.LeaseFor > MaxLeaseFor {
 		bad("lease_for", "must be between %s and %s, got %s", MinLeaseFor, MaxLeaseFor, in.LeaseFor)
@@ -216,7 +219,7 @@ func (in *Params) given() []string {
 		{"engine", in.Engine != EngineWeir},
 		{"max_wait", in.MaxWait != 0},
 		{"max_cost", in.MaxCost != 0},
-		{"burst_seconds", in.BurstFor != 0},
+		{"burst_for", in.BurstFor != 0},
 		{"warm_up", in.WarmUp != 0},
 		{"cold_factor", in.ColdFactor != 0},
 		{"segments", in.Segments != 0},

@@ -21,17 +21,17 @@ func NewPolicy(in Params) (*Policy, error) {
 	if err := in.validate(); err != nil {
 		return nil, err
 	}
-	kind := &algorithms[in.Algorithm]
+	inWindows := algorithms[in.Algorithm].is&inWindows != 0
 	if in.ChargeDenied == ChargeDefault {
 		in.ChargeDenied = ChargeNone
-		if kind.window && in.LeaseFor == 0 {
+		if inWindows && in.LeaseFor == 0 {
 			in.ChargeDenied = ChargeFull
 		}
 	}
 	p := &Policy{algorithm: denyAll{}}
-	if in.Limit > 0 || kind.window {
+	if in.Limit > 0 || inWindows {
 		var err error
-		if p.algorithm, err = kind.make(&in); err != nil {
+		if p.algorithm, err = algorithms[in.Algorithm].make(&in); err != nil {
 			return nil, err
 		}
 	}
@@ -85,24 +85,24 @@ func (p *Policy) MaxWait() time.Duration { return p.traits.maxWait }
 func (p *Policy) OnWallClock() bool { return p.traits.onWall }
 
 // CountsInWindows reports whether the limit counts in windows that end as a whole, so that State.A is when one began.
-func (p *Policy) CountsInWindows() bool { return algorithms[p.params.Algorithm].window }
+func (p *Policy) CountsInWindows() bool { return algorithms[p.params.Algorithm].is&inWindows != 0 }
 
 // KeepsList reports whether the limit's states carry a List.
-func (p *Policy) KeepsList() bool { return algorithms[p.params.Algorithm].list }
+func (p *Policy) KeepsList() bool { return algorithms[p.params.Algorithm].is&keepsList != 0 }
 
 // PaysLater reports whether a cost of several hits passes where one hit does, so that later ones pay for it.
 func (p *Policy) PaysLater() bool { return p.traits.paysLater }
 
-// CanCacheDenial reports whether a denial holds until its RetryAfter whatever else is charged, so that it can be repeated
-// without asking the store: other hits only push its end further away, and a denied hit is not charged, or not so that a
-// later answer shows it.
+// CanCacheDenial reports whether a denial holds until its RetryAfter whatever else is charged, so that it can be
+// repeated without asking the store: other hits only push its end further away, and a denied hit is not charged, or not
+// so that a later answer shows it.
 func (p *Policy) CanCacheDenial() bool { return p.traits.cacheable }
 
 // Script is the name of the file in redisstore/lua that mirrors the limit's step.
 func (p *Policy) Script() string { return p.traits.script }
 
-// Args returns the numbers that the Lua twin of the step reads, in the order that the head of its file gives; what Edges
-// returns follows. All are below 2^53.
+// Args returns the numbers that the Lua twin of the step reads, in the order that the head of its file gives; what
+// Edges returns follows. All are below 2^53.
 func (p *Policy) Args() []int64 {
 	if p.params.Engine == EngineRedisCell {
 		return []int64{p.params.Limit, int64(p.params.Window / time.Second), p.params.Burst}
@@ -110,9 +110,9 @@ func (p *Policy) Args() []int64 {
 	return p.algorithm.args()
 }
 
-// Edges returns the numbers that follow Args and depend on the time: for AlignCalendar where the windows around now begin,
-// the one before the current one first, in microseconds since the Unix epoch, since Lua knows no time zones; else none.
-// They are not to be changed.
+// Edges returns the numbers that follow Args and depend on the time: for AlignCalendar where the windows around now
+// begin, the one before the current one first, in microseconds since the Unix epoch, since Lua knows no time zones;
+// else none. They are not to be changed.
 func (p *Policy) Edges(now int64) []int64 {
 	f, ok := p.algorithm.(*fixedWindow)
 	if !ok || f.calendar == nil {

@@ -28,11 +28,11 @@ func TestNewPolicySaysWhatIsWrong(t *testing.T) {
 		},
 		"negative limit": {
 			limiter.Params{Algorithm: limiter.Funnel, Limit: -1, Window: hour},
-			[]string{"requests_per_unit: must be between 0 and 4294967295, got -1"},
+			[]string{"limit: must be between 0 and 281474976710656, got -1"},
 		},
-		"limit that Envoy cannot say": {
-			limiter.Params{Algorithm: limiter.FixedWindow, Limit: 1 << 32, Window: hour},
-			[]string{"requests_per_unit: must be between 0 and 4294967295, got 4294967296"},
+		"limit beyond 2^48": {
+			limiter.Params{Algorithm: limiter.FixedWindow, Limit: 1<<48 + 1, Window: hour},
+			[]string{"limit: must be between 0 and 281474976710656, got 281474976710657"},
 		},
 		"no window": {
 			limiter.Params{Algorithm: limiter.FixedWindow, Limit: 1},
@@ -52,9 +52,9 @@ func TestNewPolicySaysWhatIsWrong(t *testing.T) {
 				Oldest: limiter.OldestFull,
 			},
 			[]string{
-				"burst: must be between 0 and 4294967295, got -1",
+				"burst: must be between 0 and 281474976710656, got -1",
 				"segments: must be between 0 and 1000, got 1001",
-				"segment_cap: must be between 0 and 4294967295, got -1",
+				"segment_cap: must be between 0 and 281474976710656, got -1",
 				"max_log_entries: must be between 0 and 1000000, got 1000001",
 				"burst: is not a parameter of fixed_window, which takes align, time_zone, charge_denied",
 				"segments: is not a parameter of fixed_window, which takes align, time_zone, charge_denied",
@@ -69,8 +69,8 @@ func TestNewPolicySaysWhatIsWrong(t *testing.T) {
 			},
 			[]string{
 				"max_wait: must be whole milliseconds up to 1h0m0s, got 1h0m0.001s",
-				"burst_seconds: must be whole milliseconds up to 1h0m0s, got -1s",
-				"burst_seconds: is not a parameter of leaky_queue, which takes burst, max_wait, charge_denied",
+				"burst_for: must be whole milliseconds up to 1h0m0s, got -1s",
+				"burst_for: is not a parameter of leaky_queue, which takes burst, max_wait, charge_denied",
 			},
 		},
 		"wait of microseconds": {
@@ -79,12 +79,12 @@ func TestNewPolicySaysWhatIsWrong(t *testing.T) {
 			},
 			[]string{
 				"max_wait: must be whole milliseconds up to 1h0m0s, got -1ms",
-				"burst_seconds: must be whole milliseconds up to 1h0m0s, got 1.5ms",
+				"burst_for: must be whole milliseconds up to 1h0m0s, got 1.5ms",
 			},
 		},
 		"burst of smooth_bursty": {
 			limiter.Params{Algorithm: limiter.SmoothBursty, Limit: 1, Window: hour, Burst: 2},
-			[]string{"burst: is not a parameter of smooth_bursty, which takes burst_seconds, initial, max_wait, max_cost, charge_denied"},
+			[]string{"burst: is not a parameter of smooth_bursty, which takes burst_for, initial, max_wait, max_cost, charge_denied"},
 		},
 		"token bucket's parameters of a funnel": {
 			limiter.Params{
@@ -102,11 +102,11 @@ func TestNewPolicySaysWhatIsWrong(t *testing.T) {
 				Initial: limiter.InitialEmpty, Refill: limiter.RefillInterval, ChargeDenied: limiter.ChargeFull,
 			},
 			[]string{
-				"window: engine: redis_cell counts per whole seconds, got 1.5s; write a multiple of 1s, or leave engine out",
-				"requests_per_unit: engine: redis_cell counts at most one hit a microsecond, got 1500001 per 1.5s; write less, or leave engine out",
-				"charge_denied: engine: redis_cell charges a denied request nothing; write none, or leave engine out",
-				"initial: engine: redis_cell starts full; write full, or leave engine out",
-				"refill: engine: redis_cell refills continuously; write greedy, or leave engine out",
+				"window: the redis_cell engine counts per whole seconds, got 1.5s; use a multiple of 1s, or no engine",
+				"limit: the redis_cell engine counts at most one hit a microsecond, got 1500001 per 1.5s; use less, or no engine",
+				"charge_denied: the redis_cell engine charges a denied request nothing; use none, or no engine",
+				"initial: the redis_cell engine starts full; use full, or no engine",
+				"refill: the redis_cell engine refills continuously; use greedy, or no engine",
 			},
 		},
 		"engine of a fixed window": {
@@ -117,7 +117,7 @@ func TestNewPolicySaysWhatIsWrong(t *testing.T) {
 			limiter.Params{Algorithm: limiter.TokenBucket, Limit: 1, Window: hour, MaxWait: hour, BurstFor: hour, MaxLogEntries: 5},
 			[]string{
 				"max_wait: is not a parameter of token_bucket, which takes burst, initial, refill, engine, charge_denied",
-				"burst_seconds: is not a parameter of token_bucket, which takes burst, initial, refill, engine, charge_denied",
+				"burst_for: is not a parameter of token_bucket, which takes burst, initial, refill, engine, charge_denied",
 				"max_log_entries: is not a parameter of token_bucket, which takes burst, initial, refill, engine, charge_denied",
 			},
 		},
@@ -130,12 +130,12 @@ func TestNewPolicySaysWhatIsWrong(t *testing.T) {
 		},
 		"more in flight than are remembered": {
 			limiter.Params{Algorithm: limiter.Concurrency, Limit: 10_001, Window: hour},
-			[]string{"requests_per_unit: concurrency remembers every request in flight, so it takes at most max_log_entries = 10000, " +
+			[]string{"limit: concurrency remembers every request in flight, so it takes at most max_log_entries = 10000, " +
 				"got 10001; raise max_log_entries"},
 		},
 		"more in flight than the given max_log_entries": {
 			limiter.Params{Algorithm: limiter.Concurrency, Limit: 6, Window: hour, MaxLogEntries: 5},
-			[]string{"requests_per_unit: concurrency remembers every request in flight, so it takes at most max_log_entries = 5, " +
+			[]string{"limit: concurrency remembers every request in flight, so it takes at most max_log_entries = 5, " +
 				"got 6; raise max_log_entries"},
 		},
 		"queue beyond 53 bits": {
@@ -145,16 +145,16 @@ func TestNewPolicySaysWhatIsWrong(t *testing.T) {
 		},
 		"smooth_bursty beyond 53 bits": {
 			limiter.Params{Algorithm: limiter.SmoothBursty, Limit: 999_999_937, Window: hour, MaxWait: 500 * time.Millisecond},
-			[]string{"requests_per_unit: 999999937 per 1h0m0s needs more than 53 bits to count what one large request owes; " +
-				"choose a rate with fewer digits, or max_wait and burst_seconds in whole seconds"},
+			[]string{"limit: 999999937 per 1h0m0s needs more than 53 bits to count what one large request owes; " +
+				"choose a rate with fewer digits, or a max_wait and a time to save up in whole seconds"},
 		},
 		"smooth_warming_up's parameters of smooth_bursty, out of bounds": {
 			limiter.Params{Algorithm: limiter.SmoothBursty, Limit: 1, Window: hour, WarmUp: 90 * time.Minute, ColdFactor: 100},
 			[]string{
 				"warm_up: must be whole milliseconds up to 1h0m0s, got 1h30m0s",
 				"cold_factor: must be between 1.01 and 100, got 1",
-				"warm_up: is not a parameter of smooth_bursty, which takes burst_seconds, initial, max_wait, max_cost, charge_denied",
-				"cold_factor: is not a parameter of smooth_bursty, which takes burst_seconds, initial, max_wait, max_cost, charge_denied",
+				"warm_up: is not a parameter of smooth_bursty, which takes burst_for, initial, max_wait, max_cost, charge_denied",
+				"cold_factor: is not a parameter of smooth_bursty, which takes burst_for, initial, max_wait, max_cost, charge_denied",
 			},
 		},
 		"smooth_warming_up with a burst and a cold_factor above the highest": {
@@ -169,7 +169,7 @@ func TestNewPolicySaysWhatIsWrong(t *testing.T) {
 				Algorithm: limiter.SmoothWarmingUp, Limit: 999_999_937, Window: hour, WarmUp: time.Hour + -time.Millisecond, ColdFactor: 250,
 			},
 			[]string{"warm_up: 999999937 per 1h0m0s needs more than 53 bits to count exactly with a warm_up of 59m59.999s and a cold_factor " +
-				"of 2.5; choose a rate with fewer digits, a shorter warm_up, cold_factor: 3, or warm_up and max_wait in whole seconds"},
+				"of 2.5; choose a rate with fewer digits, a shorter warm_up, a cold_factor of 3, or warm_up and max_wait in whole seconds"},
 		},
 		"batches beyond the horizon": {
 			limiter.Params{
@@ -195,11 +195,11 @@ func TestNewPolicySaysWhatIsWrong(t *testing.T) {
 		},
 		"time zone of the epoch": {
 			limiter.Params{Algorithm: limiter.FixedWindow, Limit: 1, Window: hour, TimeZone: time.UTC},
-			[]string{"time_zone: goes with align: calendar only; write align: calendar, or remove time_zone"},
+			[]string{"time_zone: goes with windows of the calendar only; align to the calendar, or leave the time zone out"},
 		},
 		"long log": {
 			limiter.Params{Algorithm: limiter.SlidingLog, Limit: 10_001, Window: hour},
-			[]string{"requests_per_unit: a sliding_log remembers every hit, so it takes at most max_log_entries = 10000 per window, " +
+			[]string{"limit: a sliding_log remembers every hit, so it takes at most max_log_entries = 10000 per window, " +
 				"got 10001; use sliding_window, or raise max_log_entries"},
 		},
 		"segments that do not divide": {
@@ -221,7 +221,7 @@ func TestNewPolicySaysWhatIsWrong(t *testing.T) {
 		},
 		"segments beyond 53 bits": {
 			limiter.Params{Algorithm: limiter.SlidingWindow, Limit: prime, Window: limiter.MaxWindow, Segments: 1},
-			[]string{"requests_per_unit: 4294967291 in segments of 87600h0m0s need more than 53 bits to count exactly; " +
+			[]string{"limit: 4294967291 in segments of 87600h0m0s need more than 53 bits to count exactly; " +
 				"use more segments, or whole seconds"},
 		},
 	} {

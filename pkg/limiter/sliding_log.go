@@ -11,11 +11,11 @@ const SlidingLog Algorithm = 5
 //
 // Memory is O(Limit): only entries of the window stay, each costs at least 1, and where denied hits are logged too
 // (ChargeFull) entries behind the newest Limit hits are joined to the next one, since until that leaves the window they
-// can decide nothing. Their hits still count, for a refund may uncover them: they then leave with the entry that they were
-// joined to, which is later than their own end and never earlier.
+// can decide nothing. Their hits still count, for a refund may uncover them: they then leave with the entry that they
+// were joined to, which is later than their own end and never earlier.
 //
-// Totals stay below 2^53: a debt stops growing at the horizon, and a log whose totals have become too large is rewritten
-// with totals from 0 on.
+// Totals stay below 2^53: a debt stops growing at the horizon, and a log whose totals have become too large is
+// rewritten with totals from 0 on.
 type slidingLog struct {
 	terms
 
@@ -25,7 +25,7 @@ type slidingLog struct {
 
 func newSlidingLog(in *Params) (algorithm, error) {
 	if most := orDefault(in.MaxLogEntries, MaxLogEntries); in.Limit > most {
-		return nil, paramError("requests_per_unit", "a sliding_log remembers every hit, so it takes at most max_log_entries = %d "+
+		return nil, paramError("limit", "a sliding_log remembers every hit, so it takes at most max_log_entries = %d "+
 			"per window, got %d; use sliding_window, or raise max_log_entries", most, in.Limit)
 	}
 	return &slidingLog{terms: in.terms(), kind: SlidingLog, giveBack: giveBackNewest}, nil

@@ -9,11 +9,11 @@ const SlidingWindow Algorithm = 4
 // microseconds, and the list holds the counts of the newest segments, as many as a window has, and of the one before,
 // newest first. A segment's index is the number of such lengths since the Unix epoch.
 //
-// The one before is only partly inside the window, and Oldest says how much of it counts. Its share of a hit is rounded up
-// to a whole hit, which decides exactly as the fraction does: the other counts, the cost and the limit are whole.
+// The one before is only partly inside the window, and Oldest says how much of it counts. Its share of a hit is rounded
+// up to a whole hit, which decides exactly as the fraction does: the other counts, the cost and the limit are whole.
 //
-// While the clock is behind the newest segment (it stepped back), it is taken to stand at that segment's start. Where the
-// step leaves the state as it is, the times are those of that state, which may belong to segments still to come.
+// While the clock is behind the newest segment (it stepped back), it is taken to stand at that segment's start. Where
+// the step leaves the state as it is, the times are those of that state, which may belong to segments still to come.
 type slidingWindow struct {
 	terms
 
@@ -47,7 +47,7 @@ func newSlidingWindow(in *Params) (algorithm, error) {
 			return sw, nil
 		}
 	}
-	return nil, paramError("requests_per_unit", "%d in segments of %s need more than 53 bits to count exactly; "+
+	return nil, paramError("limit", "%d in segments of %s need more than 53 bits to count exactly; "+
 		"use more segments, or whole seconds", sw.limit, time.Duration(sw.segment)*time.Microsecond)
 }
 

@@ -5,8 +5,8 @@ import "time"
 // SmoothBursty is a token bucket whose next requests pay for a big one: Guava's RateLimiter.
 const SmoothBursty Algorithm = 6
 
-// smoothBursty is a meter that looks only at the level that it finds: a request of any cost up to MaxCost passes where one
-// hit does, and those after it wait until its debt has leaked away.
+// smoothBursty is a meter that looks only at the level that it finds: a request of any cost up to MaxCost passes where
+// one hit does, and those after it wait until its debt has leaked away.
 type smoothBursty struct{ meter }
 
 func newSmoothBursty(in *Params) (algorithm, error) {
@@ -30,8 +30,8 @@ func newSmoothBursty(in *Params) (algorithm, error) {
 		return b.canOwe(b.maxLevel - b.capacity)
 	})
 	if !ok {
-		return nil, paramError("requests_per_unit", "%d per %s needs more than 53 bits to count what one large request owes; choose a rate "+
-			"with fewer digits, or max_wait and burst_seconds in whole seconds", in.Limit, in.Window)
+		return nil, paramError("limit", "%d per %s needs more than 53 bits to count what one large request owes; "+
+			"choose a rate with fewer digits, or a max_wait and a time to save up in whole seconds", in.Limit, in.Window)
 	}
 	return b, nil
 }
@@ -44,5 +44,9 @@ func (b *smoothBursty) traits() traits {
 
 // defaultMaxCost is what the limit admits in as many whole windows as an hour has, in at least one.
 func defaultMaxCost(in *Params) int64 {
-	return min(MaxHits, in.Limit*max(1, int64(time.Hour/in.Window)))
+	windows := max(1, int64(time.Hour/in.Window))
+	if in.Limit > MaxCost/windows {
+		return MaxCost
+	}
+	return in.Limit * windows
 }

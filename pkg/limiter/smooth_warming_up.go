@@ -19,9 +19,9 @@ const (
 // cold_factor * s where the store is full, at threshold + 2*warm_up / (s + cold_factor*s).
 //
 // Here the store is a time, s for each permit, so that its numbers do not depend on the rate: the threshold is
-// warm_up/2, and it is full at gain * warm_up, gain = (cold_factor+5) / (2*(cold_factor+1)). Going down from x to y then
-// costs x - y + extra(x) - extra(y), where extra(x) = (cold_factor^2-1) / (4*warm_up) * (x - warm_up/2)^2 above the
-// threshold: the integral of Guava's line. Since that is a difference of two values of one function, its rounding
+// warm_up/2, and it is full at gain * warm_up, gain = (cold_factor+5) / (2*(cold_factor+1)). Going down from x to y
+// then costs x - y + extra(x) - extra(y), where extra(x) = (cold_factor^2-1) / (4*warm_up) * (x - warm_up/2)^2 above
+// the threshold: the integral of Guava's line. Since that is a difference of two values of one function, its rounding
 // never adds up, and n requests of one hit cost exactly what one of n does.
 //
 // Times are counted in the units of the funnel, 1/leak of a tick, and the store in grains, so many of which are a
@@ -39,20 +39,21 @@ type curve struct {
 // maxRoot is the largest number whose square is exact in a double.
 const maxRoot = 94_906_265
 
-// smoothWarmingUp is Guava's SmoothWarmingUp. The meter's level is the time until the next request is free to go, and the
-// store fills while that is 0: a State is that time as the meter has it, and in its list what was in store then, and how
-// much the store held, by which a changed rule knows the share. The zero State is a full store, which is the cold one, and
-// no debt.
+// smoothWarmingUp is Guava's SmoothWarmingUp. The meter's level is the time until the next request is free to go, and
+// the store fills while that is 0: a State is that time as the meter has it, and in its list what was in store then,
+// and how much the store held, by which a changed rule knows the share. The zero State is a full store, which is the
+// cold one, and no debt.
 //
-// What is given back brings the next request forward by its price in a warm limit, up to now. The store stays as it is. A
-// clock that stepped back fills nothing, and what is denied by it is decided as the meter does it. A time that is further
-// ahead than the highest level is taken as that, by what is charged; as long as nothing is, requests wait for that time.
+// What is given back brings the next request forward by its price in a warm limit, up to now. The store stays as it is.
+// A clock that stepped back fills nothing, and what is denied by it is decided as the meter does it. A time that is
+// further ahead than the highest level is taken as that, by what is charged; as long as nothing is, requests wait for
+// that time.
 type smoothWarmingUp struct {
 	meter
 	curve
 }
 
-func newSmoothWarmingUp(in *Params) (algorithm, error) {
+func newWarmingUp(in *Params) (algorithm, error) {
 	in.MaxCost, in.ColdFactor = orDefault(in.MaxCost, defaultMaxCost(in)), orDefault(in.ColdFactor, DefaultColdFactor)
 	if in.WarmUp == 0 {
 		in.WarmUp = DefaultWarmUp
@@ -60,8 +61,9 @@ func newSmoothWarmingUp(in *Params) (algorithm, error) {
 	w := &smoothWarmingUp{meter: newMeter(in)}
 	w.burst, w.paysLater = in.MaxCost, true
 	if !w.scale(in, func() bool { return w.setCurve(in) }) {
-		return nil, paramError("warm_up", "%d per %s needs more than 53 bits to count exactly with a warm_up of %s and a cold_factor "+
-			"of %g; choose a rate with fewer digits, a shorter warm_up, cold_factor: 3, or warm_up and max_wait in whole seconds",
+		return nil, paramError("warm_up", "%d per %s needs more than 53 bits to count exactly with a warm_up of %s and a "+
+			"cold_factor of %g; choose a rate with fewer digits, a shorter warm_up, a cold_factor of 3, or warm_up and "+
+			"max_wait in whole seconds",
 			in.Limit, in.Window, in.WarmUp, float64(in.ColdFactor)/100)
 	}
 	return w, nil

@@ -14,9 +14,9 @@ const grace = int64(366 * 24 * time.Hour / time.Microsecond)
 // never is the state of a counter that was never hit.
 var never State
 
-// A funnel's B holds two numbers: the part of a tick in its lower 32 bits, and above them the span, which is how far A was
-// ahead of the time at which it was written. A span is rounded up to 26 significant bits, so that the time
-// at which a state was written is never taken for later than it was.
+// A funnel's B holds two numbers: the part of a tick in its lower 32 bits, and above them the span, which is how far A
+// was ahead of the time at which it was written. A span is rounded up to 26 significant bits, so that the time at which
+// a state was written is never taken for later than it was.
 const (
 	partBits = 32
 	spanBits = 26

@@ -14,7 +14,7 @@ const (
 	ChargeOrPenalty = takeOrPenalty // its cost if it fits, else the policy's ChargeDenied
 	ChargePenalty   = penalty       // the policy's ChargeDenied
 	ChargeNothing   = look
-	ChargeSpend     = spend // what is left, up to its cost, or all of its cost where the policy's ChargeDenied is ChargeFull
+	ChargeSpend     = spend // what is left, up to its cost, or all of its cost if ChargeDenied is ChargeFull
 )
 
 // TryCharge is what the hit is charged before it is known whether its request is admitted.
@@ -25,9 +25,9 @@ func TryCharge(h *Hit) Charge {
 	return ChargeIfFits
 }
 
-// Spends says whether a hit of a request that is admitted is charged ChargeSpend after all other hits. allowed is its own
-// decision. A quota hit that does not fit passes where another quota has room: it is used then, whatever ChargeDenied
-// says of requests that are denied, so that a large cost exhausts it.
+// Spends says whether a hit of a request that is admitted is charged ChargeSpend after all other hits. allowed is its
+// own decision. A quota hit that does not fit passes where another quota has room: it is used then, whatever
+// ChargeDenied says of requests that are denied, so that a large cost exhausts it.
 func Spends(h *Hit, allowed bool) bool { return h.Mode == Quota && !allowed }
 
 // TellSpent completes out, the decision of TryCharge on a hit that Spends, by the one of ChargeSpend.

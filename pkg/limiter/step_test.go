@@ -15,10 +15,7 @@ import (
 // epoch is 2026-01-01 00:00:00 UTC in microseconds.
 const epoch = 1_767_225_600_000_000
 
-var algorithms = []limiter.Algorithm{
-	limiter.FixedWindow, limiter.Funnel, limiter.TokenBucket, limiter.SlidingWindow, limiter.SlidingLog,
-	limiter.SmoothBursty, limiter.LeakyQueue, limiter.Concurrency, limiter.SmoothWarmingUp,
-}
+var algorithms = limiter.Algorithms()
 
 // eachAlgorithm checks a property of histories under random policies of each algorithm.
 func eachAlgorithm(t *testing.T, property func(t *rapid.T, h *walk)) {
@@ -80,7 +77,7 @@ func drawParams(t *rapid.T, a limiter.Algorithm) limiter.Params {
 			in.Limit, in.Window, in.Burst = 999_999_937, time.Hour, rapid.SampledFrom([]int64{100_000, 20_000_000}).Draw(t, "burst")
 		}
 	case limiter.SmoothBursty:
-		in.BurstFor = rapid.SampledFrom([]time.Duration{0, time.Millisecond, 250 * time.Millisecond, time.Minute}).Draw(t, "burst_seconds")
+		in.BurstFor = rapid.SampledFrom([]time.Duration{0, time.Millisecond, 250 * time.Millisecond, time.Minute}).Draw(t, "burst_for")
 		in.MaxWait = rapid.SampledFrom(waits).Draw(t, "max_wait")
 		in.MaxCost = rapid.SampledFrom([]int64{0, 1, 7}).Draw(t, "max_cost")
 		in.Initial = rapid.SampledFrom([]limiter.Initial{limiter.InitialFull, limiter.InitialEmpty}).Draw(t, "initial")
@@ -150,7 +147,7 @@ func (w *walk) move(t *rapid.T) {
 
 // cost draws what a hit costs, at least least.
 func (w *walk) cost(t *rapid.T, least int64) int64 {
-	capacity := min(w.policy.Capacity(), limiter.MaxHits-1)
+	capacity := min(w.policy.Capacity(), limiter.MaxCost-1)
 	return max(least, rapid.OneOf(
 		rapid.Just(int64(1)),
 		rapid.Int64Range(-3, 4),
@@ -413,12 +410,12 @@ func TestPeeksAndDenialsWriteNothing(t *testing.T) {
 	})
 }
 
-// TestClockThatStepsBackGrantsNothingTwice: whatever the clock does, unless it is by more than a year, a full counter lets
-// nothing pass before its end as it was told, on the clock at which it was filled.
+// TestClockThatStepsBackGrantsNothingTwice: whatever the clock does, unless it is by more than a year, a full counter
+// lets nothing pass before its end as it was told, on the clock at which it was filled.
 func TestClockThatStepsBackGrantsNothingTwice(t *testing.T) {
 	eachAlgorithm(t, func(t *rapid.T, w *walk) {
 		if w.in.MaxCost > 0 { // it would take too many requests to fill
-			w.in.MaxCost = limiter.MaxHits
+			w.in.MaxCost = limiter.MaxCost
 			w.policy = mustPolicy(t, w.in)
 		}
 		for range rapid.IntRange(0, 20).Draw(t, "hits") {
@@ -542,9 +539,9 @@ func TestChangedWindowForgetsNothing(t *testing.T) {
 	}
 }
 
-// TestTimesAreTrueWhateverTheStateIs: a rule takes over a state that another rule left, by a clock that may have stepped
-// back. What its step tells is when the state that it leaves lets the same cost pass, and when it is as new: then, and
-// not a microsecond earlier.
+// TestTimesAreTrueWhateverTheStateIs: a rule takes over a state that another rule left, by a clock that may have
+// stepped back. What its step tells is when the state that it leaves lets the same cost pass, and when it is as new:
+// then, and not a microsecond earlier.
 func TestTimesAreTrueWhateverTheStateIs(t *testing.T) {
 	for _, a := range algorithms {
 		t.Run(a.String(), func(t *testing.T) {

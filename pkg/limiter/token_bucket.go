@@ -1,7 +1,7 @@
 package limiter
 
-// TokenBucket is the funnel's mirror: what the level leaves of the capacity are its tokens. With RefillInterval it is an
-// intervalBucket.
+// TokenBucket is the funnel's mirror: what the level leaves of the capacity are its tokens. With RefillInterval it is
+// an intervalBucket.
 const TokenBucket Algorithm = 3
 
 // tokenBucket is a TokenBucket that is refilled continuously.

@@ -78,14 +78,14 @@ func TestBigRequestIsPaidInFull(t *testing.T) {
 		{Limit: 10_000_000, Window: time.Second},
 		{Limit: 999_999_937, Window: time.Hour},
 		{Limit: 1, Window: 365 * 24 * time.Hour},
-		{Limit: limiter.MaxLimit, Window: limiter.MinWindow, MaxWait: time.Second},
+		{Limit: 1<<32 - 1, Window: limiter.MinWindow, MaxWait: time.Second},
 	} {
-		in.Algorithm, in.MaxCost = limiter.SmoothBursty, limiter.MaxHits
+		in.Algorithm, in.MaxCost = limiter.SmoothBursty, limiter.MaxCost
 		t.Run(fmt.Sprintf("%d per %s", in.Limit, in.Window), func(t *testing.T) {
 			p := mustPolicy(t, in)
 			o := newOracle(in, p)
-			s, d := p.Step(limiter.State{}, epoch, limiter.MaxHits)
-			o.charge(epoch, limiter.MaxHits)
+			s, d := p.Step(limiter.State{}, epoch, limiter.MaxCost)
+			o.charge(epoch, limiter.MaxCost)
 			if !d.Allowed || d.Wait != 0 {
 				t.Fatalf("the first request: %+v", d)
 			}
@@ -93,7 +93,7 @@ func TestBigRequestIsPaidInFull(t *testing.T) {
 			const year = 365 * 24 * time.Hour
 			if at := epoch + d.RetryAfter.Microseconds(); d.RetryAfter < year && (!o.fits(at, 1) || at > epoch && o.fits(at-1, 1)) ||
 				o.fits(epoch+year.Microseconds(), 1) != (d.RetryAfter <= year) {
-				t.Errorf("after %d hits: %+v, which is not when they are paid for", limiter.MaxHits, d)
+				t.Errorf("after %d hits: %+v, which is not when they are paid for", limiter.MaxCost, d)
 			}
 		})
 	}
@@ -186,8 +186,8 @@ func TestEmptyBucketFillsWhileItIsHammered(t *testing.T) {
 	}
 }
 
-// TestBatchesComeWhole: however a bucket is used, tokens come back Limit at a time, the first batch a Window after a hit
-// on the full bucket, and the next ones a Window apart.
+// TestBatchesComeWhole: however a bucket is used, tokens come back Limit at a time, the first batch a Window after a
+// hit on the full bucket, and the next ones a Window apart.
 func TestBatchesComeWhole(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		limit, burst := rapid.Int64Range(1, 5).Draw(t, "limit"), rapid.Int64Range(1, 12).Draw(t, "burst")

@@ -119,7 +119,7 @@ func TestManySmallCostWhatOneBigDoes(t *testing.T) {
 		if w.policy.MaxWait() == 0 {
 			w.in.MaxWait = time.Hour
 		}
-		w.in.MaxCost = limiter.MaxHits
+		w.in.MaxCost = limiter.MaxCost
 		w.policy = mustPolicy(t, w.in)
 		for range rapid.IntRange(0, 5).Draw(t, "hits") {
 			w.move(t)
@@ -150,7 +150,7 @@ func TestCostsOfLargeNumbers(t *testing.T) {
 			Window:     rapid.SampledFrom([]time.Duration{time.Millisecond, time.Second, time.Minute}).Draw(t, "window"),
 			WarmUp:     time.Duration(rapid.Int64Range(1, 3_600_000).Draw(t, "warm_up")) * time.Millisecond,
 			ColdFactor: rapid.OneOf(rapid.SampledFrom([]int64{300, 200}), rapid.Int64Range(101, limiter.MaxColdFactor)).Draw(t, "cold_factor"),
-			MaxCost:    limiter.MaxHits,
+			MaxCost:    limiter.MaxCost,
 		}
 		p, err := limiter.NewPolicy(in)
 		if err != nil {
@@ -161,7 +161,7 @@ func TestCostsOfLargeNumbers(t *testing.T) {
 		full, permit := args[8], args[9]
 		now := int64(epoch - epoch%1_000_000)
 		stored := rapid.Int64Range(0, full).Draw(t, "stored")
-		n := rapid.Int64Range(1, min(limiter.MaxHits, full/permit+1)).Draw(t, "n")
+		n := rapid.Int64Range(1, min(limiter.MaxCost, full/permit+1)).Draw(t, "n")
 		s, _ := p.Step(limiter.State{A: now, List: []int64{stored, full}}, now, n)
 		got := new(big.Rat).Add(rat(s.A-now), new(big.Rat).Mul(rat(partOf(s)), o.unit))
 
@@ -232,7 +232,7 @@ func TestHighRatesAreNotRounded(t *testing.T) {
 func TestWarmDebtStopsGrowing(t *testing.T) {
 	p := mustPolicy(t, limiter.Params{
 		Algorithm: limiter.SmoothWarmingUp, Limit: 1, Window: 365 * 24 * time.Hour, WarmUp: time.Hour, ChargeDenied: limiter.ChargeFull,
-		MaxCost: limiter.MaxHits,
+		MaxCost: limiter.MaxCost,
 	})
 	highest := time.Duration(p.Args()[5]) * time.Microsecond
 	if highest < 140*365*24*time.Hour {
@@ -240,7 +240,7 @@ func TestWarmDebtStopsGrowing(t *testing.T) {
 	}
 	var s limiter.State
 	for i := range int64(3) {
-		s, _ = p.Step(s, epoch+i, limiter.MaxHits)
+		s, _ = p.Step(s, epoch+i, limiter.MaxCost)
 		if s.A != epoch+i+highest.Microseconds() {
 			t.Errorf("after %d big requests, the next one is free to go after %d us, want %s", i+1, s.A-epoch-i, highest)
 		}
@@ -251,7 +251,8 @@ func TestWarmDebtStopsGrowing(t *testing.T) {
 	}
 }
 
-// TestChangedRuleKeepsWarmth: under any other rule the debt stays, but for the ticks that it is rounded to, and so does the share of the store.
+// TestChangedRuleKeepsWarmth: under any other rule the debt stays, but for the ticks that it is rounded to, and so does
+// the share of the store.
 func TestChangedRuleKeepsWarmth(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w, after := newWalk(t, limiter.SmoothWarmingUp), newWalk(t, limiter.SmoothWarmingUp)

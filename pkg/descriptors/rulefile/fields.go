@@ -8,8 +8,8 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
 
-func (r *reader) documentShape() *shape[document] {
-	s := newShape[document]("a rule file")
+func (r *reader) documentSchema() *schema[document] {
+	s := newSchema[document]("a rule file")
 	s.required(r,
 		"domain", "the domain that Envoy's rate limit filter sends", func(d *document) *string { return &d.domain })
 	s.field("descriptors", func(n *yaml.Node, d *document) {
@@ -21,9 +21,9 @@ func (r *reader) documentShape() *shape[document] {
 	return s
 }
 
-func (r *reader) descriptorShape() *shape[descriptors.Descriptor] {
+func (r *reader) descriptorSchema() *schema[descriptors.Descriptor] {
 	type Descriptor = descriptors.Descriptor
-	s := newShape[Descriptor]("a descriptor")
+	s := newSchema[Descriptor]("a descriptor")
 	flag := func(name string, of func(d *Descriptor) *bool) {
 		s.field(name, func(n *yaml.Node, d *Descriptor) { *of(d) = r.boolean(n) })
 	}
@@ -83,7 +83,7 @@ func (r *reader) response(n *yaml.Node) *descriptors.Response {
 	if isNull(resolve(n)) {
 		return nil
 	}
-	s := newShape[descriptors.Response]("response")
+	s := newSchema[descriptors.Response]("response")
 	s.field("headers", func(n *yaml.Node, into *descriptors.Response) {
 		into.Headers, into.HeadersAt = r.headers(n), r.at(n)
 	})

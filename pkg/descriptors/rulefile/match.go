@@ -19,7 +19,7 @@ const (
 )
 
 // addForms adds the fields of a descriptor that say what it matches, of which there may be one.
-func addForms(r *reader, s *shape[descriptors.Descriptor]) {
+func addForms(r *reader, s *schema[descriptors.Descriptor]) {
 	add := func(form descriptors.Form, read func(name string, n *yaml.Node) descriptors.Matcher) {
 		s.field(string(form), func(n *yaml.Node, d *descriptors.Descriptor) {
 			m := read(string(form), n)

@@ -44,7 +44,7 @@ func (r *reader) enter(n *yaml.Node, read func(n *yaml.Node)) {
 }
 
 // mapping calls each for every field of a mapping: those that it merges with << too, unless it has them itself.
-// It is false, and the reason said, if the node is no mapping.
+// It is false, and the reason reported, if the node is no mapping.
 func (r *reader) mapping(n *yaml.Node, what string, each func(key, value *yaml.Node)) (ok bool) {
 	r.enter(n, func(n *yaml.Node) {
 		if ok = n.Kind == yaml.MappingNode; !ok {

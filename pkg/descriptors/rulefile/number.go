@@ -12,7 +12,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
 
-// integer reads a whole number between lo and hi; ok is false, and the reason said, if it is none.
+// integer reads a whole number between lo and hi; ok is false, and the reason reported, if it is none.
 func (r *reader) integer(n *yaml.Node, lo, hi int64) (v int64, ok bool) {
 	r.scalar(n, "a whole number", func(n *yaml.Node) {
 		// Base 0 reads 1_000, 0x10 and 0o17 as YAML does.

@@ -142,14 +142,14 @@ func (s *plain) spaces() {
 	}
 }
 
-// atEnd says whether only a comment may be left of the line.
+// atEnd reports whether only a comment may be left of the line.
 func (s *plain) atEnd() bool {
 	before := s.pos
 	s.spaces()
 	return s.pos == s.end || s.text[s.pos] == '#' && s.pos > before
 }
 
-// atItem says whether an item of a list by indentation begins here.
+// atItem reports whether an item of a list by indentation begins here.
 func (s *plain) atItem() bool { return strings.HasPrefix(s.text[s.pos:s.end], "- ") }
 
 // node is a new node here. It has no Content, but room for some that it had when it was used before.
@@ -400,7 +400,7 @@ func (s *plain) scalar(within bool) (n *yaml.Node, ok bool) {
 	return n, n.Value != "<<"
 }
 
-// startsText says whether a text without quotes may begin with what is here.
+// startsText reports whether a text without quotes may begin with what is here.
 func (s *plain) startsText() bool {
 	c := s.text[s.pos]
 	if c == '-' {

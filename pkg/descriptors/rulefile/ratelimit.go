@@ -3,6 +3,7 @@ package rulefile
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -12,6 +13,9 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
+// maxNumber is the largest number of requests_per_unit and its like: what Envoy's own 32-bit field can carry.
+const maxNumber = math.MaxUint32
+
 // rateLimit is a limit that is being read.
 type rateLimit struct {
 	descriptors.RateLimit
@@ -20,8 +24,8 @@ type rateLimit struct {
 	waitsForNothing bool // max_wait: 0s
 }
 
-func (r *reader) rateLimitShape() *shape[rateLimit] {
-	s := newShape[rateLimit]("a rate limit")
+func (r *reader) rateLimitSchema() *schema[rateLimit] {
+	s := newSchema[rateLimit]("a rate limit")
 	// field notes where a field is written, and whether it can be read.
 	field := func(name string, read func(n *yaml.Node, l *rateLimit)) {
 		s.field(name, func(n *yaml.Node, l *rateLimit) {
@@ -57,14 +61,14 @@ func (r *reader) rateLimitShape() *shape[rateLimit] {
 	field("replaces", func(n *yaml.Node, l *rateLimit) { l.Replaces = r.readReplaces(n) })
 	field("unlimited", func(n *yaml.Node, l *rateLimit) { l.Unlimited = r.boolean(n) })
 	field("algorithm", func(n *yaml.Node, l *rateLimit) { l.Params.Algorithm = readName(r, n, parseAlgorithm) })
-	number("requests_per_unit", 0, limiter.MaxLimit, func(l *rateLimit) *int64 { return &l.Params.Limit })
+	number("requests_per_unit", 0, maxNumber, func(l *rateLimit) *int64 { return &l.Params.Limit })
 	field("unit", func(n *yaml.Node, l *rateLimit) { l.Unit = readName(r, n, parseUnit) })
-	number("unit_multiplier", 1, limiter.MaxLimit, func(l *rateLimit) *int64 { return &l.UnitMultiplier })
+	number("unit_multiplier", 1, maxNumber, func(l *rateLimit) *int64 { return &l.UnitMultiplier })
 	field("window", func(n *yaml.Node, l *rateLimit) { l.Params.Window = readName(r, n, parseDuration) })
-	number("burst", 1, limiter.MaxLimit, func(l *rateLimit) *int64 { return &l.Params.Burst })
-	number("max_cost", 1, limiter.MaxHits, func(l *rateLimit) *int64 { return &l.Params.MaxCost })
+	number("burst", 1, maxNumber, func(l *rateLimit) *int64 { return &l.Params.Burst })
+	number("max_cost", 1, maxNumber, func(l *rateLimit) *int64 { return &l.Params.MaxCost })
 	number("segments", 1, limiter.MaxSegments, func(l *rateLimit) *int64 { return &l.Params.Segments })
-	number("segment_cap", 1, limiter.MaxLimit, func(l *rateLimit) *int64 { return &l.Params.SegmentCap })
+	number("segment_cap", 1, maxNumber, func(l *rateLimit) *int64 { return &l.Params.SegmentCap })
 	number("max_log_entries", 1, 1_000_000, func(l *rateLimit) *int64 { return &l.Params.MaxLogEntries })
 	field("oldest", func(n *yaml.Node, l *rateLimit) { l.Params.Oldest = readName(r, n, limiter.ParseOldest) })
 	field("align", func(n *yaml.Node, l *rateLimit) { l.Params.Align = readName(r, n, limiter.ParseAlign) })

@@ -29,10 +29,10 @@ type reader struct {
 	overflow bool   // a bound was hit, and that is reported
 	field    string // whose value is read, for messages
 
-	documentFields   *shape[document]
-	descriptorFields *shape[descriptors.Descriptor]
-	rateLimitFields  *shape[rateLimit]
-	replacesFields   *shape[descriptors.Text]
+	documentFields   *schema[document]
+	descriptorFields *schema[descriptors.Descriptor]
+	rateLimitFields  *schema[rateLimit]
+	replacesFields   *schema[descriptors.Text]
 
 	descriptorPool pool[descriptors.Descriptor]
 	limitPool      pool[rateLimit]
@@ -50,10 +50,10 @@ type document struct {
 
 func newReader(f File, b *descriptors.Builder, pause func()) *reader {
 	r := &reader{Builder: b, file: f, pause: pause}
-	r.documentFields = r.documentShape()
-	r.descriptorFields = r.descriptorShape()
-	r.rateLimitFields = r.rateLimitShape()
-	r.replacesFields = newShape[descriptors.Text]("an item of replaces")
+	r.documentFields = r.documentSchema()
+	r.descriptorFields = r.descriptorSchema()
+	r.rateLimitFields = r.rateLimitSchema()
+	r.replacesFields = newSchema[descriptors.Text]("an item of replaces")
 	r.replacesFields.required(r,
 		"name", "the limit that this one replaces", func(t *descriptors.Text) *string { return &t.Text })
 	return r

@@ -35,8 +35,7 @@ func HistoriesInTwoSteps(t *testing.T, fresh Fresh, requests int) {
 	runHistories(t, fresh, requests, true, traceless)
 }
 
-var allAlgorithms = append(slices.Clone(algorithms),
-	limiter.SmoothBursty, limiter.LeakyQueue, limiter.Concurrency, limiter.SmoothWarmingUp)
+var allAlgorithms = limiter.Algorithms()
 
 func runHistories(t *testing.T, fresh Fresh, requests int, twoSteps bool, of []limiter.Algorithm) {
 	t.Helper()
@@ -162,9 +161,9 @@ var extremes = map[limiter.Algorithm][]limiter.Params{
 		{Limit: 1, Window: year},
 		{Limit: 10_000_000, Window: sec, MaxWait: ms},
 		{Limit: 999_999_937, Window: hour, MaxWait: hour},
-		{Limit: limiter.MaxLimit, Window: limiter.MinWindow},
+		{Limit: 1<<32 - 1, Window: limiter.MinWindow},
 		{Limit: 5, Window: sec, Initial: limiter.InitialEmpty, MaxCost: 12},
-		{Limit: 7, Window: 3 * sec, BurstFor: 2500 * ms, MaxWait: 500 * ms, Initial: limiter.InitialEmpty, MaxCost: limiter.MaxHits},
+		{Limit: 7, Window: 3 * sec, BurstFor: 2500 * ms, MaxWait: 500 * ms, Initial: limiter.InitialEmpty, MaxCost: limiter.MaxCost},
 		{Limit: 0, Window: sec},
 	},
 	limiter.LeakyQueue: {
@@ -174,7 +173,7 @@ var extremes = map[limiter.Algorithm][]limiter.Params{
 		{Limit: 1, Window: year, Burst: 1},
 		{Limit: 10_000_000, Window: sec, MaxWait: ms},
 		{Limit: 999_999_937, Window: hour, Burst: 100_000},
-		{Limit: limiter.MaxLimit, Window: limiter.MinWindow},
+		{Limit: 1<<32 - 1, Window: limiter.MinWindow},
 		{Limit: 0, Window: sec},
 	},
 	limiter.SmoothWarmingUp: {
@@ -186,9 +185,9 @@ var extremes = map[limiter.Algorithm][]limiter.Params{
 		{Limit: 3, Window: sec, WarmUp: sec, ColdFactor: 101, MaxWait: hour},
 		{Limit: 1, Window: 60 * sec, WarmUp: ms},
 		{Limit: 5, Window: sec, WarmUp: 2 * sec, MaxCost: 3},
-		{Limit: 5, Window: sec, MaxCost: limiter.MaxHits},
+		{Limit: 5, Window: sec, MaxCost: limiter.MaxCost},
 		{Limit: 999_999_937, Window: hour, WarmUp: 20 * sec, MaxWait: hour},
-		{Limit: limiter.MaxLimit, Window: limiter.MinWindow},
+		{Limit: 1<<32 - 1, Window: limiter.MinWindow},
 		{Limit: 0, Window: sec},
 	},
 	limiter.Concurrency: {
@@ -204,13 +203,14 @@ var extremes = map[limiter.Algorithm][]limiter.Params{
 		{Limit: 1 << 31, Window: hour, Segments: 60},
 		{Limit: 7, Window: hour, Segments: 60}, // finer ticks than the one before: counts less in a segment
 		{Limit: limiter.MaxLimit, Window: limiter.MinWindow, Segments: 1000},
-		{Limit: limiter.MaxLimit, Window: 24 * hour, Segments: 24, Oldest: limiter.OldestFull},
+		{Limit: 1<<32 - 1, Window: 24 * hour, Segments: 24, Oldest: limiter.OldestFull},
 		{Limit: 7, Window: 1_000_003 * us, Segments: 1},
 		{Limit: 10, Window: 10 * sec},
 		{Limit: 10, Window: 10 * sec, Oldest: limiter.OldestFull},
 		{Limit: 10, Window: 10 * sec, Oldest: limiter.OldestNone, SegmentCap: 2},
 		{Limit: 10, Window: 6 * sec, Segments: 3, SegmentCap: 5},
 		{Limit: 100, Window: 3 * sec, Segments: 1},
+		{Limit: 1_000_000_000_000, Window: 24 * hour, Segments: 24}, // bytes
 		{Limit: 0, Window: sec},
 	},
 	limiter.SlidingLog: {
@@ -230,12 +230,13 @@ var funnels = []limiter.Params{
 	{Limit: 10_000_000, Window: sec},
 	{Limit: 10_000_000, Window: sec, Burst: 1},
 	{Limit: 1 << 31, Window: sec, Burst: 1 << 31},
-	{Limit: limiter.MaxLimit, Window: limiter.MinWindow, Burst: limiter.MaxLimit},
+	{Limit: 1<<32 - 1, Window: limiter.MinWindow, Burst: 1<<32 - 1},
 	{Limit: 3, Window: sec, Burst: 2},
 	{Limit: 30, Window: 60 * sec, Burst: 15},
 	{Limit: 7, Window: 1_000_003 * us, Burst: 5},
 	{Limit: 999_999_937, Window: hour, Burst: 100_000}, // counted in coarser ticks
 	{Limit: 1, Window: 24 * hour, Burst: 100},
+	{Limit: 100_000_000_000, Window: 24 * hour, Burst: 10_000_000_000}, // bytes
 	{Limit: 0, Window: sec},
 }
 

@@ -6,9 +6,9 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// clockStepsBackWithRoom: a limit that has room keeps it when the clock is put back. A step that is shorter than the time
-// in which the room would be used up by itself may cost what leaks in that step. The room is there once: nothing comes
-// back before the clock is where it was.
+// clockStepsBackWithRoom: a limit that has room keeps it when the clock is put back. A step that is shorter than the
+// time in which the room would be used up by itself may cost what leaks in that step. The room is there once: nothing
+// comes back before the clock is where it was.
 func clockStepsBackWithRoom(f *fixture) {
 	const capacity, used = 20, 3
 	for _, a := range counting {

@@ -302,7 +302,7 @@ var vectors = []vector{
 			{2200 * ms, 1, 0, yes, 6, 0, 0, 0},
 			{2200 * ms, 6, 1, yes, 0, 0, 1200 * ms, 0},
 			{2200 * ms, 1, -2, yes, 2, 0, 800 * ms, 0},
-			{9 * sec, 1, limiter.MaxHits, no, 6, never, 0, 0}, // more than an hour's worth
+			{9 * sec, 1, limiter.MaxCost, no, 6, never, 0, 0}, // more than an hour's worth
 			{9 * sec, 1, 18_001, no, 6, never, 0, 0},
 			{9 * sec, 1, 18_000, yes, 0, 0, 3600 * sec, 0},
 			{9 * sec, 1, 18_001, no, 0, never, 3600 * sec, 0},
@@ -310,8 +310,8 @@ var vectors = []vector{
 	},
 	{
 		"smooth bursty with the largest max_cost",
-		limiter.Params{Algorithm: limiter.SmoothBursty, Limit: 5, Window: sec, MaxCost: limiter.MaxHits},
-		[]vectorHit{{9 * sec, 1, limiter.MaxHits, yes, 0, 0, 858_993_459 * sec, 0}},
+		limiter.Params{Algorithm: limiter.SmoothBursty, Limit: 5, Window: sec, MaxCost: limiter.MaxCost},
+		[]vectorHit{{9 * sec, 1, limiter.MaxCost, yes, 0, 0, 858_993_459 * sec, 0}},
 	},
 	{
 		"smooth bursty with a max_cost, whose debts are those of one request",
@@ -353,7 +353,7 @@ var vectors = []vector{
 	},
 	{
 		"smooth warming up: one a second after eight seconds", // a store of 8 permits, of which 4 are dearer: 2.75 s, 2.25 s, ...
-		limiter.Params{Algorithm: limiter.SmoothWarmingUp, Limit: 1, Window: sec, WarmUp: 8 * sec, MaxCost: limiter.MaxHits},
+		limiter.Params{Algorithm: limiter.SmoothWarmingUp, Limit: 1, Window: sec, WarmUp: 8 * sec, MaxCost: limiter.MaxCost},
 		[]vectorHit{
 			{0, 1, 0, yes, 1, 0, 0, 0},
 			{0, 1, 1, yes, 0, 0, 3750 * ms, 0},
@@ -372,7 +372,7 @@ var vectors = []vector{
 			{23 * sec, 1, 1, yes, 0, 0, 4750 * ms, 0}, // it has cooled down to 1.75 s
 			{60 * sec, 1, 0, yes, 1, 0, 0, 0},
 			{60 * sec, 1, -3, yes, 1, 0, 0, 0},
-			{60 * sec, 1, limiter.MaxHits, yes, 0, 0, 4_294_967_307 * sec, 0},
+			{60 * sec, 1, limiter.MaxCost, yes, 0, 0, 4_294_967_307 * sec, 0},
 		},
 	},
 	{

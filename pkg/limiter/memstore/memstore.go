@@ -216,7 +216,8 @@ func (s *Store) load(sh *shard, id fingerprint, p *limiter.Policy, now *limiter.
 	slot.State.A, slot.State.B = s.clock.bounded(p, v.a, now), v.b
 }
 
-// save writes the slot's next state after one of its hits was answered, and makes room for it if the budget is exceeded.
+// save writes the slot's next state after one of its hits was answered, and makes room for it if the budget is
+// exceeded.
 func (s *Store) save(sh *shard, id fingerprint, h *limiter.Hit, now int64, slot *limiter.Slot, d *limiter.Decision) {
 	p := h.Policy
 	if !slot.Changed {
@@ -241,8 +242,8 @@ func (s *Store) save(sh *shard, id fingerprint, h *limiter.Hit, now int64, slot 
 	}
 }
 
-// worthOf is how much a counter is worth that was hit by n. One that has nothing left after its very first hit may be of
-// a limit that leaves everybody nothing after one: it is worth more once it has denied a hit.
+// worthOf is how much a counter is worth that was hit by n. One that has nothing left after its very first hit may be
+// of a limit that leaves everybody nothing after one: it is worth more once it has denied a hit.
 func worthOf(slot *limiter.Slot, n int64, d *limiter.Decision) worth {
 	switch {
 	case !d.Allowed:

@@ -67,8 +67,8 @@ const (
 )
 
 // worthFactors make a counter that limits somebody outlive those that do not, until only this fraction of their time is
-// left to it. Without them, fresh windows, which end last, would push out a full one. What has denied stands before what
-// has nothing left.
+// left to it. Without them, fresh windows, which end last, would push out a full one. What has denied stands before
+// what has nothing left.
 var worthFactors = [...]int64{ordinary: 1, exhausted: 16, denying: 256}
 
 // mark is when a counter expires, in microseconds since the Unix epoch times four, plus its worth. 0 is no counter.

@@ -127,7 +127,7 @@ func (r *batcher) write(b *batch) {
 		for i := range c.hits {
 			h := &c.hits[i]
 			b.keys = append(b.keys, r.key(h.Key))
-			if h.N < 0 && h.Policy.Algorithm() != limiter.Concurrency { // whose denials are not cached
+			if h.N < 0 && !h.Policy.Algorithm().CountsInFlight() { // whose denials are not cached
 				channel = r.channel
 			}
 			for _, v := range [...]int64{b.policy(h.Policy, now), c.mode(i), c.group(i), h.N} {

@@ -1,4 +1,4 @@
-package main
+package rules
 
 import (
 	"bytes"
@@ -15,20 +15,20 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/reload"
 )
 
-// findings are what check found, as --format json shows it.
-type findings struct {
+// Findings are the errors and warnings of rule files, in the JSON of weir check --format json.
+type Findings struct {
 	OK       bool      `json:"ok"` // no errors
 	Files    int       `json:"files"`
-	Domains  int       `json:"domains"` // with the next two 0 if there are errors
+	Domains  int       `json:"domains"` // 0 if there are errors, as are the next two
 	Rules    int       `json:"rules"`
 	Limits   int       `json:"limits"`
 	Errors   int       `json:"errors"`
 	Warnings int       `json:"warnings"`
-	Problems []problem `json:"problems"`
+	Problems []Problem `json:"problems"`
 }
 
-// problem is an error or a warning.
-type problem struct {
+// Problem is an error or a warning.
+type Problem struct {
 	File     string `json:"file"`
 	Line     int    `json:"line"`
 	Column   int    `json:"column"` // in characters, from 1
@@ -36,9 +36,9 @@ type problem struct {
 	Code     string `json:"code"`
 	Message  string `json:"message"`
 	Hint     string `json:"hint,omitempty"`   // what to write instead
-	Source   string `json:"source,omitempty"` // the line; of one above maxSource what is around the column
+	Source   string `json:"source,omitempty"` // the line; of a long one the text around the column
 
-	cut int // characters of the line that are left out in front of Source
+	cut int // characters of the line that are missing before Source
 }
 
 // Bounds of the lines that are shown: a file may be one line of many megabytes.
@@ -47,7 +47,7 @@ const (
 	maxScanned = 1 << 20 // bytes of a line in which a column is looked for
 )
 
-// around is the line as text, or what is around the column of a long one, and how many characters are left out in front.
+// around is the line as text, or the text around the column of a long one, and how many characters before it are missing.
 func around(line []byte, column int) (text string, cut int) {
 	line = bytes.TrimRight(line, "\r")
 	if len(line) > maxSource {
@@ -71,13 +71,13 @@ const (
 	severityWarning = "warning"
 )
 
-// codeInvalid is that of errors, which have none of their own.
+// codeInvalid is the code of errors, which have none of their own.
 const codeInvalid = "invalid"
 
-// check compiles the files. Its error is none of the files.
-func check(files []reload.File, stores []string) (*findings, error) {
-	f := &findings{Files: len(files), Problems: []problem{}}
-	set, err := compileSet(files, stores)
+// Check compiles the files, whose limits may name the stores; nil is any. Its error is none of the files.
+func Check(files []reload.File, stores []string) (*Findings, error) {
+	f := &Findings{Files: len(files), Problems: []Problem{}}
+	set, err := Compile(files, stores)
 	if errs := (descriptors.Errors{}); errors.As(err, &errs) {
 		f.add(files, severityError, errs)
 		return f, nil
@@ -85,16 +85,19 @@ func check(files []reload.File, stores []string) (*findings, error) {
 	if err != nil {
 		return nil, err
 	}
-	rules := map[*descriptors.Rule]bool{}
+	limited := map[*descriptors.Rule]bool{}
 	for _, l := range set.Limits() {
-		rules[l.Rule] = true
+		limited[l.Rule] = true
 	}
-	f.OK, f.Domains, f.Rules, f.Limits = true, len(set.Domains()), len(rules), len(set.Limits())
+	f.OK, f.Domains, f.Rules, f.Limits = true, len(set.Domains()), len(limited), len(set.Limits())
 	f.add(files, severityWarning, set.Warnings())
 	return f, nil
 }
 
-func (f *findings) add(files []reload.File, severity string, errs descriptors.Errors) {
+// Warn adds warnings that the compiler does not find.
+func (f *Findings) Warn(warnings descriptors.Errors) { f.add(nil, severityWarning, warnings) }
+
+func (f *Findings) add(files []reload.File, severity string, errs descriptors.Errors) {
 	if severity == severityError {
 		f.Errors += errs.Count()
 	} else {
@@ -105,7 +108,7 @@ func (f *findings) add(files []reload.File, severity string, errs descriptors.Er
 		lines[file.Name] = bytes.Split(file.Data, []byte("\n"))
 	}
 	for _, e := range errs {
-		p := problem{File: e.File, Line: e.Line, Column: e.Column, Severity: severity, Code: e.Code, Message: e.Msg}
+		p := Problem{File: e.File, Line: e.Line, Column: e.Column, Severity: severity, Code: e.Code, Message: e.Msg}
 		if p.Code == "" {
 			p.Code = codeInvalid
 		}
@@ -119,43 +122,11 @@ func (f *findings) add(files []reload.File, severity string, errs descriptors.Er
 	}
 }
 
-func (f *findings) print(io streams, format string) error {
-	switch format {
-	case "json":
-		return printJSON(io, f)
-	case "sarif":
-		return printJSON(io, f.sarif())
-	case "github":
-		f.github(io.out)
-		f.summary(io.out, io.out)
-	default:
-		for i := range f.Problems {
-			f.Problems[i].text(io.err)
-		}
-		f.summary(io.out, io.err)
-	}
-	return nil
-}
-
-// summary is one line.
-func (f *findings) summary(out, err io.Writer) {
-	if f.Errors > 0 {
-		fmt.Fprintf(err, "%s in %s\n", count(f.Errors, "error"), count(f.Files, "file"))
-		return
-	}
-	warned := "ok"
-	if f.Warnings > 0 {
-		warned = count(f.Warnings, "warning")
-	}
-	fmt.Fprintf(out, "%s, %s, %s with %s: %s\n", count(f.Files, "file"), count(f.Domains, "domain"),
-		count(f.Rules, "rule"), count(f.Limits, "limit"), warned)
-}
-
 // maxExcerpt is how many characters of a line are shown.
 const maxExcerpt = 110
 
-// text is the problem with its line and a caret below its column.
-func (p *problem) text(w io.Writer) {
+// Text writes the problem for people: with its line and a caret below its column.
+func (p *Problem) Text(w io.Writer) {
 	fmt.Fprintf(w, "%s:%d:%d: %s: %s\n", p.File, p.Line, p.Column, p.Severity, p.Message)
 	line := []rune(p.Source)
 	at := min(max(p.Column-1-p.cut, 0), len(line))
@@ -186,8 +157,8 @@ func (p *problem) text(w io.Writer) {
 	}
 }
 
-// told is the message with its hint.
-func (p *problem) told() string {
+// whole is the message with its hint.
+func (p *Problem) whole() string {
 	if p.Hint == "" {
 		return p.Message
 	}
@@ -199,23 +170,23 @@ var (
 	githubProperty = strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A", ":", "%3A", ",", "%2C")
 )
 
-// github are workflow commands, which GitHub Actions shows at the lines of a change.
-func (f *findings) github(w io.Writer) {
+// GitHub writes workflow commands, which GitHub Actions shows at the lines of a change.
+func (f *Findings) GitHub(w io.Writer) {
 	for i := range f.Problems {
 		p := &f.Problems[i]
 		fmt.Fprintf(w, "::%s file=%s,line=%d,col=%d,title=%s::%s\n", p.Severity, githubProperty.Replace(p.File), p.Line, p.Column,
-			githubProperty.Replace("weir check: "+p.Code), githubText.Replace(p.told()))
+			githubProperty.Replace("weir check: "+p.Code), githubText.Replace(p.whole()))
 	}
 }
 
-// sarif are the findings in the Static Analysis Results Interchange Format 2.1.0 of OASIS.
-func (f *findings) sarif() any {
+// SARIF returns the findings in the Static Analysis Results Interchange Format 2.1.0 of OASIS. version is Weir's.
+func (f *Findings) SARIF(version string) any {
 	type object = map[string]any
 	results := []object{}
 	for i := range f.Problems {
 		p := &f.Problems[i]
 		results = append(results, object{
-			"ruleId": p.Code, "level": p.Severity, "message": object{"text": p.told()},
+			"ruleId": p.Code, "level": p.Severity, "message": object{"text": p.whole()},
 			"locations": []object{{"physicalLocation": object{
 				"artifactLocation": object{"uri": fileURI(p.File)},
 				"region":           object{"startLine": p.Line, "startColumn": p.Column},
@@ -233,7 +204,7 @@ func (f *findings) sarif() any {
 		"version": "2.1.0",
 		"runs": []object{{
 			"tool": object{"driver": object{
-				"name": "weir", "version": build().Version, "informationUri": "https://github.com/weir-ratelimit/weir", "rules": kinds,
+				"name": "weir", "version": version, "informationUri": "https://github.com/weir-ratelimit/weir", "rules": kinds,
 			}},
 			"columnKind": "unicodeCodePoints",
 			"results":    results,
@@ -241,23 +212,23 @@ func (f *findings) sarif() any {
 	}
 }
 
-// sarifKinds are all codes of a problem.
+// sarifKinds are all codes of problems.
 var sarifKinds = []struct{ code, severity, about string }{
 	{codeInvalid, severityError, "A rule file that is wrong"},
-	{descriptors.WarnMaxWait, severityWarning, "Answers are held back for longer than Envoy waits by default"},
+	{descriptors.WarnMaxWait, severityWarning, "Responses are delayed for longer than Envoy waits by default"},
 	{descriptors.WarnUnreachable, severityWarning, "A rule that no request reaches"},
 	{descriptors.WarnRedundant, severityWarning, "A limit that never denies, since another one of its rule does so first"},
 	{descriptors.WarnBurst, severityWarning, "A burst of one, so that two requests at once never pass"},
 	{descriptors.WarnHugeLog, severityWarning, "A log of which one counter can take much memory"},
-	{descriptors.WarnShortQueue, severityWarning, "A queue that is full before anybody waits for its max_wait"},
-	{descriptors.WarnManyLimits, severityWarning, "A rule with more limits than a request may ask by default"},
+	{descriptors.WarnShortQueue, severityWarning, "A queue that is full before any request waits for its max_wait"},
+	{descriptors.WarnManyLimits, severityWarning, "A rule with more limits than a request may charge by default"},
 	{descriptors.WarnOctal, severityWarning, "A number that begins with 0, and is read as an octal one"},
 	{descriptors.WarnLiteral, severityWarning, "A value that looks like a block of addresses or a regex, and is matched as text"},
 	{descriptors.WarnUnlimited, severityWarning, "A rate beside unlimited: true, which limits nothing"},
 	{descriptors.WarnNotRead, severityWarning, "A file that looks like rules, and is not read because of its name"},
 }
 
-// fileURI is a file as SARIF names it: relative to where check ran, as it was given.
+// fileURI is a file in SARIF: relative to where check ran, as it was given.
 func fileURI(name string) string {
 	u := url.URL{Path: filepath.ToSlash(name)}
 	if filepath.IsAbs(name) {

@@ -1,4 +1,4 @@
-package adminclient_test
+package adminapi_test
 
 import (
 	"context"
@@ -19,7 +19,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/weir-ratelimit/weir/internal/adminclient"
+	"github.com/weir-ratelimit/weir/internal/adminapi"
 	"github.com/weir-ratelimit/weir/internal/test/certtest"
 )
 
@@ -32,9 +32,9 @@ func echo(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(seen{r.Method, r.URL.RequestURI(), r.Header.Get("Authorization"), string(body)})
 }
 
-func client(t *testing.T, o adminclient.Options) *adminclient.Client {
+func client(t *testing.T, o adminapi.Options) *adminapi.Client {
 	t.Helper()
-	c, err := adminclient.New(o)
+	c, err := adminapi.New(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,44 +63,44 @@ func TestAsks(t *testing.T) {
 	go onSocket.Serve(l)   //nolint:errcheck // ends with Close
 	defer onSocket.Close() //nolint:errcheck // ends
 
-	get := func(c *adminclient.Client, into *seen) error {
+	get := func(c *adminapi.Client, into *seen) error {
 		return c.Get(t.Context(), "/keys/get", url.Values{"descriptor": {"a=b&c", "d=é"}}, into)
 	}
 	for name, tc := range map[string]struct {
-		o    adminclient.Options
-		ask  func(c *adminclient.Client, into *seen) error
+		o    adminapi.Options
+		ask  func(c *adminapi.Client, into *seen) error
 		want seen
 	}{
 		"a URL": {
-			adminclient.Options{Server: server.URL},
+			adminapi.Options{Server: server.URL},
 			get,
 			seen{Method: "GET", Target: "/api/v1/keys/get?descriptor=a%3Db%26c&descriptor=d%3D%C3%A9"},
 		},
 		"host and port": {
-			adminclient.Options{Server: strings.TrimPrefix(server.URL, "http://")},
+			adminapi.Options{Server: strings.TrimPrefix(server.URL, "http://")},
 			get,
 			seen{Method: "GET", Target: "/api/v1/keys/get?descriptor=a%3Db%26c&descriptor=d%3D%C3%A9"},
 		},
 		"a path before it": {
-			adminclient.Options{Server: server.URL + "/weir/"},
+			adminapi.Options{Server: server.URL + "/weir/"},
 			get,
 			seen{Method: "GET", Target: "/weir/api/v1/keys/get?descriptor=a%3Db%26c&descriptor=d%3D%C3%A9"},
 		},
 		"a socket": {
-			adminclient.Options{Server: "unix:" + socket},
+			adminapi.Options{Server: "unix:" + socket},
 			get,
 			seen{Method: "GET", Target: "/api/v1/keys/get?descriptor=a%3Db%26c&descriptor=d%3D%C3%A9"},
 		},
 		"a token and a body": {
-			adminclient.Options{Server: server.URL, TokenFile: file(t, "s3cret\n")},
-			func(c *adminclient.Client, into *seen) error {
+			adminapi.Options{Server: server.URL, TokenFile: file(t, "s3cret\n")},
+			func(c *adminapi.Client, into *seen) error {
 				return c.Post(t.Context(), "/boosts", map[string]int{"factor": 2}, into)
 			},
 			seen{Method: "POST", Target: "/api/v1/boosts", Authorization: "Bearer s3cret", Body: `{"factor":2}`},
 		},
 		"delete": {
-			adminclient.Options{Server: server.URL},
-			func(c *adminclient.Client, into *seen) error { return c.Delete(t.Context(), "/boosts/abc", into) },
+			adminapi.Options{Server: server.URL},
+			func(c *adminapi.Client, into *seen) error { return c.Delete(t.Context(), "/boosts/abc", into) },
 			seen{Method: "DELETE", Target: "/api/v1/boosts/abc"},
 		},
 	} {
@@ -143,13 +143,13 @@ func TestTLS(t *testing.T) {
 	host := strings.TrimPrefix(server.URL, "https://")
 
 	for name, tc := range map[string]struct {
-		o    adminclient.Options
+		o    adminapi.Options
 		want string // error
 	}{
-		"all":            {o: adminclient.Options{CA: authority.CA(), Cert: cert, Key: key}},
-		"no authority":   {adminclient.Options{}, "give the authority of its certificate by --server-ca"},
-		"no certificate": {adminclient.Options{CA: authority.CA()}, "a client certificate is needed for POST /boosts: give --server-cert and --server-key"},
-		"no TLS":         {adminclient.Options{Server: "http://" + host}, "it speaks TLS: write --server https://..."},
+		"all":            {o: adminapi.Options{CA: authority.CA(), Cert: cert, Key: key}},
+		"no authority":   {adminapi.Options{}, "give the authority of its certificate by --server-ca"},
+		"no certificate": {adminapi.Options{CA: authority.CA()}, "a client certificate is needed for POST /boosts: give --server-cert and --server-key"},
+		"no TLS":         {adminapi.Options{Server: "http://" + host}, "it speaks TLS: write --server https://..."},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if tc.o.Server == "" {
@@ -205,10 +205,10 @@ func TestErrors(t *testing.T) {
 	}
 	defer hangs.Close() //nolint:errcheck // ends
 	token := file(t, "s3cret")
-	plain, withToken := adminclient.Options{Server: server.URL}, adminclient.Options{Server: server.URL, TokenFile: token}
+	plain, withToken := adminapi.Options{Server: server.URL}, adminapi.Options{Server: server.URL, TokenFile: token}
 
 	for name, tc := range map[string]struct {
-		o    adminclient.Options
+		o    adminapi.Options
 		path string
 		want string
 	}{
@@ -219,14 +219,14 @@ func TestErrors(t *testing.T) {
 		"only there":           {plain, "/here", server.URL + ": is only for this machine, until serve has a token"},
 		"nothing":              {plain, "/empty", server.URL + ": it answers 500 Internal Server Error"},
 		"elsewhere":            {withToken, "/elsewhere", server.URL + ": it sends us elsewhere, to http://evil/: give that as --server"},
-		"no json":              {plain, "/no-json", "answers what is no JSON of a sidecar"},
-		"no such path":         {plain, "/top", server.URL + ": it has no GET /top: is this the --http-addr of a sidecar, and is it as new as this command?"},
-		"nobody there":         {adminclient.Options{Server: "127.0.0.1:1"}, "/", "connection refused; is a sidecar running there, and is this its --http-addr? See --server"},
-		"no socket":            {adminclient.Options{Server: "unix:/nowhere"}, "/", "no answer from unix:/nowhere: "},
-		"hangs":                {adminclient.Options{Server: hangs.Addr().String(), Timeout: 50 * time.Millisecond}, "/", "it did not answer in time; see --timeout"},
-		"TLS, but it has none": {adminclient.Options{Server: strings.Replace(server.URL, "http", "https", 1)}, "/", "it speaks no TLS: write --server http://..."},
-		"no token file":        {adminclient.Options{Server: server.URL, TokenFile: "/nowhere"}, "/", "--token-file: open /nowhere: no such file"},
-		"an empty token":       {adminclient.Options{Server: server.URL, TokenFile: file(t, "\n")}, "/", "must hold one line, the token"},
+		"no json":              {plain, "/no-json", "answers what is no JSON of Weir"},
+		"no such path":         {plain, "/top", server.URL + ": it has no GET /top: is this the --http-addr of Weir, and is it as new as this command?"},
+		"nobody there":         {adminapi.Options{Server: "127.0.0.1:1"}, "/", "connection refused; is Weir running there, and is this its --http-addr? See --server"},
+		"no socket":            {adminapi.Options{Server: "unix:/nowhere"}, "/", "no answer from unix:/nowhere: "},
+		"hangs":                {adminapi.Options{Server: hangs.Addr().String(), Timeout: 50 * time.Millisecond}, "/", "it did not answer in time; see --timeout"},
+		"TLS, but it has none": {adminapi.Options{Server: strings.Replace(server.URL, "http", "https", 1)}, "/", "it speaks no TLS: write --server http://..."},
+		"no token file":        {adminapi.Options{Server: server.URL, TokenFile: "/nowhere"}, "/", "--token-file: open /nowhere: no such file"},
+		"an empty token":       {adminapi.Options{Server: server.URL, TokenFile: file(t, "\n")}, "/", "must hold one line, the token"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := client(t, tc.o).Get(t.Context(), tc.path, nil, &seen{})
@@ -237,7 +237,7 @@ func TestErrors(t *testing.T) {
 		})
 	}
 	err = client(t, plain).Get(t.Context(), "/json", nil, &seen{})
-	if status, ok := errors.AsType[*adminclient.StatusError](err); !ok || status.Status != 422 {
+	if status, ok := errors.AsType[*adminapi.StatusError](err); !ok || status.Status != 422 {
 		t.Errorf("%v is no StatusError of 422", err)
 	}
 	gone, cancel := context.WithCancel(t.Context())
@@ -249,24 +249,24 @@ func TestErrors(t *testing.T) {
 
 func TestOptions(t *testing.T) {
 	for name, tc := range map[string]struct {
-		o    adminclient.Options
+		o    adminapi.Options
 		want string
 	}{
-		"default":             {adminclient.Options{}, ""},
-		"another scheme":      {adminclient.Options{Server: "ftp://host"}, "--server: ftp:// is not known; write http://host:port"},
-		"no host":             {adminclient.Options{Server: "http://:8080"}, "--server: a host is missing"},
-		"a password":          {adminclient.Options{Server: "http://a:s3cret@host"}, "--server: must have no user and no password"},
-		"a query":             {adminclient.Options{Server: "http://host?x"}, "--server: must end before ? and #"},
-		"no URL":              {adminclient.Options{Server: "http://a b:s3cret@host"}, "--server: this is no URL"},
-		"no path":             {adminclient.Options{Server: "unix:"}, "--server: unix: needs a path"},
-		"authority without":   {adminclient.Options{Server: "host:1", CA: "ca.pem"}, "go with https in --server"},
-		"no such authority":   {adminclient.Options{Server: "https://host", CA: "/nowhere"}, "--server-ca: open /nowhere"},
-		"an empty authority":  {adminclient.Options{Server: "https://host", CA: os.DevNull}, "has no certificate in PEM"},
-		"certificate, no key": {adminclient.Options{Server: "https://host", Cert: "a.pem"}, "--server-cert and --server-key go together"},
-		"no such certificate": {adminclient.Options{Server: "https://host", Cert: "/nowhere", Key: "/nowhere"}, "--server-cert, --server-key: open /nowhere"},
+		"default":             {adminapi.Options{}, ""},
+		"another scheme":      {adminapi.Options{Server: "ftp://host"}, "--server: ftp:// is not known; write http://host:port"},
+		"no host":             {adminapi.Options{Server: "http://:8080"}, "--server: a host is missing"},
+		"a password":          {adminapi.Options{Server: "http://a:s3cret@host"}, "--server: must have no user and no password"},
+		"a query":             {adminapi.Options{Server: "http://host?x"}, "--server: must end before ? and #"},
+		"no URL":              {adminapi.Options{Server: "http://a b:s3cret@host"}, "--server: this is no URL"},
+		"no path":             {adminapi.Options{Server: "unix:"}, "--server: unix: needs a path"},
+		"authority without":   {adminapi.Options{Server: "host:1", CA: "ca.pem"}, "go with https in --server"},
+		"no such authority":   {adminapi.Options{Server: "https://host", CA: "/nowhere"}, "--server-ca: open /nowhere"},
+		"an empty authority":  {adminapi.Options{Server: "https://host", CA: os.DevNull}, "has no certificate in PEM"},
+		"certificate, no key": {adminapi.Options{Server: "https://host", Cert: "a.pem"}, "--server-cert and --server-key go together"},
+		"no such certificate": {adminapi.Options{Server: "https://host", Cert: "/nowhere", Key: "/nowhere"}, "--server-cert, --server-key: open /nowhere"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := adminclient.New(tc.o)
+			_, err := adminapi.New(tc.o)
 			fails(t, err, tc.want)
 			if err != nil && strings.Contains(err.Error(), "s3cret") {
 				t.Errorf("%v tells a password", err)

@@ -1,4 +1,5 @@
-package main
+// Package logging is how a process logs: without waiting for the reader of its log, and without letting clients fill it.
+package logging
 
 import (
 	"context"
@@ -8,29 +9,27 @@ import (
 	"time"
 
 	"google.golang.org/grpc/grpclog"
-
-	"github.com/weir-ratelimit/weir/internal/app"
-	"github.com/weir-ratelimit/weir/internal/linequeue"
 )
 
-// Bounds of the log of serve.
+// Bounds of the log of a process.
 const (
-	maxLogBuffer = 1 << 20     // bytes that wait for whoever reads the log
-	maxLogLine   = 64 << 10    // bytes; what is longer is cut off
-	lastLines    = time.Second // at the end, for what still waits
+	maxLogBuffer = 1 << 20     // bytes that wait for the reader of the log
+	maxLogLine   = 64 << 10    // bytes; a longer line is cut off
+	lastLines    = time.Second // at the end, for the lines that still wait
 )
 
-// processLog is what serve logs to: a queue that drops lines and counts them when they are not read, so that nothing in the
-// process waits for the reader of its standard error. What is written to it is queued, too.
-type processLog struct {
+// Process is the log of a process: a queue that drops and counts lines that nobody reads, so that nothing in the process waits
+// for the reader of its standard error. Write queues lines, too.
+type Process struct {
 	*slog.Logger
-	*linequeue.Queue
-	dropped uint64 // as the last line about it said; only the queue's goroutine uses it
+	*Queue
+	dropped uint64 // in the last line about it; only the queue's goroutine uses it
 }
 
-// newProcessLog starts a log that ends with Close. What libraries log goes there, too.
-func newProcessLog(w io.Writer, level, format string) (*processLog, error) {
-	l := &processLog{}
+// NewProcess starts a log that ends with Close. It becomes the default of package slog and of gRPC. level is debug, info, warn
+// or error, format text or json.
+func NewProcess(w io.Writer, level, format string) (*Process, error) {
+	l := &Process{}
 	write := func(lines []byte) error {
 		_, err := w.Write(lines)
 		return err
@@ -39,9 +38,9 @@ func newProcessLog(w io.Writer, level, format string) (*processLog, error) {
 	if err != nil {
 		return nil, err
 	}
-	l.Queue = linequeue.New(linequeue.Options{
+	l.Queue = NewQueue(QueueOptions{
 		MaxBytes: maxLogBuffer, MaxLine: maxLogLine, Write: write,
-		Note: func(now linequeue.Stats, _ func([]byte) error) { l.note(note, now) },
+		Note: func(now QueueStats, _ func([]byte) error) { l.note(note, now) },
 	})
 	if l.Logger, err = newLogger(l.Queue, level, format); err != nil {
 		return nil, err
@@ -54,7 +53,7 @@ func newProcessLog(w io.Writer, level, format string) (*processLog, error) {
 }
 
 // note logs how many lines were dropped since the last such line, past the queue.
-func (l *processLog) note(to *slog.Logger, now linequeue.Stats) {
+func (l *Process) note(to *slog.Logger, now QueueStats) {
 	if dropped := now.FullBuffer + now.NotWritten; dropped != l.dropped {
 		to.LogAttrs(context.Background(), slog.LevelWarn, "log lines were dropped: the log is read too slowly, or cannot be written",
 			slog.Uint64("dropped", dropped-l.dropped))
@@ -62,13 +61,8 @@ func (l *processLog) note(to *slog.Logger, now linequeue.Stats) {
 	}
 }
 
-// Close writes what waits, for a second at most.
-func (l *processLog) Close() { l.Queue.Close(lastLines) }
-
-func (l *processLog) stats() app.LogStats {
-	now := l.Stats()
-	return app.LogStats{FullBuffer: now.FullBuffer, NotWritten: now.NotWritten}
-}
+// Close writes the lines that wait, for a second at most.
+func (l *Process) Close() { l.Queue.Close(lastLines) }
 
 // writer is a function as an io.Writer.
 type writer func([]byte) error

@@ -1,8 +1,4 @@
-// Package linequeue writes lines to a file or a stream without ever making the writer of a line wait.
-//
-// A line goes into a bounded buffer, which one goroutine writes out. A line that does not fit is dropped and counted. So a
-// pipe that nobody reads, a full disk and a file system that hangs cost lines, and nothing else.
-package linequeue
+package logging
 
 import (
 	"bytes"
@@ -11,35 +7,37 @@ import (
 	"time"
 )
 
-// NoteEvery is how often, at most, Options.Note is called.
+// NoteEvery is how often, at most, QueueOptions.Note is called.
 const NoteEvery = 10 * time.Second
 
-// cut ends a line that was longer than Options.MaxLine.
+// cut ends a line that was longer than QueueOptions.MaxLine.
 const cut = "... (cut)\n"
 
-// Options are the bounds of a Queue, and where it writes. All are required but Note.
-type Options struct {
+// QueueOptions are the bounds of a Queue, and where it writes. All are required but Note.
+type QueueOptions struct {
 	// MaxBytes bounds the lines that wait, in bytes; MaxLine bounds one line.
 	MaxBytes, MaxLine int
 	// Write writes whole lines. An error means that they are lost: they are counted, and the queue goes on. Write may block.
 	Write func(lines []byte) error
 	// Note, if not nil, is called every NoteEvery and at the end. What it passes to write is written past the queue, for
 	// instance a line that says how many lines were dropped.
-	Note func(now Stats, write func(line []byte) error)
+	Note func(now QueueStats, write func(line []byte) error)
 	// End, if not nil, is called last, when everything was written.
 	End func()
 }
 
-// Stats counts lines since the start.
-type Stats struct {
+// QueueStats counts lines since the start.
+type QueueStats struct {
 	Written    uint64
 	FullBuffer uint64 // dropped: lines came faster than they were written, or one was longer than MaxLine
 	NotWritten uint64 // dropped: Write returned an error
 }
 
-// Queue is a queue of lines. Its methods are safe for concurrent use. Close ends it.
+// Queue writes lines to a file or a stream without ever making the writer of a line wait: a line goes into a bounded buffer,
+// which one goroutine writes out, and a line that does not fit is dropped and counted. So a pipe that nobody reads, a full
+// disk and a file system that hangs cost lines, and nothing else. Its methods are safe for concurrent use. Close ends it.
 type Queue struct {
-	o Options
+	o QueueOptions
 
 	mu     sync.Mutex
 	buffer []byte
@@ -52,8 +50,8 @@ type Queue struct {
 	written, full, notWritten atomic.Uint64
 }
 
-// New starts a queue.
-func New(o Options) *Queue {
+// NewQueue starts a queue.
+func NewQueue(o QueueOptions) *Queue {
 	q := &Queue{o: o, wake: make(chan struct{}, 1), closing: make(chan struct{}), done: make(chan struct{})}
 	go q.run()
 	return q
@@ -83,7 +81,7 @@ func (q *Queue) put(line []byte) bool {
 	return true
 }
 
-// Write implements io.Writer: it queues each line of text, and cuts a line off that is longer than Options.MaxLine. It
+// Write implements io.Writer: it queues each line of text, and cuts a line off that is longer than QueueOptions.MaxLine. It
 // never fails and never waits; lines that were dropped are in Stats.
 func (q *Queue) Write(text []byte) (int, error) {
 	for line := range bytes.Lines(text) {
@@ -96,12 +94,12 @@ func (q *Queue) Write(text []byte) (int, error) {
 }
 
 // Stats returns how many lines were written and dropped.
-func (q *Queue) Stats() Stats {
-	return Stats{Written: q.written.Load(), FullBuffer: q.full.Load(), NotWritten: q.notWritten.Load()}
+func (q *Queue) Stats() QueueStats {
+	return QueueStats{Written: q.written.Load(), FullBuffer: q.full.Load(), NotWritten: q.notWritten.Load()}
 }
 
 // Close writes what waits, for at most the given time, and returns whether all of it was written in that time. If not, a
-// goroutine goes on until Options.Write returns. Lines that come later are dropped. A second Close only waits.
+// goroutine goes on until QueueOptions.Write returns. Lines that come later are dropped. A second Close only waits.
 func (q *Queue) Close(within time.Duration) bool {
 	q.end.Do(func() {
 		q.mu.Lock()

@@ -1,6 +1,4 @@
-// Package adminclient asks the HTTP address of a running sidecar (serve --http-addr), for the commands that look at one or
-// change something in it.
-package adminclient
+package adminapi
 
 import (
 	"bytes"
@@ -21,36 +19,36 @@ import (
 
 // Defaults of Options.
 const (
-	// DefaultServer is where serve listens unless it is told otherwise.
+	// DefaultServer is the address of `weir serve` without --http-addr.
 	DefaultServer = "http://127.0.0.1:8080"
-	// DefaultTimeout bounds a whole question and its answer.
+	// DefaultTimeout bounds a request with its response.
 	DefaultTimeout = 10 * time.Second
 )
 
 // api begins every path.
 const api = "/api/v1"
 
-// maxAnswer bounds what is read of an answer, in bytes.
+// maxAnswer bounds what is read of a response, in bytes.
 const maxAnswer = 64 << 20
 
-// Options say which sidecar, and who asks. Zero values stand for the defaults.
+// Options name the process to connect to, and the credentials. Zero values stand for the defaults.
 type Options struct {
 	// Server is http://host:port, https://host:port, host:port, or unix:PATH. A path behind the port is put before every
 	// endpoint's own.
 	Server string
-	// TokenFile holds the token of requests that change something. It is read for each request.
+	// TokenFile holds the token of requests that change state. It is read for each request.
 	TokenFile string
-	// CA is a file of the authorities that a server's certificate may be of, in PEM; empty is the system's. Cert and Key
-	// are the client's own certificate. They go with https.
+	// CA is a file of the certificate authorities of the server, in PEM; empty is the system's. Cert and Key are the
+	// client's own certificate. They go with https.
 	CA, Cert, Key string
-	// Timeout bounds a whole question and its answer.
+	// Timeout bounds a request with its response.
 	Timeout time.Duration
 }
 
-// Client asks one sidecar. It is safe for concurrent use.
+// Client sends requests to one process. It is safe for concurrent use.
 type Client struct {
 	base      url.URL
-	shown     string // as errors and people are told it
+	shown     string // the server, in errors and for people
 	tokenFile string
 	http      *http.Client
 }
@@ -89,7 +87,7 @@ func New(o Options) (*Client, error) {
 	return c, nil
 }
 
-// parse reads a server that is no socket.
+// parse reads a server that is no Unix socket.
 func (c *Client) parse() error {
 	text := c.shown
 	if !strings.Contains(text, "://") {
@@ -154,32 +152,32 @@ func (c *Client) Close() { c.http.CloseIdleConnections() }
 // StatusError is an answer that is not 2xx.
 type StatusError struct {
 	Status int
-	// Msg is what the sidecar said, with what to do about it.
+	// Msg is the error that the server sent, with what to do about it.
 	Msg string
-	// Body is its answer as it came.
+	// Body is the whole response.
 	Body   []byte
 	server string
 }
 
-// Error names the server and what it said.
+// Error implements error.
 func (e *StatusError) Error() string { return e.server + ": " + e.Msg }
 
-// Get asks for path, such as "/explain", with the query, and decodes the answer's JSON into answer.
+// Get requests path, such as "/explain", with the query, and decodes the JSON of the response into answer.
 func (c *Client) Get(ctx context.Context, path string, query url.Values, answer any) error {
 	return c.ask(ctx, http.MethodGet, path, query, nil, answer)
 }
 
-// Post sends body as JSON (nil is none) and decodes the answer's JSON into answer.
+// Post sends body as JSON (nil is none) and decodes the JSON of the response into answer.
 func (c *Client) Post(ctx context.Context, path string, body, answer any) error {
 	return c.ask(ctx, http.MethodPost, path, nil, body, answer)
 }
 
-// Delete is of the resource at path. Its answer's JSON is decoded into answer.
+// Delete deletes the resource at path and decodes the JSON of the response into answer.
 func (c *Client) Delete(ctx context.Context, path string, answer any) error {
 	return c.ask(ctx, http.MethodDelete, path, nil, nil, answer)
 }
 
-// Text asks for path, and returns what comes as it is, whatever the status.
+// Text requests path and returns the response as it is, whatever the status.
 func (c *Client) Text(ctx context.Context, path string) (status int, text string, err error) {
 	res, body, err := c.do(ctx, http.MethodGet, path, nil, nil) //nolint:bodyclose // do closes it
 	if err != nil {
@@ -197,12 +195,12 @@ func (c *Client) ask(ctx context.Context, method, path string, query url.Values,
 		return c.refused(res, method+" "+path, text)
 	}
 	if err := json.Unmarshal(text, answer); err != nil {
-		return fmt.Errorf("%s: %s %s answers what is no JSON of a sidecar (%w); is this the --http-addr of one?", c, method, path, err)
+		return fmt.Errorf("%s: %s %s answers what is no JSON of Weir (%w); is this the --http-addr of one?", c, method, path, err)
 	}
 	return nil
 }
 
-// do sends a request and reads all of the answer, whose body is closed.
+// do sends a request, reads the whole response and closes its body.
 func (c *Client) do(ctx context.Context, method, path string, query url.Values, body any) (*http.Response, []byte, error) {
 	to := c.base
 	to.Path, to.RawPath = strings.TrimSuffix(c.base.Path, "/")+path, ""
@@ -259,12 +257,12 @@ func (c *Client) request(ctx context.Context, method, to string, body any) (*htt
 	return r, nil
 }
 
-// unreachable says why there is no answer, and what may help.
+// unreachable returns why there is no response, with a hint.
 func (c *Client) unreachable(err error) error {
 	if inner := (*url.Error)(nil); errors.As(err, &inner) {
 		err = inner.Err // without method and URL, which are said once
 	}
-	hint := "is a sidecar running there, and is this its --http-addr? See --server"
+	hint := "is Weir running there, and is this its --http-addr? See --server"
 	_, isCert := errors.AsType[*tls.CertificateVerificationError](err)
 	record, isRecord := errors.AsType[tls.RecordHeaderError](err)
 	switch {
@@ -278,11 +276,9 @@ func (c *Client) unreachable(err error) error {
 	return fmt.Errorf("no answer from %s: %w; %s", c, err, hint)
 }
 
-// refused is what an answer other than 2xx says. A sidecar's errors are JSON with error, or one line of text.
+// refused is the error of a response other than 2xx. The server sends an Error, or, before /api/v1, one line of text.
 func (c *Client) refused(res *http.Response, asked string, text []byte) error {
-	var said struct {
-		Error string `json:"error"`
-	}
+	var said Error
 	msg := ""
 	if json.Unmarshal(text, &said) == nil {
 		msg = said.Error
@@ -298,7 +294,7 @@ func (c *Client) refused(res *http.Response, asked string, text []byte) error {
 	case res.StatusCode == http.StatusForbidden && strings.HasPrefix(msg, "a client certificate is needed"):
 		msg = "a client certificate is needed for " + asked + ": give --server-cert and --server-key"
 	case res.StatusCode == http.StatusNotFound && said.Error == "":
-		msg = "it has no " + asked + ": is this the --http-addr of a sidecar, and is it as new as this command?"
+		msg = "it has no " + asked + ": is this the --http-addr of Weir, and is it as new as this command?"
 	case strings.Contains(msg, "HTTP request to an HTTPS server"):
 		msg = "it speaks TLS: write --server https://..."
 	case res.StatusCode/100 == 3:

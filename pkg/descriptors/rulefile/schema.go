@@ -10,8 +10,8 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
 
-// shape is what one level of a rule file may say: its fields, and how each is read into a T.
-type shape[T any] struct {
+// schema is what one level of a rule file may say: its fields, and how each is read into a T.
+type schema[T any] struct {
 	what  string // as a message names the level: "a descriptor"
 	read  map[string]func(n *yaml.Node, into *T)
 	names []string // of the fields, as a message lists them
@@ -24,17 +24,17 @@ type shape[T any] struct {
 	meant    func(name string, into *T) // notes the field that an unknown one seems to stand for; may be nil
 }
 
-func newShape[T any](what string) *shape[T] {
-	return &shape[T]{what: what, read: map[string]func(*yaml.Node, *T){}}
+func newSchema[T any](what string) *schema[T] {
+	return &schema[T]{what: what, read: map[string]func(*yaml.Node, *T){}}
 }
 
-func (s *shape[T]) field(name string, read func(n *yaml.Node, into *T)) {
+func (s *schema[T]) field(name string, read func(n *yaml.Node, into *T)) {
 	s.read[name] = read
 	s.names = append(s.names, name)
 }
 
 // required adds the text that the mapping must have.
-func (s *shape[T]) required(r *reader, name, about string, of func(into *T) *string) {
+func (s *schema[T]) required(r *reader, name, about string, of func(into *T) *string) {
 	s.must, s.about = name, about
 	s.field(name, func(n *yaml.Node, into *T) {
 		text := of(into)
@@ -44,15 +44,15 @@ func (s *shape[T]) required(r *reader, name, about string, of func(into *T) *str
 	})
 }
 
-func (s *shape[T]) has(name string) bool {
+func (s *schema[T]) has(name string) bool {
 	return s.read[name] != nil
 }
 
-// fieldSet is a shape, whatever it is read into.
+// fieldSet is a schema, whatever it is read into.
 type fieldSet interface{ has(name string) bool }
 
-// readFields reads a mapping of that shape; it is false, and the reason said, if the node is no mapping.
-func readFields[T any](r *reader, n *yaml.Node, s *shape[T], into *T) bool {
+// readFields reads a mapping of that schema; it is false, and the reason reported, if the node is no mapping.
+func readFields[T any](r *reader, n *yaml.Node, s *schema[T], into *T) bool {
 	given := s.must == ""
 	isMapping := r.mapping(n, s.what, func(key, value *yaml.Node) {
 		given = given || key.Value == s.must
@@ -84,7 +84,7 @@ func readFields[T any](r *reader, n *yaml.Node, s *shape[T], into *T) bool {
 }
 
 // meantBy is the field that an unknown one seems to stand for, empty if there is none.
-func (s *shape[T]) meantBy(name string) string {
+func (s *schema[T]) meantBy(name string) string {
 	if meant := s.synonyms[strings.ToLower(name)]; meant != "" {
 		return meant
 	}
@@ -95,14 +95,14 @@ func (s *shape[T]) meantBy(name string) string {
 func (r *reader) hint(name, meant string, known []string) string {
 	for _, l := range []struct {
 		fieldSet
-		place string
+		where string
 	}{
 		{r.rateLimitFields, "in rate_limit"},
 		{r.descriptorFields, "in a descriptor, beside key"},
 		{r.documentFields, "at the top of the file"},
 	} {
 		if l.has(name) {
-			return "it belongs " + l.place
+			return "it belongs " + l.where
 		}
 	}
 	if meant != "" {
@@ -113,7 +113,7 @@ func (r *reader) hint(name, meant string, known []string) string {
 }
 
 // forPeople adds the fields that every level has and no request sees.
-func forPeople[T any](r *reader, s *shape[T]) {
+func forPeople[T any](r *reader, s *schema[T]) {
 	for _, name := range []string{"description", "owner"} {
 		s.field(name, func(n *yaml.Node, _ *T) { r.text(n) })
 	}

@@ -47,9 +47,10 @@ func (a *agenda) take(now time.Duration) (due []*lease, next time.Duration) {
 	return due, a.next
 }
 
-// keep gives back what nobody needs, takes ahead what hot keys need, and forgets keys that are hot no more, until stop.
-func (l *Leases) keep() {
-	defer close(l.kept)
+// renewUntilStopped releases what nobody needs, acquires what hot keys need, and forgets keys that are no longer hot,
+// until stop.
+func (l *Leases) renewUntilStopped() {
+	defer close(l.stopped)
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
@@ -77,11 +78,11 @@ func (l *Leases) renew(due []*lease, now time.Duration) {
 	for _, e := range due {
 		e.shard.mu.Lock()
 		x := xs.of(l.shardOf(e))
-		if again := l.review(x, e, now); again > 0 {
+		if again := l.renewOne(x, e, now); again > 0 {
 			l.agenda.add(e, again)
 		}
 		e.shard.mu.Unlock()
-		if *x != nil && len((*x).swaps) == maxSwaps {
+		if *x != nil && len((*x).renewals) == maxRenewals {
 			(*x).send()
 			*x = nil
 		}
@@ -89,8 +90,8 @@ func (l *Leases) renew(due []*lease, now time.Duration) {
 	xs.send()
 }
 
-// review swaps the lease's permits if it is time to, and says when to look again: 0 if the lease is forgotten.
-func (l *Leases) review(x **exchange, e *lease, now time.Duration) (again time.Duration) {
+// renewOne renews the lease's permits if it is time to, and says when to look again: 0 if the lease is forgotten.
+func (l *Leases) renewOne(x **exchange, e *lease, now time.Duration) (again time.Duration) {
 	span := e.policy.LeaseFor()
 	if e.call != nil {
 		return now + span/4

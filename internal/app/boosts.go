@@ -10,12 +10,12 @@ import (
 	"github.com/weir-ratelimit/weir/internal/store"
 )
 
-// openBoosts makes the board, which follows Redis if that has the counters.
-func (a *App) openBoosts() (*boosts.Board, error) {
+// openBoosts makes the board of boosts, which follows Redis if the counters are there.
+func (a *App) openBoosts(context.Context) error {
 	o := boosts.Options{
 		Log: a.o.Log,
 		Changed: func() {
-			if a.store != nil { // else the process starts, and knows no denial
+			if a.store != nil { // else the process starts, and has no cached denial
 				a.store.DropDenials()
 			}
 		},
@@ -24,19 +24,20 @@ func (a *App) openBoosts() (*boosts.Board, error) {
 	if a.o.Store != store.Memory {
 		redis, err := boosts.OpenRedis(a.o.Store, a.o.StoreKeyPrefix)
 		if err != nil {
-			return nil, fmt.Errorf("--store: %w", err)
+			return fmt.Errorf("--store: %w", err)
 		}
 		o.Store = redis
 	}
-	board := boosts.New(o)
+	a.boosts = boosts.New(o)
 	a.metrics.Boosts.From(func() metrics.BoostStats {
-		inForce, reachable := board.InForce()
+		inForce, reachable := a.boosts.InForce()
 		return metrics.BoostStats{InForce: inForce, Reachable: reachable}
 	})
-	return board, nil
+	a.add("boosts", always(a.boosts.Run), a.boosts.Close)
+	return nil
 }
 
-// counters looks at those of the store.
+// counters reads and resets the counters of the store.
 func (a *App) counters() *counters.Counters {
 	o := counters.Options{
 		Rules: a.rules.Set, Store: a.store.Counters, Boosted: a.boosts.Of, Reset: a.store.Reset, KeyOf: a.store.KeyOf,

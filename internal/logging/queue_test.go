@@ -1,4 +1,4 @@
-package linequeue
+package logging
 
 import (
 	"errors"
@@ -43,7 +43,7 @@ func (s *sink) String() string {
 func TestLinesAreWrittenInOrder(t *testing.T) {
 	out := &sink{}
 	ended := false
-	q := New(Options{MaxBytes: 1 << 20, MaxLine: 1 << 10, Write: out.write, End: func() { ended = true }})
+	q := NewQueue(QueueOptions{MaxBytes: 1 << 20, MaxLine: 1 << 10, Write: out.write, End: func() { ended = true }})
 	var want strings.Builder
 	for i := range 1000 {
 		line := strings.Repeat("x", i%50) + "\n"
@@ -61,7 +61,7 @@ func TestLinesAreWrittenInOrder(t *testing.T) {
 	if q.Put([]byte("late\n")) {
 		t.Error("a line after Close was taken")
 	}
-	if s := q.Stats(); s != (Stats{Written: 1000, FullBuffer: 1}) {
+	if s := q.Stats(); s != (QueueStats{Written: 1000, FullBuffer: 1}) {
 		t.Errorf("%+v", s)
 	}
 }
@@ -70,7 +70,7 @@ func TestLinesAreWrittenInOrder(t *testing.T) {
 func TestStuckWriterBlocksNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		out := &sink{gate: make(chan struct{})}
-		q := New(Options{MaxBytes: 1000, MaxLine: 100, Write: out.write})
+		q := NewQueue(QueueOptions{MaxBytes: 1000, MaxLine: 100, Write: out.write})
 		q.Put([]byte("first\n"))
 		synctest.Wait() // the queue's goroutine is stuck with it
 		begin := time.Now()
@@ -100,7 +100,7 @@ func TestLostLinesAreCountedAndNoted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		out := &sink{err: errors.New("no space left on device")}
 		var fails atomic.Int32
-		q := New(Options{MaxBytes: 1000, MaxLine: 10, Write: out.write, Note: func(now Stats, write func([]byte) error) {
+		q := NewQueue(QueueOptions{MaxBytes: 1000, MaxLine: 10, Write: out.write, Note: func(now QueueStats, write func([]byte) error) {
 			if now.NotWritten > 0 && write([]byte("lost\n")) != nil {
 				fails.Add(1)
 			}
@@ -126,7 +126,7 @@ func TestLostLinesAreCountedAndNoted(t *testing.T) {
 // A text of several lines is several lines, and what is too long for one is cut off.
 func TestWriteCutsLongLines(t *testing.T) {
 	out := &sink{}
-	q := New(Options{MaxBytes: 1000, MaxLine: 30, Write: out.write})
+	q := NewQueue(QueueOptions{MaxBytes: 1000, MaxLine: 30, Write: out.write})
 	if _, err := q.Write([]byte("one\n" + strings.Repeat("x", 100) + "\nlast")); err != nil {
 		t.Fatal(err)
 	}

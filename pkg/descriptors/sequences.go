@@ -6,14 +6,14 @@ import (
 	"sync"
 )
 
-// pieces matches many patterns that begin with the same fixed text, and have texts between two *, in one pass over
+// sequences matches many patterns that begin with the same fixed text, and have texts between two *, in one pass over
 // the value.
 //
 // The sequences of these texts are a tree, in which patterns share what they have in common: the root stands for the
 // fixed beginning, and each step below for one more text. A value takes a step where the text first occurs behind
 // that of the step above, which leaves most room for what follows. All texts are found at once by the automaton of
 // Aho and Corasick (1975).
-type pieces struct {
+type sequences struct {
 	begin int    // the length of the fixed beginning
 	steps []step // the root is the first
 	nodes []state
@@ -55,10 +55,10 @@ type progress struct {
 // maxSteps is how many steps fit on the stack.
 const maxSteps = 128
 
-// newPieces builds the automaton for patterns with texts between two *, in file order. ends makes the group of
+// newSequences builds the automaton for patterns with texts between two *, in file order. ends makes the group of
 // patterns that are behind the same step.
-func newPieces(patterns []*Pattern, rest func(), ends func([]*Pattern) group) *pieces {
-	ps := &pieces{begin: len(patterns[0].prefix), steps: []step{{inner: true, first: patterns[0].order}}}
+func newSequences(patterns []*Pattern, rest func(), ends func([]*Pattern) group) *sequences {
+	ps := &sequences{begin: len(patterns[0].prefix), steps: []step{{inner: true, first: patterns[0].order}}}
 	type edge struct {
 		from int32
 		text string
@@ -92,12 +92,12 @@ func newPieces(patterns []*Pattern, rest func(), ends func([]*Pattern) group) *p
 }
 
 // look looks for the patterns' texts in the value's head, which begins with their prefix.
-func (ps *pieces) look(s *search) {
+func (ps *sequences) look(s *search) {
 	if len(ps.steps) <= maxSteps {
 		var at [maxSteps]uint16
 		ps.find(s, at[:], nil)
 	} else {
-		p := ps.pool.Get().(*progress) //nolint:errcheck // newPieces makes no others
+		p := ps.pool.Get().(*progress) //nolint:errcheck // newSequences makes no others
 		ps.find(s, p.at, p)
 		for _, step := range p.taken {
 			p.at[step] = 0
@@ -111,7 +111,7 @@ func (ps *pieces) look(s *search) {
 }
 
 // find takes all steps that the value's head takes, and sets at. It notes them in taken, unless that is nil.
-func (ps *pieces) find(s *search, at []uint16, taken *progress) {
+func (ps *sequences) find(s *search, at []uint16, taken *progress) {
 	state := int32(0)
 	for i := ps.begin; i < len(s.head); i++ {
 		if c := s.head[i]; state == 0 {
@@ -135,7 +135,7 @@ func (ps *pieces) find(s *search, at []uint16, taken *progress) {
 }
 
 // take takes a step if the text that leads to it, which ends there, is behind that of the step before.
-func (ps *pieces) take(s *search, at []uint16, f *found, end int) bool {
+func (ps *sequences) take(s *search, at []uint16, f *found, end int) bool {
 	to := &ps.steps[f.to]
 	if !s.isBefore(to.first) || at[f.to] != 0 {
 		return false
@@ -157,7 +157,7 @@ func (ps *pieces) take(s *search, at []uint16, f *found, end int) bool {
 }
 
 // build makes the states.
-func (ps *pieces) build(texts map[string][]found, rest func()) {
+func (ps *sequences) build(texts map[string][]found, rest func()) {
 	sorted := make([]string, 0, len(texts))
 	for text := range texts {
 		sorted = append(sorted, text)
@@ -209,7 +209,7 @@ func (ps *pieces) build(texts map[string][]found, rest func()) {
 }
 
 // step is the state after the next byte.
-func (ps *pieces) step(at int32, next byte) int32 {
+func (ps *sequences) step(at int32, next byte) int32 {
 	for at != 0 {
 		n := &ps.nodes[at]
 		lo, hi := n.edges, n.edges+n.more
@@ -231,7 +231,7 @@ func (ps *pieces) step(at int32, next byte) int32 {
 }
 
 // cost is how many steps of a table a byte may take.
-func (ps *pieces) cost() int {
+func (ps *sequences) cost() int {
 	most := int32(0) // what may be found at one byte
 	sums := make([]int32, len(ps.nodes))
 	for i := range ps.nodes { // what output leads to is before

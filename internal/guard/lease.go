@@ -8,8 +8,8 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// windowMargin is how long before its window ends a permit of a fixed window is given back at the latest: longer than
-// a call takes, so that what is given back was charged in the window that it is given back to. A call that takes
+// windowMargin is how long before its window ends a permit of a fixed window is released at the latest: longer than
+// a call takes, so that what is released was charged in the window that it is released to. A call that takes
 // longer (a Redis that stood still) may put back into the next window what the last one was charged. Those permits
 // were on lease when that window began, so that Leases' bound holds all the same.
 const windowMargin = 20 * time.Millisecond
@@ -27,8 +27,8 @@ type lease struct {
 	grant    uint64        // changes with the permits
 	reserved int64         // spent by requests that the store still decides
 
-	told       limiter.Decision // the store's last answer
-	toldAt     time.Duration
+	last       limiter.Decision // the store's last answer
+	lastAt     time.Duration
 	windowEnds time.Duration // as the store last told, of a fixed window
 
 	call     *exchange // under way for this key, nil if none
@@ -42,7 +42,7 @@ func (e *lease) spend(h *limiter.Hit, now time.Duration, d *limiter.Decision) bo
 	}
 	e.permits -= h.N
 	*d = limiter.Decision{
-		Allowed: true, Remaining: e.told.Remaining + e.permits, ResetAfter: max(0, e.told.ResetAfter-(now-e.toldAt)),
+		Allowed: true, Remaining: e.last.Remaining + e.permits, ResetAfter: max(0, e.last.ResetAfter-(now-e.lastAt)),
 	}
 	return true
 }
@@ -58,15 +58,15 @@ func (e *lease) join(h *limiter.Hit) *exchange {
 
 // learn keeps the store's answer to a call that was sent at a time.
 func (e *lease) learn(d *limiter.Decision, sent time.Duration) {
-	e.told, e.toldAt = *d, sent
-	if e.policy.Algorithm() == limiter.FixedWindow && d.ResetAfter > 0 {
+	e.last, e.lastAt = *d, sent
+	if e.policy.CountsInWindows() && d.ResetAfter > 0 {
 		e.windowEnds = sent + d.ResetAfter // it was decided then or later
 	}
 }
 
-// want is how many permits to take ahead: what requests will need in a lease, with room for chance, but no more than
-// the process's share. Near the limit it is less, down to none, so that all processes get the rest one by one. It is
-// none where a request would not find enough, or where the window is about to end.
+// want is how many permits to acquire in advance: what requests will need in a lease, with room for chance, but no more
+// than the process's share. Near the limit it is less, down to none, so that all processes get the rest one by one. It
+// is none where a request would not find enough, or where the window is about to end.
 func (e *lease) want(now time.Duration) int64 {
 	span := e.policy.LeaseFor()
 	requests, hits := e.rate.per(now, span)
@@ -74,7 +74,7 @@ func (e *lease) want(now time.Duration) int64 {
 		return 0
 	}
 	need := hits + 3*int64(math.Sqrt(float64(hits))) + 1
-	n := min(need, share(e.policy)-e.reserved, e.told.Remaining/leavePart)
+	n := min(need, share(e.policy)-e.reserved, e.last.Remaining/leavePart)
 	if n < hits/requests {
 		return 0
 	}
@@ -88,7 +88,7 @@ func moment(expires, span time.Duration) time.Duration {
 	return (expires - grid/2).Truncate(grid)
 }
 
-// due is when to give back and take anew.
+// due is when to release and acquire again.
 func (e *lease) due() time.Duration {
 	due := moment(e.expires, e.policy.LeaseFor())
 	if e.ends > 0 {
@@ -97,7 +97,7 @@ func (e *lease) due() time.Duration {
 	return due
 }
 
-// returnable says whether permits of a fixed window that ends then may still be given back.
+// returnable says whether permits of a fixed window that ends then may still be released.
 func returnable(ends, now time.Duration) bool { return ends == 0 || now+windowMargin <= ends }
 
 // rate counts a key's requests and hits in this span of time and the one before.

@@ -1,7 +1,8 @@
-package main
+package rules
 
 import (
 	"encoding/json"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,11 +15,11 @@ import (
 // TestSARIF checks what the schema of SARIF 2.1.0 requires of what is written: its own check of these documents is by hand, see
 // docs/adr/0027-explain.md.
 func TestSARIF(t *testing.T) {
-	f, err := check([]reload.File{{Name: "my rules/ü.yaml", Data: []byte("domain: a\ndescriptors: [{kay: b}, {}, []]\n")}}, nil)
+	f, err := Check([]reload.File{{Name: "my rules/ü.yaml", Data: []byte("domain: a\ndescriptors: [{kay: b}, {}, []]\n")}}, nil)
 	if err != nil || f.Errors != 3 {
 		t.Fatalf("%d errors, error %v", f.Errors, err)
 	}
-	data, err := json.Marshal(f.sarif())
+	data, err := json.Marshal(f.SARIF("v1"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +84,7 @@ func TestWarningsAreKnown(t *testing.T) {
 		t.Fatal(err)
 	}
 	rules, _, _ := strings.Cut(string(data), "---- compiled")
-	f, err := check([]reload.File{{Name: "rules.yaml", Data: []byte(rules)}}, nil)
+	f, err := Check([]reload.File{{Name: "rules.yaml", Data: []byte(rules)}}, nil)
 	if err != nil || f.Warnings < 4 {
 		t.Fatalf("%+v, error %v", f, err)
 	}
@@ -109,8 +110,8 @@ func TestExcerpt(t *testing.T) {
 		{"", 1, ""},
 	} {
 		var b strings.Builder
-		p := problem{File: "f", Line: 7, Column: tt.column, Severity: "error", Message: "m", Source: tt.source}
-		p.text(&b)
+		p := Problem{File: "f", Line: 7, Column: tt.column, Severity: "error", Message: "m", Source: tt.source}
+		p.Text(&b)
 		if _, got, _ := strings.Cut(b.String(), "\n"); got != tt.want {
 			t.Errorf("column %d of %.20s:\n%swant\n%s", tt.column, tt.source, got, tt.want)
 		}
@@ -120,13 +121,23 @@ func TestExcerpt(t *testing.T) {
 // One line of many megabytes with very many errors does not make an answer of many more.
 func TestFindingsAreBounded(t *testing.T) {
 	text := "domain: a\ndescriptors: [" + strings.Repeat("{kay: ääääääää}, ", 30_000) + "]\n"
-	f, err := check([]reload.File{{Name: "rules.yaml", Data: []byte(text)}}, nil)
+	f, err := Check([]reload.File{{Name: "rules.yaml", Data: []byte(text)}}, nil)
 	if err != nil || f.Errors != 30_000 || len(f.Problems) != 1001 {
 		t.Fatalf("%d errors, %d problems, error %v", f.Errors, len(f.Problems), err)
 	}
-	for _, format := range []string{"text", "json", "sarif", "github"} {
+	for format, write := range map[string]func(w io.Writer) error{
+		"text": func(w io.Writer) error {
+			for i := range f.Problems {
+				f.Problems[i].Text(w)
+			}
+			return nil
+		},
+		"json":   func(w io.Writer) error { return json.NewEncoder(w).Encode(f) },
+		"sarif":  func(w io.Writer) error { return json.NewEncoder(w).Encode(f.SARIF("v1")) },
+		"github": func(w io.Writer) error { f.GitHub(w); return nil },
+	} {
 		var out strings.Builder
-		if err := f.print(streams{out: &out, err: &out}, format); err != nil {
+		if err := write(&out); err != nil {
 			t.Fatal(err)
 		}
 		if out.Len() > 4<<20 {
@@ -137,7 +148,7 @@ func TestFindingsAreBounded(t *testing.T) {
 		}
 	}
 	var out strings.Builder
-	f.Problems[500].text(&out)
+	f.Problems[500].Text(&out)
 	if lines := strings.Split(out.String(), "\n"); len(lines) < 3 || !strings.HasPrefix(lines[1], "  2 | ...") ||
 		!strings.HasPrefix(string([]rune(lines[1])[strings.Index(lines[2], "^"):]), "kay: ") {
 		t.Errorf("the caret does not stand below the place:\n%s", out.String())

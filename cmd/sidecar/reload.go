@@ -1,0 +1,85 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/weir-ratelimit/weir/internal/adminapi"
+	"github.com/weir-ratelimit/weir/pkg/reload"
+)
+
+// reloadCmd is `weir reload`.
+type reloadCmd struct {
+	To     serverFlags `embed:""`
+	Output outputFlags `embed:""`
+}
+
+// Help is shown below the one line of it.
+func (*reloadCmd) Help() string {
+	return `Has one running sidecar read its rule files at once, as SIGHUP does. It sees changes by itself within seconds: this is for
+those who do not want to wait, or want to know what became of it. A sidecar with --http-token-file wants the token.
+
+The exit code is 0 if the files as they are now are live, 1 if they were refused (the rules of before stay) or nothing
+answers, 2 if the command line is wrong.
+
+Examples:
+
+    weir reload
+    weir reload --token-file token --format json`
+}
+
+// maxShownErrors is how many errors of rule files are shown to people.
+const maxShownErrors = 100
+
+// Run prints what became of it.
+func (c *reloadCmd) Run(ctx context.Context, io streams) error {
+	client, err := c.To.client("weir reload")
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	var answer json.RawMessage
+	err = client.Post(ctx, "/reload", nil, &answer)
+	refused := (*adminapi.StatusError)(nil)
+	switch {
+	case errors.As(err, &refused) && refused.Status == http.StatusUnprocessableEntity && json.Valid(refused.Body):
+		answer = refused.Body
+	case err != nil:
+		return err
+	}
+	if c.Output.json() {
+		if err := printJSON(io, answer); err != nil {
+			return err
+		}
+	}
+	var said adminapi.Reloaded
+	if err := json.Unmarshal(answer, &said); err != nil {
+		return err
+	}
+	if refused != nil {
+		if !c.Output.json() {
+			printErrors(io.err, said.Errors, len(said.Errors))
+			fmt.Fprintln(io.err, "refused; the rules of before stay")
+		}
+		return errTold
+	}
+	if !c.Output.json() {
+		fmt.Fprintf(io.out, "reloaded: rules %s are live since %s\n", reload.ShortHash(said.Hash), said.LoadedAt.Format(time.RFC3339))
+	}
+	return nil
+}
+
+// printErrors prints the errors of rule files, of which there are count.
+func printErrors(w io.Writer, errs []string, count int) {
+	for _, e := range errs[:min(len(errs), maxShownErrors)] {
+		fmt.Fprintln(w, printable(e))
+	}
+	if more := count - maxShownErrors; more > 0 {
+		fmt.Fprintf(w, "and %d more\n", more)
+	}
+}

@@ -1,0 +1,190 @@
+package app
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weir-ratelimit/weir/internal/decisionlog"
+	"github.com/weir-ratelimit/weir/internal/metrics"
+	"github.com/weir-ratelimit/weir/internal/store"
+	"github.com/weir-ratelimit/weir/internal/topkeys"
+	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
+)
+
+// rulesStore is the --rules that is no path.
+const rulesStore = "store"
+
+// Check checks every field. It is not called Validate, which kong would call before the command runs. Its error has one line for each wrong one, which begins with its flag.
+func (o *Options) Check() error {
+	var c checker
+	o.RulesOptions.check(&c, o.Store)
+	o.StoreOptions.check(&c)
+	o.ListenOptions.check(&c)
+	o.TLSOptions.check(&c)
+	o.GRPCOptions.check(&c)
+	o.HeaderOptions.check(&c)
+	o.DecisionLogOptions.check(&c)
+	o.MetricsOptions.check(&c)
+	o.StopOptions.check(&c)
+	c.count("--top-keys", o.TopKeys, 0, topkeys.MaxPerRule)
+	return errors.Join(c.errs...)
+}
+
+func (o *RulesOptions) check(c *checker, storeURL string) {
+	c.check(len(o.Rules) > 0, "--rules", "name at least one file or directory")
+	c.check(!slices.Contains(o.Rules, rulesStore) || storeURL != store.Memory, "--rules",
+		"%s is the rules in Redis: it needs --store redis://...; write ./%s for a directory of that name", rulesStore, rulesStore)
+	c.between("--rules-poll", o.RulesPoll, 100*time.Millisecond, time.Hour)
+	c.between("--rules-settle", o.RulesSettle, time.Millisecond, 10*time.Second)
+}
+
+// storeName is what a limit can call a store.
+var storeName = regexp.MustCompile("^[a-z0-9_]+$")
+
+func (o *StoreOptions) check(c *checker) {
+	if o.Store != store.Memory {
+		c.store("--store", o.Store)
+	}
+	c.check(o.Store != store.Memory || len(o.NamedStores) == 0, "--named-store", "needs a Redis as --store, too, for the limits "+
+		"without store: NAME: add --store redis://host:6379/0, or put the URL there and drop the name")
+	for _, name := range slices.Sorted(maps.Keys(o.NamedStores)) {
+		c.check(storeName.MatchString(name), "--named-store", "a name has a-z, 0-9 and _, got %q", name)
+		c.store("--named-store "+name, o.NamedStores[name])
+	}
+	c.between("--store-timeout", o.StoreTimeout, time.Millisecond, 10*time.Second)
+	c.count("--store-pool-size", o.StorePoolSize, 0, 10_000)
+	_, err := o.process()
+	c.check(err == nil, "--on-store-failure", "must be allow, deny or local, got %q", o.OnStoreFailure)
+	c.count("--replicas", o.Replicas, 1, 100_000)
+	c.count("--memory-max-keys", o.MemoryMaxKeys, 1, 1_000_000_000)
+}
+
+func (o *ListenOptions) check(c *checker) {
+	c.addr("--grpc-addr", o.GRPCAddr)
+	if o.HTTPAddr != "" {
+		c.addr("--http-addr", o.HTTPAddr)
+	}
+	_, err := o.socketMode()
+	c.check(err == nil, "--socket-mode", "must be an octal number from 0 to 0777, got %q", o.SocketMode)
+}
+
+func (o *TLSOptions) check(c *checker) {
+	c.tls("grpc", o.GRPCTLSCert, o.GRPCTLSKey, o.GRPCTLSClientCA)
+	c.check(len(o.GRPCTLSClientNames) == 0 || o.GRPCTLSClientCA != "", "--grpc-tls-client-names", "needs --grpc-tls-client-ca")
+	c.tls("http", o.HTTPTLSCert, o.HTTPTLSKey, o.HTTPTLSClientCA)
+}
+
+func (o *GRPCOptions) check(c *checker) {
+	if o.GRPCMaxConnectionAge != 0 {
+		c.between("--grpc-max-connection-age", o.GRPCMaxConnectionAge, time.Second, 365*24*time.Hour)
+	}
+	if o.GRPCMaxConnectionIdle != 0 {
+		c.between("--grpc-max-connection-idle", o.GRPCMaxConnectionIdle, time.Second, 365*24*time.Hour)
+	}
+	c.count("--grpc-max-connections", o.GRPCMaxConnections, 0, 1_000_000)
+	c.count("--http-max-connections", o.HTTPMaxConnections, 0, 1_000_000)
+	c.between("--grpc-receive-timeout", o.GRPCReceiveTimeout, 100*time.Millisecond, 10*time.Minute)
+	c.count("--grpc-max-receiving", o.GRPCMaxReceiving, 1<<20, 1<<40)
+	c.count("--grpc-max-resets", o.GRPCMaxResets, 10, 10_000_000)
+	c.check(o.GRPCMaxStreams >= 1, "--grpc-max-streams", "must be at least 1")
+	c.count("--grpc-max-message-size", o.GRPCMaxMessageSize, 1<<10, 64<<20)
+	c.between("--grpc-keepalive-time", o.GRPCKeepaliveTime, time.Second, 24*time.Hour)
+	c.between("--grpc-keepalive-timeout", o.GRPCKeepaliveTimeout, time.Second, time.Hour)
+	c.count("--max-held", o.MaxHeld, 1, 10_000_000)
+	c.count("--max-descriptors", o.MaxDescriptors, 1, 10_000)
+	c.count("--max-entries", o.MaxEntries, 1, 1_000)
+	c.count("--max-counters", o.MaxCounters, 1, 1_000_000)
+}
+
+func (o *HeaderOptions) check(c *checker) {
+	if o.RatelimitHeaders {
+		c.header("--ratelimit-limit-header", o.RatelimitLimitHeader)
+		c.header("--ratelimit-remaining-header", o.RatelimitRemainingHeader)
+		c.header("--ratelimit-reset-header", o.RatelimitResetHeader)
+	}
+}
+
+func (o *DecisionLogOptions) check(c *checker) {
+	if o.DecisionLog == "" {
+		return
+	}
+	share := func(flag string, v float64) {
+		c.check(v >= 0 && v <= 1, flag, "must be a share from 0 to 1, got %g", v)
+	}
+	share("--decision-log-sample", o.DecisionLogSample)
+	share("--decision-log-sample-denied", o.DecisionLogSampleDenied)
+	c.count("--decision-log-rate", o.DecisionLogRate, 1, 1_000_000)
+	_, err := decisionlog.ParseValues(o.DecisionLogValues)
+	c.check(err == nil, "--decision-log-values", "%v", err)
+}
+
+func (o *MetricsOptions) check(c *checker) {
+	c.count("--metrics-max-rules", o.MetricsMaxRules, 0, 1_000_000)
+	c.check(o.NearLimitRatio >= 0 && o.NearLimitRatio <= 1, "--near-limit-ratio", "must be between 0 and 1, got %v", o.NearLimitRatio)
+	c.check(o.StatsdAddr != "" || len(o.StatsdTags) == 0, "--statsd-tag", "needs --statsd-addr")
+	if o.StatsdAddr == "" {
+		return
+	}
+	c.between("--statsd-interval", o.StatsdInterval, time.Second, time.Hour)
+	if _, err := metrics.NewStatsd(o.statsd(nil)); err != nil {
+		for line := range strings.SplitSeq(err.Error(), "\n") { // which begins with the end of the flag's name
+			c.errs = append(c.errs, errors.New("--statsd-"+line))
+		}
+	}
+}
+
+func (o *StopOptions) check(c *checker) {
+	c.between("--drain-delay", o.DrainDelay, 0, 10*time.Minute)
+	c.between("--stop-timeout", o.StopTimeout, 0, 10*time.Minute)
+}
+
+// checker collects what is wrong.
+type checker struct{ errs []error }
+
+func (c *checker) check(ok bool, flag, format string, args ...any) {
+	if !ok {
+		c.errs = append(c.errs, fmt.Errorf("%s: "+format, append([]any{flag}, args...)...))
+	}
+}
+
+func (c *checker) between(flag string, v, lo, hi time.Duration) {
+	c.check(v >= lo && v <= hi, flag, "must be between %s and %s, got %s", lo, hi, v)
+}
+
+func (c *checker) count(flag string, v, lo, hi int) {
+	c.check(v >= lo && v <= hi, flag, "must be between %d and %d, got %d", lo, hi, v)
+}
+
+// headerName is what RFC 9110 allows.
+var headerName = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,256}$")
+
+func (c *checker) header(flag, name string) {
+	c.check(headerName.MatchString(name), flag, "must be a header's name of letters, digits and -, got %q", name)
+}
+
+func (c *checker) addr(flag, addr string) {
+	if path, ok := strings.CutPrefix(addr, unixPrefix); ok {
+		c.check(path != "", flag, "has no path after %s", unixPrefix)
+		return
+	}
+	c.check(strings.Contains(addr, ":"), flag, "must be host:port, :port or unix:PATH, got %q", addr)
+}
+
+func (c *checker) tls(listener, cert, key, clientCA string) {
+	flag := "--" + listener + "-tls-"
+	c.check((cert == "") == (key == ""), flag+"cert", "goes together with %skey", flag)
+	c.check(clientCA == "" || cert != "", flag+"client-ca",
+		"needs %scert and %skey: without TLS there are no client certificates", flag, flag)
+}
+
+// store never quotes the URL, since there may be a password in it.
+func (c *checker) store(flag, url string) {
+	if err := redisstore.CheckURL(url); err != nil {
+		c.check(false, flag, "%w", err)
+	}
+}

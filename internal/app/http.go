@@ -1,0 +1,96 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/weir-ratelimit/weir/internal/admin"
+	"github.com/weir-ratelimit/weir/pkg/fileread"
+)
+
+// openHTTP makes the HTTP server. It listens later.
+func (a *App) openHTTP(context.Context) error {
+	o := admin.Options{
+		Checks: []admin.Check{
+			{Name: "process", Err: a.stoppingErr},
+			{Name: "rules", Err: a.rules.Ready, Note: a.rules.Note},
+			{Name: "store", Err: a.storeReady, Remote: true},
+		},
+		Rules:       a.rules,
+		Decisions:   a.metrics.Decisions,
+		Store:       a.store.String(),
+		StartedAt:   time.Now(),
+		Explainer:   explainer{a.rules, a.decider},
+		Counters:    a.counters(),
+		Boosts:      a.boosts,
+		Metrics:     a.metrics.Handler(),
+		Build:       a.o.Build,
+		Pprof:       a.o.Pprof,
+		Log:         a.o.Log,
+		ClientCerts: a.o.HTTPTLSClientCA != "",
+		Open:        a.o.HTTPOpen,
+		Hosts:       a.o.HTTPHosts,
+	}
+	if a.top != nil {
+		o.Top = a.top.Keys
+	}
+	if a.o.HTTPTokenFile != "" {
+		o.Token = a.o.httpToken
+		if _, err := o.Token(); err != nil {
+			return err
+		}
+	}
+	if a.o.HTTPOpen && a.o.HTTPAddr != "" && o.Token == nil && !o.ClientCerts {
+		a.o.Log.LogAttrs(context.Background(), slog.LevelWarn, "--http-open: everybody who reaches the HTTP address may change state, "+
+			"such as boosts and counters, and see the values of keys", slog.String("http", a.o.HTTPAddr))
+	}
+	a.http = admin.NewServer(o)
+	a.http.ErrorLog = slog.NewLogLogger(newBoundedHTTP(a.o.Log.Handler(), a.httpHandshakes), slog.LevelWarn)
+	a.http.ConnState = a.clients.http.ConnState
+	config, err := a.o.httpTLS().config()
+	if err != nil {
+		return err
+	}
+	a.http.TLSConfig = config
+	if a.o.HTTPAddr != "" {
+		a.add("HTTP server", func(context.Context) error { return a.serveHTTP() }, nil)
+	}
+	return nil
+}
+
+func (a *App) serveHTTP() error {
+	serve := a.http.Serve
+	if a.http.TLSConfig != nil {
+		serve = func(l net.Listener) error { return a.http.ServeTLS(l, "", "") }
+	}
+	if err := serve(a.httpListener); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+func (a *App) stoppingErr(context.Context) error {
+	if a.stopping.Load() {
+		return errors.New("stopping")
+	}
+	return nil
+}
+
+// httpToken reads the token again for each request, so that it can be changed.
+func (o *Options) httpToken() (string, error) {
+	text, err := fileread.ReadFile(context.Background(), o.HTTPTokenFile)
+	if err != nil {
+		return "", fmt.Errorf("--http-token-file: %w", err)
+	}
+	token := strings.TrimSpace(string(text))
+	if token == "" {
+		return "", errors.New("--http-token-file: " + o.HTTPTokenFile + " is empty")
+	}
+	return token, nil
+}

@@ -1,0 +1,175 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/weir-ratelimit/weir/pkg/reload"
+)
+
+// Run serves until ctx is done, then stops: it becomes not ready, goes on answering for the drain delay, and ends after the
+// requests in flight or the stop timeout. An error is of a part that ended by itself, or did not end in time: Run
+// returns all the same. Call it at most once, before Close.
+func (a *App) Run(ctx context.Context) error {
+	work, stopWork := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopWork()
+	var background tasks
+	failed := make(chan error, len(a.parts))
+	for _, p := range a.parts {
+		if p.run == nil {
+			continue
+		}
+		background.run(p.name, func() {
+			if err := p.run(work); err != nil {
+				failed <- fmt.Errorf("%s: %w", p.name, err)
+			}
+		})
+	}
+	a.logStart(work)
+	a.checkEngine(work)
+
+	var err error
+	select {
+	case <-ctx.Done():
+		err = a.stop(work)
+	case err = <-failed:
+		err = errors.Join(err, a.cut())
+	}
+	err = errors.Join(err, a.stopHTTP(work))
+	stopWork()
+	return errors.Join(err, background.wait())
+}
+
+// stop ends the service after the requests in flight. An error means that some did not end even when they were cut off.
+func (a *App) stop(ctx context.Context) (err error) {
+	start := time.Now()
+	a.stopping.Store(true)
+	a.health.Shutdown()
+	a.o.Log.LogAttrs(ctx, slog.LevelInfo, "stopping",
+		slog.Duration("drain_delay", a.o.DrainDelay), slog.Duration("stop_timeout", a.o.StopTimeout))
+	<-time.After(a.o.DrainDelay)
+	a.health.end()
+
+	answered := make(chan struct{})
+	go func() {
+		a.grpc.GracefulStop()
+		close(answered)
+	}()
+	cut := false
+	select {
+	case <-answered:
+	case <-time.After(a.o.StopTimeout):
+		cut = true
+		err = a.cut()
+	}
+	a.o.Log.LogAttrs(ctx, slog.LevelInfo, "stopped",
+		slog.Bool("all_answered", !cut), slog.Duration("took", time.Since(start)))
+	return err
+}
+
+// cut ends all requests. An error means that some went on.
+func (a *App) cut() error {
+	if !within(lastWait, a.grpc.Stop) {
+		return fmt.Errorf("requests that were cut off have not ended after %s", lastWait)
+	}
+	return nil
+}
+
+// stopHTTP goes last, so that probes are answered until the end.
+func (a *App) stopHTTP(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, httpStop)
+	defer cancel()
+	if err := a.http.Shutdown(ctx); errors.Is(err, context.DeadlineExceeded) {
+		return a.http.Close()
+	}
+	return nil
+}
+
+// logStart is the line that says what runs.
+func (a *App) logStart(ctx context.Context) {
+	status := a.rules.Status()
+	limits := 0
+	if set := a.rules.Set(); set != nil {
+		limits = len(set.Limits())
+	}
+	a.o.Log.LogAttrs(ctx, slog.LevelInfo, "serving",
+		slog.String("version", a.o.Build.Version),
+		slog.String("grpc", a.GRPCAddr()),
+		slog.String("http", a.HTTPAddr()),
+		slog.String("store", a.store.String()),
+		slog.String("rules", reload.ShortHash(status.Hash)),
+		slog.Int("files", len(status.Files)),
+		slog.Int("limits", limits),
+	)
+}
+
+// within runs f and returns whether it has ended in time. If not, f goes on in a goroutine of its own.
+func within(limit time.Duration, f func()) bool {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f()
+	}()
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case <-done:
+		return true
+	case <-timer.C:
+		return false
+	}
+}
+
+// closeInTime closes a part, and leaves it behind if that takes longer than limit.
+func closeInTime(name string, limit time.Duration, closePart func() error) error {
+	closed := make(chan error, 1)
+	if !within(limit, func() { closed <- closePart() }) {
+		return fmt.Errorf("%s: not closed after %s", name, limit)
+	}
+	return <-closed
+}
+
+// tasks are goroutines with names. It is safe for concurrent use.
+type tasks struct {
+	all     sync.WaitGroup
+	mu      sync.Mutex
+	running map[string]bool
+}
+
+func (t *tasks) run(name string, f func()) {
+	t.mark(name, true)
+	t.all.Go(func() {
+		defer t.mark(name, false)
+		f()
+	})
+}
+
+func (t *tasks) mark(name string, running bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.running == nil {
+		t.running = map[string]bool{}
+	}
+	if running {
+		t.running[name] = true
+	} else {
+		delete(t.running, name)
+	}
+}
+
+// wait returns when all have ended. An error names those that have not in time.
+func (t *tasks) wait() error {
+	if within(lastWait, t.all.Wait) {
+		return nil
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return fmt.Errorf("not ended %s after the stop: %s", lastWait, strings.Join(slices.Sorted(maps.Keys(t.running)), ", "))
+}

@@ -1,0 +1,36 @@
+package logging
+
+import (
+	"strings"
+	"sync"
+	"time"
+)
+
+// Every allows one line in an interval, for lines that clients can cause. It is safe for concurrent use.
+type Every struct {
+	Interval time.Duration
+
+	mu      sync.Mutex
+	last    time.Time
+	skipped uint64
+}
+
+// Allow reports whether a line may be logged now, and if so, how many were not since the last one.
+func (e *Every) Allow(now time.Time) (skipped uint64, ok bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.last.IsZero() && now.Sub(e.last) < e.Interval {
+		e.skipped++
+		return 0, false
+	}
+	skipped, e.skipped, e.last = e.skipped, 0, now
+	return skipped, true
+}
+
+// Shorten cuts a text that a client may have caused off after some bytes, marked by "...".
+func Shorten(text string, limit int) string {
+	if len(text) <= limit {
+		return text
+	}
+	return strings.ToValidUTF8(text[:limit], "") + "..."
+}
