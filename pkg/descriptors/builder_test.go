@@ -92,6 +92,9 @@ func TestBuilderEqualsFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if got, want := fromGo.Domain("shop").Rules()[0].Source, "shop: api_key=gold"; got != want {
+		t.Errorf("the source of a rule that is made in Go is %s, want %s", got, want)
+	}
 	if changes := rulediff.Changes(fromFile, fromGo); len(changes) > 0 {
 		t.Errorf("the sets differ: %+v", changes)
 	}

@@ -51,8 +51,11 @@ func (t *texts) room(length int) (from int) {
 	return t.last.Len()
 }
 
-// source is "file:line".
+// source is "file:line", or the file alone if it has no lines.
 func (t *texts) source(file string, line int) string {
+	if line == 0 {
+		return file
+	}
 	var digits [20]byte
 	number := strconv.AppendInt(digits[:0], int64(line), 10)
 	from := t.room(len(file) + 1 + len(number))

@@ -68,6 +68,19 @@ func TestBothParsers(t *testing.T) {
 	}
 }
 
+// An item that wrong indentation cuts short is not read as if it were whole: only what is wrong with the text is reported.
+func TestItemIsNotCutShort(t *testing.T) {
+	for _, text := range []string{
+		"domain: d\ndescriptors:\n  - value: x\n   key: k\n",
+		"domain: d\ndescriptors:\n    - value: x\n  key: k\n",
+	} {
+		_, err := rulefile.Compile([]rulefile.File{{Name: "f", Data: []byte(text)}})
+		if err == nil || strings.Contains(err.Error(), "key is missing") {
+			t.Errorf("%s\n%v", text, err)
+		}
+	}
+}
+
 // TestBothParsersOnRandomRules is TestBothParsers of rules of all kinds, right and wrong.
 func TestBothParsersOnRandomRules(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
