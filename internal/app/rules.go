@@ -39,6 +39,9 @@ func (a *App) openRules(ctx context.Context) error {
 	}
 	a.add("rules", a.rules.Run, a.rules.Close)
 	a.boosts.Live(a.rules.Set())
+	if a.top != nil {
+		a.top.Keep(a.rules.Set())
+	}
 	if o.Published == nil {
 		return nil
 	}

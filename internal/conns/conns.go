@@ -1,6 +1,11 @@
-// Package conns bounds what the clients of a listener can take: connections, requests that are half sent, bytes of
-// them in memory, and resets. It wraps the listener, and counts frames as they are read from a connection; a request
-// that arrives whole costs it no memory and no timer. docs/adr/0041-what-a-client-can-take.md says why it is built so.
+// Package conns bounds what the clients of a listener can take: connections, incomplete requests, their memory, and
+// resets. It wraps the listener. For a gRPC server it also counts the HTTP/2 frames that the server reads from each
+// connection. A complete request costs it no memory and no timer. docs/adr/0041-what-a-client-can-take.md has the
+// reasons.
+//
+// A Guard keeps the bounds of one listener. Listen wraps the listener, whose connections are a Conn each. The server
+// reads from the Conn, or, with HTTP/2, from an http2Conn, whose frameMeter follows the frames. The Guard's sweep
+// closes what takes too long.
 package conns
 
 import (
@@ -17,44 +22,44 @@ import (
 	"github.com/weir-ratelimit/weir/internal/logging"
 )
 
-// Reason says why a connection or a stream was refused. It is a label of a metric.
+// Reason is why a connection was closed or a stream reset. It is a label of a metric.
 type Reason int
 
 // The reasons.
 const (
-	// Full: a new connection was closed at once, since all others had a request now, or within the last second.
+	// Full: a new connection was closed at once, since all others had a request within the last second.
 	Full Reason = iota
-	// Idle: an idle connection was closed, since a new one needed its room.
+	// Idle: an idle connection was closed to make room for a new one.
 	Idle
-	// Slow: a request was reset, or its connection closed, since it had not arrived whole in time.
+	// Slow: a request was reset, or its connection closed, since the request did not arrive completely in time.
 	Slow
-	// Memory: requests that were half sent were reset, since all of those together took too much memory.
+	// Memory: incomplete requests were reset, since all of them together took too much memory.
 	Memory
 	// Resets: a connection was closed, since its client reset too many requests a second.
 	Resets
-	// Unread: a connection was closed, since its client did not read what it was sent.
+	// Unread: a connection was closed, since its client did not read what the server sent.
 	Unread
 
 	reasons
 )
 
-// String is the reason's label.
+// String returns the reason's label.
 func (r Reason) String() string {
 	return [...]string{"full", "idle", "slow", "memory", "resets", "unread"}[r]
 }
 
-// Reasons are all reasons, in order.
+// Reasons returns all reasons, in order.
 func Reasons() []Reason { return []Reason{Full, Idle, Slow, Memory, Resets, Unread} }
 
 // Options are the bounds of one listener.
 type Options struct {
-	// Name is the listener's in the log: grpc or http.
+	// Name is the listener's name in the log: grpc or http.
 	Name string
 	// Max is the most connections at once; at least 1.
 	Max int
 	// HTTP2 bounds what happens within the connections of a gRPC server; nil for any other server.
 	HTTP2 *HTTP2
-	// Log has a line for what was refused, at most one in ten seconds.
+	// Log receives a line about a refusal, at most one in ten seconds.
 	Log *slog.Logger
 }
 
@@ -62,22 +67,22 @@ type Options struct {
 type HTTP2 struct {
 	// ReceiveTimeout is how long a request may take from its headers to its last byte.
 	ReceiveTimeout time.Duration
-	// MaxReceiving is the most memory of all requests that have not arrived whole, in bytes.
+	// MaxReceiving is the most memory of all incomplete requests, in bytes.
 	MaxReceiving int64
 	// MaxResets is the most requests that one connection may reset in a second.
 	MaxResets int
-	// WriteTimeout is how long a client may leave unread what it was sent.
+	// WriteTimeout is how long a client may leave data unread.
 	WriteTimeout time.Duration
-	// UserTimeout is how long sent bytes may stay unacknowledged (TCP_USER_TIMEOUT, where the system has it).
+	// UserTimeout is how long sent bytes may stay unacknowledged (TCP_USER_TIMEOUT, on Linux).
 	UserTimeout time.Duration
 }
 
 const (
-	// busyFor is how long a connection that had a request is not closed in favour of another.
+	// busyFor is how long a connection with a request is safe from being closed for a new one.
 	busyFor = time.Second
 	// logQuiet is the pause between two lines about refused clients.
 	logQuiet = 10 * time.Second
-	// maxPunished bounds the hosts that are remembered for their resets.
+	// maxPunished bounds how many hosts are remembered for their resets.
 	maxPunished = 1024
 )
 
@@ -85,16 +90,16 @@ const (
 type Guard struct {
 	o     Options
 	start time.Time
-	clock atomic.Int64 // milliseconds since start as of the last sweep; see now
+	clock atomic.Int64 // see now
 
-	receiving atomic.Int64 // memory of requests that have not arrived whole, in bytes
+	receiving atomic.Int64 // memory of incomplete requests, in bytes
 	refused   [reasons]atomic.Uint64
 	line      logging.Every // about refused clients
 
 	mu       sync.Mutex
 	conns    map[*Conn]struct{}
 	hosts    map[string]int   // connections by host
-	punished map[string]int64 // until when a host's new connections begin with few resets
+	punished map[string]int64 // until when a host's new connections start with few resets
 }
 
 // New makes a Guard.
@@ -105,8 +110,8 @@ func New(o Options) *Guard {
 	}
 }
 
-// now is milliseconds since the guard was made. With HTTP2 it is as of the last sweep: a request must not pay for a
-// clock.
+// now returns the milliseconds since start. With HTTP2 it returns the time of the last sweep, so that a request need
+// not read the clock.
 func (g *Guard) now() int64 {
 	if g.o.HTTP2 != nil {
 		return g.clock.Load()
@@ -116,15 +121,15 @@ func (g *Guard) now() int64 {
 
 // Stats is what a Guard has seen.
 type Stats struct {
-	// Open is the connections now, Max the most there may be.
+	// Open is the number of connections now, Max the bound.
 	Open, Max int
-	// Receiving is the memory of requests that have not arrived whole, in bytes.
+	// Receiving is the memory of incomplete requests, in bytes.
 	Receiving int64
-	// Refused is by Reason.
+	// Refused counts closed connections and reset requests, by Reason.
 	Refused [reasons]uint64
 }
 
-// Stats are as of now.
+// Stats returns the numbers as they are now.
 func (g *Guard) Stats() Stats {
 	g.mu.Lock()
 	s := Stats{Open: len(g.conns), Max: g.o.Max, Receiving: g.receiving.Load()}
@@ -135,8 +140,8 @@ func (g *Guard) Stats() Stats {
 	return s
 }
 
-// Listen bounds the connections that l accepts. With HTTP2, the frames of a connection are counted unless encrypted is
-// set: then the server's credentials must be those that Credentials returns.
+// Listen bounds the connections that l accepts. With HTTP2 and encrypted, the server must use the credentials that
+// Credentials returns: only they see the frames.
 func (g *Guard) Listen(l net.Listener, encrypted bool) net.Listener {
 	b := &listener{Listener: l, g: g, encrypted: encrypted, closed: make(chan struct{})}
 	if g.o.HTTP2 != nil {
@@ -154,7 +159,7 @@ type listener struct {
 	closed    chan struct{}
 }
 
-// Accept waits for a connection that may stay.
+// Accept returns the next connection that the guard admits.
 func (l *listener) Accept() (net.Conn, error) {
 	for {
 		raw, err := l.Listener.Accept()
@@ -163,13 +168,13 @@ func (l *listener) Accept() (net.Conn, error) {
 		}
 		c := &Conn{Conn: raw, g: l.g, host: hostOf(raw.RemoteAddr())}
 		if !l.g.admit(c) {
-			_ = raw.Close() // it was never used
+			_ = raw.Close() // nobody has used it
 			continue
 		}
 		if h := l.g.o.HTTP2; h != nil {
 			setUserTimeout(raw, h.UserTimeout)
 			if !l.encrypted {
-				return c.framed(c), nil
+				return newHTTP2Conn(c, c), nil
 			}
 		}
 		return c, nil
@@ -182,16 +187,17 @@ func (l *listener) Close() error {
 	return l.Listener.Close()
 }
 
-// hostOf is what connections are counted by: the address without its port.
+// hostOf returns the address without its port, by which connections are counted.
 func hostOf(addr net.Addr) string {
 	host, _, err := net.SplitHostPort(addr.String())
 	if err != nil {
-		return addr.Network() // a Unix socket, whose clients have no names
+		return addr.Network() // clients of a Unix socket have no names
 	}
 	return host
 }
 
-// admit registers the connection, and closes another for it if there are too many. It is false if all others are busy.
+// admit registers the connection. If there are too many, it closes another one, or returns false if all others are
+// busy.
 func (g *Guard) admit(c *Conn) bool {
 	c.used.Store(g.now())
 	g.mu.Lock()
@@ -209,38 +215,42 @@ func (g *Guard) admit(c *Conn) bool {
 	g.mu.Unlock()
 	if victim != nil {
 		g.refuse(Idle, victim.host)
-		victim.cut()
+		victim.cutOff()
 	}
 	return true
 }
 
-// idlest is the connection that is closed in favour of a new one: of the host that has the most, one that has no request,
-// or else the one that was not used for the longest time. It is nil if all are busy. g is locked.
+// idlest returns the connection to close for a new one: of the host with the most connections, one without a request,
+// else the one that was unused for the longest time. It returns nil if all are busy. g is locked.
 func (g *Guard) idlest() (found *Conn) {
 	latest := g.now() - busyFor.Milliseconds()
 	for c := range g.conns {
 		if c.busy.Load() && c.used.Load() > latest {
 			continue
 		}
-		if found == nil || g.compare(c, found) > 0 {
+		if found == nil || g.compareIdle(c, found) > 0 {
 			found = c
 		}
 	}
 	return found
 }
 
-// compare is positive if a is to be closed rather than b. g is locked.
-func (g *Guard) compare(a, b *Conn) int {
+// compareIdle is positive if a is to be closed rather than b. g is locked.
+func (g *Guard) compareIdle(a, b *Conn) int {
 	idle := func(c *Conn) int {
 		if c.busy.Load() {
 			return 0
 		}
 		return 1
 	}
-	return cmp.Or(cmp.Compare(g.hosts[a.host], g.hosts[b.host]), cmp.Compare(idle(a), idle(b)), cmp.Compare(b.used.Load(), a.used.Load()))
+	return cmp.Or(
+		cmp.Compare(g.hosts[a.host], g.hosts[b.host]),
+		cmp.Compare(idle(a), idle(b)),
+		cmp.Compare(b.used.Load(), a.used.Load()),
+	)
 }
 
-// ConnState is an http.Server's, by which the guard knows which connections have a request.
+// ConnState is for http.Server.ConnState: it tells the guard which connections have a request.
 func (g *Guard) ConnState(conn net.Conn, state http.ConnState) {
 	if secure, ok := conn.(*tls.Conn); ok {
 		conn = secure.NetConn()
@@ -250,7 +260,7 @@ func (g *Guard) ConnState(conn net.Conn, state http.ConnState) {
 	}
 }
 
-// remove forgets a connection. g is locked.
+// remove drops a connection. g is locked.
 func (g *Guard) remove(c *Conn) {
 	if _, ok := g.conns[c]; !ok {
 		return
@@ -261,7 +271,7 @@ func (g *Guard) remove(c *Conn) {
 	}
 }
 
-// refuse counts, and logs now and then.
+// refuse counts a refusal, and logs it unless the log had a line in the last ten seconds.
 func (g *Guard) refuse(why Reason, host string) {
 	g.refused[why].Add(1)
 	if _, ok := g.line.Allow(time.Now()); !ok {
@@ -271,8 +281,8 @@ func (g *Guard) refuse(why Reason, host string) {
 		slog.String("listener", g.o.Name), slog.String("reason", why.String()), slog.String("client", host))
 }
 
-// punish has the next connections of a host begin with few resets: who was cut off must not begin afresh by connecting
-// again.
+// punish lets the next connections of a host start with few resets, so that a client that was cut off gains nothing by
+// connecting again.
 func (g *Guard) punish(host string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -289,7 +299,7 @@ func (g *Guard) punish(host string) {
 	}
 }
 
-// firstResets is how many resets a new connection of the host may begin with.
+// firstResets returns how many resets a new connection of the host may start with.
 func (g *Guard) firstResets(host string) float64 {
 	most := float64(g.o.HTTP2.MaxResets)
 	g.mu.Lock()

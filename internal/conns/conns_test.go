@@ -39,9 +39,11 @@ func pair(t *testing.T, h *HTTP2) (client, server net.Conn, g *Guard) {
 	return client, server, g
 }
 
-// A client that does not read what it is sent is cut off.
+// A client that does not read is cut off.
 func TestUnread(t *testing.T) {
-	_, server, g := pair(t, &HTTP2{ReceiveTimeout: patience, MaxReceiving: 1 << 20, MaxResets: 100, WriteTimeout: 100 * time.Millisecond})
+	_, server, g := pair(t, &HTTP2{
+		ReceiveTimeout: patience, MaxReceiving: 1 << 20, MaxResets: 100, WriteTimeout: 100 * time.Millisecond,
+	})
 	ended := make(chan error, 1)
 	go func() {
 		text := make([]byte, 1<<20)
@@ -70,7 +72,14 @@ func frame(kind, flags byte, stream uint32, length int) []byte {
 	return append(binary.BigEndian.AppendUint32(head, stream), make([]byte, length)...)
 }
 
-// The frames are followed however they are cut, and what has arrived whole takes nothing.
+// newConn is a connection whose frames are fed by the test.
+func newConn() *http2Conn {
+	bounds := &HTTP2{MaxReceiving: 1 << 30, MaxResets: 10}
+	g := New(Options{Name: "grpc", Max: 1, HTTP2: bounds, Log: slog.New(slog.DiscardHandler)})
+	return newHTTP2Conn(&Conn{g: g}, nil)
+}
+
+// The meter follows frames however they are cut, and complete requests take no memory.
 func TestFramesInPieces(t *testing.T) {
 	text := make([]byte, prefaceLen)
 	text = append(text, frame(frameSettings, 0, 0, 0)...)
@@ -84,27 +93,27 @@ func TestFramesInPieces(t *testing.T) {
 	}
 	text = append(text, frame(frameReset, 0, 2*requests-3, 4)...)
 	for _, piece := range []int{1, 2, 3, 8, 9, 10, 1000, len(text)} {
-		g := New(Options{Name: "grpc", Max: 1, HTTP2: &HTTP2{MaxReceiving: 1 << 30, MaxResets: 10}, Log: slog.New(slog.DiscardHandler)})
-		f := (&Conn{g: g}).framed(nil)
+		f := newConn()
+		g := f.c.g
 		for at := 0; at < len(text); at += piece {
 			if err := f.feed(text[at:min(at+piece, len(text))]); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if f.inFrame() || len(f.half) != 1 || f.half[0].stream != 2*requests-1 {
-			t.Errorf("in pieces of %d: %+v", piece, f.half)
+		if f.inFrame() || len(f.incomplete) != 1 || f.incomplete[0].stream != 2*requests-1 {
+			t.Errorf("in pieces of %d: %+v", piece, f.incomplete)
 		}
 		if got, want := g.receiving.Load(), int64(streamCost+200+300+bufferCost); got != want {
 			t.Errorf("in pieces of %d: %d bytes are received, want %d", piece, got, want)
 		}
-		f.forget()
+		f.freeAll()
 		if got := g.receiving.Load(); got != 0 {
 			t.Errorf("in pieces of %d: %d bytes are received after the end", piece, got)
 		}
 	}
 }
 
-// A stream is reset between two frames, also while the connection is read by TLS's way, and never within one.
+// A stream is reset between two frames, never within one.
 func TestResetBetweenFrames(t *testing.T) {
 	h := &HTTP2{ReceiveTimeout: 50 * time.Millisecond, MaxReceiving: 1 << 20, MaxResets: 100, WriteTimeout: patience}
 	client, server, g := pair(t, h)
@@ -132,10 +141,9 @@ func TestResetBetweenFrames(t *testing.T) {
 	}
 }
 
-// What follows a request costs it no memory.
+// Following a complete request allocates nothing.
 func TestFeedAllocatesNothing(t *testing.T) {
-	g := New(Options{Name: "grpc", Max: 1, HTTP2: &HTTP2{MaxReceiving: 1 << 30, MaxResets: 10}, Log: slog.New(slog.DiscardHandler)})
-	f := (&Conn{g: g}).framed(nil)
+	f := newConn()
 	f.preface = 0
 	request := append(frame(frameHeaders, 4, 1, 50), frame(frameData, flagEndStream, 1, 100)...)
 	if n := testing.AllocsPerRun(1000, func() { _ = f.feed(request) }); n != 0 {
@@ -144,8 +152,7 @@ func TestFeedAllocatesNothing(t *testing.T) {
 }
 
 func BenchmarkFeed(b *testing.B) {
-	g := New(Options{Name: "grpc", Max: 1, HTTP2: &HTTP2{MaxReceiving: 1 << 30, MaxResets: 10}, Log: slog.New(slog.DiscardHandler)})
-	f := (&Conn{g: g}).framed(nil)
+	f := newConn()
 	f.preface = 0
 	request := append(frame(frameHeaders, 4, 1, 50), frame(frameData, flagEndStream, 1, 100)...)
 	b.ReportAllocs()

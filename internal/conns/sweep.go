@@ -7,13 +7,13 @@ import (
 )
 
 const (
-	// maxSweepPause bounds the pause between two sweeps; it is how coarse the guard's clock is.
+	// maxSweepPause bounds the time between two sweeps, which is the resolution of the guard's clock.
 	maxSweepPause = 250 * time.Millisecond
-	// resetPatience is how long the server may take to read that a stream is reset, in milliseconds.
-	resetPatience = 1000
+	// resetTimeout is how long the server may take to read the reset of a request, in milliseconds.
+	resetTimeout = 1000
 )
 
-// sweepUntil keeps the clock, and looks for what takes too long, until closed is.
+// sweepUntil sets the clock and sweeps until the channel is closed.
 func (g *Guard) sweepUntil(closed <-chan struct{}) {
 	pause := min(maxSweepPause, g.o.HTTP2.ReceiveTimeout/8)
 	tick := time.NewTicker(max(pause, time.Millisecond))
@@ -28,42 +28,41 @@ func (g *Guard) sweepUntil(closed <-chan struct{}) {
 	}
 }
 
+// sweep closes connections that are stuck, and resets requests that take too long.
 func (g *Guard) sweep() {
 	now := time.Since(g.start).Milliseconds()
 	g.clock.Store(now)
-	for _, f := range g.frames() {
+	for _, f := range g.http2Conns() {
 		if why, ok := f.stuck(now); ok {
 			g.refuse(why, f.c.host)
-			f.c.cut()
+			f.c.cutOff()
 			continue
 		}
-		if n := f.doom(now, func(h *half) bool { return now-h.since > g.o.HTTP2.ReceiveTimeout.Milliseconds() }); n > 0 {
-			for range n {
-				g.refuse(Slow, f.c.host)
-			}
-		}
-		if f.doomed.Load() > 0 {
+		f.resetRequests(Slow, now, func(r *incompleteRequest) bool {
+			return now-r.since > g.o.HTTP2.ReceiveTimeout.Milliseconds()
+		})
+		if f.resetting.Load() > 0 {
 			f.wake()
 		}
 	}
 }
 
-// frames are the connections whose frames are counted.
-func (g *Guard) frames() []*framed {
+// http2Conns returns the connections whose frames are counted.
+func (g *Guard) http2Conns() []*http2Conn {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	all := make([]*framed, 0, len(g.conns))
+	all := make([]*http2Conn, 0, len(g.conns))
 	for c := range g.conns {
-		if f := c.frames.Load(); f != nil {
+		if f := c.http2.Load(); f != nil {
 			all = append(all, f)
 		}
 	}
 	return all
 }
 
-// stuck says whether the connection is of no use any more: a frame of it does not end, the server is kept from reading
-// that its streams are reset, or the client does not read.
-func (f *framed) stuck(now int64) (Reason, bool) {
+// stuck reports whether, and why, the connection is useless: a frame does not end, the server cannot read the reset of
+// its requests, or the client does not read.
+func (f *http2Conn) stuck(now int64) (Reason, bool) {
 	if since := f.writing.Load(); since != 0 && now-since > f.h.WriteTimeout.Milliseconds() {
 		return Unread, true
 	}
@@ -72,44 +71,47 @@ func (f *framed) stuck(now int64) (Reason, bool) {
 	if f.preface == 0 && f.inFrame() && now-f.began > f.h.ReceiveTimeout.Milliseconds() {
 		return Slow, true
 	}
-	for i := range f.half {
-		if h := &f.half[i]; h.doomed && now-h.since > resetPatience {
+	for i := range f.incomplete {
+		if r := &f.incomplete[i]; r.isReset && now-r.since > resetTimeout {
 			return Slow, true
 		}
 	}
 	return 0, false
 }
 
-// doom marks the requests that are to be reset, and returns how many it has marked.
-func (f *framed) doom(now int64, which func(*half) bool) (n int) {
+// resetRequests marks requests for their reset, and counts them as refused.
+func (f *http2Conn) resetRequests(why Reason, now int64, which func(*incompleteRequest) bool) {
+	n := 0
 	f.mu.Lock()
-	defer f.mu.Unlock()
-	for i := range f.half {
-		if h := &f.half[i]; !h.doomed && which(h) {
-			h.doomed, h.since = true, now
-			f.doomed.Add(1)
+	for i := range f.incomplete {
+		if r := &f.incomplete[i]; !r.isReset && which(r) {
+			r.isReset, r.since = true, now
 			n++
 		}
 	}
-	return n
+	f.resetting.Add(int32(n))
+	f.mu.Unlock()
+	for range n {
+		f.c.g.refuse(why, f.c.host)
+	}
 }
 
-// execute appends a frame for each request that is to be reset, for the server to read, and forgets the request. Between
-// two bytes of a frame it does nothing.
+// injectResets returns a frame for each marked request, for the server to read, and drops the request. Within a frame
+// it returns none. It uses the memory of to.
 //
-// The frame is a WINDOW_UPDATE of 0, which RFC 9113, 6.9, has the server answer by a reset of that stream alone. A
-// RST_STREAM would end it here, too, but tell the client nothing.
-func (f *framed) execute(to []byte) []byte {
+// The frame is a WINDOW_UPDATE of 0, which the server must answer by a reset of that stream alone (RFC 9113, 6.9). A
+// RST_STREAM would end the stream in the server, too, but tell the client nothing.
+func (f *http2Conn) injectResets(to []byte) []byte {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	to = to[:0]
 	if f.inFrame() {
 		return to
 	}
-	for i, h := range slices.Backward(f.half) {
-		if h.doomed {
+	for i, r := range slices.Backward(f.incomplete) {
+		if r.isReset {
 			to = append(to, 0, 0, 4, frameWindowUpdate, 0)
-			to = binary.BigEndian.AppendUint32(to, h.stream)
+			to = binary.BigEndian.AppendUint32(to, r.stream)
 			to = append(to, 0, 0, 0, 0)
 			f.drop(i)
 		}
@@ -118,10 +120,11 @@ func (f *framed) execute(to []byte) []byte {
 	return to
 }
 
-// account notes the change of the memory that half-sent requests take. It says whether it is too much. f is locked.
-func (f *framed) account() bool {
+// account accounts for the change of the incomplete requests' memory. It reports whether they take too much. f is
+// locked.
+func (f *http2Conn) account() bool {
 	change := f.change
-	if f.change = 0; change == 0 || f.closed {
+	if f.change = 0; change == 0 || f.isClosed {
 		return false
 	}
 	f.receiving.Add(change)
@@ -129,11 +132,11 @@ func (f *framed) account() bool {
 	return g.receiving.Add(change) > g.o.HTTP2.MaxReceiving && change > 0
 }
 
-// relieve resets the half-sent requests of the connection that has the most of them, so that others have room.
-func (g *Guard) relieve() {
-	var most *framed
-	for _, f := range g.frames() {
-		if f.doomed.Load() == 0 && (most == nil || f.receiving.Load() > most.receiving.Load()) {
+// freeMemory resets the incomplete requests of the connection whose requests take the most memory.
+func (g *Guard) freeMemory() {
+	var most *http2Conn
+	for _, f := range g.http2Conns() {
+		if f.resetting.Load() == 0 && (most == nil || f.receiving.Load() > most.receiving.Load()) {
 			most = f
 		}
 	}
@@ -141,25 +144,22 @@ func (g *Guard) relieve() {
 		return // all are about to be reset
 	}
 	most.mu.Lock()
-	within := most.inFrame()
+	inFrame := most.inFrame()
 	most.mu.Unlock()
-	if within { // it could not be told soon
+	if inFrame { // the server could not read the resets soon
 		g.refuse(Memory, most.c.host)
-		most.c.cut()
+		most.c.cutOff()
 		return
 	}
-	n := most.doom(g.now(), func(*half) bool { return true })
-	for range n {
-		g.refuse(Memory, most.c.host)
-	}
+	most.resetRequests(Memory, g.now(), func(*incompleteRequest) bool { return true })
 	most.wake()
 }
 
-// forget is called when the connection is closed: what it had received is freed with it.
-func (f *framed) forget() {
+// freeAll is called when the connection is closed, which frees its requests.
+func (f *http2Conn) freeAll() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.half, f.change, f.closed = f.half[:0], 0, true
-	f.doomed.Store(0)
+	f.incomplete, f.change, f.isClosed = f.incomplete[:0], 0, true
+	f.resetting.Store(0)
 	f.c.g.receiving.Add(-f.receiving.Swap(0))
 }

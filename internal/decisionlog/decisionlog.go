@@ -1,7 +1,7 @@
-// Package decisionlog writes what was decided, one line of JSON a request: of all requests, or of a sample of them.
+// Package decisionlog writes decisions as lines of JSON, one a request: of all requests, or of a sample.
 //
-// A request never waits for it. Whether a request is written is decided first and costs nanoseconds; the line of one that is
-// goes into a bounded queue (internal/logging). What does not fit is dropped and counted, and a line says so.
+// A request never waits for it. Whether a request is sampled costs nanoseconds; the line of a sampled request goes into
+// a bounded queue (internal/logging). A full queue drops and counts lines, and a later line tells how many.
 package decisionlog
 
 import (
@@ -24,26 +24,27 @@ import (
 // Bounds of the buffer, in bytes.
 const (
 	maxBuffer = 4 << 20
-	maxLine   = 64 << 10 // a request with more to say is dropped
+	maxLine   = 64 << 10 // longer lines are dropped
 )
 
-// lastWrite is how long Close writes what is still in the buffer.
+// lastWrite is how long Close may take to write the buffer.
 const lastWrite = time.Second
 
-// Options are what is written, and where.
+// Options say what to write, and where.
 type Options struct {
-	// To is "stdout", "stderr" or the path of a file, which is appended to, and opened anew when it was moved.
+	// To is "stdout", "stderr" or the path of a file. Lines are appended to the file; it is opened again after it was
+	// moved.
 	To string
-	// Sample is the share of requests that is written, 0 to 1. SampleDenied is that of requests in which a limit did not
-	// fit, in whatever mode.
+	// Sample is the share of requests to write, 0 to 1. SampleDenied is the share of requests in which a limit did not
+	// fit, in any mode.
 	Sample, SampleDenied float64
 	// Rate is the most lines a second.
 	Rate int
-	// Values says how values of entries are written.
+	// Values says how to write the values of entries.
 	Values Values
-	// Key is the secret of hashes. Nil is a random one.
+	// Key is the secret of hashes. Nil: a random one.
 	Key []byte
-	// Log receives a line when the log cannot be written, and when it can again.
+	// Log receives a line when writing fails, and one when it works again.
 	Log *slog.Logger
 }
 
@@ -52,13 +53,13 @@ type Reason uint8
 
 // The reasons.
 const (
-	ByRate     Reason = iota // more than Options.Rate
-	FullBuffer               // written more slowly than decided, or a line of more than 64 KiB
+	ByRate     Reason = iota // there were more lines a second than Options.Rate
+	FullBuffer               // lines came faster than they were written, or the line was longer than 64 KiB
 	NotWritten               // the file or stream took no more
 	reasons
 )
 
-// String is the reason as a metric's label.
+// String returns the reason as a metric's label.
 func (r Reason) String() string { return [...]string{"rate", "buffer", "write_error"}[r] }
 
 // Stats counts lines since the start.
@@ -71,14 +72,14 @@ type Stats struct {
 type Log struct {
 	o       Options
 	out     output
-	weights [2]string // of allowed and of refused requests
+	weights [2]string // of requests that Options.Sample and SampleDenied sample
 	hash    *hasher
 	rate    rate
 	lines   sync.Pool // of *[]byte
 
-	queue  *logging.Queue
-	byRate atomic.Uint64   // dropped by the rate
-	told   [reasons]uint64 // dropped, as the last line about it said; only the queue's goroutine uses it
+	queue    *logging.Queue
+	byRate   atomic.Uint64   // lines that ByRate dropped
+	reported [reasons]uint64 // dropped lines that the log has reported; only the queue's goroutine uses it
 }
 
 var _ decide.Watcher = (*Log)(nil)
@@ -99,7 +100,9 @@ func New(o Options) (*Log, error) {
 			l.weights[i] = strconv.FormatFloat(1/share, 'g', 6, 64)
 		}
 	}
-	l.queue = logging.NewQueue(logging.QueueOptions{MaxBytes: maxBuffer, MaxLine: maxLine, Write: l.print, Note: l.note, End: l.out.close})
+	l.queue = logging.NewQueue(logging.QueueOptions{
+		MaxBytes: maxBuffer, MaxLine: maxLine, Write: l.print, Note: l.note, End: l.out.close,
+	})
 	return l, nil
 }
 
@@ -133,11 +136,11 @@ func refused(v *decide.Verdict) bool {
 	return v.Denied || slices.ContainsFunc(v.Decisions, func(d limiter.Decision) bool { return !d.Allowed })
 }
 
-// Close writes what is left, for a second at most: a stream that nobody reads does not stop the process from ending. Later
-// lines are dropped. It may be called more than once.
+// Close writes the buffer, for at most a second: a stream that nobody reads must not keep the process from ending.
+// Later lines are dropped. It may be called more than once.
 func (l *Log) Close() { l.queue.Close(lastWrite) }
 
-// print writes and says in the process's log when that begins to fail, and when it goes again.
+// print writes lines. The process's log has a line when writing begins to fail, and when it works again.
 func (l *Log) print(lines []byte) error {
 	was := l.out.failing
 	err := l.out.write(lines)
@@ -151,11 +154,11 @@ func (l *Log) print(lines []byte) error {
 	return err
 }
 
-// note writes a line about what was dropped since the last one.
+// note writes a line about the lines that were dropped since the last such line.
 func (l *Log) note(q logging.QueueStats, write func([]byte) error) {
 	now := l.dropped(q)
-	if now != l.told && write(appendDropped(nil, time.Now(), now, l.told)) == nil {
-		l.told = now
+	if now != l.reported && write(appendDropped(nil, time.Now(), now, l.reported)) == nil {
+		l.reported = now
 	}
 }
 
@@ -163,16 +166,16 @@ func (l *Log) dropped(q logging.QueueStats) [reasons]uint64 {
 	return [reasons]uint64{ByRate: l.byRate.Load(), FullBuffer: q.FullBuffer, NotWritten: q.NotWritten}
 }
 
-// Stats is how many lines were written and dropped.
+// Stats returns how many lines were written and dropped.
 func (l *Log) Stats() Stats {
 	q := l.queue.Stats()
 	return Stats{Written: q.Written, Dropped: l.dropped(q)}
 }
 
-// Reasons are all reasons, in order.
+// Reasons returns all reasons, in order.
 func Reasons() []Reason { return []Reason{ByRate, FullBuffer, NotWritten} }
 
-// Values is how values are written.
+// Values says how to write values.
 type Values string
 
 // The values of Values.
@@ -182,7 +185,7 @@ const (
 	None   Values = "none"
 )
 
-// ParseValues reads the name. The error says which there are.
+// ParseValues parses the name. Its error lists the names.
 func ParseValues(name string) (Values, error) {
 	switch v := Values(name); v {
 	case Plain, Hashed, None:
@@ -192,12 +195,12 @@ func ParseValues(name string) (Values, error) {
 	}
 }
 
-// rate admits so many a second, and as many at once.
+// rate is a GCRA limit: so many lines a second, and as many at once.
 type rate struct {
 	mu     sync.Mutex
-	each   time.Duration // what one costs
+	each   time.Duration // the time between two lines at a steady rate
 	full   time.Duration // a second
-	filled time.Time     // the bucket is full so long after the time of a decision that it has its hits
+	filled time.Time     // when the limit is fully available again: GCRA's theoretical arrival time
 }
 
 func newRate(perSecond int) rate {

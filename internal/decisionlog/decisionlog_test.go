@@ -138,7 +138,8 @@ func TestLineSaysWhatWasDecided(t *testing.T) {
 			t.Fatal(err)
 		}
 		l.ask(t, "user=bob")
-		want := `{"time":"2000-01-01T00:00:00.000000Z","domain":"shop","answer":"over_limit","store_failed":false,"weight":1,` +
+		want := `{"time":"2000-01-01T00:00:00.000000Z","domain":"shop","answer":"over_limit","store_failed":false,` +
+			`"weight":1,` +
 			`"descriptors":[{"entries":[{"key":"user","value":"ann"}],"cost":3,"rule":"user"},` +
 			`{"entries":[{"key":"path","value":"/a\"\\\u0001"}],"cost":1,"rule":"path"},` +
 			`{"entries":[{"key":"none","value":"x"}],"cost":1,"limit":{"requests_per_unit":7,"window_seconds":60}}],` +
@@ -189,7 +190,8 @@ func TestValuesAreHidden(t *testing.T) {
 func TestHashes(t *testing.T) {
 	h := HashValues(secret)("user", "ann")
 	for _, other := range []string{
-		HashValues(secret)("user", "bob"), HashValues(secret)("owner", "ann"), HashValues([]byte("fedcba9876543210"))("user", "ann"),
+		HashValues(secret)("user", "bob"), HashValues(secret)("owner", "ann"),
+		HashValues([]byte("fedcba9876543210"))("user", "ann"),
 	} {
 		if h == other {
 			t.Errorf("%s twice", h)
@@ -215,7 +217,8 @@ func TestReadKey(t *testing.T) {
 	if err := os.WriteFile(path, []byte("short\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ReadKey(path); err == nil || !strings.Contains(err.Error(), "has 5 bytes, a key needs 16 or more: openssl rand") {
+	_, err := ReadKey(path)
+	if err == nil || !strings.Contains(err.Error(), "has 5 bytes, a key needs 16 or more: openssl rand") {
 		t.Error(err)
 	}
 }
@@ -255,7 +258,9 @@ func TestEnd(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "decisions.log")
 	const ends = 20 // by chance, one may be written before it is told to end
 	for range ends {
-		l, err := New(Options{To: path, Sample: 1, SampleDenied: 1, Rate: 10, Values: None, Log: slog.New(slog.DiscardHandler)})
+		l, err := New(Options{
+			To: path, Sample: 1, SampleDenied: 1, Rate: 10, Values: None, Log: slog.New(slog.DiscardHandler),
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -349,14 +354,16 @@ func TestRotation(t *testing.T) {
 	}
 	l.ask(t, "none=second")
 	written(2)
-	if data, err := os.ReadFile(l.path); err != nil || !strings.Contains(string(data), "second") || strings.Contains(string(data), "first") {
+	data, err := os.ReadFile(l.path)
+	if err != nil || !strings.Contains(string(data), "second") || strings.Contains(string(data), "first") {
 		t.Errorf("after a rename: %v\n%s", err, data)
 	}
 	if err := os.Truncate(l.path, 0); err != nil {
 		t.Fatal(err)
 	}
 	l.ask(t, "none=third")
-	if text := l.text(t); !strings.HasPrefix(text, `{"time":`) || strings.Contains(text, "second") || !strings.Contains(text, "third") {
+	text := l.text(t)
+	if !strings.HasPrefix(text, `{"time":`) || strings.Contains(text, "second") || !strings.Contains(text, "third") {
 		t.Errorf("after a truncation: %q", text)
 	}
 }
@@ -397,7 +404,8 @@ func TestTornLine(t *testing.T) {
 }
 
 func TestOpenSaysWhatToWrite(t *testing.T) {
-	if _, err := New(Options{To: t.TempDir(), Rate: 1}); err == nil || !strings.HasPrefix(err.Error(), "--decision-log: ") {
+	_, err := New(Options{To: t.TempDir(), Rate: 1})
+	if err == nil || !strings.HasPrefix(err.Error(), "--decision-log: ") {
 		t.Error(err)
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/fileread"
 )
 
-// hashPrefix marks what is a hash and no value.
+// hashPrefix tells a hash from a plain value.
 const hashPrefix = "hmac:"
 
 const (
@@ -23,31 +23,32 @@ const (
 	minKey    = 16 // bytes
 )
 
-// ReadKey reads the secret of hashes from a file: at least 16 bytes, white space around them left out.
+// ReadKey reads the secret of hashes from a file. The secret has at least 16 bytes, without white space around them.
 func ReadKey(path string) ([]byte, error) {
 	key, err := fileread.ReadFile(context.Background(), path)
 	if err != nil {
 		return nil, err
 	}
 	if key = bytes.TrimSpace(key); len(key) < minKey {
-		return nil, fmt.Errorf("%s has %d bytes, a key needs %d or more: openssl rand -hex 32 > %s", path, len(key), minKey, path)
+		return nil, fmt.Errorf(
+			"%s has %d bytes, a key needs %d or more: openssl rand -hex 32 > %s", path, len(key), minKey, path)
 	}
 	return key, nil
 }
 
-// HashValues returns what makes the hash of an entry's value, as the log has it by Hashed with this secret.
+// HashValues returns the function that hashes an entry's value with the secret, as a log with Hashed does.
 func HashValues(secret []byte) func(key, value string) string {
 	h := newHasher(secret)
 	return func(key, value string) string { return string(h.appendHash(nil, "value", key, value)) }
 }
 
-// IsHash says whether a value in a log is a hash.
+// IsHash reports whether a value in a log is a hash.
 func IsHash(value string) bool {
 	rest, ok := strings.CutPrefix(value, hashPrefix)
 	return ok && len(rest) == 2*hashBytes
 }
 
-// hasher makes hashes by a secret.
+// hasher makes hashes with a secret. It is safe for concurrent use.
 type hasher struct{ states sync.Pool }
 
 type hashState struct {
@@ -63,8 +64,8 @@ func newHasher(secret []byte) *hasher {
 	return &hasher{sync.Pool{New: func() any { return &hashState{mac: hmac.New(sha256.New, secret)} }}}
 }
 
-// appendHash appends the hash of what the parts are. Only the last may have a zero byte that could be mistaken for an end: keys
-// of entries come from Envoy's configuration.
+// appendHash appends the hash of the parts, each of which ends with a zero byte. Only the last part may have a zero
+// byte inside: keys of entries come from Envoy's configuration and have none.
 func (h *hasher) appendHash(dst []byte, parts ...string) []byte {
 	s, ok := h.states.Get().(*hashState)
 	if !ok {

@@ -9,7 +9,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// Line is a line of the log, as it is read.
+// Line is a line of the log.
 type Line struct {
 	Time        time.Time    `json:"time"`
 	Domain      string       `json:"domain"`
@@ -18,20 +18,20 @@ type Line struct {
 	Weight      float64      `json:"weight"` // how many requests the line stands for
 	Descriptors []Descriptor `json:"descriptors"`
 	Limits      []Limit      `json:"limits"`
-	// Dropped is only in a line about lines that are missing: how many since the last such line, by Reason.
+	// Dropped is only in a line about dropped lines: how many since the last such line, by Reason.
 	Dropped map[string]uint64 `json:"dropped"`
 }
 
-// Descriptor is one that the request had.
+// Descriptor is a descriptor of the request.
 type Descriptor struct {
 	Entries []Entry `json:"entries"`
 	Cost    int64   `json:"cost"`
-	Rule    string  `json:"rule"` // its path; empty: none matched
-	// Limit is what it brought along, nil if nothing.
+	Rule    string  `json:"rule"` // the path of the rule that it matched; empty: none
+	// Limit is the limit that it brought along, or nil.
 	Limit *Own `json:"limit"`
 }
 
-// Entry has no value by None.
+// Entry is an entry of a descriptor. Its Value is nil in a log with None.
 type Entry struct {
 	Key   string  `json:"key"`
 	Value *string `json:"value"`
@@ -43,18 +43,18 @@ type Own struct {
 	WindowSeconds   int64  `json:"window_seconds"`
 }
 
-// Limit is one that was asked.
+// Limit is the decision of a limit.
 type Limit struct {
-	Descriptor int    `json:"descriptor"` // its index
+	Descriptor int    `json:"descriptor"` // the index of its descriptor
 	Rule       string `json:"rule"`
 	Name       string `json:"limit"`
 	Cost       int64  `json:"cost"`
 	Outcome    string `json:"outcome"`
 	Remaining  int64  `json:"remaining"`
-	// RetryAfter is there where it does not fit; nil: no wait helps.
+	// RetryAfter is only there if the cost does not fit. Nil then: no wait helps.
 	RetryAfter *float64 `json:"retry_after_seconds"`
 	Wait       float64  `json:"wait_seconds"`
-	Key        string   `json:"key"` // the counter's, plain or hashed as values are; empty by None
+	Key        string   `json:"key"` // of the counter, plain or hashed like values; empty in a log with None
 }
 
 // timeForm is RFC 3339 with microseconds.
@@ -164,7 +164,7 @@ func appendSeconds(dst []byte, d time.Duration) []byte {
 	return strconv.AppendFloat(dst, d.Seconds(), 'f', -1, 64)
 }
 
-// appendText appends a JSON string. Bytes that are no UTF-8 become U+FFFD.
+// appendText appends a JSON string. Bytes that are not UTF-8 become U+FFFD.
 func appendText(dst []byte, text string) []byte {
 	const lowerHex = "0123456789abcdef"
 	dst = append(dst, '"')

@@ -6,13 +6,13 @@ import (
 	"os"
 )
 
-// output is the file or stream that is written to. One goroutine uses it.
+// output is the file or stream to write to. It is for one goroutine.
 type output struct {
 	path    string // empty: a standard stream
 	file    *os.File
 	info    os.FileInfo // of file
 	failing bool
-	torn    bool // the last line was written in part
+	torn    bool // the last line was written only in part
 }
 
 func open(to string) (output, error) {
@@ -27,7 +27,7 @@ func open(to string) (output, error) {
 }
 
 func (o *output) open() error {
-	f, err := os.OpenFile(o.path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o640) //nolint:gosec // who collects logs is of the group
+	f, err := os.OpenFile(o.path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o640) //nolint:gosec // the group collects logs
 	if err != nil {
 		return err
 	}
@@ -42,7 +42,7 @@ func (o *output) open() error {
 	return nil
 }
 
-// follow opens the file anew if another, or none, has its name: it was moved, as logrotate does.
+// follow opens the file again if another file, or none, has its name, as after logrotate.
 func (o *output) follow() error {
 	if o.path == "" {
 		return nil
@@ -51,7 +51,7 @@ func (o *output) follow() error {
 		return nil
 	}
 	if o.file != nil {
-		o.file.Close() //nolint:errcheck,gosec // every write was answered
+		o.file.Close() //nolint:errcheck,gosec // every write has reported its error
 		o.file = nil
 	}
 	return o.open()
@@ -74,6 +74,6 @@ func (o *output) write(lines []byte) error {
 
 func (o *output) close() {
 	if o.path != "" && o.file != nil {
-		o.file.Close() //nolint:errcheck,gosec // every write was answered
+		o.file.Close() //nolint:errcheck,gosec // every write has reported its error
 	}
 }

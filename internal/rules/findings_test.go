@@ -78,7 +78,7 @@ func TestSARIF(t *testing.T) {
 
 // Every warning that there is has a kind in SARIF.
 func TestWarningsAreKnown(t *testing.T) {
-	path := filepath.FromSlash("../../pkg/descriptors/testdata/rules/warnings.txt")
+	path := filepath.FromSlash("../../pkg/descriptors/rulefile/testdata/rules/warnings.txt")
 	data, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)

@@ -1,10 +1,10 @@
-// Package telemetry sends traces and metrics by OTLP, OpenTelemetry's protocol, over gRPC. It is the only package that knows
-// OpenTelemetry, but for the bridge in internal/metrics.
+// Package telemetry sends traces and metrics by OTLP, OpenTelemetry's protocol, over gRPC. Besides the bridge in
+// internal/metrics, only this package knows OpenTelemetry.
 //
-// Where to send, with which headers, certificates and resource attributes, how often, and which requests are traced, is told by
-// the variables that OpenTelemetry defines (OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_TRACES_SAMPLER, ...). What they leave out is
-// as defined there, but for the sampler: here a request is traced if its caller traces it. A collector that does not answer
-// costs requests nothing: spans wait in a queue of a fixed size, and what does not fit is dropped.
+// OpenTelemetry's environment variables (OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_TRACES_SAMPLER, ...) say where to send, with
+// which headers, certificates and resource attributes, how often, and which requests to trace. Their defaults are
+// OpenTelemetry's, except for the sampler: by default, Weir traces a request if its caller does. A collector that does
+// not answer does not slow down requests: spans wait in a queue of fixed size, and a full queue drops them.
 package telemetry
 
 import (
@@ -25,25 +25,25 @@ import (
 	"github.com/weir-ratelimit/weir/internal/logging"
 )
 
-// Options say what is sent. The zero value sends nothing.
+// Options say what to send. The zero value sends nothing.
 type Options struct {
-	// Traces sends a span for each traced request, and one for each time that it asked the store.
+	// Traces sends a span for each traced request, and one for each of its calls to the store.
 	Traces bool
-	// Metrics is what is sent as metrics, nil for none.
+	// Metrics are sent unless nil.
 	Metrics sdkmetric.Producer
-	// Version is of the process.
+	// Version is the process's.
 	Version string
-	// Log receives what goes wrong, at most one line a minute.
+	// Log receives errors, at most one line a minute.
 	Log *slog.Logger
 }
 
-// Telemetry is what is switched on. Its methods are safe for concurrent use.
+// Telemetry sends what its Options say. Its methods are safe for concurrent use.
 type Telemetry struct {
 	traces  *sdktrace.TracerProvider // nil: none
 	metrics *sdkmetric.MeterProvider // nil: none
 }
 
-// Start does not connect. Its error names the variable that is wrong.
+// Start checks the environment. It does not connect. Its error names the variable that is wrong.
 func Start(ctx context.Context, o Options) (*Telemetry, error) {
 	t := &Telemetry{}
 	if !o.Traces && o.Metrics == nil {
@@ -52,7 +52,7 @@ func Start(ctx context.Context, o Options) (*Telemetry, error) {
 	if err := checkEnvironment(); err != nil {
 		return nil, err
 	}
-	otel.SetErrorHandler(&boundedLog{log: o.Log, line: logging.Every{Interval: time.Minute}})
+	otel.SetErrorHandler(&errorLog{log: o.Log, line: logging.Every{Interval: time.Minute}})
 	about, err := resource.New(ctx, resource.WithAttributes(
 		attribute.String("service.name", "weir"), attribute.String("service.version", o.Version),
 	), resource.WithTelemetrySDK(), resource.WithHost(), resource.WithFromEnv())
@@ -78,7 +78,7 @@ func (t *Telemetry) trace(ctx context.Context, about *resource.Resource) error {
 		return fmt.Errorf("send traces by OTLP: %w", err)
 	}
 	opts := []sdktrace.TracerProviderOption{sdktrace.WithResource(about), sdktrace.WithBatcher(exporter)}
-	if !isSet(samplerVariable) {
+	if value(samplerVariable) == "" {
 		opts = append(opts, sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.NeverSample())))
 	}
 	t.traces = sdktrace.NewTracerProvider(opts...)
@@ -95,7 +95,7 @@ func (t *Telemetry) measure(ctx context.Context, about *resource.Resource, from 
 	return nil
 }
 
-// Close sends what waits, and ends. ctx bounds it.
+// Close sends what waits in the queues, as long as ctx allows, and ends.
 func (t *Telemetry) Close(ctx context.Context) error {
 	var errs []error
 	if t.traces != nil {
@@ -107,16 +107,17 @@ func (t *Telemetry) Close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// boundedLog logs few of the errors: a collector that is away is an error every few seconds.
-type boundedLog struct {
+// errorLog logs few of the errors: a collector that is away causes one every few seconds.
+type errorLog struct {
 	log  *slog.Logger
 	line logging.Every
 }
 
 // Handle implements otel.ErrorHandler.
-func (b *boundedLog) Handle(err error) {
+func (b *errorLog) Handle(err error) {
 	if skipped, ok := b.line.Allow(time.Now()); ok {
-		b.log.LogAttrs(context.Background(), slog.LevelWarn, "traces or metrics cannot be sent, see OTEL_EXPORTER_OTLP_ENDPOINT",
+		b.log.LogAttrs(context.Background(), slog.LevelWarn,
+			"traces or metrics cannot be sent, see OTEL_EXPORTER_OTLP_ENDPOINT",
 			slog.String("error", err.Error()), slog.Uint64("not_logged_before", skipped))
 	}
 }

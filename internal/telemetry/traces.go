@@ -18,23 +18,23 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// ServerOptions make a gRPC server trace its requests as parts of the traces that W3C's traceparent names. None without
-// traces.
+// ServerOptions make a gRPC server trace its requests, as parts of the traces that W3C's traceparent names. There are
+// none without Options.Traces.
 func (t *Telemetry) ServerOptions() []grpc.ServerOption {
 	if t.traces == nil {
 		return nil
 	}
 	return []grpc.ServerOption{grpc.StatsHandler(otelgrpc.NewServerHandler(
 		otelgrpc.WithTracerProvider(t.traces),
-		otelgrpc.WithMeterProvider(noop.NewMeterProvider()), // weir_request_seconds tells it
+		otelgrpc.WithMeterProvider(noop.NewMeterProvider()), // weir_request_seconds is the same
 		otelgrpc.WithPropagators(propagation.TraceContext{}),
 		otelgrpc.WithFilter(func(info *stats.RPCTagInfo) bool {
-			return info.FullMethodName == pb.RateLimitService_ShouldRateLimit_FullMethodName // and no health check
+			return info.FullMethodName == pb.RateLimitService_ShouldRateLimit_FullMethodName // not health checks
 		}),
 	))}
 }
 
-// Watchers write on the spans of requests what was decided. None without traces.
+// Watchers write the decision on the spans of requests. There are none without Options.Traces.
 func (t *Telemetry) Watchers() []decide.Watcher {
 	if t.traces == nil {
 		return nil
@@ -42,8 +42,8 @@ func (t *Telemetry) Watchers() []decide.Watcher {
 	return []decide.Watcher{decisions{}}
 }
 
-// decisions tells of a request its domain, whether it was denied, the rules that it asked and what each of their limits
-// answered, in order. Keys and values are not told: they may be secrets.
+// decisions writes a request's domain, whether it was denied, its rules and, in the same order, the outcome of each of
+// their limits. It does not write keys and values: they may be secrets.
 type decisions struct{}
 
 // Watch implements decide.Watcher.
@@ -68,8 +68,8 @@ func (decisions) Watch(ctx context.Context, v *decide.Verdict) {
 	)
 }
 
-// Store is the store with a span around each call of a traced request: it shows the time that it waited, in a call to
-// Redis that it may have shared with others.
+// Store returns the store with a span around each call of a traced request. The span is the time that the request
+// waited for Redis, in a call that it may have shared with other requests.
 func (t *Telemetry) Store(store limiter.Store) limiter.Store {
 	if t.traces == nil {
 		return store

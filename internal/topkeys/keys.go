@@ -25,18 +25,18 @@ const (
 	ByDenied = adminapi.ByDenied
 )
 
-// ErrBy is the error of an order that is neither.
+// ErrBy is the error of any other order.
 var ErrBy = errors.New("by: must be hits or denied")
 
 // Query asks for keys.
 type Query struct {
 	// Domain and Rule, a rule's path, choose the rules; empty is any.
 	Domain, Rule string
-	// By is the order, and what a key must have some of.
+	// By is the order. Keys without any hits, or denials, are left out.
 	By By
 	// N is the most keys of the answer.
 	N int
-	// HashValues shows values as hashes, whatever the Options say.
+	// HashValues shows values as hashes even if the Options do not.
 	HashValues bool
 }
 
@@ -67,17 +67,17 @@ func (t *Top) Keys(q Query) (Keys, error) {
 	return a, nil
 }
 
-// row is a key as it is found.
+// row is a key as its rule's sketches have it.
 type row struct {
 	name
 
 	key          string
-	by           Estimate // what it is sorted by
+	by           Estimate // hits or denied, as Query.By says
 	hits, denied Estimate
-	total        uint64 // the rule's, of what it is sorted by
+	total        uint64 // all hits, or denials, of the rule
 }
 
-// first is the n that come first.
+// first sorts the rows, and returns the first n.
 func first(rows []row, n int) []row {
 	slices.SortFunc(rows, func(a, b row) int {
 		return cmp.Or(cmp.Compare(b.by.Count, a.by.Count), cmp.Compare(a.by.Error, b.by.Error), cmp.Compare(a.key, b.key))
@@ -85,7 +85,7 @@ func first(rows []row, n int) []row {
 	return rows[:min(n, len(rows))]
 }
 
-// rows are the first of the rule's keys.
+// rows returns the first of the rule's keys.
 func (r *rule) rows(q Query) []row {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -147,10 +147,10 @@ func (r *row) show(hash bool) Key {
 	return k
 }
 
-// isHash is what `hash_values` makes of a value.
+// isHash matches what `hash_values` makes of a value.
 var isHash = regexp.MustCompile("^#[0-9a-f]{32}$")
 
-// Hashed is a value as `hash_values` writes it. One that is a hash already stays.
+// Hashed returns a value as `hash_values` writes it. A value that is a hash already stays.
 func Hashed(value string) string {
 	if isHash.MatchString(value) {
 		return value

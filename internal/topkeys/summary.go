@@ -2,19 +2,19 @@ package topkeys
 
 import "math"
 
-// summary counts the keys of one stream in bounded memory: Space-Saving with its stream summary (Ahmed Metwally, Divyakant
-// Agrawal, Amr El Abbadi: Efficient Computation of Frequent and Top-k Elements in Data Streams, ICDT 2005). It keeps a
-// counter for each of at most k keys. A key that comes when all are taken replaces the one with the least count, and goes on
-// from it: that count may be all another's, and is the new key's error. So for a stream that weighs N in all
+// summary counts the keys of one stream in bounded memory: a space-saving sketch with its stream summary (Ahmed
+// Metwally, Divyakant Agrawal, Amr El Abbadi: Efficient Computation of Frequent and Top-k Elements in Data Streams,
+// ICDT 2005). It has counters for at most k keys. When all are taken, a new key replaces the key with the least count
+// and starts from that count, which is its error: all of it may be the other key's. So in a stream with N hits
 //
-//	count - err <= true count <= count    of a key that is kept,
-//	true count <= least <= N/k            of one that is not,
+//	count - err <= true count <= count    of a key with a counter,
+//	true count <= least <= N/k            of a key without,
 //
-// and every key with more than N/k is kept. The same holds where one occurrence weighs more than 1 (Radu Berinde, Piotr
-// Indyk, Graham Cormode, Martin J. Strauss: Space-optimal Heavy Hitters with Strong Error Bounds, TODS 2010).
+// and every key with more than N/k hits has a counter. The same holds if an occurrence has several hits (Radu Berinde,
+// Piotr Indyk, Graham Cormode, Martin J. Strauss: Space-optimal Heavy Hitters with Strong Error Bounds, TODS 2010).
 //
-// Counters of the same count hang on one bucket, and buckets are in order: the least is at hand, and an occurrence that weighs
-// 1 moves its counter to the next bucket at most. Keys are known by a hash of 64 bits with a seed of the process.
+// Counters with the same count share a bucket, and the buckets are sorted. So the least count is at hand, and one hit
+// moves a counter at most one bucket further. A key's identity is its hash of 64 bits, with a seed of the process.
 //
 // The zero value is ready to use. It is not safe for concurrent use.
 type summary struct {
@@ -22,10 +22,10 @@ type summary struct {
 	lowest *bucket // buckets ascend from here
 	spare  *bucket // was emptied last
 	total  uint64  // N
-	full   bool    // a key was refused a counter of its own: no later one may start from 0
+	full   bool    // a key got no counter of its own: no later key may start from 0
 }
 
-// counter is one kept key.
+// counter is one key with its count.
 type counter struct {
 	hash       uint64
 	key        []byte
@@ -34,20 +34,20 @@ type counter struct {
 	prev, next *counter // in the same bucket
 }
 
-// bucket is the counters of one count.
+// bucket has the counters with one count.
 type bucket struct {
 	count      uint64
 	first      *counter
 	prev, next *bucket
 }
 
-// add counts n > 0 for a key. room is asked before a further counter is made, and may refuse it.
-func (s *summary) add(hash uint64, key []byte, n uint64, room func(kept int) bool) {
+// add counts n > 0 hits of a key. Before it makes another counter, it calls mayGrow with the number that it has.
+func (s *summary) add(hash uint64, key []byte, n uint64, mayGrow func(has int) bool) {
 	s.total = sum(s.total, n)
 	c := s.byHash[hash]
 	switch {
 	case c != nil:
-	case !s.full && room(len(s.byHash)):
+	case !s.full && mayGrow(len(s.byHash)):
 		c = &counter{hash: hash, key: append([]byte(nil), key...)}
 		if s.byHash == nil {
 			s.byHash = map[uint64]*counter{}
@@ -62,7 +62,7 @@ func (s *summary) add(hash uint64, key []byte, n uint64, room func(kept int) boo
 	s.raise(c, n)
 }
 
-// replaceLeast gives the key the counter with the least count, nil if there is none at all.
+// replaceLeast gives the key the counter with the least count. It returns nil if there is no counter.
 func (s *summary) replaceLeast(hash uint64, key []byte) *counter {
 	if s.lowest == nil {
 		return nil
@@ -74,7 +74,7 @@ func (s *summary) replaceLeast(hash uint64, key []byte) *counter {
 	return c
 }
 
-// raise adds n to a counter: it moves to the bucket of its new count.
+// raise adds n to a counter, and moves it to the bucket of its new count.
 func (s *summary) raise(c *counter, n uint64) {
 	from, count := c.in, n
 	after, next := (*bucket)(nil), s.lowest
@@ -100,7 +100,7 @@ func (s *summary) raise(c *counter, n uint64) {
 	next.first = c
 }
 
-// detach takes a counter off its bucket.
+// detach takes a counter out of its bucket.
 func (s *summary) detach(c *counter) {
 	if c.prev != nil {
 		c.prev.next = c.next
@@ -112,7 +112,7 @@ func (s *summary) detach(c *counter) {
 	}
 }
 
-// remove takes out an empty bucket, and keeps it for the next insert.
+// remove takes out an empty bucket, and saves it for the next insert.
 func (s *summary) remove(b *bucket) {
 	if b.prev != nil {
 		b.prev.next = b.next
@@ -125,7 +125,7 @@ func (s *summary) remove(b *bucket) {
 	s.spare = b
 }
 
-// insert makes a bucket between two, either of which may be nil.
+// insert makes a bucket between two others, each of which may be nil.
 func (s *summary) insert(count uint64, prev, next *bucket) *bucket {
 	b := s.spare
 	if b == nil {
@@ -144,14 +144,14 @@ func (s *summary) insert(count uint64, prev, next *bucket) *bucket {
 	return b
 }
 
-// Estimate is what is known about a count: it is at least Count-Error, and at most Count.
+// Estimate bounds a count: it is at least Count-Error, and at most Count.
 type Estimate struct{ Count, Error uint64 }
 
 func (e Estimate) plus(o Estimate) Estimate {
 	return Estimate{sum(e.Count, o.Count), sum(e.Error, o.Error)}
 }
 
-// estimate is the count of any key, kept or not.
+// estimate returns the count of any key, with a counter or without.
 func (s *summary) estimate(hash uint64) Estimate {
 	if c := s.byHash[hash]; c != nil {
 		return Estimate{c.in.count, c.err}
@@ -159,14 +159,14 @@ func (s *summary) estimate(hash uint64) Estimate {
 	switch {
 	case !s.full:
 		return Estimate{}
-	case s.lowest == nil: // it was refused even one counter
+	case s.lowest == nil: // it did not even get one counter
 		return Estimate{s.total, s.total}
 	default:
 		return Estimate{s.lowest.count, s.lowest.count}
 	}
 }
 
-// sum stays at the largest number.
+// sum stops at the largest number.
 func sum(a, b uint64) uint64 {
 	if a > math.MaxUint64-b {
 		return math.MaxUint64

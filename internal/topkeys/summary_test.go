@@ -15,8 +15,8 @@ func feed(s *summary, key string, n uint64, k int) {
 	s.add(maphash.String(seed, key), []byte(key), n, func(kept int) bool { return kept < k })
 }
 
-// Whatever the stream: no count is too small, none is larger than the truth by more than its error, and who has more than N/k
-// is there.
+// Whatever the stream: no count is too small, none is larger than the truth by more than its error, and who has more
+// than N/k is there.
 func TestSummaryBoundsEveryCount(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		k := rapid.IntRange(1, 12).Draw(t, "k")

@@ -59,9 +59,17 @@ func rulesOf(tb testing.TB, text string) []*descriptors.Rule {
 func hit(t *Top, r *descriptors.Rule, value string, n uint64, denied bool) {
 	s := t.stripe()
 	s.mu.Lock()
-	t.note(s, r, fmt.Sprintf("fixed_window|shop|%s=%s", r.Path, value), n, denied)
+	t.note(s, limitOf(r), fmt.Sprintf("fixed_window|shop|%s=%s", r.Path, value), n, denied)
 	s.mu.Unlock()
 	t.pool.Put(s)
+}
+
+// limitOf is the rule's first limit; for a rule without, one that no set has.
+func limitOf(r *descriptors.Rule) *descriptors.Limit {
+	if len(r.Limits) > 0 {
+		return r.Limits[0]
+	}
+	return &descriptors.Limit{ID: -1, Rule: r}
 }
 
 func keys(tb testing.TB, top *Top, q Query) []Key {
@@ -153,7 +161,8 @@ func TestWindow(t *testing.T) {
 			return strings.Join(texts, " ")
 		}
 		for minute, want := range []string{
-			"0s user=ann:1", "0s user=ann:11 user=bob:1", "1m0s user=ann:110 user=bob:11", "2m0s user=bob:110 user=ann:100", "3m0s user=bob:100", "4m0s",
+			"0s user=ann:1", "0s user=ann:11 user=bob:1", "1m0s user=ann:110 user=bob:11",
+			"2m0s user=bob:110 user=ann:100", "3m0s user=bob:100", "4m0s",
 		} {
 			switch minute {
 			case 0:
@@ -174,8 +183,8 @@ func TestWindow(t *testing.T) {
 			synctest.Wait()
 		}
 		synctest.Wait()
-		if len(top.rules) != 0 || top.counters.Load() != maxCounters {
-			t.Errorf("%d rules and %d free counters of %d after an idle time", len(top.rules), top.counters.Load(), maxCounters)
+		if len(top.rules) != 0 || top.free.Load() != maxCounters {
+			t.Errorf("%d rules and %d free counters of %d after an idle time", len(top.rules), top.free.Load(), maxCounters)
 		}
 	})
 }
@@ -192,12 +201,12 @@ func TestKeep(t *testing.T) {
 	if len(got) != 1 || got[0].Descriptor != "user=ann" {
 		t.Errorf("left: %+v", got)
 	}
-	if free := top.counters.Load(); free != maxCounters-ruleCost-1 {
+	if free := top.free.Load(); free != maxCounters-ruleCost-1 {
 		t.Errorf("%d counters are free, want all but %d", free, ruleCost+1)
 	}
-	late := top.rule(rules[1])
+	late := top.rule(limitOf(rules[1]))
 	top.Keep(compile(t, edited))
-	if late.add(top, []byte("fixed_window|shop|path=/"), 1, false) || top.counters.Load() != maxCounters-ruleCost-1 {
+	if late.add(top, []byte("fixed_window|shop|path=/"), 1, false) || top.free.Load() != maxCounters-ruleCost-1 {
 		t.Error("a rule that is gone takes a counter, which nobody gives back")
 	}
 	hit(top, rulesOf(t, edited)[0], "ann", 2, false) // by the new set
@@ -206,8 +215,8 @@ func TestKeep(t *testing.T) {
 	}
 }
 
-// Whatever comes in two halves: no count is too small, none too large by more than its error, in hits and in denials, and who has
-// more than one k-th is shown.
+// Whatever comes in two halves: no count is too small, none too large by more than its error, in hits and in denials,
+// and who has more than one k-th is shown.
 func TestKeysBoundEveryCount(t *testing.T) {
 	rules := rulesOf(t, shop)
 	rapid.Check(t, func(t *rapid.T) {
@@ -257,7 +266,8 @@ func TestKeysBoundEveryCount(t *testing.T) {
 	})
 }
 
-// All cores at once, with readers, halves and reloads between: nothing is lost, and counts are exact where there is room.
+// All cores at once, with readers, halves and reloads between: nothing is lost, and counts are exact where there is
+// room.
 func TestManyGoroutines(t *testing.T) {
 	const goroutines, each = 16, 3000
 	top, set := newTop(t, Options{PerRule: 50}), compile(t, shop)
@@ -308,8 +318,8 @@ func TestNoCounterLeaks(t *testing.T) {
 	}
 	wg.Wait()
 	top.Keep(none)
-	if len(top.rules) != 0 || top.counters.Load() != maxCounters {
-		t.Errorf("%d rules, %d free counters of %d", len(top.rules), top.counters.Load(), maxCounters)
+	if len(top.rules) != 0 || top.free.Load() != maxCounters {
+		t.Errorf("%d rules, %d free counters of %d", len(top.rules), top.free.Load(), maxCounters)
 	}
 }
 
@@ -351,7 +361,8 @@ func TestMemoryIsBounded(t *testing.T) {
 			}
 			top.countAll()
 			used := heap() - before
-			t.Logf("%d rules, %d counters, %.1f MB, missed %d hits", len(top.rules), maxCounters-top.counters.Load(), float64(used)/1e6, top.missed.Load())
+			t.Logf("%d rules, %d counters, %.1f MB, missed %d hits",
+				len(top.rules), maxCounters-top.free.Load(), float64(used)/1e6, top.missed.Load())
 			for _, r := range top.all() {
 				for _, h := range r.half {
 					if len(h.hits.byHash) > 100 || len(h.denied.byHash) > 100 {
@@ -379,7 +390,7 @@ func heap() uint64 {
 // Rules that have not been asked cost nothing; when counters run short, rules that come late still get some.
 func TestLateRulesGetCounters(t *testing.T) {
 	top, rules := newTop(t, Options{PerRule: 1000}), ruleNames(150)
-	if len(top.rules) != 0 || top.counters.Load() != maxCounters {
+	if len(top.rules) != 0 || top.free.Load() != maxCounters {
 		t.Fatal("something is taken from the beginning")
 	}
 	for _, r := range rules[:149] {
@@ -394,14 +405,15 @@ func TestLateRulesGetCounters(t *testing.T) {
 	if len(got) != 1 || got[0].Hits != 10 || got[0].HitsError != 0 {
 		t.Errorf("of the last rule: %+v; want its busiest key, exactly", got)
 	}
-	if free := top.counters.Load(); free <= 0 || free > maxCounters/2 {
+	if free := top.free.Load(); free <= 0 || free > maxCounters/2 {
 		t.Errorf("%d counters are free: this test no longer makes them scarce", free)
 	}
 }
 
 func TestNewChecksOptions(t *testing.T) {
 	for _, n := range []int{0, MaxPerRule + 1} {
-		if _, err := New(Options{PerRule: n}); err == nil || !strings.Contains(err.Error(), "must be between 1 and 1000, got") {
+		_, err := New(Options{PerRule: n})
+		if err == nil || !strings.Contains(err.Error(), "must be between 1 and 1000, got") {
 			t.Errorf("%d for each rule: %v", n, err)
 		}
 	}
@@ -409,13 +421,25 @@ func TestNewChecksOptions(t *testing.T) {
 
 // What a request pays for each of its descriptors.
 func BenchmarkNote(b *testing.B) {
-	rules := ruleNames(1000)
+	var text strings.Builder
+	text.WriteString("domain: shop\ndescriptors:\n")
+	for i := range 1000 {
+		fmt.Fprintf(&text, "- {key: customer, value: user%d, rate_limit: {requests_per_unit: 10, unit: minute}}\n", i)
+	}
+	set := compile(b, text.String())
 	for _, bm := range []struct {
 		name        string
 		rules, keys uint64
-	}{{"one key", 1, 1}, {"100 keys", 1, 100}, {"all keys new", 1, 1 << 40}, {"1000 rules, all keys new", 1000, 1 << 40}} {
+	}{
+		{"one key", 1, 1},
+		{"100 keys", 1, 100},
+		{"all keys new", 1, 1 << 40},
+		{"1000 rules, one key each", 1000, 1},
+		{"1000 rules, all keys new", 1000, 1 << 40},
+	} {
 		b.Run(bm.name, func(b *testing.B) {
 			top := newTop(b, Options{PerRule: 100})
+			top.Keep(set)
 			var goroutine atomic.Uint64
 			b.ReportAllocs()
 			before := cpu(b)
@@ -426,7 +450,7 @@ func BenchmarkNote(b *testing.B) {
 					binary.LittleEndian.PutUint64(key[len(key)-8:], mixed%bm.keys)
 					s := top.stripe()
 					s.mu.Lock()
-					top.note(s, rules[mixed%bm.rules], unsafe.String(&key[0], len(key)), 1, false)
+					top.note(s, set.Limits()[mixed%bm.rules], unsafe.String(&key[0], len(key)), 1, false)
 					s.mu.Unlock()
 					top.pool.Put(s)
 				}

@@ -2,7 +2,7 @@ package topkeys
 
 import (
 	"context"
-	"strconv"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -95,8 +95,9 @@ func (s *service) ask(tb testing.TB, data mem.BufferSlice) {
 	}
 }
 
-// Of a request each descriptor counts once, whatever limits its rule has: with its cost, and as denied if a limit of its own does
-// not let it pass, in whatever mode. What costs nothing, what gives back, and what no limit is for is not counted.
+// Of a request each descriptor counts once, whatever limits its rule has: with its cost, and as denied if a limit of
+// its own does not let it pass, in whatever mode. What costs nothing, what gives back, and what no limit is for is not
+// counted.
 func TestWatch(t *testing.T) {
 	top := newTop(t, Options{PerRule: 10})
 	s := newService(t, `
@@ -127,7 +128,7 @@ descriptors:
 	}
 	var got []string
 	for _, k := range keys(t, top, Query{By: ByHits, N: 10}) {
-		got = append(got, strings.Join([]string{k.Descriptor, strconv.FormatUint(k.Hits, 10), strconv.FormatUint(k.Denied, 10)}, " "))
+		got = append(got, fmt.Sprintf("%s %d %d", k.Descriptor, k.Hits, k.Denied))
 	}
 	want := "user=bob 6 2; user=ann 2 0; path=/a 2 1; path=/b 1 0"
 	if text := strings.Join(got, "; "); text != want {

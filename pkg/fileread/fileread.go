@@ -1,10 +1,10 @@
-// Package fileread reads files that may lie on a file system which hangs: an NFS server that is away, a disk that is lost.
-// There a read, and even a look at a name, may never return, and nothing can end it.
+// Package fileread reads files on a file system that may hang, because an NFS server is away or a disk is lost. On such
+// a file system a read, or even a stat, may never return, and nothing can end it.
 //
-// So files are read by a goroutine of their own, in steps: one look-up, one list, one open, one read of 64 KiB. Whoever
-// waits gives up when one step takes longer than Timeout, or when its context ends, and leaves the goroutine behind. It ends
-// as soon as its step returns. While it does not, nobody begins another step on the same file: a HungError says so at once,
-// so that goroutines do not pile up.
+// ReadFile reads one small file. For anything else, Do runs a function in a goroutine of its own, which works in steps:
+// one stat, one list, one open, one read of 64 KiB. Do gives up when a step takes longer than Timeout, or when its
+// context ends, and leaves the goroutine behind. The goroutine ends when its step returns. Until then, every other step
+// on the same file returns a HungError at once, so that goroutines do not pile up.
 package fileread
 
 import (
@@ -17,43 +17,44 @@ import (
 	"time"
 )
 
-// Timeout is how long one step may take. An NFS server that restarts is back earlier, as a rule.
+// Timeout is how long one step may take. An NFS server usually restarts in less.
 const Timeout = 10 * time.Second
 
-// maxHung is the most steps that may hang at once. One hangs for each file; this is for a directory that gets more and more.
+// maxHung is the most steps that may hang at once. Each file has at most one, but a directory may get ever more files.
 const maxHung = 100
 
-// soon is how long Do waits for a function whose context has ended.
+// soon is how long Do waits for its function after the context has ended.
 const soon = 100 * time.Millisecond
 
-// HungError says that a step has not returned for longer than Reader.Timeout.
+// HungError reports a step that takes longer than Reader.Timeout.
 type HungError struct {
 	Path  string
 	Since time.Time // when the step began
 }
 
-// Error names the file and the time.
+// Error implements error. It names the file and when the step began.
 func (e *HungError) Error() string {
-	return fmt.Sprintf("%s: reading it has not returned since %s: the file system hangs; it is read again when that returns, "+
-		"or when another file takes its place", e.Path, e.Since.UTC().Format(time.RFC3339))
+	return fmt.Sprintf("%s: reading it has not returned since %s: the file system hangs; it is read again when that "+
+		"returns, or when another file takes its place", e.Path, e.Since.UTC().Format(time.RFC3339))
 }
 
-// Reader begins no second step on a file while one hangs. It is safe for concurrent use. Default is the process's.
+// Reader begins no second step on a file while one hangs. The zero value is ready to use. It is safe for concurrent
+// use. Use Default, unless you need another Timeout.
 type Reader struct {
-	// Timeout is how long one step may take; 0 is the constant Timeout.
+	// Timeout is how long one step may take; 0 means the constant Timeout.
 	Timeout time.Duration
 
 	mu    sync.Mutex
-	steps map[string][]*step // that are under way, by path; several only if the path has become another file
+	steps map[string][]*step // under way, by path; several only if another file has taken the path
 }
 
-// Default is the Reader of the process.
+// Default is the process's Reader.
 var Default = &Reader{}
 
-// step is one that is under way.
+// step is a step under way.
 type step struct {
 	path  string
-	file  fs.FileInfo // what the path was when the step began; nil if that is what the step asks
+	file  fs.FileInfo // the file at the path when the step began; nil if the step looks that up
 	since time.Time
 	done  chan struct{}
 }
@@ -65,7 +66,7 @@ func (r *Reader) timeout() time.Duration {
 	return r.Timeout
 }
 
-// Hung returns how many steps hang.
+// Hung returns how many steps have taken longer than Timeout and have not returned.
 func (r *Reader) Hung() (n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -79,7 +80,7 @@ func (r *Reader) Hung() (n int) {
 	return n
 }
 
-// Session is one use of a Reader, by one goroutine.
+// Session is one call of Do. It is for the goroutine of that call.
 type Session struct {
 	reader *Reader
 	ctx    context.Context //nolint:containedctx // of one call of Do
@@ -88,16 +89,16 @@ type Session struct {
 	now *step // nil between steps
 }
 
-// Do runs f in a goroutine of its own and returns what f does, a HungError when a step of f hangs, or ctx's error. After the
-// latter two f goes on until its step returns, and ends at the next one: what f writes to must be its own. A panic in f is
-// an error.
+// Do runs f in a goroutine of its own and returns f's results. It returns a HungError if a step of f hangs, and ctx's
+// error if ctx ends. In both cases f goes on until its step returns, and its next step fails; so f must not write to
+// anything that the caller reads. A panic in f becomes an error.
 func Do[T any](ctx context.Context, r *Reader, f func(*Session) (T, error)) (T, error) {
 	type result struct {
 		value T
 		err   error
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // ends f if it was left behind
+	defer cancel() // ends f after it was left behind
 	s := &Session{reader: r, ctx: ctx}
 	done := make(chan result, 1)
 	go func() {
@@ -118,7 +119,7 @@ func Do[T any](ctx context.Context, r *Reader, f func(*Session) (T, error)) (T, 
 		case got := <-done:
 			return got.value, got.err
 		case <-ctx.Done():
-			select { // what does not hang has ended when Do returns
+			select { // if f does not hang, it has ended when Do returns
 			case <-done:
 			case <-time.After(soon):
 			}
@@ -133,7 +134,7 @@ func Do[T any](ctx context.Context, r *Reader, f func(*Session) (T, error)) (T, 
 	}
 }
 
-// left is how long the step under way may still take. The error is a HungError.
+// left returns how long the step under way may still take. Its error is a HungError.
 func (s *Session) left() (time.Duration, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -147,9 +148,9 @@ func (s *Session) left() (time.Duration, error) {
 	return 0, &HungError{Path: s.now.path, Since: s.now.since}
 }
 
-// Step runs f, which does one thing to the file at the path that may hang. file is what the path is known to be, or nil if f
-// looks what it is: a step that hangs on another file is not waited for, so that a file can be replaced. The error is f's, a HungError because an earlier step on the file
-// hangs, or the context's.
+// Step runs f, which makes one system call on the file at the path. file is the file that is known to be there, or nil
+// if f looks it up; Step does not wait for a step that hangs on another file at the same path, so that a file can be
+// replaced. The error is f's, a HungError if an earlier step on the file hangs, or the context's.
 func (s *Session) Step(path string, file fs.FileInfo, f func() error) error {
 	if err := s.ctx.Err(); err != nil {
 		return err
@@ -170,7 +171,7 @@ func (s *Session) set(now *step) {
 	s.now = now
 }
 
-// begin waits for the step on the file that is under way, and then puts another in its place.
+// begin waits for the step on the file that is under way, and then registers another.
 func (r *Reader) begin(ctx context.Context, path string, file fs.FileInfo) (*step, error) {
 	for {
 		before, now, err := r.tryBegin(path, file)
@@ -190,7 +191,7 @@ func (r *Reader) begin(ctx context.Context, path string, file fs.FileInfo) (*ste
 	}
 }
 
-// tryBegin returns the step that is to be waited for, or the new one.
+// tryBegin returns the step to wait for, or the new step.
 func (r *Reader) tryBegin(path string, file fs.FileInfo) (before, now *step, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -214,7 +215,7 @@ func (r *Reader) tryBegin(path string, file fs.FileInfo) (before, now *step, err
 	return nil, now, nil
 }
 
-// sameFile says whether steps concern the same: both a look at the path, or both the file that was there.
+// sameFile reports whether two steps work on the same: both look the path up, or both use the same file.
 func sameFile(a, b fs.FileInfo) bool {
 	if a == nil || b == nil {
 		return a == nil && b == nil

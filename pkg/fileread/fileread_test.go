@@ -37,8 +37,8 @@ func wantHung(t *testing.T, err error, path string) *fileread.HungError {
 	return hung
 }
 
-// A step that does not return is given up, the next on the file is refused at once and by no goroutine of its own, and all
-// is well again when it returns. Other files are read meanwhile.
+// A step that does not return is given up, the next on the file is refused at once and by no goroutine of its own, and
+// all is well again when it returns. Other files are read meanwhile.
 func TestOneStuckStepAFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &fileread.Reader{}
@@ -74,7 +74,8 @@ func TestOneStuckStepAFile(t *testing.T) {
 	})
 }
 
-// Who gives up early leaves at most one goroutine behind, too, however often; and a step that is only slow is waited for.
+// Who gives up early leaves at most one goroutine behind, too, however often; and a step that is only slow is waited
+// for.
 func TestGivenUpEarly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &fileread.Reader{}
@@ -106,7 +107,8 @@ func TestProgressIsNoHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, err := fileread.Do(t.Context(), &fileread.Reader{}, func(s *fileread.Session) (int, error) {
 			for i := range 10 {
-				if err := s.Step(strconv.Itoa(i), nil, func() error { <-time.After(fileread.Timeout - time.Second); return nil }); err != nil {
+				slow := func() error { <-time.After(fileread.Timeout - time.Second); return nil }
+				if err := s.Step(strconv.Itoa(i), nil, slow); err != nil {
 					return 0, err
 				}
 			}

@@ -13,9 +13,9 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/reload"
 )
 
-// A file that hangs when it is opened does not end reloads: what is in force stays, the status says since when which file
-// hangs, and the next good content is taken, whether the file answers again or another takes its place. Run ends meanwhile
-// as soon as it is told to.
+// A file that hangs when it is opened does not end reloads: what is in force stays, the status says since when which
+// file hangs, and the next good content is taken, whether the file answers again or another takes its place. Run ends
+// meanwhile as soon as it is told to.
 func TestAFileThatHangs(t *testing.T) {
 	for name, mend := range map[string]func(t *testing.T, path string, hung *proctest.Hung){
 		"answers again": func(_ *testing.T, _ string, hung *proctest.Hung) { hung.Release() },
@@ -82,8 +82,8 @@ func TestRunEndsWhileAFileHangs(t *testing.T) {
 	hung.Release()
 }
 
-// A file that others refer to must not be reached by a link that leads out of where they lie: its content would be shown
-// as values of rules.
+// A file that others refer to must not be reached by a link that leads out of where they lie: its content would be
+// shown as values of rules.
 func TestIncludedFileThatLeadsOut(t *testing.T) {
 	t.Chdir(t.TempDir())
 	here, err := os.Getwd()
@@ -102,8 +102,8 @@ func TestIncludedFileThatLeadsOut(t *testing.T) {
 		link(to)
 		for _, path := range []string{"rules", "rules/r.yaml"} {
 			wantError(t, read(path), "rules/r.yaml:1: rules/list.txt, which it refers to, leads by a symbolic link to "+
-				filepath.Join(here, "secret")+", outside "+filepath.Join(here, "rules")+": put the file itself into that directory, "+
-				"or a link that stays in it")
+				filepath.Join(here, "secret")+", outside "+filepath.Join(here, "rules")+
+				": put the file itself into that directory, or a link that stays in it")
 		}
 	}
 	for _, to := range []string{"lists/l.txt", filepath.Join(here, "rules/lists/l.txt")} {

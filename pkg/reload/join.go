@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// Join is several sources as one: the files of the first, then those of the next. What one of them holds is taken together
-// with what the others hold, or not at all. unwatched hears of a source that cannot be watched; the others go on.
+// Join returns several sources as one: the files of the first, then those of the next. If one source cannot be read,
+// the whole cannot. unwatched is called if a source cannot be watched; the watches of the others go on.
 func Join(unwatched func(error), sources ...Source) Source {
 	if len(sources) == 1 {
 		return sources[0]
@@ -20,7 +20,7 @@ type joined struct {
 	unwatched func(error)
 }
 
-// Read implements Source. Its error is of all sources that failed.
+// Read implements Source. Its error joins the errors of all sources.
 func (j *joined) Read(ctx context.Context) (Snapshot, error) {
 	var files []File
 	var errs []error

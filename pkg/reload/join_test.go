@@ -38,7 +38,9 @@ func TestJoin(t *testing.T) {
 	both := reload.Join(nil, reload.Paths(dir), other)
 	got, err := both.Read(t.Context())
 	must(t, err)
-	want := reload.NewSnapshot([]reload.File{{Name: filepath.Join(dir, "a.yaml"), Data: []byte("A")}, {Name: "other", Data: []byte("B")}})
+	want := reload.NewSnapshot([]reload.File{
+		{Name: filepath.Join(dir, "a.yaml"), Data: []byte("A")}, {Name: "other", Data: []byte("B")},
+	})
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

@@ -1,13 +1,15 @@
-// Package reload keeps "the last good value" of something that is compiled from files, while the files change.
+// Package reload keeps the last good value of something that is compiled from files, while the files change.
 //
-// A Reloader reads a Source, compiles what it read, and only when all of that has succeeded swaps one pointer;
-// readers pay one atomic load. What counts is content: two reads with the same hash are the same, however the
-// files came to be, so a rename, a symbolic link that is swapped, a checkout and a plain rewrite need no cases of
-// their own. The source's watch is a hint that makes it quick, a slow poll is the truth that makes it certain.
+// A Reloader reads a Source and compiles the files. Only if all of that succeeds does it swap one pointer; a reader of
+// the value pays one atomic load. The Reloader compares content by its hash, not by file times. So a rename, a changed
+// symbolic link, a checkout and a plain rewrite are all the same to it. The source's watch makes a reload quick; a slow
+// poll makes it certain.
 //
-// Content that differs must stay the same for a while (Options.Settle) before it is compiled, so that a file in
-// the middle of being written, or two files of two releases, are not taken. No reader can know more than that:
-// a writer that pauses for longer than Settle in the middle of a file should write beside it and rename.
+// New content must stay the same for a while (Options.Settle) before it is compiled. So the Reloader does not take a
+// file that is half written, or files of two releases. A writer that pauses for longer than Settle in the middle of a
+// file should write another file and rename it.
+//
+// New makes a Reloader, Load reads for the first time, Run follows the changes, and Get returns the value.
 package reload
 
 import (
@@ -21,97 +23,94 @@ import (
 
 // Defaults of Options.
 const (
-	// DefaultPoll bounds how long a change stays unseen where nothing notifies: NFS, a mount over the
-	// directory, no watches left. Reading faster would gain nothing there, for NFS clients keep what they
-	// know of a file for 3 s and longer, and a kubelet takes up to a minute to bring a ConfigMap.
+	// DefaultPoll bounds how long a change stays unseen without a watch: on NFS, after a mount over the directory, or
+	// when the system has no watches left. A shorter poll would gain nothing there: NFS clients cache files for 3 s and
+	// longer, and a kubelet takes up to a minute to update a ConfigMap.
 	DefaultPoll = 5 * time.Second
-	// DefaultSettle is far above the microseconds between two writes of one program, and leaves edit to
-	// effect at well under 300 ms even if the edit comes right after another.
+	// DefaultSettle is far longer than the microseconds between two writes of one program. An edit takes effect in less
+	// than 300 ms, even right after another edit.
 	DefaultSettle = 50 * time.Millisecond
 )
-
-// patience is how many Settles a source that never keeps still is given before that is reported.
-const patience = 50
 
 // File is one file's content. Name is the path as the user would write it, for messages.
 type File struct {
 	Name string
 	Data []byte
-	// Included says that it was not found but named by another file: see Including.
+	// Included reports that another file refers to this one: see Files.Includes.
 	Included bool
 }
 
 // Source is where files come from.
 type Source interface {
-	// Read reads all of it. Its error names the path that could not be read.
+	// Read returns all files. Its error names the path that it could not read.
 	Read(ctx context.Context) (Snapshot, error)
-	// Watch sends on changed, without ever blocking, whenever a Read may give something new: once as soon
-	// as it watches, then after each change. It is a hint: it may send for nothing and it may miss a change.
-	// It returns nil when ctx ends, and an error if it cannot watch, or no longer.
+	// Watch sends on changed, without blocking, when Read may return something new: once as soon as it watches, then after
+	// each change. It is a hint: Watch may send without a change, and may miss a change. It returns nil when ctx ends, and
+	// an error if it cannot watch.
 	Watch(ctx context.Context, changed chan<- struct{}) error
 }
 
-// Reason says what made the Reloader look at its source.
+// Reason is why the Reloader read its source.
 type Reason string
 
 // The reasons.
 const (
-	ReasonStart   Reason = "start"   // the first look
+	ReasonStart   Reason = "start"   // it is the first time
 	ReasonWatch   Reason = "watch"   // the source's hint
 	ReasonPoll    Reason = "poll"    // Options.Poll has passed
 	ReasonRequest Reason = "request" // Load: a signal, an admin call
 )
 
-// Outcome says what came of it.
+// Outcome is the result of a load.
 type Outcome string
 
 // The outcomes.
 const (
-	// Loaded: a new value is in force.
+	// Loaded: a new value is live.
 	Loaded Outcome = "loaded"
-	// Refused: the source could not be read or its content not compiled, Err says why. The value in force
-	// stays, and the same content is not tried again.
+	// Refused: the source could not be read, or its content not compiled. Event.Err says why. The live value stays. The
+	// Reloader does not compile the same content again.
 	Refused Outcome = "refused"
-	// Restored: after a refusal the content is again that of the value in force; nothing was swapped.
+	// Restored: after a refusal, the content is that of the live value again. The live value stays.
 	Restored Outcome = "restored"
-	// Unwatched: the source cannot be watched, Err says why. Nothing is lost: the poll goes on.
+	// Unwatched: the source cannot be watched. Event.Err says why. The poll goes on.
 	Unwatched Outcome = "unwatched"
 )
 
-// Event is told to Options.OnLoad.
+// Event is what Options.OnLoad receives.
 type Event struct {
 	Outcome Outcome
 	Reason  Reason
 	Hash    string        // of the content; empty if it could not be read
 	Files   int           // how many were read
-	Took    time.Duration // from the first read to the outcome, with the wait for the content to settle
+	Took    time.Duration // from the first read to the outcome, including the time to settle
 	Err     error         // nil unless Refused or Unwatched
 }
 
-// Options are what a Reloader is made of.
+// Options configure a Reloader.
 type Options[T any] struct {
 	// Source is where the files come from. Required.
 	Source Source
-	// Compile makes a value of all files, or says what is wrong with them. Required. A panic in it is an
-	// error like any other. It must not keep the slice.
+	// Compile makes a value of all files, or returns what is wrong with them. Required. A panic counts as an error. It
+	// must not keep the slice.
 	Compile func(files []File) (T, error)
-	// Poll is how often Run reads the source without a hint; 0 is DefaultPoll.
+	// Poll is how often Run reads the source without a hint; 0 means DefaultPoll.
 	Poll time.Duration
-	// Settle is how long content must stay the same before it is compiled; 0 is DefaultSettle.
+	// Settle is how long content must stay the same before it is compiled; 0 means DefaultSettle.
 	Settle time.Duration
 	// OnLoad, if not nil, is called once for each Event, one at a time. It must not call Load.
 	OnLoad func(Event)
 }
 
-// Status is a Reloader's state for people.
+// Status is a Reloader's state.
 type Status struct {
-	Hash     string    // of the value in force; empty before the first
-	LoadedAt time.Time // when it came into force
-	Files    int       // how many files it was compiled from
-	Err      error     // why the newest content is not in force; nil if it is
-	ErrAt    time.Time // when Err was found; zero if it is nil
-	Loads    uint64    // values that came into force
-	Refused  uint64    // contents that were refused
+	Hash     string    // of the live value; empty before the first
+	LoadedAt time.Time // when the live value went live
+	Files    int       // how many files the live value was compiled from
+	Err      error     // why the newest content is not live; nil if it is
+	ErrAt    time.Time // when Err happened; zero if there is none
+	Loads    uint64    // how many values went live
+	Refused  uint64    // how many loads were refused
 }
 
 // Reloader holds the last good value. Its methods are safe for concurrent use.
@@ -119,18 +118,18 @@ type Reloader[T any] struct {
 	o       Options[T]
 	current atomic.Pointer[T]
 	running atomic.Bool
-	changed chan struct{} // hints; one is as good as many
-	turn    chan struct{} // whoever has put the one token in may read, compile and swap
+	changed chan struct{} // hints; it has room for one
+	turn    chan struct{} // a lock that a context can give up: a full channel is locked
 
-	// With the turn only.
-	seen     string // what was judged last, see reading.id; empty before the first
-	watchErr string // the Unwatched that was told last
+	// Only with the turn:
+	seen     string // the last reading that was judged, see reading.id; empty before the first
+	watchErr string // the error of the last Unwatched
 
 	mu     sync.Mutex
 	status Status
 }
 
-// New makes a Reloader, which holds T's zero value until a Load succeeds.
+// New returns a Reloader. Its value is T's zero value until a Load succeeds.
 func New[T any](o Options[T]) (*Reloader[T], error) {
 	switch {
 	case o.Source == nil:
@@ -154,7 +153,7 @@ func New[T any](o Options[T]) (*Reloader[T], error) {
 	return &Reloader[T]{o: o, changed: make(chan struct{}, 1), turn: make(chan struct{}, 1)}, nil
 }
 
-// Get returns the value in force: T's zero value before the first.
+// Get returns the live value; before the first, T's zero value.
 func (r *Reloader[T]) Get() T {
 	if v := r.current.Load(); v != nil {
 		return *v
@@ -170,18 +169,18 @@ func (r *Reloader[T]) Status() Status {
 	return r.status
 }
 
-// Load looks at the source now and returns nil if what it holds is in force, the reason if not, or ctx's error.
+// Load reads the source now. It returns nil if the source's content is live, the reason if it is not, or ctx's error.
 //
-// The first look reads once, for nothing good is in force that could be protected. Every later one is as careful
-// as Run's: new content must settle before it is compiled, so Load takes Options.Settle longer than the reading.
-// Content that was judged already is not compiled again: Load returns the same verdict without an Event.
+// The first Load does not wait for the content to settle, since there is no live value yet. Later ones do, like Run, so
+// they take Options.Settle longer. Content that was judged before is not compiled again: Load returns the same error
+// without an Event.
 func (r *Reloader[T]) Load(ctx context.Context) error {
 	_, err := r.check(ctx, ReasonRequest)
 	return err
 }
 
-// Run follows the source until ctx ends, then returns nil; all its goroutines have ended by then. Call Load
-// first. Its only error is that it is running already.
+// Run follows the source until ctx ends, and then returns nil; its goroutines have ended by then. Call Load first. Run
+// returns an error only if it is running already.
 func (r *Reloader[T]) Run(ctx context.Context) error {
 	if !r.running.CompareAndSwap(false, true) {
 		return errors.New("reload: Run is running already")
@@ -196,13 +195,13 @@ func (r *Reloader[T]) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-r.changed:
-			r.pause(ctx, r.o.Settle/10) // an edit is often several steps; a read between them would settle in vain
+			r.pause(ctx, r.o.Settle/10) // an edit often has several steps; a read between them would be wasted
 			if news, _ := r.check(ctx, ReasonWatch); !news {
-				r.pause(ctx, r.o.Settle) // hints for nothing must not become a loop of reads
+				r.pause(ctx, r.o.Settle) // hints without a change must not cause reads without a pause
 			}
 		case <-poll.C:
 			if news, _ := r.check(ctx, ReasonPoll); news {
-				// The watch has missed it: what it watches has been replaced, or it has ended.
+				// The watch missed the change: what it watches was replaced, or it has ended.
 				stop()
 				stop = r.watch(ctx)
 			}
@@ -210,7 +209,7 @@ func (r *Reloader[T]) Run(ctx context.Context) error {
 	}
 }
 
-// watch runs the source's Watch until stop is called, which waits for its end.
+// watch runs the source's Watch. stop ends it, and waits for its end.
 func (r *Reloader[T]) watch(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
@@ -225,7 +224,7 @@ func (r *Reloader[T]) watch(ctx context.Context) (stop func()) {
 	}
 }
 
-// unwatched tells that there is no watch, once for each text.
+// unwatched reports that there is no watch, once for each error text.
 func (r *Reloader[T]) unwatched(ctx context.Context, err error) {
 	if !r.takeTurn(ctx) {
 		return
@@ -258,8 +257,8 @@ func (r *Reloader[T]) takeTurn(ctx context.Context) bool {
 
 func (r *Reloader[T]) endTurn() { <-r.turn }
 
-// check reads the source and, if it holds something that has not been judged, judges it: that is news. The error
-// is the verdict on what the source holds, or ctx's.
+// check reads the source and judges its content. news is false if that content was judged before. The error says why
+// the content is not live, or is ctx's.
 func (r *Reloader[T]) check(ctx context.Context, reason Reason) (news bool, err error) {
 	if !r.takeTurn(ctx) {
 		return false, ctx.Err()
@@ -287,79 +286,7 @@ func (r *Reloader[T]) check(ctx context.Context, reason Reason) (news bool, err 
 	return true, e.Err
 }
 
-// reading is what one read gave.
-type reading struct {
-	Snapshot
-	err error
-}
-
-// id is what makes two readings the same: their content, or the text of their errors.
-func (g reading) id() string {
-	if g.err != nil {
-		return "error: " + g.err.Error()
-	}
-	return g.Hash
-}
-
-func (r *Reloader[T]) read(ctx context.Context) reading {
-	snapshot, err := r.o.Source.Read(ctx)
-	if err == nil && snapshot.Hash == "" {
-		err = errors.New("the source gave no hash; it must make its snapshots with NewSnapshot")
-	}
-	return reading{snapshot, err}
-}
-
-// settle reads until two reads that lie Settle apart, with no hint in between, give the same as each other, and
-// returns that. An error must settle too: a file is often gone for a moment while it is replaced. When its
-// patience has run out, hints no longer count (they may come for nothing) but content that differs still does.
-func (r *Reloader[T]) settle(ctx context.Context, last reading) reading {
-	deadline := time.Now().Add(patience * r.o.Settle)
-	for {
-		r.quiet(ctx, deadline)
-		if ctx.Err() != nil {
-			return last
-		}
-		next := r.read(ctx)
-		if next.id() == last.id() {
-			return next
-		}
-		if !time.Now().Before(deadline) {
-			return reading{err: fmt.Errorf("the files have kept changing for %v; waiting until they stay the same for %v",
-				patience*r.o.Settle, r.o.Settle)}
-		}
-		last = next
-	}
-}
-
-// quiet returns when there has been no hint for Settle, and soon after the deadline even if there has.
-func (r *Reloader[T]) quiet(ctx context.Context, deadline time.Time) {
-	timer := time.NewTimer(r.o.Settle)
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-timer.C:
-			return
-		case <-r.changed:
-			if time.Now().Before(deadline) {
-				timer.Reset(r.o.Settle)
-			}
-		}
-	}
-}
-
-func (r *Reloader[T]) hint() { hint(r.changed) }
-
-// hint sends unless a hint is waiting already.
-func hint(changed chan<- struct{}) {
-	select {
-	case changed <- struct{}{}:
-	default:
-	}
-}
-
-// judge does all that can fail, then swaps.
+// judge does everything that can fail, and then swaps the live value.
 func (r *Reloader[T]) judge(got reading) Event {
 	e := Event{Outcome: Refused, Hash: got.Hash, Files: len(got.Files), Err: got.err}
 	if e.Err != nil {
@@ -377,7 +304,7 @@ func (r *Reloader[T]) judge(got reading) Event {
 	return e
 }
 
-// compile makes a panic an error: bad files must not end a process that serves good ones.
+// compile turns a panic into an error: bad files must not end a process that serves good ones.
 func (r *Reloader[T]) compile(files []File) (value T, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -387,7 +314,7 @@ func (r *Reloader[T]) compile(files []File) (value T, err error) {
 	return r.o.Compile(files)
 }
 
-// record brings the status up to date, then tells the hook.
+// record updates the status, and calls OnLoad.
 func (r *Reloader[T]) record(e Event) {
 	now := time.Now()
 	r.mu.Lock()
@@ -400,7 +327,7 @@ func (r *Reloader[T]) record(e Event) {
 	case Refused:
 		s.Err, s.ErrAt = e.Err, now
 		s.Refused++
-	default: // Restored: the error is gone, and that is all
+	default: // Restored: only the error goes
 	}
 	r.mu.Unlock()
 	r.o.OnLoad(e)

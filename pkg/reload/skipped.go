@@ -6,11 +6,12 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/fileread"
 )
 
-// maxSkipped bounds what Skipped finds.
+// maxSkipped bounds how many files Skipped returns.
 const maxSkipped = 1000
 
-// Skipped are the regular files in and below the given directories that Read leaves out because of their names, but for those
-// that begin with ".": a thousand at most, in the order of a walk. What cannot be listed is left out, as Read says so.
+// Skipped returns the regular files in and below the given directories that Read skips because of their names, at most
+// a thousand, in the order of a walk. It leaves out names that begin with ".", and directories that cannot be listed,
+// which Read reports.
 func (p Files) Skipped(ctx context.Context) []string {
 	names, _ := fileread.Do(ctx, p.reader(), func(s *fileread.Session) ([]string, error) {
 		var found skipped
@@ -20,7 +21,7 @@ func (p Files) Skipped(ctx context.Context) []string {
 	return names
 }
 
-// skipped is the visitor that notes the names of files that are not read.
+// skipped is a visitor that collects the names of files that Read skips.
 type skipped struct{ names []string }
 
 func (*skipped) dir(string)            {}

@@ -14,13 +14,13 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/fileread"
 )
 
-// resyncAfter is how long after a change of the tree the watches are set anew: one time for a burst of changes.
+// resyncAfter is how long after a change of the tree the watches are set again: once for a burst of changes.
 const resyncAfter = 10 * time.Millisecond
 
-// closing is how long a watcher may take to close. It waits for a watch that is being added, which may hang.
+// closing is how long a watcher may take to close. It waits for a watch that is being added, and that may hang.
 const closing = time.Second
 
-// Watch implements Source. It returns soon after ctx ends, whatever hangs; a file system that hangs is an error.
+// Watch implements Source. It returns soon after ctx ends. A file system that hangs is an error.
 func (p Files) Watch(ctx context.Context, changed chan<- struct{}) error {
 	w, err := newWatcher(p)
 	if err != nil {
@@ -40,19 +40,19 @@ func (p Files) Watch(ctx context.Context, changed chan<- struct{}) error {
 	return nil
 }
 
-// watcher watches the directories where something can change what a Read gives. Directories, never files, as a
-// file's watch ends with the file. All its paths are absolute and free of symbolic links, so that a directory has
-// one name; only paths are as they were given.
+// watcher watches the directories where a change can change what Read returns. It watches no files, since a file's
+// watch ends with the file. Its paths are absolute and without symbolic links, so that a directory has one name. Only
+// the field paths has them as given.
 type watcher struct {
 	notify  *fsnotify.Watcher
 	source  Files
 	paths   []string
 	session *fileread.Session      // of the sync under way
-	watched map[string]fs.FileInfo // the directories that are watched
+	watched map[string]fs.FileInfo // the watched directories
 
-	// What the tree was when it was walked last.
-	wanted map[string]bool // directories to watch; true: its files are read, false: only names count there
-	names  map[string]bool // paths that count wherever they are: what was given, and symbolic links on the way
+	// The tree as of the last walk:
+	wanted map[string]bool // directories to watch; true: Read reads their files, false: only names matter
+	names  map[string]bool // paths that matter in any directory: the given ones, and symbolic links in them
 }
 
 func newWatcher(source Files) (*watcher, error) {
@@ -78,15 +78,15 @@ func (w *watcher) run(ctx context.Context, changed chan<- struct{}) error {
 		case <-resync:
 			resync = nil
 			_, err := fileread.Do(ctx, w.source.reader(), func(s *fileread.Session) (struct{}, error) {
-				return struct{}{}, w.sync(ctx, s) // if it hangs, nobody else uses w any more
+				return struct{}{}, w.sync(ctx, s) // if it hangs, nothing else uses w any more
 			})
 			if ctx.Err() != nil {
-				return nil //nolint:nilerr // it was told to end; a sync that was left behind still uses w
+				return nil //nolint:nilerr // ctx has ended; a sync that was left behind still uses w
 			}
 			if err != nil {
 				return err
 			}
-			hint(changed) // also for what came into a new directory before it was watched
+			hint(changed) // also for files that came into a new directory before its watch
 		case e, ok := <-w.notify.Events:
 			if !ok {
 				return fsnotify.ErrClosed
@@ -95,34 +95,34 @@ func (w *watcher) run(ctx context.Context, changed chan<- struct{}) error {
 				continue
 			}
 			hint(changed)
-			if resync == nil && (e.Op != fsnotify.Write || w.source.Includes != nil) { // which a write may change
+			if resync == nil && (e.Op != fsnotify.Write || w.source.Includes != nil) { // a write may change what a file includes
 				resync = time.After(resyncAfter)
 			}
 		case err := <-w.notify.Errors:
 			if !errors.Is(err, fsnotify.ErrEventOverflow) {
 				return err
 			}
-			resync = time.After(resyncAfter) // events were lost, any of them
+			resync = time.After(resyncAfter) // any events were lost
 		}
 	}
 }
 
-// matters says whether an event can change what is read: a log that is written beside the files must not.
+// matters reports whether an event can change what Read returns. A log beside the files must not.
 func (w *watcher) matters(e fsnotify.Event) bool {
 	read, known := w.wanted[filepath.Dir(e.Name)]
 	_, self := w.wanted[e.Name]
 	switch {
 	case self || !known || w.names[e.Name]:
 		return true
-	case read: // whatever comes or goes may be a directory or a link
+	case read: // a new or removed name may be a directory or a link
 		return e.Op&^(fsnotify.Write|fsnotify.Chmod) != 0 || isFileName(filepath.Base(e.Name))
 	default:
 		return false
 	}
 }
 
-// sync sets the watches for the tree as it is now. It walks again until a walk adds no watch: then what the last
-// walk saw was watched while it was looked at.
+// sync sets the watches for the tree as it is now. It walks until a walk adds no watch: then everything that the last
+// walk saw was already watched.
 func (w *watcher) sync(ctx context.Context, s *fileread.Session) error {
 	w.session = s
 	for added := true; added && ctx.Err() == nil; {
@@ -130,7 +130,7 @@ func (w *watcher) sync(ctx context.Context, s *fileread.Session) error {
 		for _, path := range w.paths {
 			w.link(path)
 		}
-		_ = walk(ctx, s, w.paths, w) // what cannot be read is Read's to report
+		_ = walk(ctx, s, w.paths, w) // Read reports what cannot be read
 		w.included(ctx)
 		var err error
 		if added, err = w.add(); err != nil {
@@ -140,12 +140,12 @@ func (w *watcher) sync(ctx context.Context, s *fileread.Session) error {
 	return nil
 }
 
-// included makes the files count that others refer to.
+// included adds the files that other files refer to.
 func (w *watcher) included(ctx context.Context) {
 	if w.source.Includes == nil {
 		return
 	}
-	files, _ := w.source.found(ctx, w.session) // as above
+	files, _ := w.source.found(ctx, w.session) // Read reports these, too
 	for _, i := range w.source.included(files) {
 		if abs, err := filepath.Abs(i.name); err == nil {
 			w.link(abs)
@@ -153,19 +153,19 @@ func (w *watcher) included(ctx context.Context) {
 	}
 }
 
-// add makes the watched directories the wanted ones and says whether one is new.
+// add changes the watches to the wanted directories, and reports whether one is new.
 func (w *watcher) add() (added bool, err error) {
 	for dir := range w.watched {
-		if _, ok := w.wanted[dir]; !ok { // first, as a new one may be the same directory under another name
-			_ = w.notify.Remove(dir) // fails if it went with the directory
+		if _, ok := w.wanted[dir]; !ok { // before adding: a new one may be the same directory under another name
+			_ = w.notify.Remove(dir) // fails if the watch ended with the directory
 			delete(w.watched, dir)
 		}
 	}
 	for dir := range w.wanted {
-		info, err := w.session.Lstat(dir, dir) // its path is free of links
+		info, err := w.session.Lstat(dir, dir) // its path has no links
 		if err == nil {
 			err = w.session.Step(dir, info, func() error {
-				return w.notify.Add(dir) // known ones too: another directory may have come in its place
+				return w.notify.Add(dir) // also a known one: another directory may have taken its place
 			})
 		}
 		var hung *fileread.HungError
@@ -187,14 +187,14 @@ func (w *watcher) dir(realPath string)   { w.wanted[realPath] = true }
 func (w *watcher) file(walkedFile) error { return nil }
 func (w *watcher) other(string)          {}
 
-// link wants a watch on each directory where a change can make path lead elsewhere.
+// link adds each directory where a change can make the path lead elsewhere.
 func (w *watcher) link(path string) {
 	if realPath, _, err := w.session.Resolve(path, w.name); err == nil {
 		w.name(realPath)
 	}
 }
 
-// name makes path count, whose directory is free of symbolic links.
+// name makes the path matter. Its directory has no symbolic links.
 func (w *watcher) name(path string) {
 	dir := filepath.Dir(path)
 	if _, ok := w.wanted[dir]; !ok {

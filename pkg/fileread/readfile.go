@@ -14,19 +14,19 @@ import (
 )
 
 const (
-	// maxLinks is how many symbolic links are followed on the way of one path, as in Linux.
+	// maxLinks is how many symbolic links one path may have, as in Linux.
 	maxLinks = 40
 	// block is how many bytes one step reads.
 	block = 64 << 10
-	// maxSmall is the most that ReadFile reads, in bytes.
+	// maxSmall is the size of the largest file that ReadFile reads, in bytes.
 	maxSmall = 16 << 20
 )
 
-// ReadFile is os.ReadFile for a file that may hang, of at most 16 MiB: certificates, keys, passwords. It returns a HungError
-// if a step takes longer than Timeout, and ctx's error as soon as ctx ends.
+// ReadFile is os.ReadFile for a file system that may hang. The file may have at most 16 MiB: it is for certificates,
+// keys and passwords. It returns a HungError if a step takes longer than Timeout, and ctx's error if ctx ends.
 func ReadFile(ctx context.Context, path string) ([]byte, error) { return Default.ReadFile(ctx, path) }
 
-// ReadFile is the function of that name, with this Reader.
+// ReadFile is the function ReadFile with this Reader.
 func (r *Reader) ReadFile(ctx context.Context, path string) ([]byte, error) {
 	return Do(ctx, r, func(s *Session) ([]byte, error) {
 		abs, err := filepath.Abs(path)
@@ -41,7 +41,7 @@ func (r *Reader) ReadFile(ctx context.Context, path string) ([]byte, error) {
 		var of *fs.PathError
 		switch {
 		case errors.As(err, &of):
-			return nil, &fs.PathError{Op: "open", Path: path, Err: of.Err} // as os.ReadFile has it
+			return nil, &fs.PathError{Op: "open", Path: path, Err: of.Err} // like os.ReadFile
 		case err != nil:
 			return nil, err
 		case info.IsDir():
@@ -53,7 +53,7 @@ func (r *Reader) ReadFile(ctx context.Context, path string) ([]byte, error) {
 	})
 }
 
-// X509KeyPair is tls.LoadX509KeyPair of files that may hang: see ReadFile.
+// X509KeyPair is tls.LoadX509KeyPair with ReadFile.
 func X509KeyPair(ctx context.Context, certFile, keyFile string) (none tls.Certificate, err error) {
 	cert, err := ReadFile(ctx, certFile)
 	if err != nil {
@@ -66,19 +66,18 @@ func X509KeyPair(ctx context.Context, certFile, keyFile string) (none tls.Certif
 	return tls.X509KeyPair(cert, key)
 }
 
-// Resolve returns what the path leads to: a path without symbolic links, and what is there. onWay, if not nil, is called with
-// each symbolic link on the way, and with the place where the way ends if nothing is there. Errors name the path as it
-// was given.
-func (s *Session) Resolve(path string, onWay func(path string)) (realPath string, info fs.FileInfo, err error) {
+// Resolve returns the path without symbolic links, and the file there. onLink, if not nil, is called with each symbolic
+// link that it follows, and with the first path that does not exist. Errors name the path as it was given.
+func (s *Session) Resolve(path string, onLink func(path string)) (realPath string, info fs.FileInfo, err error) {
 	abs, err := filepath.Abs(path)
 	if err != nil {
 		return "", nil, err
 	}
-	if onWay == nil {
-		onWay = func(string) {}
+	if onLink == nil {
+		onLink = func(string) {}
 	}
 	links := 0
-	realPath, info, err = s.follow(abs, onWay, &links)
+	realPath, info, err = s.follow(abs, onLink, &links)
 	if of, ok := errors.AsType[*fs.PathError](err); ok {
 		err = &fs.PathError{Op: "stat", Path: path, Err: of.Err}
 	}
@@ -86,13 +85,13 @@ func (s *Session) Resolve(path string, onWay func(path string)) (realPath string
 }
 
 // follow resolves an absolute path link by link.
-func (s *Session) follow(path string, onWay func(string), links *int) (string, fs.FileInfo, error) {
+func (s *Session) follow(path string, onLink func(string), links *int) (string, fs.FileInfo, error) {
 	dir, base := filepath.Dir(path), filepath.Base(path)
 	if dir == path {
 		info, err := s.lstat(path)
 		return path, info, err
 	}
-	dir, _, err := s.follow(dir, onWay, links)
+	dir, _, err := s.follow(dir, onLink, links)
 	if err != nil {
 		return "", nil, err
 	}
@@ -101,7 +100,7 @@ func (s *Session) follow(path string, onWay func(string), links *int) (string, f
 	if err == nil && info.Mode()&fs.ModeSymlink == 0 {
 		return here, info, nil
 	}
-	onWay(here)
+	onLink(here)
 	if err != nil {
 		return "", nil, err
 	}
@@ -119,10 +118,10 @@ func (s *Session) follow(path string, onWay func(string), links *int) (string, f
 	if !filepath.IsAbs(target) {
 		target = filepath.Join(dir, target)
 	}
-	return s.follow(target, onWay, links)
+	return s.follow(target, onLink, links)
 }
 
-// Lstat is os.Lstat of an absolute path. Errors call it name.
+// Lstat is os.Lstat of an absolute path. Errors name it as name.
 func (s *Session) Lstat(path, name string) (fs.FileInfo, error) {
 	info, err := s.lstat(path)
 	return info, named(err, name)
@@ -136,7 +135,7 @@ func (s *Session) lstat(path string) (info fs.FileInfo, err error) {
 	return info, err
 }
 
-// ReadDir is os.ReadDir of a path that Resolve returned. Errors call it name.
+// ReadDir is os.ReadDir of a path that Resolve returned. Errors name it as name.
 func (s *Session) ReadDir(realPath, name string) (entries []fs.DirEntry, err error) {
 	err = s.Step(realPath, nil, func() error {
 		entries, err = os.ReadDir(realPath)
@@ -145,8 +144,8 @@ func (s *Session) ReadDir(realPath, name string) (entries []fs.DirEntry, err err
 	return entries, named(err, name)
 }
 
-// ReadFile reads a regular file of at most limit bytes at a path that Resolve returned with info. Errors call it name. rest
-// is called between steps.
+// ReadFile reads a regular file of at most limit bytes, at a path that Resolve returned with info. Errors name it as
+// name. It calls rest before each step.
 func (s *Session) ReadFile(realPath, name string, info fs.FileInfo, limit int64, rest func()) ([]byte, error) {
 	switch {
 	case !info.Mode().IsRegular(): // before it is opened: opening a pipe blocks
@@ -166,8 +165,9 @@ func (s *Session) read(path, name string, info fs.FileInfo, limit int64, rest fu
 	if err != nil {
 		return nil, named(err, name)
 	}
-	defer f.Close()                                                    //nolint:errcheck // nothing was written
-	all := bytes.NewBuffer(make([]byte, 0, info.Size()+bytes.MinRead)) // which it wants to have free
+	defer f.Close() //nolint:errcheck // nothing was written
+	// The buffer grows if it has less than MinRead free.
+	all := bytes.NewBuffer(make([]byte, 0, info.Size()+bytes.MinRead))
 	for err == nil {
 		rest()
 		err = s.Step(path, info, func() error {
@@ -184,7 +184,7 @@ func (s *Session) read(path, name string, info fs.FileInfo, limit int64, rest fu
 	return nil, named(err, name)
 }
 
-// named is an error about a path without links, in which the file has the name that the user gave it.
+// named returns an error about a path without links as one about the name that the user gave.
 func named(err error, name string) error {
 	var of *fs.PathError
 	var hung *HungError

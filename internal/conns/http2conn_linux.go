@@ -13,8 +13,8 @@ import (
 // tcpUserTimeout is TCP_USER_TIMEOUT, which package syscall does not name.
 const tcpUserTimeout = 18
 
-// setUserTimeout does for a connection what gRPC does only for those that it knows: sent bytes that stay unacknowledged
-// end it.
+// setUserTimeout closes a connection whose client does not acknowledge sent bytes in time. gRPC sets it only on
+// connections that it knows to be TCP.
 func setUserTimeout(conn net.Conn, timeout time.Duration) {
 	tcp, ok := conn.(*net.TCPConn)
 	if !ok || timeout <= 0 {
@@ -22,17 +22,17 @@ func setUserTimeout(conn net.Conn, timeout time.Duration) {
 	}
 	raw, err := tcp.SyscallConn()
 	if err != nil {
-		return // it is closed
+		return // the connection is closed
 	}
-	_ = raw.Control(func(fd uintptr) { // without it, keepalive ends the connection later
+	_ = raw.Control(func(fd uintptr) { // if this fails, keepalive ends the connection later
 		_ = syscall.SetsockoptInt(int(fd), syscall.IPPROTO_TCP, tcpUserTimeout, int(timeout.Milliseconds()))
 	})
 }
 
-// readiness reads into a buffer that it takes when there is something to read, so that an idle connection has none.
-type readiness struct {
+// readyReader takes a buffer only when there is something to read, so that an idle connection has none.
+type readyReader struct {
 	conn syscall.RawConn
-	do   func(fd uintptr) bool
+	try  func(fd uintptr) bool // false: there is nothing to read yet
 
 	size int
 	pool mem.BufferPool
@@ -41,8 +41,8 @@ type readiness struct {
 	err  error
 }
 
-// rawReader is nil for a connection that cannot be read like that, such as one with TLS above it.
-func rawReader(conn net.Conn, plain bool) *readiness {
+// newReadyReader returns nil for a connection that cannot be read like that, such as one with TLS.
+func newReadyReader(conn net.Conn, plain bool) *readyReader {
 	switch conn.(type) {
 	case *net.TCPConn, *net.UnixConn:
 	default:
@@ -56,8 +56,8 @@ func rawReader(conn net.Conn, plain bool) *readiness {
 	if err != nil {
 		return nil
 	}
-	r := &readiness{conn: raw}
-	r.do = func(fd uintptr) bool {
+	r := &readyReader{conn: raw}
+	r.try = func(fd uintptr) bool {
 		r.buf = r.pool.Get(r.size)
 		r.n, r.err = syscall.Read(int(fd), *r.buf)
 		if r.err != nil {
@@ -69,9 +69,9 @@ func rawReader(conn net.Conn, plain bool) *readiness {
 	return r
 }
 
-func (r *readiness) read(size int, pool mem.BufferPool) (*[]byte, int, error) {
+func (r *readyReader) read(size int, pool mem.BufferPool) (*[]byte, int, error) {
 	r.size, r.pool, r.buf, r.n, r.err = size, pool, nil, 0, nil
-	err := r.conn.Read(r.do)
+	err := r.conn.Read(r.try)
 	if err == nil {
 		err = r.err
 	}
@@ -90,9 +90,10 @@ func (r *readiness) read(size int, pool mem.BufferPool) (*[]byte, int, error) {
 	return buf, n, nil
 }
 
-// ReadOnReady is what gRPC reads by where a connection has it: see google.golang.org/grpc/internal/transport/readyreader.
-func (f *framed) ReadOnReady(size int, pool mem.BufferPool) (*[]byte, int, error) {
-	if f.raw == nil || f.doomed.Load() > 0 || len(f.inject) > 0 {
+// ReadOnReady is how gRPC reads from a connection that has it: see
+// google.golang.org/grpc/internal/transport/readyreader.
+func (f *http2Conn) ReadOnReady(size int, pool mem.BufferPool) (*[]byte, int, error) {
+	if f.raw == nil || f.resetting.Load() > 0 || len(f.injected) > 0 {
 		buf := pool.Get(size)
 		n, err := f.Read(*buf)
 		if err != nil {

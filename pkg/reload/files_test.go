@@ -154,7 +154,9 @@ func TestEditsOfADirectory(t *testing.T) {
 		{"a new subdirectory, filled at once", "a4+b1+c1", func() { write(t, filepath.Join(sub, "x", "y", "c.yaml"), "c1") }},
 		{"an edit in it", "a4+b1+c2", func() { write(t, filepath.Join(sub, "x", "y", "c.yaml"), "c2") }},
 		{"the subdirectory renamed", "a4+b1+c2", func() { must(t, os.Rename(sub, sub+"2")) }},
-		{"an edit in it under its new name", "a4+b1+c3", func() { replace(t, filepath.Join(sub+"2", "x", "y", "c.yaml"), "c3") }},
+		{"an edit in it under its new name", "a4+b1+c3", func() {
+			replace(t, filepath.Join(sub+"2", "x", "y", "c.yaml"), "c3")
+		}},
 		{"another in its place", "a4+b1+d1", func() {
 			must(t, os.Rename(sub+"2", filepath.Join(t.TempDir(), "away")))
 			write(t, filepath.Join(sub+"2", "d.yaml"), "d1")
@@ -520,7 +522,8 @@ func including(f reload.File) (all []reload.Include) {
 
 func TestIncludedFiles(t *testing.T) {
 	dir := t.TempDir()
-	rules, list, other := filepath.Join(dir, "r.yaml"), filepath.Join(dir, "list.txt"), filepath.Join(dir, "deep", "other.txt")
+	rules, list := filepath.Join(dir, "r.yaml"), filepath.Join(dir, "list.txt")
+	other := filepath.Join(dir, "deep", "other.txt")
 	write(t, rules, "values_file: list.txt")
 	write(t, list, "l1")
 	write(t, other, "o1")

@@ -1,0 +1,231 @@
+package conns
+
+import (
+	"encoding/binary"
+	"errors"
+	"slices"
+	"sync"
+)
+
+// Frames as RFC 9113 defines them.
+const (
+	prefaceLen = 24 // "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+	headerLen  = 9
+
+	frameData         = 0
+	frameHeaders      = 1
+	frameReset        = 3
+	frameSettings     = 4
+	framePing         = 6
+	frameWindowUpdate = 8
+	frameContinuation = 9
+
+	flagEndStream = 1 // of DATA and HEADERS
+	flagAck       = 1 // of SETTINGS and PING
+)
+
+// The memory of a request besides its payload, in bytes.
+const (
+	streamCost = 8 << 10 // a goroutine, and gRPC's state of a stream
+	bufferCost = 128     // the header of a buffer
+)
+
+// errResets closes the connection.
+var errResets = errors.New("the client resets too many requests a second")
+
+// frameMeter follows the frames that a client sends.
+type frameMeter struct {
+	mu sync.Mutex // of the reader, the sweep, and freeMemory
+
+	preface int // bytes of the preface that are missing
+	header  [headerLen]byte
+	have    int    // bytes of header that have arrived
+	skip    int    // bytes of the frame's payload that are missing
+	ending  uint32 // the stream that ends with this frame; 0: none
+	began   int64  // when the frame began, by Guard.now
+
+	incomplete []incompleteRequest // by stream
+	change     int64               // of their memory, not yet accounted
+	isClosed   bool                // nothing is accounted any more
+	completed  bool                // a request has arrived completely
+	resets     tokenBucket         // that the client may still send
+}
+
+type incompleteRequest struct {
+	stream  uint32
+	isReset bool  // marked, until the server reads its reset
+	since   int64 // when it began, or was marked, by Guard.now
+	memory  int64 // bytes
+}
+
+// tokenBucket holds at most a second's tokens.
+type tokenBucket struct {
+	tokens float64
+	at     int64 // by Guard.now
+}
+
+// take takes a token, of perSecond a second. It returns false if there is none.
+func (b *tokenBucket) take(now int64, perSecond float64) bool {
+	b.tokens = min(perSecond, b.tokens+perSecond*float64(now-b.at)/1000)
+	b.at = now
+	b.tokens--
+	return b.tokens >= 0
+}
+
+// inFrame reports whether a frame has begun and not ended. m is locked.
+func (m *frameMeter) inFrame() bool { return m.preface > 0 || m.have > 0 || m.skip > 0 }
+
+// feed follows the bytes that the server has read. An error closes the connection.
+func (f *http2Conn) feed(p []byte) error {
+	now := f.c.g.now()
+	f.mu.Lock()
+	err := f.follow(p, now)
+	completed := f.completed
+	f.completed = false
+	tooMuch := f.account()
+	f.mu.Unlock()
+	if completed {
+		f.c.used.Store(now)
+		f.c.busy.Store(true)
+	}
+	if tooMuch {
+		f.c.g.freeMemory()
+	}
+	if err != nil {
+		f.c.g.refuse(Resets, f.c.host)
+		f.c.g.punish(f.c.host)
+	}
+	return err
+}
+
+// follow goes through the bytes. f is locked.
+func (f *http2Conn) follow(p []byte, now int64) error {
+	if f.preface > 0 {
+		n := min(f.preface, len(p))
+		f.preface, p = f.preface-n, p[n:]
+	}
+	for {
+		if f.skip > 0 {
+			n := min(f.skip, len(p))
+			f.skip, p = f.skip-n, p[n:]
+			if f.skip > 0 {
+				return nil
+			}
+			f.end()
+		}
+		if len(p) == 0 {
+			return nil
+		}
+		if f.have == 0 {
+			f.began = now
+		}
+		n := copy(f.header[f.have:], p)
+		f.have, p = f.have+n, p[n:]
+		if f.have < headerLen {
+			return nil
+		}
+		f.have = 0
+		if !f.frame(now) {
+			return errResets
+		}
+		if f.skip == 0 {
+			f.end()
+		}
+	}
+}
+
+// frame counts the frame whose header has arrived. It returns false if the client has reset too many requests. Frames
+// that make the server work for nothing count as resets. f is locked.
+func (f *http2Conn) frame(now int64) bool {
+	length := int(binary.BigEndian.Uint32(f.header[:4]) >> 8)
+	kind, flags := f.header[3], f.header[4]
+	stream := binary.BigEndian.Uint32(f.header[5:]) &^ (1 << 31)
+	f.skip, f.ending = length, 0
+	ends := flags&flagEndStream != 0
+	switch kind {
+	case frameHeaders:
+		if ends {
+			f.completed = true
+			return true
+		}
+		f.incomplete = append(f.incomplete, incompleteRequest{stream: stream, since: now})
+		f.grow(len(f.incomplete)-1, streamCost+2*int64(length))
+		return true
+	case frameContinuation:
+		f.grow(f.find(stream), 2*int64(length))
+		return true
+	case frameData:
+		if ends {
+			f.ending = stream
+		}
+		f.grow(f.find(stream), bufferSize(length))
+		return length > 0 || ends || f.resets.take(now, float64(f.h.MaxResets))
+	case frameReset:
+		f.drop(f.find(stream))
+		return f.resets.take(now, float64(f.h.MaxResets))
+	case frameWindowUpdate:
+		return true
+	case frameSettings, framePing:
+		return flags&flagAck != 0 || f.resets.take(now, float64(f.h.MaxResets))
+	default: // no gRPC server needs it
+		return f.resets.take(now, float64(f.h.MaxResets))
+	}
+}
+
+// end is called when a frame is complete. f is locked.
+func (f *http2Conn) end() {
+	if f.ending != 0 {
+		if i := f.find(f.ending); i >= 0 {
+			f.drop(i)
+			f.completed = true
+		}
+		f.ending = 0
+	}
+}
+
+// bufferSize returns the memory that gRPC takes for the payload of a DATA frame.
+func bufferSize(length int) int64 {
+	switch {
+	case length <= 1<<10:
+		return int64(length) + bufferCost
+	case length <= 4<<10:
+		return 4<<10 + bufferCost
+	default:
+		return 16<<10 + bufferCost
+	}
+}
+
+// find returns the index of a stream's request, or -1. Streams begin in order; usually it is the last one. f is locked.
+func (f *http2Conn) find(stream uint32) int {
+	last := len(f.incomplete) - 1
+	if last < 0 || f.incomplete[last].stream == stream {
+		return last
+	}
+	i, ok := slices.BinarySearchFunc(f.incomplete, stream, func(r incompleteRequest, stream uint32) int {
+		return int(r.stream) - int(stream)
+	})
+	if !ok {
+		return -1
+	}
+	return i
+}
+
+// grow adds memory to the request at i, unless i is -1. f is locked.
+func (f *http2Conn) grow(i int, by int64) {
+	if i >= 0 {
+		f.incomplete[i].memory += by
+		f.change += by
+	}
+}
+
+// drop removes the request at i, unless i is -1. f is locked.
+func (f *http2Conn) drop(i int) {
+	if i < 0 {
+		return
+	}
+	f.change -= f.incomplete[i].memory
+	if f.incomplete[i].isReset {
+		f.resetting.Add(-1)
+	}
+	f.incomplete = slices.Delete(f.incomplete, i, i+1)
+}

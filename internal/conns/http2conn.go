@@ -1,0 +1,157 @@
+package conns
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc/credentials"
+)
+
+// http2Conn is a connection of a gRPC server. It counts the frames that the server reads, and hands the server frames
+// that reset requests. One goroutine reads from it.
+type http2Conn struct {
+	net.Conn
+
+	c   *Conn
+	h   *HTTP2
+	raw *readyReader // nil if the connection has only Read
+
+	writing   atomic.Int64 // when the Write under way began, by Guard.now, plus one; 0: there is none
+	receiving atomic.Int64 // memory of its incomplete requests, in bytes
+	resetting atomic.Int32 // requests that wait for their reset
+	injected  []byte       // frames that the server reads next; only the reader uses it
+
+	frameMeter
+
+	waking   sync.Mutex
+	isWoken  bool      // wake has set the read deadline into the past
+	deadline time.Time // as the server has set it
+}
+
+// newHTTP2Conn counts the frames of c. plain is c itself, or the TLS connection above it.
+func newHTTP2Conn(c *Conn, plain net.Conn) *http2Conn {
+	f := &http2Conn{Conn: plain, c: c, h: c.g.o.HTTP2}
+	f.preface = prefaceLen
+	f.resets.tokens, f.resets.at = c.g.firstResets(c.host), c.g.now()
+	f.raw = newReadyReader(c.Conn, plain == net.Conn(c))
+	c.http2.Store(f)
+	return f
+}
+
+// Read implements net.Conn.
+func (f *http2Conn) Read(p []byte) (int, error) {
+	for {
+		if f.resetting.Load() > 0 && len(f.injected) == 0 {
+			f.injected = f.injectResets(f.injected)
+		}
+		if len(f.injected) > 0 {
+			n := copy(p, f.injected)
+			f.injected = f.injected[n:]
+			return n, nil
+		}
+		n, err := f.Conn.Read(p)
+		if n > 0 {
+			if err := f.feed(p[:n]); err != nil {
+				return 0, err
+			}
+		}
+		if n == 0 && f.wokenBy(err) {
+			continue
+		}
+		return n, err
+	}
+}
+
+// Write implements net.Conn. The sweep checks how long it takes.
+func (f *http2Conn) Write(p []byte) (int, error) {
+	f.writing.Store(f.c.g.now() + 1)
+	n, err := f.Conn.Write(p)
+	f.writing.Store(0)
+	return n, err
+}
+
+// Close implements net.Conn.
+func (f *http2Conn) Close() error {
+	if f.Conn == net.Conn(f.c) {
+		return f.c.Close()
+	}
+	err := f.Conn.Close() // TLS sends its last record, and closes f.c
+	return errors.Join(err, ignoreClosed(f.c.Close()))
+}
+
+func ignoreClosed(err error) error {
+	if errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+// SetDeadline implements net.Conn.
+func (f *http2Conn) SetDeadline(t time.Time) error {
+	return errors.Join(f.SetReadDeadline(t), f.SetWriteDeadline(t))
+}
+
+// SetReadDeadline implements net.Conn.
+func (f *http2Conn) SetReadDeadline(t time.Time) error {
+	f.waking.Lock()
+	defer f.waking.Unlock()
+	f.deadline = t
+	return f.Conn.SetReadDeadline(t)
+}
+
+// wake ends a Read that waits, so that it looks for requests to reset.
+func (f *http2Conn) wake() {
+	f.waking.Lock()
+	defer f.waking.Unlock()
+	f.isWoken = true
+	_ = f.Conn.SetReadDeadline(time.Unix(1, 0)) // fails if the connection is closed: nobody reads then
+}
+
+// wokenBy reports whether wake caused the error of a Read, and lets the next Read wait again.
+func (f *http2Conn) wokenBy(err error) bool {
+	if !errors.Is(err, os.ErrDeadlineExceeded) {
+		return false
+	}
+	f.waking.Lock()
+	defer f.waking.Unlock()
+	if !f.isWoken {
+		return false
+	}
+	f.isWoken = false
+	return f.Conn.SetReadDeadline(f.deadline) == nil
+}
+
+// Credentials wraps the credentials of a server whose connections are encrypted.
+func Credentials(of credentials.TransportCredentials) credentials.TransportCredentials {
+	return countedTLS{of}
+}
+
+type countedTLS struct {
+	credentials.TransportCredentials
+}
+
+// ServerHandshake implements credentials.TransportCredentials.
+func (t countedTLS) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	plain, info, err := t.TransportCredentials.ServerHandshake(raw)
+	if c, ok := raw.(*Conn); ok && err == nil {
+		return newHTTP2Conn(c, plain), info, nil
+	}
+	return plain, info, err
+}
+
+// ClientHandshake implements credentials.TransportCredentials.
+func (t countedTLS) ClientHandshake(
+	ctx context.Context, authority string, raw net.Conn,
+) (net.Conn, credentials.AuthInfo, error) {
+	return t.TransportCredentials.ClientHandshake(ctx, authority, raw)
+}
+
+// Clone implements credentials.TransportCredentials.
+func (t countedTLS) Clone() credentials.TransportCredentials {
+	return countedTLS{t.TransportCredentials.Clone()}
+}
