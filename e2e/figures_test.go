@@ -151,11 +151,10 @@ func measureRedis(t *testing.T) map[string]redisFigures {
 	server := redistest.Start(t)
 	c := redis.NewClient(&redis.Options{Addr: server.Addr(), Protocol: 2})
 	defer c.Close() //nolint:errcheck // only read from
-	s, err := redisstore.New(redisstore.Options{URL: server.SocketURL(), Timeout: 5 * time.Second})
+	s, err := redisstore.New(redistest.Client(t, server.SocketURL(), 5*time.Second), redisstore.Options{Timeout: 5 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.Close() //nolint:errcheck // the server ends with the test
 	out := map[string]redisFigures{}
 	for name, p := range policies(t, slow) {
 		const keys, calls = 2_000, 2_000 * hitsPerKey

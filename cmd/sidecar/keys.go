@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weir-ratelimit/weir/internal/rediskeys"
+	"github.com/weir-ratelimit/weir/internal/store"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
 
@@ -51,13 +51,13 @@ func (c *keysCmd) Run(ctx context.Context, io streams) error {
 	if err := c.validate(); err != nil {
 		return &usageError{err: err, command: "weir keys"}
 	}
-	keys, err := rediskeys.Open(c.Redis.Store, c.Redis.StoreKeyPrefix) //nolint:contextcheck // it does not connect
+	keys, err := store.OpenKeys(c.Redis.Store, c.Redis.StoreKeyPrefix) //nolint:contextcheck // it does not connect
 	if err != nil {
 		return &usageError{err: fmt.Errorf("--store: %w", err), command: "weir keys"}
 	}
 	defer keys.Close() //nolint:errcheck // everything was answered
 	var sum keySums
-	err = keys.Walk(ctx, c.KeyFormat, c.Match, !c.Delete, func(ctx context.Context, page []rediskeys.Key) error {
+	err = keys.Walk(ctx, c.KeyFormat, c.Match, !c.Delete, func(ctx context.Context, page []store.Key) error {
 		switch {
 		case c.Delete:
 			return sum.delete(ctx, keys, page)
@@ -110,18 +110,18 @@ type keySums struct {
 	Deleted int   `json:"deleted"`
 }
 
-func (s *keySums) add(page []rediskeys.Key) {
+func (s *keySums) add(page []store.Key) {
 	for _, k := range page {
 		s.Keys++
 		s.Bytes += k.Bytes
-		if k.TTL == rediskeys.NoTTL && !k.Published() {
+		if k.TTL == store.NoTTL && !k.Published() {
 			s.NoTTL++
 		}
 	}
 }
 
-func (s *keySums) delete(ctx context.Context, keys *rediskeys.Keys, page []rediskeys.Key) error {
-	var counters []rediskeys.Key
+func (s *keySums) delete(ctx context.Context, keys *store.Keys, page []store.Key) error {
+	var counters []store.Key
 	for _, k := range page {
 		if !k.Published() && !k.Boosts() {
 			counters = append(counters, k)
@@ -146,19 +146,19 @@ type keyLine struct {
 	Terms  *descriptors.KeyTerms `json:"terms,omitempty"`
 }
 
-func (c *keysCmd) show(io streams, page []rediskeys.Key) error {
+func (c *keysCmd) show(io streams, page []store.Key) error {
 	enc := jsonLines(io.out)
 	for i := range page {
 		k := &page[i]
 		terms, isCounter := descriptors.ParseKey(k.Rest)
 		ttl := "for ever"
-		if k.TTL != rediskeys.NoTTL {
+		if k.TTL != store.NoTTL {
 			ttl = k.TTL.Round(time.Millisecond).String()
 		}
 		switch {
 		case c.JSON:
 			line := keyLine{Key: k.Name, Format: k.Format, Type: k.Type, TTL: k.TTL.Seconds(), Bytes: k.Bytes}
-			if k.TTL == rediskeys.NoTTL {
+			if k.TTL == store.NoTTL {
 				line.TTL = -1
 			}
 			if isCounter {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/published"
+	"github.com/weir-ratelimit/weir/internal/store"
 	"github.com/weir-ratelimit/weir/pkg/reload"
 )
 
@@ -71,11 +72,12 @@ func (c *publishCmd) Run(ctx context.Context, io streams) error {
 	if err := c.validate(); err != nil {
 		return &usageError{err: err, command: "weir publish"}
 	}
-	sets, err := published.Open(c.Redis.Store, c.Redis.StoreKeyPrefix) //nolint:contextcheck // it does not connect
+	redis, err := store.ConnectForCommand(c.Redis.Store, c.Redis.StoreKeyPrefix) //nolint:contextcheck // not yet
 	if err != nil {
 		return &usageError{err: fmt.Errorf("--store: %w", err), command: "weir publish"}
 	}
-	defer sets.Close() //nolint:errcheck // everything was answered
+	defer redis.Close() //nolint:errcheck // everything was answered
+	sets := published.New(redis)
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
 	if c.List {

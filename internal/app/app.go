@@ -45,6 +45,7 @@ type App struct {
 	boosts      *boosts.Board
 	rules       *rules.Rules
 	telemetry   *telemetry.Telemetry
+	redis       *store.Redis // the connections of --store; nil for memory
 	store       *store.Store
 	top         *topkeys.Top     // nil if off
 	decisionLog *decisionlog.Log // nil if off
@@ -96,7 +97,7 @@ func New(ctx context.Context, o Options) (*App, error) {
 	a.closed = sync.OnceValue(a.close)
 	a.showProcess()
 	for _, open := range []func(context.Context) error{
-		a.openTop, a.openBoosts, a.openRules, a.openTelemetry, a.openStore, a.openDecisionLog, a.openDecider,
+		a.openTop, a.openRedis, a.openBoosts, a.openRules, a.openTelemetry, a.openStore, a.openDecisionLog, a.openDecider,
 		a.openStatsd, a.openGRPC, a.openHTTP, a.listen,
 	} {
 		if err := open(ctx); err != nil {

@@ -2,7 +2,6 @@ package app
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/weir-ratelimit/weir/internal/boosts"
 	"github.com/weir-ratelimit/weir/internal/counters"
@@ -22,18 +21,14 @@ func (a *App) openBoosts(context.Context) error {
 		Reachable: func(ctx context.Context) bool { return a.store == nil || a.store.FirstReachable(ctx) },
 	}
 	if a.o.Store != store.Memory {
-		redis, err := boosts.OpenRedis(a.o.Store, a.o.StoreKeyPrefix)
-		if err != nil {
-			return fmt.Errorf("--store: %w", err)
-		}
-		o.Store = redis
+		o.Store = boosts.NewRedis(a.redis)
 	}
 	a.boosts = boosts.New(o)
 	a.metrics.Boosts.From(func() metrics.BoostStats {
 		inForce, reachable := a.boosts.InForce()
 		return metrics.BoostStats{InForce: inForce, Reachable: reachable}
 	})
-	a.add("boosts", always(a.boosts.Run), a.boosts.Close)
+	a.add("boosts", always(a.boosts.Run), nil)
 	return nil
 }
 

@@ -13,7 +13,6 @@ import (
 	"github.com/weir-ratelimit/weir/internal/metrics"
 	"github.com/weir-ratelimit/weir/internal/store"
 	"github.com/weir-ratelimit/weir/internal/topkeys"
-	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
 )
 
 // rulesStore is the --rules that is no path.
@@ -184,7 +183,7 @@ func (c *checker) tls(listener, cert, key, clientCA string) {
 
 // store never quotes the URL, since there may be a password in it.
 func (c *checker) store(flag, url string) {
-	if err := redisstore.CheckURL(url); err != nil {
+	if err := store.CheckURL(url); err != nil {
 		c.check(false, flag, "%w", err)
 	}
 }

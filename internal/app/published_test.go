@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/published"
+	"github.com/weir-ratelimit/weir/internal/store"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 	"github.com/weir-ratelimit/weir/pkg/reload"
 )
@@ -16,11 +17,12 @@ import (
 // publishAfter publishes a rule file in the place of version after, and returns the new version.
 func publishAfter(t *testing.T, redis *redistest.Server, after uint64, rules string) {
 	t.Helper()
-	sets, err := published.Open(redis.URL(), "")
+	r, err := store.ConnectForCommand(redis.URL(), "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer sets.Close() //nolint:errcheck // everything was answered
+	defer r.Close() //nolint:errcheck // everything was answered
+	sets := published.New(r)
 	saw := &published.Set{}
 	if after > 0 {
 		if saw, err = sets.Current(t.Context()); err != nil {

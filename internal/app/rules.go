@@ -30,14 +30,12 @@ func (a *App) openRules(ctx context.Context) error {
 		}
 	}
 	if len(o.Paths) < len(a.o.Rules) {
-		if o.Published, err = published.Open(a.o.Store, a.o.StoreKeyPrefix); err != nil {
-			return err
-		}
+		o.Published = published.New(a.redis)
 	}
 	if a.rules, err = rules.Load(ctx, o); err != nil {
 		return err
 	}
-	a.add("rules", a.rules.Run, a.rules.Close)
+	a.add("rules", a.rules.Run, nil)
 	a.boosts.Live(a.rules.Set())
 	if a.top != nil {
 		a.top.Keep(a.rules.Set())

@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 
 	"github.com/weir-ratelimit/weir/internal/metrics"
@@ -10,11 +11,26 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
 )
 
+// openRedis makes the client of --store, which the counters, the boosts and the published rules share.
+func (a *App) openRedis(context.Context) (err error) {
+	if a.o.Store == store.Memory {
+		return nil
+	}
+	a.redis, err = store.Connect(store.RedisOptions{
+		URL: a.o.Store, KeyPrefix: a.o.StoreKeyPrefix, Timeout: a.o.StoreTimeout, PoolSize: a.o.StorePoolSize,
+	})
+	if err != nil {
+		return fmt.Errorf("--store: %w", err)
+	}
+	a.add("Redis", nil, a.redis.Close)
+	return nil
+}
+
 // openStore opens the store that the options name, and shows it in the metrics.
 func (a *App) openStore(ctx context.Context) error {
 	o, m := &a.o, a.metrics
 	s, err := store.Open(&store.Options{
-		URL: o.Store, Named: o.NamedStores, KeyPrefix: o.StoreKeyPrefix, Timeout: o.StoreTimeout,
+		Redis: a.redis, Named: o.NamedStores, KeyPrefix: o.StoreKeyPrefix, Timeout: o.StoreTimeout,
 		PoolSize: o.StorePoolSize, CachedDenials: o.KnownDenials, FailurePolicy: o.OnStoreFailure,
 		MaxKeys: o.MemoryMaxKeys, Requests: m.Requests, Log: o.Log,
 		Instrument: func(s limiter.Store, names []string) limiter.Store { return m.Timed(a.telemetry.Store(s), names...) },

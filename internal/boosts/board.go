@@ -15,10 +15,6 @@ import (
 )
 
 const (
-	// poll is how often the store is read though nothing was told.
-	poll = 5 * time.Second
-	// again is how often a store that is away is asked.
-	again = 500 * time.Millisecond
 	// longestNap bounds the sleep until the next boost ends: clocks are set.
 	longestNap = 10 * time.Second
 	// firstLook bounds the read at the start of the process.
@@ -27,13 +23,13 @@ const (
 
 // Store keeps boosts for several processes.
 type Store interface {
-	// Read is the boosts and their revision; same says that it is the known one, "" for none, and nothing else is told.
+	// Read returns the boosts and their revision. same reports that it is the known one, "" for none; then nothing else is
+	// returned.
 	Read(ctx context.Context, known string) (all []Boost, revision string, same bool, err error)
-	// Change replaces the boosts by what change makes of them; it may call it several times.
+	// Change replaces the boosts by what change makes of them. It calls it once more if others change them meanwhile.
 	Change(ctx context.Context, change func([]Boost) ([]Boost, error)) error
-	// Watch hints at changes until ctx is done.
-	Watch(ctx context.Context, changed chan<- struct{})
-	Close() error
+	// Watch sends to hints when it is time to read, until ctx is done.
+	Watch(ctx context.Context, hints chan<- struct{})
 }
 
 // Options are a Board's parts.
@@ -64,7 +60,6 @@ type Board struct {
 	sets     []*descriptors.Set // live, then those that are about to be
 	warned   bool               // the log says that the store cannot be read; guarded by reading
 	away     error              // why the store could not be read at the last look
-	looked   time.Time
 }
 
 // New makes a board without boosts.
@@ -237,7 +232,6 @@ func (b *Board) read(ctx context.Context) {
 	warn := err != nil && !b.warned && (b.o.Reachable == nil || b.o.Reachable(ctx)) // only a read changes warned
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.looked = time.Now()
 	if warn {
 		b.warned = true
 		b.o.Log.LogAttrs(ctx, slog.LevelWarn, "boosts cannot be read, those that are known stay until they end", slog.String("error", err.Error()))
@@ -303,12 +297,8 @@ func (b *Board) Run(ctx context.Context) {
 	var wait sync.WaitGroup
 	defer wait.Wait()
 	hints := make(chan struct{}, 1)
-	var ticks <-chan time.Time // nil, for none, without a store
 	if b.o.Store != nil {
 		wait.Go(func() { b.o.Store.Watch(ctx, hints) })
-		tick := time.NewTicker(again)
-		defer tick.Stop()
-		ticks = tick.C
 	}
 	nap := time.NewTimer(b.next())
 	defer nap.Stop()
@@ -318,23 +308,12 @@ func (b *Board) Run(ctx context.Context) {
 			return
 		case <-hints:
 			b.read(ctx)
-		case <-ticks:
-			if b.due() {
-				b.read(ctx)
-			}
 		case <-nap.C:
 			b.expire(ctx)
 		case <-b.wake:
 		}
 		nap.Reset(b.next())
 	}
-}
-
-// due says whether the store is to be read though nothing was told.
-func (b *Board) due() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.away != nil || time.Since(b.looked) >= poll
 }
 
 // next is how long to sleep until a boost ends.
@@ -355,12 +334,4 @@ func (b *Board) expire(ctx context.Context) {
 	if len(unexpired(b.all, time.Now())) < len(b.all) {
 		b.take(ctx, b.all)
 	}
-}
-
-// Close ends the store.
-func (b *Board) Close() error {
-	if b.o.Store == nil {
-		return nil
-	}
-	return b.o.Store.Close()
 }

@@ -12,21 +12,23 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/weir-ratelimit/weir/internal/shareddoc"
+	"github.com/weir-ratelimit/weir/internal/store"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
 )
 
 const (
-	// timeout bounds each command: they are not on a request's way.
+	// timeout bounds each command: no request waits for it.
 	timeout = 2 * time.Second
-	// connections are for the poll and for what an operator asks.
-	connections = 2
-	// keptLonger is how much longer than its last boost the key is kept, so that a sidecar whose clock is behind does not
-	// lose a boost too early.
-	keptLonger = time.Minute
+	// poll is how often the boosts are read although nothing was published.
+	poll = 5 * time.Second
+	// extraTTL is how much longer than its last boost the key lives, so that a process whose clock is behind does not lose
+	// a boost too early.
+	extraTTL = time.Minute
 	// maxBytes is the most that all boosts have in Redis.
 	maxBytes = 1 << 20
-	// tries are how often a change is tried while others change, too.
+	// tries are how often a change is tried while others change the boosts, too.
 	tries = 20
 )
 
@@ -40,33 +42,36 @@ var readScript, changeScript = redis.NewScript(readText), redis.NewScript(change
 
 var _ Store = (*Redis)(nil)
 
-// Redis keeps the boosts of all sidecars on one Redis and key prefix: one string, PREFIX1:boosts, that is a revision, a line
-// feed, and the boosts in JSON. It changes in one step and ends with its last boost.
-type Redis struct {
-	store  *redisstore.Store
-	client redis.UniversalClient
-	key    string
-}
+// Redis holds the boosts of all processes on one Redis and key prefix: one string, PREFIX1:boosts, that is a revision, a
+// line feed, and the boosts in JSON. It changes in one step and expires with its last boost.
+type Redis struct{ *shareddoc.Doc }
 
-// OpenRedis does not connect. An error says what is wrong with the URL.
-func OpenRedis(url, keyPrefix string) (*Redis, error) {
-	store, err := redisstore.New(redisstore.Options{URL: url, KeyPrefix: keyPrefix, MinTimeout: timeout, PoolSize: connections})
-	if err != nil {
-		return nil, err
-	}
-	return &Redis{store: store, client: store.Client(), key: store.Prefix() + "boosts"}, nil
+// NewRedis returns the boosts on the connections of a Redis. It does not connect.
+func NewRedis(r *store.Redis) *Redis {
+	return &Redis{shareddoc.New(r, shareddoc.Options{Name: "boosts", Timeout: timeout, Poll: poll})}
 }
-
-// Close ends the connections.
-func (r *Redis) Close() error { return r.store.Close() }
 
 func (r *Redis) failed(doing string, err error) error {
-	return fmt.Errorf("%w: %s the boosts in %s: %w", limiter.ErrUnavailable, doing, r.store, err)
+	return fmt.Errorf("%w: %s the boosts in %s: %w", limiter.ErrUnavailable, doing, r.Server(), err)
 }
 
-// Read is the boosts and their revision; same says that it is still the one that is known, and nothing else is told.
+// run runs a script on the boosts.
+func (r *Redis) run(ctx context.Context, script *redis.Script, args ...any) (cmd *redis.Cmd) {
+	err := r.Do(ctx, func(c redis.UniversalClient) error {
+		cmd = script.Run(ctx, c, []string{r.Key()}, args...)
+		return cmd.Err()
+	})
+	if cmd == nil { // no server was found
+		cmd = redis.NewCmd(ctx)
+		cmd.SetErr(err)
+	}
+	return cmd
+}
+
+// Read implements Store.
 func (r *Redis) Read(ctx context.Context, known string) (all []Boost, revision string, same bool, err error) {
-	text, err := readScript.Run(ctx, r.client, []string{r.key}, known).Text()
+	defer func() { r.Looked(err) }()
+	text, err := r.run(ctx, readScript, known).Text()
 	switch {
 	case errors.Is(err, redis.Nil):
 		return nil, known, true, nil
@@ -77,12 +82,12 @@ func (r *Redis) Read(ctx context.Context, known string) (all []Boost, revision s
 	}
 	revision, list, _ := strings.Cut(text, "\n")
 	if err := json.Unmarshal([]byte(list), &all); err != nil {
-		return nil, "", false, r.failed("read", fmt.Errorf("%s is not what weir wrote: %w; delete it to begin anew", r.key, err))
+		return nil, "", false, r.failed("read", fmt.Errorf("%s is not what weir wrote: %w; delete it to begin anew", r.Key(), err))
 	}
 	return all, revision, false, nil
 }
 
-// Change replaces the boosts by what change makes of them, which may be called again if others change them meanwhile.
+// Change implements Store.
 func (r *Redis) Change(ctx context.Context, change func([]Boost) ([]Boost, error)) error {
 	for range tries {
 		all, revision, _, err := r.Read(ctx, "?") // no revision that is given
@@ -96,9 +101,9 @@ func (r *Redis) Change(ctx context.Context, change func([]Boost) ([]Boost, error
 		if err != nil {
 			return err
 		}
-		done, err := changeScript.Run(ctx, r.client, []string{r.key}, revision, text, left.Milliseconds()).Bool()
+		done, err := r.run(ctx, changeScript, revision, text, left.Milliseconds()).Bool()
 		if err != nil && !errors.Is(err, redis.Nil) {
-			if _, told := errors.AsType[redis.Error](err); told {
+			if redisstore.Answered(err) {
 				return r.failed("change", err)
 			}
 			return r.failed("it is not known whether it was done, look with weir boost list; change", err)
@@ -110,7 +115,7 @@ func (r *Redis) Change(ctx context.Context, change func([]Boost) ([]Boost, error
 	return r.failed("change", errors.New("others change them at the same time; try again"))
 }
 
-// encode is a new revision of the boosts, empty for none, and how long it is kept.
+// encode returns a new revision of the boosts, empty for none, and its time to live.
 func encode(all []Boost) (text string, left time.Duration, err error) {
 	if len(all) == 0 {
 		return "", 0, nil
@@ -120,16 +125,12 @@ func encode(all []Boost) (text string, left time.Duration, err error) {
 		return "", 0, err
 	}
 	if len(list) > maxBytes {
-		return "", 0, fmt.Errorf("all boosts together would have %d bytes, the most that is kept is %d; remove some", len(list), maxBytes)
+		return "", 0, fmt.Errorf("all boosts together would have %d bytes, the most that is kept is %d; remove some",
+			len(list), maxBytes)
 	}
 	now := time.Now()
 	for i := range all {
 		left = max(left, all[i].ExpiresAt.Sub(now))
 	}
-	return rand.Text() + "\n" + string(list), left + keptLonger, nil
-}
-
-// Watch hints at changes, which are told on a channel, until ctx is done: also after a connection was lost and made anew.
-func (r *Redis) Watch(ctx context.Context, changed chan<- struct{}) {
-	r.store.Hints(ctx, r.key, changed)
+	return rand.Text() + "\n" + string(list), left + extraTTL, nil
 }

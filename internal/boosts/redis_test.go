@@ -10,13 +10,14 @@ import (
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/boosts"
+	"github.com/weir-ratelimit/weir/internal/store"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
 func openRedis(t *testing.T, url string) *boosts.Redis {
 	t.Helper()
-	r, err := boosts.OpenRedis(url, "")
+	r, err := store.Connect(store.RedisOptions{URL: url})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -25,7 +26,7 @@ func openRedis(t *testing.T, url string) *boosts.Redis {
 			t.Error(err)
 		}
 	})
-	return r
+	return boosts.NewRedis(r)
 }
 
 // two boards on one Redis, of which both follow.

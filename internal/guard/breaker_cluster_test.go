@@ -111,7 +111,7 @@ func keysOfShards(t *testing.T, s *redisstore.Store, masters []*redistest.Server
 func TestShardFails(t *testing.T) {
 	const timeout = 250 * time.Millisecond
 	c := redistest.StartCluster(t, 3, "--cluster-require-full-coverage", "no", "--appendonly", "yes", "--appendfsync", "no")
-	s, err := redisstore.New(redisstore.Options{URL: c.URL(), Timeout: timeout})
+	s, err := redisstore.New(redistest.Client(t, c.URL(), timeout), redisstore.Options{Timeout: timeout})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,9 +139,6 @@ func TestShardFails(t *testing.T) {
 	defer func() {
 		cancel()
 		wait.Wait()
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
 	}()
 	redistest.Await(t, func() error { _, err := l.remaining(ctx, "funnel|shop|user=first"); return err })
 	l.keys = keysOfShards(t, s, c.Masters)

@@ -31,18 +31,15 @@ func openTwo(t *testing.T) *twoStores {
 	two := &twoStores{t: t, stores: map[string]*redisstore.Store{}}
 	for i, name := range names {
 		two.servers = append(two.servers, redistest.Start(t))
-		s, err := redisstore.New(redisstore.Options{Name: name, URL: two.servers[i].URL(), Timeout: 250 * time.Millisecond})
+		const timeout = 250 * time.Millisecond
+		c := redistest.Client(t, two.servers[i].URL(), timeout)
+		s, err := redisstore.New(c, redisstore.Options{Name: name, Timeout: timeout})
 		if err != nil {
 			t.Fatal(err)
 		}
 		two.stores[name] = s
 	}
 	two.group = redisstore.NewGroup(two.stores[""], map[string]*redisstore.Store{"daily": two.stores["daily"]})
-	t.Cleanup(func() {
-		if err := two.group.Close(); err != nil {
-			t.Error(err)
-		}
-	})
 	return two
 }
 

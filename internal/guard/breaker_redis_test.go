@@ -19,7 +19,7 @@ import (
 func TestRedisHangs(t *testing.T) {
 	const timeout, callers = 50 * time.Millisecond, 200
 	server := redistest.Start(t)
-	s, err := redisstore.New(redisstore.Options{URL: server.URL(), Timeout: timeout})
+	s, err := redisstore.New(redistest.Client(t, server.URL(), timeout), redisstore.Options{Timeout: timeout})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,9 +32,6 @@ func TestRedisHangs(t *testing.T) {
 	defer func() {
 		cancel()
 		wg.Wait()
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
 	}()
 	p, err := limiter.NewPolicy(limiter.Params{Algorithm: limiter.Funnel, Limit: 1_000_000, Window: time.Second})
 	if err != nil {

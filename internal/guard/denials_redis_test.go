@@ -28,7 +28,7 @@ type replica struct {
 // start makes a replica that listens until the test ends.
 func start(t *testing.T, url string) *replica {
 	t.Helper()
-	s, err := redisstore.New(redisstore.Options{URL: url, Timeout: 5 * time.Second})
+	s, err := redisstore.New(redistest.Client(t, url, 5*time.Second), redisstore.Options{Timeout: 5 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,9 +46,6 @@ func start(t *testing.T, url string) *replica {
 	t.Cleanup(func() {
 		cancel()
 		wg.Wait()
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
 	})
 	return r
 }

@@ -17,15 +17,11 @@ func TestGreedGivesWayOnRedis(t *testing.T) {
 	p := leased(t, limiter.Params{Algorithm: limiter.SlidingLog, Limit: 1000, Window: time.Hour, LeaseFor: lease})
 	var fleet []*guard.Leases
 	for range replicas {
-		store, err := redisstore.New(redisstore.Options{URL: server.URL(), Timeout: 10 * time.Second})
+		const timeout = 10 * time.Second
+		store, err := redisstore.New(redistest.Client(t, server.URL(), timeout), redisstore.Options{Timeout: timeout})
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() {
-			if err := store.Close(); err != nil {
-				t.Error(err)
-			}
-		})
 		fleet = append(fleet, newLeases(t, store))
 	}
 	greedy := fleet[0]

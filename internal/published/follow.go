@@ -16,17 +16,13 @@ var _ reload.Source = (*Follower)(nil)
 // waits for it.
 const look = 2 * time.Second
 
-// again is how often a Redis that is away is asked.
-const again = 500 * time.Millisecond
-
 // Follower is the set in force as a source of rule files.
 type Follower struct {
 	sets *Sets
 	told func(error)
 
 	mu   sync.Mutex
-	last *Set  // that was read; nil before the first
-	away error // why Redis could not be asked at the last look
+	last *Set // that was read; nil before the first
 }
 
 // Follow makes the source. told hears, once each time that changes, why Redis cannot be asked although a set was read
@@ -41,11 +37,8 @@ func (f *Follower) Last() (info Info, away error) {
 	if f.last != nil {
 		info = f.last.Info
 	}
-	return info, f.away
+	return info, f.sets.doc.Away()
 }
-
-// Close ends the connections.
-func (f *Follower) Close() error { return f.sets.Close() }
 
 // Read implements reload.Source. While Redis cannot be asked it gives the set that was read last: files beside it can be
 // reloaded all the same. That nothing is published any more is an error: Redis has lost it.
@@ -59,8 +52,8 @@ func (f *Follower) Read(ctx context.Context) (reload.Snapshot, error) {
 		return reload.Snapshot{}, ctx.Err()
 	}
 	f.mu.Lock()
-	changed := last != nil && (away == nil) != (f.away == nil)
-	f.away = away
+	changed := last != nil && (away == nil) != (f.sets.doc.Away() == nil)
+	f.sets.doc.Looked(away)
 	if set != nil {
 		f.last = set
 	}
@@ -96,29 +89,8 @@ func (f *Follower) read(ctx context.Context, last *Set) (set *Set, away, err err
 	}
 }
 
-// Watch implements reload.Source: each publication is told on a channel, and a connection that was lost is made again by the
-// client, which says so. While Redis is away there are hints without that, for the connection that hears of its return is
-// not the one that reads. It returns when ctx is done.
+// Watch implements reload.Source: there is a hint after each publication, and at intervals while Redis is away.
 func (f *Follower) Watch(ctx context.Context, changed chan<- struct{}) error {
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		f.sets.store.Hints(ctx, f.sets.key, changed)
-	}()
-	retry := time.NewTicker(again)
-	defer retry.Stop()
-	for {
-		select {
-		case <-ended:
-			return nil
-		case <-retry.C:
-			if _, away := f.Last(); away == nil {
-				continue
-			}
-			select {
-			case changed <- struct{}{}:
-			default:
-			}
-		}
-	}
+	f.sets.doc.Watch(ctx, changed)
+	return nil
 }

@@ -28,6 +28,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/weir-ratelimit/weir/internal/shareddoc"
+	"github.com/weir-ratelimit/weir/internal/store"
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
 	"github.com/weir-ratelimit/weir/pkg/reload"
 )
@@ -48,8 +50,6 @@ const (
 
 	// timeout bounds each command. It is far above the store's, since a set may have MaxBytes.
 	timeout = 5 * time.Second
-	// connections are enough: nothing here is on a request's way.
-	connections = 2
 )
 
 //go:embed publish.lua
@@ -133,26 +133,15 @@ func (e *ConflictError) Error() string {
 }
 
 // Sets are the published sets of one Redis and key prefix. They are safe for concurrent use.
-type Sets struct {
-	store  *redisstore.Store
-	client redis.UniversalClient
-	key    string
-}
+type Sets struct{ doc *shareddoc.Doc }
 
-// Open does not connect. An error says what is wrong with the URL.
-func Open(url, keyPrefix string) (*Sets, error) {
-	store, err := redisstore.New(redisstore.Options{URL: url, KeyPrefix: keyPrefix, MinTimeout: timeout, PoolSize: connections})
-	if err != nil {
-		return nil, err
-	}
-	return &Sets{store: store, client: store.Client(), key: store.Prefix() + "rules"}, nil
+// New returns the sets on the connections of a Redis. It does not connect.
+func New(r *store.Redis) *Sets {
+	return &Sets{shareddoc.New(r, shareddoc.Options{Name: "rules", Timeout: timeout})}
 }
-
-// Close ends the connections.
-func (s *Sets) Close() error { return s.store.Close() }
 
 // String names the hash and the server, without user and password.
-func (s *Sets) String() string { return s.key + " in " + s.store.String() }
+func (s *Sets) String() string { return s.doc.Key() + " in " + s.doc.Server() }
 
 // callError is that Redis was asked and did not answer, or not what was asked; it says nothing of what Redis holds.
 type callError struct{ error }
@@ -162,7 +151,7 @@ func (e callError) Unwrap() error { return e.error }
 
 // failed names the server.
 func (s *Sets) failed(doing string, err error) error {
-	return callError{fmt.Errorf("%s %s: %w", doing, s.store, err)}
+	return callError{fmt.Errorf("%s %s: %w", doing, s.doc.Server(), err)}
 }
 
 // mark is `current`: "VERSION HASH", or what stands there instead.
@@ -175,7 +164,11 @@ func (i *Info) mark() string {
 
 // current is the mark in force, "" if nothing is published.
 func (s *Sets) current(ctx context.Context) (string, error) {
-	mark, err := s.client.HGet(ctx, s.key, "current").Result()
+	var mark string
+	err := s.doc.Do(ctx, func(c redis.UniversalClient) (err error) {
+		mark, err = c.HGet(ctx, s.doc.Key(), "current").Result()
+		return err
+	})
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return "", s.failed("read the rules in", err)
 	}
@@ -257,7 +250,7 @@ func (e *MissingError) Error() string {
 // Get is the set of a version. Its error is a *MissingError if that is not kept.
 func (s *Sets) Get(ctx context.Context, version uint64) (*Set, error) {
 	n := strconv.FormatUint(version, 10)
-	fields, err := s.client.HMGet(ctx, s.key, "info:"+n, "files:"+n).Result()
+	fields, err := s.fields(ctx, "info:"+n, "files:"+n)
 	if err != nil {
 		return nil, s.failed("read the rules in", err)
 	}
@@ -280,9 +273,22 @@ func (s *Sets) Get(ctx context.Context, version uint64) (*Set, error) {
 	return set, nil
 }
 
+// fields returns fields of the hash, nil for each that is not there.
+func (s *Sets) fields(ctx context.Context, names ...string) (values []any, err error) {
+	err = s.doc.Do(ctx, func(c redis.UniversalClient) (err error) {
+		values, err = c.HMGet(ctx, s.doc.Key(), names...).Result()
+		return err
+	})
+	return values, err
+}
+
 // List is what is known of the versions that are kept, newest first.
 func (s *Sets) List(ctx context.Context) ([]Info, error) {
-	keys, err := s.client.HKeys(ctx, s.key).Result()
+	var keys []string
+	err := s.doc.Do(ctx, func(c redis.UniversalClient) (err error) {
+		keys, err = c.HKeys(ctx, s.doc.Key()).Result()
+		return err
+	})
 	if err != nil {
 		return nil, s.failed("read the rules in", err)
 	}
@@ -290,7 +296,7 @@ func (s *Sets) List(ctx context.Context) ([]Info, error) {
 	if len(keys) == 0 {
 		return nil, nil
 	}
-	fields, err := s.client.HMGet(ctx, s.key, keys...).Result()
+	fields, err := s.fields(ctx, keys...)
 	if err != nil {
 		return nil, s.failed("read the rules in", err)
 	}
@@ -324,9 +330,13 @@ func (s *Sets) Publish(ctx context.Context, set *Set, saw Info, keep int) error 
 	if err != nil {
 		return err
 	}
-	version, err := publish.Run(ctx, s.client, []string{s.key}, saw.mark(), set.Hash, info, files, keep).Uint64()
+	var version uint64
+	err = s.doc.Do(ctx, func(c redis.UniversalClient) (err error) {
+		version, err = publish.Run(ctx, c, []string{s.doc.Key()}, saw.mark(), set.Hash, info, files, keep).Uint64()
+		return err
+	})
 	if err != nil {
-		if _, told := errors.AsType[redis.Error](err); told { // Redis has refused it, so it is not published
+		if redisstore.Answered(err) { // Redis has refused it, so it is not published
 			return s.failed("publish in", err)
 		}
 		return s.failed("it is not known whether it was published; look with weir publish --list: publish in", err)

@@ -17,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/weir-ratelimit/weir/internal/published"
+	"github.com/weir-ratelimit/weir/internal/store"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
@@ -30,16 +31,22 @@ const patience = 10 * time.Second
 
 func open(t *testing.T, server *redistest.Server) *published.Sets {
 	t.Helper()
-	s, err := published.Open(server.URL(), "weir:")
+	return openURL(t, server.URL())
+}
+
+// openURL opens the sets on a client with the timeout of requests, as that of a process that serves.
+func openURL(t *testing.T, url string) *published.Sets {
+	t.Helper()
+	r, err := store.Connect(store.RedisOptions{URL: url})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
+		if err := r.Close(); err != nil {
 			t.Error(err)
 		}
 	})
-	return s
+	return published.New(r)
 }
 
 // client speaks to the server past the package.
@@ -352,11 +359,7 @@ func TestFollowerMayOnlyRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sets, err := published.Open(strings.Replace(server.URL(), "//", "//sidecar:secret@", 1), "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer sets.Close() //nolint:errcheck // only asked
+	sets := openURL(t, strings.Replace(server.URL(), "//", "//sidecar:secret@", 1))
 	saw, err := sets.Current(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -373,13 +376,11 @@ func TestFollowerMayOnlyRead(t *testing.T) {
 // counter counts a hit as that user.
 func counter(t *testing.T, server *redistest.Server) error {
 	t.Helper()
-	store, err := redisstore.New(redisstore.Options{
-		URL: strings.Replace(server.URL(), "//", "//sidecar:secret@", 1), Timeout: patience,
-	})
+	client := redistest.Client(t, strings.Replace(server.URL(), "//", "//sidecar:secret@", 1), patience)
+	store, err := redisstore.New(client, redisstore.Options{Timeout: patience})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer store.Close() //nolint:errcheck // only asked
 	p, err := limiter.NewPolicy(limiter.Params{Algorithm: limiter.Funnel, Limit: 1, Window: time.Second})
 	if err != nil {
 		t.Fatal(err)
@@ -391,11 +392,7 @@ func counter(t *testing.T, server *redistest.Server) error {
 // In a cluster all is the same.
 func TestCluster(t *testing.T) {
 	url := redistest.StartCluster(t, 3).URL()
-	sets, err := published.Open(url, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer sets.Close() //nolint:errcheck // everything was answered
+	sets := openURL(t, url)
 	f := sets.Follow(func(err error) { t.Error(err) })
 	ctx, cancel := context.WithCancel(t.Context())
 	changed, ended := make(chan struct{}, 1), make(chan error, 1)
@@ -429,11 +426,7 @@ func TestCluster(t *testing.T) {
 // Behind Sentinel a publication reaches the followers, and the next one the new master.
 func TestSentinel(t *testing.T) {
 	sentinel := redistest.StartSentinel(t)
-	sets, err := published.Open(sentinel.URL(), "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer sets.Close()               //nolint:errcheck // everything was answered
+	sets := openURL(t, sentinel.URL())
 	f := sets.Follow(func(error) {}) // of a failover it may hear or not
 	follows := func(text string) {
 		t.Helper()

@@ -32,15 +32,12 @@ func eachStore(t *testing.T, rules string, test func(t *testing.T, s *Service)) 
 		test(t, s)
 	})
 	t.Run("redis", func(t *testing.T) {
-		store, err := redisstore.New(redisstore.Options{URL: redistest.Start(t).URL(), Timeout: 5 * time.Second})
+		const timeout = 5 * time.Second
+		client := redistest.Client(t, redistest.Start(t).URL(), timeout)
+		store, err := redisstore.New(client, redisstore.Options{Timeout: timeout})
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() {
-			if err := store.Close(); err != nil {
-				t.Error(err)
-			}
-		})
 		s, _ := service(t, rules, func(o *options) { o.Store = store })
 		test(t, s)
 	})

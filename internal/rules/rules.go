@@ -37,7 +37,7 @@ type Observer interface {
 type Options struct {
 	// Paths are rule files and directories of them.
 	Paths []string
-	// Published, if not nil, are the rule sets in Redis. Rules closes them.
+	// Published, if not nil, are the rule sets in Redis. The caller closes their connections.
 	Published *published.Sets
 	// Process is what rule files leave to the process; its Rest is set here.
 	Process descriptors.Process
@@ -76,17 +76,13 @@ type compiled struct {
 }
 
 // Load loads the rules for the first time, which must succeed unless they may be empty.
-func Load(ctx context.Context, o Options) (_ *Rules, err error) {
+func Load(ctx context.Context, o Options) (*Rules, error) {
 	if o.HoldGC == nil {
 		o.HoldGC = func() func() { return func() {} }
 	}
 	r := &Rules{o: o, releaseGC: func() {}}
 	r.o.Process.Rest = r.rest
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, r.Close())
-		}
-	}()
+	var err error
 	r.reloader, err = reload.New(reload.Options[compiled]{
 		Source: r.source(), Compile: r.compile, Poll: o.Poll, Settle: o.Settle, OnLoad: r.loaded,
 	})
@@ -155,14 +151,6 @@ func (r *Rules) loaded(e reload.Event) {
 	case reload.Unwatched:
 	}
 	r.logLoad(e)
-}
-
-// Close ends the connections to Redis.
-func (r *Rules) Close() error {
-	if r.o.Published == nil {
-		return nil
-	}
-	return r.o.Published.Close()
 }
 
 // Run follows the sources until ctx is done.

@@ -16,21 +16,19 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
 )
 
-// Memory is the Options.URL that is no URL: counters are in this process's memory.
+// Memory names the store that is this process's memory.
 const Memory = "memory"
 
 // Options say which store, and what stands in front of it. The defaults are those of the flags of cmd/sidecar.
 type Options struct {
-	// URL is Memory, or the URL of a Redis: see redisstore.Forms.
-	URL string
+	// Redis is the first server, which the caller closes; nil counts in memory.
+	Redis *Redis
 	// Named are the URLs of further Redis servers, by the names that limits give them.
 	Named map[string]string
-	// KeyPrefix starts every key in Redis.
+	// KeyPrefix, Timeout and PoolSize are RedisOptions of the named ones.
 	KeyPrefix string
-	// Timeout bounds a request's wait for Redis.
-	Timeout time.Duration
-	// PoolSize is the number of connections to each Redis; 0 is the client's default.
-	PoolSize int
+	Timeout   time.Duration
+	PoolSize  int
 	// CachedDenials answers a cost that Redis has denied without asking again until it may pass.
 	CachedDenials bool
 	// FailurePolicy is the on_store_failure of limits that have none, for the log.
@@ -60,11 +58,12 @@ type Store struct {
 	// OutageTimes say when an outage is logged. They change before Run only.
 	OutageTimes OutageTimes
 
+	named  []*Redis   // connections to the named servers
 	redis  redisStore // nil for memory
 	memory *memstore.Store
 	local  *local // nil for memory
 	log    *slog.Logger
-	// remotes are the Redis servers, that of Options.URL first; none for memory.
+	// remotes are the Redis servers, the first one first; none for memory.
 	remotes  []*remote
 	requests func() uint64
 }
@@ -78,29 +77,27 @@ type redisStore interface {
 	Refunds(ctx context.Context, forget func(key string, reset bool), hears func(yes bool, why error))
 	Reset(ctx context.Context, key string) (existed bool, err error)
 	KeyOf(name string) (key string, ok bool)
-	Close() error
 }
 
 // Open makes the store. It does not connect: a Redis that cannot be reached is no error.
 func Open(o *Options) (*Store, error) {
-	if o.URL == Memory {
+	if o.Redis == nil {
 		return openMemory(o)
 	}
-	r, err := openRedis(o)
-	if err != nil {
-		return nil, err
+	s := &Store{local: &local{maxKeys: o.MaxKeys}, log: o.Log, requests: o.Requests, OutageTimes: defaultOutageTimes}
+	if err := s.openRedis(o); err != nil {
+		return nil, errors.Join(err, s.disconnect())
 	}
-	s := &Store{redis: r, local: &local{maxKeys: o.MaxKeys}, log: o.Log, requests: o.Requests, OutageTimes: defaultOutageTimes}
 	var names []string
 	servers, timeouts := map[string]guard.Server{}, map[string]time.Duration{}
-	r.Each(func(name string, server *redisstore.Store) {
+	s.redis.Each(func(name string, server *redisstore.Store) {
 		names = append(names, name)
 		servers[name], timeouts[name] = server, server.Timeout()
 		s.remotes = append(s.remotes, newRemote(name, server, o))
 	})
-	measured := limiter.Store(r)
+	measured := limiter.Store(s.redis)
 	if o.Instrument != nil {
-		measured = o.Instrument(r, names)
+		measured = o.Instrument(s.redis, names)
 	}
 	s.Breaker = guard.NewBreaker(guard.BreakerOptions{
 		Store: measured, Servers: servers, Answered: redisstore.Answered, Failures: redisstore.Failures,
@@ -135,41 +132,49 @@ func openMemory(o *Options) (*Store, error) {
 	return &Store{Store: m, Counters: m, memory: m, log: o.Log}, nil
 }
 
-// openRedis opens the server of Options.URL, and the named ones beside it.
-func openRedis(o *Options) (redisStore, error) {
-	open := func(name, url string) (*redisstore.Store, error) {
-		return redisstore.New(redisstore.Options{
-			Name:      name,
-			URL:       url,
-			KeyPrefix: o.KeyPrefix,
-			Timeout:   o.Timeout,
-			PoolSize:  o.PoolSize,
-			OnRestart: func(counters uint64, key string) {
-				o.Log.LogAttrs(context.Background(), slog.LevelWarn,
-					"counters start again: what Redis has of them cannot be of Weir; does something else write below the key prefix?",
-					slog.Uint64("counters", counters), slog.String("key", key))
-			},
-		})
+// openRedis makes the stores of counters, and connects to the named servers: s.named are their connections, also after
+// an error.
+func (s *Store) openRedis(o *Options) error {
+	counters := func(name string, r *Redis) (*redisstore.Store, error) {
+		return r.Counters(redisstore.Options{Name: name, OnRestart: func(counters uint64, key string) {
+			o.Log.LogAttrs(context.Background(), slog.LevelWarn,
+				"counters start again: what Redis has of them cannot be of Weir; does something else write below the key prefix?",
+				slog.Uint64("counters", counters), slog.String("key", key))
+		}})
 	}
-	first, err := open("", o.URL)
+	first, err := counters("", o.Redis)
 	if err != nil {
-		return nil, err
+		return err
 	}
+	s.redis = first
 	if len(o.Named) == 0 {
-		return first, nil
+		return nil
 	}
 	named := map[string]*redisstore.Store{}
-	group := redisstore.NewGroup(first, named)
 	for name, url := range o.Named {
-		if named[name], err = open(name, url); err != nil {
-			delete(named, name)
-			return nil, errors.Join(err, group.Close())
+		r, err := Connect(RedisOptions{URL: url, KeyPrefix: o.KeyPrefix, Timeout: o.Timeout, PoolSize: o.PoolSize})
+		if err != nil {
+			return err
+		}
+		s.named = append(s.named, r)
+		if named[name], err = counters(name, r); err != nil {
+			return err
 		}
 	}
-	return group, nil
+	s.redis = redisstore.NewGroup(first, named)
+	return nil
 }
 
-// Close returns the permits on lease and ends all connections.
+// disconnect ends the connections to the named servers.
+func (s *Store) disconnect() error {
+	var errs []error
+	for _, r := range s.named {
+		errs = append(errs, r.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// Close returns the permits on lease, and ends the connections to named servers.
 func (s *Store) Close() error {
 	if s.redis == nil {
 		return s.memory.Close()
@@ -178,7 +183,7 @@ func (s *Store) Close() error {
 		s.log.LogAttrs(context.Background(), slog.LevelWarn, "permits on lease are not given back",
 			slog.String("error", err.Error()))
 	}
-	return errors.Join(s.local.drop(), s.redis.Close())
+	return errors.Join(s.local.drop(), s.disconnect())
 }
 
 // String names the servers without passwords, or says Memory.

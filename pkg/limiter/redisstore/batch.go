@@ -63,8 +63,8 @@ type batcher struct {
 // send decides the batch and sets each call's out, or its err.
 func (r *batcher) send(ctx context.Context, b *batch) {
 	r.decide(ctx, b)
-	if again := r.apart(b); again != nil {
-		r.decide(ctx, again)
+	if refused := r.takeRefused(b); refused != nil {
+		r.decide(ctx, refused)
 	}
 }
 
@@ -120,7 +120,7 @@ func (noRetry) NoRetry() bool { return true }
 
 // write writes the script's arguments, which lua/call.lua describes.
 func (r *batcher) write(b *batch) {
-	now := r.around()
+	now := r.redisNow()
 	channel := ""
 	for _, c := range b.calls {
 		b.requests = appendDouble(b.requests, int64(len(c.hits)))
@@ -209,7 +209,7 @@ func (b *batch) read(answer any) error {
 		for range c.hits {
 			d, err := readDecision(text[:answerFields*double])
 			if err != nil {
-				c.err = failure(err.Error()) // of this request alone: the others were decided, and charged
+				c.err = requestError(err.Error()) // of this request alone: the others were decided, and charged
 			}
 			c.out = append(c.out, d)
 			text = text[answerFields*double:]
@@ -222,7 +222,7 @@ func (b *batch) read(answer any) error {
 		if !isNumber || !isText || i < 1 || i > int64(len(b.calls)) {
 			return fmt.Errorf("the script answered that request %v failed with %v", failures[0], failures[1])
 		}
-		b.calls[i-1].err = failure(why)
+		b.calls[i-1].err = requestError(why)
 	}
 	return nil
 }

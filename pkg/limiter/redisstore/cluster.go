@@ -3,76 +3,41 @@ package redisstore
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 )
 
-// slots is how many parts a Redis Cluster has. A script may touch the keys of one only.
-const slots = 16384
+// A shard is a master of a cluster with its slots. Its name is the master's address: when a replica takes over, the
+// slots belong to another shard.
 
-// tagged is a counter's key with what the limits of one descriptor share in braces: they lie in one slot, and their
-// requests are decided in one step. The values that a request brings have no braces of their own left in a key, so that
-// nobody chooses the slot of another's counter.
-func tagged(key string) string {
-	cut := strings.IndexByte(key, '|') + 1
-	if cut == 0 || strings.ContainsAny(key, "{}") {
-		return key
+// Shard returns the shard that has the counter of a key, as far as is known without a call; else, and outside of
+// clusters, "".
+func (s *Store) Shard(key string) string {
+	if s.cluster == nil || !s.knowsTopology.Load() {
+		return ""
 	}
-	return key[:cut] + "{" + key[cut:] + "}"
+	node, err := s.cluster.MasterForKey(context.Background(), s.keyInSlot(key)) // no call: the topology is known
+	if err != nil {
+		return ""
+	}
+	return node.Options().Addr
 }
 
-// untagged is the key that tagged made this of.
-func untagged(key string) string {
-	cut := strings.Index(key, "|{") + 1
-	if cut == 0 || !strings.HasSuffix(key, "}") {
-		return key
-	}
-	return key[:cut] + key[cut+1:len(key)-1]
-}
-
-// slotOf is where a key lies in a Redis Cluster: by what is between its first { and the next }, else by all of it.
-func slotOf(key string) uint16 {
-	if open := strings.IndexByte(key, '{'); open >= 0 {
-		if length := strings.IndexByte(key[open+1:], '}'); length > 0 {
-			key = key[open+1 : open+1+length]
-		}
-	}
-	crc := uint16(0)
-	for i := range len(key) {
-		crc = crc<<8 ^ crc16[byte(crc>>8)^key[i]]
-	}
-	return crc % slots
-}
-
-// crc16 is the table of the CRC of polynomial 0x1021 (XMODEM), which the Redis Cluster specification names.
-var crc16 = func() (table [256]uint16) {
-	for i := range table {
-		crc := uint16(i) << 8
-		for range 8 {
-			carry := crc >> 15
-			crc = crc<<1 ^ carry*0x1021
-		}
-		table[i] = crc
-	}
-	return table
-}()
-
-// lane is the queue of the master that has the slot of a key. Each has its own, so that one that does not answer
-// holds up nobody who asks another.
+// lane returns the queue of the master that has the slot of a key. Each master has its own, so that one that does not
+// answer delays no request to another.
 func (s *Store) lane(ctx context.Context, key string) (*queue, error) {
 	if s.cluster == nil {
 		return s.queue, nil
 	}
-	if !s.charted.Load() {
-		if err := s.firstChart(ctx); err != nil {
+	if !s.knowsTopology.Load() {
+		if err := s.learnTopology(ctx); err != nil {
 			return nil, fmt.Errorf("find the master of a slot: %w", err)
 		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	node, err := s.cluster.MasterForKey(ctx, key) // does not ask, since it is charted
+	node, err := s.cluster.MasterForKey(ctx, key) // no call: the topology is known
 	if err != nil {
 		s.cluster.ReloadState(ctx)
 		return nil, fmt.Errorf("find the master of a slot: %w", err)
@@ -86,32 +51,32 @@ func (s *Store) lane(ctx context.Context, key string) (*queue, error) {
 	return q, nil
 }
 
-// firstChart asks who has which slot, for the first time. It returns when ctx is done, which go-redis would not.
-func (s *Store) firstChart(ctx context.Context) error {
+// learnTopology asks which master has which slot, for the first time. It returns when ctx is done; go-redis would not.
+func (s *Store) learnTopology(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	asked := make(chan error, 1)
+	answer := make(chan error, 1)
 	go func() {
 		_, err := s.cluster.MasterForKey(ctx, "")
 		if err == nil {
-			s.charted.Store(true)
+			s.knowsTopology.Store(true)
 		}
-		asked <- err
+		answer <- err
 	}()
 	select {
-	case err := <-asked:
+	case err := <-answer:
 		return err
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
 
-// decideSlots decides a batch by one script call for each slot, all in one go. Calls that a slot which is moving does
-// not take together are asked again one by one.
+// decideSlots decides a batch by one script call for each slot, all in one pipeline. Calls that a moving slot refuses to
+// take together are sent once more, one by one.
 func (r *batcher) decideSlots(ctx context.Context, b *batch) {
 	groups := bySlot(b.calls)
 	r.runAll(ctx, groups)
-	var again []*batch
+	var single []*batch
 	for _, g := range groups {
 		if len(g.calls) == 1 || !isMoving(g.calls[0].err) {
 			continue
@@ -120,11 +85,11 @@ func (r *batcher) decideSlots(ctx context.Context, b *batch) {
 			c.forget()
 			alone := new(batch)
 			alone.add(c)
-			again = append(again, alone)
+			single = append(single, alone)
 		}
 	}
-	if again != nil {
-		r.runAll(ctx, again)
+	if single != nil {
+		r.runAll(ctx, single)
 	}
 }
 
@@ -177,7 +142,7 @@ func (r *batcher) runAll(ctx context.Context, groups []*batch) {
 	}
 }
 
-// process sends commands; their errors are theirs.
+// process sends commands. Each command holds its own error.
 func (r *batcher) process(ctx context.Context, cmds []*redis.Cmd) {
 	switch len(cmds) {
 	case 0:
@@ -192,15 +157,15 @@ func (r *batcher) process(ctx context.Context, cmds []*redis.Cmd) {
 	}
 }
 
-// reload has the client look who has which slot: after a failure that may be another server than before.
+// reload has the client ask which master has which slot: after a failure that may be another server than before.
 func (r *batcher) reload(ctx context.Context) {
 	if c, ok := r.client.(*redis.ClusterClient); ok {
 		c.ReloadState(ctx)
 	}
 }
 
-// isMoving says whether err is that of a slot that is being moved, some of whose keys are here and some there, so that
-// no call may have several.
+// isMoving reports whether err is that of a slot that is being moved: some of its keys are on each of two servers, so no
+// call may have several.
 func isMoving(err error) bool {
 	return redis.HasErrorPrefix(err, "TRYAGAIN")
 }

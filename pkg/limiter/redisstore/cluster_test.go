@@ -24,7 +24,7 @@ func TestCluster(t *testing.T) {
 	var stores atomic.Int64
 	fresh := func(t *testing.T, clock *limitertest.Clock) limiter.Store {
 		t.Helper()
-		return open(t, redisstore.Options{URL: c.URL(), KeyPrefix: fmt.Sprintf("t%d:", stores.Add(1)), Now: clock.Now})
+		return open(t, c.URL(), redisstore.Options{KeyPrefix: fmt.Sprintf("t%d:", stores.Add(1)), Now: clock.Now})
 	}
 	t.Run("contract", func(t *testing.T) { limitertest.Run(t, fresh) })
 	t.Run("scripts agree with Go", func(t *testing.T) { limitertest.HistoriesInTwoSteps(t, fresh, longtest.Pick(150, 600)) })
@@ -64,7 +64,7 @@ func clusterSlots(t *testing.T, c *redistest.Cluster) {
 
 // clusterTags: a request of several limits of one descriptor is one call.
 func clusterTags(t *testing.T, c *redistest.Cluster) {
-	s := open(t, redisstore.Options{URL: c.URL()})
+	s := open(t, c.URL(), redisstore.Options{})
 	same := []string{"funnel|shop|api_key=a", "fixed_window:day|shop|api_key=a", "token_bucket#2|shop|api_key=a"}
 	for _, key := range same {
 		if got, want := redisstore.SlotOf(s.Key(key)), redisstore.SlotOf("shop|api_key=a"); got != want {
@@ -104,7 +104,7 @@ func clusterUndoBesideOthers(t *testing.T, c *redistest.Cluster) {
 				continue // passes one at a time
 			}
 			t.Run(fmt.Sprintf("%s with %d used", a, used), func(t *testing.T) {
-				one, other := open(t, redisstore.Options{URL: c.URL()}), open(t, redisstore.Options{URL: c.URL()})
+				one, other := open(t, c.URL(), redisstore.Options{}), open(t, c.URL(), redisstore.Options{})
 				keys := apartKeys(t, c, one)
 				p := policy(t, limiter.Params{Algorithm: a, Limit: 1000, Window: time.Hour})
 				if a == limiter.SmoothWarmingUp {
@@ -153,8 +153,8 @@ func clusterUndoLater(t *testing.T, c *redistest.Cluster) {
 	} {
 		t.Run(a.String(), func(t *testing.T) {
 			clock := limitertest.NewClock()
-			one := open(t, redisstore.Options{URL: c.URL(), Now: clock.Now})
-			other := open(t, redisstore.Options{URL: c.URL(), Now: clock.Now})
+			one := open(t, c.URL(), redisstore.Options{Now: clock.Now})
+			other := open(t, c.URL(), redisstore.Options{Now: clock.Now})
 			keys, p, ban := apartKeys(t, c, one), policy(t, limiter.Params{Algorithm: a, Limit: 10, Window: time.Hour}), funnel(t, 0, time.Hour)
 			for _, key := range keys { // connects
 				take(t, one, key, p, 0)
@@ -184,7 +184,7 @@ func clusterUndoLater(t *testing.T, c *redistest.Cluster) {
 
 // clusterLongLog: a log that is too long to be sent about is charged and given back like any other.
 func clusterLongLog(t *testing.T, c *redistest.Cluster) {
-	s := open(t, redisstore.Options{URL: c.URL()})
+	s := open(t, c.URL(), redisstore.Options{})
 	keys, p := apartKeys(t, c, s), policy(t, limiter.Params{Algorithm: limiter.SlidingLog, Limit: 5000, Window: time.Hour})
 	hits := make([]limiter.Hit, 2000)
 	for i := range hits {
@@ -213,7 +213,7 @@ func clusterLongLog(t *testing.T, c *redistest.Cluster) {
 func clusterRace(t *testing.T, c *redistest.Cluster) {
 	for _, a := range []limiter.Algorithm{limiter.FixedWindow, limiter.Funnel, limiter.SlidingWindow, limiter.SlidingLog, limiter.Concurrency} {
 		t.Run(a.String(), func(t *testing.T) {
-			stores := []*redisstore.Store{open(t, redisstore.Options{URL: c.URL()}), open(t, redisstore.Options{URL: c.URL()})}
+			stores := []*redisstore.Store{open(t, c.URL(), redisstore.Options{}), open(t, c.URL(), redisstore.Options{})}
 			keys := apartKeys(t, c, stores[0])
 			var policies []*limiter.Policy
 			for _, most := range []int64{30, 60, 1000} {
@@ -259,14 +259,14 @@ func limit(p *limiter.Policy) int64 {
 }
 
 func clusterGiveBack(t *testing.T, c *redistest.Cluster) {
-	s := open(t, redisstore.Options{URL: c.URL(), Timeout: 500 * time.Millisecond})
+	s := open(t, c.URL(), redisstore.Options{Timeout: 500 * time.Millisecond})
 	keys, p := apartKeys(t, c, s), funnel(t, 10, time.Hour)
 	hits := []limiter.Hit{{Key: keys[0], Policy: p, N: 3}, {Key: keys[1], Policy: p, N: 3}, {Key: keys[2], Policy: p, N: 3, Mode: limiter.Shadow}}
 	out := make([]limiter.Decision, 3)
 	redistest.Await(t, func() error { return s.Take(t.Context(), hits, out) })
 	before := take(t, s, keys[0], p, 0).Remaining
 	shadow := take(t, s, keys[2], p, 0).Remaining
-	patient := open(t, redisstore.Options{URL: c.URL()})
+	patient := open(t, c.URL(), redisstore.Options{})
 	take(t, patient, keys[0], p, 0) // connects
 	c.Masters[1].Pause()
 	start := time.Now()
@@ -291,7 +291,7 @@ func clusterGiveBack(t *testing.T, c *redistest.Cluster) {
 }
 
 func clusterHungNode(t *testing.T, c *redistest.Cluster) {
-	s := open(t, redisstore.Options{URL: c.URL(), Timeout: 500 * time.Millisecond})
+	s := open(t, c.URL(), redisstore.Options{Timeout: 500 * time.Millisecond})
 	keys, p := apartKeys(t, c, s), funnel(t, 1000, time.Hour)
 	for _, key := range keys {
 		redistest.Await(t, func() error {
@@ -318,7 +318,7 @@ func clusterHungNode(t *testing.T, c *redistest.Cluster) {
 
 // clusterRefunds hears of what is given back on any node.
 func clusterRefunds(t *testing.T, c *redistest.Cluster) {
-	s := open(t, redisstore.Options{URL: c.URL()})
+	s := open(t, c.URL(), redisstore.Options{})
 	keys, p := apartKeys(t, c, s), funnel(t, 10, time.Hour)
 	hearRefunds(t, s, keys, limiter.Hit{Key: keys[0], Policy: p, N: -1}, limiter.Hit{Key: keys[1], Policy: p, N: -1}, limiter.Hit{Key: keys[2], Policy: p, N: -1})
 	resets(t, s, "funnel|shop|a=b", p)
@@ -355,7 +355,7 @@ func hearRefunds(t *testing.T, s *redisstore.Store, counters []string, hits ...l
 
 // clusterUser counts and hears of refunds as a user who may do what docs/operations.md says, and no more.
 func clusterUser(t *testing.T, c *redistest.Cluster) {
-	s := open(t, redisstore.Options{URL: strings.Replace(c.URL(), "://", "://weir:s3cret@", 1)})
+	s := open(t, strings.Replace(c.URL(), "://", "://weir:s3cret@", 1), redisstore.Options{})
 	if err := s.Ping(t.Context()); err != nil {
 		t.Error(err)
 	}
@@ -457,7 +457,7 @@ func (f *traffic) check(t *testing.T, lost []int64) {
 // clusterSlotMoves migrates a slot with counters, some of which begin meanwhile: every request is answered, and every
 // hit counts once.
 func clusterSlotMoves(t *testing.T, c *redistest.Cluster) {
-	s := open(t, redisstore.Options{URL: strings.Replace(c.URL(), "://", "://weir:s3cret@", 1), KeyPrefix: "weir:moves:"})
+	s := open(t, strings.Replace(c.URL(), "://", "://weir:s3cret@", 1), redisstore.Options{KeyPrefix: "weir:moves:"})
 	p := funnel(t, 1_000_000, 365*24*time.Hour)
 	var keys []string // in one slot, but for the last one, by a tag that is not ours
 	for i := range 6 {
@@ -503,7 +503,7 @@ func clusterSlotMoves(t *testing.T, c *redistest.Cluster) {
 // clusterMasterFails kills a master under traffic. Its replica takes over, and the same store goes on. What the replica
 // had not heard of is lost; nothing else.
 func clusterMasterFails(t *testing.T, c *redistest.Cluster) {
-	s := open(t, redisstore.Options{URL: c.URL(), Timeout: 200 * time.Millisecond})
+	s := open(t, c.URL(), redisstore.Options{Timeout: 200 * time.Millisecond})
 	keys, p := apartKeys(t, c, s), funnel(t, 1_000_000, 365*24*time.Hour)
 	f := startTraffic(t, s, keys, p)
 	f.more(t, 200)
@@ -525,7 +525,7 @@ func clusterMasterFails(t *testing.T, c *redistest.Cluster) {
 
 // BenchmarkCluster is what requests of one place and of two take, when nobody else asks.
 func BenchmarkCluster(b *testing.B) {
-	s := open(b, redisstore.Options{URL: redistest.StartCluster(b, 3).URL()})
+	s := open(b, redistest.StartCluster(b, 3).URL(), redisstore.Options{})
 	p, ban := funnel(b, 1_000_000_000, time.Hour), funnel(b, 0, time.Hour)
 	hit := func(key string, p *limiter.Policy) limiter.Hit { return limiter.Hit{Key: key, Policy: p, N: 1} }
 	for name, hits := range map[string][]limiter.Hit{

@@ -12,7 +12,7 @@ import (
 
 // Who hears of refunds does not hear of a call that takes at least what it gives back.
 func TestExchangeIsNoRefund(t *testing.T) {
-	s, p := open(t, redisstore.Options{URL: redistest.Start(t).URL()}), funnel(t, 10, time.Hour)
+	s, p := open(t, redistest.Start(t).URL(), redisstore.Options{}), funnel(t, 10, time.Hour)
 	heard := make(chan string, 10)
 	hears := make(chan struct{}, 1)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -12,7 +12,7 @@ func (s *Store) Queued() (flights, waiting int) {
 	return s.queue.flights, len(s.queue.waiting)
 }
 
-// CanLend says whether a request lends its goroutine to the next call.
+// CanLend reports whether a request lends its goroutine to the next call.
 func (s *Store) CanLend() bool { return s.queue.canLend() }
 
 // SetWall puts another clock in the place of this process's, before the store is used.
@@ -37,11 +37,14 @@ func StatsOfBatch(requests int) (all Stats) {
 // SlotOf is slotOf.
 func SlotOf(key string) uint16 { return slotOf(key) }
 
-// Besides is besides.
-func (s *Store) Besides(key string) string { return s.besides(key) }
+// KeyInSlot is keyInSlot.
+func (s *Store) KeyInSlot(key string) string { return s.keyInSlot(key) }
 
 // Key is a counter's name in Redis.
 func (s *Store) Key(key string) string { return s.key(key) }
+
+// CanLendAtAll reports whether the client ends a call at its deadline.
+func (s *Store) CanLendAtAll() bool { return s.canLend }
 
 // AddHook has h called for the store's commands.
 func (s *Store) AddHook(h redis.Hook) { s.client.AddHook(h) }

@@ -22,7 +22,7 @@ type Group struct {
 	named map[string]*Store
 }
 
-// NewGroup returns the group of a first store and of named ones. Its Close closes them.
+// NewGroup returns the group of a first store and of named ones.
 func NewGroup(first *Store, named map[string]*Store) *Group {
 	return &Group{first: first, named: named}
 }
@@ -35,9 +35,6 @@ func (g *Group) each(f func(s *Store) error) error {
 	}
 	return errors.Join(errs...)
 }
-
-// Close closes all stores.
-func (g *Group) Close() error { return g.each((*Store).Close) }
 
 // String returns the names of all servers, without users and passwords.
 func (g *Group) String() string {
@@ -74,7 +71,7 @@ func (g *Group) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Deci
 		name := hits[i].Policy.Store()
 		s := g.of(name)
 		if s == nil {
-			return unavailable(failure(fmt.Sprintf("there is no store %q: add --named-store %s=URL", name, name)))
+			return unavailable(requestError(fmt.Sprintf("there is no store %q: add --named-store %s=URL", name, name)))
 		}
 		if err := s.fitForRedisCell(hits[i : i+1]); err != nil {
 			return s.unavailable(err)

@@ -14,8 +14,8 @@ import (
 // denied, have keys of their own or share one; it was 64 times. Times are the least of several.
 func TestLinearTime(t *testing.T) {
 	server := redistest.Start(t)
-	one, second := open(t, redisstore.Options{URL: server.URL(), Timeout: time.Minute}),
-		open(t, redisstore.Options{URL: server.URL(), Timeout: time.Minute, KeyPrefix: "second:"})
+	one, second := open(t, server.URL(), redisstore.Options{Timeout: time.Minute}),
+		open(t, server.URL(), redisstore.Options{Timeout: time.Minute, KeyPrefix: "second:"})
 	stores := map[string]limiter.Store{
 		"one store":  one,
 		"two stores": scattered{redisstore.NewGroup(one, map[string]*redisstore.Store{"second": second})},

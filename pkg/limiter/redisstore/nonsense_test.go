@@ -103,9 +103,12 @@ func TestNonsenseStartsAgain(t *testing.T) {
 	server := redistest.Start(t)
 	c, clock := client(t, server), limitertest.NewClock()
 	var reported []string
-	s := open(t, redisstore.Options{URL: server.SocketURL(), Now: clock.Now, OnRestart: func(counters uint64, key string) {
-		reported = append(reported, fmt.Sprint(counters, " ", key))
-	}})
+	s := open(t, server.SocketURL(), redisstore.Options{
+		Now: clock.Now,
+		OnRestart: func(counters uint64, key string) {
+			reported = append(reported, fmt.Sprint(counters, " ", key))
+		},
+	})
 	states := nonsense(clock.Now())
 	restarted := 0
 	for i, p := range everyStep(t) {

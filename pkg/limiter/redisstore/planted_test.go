@@ -22,7 +22,7 @@ import (
 func TestStatesThatTakeMillionsOfHits(t *testing.T) {
 	server := redistest.Start(t)
 	c, clock := client(t, server), limitertest.NewClock()
-	s := open(t, redisstore.Options{URL: server.SocketURL(), Now: clock.Now})
+	s := open(t, server.SocketURL(), redisstore.Options{Now: clock.Now})
 	rng := rand.New(rand.NewPCG(1, 2))
 	for i := range 160 {
 		a, now, text := limiter.SlidingLog, clock.Now(), packed

@@ -23,7 +23,7 @@ const (
 )
 
 // A request may send its batch from its own goroutine, which it then cannot leave before the batch is answered. It does
-// so only while answers are quick: the store's timeout is at most lendTimeout, and the latest call took at most
+// so only while answers are quick: the client ends a call at its deadline, the store's timeout is at most lendTimeout, and the latest call took at most
 // lendLatency.
 const (
 	lendTimeout = 20 * time.Millisecond
@@ -198,7 +198,7 @@ func (q *queue) add(c *call) (begin bool) {
 }
 
 // canLend reports whether a batch ends soon enough for a request to wait for it even after the request is cancelled.
-func (q *queue) canLend() bool { return q.timeout <= lendTimeout && q.quick.Load() }
+func (q *queue) canLend() bool { return q.store.canLend && q.timeout <= lendTimeout && q.quick.Load() }
 
 // begin starts a flight. With lend it sends the first batch from the caller's goroutine, which takes 14 us less than
 // waiting for another one.

@@ -73,7 +73,7 @@ func waiting(t *testing.T, s *redisstore.Store, n int) {
 
 func TestRequestsShareTheNextCall(t *testing.T) {
 	server := redistest.Start(t)
-	s, c := open(t, redisstore.Options{URL: server.URL()}), client(t, server)
+	s, c := open(t, server.URL(), redisstore.Options{}), client(t, server)
 	p := funnel(t, 30, time.Hour)
 	resume := held(t, server, s)
 	var answers []<-chan asked
@@ -106,7 +106,7 @@ func TestRequestsShareTheNextCall(t *testing.T) {
 
 func TestCallIsBounded(t *testing.T) {
 	server := redistest.Start(t)
-	s, c := open(t, redisstore.Options{URL: server.URL()}), client(t, server)
+	s, c := open(t, server.URL(), redisstore.Options{}), client(t, server)
 	resume := held(t, server, s)
 	before := redisstore.MaxFlights + 2 // script calls
 	hits := make([]limiter.Hit, 100)
@@ -131,7 +131,7 @@ func TestCallIsBounded(t *testing.T) {
 
 func TestAbandonedRequestIsNotCharged(t *testing.T) {
 	server := redistest.Start(t)
-	s := open(t, redisstore.Options{URL: server.URL()})
+	s := open(t, server.URL(), redisstore.Options{})
 	p := funnel(t, 10, time.Hour)
 	resume := held(t, server, s)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -153,7 +153,7 @@ func TestAbandonedRequestIsNotCharged(t *testing.T) {
 // the call: here nothing answers for as long as the test waits.
 func TestCancelledRequestReturns(t *testing.T) {
 	server := redistest.Start(t)
-	s := open(t, redisstore.Options{URL: server.URL(), Timeout: time.Hour})
+	s := open(t, server.URL(), redisstore.Options{Timeout: time.Hour})
 	p := funnel(t, 10, time.Hour)
 	for range 100 { // so that the store knows that calls are quick
 		take(t, s, "warm", p, 0)
@@ -185,8 +185,8 @@ func TestCancelledRequestReturns(t *testing.T) {
 // quick. So with the default timeout a cancelled request returns at most that much later.
 func TestLending(t *testing.T) {
 	server := redistest.Start(t)
-	short := open(t, redisstore.Options{URL: server.URL(), Timeout: redisstore.DefaultTimeout})
-	long := open(t, redisstore.Options{URL: server.URL(), Timeout: time.Second})
+	short := open(t, server.URL(), redisstore.Options{Timeout: redisstore.DefaultTimeout})
+	long := open(t, server.URL(), redisstore.Options{Timeout: time.Second})
 	p := funnel(t, 10, time.Hour)
 	hit, out := []limiter.Hit{{Key: "k", Policy: p, Look: true}}, make([]limiter.Decision, 1)
 	if short.CanLend() {
@@ -210,7 +210,7 @@ func TestLending(t *testing.T) {
 
 func TestDeadlineInTheQueue(t *testing.T) {
 	server := redistest.Start(t)
-	s := open(t, redisstore.Options{URL: server.URL()})
+	s := open(t, server.URL(), redisstore.Options{})
 	resume := held(t, server, s)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
@@ -224,7 +224,7 @@ func TestDeadlineInTheQueue(t *testing.T) {
 // TestOneBadRequestOfABatch has a limit that Redis cannot decide, since it has no such module, fail the requests that ask it.
 func TestOneBadRequestOfABatch(t *testing.T) {
 	server := redistest.Start(t)
-	s := open(t, redisstore.Options{URL: server.URL()})
+	s := open(t, server.URL(), redisstore.Options{})
 	p := funnel(t, 10, time.Hour)
 	resume := held(t, server, s)
 	hit := func(key string) limiter.Hit { return limiter.Hit{Key: key, Policy: p, N: 1} }
@@ -257,7 +257,7 @@ func TestOneBadRequestOfABatch(t *testing.T) {
 }
 
 func TestRequestLargerThanABatch(t *testing.T) {
-	s := open(t, redisstore.Options{URL: redistest.Start(t).URL()})
+	s := open(t, redistest.Start(t).URL(), redisstore.Options{})
 	p := funnel(t, 10, time.Hour)
 	hits := make([]limiter.Hit, 5000)
 	for i := range hits {
@@ -277,7 +277,7 @@ func TestRequestLargerThanABatch(t *testing.T) {
 // TestHastyAndPatientRequests has requests give up at any moment: those that are answered are answered right, no
 // more are admitted than may be, and what the patient are denied was charged to somebody.
 func TestHastyAndPatientRequests(t *testing.T) {
-	s := open(t, redisstore.Options{URL: redistest.Start(t).SocketURL()})
+	s := open(t, redistest.Start(t).SocketURL(), redisstore.Options{})
 	const limit = 5000
 	p := funnel(t, limit, 365*24*time.Hour)
 	var admitted, unknown atomic.Int64

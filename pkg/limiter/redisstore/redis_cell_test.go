@@ -44,7 +44,7 @@ func about(want, got limiter.Decision) bool {
 // TestRedisCell is one hit after the other, with the answers that CL.THROTTLE has for them.
 func TestRedisCell(t *testing.T) {
 	server := redistest.StartRedisCell(t)
-	s, c := open(t, redisstore.Options{URL: server.URL()}), client(t, server)
+	s, c := open(t, server.URL(), redisstore.Options{}), client(t, server)
 	p := cell(t, 30, time.Minute, 16)
 	const none, never = 0, limiter.Never
 	for _, tt := range []struct {
@@ -83,7 +83,7 @@ func TestRedisCell(t *testing.T) {
 // TestRedisCellGivenBackWholeIsForgotten: the module itself leaves such a key behind for ever.
 func TestRedisCellGivenBackWholeIsForgotten(t *testing.T) {
 	server := redistest.StartRedisCell(t)
-	s, c := open(t, redisstore.Options{URL: server.URL()}), client(t, server)
+	s, c := open(t, server.URL(), redisstore.Options{}), client(t, server)
 	for i, given := range []int64{-1, -2, -3, -7} {
 		key := strconv.Itoa(i)
 		take(t, s, key, cell(t, 1, time.Second, 7), 1)
@@ -97,7 +97,7 @@ func TestRedisCellGivenBackWholeIsForgotten(t *testing.T) {
 // TestRedisCellGivenBackALittleLate: a negative time to live of 1 ms, cut off, means none to the module, and no error.
 func TestRedisCellGivenBackALittleLate(t *testing.T) {
 	server := redistest.StartRedisCell(t)
-	s, c := open(t, redisstore.Options{URL: server.URL()}), client(t, server)
+	s, c := open(t, server.URL(), redisstore.Options{}), client(t, server)
 	p := cell(t, 1, time.Second, 7)
 	for i := range 40 {
 		key := strconv.Itoa(i)
@@ -114,7 +114,7 @@ func TestRedisCellGivenBackALittleLate(t *testing.T) {
 
 // TestRedisCellOverflow: 59 times 10 years is half a time of 10 years in the module's 64 bits.
 func TestRedisCellOverflow(t *testing.T) {
-	s := open(t, redisstore.Options{URL: redistest.StartRedisCell(t).URL()})
+	s := open(t, redistest.StartRedisCell(t).URL(), redisstore.Options{})
 	p := cell(t, 1, limiter.MaxWindow, 5)
 	take(t, s, "k", p, 2)
 	if d := take(t, s, "k", p, 59); d.Allowed || d.Remaining != 3 || d.RetryAfter != limiter.Never {
@@ -131,7 +131,7 @@ func TestRedisCellOverflow(t *testing.T) {
 // TestRedisCellRequests decides requests of several hits, as a whole, beside a funnel of Weir's own.
 func TestRedisCellRequests(t *testing.T) {
 	server := redistest.StartRedisCell(t)
-	s := open(t, redisstore.Options{URL: server.URL()})
+	s := open(t, server.URL(), redisstore.Options{})
 	module, own := cell(t, 5, time.Hour, 5), funnel(t, 5, time.Hour)
 	ban := funnel(t, 0, time.Hour)
 	hit := func(key string, p *limiter.Policy, n int64, m limiter.Mode) limiter.Hit {
@@ -204,7 +204,7 @@ func TestRedisCellRequests(t *testing.T) {
 // TestRedisCellUndoneKeyExpires: what a denied request puts back lives as long as it did.
 func TestRedisCellUndoneKeyExpires(t *testing.T) {
 	server := redistest.StartRedisCell(t)
-	s, c := open(t, redisstore.Options{URL: server.URL()}), client(t, server)
+	s, c := open(t, server.URL(), redisstore.Options{}), client(t, server)
 	p := cell(t, 1, time.Minute, 5)
 	take(t, s, "m", p, 2)
 	before := c.Get(t.Context(), "weir:1:m").Val()
@@ -231,7 +231,7 @@ func failing(t *testing.T, s *redisstore.Store, want string, hits ...limiter.Hit
 
 func TestRedisCellMissing(t *testing.T) {
 	server := redistest.Start(t)
-	s := open(t, redisstore.Options{URL: server.URL()})
+	s := open(t, server.URL(), redisstore.Options{})
 	for n, want := range map[int64]limiter.Decision{-1: {Allowed: true}, 0: {RetryAfter: limiter.Never}, 1: {RetryAfter: limiter.Never}} {
 		if diff := cmp.Diff(want, take(t, s, "ban", cell(t, 0, time.Second, 0), n)); diff != "" {
 			t.Errorf("%d on a ban, which needs no module: (-want +got)\n%s", n, diff)
@@ -257,7 +257,7 @@ func TestRedisCellRights(t *testing.T) {
 		}
 	}
 	do("ACL SETUSER least on >secret ~weir:* +eval +evalsha +get +mget +set +del +time +pttl")
-	s := open(t, redisstore.Options{URL: "redis://least:secret@" + server.Addr() + "/0"})
+	s := open(t, "redis://least:secret@"+server.Addr()+"/0", redisstore.Options{})
 	failing(t, s, "may not run CL.THROTTLE", limiter.Hit{Key: "k", Policy: cell(t, 5, time.Second, 5), N: 1})
 	do("ACL SETUSER least +cl.throttle")
 	do("REPLICAOF 127.0.0.1 1")
@@ -276,7 +276,7 @@ func TestRedisCellRights(t *testing.T) {
 // TestRedisCellNonsenseStartsAgain: what the module cannot read, or cannot have left, is no state.
 func TestRedisCellNonsenseStartsAgain(t *testing.T) {
 	server := redistest.StartRedisCell(t)
-	s, c := open(t, redisstore.Options{URL: server.URL()}), client(t, server)
+	s, c := open(t, server.URL(), redisstore.Options{}), client(t, server)
 	p := cell(t, 5, time.Hour, 5)
 	in := func(d time.Duration) string { return strconv.FormatInt(time.Now().Add(d).UnixNano(), 10) }
 	for _, state := range []string{
@@ -322,7 +322,7 @@ func TestRedisCellNonsenseStartsAgain(t *testing.T) {
 // TestRedisCellNeedsUTF8: the module would take the whole server down over another key.
 func TestRedisCellNeedsUTF8(t *testing.T) {
 	server := redistest.StartRedisCell(t)
-	s := open(t, redisstore.Options{URL: server.URL()})
+	s := open(t, server.URL(), redisstore.Options{})
 	failing(t, s, `the key "weir:1:\xff" is not UTF-8, which ends a Redis with the redis-cell module`,
 		limiter.Hit{Key: "\xff", Policy: cell(t, 5, time.Hour, 5), N: 1})
 	if err := s.Ping(t.Context()); err != nil {
@@ -350,7 +350,7 @@ func stats(tb testing.TB, c *redis.Client, command string) (s commandStats) {
 
 // TestRedisCellCountsWhatIsLeft: the module divides by whole microseconds, and so has 2,000,001 left here.
 func TestRedisCellCountsWhatIsLeft(t *testing.T) {
-	s := open(t, redisstore.Options{URL: redistest.StartRedisCell(t).URL()})
+	s := open(t, redistest.StartRedisCell(t).URL(), redisstore.Options{})
 	p := cell(t, 3600, 3601*time.Second, 4_000_000)
 	if left := take(t, s, "k", p, 2_000_000).Remaining; left != 2_000_000 {
 		t.Errorf("%d left, want 2000000", left)
@@ -499,7 +499,7 @@ func TestRedisCellAgreesWithFunnel(t *testing.T) {
 // BenchmarkEngine tells what Redis takes for a request of one hit, and for one that is denied by its other limit.
 func BenchmarkEngine(b *testing.B) {
 	server := redistest.StartRedisCell(b)
-	s, c := open(b, redisstore.Options{URL: server.SocketURL()}), client(b, server)
+	s, c := open(b, server.SocketURL(), redisstore.Options{}), client(b, server)
 	for _, e := range []limiter.Engine{limiter.EngineWeir, limiter.EngineRedisCell} {
 		p := policy(b, limiter.Params{Algorithm: limiter.Funnel, Limit: 100_000, Window: time.Second, Engine: e})
 		hits := []limiter.Hit{{Key: e.String(), Policy: p, N: 1}, {Key: "ban", Policy: funnel(b, 0, time.Hour), N: 1}}
@@ -525,7 +525,7 @@ func BenchmarkEngine(b *testing.B) {
 func TestRedisCellInABatch(t *testing.T) {
 	batch := func(t *testing.T, server *redistest.Server, requests ...[]limiter.Hit) (answers []asked) {
 		t.Helper()
-		s := open(t, redisstore.Options{URL: server.URL()})
+		s := open(t, server.URL(), redisstore.Options{})
 		resume := held(t, server, s)
 		var pending []<-chan asked
 		for i, hits := range requests {
@@ -574,7 +574,7 @@ func TestRedisCellInABatch(t *testing.T) {
 // module cannot divide by.
 func TestRedisCellNeverPromisesTooMuch(t *testing.T) {
 	server := redistest.StartRedisCell(t)
-	s, c := open(t, redisstore.Options{URL: server.SocketURL()}), client(t, server)
+	s, c := open(t, server.SocketURL(), redisstore.Options{}), client(t, server)
 	for _, in := range []struct {
 		limit, seconds, burst int64
 	}{

@@ -13,22 +13,25 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Of the connection that hears of refunds.
+// Times of the connection that hears of refunds.
 const (
-	// hearing is half of how long it may be silent, though it is pinged, before it counts as lost.
-	hearing = time.Second
-	// again is the pause before another connection is tried.
-	again = 500 * time.Millisecond
+	// maxSilence is half of how long it may be silent, though it is pinged, before it counts as lost.
+	maxSilence = time.Second
+	// reconnectPause is the pause before another connection is tried.
+	reconnectPause = 500 * time.Millisecond
 )
 
-// channel is where the scripts tell of refunds.
-func (s *Store) channel() string { return s.prefix + "refunds" }
+// Channel returns the name of the channel where scripts publish the keys of counters that got a refund, and Reset those
+// that it deleted. prefix is a key prefix with FormatVersion.
+func Channel(prefix string) string { return prefix + "refunds" }
 
-// Refunds tells of each counter that hits were given back to, by any process on this Redis: forget gets its key, and
-// whether all of it was reset. It runs until ctx is done.
+func (s *Store) channel() string { return Channel(s.prefix) }
+
+// Refunds calls forget for each counter that any process on this Redis refunded hits to: with its key, and whether all
+// of it was reset. It runs until ctx is done.
 //
-// hears(true, nil) says that no refund from now on is missed; hears(false, why) that some may be: the connection is lost,
-// or the user may not subscribe. A connection that no longer carries anything is noticed within two seconds.
+// It calls hears(true, nil) when no refund from then on is missed, and hears(false, why) when some may be: the connection
+// is lost, or the user may not subscribe. It notices within two seconds that a connection carries nothing any more.
 func (s *Store) Refunds(ctx context.Context, forget func(key string, reset bool), hears func(yes bool, why error)) {
 	for ctx.Err() == nil {
 		err := s.hearRefunds(ctx, forget, func() { hears(true, nil) })
@@ -38,18 +41,18 @@ func (s *Store) Refunds(ctx context.Context, forget func(key string, reset bool)
 		hears(false, s.unavailable(err))
 		select {
 		case <-ctx.Done():
-		case <-time.After(again):
+		case <-time.After(reconnectPause):
 		}
 	}
 }
 
-// hearRefunds listens on one connection until it fails. It begins when it hears what it said itself, on each master of a
-// cluster: so it knows that it may publish, and that all that is published from then on comes.
+// hearRefunds listens on one connection until it fails. It calls begins when it hears its own message, on each master of
+// a cluster: then it knows that it may publish, and that all that is published from then on arrives.
 func (s *Store) hearRefunds(ctx context.Context, forget func(key string, reset bool), begins func()) error {
 	sub := s.client.Subscribe(ctx, s.channel())
 	defer func() { _ = sub.Close() }()
-	defer context.AfterFunc(ctx, func() { _ = sub.Close() })() // it does not look at ctx while it waits
-	if _, err := sub.ReceiveTimeout(ctx, hearing); err != nil {
+	defer context.AfterFunc(ctx, func() { _ = sub.Close() })() // a receive does not end with ctx
+	if _, err := sub.ReceiveTimeout(ctx, maxSilence); err != nil {
 		return fmt.Errorf("subscribe to %s: %w", s.channel(), err)
 	}
 	self := " " + rand.Text() // no key begins with a space: the prefix is before it
@@ -57,8 +60,8 @@ func (s *Store) hearRefunds(ctx context.Context, forget func(key string, reset b
 	if err != nil {
 		return fmt.Errorf("publish to %s: %w", s.channel(), err)
 	}
-	for heard := time.Now(); time.Since(heard) < 2*hearing && ctx.Err() == nil; {
-		message, err := sub.ReceiveTimeout(ctx, hearing/2)
+	for heard := time.Now(); time.Since(heard) < 2*maxSilence && ctx.Err() == nil; {
+		message, err := sub.ReceiveTimeout(ctx, maxSilence/2)
 		if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
 			if err := sub.Ping(ctx); err != nil {
 				return fmt.Errorf("ping of the connection that hears of refunds: %w", err)
@@ -85,7 +88,7 @@ func (s *Store) hearRefunds(ctx context.Context, forget func(key string, reset b
 	return errors.New("nothing is heard of refunds any more")
 }
 
-// publish says something on every master, and on how many that is.
+// publish publishes a text on every master, and returns how many there are.
 func (s *Store) publish(ctx context.Context, text string) (masters int64, err error) {
 	if s.cluster == nil {
 		return 1, s.client.Publish(ctx, s.channel(), text).Err()

@@ -67,10 +67,10 @@ func resets(t *testing.T, s resetter, key string, p *limiter.Policy) {
 
 func TestReset(t *testing.T) {
 	server, second := redistest.Start(t), redistest.Start(t)
-	s, p := open(t, redisstore.Options{URL: server.URL()}), funnel(t, 3, time.Hour)
+	s, p := open(t, server.URL(), redisstore.Options{}), funnel(t, 3, time.Hour)
 	t.Run("a server", func(t *testing.T) { resets(t, s, "funnel|shop|a=b", p) })
 	t.Run("a group", func(t *testing.T) {
-		g := redisstore.NewGroup(s, map[string]*redisstore.Store{"second": open(t, redisstore.Options{URL: second.URL()})})
+		g := redisstore.NewGroup(s, map[string]*redisstore.Store{"second": open(t, second.URL(), redisstore.Options{})})
 		resets(t, &oneOf{g}, "funnel|shop|a=b", p.In("second"))
 	})
 	t.Run("a server that is away", func(t *testing.T) {
@@ -101,14 +101,14 @@ func (o *oneOf) Refunds(ctx context.Context, forget func(key string, reset bool)
 }
 
 func TestKeyOf(t *testing.T) {
-	s := open(t, redisstore.Options{URL: "redis://localhost"})
+	s := open(t, "redis://localhost", redisstore.Options{})
 	if key, ok := s.KeyOf("weir:1:funnel|shop|a={b}"); key != "funnel|shop|a={b}" || !ok {
 		t.Errorf("%q, %t", key, ok)
 	}
 	if key, ok := s.KeyOf("other:1:funnel"); ok {
 		t.Errorf("%q is below another prefix", key)
 	}
-	c := open(t, redisstore.Options{URL: "redis+cluster://localhost"})
+	c := open(t, "redis+cluster://localhost", redisstore.Options{})
 	if key, ok := c.KeyOf("weir:1:funnel|{shop|a=b}"); key != "funnel|shop|a=b" || !ok {
 		t.Errorf("%q, %t in a cluster", key, ok)
 	}

@@ -16,7 +16,7 @@ import (
 func TestSentinel(t *testing.T) {
 	servers := redistest.StartSentinel(t, "--requirepass", "s3cret", "--masterauth", "s3cret")
 	url := strings.Replace(servers.URL(), "://", "://:s3cret@", 1)
-	s := open(t, redisstore.Options{URL: url, Timeout: 200 * time.Millisecond})
+	s := open(t, url, redisstore.Options{Timeout: 200 * time.Millisecond})
 	p := funnel(t, 1_000_000, 365*24*time.Hour)
 	f := startTraffic(t, s, []string{"a", "b"}, p)
 	f.more(t, 200)
@@ -31,7 +31,7 @@ func TestSentinel(t *testing.T) {
 	}
 	hearRefunds(t, s, []string{"a"}, limiter.Hit{Key: "a", Policy: p, N: -1})
 
-	wrong := open(t, redisstore.Options{URL: strings.Replace(url, redistest.SentinelPassword, "wr0ng", 1)})
+	wrong := open(t, strings.Replace(url, redistest.SentinelPassword, "wr0ng", 1), redisstore.Options{})
 	err := wrong.Ping(t.Context())
 	if got := fmt.Sprint(err); !errors.Is(err, limiter.ErrUnavailable) || strings.Contains(got, "wr0ng") || strings.Contains(got, "s3cret") {
 		t.Errorf("wrong password of the sentinel: %v, want an ErrUnavailable that shows none", err)
@@ -41,7 +41,7 @@ func TestSentinel(t *testing.T) {
 // TestMasterBecomesReplica: the old master stays and refuses to be written to. The same store finds the new one.
 func TestMasterBecomesReplica(t *testing.T) {
 	servers := redistest.StartSentinel(t)
-	s := open(t, redisstore.Options{URL: servers.URL(), Timeout: 200 * time.Millisecond})
+	s := open(t, servers.URL(), redisstore.Options{Timeout: 200 * time.Millisecond})
 	redistest.Await(t, func() error { return counts(t, s) })
 	servers.Failover(t)
 	redistest.AwaitMaster(t, servers.Replica)
@@ -53,7 +53,7 @@ func TestMasterBecomesReplica(t *testing.T) {
 // TestReadOnlyReplica: a server that became a replica, without a sentinel, counts again when it is a master again.
 func TestReadOnlyReplica(t *testing.T) {
 	server, other := redistest.Start(t), redistest.Start(t)
-	s := open(t, redisstore.Options{URL: server.URL()})
+	s := open(t, server.URL(), redisstore.Options{})
 	if err := counts(t, s); err != nil {
 		t.Fatal(err)
 	}

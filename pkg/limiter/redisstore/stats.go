@@ -3,28 +3,29 @@ package redisstore
 import (
 	"sort"
 	"sync/atomic"
+	"time"
 )
 
 // BatchSizes are the upper bounds of Stats.Batches.
 var BatchSizes = [...]int{1, 2, 4, 8, 16, 32, 64, 128, maxBatch}
 
-// Stats is what a Store has done since it was made, and its connections.
+// Stats counts what a Store has done since it was made, and describes the connections of its client.
 type Stats struct {
-	// Batches are the script calls by the requests that each carried: Batches[i] of up to BatchSizes[i] requests, and more
-	// than in the one before; the last of more than all. Requests is the sum.
+	// Batches are the script calls by the number of requests that each carried: Batches[i] counts calls of more than
+	// BatchSizes[i-1] and up to BatchSizes[i] requests, the last one calls of more. Requests is the sum of all requests.
 	Batches  [len(BatchSizes) + 1]uint64
 	Requests uint64
-	// Texts are the script calls that had to be made again with the script's text, since Redis did not know it.
+	// Texts are the script calls that were sent a second time, with the script's text, because Redis did not know it.
 	Texts uint64
-	// Restarted are the counters that were started again, since Weir cannot have left the state that they had: it cannot be
-	// read, or it lies too far ahead.
+	// Restarted are the counters that began anew because Weir cannot have written the state that Redis had: it cannot be
+	// read, or it lies too far in the future.
 	Restarted uint64
-	// Connections are those that are open, Idle those of them that nobody uses, to all nodes of a cluster.
+	// Connections are the open ones to all nodes of a cluster, Idle those of them that nobody uses.
 	Connections, Idle int
-	// Found and Made are the calls that found an idle connection, and that found none; Waits those that had to wait for
-	// one of the pool, and Timeouts those that waited in vain.
+	// Found and Made are the calls that found an idle connection, and that found none; Waits those that waited for a
+	// connection of the pool, and Timeouts those that waited in vain.
 	Found, Made, Waits, Timeouts uint64
-	// Stale are the connections that were closed since they were idle, old or broken.
+	// Stale are the connections that were closed because they were idle, old or broken.
 	Stale uint64
 }
 
@@ -41,7 +42,7 @@ func (s *sent) batch(requests int) {
 	s.requests.Add(uint64(requests)) //nolint:gosec // a length
 }
 
-// Stats is about the store now.
+// Stats returns the counts up to now.
 func (s *Store) Stats() Stats {
 	pool := s.client.PoolStats()
 	all := Stats{
@@ -61,10 +62,37 @@ func (s *Store) Stats() Stats {
 // Each calls f for the store, which has no name.
 func (s *Store) Each(f func(name string, s *Store)) { f("", s) }
 
-// Each calls f for every store, by name; the first has none.
+// Each calls f for every store by its name; the first has none.
 func (g *Group) Each(f func(name string, s *Store)) {
 	f("", g.first)
 	for name, s := range g.named {
 		f(name, s)
 	}
+}
+
+// reportPause is the least time between two calls of Options.OnRestart, so that a program that writes nonsense below
+// the key prefix does not flood a log.
+const reportPause = time.Minute
+
+// restarts counts the counters that the script restarted because their state cannot be one of Weir's. It is safe for
+// concurrent use.
+type restarts struct {
+	all      atomic.Uint64
+	reported atomic.Uint64 // of all
+	last     atomic.Int64  // when that was, in nanoseconds since the Unix epoch
+	report   func(counters uint64, key string)
+}
+
+// note counts the keys that a script call returned, and reports them if nothing was reported for a while.
+func (r *restarts) note(keys []any, now time.Time) {
+	if len(keys) == 0 {
+		return
+	}
+	all := r.all.Add(uint64(len(keys)))
+	last := r.last.Load()
+	if r.report == nil || now.UnixNano()-last < int64(reportPause) || !r.last.CompareAndSwap(last, now.UnixNano()) {
+		return
+	}
+	key, _ := keys[0].(string)
+	r.report(all-r.reported.Swap(all), cut(key))
 }

@@ -25,7 +25,7 @@ func one(t *testing.T, s limiter.Store, p *limiter.Policy, keys ...string) {
 // Calls are counted by the requests that they carry, and those that had to bring the script; connections are there.
 func TestStats(t *testing.T) {
 	server := redistest.Start(t)
-	s, p := open(t, redisstore.Options{URL: server.URL()}), funnel(t, 10, time.Hour)
+	s, p := open(t, server.URL(), redisstore.Options{}), funnel(t, 10, time.Hour)
 	one(t, s, p, "a", "b")
 	redistest.Do(t, server, "script", "flush")
 	one(t, s, p, "c")
@@ -56,7 +56,7 @@ func TestStatsBySize(t *testing.T) {
 // A group tells of each of its stores by name.
 func TestEach(t *testing.T) {
 	server := redistest.Start(t)
-	first, second := open(t, redisstore.Options{URL: server.URL()}), open(t, redisstore.Options{URL: server.URL()})
+	first, second := open(t, server.URL(), redisstore.Options{}), open(t, server.URL(), redisstore.Options{})
 	g := redisstore.NewGroup(first, map[string]*redisstore.Store{"second": second})
 	one(t, g, funnel(t, 10, time.Hour), "a")
 	one(t, g, funnel(t, 10, time.Hour).In("second"), "b", "c")
@@ -70,7 +70,7 @@ func TestEach(t *testing.T) {
 // In a cluster each slot is a call, and connections are those to all nodes.
 func clusterStats(t *testing.T, c *redistest.Cluster) {
 	t.Helper()
-	s, p := open(t, redisstore.Options{URL: c.URL()}), funnel(t, 10, time.Hour)
+	s, p := open(t, c.URL(), redisstore.Options{}), funnel(t, 10, time.Hour)
 	for i := range 20 {
 		one(t, s, p, fmt.Sprint("key", i))
 	}

@@ -28,22 +28,24 @@ func TestMain(m *testing.M) {
 // patient is a deadline that a busy machine keeps: these tests are about decisions, not about speed.
 const patient = 5 * time.Second
 
-// open makes a store on the server, closed when the test ends.
-func open(tb testing.TB, o redisstore.Options) *redisstore.Store {
+// open makes a store on a client of its own, which is closed when the test ends.
+func open(tb testing.TB, url string, o redisstore.Options) *redisstore.Store {
 	tb.Helper()
 	if o.Timeout == 0 {
 		o.Timeout = patient
 	}
-	s, err := redisstore.New(o)
+	s, err := redisstore.New(redistest.Client(tb, url, o.Timeout), o)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	tb.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			tb.Error(err)
-		}
-	})
 	return s
+}
+
+// counts takes one hit, which has to be counted.
+func counts(t *testing.T, s *redisstore.Store) error {
+	t.Helper()
+	hit := []limiter.Hit{{Key: t.Name(), Policy: funnel(t, 1000, time.Hour), N: 1}}
+	return s.Take(t.Context(), hit, make([]limiter.Decision, 1))
 }
 
 // client speaks to the server past the store.
@@ -86,8 +88,7 @@ func fresh(server *redistest.Server) func(t *testing.T, clock *limitertest.Clock
 	var stores atomic.Int64
 	return func(t *testing.T, clock *limitertest.Clock) limiter.Store {
 		t.Helper()
-		return open(t, redisstore.Options{
-			URL:       server.SocketURL(),
+		return open(t, server.SocketURL(), redisstore.Options{
 			KeyPrefix: fmt.Sprintf("t%d:", stores.Add(1)),
 			Now:       clock.Now,
 		})
@@ -111,7 +112,7 @@ func TestLinearizable(t *testing.T) {
 			prefix := fmt.Sprintf("of%d:", sidecars)
 			limitertest.Linearizable(t, sidecars, longtest.Pick(6, 20), func(t *testing.T, clocks []*limitertest.Clock) (stores []limiter.Store) {
 				for _, c := range clocks {
-					stores = append(stores, open(t, redisstore.Options{URL: server.SocketURL(), KeyPrefix: prefix, Now: c.Now}))
+					stores = append(stores, open(t, server.SocketURL(), redisstore.Options{KeyPrefix: prefix, Now: c.Now}))
 				}
 				return stores
 			})
@@ -122,8 +123,8 @@ func TestLinearizable(t *testing.T) {
 func TestTwoStoresShareOneLimit(t *testing.T) {
 	server := redistest.Start(t)
 	stores := []*redisstore.Store{
-		open(t, redisstore.Options{URL: server.URL()}),
-		open(t, redisstore.Options{URL: server.SocketURL()}),
+		open(t, server.URL(), redisstore.Options{}),
+		open(t, server.SocketURL(), redisstore.Options{}),
 	}
 	p := funnel(t, 100, time.Hour)
 	var admitted atomic.Int64
@@ -152,7 +153,7 @@ func TestTwoStoresShareOneLimit(t *testing.T) {
 
 func TestRedisClockDecides(t *testing.T) {
 	server := redistest.Start(t)
-	s := open(t, redisstore.Options{URL: server.URL()})
+	s := open(t, server.URL(), redisstore.Options{})
 	p := funnel(t, 1, 200*time.Millisecond)
 	if d := take(t, s, "k", p, 1); !d.Allowed {
 		t.Fatalf("first hit: %+v", d)
@@ -171,7 +172,7 @@ func TestRedisClockDecides(t *testing.T) {
 
 func TestStateIsDroppedWhenItNoLongerMatters(t *testing.T) {
 	server := redistest.Start(t)
-	s, c := open(t, redisstore.Options{URL: server.URL()}), client(t, server)
+	s, c := open(t, server.URL(), redisstore.Options{}), client(t, server)
 	take(t, s, "k", funnel(t, 10, time.Minute), 10)
 	ttl, err := c.PTTL(t.Context(), "weir:1:k").Result()
 	if err != nil {
@@ -188,7 +189,7 @@ func TestStateIsDroppedWhenItNoLongerMatters(t *testing.T) {
 
 func TestScriptFlushCostsNoHit(t *testing.T) {
 	server := redistest.Start(t)
-	s, c := open(t, redisstore.Options{URL: server.URL()}), client(t, server)
+	s, c := open(t, server.URL(), redisstore.Options{}), client(t, server)
 	p := funnel(t, 10, time.Hour)
 	for want := int64(9); want >= 5; want-- {
 		if err := c.ScriptFlush(t.Context()).Err(); err != nil {
@@ -202,7 +203,7 @@ func TestScriptFlushCostsNoHit(t *testing.T) {
 
 func TestOneCallARequest(t *testing.T) {
 	server := redistest.Start(t)
-	s, c := open(t, redisstore.Options{URL: server.URL()}), client(t, server)
+	s, c := open(t, server.URL(), redisstore.Options{}), client(t, server)
 	hits := []limiter.Hit{
 		{Key: "a", Policy: funnel(t, 10, time.Hour), N: 1},
 		{Key: "b", Policy: policy(t, limiter.Params{Algorithm: limiter.SlidingLog, Limit: 5, Window: time.Hour}), N: 1},
@@ -240,7 +241,7 @@ func calls(t *testing.T, c *redis.Client) (n int) {
 
 func TestDeadServer(t *testing.T) {
 	server := redistest.Start(t)
-	s := open(t, redisstore.Options{URL: server.URL(), Timeout: 50 * time.Millisecond})
+	s := open(t, server.URL(), redisstore.Options{Timeout: 50 * time.Millisecond})
 	p := funnel(t, 1000, time.Hour)
 	hit := []limiter.Hit{{Key: "k", Policy: p, N: 1}}
 	var out [1]limiter.Decision
@@ -272,8 +273,8 @@ func TestDeadServer(t *testing.T) {
 // TestLostAnswerIsNotAskedAgain hangs the server over one call: the call may be counted, but only once.
 func TestLostAnswerIsNotAskedAgain(t *testing.T) {
 	server := redistest.Start(t)
-	patientStore := open(t, redisstore.Options{URL: server.URL()})
-	hasty := open(t, redisstore.Options{URL: server.URL(), Timeout: 100 * time.Millisecond})
+	patientStore := open(t, server.URL(), redisstore.Options{})
+	hasty := open(t, server.URL(), redisstore.Options{Timeout: 100 * time.Millisecond})
 	p := funnel(t, 1000, time.Hour)
 	hit := []limiter.Hit{{Key: "k", Policy: p, N: 1}}
 	var out [1]limiter.Decision
@@ -291,7 +292,7 @@ func TestLostAnswerIsNotAskedAgain(t *testing.T) {
 
 func TestCancelledContext(t *testing.T) {
 	server := redistest.Start(t)
-	s := open(t, redisstore.Options{URL: server.URL()})
+	s := open(t, server.URL(), redisstore.Options{})
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	var out [1]limiter.Decision
@@ -303,11 +304,11 @@ func TestCancelledContext(t *testing.T) {
 
 func TestPassword(t *testing.T) {
 	server := redistest.Start(t, "--requirepass", "s3cret")
-	good := open(t, redisstore.Options{URL: "redis://:s3cret@" + server.Addr() + "/0"})
+	good := open(t, "redis://:s3cret@"+server.Addr()+"/0", redisstore.Options{})
 	if err := good.Ping(t.Context()); err != nil {
 		t.Error(err)
 	}
-	bad := open(t, redisstore.Options{URL: "redis://user:wr0ng@" + server.Addr() + "/0"})
+	bad := open(t, "redis://user:wr0ng@"+server.Addr()+"/0", redisstore.Options{})
 	err := bad.Ping(t.Context())
 	if !errors.Is(err, limiter.ErrUnavailable) || strings.Contains(err.Error(), "wr0ng") {
 		t.Errorf("wrong password: %v, want an ErrUnavailable without the password", err)
@@ -317,7 +318,7 @@ func TestPassword(t *testing.T) {
 // BenchmarkKey tells what a live key takes in Redis, by algorithm and by the hits that it has seen.
 func BenchmarkKey(b *testing.B) {
 	server := redistest.Start(b)
-	s, c := open(b, redisstore.Options{URL: server.SocketURL()}), client(b, server)
+	s, c := open(b, server.SocketURL(), redisstore.Options{}), client(b, server)
 	for _, in := range []limiter.Params{
 		{Algorithm: limiter.FixedWindow, Limit: 100, Window: time.Hour},
 		{Algorithm: limiter.Funnel, Limit: 100, Window: time.Hour},
@@ -358,7 +359,7 @@ func used(tb testing.TB, c *redis.Client) (bytes int64) {
 }
 
 func BenchmarkTake(b *testing.B) {
-	s := open(b, redisstore.Options{URL: redistest.Start(b).SocketURL()})
+	s := open(b, redistest.Start(b).SocketURL(), redisstore.Options{})
 	hit := []limiter.Hit{{Key: "k", Policy: policy(b, limiter.Params{Algorithm: limiter.Funnel, Limit: 1_000_000, Window: time.Second}), N: 1}}
 	var out [1]limiter.Decision
 	b.ReportAllocs()
@@ -390,7 +391,7 @@ func TestPingOfServerThatCannotCount(t *testing.T) {
 		{"other keys", "ACL SETUSER default resetkeys ~other:*", "ACL SETUSER default allkeys", "NOPERM"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			s := open(t, redisstore.Options{URL: server.URL()})
+			s := open(t, server.URL(), redisstore.Options{})
 			do(t, tt.spoil)
 			err := s.Ping(t.Context())
 			do(t, tt.repair)
@@ -412,7 +413,7 @@ func TestLeastPrivilege(t *testing.T) {
 	if err := client(t, server).Do(t.Context(), acl...).Err(); err != nil {
 		t.Fatal(err)
 	}
-	s := open(t, redisstore.Options{URL: "redis://least:secret@" + server.Addr() + "/0"})
+	s := open(t, "redis://least:secret@"+server.Addr()+"/0", redisstore.Options{})
 	if err := s.Ping(t.Context()); err != nil {
 		t.Error(err)
 	}

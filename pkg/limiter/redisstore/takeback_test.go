@@ -289,8 +289,8 @@ func newTwoStores(t *testing.T, server *redistest.Server, clock *limitertest.Clo
 		counter: limiter.Hit{Key: "counter 0", Policy: p, N: 1},
 		denies:  limiter.Hit{Key: "ban 1", Policy: funnel(t, 0, time.Hour), N: 1},
 	}
-	options := redisstore.Options{URL: server.SocketURL(), Now: clock.Now, KeyPrefix: t.Name()}
-	s.open = func() *process { return openProcess(t, options) }
+	options := redisstore.Options{Now: clock.Now, KeyPrefix: t.Name()}
+	s.open = func() *process { return openProcess(t, server.SocketURL(), options) }
 	return s
 }
 
@@ -340,12 +340,12 @@ type process struct {
 	answer                  <-chan asked
 }
 
-func openProcess(t *testing.T, o redisstore.Options) *process {
+func openProcess(t *testing.T, url string, o redisstore.Options) *process {
 	t.Helper()
 	p := &process{charged: make(chan struct{}, 1), waits: make(chan struct{}, 1), release: make(chan struct{})}
-	first := open(t, o)
+	first := open(t, url, o)
 	o.KeyPrefix, o.Name = o.KeyPrefix+"second", "second"
-	second := open(t, o)
+	second := open(t, url, o)
 	first.AddHook(hook(func(ask func()) {
 		ask()
 		if p.gated.Load() {

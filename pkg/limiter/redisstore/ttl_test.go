@@ -52,7 +52,7 @@ func TestEveryKeyEnds(t *testing.T) {
 			if err := c.FlushDB(t.Context()).Err(); err != nil {
 				t.Fatal(err)
 			}
-			m := &mortal{Store: open(t, redisstore.Options{URL: server.SocketURL(), Now: clock.Now}), tb: t, client: c}
+			m := &mortal{Store: open(t, server.SocketURL(), redisstore.Options{Now: clock.Now}), tb: t, client: c}
 			t.Cleanup(func() {
 				if m.found == 0 {
 					t.Error("no request has left a key: this test tests nothing")
@@ -62,7 +62,7 @@ func TestEveryKeyEnds(t *testing.T) {
 		}, 300)
 	})
 	t.Run("server's clock", func(t *testing.T) {
-		m := &mortal{Store: open(t, redisstore.Options{URL: server.SocketURL()}), tb: t, client: c}
+		m := &mortal{Store: open(t, server.SocketURL(), redisstore.Options{}), tb: t, client: c}
 		rng := rand.New(rand.NewPCG(6, 5))
 		for _, name := range limiter.AlgorithmNames() {
 			a, err := limiter.ParseAlgorithm(name)

@@ -40,7 +40,7 @@ func TestAnswered(t *testing.T) {
 	}
 	for _, st := range steps {
 		st.do()
-		s := open(t, redisstore.Options{URL: st.url, Timeout: 200 * time.Millisecond})
+		s := open(t, st.url, redisstore.Options{Timeout: 200 * time.Millisecond})
 		var out [1]limiter.Decision
 		err := s.Take(t.Context(), []limiter.Hit{{Key: "k", Policy: funnel(t, 5, time.Second), N: 1}}, out[:])
 		if !errors.Is(err, limiter.ErrUnavailable) || redisstore.Answered(err) != st.want {
@@ -49,43 +49,18 @@ func TestAnswered(t *testing.T) {
 	}
 }
 
-// However often connecting has failed, a server that is back is found by the next call, and the errors until then say why.
-func TestServerIsFoundAtOnce(t *testing.T) {
-	server := redistest.Start(t)
-	s := open(t, redisstore.Options{URL: server.URL(), Timeout: time.Second, PoolSize: 2})
-	hit := []limiter.Hit{{Key: "k", Policy: funnel(t, 1000, time.Hour), N: 1}}
-	var out [1]limiter.Decision
-	server.Kill()
-	for range 20 {
-		if err := s.Take(t.Context(), hit, out[:]); err == nil {
-			t.Fatal("a dead server answered")
+// TestPanicIsAnError: what panics while a request is decided is an error of the requests that were decided together, and of
+// none after them.
+func TestPanicIsAnError(t *testing.T) {
+	s := open(t, "redis://127.0.0.1:1/0", redisstore.Options{Now: func() int64 { panic("no time") }})
+	p := funnel(t, 1, time.Second)
+	for range 3 {
+		err := s.Take(t.Context(), []limiter.Hit{{Key: "k", Policy: p, N: 1}}, make([]limiter.Decision, 1))
+		if !errors.Is(err, limiter.ErrUnavailable) || !strings.Contains(err.Error(), "no time") {
+			t.Errorf("Take: %v, want an ErrUnavailable that says why", err)
 		}
 	}
-	server.Restart()
-	if err := s.Take(t.Context(), hit, out[:]); err != nil {
-		t.Errorf("after the server's return: %v", err)
+	if err := s.Ping(t.Context()); !errors.Is(err, limiter.ErrUnavailable) {
+		t.Errorf("Ping: %v, want an ErrUnavailable", err)
 	}
-}
-
-// Connections have a name, with and without a password.
-func TestName(t *testing.T) {
-	server := redistest.Start(t)
-	c := client(t, server)
-	named := func(url string, want int) {
-		t.Helper()
-		s := open(t, redisstore.Options{URL: url})
-		take(t, s, "k", funnel(t, 1000, time.Hour), 1)
-		list, err := c.ClientList(t.Context()).Result()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if n := strings.Count(list, " name=weir "); n != want {
-			t.Errorf("%d connections are named weir, want %d:\n%s", n, want, list)
-		}
-	}
-	named(server.URL(), 1)
-	if err := c.Do(t.Context(), "acl", "setuser", "weir", "on", ">secret", "~*", "&*", "+@all").Err(); err != nil {
-		t.Fatal(err)
-	}
-	named("redis://weir:secret@"+server.Addr(), 2)
 }

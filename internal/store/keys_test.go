@@ -1,4 +1,4 @@
-package rediskeys_test
+package store_test
 
 import (
 	"context"
@@ -10,16 +10,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
-	"go.uber.org/goleak"
 
-	"github.com/weir-ratelimit/weir/internal/rediskeys"
+	"github.com/weir-ratelimit/weir/internal/store"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
 // scene is a server with keys, and Keys of the prefix "a*:", which as a pattern would be like others.
-func scene(t *testing.T, names ...string) (*rediskeys.Keys, *redis.Client) {
+func scene(t *testing.T, names ...string) (*store.Keys, *redis.Client) {
 	t.Helper()
 	server := redistest.Start(t)
 	c := redis.NewClient(&redis.Options{Addr: server.Addr(), Protocol: 2})
@@ -33,7 +30,7 @@ func scene(t *testing.T, names ...string) (*rediskeys.Keys, *redis.Client) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	k, err := rediskeys.Open(server.URL(), "a*:")
+	k, err := store.OpenKeys(server.URL(), "a*:")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,10 +39,10 @@ func scene(t *testing.T, names ...string) (*rediskeys.Keys, *redis.Client) {
 }
 
 // names are the distinct keys that a walk visits.
-func names(t *testing.T, k *rediskeys.Keys, format, match string) map[string]rediskeys.Key {
+func names(t *testing.T, k *store.Keys, format, match string) map[string]store.Key {
 	t.Helper()
-	found := map[string]rediskeys.Key{}
-	err := k.Walk(t.Context(), format, match, true, func(_ context.Context, page []rediskeys.Key) error {
+	found := map[string]store.Key{}
+	err := k.Walk(t.Context(), format, match, true, func(_ context.Context, page []store.Key) error {
 		for _, key := range page {
 			found[key.Name] = key
 		}
@@ -67,7 +64,7 @@ func TestWalk(t *testing.T) {
 	types := map[string]string{}
 	for name, key := range got {
 		types[name] = key.Type
-		if ends := key.TTL > 59*time.Minute && key.TTL <= time.Hour; ends == key.Published() || (key.TTL == rediskeys.NoTTL) != key.Published() {
+		if ends := key.TTL > 59*time.Minute && key.TTL <= time.Hour; ends == key.Published() || (key.TTL == store.NoTTL) != key.Published() {
 			t.Errorf("%s has the time to live %s", name, key.TTL)
 		}
 		if key.Bytes < 20 || key.Bytes > 300 {
@@ -90,7 +87,7 @@ func TestDeleteMany(t *testing.T) {
 	}
 	k, c := scene(t, all...)
 	deleted, pages := 0, 0
-	err := k.Walk(t.Context(), "1", "*|shop|*", false, func(ctx context.Context, page []rediskeys.Key) error {
+	err := k.Walk(t.Context(), "1", "*|shop|*", false, func(ctx context.Context, page []store.Key) error {
 		pages++
 		if len(page) > 1000 {
 			t.Errorf("a page of %d keys", len(page))
@@ -117,7 +114,7 @@ func TestCluster(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	k, err := rediskeys.Open(cluster.URL(), "a*:")
+	k, err := store.OpenKeys(cluster.URL(), "a*:")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +123,7 @@ func TestCluster(t *testing.T) {
 		t.Errorf("%d keys, want 300", len(got))
 	}
 	deleted := 0
-	err = k.Walk(t.Context(), "1", "*", false, func(ctx context.Context, page []rediskeys.Key) error {
+	err = k.Walk(t.Context(), "1", "*", false, func(ctx context.Context, page []store.Key) error {
 		n, err := k.Delete(ctx, page)
 		deleted += n
 		return err
@@ -144,7 +141,7 @@ func TestDeleteIsTold(t *testing.T) {
 	if _, err := sub.Receive(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	err := k.Walk(t.Context(), "*", "*", false, func(ctx context.Context, page []rediskeys.Key) error {
+	err := k.Walk(t.Context(), "*", "*", false, func(ctx context.Context, page []store.Key) error {
 		_, err := k.Delete(ctx, page)
 		return err
 	})
@@ -180,13 +177,13 @@ func TestDeleteInPartIsTold(t *testing.T) {
 	if _, err := sub.Receive(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	k, err := rediskeys.Open(strings.Replace(server.URL(), "//", "//operator:secret@", 1), "")
+	k, err := store.OpenKeys(strings.Replace(server.URL(), "//", "//operator:secret@", 1), "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = k.Close() })
 	deleted := 0
-	err = k.Walk(t.Context(), "1", "*", false, func(ctx context.Context, page []rediskeys.Key) error {
+	err = k.Walk(t.Context(), "1", "*", false, func(ctx context.Context, page []store.Key) error {
 		n, err := k.Delete(ctx, page)
 		deleted += n
 		return err
@@ -221,7 +218,7 @@ func TestRights(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		k, err := rediskeys.Open(strings.Replace(server.URL(), "//", "//operator:secret@", 1), "")
+		k, err := store.OpenKeys(strings.Replace(server.URL(), "//", "//operator:secret@", 1), "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -229,7 +226,7 @@ func TestRights(t *testing.T) {
 			t.Errorf("%d keys, want 1", len(got))
 		}
 		var deleted int
-		err = k.Walk(t.Context(), "1", "*", true, func(ctx context.Context, page []rediskeys.Key) error {
+		err = k.Walk(t.Context(), "1", "*", true, func(ctx context.Context, page []store.Key) error {
 			deleted, err = k.Delete(ctx, page)
 			return err
 		})

@@ -1,11 +1,9 @@
-package redisstore
+package store
 
 import (
 	"errors"
 	"strings"
 	"testing"
-
-	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
 // TestReplyBoundsFollow: however replies come in pieces, what a Redis replies passes, each reply has the whole of the
@@ -37,29 +35,6 @@ func TestReplyBoundsFollow(t *testing.T) {
 				t.Fatalf("byte %d of %q: %v", i, bad, err)
 			}
 		}
-	}
-}
-
-// TestPanicIsAnError: what panics while a request is decided is an error of the requests that were decided together, and of
-// none after them.
-func TestPanicIsAnError(t *testing.T) {
-	s, err := New(Options{URL: "redis://127.0.0.1:1/0", Now: func() int64 { panic("no time") }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close() //nolint:errcheck // it has no connection
-	p, err := limiter.NewPolicy(limiter.Params{Algorithm: limiter.Funnel, Limit: 1, Window: 1e9})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for range 3 {
-		err := s.Take(t.Context(), []limiter.Hit{{Key: "k", Policy: p, N: 1}}, make([]limiter.Decision, 1))
-		if !errors.Is(err, limiter.ErrUnavailable) || !strings.Contains(err.Error(), "no time") {
-			t.Errorf("Take: %v, want an ErrUnavailable that says why", err)
-		}
-	}
-	if err := s.Ping(t.Context()); !errors.Is(err, limiter.ErrUnavailable) {
-		t.Errorf("Ping: %v, want an ErrUnavailable", err)
 	}
 }
 

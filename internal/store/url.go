@@ -1,4 +1,4 @@
-package redisstore
+package store
 
 import (
 	"errors"
@@ -14,25 +14,27 @@ import (
 
 // Forms are the forms of a store's URL, for people.
 const Forms = "redis://[user:password@]host:port/db, unix://[user:password@]/path?db=0, " +
-	"redis+sentinel://[user:password@]host:port,host:port/master/db or redis+cluster://[user:password@]host:port,host:port; " +
-	"rediss instead of redis for TLS"
+	"redis+sentinel://[user:password@]host:port,host:port/master/db or " +
+	"redis+cluster://[user:password@]host:port,host:port; rediss instead of redis for TLS"
 
-// A way is a kind of servers.
-type way int
+// deployment is how the servers behind a URL are deployed.
+type deployment int
 
 const (
-	server way = iota
+	server deployment = iota
 	socket
 	sentinel
 	cluster
 )
 
-// ways are the schemes. With an s behind redis they are those of TLS.
-var ways = map[string]way{"redis": server, "unix": socket, "redis+sentinel": sentinel, "redis+cluster": cluster}
+// schemes are those of URLs. With an s behind redis they mean TLS.
+var schemes = map[string]deployment{
+	"redis": server, "unix": socket, "redis+sentinel": sentinel, "redis+cluster": cluster,
+}
 
-// address is what a store's URL says.
+// address is a store's URL in parts.
 type address struct {
-	way            way
+	deployment     deployment
 	hosts          []string // host:port, or the path of a socket
 	user, password string
 	db             int
@@ -50,13 +52,13 @@ type address struct {
 	connIdle, connLifetime time.Duration
 }
 
-// CheckURL says what is wrong with a store's URL, and what to write instead. It quotes neither user nor password.
+// CheckURL returns what is wrong with a store's URL, and what to write instead. It quotes neither user nor password.
 func CheckURL(raw string) error {
 	_, err := parseURL(raw)
 	return err
 }
 
-// parseURL reads a URL. What it quotes in an error cannot be a part of a password that ended where nobody meant it to.
+// parseURL reads a URL. Its errors quote nothing that may be part of a password with unescaped special characters.
 func parseURL(raw string) (*address, error) {
 	a, err := readURL(raw)
 	if err != nil {
@@ -72,8 +74,9 @@ func readURL(raw string) (*address, error) {
 		scheme = "redis" + strings.TrimPrefix(scheme, "rediss")
 	}
 	var known bool
-	if a.way, known = ways[scheme]; !known {
-		return nil, errors.New("the scheme must be redis, rediss, unix, redis+sentinel, rediss+sentinel, redis+cluster or rediss+cluster")
+	if a.deployment, known = schemes[scheme]; !known {
+		return nil, errors.New("the scheme must be redis, rediss, unix, redis+sentinel, rediss+sentinel, redis+cluster or " +
+			"rediss+cluster")
 	}
 	authority, tail := rest, ""
 	if i := strings.IndexAny(rest, "/?#"); i >= 0 {
@@ -107,7 +110,7 @@ func (a *address) readAuthority(text string) error {
 		}
 		text = text[i+1:]
 	}
-	if a.way == socket {
+	if a.deployment == socket {
 		if text != "" {
 			return errors.New("a path of a socket begins with a slash: unix:///path")
 		}
@@ -120,22 +123,23 @@ func (a *address) readAuthority(text string) error {
 		}
 		a.hosts = append(a.hosts, full)
 	}
-	if a.way == server && len(a.hosts) > 1 {
+	if a.deployment == server && len(a.hosts) > 1 {
 		return errors.New("several hosts are those of redis+sentinel:// or redis+cluster://")
 	}
 	return nil
 }
 
-// withPort adds the port that a host has unless the URL says another.
+// withPort adds the default port to a host without one.
 func (a *address) withPort(text string) (string, error) {
 	host, port, err := net.SplitHostPort(text)
 	if err != nil {
 		host, port = strings.Trim(text, "[]"), "6379"
-		if a.way == sentinel {
+		if a.deployment == sentinel {
 			port = "26379"
 		}
 		if strings.Contains(host, ":") && !strings.HasPrefix(text, "[") {
-			return "", errors.New("a host has more than one colon; write an address of IPv6 in brackets, and a password's special characters as %XX")
+			return "", errors.New("a host has more than one colon; write an address of IPv6 in brackets, " +
+				"and a password's special characters as %XX")
 		}
 	}
 	if host == "" {
@@ -154,7 +158,7 @@ func (a *address) readPath(text string) error {
 		return errors.New("the path has a % that is not followed by two hexadecimal digits; write it as %25")
 	}
 	db := strings.Trim(where, "/")
-	switch a.way {
+	switch a.deployment {
 	case socket:
 		if !path.IsAbs(where) {
 			return errors.New("there is no path of a socket")
@@ -177,7 +181,7 @@ func (a *address) readDB(text string) error {
 	if err != nil {
 		return fmt.Errorf("the database must be a number, got %q", text)
 	}
-	if a.way == cluster && n != 0 {
+	if a.deployment == cluster && n != 0 {
 		return fmt.Errorf("a cluster has database 0 only, got %d", n)
 	}
 	a.db = int(n)
@@ -188,12 +192,14 @@ func (a *address) readDB(text string) error {
 func (a *address) readQuery(query string) error {
 	values, err := url.ParseQuery(query)
 	if err != nil {
-		return errors.New("the options cannot be read; write them as ?name=value&name=value, and special characters as %XX")
+		return errors.New("the options cannot be read; write them as ?name=value&name=value, " +
+			"and special characters as %XX")
 	}
 	texts := map[string]*string{
 		"key_prefix": &a.keyPrefix, "password_file": &a.passwordFile,
 		"sentinel_username": &a.sentinelUser, "sentinel_password": &a.sentinelPassword,
-		"tls_ca": &a.tlsFiles.ca, "tls_cert": &a.tlsFiles.cert, "tls_key": &a.tlsFiles.key, "tls_server_name": &a.tlsFiles.serverName,
+		"tls_ca": &a.tlsFiles.ca, "tls_cert": &a.tlsFiles.cert, "tls_key": &a.tlsFiles.key,
+		"tls_server_name": &a.tlsFiles.serverName,
 	}
 	times := map[string]*time.Duration{
 		"timeout": &a.timeout, "dial_timeout": &a.dialTimeout,
@@ -212,7 +218,7 @@ func (a *address) readQuery(query string) error {
 			if *to, err = strconv.Atoi(value); err != nil || *to < 1 || *to > 10_000 {
 				return fmt.Errorf("option %s must be a number from 1 to 10000, got %q", name, value)
 			}
-		} else if name == "db" && a.way == socket {
+		} else if name == "db" && a.deployment == socket {
 			if err := a.readDB(value); err != nil {
 				return err
 			}
@@ -223,16 +229,17 @@ func (a *address) readQuery(query string) error {
 	return a.checkOptions(values)
 }
 
-const optionNames = "timeout, key_prefix, password_file, pool_size, min_idle_conns, dial_timeout, conn_max_idle_time, conn_max_lifetime, " +
-	"with TLS tls_ca, tls_cert, tls_key and tls_server_name, with Sentinel sentinel_username and sentinel_password, and with unix db"
+const optionNames = "timeout, key_prefix, password_file, pool_size, min_idle_conns, dial_timeout, " +
+	"conn_max_idle_time, conn_max_lifetime, with TLS tls_ca, tls_cert, tls_key and tls_server_name, with Sentinel sentinel_username and sentinel_password, " +
+	"and with unix db"
 
-// checkOptions finds options that mean nothing here.
+// checkOptions finds options that do not fit the scheme or each other.
 func (a *address) checkOptions(values url.Values) error {
 	for name := range values {
 		if strings.HasPrefix(name, "tls_") && !a.tls {
 			return fmt.Errorf("option %s is for TLS; write rediss instead of redis", name)
 		}
-		if strings.HasPrefix(name, "sentinel_") && a.way != sentinel {
+		if strings.HasPrefix(name, "sentinel_") && a.deployment != sentinel {
 			return fmt.Errorf("option %s is for redis+sentinel://", name)
 		}
 	}
@@ -248,26 +255,7 @@ func (a *address) checkOptions(values url.Values) error {
 	return nil
 }
 
-// complete fills what the URL says into the options, and defaults where neither says anything.
-func (a *address) complete(o *Options) {
-	if a.keyPrefix != "" {
-		o.KeyPrefix = a.keyPrefix
-	}
-	if o.KeyPrefix == "" {
-		o.KeyPrefix = DefaultKeyPrefix
-	}
-	if a.timeout != 0 {
-		o.Timeout = a.timeout
-	}
-	if o.Timeout == 0 {
-		o.Timeout = DefaultTimeout
-	}
-	if a.poolSize != 0 {
-		o.PoolSize = a.poolSize
-	}
-}
-
-// Redact is a store's URL without user, password and options, to be shown and logged.
+// Redact returns a store's URL without user, password and options, for logs.
 func Redact(raw string) string {
 	scheme, rest, ok := strings.Cut(raw, "://")
 	if !ok {
@@ -278,15 +266,16 @@ func Redact(raw string) string {
 		authority, tail = rest[:i], rest[i:]
 	}
 	hosts := authority[strings.LastIndexByte(authority, '@')+1:]
-	if strings.ContainsAny(tail, "@#") || slices.ContainsFunc(strings.Split(hosts, ","), oddHost) { // it ends where nobody meant it to
+	// Else a password has unescaped special characters, and part of it may look like a host.
+	if strings.ContainsAny(tail, "@#") || slices.ContainsFunc(strings.Split(hosts, ","), isOddHost) {
 		return scheme + "://..."
 	}
 	where, _, _ := strings.Cut(tail, "?")
 	return scheme + "://" + hosts + where
 }
 
-// oddHost says whether a text may be something else than a host with its port.
-func oddHost(text string) bool {
+// isOddHost reports whether a text may be something else than a host with its port.
+func isOddHost(text string) bool {
 	host, port, ok := strings.Cut(text, ":")
 	if strings.HasPrefix(text, "[") {
 		host, port, ok = text, "", false

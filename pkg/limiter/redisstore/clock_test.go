@@ -34,7 +34,7 @@ func calendar(t *testing.T, limit int64, window time.Duration) *limiter.Policy {
 func TestClocksApart(t *testing.T) {
 	server := redistest.Start(t)
 	c := client(t, server)
-	right := open(t, redisstore.Options{URL: server.URL(), Timeout: 5 * time.Second})
+	right := open(t, server.URL(), redisstore.Options{Timeout: 5 * time.Second})
 	var out [3]limiter.Decision
 	if err := right.Take(t.Context(), []limiter.Hit{ // loads the script
 		{Key: "a", Policy: funnel(t, 10, day), Look: true}, {Key: "b", Policy: calendar(t, 10, day), Look: true},
@@ -43,7 +43,7 @@ func TestClocksApart(t *testing.T) {
 	}
 	for _, off := range []time.Duration{0, 59 * time.Minute, -59 * time.Minute, 5 * time.Hour, -5 * time.Hour, 400 * day, -400 * day, -50 * 365 * day} {
 		t.Run(off.String(), func(t *testing.T) {
-			wrong := open(t, redisstore.Options{URL: server.URL(), Timeout: 5 * time.Second})
+			wrong := open(t, server.URL(), redisstore.Options{Timeout: 5 * time.Second})
 			wrong.SetWall(func() int64 { return time.Now().Add(off).UnixMicro() })
 			hits := []limiter.Hit{
 				{Key: off.String() + " funnel", Policy: funnel(t, 10, 365*day), N: 1},
@@ -83,7 +83,7 @@ func TestClocksApart(t *testing.T) {
 // of the stores had to be asked again because its clock is in another window of the calendar.
 func TestClocksApartOfADeniedRequest(t *testing.T) {
 	here, there := redistest.Start(t), redistest.Start(t)
-	wrong, other := open(t, redisstore.Options{URL: here.URL()}), open(t, redisstore.Options{URL: there.URL()})
+	wrong, other := open(t, here.URL(), redisstore.Options{}), open(t, there.URL(), redisstore.Options{})
 	wrong.SetWall(func() int64 { return time.Now().Add(-400 * day).UnixMicro() })
 	g := redisstore.NewGroup(wrong, map[string]*redisstore.Store{"other": other})
 	deniedAfterApart(t, g, "month", "ban", "other")
@@ -91,7 +91,7 @@ func TestClocksApartOfADeniedRequest(t *testing.T) {
 
 // clusterApart is that of two slots of a cluster.
 func clusterApart(t *testing.T, c *redistest.Cluster) {
-	s := open(t, redisstore.Options{URL: c.URL()})
+	s := open(t, c.URL(), redisstore.Options{})
 	s.SetWall(func() int64 { return time.Now().Add(-400 * day).UnixMicro() })
 	keys := apartKeys(t, c, s)
 	deniedAfterApart(t, s, keys[0], keys[1], "")
@@ -118,7 +118,7 @@ func deniedAfterApart(t *testing.T, s limiter.Store, month, ban, store string) {
 // and nothing is charged.
 func TestClocksMoveApart(t *testing.T) {
 	server := redistest.Start(t)
-	s := open(t, redisstore.Options{URL: server.URL(), Timeout: 5 * time.Second})
+	s := open(t, server.URL(), redisstore.Options{Timeout: 5 * time.Second})
 	off, restless := 5*time.Hour, false
 	s.SetWall(func() int64 {
 		if restless {
@@ -147,7 +147,7 @@ func TestClocksMoveApart(t *testing.T) {
 func TestCalendarAtAnyTime(t *testing.T) {
 	server := redistest.Start(t)
 	clock := limitertest.NewClock()
-	s := open(t, redisstore.Options{URL: server.SocketURL(), Now: clock.Now, Timeout: 5 * time.Second})
+	s := open(t, server.SocketURL(), redisstore.Options{Now: clock.Now, Timeout: 5 * time.Second})
 	for _, name := range []string{"UTC", "Australia/Lord_Howe", "America/St_Johns", "Pacific/Apia", "Asia/Beirut"} {
 		zone, err := time.LoadLocation(name)
 		if err != nil {
@@ -176,7 +176,7 @@ func TestCalendarAtAnyTime(t *testing.T) {
 // TestCalendarExpires: a counter is kept until its window ends by the calendar.
 func TestCalendarExpires(t *testing.T) {
 	server := redistest.Start(t)
-	s, c := open(t, redisstore.Options{URL: server.URL()}), client(t, server)
+	s, c := open(t, server.URL(), redisstore.Options{}), client(t, server)
 	p := calendar(t, 10, 365*day)
 	d := take(t, s, "k", p, 1)
 	ttl := c.PTTL(t.Context(), "weir:1:k").Val()

@@ -15,12 +15,12 @@ import (
 // What is asked for the shard of a counter lies in the counter's slot, whatever the key and the prefix.
 func TestBesides(t *testing.T) {
 	for _, prefix := range []string{"weir:", "{weir}:", "a{b:", "a}b:", "{}:", "}{:"} {
-		s := open(t, redisstore.Options{URL: "redis+cluster://127.0.0.1:1", KeyPrefix: prefix})
+		s := open(t, "redis+cluster://127.0.0.1:1", redisstore.Options{KeyPrefix: prefix})
 		for _, key := range []string{
 			"funnel|shop|user=a", "funnel|", "|", "|x", "", "ping", "funnel:a|shop|{user}=a", "funnel|{}", "a{b|c", "a}b|c", "funnel|a}b", "x|y|z",
 		} {
-			if got, want := redisstore.SlotOf(s.Besides(key)), redisstore.SlotOf(s.Key(key)); got != want {
-				t.Errorf("prefix %q: %q is in slot %d, %s in %d", prefix, s.Besides(key), got, s.Key(key), want)
+			if got, want := redisstore.SlotOf(s.KeyInSlot(key)), redisstore.SlotOf(s.Key(key)); got != want {
+				t.Errorf("prefix %q: %q is in slot %d, %s in %d", prefix, s.KeyInSlot(key), got, s.Key(key), want)
 			}
 		}
 	}
@@ -28,8 +28,8 @@ func TestBesides(t *testing.T) {
 
 // clusterPing: a cluster counts if each of its masters does.
 func clusterPing(t *testing.T, c *redistest.Cluster) {
-	s := open(t, redisstore.Options{URL: c.URL()})
-	whole := open(t, redisstore.Options{URL: c.URL(), KeyPrefix: "{one}:"})
+	s := open(t, c.URL(), redisstore.Options{})
+	whole := open(t, c.URL(), redisstore.Options{KeyPrefix: "{one}:"})
 	if err := s.Ping(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +54,7 @@ func clusterPing(t *testing.T, c *redistest.Cluster) {
 // TestProbeShardOutsideOfAClusterIsProbe: there is one server, whatever the key.
 func TestProbeShardOutsideOfAClusterIsProbe(t *testing.T) {
 	server := redistest.Start(t)
-	s := open(t, redisstore.Options{URL: server.URL(), Timeout: time.Second})
+	s := open(t, server.URL(), redisstore.Options{Timeout: time.Second})
 	if err := s.ProbeShard(t.Context(), "funnel|shop|user=a"); err != nil {
 		t.Error(err)
 	}

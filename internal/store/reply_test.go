@@ -1,4 +1,4 @@
-package redisstore_test
+package store_test
 
 import (
 	"bufio"
@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/weir-ratelimit/weir/pkg/limiter"
-	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
 )
 
 // oddServer answers commands with a text, whatever they are: the first ones as a Redis does, if it is told to.
@@ -142,9 +141,9 @@ func TestOddReplies(t *testing.T) {
 		for _, when := range []string{"", "later "} { // from the first byte on; once connected
 			t.Run(strings.TrimSpace(o.name+" "+when), func(t *testing.T) {
 				s := newOddServer(t, when+o.reply)
-				store := open(t, redisstore.Options{URL: "redis://" + s.listener.Addr().String() + "/0", Timeout: 2 * time.Second})
+				store := open(t, "redis://"+s.listener.Addr().String()+"/0", 2*time.Second)
 				var out [1]limiter.Decision
-				err := store.Take(t.Context(), []limiter.Hit{{Key: "k", Policy: funnel(t, 10, time.Hour), N: 1}}, out[:])
+				err := store.Take(t.Context(), []limiter.Hit{{Key: "k", Policy: funnel(t, 10), N: 1}}, out[:])
 				if !errors.Is(err, limiter.ErrUnavailable) || len(err.Error()) > 1000 {
 					t.Errorf("Take: %.2000v, want a short ErrUnavailable", err)
 				}
@@ -156,8 +155,9 @@ func TestOddReplies(t *testing.T) {
 				}
 				good := "later $40\r\n" + strings.Repeat("\x00", 40) + "\r\n"
 				s.reply.Store(&good)
-				if d := take(t, store, "k", funnel(t, 10, time.Hour), 1); d.Allowed {
-					t.Errorf("a denial was read as %+v", d)
+				hit := []limiter.Hit{{Key: "k", Policy: funnel(t, 10), N: 1}}
+				if err := store.Take(t.Context(), hit, out[:]); err != nil || out[0].Allowed {
+					t.Errorf("a denial was read as %+v, %v", out[0], err)
 				}
 			})
 		}

@@ -1,0 +1,132 @@
+package shareddoc_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+
+	"github.com/weir-ratelimit/weir/internal/shareddoc"
+	"github.com/weir-ratelimit/weir/internal/store"
+	"github.com/weir-ratelimit/weir/internal/test/redistest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// connect makes a client with the timeout of requests, as that of a process that serves.
+func connect(t *testing.T, url string) *store.Redis {
+	t.Helper()
+	r, err := store.Connect(store.RedisOptions{URL: url})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return r
+}
+
+// Two documents hear of their own changes only, on one connection.
+func TestHintsShareAConnection(t *testing.T) {
+	server := redistest.Start(t)
+	r := connect(t, server.URL())
+	ctx, cancel := context.WithCancel(t.Context())
+	var wait sync.WaitGroup
+	hints := map[string]chan struct{}{}
+	for _, name := range []string{"a", "b"} {
+		c := make(chan struct{}, 1)
+		hints[name] = c
+		d := shareddoc.New(r, shareddoc.Options{Name: name, Timeout: time.Second})
+		d.Looked(nil)
+		wait.Go(func() { d.Watch(ctx, c) })
+	}
+	defer wait.Wait()
+	defer cancel()
+	for name, c := range hints {
+		select {
+		case <-c: // the connection is made
+		case <-time.After(5 * time.Second):
+			t.Fatalf("no hint that %s has a connection", name)
+		}
+	}
+	list := fmt.Sprint(redistest.Do(t, server, "client", "list", "type", "pubsub"))
+	if n := strings.Count(list, "id="); n != 1 {
+		t.Errorf("%d connections subscribe, want 1:\n%s", n, list)
+	}
+	redistest.Do(t, server, "publish", "weir:1:b", "")
+	select {
+	case <-hints["b"]:
+	case <-time.After(5 * time.Second):
+		t.Error("no hint of a publication")
+	}
+	select {
+	case <-hints["a"]:
+		t.Error("a hint of another document's publication")
+	default:
+	}
+}
+
+// A document that could not be read is hinted at until it can, and one with Poll after that time.
+func TestHintsWithoutPublications(t *testing.T) {
+	r := connect(t, "redis://127.0.0.1:1")
+	for name, poll := range map[string]time.Duration{"away": 0, "poll": time.Millisecond} {
+		d := shareddoc.New(r, shareddoc.Options{Name: name, Timeout: time.Second, Poll: poll})
+		if poll == 0 {
+			d.Looked(context.DeadlineExceeded)
+		} else {
+			d.Looked(nil)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended, hints := make(chan struct{}), make(chan struct{})
+		go func() {
+			defer close(ended)
+			d.Watch(ctx, hints)
+		}()
+		select {
+		case <-hints:
+		case <-time.After(5 * time.Second):
+			t.Errorf("%s: no hint", name)
+		}
+		cancel()
+		<-ended
+	}
+}
+
+// A call on a document may take longer than a request may.
+func TestCallsHaveATimeOfTheirOwn(t *testing.T) {
+	for name, start := range map[string]func() (url string, servers []*redistest.Server){
+		"server": func() (string, []*redistest.Server) {
+			s := redistest.Start(t)
+			return s.URL(), []*redistest.Server{s}
+		},
+		"cluster": func() (string, []*redistest.Server) {
+			c := redistest.StartCluster(t, 3)
+			return c.URL(), c.Masters
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			url, servers := start()
+			d := shareddoc.New(connect(t, url), shareddoc.Options{Name: "doc", Timeout: 5 * time.Second})
+			set := func() error {
+				return d.Do(t.Context(), func(c redis.UniversalClient) error {
+					return c.Set(t.Context(), d.Key(), "text", 0).Err()
+				})
+			}
+			redistest.Await(t, set)
+			for _, s := range servers {
+				s.Pause()
+				time.AfterFunc(500*time.Millisecond, s.Resume)
+			}
+			if err := set(); err != nil {
+				t.Errorf("a call of half a second: %v", err)
+			}
+		})
+	}
+}

@@ -1,0 +1,202 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/weir-ratelimit/weir/pkg/fileread"
+	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
+)
+
+const (
+	// topologyReload is how long a cluster's client uses what it knows of the slots, if nothing fails.
+	topologyReload = 10 * time.Second
+	// topologyTimeout is the least time that sentinels and nodes have to say who is the master. Requests that wait for it
+	// have a deadline of their own.
+	topologyTimeout = 250 * time.Millisecond
+	// commandTimeout bounds each call of a command that a person waits for.
+	commandTimeout = 5 * time.Second
+)
+
+// Redis is the connections to a server, to the master behind sentinels, or to a cluster. It is safe for concurrent use.
+type Redis struct {
+	Client redis.UniversalClient
+
+	server    string // for logs: without user and password
+	keyPrefix string
+	timeout   time.Duration
+
+	subscription subscription
+}
+
+// RedisOptions say which Redis. What the URL says of prefix, timeout and pool overrides the other fields.
+type RedisOptions struct {
+	// URL has one of Forms.
+	URL string
+	// KeyPrefix starts each key. Empty is redisstore.DefaultKeyPrefix.
+	KeyPrefix string
+	// Timeout bounds each round trip. 0 is redisstore.DefaultTimeout.
+	Timeout time.Duration
+	// MinTimeout is the least that Timeout is, whatever the URL says: for a client that decides no requests.
+	MinTimeout time.Duration
+	// PoolSize is the most connections kept at once; with a cluster, to each node. 0 is 10 per CPU, and 5 with a cluster.
+	PoolSize int
+}
+
+// Connect makes the client of a URL. It does not connect yet: an error is about the URL, or a file that it names. It
+// turns off the log of go-redis for the whole process: what it would write comes back as an error of a call.
+func Connect(o RedisOptions) (*Redis, error) {
+	a, err := parseURL(o.URL)
+	if err != nil {
+		return nil, err
+	}
+	for _, prefix := range []string{a.keyPrefix, o.KeyPrefix, redisstore.DefaultKeyPrefix} {
+		if prefix != "" {
+			o.KeyPrefix = prefix
+			break
+		}
+	}
+	if a.timeout != 0 {
+		o.Timeout = a.timeout
+	}
+	if o.Timeout == 0 {
+		o.Timeout = redisstore.DefaultTimeout
+	}
+	if a.poolSize != 0 {
+		o.PoolSize = a.poolSize
+	}
+	if o.Timeout < 0 || o.PoolSize < 0 {
+		return nil, fmt.Errorf("redis store: timeout and pool size must not be negative, got %s and %d",
+			o.Timeout, o.PoolSize)
+	}
+	o.Timeout = max(o.Timeout, o.MinTimeout)
+	silence()
+	r := &Redis{server: Redact(o.URL), keyPrefix: o.KeyPrefix, timeout: o.Timeout}
+	r.Client, err = a.client(&o)
+	return r, err
+}
+
+// ConnectForCommand is Connect for a command that a person waits for: few connections, on which a call may take long.
+func ConnectForCommand(url, keyPrefix string) (*Redis, error) {
+	return Connect(RedisOptions{URL: url, KeyPrefix: keyPrefix, MinTimeout: commandTimeout, PoolSize: 2})
+}
+
+// silence turns the log of go-redis off, which writes to standard error.
+var silence = sync.OnceFunc(func() { redis.SetLogger(discard{}) })
+
+type discard struct{}
+
+func (discard) Printf(context.Context, string, ...any) {}
+
+// Close ends all connections.
+func (r *Redis) Close() error { return r.Client.Close() }
+
+// String names the server, without user and password.
+func (r *Redis) String() string { return r.server }
+
+// KeyPrefix starts the keys of every release: "weir:".
+func (r *Redis) KeyPrefix() string { return r.keyPrefix }
+
+// Prefix starts the keys of this release: "weir:1:".
+func (r *Redis) Prefix() string { return r.keyPrefix + redisstore.FormatVersion }
+
+// Counters returns the store of counters on these connections. Name, Now and OnRestart of the options are used.
+func (r *Redis) Counters(o redisstore.Options) (*redisstore.Store, error) {
+	o.Server, o.KeyPrefix, o.Timeout = r.server, r.keyPrefix, r.timeout
+	return redisstore.New(r.Client, o)
+}
+
+// client makes the client. It does not connect.
+func (a *address) client(o *RedisOptions) (redis.UniversalClient, error) {
+	u, err := a.options(o)
+	if err != nil {
+		return nil, fmt.Errorf("redis store: %w", err)
+	}
+	switch a.deployment {
+	case sentinel:
+		return redis.NewFailoverClient(u.Failover()), nil
+	case cluster:
+		c := u.Cluster()
+		c.DisableRoutingPolicies = true
+		c.ClusterStateReloadInterval = topologyReload
+		return redis.NewClusterClient(c), nil
+	case socket:
+		s := u.Simple()
+		s.Network = "unix"
+		return redis.NewClient(s), nil
+	default:
+		return redis.NewClient(u.Simple()), nil
+	}
+}
+
+// options are those of the client. It reads the files that the URL names once, to find errors.
+func (a *address) options(o *RedisOptions) (*redis.UniversalOptions, error) {
+	u := &redis.UniversalOptions{
+		Addrs: a.hosts, DB: a.db, Username: a.user, Password: a.password, OnConnect: setNameLater,
+		MasterName: a.master, SentinelUsername: a.sentinelUser, SentinelPassword: a.sentinelPassword,
+
+		MaxRetries:            -1, // a call that was sent may have been counted: a second one would count twice
+		MinRetryBackoff:       -1, // a redirected call goes to the other server at once
+		MaxRetryBackoff:       -1,
+		DialerRetries:         1,
+		ContextTimeoutEnabled: true,
+		ReadTimeout:           o.Timeout, WriteTimeout: o.Timeout, PoolTimeout: o.Timeout,
+		// Connecting goes on behind a request that gave up, and serves the next one.
+		DialTimeout: max(time.Second, o.Timeout),
+
+		PoolSize: o.PoolSize, MinIdleConns: a.minIdle, PipelinePoolSize: -1,
+		ConnMaxIdleTime: a.connIdle, ConnMaxLifetime: a.connLifetime,
+		Protocol: 2, DisableIdentity: true,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	}
+	if a.dialTimeout != 0 {
+		u.DialTimeout = a.dialTimeout
+	}
+	if a.passwordFile != "" {
+		u.CredentialsProviderContext = a.credentials
+		if _, _, err := a.credentials(context.Background()); err != nil {
+			return nil, err
+		}
+	}
+	dialer := &net.Dialer{Timeout: u.DialTimeout}
+	dial := dialer.DialContext
+	if a.tls {
+		if _, err := a.tlsFiles.config(context.Background()); err != nil {
+			return nil, err
+		}
+		dial = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			return a.tlsFiles.dial(ctx, dialer, network, addr)
+		}
+	}
+	dial = boundedReplies(dial)
+	if a.deployment == sentinel || a.deployment == cluster {
+		u.ReadTimeout = max(u.ReadTimeout, topologyTimeout)
+	}
+	if a.user == "" && a.password == "" && a.passwordFile == "" {
+		dial, u.OnConnect = namedConns(dial, u.DialTimeout), nil
+	}
+	u.Dialer = neverFailing(dial)
+	return u, nil
+}
+
+// setNameLater names a connection for CLIENT LIST, after AUTH. A user who may not do that can count all the same.
+func setNameLater(ctx context.Context, conn *redis.Conn) error {
+	_ = conn.ClientSetName(ctx, "weir").Err()
+	return nil
+}
+
+// credentials reads the password for each connection, so that it can change.
+func (a *address) credentials(ctx context.Context) (user, password string, err error) {
+	text, err := fileread.ReadFile(ctx, a.passwordFile)
+	if err != nil {
+		return "", "", fmt.Errorf("password_file: %w", err)
+	}
+	return a.user, strings.TrimRight(string(text), "\r\n"), nil
+}

@@ -1,0 +1,216 @@
+package store_test
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/weir-ratelimit/weir/internal/store"
+	"github.com/weir-ratelimit/weir/internal/test/certtest"
+	"github.com/weir-ratelimit/weir/internal/test/redistest"
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
+)
+
+func TestMain(m *testing.M) {
+	// While a server is away go-redis tries once a second, and looks only then whether the client was closed.
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
+}
+
+// patient is a deadline that a busy machine keeps.
+const patient = 5 * time.Second
+
+// open makes the counters of a Redis, which is closed when the test ends.
+func open(t *testing.T, url string, timeout time.Duration) *redisstore.Store {
+	t.Helper()
+	r, err := store.Connect(store.RedisOptions{URL: url, Timeout: timeout})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	s, err := r.Counters(redisstore.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// funnel lets so many hits an hour pass.
+func funnel(t *testing.T, limit int64) *limiter.Policy {
+	t.Helper()
+	p, err := limiter.NewPolicy(limiter.Params{Algorithm: limiter.Funnel, Limit: limit, Window: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// counts takes one hit, which has to be counted.
+func counts(t *testing.T, s *redisstore.Store) error {
+	t.Helper()
+	hit := []limiter.Hit{{Key: t.Name(), Policy: funnel(t, 1000), N: 1}}
+	return s.Take(t.Context(), hit, make([]limiter.Decision, 1))
+}
+
+// A password in the URL is one of a user of an ACL, escaped.
+func TestUserOfAnACL(t *testing.T) {
+	server := redistest.Start(t, strings.Fields("--user default off --user weir on >s3:cr/t ~weir:* &weir:* +@all")...)
+	good := "redis://weir:" + url.PathEscape("s3:cr/t") + "@" + server.Addr() + "/0"
+	s := open(t, good, patient)
+	if err := errors.Join(s.Ping(t.Context()), counts(t, s)); err != nil {
+		t.Error(err)
+	}
+	bad := open(t, strings.Replace(good, "s3", "n0", 1), patient)
+	if err := counts(t, bad); !errors.Is(err, limiter.ErrUnavailable) || strings.Contains(err.Error(), "cr") {
+		t.Errorf("wrong password: %v, want an ErrUnavailable without it", err)
+	}
+}
+
+// TestPasswordFile changes the password on the server and in the file.
+func TestPasswordFile(t *testing.T) {
+	server := redistest.Start(t, "--requirepass", "one")
+	file := filepath.Join(t.TempDir(), "password")
+	write := func(password string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(password+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("one")
+	s := open(t, "redis://"+server.Addr()+"?password_file="+file, patient)
+	if err := counts(t, s); err != nil {
+		t.Fatal(err)
+	}
+	server.Kill()
+	server.SetArgs("--requirepass", "two")
+	write("two")
+	server.Restart()
+	redistest.Await(t, func() error { return counts(t, s) })
+}
+
+// TestTLS has a server that shows its certificate, and one that asks for ours.
+func TestTLS(t *testing.T) {
+	ca, stranger := certtest.New(t), certtest.New(t)
+	_, open1 := redistest.StartTLS(t, ca, false)
+	_, closed := redistest.StartTLS(t, ca, true)
+	own := func(a *certtest.Authority) string {
+		cert, key := a.Issue("weir", "weir")
+		return "&tls_cert=" + cert + "&tls_key=" + key
+	}
+	for _, tc := range []struct{ name, url, want string }{
+		{"authority", "rediss://" + open1 + "?tls_ca=" + ca.CA(), ""},
+		{"name", "rediss://" + open1 + "?tls_server_name=redis&tls_ca=" + ca.CA(), ""},
+		{"other name", "rediss://" + open1 + "?tls_server_name=other&tls_ca=" + ca.CA(), "not other"},
+		{"unknown authority", "rediss://" + open1, "certificate signed by unknown authority"},
+		{"own certificate", "rediss://" + closed + "?tls_ca=" + ca.CA() + own(ca), ""},
+		{"no certificate", "rediss://" + closed + "?tls_ca=" + ca.CA(), "limit store unavailable"},
+		{"a stranger's certificate", "rediss://" + closed + "?tls_ca=" + ca.CA() + own(stranger), "limit store unavailable"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			err := counts(t, open(t, tc.url, patient))
+			if tc.want == "" && err != nil {
+				t.Error(err)
+			}
+			if tc.want != "" && (!errors.Is(err, limiter.ErrUnavailable) || !strings.Contains(fmt.Sprint(err), tc.want)) {
+				t.Errorf("%v, want an ErrUnavailable that says %q", err, tc.want)
+			}
+		})
+	}
+}
+
+// TestCertificatesAreRenewed replaces the authority and all certificates under a running store.
+func TestCertificatesAreRenewed(t *testing.T) {
+	first, second, dir := certtest.New(t), certtest.New(t), t.TempDir()
+	server, addr := redistest.StartTLS(t, first, true)
+	authority, cert, key := filepath.Join(dir, "ca"), filepath.Join(dir, "cert"), filepath.Join(dir, "key")
+	install := func(a *certtest.Authority) {
+		t.Helper()
+		newCert, newKey := a.Issue("weir", "weir")
+		for to, from := range map[string]string{authority: a.CA(), cert: newCert, key: newKey} {
+			text, err := os.ReadFile(from)
+			if err == nil {
+				err = os.WriteFile(to, text, 0o600)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	install(first)
+	s := open(t, "rediss://"+addr+"?tls_ca="+authority+"&tls_cert="+cert+"&tls_key="+key, patient)
+	if err := counts(t, s); err != nil {
+		t.Fatal(err)
+	}
+	newCert, newKey := second.Issue("redis", "127.0.0.1")
+	redistest.Do(t, server, "config", "set", "tls-cert-file", newCert, "tls-key-file", newKey, "tls-ca-cert-file", second.CA())
+	kick := func() { redistest.Do(t, server, "client", "kill", "type", "normal") } // all connections but this one
+	kick()
+	redistest.Await(t, func() error {
+		if err := counts(t, s); !strings.Contains(fmt.Sprint(err), "certificate") {
+			return fmt.Errorf("with the old certificates: %w", err)
+		}
+		return nil
+	})
+	install(second)
+	redistest.Await(t, func() error { return counts(t, s) })
+
+	if err := os.WriteFile(cert, []byte("half writ"), 0o600); err != nil { // the last ones serve
+		t.Fatal(err)
+	}
+	kick()
+	redistest.Await(t, func() error { return counts(t, s) })
+}
+
+// However often connecting has failed, a server that is back is found by the next call, and the errors until then say why.
+func TestServerIsFoundAtOnce(t *testing.T) {
+	server := redistest.Start(t)
+	s := open(t, server.URL()+"?pool_size=2", time.Second)
+	hit := []limiter.Hit{{Key: "k", Policy: funnel(t, 1000), N: 1}}
+	var out [1]limiter.Decision
+	server.Kill()
+	for range 20 {
+		if err := s.Take(t.Context(), hit, out[:]); err == nil {
+			t.Fatal("a dead server answered")
+		}
+	}
+	server.Restart()
+	if err := s.Take(t.Context(), hit, out[:]); err != nil {
+		t.Errorf("after the server's return: %v", err)
+	}
+}
+
+// Connections have a name, with and without a password.
+func TestName(t *testing.T) {
+	server := redistest.Start(t)
+	c := redistest.Client(t, server.URL(), patient)
+	named := func(url string, want int) {
+		t.Helper()
+		s := open(t, url, patient)
+		if err := counts(t, s); err != nil {
+			t.Fatal(err)
+		}
+		list, err := c.ClientList(t.Context()).Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := strings.Count(list, " name=weir "); n != want {
+			t.Errorf("%d connections are named weir, want %d:\n%s", n, want, list)
+		}
+	}
+	named(server.URL(), 1)
+	if err := c.Do(t.Context(), "acl", "setuser", "weir", "on", ">secret", "~*", "&*", "+@all").Err(); err != nil {
+		t.Fatal(err)
+	}
+	named("redis://weir:secret@"+server.Addr(), 2)
+}

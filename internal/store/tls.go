@@ -1,0 +1,61 @@
+package store
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"github.com/weir-ratelimit/weir/pkg/fileread"
+)
+
+// readTimeout is how long the certificates of a connection may take to be read, before the last ones serve.
+const readTimeout = 250 * time.Millisecond
+
+// tlsFiles are the certificates of connections with TLS. They are read for each connection, so that they can be
+// renewed. While they cannot be read, for instance because only one of the two has been written, the last ones serve.
+type tlsFiles struct {
+	ca, cert, key string // paths; empty for the system's authorities, and for no certificate of our own
+	serverName    string // empty: the host's
+	last          atomic.Pointer[tls.Config]
+}
+
+// dial connects and shakes hands.
+func (f *tlsFiles) dial(ctx context.Context, dialer *net.Dialer, network, addr string) (net.Conn, error) {
+	short, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	config, err := f.config(short)
+	if err != nil {
+		if config = f.last.Load(); config == nil {
+			return nil, err
+		}
+	}
+	return (&tls.Dialer{NetDialer: dialer, Config: config}).DialContext(ctx, network, addr)
+}
+
+func (f *tlsFiles) config(ctx context.Context) (*tls.Config, error) {
+	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: f.serverName}
+	if f.ca != "" {
+		text, err := fileread.ReadFile(ctx, f.ca)
+		if err != nil {
+			return nil, fmt.Errorf("tls_ca: %w", err)
+		}
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM(text) {
+			return nil, errors.New("tls_ca: " + f.ca + " has no certificate in PEM")
+		}
+	}
+	if f.cert != "" {
+		own, err := fileread.X509KeyPair(ctx, f.cert, f.key)
+		if err != nil {
+			return nil, fmt.Errorf("tls_cert and tls_key: %w", err)
+		}
+		config.Certificates = []tls.Certificate{own}
+	}
+	f.last.Store(config)
+	return config, nil
+}

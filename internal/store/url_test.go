@@ -1,0 +1,109 @@
+package store_test
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/weir-ratelimit/weir/internal/store"
+)
+
+func TestCheckURL(t *testing.T) {
+	for _, tc := range []struct{ url, want string }{
+		{"redis://h", ""},
+		{"redis://h:1/0", ""},
+		{"redis://user:p%40ss@h:1/0?timeout=20ms&pool_size=3&key_prefix=a:", ""},
+		{"redis://:p@ss@[::1]:1/3", ""},
+		{"rediss://h?tls_ca=/x&tls_cert=/y&tls_key=/z&tls_server_name=n&conn_max_lifetime=1h", ""},
+		{"unix:///run/redis.sock?db=3", ""},
+		{"unix://u:p@/run/redis.sock", ""},
+		{"redis+sentinel://a,b:1,c:2/master/3?sentinel_username=u&sentinel_password=p", ""},
+		{"rediss+sentinel://a/master", ""},
+		{"redis+cluster://a:1,b:2,c", ""},
+		{"rediss+cluster://u:p@a:1/0?password_file=", ""},
+
+		{"", "the scheme must be redis, rediss, unix"},
+		{"memory", "the scheme must be redis, rediss, unix"},
+		{"http://h:1/", "the scheme must be redis, rediss, unix"},
+		{"redis://", "there is no host"},
+		{"redis://:6379", "there is no host"},
+		{"redis://u:pa ss@h:1/0", "user or password have special characters; write them as %XX"},
+		{"redis://u:secret%zz@h:1/0", "user or password have special characters; write them as %XX"},
+		{"redis://u:secret/rest@h:1/0", "there is an @ behind the host; write special characters of a password as %XX"},
+		{"redis://u:secret?rest@h:1/0", "there is an @ behind the host"},
+		{"redis://u:secret#rest@h:1/0", "there is an @ behind the host"},
+		{"redis://u:1/rest@h:1/0", "there is an @ behind the host"},
+		{"redis://h:1/0#x", "there is a #; write it as %23"},
+		{"redis://h:secret", "a port must be a number from 1 to 65535"},
+		{"redis://h:0", "a port must be a number from 1 to 65535"},
+		{"redis://h:70000", "a port must be a number from 1 to 65535"},
+		{"redis://a:b:c", "a host has more than one colon"},
+		{"redis://a,b/0", "several hosts are those of redis+sentinel:// or redis+cluster://"},
+		{"redis://u:secret@h:1/zero", `the database must be a number, got "zero"`},
+		{"redis://h/0?max_retries=3", `option "max_retries" is not known; use timeout, key_prefix`},
+		{"redis://h/0?timeout=20", `option timeout must be a time such as 20ms, got "20"`},
+		{"redis://h/0?pool_size=0", `option pool_size must be a number from 1 to 10000, got "0"`},
+		{"redis://h/0?db=3", `option "db" is not known`},
+		{"redis://h?tls_ca=/x", "option tls_ca is for TLS; write rediss instead of redis"},
+		{"redis://h?sentinel_password=x", "option sentinel_password is for redis+sentinel://"},
+		{"rediss://h?tls_cert=/x", "tls_cert and tls_key go together"},
+		{"redis://:secret@h?password_file=/x", "there is a password and a password_file; remove one of the two"},
+		{"unix://run/redis.sock", "a path of a socket begins with a slash: unix:///path"},
+		{"unix://", "there is no path of a socket"},
+		{"redis+sentinel://a:1,b:2", "there is no name of a master behind the sentinels"},
+		{"redis+sentinel://a:1/0/0", ""},
+		{"redis+sentinel://a:1/m/x", `the database must be a number, got "x"`},
+		{"redis+cluster://a:1,,b", "there is no host"},
+		{"redis+cluster://a:1/2", "a cluster has database 0 only, got 2"},
+	} {
+		err := store.CheckURL(tc.url)
+		if got := fmt.Sprint(err); (err == nil) != (tc.want == "") || !strings.Contains(got, tc.want) && tc.want != "" {
+			t.Errorf("%q: %v, want %q", tc.url, err, tc.want)
+		}
+		for _, shown := range []string{fmt.Sprint(err), store.Redact(tc.url)} {
+			for _, secret := range []string{"secret", "pa ss", "p@ss", "p%40ss", "rest"} {
+				if strings.Contains(shown, secret) {
+					t.Errorf("%q: %q shows the password", tc.url, shown)
+				}
+			}
+		}
+	}
+}
+
+func TestConnectNamesWhatIsWrong(t *testing.T) {
+	if _, err := store.Connect(store.RedisOptions{URL: "redis://h:1/0", Timeout: -1}); err == nil {
+		t.Error("a negative timeout was accepted")
+	}
+	none := filepath.Join(t.TempDir(), "none")
+	for url, want := range map[string]string{
+		"redis://h/zero":                    "the database must be a number",
+		"redis://h?password_file=" + none:   "password_file: open " + none,
+		"rediss://h?tls_ca=" + none:         "tls_ca: open " + none,
+		"rediss://h?tls_ca=/dev/null":       "tls_ca: /dev/null has no certificate in PEM",
+		"rediss://h?tls_cert=a&tls_key=b/b": "tls_cert and tls_key: open a",
+	} {
+		if _, err := store.Connect(store.RedisOptions{URL: url}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", url, err, want)
+		}
+	}
+}
+
+func TestRedact(t *testing.T) {
+	for in, want := range map[string]string{
+		"redis://user:p@ss@host:6379/0?x=y": "redis://host:6379/0",
+		"rediss://host/1":                   "rediss://host/1",
+		"unix://u:p@/run/redis.sock?db=1":   "unix:///run/redis.sock",
+		"redis://:12?3@host":                "redis://...",
+		"redis://:12/3@host":                "redis://...",
+		"redis://u:p ss@host":               "redis://host",
+		"redis://user:pass":                 "redis://...",
+		"redis://[::1]:6379/0":              "redis://[::1]:6379/0",
+		"nonsense":                          "(not a URL)",
+		"redis+sentinel://u:p@a:1,b:2/m/0?sentinel_password=x": "redis+sentinel://a:1,b:2/m/0",
+	} {
+		if got := store.Redact(in); got != want {
+			t.Errorf("Redact(%q) = %q, want %q", in, got, want)
+		}
+	}
+}
