@@ -135,7 +135,7 @@ func TestBound(t *testing.T) {
 				over = max(over, passed-bound)
 			})
 			t.Logf("%d requests were decided locally, the most above the store's own bound was %d", used, over)
-			if used < 100 {
+			if used < 100 && !testing.Short() { // which tries a fifth
 				t.Error("too few requests were decided locally to tell")
 			}
 		})

@@ -101,18 +101,20 @@ func TestHintsWithoutPublications(t *testing.T) {
 
 // A call on a document may take longer than a request may.
 func TestCallsHaveATimeOfTheirOwn(t *testing.T) {
-	for name, start := range map[string]func() (url string, servers []*redistest.Server){
-		"server": func() (string, []*redistest.Server) {
+	for name, start := range map[string]func(*testing.T) (url string, servers []*redistest.Server){
+		"server": func(t *testing.T) (string, []*redistest.Server) {
+			t.Helper()
 			s := redistest.Start(t)
 			return s.URL(), []*redistest.Server{s}
 		},
-		"cluster": func() (string, []*redistest.Server) {
+		"cluster": func(t *testing.T) (string, []*redistest.Server) {
+			t.Helper()
 			c := redistest.StartCluster(t, 3)
 			return c.URL(), c.Masters
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			url, servers := start()
+			url, servers := start(t)
 			d := shareddoc.New(connect(t, url), shareddoc.Options{Name: "doc", Timeout: 5 * time.Second})
 			set := func() error {
 				return d.Do(t.Context(), func(c redis.UniversalClient) error {
