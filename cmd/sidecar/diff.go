@@ -5,13 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"text/tabwriter"
 	"time"
 
-	"github.com/weir-ratelimit/weir/internal/decisionlog"
-	"github.com/weir-ratelimit/weir/internal/replay"
+	"github.com/weir-ratelimit/weir/internal/offline"
 	"github.com/weir-ratelimit/weir/internal/rulediff"
 	"github.com/weir-ratelimit/weir/internal/rules"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
@@ -27,12 +25,9 @@ type diffCmd struct {
 
 	Stores []string `placeholder:"NAME" help:"Names that serve has as --named-store; a limit with another store is an error. Without it every name is taken."`
 
-	Traffic   string   `placeholder:"FILE" help:"Log of requests to ask both: Envoy's access log as JSON lines, with --map and --domain, or what serve --decision-log wrote; - for stdin."`
-	Map       []string `sep:"none" placeholder:"KEY=FIELD,..." help:"A descriptor that Envoy makes of a request: the key of each entry and the field of the access log that has its value, or \"text\". Repeat it for several descriptors."`
-	Domain    string   `placeholder:"DOMAIN" help:"The domain of Envoy's filter, for --map."`
-	TimeField string   `default:"start_time" help:"Field of the access log with the time: RFC 3339, or a number since 1970."`
-	KeyFile   string   `placeholder:"FILE" help:"The file of serve's --decision-log-key-file, so that values that rules name are known in a log of hashes."`
-	Top       int      `default:"5" help:"How many keys to show of a rule."`
+	Traffic string   `placeholder:"FILE" help:"Log of requests to ask both: Envoy's access log as JSON lines, with --map and --domain, or what serve --decision-log wrote; - for stdin."`
+	Log     logFlags `embed:""`
+	Top     int      `default:"5" help:"How many keys to show of a rule."`
 
 	Output outputFlags `embed:""`
 }
@@ -60,8 +55,8 @@ Examples:
 
 // differences is what diff prints as JSON.
 type differences struct {
-	Changes []rulediff.Change `json:"changes"`
-	Traffic *replay.Report    `json:"traffic,omitempty"`
+	Changes []rulediff.Change   `json:"changes"`
+	Traffic *offline.Comparison `json:"traffic,omitempty"`
 }
 
 // Run prints the differences to stdout.
@@ -93,18 +88,13 @@ func (c *diffCmd) Run(ctx context.Context, io streams) error {
 }
 
 // options checks what the flags say.
-func (c *diffCmd) options() (o replay.Options, err error) {
-	o = replay.Options{Domain: c.Domain, TimeField: c.TimeField, Top: c.Top}
-	var errs []error
+func (c *diffCmd) options() (o offline.LogOptions, err error) {
+	o, err = c.Log.options()
+	errs := []error{err}
 	check := func(ok bool, format string, args ...any) {
 		if !ok {
 			errs = append(errs, fmt.Errorf(format, args...))
 		}
-	}
-	for _, text := range c.Map {
-		m, err := replay.ParseMappings(text)
-		check(err == nil, "--map: %w", err)
-		o.Mappings = append(o.Mappings, m)
 	}
 	given := 0
 	for _, path := range []string{c.Old, c.New, c.Traffic} {
@@ -113,15 +103,8 @@ func (c *diffCmd) options() (o replay.Options, err error) {
 		}
 	}
 	check(given <= 1, "- is stdin, which can be read once; give a file for the others")
-	check(c.Traffic != "" || len(c.Map) == 0 && c.Domain == "" && c.KeyFile == "",
-		"--map, --domain and --key-file say what --traffic is; add --traffic FILE")
-	check((len(c.Map) > 0) == (c.Domain != ""), "--map goes together with --domain: Envoy's access log does not say which rules are asked")
-	check(len(c.Map) == 0 || c.KeyFile == "", "--key-file is for a log of serve --decision-log, --map for an access log; remove one of the two")
+	check(c.Traffic != "" || !c.Log.given(), "--map, --domain and --key-file say what --traffic is; add --traffic FILE")
 	check(c.Top >= 0 && c.Top <= 1000, "--top: must be between 0 and 1000, got %d", c.Top)
-	if c.KeyFile != "" {
-		o.Key, err = decisionlog.ReadKey(c.KeyFile)
-		check(err == nil, "--key-file: %w", err)
-	}
 	return o, errors.Join(errs...)
 }
 
@@ -139,17 +122,13 @@ func (c *diffCmd) readSet(ctx context.Context, io streams, path string) (*descri
 	return set, nil
 }
 
-func (c *diffCmd) replay(ctx context.Context, from streams, sets [2]*descriptors.Set, o replay.Options) (*replay.Report, error) {
-	in := from.in
-	if c.Traffic != rules.Stdin {
-		f, err := os.Open(c.Traffic)
-		if err != nil {
-			return nil, err
-		}
-		defer f.Close() //nolint:errcheck // it was only read
-		in = f
+func (c *diffCmd) replay(ctx context.Context, from streams, sets [2]*descriptors.Set, o offline.LogOptions) (*offline.Comparison, error) {
+	in, err := openLog(c.Traffic, from)
+	if err != nil {
+		return nil, err
 	}
-	return replay.Run(ctx, sets[0], sets[1], in, o)
+	defer in.Close() //nolint:errcheck // it was only read
+	return offline.Compare(ctx, sets[0], sets[1], in, o, c.Top)
 }
 
 func (c *diffCmd) print(to streams, out *differences) error {
@@ -206,7 +185,7 @@ func orNone(value string) string {
 }
 
 // printTraffic says what was replayed and what came of it, and what to know of the log on stderr.
-func printTraffic(to streams, r *replay.Report) {
+func printTraffic(to streams, r *offline.Comparison) {
 	about := ""
 	if r.Estimate {
 		about = "about "
@@ -214,22 +193,11 @@ func printTraffic(to streams, r *replay.Report) {
 	fmt.Fprintf(to.out, "\nTraffic: %s%d requests from %s to %s\n", about, r.Requests, r.From.Format(time.RFC3339), r.To.Format(time.RFC3339))
 	fmt.Fprintf(to.out, "denied by the old rules %d, by the new ones %d: %s%d newly denied, %d newly allowed\n",
 		r.DeniedBefore, r.DeniedAfter, about, r.NewlyDenied, r.NewlyAllowed)
-	for _, bad := range r.Bad {
-		fmt.Fprintf(to.err, "line %d: %s\n", bad.Line, bad.Error)
-	}
-	if r.BadLines > 0 {
-		fmt.Fprintf(to.err, "%d of %d lines left out\n", r.BadLines, r.Lines)
-	}
-	if r.LateLines > 0 {
-		fmt.Fprintf(to.err, "%d of %d lines were out of order by more than 10,000 lines, and replayed late\n", r.LateLines, r.Lines)
-	}
-	for _, note := range r.Notes {
-		fmt.Fprintf(to.err, "note: %s\n", note)
-	}
+	printLogNotes(to.err, &r.LineCounts, r.Notes)
 }
 
 // printRules shows the limits that make the difference, each with its first keys.
-func printRules(w io.Writer, rules []*replay.RuleCount) error {
+func printRules(w io.Writer, rules []*offline.RuleCount) error {
 	if len(rules) == 0 {
 		return nil
 	}

@@ -25,7 +25,7 @@ type simulateCmd struct {
 	Limit     string        `placeholder:"LIMIT" help:"One limit as it stands below rate_limit, instead of rule files."`
 	Rule      string        `hidden:"" help:"What --rules and --limit were called, in one."`
 	Stores    []string      `placeholder:"NAME" help:"Names that serve has as --named-store; a limit with another store is an error. Without it every name is taken."`
-	Traffic   string        `required:"" placeholder:"TRAFFIC" help:"constant:100/s, poisson:100/s, burst:50x10s, step:10/s,100/s@10s or FILE.csv."`
+	Traffic   string        `required:"" placeholder:"TRAFFIC" help:"constant:100/s, poisson:100/s, burst:50x10s, step:10/s,100/s@10s, FILE.csv, or a log of requests."`
 	For       time.Duration `placeholder:"30s" help:"How long the traffic lasts; 30s, or a file's last request, if left out."`
 	Algorithm []string      `placeholder:"NAME" help:"Put each limit under these algorithms instead of its own; all for every one."`
 	Duration  time.Duration `default:"100ms" help:"How long a request takes, which matters to concurrency."`
@@ -33,14 +33,21 @@ type simulateCmd struct {
 	SVG       string        `name:"svg" placeholder:"FILE" help:"Draw the limits side by side."`
 	CSV       string        `name:"csv" placeholder:"FILE" help:"Write what was offered, admitted and denied over time."`
 
+	Log logFlags `embed:""`
+
 	Output outputFlags `embed:""`
 }
 
 // Help is shown below the one line of it.
 func (*simulateCmd) Help() string {
 	return `Runs traffic through the limits in virtual time, by the same arithmetic that serve decides with. Each
-limit is asked by itself, by every request: keys of descriptors, shadow_mode and replaces play no role.
-Windows begin with the traffic; those of align: calendar are the first that begin in 2026, UTC.
+limit is asked by itself, by every request of generated traffic: keys of descriptors, shadow_mode and
+replaces play no role. Windows begin with the traffic; those of align: calendar are the first that begin
+in 2026, UTC.
+
+A log of requests, as weir diff --traffic takes it (what serve --decision-log wrote, or Envoy's access log
+with --map and --domain), is decided by the rules as a whole: each limit is asked by the requests whose
+descriptors match its rule, and shadow_mode, quota_mode and replaces count.
 
 Traffic: RATE is a number per s, m or h. burst:SIZExEVERY sends SIZE requests at once, then again after
 EVERY. A rate of step holds from its @TIME on. A file has lines time_seconds,cost or
@@ -58,11 +65,16 @@ Examples:
     weir simulate rules.yaml --traffic poisson:100/s
     weir simulate --limit 'algorithm: funnel, requests_per_unit: 10, unit: second, burst: 20' \
       --traffic burst:50x10s --algorithm all --svg burst.svg
-    weir simulate --limit 'requests_per_unit: 100, unit: minute' --traffic step:1/s,5/s@2m --for 5m`
+    weir simulate --limit 'requests_per_unit: 100, unit: minute' --traffic step:1/s,5/s@2m --for 5m
+    weir simulate rules/ --traffic decisions.log
+    weir simulate rules/ --traffic access.log --domain shop --map remote_address=downstream_remote_address`
 }
 
 // Run prints the simulation to stdout.
 func (c *simulateCmd) Run(ctx context.Context, io streams) error {
+	if c.isLog() {
+		return c.replay(ctx, io)
+	}
 	traffic, algorithms, err := c.parse()
 	if bad := (*simulate.FileError)(nil); errors.As(err, &bad) {
 		return err
@@ -71,12 +83,8 @@ func (c *simulateCmd) Run(ctx context.Context, io streams) error {
 		return &usageError{err: err, command: "weir simulate"}
 	}
 	set, err := c.rules(ctx, io)
-	if errs := (descriptors.Errors{}); errors.As(err, &errs) {
-		fmt.Fprintf(io.err, "%s\n%s\n", errs, count(errs.Count(), "error"))
-		return errTold
-	}
 	if err != nil {
-		return err
+		return rulesError(io, err)
 	}
 	limits, notes := simulate.Limits(set, algorithms)
 	if err := c.checkLimits(limits); err != nil {
@@ -91,6 +99,51 @@ func (c *simulateCmd) Run(ctx context.Context, io streams) error {
 	})
 	report.Rule, report.Traffic, report.Seed = cmp.Or(c.Limit, strings.Join(slices.Concat(c.Paths, c.Rules), ", ")), c.Traffic, c.Seed
 	return c.write(io, report, notes)
+}
+
+// isLog reports whether the traffic is a log, and not generated or a CSV file.
+func (c *simulateCmd) isLog() bool {
+	if c.Log.given() || c.Traffic == rules.Stdin {
+		return true
+	}
+	info, err := os.Stat(c.Traffic)
+	return err == nil && info.Mode().IsRegular() && !strings.HasSuffix(c.Traffic, ".csv")
+}
+
+// replay simulates a log.
+func (c *simulateCmd) replay(ctx context.Context, io streams) error {
+	o, err := c.Log.options() //nolint:contextcheck // it reads one small file, which has a deadline of its own
+	if err == nil && (c.Limit != "" || c.For != 0 || len(c.Algorithm) > 0) {
+		err = errors.New("--traffic: a log goes with rule files, and without --limit, --for and --algorithm")
+	}
+	if err != nil {
+		return &usageError{err: err, command: "weir simulate"}
+	}
+	set, err := c.rules(ctx, io)
+	if err != nil {
+		return rulesError(io, err)
+	}
+	in, err := openLog(c.Traffic, io)
+	if err != nil {
+		return &usageError{err: fmt.Errorf("--traffic: %w", err), command: "weir simulate"}
+	}
+	defer in.Close() //nolint:errcheck // it was only read
+	report, log, err := simulate.NewRecordedReport(ctx, set, in, o)
+	if err != nil {
+		return fmt.Errorf("--traffic: %w", err)
+	}
+	report.Rule, report.Traffic = strings.Join(slices.Concat(c.Paths, c.Rules), ", "), c.Traffic
+	printLogNotes(io.err, &log.LineCounts, log.Notes(o, set))
+	return c.write(io, report, nil)
+}
+
+// rulesError prints what is wrong with rule files.
+func rulesError(io streams, err error) error {
+	if errs := (descriptors.Errors{}); errors.As(err, &errs) {
+		fmt.Fprintf(io.err, "%s\n%s\n", errs, count(errs.Count(), "error"))
+		return errTold
+	}
+	return err
 }
 
 // parse reads what the flags say, and completes For.

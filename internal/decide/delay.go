@@ -28,8 +28,8 @@ func (d *Decider) Delayed() DelayedStats {
 	return DelayedStats{Now: d.places.taken.Load(), Refused: d.places.refused.Load()}
 }
 
-// Delay is the time that an admitted request waits before it is answered, and its place among those that do. Either Wait
-// or End is called, once.
+// Delay is the time that an admitted request waits before it is answered, and its place among those that do. Either
+// Wait or End is called, once.
 type Delay struct {
 	For   time.Duration
 	place *places
@@ -38,8 +38,8 @@ type Delay struct {
 // Delay is the verdict's. Unlike the verdict it is valid after the request's Reset.
 func (v *Verdict) Delay() Delay { return Delay{For: v.Wait, place: v.place} }
 
-// Wait returns after the delay, or with ctx's error when ctx is done. What the limits counted is not given back then: the
-// requests behind this one have their time already.
+// Wait returns after the delay, or with ctx's error when ctx is done. What the limits counted is not given back then:
+// the requests behind this one have their time already.
 func (d Delay) Wait(ctx context.Context) error {
 	if d.place == nil {
 		return nil
@@ -107,8 +107,8 @@ func (v *Verdict) longestWait() (longest time.Duration) {
 	return longest
 }
 
-// refuse denies a request that might have to wait, because no place is free. Only what the request gives back is taken to
-// the store: that has ended, whatever becomes of the rest.
+// refuse denies a request that might have to wait, because no place is free. Only what the request gives back is taken
+// to the store: that has ended, whatever becomes of the rest.
 func (d *Decider) refuse(ctx context.Context, v *Verdict) error {
 	var gives []limiter.Hit
 	for i := range v.Hits {

@@ -35,7 +35,8 @@ func (v *Verdict) foldStatus(st *Status) {
 	}
 }
 
-// isTighter orders the limits of one descriptor: what does not fit, then what has less remaining, then what takes longer.
+// isTighter orders the limits of one descriptor: what does not fit, then what has less remaining, then what takes
+// longer.
 func isTighter(a, b *limiter.Decision) bool {
 	if a.Allowed != b.Allowed {
 		return !a.Allowed

@@ -8,8 +8,8 @@ import (
 )
 
 // Look returns the verdict that the request would get now by these rules. It charges nothing, delays nothing, and calls
-// neither the Observer nor a Watcher. The RetryAfter of a limit that does not fit is an upper bound if the cost is above
-// 1. The error is an InvalidError.
+// neither the Observer nor a Watcher. The RetryAfter of a limit that does not fit is an upper bound if the cost is
+// above 1. The error is an InvalidError.
 func (d *Decider) Look(ctx context.Context, rules *descriptors.Set, r *Request) (*Verdict, error) {
 	v, err := d.match(rules, r)
 	if err != nil {

@@ -50,10 +50,11 @@ func (o Outcome) Unfit() bool {
 	}
 }
 
-// Observer counts decisions. Its methods are called while a request waits: they must be quick and safe for concurrent use.
+// Observer counts decisions. Its methods are called while a request waits: they must be quick and safe for concurrent
+// use.
 type Observer interface {
-	// Decided reports one limit's part in a request: its cost in hits (0 looks, below 0 gives back) and the store's answer.
-	// The answer means nothing while the store fails, and is valid only during the call. A limit that a request
+	// Decided reports one limit's part in a request: its cost in hits (0 looks, below 0 gives back) and the store's
+	// answer. The answer means nothing while the store fails, and is valid only during the call. A limit that a request
 	// brought along has the rule that it matched, if any.
 	Decided(l *descriptors.Limit, o Outcome, hits int64, d *limiter.Decision)
 	// Answered reports a request that was decided: its domain, nil if that has no rules, and whether it is denied.
@@ -62,9 +63,9 @@ type Observer interface {
 	StoreFailed(err error)
 }
 
-// Watcher sees whole requests, where an Observer counts their limits: for busiest keys, a log of decisions, traces. Watch is
-// called once for each request that was decided, before it is answered. It must be quick, must not block, and must be
-// safe for concurrent use. The verdict is valid only during the call.
+// Watcher sees whole requests, where an Observer counts their limits: for busiest keys, a log of decisions, traces.
+// Watch is called once for each request that was decided, before it is answered. It must be quick, must not block, and
+// must be safe for concurrent use. The verdict is valid only during the call.
 type Watcher interface {
 	Watch(ctx context.Context, v *Verdict)
 }

@@ -88,8 +88,8 @@ func (v *Verdict) RetryAfter() (longest time.Duration) {
 	return longest
 }
 
-// Response is what the client of a denied request is sent: that of the first of the rules that deny it and have one, nil
-// if none has.
+// Response is what the client of a denied request is sent: that of the first of the rules that deny it and have one,
+// nil if none has.
 func (v *Verdict) Response() *descriptors.Response {
 	for i := range v.Statuses {
 		st := &v.Statuses[i]

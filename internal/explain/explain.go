@@ -1,6 +1,6 @@
-// Package explain answers "it does not limit" and "it limits, and I cannot see why": which rules a request's descriptors
-// match and why others do not, which counters that means, and what would be answered. It decides nothing itself: how
-// descriptors match is pkg/descriptors' to say, and what is answered internal/decide's.
+// Package explain answers "it does not limit" and "it limits, and I cannot see why": which rules a request's
+// descriptors match and why others do not, which counters that means, and what would be answered. It decides nothing
+// itself: how descriptors match is pkg/descriptors' to say, and what is answered internal/decide's.
 package explain
 
 import (
@@ -120,19 +120,23 @@ type Question struct {
 	Hits uint32
 }
 
-func (q *Question) request(d *decide.Decider) *decide.Request {
-	r := d.NewRequest()
-	r.Domain = q.Domain
-	for _, entries := range q.Descriptors {
-		r.Add(decide.Descriptor{Entries: entries, Cost: int64(max(q.Hits, 1))})
+func (q *Question) descriptors() []decide.Descriptor {
+	all := make([]decide.Descriptor, len(q.Descriptors))
+	for i, entries := range q.Descriptors {
+		all[i] = decide.Descriptor{Entries: entries, Cost: int64(max(q.Hits, 1))}
 	}
-	return r
+	return all
 }
 
-// Ask explains the question by the rules, with the verdict that the decider would give now. The error says what is wrong with
-// the question.
+// Ask explains the question by the rules, with the verdict that the decider would give now. The error says what is
+// wrong with the question.
 func Ask(ctx context.Context, d *decide.Decider, rules *descriptors.Set, q Question) (*Report, error) {
-	v, err := d.Look(ctx, rules, q.request(d))
+	request := d.NewRequest()
+	request.Domain = q.Domain
+	for _, descriptor := range q.descriptors() {
+		request.Add(descriptor)
+	}
+	v, err := d.Look(ctx, rules, request)
 	if err != nil {
 		return nil, err
 	}
@@ -300,9 +304,9 @@ func code(over bool) string {
 	return OK
 }
 
-// Missing says what was found instead of an expectation, empty if it was met: ok and over are the code of the request's (last)
-// answer, none says that no limit applies to any descriptor, and anything else is a rule that one of them reaches, by its
-// path, its place, or the name of one of its limits.
+// Missing says what was found instead of an expectation, empty if it was met: ok and over are the code of the request's
+// (last) answer, none says that no limit applies to any descriptor, and anything else is a rule that one of them
+// reaches, by its path, its place, or the name of one of its limits.
 func (r *Report) Missing(expected string) string {
 	last := r.Answer.Code
 	if n := len(r.Next); n > 0 {

@@ -86,7 +86,13 @@ func TestText(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got.WriteString("==== hits " + strconv.Itoa(int(c.hits)) + ", " + strconv.Itoa(c.requests) + " requests each " + c.every.String() + ": " + c.ds + "\n")
+		got.WriteString(
+			"==== hits " + strconv.Itoa(
+				int(c.hits),
+			) + ", " + strconv.Itoa(
+				c.requests,
+			) + " requests each " + c.every.String() + ": " + c.ds + "\n",
+		)
 		if err := r.Text(&got); err != nil {
 			t.Fatal(err)
 		}
@@ -153,7 +159,10 @@ func TestQuery(t *testing.T) {
 			t.Errorf("error %v, want %s in it", err, want)
 		}
 	}
-	if _, err := explain.ParseQuery(map[string][]string{"domain": {"a"}}); err == nil || !strings.HasPrefix(err.Error(), "descriptor: is missing; write ") {
+	if _, err := explain.ParseQuery(
+		map[string][]string{"domain": {"a"}},
+	); err == nil ||
+		!strings.HasPrefix(err.Error(), "descriptor: is missing; write ") {
 		t.Errorf("error %v of a question without a descriptor", err)
 	}
 }
@@ -168,7 +177,8 @@ func TestOfflineIsBounded(t *testing.T) {
 	}
 	var b bytes.Buffer
 	r, err := explain.Offline(t.Context(), compile(t), q, 1000, 150*time.Millisecond)
-	if err != nil || r.Text(&b) != nil || strings.Count(b.String(), "\n") > 30 || !strings.Contains(b.String(), " more changes, see --json") {
+	if err != nil || r.Text(&b) != nil || strings.Count(b.String(), "\n") > 30 ||
+		!strings.Contains(b.String(), " more changes, see --json") {
 		t.Errorf("error %v, %s", err, b.String())
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/decide"
+	"github.com/weir-ratelimit/weir/internal/offline"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
-	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
 )
 
 // MaxNext bounds the requests of one simulation.
@@ -33,34 +33,30 @@ type Span struct {
 	Wait float64 `json:"wait_seconds,omitempty"`
 }
 
-// begin is when virtual time does: with a window of every unit up to the week, and of the calendar in UTC.
+// begin is when virtual time begins: with a window of every unit up to the week, and of the calendar in UTC.
 var begin = time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)
 
-// Offline is Ask on fresh counters in virtual time, so that the same question always has the same answer. Of more than one request, one each time every has passed, it
-// tells where the answer changes.
-func Offline(ctx context.Context, rules *descriptors.Set, q Question, requests int, every time.Duration) (*Report, error) {
-	clock := begin.UnixMicro()
-	store, err := memstore.New(memstore.Options{MaxKeys: 4096, Now: func() int64 { return clock }, SweepEvery: time.Hour}) //nolint:contextcheck // it ends with Close
+// Offline is Ask on fresh counters in virtual time, so that the same question always has the same answer. With more
+// than one request, one after each time every, it reports where the answer changes.
+func Offline(
+	ctx context.Context, rules *descriptors.Set, q Question, requests int, every time.Duration,
+) (*Report, error) {
+	engine, err := offline.NewEngine(rules) //nolint:contextcheck // it ends with Close
 	if err != nil {
 		return nil, err
 	}
-	defer store.Close() //nolint:errcheck // it frees memory, and says nothing
-	decider, err := decide.New(decide.Options{Rules: func() *descriptors.Set { return rules }, Store: store})
-	if err != nil {
-		return nil, err
-	}
-	request := q.request(decider)
+	defer engine.Close()
+	request := offline.Request{At: begin.UnixMicro(), Domain: q.Domain, Descriptors: q.descriptors(), Times: 1}
 	var r *Report
 	var spans []Span
 	for i := range max(requests, 1) {
 		if ctx.Err() != nil {
 			return nil, errors.New("interrupted")
 		}
-		v, err := decider.Decide(ctx, request)
+		v, err := engine.Decide(ctx, &request)
 		if err != nil {
 			return nil, err
 		}
-		v.Delay().End()
 		if i == 0 {
 			r = newReport(rules, q, v)
 		}
@@ -69,10 +65,10 @@ func Offline(ctx context.Context, rules *descriptors.Set, q Question, requests i
 			spans = append(spans, next)
 		}
 		if len(spans) > maxSpans {
-			return nil, fmt.Errorf("the answer changes more than %d times in %d requests; ask for fewer of them, or draw it with weir simulate",
-				maxSpans, requests)
+			return nil, fmt.Errorf("the answer changes more than %d times in %d requests; "+
+				"ask for fewer of them, or draw it with weir simulate", maxSpans, requests)
 		}
-		clock += every.Microseconds()
+		request.At += every.Microseconds()
 	}
 	if requests > 1 {
 		r.Next = spans
@@ -80,7 +76,7 @@ func Offline(ctx context.Context, rules *descriptors.Set, q Question, requests i
 	return r, nil
 }
 
-// maxSpans bounds what is told.
+// maxSpans bounds the report.
 const maxSpans = 1000
 
 func newSpan(i int, at time.Duration, a Answer, statuses []decide.Status) Span {

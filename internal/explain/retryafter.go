@@ -8,8 +8,8 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// RetryAfter is how long to wait until what is denied may pass. In JSON it is a number of seconds, null where no wait helps.
-// The zero value stands for what is not denied.
+// RetryAfter is how long to wait until what is denied may pass. In JSON it is a number of seconds, null where no wait
+// helps. The zero value stands for what is not denied.
 type RetryAfter struct {
 	Denied  bool
 	Never   bool // no wait helps

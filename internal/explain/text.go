@@ -83,8 +83,11 @@ func (t *page) descriptor(d *Descriptor) {
 
 // how says what of a rule matches.
 var how = map[string]string{
-	"value": "exactly the value of", "pattern": "the pattern of", "cidr": "an address in a block of", "regex": "the regex of",
-	"key": "any value of",
+	"value":   "exactly the value of",
+	"pattern": "the pattern of",
+	"cidr":    "an address in a block of",
+	"regex":   "the regex of",
+	"key":     "any value of",
 }
 
 func (t *page) rule(r *Rule) {

@@ -53,7 +53,16 @@ func TestBoosts(t *testing.T) {
 	expect := func(step, user string, n, wantPassed int, wantTold uint32) {
 		t.Helper()
 		if passed, told := answers(user, n); passed != wantPassed || told != wantTold {
-			t.Errorf("%s: %d of %d requests of %s pass, and Envoy is told %d; want %d and %d", step, passed, n, user, told, wantPassed, wantTold)
+			t.Errorf(
+				"%s: %d of %d requests of %s pass, and Envoy is told %d; want %d and %d",
+				step,
+				passed,
+				n,
+				user,
+				told,
+				wantPassed,
+				wantTold,
+			)
 		}
 	}
 	expect("before", "ann", 1, 1, 2)

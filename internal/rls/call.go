@@ -2,8 +2,8 @@ package rls
 
 import "github.com/weir-ratelimit/weir/internal/decide"
 
-// call is one call of ShouldRateLimit: the request as it was decoded, and memory for its response. It is kept from call to
-// call.
+// call is one call of ShouldRateLimit: the request as it was decoded, and memory for its response. It is kept from call
+// to call.
 type call struct {
 	*decide.Request
 

@@ -38,7 +38,12 @@ func descriptorsOf(n int) []*commonpb.RateLimitDescriptor {
 // A request asks a bounded number of counters, and one that asks more is refused before any is charged.
 func TestCountersOfARequestAreBounded(t *testing.T) {
 	s, _ := service(t, manyLimits(32))
-	if res := ask(t, s, request(descriptorsOf(32)...)); res.GetOverallCode() != pb.RateLimitResponse_OK || len(res.GetStatuses()) != 32 {
+	if res := ask(
+		t,
+		s,
+		request(descriptorsOf(32)...),
+	); res.GetOverallCode() != pb.RateLimitResponse_OK ||
+		len(res.GetStatuses()) != 32 {
 		t.Errorf("32 descriptors of 32 limits: %s", show(res))
 	}
 	const want = "descriptors: their rules have more than 1024 limits together; give these rules fewer limits, send fewer descriptors, or raise --max-counters"

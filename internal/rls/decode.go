@@ -13,8 +13,8 @@ import (
 
 var errMalformed = errors.New("proto: the bytes are no RateLimitRequest")
 
-// part is some of a request's bytes, and the same as text. Keys and values are substrings of that text, so that all text
-// of a request is one allocation.
+// part is some of a request's bytes, and the same as text. Keys and values are substrings of that text, so that all
+// text of a request is one allocation.
 type part struct {
 	wire []byte
 	text string
@@ -83,8 +83,8 @@ func (f *fields) skip(n int) {
 	f.rest.wire, f.rest.text = f.rest.wire[n:], f.rest.text[n:]
 }
 
-// decode fills the call from a RateLimitRequest. As in protobuf, the last of several values of a field counts, and several
-// messages of a field that is not repeated are merged.
+// decode fills the call from a RateLimitRequest. As in protobuf, the last of several values of a field counts, and
+// several messages of a field that is not repeated are merged.
 func (c *call) decode(wire []byte) error {
 	f := fields{rest: part{wire, string(wire)}}
 	for f.next() {

@@ -161,17 +161,46 @@ func requests(tb testing.TB) map[string][]byte {
 	all.HitsAddend = math.MaxUint32
 	nested := slices.Concat(bytes.Repeat([]byte{0x7b}, 10_002), bytes.Repeat([]byte{0x7c}, 10_002))
 	return map[string][]byte{
-		"nothing":             nil,
-		"all":                 marshal(tb, all),
-		"empty descriptors":   slices.Concat(field(1, []byte("shop")), field(2), field(2, field(1)), field(2, field(2)), field(2, field(3))),
-		"the last scalar":     slices.Concat(field(1, []byte("a")), varint(3, 1), field(1, []byte("b")), varint(3, 2), field(1)),
-		"merged limits":       field(2, field(2, varint(1, 5), varint(2, 1)), field(2, varint(2, 3), field(3, varint(1, 9))), field(2, field(3))),
-		"merged addends":      field(2, field(3, varint(1, 5)), field(3)),
-		"numbers cut":         slices.Concat(varint(3, 1<<32+7), field(2, varint(4, 1<<40), field(2, varint(1, 1<<33), varint(2, 1<<35+1), field(3, varint(1, 1<<36))))),
-		"a negative unit":     field(2, field(2, varint(2, math.MaxUint64))),
-		"no longer negative":  field(2, varint(4, 1), varint(4, 0)),
-		"unknown fields":      slices.Concat(field(99, []byte("x")), varint(77, 1), field(2, field(8, field(1)), field(1, varint(3, 1), field(1, []byte("k"))))),
-		"other wire types":    slices.Concat(varint(1, 1), varint(2, 7), field(3, varint(1, 1)), field(2, varint(1, 1), varint(2, 2), varint(3, 3), field(4))),
+		"nothing": nil,
+		"all":     marshal(tb, all),
+		"empty descriptors": slices.Concat(
+			field(1, []byte("shop")),
+			field(2),
+			field(2, field(1)),
+			field(2, field(2)),
+			field(2, field(3)),
+		),
+		"the last scalar": slices.Concat(
+			field(1, []byte("a")),
+			varint(3, 1),
+			field(1, []byte("b")),
+			varint(3, 2),
+			field(1),
+		),
+		"merged limits": field(
+			2,
+			field(2, varint(1, 5), varint(2, 1)),
+			field(2, varint(2, 3), field(3, varint(1, 9))),
+			field(2, field(3)),
+		),
+		"merged addends": field(2, field(3, varint(1, 5)), field(3)),
+		"numbers cut": slices.Concat(
+			varint(3, 1<<32+7),
+			field(2, varint(4, 1<<40), field(2, varint(1, 1<<33), varint(2, 1<<35+1), field(3, varint(1, 1<<36)))),
+		),
+		"a negative unit":    field(2, field(2, varint(2, math.MaxUint64))),
+		"no longer negative": field(2, varint(4, 1), varint(4, 0)),
+		"unknown fields": slices.Concat(
+			field(99, []byte("x")),
+			varint(77, 1),
+			field(2, field(8, field(1)), field(1, varint(3, 1), field(1, []byte("k")))),
+		),
+		"other wire types": slices.Concat(
+			varint(1, 1),
+			varint(2, 7),
+			field(3, varint(1, 1)),
+			field(2, varint(1, 1), varint(2, 2), varint(3, 3), field(4)),
+		),
 		"fixed32 and fixed64": []byte("\x0d1234\x1112345678\x1d1234"),
 		"short fixed32":       []byte("\x0d123"),
 		"short fixed64":       []byte("\x111234567"),
@@ -185,7 +214,11 @@ func requests(tb testing.TB) map[string][]byte {
 		"field 0":             []byte("\x02\x00"),
 		"largest field":       varint(protowire.MaxValidNumber, 1),
 		"too large a field":   protowire.AppendVarint(protowire.AppendVarint(nil, uint64(protowire.MaxValidNumber+1)<<3), 1),
-		"such in a group":     slices.Concat([]byte{0x7b}, protowire.AppendVarint(nil, uint64(protowire.MaxValidNumber+1)<<3), []byte("\x01\x7c")),
+		"such in a group": slices.Concat(
+			[]byte{0x7b},
+			protowire.AppendVarint(nil, uint64(protowire.MaxValidNumber+1)<<3),
+			[]byte("\x01\x7c"),
+		),
 		"field beyond 32 bit": protowire.AppendVarint(protowire.AppendVarint(nil, 1<<35), 1),
 		"field 1 and 2^32":    slices.Concat(protowire.AppendVarint(nil, (1<<32+1)<<3|2), []byte("\x01a")),
 		"overlong tag":        []byte("\x8a\x80\x80\x80\x00\x01a"),
@@ -198,9 +231,12 @@ func requests(tb testing.TB) map[string][]byte {
 		"a malformed entry":   field(2, field(1, []byte{10, 9})),
 		"a malformed limit":   field(2, field(2, field(3, []byte{8}))),
 		"a malformed addend":  field(2, field(3, []byte{8})),
-		"not UTF-8":           slices.Concat(field(1, []byte("\xff\xfeshop\xc3")), field(2, field(1, field(1, []byte("\x80")), field(2, []byte("a\xffb\xed\xa0\x80\xef\xbf\xbd"))))),
-		"unknown, not UTF-8":  slices.Concat(field(9, []byte("\xff")), field(2, field(1, field(3, []byte("\xff"))))),
-		"then UTF-8":          slices.Concat(field(1, []byte("\xff")), field(1, []byte("shop"))),
+		"not UTF-8": slices.Concat(
+			field(1, []byte("\xff\xfeshop\xc3")),
+			field(2, field(1, field(1, []byte("\x80")), field(2, []byte("a\xffb\xed\xa0\x80\xef\xbf\xbd")))),
+		),
+		"unknown, not UTF-8": slices.Concat(field(9, []byte("\xff")), field(2, field(1, field(3, []byte("\xff"))))),
+		"then UTF-8":         slices.Concat(field(1, []byte("\xff")), field(1, []byte("shop"))),
 	}
 }
 
@@ -255,7 +291,10 @@ func TestMalformedRequest(t *testing.T) {
 		if res != nil || err == nil || err.Error() != "proto: the bytes are no RateLimitRequest" {
 			t.Fatalf("got %v, %v", res, err)
 		}
-		if said := rec.take(); !slices.Equal(said, []string{"rejected Unknown"}) { // as sendWire has it: gRPC makes it Internal
+		if said := rec.take(); !slices.Equal(
+			said,
+			[]string{"rejected Unknown"},
+		) { // as sendWire has it: gRPC makes it Internal
 			t.Fatalf("observed %q", said)
 		}
 		// What came of it is not in the way of another request.

@@ -100,7 +100,8 @@ func appendText(dst []byte, field protowire.Number, text string) []byte {
 	return protowire.AppendString(protowire.AppendTag(dst, field, protowire.BytesType), text)
 }
 
-// begin begins a message inside another one, with one byte for its length. The message starts at start, which end needs.
+// begin begins a message inside another one, with one byte for its length. The message starts at start, which end
+// needs.
 func begin(dst []byte, field protowire.Number) (_ []byte, start int) {
 	dst = append(protowire.AppendTag(dst, field, protowire.BytesType), 0)
 	return dst, len(dst)

@@ -60,7 +60,8 @@ func (c *call) asMessage(v *decide.Verdict, names decide.LimitHeaders) *pb.RateL
 func nearestMessage(all []*pb.RateLimitResponse_DescriptorStatus) (nearest *pb.RateLimitResponse_DescriptorStatus) {
 	least := uint64(math.MaxUint64)
 	for _, st := range all {
-		if over := st.GetCode() == pb.RateLimitResponse_OVER_LIMIT; st.GetCurrentLimit() != nil && (over || uint64(st.GetLimitRemaining()) < least) {
+		if over := st.GetCode() == pb.RateLimitResponse_OVER_LIMIT; st.GetCurrentLimit() != nil &&
+			(over || uint64(st.GetLimitRemaining()) < least) {
 			nearest, least = st, uint64(st.GetLimitRemaining())
 			if over {
 				least = 0
@@ -136,8 +137,8 @@ func encodingRules() string {
 	return b.String()
 }
 
-// decided is a call with the descriptors that data chooses, and the verdict of the decisions that it chooses: a third of it
-// the descriptors. The verdict is nil if there is none.
+// decided is a call with the descriptors that data chooses, and the verdict of the decisions that it chooses: a third
+// of it the descriptors. The verdict is nil if there is none.
 func decided(tb testing.TB, set *descriptors.Set, data []byte, change func(*options)) (*call, *decide.Verdict) {
 	tb.Helper()
 	next := func(n int) int {
@@ -241,7 +242,15 @@ func TestEnd(t *testing.T) {
 	for _, size := range []int{0, 1, 127, 128, 16383, 16384, 1 << 21} {
 		body := bytes.Repeat([]byte("x"), size)
 		dst, start := begin([]byte("before"), 5)
-		if got, want := end(append(dst, body...), start), append([]byte("before"), field(5, body)...); !bytes.Equal(got, want) {
+		if got, want := end(
+			append(dst, body...),
+			start,
+		), append(
+			[]byte("before"),
+			field(5, body)...); !bytes.Equal(
+			got,
+			want,
+		) {
 			t.Errorf("%d bytes: got %x..., want %x...", size, got[:min(len(got), 16)], want[:min(len(want), 16)])
 		}
 	}
@@ -261,7 +270,10 @@ func TestReplyIsACopy(t *testing.T) {
 
 // One allocation for all text of a request, and one for a short answer, also if it denies.
 func TestCodecAllocatesOnce(t *testing.T) {
-	data := marshal(t, request(descriptor("k0=10.0.0.1"), costing(7, descriptor("known=a", "deeper=b")), descriptor("free=1")))
+	data := marshal(
+		t,
+		request(descriptor("k0=10.0.0.1"), costing(7, descriptor("known=a", "deeper=b")), descriptor("free=1")),
+	)
 	set := compile(t, encodingRules())
 	s, _ := service(t, "{domain: none, descriptors: [{key: none}]}", func(o *options) {
 		o.Rules = func() *descriptors.Set { return set }

@@ -209,8 +209,10 @@ descriptors:
 // Under on_store_failure: local a limit counts this process's share in memory: a third of it, here. A request is still
 // decided as a whole, together with limits that let nothing pass, or all.
 func TestStoreFailsLocally(t *testing.T) {
-	set, err := rulefile.CompileFor(descriptors.Process{OnStoreFailure: descriptors.Local, Replicas: 3}, []rulefile.File{{
-		Name: "rules.yaml", Data: []byte(`
+	set, err := rulefile.CompileFor(
+		descriptors.Process{OnStoreFailure: descriptors.Local, Replicas: 3},
+		[]rulefile.File{{
+			Name: "rules.yaml", Data: []byte(`
 domain: shop
 descriptors:
   - {key: six, rate_limit: {name: six, unit: hour, requests_per_unit: 6}}
@@ -220,7 +222,8 @@ descriptors:
   - {key: tasks, rate_limit: {name: tasks, algorithm: concurrency, requests_per_unit: 6}}
   - {key: free}
 `),
-	}})
+		}},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -245,7 +248,12 @@ descriptors:
 			"OVER_LIMIT | OVER_LIMIT six 6/hour left 0 reset 1h0m0s",
 			[]string{"six denied_locally 3"},
 		},
-		{"all of it", request(descriptor("six=a")), "OK | OK six 6/hour left 0 reset 1h0m0s", []string{"six allowed_locally 1"}},
+		{
+			"all of it",
+			request(descriptor("six=a")),
+			"OK | OK six 6/hour left 0 reset 1h0m0s",
+			[]string{"six allowed_locally 1"},
+		},
 		{
 			"used up", request(descriptor("six=a")),
 			"OVER_LIMIT | OVER_LIMIT six 6/hour left 0 reset 1h0m0s | Retry-After: 3600",
@@ -266,8 +274,18 @@ descriptors:
 			"OK | OK 9/hour left 2 reset 1h0m0s",
 			[]string{" allowed_locally 1"},
 		},
-		{"in flight", request(descriptor("tasks=a")), "OK | OK tasks 6/unknown left 1 reset 1m0s", []string{"tasks allowed_locally 1"}},
-		{"and back", request(negative(descriptor("tasks=a"))), "OK | OK tasks 6/unknown left 2 reset 0s", []string{"tasks allowed_locally -1"}},
+		{
+			"in flight",
+			request(descriptor("tasks=a")),
+			"OK | OK tasks 6/unknown left 1 reset 1m0s",
+			[]string{"tasks allowed_locally 1"},
+		},
+		{
+			"and back",
+			request(negative(descriptor("tasks=a"))),
+			"OK | OK tasks 6/unknown left 2 reset 0s",
+			[]string{"tasks allowed_locally -1"},
+		},
 	}
 	rec, c := &recorder{}, newClock()
 	s, _ := service(t, failureRules, func(o *options) {

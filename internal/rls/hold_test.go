@@ -177,8 +177,8 @@ func TestCancelledWhileHeld(t *testing.T) {
 	})
 }
 
-// What gives back or looks waits for nothing, and so needs no place among MaxDelayed: without its give-back, a request's
-// place among those in flight would stay taken until its lease ends.
+// What gives back or looks waits for nothing, and so needs no place among MaxDelayed: without its give-back, a
+// request's place among those in flight would stay taken until its lease ends.
 func TestGiveBacksAndLooksNeedNoPlace(t *testing.T) {
 	type descriptors = []*commonpb.RateLimitDescriptor
 	for name, tc := range map[string]struct {
@@ -228,7 +228,11 @@ func TestGiveBacksAndLooksNeedNoPlace(t *testing.T) {
 				if next := ask(t, s, request(descriptor("flight=f"))); next.GetOverallCode() != want {
 					t.Errorf("the next in flight: %s, want %s", show(next), want)
 				}
-				if other := ask(t, s, request(costing(0, descriptor("flight=g")))); other.GetOverallCode() != pb.RateLimitResponse_OK {
+				if other := ask(
+					t,
+					s,
+					request(costing(0, descriptor("flight=g"))),
+				); other.GetOverallCode() != pb.RateLimitResponse_OK {
 					t.Errorf("a refused request was charged: %s", show(other))
 				}
 				wg.Wait()

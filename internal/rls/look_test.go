@@ -38,7 +38,22 @@ descriptors:
 `
 
 func drawRequest(t *rapid.T) *pb.RateLimitRequest {
-	keys := []string{"fixed", "funnel", "bucket", "window", "log", "bursty", "leaky", "warm", "flight", "shadow", "quota", "free", "none", "unknown"}
+	keys := []string{
+		"fixed",
+		"funnel",
+		"bucket",
+		"window",
+		"log",
+		"bursty",
+		"leaky",
+		"warm",
+		"flight",
+		"shadow",
+		"quota",
+		"free",
+		"none",
+		"unknown",
+	}
 	req := &pb.RateLimitRequest{Domain: "shop", HitsAddend: uint32(rapid.IntRange(0, 8).Draw(t, "hits"))}
 	for _, key := range rapid.SliceOfNDistinct(rapid.SampledFrom(keys), 1, 3, rapid.ID).Draw(t, "keys") {
 		req.Descriptors = append(req.Descriptors, descriptor(key+"=v"))
@@ -167,7 +182,8 @@ func TestLookIsSilent(t *testing.T) {
 	r.Domain = "shop"
 	r.Add(decide.Descriptor{})
 	_, err := s.o.Decider.Look(t.Context(), compile(t, previewRules), r)
-	if want := "descriptors[0].entries: must not be empty; send at least one key and value"; err == nil || err.Error() != want {
+	if want := "descriptors[0].entries: must not be empty; send at least one key and value"; err == nil ||
+		err.Error() != want {
 		t.Errorf("error %v, want %s", err, want)
 	}
 }

@@ -31,9 +31,9 @@ func hasMetadata(v *decide.Verdict) bool {
 	return false
 }
 
-// leased is how many hits the request holds of its first concurrency limit. They are given back when its stream is done.
-// Envoy reports the end also of streams that were denied. Only a hits_addend that is made of this metadata, which a
-// denied request does not have and a client cannot send, gives back exactly what was taken.
+// leased is how many hits the request holds of its first concurrency limit. They are given back when its stream is
+// done. Envoy reports the end also of streams that were denied. Only a hits_addend that is made of this metadata, which
+// a denied request does not have and a client cannot send, gives back exactly what was taken.
 func leased(v *decide.Verdict) int64 {
 	if v.Denied {
 		return 0

@@ -39,10 +39,15 @@ func TestDynamicMetadata(t *testing.T) {
 		want  string // JSON; "" for none
 	}{
 		{"no rule has metadata", ds{descriptor("plain=a"), descriptor("nobody=knows")}, 0, ""},
-		{"merged, the first wins", ds{descriptor("east=a", "x=y"), descriptor("east=a"), costing(2, descriptor("west=a"))}, 1, `{
+		{
+			"merged, the first wins",
+			ds{descriptor("east=a", "x=y"), descriptor("east=a"), costing(2, descriptor("west=a"))},
+			1,
+			`{
 			"domain": "shop", "hitsAddend": 1, "quotaModeEnabled": true,
 			"metadata": {"backend": "east", "limits": {"tokens": 10, "region": "e", "cost": 0.5}, "tags": ["a", "b"]}
-		}`},
+		}`,
+		},
 		{"only what is OK", ds{descriptor("east=a"), descriptor("west=a")}, 0, `{
 			"domain": "shop", "quotaModeEnabled": true, "quotaModeViolations": [0],
 			"metadata": {"backend": "west", "limits": {"tokens": 20, "cost": 0.5}},
@@ -73,10 +78,13 @@ func TestDynamicMetadataWhereItIsAskedFor(t *testing.T) {
 	s, _ := service(t, metadataRules, func(o *options) { o.DynamicMetadata = true })
 	checkMetadata(t, ask(t, s, request(descriptor("plain=a"))).GetDynamicMetadata(),
 		`{"domain": "shop", "quotaModeEnabled": false, "descriptors": [{"entries": ["plain=a"]}]}`)
-	checkMetadata(t, ask(t, s, request(descriptor("east=a", "x=y"), costing(2, descriptor("plain=b")))).GetDynamicMetadata(),
+	checkMetadata(
+		t,
+		ask(t, s, request(descriptor("east=a", "x=y"), costing(2, descriptor("plain=b")))).GetDynamicMetadata(),
 		`{"domain": "shop", "quotaModeEnabled": false,
 			"descriptors": [{"entries": ["east=a", "x=y"]}, {"entries": ["plain=b"], "hitsAddend": 2}],
-			"violations": [{"descriptor": 1, "rule": "plain", "limit": "plain", "mode": "enforce"}]}`)
+			"violations": [{"descriptor": 1, "rule": "plain", "limit": "plain", "mode": "enforce"}]}`,
+	)
 	req := request(descriptor("plain=a"))
 	req.Domain = "unknown"
 	checkMetadata(t, ask(t, s, req).GetDynamicMetadata(),

@@ -57,7 +57,8 @@ func left(t *testing.T, s *Service, d *commonpb.RateLimitDescriptor) string {
 	return strings.Join(all, " ")
 }
 
-// A client whose requests bring another rate each time has one counter for each window, which is the rule's own if the window is.
+// A client whose requests bring another rate each time has one counter for each window, which is the rule's own if the
+// window is.
 func TestOverridesShareACounter(t *testing.T) {
 	const month, year = typepb.RateLimitUnit_MONTH, typepb.RateLimitUnit_YEAR
 	eachStore(t, overrideCounterRules, func(t *testing.T, s *Service) {

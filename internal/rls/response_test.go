@@ -71,7 +71,11 @@ func TestResponseOfTheRuleThatDenies(t *testing.T) {
 
 // As envoyproxy/ratelimit: what is over last, else what has the least left first.
 func TestLimitHeaders(t *testing.T) {
-	s, _ := service(t, responseRules, func(o *options) { o.LimitHeaders = decide.LimitHeaders{Limit: "L", Remaining: "R", Reset: "T"} })
+	s, _ := service(
+		t,
+		responseRules,
+		func(o *options) { o.LimitHeaders = decide.LimitHeaders{Limit: "L", Remaining: "R", Reset: "T"} },
+	)
 	for _, tt := range []struct {
 		ask  []string
 		want string

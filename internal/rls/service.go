@@ -1,5 +1,5 @@
-// Package rls is Envoy's RateLimitService v3 on the wire: it translates a request's bytes for internal/decide and reports
-// the verdict as the bytes of a response, its headers and its metadata.
+// Package rls is Envoy's RateLimitService v3 on the wire: it translates a request's bytes for internal/decide and
+// reports the verdict as the bytes of a response, its headers and its metadata.
 package rls
 
 import (
@@ -97,8 +97,8 @@ func receiveInto(c *call, receive func(any) error) (panicked string, err error) 
 	return "", receive(c)
 }
 
-// repanic answers a request whose decoding panicked. It panics again where the interceptor sees it, which counts, logs and
-// answers panics. gRPC calls the interceptor only after a request is decoded.
+// repanic answers a request whose decoding panicked. It panics again where the interceptor sees it, which counts, logs
+// and answers panics. gRPC calls the interceptor only after a request is decoded.
 func repanic(
 	ctx context.Context, info *grpc.UnaryServerInfo, interceptor grpc.UnaryServerInterceptor, why string,
 ) (any, error) {
@@ -119,9 +119,10 @@ func repanic(
 // neither shadow nor quota does not fit, or if none of the request's quota limits does.
 //
 // duration_until_reset is the time until the limit is fully available again, and for a status of OVER_LIMIT the time
-// after which the same request would be admitted: it becomes X-RateLimit-Reset, which should name the same moment as the
-// Retry-After of a denied response. In a fixed window the two are one. Where no wait helps, there is no Retry-After.
-// Both are rounded up to whole seconds. While the store fails, there is none unless the limit is counted locally.
+// after which the same request would be admitted: it becomes X-RateLimit-Reset, which should name the same moment as
+// the Retry-After of a denied response. In a fixed window the two are one. Where no wait helps, there is no
+// Retry-After. Both are rounded up to whole seconds. While the store fails, there is none unless the limit is counted
+// locally.
 //
 // current_limit.unit is the largest unit that the window is a multiple of, and unit_multiplier says how many of
 // it, left out if 1. A window that is a multiple of no unit, as 1500ms, has unit UNKNOWN.

@@ -105,7 +105,10 @@ func TestStatusesAreOneToOne(t *testing.T) {
 				" | OK | OK | OK 7/day left 6 reset 16h0m0s | OK",
 		},
 		{
-			req:  &pb.RateLimitRequest{Domain: "unknown", Descriptors: request(descriptor("user=a"), descriptor("free=1")).Descriptors},
+			req: &pb.RateLimitRequest{
+				Domain:      "unknown",
+				Descriptors: request(descriptor("user=a"), descriptor("free=1")).Descriptors,
+			},
 			want: "OK | OK | OK",
 		},
 	})
@@ -120,7 +123,10 @@ descriptors:
 `)
 	req := request(descriptor("user=a"))
 	limit := &pb.RateLimitResponse_RateLimit{
-		Name: "per-user", RequestsPerUnit: 1, Unit: pb.RateLimitResponse_RateLimit_SECOND, UnitMultiplier: wrapperspb.UInt32(90),
+		Name:            "per-user",
+		RequestsPerUnit: 1,
+		Unit:            pb.RateLimitResponse_RateLimit_SECOND,
+		UnitMultiplier:  wrapperspb.UInt32(90),
 	}
 	want := &pb.RateLimitResponse{
 		OverallCode: pb.RateLimitResponse_OK,
@@ -199,7 +205,10 @@ func TestTightestLimitOfADescriptor(t *testing.T) {
 		{req: request(descriptor("both=a")), want: "OVER_LIMIT | OVER_LIMIT burst 2/second left 0 reset 1s | Retry-After: 1"},
 		{after: time.Second, req: request(descriptor("both=a")), want: "OK | OK daily 3/day left 0 reset 25h35m59s"},
 		// One of the two has room and is not charged.
-		{req: request(descriptor("both=a")), want: "OVER_LIMIT | OVER_LIMIT daily 3/day left 0 reset 23h59m59s | Retry-After: 86399"},
+		{
+			req:  request(descriptor("both=a")),
+			want: "OVER_LIMIT | OVER_LIMIT daily 3/day left 0 reset 23h59m59s | Retry-After: 86399",
+		},
 	})
 }
 
@@ -230,7 +239,10 @@ descriptors:
 		{req: request(negative(descriptor("tokens=a"))), want: "OK | OK 100/minute left 6 reset 1m0s"},
 		{req: ten(negative(descriptor("tokens=a"))), want: "OK | OK 100/minute left 16 reset 1m0s"},
 		{req: request(negative(costing(0, descriptor("tokens=a")))), want: "OK | OK 100/minute left 16 reset 1m0s"},
-		{req: request(negative(costing(math.MaxUint32, descriptor("tokens=a")))), want: "OK | OK 100/minute left 100 reset 1m0s"},
+		{
+			req:  request(negative(costing(math.MaxUint32, descriptor("tokens=a")))),
+			want: "OK | OK 100/minute left 100 reset 1m0s",
+		},
 		{ // the largest cost there is, and what it leaves behind in a fixed window
 			req:  request(costing(math.MaxUint32, descriptor("tokens=a"))),
 			want: "OVER_LIMIT | OVER_LIMIT 100/minute left 0 reset 1m0s",
@@ -394,7 +406,10 @@ func TestOverride(t *testing.T) {
 		{req: request(limited(3, day, descriptor("free=1"))), want: "OK | OK 3/day left 2 reset 16h0m0s"},
 		{req: request(limited(3, month, descriptor("known=1"))), want: "OK | OK 3/month left 2 reset 400h0m0s"},
 		{req: request(limited(3, year, descriptor("user=y"))), want: "OK | OK per-user 3/year left 2 reset 8080h0m0s"},
-		{req: request(limited(0, year, descriptor("user=y"))), want: "OVER_LIMIT | OVER_LIMIT per-user 0/year left 0 reset 8080h0m0s"},
+		{
+			req:  request(limited(0, year, descriptor("user=y"))),
+			want: "OVER_LIMIT | OVER_LIMIT per-user 0/year left 0 reset 8080h0m0s",
+		},
 	})
 }
 
@@ -460,11 +475,19 @@ func TestInvalid(t *testing.T) {
 		{"no descriptors", request(), "descriptors: must not be empty; send at least one descriptor"},
 		{"descriptors", request(many(129)...), "descriptors: must be at most 128, got 129"},
 		{"nil descriptor", request(ok, nil), "descriptors[1].entries: must not be empty; send at least one key and value"},
-		{"no entries", request(ok, ok, descriptor()), "descriptors[2].entries: must not be empty; send at least one key and value"},
+		{
+			"no entries",
+			request(ok, ok, descriptor()),
+			"descriptors[2].entries: must not be empty; send at least one key and value",
+		},
 		{"entries", request(descriptor(make([]string, 33)...)), "descriptors[0].entries: must be at most 32, got 33"},
 		{"no key", request(descriptor("user=a", "=b")), "descriptors[0].entries[1].key: must not be empty"},
 		{"long key", request(descriptor(long)), "descriptors[0].entries[0].key: must be at most 65536 bytes, got 65537"},
-		{"long value", request(descriptor("a=" + long)), "descriptors[0].entries[0].value: must be at most 65536 bytes, got 65537"},
+		{
+			"long value",
+			request(descriptor("a=" + long)),
+			"descriptors[0].entries[0].value: must be at most 65536 bytes, got 65537",
+		},
 		{
 			"absurd cost", request(ok, costing(math.MaxUint64, descriptor("user=a"))),
 			"descriptors[1].hits_addend: must be at most 4294967295, got 18446744073709551615",
@@ -606,7 +629,8 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// A panic while a request is decoded reaches the interceptor, which answers, counts and logs panics, with its own stack.
+// A panic while a request is decoded reaches the interceptor, which answers, counts and logs panics, with its own
+// stack.
 func TestDecodingThatPanics(t *testing.T) {
 	s, _ := service(t, "{domain: d, descriptors: [{key: k}]}")
 	receive := func(any) error { panic("broken") }

@@ -12,8 +12,8 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// translate finds the cost of each descriptor and the limit that it brings along. The error is InvalidArgument and names
-// the field.
+// translate finds the cost of each descriptor and the limit that it brings along. The error is InvalidArgument and
+// names the field.
 func (c *call) translate() error {
 	for i := range c.wire {
 		var err error

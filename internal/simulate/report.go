@@ -19,6 +19,7 @@ import (
 type Report struct {
 	Rule, Traffic string // as they were given
 	Seed          uint64
+	IsRecorded    bool // the traffic is of a log, and has no seed
 	Options       Options
 	Runs          []LimitRun
 	Unit          string // of costs: "requests", or "hits" where a request may cost several
@@ -46,7 +47,11 @@ func NewReport(limits []Limit, arrivals []Arrival, o Options) *Report {
 
 // title says which traffic it was.
 func (r *Report) title() string {
-	return fmt.Sprintf("%s for %s, seed %d", r.Traffic, descriptors.FormatDuration(r.Options.Length), r.Seed)
+	text := r.Traffic + " for " + descriptors.FormatDuration(r.Options.Length)
+	if r.IsRecorded {
+		return text
+	}
+	return fmt.Sprintf("%s, seed %d", text, r.Seed)
 }
 
 // Heading says what was simulated, and where there are several limits, where each is written.
@@ -67,7 +72,12 @@ func (r *Report) WriteTable(w io.Writer) error {
 		widest = max(widest, len(run.Name))
 	}
 	table := tabwriter.NewWriter(w, 0, 8, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintf(table, "%-*s\toffered\tadmitted\tdenied\tshare\tworst window\tN\tbound\tlockout\twait (mean)\t\n", widest, "limit")
+	fmt.Fprintf(
+		table,
+		"%-*s\toffered\tadmitted\tdenied\tshare\tworst window\tN\tbound\tlockout\twait (mean)\t\n",
+		widest,
+		"limit",
+	)
 	for _, run := range r.Runs {
 		wait := "-"
 		if run.Policy.MaxWait() > 0 {
@@ -80,7 +90,7 @@ func (r *Report) WriteTable(w io.Writer) error {
 }
 
 // share is how much of what was offered is admitted.
-func (run LimitRun) share() float64 { return float64(run.Admitted) / float64(run.Offered) }
+func (run LimitRun) share() float64 { return float64(run.Admitted) / float64(max(run.Offered, 1)) }
 
 // worstText is the worst window, or the most in flight.
 func (run LimitRun) worstText() string {
@@ -238,7 +248,12 @@ const eighths = " ▁▂▃▄▅▆▇█"
 
 // WriteCharts writes a chart of characters for each limit, at most 80 columns wide and rows high.
 func (r *Report) WriteCharts(w io.Writer, rows int) {
-	fmt.Fprintf(w, "█ admitted, ░ more that was offered, in %s/s; each column is %s\n", r.Unit, descriptors.FormatDuration(r.Options.Bucket))
+	fmt.Fprintf(
+		w,
+		"█ admitted, ░ more that was offered, in %s/s; each column is %s\n",
+		r.Unit,
+		descriptors.FormatDuration(r.Options.Bucket),
+	)
 	for _, run := range r.Runs {
 		fmt.Fprintf(w, "\n%s%s\n", r.describe(run), r.laterText(run))
 		r.writeChart(w, run, rows)
@@ -247,7 +262,7 @@ func (r *Report) WriteCharts(w io.Writer, rows int) {
 
 // describe is the limit with what else decides.
 func (r *Report) describe(run LimitRun) string {
-	if run.Policy.Algorithm() == limiter.Concurrency {
+	if run.Policy.Algorithm() == limiter.Concurrency && !r.IsRecorded {
 		return fmt.Sprintf("%s, each takes %s", run.Limit, descriptors.FormatDuration(r.Options.Duration))
 	}
 	return run.String()

@@ -46,21 +46,19 @@ type Result struct {
 
 // Run offers the arrivals, sorted by time, to a limit whose windows begin with the traffic.
 func Run(p *limiter.Policy, arrivals []Arrival, o Options) *Result {
-	r := &run{policy: p, options: o, counters: map[string]*counter{}, result: &Result{}}
-	r.result.Buckets = make([]Bucket, ceilDiv(o.Length.Microseconds(), o.Bucket.Microseconds()))
-	r.start = begin(p)
+	r := newRun(p, begin(p), o)
 	dearest := int64(1)
 	for _, a := range arrivals {
 		r.giveBack(a.At)
 		r.offer(a)
 		dearest = max(dearest, a.Cost)
 	}
-	r.finish()
-	r.result.Bound = Bound(p, dearest)
-	if r.shortWindow() {
-		r.result.Bound += p.Limit()
-	}
-	return r.result
+	return r.finish(dearest)
+}
+
+func newRun(p *limiter.Policy, start int64, o Options) *run {
+	buckets := make([]Bucket, ceilDiv(o.Length.Microseconds(), o.Bucket.Microseconds()))
+	return &run{policy: p, options: o, start: start, counters: map[string]*counter{}, result: &Result{Buckets: buckets}}
 }
 
 // newYear is 2026-01-01 00:00:00 UTC, in microseconds since the Unix epoch.
@@ -120,17 +118,28 @@ type pass struct {
 }
 
 func (r *run) offer(a Arrival) {
-	c := r.counters[a.Key]
-	if c == nil {
-		c = &counter{}
-		r.counters[a.Key] = c
-	}
+	c := r.counter(a.Key)
 	var d limiter.Decision
 	c.state, d = r.policy.Step(c.state, r.start+a.At, a.Cost)
+	r.count(c, a, d.Allowed, d.Wait)
+}
+
+// counter is what is known of the key.
+func (r *run) counter(key string) *counter {
+	c := r.counters[key]
+	if c == nil {
+		c = &counter{}
+		r.counters[key] = c
+	}
+	return c
+}
+
+// count counts an arrival that was decided.
+func (r *run) count(c *counter, a Arrival, isAdmitted bool, wait time.Duration) {
 	r.result.Offered += a.Cost
 	r.bucket(a.At).Offered += a.Cost
-	if d.Allowed {
-		r.admit(c, a, d.Wait)
+	if isAdmitted {
+		r.admit(c, a, wait)
 		return
 	}
 	r.result.Denied += a.Cost
@@ -168,13 +177,19 @@ func (r *run) giveBack(now int64) {
 	}
 }
 
-func (r *run) finish() {
+// finish completes the result of requests that cost dearest hits at most.
+func (r *run) finish(dearest int64) *Result {
 	if r.admitted > 0 {
 		r.result.MeanWait = (r.waited / time.Duration(r.admitted)).Truncate(time.Microsecond)
 	}
 	for _, c := range r.counters {
 		r.result.Worst = max(r.result.Worst, worst(c.passed, r.policy.Window().Microseconds()))
 	}
+	r.result.Bound = Bound(r.policy, dearest)
+	if r.shortWindow() {
+		r.result.Bound += r.policy.Limit()
+	}
+	return r.result
 }
 
 // bucket is where hits at a time are counted.

@@ -231,7 +231,11 @@ func TestTotals(t *testing.T) {
 		for _, a := range arrivals {
 			offered += a.Cost
 		}
-		r := Run(p, arrivals, Options{Length: 5 * time.Second, Bucket: 100 * time.Millisecond, Duration: 50 * time.Millisecond})
+		r := Run(
+			p,
+			arrivals,
+			Options{Length: 5 * time.Second, Bucket: 100 * time.Millisecond, Duration: 50 * time.Millisecond},
+		)
 		var sum Bucket
 		for _, b := range r.Buckets {
 			sum.Offered += b.Offered

@@ -29,8 +29,13 @@ func (r *Report) WriteSVG(w io.Writer) error {
 	down := (len(r.Runs) + across - 1) / across
 	d := &drawing{}
 	height := svgHead + down*panelHeight + svgMargin
-	d.add(`<svg xmlns="http://www.w3.org/2000/svg" role="img" width="%d" height="%d" viewBox="0 0 %d %d" font-family="sans-serif" font-size="12">`,
-		svgWidth, height, svgWidth, height)
+	d.add(
+		`<svg xmlns="http://www.w3.org/2000/svg" role="img" width="%d" height="%d" viewBox="0 0 %d %d" font-family="sans-serif" font-size="12">`,
+		svgWidth,
+		height,
+		svgWidth,
+		height,
+	)
 	d.add(`<title>%s</title>`, escape(r.Rule+" against "+r.title()))
 	d.add(`<defs><pattern id="denied" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">` +
 		`<rect width="6" height="6" fill="#fff"/><rect width="1.6" height="6" fill="#333"/></pattern></defs>`)
@@ -113,9 +118,16 @@ func (r *Report) panel(d *drawing, run LimitRun, x, y, width float64) {
 	none := func(Bucket) int64 { return 0 }
 	admitted := func(b Bucket) int64 { return b.Admitted }
 	d.add(`<path d="%s" %s/>`, r.area(p, buckets, none, admitted), admittedLook)
-	d.add(`<path d="%s" %s/>`, r.area(p, buckets, admitted, func(b Bucket) int64 { return b.Admitted + b.Denied }), deniedLook)
+	d.add(
+		`<path d="%s" %s/>`,
+		r.area(p, buckets, admitted, func(b Bucket) int64 { return b.Admitted + b.Denied }),
+		deniedLook,
+	)
 	d.add(`<path d="%s" %s/>`, r.outline(p, buckets), offeredLook)
-	if rate := float64(run.Policy.Limit()) / run.Policy.Window().Seconds(); rate <= p.peak && run.Policy.Algorithm() != limiter.Concurrency {
+	if rate := float64(
+		run.Policy.Limit(),
+	) / run.Policy.Window().Seconds(); rate <= p.peak &&
+		run.Policy.Algorithm() != limiter.Concurrency {
 		d.line(p.x, p.up(rate), p.x+p.width, p.up(rate), rateLook)
 	}
 	d.line(p.x, p.y+p.height, p.x+p.width, p.y+p.height, axisLook)

@@ -1,4 +1,4 @@
-package replay
+package offline
 
 import (
 	"bufio"
@@ -20,18 +20,8 @@ import (
 // maxLine is the longest line that is read, in bytes.
 const maxLine = 1 << 20
 
-// request is a line of the log.
-type request struct {
-	at     int64 // microseconds since the Unix epoch
-	line   int64
-	size   int // bytes, about
-	weight float64
-	domain string
-	asked  []decide.Descriptor
-}
-
 // parser makes a request of a line. Nil and no error: the line is of none.
-type parser func(line []byte) (*request, error)
+type parser func(line []byte) (*recorded, error)
 
 // eachLine calls do with each line and its number, until the input or do ends. What is longer than maxLine is nil.
 func eachLine(in io.Reader, do func(number int64, line []byte) error) error {
@@ -65,10 +55,10 @@ func eachLine(in io.Reader, do func(number int64, line []byte) error) error {
 	}
 }
 
-// decisions parses the sidecar's own log, and counts in dropped what it says to be missing. unhash is what named values are
-// hashed to.
+// decisions parses the sidecar's own log, and counts in dropped what it says to be missing. unhash is what named values
+// are hashed to.
 func decisions(unhash map[string]string, dropped *uint64, hashed *bool) parser {
-	return func(text []byte) (*request, error) {
+	return func(text []byte) (*recorded, error) {
 		var line decisionlog.Line
 		if err := json.Unmarshal(text, &line); err != nil {
 			return nil, err
@@ -81,13 +71,15 @@ func decisions(unhash map[string]string, dropped *uint64, hashed *bool) parser {
 		}
 		switch {
 		case line.Descriptors == nil:
-			return nil, errors.New("no descriptors: this is no line of the sidecar's decision log; for Envoy's access log say --map and --domain")
+			return nil, errors.New(
+				"no descriptors: this is no line of the sidecar's decision log; for Envoy's access log say --map and --domain",
+			)
 		case line.Time.IsZero():
 			return nil, errors.New("no time")
 		case !(line.Weight >= 1 && line.Weight <= 1e9):
 			return nil, fmt.Errorf("weight %g is not a number from 1 to 1e9", line.Weight)
 		}
-		r := &request{at: line.Time.UnixMicro(), weight: line.Weight, domain: line.Domain}
+		r := &recorded{at: line.Time.UnixMicro(), weight: line.Weight, domain: line.Domain}
 		for _, d := range line.Descriptors {
 			q := decide.Descriptor{Cost: d.Cost}
 			if d.Limit != nil {
@@ -108,7 +100,7 @@ func decisions(unhash map[string]string, dropped *uint64, hashed *bool) parser {
 				}
 				q.Entries = append(q.Entries, descriptors.Entry{Key: e.Key, Value: value})
 			}
-			r.asked = append(r.asked, q)
+			r.descriptors = append(r.descriptors, q)
 		}
 		return r, nil
 	}
@@ -142,8 +134,11 @@ func ParseMappings(text string) (all []Mapping, err error) {
 			ok = ok && m.Field != ""
 		}
 		if !ok || m.Key == "" {
-			return nil, fmt.Errorf(`%q: write key=field, such as remote_address=downstream_remote_address, several with commas for one `+
-				`descriptor of several entries, or key="value" for a fixed one`, text)
+			return nil, fmt.Errorf(
+				`%q: write key=field, such as remote_address=downstream_remote_address, several with commas for one `+
+					`descriptor of several entries, or key="value" for a fixed one`,
+				text,
+			)
 		}
 		all = append(all, m)
 	}
@@ -152,7 +147,7 @@ func ParseMappings(text string) (all []Mapping, err error) {
 
 // accesses parses an access log of Envoy, of JSON lines.
 func accesses(domain, timeField string, mappings [][]Mapping) parser {
-	return func(text []byte) (*request, error) {
+	return func(text []byte) (*recorded, error) {
 		var fields map[string]any
 		if err := json.Unmarshal(text, &fields); err != nil {
 			return nil, err
@@ -164,13 +159,13 @@ func accesses(domain, timeField string, mappings [][]Mapping) parser {
 			}
 			return nil, err
 		}
-		r := &request{at: at, weight: 1, domain: domain}
+		r := &recorded{at: at, weight: 1, domain: domain}
 		for _, ms := range mappings {
 			if entries, ok := entriesOf(fields, ms); ok {
-				r.asked = append(r.asked, decide.Descriptor{Entries: entries, Cost: 1})
+				r.descriptors = append(r.descriptors, decide.Descriptor{Entries: entries, Cost: 1})
 			}
 		}
-		if r.asked == nil {
+		if r.descriptors == nil {
 			return nil, nil // Envoy asks nothing without a descriptor
 		}
 		return r, nil

@@ -1,4 +1,4 @@
-package replay
+package offline
 
 import (
 	"encoding/json"
@@ -20,7 +20,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func compile(tb testing.TB, rules string) *descriptors.Set {
 	tb.Helper()
-	set, err := rulefile.Compile([]rulefile.File{{Name: "rules.yaml", Data: []byte("domain: shop\ndescriptors:\n" + rules)}})
+	set, err := rulefile.Compile(
+		[]rulefile.File{{Name: "rules.yaml", Data: []byte("domain: shop\ndescriptors:\n" + rules)}},
+	)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -33,7 +35,9 @@ func perClient(tb testing.TB, n int) *descriptors.Set {
 	return compile(tb, fmt.Sprintf("- {key: client, rate_limit: {name: each, requests_per_unit: %d, unit: minute}}\n", n))
 }
 
-var clients = Options{Domain: "shop", TimeField: "start_time", Mappings: [][]Mapping{{{Key: "client", Field: "who"}}}, Top: 2}
+var clients = LogOptions{
+	Domain: "shop", TimeField: "start_time", Mappings: [][]Mapping{{{Key: "client", Field: "who"}}},
+}
 
 // access is a line of an access log so many seconds after the beginning of an hour.
 func access(second float64, who string) string {
@@ -41,9 +45,9 @@ func access(second float64, who string) string {
 	return fmt.Sprintf(`{"start_time":%q,"who":%q}`+"\n", at.Format(time.RFC3339Nano), who)
 }
 
-func replayed(tb testing.TB, before, after *descriptors.Set, log string, o Options) *Report {
+func replayed(tb testing.TB, before, after *descriptors.Set, log string, o LogOptions) *Comparison {
 	tb.Helper()
-	r, err := Run(tb.Context(), before, after, strings.NewReader(log), o)
+	r, err := Compare(tb.Context(), before, after, strings.NewReader(log), o, 2)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -59,10 +63,14 @@ func TestWhoIsDenied(t *testing.T) {
 		}
 	}
 	got := replayed(t, perClient(t, 4), perClient(t, 3), log.String(), clients)
-	want := &Report{
-		From:     time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC),
-		To:       time.Date(2026, 1, 31, 12, 1, 10, 0, time.UTC),
-		Requests: 22, DeniedBefore: 2, DeniedAfter: 6, NewlyDenied: 4, Lines: 22,
+	want := &Comparison{
+		Span: Span{
+			From:     time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC),
+			To:       time.Date(2026, 1, 31, 12, 1, 10, 0, time.UTC),
+			Requests: 22,
+		},
+		LineCounts:   LineCounts{Lines: 22},
+		DeniedBefore: 2, DeniedAfter: 6, NewlyDenied: 4,
 		Rules: []*RuleCount{{
 			Domain: "shop", Rule: "client", Limit: "each", NewlyDenied: 4,
 			Keys: []*KeyCount{{Key: "client=ann", NewlyDenied: 2}, {Key: "client=cid", NewlyDenied: 2}},
@@ -72,7 +80,8 @@ func TestWhoIsDenied(t *testing.T) {
 		t.Error(diff)
 	}
 	back := replayed(t, perClient(t, 3), perClient(t, 4), log.String(), clients)
-	if back.NewlyAllowed != 4 || back.NewlyDenied != 0 || back.Rules[0].NewlyAllowed != 4 || back.Rules[0].Keys[0].NewlyAllowed != 2 {
+	if back.NewlyAllowed != 4 || back.NewlyDenied != 0 || back.Rules[0].NewlyAllowed != 4 ||
+		back.Rules[0].Keys[0].NewlyAllowed != 2 {
 		t.Errorf("the other way round: %+v", back)
 	}
 }
@@ -124,7 +133,7 @@ func TestBadLines(t *testing.T) {
 	if got.Requests != 2 || got.Lines != 7 || got.BadLines != 4 || got.NotAsked != 1 {
 		t.Errorf("%+v", got)
 	}
-	_, err := Run(t.Context(), perClient(t, 1), perClient(t, 1), strings.NewReader("x\n"), clients)
+	_, err := Compare(t.Context(), perClient(t, 1), perClient(t, 1), strings.NewReader("x\n"), clients, 2)
 	if err == nil || !strings.HasPrefix(err.Error(), "no line is of use; line 1: invalid character") {
 		t.Error(err)
 	}
@@ -157,7 +166,15 @@ func TestMappings(t *testing.T) {
 	}
 	fields := map[string]any{"request": map[string]any{"peer": "[2001:db8::1]:4711"}, ":y": 7.0, "gone": "-"}
 	entries, ok := entriesOf(fields, got)
-	if diff := cmp.Diff([]descriptors.Entry{{Key: "path", Value: `/a,"b`}, {Key: "remote_address", Value: "2001:db8::1"}, {Key: "x", Value: "7"}}, entries); diff != "" || !ok {
+	if diff := cmp.Diff(
+		[]descriptors.Entry{
+			{Key: "path", Value: `/a,"b`},
+			{Key: "remote_address", Value: "2001:db8::1"},
+			{Key: "x", Value: "7"},
+		},
+		entries,
+	); diff != "" ||
+		!ok {
 		t.Error(ok, diff)
 	}
 	if _, ok := entriesOf(fields, []Mapping{{Key: "a", Field: "gone"}}); ok {
@@ -175,7 +192,7 @@ func decision(weight float64, key, value string) string {
 func TestSample(t *testing.T) {
 	log := strings.Repeat(decision(2.5, "client", "ann"), 4) + decision(1000, "client", "bob") +
 		`{"time":"2026-01-31T12:00:00Z","dropped":{"rate":7,"buffer":1,"write_error":0}}` + "\n"
-	got := replayed(t, perClient(t, 1000), perClient(t, 8), log, Options{Top: 5})
+	got := replayed(t, perClient(t, 1000), perClient(t, 8), log, LogOptions{})
 	if !got.Estimate || got.Requests != 1010 || got.DroppedLines != 8 || got.NotAsked != 1 || len(got.Notes) != 2 {
 		t.Errorf("%+v", got)
 	}
@@ -192,11 +209,11 @@ func TestHashes(t *testing.T) {
 	secret := []byte("0123456789abcdef")
 	log := strings.Repeat(decision(1, "client", decisionlog.HashValues(secret)("client", "ann")), 3)
 	nothing := compile(t, "- {key: other}\n")
-	got := replayed(t, nothing, compile(t, rules), log, Options{Key: secret})
+	got := replayed(t, nothing, compile(t, rules), log, LogOptions{Key: secret})
 	if got.NewlyDenied != 2 || len(got.Notes) != 1 || !strings.Contains(got.Notes[0], "do not match: client=b*.") {
 		t.Errorf("%+v", got)
 	}
-	got = replayed(t, nothing, compile(t, rules), log, Options{})
+	got = replayed(t, nothing, compile(t, rules), log, LogOptions{})
 	if got.NewlyDenied != 0 || len(got.Notes) != 2 || !strings.Contains(got.Notes[0], "--key-file") {
 		t.Errorf("%+v", got)
 	}
@@ -213,8 +230,9 @@ func TestShadow(t *testing.T) {
 
 func TestNoValues(t *testing.T) {
 	log := `{"time":"2026-01-31T12:00:00Z","domain":"shop","weight":1,"descriptors":[{"entries":[{"key":"client"}],"cost":1}]}` + "\n"
-	_, err := Run(t.Context(), perClient(t, 1), perClient(t, 1), strings.NewReader(log), Options{})
-	if err == nil || !strings.Contains(err.Error(), "line 1: entries have no values; log with --decision-log-values hash or plain") {
+	_, err := Compare(t.Context(), perClient(t, 1), perClient(t, 1), strings.NewReader(log), LogOptions{}, 5)
+	if err == nil ||
+		!strings.Contains(err.Error(), "line 1: entries have no values; log with --decision-log-values hash or plain") {
 		t.Error(err)
 	}
 }
@@ -222,25 +240,24 @@ func TestNoValues(t *testing.T) {
 // What is held in memory does not grow with the log.
 func TestMemoryIsBounded(t *testing.T) {
 	set := perClient(t, 1)
-	r, err := newRun(set, set, clients)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.close()
-	parse := r.parser()
+	r := &reader{log: &Log{}, do: func(*Request) error { return nil }}
+	parse := r.parser(clients, nil)
 	for i := range maxWaiting + 100 {
-		if err := r.line(t.Context(), parse, int64(i), []byte(access(float64(i), fmt.Sprint("c", i)))); err != nil {
-			t.Fatal(err)
-		}
+		r.line(parse, int64(i), []byte(access(float64(i), fmt.Sprint("c", i))))
 	}
 	if len(r.waiting) > maxWaiting {
 		t.Errorf("%d lines wait, more than %d", len(r.waiting), maxWaiting)
 	}
+	c, err := newComparing(set, set, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.close()
 	limit := set.Limits()[0]
 	for i := range maxKeys + 10 {
-		r.key(limit, fmt.Sprintf("fixed_window|shop|client=%d", i)).NewlyDenied++
+		c.key(limit, fmt.Sprintf("fixed_window|shop|client=%d", i)).NewlyDenied++
 	}
-	if len(r.keys) != maxKeys+1 || r.keys[countedKey{countedRuleOf(limit), "(others)"}].NewlyDenied != 10 {
-		t.Errorf("%d keys are counted, want %d and the others", len(r.keys), maxKeys)
+	if len(c.keys) != maxKeys+1 || c.keys[countedKey{countedRuleOf(limit), "(others)"}].NewlyDenied != 10 {
+		t.Errorf("%d keys are counted, want %d and the others", len(c.keys), maxKeys)
 	}
 }

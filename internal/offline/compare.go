@@ -1,0 +1,280 @@
+package offline
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/weir-ratelimit/weir/internal/decide"
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
+)
+
+// maxKeys bounds the keys that Compare counts one by one, of all rules together.
+const maxKeys = 100_000
+
+// Comparison is what two rule sets make of a log. Numbers are requests; of a sampled log, about those that it stands
+// for.
+type Comparison struct {
+	Span
+
+	DeniedBefore int64 `json:"denied_before"`
+	DeniedAfter  int64 `json:"denied_after"`
+	NewlyDenied  int64 `json:"newly_denied"`
+	NewlyAllowed int64 `json:"newly_allowed"`
+	// Rules are the limits that make the difference, those of the most requests first.
+	Rules []*RuleCount `json:"rules"`
+
+	LineCounts
+	// Notes are what else to know.
+	Notes []string `json:"notes,omitempty"`
+}
+
+// Compare replays a log by two rule sets, and says which requests one of them denies and the other does not. It shows
+// the first keys of a rule, top of them. The error is that of ReadLog.
+func Compare(
+	ctx context.Context,
+	before, after *descriptors.Set,
+	in io.Reader,
+	o LogOptions,
+	top int,
+) (*Comparison, error) {
+	c, err := newComparing(before, after, top) //nolint:contextcheck // the stores end with close
+	if err != nil {
+		return nil, err
+	}
+	defer c.close()
+	log, err := ReadLog(ctx, in, o, c.sets[:], func(r *Request) error { return c.decide(ctx, r) })
+	if err != nil {
+		return nil, err
+	}
+	c.report.Span, c.report.LineCounts = log.Span, log.LineCounts
+	c.finish(log, o)
+	return c.report, nil
+}
+
+// comparing is a comparison in progress.
+type comparing struct {
+	sets    [2]*descriptors.Set // before and after
+	engines [2]*Engine
+	top     int
+	rules   map[countedRule]*RuleCount
+	keys    map[countedKey]*KeyCount
+	report  *Comparison
+}
+
+func newComparing(before, after *descriptors.Set, top int) (*comparing, error) {
+	c := &comparing{
+		sets: [2]*descriptors.Set{before, after}, top: top, report: &Comparison{},
+		keys: map[countedKey]*KeyCount{}, rules: map[countedRule]*RuleCount{},
+	}
+	for i, set := range c.sets {
+		var err error
+		if c.engines[i], err = NewEngine(set); err != nil {
+			c.close()
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+func (c *comparing) close() {
+	for _, e := range c.engines {
+		if e != nil {
+			e.Close()
+		}
+	}
+}
+
+// decide decides a request by both sets.
+func (c *comparing) decide(ctx context.Context, r *Request) error {
+	before, err := c.engines[0].Decide(ctx, r)
+	after, err2 := c.engines[1].Decide(ctx, r)
+	if err := errors.Join(err, err2); err != nil {
+		return err
+	}
+	c.count(before, after, r.Times)
+	return nil
+}
+
+// RuleCount is a limit's part in the difference: requests that it denies by the new rules and that pass by the old
+// ones, and the other way round. Shadow is what it would have denied in shadow mode, by either.
+type RuleCount struct {
+	Domain       string      `json:"domain"`
+	Rule         string      `json:"rule"`
+	Limit        string      `json:"limit,omitempty"`
+	NewlyDenied  int64       `json:"newly_denied"`
+	NewlyAllowed int64       `json:"newly_allowed"`
+	ShadowBefore int64       `json:"shadow_denied_before"`
+	ShadowAfter  int64       `json:"shadow_denied_after"`
+	Keys         []*KeyCount `json:"keys,omitempty"` // those of the most requests first
+}
+
+// KeyCount is one counter's part in that.
+type KeyCount struct {
+	Key          string `json:"key"`
+	NewlyDenied  int64  `json:"newly_denied"`
+	NewlyAllowed int64  `json:"newly_allowed"`
+}
+
+func (c *RuleCount) size() int64 { return total(c.NewlyDenied, c.NewlyAllowed) }
+func (c *KeyCount) size() int64  { return total(c.NewlyDenied, c.NewlyAllowed) }
+
+type countedRule struct{ domain, rule, limit string }
+
+type countedKey struct {
+	countedRule
+
+	key string
+}
+
+// count adds both verdicts on n requests.
+func (c *comparing) count(before, after *decide.Verdict, n int64) {
+	add := func(to *int64, yes bool) {
+		if yes {
+			*to = total(*to, n)
+		}
+	}
+	add(&c.report.DeniedBefore, before.Denied)
+	add(&c.report.DeniedAfter, after.Denied)
+	add(&c.report.NewlyDenied, after.Denied && !before.Denied)
+	add(&c.report.NewlyAllowed, before.Denied && !after.Denied)
+	for i, l := range before.Limits {
+		switch outcome := before.Outcome(i); {
+		case outcome == decide.ShadowDenied:
+			add(&c.rule(l).ShadowBefore, true)
+		case outcome == decide.Denied && !after.Denied:
+			add(&c.rule(l).NewlyAllowed, true)
+			add(&c.key(l, before.Hits[i].Key).NewlyAllowed, true)
+		}
+	}
+	for i, l := range after.Limits {
+		switch outcome := after.Outcome(i); {
+		case outcome == decide.ShadowDenied:
+			add(&c.rule(l).ShadowAfter, true)
+		case outcome == decide.Denied && !before.Denied:
+			add(&c.rule(l).NewlyDenied, true)
+			add(&c.key(l, after.Hits[i].Key).NewlyDenied, true)
+		}
+	}
+}
+
+func countedRuleOf(l *descriptors.Limit) countedRule {
+	return countedRule{l.Rule.Domain, l.Rule.Path, l.Name}
+}
+
+func (c *comparing) rule(l *descriptors.Limit) *RuleCount {
+	at := countedRuleOf(l)
+	if c.rules[at] == nil {
+		c.rules[at] = &RuleCount{Domain: at.domain, Rule: at.rule, Limit: at.limit}
+	}
+	return c.rules[at]
+}
+
+// key is where a counter of the limit is counted. Beyond maxKeys all others are one.
+func (c *comparing) key(l *descriptors.Limit, key string) *KeyCount {
+	at := countedKey{countedRuleOf(l), keyText(key)}
+	if c.keys[at] == nil && len(c.keys) >= maxKeys {
+		at.key = "(others)"
+	}
+	if c.keys[at] == nil {
+		c.keys[at] = &KeyCount{Key: at.key}
+	}
+	return c.keys[at]
+}
+
+// keyText is what a counter's key says about who is counted.
+func keyText(key string) string {
+	terms, ok := descriptors.ParseKey(key)
+	if !ok {
+		return key
+	}
+	var parts []string
+	for _, e := range terms.Entries {
+		parts = append(parts, e.Key+"="+e.Value)
+	}
+	return strings.Join(parts, ",")
+}
+
+func (c *comparing) finish(log *Log, o LogOptions) {
+	for at, n := range c.keys {
+		rule := c.rules[at.countedRule]
+		rule.Keys = append(rule.Keys, n)
+	}
+	for _, rule := range c.rules {
+		if rule.size() == 0 && rule.ShadowBefore == rule.ShadowAfter {
+			continue
+		}
+		c.report.Rules = append(c.report.Rules, rule)
+		slices.SortFunc(rule.Keys, func(a, b *KeyCount) int {
+			return cmp.Or(cmp.Compare(b.size(), a.size()), cmp.Compare(a.Key, b.Key))
+		})
+		rule.Keys = rule.Keys[:min(len(rule.Keys), c.top)]
+	}
+	slices.SortFunc(c.report.Rules, func(a, b *RuleCount) int {
+		return cmp.Or(cmp.Compare(b.size(), a.size()), cmp.Compare(a.Domain, b.Domain), cmp.Compare(a.Rule, b.Rule),
+			cmp.Compare(a.Limit, b.Limit))
+	})
+	c.report.Notes = log.Notes(o, c.sets[:]...)
+	for i, name := range []string{"old", "new"} {
+		if evicted := c.engines[i].Evicted(); evicted > 0 {
+			c.report.Notes = append(c.report.Notes, fmt.Sprintf("More than %d counters mattered at once by the %s rules: "+
+				"%d were forgotten, and their limits may have let more pass.", maxCounters, name, evicted))
+		}
+	}
+	if len(c.keys) >= maxKeys {
+		c.report.Notes = append(c.report.Notes,
+			fmt.Sprintf("Only the first %d keys were counted each by itself; the others are one, (others).", maxKeys))
+	}
+}
+
+// Notes say what the numbers of a replay by these rules do not show.
+func (log *Log) Notes(o LogOptions, sets ...*descriptors.Set) (notes []string) {
+	say := func(yes bool, format string, args ...any) {
+		if yes {
+			notes = append(notes, fmt.Sprintf(format, args...))
+		}
+	}
+	say(log.Estimate, "The log is a sample: each line was replayed as the requests that it stands for, all at its time, "+
+		"so that numbers are an estimate, and short windows and bursts look fuller than they were. "+
+		"Log with --decision-log-sample 1 for an exact answer.")
+	say(
+		log.DroppedLines > 0,
+		"The log says that %d sampled decisions are missing in it: these requests were not replayed.",
+		log.DroppedLines,
+	)
+	patterns, inFlight := map[string]bool{}, map[string]bool{}
+	for _, set := range sets {
+		for _, path := range set.Patterns() {
+			patterns[path] = true
+		}
+		for _, l := range set.Limits() {
+			if l.Policy.Algorithm().CountsInFlight() {
+				inFlight[l.Rule.Path] = true
+			}
+		}
+	}
+	say(log.isHashed && o.Key == nil, "Values in the log are hashes: rules that name a value did not match. "+
+		"Give the key file of serve as --key-file.")
+	say(log.isHashed && len(patterns) > 0, "Values in the log are hashes, which *, regex and cidr do not match: %s.",
+		some(patterns))
+	say(len(inFlight) > 0 && (o.Mappings != nil || log.Estimate), "The log does not say when requests end: "+
+		"limits of requests in flight count each until its lease ends: %s.", some(inFlight))
+	return notes
+}
+
+// some is the first names of a set.
+func some(set map[string]bool) string {
+	var all []string
+	for name := range set {
+		all = append(all, name)
+	}
+	slices.Sort(all)
+	if len(all) > 3 {
+		return fmt.Sprintf("%s and %d more", strings.Join(all[:3], ", "), len(all)-3)
+	}
+	return strings.Join(all, ", ")
+}

@@ -1,0 +1,79 @@
+// Package offline decides recorded requests in virtual time: by real rules and real steps, with counters of its own in
+// memory, so that the same requests always get the same answers. An Engine decides, ReadLog reads requests from a log,
+// and Compare says what two rule sets make of one log.
+package offline
+
+import (
+	"context"
+	"math"
+	"sync/atomic"
+
+	"github.com/weir-ratelimit/weir/internal/decide"
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
+)
+
+// maxCounters bounds the counters of an Engine.
+const maxCounters = 1_000_000
+
+// Engine decides requests by one rule set, in the order of their times. It begins with unused counters.
+type Engine struct {
+	now     atomic.Int64 // the store's sweeper reads it, too
+	store   *memstore.Store
+	decider *decide.Decider
+	request *decide.Request
+}
+
+// NewEngine returns an Engine, which the caller closes.
+func NewEngine(rules *descriptors.Set) (*Engine, error) {
+	e := &Engine{}
+	var err error
+	if e.store, err = memstore.New(memstore.Options{MaxKeys: maxCounters, Now: e.now.Load}); err != nil {
+		return nil, err
+	}
+	e.decider, err = decide.New(decide.Options{
+		Rules: func() *descriptors.Set { return rules }, Store: e.store,
+		MaxDescriptors: math.MaxInt, MaxEntries: math.MaxInt, MaxEntryBytes: math.MaxInt,
+	})
+	if err != nil {
+		e.Close()
+		return nil, err
+	}
+	e.request = e.decider.NewRequest()
+	return e, nil
+}
+
+// Close frees the counters.
+func (e *Engine) Close() {
+	e.store.Close() //nolint:errcheck,gosec // never fails
+}
+
+// Evicted is how many counters were forgotten because there were too many.
+func (e *Engine) Evicted() uint64 { return e.store.Stats().Evicted }
+
+// Request is a request at a time in microseconds since the Unix epoch.
+type Request struct {
+	At          int64
+	Domain      string
+	Descriptors []decide.Descriptor
+	// Times is how many equal requests it stands for, which are decided as one of so many times the cost.
+	Times int64
+}
+
+// Decide decides a request that is not earlier than the one before. Nobody waits in virtual time. The verdict is valid
+// until the next call. The error says what is wrong with the request, or that ctx is done.
+func (e *Engine) Decide(ctx context.Context, r *Request) (*decide.Verdict, error) {
+	e.now.Store(r.At)
+	e.request.Reset()
+	e.request.Domain = r.Domain
+	for _, d := range r.Descriptors {
+		d.Cost = max(-limiter.MaxHits, min(d.Cost*r.Times, limiter.MaxHits))
+		e.request.Add(d)
+	}
+	v, err := e.decider.Decide(ctx, e.request)
+	if err == nil {
+		v.Delay().End()
+	}
+	return v, err
+}

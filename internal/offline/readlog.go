@@ -1,0 +1,227 @@
+package offline
+
+import (
+	"container/heap"
+	"context"
+	"fmt"
+	"io"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/weir-ratelimit/weir/internal/decide"
+	"github.com/weir-ratelimit/weir/internal/decisionlog"
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
+)
+
+// Bounds of what is held in memory.
+const (
+	maxWaiting = 10_000   // lines that are put in order
+	maxBytes   = 64 << 20 // of these
+	maxBad     = 5        // lines that are shown
+	maxRepeats = 100      // of a line that stands for many requests
+)
+
+// LogOptions are what a log is.
+type LogOptions struct {
+	// Mappings are the descriptors that an access log's requests have. Nil: it is Weir's decision log.
+	Mappings [][]Mapping
+	// Domain and TimeField are of an access log.
+	Domain, TimeField string
+	// Key is the secret of a decision log's hashes, nil if it is not known.
+	Key []byte
+}
+
+// Log is what was read of a log.
+type Log struct {
+	Span
+	LineCounts
+
+	isHashed bool // values in it are hashes
+}
+
+// Span is the requests of a log.
+type Span struct {
+	// From and To are the times of the first and the last request.
+	From     time.Time `json:"from"`
+	To       time.Time `json:"to"`
+	Requests int64     `json:"requests"`
+	// Estimate reports that the log is a sample: each line was replayed as the requests that it stands for, at its time.
+	Estimate bool `json:"estimate"`
+}
+
+// LineCounts counts the lines of a log.
+type LineCounts struct {
+	Lines int64 `json:"lines"`
+	// NotAsked is how many lines are of no request that Envoy asks about: no descriptor, or a line about others.
+	NotAsked int64 `json:"lines_not_asked"`
+	// LateLines came more than 10,000 lines behind their time, and were replayed late.
+	LateLines int64     `json:"lines_late"`
+	BadLines  int64     `json:"lines_bad"`
+	Bad       []BadLine `json:"bad,omitempty"` // the first ones
+	// DroppedLines is how many decisions the log says are missing.
+	DroppedLines uint64 `json:"lines_dropped"`
+}
+
+// BadLine is a line that was not replayed.
+type BadLine struct {
+	Line  int64  `json:"line"`
+	Error string `json:"error"`
+}
+
+// ReadLog calls do with each request of a log, in the order of their times. The log is read once, and not held in
+// memory. An error of do makes the request's line a bad one. The values that the rule sets name are known in a log of
+// hashes. The error is that of reading, or that no line is of use.
+func ReadLog(
+	ctx context.Context, in io.Reader, o LogOptions, sets []*descriptors.Set, do func(*Request) error,
+) (*Log, error) {
+	r := &reader{log: &Log{}, do: do}
+	parse := r.parser(o, sets)
+	err := eachLine(in, func(number int64, line []byte) error {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		r.line(parse, number, line)
+		return nil
+	})
+	for err == nil && len(r.waiting) > 0 {
+		r.next()
+	}
+	if err != nil {
+		return nil, err
+	}
+	if r.log.Requests == 0 && r.log.BadLines > 0 {
+		return nil, fmt.Errorf("no line is of use; line %d: %s", r.log.Bad[0].Line, r.log.Bad[0].Error)
+	}
+	return r.log, nil
+}
+
+// reader reads a log.
+type reader struct {
+	log     *Log
+	do      func(*Request) error
+	now     int64 // the last request's time
+	waiting waiting
+	bytes   int     // of waiting
+	owed    float64 // the fraction of a request that rounded weights have left over
+}
+
+// recorded is the request of a line.
+type recorded struct {
+	at          int64 // microseconds since the Unix epoch
+	line        int64
+	size        int // bytes, about
+	weight      float64
+	domain      string
+	descriptors []decide.Descriptor
+}
+
+func (r *reader) parser(o LogOptions, sets []*descriptors.Set) parser {
+	if o.Mappings != nil {
+		return accesses(o.Domain, o.TimeField, o.Mappings)
+	}
+	unhash := map[string]string{}
+	if o.Key != nil {
+		hash := decisionlog.HashValues(o.Key)
+		for _, set := range sets {
+			set.EachValue(func(key, value string) { unhash[hash(key, value)] = value })
+		}
+	}
+	return decisions(unhash, &r.log.DroppedLines, &r.log.isHashed)
+}
+
+// line puts a line's request in order, and replays those that no later line can precede.
+func (r *reader) line(parse parser, number int64, text []byte) {
+	if text != nil && len(strings.TrimSpace(string(text))) == 0 {
+		return
+	}
+	r.log.Lines++
+	q, err := (*recorded)(nil), fmt.Errorf("is longer than %d bytes", maxLine)
+	if text != nil {
+		q, err = parse(text)
+	}
+	if err != nil {
+		r.bad(number, err)
+		return
+	}
+	if q == nil {
+		r.log.NotAsked++
+		return
+	}
+	q.line, q.size = number, 2*len(text)
+	heap.Push(&r.waiting, q)
+	r.bytes += q.size
+	for len(r.waiting) > maxWaiting || r.bytes > maxBytes {
+		r.next()
+	}
+}
+
+func (r *reader) bad(number int64, err error) {
+	r.log.BadLines++
+	if len(r.log.Bad) < maxBad {
+		r.log.Bad = append(r.log.Bad, BadLine{number, err.Error()})
+	}
+}
+
+// next replays the earliest of the waiting requests.
+func (r *reader) next() {
+	q, ok := heap.Pop(&r.waiting).(*recorded)
+	if !ok {
+		return
+	}
+	r.bytes -= q.size
+	switch {
+	case r.now == 0:
+		r.log.From = time.UnixMicro(q.at).UTC()
+	case q.at < r.now:
+		r.log.LateLines++
+		q.at = r.now
+	}
+	r.now = q.at
+	r.log.To = time.UnixMicro(q.at).UTC()
+	r.log.Estimate = r.log.Estimate || q.weight != 1
+	r.owed += q.weight
+	n := int64(r.owed)
+	r.owed -= float64(n)
+	for each := (n + maxRepeats - 1) / maxRepeats; n > 0; n -= each {
+		each = min(each, n)
+		if err := r.do(&Request{At: q.at, Domain: q.domain, Descriptors: q.descriptors, Times: each}); err != nil {
+			r.bad(q.line, err)
+			return
+		}
+		r.log.Requests = total(r.log.Requests, each)
+	}
+}
+
+// waiting is a heap of requests by time, those of one time in their order.
+type waiting []*recorded
+
+func (w waiting) Len() int { return len(w) }
+func (w waiting) Less(i, j int) bool {
+	return w[i].at < w[j].at || w[i].at == w[j].at && w[i].line < w[j].line
+}
+func (w waiting) Swap(i, j int) { w[i], w[j] = w[j], w[i] }
+
+// Push implements heap.Interface.
+func (w *waiting) Push(v any) {
+	if q, ok := v.(*recorded); ok {
+		*w = append(*w, q)
+	}
+}
+
+// Pop implements heap.Interface.
+func (w *waiting) Pop() any {
+	last := len(*w) - 1
+	q := (*w)[last]
+	(*w)[last] = nil
+	*w = (*w)[:last]
+	return q
+}
+
+// total adds without overflow.
+func total(a, b int64) int64 {
+	if a > math.MaxInt64-b {
+		return math.MaxInt64
+	}
+	return a + b
+}
