@@ -44,7 +44,7 @@ func (a *App) openDecisionLog(context.Context) (err error) {
 	}
 	var key []byte
 	if file := a.o.DecisionLogKeyFile; file != "" {
-		if key, err = decisionlog.ReadKey(file); err != nil {
+		if key, err = decisionlog.ReadKey(file); err != nil { //nolint:contextcheck // one read with a deadline of its own
 			return fmt.Errorf("--decision-log-key-file: %w", err)
 		}
 	}

@@ -48,7 +48,7 @@ func (a *App) openGRPC(context.Context) error {
 	if err != nil {
 		return err
 	}
-	config, err := a.o.grpcTLS().config()
+	config, err := a.o.grpcTLS().config() //nolint:contextcheck // a handshake has its own
 	if err != nil {
 		return err
 	}

@@ -15,7 +15,7 @@ import (
 )
 
 // openHTTP makes the HTTP server. It listens later.
-func (a *App) openHTTP(context.Context) error {
+func (a *App) openHTTP(ctx context.Context) error {
 	o := admin.Options{
 		Checks: []admin.Check{
 			{Name: "process", Err: a.stoppingErr},
@@ -47,13 +47,13 @@ func (a *App) openHTTP(context.Context) error {
 		}
 	}
 	if a.o.HTTPOpen && a.o.HTTPAddr != "" && o.Token == nil && !o.ClientCerts {
-		a.o.Log.LogAttrs(context.Background(), slog.LevelWarn, "--http-open: everybody who reaches the HTTP address may change state, "+
+		a.o.Log.LogAttrs(ctx, slog.LevelWarn, "--http-open: everybody who reaches the HTTP address may change state, "+
 			"such as boosts and counters, and see the values of keys", slog.String("http", a.o.HTTPAddr))
 	}
 	a.http = admin.NewServer(o)
 	a.http.ErrorLog = slog.NewLogLogger(newBoundedHTTP(a.o.Log.Handler(), a.httpHandshakes), slog.LevelWarn)
 	a.http.ConnState = a.clients.http.ConnState
-	config, err := a.o.httpTLS().config()
+	config, err := a.o.httpTLS().config() //nolint:contextcheck // a handshake has its own
 	if err != nil {
 		return err
 	}

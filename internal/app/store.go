@@ -16,7 +16,7 @@ func (a *App) openRedis(context.Context) (err error) {
 	if a.o.Store == store.Memory {
 		return nil
 	}
-	a.redis, err = store.Connect(store.RedisOptions{
+	a.redis, err = store.Connect(store.RedisOptions{ //nolint:contextcheck // it does not connect yet
 		URL: a.o.Store, KeyPrefix: a.o.StoreKeyPrefix, Timeout: a.o.StoreTimeout, PoolSize: a.o.StorePoolSize,
 	})
 	if err != nil {
@@ -29,7 +29,7 @@ func (a *App) openRedis(context.Context) (err error) {
 // openStore opens the store that the options name, and shows it in the metrics.
 func (a *App) openStore(ctx context.Context) error {
 	o, m := &a.o, a.metrics
-	s, err := store.Open(&store.Options{
+	s, err := store.Open(&store.Options{ //nolint:contextcheck // the store outlives ctx
 		Redis: a.redis, Named: o.NamedStores, KeyPrefix: o.StoreKeyPrefix, Timeout: o.StoreTimeout,
 		PoolSize: o.StorePoolSize, CachedDenials: o.KnownDenials, FailurePolicy: o.OnStoreFailure,
 		MaxKeys: o.MemoryMaxKeys, Requests: m.Requests, Log: o.Log,

@@ -17,7 +17,7 @@ func (a *App) openTelemetry(ctx context.Context) (err error) {
 	if a.telemetry, err = telemetry.Start(ctx, o); err != nil {
 		return err
 	}
-	a.add("OpenTelemetry", nil, func() error {
+	a.add("OpenTelemetry", nil, func() error { //nolint:contextcheck // ctx has ended by then
 		ctx, cancel := context.WithTimeout(context.Background(), lastSend)
 		defer cancel()
 		if err := a.telemetry.Close(ctx); err != nil {

@@ -47,11 +47,14 @@ func (e *InvalidError) Error() string { return e.msg }
 
 func invalid(format string, args ...any) error { return &InvalidError{fmt.Sprintf(format, args...)} }
 
-// The types of the HTTP API. A Boost is also what lies in the store.
 type (
-	Request     = adminapi.BoostRequest
-	Boost       = adminapi.Boost
-	Status      = adminapi.BoostStatus
+	// Request is the HTTP API's, and so are the types below.
+	Request = adminapi.BoostRequest
+	// Boost is also what the store keeps.
+	Boost = adminapi.Boost
+	// Status is all boosts and what they do.
+	Status = adminapi.BoostStatus
+	// ScaledLimit is a limit under a boost.
 	ScaledLimit = adminapi.ScaledLimit
 )
 

@@ -35,6 +35,6 @@ func (s *Service) release(c *call) {
 }
 
 func (c *call) reset() {
-	c.Request.Reset()
+	c.Reset()
 	c.wire, c.addend, c.response = c.wire[:0], 0, c.response[:0]
 }

@@ -12,11 +12,13 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
 
-// The types of the HTTP API.
 type (
-	By   = adminapi.TopBy
+	// By is an order of keys, and the HTTP API's, as are the types below.
+	By = adminapi.TopBy
+	// Keys are the keys of the rules, in one order.
 	Keys = adminapi.TopKeys
-	Key  = adminapi.TopKey
+	// Key is one key and what was counted of it.
+	Key = adminapi.TopKey
 )
 
 // The orders.

@@ -12,9 +12,9 @@ import (
 )
 
 // One limit for all processes that use the same Redis: 100 requests a minute of each client.
-func ExampleNew() {
+func ExampleNew() { //nolint:testableexamples // it needs a Redis
 	client := redis.NewClient(&redis.Options{Addr: "localhost:6379", ContextTimeoutEnabled: true})
-	defer client.Close()
+	defer func() { _ = client.Close() }()
 	store, err := redisstore.New(client, redisstore.Options{Timeout: 50 * time.Millisecond})
 	if err != nil {
 		fmt.Println(err)
