@@ -180,7 +180,7 @@ func (a *address) options(o *RedisOptions) (*redis.UniversalOptions, error) {
 		u.ReadTimeout = max(u.ReadTimeout, topologyTimeout)
 	}
 	if a.user == "" && a.password == "" && a.passwordFile == "" {
-		dial, u.OnConnect = namedConns(dial, u.DialTimeout), nil
+		dial, u.OnConnect = namedConns(dial, o.Timeout), nil
 	}
 	u.Dialer = neverFailing(dial)
 	return u, nil
