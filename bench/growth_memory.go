@@ -159,7 +159,7 @@ func (g *growth) keysInMemory(f *figure.Figure, policy *limiter.Policy, n int) e
 	if err != nil {
 		return err
 	}
-	defer s.Close() //nolint:errcheck // it has no error
+	defer s.Close()
 	// So much that none expires for half an hour.
 	hits, out := []limiter.Hit{{Policy: policy, N: 500_000}}, make([]limiter.Decision, 1)
 	take := func(i int) {
