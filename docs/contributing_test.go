@@ -74,6 +74,9 @@ var (
 // Files are relative to the root of the repository, and may have wildcards; identifiers are like limiter.Policy.Step
 // or pkg/limiter.Policy.Step.
 func (d declared) check(text string) (isReference bool, err error) {
+	if strings.HasPrefix(text, ".tools/") || strings.HasPrefix(text, "bin/") { // made by make, not kept in git
+		return false, nil
+	}
 	if strings.ContainsAny(text[:1], "-/") || !isFile.MatchString(text) && !isIdentifier.MatchString(text) {
 		return false, nil
 	}

@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
 
@@ -83,3 +84,30 @@ func pages(t *testing.T) []string {
 	}
 	return found
 }
+
+// TestLines checks that text wraps at 100 columns. Tables, code, and what has no space to break at may be longer.
+func TestLines(t *testing.T) {
+	const most = 100
+	for _, page := range pages(t) {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		code := false
+		for i, line := range strings.Split(string(text), "\n") {
+			trimmed := strings.TrimSpace(line)
+			if strings.HasPrefix(trimmed, "```") {
+				code = !code
+			}
+			breakable := strings.Contains(inlineCode.ReplaceAllString(trimmed, ""), " ")
+			if code || !breakable || strings.HasPrefix(trimmed, "|") || strings.HasPrefix(line, "    ") ||
+				utf8.RuneCountInString(line) <= most {
+				continue
+			}
+			t.Errorf("%s:%d: %d columns, want at most %d", page, i+1, utf8.RuneCountInString(line), most)
+		}
+	}
+}
+
+// inlineCode is kept on one line.
+var inlineCode = regexp.MustCompile("`[^`]*`|\\[[^\\]]*\\]\\([^)]*\\)")
