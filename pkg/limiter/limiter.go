@@ -1,9 +1,16 @@
-// Package limiter is the arithmetic of rate limiting: what a limit is (Policy), what asks for it (Hit), what
-// is answered (Decision), and what keeps state (Store).
+// Package limiter decides rate limits.
 //
-// Every algorithm is one pure step, Policy.Step: integers in, integers out, with the time as an argument. A
-// Store runs the steps of one request's hits as a whole (see Decide) over state of its own. The package knows
-// no clock, no wire format, no rule file and no database.
+// A Go program makes a Policy from Params, takes a Store, and asks a Limiter:
+//
+//	store, err := memstore.New(memstore.Options{})
+//	policy, err := limiter.NewPolicy(limiter.Params{Algorithm: limiter.TokenBucket, Limit: 100, Window: time.Minute})
+//	perClient := limiter.New(store, policy)
+//	d, err := perClient.Allow(ctx, "ann") // or Wait
+//
+// Below that, a Hit is one limit that a request asks, and a Decision answers it. Every algorithm is one pure step,
+// Policy.Step: integers in, integers out, with the time as an argument. A Store runs the steps of a request's hits
+// as a whole (see Decide) over state of its own; package memstore has one in memory, package redisstore one that
+// processes share. This package knows no clock, no wire format, no rule file and no database.
 package limiter
 
 import (
