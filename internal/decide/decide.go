@@ -150,7 +150,11 @@ func (d *Decider) Decide(ctx context.Context, r *Request) (*Verdict, error) {
 		return nil, err
 	}
 	v.fold()
-	d.observe(ctx, v)
+	if v.place != nil {
+		d.observeDelayed(ctx, v)
+	} else {
+		d.observe(ctx, v)
+	}
 	return v, nil
 }
 

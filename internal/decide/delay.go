@@ -82,6 +82,18 @@ func (d *Decider) askWithPlace(ctx context.Context, v *Verdict) error {
 	return err
 }
 
+// observeDelayed is observe for a request that has a place: it frees the place if an observer panics.
+func (d *Decider) observeDelayed(ctx context.Context, v *Verdict) {
+	observed := false
+	defer func() {
+		if !observed {
+			v.Delay().End()
+		}
+	}()
+	d.observe(ctx, v)
+	observed = true
+}
+
 // mayWait reports whether a limit of the request can delay it.
 func (v *Verdict) mayWait() bool {
 	for i := range v.Hits {
