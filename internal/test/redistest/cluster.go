@@ -46,6 +46,9 @@ func StartCluster(tb testing.TB, masters int, args ...string) *Cluster {
 	for i, m := range c.Masters {
 		Do(tb, m, "cluster", "addslotsrange", i*slots/masters, (i+1)*slots/masters-1)
 	}
+	for i, s := range c.all() { // else two masters have one epoch at first, and a replica that missed the change is not elected
+		Do(tb, s, "cluster", "set-config-epoch", i+1)
+	}
 	first := c.Masters[0]
 	for _, s := range c.all()[1:] {
 		Do(tb, s, "cluster", "meet", "127.0.0.1", first.port, busPort(first))
