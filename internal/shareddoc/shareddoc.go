@@ -16,6 +16,9 @@ import (
 // retry is how often there is a hint while Redis cannot be reached.
 const retry = 500 * time.Millisecond
 
+// connectPause is between two tries to get a connection.
+const connectPause = 10 * time.Millisecond
+
 // Options are what a document is called, and its times.
 type Options struct {
 	// Name follows the key prefix. The document's key is also the channel where its changes are published.
@@ -46,9 +49,20 @@ func (d *Doc) Key() string { return d.key }
 // Server names the server, without user and password.
 func (d *Doc) Server() string { return d.redis.String() }
 
-// Do calls f with a client for commands on the key that may each take Options.Timeout, and returns its error. In a
-// cluster that has moved the key, it calls f a second time, with the client of the whole cluster and its timeouts.
+// Do calls f with a client for commands on the key that may each take Options.Timeout, and returns its error. It calls f
+// again where nothing was sent, since the connections are made in the time that requests have: until a connection is
+// there or Options.Timeout is over. In a cluster that has moved the key, it calls f a second time, with the client of the
+// whole cluster and its timeouts.
 func (d *Doc) Do(ctx context.Context, f func(c redis.UniversalClient) error) error {
+	for end := time.Now().Add(d.o.Timeout); ; time.Sleep(connectPause) {
+		err := d.try(ctx, f)
+		if !store.ConnectTimedOut(err) || ctx.Err() != nil || time.Now().After(end) {
+			return err
+		}
+	}
+}
+
+func (d *Doc) try(ctx context.Context, f func(c redis.UniversalClient) error) error {
 	switch c := d.redis.Client.(type) {
 	case *redis.Client:
 		return f(c.WithTimeout(d.o.Timeout))

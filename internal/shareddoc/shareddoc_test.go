@@ -132,3 +132,15 @@ func TestCallsHaveATimeOfTheirOwn(t *testing.T) {
 		})
 	}
 }
+
+// A call for which a connection must be made first may take longer than a request may, too.
+func TestConnectingHasTheTimeOfTheCall(t *testing.T) {
+	server := redistest.Start(t)
+	d := shareddoc.New(connect(t, server.URL()), shareddoc.Options{Name: "doc", Timeout: 5 * time.Second})
+	server.Pause()
+	time.AfterFunc(500*time.Millisecond, server.Resume)
+	err := d.Do(t.Context(), func(c redis.UniversalClient) error { return c.Set(t.Context(), d.Key(), "text", 0).Err() })
+	if err != nil {
+		t.Errorf("a call that waits half a second for its connection: %v", err)
+	}
+}

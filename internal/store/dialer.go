@@ -5,6 +5,8 @@ import (
 	"errors"
 	"net"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // dialer is go-redis's Options.Dialer.
@@ -55,11 +57,25 @@ func neverFailing(dial dialer) dialer {
 	}
 }
 
+// ConnectTimedOut reports whether a call failed because no connection was there in time: nothing was sent, and the call
+// may be made again.
+func ConnectTimedOut(err error) bool {
+	var failed connectError
+	var timeout net.Error
+	return errors.Is(err, redis.ErrPoolTimeout) || errors.As(err, &failed) && errors.As(failed.error, &timeout) && timeout.Timeout()
+}
+
+// connectError is why a connection could not be made.
+type connectError struct{ error }
+
+// Unwrap returns a list, since go-redis takes off what errors.Unwrap can.
+func (e connectError) Unwrap() []error { return []error{e.error} }
+
 // failedConn is a connection that could not be made.
 type failedConn struct{ err error }
 
-func (c failedConn) Read([]byte) (int, error)       { return 0, c.err }
-func (c failedConn) Write([]byte) (int, error)      { return 0, c.err }
+func (c failedConn) Read([]byte) (int, error)       { return 0, connectError{c.err} }
+func (c failedConn) Write([]byte) (int, error)      { return 0, connectError{c.err} }
 func (failedConn) Close() error                     { return nil }
 func (failedConn) LocalAddr() net.Addr              { return &net.TCPAddr{} }
 func (failedConn) RemoteAddr() net.Addr             { return &net.TCPAddr{} }
