@@ -16,6 +16,7 @@ import (
 // of github.com/alecthomas/kong. The zero value of a field is not its default.
 type Options struct {
 	RulesOptions       `embed:"" group:"rules"`
+	XDSOptions         `embed:"" group:"xds"`
 	StoreOptions       `embed:"" group:"store"`
 	ListenOptions      `embed:"" group:"listen"`
 	TLSOptions         `embed:"" group:"tls"`
@@ -47,12 +48,26 @@ type Build = adminapi.Build
 
 // RulesOptions say where the rules come from.
 type RulesOptions struct {
-	Rules           []string      `env:"WEIR_RULES" required:"" placeholder:"PATH" help:"Rule file, directory of *.yaml and *.yml files, or store for what weir publish has put into Redis. Repeat it, or separate by commas."`
+	Rules           []string      `env:"WEIR_RULES" required:"" placeholder:"PATH" help:"Rule file, directory of *.yaml and *.yml files, store for what weir publish has put into Redis, or xds for those of --xds-server. Repeat it, or separate by commas."`
 	AllowEmptyRules bool          `env:"WEIR_ALLOW_EMPTY_RULES" help:"Start although the rules cannot be loaded; until they can, requests are answered Unavailable."`
 	RulesPoll       time.Duration `env:"WEIR_RULES_POLL" default:"5s" help:"How often to read the files for changes that the file system did not report."`
 	RulesSettle     time.Duration `env:"WEIR_RULES_SETTLE" default:"50ms" help:"How long changed files must stay the same before they are loaded; raise it where they are written slowly."`
 	LenientRules    bool          `env:"WEIR_LENIENT_RULES" help:"Load what envoyproxy/ratelimit tolerates in rules (a descriptor twice, unknown replaces, fields at the wrong level): a finding, not an error."`
 	RulesEveryFile  bool          `env:"WEIR_RULES_EVERY_FILE" help:"Read every regular file of a rules directory, whatever its name, as envoyproxy/ratelimit does; a directory that is missing or empty has no rules."`
+}
+
+// XDSOptions are of the server that sends rules by xDS, such as Envoy Gateway.
+type XDSOptions struct {
+	XDSServer         string            `name:"xds-server" env:"WEIR_XDS_SERVER" placeholder:"HOST:PORT" help:"Server of --rules xds: a control plane that sends rate limit configurations by ADS, such as envoy-gateway:18001."`
+	XDSNodeID         string            `name:"xds-node-id" env:"WEIR_XDS_NODE_ID" default:"weir" help:"The node id by which the server knows which rules to send."`
+	XDSNodeMetadata   map[string]string `name:"xds-node-metadata" env:"WEIR_XDS_NODE_METADATA" placeholder:"NAME=VALUE" help:"Metadata of the node. Repeat it, or separate by semicolons."`
+	XDSHeaders        map[string]string `name:"xds-header" env:"WEIR_XDS_HEADER" placeholder:"NAME=VALUE" help:"A header of each stream to the server, such as authorization. Repeat it, or separate by semicolons."`
+	XDSTLS            bool              `name:"xds-tls" env:"WEIR_XDS_TLS" help:"Connect by TLS 1.2 or newer. Certificates, keys and authorities are read again for each connection."`
+	XDSTLSCert        string            `name:"xds-tls-cert" env:"WEIR_XDS_TLS_CERT" placeholder:"FILE" help:"Certificate that is shown to the server, in PEM."`
+	XDSTLSKey         string            `name:"xds-tls-key" env:"WEIR_XDS_TLS_KEY" placeholder:"FILE" help:"Its key."`
+	XDSTLSCA          string            `name:"xds-tls-ca" env:"WEIR_XDS_TLS_CA" placeholder:"FILE" help:"Certificate authorities, in PEM: the server needs a certificate of one of them. Without it, those of the system."`
+	XDSTLSServerName  string            `name:"xds-tls-server-name" env:"WEIR_XDS_TLS_SERVER_NAME" placeholder:"NAME" help:"Name that the server's certificate must have; without it, the host of --xds-server."`
+	XDSMaxMessageSize int               `name:"xds-max-message-size" env:"WEIR_XDS_MAX_MESSAGE_SIZE" default:"67108864" help:"Largest answer of the server, in bytes. Each has the rules of all domains."`
 }
 
 // StoreOptions say where the counters are and what happens without them.
