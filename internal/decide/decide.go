@@ -62,6 +62,8 @@ type Options struct {
 	Watchers []Watcher
 	// LimitHeaders are the response headers that show the nearest limit to a client. The zero value is none.
 	LimitHeaders LimitHeaders
+	// ChargeEach charges each limit of a request by itself, also when another one denies the request.
+	ChargeEach bool
 	// MaxDescriptors is the most descriptors of a request.
 	MaxDescriptors int
 	// MaxEntries is the most entries of a descriptor.
@@ -131,7 +133,8 @@ func New(o Options) (*Decider, error) {
 	return &Decider{o: o, places: places{most: int64(o.MaxDelayed)}, denier: denier}, nil
 }
 
-// Decide decides a request as a whole: either all of its limits are charged or none, as limiter.Decide has it.
+// Decide decides a request as a whole: either all of its limits are charged or none, as limiter.Decide has it; with
+// Options.ChargeEach each limit is charged by itself.
 // The verdict is valid until the request is Reset. The caller Waits for the verdict's Delay before it answers.
 //
 // While the store fails, each limit's on_store_failure decides in its place.

@@ -37,6 +37,8 @@ func Run(t *testing.T, fresh Fresh) {
 		{"quota that a large cost exhausts", quotaExhausted},
 		{"quota of an algorithm that owes nothing", quotaSpends},
 		{"quota groups that do not stand side by side", quotaScattered},
+		{"each hit by itself", eachByItself},
+		{"each quota by itself", eachQuotaByItself},
 		{"ban", ban},
 		{"reset of a fixed window", windowEnds},
 		{"cost above capacity", costAboveCapacity},
@@ -141,6 +143,9 @@ func describe(hits []limiter.Hit) string {
 	parts := make([]string, len(hits))
 	for i, h := range hits {
 		parts[i] = fmt.Sprintf("%s %+d %s", h.Key, h.N, [...]string{"enforce", "shadow", "quota"}[h.Mode])
+		if h.ByItself {
+			parts[i] += " by itself"
+		}
 	}
 	return strings.Join(parts, ", ")
 }

@@ -391,6 +391,9 @@ func (h *history) request() ([]limiter.Hit, []*counter) {
 		}
 	}
 	hits, of := make([]limiter.Hit, n), make([]*counter, n)
+	defer func() {
+		hits[0].ByItself = h.rng.IntN(4) == 0
+	}()
 	for i := range hits {
 		c := h.counters[h.rng.IntN(len(h.counters))]
 		n := h.cost(c)

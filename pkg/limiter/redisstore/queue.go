@@ -47,6 +47,7 @@ type call struct {
 type phase struct {
 	slot     uint16  // of its keys, in a cluster
 	modes    []int64 // of the hits, in place of their own
+	byItself bool    // each hit is charged by itself
 	until    []int64 // of each hit whose charge is taken back, when the charge is gone by itself; else 0
 	of       []int   // the index of each hit in its request
 	mustSend bool    // it is sent even if nobody waits for it any more
@@ -60,10 +61,14 @@ func (c *call) forget() {
 
 // mode is hit i's as the script reads it.
 func (c *call) mode(i int) int64 {
-	if c.modes != nil {
+	switch h := &c.hits[i]; {
+	case c.modes != nil:
 		return c.modes[i]
+	case c.byItself:
+		return modeCharge + int64(chargeByItself(h))
+	default:
+		return int64(h.Mode)
 	}
-	return int64(c.hits[i].Mode)
 }
 
 // group is hit i's as the script reads it.
@@ -110,6 +115,7 @@ func (q *queue) take(ctx context.Context, slot uint16, hits []limiter.Hit, out [
 	}
 	c := q.newCall(hits)
 	c.slot = slot
+	c.byItself = limiter.ByItself(hits) && (len(hits) > 1 || hits[0].Mode != limiter.Enforce)
 	if q.add(c) {
 		deadline, ok := ctx.Deadline()
 		hurry := ok && time.Until(deadline) < q.timeout
