@@ -23,6 +23,7 @@ func Run(t *testing.T, fresh Fresh) {
 		{"no hits", noHits},
 		{"hits that nobody can decide", invalidHits},
 		{"peeks write nothing", peeks},
+		{"looks at the limit", looksAtLimit},
 		{"refunds stop at empty", refunds},
 		{"charge_denied", chargeDenied},
 		{"all or none", allOrNone},

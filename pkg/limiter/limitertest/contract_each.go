@@ -1,6 +1,10 @@
 package limitertest
 
-import "github.com/weir-ratelimit/weir/pkg/limiter"
+import (
+	"time"
+
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+)
 
 // byItself are the hits, each charged by itself.
 func byItself(hits ...limiter.Hit) []limiter.Hit {
@@ -51,4 +55,27 @@ func eachQuotaByItself(f *fixture) {
 	f.want("+", limiter.Hit{Key: "alone", Policy: small, N: 7})
 	f.want("-", byItself(limiter.Hit{Key: "alone", Policy: small, N: 7, Mode: limiter.Quota})...)
 	f.remaining("alone", small, 0)
+}
+
+// looksAtLimit: with LookAtLimit a look fits at exactly the limit, also at a limit of 0, and not beyond.
+func looksAtLimit(f *fixture) {
+	for _, align := range []limiter.Align{limiter.AlignEpoch, limiter.AlignFirstHit, limiter.AlignCalendar} {
+		for _, limit := range []int64{0, 3} {
+			p := policy(f, limiter.Params{
+				Algorithm: limiter.FixedWindow, Limit: limit, Window: time.Hour, Align: align, LookAtLimit: true,
+			})
+			hit := limiter.Hit{Key: align.String() + string(rune('0'+limit)), Policy: p, N: 1}
+			look := limiter.Hit{Key: hit.Key, Policy: p, Look: true}
+			for range limit {
+				f.want("+", hit)
+			}
+			f.want("+", look)
+			f.want("-", hit)
+			if d := f.take(look)[0]; d.Allowed || d.RetryAfter != d.ResetAfter || d.ResetAfter == 0 {
+				f.Errorf("%s, limit %d: a look beyond it: %+v, want it denied until the window ends", align, limit, d)
+			}
+			f.want("+", limiter.Hit{Key: hit.Key, Policy: p, N: -1})
+			f.want("+", look)
+		}
+	}
 }

@@ -91,7 +91,7 @@ func (s *Store) takeSplit(ctx context.Context, hits []limiter.Hit, out []limiter
 	if len(hits) > 1 {
 		all := split(hits, func(*limiter.Hit) *Store { return s }, byKey)
 		if len(all) > 1 {
-			ctx, cancel := context.WithTimeout(ctx, s.timeout)
+			ctx, cancel := context.WithTimeout(ctx, s.within(ctx))
 			defer cancel()
 			return takeSeveral(ctx, hits, out, all)
 		}
@@ -139,7 +139,7 @@ func charge(ctx context.Context, hits []limiter.Hit, out []limiter.Decision, all
 	byItself := limiter.ByItself(hits)
 	for i := range all {
 		p := &all[i]
-		p.charge = p.queue.newCall(nil)
+		p.charge = p.queue.newCall(nil, p.store.within(ctx))
 		p.charge.slot, p.charge.byItself = p.slot, byItself
 		for _, j := range p.hits {
 			due := limiter.TryCharge(&hits[j])
@@ -295,7 +295,7 @@ func (q *queue) takeBack(first *call) {
 
 // second returns an empty call for step 2 where first was charged. It is sent even if nobody waits for it.
 func (q *queue) second(first *call) *call {
-	c := q.newCall(nil)
+	c := q.newCall(nil, q.timeout)
 	c.slot, c.mustSend = first.slot, true
 	return c
 }
