@@ -12,7 +12,7 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/nearmiss"
-	"github.com/weir-ratelimit/weir/internal/simulate"
+	"github.com/weir-ratelimit/weir/internal/offline"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
@@ -275,7 +275,7 @@ func replacer(name string, matched []*descriptors.Rule) string {
 
 // words are the limit in words.
 func words(l *descriptors.Limit) string {
-	return simulate.Limit{Name: l.Policy.Algorithm().String(), Policy: l.Policy}.String()
+	return offline.Limit{Name: l.Policy.Algorithm().String(), Policy: l.Policy}.String()
 }
 
 // title names a limit and its place.
