@@ -35,9 +35,23 @@ func printConfig(io streams, command *kong.Context) error {
 		if given[f] {
 			origin = "command line"
 		}
-		fmt.Fprintf(table, "--%s=%s\t# %s\n", f.Name, quoted(shownValue(f.Target)), origin)
+		fmt.Fprintf(table, "--%s=%s\t# %s\n", f.Name, quoted(shownFlag(f)), origin)
 	}
 	return table.Flush()
+}
+
+// shownFlag is shownValue of a flag. Of headers it shows the names alone: a value may be a token.
+func shownFlag(f *kong.Flag) string {
+	headers, ok := f.Target.Interface().(map[string]string)
+	if !ok || f.Name != "xds-header" {
+		return shownValue(f.Target)
+	}
+	parts := make([]string, 0, len(headers))
+	for name := range headers {
+		parts = append(parts, name+"=xxxxx")
+	}
+	slices.Sort(parts)
+	return strings.Join(parts, ";")
 }
 
 // shownValue is a flag's value as it may be written on a command line, without passwords.

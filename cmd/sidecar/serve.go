@@ -22,11 +22,13 @@ import (
 // flagGroups are the headings in the help of serve.
 var flagGroups = []kong.Group{
 	{Key: "rules", Title: "Rules:"},
+	{Key: "xds", Title: "Rules by xDS:"},
 	{Key: "store", Title: "Counters:"},
 	{Key: "listen", Title: "Listening:"},
 	{Key: "tls", Title: "TLS and who may:"},
 	{Key: "grpc", Title: "gRPC:"},
 	{Key: "headers", Title: "Response headers:"},
+	{Key: "decide", Title: "Meaning of rules:"},
 	{Key: "decisions", Title: "Log of decisions:"},
 	{Key: "metrics", Title: "Metrics:"},
 	{Key: "otel", Title: "OpenTelemetry:"},
@@ -59,6 +61,7 @@ Examples:
     weir serve --rules /etc/weir/rules
     WEIR_STORE=redis://:secret@redis:6379/0 weir serve --rules shop.yaml --rules api.yaml --log-format json
     WEIR_STORE=redis://:secret@redis:6379/0 weir serve --rules store
+    weir serve --rules xds --xds-server envoy-gateway:18001
     weir serve --rules /etc/weir/rules --print-config`
 }
 
@@ -146,7 +149,7 @@ func (c *serveCmd) validate(o *app.Options) error {
 	if err := o.Check(); err != nil || o.AllowEmptyRules {
 		return err
 	}
-	paths := slices.DeleteFunc(slices.Clone(o.Rules), func(path string) bool { return path == "store" })
+	paths := slices.DeleteFunc(slices.Clone(o.Rules), app.IsNoPath)
 	if err := rules.CheckPaths(paths); err != nil {
 		return fmt.Errorf("--rules: %w", err)
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"regexp"
 	"slices"
 	"strings"
@@ -15,13 +16,20 @@ import (
 	"github.com/weir-ratelimit/weir/internal/topkeys"
 )
 
-// rulesStore is the --rules that is no path.
-const rulesStore = "store"
+// The values of --rules that are no path.
+const (
+	rulesStore = "store"
+	rulesXDS   = "xds"
+)
+
+// IsNoPath reports that the value of --rules names another source than a file or a directory.
+func IsNoPath(rules string) bool { return rules == rulesStore || rules == rulesXDS }
 
 // Check checks every field. It is not called Validate, which kong would call before the command runs. Its error has one line for each wrong one, which begins with its flag.
 func (o *Options) Check() error {
 	var c checker
 	o.RulesOptions.check(&c, o.Store)
+	o.XDSOptions.check(&c, slices.Contains(o.Rules, rulesXDS))
 	o.StoreOptions.check(&c)
 	o.ListenOptions.check(&c)
 	o.TLSOptions.check(&c)
@@ -42,6 +50,27 @@ func (o *RulesOptions) check(c *checker, storeURL string) {
 	c.between("--rules-settle", o.RulesSettle, time.Millisecond, 10*time.Second)
 }
 
+func (o *XDSOptions) check(c *checker, isUsed bool) {
+	c.check(!isUsed || o.XDSServer != "", "--rules", "%s is the rules of a control plane: it needs --xds-server HOST:PORT; write ./%s "+
+		"for a directory of that name", rulesXDS, rulesXDS)
+	if o.XDSServer == "" {
+		return
+	}
+	c.check(isUsed, "--xds-server", "needs --rules %s", rulesXDS)
+	host, port, err := net.SplitHostPort(o.XDSServer)
+	c.check(err == nil && host != "" && port != "", "--xds-server", "must be host:port, such as envoy-gateway:18001, got %q", o.XDSServer)
+	c.check(o.XDSNodeID != "", "--xds-node-id", "must not be empty: the server tells its clients apart by it")
+	for _, name := range slices.Sorted(maps.Keys(o.XDSHeaders)) {
+		// gRPC has these for itself.
+		c.check(headerName.MatchString(name) && !strings.HasPrefix(strings.ToLower(name), "grpc-"), "--xds-header",
+			"must be a header's name of letters, digits and -, and not begin with grpc-, got %q", name)
+	}
+	c.check((o.XDSTLSCert == "") == (o.XDSTLSKey == ""), "--xds-tls-cert", "goes together with --xds-tls-key")
+	c.check(o.XDSTLS || o.XDSTLSCert == "" && o.XDSTLSCA == "" && o.XDSTLSServerName == "", "--xds-tls",
+		"is not set, so that --xds-tls-cert, --xds-tls-ca and --xds-tls-server-name have no use; add --xds-tls, or remove them")
+	c.count("--xds-max-message-size", o.XDSMaxMessageSize, 1<<20, 1<<30)
+}
+
 // storeName is what a limit can call a store.
 var storeName = regexp.MustCompile("^[a-z0-9_]+$")
 
@@ -58,7 +87,7 @@ func (o *StoreOptions) check(c *checker) {
 	c.between("--store-timeout", o.StoreTimeout, time.Millisecond, 10*time.Second)
 	c.count("--store-pool-size", o.StorePoolSize, 0, 10_000)
 	_, err := o.process()
-	c.check(err == nil, "--on-store-failure", "must be allow, deny or local, got %q", o.OnStoreFailure)
+	c.check(err == nil, "--on-store-failure", "must be allow, deny, local or error, got %q", o.OnStoreFailure)
 	c.count("--replicas", o.Replicas, 1, 100_000)
 	c.count("--memory-max-keys", o.MemoryMaxKeys, 1, 1_000_000_000)
 }
