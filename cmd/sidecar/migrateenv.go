@@ -88,13 +88,13 @@ func writeSettings(w io.Writer, s *ratelimitenv.Settings) {
 		fmt.Fprintln(w, "# "+remark)
 	}
 	for _, v := range s.OTel {
-		fmt.Fprintln(w, "export "+v.Name+"="+quoted(v.Shown))
+		fmt.Fprintln(w, "export "+v.Name+"="+shellQuoted(v.Shown))
 	}
 	fmt.Fprint(w, "weir serve")
 	for _, f := range s.Flags {
 		from := ""
 		if f.Value != "true" {
-			from = "=" + quoted(f.Shown)
+			from = "=" + shellQuoted(f.Shown)
 		}
 		fmt.Fprint(w, " \\\n  --"+f.Name+from)
 	}
@@ -104,7 +104,7 @@ func writeSettings(w io.Writer, s *ratelimitenv.Settings) {
 // plainWord is text that a shell leaves as it is.
 var plainWord = regexp.MustCompile(`^[A-Za-z0-9_./:,@%+=-]+$`)
 
-func quoted(text string) string {
+func shellQuoted(text string) string {
 	if plainWord.MatchString(text) {
 		return text
 	}
