@@ -84,7 +84,7 @@ func variablesIn(from io.Reader) (environ []string, err error) {
 
 // writeSettings writes a command line for a shell.
 func writeSettings(w io.Writer, s *ratelimitenv.Settings) {
-	for _, remark := range s.Remarks {
+	for _, remark := range append(s.Secrets, s.Remarks...) {
 		fmt.Fprintln(w, "# "+remark)
 	}
 	for _, v := range s.OTel {

@@ -1,9 +1,11 @@
 package ratelimitenv
 
 import (
+	"fmt"
 	"net"
 	"net/url"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -139,16 +141,19 @@ func (r *reader) pairs(flag, from string, secret bool) {
 		shown := p[0] + "=" + p[1]
 		if secret {
 			shown = p[0] + "=SECRET"
-			r.keepSecret("xds-header", "WEIR_XDS_HEADER", p[0]+"=SECRET", from)
+			r.keepSecret(from, flag, "")
 		}
 		r.secret(flag, p[0]+"="+escaped(p[1], ";"), shown, from)
 	}
 }
 
 // keepSecret says where a secret belongs that is not shown.
-func (r *reader) keepSecret(flag, variable, form, from string) {
-	r.remark(from, "may be a secret, which is not for a command line: leave out --%s, and set %s=%s from a Secret",
-		flag, variable, form)
+func (r *reader) keepSecret(from, flag, or string) {
+	line := fmt.Sprintf("%s may have a secret, which no command line should show: leave out --%s and set WEIR_%s from a Secret%s",
+		from, flag, strings.ToUpper(strings.ReplaceAll(flag, "-", "_")), or)
+	if !slices.Contains(r.out.Secrets, line) {
+		r.out.Secrets = append(r.out.Secrets, line)
+	}
 }
 
 func (r *reader) decisions() {

@@ -29,6 +29,8 @@ type Settings struct {
 	OTel []Setting
 	// Remarks are about variables that have no effect here, a line each.
 	Remarks []string
+	// Secrets say where the secrets belong for which Shown has placeholders, a line each.
+	Secrets []string
 }
 
 // Args are the flags as arguments of weir serve, with their secrets.
@@ -147,6 +149,7 @@ func (r *reader) checkPort(v Variable, value string) error {
 	if err == nil && n == 0 {
 		err = strconv.ErrRange
 	}
+	r.env[v.Name] = strconv.FormatUint(n, 10) // it may have been hexadecimal
 	return err
 }
 

@@ -74,9 +74,8 @@ func (r *reader) redis(flag, prefix string, options url.Values) {
 		options.Set("password_file", passwordFile)
 		shown = open.url(options)
 		options.Del("password_file")
-		r.remark(prefix+"AUTH", "or the password in %sURL is a secret: --%s shows password_file, a file that you make, with "+
-			"the password and nothing else; or leave the flag out and put the whole URL into the variable WEIR_%s from a Secret",
-			prefix, flag, strings.ToUpper(strings.ReplaceAll(flag, "-", "_")))
+		r.keepSecret(prefix+"AUTH or "+prefix+"URL", flag, ", with the whole URL; or write the password into a file that "+
+			"password_file names")
 	}
 	if strings.EqualFold(r.get(prefix+"TYPE"), "sentinel") && r.isSet(prefix+"SENTINEL_AUTH") {
 		user, password := userAndPassword(r.get(prefix + "SENTINEL_AUTH"))
@@ -93,8 +92,7 @@ func (r *reader) redis(flag, prefix string, options url.Values) {
 		}
 		value, shown = add(value, password), add(shown, placeholder)
 		from = append(from, prefix+"SENTINEL_AUTH")
-		r.remark(prefix+"SENTINEL_AUTH", "is a secret: leave --%s out and put the whole URL into the variable WEIR_%s from a Secret",
-			flag, strings.ToUpper(strings.ReplaceAll(flag, "-", "_")))
+		r.keepSecret(prefix+"SENTINEL_AUTH", flag, ", with the whole URL")
 	}
 	r.secret(flag, value, shown, from...)
 }
@@ -139,7 +137,7 @@ func (a *address) url(options url.Values) string {
 	}
 	text += a.hosts + a.path
 	if len(options) > 0 {
-		text += "?" + options.Encode()
+		text += "?" + strings.ReplaceAll(options.Encode(), "%2F", "/")
 	}
 	return text
 }
