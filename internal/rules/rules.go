@@ -16,7 +16,6 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/descriptors/rulefile"
 	"github.com/weir-ratelimit/weir/pkg/fileread"
-	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/reload"
 )
 
@@ -161,15 +160,16 @@ func (r *Rules) Reload(ctx context.Context) error { return r.reloader.Load(ctx) 
 // Set returns the rules in force, by one atomic load; nil if there are none.
 func (r *Rules) Set() *descriptors.Set { return r.reloader.Get().set }
 
-// StoresOf returns the names of the stores in which limits in force use the engine; "" is the first store.
-func (r *Rules) StoresOf(e limiter.Engine) (names []string) {
+// RedisCellStores returns the names of the stores in which the redis-cell module decides limits in force; "" is the
+// first store.
+func (r *Rules) RedisCellStores() (names []string) {
 	set := r.Set()
 	if set == nil {
 		return nil
 	}
 	for _, l := range set.Limits() {
-		if name := l.Policy.Store(); l.Policy.Engine() == e && !slices.Contains(names, name) {
-			names = append(names, name)
+		if p := l.Placement(); p.RedisCell && !slices.Contains(names, p.Store) {
+			names = append(names, p.Store)
 		}
 	}
 	return names
