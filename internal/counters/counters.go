@@ -89,12 +89,12 @@ func (c *Counters) look(ctx context.Context, l *descriptors.Limit, key string) (
 	boost, in := c.o.Boosted(l, key)
 	p := in.Policy
 	var out [1]limiter.Decision
-	if err := c.o.Store.Take(ctx, []limiter.Hit{{Key: key, Policy: p, Look: true}}, out[:]); err != nil {
+	if err := c.o.Store.Take(ctx, []limiter.Hit{{Key: key, Policy: p, Look: true, Route: in.Route()}}, out[:]); err != nil {
 		return nil, err
 	}
 	d := &out[0]
 	s := &adminapi.KeyLimit{
-		Limit: l.Name, Algorithm: p.Algorithm().String(), Key: key, Store: p.Store(),
+		Limit: l.Name, Algorithm: p.Algorithm().String(), Key: key, Store: in.Placement().Store,
 		RequestsPerUnit: p.Limit(), Window: descriptors.FormatDuration(p.Window()), Capacity: p.Capacity(),
 		Remaining: d.Remaining, ResetAfter: d.ResetAfter.Seconds(), ResetAt: time.Now().Add(d.ResetAfter).UTC(),
 	}
@@ -106,7 +106,7 @@ func (c *Counters) look(ctx context.Context, l *descriptors.Limit, key string) (
 		}
 	}
 	if c.o.Denied != nil {
-		if known, ok := c.o.Denied(limiter.Hit{Key: key, Policy: p, N: 1}); ok {
+		if known, ok := c.o.Denied(limiter.Hit{Key: key, Policy: p, N: 1, Route: in.Route()}); ok {
 			s.KnownDenial = &adminapi.KeyDenial{Ends: seconds(known.RetryAfter)}
 		}
 	}
