@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/adminapi"
-	"github.com/weir-ratelimit/weir/internal/published"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/descriptors/rulefile"
 	"github.com/weir-ratelimit/weir/pkg/fileread"
@@ -37,7 +36,7 @@ type Options struct {
 	// Paths are rule files and directories of them.
 	Paths []string
 	// Published, if not nil, are the rule sets in Redis. The caller closes their connections.
-	Published *published.Sets
+	Published *Published
 	// Process is what rule files leave to the process; its Rest is set here.
 	Process descriptors.Process
 	// Stores are the names that limits may have as their store.
@@ -61,7 +60,7 @@ type Options struct {
 type Rules struct {
 	o         Options
 	reloader  *reload.Reloader[compiled]
-	published *published.Follower // nil without rules in Redis
+	published *Follower // nil without rules in Redis
 	pacer     pacer
 	releaseGC func()      // ends the hold of the load in progress
 	notReadOn atomic.Bool // the search for files that are not read is in progress
@@ -71,7 +70,7 @@ type Rules struct {
 type compiled struct {
 	set       *descriptors.Set // nil before the first good load
 	files     []string
-	published published.Info // of version 0: none
+	published PublishedInfo // of version 0: none
 }
 
 // Load loads the rules for the first time, which must succeed unless they may be empty.
