@@ -92,6 +92,7 @@ func (v *Verdict) makeHits() error {
 			v.Limits = append(v.Limits, l)
 			v.Hits = append(v.Hits, limiter.Hit{
 				Policy: l.Policy, N: d.Cost, Look: d.Cost == 0, ByItself: o.ChargeEach, Mode: l.Rule.Mode, Group: i,
+				Route: l.Route(),
 			})
 		}
 		st.last = len(v.Hits)
