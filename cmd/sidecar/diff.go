@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/offline"
-	"github.com/weir-ratelimit/weir/internal/rulediff"
 	"github.com/weir-ratelimit/weir/internal/rules"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
@@ -55,7 +54,7 @@ Examples:
 
 // differences is what diff prints as JSON.
 type differences struct {
-	Changes []rulediff.Change   `json:"changes"`
+	Changes []offline.Change    `json:"changes"`
 	Traffic *offline.Comparison `json:"traffic,omitempty"`
 }
 
@@ -71,7 +70,7 @@ func (c *diffCmd) Run(ctx context.Context, io streams) error {
 			return err
 		}
 	}
-	out := differences{Changes: rulediff.Changes(sets[0], sets[1])}
+	out := differences{Changes: offline.Changes(sets[0], sets[1])}
 	if c.Traffic != "" {
 		if out.Traffic, err = c.replay(ctx, io, sets, o); err != nil {
 			fmt.Fprintf(io.err, "weir: --traffic: %s\n", err)
@@ -134,7 +133,7 @@ func (c *diffCmd) replay(ctx context.Context, from streams, sets [2]*descriptors
 func (c *diffCmd) print(to streams, out *differences) error {
 	if c.Output.json() {
 		if out.Changes == nil {
-			out.Changes = []rulediff.Change{}
+			out.Changes = []offline.Change{}
 		}
 		return printJSON(to, out)
 	}
@@ -153,8 +152,8 @@ func (c *diffCmd) print(to streams, out *differences) error {
 	return printRules(to.out, out.Traffic.Rules)
 }
 
-func printChange(w io.Writer, c *rulediff.Change) {
-	marks := map[string]string{rulediff.Added: "+", rulediff.Removed: "-", rulediff.Changed: "~", rulediff.Reordered: "^"}
+func printChange(w io.Writer, c *offline.Change) {
+	marks := map[string]string{offline.Added: "+", offline.Removed: "-", offline.Changed: "~", offline.Reordered: "^"}
 	fmt.Fprintf(w, "%s %s", marks[c.What], c.Domain)
 	if c.Rule == "" {
 		fmt.Fprintf(w, ": domain %s\n", c.What)
@@ -167,9 +166,9 @@ func printChange(w io.Writer, c *rulediff.Change) {
 	fmt.Fprintf(w, ": %s: %s %s (%s)\n", c.Rule, what, c.What, c.Source)
 	for _, f := range c.Fields {
 		switch c.What {
-		case rulediff.Added:
+		case offline.Added:
 			fmt.Fprintf(w, "    %s: %s\n", f.Field, f.New)
-		case rulediff.Removed:
+		case offline.Removed:
 			fmt.Fprintf(w, "    %s: %s\n", f.Field, f.Old)
 		default:
 			fmt.Fprintf(w, "    %s: %s -> %s\n", f.Field, orNone(f.Old), orNone(f.New))

@@ -28,6 +28,7 @@ var flagGroups = []kong.Group{
 	{Key: "tls", Title: "TLS and who may:"},
 	{Key: "grpc", Title: "gRPC:"},
 	{Key: "headers", Title: "Response headers:"},
+	{Key: "decide", Title: "Meaning of rules:"},
 	{Key: "decisions", Title: "Log of decisions:"},
 	{Key: "metrics", Title: "Metrics:"},
 	{Key: "otel", Title: "OpenTelemetry:"},

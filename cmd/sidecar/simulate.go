@@ -11,8 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weir-ratelimit/weir/internal/offline"
 	"github.com/weir-ratelimit/weir/internal/rules"
-	"github.com/weir-ratelimit/weir/internal/simulate"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/descriptors/rulefile"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
@@ -76,7 +76,7 @@ func (c *simulateCmd) Run(ctx context.Context, io streams) error {
 		return c.replay(ctx, io)
 	}
 	traffic, algorithms, err := c.parse()
-	if bad := (*simulate.FileError)(nil); errors.As(err, &bad) {
+	if bad := (*offline.FileError)(nil); errors.As(err, &bad) {
 		return err
 	}
 	if err != nil {
@@ -86,7 +86,7 @@ func (c *simulateCmd) Run(ctx context.Context, io streams) error {
 	if err != nil {
 		return rulesError(io, err)
 	}
-	limits, notes := simulate.Limits(set, algorithms)
+	limits, notes := offline.Limits(set, algorithms)
 	if err := c.checkLimits(limits); err != nil {
 		return err
 	}
@@ -94,8 +94,8 @@ func (c *simulateCmd) Run(ctx context.Context, io streams) error {
 	if err != nil {
 		return &usageError{err: fmt.Errorf("--traffic: %w", err), command: "weir simulate"}
 	}
-	report := simulate.NewReport(limits, arrivals, simulate.Options{
-		Length: c.For, Bucket: simulate.BucketWidth(c.For), Duration: c.Duration,
+	report := offline.Simulate(limits, arrivals, offline.SimulationOptions{
+		Length: c.For, Bucket: offline.BucketWidth(c.For), Duration: c.Duration,
 	})
 	report.Rule, report.Traffic, report.Seed = cmp.Or(c.Limit, strings.Join(slices.Concat(c.Paths, c.Rules), ", ")), c.Traffic, c.Seed
 	return c.write(io, report, notes)
@@ -128,7 +128,7 @@ func (c *simulateCmd) replay(ctx context.Context, io streams) error {
 		return &usageError{err: fmt.Errorf("--traffic: %w", err), command: "weir simulate"}
 	}
 	defer in.Close() //nolint:errcheck // it was only read
-	report, log, err := simulate.NewRecordedReport(ctx, set, in, o)
+	report, log, err := offline.SimulateLog(ctx, set, in, o)
 	if err != nil {
 		return fmt.Errorf("--traffic: %w", err)
 	}
@@ -147,9 +147,9 @@ func rulesError(io streams, err error) error {
 }
 
 // parse reads what the flags say, and completes For.
-func (c *simulateCmd) parse() (*simulate.Traffic, []limiter.Algorithm, error) {
+func (c *simulateCmd) parse() (*offline.Traffic, []limiter.Algorithm, error) {
 	var errs []error
-	traffic, err := simulate.ParseTraffic(c.Traffic)
+	traffic, err := offline.ParseTraffic(c.Traffic)
 	if err != nil {
 		errs = append(errs, fmt.Errorf("--traffic: %w", err))
 	} else if c.For == 0 {
@@ -158,11 +158,11 @@ func (c *simulateCmd) parse() (*simulate.Traffic, []limiter.Algorithm, error) {
 			c.For = traffic.End.Truncate(time.Second) + time.Second
 		}
 	}
-	if c.For != 0 && (c.For < 10*time.Millisecond || c.For > simulate.MaxLength) {
-		errs = append(errs, fmt.Errorf("--for: must be between 10ms and %s (10 years), got %s", simulate.MaxLength, c.For))
+	if c.For != 0 && (c.For < 10*time.Millisecond || c.For > offline.MaxLength) {
+		errs = append(errs, fmt.Errorf("--for: must be between 10ms and %s (10 years), got %s", offline.MaxLength, c.For))
 	}
-	if c.Duration < time.Microsecond || c.Duration > simulate.MaxLength {
-		errs = append(errs, fmt.Errorf("--duration: must be between 1µs and %s (10 years), got %s", simulate.MaxLength, c.Duration))
+	if c.Duration < time.Microsecond || c.Duration > offline.MaxLength {
+		errs = append(errs, fmt.Errorf("--duration: must be between 1µs and %s (10 years), got %s", offline.MaxLength, c.Duration))
 	}
 	names := c.Algorithm
 	if slices.Contains(names, "all") {
@@ -227,7 +227,7 @@ func compileInline(limit string) (*descriptors.Set, error) {
 }
 
 // checkLimits refuses what the simulation has no answer for.
-func (c *simulateCmd) checkLimits(limits []simulate.Limit) error {
+func (c *simulateCmd) checkLimits(limits []offline.Limit) error {
 	if len(limits) == 0 {
 		return errors.New("there is no limit to simulate; write one with requests_per_unit and unit")
 	}
@@ -241,7 +241,7 @@ func (c *simulateCmd) checkLimits(limits []simulate.Limit) error {
 }
 
 // write prints the report, and writes the files that were asked for.
-func (c *simulateCmd) write(io streams, report *simulate.Report, notes []string) error {
+func (c *simulateCmd) write(io streams, report *offline.Simulation, notes []string) error {
 	if err := writeFile(c.SVG, report.WriteSVG); err != nil {
 		return err
 	}

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/weir-ratelimit/weir/internal/decide"
-	"github.com/weir-ratelimit/weir/internal/simulate"
+	"github.com/weir-ratelimit/weir/internal/offline"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
@@ -152,7 +152,7 @@ func (h *handler) boosted() (b boosted) {
 
 // inWords is a limit for people.
 func inWords(l *descriptors.Limit) string {
-	return simulate.Limit{Name: l.Policy.Algorithm().String(), Policy: l.Policy}.String()
+	return offline.Limit{Name: l.Policy.Algorithm().String(), Policy: l.Policy}.String()
 }
 
 func (h *handler) list(r *descriptors.Rule, inForce boosted) listedRule {

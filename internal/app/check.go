@@ -87,7 +87,7 @@ func (o *StoreOptions) check(c *checker) {
 	c.between("--store-timeout", o.StoreTimeout, time.Millisecond, 10*time.Second)
 	c.count("--store-pool-size", o.StorePoolSize, 0, 10_000)
 	_, err := o.process()
-	c.check(err == nil, "--on-store-failure", "must be allow, deny or local, got %q", o.OnStoreFailure)
+	c.check(err == nil, "--on-store-failure", "must be allow, deny, local or error, got %q", o.OnStoreFailure)
 	c.count("--replicas", o.Replicas, 1, 100_000)
 	c.count("--memory-max-keys", o.MemoryMaxKeys, 1, 1_000_000_000)
 }

@@ -21,6 +21,7 @@ type Options struct {
 	ListenOptions      `embed:"" group:"listen"`
 	TLSOptions         `embed:"" group:"tls"`
 	GRPCOptions        `embed:"" group:"grpc"`
+	DecideOptions      `embed:"" group:"decide"`
 	HeaderOptions      `embed:"" group:"headers"`
 	DecisionLogOptions `embed:"" group:"decisions"`
 	MetricsOptions     `embed:"" group:"metrics"`
@@ -51,6 +52,7 @@ type RulesOptions struct {
 	AllowEmptyRules bool          `env:"WEIR_ALLOW_EMPTY_RULES" help:"Start although the rules cannot be loaded; until they can, requests are answered Unavailable."`
 	RulesPoll       time.Duration `env:"WEIR_RULES_POLL" default:"5s" help:"How often to read the files for changes that the file system did not report."`
 	RulesSettle     time.Duration `env:"WEIR_RULES_SETTLE" default:"50ms" help:"How long changed files must stay the same before they are loaded; raise it where they are written slowly."`
+	LenientRules    bool          `env:"WEIR_LENIENT_RULES" help:"Load what envoyproxy/ratelimit tolerates in rules (a descriptor twice, unknown replaces, fields at the wrong level): a finding, not an error."`
 	RulesEveryFile  bool          `env:"WEIR_RULES_EVERY_FILE" help:"Read every regular file of a rules directory, whatever its name, as envoyproxy/ratelimit does; a directory that is missing or empty has no rules."`
 }
 
@@ -71,12 +73,12 @@ type XDSOptions struct {
 // StoreOptions say where the counters are and what happens without them.
 type StoreOptions struct {
 	Store          string            `env:"WEIR_STORE" default:"memory" help:"memory, redis://[user:password@]host:port/db, unix://[user:password@]/path?db=0, redis+sentinel://host:port,host:port/master/db or redis+cluster://host:port,host:port; rediss for TLS; options behind ?, see docs/operations.md. Give a password by the variable or as ?password_file=PATH: everybody on the machine can see a command line."`
-	StoreTimeout   time.Duration     `env:"WEIR_STORE_TIMEOUT" default:"15ms" help:"Longest wait for the store; keep it below the timeout in Envoy, which is 20ms unless set."`
+	StoreTimeout   time.Duration     `env:"WEIR_STORE_TIMEOUT" default:"15ms" help:"Longest wait for the store; keep it below the timeout in Envoy, which is 20ms unless set. 0 is as long as the caller waits (its gRPC deadline), at most 10s."`
 	StoreKeyPrefix string            `env:"WEIR_STORE_KEY_PREFIX" default:"weir:" help:"Start of every key in Redis."`
 	StorePoolSize  int               `env:"WEIR_STORE_POOL_SIZE" default:"0" help:"Most connections to Redis; 0 is ten for each CPU. Requests share calls, so a few are enough."`
 	NamedStores    map[string]string `name:"named-store" env:"WEIR_NAMED_STORE" placeholder:"NAME=URL" help:"Another Redis, for the limits with store: NAME; --store must be a Redis, too. Repeat it, or separate by semicolons."`
 	KnownDenials   bool              `env:"WEIR_KNOWN_DENIALS" default:"true" negatable:"" help:"Deny from a cached denial, without asking Redis again, until the request may pass."`
-	OnStoreFailure string            `env:"WEIR_ON_STORE_FAILURE" default:"allow" help:"What limits without on_store_failure do while Redis does not answer: allow, deny, or local, which counts in memory."`
+	OnStoreFailure string            `env:"WEIR_ON_STORE_FAILURE" default:"allow" help:"What limits without on_store_failure do while Redis does not answer: allow, deny, local, which counts in memory, or error, which fails the request, so that Envoy's failure_mode_deny decides."`
 	Replicas       int               `env:"WEIR_REPLICAS" default:"1" help:"How many replicas share the limits: with on_store_failure: local, each counts against its share."`
 	MemoryMaxKeys  int               `env:"WEIR_MEMORY_MAX_KEYS" default:"4000000" help:"Most counters in memory: of the memory store, or while Redis does not answer."`
 	PerSecondStore string            `env:"WEIR_PER_SECOND_STORE" placeholder:"URL" help:"Another Redis, for the limits with unit: second and without store: NAME; --store must be a Redis, too."`
@@ -127,12 +129,21 @@ type GRPCOptions struct {
 	DynamicMetadata       bool          `env:"WEIR_DYNAMIC_METADATA" help:"Add dynamic metadata to every response, not only where a rule has metadata."`
 }
 
+// DecideOptions change what rules mean, to what envoyproxy/ratelimit does with them.
+type DecideOptions struct {
+	ChargeEach       bool `env:"WEIR_CHARGE_EACH" help:"Charge each limit of a request by itself, also when another one denies the request. Without it, a denied request charges no limit that it fits."`
+	AllowLookAtLimit bool `env:"WEIR_ALLOW_LOOK_AT_LIMIT" help:"Admit a request of cost 0 while no more than the limit is used. Without it, one more hit must fit."`
+	ShadowMode       bool `env:"WEIR_SHADOW_MODE" help:"Put all limits in shadow mode: they count, and deny nothing."`
+	QuotaMode        bool `env:"WEIR_QUOTA_MODE" help:"Put all limits in quota mode: a request is denied when all of its descriptors are over."`
+}
+
 // HeaderOptions are the response headers with the nearest limit.
 type HeaderOptions struct {
 	RatelimitHeaders         bool   `env:"WEIR_RATELIMIT_HEADERS" help:"Add response headers with the limit that is nearest to its end, as envoyproxy/ratelimit does with LIMIT_RESPONSE_HEADERS_ENABLED."`
 	RatelimitLimitHeader     string `env:"WEIR_RATELIMIT_LIMIT_HEADER" default:"RateLimit-Limit" help:"Name of the header with the requests per window."`
 	RatelimitRemainingHeader string `env:"WEIR_RATELIMIT_REMAINING_HEADER" default:"RateLimit-Remaining" help:"Name of the header with the requests that remain."`
 	RatelimitResetHeader     string `env:"WEIR_RATELIMIT_RESET_HEADER" default:"RateLimit-Reset" help:"Name of the header with the seconds until the limit is fully available again; for a denied request, until it would be admitted."`
+	RetryAfter               bool   `env:"WEIR_RETRY_AFTER" default:"true" negatable:"" help:"Send Retry-After with each denial that a wait helps."`
 }
 
 // DecisionLogOptions are of the log of decisions.

@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/weir-ratelimit/weir/internal/rulediff"
+	"github.com/weir-ratelimit/weir/internal/offline"
 	"github.com/weir-ratelimit/weir/internal/test/ruletest"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
@@ -95,7 +95,7 @@ func TestBuilderEqualsFile(t *testing.T) {
 	if got, want := fromGo.Domain("shop").Rules()[0].Source, "shop: api_key=gold"; got != want {
 		t.Errorf("the source of a rule that is made in Go is %s, want %s", got, want)
 	}
-	if changes := rulediff.Changes(fromFile, fromGo); len(changes) > 0 {
+	if changes := offline.Changes(fromFile, fromGo); len(changes) > 0 {
 		t.Errorf("the sets differ: %+v", changes)
 	}
 	for _, d := range fromFile.Domains() {

@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	"github.com/weir-ratelimit/weir/internal/rulediff"
+	"github.com/weir-ratelimit/weir/internal/offline"
 	"github.com/weir-ratelimit/weir/internal/test/ruletest"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/descriptors/rulefile"
@@ -234,7 +234,7 @@ func checkPaths(t *rapid.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if changes := rulediff.Changes(set, again); len(changes) > 0 {
+	if changes := offline.Changes(set, again); len(changes) > 0 {
 		t.Fatalf("a set differs from itself: %+v\n%s", changes, files[0].Data)
 	}
 	for i, l := range set.Limits() {

@@ -1,5 +1,4 @@
-// Package rulediff finds what means something else in one set of rules than in another.
-package rulediff
+package offline
 
 import (
 	"bytes"

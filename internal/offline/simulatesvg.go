@@ -1,4 +1,4 @@
-package simulate
+package offline
 
 import (
 	"encoding/xml"
@@ -24,7 +24,7 @@ const (
 )
 
 // WriteSVG draws one panel for each limit, all with the same axes.
-func (r *Report) WriteSVG(w io.Writer) error {
+func (r *Simulation) WriteSVG(w io.Writer) error {
 	across := min(2, len(r.Runs))
 	down := (len(r.Runs) + across - 1) / across
 	d := &drawing{}
@@ -75,7 +75,7 @@ const (
 	gridLook     = `stroke="#ccc" stroke-width="0.7"`
 )
 
-func (r *Report) legend(d *drawing) {
+func (r *Simulation) legend(d *drawing) {
 	const y, height = 64, 13
 	x := float64(svgMargin)
 	entry := func(draw func(x float64), text string) {
@@ -106,7 +106,7 @@ type plot struct {
 func (p plot) across(seconds float64) float64 { return p.x + p.width*min(seconds, p.length)/p.length }
 func (p plot) up(rate float64) float64        { return p.y + p.height*(1-rate/p.peak) }
 
-func (r *Report) panel(d *drawing, run LimitRun, x, y, width float64) {
+func (r *Simulation) panel(d *drawing, run LimitRun, x, y, width float64) {
 	p := plot{
 		x: x + panelLeft, y: y + panelTop, width: width - panelLeft - 20, height: plotHeight,
 		length: r.Options.Length.Seconds(), peak: r.peak(),
@@ -134,7 +134,7 @@ func (r *Report) panel(d *drawing, run LimitRun, x, y, width float64) {
 }
 
 // caption is what the table says of a limit, in short.
-func (r *Report) caption(run LimitRun) string {
+func (r *Simulation) caption(run LimitRun) string {
 	text := fmt.Sprintf("admitted %.0f%%, worst %s (at most %d)", 100*run.share(), run.worstText(), run.Bound)
 	if run.LongestWait > 0 {
 		text += ", waits up to " + rounded(run.LongestWait)
@@ -142,7 +142,7 @@ func (r *Report) caption(run LimitRun) string {
 	return text
 }
 
-func (r *Report) axes(d *drawing, p plot) {
+func (r *Simulation) axes(d *drawing, p plot) {
 	for i := range 5 {
 		rate := p.peak * float64(i) / 4
 		d.line(p.x, p.up(rate), p.x+p.width, p.up(rate), gridLook)
@@ -163,7 +163,7 @@ func (r *Report) axes(d *drawing, p plot) {
 }
 
 // area is the path around what lies between two counts.
-func (r *Report) area(p plot, buckets []Bucket, low, high func(Bucket) int64) string {
+func (r *Simulation) area(p plot, buckets []Bucket, low, high func(Bucket) int64) string {
 	var path strings.Builder
 	width := r.Options.Bucket.Seconds()
 	fmt.Fprintf(&path, "M%.1f %.1f", p.x, p.up(0))
@@ -177,7 +177,7 @@ func (r *Report) area(p plot, buckets []Bucket, low, high func(Bucket) int64) st
 }
 
 // outline is the line along the top of what was offered.
-func (r *Report) outline(p plot, buckets []Bucket) string {
+func (r *Simulation) outline(p plot, buckets []Bucket) string {
 	var path strings.Builder
 	fmt.Fprintf(&path, "M%.1f %.1f", p.x, p.up(0))
 	for i, b := range buckets {

@@ -1,7 +1,4 @@
-// Package simulate runs traffic through limits in virtual time: the real steps of pkg/limiter, with no clock and
-// no network, so that the same question always has the same answer. It knows how traffic is made (Traffic), what
-// became of it (Result), and how to show that as a table, a chart of characters, an SVG or a CSV (Report).
-package simulate
+package offline
 
 import (
 	"slices"
@@ -10,8 +7,8 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// Options are the circumstances of a run.
-type Options struct {
+// SimulationOptions are the circumstances of a run.
+type SimulationOptions struct {
 	// Length is how long the traffic lasts; requests that wait may go on later.
 	Length time.Duration
 	// Bucket is what Result.Buckets are counted over.
@@ -45,7 +42,7 @@ type Result struct {
 }
 
 // Run offers the arrivals, sorted by time, to a limit whose windows begin with the traffic.
-func Run(p *limiter.Policy, arrivals []Arrival, o Options) *Result {
+func Run(p *limiter.Policy, arrivals []Arrival, o SimulationOptions) *Result {
 	r := newRun(p, begin(p), o)
 	dearest := int64(1)
 	for _, a := range arrivals {
@@ -56,7 +53,7 @@ func Run(p *limiter.Policy, arrivals []Arrival, o Options) *Result {
 	return r.finish(dearest)
 }
 
-func newRun(p *limiter.Policy, start int64, o Options) *run {
+func newRun(p *limiter.Policy, start int64, o SimulationOptions) *run {
 	buckets := make([]Bucket, ceilDiv(o.Length.Microseconds(), o.Bucket.Microseconds()))
 	return &run{policy: p, options: o, start: start, counters: map[string]*counter{}, result: &Result{Buckets: buckets}}
 }
@@ -93,7 +90,7 @@ func (r *run) shortWindow() bool {
 // run is a run in progress.
 type run struct {
 	policy   *limiter.Policy
-	options  Options
+	options  SimulationOptions
 	start    int64 // of the traffic, in microseconds since the Unix epoch
 	counters map[string]*counter
 	running  []pass // of concurrency, by end

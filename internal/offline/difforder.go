@@ -1,4 +1,4 @@
-package rulediff
+package offline
 
 import (
 	"maps"

@@ -1,4 +1,4 @@
-package simulate
+package offline
 
 import (
 	"encoding/csv"
@@ -15,12 +15,12 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// Report is a simulation of one traffic against several limits, and how it is shown.
-type Report struct {
+// Simulation is a simulation of one traffic against several limits, and how it is shown.
+type Simulation struct {
 	Rule, Traffic string // as they were given
 	Seed          uint64
 	IsRecorded    bool // the traffic is of a log, and has no seed
-	Options       Options
+	Options       SimulationOptions
 	Runs          []LimitRun
 	Unit          string // of costs: "requests", or "hits" where a request may cost several
 }
@@ -31,9 +31,9 @@ type LimitRun struct {
 	*Result
 }
 
-// NewReport runs the arrivals through each limit.
-func NewReport(limits []Limit, arrivals []Arrival, o Options) *Report {
-	r := &Report{Options: o, Unit: "requests"}
+// Simulate runs the arrivals through each limit.
+func Simulate(limits []Limit, arrivals []Arrival, o SimulationOptions) *Simulation {
+	r := &Simulation{Options: o, Unit: "requests"}
 	for _, a := range arrivals {
 		if a.Cost != 1 {
 			r.Unit = "hits"
@@ -46,7 +46,7 @@ func NewReport(limits []Limit, arrivals []Arrival, o Options) *Report {
 }
 
 // title says which traffic it was.
-func (r *Report) title() string {
+func (r *Simulation) title() string {
 	text := r.Traffic + " for " + descriptors.FormatDuration(r.Options.Length)
 	if r.IsRecorded {
 		return text
@@ -55,7 +55,7 @@ func (r *Report) title() string {
 }
 
 // Heading says what was simulated, and where there are several limits, where each is written.
-func (r *Report) Heading() string {
+func (r *Simulation) Heading() string {
 	lines := []string{"Rule: " + r.Rule, "Traffic: " + r.title()}
 	for i, run := range r.Runs {
 		if run.Rule != "" && (i == 0 || run.Rule != r.Runs[i-1].Rule) {
@@ -66,7 +66,7 @@ func (r *Report) Heading() string {
 }
 
 // WriteTable writes one line for each limit.
-func (r *Report) WriteTable(w io.Writer) error {
+func (r *Simulation) WriteTable(w io.Writer) error {
 	widest := len("limit")
 	for _, run := range r.Runs {
 		widest = max(widest, len(run.Name))
@@ -114,7 +114,7 @@ func rounded(d time.Duration) string {
 }
 
 // WriteCSV writes one line for each bucket of each limit.
-func (r *Report) WriteCSV(w io.Writer) error {
+func (r *Simulation) WriteCSV(w io.Writer) error {
 	out := csv.NewWriter(w)
 	rows := [][]string{{"limit", "time_seconds", "offered", "admitted", "denied"}}
 	for _, run := range r.Runs {
@@ -157,7 +157,7 @@ type runJSON struct {
 }
 
 // WriteJSON writes what the table says, exactly.
-func (r *Report) WriteJSON(w io.Writer) error {
+func (r *Simulation) WriteJSON(w io.Writer) error {
 	out := reportJSON{
 		Rule: r.Rule, Traffic: r.Traffic, Seed: r.Seed, Unit: r.Unit,
 		ForSeconds: r.Options.Length.Seconds(), BucketSeconds: r.Options.Bucket.Seconds(),
@@ -178,7 +178,7 @@ func (r *Report) WriteJSON(w io.Writer) error {
 }
 
 // peak is the top of every chart's y axis, in hits per second, so that limits can be compared.
-func (r *Report) peak() float64 {
+func (r *Simulation) peak() float64 {
 	most := int64(1)
 	for _, run := range r.Runs {
 		for _, b := range run.Buckets {
@@ -189,7 +189,9 @@ func (r *Report) peak() float64 {
 }
 
 // perSecond is a bucket's count as a rate.
-func (r *Report) perSecond(count int64) float64 { return float64(count) / r.Options.Bucket.Seconds() }
+func (r *Simulation) perSecond(count int64) float64 {
+	return float64(count) / r.Options.Bucket.Seconds()
+}
 
 // niceAbove is the first of 1, 2, 4, 5, 8, 10, 20, ... that is not below v > 0.
 func niceAbove(v float64) float64 {
@@ -206,7 +208,7 @@ func niceAbove(v float64) float64 {
 func number(v float64) string { return strconv.FormatFloat(v, 'g', 6, 64) }
 
 // timeUnit is the unit of the time axis: seconds, or a longer one where there would be thousands of them.
-func (r *Report) timeUnit() (time.Duration, string) {
+func (r *Simulation) timeUnit() (time.Duration, string) {
 	switch length := r.Options.Length; {
 	case length <= 20*time.Minute:
 		return time.Second, "s"
@@ -220,7 +222,7 @@ func (r *Report) timeUnit() (time.Duration, string) {
 }
 
 // timeTicks are the labelled times of the axis, in its unit; at most 7.
-func (r *Report) timeTicks() []float64 {
+func (r *Simulation) timeTicks() []float64 {
 	unit, _ := r.timeUnit()
 	length := r.Options.Length.Seconds() / unit.Seconds()
 	step := niceAbove(length / 6)
@@ -232,12 +234,12 @@ func (r *Report) timeTicks() []float64 {
 }
 
 // shown are the buckets within the time of the traffic, which is what charts show.
-func (r *Report) shown(run LimitRun) []Bucket {
+func (r *Simulation) shown(run LimitRun) []Bucket {
 	return run.Buckets[:ceilDiv(int64(r.Options.Length), int64(r.Options.Bucket))]
 }
 
 // later is how many hits go on after the chart's end.
-func (r *Report) later(run LimitRun) (hits int64) {
+func (r *Simulation) later(run LimitRun) (hits int64) {
 	for _, b := range run.Buckets[len(r.shown(run)):] {
 		hits += b.Admitted
 	}
@@ -247,7 +249,7 @@ func (r *Report) later(run LimitRun) (hits int64) {
 const eighths = " ▁▂▃▄▅▆▇█"
 
 // WriteCharts writes a chart of characters for each limit, at most 80 columns wide and rows high.
-func (r *Report) WriteCharts(w io.Writer, rows int) {
+func (r *Simulation) WriteCharts(w io.Writer, rows int) {
 	fmt.Fprintf(
 		w,
 		"█ admitted, ░ more that was offered, in %s/s; each column is %s\n",
@@ -261,7 +263,7 @@ func (r *Report) WriteCharts(w io.Writer, rows int) {
 }
 
 // describe is the limit with what else decides.
-func (r *Report) describe(run LimitRun) string {
+func (r *Simulation) describe(run LimitRun) string {
 	if run.Policy.Algorithm() == limiter.Concurrency && !r.IsRecorded {
 		return fmt.Sprintf("%s, each takes %s", run.Limit, descriptors.FormatDuration(r.Options.Duration))
 	}
@@ -269,14 +271,14 @@ func (r *Report) describe(run LimitRun) string {
 }
 
 // laterText says what a chart does not show.
-func (r *Report) laterText(run LimitRun) string {
+func (r *Simulation) laterText(run LimitRun) string {
 	if later := r.later(run); later > 0 {
 		return fmt.Sprintf(" (%d go on later)", later)
 	}
 	return ""
 }
 
-func (r *Report) writeChart(w io.Writer, run LimitRun, rows int) {
+func (r *Simulation) writeChart(w io.Writer, run LimitRun, rows int) {
 	peak := r.peak()
 	for row := rows - 1; row >= 0; row-- {
 		label := ""
@@ -294,7 +296,7 @@ func (r *Report) writeChart(w io.Writer, run LimitRun, rows int) {
 }
 
 // cell is the character of a bucket in a row, counted from the lowest.
-func (r *Report) cell(b Bucket, peak float64, row, rows int) rune {
+func (r *Simulation) cell(b Bucket, peak float64, row, rows int) rune {
 	height := func(count int64, parts int) int {
 		h := int(math.Round(r.perSecond(count) / peak * float64(parts*rows)))
 		if count > 0 {
@@ -312,7 +314,7 @@ func (r *Report) cell(b Bucket, peak float64, row, rows int) rune {
 }
 
 // timeAxis is the labels below a chart.
-func (r *Report) timeAxis() string {
+func (r *Simulation) timeAxis() string {
 	unit, name := r.timeUnit()
 	var line strings.Builder
 	written := 0

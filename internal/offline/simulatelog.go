@@ -1,4 +1,4 @@
-package simulate
+package offline
 
 import (
 	"context"
@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/decide"
-	"github.com/weir-ratelimit/weir/internal/offline"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
@@ -21,19 +20,19 @@ type recordedHit struct {
 	wait       time.Duration
 }
 
-// NewRecordedReport replays a log by the whole rule set, with descriptors, shadow mode, quotas and replaces: each
+// SimulateLog replays a log by the whole rule set, with descriptors, shadow mode, quotas and replaces: each
 // limit's run has the hits that it was asked for. Hits that another limit denied are denied. The notes say what the
 // numbers do not show.
-func NewRecordedReport(
-	ctx context.Context, set *descriptors.Set, in io.Reader, o offline.LogOptions,
-) (r *Report, log *offline.Log, err error) {
-	engine, err := offline.NewEngine(set) //nolint:contextcheck // it ends with Close
+func SimulateLog(
+	ctx context.Context, set *descriptors.Set, in io.Reader, o LogOptions,
+) (r *Simulation, log *Log, err error) {
+	engine, err := NewEngine(set) //nolint:contextcheck // it ends with Close
 	if err != nil {
 		return nil, nil, err
 	}
 	defer engine.Close()
 	hits, count := make([][]recordedHit, len(set.Limits())), 0
-	log, err = offline.ReadLog(ctx, in, o, []*descriptors.Set{set}, func(request *offline.Request) error {
+	log, err = ReadLog(ctx, in, o, []*descriptors.Set{set}, func(request *Request) error {
 		v, err := engine.Decide(ctx, request)
 		if err != nil {
 			return err
@@ -48,7 +47,7 @@ func NewRecordedReport(
 		return nil, nil, err
 	}
 	length := log.To.Sub(log.From).Truncate(time.Second) + time.Second
-	r = &Report{Options: Options{Length: length, Bucket: BucketWidth(length)}, Unit: "requests", IsRecorded: true}
+	r = &Simulation{Options: SimulationOptions{Length: length, Bucket: BucketWidth(length)}, Unit: "requests", IsRecorded: true}
 	limits, _ := Limits(set, nil)
 	for i, l := range limits {
 		r.addRecorded(l, hits[i], log.From.UnixMicro())
@@ -72,7 +71,7 @@ func record(hits [][]recordedHit, v *decide.Verdict, at int64) {
 }
 
 // addRecorded adds the run of one limit. Requests in flight count until they are given back or their lease ends.
-func (r *Report) addRecorded(l Limit, hits []recordedHit, start int64) {
+func (r *Simulation) addRecorded(l Limit, hits []recordedHit, start int64) {
 	o := r.Options
 	o.Duration = l.Policy.Window()
 	run := newRun(l.Policy, start, o)

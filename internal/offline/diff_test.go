@@ -1,4 +1,4 @@
-package rulediff_test
+package offline_test
 
 import (
 	"fmt"
@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/weir-ratelimit/weir/internal/rulediff"
+	"github.com/weir-ratelimit/weir/internal/offline"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/descriptors/rulefile"
 )
@@ -16,7 +16,7 @@ import (
 func told(t *testing.T, before, after string) string {
 	t.Helper()
 	var b strings.Builder
-	for _, c := range rulediff.Changes(compileText(t, before), compileText(t, after)) {
+	for _, c := range offline.Changes(compileText(t, before), compileText(t, after)) {
 		fmt.Fprintf(&b, "%s %s %s", c.What, c.Domain, c.Rule)
 		if c.IsLimit {
 			fmt.Fprintf(&b, " limit(%s)", c.Limit)
