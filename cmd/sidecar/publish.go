@@ -12,7 +12,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/weir-ratelimit/weir/internal/published"
+	"github.com/weir-ratelimit/weir/internal/rules"
 	"github.com/weir-ratelimit/weir/internal/store"
 	"github.com/weir-ratelimit/weir/pkg/reload"
 )
@@ -77,7 +77,7 @@ func (c *publishCmd) Run(ctx context.Context, io streams) error {
 		return &usageError{err: fmt.Errorf("--store: %w", err), command: "weir publish"}
 	}
 	defer redis.Close() //nolint:errcheck // everything was answered
-	sets := published.New(redis)
+	sets := rules.NewPublished(redis)
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
 	if c.List {
@@ -102,15 +102,15 @@ func (c *publishCmd) validate() error {
 		return errors.New("give one of a path, --list and --rollback VERSION")
 	case c.Rollback != nil && c.Rollback.Version == 0:
 		return errors.New("--rollback: must be a version from 1 on; --list shows them")
-	case c.Keep < 1 || c.Keep > published.MaxKeep:
-		return fmt.Errorf("--keep: must be between 1 and %d, got %d", published.MaxKeep, c.Keep)
+	case c.Keep < 1 || c.Keep > rules.MaxKeep:
+		return fmt.Errorf("--keep: must be between 1 and %d, got %d", rules.MaxKeep, c.Keep)
 	}
 	c.Path = cmp.Or(c.Path, c.Rules)
 	return nil
 }
 
 // wanted is the set that is to be published: checked, and without a version.
-func (c *publishCmd) wanted(ctx context.Context, io streams, sets *published.Sets) (*published.Set, error) {
+func (c *publishCmd) wanted(ctx context.Context, io streams, sets *rules.Published) (*rules.PublishedSet, error) {
 	read := func() ([]reload.File, error) { return c.read(ctx, io) }
 	if c.Rollback != nil {
 		read = func() ([]reload.File, error) {
@@ -118,9 +118,9 @@ func (c *publishCmd) wanted(ctx context.Context, io streams, sets *published.Set
 			if err != nil {
 				return nil, err
 			}
-			if !c.Rollback.is(&old.Info) {
+			if !c.Rollback.is(&old.PublishedInfo) {
 				return nil, fmt.Errorf("not published: version %d has other content (%s) than expected (%s): Redis was emptied or "+
-					"restored since; --list shows what there is", old.Version, mark(&old.Info), c.Rollback)
+					"restored since; --list shows what there is", old.Version, mark(&old.PublishedInfo), c.Rollback)
 			}
 			return old.Files, c.publishable(io, old.Named())
 		}
@@ -129,7 +129,7 @@ func (c *publishCmd) wanted(ctx context.Context, io streams, sets *published.Set
 	if err != nil {
 		return nil, err
 	}
-	set, err := published.NewSet(files, cmp.Or(c.Author, defaultAuthor()), time.Now())
+	set, err := rules.NewPublishedSet(files, cmp.Or(c.Author, defaultAuthor()), time.Now())
 	if err != nil {
 		return nil, err
 	}
@@ -168,7 +168,7 @@ func (c *publishCmd) publishable(io streams, files []reload.File) error {
 
 // compileQuietly does again what a sidecar will: the files under the names that they have in Redis, with nothing beside
 // them. Warnings were told.
-func (c *publishCmd) compileQuietly(io streams, set *published.Set) error {
+func (c *publishCmd) compileQuietly(io streams, set *rules.PublishedSet) error {
 	var again bytes.Buffer
 	err := c.publishable(streams{out: io.out, err: &again}, set.Named())
 	if err != nil {
@@ -188,7 +188,7 @@ func defaultAuthor() string {
 
 // publication is what --json prints.
 type publication struct {
-	published.Info
+	rules.PublishedInfo
 
 	Result   string `json:"result"`   // published, unchanged or dry_run
 	Previous uint64 `json:"previous"` // the version that was in force; 0: none
@@ -201,24 +201,24 @@ type publication struct {
 	path string // that is published; empty for a roll back
 }
 
-func (c *publishCmd) publish(ctx context.Context, io streams, sets *published.Sets, set *published.Set) error {
+func (c *publishCmd) publish(ctx context.Context, io streams, sets *rules.Published, set *rules.PublishedSet) error {
 	before, err := sets.Current(ctx)
-	damaged, isDamaged := errors.AsType[*published.DamagedError](err)
+	damaged, isDamaged := errors.AsType[*rules.DamagedError](err)
 	switch {
-	case errors.Is(err, published.ErrNothing):
-		before, err = &published.Set{}, nil
+	case errors.Is(err, rules.ErrNothingPublished):
+		before, err = &rules.PublishedSet{}, nil
 	case isDamaged: // it can be replaced
 		fmt.Fprintf(io.err, "warning: %s\n", err)
-		before, err = &published.Set{Info: damaged.Info}, nil
+		before, err = &rules.PublishedSet{PublishedInfo: damaged.Info}, nil
 	}
 	if err != nil {
 		return err
 	}
-	if c.Expect != nil && !c.Expect.is(&before.Info) {
-		return &published.ConflictError{Saw: published.Info{Version: c.Expect.Version, Hash: c.Expect.Hash}, Now: before.Info}
+	if c.Expect != nil && !c.Expect.is(&before.PublishedInfo) {
+		return &rules.ConflictError{Saw: rules.PublishedInfo{Version: c.Expect.Version, Hash: c.Expect.Hash}, Now: before.PublishedInfo}
 	}
 	p := &publication{Previous: before.Version, PreviousHash: before.Hash, path: c.Path}
-	p.Added, p.Changed, p.Removed = published.Diff(before.Files, set.Files)
+	p.Added, p.Changed, p.Removed = rules.DiffFiles(before.Files, set.Files)
 	switch {
 	case before.Version != 0 && before.Hash == set.Hash && !isDamaged:
 		p.Result, set = "unchanged", before
@@ -226,11 +226,11 @@ func (c *publishCmd) publish(ctx context.Context, io streams, sets *published.Se
 		p.Result = "dry_run"
 	default:
 		p.Result = "published"
-		if err := sets.Publish(ctx, set, before.Info, c.Keep); err != nil {
+		if err := sets.Publish(ctx, set, before.PublishedInfo, c.Keep); err != nil {
 			return err
 		}
 	}
-	p.Info = set.Info
+	p.PublishedInfo = set.PublishedInfo
 	if c.Output.json() {
 		return printJSON(io, p)
 	}
@@ -241,7 +241,7 @@ func (c *publishCmd) publish(ctx context.Context, io streams, sets *published.Se
 // print tells it to people.
 func (p *publication) print(io streams) {
 	of := fmt.Sprintf("%s, %s, hash %s, by %s", count(p.Files, "file"), count(p.Bytes, "byte"), reload.ShortHash(p.Hash), printable(p.Author))
-	before := published.Info{Version: p.Previous, Hash: p.PreviousHash}
+	before := rules.PublishedInfo{Version: p.Previous, Hash: p.PreviousHash}
 	was := "nothing was in force"
 	if p.Previous > 0 {
 		was = fmt.Sprintf("version %d was in force", p.Previous)
@@ -271,14 +271,14 @@ func (p *publication) print(io streams) {
 	}
 }
 
-func (c *publishCmd) list(ctx context.Context, io streams, sets *published.Sets) error {
+func (c *publishCmd) list(ctx context.Context, io streams, sets *rules.Published) error {
 	infos, err := sets.List(ctx)
 	if err != nil {
 		return err
 	}
 	if c.Output.json() {
 		if infos == nil {
-			infos = []published.Info{}
+			infos = []rules.PublishedInfo{}
 		}
 		return printJSON(io, infos)
 	}

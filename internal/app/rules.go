@@ -9,7 +9,6 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/weir-ratelimit/weir/internal/metrics"
-	"github.com/weir-ratelimit/weir/internal/published"
 	"github.com/weir-ratelimit/weir/internal/rules"
 	"github.com/weir-ratelimit/weir/internal/rules/xds"
 )
@@ -28,7 +27,7 @@ func (a *App) openRules(ctx context.Context) error {
 	for _, path := range a.o.Rules {
 		switch path {
 		case rulesStore:
-			o.Published = published.New(a.redis)
+			o.Published = rules.NewPublished(a.redis)
 		case rulesXDS:
 			o.XDS = a.openXDS()
 		default:

@@ -74,7 +74,7 @@ func New(o Options) *Source {
 		o: o, first: make(chan struct{}), watchers: map[chan<- struct{}]bool{},
 		awayLine: logging.Every{Interval: lineEvery}, backLine: logging.Every{Interval: lineEvery},
 		refusedLine: logging.Every{Interval: lineEvery},
-		status: adminapi.XDSStatus{Server: Scheme + o.Server}, away: "not connected yet",
+		status:      adminapi.XDSStatus{Server: Scheme + o.Server}, away: "not connected yet",
 	}
 }
 
