@@ -57,7 +57,7 @@ type Options struct {
 	// Explainer answers GET /explain.
 	Explainer Explainer
 	// Counters answers /keys/get and /keys/reset, and Boosts /boosts.
-	Counters Counters
+	Counters *Counters
 	Boosts   Boosts
 	// Metrics answers GET /metrics.
 	Metrics http.Handler
