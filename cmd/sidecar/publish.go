@@ -22,7 +22,7 @@ const publishTimeout = 30 * time.Second
 
 // redisFlags say which Redis a command works on.
 type redisFlags struct {
-	Store          string `env:"WEIR_STORE" required:"" placeholder:"URL" help:"The Redis, as for serve. Give a password by the variable: everybody on the machine can see a command line."`
+	Store          string `env:"WEIR_STORE" required:"" placeholder:"URL" help:"URL of the Redis, as for serve. Pass a password by the variable: everybody on the machine can see a command line."`
 	StoreKeyPrefix string `env:"WEIR_STORE_KEY_PREFIX" default:"weir:" help:"Start of every key in Redis, as for serve."`
 }
 
@@ -32,31 +32,31 @@ type publishCmd struct {
 	Rules string     `placeholder:"PATH" help:"The same, by the name that it has with other commands."`
 	Redis redisFlags `embed:""`
 
-	List     bool        `xor:"what" help:"Show the versions that are kept instead of publishing."`
+	List     bool        `xor:"what" help:"Show the versions in Redis instead of publishing."`
 	Rollback *setVersion `xor:"what" placeholder:"VERSION[:HASH]" help:"Publish the files of this version again, as a new version."`
-	DryRun   bool        `help:"Check, and say what would change, but publish nothing."`
-	Expect   *setVersion `placeholder:"VERSION[:HASH]" help:"Publish only if this version is in force, and has this content; 0 for none. --list shows both. Without the hash only the number is compared, which a Redis that was emptied gives out again."`
-	Stores   []string    `env:"WEIR_PUBLISH_STORES" placeholder:"NAME" help:"Names that the sidecars have as --named-store; a limit with another store is an error. Without it every name is taken, and a sidecar without the store refuses the set."`
-	Author   string      `env:"WEIR_PUBLISH_AUTHOR" placeholder:"NAME" help:"Who publishes; $USER@host if left out."`
-	Keep     int         `env:"WEIR_PUBLISH_KEEP" default:"10" help:"How many versions to keep."`
+	DryRun   bool        `help:"Check and show what would change, but publish nothing."`
+	Expect   *setVersion `placeholder:"VERSION[:HASH]" help:"Publish only if this version, with this content, is in force; 0 for none. --list shows both. Without a hash, publish compares only the number, which repeats after Redis was emptied."`
+	Stores   []string    `env:"WEIR_PUBLISH_STORES" placeholder:"NAME" help:"Names of serve's --named-store: a limit with another store is an error. Without it, any name is allowed, and a process without that store refuses the set."`
+	Author   string      `env:"WEIR_PUBLISH_AUTHOR" placeholder:"NAME" help:"The author; $USER@host by default."`
+	Keep     int         `env:"WEIR_PUBLISH_KEEP" default:"10" help:"How many versions to keep in Redis."`
 
 	Output outputFlags `embed:""`
 }
 
 // Help is shown below the one line of it.
 func (*publishCmd) Help() string {
-	return `Checks a folder of rules and puts it into Redis as one set with a version. Every sidecar that runs with
-serve --rules store takes it, all or nothing, within a second.
+	return `Checks a folder of rules and stores it in Redis as one set with a version. Every process with serve --rules store
+loads it within a second, as a whole or not at all.
 
-The set is the *.yaml and *.yml files that serve would read of that path, up to 8 MiB together, in place of the
-set before. Other files beside them are not published, so a rule must not name one (values_file).
+The set consists of the *.yaml and *.yml files that serve would read from that path, at most 8 MiB together. It
+replaces the set before. Other files are not published, so a rule must not name one (values_file).
 
-If somebody else publishes between the look at Redis and the publication, or --expect names another version
-than the one in force, nothing is published. --dry-run prints the --expect for the set that it compared with: with
-it, what is published is what was looked at. The same files as those in force make no new version.
+Publish refuses if somebody else has published in the meantime, or if --expect names another version than the one in
+force. --dry-run prints the --expect of the set that it compared with; use it to publish exactly what you reviewed.
+Files equal to those in force make no new version.
 
-The exit code is 0 if it was published or is in force already, 1 if it was refused (rules that are wrong, another
-version in force, a Redis that does not answer), 2 if the command line is wrong or the path cannot be read.
+Exit codes: 0 published, or in force already; 1 refused (wrong rules, another version in force, Redis does not
+answer); 2 the command line is wrong, or the path cannot be read.
 
 Examples:
 
@@ -166,7 +166,7 @@ func (c *publishCmd) publishable(io streams, files []reload.File) error {
 	return err
 }
 
-// compileQuietly does again what a sidecar will: the files under the names that they have in Redis, with nothing beside
+// compileQuietly compiles the files as a process will: under the names that they have in Redis, with nothing beside
 // them. Warnings were told.
 func (c *publishCmd) compileQuietly(io streams, set *rules.PublishedSet) error {
 	var again bytes.Buffer

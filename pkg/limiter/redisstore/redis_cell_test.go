@@ -388,7 +388,7 @@ var askBoth = redis.NewScript(`
 	r[6], r[7], r[8] = before, now(), there
 	return r`)
 
-// ask takes n hits from both. The module's key ends up to 1 ms before its funnel is empty; Weir's then starts anew, too.
+// ask takes n hits from both. The module's key ends up to 1 ms before its funnel is empty; Weir's then starts again, too.
 func (k *counted) ask(t *testing.T, c *redis.Client, n int64) (b both, forgotten bool) {
 	t.Helper()
 	var err error
