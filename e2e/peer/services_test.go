@@ -40,6 +40,7 @@ type service struct {
 
 	name        string // "peer" or "weir"
 	http, debug string // host:port
+	conn        *grpc.ClientConn
 	client      pb.RateLimitServiceClient
 }
 
@@ -94,7 +95,7 @@ func startService(t *testing.T, name, binary, root string, settings env) *servic
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
-	s.client = pb.NewRateLimitServiceClient(conn)
+	s.conn, s.client = conn, pb.NewRateLimitServiceClient(conn)
 	return s
 }
 
@@ -109,6 +110,12 @@ func weirToday(t *testing.T, name, binary, grpcAddr, httpAddr string, all env) *
 	}
 	if all["RESPONSE_DYNAMIC_METADATA"] == "true" {
 		args = append(args, "--dynamic-metadata")
+	}
+	if all["USE_STATSD"] == "true" {
+		args = append(args, "--classic-metrics", "--statsd-addr", "tcp://"+all["STATSD_HOST"]+":"+all["STATSD_PORT"], "--statsd-interval", "1s")
+	}
+	if all["USE_PROMETHEUS"] == "true" {
+		args = append(args, "--classic-metrics", "--metrics-addr", all["PROMETHEUS_ADDR"])
 	}
 	return exec.Command(weirtest.Binary(t), args...)
 }
