@@ -17,6 +17,9 @@ type known struct {
 	rules    string // of a domain
 	settings env
 	steps    []knownStep
+
+	// hides reports whether it is the reason of a difference in a random case; nil: no random case has it.
+	hides func(diff string, peer, weir *pb.RateLimitResponse) bool
 }
 
 // knownStep is a request, in short, and what each answers, in short. Where they differ for one step at least, the
@@ -47,25 +50,67 @@ var knownDifferences = []known{
 			{"a=1", "OK - OK 0/1 DAY", "OK - OK 0/1 DAY"},
 			{"a=1", "OK - OK 0/1 DAY", "OVER_LIMIT - OVER_LIMIT 0/1 DAY"},
 		},
+		hides: onlyQuotasDeny,
 	},
+	{
+		name:     "more dynamic metadata",
+		settings: env{"RESPONSE_DYNAMIC_METADATA": "true"},
+		rules:    "[{key: a, rate_limit: {unit: day, requests_per_unit: 0}}]",
+		steps:    []knownStep{{"a=1", "OVER_LIMIT - OVER_LIMIT 0/0 DAY", "OVER_LIMIT - OVER_LIMIT 0/0 DAY"}},
+		hides: func(diff string, _, _ *pb.RateLimitResponse) bool {
+			return strings.HasPrefix(diff, "dynamic_metadata.violations: {nothing}")
+		},
+	},
+}
+
+// onlyQuotasDeny reports whether the peer lets a request pass that exceeds nothing but quotas, and Weir does not. There, an
+// exceeded quota is what has a limit and no end of its window.
+func onlyQuotasDeny(diff string, peer, weir *pb.RateLimitResponse) bool {
+	if peer.GetOverallCode() != pb.RateLimitResponse_OK || weir.GetOverallCode() != pb.RateLimitResponse_OVER_LIMIT {
+		return false
+	}
+	for i, s := range weir.GetStatuses() {
+		p := peer.GetStatuses()[i]
+		isQuota := p.GetCurrentLimit() != nil && p.GetDurationUntilReset() == nil
+		if s.GetCode() == pb.RateLimitResponse_OVER_LIMIT && !isQuota {
+			return false
+		}
+	}
+	switch kind(diff) {
+	case "overall_code", "statuses.code":
+		return true
+	}
+	return false
+}
+
+// unexplained returns the differences that no known one explains.
+func unexplained(diffs []string, peer, weir *answer) []string {
+	return slices.DeleteFunc(diffs, func(diff string) bool {
+		return slices.ContainsFunc(knownDifferences, func(k known) bool {
+			return k.hides != nil && k.hides(diff, peer.resp, weir.resp)
+		})
+	})
 }
 
 // TestKnownDifferences holds both to the differences that docs/migrating.md lists, and the list to what differs.
 func TestKnownDifferences(t *testing.T) {
 	t.Parallel()
 	files := map[string]string{}
-	var names []string
 	for i, k := range knownDifferences {
 		files[fmt.Sprintf("%d.yaml", i)] = fmt.Sprintf("domain: domain%d\ndescriptors: %s\n", i, k.rules)
-		names = append(names, k.name)
 	}
-	p := startPair(t, writeRules(t, files), env{"LIMIT_RESPONSE_HEADERS_ENABLED": "false"})
+	root := writeRules(t, files)
+	pairs := map[string]*pair{}
 	awaitWindow(3600)
 	for i, k := range knownDifferences {
+		id := fmt.Sprint(k.settings)
+		if pairs[id] == nil {
+			pairs[id] = startPair(t, root, k.settings)
+		}
 		differ := false
 		for j, step := range k.steps {
 			req := request(t, fmt.Sprintf("domain%d", i), step.ask)
-			peer, weir := p.peer.ask(t.Context(), req), p.weir.ask(t.Context(), req)
+			peer, weir := pairs[id].peer.ask(t.Context(), req), pairs[id].weir.ask(t.Context(), req)
 			if peer.short() != step.peer || weir.short() != step.weir {
 				t.Errorf("%s, request %d, %s:\npeer: %s\nwant: %s\nweir: %s\nwant: %s", k.name, j, step.ask,
 					peer.short(), step.peer, weir.short(), step.weir)
@@ -96,9 +141,6 @@ func rows(t *testing.T, page, heading string) []string {
 	}
 	return found
 }
-
-var _ = slices.Sorted[string]
-var _ pb.RateLimitResponse_Code
 
 // differsIn is the name of a field in a difference.
 var differsIn = regexp.MustCompile(`^([^:]*): `)
