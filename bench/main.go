@@ -94,7 +94,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	f.BoolVar(&o.growth, "growth", false,
 		"measure cost against rules, keys, descriptors and replicas, and write it to "+growthDoc)
 	f.StringVar(&o.parts, "parts", "",
-		"what to measure of -growth anew, the rest stays as it was measured last: "+strings.Join(partNames(), ", "))
+		"what to measure of -growth again, the rest stays as it was measured last: "+strings.Join(partNames(), ", "))
 	f.IntVar(&o.largest, "growth-largest", 10_000_000, "most keys of -growth; fewer rules, too, if below 100,000")
 	if err := f.Parse(args); err != nil {
 		return nil, err

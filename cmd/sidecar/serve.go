@@ -44,6 +44,10 @@ type serveCmd struct {
 	LogLevel  string `group:"log" env:"WEIR_LOG_LEVEL" default:"info" enum:"debug,info,warn,error" help:"Least important level to log: debug, info, warn or error."`
 	LogFormat string `group:"log" env:"WEIR_LOG_FORMAT" default:"text" enum:"text,json" help:"text or json."`
 
+	// Remarks are logged at the start. Origins are the variables of envoyproxy/ratelimit from which flags come.
+	Remarks []string            `kong:"-"`
+	Origins map[string][]string `kong:"-"`
+
 	PrintConfig bool `help:"Print the value of every flag and where it comes from, without passwords, and end."`
 }
 
@@ -70,6 +74,9 @@ func (c *serveCmd) Run(ctx context.Context, io streams, command *kong.Context) e
 		}
 	}
 	if err := c.validate(&o); err != nil {
+		if c.Origins != nil {
+			return &environmentError{withOrigins(err, c.Origins)}
+		}
 		return &usageError{err: err, command: "weir serve"}
 	}
 	if c.PrintConfig {
@@ -92,8 +99,11 @@ func (c *serveCmd) Run(ctx context.Context, io streams, command *kong.Context) e
 		now := log.Stats()
 		return app.LogStats{FullBuffer: now.FullBuffer, NotWritten: now.NotWritten}
 	}
+	for _, remark := range c.Remarks {
+		o.Log.LogAttrs(ctx, slog.LevelWarn, "a variable of envoyproxy/ratelimit", slog.String("remark", remark))
+	}
 	if err = endInTime(ctx, &o, func() error { return serve(ctx, o, hangup) }); err != nil {
-		report(log, err)
+		report(log, withOrigins(err, c.Origins))
 		err = errTold
 	}
 	log.Close()

@@ -9,7 +9,6 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/weir-ratelimit/weir/internal/metrics"
-	"github.com/weir-ratelimit/weir/internal/published"
 	"github.com/weir-ratelimit/weir/internal/rules"
 )
 
@@ -30,7 +29,7 @@ func (a *App) openRules(ctx context.Context) error {
 		}
 	}
 	if len(o.Paths) < len(a.o.Rules) {
-		o.Published = published.New(a.redis)
+		o.Published = rules.NewPublished(a.redis)
 	}
 	if a.rules, err = rules.Load(ctx, o); err != nil {
 		return err

@@ -13,11 +13,9 @@ import (
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/adminapi"
-	"github.com/weir-ratelimit/weir/internal/published"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/descriptors/rulefile"
 	"github.com/weir-ratelimit/weir/pkg/fileread"
-	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/reload"
 )
 
@@ -38,7 +36,7 @@ type Options struct {
 	// Paths are rule files and directories of them.
 	Paths []string
 	// Published, if not nil, are the rule sets in Redis. The caller closes their connections.
-	Published *published.Sets
+	Published *Published
 	// Process is what rule files leave to the process; its Rest is set here.
 	Process descriptors.Process
 	// Stores are the names that limits may have as their store.
@@ -62,7 +60,7 @@ type Options struct {
 type Rules struct {
 	o         Options
 	reloader  *reload.Reloader[compiled]
-	published *published.Follower // nil without rules in Redis
+	published *Follower // nil without rules in Redis
 	pacer     pacer
 	releaseGC func()      // ends the hold of the load in progress
 	notReadOn atomic.Bool // the search for files that are not read is in progress
@@ -72,7 +70,7 @@ type Rules struct {
 type compiled struct {
 	set       *descriptors.Set // nil before the first good load
 	files     []string
-	published published.Info // of version 0: none
+	published PublishedInfo // of version 0: none
 }
 
 // Load loads the rules for the first time, which must succeed unless they may be empty.
@@ -162,15 +160,16 @@ func (r *Rules) Reload(ctx context.Context) error { return r.reloader.Load(ctx) 
 // Set returns the rules in force, by one atomic load; nil if there are none.
 func (r *Rules) Set() *descriptors.Set { return r.reloader.Get().set }
 
-// StoresOf returns the names of the stores in which limits in force use the engine; "" is the first store.
-func (r *Rules) StoresOf(e limiter.Engine) (names []string) {
+// RedisCellStores returns the names of the stores in which the redis-cell module decides limits in force; "" is the
+// first store.
+func (r *Rules) RedisCellStores() (names []string) {
 	set := r.Set()
 	if set == nil {
 		return nil
 	}
 	for _, l := range set.Limits() {
-		if name := l.Policy.Store(); l.Policy.Engine() == e && !slices.Contains(names, name) {
-			names = append(names, name)
+		if p := l.Placement(); p.RedisCell && !slices.Contains(names, p.Store) {
+			names = append(names, p.Store)
 		}
 	}
 	return names

@@ -103,7 +103,7 @@ func (c *Builder) warnManyLimits(all []checked) {
 // warnRedundant warns of limits of one rule that never deny, since another one, which counts the same hits over the
 // same time, does so first.
 func (c *Builder) warnRedundant(all []checked) {
-	tightest := map[limiter.Params]*checked{} // by what else they are
+	tightest := map[form]*checked{} // by what else they are
 	capacity := func(p *limiter.Params) int64 {
 		if p.Burst != 0 {
 			return p.Burst
@@ -115,8 +115,8 @@ func (c *Builder) warnRedundant(all []checked) {
 		if l.wrong || l.Unlimited {
 			continue
 		}
-		of := l.params
-		of.Limit, of.Burst, of.MaxLogEntries = 0, 0, 0
+		of := l.form
+		of.params.Limit, of.params.Burst, of.params.MaxLogEntries = 0, 0, 0
 		first := tightest[of]
 		if first == nil {
 			tightest[of] = l

@@ -22,11 +22,11 @@ var algorithms = [...]struct {
 	params string
 	is     kind
 }{
-	FixedWindow:     {"fixed_window", newFixedWindow, "align time_zone", inWindows | leasable},
-	Funnel:          {"funnel", newFunnel, "burst engine", leasable | isRate},
-	TokenBucket:     {"token_bucket", newTokenBucket, "burst initial refill engine", leasable | isRate},
-	SlidingWindow:   {"sliding_window", newSlidingWindow, "segments segment_cap oldest", keepsList | leasable},
-	SlidingLog:      {"sliding_log", newSlidingLog, "max_log_entries", keepsList | leasable},
+	FixedWindow:     {"fixed_window", newFixedWindow, "align time_zone", inWindows | prepayable},
+	Funnel:          {"funnel", newFunnel, "burst", prepayable | isRate},
+	TokenBucket:     {"token_bucket", newTokenBucket, "burst initial refill", prepayable | isRate},
+	SlidingWindow:   {"sliding_window", newSlidingWindow, "segments segment_cap oldest", keepsList | prepayable},
+	SlidingLog:      {"sliding_log", newSlidingLog, "max_log_entries", keepsList | prepayable},
 	SmoothBursty:    {"smooth_bursty", newSmoothBursty, "burst_for initial max_wait max_cost", isRate},
 	LeakyQueue:      {"leaky_queue", newLeakyQueue, "burst max_wait", isRate},
 	Concurrency:     {"concurrency", newConcurrency, "lease max_log_entries", keepsList | inFlight},
@@ -37,11 +37,11 @@ var algorithms = [...]struct {
 type kind uint8
 
 const (
-	keepsList kind = 1 << iota // its states carry a List
-	inWindows                  // it counts in windows, which end as a whole, whether or not a hit was counted in them
-	inFlight                   // it counts requests in flight: negative hits are routine
-	leasable                   // permits can be acquired before they are needed, and released without a trace
-	isRate                     // it lets hits pass at a rate, which can be slower
+	keepsList  kind = 1 << iota // its states carry a List
+	inWindows                   // it counts in windows, which end as a whole, whether or not a hit was counted in them
+	inFlight                    // it counts requests in flight: negative hits are routine
+	prepayable                  // hits can be charged before their requests come, and refunded without a trace
+	isRate                      // it lets hits pass at a rate, which can be slower
 )
 
 // algorithm is the arithmetic of one limit. It is immutable, and safe for concurrent use.
@@ -140,6 +140,6 @@ func (a Algorithm) Has(param string) bool { return slices.Contains(a.Parameters(
 // counts that is not given back.
 func (a Algorithm) CountsInFlight() bool { return a.known() && algorithms[a].is&inFlight != 0 }
 
-// CanLease reports whether permits of the algorithm can be acquired before requests need them, and released again
-// without a trace. It cannot where an answer depends on the moment at which each request comes.
-func (a Algorithm) CanLease() bool { return a.known() && algorithms[a].is&leasable != 0 }
+// CanPrepay reports whether hits can be charged before their requests come, and refunded without a trace where none
+// come. They cannot where an answer depends on the moment at which each request comes.
+func (a Algorithm) CanPrepay() bool { return a.known() && algorithms[a].is&prepayable != 0 }

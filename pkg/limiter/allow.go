@@ -21,6 +21,7 @@ type Limiter struct {
 	store    Store
 	policies []*Policy
 	prefixes []string // prefixes[i] begins the keys of policies[i]
+	route    any
 }
 
 // New returns a Limiter that counts in store. Of several policies all must admit a request, and they are charged
@@ -35,6 +36,13 @@ func New(store Store, policy *Policy, more ...*Policy) *Limiter {
 		l.prefixes = append(l.prefixes, prefix)
 	}
 	return l
+}
+
+// WithRoute returns a Limiter like l whose hits have the route (Hit.Route).
+func (l *Limiter) WithRoute(route any) *Limiter {
+	routed := *l
+	routed.route = route
+	return &routed
 }
 
 // Policies returns what the Limiter counts by, in the order in which New got them.
@@ -100,7 +108,7 @@ func (l *Limiter) take(ctx context.Context, key string, n int64, wanted func(*Po
 	hits := make([]Hit, 0, len(l.policies))
 	for i, p := range l.policies {
 		if wanted(p) {
-			hits = append(hits, Hit{Key: l.prefixes[i] + key, Policy: p, N: n})
+			hits = append(hits, Hit{Key: l.prefixes[i] + key, Policy: p, N: n, Route: l.route})
 		}
 	}
 	if len(hits) == 0 {

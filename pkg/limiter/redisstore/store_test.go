@@ -74,11 +74,15 @@ func funnel(tb testing.TB, limit int64, window time.Duration) *limiter.Policy {
 	return policy(tb, limiter.Params{Algorithm: limiter.Funnel, Limit: limit, Window: window})
 }
 
-// take decides one hit.
-func take(tb testing.TB, s limiter.Store, key string, p *limiter.Policy, n int64) limiter.Decision {
+// take decides one hit, of a route if one is given.
+func take(tb testing.TB, s limiter.Store, key string, p *limiter.Policy, n int64, route ...any) limiter.Decision {
 	tb.Helper()
 	var out [1]limiter.Decision
-	if err := s.Take(tb.Context(), []limiter.Hit{{Key: key, Policy: p, N: n, Look: n == 0}}, out[:]); err != nil {
+	h := limiter.Hit{Key: key, Policy: p, N: n, Look: n == 0}
+	if len(route) > 0 {
+		h.Route = route[0]
+	}
+	if err := s.Take(tb.Context(), []limiter.Hit{h}, out[:]); err != nil {
 		tb.Fatal(err)
 	}
 	return out[0]
