@@ -32,16 +32,18 @@ func TestHTTP(t *testing.T) {
 		{http.MethodPost, `nonsense`},
 	} {
 		peer, weir := p.peer.get(t, p.peer.http, tt.method, "/json", tt.body), p.weir.get(t, p.weir.http, tt.method, "/json", tt.body)
-		if peer.code != weir.code || peer.kind != weir.kind {
-			t.Errorf("/json %s %s: peer %d %s, Weir %d %s", tt.method, tt.body, peer.code, peer.kind, weir.code, weir.kind)
-			continue
+		if peer.code != weir.code {
+			t.Errorf("/json %s %s: peer %d, Weir %d", tt.method, tt.body, peer.code, weir.code)
+		}
+		if peer.code == http.StatusBadRequest || peer.code != weir.code {
+			continue // the text of an error is Weir's own: a known difference
+		}
+		if peer.kind != weir.kind {
+			t.Errorf("/json %s %s: peer %s, Weir %s", tt.method, tt.body, peer.kind, weir.kind)
 		}
 		a, b := &pb.RateLimitResponse{}, &pb.RateLimitResponse{}
 		if protojson.Unmarshal([]byte(peer.body), a) != nil || protojson.Unmarshal([]byte(weir.body), b) != nil {
-			if peer.body != weir.body {
-				t.Errorf("/json %s %s: peer %q, Weir %q", tt.method, tt.body, peer.body, weir.body)
-			}
-			continue
+			t.Errorf("/json %s %s: peer %q, Weir %q", tt.method, tt.body, peer.body, weir.body)
 		}
 		for _, d := range differences(&answer{resp: a}, &answer{resp: b}) {
 			t.Errorf("/json %s %s: differ in %s", tt.method, tt.body, d)

@@ -53,6 +53,36 @@ var knownDifferences = []known{
 		hides: onlyQuotasDeny,
 	},
 	{
+		name: "the status of an exceeded quota",
+		rules: `[{key: a, quota_mode: true, rate_limit: {unit: day, requests_per_unit: 0}},
+  {key: b, quota_mode: true, rate_limit: {unit: day, requests_per_unit: 1}}]`,
+		steps: []knownStep{{"a=1 b=1", "OK - OK 0/0 DAY - OK 0/1 DAY", "OK - OVER_LIMIT 0/0 DAY - OK 0/1 DAY"}},
+		hides: func(diff string, peer, _ *pb.RateLimitResponse) bool {
+			for i := range peer.GetStatuses() {
+				rest, ok := strings.CutPrefix(diff, fmt.Sprintf("statuses[%d].", i))
+				if ok && isExceededQuota(peer, i) && (strings.HasPrefix(rest, "code") || strings.Contains(rest, "duration_until_reset")) {
+					return true
+				}
+			}
+			return false
+		},
+	},
+	{
+		name: "a request's own limit on a rule with a mode, a name or a shared counter",
+		rules: `[{key: s, shadow_mode: true, rate_limit: {unit: day, requests_per_unit: 5, name: n}},
+  {key: t, value: "x*", share_threshold: true, rate_limit: {unit: day, requests_per_unit: 5}}]`,
+		steps: []knownStep{
+			{"s=1@0/DAY", "OVER_LIMIT - OVER_LIMIT 0/0 DAY", "OK - OK 0/0 n"},
+			{"t=x1@3/DAY", "OK - OK 2/3 DAY", "OK - OK 2/3 DAY"}, {"t=x2@3/DAY", "OK - OK 2/3 DAY", "OK - OK 1/3 DAY"},
+		},
+	},
+	{
+		name:     "`shadow_mode` and `quota_mode` on one rule",
+		settings: env{"RESPONSE_DYNAMIC_METADATA": "true"},
+		rules:    "[{key: a, shadow_mode: true, quota_mode: true, rate_limit: {unit: day, requests_per_unit: 0}}]",
+		steps:    []knownStep{{"a=1", "OK - OK 0/0 DAY", "OK - OK 0/0 DAY"}},
+	},
+	{
 		name:     "more dynamic metadata",
 		settings: env{"RESPONSE_DYNAMIC_METADATA": "true"},
 		rules:    "[{key: a, rate_limit: {unit: day, requests_per_unit: 0}}]",
@@ -63,24 +93,24 @@ var knownDifferences = []known{
 	},
 }
 
-// onlyQuotasDeny reports whether the peer lets a request pass that exceeds nothing but quotas, and Weir does not. There, an
-// exceeded quota is what has a limit and no end of its window.
+// isExceededQuota reports whether a status of the peer is that of an exceeded quota: only those have a limit and no end of
+// its window.
+func isExceededQuota(peer *pb.RateLimitResponse, i int) bool {
+	s := peer.GetStatuses()[i]
+	return s.GetCurrentLimit() != nil && s.GetDurationUntilReset() == nil
+}
+
+// onlyQuotasDeny reports whether the peer lets a request pass that exceeds nothing but quotas, and Weir does not.
 func onlyQuotasDeny(diff string, peer, weir *pb.RateLimitResponse) bool {
 	if peer.GetOverallCode() != pb.RateLimitResponse_OK || weir.GetOverallCode() != pb.RateLimitResponse_OVER_LIMIT {
 		return false
 	}
 	for i, s := range weir.GetStatuses() {
-		p := peer.GetStatuses()[i]
-		isQuota := p.GetCurrentLimit() != nil && p.GetDurationUntilReset() == nil
-		if s.GetCode() == pb.RateLimitResponse_OVER_LIMIT && !isQuota {
+		if s.GetCode() == pb.RateLimitResponse_OVER_LIMIT && !isExceededQuota(peer, i) {
 			return false
 		}
 	}
-	switch kind(diff) {
-	case "overall_code", "statuses.code":
-		return true
-	}
-	return false
+	return kind(diff) == "overall_code"
 }
 
 // unexplained returns the differences that no known one explains.

@@ -109,19 +109,39 @@ func (s *service) traffic(t *testing.T) {
 	}
 }
 
-// compareMetrics compares the metrics whose names match. Times differ; what a difference in times makes is left out.
+// knownMetrics are the names of metrics that differ, each with its row in docs/migrating.md.
+var knownMetrics = map[string]*regexp.Regexp{
+	"metrics of a request whose cost fits in part": regexp.MustCompile(`(near_limit|over_limit)\{.*key1="big"|\.big\.(near_limit|over_limit)$`),
+	"a metric for each domain that has no rules":   regexp.MustCompile(`domain_not_found$`),
+}
+
+// compareMetrics compares the metrics whose names match, but for times. Each known difference must be one.
 func compareMetrics(t *testing.T, peer, weir map[string]float64, names *regexp.Regexp) {
 	t.Helper()
 	all := maps.Clone(peer)
 	maps.Copy(all, weir)
+	left := maps.Clone(knownMetrics)
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		if !names.MatchString(name) || strings.Contains(name, "response_time") {
 			continue
 		}
 		p, w := peer[name], weir[name]
-		if p != w {
+		if p == w {
+			continue
+		}
+		isKnown := false
+		for row, of := range knownMetrics {
+			if of.MatchString(name) {
+				isKnown = true
+				delete(left, row)
+			}
+		}
+		if !isKnown {
 			t.Errorf("%s: peer %v, Weir %v", name, p, w)
 		}
+	}
+	for row := range left {
+		t.Errorf("%s: they differ no longer: remove it here and from docs/migrating.md", row)
 	}
 }
 

@@ -35,9 +35,10 @@ type randomCase struct {
 
 func newCase(seed uint64, number int) *randomCase {
 	rng := rand.New(rand.NewPCG(seed, uint64(number))) //nolint:gosec // repeatable is what it must be
-	c := &randomCase{number: number, domain: fmt.Sprintf("case%d", number), rules: randomRules(rng, 3)}
+	ownLimits := chance(rng, 4)                        // that requests bring along
+	c := &randomCase{number: number, domain: fmt.Sprintf("case%d", number), rules: randomRules(rng, 3, ownLimits)}
 	for range requestsPerCase {
-		c.requests = append(c.requests, randomRequest(rng, c.domain, c.rules))
+		c.requests = append(c.requests, randomRequest(rng, c.domain, c.rules, ownLimits))
 	}
 	return c
 }
