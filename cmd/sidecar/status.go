@@ -83,6 +83,21 @@ func printStatus(w io.Writer, s *adminapi.Status) {
 			line("", "%s", p.Error)
 		}
 	}
+	if x := r.XDS; x != nil {
+		connected := "connected"
+		if !x.Connected {
+			connected = "not connected"
+		}
+		line("xds", "%s, %s, version %s: %s", x.Server, connected, x.Version, count(x.Domains, "domain"))
+		if x.Error != "" {
+			line("", "%s", x.Error)
+		}
+		if x.FindingCount > 0 {
+			line("", "%s of the newest answer not used, the last good rules stay: %s", count(x.RefusedDomains, "domain"),
+				count(x.FindingCount, "finding"))
+			printErrors(w, x.Findings, x.FindingCount)
+		}
+	}
 	if len(r.Errors) > 0 {
 		errs := max(r.ErrorCount, len(r.Errors)) // older servers send no count
 		line("refused", "newer rules, at %s: %s", r.ErrorsAt.Format(time.RFC3339), count(errs, "error"))

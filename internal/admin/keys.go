@@ -50,7 +50,7 @@ func (c *Counters) Get(ctx context.Context, domain, descriptor string) (*adminap
 	}
 	s := &adminapi.KeyState{
 		Domain: domain, Descriptor: descriptors.FormatEntries(entries), Rule: rule.Path, Source: rule.Source,
-		Mode: modes[rule.Mode], Unlimited: rule.Unlimited, Limits: []adminapi.KeyLimit{},
+		Mode: rule.Mode.String(), Unlimited: rule.Unlimited, Limits: []adminapi.KeyLimit{},
 	}
 	for _, l := range rule.Limits {
 		key := string(l.AppendKey(nil, entries))
@@ -62,8 +62,6 @@ func (c *Counters) Get(ctx context.Context, domain, descriptor string) (*adminap
 	}
 	return s, nil
 }
-
-var modes = map[limiter.Mode]string{limiter.Enforce: "enforce", limiter.Shadow: "shadow", limiter.Quota: "quota"}
 
 // find is the rule of a descriptor.
 func (c *Counters) find(domain, descriptor string) (*descriptors.Rule, []descriptors.Entry, error) {
@@ -127,24 +125,12 @@ func seconds(wait time.Duration) *float64 {
 
 // setCount sets what the algorithm counts.
 func setCount(s *adminapi.KeyLimit, p *limiter.Policy, d *limiter.Decision) {
-	left, used := d.Remaining, max(0, p.Capacity()-d.Remaining)
-	switch p.Algorithm() {
-	case limiter.FixedWindow, limiter.SlidingLog:
-		s.Count = &used
-	case limiter.SlidingWindow:
-		if p.Capacity() == p.Limit() { // else what remains may be of one segment
-			s.Count = &used
-		}
-	case limiter.Funnel:
-		s.Level = &used
-	case limiter.TokenBucket:
-		s.Tokens = &left
-	case limiter.SmoothBursty, limiter.SmoothWarmingUp:
-		s.Stored = &left
-	case limiter.LeakyQueue:
-		s.Queued = &used
-	case limiter.Concurrency:
-		s.InUse = &used
+	name, hits := p.Counter(d)
+	fields := map[string]**int64{
+		"count": &s.Count, "level": &s.Level, "tokens": &s.Tokens, "stored": &s.Stored, "queued": &s.Queued, "in_use": &s.InUse,
+	}
+	if field := fields[name]; field != nil {
+		*field = &hits
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/metrics"
 	"github.com/weir-ratelimit/weir/internal/rls"
 	"github.com/weir-ratelimit/weir/internal/rules"
+	"github.com/weir-ratelimit/weir/internal/rules/xds"
 	"github.com/weir-ratelimit/weir/internal/store"
 	"github.com/weir-ratelimit/weir/internal/telemetry"
 	"github.com/weir-ratelimit/weir/internal/topkeys"
@@ -45,6 +46,7 @@ type App struct {
 	metrics     *metrics.Metrics
 	boosts      *boosts.Board
 	rules       *rules.Rules
+	xds         *xds.Source // nil without --rules xds
 	telemetry   *telemetry.Telemetry
 	redis       *store.Redis // the connections of --store; nil for memory
 	store       *store.Store

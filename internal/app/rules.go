@@ -10,6 +10,7 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/metrics"
 	"github.com/weir-ratelimit/weir/internal/rules"
+	"github.com/weir-ratelimit/weir/internal/rules/xds"
 )
 
 // openRules loads the rules for the first time.
@@ -25,12 +26,14 @@ func (a *App) openRules(ctx context.Context) error {
 		Prepare: a.boosts.Prepare, Live: a.rulesLive, Observer: a.metrics, Log: a.o.Log,
 	}
 	for _, path := range a.o.Rules {
-		if path != rulesStore {
+		switch path {
+		case rulesStore:
+			o.Published = rules.NewPublished(a.redis)
+		case rulesXDS:
+			o.XDS = a.openXDS()
+		default:
 			o.Paths = append(o.Paths, path)
 		}
-	}
-	if len(o.Paths) < len(a.o.Rules) {
-		o.Published = rules.NewPublished(a.redis)
 	}
 	if a.rules, err = rules.Load(ctx, o); err != nil {
 		return err
@@ -48,6 +51,30 @@ func (a *App) openRules(ctx context.Context) error {
 		return metrics.PublishedStats{Version: p.Version, Newest: p.Newest, Reachable: p.Error == ""}
 	})
 	return nil
+}
+
+// openXDS makes the source of --rules xds, and shows it in the metrics.
+func (a *App) openXDS() *xds.Source {
+	if a.xds != nil {
+		return a.xds // --rules xds twice
+	}
+	o := xds.Options{
+		Server: a.o.XDSServer, NodeID: a.o.XDSNodeID, NodeMetadata: a.o.XDSNodeMetadata, Headers: a.o.XDSHeaders,
+		MaxMessageSize: a.o.XDSMaxMessageSize, Log: a.o.Log,
+	}
+	if a.o.XDSTLS {
+		o.TLS = &xds.TLS{Cert: a.o.XDSTLSCert, Key: a.o.XDSTLSKey, CA: a.o.XDSTLSCA, ServerName: a.o.XDSTLSServerName}
+	}
+	a.xds = xds.New(o)
+	a.add("xDS", nil, a.xds.Close)
+	a.metrics.XDS.From(func() metrics.XDSStats {
+		s := a.xds.Status()
+		return metrics.XDSStats{
+			Connected: s.Connected, Domains: s.Domains, RefusedDomains: s.RefusedDomains, Findings: s.FindingCount,
+			Connections: s.Connections, Accepted: s.Accepted, Refused: s.Refused,
+		}
+	})
+	return a.xds
 }
 
 // rulesLive is called whenever rules went live. After the health server's Shutdown it changes nothing.

@@ -286,14 +286,10 @@ func title(l *descriptors.Limit) string {
 }
 
 func mode(m limiter.Mode) string {
-	switch m {
-	case limiter.Shadow:
-		return "shadow"
-	case limiter.Quota:
-		return "quota"
-	default:
+	if m == limiter.Enforce {
 		return ""
 	}
+	return m.String()
 }
 
 func code(over bool) string {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/adminapi"
+	"github.com/weir-ratelimit/weir/internal/rules/xds"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/descriptors/rulefile"
 	"github.com/weir-ratelimit/weir/pkg/fileread"
@@ -41,6 +42,8 @@ type Options struct {
 	Prefix    string
 	// Published, if not nil, are the rule sets in Redis. The caller closes their connections.
 	Published *Published
+	// XDS, if not nil, is the rules of a control plane. Load starts it, the caller closes it.
+	XDS *xds.Source
 	// Process is what rule files leave to the process; its Rest is set here.
 	Process descriptors.Process
 	// Stores are the names that limits may have as their store.
@@ -91,13 +94,16 @@ func Load(ctx context.Context, o Options) (*Rules, error) {
 	if err != nil {
 		return nil, err
 	}
+	if o.XDS != nil {
+		o.XDS.Start(ctx, r.o.Process, o.AllowEmpty)
+	}
 	if err := r.reloader.Load(ctx); err != nil && !o.AllowEmpty {
 		return nil, fmt.Errorf("--rules: the rules cannot be loaded:\n%w", err)
 	}
 	return r, nil
 }
 
-// source is where the rules come from: files, then what is published.
+// source is where the rules come from: files, then what is published, then what a control plane has sent.
 func (r *Rules) source() reload.Source {
 	var sources []reload.Source
 	if len(r.o.Paths) > 0 {
@@ -106,6 +112,9 @@ func (r *Rules) source() reload.Source {
 	if r.o.Published != nil {
 		r.published = r.o.Published.Follow(r.logReachable)
 		sources = append(sources, r.published)
+	}
+	if r.o.XDS != nil {
+		sources = append(sources, r.o.XDS)
 	}
 	return reload.Join(r.logUnwatched, sources...)
 }
@@ -128,7 +137,7 @@ func (r *Rules) rest() {
 
 func (r *Rules) compile(files []reload.File) (compiled, error) {
 	r.releaseGC = r.o.HoldGC()
-	set, err := rulefile.CompileFor(r.o.Process, Descriptors(files))
+	set, err := r.build(files)
 	if err != nil {
 		return compiled{}, err
 	}
@@ -146,6 +155,18 @@ func (r *Rules) compile(files []reload.File) (compiled, error) {
 		live.published, _ = r.published.Last() // the set that was just read: reading and compiling take turns
 	}
 	return live, nil
+}
+
+// build compiles rule files, and then what came by xDS.
+func (r *Rules) build(files []reload.File) (*descriptors.Set, error) {
+	b := descriptors.NewBuilder(r.o.Process)
+	rulefile.Add(b, r.o.Process, Descriptors(slices.DeleteFunc(slices.Clone(files), xds.IsFile)))
+	for _, f := range files {
+		if xds.IsFile(f) {
+			xds.Add(b, r.o.Process, f)
+		}
+	}
+	return b.Build()
 }
 
 // loaded reports the end of a load. The rules that it replaced are garbage then.
@@ -228,7 +249,7 @@ func (r *Rules) Status() adminapi.RulesStatus {
 	s, live := r.reloader.Status(), r.reloader.Get()
 	status := adminapi.RulesStatus{
 		Hash: s.Hash, LoadedAt: s.LoadedAt, Files: live.files,
-		Errors: errorLines(s.Err), ErrorsAt: s.ErrAt, Published: r.Published(),
+		Errors: errorLines(s.Err), ErrorsAt: s.ErrAt, Published: r.Published(), XDS: r.XDS(),
 	}
 	if live.set != nil {
 		warnings := live.set.Warnings()
@@ -254,4 +275,12 @@ func (r *Rules) Published() *adminapi.PublishedStatus {
 		s.Error = away.Error()
 	}
 	return s
+}
+
+// XDS is the state of the rules that come by xDS, nil without them.
+func (r *Rules) XDS() *adminapi.XDSStatus {
+	if r.o.XDS == nil {
+		return nil
+	}
+	return r.o.XDS.Status()
 }

@@ -166,14 +166,10 @@ func showRule(r *Rule) ruleJSON {
 }
 
 func modeName(m limiter.Mode) string {
-	switch m {
-	case limiter.Shadow:
-		return "shadow"
-	case limiter.Quota:
-		return "quota"
-	default:
+	if m == limiter.Enforce {
 		return ""
 	}
+	return m.String()
 }
 
 func showLimit(l *Limit) limitJSON {

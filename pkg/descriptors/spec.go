@@ -34,6 +34,10 @@ type Descriptor struct {
 	Owner       string
 	Extra       map[string]any // x-* fields
 
+	// Lenient takes key and value as envoyproxy/ratelimit does, of rules that a program has made: * in the key stands for
+	// itself, and no warning guesses what was meant by the value.
+	Lenient bool
+
 	// At is where the descriptor is written, and ValueAt and ShareAt where its value and share_threshold are. If At.File
 	// is empty, as for rules that a Go program makes, messages name the domain and the path.
 	At, ValueAt, ShareAt Position

@@ -20,17 +20,25 @@ var algorithms = [...]struct {
 	make func(in *Params) (algorithm, error)
 	// params names the parameters that the algorithm takes besides Limit, Window and ChargeDenied.
 	params string
-	is     kind
+	// counter names what Policy.Counter returns.
+	counter string
+	is      kind
 }{
-	FixedWindow:     {"fixed_window", newFixedWindow, "align time_zone", inWindows | prepayable},
-	Funnel:          {"funnel", newFunnel, "burst", prepayable | isRate},
-	TokenBucket:     {"token_bucket", newTokenBucket, "burst initial refill", prepayable | isRate},
-	SlidingWindow:   {"sliding_window", newSlidingWindow, "segments segment_cap oldest", keepsList | prepayable},
-	SlidingLog:      {"sliding_log", newSlidingLog, "max_log_entries", keepsList | prepayable},
-	SmoothBursty:    {"smooth_bursty", newSmoothBursty, "burst_for initial max_wait max_cost", isRate},
-	LeakyQueue:      {"leaky_queue", newLeakyQueue, "burst max_wait", isRate},
-	Concurrency:     {"concurrency", newConcurrency, "lease max_log_entries", keepsList | inFlight},
-	SmoothWarmingUp: {"smooth_warming_up", newWarmingUp, "warm_up cold_factor max_wait max_cost", keepsList | isRate},
+	FixedWindow: {"fixed_window", newFixedWindow, "align time_zone", "count", inWindows | prepayable},
+	Funnel:      {"funnel", newFunnel, "burst", "level", prepayable | isRate},
+	TokenBucket: {
+		"token_bucket", newTokenBucket, "burst initial refill", "tokens", showsLeft | prepayable | isRate,
+	},
+	SlidingWindow: {"sliding_window", newSlidingWindow, "segments segment_cap oldest", "count", keepsList | prepayable},
+	SlidingLog:    {"sliding_log", newSlidingLog, "max_log_entries", "count", keepsList | prepayable},
+	SmoothBursty: {
+		"smooth_bursty", newSmoothBursty, "burst_for initial max_wait max_cost", "stored", showsLeft | isRate,
+	},
+	LeakyQueue:  {"leaky_queue", newLeakyQueue, "burst max_wait", "queued", isRate},
+	Concurrency: {"concurrency", newConcurrency, "lease max_log_entries", "in_use", keepsList | inFlight},
+	SmoothWarmingUp: {
+		"smooth_warming_up", newWarmingUp, "warm_up cold_factor max_wait max_cost", "stored", showsLeft | keepsList | isRate,
+	},
 }
 
 // kind is a set of what is true of every limit of an algorithm.
@@ -41,6 +49,7 @@ const (
 	inWindows                   // it counts in windows, which end as a whole, whether or not a hit was counted in them
 	inFlight                    // it counts requests in flight: negative hits are routine
 	prepayable                  // hits can be charged before their requests come, and refunded without a trace
+	showsLeft                   // its counter is what is left, not what is used
 	isRate                      // it lets hits pass at a rate, which can be slower
 )
 
@@ -69,6 +78,8 @@ type traits struct {
 	paysLater bool
 	// A denial can only be pushed further away by other hits, and a denied hit is not charged so that it shows.
 	cacheable bool
+	// What remains may be that of a part of the window.
+	partial bool
 }
 
 // denyAll is a limit of 0. It has no state.

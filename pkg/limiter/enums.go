@@ -57,6 +57,7 @@ const (
 )
 
 var (
+	modeNames         = map[Mode]string{Enforce: "enforce", Shadow: "shadow", Quota: "quota"}
 	chargeDeniedNames = map[ChargeDenied]string{ChargeNone: "none", ChargeRemaining: "remaining", ChargeFull: "full"}
 	oldestNames       = map[Oldest]string{OldestProportional: "proportional", OldestFull: "full", OldestNone: "none"}
 	initialNames      = map[Initial]string{InitialFull: "full", InitialEmpty: "empty"}

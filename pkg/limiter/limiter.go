@@ -46,6 +46,9 @@ const (
 	Quota
 )
 
+// String returns the mode's name: "enforce", "shadow" or "quota".
+func (m Mode) String() string { return modeNames[m] }
+
 // Hit is one limit that a request asks: a counter, the policy that rules it, and a cost.
 type Hit struct {
 	// Key names the counter. Equal keys share state, in every process that uses the same store.

@@ -98,6 +98,20 @@ func (p *Policy) PaysLater() bool { return p.traits.paysLater }
 // so that a later answer shows it.
 func (p *Policy) CanCacheDenial() bool { return p.traits.cacheable }
 
+// Counter returns what the limit's counter holds after a decision, in hits, and what the algorithm calls that: "count",
+// "level", "tokens", "stored", "queued" or "in_use". The name is empty where the decision does not tell.
+func (p *Policy) Counter(d *Decision) (name string, hits int64) {
+	a := &algorithms[p.params.Algorithm]
+	switch {
+	case p.traits.partial:
+		return "", 0
+	case a.is&showsLeft != 0:
+		return a.counter, d.Remaining
+	default:
+		return a.counter, max(0, p.traits.capacity-d.Remaining)
+	}
+}
+
 // Script is the name of the file in redisstore/lua that mirrors the limit's step.
 func (p *Policy) Script() string { return p.traits.script }
 
