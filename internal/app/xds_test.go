@@ -1,6 +1,7 @@
 package app
 
 import (
+	"strconv"
 	"strings"
 	"testing"
 
@@ -20,7 +21,12 @@ func TestRulesByXDS(t *testing.T) {
 		t.Errorf("with a limit of 1: %s", got)
 	}
 	s.Set("2", xdstest.Domain("shop", xdstest.Limit("client", "", 0)), xdstest.Domain("other", xdstest.Limit("", "", 1)))
-	want(t, "a limit of 0", "OVER_LIMIT", func() string { return p.ask("b") })
+	clients := 0
+	ask := func() string { // as a client of its own
+		clients++
+		return p.ask(strconv.Itoa(clients))
+	}
+	want(t, "a limit of 0", "OVER_LIMIT", ask)
 	finding := "xds://" + s.Addr + " domain other: descriptors[0]: the key is empty"
 	for _, path := range []string{"/rules", "/status"} {
 		if _, body := p.http("GET", path); !strings.Contains(body, finding) || !strings.Contains(body, `"refused_domains": 1`) {
@@ -40,7 +46,7 @@ func TestRulesByXDS(t *testing.T) {
 		}
 	}
 	s.Set("3")
-	want(t, "without rules", "OK", func() string { return p.ask("b") })
+	want(t, "without rules", "OK", ask)
 	s.Stop()
 	want(t, "the connection", "false", func() string {
 		if _, body := p.http("GET", "/status"); strings.Contains(body, `"connected": false`) {
