@@ -14,7 +14,6 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/weir-ratelimit/weir/internal/app"
-	"github.com/weir-ratelimit/weir/internal/gcpace"
 	"github.com/weir-ratelimit/weir/internal/logging"
 	"github.com/weir-ratelimit/weir/internal/rules"
 )
@@ -128,7 +127,7 @@ func endInTime(ctx context.Context, o *app.Options, f func() error) error {
 
 // serve is the App from its start to its end.
 func serve(ctx context.Context, o app.Options, hangup <-chan os.Signal) error {
-	pace, err := gcpace.Start()
+	pace, err := app.StartGCPace()
 	if err != nil {
 		o.Log.LogAttrs(ctx, slog.LevelWarn, "the container's memory limit cannot be read, GOMEMLIMIT is not set", slog.String("error", err.Error()))
 	}

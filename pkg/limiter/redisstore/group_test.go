@@ -85,6 +85,7 @@ func TestFailures(t *testing.T) {
 
 // TestGroup: a request in two stores is decided as one in one.
 func TestGroup(t *testing.T) {
+	t.Parallel()
 	first, second := redistest.Start(t), redistest.Start(t)
 	n := 0
 	group := func(t *testing.T, o redisstore.Options) *redisstore.Group {

@@ -100,16 +100,19 @@ func fresh(server *redistest.Server) func(t *testing.T, clock *limitertest.Clock
 }
 
 func TestContract(t *testing.T) {
+	t.Parallel()
 	limitertest.Run(t, fresh(redistest.Start(t)))
 }
 
 // TestScriptsAgreeWithGo is the differential test: Lua against the Go steps, decision for decision.
 func TestScriptsAgreeWithGo(t *testing.T) {
+	t.Parallel()
 	limitertest.Histories(t, fresh(redistest.Start(t)), longtest.Pick(800, 3000))
 }
 
 // TestLinearizable has the stores of two sidecars, and of three, ask one server: three and two goroutines in each.
 func TestLinearizable(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	for _, sidecars := range []int{2, 3} {
 		t.Run(fmt.Sprintf("%d sidecars", sidecars), func(t *testing.T) {
