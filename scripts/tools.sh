@@ -104,8 +104,8 @@ has_podman_compose() { "$venv/bin/podman-compose" --version 2>/dev/null | grep -
 # For the test that builds the image and runs docker-compose.yml. The image's base images are made from redis-server and
 # Envoy, which envoy() puts into the same venv.
 containers() {
-  if ! type -P podman runc iptables ip >/dev/null || [ ! -x /usr/lib/podman/netavark ] || [ ! -x /usr/lib/podman/aardvark-dns ]; then
-    apt_install podman runc netavark aardvark-dns iptables iproute2 ca-certificates
+  if ! type -P podman runc catatonit iptables ip >/dev/null || [ ! -x /usr/lib/podman/netavark ] || [ ! -x /usr/lib/podman/aardvark-dns ]; then
+    apt_install podman runc catatonit netavark aardvark-dns iptables iproute2 ca-certificates
   fi
   redis >/dev/null
   envoy >/dev/null

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -32,7 +31,7 @@ func TestContainers(t *testing.T) {
 
 // runContainers is the test inside the namespaces.
 func runContainers(t *testing.T, dir string) {
-	podtest.Configure(t, dir, istioHosts...)
+	podtest.Configure(t, dir)
 	podtest.Import(t, root)
 	compose(t, "--podman-build-args", strings.Join(podtest.BuildArgs(t, root), " "), "build")
 	if out := command(t, "podman", "run", "--rm", "--network", "none", "weir_weir", "version"); !strings.Contains(out, "dev") {
@@ -41,7 +40,7 @@ func runContainers(t *testing.T, dir string) {
 
 	t.Run("as in docker-compose.yml", func(t *testing.T) {
 		t.Cleanup(func() {
-			logs(t, "weir_envoy_1", "weir_weir_1", "weir_redis_1")
+			podtest.Logs(t)
 			compose(t, "down", "--timeout", "1")
 		})
 		compose(t, "up", "--detach")
@@ -52,19 +51,7 @@ func runContainers(t *testing.T, dir string) {
 	command(t, "podman", "tag", "docker.io/library/redis:7", "docker.io/library/redis:alpine")
 	t.Run("Compose file with rules in files", composeFiles)
 	t.Run("Compose file with statsd", composeStatsd)
-	t.Run("pod of Istio's sample", istioSample)
-}
-
-// logs writes what the containers wrote, if the test has failed.
-func logs(t *testing.T, containers ...string) {
-	t.Helper()
-	if !t.Failed() {
-		return
-	}
-	for _, container := range containers {
-		out, err := exec.Command("podman", "logs", container).CombinedOutput()
-		t.Logf("%s: %v\n%s", container, err, out)
-	}
+	t.Run("pod of Istio's sample", func(t *testing.T) { istioSample(t, dir) })
 }
 
 // limited sends requests through the published port until the client's limit denies one, and checks that a counter in

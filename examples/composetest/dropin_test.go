@@ -9,15 +9,15 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/weir-ratelimit/weir/internal/test/podtest"
 )
 
 // peersImage is the image that is replaced by Weir's.
 const peersImage = "docker.io/envoyproxy/ratelimit:master"
 
-// Addresses in podman's default network that stand for the names that a cluster's DNS knows.
-const istioRedis, istioService = "10.88.0.21", "10.88.0.22"
-
-var istioHosts = []string{"127.0.0.1 localhost", istioRedis + " redis"}
+// Addresses of the pods of Istio's sample.
+const istioNetwork, istioRedis, istioService = "10.90.0.0/24", "10.90.0.21", "10.90.0.22"
 
 // composeFiles starts the Compose file of users who have their rules in a folder.
 func composeFiles(t *testing.T) {
@@ -61,14 +61,16 @@ func composeStatsd(t *testing.T) {
 }
 
 // istioSample starts the pods of Istio's sample: the rules are a ConfigMap.
-func istioSample(t *testing.T) {
+func istioSample(t *testing.T, dir string) {
+	podtest.Hosts(t, dir, istioRedis+" redis")
+	command(t, "podman", "network", "create", "--subnet", istioNetwork, "cluster")
 	play := func(file, ip string) {
 		t.Cleanup(func() { command(t, "podman", "kube", "down", file) })
-		command(t, "podman", "kube", "play", "--ip", ip, file)
+		command(t, "podman", "kube", "play", "--network", "cluster", "--ip", ip, file)
 	}
 	play("testdata/istio-redis.yaml", istioRedis)
 	play("testdata/istio.yaml", istioService)
-	t.Cleanup(func() { logs(t, "ratelimit-pod-ratelimit") })
+	t.Cleanup(func() { podtest.Logs(t) })
 	healthy(t, istioService)
 	for i, want := range []int{200, 429} {
 		status, body := post(t, istioService, "ratelimit", `{"key":"PATH","value":"/productpage"}`)
@@ -90,7 +92,7 @@ func dropInCompose(t *testing.T, name string) {
 	t.Helper()
 	file := "testdata/" + name + "/compose.yml"
 	t.Cleanup(func() {
-		logs(t, name+"_ratelimit_1", name+"_redis_1")
+		podtest.Logs(t)
 		composeFile(t, name, file, "down", "--timeout", "1")
 	})
 	composeFile(t, name, file, "up", "--detach")

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -48,8 +49,9 @@ func Enter(t *testing.T, root string, within time.Duration, programs ...string) 
 		t.Fatal("running containers needs root: sudo make test, or go test -short")
 	}
 	for _, program := range append([]string{
-		"podman", "runc", "iptables", "ip", "unshare", "setpriv", "/usr/lib/podman/netavark", "/usr/lib/podman/aardvark-dns",
-		"redis-server", filepath.Join(root, ".tools/venv/bin/podman-compose"), filepath.Join(root, ".tools/venv/bin/envoy"),
+		"podman", "runc", "catatonit", "iptables", "ip", "unshare", "setpriv",
+		"/usr/lib/podman/netavark", "/usr/lib/podman/aardvark-dns", "redis-server",
+		filepath.Join(root, ".tools/venv/bin/podman-compose"), filepath.Join(root, ".tools/venv/bin/envoy"),
 	}, programs...) {
 		if _, err := exec.LookPath(program); err != nil {
 			t.Fatalf("%v: make tools installs it", err)
@@ -92,8 +94,7 @@ func Tools(t *testing.T, root string) string {
 }
 
 // Configure points podman at storage and networks in the directory, and at what a container without systemd allows.
-// hosts are lines of /etc/hosts for every container, in place of a cluster's DNS.
-func Configure(t *testing.T, dir string, hosts ...string) {
+func Configure(t *testing.T, dir string) {
 	t.Helper()
 	for name, text := range map[string]string{
 		"containers.conf": `
@@ -110,7 +111,7 @@ network_config_dir = "DIR/networks"
 `,
 		"storage.conf":    "[storage]\ndriver = \"vfs\"\ngraphroot = \"DIR/storage\"\nrunroot = \"DIR/run\"\n",
 		"registries.conf": "unqualified-search-registries = [\"docker.io\"]\n",
-		"hosts":           strings.Join(hosts, "\n") + "\n",
+		"hosts":           localhost,
 	} {
 		path := filepath.Join(dir, name)
 		if err := os.WriteFile(path, []byte(strings.ReplaceAll(text, "DIR", dir)), 0o600); err != nil {
@@ -129,10 +130,42 @@ network_config_dir = "DIR/networks"
 	t.Setenv("TMPDIR", dir)
 }
 
-// Import makes the images that Dockerfile and Compose files start from, by the names that they use.
-func Import(t *testing.T, root string) {
+const localhost = "127.0.0.1 localhost\n"
+
+// Hosts sets lines of /etc/hosts for containers that start from now on, in place of a cluster's DNS. They win over
+// the names that podman gives.
+func Hosts(t *testing.T, dir string, lines ...string) {
+	t.Helper()
+	text := localhost + strings.Join(lines, "\n") + "\n"
+	if err := os.WriteFile(filepath.Join(dir, "hosts"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Logs writes what every container wrote, if the test has failed.
+func Logs(t *testing.T) {
+	t.Helper()
+	if !t.Failed() {
+		return
+	}
+	names, err := Run("podman", "ps", "--all", "--format", "{{.Names}}")
+	if err != nil {
+		t.Log(err, names)
+	}
+	for name := range strings.FieldsSeq(names) {
+		out, err := exec.Command("podman", "logs", name).CombinedOutput()
+		t.Logf("%s: %v\n%s", name, err, out)
+	}
+}
+
+// Import makes the images that Dockerfile and Compose files start from, by the names that they use: those of the tar
+// files that are named, or all.
+func Import(t *testing.T, root string, files ...string) {
 	t.Helper()
 	for _, image := range images {
+		if len(files) > 0 && !slices.Contains(files, image[0]) {
+			continue
+		}
 		args := []string{"import"}
 		for _, change := range image[2:] {
 			args = append(args, "--change", change)
