@@ -31,6 +31,12 @@ func runCases(t *testing.T, w *world) {
 	for _, c := range cases {
 		w.await(t, c)
 	}
+	podtest.Await(t, patience, func() error {
+		if status, header := send(t, "/distinct", headers{"X-User-Id": "zero"}); status != passed {
+			return fmt.Errorf("Envoy does not reach the service: status %d, %v", status, header)
+		}
+		return nil
+	})
 	for _, tt := range []struct {
 		name string
 		run  func(*testing.T)

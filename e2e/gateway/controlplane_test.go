@@ -48,6 +48,7 @@ provider:
   type: Kubernetes
   kubernetes:
     leaderElection: {disable: true}
+    proxyTopologyInjector: {disabled: true}
     rateLimitDeployment: {container: {image: "` + image + `"}}
 rateLimit:
   timeout: 10s

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -82,8 +83,8 @@ func startRedis(t *testing.T) {
 		"docker.io/library/redis:7", "redis-server", "--save", "")
 }
 
-// startService runs the rate limit service's Deployment as the gateway created it, with the Secret and the ConfigMap
-// that it mounts.
+// startService runs the rate limit service's Deployment as the gateway created it. Like a kubelet it turns the Secret
+// that the pod mounts into files: podman 4.3 mounts Secrets undecoded.
 func (c *cluster) startService(t *testing.T) container {
 	t.Helper()
 	var d deployment
@@ -92,15 +93,37 @@ func (c *cluster) startService(t *testing.T) container {
 	if pod.Image != image || !slices.Equal(pod.Command, []string{"/bin/ratelimit"}) || pod.Args != nil {
 		t.Errorf("the gateway's Deployment runs %s with command %q and arguments %q", pod.Image, pod.Command, pod.Args)
 	}
-	var any map[string]any
-	secret := c.get(t, &any, "--namespace", system, "secret", "envoy-rate-limit")
-	config := c.get(t, &any, "--namespace", system, "configmap", "statsd-exporter-config")
-	file := filepath.Join(c.dir, "ratelimit.yaml")
-	write(t, file, strings.Join([]string{secret, config, text}, "\n---\n"))
-	podtest.Command(t, "podman", "kube", "play", "--network", "cluster", "--ip", weirIP, file)
+	certs := filepath.Join(c.dir, "ratelimit-certs")
+	c.secret(t, "envoy-rate-limit", certs)
+	secret := regexp.MustCompile(`"secret": \{[^}]*"secretName": "envoy-rate-limit"[^}]*\}`)
+	if len(secret.FindAllString(text, -1)) != 1 {
+		t.Fatalf("the gateway's Deployment mounts no Secret:\n%s", text)
+	}
+	text = secret.ReplaceAllString(text, fmt.Sprintf(`"hostPath": {"path": %q}`, certs))
+	var files struct {
+		Data map[string]string `json:"data"`
+	}
+	config := c.get(t, &files, "--namespace", system, "configmap", "statsd-exporter-config")
+	manifest := filepath.Join(c.dir, "ratelimit.yaml")
+	write(t, manifest, config+"\n---\n"+text)
+	podtest.Command(t, "podman", "kube", "play", "--network", "cluster", "--ip", weirIP, manifest)
 	podtest.Await(t, patience, func() error { return ok(pod.StartupProbe.url(weirIP)) })
+	c.apply(t, endpointSlice)
 	return pod
 }
+
+// endpointSlice is what the cluster's controller makes of the Service and the pod: Envoy gets the address from it.
+const endpointSlice = `
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata:
+  name: envoy-ratelimit
+  namespace: envoy-gateway-system
+  labels: {kubernetes.io/service-name: envoy-ratelimit}
+addressType: IPv4
+endpoints: [{addresses: [` + weirIP + `], conditions: {ready: true}}]
+ports: [{name: http, port: 8081, protocol: TCP}, {name: metrics, port: 19001, protocol: TCP}]
+`
 
 // startProxy runs Envoy by the arguments of the Deployment that the gateway created for the listener.
 func (c *cluster) startProxy(t *testing.T) {

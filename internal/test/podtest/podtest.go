@@ -153,7 +153,7 @@ func Logs(t *testing.T) {
 		t.Log(err, names)
 	}
 	for name := range strings.FieldsSeq(names) {
-		out, err := exec.Command("podman", "logs", name).CombinedOutput()
+		out, err := exec.Command("podman", "logs", "--tail", "300", name).CombinedOutput()
 		t.Logf("%s: %v\n%s", name, err, out)
 	}
 }
