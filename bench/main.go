@@ -17,6 +17,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -34,6 +35,7 @@ type options struct {
 	largest            int
 	parts              string
 	envoy, growth      bool
+	peer               bool
 	pgo                string
 }
 
@@ -57,6 +59,8 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	f.StringVar(&o.workloads, "workloads", "w1,w2,w3,w4,w1c1,w5", "what to ask: w1 to w4, hot (w1 with 100 keys), each "+
 		"also with one request outstanding as w1c1; w5 (w1 in open loop, after w1)")
 	f.StringVar(&o.targets, "targets", "noop,memory,redis,leased", "what to start: "+strings.Join(specNames(), ", "))
+	f.BoolVar(&o.peer, "peer", false, "also install and measure the target peer, envoyproxy/ratelimit, which has only "+
+		"fixed windows: compare with -algorithm fixed_window")
 	f.Func(
 		"target",
 		"another server that runs: NAME=HOST:PORT[,pid=N][,redis-pid=N]; may be repeated",
@@ -90,7 +94,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	f.BoolVar(&o.growth, "growth", false,
 		"measure cost against rules, keys, descriptors and replicas, and write it to "+growthDoc)
 	f.StringVar(&o.parts, "parts", "",
-		"what to measure of -growth anew, the rest stays as it was measured last: "+strings.Join(partNames(), ", "))
+		"what to measure of -growth again, the rest stays as it was measured last: "+strings.Join(partNames(), ", "))
 	f.IntVar(&o.largest, "growth-largest", 10_000_000, "most keys of -growth; fewer rules, too, if below 100,000")
 	if err := f.Parse(args); err != nil {
 		return nil, err
@@ -151,8 +155,17 @@ func (o *options) start(ctx context.Context, dir string) ([]*target, error) {
 	if err := s.build(ctx); err != nil {
 		return nil, err
 	}
+	names := list(o.targets)
+	if o.peer && !slices.Contains(names, namePeer) {
+		names = append(names, namePeer)
+	}
+	if slices.Contains(names, namePeer) {
+		if err := installPeer(ctx); err != nil {
+			return nil, err
+		}
+	}
 	var targets []*target
-	for _, name := range list(o.targets) {
+	for _, name := range names {
 		t, err := s.start(ctx, name)
 		if err != nil {
 			return targets, err

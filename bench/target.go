@@ -22,13 +22,13 @@ import (
 type spec struct {
 	name   string
 	about  string
-	binary string // "weir", or "noop" for this program itself
+	binary string // "weir", "peer", or "noop" for this program itself
 	redis  string // how the sidecar reaches a Redis of its own: "unix" or "tcp"; empty: counters in memory
 	fields string // of every limit, besides the algorithm
 }
 
-// nameNoop is the target that the others are compared with.
-const nameNoop = "noop"
+// nameNoop is the target that the others are compared with, namePeer the service that Weir can replace.
+const nameNoop, namePeer = "noop", "peer"
 
 var specs = []spec{
 	{name: nameNoop, about: "grpc-go, default options, answers OK", binary: nameNoop},
@@ -39,6 +39,7 @@ var specs = []spec{
 		fields: "consistency: leased",
 	},
 	{name: "redis-tcp", about: "sidecar, strict, Redis over TCP", binary: "weir", redis: "tcp"},
+	{name: namePeer, about: "envoyproxy/ratelimit, Redis over a Unix socket", binary: namePeer, redis: "unix"},
 }
 
 // patience is how long a program may take to start or to stop.
@@ -80,9 +81,12 @@ func (s *starter) start(ctx context.Context, name string) (*target, error) {
 		return nil, err
 	}
 	t := &target{name: name, addr: addr, primed: map[string]bool{}}
-	if specs[i].binary == nameNoop {
+	switch specs[i].binary {
+	case nameNoop:
 		err = s.startNoop(ctx, t)
-	} else {
+	case namePeer:
+		err = s.startPeer(ctx, t)
+	default:
 		err = s.startSidecar(ctx, t, &specs[i])
 	}
 	if err != nil {
@@ -105,7 +109,7 @@ func (s *starter) startNoop(ctx context.Context, t *target) error {
 	if err != nil {
 		return err
 	}
-	p, err := t.run(nameNoop, self, "-serve-noop", t.addr)
+	p, err := t.run(nameNoop, exec.Command(self, "-serve-noop", t.addr)) //nolint:gosec,noctx // ours; stop ends it
 	if err != nil {
 		return err
 	}
@@ -142,8 +146,9 @@ func (s *starter) serve(ctx context.Context, t *target, store, rules string) err
 	if err != nil {
 		return err
 	}
-	p, err := t.run(t.name, s.sidecar, "serve", "--rules", rules, "--grpc-addr", t.addr, "--http-addr", admin,
-		"--store", store, "--store-timeout", cmp.Or(s.storeTimeout, time.Second).String(), "--drain-delay", "0s", "--pprof")
+	p, err := t.run(t.name, exec.Command(s.sidecar, //nolint:gosec,noctx // ours; stop ends it
+		"serve", "--rules", rules, "--grpc-addr", t.addr, "--http-addr", admin,
+		"--store", store, "--store-timeout", cmp.Or(s.storeTimeout, time.Second).String(), "--drain-delay", "0s", "--pprof"))
 	if err != nil {
 		return err
 	}
@@ -166,8 +171,8 @@ func (s *starter) startRedis(ctx context.Context, t *target, network string) (st
 		return "", err
 	}
 	t.socket = filepath.Join(s.dir, t.name+".sock")
-	p, err := t.run(t.name+"-redis", binary, "--bind", "127.0.0.1", "--port", port, "--unixsocket", t.socket,
-		"--dir", s.dir, "--save", "", "--appendonly", "no")
+	p, err := t.run(t.name+"-redis", exec.Command(binary, //nolint:gosec,noctx // ours; stop ends it
+		"--bind", "127.0.0.1", "--port", port, "--unixsocket", t.socket, "--dir", s.dir, "--save", "", "--appendonly", "no"))
 	if err != nil {
 		return "", err
 	}
@@ -183,8 +188,8 @@ func (s *starter) startRedis(ctx context.Context, t *target, network string) (st
 }
 
 // run starts a program that stop ends.
-func (t *target) run(name, binary string, args ...string) (*launch.Process, error) {
-	p, err := launch.Start(name, exec.Command(binary, args...)) //nolint:gosec,noctx // ours; stop ends it
+func (t *target) run(name string, cmd *exec.Cmd) (*launch.Process, error) {
+	p, err := launch.Start(name, cmd)
 	if err == nil {
 		t.procs = append(t.procs, p)
 	}
@@ -282,7 +287,7 @@ func busy(stat string) (time.Duration, error) {
 	return time.Duration(ticks) * tick, nil
 }
 
-// scriptCalls asks the Redis behind a Unix socket how many scripts and functions it has run.
+// scriptCalls asks the Redis behind a Unix socket how many scripts, functions and INCRBY (the peer's) it has run.
 func scriptCalls(ctx context.Context, socket string) (uint64, error) {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "unix", socket)
@@ -308,12 +313,12 @@ func scriptCalls(ctx context.Context, socket string) (uint64, error) {
 	return sumCalls(string(text))
 }
 
-// sumCalls adds up the calls of EVALSHA, EVAL and FCALL in the text of INFO commandstats.
+// sumCalls adds up the calls of EVALSHA, EVAL, FCALL and INCRBY in the text of INFO commandstats.
 func sumCalls(info string) (sum uint64, err error) {
 	for line := range strings.Lines(info) {
 		name, rest, _ := strings.Cut(line, ":calls=")
 		switch name {
-		case "cmdstat_evalsha", "cmdstat_eval", "cmdstat_fcall":
+		case "cmdstat_evalsha", "cmdstat_eval", "cmdstat_fcall", "cmdstat_incrby":
 			digits, _, _ := strings.Cut(rest, ",")
 			n, err := strconv.ParseUint(digits, 10, 64)
 			if err != nil {

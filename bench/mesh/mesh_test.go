@@ -20,6 +20,7 @@ import (
 	"github.com/weir-ratelimit/weir/bench/figure"
 	"github.com/weir-ratelimit/weir/internal/guard"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -60,15 +61,19 @@ type outcome struct {
 
 func (s scene) policy(t *testing.T) *limiter.Policy {
 	t.Helper()
-	p := limiter.Params{Algorithm: limiter.Funnel, Limit: s.Limit, Window: time.Second}
-	if s.Mode == leased {
-		p.LeaseFor = limiter.DefaultLeaseFor
-	}
-	policy, err := limiter.NewPolicy(p)
+	policy, err := limiter.NewPolicy(limiter.Params{Algorithm: limiter.Funnel, Limit: s.Limit, Window: time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return policy
+}
+
+// route returns where the mode has the limit counted.
+func (s scene) route() any {
+	if s.Mode == leased {
+		return &descriptors.Placement{LeaseFor: descriptors.DefaultLeaseFor}
+	}
+	return nil
 }
 
 // guarded puts what the mode says before a store.
@@ -89,14 +94,14 @@ func (s scene) guarded(store limiter.Store) (limiter.Store, *guard.Leases) {
 func (s scene) run(t *testing.T, stores []limiter.Store, leases []*guard.Leases) *outcome {
 	t.Helper()
 	o := &outcome{Scene: s}
-	policy := s.policy(t)
+	policy, route := s.policy(t), s.route()
 	var mu sync.Mutex
 	var took []time.Duration
 	var late time.Duration
 	admitted := 0
 	ask := func(store limiter.Store, key string, due time.Time) {
 		out, start := make([]limiter.Decision, 1), time.Now()
-		err := store.Take(t.Context(), []limiter.Hit{{Key: key, Policy: policy, N: 1}}, out)
+		err := store.Take(t.Context(), []limiter.Hit{{Key: key, Policy: policy, N: 1, Route: route}}, out)
 		mu.Lock()
 		defer mu.Unlock()
 		if err != nil {

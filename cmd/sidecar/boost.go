@@ -13,16 +13,16 @@ import (
 
 // boostCmd is `weir boost`.
 type boostCmd struct {
-	Add    boostAddCmd    `cmd:"" default:"withargs" help:"Multiply the limits of a rule or of one key for a time."`
+	Add    boostAddCmd    `cmd:"" default:"withargs" help:"Multiply the limits of a rule or a key for a time."`
 	List   boostListCmd   `cmd:"" help:"Show the boosts."`
 	Remove boostRemoveCmd `cmd:"" help:"End a boost now."`
 }
 
 // Help is shown below the one line of it.
 func (*boostCmd) Help() string {
-	return `A boost multiplies the limits of a rule, or of one descriptor's counters, until it ends: by itself, at its time, or by
-boost remove. With Redis all sidecars follow within a second; with --store memory it is this sidecar's, and
-is lost when that ends.
+	return `A boost multiplies the limits of a rule, or of one descriptor's counters, for a time. It ends at its end time or with
+weir boost remove. With Redis it takes effect in every replica within a second. With --store memory it belongs to
+one process and is lost when that process ends.
 
 Examples:
 
@@ -39,24 +39,24 @@ type boostAddCmd struct {
 	Descriptor string        `arg:"" optional:"" name:"key=value,..." help:"A descriptor's entries, in Envoy's order: only its counters; \\, is a comma in a value."`
 	Domain     string        `required:"" placeholder:"NAME" help:"Domain of Envoy's rate limit filter."`
 	Rule       string        `placeholder:"PATH" help:"Path of a rule, as GET /rules and weir get show it: 'api_key > path=/checkout*'."`
-	Factor     float64       `required:"" placeholder:"N" help:"What requests_per_unit and burst are multiplied by: 2 doubles, 0.5 halves. Numbers are rounded down."`
-	For        time.Duration `required:"" placeholder:"1h" help:"How long; at most 168h, 7 days."`
-	Reason     string        `required:"" placeholder:"TEXT" help:"Why; for the log and for who looks at it later."`
-	Author     string        `env:"WEIR_AUTHOR" placeholder:"NAME" help:"Who; $USER@host if left out."`
+	Factor     float64       `required:"" placeholder:"N" help:"Multiplier of requests_per_unit and burst: 2 doubles, 0.5 halves. Results are rounded down."`
+	For        time.Duration `required:"" placeholder:"1h" help:"How long the boost lasts, at most 168h (7 days)."`
+	Reason     string        `required:"" placeholder:"TEXT" help:"The reason, shown in the log and in weir boost list."`
+	Author     string        `env:"WEIR_AUTHOR" placeholder:"NAME" help:"The author; $USER@host by default."`
 
 	Output outputFlags `embed:""`
 }
 
 // Help is shown below the one line of it.
 func (*boostAddCmd) Help() string {
-	return `The word add may be left out.
+	return `You may leave out the word add.
 
-What was used is kept, as after an edit of the rule: in a window the hits count on under the new number, a funnel or
-a bucket stays as full as it was and drains at the new rate (weir reset empties it). A newer boost goes before
-an older one of the same rule, and one of a key before one of its rule. It outlives a reload, by the rule's path.
-Limits that a request brings along are not boosted. A sidecar with --http-token-file wants the token.
+Hits so far still count, as after an edit of the rule: a window counts on under the new number; a funnel (leaky
+bucket) or token bucket keeps its level and drains at the new rate (weir reset empties it). Of two boosts for one
+rule the newer one applies; a boost for a key applies before one for its rule. A boost stays after a reload, by the
+rule's path. Weir does not boost limits that a request brings along. With --http-token-file it requires the token.
 
-The exit code is 0 if it is in force, 1 if it was refused, 2 if the command line is wrong.
+Exit codes: 0 the boost is in force, 1 it was refused, 2 the command line is wrong.
 
 Examples:
 
@@ -98,7 +98,7 @@ type boostListCmd struct {
 
 // Help is shown below the one line of it.
 func (*boostListCmd) Help() string {
-	return `Shows the boosts that have not ended, oldest first, and what they do to the rules of the sidecar that is asked.
+	return `Shows the boosts that have not ended, oldest first, and their effect on the rules of the process that answers.
 
 Examples:
 
@@ -135,14 +135,14 @@ func (c *boostListCmd) Run(ctx context.Context, io streams) error {
 // boostRemoveCmd is `weir boost remove`.
 type boostRemoveCmd struct {
 	To serverFlags `embed:""`
-	ID string      `arg:"" name:"id" help:"The boost's, as boost list shows it."`
+	ID string      `arg:"" name:"id" help:"Id of the boost, as weir boost list shows it."`
 
 	Output outputFlags `embed:""`
 }
 
 // Help is shown below the one line of it.
 func (*boostRemoveCmd) Help() string {
-	return `Ends a boost for all sidecars on the same Redis. What was used under it stays used.
+	return `Ends a boost in every replica on the same Redis. Hits that it admitted still count.
 
 Example:
 

@@ -15,25 +15,24 @@ import (
 // checkCmd is `weir check`.
 type checkCmd struct {
 	Paths  []string `arg:"" optional:"" name:"path" help:"Rule files, and directories of them; - for stdin."`
-	Rules  []string `placeholder:"PATH" help:"The same, by the name that it has with other commands."`
-	Stores []string `placeholder:"NAME" help:"Names that serve has as --named-store; a limit with another store is an error. Without it every name is taken."`
-	Format string   `default:"text" enum:"text,json,github,sarif" help:"text for people, json, github for the annotations of GitHub Actions, or sarif (2.1.0) for code scanning."`
+	Rules  []string `placeholder:"PATH" help:"The same as the argument, for habit: other commands have this flag."`
+	Stores []string `placeholder:"NAME" help:"Names of serve's --named-store: a limit with another store is an error. Without it, any name is allowed."`
+	Format string   `default:"text" enum:"text,json,github,sarif" help:"text, json, github (annotations of GitHub Actions) or sarif (2.1.0, for code scanning)."`
 	JSON   bool     `name:"json" help:"The same as --format json."`
-	Strict bool     `help:"Fail for warnings, too."`
+	Strict bool     `help:"Fail on warnings, too."`
 }
 
 // Help is shown below the one line of it.
 func (*checkCmd) Help() string {
-	return `Reads the files as serve does and says everything that is wrong with them, and what to be warned of: a rule that
-no request reaches, a limit that another one makes pointless, a max_wait above Envoy's timeout, a burst of one,
-a log that takes much memory, a value that looks like a block of addresses or a regex, a number that begins with 0,
-a rate beside unlimited: true, a file that looks like rules and is not read because of its name. Each has
-file:line:column, the line, and what to write instead. Of one file at most 1,000 of each are listed.
+	return `Reads the files as serve does and lists every error and warning. Warnings are, for example: no request can reach a
+rule; another limit makes a limit pointless; max_wait is above Envoy's timeout; a burst of one; a sliding log that
+takes much memory; a value that looks like an address block or a regular expression; a number that begins with 0;
+a rate beside unlimited: true; a file that looks like rules but whose name excludes it. Each has file:line:column,
+the line, and what to write instead. Weir lists at most 1,000 errors and 1,000 warnings a file.
 
-Text goes to stderr, one line if all is well to stdout; the other formats go to stdout.
+Text goes to stderr, or one line to stdout if there is nothing to report; the other formats go to stdout.
 
-The exit code is 0 if all is well, 1 if something is wrong (with --strict, or to be warned of), 2 if a path cannot be
-read.
+Exit codes: 0 no error, 1 an error (with --strict, also a warning), 2 a path cannot be read.
 
 Examples:
 

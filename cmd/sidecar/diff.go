@@ -19,30 +19,29 @@ var errNoAnswer = errors.New("told: no answer")
 
 // diffCmd is `weir diff`.
 type diffCmd struct {
-	Old string `arg:"" name:"old" help:"Rule file, or directory of them, as it was; - for stdin."`
-	New string `arg:"" name:"new" help:"The same as it is to be."`
+	Old string `arg:"" name:"old" help:"The rules before: a rule file or a directory; - for stdin."`
+	New string `arg:"" name:"new" help:"The rules after, in the same form."`
 
-	Stores []string `placeholder:"NAME" help:"Names that serve has as --named-store; a limit with another store is an error. Without it every name is taken."`
+	Stores []string `placeholder:"NAME" help:"Names of serve's --named-store: a limit with another store is an error. Without it, any name is allowed."`
 
-	Traffic string   `placeholder:"FILE" help:"Log of requests to ask both: Envoy's access log as JSON lines, with --map and --domain, or what serve --decision-log wrote; - for stdin."`
+	Traffic string   `placeholder:"FILE" help:"Log of requests for both sets to decide: Envoy's access log as JSON lines, with --map and --domain, or a log of serve --decision-log; - for stdin."`
 	Log     logFlags `embed:""`
-	Top     int      `default:"5" help:"How many keys to show of a rule."`
+	Top     int      `default:"5" help:"How many keys to show for each rule."`
 
 	Output outputFlags `embed:""`
 }
 
 // Help is shown below the one line of it.
 func (*diffCmd) Help() string {
-	return `Compares what rules mean, not how they are written: rules and limits that were added, removed or changed, with
-the values before and after. Moving a rule to another file, a comment, 60s in place of a minute is no change.
+	return `Compares the meaning of two rule sets, not their text: rules and limits that were added, removed or changed, with the
+values before and after. A rule in another file, a comment, or 60s instead of a minute is no difference.
 
-With --traffic both sets decide the log's requests in virtual time, by the arithmetic that serve decides with, each
-from empty counters: who would be denied that was not, and the other way round, by rule and key. Lines may be out of
-order by 10,000; those beyond, and lines that cannot be read, are counted and shown. A log that is a sample gives an
-estimate. An entry remote_address loses the port that access logs have.
+With --traffic both sets decide the requests of a log, in virtual time, with the same arithmetic as serve and from
+empty counters. Diff then shows, by rule and key, which requests would be newly denied and newly allowed. A line may be
+up to 10,000 lines out of order; diff counts lines beyond that, and lines that it cannot read. A sampled log gives
+an estimate. Diff removes the port from remote_address, as access logs have one.
 
-The exit code is 0 if the rules mean the same, 1 if not, 2 if there is no answer: wrong rules, no log, a wrong
-command line.
+Exit codes: 0 the rules mean the same, 1 they differ, 2 no answer: wrong rules, no log, or a wrong command line.
 
 Examples:
 

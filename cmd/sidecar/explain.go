@@ -12,15 +12,15 @@ import (
 
 // explainCmd is `weir explain`.
 type explainCmd struct {
-	Descriptors []string    `arg:"" name:"descriptor" help:"The request's descriptors, each as key=value,key=value from its first entry to its last; \\, is a comma in a value."`
+	Descriptors []string    `arg:"" name:"descriptor" help:"The request's descriptors, each as key=value,key=value in Envoy's order; \\, is a comma in a value."`
 	Domain      string      `required:"" placeholder:"NAME" help:"The domain that Envoy's rate limit filter sends."`
-	Rules       []string    `placeholder:"PATH" help:"Explain by these rule files or directories (- for stdin), on fresh counters. Without it a running sidecar is asked."`
-	Stores      []string    `placeholder:"NAME" help:"Names that serve has as --named-store; a limit with another store is an error. Without it every name is taken. Needs --rules."`
+	Rules       []string    `placeholder:"PATH" help:"Explain with these rule files or directories (- for stdin), on fresh counters, instead of asking a running process."`
+	Stores      []string    `placeholder:"NAME" help:"Names of serve's --named-store: a limit with another store is an error. Without it, any name is allowed. Needs --rules."`
 	Server      serverFlags `embed:""`
 
-	Hits   uint32        `default:"1" help:"What each descriptor costs (hits_addend)."`
-	Next   int           `default:"1" placeholder:"N" help:"Answer this many requests one after the other, and say where the answer changes. Needs --rules."`
-	Every  time.Duration `default:"0s" help:"Time between these requests; 0s is all at once."`
+	Hits   uint32        `default:"1" help:"Cost of each descriptor (hits_addend)."`
+	Next   int           `default:"1" placeholder:"N" help:"Simulate this many requests in a row, and show where the answer changes. Needs --rules."`
+	Every  time.Duration `default:"0s" help:"Time between these requests; 0s sends all at once."`
 	Expect []string      `placeholder:"ok|over|none|RULE" help:"Fail unless the (last) answer is OK or OVER_LIMIT, no limit applies, or a descriptor reaches this rule (its path, its file:line, or a limit's name). Repeat it for more."`
 
 	Output outputFlags `embed:""`
@@ -28,18 +28,18 @@ type explainCmd struct {
 
 // Help is shown below the one line of it.
 func (*explainCmd) Help() string {
-	return `Says for each descriptor, entry by entry, which rule it matches and by what; if no limit applies, why, and what is
-near: another value, upper case, a space, entries in another order, one too many or too few, a rule that goes first.
-Then the limits, their counters' keys, and what would be answered.
+	return `Shows for each descriptor, entry by entry, which rule it matches and why. If no limit applies, it shows the reason and
+the nearest rules: another value, upper case, a space, entries in another order, an entry too many or too few, a rule
+that takes precedence. Then it shows the limits, the keys of their counters, and the answer that Envoy would get.
 
-With --rules nothing has to run: counters are fresh, and --next simulates requests by the arithmetic that serve
-decides with, in virtual time from 2026-01-01 00:00 UTC on, where windows begin. Without it a running sidecar is asked (--server), by its rules and its
-counters as they are now. That decides nothing and charges nothing.
+With --rules no process has to run: counters are fresh, and --next simulates requests with the same arithmetic as
+serve, in virtual time from 2026-01-01 00:00 UTC, where windows begin. Without --rules, explain asks a running
+process (--server) for its rules and counters. It charges nothing.
 
-In CI, --expect makes it a test of the rules: the exit code is 1 if something else was found, and only then.
+In CI, --expect makes it a test of the rules: the exit code is 1 if and only if an expectation failed.
 
-The exit code is 0 if it was explained and every expectation was met, 1 if one was not, 2 if there is no answer: a rule
-file that is wrong or cannot be read, a sidecar that does not answer, a wrong command line.
+Exit codes: 0 explained, and every expectation met; 1 an expectation failed; 2 no answer: a rule file is wrong or
+cannot be read, the process does not answer, or the command line is wrong.
 
 Examples:
 

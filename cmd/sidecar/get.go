@@ -22,11 +22,11 @@ type getCmd struct {
 
 // Help is shown below the one line of it.
 func (*getCmd) Help() string {
-	return `Asks a running sidecar which rule a descriptor matches and what its counters hold, in the algorithm's own
-terms. Nothing is charged. What the store says is shown, and beside it what this sidecar would answer by
-itself: a denial that it knows, permits that it has taken ahead, a boost that is in force.
+	return `Shows which rule a descriptor matches in a running process, and the state of its counters in the algorithm's own terms.
+It charges nothing. It shows the state in the store, and beside it what this process would answer without the
+store: a cached denial, leased permits, a boost that is in force.
 
-The exit code is 0 if it was found, 1 if no rule matches or nothing answers, 2 if the command line is wrong.
+Exit codes: 0 found, 1 no rule matches or no answer, 2 the command line is wrong.
 
 Examples:
 
@@ -116,20 +116,20 @@ func printLimit(io streams, l *adminapi.KeyLimit) {
 		line("next", "passes now")
 	}
 	if l.ResetAfter > 0 && (l.Count == nil || *l.Count > 0) { // a window that nothing is counted in ends, too
-		line("reset", "as new in %s, at %s", shortly(l.ResetAfter), l.ResetAt.Format(time.RFC3339))
+		line("reset", "fully available in %s, at %s", shortly(l.ResetAfter), l.ResetAt.Format(time.RFC3339))
 	} else {
-		line("reset", "it is as new")
+		line("reset", "fully available")
 	}
 	if b := l.Boost; b != nil {
 		line("boost", "%s: x %g of %d until %s, by %s: %s", b.ID, b.Factor, b.Unboosted, b.ExpiresAt.Format(time.RFC3339), b.Author, b.Reason)
 	}
 	if d := l.KnownDenial; d != nil && d.Ends == nil {
-		line("known", "this sidecar always denies without asking the store")
+		line("cached", "this process always denies without querying the store")
 	} else if d != nil {
-		line("known", "this sidecar denies for %s without asking the store", shortly(*d.Ends))
+		line("cached", "this process denies for %s without querying the store", shortly(*d.Ends))
 	}
 	if l.Lease != nil {
-		line("lease", "this sidecar has %s on lease, which count as used", count(int(l.Lease.Permits), "permit"))
+		line("lease", "this process has leased %s, which count as used", count(int(l.Lease.Permits), "permit"))
 	}
 }
 

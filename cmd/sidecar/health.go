@@ -11,15 +11,15 @@ import (
 type healthCmd struct {
 	To     serverFlags `embed:""`
 	Output outputFlags `embed:""`
-	Live   bool        `help:"Only ask whether the process is alive: also while it has no rules, or its Redis is away."`
+	Live   bool        `help:"Check only that the process is alive, even without rules or while Redis is unreachable."`
 }
 
 // Help is shown below the one line of it.
 func (*healthCmd) Help() string {
-	return `Asks /readyz of a running sidecar: are rules loaded, is the store reachable, is it not stopping? In the container of
-serve no flag is needed, as it finds the address in WEIR_HTTP_ADDR, too. Kubernetes asks by itself (httpGet).
+	return `Asks /readyz of a running process whether rules are loaded, the store is reachable, and the process is not stopping. In
+the container of serve it needs no flag: it reads the address from WEIR_HTTP_ADDR, too. In Kubernetes, use httpGet.
 
-The exit code is 0 if it is ready, 1 if not or if nothing answers, 2 if the command line is wrong.
+Exit codes: 0 ready, 1 not ready or no answer, 2 the command line is wrong.
 
 Examples:
 
@@ -28,7 +28,7 @@ Examples:
     weir health --live --server unix:/run/weir/http.sock`
 }
 
-// Run prints what the sidecar says of itself.
+// Run prints the answer of /readyz.
 func (c *healthCmd) Run(ctx context.Context, io streams) error {
 	client, err := c.To.client("weir health")
 	if err != nil {

@@ -14,25 +14,25 @@ import (
 
 // initCmd is `weir init`.
 type initCmd struct {
-	Dir   string `arg:"" optional:"" name:"dir" default:"." help:"Directory to write to; it is made if it is not there."`
-	For   string `name:"for" default:"per-client" enum:"per-client,per-api-key,per-path,global" help:"What to limit by: per-client (address), per-api-key (header x-api-key), per-path, or global."`
-	Force bool   `help:"Overwrite files that are there."`
+	Dir   string `arg:"" optional:"" name:"dir" default:"." help:"Directory to write to; created if missing."`
+	For   string `name:"for" default:"per-client" enum:"per-client,per-api-key,per-path,global" help:"What to limit: per-client (address), per-api-key (header x-api-key), per-path, or global."`
+	Force bool   `help:"Overwrite existing files."`
 
 	Output outputFlags `embed:""`
 }
 
 // Help is shown below the one line of it.
 func (*initCmd) Help() string {
-	return `Writes rules/ and envoy.yaml, with comments, which work together as they are: Envoy listens on port 10000 and asks
-serve where it listens by default. Their place among your own configuration is yours to choose.
+	return `Writes rules/ and envoy.yaml, with comments. They work together unchanged: Envoy listens on port 10000 and calls serve
+at its default address. Then move them to where you keep your configuration.
 
     per-client   60 requests a minute of each address, 20 at once; a block of addresses without limit
     per-api-key  60 a minute and 10,000 a day of each key; one that may do more; by address without a key
     per-path     5 a minute of each address on /login, 600 a minute of all on /search
     global       600 a minute of all clients together
 
-The exit code is 0 if the files were written, 1 if not: nothing is overwritten without --force. 2 if the command
-line is wrong.
+Exit codes: 0 the files were written, 1 they were not (without --force nothing is overwritten), 2 the command line is
+wrong.
 
 Examples:
 

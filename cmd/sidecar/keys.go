@@ -15,28 +15,28 @@ import (
 type keysCmd struct {
 	Redis redisFlags `embed:""`
 
-	Match     string `default:"*" placeholder:"GLOB" help:"Only keys like this; write them without the prefix and the version."`
-	KeyFormat string `default:"1" placeholder:"N" help:"Version of the keys' format, which releases of Weir that share counters have in common; * for all."`
-	List      bool   `xor:"what" help:"Show each key: type, time to live, bytes, and what its name says. This is the default."`
-	Count     bool   `xor:"what" help:"Only count them, and their bytes."`
-	Delete    bool   `xor:"what" help:"Delete them: those limits start again. Needs --yes."`
-	Yes       bool   `help:"Really delete."`
+	Match     string `default:"*" placeholder:"GLOB" help:"Only keys that match this pattern, written without prefix and version."`
+	KeyFormat string `default:"1" placeholder:"N" help:"Version of the key format; releases of Weir with the same version share counters. * for all."`
+	List      bool   `xor:"what" help:"Show each key: type, time to live, bytes, and the parts of its name. This is the default."`
+	Count     bool   `xor:"what" help:"Show only their number and bytes."`
+	Delete    bool   `xor:"what" help:"Delete them: those limits start empty. Needs --yes."`
+	Yes       bool   `help:"Confirm --delete."`
 
-	Format string `default:"text" placeholder:"text|json" help:"text for people, or json: one object a key, or one with the sums."`
+	Format string `default:"text" placeholder:"text|json" help:"text, or json: one object for each key, or one with the sums."`
 	JSON   bool   `name:"json" help:"The same as --format json."`
 }
 
 // Help is shown below the one line of it.
 func (*keysCmd) Help() string {
-	return `Walks through the keys with SCAN, on every master of a cluster, so that Redis goes on answering. While counters come
-and go a key may be missing, or be there twice.
+	return `Lists keys with SCAN, on every master of a cluster, so Redis stays responsive. While counters are created and expire, a
+key may be missing or appear twice.
 
 GLOB is a pattern of Redis: * and ? match anything, [ab] one of several characters. A counter's key is
 algorithm|domain|key=value|key=value; in a cluster what follows the first | is in braces.
 
-Published rules and boosts (the keys rules and boosts) are shown, but never deleted.
+It shows published rules and boosts (the keys rules and boosts), but never deletes them.
 
-The exit code is 0 if it was done, 1 if Redis does not answer, 2 if the command line is wrong.
+Exit codes: 0 done, 1 Redis does not answer, 2 the command line is wrong.
 
 Examples:
 
@@ -89,7 +89,7 @@ func (c *keysCmd) validate() error {
 	}
 	switch {
 	case c.Delete && !c.Yes:
-		return errors.New("--delete: add --yes to delete the counters, which cannot be undone; --count says how many they are")
+		return errors.New("--delete: add --yes to delete the counters, which cannot be undone; --count shows how many there are")
 	case c.Yes && !c.Delete:
 		return errors.New("--yes: is for --delete")
 	case !isKeyFormat(c.KeyFormat):

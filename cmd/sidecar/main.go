@@ -24,27 +24,28 @@ const (
 
 // cli is the command line.
 type cli struct {
-	Serve    serveCmd    `cmd:"" help:"Answer Envoy's rate limit requests."`
-	Init     initCmd     `cmd:"" help:"Write rules and an Envoy configuration to start from."`
-	Check    checkCmd    `cmd:"" help:"Validate rule files, offline."`
-	Explain  explainCmd  `cmd:"" help:"Say which rules a request matches, and why others do not."`
-	Diff     diffCmd     `cmd:"" help:"Say what changes between two rule sets, also for traffic."`
-	Simulate simulateCmd `cmd:"" help:"Run virtual traffic through limits, offline."`
-	Publish  publishCmd  `cmd:"" help:"Put a folder of rules into Redis, for all sidecars at once."`
-	Keys     keysCmd     `cmd:"" help:"Show or delete Weir's keys in Redis."`
-	Top      topCmd      `cmd:"" help:"Show the busiest keys of a running sidecar, or the most denied."`
-	Get      getCmd      `cmd:"" help:"Show the counters of a descriptor in a running sidecar."`
-	Reset    resetCmd    `cmd:"" help:"Have a running sidecar forget counters."`
-	Boost    boostCmd    `cmd:"" help:"Multiply limits for a time, in running sidecars."`
-	Status   statusCmd   `cmd:"" help:"Show how a running sidecar is: ready or not, and by which rules."`
-	Health   healthCmd   `cmd:"" help:"Exit with 0 if a running sidecar is ready, for health checks of containers."`
-	Reload   reloadCmd   `cmd:"" help:"Have a running sidecar read its rule files now."`
-	Version  versionCmd  `cmd:"" help:"Say what was built."`
-	Help     helpCmd     `cmd:"" help:"Show the help of a command."`
+	Serve      serveCmd      `cmd:"" help:"Answer Envoy's rate limit requests."`
+	Init       initCmd       `cmd:"" help:"Write rules and an Envoy configuration to start from."`
+	Check      checkCmd      `cmd:"" help:"Validate rule files, offline."`
+	Explain    explainCmd    `cmd:"" help:"Show which rules a request matches, and why others do not."`
+	Diff       diffCmd       `cmd:"" help:"Compare two rule sets, also under recorded traffic."`
+	Simulate   simulateCmd   `cmd:"" help:"Run virtual traffic through limits, offline."`
+	Publish    publishCmd    `cmd:"" help:"Store a folder of rules in Redis, for all replicas at once."`
+	Keys       keysCmd       `cmd:"" help:"Show or delete Weir's keys in Redis."`
+	Top        topCmd        `cmd:"" help:"Show the busiest or most denied keys of a running process."`
+	Get        getCmd        `cmd:"" help:"Show the counters of a descriptor in a running process."`
+	Reset      resetCmd      `cmd:"" help:"Delete counters through a running process."`
+	Boost      boostCmd      `cmd:"" help:"Multiply limits for a time, in running processes."`
+	Status     statusCmd     `cmd:"" help:"Show the state of a running process: ready or not, and its rules."`
+	Health     healthCmd     `cmd:"" help:"Exit with 0 if a running process is ready, for health checks of containers."`
+	Reload     reloadCmd     `cmd:"" help:"Make a running process read its rule files now."`
+	MigrateEnv migrateEnvCmd `cmd:"" help:"Print the flags that an environment of envoyproxy/ratelimit means."`
+	Version    versionCmd    `cmd:"" help:"Show version and build."`
+	Help       helpCmd       `cmd:"" help:"Show the help of a command."`
 
-	Completion completionCmd `cmd:"" help:"Print what makes a shell complete weir's commands and flags."`
+	Completion completionCmd `cmd:"" help:"Print a script that makes your shell complete weir's commands and flags."`
 
-	ShowVersion kong.VersionFlag `name:"version" help:"Say what was built."`
+	ShowVersion kong.VersionFlag `name:"version" help:"Show version and build."`
 }
 
 // streams is where a command reads and writes.
@@ -54,14 +55,19 @@ type streams struct {
 }
 
 func main() {
-	os.Exit(run(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
+	os.Exit(start(context.Background(), os.Args, os.Stdout, os.Stderr))
 }
 
 // run is the process: it executes the command line and returns the exit code.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	return runCommand(ctx, &cli{}, args, stdout, stderr)
+}
+
+// runCommand is run by a grammar that may be prepared.
+func runCommand(ctx context.Context, grammar *cli, args []string, stdout, stderr io.Writer) int {
 	io := streams{out: stdout, err: stderr, in: os.Stdin}
 	helped := false
-	parser, err := newParser(&cli{}, io, func(int) { helped = true })
+	parser, err := newParser(grammar, io, func(int) { helped = true })
 	if err != nil {
 		return report(io.err, err)
 	}
@@ -127,12 +133,16 @@ func commandOf(err error) string {
 // report tells err to the user and returns the exit code that it means.
 func report(w io.Writer, err error) int {
 	var usage *usageError
+	var environment *environmentError
 	switch {
 	case err == nil:
 		return exitOK
 	case errors.Is(err, errTold):
 		return exitFailed
 	case errors.Is(err, errNoAnswer):
+		return exitUsage
+	case errors.As(err, &environment):
+		fmt.Fprintf(w, "weir: %s\n", withoutPasswords(err.Error()))
 		return exitUsage
 	case errors.As(err, &usage):
 		msg := strings.ReplaceAll(withoutPasswords(err.Error()), "\n", "\nweir: ")

@@ -12,7 +12,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/weir-ratelimit/weir/internal/published"
+	"github.com/weir-ratelimit/weir/internal/rules"
 	"github.com/weir-ratelimit/weir/internal/store"
 	"github.com/weir-ratelimit/weir/pkg/reload"
 )
@@ -22,7 +22,7 @@ const publishTimeout = 30 * time.Second
 
 // redisFlags say which Redis a command works on.
 type redisFlags struct {
-	Store          string `env:"WEIR_STORE" required:"" placeholder:"URL" help:"The Redis, as for serve. Give a password by the variable: everybody on the machine can see a command line."`
+	Store          string `env:"WEIR_STORE" required:"" placeholder:"URL" help:"URL of the Redis, as for serve. Pass a password by the variable: everybody on the machine can see a command line."`
 	StoreKeyPrefix string `env:"WEIR_STORE_KEY_PREFIX" default:"weir:" help:"Start of every key in Redis, as for serve."`
 }
 
@@ -32,31 +32,31 @@ type publishCmd struct {
 	Rules string     `placeholder:"PATH" help:"The same, by the name that it has with other commands."`
 	Redis redisFlags `embed:""`
 
-	List     bool        `xor:"what" help:"Show the versions that are kept instead of publishing."`
+	List     bool        `xor:"what" help:"Show the versions in Redis instead of publishing."`
 	Rollback *setVersion `xor:"what" placeholder:"VERSION[:HASH]" help:"Publish the files of this version again, as a new version."`
-	DryRun   bool        `help:"Check, and say what would change, but publish nothing."`
-	Expect   *setVersion `placeholder:"VERSION[:HASH]" help:"Publish only if this version is in force, and has this content; 0 for none. --list shows both. Without the hash only the number is compared, which a Redis that was emptied gives out again."`
-	Stores   []string    `env:"WEIR_PUBLISH_STORES" placeholder:"NAME" help:"Names that the sidecars have as --named-store; a limit with another store is an error. Without it every name is taken, and a sidecar without the store refuses the set."`
-	Author   string      `env:"WEIR_PUBLISH_AUTHOR" placeholder:"NAME" help:"Who publishes; $USER@host if left out."`
-	Keep     int         `env:"WEIR_PUBLISH_KEEP" default:"10" help:"How many versions to keep."`
+	DryRun   bool        `help:"Check and show what would change, but publish nothing."`
+	Expect   *setVersion `placeholder:"VERSION[:HASH]" help:"Publish only if this version, with this content, is in force; 0 for none. --list shows both. Without a hash, publish compares only the number, which repeats after Redis was emptied."`
+	Stores   []string    `env:"WEIR_PUBLISH_STORES" placeholder:"NAME" help:"Names of serve's --named-store: a limit with another store is an error. Without it, any name is allowed, and a process without that store refuses the set."`
+	Author   string      `env:"WEIR_PUBLISH_AUTHOR" placeholder:"NAME" help:"The author; $USER@host by default."`
+	Keep     int         `env:"WEIR_PUBLISH_KEEP" default:"10" help:"How many versions to keep in Redis."`
 
 	Output outputFlags `embed:""`
 }
 
 // Help is shown below the one line of it.
 func (*publishCmd) Help() string {
-	return `Checks a folder of rules and puts it into Redis as one set with a version. Every sidecar that runs with
-serve --rules store takes it, all or nothing, within a second.
+	return `Checks a folder of rules and stores it in Redis as one set with a version. Every process with serve --rules store
+loads it within a second, as a whole or not at all.
 
-The set is the *.yaml and *.yml files that serve would read of that path, up to 8 MiB together, in place of the
-set before. Other files beside them are not published, so a rule must not name one (values_file).
+The set consists of the *.yaml and *.yml files that serve would read from that path, at most 8 MiB together. It
+replaces the set before. Other files are not published, so a rule must not name one (values_file).
 
-If somebody else publishes between the look at Redis and the publication, or --expect names another version
-than the one in force, nothing is published. --dry-run prints the --expect for the set that it compared with: with
-it, what is published is what was looked at. The same files as those in force make no new version.
+Publish refuses if somebody else has published in the meantime, or if --expect names another version than the one in
+force. --dry-run prints the --expect of the set that it compared with; use it to publish exactly what you reviewed.
+Files equal to those in force make no new version.
 
-The exit code is 0 if it was published or is in force already, 1 if it was refused (rules that are wrong, another
-version in force, a Redis that does not answer), 2 if the command line is wrong or the path cannot be read.
+Exit codes: 0 published, or in force already; 1 refused (wrong rules, another version in force, Redis does not
+answer); 2 the command line is wrong, or the path cannot be read.
 
 Examples:
 
@@ -77,7 +77,7 @@ func (c *publishCmd) Run(ctx context.Context, io streams) error {
 		return &usageError{err: fmt.Errorf("--store: %w", err), command: "weir publish"}
 	}
 	defer redis.Close() //nolint:errcheck // everything was answered
-	sets := published.New(redis)
+	sets := rules.NewPublished(redis)
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
 	if c.List {
@@ -102,15 +102,15 @@ func (c *publishCmd) validate() error {
 		return errors.New("give one of a path, --list and --rollback VERSION")
 	case c.Rollback != nil && c.Rollback.Version == 0:
 		return errors.New("--rollback: must be a version from 1 on; --list shows them")
-	case c.Keep < 1 || c.Keep > published.MaxKeep:
-		return fmt.Errorf("--keep: must be between 1 and %d, got %d", published.MaxKeep, c.Keep)
+	case c.Keep < 1 || c.Keep > rules.MaxKeep:
+		return fmt.Errorf("--keep: must be between 1 and %d, got %d", rules.MaxKeep, c.Keep)
 	}
 	c.Path = cmp.Or(c.Path, c.Rules)
 	return nil
 }
 
 // wanted is the set that is to be published: checked, and without a version.
-func (c *publishCmd) wanted(ctx context.Context, io streams, sets *published.Sets) (*published.Set, error) {
+func (c *publishCmd) wanted(ctx context.Context, io streams, sets *rules.Published) (*rules.PublishedSet, error) {
 	read := func() ([]reload.File, error) { return c.read(ctx, io) }
 	if c.Rollback != nil {
 		read = func() ([]reload.File, error) {
@@ -118,9 +118,9 @@ func (c *publishCmd) wanted(ctx context.Context, io streams, sets *published.Set
 			if err != nil {
 				return nil, err
 			}
-			if !c.Rollback.is(&old.Info) {
+			if !c.Rollback.is(&old.PublishedInfo) {
 				return nil, fmt.Errorf("not published: version %d has other content (%s) than expected (%s): Redis was emptied or "+
-					"restored since; --list shows what there is", old.Version, mark(&old.Info), c.Rollback)
+					"restored since; --list shows what there is", old.Version, mark(&old.PublishedInfo), c.Rollback)
 			}
 			return old.Files, c.publishable(io, old.Named())
 		}
@@ -129,7 +129,7 @@ func (c *publishCmd) wanted(ctx context.Context, io streams, sets *published.Set
 	if err != nil {
 		return nil, err
 	}
-	set, err := published.NewSet(files, cmp.Or(c.Author, defaultAuthor()), time.Now())
+	set, err := rules.NewPublishedSet(files, cmp.Or(c.Author, defaultAuthor()), time.Now())
 	if err != nil {
 		return nil, err
 	}
@@ -166,9 +166,9 @@ func (c *publishCmd) publishable(io streams, files []reload.File) error {
 	return err
 }
 
-// compileQuietly does again what a sidecar will: the files under the names that they have in Redis, with nothing beside
+// compileQuietly compiles the files as a process will: under the names that they have in Redis, with nothing beside
 // them. Warnings were told.
-func (c *publishCmd) compileQuietly(io streams, set *published.Set) error {
+func (c *publishCmd) compileQuietly(io streams, set *rules.PublishedSet) error {
 	var again bytes.Buffer
 	err := c.publishable(streams{out: io.out, err: &again}, set.Named())
 	if err != nil {
@@ -188,7 +188,7 @@ func defaultAuthor() string {
 
 // publication is what --json prints.
 type publication struct {
-	published.Info
+	rules.PublishedInfo
 
 	Result   string `json:"result"`   // published, unchanged or dry_run
 	Previous uint64 `json:"previous"` // the version that was in force; 0: none
@@ -201,24 +201,24 @@ type publication struct {
 	path string // that is published; empty for a roll back
 }
 
-func (c *publishCmd) publish(ctx context.Context, io streams, sets *published.Sets, set *published.Set) error {
+func (c *publishCmd) publish(ctx context.Context, io streams, sets *rules.Published, set *rules.PublishedSet) error {
 	before, err := sets.Current(ctx)
-	damaged, isDamaged := errors.AsType[*published.DamagedError](err)
+	damaged, isDamaged := errors.AsType[*rules.DamagedError](err)
 	switch {
-	case errors.Is(err, published.ErrNothing):
-		before, err = &published.Set{}, nil
+	case errors.Is(err, rules.ErrNothingPublished):
+		before, err = &rules.PublishedSet{}, nil
 	case isDamaged: // it can be replaced
 		fmt.Fprintf(io.err, "warning: %s\n", err)
-		before, err = &published.Set{Info: damaged.Info}, nil
+		before, err = &rules.PublishedSet{PublishedInfo: damaged.Info}, nil
 	}
 	if err != nil {
 		return err
 	}
-	if c.Expect != nil && !c.Expect.is(&before.Info) {
-		return &published.ConflictError{Saw: published.Info{Version: c.Expect.Version, Hash: c.Expect.Hash}, Now: before.Info}
+	if c.Expect != nil && !c.Expect.is(&before.PublishedInfo) {
+		return &rules.ConflictError{Saw: rules.PublishedInfo{Version: c.Expect.Version, Hash: c.Expect.Hash}, Now: before.PublishedInfo}
 	}
 	p := &publication{Previous: before.Version, PreviousHash: before.Hash, path: c.Path}
-	p.Added, p.Changed, p.Removed = published.Diff(before.Files, set.Files)
+	p.Added, p.Changed, p.Removed = rules.DiffFiles(before.Files, set.Files)
 	switch {
 	case before.Version != 0 && before.Hash == set.Hash && !isDamaged:
 		p.Result, set = "unchanged", before
@@ -226,11 +226,11 @@ func (c *publishCmd) publish(ctx context.Context, io streams, sets *published.Se
 		p.Result = "dry_run"
 	default:
 		p.Result = "published"
-		if err := sets.Publish(ctx, set, before.Info, c.Keep); err != nil {
+		if err := sets.Publish(ctx, set, before.PublishedInfo, c.Keep); err != nil {
 			return err
 		}
 	}
-	p.Info = set.Info
+	p.PublishedInfo = set.PublishedInfo
 	if c.Output.json() {
 		return printJSON(io, p)
 	}
@@ -241,7 +241,7 @@ func (c *publishCmd) publish(ctx context.Context, io streams, sets *published.Se
 // print tells it to people.
 func (p *publication) print(io streams) {
 	of := fmt.Sprintf("%s, %s, hash %s, by %s", count(p.Files, "file"), count(p.Bytes, "byte"), reload.ShortHash(p.Hash), printable(p.Author))
-	before := published.Info{Version: p.Previous, Hash: p.PreviousHash}
+	before := rules.PublishedInfo{Version: p.Previous, Hash: p.PreviousHash}
 	was := "nothing was in force"
 	if p.Previous > 0 {
 		was = fmt.Sprintf("version %d was in force", p.Previous)
@@ -271,14 +271,14 @@ func (p *publication) print(io streams) {
 	}
 }
 
-func (c *publishCmd) list(ctx context.Context, io streams, sets *published.Sets) error {
+func (c *publishCmd) list(ctx context.Context, io streams, sets *rules.Published) error {
 	infos, err := sets.List(ctx)
 	if err != nil {
 		return err
 	}
 	if c.Output.json() {
 		if infos == nil {
-			infos = []published.Info{}
+			infos = []rules.PublishedInfo{}
 		}
 		return printJSON(io, infos)
 	}

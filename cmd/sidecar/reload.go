@@ -21,11 +21,11 @@ type reloadCmd struct {
 
 // Help is shown below the one line of it.
 func (*reloadCmd) Help() string {
-	return `Has one running sidecar read its rule files at once, as SIGHUP does. It sees changes by itself within seconds: this is for
-those who do not want to wait, or want to know what became of it. A sidecar with --http-token-file wants the token.
+	return `Makes one running process read its rule files at once, as SIGHUP does. Weir sees changes by itself within seconds; use
+this if you do not want to wait, or want to see the result. With --http-token-file it requires the token.
 
-The exit code is 0 if the files as they are now are live, 1 if they were refused (the rules of before stay) or nothing
-answers, 2 if the command line is wrong.
+Exit codes: 0 the current files are live, 1 they were refused (the rules before them stay) or no answer, 2 the
+command line is wrong.
 
 Examples:
 
@@ -64,7 +64,7 @@ func (c *reloadCmd) Run(ctx context.Context, io streams) error {
 	if refused != nil {
 		if !c.Output.json() {
 			printErrors(io.err, said.Errors, len(said.Errors))
-			fmt.Fprintln(io.err, "refused; the rules of before stay")
+			fmt.Fprintln(io.err, "refused; the rules before them stay")
 		}
 		return errTold
 	}

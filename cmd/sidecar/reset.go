@@ -22,11 +22,11 @@ type resetCmd struct {
 
 // Help is shown below the one line of it.
 func (*resetCmd) Help() string {
-	return `Has a running sidecar forget the counters of a descriptor: those limits start anew. With Redis that is so for
-all sidecars, within a second also where a denial is known or permits are on lease. It cannot be undone, and
-is in the sidecar's log. A sidecar with --http-token-file wants the token.
+	return `Deletes the counters of a descriptor: those limits are fully available again. With Redis this holds for every
+replica, within a second also where a denial is cached or permits are leased. It cannot be undone, and the process
+logs it. With --http-token-file it requires the token.
 
-The exit code is 0 if they are forgotten (also if there was nothing), 1 if not, 2 if the command line is wrong.
+Exit codes: 0 deleted (even if there was nothing), 1 not deleted, 2 the command line is wrong.
 
 Examples:
 
@@ -56,7 +56,7 @@ func (c *resetCmd) Run(ctx context.Context, io streams) error {
 	for _, counter := range done.Counters {
 		was := ""
 		if !counter.Existed {
-			was = " (it was as new)"
+			was = " (it was empty)"
 		}
 		fmt.Fprintf(io.out, "reset %s%s\n", counter.Key, was)
 	}

@@ -58,7 +58,7 @@ func TestRunningSidecar(t *testing.T) {
 	say("status --json", exitOK, `"ready": true`, `^$`)
 	say("reload", exitOK, `^reloaded: rules [0-9a-f]{12} are live since .*\n$`, `^$`)
 	write("domain: shop\ndescriptors: [{kay: client}]\n")
-	say("reload", exitFailed, `^$`, `^.*rules.yaml:2:16: kay is not a field of a descriptor; did you mean key\?\nrefused; the rules of before stay\n$`)
+	say("reload", exitFailed, `^$`, `^.*rules.yaml:2:16: kay is not a field of a descriptor; did you mean key\?\nrefused; the rules before them stay\n$`)
 	say("reload --json", exitFailed, `"result": "refused"`, `^$`)
 	say("status", exitOK, `(?s)^state +ready\n.*\nrefused +newer rules, at .*: 1 error\n.*rules.yaml:2:16: kay`, `^$`)
 	say("health", exitOK, `^ready\n`, `^$`)

@@ -14,7 +14,6 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/weir-ratelimit/weir/internal/app"
-	"github.com/weir-ratelimit/weir/internal/gcpace"
 	"github.com/weir-ratelimit/weir/internal/logging"
 	"github.com/weir-ratelimit/weir/internal/rules"
 )
@@ -44,6 +43,10 @@ type serveCmd struct {
 	LogLevel  string `group:"log" env:"WEIR_LOG_LEVEL" default:"info" enum:"debug,info,warn,error" help:"Least important level to log: debug, info, warn or error."`
 	LogFormat string `group:"log" env:"WEIR_LOG_FORMAT" default:"text" enum:"text,json" help:"text or json."`
 
+	// Remarks are logged at the start. Origins are the variables of envoyproxy/ratelimit from which flags come.
+	Remarks []string            `kong:"-"`
+	Origins map[string][]string `kong:"-"`
+
 	PrintConfig bool `help:"Print the value of every flag and where it comes from, without passwords, and end."`
 }
 
@@ -70,6 +73,9 @@ func (c *serveCmd) Run(ctx context.Context, io streams, command *kong.Context) e
 		}
 	}
 	if err := c.validate(&o); err != nil {
+		if c.Origins != nil {
+			return &environmentError{withOrigins(err, c.Origins)}
+		}
 		return &usageError{err: err, command: "weir serve"}
 	}
 	if c.PrintConfig {
@@ -92,8 +98,11 @@ func (c *serveCmd) Run(ctx context.Context, io streams, command *kong.Context) e
 		now := log.Stats()
 		return app.LogStats{FullBuffer: now.FullBuffer, NotWritten: now.NotWritten}
 	}
+	for _, remark := range c.Remarks {
+		o.Log.LogAttrs(ctx, slog.LevelWarn, "a variable of envoyproxy/ratelimit", slog.String("remark", remark))
+	}
 	if err = endInTime(ctx, &o, func() error { return serve(ctx, o, hangup) }); err != nil {
-		report(log, err)
+		report(log, withOrigins(err, c.Origins))
 		err = errTold
 	}
 	log.Close()
@@ -118,7 +127,7 @@ func endInTime(ctx context.Context, o *app.Options, f func() error) error {
 
 // serve is the App from its start to its end.
 func serve(ctx context.Context, o app.Options, hangup <-chan os.Signal) error {
-	pace, err := gcpace.Start()
+	pace, err := app.StartGCPace()
 	if err != nil {
 		o.Log.LogAttrs(ctx, slog.LevelWarn, "the container's memory limit cannot be read, GOMEMLIMIT is not set", slog.String("error", err.Error()))
 	}
@@ -136,7 +145,7 @@ func serve(ctx context.Context, o app.Options, hangup <-chan os.Signal) error {
 
 // validate checks the options, and that the rules' paths are there unless the start may be without rules.
 func (c *serveCmd) validate(o *app.Options) error {
-	if err := o.Check(); err != nil || o.AllowEmptyRules {
+	if err := o.Check(); err != nil || o.AllowEmptyRules || o.RulesEveryFile {
 		return err
 	}
 	paths := slices.DeleteFunc(slices.Clone(o.Rules), app.IsNoPath)

@@ -10,14 +10,14 @@ import (
 	"github.com/weir-ratelimit/weir/internal/adminapi"
 )
 
-// serverFlags say which running sidecar a command asks, and who asks.
+// serverFlags name the running process that a command asks, and hold the caller's credentials.
 type serverFlags struct {
-	Server     string        `env:"WEIR_SERVER" placeholder:"ADDR" help:"The sidecar's --http-addr: http://host:port, https://host:port, host:port or unix:PATH. If left out, what WEIR_HTTP_ADDR says, as for serve, else http://127.0.0.1:8080."`
-	TokenFile  string        `env:"WEIR_TOKEN_FILE" placeholder:"FILE" help:"File with the token that the sidecar has as --http-token-file."`
-	ServerCA   string        `name:"server-ca" env:"WEIR_SERVER_CA" placeholder:"FILE" help:"Authorities of the sidecar's certificate, in PEM; the system's if left out."`
-	ServerCert string        `env:"WEIR_SERVER_CERT" placeholder:"FILE" help:"Certificate of our own, for a sidecar with --http-tls-client-ca."`
+	Server     string        `env:"WEIR_SERVER" placeholder:"ADDR" help:"The --http-addr of the process: http://host:port, https://host:port, host:port or unix:PATH. Default: the value of WEIR_HTTP_ADDR, as for serve, else http://127.0.0.1:8080."`
+	TokenFile  string        `env:"WEIR_TOKEN_FILE" placeholder:"FILE" help:"File with the token of serve's --http-token-file."`
+	ServerCA   string        `name:"server-ca" env:"WEIR_SERVER_CA" placeholder:"FILE" help:"Authorities of the server's certificate, in PEM; the system's by default."`
+	ServerCert string        `env:"WEIR_SERVER_CERT" placeholder:"FILE" help:"Client certificate, for serve's --http-tls-client-ca."`
 	ServerKey  string        `env:"WEIR_SERVER_KEY" placeholder:"FILE" help:"Its key."`
-	Timeout    time.Duration `env:"WEIR_SERVER_TIMEOUT" default:"10s" help:"Longest wait for the sidecar's answer."`
+	Timeout    time.Duration `env:"WEIR_SERVER_TIMEOUT" default:"10s" help:"Longest wait for an answer."`
 }
 
 // client does not connect. An error is of the command line.

@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/weir-ratelimit/weir/internal/published"
+	"github.com/weir-ratelimit/weir/internal/rules"
 	"github.com/weir-ratelimit/weir/pkg/reload"
 )
 
@@ -40,12 +40,12 @@ func (v *setVersion) String() string {
 }
 
 // is says whether that is the set.
-func (v *setVersion) is(of *published.Info) bool {
+func (v *setVersion) is(of *rules.PublishedInfo) bool {
 	return v.Version == of.Version && strings.HasPrefix(of.Hash, v.Hash)
 }
 
 // mark is the set as a setVersion: 0 if there is none.
-func mark(of *published.Info) string {
+func mark(of *rules.PublishedInfo) string {
 	v := setVersion{Version: of.Version}
 	if of.Version > 0 {
 		v.Hash = reload.ShortHash(of.Hash)

@@ -21,14 +21,14 @@ import (
 // simulateCmd is `weir simulate`.
 type simulateCmd struct {
 	Paths     []string      `arg:"" optional:"" name:"path" help:"Rule files, and directories of them; - for stdin."`
-	Rules     []string      `placeholder:"PATH" help:"The same, by the name that it has with other commands."`
-	Limit     string        `placeholder:"LIMIT" help:"One limit as it stands below rate_limit, instead of rule files."`
+	Rules     []string      `placeholder:"PATH" help:"The same as the argument, for habit: other commands have this flag."`
+	Limit     string        `placeholder:"LIMIT" help:"One limit as written below rate_limit, instead of rule files."`
 	Rule      string        `hidden:"" help:"What --rules and --limit were called, in one."`
-	Stores    []string      `placeholder:"NAME" help:"Names that serve has as --named-store; a limit with another store is an error. Without it every name is taken."`
+	Stores    []string      `placeholder:"NAME" help:"Names of serve's --named-store: a limit with another store is an error. Without it, any name is allowed."`
 	Traffic   string        `required:"" placeholder:"TRAFFIC" help:"constant:100/s, poisson:100/s, burst:50x10s, step:10/s,100/s@10s, FILE.csv, or a log of requests."`
-	For       time.Duration `placeholder:"30s" help:"How long the traffic lasts; 30s, or a file's last request, if left out."`
-	Algorithm []string      `placeholder:"NAME" help:"Put each limit under these algorithms instead of its own; all for every one."`
-	Duration  time.Duration `default:"100ms" help:"How long a request takes, which matters to concurrency."`
+	For       time.Duration `placeholder:"30s" help:"How long the traffic lasts. Default: 30s, or until a file's last request."`
+	Algorithm []string      `placeholder:"NAME" help:"Use these algorithms in place of each limit's own; all for every one."`
+	Duration  time.Duration `default:"100ms" help:"How long a request takes, for concurrency limits."`
 	Seed      uint64        `default:"1" help:"Equal seeds make equal traffic."`
 	SVG       string        `name:"svg" placeholder:"FILE" help:"Draw the limits side by side."`
 	CSV       string        `name:"csv" placeholder:"FILE" help:"Write what was offered, admitted and denied over time."`
@@ -57,8 +57,7 @@ Worst window is the most that one key was admitted in any window as long as the 
 that can come to with any traffic. Lockout is the longest time in which requests of one key came and all
 were denied. Requests that wait count as admitted when they go on.
 
-The exit code is 0 if it was simulated, 1 if a rule or a traffic file is wrong, 2 if the command line is or a file
-cannot be read.
+Exit codes: 0 simulated, 1 a rule or a traffic file is wrong, 2 the command line is wrong or a file cannot be read.
 
 Examples:
 

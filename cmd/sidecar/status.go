@@ -19,16 +19,16 @@ type statusCmd struct {
 
 // Help is shown below the one line of it.
 func (*statusCmd) Help() string {
-	return `Shows of one running sidecar whether it is ready, what it is built from, what counters are kept in, which rules are live,
-and what is wrong with newer ones.
+	return `Shows the state of one running process: whether it is ready, its version, its store, the rules that are live, and the
+errors of newer rules that it refused.
 
-The exit code is 0 if it answers, ready or not (weir health tells by its exit code), 1 if it does not, 2 if the
-command line is wrong.
+Exit codes: 0 it answers, ready or not (the exit code of weir health tells which), 1 no answer, 2 the command line is
+wrong.
 
 Examples:
 
     weir status
-    weir status --server http://sidecar-3:8080 --format json`
+    weir status --server http://weir-3:8080 --format json`
 }
 
 // Run prints the status.
@@ -81,6 +81,21 @@ func printStatus(w io.Writer, s *adminapi.Status) {
 		line("published", "version %d is live, %d is the newest", p.Version, p.Newest)
 		if p.Error != "" {
 			line("", "%s", p.Error)
+		}
+	}
+	if x := r.XDS; x != nil {
+		connected := "connected"
+		if !x.Connected {
+			connected = "not connected"
+		}
+		line("xds", "%s, %s, version %s: %s", x.Server, connected, x.Version, count(x.Domains, "domain"))
+		if x.Error != "" {
+			line("", "%s", x.Error)
+		}
+		if x.FindingCount > 0 {
+			line("", "%s of the newest answer not used, the last good rules stay: %s", count(x.RefusedDomains, "domain"),
+				count(x.FindingCount, "finding"))
+			printErrors(w, x.Findings, x.FindingCount)
 		}
 	}
 	if len(r.Errors) > 0 {

@@ -24,21 +24,21 @@ type topCmd struct {
 
 	Domain string `placeholder:"NAME" help:"Only keys of this domain."`
 	Rule   string `placeholder:"PATH" help:"Only keys of this rule: its path, as GET /rules shows it, such as api_key > path=/checkout*."`
-	By     string `default:"hits" enum:"hits,denied" help:"hits for the busiest first, denied for those that are denied most."`
-	N      int    `name:"number" short:"n" default:"20" help:"How many, at most 1000."`
+	By     string `default:"hits" enum:"hits,denied" help:"Order: hits (busiest first) or denied (most denied first)."`
+	N      int    `name:"number" short:"n" default:"20" help:"How many keys to show, at most 1000."`
 
 	Output outputFlags   `embed:""`
-	Watch  bool          `help:"Show them again and again, until Ctrl-C."`
-	Every  time.Duration `default:"2s" help:"How often, with --watch."`
+	Watch  bool          `help:"Repeat until Ctrl-C."`
+	Every  time.Duration `default:"2s" help:"Interval of --watch."`
 }
 
 // Help is shown below the one line of it.
 func (*topCmd) Help() string {
-	return `Shows the keys that one running sidecar saw most in the last one to two minutes. HITS is the sum of what requests cost, DENIED what
-a limit did not let pass, shadow and quota mode included, SHARE the key's part of all hits of its rule, or of its denied ones with
---by denied. A count that is not exact is shown as a range; see --top-keys of serve.
+	return `Shows the busiest keys of one running process in the last one to two minutes. HITS is the sum of the requests' costs.
+DENIED is the part that exceeded the limit, also in shadow and quota mode. SHARE is the key's share of all hits of its
+rule, or of its denied hits with --by denied. A count that is not exact is a range; see --top-keys of serve.
 
-The exit code is 0 if they were shown, also if there are none, 1 if the sidecar does not answer, 2 if the command line is wrong.
+Exit codes: 0 shown, even if there are none; 1 no answer; 2 the command line is wrong.
 
 Examples:
 
@@ -112,7 +112,7 @@ func (c *topCmd) show(ctx context.Context, w io.Writer, client *adminapi.Client)
 	var found adminapi.TopKeys
 	if err := client.Get(ctx, "/top", query, &found); err != nil {
 		if said := (*adminapi.StatusError)(nil); errors.As(err, &said) && said.Status == http.StatusNotFound {
-			return fmt.Errorf("%w; a sidecar older than this command has no top keys at all", err)
+			return fmt.Errorf("%w; a process older than this command has no top keys", err)
 		}
 		return err
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
 
-// variablePrefix is that of every variable that sidecar reads for its own flags.
+// variablePrefix begins every variable that sets a flag.
 const variablePrefix = "WEIR_"
 
 // maxTypo is in how many characters a variable may differ from a known one to be taken for that one, misspelled.
@@ -30,7 +30,7 @@ var (
 	ofPort    = regexp.MustCompile(`^WEIR_([A-Z0-9_]+_)?PORT=(tcp|udp|sctp)://`)
 )
 
-// unknownVariable is one that looks as if it were for sidecar, and that no flag has.
+// unknownVariable looks like a variable of Weir, but sets no flag.
 type unknownVariable struct {
 	name string
 	near string // a known one that it is like; empty if there is none
@@ -91,7 +91,7 @@ func checkVariables(command *kong.Context) error {
 	return nil
 }
 
-// warnVariables logs variables that look as if they were for sidecar, and do nothing.
+// warnVariables logs variables that look like Weir's but do nothing.
 func warnVariables(ctx context.Context, log *slog.Logger) {
 	parser, err := newParser(&cli{}, streams{out: io.Discard, err: io.Discard}, func(int) {})
 	if err != nil {

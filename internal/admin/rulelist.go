@@ -10,7 +10,6 @@ import (
 	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/offline"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
-	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
 // Bounds of a page of rules.
@@ -157,15 +156,8 @@ func inWords(l *descriptors.Limit) string {
 
 func (h *handler) list(r *descriptors.Rule, inForce boosted) listedRule {
 	shown := listedRule{
-		Domain: r.Domain, Path: r.Path, Source: r.Source, Mode: "enforce", Unlimited: r.Unlimited,
+		Domain: r.Domain, Path: r.Path, Source: r.Source, Mode: r.Mode.String(), Unlimited: r.Unlimited,
 		Owner: r.Owner, Description: r.Description, Limits: []listedLimit{},
-	}
-	switch r.Mode {
-	case limiter.Shadow:
-		shown.Mode = "shadow"
-	case limiter.Quota:
-		shown.Mode = "quota"
-	default:
 	}
 	for _, l := range r.Limits {
 		limit := listedLimit{Name: l.Name, Text: inWords(l), BoostedKeys: inForce.keys[l]}

@@ -20,6 +20,30 @@ type RulesStatus struct {
 	WarningCount int      `json:"warning_count,omitempty"`
 	// Published is nil where no rules come from Redis.
 	Published *PublishedStatus `json:"published,omitempty"`
+	// XDS is nil where no rules come by xDS.
+	XDS *XDSStatus `json:"xds,omitempty"`
+}
+
+// XDSStatus is the state of the rules that a control plane sends by xDS.
+type XDSStatus struct {
+	Server    string `json:"server"` // xds://host:port
+	Connected bool   `json:"connected"`
+	// Error is why there is no connection.
+	Error string `json:"error,omitempty"`
+	// Version is of the answer that was accepted last, and Domains how many domains it and those before left in use.
+	Version string `json:"version"`
+	Domains int    `json:"domains"`
+	// ReceivedAt is when the newest answer came.
+	ReceivedAt time.Time `json:"received_at,omitzero"`
+	// RefusedDomains is how many domains of the newest answer are not used: the last good rules of each stay. Findings say
+	// why: the first 100 of FindingCount.
+	RefusedDomains int      `json:"refused_domains,omitempty"`
+	Findings       []string `json:"findings,omitempty"`
+	FindingCount   int      `json:"finding_count,omitempty"`
+	// Connections, Accepted and Refused count streams and answers since the start.
+	Connections uint64 `json:"connections"`
+	Accepted    uint64 `json:"accepted"`
+	Refused     uint64 `json:"refused"`
 }
 
 // PublishedStatus is the state of the rules that are published in Redis.

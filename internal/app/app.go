@@ -17,7 +17,9 @@ import (
 	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/decisionlog"
 	"github.com/weir-ratelimit/weir/internal/metrics"
+	"github.com/weir-ratelimit/weir/internal/rls"
 	"github.com/weir-ratelimit/weir/internal/rules"
+	"github.com/weir-ratelimit/weir/internal/rules/xds"
 	"github.com/weir-ratelimit/weir/internal/store"
 	"github.com/weir-ratelimit/weir/internal/telemetry"
 	"github.com/weir-ratelimit/weir/internal/topkeys"
@@ -44,6 +46,7 @@ type App struct {
 	metrics     *metrics.Metrics
 	boosts      *boosts.Board
 	rules       *rules.Rules
+	xds         *xds.Source // nil without --rules xds
 	telemetry   *telemetry.Telemetry
 	redis       *store.Redis // the connections of --store; nil for memory
 	store       *store.Store
@@ -52,12 +55,17 @@ type App struct {
 	decider     *decide.Decider
 
 	health                     *healthServer
+	service                    *rls.Service
+	interceptor                *interceptor
+	storeWell                  wellOnce
 	grpc                       *grpc.Server
 	http                       *http.Server
 	clients                    *clients
 	grpcHandshakes             *handshakes
 	httpHandshakes             *handshakes
 	grpcListener, httpListener net.Listener // httpListener is nil without HTTP
+
+	extra []*extraServer
 
 	stopping atomic.Bool
 	closed   func() error // closes all parts, once
@@ -98,7 +106,8 @@ func New(ctx context.Context, o Options) (*App, error) {
 	a.showProcess()
 	for _, open := range []func(context.Context) error{
 		a.openTop, a.openRedis, a.openBoosts, a.openRules, a.openTelemetry, a.openStore, a.openDecisionLog, a.openDecider,
-		a.openStatsd, a.openGRPC, a.openHTTP, a.listen,
+		a.openStatsd, a.openGRPC, a.openHTTP, a.openExtra,
+		a.openHealthcheck, a.listen,
 	} {
 		if err := open(ctx); err != nil {
 			return nil, errors.Join(err, a.Close())

@@ -3,8 +3,8 @@ package app
 import (
 	"context"
 
+	"github.com/weir-ratelimit/weir/internal/admin"
 	"github.com/weir-ratelimit/weir/internal/boosts"
-	"github.com/weir-ratelimit/weir/internal/counters"
 	"github.com/weir-ratelimit/weir/internal/metrics"
 	"github.com/weir-ratelimit/weir/internal/store"
 )
@@ -33,8 +33,8 @@ func (a *App) openBoosts(context.Context) error {
 }
 
 // counters reads and resets the counters of the store.
-func (a *App) counters() *counters.Counters {
-	o := counters.Options{
+func (a *App) counters() *admin.Counters {
+	o := admin.CountersOptions{
 		Rules: a.rules.Set, Store: a.store.Counters, Boosted: a.boosts.Of, Reset: a.store.Reset, KeyOf: a.store.KeyOf,
 	}
 	if a.store.Denials != nil {
@@ -43,5 +43,5 @@ func (a *App) counters() *counters.Counters {
 	if a.store.Leases != nil {
 		o.Leased = a.store.Leases.Permits
 	}
-	return counters.New(o)
+	return admin.NewCounters(o)
 }

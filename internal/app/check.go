@@ -37,6 +37,7 @@ func (o *Options) Check() error {
 	o.HeaderOptions.check(&c)
 	o.DecisionLogOptions.check(&c)
 	o.MetricsOptions.check(&c)
+	o.OTelOptions.check(&c)
 	o.StopOptions.check(&c)
 	c.count("--top-keys", o.TopKeys, 0, topkeys.MaxPerRule)
 	return errors.Join(c.errs...)
@@ -47,6 +48,7 @@ func (o *RulesOptions) check(c *checker, storeURL string) {
 	c.check(!slices.Contains(o.Rules, rulesStore) || storeURL != store.Memory, "--rules",
 		"%s is the rules in Redis: it needs --store redis://...; write ./%s for a directory of that name", rulesStore, rulesStore)
 	c.between("--rules-poll", o.RulesPoll, 100*time.Millisecond, time.Hour)
+	c.check(!strings.ContainsAny(o.RulesPrefix, "/\\"), "--rules-prefix", "must be a name without slashes, got %q", o.RulesPrefix)
 	c.between("--rules-settle", o.RulesSettle, time.Millisecond, 10*time.Second)
 }
 
@@ -97,6 +99,9 @@ func (o *ListenOptions) check(c *checker) {
 	if o.HTTPAddr != "" {
 		c.addr("--http-addr", o.HTTPAddr)
 	}
+	if o.DebugAddr != "" {
+		c.addr("--debug-addr", o.DebugAddr)
+	}
 	_, err := o.socketMode()
 	c.check(err == nil, "--socket-mode", "must be an octal number from 0 to 0777, got %q", o.SocketMode)
 }
@@ -125,7 +130,7 @@ func (o *GRPCOptions) check(c *checker) {
 	c.between("--grpc-keepalive-timeout", o.GRPCKeepaliveTimeout, time.Second, time.Hour)
 	c.count("--max-held", o.MaxHeld, 1, 10_000_000)
 	c.count("--max-descriptors", o.MaxDescriptors, 1, 10_000)
-	c.count("--max-entries", o.MaxEntries, 1, 1_000)
+	c.count("--max-entries", o.MaxEntries, 1, 10_000)
 	c.count("--max-counters", o.MaxCounters, 1, 1_000_000)
 }
 
@@ -154,6 +159,10 @@ func (o *DecisionLogOptions) check(c *checker) {
 func (o *MetricsOptions) check(c *checker) {
 	c.count("--metrics-max-rules", o.MetricsMaxRules, 0, 1_000_000)
 	c.check(o.NearLimitRatio >= 0 && o.NearLimitRatio <= 1, "--near-limit-ratio", "must be between 0 and 1, got %v", o.NearLimitRatio)
+	if o.MetricsAddr != "" {
+		c.addr("--metrics-addr", o.MetricsAddr)
+		c.check(metricsPath.MatchString(o.MetricsPath), "--metrics-path", "must be a path such as /metrics, got %q", o.MetricsPath)
+	}
 	c.check(o.StatsdAddr != "" || len(o.StatsdTags) == 0, "--statsd-tag", "needs --statsd-addr")
 	if o.StatsdAddr == "" {
 		return
@@ -163,6 +172,16 @@ func (o *MetricsOptions) check(c *checker) {
 		for line := range strings.SplitSeq(err.Error(), "\n") { // which begins with the end of the flag's name
 			c.errs = append(c.errs, errors.New("--statsd-"+line))
 		}
+	}
+}
+
+// metricsPath is a path without patterns.
+var metricsPath = regexp.MustCompile("^/[A-Za-z0-9._~/-]*$")
+
+func (o *OTelOptions) check(c *checker) {
+	if o.OTelTraces || o.OTelMetrics {
+		c.check(o.OTelProtocol == "" || o.OTelProtocol == "grpc" || o.OTelProtocol == "http", "--otel-protocol",
+			"must be grpc or http, got %q", o.OTelProtocol)
 	}
 }
 

@@ -48,6 +48,7 @@ func (a *App) openGRPC(context.Context) error {
 	if err != nil {
 		return err
 	}
+	a.service = service
 	config, err := a.o.grpcTLS().config() //nolint:contextcheck // a handshake has its own
 	if err != nil {
 		return err
@@ -56,6 +57,7 @@ func (a *App) openGRPC(context.Context) error {
 	if config != nil {
 		secure = watchedTLS{credentials.NewTLS(config), a.grpcHandshakes}
 	}
+	a.interceptor = &interceptor{metrics: a.metrics, log: a.o.Log}
 	a.grpc = newGRPC(&a.o, service, a.health, a.metrics, secure, a.telemetry.ServerOptions()...)
 	a.add("gRPC server", func(context.Context) error { return a.grpc.Serve(a.grpcListener) }, func() error {
 		a.grpc.Stop() // perhaps again; it has workers before it serves

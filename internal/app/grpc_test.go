@@ -110,7 +110,7 @@ func TestMostStreams(t *testing.T) {
 	}
 }
 
-// A connection is asked to end at its age, and its client connects anew.
+// A connection is asked to end at its age, and its client connects again.
 func TestConnectionAge(t *testing.T) {
 	t.Parallel()
 	o := options(t, rulesOf("100"))

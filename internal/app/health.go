@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// healthServer is grpc.health.v1 for the server as a whole, "", and for the service. Unlike a health.Server it
+// healthServer is grpc.health.v1 for the server as a whole, "", and for the service, by both of its names. Unlike a health.Server it
 // can end the streams of those who watch it, which a graceful stop would otherwise wait for in vain.
 type healthServer struct {
 	*health.Server
@@ -20,6 +20,9 @@ type healthServer struct {
 	watched context.Context //nolint:containedctx // ends all watches, which have contexts of their own
 	end     context.CancelFunc
 }
+
+// ratelimitService is what envoyproxy/ratelimit calls the service in health checks.
+const ratelimitService = "ratelimit"
 
 // maxWatches bounds those who watch, each a stream that does not end by itself. Envoy asks instead.
 const maxWatches = 1000
@@ -34,7 +37,7 @@ func newHealth() *healthServer {
 
 // set changes the answer, unless Shutdown was called.
 func (h *healthServer) set(to healthpb.HealthCheckResponse_ServingStatus) {
-	for _, name := range []string{"", pb.RateLimitService_ServiceDesc.ServiceName} {
+	for _, name := range []string{"", pb.RateLimitService_ServiceDesc.ServiceName, ratelimitService} {
 		h.SetServingStatus(name, to)
 	}
 }

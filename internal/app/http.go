@@ -31,11 +31,18 @@ func (a *App) openHTTP(ctx context.Context) error {
 		Boosts:      a.boosts,
 		Metrics:     a.metrics.Handler(),
 		Build:       a.o.Build,
+		Healthcheck: a.healthcheck,
 		Pprof:       a.o.Pprof,
 		Log:         a.o.Log,
 		ClientCerts: a.o.HTTPTLSClientCA != "",
 		Open:        a.o.HTTPOpen,
 		Hosts:       a.o.HTTPHosts,
+	}
+	if a.o.HTTPJSON {
+		o.DecideGuarded = a.o.GRPCTLSClientCA != ""
+		o.DecideJSON = func(ctx context.Context, body []byte) (answer []byte, isOver bool, err error) {
+			return a.service.DecideJSON(ctx, body, a.interceptor.unary)
+		}
 	}
 	if a.top != nil {
 		o.Top = a.top.Keys

@@ -26,8 +26,8 @@ func (a *App) listen(ctx context.Context) error {
 	}
 	a.grpcListener = a.clients.grpc.Listen(a.grpcListener, a.o.GRPCTLSCert != "") //nolint:contextcheck // it outlives ctx
 	a.add("gRPC address", nil, func() error { return closeListener(a.grpcListener) })
-	if a.o.HTTPAddr == "" {
-		return nil
+	if err := a.listenExtra(ctx, mode); err != nil || a.o.HTTPAddr == "" {
+		return err
 	}
 	if a.httpListener, err = listen(ctx, "--http-addr", a.o.HTTPAddr, mode); err != nil {
 		return err

@@ -54,6 +54,7 @@ type RulesOptions struct {
 	RulesSettle     time.Duration `env:"WEIR_RULES_SETTLE" default:"50ms" help:"How long changed files must stay the same before they are loaded; raise it where they are written slowly."`
 	LenientRules    bool          `env:"WEIR_LENIENT_RULES" help:"Load what envoyproxy/ratelimit tolerates in rules (a descriptor twice, unknown replaces, fields at the wrong level): a finding, not an error."`
 	RulesEveryFile  bool          `env:"WEIR_RULES_EVERY_FILE" help:"Read every regular file of a rules directory, whatever its name, as envoyproxy/ratelimit does; a directory that is missing or empty has no rules."`
+	RulesPrefix     string        `env:"WEIR_RULES_PREFIX" placeholder:"NAME" help:"Of a rules directory, read only the files below NAME/ and those whose names begin with NAME and a dot, as envoyproxy/ratelimit does with RUNTIME_APPDIRECTORY."`
 }
 
 // XDSOptions are of the server that sends rules by xDS, such as Envoy Gateway.
@@ -93,6 +94,7 @@ type ListenOptions struct {
 	DebugAddr  string `env:"WEIR_DEBUG_ADDR" placeholder:"ADDR" help:"Also serve the debug pages of envoyproxy/ratelimit at this address: /rlconfig, /stats, /debug/pprof/."`
 
 	HealthcheckNeedsRules bool `env:"WEIR_HEALTHCHECK_NEEDS_RULES" help:"GET /healthcheck answers 500 until there are rules."`
+	HTTPJSON              bool `name:"http-json" env:"WEIR_HTTP_JSON" help:"Decide requests that come as JSON to /json of the HTTP address, as envoyproxy/ratelimit does. Whoever reaches the address may send them, unless the gRPC address requires client certificates: then those who may change state."`
 }
 
 // TLSOptions are certificates, and who may change state over HTTP.

@@ -8,30 +8,30 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-ratelimit/weir/internal/published"
+	"github.com/weir-ratelimit/weir/internal/rules"
 	"github.com/weir-ratelimit/weir/internal/store"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 	"github.com/weir-ratelimit/weir/pkg/reload"
 )
 
 // publishAfter publishes a rule file in the place of version after, and returns the new version.
-func publishAfter(t *testing.T, redis *redistest.Server, after uint64, rules string) {
+func publishAfter(t *testing.T, redis *redistest.Server, after uint64, text string) {
 	t.Helper()
 	r, err := store.ConnectForCommand(redis.URL(), "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer r.Close() //nolint:errcheck // everything was answered
-	sets := published.New(r)
-	saw := &published.Set{}
+	sets := rules.NewPublished(r)
+	saw := &rules.PublishedSet{}
 	if after > 0 {
 		if saw, err = sets.Current(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	set, err := published.NewSet([]reload.File{{Name: "shop.yaml", Data: []byte(rules)}}, "ann@laptop", time.Now())
+	set, err := rules.NewPublishedSet([]reload.File{{Name: "shop.yaml", Data: []byte(text)}}, "ann@laptop", time.Now())
 	if err == nil {
-		err = sets.Publish(t.Context(), set, saw.Info, published.DefaultKeep)
+		err = sets.Publish(t.Context(), set, saw.PublishedInfo, rules.DefaultKeep)
 	}
 	if err != nil || set.Version != after+1 {
 		t.Fatalf("version %d, %v, want %d", set.Version, err, after+1)

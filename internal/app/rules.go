@@ -9,8 +9,8 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/weir-ratelimit/weir/internal/metrics"
-	"github.com/weir-ratelimit/weir/internal/published"
 	"github.com/weir-ratelimit/weir/internal/rules"
+	"github.com/weir-ratelimit/weir/internal/rules/xds"
 )
 
 // openRules loads the rules for the first time.
@@ -21,16 +21,19 @@ func (a *App) openRules(ctx context.Context) error {
 	}
 	o := rules.Options{
 		Process: process, Stores: slices.Sorted(maps.Keys(a.o.NamedStores)), AllowEmpty: a.o.AllowEmptyRules,
+		EveryFile: a.o.RulesEveryFile, Prefix: a.o.RulesPrefix,
 		Poll: a.o.RulesPoll, Settle: a.o.RulesSettle, HoldGC: a.o.HoldGC,
 		Prepare: a.boosts.Prepare, Live: a.rulesLive, Observer: a.metrics, Log: a.o.Log,
 	}
 	for _, path := range a.o.Rules {
-		if path != rulesStore {
+		switch path {
+		case rulesStore:
+			o.Published = rules.NewPublished(a.redis)
+		case rulesXDS:
+			o.XDS = a.openXDS()
+		default:
 			o.Paths = append(o.Paths, path)
 		}
-	}
-	if len(o.Paths) < len(a.o.Rules) {
-		o.Published = published.New(a.redis)
 	}
 	if a.rules, err = rules.Load(ctx, o); err != nil {
 		return err
@@ -48,6 +51,30 @@ func (a *App) openRules(ctx context.Context) error {
 		return metrics.PublishedStats{Version: p.Version, Newest: p.Newest, Reachable: p.Error == ""}
 	})
 	return nil
+}
+
+// openXDS makes the source of --rules xds, and shows it in the metrics.
+func (a *App) openXDS() *xds.Source {
+	if a.xds != nil {
+		return a.xds // --rules xds twice
+	}
+	o := xds.Options{
+		Server: a.o.XDSServer, NodeID: a.o.XDSNodeID, NodeMetadata: a.o.XDSNodeMetadata, Headers: a.o.XDSHeaders,
+		MaxMessageSize: a.o.XDSMaxMessageSize, Log: a.o.Log,
+	}
+	if a.o.XDSTLS {
+		o.TLS = &xds.TLS{Cert: a.o.XDSTLSCert, Key: a.o.XDSTLSKey, CA: a.o.XDSTLSCA, ServerName: a.o.XDSTLSServerName}
+	}
+	a.xds = xds.New(o)
+	a.add("xDS", nil, a.xds.Close)
+	a.metrics.XDS.From(func() metrics.XDSStats {
+		s := a.xds.Status()
+		return metrics.XDSStats{
+			Connected: s.Connected, Domains: s.Domains, RefusedDomains: s.RefusedDomains, Findings: s.FindingCount,
+			Connections: s.Connections, Accepted: s.Accepted, Refused: s.Refused,
+		}
+	})
+	return a.xds
 }
 
 // rulesLive is called whenever rules went live. After the health server's Shutdown it changes nothing.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -86,10 +87,17 @@ func (a *App) cut() error {
 func (a *App) stopHTTP(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, httpStop)
 	defer cancel()
-	if err := a.http.Shutdown(ctx); errors.Is(err, context.DeadlineExceeded) {
-		return a.http.Close()
+	servers := []*http.Server{a.http}
+	for _, e := range a.extra {
+		servers = append(servers, e.server)
 	}
-	return nil
+	var errs []error
+	for _, s := range servers {
+		if err := s.Shutdown(ctx); errors.Is(err, context.DeadlineExceeded) {
+			errs = append(errs, s.Close())
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // logStart is the line that says what runs.

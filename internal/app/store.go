@@ -70,7 +70,7 @@ func watchStore(m *metrics.Metrics, s *store.Store, o *Options) {
 
 // checkEngine warns of limits that this Redis cannot decide, before requests meet them.
 func (a *App) checkEngine(ctx context.Context) {
-	if err := a.store.PingRedisCell(ctx, a.rules.StoresOf(limiter.EngineRedisCell)); err != nil {
+	if err := a.store.PingRedisCell(ctx, a.rules.RedisCellStores()); err != nil {
 		a.o.Log.LogAttrs(ctx, slog.LevelWarn, "limits with engine: redis_cell cannot be decided, their on_store_failure answers",
 			slog.String("error", err.Error()))
 	}
@@ -81,5 +81,5 @@ func (a *App) storeReady(ctx context.Context) error {
 	if err := a.store.Ping(ctx); err != nil {
 		return err
 	}
-	return a.store.PingRedisCell(ctx, a.rules.StoresOf(limiter.EngineRedisCell))
+	return a.store.PingRedisCell(ctx, a.rules.RedisCellStores())
 }

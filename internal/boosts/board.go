@@ -93,7 +93,7 @@ func (b *Board) live() *descriptors.Set {
 	return b.sets[0]
 }
 
-// rebuild makes the limits anew. b is locked.
+// rebuild makes the limits again. b is locked.
 func (b *Board) rebuild() {
 	limits, status := build(b.sets, b.all)
 	b.limits.Store(limits)

@@ -82,7 +82,7 @@ func (r *Redis) Read(ctx context.Context, known string) (all []Boost, revision s
 	}
 	revision, list, _ := strings.Cut(text, "\n")
 	if err := json.Unmarshal([]byte(list), &all); err != nil {
-		return nil, "", false, r.failed("read", fmt.Errorf("%s is not what weir wrote: %w; delete it to begin anew", r.Key(), err))
+		return nil, "", false, r.failed("read", fmt.Errorf("%s is not what weir wrote: %w; delete it to begin again", r.Key(), err))
 	}
 	return all, revision, false, nil
 }

@@ -202,7 +202,7 @@ func TestForeignBoosts(t *testing.T) {
 		}
 		return nil
 	})
-	if _, err := a.Add(t.Context(), request(nil)); err == nil || !strings.Contains(err.Error(), "delete it to begin anew") {
+	if _, err := a.Add(t.Context(), request(nil)); err == nil || !strings.Contains(err.Error(), "delete it to begin again") {
 		t.Errorf("%v", err)
 	}
 }

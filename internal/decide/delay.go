@@ -45,14 +45,7 @@ func (d Delay) Wait(ctx context.Context) error {
 		return nil
 	}
 	defer d.End()
-	timer := time.NewTimer(d.For)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return limiter.Sleep(ctx, d.For)
 }
 
 // End frees the request's place, without waiting.

@@ -90,7 +90,9 @@ func (v *Verdict) makeHits() error {
 			v.keys = l.AppendKey(v.keys, d.Entries)
 			v.ends = append(v.ends, len(v.keys))
 			v.Limits = append(v.Limits, l)
-			v.Hits = append(v.Hits, limiter.Hit{Policy: l.Policy, N: d.Cost, Look: d.Cost == 0, Mode: l.Rule.Mode, Group: i})
+			v.Hits = append(v.Hits, limiter.Hit{
+				Policy: l.Policy, N: d.Cost, Look: d.Cost == 0, Mode: l.Rule.Mode, Group: i, Route: l.Route(),
+			})
 		}
 		st.last = len(v.Hits)
 	}

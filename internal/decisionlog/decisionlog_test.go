@@ -335,7 +335,7 @@ func TestStuckStreamBlocksNobody(t *testing.T) {
 	}
 }
 
-// A file that was moved is opened anew; one that was emptied is appended to from its begin.
+// A file that was moved is opened again; one that was emptied is appended to from its begin.
 func TestRotation(t *testing.T) {
 	l := start(t, nil)
 	written := func(n uint64) {

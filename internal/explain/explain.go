@@ -1,6 +1,6 @@
 // Package explain answers "it does not limit" and "it limits, and I cannot see why": which rules a request's
-// descriptors match and why others do not, which counters that means, and what would be answered. It decides nothing
-// itself: how descriptors match is pkg/descriptors' to say, and what is answered internal/decide's.
+// descriptors match, which they miss narrowly and why, which counters that means, and what would be answered. It
+// decides nothing itself: pkg/descriptors matches, and internal/decide answers.
 package explain
 
 import (
@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	"github.com/weir-ratelimit/weir/internal/decide"
-	"github.com/weir-ratelimit/weir/internal/nearmiss"
 	"github.com/weir-ratelimit/weir/internal/offline"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
@@ -149,7 +148,7 @@ func newReport(rules *descriptors.Set, q Question, v *decide.Verdict) *Report {
 	r := &Report{Domain: q.Domain, Hits: max(q.Hits, 1), Answer: answer(v)}
 	matched := make([]*descriptors.Rule, len(q.Descriptors))
 	for i, entries := range q.Descriptors {
-		x := nearmiss.Explain(rules, q.Domain, entries)
+		x := MatchDescriptor(rules, q.Domain, entries)
 		matched[i] = x.Rule
 		d := described(x)
 		d.Code = code(v.Statuses[i].Over)
@@ -189,7 +188,7 @@ func answer(v *decide.Verdict) Answer {
 }
 
 // described is the explanation in the report's form.
-func described(x *nearmiss.Explanation) Descriptor {
+func described(x *Matched) Descriptor {
 	d := Descriptor{Levels: []Level{}, Reason: string(x.Reason), Message: x.Message}
 	for _, e := range x.Entries {
 		d.Entries = append(d.Entries, descriptors.KeyEntry(e))
@@ -287,14 +286,10 @@ func title(l *descriptors.Limit) string {
 }
 
 func mode(m limiter.Mode) string {
-	switch m {
-	case limiter.Shadow:
-		return "shadow"
-	case limiter.Quota:
-		return "quota"
-	default:
+	if m == limiter.Enforce {
 		return ""
 	}
+	return m.String()
 }
 
 func code(over bool) string {

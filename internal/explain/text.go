@@ -135,7 +135,7 @@ func (t *page) limit(l *Limit) {
 		said += ", is held back for " + duration(l.Wait)
 	}
 	if l.ResetAfter > 0 {
-		said += ", as new after " + duration(l.ResetAfter)
+		said += ", fully available after " + duration(l.ResetAfter)
 	}
 	t.line("           %s", said)
 }

@@ -44,7 +44,7 @@ type Server interface {
 type BreakerOptions struct {
 	// Store decides.
 	Store limiter.Store
-	// Servers are those behind it, by their names (limiter.Policy.Store); the first one has none.
+	// Servers are those behind it, by the names that routes have for them; the first one has none.
 	Servers map[string]Server
 	// Answered says whether an error, of Store or of a probe, is an answer: that of a server which is there, and says no.
 	Answered func(err error) bool
@@ -109,7 +109,7 @@ func (b *Breaker) Open() int {
 
 // Shard returns which server decides a hit, as far as that is known without asking. It allocates nothing.
 func (b *Breaker) Shard(h *limiter.Hit) Shard {
-	return Shard{Store: h.Policy.Store(), Address: b.server(h).Shard(h.Key)}
+	return Shard{Store: storeName(h), Address: b.server(h).Shard(h.Key)}
 }
 
 // Take implements limiter.Store. A failure is that of each server that the error names.
@@ -246,7 +246,7 @@ func (b *Breaker) server(h *limiter.Hit) *server {
 	if len(b.named) == 0 {
 		return b.first
 	}
-	if s := b.named[h.Policy.Store()]; s != nil {
+	if s := b.named[storeName(h)]; s != nil {
 		return s
 	}
 	return b.first

@@ -62,16 +62,28 @@ func (two *twoStores) breaker(store limiter.Store) *Breaker {
 	return b
 }
 
-// yearly is a limit whose count says exactly how many were charged and not released.
-func yearly(t *testing.T, store string, lease time.Duration) *limiter.Policy {
+// leaseFor is how long leases last here.
+const leaseFor = 50 * time.Millisecond
+
+// placed is the route of a limit in a store, with leases of a length.
+type placed struct {
+	store string
+	lease time.Duration
+}
+
+func (p placed) StoreName() string        { return p.store }
+func (p placed) LeaseTime() time.Duration { return p.lease }
+
+// yearly is a hit of a limit whose count says exactly how many were charged and not released.
+func yearly(t *testing.T, store string, lease time.Duration) limiter.Hit {
 	t.Helper()
 	p, err := limiter.NewPolicy(limiter.Params{
-		Algorithm: limiter.FixedWindow, Limit: 10_000_000, Window: 365 * 24 * time.Hour, Store: store, LeaseFor: lease,
+		Algorithm: limiter.FixedWindow, Limit: 10_000_000, Window: 365 * 24 * time.Hour, ChargeDenied: limiter.ChargeNone,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return p
+	return limiter.Hit{Key: "k" + store, Policy: p, N: 1, Route: placed{store, lease}}
 }
 
 // A store that hangs trips its own breaker also if every request that asks it asks another store besides, whichever of
@@ -88,9 +100,7 @@ func TestHangingStoreOfTwo(t *testing.T) {
 		return group.Take(ctx, hits, out)
 	}))
 	ctx := t.Context()
-	hit := func(store string) limiter.Hit {
-		return limiter.Hit{Key: "k" + store, Policy: yearly(t, store, 0), N: 1}
-	}
+	hit := func(store string) limiter.Hit { return yearly(t, store, 0) }
 	hits := []limiter.Hit{hit(""), hit("daily")}
 	take := func(hits ...limiter.Hit) error { return b.Take(ctx, hits, make([]limiter.Decision, len(hits))) }
 	waitFor(t, 10*time.Second, func() string { return errText(take(hits...)) })
@@ -134,9 +144,7 @@ func TestLeasesBesideHangingStore(t *testing.T) {
 		Timeout: func(store string) time.Duration { return two.stores[store].Timeout() },
 	})
 	t.Cleanup(func() { _ = l.Close() }) // what the store that hangs has is lost
-	hit := func(store string) limiter.Hit {
-		return limiter.Hit{Key: "k" + store, Policy: yearly(t, store, limiter.DefaultLeaseFor), N: 1}
-	}
+	hit := func(store string) limiter.Hit { return yearly(t, store, leaseFor) }
 	healthy, hanging := hit(""), hit("daily")
 	take := func(hits ...limiter.Hit) error { return l.Take(t.Context(), hits, make([]limiter.Decision, len(hits))) }
 	waitFor(t, 10*time.Second, func() string { return errText(errors.Join(take(healthy), take(hanging))) })
@@ -163,7 +171,7 @@ func TestLeasesBesideHangingStore(t *testing.T) {
 		return ""
 	})
 	waitFor(t, 10*time.Second, func() string { return errText(take(healthy)) })
-	<-time.After(2 * limiter.DefaultLeaseFor) // calls that were under way have ended
+	<-time.After(2 * leaseFor) // calls that were under way have ended
 	before, answers, admitted := charged(), l.Stats().Answers, int64(0)
 	for i := range 2000 {
 		if err := take(healthy); err != nil {

@@ -228,19 +228,12 @@ func TestBreakerHurriedCallers(t *testing.T) {
 func TestBreakerOfSeveral(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var down atomic.Bool
-		policy := func(store string) *limiter.Policy {
-			p, err := limiter.NewPolicy(limiter.Params{Algorithm: limiter.Funnel, Limit: 1, Window: time.Second, Store: store})
-			if err != nil {
-				t.Fatal(err)
-			}
-			return p
-		}
-		here, there := limiter.Hit{Policy: policy("")}, limiter.Hit{Policy: policy("there")}
+		here, there := limiter.Hit{}, limiter.Hit{Route: placed{store: "there"}}
 		answers := func(context.Context) error { return nil }
 		b := NewBreaker(BreakerOptions{
 			Store: storeOf(func(hits []limiter.Hit) error {
 				time.Sleep(20 * time.Millisecond)
-				if down.Load() && hits[len(hits)-1].Policy.Store() == "there" {
+				if down.Load() && storeName(&hits[len(hits)-1]) == "there" {
 					return errSilent
 				}
 				return nil

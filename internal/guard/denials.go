@@ -50,12 +50,13 @@ type set struct {
 type denial struct {
 	key       string
 	policy    *limiter.Policy
-	need      int64 // cost, hits
-	remaining int64 // hits
-	never     bool  // no wait lets it pass
-	ends      int64 // when the cost may pass, microseconds
-	resets    int64 // when the limit is fully available again, microseconds
-	until     int64 // when to ask again, microseconds
+	store     string // that denied it
+	need      int64  // cost, hits
+	remaining int64  // hits
+	never     bool   // no wait lets it pass
+	ends      int64  // when the cost may pass, microseconds
+	resets    int64  // when the limit is fully available again, microseconds
+	until     int64  // when to ask again, microseconds
 	era       uint64
 	forgets   uint64 // of its set, when the store was asked: with another number it may be older than what was given back
 }
@@ -139,7 +140,7 @@ func (d *Denials) Take(ctx context.Context, hits []limiter.Hit, out []limiter.De
 // it says, counted from now.
 func newDenial(h *limiter.Hit, out *limiter.Decision, now int64, era, forgets uint64) *denial {
 	cached := &denial{
-		key: strings.Clone(h.Key), policy: h.Policy, need: max(h.N, 1), remaining: out.Remaining,
+		key: strings.Clone(h.Key), policy: h.Policy, store: storeName(h), need: max(h.N, 1), remaining: out.Remaining,
 		never:  out.RetryAfter == limiter.Never,
 		ends:   now + out.RetryAfter.Microseconds(),
 		resets: now + out.ResetAfter.Microseconds(),
@@ -192,7 +193,7 @@ func isOnlyHitOfKey(hits []limiter.Hit, i int) bool {
 // cacheable reports whether the hit's denial holds until it ends, whatever else comes. The times of the redis-cell
 // module do not: they are up to 2 ms too long.
 func cacheable(h *limiter.Hit) bool {
-	return h.Policy.CanCacheDenial() && h.Policy.Engine() == limiter.EngineWeir
+	return h.Policy.CanCacheDenial() && !usesRedisCell(h)
 }
 
 func (d *Denials) set(key string) *set { return &d.sets[maphash.String(d.seed, key)%sets] }
@@ -206,7 +207,8 @@ func (d *Denials) find(h *limiter.Hit, now int64, era uint64) *denial {
 		if !cached.isValid(now, era, forgets) || cached.need != max(h.N, 1) || cached.key != h.Key {
 			continue
 		}
-		if cached.policy == h.Policy || cached.policy.Identity() == h.Policy.Identity() {
+		if cached.store == storeName(h) && !usesRedisCell(h) &&
+			(cached.policy == h.Policy || cached.policy.Identity() == h.Policy.Identity()) {
 			return cached
 		}
 	}

@@ -362,3 +362,35 @@ func BenchmarkKnownDenial(b *testing.B) {
 		}
 	}
 }
+
+// byModule is the route of hits that the redis-cell module decides.
+type byModule struct{}
+
+func (byModule) UsesRedisCell() bool { return true }
+
+// A denial is of the store that has the counter, and of its own engine: the same key elsewhere is asked for.
+func TestDenialsAreOfOneRoute(t *testing.T) {
+	p := policy(t, limiter.Params{Algorithm: limiter.Funnel, Limit: 1, Window: time.Hour})
+	for name, c := range map[string]struct {
+		denied, asked any
+		known         bool
+	}{
+		"the same store":    {placed{store: "a"}, placed{store: "a"}, true},
+		"another store":     {placed{store: "a"}, nil, false},
+		"by the module now": {nil, byModule{}, false},
+		"by the module":     {byModule{}, byModule{}, false},
+	} {
+		clock := limitertest.NewClock()
+		d := believing(memory(t, clock.Now), clock.Now)
+		hit := []limiter.Hit{{Key: "k", Policy: p, N: 1, Route: c.denied}}
+		for range 2 { // the second is denied
+			if err := d.Take(t.Context(), hit, make([]limiter.Decision, 1)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		hit[0].Route = c.asked
+		if _, known := d.Known(hit[0]); known != c.known {
+			t.Errorf("%s: known %t, want %t", name, known, c.known)
+		}
+	}
+}

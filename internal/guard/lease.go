@@ -16,10 +16,10 @@ const windowMargin = 20 * time.Millisecond
 
 // lease is a hot key and its permits. The shard's lock guards it.
 type lease struct {
-	key    string
-	shard  *leaseShard
-	policy *limiter.Policy // that the permits were taken under
-	rate   rate
+	hit   limiter.Hit // key, policy and route that the permits were acquired under
+	span  time.Duration
+	shard *leaseShard
+	rate  rate
 
 	permits  int64         // charged, and not yet spent
 	expires  time.Duration // until when they may be
@@ -35,9 +35,14 @@ type lease struct {
 	promised int64     // what that call asks for, less what is joined
 }
 
+// follow has the lease acquire permits as the hit's limit says: of another set of rules, it may be another one.
+func (e *lease) follow(h *limiter.Hit) {
+	e.hit.Policy, e.hit.Route, e.span = h.Policy, h.Route, leaseTime(h)
+}
+
 // spend decides the hit by the lease, if there are permits enough.
 func (e *lease) spend(h *limiter.Hit, now time.Duration, d *limiter.Decision) bool {
-	if e.permits < h.N || now >= e.expires || e.policy != h.Policy {
+	if e.permits < h.N || now >= e.expires || e.hit.Policy != h.Policy {
 		return false
 	}
 	e.permits -= h.N
@@ -49,7 +54,7 @@ func (e *lease) spend(h *limiter.Hit, now time.Duration, d *limiter.Decision) bo
 
 // join is the call to wait for, nil if it does not ask for enough.
 func (e *lease) join(h *limiter.Hit) *exchange {
-	if e.promised < h.N || e.policy != h.Policy {
+	if e.promised < h.N || e.hit.Policy != h.Policy {
 		return nil
 	}
 	e.promised -= h.N
@@ -59,7 +64,7 @@ func (e *lease) join(h *limiter.Hit) *exchange {
 // learn keeps the store's answer to a call that was sent at a time.
 func (e *lease) learn(d *limiter.Decision, sent time.Duration) {
 	e.last, e.lastAt = *d, sent
-	if e.policy.CountsInWindows() && d.ResetAfter > 0 {
+	if e.hit.Policy.CountsInWindows() && d.ResetAfter > 0 {
 		e.windowEnds = sent + d.ResetAfter // it was decided then or later
 	}
 }
@@ -68,13 +73,12 @@ func (e *lease) learn(d *limiter.Decision, sent time.Duration) {
 // than the process's share. Near the limit it is less, down to none, so that all processes get the rest one by one. It
 // is none where a request would not find enough, or where the window is about to end.
 func (e *lease) want(now time.Duration) int64 {
-	span := e.policy.LeaseFor()
-	requests, hits := e.rate.per(now, span)
-	if left := e.windowEnds - now; requests < warm || left > 0 && left < windowMargin+span/4 {
+	requests, hits := e.rate.per(now, e.span)
+	if left := e.windowEnds - now; requests < warm || left > 0 && left < windowMargin+e.span/4 {
 		return 0
 	}
 	need := hits + 3*int64(math.Sqrt(float64(hits))) + 1
-	n := min(need, share(e.policy)-e.reserved, e.last.Remaining/leavePart)
+	n := min(need, share(e.hit.Policy)-e.reserved, e.last.Remaining/leavePart)
 	if n < hits/requests {
 		return 0
 	}
@@ -90,7 +94,7 @@ func moment(expires, span time.Duration) time.Duration {
 
 // due is when to release and acquire again.
 func (e *lease) due() time.Duration {
-	due := moment(e.expires, e.policy.LeaseFor())
+	due := moment(e.expires, e.span)
 	if e.ends > 0 {
 		due = min(due, (e.ends - windowMargin).Truncate(time.Millisecond))
 	}

@@ -31,12 +31,12 @@ const (
 	releaseTimeout = time.Second
 )
 
-// Leases is a limiter.Store that decides requests of hot keys without asking the store behind it, where the policy
-// allows it (Policy.LeaseFor). A key that is asked for often acquires permits in advance, about as many as it needs for
+// Leases is a limiter.Store that decides requests of hot keys without asking the store behind it, where the hit's
+// Route allows it, by a LeaseTime. A key that is asked for often acquires permits in advance, about as many as it needs for
 // that time: the store charges them at once, requests spend them here, and what is left is released.
 //
 // Permits are charged before they are spent, so no more pass than the store has charged. But the store counts a hit
-// when its permit was charged, which is up to LeaseFor before it passes: in any span of time, up to as many hits more
+// when its permit was charged, which is up to a LeaseTime before it passes: in any span of time, up to as many hits more
 // than the algorithm allows can pass as permits were on lease when it began. That is at most Capacity/LeaseShare for
 // each process.
 //
@@ -119,7 +119,7 @@ func (l *Leases) Stats() (sum LeaseStats) {
 
 // leasable says whether the hit may be decided by a lease.
 func leasable(h *limiter.Hit) bool {
-	return h.Policy.LeaseFor() > 0 && h.Mode == limiter.Enforce && h.N > 0 && share(h.Policy) > 0
+	return leaseTime(h) > 0 && h.Mode == limiter.Enforce && h.N > 0 && share(h.Policy) > 0
 }
 
 // share is the most permits of the limit that this process has on lease.
@@ -160,7 +160,8 @@ func (l *Leases) takeOne(ctx context.Context, hits []limiter.Hit, out []limiter.
 	}
 	if e.call == nil {
 		var x *exchange
-		l.begin(&x, e, h.Policy, now)
+		e.follow(h)
+		l.begin(&x, e, now)
 		sh.mu.Unlock()
 		return l.ask(ctx, hits, out, nil, x)
 	}
@@ -197,7 +198,7 @@ func (l *Leases) takeJoined(
 		}
 	}
 	if l.o.Timeout != nil {
-		left := start + l.o.Timeout(hits[0].Policy.Store()) - now
+		left := start + l.o.Timeout(storeName(&hits[0])) - now
 		if left <= 0 {
 			return cmp.Or(x.err, unavailable(context.DeadlineExceeded))
 		}
@@ -236,10 +237,11 @@ func (l *Leases) takeSeveral(ctx context.Context, hits []limiter.Hit, out []limi
 			if !looked {
 				byShard, looked = l.exchangesOf(hits), true
 			}
+			e.follow(h)
 			if byShard == nil {
-				l.begin(&x, e, h.Policy, now)
+				l.begin(&x, e, now)
 			} else {
-				l.begin(byShard.of(l.o.Shard(h)), e, h.Policy, now)
+				l.begin(byShard.of(l.o.Shard(h)), e, now)
 			}
 		}
 		sh.mu.Unlock()
@@ -338,18 +340,19 @@ func (l *Leases) find(sh *leaseShard, sum uint64, h *limiter.Hit, now time.Durat
 	if sh.closed {
 		return nil
 	}
-	e := sh.leases[h.Key]
+	e, span := sh.leases[h.Key], leaseTime(h)
 	if e == nil {
-		count := sh.heat[sum/leaseShards%uint64(len(sh.heat))].add(sum, now/h.Policy.LeaseFor())
+		count := sh.heat[sum/leaseShards%uint64(len(sh.heat))].add(sum, now/span)
 		if count < hot || len(sh.leases) >= leasesShard {
 			return nil
 		}
-		e = &lease{key: h.Key, shard: sh, policy: h.Policy, last: limiter.Decision{Remaining: math.MaxInt64}, lastAt: -1}
-		e.rate.add(now, h.Policy.LeaseFor(), int64(count-1), h.N*int64(count-1))
+		e = &lease{hit: limiter.Hit{Key: h.Key}, shard: sh, last: limiter.Decision{Remaining: math.MaxInt64}, lastAt: -1}
+		e.follow(h)
+		e.rate.add(now, span, int64(count-1), h.N*int64(count-1))
 		sh.leases[h.Key] = e
-		l.agenda.add(e, now+h.Policy.LeaseFor())
+		l.agenda.add(e, now+span)
 	}
-	e.rate.add(now, h.Policy.LeaseFor(), 1, h.N)
+	e.rate.add(now, span, 1, h.N)
 	return e
 }
 

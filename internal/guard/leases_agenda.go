@@ -92,17 +92,17 @@ func (l *Leases) renew(due []*lease, now time.Duration) {
 
 // renewOne renews the lease's permits if it is time to, and says when to look again: 0 if the lease is forgotten.
 func (l *Leases) renewOne(x **exchange, e *lease, now time.Duration) (again time.Duration) {
-	span := e.policy.LeaseFor()
+	span := e.span
 	if e.call != nil {
 		return now + span/4
 	}
 	if due := e.due(); e.permits > 0 && due > now {
 		return due
 	}
-	l.begin(x, e, e.policy, now)
+	l.begin(x, e, now)
 	requests, _ := e.rate.per(now, span)
 	if e.call == nil && e.reserved == 0 && (requests < warm || e.shard.closed) {
-		delete(e.shard.leases, e.key)
+		delete(e.shard.leases, e.hit.Key)
 		e.grant++
 		return 0
 	}

@@ -31,7 +31,7 @@ func benched(tb testing.TB, keys int) (*guard.Leases, []limiter.Hit) {
 	p := leased(tb, limiter.Params{Algorithm: limiter.Funnel, Limit: 4_000_000_000, Window: time.Hour})
 	hits := make([]limiter.Hit, keys)
 	for i := range hits {
-		hits[i] = limiter.Hit{Key: fmt.Sprintf("funnel|shop|remote_address=10.0.0.%d", i), Policy: p, N: 1, Group: i}
+		hits[i] = limiter.Hit{Key: fmt.Sprintf("funnel|shop|remote_address=10.0.0.%d", i), Policy: p, Route: onLease, N: 1, Group: i}
 	}
 	for range 10_000 {
 		for i := range hits {
@@ -89,17 +89,17 @@ func BenchmarkLeased(b *testing.B) {
 
 // BenchmarkStrict is what a hit that is not leased pays for passing by.
 func BenchmarkStrict(b *testing.B) {
-	for name, lease := range map[string]time.Duration{"strict rule": 0, "cold key": limiter.DefaultLeaseFor} {
+	for name, route := range map[string]any{"strict rule": nil, "cold key": onLease} {
 		b.Run(name, func(b *testing.B) {
 			l := guard.NewLeases(guard.LeasesOptions{Store: nothing{}})
 			defer l.Close() //nolint:errcheck // a benchmark
-			p, err := limiter.NewPolicy(limiter.Params{Algorithm: limiter.Funnel, Limit: 1000, Window: time.Second, LeaseFor: lease})
+			p, err := limiter.NewPolicy(limiter.Params{Algorithm: limiter.Funnel, Limit: 1000, Window: time.Second})
 			if err != nil {
 				b.Fatal(err)
 			}
 			hits := make([]limiter.Hit, 100_000)
 			for i := range hits {
-				hits[i] = limiter.Hit{Key: strconv.Itoa(i), Policy: p, N: 1}
+				hits[i] = limiter.Hit{Key: strconv.Itoa(i), Policy: p, Route: route, N: 1}
 			}
 			var out [1]limiter.Decision
 			b.ReportAllocs()

@@ -31,7 +31,7 @@ func TestAloneAsStrict(t *testing.T) {
 		}
 		hit := rapid.Custom(func(rt *rapid.T) limiter.Hit {
 			k := rapid.IntRange(0, 2).Draw(rt, "key")
-			return limiter.Hit{Key: strconv.Itoa(k), Policy: policies[k], N: rapid.Int64Range(1, 3).Draw(rt, "n")}
+			return limiter.Hit{Key: strconv.Itoa(k), Policy: policies[k], Route: onLease, N: rapid.Int64Range(1, 3).Draw(rt, "n")}
 		})
 		history := rapid.SliceOfN(rapid.SliceOfN(hit, 1, 4), 1, 100).Draw(rt, "requests")
 		wrong := ""
@@ -71,7 +71,7 @@ func unlikeStrict(t *testing.T, policies []*limiter.Policy, history [][]limiter.
 func TestDeniedBeside(t *testing.T) {
 	a, b := hourly(t, 10), hourly(t, 1)
 	hit := func(key string, p *limiter.Policy, n int64) limiter.Hit {
-		return limiter.Hit{Key: key, Policy: p, N: n, Look: n == 0}
+		return limiter.Hit{Key: key, Policy: p, Route: onLease, N: n, Look: n == 0}
 	}
 	for spent := range 10 {
 		for n := range int64(10) {
@@ -110,9 +110,9 @@ func TestShare(t *testing.T) {
 		})
 		var wg sync.WaitGroup
 		for i := range 6000 {
-			hits := []limiter.Hit{{Key: "k", Policy: p, N: 1}}
+			hits := []limiter.Hit{{Key: "k", Policy: p, Route: onLease, N: 1}}
 			if i%3 == 0 {
-				hits = append(hits, limiter.Hit{Key: "other", Policy: other, N: 1})
+				hits = append(hits, limiter.Hit{Key: "other", Policy: other, Route: onLease, N: 1})
 			}
 			wg.Go(func() { take(t, l, hits...) })
 			time.Sleep(time.Duration(i%2000) * time.Microsecond) // above the limit and below it
@@ -133,14 +133,14 @@ func TestRuleChanges(t *testing.T) {
 		l := newLeases(t, f)
 		before, after := hourly(t, 100_000), hourly(t, 250)
 		for range 200 {
-			take(t, l, limiter.Hit{Key: "k", Policy: before, N: 1})
+			take(t, l, limiter.Hit{Key: "k", Policy: before, Route: onLease, N: 1})
 		}
 		if settled(l).Permits < 51 {
 			t.Fatalf("%+v: too little is held to tell", settled(l))
 		}
 		calls, admitted := f.calls.Load(), 0
 		for range 100 {
-			if take(t, l, limiter.Hit{Key: "k", Policy: after, N: 1})[0].Allowed {
+			if take(t, l, limiter.Hit{Key: "k", Policy: after, Route: onLease, N: 1})[0].Allowed {
 				admitted++
 			}
 			synctest.Wait() // what is more than a fair part comes back by a call of its own, and is nobody's meanwhile
@@ -160,7 +160,7 @@ func TestCovered(t *testing.T) {
 		f := newFar(t)
 		l := newLeases(t, f)
 		p, few := hourly(t, 100_000), hourly(t, 5)
-		a := limiter.Hit{Key: "a", Policy: p, N: 1}
+		a := limiter.Hit{Key: "a", Policy: p, Route: onLease, N: 1}
 		for range 100 {
 			take(t, l, a)
 		}
@@ -175,7 +175,7 @@ func TestCovered(t *testing.T) {
 			}
 		})
 		for i := range int64(10) {
-			out := take(t, l, a, limiter.Hit{Key: "b", Policy: few, N: 1, Group: 1})
+			out := take(t, l, a, limiter.Hit{Key: "b", Policy: few, Route: onLease, N: 1, Group: 1})
 			if !out[0].Allowed || out[1].Allowed != (i < 5) {
 				t.Errorf("request %d: %v", i, out)
 			}
@@ -199,13 +199,13 @@ func TestCoverComesBackLate(t *testing.T) {
 		f := newFar(t)
 		l := newLeases(t, f)
 		p, few := hourly(t, 100_000), hourly(t, 1)
-		a := limiter.Hit{Key: "a", Policy: p, N: 1}
+		a := limiter.Hit{Key: "a", Policy: p, Route: onLease, N: 1}
 		for range 100 {
 			take(t, l, a)
 		}
-		take(t, l, limiter.Hit{Key: "b", Policy: few, N: 1})
-		f.set(func(n *network) { n.delay = 2 * limiter.DefaultLeaseFor })
-		if out := take(t, l, a, limiter.Hit{Key: "b", Policy: few, N: 1, Group: 1}); out[1].Allowed {
+		take(t, l, limiter.Hit{Key: "b", Policy: few, Route: onLease, N: 1})
+		f.set(func(n *network) { n.delay = 2 * leaseFor })
+		if out := take(t, l, a, limiter.Hit{Key: "b", Policy: few, Route: onLease, N: 1, Group: 1}); out[1].Allowed {
 			t.Error("b has none left")
 		}
 		f.set(func(n *network) { n.delay = 0 })

@@ -15,7 +15,8 @@ const maxRenewals = 100
 // renewal releases what is left of a lease and takes permits again.
 type renewal struct {
 	lease            *lease
-	policy           *limiter.Policy
+	hit              limiter.Hit // lease.hit and lease.span when it began
+	span             time.Duration
 	release, acquire int64
 	reserved         int64 // of release: what counts as lease.reserved until it is released
 }
@@ -85,12 +86,12 @@ func (l *Leases) shardOf(e *lease) Shard {
 	if l.o.Shard == nil {
 		return Shard{}
 	}
-	return l.o.Shard(&limiter.Hit{Key: e.key, Policy: e.policy})
+	return l.o.Shard(&e.hit)
 }
 
 // begin takes the lease into the exchange, which it makes if there is none: its permits are no longer spent. Nothing
 // happens if there is nothing to release or to take. The shard is locked, and no call is under way.
-func (l *Leases) begin(x **exchange, e *lease, p *limiter.Policy, now time.Duration) {
+func (l *Leases) begin(x **exchange, e *lease, now time.Duration) {
 	back := e.permits
 	e.permits = 0
 	if back > 0 && !returnable(e.ends, now) {
@@ -98,7 +99,6 @@ func (l *Leases) begin(x **exchange, e *lease, p *limiter.Policy, now time.Durat
 		e.shard.stats.Lost += uint64(back)
 		back = 0
 	}
-	e.policy = p
 	extra := int64(0)
 	if !e.shard.closed {
 		extra = e.want(now)
@@ -112,7 +112,7 @@ func (l *Leases) begin(x **exchange, e *lease, p *limiter.Policy, now time.Durat
 	}
 	e.grant++
 	e.call, e.promised = *x, extra
-	(*x).renewals = append((*x).renewals, renewal{lease: e, policy: p, release: back, acquire: extra})
+	(*x).renewals = append((*x).renewals, renewal{lease: e, hit: e.hit, span: e.span, release: back, acquire: extra})
 }
 
 // assemble makes the call's hits of the renewals and the request's hits that are not covered.
@@ -120,7 +120,9 @@ func (x *exchange) assemble(hits []limiter.Hit, covers []cover) {
 	x.hits = make([]limiter.Hit, 0, 2*len(x.renewals)+len(hits))
 	for i := range x.renewals {
 		if s := &x.renewals[i]; s.release > 0 {
-			x.hits = append(x.hits, limiter.Hit{Key: s.lease.key, Policy: s.policy, N: -s.release})
+			h := s.hit
+			h.N = -s.release
+			x.hits = append(x.hits, h)
 		}
 	}
 	x.first = len(x.hits)
@@ -132,7 +134,9 @@ func (x *exchange) assemble(hits []limiter.Hit, covers []cover) {
 	x.last = len(x.hits)
 	for i := range x.renewals {
 		if s := &x.renewals[i]; s.acquire > 0 {
-			x.hits = append(x.hits, limiter.Hit{Key: s.lease.key, Policy: s.policy, N: s.acquire, Mode: limiter.Shadow})
+			h := s.hit
+			h.N, h.Mode = s.acquire, limiter.Shadow
+			x.hits = append(x.hits, h)
 		}
 	}
 	x.out = make([]limiter.Decision, len(x.hits))
@@ -187,7 +191,7 @@ func (x *exchange) run(ctx context.Context) {
 		var taken *limiter.Decision
 		if s.acquire > 0 {
 			taken = &x.out[at]
-			x.correct(s.lease.key, taken)
+			x.correct(s.hit.Key, taken)
 			at++
 		}
 		x.settle(s, taken, sent)
@@ -237,8 +241,8 @@ func (x *exchange) settle(s *renewal, taken *limiter.Decision, sent time.Duratio
 		return
 	}
 	e.permits, e.ends = s.acquire, 0
-	e.expires = sent + s.policy.LeaseFor()
-	if s.policy.CountsInWindows() {
+	e.expires = sent + s.span
+	if s.hit.Policy.CountsInWindows() {
 		e.ends = e.windowEnds
 		e.expires = min(e.expires, e.ends) // nothing of one window is spent in the next
 	}
@@ -254,10 +258,10 @@ func (x *exchange) settle(s *renewal, taken *limiter.Decision, sent time.Duratio
 	}
 }
 
-// giveBack releases permits that count as reserved. The shard is locked, and not closed.
+// release releases permits that count as reserved. The shard is locked, and not closed.
 func (l *Leases) release(e *lease, n int64) {
 	x := newExchange(l)
-	x.renewals = append(x.renewals, renewal{lease: e, policy: e.policy, release: n, reserved: n})
+	x.renewals = append(x.renewals, renewal{lease: e, hit: e.hit, span: e.span, release: n, reserved: n})
 	l.calls.Add(1)
 	x.send()
 }
@@ -297,7 +301,7 @@ func (l *Leases) releaseAll(ctx context.Context) error {
 				x = xs[len(xs)-1]
 			}
 			before := x
-			if l.begin(&x, e, e.policy, now); x != before {
+			if l.begin(&x, e, now); x != before {
 				all[at] = append(all[at], x)
 			}
 			sh.mu.Unlock()

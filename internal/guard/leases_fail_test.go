@@ -28,7 +28,7 @@ func TestCallerGone(t *testing.T) {
 				defer cancel()
 				start := time.Now()
 				var out [1]limiter.Decision
-				err := l.Take(ctx, []limiter.Hit{{Key: "k", Policy: p, N: 1}}, out[:])
+				err := l.Take(ctx, []limiter.Hit{{Key: "k", Policy: p, Route: onLease, N: 1}}, out[:])
 				if !errors.Is(err, limiter.ErrUnavailable) || !errors.Is(err, context.DeadlineExceeded) {
 					t.Errorf("Take returns %v", err)
 				}
@@ -51,7 +51,7 @@ func TestStoreFails(t *testing.T) {
 		f := newFar(t)
 		l := newLeases(t, f)
 		p := hourly(t, 100_000)
-		h := limiter.Hit{Key: "k", Policy: p, N: 1}
+		h := limiter.Hit{Key: "k", Policy: p, Route: onLease, N: 1}
 		admitted := int64(0)
 		for range 200 {
 			take(t, l, h)
@@ -70,7 +70,7 @@ func TestStoreFails(t *testing.T) {
 		if err := l.Take(t.Context(), []limiter.Hit{h}, out[:]); !errors.Is(err, errDown) {
 			t.Errorf("with nothing left, Take returns %v, want the store's error", err)
 		}
-		time.Sleep(10 * limiter.DefaultLeaseFor)
+		time.Sleep(10 * leaseFor)
 		synctest.Wait()
 		f.set(func(n *network) { n.down = false })
 		for range 200 {
@@ -93,14 +93,14 @@ func TestLost(t *testing.T) {
 		l := newLeases(t, f)
 		p := hourly(t, 100_000)
 		for range 200 {
-			take(t, l, limiter.Hit{Key: "k", Policy: p, N: 1})
+			take(t, l, limiter.Hit{Key: "k", Policy: p, Route: onLease, N: 1})
 		}
 		held := settled(l).Permits
 		f.set(func(n *network) { n.down = true })
-		time.Sleep(10 * limiter.DefaultLeaseFor)
+		time.Sleep(10 * leaseFor)
 		synctest.Wait()
 		f.set(func(n *network) { n.down = false })
-		time.Sleep(10 * limiter.DefaultLeaseFor)
+		time.Sleep(10 * leaseFor)
 		if s := settled(l); s.Permits != 0 || int64(s.Lost) != held || charged(t, f, "k", p) != 200+held {
 			t.Errorf("%+v, %d charged; want %d lost", s, charged(t, f, "k", p), held)
 		}
@@ -113,11 +113,11 @@ func TestSlowStore(t *testing.T) {
 		f := newFar(t)
 		l := newLeases(t, f)
 		p := hourly(t, 100_000)
-		f.set(func(n *network) { n.delay = 2 * limiter.DefaultLeaseFor })
+		f.set(func(n *network) { n.delay = 2 * leaseFor })
 		for range 20 {
 			var wg sync.WaitGroup
 			for range 10 {
-				wg.Go(func() { take(t, l, limiter.Hit{Key: "k", Policy: p, N: 1}) })
+				wg.Go(func() { take(t, l, limiter.Hit{Key: "k", Policy: p, Route: onLease, N: 1}) })
 			}
 			wg.Wait()
 		}
@@ -144,7 +144,7 @@ func TestClose(t *testing.T) {
 		l := guard.NewLeases(guard.LeasesOptions{Store: f})
 		p := hourly(t, 100_000)
 		for i := range 3000 {
-			take(t, l, limiter.Hit{Key: strconv.Itoa(i % 500), Policy: p, N: 1})
+			take(t, l, limiter.Hit{Key: strconv.Itoa(i % 500), Policy: p, Route: onLease, N: 1})
 		}
 		held, calls := settled(l).Permits, f.calls.Load()
 		if err := l.Close(); err != nil || held == 0 || settled(l).Permits != 0 || f.calls.Load()-calls > 5 {
@@ -157,7 +157,7 @@ func TestClose(t *testing.T) {
 		}
 		before := f.calls.Load()
 		for range 10 {
-			take(t, l, limiter.Hit{Key: "0", Policy: p, N: 1})
+			take(t, l, limiter.Hit{Key: "0", Policy: p, Route: onLease, N: 1})
 		}
 		if n := f.calls.Load() - before; n != 10 {
 			t.Errorf("%d calls for 10 requests after Close", n)
@@ -172,7 +172,7 @@ func TestCloseInTime(t *testing.T) {
 		l := guard.NewLeases(guard.LeasesOptions{Store: f})
 		p := hourly(t, 100_000)
 		for range 200 {
-			take(t, l, limiter.Hit{Key: "k", Policy: p, N: 1})
+			take(t, l, limiter.Hit{Key: "k", Policy: p, Route: onLease, N: 1})
 		}
 		f.set(func(n *network) { n.Store = stuck{} })
 		start := time.Now()

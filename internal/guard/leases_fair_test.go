@@ -14,22 +14,22 @@ import (
 func TestGreedGivesWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := hourly(t, 1000)
-		f := newFleet(t, 10, p, 0)
+		f := newFleet(t, 10, p, leaseFor, 0)
 		for i := 0; i < 500 && settled(f.replicas[0]).Permits < 95; i++ {
-			take(t, f.replicas[0], limiter.Hit{Key: "k", Policy: p, N: 1})
+			take(t, f.replicas[0], limiter.Hit{Key: "k", Policy: p, Route: onLease, N: 1})
 		}
 		held := settled(f.replicas[0]).Permits
 		if held < 95 {
 			t.Fatalf("the greedy replica has %d on lease: too few to tell", held)
 		}
-		left := take(t, f.store, limiter.Hit{Key: "k", Policy: p, Look: true})[0].Remaining
-		take(t, f.store, limiter.Hit{Key: "k", Policy: p, N: left - 9})
-		const step = limiter.DefaultLeaseFor/50 + time.Microsecond
+		left := take(t, f.store, limiter.Hit{Key: "k", Policy: p, Route: onLease, Look: true})[0].Remaining
+		take(t, f.store, limiter.Hit{Key: "k", Policy: p, Route: onLease, N: left - 9})
+		const step = leaseFor/50 + time.Microsecond
 		start := time.Now()
-		for i := 0; !take(t, f.replicas[1+i%9], limiter.Hit{Key: "k", Policy: p, N: 10})[0].Allowed; i++ {
+		for i := 0; !take(t, f.replicas[1+i%9], limiter.Hit{Key: "k", Policy: p, Route: onLease, N: 10})[0].Allowed; i++ {
 			time.Sleep(step)
-			if time.Since(start) > p.LeaseFor()+step {
-				t.Fatalf("the others got nothing for a lease, %s, while a greedy replica had %d permits", p.LeaseFor(), held)
+			if time.Since(start) > leaseFor+step {
+				t.Fatalf("the others got nothing for a lease, %s, while a greedy replica had %d permits", leaseFor, held)
 			}
 		}
 	})
@@ -48,14 +48,14 @@ func TestNobodyStarves(t *testing.T) {
 				p := leased(t, limiter.Params{
 					Algorithm: a, Oldest: oldest(a),
 					Limit: []int64{100, 1000, 3000}[r.IntN(3)], Window: []time.Duration{time.Second, time.Hour}[r.IntN(2)],
-					LeaseFor: []time.Duration{10 * time.Millisecond, 50 * time.Millisecond, 200 * time.Millisecond}[r.IntN(3)],
 				})
+				lease := []time.Duration{10 * time.Millisecond, 50 * time.Millisecond, 200 * time.Millisecond}[r.IntN(3)]
 				var starved time.Duration
-				synctest.Test(t, func(t *testing.T) { starved = newFleet(t, 10, p, 0).starved(t, r, 100*time.Millisecond+2*p.LeaseFor()) })
-				longest = max(longest, starved.Seconds()/p.LeaseFor().Seconds())
-				if starved > p.LeaseFor() {
+				synctest.Test(t, func(t *testing.T) { starved = newFleet(t, 10, p, lease, 0).starved(t, r, 100*time.Millisecond+2*lease) })
+				longest = max(longest, starved.Seconds()/lease.Seconds())
+				if starved > lease {
 					t.Errorf("seed %d, %d per %s: for %s the store denied all while permits were on lease, want at most %s",
-						seed, p.Limit(), p.Window(), starved, p.LeaseFor())
+						seed, p.Limit(), p.Window(), starved, lease)
 				}
 			}
 			t.Logf("at most %.2f leases", longest)
@@ -74,10 +74,10 @@ func (f *fleet) starved(t *testing.T, r *rand.Rand, long time.Duration) (longest
 	greed, until := 0, start
 	for time.Since(start) < long {
 		if time.Now().After(until) { // a new burst, or a pause
-			greed, until = r.IntN(2)*r.IntN(100), time.Now().Add(time.Duration(r.Int64N(3*int64(f.policy.LeaseFor()))))
+			greed, until = r.IntN(2)*r.IntN(100), time.Now().Add(time.Duration(r.Int64N(3*int64(f.route))))
 			if r.IntN(3) == 0 { // one large request uses up what is left
-				left := take(t, f.store, limiter.Hit{Key: "k", Policy: f.policy, Look: true})[0].Remaining
-				take(t, f.store, limiter.Hit{Key: "k", Policy: f.policy, N: left, Look: left == 0})
+				left := take(t, f.store, limiter.Hit{Key: "k", Policy: f.policy, Route: f.route, Look: true})[0].Remaining
+				take(t, f.store, limiter.Hit{Key: "k", Policy: f.policy, Route: f.route, N: left, Look: left == 0})
 			}
 		}
 		by := f.replicas[0]
@@ -88,7 +88,7 @@ func (f *fleet) starved(t *testing.T, r *rand.Rand, long time.Duration) (longest
 		if starving {
 			here = settled(by).Answers
 		}
-		allowed := take(t, by, limiter.Hit{Key: "k", Policy: f.policy, N: 1})[0].Allowed
+		allowed := take(t, by, limiter.Hit{Key: "k", Policy: f.policy, Route: f.route, N: 1})[0].Allowed
 		synctest.Wait()
 		if starving {
 			byStore := by.Stats().Answers == here
@@ -110,12 +110,12 @@ func TestFairness(t *testing.T) {
 	for _, a := range []limiter.Algorithm{limiter.Funnel, limiter.TokenBucket} {
 		t.Run(a.String(), func(t *testing.T) {
 			var others [2]int
-			for i, lease := range []time.Duration{limiter.DefaultLeaseFor, 0} {
-				p, err := limiter.NewPolicy(limiter.Params{Algorithm: a, Limit: 1000, Window: time.Second, LeaseFor: lease})
+			for i, lease := range []time.Duration{leaseFor, 0} {
+				p, err := limiter.NewPolicy(limiter.Params{Algorithm: a, Limit: 1000, Window: time.Second})
 				if err != nil {
 					t.Fatal(err)
 				}
-				synctest.Test(t, func(t *testing.T) { others[i] = besideGreed(t, p) })
+				synctest.Test(t, func(t *testing.T) { others[i] = besideGreed(t, p, lease) })
 			}
 			t.Logf("beside a greedy replica the others got %d, with strict %d", others[0], others[1])
 			if others[0] < others[1]/2 {
@@ -127,16 +127,16 @@ func TestFairness(t *testing.T) {
 
 // besideGreed lets one replica ask 100 times as often as each of nine others, far above the limit, and returns what
 // the others got once the burst was over.
-func besideGreed(t *testing.T, p *limiter.Policy) (others int) {
+func besideGreed(t *testing.T, p *limiter.Policy, lease time.Duration) (others int) {
 	t.Helper()
-	f := newFleet(t, 10, p, 0)
+	f := newFleet(t, 10, p, lease, 0)
 	start, r := time.Now(), rand.New(rand.NewPCG(1, 2))
 	for range 25_000 {
 		replica := 0
 		if r.IntN(109) >= 100 {
 			replica = 1 + r.IntN(9)
 		}
-		allowed := take(t, f.replicas[replica], limiter.Hit{Key: "k", Policy: p, N: 1})[0].Allowed
+		allowed := take(t, f.replicas[replica], limiter.Hit{Key: "k", Policy: p, Route: f.route, N: 1})[0].Allowed
 		if allowed && replica > 0 && time.Since(start) > time.Second {
 			others++
 		}

@@ -99,12 +99,21 @@ func newLeases(t *testing.T, store limiter.Store) *guard.Leases {
 	return l
 }
 
-// leased is a policy with leases of the default length.
+// leaseFor is how long the leases of most tests last.
+const leaseFor = 50 * time.Millisecond
+
+// leaseRoute is the route of a limit whose permits are leased for so long.
+type leaseRoute time.Duration
+
+func (r leaseRoute) LeaseTime() time.Duration { return time.Duration(r) }
+
+// onLease is the route of most tests.
+var onLease any = leaseRoute(leaseFor)
+
+// leased is a policy whose permits can be leased.
 func leased(tb testing.TB, in limiter.Params) *limiter.Policy {
 	tb.Helper()
-	if in.LeaseFor == 0 {
-		in.LeaseFor = limiter.DefaultLeaseFor
-	}
+	in.ChargeDenied = limiter.ChargeNone
 	p, err := limiter.NewPolicy(in)
 	if err != nil {
 		tb.Fatal(err)
@@ -138,5 +147,5 @@ func settled(l *guard.Leases) guard.LeaseStats {
 // charged is how many hits the store counts for a key of a policy.
 func charged(tb testing.TB, f *far, key string, p *limiter.Policy) int64 {
 	tb.Helper()
-	return p.Limit() - take(tb, f.Store, limiter.Hit{Key: key, Policy: p, Look: true})[0].Remaining
+	return p.Limit() - take(tb, f.Store, limiter.Hit{Key: key, Policy: p, Route: onLease, Look: true})[0].Remaining
 }

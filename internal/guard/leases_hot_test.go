@@ -20,7 +20,7 @@ func TestHotKey(t *testing.T) {
 		p := hourly(t, 100_000)
 		const requests = 20_000
 		for range requests {
-			if d := take(t, l, limiter.Hit{Key: "k", Policy: p, N: 1})[0]; !d.Allowed {
+			if d := take(t, l, limiter.Hit{Key: "k", Policy: p, Route: onLease, N: 1})[0]; !d.Allowed {
 				t.Fatal("denied far below the limit")
 			}
 			time.Sleep(100 * time.Microsecond)
@@ -32,7 +32,7 @@ func TestHotKey(t *testing.T) {
 		if n := charged(t, f, "k", p); int64(s.Answers) < requests*49/50 || s.Permits < 0 || n != requests+s.Permits {
 			t.Errorf("%+v, and %d charged after %d requests", s, n, requests)
 		}
-		time.Sleep(4 * limiter.DefaultLeaseFor)
+		time.Sleep(4 * leaseFor)
 		if s := settled(l); s.Permits != 0 || s.Keys != 0 || s.Lost != 0 || s.Taken-s.Returned >= requests {
 			t.Errorf("after the traffic: %+v, want nothing on lease or lost", s)
 		}
@@ -58,7 +58,7 @@ func TestHotKeysShareCalls(t *testing.T) {
 			if i == requests { // they have become hot
 				before = f.calls.Load()
 			}
-			take(t, l, limiter.Hit{Key: keys[i*37%len(keys)], Policy: p, N: 1})
+			take(t, l, limiter.Hit{Key: keys[i*37%len(keys)], Policy: p, Route: onLease, N: 1})
 			time.Sleep(33 * time.Microsecond)
 		}
 		t.Logf("%d calls at first, %d then", before, f.calls.Load()-before)
@@ -82,8 +82,8 @@ func TestColdKeys(t *testing.T) {
 			}
 		})
 		for range 500 {
-			take(t, l, limiter.Hit{Key: "k", Policy: p, N: 1})
-			time.Sleep(limiter.DefaultLeaseFor / 2)
+			take(t, l, limiter.Hit{Key: "k", Policy: p, Route: onLease, N: 1})
+			time.Sleep(leaseFor / 2)
 		}
 		if calls := f.calls.Load(); calls != 500 || settled(l).Keys != 0 {
 			t.Errorf("%d calls, %+v; want one for each of 500 requests, and no lease", calls, settled(l))
@@ -111,11 +111,11 @@ func TestOthersAreStrict(t *testing.T) {
 		})
 		for _, h := range []limiter.Hit{
 			{Key: "strict", Policy: strict, N: 1},
-			{Key: "small", Policy: small, N: 1},
-			{Key: "look", Policy: p, Look: true},
-			{Key: "back", Policy: p, N: -1},
-			{Key: "shadow", Policy: p, N: 1, Mode: limiter.Shadow},
-			{Key: "quota", Policy: p, N: 1, Mode: limiter.Quota},
+			{Key: "small", Policy: small, Route: onLease, N: 1},
+			{Key: "look", Policy: p, Route: onLease, Look: true},
+			{Key: "back", Policy: p, Route: onLease, N: -1},
+			{Key: "shadow", Policy: p, Route: onLease, N: 1, Mode: limiter.Shadow},
+			{Key: "quota", Policy: p, Route: onLease, N: 1, Mode: limiter.Quota},
 		} {
 			before := f.calls.Load()
 			for range 100 {
@@ -135,7 +135,7 @@ func TestJoin(t *testing.T) {
 		l := newLeases(t, f)
 		p := hourly(t, 100_000)
 		for i := 0; i < 1000 || l.Stats().Permits > 0; i++ {
-			take(t, l, limiter.Hit{Key: "k", Policy: p, N: 1})
+			take(t, l, limiter.Hit{Key: "k", Policy: p, Route: onLease, N: 1})
 		}
 		f.set(func(n *network) { n.delay = time.Millisecond })
 		before, start := f.calls.Load(), time.Now()
@@ -143,7 +143,7 @@ func TestJoin(t *testing.T) {
 		for range 64 {
 			wg.Go(func() {
 				for range 5 {
-					take(t, l, limiter.Hit{Key: "k", Policy: p, N: 1})
+					take(t, l, limiter.Hit{Key: "k", Policy: p, Route: onLease, N: 1})
 				}
 			})
 		}
@@ -162,7 +162,7 @@ func TestManyKeys(t *testing.T) {
 		p := leased(t, limiter.Params{Algorithm: limiter.Funnel, Limit: 1000, Window: time.Hour})
 		for i := range guard.MaxLeases * 5 / 4 {
 			for range 4 {
-				take(t, l, limiter.Hit{Key: strconv.Itoa(i), Policy: p, N: 1})
+				take(t, l, limiter.Hit{Key: strconv.Itoa(i), Policy: p, Route: onLease, N: 1})
 			}
 		}
 		if s := settled(l); s.Keys > guard.MaxLeases || s.Keys < guard.MaxLeases*9/10 {

@@ -14,7 +14,7 @@ import (
 func TestGreedGivesWayOnRedis(t *testing.T) {
 	const replicas, lease = 10, time.Second // long: a busy machine is late
 	server := redistest.Start(t)
-	p := leased(t, limiter.Params{Algorithm: limiter.SlidingLog, Limit: 1000, Window: time.Hour, LeaseFor: lease})
+	p := leased(t, limiter.Params{Algorithm: limiter.SlidingLog, Limit: 1000, Window: time.Hour})
 	var fleet []*guard.Leases
 	for range replicas {
 		const timeout = 10 * time.Second
@@ -26,17 +26,17 @@ func TestGreedGivesWayOnRedis(t *testing.T) {
 	}
 	greedy := fleet[0]
 	for i := 0; i < 500 && greedy.Stats().Permits < 95; i++ {
-		take(t, greedy, limiter.Hit{Key: "k", Policy: p, N: 1})
+		take(t, greedy, limiter.Hit{Key: "k", Policy: p, Route: leaseRoute(lease), N: 1})
 	}
 	held := greedy.Stats().Permits
-	left := take(t, fleet[1], limiter.Hit{Key: "k", Policy: p, Look: true})[0].Remaining
-	take(t, fleet[1], limiter.Hit{Key: "k", Policy: p, N: left - 9})
+	left := take(t, fleet[1], limiter.Hit{Key: "k", Policy: p, Route: leaseRoute(lease), Look: true})[0].Remaining
+	take(t, fleet[1], limiter.Hit{Key: "k", Policy: p, Route: leaseRoute(lease), N: left - 9})
 	if held < 95 {
 		t.Fatalf("the greedy replica has %d on lease: too few to tell", held)
 	}
 	start := time.Now()
 	asked := 0
-	for ; !take(t, fleet[1+asked%(replicas-1)], limiter.Hit{Key: "k", Policy: p, N: 10})[0].Allowed; asked++ {
+	for ; !take(t, fleet[1+asked%(replicas-1)], limiter.Hit{Key: "k", Policy: p, Route: leaseRoute(lease), N: 10})[0].Allowed; asked++ {
 		time.Sleep(5 * time.Millisecond)
 		if took := time.Since(start); took > lease*3/2 { // from 13/8 on it is the second time that it releases
 			t.Fatalf("the others got nothing for %s, while a greedy replica had %d permits of %s", took, held, lease)

@@ -16,7 +16,7 @@ func TestResetEndsPermits(t *testing.T) {
 		f := newFar(t)
 		l := newLeases(t, f)
 		p := hourly(t, 100_000)
-		ask := func() { take(t, l, limiter.Hit{Key: "k", Policy: p, N: 1}) }
+		ask := func() { take(t, l, limiter.Hit{Key: "k", Policy: p, Route: onLease, N: 1}) }
 		for range 500 {
 			ask()
 			time.Sleep(200 * time.Microsecond)
@@ -41,7 +41,7 @@ func TestResetEndsPermits(t *testing.T) {
 		if n := charged(t, f, "k", p); n != 20+permits {
 			t.Errorf("%d charged after 20 requests, with %d permits on lease", n, permits)
 		}
-		time.Sleep(4 * limiter.DefaultLeaseFor) // all is released
+		time.Sleep(4 * leaseFor) // all is released
 		synctest.Wait()
 		if n := charged(t, f, "k", p); n != 20 {
 			t.Errorf("%d charged in the end, want 20: what was on lease is given back to the new counter", n)

@@ -66,7 +66,7 @@ func asks(t *testing.T, wait *sync.WaitGroup, l *guard.Leases, p *limiter.Policy
 		for range n {
 			time.Sleep(time.Millisecond)
 			var out [1]limiter.Decision
-			if err := l.Take(context.Background(), []limiter.Hit{{Key: key, Policy: p, N: 1}}, out[:]); err != nil {
+			if err := l.Take(context.Background(), []limiter.Hit{{Key: key, Policy: p, Route: onLease, N: 1}}, out[:]); err != nil {
 				t.Errorf("%s: %v", key, err)
 				return
 			}
@@ -87,7 +87,7 @@ func TestDeadShardCostsNoOthersPermits(t *testing.T) {
 		p := hourly(t, 100_000)
 		for range 100 {
 			for _, key := range []string{"a1", "a2", "b1"} {
-				take(t, l, limiter.Hit{Key: key, Policy: p, N: 1})
+				take(t, l, limiter.Hit{Key: key, Policy: p, Route: onLease, N: 1})
 			}
 		}
 		before := charged(t, f.far, "a1", p) - 100
@@ -107,7 +107,7 @@ func TestDeadShardCostsNoOthersPermits(t *testing.T) {
 					time.Sleep(4 * time.Millisecond)
 					hits := make([]limiter.Hit, len(keys))
 					for i := range keys {
-						hits[i] = limiter.Hit{Key: keys[i], Policy: p, N: 1}
+						hits[i] = limiter.Hit{Key: keys[i], Policy: p, Route: onLease, N: 1}
 					}
 					_ = l.Take(context.Background(), hits, make([]limiter.Decision, len(keys)))
 				}
@@ -137,7 +137,7 @@ func TestRefusedKeyCostsNoOthersPermits(t *testing.T) {
 		l := newApart(t, guard.LeasesOptions{Store: f, Answered: func(err error) bool { return errors.Is(err, f.err) }})
 		p := hourly(t, 100_000)
 		for range 100 {
-			take(t, l, limiter.Hit{Key: "good", Policy: p, N: 1})
+			take(t, l, limiter.Hit{Key: "good", Policy: p, Route: onLease, N: 1})
 		}
 		f.set(func(n *network) { n.delay = time.Millisecond }) // so that requests wait for each other's calls
 		f.breakKeys(func(key string) bool { return key != "good" })
@@ -148,10 +148,10 @@ func TestRefusedKeyCostsNoOthersPermits(t *testing.T) {
 		}
 		for i := range 8 { // each is looked at at moments of its own, some of which are those of the good one
 			wait.Go(func() {
-				time.Sleep(time.Duration(i) * limiter.DefaultLeaseFor / 8)
+				time.Sleep(time.Duration(i) * leaseFor / 8)
 				for range 1000 {
 					time.Sleep(time.Millisecond)
-					h := limiter.Hit{Key: fmt.Sprint("bad", i), Policy: p, N: 1}
+					h := limiter.Hit{Key: fmt.Sprint("bad", i), Policy: p, Route: onLease, N: 1}
 					_ = l.Take(context.Background(), []limiter.Hit{h}, make([]limiter.Decision, 1))
 				}
 			})
@@ -177,12 +177,12 @@ func TestNotAskedCostsNoPermits(t *testing.T) {
 		l := newApart(t, guard.LeasesOptions{Store: f})
 		p := hourly(t, 100_000)
 		for range 200 {
-			take(t, l, limiter.Hit{Key: "k", Policy: p, N: 1})
+			take(t, l, limiter.Hit{Key: "k", Policy: p, Route: onLease, N: 1})
 		}
 		held, _ := l.Permits("k")
 		f.breakKeys(func(string) bool { return true })
 		var out [1]limiter.Decision
-		err := l.Take(t.Context(), []limiter.Hit{{Key: "k", Policy: p, N: held + 1}}, out[:])
+		err := l.Take(t.Context(), []limiter.Hit{{Key: "k", Policy: p, Route: onLease, N: held + 1}}, out[:])
 		if !errors.Is(err, guard.ErrNotAsked) {
 			t.Fatalf("%v, want ErrNotAsked", err)
 		}
@@ -190,7 +190,7 @@ func TestNotAskedCostsNoPermits(t *testing.T) {
 		if now, _ := l.Permits("k"); now != held || held == 0 {
 			t.Errorf("%d permits after a call that was not made, %d before", now, held)
 		}
-		hits := []limiter.Hit{{Key: "k", Policy: p, N: 1}, {Key: "other", Policy: p, N: 1}}
+		hits := []limiter.Hit{{Key: "k", Policy: p, Route: onLease, N: 1}, {Key: "other", Policy: p, Route: onLease, N: 1}}
 		if err := l.Take(t.Context(), hits, make([]limiter.Decision, 2)); !errors.Is(err, guard.ErrNotAsked) {
 			t.Fatalf("%v, want ErrNotAsked", err)
 		}
@@ -223,7 +223,7 @@ func TestLeasedRequestHasOneTimeout(t *testing.T) {
 		p := hourly(t, 100_000)
 		ask := func() time.Duration {
 			start := time.Now()
-			_ = l.Take(context.Background(), []limiter.Hit{{Key: "k", Policy: p, N: 1}}, make([]limiter.Decision, 1))
+			_ = l.Take(context.Background(), []limiter.Hit{{Key: "k", Policy: p, Route: onLease, N: 1}}, make([]limiter.Decision, 1))
 			return time.Since(start)
 		}
 		for range 1000 {

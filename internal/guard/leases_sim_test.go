@@ -21,6 +21,7 @@ type fleet struct {
 	delay    time.Duration
 	replicas []*guard.Leases
 	policy   *limiter.Policy
+	route    leaseRoute
 
 	mu       sync.Mutex
 	admitted []admission // in the order of their time
@@ -34,9 +35,9 @@ type admission struct {
 	leased  int64
 }
 
-func newFleet(t *testing.T, replicas int, p *limiter.Policy, delay time.Duration) *fleet {
+func newFleet(t *testing.T, replicas int, p *limiter.Policy, lease, delay time.Duration) *fleet {
 	t.Helper()
-	f := &fleet{store: newFar(t), delay: delay, policy: p}
+	f := &fleet{store: newFar(t), delay: delay, policy: p, route: leaseRoute(lease)}
 	f.store.set(func(n *network) { n.delay = delay })
 	for range replicas {
 		f.replicas = append(f.replicas, newLeases(t, f.store))
@@ -62,7 +63,7 @@ func (f *fleet) ask(t *testing.T, wg *sync.WaitGroup, start time.Time, replica i
 	t.Helper()
 	do := func() {
 		before := f.onLease()
-		if !take(t, f.replicas[replica], limiter.Hit{Key: "k", Policy: f.policy, N: n, Look: n == 0})[0].Allowed {
+		if !take(t, f.replicas[replica], limiter.Hit{Key: "k", Policy: f.policy, Route: f.route, N: n, Look: n == 0})[0].Allowed {
 			return
 		}
 		f.mu.Lock()
@@ -111,14 +112,14 @@ func TestBound(t *testing.T) {
 				p := leased(t, limiter.Params{
 					Algorithm: a, Window: time.Second, Oldest: oldest(a),
 					Limit: rapid.SampledFrom([]int64{20, 100, 300}).Draw(rt, "limit"),
-					LeaseFor: rapid.SampledFrom([]time.Duration{10 * time.Millisecond, 50 * time.Millisecond, 200 * time.Millisecond}).
-						Draw(rt, "lease_for"),
 				})
+				lease := rapid.SampledFrom([]time.Duration{10 * time.Millisecond, 50 * time.Millisecond, 200 * time.Millisecond}).
+					Draw(rt, "lease_for")
 				seed := rapid.Uint64().Draw(rt, "seed")
 				delay := rapid.SampledFrom([]time.Duration{0, time.Millisecond}).Draw(rt, "delay")
 				var f *fleet
 				synctest.Test(t, func(t *testing.T) {
-					f = newFleet(t, 10, p, delay)
+					f = newFleet(t, 10, p, lease, delay)
 					f.play(t, rand.New(rand.NewPCG(seed, 0)), 1500*time.Millisecond)
 					for _, r := range f.replicas {
 						used += int(r.Stats().Answers)

@@ -34,7 +34,7 @@ func TestWindowEnds(t *testing.T) {
 				}
 			})
 			for i := range 30_000 {
-				passed := take(t, l, limiter.Hit{Key: "k", Policy: p, N: 1})[0].Allowed
+				passed := take(t, l, limiter.Hit{Key: "k", Policy: p, Route: onLease, N: 1})[0].Allowed
 				f.between(func() {
 					if passed && time.Now().Before(ends) {
 						inWindow++
@@ -64,11 +64,11 @@ func TestHotAtAWindowsEnd(t *testing.T) {
 		p := leased(t, limiter.Params{Algorithm: limiter.FixedWindow, Limit: 1000, Window: time.Second})
 		time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(997 * time.Millisecond)))
 		for range 10 {
-			take(t, l, limiter.Hit{Key: "k", Policy: p, N: 1})
+			take(t, l, limiter.Hit{Key: "k", Policy: p, Route: onLease, N: 1})
 		}
 		held := settled(l).Permits
 		time.Sleep(4 * time.Millisecond)
-		take(t, l, limiter.Hit{Key: "k", Policy: p, N: 1})
+		take(t, l, limiter.Hit{Key: "k", Policy: p, Route: onLease, N: 1})
 		time.Sleep(time.Millisecond)
 		s := settled(l)
 		if n := charged(t, f, "k", p); held == 0 || int64(s.Lost) != held || n != 1+s.Permits {

@@ -236,21 +236,16 @@ func (s slowStore) Take(context.Context, []limiter.Hit, []limiter.Decision) erro
 	return limiter.ErrUnavailable
 }
 
-// policyIn is a limit in the named store.
-func policyIn(tb testing.TB, name string) *limiter.Policy {
-	tb.Helper()
-	p, err := limiter.NewPolicy(limiter.Params{Algorithm: limiter.FixedWindow, Limit: 1, Window: time.Second, Store: name})
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return p
-}
+// inStore is the route of a limit in the named store.
+type inStore string
+
+func (s inStore) StoreName() string { return string(s) }
 
 func TestTimed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMetrics()
 		store := m.Timed(slowStore{7 * time.Millisecond}, "", "b")
-		first, named := limiter.Hit{Policy: policyIn(t, "")}, limiter.Hit{Policy: policyIn(t, "b")}
+		first, named := limiter.Hit{}, limiter.Hit{Route: inStore("b")}
 		for _, hits := range [][]limiter.Hit{{first}, {first, first}, {named}, {named, first}} {
 			if err := store.Take(t.Context(), hits, nil); !errors.Is(err, limiter.ErrUnavailable) {
 				t.Errorf("Take returns %v, want the store's own error", err)

@@ -48,6 +48,7 @@ type Sources struct {
 	HungReads   Source[int] // reads of files that have not returned
 	Log         Source[LogStats]
 	Published   Source[PublishedStats]
+	XDS         Source[XDSStats]
 
 	Breaker Source[int]    // Redis servers that Weir has stopped querying
 	Denials Source[uint64] // requests that cached denials answered
@@ -85,6 +86,13 @@ type MemoryStats struct {
 type PublishedStats struct {
 	Version, Newest uint64 // live, and read last
 	Reachable       bool   // Redis answered the last query for them
+}
+
+// XDSStats is what is known of the rules that a control plane sends.
+type XDSStats struct {
+	Connected                         bool
+	Domains, RefusedDomains, Findings int
+	Connections, Accepted, Refused    uint64 // since the start
 }
 
 // StoreStats is what one Redis store has done.

@@ -137,7 +137,7 @@ func TestStatsdCounters(t *testing.T) {
 		{3, []string{"weir.decisions.shop.api_key.-.denied:3|c", "weir.zero:0|g"}},
 		{3, []string{"weir.zero:0|g"}},
 		{10, []string{"weir.decisions.shop.api_key.-.denied:7|c", "weir.zero:0|g"}},
-		{4, []string{"weir.decisions.shop.api_key.-.denied:4|c", "weir.zero:0|g"}}, // began anew
+		{4, []string{"weir.decisions.shop.api_key.-.denied:4|c", "weir.zero:0|g"}}, // began again
 	} {
 		send(t, s, of(decisionsOf("api_key", step.value)))
 		if diff := cmp.Diff(step.want, r.lines(last)); diff != "" {

@@ -107,6 +107,26 @@ var publishedRows = []row[PublishedStats]{
 		func(s PublishedStats) int { return oneIf(s.Reachable) }),
 }
 
+var xdsRows = []row[XDSStats]{
+	gauge("weir_rules_xds_connected", "1 while a stream to the xDS server is open, else 0: the last rules stay.",
+		func(s XDSStats) int { return oneIf(s.Connected) }),
+	gauge("weir_rules_xds_domains", "Domains whose rules came by xDS.",
+		func(s XDSStats) int { return s.Domains }),
+	gauge("weir_rules_xds_refused_domains",
+		"Domains of the newest answer that cannot be used, so that their last good rules stay. Alert on it.",
+		func(s XDSStats) int { return s.RefusedDomains }),
+	gauge("weir_rules_xds_findings", "What is wrong with these domains: number of findings, which GET /rules shows.",
+		func(s XDSStats) int { return s.Findings }),
+	counter("weir_rules_xds_connections_total", "Streams to the xDS server that were opened.",
+		func(s XDSStats) uint64 { return s.Connections }),
+	counters("weir_rules_xds_answers_total", "result",
+		"Answers of the xDS server. result: ok, also if some of the domains are not used; refused.",
+		func(s XDSStats, w writer) {
+			put(w, s.Accepted, "ok")
+			put(w, s.Refused, "refused")
+		}),
+}
+
 var boostRows = []row[BoostStats]{
 	gauge("weir_boosts", "Boosts in force: temporary factors on limits.",
 		func(s BoostStats) int { return s.InForce }),
@@ -318,6 +338,7 @@ func (m *Metrics) table() []described {
 		newGroup(m.Memory.now, memoryRows),
 		newGroup(m.Policy.now, policyRows),
 		newGroup(m.Published.now, publishedRows),
+		newGroup(m.XDS.now, xdsRows),
 		newGroup(each(&m.Stores), storeRows),
 	}
 	if m.o.Classic {

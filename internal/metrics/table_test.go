@@ -49,6 +49,9 @@ func TestSources(t *testing.T) {
 	})
 	m.Policy.From(func() map[string]time.Duration { return map[string]time.Duration{"": time.Minute, "b": 0} })
 	m.Published.From(func() metrics.PublishedStats { return metrics.PublishedStats{Version: 24, Newest: 25} })
+	m.XDS.From(func() metrics.XDSStats {
+		return metrics.XDSStats{Connected: true, Domains: 2, RefusedDomains: 3, Findings: 4, Connections: 5, Accepted: 6, Refused: 7}
+	})
 	m.Stores.From(func() []metrics.StoreStats {
 		stats := redisstore.Stats{
 			Requests: 26, Texts: 27, Restarted: 28, Connections: 40, Idle: 30,
@@ -89,6 +92,9 @@ func TestSources(t *testing.T) {
 		"weir_memory_keys_evicted_total": "21", "weir_memory_clock_steps_total": "22", "weir_memory_max_keys": "23",
 		`weir_store_policy_seconds{store="(default)"}`: "60", `weir_store_policy_seconds{store="b"}`: "0",
 		"weir_rules_published_version": "24", "weir_rules_published_newest_version": "25",
+		"weir_rules_xds_connected": "1", "weir_rules_xds_domains": "2", "weir_rules_xds_refused_domains": "3",
+		"weir_rules_xds_findings": "4", "weir_rules_xds_connections_total": "5",
+		`weir_rules_xds_answers_total{result="ok"}`: "6", `weir_rules_xds_answers_total{result="refused"}`: "7",
 		"weir_rules_published_reachable":                         "0",
 		`weir_store_batch_requests_bucket{store="b",le="2"}`:     "3",
 		`weir_store_batch_requests_count{store="b"}`:             "7",
@@ -133,6 +139,7 @@ func TestDescribe(t *testing.T) {
 	m.Memory.From(func() (s metrics.MemoryStats) { return s })
 	m.Policy.From(func() map[string]time.Duration { return map[string]time.Duration{"": 0} })
 	m.Published.From(func() (s metrics.PublishedStats) { return s })
+	m.XDS.From(func() (s metrics.XDSStats) { return s })
 	m.Stores.From(func() []metrics.StoreStats { return make([]metrics.StoreStats, 1) })
 	families, err := m.Gather()
 	if err != nil {

@@ -125,8 +125,6 @@ func (c *call) describe() *structpb.Value {
 	return list(all)
 }
 
-var modeNames = map[limiter.Mode]string{limiter.Enforce: "enforce", limiter.Shadow: "shadow", limiter.Quota: "quota"}
-
 // violation names the limit of a hit that does not fit.
 func violation(v *decide.Verdict, hit int, own *structpb.Struct) *structpb.Value {
 	descriptor := v.Hits[hit].Group
@@ -134,7 +132,7 @@ func violation(v *decide.Verdict, hit int, own *structpb.Struct) *structpb.Value
 		"descriptor": structpb.NewNumberValue(float64(descriptor)),
 		"rule":       structpb.NewStringValue(v.Statuses[descriptor].Rule.Path),
 		"limit":      structpb.NewStringValue(v.Limits[hit].Name),
-		"mode":       structpb.NewStringValue(modeNames[v.Hits[hit].Mode]),
+		"mode":       structpb.NewStringValue(v.Hits[hit].Mode.String()),
 	}
 	if own != nil {
 		fields["metadata"] = structpb.NewStructValue(own)

@@ -13,11 +13,10 @@ import (
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/adminapi"
-	"github.com/weir-ratelimit/weir/internal/published"
+	"github.com/weir-ratelimit/weir/internal/rules/xds"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/descriptors/rulefile"
 	"github.com/weir-ratelimit/weir/pkg/fileread"
-	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/reload"
 )
 
@@ -37,8 +36,14 @@ type Observer interface {
 type Options struct {
 	// Paths are rule files and directories of them.
 	Paths []string
+	// EveryFile reads every regular file of the directories, and lets them be missing at the start, or empty. Prefix, if
+	// not empty, is which of their files are read: see reload.Files.
+	EveryFile bool
+	Prefix    string
 	// Published, if not nil, are the rule sets in Redis. The caller closes their connections.
-	Published *published.Sets
+	Published *Published
+	// XDS, if not nil, is the rules of a control plane. Load starts it, the caller closes it.
+	XDS *xds.Source
 	// Process is what rule files leave to the process; its Rest is set here.
 	Process descriptors.Process
 	// Stores are the names that limits may have as their store.
@@ -62,7 +67,7 @@ type Options struct {
 type Rules struct {
 	o         Options
 	reloader  *reload.Reloader[compiled]
-	published *published.Follower // nil without rules in Redis
+	published *Follower // nil without rules in Redis
 	pacer     pacer
 	releaseGC func()      // ends the hold of the load in progress
 	notReadOn atomic.Bool // the search for files that are not read is in progress
@@ -72,7 +77,7 @@ type Rules struct {
 type compiled struct {
 	set       *descriptors.Set // nil before the first good load
 	files     []string
-	published published.Info // of version 0: none
+	published PublishedInfo // of version 0: none
 }
 
 // Load loads the rules for the first time, which must succeed unless they may be empty.
@@ -89,23 +94,38 @@ func Load(ctx context.Context, o Options) (*Rules, error) {
 	if err != nil {
 		return nil, err
 	}
+	if o.XDS != nil {
+		o.XDS.Start(ctx, r.o.Process, o.AllowEmpty)
+	}
 	if err := r.reloader.Load(ctx); err != nil && !o.AllowEmpty {
 		return nil, fmt.Errorf("--rules: the rules cannot be loaded:\n%w", err)
 	}
 	return r, nil
 }
 
-// source is where the rules come from: files, then what is published.
+// source is where the rules come from: files, then what is published, then what a control plane has sent.
 func (r *Rules) source() reload.Source {
 	var sources []reload.Source
 	if len(r.o.Paths) > 0 {
-		sources = append(sources, SourceFor(r.o.Process, r.o.Paths...))
+		sources = append(sources, SourceFor(r.o.Process, r.files()))
 	}
 	if r.o.Published != nil {
 		r.published = r.o.Published.Follow(r.logReachable)
 		sources = append(sources, r.published)
 	}
+	if r.o.XDS != nil {
+		sources = append(sources, r.o.XDS)
+	}
 	return reload.Join(r.logUnwatched, sources...)
+}
+
+// files are the files at the paths. A directory that goes away while its rules are in force is an error, so that they stay.
+func (r *Rules) files() reload.Files {
+	files := reload.Files{Paths: r.o.Paths, EveryFile: r.o.EveryFile, Prefix: r.o.Prefix}
+	if r.o.EveryFile {
+		files.Absent = func() bool { return len(r.reloader.Get().files) == 0 }
+	}
+	return files
 }
 
 // rest pauses a load in progress. The first load has no requests to make room for.
@@ -117,7 +137,7 @@ func (r *Rules) rest() {
 
 func (r *Rules) compile(files []reload.File) (compiled, error) {
 	r.releaseGC = r.o.HoldGC()
-	set, err := rulefile.CompileFor(r.o.Process, Descriptors(files))
+	set, err := r.build(files)
 	if err != nil {
 		return compiled{}, err
 	}
@@ -135,6 +155,18 @@ func (r *Rules) compile(files []reload.File) (compiled, error) {
 		live.published, _ = r.published.Last() // the set that was just read: reading and compiling take turns
 	}
 	return live, nil
+}
+
+// build compiles rule files, and then what came by xDS.
+func (r *Rules) build(files []reload.File) (*descriptors.Set, error) {
+	b := descriptors.NewBuilder(r.o.Process)
+	rulefile.Add(b, r.o.Process, Descriptors(slices.DeleteFunc(slices.Clone(files), xds.IsFile)))
+	for _, f := range files {
+		if xds.IsFile(f) {
+			xds.Add(b, r.o.Process, f)
+		}
+	}
+	return b.Build()
 }
 
 // loaded reports the end of a load. The rules that it replaced are garbage then.
@@ -162,15 +194,16 @@ func (r *Rules) Reload(ctx context.Context) error { return r.reloader.Load(ctx) 
 // Set returns the rules in force, by one atomic load; nil if there are none.
 func (r *Rules) Set() *descriptors.Set { return r.reloader.Get().set }
 
-// StoresOf returns the names of the stores in which limits in force use the engine; "" is the first store.
-func (r *Rules) StoresOf(e limiter.Engine) (names []string) {
+// RedisCellStores returns the names of the stores in which the redis-cell module decides limits in force; "" is the
+// first store.
+func (r *Rules) RedisCellStores() (names []string) {
 	set := r.Set()
 	if set == nil {
 		return nil
 	}
 	for _, l := range set.Limits() {
-		if name := l.Policy.Store(); l.Policy.Engine() == e && !slices.Contains(names, name) {
-			names = append(names, name)
+		if p := l.Placement(); p.RedisCell && !slices.Contains(names, p.Store) {
+			names = append(names, p.Store)
 		}
 	}
 	return names
@@ -216,7 +249,7 @@ func (r *Rules) Status() adminapi.RulesStatus {
 	s, live := r.reloader.Status(), r.reloader.Get()
 	status := adminapi.RulesStatus{
 		Hash: s.Hash, LoadedAt: s.LoadedAt, Files: live.files,
-		Errors: errorLines(s.Err), ErrorsAt: s.ErrAt, Published: r.Published(),
+		Errors: errorLines(s.Err), ErrorsAt: s.ErrAt, Published: r.Published(), XDS: r.XDS(),
 	}
 	if live.set != nil {
 		warnings := live.set.Warnings()
@@ -242,4 +275,12 @@ func (r *Rules) Published() *adminapi.PublishedStatus {
 		s.Error = away.Error()
 	}
 	return s
+}
+
+// XDS is the state of the rules that come by xDS, nil without them.
+func (r *Rules) XDS() *adminapi.XDSStatus {
+	if r.o.XDS == nil {
+		return nil
+	}
+	return r.o.XDS.Status()
 }

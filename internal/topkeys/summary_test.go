@@ -97,7 +97,7 @@ func TestSummaryRefusedAtTimes(t *testing.T) {
 	})
 }
 
-// Counts end at the largest number, and do not begin anew.
+// Counts end at the largest number, and do not begin again.
 func TestSummarySaturates(t *testing.T) {
 	var s summary
 	for range 3 {
@@ -117,7 +117,7 @@ func TestSummaryWithoutCounters(t *testing.T) {
 	}
 }
 
-// In a full summary nothing is allocated, whether the key is kept or comes anew.
+// In a full summary nothing is allocated, whether the key is kept or comes again.
 func TestSummaryReusesMemory(t *testing.T) {
 	var s summary
 	room := func(kept int) bool { return kept < 100 }

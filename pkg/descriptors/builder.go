@@ -19,23 +19,30 @@ type Builder struct {
 	domains  map[string]*domain
 	limits   []*Limit
 	stores   Errors // where stores are named, with their name as the message
-	policies map[limiter.Params]*sharedPolicy
+	policies map[form]*sharedPolicy
 	memory   memory
 	branches []*Branch // that have patterns
 	automata int       // bytes
 	checked  []checked // of one rule, for use by the next
 }
 
-// sharedPolicy is a policy and what it was made of. Limits with the same parameters share it.
+// form is what limits with one policy and one route have in common.
+type form struct {
+	params    limiter.Params
+	placement Placement
+}
+
+// sharedPolicy is a policy and what it was made of. Limits of the same form share it.
 type sharedPolicy struct {
 	*limiter.Policy
+	form
 
-	params limiter.Params
+	route *Placement // nil for the zero one
 }
 
 // NewBuilder returns a Builder for a process that fills in what descriptors leave to it.
 func NewBuilder(process Process) *Builder {
-	return &Builder{process: &process, domains: map[string]*domain{}, policies: map[limiter.Params]*sharedPolicy{}}
+	return &Builder{process: &process, domains: map[string]*domain{}, policies: map[form]*sharedPolicy{}}
 }
 
 // Add adds rules to a domain. Within a domain, patterns added earlier are tried first.

@@ -121,8 +121,8 @@ func TestBuilderEqualsFile(t *testing.T) {
 			if want, got := string(l.AppendKey(nil, es)), string(other.Limits[i].AppendKey(nil, es)); want != got {
 				t.Errorf("the key of %s is %s, want %s", text, got, want)
 			}
-			if l.Policy.Identity() != other.Limits[i].Policy.Identity() {
-				t.Errorf("limit %d of %s has another policy", i, text)
+			if o := other.Limits[i]; l.Policy.Identity() != o.Policy.Identity() || l.Placement() != o.Placement() {
+				t.Errorf("limit %d of %s has another policy or place", i, text)
 			}
 		}
 	}
@@ -155,6 +155,21 @@ func TestBuilderProblems(t *testing.T) {
 			"d",
 			descriptors.Descriptor{Key: "a", RateLimit: &limit{Params: limiter.Params{Limit: -1}, Unit: descriptors.Day}},
 			"d: a: requests_per_unit: must be",
+		},
+		{
+			"d",
+			descriptors.Descriptor{Key: "a", RateLimit: &limit{
+				Params: one, Unit: descriptors.Day, Placement: descriptors.Placement{RedisCell: true},
+			}},
+			"d: a: engine: the redis_cell engine decides funnel and token_bucket",
+		},
+		{
+			"d",
+			descriptors.Descriptor{Key: "a", RateLimit: &limit{
+				Params: limiter.Params{Algorithm: limiter.LeakyQueue, Limit: 1}, Unit: descriptors.Day,
+				Placement: descriptors.Placement{LeaseFor: time.Second},
+			}},
+			"d: a: lease_for: permits of leaky_queue cannot be leased",
 		},
 		{"d", descriptors.Descriptor{Key: "a", RateLimit: &limit{Unlimited: true, Params: one}}, ""}, // a warning
 		{

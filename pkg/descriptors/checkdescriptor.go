@@ -11,7 +11,7 @@ func (c *Builder) checkDescriptor(d *Descriptor) {
 	switch {
 	case d.Key == "" && !d.Invalid:
 		c.Errorf(d.At, "the key is empty; write the name of a descriptor entry that Envoy sends")
-	case strings.Contains(d.Key, "*"):
+	case strings.Contains(d.Key, "*") && !d.Lenient:
 		c.Errorf(d.At, "key %s contains *, which stands for any characters only in value; write the whole key", d.Key)
 	}
 	if d.RateLimit != nil && d.RateLimits != nil {
@@ -32,7 +32,9 @@ func (c *Builder) checkDescriptor(d *Descriptor) {
 	if d.Response != nil {
 		c.checkResponse(d.Response)
 	}
-	c.warnLiteral(d)
+	if !d.Lenient {
+		c.warnLiteral(d)
+	}
 }
 
 // warnLiteral warns of values that look like blocks of addresses or regexes: they are matched as text, and so hardly

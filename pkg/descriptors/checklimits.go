@@ -14,7 +14,7 @@ import (
 type checked struct {
 	*RateLimit
 
-	params     limiter.Params // complete
+	form
 	unit       Unit
 	multiplier int64
 	policy     *sharedPolicy // nil if unlimited, or if something is wrong
@@ -57,15 +57,15 @@ func (c *Builder) checkLimits(d *Descriptor) []checked {
 
 // checkLimit checks one limit, and makes its policy.
 func (c *Builder) checkLimit(from *RateLimit) checked {
-	l := checked{RateLimit: from, params: from.Params, wrong: from.Invalid}
+	l := checked{RateLimit: from, form: form{from.Params, from.Placement}, wrong: from.Invalid}
 	for _, p := range l.Replaces {
 		if p.Text == l.Name {
 			c.Errorf(p.At, "a limit cannot replace itself; name another limit than %s", p.Text)
 		}
 	}
-	if l.params.Store != "" {
+	if name := l.placement.Store; name != "" {
 		at := l.at("store")
-		c.stores = append(c.stores, &Error{File: at.File, Line: at.Line, Column: at.Column, Msg: l.params.Store})
+		c.stores = append(c.stores, &Error{File: at.File, Line: at.Line, Column: at.Column, Msg: name})
 	}
 	if l.Unlimited {
 		c.checkUnlimited(&l)
@@ -210,15 +210,6 @@ var parameters = func() map[string]bool {
 	return all
 }()
 
-// parametersOf are the fields that the algorithm takes besides its rate.
-func parametersOf(a limiter.Algorithm) []string {
-	names := a.Parameters()
-	for i, name := range names {
-		names[i] = fieldOf(name)
-	}
-	return names
-}
-
 // checkParameters finds parameters that the algorithm does not have, at whatever value.
 func (c *Builder) checkParameters(l *checked) (foreign bool) {
 	if l.params.Algorithm == 0 {
@@ -237,17 +228,17 @@ func (c *Builder) checkParameters(l *checked) (foreign bool) {
 	return foreign
 }
 
-// makePolicy sets the limit's policy. Limits with the same parameters share one, and often there are few.
+// makePolicy sets the limit's policy. Limits of the same form share one, and often there are few.
 func (c *Builder) makePolicy(l *checked) error {
-	if l.policy = c.policies[l.params]; l.policy != nil {
+	if l.policy = c.policies[l.form]; l.policy != nil {
 		return nil
 	}
-	policy, err := limiter.NewPolicy(l.params)
+	policy, err := l.placement.newPolicy(l.params)
 	if err != nil {
 		return err
 	}
-	l.policy = &sharedPolicy{policy, l.params}
-	c.policies[l.params] = l.policy
+	l.policy = &sharedPolicy{policy, l.form, l.placement.route()}
+	c.policies[l.form] = l.policy
 	return nil
 }
 
@@ -305,7 +296,7 @@ func paramErrors(err error) []*limiter.ParamError {
 
 // checkTogether checks what the limits of one list must be to each other.
 func (c *Builder) checkTogether(all []checked) {
-	byName, byPolicy := map[string]Position{}, map[any]Position{}
+	byName, byPolicy := map[string]Position{}, map[[2]any]Position{}
 	for i := range all {
 		l := &all[i]
 		if first, ok := byName[l.Name]; ok && l.Name != "" {
@@ -320,10 +311,11 @@ func (c *Builder) checkTogether(all []checked) {
 		if l.policy == nil {
 			continue
 		}
-		if first, ok := byPolicy[l.policy.Identity()]; ok {
+		same := [2]any{l.policy.Identity(), l.placement}
+		if first, ok := byPolicy[same]; ok {
 			c.Errorf(l.At, "this limit is the same as the one at %s; remove one of the two", first)
 		} else {
-			byPolicy[l.policy.Identity()] = l.At
+			byPolicy[same] = l.At
 		}
 	}
 	c.warnRedundant(all)

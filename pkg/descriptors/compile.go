@@ -108,7 +108,7 @@ func (c *Builder) addLimits(to *domain, r *Rule, d *Descriptor) {
 		for _, p := range l.Replaces {
 			to.replaces = append(to.replaces, replacement{l.Name, p})
 		}
-		which := counter{algorithm: l.params.Algorithm, refill: l.params.Refill, engine: l.params.Engine}
+		which := counter{algorithm: l.params.Algorithm, refill: l.params.Refill, redisCell: l.placement.RedisCell}
 		if d.RateLimits != nil {
 			if which.name = l.Name; l.Name == "" {
 				which.distinguish(all, i)
@@ -146,6 +146,7 @@ func (c *Builder) newLimit(to *domain, r *Rule, from *checked, which counter) *L
 		OnStoreFailure: c.process.OnStoreFailure,
 		Rule:           r,
 		params:         &from.policy.params,
+		placement:      from.policy.route,
 	}
 	if from.OnStoreFailure != nil {
 		l.OnStoreFailure = *from.OnStoreFailure

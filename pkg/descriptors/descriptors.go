@@ -91,8 +91,9 @@ type Limit struct {
 	// Rule is where the limit is written.
 	Rule *Rule
 
-	params   *limiter.Params // not to be changed: other limits have the same
-	keyStart string
+	params    *limiter.Params // not to be changed: other limits have the same
+	placement *Placement      // nor this; nil for the zero one
+	keyStart  string
 }
 
 // OnStoreFailure is the answer while the store fails.

@@ -166,14 +166,10 @@ func showRule(r *Rule) ruleJSON {
 }
 
 func modeName(m limiter.Mode) string {
-	switch m {
-	case limiter.Shadow:
-		return "shadow"
-	case limiter.Quota:
-		return "quota"
-	default:
+	if m == limiter.Enforce {
 		return ""
 	}
+	return m.String()
 }
 
 func showLimit(l *Limit) limitJSON {
@@ -205,15 +201,16 @@ func showLimit(l *Limit) limitJSON {
 	if l.params.Refill != limiter.RefillGreedy {
 		shown.Refill = l.params.Refill.String()
 	}
-	if p.Engine() != limiter.EngineWeir {
-		shown.Engine = p.Engine().String()
+	placement := l.Placement()
+	shown.Store = placement.Store
+	if placement.RedisCell {
+		shown.Engine = "redis_cell"
 	}
-	shown.Store = p.Store()
 	if p.MaxWait() > 0 {
 		shown.MaxWait = FormatDuration(p.MaxWait())
 	}
-	if p.LeaseFor() > 0 {
-		shown.Consistency, shown.LeaseFor = "leased", FormatDuration(p.LeaseFor())
+	if placement.LeaseFor > 0 {
+		shown.Consistency, shown.LeaseFor = "leased", FormatDuration(placement.LeaseFor)
 	}
 	if p.WarmUp() > 0 {
 		shown.WarmUp, shown.ColdFactor = FormatDuration(p.WarmUp()), float64(p.ColdFactor())/100

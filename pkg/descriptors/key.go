@@ -70,7 +70,7 @@ func (r *Rule) Hashes(i int) bool { return r.level(i).hash }
 type counter struct {
 	algorithm limiter.Algorithm
 	refill    limiter.Refill
-	engine    limiter.Engine
+	redisCell bool
 	name      string        // of one limit of several
 	window    time.Duration // 0: the key does not show it
 	ordinal   int           // from 2, of limits that agree in all else
@@ -85,7 +85,8 @@ func (c *counter) distinguish(all []checked, i int) {
 	p := &all[i].params
 	for j := range all {
 		l := &all[j]
-		sameKind := l.params.Algorithm == p.Algorithm && l.params.Refill == p.Refill && l.params.Engine == p.Engine
+		sameKind := l.params.Algorithm == p.Algorithm && l.params.Refill == p.Refill &&
+			l.placement.RedisCell == all[i].placement.RedisCell
 		if j == i || l.Name != "" || l.Unlimited || !sameKind {
 			continue
 		}
@@ -104,7 +105,7 @@ func (c counter) keyStart(domain string) string {
 	if c.refill == limiter.RefillInterval {
 		dst = append(dst, ".interval"...)
 	}
-	if c.engine == limiter.EngineRedisCell {
+	if c.redisCell {
 		dst = append(dst, ".redis_cell"...)
 	}
 	if c.name != "" {
@@ -244,5 +245,5 @@ func (l *Limit) SameCounters(other *Limit) bool {
 			return false
 		}
 	}
-	return l.keyStart == other.keyStart && l.Policy.Store() == other.Policy.Store()
+	return l.keyStart == other.keyStart && l.Placement().Store == other.Placement().Store
 }

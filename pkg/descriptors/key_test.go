@@ -48,7 +48,7 @@ descriptors:
   - {key: module, rate_limit: {algorithm: funnel, requests_per_unit: 1, unit: second, engine: redis_cell}}
 `
 
-// TestKeyGolden pins the form of the counters' keys: if it must change, every counter of everyone starts anew, and
+// TestKeyGolden pins the form of the counters' keys: if it must change, every counter of everyone starts again, and
 // the release notes have to say so.
 func TestKeyGolden(t *testing.T) {
 	set := ruletest.Compile(t, keyRules+"---\ndomain: 'a|b %{x}'\ndescriptors: [{key: k, rate_limit: {requests_per_unit: 1, unit: second}}]")

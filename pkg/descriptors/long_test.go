@@ -10,7 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/weir-ratelimit/weir/internal/nearmiss"
+	"github.com/weir-ratelimit/weir/internal/explain"
 	"github.com/weir-ratelimit/weir/internal/test/ruletest"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/descriptors/rulefile"
@@ -72,7 +72,7 @@ func TestLongValues(t *testing.T) {
 			if got != tt.want || r != nil && r.IsTooLong() != (tt.want == long) {
 				t.Errorf("Match is %.60q, want %.60q", got, tt.want)
 			}
-			if x := nearmiss.Explain(set, "d", entry(tt.value)); x.Rule != r {
+			if x := explain.MatchDescriptor(set, "d", entry(tt.value)); x.Rule != r {
 				t.Errorf("Explain says %v, Match %v", x.Rule, r)
 			}
 		})

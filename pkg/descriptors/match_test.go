@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	"github.com/weir-ratelimit/weir/internal/nearmiss"
+	"github.com/weir-ratelimit/weir/internal/explain"
 	"github.com/weir-ratelimit/weir/internal/test/ruletest"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/descriptors/rulefile"
@@ -213,7 +213,7 @@ func checkAgainstOracle(t *rapid.T) {
 		es := drawEntries(t, level)
 		want := oraclePath(level, es)
 		got := ""
-		ruletest.CheckExplained(t, set, nearmiss.Explain(set, "d", es))
+		ruletest.CheckExplained(t, set, explain.MatchDescriptor(set, "d", es))
 		if r := set.Domain("d").Match(es); r != nil {
 			got = r.Path
 		}

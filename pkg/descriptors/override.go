@@ -29,14 +29,19 @@ func (r *Rule) Override(requestsPerUnit uint32, window time.Duration) (*Limit, e
 	}
 	params := *l.params
 	l.Rule, l.params = r, &params
-	l.params.Limit, l.params.LeaseFor = int64(requestsPerUnit), 0
+	l.params.Limit = int64(requestsPerUnit)
+	placement := l.Placement()
+	if placement.LeaseFor != 0 {
+		placement.LeaseFor = 0
+		l.placement = placement.route()
+	}
 	if !l.params.Algorithm.CountsInFlight() { // whose window is its lease
 		l.params.Window = window
 	}
 	if l.params.Align == limiter.AlignCalendar && !limiter.OnCalendar(window) {
 		l.params.Align, l.params.TimeZone = limiter.AlignEpoch, nil
 	}
-	policy, err := limiter.NewPolicy(params)
+	policy, err := placement.newPolicy(params)
 	if err == nil {
 		err = l.share()
 	}
@@ -50,7 +55,8 @@ func (r *Rule) Override(requestsPerUnit uint32, window time.Duration) (*Limit, e
 		return l, nil // and its key
 	}
 	which := counter{
-		algorithm: l.params.Algorithm, refill: l.params.Refill, engine: l.params.Engine, window: l.params.Window, own: true,
+		algorithm: l.params.Algorithm, refill: l.params.Refill, redisCell: placement.RedisCell, window: l.params.Window,
+		own: true,
 	}
 	l.keyStart = which.keyStart(r.Domain)
 	return l, nil

@@ -6,8 +6,6 @@ import (
 	"math"
 	"slices"
 	"strconv"
-
-	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
 // maxNumber is the largest number of requests_per_unit and its like: what Envoy's own 32-bit field can carry.
@@ -46,7 +44,8 @@ func (l *Limit) Scaled(factor float64) (*Limit, error) {
 		return fail(err)
 	}
 	var err error
-	if scaled.Policy, err = limiter.NewPolicy(params); err == nil {
+	placement := l.Placement()
+	if scaled.Policy, err = placement.newPolicy(params); err == nil {
 		err = scaled.share()
 	}
 	if err != nil {
@@ -75,7 +74,8 @@ func (l *Limit) Place() int {
 func (l *Limit) share() (err error) {
 	l.Local = nil
 	if l.OnStoreFailure == Local {
-		l.Local, err = l.params.Share(int64(l.Rule.process.Replicas))
+		placement := l.Placement()
+		l.Local, err = placement.completed(*l.params).Share(int64(l.Rule.process.Replicas))
 	}
 	return err
 }

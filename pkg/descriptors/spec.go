@@ -34,6 +34,10 @@ type Descriptor struct {
 	Owner       string
 	Extra       map[string]any // x-* fields
 
+	// Lenient takes key and value as envoyproxy/ratelimit does, of rules that a program has made: * in the key stands for
+	// itself, and no warning guesses what was meant by the value.
+	Lenient bool
+
 	// At is where the descriptor is written, and ValueAt and ShareAt where its value and share_threshold are. If At.File
 	// is empty, as for rules that a Go program makes, messages name the domain and the path.
 	At, ValueAt, ShareAt Position
@@ -73,7 +77,9 @@ func MatchingRegex(regex string) Matcher { return Matcher{Form: FormRegex, Items
 type RateLimit struct {
 	// Params are how the limit counts, as limiter.NewPolicy takes them, but that no Algorithm is FixedWindow. Window is
 	// either given there, or by Unit and UnitMultiplier, of which 0 is 1. Concurrency has Lease instead.
-	Params         limiter.Params
+	Params limiter.Params
+	// Placement says where it is counted.
+	Placement      Placement
 	Unit           Unit
 	UnitMultiplier int64
 	Lease          time.Duration
@@ -179,12 +185,12 @@ func (l *RateLimit) located(at Position) *RateLimit {
 		{"unit_multiplier", l.UnitMultiplier != 0},
 		{"window", p.Window != 0},
 		{"lease", l.Lease != 0},
-		{"lease_for", p.LeaseFor != 0},
-		{"consistency", p.LeaseFor != 0},
+		{"lease_for", l.Placement.LeaseFor != 0},
+		{"consistency", l.Placement.LeaseFor != 0},
 		{"burst", p.Burst != 0},
 		{"burst_seconds", p.BurstFor != 0},
 		{"max_wait", p.MaxWait != 0},
-		{"store", p.Store != ""},
+		{"store", l.Placement.Store != ""},
 		{"on_store_failure", l.OnStoreFailure != nil},
 	} {
 		if f.given {

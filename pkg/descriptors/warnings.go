@@ -32,31 +32,33 @@ func (c *Builder) warnUnreachable(b *Branch, d *Descriptor) {
 // warnOf warns of one limit that is likely to do something else than was meant.
 func (c *Builder) warnOf(l *checked) {
 	c.warnWait(l)
+	c.warnSmallBurst(l)
+	p := &l.params
+	if p.Algorithm.Has("burst") && p.Algorithm.Has("max_wait") {
+		c.warnShortQueue(l)
+	}
+	const perEntry = 32 // bytes in memory, at most
+	if p.Algorithm.Has("max_log_entries") && p.Limit > limiter.MaxLogEntries {
+		c.Warnf(WarnHugeLog, l.at("max_log_entries"),
+			"each counter of this limit can take %.1f MB, and each request looks through it; "+
+				"use sliding_window, which takes a few hundred bytes", float64(p.Limit*perEntry)/1e6)
+	}
+}
+
+// warnSmallBurst warns of a limit that denies requests at the rate that it names, since they are not exactly as far
+// apart.
+func (c *Builder) warnSmallBurst(l *checked) {
 	p := &l.params
 	interval := p.Window / time.Duration(max(p.Limit, 1))
-	switch p.Algorithm {
-	case limiter.Funnel, limiter.TokenBucket:
-		if p.Burst == 1 && p.Limit > 1 && interval < time.Second && p.Refill == limiter.RefillGreedy {
-			c.Warnf(WarnBurst, l.at("burst"),
-				"burst: 1 denies every request that comes within %s of another one, and all that cost more "+
-					"than 1 hit; write how many may come at once, or leave it out for %d", FormatDuration(interval), p.Limit)
-		}
-	case limiter.SmoothBursty:
-		if l.has("burst_seconds") && p.Limit > 0 && p.BurstFor < interval && p.MaxWait < interval {
-			c.Warnf(WarnBurst, l.at("burst_seconds"),
-				"in this time less than one request is saved up, so that each that comes within %s of "+
-					"another one is denied; write at least %g", FormatDuration(interval), interval.Seconds())
-		}
-	case limiter.LeakyQueue:
-		c.warnShortQueue(l)
-	case limiter.SlidingLog, limiter.Concurrency:
-		const perEntry = 32 // bytes in memory, at most
-		if p.Limit > limiter.MaxLogEntries {
-			c.Warnf(WarnHugeLog, l.at("max_log_entries"),
-				"each counter of this limit can take %.1f MB, and each request looks through it; "+
-					"use sliding_window, which takes a few hundred bytes", float64(p.Limit*perEntry)/1e6)
-		}
-	default:
+	if l.policy.MaxWait() == 0 && p.Burst == 1 && p.Limit > 1 && interval < time.Second && p.Refill == limiter.RefillGreedy {
+		c.Warnf(WarnBurst, l.at("burst"),
+			"burst: 1 denies every request that comes within %s of another one, and all that cost more "+
+				"than 1 hit; write how many may come at once, or leave it out for %d", FormatDuration(interval), p.Limit)
+	}
+	if l.has("burst_seconds") && p.Limit > 0 && p.BurstFor < interval && p.MaxWait < interval {
+		c.Warnf(WarnBurst, l.at("burst_seconds"),
+			"in this time less than one request is saved up, so that each that comes within %s of "+
+				"another one is denied; write at least %g", FormatDuration(interval), interval.Seconds())
 	}
 }
 
@@ -103,7 +105,7 @@ func (c *Builder) warnManyLimits(all []checked) {
 // warnRedundant warns of limits of one rule that never deny, since another one, which counts the same hits over the
 // same time, does so first.
 func (c *Builder) warnRedundant(all []checked) {
-	tightest := map[limiter.Params]*checked{} // by what else they are
+	tightest := map[form]*checked{} // by what else they are
 	capacity := func(p *limiter.Params) int64 {
 		if p.Burst != 0 {
 			return p.Burst
@@ -115,8 +117,8 @@ func (c *Builder) warnRedundant(all []checked) {
 		if l.wrong || l.Unlimited {
 			continue
 		}
-		of := l.params
-		of.Limit, of.Burst, of.MaxLogEntries = 0, 0, 0
+		of := l.form
+		of.params.Limit, of.params.Burst, of.params.MaxLogEntries = 0, 0, 0
 		first := tightest[of]
 		if first == nil {
 			tightest[of] = l

@@ -20,28 +20,37 @@ var algorithms = [...]struct {
 	make func(in *Params) (algorithm, error)
 	// params names the parameters that the algorithm takes besides Limit, Window and ChargeDenied.
 	params string
-	is     kind
+	// counter names what Policy.Counter returns.
+	counter string
+	is      kind
 }{
-	FixedWindow:     {"fixed_window", newFixedWindow, "align time_zone", inWindows | leasable},
-	Funnel:          {"funnel", newFunnel, "burst engine", leasable | isRate},
-	TokenBucket:     {"token_bucket", newTokenBucket, "burst initial refill engine", leasable | isRate},
-	SlidingWindow:   {"sliding_window", newSlidingWindow, "segments segment_cap oldest", keepsList | leasable},
-	SlidingLog:      {"sliding_log", newSlidingLog, "max_log_entries", keepsList | leasable},
-	SmoothBursty:    {"smooth_bursty", newSmoothBursty, "burst_for initial max_wait max_cost", isRate},
-	LeakyQueue:      {"leaky_queue", newLeakyQueue, "burst max_wait", isRate},
-	Concurrency:     {"concurrency", newConcurrency, "lease max_log_entries", keepsList | inFlight},
-	SmoothWarmingUp: {"smooth_warming_up", newWarmingUp, "warm_up cold_factor max_wait max_cost", keepsList | isRate},
+	FixedWindow: {"fixed_window", newFixedWindow, "align time_zone", "count", inWindows | prepayable},
+	Funnel:      {"funnel", newFunnel, "burst", "level", prepayable | isRate},
+	TokenBucket: {
+		"token_bucket", newTokenBucket, "burst initial refill", "tokens", showsLeft | prepayable | isRate,
+	},
+	SlidingWindow: {"sliding_window", newSlidingWindow, "segments segment_cap oldest", "count", keepsList | prepayable},
+	SlidingLog:    {"sliding_log", newSlidingLog, "max_log_entries", "count", keepsList | prepayable},
+	SmoothBursty: {
+		"smooth_bursty", newSmoothBursty, "burst_for initial max_wait max_cost", "stored", showsLeft | isRate,
+	},
+	LeakyQueue:  {"leaky_queue", newLeakyQueue, "burst max_wait", "queued", isRate},
+	Concurrency: {"concurrency", newConcurrency, "lease max_log_entries", "in_use", keepsList | inFlight},
+	SmoothWarmingUp: {
+		"smooth_warming_up", newWarmingUp, "warm_up cold_factor max_wait max_cost", "stored", showsLeft | keepsList | isRate,
+	},
 }
 
 // kind is a set of what is true of every limit of an algorithm.
 type kind uint8
 
 const (
-	keepsList kind = 1 << iota // its states carry a List
-	inWindows                  // it counts in windows, which end as a whole, whether or not a hit was counted in them
-	inFlight                   // it counts requests in flight: negative hits are routine
-	leasable                   // permits can be acquired before they are needed, and released without a trace
-	isRate                     // it lets hits pass at a rate, which can be slower
+	keepsList  kind = 1 << iota // its states carry a List
+	inWindows                   // it counts in windows, which end as a whole, whether or not a hit was counted in them
+	inFlight                    // it counts requests in flight: negative hits are routine
+	prepayable                  // hits can be charged before their requests come, and refunded without a trace
+	showsLeft                   // its counter is what is left, not what is used
+	isRate                      // it lets hits pass at a rate, which can be slower
 )
 
 // algorithm is the arithmetic of one limit. It is immutable, and safe for concurrent use.
@@ -69,6 +78,8 @@ type traits struct {
 	paysLater bool
 	// A denial can only be pushed further away by other hits, and a denied hit is not charged so that it shows.
 	cacheable bool
+	// What remains may be that of a part of the window.
+	partial bool
 }
 
 // denyAll is a limit of 0. It has no state.
@@ -140,6 +151,6 @@ func (a Algorithm) Has(param string) bool { return slices.Contains(a.Parameters(
 // counts that is not given back.
 func (a Algorithm) CountsInFlight() bool { return a.known() && algorithms[a].is&inFlight != 0 }
 
-// CanLease reports whether permits of the algorithm can be acquired before requests need them, and released again
-// without a trace. It cannot where an answer depends on the moment at which each request comes.
-func (a Algorithm) CanLease() bool { return a.known() && algorithms[a].is&leasable != 0 }
+// CanPrepay reports whether hits can be charged before their requests come, and refunded without a trace where none
+// come. They cannot where an answer depends on the moment at which each request comes.
+func (a Algorithm) CanPrepay() bool { return a.known() && algorithms[a].is&prepayable != 0 }

@@ -21,6 +21,7 @@ type Limiter struct {
 	store    Store
 	policies []*Policy
 	prefixes []string // prefixes[i] begins the keys of policies[i]
+	route    any
 }
 
 // New returns a Limiter that counts in store. Of several policies all must admit a request, and they are charged
@@ -35,6 +36,13 @@ func New(store Store, policy *Policy, more ...*Policy) *Limiter {
 		l.prefixes = append(l.prefixes, prefix)
 	}
 	return l
+}
+
+// WithRoute returns a Limiter like l whose hits have the route (Hit.Route).
+func (l *Limiter) WithRoute(route any) *Limiter {
+	routed := *l
+	routed.route = route
+	return &routed
 }
 
 // Policies returns what the Limiter counts by, in the order in which New got them.
@@ -58,9 +66,7 @@ func (l *Limiter) AllowN(ctx context.Context, key string, n int64) (Decision, er
 		return Decision{}, err
 	}
 	d := all[Tightest(all)]
-	for i := range all { // the slowest limit says when an admitted caller goes on
-		d.Wait = max(d.Wait, all[i].Wait)
-	}
+	d.Wait = LongestWait(all)
 	return d, nil
 }
 
@@ -100,7 +106,7 @@ func (l *Limiter) take(ctx context.Context, key string, n int64, wanted func(*Po
 	hits := make([]Hit, 0, len(l.policies))
 	for i, p := range l.policies {
 		if wanted(p) {
-			hits = append(hits, Hit{Key: l.prefixes[i] + key, Policy: p, N: n})
+			hits = append(hits, Hit{Key: l.prefixes[i] + key, Policy: p, N: n, Route: l.route})
 		}
 	}
 	if len(hits) == 0 {
@@ -136,6 +142,14 @@ func (d *Decision) tighter(o *Decision) bool {
 	}
 }
 
+// LongestWait returns how long a caller waits that all decisions admit: the slowest limit says when it goes on.
+func LongestWait(all []Decision) (longest time.Duration) {
+	for i := range all {
+		longest = max(longest, all[i].Wait)
+	}
+	return longest
+}
+
 // Wait is WaitN for a cost of one hit.
 func (l *Limiter) Wait(ctx context.Context, key string) error { return l.WaitN(ctx, key, 1) }
 
@@ -152,7 +166,7 @@ func (l *Limiter) WaitN(ctx context.Context, key string, n int64) error {
 		case err != nil:
 			return err
 		case d.Allowed:
-			return sleep(ctx, d.Wait)
+			return Sleep(ctx, d.Wait)
 		case d.RetryAfter == Never:
 			return fmt.Errorf("%w: %d hits", ErrNeverFits, n)
 		}
@@ -160,7 +174,7 @@ func (l *Limiter) WaitN(ctx context.Context, key string, n int64) error {
 		if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < wait {
 			return fmt.Errorf("the limit needs a wait of %s, and the deadline is earlier: %w", wait, context.DeadlineExceeded)
 		}
-		if err := sleep(ctx, wait); err != nil {
+		if err := Sleep(ctx, wait); err != nil {
 			return err
 		}
 	}
@@ -169,8 +183,8 @@ func (l *Limiter) WaitN(ctx context.Context, key string, n int64) error {
 // minRetry is the least time between two questions of WaitN, whatever the store answers.
 const minRetry = time.Millisecond
 
-// sleep returns nil after d, or ctx's error when ctx is done earlier.
-func sleep(ctx context.Context, d time.Duration) error {
+// Sleep returns nil after d, such as a Decision's Wait, or ctx's error when ctx is done earlier.
+func Sleep(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return ctx.Err()
 	}

@@ -3,6 +3,7 @@ package limiter_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -242,3 +243,30 @@ func TestTightest(t *testing.T) {
 		}
 	}
 }
+
+// routes is a store that sees the routes of hits.
+type routes struct{ seen []any }
+
+func (r *routes) Take(_ context.Context, hits []limiter.Hit, _ []limiter.Decision) error {
+	for i := range hits {
+		r.seen = append(r.seen, hits[i].Route)
+	}
+	return nil
+}
+
+// WithRoute changes neither the Limiter that it is called on, nor anything else of the new one.
+func TestWithRoute(t *testing.T) {
+	var store routes
+	l := limiter.New(&store, mustPolicy(t, threePerSecond), mustPolicy(t, fourPerMinute))
+	for _, by := range []*limiter.Limiter{l.WithRoute("there"), l} {
+		if err := errors.Join(second(by.Allow(t.Context(), "ann")), by.Refund(t.Context(), "ann", 1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := []any{"there", "there", "there", "there", nil, nil, nil, nil}
+	if !slices.Equal(store.seen, want) {
+		t.Errorf("the hits' routes are %v, want %v", store.seen, want)
+	}
+}
+
+func second[T any](_ T, err error) error { return err }

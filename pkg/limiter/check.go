@@ -59,11 +59,11 @@ func checkShared(hits []Hit, first, i int) error {
 		return nil
 	}
 	a, b := &hits[first].Policy.params, &hits[i].Policy.params
-	if a.Algorithm == b.Algorithm && a.Refill == b.Refill && a.Engine == b.Engine && a.Store == b.Store {
+	if a.Algorithm == b.Algorithm && a.Refill == b.Refill {
 		return nil
 	}
 	return fmt.Errorf("%w: hits[%d] and hits[%d] have the same key, %.80q, and do not count alike: "+
-		"the algorithm, refill, engine and store of their policies must be the same", ErrInvalid, first, i, hits[i].Key)
+		"the algorithm and refill of their policies must be the same", ErrInvalid, first, i, hits[i].Key)
 }
 
 func invalidHit(i int, h *Hit) error {

@@ -15,15 +15,14 @@ import (
 // TestUnknownNamesAreRefused: a program may give numbers that no name of a rule file stands for.
 func TestUnknownNamesAreRefused(t *testing.T) {
 	for want, in := range map[string]limiter.Params{
-		"charge_denied: 9 is not known: use one of none, remaining, full":                  {Algorithm: limiter.Funnel, ChargeDenied: 9},
-		"oldest: 9 is not known: use one of proportional, full, none":                      {Algorithm: limiter.SlidingWindow, Oldest: 9},
-		"initial: 9 is not known: use one of full, empty":                                  {Algorithm: limiter.TokenBucket, Initial: 9},
-		"refill: 9 is not known: use one of greedy, interval":                              {Algorithm: limiter.TokenBucket, Refill: 9},
-		"engine: 9 is not known: use one of weir, redis_cell":                              {Algorithm: limiter.Funnel, Engine: 9},
-		"align: 9 is not known: use one of epoch, first_hit, calendar":                     {Algorithm: limiter.FixedWindow, Align: 9},
-		"max_cost: must be between 0 and 4294967295, got -1":                               {Algorithm: limiter.SmoothBursty, MaxCost: -1},
-		"max_cost: is not a parameter of funnel, which takes burst, engine, charge_denied": {Algorithm: limiter.Funnel, MaxCost: 1},
-		"algorithm: must be one of " + strings.Join(limiter.AlgorithmNames(), ", "):        {Algorithm: 99},
+		"charge_denied: 9 is not known: use one of none, remaining, full":           {Algorithm: limiter.Funnel, ChargeDenied: 9},
+		"oldest: 9 is not known: use one of proportional, full, none":               {Algorithm: limiter.SlidingWindow, Oldest: 9},
+		"initial: 9 is not known: use one of full, empty":                           {Algorithm: limiter.TokenBucket, Initial: 9},
+		"refill: 9 is not known: use one of greedy, interval":                       {Algorithm: limiter.TokenBucket, Refill: 9},
+		"align: 9 is not known: use one of epoch, first_hit, calendar":              {Algorithm: limiter.FixedWindow, Align: 9},
+		"max_cost: must be between 0 and 4294967295, got -1":                        {Algorithm: limiter.SmoothBursty, MaxCost: -1},
+		"max_cost: is not a parameter of funnel, which takes burst, charge_denied":  {Algorithm: limiter.Funnel, MaxCost: 1},
+		"algorithm: must be one of " + strings.Join(limiter.AlgorithmNames(), ", "): {Algorithm: 99},
 	} {
 		in.Limit, in.Window = 5, time.Second
 		if p, err := limiter.NewPolicy(in); err == nil || !strings.Contains(err.Error(), want) {

@@ -46,15 +46,6 @@ const (
 	RefillInterval               // Limit at once every Window, counted from the first hit on a full bucket
 )
 
-// Engine says who decides in Redis. In memory it makes no difference.
-type Engine uint8
-
-// The values of Engine.
-const (
-	EngineWeir      Engine = iota // Weir's own step
-	EngineRedisCell               // the redis-cell module, by CL.THROTTLE: a GCRA on a clock of nanoseconds
-)
-
 // Align says where fixed windows start.
 type Align uint8
 
@@ -66,11 +57,11 @@ const (
 )
 
 var (
+	modeNames         = map[Mode]string{Enforce: "enforce", Shadow: "shadow", Quota: "quota"}
 	chargeDeniedNames = map[ChargeDenied]string{ChargeNone: "none", ChargeRemaining: "remaining", ChargeFull: "full"}
 	oldestNames       = map[Oldest]string{OldestProportional: "proportional", OldestFull: "full", OldestNone: "none"}
 	initialNames      = map[Initial]string{InitialFull: "full", InitialEmpty: "empty"}
 	refillNames       = map[Refill]string{RefillGreedy: "greedy", RefillInterval: "interval"}
-	engineNames       = map[Engine]string{EngineWeir: "weir", EngineRedisCell: "redis_cell"}
 	alignNames        = map[Align]string{AlignEpoch: "epoch", AlignFirstHit: "first_hit", AlignCalendar: "calendar"}
 )
 
@@ -88,12 +79,6 @@ func (i Initial) String() string { return initialNames[i] }
 
 // String is the name in a rule file.
 func (r Refill) String() string { return refillNames[r] }
-
-// String is the name in a rule file.
-func (e Engine) String() string { return engineNames[e] }
-
-// ParseEngine is the value of that name.
-func ParseEngine(name string) (Engine, error) { return parse(engineNames, name) }
 
 // ParseInitial is the value of that name.
 func ParseInitial(name string) (Initial, error) { return parse(initialNames, name) }

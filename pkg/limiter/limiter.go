@@ -46,6 +46,9 @@ const (
 	Quota
 )
 
+// String returns the mode's name: "enforce", "shadow" or "quota".
+func (m Mode) String() string { return modeNames[m] }
+
 // Hit is one limit that a request asks: a counter, the policy that rules it, and a cost.
 type Hit struct {
 	// Key names the counter. Equal keys share state, in every process that uses the same store.
@@ -62,6 +65,9 @@ type Hit struct {
 	// Group is equal for the hits of one descriptor. It matters for those of Mode Quota: a descriptor with several limits
 	// is over its quota when it is over one of them, wherever its hits stand.
 	Group int
+	// Route is for the store alone: it says which one has the counter, or who decides. A store reads it by interfaces of
+	// its own, and ignores what it does not know; nil is its default. Hits with equal keys have the same.
+	Route any
 }
 
 // Decision answers one Hit. With C=15 and a funnel that leaks one hit in two seconds, the first of 15 hits at

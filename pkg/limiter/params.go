@@ -19,10 +19,6 @@ const (
 	MaxLogEntries = 10_000                    // default bound of a sliding log's limit
 	DefaultLease  = time.Minute               // for rules that name none: Envoy's own route timeout is 15 s
 	MaxWait       = time.Hour                 // longest max_wait, longest burst_seconds, and longest warm_up
-
-	MinLeaseFor     = 5 * time.Millisecond  // shortest time of permits on lease: some round trips to Redis
-	MaxLeaseFor     = time.Second           // longest
-	DefaultLeaseFor = 50 * time.Millisecond // for rules that name none
 )
 
 // Params are a limit's parameters. A zero value stands for the default.
@@ -39,9 +35,6 @@ type Params struct {
 	// Initial is of TokenBucket and SmoothBursty, Refill of TokenBucket.
 	Initial Initial
 	Refill  Refill
-	// Engine is of Funnel, and of a TokenBucket that starts full and is refilled continuously. EngineRedisCell takes
-	// windows of whole seconds, at most a hit a microsecond, and no ChargeDenied but ChargeNone.
-	Engine Engine
 	// MaxWait is the longest that LeakyQueue, SmoothBursty and SmoothWarmingUp hold a request back. 0 is Burst's time
 	// to leak for LeakyQueue, and no wait for the others.
 	MaxWait time.Duration
@@ -71,12 +64,6 @@ type Params struct {
 	MaxLogEntries int64
 	// ChargeDenied is what a denied request takes.
 	ChargeDenied ChargeDenied
-	// Store is the name of the store that has the counters. Empty is the only one, or the first of several.
-	Store string
-	// LeaseFor is for how long a process may take permits ahead and spend them without asking the store:
-	// `consistency: leased`. 0 is strict. It goes with Funnel, TokenBucket as it is by default, FixedWindow,
-	// SlidingWindow and SlidingLog, and with ChargeNone, which is then also FixedWindow's default.
-	LeaseFor time.Duration
 }
 
 // ParamError says which parameter of a policy is wrong, why, and what to write instead.
@@ -131,12 +118,6 @@ func (in *Params) validate() error {
 	upTo("segment_cap", in.SegmentCap, MaxLimit)
 	upTo("max_log_entries", in.MaxLogEntries, 1_000_000)
 	in.validateNames(bad)
-	if in.Engine == EngineRedisCell {
-		in.validateRedisCell(bad)
-	}
-	if in.LeaseFor != 0 {
-		in.validateLeased(bad)
-	}
 	for _, name := range in.given() {
 		if !in.Algorithm.Has(name) {
 			bad(name, "is not a parameter of %s, which takes %s", in.Algorithm, strings.Join(in.Algorithm.Parameters(), ", "))
@@ -158,52 +139,7 @@ func (in *Params) validateNames(bad func(param, format string, args ...any)) {
 	known("oldest", uint8(in.Oldest), in.Oldest.String() != "", names(oldestNames))
 	known("initial", uint8(in.Initial), in.Initial.String() != "", names(initialNames))
 	known("refill", uint8(in.Refill), in.Refill.String() != "", names(refillNames))
-	known("engine", uint8(in.Engine), in.Engine.String() != "", names(engineNames))
 	known("align", uint8(in.Align), in.Align.String() != "", names(alignNames))
-}
-
-// validateRedisCell checks what CL.THROTTLE can be told.
-func (in *Params) validateRedisCell(bad func(param, format string, args ...any)) {
-	if in.Window%time.Second != 0 {
-		bad("window", "the redis_cell engine counts per whole seconds, got %s; use a multiple of 1s, or no engine", in.Window)
-	}
-	if in.Limit > in.Window.Microseconds() {
-		bad("limit", "the redis_cell engine counts at most one hit a microsecond, got %d per %s; use less, or no engine",
-			in.Limit, in.Window)
-	}
-	if in.ChargeDenied != ChargeDefault && in.ChargeDenied != ChargeNone {
-		bad("charge_denied", "the redis_cell engine charges a denied request nothing; use none, or no engine")
-	}
-	if in.Initial != InitialFull {
-		bad("initial", "the redis_cell engine starts full; use full, or no engine")
-	}
-	if in.Refill != RefillGreedy {
-		bad("refill", "the redis_cell engine refills continuously; use greedy, or no engine")
-	}
-}
-
-// validateLeased checks that permits can be acquired before they are needed, and released without a trace.
-func (in *Params) validateLeased(bad func(param, format string, args ...any)) {
-	if !in.Algorithm.CanLease() {
-		bad("lease_for", "permits of %s cannot be leased: its answers depend on the moment at which each request comes",
-			in.Algorithm)
-	}
-	switch {
-	case in.Engine == EngineRedisCell:
-		bad("lease_for", "permits of the redis_cell engine cannot be leased")
-	case in.Initial != InitialFull:
-		bad("lease_for", "permits of a bucket that starts empty cannot be leased")
-	case in.Refill != RefillGreedy:
-		bad("lease_for", "permits of a bucket that is refilled in intervals cannot be leased")
-	}
-	if in.ChargeDenied != ChargeDefault && in.ChargeDenied != ChargeNone {
-		bad("charge_denied", "a limit whose permits are leased charges a denied request nothing; use none")
-	}
-	if in.LeaseFor < MinLeaseFor || in.LeaseFor > MaxLeaseFor {
-		bad("lease_for", "must be between %s and %s, got %s", MinLeaseFor, MaxLeaseFor, in.LeaseFor)
-	} else if in.Window >= MinWindow && in.LeaseFor > in.Window {
-		bad("lease_for", "must be at most the window, %s, got %s", in.Window, in.LeaseFor)
-	}
 }
 
 // given names the parameters that are not left at their zero value and that not every algorithm has.
@@ -216,7 +152,6 @@ func (in *Params) given() []string {
 		{"burst", in.Burst != 0},
 		{"initial", in.Initial != InitialFull},
 		{"refill", in.Refill != RefillGreedy},
-		{"engine", in.Engine != EngineWeir},
 		{"max_wait", in.MaxWait != 0},
 		{"max_cost", in.MaxCost != 0},
 		{"burst_for", in.BurstFor != 0},

@@ -24,7 +24,7 @@ func NewPolicy(in Params) (*Policy, error) {
 	inWindows := algorithms[in.Algorithm].is&inWindows != 0
 	if in.ChargeDenied == ChargeDefault {
 		in.ChargeDenied = ChargeNone
-		if inWindows && in.LeaseFor == 0 {
+		if inWindows {
 			in.ChargeDenied = ChargeFull
 		}
 	}
@@ -98,17 +98,26 @@ func (p *Policy) PaysLater() bool { return p.traits.paysLater }
 // so that a later answer shows it.
 func (p *Policy) CanCacheDenial() bool { return p.traits.cacheable }
 
+// Counter returns what the limit's counter holds after a decision, in hits, and what the algorithm calls that: "count",
+// "level", "tokens", "stored", "queued" or "in_use". The name is empty where the decision does not tell.
+func (p *Policy) Counter(d *Decision) (name string, hits int64) {
+	a := &algorithms[p.params.Algorithm]
+	switch {
+	case p.traits.partial:
+		return "", 0
+	case a.is&showsLeft != 0:
+		return a.counter, d.Remaining
+	default:
+		return a.counter, max(0, p.traits.capacity-d.Remaining)
+	}
+}
+
 // Script is the name of the file in redisstore/lua that mirrors the limit's step.
 func (p *Policy) Script() string { return p.traits.script }
 
 // Args returns the numbers that the Lua twin of the step reads, in the order that the head of its file gives; what
 // Edges returns follows. All are below 2^53.
-func (p *Policy) Args() []int64 {
-	if p.params.Engine == EngineRedisCell {
-		return []int64{p.params.Limit, int64(p.params.Window / time.Second), p.params.Burst}
-	}
-	return p.algorithm.args()
-}
+func (p *Policy) Args() []int64 { return p.algorithm.args() }
 
 // Edges returns the numbers that follow Args and depend on the time: for AlignCalendar where the windows around now
 // begin, the one before the current one first, in microseconds since the Unix epoch, since Lua knows no time zones;
@@ -120,22 +129,6 @@ func (p *Policy) Edges(now int64) []int64 {
 	}
 	return f.calendar.around(now)[:]
 }
-
-// Store is the name of the store that has the counters, empty for the first.
-func (p *Policy) Store() string { return p.params.Store }
-
-// In is the policy with its counters in the store of that name.
-func (p *Policy) In(store string) *Policy {
-	moved := *p
-	moved.params.Store = store
-	return &moved
-}
-
-// Engine is who decides in Redis.
-func (p *Policy) Engine() Engine { return p.params.Engine }
-
-// LeaseFor is for how long permits may be taken ahead, 0 where the store decides each request.
-func (p *Policy) LeaseFor() time.Duration { return p.params.LeaseFor }
 
 // Identity can be compared: it is equal for policies that decide alike, also if their time zone was loaded separately.
 func (p *Policy) Identity() any {

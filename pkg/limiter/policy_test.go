@@ -91,34 +91,17 @@ func TestNewPolicySaysWhatIsWrong(t *testing.T) {
 				Algorithm: limiter.Funnel, Limit: 1, Window: hour, Initial: limiter.InitialEmpty, Refill: limiter.RefillInterval, MaxWait: hour,
 			},
 			[]string{
-				"initial: is not a parameter of funnel, which takes burst, engine, charge_denied",
-				"refill: is not a parameter of funnel, which takes burst, engine, charge_denied",
-				"max_wait: is not a parameter of funnel, which takes burst, engine, charge_denied",
+				"initial: is not a parameter of funnel, which takes burst, charge_denied",
+				"refill: is not a parameter of funnel, which takes burst, charge_denied",
+				"max_wait: is not a parameter of funnel, which takes burst, charge_denied",
 			},
-		},
-		"what the redis-cell module does not have": {
-			limiter.Params{
-				Algorithm: limiter.TokenBucket, Limit: 1_500_001, Window: 1500 * time.Millisecond, Engine: limiter.EngineRedisCell,
-				Initial: limiter.InitialEmpty, Refill: limiter.RefillInterval, ChargeDenied: limiter.ChargeFull,
-			},
-			[]string{
-				"window: the redis_cell engine counts per whole seconds, got 1.5s; use a multiple of 1s, or no engine",
-				"limit: the redis_cell engine counts at most one hit a microsecond, got 1500001 per 1.5s; use less, or no engine",
-				"charge_denied: the redis_cell engine charges a denied request nothing; use none, or no engine",
-				"initial: the redis_cell engine starts full; use full, or no engine",
-				"refill: the redis_cell engine refills continuously; use greedy, or no engine",
-			},
-		},
-		"engine of a fixed window": {
-			limiter.Params{Algorithm: limiter.FixedWindow, Limit: 1, Window: hour, Engine: limiter.EngineRedisCell},
-			[]string{"engine: is not a parameter of fixed_window, which takes align, time_zone, charge_denied"},
 		},
 		"queue's parameters of a token bucket": {
 			limiter.Params{Algorithm: limiter.TokenBucket, Limit: 1, Window: hour, MaxWait: hour, BurstFor: hour, MaxLogEntries: 5},
 			[]string{
-				"max_wait: is not a parameter of token_bucket, which takes burst, initial, refill, engine, charge_denied",
-				"burst_for: is not a parameter of token_bucket, which takes burst, initial, refill, engine, charge_denied",
-				"max_log_entries: is not a parameter of token_bucket, which takes burst, initial, refill, engine, charge_denied",
+				"max_wait: is not a parameter of token_bucket, which takes burst, initial, refill, charge_denied",
+				"burst_for: is not a parameter of token_bucket, which takes burst, initial, refill, charge_denied",
+				"max_log_entries: is not a parameter of token_bucket, which takes burst, initial, refill, charge_denied",
 			},
 		},
 		"concurrency with a burst, and a short lease": {
@@ -179,13 +162,13 @@ func TestNewPolicySaysWhatIsWrong(t *testing.T) {
 		},
 		"align of a funnel": {
 			limiter.Params{Algorithm: limiter.Funnel, Limit: 1, Window: hour, Align: limiter.AlignFirstHit},
-			[]string{"align: is not a parameter of funnel, which takes burst, engine, charge_denied"},
+			[]string{"align: is not a parameter of funnel, which takes burst, charge_denied"},
 		},
 		"calendar of a funnel": {
 			limiter.Params{Algorithm: limiter.Funnel, Limit: 1, Window: hour, Align: limiter.AlignCalendar, TimeZone: time.UTC},
 			[]string{
-				"align: is not a parameter of funnel, which takes burst, engine, charge_denied",
-				"time_zone: is not a parameter of funnel, which takes burst, engine, charge_denied",
+				"align: is not a parameter of funnel, which takes burst, charge_denied",
+				"time_zone: is not a parameter of funnel, which takes burst, charge_denied",
 			},
 		},
 		"calendar minutes": {
@@ -333,37 +316,6 @@ func TestPolicyTellsWhatItIs(t *testing.T) {
 	}
 }
 
-// TestEngineIsOfRedis: outside Redis a limit of the redis-cell module is Weir's own funnel.
-func TestEngineIsOfRedis(t *testing.T) {
-	in := limiter.Params{Algorithm: limiter.TokenBucket, Limit: 30, Window: time.Minute, Burst: 16, ChargeDenied: limiter.ChargeNone}
-	own, err := limiter.NewPolicy(in)
-	if err != nil {
-		t.Fatal(err)
-	}
-	in.Engine = limiter.EngineRedisCell
-	module, err := limiter.NewPolicy(in)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if own.Engine() != limiter.EngineWeir || module.Engine() != limiter.EngineRedisCell {
-		t.Errorf("engines %s and %s", own.Engine(), module.Engine())
-	}
-	if diff := cmp.Diff([]int64{30, 60, 16}, module.Args()); diff != "" {
-		t.Errorf("numbers for CL.THROTTLE (-want +got)\n%s", diff)
-	}
-	var a, b limiter.State
-	now := int64(1_800_000_000_000_000)
-	for _, n := range []int64{1, 12, 5, 0, -2, 3, 17} {
-		var want, got limiter.Decision
-		a, want = own.Step(a, now, n)
-		b, got = module.Step(b, now, n)
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("%d hits: (-want +got)\n%s", n, diff)
-		}
-		now += 700_000
-	}
-}
-
 func TestNames(t *testing.T) {
 	for _, a := range algorithms {
 		if got, err := limiter.ParseAlgorithm(a.String()); err != nil || got != a {
@@ -393,11 +345,6 @@ func TestNames(t *testing.T) {
 	for _, r := range []limiter.Refill{limiter.RefillGreedy, limiter.RefillInterval} {
 		if got, err := limiter.ParseRefill(r.String()); err != nil || got != r {
 			t.Errorf("ParseRefill(%q) = %d, %v", r, got, err)
-		}
-	}
-	for _, e := range []limiter.Engine{limiter.EngineWeir, limiter.EngineRedisCell} {
-		if got, err := limiter.ParseEngine(e.String()); err != nil || got != e {
-			t.Errorf("ParseEngine(%q) = %d, %v", e, got, err)
 		}
 	}
 	_, err := limiter.ParseOldest("half")

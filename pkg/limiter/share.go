@@ -10,7 +10,6 @@ import "time"
 // is rounded down. What can be counted in neither way becomes a FixedWindow. The error is of Params that are no policy
 // by themselves.
 func (in Params) Share(n int64) (*Policy, error) {
-	in.Engine = EngineWeir
 	if _, err := NewPolicy(in); err != nil || n <= 1 {
 		return NewPolicy(in)
 	}

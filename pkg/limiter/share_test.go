@@ -29,7 +29,6 @@ func TestShare(t *testing.T) {
 		{"a queue", Params{Algorithm: LeakyQueue, Limit: 10, Window: time.Second, Burst: 7}, 2, 10, 3, 2 * time.Second, LeakyQueue, ChargeNone},
 		{"in flight", Params{Algorithm: Concurrency, Limit: 10, Window: time.Minute}, 4, 2, 2, time.Minute, Concurrency, ChargeNone},
 		{"a segment's cap", Params{Algorithm: SlidingWindow, Limit: 9, Window: time.Second, SegmentCap: 6}, 3, 3, 2, time.Second, SlidingWindow, ChargeNone},
-		{"redis-cell is not in memory", Params{Algorithm: Funnel, Limit: 10, Window: time.Second, Engine: EngineRedisCell}, 2, 10, 5, 2 * time.Second, Funnel, ChargeNone},
 		{
 			"too slow to be counted",
 			Params{Algorithm: Funnel, Limit: 10, Window: MaxWindow, ChargeDenied: ChargeFull},
@@ -43,7 +42,7 @@ func TestShare(t *testing.T) {
 				t.Fatal(err)
 			}
 			if p.Limit() != tt.limit || p.Window() != tt.window || p.Capacity() != tt.burst || p.Algorithm() != tt.want ||
-				p.ChargeDenied() != tt.chargedDenials || p.Engine() != EngineWeir {
+				p.ChargeDenied() != tt.chargedDenials {
 				t.Errorf("%s of %d per %s, at most %d at once, charging denials %s; want %s of %d per %s, %d, %s", p.Algorithm(), p.Limit(),
 					p.Window(), p.Capacity(), p.ChargeDenied(), tt.want, tt.limit, tt.window, tt.burst, tt.chargedDenials)
 			}

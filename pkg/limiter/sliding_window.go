@@ -65,7 +65,7 @@ func divisorNear(window, segments int64) int64 {
 
 func (sw *slidingWindow) traits() traits {
 	most := min(sw.limit, sw.segmentCap)
-	return traits{script: "sliding_window", capacity: most, largest: most}
+	return traits{script: "sliding_window", capacity: most, largest: most, partial: most < sw.limit}
 }
 
 func (sw *slidingWindow) args() []int64 {

@@ -1,6 +1,7 @@
 package limiter_test
 
 import (
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -38,6 +39,28 @@ func TestEveryAlgorithmIsComplete(t *testing.T) {
 				t.Errorf("docs/algorithms.md has no section %s", a)
 			}
 		})
+	}
+}
+
+// TestCounter: after 3 of 10 hits, each algorithm says by its own word what is used, or what is left. A queue admits the first
+// request at once, whatever it costs.
+func TestCounter(t *testing.T) {
+	want := map[limiter.Algorithm]string{
+		limiter.FixedWindow: "count 3", limiter.SlidingLog: "count 3", limiter.SlidingWindow: "count 3", limiter.Funnel: "level 3",
+		limiter.LeakyQueue: "queued 0", limiter.Concurrency: "in_use 3", limiter.TokenBucket: "tokens 7",
+		limiter.SmoothBursty: "stored 8", limiter.SmoothWarmingUp: "stored 0",
+	}
+	for _, a := range limiter.Algorithms() {
+		p := mustPolicy(t, limiter.Params{Algorithm: a, Limit: 10, Window: time.Second})
+		_, d := p.Step(limiter.State{}, epoch, 3)
+		name, hits := p.Counter(&d)
+		if got := fmt.Sprint(name, " ", hits); got != want[a] {
+			t.Errorf("%s: %s, want %s", a, got, want[a])
+		}
+	}
+	p := mustPolicy(t, limiter.Params{Algorithm: limiter.SlidingWindow, Limit: 10, Window: time.Second, SegmentCap: 5})
+	if name, hits := p.Counter(&limiter.Decision{Remaining: 1}); name != "" || hits != 0 {
+		t.Errorf("4 of a segment's 5 are shown as %s %d of the window", name, hits)
 	}
 }
 

@@ -2,7 +2,6 @@ package middleware
 
 import (
 	"context"
-	"strconv"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
@@ -54,13 +53,9 @@ func (g *gate) call(ctx context.Context, key string, setHeader func(metadata.MD)
 		}
 		return nil, status.Error(codes.Unavailable, "rate limit not available")
 	}
-	if v.rateLimit != "" {
-		md := metadata.Pairs(lower(headerPolicy), g.policies, lower(headerRateLimit), v.rateLimit)
-		if !v.allowed && v.retryAfter != limiter.Never {
-			md.Set(lower(headerRetryAfter), strconv.FormatInt(seconds(v.retryAfter), 10))
-		}
-		_ = setHeader(md) // it fails where headers were sent already: the call goes on without
-	}
+	md := metadata.MD{}
+	g.headers(&v, func(name, value string) { md.Set(name, value) })
+	_ = setHeader(md) // it fails where headers were sent already: the call goes on without
 	if !v.allowed {
 		return nil, denied(&v)
 	}

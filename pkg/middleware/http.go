@@ -3,7 +3,6 @@ package middleware
 import (
 	"net"
 	"net/http"
-	"strconv"
 
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
@@ -21,14 +20,8 @@ func HTTP(l *limiter.Limiter, key func(*http.Request) string, o Options) func(ht
 				}
 				return
 			}
-			if v.rateLimit != "" {
-				w.Header().Set(headerPolicy, g.policies)
-				w.Header().Set(headerRateLimit, v.rateLimit)
-			}
+			g.headers(&v, w.Header().Set)
 			if !v.allowed {
-				if v.retryAfter != limiter.Never {
-					w.Header().Set(headerRetryAfter, strconv.FormatInt(seconds(v.retryAfter), 10))
-				}
 				http.Error(w, "rate limit exceeded", http.StatusTooManyRequests)
 				return
 			}

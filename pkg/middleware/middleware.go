@@ -13,7 +13,6 @@ import (
 	"fmt"
 	"math"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/weir-ratelimit/weir/pkg/limiter"
@@ -93,7 +92,7 @@ func (g *gate) enter(ctx context.Context, key string) (verdict, error) {
 		return v, nil
 	}
 	v.release = g.releaser(ctx, key)
-	if err := delay(ctx, all); err != nil {
+	if err := limiter.Sleep(ctx, limiter.LongestWait(all)); err != nil {
 		v.release()
 		return verdict{}, err
 	}
@@ -122,34 +121,17 @@ func (g *gate) releaser(ctx context.Context, key string) func() {
 	}
 }
 
-// delay waits as long as the slowest limit wants.
-func delay(ctx context.Context, all []limiter.Decision) error {
-	var longest time.Duration
-	for i := range all {
-		longest = max(longest, all[i].Wait)
-	}
-	if longest == 0 {
-		return nil
-	}
-	timer := time.NewTimer(longest)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
 // seconds rounds up, so that a client that waits so long is not too early.
 func seconds(d time.Duration) int64 { return int64(math.Ceil(d.Seconds())) }
 
-// lower is a header's name as gRPC's metadata has it.
-func lower(header string) string { return strings.ToLower(header) }
-
-// The response headers.
-const (
-	headerPolicy     = "RateLimit-Policy"
-	headerRateLimit  = "RateLimit"
-	headerRetryAfter = "Retry-After"
-)
+// headers sets the response headers of a request that a limit decided.
+func (g *gate) headers(v *verdict, set func(name, value string)) {
+	if v.rateLimit == "" {
+		return
+	}
+	set("RateLimit-Policy", g.policies)
+	set("RateLimit", v.rateLimit)
+	if !v.allowed && v.retryAfter != limiter.Never {
+		set("Retry-After", strconv.FormatInt(seconds(v.retryAfter), 10))
+	}
+}

@@ -83,6 +83,12 @@ const showStatus = (s) => {
     if (p.newest_version !== p.version) fact("Refused", `version ${p.newest_version} is newer, and was refused`, true);
     if (p.error) fact("Redis", p.error, true);
   }
+  const x = r.xds;
+  if (x) {
+    fact("Rules by xDS", `${x.server}, ${x.connected ? "connected" : "not connected"}, ${count(x.domains, "domain")}`, !x.connected);
+    if (x.error) fact("xDS", x.error, true);
+    if (x.finding_count) fact("Refused", `${count(x.refused_domains, "domain")} of the newest answer: ${x.findings[0]}`, true);
+  }
   $("facts").replaceChildren(...facts);
   $("refused").hidden = !r.error_count;
   if (r.error_count) {

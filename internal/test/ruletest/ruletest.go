@@ -7,7 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/weir-ratelimit/weir/internal/nearmiss"
+	"github.com/weir-ratelimit/weir/internal/explain"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/descriptors/rulefile"
 )
@@ -32,7 +32,7 @@ func Entries(text string) (all []descriptors.Entry) {
 }
 
 // CheckExplained checks that an explanation says what Match does, and no more than it may.
-func CheckExplained(t rapid.TB, set *descriptors.Set, x *nearmiss.Explanation) {
+func CheckExplained(t rapid.TB, set *descriptors.Set, x *explain.Matched) {
 	t.Helper()
 	var want *descriptors.Rule
 	if d := set.Domain(x.Domain); d != nil {
@@ -45,10 +45,10 @@ func CheckExplained(t rapid.TB, set *descriptors.Set, x *nearmiss.Explanation) {
 	limited := want != nil && len(want.Limits) > 0
 	switch {
 	case x.Rule != want || last != want:
-		t.Errorf("Explain(%v) ends at %v, and its levels at %v; Match at %v", x.Entries, x.Rule, last, want)
+		t.Errorf("MatchDescriptor(%v) ends at %v, and its levels at %v; Match at %v", x.Entries, x.Rule, last, want)
 	case limited != (x.Reason == ""), limited != (x.Message == ""):
-		t.Errorf("Explain(%v) has the reason %q (%s), but limited is %t", x.Entries, x.Reason, x.Message, limited)
+		t.Errorf("MatchDescriptor(%v) has the reason %q (%s), but limited is %t", x.Entries, x.Reason, x.Message, limited)
 	case len(x.Near) > 6 || limited && len(x.Near) > 0:
-		t.Errorf("Explain(%v) says that %d rules are near, and limited is %t", x.Entries, len(x.Near), limited)
+		t.Errorf("MatchDescriptor(%v) says that %d rules are near, and limited is %t", x.Entries, len(x.Near), limited)
 	}
 }

@@ -83,13 +83,13 @@ func (r *reader) rateLimitSchema() *schema[rateLimit] {
 	field("consistency", func(n *yaml.Node, l *rateLimit) { l.leased = readName(r, n, parseConsistency) })
 	field("initial", func(n *yaml.Node, l *rateLimit) { l.Params.Initial = readName(r, n, limiter.ParseInitial) })
 	field("refill", func(n *yaml.Node, l *rateLimit) { l.Params.Refill = readName(r, n, limiter.ParseRefill) })
-	field("engine", func(n *yaml.Node, l *rateLimit) { l.Params.Engine = readName(r, n, limiter.ParseEngine) })
-	field("store", func(n *yaml.Node, l *rateLimit) { l.Params.Store = readName(r, n, parseStore) })
+	field("engine", func(n *yaml.Node, l *rateLimit) { l.Placement.RedisCell = readName(r, n, parseEngine) })
+	field("store", func(n *yaml.Node, l *rateLimit) { l.Placement.Store = readName(r, n, parseStore) })
 	span("max_wait", parseDuration, func(l *rateLimit) *time.Duration { return &l.Params.MaxWait })
 	span("burst_seconds", parseSeconds, func(l *rateLimit) *time.Duration { return &l.Params.BurstFor })
 	span("warm_up", parseDuration, func(l *rateLimit) *time.Duration { return &l.Params.WarmUp })
 	field("cold_factor", func(n *yaml.Node, l *rateLimit) { l.Params.ColdFactor = readName(r, n, parseFactor) })
-	span("lease_for", parseDuration, func(l *rateLimit) *time.Duration { return &l.Params.LeaseFor })
+	span("lease_for", parseDuration, func(l *rateLimit) *time.Duration { return &l.Placement.LeaseFor })
 	span("lease", parseDuration, func(l *rateLimit) *time.Duration { return &l.Lease })
 	forPeople(r, s)
 	s.synonyms = rateLimitSynonyms
@@ -162,7 +162,7 @@ func (r *reader) finish(l *rateLimit) {
 	leasesFor := slices.ContainsFunc(l.Fields, func(f descriptors.Field) bool { return f.Name == "lease_for" })
 	switch {
 	case l.leased && !leasesFor:
-		l.Params.LeaseFor = limiter.DefaultLeaseFor
+		l.Placement.LeaseFor = descriptors.DefaultLeaseFor
 	case !l.leased && leasesFor:
 		l.Invalid = true
 		r.Errorf(at("lease_for"), "lease_for goes with consistency: leased; write that, or remove lease_for")
@@ -212,6 +212,14 @@ func parseAlgorithm(name string) (limiter.Algorithm, error) {
 		err = fmt.Errorf("%w; did you mean %s?", err, meant)
 	}
 	return a, err
+}
+
+// parseEngine reports whether the redis-cell module decides.
+func parseEngine(name string) (redisCell bool, err error) {
+	if name != "weir" && name != "redis_cell" {
+		return false, fmt.Errorf("%q is not known: use one of weir, redis_cell", name)
+	}
+	return name == "redis_cell", nil
 }
 
 // parseConsistency reports whether permits are leased.

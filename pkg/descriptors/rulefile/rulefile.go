@@ -29,6 +29,16 @@ func CompileFor(process descriptors.Process, files []File) (*descriptors.Set, er
 
 func compile(process descriptors.Process, files []File, read func(*reader)) (*descriptors.Set, error) {
 	b := descriptors.NewBuilder(process)
+	add(b, process, files, read)
+	return b.Build()
+}
+
+// Add reads the files into b, a Builder for that process: for a Set that has other descriptors, too.
+func Add(b *descriptors.Builder, process descriptors.Process, files []File) {
+	add(b, process, files, (*reader).read)
+}
+
+func add(b *descriptors.Builder, process descriptors.Process, files []File, read func(*reader)) {
 	values := map[string][]byte{}
 	for _, f := range files {
 		if f.Included {
@@ -43,7 +53,6 @@ func compile(process descriptors.Process, files []File, read func(*reader)) (*de
 			read(r)
 		}
 	}
-	return b.Build()
 }
 
 // Include is a file that a rule file refers to.

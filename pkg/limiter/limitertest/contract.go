@@ -140,7 +140,7 @@ func (f *fixture) remaining(key string, p *limiter.Policy, want int64) {
 func describe(hits []limiter.Hit) string {
 	parts := make([]string, len(hits))
 	for i, h := range hits {
-		parts[i] = fmt.Sprintf("%s %+d %s", h.Key, h.N, [...]string{"enforce", "shadow", "quota"}[h.Mode])
+		parts[i] = fmt.Sprintf("%s %+d %s", h.Key, h.N, h.Mode)
 	}
 	return strings.Join(parts, ", ")
 }

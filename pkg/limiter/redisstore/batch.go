@@ -24,7 +24,7 @@ type batch struct {
 	keys     []string
 	requests []byte
 	policies []string
-	known    map[*limiter.Policy]int // 1 for policies[0]
+	known    map[decider]int // 1 for policies[0]
 	args     []any
 
 	restarted []any // the keys of counters that the script restarted
@@ -45,6 +45,12 @@ func (b *batch) reset() {
 func (b *batch) add(c *call) {
 	b.calls = append(b.calls, c)
 	b.hits += len(c.hits)
+}
+
+// decider is what the script needs to know of a hit's limit.
+type decider struct {
+	policy    *limiter.Policy
+	redisCell bool
 }
 
 // batcher sends batches to a server, or to the servers of a cluster.
@@ -130,7 +136,7 @@ func (r *batcher) write(b *batch) {
 			if h.N < 0 && !h.Policy.Algorithm().CountsInFlight() { // whose denials are not cached
 				channel = r.channel
 			}
-			for _, v := range [...]int64{b.policy(h.Policy, now), c.mode(i), c.group(i), h.N} {
+			for _, v := range [...]int64{b.policy(h, now), c.mode(i), c.group(i), h.N} {
 				b.requests = appendDouble(b.requests, v)
 			}
 		}
@@ -153,23 +159,24 @@ func (r *batcher) key(key string) string {
 	return r.prefix + key
 }
 
-// policy returns the number of a policy in the batch, which has each policy one time.
-func (b *batch) policy(p *limiter.Policy, now int64) int64 {
-	if i := b.known[p]; i != 0 {
+// policy returns the number of the hit's policy in the batch, which has each policy one time.
+func (b *batch) policy(h *limiter.Hit, now int64) int64 {
+	p, by := h.Policy, decider{h.Policy, usesRedisCell(h)}
+	if i := b.known[by]; i != 0 {
 		return int64(i)
 	}
-	step := stepOf(p)
+	step := stepOf(h)
 	b.steps |= 1 << step
 	var packed []byte
-	numbers := slices.Concat(p.Args(), p.Edges(now), []int64{int64(step), int64(p.ChargeDenied()), p.Largest()})
+	numbers := slices.Concat(argsOf(h), p.Edges(now), []int64{int64(step), int64(p.ChargeDenied()), p.Largest()})
 	for _, v := range numbers {
 		packed = appendDouble(packed, v)
 	}
 	b.policies = append(b.policies, string(packed))
 	if b.known == nil {
-		b.known = make(map[*limiter.Policy]int)
+		b.known = make(map[decider]int)
 	}
-	b.known[p] = len(b.policies)
+	b.known[by] = len(b.policies)
 	return int64(len(b.policies))
 }
 

@@ -101,7 +101,7 @@ func clusterApart(t *testing.T, c *redistest.Cluster) {
 func deniedAfterApart(t *testing.T, s limiter.Store, month, ban, store string) {
 	t.Helper()
 	ten := calendar(t, 10, 30*day)
-	hits := []limiter.Hit{{Key: month, Policy: ten, N: 1}, {Key: ban, Policy: funnel(t, 0, day).In(store), N: 1}}
+	hits := []limiter.Hit{{Key: month, Policy: ten, N: 1}, {Key: ban, Policy: funnel(t, 0, day), N: 1, Route: in(store)}}
 	var out [2]limiter.Decision
 	if err := s.Take(t.Context(), hits, out[:]); err != nil {
 		t.Fatal(err)

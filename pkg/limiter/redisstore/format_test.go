@@ -14,7 +14,7 @@ import (
 
 // TestStateGolden pins the form of the states: sidecars of two releases share the counters of one format, during an upgrade
 // and after it. If a form must change, formatVersion must too, or the algorithm's part of the key, and every counter of it
-// starts anew.
+// starts again.
 func TestStateGolden(t *testing.T) {
 	server := redistest.Start(t)
 	c, clock := client(t, server), limitertest.NewClock()

@@ -14,7 +14,7 @@ import (
 
 var _ limiter.Store = (*Group)(nil)
 
-// Group is several stores: a first one, and those that limits name (limiter.Params.Store). A request whose hits lie in
+// Group is several stores: a first one, and those that hits name by their Route. A request whose hits lie in
 // several stores is charged in all of them or in none, like one in several slots of a cluster. Group is safe for
 // concurrent use.
 type Group struct {
@@ -63,12 +63,12 @@ func (g *Group) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Deci
 	if len(hits) == 0 {
 		return nil
 	}
-	if err := limiter.Check(hits, out); err != nil {
+	if err := check(hits, out); err != nil {
 		return err
 	}
 	one := true
 	for i := range hits {
-		name := hits[i].Policy.Store()
+		name := storeName(&hits[i])
 		s := g.of(name)
 		if s == nil {
 			return unavailable(requestError(fmt.Sprintf("there is no store %q: add --named-store %s=URL", name, name)))
@@ -76,13 +76,13 @@ func (g *Group) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Deci
 		if err := s.fitForRedisCell(hits[i : i+1]); err != nil {
 			return s.unavailable(err)
 		}
-		one = one && name == hits[0].Policy.Store()
+		one = one && name == storeName(&hits[0])
 	}
 	if one {
-		s := g.of(hits[0].Policy.Store()) // not its Take: the hits are checked
+		s := g.of(storeName(&hits[0])) // not its Take: the hits are checked
 		return s.unavailable(s.take(ctx, hits, out))
 	}
-	of := func(h *limiter.Hit) *Store { return g.of(h.Policy.Store()) }
+	of := func(h *limiter.Hit) *Store { return g.of(storeName(h)) }
 	ctx, cancel := context.WithTimeout(ctx, g.first.timeout)
 	defer cancel()
 	err := takeSeveral(ctx, hits, out, split(hits, of, false))

@@ -23,12 +23,15 @@ func (s scattered) Take(ctx context.Context, hits []limiter.Hit, out []limiter.D
 	moved := make([]limiter.Hit, len(hits))
 	for i, h := range hits {
 		if n := len(h.Key); n > 0 && h.Key[n-1]%2 == 1 && h.Policy != nil {
-			h.Policy = h.Policy.In("second")
+			h.Route = in("second")
 		}
 		moved[i] = h
 	}
 	return s.Group.Take(ctx, moved, out)
 }
+
+// in is the route to a store of a group.
+func in(store string) redisstore.Route { return redisstore.Route{Store: store} }
 
 // failures is who failed as an error tells it, and how: "STORE/SHARD silent" or "STORE/SHARD answered".
 func failures(err error) string {
@@ -53,7 +56,7 @@ func TestFailures(t *testing.T) {
 	}
 	g := redisstore.NewGroup(stores[0], map[string]*redisstore.Store{"b": stores[1], "c": stores[2]})
 	p := funnel(t, 1000, time.Hour)
-	hits := []limiter.Hit{{Key: "k", Policy: p, N: 1}, {Key: "kb", Policy: p.In("b"), N: 1}, {Key: "kc", Policy: p.In("c"), N: 1}}
+	hits := []limiter.Hit{{Key: "k", Policy: p, N: 1}, {Key: "kb", Policy: p, N: 1, Route: in("b")}, {Key: "kc", Policy: p, N: 1, Route: in("c")}}
 	redistest.Await(t, func() error { return g.Take(t.Context(), hits, make([]limiter.Decision, 3)) })
 	for _, fault := range []struct {
 		do   func()
@@ -74,7 +77,7 @@ func TestFailures(t *testing.T) {
 			return nil
 		})
 	}
-	third := g.Take(t.Context(), []limiter.Hit{{Key: "k", Policy: p.In("third"), N: 1}}, make([]limiter.Decision, 1))
+	third := g.Take(t.Context(), []limiter.Hit{{Key: "k", Policy: p, N: 1, Route: in("third")}}, make([]limiter.Decision, 1))
 	if got := failures(third); got != "" || !redisstore.Answered(third) {
 		t.Errorf("an unknown store: %v blames %q, want nobody", third, got)
 	}
@@ -82,6 +85,7 @@ func TestFailures(t *testing.T) {
 
 // TestGroup: a request in two stores is decided as one in one.
 func TestGroup(t *testing.T) {
+	t.Parallel()
 	first, second := redistest.Start(t), redistest.Start(t)
 	n := 0
 	group := func(t *testing.T, o redisstore.Options) *redisstore.Group {
@@ -100,7 +104,7 @@ func TestGroup(t *testing.T) {
 	t.Run("scripts agree with Go", func(t *testing.T) { limitertest.HistoriesInTwoSteps(t, fresh, longtest.Pick(100, 300)) })
 	t.Run("each limit in its own", func(t *testing.T) {
 		g, p := group(t, redisstore.Options{}), funnel(t, 10, time.Hour)
-		hits := []limiter.Hit{{Key: "a", Policy: p, N: 1}, {Key: "b", Policy: p.In("second"), N: 1}}
+		hits := []limiter.Hit{{Key: "a", Policy: p, N: 1}, {Key: "b", Policy: p, N: 1, Route: in("second")}}
 		if err := g.Take(t.Context(), hits, make([]limiter.Decision, 2)); err != nil {
 			t.Fatal(err)
 		}
@@ -109,7 +113,7 @@ func TestGroup(t *testing.T) {
 				t.Errorf("a server has %v, want the counter %s", got, key)
 			}
 		}
-		err := g.Take(t.Context(), []limiter.Hit{{Key: "a", Policy: p.In("third"), N: 1}}, make([]limiter.Decision, 1))
+		err := g.Take(t.Context(), []limiter.Hit{{Key: "a", Policy: p, N: 1, Route: in("third")}}, make([]limiter.Decision, 1))
 		if !errors.Is(err, limiter.ErrUnavailable) || !strings.Contains(err.Error(), `there is no store "third"`) {
 			t.Errorf("%v, want an ErrUnavailable", err)
 		}
@@ -121,7 +125,7 @@ func TestGroup(t *testing.T) {
 		if err := g.Ping(t.Context()); !errors.Is(err, limiter.ErrUnavailable) {
 			t.Errorf("Ping: %v, want ErrUnavailable", err)
 		}
-		hits := []limiter.Hit{{Key: "a", Policy: p, N: 1}, {Key: "b", Policy: p.In("second"), N: 1}}
+		hits := []limiter.Hit{{Key: "a", Policy: p, N: 1}, {Key: "b", Policy: p, N: 1, Route: in("second")}}
 		err := g.Take(t.Context(), hits, make([]limiter.Decision, 2))
 		if !errors.Is(err, limiter.ErrUnavailable) || failures(err) != "second/ silent" {
 			t.Errorf("a request in both: %v, which blames %q; want ErrUnavailable and the second", err, failures(err))

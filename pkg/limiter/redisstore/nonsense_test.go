@@ -100,6 +100,7 @@ func everyStep(t *testing.T) (all []*limiter.Policy) {
 // TestNonsenseStartsAgain: a state that Weir cannot have left is no state. The counter is decided as one that was never
 // hit, alone and beside others, and is then an ordinary one: with a time to live, and without an effect on anything else.
 func TestNonsenseStartsAgain(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	c, clock := client(t, server), limitertest.NewClock()
 	var reported []string

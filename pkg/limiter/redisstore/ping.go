@@ -130,15 +130,13 @@ func (s *Store) readTopology(ctx context.Context) error {
 	return s.unavailable(s.cluster.ForEachMaster(ctx, none)) // it reads the topology first
 }
 
-// PingRedisCell returns why the server cannot decide limits of limiter.EngineRedisCell: it needs the module, and the
+// PingRedisCell returns why the server cannot decide hits of Route.RedisCell: it needs the module, and the
 // user the right to it. Its time is that of a Take.
 func (s *Store) PingRedisCell(ctx context.Context) error {
-	p, err := limiter.NewPolicy(limiter.Params{
-		Algorithm: limiter.Funnel, Limit: 1, Window: time.Second, Engine: limiter.EngineRedisCell,
-	})
+	p, err := limiter.NewPolicy(limiter.Params{Algorithm: limiter.Funnel, Limit: 1, Window: time.Second})
 	if err != nil {
 		return s.unavailable(err)
 	}
 	var out [1]limiter.Decision
-	return s.Take(ctx, []limiter.Hit{{Key: "ping.redis_cell", Policy: p, Look: true}}, out[:])
+	return s.Take(ctx, []limiter.Hit{{Key: "ping.redis_cell", Policy: p, Look: true, Route: Route{RedisCell: true}}}, out[:])
 }

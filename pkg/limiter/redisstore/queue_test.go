@@ -228,7 +228,7 @@ func TestOneBadRequestOfABatch(t *testing.T) {
 	p := funnel(t, 10, time.Hour)
 	resume := held(t, server, s)
 	hit := func(key string) limiter.Hit { return limiter.Hit{Key: key, Policy: p, N: 1} }
-	bad := limiter.Hit{Key: "bad", Policy: cell(t, 10, time.Hour, 10), N: 1}
+	bad := limiter.Hit{Key: "bad", Policy: cell(t, 10, time.Hour, 10), Route: byModule, N: 1}
 	requests := [][]limiter.Hit{{hit("a")}, {hit("b"), bad}, {bad}, {hit("a"), hit("b")}}
 	var answers []<-chan asked
 	for i, hits := range requests {

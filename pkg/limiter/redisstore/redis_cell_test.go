@@ -17,12 +17,13 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
 )
 
-// cell is a funnel that the redis-cell module decides.
+// byModule is the route of hits that the redis-cell module decides.
+var byModule = redisstore.Route{RedisCell: true}
+
+// cell is a funnel for the redis-cell module.
 func cell(tb testing.TB, limit int64, window time.Duration, burst int64) *limiter.Policy {
 	tb.Helper()
-	return policy(tb, limiter.Params{
-		Algorithm: limiter.Funnel, Limit: limit, Window: window, Burst: burst, Engine: limiter.EngineRedisCell,
-	})
+	return policy(tb, limiter.Params{Algorithm: limiter.Funnel, Limit: limit, Window: window, Burst: burst})
 }
 
 // cellSlack is by how much the times of a redis-cell limit may be too long: its keys' lives are milliseconds, cut off twice.
@@ -68,7 +69,7 @@ func TestRedisCell(t *testing.T) {
 		{"all", 16, limiter.Decision{Allowed: true, Remaining: none, ResetAfter: 32 * time.Second}},
 		{"one more", 1, limiter.Decision{RetryAfter: 2 * time.Second, ResetAfter: 32 * time.Second}},
 	} {
-		if got := take(t, s, "k", p, tt.n); !about(tt.want, got) {
+		if got := take(t, s, "k", p, tt.n, byModule); !about(tt.want, got) {
 			t.Errorf("%s (%d): %+v, want %+v", tt.name, tt.n, got, tt.want)
 		}
 	}
@@ -86,8 +87,8 @@ func TestRedisCellGivenBackWholeIsForgotten(t *testing.T) {
 	s, c := open(t, server.URL(), redisstore.Options{}), client(t, server)
 	for i, given := range []int64{-1, -2, -3, -7} {
 		key := strconv.Itoa(i)
-		take(t, s, key, cell(t, 1, time.Second, 7), 1)
-		take(t, s, key, cell(t, 1, time.Second, 7), given)
+		take(t, s, key, cell(t, 1, time.Second, 7), 1, byModule)
+		take(t, s, key, cell(t, 1, time.Second, 7), given, byModule)
 		if n := c.Exists(t.Context(), "weir:1:"+key).Val(); n != 0 {
 			t.Errorf("after 1 and %d hits the key is still there", given)
 		}
@@ -105,7 +106,7 @@ func TestRedisCellGivenBackALittleLate(t *testing.T) {
 		if err := c.Set(t.Context(), "weir:1:"+key, empty.UnixNano(), time.Minute).Err(); err != nil {
 			t.Fatal(err)
 		}
-		take(t, s, key, p, -1)
+		take(t, s, key, p, -1, byModule)
 		if ttl := c.PTTL(t.Context(), "weir:1:"+key).Val(); ttl == -1 {
 			t.Fatalf("a second that was given back %d us late is kept for ever", 100*i)
 		}
@@ -116,14 +117,14 @@ func TestRedisCellGivenBackALittleLate(t *testing.T) {
 func TestRedisCellOverflow(t *testing.T) {
 	s := open(t, redistest.StartRedisCell(t).URL(), redisstore.Options{})
 	p := cell(t, 1, limiter.MaxWindow, 5)
-	take(t, s, "k", p, 2)
-	if d := take(t, s, "k", p, 59); d.Allowed || d.Remaining != 3 || d.RetryAfter != limiter.Never {
+	take(t, s, "k", p, 2, byModule)
+	if d := take(t, s, "k", p, 59, byModule); d.Allowed || d.Remaining != 3 || d.RetryAfter != limiter.Never {
 		t.Errorf("59 hits on a burst of 5: %+v", d)
 	}
-	if d := take(t, s, "k", p, 1); d.Remaining != 2 {
+	if d := take(t, s, "k", p, 1, byModule); d.Remaining != 2 {
 		t.Errorf("one more: %+v", d)
 	}
-	if d := take(t, s, "k", p, -59); d.Remaining != 5 {
+	if d := take(t, s, "k", p, -59, byModule); d.Remaining != 5 {
 		t.Errorf("59 given back: %+v", d)
 	}
 }
@@ -135,7 +136,11 @@ func TestRedisCellRequests(t *testing.T) {
 	module, own := cell(t, 5, time.Hour, 5), funnel(t, 5, time.Hour)
 	ban := funnel(t, 0, time.Hour)
 	hit := func(key string, p *limiter.Policy, n int64, m limiter.Mode) limiter.Hit {
-		return limiter.Hit{Key: key, Policy: p, N: n, Look: n == 0, Mode: m}
+		h := limiter.Hit{Key: key, Policy: p, N: n, Look: n == 0, Mode: m}
+		if p == module {
+			h.Route = byModule
+		}
+		return h
 	}
 	const enforce, shadow, quota = limiter.Enforce, limiter.Shadow, limiter.Quota
 	for _, tt := range []struct {
@@ -162,13 +167,13 @@ func TestRedisCellRequests(t *testing.T) {
 		{"a shadow is charged by itself", 1, []limiter.Hit{hit("m", module, 2, shadow), hit("o", ban, 1, enforce)}, []bool{true, false}, []int64{2, 0}, 2},
 		{"a shadow never denies", 4, []limiter.Hit{hit("m", module, 2, shadow), hit("o", own, 1, enforce)}, []bool{false, true}, []int64{1, 4}, 1},
 		{"one of two quotas is over", 4, []limiter.Hit{
-			{Key: "m", Policy: module, N: 2, Mode: quota}, {Key: "o", Policy: own, N: 1, Mode: quota, Group: 1},
+			{Key: "m", Policy: module, Route: byModule, N: 2, Mode: quota}, {Key: "o", Policy: own, N: 1, Mode: quota, Group: 1},
 		}, []bool{false, true}, []int64{0, 4}, 0},
 		{"one of two quotas is over, by more than the burst", 2, []limiter.Hit{
-			{Key: "m", Policy: module, N: 9, Mode: quota}, {Key: "o", Policy: own, N: 1, Mode: quota, Group: 1},
+			{Key: "m", Policy: module, Route: byModule, N: 9, Mode: quota}, {Key: "o", Policy: own, N: 1, Mode: quota, Group: 1},
 		}, []bool{false, true}, []int64{0, 4}, 0},
 		{"all quotas are over", 4, []limiter.Hit{
-			{Key: "m", Policy: module, N: 2, Mode: quota}, {Key: "o", Policy: ban, N: 1, Mode: quota, Group: 1},
+			{Key: "m", Policy: module, Route: byModule, N: 2, Mode: quota}, {Key: "o", Policy: ban, N: 1, Mode: quota, Group: 1},
 		}, []bool{false, false}, []int64{1, 0}, 1},
 		{"what is given back comes back", 4, []limiter.Hit{hit("m", module, -2, enforce), hit("o", ban, 1, enforce)}, []bool{true, false}, []int64{3, 0}, 3},
 		{"all is given back", 2, []limiter.Hit{hit("m", module, -2, enforce), hit("o", own, 1, enforce)}, []bool{true, true}, []int64{5, 4}, 5},
@@ -180,7 +185,7 @@ func TestRedisCellRequests(t *testing.T) {
 				t.Fatal(err)
 			}
 			if tt.before > 0 {
-				take(t, s, "m", module, tt.before)
+				take(t, s, "m", module, tt.before, byModule)
 			}
 			out := make([]limiter.Decision, len(tt.hits))
 			if err := s.Take(t.Context(), tt.hits, out); err != nil {
@@ -194,7 +199,7 @@ func TestRedisCellRequests(t *testing.T) {
 			if diff := cmp.Diff(tt.allowed, allowed) + cmp.Diff(tt.left, left); diff != "" {
 				t.Errorf("allowed and remaining, -want +got\n%s", diff)
 			}
-			if got := take(t, s, "m", module, 0).Remaining; got != tt.after {
+			if got := take(t, s, "m", module, 0, byModule).Remaining; got != tt.after {
 				t.Errorf("afterwards %d are left, want %d", got, tt.after)
 			}
 		})
@@ -206,9 +211,9 @@ func TestRedisCellUndoneKeyExpires(t *testing.T) {
 	server := redistest.StartRedisCell(t)
 	s, c := open(t, server.URL(), redisstore.Options{}), client(t, server)
 	p := cell(t, 1, time.Minute, 5)
-	take(t, s, "m", p, 2)
+	take(t, s, "m", p, 2, byModule)
 	before := c.Get(t.Context(), "weir:1:m").Val()
-	hits := []limiter.Hit{{Key: "m", Policy: p, N: 2}, {Key: "o", Policy: funnel(t, 0, time.Hour), N: 1}}
+	hits := []limiter.Hit{{Key: "m", Policy: p, Route: byModule, N: 2}, {Key: "o", Policy: funnel(t, 0, time.Hour), N: 1}}
 	if err := s.Take(t.Context(), hits, make([]limiter.Decision, 2)); err != nil {
 		t.Fatal(err)
 	}
@@ -233,16 +238,16 @@ func TestRedisCellMissing(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, server.URL(), redisstore.Options{})
 	for n, want := range map[int64]limiter.Decision{-1: {Allowed: true}, 0: {RetryAfter: limiter.Never}, 1: {RetryAfter: limiter.Never}} {
-		if diff := cmp.Diff(want, take(t, s, "ban", cell(t, 0, time.Second, 0), n)); diff != "" {
+		if diff := cmp.Diff(want, take(t, s, "ban", cell(t, 0, time.Second, 0), n, byModule)); diff != "" {
 			t.Errorf("%d on a ban, which needs no module: (-want +got)\n%s", n, diff)
 		}
 	}
 	const want = "this Redis has no redis-cell module: load it (loadmodule /path/to/libredis_cell.so), or remove engine: redis_cell from the rule"
 	p, own := cell(t, 5, time.Second, 5), funnel(t, 5, time.Hour)
 	for _, n := range []int64{1, 0, -1} {
-		failing(t, s, want, limiter.Hit{Key: "k", Policy: p, N: n, Look: n == 0})
+		failing(t, s, want, limiter.Hit{Key: "k", Policy: p, Route: byModule, N: n, Look: n == 0})
 	}
-	failing(t, s, want, limiter.Hit{Key: "own", Policy: own, N: 1}, limiter.Hit{Key: "k", Policy: p, N: 1})
+	failing(t, s, want, limiter.Hit{Key: "own", Policy: own, N: 1}, limiter.Hit{Key: "k", Policy: p, Route: byModule, N: 1})
 	if left := take(t, s, "own", own, 0).Remaining; left != 5 {
 		t.Errorf("a request that failed was charged: %d left of 5", left)
 	}
@@ -258,15 +263,15 @@ func TestRedisCellRights(t *testing.T) {
 	}
 	do("ACL SETUSER least on >secret ~weir:* +eval +evalsha +get +mget +set +del +time +pttl")
 	s := open(t, "redis://least:secret@"+server.Addr()+"/0", redisstore.Options{})
-	failing(t, s, "may not run CL.THROTTLE", limiter.Hit{Key: "k", Policy: cell(t, 5, time.Second, 5), N: 1})
+	failing(t, s, "may not run CL.THROTTLE", limiter.Hit{Key: "k", Policy: cell(t, 5, time.Second, 5), Route: byModule, N: 1})
 	do("ACL SETUSER least +cl.throttle")
 	do("REPLICAOF 127.0.0.1 1")
-	failing(t, s, "READONLY", limiter.Hit{Key: "k", Policy: cell(t, 5, time.Second, 5), N: 1})
+	failing(t, s, "READONLY", limiter.Hit{Key: "k", Policy: cell(t, 5, time.Second, 5), Route: byModule, N: 1})
 	do("REPLICAOF no one")
 	p := cell(t, 5, time.Hour, 5)
 	for _, n := range []int64{1, 0, -2, 5, 1} {
-		take(t, s, "k", p, n)
-		hits := []limiter.Hit{{Key: "k", Policy: p, N: n, Look: n == 0}, {Key: "b", Policy: funnel(t, 0, time.Hour), N: 1}}
+		take(t, s, "k", p, n, byModule)
+		hits := []limiter.Hit{{Key: "k", Policy: p, Route: byModule, N: n, Look: n == 0}, {Key: "b", Policy: funnel(t, 0, time.Hour), N: 1}}
 		if err := s.Take(t.Context(), hits, make([]limiter.Decision, 2)); err != nil {
 			t.Error(err)
 		}
@@ -288,7 +293,7 @@ func TestRedisCellNonsenseStartsAgain(t *testing.T) {
 				t.Fatal(err)
 			}
 			want := 5 - max(0, n)
-			if d := take(t, s, "k", p, n); !d.Allowed || d.Remaining != want {
+			if d := take(t, s, "k", p, n, byModule); !d.Allowed || d.Remaining != want {
 				t.Errorf("%q, cost %d: %+v, want %d left", state, n, d, want)
 			}
 			if ttl := c.PTTL(t.Context(), "weir:1:k").Val(); ttl == -1 || s.Stats().Restarted == before {
@@ -300,11 +305,11 @@ func TestRedisCellNonsenseStartsAgain(t *testing.T) {
 			if err := c.Set(t.Context(), "weir:1:k", state, 0).Err(); err != nil {
 				t.Fatal(err)
 			}
-			hits := []limiter.Hit{{Key: "k", Policy: p, N: 2}, {Key: "other" + state, Policy: funnel(t, ban, time.Hour), N: 1}}
+			hits := []limiter.Hit{{Key: "k", Policy: p, Route: byModule, N: 2}, {Key: "other" + state, Policy: funnel(t, ban, time.Hour), N: 1}}
 			if err := s.Take(t.Context(), hits, make([]limiter.Decision, 2)); err != nil {
 				t.Errorf("%q beside another limit: %v", state, err)
 			}
-			if left := take(t, s, "k", p, 0).Remaining; ban == 0 && left != 5 || ban > 0 && left != 3 {
+			if left := take(t, s, "k", p, 0, byModule).Remaining; ban == 0 && left != 5 || ban > 0 && left != 3 {
 				t.Errorf("%q beside a limit of %d: %d left", state, ban, left)
 			}
 		}
@@ -314,7 +319,7 @@ func TestRedisCellNonsenseStartsAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := s.Stats().Restarted
-	if d := take(t, s, "k", p, 1); !d.Allowed || d.Remaining != 0 || s.Stats().Restarted != before {
+	if d := take(t, s, "k", p, 1, byModule); !d.Allowed || d.Remaining != 0 || s.Stats().Restarted != before {
 		t.Errorf("a counter that is nearly full: %+v", d)
 	}
 }
@@ -324,7 +329,7 @@ func TestRedisCellNeedsUTF8(t *testing.T) {
 	server := redistest.StartRedisCell(t)
 	s := open(t, server.URL(), redisstore.Options{})
 	failing(t, s, `the key "weir:1:\xff" is not UTF-8, which ends a Redis with the redis-cell module`,
-		limiter.Hit{Key: "\xff", Policy: cell(t, 5, time.Hour, 5), N: 1})
+		limiter.Hit{Key: "\xff", Policy: cell(t, 5, time.Hour, 5), Route: byModule, N: 1})
 	if err := s.Ping(t.Context()); err != nil {
 		t.Error(err)
 	}
@@ -352,11 +357,11 @@ func stats(tb testing.TB, c *redis.Client, command string) (s commandStats) {
 func TestRedisCellCountsWhatIsLeft(t *testing.T) {
 	s := open(t, redistest.StartRedisCell(t).URL(), redisstore.Options{})
 	p := cell(t, 3600, 3601*time.Second, 4_000_000)
-	if left := take(t, s, "k", p, 2_000_000).Remaining; left != 2_000_000 {
+	if left := take(t, s, "k", p, 2_000_000, byModule).Remaining; left != 2_000_000 {
 		t.Errorf("%d left, want 2000000", left)
 	}
-	take(t, s, "nearly new", p, 3)
-	if d := take(t, s, "nearly new", p, -1); d.Remaining != 3_999_998 || d.ResetAfter < time.Second {
+	take(t, s, "nearly new", p, 3, byModule)
+	if d := take(t, s, "nearly new", p, -1, byModule); d.Remaining != 3_999_998 || d.ResetAfter < time.Second {
 		t.Errorf("two hits: %+v, want 3999998 left", d)
 	}
 }
@@ -383,7 +388,7 @@ var askBoth = redis.NewScript(`
 	r[6], r[7], r[8] = before, now(), there
 	return r`)
 
-// ask takes n hits from both. The module's key ends up to 1 ms before its funnel is empty; Weir's then starts anew, too.
+// ask takes n hits from both. The module's key ends up to 1 ms before its funnel is empty; Weir's then starts again, too.
 func (k *counted) ask(t *testing.T, c *redis.Client, n int64) (b both, forgotten bool) {
 	t.Helper()
 	var err error
@@ -500,9 +505,9 @@ func TestRedisCellAgreesWithFunnel(t *testing.T) {
 func BenchmarkEngine(b *testing.B) {
 	server := redistest.StartRedisCell(b)
 	s, c := open(b, server.SocketURL(), redisstore.Options{}), client(b, server)
-	for _, e := range []limiter.Engine{limiter.EngineWeir, limiter.EngineRedisCell} {
-		p := policy(b, limiter.Params{Algorithm: limiter.Funnel, Limit: 100_000, Window: time.Second, Engine: e})
-		hits := []limiter.Hit{{Key: e.String(), Policy: p, N: 1}, {Key: "ban", Policy: funnel(b, 0, time.Hour), N: 1}}
+	for e, route := range map[string]any{"weir": nil, "redis_cell": byModule} {
+		p := policy(b, limiter.Params{Algorithm: limiter.Funnel, Limit: 100_000, Window: time.Second})
+		hits := []limiter.Hit{{Key: e, Policy: p, Route: route, N: 1}, {Key: "ban", Policy: funnel(b, 0, time.Hour), N: 1}}
 		for n := 1; n <= 2; n++ {
 			b.Run(fmt.Sprintf("%s/hits=%d", e, n), func(b *testing.B) {
 				var out [2]limiter.Decision
@@ -539,7 +544,7 @@ func TestRedisCellInABatch(t *testing.T) {
 		return answers
 	}
 	p := cell(t, 10, time.Hour, 10)
-	module := limiter.Hit{Key: "module", Policy: p, N: 3}
+	module := limiter.Hit{Key: "module", Policy: p, Route: byModule, N: 3}
 	ours := limiter.Hit{Key: "ours", Policy: funnel(t, 10, time.Hour), N: 3}
 	tooMuch := limiter.Hit{Key: "full", Policy: funnel(t, 1, time.Hour), N: 2}
 
@@ -590,7 +595,7 @@ func TestRedisCellNeverPromisesTooMuch(t *testing.T) {
 	} {
 		p := cell(t, in.limit, time.Duration(in.seconds)*time.Second, in.burst)
 		interval := in.seconds * 1e9 / in.limit
-		if d := take(t, s, "fresh", p, 0); d.Remaining != in.burst || d.ResetAfter != 0 {
+		if d := take(t, s, "fresh", p, 0, byModule); d.Remaining != in.burst || d.ResetAfter != 0 {
 			t.Errorf("%v: a fresh counter: %+v", in, d)
 		}
 		for i := range int64(40) {
@@ -600,13 +605,49 @@ func TestRedisCellNeverPromisesTooMuch(t *testing.T) {
 			if err := c.Set(t.Context(), "weir:1:"+key, plant, time.Hour).Err(); err != nil {
 				t.Fatal(err)
 			}
-			d := take(t, s, key, p, 0)
+			d := take(t, s, key, p, 0, byModule)
 			empty := time.Until(time.Unix(0, plant)) // later than it was decided: at least as much is left now
 			if left := in.burst - (max(0, empty.Nanoseconds())+interval-1)/interval; d.Remaining > left {
 				t.Errorf("%v, %d used: %d are told to be left, and less than %d are", in, used, d.Remaining, left+1)
 			}
 			if d.Remaining < in.burst-used-1 {
 				t.Errorf("%v, %d used: %d are told to be left, at least %d were", in, used, d.Remaining, in.burst-used)
+			}
+		}
+	}
+}
+
+// TestRoutesAreChecked: what no route can mean is refused before anything is sent.
+func TestRoutesAreChecked(t *testing.T) {
+	s := open(t, "redis://127.0.0.1:1/0", redisstore.Options{})
+	g := redisstore.NewGroup(s, map[string]*redisstore.Store{"second": s})
+	fits := cell(t, 5, time.Minute, 5)
+	bucket := func(in limiter.Params) []limiter.Hit {
+		in.Algorithm, in.Limit = limiter.TokenBucket, max(in.Limit, 1)
+		in.Window = max(in.Window, time.Second)
+		return []limiter.Hit{{Key: "k", Policy: policy(t, in), N: 1, Route: byModule}}
+	}
+	const decides = "hits[0]: the redis-cell module decides funnels and token buckets of whole seconds, at most a hit a microsecond"
+	const alike = `hits[0] and hits[1] have the same key, "k", and different routes`
+	for name, c := range map[string]struct {
+		want string
+		hits []limiter.Hit
+	}{
+		"half a second":   {decides, bucket(limiter.Params{Window: 1500 * time.Millisecond})},
+		"too fast":        {decides, bucket(limiter.Params{Limit: 1_000_001})},
+		"starts empty":    {decides, bucket(limiter.Params{Initial: limiter.InitialEmpty})},
+		"intervals":       {decides, bucket(limiter.Params{Refill: limiter.RefillInterval})},
+		"charges denials": {decides, bucket(limiter.Params{ChargeDenied: limiter.ChargeFull})},
+		"a log": {decides, []limiter.Hit{{
+			Key: "k", N: 1, Route: byModule, Policy: policy(t, limiter.Params{Algorithm: limiter.SlidingLog, Limit: 1, Window: time.Second}),
+		}}},
+		"two engines": {alike, []limiter.Hit{{Key: "k", Policy: fits, N: 1, Route: byModule}, {Key: "k", Policy: fits, N: 1}}},
+		"two stores":  {alike, []limiter.Hit{{Key: "k", Policy: fits, N: 1, Route: in("second")}, {Key: "k", Policy: fits, N: 1}}},
+	} {
+		for _, store := range []limiter.Store{s, g} {
+			err := store.Take(t.Context(), c.hits, make([]limiter.Decision, len(c.hits)))
+			if !errors.Is(err, limiter.ErrInvalid) || !strings.Contains(fmt.Sprint(err), c.want) {
+				t.Errorf("%s: %v, want an ErrInvalid that says %q", name, err, c.want)
 			}
 		}
 	}

@@ -19,7 +19,7 @@ type resetter interface {
 }
 
 // resets wants a counter that is used up to be as new, and whoever hears of refunds to be told.
-func resets(t *testing.T, s resetter, key string, p *limiter.Policy) {
+func resets(t *testing.T, s resetter, key string, p *limiter.Policy, route ...any) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -40,12 +40,12 @@ func resets(t *testing.T, s resetter, key string, p *limiter.Policy) {
 	defer func() { cancel(); <-ended }()
 	<-hears
 	for range 3 {
-		take(t, s, key, p, 1)
+		take(t, s, key, p, 1, route...)
 	}
 	if existed, err := s.Reset(t.Context(), key); err != nil || !existed {
 		t.Fatalf("Reset of %s: %t, %v", key, existed, err)
 	}
-	if d := take(t, s, key, p, 0); d.Remaining != p.Limit() {
+	if d := take(t, s, key, p, 0, route...); d.Remaining != p.Limit() {
 		t.Errorf("after Reset %d remain of %d", d.Remaining, p.Limit())
 	}
 	var told []bool
@@ -71,7 +71,7 @@ func TestReset(t *testing.T) {
 	t.Run("a server", func(t *testing.T) { resets(t, s, "funnel|shop|a=b", p) })
 	t.Run("a group", func(t *testing.T) {
 		g := redisstore.NewGroup(s, map[string]*redisstore.Store{"second": open(t, second.URL(), redisstore.Options{})})
-		resets(t, &oneOf{g}, "funnel|shop|a=b", p.In("second"))
+		resets(t, &oneOf{g}, "funnel|shop|a=b", p, in("second"))
 	})
 	t.Run("a server that is away", func(t *testing.T) {
 		server.Stop()

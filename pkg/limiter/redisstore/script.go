@@ -21,7 +21,7 @@ type step int
 // stepFiles are the files that define a step, each a function of the file's name: all but the script's other parts.
 var stepFiles = stepNames()
 
-const redisCell = "redis_cell" // the step of limiter.EngineRedisCell
+const redisCell = "redis_cell" // the step of hits that the module decides
 
 const (
 	funnelState = "funnel_state" // a helper of the steps that name it
@@ -42,12 +42,12 @@ func stepNames() (names []string) {
 	return names
 }
 
-// stepOf is the step that decides the policy's hits.
-func stepOf(p *limiter.Policy) step {
-	if p.Engine() == limiter.EngineRedisCell {
+// stepOf is the step that decides the hit.
+func stepOf(h *limiter.Hit) step {
+	if usesRedisCell(h) {
 		return step(slices.Index(stepFiles, redisCell))
 	}
-	return step(slices.Index(stepFiles, p.Script()))
+	return step(slices.Index(stepFiles, h.Policy.Script()))
 }
 
 // stepSet has bit 1<<s set for step s.

@@ -14,6 +14,7 @@ import (
 
 // TestSentinel kills the master under traffic: the same store goes on with the one that takes over.
 func TestSentinel(t *testing.T) {
+	t.Parallel()
 	servers := redistest.StartSentinel(t, "--requirepass", "s3cret", "--masterauth", "s3cret")
 	url := strings.Replace(servers.URL(), "://", "://:s3cret@", 1)
 	s := open(t, url, redisstore.Options{Timeout: 200 * time.Millisecond})

@@ -17,7 +17,7 @@ type Stats struct {
 	Requests uint64
 	// Texts are the script calls that were sent a second time, with the script's text, because Redis did not know it.
 	Texts uint64
-	// Restarted are the counters that began anew because Weir cannot have written the state that Redis had: it cannot be
+	// Restarted are the counters that began again because Weir cannot have written the state that Redis had: it cannot be
 	// read, or it lies too far in the future.
 	Restarted uint64
 	// Connections are the open ones to all nodes of a cluster, Idle those of them that nobody uses.

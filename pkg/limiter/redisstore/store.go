@@ -15,7 +15,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-	"unicode/utf8"
 
 	"github.com/redis/go-redis/v9"
 
@@ -35,7 +34,7 @@ const FormatVersion = "1:"
 
 // Options say how to use the client. The zero value is good.
 type Options struct {
-	// Name is what limits call the store (limiter.Params.Store), for errors. It is empty for the first one of a Group.
+	// Name is what routes call the store (Route.Store), for errors. It is empty for the first one of a Group.
 	Name string
 	// Server names the server in errors and logs, without a password. Empty is the client's address.
 	Server string
@@ -152,7 +151,7 @@ func (s *Store) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Deci
 	if len(hits) == 0 {
 		return nil
 	}
-	if err := limiter.Check(hits, out); err != nil {
+	if err := check(hits, out); err != nil {
 		return err
 	}
 	if err := s.fitForRedisCell(hits); err != nil {
@@ -180,19 +179,4 @@ func (s *Store) takeCluster(ctx context.Context, hits []limiter.Hit, out []limit
 		err = s.takeSplit(rest, hits, out, true)
 	}
 	return err
-}
-
-// fitForRedisCell returns an error for keys that make the redis-cell module (0.2.2) end the whole server. Keys of rules
-// are UTF-8; a key prefix may be anything.
-func (s *Store) fitForRedisCell(hits []limiter.Hit) error {
-	for i := range hits {
-		if hits[i].Policy.Engine() != limiter.EngineRedisCell {
-			continue
-		}
-		if key := s.prefix + hits[i].Key; !utf8.ValidString(key) {
-			return requestError(fmt.Sprintf(
-				"the key %q is not UTF-8, which ends a Redis with the redis-cell module: choose another key prefix", key))
-		}
-	}
-	return nil
 }

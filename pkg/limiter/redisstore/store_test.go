@@ -74,11 +74,15 @@ func funnel(tb testing.TB, limit int64, window time.Duration) *limiter.Policy {
 	return policy(tb, limiter.Params{Algorithm: limiter.Funnel, Limit: limit, Window: window})
 }
 
-// take decides one hit.
-func take(tb testing.TB, s limiter.Store, key string, p *limiter.Policy, n int64) limiter.Decision {
+// take decides one hit, of a route if one is given.
+func take(tb testing.TB, s limiter.Store, key string, p *limiter.Policy, n int64, route ...any) limiter.Decision {
 	tb.Helper()
 	var out [1]limiter.Decision
-	if err := s.Take(tb.Context(), []limiter.Hit{{Key: key, Policy: p, N: n, Look: n == 0}}, out[:]); err != nil {
+	h := limiter.Hit{Key: key, Policy: p, N: n, Look: n == 0}
+	if len(route) > 0 {
+		h.Route = route[0]
+	}
+	if err := s.Take(tb.Context(), []limiter.Hit{h}, out[:]); err != nil {
 		tb.Fatal(err)
 	}
 	return out[0]
@@ -96,16 +100,19 @@ func fresh(server *redistest.Server) func(t *testing.T, clock *limitertest.Clock
 }
 
 func TestContract(t *testing.T) {
+	t.Parallel()
 	limitertest.Run(t, fresh(redistest.Start(t)))
 }
 
 // TestScriptsAgreeWithGo is the differential test: Lua against the Go steps, decision for decision.
 func TestScriptsAgreeWithGo(t *testing.T) {
+	t.Parallel()
 	limitertest.Histories(t, fresh(redistest.Start(t)), longtest.Pick(800, 3000))
 }
 
 // TestLinearizable has the stores of two sidecars, and of three, ask one server: three and two goroutines in each.
 func TestLinearizable(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	for _, sidecars := range []int{2, 3} {
 		t.Run(fmt.Sprintf("%d sidecars", sidecars), func(t *testing.T) {

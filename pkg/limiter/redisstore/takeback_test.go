@@ -64,6 +64,7 @@ func floodedLimits() []flooded {
 // limit: a trickle, and bursts far above it. It compares with a store that forgets a denied request as if it had never
 // come, and with the limit's bound. docs/adr/0050 has figures of the long form.
 func TestTakeBackBound(t *testing.T) {
+	t.Parallel()
 	server, clock := redistest.Start(t), limitertest.NewClock()
 	for _, f := range floodedLimits() {
 		for _, atOnce := range []int{1, 20} {

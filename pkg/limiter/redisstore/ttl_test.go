@@ -45,6 +45,7 @@ func (m *mortal) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Dec
 // No call of any algorithm leaves a key that stays for ever: in the histories of what is hard, which run on a virtual
 // clock, and on Redis's own.
 func TestEveryKeyEnds(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	c := client(t, server)
 	t.Run("histories", func(t *testing.T) {

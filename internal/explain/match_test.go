@@ -1,7 +1,6 @@
-package nearmiss_test
+package explain_test
 
 import (
-	"flag"
 	"fmt"
 	"net/url"
 	"os"
@@ -12,17 +11,17 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/weir-ratelimit/weir/internal/nearmiss"
+	"github.com/weir-ratelimit/weir/internal/explain"
 	"github.com/weir-ratelimit/weir/internal/test/ruletest"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
 
-// TestExplainGolden explains what the lines "? domain | key=value | key=value" (with %XX) of each
-// testdata/explain/*.txt ask of the rules above them, and compares the answers with what is written below each.
-func TestExplainGolden(t *testing.T) {
-	cases, err := filepath.Glob("testdata/explain/*.txt")
+// TestMatchGolden explains what the lines "? domain | key=value | key=value" (with %XX) of each
+// testdata/match/*.txt ask of the rules above them, and compares the answers with what is written below each.
+func TestMatchGolden(t *testing.T) {
+	cases, err := filepath.Glob("testdata/match/*.txt")
 	if err != nil || len(cases) == 0 {
-		t.Fatalf("no cases in testdata/explain: %v", err)
+		t.Fatalf("no cases in testdata/match: %v", err)
 	}
 	for _, path := range cases {
 		t.Run(strings.TrimSuffix(filepath.Base(path), ".txt"), func(t *testing.T) {
@@ -40,7 +39,7 @@ func TestExplainGolden(t *testing.T) {
 				if strings.HasPrefix(q, "? ") {
 					got.WriteString(q)
 					domain, es := asked(t, q)
-					x := nearmiss.Explain(set, domain, es)
+					x := explain.MatchDescriptor(set, domain, es)
 					ruletest.CheckExplained(t, set, x)
 					got.WriteString(told(x))
 				}
@@ -56,8 +55,6 @@ func TestExplainGolden(t *testing.T) {
 		})
 	}
 }
-
-var update = flag.Bool("update", false, "write what Explain says into testdata/explain")
 
 func asked(t *testing.T, line string) (domain string, es []descriptors.Entry) {
 	t.Helper()
@@ -76,7 +73,7 @@ func asked(t *testing.T, line string) (domain string, es []descriptors.Entry) {
 	return domain, es
 }
 
-func told(x *nearmiss.Explanation) string {
+func told(x *explain.Matched) string {
 	var b strings.Builder
 	for _, l := range x.Levels {
 		fmt.Fprintf(&b, "    %s=%s is %s of %s at %s", l.Entry.Key, l.Entry.Value, l.By, l.Rule.Path, l.Rule.Source)
@@ -99,7 +96,7 @@ func told(x *nearmiss.Explanation) string {
 
 // However many rules there are, an explanation is short and comes soon: sooner than the rules were compiled, however
 // slow the machine is.
-func TestExplainIsBounded(t *testing.T) {
+func TestMatchIsBounded(t *testing.T) {
 	const rules = 100_000
 	var b strings.Builder
 	b.WriteString("domain: d\ndescriptors:\n")
@@ -127,7 +124,7 @@ func TestExplainIsBounded(t *testing.T) {
 		{"k=value000077 k=value78 k=value79 k=value80 a=b k=value81", ""},
 		{"a=b b=c c=d d=e e=f f=g g=h h=i i=j j=k k=l l=m", "key_other"},
 	} {
-		x := nearmiss.Explain(set, "d", ruletest.Entries(q.text))
+		x := explain.MatchDescriptor(set, "d", ruletest.Entries(q.text))
 		ruletest.CheckExplained(t, set, x)
 		kinds := map[string]bool{"": true}
 		for _, n := range x.Near {
@@ -145,9 +142,9 @@ func TestExplainIsBounded(t *testing.T) {
 }
 
 // What has hash_values is not told to whoever asks for something like it.
-func TestExplainKeepsSecrets(t *testing.T) {
+func TestMatchKeepsSecrets(t *testing.T) {
 	set := ruletest.Compile(t, "domain: d\ndescriptors:\n- {key: api_key, values: [sk_live_1, sk_live_2], hash_values: true}")
-	x := nearmiss.Explain(set, "d", ruletest.Entries("api_key=sk_live_3"))
+	x := explain.MatchDescriptor(set, "d", ruletest.Entries("api_key=sk_live_3"))
 	for _, n := range x.Near {
 		if n.Kind == "value_near" || strings.HasPrefix(n.Message, "rules of this key") {
 			t.Errorf("tells %s", n.Message)

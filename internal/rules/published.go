@@ -1,15 +1,4 @@
-// Package published keeps rule files in Redis, as one set with a version, so that every sidecar of a mesh runs the same.
-//
-// All of it is one hash, PREFIX1:rules, which lies in one slot of a cluster and changes in one step:
-//
-//	current    "VERSION HASH" of the set in force
-//	last       the last version that was given
-//	info:N     what is known of version N: an Info, in JSON
-//	files:N    its files, in JSON, compressed by gzip
-//
-// Versions are never used twice. A roll back publishes the old files as a new version, so that the order of versions is the
-// order of events. The hash has no time to live: it is the one key of Weir that may stay for ever.
-package published
+package rules
 
 import (
 	"bytes"
@@ -36,19 +25,19 @@ import (
 
 // Bounds.
 const (
-	// MaxBytes is the most that the files of a set may have together: some sixty thousand rules.
-	MaxBytes = 8 << 20
-	// MaxStored is the most that they may have in Redis, compressed, which does nothing else while it copies them: 137 ms
+	// MaxPublishedBytes is the most that the files of a set may have together: some sixty thousand rules.
+	MaxPublishedBytes = 8 << 20
+	// MaxPublishedStored is the most that they may have in Redis, compressed, which does nothing else while it copies them: 137 ms
 	// for 8 MiB.
-	MaxStored = 1 << 20
+	MaxPublishedStored = 1 << 20
 	// DefaultKeep is how many versions are kept, the one in force included.
 	DefaultKeep = 10
 	// MaxKeep is the most versions that may be kept.
 	MaxKeep = 100
-	// MaxAuthor is the longest author, in bytes.
-	MaxAuthor = 200
+	// maxAuthor is the longest author, in bytes.
+	maxAuthor = 200
 
-	// timeout bounds each command. It is far above the store's, since a set may have MaxBytes.
+	// timeout bounds each command. It is far above the store's, since a set may have MaxPublishedBytes.
 	timeout = 5 * time.Second
 )
 
@@ -57,11 +46,11 @@ var publishText string
 
 var publish = redis.NewScript(publishText)
 
-// ErrNothing says that nothing was published yet.
-var ErrNothing = errors.New("no rules are published; publish some with weir publish")
+// ErrNothingPublished says that nothing was published yet.
+var ErrNothingPublished = errors.New("no rules are published; publish some with weir publish")
 
-// Info is what is known of a set.
-type Info struct {
+// PublishedInfo is what is known of a set.
+type PublishedInfo struct {
 	Version     uint64    `json:"version"`
 	Hash        string    `json:"hash"` // of the files' names and contents
 	Author      string    `json:"author"`
@@ -71,15 +60,15 @@ type Info struct {
 	RollbackTo  uint64    `json:"rollback_to,omitempty"` // the version whose files were published again; 0: none
 }
 
-// Set is the files of one version. Their names are relative to the folder that was published.
-type Set struct {
-	Info
+// PublishedSet is the files of one version. Their names are relative to the folder that was published.
+type PublishedSet struct {
+	PublishedInfo
 
 	Files []reload.File
 }
 
-// NewSet checks what is to be published. Its Version is for Publish to give.
-func NewSet(files []reload.File, author string, at time.Time) (*Set, error) {
+// NewPublishedSet checks what is to be published. Its Version is for Publish to give.
+func NewPublishedSet(files []reload.File, author string, at time.Time) (*PublishedSet, error) {
 	size := 0
 	for _, f := range files {
 		size += len(f.Data)
@@ -90,13 +79,13 @@ func NewSet(files []reload.File, author string, at time.Time) (*Set, error) {
 	switch {
 	case len(files) == 0:
 		return nil, errors.New("there are no files to publish")
-	case size > MaxBytes:
-		return nil, fmt.Errorf("the files have %d bytes, the most that is published is %d (%d MiB)", size, MaxBytes, MaxBytes>>20)
-	case author == "" || len(author) > MaxAuthor || strings.ContainsFunc(author, func(r rune) bool { return r < ' ' }):
-		return nil, fmt.Errorf("the author must have 1 to %d bytes and no control characters, got %q", MaxAuthor, author)
+	case size > MaxPublishedBytes:
+		return nil, fmt.Errorf("the files have %d bytes, the most that is published is %d (%d MiB)", size, MaxPublishedBytes, MaxPublishedBytes>>20)
+	case author == "" || len(author) > maxAuthor || strings.ContainsFunc(author, func(r rune) bool { return r < ' ' }):
+		return nil, fmt.Errorf("the author must have 1 to %d bytes and no control characters, got %q", maxAuthor, author)
 	}
-	return &Set{
-		Info: Info{
+	return &PublishedSet{
+		PublishedInfo: PublishedInfo{
 			Hash: reload.NewSnapshot(files).Hash, Author: author, PublishedAt: at.UTC().Truncate(time.Second),
 			Files: len(files), Bytes: size,
 		},
@@ -105,7 +94,7 @@ func NewSet(files []reload.File, author string, at time.Time) (*Set, error) {
 }
 
 // Named are the files under the names by which sidecars know them: store:NAME@VERSION.
-func (s *Set) Named() []reload.File {
+func (s *PublishedSet) Named() []reload.File {
 	named := make([]reload.File, len(s.Files))
 	for i, f := range s.Files {
 		named[i] = reload.File{Name: fmt.Sprintf("store:%s@%d", f.Name, s.Version), Data: f.Data}
@@ -115,7 +104,7 @@ func (s *Set) Named() []reload.File {
 
 // ConflictError says that another set is in force than the publisher thought.
 type ConflictError struct {
-	Saw, Now Info // of version 0: none
+	Saw, Now PublishedInfo // of version 0: none
 }
 
 // Error implements error.
@@ -132,16 +121,26 @@ func (e *ConflictError) Error() string {
 		e.Now.Version, e.Now.Author, e.Saw.Version)
 }
 
-// Sets are the published sets of one Redis and key prefix. They are safe for concurrent use.
-type Sets struct{ doc *shareddoc.Doc }
+// Published are the rule files that are kept in Redis, as one set with a version, so that every process of a mesh has
+// the same rules. It is safe for concurrent use. All of it is one hash, PREFIX1:rules, which lies in one slot of a
+// cluster and changes in one step:
+//
+//	current    "VERSION HASH" of the set in force
+//	last       the last version that was given
+//	info:N     what is known of version N: a PublishedInfo, in JSON
+//	files:N    its files, in JSON, compressed by gzip
+//
+// A version is used once. A rollback publishes the old files as a new version, so that the order of versions is the
+// order of events. The hash has no time to live: it is the one key of Weir that may stay for ever.
+type Published struct{ doc *shareddoc.Doc }
 
-// New returns the sets on the connections of a Redis. It does not connect.
-func New(r *store.Redis) *Sets {
-	return &Sets{shareddoc.New(r, shareddoc.Options{Name: "rules", Timeout: timeout})}
+// NewPublished returns the sets on the connections of a Redis. It does not connect.
+func NewPublished(r *store.Redis) *Published {
+	return &Published{shareddoc.New(r, shareddoc.Options{Name: "rules", Timeout: timeout})}
 }
 
 // String names the hash and the server, without user and password.
-func (s *Sets) String() string { return s.doc.Key() + " in " + s.doc.Server() }
+func (s *Published) String() string { return s.doc.Key() + " in " + s.doc.Server() }
 
 // callError is that Redis was asked and did not answer, or not what was asked; it says nothing of what Redis holds.
 type callError struct{ error }
@@ -150,12 +149,12 @@ type callError struct{ error }
 func (e callError) Unwrap() error { return e.error }
 
 // failed names the server.
-func (s *Sets) failed(doing string, err error) error {
+func (s *Published) failed(doing string, err error) error {
 	return callError{fmt.Errorf("%s %s: %w", doing, s.doc.Server(), err)}
 }
 
 // mark is `current`: "VERSION HASH", or what stands there instead.
-func (i *Info) mark() string {
+func (i *PublishedInfo) mark() string {
 	if i.Version == 0 {
 		return i.Hash
 	}
@@ -163,7 +162,7 @@ func (i *Info) mark() string {
 }
 
 // current is the mark in force, "" if nothing is published.
-func (s *Sets) current(ctx context.Context) (string, error) {
+func (s *Published) current(ctx context.Context) (string, error) {
 	var mark string
 	err := s.doc.Do(ctx, func(c redis.UniversalClient) (err error) {
 		mark, err = c.HGet(ctx, s.doc.Key(), "current").Result()
@@ -175,15 +174,15 @@ func (s *Sets) current(ctx context.Context) (string, error) {
 	return mark, nil
 }
 
-// Current is the set in force. Its error wraps ErrNothing if there is none.
-func (s *Sets) Current(ctx context.Context) (*Set, error) {
+// Current is the set in force. Its error wraps ErrNothingPublished if there is none.
+func (s *Published) Current(ctx context.Context) (*PublishedSet, error) {
 	for {
 		mark, err := s.current(ctx)
 		if err != nil {
 			return nil, err
 		}
 		if mark == "" {
-			return nil, fmt.Errorf("%s: %w", s, ErrNothing)
+			return nil, fmt.Errorf("%s: %w", s, ErrNothingPublished)
 		}
 		set, err := s.get(ctx, mark)
 		if err == nil || errors.As(err, new(callError)) {
@@ -202,7 +201,7 @@ func (s *Sets) Current(ctx context.Context) (*Set, error) {
 
 // DamagedError says that the set in force cannot be read. It can be replaced.
 type DamagedError struct {
-	Info Info // version and hash only; of version 0 if `current` names none: then Hash is all that stands there
+	Info PublishedInfo // version and hash only; of version 0 if `current` names none: then Hash is all that stands there
 	err  error
 }
 
@@ -217,13 +216,13 @@ func damaged(mark string, err error) error {
 	version, hash, _ := strings.Cut(mark, " ")
 	n, bad := strconv.ParseUint(version, 10, 64)
 	if bad != nil || n == 0 {
-		return &DamagedError{Info: Info{Hash: mark}, err: err}
+		return &DamagedError{Info: PublishedInfo{Hash: mark}, err: err}
 	}
-	return &DamagedError{Info: Info{Version: n, Hash: hash}, err: err}
+	return &DamagedError{Info: PublishedInfo{Version: n, Hash: hash}, err: err}
 }
 
 // get is the set of a mark.
-func (s *Sets) get(ctx context.Context, mark string) (*Set, error) {
+func (s *Published) get(ctx context.Context, mark string) (*PublishedSet, error) {
 	version, _, _ := strings.Cut(mark, " ")
 	n, err := strconv.ParseUint(version, 10, 64)
 	if err != nil {
@@ -248,7 +247,7 @@ func (e *MissingError) Error() string {
 }
 
 // Get is the set of a version. Its error is a *MissingError if that is not kept.
-func (s *Sets) Get(ctx context.Context, version uint64) (*Set, error) {
+func (s *Published) Get(ctx context.Context, version uint64) (*PublishedSet, error) {
 	n := strconv.FormatUint(version, 10)
 	fields, err := s.fields(ctx, "info:"+n, "files:"+n)
 	if err != nil {
@@ -259,8 +258,8 @@ func (s *Sets) Get(ctx context.Context, version uint64) (*Set, error) {
 	if !ok1 || !ok2 {
 		return nil, &MissingError{Version: version, where: s.String()}
 	}
-	set := &Set{}
-	if err = json.Unmarshal([]byte(info), &set.Info); err == nil {
+	set := &PublishedSet{}
+	if err = json.Unmarshal([]byte(info), &set.PublishedInfo); err == nil {
 		set.Files, err = decode(files)
 	}
 	if err == nil && reload.NewSnapshot(set.Files).Hash != set.Hash {
@@ -274,7 +273,7 @@ func (s *Sets) Get(ctx context.Context, version uint64) (*Set, error) {
 }
 
 // fields returns fields of the hash, nil for each that is not there.
-func (s *Sets) fields(ctx context.Context, names ...string) (values []any, err error) {
+func (s *Published) fields(ctx context.Context, names ...string) (values []any, err error) {
 	err = s.doc.Do(ctx, func(c redis.UniversalClient) (err error) {
 		values, err = c.HMGet(ctx, s.doc.Key(), names...).Result()
 		return err
@@ -283,7 +282,7 @@ func (s *Sets) fields(ctx context.Context, names ...string) (values []any, err e
 }
 
 // List is what is known of the versions that are kept, newest first.
-func (s *Sets) List(ctx context.Context) ([]Info, error) {
+func (s *Published) List(ctx context.Context) ([]PublishedInfo, error) {
 	var keys []string
 	err := s.doc.Do(ctx, func(c redis.UniversalClient) (err error) {
 		keys, err = c.HKeys(ctx, s.doc.Key()).Result()
@@ -300,13 +299,13 @@ func (s *Sets) List(ctx context.Context) ([]Info, error) {
 	if err != nil {
 		return nil, s.failed("read the rules in", err)
 	}
-	var infos []Info
+	var infos []PublishedInfo
 	for i, f := range fields {
 		text, ok := f.(string)
 		if !ok {
 			continue // it went meanwhile
 		}
-		var info Info
+		var info PublishedInfo
 		if err := json.Unmarshal([]byte(text), &info); err != nil {
 			return nil, fmt.Errorf("%s: %s is damaged: %w", s, keys[i], err)
 		}
@@ -315,14 +314,14 @@ func (s *Sets) List(ctx context.Context) ([]Info, error) {
 		}
 		infos = append(infos, info)
 	}
-	slices.SortFunc(infos, func(a, b Info) int { return int(b.Version) - int(a.Version) }) //nolint:gosec // counts of publications
+	slices.SortFunc(infos, func(a, b PublishedInfo) int { return int(b.Version) - int(a.Version) }) //nolint:gosec // counts of publications
 	return infos, nil
 }
 
 // Publish puts the set in force if the one that is in force still is saw (of version 0: none), gives it its version and
 // keeps so many versions. Its error is a *ConflictError if another one is in force.
-func (s *Sets) Publish(ctx context.Context, set *Set, saw Info, keep int) error {
-	info, err := json.Marshal(set.Info)
+func (s *Published) Publish(ctx context.Context, set *PublishedSet, saw PublishedInfo, keep int) error {
+	info, err := json.Marshal(set.PublishedInfo)
 	if err != nil {
 		return err
 	}
@@ -343,12 +342,12 @@ func (s *Sets) Publish(ctx context.Context, set *Set, saw Info, keep int) error 
 	}
 	if version == 0 {
 		now, err := s.Current(ctx)
-		if err != nil && !errors.Is(err, ErrNothing) {
+		if err != nil && !errors.Is(err, ErrNothingPublished) {
 			return errors.Join(&ConflictError{Saw: saw}, err)
 		}
 		conflict := &ConflictError{Saw: saw}
 		if now != nil {
-			conflict.Now = now.Info
+			conflict.Now = now.PublishedInfo
 		}
 		return conflict
 	}
@@ -357,16 +356,16 @@ func (s *Sets) Publish(ctx context.Context, set *Set, saw Info, keep int) error 
 }
 
 // file is a file in JSON.
-type file struct {
+type publishedFile struct {
 	Name string `json:"name"`
 	Text string `json:"text"`
 }
 
 // encode compresses, since Redis does nothing else while it takes a set, and every sidecar reads it at the same time.
 func encode(files []reload.File) ([]byte, error) {
-	out := make([]file, len(files))
+	out := make([]publishedFile, len(files))
 	for i, f := range files {
-		out[i] = file{f.Name, string(f.Data)}
+		out[i] = publishedFile{f.Name, string(f.Data)}
 	}
 	var text bytes.Buffer
 	zip := gzip.NewWriter(&text)
@@ -375,8 +374,8 @@ func encode(files []reload.File) ([]byte, error) {
 	if err := errors.Join(enc.Encode(out), zip.Close()); err != nil {
 		return nil, err
 	}
-	if text.Len() > MaxStored {
-		return nil, fmt.Errorf("the files have %d bytes compressed, the most that is published is %d (%d MiB)", text.Len(), MaxStored, MaxStored>>20)
+	if text.Len() > MaxPublishedStored {
+		return nil, fmt.Errorf("the files have %d bytes compressed, the most that is published is %d (%d MiB)", text.Len(), MaxPublishedStored, MaxPublishedStored>>20)
 	}
 	return text.Bytes(), nil
 }
@@ -386,8 +385,8 @@ func decode(text string) ([]reload.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	var in []file
-	if err := json.NewDecoder(io.LimitReader(zip, 8*MaxBytes)).Decode(&in); err != nil { // JSON's own escapes are far less
+	var in []publishedFile
+	if err := json.NewDecoder(io.LimitReader(zip, 8*MaxPublishedBytes)).Decode(&in); err != nil { // JSON's own escapes are far less
 		return nil, err
 	}
 	files := make([]reload.File, len(in))
@@ -397,8 +396,8 @@ func decode(text string) ([]reload.File, error) {
 	return files, nil
 }
 
-// Diff is the names of the files that are only after, differ, and are only before.
-func Diff(before, after []reload.File) (added, changed, removed []string) {
+// DiffFiles is the names of the files that are only after, differ, and are only before.
+func DiffFiles(before, after []reload.File) (added, changed, removed []string) {
 	old := make(map[string]reload.File, len(before))
 	for _, f := range before {
 		old[f.Name] = f

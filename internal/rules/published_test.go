@@ -1,4 +1,4 @@
-package published_test
+package rules_test
 
 import (
 	"compress/gzip"
@@ -14,9 +14,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
-	"go.uber.org/goleak"
 
-	"github.com/weir-ratelimit/weir/internal/published"
+	"github.com/weir-ratelimit/weir/internal/rules"
 	"github.com/weir-ratelimit/weir/internal/store"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
@@ -24,18 +23,16 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/reload"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
 // patience is how long anything may take on a busy machine.
 const patience = 10 * time.Second
 
-func open(t *testing.T, server *redistest.Server) *published.Sets {
+func open(t *testing.T, server *redistest.Server) *rules.Published {
 	t.Helper()
 	return openURL(t, server.URL())
 }
 
 // openURL opens the sets on a client with the timeout of requests, as that of a process that serves.
-func openURL(t *testing.T, url string) *published.Sets {
+func openURL(t *testing.T, url string) *rules.Published {
 	t.Helper()
 	r, err := store.Connect(store.RedisOptions{URL: url})
 	if err != nil {
@@ -46,7 +43,7 @@ func openURL(t *testing.T, url string) *published.Sets {
 			t.Error(err)
 		}
 	})
-	return published.New(r)
+	return rules.NewPublished(r)
 }
 
 // client speaks to the server past the package.
@@ -58,9 +55,9 @@ func client(t *testing.T, server *redistest.Server) *redis.Client {
 }
 
 // set is a set of one file.
-func set(t *testing.T, text string) *published.Set {
+func set(t *testing.T, text string) *rules.PublishedSet {
 	t.Helper()
-	s, err := published.NewSet([]reload.File{{Name: "shop.yaml", Data: []byte(text)}}, "ann", time.Unix(1_800_000_000, 5))
+	s, err := rules.NewPublishedSet([]reload.File{{Name: "shop.yaml", Data: []byte(text)}}, "ann", time.Unix(1_800_000_000, 5))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,17 +65,17 @@ func set(t *testing.T, text string) *published.Set {
 }
 
 // publish puts the text in force, whatever is.
-func publish(t *testing.T, sets *published.Sets, text string, keep int) *published.Set {
+func publish(t *testing.T, sets *rules.Published, text string, keep int) *rules.PublishedSet {
 	t.Helper()
 	saw, err := sets.Current(t.Context())
-	if errors.Is(err, published.ErrNothing) {
-		saw, err = &published.Set{}, nil
+	if errors.Is(err, rules.ErrNothingPublished) {
+		saw, err = &rules.PublishedSet{}, nil
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := set(t, text)
-	if err := sets.Publish(t.Context(), s, saw.Info, keep); err != nil {
+	if err := sets.Publish(t.Context(), s, saw.PublishedInfo, keep); err != nil {
 		t.Fatal(err)
 	}
 	return s
@@ -94,7 +91,7 @@ func wantError(t *testing.T, err error, text string) {
 func TestPublish(t *testing.T) {
 	server := redistest.Start(t)
 	sets := open(t, server)
-	if _, err := sets.Current(t.Context()); !errors.Is(err, published.ErrNothing) {
+	if _, err := sets.Current(t.Context()); !errors.Is(err, rules.ErrNothingPublished) {
 		t.Fatalf("error %v, want ErrNothing", err)
 	}
 	if list, err := sets.List(t.Context()); err != nil || len(list) > 0 {
@@ -144,10 +141,10 @@ func TestPublishersAtOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		var wg sync.WaitGroup
-		errs, won := make([]error, 8), make([]*published.Set, 8)
+		errs, won := make([]error, 8), make([]*rules.PublishedSet, 8)
 		for i := range errs {
 			won[i] = set(t, fmt.Sprint(saw.Version, " by ", i))
-			wg.Go(func() { errs[i] = sets.Publish(context.Background(), won[i], saw.Info, 10) })
+			wg.Go(func() { errs[i] = sets.Publish(context.Background(), won[i], saw.PublishedInfo, 10) })
 		}
 		wg.Wait()
 		winners := 0
@@ -159,7 +156,7 @@ func TestPublishersAtOnce(t *testing.T) {
 				}
 				continue
 			}
-			if conflict := (&published.ConflictError{}); !errors.As(err, &conflict) || conflict.Now.Version != saw.Version+1 {
+			if conflict := (&rules.ConflictError{}); !errors.As(err, &conflict) || conflict.Now.Version != saw.Version+1 {
 				t.Errorf("error %v, want a conflict with version %d", err, saw.Version+1)
 			}
 			wantError(t, err, "by ann is in force, and not")
@@ -177,31 +174,31 @@ func TestNewSetRefuses(t *testing.T) {
 		files              []reload.File
 	}{
 		{"no files", "ann", "there are no files", nil},
-		{"too large", "ann", "the most that is published is 8388608 (8 MiB)", append(file(strings.Repeat("x", published.MaxBytes)), file("x")...)},
+		{"too large", "ann", "the most that is published is 8388608 (8 MiB)", append(file(strings.Repeat("x", rules.MaxPublishedBytes)), file("x")...)},
 		{"no text", "ann", "a.yaml: is not UTF-8", file("\xff")},
 		{"no author", "", "the author must have 1 to 200 bytes", file("x")},
 		{"two lines", "ann\nbob", "no control characters", file("x")},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			_, err := published.NewSet(tt.files, tt.author, time.Now())
+			_, err := rules.NewPublishedSet(tt.files, tt.author, time.Now())
 			wantError(t, err, tt.want)
 		})
 	}
-	noise := make([]byte, published.MaxStored) // hexadecimal digits carry half a byte each
+	noise := make([]byte, rules.MaxPublishedStored) // hexadecimal digits carry half a byte each
 	for i, rng := 0, rand.New(rand.NewPCG(1, 2)); i < len(noise); i++ {
 		noise[i] = byte(rng.IntN(256))
 	}
-	dense, err := published.NewSet(file(hex.EncodeToString(noise)), "ann", time.Now())
+	dense, err := rules.NewPublishedSet(file(hex.EncodeToString(noise)), "ann", time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantError(t, open(t, redistest.Start(t)).Publish(t.Context(), dense, published.Info{}, 1), "bytes compressed, the most that is published is 1048576 (1 MiB)")
-	largest, err := published.NewSet(file(strings.Repeat("x", published.MaxBytes)), "ann", time.Now())
+	wantError(t, open(t, redistest.Start(t)).Publish(t.Context(), dense, rules.PublishedInfo{}, 1), "bytes compressed, the most that is published is 1048576 (1 MiB)")
+	largest, err := rules.NewPublishedSet(file(strings.Repeat("x", rules.MaxPublishedBytes)), "ann", time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
 	sets := open(t, redistest.Start(t))
-	if err := sets.Publish(t.Context(), largest, published.Info{}, 1); err != nil {
+	if err := sets.Publish(t.Context(), largest, rules.PublishedInfo{}, 1); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := sets.Current(t.Context()); err != nil || got.Hash != largest.Hash {
@@ -210,7 +207,7 @@ func TestNewSetRefuses(t *testing.T) {
 }
 
 // follow is a Follower, and what it told.
-func follow(t *testing.T, server *redistest.Server) (f *published.Follower, told func() []error) {
+func follow(t *testing.T, server *redistest.Server) (f *rules.Follower, told func() []error) {
 	t.Helper()
 	var mu sync.Mutex
 	var all []error
@@ -259,7 +256,7 @@ func TestFollowerKeepsTheLastSet(t *testing.T) {
 	if _, away := f.Last(); away != nil || len(told()) != 2 || told()[1] != nil {
 		t.Errorf("away %v, told %v", away, told())
 	}
-	_, err = func() (*published.Follower, error) {
+	_, err = func() (*rules.Follower, error) {
 		f, _ := follow(t, server)
 		server.Kill()
 		_, err := f.Read(t.Context())
@@ -364,7 +361,7 @@ func TestFollowerMayOnlyRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantError(t, sets.Publish(t.Context(), set(t, "b"), saw.Info, 10), "publish in redis://")
+	wantError(t, sets.Publish(t.Context(), set(t, "b"), saw.PublishedInfo, 10), "publish in redis://")
 	if now, err := sets.Current(t.Context()); err != nil || now.Version != 1 {
 		t.Errorf("version %d, %v: who may only read has published", now.Version, err)
 	}
@@ -447,7 +444,7 @@ func TestSentinel(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		return sets.Publish(t.Context(), set(t, "b"), saw.Info, 10)
+		return sets.Publish(t.Context(), set(t, "b"), saw.PublishedInfo, 10)
 	})
 	follows("b")
 }

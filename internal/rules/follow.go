@@ -1,4 +1,4 @@
-package published
+package rules
 
 import (
 	"context"
@@ -18,24 +18,24 @@ const look = 2 * time.Second
 
 // Follower is the set in force as a source of rule files.
 type Follower struct {
-	sets *Sets
+	sets *Published
 	told func(error)
 
 	mu   sync.Mutex
-	last *Set // that was read; nil before the first
+	last *PublishedSet // that was read; nil before the first
 }
 
 // Follow makes the source. told hears, once each time that changes, why Redis cannot be asked although a set was read
 // before, and nil when it can again.
-func (s *Sets) Follow(told func(error)) *Follower { return &Follower{sets: s, told: told} }
+func (s *Published) Follow(told func(error)) *Follower { return &Follower{sets: s, told: told} }
 
-// Last is the set that was read last, in force or refused; Info of version 0 if there is none. away is why Redis could not
+// Last is the set that was read last, in force or refused; a PublishedInfo of version 0 if there is none. away is why Redis could not
 // be asked at the last look.
-func (f *Follower) Last() (info Info, away error) {
+func (f *Follower) Last() (info PublishedInfo, away error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.last != nil {
-		info = f.last.Info
+		info = f.last.PublishedInfo
 	}
 	return info, f.sets.doc.Away()
 }
@@ -69,7 +69,7 @@ func (f *Follower) Read(ctx context.Context) (reload.Snapshot, error) {
 
 // read is the set in force, or last while Redis is away. An error is the verdict on what Redis holds, or, without last, why
 // it is away.
-func (f *Follower) read(ctx context.Context, last *Set) (set *Set, away, err error) {
+func (f *Follower) read(ctx context.Context, last *PublishedSet) (set *PublishedSet, away, err error) {
 	short, cancel := context.WithTimeout(ctx, look)
 	defer cancel()
 	mark, err := f.sets.current(short)

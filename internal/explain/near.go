@@ -1,4 +1,4 @@
-package nearmiss
+package explain
 
 import (
 	"fmt"
@@ -10,23 +10,23 @@ import (
 )
 
 // add notes something near, once.
-func (e *explainer) add(kind string, r *descriptors.Rule, format string, args ...any) {
+func (e *matcher) add(kind string, r *descriptors.Rule, format string, args ...any) {
 	if len(e.Near) >= maxNear {
 		return
 	}
-	n := Near{Kind: kind, Rule: r, Message: fmt.Sprintf(format, args...)}
-	same := func(o Near) bool { return o.Message == n.Message || o.Rule == n.Rule && n.Rule != nil }
+	n := NearMiss{Kind: kind, Rule: r, Message: fmt.Sprintf(format, args...)}
+	same := func(o NearMiss) bool { return o.Message == n.Message || o.Rule == n.Rule && n.Rule != nil }
 	if !slices.ContainsFunc(e.Near, same) {
 		e.Near = append(e.Near, n)
 	}
 }
 
 // nearDomains are the domains that may have been meant.
-func (e *explainer) nearDomains() {
+func (e *matcher) nearDomains() {
 	e.nearNames("domain", "domain", "Envoy's rate limit filter sends", e.Domain, domainNames(e.set))
 	for _, d := range e.set.Domains()[:min(len(e.set.Domains()), maxTries)] {
 		if r := d.Match(e.Entries); r != nil && len(e.Entries) > 0 {
-			e.add("domain_other", r, "the descriptor matches %s of domain %s", at(r), quoted(d.Name()))
+			e.add("domain_other", r, "the descriptor matches %s of domain %s", at(r), quotedShort(d.Name()))
 			break
 		}
 	}
@@ -46,7 +46,7 @@ func domainNames(s *descriptors.Set) iter.Seq[string] {
 }
 
 // nearKeys are the keys that may have been meant at a level.
-func (e *explainer) nearKeys(n *descriptors.Node, i int) {
+func (e *matcher) nearKeys(n *descriptors.Node, i int) {
 	before := len(e.Near)
 	e.nearNames("key", "key", "Envoy sends", e.Entries[i].Key, n.Keys())
 	e.nearOtherEntries()
@@ -56,25 +56,25 @@ func (e *explainer) nearKeys(n *descriptors.Node, i int) {
 }
 
 // nearNames are names of a kind that are like the one that was asked for.
-func (e *explainer) nearNames(kind, what, sender, asked string, names iter.Seq[string]) {
+func (e *matcher) nearNames(kind, what, sender, asked string, names iter.Seq[string]) {
 	for _, name := range nearest(asked, names) {
 		switch {
 		case strings.TrimSpace(name) == strings.TrimSpace(asked):
 			e.add(kind+"_space", nil,
 				"there is a %s %s: spaces at the ends differ, and they count; make what %s and what the rule says the same",
-				what, quoted(name), sender)
+				what, quotedShort(name), sender)
 		case strings.EqualFold(name, asked):
 			e.add(kind+"_case", nil,
 				"there is a %s %s: upper and lower case differ, and they count; make what %s and what the rule says the same",
-				what, quoted(name), sender)
+				what, quotedShort(name), sender)
 		default:
-			e.add(kind+"_near", nil, "there is a %s %s; did you mean that?", what, quoted(name))
+			e.add(kind+"_near", nil, "there is a %s %s; did you mean that?", what, quotedShort(name))
 		}
 	}
 }
 
 // nearValues are the rules of entry i's key whose values are nearest.
-func (e *explainer) nearValues(b *descriptors.Branch, i int) {
+func (e *matcher) nearValues(b *descriptors.Branch, i int) {
 	entry, before := e.Entries[i], len(e.Near)
 	if trimmed := strings.TrimSpace(entry.Value); trimmed != entry.Value {
 		if all := b.Matches(trimmed); len(all) > 0 {
@@ -86,11 +86,11 @@ func (e *explainer) nearValues(b *descriptors.Branch, i int) {
 		r := b.Matches(value)[0].To.Rule()
 		switch {
 		case strings.TrimSpace(value) == strings.TrimSpace(entry.Value):
-			e.add("value_space", r, "%s is for %s: spaces at the ends differ, and they count", at(r), quoted(value))
+			e.add("value_space", r, "%s is for %s: spaces at the ends differ, and they count", at(r), quotedShort(value))
 		case strings.EqualFold(value, entry.Value):
-			e.add("value_case", r, "%s is for %s: upper and lower case differ, and they count", at(r), quoted(value))
+			e.add("value_case", r, "%s is for %s: upper and lower case differ, and they count", at(r), quotedShort(value))
 		default:
-			e.add("value_near", r, "%s is for %s; did you mean that?", at(r), quoted(value))
+			e.add("value_near", r, "%s is for %s; did you mean that?", at(r), quotedShort(value))
 		}
 	}
 	if len(e.Near) == before { // else a value is nearer
@@ -124,13 +124,13 @@ func hasValues(b *descriptors.Branch) bool {
 }
 
 // nearOtherEntries looks for rules that the descriptor matches with an entry less, with one more, or in another order.
-func (e *explainer) nearOtherEntries() {
+func (e *matcher) nearOtherEntries() {
 	e.nearWithout()
 	e.nearOrder()
 	e.nearWith()
 }
 
-func (e *explainer) nearWithout() {
+func (e *matcher) nearWithout() {
 	for i := len(e.Entries) - 1; i >= 0 && len(e.Entries) > 1; i-- {
 		without := slices.Delete(slices.Clone(e.Entries), i, i+1)
 		if r := match(e.domain.Root(), without); r != nil && len(r.Limits) > 0 {
@@ -141,7 +141,7 @@ func (e *explainer) nearWithout() {
 }
 
 // nearOrder looks for an order of the entries that matches.
-func (e *explainer) nearOrder() {
+func (e *matcher) nearOrder() {
 	found := e.inOrder(e.domain.Root(), nil, slices.Clone(e.Entries))
 	if found == nil || slices.Equal(found, e.Entries) {
 		return
@@ -156,7 +156,7 @@ func (e *explainer) nearOrder() {
 }
 
 // inOrder puts rest behind the entries that led to the node so that they lead to a limit; nil if that does not go.
-func (e *explainer) inOrder(n *descriptors.Node, done, rest []descriptors.Entry) []descriptors.Entry {
+func (e *matcher) inOrder(n *descriptors.Node, done, rest []descriptors.Entry) []descriptors.Entry {
 	if len(rest) == 0 && n.Rule() != nil && len(n.Rule().Limits) > 0 {
 		return done
 	}
@@ -177,7 +177,7 @@ func (e *explainer) inOrder(n *descriptors.Node, done, rest []descriptors.Entry)
 }
 
 // nearWith looks for rules that have a level more than the descriptor.
-func (e *explainer) nearWith() {
+func (e *matcher) nearWith() {
 	n := e.domain.Root()
 	for i := 0; n != nil && i < len(e.Entries); i++ {
 		for key, to := range nodesBelow(n) {
@@ -186,7 +186,7 @@ func (e *explainer) nearWith() {
 			}
 			if r := match(to, e.Entries[i:]); r != nil && len(r.Limits) > 0 {
 				e.add("missing_entry", r, "%s matches with an entry %s before %s; send it as well",
-					at(r), quoted(key), shownEntry(e.Entries[i]))
+					at(r), quotedShort(key), shownEntry(e.Entries[i]))
 			}
 		}
 		n, _ = n.Next(&e.Entries[i], len(e.Entries)-1-i)
@@ -218,7 +218,7 @@ func nodesBelow(n *descriptors.Node) iter.Seq2[string, *descriptors.Node] {
 }
 
 // nearPrecedence looks for rules that would match the whole descriptor, had another rule not gone first.
-func (e *explainer) nearPrecedence() {
+func (e *matcher) nearPrecedence() {
 	for i, others := range e.others {
 		for _, w := range others {
 			if r := match(w.To, e.Entries[i+1:]); r != nil && len(r.Limits) > 0 {
@@ -232,7 +232,7 @@ func (e *explainer) nearPrecedence() {
 }
 
 // nearDeeper are rules with limits right below the node.
-func (e *explainer) nearDeeper(n *descriptors.Node) {
+func (e *matcher) nearDeeper(n *descriptors.Node) {
 	seen := 0
 	for key, to := range nodesBelow(n) {
 		if len(to.Rule().Limits) == 0 {
@@ -242,6 +242,6 @@ func (e *explainer) nearDeeper(n *descriptors.Node) {
 			return
 		}
 		e.add("deeper", to.Rule(), "%s has a limit, for descriptors that go on with the key %s; send it as well, "+
-			"or write a rate_limit at %s", at(to.Rule()), quoted(key), n.Rule().Source)
+			"or write a rate_limit at %s", at(to.Rule()), quotedShort(key), n.Rule().Source)
 	}
 }

@@ -1,6 +1,4 @@
-// Package gcpace has the garbage collector run as often as memory asks for, and not as often as Go's default has it
-// over a small heap: a sidecar keeps a few MB and throws away as much every few milliseconds.
-package gcpace
+package app
 
 import (
 	"os"
@@ -12,50 +10,51 @@ import (
 	"github.com/KimMachineGun/automemlimit/memlimit"
 )
 
-// headroom is what may be allocated between two collections, in bytes, where the heap itself asks for less: with a
-// heap of 4 MB that is a collection every 64 MB instead of every 4. It is a quarter of the memory limit at most.
-const headroom = 64 << 20
+// gcHeadroom is how many bytes may be allocated between two collections, where Go's default asks for less: with a heap
+// of 4 MB Go collects every 4 MB, and Weir every 64. It is a quarter of the memory limit at most.
+const gcHeadroom = 64 << 20
 
-// least is Go's default GOGC, in percent: a heap above the headroom is collected as ever.
-const least = 100
+// Percentages for GOGC.
+const (
+	gogcDefault = 100 // Go's default, from a heap of gcHeadroom on
+	gogcLoading = 300 // at least, during a hold: loading rules allocates about twice what it keeps
+)
 
-// roomy is GOGC while a Hold lasts, in percent: loading rules allocates about twice of what they take in the end.
-const roomy = 300
+// minHeap is the heap in bytes that Go does not collect at GOGC 100. It grows with GOGC.
+const minHeap = 4 << 20
 
-// smallest is the heap that Go does not collect at GOGC 100, in bytes. It grows with GOGC.
-const smallest = 4 << 20
-
-// Pace is what Start has set.
-type Pace struct {
+// GCPace makes Go's garbage collector run as often as memory requires, and not as often as its default has it with a
+// small heap: a process keeps a few MB, and allocates as much every few milliseconds. It is safe for concurrent use.
+type GCPace struct {
 	// MemoryLimit is Go's soft limit in bytes: 90 % of the container's, or GOMEMLIMIT. math.MaxInt64 is none.
 	MemoryLimit int64
-	// Headroom is what may be allocated between two collections, in bytes. 0: GOGC is set, and stands.
+	// Headroom is how many bytes may be allocated between two collections. 0: GOGC is set in the environment, and stands.
 	Headroom uint64
 
 	before int
 
-	mu      sync.Mutex // held while GOGC is set: a collection may end while Stop gives it back
+	mu      sync.Mutex // held while GOGC is set: a collection may end while Stop restores it
 	stopped bool
 	holds   int
 }
 
-// Start sets Go's memory limit from the container's, and keeps GOGC so that the headroom is used. The environment
+// StartGCPace sets Go's memory limit from the container's, and keeps GOGC so that the headroom is used. The environment
 // variables GOMEMLIMIT and GOGC, where they are set, stand. An error says that the container's limit cannot be
 // read; then there is none.
-func Start() (*Pace, error) {
+func StartGCPace() (*GCPace, error) {
 	limit, err := memlimit.Set()
-	p := &Pace{MemoryLimit: limit}
+	p := &GCPace{MemoryLimit: limit}
 	if os.Getenv("GOGC") != "" {
 		return p, err
 	}
-	p.Headroom = min(headroom, uint64(max(limit, 0))/4)
-	p.before = debug.SetGCPercent(least)
+	p.Headroom = min(gcHeadroom, uint64(max(limit, 0))/4)
+	p.before = debug.SetGCPercent(gogcDefault)
 	p.pace()
 	return p, err
 }
 
-// Stop gives GOGC back.
-func (p *Pace) Stop() {
+// Stop restores GOGC.
+func (p *GCPace) Stop() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.Headroom > 0 && !p.stopped {
@@ -67,7 +66,7 @@ func (p *Pace) Stop() {
 // Hold puts collections off while something large is made, unless memory runs short, and collects once when all holds are
 // released. A collection in the middle would mark what is still growing, and have everybody who allocates help to get
 // done in time: requests would wait for it (docs/performance.md).
-func (p *Pace) Hold() (release func()) {
+func (p *GCPace) Hold() (release func()) {
 	p.hold(1)
 	return sync.OnceFunc(func() {
 		p.mu.Lock()
@@ -80,7 +79,7 @@ func (p *Pace) Hold() (release func()) {
 	})
 }
 
-func (p *Pace) hold(n int) {
+func (p *GCPace) hold(n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.holds += n
@@ -89,22 +88,22 @@ func (p *Pace) hold(n int) {
 	}
 }
 
-// cycle is garbage from its beginning: that it is collected tells that a collection has ended.
-type cycle struct{ _ *cycle }
+// gcCycle is garbage from its beginning: its cleanup runs when a collection has ended.
+type gcCycle struct{ _ *gcCycle }
 
 // pace sets GOGC now and after each collection, until Stop.
-func (p *Pace) pace() {
+func (p *GCPace) pace() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.stopped {
 		p.adjust()
-		runtime.AddCleanup(&cycle{}, (*Pace).pace, p)
+		runtime.AddCleanup(&gcCycle{}, (*GCPace).pace, p)
 	}
 }
 
 // adjust sets GOGC for the heap as the last collection left it. It is a percentage of the live heap and of what else
 // is scanned, stacks and globals: https://go.dev/doc/gc-guide#GOGC.
-func (p *Pace) adjust() {
+func (p *GCPace) adjust() {
 	now := []metrics.Sample{
 		{Name: "/gc/gogc:percent"}, {Name: "/gc/heap/live:bytes"}, {Name: "/gc/scan/stack:bytes"}, {Name: "/gc/scan/globals:bytes"},
 	}
@@ -113,9 +112,9 @@ func (p *Pace) adjust() {
 	for _, part := range now[1:] {
 		scanned += part.Value.Uint64()
 	}
-	want := max(p.Headroom*100/max(scanned, smallest), least)
+	want := max(p.Headroom*100/max(scanned, minHeap), gogcDefault)
 	if p.holds > 0 {
-		want = max(want, roomy)
+		want = max(want, gogcLoading)
 	}
 	if want*10 < percent*9 || want*10 > percent*11 { // setting it stops the world
 		debug.SetGCPercent(int(want)) //nolint:gosec // 1600 at most

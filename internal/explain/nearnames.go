@@ -1,4 +1,4 @@
-package nearmiss
+package explain
 
 import (
 	"cmp"
@@ -115,7 +115,7 @@ func listed(verb string, names iter.Seq[string], none string) string {
 		first, more = first[:maxListedNear], true
 	}
 	for i := range first {
-		first[i] = quoted(first[i])
+		first[i] = quotedShort(first[i])
 	}
 	text := verb + " " + strings.Join(first, ", ")
 	if more {

@@ -1,5 +1,4 @@
-// Package counters reads and resets single counters of a running process, found by their rules.
-package counters
+package admin
 
 import (
 	"context"
@@ -13,8 +12,8 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// Options are how the counters are found. A function may be nil where the process has no such thing.
-type Options struct {
+// CountersOptions are how the counters are found. A function may be nil where the process has no such thing.
+type CountersOptions struct {
 	// Rules returns the live rules.
 	Rules func() *descriptors.Set
 	// Store has the counters. It is not one that may answer from a cached denial or a lease.
@@ -32,18 +31,17 @@ type Options struct {
 }
 
 // Counters reads and resets the counters of a process. It is safe for concurrent use.
-type Counters struct{ o Options }
+type Counters struct{ o CountersOptions }
 
-// New returns the Counters.
-func New(o Options) *Counters { return &Counters{o} }
+// NewCounters returns the Counters.
+func NewCounters(o CountersOptions) *Counters { return &Counters{o} }
 
-// InvalidError says what is wrong with what was asked.
-type InvalidError struct{ msg string }
+// invalidError says what is wrong with what was asked.
+type invalidError struct{ msg string }
 
-// Error implements error.
-func (e *InvalidError) Error() string { return e.msg }
+func (e *invalidError) Error() string { return e.msg }
 
-// Get reads the counters of a descriptor without charging them. Its error is an *InvalidError, or wraps boosts.ErrNotFound or
+// Get reads the counters of a descriptor without charging them. Its error says what is wrong with what was asked, or wraps boosts.ErrNotFound or
 // limiter.ErrUnavailable.
 func (c *Counters) Get(ctx context.Context, domain, descriptor string) (*adminapi.KeyState, error) {
 	rule, entries, err := c.find(domain, descriptor)
@@ -52,7 +50,7 @@ func (c *Counters) Get(ctx context.Context, domain, descriptor string) (*adminap
 	}
 	s := &adminapi.KeyState{
 		Domain: domain, Descriptor: descriptors.FormatEntries(entries), Rule: rule.Path, Source: rule.Source,
-		Mode: modes[rule.Mode], Unlimited: rule.Unlimited, Limits: []adminapi.KeyLimit{},
+		Mode: rule.Mode.String(), Unlimited: rule.Unlimited, Limits: []adminapi.KeyLimit{},
 	}
 	for _, l := range rule.Limits {
 		key := string(l.AppendKey(nil, entries))
@@ -65,13 +63,11 @@ func (c *Counters) Get(ctx context.Context, domain, descriptor string) (*adminap
 	return s, nil
 }
 
-var modes = map[limiter.Mode]string{limiter.Enforce: "enforce", limiter.Shadow: "shadow", limiter.Quota: "quota"}
-
 // find is the rule of a descriptor.
 func (c *Counters) find(domain, descriptor string) (*descriptors.Rule, []descriptors.Entry, error) {
 	entries, err := descriptors.ParseEntries(descriptor)
 	if err != nil {
-		return nil, nil, &InvalidError{"descriptor: " + err.Error()}
+		return nil, nil, &invalidError{"descriptor: " + err.Error()}
 	}
 	d, err := boosts.Domain(c.o.Rules(), domain)
 	if err != nil {
@@ -89,12 +85,12 @@ func (c *Counters) look(ctx context.Context, l *descriptors.Limit, key string) (
 	boost, in := c.o.Boosted(l, key)
 	p := in.Policy
 	var out [1]limiter.Decision
-	if err := c.o.Store.Take(ctx, []limiter.Hit{{Key: key, Policy: p, Look: true}}, out[:]); err != nil {
+	if err := c.o.Store.Take(ctx, []limiter.Hit{{Key: key, Policy: p, Look: true, Route: in.Route()}}, out[:]); err != nil {
 		return nil, err
 	}
 	d := &out[0]
 	s := &adminapi.KeyLimit{
-		Limit: l.Name, Algorithm: p.Algorithm().String(), Key: key, Store: p.Store(),
+		Limit: l.Name, Algorithm: p.Algorithm().String(), Key: key, Store: in.Placement().Store,
 		RequestsPerUnit: p.Limit(), Window: descriptors.FormatDuration(p.Window()), Capacity: p.Capacity(),
 		Remaining: d.Remaining, ResetAfter: d.ResetAfter.Seconds(), ResetAt: time.Now().Add(d.ResetAfter).UTC(),
 	}
@@ -106,7 +102,7 @@ func (c *Counters) look(ctx context.Context, l *descriptors.Limit, key string) (
 		}
 	}
 	if c.o.Denied != nil {
-		if known, ok := c.o.Denied(limiter.Hit{Key: key, Policy: p, N: 1}); ok {
+		if known, ok := c.o.Denied(limiter.Hit{Key: key, Policy: p, N: 1, Route: in.Route()}); ok {
 			s.KnownDenial = &adminapi.KeyDenial{Ends: seconds(known.RetryAfter)}
 		}
 	}
@@ -129,24 +125,12 @@ func seconds(wait time.Duration) *float64 {
 
 // setCount sets what the algorithm counts.
 func setCount(s *adminapi.KeyLimit, p *limiter.Policy, d *limiter.Decision) {
-	left, used := d.Remaining, max(0, p.Capacity()-d.Remaining)
-	switch p.Algorithm() {
-	case limiter.FixedWindow, limiter.SlidingLog:
-		s.Count = &used
-	case limiter.SlidingWindow:
-		if p.Capacity() == p.Limit() { // else what remains may be of one segment
-			s.Count = &used
-		}
-	case limiter.Funnel:
-		s.Level = &used
-	case limiter.TokenBucket:
-		s.Tokens = &left
-	case limiter.SmoothBursty, limiter.SmoothWarmingUp:
-		s.Stored = &left
-	case limiter.LeakyQueue:
-		s.Queued = &used
-	case limiter.Concurrency:
-		s.InUse = &used
+	name, hits := p.Counter(d)
+	fields := map[string]**int64{
+		"count": &s.Count, "level": &s.Level, "tokens": &s.Tokens, "stored": &s.Stored, "queued": &s.Queued, "in_use": &s.InUse,
+	}
+	if field := fields[name]; field != nil {
+		*field = &hits
 	}
 }
 
@@ -172,9 +156,9 @@ func (c *Counters) Reset(ctx context.Context, t adminapi.ResetRequest) (*adminap
 func (c *Counters) target(t adminapi.ResetRequest) (*adminapi.ResetResult, []string, error) {
 	switch {
 	case (t.Key == "") == (t.Descriptor == ""):
-		return nil, nil, &InvalidError{"key, descriptor: give one of the two"}
+		return nil, nil, &invalidError{"key, descriptor: give one of the two"}
 	case t.Key != "" && t.Domain != "":
-		return nil, nil, &InvalidError{"key: goes without domain, which is in the key"}
+		return nil, nil, &invalidError{"key: goes without domain, which is in the key"}
 	case t.Key != "":
 		key := t.Key
 		if c.o.KeyOf != nil {
@@ -185,7 +169,7 @@ func (c *Counters) target(t adminapi.ResetRequest) (*adminapi.ResetResult, []str
 		terms, ok := descriptors.ParseKey(key)
 		name, _, _ := strings.Cut(terms.Algorithm, ".")
 		if _, err := limiter.ParseAlgorithm(name); !ok || err != nil {
-			return nil, nil, &InvalidError{"key: this is no counter's key, such as funnel|shop|client=ann: weir get and weir keys show them"}
+			return nil, nil, &invalidError{"key: this is no counter's key, such as funnel|shop|client=ann: weir get and weir keys show them"}
 		}
 		if rules := c.o.Rules(); rules != nil {
 			key = rules.CanonicalKey(key)
@@ -197,7 +181,7 @@ func (c *Counters) target(t adminapi.ResetRequest) (*adminapi.ResetResult, []str
 		return nil, nil, err
 	}
 	if len(rule.Limits) == 0 {
-		return nil, nil, &InvalidError{fmt.Sprintf("rule %q (%s) has no limit, and so no counter", rule.Path, rule.Source)}
+		return nil, nil, &invalidError{fmt.Sprintf("rule %q (%s) has no limit, and so no counter", rule.Path, rule.Source)}
 	}
 	keys := make([]string, len(rule.Limits))
 	for i, l := range rule.Limits {

@@ -1,4 +1,4 @@
-package nearmiss
+package explain
 
 import (
 	"cmp"
@@ -32,18 +32,18 @@ func missing(p *descriptors.Pattern, value string) string {
 	}
 	switch {
 	case !strings.HasPrefix(value, prefix):
-		return "does not begin with " + quoted(prefix) + folded
+		return "does not begin with " + quotedShort(prefix) + folded
 	case !strings.HasSuffix(value, suffix):
-		return "does not end with " + quoted(suffix) + folded
+		return "does not end with " + quotedShort(suffix) + folded
 	case isRegex:
-		return "does not match as a whole the regex " + quoted(p.Text())
+		return "does not match as a whole the regex " + quotedShort(p.Text())
 	}
 	for text := range strings.SplitSeq(p.Text(), "*") {
 		if !strings.Contains(value, text) {
-			return "lacks " + quoted(text) + folded
+			return "lacks " + quotedShort(text) + folded
 		}
 	}
-	return "does not have the parts of " + quoted(p.Text()) + " one behind the other" + folded
+	return "does not have the parts of " + quotedShort(p.Text()) + " one behind the other" + folded
 }
 
 // matchesText reports whether the value matches the text, in which each * stands for any characters or none.
@@ -60,7 +60,7 @@ func matchesText(text, value string) bool {
 }
 
 // nearBlocks says why an address is in no block.
-func (e *explainer) nearBlocks(b *descriptors.Branch, value string) {
+func (e *matcher) nearBlocks(b *descriptors.Branch, value string) {
 	if !hasBlocks(b) {
 		return
 	}

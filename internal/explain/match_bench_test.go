@@ -1,16 +1,16 @@
-package nearmiss_test
+package explain_test
 
 import (
 	"fmt"
 	"strings"
 	"testing"
 
-	"github.com/weir-ratelimit/weir/internal/nearmiss"
+	"github.com/weir-ratelimit/weir/internal/explain"
 	"github.com/weir-ratelimit/weir/internal/test/ruletest"
 )
 
-// BenchmarkExplain explains a value that is none of n at one level.
-func BenchmarkExplain(b *testing.B) {
+// BenchmarkMatch explains a value that is none of n at one level.
+func BenchmarkMatch(b *testing.B) {
 	for _, n := range []int{100, 10_000, 100_000} {
 		var rules strings.Builder
 		rules.WriteString("domain: d\ndescriptors:\n")
@@ -20,7 +20,7 @@ func BenchmarkExplain(b *testing.B) {
 		set, es := ruletest.Compile(b, rules.String()), ruletest.Entries("k=valeu000077")
 		b.Run(fmt.Sprintf("rules=%d", n), func(b *testing.B) {
 			for b.Loop() {
-				nearmiss.Explain(set, "d", es)
+				explain.MatchDescriptor(set, "d", es)
 			}
 		})
 	}

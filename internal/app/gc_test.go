@@ -1,4 +1,4 @@
-package gcpace_test
+package app
 
 import (
 	"runtime"
@@ -6,12 +6,10 @@ import (
 	"runtime/metrics"
 	"testing"
 	"time"
-
-	"github.com/weir-ratelimit/weir/internal/gcpace"
 )
 
-// percent is GOGC.
-func percent() uint64 {
+// gogc returns GOGC.
+func gogc() uint64 {
 	now := []metrics.Sample{{Name: "/gc/gogc:percent"}}
 	metrics.Read(now)
 	return now[0].Value.Uint64()
@@ -22,19 +20,19 @@ func collected(t *testing.T, lo, hi uint64) {
 	t.Helper()
 	for range 1000 {
 		runtime.GC()
-		if p := percent(); p >= lo && p <= hi {
+		if p := gogc(); p >= lo && p <= hi {
 			return
 		}
 		time.Sleep(time.Millisecond)
 	}
-	t.Fatalf("GOGC is %d, want %d to %d", percent(), lo, hi)
+	t.Fatalf("GOGC is %d, want %d to %d", gogc(), lo, hi)
 }
 
-func TestPaceFollowsTheHeap(t *testing.T) {
+func TestGCPaceFollowsTheHeap(t *testing.T) {
 	t.Setenv("GOGC", "")
 	t.Setenv("GOMEMLIMIT", "1GiB")
-	before := percent()
-	p, err := gcpace.Start()
+	before := gogc()
+	p, err := StartGCPace()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,12 +52,12 @@ func TestPaceFollowsTheHeap(t *testing.T) {
 	runtime.KeepAlive(more)
 	collected(t, 600, 10_000)
 	p.Stop()
-	if got := percent(); got != before {
+	if got := gogc(); got != before {
 		t.Errorf("after Stop GOGC is %d, want %d", got, before)
 	}
 	runtime.GC()
 	time.Sleep(5 * time.Millisecond)
-	if got := percent(); got != before {
+	if got := gogc(); got != before {
 		t.Errorf("a collection after Stop made GOGC %d, want %d", got, before)
 	}
 }
@@ -72,9 +70,9 @@ func collections() (all, forced uint64) {
 }
 
 // What is allocated twice over while a hold lasts is collected when the last hold ends, and not before.
-func TestHold(t *testing.T) {
+func TestGCHold(t *testing.T) {
 	t.Setenv("GOGC", "")
-	p, err := gcpace.Start()
+	p, err := StartGCPace()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,33 +99,33 @@ func TestHold(t *testing.T) {
 	runtime.KeepAlive(live)
 }
 
-func TestEnvironmentStands(t *testing.T) {
+func TestGOGCOfTheEnvironmentStands(t *testing.T) {
 	t.Setenv("GOGC", "50")
 	before := debug.SetGCPercent(50)
 	defer debug.SetGCPercent(before)
-	p, err := gcpace.Start()
+	p, err := StartGCPace()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer p.Stop()
 	release := p.Hold()
-	if got := percent(); got != 50 {
+	if got := gogc(); got != 50 {
 		t.Errorf("a hold made GOGC %d, want 50", got)
 	}
 	release()
 	runtime.GC()
 	time.Sleep(5 * time.Millisecond)
-	if got := percent(); got != 50 || p.Headroom != 0 {
+	if got := gogc(); got != 50 || p.Headroom != 0 {
 		t.Errorf("GOGC is %d with a headroom of %d, want 50 and 0", got, p.Headroom)
 	}
 }
 
-func TestSmallContainer(t *testing.T) {
+func TestGCPaceInASmallContainer(t *testing.T) {
 	t.Setenv("GOGC", "")
 	limit := debug.SetMemoryLimit(64 << 20) // as GOMEMLIMIT=64MiB at the start of the process
 	defer debug.SetMemoryLimit(limit)
 	t.Setenv("GOMEMLIMIT", "64MiB")
-	p, err := gcpace.Start()
+	p, err := StartGCPace()
 	if err != nil {
 		t.Fatal(err)
 	}

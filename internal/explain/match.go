@@ -1,6 +1,4 @@
-// Package nearmiss explains to people how a descriptor is matched by rules, and where no limit applies to it, why,
-// and which rules it misses narrowly.
-package nearmiss
+package explain
 
 import (
 	"fmt"
@@ -9,7 +7,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
 
-// Reason says why no limit applies to a descriptor.
+// Reason is why no limit applies to a descriptor.
 type Reason string
 
 // The reasons. The empty one says that limits apply.
@@ -23,12 +21,12 @@ const (
 	Unlimited     Reason = "unlimited"      // the rule that is reached says so
 )
 
-// Explanation says how a descriptor is matched.
-type Explanation struct {
+// Matched reports how a descriptor is matched.
+type Matched struct {
 	Domain  string
 	Entries []descriptors.Entry
 	// Levels are the entries that led somewhere, and where.
-	Levels []Level
+	Levels []MatchedLevel
 	// Rule is what Domain.Match returns: nil if the entries reach none.
 	Rule *descriptors.Rule
 	// Reason is why no limit applies, Message says it in words; both are empty if limits do.
@@ -36,11 +34,11 @@ type Explanation struct {
 	Message string
 	// Near are what may have been meant where no limit applies, the likeliest first: a few, however many rules
 	// there are.
-	Near []Near
+	Near []NearMiss
 }
 
-// Level is an entry that leads from one rule to the next.
-type Level struct {
+// MatchedLevel is an entry that leads from one rule to the next.
+type MatchedLevel struct {
 	Entry descriptors.Entry
 	// By says what of the rule matches: value (one of them exactly), pattern, cidr, regex, or key for a rule
 	// without a value; too_long if the value is too long to decide that.
@@ -51,8 +49,8 @@ type Level struct {
 	Also []*descriptors.Rule
 }
 
-// Near is a rule that a descriptor misses, or something else that is near.
-type Near struct {
+// NearMiss is a rule that a descriptor misses, or something else that is near.
+type NearMiss struct {
 	// Kind is a word for programs: extra_entry, order, missing_entry, precedence, deeper, key_case, key_space, key_near,
 	// key_other, value_case, value_space, value_near, value_other, pattern, regex, cidr, domain_case, domain_space,
 	// domain_near, domain_other.
@@ -69,16 +67,16 @@ const (
 	maxTries = 4096 // other descriptors that are matched to find that
 )
 
-// Explain says how a request's descriptor is matched, level by level, and if no limit applies to it, why, and what
+// MatchDescriptor reports how a request's descriptor is matched, level by level, and if no limit applies to it, why, and what
 // is near. The time it takes grows with the number of rules at one level, and not with their product: it is for people,
 // not for requests. It does not show values of rules with hash_values.
-func Explain(s *descriptors.Set, domain string, entries []descriptors.Entry) *Explanation {
-	x := &Explanation{Domain: domain, Entries: entries}
+func MatchDescriptor(s *descriptors.Set, domain string, entries []descriptors.Entry) *Matched {
+	x := &Matched{Domain: domain, Entries: entries}
 	d := s.Domain(domain)
-	e := explainer{Explanation: x, set: s, domain: d}
+	e := matcher{Matched: x, set: s, domain: d}
 	switch {
 	case d == nil:
-		x.miss(UnknownDomain, "no rule file has the domain %s, so that nothing is limited in it", quoted(domain))
+		x.miss(UnknownDomain, "no rule file has the domain %s, so that nothing is limited in it", quotedShort(domain))
 		e.nearDomains()
 	case len(entries) == 0:
 		x.miss(NoEntries, "the descriptor has no entries; send at least one key and value")
@@ -89,13 +87,13 @@ func Explain(s *descriptors.Set, domain string, entries []descriptors.Entry) *Ex
 	return x
 }
 
-func (x *Explanation) miss(why Reason, format string, args ...any) {
+func (x *Matched) miss(why Reason, format string, args ...any) {
 	x.Reason, x.Message = why, fmt.Sprintf(format, args...)
 }
 
-// explainer makes an Explanation.
-type explainer struct {
-	*Explanation
+// matcher makes a Matched.
+type matcher struct {
+	*Matched
 	set    *descriptors.Set
 	domain *descriptors.Domain
 	others [][]descriptors.Match // of each level: what matches as well, but comes later
@@ -103,7 +101,7 @@ type explainer struct {
 }
 
 // walk follows the entries as Match does.
-func (e *explainer) walk() {
+func (e *matcher) walk() {
 	n := e.domain.Root()
 	for i, entry := range e.Entries {
 		if _, open := n.Next(&entry, len(e.Entries)-1-i); open != nil {
@@ -116,7 +114,7 @@ func (e *explainer) walk() {
 			return
 		}
 		first, others := all[0], all[1:]
-		level := Level{Entry: entry, By: first.By, Rule: first.To.Rule()}
+		level := MatchedLevel{Entry: entry, By: first.By, Rule: first.To.Rule()}
 		for _, other := range others {
 			level.Also = append(level.Also, other.To.Rule())
 		}
@@ -141,10 +139,10 @@ func (e *explainer) walk() {
 }
 
 // tooLong says that the entry's value is too long to decide whether it matches the pattern.
-func (e *explainer) tooLong(entry descriptors.Entry, open *descriptors.Pattern) {
+func (e *matcher) tooLong(entry descriptors.Entry, open *descriptors.Pattern) {
 	e.Rule = e.domain.Match(e.Entries)
-	e.Levels = append(e.Levels, Level{Entry: entry, By: "too_long", Rule: e.Rule})
-	e.Near = append(e.Near, Near{Kind: "too_long", Rule: open.Rule(), Message: fmt.Sprintf(
+	e.Levels = append(e.Levels, MatchedLevel{Entry: entry, By: "too_long", Rule: e.Rule})
+	e.Near = append(e.Near, NearMiss{Kind: "too_long", Rule: open.Rule(), Message: fmt.Sprintf(
 		"the value has %d bytes, and its first %d and its end do not decide whether it matches %s, so that the request is "+
 			"denied; "+
 			"send a shorter value, or write a pattern that its beginning or its end decides",
@@ -152,27 +150,27 @@ func (e *explainer) tooLong(entry descriptors.Entry, open *descriptors.Pattern) 
 }
 
 // stuck says why entry i leads nowhere from the node.
-func (e *explainer) stuck(n *descriptors.Node, i int) {
+func (e *matcher) stuck(n *descriptors.Node, i int) {
 	entry := e.Entries[i]
 	e.nearPrecedence()
-	below := "in domain " + quoted(e.Domain)
+	below := "in domain " + quotedShort(e.Domain)
 	if n.Rule() != nil {
 		below = "below " + at(n.Rule())
 	}
 	switch b := n.Branch(entry.Key); {
 	case !hasLevels(n) && n.Rule() == nil:
-		e.miss(TooDeep, "domain %s has no rules", quoted(e.Domain))
+		e.miss(TooDeep, "domain %s has no rules", quotedShort(e.Domain))
 	case !hasLevels(n):
 		e.miss(TooDeep,
 			"the descriptor goes on with %s, but %s has no levels below it; a limit applies only where the last entry ends",
 			shownEntry(entry), at(n.Rule()))
 		e.nearOtherEntries()
 	case b == nil:
-		e.miss(UnknownKey, "no rule %s has the key %s", below, quoted(entry.Key))
+		e.miss(UnknownKey, "no rule %s has the key %s", below, quotedShort(entry.Key))
 		e.nearKeys(n, i)
 	default:
 		e.miss(UnknownValue,
-			"rules %s have the key %s, but none of them matches the value %s", below, quoted(entry.Key), quoted(entry.Value))
+			"rules %s have the key %s, but none of them matches the value %s", below, quotedShort(entry.Key), quotedShort(entry.Value))
 		e.nearValues(b, i)
 		e.nearOtherEntries()
 	}
@@ -207,14 +205,14 @@ func hasLevels(n *descriptors.Node) bool {
 // at names a rule and its place.
 func at(r *descriptors.Rule) string { return shorten(r.Path) + " (" + r.Source + ")" }
 
-// quoted shows a text of a request, with what cannot be seen.
-func quoted(text string) string { return fmt.Sprintf("%q", shorten(text)) }
+// quotedShort shows a text of a request, with what cannot be seen.
+func quotedShort(text string) string { return fmt.Sprintf("%q", shorten(text)) }
 
 // shownEntry is an entry as commands take it, quoted where that is needed.
 func shownEntry(e descriptors.Entry) string {
 	text := shorten(e.Key) + "=" + shorten(e.Value)
 	if strings.ContainsAny(text, " \t\"") {
-		return quoted(text)
+		return quotedShort(text)
 	}
 	return text
 }

@@ -1,4 +1,4 @@
-package counters_test
+package admin_test
 
 import (
 	"context"
@@ -11,9 +11,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
+	"github.com/weir-ratelimit/weir/internal/admin"
 	"github.com/weir-ratelimit/weir/internal/adminapi"
 	"github.com/weir-ratelimit/weir/internal/boosts"
-	"github.com/weir-ratelimit/weir/internal/counters"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/descriptors/rulefile"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
@@ -25,11 +25,11 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // bench is counters over rules, a memory store and a clock that stands still.
 type bench struct {
-	*counters.Counters
+	*admin.Counters
 	t     *testing.T
 	set   *descriptors.Set
 	store *memstore.Store
-	o     counters.Options
+	o     admin.CountersOptions
 }
 
 func newBench(t *testing.T, rules string) *bench {
@@ -43,12 +43,12 @@ func newBench(t *testing.T, rules string) *bench {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = store.Close() })
-	b := &bench{t: t, set: set, store: store, o: counters.Options{
+	b := &bench{t: t, set: set, store: store, o: admin.CountersOptions{
 		Rules: func() *descriptors.Set { return set }, Store: store,
 		Boosted: func(l *descriptors.Limit, _ string) (*boosts.Boost, *descriptors.Limit) { return nil, l },
 		Reset:   func(_ context.Context, key string) (bool, error) { return store.Reset(key), nil },
 	}}
-	b.Counters = counters.New(b.o)
+	b.Counters = admin.NewCounters(b.o)
 	return b
 }
 
@@ -149,7 +149,7 @@ func TestStateNamesThings(t *testing.T) {
 		return limiter.Decision{RetryAfter: 90 * time.Second}, h.N == 1 && h.Policy.Algorithm() == limiter.Funnel
 	}
 	b.o.Leased = func(key string) (int64, bool) { return 3, strings.HasPrefix(key, "fixed_window:hour") }
-	s, err := counters.New(b.o).Get(t.Context(), "shop", "client=ann")
+	s, err := admin.NewCounters(b.o).Get(t.Context(), "shop", "client=ann")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -217,7 +217,7 @@ func TestResetThatFails(t *testing.T) {
 		}
 		return true, nil
 	}
-	done, err := counters.New(b.o).Reset(t.Context(), adminapi.ResetRequest{Domain: "shop", Descriptor: "client=ann"})
+	done, err := admin.NewCounters(b.o).Reset(t.Context(), adminapi.ResetRequest{Domain: "shop", Descriptor: "client=ann"})
 	if !errors.Is(err, limiter.ErrUnavailable) || len(done.Counters) != 1 || len(done.Tried) != 2 {
 		t.Errorf("%+v, %v", done, err)
 	}

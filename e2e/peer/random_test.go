@@ -1,0 +1,198 @@
+package peer
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+
+	"github.com/weir-ratelimit/weir/internal/test/longtest"
+)
+
+var (
+	seedFlag = flag.Uint64("peer.seed", 0, "seed of the random cases; 0: another one each time")
+	caseFlag = flag.Int("peer.case", -1, "run only the case of this number")
+	showFlag = flag.Int("peer.show", 3, "how many cases that differ to show")
+)
+
+// requestsPerCase is the length of a case.
+const requestsPerCase = 40
+
+// randomCase is a random rule set and what is asked of it. All of it follows from seed and number.
+type randomCase struct {
+	number   int
+	domain   string
+	rules    []*rule
+	requests []*pb.RateLimitRequest
+}
+
+func newCase(seed uint64, number int) *randomCase {
+	rng := rand.New(rand.NewPCG(seed, uint64(number))) //nolint:gosec // repeatable is what it must be
+	c := &randomCase{number: number, domain: fmt.Sprintf("case%d", number), rules: randomRules(rng, 3)}
+	for range requestsPerCase {
+		c.requests = append(c.requests, randomRequest(rng, c.domain, c.rules))
+	}
+	return c
+}
+
+// settingsOf are the environments in which the random cases run.
+var settingsOf = []struct {
+	name string
+	env  env
+}{
+	{"plain", env{}},
+	{"headers and metadata", env{"LIMIT_RESPONSE_HEADERS_ENABLED": "true", "RESPONSE_DYNAMIC_METADATA": "true"}},
+	{"stop", env{"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT": "true"}},
+	{"local cache", env{"LOCAL_CACHE_SIZE_IN_BYTES": "1000000"}},
+	{"shadow", env{"SHADOW_MODE": "true", "LIMIT_RESPONSE_HEADERS_ENABLED": "true"}},
+	{"quota", env{"QUOTA_MODE": "true"}},
+	{"Redis for seconds", env{"REDIS_PERSECOND": "true", "CACHE_KEY_PREFIX": "p_"}},
+}
+
+// TestRandomRequests compares the answers to random requests of random rules.
+func TestRandomRequests(t *testing.T) {
+	seed := *seedFlag
+	if seed == 0 {
+		seed = rand.Uint64()
+	}
+	t.Logf("to repeat: -peer.seed=%d", seed)
+	for _, s := range settingsOf {
+		t.Run(s.name, func(t *testing.T) {
+			if !longtest.IsLong() {
+				t.Parallel()
+			}
+			compareRandom(t, seed, s.env)
+		})
+	}
+}
+
+func compareRandom(t *testing.T, seed uint64, settings env) {
+	t.Helper()
+	var cases []*randomCase
+	files := map[string]string{}
+	for i := range longtest.Pick(40, 1500) {
+		if *caseFlag >= 0 && *caseFlag != i {
+			continue
+		}
+		c := newCase(seed, i)
+		cases = append(cases, c)
+		files[c.domain+".yaml"] = ruleFile(c.domain, c.rules)
+	}
+	root := writeRules(t, files)
+	gone := dropRefused(t, root+"/ratelimit/config")
+	cases = slices.DeleteFunc(cases, func(c *randomCase) bool { return gone[c.domain] })
+	p := startPair(t, root, settings)
+	var mu sync.Mutex
+	var failed []string
+	compared, kinds := 0, map[string]int{}
+	p.each(cases, func(c *randomCase) {
+		n, diff, report := p.run(context.Background(), c)
+		mu.Lock()
+		defer mu.Unlock()
+		compared += n
+		for _, d := range diff {
+			kinds[kind(d)]++
+		}
+		if len(diff) > 0 {
+			failed = append(failed, report)
+		}
+	})
+	if want := len(cases) * requestsPerCase / 2; compared < want && len(failed) == 0 {
+		t.Errorf("%d requests were compared, want %d at least: windows end too often", compared, want)
+	}
+	for _, found := range failed[:min(*showFlag, len(failed))] {
+		t.Error(found)
+	}
+	t.Logf("%d requests of %d cases compared, %d cases differ %v", compared, len(cases), len(failed), kinds)
+}
+
+// each calls run for each case, some at once.
+func (p *pair) each(cases []*randomCase, run func(*randomCase)) {
+	queue := make(chan *randomCase)
+	var workers sync.WaitGroup
+	for range 4 {
+		workers.Go(func() {
+			for c := range queue {
+				run(c)
+			}
+		})
+	}
+	for _, c := range cases {
+		queue <- c
+	}
+	close(queue)
+	workers.Wait()
+}
+
+// run asks both until they differ, or a window ends, and returns how many requests were compared.
+func (p *pair) run(ctx context.Context, c *randomCase) (compared int, diff []string, report string) {
+	shortest := c.shortestWindow()
+	awaitWindow(shortest)
+	began := time.Now().Unix() / shortest
+	for i, req := range c.requests {
+		peer, weir := p.peer.ask(ctx, req), p.weir.ask(ctx, req)
+		if time.Now().Unix()/shortest != began {
+			return i, nil, ""
+		}
+		diff = slices.DeleteFunc(differences(peer, weir), ignoredToday)
+		if len(diff) == 0 {
+			continue
+		}
+		return i, diff, c.report(i, diff, peer, weir)
+	}
+	return len(c.requests), nil, ""
+}
+
+// shortestWindow is in seconds.
+func (c *randomCase) shortestWindow() int64 {
+	shortest := windows[pb.RateLimitResponse_RateLimit_YEAR]
+	shorten := func(unit string) {
+		if w := windows[pb.RateLimitResponse_RateLimit_Unit(pb.RateLimitResponse_RateLimit_Unit_value[strings.ToUpper(unit)])]; w > 0 {
+			shortest = min(shortest, w)
+		}
+	}
+	var walk func([]*rule)
+	walk = func(rules []*rule) {
+		for _, r := range rules {
+			if r.limit != nil {
+				shorten(r.limit.unit)
+			}
+			walk(r.children)
+		}
+	}
+	walk(c.rules)
+	for _, req := range c.requests {
+		for _, d := range req.GetDescriptors() {
+			shorten(d.GetLimit().GetUnit().String())
+		}
+	}
+	return shortest
+}
+
+// awaitWindow returns when so much of a window is left that a case fits into it.
+func awaitWindow(seconds int64) {
+	window := time.Duration(seconds) * time.Second
+	room := min(2*time.Second, window*3/4)
+	now := time.Now()
+	if end := time.Unix((now.Unix()/seconds+1)*seconds, 0); end.Sub(now) < room {
+		<-time.After(time.Until(end.Add(5 * time.Millisecond)))
+	}
+}
+
+// report shows a request on which the two differ, and how to come to it.
+func (c *randomCase) report(at int, diff []string, peer, weir *answer) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "case %d, request %d: peer and Weir differ in\n  %s\n", c.number, at, strings.Join(diff, "\n  "))
+	fmt.Fprintf(&b, "peer: %s\nweir: %s\n%srequests:\n", peer, weir, ruleFile(c.domain, c.rules))
+	for i, req := range c.requests[:at+1] {
+		fmt.Fprintf(&b, "  %d: %s\n", i, line(req))
+	}
+	return b.String()
+}

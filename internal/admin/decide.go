@@ -1,0 +1,71 @@
+package admin
+
+import (
+	"context"
+	"io"
+	"net/http"
+)
+
+const (
+	// jsonPath is where requests for a decision come, as with envoyproxy/ratelimit.
+	jsonPath = "/json"
+	// maxJSON is the largest of them, in bytes, and maxDecoding how many are decoded at once: as messages they take several
+	// times as much.
+	maxJSON     = 256 << 10
+	maxDecoding = 16
+)
+
+// healthcheck is the health check of envoyproxy/ratelimit: 200 and OK, or 500 and nothing.
+func (h *handler) healthcheck(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), readyTimeout)
+	defer cancel()
+	if h.Healthcheck != nil && h.Healthcheck(ctx) != nil {
+		header(w, http.StatusInternalServerError, "text/plain; charset=utf-8")
+		return
+	}
+	writeText(w, http.StatusOK, "OK")
+}
+
+// decideJSON answers a request for a decision: 200, 429 for OVER_LIMIT, 400 for one that cannot be decided.
+func (h *handler) decideJSON(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		refuse(w, http.StatusBadRequest, err)
+		return
+	}
+	select {
+	case h.decoding <- struct{}{}:
+		defer func() { <-h.decoding }()
+	case <-r.Context().Done():
+		return
+	}
+	answer, isOver, err := h.DecideJSON(r.Context(), body)
+	if err != nil {
+		refuse(w, http.StatusBadRequest, err)
+		return
+	}
+	status := http.StatusOK
+	if isOver {
+		status = http.StatusTooManyRequests
+	}
+	header(w, status, "application/json")
+	_, _ = w.Write(answer) // the client has gone: nobody is left to tell
+}
+
+// asksForDecision says whether the request may be answered without a right to change state: whoever may ask by gRPC may
+// ask here.
+func (h *handler) asksForDecision(r *http.Request) bool {
+	return h.DecideJSON != nil && !h.DecideGuarded && r.URL.Path == jsonPath
+}
+
+// bounded bounds the bodies of requests.
+func (h *handler) bounded(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		most := int64(maxBody)
+		if r.URL.Path == jsonPath && h.DecideJSON != nil {
+			most = maxJSON
+		}
+		r.Body = http.MaxBytesReader(w, r.Body, most)
+		next.ServeHTTP(w, r)
+	})
+}

@@ -1,0 +1,306 @@
+package app
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/weir-ratelimit/weir/internal/test/redistest"
+)
+
+// get asks any of the process's addresses.
+func get(t *testing.T, method, url, body string) (status int, text string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer res.Body.Close() //nolint:errcheck // only read from
+	got, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res.StatusCode, string(got)
+}
+
+// healthcheck is the answer of /healthcheck.
+func (p *process) healthcheck() string {
+	status, body := p.http("GET", "/healthcheck")
+	return strings.TrimSpace(http.StatusText(status) + " " + body)
+}
+
+// /healthcheck is well once Redis has answered, stays so while it is away, and ends with the stop.
+func TestHealthcheck(t *testing.T) {
+	redis := redistest.Start(t)
+	redis.Stop()
+	o := options(t, rulesOf("1"))
+	o.Store, o.StoreTimeout, o.DrainDelay = redis.URL(), 100*time.Millisecond, patience
+	p := start(t, o)
+	if got := p.healthcheck(); got != "Internal Server Error" {
+		t.Errorf("before Redis has answered it is %q", got)
+	}
+	redis.Restart()
+	want(t, "/healthcheck with Redis", "OK OK", p.healthcheck)
+	redis.Stop()
+	want(t, "/readyz without Redis", "503", p.ready)
+	if got := p.healthcheck(); got != "OK OK" {
+		t.Errorf("while Redis is away it is %q", got)
+	}
+	p.app.o.DrainDelay = time.Second
+	p.stop()
+	want(t, "/healthcheck of a process that stops", "Internal Server Error", p.healthcheck)
+}
+
+// --healthcheck-needs-rules waits for rules.
+func TestHealthcheckNeedsRules(t *testing.T) {
+	o := options(t, "")
+	o.AllowEmptyRules, o.HealthcheckNeedsRules, o.RulesPoll = true, true, 100*time.Millisecond
+	p := start(t, o)
+	if got := p.healthcheck(); got != "Internal Server Error" {
+		t.Errorf("without rules it is %q", got)
+	}
+	writeFile(t, o.Rules[0], rulesOf("1"))
+	want(t, "/healthcheck with rules", "OK OK", p.healthcheck)
+	res, err := p.health.Check(t.Context(), &healthpb.HealthCheckRequest{Service: "ratelimit"})
+	if err != nil || res.GetStatus() != healthpb.HealthCheckResponse_SERVING {
+		t.Errorf("gRPC health of ratelimit is %v, %v", res, err)
+	}
+}
+
+// /json decides with any method, also for other machines, and is only there on request.
+func TestJSON(t *testing.T) {
+	const body = `{"domain": "shop", "descriptors": [{"entries": [{"key": "client", "value": "a"}]}]}`
+	off := start(t, options(t, rulesOf("1")))
+	if status, text := get(t, "POST", "http://"+off.app.HTTPAddr()+"/json", body); status != http.StatusNotFound {
+		t.Errorf("without --http-json it is %d %s", status, text)
+	}
+	o := options(t, rulesOf("1"))
+	o.HTTPJSON = true
+	p := start(t, o)
+	url := "http://" + p.app.HTTPAddr() + "/json"
+	for _, c := range []struct {
+		method, body string
+		status       int
+		text         string
+	}{
+		{"POST", body, 200, `"overallCode":"OK"`},
+		{"PUT", body, 429, `"overallCode":"OVER_LIMIT"`},
+		{"POST", `{"domain": "other", "descriptors": [{"entries": [{"key": "a"}]}]}`, 200, `"overallCode":"OK"`},
+		{"POST", `{"domian": "shop"}`, 400, `unknown field`},
+		{"POST", "", 400, `no RateLimitRequest`},
+		{"POST", `{"domain": "` + strings.Repeat("a", 300<<10) + `"}`, 400, "too large"},
+	} {
+		status, text := get(t, c.method, url, c.body)
+		if status != c.status || !strings.Contains(strings.ReplaceAll(text, `": "`, `":"`), c.text) {
+			t.Errorf("%s %.80s: %d %s, want %d %s", c.method, c.body, status, text, c.status, c.text)
+		}
+	}
+	req, err := http.NewRequestWithContext(t.Context(), "POST", url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("X-Forwarded-For", "10.0.0.1") // not this machine
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := res.Body.Close(); err != nil || res.StatusCode != http.StatusTooManyRequests {
+		t.Errorf("from another machine: %d, %v", res.StatusCode, err)
+	}
+}
+
+// Where Envoy needs a certificate, /json needs the right to change state.
+func TestJSONIsGuardedAsGRPC(t *testing.T) {
+	o := options(t, rulesOf("1"))
+	o.HTTPJSON = true
+	p := start(t, o)
+	p.app.o.GRPCTLSClientCA = "ca.pem"
+	if err := p.app.openHTTP(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	req, _ := http.NewRequestWithContext(t.Context(), "POST", "/json", strings.NewReader("{}"))
+	req.RemoteAddr, req.Host = "10.0.0.1:5", "weir"
+	w := &answerTo{header: http.Header{}}
+	p.app.http.Handler.ServeHTTP(w, req)
+	if w.status != http.StatusForbidden {
+		t.Errorf("status %d, want 403", w.status)
+	}
+}
+
+type answerTo struct {
+	header http.Header
+	status int
+}
+
+func (a *answerTo) Header() http.Header         { return a.header }
+func (a *answerTo) WriteHeader(status int)      { a.status = status }
+func (a *answerTo) Write(p []byte) (int, error) { return len(p), nil }
+
+// freeAddr is an address on which nothing listens.
+func freeAddr(t *testing.T) string {
+	t.Helper()
+	var config net.ListenConfig
+	l, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close() //nolint:errcheck // it only found a port
+	return l.Addr().String()
+}
+
+// The debug pages are those of envoyproxy/ratelimit and change nothing; the metrics have an address of their own.
+func TestDebugAndMetricsAddresses(t *testing.T) {
+	o := options(t, `domain: shop
+descriptors:
+  - key: client
+    rate_limit: {requests_per_unit: 3, unit: minute}
+    descriptors:
+      - {key: path, value: /a=b, shadow_mode: true, rate_limit: {requests_per_unit: 4294967295, unit: hour}}
+      - {key: free, rate_limit: {unlimited: true}}
+`)
+	o.DebugAddr, o.MetricsAddr, o.MetricsPath, o.ClassicMetrics = freeAddr(t), freeAddr(t), "/m", true
+	p := start(t, o)
+	p.ask("a")
+	base := "http://" + o.DebugAddr
+	for path, want := range map[string]string{
+		"/": "/rlconfig: print out the currently loaded configuration for debugging\n",
+		"/rlconfig": "shop.client: unit=MINUTE requests_per_unit=3, shadow_mode: false, quota_mode: false\n" +
+			"shop.client.path_/a=b: unit=HOUR requests_per_unit=4294967295, shadow_mode: true, quota_mode: false\n" +
+			"shop.client.free: unit=UNKNOWN requests_per_unit=0, shadow_mode: false, quota_mode: false\n",
+		"/stats":                         "ratelimit.service.rate_limit.shop.client.total_hits: 1\n",
+		"/debug/pprof/":                  "goroutine",
+		"/debug/pprof/goroutine?debug=1": "goroutine profile",
+	} {
+		if status, text := get(t, "GET", base+path, ""); status != 200 || !strings.Contains(text, want) {
+			t.Errorf("%s: %d\n%s\nwant\n%s", path, status, text, want)
+		}
+	}
+	for _, path := range []string{"/rlconfig", "/reload", "/keys/reset", "/boosts"} {
+		if status, _ := get(t, "POST", base+path, "{}"); status != http.StatusMethodNotAllowed {
+			t.Errorf("POST %s: %d", path, status)
+		}
+	}
+	metrics := "http://" + o.MetricsAddr
+	const line = `ratelimit_service_rate_limit_total_hits{domain="shop",key1="client",key2=""} 1`
+	if status, text := get(t, "GET", metrics+"/m", ""); status != 200 || !strings.Contains(text, line) {
+		t.Errorf("/m: %d\n%s", status, text)
+	}
+	for _, path := range []string{"/metrics", "/rules", "/"} {
+		if status, _ := get(t, "GET", metrics+path, ""); status != http.StatusNotFound {
+			t.Errorf("GET %s at the address of metrics: %d", path, status)
+		}
+	}
+}
+
+// setUp makes files with rules that let n requests pass, below dir.
+func setUp(t *testing.T, n string, paths ...string) {
+	t.Helper()
+	for _, path := range paths {
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		writeFile(t, path, rulesOf(n))
+	}
+}
+
+func link(t *testing.T, target, path string) {
+	t.Helper()
+	err := os.Symlink(target, path+".new")
+	if err == nil {
+		err = os.Rename(path+".new", path)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// limitsInForce is the sum of the limits in force: "" without rules, which is what every test here begins with.
+func (p *process) limitsInForce() string {
+	var all []string
+	if set := p.app.rules.Set(); set != nil {
+		for _, l := range set.Limits() {
+			all = append(all, strconv.FormatInt(l.Policy.Limit(), 10))
+		}
+	}
+	return strings.Join(all, " ")
+}
+
+// The directories that envoyproxy/ratelimit reads, which may be missing at the start, and what changes in them.
+func TestDirectoryOfRatelimit(t *testing.T) {
+	for name, c := range map[string]struct {
+		prefix  string
+		rules   string // below the test's directory
+		begin   func(t *testing.T, dir string)
+		then    func(t *testing.T, dir string)
+		inForce string
+	}{
+		"missing at the start": {
+			rules: "data/config", begin: func(*testing.T, string) {},
+			then: func(t *testing.T, dir string) { setUp(t, "5", dir+"/data/config/no-extension") }, inForce: "5",
+		},
+		"empty, and the file beside the directory": {
+			rules: "data", prefix: "config", begin: func(t *testing.T, dir string) { setUp(t, "1", dir+"/data/other.yaml") },
+			then: func(t *testing.T, dir string) { setUp(t, "6", dir+"/data/config.yaml") }, inForce: "6",
+		},
+		"a symbolic link that is swapped": {
+			rules: "current/ratelimit", prefix: "config",
+			begin: func(t *testing.T, dir string) {
+				setUp(t, "7", dir+"/two/ratelimit/config/a.yaml")
+				if err := os.MkdirAll(dir+"/one/ratelimit", 0o700); err != nil {
+					t.Fatal(err)
+				}
+				link(t, "one", dir+"/current")
+			},
+			then: func(t *testing.T, dir string) { link(t, "two", dir+"/current") }, inForce: "7",
+		},
+		"a ConfigMap": {
+			rules: "config",
+			begin: func(t *testing.T, dir string) {
+				if err := os.MkdirAll(dir+"/config/..1", 0o700); err != nil {
+					t.Fatal(err)
+				}
+				link(t, "..1", dir+"/config/..data")
+			},
+			then: func(t *testing.T, dir string) {
+				setUp(t, "8", dir+"/config/..2/config.yaml")
+				link(t, "..data/config.yaml", dir+"/config/config.yaml")
+				link(t, "..2", dir+"/config/..data")
+			}, inForce: "8",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			c.begin(t, dir)
+			o := options(t, "")
+			o.Rules, o.RulesPrefix, o.RulesEveryFile, o.RulesPoll = []string{filepath.Join(dir, c.rules)}, c.prefix, true, time.Second
+			p := start(t, o)
+			if got := p.ask("a") + p.limitsInForce(); got != "OK" {
+				t.Errorf("without rules the answer is %s", got)
+			}
+			c.then(t, dir)
+			want(t, "limits in force", c.inForce, p.limitsInForce)
+			if err := os.RemoveAll(dir); err != nil {
+				t.Fatal(err)
+			}
+			_ = p.app.Reload(t.Context()) // refused
+			if got := p.limitsInForce(); got != c.inForce {
+				t.Errorf("after the directory is gone %q are in force, want %q", got, c.inForce)
+			}
+		})
+	}
+}

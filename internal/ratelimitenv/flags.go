@@ -1,0 +1,292 @@
+package ratelimitenv
+
+import (
+	"fmt"
+	"net"
+	"net/url"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+func (r *reader) listen() {
+	addr := func(host, port string) string {
+		return net.JoinHostPort(strings.Trim(r.get(host), "[]"), r.get(port))
+	}
+	r.flag("http-addr", addr("HOST", "PORT"), "HOST", "PORT")
+	r.flag("debug-addr", addr("DEBUG_HOST", "DEBUG_PORT"), "DEBUG_HOST", "DEBUG_PORT")
+	if r.isSet("GRPC_UDS") {
+		r.flag("grpc-addr", "unix:"+r.get("GRPC_UDS"), "GRPC_UDS")
+	} else {
+		r.flag("grpc-addr", addr("GRPC_HOST", "GRPC_PORT"), "GRPC_HOST", "GRPC_PORT")
+	}
+	r.flag("grpc-max-connection-age", r.get("GRPC_MAX_CONNECTION_AGE"), "GRPC_MAX_CONNECTION_AGE")
+	if r.isSet("GRPC_MAX_CONNECTION_AGE_GRACE") {
+		r.remark("GRPC_MAX_CONNECTION_AGE_GRACE", "has no effect: requests of a connection that has reached its age "+
+			"always have 30s")
+	}
+	if r.is("GRPC_SERVER_USE_TLS") {
+		r.copied("grpc-tls-cert", "GRPC_SERVER_TLS_CERT")
+		r.copied("grpc-tls-key", "GRPC_SERVER_TLS_KEY")
+		if !r.isSet("GRPC_SERVER_TLS_CERT") || !r.isSet("GRPC_SERVER_TLS_KEY") {
+			r.fail("GRPC_SERVER_USE_TLS", "needs GRPC_SERVER_TLS_CERT and GRPC_SERVER_TLS_KEY")
+		}
+		r.copied("grpc-tls-client-ca", "GRPC_CLIENT_TLS_CACERT")
+		if r.isSet("GRPC_CLIENT_TLS_CACERT") && r.isSet("GRPC_CLIENT_TLS_SAN") {
+			r.flag("grpc-tls-client-names", escaped(r.get("GRPC_CLIENT_TLS_SAN"), ","), "GRPC_CLIENT_TLS_SAN")
+		}
+	}
+	if r.isSet("GRPC_SERVER_TLS_CA_CERT") {
+		r.remark("GRPC_SERVER_TLS_CA_CERT", "has no effect, as in envoyproxy/ratelimit: no client certificate is required; "+
+			"GRPC_CLIENT_TLS_CACERT would require one")
+	}
+	r.log()
+}
+
+// levels are those of logrus.
+var levels = map[string]string{
+	"trace": "debug", "debug": "debug", "info": "info", "warn": "warn", "warning": "warn",
+	"error": "error", "fatal": "error", "panic": "error",
+}
+
+func (r *reader) log() {
+	level, ok := levels[strings.ToLower(r.get("LOG_LEVEL"))]
+	if !ok {
+		r.fail("LOG_LEVEL", "must be trace, debug, info, warn, error, fatal or panic, got %q", r.get("LOG_LEVEL"))
+		return
+	}
+	r.flag("log-level", level, "LOG_LEVEL")
+	format := "text"
+	if strings.EqualFold(r.get("LOG_FORMAT"), "json") {
+		format = "json"
+	}
+	r.flag("log-format", format, "LOG_FORMAT")
+}
+
+func (r *reader) rules() {
+	needsRules := []string{"HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED"}
+	needed := r.is(needsRules[0])
+	switch config := r.get("CONFIG_TYPE"); config {
+	case "FILE":
+		r.files()
+	case "GRPC_XDS_SOTW":
+		r.xds()
+		if !r.is("FORCE_START_WITHOUT_INITIAL_CONFIG") {
+			needed, needsRules = true, append(needsRules, "FORCE_START_WITHOUT_INITIAL_CONFIG")
+		}
+	default:
+		r.fail("CONFIG_TYPE", "must be FILE or GRPC_XDS_SOTW, got %q", config)
+	}
+	r.flag("allow-empty-rules", "true", "FORCE_START_WITHOUT_INITIAL_CONFIG")
+	r.flag("lenient-rules", "true")
+	if needed {
+		r.flag("healthcheck-needs-rules", "true", needsRules...)
+	}
+}
+
+// files are those that the loader of envoyproxy/ratelimit reads.
+func (r *reader) files() {
+	const root, sub, app = "RUNTIME_ROOT", "RUNTIME_SUBDIRECTORY", "RUNTIME_APPDIRECTORY"
+	dir := filepath.Join(r.get(root), r.get(sub))
+	if r.is("RUNTIME_WATCH_ROOT") {
+		r.flag("rules-prefix", r.get(app), app, "RUNTIME_WATCH_ROOT")
+		if !r.isSet(sub) {
+			r.remark(sub, "is empty, so that envoyproxy/ratelimit would read no rules; Weir reads those below %s",
+				filepath.Join(dir, r.get(app)))
+		}
+	} else {
+		dir = filepath.Join(dir, r.get(app))
+	}
+	if !filepath.IsAbs(dir) {
+		dir = "./" + dir // a directory may be called store
+	}
+	r.flag("rules", escaped(dir, ","), root, sub, app, "RUNTIME_WATCH_ROOT")
+	r.flag("rules-every-file", "true")
+}
+
+func (r *reader) xds() {
+	r.flag("rules", "xds", "CONFIG_TYPE")
+	server := r.get("CONFIG_GRPC_XDS_SERVER_URL")
+	for _, scheme := range []string{"dns:///", "passthrough:///"} {
+		server = strings.TrimPrefix(server, scheme)
+	}
+	r.flag("xds-server", server, "CONFIG_GRPC_XDS_SERVER_URL")
+	r.flag("xds-node-id", r.get("CONFIG_GRPC_XDS_NODE_ID"), "CONFIG_GRPC_XDS_NODE_ID")
+	r.pairs("xds-node-metadata", "CONFIG_GRPC_XDS_NODE_METADATA", false)
+	r.pairs("xds-header", "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", true)
+	if r.is("CONFIG_GRPC_XDS_SERVER_USE_TLS") {
+		r.flag("xds-tls", "true", "CONFIG_GRPC_XDS_SERVER_USE_TLS")
+		r.copied("xds-tls-cert", "CONFIG_GRPC_XDS_CLIENT_TLS_CERT")
+		r.copied("xds-tls-key", "CONFIG_GRPC_XDS_CLIENT_TLS_KEY")
+		r.copied("xds-tls-ca", "CONFIG_GRPC_XDS_SERVER_TLS_CACERT")
+		r.copied("xds-tls-server-name", "CONFIG_GRPC_XDS_SERVER_TLS_SAN")
+	}
+	if n, _ := strconv.ParseInt(r.get("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES"), 0, 64); n > 0 {
+		r.flag("xds-max-message-size", strconv.FormatInt(n, 10), "XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES")
+	}
+}
+
+// pairs adds a flag for each pair of the variable.
+func (r *reader) pairs(flag, from string, secret bool) {
+	if !r.isSet(from) {
+		return
+	}
+	all, err := splitPairs(r.get(from))
+	if err != nil {
+		r.fail(from, "must be key=value,key=value")
+	}
+	for _, p := range all {
+		shown := p[0] + "=" + p[1]
+		if secret {
+			shown = p[0] + "=SECRET"
+			r.keepSecret(from, flag, "")
+		}
+		r.secret(flag, p[0]+"="+escaped(p[1], ";"), shown, from)
+	}
+}
+
+// keepSecret says where a secret belongs that is not shown.
+func (r *reader) keepSecret(from, flag, or string) {
+	line := fmt.Sprintf("%s may have a secret, which no command line should show: leave out --%s and set WEIR_%s from a Secret%s",
+		from, flag, strings.ToUpper(strings.ReplaceAll(flag, "-", "_")), or)
+	if !slices.Contains(r.out.Secrets, line) {
+		r.out.Secrets = append(r.out.Secrets, line)
+	}
+}
+
+func (r *reader) decisions() {
+	r.copied("near-limit-ratio", "NEAR_LIMIT_RATIO")
+	const stop = "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT"
+	if !r.is(stop) {
+		r.flag("charge-each", "true", stop)
+	}
+	r.on("shadow-mode", "SHADOW_MODE")
+	r.on("quota-mode", "QUOTA_MODE")
+	r.on("dynamic-metadata", "RESPONSE_DYNAMIC_METADATA")
+	if r.is("LIMIT_RESPONSE_HEADERS_ENABLED") {
+		r.flag("ratelimit-headers", "true", "LIMIT_RESPONSE_HEADERS_ENABLED")
+		r.copied("ratelimit-limit-header", "LIMIT_LIMIT_HEADER")
+		r.copied("ratelimit-remaining-header", "LIMIT_REMAINING_HEADER")
+		r.copied("ratelimit-reset-header", "LIMIT_RESET_HEADER")
+	}
+}
+
+// fixed are the flags of this mode: what envoyproxy/ratelimit does and has no variable for.
+func (r *reader) fixed() {
+	r.flag("on-store-failure", "error")
+	r.flag("allow-look-at-limit", "true")
+	r.flag("shared-override-counter", "true")
+	r.flag("retry-after", "false")
+	r.flag("http-json", "true")
+	// As much as Envoy Gateway can make Envoy send: 256 rules of 8 selectors with 144 entries each.
+	r.flag("max-descriptors", "2048")
+	r.flag("max-entries", "2048")
+	r.flag("max-counters", "8192")
+	r.flag("grpc-max-message-size", strconv.Itoa(4<<20))
+}
+
+func (r *reader) metrics() {
+	if r.isSet("USE_DOG_STATSD_MOGRIFIERS") {
+		r.remark("USE_DOG_STATSD_MOGRIFIERS", "has no effect: what stands in names there are tags here already")
+	}
+	if r.is("DISABLE_STATS") {
+		return
+	}
+	classic := []string{"USE_STATSD", "USE_DOG_STATSD", "USE_PROMETHEUS"}
+	if r.is(classic[0]) || r.is(classic[1]) || r.is(classic[2]) {
+		r.flag("classic-metrics", "true", classic...)
+	}
+	r.statsd()
+	if r.is("USE_PROMETHEUS") {
+		r.flag("metrics-addr", r.get("PROMETHEUS_ADDR"), "PROMETHEUS_ADDR", "USE_PROMETHEUS")
+		r.copied("metrics-path", "PROMETHEUS_PATH")
+		if r.isSet("PROMETHEUS_MAPPER_YAML") {
+			r.remark("PROMETHEUS_MAPPER_YAML", "has no effect: names and labels are those of the mapping that "+
+				"envoyproxy/ratelimit brings along")
+		}
+		if r.is("PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS") {
+			r.remark("PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS", "has no effect: ratelimit_service_response_time_seconds "+
+				"is in seconds")
+		}
+	}
+}
+
+func (r *reader) statsd() {
+	dog := r.is("USE_DOG_STATSD")
+	if !dog && !r.is("USE_STATSD") {
+		return
+	}
+	protocol := strings.ToLower(r.get("STATSD_PROTOCOL"))
+	if dog {
+		protocol = "udp"
+		r.flag("statsd-format", "dogstatsd", "USE_DOG_STATSD")
+	}
+	if protocol != "tcp" && protocol != "udp" {
+		r.fail("STATSD_PROTOCOL", "must be tcp or udp, got %q", protocol)
+	}
+	r.flag("statsd-addr", protocol+"://"+net.JoinHostPort(r.get("STATSD_HOST"), r.get("STATSD_PORT")),
+		"USE_STATSD", "USE_DOG_STATSD", "STATSD_HOST", "STATSD_PORT", "STATSD_PROTOCOL")
+	interval := max(time.Second, min(r.time("STATS_FLUSH_INTERVAL"), time.Hour))
+	if interval != r.time("STATS_FLUSH_INTERVAL") {
+		r.remark("STATS_FLUSH_INTERVAL", "is %s here: the least is 1s, the most 1h", interval)
+	}
+	if r.isSet("STATS_FLUSH_INTERVAL") {
+		r.flag("statsd-interval", interval.String(), "STATS_FLUSH_INTERVAL")
+	}
+	if !r.isSet("EXTRA_TAGS") {
+		return
+	}
+	if !dog {
+		r.remark("EXTRA_TAGS", "has no effect: statsd has no tags; USE_DOG_STATSD=true has")
+		return
+	}
+	if all, err := splitPairs(r.get("EXTRA_TAGS")); err == nil {
+		for _, tag := range all {
+			r.flag("statsd-tag", tag[0]+":"+tag[1], "EXTRA_TAGS")
+		}
+	}
+}
+
+func (r *reader) tracing() {
+	if !r.is("TRACING_ENABLED") {
+		return
+	}
+	r.flag("otel-traces", "true", "TRACING_ENABLED")
+	protocol := strings.ToLower(r.get("TRACING_EXPORTER_PROTOCOL"))
+	if protocol != "http" && protocol != "grpc" {
+		r.fail("TRACING_EXPORTER_PROTOCOL", "must be http or grpc, got %q", r.get("TRACING_EXPORTER_PROTOCOL"))
+	}
+	r.flag("otel-protocol", protocol, "TRACING_EXPORTER_PROTOCOL")
+	r.otel("OTEL_SERVICE_NAME", r.get("TRACING_SERVICE_NAME"), "TRACING_SERVICE_NAME")
+	r.attributes()
+	rate, err := strconv.ParseFloat(r.get("TRACING_SAMPLING_RATE"), 64)
+	if err != nil || !(rate >= 0) {
+		r.fail("TRACING_SAMPLING_RATE", "must be a share from 0 to 1, got %q", r.get("TRACING_SAMPLING_RATE"))
+		return
+	}
+	if !r.isSet("OTEL_TRACES_SAMPLER") {
+		r.otel("OTEL_TRACES_SAMPLER", "parentbased_traceidratio", "TRACING_SAMPLING_RATE")
+		r.otel("OTEL_TRACES_SAMPLER_ARG", strconv.FormatFloat(min(rate, 1), 'g', -1, 64), "TRACING_SAMPLING_RATE")
+	}
+}
+
+// attributes adds to OTEL_RESOURCE_ATTRIBUTES what it does not have.
+func (r *reader) attributes() {
+	const resource, namespace, instance = "OTEL_RESOURCE_ATTRIBUTES", "TRACING_SERVICE_NAMESPACE", "TRACING_SERVICE_INSTANCE_ID"
+	all := r.env[resource]
+	for _, a := range [][2]string{{"service.namespace", namespace}, {"service.instance.id", instance}} {
+		if !r.isSet(a[1]) || strings.Contains(all, a[0]+"=") {
+			continue
+		}
+		if all != "" {
+			all += ","
+		}
+		all += a[0] + "=" + url.PathEscape(r.get(a[1]))
+	}
+	if all != r.env[resource] {
+		delete(r.env, resource) // to be replaced
+		r.otel(resource, all, namespace, instance)
+	}
+}

@@ -1,0 +1,206 @@
+package xds
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/ratelimit/config/ratelimit/v3"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/pkg/reload"
+)
+
+// typeURL is the type of the resources.
+const typeURL = "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConfig"
+
+// Bounds of what is kept of problems.
+const (
+	maxFindings       = 100     // of all domains
+	maxDomainFindings = 20      // of one domain
+	maxFinding        = 1 << 10 // bytes of one
+)
+
+// accepted is what is in use of the answers so far, by domain. Its values are not changed.
+type accepted map[string]*domain
+
+// domain is what is known of one domain.
+type domain struct {
+	good     []byte            // the newest content that can be used, in its one encoding; nil if none ever could
+	newest   [sha256.Size]byte // of the newest content, good or not
+	findings []string          // why the newest content is not good: the first of them
+	problems int               // how many there are
+}
+
+// verdict is what becomes of an answer.
+type verdict struct {
+	next     accepted
+	findings []string // what is not used: the first maxFindings of problems
+	problems int
+	refused  int  // domains, and resources without one, whose newest content is not used
+	useless  bool // nothing of an answer that is not empty can be used
+}
+
+// add notes problems. The text of the first ones is in findings.
+func (v *verdict) add(findings []string, problems int) {
+	v.refused++
+	v.problems += problems
+	for _, f := range findings {
+		if len(v.findings) < maxFindings {
+			v.findings = append(v.findings, shorten(f))
+		}
+	}
+}
+
+// judge decides what is used of an answer, given what is in use: each domain stands for itself. One that cannot be used
+// stays as it was last good. A domain that is missing is gone, but where a resource cannot be told from it.
+func (s *Source) judge(before accepted, resources []*anypb.Any) *verdict {
+	v := &verdict{next: accepted{}}
+	nameless := false
+	used := 0
+	for i, r := range sorted(resources) {
+		name, config, err := decode(r)
+		switch {
+		case err != nil && name == "":
+			nameless = true
+			v.add([]string{fmt.Sprintf("%s%s: resource %d: %s", Scheme, s.o.Server, i+1, err)}, 1)
+			continue
+		case v.next[name] != nil:
+			v.add([]string{s.nameOf(name) + ": the domain is in two resources, of which only one is used; put both into one"}, 1)
+			continue
+		}
+		d := s.judgeDomain(before[name], name, config, err)
+		v.next[name] = d
+		if d.problems == 0 {
+			used++
+			continue
+		}
+		v.add(d.findings, d.problems)
+	}
+	v.useless = len(resources) > 0 && used == 0
+	if nameless || v.useless { // a NACK says that the last answer holds
+		for name, d := range before {
+			if v.next[name] == nil {
+				v.next[name] = d
+			}
+		}
+	}
+	return v
+}
+
+// judgeDomain decides whether the new content of a domain can be used. A decoding error is one more reason not to.
+func (s *Source) judgeDomain(before *domain, name string, config *ratelimitv3.RateLimitConfig, err error) *domain {
+	d := &domain{}
+	if before != nil {
+		d.good = before.good
+	}
+	if err != nil {
+		d.findings, d.problems = []string{s.nameOf(name) + ": " + err.Error()}, 1
+		return d
+	}
+	config.Name = "" // says nothing
+	text, err := proto.MarshalOptions{Deterministic: true}.Marshal(config)
+	if err != nil {
+		d.findings, d.problems = []string{s.nameOf(name) + ": " + err.Error()}, 1
+		return d
+	}
+	if d.newest = sha256.Sum256(text); before != nil && before.newest == d.newest {
+		return before
+	}
+	if errs := check(s.process, s.nameOf(name), config); len(errs) > 0 {
+		for _, e := range errs[:min(len(errs), maxDomainFindings)] {
+			d.findings = append(d.findings, e.Error())
+		}
+		d.problems = errs.Count()
+		return d
+	}
+	d.good = text
+	return d
+}
+
+// check compiles one domain alone.
+func check(process descriptors.Process, file string, config *ratelimitv3.RateLimitConfig) descriptors.Errors {
+	b := descriptors.NewBuilder(process)
+	add(b, process.Rest, file, config)
+	_, err := b.Build()
+	errs, _ := err.(descriptors.Errors) //nolint:errorlint // Build returns nothing else
+	return errs
+}
+
+// files are the domains as files, sorted by name.
+func (s *Source) files(from accepted) (files []reload.File) {
+	for name, d := range from {
+		if d.good != nil {
+			files = append(files, reload.File{Name: s.nameOf(name), Data: d.good})
+		}
+	}
+	slices.SortFunc(files, func(a, b reload.File) int { return cmp.Compare(a.Name, b.Name) })
+	return files
+}
+
+// nameOf is the domain's name in messages, and the name of its file.
+func (s *Source) nameOf(domain string) string {
+	if strings.ContainsFunc(domain, func(r rune) bool { return r == ' ' || r == '"' || !unicode.IsPrint(r) }) {
+		domain = strconv.Quote(domain)
+	}
+	return Scheme + s.o.Server + " domain " + domain
+}
+
+// sorted returns the resources in an order that does not depend on that of the answer.
+func sorted(resources []*anypb.Any) []*anypb.Any {
+	all := slices.Clone(resources)
+	slices.SortFunc(all, func(a, b *anypb.Any) int { return bytes.Compare(a.GetValue(), b.GetValue()) })
+	return all
+}
+
+// decode reads a resource. Where that fails, it finds the domain if it can.
+func decode(r *anypb.Any) (name string, config *ratelimitv3.RateLimitConfig, err error) {
+	if r.GetTypeUrl() != typeURL {
+		return "", nil, fmt.Errorf("its type is %s, and not %s", shorten(strconv.Quote(r.GetTypeUrl())), typeURL)
+	}
+	config = &ratelimitv3.RateLimitConfig{}
+	if err := proto.Unmarshal(r.GetValue(), config); err != nil {
+		return domainIn(r.GetValue()), nil, fmt.Errorf("it cannot be decoded: %w", err)
+	}
+	if config.GetDomain() == "" {
+		return "", nil, fmt.Errorf("resource name %s has no domain; name the domain that Envoy's rate limit filter sends",
+			shorten(strconv.Quote(config.GetName())))
+	}
+	return config.GetDomain(), config, nil
+}
+
+// domainIn finds the domain in an encoding that is broken elsewhere, empty if it cannot.
+func domainIn(text []byte) string {
+	const domainField = 2
+	for len(text) > 0 {
+		number, kind, n := protowire.ConsumeTag(text)
+		if n < 0 {
+			return ""
+		}
+		text = text[n:]
+		if number == domainField && kind == protowire.BytesType {
+			value, _ := protowire.ConsumeBytes(text)
+			return strings.ToValidUTF8(string(value), "\ufffd")
+		}
+		if n = protowire.ConsumeFieldValue(number, kind, text); n < 0 {
+			return ""
+		}
+		text = text[n:]
+	}
+	return ""
+}
+
+func shorten(text string) string {
+	if len(text) <= maxFinding {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxFinding], "") + "..."
+}

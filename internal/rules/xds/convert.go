@@ -1,0 +1,211 @@
+package xds
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/ratelimit/config/ratelimit/v3"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/pkg/reload"
+)
+
+// Bounds of a domain. No request has as many entries as maxDepth (--max-entries).
+const (
+	maxDepth    = 200
+	maxPathText = 256 << 20 // bytes of the paths of all rules, each of which has the keys and values above it
+)
+
+// IsFile reports that a Source has made the file.
+func IsFile(f reload.File) bool { return strings.HasPrefix(f.Name, Scheme) }
+
+// Add adds the rules of a file that a Source has made.
+func Add(b *descriptors.Builder, process descriptors.Process, f reload.File) {
+	config := &ratelimitv3.RateLimitConfig{}
+	if err := proto.Unmarshal(f.Data, config); err != nil {
+		b.Errorf(descriptors.Position{File: f.Name}, "it cannot be decoded: %s", err)
+		return
+	}
+	add(b, process.Rest, f.Name, config)
+}
+
+// add adds the rules of a domain. file names it in messages.
+func add(b *descriptors.Builder, rest func(), file string, config *ratelimitv3.RateLimitConfig) {
+	if rest == nil {
+		rest = func() {}
+	}
+	c := converter{b: b, rest: rest, file: file}
+	before := b.Problems()
+	all := c.list(in(file+": ", config.GetDescriptors()), 1, 0)
+	if b.Problems() == before { // else the rules are incomplete
+		b.Add(config.GetDomain(), all...)
+	}
+}
+
+// converter makes descriptors of messages.
+type converter struct {
+	b        *descriptors.Builder
+	rest     func()
+	file     string
+	pathText int
+	tooMuch  bool // and that is reported
+}
+
+// located is a message and where it is.
+type located struct {
+	*ratelimitv3.RateLimitDescriptor
+
+	at string
+}
+
+// in returns the messages of a list with their places.
+func in(above string, list []*ratelimitv3.RateLimitDescriptor) []located {
+	all := make([]located, len(list))
+	for i, d := range list {
+		all[i] = located{d, above + "descriptors[" + strconv.Itoa(i) + "]"}
+	}
+	return all
+}
+
+// list converts the descriptors of one level. Those of one key and value become one: Envoy Gateway makes such of an
+// address block that one rule names for all of it and another one for each address in it.
+func (c *converter) list(all []located, depth, path int) (out []*descriptors.Descriptor) {
+	type entry struct{ key, value string }
+	index := make(map[entry]int, len(all))
+	same := make([][]located, 0, len(all))
+	for _, d := range all {
+		e := entry{d.GetKey(), d.GetValue()}
+		i, ok := index[e]
+		if !ok {
+			i = len(same)
+			index[e], same = i, append(same, nil)
+		}
+		same[i] = append(same[i], d)
+	}
+	for _, group := range same {
+		c.rest()
+		if d := c.descriptor(group, depth, path); d != nil {
+			out = append(out, d)
+		}
+	}
+	return out
+}
+
+// descriptor converts messages of one key and value to one descriptor: the first limit holds, with the modes beside it,
+// and what is below all of them. It returns nil where a bound is reached.
+func (c *converter) descriptor(same []located, depth, path int) *descriptors.Descriptor {
+	d := same[0]
+	path += len(d.GetKey()) + len(d.GetValue()) + len(" > =")
+	if c.pathText += path + len(d.at); c.pathText > maxPathText {
+		if !c.tooMuch {
+			c.b.Errorf(descriptors.Position{File: d.at}, "the keys and values up to here take more than %d MiB in the names of "+
+				"rules; use fewer levels, or shorter keys", maxPathText>>20)
+		}
+		c.tooMuch = true
+		return nil
+	}
+	if depth > maxDepth {
+		c.b.Errorf(descriptors.Position{File: d.at}, "more than %d levels of descriptors; use fewer", maxDepth)
+		return nil
+	}
+	var below []located
+	for _, other := range same {
+		switch {
+		case other.GetRateLimit() == nil:
+		case d.GetRateLimit() == nil:
+			d = other
+		case d != other:
+			c.b.Warnf(descriptors.WarnDuplicate, descriptors.Position{File: other.at}, "key and value are those of %s, whose limit "+
+				"holds; the limit here is not used: remove one of the two", strings.TrimPrefix(d.at, c.file+": "))
+		}
+		below = append(below, in(other.at+".", other.GetDescriptors())...)
+	}
+	out := c.fields(d)
+	out.Descriptors = c.list(below, depth+1, path)
+	return out
+}
+
+// fields converts a message without those below it.
+func (c *converter) fields(d located) *descriptors.Descriptor {
+	here := descriptors.Position{File: d.at}
+	out := &descriptors.Descriptor{
+		Key: d.GetKey(), Value: d.GetValue(), Lenient: true,
+		ShadowMode: d.GetShadowMode(), QuotaMode: d.GetQuotaMode(), DetailedMetric: d.GetDetailedMetric(),
+		At: here, ValueAt: here, ShareAt: here,
+	}
+	if d.GetMetadata() != nil {
+		if err := finite(d.GetMetadata()); err != nil {
+			c.b.Errorf(here, "metadata: %s", err)
+		} else {
+			out.Metadata = d.GetMetadata().AsMap()
+		}
+	}
+	if d.GetRateLimit() != nil {
+		out.RateLimit = c.limit(d.at+".rate_limit", d.GetRateLimit())
+	}
+	return out
+}
+
+// unitsOf are the units of the protocol.
+var unitsOf = map[ratelimitv3.RateLimitUnit]descriptors.Unit{
+	ratelimitv3.RateLimitUnit_SECOND: descriptors.Second,
+	ratelimitv3.RateLimitUnit_MINUTE: descriptors.Minute,
+	ratelimitv3.RateLimitUnit_HOUR:   descriptors.Hour,
+	ratelimitv3.RateLimitUnit_DAY:    descriptors.Day,
+	ratelimitv3.RateLimitUnit_WEEK:   descriptors.Week,
+	ratelimitv3.RateLimitUnit_MONTH:  descriptors.Month,
+	ratelimitv3.RateLimitUnit_YEAR:   descriptors.Year,
+}
+
+// limit converts a limit. An absent requests_per_unit is 0, as everywhere in protobuf.
+func (c *converter) limit(at string, l *ratelimitv3.RateLimitPolicy) *descriptors.RateLimit {
+	here := descriptors.Position{File: at}
+	out := &descriptors.RateLimit{Name: l.GetName(), Unlimited: l.GetUnlimited(), At: here}
+	for _, r := range l.GetReplaces() {
+		out.Replaces = append(out.Replaces, descriptors.Text{Text: r.GetName(), At: here})
+	}
+	if out.Unlimited {
+		return out // unit and requests_per_unit say nothing then
+	}
+	unit, ok := unitsOf[l.GetUnit()]
+	if !ok {
+		out.Invalid = true
+		c.b.Errorf(descriptors.Position{File: at + ".unit"},
+			"unit is %s; use SECOND, MINUTE, HOUR, DAY, WEEK, MONTH or YEAR, or unlimited", l.GetUnit())
+	}
+	out.Unit, out.Params.Limit = unit, int64(l.GetRequestsPerUnit())
+	out.Fields = []descriptors.Field{{Name: "requests_per_unit", At: here}, {Name: "unit", At: here}}
+	return out
+}
+
+// finite returns an error if a number is none that JSON has.
+func finite(s *structpb.Struct) error {
+	for name, v := range s.GetFields() {
+		if err := finiteValue(v); err != nil {
+			return fmt.Errorf("%q: %w", shorten(name), err)
+		}
+	}
+	return nil
+}
+
+func finiteValue(v *structpb.Value) error {
+	switch kind := v.GetKind().(type) {
+	case *structpb.Value_NumberValue:
+		if math.IsNaN(kind.NumberValue) || math.IsInf(kind.NumberValue, 0) {
+			return fmt.Errorf("%v is no number; remove it", kind.NumberValue)
+		}
+	case *structpb.Value_StructValue:
+		return finite(kind.StructValue)
+	case *structpb.Value_ListValue:
+		for _, item := range kind.ListValue.GetValues() {
+			if err := finiteValue(item); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

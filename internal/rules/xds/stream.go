@@ -1,0 +1,367 @@
+package xds
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"strings"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	statuspb "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/weir-ratelimit/weir/internal/logging"
+	"github.com/weir-ratelimit/weir/pkg/reload"
+)
+
+// Waits, in units of Options.unit, each twice the one before, up to the most.
+const (
+	mostReconnect = 30 // between two streams
+	mostNACK      = 60 // before one more NACK of the same answer
+)
+
+const (
+	// connectTimeout is for the connection, the TLS handshake and the first frames.
+	connectTimeout = 10 * time.Second
+	// messagesPerUnit bounds the answers that are looked at, in one Options.unit.
+	messagesPerUnit = 10
+	// workShare is how many times as long as it looked at an answer a Source waits before the next one.
+	workShare = 4
+)
+
+// keepAlive finds out that the server's machine is gone. There are no HTTP/2 pings: a gRPC server closes connections
+// whose clients ping more often than every five minutes.
+var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 10 * time.Second, Count: 5}
+
+// waits are the waits between attempts.
+type waits struct {
+	unit, next time.Duration
+	most       int
+}
+
+// take is the next wait, more or less, so that many processes do not come at once.
+func (w *waits) take() time.Duration {
+	w.next = min(max(2*w.next, w.unit), time.Duration(w.most)*w.unit)
+	return w.next - w.next/5 + rand.N(w.next/5+1) //nolint:gosec // it spreads
+}
+
+func (w *waits) reset() { w.next = 0 }
+
+// follow keeps a stream open until ctx is done.
+func (s *Source) follow(ctx context.Context) {
+	reconnect := waits{unit: s.o.unit, most: mostReconnect}
+	nack := waits{unit: s.o.unit, most: mostNACK}
+	f := follower{Source: s, nacks: &nack}
+	for ctx.Err() == nil {
+		err := f.stream(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		s.isAway(err)
+		if f.answers > 0 {
+			reconnect.reset()
+		}
+		pause(ctx, reconnect.take())
+	}
+}
+
+// pause returns false if ctx is done before.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+// follower is the one stream at a time.
+type follower struct {
+	*Source
+
+	certs   *tls.Config       // of the last connection
+	nacks   *waits            // between NACKs of one content, over all streams
+	refused [sha256.Size]byte // the content that was refused last
+
+	// Of this stream:
+	ads     discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesClient
+	version string // accepted last
+	answers int
+}
+
+// stream opens one connection with one stream and follows it to its end.
+func (f *follower) stream(ctx context.Context) error {
+	f.version, f.answers = "", 0
+	creds, err := f.credentials(ctx, &f.certs)
+	if err != nil {
+		return err
+	}
+	dialer := &net.Dialer{KeepAliveConfig: keepAlive}
+	conn, err := grpc.NewClient("dns:///"+f.o.Server,
+		grpc.WithTransportCredentials(creds),
+		grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
+			return dialer.DialContext(ctx, "tcp", addr)
+		}),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(f.o.MaxMessageSize)),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: connectTimeout}),
+		grpc.WithDisableServiceConfig(), grpc.WithUserAgent("weir"),
+	)
+	if err != nil {
+		return err
+	}
+	defer conn.Close() //nolint:errcheck // it was only read
+	ctx, cancel := context.WithCancel(metadata.NewOutgoingContext(ctx, metadata.New(f.o.Headers)))
+	defer cancel()
+	if f.ads, err = discoveryv3.NewAggregatedDiscoveryServiceClient(conn).StreamAggregatedResources(ctx); err != nil {
+		return err
+	}
+	f.isBack() // the stream is made on a connection that is there
+	if err := f.send("", "", nil); err != nil {
+		return err
+	}
+	answers, ended := f.receive(ctx)
+	defer func() {
+		cancel()
+		for range answers { // until the receiver has ended
+			continue
+		}
+	}()
+	return f.answerAll(ctx, answers, ended)
+}
+
+// receive passes answers on, the newest one if several came. Its error comes by ended, then answers is closed.
+func (f *follower) receive(ctx context.Context) (<-chan *discoveryv3.DiscoveryResponse, <-chan error) {
+	answers, ended := make(chan *discoveryv3.DiscoveryResponse), make(chan error, 1)
+	go func() {
+		defer close(answers)
+		for {
+			answer, err := f.ads.Recv()
+			if err != nil {
+				ended <- err
+				return
+			}
+			select {
+			case answers <- answer:
+			case <-ctx.Done():
+				ended <- ctx.Err()
+				return
+			}
+		}
+	}()
+	return answers, ended
+}
+
+// answerAll takes answers, and acknowledges each or says that it is refused: the first time at once, later after a wait,
+// since many servers send the same again as soon as they hear that it is refused.
+func (f *follower) answerAll(
+	ctx context.Context, answers <-chan *discoveryv3.DiscoveryResponse, ended <-chan error,
+) error {
+	var late <-chan time.Time // a NACK that waits
+	var answer *discoveryv3.DiscoveryResponse
+	var why string
+	for {
+		select {
+		case next, ok := <-answers:
+			if !ok {
+				return <-ended
+			}
+			began := time.Now()
+			answer, late = next, nil
+			f.answers++
+			wait, reason := f.take(answer)
+			if why = reason; why != "" && wait > 0 {
+				late = time.After(wait)
+				continue
+			}
+			if err := f.reply(answer, why); err != nil {
+				return err
+			}
+			if !pause(ctx, max(f.o.unit/messagesPerUnit, workShare*time.Since(began))) {
+				return ctx.Err()
+			}
+		case <-late:
+			late = nil
+			if err := f.reply(answer, why); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// take uses an answer. why is not empty if it is refused, and wait how long the NACK is to be put off.
+func (f *follower) take(answer *discoveryv3.DiscoveryResponse) (wait time.Duration, why string) {
+	if answer.GetTypeUrl() != typeURL {
+		why = fmt.Sprintf("the answer is of type %q, and not %s", shorten(answer.GetTypeUrl()), typeURL)
+		f.refuse(&verdict{findings: []string{Scheme + f.o.Server + ": " + why}, problems: 1}, answer)
+	} else {
+		v := f.judge(f.accepted, answer.GetResources())
+		if !v.useless {
+			f.nacks.reset()
+			f.refused = [sha256.Size]byte{}
+			f.version = answer.GetVersionInfo()
+			f.accept(v, answer)
+			return 0, ""
+		}
+		why = strings.Join(v.findings[:min(len(v.findings), maxDomainFindings)], "\n")
+		f.refuse(v, answer)
+	}
+	if same := contentOf(answer); same != f.refused {
+		f.refused = same
+		f.nacks.reset()
+		return 0, why
+	}
+	return f.nacks.take(), why
+}
+
+// contentOf is the same for answers that have the same resources, whatever their order and version.
+func contentOf(answer *discoveryv3.DiscoveryResponse) (sum [sha256.Size]byte) {
+	h := sha256.New()
+	fmt.Fprintf(h, "%q\n", answer.GetTypeUrl())
+	for _, r := range sorted(answer.GetResources()) {
+		fmt.Fprintf(h, "%d %q\n", len(r.GetValue()), r.GetTypeUrl())
+		h.Write(r.GetValue())
+	}
+	return [sha256.Size]byte(h.Sum(nil))
+}
+
+// reply acknowledges the answer, or refuses it if why is not empty.
+func (f *follower) reply(answer *discoveryv3.DiscoveryResponse, why string) error {
+	var detail *statuspb.Status
+	if why != "" {
+		detail = &statuspb.Status{Code: int32(codes.InvalidArgument), Message: why}
+	}
+	return f.send(f.version, answer.GetNonce(), detail)
+}
+
+func (f *follower) send(version, nonce string, detail *statuspb.Status) error {
+	fields := map[string]*structpb.Value{}
+	for name, value := range f.o.NodeMetadata {
+		fields[name] = structpb.NewStringValue(value)
+	}
+	node := &corev3.Node{Id: f.o.NodeID}
+	if len(fields) > 0 {
+		node.Metadata = &structpb.Struct{Fields: fields}
+	}
+	err := f.ads.Send(&discoveryv3.DiscoveryRequest{
+		Node: node, TypeUrl: typeURL, VersionInfo: version, ResponseNonce: nonce, ErrorDetail: detail,
+	})
+	if errors.Is(err, io.EOF) {
+		return nil // Recv has the error
+	}
+	return err
+}
+
+// accept puts what can be used of an answer in force.
+func (s *Source) accept(v *verdict, answer *discoveryv3.DiscoveryResponse) {
+	snapshot := reload.NewSnapshot(s.files(v.next))
+	s.mu.Lock()
+	changed := snapshot.Hash != s.snapshot.Hash
+	s.accepted, s.snapshot = v.next, snapshot
+	s.status.Domains, s.status.Version = len(snapshot.Files), answer.GetVersionInfo()
+	s.note(v)
+	s.status.Accepted++
+	select {
+	case <-s.first:
+	default:
+		close(s.first)
+	}
+	if changed {
+		for watcher := range s.watchers {
+			hint(watcher)
+		}
+	}
+	s.mu.Unlock()
+	s.logRefused(v, answer)
+}
+
+// refuse keeps what is in force.
+func (s *Source) refuse(v *verdict, answer *discoveryv3.DiscoveryResponse) {
+	s.mu.Lock()
+	if v.next != nil {
+		s.accepted = v.next // the same rules, and what is wrong with newer ones
+	}
+	s.note(v)
+	s.status.Refused++
+	s.mu.Unlock()
+	s.logRefused(v, answer)
+}
+
+// note keeps the problems of the newest answer.
+func (s *Source) note(v *verdict) {
+	s.status.ReceivedAt = time.Now()
+	s.status.RefusedDomains, s.status.Findings, s.status.FindingCount = v.refused, v.findings, v.problems
+}
+
+func (s *Source) logRefused(v *verdict, answer *discoveryv3.DiscoveryResponse) {
+	if v.problems == 0 {
+		return
+	}
+	skipped, ok := s.refusedLine.Allow(time.Now())
+	if !ok {
+		return
+	}
+	s.o.Log.LogAttrs(context.Background(), slog.LevelError, "rules of xDS refused, the last good ones of these domains stay",
+		slog.String("server", Scheme+s.o.Server), slog.String("version", logging.Shorten(answer.GetVersionInfo(), maxFinding)),
+		slog.Int("domains", v.refused), slog.Int("error_count", v.problems),
+		slog.String("errors", strings.Join(v.findings[:min(len(v.findings), maxDomainFindings)], "; ")),
+		slog.Uint64("lines_skipped", skipped))
+}
+
+// isAway notes that the stream has ended.
+func (s *Source) isAway(err error) {
+	why := "the server has ended the stream"
+	if err != nil && !errors.Is(err, io.EOF) {
+		why = err.Error()
+		if st, ok := status.FromError(err); ok {
+			why = fmt.Sprintf("%s: %s", st.Code(), st.Message())
+		}
+	}
+	why = shorten(why)
+	s.mu.Lock()
+	if s.away == "" || !sameBut(s.away, why) { // a text that differs each time would be one more refused load each time
+		s.away = why
+	}
+	s.mu.Unlock()
+	if skipped, ok := s.awayLine.Allow(time.Now()); ok {
+		s.o.Log.LogAttrs(context.Background(), slog.LevelWarn, "no connection to the xDS server, the rules stay",
+			slog.String("server", Scheme+s.o.Server), slog.String("error", why), slog.Uint64("lines_skipped", skipped))
+	}
+}
+
+// isBack notes that a stream is open.
+func (s *Source) isBack() {
+	s.mu.Lock()
+	s.away = ""
+	s.status.Connections++
+	s.mu.Unlock()
+	if _, ok := s.backLine.Allow(time.Now()); ok {
+		s.o.Log.LogAttrs(context.Background(), slog.LevelInfo, "connected to the xDS server",
+			slog.String("server", Scheme+s.o.Server))
+	}
+}
+
+// sameBut compares texts without their digits: ports and times differ each time.
+func sameBut(a, b string) bool {
+	digits := func(r rune) rune {
+		if r >= '0' && r <= '9' {
+			return -1
+		}
+		return r
+	}
+	return strings.Map(digits, a) == strings.Map(digits, b)
+}

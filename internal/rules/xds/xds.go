@@ -1,0 +1,161 @@
+// Package xds is a source of rules: a control plane such as Envoy Gateway sends them by ADS, as resources of
+// ratelimit.config.ratelimit.v3.RateLimitConfig (state of the world). A Source keeps the stream open, accepts what it can
+// use of each answer, domain by domain, and hands the domains on as files, one each, for a reload.Reloader.
+package xds
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/weir-ratelimit/weir/internal/adminapi"
+	"github.com/weir-ratelimit/weir/internal/logging"
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/pkg/reload"
+)
+
+var _ reload.Source = (*Source)(nil)
+
+// Scheme begins the name of every file of a Source.
+const Scheme = "xds://"
+
+// Options are where the rules come from.
+type Options struct {
+	Server       string            // host:port
+	NodeID       string            // by which the server knows what to send
+	NodeMetadata map[string]string // of the node
+	Headers      map[string]string // of each stream
+	TLS          *TLS              // nil: plain text
+	// MaxMessageSize is the largest answer, in bytes.
+	MaxMessageSize int
+	Log            *slog.Logger
+
+	// unit is the first wait between attempts, NACKs and answers; 0 is a second. Tests shorten it.
+	unit time.Duration
+}
+
+// Times.
+const (
+	// firstRules is how long a start waits for the first rules, and firstRulesAllowEmpty if it may go on without them.
+	firstRules           = 15 * time.Second
+	firstRulesAllowEmpty = 2 * time.Second
+	// lineEvery bounds the lines about the connection and about refused answers, of each kind.
+	lineEvery = 10 * time.Second
+)
+
+// Source is the rules that a server has sent. Its methods are safe for concurrent use.
+type Source struct {
+	o       Options
+	process descriptors.Process
+	cancel  context.CancelFunc
+	ended   chan struct{} // closed when the stream has ended for good; nil before Start
+	first   chan struct{} // closed when the first answer was accepted
+
+	awayLine, backLine, refusedLine logging.Every
+
+	mu       sync.Mutex
+	watchers map[chan<- struct{}]bool
+	accepted accepted
+	snapshot reload.Snapshot
+	status   adminapi.XDSStatus
+	away     string // why there is no stream; empty if there is one
+}
+
+// New makes a Source, which Start connects.
+func New(o Options) *Source {
+	if o.unit == 0 {
+		o.unit = time.Second
+	}
+	return &Source{
+		o: o, first: make(chan struct{}), watchers: map[chan<- struct{}]bool{},
+		awayLine: logging.Every{Interval: lineEvery}, backLine: logging.Every{Interval: lineEvery},
+		refusedLine: logging.Every{Interval: lineEvery},
+		status:      adminapi.XDSStatus{Server: Scheme + o.Server}, away: "not connected yet",
+	}
+}
+
+// Start connects in the background, and waits a while for the first rules: less long if the process may start without
+// them. process is what rules leave to the process. Call it at most once. Close ends what it starts.
+func (s *Source) Start(ctx context.Context, process descriptors.Process, allowEmpty bool) {
+	s.process = process
+	background, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	s.cancel, s.ended = cancel, make(chan struct{})
+	go func() {
+		defer close(s.ended)
+		s.follow(background)
+	}()
+	wait := firstRules
+	if allowEmpty {
+		wait = firstRulesAllowEmpty
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-s.first:
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}
+
+// Close ends the stream.
+func (s *Source) Close() error {
+	if s.ended != nil {
+		s.cancel()
+		<-s.ended
+	}
+	return nil
+}
+
+// Read implements reload.Source: the domains that were accepted last, also while the server is away. Before the first
+// answer it is an error.
+func (s *Source) Read(context.Context) (reload.Snapshot, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	select {
+	case <-s.first:
+		return s.snapshot, nil
+	default:
+	}
+	why := s.away
+	if why == "" {
+		why = fmt.Sprintf("connected, but the server has not sent any for node %q", s.o.NodeID)
+	}
+	if len(s.status.Findings) > 0 {
+		why = s.status.Findings[0]
+	}
+	return reload.Snapshot{}, errors.New("--rules xds: no rules from " + Scheme + s.o.Server + " yet: " + why)
+}
+
+// Watch implements reload.Source: there is a hint after each answer that was accepted.
+func (s *Source) Watch(ctx context.Context, changed chan<- struct{}) error {
+	s.mu.Lock()
+	s.watchers[changed] = true
+	s.mu.Unlock()
+	hint(changed)
+	<-ctx.Done()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.watchers, changed)
+	return nil
+}
+
+func hint(changed chan<- struct{}) {
+	select {
+	case changed <- struct{}{}:
+	default:
+	}
+}
+
+// Status is the state of the stream and of what came by it.
+func (s *Source) Status() *adminapi.XDSStatus {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	status := s.status
+	status.Connected, status.Error = s.away == "", s.away
+	status.Findings = slices.Clone(status.Findings)
+	return &status
+}

@@ -1,0 +1,435 @@
+package xds
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/ratelimit/config/ratelimit/v3"
+	"go.uber.org/goleak"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/weir-ratelimit/weir/internal/test/proctest"
+	"github.com/weir-ratelimit/weir/internal/test/xdstest"
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// patience is how long anything may take on a busy machine.
+const patience = 20 * time.Second
+
+// unit is short, so that tests wait little.
+const unit = 10 * time.Millisecond
+
+// client is a Source that follows a server.
+type client struct {
+	*Source
+
+	t       *testing.T
+	log     *proctest.Buffer
+	changed chan struct{}
+}
+
+// follow starts a Source that ends with the test, and does not wait for rules.
+func follow(t *testing.T, o Options) *client {
+	t.Helper()
+	c := &client{t: t, log: &proctest.Buffer{}, changed: make(chan struct{}, 1)}
+	o.Log = slog.New(slog.NewTextHandler(c.log, nil))
+	if o.NodeID == "" {
+		o.NodeID = "envoy-ratelimit"
+	}
+	if o.MaxMessageSize == 0 {
+		o.MaxMessageSize = 64 << 20
+	}
+	if o.unit == 0 {
+		o.unit = unit
+	}
+	c.Source = New(o)
+	done, cancel := context.WithCancel(context.Background())
+	cancel()
+	c.Start(done, descriptors.Process{}, true)
+	watching, stop := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if err := c.Watch(watching, c.changed); err != nil {
+			t.Error(err)
+		}
+	}()
+	t.Cleanup(func() {
+		stop()
+		<-ended
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	<-c.changed // it watches
+	return c
+}
+
+// await waits until the condition holds.
+func (c *client) await(what string, holds func() bool) {
+	c.t.Helper()
+	for deadline := time.Now().Add(patience); !holds(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			c.t.Fatalf("%s: not in %s; %+v\n%s", what, patience, *c.Status(), c.log.String())
+		}
+	}
+}
+
+// rules are the limits in use, as "domain path=limit", sorted by domain.
+func (c *client) rules() (all []string) {
+	c.t.Helper()
+	snapshot, err := c.Read(c.t.Context())
+	if err != nil {
+		return []string{err.Error()}
+	}
+	b := descriptors.NewBuilder(descriptors.Process{})
+	for _, f := range snapshot.Files {
+		if !IsFile(f) {
+			c.t.Errorf("file %s", f.Name)
+		}
+		Add(b, descriptors.Process{}, f)
+	}
+	set, err := b.Build()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	for _, d := range set.Domains() {
+		for _, r := range d.Rules() {
+			for _, l := range r.Limits {
+				all = append(all, fmt.Sprintf("%s %s=%d/%s", d.Name(), r.Path, l.Policy.Limit(), l.Unit))
+			}
+		}
+	}
+	return all
+}
+
+func (c *client) want(rules ...string) {
+	c.t.Helper()
+	c.await(strings.Join(rules, ", "), func() bool { return strings.Join(c.rules(), ", ") == strings.Join(rules, ", ") })
+}
+
+// wantAck returns the next request, which must be an ACK of the version.
+func wantAck(t *testing.T, s *xdstest.Server, version string) xdstest.Request {
+	t.Helper()
+	r := s.Next()
+	if r.GetErrorDetail() != nil || r.GetVersionInfo() != version || r.GetTypeUrl() != typeURL || len(r.GetResourceNames()) > 0 {
+		t.Fatalf("%v, want an ACK of version %q", r.DiscoveryRequest, version)
+	}
+	return r
+}
+
+// Rules come, change, are sent again under a new version, get fewer and vanish, and a server that has restarted counts its
+// versions from 1 again.
+func TestRulesComeAndGo(t *testing.T) {
+	s := xdstest.Start(t, xdstest.Options{})
+	c := follow(t, Options{
+		Server: s.Addr, NodeID: "node-1", NodeMetadata: map[string]string{"team": "edge"}, Headers: map[string]string{"x-token": "t"},
+	})
+	first := wantAck(t, s, "") // which asks
+	if first.GetResponseNonce() != "" || first.GetNode().GetId() != "node-1" ||
+		first.GetNode().GetMetadata().GetFields()["team"].GetStringValue() != "edge" || first.Headers.Get("x-token")[0] != "t" {
+		t.Errorf("first request %v, headers %v", first.DiscoveryRequest, first.Headers)
+	}
+	if _, err := c.Read(t.Context()); err == nil || !strings.Contains(err.Error(), `has not sent any for node "node-1"`) {
+		t.Errorf("before the first rules: %v", err)
+	}
+
+	a, b := xdstest.Domain("a", xdstest.Limit("k", "v", 1)), xdstest.Domain("b", xdstest.Limit("k", "", 2))
+	s.Set("1", b, a)
+	if r := wantAck(t, s, "1"); r.GetResponseNonce() != "n1" {
+		t.Errorf("nonce %q", r.GetResponseNonce())
+	}
+	c.want("a k=v=1/hour", "b k=2/hour")
+	<-c.changed
+
+	s.Set("2", a, b) // as before, in another order
+	wantAck(t, s, "2")
+	select {
+	case <-c.changed:
+		t.Error("the same rules are a change")
+	default:
+	}
+	a = xdstest.Domain("a", xdstest.Limit("k", "v", 3))
+	s.Set("3", a, b)
+	wantAck(t, s, "3")
+	c.want("a k=v=3/hour", "b k=2/hour")
+	s.Set("4", b)
+	wantAck(t, s, "4")
+	c.want("b k=2/hour")
+	s.Set("5")
+	wantAck(t, s, "5")
+	c.want()
+	s.Set("6", a)
+	wantAck(t, s, "6")
+	c.want("a k=v=3/hour")
+
+	s.Stop()
+	c.await("away", func() bool { return !c.Status().Connected })
+	c.want("a k=v=3/hour")
+	again := xdstest.Start(t, xdstest.Options{Addr: s.Addr})
+	again.Set("6", b) // a version that the client had of the other server
+	if r := again.Next(); r.GetVersionInfo() != "" || r.GetResponseNonce() != "" || r.GetNode().GetId() != "node-1" {
+		t.Errorf("a new stream begins with version %q, nonce %q", r.GetVersionInfo(), r.GetResponseNonce())
+	}
+	wantAck(t, again, "6")
+	c.want("b k=2/hour")
+	if got := c.Status(); !got.Connected || got.Version != "6" || got.Domains != 1 || got.Connections != 2 || got.Refused != 0 ||
+		got.Error != "" || got.Server != "xds://"+s.Addr {
+		t.Errorf("%+v", got)
+	}
+	if !strings.Contains(c.log.String(), "no connection to the xDS server, the rules stay") {
+		t.Errorf("log:\n%s", c.log.String())
+	}
+}
+
+// bad has a rule that nobody can use.
+func bad(domain string) *ratelimitv3.RateLimitConfig {
+	return xdstest.Domain(domain, xdstest.Limit("k", "v", 1), xdstest.Limit("", "v", 1))
+}
+
+// One domain that cannot be used keeps its last good rules, or has none; the others change, and the answer is accepted.
+func TestOneBadDomain(t *testing.T) {
+	s := xdstest.Start(t, xdstest.Options{})
+	c := follow(t, Options{Server: s.Addr})
+	wantAck(t, s, "")
+	s.Set("1", xdstest.Domain("a", xdstest.Limit("k", "", 1)), xdstest.Domain("b", xdstest.Limit("k", "", 1)))
+	wantAck(t, s, "1")
+	s.Set("2", bad("a"), bad("c"), xdstest.Domain("b", xdstest.Limit("k", "", 2)))
+	wantAck(t, s, "2")
+	c.want("a k=1/hour", "b k=2/hour")
+	got := c.Status()
+	if got.RefusedDomains != 2 || got.FindingCount != 2 || got.Domains != 2 || got.Version != "2" {
+		t.Errorf("%+v", got)
+	}
+	for i, domain := range []string{"a", "c"} {
+		want := "xds://" + s.Addr + " domain " + domain + ": descriptors[1]: the key is empty"
+		if !strings.HasPrefix(got.Findings[i], want) {
+			t.Errorf("finding %q, want %s", got.Findings[i], want)
+		}
+	}
+	if log := c.log.String(); strings.Count(log, "rules of xDS refused") != 1 || !strings.Contains(log, "domain a: descriptors[1]") {
+		t.Errorf("log:\n%s", log)
+	}
+
+	s.Set("3", bad("a"), xdstest.Domain("b", xdstest.Limit("k", "", 3)), &ratelimitv3.RateLimitConfig{Name: "c"})
+	wantAck(t, s, "3")
+	c.want("a k=1/hour", "b k=3/hour")
+	if got := c.Status().Findings; len(got) != 2 || !strings.Contains(strings.Join(got, "\n"), `resource name "c" has no domain`) {
+		t.Errorf("%q", got)
+	}
+	s.Set("4", xdstest.Domain("a", xdstest.Limit("k", "", 4)))
+	wantAck(t, s, "4")
+	c.want("a k=4/hour")
+	if got := c.Status(); got.RefusedDomains != 0 || got.FindingCount != 0 || len(got.Findings) != 0 {
+		t.Errorf("%+v", got)
+	}
+	s.Set("5", xdstest.Domain("b", xdstest.Limit("k", "", 5)))
+	wantAck(t, s, "5")
+	c.want("b k=5/hour") // a is gone, its last good rules too
+}
+
+// An answer of which nothing can be used is refused: once at once, and then, since the server sends it again each time,
+// after waits that grow. Nothing changes, and good rules are taken as soon as they come.
+func TestRefusedAnswers(t *testing.T) {
+	s := xdstest.Start(t, xdstest.Options{})
+	c := follow(t, Options{Server: s.Addr})
+	wantAck(t, s, "")
+	s.Set("1", xdstest.Domain("a", xdstest.Limit("k", "", 1)), xdstest.Domain("b", xdstest.Limit("k", "", 1)))
+	wantAck(t, s, "1")
+	s.Set("2", bad("a"))
+	var last time.Time
+	for i := range 5 {
+		r := s.Next()
+		if r.GetVersionInfo() != "1" || r.GetResponseNonce() != fmt.Sprintf("n%d", i+2) ||
+			!strings.Contains(r.GetErrorDetail().GetMessage(), "domain a: descriptors[1]: the key is empty") {
+			t.Fatalf("%v, want a NACK", r.DiscoveryRequest)
+		}
+		// A wait is up to a fifth shorter, so that many processes do not come at once.
+		if least := unit << max(i-1, 0) * 3 / 4; i > 0 && r.At.Sub(last) < least {
+			t.Errorf("NACK %d came %s after the one before it, want at least %s", i+1, r.At.Sub(last), least)
+		}
+		last = r.At
+	}
+	c.want("a k=1/hour", "b k=1/hour")
+	if got := c.Status(); got.Refused < 5 || got.Version != "1" || got.Domains != 2 || got.RefusedDomains != 1 {
+		t.Errorf("%+v", got)
+	}
+	if n := strings.Count(c.log.String(), "rules of xDS refused"); n != 1 {
+		t.Errorf("%d lines for one refused answer that is sent again and again", n)
+	}
+	s.Set("3", xdstest.Domain("a", xdstest.Limit("k", "", 3)))
+	for r := s.Next(); r.GetErrorDetail() != nil; r = s.Next() {
+		continue
+	}
+	c.want("a k=3/hour")
+}
+
+// A wait never exceeds the most, grows to it, and starts over.
+func TestWaits(t *testing.T) {
+	w := waits{unit: time.Second, most: mostNACK}
+	for _, want := range []time.Duration{1, 2, 4, 8, 16, 32, 60, 60, 60} {
+		if got := w.take(); got > want*time.Second || got < want*time.Second*4/5 {
+			t.Errorf("%s, want about %ds", got, want)
+		}
+	}
+	w.reset()
+	if got := w.take(); got > time.Second {
+		t.Errorf("%s after a reset", got)
+	}
+}
+
+// Answers that nobody should send: of another type, with resources of another type, or that are no messages. A resource
+// that cannot be told from a domain removes none.
+func TestBrokenAnswers(t *testing.T) {
+	s := xdstest.Start(t, xdstest.Options{})
+	c := follow(t, Options{Server: s.Addr})
+	wantAck(t, s, "")
+	good, err := anypb.New(xdstest.Domain("good", xdstest.Limit("k", "", 1)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	broken := protowire.AppendTag(nil, 2, protowire.BytesType)
+	broken = protowire.AppendString(broken, "broken")
+	broken = append(broken, 0xff)
+	send := func(version, kind string, resources ...*anypb.Any) {
+		s.Send(&discoveryv3.DiscoveryResponse{VersionInfo: version, TypeUrl: kind, Resources: resources})
+	}
+	send("1", typeURL, good)
+	wantAck(t, s, "1")
+	for name, test := range map[string]struct {
+		kind, want string
+		resource   *anypb.Any
+	}{
+		"another type of answer": {"type.googleapis.com/other", `the answer is of type "type.googleapis.com/other"`, good},
+		"another type":           {typeURL, "its type is \"x\", and not " + typeURL, &anypb.Any{TypeUrl: "x", Value: good.GetValue()}},
+		"no message":             {typeURL, "it cannot be decoded", &anypb.Any{TypeUrl: typeURL, Value: []byte("\xff\xff")}},
+		"a broken message": {
+			typeURL, "domain broken: it cannot be decoded", &anypb.Any{TypeUrl: typeURL, Value: broken},
+		},
+	} {
+		send(name, test.kind, test.resource)
+		r := s.Next()
+		for ; r.GetErrorDetail() == nil || !strings.Contains(r.GetErrorDetail().GetMessage(), test.want); r = s.Next() {
+			if r.GetErrorDetail() == nil {
+				t.Fatalf("%s: accepted", name)
+			}
+		}
+		c.want("good k=1/hour")
+		if got := c.Status(); got.FindingCount != 1 || !strings.HasPrefix(got.Findings[0], "xds://") {
+			t.Errorf("%s: %+v", name, got)
+		}
+		send(name+" mended", typeURL, good)
+		for r := s.Next(); r.GetErrorDetail() != nil; r = s.Next() {
+			continue
+		}
+	}
+	other, err := anypb.New(xdstest.Domain("other", xdstest.Limit("k", "", 2)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	send("nameless beside another", typeURL, other, &anypb.Any{TypeUrl: "x"})
+	wantAck(t, s, "nameless beside another")
+	c.want("good k=1/hour", "other k=2/hour")
+}
+
+// An answer of 10 MiB is taken; one that is larger than the bound ends the stream with an error that says so.
+func TestLargeAnswers(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a large answer")
+	}
+	s := xdstest.Start(t, xdstest.Options{})
+	c := follow(t, Options{Server: s.Addr, MaxMessageSize: 20 << 20})
+	wantAck(t, s, "")
+	var domains []*ratelimitv3.RateLimitConfig
+	for i := range 20 {
+		var rules []*ratelimitv3.RateLimitDescriptor
+		for j := range 2000 {
+			rules = append(rules, xdstest.Limit("key", fmt.Sprintf("%0256d", j), 1))
+		}
+		domains = append(domains, xdstest.Domain(fmt.Sprintf("d%02d", i), rules...))
+	}
+	s.Set("1", domains...)
+	wantAck(t, s, "1")
+	snapshot, err := c.Read(t.Context())
+	if err != nil || len(snapshot.Files) != 20 {
+		t.Fatalf("%d files, %v", len(snapshot.Files), err)
+	}
+	size := 0
+	for _, f := range snapshot.Files {
+		size += len(f.Data)
+	}
+	if size < 10<<20 {
+		t.Fatalf("only %d bytes", size)
+	}
+	s.Set("2", append(domains, domains...)...)
+	c.await("too large", func() bool { return strings.Contains(c.Status().Error, "ResourceExhausted") })
+	if after, err := c.Read(t.Context()); err != nil || after.Hash != snapshot.Hash {
+		t.Errorf("the rules have not stayed: %v", err)
+	}
+}
+
+// While the server is away at the start there is an error with the reason, and one that hangs after it accepts
+// connections is no different. The rules come when it does.
+func TestServerIsAwayAtTheStart(t *testing.T) {
+	s := xdstest.Start(t, xdstest.Options{})
+	addr := s.Addr
+	s.Stop()
+	c := follow(t, Options{Server: addr})
+	c.await("an error", func() bool { return strings.Contains(c.Status().Error, "connection refused") })
+	_, err := c.Read(t.Context())
+	if want := "--rules xds: no rules from xds://" + addr + " yet: Unavailable: "; err == nil || !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("%v, want %s", err, want)
+	}
+	s = xdstest.Start(t, xdstest.Options{Addr: addr})
+	s.Set("1", xdstest.Domain("a", xdstest.Limit("k", "", 1)))
+	c.want("a k=1/hour")
+}
+
+// Start waits for the first rules.
+func TestStartWaits(t *testing.T) {
+	s := xdstest.Start(t, xdstest.Options{})
+	s.Set("1", xdstest.Domain("a", xdstest.Limit("k", "", 1)))
+	source := New(Options{Server: s.Addr, NodeID: "n", MaxMessageSize: 1 << 20, Log: slog.New(slog.DiscardHandler)})
+	defer source.Close() //nolint:errcheck // it returns nil
+	source.Start(t.Context(), descriptors.Process{}, false)
+	if got, err := source.Read(t.Context()); err != nil || len(got.Files) != 1 {
+		t.Errorf("%d files, %v", len(got.Files), err)
+	}
+}
+
+// The status is JSON with bounded findings, however much is wrong.
+func TestFindingsAreBounded(t *testing.T) {
+	s := xdstest.Start(t, xdstest.Options{})
+	c := follow(t, Options{Server: s.Addr})
+	wantAck(t, s, "")
+	var domains []*ratelimitv3.RateLimitConfig
+	for i := range 200 {
+		d := xdstest.Domain(fmt.Sprintf("d%03d %s", i, strings.Repeat("long", 1000)))
+		for range 50 {
+			d.Descriptors = append(d.Descriptors, xdstest.Limit("", fmt.Sprint(len(d.GetDescriptors())), 1))
+		}
+		domains = append(domains, d)
+	}
+	s.Set("1", append(domains, xdstest.Domain("good", xdstest.Limit("k", "", 1)))...)
+	wantAck(t, s, "1")
+	got := c.Status()
+	text, err := json.Marshal(got)
+	if err != nil || len(text) > maxFindings*(maxFinding+100) {
+		t.Errorf("%d bytes, %v", len(text), err)
+	}
+	if got.FindingCount != 200*50 || got.RefusedDomains != 200 || len(got.Findings) != maxFindings {
+		t.Errorf("%d findings of %d domains, %d shown", got.FindingCount, got.RefusedDomains, len(got.Findings))
+	}
+	if n := len(c.log.String()); n > 2*maxDomainFindings*maxFinding {
+		t.Errorf("the log has %d bytes", n)
+	}
+}

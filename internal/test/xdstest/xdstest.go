@@ -1,0 +1,225 @@
+// Package xdstest is a control plane for tests: a server of ADS that sends rate limit configurations, answers as
+// go-control-plane's does, and can be told to misbehave.
+package xdstest
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/ratelimit/config/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/types/known/anypb"
+)
+
+// TypeURL is the type of the resources.
+const TypeURL = "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConfig"
+
+// patience is how long anything may take on a busy machine.
+const patience = 20 * time.Second
+
+// Server is a control plane.
+type Server struct {
+	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
+
+	// Addr is host:port.
+	Addr string
+
+	tb   testing.TB
+	grpc *grpc.Server
+	// requests are what clients have sent.
+	requests chan Request
+
+	mu      sync.Mutex
+	answer  *discoveryv3.DiscoveryResponse // nil: none yet
+	changed chan struct{}                  // closed when answer has changed
+	nonces  int
+	streams int
+}
+
+// Request is what a client has sent.
+type Request struct {
+	*discoveryv3.DiscoveryRequest
+
+	Stream  int         // from 1
+	Headers metadata.MD // of the stream
+	At      time.Time
+}
+
+// Options of a Server.
+type Options struct {
+	Addr string      // to listen at; empty for a free port
+	TLS  *tls.Config // nil: plain text
+}
+
+// Start starts a server that ends with the test.
+func Start(tb testing.TB, o Options) *Server {
+	tb.Helper()
+	if o.Addr == "" {
+		o.Addr = "127.0.0.1:0"
+	}
+	var l net.Listener
+	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) { // a port that was just left
+		var err error
+		if l, err = net.Listen("tcp", o.Addr); err == nil {
+			break
+		}
+		if time.Now().After(deadline) {
+			tb.Fatal(err)
+		}
+	}
+	var options []grpc.ServerOption
+	if o.TLS != nil {
+		options = append(options, grpc.Creds(credentials.NewTLS(o.TLS)))
+	}
+	s := &Server{
+		Addr: l.Addr().String(), tb: tb, grpc: grpc.NewServer(options...), requests: make(chan Request, 10_000),
+		changed: make(chan struct{}),
+	}
+	discoveryv3.RegisterAggregatedDiscoveryServiceServer(s.grpc, s)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = s.grpc.Serve(l)
+	}()
+	tb.Cleanup(func() {
+		s.Stop()
+		<-ended
+	})
+	return s
+}
+
+// Stop ends the server and its streams.
+func (s *Server) Stop() { s.grpc.Stop() }
+
+// Set sends these rules from now on.
+func (s *Server) Set(version string, configs ...*ratelimitv3.RateLimitConfig) {
+	s.tb.Helper()
+	resources := make([]*anypb.Any, len(configs))
+	for i, config := range configs {
+		r, err := anypb.New(config)
+		if err != nil {
+			s.tb.Fatal(err)
+		}
+		resources[i] = r
+	}
+	s.Send(&discoveryv3.DiscoveryResponse{VersionInfo: version, TypeUrl: TypeURL, Resources: resources})
+}
+
+// Send sends this answer from now on. It gets a nonce each time.
+func (s *Server) Send(answer *discoveryv3.DiscoveryResponse) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.answer = answer
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+// Next is the next request of a client.
+func (s *Server) Next() Request {
+	s.tb.Helper()
+	select {
+	case r := <-s.requests:
+		return r
+	case <-time.After(patience):
+		s.tb.Fatal("no request of a client")
+		return Request{}
+	}
+}
+
+// Quiet fails the test if a client sends anything for a while.
+func (s *Server) Quiet(while time.Duration) {
+	s.tb.Helper()
+	select {
+	case r := <-s.requests:
+		s.tb.Fatalf("a request of version %q, nonce %q, error %v; want none", r.GetVersionInfo(), r.GetResponseNonce(), r.GetErrorDetail())
+	case <-time.After(while):
+	}
+}
+
+// StreamAggregatedResources implements the service. As go-control-plane's server it answers a request as soon as the
+// answer's version is another one than the client says that it has: so a refused answer is sent again at once.
+func (s *Server) StreamAggregatedResources(stream discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesServer) error {
+	s.mu.Lock()
+	s.streams++
+	number := s.streams
+	s.mu.Unlock()
+	headers, _ := metadata.FromIncomingContext(stream.Context())
+	received := receive(stream.Context(), stream)
+	waits, has := false, ""
+	for {
+		s.mu.Lock()
+		answer, changed := s.answer, s.changed
+		if waits && answer != nil && answer.GetVersionInfo() != has {
+			waits = false
+			s.nonces++
+			nonce := "n" + strconv.Itoa(s.nonces)
+			s.mu.Unlock()
+			err := stream.Send(&discoveryv3.DiscoveryResponse{
+				VersionInfo: answer.GetVersionInfo(), Resources: answer.GetResources(), TypeUrl: answer.GetTypeUrl(), Nonce: nonce,
+			})
+			if err != nil {
+				return err
+			}
+			continue
+		}
+		s.mu.Unlock()
+		select {
+		case r, ok := <-received:
+			if !ok {
+				return nil
+			}
+			waits, has = true, r.GetVersionInfo()
+			s.requests <- Request{r, number, headers, time.Now()}
+		case <-changed:
+		case <-stream.Context().Done():
+			return stream.Context().Err()
+		}
+	}
+}
+
+func receive(
+	ctx context.Context, stream discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesServer,
+) <-chan *discoveryv3.DiscoveryRequest {
+	received := make(chan *discoveryv3.DiscoveryRequest)
+	go func() {
+		defer close(received)
+		for {
+			r, err := stream.Recv()
+			if err != nil {
+				return
+			}
+			select {
+			case received <- r:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return received
+}
+
+// Domain is the rules of a domain.
+func Domain(name string, descriptors ...*ratelimitv3.RateLimitDescriptor) *ratelimitv3.RateLimitConfig {
+	return &ratelimitv3.RateLimitConfig{Name: name, Domain: name, Descriptors: descriptors}
+}
+
+// Limit is a rule of n requests an hour.
+func Limit(key, value string, n uint32) *ratelimitv3.RateLimitDescriptor {
+	return &ratelimitv3.RateLimitDescriptor{
+		Key: key, Value: value,
+		RateLimit: &ratelimitv3.RateLimitPolicy{Unit: ratelimitv3.RateLimitUnit_HOUR, RequestsPerUnit: n},
+	}
+}
+
+// Node is a rule without a limit, with others below it.
+func Node(key, value string, below ...*ratelimitv3.RateLimitDescriptor) *ratelimitv3.RateLimitDescriptor {
+	return &ratelimitv3.RateLimitDescriptor{Key: key, Value: value, Descriptors: below}
+}

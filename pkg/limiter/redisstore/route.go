@@ -1,0 +1,102 @@
+package redisstore
+
+import (
+	"fmt"
+	"time"
+	"unicode/utf8"
+
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+)
+
+// Route is a limiter.Hit's Route for this package. Any other type whose methods have these names does as well.
+type Route struct {
+	// Store is the name of the Group's store that has the counter. Empty is the first one.
+	Store string
+	// RedisCell has the redis-cell module decide, by CL.THROTTLE: a GCRA on a clock of nanoseconds. The server must have
+	// it. It decides hits of Funnel, and of a TokenBucket that starts full and is refilled continuously, with windows of
+	// whole seconds, at most a hit a microsecond, and ChargeNone. Its counters need keys of their own.
+	RedisCell bool
+}
+
+// StoreName returns Store.
+func (r Route) StoreName() string { return r.Store }
+
+// UsesRedisCell returns RedisCell.
+func (r Route) UsesRedisCell() bool { return r.RedisCell }
+
+// storeName is the name of the store that has the hit's counter, "" for the first of a Group.
+func storeName(h *limiter.Hit) string {
+	if r, ok := h.Route.(interface{ StoreName() string }); ok {
+		return r.StoreName()
+	}
+	return ""
+}
+
+// usesRedisCell reports whether the redis-cell module decides the hit.
+func usesRedisCell(h *limiter.Hit) bool {
+	r, ok := h.Route.(interface{ UsesRedisCell() bool })
+	return ok && r.UsesRedisCell()
+}
+
+// check is limiter.Check, and that hits of one key have one route, and that the redis-cell module can decide its hits.
+func check(hits []limiter.Hit, out []limiter.Decision) error {
+	if err := limiter.Check(hits, out); err != nil {
+		return err
+	}
+	alike := true
+	for i := range hits {
+		h := &hits[i]
+		if usesRedisCell(h) && !redisCellDecides(h.Policy) {
+			return fmt.Errorf("%w: hits[%d]: the redis-cell module decides funnels and token buckets of whole seconds, at most a "+
+				"hit a microsecond, that charge a denied request nothing; use another policy, or another route", limiter.ErrInvalid, i)
+		}
+		alike = alike && sameRoute(h, &hits[0])
+	}
+	if alike {
+		return nil
+	}
+	slots := make([]limiter.Slot, len(hits))
+	limiter.Link(hits, slots)
+	for i := range hits {
+		if first := slots[i].First(); !sameRoute(&hits[first], &hits[i]) {
+			return fmt.Errorf("%w: hits[%d] and hits[%d] have the same key, %.80q, and different routes: "+
+				"one store must count it, by one engine", limiter.ErrInvalid, first, i, hits[i].Key)
+		}
+	}
+	return nil
+}
+
+func sameRoute(a, b *limiter.Hit) bool {
+	return a.Route == nil && b.Route == nil || storeName(a) == storeName(b) && usesRedisCell(a) == usesRedisCell(b)
+}
+
+// redisCellDecides reports whether CL.THROTTLE can be told the limit.
+func redisCellDecides(p *limiter.Policy) bool {
+	return (p.Algorithm() == limiter.Funnel || p.Algorithm() == limiter.TokenBucket) &&
+		p.Initial() == limiter.InitialFull && p.Refill() == limiter.RefillGreedy && p.ChargeDenied() == limiter.ChargeNone &&
+		p.Window()%time.Second == 0 && p.Limit() <= p.Window().Microseconds()
+}
+
+// argsOf are the numbers that the hit's Lua step reads.
+func argsOf(h *limiter.Hit) []int64 {
+	if usesRedisCell(h) {
+		in := h.Policy.Params()
+		return []int64{in.Limit, int64(in.Window / time.Second), in.Burst}
+	}
+	return h.Policy.Args()
+}
+
+// fitForRedisCell returns an error for keys that make the redis-cell module (0.2.2) end the whole server. Keys of rules
+// are UTF-8; a key prefix may be anything.
+func (s *Store) fitForRedisCell(hits []limiter.Hit) error {
+	for i := range hits {
+		if !usesRedisCell(&hits[i]) {
+			continue
+		}
+		if key := s.prefix + hits[i].Key; !utf8.ValidString(key) {
+			return requestError(fmt.Sprintf(
+				"the key %q is not UTF-8, which ends a Redis with the redis-cell module: choose another key prefix", key))
+		}
+	}
+	return nil
+}
