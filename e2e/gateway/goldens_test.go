@@ -49,9 +49,15 @@ func TestGoldens(t *testing.T) {
 		t.Fatalf("%d files in %s", len(files), dir)
 	}
 	xds := startXDS(t)
-	svc := startProcess(t, xds.addr)
+	redis := redistest.Start(t)
+	svc := startProcess(t, xds.addr, redis.Addr())
+	counters := redistest.Client(t, redis.URL(), patience)
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".yaml"), func(t *testing.T) {
+			// Files name the same limits.
+			if err := counters.FlushDB(t.Context()).Err(); err != nil {
+				t.Fatal(err)
+			}
 			configs := readGolden(t, file)
 			xds.set(t, configs)
 			svc.await(t, configs)
@@ -186,7 +192,7 @@ type process struct {
 	client service.RateLimitServiceClient
 }
 
-func startProcess(t *testing.T, xds string) *process {
+func startProcess(t *testing.T, xds, redis string) *process {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "ratelimit")
 	binary := proctest.Program(t, "service_cmd")
@@ -201,7 +207,7 @@ func startProcess(t *testing.T, xds string) *process {
 	cmd.Env = []string{
 		"LOG_LEVEL=info", "USE_STATSD=false", "FORCE_START_WITHOUT_INITIAL_CONFIG=true", "CONFIG_TYPE=GRPC_XDS_SOTW",
 		"CONFIG_GRPC_XDS_SERVER_URL=" + xds, "CONFIG_GRPC_XDS_NODE_ID=" + node, "REDIS_SOCKET_TYPE=tcp",
-		"REDIS_URL=" + redistest.Start(t).Addr(), fmt.Sprint("GRPC_PORT=", grpcPort), fmt.Sprint("PORT=", httpPort),
+		"REDIS_URL=" + redis, fmt.Sprint("GRPC_PORT=", grpcPort), fmt.Sprint("PORT=", httpPort),
 		fmt.Sprint("DEBUG_PORT=", debugPort),
 	}
 	p := &process{Process: proctest.Start(t, "ratelimit", cmd), debug: fmt.Sprint("http://127.0.0.1:", debugPort)}
