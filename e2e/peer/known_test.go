@@ -61,7 +61,9 @@ var knownDifferences = []known{
 		hides: func(diff string, peer, _ *pb.RateLimitResponse) bool {
 			for i := range peer.GetStatuses() {
 				rest, ok := strings.CutPrefix(diff, fmt.Sprintf("statuses[%d].", i))
-				if ok && isExceededQuota(peer, i) && (strings.HasPrefix(rest, "code") || strings.Contains(rest, "duration_until_reset")) {
+				inStatus := ok && (strings.HasPrefix(rest, "code") || strings.Contains(rest, "duration_until_reset"))
+				inHeader := strings.Contains(diff, "RateLimit-") // which show what is over, before what is nearest
+				if isExceededQuota(peer, i) && (inStatus || inHeader) {
 					return true
 				}
 			}
