@@ -31,6 +31,8 @@ func (a *App) openDecider(context.Context) (err error) {
 		MaxDelayed:     a.o.MaxHeld,
 		MaxEntries:     a.o.MaxEntries,
 		MaxCounters:    a.o.MaxCounters,
+		ChargeEach:     a.o.ChargeEach,
+		NoRetryAfter:   !a.o.RetryAfter,
 	})
 	if err == nil {
 		a.metrics.Delayed.From(a.decider.Delayed)

@@ -141,7 +141,7 @@ func (c *Builder) domain(name string) *domain {
 	d := c.domains[name]
 	if d == nil {
 		d = &domain{Domain: &Domain{name: name}, named: map[string]bool{}, starts: map[counter]string{}}
-		d.own = &Rule{Domain: name, Path: "(limit of the request)", process: c.process}
+		d.own = &Rule{Domain: name, Path: "(limit of the request)", process: c.process, Mode: c.process.mode(false, false)}
 		var err error
 		if d.long, err = newLongRule(name, c.process); err != nil {
 			c.Errorf(Position{File: name}, "%s", err)

@@ -74,6 +74,7 @@ func (c *Builder) checkLimit(from *RateLimit) checked {
 	if l.params.Algorithm == 0 && !l.has("algorithm") {
 		l.params.Algorithm = limiter.FixedWindow
 	}
+	l.params.LookAtLimit = c.process.LookAtLimit
 	hasRate := c.checkRate(&l) && c.checkCalendar(&l)
 	if foreign := c.checkParameters(&l); foreign || !hasRate || l.wrong {
 		return l

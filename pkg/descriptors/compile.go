@@ -56,12 +56,7 @@ func (c *Builder) rule(to parent, d *Descriptor) *Rule {
 		levels:         to.levelsTo(d),
 		process:        c.process,
 	}
-	switch {
-	case d.ShadowMode: // as in envoyproxy/ratelimit, where a shadow rule's answer is OK before quotas are counted
-		r.Mode = limiter.Shadow
-	case d.QuotaMode:
-		r.Mode = limiter.Quota
-	}
+	r.Mode = c.process.mode(d.ShadowMode, d.QuotaMode)
 	c.addLimits(to.domain, r, d)
 	to.domain.rules = append(to.domain.rules, r)
 	return r
