@@ -33,6 +33,7 @@ func (a *App) openDecider(context.Context) (err error) {
 		MaxCounters:    a.o.MaxCounters,
 		ChargeEach:     a.o.ChargeEach,
 		NoRetryAfter:   !a.o.RetryAfter,
+		Lenient:        a.o.LenientRules,
 	})
 	if err == nil {
 		a.metrics.Delayed.From(a.decider.Delayed)

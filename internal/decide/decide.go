@@ -70,6 +70,9 @@ type Options struct {
 	NoRetryAfter bool
 	// ChargeEach charges each limit of a request by itself, also when another one denies the request.
 	ChargeEach bool
+	// Lenient admits descriptors without entries and entries without a key: they match no rule. Without it, they are
+	// errors.
+	Lenient bool
 	// MaxDescriptors is the most descriptors of a request.
 	MaxDescriptors int
 	// MaxEntries is the most entries of a descriptor.

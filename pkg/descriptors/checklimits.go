@@ -111,7 +111,7 @@ func (c *Builder) checkUnlimited(l *checked) {
 	all := strings.Join(others, ", ")
 	switch {
 	case at.File != "":
-		c.Errorf(at, message, all, all)
+		c.Tolerate(at, "nothing is limited", message, all, all)
 	case len(others) > 0:
 		c.Warnf(WarnUnlimited, l.at("requests_per_unit"), message, all, all)
 	}

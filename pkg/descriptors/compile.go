@@ -24,6 +24,11 @@ func (c *Builder) descriptor(to parent, d *Descriptor) (enforced levels) {
 		c.checkLimits(d)
 		return 0
 	}
+	if c.process.Lenient {
+		if first, by := to.find(d); first != nil {
+			return c.merge(to, first, by, d)
+		}
+	}
 	n := c.memory.nodes.next()
 	n.rule = c.rule(to, d)
 	p := c.insert(to, d, n)
