@@ -69,7 +69,7 @@ func TestHealthcheck(t *testing.T) {
 // --healthcheck-needs-rules waits for rules.
 func TestHealthcheckNeedsRules(t *testing.T) {
 	o := options(t, "")
-	o.AllowEmptyRules, o.HealthcheckNeedsRules, o.RulesPoll = true, true, 100*time.Millisecond
+	o.AllowEmptyRules, o.HealthcheckNeedsRules, o.TopKeys, o.RulesPoll = true, true, 10, 100*time.Millisecond
 	p := start(t, o)
 	if got := p.healthcheck(); got != "Internal Server Error" {
 		t.Errorf("without rules it is %q", got)
