@@ -145,7 +145,7 @@ func serve(ctx context.Context, o app.Options, hangup <-chan os.Signal) error {
 
 // validate checks the options, and that the rules' paths are there unless the start may be without rules.
 func (c *serveCmd) validate(o *app.Options) error {
-	if err := o.Check(); err != nil || o.AllowEmptyRules {
+	if err := o.Check(); err != nil || o.AllowEmptyRules || o.RulesEveryFile {
 		return err
 	}
 	paths := slices.DeleteFunc(slices.Clone(o.Rules), app.IsNoPath)

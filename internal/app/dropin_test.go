@@ -5,6 +5,9 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -201,5 +204,103 @@ descriptors:
 		if status, _ := get(t, "GET", metrics+path, ""); status != http.StatusNotFound {
 			t.Errorf("GET %s at the address of metrics: %d", path, status)
 		}
+	}
+}
+
+// setUp makes files with rules that let n requests pass, below dir.
+func setUp(t *testing.T, n string, paths ...string) {
+	t.Helper()
+	for _, path := range paths {
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		writeFile(t, path, rulesOf(n))
+	}
+}
+
+func link(t *testing.T, target, path string) {
+	t.Helper()
+	err := os.Symlink(target, path+".new")
+	if err == nil {
+		err = os.Rename(path+".new", path)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// limitsInForce is the sum of the limits in force: "" without rules, which is what every test here begins with.
+func (p *process) limitsInForce() string {
+	var all []string
+	if set := p.app.rules.Set(); set != nil {
+		for _, l := range set.Limits() {
+			all = append(all, strconv.FormatInt(l.Policy.Limit(), 10))
+		}
+	}
+	return strings.Join(all, " ")
+}
+
+// The directories that envoyproxy/ratelimit reads, which may be missing at the start, and what changes in them.
+func TestDirectoryOfRatelimit(t *testing.T) {
+	for name, c := range map[string]struct {
+		prefix  string
+		rules   string // below the test's directory
+		begin   func(t *testing.T, dir string)
+		then    func(t *testing.T, dir string)
+		inForce string
+	}{
+		"missing at the start": {
+			rules: "data/config", begin: func(*testing.T, string) {},
+			then: func(t *testing.T, dir string) { setUp(t, "5", dir+"/data/config/no-extension") }, inForce: "5",
+		},
+		"empty, and the file beside the directory": {
+			rules: "data", prefix: "config", begin: func(t *testing.T, dir string) { setUp(t, "1", dir+"/data/other.yaml") },
+			then: func(t *testing.T, dir string) { setUp(t, "6", dir+"/data/config.yaml") }, inForce: "6",
+		},
+		"a symbolic link that is swapped": {
+			rules: "current/ratelimit", prefix: "config",
+			begin: func(t *testing.T, dir string) {
+				setUp(t, "7", dir+"/two/ratelimit/config/a.yaml")
+				if err := os.MkdirAll(dir+"/one/ratelimit", 0o700); err != nil {
+					t.Fatal(err)
+				}
+				link(t, "one", dir+"/current")
+			},
+			then: func(t *testing.T, dir string) { link(t, "two", dir+"/current") }, inForce: "7",
+		},
+		"a ConfigMap": {
+			rules: "config",
+			begin: func(t *testing.T, dir string) {
+				if err := os.MkdirAll(dir+"/config/..1", 0o700); err != nil {
+					t.Fatal(err)
+				}
+				link(t, "..1", dir+"/config/..data")
+			},
+			then: func(t *testing.T, dir string) {
+				setUp(t, "8", dir+"/config/..2/config.yaml")
+				link(t, "..data/config.yaml", dir+"/config/config.yaml")
+				link(t, "..2", dir+"/config/..data")
+			}, inForce: "8",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			c.begin(t, dir)
+			o := options(t, "")
+			o.Rules, o.RulesPrefix, o.RulesEveryFile, o.RulesPoll = []string{filepath.Join(dir, c.rules)}, c.prefix, true, time.Second
+			p := start(t, o)
+			if got := p.ask("a") + p.limitsInForce(); got != "OK" {
+				t.Errorf("without rules the answer is %s", got)
+			}
+			c.then(t, dir)
+			want(t, "limits in force", c.inForce, p.limitsInForce)
+			if err := os.RemoveAll(dir); err != nil {
+				t.Fatal(err)
+			}
+			_ = p.app.Reload(t.Context()) // refused
+			if got := p.limitsInForce(); got != c.inForce {
+				t.Errorf("after the directory is gone %q are in force, want %q", got, c.inForce)
+			}
+		})
 	}
 }

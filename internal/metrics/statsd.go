@@ -21,6 +21,9 @@ const (
 	maxTags   = 400  // of all configured tags
 )
 
+// unlikelyAddr is where envoyproxy/ratelimit sends metrics unless it is told otherwise. Mostly nobody listens there.
+const unlikelyAddr = "tcp://localhost:8125"
+
 // lastSend is how long a process that ends waits for its last packets.
 const lastSend = time.Second
 
@@ -32,7 +35,7 @@ const (
 
 // StatsdOptions say where to send metrics by statsd, and how.
 type StatsdOptions struct {
-	// Addr is udp://HOST:PORT or unix:///PATH, a socket of datagrams.
+	// Addr is udp://HOST:PORT, tcp://HOST:PORT or unix:///PATH, a socket of datagrams.
 	Addr string
 	// Format is statsd, where labels are parts of the name, or dogstatsd, where they are tags.
 	Format string
@@ -65,15 +68,15 @@ var (
 func NewStatsd(o StatsdOptions) (*Statsd, error) {
 	s := &Statsd{o: o, tags: strings.Join(o.Tags, ",")}
 	var errs []error
-	if host, ok := strings.CutPrefix(o.Addr, "udp://"); ok {
-		s.network, s.addr = "udp", host
+	if scheme, host, _ := strings.Cut(o.Addr, "://"); scheme == "udp" || scheme == "tcp" {
+		s.network, s.addr = scheme, host
 		if _, port, err := net.SplitHostPort(host); err != nil || port == "" {
-			errs = append(errs, fmt.Errorf("addr: write udp://HOST:PORT, such as udp://127.0.0.1:8125, got %q", o.Addr))
+			errs = append(errs, fmt.Errorf("addr: write %[1]s://HOST:PORT, such as %[1]s://127.0.0.1:8125, got %[2]q", scheme, o.Addr))
 		}
 	} else if path, ok := strings.CutPrefix(o.Addr, "unix://"); ok && strings.HasPrefix(path, "/") {
 		s.network, s.addr = "unixgram", path
 	} else {
-		errs = append(errs, fmt.Errorf("addr: write udp://HOST:PORT or unix:///PATH, got %q", o.Addr))
+		errs = append(errs, fmt.Errorf("addr: write udp://HOST:PORT, tcp://HOST:PORT or unix:///PATH, got %q", o.Addr))
 	}
 	if o.Format != statsdFormat && o.Format != dogstatsdFormat {
 		errs = append(errs, fmt.Errorf("format: must be statsd or dogstatsd, got %q", o.Format))
@@ -135,9 +138,13 @@ func (s *Statsd) send(ctx context.Context, from prometheus.Gatherer, timeout tim
 }
 
 func (s *Statsd) log(ctx context.Context, err error) {
+	level := slog.LevelWarn
+	if s.o.Addr == unlikelyAddr {
+		level = slog.LevelInfo
+	}
 	switch {
 	case err != nil && !s.failing:
-		s.o.Log.LogAttrs(ctx, slog.LevelWarn, "metrics cannot be sent by statsd; counts are sent once they can",
+		s.o.Log.LogAttrs(ctx, level, "metrics cannot be sent by statsd; counts are sent once they can",
 			slog.String("addr", s.o.Addr), slog.String("error", err.Error()))
 	case err == nil && s.failing:
 		s.o.Log.LogAttrs(ctx, slog.LevelInfo, "metrics are sent by statsd again", slog.String("addr", s.o.Addr))
@@ -148,7 +155,7 @@ func (s *Statsd) log(ctx context.Context, err error) {
 // write sends all series in as few packets as possible, but not those of the Go runtime, whose names change from
 // release to release. After an error it stops; the counts that it has not sent wait for the next time.
 func (s *Statsd) write(to net.Conn, families []*dto.MetricFamily) error {
-	p := &packet{to: to, before: s.sent, sent: make(map[string]float64, len(s.sent))}
+	p := &packet{to: to, isStream: s.network == "tcp", before: s.sent, sent: make(map[string]float64, len(s.sent))}
 	for _, f := range families {
 		if strings.HasPrefix(f.GetName(), "go_") {
 			continue

@@ -10,12 +10,14 @@ import (
 
 // packet collects lines of statsd and sends them together.
 type packet struct {
-	to      net.Conn
-	before  map[string]float64 // the counters that the receiver had before,
-	sent    map[string]float64 // and those that it has now
-	waiting []counted          // the counters of the lines that are not sent yet
-	lines   []byte
-	err     error
+	to net.Conn
+	// isStream says that a line ends with a line break, since packets have no ends of their own.
+	isStream bool
+	before   map[string]float64 // the counters that the receiver had before,
+	sent     map[string]float64 // and those that it has now
+	waiting  []counted          // the counters of the lines that are not sent yet
+	lines    []byte
+	err      error
 }
 
 type counted struct {
@@ -92,6 +94,9 @@ func (p *packet) add(name string, value float64, end string) {
 
 // flush sends the lines. After an error, the receiver still has the counters as they were before.
 func (p *packet) flush() {
+	if p.isStream && len(p.lines) > 0 {
+		p.lines = append(p.lines, '\n')
+	}
 	if p.err == nil && len(p.lines) > 0 {
 		_, p.err = p.to.Write(p.lines)
 	}

@@ -9,12 +9,15 @@ import (
 )
 
 // Source reads the rule files at the paths, and the values files that they name.
-func Source(paths ...string) reload.Source { return SourceFor(descriptors.Process{}, paths...) }
+func Source(paths ...string) reload.Source {
+	return SourceFor(descriptors.Process{}, reload.Files{Paths: paths})
+}
 
-// SourceFor is Source with the pauses of process.Rest.
-func SourceFor(process descriptors.Process, paths ...string) reload.Source {
+// SourceFor is Source of some files, with the pauses of process.Rest.
+func SourceFor(process descriptors.Process, files reload.Files) reload.Source {
 	known := includes{process: process, byHash: map[string][]reload.Include{}}
-	return reload.Files{Paths: paths, Includes: known.of, Rest: process.Rest}
+	files.Includes, files.Rest = known.of, process.Rest
+	return files
 }
 
 // Descriptors converts files to the compiler's type: pkg/reload and pkg/descriptors do not know each other.

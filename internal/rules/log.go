@@ -68,7 +68,7 @@ func (r *Rules) logReachable(why error) {
 // logNotRead logs the files beside the rules that look like rules and are not read. It looks in a goroutine of its own, as
 // a file system may not answer, and in one at a time.
 func (r *Rules) logNotRead() {
-	if len(r.o.Paths) == 0 || !r.notReadOn.CompareAndSwap(false, true) {
+	if len(r.o.Paths) == 0 || r.o.EveryFile || !r.notReadOn.CompareAndSwap(false, true) {
 		return
 	}
 	go func() {

@@ -36,6 +36,10 @@ type Observer interface {
 type Options struct {
 	// Paths are rule files and directories of them.
 	Paths []string
+	// EveryFile reads every regular file of the directories, and lets them be missing at the start, or empty. Prefix, if
+	// not empty, is which of their files are read: see reload.Files.
+	EveryFile bool
+	Prefix    string
 	// Published, if not nil, are the rule sets in Redis. The caller closes their connections.
 	Published *Published
 	// XDS, if not nil, is the rules of a control plane. Load starts it, the caller closes it.
@@ -103,7 +107,7 @@ func Load(ctx context.Context, o Options) (*Rules, error) {
 func (r *Rules) source() reload.Source {
 	var sources []reload.Source
 	if len(r.o.Paths) > 0 {
-		sources = append(sources, SourceFor(r.o.Process, r.o.Paths...))
+		sources = append(sources, SourceFor(r.o.Process, r.files()))
 	}
 	if r.o.Published != nil {
 		r.published = r.o.Published.Follow(r.logReachable)
@@ -113,6 +117,15 @@ func (r *Rules) source() reload.Source {
 		sources = append(sources, r.o.XDS)
 	}
 	return reload.Join(r.logUnwatched, sources...)
+}
+
+// files are the files at the paths. A directory that goes away while its rules are in force is an error, so that they stay.
+func (r *Rules) files() reload.Files {
+	files := reload.Files{Paths: r.o.Paths, EveryFile: r.o.EveryFile, Prefix: r.o.Prefix}
+	if r.o.EveryFile {
+		files.Absent = func() bool { return len(r.reloader.Get().files) == 0 }
+	}
+	return files
 }
 
 // rest pauses a load in progress. The first load has no requests to make room for.

@@ -208,6 +208,12 @@ func (a *address) readQuery(query string) error {
 	numbers := map[string]*int{"pool_size": &a.poolSize, "min_idle_conns": &a.minIdle}
 	for name, given := range values {
 		value := given[len(given)-1]
+		if name == "tls_skip_hostname" {
+			if a.tlsFiles.skipHostname, err = strconv.ParseBool(value); err != nil {
+				return fmt.Errorf("option %s must be true or false, got %q", name, value)
+			}
+			continue
+		}
 		if to := texts[name]; to != nil {
 			*to = value
 		} else if to := times[name]; to != nil {
@@ -230,7 +236,7 @@ func (a *address) readQuery(query string) error {
 }
 
 const optionNames = "timeout, key_prefix, password_file, pool_size, min_idle_conns, dial_timeout, " +
-	"conn_max_idle_time, conn_max_lifetime, with TLS tls_ca, tls_cert, tls_key and tls_server_name, with Sentinel sentinel_username and sentinel_password, " +
+	"conn_max_idle_time, conn_max_lifetime, with TLS tls_ca, tls_cert, tls_key, tls_server_name and tls_skip_hostname, with Sentinel sentinel_username and sentinel_password, " +
 	"and with unix db"
 
 // checkOptions finds options that do not fit the scheme or each other.

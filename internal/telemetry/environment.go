@@ -23,13 +23,17 @@ func value(name string) string { return strings.TrimSpace(os.Getenv(name)) }
 
 // checkEnvironment refuses values that OpenTelemetry would replace by a default: a misspelt sampler, for example, would
 // trace all requests.
-func checkEnvironment() error {
+func checkEnvironment(isHTTP bool) error {
 	var errs []error
+	wanted, port := "grpc", "gRPC port, usually 4317"
+	if isHTTP {
+		wanted, port = "http/protobuf", "HTTP port, usually 4318"
+	}
 	for _, signal := range []string{"", "TRACES_", "METRICS_"} {
 		protocol := "OTEL_EXPORTER_OTLP_" + signal + "PROTOCOL"
-		if p := value(protocol); p != "" && p != "grpc" {
+		if p := value(protocol); p != "" && p != wanted {
 			errs = append(errs, fmt.Errorf(
-				"%s: must be grpc, got %q; send to the collector's gRPC port, usually 4317", protocol, p))
+				"%s: must be %s, as --otel-protocol says, got %q; send to the collector's %s", protocol, wanted, p, port))
 		}
 		endpoint := "OTEL_EXPORTER_OTLP_" + signal + "ENDPOINT"
 		u, err := url.Parse(value(endpoint))

@@ -1,4 +1,4 @@
-// Package telemetry sends traces and metrics by OTLP, OpenTelemetry's protocol, over gRPC. Besides the bridge in
+// Package telemetry sends traces and metrics by OTLP, OpenTelemetry's protocol, over gRPC or HTTP. Besides the bridge in
 // internal/metrics, only this package knows OpenTelemetry.
 //
 // OpenTelemetry's environment variables (OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_TRACES_SAMPLER, ...) say where to send, with
@@ -17,7 +17,9 @@ import (
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/exporters/otlp/otlpmetric/otlpmetricgrpc"
+	"go.opentelemetry.io/otel/exporters/otlp/otlpmetric/otlpmetrichttp"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
@@ -31,6 +33,8 @@ type Options struct {
 	Traces bool
 	// Metrics are sent unless nil.
 	Metrics sdkmetric.Producer
+	// HTTP sends by protobuf over HTTP in place of gRPC.
+	HTTP bool
 	// Version is the process's.
 	Version string
 	// Log receives errors, at most one line a minute.
@@ -49,7 +53,7 @@ func Start(ctx context.Context, o Options) (*Telemetry, error) {
 	if !o.Traces && o.Metrics == nil {
 		return t, nil
 	}
-	if err := checkEnvironment(); err != nil {
+	if err := checkEnvironment(o.HTTP); err != nil {
 		return nil, err
 	}
 	otel.SetErrorHandler(&errorLog{log: o.Log, line: logging.Every{Interval: time.Minute}})
@@ -60,20 +64,20 @@ func Start(ctx context.Context, o Options) (*Telemetry, error) {
 		return nil, fmt.Errorf("OTEL_RESOURCE_ATTRIBUTES: %w", err)
 	}
 	if o.Traces {
-		if err := t.trace(ctx, about); err != nil {
+		if err := t.trace(ctx, about, o.HTTP); err != nil {
 			return nil, err
 		}
 	}
 	if o.Metrics != nil {
-		if err := t.measure(ctx, about, o.Metrics); err != nil {
+		if err := t.measure(ctx, about, o.Metrics, o.HTTP); err != nil {
 			return nil, errors.Join(err, t.Close(ctx))
 		}
 	}
 	return t, nil
 }
 
-func (t *Telemetry) trace(ctx context.Context, about *resource.Resource) error {
-	exporter, err := otlptracegrpc.New(ctx)
+func (t *Telemetry) trace(ctx context.Context, about *resource.Resource, isHTTP bool) error {
+	exporter, err := newTraceExporter(ctx, isHTTP)
 	if err != nil {
 		return fmt.Errorf("send traces by OTLP: %w", err)
 	}
@@ -85,14 +89,31 @@ func (t *Telemetry) trace(ctx context.Context, about *resource.Resource) error {
 	return nil
 }
 
-func (t *Telemetry) measure(ctx context.Context, about *resource.Resource, from sdkmetric.Producer) error {
-	exporter, err := otlpmetricgrpc.New(ctx)
+func (t *Telemetry) measure(
+	ctx context.Context, about *resource.Resource, from sdkmetric.Producer, isHTTP bool,
+) error {
+	exporter, err := newMetricExporter(ctx, isHTTP)
 	if err != nil {
 		return fmt.Errorf("send metrics by OTLP: %w", err)
 	}
 	t.metrics = sdkmetric.NewMeterProvider(sdkmetric.WithResource(about),
 		sdkmetric.WithReader(sdkmetric.NewPeriodicReader(exporter, sdkmetric.WithProducer(from))))
 	return nil
+}
+
+// newTraceExporter returns the exporter of a protocol, which the environment configures.
+func newTraceExporter(ctx context.Context, isHTTP bool) (sdktrace.SpanExporter, error) {
+	if isHTTP {
+		return otlptracehttp.New(ctx)
+	}
+	return otlptracegrpc.New(ctx)
+}
+
+func newMetricExporter(ctx context.Context, isHTTP bool) (sdkmetric.Exporter, error) {
+	if isHTTP {
+		return otlpmetrichttp.New(ctx)
+	}
+	return otlpmetricgrpc.New(ctx)
 }
 
 // Close sends what waits in the queues, as long as ctx allows, and ends.

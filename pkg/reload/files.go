@@ -37,6 +37,14 @@ type Files struct {
 	Includes func(File) []Include
 	// Rest, if not nil, is called after each small amount of reading, so that a process that serves requests can pause.
 	Rest func()
+	// EveryFile reads every regular file of a directory whose name does not begin with ".", and takes a directory without
+	// files for one that is empty.
+	EveryFile bool
+	// Prefix, if not empty, leaves out the files of a directory whose path below it, with "." in place of "/", does not begin
+	// with Prefix and ".".
+	Prefix string
+	// Absent, if not nil, returns whether a path that does not exist has no files. Otherwise that is an error.
+	Absent func() bool
 	// Reader reads the files; nil means fileread.Default. A file system that hangs is an error that wraps a
 	// fileread.HungError.
 	Reader *fileread.Reader
@@ -75,7 +83,7 @@ func (p Files) read(ctx context.Context, s *fileread.Session) (Snapshot, error) 
 	if err != nil {
 		return Snapshot{}, err
 	}
-	if len(found) == 0 {
+	if len(found) == 0 && len(p.Paths) == 0 {
 		return Snapshot{}, errors.New("no path to read files from")
 	}
 	files := make([]File, len(found), len(found)+1)
@@ -109,7 +117,7 @@ type foundFile struct {
 // found returns the files at the paths, also after errors.
 func (p Files) found(ctx context.Context, s *fileread.Session) ([]foundFile, error) {
 	r := fileReader{session: s, rest: p.rest}
-	err := walk(ctx, s, p.Paths, &r)
+	err := walk(ctx, s, p, p.Paths, &r)
 	return r.files, err
 }
 
@@ -184,7 +192,20 @@ func (r *fileReader) file(f walkedFile) error {
 }
 
 // isFileName reports whether Read reads a directory's entry with this name.
-func isFileName(name string) bool {
+func (p Files) isFileName(name string) bool {
 	ext := filepath.Ext(name)
-	return !strings.HasPrefix(name, ".") && (ext == ".yaml" || ext == ".yml")
+	return !strings.HasPrefix(name, ".") && (p.EveryFile || ext == ".yaml" || ext == ".yml")
 }
+
+// includesPath reports whether Prefix is that of a file with this path below a directory, and leadsOn whether it may be
+// that of a file in a directory with this path.
+func (p Files) includesPath(path string) bool {
+	return p.Prefix == "" || strings.HasPrefix(dotted(path), p.Prefix+".")
+}
+
+func (p Files) leadsOn(path string) bool {
+	dir, prefix := dotted(path)+".", p.Prefix+"."
+	return p.Prefix == "" || strings.HasPrefix(dir, prefix) || strings.HasPrefix(prefix, dir)
+}
+
+func dotted(path string) string { return strings.ReplaceAll(filepath.ToSlash(path), "/", ".") }

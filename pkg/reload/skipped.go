@@ -15,7 +15,7 @@ const maxSkipped = 1000
 func (p Files) Skipped(ctx context.Context) []string {
 	names, _ := fileread.Do(ctx, p.reader(), func(s *fileread.Session) ([]string, error) {
 		var found skipped
-		_ = walk(ctx, s, p.Paths, &found)
+		_ = walk(ctx, s, p, p.Paths, &found)
 		return found.names, nil
 	})
 	return names

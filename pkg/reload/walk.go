@@ -28,8 +28,8 @@ type visitor interface {
 }
 
 // walk goes through all paths, also after errors, and returns all errors.
-func walk(ctx context.Context, s *fileread.Session, paths []string, v visitor) error {
-	w := walker{ctx: ctx, session: s, visitor: v, seen: map[string]bool{}}
+func walk(ctx context.Context, s *fileread.Session, files Files, paths []string, v visitor) error {
+	w := walker{ctx: ctx, session: s, files: files, visitor: v, seen: map[string]bool{}}
 	for _, path := range paths {
 		w.start(filepath.Clean(path))
 	}
@@ -44,6 +44,8 @@ type walker struct {
 
 	ctx     context.Context //nolint:containedctx // of one walk
 	session *fileread.Session
+	files   Files           // which of them are read
+	given   string          // the path of the walk that is under way
 	root    string          // see walkedFile
 	seen    map[string]bool // by real path; true: it is a file, or holds one
 	errs    []error
@@ -56,13 +58,15 @@ func (w *walker) fail(err error) (found bool) {
 }
 
 func (w *walker) start(path string) {
+	w.given = path
 	realPath, info, err := w.session.Resolve(path, nil)
 	switch {
+	case errors.Is(err, fs.ErrNotExist) && w.files.Absent != nil && w.files.Absent():
 	case err != nil:
 		w.fail(err)
 	case info.IsDir():
 		w.root = realPath
-		if !w.list(path, realPath) {
+		if !w.list(path, realPath) && !w.files.EveryFile {
 			w.fail(fmt.Errorf("%s: no *.yaml or *.yml file in this directory", path))
 		}
 	default:
@@ -97,12 +101,14 @@ func (w *walker) list(dir, realDir string) (found bool) {
 
 // entry visits an entry of a directory.
 func (w *walker) entry(path, realPath string, e fs.DirEntry) (found bool) {
-	wanted, isLink := isFileName(e.Name()), e.Type()&fs.ModeSymlink != 0
+	below, _ := filepath.Rel(w.given, path)
+	isLink := e.Type()&fs.ModeSymlink != 0
+	wanted := w.files.isFileName(e.Name()) && w.files.includesPath(below)
 	switch {
 	case strings.HasPrefix(e.Name(), "."):
 		return false
 	case e.IsDir():
-		return w.list(path, realPath)
+		return w.files.leadsOn(below) && w.list(path, realPath)
 	case !wanted && !isLink:
 		if e.Type().IsRegular() {
 			w.other(path)
@@ -121,8 +127,8 @@ func (w *walker) entry(path, realPath string, e fs.DirEntry) (found bool) {
 	case err != nil:
 		return wanted && w.fail(err)
 	case info.IsDir():
-		return w.list(path, realPath)
-	case wanted:
+		return w.files.leadsOn(below) && w.list(path, realPath)
+	case wanted && (info.Mode().IsRegular() || !w.files.EveryFile):
 		return w.read(path, realPath, info)
 	case info.Mode().IsRegular():
 		w.other(path)

@@ -115,7 +115,7 @@ func (w *watcher) matters(e fsnotify.Event) bool {
 	case self || !known || w.names[e.Name]:
 		return true
 	case read: // a new or removed name may be a directory or a link
-		return e.Op&^(fsnotify.Write|fsnotify.Chmod) != 0 || isFileName(filepath.Base(e.Name))
+		return e.Op&^(fsnotify.Write|fsnotify.Chmod) != 0 || w.source.isFileName(filepath.Base(e.Name))
 	default:
 		return false
 	}
@@ -130,7 +130,7 @@ func (w *watcher) sync(ctx context.Context, s *fileread.Session) error {
 		for _, path := range w.paths {
 			w.link(path)
 		}
-		_ = walk(ctx, s, w.paths, w) // Read reports what cannot be read
+		_ = walk(ctx, s, w.source, w.paths, w) // Read reports what cannot be read
 		w.included(ctx)
 		var err error
 		if added, err = w.add(); err != nil {
