@@ -3,6 +3,8 @@ package peer
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -11,6 +13,7 @@ import (
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/protobuf/encoding/prototext"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/structpb"
 )
 
 // answer is what a service says to a request.
@@ -39,6 +42,9 @@ func (a *answer) String() string {
 }
 
 func line(m proto.Message) string {
+	if !m.ProtoReflect().IsValid() {
+		return "nothing"
+	}
 	return strings.Join(strings.Fields(prototext.MarshalOptions{}.Format(m)), " ")
 }
 
@@ -63,7 +69,7 @@ func differences(peer, weir *answer) []string {
 	}
 	d.headers("response_headers_to_add", a.GetResponseHeadersToAdd(), b.GetResponseHeadersToAdd())
 	d.headers("request_headers_to_add", a.GetRequestHeadersToAdd(), b.GetRequestHeadersToAdd())
-	d.message("dynamic_metadata", a.GetDynamicMetadata(), b.GetDynamicMetadata())
+	d.metadata(a.GetDynamicMetadata().GetFields(), b.GetDynamicMetadata().GetFields())
 	d.field("raw_body", string(a.GetRawBody()), string(b.GetRawBody()))
 	d.message("quota", a.GetQuota(), b.GetQuota())
 	return d.found
@@ -121,6 +127,17 @@ func (d *differ) headers(name string, peer, weir []*corepb.HeaderValue) {
 			}
 		}
 		d.field(fmt.Sprintf("%s[%d] %s", name, i, p.GetKey()), p.GetValue(), w.GetValue())
+	}
+}
+
+func (d *differ) metadata(peer, weir map[string]*structpb.Value) {
+	all := maps.Clone(weir)
+	if all == nil {
+		all = map[string]*structpb.Value{}
+	}
+	maps.Copy(all, peer)
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		d.message("dynamic_metadata."+name, peer[name], weir[name])
 	}
 }
 

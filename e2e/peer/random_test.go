@@ -35,9 +35,10 @@ type randomCase struct {
 
 func newCase(seed uint64, number int) *randomCase {
 	rng := rand.New(rand.NewPCG(seed, uint64(number))) //nolint:gosec // repeatable is what it must be
-	c := &randomCase{number: number, domain: fmt.Sprintf("case%d", number), rules: randomRules(rng, 3)}
+	ownLimits := chance(rng, 4)                        // that requests bring along
+	c := &randomCase{number: number, domain: fmt.Sprintf("case%d", number), rules: randomRules(rng, 3, ownLimits)}
 	for range requestsPerCase {
-		c.requests = append(c.requests, randomRequest(rng, c.domain, c.rules))
+		c.requests = append(c.requests, randomRequest(rng, c.domain, c.rules, ownLimits))
 	}
 	return c
 }
@@ -86,14 +87,16 @@ func compareRandom(t *testing.T, seed uint64, settings env) {
 		files[c.domain+".yaml"] = ruleFile(c.domain, c.rules)
 	}
 	root := writeRules(t, files)
-	gone := dropRefused(t, root+"/ratelimit/config")
-	cases = slices.DeleteFunc(cases, func(c *randomCase) bool { return gone[c.domain] })
+	if *todayFlag {
+		gone := dropRefused(t, root+"/ratelimit/config")
+		cases = slices.DeleteFunc(cases, func(c *randomCase) bool { return gone[c.domain] })
+	}
 	p := startPair(t, root, settings)
 	var mu sync.Mutex
-	var failed []string
+	var failed []*failure
 	compared, kinds := 0, map[string]int{}
 	p.each(cases, func(c *randomCase) {
-		n, diff, report := p.run(context.Background(), c)
+		n, diff, report := p.run(t.Context(), c)
 		mu.Lock()
 		defer mu.Unlock()
 		compared += n
@@ -101,14 +104,20 @@ func compareRandom(t *testing.T, seed uint64, settings env) {
 			kinds[kind(d)]++
 		}
 		if len(diff) > 0 {
-			failed = append(failed, report)
+			failed = append(failed, &failure{c, n, report})
 		}
 	})
 	if want := len(cases) * requestsPerCase / 2; compared < want && len(failed) == 0 {
 		t.Errorf("%d requests were compared, want %d at least: windows end too often", compared, want)
 	}
-	for _, found := range failed[:min(*showFlag, len(failed))] {
-		t.Error(found)
+	slices.SortFunc(failed, func(a, b *failure) int { return a.at - b.at })
+	for i, f := range failed[:min(*showFlag, len(failed))] {
+		t.Error(f.report)
+		if i == 0 {
+			cut := *f.c
+			cut.requests = f.c.requests[:f.at+1]
+			t.Log("these requests are enough:\n" + cut.shrink(t, settings).list())
+		}
 	}
 	t.Logf("%d requests of %d cases compared, %d cases differ %v", compared, len(cases), len(failed), kinds)
 }
@@ -141,7 +150,7 @@ func (p *pair) run(ctx context.Context, c *randomCase) (compared int, diff []str
 		if time.Now().Unix()/shortest != began {
 			return i, nil, ""
 		}
-		diff = slices.DeleteFunc(differences(peer, weir), ignoredToday)
+		diff = unexplained(differences(peer, weir), peer, weir)
 		if len(diff) == 0 {
 			continue
 		}
@@ -191,8 +200,23 @@ func (c *randomCase) report(at int, diff []string, peer, weir *answer) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "case %d, request %d: peer and Weir differ in\n  %s\n", c.number, at, strings.Join(diff, "\n  "))
 	fmt.Fprintf(&b, "peer: %s\nweir: %s\n%srequests:\n", peer, weir, ruleFile(c.domain, c.rules))
-	for i, req := range c.requests[:at+1] {
+	cut := *c
+	cut.requests = c.requests[:at+1]
+	return b.String() + cut.list()
+}
+
+// list shows the requests.
+func (c *randomCase) list() string {
+	var b strings.Builder
+	for i, req := range c.requests {
 		fmt.Fprintf(&b, "  %d: %s\n", i, line(req))
 	}
 	return b.String()
+}
+
+// failure is a case in which the two differ.
+type failure struct {
+	c      *randomCase
+	at     int // the request
+	report string
 }

@@ -11,13 +11,13 @@ import (
 )
 
 // randomRequest asks the rules of a domain: mostly what they name, sometimes what none of them does.
-func randomRequest(rng *rand.Rand, domain string, rules []*rule) *pb.RateLimitRequest {
+func randomRequest(rng *rand.Rand, domain string, rules []*rule, withLimits bool) *pb.RateLimitRequest {
 	req := &pb.RateLimitRequest{Domain: domain}
 	if chance(rng, 4) {
 		req.HitsAddend = pick(rng, []uint32{1, 2, 3, 8, 1000, 4_294_967_295})
 	}
 	for range 1 + rng.IntN(4) {
-		req.Descriptors = append(req.Descriptors, randomDescriptor(rng, rules))
+		req.Descriptors = append(req.Descriptors, randomDescriptor(rng, rules, withLimits))
 	}
 	if chance(rng, 8) {
 		req.Descriptors = append(req.Descriptors, req.GetDescriptors()[0]) // one counter twice
@@ -25,7 +25,7 @@ func randomRequest(rng *rand.Rand, domain string, rules []*rule) *pb.RateLimitRe
 	return req
 }
 
-func randomDescriptor(rng *rand.Rand, rules []*rule) *commonpb.RateLimitDescriptor {
+func randomDescriptor(rng *rand.Rand, rules []*rule, withLimit bool) *commonpb.RateLimitDescriptor {
 	d := &commonpb.RateLimitDescriptor{}
 	for len(rules) > 0 {
 		r := pick(rng, rules)
@@ -41,7 +41,7 @@ func randomDescriptor(rng *rand.Rand, rules []*rule) *commonpb.RateLimitDescript
 	if chance(rng, 5) {
 		d.HitsAddend = wrapperspb.UInt64(pick(rng, []uint64{0, 0, 1, 2, 5, 1000, 1_000_000_000}))
 	}
-	if chance(rng, 15) {
+	if withLimit && chance(rng, 6) {
 		d.Limit = &commonpb.RateLimitDescriptor_RateLimitOverride{
 			RequestsPerUnit: pick(rng, rates), Unit: typepb.RateLimitUnit(1 + rng.IntN(6)), //nolint:gosec // small
 		}

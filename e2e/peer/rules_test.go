@@ -26,7 +26,6 @@ var (
 	keys       = []string{"a", "b", "c"}
 	ruleValues = []string{"", "", "", "x", "y", "x1", "x*", "x1*", "*", "/p/*", "/p/q", "ü"}
 	askValues  = []string{"x", "y", "x1", "x12", "z", "/p/q", "/p/r", "/q", "", "ü", "*", "x*"}
-	flags      = []string{"shadow_mode", "quota_mode", "detailed_metric", "value_to_metric"}
 	rates      = []uint32{0, 1, 2, 3, 4, 5, 7, 10, 100, 1_000_000, 4_294_967_295}
 	limitNames = []string{"n1", "n2", "n3"}
 	units      = []string{"second", "minute", "hour", "day", "week", "month", "year", "HOUR", "Day"}
@@ -37,8 +36,9 @@ func chance(rng *rand.Rand, n int) bool { return rng.IntN(n) == 0 }
 
 func pick[T any](rng *rand.Rand, of []T) T { return of[rng.IntN(len(of))] }
 
-// randomRules returns the rules of a domain: up to four siblings on each of up to three levels.
-func randomRules(rng *rand.Rand, depth int) []*rule {
+// randomRules returns the rules of a domain: up to four siblings on each of up to three levels. Plain ones have neither
+// modes nor names nor shared counters: what a request's own limit takes from them is a known difference.
+func randomRules(rng *rand.Rand, depth int, plain bool) []*rule {
 	var rules []*rule
 	seen := map[string]bool{}
 	for range 1 + rng.IntN(4) {
@@ -49,28 +49,46 @@ func randomRules(rng *rand.Rand, depth int) []*rule {
 			seen[id] = true
 		}
 		if !chance(rng, 5) {
-			r.limit = randomLimit(rng)
+			r.limit = randomLimit(rng, plain)
 		}
-		for _, f := range flags {
-			if chance(rng, 8) {
-				r.flags = append(r.flags, f)
-			}
-		}
-		if strings.HasSuffix(r.value, "*") && chance(rng, 3) {
-			r.flags = append(r.flags, "share_threshold")
-		}
+		r.flags = randomFlags(rng, r, plain)
 		if depth > 1 && (r.limit == nil || chance(rng, 3)) {
-			r.children = randomRules(rng, depth-1)
+			r.children = randomRules(rng, depth-1, plain)
 		}
 		rules = append(rules, r)
 	}
 	return rules
 }
 
-func randomLimit(rng *rand.Rand) *limit {
+func randomFlags(rng *rand.Rand, r *rule, plain bool) []string {
+	var set []string
+	for _, f := range []string{"detailed_metric", "value_to_metric"} {
+		if chance(rng, 8) {
+			set = append(set, f)
+		}
+	}
+	if plain {
+		return set
+	}
+	switch rng.IntN(8) { // both together are a known difference
+	case 0:
+		set = append(set, "shadow_mode")
+	case 1:
+		set = append(set, "quota_mode")
+	}
+	if strings.HasSuffix(r.value, "*") && chance(rng, 3) {
+		set = append(set, "share_threshold")
+	}
+	return set
+}
+
+func randomLimit(rng *rand.Rand, plain bool) *limit {
 	l := &limit{requests: pick(rng, rates), unit: pick(rng, units)}
 	if chance(rng, 12) {
 		l.unlimited, l.unit = true, ""
+	}
+	if plain {
+		return l
 	}
 	if chance(rng, 3) {
 		l.name = pick(rng, limitNames)

@@ -2,6 +2,7 @@ package peer
 
 import (
 	"context"
+	"flag"
 	"maps"
 	"net"
 	"os"
@@ -18,11 +19,12 @@ import (
 	"github.com/weir-ratelimit/weir/internal/test/launch"
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
-	"github.com/weir-ratelimit/weir/internal/test/weirtest"
 )
 
 // patience is how long a service may take to start on a busy machine.
 const patience = time.Minute
+
+var weirFlag = flag.String("peer.weir", "", "")
 
 // env is an environment: variables and their values.
 type env map[string]string
@@ -40,6 +42,7 @@ type service struct {
 
 	name        string // "peer" or "weir"
 	http, debug string // host:port
+	conn        *grpc.ClientConn
 	client      pb.RateLimitServiceClient
 }
 
@@ -59,7 +62,7 @@ func startPair(t *testing.T, root string, settings env) *pair {
 func weirAsRatelimit(t *testing.T) string {
 	t.Helper()
 	link := filepath.Join(t.TempDir(), "ratelimit")
-	if err := os.Symlink(weirtest.Binary(t), link); err != nil {
+	if err := os.Symlink(*weirFlag, link); err != nil {
 		t.Fatal(err)
 	}
 	return link
@@ -82,7 +85,7 @@ func startService(t *testing.T, name, binary, root string, settings env) *servic
 	all["DEBUG_HOST"], all["DEBUG_PORT"] = split(t, s.debug)
 	all["GRPC_HOST"], all["GRPC_PORT"] = split(t, grpcAddr)
 
-	cmd := weirToday(t, name, binary, grpcAddr, s.http, all)
+	cmd := exec.Command(binary) //nolint:gosec // one of the two
 	for _, key := range slices.Sorted(maps.Keys(all)) {
 		cmd.Env = append(cmd.Env, key+"="+all[key])
 	}
@@ -94,23 +97,8 @@ func startService(t *testing.T, name, binary, root string, settings env) *servic
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
-	s.client = pb.NewRateLimitServiceClient(conn)
+	s.conn, s.client = conn, pb.NewRateLimitServiceClient(conn)
 	return s
-}
-
-func weirToday(t *testing.T, name, binary, grpcAddr, httpAddr string, all env) *exec.Cmd {
-	if name == "peer" {
-		return exec.Command(binary)
-	}
-	args := []string{"serve", "--rules", filepath.Join(all["RUNTIME_ROOT"], "ratelimit", "config"), "--store",
-		"redis://" + all["REDIS_URL"] + "/0", "--grpc-addr", grpcAddr, "--http-addr", httpAddr, "--store-timeout", "1s"}
-	if all["LIMIT_RESPONSE_HEADERS_ENABLED"] == "true" {
-		args = append(args, "--ratelimit-headers")
-	}
-	if all["RESPONSE_DYNAMIC_METADATA"] == "true" {
-		args = append(args, "--dynamic-metadata")
-	}
-	return exec.Command(weirtest.Binary(t), args...)
 }
 
 func split(t *testing.T, addr string) (host, port string) {

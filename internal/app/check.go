@@ -14,6 +14,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/metrics"
 	"github.com/weir-ratelimit/weir/internal/store"
 	"github.com/weir-ratelimit/weir/internal/topkeys"
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
 
 // The values of --rules that are no path.
@@ -86,9 +87,11 @@ func (o *StoreOptions) check(c *checker) {
 		c.check(storeName.MatchString(name), "--named-store", "a name has a-z, 0-9 and _, got %q", name)
 		c.store("--named-store "+name, o.NamedStores[name])
 	}
-	c.between("--store-timeout", o.StoreTimeout, time.Millisecond, 10*time.Second)
+	if o.StoreTimeout != 0 { // as long as the caller waits
+		c.between("--store-timeout", o.StoreTimeout, time.Millisecond, maxStoreTimeout)
+	}
 	c.count("--store-pool-size", o.StorePoolSize, 0, 10_000)
-	_, err := o.process()
+	_, err := descriptors.ParseOnStoreFailure(o.OnStoreFailure)
 	c.check(err == nil, "--on-store-failure", "must be allow, deny, local or error, got %q", o.OnStoreFailure)
 	c.count("--replicas", o.Replicas, 1, 100_000)
 	c.count("--memory-max-keys", o.MemoryMaxKeys, 1, 1_000_000_000)

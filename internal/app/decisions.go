@@ -31,6 +31,9 @@ func (a *App) openDecider(context.Context) (err error) {
 		MaxDelayed:     a.o.MaxHeld,
 		MaxEntries:     a.o.MaxEntries,
 		MaxCounters:    a.o.MaxCounters,
+		ChargeEach:     a.o.ChargeEach,
+		NoRetryAfter:   !a.o.RetryAfter,
+		Lenient:        a.o.LenientRules,
 	})
 	if err == nil {
 		a.metrics.Delayed.From(a.decider.Delayed)

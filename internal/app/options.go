@@ -200,10 +200,24 @@ func (o *ListenOptions) socketMode() (fs.FileMode, error) {
 	return fs.FileMode(n), err
 }
 
+// maxStoreTimeout is the longest wait for the store.
+const maxStoreTimeout = 10 * time.Second
+
+// storeTimeout is the longest wait for the store, whatever the caller's deadline.
+func (o *StoreOptions) storeTimeout() time.Duration {
+	if o.StoreTimeout == 0 {
+		return maxStoreTimeout
+	}
+	return o.StoreTimeout
+}
+
 // process is what rule files leave to the process.
-func (o *StoreOptions) process() (descriptors.Process, error) {
+func (o *Options) process() (descriptors.Process, error) {
 	onFailure, err := descriptors.ParseOnStoreFailure(o.OnStoreFailure)
-	return descriptors.Process{OnStoreFailure: onFailure, Replicas: o.Replicas}, err
+	return descriptors.Process{
+		OnStoreFailure: onFailure, Replicas: o.Replicas, ShadowMode: o.ShadowMode, QuotaMode: o.QuotaMode,
+		LookAtLimit: o.AllowLookAtLimit, Lenient: o.LenientRules,
+	}, err
 }
 
 // metrics is what is shown.

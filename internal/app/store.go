@@ -17,7 +17,8 @@ func (a *App) openRedis(context.Context) (err error) {
 		return nil
 	}
 	a.redis, err = store.Connect(store.RedisOptions{ //nolint:contextcheck // it does not connect yet
-		URL: a.o.Store, KeyPrefix: a.o.StoreKeyPrefix, Timeout: a.o.StoreTimeout, PoolSize: a.o.StorePoolSize,
+		URL: a.o.Store, KeyPrefix: a.o.StoreKeyPrefix, Timeout: a.o.storeTimeout(), PoolSize: a.o.StorePoolSize,
+		UntilDeadline: a.o.StoreTimeout == 0,
 	})
 	if err != nil {
 		return fmt.Errorf("--store: %w", err)
@@ -30,8 +31,9 @@ func (a *App) openRedis(context.Context) (err error) {
 func (a *App) openStore(ctx context.Context) error {
 	o, m := &a.o, a.metrics
 	s, err := store.Open(&store.Options{ //nolint:contextcheck // the store outlives ctx
-		Redis: a.redis, Named: o.NamedStores, KeyPrefix: o.StoreKeyPrefix, Timeout: o.StoreTimeout,
-		PoolSize: o.StorePoolSize, CachedDenials: o.KnownDenials, FailurePolicy: o.OnStoreFailure,
+		Redis: a.redis, Named: o.NamedStores, KeyPrefix: o.StoreKeyPrefix, Timeout: o.storeTimeout(),
+		UntilDeadline: o.StoreTimeout == 0,
+		PoolSize:      o.StorePoolSize, CachedDenials: o.KnownDenials, FailurePolicy: o.OnStoreFailure,
 		MaxKeys: o.MemoryMaxKeys, Requests: m.Requests, Log: o.Log,
 		Instrument: func(s limiter.Store, names []string) limiter.Store { return m.Timed(a.telemetry.Store(s), names...) },
 	})

@@ -36,6 +36,10 @@ const (
 // ErrNoRules is returned while no rules are loaded.
 var ErrNoRules = errors.New("no rules are loaded yet")
 
+// ErrUndecided is returned while the store does not answer, for a request with a limit whose on_store_failure is error:
+// the caller decides.
+var ErrUndecided = errors.New("the store did not answer, and on_store_failure is error")
+
 // InvalidError says which part of a request is wrong, and what to send instead.
 type InvalidError struct{ Msg string }
 
@@ -62,6 +66,13 @@ type Options struct {
 	Watchers []Watcher
 	// LimitHeaders are the response headers that show the nearest limit to a client. The zero value is none.
 	LimitHeaders LimitHeaders
+	// NoRetryAfter leaves the header Retry-After out of denials.
+	NoRetryAfter bool
+	// ChargeEach charges each limit of a request by itself, also when another one denies the request.
+	ChargeEach bool
+	// Lenient admits descriptors without entries and entries without a key: they match no rule. Without it, they are
+	// errors.
+	Lenient bool
 	// MaxDescriptors is the most descriptors of a request.
 	MaxDescriptors int
 	// MaxEntries is the most entries of a descriptor.
@@ -131,12 +142,13 @@ func New(o Options) (*Decider, error) {
 	return &Decider{o: o, places: places{most: int64(o.MaxDelayed)}, denier: denier}, nil
 }
 
-// Decide decides a request as a whole: either all of its limits are charged or none, as limiter.Decide has it.
+// Decide decides a request as a whole: either all of its limits are charged or none, as limiter.Decide has it; with
+// Options.ChargeEach each limit is charged by itself.
 // The verdict is valid until the request is Reset. The caller Waits for the verdict's Delay before it answers.
 //
 // While the store fails, each limit's on_store_failure decides in its place.
 //
-// Errors are an InvalidError, ErrNoRules, and ctx's own error once ctx is done.
+// Errors are an InvalidError, ErrNoRules, ErrUndecided, and ctx's own error once ctx is done.
 func (d *Decider) Decide(ctx context.Context, r *Request) (*Verdict, error) {
 	rules := d.o.Rules()
 	if rules == nil {
@@ -183,5 +195,8 @@ func (d *Decider) ask(ctx context.Context, v *Verdict) error {
 	}
 	d.o.Observer.StoreFailed(err)
 	d.applyFailurePolicy(ctx, v, err)
+	if v.isUndecided() {
+		return ErrUndecided
+	}
 	return nil
 }

@@ -29,6 +29,17 @@ func openOrClosed(l *descriptors.Limit, n int64) limiter.Decision {
 	return limiter.Decision{Allowed: true, Remaining: l.Policy.Capacity()}
 }
 
+// isUndecided reports whether the store failed a request that no limit denies and whose answer a limit leaves to the
+// caller. A limit in shadow mode, and what is given back, never do.
+func (v *Verdict) isUndecided() bool {
+	for i, l := range v.Limits {
+		if l.OnStoreFailure == descriptors.Fail && v.Hits[i].Mode != limiter.Shadow && v.Hits[i].N >= 0 {
+			return limiter.Admitted(v.Hits, v.Decisions)
+		}
+	}
+	return false
+}
+
 // decideLocally asks the limits with a local fallback, and with them those that fail closed: no share is charged for a
 // request that these deny. Should Local fail, their requests pass.
 func (d *Decider) decideLocally(ctx context.Context, v *Verdict) {

@@ -35,7 +35,8 @@ func (v *Verdict) Headers(yield func(Header) bool) {
 	if !v.Denied {
 		return
 	}
-	if wait := v.RetryAfter(); wait != limiter.Never && !number("Retry-After", CeilSeconds(wait)) {
+	wait := v.RetryAfter()
+	if wait != limiter.Never && !v.Request.o.NoRetryAfter && !number("Retry-After", CeilSeconds(wait)) {
 		return
 	}
 	if response := v.Response(); response != nil {

@@ -36,7 +36,7 @@ func (v *Verdict) applyCosts() {
 		switch {
 		case cost > p.Largest():
 			d.Allowed, d.RetryAfter = false, limiter.Never
-		case cost > 1 && d.Remaining < cost && !p.PaysLater():
+		case (cost > 1 || p.LooksAtLimit() && cost > 0) && d.Remaining < cost && !p.PaysLater():
 			d.Allowed, d.RetryAfter = false, d.ResetAfter
 		}
 	}

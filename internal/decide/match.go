@@ -75,7 +75,7 @@ func (v *Verdict) isReplaced(name string) bool {
 
 // makeHits makes a hit of each limit that is not replaced. The keys of all hits are one allocation.
 func (v *Verdict) makeHits() error {
-	most := v.Request.o.MaxCounters
+	o := v.Request.o
 	for i := range v.Statuses {
 		d, st := &v.Request.Descriptors[i], &v.Statuses[i]
 		st.first = len(v.Hits)
@@ -83,15 +83,16 @@ func (v *Verdict) makeHits() error {
 			if v.isReplaced(l.Name) {
 				continue
 			}
-			if len(v.Hits) == most {
+			if len(v.Hits) == o.MaxCounters {
 				return invalid("descriptors: their rules have more than %d limits together; "+
-					"give these rules fewer limits, send fewer descriptors, or raise --max-counters", most)
+					"give these rules fewer limits, send fewer descriptors, or raise --max-counters", o.MaxCounters)
 			}
 			v.keys = l.AppendKey(v.keys, d.Entries)
 			v.ends = append(v.ends, len(v.keys))
 			v.Limits = append(v.Limits, l)
 			v.Hits = append(v.Hits, limiter.Hit{
-				Policy: l.Policy, N: d.Cost, Look: d.Cost == 0, Mode: l.Rule.Mode, Group: i, Route: l.Route(),
+				Policy: l.Policy, N: d.Cost, Look: d.Cost == 0, ByItself: o.ChargeEach, Mode: l.Rule.Mode, Group: i,
+				Route: l.Route(),
 			})
 		}
 		st.last = len(v.Hits)

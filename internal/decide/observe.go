@@ -93,7 +93,7 @@ func (v *Verdict) Outcome(i int) Outcome {
 	switch {
 	case v.Failed():
 		return failureOutcome(v.Limits[i].Local != nil, fits)
-	case fits && v.Denied && h.N > 0 && h.Mode != limiter.Shadow:
+	case fits && v.Denied && h.N > 0 && h.Mode != limiter.Shadow && !h.ByItself:
 		return Uncharged
 	case fits:
 		return Allowed

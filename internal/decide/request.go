@@ -99,6 +99,8 @@ func (r *Request) check() error {
 func (r *Request) checkEntries(i int) error {
 	d, most := &r.Descriptors[i], r.o.MaxEntryBytes
 	switch {
+	case d.added == 0 && r.o.Lenient:
+		return nil
 	case d.added == 0:
 		return invalid("descriptors[%d].entries: must not be empty; send at least one key and value", i)
 	case d.added > r.o.MaxEntries:
@@ -106,7 +108,7 @@ func (r *Request) checkEntries(i int) error {
 	}
 	for j, e := range d.Entries {
 		switch {
-		case e.Key == "":
+		case e.Key == "" && !r.o.Lenient:
 			return invalid("descriptors[%d].entries[%d].key: must not be empty", i, j)
 		case len(e.Key) > most:
 			return invalid("descriptors[%d].entries[%d].key: must be at most %d bytes, got %d", i, j, most, len(e.Key))

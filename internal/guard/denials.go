@@ -29,7 +29,8 @@ const (
 //
 // It answers requests whose hits are all cached as denied, of limits whose denials end at a known time (cacheable).
 // They are not charged: what charge_denied: full, a fixed window's default, would add to a window that is full
-// anyway is not added.
+// anyway is not added. A hit that is charged by itself (limiter.Hit.ByItself) is promised that charge: it goes to the
+// store.
 type Denials struct {
 	store limiter.Store
 	now   func() int64 // microseconds
@@ -140,7 +141,7 @@ func (d *Denials) Take(ctx context.Context, hits []limiter.Hit, out []limiter.De
 // it says, counted from now.
 func newDenial(h *limiter.Hit, out *limiter.Decision, now int64, era, forgets uint64) *denial {
 	cached := &denial{
-		key: strings.Clone(h.Key), policy: h.Policy, store: storeName(h), need: max(h.N, 1), remaining: out.Remaining,
+		key: strings.Clone(h.Key), policy: h.Policy, store: storeName(h), need: need(h), remaining: out.Remaining,
 		never:  out.RetryAfter == limiter.Never,
 		ends:   now + out.RetryAfter.Microseconds(),
 		resets: now + out.ResetAfter.Microseconds(),
@@ -154,7 +155,8 @@ func newDenial(h *limiter.Hit, out *limiter.Decision, now int64, era, forgets ui
 func (d *Denials) answer(now int64, era uint64, hits []limiter.Hit, out []limiter.Decision) bool {
 	for i := range hits {
 		h := &hits[i]
-		if h.Mode != limiter.Enforce || h.N < 0 || !isOnlyHitOfKey(hits, i) {
+		owes := h.ByItself && h.N > 0 && h.Policy.ChargeDenied() != limiter.ChargeNone // and pays when it is denied
+		if h.Mode != limiter.Enforce || h.N < 0 || owes || !isOnlyHitOfKey(hits, i) {
 			return false
 		}
 		cached := d.find(h, now, era)
@@ -176,6 +178,14 @@ func (d *Denials) answer(now int64, era uint64, hits []limiter.Hit, out []limite
 
 // mostHits bounds what looking for others of the same key costs: larger requests are always asked of the store.
 const mostHits = 64
+
+// need is the cost that must fit for the hit to fit: a look at most limits needs what one hit needs.
+func need(h *limiter.Hit) int64 {
+	if h.Policy.LooksAtLimit() {
+		return h.N
+	}
+	return max(h.N, 1)
+}
 
 // isOnlyHitOfKey reports whether no other hit has the key of hits[i]: together they would cost more.
 func isOnlyHitOfKey(hits []limiter.Hit, i int) bool {
@@ -204,7 +214,7 @@ func (d *Denials) find(h *limiter.Hit, now int64, era uint64) *denial {
 	forgets := s.forgets.Load()
 	for i := range s.ways {
 		cached := s.ways[i].Load()
-		if !cached.isValid(now, era, forgets) || cached.need != max(h.N, 1) || cached.key != h.Key {
+		if !cached.isValid(now, era, forgets) || cached.need != need(h) || cached.key != h.Key {
 			continue
 		}
 		if cached.store == storeName(h) && !usesRedisCell(h) &&

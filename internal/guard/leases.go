@@ -134,6 +134,9 @@ func (l *Leases) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Dec
 		}
 		return l.takeOne(ctx, hits, out)
 	}
+	if limiter.ByItself(hits) { // what is charged is charged there and then
+		return l.store.Take(ctx, hits, out)
+	}
 	for i := range hits {
 		if leasable(&hits[i]) {
 			return l.takeSeveral(ctx, hits, out)

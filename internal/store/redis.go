@@ -32,6 +32,7 @@ type Redis struct {
 	server    string // for logs: without user and password
 	keyPrefix string
 	timeout   time.Duration
+	follows   bool // RedisOptions.UntilDeadline
 
 	subscription subscription
 }
@@ -44,6 +45,8 @@ type RedisOptions struct {
 	KeyPrefix string
 	// Timeout bounds each round trip. 0 is redisstore.DefaultTimeout.
 	Timeout time.Duration
+	// UntilDeadline is redisstore.Options.UntilDeadline.
+	UntilDeadline bool
 	// MinTimeout is the least that Timeout is, whatever the URL says: for a client that decides no requests.
 	MinTimeout time.Duration
 	// PoolSize is the most connections kept at once; with a cluster, to each node. 0 is 10 per CPU, and 5 with a cluster.
@@ -78,7 +81,7 @@ func Connect(o RedisOptions) (*Redis, error) {
 	}
 	o.Timeout = max(o.Timeout, o.MinTimeout)
 	silence()
-	r := &Redis{server: Redact(o.URL), keyPrefix: o.KeyPrefix, timeout: o.Timeout}
+	r := &Redis{server: Redact(o.URL), keyPrefix: o.KeyPrefix, timeout: o.Timeout, follows: o.UntilDeadline}
 	r.Client, err = a.client(&o)
 	return r, err
 }
@@ -109,7 +112,7 @@ func (r *Redis) Prefix() string { return r.keyPrefix + redisstore.FormatVersion 
 
 // Counters returns the store of counters on these connections. Name, Now and OnRestart of the options are used.
 func (r *Redis) Counters(o redisstore.Options) (*redisstore.Store, error) {
-	o.Server, o.KeyPrefix, o.Timeout = r.server, r.keyPrefix, r.timeout
+	o.Server, o.KeyPrefix, o.Timeout, o.UntilDeadline = r.server, r.keyPrefix, r.timeout, r.follows
 	return redisstore.New(r.Client, o)
 }
 

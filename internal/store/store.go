@@ -1,5 +1,6 @@
 // Package store opens the store that a process counts in: its own memory, or Redis by URL, with cached denials, leases
-// and a circuit breaker in front of it. It logs outages and keeps the counters of the local fallback. It knows no rules.
+// and a circuit breaker in front of it. It logs outages and keeps the counters of the local fallback, and has the
+// documents that processes share in Redis. It knows no rules.
 package store
 
 import (
@@ -25,10 +26,11 @@ type Options struct {
 	Redis *Redis
 	// Named are the URLs of further Redis servers, by the names that limits give them.
 	Named map[string]string
-	// KeyPrefix, Timeout and PoolSize are RedisOptions of the named ones.
-	KeyPrefix string
-	Timeout   time.Duration
-	PoolSize  int
+	// KeyPrefix, Timeout, UntilDeadline and PoolSize are RedisOptions of the named ones.
+	KeyPrefix     string
+	Timeout       time.Duration
+	UntilDeadline bool
+	PoolSize      int
 	// CachedDenials answers a cost that Redis has denied without asking again until it may pass.
 	CachedDenials bool
 	// FailurePolicy is the on_store_failure of limits that have none, for the log.
@@ -152,7 +154,9 @@ func (s *Store) openRedis(o *Options) error {
 	}
 	named := map[string]*redisstore.Store{}
 	for name, url := range o.Named {
-		r, err := Connect(RedisOptions{URL: url, KeyPrefix: o.KeyPrefix, Timeout: o.Timeout, PoolSize: o.PoolSize})
+		r, err := Connect(RedisOptions{
+			URL: url, KeyPrefix: o.KeyPrefix, Timeout: o.Timeout, UntilDeadline: o.UntilDeadline, PoolSize: o.PoolSize,
+		})
 		if err != nil {
 			return err
 		}

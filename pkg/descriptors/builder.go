@@ -108,6 +108,19 @@ func (c *Builder) Errorf(at Position, format string, args ...any) {
 	c.found.add("", at, format, args...)
 }
 
+// Tolerate reports what envoyproxy/ratelimit tolerates: a problem, or, for a Process that is Lenient, a warning that says
+// what holds until it is mended. It is for readers of rules.
+func (c *Builder) Tolerate(at Position, holds, format string, args ...any) {
+	if !c.process.Lenient {
+		c.found.add("", at, format, args...)
+		return
+	}
+	c.warnings.add(WarnTolerated, at, format+"; until then "+holds, args...)
+}
+
+// Lenient is Process.Lenient.
+func (c *Builder) Lenient() bool { return c.process.Lenient }
+
 // Warnf reports what is not wrong, but may not do what was meant. The code is one of the Warn words.
 func (c *Builder) Warnf(code string, at Position, format string, args ...any) {
 	c.warnings.add(code, at, format, args...)
@@ -141,7 +154,7 @@ func (c *Builder) domain(name string) *domain {
 	d := c.domains[name]
 	if d == nil {
 		d = &domain{Domain: &Domain{name: name}, named: map[string]bool{}, starts: map[counter]string{}}
-		d.own = &Rule{Domain: name, Path: "(limit of the request)", process: c.process}
+		d.own = &Rule{Domain: name, Path: "(limit of the request)", process: c.process, Mode: c.process.mode(false, false)}
 		var err error
 		if d.long, err = newLongRule(name, c.process); err != nil {
 			c.Errorf(Position{File: name}, "%s", err)

@@ -12,7 +12,8 @@ func (c *Builder) checkDescriptor(d *Descriptor) {
 	case d.Key == "" && !d.Invalid:
 		c.Errorf(d.At, "the key is empty; write the name of a descriptor entry that Envoy sends")
 	case strings.Contains(d.Key, "*") && !d.Lenient:
-		c.Errorf(d.At, "key %s contains *, which stands for any characters only in value; write the whole key", d.Key)
+		c.Tolerate(d.At, "only an entry with this very key matches",
+			"key %s contains *, which stands for any characters only in value; write the whole key", d.Key)
 	}
 	if d.RateLimit != nil && d.RateLimits != nil {
 		c.Errorf(d.At, "rate_limit and rate_limits are both given; move the one into the other")
@@ -20,7 +21,7 @@ func (c *Builder) checkDescriptor(d *Descriptor) {
 	switch form := d.Match.Form; {
 	case form == "":
 		if d.ShareThreshold && !strings.Contains(d.Value, "*") {
-			c.Errorf(d.ShareAt,
+			c.Tolerate(d.ShareAt, "it means nothing",
 				"share_threshold goes with a value that contains *, or with values, values_file, cidr or regex, whose "+
 					"requests then share one counter; remove it, or write one of these")
 		}

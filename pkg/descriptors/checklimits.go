@@ -74,6 +74,7 @@ func (c *Builder) checkLimit(from *RateLimit) checked {
 	if l.params.Algorithm == 0 && !l.has("algorithm") {
 		l.params.Algorithm = limiter.FixedWindow
 	}
+	l.params.LookAtLimit = c.process.LookAtLimit
 	hasRate := c.checkRate(&l) && c.checkCalendar(&l)
 	if foreign := c.checkParameters(&l); foreign || !hasRate || l.wrong {
 		return l
@@ -110,7 +111,7 @@ func (c *Builder) checkUnlimited(l *checked) {
 	all := strings.Join(others, ", ")
 	switch {
 	case at.File != "":
-		c.Errorf(at, message, all, all)
+		c.Tolerate(at, "nothing is limited", message, all, all)
 	case len(others) > 0:
 		c.Warnf(WarnUnlimited, l.at("requests_per_unit"), message, all, all)
 	}

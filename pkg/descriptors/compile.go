@@ -24,6 +24,11 @@ func (c *Builder) descriptor(to parent, d *Descriptor) (enforced levels) {
 		c.checkLimits(d)
 		return 0
 	}
+	if c.process.Lenient {
+		if first, by := to.find(d); first != nil {
+			return c.merge(to, first, by, d)
+		}
+	}
 	n := c.memory.nodes.next()
 	n.rule = c.rule(to, d)
 	p := c.insert(to, d, n)
@@ -56,12 +61,7 @@ func (c *Builder) rule(to parent, d *Descriptor) *Rule {
 		levels:         to.levelsTo(d),
 		process:        c.process,
 	}
-	switch {
-	case d.ShadowMode: // as in envoyproxy/ratelimit, where a shadow rule's answer is OK before quotas are counted
-		r.Mode = limiter.Shadow
-	case d.QuotaMode:
-		r.Mode = limiter.Quota
-	}
+	r.Mode = c.process.mode(d.ShadowMode, d.QuotaMode)
 	c.addLimits(to.domain, r, d)
 	to.domain.rules = append(to.domain.rules, r)
 	return r

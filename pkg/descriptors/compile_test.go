@@ -95,10 +95,10 @@ func TestEmptyFileIsRefused(t *testing.T) {
 
 func TestDeepNesting(t *testing.T) {
 	flow := "domain: d\ndescriptors: " + strings.Repeat("[", 9000) + strings.Repeat("]", 9000)
-	deep := "domain: d\ndescriptors:" + strings.Repeat(" [{key: a, descriptors:", 150) + " []" + strings.Repeat("}]", 150)
+	deep := "domain: d\ndescriptors:" + strings.Repeat(" [{key: a, descriptors:", 300) + " []" + strings.Repeat("}]", 300)
 	for _, tt := range []struct{ rules, want string }{
 		{flow, "rules.yaml:2:15: a descriptor must be fields with values (name: value), got a list"},
-		{deep, "nested more than 200 levels deep"},
+		{deep, "nested more than 500 levels deep"},
 	} {
 		_, err := rulefile.Compile([]rulefile.File{{Name: "rules.yaml", Data: []byte(tt.rules)}})
 		if err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "\n") {

@@ -104,18 +104,19 @@ const (
 	Allow OnStoreFailure = iota // let requests pass
 	Deny                        // let none pass
 	Local                       // count this process's share of the limit in its memory
+	Fail                        // answer with an error, so that the caller decides
 )
 
-var onStoreFailureNames = [...]string{Allow: "allow", Deny: "deny", Local: "local"}
+var onStoreFailureNames = [...]string{Allow: "allow", Deny: "deny", Local: "local", Fail: "error"}
 
 // ParseOnStoreFailure reads the value's name in a rule file. The error says which there are.
 func ParseOnStoreFailure(name string) (OnStoreFailure, error) {
-	for _, o := range []OnStoreFailure{Allow, Deny, Local} {
+	for _, o := range []OnStoreFailure{Allow, Deny, Local, Fail} {
 		if o.String() == name {
 			return o, nil
 		}
 	}
-	return Allow, fmt.Errorf("%q is not known: use allow, deny or local", name)
+	return Allow, fmt.Errorf("%q is not known: use allow, deny, local or error", name)
 }
 
 // Process is what a rule file leaves to the process that reads it.
@@ -124,9 +125,28 @@ type Process struct {
 	OnStoreFailure OnStoreFailure
 	// Replicas is how many processes share the limits, for Local. 0 is 1.
 	Replicas int
+	// ShadowMode and QuotaMode put every rule into that mode.
+	ShadowMode, QuotaMode bool
+	// LookAtLimit is limiter.Params.LookAtLimit of every limit.
+	LookAtLimit bool
+	// Lenient makes findings of what envoyproxy/ratelimit tolerates, where Weir's own way are errors: see Builder.Tolerate.
+	Lenient bool
 	// Rest, if not nil, is called between small steps of work, of less than 0.01 ms each (but for the longest texts), so
 	// that a process that serves requests meanwhile can pause.
 	Rest func()
+}
+
+// mode is that of a rule with these flags. A shadow rule's answer is OK before quotas are counted, as in
+// envoyproxy/ratelimit.
+func (p *Process) mode(shadow, quota bool) limiter.Mode {
+	switch {
+	case shadow || p.ShadowMode:
+		return limiter.Shadow
+	case quota || p.QuotaMode:
+		return limiter.Quota
+	default:
+		return limiter.Enforce
+	}
 }
 
 func (p *Process) rest() {

@@ -33,7 +33,7 @@ func (c *Builder) finishBranch(b *Branch) {
 		case first.text == p.text:
 			c.alreadyThere(b.positions[i].descriptor, first.to)
 		default:
-			c.Errorf(b.positions[i].value,
+			c.Tolerate(b.positions[i].value, "no request reaches it",
 				"value %s is never reached: %s at %s matches everything that it matches; move it up, before that one",
 				p.text, first.text, first.to.rule.Source)
 		}

@@ -21,7 +21,7 @@ func newLongRule(domain string, process *Process) (*Rule, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", tooLongPath, err)
 	}
-	r := &Rule{Domain: domain, Path: tooLongPath, process: process, tooLong: true}
+	r := &Rule{Domain: domain, Path: tooLongPath, process: process, tooLong: true, Mode: process.mode(false, false)}
 	l := &Limit{
 		ID: -1, Policy: policy, Unit: Minute, UnitMultiplier: 1, OnStoreFailure: Deny, Rule: r, params: &params,
 		keyStart: counter{algorithm: params.Algorithm}.keyStart(domain) + tooLongKey,

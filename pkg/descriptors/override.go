@@ -22,7 +22,7 @@ func (r *Rule) Override(requestsPerUnit uint32, window time.Duration) (*Limit, e
 	}
 	l := &Limit{
 		ID: -1, Replaces: r.Replaces, OnStoreFailure: r.process.OnStoreFailure,
-		params: &limiter.Params{Algorithm: limiter.FixedWindow},
+		params: &limiter.Params{Algorithm: limiter.FixedWindow, LookAtLimit: r.process.LookAtLimit},
 	}
 	if len(r.Limits) > 0 {
 		*l = *r.Limits[0]

@@ -15,7 +15,7 @@ func (c *Builder) checkReplaces(d *domain) {
 		switch {
 		case !d.named[r.of.Text] && c.incomplete:
 		case !d.named[r.of.Text]:
-			c.Errorf(r.of.At,
+			c.Tolerate(r.of.At, "it replaces nothing",
 				"replaces %s, but no limit of domain %s has that name; %s", r.of.Text, d.name, nameHint(r.of.Text, known))
 		case r.by != "" && r.by != r.of.Text: // itself: the reader reports it
 			search.edges[r.by] = append(search.edges[r.by], r.of)
@@ -65,7 +65,7 @@ func (s *cycles) from(name string) {
 	for _, to := range s.edges[name] {
 		if s.state[to.Text] == open {
 			cycle := append(slices.Clone(s.path[slices.Index(s.path, to.Text):]), to.Text)
-			s.Errorf(to.At,
+			s.Tolerate(to.At, "a request that matches all of them has none of them",
 				"replaces goes in a circle, so that none of these limits would be left: %s; remove one of them from replaces",
 				strings.Join(cycle, " replaces "))
 		}

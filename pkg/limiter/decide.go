@@ -111,6 +111,9 @@ func scatteredQuotasDeny(hits []Hit, out []Decision) bool {
 // the hits that denied. In both cases a Shadow hit is charged by itself, and a negative hit gives back, since what it
 // returns has ended whatever becomes of this request.
 //
+// With ByItself none of that holds: each hit is charged as if it were the request's only one, and a Quota hit that does
+// not fit is charged as in an admitted request.
+//
 // It takes time in proportion to the hits. redisstore's frame.lua is this function again.
 func Decide(now int64, hits []Hit, slots []Slot, out []Decision) bool {
 	return DecideAt(Clocks{now, now}, hits, slots, out)
@@ -139,6 +142,10 @@ func DecideAt(now Clocks, hits []Hit, slots []Slot, out []Decision) bool {
 	if len(hits) > 0 && slots[0].first == 0 {
 		Link(hits, slots)
 	}
+	if ByItself(hits) {
+		chargeEach(&now, hits, slots, out)
+		return Admitted(hits, out)
+	}
 	for i := range hits {
 		slots[slots[i].First()].step(&hits[i], &now, TryCharge(&hits[i]), &out[i])
 	}
@@ -154,6 +161,23 @@ func DecideAt(now Clocks, hits []Hit, slots []Slot, out []Decision) bool {
 	}
 	chargeDenied(&now, hits, slots, out)
 	return false
+}
+
+// chargeEach decides and charges each hit by itself.
+func chargeEach(now *Clocks, hits []Hit, slots []Slot, out []Decision) {
+	for i := range hits {
+		slot := &slots[slots[i].First()]
+		if hits[i].Mode != Quota {
+			slot.step(&hits[i], now, takeOrPenalty, &out[i])
+			continue
+		}
+		slot.step(&hits[i], now, takeIfFits, &out[i])
+		if !out[i].Allowed {
+			var d Decision
+			slot.step(&hits[i], now, spend, &d)
+			TellSpent(&out[i], &d)
+		}
+	}
 }
 
 // chargeDenied is Decide's second pass over a request that is denied as a whole: it starts again from the

@@ -11,9 +11,13 @@ const FixedWindow Algorithm = 1
 type fixedWindow struct {
 	terms
 
-	align    Align
-	calendar *calendar // with AlignCalendar
+	align       Align
+	calendar    *calendar // with AlignCalendar
+	lookAtLimit bool
 }
+
+// argLookAtLimit is added to the argument align: looks fit at the limit, too.
+const argLookAtLimit = 16
 
 func newFixedWindow(in *Params) (algorithm, error) {
 	switch {
@@ -24,7 +28,7 @@ func newFixedWindow(in *Params) (algorithm, error) {
 		return nil, paramError("time_zone", "goes with windows of the calendar only; "+
 			"align to the calendar, or leave the time zone out")
 	}
-	f := &fixedWindow{terms: in.terms(), align: in.Align}
+	f := &fixedWindow{terms: in.terms(), align: in.Align, lookAtLimit: in.LookAtLimit}
 	if in.Align == AlignCalendar {
 		f.calendar = newCalendar(in.Window, in.TimeZone)
 		in.TimeZone = f.calendar.zone
@@ -40,7 +44,9 @@ func (f *fixedWindow) traits() traits {
 	}
 }
 
-func (f *fixedWindow) args() []int64 { return []int64{f.limit, f.window, int64(f.align)} }
+func (f *fixedWindow) args() []int64 {
+	return []int64{f.limit, f.window, int64(f.align) + argLookAtLimit*fromBool(f.lookAtLimit)}
+}
 
 // step returns a Decision whose ResetAfter is always the window's end, also where nothing was counted in it and for a
 // limit of 0: envoyproxy/ratelimit answers so. With AlignFirstHit, a window that no hit has begun is as long as the
@@ -50,14 +56,18 @@ func (f *fixedWindow) step(s State, now, n int64, c charge) (next State, o outco
 	left := max(0, f.limit-count)
 	end := micros(ends - now)
 
-	if f.limit == 0 {
+	needs := max(n, 1)
+	if f.limit == 0 && !f.lookAtLimit {
 		c = look
 	}
 	ok, take := f.fits(left, n, c)
+	if f.lookAtLimit && n == 0 {
+		ok, needs = count <= f.limit, 0
+	}
 	o.reset = end
 	if !ok {
 		o.delay = Never
-		if max(n, 1) <= f.limit {
+		if needs <= f.limit {
 			o.delay = end
 		}
 	}

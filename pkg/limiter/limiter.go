@@ -60,6 +60,9 @@ type Hit struct {
 	N int64
 	// Look only looks, with N 0: the hit writes nothing, and fits if at least one more hit would.
 	Look bool
+	// ByItself charges each hit of the request by itself, also when another one denies the request. One hit that has it
+	// is enough.
+	ByItself bool
 	// Mode says what the hit's not fitting means for the request.
 	Mode Mode
 	// Group is equal for the hits of one descriptor. It matters for those of Mode Quota: a descriptor with several limits

@@ -58,6 +58,9 @@ type Params struct {
 	Oldest Oldest
 	// Align is of FixedWindow. AlignCalendar goes with the windows that OnCalendar accepts.
 	Align Align
+	// LookAtLimit is of FixedWindow; the others do not read it. A hit that only looks fits while no more than Limit is
+	// counted, and not only while one more hit would, and a Limit of 0 counts, too.
+	LookAtLimit bool
 	// TimeZone is whose calendar AlignCalendar follows. nil is UTC.
 	TimeZone *time.Location
 	// MaxLogEntries is the largest Limit that SlidingLog and Concurrency accept. 0 is MaxLogEntries, the constant.

@@ -84,6 +84,11 @@ func (p *Policy) MaxWait() time.Duration { return p.traits.maxWait }
 // OnWallClock reports whether the windows begin where the clocks on the wall say so: FixedWindow but for AlignFirstHit.
 func (p *Policy) OnWallClock() bool { return p.traits.onWall }
 
+// LooksAtLimit reports whether a hit that only looks may fit where a hit of cost 1 does not.
+func (p *Policy) LooksAtLimit() bool {
+	return p.params.LookAtLimit && p.params.Algorithm == FixedWindow
+}
+
 // CountsInWindows reports whether the limit counts in windows that end as a whole, so that State.A is when one began.
 func (p *Policy) CountsInWindows() bool { return algorithms[p.params.Algorithm].is&inWindows != 0 }
 

@@ -17,6 +17,17 @@ const (
 	ChargeSpend     = spend // what is left, up to its cost, or all of its cost if ChargeDenied is ChargeFull
 )
 
+// ByItself reports whether each hit of the request is charged by itself (Hit.ByItself). Such a request needs one step
+// only, wherever its hits lie: nothing depends on what the others are answered.
+func ByItself(hits []Hit) bool {
+	for i := range hits {
+		if hits[i].ByItself {
+			return true
+		}
+	}
+	return false
+}
+
 // TryCharge is what the hit is charged before it is known whether its request is admitted.
 func TryCharge(h *Hit) Charge {
 	if h.Mode == Shadow {

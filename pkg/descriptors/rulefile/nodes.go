@@ -12,7 +12,7 @@ import (
 
 // Bounds that keep a small file from becoming a large tree.
 const (
-	maxDepth       = 200       // mappings and lists inside one another
+	maxDepth       = 500       // mappings and lists inside one another
 	maxAliasVisits = 1_000_000 // nodes of one file that are read through aliases
 )
 
@@ -71,8 +71,11 @@ func (r *reader) fields(n *yaml.Node, seen *names, each func(key, value *yaml.No
 		case key.Tag == "!!merge":
 			merges = append(merges, value)
 		case first >= own:
-			r.Errorf(r.at(key),
+			r.Tolerate(r.at(key), "the last one holds",
 				"%s is already given at %s; remove one of the two", descriptors.Shown(key.Value), r.at(seen.keys[first]))
+			if r.Lenient() {
+				each(key, value)
+			}
 		case first < 0:
 			seen.add(key)
 			each(key, value)

@@ -20,8 +20,9 @@ const maxNumber = math.MaxUint32
 type rateLimit struct {
 	descriptors.RateLimit
 
-	leased          bool // consistency
-	waitsForNothing bool // max_wait: 0s
+	leased          bool   // consistency
+	waitsForNothing bool   // max_wait: 0s
+	badUnit         func() // reports a unit that there is not; nil: it is none
 }
 
 func (r *reader) rateLimitSchema() *schema[rateLimit] {
@@ -62,7 +63,7 @@ func (r *reader) rateLimitSchema() *schema[rateLimit] {
 	field("unlimited", func(n *yaml.Node, l *rateLimit) { l.Unlimited = r.boolean(n) })
 	field("algorithm", func(n *yaml.Node, l *rateLimit) { l.Params.Algorithm = readName(r, n, parseAlgorithm) })
 	number("requests_per_unit", 0, maxNumber, func(l *rateLimit) *int64 { return &l.Params.Limit })
-	field("unit", func(n *yaml.Node, l *rateLimit) { l.Unit = readName(r, n, parseUnit) })
+	field("unit", func(n *yaml.Node, l *rateLimit) { r.readUnit(n, l) })
 	number("unit_multiplier", 1, maxNumber, func(l *rateLimit) *int64 { return &l.UnitMultiplier })
 	field("window", func(n *yaml.Node, l *rateLimit) { l.Params.Window = readName(r, n, parseDuration) })
 	number("burst", 1, maxNumber, func(l *rateLimit) *int64 { return &l.Params.Burst })
@@ -138,10 +139,35 @@ func (r *reader) readRateLimit(n *yaml.Node) *descriptors.RateLimit {
 	if !isMapping {
 		return nil
 	}
+	if l.badUnit != nil {
+		l.badUnit()
+	}
 	if !l.Unlimited {
 		r.finish(l)
 	}
 	return &l.RateLimit
+}
+
+// readUnit reads the unit. One that there is not is a problem, but beside unlimited, where it means nothing, only for a
+// process that is not lenient.
+func (r *reader) readUnit(n *yaml.Node, l *rateLimit) {
+	if !r.Lenient() {
+		l.Unit = readName(r, n, parseUnit)
+		return
+	}
+	name := r.text(n)
+	unit, err := parseUnit(name)
+	if l.Unit = unit; err == nil {
+		return
+	}
+	l.badUnit = func() {
+		if l.Unlimited {
+			r.Tolerate(r.at(n), "nothing is limited", "unit: %s", err)
+			return
+		}
+		l.Invalid = true
+		r.Errorf(r.at(n), "unit: %s", err)
+	}
 }
 
 // finish completes what depends on several fields.

@@ -129,7 +129,7 @@ func (r *reader) document(root *yaml.Node) {
 		if at.File == "" {
 			at = r.at(root)
 		}
-		r.Errorf(at,
+		r.Tolerate(at, "nothing of it is limited",
 			"domain %s has no rules here, so that nothing would be limited; write descriptors: with at least one rule "+
 				"(- key: none limits nothing), or remove this part of the file", descriptors.Shown(d.domain))
 	}

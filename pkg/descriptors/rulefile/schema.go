@@ -64,6 +64,9 @@ func readFields[T any](r *reader, n *yaml.Node, s *schema[T], into *T) bool {
 			if s.extra != nil {
 				s.extra(key.Value, value, into)
 			}
+		case r.Lenient() && peerFields[key.Value]:
+			r.Tolerate(r.at(key), "it means nothing",
+				"%s is not a field of %s; %s", key.Value, s.what, r.hint(key.Value, "", s.names))
 		case r.OnlyCounts(r.file.Name):
 			given = true
 			r.Errorf(r.at(key), "") // it is only counted, and needs no hint
@@ -81,6 +84,13 @@ func readFields[T any](r *reader, n *yaml.Node, s *schema[T], into *T) bool {
 		r.Errorf(r.at(n), "%s is missing; write %s: %s", s.must, s.must, s.about)
 	}
 	return isMapping
+}
+
+// peerFields are the fields of envoyproxy/ratelimit's rule files, which it ignores at a level where they do not belong.
+var peerFields = map[string]bool{
+	"domain": true, "descriptors": true, "key": true, "value": true, "rate_limit": true, "unit": true,
+	"requests_per_unit": true, "unlimited": true, "name": true, "replaces": true, "shadow_mode": true, "quota_mode": true,
+	"detailed_metric": true, "value_to_metric": true, "share_threshold": true, "metadata": true,
 }
 
 // meantBy is the field that an unknown one seems to stand for, empty if there is none.

@@ -23,6 +23,7 @@ func Run(t *testing.T, fresh Fresh) {
 		{"no hits", noHits},
 		{"hits that nobody can decide", invalidHits},
 		{"peeks write nothing", peeks},
+		{"looks at the limit", looksAtLimit},
 		{"refunds stop at empty", refunds},
 		{"charge_denied", chargeDenied},
 		{"all or none", allOrNone},
@@ -37,6 +38,8 @@ func Run(t *testing.T, fresh Fresh) {
 		{"quota that a large cost exhausts", quotaExhausted},
 		{"quota of an algorithm that owes nothing", quotaSpends},
 		{"quota groups that do not stand side by side", quotaScattered},
+		{"each hit by itself", eachByItself},
+		{"each quota by itself", eachQuotaByItself},
 		{"ban", ban},
 		{"reset of a fixed window", windowEnds},
 		{"cost above capacity", costAboveCapacity},
@@ -140,7 +143,10 @@ func (f *fixture) remaining(key string, p *limiter.Policy, want int64) {
 func describe(hits []limiter.Hit) string {
 	parts := make([]string, len(hits))
 	for i, h := range hits {
-		parts[i] = fmt.Sprintf("%s %+d %s", h.Key, h.N, h.Mode)
+		parts[i] = fmt.Sprintf("%s %+d %s", h.Key, h.N, [...]string{"enforce", "shadow", "quota"}[h.Mode])
+		if h.ByItself {
+			parts[i] += " by itself"
+		}
 	}
 	return strings.Join(parts, ", ")
 }

@@ -143,6 +143,9 @@ var extremes = map[limiter.Algorithm][]limiter.Params{
 		{Limit: 3, Window: year, Align: limiter.AlignCalendar, TimeZone: zone("Asia/Beirut")},
 		{Limit: 0, Window: year, Align: limiter.AlignCalendar, TimeZone: zone("Asia/Beirut")},
 		{Limit: 0, Window: sec},
+		{Limit: 0, Window: sec, LookAtLimit: true},
+		{Limit: 4, Window: sec, LookAtLimit: true},
+		{Limit: 4, Window: 7 * 24 * hour, Align: limiter.AlignCalendar, TimeZone: zone("Europe/Berlin"), LookAtLimit: true},
 	},
 	limiter.Funnel: funnels,
 	limiter.TokenBucket: append([]limiter.Params{
@@ -391,6 +394,9 @@ func (h *history) request() ([]limiter.Hit, []*counter) {
 		}
 	}
 	hits, of := make([]limiter.Hit, n), make([]*counter, n)
+	defer func() {
+		hits[0].ByItself = h.rng.IntN(4) == 0
+	}()
 	for i := range hits {
 		c := h.counters[h.rng.IntN(len(h.counters))]
 		n := h.cost(c)

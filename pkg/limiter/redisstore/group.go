@@ -83,7 +83,7 @@ func (g *Group) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Deci
 		return s.unavailable(s.take(ctx, hits, out))
 	}
 	of := func(h *limiter.Hit) *Store { return g.of(storeName(h)) }
-	ctx, cancel := context.WithTimeout(ctx, g.first.timeout)
+	ctx, cancel := context.WithTimeout(ctx, g.first.within(ctx))
 	defer cancel()
 	err := takeSeveral(ctx, hits, out, split(hits, of, false))
 	if isMoving(err) && ctx.Err() == nil {

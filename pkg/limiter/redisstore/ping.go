@@ -20,6 +20,9 @@ const probeKey = "ping"
 // wait for that have a deadline of their own.
 const topologyTimeout = 250 * time.Millisecond
 
+// longestProbe bounds a probe where requests may take longer: one that hangs must not hide that the server is back.
+const longestProbe = 500 * time.Millisecond
+
 // Ping returns why the server cannot decide requests. It runs the script that decides them all, so it notices a server
 // that is full, a replica, and a user who may not run scripts or not write below the prefix. It counts nothing. It may
 // take as long as ctx and the client's own timeouts allow, which is longer than a request may. In a cluster it pings
@@ -110,14 +113,15 @@ func (s *Store) ProbeShard(ctx context.Context, key string) error {
 }
 
 func (s *Store) probe(ctx context.Context, ping func(ctx context.Context) error) error {
-	connect, cancel := context.WithTimeout(ctx, 4*s.timeout)
+	within := min(s.timeout, longestProbe)
+	connect, cancel := context.WithTimeout(ctx, 4*within)
 	defer cancel()
 	var wait sync.WaitGroup
 	for range maxFlights {
 		wait.Go(func() { _ = ping(connect) })
 	}
 	wait.Wait()
-	ctx, cancel = context.WithTimeout(ctx, s.timeout)
+	ctx, cancel = context.WithTimeout(ctx, within)
 	defer cancel()
 	return ping(ctx)
 }

@@ -37,7 +37,9 @@ type call struct {
 	err  error
 	phase
 	timer *time.Timer
-	done  chan struct{} // receives when the call is answered, unless Take has left it
+	// deadline is when nobody waits for it any more, of a store with UntilDeadline.
+	deadline time.Time
+	done     chan struct{} // receives when the call is answered, unless Take has left it
 	// left is set by whichever comes first, the Take that gives up or the flight that has the answer. The other one
 	// frees the call.
 	left atomic.Bool
@@ -47,6 +49,7 @@ type call struct {
 type phase struct {
 	slot     uint16  // of its keys, in a cluster
 	modes    []int64 // of the hits, in place of their own
+	byItself bool    // each hit is charged by itself
 	until    []int64 // of each hit whose charge is taken back, when the charge is gone by itself; else 0
 	of       []int   // the index of each hit in its request
 	mustSend bool    // it is sent even if nobody waits for it any more
@@ -60,10 +63,14 @@ func (c *call) forget() {
 
 // mode is hit i's as the script reads it.
 func (c *call) mode(i int) int64 {
-	if c.modes != nil {
+	switch h := &c.hits[i]; {
+	case c.modes != nil:
 		return c.modes[i]
+	case c.byItself:
+		return modeCharge + int64(chargeByItself(h))
+	default:
+		return int64(h.Mode)
 	}
-	return int64(c.hits[i].Mode)
 }
 
 // group is hit i's as the script reads it.
@@ -108,8 +115,9 @@ func (q *queue) take(ctx context.Context, slot uint16, hits []limiter.Hit, out [
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	c := q.newCall(hits)
+	c := q.newCall(hits, q.store.within(ctx))
 	c.slot = slot
+	c.byItself = limiter.ByItself(hits) && (len(hits) > 1 || hits[0].Mode != limiter.Enforce)
 	if q.add(c) {
 		deadline, ok := ctx.Deadline()
 		hurry := ok && time.Until(deadline) < q.timeout
@@ -148,10 +156,14 @@ func (q *queue) wait(ctx context.Context, c *call) error {
 	return nil
 }
 
-func (q *queue) newCall(hits []limiter.Hit) *call {
+// newCall returns a call that nobody waits for any more after timeout.
+func (q *queue) newCall(hits []limiter.Hit, timeout time.Duration) *call {
 	c, _ := q.calls.Get().(*call) // New makes nothing else
 	c.hits = append(c.hits, hits...)
-	c.timer.Reset(q.timeout)
+	c.timer.Reset(timeout)
+	if q.store.follows {
+		c.deadline = time.Now().Add(timeout)
+	}
 	return c
 }
 
@@ -229,10 +241,15 @@ func (q *queue) fly(b *batch) {
 }
 
 // send decides the batch and finishes its calls. It has a deadline of its own: the earliest deadline of a request would
-// break the connection for the others.
+// break the connection for the others. It ends when nobody waits for it any more, so that a server that hangs occupies
+// no flight for longer.
 func (q *queue) send(b *batch) {
 	start := time.Now()
-	ctx, cancel := context.WithDeadline(context.Background(), start.Add(q.timeout))
+	deadline := start.Add(q.timeout)
+	if q.store.follows {
+		deadline = b.latestDeadline()
+	}
+	ctx, cancel := context.WithDeadline(context.Background(), deadline)
 	defer cancel()
 	if err := survive(func() { q.batcher.send(ctx, b) }); err != nil {
 		b.fail(err)
@@ -244,6 +261,16 @@ func (q *queue) send(b *batch) {
 		q.finish(c)
 	}
 	b.reset()
+}
+
+// latestDeadline is that of the call that is waited for longest.
+func (b *batch) latestDeadline() (latest time.Time) {
+	for _, c := range b.calls {
+		if c.deadline.After(latest) {
+			latest = c.deadline
+		}
+	}
+	return latest
 }
 
 // land ends a flight if no call waits.

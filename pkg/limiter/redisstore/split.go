@@ -24,6 +24,10 @@ import (
 // modeCharge and above are the modes of hits in these steps: the hit is charged mode - modeCharge; see lua/call.lua.
 const modeCharge = 8
 
+// chargeQuota is, beside the values of limiter.Charge, that of a quota hit that is charged by itself: ChargeIfFits, and
+// ChargeSpend if it does not fit.
+const chargeQuota = chargeTakeBack + 1
+
 // chargeTakeBack is, beside the values of limiter.Charge, the charge of a negative hit that takes back one of step 1.
 const chargeTakeBack = limiter.ChargeSpend + 1
 
@@ -87,7 +91,7 @@ func (s *Store) takeSplit(ctx context.Context, hits []limiter.Hit, out []limiter
 	if len(hits) > 1 {
 		all := split(hits, func(*limiter.Hit) *Store { return s }, byKey)
 		if len(all) > 1 {
-			ctx, cancel := context.WithTimeout(ctx, s.timeout)
+			ctx, cancel := context.WithTimeout(ctx, s.within(ctx))
 			defer cancel()
 			return takeSeveral(ctx, hits, out, all)
 		}
@@ -117,9 +121,11 @@ func takeSeveral(ctx context.Context, hits []limiter.Hit, out []limiter.Decision
 	if err := charge(ctx, hits, out, all); err != nil {
 		return err
 	}
-	if limiter.Admitted(hits, out) {
+	switch {
+	case limiter.ByItself(hits): // all is charged that ever will be
+	case limiter.Admitted(hits, out):
 		spend(ctx, hits, out, all)
-	} else {
+	default:
 		deny(ctx, hits, out, all)
 	}
 	for i := range all {
@@ -130,12 +136,17 @@ func takeSeveral(ctx context.Context, hits []limiter.Hit, out []limiter.Decision
 
 // charge is step 1. If a participant fails, the others take back.
 func charge(ctx context.Context, hits []limiter.Hit, out []limiter.Decision, all []participant) (failed error) {
+	byItself := limiter.ByItself(hits)
 	for i := range all {
 		p := &all[i]
-		p.charge = p.queue.newCall(nil)
-		p.charge.slot = p.slot
+		p.charge = p.queue.newCall(nil, p.store.within(ctx))
+		p.charge.slot, p.charge.byItself = p.slot, byItself
 		for _, j := range p.hits {
-			p.charge.add(hits[j], limiter.TryCharge(&hits[j]), j)
+			due := limiter.TryCharge(&hits[j])
+			if byItself {
+				due = chargeByItself(&hits[j])
+			}
+			p.charge.add(hits[j], due, j)
 		}
 		p.queue.start(p.charge) //nolint:contextcheck // a batch outlives each of its requests
 	}
@@ -284,7 +295,7 @@ func (q *queue) takeBack(first *call) {
 
 // second returns an empty call for step 2 where first was charged. It is sent even if nobody waits for it.
 func (q *queue) second(first *call) *call {
-	c := q.newCall(nil)
+	c := q.newCall(nil, q.timeout)
 	c.slot, c.mustSend = first.slot, true
 	return c
 }
@@ -301,6 +312,14 @@ func (q *queue) startAny(c *call) *call {
 // inAnyCase reports whether a hit is charged whatever becomes of its request.
 func inAnyCase(h *limiter.Hit) bool { return h.Mode == limiter.Shadow || h.N < 0 }
 
+// chargeByItself is what a hit is charged that is charged by itself.
+func chargeByItself(h *limiter.Hit) limiter.Charge {
+	if h.Mode == limiter.Quota {
+		return chargeQuota
+	}
+	return limiter.ChargeOrPenalty
+}
+
 // add adds a hit that is charged so. of is its index in the request.
 func (c *call) add(h limiter.Hit, charge limiter.Charge, of int) {
 	c.hits, c.modes, c.of = append(c.hits, h), append(c.modes, modeCharge+int64(charge)), append(c.of, of)
@@ -310,7 +329,7 @@ func (c *call) add(h limiter.Hit, charge limiter.Charge, of int) {
 // takeBack adds what takes back the charge of hit i of step 1, and reports whether there is such a charge.
 func (c *call) takeBack(first *call, i int) bool {
 	h, d := first.hits[i], &first.out[i]
-	if inAnyCase(&h) || !d.Allowed || h.N == 0 {
+	if first.byItself || inAnyCase(&h) || !d.Allowed || h.N == 0 {
 		return false
 	}
 	h.N = -h.N

@@ -43,6 +43,9 @@ type Options struct {
 	KeyPrefix string
 	// Timeout bounds every Take that has no earlier deadline. 0 is DefaultTimeout.
 	Timeout time.Duration
+	// UntilDeadline has a Take whose context has an earlier deadline than Timeout end in nine tenths of the time until
+	// then, and its call with it: a failure policy can still answer in the last tenth.
+	UntilDeadline bool
 	// Now is the clock, in microseconds since the Unix epoch. Nil, the default, is Redis's own clock, which all processes
 	// share; tests set a virtual one. The redis-cell module always uses the server's.
 	Now func() int64
@@ -59,6 +62,7 @@ type Store struct {
 	name    string // Options.Name
 	server  string // Options.Server
 	timeout time.Duration
+	follows bool         // Options.UntilDeadline
 	now     func() int64 // Options.Now
 	wall    func() int64
 	canLend bool   // the client ends a call at its deadline: see queue.canLend
@@ -90,8 +94,8 @@ func New(client redis.UniversalClient, o Options) (*Store, error) {
 		o.KeyPrefix = DefaultKeyPrefix
 	}
 	s := &Store{
-		client: client, keyspace: keyspace{prefix: o.KeyPrefix + FormatVersion}, name: o.Name, server: o.Server, timeout: o.Timeout,
-		now: o.Now, wall: wall,
+		client: client, keyspace: keyspace{prefix: o.KeyPrefix + FormatVersion}, name: o.Name, server: o.Server,
+		timeout: o.Timeout, follows: o.UntilDeadline, now: o.Now, wall: wall,
 	}
 	s.sent.restarts.report = o.OnRestart
 	address := ""
@@ -123,6 +127,14 @@ func (s *Store) batcher() *batcher {
 
 // Timeout is the longest that a Take waits.
 func (s *Store) Timeout() time.Duration { return s.timeout }
+
+// within is how long a Take may wait whose context is ctx.
+func (s *Store) within(ctx context.Context) time.Duration {
+	if deadline, ok := ctx.Deadline(); ok && s.follows {
+		return min(s.timeout, time.Until(deadline)*9/10)
+	}
+	return s.timeout
+}
 
 // String returns Options.Server.
 func (s *Store) String() string { return s.server }
@@ -166,7 +178,7 @@ func (s *Store) takeCluster(ctx context.Context, hits []limiter.Hit, out []limit
 	start := time.Now()
 	err := s.takeSplit(ctx, hits, out, false)
 	if isMoving(err) && len(hits) > 1 {
-		rest, cancel := context.WithDeadline(ctx, start.Add(s.timeout))
+		rest, cancel := context.WithDeadline(ctx, start.Add(s.within(ctx)))
 		defer cancel()
 		err = s.takeSplit(rest, hits, out, true)
 	}

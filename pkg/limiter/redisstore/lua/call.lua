@@ -6,8 +6,9 @@
 -- ARGV[2]   the channel on which refunds are published; '' where the batch has none
 -- ARGV[3]   the requests, as doubles: how many hits a request has, then for each hit
 --             policy  1 is the first of ARGV[4..]
---             mode    0 enforce, 1 shadow, 2 quota; 8 + c for a hit of a request that lies in several stores or slots:
---                     it is charged c (limiter.Charge) whatever becomes of the request's other hits
+--             mode    0 enforce, 1 shadow, 2 quota; 8 + c for a hit of a request that lies in several stores or slots,
+--                     or whose hits are charged each by itself: it is charged c (limiter.Charge, or TAKE_BACK or
+--                     TAKE_OR_SPEND of prelude.lua) whatever becomes of the request's other hits
 --             group   of quotas; for 8 + TAKE_BACK the time from which there is nothing to take back (see prelude.lua)
 --             n       the cost
 -- ARGV[4..] the policies, as doubles: the numbers of limiter.Policy.Args, then step (redisstore/script.go),

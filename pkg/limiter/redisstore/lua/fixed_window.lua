@@ -1,5 +1,6 @@
 -- fixed_window: mirrors fixedWindow.step in pkg/limiter/fixed_window.go.
--- args   limit, window in microseconds, align (0 epoch, 1 first_hit, 2 calendar); with calendar five edges: where the
+-- args   limit, window in microseconds, align (0 epoch, 1 first_hit, 2 calendar; AT_LIMIT more where a hit of cost 0
+--        fits while no more than the limit is counted, and a limit of 0 counts); with calendar five edges: where the
 --        window before that around the process's now begins, that one itself, and the three after it, in microseconds
 --        since the epoch
 -- state  'start count': the window's start in microseconds since the epoch, and the hits counted in it
@@ -10,8 +11,9 @@ local function calendar_window(a, at)
 end
 
 local function fixed_window(a, state, now, n, charge, denied)
-  local limit, window, align = a[1], a[2], a[3]
-  if limit == 0 then charge = LOOK end
+  local limit, window, align, at_limit = a[1], a[2], a[3], false
+  if align >= AT_LIMIT then align, at_limit = align - AT_LIMIT, true end
+  if limit == 0 and not at_limit then charge = LOOK end
   if align == 0 and n > 0 and charge <= TAKE_OR_PENALTY then
     local new, left, reset = quick_fixed_window(state, now, n, limit, window)
     if new then return true, new, true, left, 0, reset end
@@ -44,9 +46,10 @@ local function fixed_window(a, state, now, n, charge, denied)
   ends = (ends or start + window) - now
 
   local ok, charged = take(max(0, limit - count), n, charge, denied)
-  local retry = 0
+  local retry, needs = 0, max(n, 1)
+  if at_limit and n == 0 then ok, needs = count <= limit, 0 end
   if not ok then
-    retry = max(n, 1) <= limit and ends or NEVER
+    retry = needs <= limit and ends or NEVER
   end
   local before = count
   count = min(max(0, count + charged), HORIZON)

@@ -125,14 +125,17 @@ local function decider()
     end
   end
 
+  -- spend_one charges a quota that hit i exceeds: limiter.TellSpent.
+  local function spend_one(i)
+    local fits, retry_after
+    fits, left[i], retry_after, reset[i] = run(i, SPEND)
+    if not fits then retry[i] = retry_after end
+  end
+
   -- spend charges the quotas that an admitted request exceeds: limiter.Spends.
   local function spend(count)
     for i = 1, count do
-      if mode_of[i] == QUOTA and not allowed[i] then
-        local fits, retry_after
-        fits, left[i], retry_after, reset[i] = run(i, SPEND)
-        if not fits then retry[i] = retry_after end
-      end
+      if mode_of[i] == QUOTA and not allowed[i] then spend_one(i) end
     end
   end
 
@@ -144,6 +147,7 @@ local function decider()
     has_charges = true
     local charge = mode - CHARGE
     if charge == TAKE_BACK and now >= group_of[i] then return LOOK end
+    if charge == TAKE_OR_SPEND then return TAKE_IF_FITS end
     return charge
   end
 
@@ -158,6 +162,8 @@ local function decider()
         enforced = enforced and allowed[i]
       elseif mode == QUOTA then
         quota = true
+      elseif mode == CHARGE + TAKE_OR_SPEND and not allowed[i] then
+        spend_one(i)
       end
     end
     local quota_denies = quota and quotas_over(count)

@@ -15,6 +15,7 @@
 local steps = {}
 local REMAINING, FULL = 2, 3 -- charge_denied
 local TAKE_IF_FITS, TAKE_OR_PENALTY, PENALTY, LOOK, SPEND, TAKE_BACK = 0, 1, 2, 3, 4, 5 -- limiter.Charge
+local TAKE_OR_SPEND = 6 -- of quotas: TAKE_IF_FITS, and SPEND if it does not fit; frame.lua makes these two of it
 local NEVER = -1
 local CONCURRENCY = 8 -- limiter.Algorithm
 local HORIZON = 4503599627370496 -- 2^52

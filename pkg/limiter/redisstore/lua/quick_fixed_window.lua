@@ -1,3 +1,5 @@
+local AT_LIMIT = 16 -- limiter.argLookAtLimit
+
 -- quick_fixed_window decides hits that pass, as most do, of a window on the clock.
 local function quick_fixed_window(state, now, n, limit, window)
   local start, count = now - fmod(now, window), 0
@@ -15,7 +17,7 @@ end
 
 if only and #ARGV[4] == 48 then
   local limit, window, align, step = struct.unpack('<dddd', ARGV[4])
-  if step == FIXED_WINDOW and align == 0 then
+  if step == FIXED_WINDOW and fmod(align, AT_LIMIT) == 0 then
     local new, left, reset = quick_fixed_window(redis.call('MGET', KEYS[1])[1], now, only, limit, window)
     if new then
       redis.call('SET', KEYS[1], new, 'PX', ceil(reset / 1000) + spare)
