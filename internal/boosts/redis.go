@@ -12,7 +12,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/weir-ratelimit/weir/internal/shareddoc"
 	"github.com/weir-ratelimit/weir/internal/store"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
@@ -44,11 +43,11 @@ var _ Store = (*Redis)(nil)
 
 // Redis holds the boosts of all processes on one Redis and key prefix: one string, PREFIX1:boosts, that is a revision, a
 // line feed, and the boosts in JSON. It changes in one step and expires with its last boost.
-type Redis struct{ *shareddoc.Doc }
+type Redis struct{ *store.Document }
 
 // NewRedis returns the boosts on the connections of a Redis. It does not connect.
 func NewRedis(r *store.Redis) *Redis {
-	return &Redis{shareddoc.New(r, shareddoc.Options{Name: "boosts", Timeout: timeout, Poll: poll})}
+	return &Redis{store.NewDocument(r, store.DocumentOptions{Name: "boosts", Timeout: timeout, Poll: poll})}
 }
 
 func (r *Redis) failed(doing string, err error) error {

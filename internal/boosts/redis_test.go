@@ -12,21 +12,13 @@ import (
 	"github.com/weir-ratelimit/weir/internal/boosts"
 	"github.com/weir-ratelimit/weir/internal/store"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
+	"github.com/weir-ratelimit/weir/internal/test/storetest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
 func openRedis(t *testing.T, url string) *boosts.Redis {
 	t.Helper()
-	r, err := store.Connect(store.RedisOptions{URL: url})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := r.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return boosts.NewRedis(r)
+	return boosts.NewRedis(storetest.Connect(t, store.RedisOptions{URL: url}))
 }
 
 // two boards on one Redis, of which both follow.

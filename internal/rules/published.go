@@ -17,7 +17,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/weir-ratelimit/weir/internal/shareddoc"
 	"github.com/weir-ratelimit/weir/internal/store"
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
 	"github.com/weir-ratelimit/weir/pkg/reload"
@@ -132,11 +131,11 @@ func (e *ConflictError) Error() string {
 //
 // A version is used once. A rollback publishes the old files as a new version, so that the order of versions is the
 // order of events. The hash has no time to live: it is the one key of Weir that may stay for ever.
-type Published struct{ doc *shareddoc.Doc }
+type Published struct{ doc *store.Document }
 
 // NewPublished returns the sets on the connections of a Redis. It does not connect.
 func NewPublished(r *store.Redis) *Published {
-	return &Published{shareddoc.New(r, shareddoc.Options{Name: "rules", Timeout: timeout})}
+	return &Published{store.NewDocument(r, store.DocumentOptions{Name: "rules", Timeout: timeout})}
 }
 
 // String names the hash and the server, without user and password.

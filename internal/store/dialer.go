@@ -57,9 +57,9 @@ func neverFailing(dial dialer) dialer {
 	}
 }
 
-// ConnectTimedOut reports whether a call failed because no connection was there in time: nothing was sent, and the call
+// connectTimedOut reports whether a call failed because no connection was there in time: nothing was sent, and the call
 // may be made again.
-func ConnectTimedOut(err error) bool {
+func connectTimedOut(err error) bool {
 	var failed connectError
 	var timeout net.Error
 	return errors.Is(err, redis.ErrPoolTimeout) || errors.As(err, &failed) && errors.As(failed.error, &timeout) && timeout.Timeout()

@@ -16,17 +16,17 @@ type subscription struct {
 	listeners map[string][]chan<- struct{}
 }
 
-// Hint sends to a channel unless there is something in it already.
-func Hint(changed chan<- struct{}) {
+// hint sends to a channel unless there is something in it already.
+func hint(changed chan<- struct{}) {
 	select {
 	case changed <- struct{}{}:
 	default:
 	}
 }
 
-// Hints sends to changed when something is published on the channel, and when a connection was made that may have missed
+// listen sends to changed when something is published on the channel, and when a connection was made that may have missed
 // it. It returns when ctx is done. All callers share one connection.
-func (r *Redis) Hints(ctx context.Context, channel string, changed chan<- struct{}) {
+func (r *Redis) listen(ctx context.Context, channel string, changed chan<- struct{}) {
 	r.subscription.add(ctx, r.Client, channel, changed)
 	<-ctx.Done()
 	r.subscription.remove(channel, changed)
@@ -38,7 +38,7 @@ func (s *subscription) add(ctx context.Context, c redis.UniversalClient, channel
 	if s.pubsub == nil {
 		s.listeners = map[string][]chan<- struct{}{}
 		s.pubsub, s.ended = c.Subscribe(ctx, channel), make(chan struct{})
-		go s.listen(s.pubsub.ChannelWithSubscriptions(), s.ended)
+		go s.forward(s.pubsub.ChannelWithSubscriptions(), s.ended)
 	} else {
 		_ = s.pubsub.Subscribe(ctx, channel) // without a connection yet, go-redis subscribes when it has made one
 	}
@@ -63,8 +63,8 @@ func (s *subscription) remove(channel string, changed chan<- struct{}) {
 	}
 }
 
-// listen forwards what is heard until the connection is closed.
-func (s *subscription) listen(messages <-chan any, ended chan<- struct{}) {
+// forward passes on what is heard until the connection is closed.
+func (s *subscription) forward(messages <-chan any, ended chan<- struct{}) {
 	defer close(ended)
 	for message := range messages {
 		channel := ""
@@ -76,7 +76,7 @@ func (s *subscription) listen(messages <-chan any, ended chan<- struct{}) {
 		}
 		s.mu.Lock()
 		for _, l := range s.listeners[channel] {
-			Hint(l)
+			hint(l)
 		}
 		s.mu.Unlock()
 	}

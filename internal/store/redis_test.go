@@ -15,6 +15,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/store"
 	"github.com/weir-ratelimit/weir/internal/test/certtest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
+	"github.com/weir-ratelimit/weir/internal/test/storetest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
 )
@@ -30,15 +31,7 @@ const patient = 5 * time.Second
 // open makes the counters of a Redis, which is closed when the test ends.
 func open(t *testing.T, url string, timeout time.Duration) *redisstore.Store {
 	t.Helper()
-	r, err := store.Connect(store.RedisOptions{URL: url, Timeout: timeout})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := r.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	r := storetest.Connect(t, store.RedisOptions{URL: url, Timeout: timeout})
 	s, err := r.Counters(redisstore.Options{})
 	if err != nil {
 		t.Fatal(err)

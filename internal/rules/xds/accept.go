@@ -117,7 +117,7 @@ func (s *Source) judgeDomain(before *domain, name string, config *ratelimitv3.Ra
 	}
 	if errs := check(s.process, s.nameOf(name), config); len(errs) > 0 {
 		for _, e := range errs[:min(len(errs), maxDomainFindings)] {
-			d.findings = append(d.findings, e.Error())
+			d.findings = append(d.findings, shorten(e.Error()))
 		}
 		d.problems = errs.Count()
 		return d

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -176,13 +177,23 @@ func TestRulesComeAndGo(t *testing.T) {
 	c.await("away", func() bool { return !c.Status().Connected })
 	c.want("a k=v=3/hour")
 	again := xdstest.Start(t, xdstest.Options{Addr: s.Addr})
-	again.Set("6", b) // a version that the client had of the other server
+	again.Set("5", bad("a"))
 	if r := again.Next(); r.GetVersionInfo() != "" || r.GetResponseNonce() != "" || r.GetNode().GetId() != "node-1" {
 		t.Errorf("a new stream begins with version %q, nonce %q", r.GetVersionInfo(), r.GetResponseNonce())
 	}
-	wantAck(t, again, "6")
+	if r := again.Next(); r.GetVersionInfo() != "" || r.GetErrorDetail() == nil {
+		t.Errorf("%v, want a NACK: nothing was accepted on this stream", r.DiscoveryRequest)
+	}
+	again.Set("6", b) // a version that the client had of the other server
+	r := again.Next()
+	for ; r.GetErrorDetail() != nil; r = again.Next() {
+		continue
+	}
+	if r.GetVersionInfo() != "6" {
+		t.Errorf("%v, want an ACK of version 6", r.DiscoveryRequest)
+	}
 	c.want("b k=2/hour")
-	if got := c.Status(); !got.Connected || got.Version != "6" || got.Domains != 1 || got.Connections != 2 || got.Refused != 0 ||
+	if got := c.Status(); !got.Connected || got.Version != "6" || got.Domains != 1 || got.Connections != 2 || got.Refused == 0 ||
 		got.Error != "" || got.Server != "xds://"+s.Addr {
 		t.Errorf("%+v", got)
 	}
@@ -266,11 +277,30 @@ func TestRefusedAnswers(t *testing.T) {
 	if n := strings.Count(c.log.String(), "rules of xDS refused"); n != 1 {
 		t.Errorf("%d lines for one refused answer that is sent again and again", n)
 	}
-	s.Set("3", xdstest.Domain("a", xdstest.Limit("k", "", 3)))
+	s.Set("3", xdstest.Domain("a", xdstest.Limit("k", "", 3)), bad("b"))
 	for r := s.Next(); r.GetErrorDetail() != nil; r = s.Next() {
 		continue
 	}
-	c.want("a k=3/hour")
+	c.want("a k=3/hour", "b k=1/hour") // the answers that were refused, and had no b, have not removed its rules
+}
+
+// The content of an answer does not depend on the order of its resources, its version and its nonce.
+func TestContentOf(t *testing.T) {
+	resources := make([]*anypb.Any, 2)
+	for i, config := range []*ratelimitv3.RateLimitConfig{bad("a"), bad("b")} {
+		var err error
+		if resources[i], err = anypb.New(config); err != nil {
+			t.Fatal(err)
+		}
+	}
+	one := contentOf(&discoveryv3.DiscoveryResponse{TypeUrl: typeURL, VersionInfo: "1", Nonce: "n", Resources: resources})
+	slices.Reverse(resources)
+	if two := contentOf(&discoveryv3.DiscoveryResponse{TypeUrl: typeURL, VersionInfo: "2", Resources: resources}); two != one {
+		t.Error("the order counts")
+	}
+	if two := contentOf(&discoveryv3.DiscoveryResponse{TypeUrl: typeURL, Resources: resources[:1]}); two == one {
+		t.Error("the resources do not count")
+	}
 }
 
 // A wait never exceeds the most, grows to it, and starts over.

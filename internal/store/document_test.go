@@ -1,4 +1,4 @@
-package shareddoc_test
+package store_test
 
 import (
 	"context"
@@ -9,28 +9,16 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"go.uber.org/goleak"
 
-	"github.com/weir-ratelimit/weir/internal/shareddoc"
 	"github.com/weir-ratelimit/weir/internal/store"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
+	"github.com/weir-ratelimit/weir/internal/test/storetest"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // connect makes a client with the timeout of requests, as that of a process that serves.
 func connect(t *testing.T, url string) *store.Redis {
 	t.Helper()
-	r, err := store.Connect(store.RedisOptions{URL: url})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := r.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return r
+	return storetest.Connect(t, store.RedisOptions{URL: url})
 }
 
 // Two documents hear of their own changes only, on one connection.
@@ -43,7 +31,7 @@ func TestHintsShareAConnection(t *testing.T) {
 	for _, name := range []string{"a", "b"} {
 		c := make(chan struct{}, 1)
 		hints[name] = c
-		d := shareddoc.New(r, shareddoc.Options{Name: name, Timeout: time.Second})
+		d := store.NewDocument(r, store.DocumentOptions{Name: name, Timeout: time.Second})
 		d.Looked(nil)
 		wait.Go(func() { d.Watch(ctx, c) })
 	}
@@ -77,7 +65,7 @@ func TestHintsShareAConnection(t *testing.T) {
 func TestHintsWithoutPublications(t *testing.T) {
 	r := connect(t, "redis://127.0.0.1:1")
 	for name, poll := range map[string]time.Duration{"away": 0, "poll": time.Millisecond} {
-		d := shareddoc.New(r, shareddoc.Options{Name: name, Timeout: time.Second, Poll: poll})
+		d := store.NewDocument(r, store.DocumentOptions{Name: name, Timeout: time.Second, Poll: poll})
 		if poll == 0 {
 			d.Looked(context.DeadlineExceeded)
 		} else {
@@ -115,7 +103,7 @@ func TestCallsHaveATimeOfTheirOwn(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			url, servers := start(t)
-			d := shareddoc.New(connect(t, url), shareddoc.Options{Name: "doc", Timeout: 5 * time.Second})
+			d := store.NewDocument(connect(t, url), store.DocumentOptions{Name: "doc", Timeout: 5 * time.Second})
 			set := func() error {
 				return d.Do(t.Context(), func(c redis.UniversalClient) error {
 					return c.Set(t.Context(), d.Key(), "text", 0).Err()
@@ -136,7 +124,7 @@ func TestCallsHaveATimeOfTheirOwn(t *testing.T) {
 // A call for which a connection must be made first may take longer than a request may, too.
 func TestConnectingHasTheTimeOfTheCall(t *testing.T) {
 	server := redistest.Start(t)
-	d := shareddoc.New(connect(t, server.URL()), shareddoc.Options{Name: "doc", Timeout: 5 * time.Second})
+	d := store.NewDocument(connect(t, server.URL()), store.DocumentOptions{Name: "doc", Timeout: 5 * time.Second})
 	server.Pause()
 	time.AfterFunc(500*time.Millisecond, server.Resume)
 	err := d.Do(t.Context(), func(c redis.UniversalClient) error { return c.Set(t.Context(), d.Key(), "text", 0).Err() })

@@ -1,7 +1,4 @@
-// Package shareddoc is a versioned document in Redis that several processes read and change, such as the boosts and the
-// published rules. What it is and how it is stored is its owner's; here is what all documents have in common: calls on
-// the store's own connections with a time of their own, hints when it changes, and whether Redis can be reached for it.
-package shareddoc
+package store
 
 import (
 	"context"
@@ -9,18 +6,16 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-
-	"github.com/weir-ratelimit/weir/internal/store"
 )
 
-// retry is how often there is a hint while Redis cannot be reached.
-const retry = 500 * time.Millisecond
+// documentRetry is the interval of hints while Redis cannot be reached.
+const documentRetry = 500 * time.Millisecond
 
-// connectPause is between two tries to get a connection.
+// connectPause is the pause between two attempts to get a connection.
 const connectPause = 10 * time.Millisecond
 
-// Options are what a document is called, and its times.
-type Options struct {
+// DocumentOptions are a document's name and times.
+type DocumentOptions struct {
 	// Name follows the key prefix. The document's key is also the channel where its changes are published.
 	Name string
 	// Timeout bounds each round trip. It may be far above that of requests.
@@ -29,40 +24,45 @@ type Options struct {
 	Poll time.Duration
 }
 
-// Doc is a document. It is safe for concurrent use.
-type Doc struct {
-	redis *store.Redis
+// Document is a versioned document in Redis that several processes read and change, such as the boosts or the published
+// rules; its owner decides how it is stored. The Document has what all of them need: commands on the store's own
+// connections with a timeout of their own, hints when the document changes, and whether Redis can be reached for it. It is
+// safe for concurrent use.
+type Document struct {
+	redis *Redis
 	key   string
-	o     Options
+	o     DocumentOptions
 
 	mu     sync.Mutex
 	away   error // why Redis could not be reached at the last look
 	looked time.Time
 }
 
-// New makes a document on the connections of a Redis. It does not connect.
-func New(r *store.Redis, o Options) *Doc { return &Doc{redis: r, key: r.Prefix() + o.Name, o: o} }
+// NewDocument returns a document on the connections of a Redis. It does not connect.
+func NewDocument(r *Redis, o DocumentOptions) *Document {
+	return &Document{redis: r, key: r.Prefix() + o.Name, o: o}
+}
 
 // Key returns the document's key.
-func (d *Doc) Key() string { return d.key }
+func (d *Document) Key() string { return d.key }
 
 // Server names the server, without user and password.
-func (d *Doc) Server() string { return d.redis.String() }
+func (d *Document) Server() string { return d.redis.String() }
 
-// Do calls f with a client for commands on the key that may each take Options.Timeout, and returns its error. It calls f
+// Do calls f with a client for commands on the key that may each take DocumentOptions.Timeout, and returns its error. It calls f
 // again where nothing was sent, since the connections are made in the time that requests have: until a connection is
-// there or Options.Timeout is over. In a cluster that has moved the key, it calls f a second time, with the client of the
+// there or DocumentOptions.Timeout is over. In a cluster that has moved the key, it calls f a second time, with the client of the
 // whole cluster and its timeouts.
-func (d *Doc) Do(ctx context.Context, f func(c redis.UniversalClient) error) error {
+func (d *Document) Do(ctx context.Context, f func(c redis.UniversalClient) error) error {
 	for end := time.Now().Add(d.o.Timeout); ; time.Sleep(connectPause) {
 		err := d.try(ctx, f)
-		if !store.ConnectTimedOut(err) || ctx.Err() != nil || time.Now().After(end) {
+		if !connectTimedOut(err) || ctx.Err() != nil || time.Now().After(end) {
 			return err
 		}
 	}
 }
 
-func (d *Doc) try(ctx context.Context, f func(c redis.UniversalClient) error) error {
+func (d *Document) try(ctx context.Context, f func(c redis.UniversalClient) error) error {
 	switch c := d.redis.Client.(type) {
 	case *redis.Client:
 		return f(c.WithTimeout(d.o.Timeout))
@@ -85,28 +85,28 @@ func (d *Doc) try(ctx context.Context, f func(c redis.UniversalClient) error) er
 }
 
 // Looked notes the result of a look at the document: away is why Redis could not be reached, nil if it could.
-func (d *Doc) Looked(away error) {
+func (d *Document) Looked(away error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.away, d.looked = away, time.Now()
 }
 
 // Away returns why Redis could not be reached at the last look.
-func (d *Doc) Away() error {
+func (d *Document) Away() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.away
 }
 
 // Watch sends to hints when it is time to look: after a change was published, after a connection was made that may have
-// missed one, at intervals while Redis cannot be reached, and after Options.Poll. It returns when ctx is done.
-func (d *Doc) Watch(ctx context.Context, hints chan<- struct{}) {
+// missed one, at intervals while Redis cannot be reached, and after DocumentOptions.Poll. It returns when ctx is done.
+func (d *Document) Watch(ctx context.Context, hints chan<- struct{}) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		d.redis.Hints(ctx, d.key, hints)
+		d.redis.listen(ctx, d.key, hints)
 	}()
-	tick := time.NewTicker(retry)
+	tick := time.NewTicker(documentRetry)
 	defer tick.Stop()
 	for {
 		select {
@@ -114,14 +114,14 @@ func (d *Doc) Watch(ctx context.Context, hints chan<- struct{}) {
 			return
 		case <-tick.C:
 			if d.isDue() {
-				store.Hint(hints)
+				hint(hints)
 			}
 		}
 	}
 }
 
 // isDue reports whether it is time to look although nothing was published.
-func (d *Doc) isDue() bool {
+func (d *Document) isDue() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.away != nil || d.o.Poll > 0 && time.Since(d.looked) >= d.o.Poll

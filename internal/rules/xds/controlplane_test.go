@@ -1,0 +1,116 @@
+package xds
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
+	cachev3 "github.com/envoyproxy/go-control-plane/pkg/cache/v3"
+	resourcev3 "github.com/envoyproxy/go-control-plane/pkg/resource/v3"
+	serverv3 "github.com/envoyproxy/go-control-plane/pkg/server/v3"
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/ratelimit/config/ratelimit/v3"
+	"google.golang.org/grpc"
+
+	"github.com/weir-ratelimit/weir/internal/test/xdstest"
+)
+
+// controlPlane is go-control-plane's server over its snapshot cache, as Envoy Gateway uses them.
+type controlPlane struct {
+	t     *testing.T
+	cache cachev3.SnapshotCache
+	addr  string
+	stop  func()
+	nacks *atomic.Int64
+}
+
+func startControlPlane(t *testing.T, addr string) *controlPlane {
+	t.Helper()
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	p := &controlPlane{t: t, cache: cachev3.NewSnapshotCache(false, cachev3.IDHash{}, nil), addr: l.Addr().String(), nacks: &atomic.Int64{}}
+	server := grpc.NewServer()
+	discoveryv3.RegisterAggregatedDiscoveryServiceServer(server, serverv3.NewServer(ctx, p.cache, serverv3.CallbackFuncs{
+		StreamRequestFunc: func(_ int64, r *discoveryv3.DiscoveryRequest) error {
+			if r.GetErrorDetail() != nil {
+				p.nacks.Add(1)
+			}
+			return nil
+		},
+	}))
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = server.Serve(l)
+	}()
+	p.stop = func() {
+		cancel()
+		server.Stop()
+		<-ended
+	}
+	t.Cleanup(p.stop)
+	return p
+}
+
+func (p *controlPlane) set(version int, configs ...*ratelimitv3.RateLimitConfig) {
+	p.t.Helper()
+	resources := make([]types.Resource, len(configs))
+	for i, config := range configs {
+		resources[i] = config
+	}
+	snapshot, err := cachev3.NewSnapshot(fmt.Sprint(version), map[resourcev3.Type][]types.Resource{
+		resourcev3.RateLimitConfigType: resources,
+	})
+	if err == nil {
+		err = p.cache.SetSnapshot(p.t.Context(), "envoy-ratelimit", snapshot)
+	}
+	if err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// With the server that Envoy Gateway uses: rules, changes, the same rules again, none, and a restart that begins at version
+// 1 again. Rules that cannot be used are refused a few times, and not as fast as the server sends them again.
+func TestGoControlPlane(t *testing.T) {
+	p := startControlPlane(t, "127.0.0.1:0")
+	c := follow(t, Options{Server: p.addr})
+	c.await("a stream", func() bool { return c.Status().Connected })
+	p.set(1, xdstest.Domain("a", xdstest.Limit("k", "", 1)), xdstest.Domain("b", xdstest.Limit("k", "", 1)))
+	c.want("a k=1/hour", "b k=1/hour")
+	p.set(2, xdstest.Domain("a", xdstest.Limit("k", "", 2)), xdstest.Domain("b", xdstest.Limit("k", "", 1)))
+	c.want("a k=2/hour", "b k=1/hour")
+	<-c.changed
+	p.set(3, xdstest.Domain("a", xdstest.Limit("k", "", 2)), xdstest.Domain("b", xdstest.Limit("k", "", 1)))
+	c.await("version 3", func() bool { return c.Status().Version == "3" })
+	p.set(4, xdstest.Domain("b", xdstest.Limit("k", "", 1)))
+	c.want("b k=1/hour")
+	p.set(5)
+	c.want()
+	p.set(6, xdstest.Domain("b", xdstest.Limit("k", "", 6)))
+	c.want("b k=6/hour")
+
+	p.set(7, bad("b"))
+	c.await("three NACKs", func() bool { return p.nacks.Load() >= 3 })
+	c.want("b k=6/hour")
+	p.set(8, xdstest.Domain("b", xdstest.Limit("k", "", 8)))
+	c.want("b k=8/hour")
+	if n := p.nacks.Load(); n > 20 {
+		t.Errorf("%d NACKs: a storm", n)
+	}
+
+	p.stop()
+	c.await("away", func() bool { return !c.Status().Connected })
+	again := startControlPlane(t, p.addr)
+	again.set(1, xdstest.Domain("c", xdstest.Limit("k", "", 9)))
+	c.want("c k=9/hour")
+	if strings.Contains(c.log.String(), "panic") {
+		t.Error(c.log.String())
+	}
+}

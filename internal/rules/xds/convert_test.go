@@ -1,0 +1,211 @@
+package xds
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/ratelimit/config/ratelimit/v3"
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/weir-ratelimit/weir/internal/test/xdstest"
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+)
+
+type (
+	descriptor = ratelimitv3.RateLimitDescriptor
+	policy     = ratelimitv3.RateLimitPolicy
+)
+
+const file = "xds://gateway:18001 domain d"
+
+// compile compiles the rules of a domain.
+func compile(t *testing.T, rules ...*descriptor) *descriptors.Set {
+	t.Helper()
+	b := descriptors.NewBuilder(descriptors.Process{})
+	add(b, nil, file, xdstest.Domain("d", rules...))
+	set, err := b.Build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return set
+}
+
+// limitOf is what a request with these entries, "key=value", meets: the rule's path and its limit.
+func limitOf(set *descriptors.Set, entries ...string) string {
+	var request []descriptors.Entry
+	for _, e := range entries {
+		key, value, _ := strings.Cut(e, "=")
+		request = append(request, descriptors.Entry{Key: key, Value: value})
+	}
+	r := set.Domain("d").Match(request)
+	if r == nil {
+		return "none"
+	}
+	if len(r.Limits) == 0 {
+		return "no limit"
+	}
+	return fmt.Sprint(r.Limits[0].Policy.Limit())
+}
+
+// What Envoy Gateway and the AI gateway send: * in keys stands for itself, and so do /, | and invert:.
+func TestShapesOfGateways(t *testing.T) {
+	const route = "httproute/default/r/rule/0/match/0/*"
+	const wild = "httproute/default/r/rule/0/match/0/*_example_com"
+	set := compile(t,
+		xdstest.Node(route, route,
+			xdstest.Limit("rule-0-match-0", "rule-0-match-0", 3),
+			xdstest.Node("masked_remote_address", "0.0.0.0/0", xdstest.Limit("remote_address", "", 50)),
+			xdstest.Limit("masked_remote_address", "invert:192.0.2.0/24", 7),
+			xdstest.Limit("rule-1-match--1", "rule-1-match--1", 9),
+		),
+		xdstest.Node(wild, wild, xdstest.Limit("rule-0-match-0", "", 4)),
+		xdstest.Node("backend_name", "ns/name", xdstest.Node("model_name_override", "", xdstest.Limit("rule-0-user|x", "", 11))),
+	)
+	if w := set.Warnings(); len(w) > 0 {
+		t.Errorf("warnings: %s", w)
+	}
+	for _, test := range []struct {
+		want    string
+		entries []string
+	}{
+		{"3", []string{route + "=" + route, "rule-0-match-0=rule-0-match-0"}},
+		{"none", []string{route + "=" + route, "rule-0-match-0=other"}},
+		{"50", []string{route + "=" + route, "masked_remote_address=0.0.0.0/0", "remote_address=10.0.0.1"}},
+		{"no limit", []string{route + "=" + route, "masked_remote_address=0.0.0.0/0"}},
+		{"7", []string{route + "=" + route, "masked_remote_address=invert:192.0.2.0/24"}},
+		{"9", []string{route + "=" + route, "rule-1-match--1=rule-1-match--1"}},
+		{"4", []string{wild + "=" + wild, "rule-0-match-0=anything"}},
+		{"none", []string{strings.Replace(route, "*", "host", 1) + "=" + route, "rule-0-match-0=rule-0-match-0"}},
+		{"11", []string{"backend_name=ns/name", "model_name_override=m", "rule-0-user|x=u"}},
+	} {
+		if got := limitOf(set, test.entries...); got != test.want {
+			t.Errorf("%q: %s, want %s", test.entries, got, test.want)
+		}
+	}
+}
+
+// One key and value twice: of two limits the first holds, with a warning. Where only one has a limit nothing is lost.
+func TestDuplicates(t *testing.T) {
+	shadow := xdstest.Limit("k", "v", 3)
+	shadow.ShadowMode = true
+	set := compile(t,
+		xdstest.Node("masked", "10.0.0.0/8", xdstest.Limit("remote_address", "", 1)),
+		xdstest.Limit("masked", "10.0.0.0/8", 2),
+		xdstest.Node("k", "v", xdstest.Limit("below", "", 4), xdstest.Limit("twice", "", 5)),
+		shadow,
+		xdstest.Node("k", "v", xdstest.Limit("other", "", 6), xdstest.Limit("twice", "", 7)),
+		xdstest.Limit("k", "v", 8),
+	)
+	for entries, want := range map[string]string{
+		"masked=10.0.0.0/8": "2", "masked=10.0.0.0/8 remote_address=x": "1",
+		"k=v": "3", "k=v below=x": "4", "k=v twice=x": "5", "k=v other=x": "6",
+	} {
+		if got := limitOf(set, strings.Fields(entries)...); got != want {
+			t.Errorf("%s: %s, want %s", entries, got, want)
+		}
+	}
+	if r := set.Domain("d").Rule("k=v"); r == nil || r.Mode != limiter.Shadow {
+		t.Errorf("the rule has lost its mode: %+v", r)
+	}
+	want := []string{
+		file + ": descriptors[4].descriptors[1]: key and value are those of descriptors[2].descriptors[1], whose limit holds; the " +
+			"limit here is not used: remove one of the two",
+		file + ": descriptors[5]: key and value are those of descriptors[3], whose limit holds; the limit here is not used: " +
+			"remove one of the two",
+	}
+	if diff := cmp.Diff(want, strings.Split(set.Warnings().Error(), "\n")); diff != "" {
+		t.Errorf("warnings (-want +got):\n%s", diff)
+	}
+}
+
+// Every field of the messages arrives.
+func TestFields(t *testing.T) {
+	metadata, err := structpb.NewStruct(map[string]any{"a": 1.5, "b": []any{"x", true, nil}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	units := []*descriptor{
+		{Key: "quota", QuotaMode: true, DetailedMetric: true, Metadata: metadata, RateLimit: &policy{
+			Unit: ratelimitv3.RateLimitUnit_WEEK, RequestsPerUnit: math.MaxUint32, Name: "named",
+		}},
+		{Key: "both", QuotaMode: true, ShadowMode: true, RateLimit: &policy{
+			Unit: ratelimitv3.RateLimitUnit_MONTH, Replaces: []*ratelimitv3.RateLimitReplace{{Name: "named"}},
+		}},
+		{Key: "free", RateLimit: &policy{Unlimited: true, RequestsPerUnit: 5}},
+		{Key: "year", RateLimit: &policy{Unit: ratelimitv3.RateLimitUnit_YEAR, RequestsPerUnit: 1}},
+		{Key: "none"},
+	}
+	d := compile(t, units...).Domain("d")
+	quota, both := d.Rule("quota"), d.Rule("both")
+	if l := quota.Limits[0]; quota.Mode != limiter.Quota || !quota.DetailedMetric || l.Name != "named" || l.Unit != descriptors.Week ||
+		l.Policy.Window() != 7*24*time.Hour || l.Policy.Limit() != math.MaxUint32 || l.Policy.Algorithm() != limiter.FixedWindow ||
+		!cmp.Equal(quota.Metadata, map[string]any{"a": 1.5, "b": []any{"x", true, nil}}) || quota.Source != file+": descriptors[0]" {
+		t.Errorf("%+v, limit %+v", quota, l)
+	}
+	if l := both.Limits[0]; both.Mode != limiter.Shadow || l.Unit != descriptors.Month || l.Policy.Limit() != 0 ||
+		!cmp.Equal(l.Replaces, []string{"named"}) {
+		t.Errorf("%+v, limit %+v", both, l)
+	}
+	if free := d.Rule("free"); !free.Unlimited || len(free.Limits) > 0 {
+		t.Errorf("%+v", free)
+	}
+	if d.Rule("year").Limits[0].Unit != descriptors.Year || len(d.Rule("none").Limits) > 0 {
+		t.Error("year or none")
+	}
+}
+
+// 256 rules on one route, and 100 levels.
+func TestManyRulesAndLevels(t *testing.T) {
+	route := xdstest.Node("route", "route")
+	for i := range 256 {
+		name := fmt.Sprintf("rule-%d-match-0", i)
+		route.Descriptors = append(route.Descriptors, xdstest.Limit(name, name, uint32(i)))
+	}
+	deep := xdstest.Limit("k99", "v", 77)
+	entries := []string{"k99=v"}
+	for i := 98; i >= 0; i-- {
+		deep = xdstest.Node(fmt.Sprintf("k%d", i), "", deep)
+		entries = append([]string{fmt.Sprintf("k%d=x", i)}, entries...)
+	}
+	set := compile(t, route, deep)
+	if got := limitOf(set, "route=route", "rule-255-match-0=rule-255-match-0"); got != "255" {
+		t.Errorf("rule 255: %s", got)
+	}
+	if got := limitOf(set, entries...); got != "77" || len(entries) != 100 {
+		t.Errorf("level %d: %s", len(entries), got)
+	}
+}
+
+// What cannot be used has an error that names the place.
+func TestWrongRules(t *testing.T) {
+	deep := xdstest.Limit("k", "", 1)
+	for range 250 {
+		deep = xdstest.Node("k", "", deep)
+	}
+	long := xdstest.Limit(strings.Repeat("k", 2<<20), "", 1)
+	for range 150 {
+		long = xdstest.Node(strings.Repeat("k", 2<<20), "", long)
+	}
+	for want, rule := range map[string]*descriptor{
+		": descriptors[0]: the key is empty": xdstest.Limit("", "v", 1),
+		": descriptors[0].descriptors[0].rate_limit.unit: unit is UNKNOWN; use SECOND": xdstest.Node("k", "", &descriptor{
+			Key: "k", RateLimit: &policy{RequestsPerUnit: 1},
+		}),
+		".rate_limit.unit: unit is 99; use SECOND": {Key: "k", RateLimit: &policy{Unit: 99}},
+		`metadata: "a": NaN is no number`: {Key: "k", Metadata: &structpb.Struct{Fields: map[string]*structpb.Value{
+			"a": structpb.NewListValue(&structpb.ListValue{Values: []*structpb.Value{structpb.NewNumberValue(math.NaN())}}),
+		}}},
+		"more than 200 levels of descriptors":               deep,
+		"the keys and values up to here take more than 256": long,
+	} {
+		errs := check(descriptors.Process{}, file, xdstest.Domain("d", rule))
+		if len(errs) == 0 || !strings.HasPrefix(errs.Error(), file+": ") || !strings.Contains(errs.Error(), want) {
+			t.Errorf("%.300s, want %s", errs, want)
+		}
+	}
+}

@@ -1,0 +1,88 @@
+package rules_test
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-ratelimit/weir/internal/rules"
+	"github.com/weir-ratelimit/weir/internal/rules/xds"
+	"github.com/weir-ratelimit/weir/internal/test/xdstest"
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
+)
+
+// Rules of a folder and rules by xDS are in force together, in one domain, too, and a change of either is loaded. What is
+// wrong in one does not keep the other from changing.
+func TestXDSBesideAFolder(t *testing.T) {
+	s := xdstest.Start(t, xdstest.Options{})
+	s.Set("1", xdstest.Domain("shop", xdstest.Limit("sent", "", 1)))
+	file := filepath.Join(t.TempDir(), "rules.yaml")
+	write := func(limit string) {
+		t.Helper()
+		text := "domain: shop\ndescriptors: [{key: own, rate_limit: {algorithm: funnel, unit: hour, requests_per_unit: " + limit + "}}]\n"
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("1")
+	log := slog.New(slog.DiscardHandler)
+	source := xds.New(xds.Options{Server: s.Addr, NodeID: "n", MaxMessageSize: 1 << 20, Log: log})
+	t.Cleanup(func() { _ = source.Close() })
+	r, err := rules.Load(t.Context(), rules.Options{
+		Paths: []string{file}, XDS: source, Observer: observer{}, Log: log, Prepare: func(*descriptors.Set) {}, Live: func() {},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	limit := func(key string) int64 {
+		if rule := r.Set().Domain("shop").Rule(key); rule != nil && len(rule.Limits) > 0 {
+			return rule.Limits[0].Policy.Limit()
+		}
+		return -1
+	}
+	want := func(key string, n int64) {
+		t.Helper()
+		for deadline := time.Now().Add(20 * time.Second); limit(key) != n; time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("%s is %d, want %d; %+v", key, limit(key), n, r.Status())
+			}
+			_ = r.Reload(t.Context())
+		}
+	}
+	want("own", 1)
+	want("sent", 1)
+	status := r.Status()
+	if len(status.Files) != 2 || status.Files[1] != "xds://"+s.Addr+" domain shop" || status.XDS == nil || status.XDS.Domains != 1 {
+		t.Errorf("%+v", status)
+	}
+	if source := r.Set().Domain("shop").Rule("sent").Source; source != "xds://"+s.Addr+" domain shop: descriptors[0]" {
+		t.Errorf("the rule's source is %q", source)
+	}
+	s.Set("2", xdstest.Domain("shop", xdstest.Limit("sent", "", 2)))
+	want("sent", 2)
+	write("3")
+	want("own", 3)
+
+	s.Set("3", xdstest.Domain("shop", xdstest.Limit("", "", 3)))
+	for deadline := time.Now().Add(20 * time.Second); r.Status().XDS.FindingCount == 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("no findings")
+		}
+	}
+	write("4")
+	want("own", 4)
+	if limit("sent") != 2 || len(r.Status().Errors) > 0 {
+		t.Errorf("sent is %d; %q", limit("sent"), r.Status().Errors)
+	}
+	write("x")
+	if err := r.Reload(t.Context()); err == nil || !strings.Contains(err.Error(), file+":") {
+		t.Errorf("a wrong file: %v", err)
+	}
+	s.Set("4")
+	write("5")
+	want("own", 5)
+	want("sent", -1)
+}
