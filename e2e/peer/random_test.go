@@ -91,12 +91,7 @@ func compareRandom(t *testing.T, seed uint64, settings env, leave style) {
 		cases = append(cases, c)
 		files[c.domain+".yaml"] = ruleFile(c.domain, c.rules)
 	}
-	root := writeRules(t, files)
-	if *todayFlag {
-		gone := dropRefused(t, root+"/ratelimit/config")
-		cases = slices.DeleteFunc(cases, func(c *randomCase) bool { return gone[c.domain] })
-	}
-	p := startPair(t, root, settings)
+	p := startPair(t, writeRules(t, files), settings)
 	var mu sync.Mutex
 	var failed []*failure
 	compared, kinds := 0, map[string]int{}

@@ -2,7 +2,6 @@ package peer
 
 import (
 	"context"
-	"flag"
 	"maps"
 	"net"
 	"os"
@@ -19,12 +18,11 @@ import (
 	"github.com/weir-ratelimit/weir/internal/test/launch"
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
+	"github.com/weir-ratelimit/weir/internal/test/weirtest"
 )
 
 // patience is how long a service may take to start on a busy machine.
 const patience = time.Minute
-
-var weirFlag = flag.String("peer.weir", "", "")
 
 // env is an environment: variables and their values.
 type env map[string]string
@@ -62,7 +60,7 @@ func startPair(t *testing.T, root string, settings env) *pair {
 func weirAsRatelimit(t *testing.T) string {
 	t.Helper()
 	link := filepath.Join(t.TempDir(), "ratelimit")
-	if err := os.Symlink(*weirFlag, link); err != nil {
+	if err := os.Symlink(weirtest.Binary(t), link); err != nil {
 		t.Fatal(err)
 	}
 	return link
