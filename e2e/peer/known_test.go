@@ -85,7 +85,8 @@ var knownDifferences = []known{
   {key: t, value: "x*", share_threshold: true, rate_limit: {unit: day, requests_per_unit: 5}}]`,
 		steps: []knownStep{
 			{"s=1@0/DAY", "OVER_LIMIT - OVER_LIMIT 0/0 DAY", "OK - OK 0/0 n"},
-			{"t=x1@3/DAY", "OK - OK 2/3 DAY", "OK - OK 2/3 DAY"}, {"t=x2@3/DAY", "OK - OK 2/3 DAY", "OK - OK 1/3 DAY"},
+			{"t=x1@3/DAY", "OK - OK 2/3 DAY", "OK - OK 2/3 DAY"},
+			{"t=x2@3/DAY", "OK - OK 2/3 DAY", "OK - OK 1/3 DAY"},
 		},
 	},
 	{
@@ -160,8 +161,8 @@ var knownDifferences = []known{
 	},
 }
 
-// isExceededQuota reports whether a status of the peer is that of an exceeded quota: only those have a limit and no end of
-// its window.
+// isExceededQuota reports whether a status of the peer is that of an exceeded quota: only those have a limit and no end
+// of its window.
 func isExceededQuota(peer *pb.RateLimitResponse, i int) bool {
 	s := peer.GetStatuses()[i]
 	return s.GetCurrentLimit() != nil && s.GetDurationUntilReset() == nil

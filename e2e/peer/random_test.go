@@ -34,7 +34,7 @@ type randomCase struct {
 }
 
 func newCase(seed uint64, number int, s style) *randomCase {
-	rng := rand.New(rand.NewPCG(seed, uint64(number))) //nolint:gosec // repeatable is what it must be
+	rng := rand.New(rand.NewPCG(seed, uint64(number)))
 	if chance(rng, 4) && !s.noLimits {
 		s.noModes, s.noNames = true, true // which a request's own limit treats differently
 	} else {
@@ -163,7 +163,8 @@ func (p *pair) run(ctx context.Context, c *randomCase) (compared int, diff []str
 func (c *randomCase) shortestWindow() int64 {
 	shortest := windows[pb.RateLimitResponse_RateLimit_YEAR]
 	shorten := func(unit string) {
-		if w := windows[pb.RateLimitResponse_RateLimit_Unit(pb.RateLimitResponse_RateLimit_Unit_value[strings.ToUpper(unit)])]; w > 0 {
+		n := pb.RateLimitResponse_RateLimit_Unit_value[strings.ToUpper(unit)]
+		if w := windows[pb.RateLimitResponse_RateLimit_Unit(n)]; w > 0 {
 			shortest = min(shortest, w)
 		}
 	}

@@ -50,11 +50,11 @@ func randomRules(rng *rand.Rand, depth int, s style) []*rule {
 	seen := map[string]bool{}
 	for range 1 + rng.IntN(4) {
 		r := &rule{key: pick(rng, keys), value: pick(rng, ruleValues)}
-		if id := r.key + "\x00" + r.value; seen[id] {
+		id := r.key + "\x00" + r.value
+		if seen[id] {
 			continue
-		} else {
-			seen[id] = true
 		}
+		seen[id] = true
 		if !chance(rng, 5) {
 			r.limit = randomLimit(rng, s)
 		}

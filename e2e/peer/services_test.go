@@ -56,7 +56,8 @@ func startPair(t *testing.T, root string, settings env) *pair {
 	}
 }
 
-// weirAsRatelimit returns the path of a link named ratelimit to the weir program: by that name it takes the peer's place.
+// weirAsRatelimit returns the path of a link named ratelimit to the weir program: by that name it takes the peer's
+// place.
 func weirAsRatelimit(t *testing.T) string {
 	t.Helper()
 	link := filepath.Join(t.TempDir(), "ratelimit")
@@ -83,7 +84,7 @@ func startService(t *testing.T, name, binary, root string, settings env) *servic
 	all["DEBUG_HOST"], all["DEBUG_PORT"] = split(t, s.debug)
 	all["GRPC_HOST"], all["GRPC_PORT"] = split(t, grpcAddr)
 
-	cmd := exec.Command(binary) //nolint:gosec // one of the two
+	cmd := exec.Command(binary)
 	for _, key := range slices.Sorted(maps.Keys(all)) {
 		cmd.Env = append(cmd.Env, key+"="+all[key])
 	}
