@@ -79,6 +79,7 @@ func (c *Builder) checkLimit(from *RateLimit) checked {
 	if foreign := c.checkParameters(&l); foreign || !hasRate || l.wrong {
 		return l
 	}
+	l.placement.Store = c.process.store(l.placement.Store, l.unit, l.multiplier)
 	for _, e := range paramErrors(c.makePolicy(&l)) {
 		if e.Param == "lease_for" && !l.has("lease_for") {
 			c.Errorf(l.at("consistency"), "lease_for: %s; write consistency: strict", e.Msg)
