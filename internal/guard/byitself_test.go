@@ -48,7 +48,8 @@ func TestCachedDenialsOfHitsByThemselves(t *testing.T) {
 			}
 		}
 		if store.n != tt.want {
-			t.Errorf("charge_denied %s, cost %d: %d of ten requests reach the store, want %d", tt.denied, tt.n, store.n, tt.want)
+			t.Errorf("charge_denied %s, cost %d: %d of ten requests reach the store, want %d",
+				tt.denied, tt.n, store.n, tt.want)
 		}
 	}
 }
@@ -102,6 +103,7 @@ func TestLeasesOfHitsByThemselves(t *testing.T) {
 		t.Fatal(err)
 	}
 	if out[0].Remaining != 900 || l.Stats().Keys != 0 {
-		t.Errorf("%d left after 100 requests that another limit denied, want 900; %d keys on lease", out[0].Remaining, l.Stats().Keys)
+		t.Errorf("%d left after 100 requests that another limit denied, want 900; %d keys on lease",
+			out[0].Remaining, l.Stats().Keys)
 	}
 }

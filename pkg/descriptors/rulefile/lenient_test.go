@@ -59,8 +59,8 @@ func TestLenient(t *testing.T) {
   - {key: a, rate_limit: {unit: hour, requests_per_unit: 1, unit: day}}`,
 			"f:3:61: unit is already given at f:3:27; remove one of the two; until then the last one holds"},
 		{"no descriptors", ` []`,
-			"f:2:14: domain shop has no rules here, so that nothing would be limited; write descriptors: with at least one rule " +
-				"(- key: none limits nothing), or remove this part of the file; until then nothing of it is limited"},
+			"f:2:14: domain shop has no rules here, so that nothing would be limited; " +
+				"write descriptors: with at least one rule (- key: none limits nothing), or remove this part of the file; until then nothing of it is limited"},
 		{"share_threshold without a star", `
   - {key: a, value: x, share_threshold: true, rate_limit: {unit: hour, requests_per_unit: 1}}`,
 			"f:3:41: share_threshold goes with a value that contains *, or with values, values_file, cidr or regex, whose " +
@@ -100,7 +100,7 @@ domain: shop
 name: shop
 descriptors:
   - {key: a, rate_limit: {unit: hour, requests_per_unit: 1}}
-  - {key: a, rate_limit: {unit: hour, requests_per_unit: 2}, descriptors: [{key: b, rate_limit: {unit: hour, requests_per_unit: 3}}]}
+  - {key: a, rate_limit: {unit: hour, requests_per_unit: 2}, descriptors: [{key: b, rate_limit: {unit: day, requests_per_unit: 3}}]}
   - {key: cidr, value: 10.0.0.0/8, rate_limit: {unit: hour, requests_per_unit: 4}}
   - {key: cidr, value: 10.0.0.0/8, descriptors: [{key: ip, rate_limit: {unit: hour, requests_per_unit: 5}}]}
   - {key: late, value: x, descriptors: [{key: b}]}
