@@ -64,7 +64,7 @@ func (c *checkCmd) Run(ctx context.Context, io streams) error {
 		return err
 	}
 	if f.Errors > 0 || c.Strict && f.Warnings > 0 {
-		return errTold
+		return errReported
 	}
 	return nil
 }
@@ -108,7 +108,7 @@ func compile(io streams, files []reload.File, stores []string, verdict string) (
 	set, err := rules.Compile(files, stores)
 	if errs := (descriptors.Errors{}); errors.As(err, &errs) {
 		fmt.Fprintf(io.err, "%s\n%s in %s%s\n", errs, count(errs.Count(), "error"), count(len(files), "file"), verdict)
-		return nil, errTold
+		return nil, errReported
 	}
 	if err != nil {
 		return nil, err

@@ -14,8 +14,8 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
 
-// errNoAnswer is a failure that the user has been told, of a command whose exit code 1 is an answer.
-var errNoAnswer = errors.New("told: no answer")
+// errNoAnswer is a failure whose message has been printed, of a command whose exit code 1 is an answer.
+var errNoAnswer = errors.New("reported: no answer")
 
 // diffCmd is `weir diff`.
 type diffCmd struct {
@@ -80,7 +80,7 @@ func (c *diffCmd) Run(ctx context.Context, io streams) error {
 		return err
 	}
 	if len(out.Changes) > 0 {
-		return errTold
+		return errReported
 	}
 	return nil
 }
@@ -106,7 +106,7 @@ func (c *diffCmd) options() (o offline.LogOptions, err error) {
 	return o, errors.Join(errs...)
 }
 
-// readSet compiles the rules at the path. What is wrong with them is told.
+// readSet compiles the rules at the path. It prints what is wrong with them.
 func (c *diffCmd) readSet(ctx context.Context, io streams, path string) (*descriptors.Set, error) {
 	files, err := readRules(ctx, io, "weir diff", "", path)
 	if err != nil {

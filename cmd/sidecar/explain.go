@@ -75,7 +75,7 @@ func (c *explainCmd) Run(ctx context.Context, io streams) error {
 	for _, expected := range c.Expect {
 		if missing := found.Missing(expected); missing != "" {
 			fmt.Fprintf(io.err, "weir: --expect: %s\n", missing)
-			err = errTold
+			err = errReported
 		}
 	}
 	return err

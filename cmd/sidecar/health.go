@@ -52,7 +52,7 @@ func (c *healthCmd) Run(ctx context.Context, io streams) error {
 		}
 	}
 	if !healthy {
-		return errTold
+		return errReported
 	}
 	return err
 }

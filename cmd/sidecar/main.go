@@ -137,7 +137,7 @@ func report(w io.Writer, err error) int {
 	switch {
 	case err == nil:
 		return exitOK
-	case errors.Is(err, errTold):
+	case errors.Is(err, errReported):
 		return exitFailed
 	case errors.Is(err, errNoAnswer):
 		return exitUsage
@@ -154,8 +154,8 @@ func report(w io.Writer, err error) int {
 	}
 }
 
-// errTold is a failure that the user has already been told.
-var errTold = errors.New("told")
+// errReported is a failure whose message has already been printed.
+var errReported = errors.New("reported")
 
 // userinfo finds what may be user and password, also of a URL that is malformed; kongQuotes what kong quotes of a variable or
 // of a map, which may be a password from the first letter to the last.

@@ -160,19 +160,19 @@ func (c *publishCmd) read(ctx context.Context, io streams) ([]reload.File, error
 	return files, nil
 }
 
-// publishable tells why the files are not.
+// publishable returns why the files cannot be published.
 func (c *publishCmd) publishable(io streams, files []reload.File) error {
 	_, err := compile(io, files, c.Stores, "; not published")
 	return err
 }
 
 // compileQuietly compiles the files as a process will: under the names that they have in Redis, with nothing beside
-// them. Warnings were told.
+// them. Warnings have been printed.
 func (c *publishCmd) compileQuietly(io streams, set *rules.PublishedSet) error {
-	var again bytes.Buffer
-	err := c.publishable(streams{out: io.out, err: &again}, set.Named())
+	var problems bytes.Buffer
+	err := c.publishable(streams{out: io.out, err: &problems}, set.Named())
 	if err != nil {
-		_, _ = again.WriteTo(io.err)
+		_, _ = problems.WriteTo(io.err)
 	}
 	return err
 }

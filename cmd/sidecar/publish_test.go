@@ -22,10 +22,10 @@ func TestPublishOverDamage(t *testing.T) {
 	}
 	publish := func(want, warning string) {
 		t.Helper()
-		var out, told strings.Builder
-		code := run(t.Context(), []string{"publish", rules, "--store", server.URL()}, &out, &told)
-		if code != exitOK || !strings.HasPrefix(out.String(), want) || !strings.Contains(told.String(), warning) {
-			t.Fatalf("exit code %d, %q, %q; want %q and %q", code, out.String(), told.String(), want, warning)
+		var out, stderr strings.Builder
+		code := run(t.Context(), []string{"publish", rules, "--store", server.URL()}, &out, &stderr)
+		if code != exitOK || !strings.HasPrefix(out.String(), want) || !strings.Contains(stderr.String(), warning) {
+			t.Fatalf("exit code %d, %q, %q; want %q and %q", code, out.String(), stderr.String(), want, warning)
 		}
 	}
 	publish("published version 1: ", "")
@@ -52,7 +52,7 @@ func TestExpectAfterFlush(t *testing.T) {
 	c := redis.NewClient(&redis.Options{Addr: server.Addr(), Protocol: 2})
 	t.Cleanup(func() { _ = c.Close() })
 	rules := t.TempDir() + "/rules.yaml"
-	publish := func(key string, args ...string) (code int, out, told string) {
+	publish := func(key string, args ...string) (code int, out, problems string) {
 		t.Helper()
 		if err := os.WriteFile(rules, []byte("domain: shop\ndescriptors: [{key: "+key+"}]\n"), 0o600); err != nil {
 			t.Fatal(err)
@@ -61,8 +61,8 @@ func TestExpectAfterFlush(t *testing.T) {
 		code = run(t.Context(), append([]string{"publish", rules, "--store", server.URL()}, args...), &stdout, &stderr)
 		return code, stdout.String(), stderr.String()
 	}
-	if code, out, told := publish("a"); code != exitOK {
-		t.Fatalf("%d, %s%s", code, out, told)
+	if code, out, stderr := publish("a"); code != exitOK {
+		t.Fatalf("%d, %s%s", code, out, stderr)
 	}
 	_, out, _ := publish("b", "--dry-run")
 	seen := regexp.MustCompile(` --expect (1:[0-9a-f]{12})\n$`).FindStringSubmatch(out)
@@ -72,14 +72,14 @@ func TestExpectAfterFlush(t *testing.T) {
 	if err := c.FlushAll(t.Context()).Err(); err != nil {
 		t.Fatal(err)
 	}
-	if code, out, told := publish("other"); code != exitOK || !strings.HasPrefix(out, "published version 1: ") {
-		t.Fatalf("%d, %s%s", code, out, told)
+	if code, out, stderr := publish("other"); code != exitOK || !strings.HasPrefix(out, "published version 1: ") {
+		t.Fatalf("%d, %s%s", code, out, stderr)
 	}
-	code, out, told := publish("b", "--expect", seen[1])
+	code, out, stderr := publish("b", "--expect", seen[1])
 	want := "weir: not published: version 1 by .* is in force, but it has other content \\(hash [0-9a-f]{12}\\) than expected \\(" +
 		strings.TrimPrefix(seen[1], "1:") + "\\): Redis was emptied or restored since; look at what it changes and publish again\n"
-	if code != exitFailed || out != "" || !regexp.MustCompile("^"+want+"$").MatchString(told) {
-		t.Errorf("%d, %s%s", code, out, told)
+	if code != exitFailed || out != "" || !regexp.MustCompile("^"+want+"$").MatchString(stderr) {
+		t.Errorf("%d, %s%s", code, out, stderr)
 	}
 	var rolled, why strings.Builder
 	code = run(t.Context(), []string{"publish", "--rollback", seen[1], "--store", server.URL()}, &rolled, &why)
@@ -89,10 +89,10 @@ func TestExpectAfterFlush(t *testing.T) {
 	// What is in force now, and, as before, the number alone.
 	_, out, _ = publish("b", "--dry-run")
 	now := regexp.MustCompile(` --expect (1:[0-9a-f]{12})\n$`).FindStringSubmatch(out)
-	if code, out, told := publish("b", "--expect", now[1]); code != exitOK || !strings.HasPrefix(out, "published version 2: ") {
-		t.Errorf("%d, %s%s", code, out, told)
+	if code, out, stderr := publish("b", "--expect", now[1]); code != exitOK || !strings.HasPrefix(out, "published version 2: ") {
+		t.Errorf("%d, %s%s", code, out, stderr)
 	}
-	if code, out, told := publish("c", "--expect", "2"); code != exitOK || !strings.HasPrefix(out, "published version 3: ") {
-		t.Errorf("%d, %s%s", code, out, told)
+	if code, out, stderr := publish("c", "--expect", "2"); code != exitOK || !strings.HasPrefix(out, "published version 3: ") {
+		t.Errorf("%d, %s%s", code, out, stderr)
 	}
 }

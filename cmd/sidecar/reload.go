@@ -57,19 +57,19 @@ func (c *reloadCmd) Run(ctx context.Context, io streams) error {
 			return err
 		}
 	}
-	var said adminapi.Reloaded
-	if err := json.Unmarshal(answer, &said); err != nil {
+	var result adminapi.Reloaded
+	if err := json.Unmarshal(answer, &result); err != nil {
 		return err
 	}
 	if refused != nil {
 		if !c.Output.json() {
-			printErrors(io.err, said.Errors, len(said.Errors))
+			printErrors(io.err, result.Errors, len(result.Errors))
 			fmt.Fprintln(io.err, "refused; the rules before them stay")
 		}
-		return errTold
+		return errReported
 	}
 	if !c.Output.json() {
-		fmt.Fprintf(io.out, "reloaded: rules %s are live since %s\n", reload.ShortHash(said.Hash), said.LoadedAt.Format(time.RFC3339))
+		fmt.Fprintf(io.out, "reloaded: rules %s are live since %s\n", reload.ShortHash(result.Hash), result.LoadedAt.Format(time.RFC3339))
 	}
 	return nil
 }

@@ -103,7 +103,7 @@ func (c *serveCmd) Run(ctx context.Context, io streams, command *kong.Context) e
 	}
 	if err = endInTime(ctx, &o, func() error { return serve(ctx, o, hangup) }); err != nil {
 		report(log, withOrigins(err, c.Origins))
-		err = errTold
+		err = errReported
 	}
 	log.Close()
 	return err
@@ -121,7 +121,7 @@ func endInTime(ctx context.Context, o *app.Options, f func() error) error {
 	case err := <-ended:
 		return err
 	case <-late:
-		return errors.New("the process was told to stop and something in it hangs: it ends without that")
+		return errors.New("the process was asked to stop and a part of it hangs: it ends without that part")
 	}
 }
 

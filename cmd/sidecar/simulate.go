@@ -140,7 +140,7 @@ func (c *simulateCmd) replay(ctx context.Context, io streams) error {
 func rulesError(io streams, err error) error {
 	if errs := (descriptors.Errors{}); errors.As(err, &errs) {
 		fmt.Fprintf(io.err, "%s\n%s\n", errs, count(errs.Count(), "error"))
-		return errTold
+		return errReported
 	}
 	return err
 }
@@ -208,7 +208,7 @@ func (c *simulateCmd) sortOut() {
 	c.Rules = append(c.Rules, c.Rule)
 }
 
-// compileInline makes a rule file of one limit. Errors are told as places within the limit.
+// compileInline makes a rule file of one limit. Errors name positions within the limit.
 func compileInline(limit string) (*descriptors.Set, error) {
 	before, after := "{domain: inline, descriptors: [{key: rule, rate_limit: ", "}]}"
 	if !strings.HasPrefix(strings.TrimSpace(limit), "{") {

@@ -260,7 +260,7 @@ func (c *Client) request(ctx context.Context, method, to string, body any) (*htt
 // unreachable returns why there is no response, with a hint.
 func (c *Client) unreachable(err error) error {
 	if inner := (*url.Error)(nil); errors.As(err, &inner) {
-		err = inner.Err // without method and URL, which are said once
+		err = inner.Err // without method and URL, which the message names already
 	}
 	hint := "is Weir running there, and is this its --http-addr? See --server"
 	_, isCert := errors.AsType[*tls.CertificateVerificationError](err)
@@ -278,10 +278,10 @@ func (c *Client) unreachable(err error) error {
 
 // refused is the error of a response other than 2xx. The server sends an Error, or, before /api/v1, one line of text.
 func (c *Client) refused(res *http.Response, asked string, text []byte) error {
-	var said Error
+	var answer Error
 	msg := ""
-	if json.Unmarshal(text, &said) == nil {
-		msg = said.Error
+	if json.Unmarshal(text, &answer) == nil {
+		msg = answer.Error
 	}
 	if msg == "" {
 		msg, _, _ = strings.Cut(strings.TrimSpace(string(text[:min(len(text), 500)])), "\n")
@@ -293,7 +293,7 @@ func (c *Client) refused(res *http.Response, asked string, text []byte) error {
 		msg = "the token in " + c.tokenFile + " is not the one of its --http-token-file"
 	case res.StatusCode == http.StatusForbidden && strings.HasPrefix(msg, "a client certificate is needed"):
 		msg = "a client certificate is needed for " + asked + ": give --server-cert and --server-key"
-	case res.StatusCode == http.StatusNotFound && said.Error == "":
+	case res.StatusCode == http.StatusNotFound && answer.Error == "":
 		msg = "it has no " + asked + ": is this the --http-addr of Weir, and is it as new as this command?"
 	case strings.Contains(msg, "HTTP request to an HTTPS server"):
 		msg = "it speaks TLS: write --server https://..."
