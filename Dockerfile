@@ -6,15 +6,18 @@ RUN go mod download
 # .dockerignore lists what the build needs: everything else stays out of the context.
 COPY . .
 ARG VERSION=dev
-RUN CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.version=${VERSION}" -o /weir ./cmd/sidecar
+RUN CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.version=${VERSION}" -o /out/bin/weir ./cmd/sidecar
+# Under the name ratelimit the program is envoyproxy/ratelimit: docs/migrating.md.
+RUN ln -s weir /out/bin/ratelimit
 
 # No shell and no libc: only the binary, CA certificates (rediss://) and time zones.
 FROM gcr.io/distroless/static-debian12:nonroot AS weir
-COPY --from=build /weir /weir
+COPY --from=build /out/bin/ /bin/
 USER 65532:65532
-EXPOSE 8081 8080
+EXPOSE 8081 8080 6070
 # Only whether the process is alive: Docker Swarm replaces unhealthy containers, which helps nobody while Redis is away.
 # Kubernetes ignores this line; examples/kubernetes.yaml has its probes.
-HEALTHCHECK --interval=10s --timeout=3s --start-period=10s CMD ["/weir", "health", "--live", "--timeout", "2s"]
-ENTRYPOINT ["/weir"]
+HEALTHCHECK --interval=10s --timeout=3s --start-period=10s CMD ["/bin/weir", "health", "--live", "--timeout", "2s"]
+# `command: /bin/ratelimit` works, too: weir runs under the name that its first argument ends with.
+ENTRYPOINT ["/bin/weir"]
 CMD ["serve", "--rules", "/rules"]

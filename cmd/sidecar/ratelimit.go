@@ -17,8 +17,12 @@ import (
 // arguments mean nothing.
 const ratelimitName = "ratelimit"
 
-// start runs the program by the name that it was called by, which is args[0].
+// start runs the program by the name that it was called by, which is args[0]; or by args[1] where that is the path of
+// ratelimit: in a container whose command was written for an image without an entrypoint.
 func start(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	if len(args) > 1 && args[1] == "/bin/"+ratelimitName {
+		args = args[1:]
+	}
 	if filepath.Base(args[0]) != ratelimitName {
 		return run(ctx, args[1:], stdout, stderr)
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/protobuf/proto"
 )
 
 // known is a difference that stays: a row of the table in docs/migrating.md.
@@ -60,7 +61,9 @@ var knownDifferences = []known{
 		hides: func(diff string, peer, _ *pb.RateLimitResponse) bool {
 			for i := range peer.GetStatuses() {
 				rest, ok := strings.CutPrefix(diff, fmt.Sprintf("statuses[%d].", i))
-				if ok && isExceededQuota(peer, i) && (strings.HasPrefix(rest, "code") || strings.Contains(rest, "duration_until_reset")) {
+				inStatus := ok && (strings.HasPrefix(rest, "code") || strings.Contains(rest, "duration_until_reset"))
+				inHeader := strings.Contains(diff, "RateLimit-") // which show what is over, before what is nearest
+				if isExceededQuota(peer, i) && (inStatus || inHeader) {
 					return true
 				}
 			}
@@ -81,6 +84,49 @@ var knownDifferences = []known{
 		settings: env{"RESPONSE_DYNAMIC_METADATA": "true"},
 		rules:    "[{key: a, shadow_mode: true, quota_mode: true, rate_limit: {unit: day, requests_per_unit: 0}}]",
 		steps:    []knownStep{{"a=1", "OK - OK 0/0 DAY", "OK - OK 0/0 DAY"}},
+	},
+	{
+		name:     "the statuses of SHADOW_MODE",
+		settings: env{"SHADOW_MODE": "true"},
+		rules:    "[{key: a, rate_limit: {unit: day, requests_per_unit: 0}}]",
+		steps:    []knownStep{{"a=1", "OK - OVER_LIMIT 0/0 DAY", "OK - OK 0/0 DAY"}},
+		hides: func(diff string, peer, weir *pb.RateLimitResponse) bool {
+			return peer.GetOverallCode() == weir.GetOverallCode() && strings.HasSuffix(diff, ".code: OVER_LIMIT, OK")
+		},
+	},
+	{
+		name:     "a larger own limit after an exceeded one, with a local cache",
+		settings: env{"LOCAL_CACHE_SIZE_IN_BYTES": "100000"},
+		rules:    "[{key: a, rate_limit: {unit: day, requests_per_unit: 0}}]",
+		steps: []knownStep{
+			{"a=1", "OVER_LIMIT - OVER_LIMIT 0/0 DAY", "OVER_LIMIT - OVER_LIMIT 0/0 DAY"},
+			{"a=1@9/DAY", "OVER_LIMIT - OVER_LIMIT 0/9 DAY", "OK - OK 7/9 DAY"},
+		},
+	},
+	{
+		name:     "what a denied request charges, with STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT",
+		settings: env{"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT": "true"},
+		rules: `[{key: none, rate_limit: {unit: day, requests_per_unit: 0}},
+  {key: s, shadow_mode: true, rate_limit: {unit: day, requests_per_unit: 5}},
+  {key: a, rate_limit: {unit: day, requests_per_unit: 1}}]`,
+		steps: []knownStep{
+			{"none=1 s=1", "OVER_LIMIT - OVER_LIMIT 0/0 DAY - OK 5/5 DAY", "OVER_LIMIT - OVER_LIMIT 0/0 DAY - OK 4/5 DAY"},
+			{"a=1 a=1", "OVER_LIMIT - OK 0/1 DAY - OVER_LIMIT 0/1 DAY", "OVER_LIMIT - OK 1/1 DAY - OVER_LIMIT 0/1 DAY"},
+		},
+	},
+	{
+		name:     "the text of a request's own limit in dynamic metadata",
+		settings: env{"RESPONSE_DYNAMIC_METADATA": "true"},
+		rules:    "[{key: a, rate_limit: {unit: day, requests_per_unit: 5}}]",
+		steps:    []knownStep{{"a=1@3/DAY", "OK - OK 2/3 DAY", "OK - OK 2/3 DAY"}},
+		hides: func(diff string, peer, weir *pb.RateLimitResponse) bool {
+			const field = "descriptors"
+			p := proto.CloneOf(peer.GetDynamicMetadata()).GetFields()[field]
+			for _, d := range p.GetListValue().GetValues() {
+				delete(d.GetStructValue().GetFields(), "limit")
+			}
+			return kind(diff) == "dynamic_metadata."+field && proto.Equal(p, weir.GetDynamicMetadata().GetFields()[field])
+		},
 	},
 	{
 		name:     "more dynamic metadata",

@@ -51,8 +51,8 @@ descriptors:
 // metricTraffic is what is asked before the metrics are compared.
 var metricTraffic = []string{
 	"plain=x", "plain=x", "plain=x", "plain=x", "plain=x", "plain=v:1|2", "ip=10.1.2.3", "a=one,b=1", "a=one,b=1,c=2",
-	"watched=w", "watched=w", "watched=w", "watched=w", "big=1*7", "big=1*2", "big=1*1", "big=1*1", "big=2*25", "big=3*8 big=3*8",
-	"plain=y big=4*9", "files=f1", "files=f2*3", "free=1", "none=1", "big=5*0", "big=1*0",
+	"watched=w", "watched=w", "watched=w", "watched=w", "big=1+7", "big=1+2", "big=1+1", "big=1+1", "big=2+25", "big=3+8 big=3+8",
+	"plain=y big=4+9", "files=f1", "files=f2+3", "free=1", "none=1", "big=5+0", "big=1+0",
 }
 
 // TestStatsd compares what both send by statsd, over TCP, after the same requests.

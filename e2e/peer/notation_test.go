@@ -14,7 +14,7 @@ import (
 )
 
 // request reads a request in short: descriptors separated by spaces, their entries by commas. A descriptor may end in its
-// limit, as in a=x@10/MINUTE, and then in its hits, as in a=x*5. hits:3 are those of the request.
+// limit, as in a=x@10/MINUTE, and then in its hits, as in a=x+5. hits:3 are those of the request.
 func request(t *testing.T, domain, text string) *pb.RateLimitRequest {
 	t.Helper()
 	req := &pb.RateLimitRequest{Domain: domain}
@@ -31,7 +31,7 @@ func request(t *testing.T, domain, text string) *pb.RateLimitRequest {
 func descriptor(t *testing.T, text string) *commonpb.RateLimitDescriptor {
 	t.Helper()
 	d := &commonpb.RateLimitDescriptor{}
-	text, hits, ok := strings.Cut(text, "*")
+	text, hits, ok := strings.Cut(text, "+")
 	if ok {
 		d.HitsAddend = wrapperspb.UInt64(number(t, hits, 64))
 	}

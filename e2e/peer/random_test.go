@@ -33,28 +33,33 @@ type randomCase struct {
 	requests []*pb.RateLimitRequest
 }
 
-func newCase(seed uint64, number int) *randomCase {
+func newCase(seed uint64, number int, s style) *randomCase {
 	rng := rand.New(rand.NewPCG(seed, uint64(number))) //nolint:gosec // repeatable is what it must be
-	ownLimits := chance(rng, 4)                        // that requests bring along
-	c := &randomCase{number: number, domain: fmt.Sprintf("case%d", number), rules: randomRules(rng, 3, ownLimits)}
+	if chance(rng, 4) && !s.noLimits {
+		s.noModes, s.noNames = true, true // which a request's own limit treats differently
+	} else {
+		s.noLimits = true
+	}
+	c := &randomCase{number: number, domain: fmt.Sprintf("case%d", number), rules: randomRules(rng, 3, s)}
 	for range requestsPerCase {
-		c.requests = append(c.requests, randomRequest(rng, c.domain, c.rules, ownLimits))
+		c.requests = append(c.requests, randomRequest(rng, c.domain, c.rules, s))
 	}
 	return c
 }
 
 // settingsOf are the environments in which the random cases run.
 var settingsOf = []struct {
-	name string
-	env  env
+	name  string
+	env   env
+	style style
 }{
-	{"plain", env{}},
-	{"headers and metadata", env{"LIMIT_RESPONSE_HEADERS_ENABLED": "true", "RESPONSE_DYNAMIC_METADATA": "true"}},
-	{"stop", env{"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT": "true"}},
-	{"local cache", env{"LOCAL_CACHE_SIZE_IN_BYTES": "1000000"}},
-	{"shadow", env{"SHADOW_MODE": "true", "LIMIT_RESPONSE_HEADERS_ENABLED": "true"}},
-	{"quota", env{"QUOTA_MODE": "true"}},
-	{"Redis for seconds", env{"REDIS_PERSECOND": "true", "CACHE_KEY_PREFIX": "p_"}},
+	{"plain", env{}, style{}},
+	{"headers and metadata", env{"LIMIT_RESPONSE_HEADERS_ENABLED": "true", "RESPONSE_DYNAMIC_METADATA": "true"}, style{}},
+	{"stop", env{"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT": "true"}, style{noModes: true, noTwice: true}},
+	{"local cache", env{"LOCAL_CACHE_SIZE_IN_BYTES": "1000000"}, style{noLimits: true}},
+	{"shadow", env{"SHADOW_MODE": "true"}, style{}},
+	{"quota", env{"QUOTA_MODE": "true"}, style{}},
+	{"Redis for seconds", env{"REDIS_PERSECOND": "true", "CACHE_KEY_PREFIX": "p_"}, style{}},
 }
 
 // TestRandomRequests compares the answers to random requests of random rules.
@@ -69,12 +74,12 @@ func TestRandomRequests(t *testing.T) {
 			if !longtest.IsLong() {
 				t.Parallel()
 			}
-			compareRandom(t, seed, s.env)
+			compareRandom(t, seed, s.env, s.style)
 		})
 	}
 }
 
-func compareRandom(t *testing.T, seed uint64, settings env) {
+func compareRandom(t *testing.T, seed uint64, settings env, leave style) {
 	t.Helper()
 	var cases []*randomCase
 	files := map[string]string{}
@@ -82,7 +87,7 @@ func compareRandom(t *testing.T, seed uint64, settings env) {
 		if *caseFlag >= 0 && *caseFlag != i {
 			continue
 		}
-		c := newCase(seed, i)
+		c := newCase(seed, i, leave)
 		cases = append(cases, c)
 		files[c.domain+".yaml"] = ruleFile(c.domain, c.rules)
 	}

@@ -2,6 +2,7 @@ package peer
 
 import (
 	"math/rand/v2"
+	"slices"
 	"strings"
 
 	commonpb "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
@@ -11,21 +12,23 @@ import (
 )
 
 // randomRequest asks the rules of a domain: mostly what they name, sometimes what none of them does.
-func randomRequest(rng *rand.Rand, domain string, rules []*rule, withLimits bool) *pb.RateLimitRequest {
+func randomRequest(rng *rand.Rand, domain string, rules []*rule, s style) *pb.RateLimitRequest {
 	req := &pb.RateLimitRequest{Domain: domain}
 	if chance(rng, 4) {
 		req.HitsAddend = pick(rng, []uint32{1, 2, 3, 8, 1000, 4_294_967_295})
 	}
 	for range 1 + rng.IntN(4) {
-		req.Descriptors = append(req.Descriptors, randomDescriptor(rng, rules, withLimits))
+		req.Descriptors = append(req.Descriptors, randomDescriptor(rng, rules, s))
 	}
-	if chance(rng, 8) {
+	if s.noTwice {
+		req.Descriptors = differentCounters(req.GetDescriptors())
+	} else if chance(rng, 8) {
 		req.Descriptors = append(req.Descriptors, req.GetDescriptors()[0]) // one counter twice
 	}
 	return req
 }
 
-func randomDescriptor(rng *rand.Rand, rules []*rule, withLimit bool) *commonpb.RateLimitDescriptor {
+func randomDescriptor(rng *rand.Rand, rules []*rule, s style) *commonpb.RateLimitDescriptor {
 	d := &commonpb.RateLimitDescriptor{}
 	for len(rules) > 0 {
 		r := pick(rng, rules)
@@ -41,7 +44,7 @@ func randomDescriptor(rng *rand.Rand, rules []*rule, withLimit bool) *commonpb.R
 	if chance(rng, 5) {
 		d.HitsAddend = wrapperspb.UInt64(pick(rng, []uint64{0, 0, 1, 2, 5, 1000, 1_000_000_000}))
 	}
-	if withLimit && chance(rng, 6) {
+	if !s.noLimits && chance(rng, 6) {
 		d.Limit = &commonpb.RateLimitDescriptor_RateLimitOverride{
 			RequestsPerUnit: pick(rng, rates), Unit: typepb.RateLimitUnit(1 + rng.IntN(6)), //nolint:gosec // small
 		}
@@ -61,4 +64,19 @@ func askedValue(rng *rand.Rand, r *rule) string {
 		return prefix + pick(rng, []string{"", "1", "q"})
 	}
 	return r.value
+}
+
+// differentCounters leaves out descriptors that may share a counter with one before: those with as many entries and the
+// same keys.
+func differentCounters(all []*commonpb.RateLimitDescriptor) []*commonpb.RateLimitDescriptor {
+	seen := map[string]bool{}
+	return slices.DeleteFunc(all, func(d *commonpb.RateLimitDescriptor) bool {
+		var id string
+		for _, e := range d.GetEntries() {
+			id += e.GetKey() + ","
+		}
+		again := seen[id]
+		seen[id] = true
+		return again
+	})
 }

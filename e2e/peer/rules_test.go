@@ -6,6 +6,14 @@ import (
 	"strings"
 )
 
+// style is what a random case leaves out, for that is where known differences are.
+type style struct {
+	noModes  bool // shadow and quota
+	noNames  bool // names, replaces and shared counters
+	noTwice  bool // one counter twice in a request
+	noLimits bool // limits that requests bring along
+}
+
 // rule is a descriptor of a rule file.
 type rule struct {
 	key, value string
@@ -36,9 +44,8 @@ func chance(rng *rand.Rand, n int) bool { return rng.IntN(n) == 0 }
 
 func pick[T any](rng *rand.Rand, of []T) T { return of[rng.IntN(len(of))] }
 
-// randomRules returns the rules of a domain: up to four siblings on each of up to three levels. Plain ones have neither
-// modes nor names nor shared counters: what a request's own limit takes from them is a known difference.
-func randomRules(rng *rand.Rand, depth int, plain bool) []*rule {
+// randomRules returns the rules of a domain: up to four siblings on each of up to three levels.
+func randomRules(rng *rand.Rand, depth int, s style) []*rule {
 	var rules []*rule
 	seen := map[string]bool{}
 	for range 1 + rng.IntN(4) {
@@ -49,45 +56,43 @@ func randomRules(rng *rand.Rand, depth int, plain bool) []*rule {
 			seen[id] = true
 		}
 		if !chance(rng, 5) {
-			r.limit = randomLimit(rng, plain)
+			r.limit = randomLimit(rng, s)
 		}
-		r.flags = randomFlags(rng, r, plain)
+		r.flags = randomFlags(rng, r, s)
 		if depth > 1 && (r.limit == nil || chance(rng, 3)) {
-			r.children = randomRules(rng, depth-1, plain)
+			r.children = randomRules(rng, depth-1, s)
 		}
 		rules = append(rules, r)
 	}
 	return rules
 }
 
-func randomFlags(rng *rand.Rand, r *rule, plain bool) []string {
+func randomFlags(rng *rand.Rand, r *rule, s style) []string {
 	var set []string
 	for _, f := range []string{"detailed_metric", "value_to_metric"} {
 		if chance(rng, 8) {
 			set = append(set, f)
 		}
 	}
-	if plain {
-		return set
-	}
-	switch rng.IntN(8) { // both together are a known difference
-	case 0:
+	switch n := rng.IntN(8); { // both together are a known difference
+	case s.noModes:
+	case n == 0:
 		set = append(set, "shadow_mode")
-	case 1:
+	case n == 1:
 		set = append(set, "quota_mode")
 	}
-	if strings.HasSuffix(r.value, "*") && chance(rng, 3) {
+	if !s.noNames && strings.HasSuffix(r.value, "*") && chance(rng, 3) {
 		set = append(set, "share_threshold")
 	}
 	return set
 }
 
-func randomLimit(rng *rand.Rand, plain bool) *limit {
+func randomLimit(rng *rand.Rand, s style) *limit {
 	l := &limit{requests: pick(rng, rates), unit: pick(rng, units)}
 	if chance(rng, 12) {
 		l.unlimited, l.unit = true, ""
 	}
-	if plain {
+	if s.noNames {
 		return l
 	}
 	if chance(rng, 3) {

@@ -46,9 +46,9 @@ var scenarios = []struct {
 		name:  "costs, and a look",
 		rules: "[{key: k, rate_limit: {unit: week, requests_per_unit: 10}}]",
 		steps: []step{
-			{"hits:4 k=a", "OK - OK 6/10 WEEK"}, {"k=a*0", "OK - OK 6/10 WEEK"}, {"hits:4 k=a*6", "OK - OK 0/10 WEEK"},
-			{"k=a*0", "OK - OK 0/10 WEEK"}, {"k=a", "OVER_LIMIT - OVER_LIMIT 0/10 WEEK"},
-			{"k=a*0", "OVER_LIMIT - OVER_LIMIT 0/10 WEEK"}, {"hits:11 k=b", "OVER_LIMIT - OVER_LIMIT 0/10 WEEK"},
+			{"hits:4 k=a", "OK - OK 6/10 WEEK"}, {"k=a+0", "OK - OK 6/10 WEEK"}, {"hits:4 k=a+6", "OK - OK 0/10 WEEK"},
+			{"k=a+0", "OK - OK 0/10 WEEK"}, {"k=a", "OVER_LIMIT - OVER_LIMIT 0/10 WEEK"},
+			{"k=a+0", "OVER_LIMIT - OVER_LIMIT 0/10 WEEK"}, {"hits:11 k=b", "OVER_LIMIT - OVER_LIMIT 0/10 WEEK"},
 			{"k=b", "OVER_LIMIT - OVER_LIMIT 0/10 WEEK"},
 		},
 	},
@@ -57,7 +57,7 @@ var scenarios = []struct {
 		rules: `[{key: none, rate_limit: {unit: day, requests_per_unit: 0}},
   {key: all, rate_limit: {unlimited: true}}, {key: known}]`,
 		steps: []step{
-			{"none=a", "OVER_LIMIT - OVER_LIMIT 0/0 DAY"}, {"none=a*0", "OVER_LIMIT - OVER_LIMIT 0/0 DAY"},
+			{"none=a", "OVER_LIMIT - OVER_LIMIT 0/0 DAY"}, {"none=a+0", "OVER_LIMIT - OVER_LIMIT 0/0 DAY"},
 			{"all=a", "OK - OK 4294967295"}, {"known=a", "OK - OK"},
 		},
 	},
@@ -91,10 +91,10 @@ var scenarios = []struct {
 	},
 	{
 		name:  "a limit that comes with the request",
-		rules: "[{key: a, rate_limit: {unit: day, requests_per_unit: 2, name: rule}}]",
+		rules: "[{key: a, rate_limit: {unit: day, requests_per_unit: 2}}]",
 		steps: []step{
-			{"a=1", "OK - OK 1/2 rule"}, {"a=1@5/DAY", "OK - OK 3/5 DAY"}, {"a=1@4/DAY", "OK - OK 1/4 DAY"},
-			{"a=1", "OVER_LIMIT - OVER_LIMIT 0/2 rule"}, {"a=1@3/HOUR", "OK - OK 2/3 HOUR"},
+			{"a=1", "OK - OK 1/2 DAY"}, {"a=1@5/DAY", "OK - OK 3/5 DAY"}, {"a=1@4/DAY", "OK - OK 1/4 DAY"},
+			{"a=1", "OVER_LIMIT - OVER_LIMIT 0/2 DAY"}, {"a=1@3/HOUR", "OK - OK 2/3 HOUR"},
 			{"b=1@1/DAY", "OK - OK 0/1 DAY"}, {"b=1@1/DAY", "OVER_LIMIT - OVER_LIMIT 0/1 DAY"},
 		},
 	},

@@ -40,8 +40,8 @@ func (a *App) openRules(ctx context.Context) error {
 	}
 	a.add("rules", a.rules.Run, nil)
 	a.boosts.Live(a.rules.Set())
-	if a.top != nil {
-		a.top.Keep(a.rules.Set())
+	if set := a.rules.Set(); a.top != nil && set != nil {
+		a.top.Keep(set)
 	}
 	if o.Published == nil {
 		return nil

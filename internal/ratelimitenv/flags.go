@@ -177,7 +177,6 @@ func (r *reader) decisions() {
 func (r *reader) fixed() {
 	r.flag("on-store-failure", "error")
 	r.flag("allow-look-at-limit", "true")
-	r.flag("shared-override-counter", "true")
 	r.flag("retry-after", "false")
 	r.flag("http-json", "true")
 	// As much as Envoy Gateway can make Envoy send: 256 rules of 8 selectors with 144 entries each.

@@ -55,7 +55,7 @@ func leased(v *decide.Verdict) int64 {
 //	hitsAddend           the request's, if not 0
 //	metadata             the `metadata` of the rules whose status is OK, merged: maps key by key, the first
 //	                     descriptor wins
-//	quotaModeEnabled     true if a matched rule is in quota mode
+//	quotaModeEnabled     true if a limit in quota mode applies
 //	quotaModeViolations  the indexes of the quota mode descriptors that are over, if any
 //	violations           each limit that does not fit: {descriptor: its index, rule: its path, limit: its name,
 //	                     mode: "enforce", "shadow" or "quota", metadata: the rule's}
@@ -72,13 +72,14 @@ func (c *call) dynamicMetadata(v *decide.Verdict) *structpb.Struct {
 		}
 		own := toStruct(st.Rule.Metadata)
 		isOver := false
-		for first, last := st.Hits(); first < last; first++ {
+		first, last := st.Hits()
+		hasQuota = hasQuota || st.Rule.Mode == limiter.Quota && first < last
+		for ; first < last; first++ {
 			if !v.Decisions[first].Allowed {
 				isOver = true
 				violations = append(violations, violation(v, first, own))
 			}
 		}
-		hasQuota = hasQuota || st.Rule.Mode == limiter.Quota
 		if isOver && st.Rule.Mode == limiter.Quota {
 			quotaOver = append(quotaOver, structpb.NewNumberValue(float64(i)))
 		}
