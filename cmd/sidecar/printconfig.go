@@ -42,7 +42,7 @@ func printConfig(io streams, command *kong.Context) error {
 
 // shownFlag is shownValue of a flag. Of headers it shows the names alone: a value may be a token.
 func shownFlag(f *kong.Flag) string {
-	headers, ok := f.Target.Interface().(map[string]string)
+	headers, ok := reflect.TypeAssert[map[string]string](f.Target)
 	if !ok || f.Name != "xds-header" {
 		return shownValue(f.Target)
 	}

@@ -198,10 +198,12 @@ func TestRatelimitFlagsExist(t *testing.T) {
 	flags := serveFlags(t)
 	for _, extra := range [][]string{
 		nil, gatewayEnv("/certs", "redis:6379", "eg:18001"),
-		{"SHADOW_MODE=1", "QUOTA_MODE=1", "REDIS_PERSECOND=1", "USE_DOG_STATSD=1", "EXTRA_TAGS=a:b", "GRPC_SERVER_USE_TLS=1",
+		{
+			"SHADOW_MODE=1", "QUOTA_MODE=1", "REDIS_PERSECOND=1", "USE_DOG_STATSD=1", "EXTRA_TAGS=a:b", "GRPC_SERVER_USE_TLS=1",
 			"GRPC_SERVER_TLS_CERT=c", "GRPC_SERVER_TLS_KEY=k", "GRPC_CLIENT_TLS_CACERT=c", "GRPC_CLIENT_TLS_SAN=s",
 			"HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED=1", "LIMIT_RESPONSE_HEADERS_ENABLED=1", "RESPONSE_DYNAMIC_METADATA=1",
-			"STATS_FLUSH_INTERVAL=5s", "CACHE_KEY_PREFIX=x", "NEAR_LIMIT_RATIO=0.7", "PROMETHEUS_PATH=/m", "USE_PROMETHEUS=1"},
+			"STATS_FLUSH_INTERVAL=5s", "CACHE_KEY_PREFIX=x", "NEAR_LIMIT_RATIO=0.7", "PROMETHEUS_PATH=/m", "USE_PROMETHEUS=1",
+		},
 	} {
 		settings, err := ratelimitenv.Read(extra)
 		if err != nil {

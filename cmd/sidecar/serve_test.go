@@ -10,7 +10,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/app"
 )
 
-// Whatever hangs, serve ends in a bounded time after it was told to.
+// Whatever hangs, serve ends in a bounded time after it was asked to.
 func TestEndInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hang := make(chan struct{})
@@ -25,7 +25,7 @@ func TestEndInTime(t *testing.T) {
 		}
 		begin := time.Now()
 		cancel()
-		if err := <-ended; err == nil || !strings.Contains(err.Error(), "something in it hangs") {
+		if err := <-ended; err == nil || !strings.Contains(err.Error(), "a part of it hangs") {
 			t.Errorf("error %v", err)
 		}
 		if took, want := time.Since(begin), 7*time.Second+app.StopBound; took != want {

@@ -8,7 +8,7 @@ import (
 
 // passwordFile and placeholder stand for secrets in what is shown.
 const (
-	passwordFile = "/etc/weir/redis-password"
+	passwordFile = "/etc/weir/redis-password" //nolint:gosec // a path
 	placeholder  = "SECRET"
 )
 

@@ -52,15 +52,19 @@ var table = []Variable{
 	{"GRPC_SERVER_TLS_KEY", "", Mapped, "`--grpc-tls-key`", text},
 	{"GRPC_CLIENT_TLS_CACERT", "", Mapped, "`--grpc-tls-client-ca`; the system's authorities do not count", text},
 	{"GRPC_CLIENT_TLS_SAN", "", Mapped, "`--grpc-tls-client-names`", text},
-	{"GRPC_SERVER_TLS_CA_CERT", "", Noted,
-		"Envoy Gateway sets it, envoyproxy/ratelimit does not read it: no client certificate is required", text},
+	{
+		"GRPC_SERVER_TLS_CA_CERT", "", Noted,
+		"Envoy Gateway sets it, envoyproxy/ratelimit does not read it: no client certificate is required", text,
+	},
 
 	{"LOG_LEVEL", "WARN", Mapped, "`--log-level`; `trace` is debug, `fatal` and `panic` are error", text},
 	{"LOG_FORMAT", "text", Mapped, "`--log-format`", text},
 
 	{"CONFIG_TYPE", "FILE", Mapped, "`FILE`: `--rules` with a directory; `GRPC_XDS_SOTW`: `--rules xds`", text},
-	{"FORCE_START_WITHOUT_INITIAL_CONFIG", "false", Mapped,
-		"`--allow-empty-rules` is always on; false with xDS: `--healthcheck-needs-rules`", boolean},
+	{
+		"FORCE_START_WITHOUT_INITIAL_CONFIG", "false", Mapped,
+		"`--allow-empty-rules` is always on; false with xDS: `--healthcheck-needs-rules`", boolean,
+	},
 	{"CONFIG_GRPC_XDS_NODE_ID", "default", Mapped, "`--xds-node-id`", text},
 	{"CONFIG_GRPC_XDS_NODE_METADATA", "", Mapped, "`--xds-node-metadata`", text},
 	{"CONFIG_GRPC_XDS_SERVER_URL", "localhost:18000", Mapped, "`--xds-server`", text},

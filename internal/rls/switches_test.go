@@ -2,6 +2,7 @@ package rls
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -58,11 +59,12 @@ func inBoth(
 // codesOf is each status of the answer: + for OK, - for OVER_LIMIT, behind that of the request as a whole.
 func codesOf(res *pb.RateLimitResponse) string {
 	sign := map[pb.RateLimitResponse_Code]string{pb.RateLimitResponse_OK: "+", pb.RateLimitResponse_OVER_LIMIT: "-"}
-	text := sign[res.GetOverallCode()] + " "
+	var text strings.Builder
+	text.WriteString(sign[res.GetOverallCode()] + " ")
 	for _, st := range res.GetStatuses() {
-		text += sign[st.GetCode()]
+		text.WriteString(sign[st.GetCode()])
 	}
-	return text
+	return text.String()
 }
 
 // wantCodes asks, and compares the codes and what remains of each descriptor.

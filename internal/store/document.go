@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
 // documentRetry is the interval of hints while Redis cannot be reached.
@@ -49,14 +51,16 @@ func (d *Document) Key() string { return d.key }
 // Server names the server, without user and password.
 func (d *Document) Server() string { return d.redis.String() }
 
-// Do calls f with a client for commands on the key that may each take DocumentOptions.Timeout, and returns its error. It calls f
-// again where nothing was sent, since the connections are made in the time that requests have: until a connection is
-// there or DocumentOptions.Timeout is over. In a cluster that has moved the key, it calls f a second time, with the client of the
-// whole cluster and its timeouts.
+// Do calls f with a client for commands on the key that may each take DocumentOptions.Timeout, and returns its error. It
+// calls f again where nothing was sent, since connections are made in the time that requests have: until a connection
+// is there or DocumentOptions.Timeout is over. In a cluster that has moved the key, it calls f a second time, with the
+// client of the whole cluster and its timeouts.
 func (d *Document) Do(ctx context.Context, f func(c redis.UniversalClient) error) error {
-	for end := time.Now().Add(d.o.Timeout); ; time.Sleep(connectPause) {
+	waiting, cancel := context.WithTimeout(ctx, d.o.Timeout)
+	defer cancel()
+	for {
 		err := d.try(ctx, f)
-		if !connectTimedOut(err) || ctx.Err() != nil || time.Now().After(end) {
+		if !connectTimedOut(err) || limiter.Sleep(waiting, connectPause) != nil {
 			return err
 		}
 	}

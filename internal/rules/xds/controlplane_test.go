@@ -2,8 +2,8 @@ package xds
 
 import (
 	"context"
-	"fmt"
 	"net"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -65,7 +65,7 @@ func (p *controlPlane) set(version int, configs ...*ratelimitv3.RateLimitConfig)
 	for i, config := range configs {
 		resources[i] = config
 	}
-	snapshot, err := cachev3.NewSnapshot(fmt.Sprint(version), map[resourcev3.Type][]types.Resource{
+	snapshot, err := cachev3.NewSnapshot(strconv.Itoa(version), map[resourcev3.Type][]types.Resource{
 		resourcev3.RateLimitConfigType: resources,
 	})
 	if err == nil {

@@ -3,6 +3,7 @@ package xds
 import (
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -49,7 +50,7 @@ func limitOf(set *descriptors.Set, entries ...string) string {
 	if len(r.Limits) == 0 {
 		return "no limit"
 	}
-	return fmt.Sprint(r.Limits[0].Policy.Limit())
+	return strconv.FormatInt(r.Limits[0].Policy.Limit(), 10)
 }
 
 // What Envoy Gateway and the AI gateway send: * in keys stands for itself, and so do /, | and invert:.

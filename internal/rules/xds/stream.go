@@ -70,7 +70,7 @@ func (s *Source) follow(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		s.isAway(err)
+		s.isAway(ctx, err)
 		if f.answers > 0 {
 			reconnect.reset()
 		}
@@ -130,7 +130,7 @@ func (f *follower) stream(ctx context.Context) error {
 	if f.ads, err = discoveryv3.NewAggregatedDiscoveryServiceClient(conn).StreamAggregatedResources(ctx); err != nil {
 		return err
 	}
-	f.isBack() // the stream is made on a connection that is there
+	f.isBack(ctx) // the stream is made on a connection that is there
 	if err := f.send("", "", nil); err != nil {
 		return err
 	}
@@ -183,7 +183,7 @@ func (f *follower) answerAll(
 			began := time.Now()
 			answer, late = next, nil
 			f.answers++
-			wait, reason := f.take(answer)
+			wait, reason := f.take(ctx, answer)
 			if why = reason; why != "" && wait > 0 {
 				late = time.After(wait)
 				continue
@@ -204,21 +204,21 @@ func (f *follower) answerAll(
 }
 
 // take uses an answer. why is not empty if it is refused, and wait how long the NACK is to be put off.
-func (f *follower) take(answer *discoveryv3.DiscoveryResponse) (wait time.Duration, why string) {
+func (f *follower) take(ctx context.Context, answer *discoveryv3.DiscoveryResponse) (wait time.Duration, why string) {
 	if answer.GetTypeUrl() != typeURL {
 		why = fmt.Sprintf("the answer is of type %q, and not %s", shorten(answer.GetTypeUrl()), typeURL)
-		f.refuse(&verdict{findings: []string{Scheme + f.o.Server + ": " + why}, problems: 1}, answer)
+		f.refuse(ctx, &verdict{findings: []string{Scheme + f.o.Server + ": " + why}, problems: 1}, answer)
 	} else {
 		v := f.judge(f.accepted, answer.GetResources())
 		if !v.useless {
 			f.nacks.reset()
 			f.refused = [sha256.Size]byte{}
 			f.version = answer.GetVersionInfo()
-			f.accept(v, answer)
+			f.accept(ctx, v, answer)
 			return 0, ""
 		}
 		why = strings.Join(v.findings[:min(len(v.findings), maxDomainFindings)], "\n")
-		f.refuse(v, answer)
+		f.refuse(ctx, v, answer)
 	}
 	if same := contentOf(answer); same != f.refused {
 		f.refused = same
@@ -267,7 +267,7 @@ func (f *follower) send(version, nonce string, detail *statuspb.Status) error {
 }
 
 // accept puts what can be used of an answer in force.
-func (s *Source) accept(v *verdict, answer *discoveryv3.DiscoveryResponse) {
+func (s *Source) accept(ctx context.Context, v *verdict, answer *discoveryv3.DiscoveryResponse) {
 	snapshot := reload.NewSnapshot(s.files(v.next))
 	s.mu.Lock()
 	changed := snapshot.Hash != s.snapshot.Hash
@@ -286,11 +286,11 @@ func (s *Source) accept(v *verdict, answer *discoveryv3.DiscoveryResponse) {
 		}
 	}
 	s.mu.Unlock()
-	s.logRefused(v, answer)
+	s.logRefused(ctx, v, answer)
 }
 
 // refuse keeps what is in force.
-func (s *Source) refuse(v *verdict, answer *discoveryv3.DiscoveryResponse) {
+func (s *Source) refuse(ctx context.Context, v *verdict, answer *discoveryv3.DiscoveryResponse) {
 	s.mu.Lock()
 	if v.next != nil {
 		s.accepted = v.next // the same rules, and what is wrong with newer ones
@@ -298,7 +298,7 @@ func (s *Source) refuse(v *verdict, answer *discoveryv3.DiscoveryResponse) {
 	s.note(v)
 	s.status.Refused++
 	s.mu.Unlock()
-	s.logRefused(v, answer)
+	s.logRefused(ctx, v, answer)
 }
 
 // note keeps the problems of the newest answer.
@@ -307,7 +307,7 @@ func (s *Source) note(v *verdict) {
 	s.status.RefusedDomains, s.status.Findings, s.status.FindingCount = v.refused, v.findings, v.problems
 }
 
-func (s *Source) logRefused(v *verdict, answer *discoveryv3.DiscoveryResponse) {
+func (s *Source) logRefused(ctx context.Context, v *verdict, answer *discoveryv3.DiscoveryResponse) {
 	if v.problems == 0 {
 		return
 	}
@@ -315,7 +315,7 @@ func (s *Source) logRefused(v *verdict, answer *discoveryv3.DiscoveryResponse) {
 	if !ok {
 		return
 	}
-	s.o.Log.LogAttrs(context.Background(), slog.LevelError, "rules of xDS refused, the last good ones of these domains stay",
+	s.o.Log.LogAttrs(ctx, slog.LevelError, "rules of xDS refused, the last good ones of these domains stay",
 		slog.String("server", Scheme+s.o.Server), slog.String("version", logging.Shorten(answer.GetVersionInfo(), maxFinding)),
 		slog.Int("domains", v.refused), slog.Int("error_count", v.problems),
 		slog.String("errors", strings.Join(v.findings[:min(len(v.findings), maxDomainFindings)], "; ")),
@@ -323,7 +323,7 @@ func (s *Source) logRefused(v *verdict, answer *discoveryv3.DiscoveryResponse) {
 }
 
 // isAway notes that the stream has ended.
-func (s *Source) isAway(err error) {
+func (s *Source) isAway(ctx context.Context, err error) {
 	why := "the server has ended the stream"
 	if err != nil && !errors.Is(err, io.EOF) {
 		why = err.Error()
@@ -338,19 +338,19 @@ func (s *Source) isAway(err error) {
 	}
 	s.mu.Unlock()
 	if skipped, ok := s.awayLine.Allow(time.Now()); ok {
-		s.o.Log.LogAttrs(context.Background(), slog.LevelWarn, "no connection to the xDS server, the rules stay",
+		s.o.Log.LogAttrs(ctx, slog.LevelWarn, "no connection to the xDS server, the rules stay",
 			slog.String("server", Scheme+s.o.Server), slog.String("error", why), slog.Uint64("lines_skipped", skipped))
 	}
 }
 
 // isBack notes that a stream is open.
-func (s *Source) isBack() {
+func (s *Source) isBack(ctx context.Context) {
 	s.mu.Lock()
 	s.away = ""
 	s.status.Connections++
 	s.mu.Unlock()
 	if _, ok := s.backLine.Allow(time.Now()); ok {
-		s.o.Log.LogAttrs(context.Background(), slog.LevelInfo, "connected to the xDS server",
+		s.o.Log.LogAttrs(ctx, slog.LevelInfo, "connected to the xDS server",
 			slog.String("server", Scheme+s.o.Server))
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -306,9 +307,10 @@ func TestContentOf(t *testing.T) {
 // A wait never exceeds the most, grows to it, and starts over.
 func TestWaits(t *testing.T) {
 	w := waits{unit: time.Second, most: mostNACK}
-	for _, want := range []time.Duration{1, 2, 4, 8, 16, 32, 60, 60, 60} {
-		if got := w.take(); got > want*time.Second || got < want*time.Second*4/5 {
-			t.Errorf("%s, want about %ds", got, want)
+	for _, seconds := range []int{1, 2, 4, 8, 16, 32, 60, 60, 60} {
+		want := time.Duration(seconds) * time.Second
+		if got := w.take(); got > want || got < want*4/5 {
+			t.Errorf("%s, want about %s", got, want)
 		}
 	}
 	w.reset()
@@ -445,7 +447,7 @@ func TestFindingsAreBounded(t *testing.T) {
 	for i := range 200 {
 		d := xdstest.Domain(fmt.Sprintf("d%03d %s", i, strings.Repeat("long", 1000)))
 		for range 50 {
-			d.Descriptors = append(d.Descriptors, xdstest.Limit("", fmt.Sprint(len(d.GetDescriptors())), 1))
+			d.Descriptors = append(d.Descriptors, xdstest.Limit("", strconv.Itoa(len(d.GetDescriptors())), 1))
 		}
 		domains = append(domains, d)
 	}

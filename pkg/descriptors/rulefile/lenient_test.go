@@ -11,60 +11,86 @@ import (
 // What envoyproxy/ratelimit tolerates is a finding of a lenient process, and a problem of any other, at the same place.
 func TestLenient(t *testing.T) {
 	tests := []struct{ name, rules, want string }{
-		{"the same key twice", `
+		{
+			"the same key twice", `
   - {key: a, rate_limit: {unit: hour, requests_per_unit: 1}}
   - {key: a, rate_limit: {unit: hour, requests_per_unit: 2}, descriptors: [{key: b, rate_limit: {unit: hour, requests_per_unit: 3}}]}`,
 			"f:4:5: a is already at f:3; put what belongs to it in one place; " +
-				"until then the limits of the first one hold, and its descriptors are those of both"},
-		{"the same value twice, the second one with the limit", `
+				"until then the limits of the first one hold, and its descriptors are those of both",
+		},
+		{
+			"the same value twice, the second one with the limit", `
   - {key: a, value: x, descriptors: [{key: b}]}
   - {key: a, value: x, rate_limit: {unit: hour, requests_per_unit: 1}}`,
-			"f:4:5: a=x is already at f:3; put what belongs to it in one place; until then both are one"},
-		{"the same pattern twice", `
+			"f:4:5: a=x is already at f:3; put what belongs to it in one place; until then both are one",
+		},
+		{
+			"the same pattern twice", `
   - {key: a, value: x*, rate_limit: {unit: hour, requests_per_unit: 1}}
   - {key: a, value: x*, rate_limit: {unit: hour, requests_per_unit: 2}}`,
 			"f:4:5: a=x* is already at f:3; put what belongs to it in one place; " +
-				"until then the limits of the first one hold, and its descriptors are those of both"},
-		{"a pattern that is not reached", `
+				"until then the limits of the first one hold, and its descriptors are those of both",
+		},
+		{
+			"a pattern that is not reached", `
   - {key: a, value: x*, rate_limit: {unit: hour, requests_per_unit: 1}}
   - {key: a, value: xy*, rate_limit: {unit: hour, requests_per_unit: 2}}`,
 			"f:4:21: value xy* is never reached: x* at f:3 matches everything that it matches; move it up, before that one; " +
-				"until then no request reaches it"},
-		{"a key with a star", `
+				"until then no request reaches it",
+		},
+		{
+			"a key with a star", `
   - {key: 'route/*', value: 'route/*', rate_limit: {unit: hour, requests_per_unit: 1}}`,
 			"f:3:5: key route/* contains *, which stands for any characters only in value; write the whole key; " +
-				"until then only an entry with this very key matches"},
-		{"replaces of nothing", `
+				"until then only an entry with this very key matches",
+		},
+		{
+			"replaces of nothing", `
   - {key: a, rate_limit: {unit: hour, requests_per_unit: 1, replaces: [{name: x}]}}`,
 			"f:3:72: replaces x, but no limit of domain shop has that name; give the limit that it replaces a name; " +
-				"until then it replaces nothing"},
-		{"replaces in a circle", `
+				"until then it replaces nothing",
+		},
+		{
+			"replaces in a circle", `
   - {key: a, rate_limit: {name: a, unit: hour, requests_per_unit: 1, replaces: [{name: b}]}}
   - {key: b, rate_limit: {name: b, unit: hour, requests_per_unit: 1, replaces: [{name: a}]}}`,
 			"f:4:81: replaces goes in a circle, so that none of these limits would be left: a replaces b replaces a; " +
-				"remove one of them from replaces; until then a request that matches all of them has none of them"},
-		{"replaces with another field", `
+				"remove one of them from replaces; until then a request that matches all of them has none of them",
+		},
+		{
+			"replaces with another field", `
   - {key: a, rate_limit: {name: a, unit: hour, requests_per_unit: 1}}
   - {key: b, rate_limit: {unit: hour, requests_per_unit: 1, replaces: [{name: a, unit: hour}]}}`,
-			"f:4:82: unit is not a field of an item of replaces; it belongs in rate_limit; until then it means nothing"},
-		{"unlimited beside a unit", `
+			"f:4:82: unit is not a field of an item of replaces; it belongs in rate_limit; until then it means nothing",
+		},
+		{
+			"unlimited beside a unit", `
   - {key: a, rate_limit: {unlimited: true, unit: hour}}`,
 			"f:3:50: unlimited: true and unit contradict each other: nothing is limited; " +
-				"remove unlimited for a limit, or unit for none; until then nothing is limited"},
-		{"no rate", `
+				"remove unlimited for a limit, or unit for none; until then nothing is limited",
+		},
+		{
+			"no rate", `
   - {key: a, rate_limit: {unit: hour}}`,
 			"f:3:26: requests_per_unit is missing; write how many requests may pass, 0 to deny all of them, or unlimited: true; " +
-				"until then it denies everything"},
-		{"a field twice", `
+				"until then it denies everything",
+		},
+		{
+			"a field twice", `
   - {key: a, rate_limit: {unit: hour, requests_per_unit: 1, unit: day}}`,
-			"f:3:61: unit is already given at f:3:27; remove one of the two; until then the last one holds"},
-		{"no descriptors", ` []`,
+			"f:3:61: unit is already given at f:3:27; remove one of the two; until then the last one holds",
+		},
+		{
+			"no descriptors", ` []`,
 			"f:2:14: domain shop has no rules here, so that nothing would be limited; " +
-				"write descriptors: with at least one rule (- key: none limits nothing), or remove this part of the file; until then nothing of it is limited"},
-		{"share_threshold without a star", `
+				"write descriptors: with at least one rule (- key: none limits nothing), or remove this part of the file; until then nothing of it is limited",
+		},
+		{
+			"share_threshold without a star", `
   - {key: a, value: x, share_threshold: true, rate_limit: {unit: hour, requests_per_unit: 1}}`,
 			"f:3:41: share_threshold goes with a value that contains *, or with values, values_file, cidr or regex, whose " +
-				"requests then share one counter; remove it, or write one of these; until then it means nothing"},
+				"requests then share one counter; remove it, or write one of these; until then it means nothing",
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
