@@ -8,7 +8,7 @@ BENCH_GO_IN = ./pkg/descriptors ./pkg/limiter ./pkg/limiter/memstore ./internal/
 GOLANGCI_LINT = scripts/go-tool.sh golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint v2.15.0
 
 .DEFAULT_GOAL := help
-.PHONY: help tools build docs demo test long chaos bench growth simulate-mesh pgo bench-envoy bench-go figures lint vuln fmt clean
+.PHONY: help tools build docs demo test e2e-gateway long chaos bench growth simulate-mesh pgo bench-envoy bench-go figures lint vuln fmt clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 16
@@ -36,6 +36,10 @@ test: tools ## every test: unit, contract, race, end to end, slow ones in their 
 	$(GO) test -vet=off -race -tags e2e ./...
 	cd examples/composetest && $(GO) vet ./... && $(GO) test -vet=off -count=1 ./...
 	cd bench && $(GO) vet ./... && $(GO) test -vet=off -race -count=1 ./...
+
+e2e-gateway: ## Weir in a real Envoy Gateway: a real kube-apiserver, the pod run by podman, a real Envoy; builds take ten minutes at first
+	@scripts/tools.sh redis envoy containers gateway
+	cd e2e/gateway && $(GO) vet ./... && $(GO) test -vet=off -count=1 -timeout 30m -v .
 
 long: export WEIR_LONG = 1
 long: ## make test with the slow tests in their long form

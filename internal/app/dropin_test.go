@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -302,5 +303,88 @@ func TestDirectoryOfRatelimit(t *testing.T) {
 				t.Errorf("after the directory is gone %q are in force, want %q", got, c.inForce)
 			}
 		})
+	}
+}
+
+// Limits per second are counted in --per-second-store, also those that a request brings along; all others are not.
+func TestPerSecondStore(t *testing.T) {
+	first, second := redistest.Start(t), redistest.Start(t)
+	keys := func(s *redistest.Server) string {
+		all, err := redistest.Client(t, s.URL(), patience).Keys(t.Context(), "*window*").Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strconv.Itoa(len(all))
+	}
+	o := options(t, `domain: shop
+descriptors:
+  - {key: client, value: second, rate_limit: {requests_per_unit: 9, unit: second}}
+  - {key: client, value: hour, rate_limit: {requests_per_unit: 9, unit: hour}}
+`)
+	o.Store, o.PerSecondStore = first.URL(), second.URL()
+	p := start(t, o)
+	want(t, "the store", "200", p.ready)
+	before := keys(first)
+	if got := p.ask("second"); got != "OK" || keys(second) == "0" || keys(first) != before {
+		t.Errorf("per second: %s, %s keys in the first store, %s in the second", got, keys(first), keys(second))
+	}
+	if got := p.ask("hour"); got != "OK" || keys(first) == before {
+		t.Errorf("per hour: %s, %s keys in the first store", got, keys(first))
+	}
+}
+
+// A receiver of statsd over TCP gets lines that end with a line break, also after it was away.
+func TestStatsdOverTCP(t *testing.T) {
+	addr := freeAddr(t)
+	o := options(t, rulesOf("1"))
+	o.StatsdAddr, o.StatsdFormat, o.StatsdInterval, o.StatsdPrefix = "tcp://"+addr, "statsd", time.Second, "weir."
+	p := start(t, o)
+	p.ask("a")
+	want(t, "lines of the log about statsd", "1", func() string { return strconv.Itoa(p.logged("metrics cannot be sent by statsd")) })
+	var config net.ListenConfig
+	l, err := config.Listen(t.Context(), "tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close() //nolint:errcheck // the test ends
+	conn, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := io.ReadAll(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const line = "\nweir.decisions.shop.client.-.allowed:1|c\n"
+	if !strings.Contains("\n"+string(got), line) || !strings.HasSuffix(string(got), "\n") {
+		t.Errorf("it receives\n%s\nwant %q", got, line)
+	}
+}
+
+// With --otel-protocol http, traces go to the HTTP port of a collector.
+func TestTracesOverHTTP(t *testing.T) {
+	paths := make(chan string, 10)
+	collector := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case paths <- r.URL.Path + " " + r.Header.Get("Content-Type"):
+		default:
+		}
+		w.Header().Set("Content-Type", "application/x-protobuf")
+	}))
+	defer collector.Close()
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.URL)
+	t.Setenv("OTEL_TRACES_SAMPLER", "always_on")
+	o := options(t, rulesOf("1"))
+	o.OTelTraces, o.OTelProtocol = true, "http"
+	p := start(t, o)
+	p.ask("a")
+	p.wait() // it sends the last of them
+	select {
+	case got := <-paths:
+		if got != "/v1/traces application/x-protobuf" {
+			t.Errorf("it sends to %s", got)
+		}
+	default:
+		t.Error("it sends nothing")
 	}
 }

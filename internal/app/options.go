@@ -3,6 +3,7 @@ package app
 import (
 	"io/fs"
 	"log/slog"
+	"maps"
 	"strconv"
 	"time"
 
@@ -216,8 +217,29 @@ func (o *Options) process() (descriptors.Process, error) {
 	onFailure, err := descriptors.ParseOnStoreFailure(o.OnStoreFailure)
 	return descriptors.Process{
 		OnStoreFailure: onFailure, Replicas: o.Replicas, ShadowMode: o.ShadowMode, QuotaMode: o.QuotaMode,
-		LookAtLimit: o.AllowLookAtLimit, Lenient: o.LenientRules,
+		LookAtLimit: o.AllowLookAtLimit, Lenient: o.LenientRules, PerSecondStore: o.perSecondName(),
 	}, err
+}
+
+// perSecondStore is what the metrics and the log call --per-second-store.
+const perSecondStore = "per_second"
+
+// perSecondName is the name of --per-second-store, empty without it.
+func (o *StoreOptions) perSecondName() string {
+	if o.PerSecondStore == "" {
+		return ""
+	}
+	return perSecondStore
+}
+
+// stores are the URLs of the stores beside --store, by name.
+func (o *StoreOptions) stores() map[string]string {
+	if o.PerSecondStore == "" {
+		return o.NamedStores
+	}
+	all := map[string]string{perSecondStore: o.PerSecondStore}
+	maps.Copy(all, o.NamedStores)
+	return all
 }
 
 // metrics is what is shown.

@@ -31,7 +31,7 @@ func (a *App) openRedis(context.Context) (err error) {
 func (a *App) openStore(ctx context.Context) error {
 	o, m := &a.o, a.metrics
 	s, err := store.Open(&store.Options{ //nolint:contextcheck // the store outlives ctx
-		Redis: a.redis, Named: o.NamedStores, KeyPrefix: o.StoreKeyPrefix, Timeout: o.storeTimeout(),
+		Redis: a.redis, Named: o.stores(), KeyPrefix: o.StoreKeyPrefix, Timeout: o.storeTimeout(),
 		UntilDeadline: o.StoreTimeout == 0,
 		PoolSize:      o.StorePoolSize, CachedDenials: o.KnownDenials, FailurePolicy: o.OnStoreFailure,
 		MaxKeys: o.MemoryMaxKeys, Requests: m.Requests, Log: o.Log,

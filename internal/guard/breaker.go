@@ -19,7 +19,7 @@ var ErrNotAsked = errors.New("not asked, since it does not answer")
 
 // Of a Breaker.
 const (
-	// silence is how long nothing may have been answered, though it was asked, before the store is left in peace.
+	// silence is how long nothing may have been answered, though it was asked, before the breaker opens.
 	silence = 50 * time.Millisecond
 	// firstPause and longestPause are between probes: each is twice as long as the one before.
 	firstPause   = 5 * time.Millisecond
@@ -192,7 +192,7 @@ func (b *Breaker) answered(hits []limiter.Hit) {
 	}
 }
 
-// blamed returns the server or shard that an error of the hits names; nil if it cannot be told. Shards that answered
+// blamed returns the server or shard that an error of the hits names; nil if that is not known. Shards that answered
 // are looked up, but not watched.
 func (b *Breaker) blamed(hits []limiter.Hit, name, shard string, answered bool) *watched {
 	s := b.byName(name)

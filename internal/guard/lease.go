@@ -29,7 +29,7 @@ type lease struct {
 
 	last       limiter.Decision // the store's last answer
 	lastAt     time.Duration
-	windowEnds time.Duration // as the store last told, of a fixed window
+	windowEnds time.Duration // as the store last answered, of a fixed window
 
 	call     *exchange // under way for this key, nil if none
 	promised int64     // what that call asks for, less what is joined

@@ -31,8 +31,8 @@ const (
 	releaseTimeout = time.Second
 )
 
-// Leases is a limiter.Store that decides requests of hot keys without asking the store behind it, where the hit's
-// Route allows it, by a LeaseTime. A key that is asked for often acquires permits in advance, about as many as it needs for
+// Leases is a limiter.Store that decides requests of hot keys without asking the store behind it, where the hit's Route
+// allows it, by a LeaseTime. A key that is asked for often acquires permits in advance, about as many as it needs for
 // that time: the store charges them at once, requests spend them here, and what is left is released.
 //
 // Permits are charged before they are spent, so no more pass than the store has charged. But the store counts a hit
@@ -41,7 +41,7 @@ const (
 // each process.
 //
 // Only hits with Mode Enforce and N > 0 are decided here. All others, and all of keys that are not hot, go to the
-// store as they are. Answers of Leases have a Remaining and a ResetAfter as they were last told, not as they are.
+// store as they are. Answers of Leases have the Remaining and ResetAfter of the store's last answer, not those of now.
 type Leases struct {
 	store  limiter.Store
 	start  time.Time

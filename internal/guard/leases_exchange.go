@@ -212,7 +212,7 @@ func (x *exchange) correct(key string, taken *limiter.Decision) {
 }
 
 // settle ends a renewal. Whether a call that failed was charged is not known: its permits count as lost, and are not
-// released twice. A call that was not sent changed nothing.
+// released a second time. A call that was not sent changed nothing.
 func (x *exchange) settle(s *renewal, taken *limiter.Decision, sent time.Duration) {
 	e, sh := s.lease, s.lease.shard
 	sh.mu.Lock()

@@ -105,6 +105,8 @@ func TestTLS(t *testing.T) {
 		{"authority", "rediss://" + open1 + "?tls_ca=" + ca.CA(), ""},
 		{"name", "rediss://" + open1 + "?tls_server_name=redis&tls_ca=" + ca.CA(), ""},
 		{"other name", "rediss://" + open1 + "?tls_server_name=other&tls_ca=" + ca.CA(), "not other"},
+		{"any name", "rediss://" + open1 + "?tls_server_name=other&tls_skip_hostname=true&tls_ca=" + ca.CA(), ""},
+		{"any name of another authority", "rediss://" + open1 + "?tls_skip_hostname=true", "unknown authority"},
 		{"unknown authority", "rediss://" + open1, "certificate signed by unknown authority"},
 		{"own certificate", "rediss://" + closed + "?tls_ca=" + ca.CA() + own(ca), ""},
 		{"no certificate", "rediss://" + closed + "?tls_ca=" + ca.CA(), "limit store unavailable"},

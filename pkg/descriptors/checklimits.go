@@ -79,6 +79,7 @@ func (c *Builder) checkLimit(from *RateLimit) checked {
 	if foreign := c.checkParameters(&l); foreign || !hasRate || l.wrong {
 		return l
 	}
+	l.placement.Store = c.process.store(l.placement.Store, l.unit, l.multiplier)
 	for _, e := range paramErrors(c.makePolicy(&l)) {
 		if e.Param == "lease_for" && !l.has("lease_for") {
 			c.Errorf(l.at("consistency"), "lease_for: %s; write consistency: strict", e.Msg)
@@ -121,7 +122,7 @@ func (c *Builder) checkUnlimited(l *checked) {
 func (c *Builder) checkRate(l *checked) bool {
 	before := c.Problems()
 	if l.lacks("requests_per_unit") {
-		c.Errorf(l.At,
+		c.Tolerate(l.At, "it denies everything",
 			"requests_per_unit is missing; write how many requests may pass, 0 to deny all of them, or unlimited: true")
 	}
 	l.unit, l.multiplier = l.Unit, l.UnitMultiplier
@@ -152,7 +153,7 @@ func (c *Builder) checkRate(l *checked) bool {
 		}
 		l.params.Window = l.unit.Duration() * time.Duration(l.multiplier)
 	}
-	return c.Problems() == before && l.has("requests_per_unit")
+	return c.Problems() == before && (l.has("requests_per_unit") || c.process.Lenient)
 }
 
 // checkLease sets the policy's window to the lease: requests in flight are not counted per time.

@@ -131,9 +131,24 @@ type Process struct {
 	LookAtLimit bool
 	// Lenient makes findings of what envoyproxy/ratelimit tolerates, where Weir's own way are errors: see Builder.Tolerate.
 	Lenient bool
+	// PerSecondStore is the Placement.Store of limits per one second that name none.
+	PerSecondStore string
 	// Rest, if not nil, is called between small steps of work, of less than 0.01 ms each (but for the longest texts), so
 	// that a process that serves requests meanwhile can pause.
 	Rest func()
+}
+
+// store is the Placement.Store of a limit that counts per this unit.
+func (p *Process) store(name string, unit Unit, multiplier int64) string {
+	isPerSecond := unit == Second && multiplier <= 1
+	switch {
+	case name == "" && isPerSecond:
+		return p.PerSecondStore
+	case name == p.PerSecondStore && !isPerSecond:
+		return ""
+	default:
+		return name
+	}
 }
 
 // mode is that of a rule with these flags. A shadow rule's answer is OK before quotas are counted, as in

@@ -31,8 +31,9 @@ func (r *Rule) Override(requestsPerUnit uint32, window time.Duration) (*Limit, e
 	l.Rule, l.params = r, &params
 	l.params.Limit = int64(requestsPerUnit)
 	placement := l.Placement()
-	if placement.LeaseFor != 0 {
-		placement.LeaseFor = 0
+	unit, multiplier := UnitOf(window)
+	placement.LeaseFor, placement.Store = 0, r.process.store(placement.Store, unit, int64(multiplier))
+	if placement != l.Placement() {
 		l.placement = placement.route()
 	}
 	if !l.params.Algorithm.CountsInFlight() { // whose window is its lease
@@ -50,7 +51,7 @@ func (r *Rule) Override(requestsPerUnit uint32, window time.Duration) (*Limit, e
 			requestsPerUnit, FormatDuration(window), r.Path, l.params.Algorithm, PolicyError(err))
 	}
 	l.Policy = policy
-	l.Unit, l.UnitMultiplier = UnitOf(window)
+	l.Unit, l.UnitMultiplier = unit, multiplier
 	if len(r.Limits) > 0 && l.params.Window == r.Limits[0].params.Window {
 		return l, nil // and its key
 	}

@@ -86,7 +86,7 @@ func (p *Placement) check(in *limiter.Params) error {
 // hasRedisCell reports whether the redis-cell module can decide limits of the algorithm: it knows only GCRA.
 func hasRedisCell(a limiter.Algorithm) bool { return a == limiter.Funnel || a == limiter.TokenBucket }
 
-// checkRedisCell checks what CL.THROTTLE can be told.
+// checkRedisCell checks that CL.THROTTLE can decide the limit.
 func checkRedisCell(in *limiter.Params, bad func(param, format string, args ...any)) {
 	if !hasRedisCell(in.Algorithm) {
 		bad("engine", "the redis_cell engine decides funnel and token_bucket; use one of these, or no engine")

@@ -50,7 +50,8 @@ func (c *Builder) warnOf(l *checked) {
 func (c *Builder) warnSmallBurst(l *checked) {
 	p := &l.params
 	interval := p.Window / time.Duration(max(p.Limit, 1))
-	if l.policy.MaxWait() == 0 && p.Burst == 1 && p.Limit > 1 && interval < time.Second && p.Refill == limiter.RefillGreedy {
+	dense := p.Limit > 1 && interval < time.Second && p.Refill == limiter.RefillGreedy
+	if dense && p.Burst == 1 && l.policy.MaxWait() == 0 {
 		c.Warnf(WarnBurst, l.at("burst"),
 			"burst: 1 denies every request that comes within %s of another one, and all that cost more "+
 				"than 1 hit; write how many may come at once, or leave it out for %d", FormatDuration(interval), p.Limit)

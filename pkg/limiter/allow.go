@@ -15,8 +15,8 @@ var ErrNeverFits = errors.New("the cost never fits")
 // Limiter limits one thing by one or several policies, with a counter for each key. It is safe for concurrent use.
 //
 // The counters are the store's: every process that asks the same store shares them. Limiters over one store share
-// the counter of a key when their policies have the same algorithm and window; to count apart, give them different
-// keys, such as "login|ann" and "search|ann".
+// the counter of a key when their policies have the same algorithm and window; to have different counters, use
+// different keys, such as "login|ann" and "search|ann".
 type Limiter struct {
 	store    Store
 	policies []*Policy

@@ -8,7 +8,8 @@ type Slot struct {
 	State State
 	// Next is the state after the request. It is meaningful when Changed is set.
 	Next State
-	// Changed says that Next must be written. A Next with KeepFor 0 is as new: its key may be dropped.
+	// Changed says that Next must be written. With KeepFor 0 the limit is fully available again: the key may be
+	// dropped.
 	Changed bool
 	// KeepFor is how long Next matters; after that the key may be forgotten without changing any decision.
 	KeepFor time.Duration
@@ -201,7 +202,7 @@ func (s *Slot) step(h *Hit, now *Clocks, c charge, d *Decision) {
 	if s.Changed {
 		from = &s.Next
 	}
-	next, o := h.Policy.step(*from, now.of(h.Policy), h.N, c)
+	next, o := h.Policy.algorithm.step(*from, now.of(h.Policy), h.N, c)
 	*d = o.decision()
 	if !o.changed() {
 		return

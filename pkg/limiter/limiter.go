@@ -86,8 +86,7 @@ type Decision struct {
 	// ResetAfter is the time until the limit is fully available again: 0 if it is so now. Of FixedWindow it is always the
 	// time until the window ends.
 	ResetAfter time.Duration
-	// Wait is how long the answer of an admitted request is to be held back, for LeakyQueue and SmoothBursty;
-	// else 0.
+	// Wait is for how long an admitted request is delayed, by LeakyQueue, SmoothBursty and SmoothWarmingUp; else 0.
 	Wait time.Duration
 	// Known says that nobody was asked: an earlier denial still holds.
 	Known bool
@@ -96,7 +95,7 @@ type Decision struct {
 // Store keeps the counters' state and decides requests over it.
 type Store interface {
 	// Take decides one request: out[i] answers hits[i], and len(out) must be at least len(hits). The hits
-	// are checked in order, a key that occurs twice sees its own earlier hit, and they are charged together
+	// are checked in order, a later hit of a key sees the earlier one, and they are charged together
 	// or not at all, as Decide has it. An error wraps ErrUnavailable and says that the answer is not known, or
 	// ErrInvalid where the hits are not what Check accepts; out is then meaningless. Take is safe for concurrent
 	// use, returns within 20 ms after ctx is done, and keeps neither hits nor out.

@@ -2,8 +2,8 @@ package limiter
 
 import "time"
 
-// Share returns the policy of one of n parts of the limit that are counted apart. All n together let pass what the
-// limit does, or n hits where that is less, since a share lets at least one pass.
+// Share returns the policy of one of n parts of the limit, each with a counter of its own. All n together let pass what
+// the limit does, or n hits where that is less, since a share lets at least one pass.
 //
 // A limit that is a rate (Funnel, LeakyQueue and their like) is n times slower, over a burst that is divided; one that
 // counts in windows gets a part of the number, and so does a rate that cannot be counted exactly n times slower. A part

@@ -62,7 +62,7 @@ func DeniedCharge(h *Hit, allowed, quotaDenies bool) Charge {
 }
 
 // TellDenied completes out, the decision of TryCharge on a hit of a denied request, by denied, the one of DeniedCharge:
-// Allowed stays; what is left is told as it really is, and a wait is as long as what the denial was charged makes it.
+// Allowed stays; what remains is what really does, and a wait is as long as what the denial was charged makes it.
 // together is what the request's hits of the same key cost, up to and with this one.
 func TellDenied(h *Hit, together int64, out, denied *Decision) {
 	out.Remaining, out.ResetAfter, out.Wait = denied.Remaining, denied.ResetAfter, denied.Wait

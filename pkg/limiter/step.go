@@ -38,21 +38,16 @@ const (
 
 // Step decides a hit of cost n at time now, in microseconds since the Unix epoch, on state s: the cost is
 // charged if it fits, and otherwise ChargeDenied says what is. The new state matters for d.ResetAfter, after
-// which the counter is as new; a bucket that starts empty is remembered for a while longer.
+// which the limit is fully available again; a bucket that starts empty is remembered for a while longer.
 //
 // What it returns shares no memory with s that a later step could change: one state may be stepped several times.
 func (p *Policy) Step(s State, now, n int64) (next State, d Decision) {
 	s.List = slices.Clip(s.List)
-	next, o := p.step(s, now, n, takeOrPenalty)
+	next, o := p.algorithm.step(s, now, n, takeOrPenalty)
 	if !o.changed() {
 		next = s
 	}
 	return next, o.decision()
-}
-
-// step is Step with a say in what may be charged. next is meaningful if o.changed().
-func (p *Policy) step(s State, now, n int64, c charge) (next State, o outcome) {
-	return p.algorithm.step(s, now, n, c)
 }
 
 // outcome is what a step decides: a Decision in four words.

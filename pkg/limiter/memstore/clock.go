@@ -21,8 +21,8 @@ type clock struct {
 }
 
 const (
-	// apart is by how much the two clocks may differ: a wall clock that is not set is slewed by far less.
-	apart = int64(time.Second / time.Microsecond)
+	// maxDrift is by how much the two clocks may differ: a wall clock that is not set is slewed by far less.
+	maxDrift = int64(time.Second / time.Microsecond)
 	// compareEvery is how often they are compared, by the steady clock, which stands still while a machine is suspended.
 	compareEvery = int64(10 * time.Millisecond / time.Microsecond)
 )
@@ -53,7 +53,7 @@ func (c *clock) compare(now int64) {
 	c.due.Store(now + compareEvery)
 	ahead := c.ahead.Load()
 	step := c.wall() - now - ahead
-	if -apart <= step && step <= apart {
+	if -maxDrift <= step && step <= maxDrift {
 		return
 	}
 	if c.ahead.CompareAndSwap(ahead, ahead+step) {

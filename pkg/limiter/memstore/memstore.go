@@ -204,7 +204,8 @@ func (s *Store) Reset(key string) (existed bool) {
 	return sh.pairs.live+sh.lists.live < before
 }
 
-// load fills the slot with the key's state. A state that expired and was not yet swept is as new to its step.
+// load fills the slot with the key's state. To its step, a state that expired and was not yet swept is
+// that of a limit that is fully available.
 func (s *Store) load(sh *shard, id fingerprint, p *limiter.Policy, now *limiter.Clocks, slot *limiter.Slot) {
 	if p.KeepsList() {
 		if l := sh.lists.get(id); l.of == p.Algorithm() {

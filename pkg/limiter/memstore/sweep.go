@@ -57,7 +57,7 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// Stats tells what a store holds and what became of what it held.
+// Stats is what a store holds and what became of what it held.
 type Stats struct {
 	Keys    int    // counters held, including those that expired and are not yet swept
 	Bytes   int64  // about what their state takes

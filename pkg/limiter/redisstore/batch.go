@@ -55,9 +55,8 @@ type decider struct {
 
 // batcher sends batches to a server, or to the servers of a cluster.
 type batcher struct {
-	client  redis.UniversalClient
-	slotted bool // a cluster: a script call may have keys of one slot only
-	prefix  string
+	client redis.UniversalClient
+	keyspace
 	channel string       // of refunds
 	now     func() int64 // nil: the server's clock
 	scripts scripts
@@ -149,14 +148,6 @@ func (r *batcher) write(b *batch) {
 	for i := range b.policies {
 		b.args = append(b.args, &b.policies[i])
 	}
-}
-
-// key returns the name of a counter's key in Redis.
-func (r *batcher) key(key string) string {
-	if r.slotted {
-		return r.prefix + tagged(key)
-	}
-	return r.prefix + key
 }
 
 // policy returns the number of the hit's policy in the batch, which has each policy one time.

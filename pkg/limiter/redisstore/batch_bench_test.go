@@ -26,7 +26,7 @@ func benchBatcher(b *testing.B) (*batcher, *redis.Client, *limiter.Policy) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	return &batcher{client: client, prefix: "weir:1:", wall: wall, sent: new(sent)}, client, p
+	return &batcher{client: client, keyspace: keyspace{prefix: "weir:1:"}, wall: wall, sent: new(sent)}, client, p
 }
 
 // BenchmarkCall tells what Redis's own clock says of a hit (redis-us/hit), by the hits of a request and the requests

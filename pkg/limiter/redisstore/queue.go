@@ -23,8 +23,8 @@ const (
 )
 
 // A request may send its batch from its own goroutine, which it then cannot leave before the batch is answered. It does
-// so only while answers are quick: the client ends a call at its deadline, the store's timeout is at most lendTimeout, and the latest call took at most
-// lendLatency.
+// so only while answers are quick: the client ends a call at its deadline, the store's timeout is at most lendTimeout,
+// and the latest call took at most lendLatency.
 const (
 	lendTimeout = 20 * time.Millisecond
 	lendLatency = time.Millisecond

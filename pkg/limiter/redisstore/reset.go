@@ -27,7 +27,8 @@ func (s *Store) Reset(ctx context.Context, key string) (existed bool, err error)
 		return nil
 	})
 	if err != nil {
-		err = s.unavailable(fmt.Errorf("the counter is reset, but other processes do not know: they go on with their cached denials: %w", err))
+		err = s.unavailable(fmt.Errorf(
+			"the counter is reset, but other processes do not know: they go on with their cached denials: %w", err))
 	}
 	return n > 0, err
 }

@@ -47,8 +47,9 @@ func check(hits []limiter.Hit, out []limiter.Decision) error {
 	for i := range hits {
 		h := &hits[i]
 		if usesRedisCell(h) && !redisCellDecides(h.Policy) {
-			return fmt.Errorf("%w: hits[%d]: the redis-cell module decides funnels and token buckets of whole seconds, at most a "+
-				"hit a microsecond, that charge a denied request nothing; use another policy, or another route", limiter.ErrInvalid, i)
+			return fmt.Errorf("%w: hits[%d]: the redis-cell module decides funnels and token buckets of whole seconds, "+
+				"at most a hit a microsecond, that charge a denied request nothing; use another policy, or another route",
+				limiter.ErrInvalid, i)
 		}
 		alike = alike && sameRoute(h, &hits[0])
 	}
@@ -70,7 +71,7 @@ func sameRoute(a, b *limiter.Hit) bool {
 	return a.Route == nil && b.Route == nil || storeName(a) == storeName(b) && usesRedisCell(a) == usesRedisCell(b)
 }
 
-// redisCellDecides reports whether CL.THROTTLE can be told the limit.
+// redisCellDecides reports whether CL.THROTTLE can decide the limit.
 func redisCellDecides(p *limiter.Policy) bool {
 	return (p.Algorithm() == limiter.Funnel || p.Algorithm() == limiter.TokenBucket) &&
 		p.Initial() == limiter.InitialFull && p.Refill() == limiter.RefillGreedy && p.ChargeDenied() == limiter.ChargeNone &&

@@ -5,6 +5,20 @@ import "strings"
 // slots is how many hash slots a Redis Cluster has. A script may touch the keys of one only.
 const slots = 16384
 
+// keyspace names the keys of counters.
+type keyspace struct {
+	prefix  string
+	slotted bool // of a cluster, where a script call may have keys of one slot only
+}
+
+// key returns the name of a counter's key in Redis.
+func (k *keyspace) key(key string) string {
+	if k.slotted {
+		key = tagged(key)
+	}
+	return k.prefix + key
+}
+
 // tagged is a counter's key with what the limits of one descriptor share in braces: they lie in one slot, and their
 // requests are decided in one step. Values of requests have no braces of their own left in a key, so no client can
 // choose the slot of another client's counter.

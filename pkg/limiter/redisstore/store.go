@@ -58,7 +58,7 @@ type Options struct {
 type Store struct {
 	client  redis.UniversalClient
 	cluster *redis.ClusterClient // client, if that is of a cluster
-	prefix  string
+	keyspace
 	name    string // Options.Name
 	server  string // Options.Server
 	timeout time.Duration
@@ -94,8 +94,8 @@ func New(client redis.UniversalClient, o Options) (*Store, error) {
 		o.KeyPrefix = DefaultKeyPrefix
 	}
 	s := &Store{
-		client: client, prefix: o.KeyPrefix + FormatVersion, name: o.Name, server: o.Server, timeout: o.Timeout,
-		follows: o.UntilDeadline, now: o.Now, wall: wall,
+		client: client, keyspace: keyspace{prefix: o.KeyPrefix + FormatVersion}, name: o.Name, server: o.Server,
+		timeout: o.Timeout, follows: o.UntilDeadline, now: o.Now, wall: wall,
 	}
 	s.sent.restarts.report = o.OnRestart
 	address := ""
@@ -103,7 +103,7 @@ func New(client redis.UniversalClient, o Options) (*Store, error) {
 	case *redis.Client:
 		address, s.canLend = c.Options().Addr, c.Options().ContextTimeoutEnabled
 	case *redis.ClusterClient:
-		s.cluster = c
+		s.cluster, s.slotted = c, true
 		address, s.canLend = strings.Join(c.Options().Addrs, ","), c.Options().ContextTimeoutEnabled
 	case *redis.Ring:
 		return nil, errors.New("redis store: the servers of a redis.Ring cannot decide a request together; use a cluster")
@@ -120,17 +120,9 @@ func New(client redis.UniversalClient, o Options) (*Store, error) {
 // batcher decides the batches of one queue.
 func (s *Store) batcher() *batcher {
 	return &batcher{
-		client: s.client, slotted: s.cluster != nil, prefix: s.prefix, channel: s.channel(), now: s.now, wall: s.wall,
+		client: s.client, keyspace: s.keyspace, channel: s.channel(), now: s.now, wall: s.wall,
 		sent: &s.sent,
 	}
-}
-
-// key is the counter's name in Redis.
-func (s *Store) key(key string) string {
-	if s.cluster != nil {
-		return s.prefix + tagged(key)
-	}
-	return s.prefix + key
 }
 
 // Timeout is the longest that a Take waits.

@@ -1,0 +1,68 @@
+// Package gateway runs Weir where Envoy Gateway runs envoyproxy/ratelimit. A real Envoy Gateway with a real
+// kube-apiserver creates the rate limit service's Deployment with Weir's image in it. Podman runs that pod as it is. A
+// real Envoy takes its listeners from the gateway and asks the pod. Limits are BackendTrafficPolicies.
+//
+// It is a module of its own, and make e2e-gateway runs it: the programs take ten minutes to build.
+package gateway
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/weir-ratelimit/weir/internal/test/podtest"
+)
+
+// peer, set by $WEIR_TEST_PEER, has the pod run envoyproxy/ratelimit itself. With it the test says whether its expectations are right.
+var peer = os.Getenv("WEIR_TEST_PEER") != ""
+
+// patience is how long a step may take on a busy machine.
+const patience = time.Minute
+
+// root is the root of Weir's module.
+const root = "../.."
+
+// Names and addresses of the cluster. Every program runs in podman's network "cluster", besides etcd, kube-apiserver,
+// the backend and the test itself, which run at its gateway.
+const (
+	network   = "10.90.0.0/24"
+	hostIP    = "10.90.0.1"
+	redisIP   = "10.90.0.2"
+	gatewayIP = "10.90.0.3"
+	weirIP    = "10.90.0.4"
+	proxyIP   = "10.90.0.5"
+
+	system     = "envoy-gateway-system"
+	image      = "localhost/weir:e2e"
+	envoyImage = "docker.io/envoyproxy/envoy:v1.40.0"
+)
+
+func TestGateway(t *testing.T) {
+	dir := podtest.Enter(t, root, 20*time.Minute,
+		tool("etcd"), tool("kube-apiserver"), tool("kubectl"), tool("envoy-gateway"))
+	if dir == "" {
+		return
+	}
+	podtest.Configure(t, dir)
+	// Envoy looks for names with and without a dot at the end.
+	const domain = ".svc.cluster.local"
+	podtest.Hosts(t, dir,
+		gatewayIP+" envoy-gateway envoy-gateway."+system+domain+" envoy-gateway."+system+domain+".",
+		redisIP+" redis.redis-system"+domain,
+		weirIP+" envoy-ratelimit."+system+domain+" envoy-ratelimit."+system+domain+".")
+	t.Cleanup(func() { podtest.Logs(t) })
+	buildImages(t)
+	startRedis(t)
+
+	c := startCluster(t, dir)
+	c.installGateway(t)
+	c.startGateway(t)
+	c.apply(t, gatewayManifest)
+	w := c.startService(t)
+	c.startProxy(t)
+	runCases(t, &world{cluster: c, service: w})
+}
+
+// tool returns the path of a program that scripts/tools.sh gateway builds.
+func tool(name string) string { return filepath.Join(root, ".tools", "bin", name) }

@@ -1,0 +1,242 @@
+// Package podtest runs containers for a test with podman, in namespaces of their own: ports and firewall rules meet
+// nobody else's, there is no network, so nothing can come from an image registry, and everything ends with the
+// namespaces. It needs root for that.
+package podtest
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// inside is set where a test runs in namespaces of its own, to the directory of its files.
+const inside = "WEIR_TEST_CONTAINERS"
+
+// images are the tar files that scripts/images.sh makes: file, the name by which users' files call the image, and
+// what the published image sets.
+var images = [][]string{
+	{
+		"golang.tar", "docker.io/library/golang:1.26", "ENV PATH=/usr/local/go/bin:/bin", "ENV GOPROXY=file:///modules",
+		"ENV GOSUMDB=off",
+	},
+	{"distroless.tar", "gcr.io/distroless/static-debian12:nonroot"},
+	{"envoy.tar", "docker.io/envoyproxy/envoy:v1.40.0", `ENTRYPOINT ["/usr/local/bin/envoy"]`},
+	{
+		"redis.tar", "docker.io/library/redis:7", "ENV PATH=/usr/local/bin:/bin", `ENTRYPOINT ["docker-entrypoint.sh"]`,
+		`CMD ["redis-server"]`,
+	},
+	{"statsd_exporter.tar", "docker.io/prom/statsd-exporter:v0.18.0"},
+}
+
+// Enter runs the test again in namespaces of its own, with within as its time limit, and returns "" when that run has
+// ended. In that run it returns the directory of the test's files. programs are what the test needs besides podman.
+// root is the path of the module's root. Under -short it skips the test.
+func Enter(t *testing.T, root string, within time.Duration, programs ...string) (dir string) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("builds and runs containers: left out by -short")
+	}
+	if dir := os.Getenv(inside); dir != "" {
+		return dir
+	}
+	if os.Getuid() != 0 {
+		t.Fatal("running containers needs root: sudo make test, or go test -short")
+	}
+	for _, program := range append([]string{
+		"podman", "runc", "catatonit", "iptables", "ip", "unshare", "setpriv",
+		"/usr/lib/podman/netavark", "/usr/lib/podman/aardvark-dns", "redis-server",
+		filepath.Join(root, ".tools/venv/bin/podman-compose"), filepath.Join(root, ".tools/venv/bin/envoy"),
+	}, programs...) {
+		if _, err := exec.LookPath(program); err != nil {
+			t.Fatalf("%v: make tools installs it", err)
+		}
+	}
+	dirOfImages := filepath.Join(Tools(t, root), "images")
+	Command(t, filepath.Join(root, "scripts/images.sh"), dirOfImages)
+	Command(t, "go", "-C", root, "mod", "download")
+	Command(t, "mkdir", "-p", filepath.Join(dirOfImages, "gocache"))
+
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	prepare := `ip link set lo up && mount -t tmpfs tmpfs /run && mount -t tmpfs tmpfs /dev/shm && exec "$@"`
+	cmd := exec.CommandContext(t.Context(), "setpriv", "--pdeathsig", "KILL",
+		"unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", prepare, "sh",
+		self, "-test.run=^"+t.Name()+"$", "-test.v", "-test.timeout", within.String())
+	cmd.Env = append(os.Environ(), inside+"="+t.TempDir())
+	out, err := cmd.CombinedOutput()
+	t.Logf("in the namespaces:\n%s", out)
+	if err != nil {
+		t.Error(err)
+	}
+	removeCgroups(t)
+	return ""
+}
+
+// Tools returns the real path of .tools: podman follows no symbolic link.
+func Tools(t *testing.T, root string) string {
+	t.Helper()
+	path, err := filepath.Abs(filepath.Join(root, ".tools"))
+	if err == nil {
+		path, err = filepath.EvalSymlinks(path)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// Configure points podman at storage and networks in the directory, and at what a container without systemd allows.
+func Configure(t *testing.T, dir string) {
+	t.Helper()
+	for name, text := range map[string]string{
+		"containers.conf": `
+[containers]
+default_ulimits = ["nofile=1024:1024", "nproc=1000:1000"]
+base_hosts_file = "DIR/hosts"
+[engine]
+runtime = "runc"
+cgroup_manager = "cgroupfs"
+events_logger = "file"
+[network]
+network_backend = "netavark"
+network_config_dir = "DIR/networks"
+`,
+		"storage.conf":    "[storage]\ndriver = \"vfs\"\ngraphroot = \"DIR/storage\"\nrunroot = \"DIR/run\"\n",
+		"registries.conf": "unqualified-search-registries = [\"docker.io\"]\n",
+		"hosts":           localhost,
+	} {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(strings.ReplaceAll(text, "DIR", dir)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		variable := map[string]string{
+			"containers.conf": "CONTAINERS_CONF", "storage.conf": "CONTAINERS_STORAGE_CONF",
+			"registries.conf": "CONTAINERS_REGISTRIES_CONF",
+		}[name]
+		if variable != "" {
+			t.Setenv(variable, path)
+		}
+	}
+	t.Setenv("BUILDAH_ISOLATION", "chroot")
+	t.Setenv("BUILDAH_FORMAT", "docker") // OCI images have no HEALTHCHECK
+	t.Setenv("TMPDIR", dir)
+}
+
+const localhost = "127.0.0.1 localhost\n"
+
+// Hosts sets lines of /etc/hosts for containers that start from now on, in place of a cluster's DNS. They win over
+// the names that podman gives.
+func Hosts(t *testing.T, dir string, lines ...string) {
+	t.Helper()
+	text := localhost + strings.Join(lines, "\n") + "\n"
+	if err := os.WriteFile(filepath.Join(dir, "hosts"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Logs writes what every container wrote, if the test has failed.
+func Logs(t *testing.T) {
+	t.Helper()
+	if !t.Failed() {
+		return
+	}
+	names, err := Run("podman", "ps", "--all", "--format", "{{.Names}}")
+	if err != nil {
+		t.Log(err, names)
+	}
+	for name := range strings.FieldsSeq(names) {
+		out, err := exec.Command("podman", "logs", "--tail", "300", name).CombinedOutput()
+		t.Logf("%s: %v\n%s", name, err, out)
+	}
+}
+
+// Import makes the images that Dockerfile and Compose files start from, by the names that they use: those of the tar
+// files that are named, or all.
+func Import(t *testing.T, root string, files ...string) {
+	t.Helper()
+	for _, image := range images {
+		if len(files) > 0 && !slices.Contains(files, image[0]) {
+			continue
+		}
+		args := []string{"import"}
+		for _, change := range image[2:] {
+			args = append(args, "--change", change)
+		}
+		Command(t, "podman", append(args, filepath.Join(Tools(t, root), "images", image[0]), image[1])...)
+	}
+}
+
+// BuildArgs are the arguments of podman build that let the Dockerfile of the module run without a network.
+func BuildArgs(t *testing.T, root string) []string {
+	t.Helper()
+	modules := strings.TrimSpace(Command(t, "go", "env", "GOMODCACHE")) + "/cache/download"
+	cache := filepath.Join(Tools(t, root), "images", "gocache")
+	return []string{"--layers=false", "-v", modules + ":/modules:ro", "-v", cache + ":/root/.cache/go-build"}
+}
+
+// Await polls ready until it returns nil. It fails the test if that takes longer than within.
+func Await(t *testing.T, within time.Duration, ready func() error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), within)
+	defer cancel()
+	for {
+		err := ready()
+		if err == nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatal(err)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// Command runs a program and returns its output. It fails the test if the program fails.
+func Command(t *testing.T, name string, args ...string) string {
+	t.Helper()
+	start := time.Now()
+	out, err := Run(name, args...)
+	if err != nil {
+		t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
+	}
+	t.Logf("%s %s: %s", filepath.Base(name), strings.Join(args, " "), time.Since(start).Round(time.Millisecond))
+	return out
+}
+
+// Run returns a program's standard output, and if the program fails its standard error, too.
+func Run(name string, args ...string) (string, error) {
+	var stdout, stderr bytes.Buffer
+	cmd := exec.Command(name, args...)
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	err := cmd.Run()
+	if err != nil {
+		return stdout.String() + stderr.String(), err
+	}
+	return stdout.String(), nil
+}
+
+// removeCgroups removes the control groups that podman leaves behind, if nobody's container is in them.
+func removeCgroups(t *testing.T) {
+	t.Helper()
+	for _, pattern := range []string{"/sys/fs/cgroup/*/libpod_parent", "/sys/fs/cgroup/libpod_parent"} {
+		dirs, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, dir := range dirs {
+			children, _ := filepath.Glob(dir + "/libpod*") // of a run that was killed, or of a pod
+			for _, child := range append(children, dir+"/conmon", dir) {
+				_ = os.Remove(child) // fails while a process is in it
+			}
+		}
+	}
+}
