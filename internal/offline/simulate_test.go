@@ -331,6 +331,11 @@ func TestRun(t *testing.T) {
 			Result{Offered: 20, Admitted: 15, Denied: 5, Worst: 3, Bound: 3},
 		},
 		{
+			// Two of four requests a second pass. A request whose lease has ended does not end another one.
+			"leases that end with their requests", "algorithm: concurrency, requests_per_unit: 2, lease: 1s", "constant:4/s",
+			time.Second, Result{Offered: 8, Admitted: 4, Denied: 4, Worst: 2, Bound: 2, Lockout: ms(250)},
+		},
+		{
 			"a ban", "requests_per_unit: 0, unit: second", "constant:1/s", 0,
 			Result{Offered: 2, Denied: 2, Lockout: time.Second},
 		},
@@ -389,6 +394,34 @@ func TestCalendar(t *testing.T) {
 	_, notes := limitsOf(t, "requests_per_unit: 2, unit: day, align: calendar", limiter.FixedWindow, limiter.Funnel)
 	if diff := cmp.Diff([]string{"align calendar: not a parameter of funnel"}, notes); diff != "" {
 		t.Errorf("notes (-want +got)\n%s", diff)
+	}
+}
+
+// The hits that a log gives back end as many in flight, and not whole requests.
+func TestLoggedInFlight(t *testing.T) {
+	var log strings.Builder
+	for second, cost := range []int{3, -1, 3} {
+		fmt.Fprintf(&log, `{"time":"2026-01-31T12:00:0%dZ","domain":"shop","answer":"ok","weight":1,`+
+			`"descriptors":[{"entries":[{"key":"k","value":"ann"}],"cost":%d}],"limits":[]}`+"\n", second, cost)
+	}
+	set := compile(t, "- {key: k, rate_limit: {algorithm: concurrency, requests_per_unit: 5}}\n")
+	r, _, err := SimulateLog(t.Context(), set, strings.NewReader(log.String()), LogOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := r.Runs[0]; got.Offered != 6 || got.Admitted != 6 || got.Worst != 5 || r.Unit != "hits" {
+		t.Errorf("offered %d, admitted %d, worst %d in %s, want 6, 6, 5 in hits", got.Offered, got.Admitted, got.Worst, r.Unit)
+	}
+}
+
+// A simulation ends when nobody waits for it.
+func TestSimulateIsCancelled(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	limits, _ := limitsOf(t, "requests_per_unit: 1, unit: second")
+	o := SimulationOptions{Length: time.Second, Bucket: time.Second}
+	if _, err := Simulate(ctx, limits, []Arrival{{Cost: 1}}, o); !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v, want context.Canceled", err)
 	}
 }
 
