@@ -20,6 +20,8 @@ type checkCmd struct {
 	Format string   `default:"text" enum:"text,json,github,sarif" help:"text, json, github (annotations of GitHub Actions) or sarif (2.1.0, for code scanning)."`
 	JSON   bool     `name:"json" help:"The same as --format json."`
 	Strict bool     `help:"Fail on warnings, too."`
+
+	LenientRules bool `help:"Warn of what serve --lenient-rules loads."`
 }
 
 // Help is shown below the one line of it.
@@ -52,7 +54,7 @@ func (c *checkCmd) Run(ctx context.Context, io streams) error {
 	if err != nil {
 		return err
 	}
-	f, err := rules.Check(files, c.Stores)
+	f, err := rules.CheckFor(descriptors.Process{Lenient: c.LenientRules}, files, c.Stores)
 	if err != nil {
 		return err
 	}

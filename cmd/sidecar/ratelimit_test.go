@@ -214,3 +214,46 @@ func TestRatelimitFlagsExist(t *testing.T) {
 		}
 	}
 }
+
+// A variable of Weir's own wins over what the mode sets.
+func TestOwnVariableWins(t *testing.T) {
+	t.Setenv("REDIS_SOCKET_TYPE", "tcp")
+	t.Setenv("REDIS_URL", "redis:6379")
+	t.Setenv("WEIR_ON_STORE_FAILURE", "sometimes")
+	var out, errs strings.Builder
+	if code := start(t.Context(), []string{"ratelimit"}, &out, &errs); code != exitUsage ||
+		!strings.Contains(errs.String(), `--on-store-failure: must be`) || !strings.Contains(errs.String(), `"sometimes"`) {
+		t.Errorf("exit code %d:\n%s", code, &errs)
+	}
+}
+
+// migrate-env writes a command line without secrets, and says where they belong.
+func TestMigrateEnv(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "env")
+	text := "# of a Deployment\nREDIS_SOCKET_TYPE=tcp\nREDIS_URL=\"redis:6379\"\nexport REDIS_AUTH=hunter2\nUSE_STATSD=false\nHOST=::\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var out, errs strings.Builder
+	if code := run(t.Context(), []string{"migrate-env", file}, &out, &errs); code != exitOK {
+		t.Fatalf("exit code %d:\n%s", code, &errs)
+	}
+	for _, want := range []string{
+		"# REDIS_AUTH or REDIS_URL may have a secret", "\nweir serve \\\n  --http-addr='[::]:8080' \\\n",
+		"\n  --store='redis://redis:6379?password_file=/etc/weir/redis-password' \\\n", "\n  --charge-each \\\n",
+	} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("it writes\n%s\nwithout %q", &out, want)
+		}
+	}
+	if strings.Contains(out.String(), "hunter2") {
+		t.Errorf("it writes the secret:\n%s", &out)
+	}
+	if err := os.WriteFile(file, []byte("PORT\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code := run(t.Context(), []string{"migrate-env", file}, &out, &errs); code != exitUsage ||
+		!strings.Contains(errs.String(), "line 1: write NAME=VALUE") {
+		t.Errorf("exit code %d:\n%s", code, &errs)
+	}
+}

@@ -59,6 +59,7 @@ func options(t *testing.T, rules string) Options {
 			GRPCReceiveTimeout: patience, GRPCMaxReceiving: 64 << 20, GRPCMaxResets: 10_000,
 			MaxDescriptors: 10, MaxEntries: 10, MaxCounters: 1000, MaxHeld: 100,
 		},
+		HeaderOptions:  HeaderOptions{RetryAfter: true},
 		MetricsOptions: MetricsOptions{MetricsMaxRules: 100, NearLimitRatio: 0.8},
 		StopOptions:    StopOptions{StopTimeout: patience},
 		Build:          Build{Version: "v1.2.3", Commit: "abc", Go: "go1"},

@@ -147,7 +147,7 @@ func TestNoCollector(t *testing.T) {
 
 func TestEnvironmentIsChecked(t *testing.T) {
 	for _, tt := range []struct{ name, value, want string }{
-		{"OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf", `OTEL_EXPORTER_OTLP_PROTOCOL: must be grpc, got "http/protobuf"`},
+		{"OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf", `OTEL_EXPORTER_OTLP_PROTOCOL: must be grpc, as --otel-protocol says, got "http/protobuf"`},
 		{"OTEL_EXPORTER_OTLP_ENDPOINT", "collector:4317", "OTEL_EXPORTER_OTLP_ENDPOINT: must be http://HOST:PORT, or https:// for TLS"},
 		{"OTEL_TRACES_SAMPLER", "sometimes", `OTEL_TRACES_SAMPLER: must be one of always_on, `},
 	} {

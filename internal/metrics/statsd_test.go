@@ -370,11 +370,11 @@ func TestStatsdOptions(t *testing.T) {
 		{func(o *StatsdOptions) { o.Format, o.Tags = dogstatsdFormat, []string{"env:prod"} }, ""},
 		{
 			func(o *StatsdOptions) { o.Addr = "127.0.0.1:8125" },
-			`addr: write udp://HOST:PORT or unix:///PATH, got "127.0.0.1:8125"`,
+			`addr: write udp://HOST:PORT, tcp://HOST:PORT or unix:///PATH, got "127.0.0.1:8125"`,
 		},
 		{
 			func(o *StatsdOptions) { o.Addr = "unix://run/x" },
-			`addr: write udp://HOST:PORT or unix:///PATH, got "unix://run/x"`,
+			`addr: write udp://HOST:PORT, tcp://HOST:PORT or unix:///PATH, got "unix://run/x"`,
 		},
 		{
 			func(o *StatsdOptions) { o.Addr = "udp://localhost" },

@@ -233,8 +233,8 @@ func TestNoRetryAfter(t *testing.T) {
 	}
 }
 
-// The reset of a fixed window is its end for a ban, and for a look at a counter that nothing was counted in: also in the
-// header.
+// The reset of a fixed window is its end for a ban, and for a look at a counter that nothing was counted in: also in
+// the header.
 func TestResetIsTheWindowsEnd(t *testing.T) {
 	s, c := service(t, `
 domain: shop

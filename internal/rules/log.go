@@ -24,6 +24,9 @@ func (r *Rules) logLoad(e reload.Event) {
 		info, _ := r.published.Last()
 		attrs = append(attrs, slog.Uint64("published", info.Version), slog.String("author", info.Author))
 	}
+	if r.o.XDS != nil {
+		attrs = append(attrs, slog.String("xds_version", r.o.XDS.Status().Version))
+	}
 	log := slog.New(r.o.Log.Handler().WithAttrs(attrs))
 	ctx := context.Background()
 	switch e.Outcome {

@@ -78,7 +78,11 @@ func CheckPaths(paths []string) error {
 
 // Compile compiles rule files whose limits may name the stores; nil is any.
 func Compile(files []reload.File, stores []string) (*descriptors.Set, error) {
-	set, err := rulefile.Compile(Descriptors(files))
+	return compileFor(descriptors.Process{}, files, stores)
+}
+
+func compileFor(process descriptors.Process, files []reload.File, stores []string) (*descriptors.Set, error) {
+	set, err := rulefile.CompileFor(process, Descriptors(files))
 	if err == nil && stores != nil {
 		if unknown := set.UnknownStores(stores); unknown != nil {
 			return nil, unknown

@@ -157,16 +157,31 @@ func (r *Rules) compile(files []reload.File) (compiled, error) {
 	return live, nil
 }
 
-// build compiles rule files, and then what came by xDS.
+// build compiles rule files, and then what came by xDS. That is lenient, as nobody can mend it here; the files are so
+// only if the process is.
 func (r *Rules) build(files []reload.File) (*descriptors.Set, error) {
-	b := descriptors.NewBuilder(r.o.Process)
-	rulefile.Add(b, r.o.Process, Descriptors(slices.DeleteFunc(slices.Clone(files), xds.IsFile)))
+	process := r.o.Process
+	process.Lenient = process.Lenient || r.o.XDS != nil
+	own := Descriptors(slices.DeleteFunc(slices.Clone(files), xds.IsFile))
+	b := descriptors.NewBuilder(process)
+	rulefile.Add(b, process, own)
 	for _, f := range files {
 		if xds.IsFile(f) {
-			xds.Add(b, r.o.Process, f)
+			xds.Add(b, process, f)
 		}
 	}
-	return b.Build()
+	set, err := b.Build()
+	if err == nil && !r.o.Process.Lenient && slices.ContainsFunc(set.Warnings(), isToleratedInFile) {
+		if _, strict := rulefile.CompileFor(r.o.Process, own); strict != nil {
+			return nil, strict
+		}
+	}
+	return set, err
+}
+
+// isToleratedInFile reports that the warning is of a file, and an error unless the process is lenient.
+func isToleratedInFile(e *descriptors.Error) bool {
+	return e.Code == descriptors.WarnTolerated && !strings.HasPrefix(e.File, xds.Scheme)
 }
 
 // loaded reports the end of a load. The rules that it replaced are garbage then.

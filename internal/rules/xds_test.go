@@ -77,6 +77,14 @@ func TestXDSBesideAFolder(t *testing.T) {
 	if limit("sent") != 2 || len(r.Status().Errors) > 0 {
 		t.Errorf("sent is %d; %q", limit("sent"), r.Status().Errors)
 	}
+	twice := "domain: shop\ndescriptors: [{key: own}, {key: own}]\n"
+	if err := os.WriteFile(file, []byte(twice), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Reload(t.Context()); err == nil || !strings.Contains(err.Error(), file+":2:27: own is already at") ||
+		strings.Contains(err.Error(), "until then") {
+		t.Errorf("a file is read as strictly as without xDS: %v", err)
+	}
 	write("x")
 	if err := r.Reload(t.Context()); err == nil || !strings.Contains(err.Error(), file+":") {
 		t.Errorf("a wrong file: %v", err)

@@ -122,7 +122,7 @@ func (c *Builder) checkUnlimited(l *checked) {
 func (c *Builder) checkRate(l *checked) bool {
 	before := c.Problems()
 	if l.lacks("requests_per_unit") {
-		c.Errorf(l.At,
+		c.Tolerate(l.At, "it denies everything",
 			"requests_per_unit is missing; write how many requests may pass, 0 to deny all of them, or unlimited: true")
 	}
 	l.unit, l.multiplier = l.Unit, l.UnitMultiplier
@@ -153,7 +153,7 @@ func (c *Builder) checkRate(l *checked) bool {
 		}
 		l.params.Window = l.unit.Duration() * time.Duration(l.multiplier)
 	}
-	return c.Problems() == before && l.has("requests_per_unit")
+	return c.Problems() == before && (l.has("requests_per_unit") || c.process.Lenient)
 }
 
 // checkLease sets the policy's window to the lease: requests in flight are not counted per time.

@@ -30,7 +30,6 @@ const (
 	WarnUnlimited   = "unlimited_rate"  // a rate beside unlimited: true, which nothing applies
 	WarnNotRead     = "not_read"        // a file that looks like rules, but has another ending
 	WarnShortQueue  = "short_queue"     // a queue is full before anybody waits for max_wait
-	WarnDuplicate   = "duplicate"       // key and value of another rule, which holds
 	WarnTolerated   = "tolerated"       // envoyproxy/ratelimit reads it, and so does a process with --lenient-rules
 	WarnManyLimits  = "many_limits"     // a request that reaches one rule asks more counters than it may by default
 )

@@ -36,7 +36,8 @@ func (c *Builder) merge(to parent, first *Node, by *Pattern, d *Descriptor) (enf
 	} else {
 		c.checkLimits(d)
 	}
-	c.Tolerate(d.At, holds, "%s is already at %s; put what belongs to it in one place", first.rule.Path, first.rule.Source)
+	c.Tolerate(d.At, holds,
+		"%s is already at %s; put what belongs to it in one place", first.rule.Path, first.rule.Source)
 	if len(first.rule.Limits) > 0 && first.rule.Mode != limiter.Shadow {
 		enforced = 1
 	}

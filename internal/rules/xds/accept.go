@@ -126,8 +126,9 @@ func (s *Source) judgeDomain(before *domain, name string, config *ratelimitv3.Ra
 	return d
 }
 
-// check compiles one domain alone.
+// check compiles one domain alone. What envoyproxy/ratelimit tolerates is no error.
 func check(process descriptors.Process, file string, config *ratelimitv3.RateLimitConfig) descriptors.Errors {
+	process.Lenient = true
 	b := descriptors.NewBuilder(process)
 	add(b, process.Rest, file, config)
 	_, err := b.Build()

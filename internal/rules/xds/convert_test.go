@@ -159,6 +159,44 @@ func TestFields(t *testing.T) {
 	}
 }
 
+// What envoyproxy/ratelimit tolerates is in force, with warnings.
+func TestTolerated(t *testing.T) {
+	replacing := func(key, name string, replaces ...string) *descriptor {
+		d := xdstest.Limit(key, "", 1)
+		d.RateLimit.Name = name
+		for _, r := range replaces {
+			d.RateLimit.Replaces = append(d.RateLimit.Replaces, &ratelimitv3.RateLimitReplace{Name: r})
+		}
+		return d
+	}
+	config := xdstest.Domain("d",
+		replacing("unknown", "", "nobody"), replacing("a", "a", "b"), replacing("b", "b", "a"),
+		xdstest.Limit("k", "*", 5), xdstest.Limit("k", "x*", 6),
+	)
+	if errs := check(descriptors.Process{}, file, config); len(errs) > 0 {
+		t.Fatal(errs)
+	}
+	b := descriptors.NewBuilder(descriptors.Process{Lenient: true})
+	add(b, nil, file, config)
+	set, err := b.Build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for entry, want := range map[string]string{"unknown=x": "1", "a=x": "1", "k=xy": "5"} {
+		if got := limitOf(set, entry); got != want {
+			t.Errorf("%s: %s, want %s", entry, got, want)
+		}
+	}
+	for _, w := range set.Warnings() {
+		if w.Code != descriptors.WarnTolerated || !strings.HasPrefix(w.File, file+": descriptors[") {
+			t.Errorf("%s: %s", w.Code, w)
+		}
+	}
+	if n := len(set.Warnings()); n != 3 {
+		t.Errorf("%d warnings, want 3: %s", n, set.Warnings())
+	}
+}
+
 // 256 rules on one route, and 100 levels.
 func TestManyRulesAndLevels(t *testing.T) {
 	route := xdstest.Node("route", "route")

@@ -272,7 +272,7 @@ func (s *Source) accept(v *verdict, answer *discoveryv3.DiscoveryResponse) {
 	s.mu.Lock()
 	changed := snapshot.Hash != s.snapshot.Hash
 	s.accepted, s.snapshot = v.next, snapshot
-	s.status.Domains, s.status.Version = len(snapshot.Files), answer.GetVersionInfo()
+	s.status.Domains, s.status.Version = len(snapshot.Files), shorten(answer.GetVersionInfo())
 	s.note(v)
 	s.status.Accepted++
 	select {

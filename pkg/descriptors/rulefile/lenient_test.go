@@ -51,12 +51,16 @@ func TestLenient(t *testing.T) {
   - {key: a, rate_limit: {unlimited: true, unit: hour}}`,
 			"f:3:50: unlimited: true and unit contradict each other: nothing is limited; " +
 				"remove unlimited for a limit, or unit for none; until then nothing is limited"},
+		{"no rate", `
+  - {key: a, rate_limit: {unit: hour}}`,
+			"f:3:26: requests_per_unit is missing; write how many requests may pass, 0 to deny all of them, or unlimited: true; " +
+				"until then it denies everything"},
 		{"a field twice", `
   - {key: a, rate_limit: {unit: hour, requests_per_unit: 1, unit: day}}`,
 			"f:3:61: unit is already given at f:3:27; remove one of the two; until then the last one holds"},
 		{"no descriptors", ` []`,
-			"f:2:14: domain shop has no rules here, so that nothing would be limited; write descriptors: with at least one rule " +
-				"(- key: none limits nothing), or remove this part of the file; until then nothing of it is limited"},
+			"f:2:14: domain shop has no rules here, so that nothing would be limited; " +
+				"write descriptors: with at least one rule (- key: none limits nothing), or remove this part of the file; until then nothing of it is limited"},
 		{"share_threshold without a star", `
   - {key: a, value: x, share_threshold: true, rate_limit: {unit: hour, requests_per_unit: 1}}`,
 			"f:3:41: share_threshold goes with a value that contains *, or with values, values_file, cidr or regex, whose " +
@@ -96,7 +100,7 @@ domain: shop
 name: shop
 descriptors:
   - {key: a, rate_limit: {unit: hour, requests_per_unit: 1}}
-  - {key: a, rate_limit: {unit: hour, requests_per_unit: 2}, descriptors: [{key: b, rate_limit: {unit: hour, requests_per_unit: 3}}]}
+  - {key: a, rate_limit: {unit: hour, requests_per_unit: 2}, descriptors: [{key: b, rate_limit: {unit: day, requests_per_unit: 3}}]}
   - {key: cidr, value: 10.0.0.0/8, rate_limit: {unit: hour, requests_per_unit: 4}}
   - {key: cidr, value: 10.0.0.0/8, descriptors: [{key: ip, rate_limit: {unit: hour, requests_per_unit: 5}}]}
   - {key: late, value: x, descriptors: [{key: b}]}
@@ -157,5 +161,43 @@ func TestDeepRules(t *testing.T) {
 	}
 	if r := set.Domain("shop").Match(entries); r == nil || len(r.Limits) != 1 {
 		t.Errorf("100 entries match %v", r)
+	}
+}
+
+// TestLenientFiles: files that envoyproxy/ratelimit reads, though they look like mistakes.
+func TestLenientFiles(t *testing.T) {
+	for _, tt := range []struct {
+		text string
+		want int64 // the limit of a=1; -1: none, -2: no rule
+	}{
+		{"", -2},
+		{"descriptors:", -2},
+		{"name: x\ndescriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 3}}]", 3},
+		{"descriptors: [{key: a, rate_limit: {unit: day}}]", 0},
+		{"descriptors: [{key: a, rate_limit: }]", -1},
+		{"descriptors: [{key: a, name: n, unlimited: true, unit: day, requests_per_unit: 1, replaces: [{name: x}]}]", -1},
+		{"key: a\nshadow_mode: true\ndescriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 4}}]", 4},
+		{"descriptors: [{key: a, domain: x, rate_limit: {unit: day, requests_per_unit: 3, key: b, value: c}}]", 3},
+		{"descriptors: [{key: a, rate_limit: {unlimited: true, requests_per_unit: 3}}]", -1},
+		{"descriptors:\n  - key: b\n    key: a\n    rate_limit: {unit: day, requests_per_unit: 3}", 3},
+		{"descriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 3}}]\n---\nnonsense: 1", 3},
+	} {
+		files := []rulefile.File{{Name: "f", Data: []byte("domain: d\n" + tt.text + "\n")}}
+		set, err := rulefile.CompileFor(descriptors.Process{Lenient: true}, files)
+		if err != nil {
+			t.Errorf("%s\nis refused: %v", tt.text, err)
+			continue
+		}
+		got := int64(-2)
+		if d := set.Domain("d"); d != nil {
+			if r := d.Match([]descriptors.Entry{{Key: "a", Value: "1"}}); r != nil {
+				if got = -1; len(r.Limits) > 0 {
+					got = r.Limits[0].Policy.Limit()
+				}
+			}
+		}
+		if got != tt.want {
+			t.Errorf("%s\nhas a limit of %d, want %d", tt.text, got, tt.want)
+		}
 	}
 }

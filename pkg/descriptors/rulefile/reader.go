@@ -107,6 +107,12 @@ func (r *reader) item(domain string, n *yaml.Node) {
 
 // document reads a document, but for the items that were read before.
 func (r *reader) document(root *yaml.Node) {
+	if r.documents > 0 && r.Lenient() && !hasField(root, "domain") {
+		r.Tolerate(r.at(root), "it is not read", "this document has no domain; write domain: the domain that Envoy's rate "+
+			"limit filter sends, or remove the document")
+		r.documents++
+		return
+	}
 	before := r.Problems()
 	var d document
 	if is := otherDocument(root); is != "" {
@@ -136,6 +142,17 @@ func (r *reader) document(root *yaml.Node) {
 	r.documents++
 	r.items = 0
 	r.limitPool.used, r.descriptorPool.used = 0, 0
+}
+
+// hasField reports whether the node is a mapping that has the field itself.
+func hasField(n *yaml.Node, name string) bool {
+	n = resolve(n)
+	for i := 0; n.Kind == yaml.MappingNode && i < len(n.Content); i += 2 {
+		if n.Content[i].Value == name {
+			return true
+		}
+	}
+	return false
 }
 
 // parseYAML returns the roots of the file's documents, by the parser of all YAML. Where the file is no YAML, they end

@@ -19,7 +19,8 @@ func eachByItself(f *fixture) {
 	for _, a := range counting {
 		wide, narrow := f.hourly(a, 10), f.hourly(limiter.FixedWindow, 2)
 		key := a.String()
-		hits := byItself(limiter.Hit{Key: key + "/wide", Policy: wide, N: 3}, limiter.Hit{Key: key + "/narrow", Policy: narrow, N: 1})
+		hits := byItself(
+			limiter.Hit{Key: key + "/wide", Policy: wide, N: 3}, limiter.Hit{Key: key + "/narrow", Policy: narrow, N: 1})
 		f.want("++", hits...)
 		f.want("++", hits...)
 		if d := f.take(hits...); !d[0].Allowed || d[0].Remaining != 1 || d[1].Allowed {

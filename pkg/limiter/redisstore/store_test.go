@@ -277,6 +277,31 @@ func TestDeadServer(t *testing.T) {
 	redistest.Await(t, func() error { return s.Take(t.Context(), hit, out[:]) })
 }
 
+// With UntilDeadline a Take ends before its caller has gone, and its call occupies the connection no longer.
+func TestUntilDeadline(t *testing.T) {
+	server := redistest.Start(t)
+	s := open(t, server.URL(), redisstore.Options{Timeout: 10 * time.Minute, UntilDeadline: true})
+	p := funnel(t, 1000, time.Hour)
+	hits := []limiter.Hit{{Key: "k", Policy: p, N: 1}, {Key: "l", Policy: p, N: 1}}
+	out := make([]limiter.Decision, 2)
+	redistest.Await(t, func() error { return s.Take(t.Context(), hits, out) })
+	server.Pause()
+	for range 5 { // one more than may be under way
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		err := s.Take(ctx, hits[:1], out)
+		if gone := ctx.Err(); !errors.Is(err, limiter.ErrUnavailable) || gone != nil {
+			t.Errorf("hung server: %v with the caller %v, want ErrUnavailable while it waits", err, gone)
+		}
+		cancel()
+	}
+	server.Resume()
+	redistest.Await(t, func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		return s.Take(ctx, hits, out)
+	})
+}
+
 // TestLostAnswerIsNotAskedAgain hangs the server over one call: the call may be counted, but only once.
 func TestLostAnswerIsNotAskedAgain(t *testing.T) {
 	server := redistest.Start(t)

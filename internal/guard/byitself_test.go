@@ -1,0 +1,109 @@
+package guard
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+)
+
+// asked counts the requests that reach the store.
+type asked struct {
+	limiter.Store
+	n int
+}
+
+func (a *asked) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Decision) error {
+	a.n++
+	return a.Store.Take(ctx, hits, out)
+}
+
+// A cached denial swallows no charge that a hit is promised which is charged by itself.
+func TestCachedDenialsOfHitsByThemselves(t *testing.T) {
+	now := func() int64 { return 1_800_000_000_000_000 }
+	for _, tt := range []struct {
+		denied limiter.ChargeDenied
+		n      int64
+		want   int // of ten requests reach the store
+	}{{limiter.ChargeFull, 1, 10}, {limiter.ChargeNone, 1, 1}, {limiter.ChargeFull, 0, 1}} {
+		store := &asked{Store: memory(t, now)}
+		d := believing(store, now)
+		p := policy(t, limiter.Params{
+			Algorithm: limiter.FixedWindow, Limit: 1, Window: time.Minute, ChargeDenied: tt.denied,
+		})
+		hit := limiter.Hit{Key: "k", Policy: p, N: 1, ByItself: true}
+		out := make([]limiter.Decision, 1)
+		take := func(h limiter.Hit) {
+			if err := d.Take(t.Context(), []limiter.Hit{h}, out); err != nil {
+				t.Fatal(err)
+			}
+		}
+		take(hit)
+		store.n = 0
+		hit.N, hit.Look = tt.n, tt.n == 0
+		for range 10 {
+			if take(hit); out[0].Allowed {
+				t.Fatal("it is not denied")
+			}
+		}
+		if store.n != tt.want {
+			t.Errorf("charge_denied %s, cost %d: %d of ten requests reach the store, want %d",
+				tt.denied, tt.n, store.n, tt.want)
+		}
+	}
+}
+
+// A denial of one hit does not answer a look that fits at the limit.
+func TestCachedDenialIsNoAnswerToALook(t *testing.T) {
+	now := func() int64 { return 1_800_000_000_000_000 }
+	d := believing(memory(t, now), now)
+	p := policy(t, limiter.Params{
+		Algorithm: limiter.FixedWindow, Limit: 1, Window: time.Minute, ChargeDenied: limiter.ChargeNone, LookAtLimit: true,
+	})
+	out := make([]limiter.Decision, 1)
+	for _, h := range []struct {
+		hit  limiter.Hit
+		want bool
+	}{
+		{limiter.Hit{Key: "k", Policy: p, N: 1}, true},
+		{limiter.Hit{Key: "k", Policy: p, N: 1}, false},
+		{limiter.Hit{Key: "k", Policy: p, N: 1}, false},
+		{limiter.Hit{Key: "k", Policy: p, Look: true}, true},
+	} {
+		if err := d.Take(t.Context(), []limiter.Hit{h.hit}, out); err != nil || out[0].Allowed != h.want {
+			t.Errorf("cost %d: %+v, %v; want allowed %t", h.hit.N, out[0], err, h.want)
+		}
+	}
+}
+
+// second is the route of a limit whose permits are leased for that long.
+type second struct{}
+
+func (second) LeaseTime() time.Duration { return time.Second }
+
+// A request of several limits leaves nothing to leases if each is charged by itself: what is charged is in the store.
+func TestLeasesOfHitsByThemselves(t *testing.T) {
+	store := memory(t, nil)
+	l := NewLeases(LeasesOptions{Store: store})
+	defer l.Close() //nolint:errcheck // nothing is on lease
+	leased := policy(t, limiter.Params{Algorithm: limiter.Funnel, Limit: 1000, Window: time.Hour})
+	ban := policy(t, limiter.Params{Algorithm: limiter.Funnel, Limit: 0, Window: time.Hour})
+	out := make([]limiter.Decision, 2)
+	for range 100 {
+		hits := []limiter.Hit{
+			{Key: "leased", Policy: leased, Route: second{}, N: 1, ByItself: true},
+			{Key: "ban", Policy: ban, N: 1, ByItself: true},
+		}
+		if err := l.Take(t.Context(), hits, out); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := store.Take(t.Context(), []limiter.Hit{{Key: "leased", Policy: leased, Look: true}}, out); err != nil {
+		t.Fatal(err)
+	}
+	if out[0].Remaining != 900 || l.Stats().Keys != 0 {
+		t.Errorf("%d left after 100 requests that another limit denied, want 900; %d keys on lease",
+			out[0].Remaining, l.Stats().Keys)
+	}
+}
