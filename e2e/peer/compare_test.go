@@ -48,8 +48,8 @@ func line(m proto.Message) string {
 	return strings.Join(strings.Fields(prototext.MarshalOptions{}.Format(m)), " ")
 }
 
-// differences lists the fields in which two answers differ, each as "field: peer's value, Weir's value". Seconds until a
-// window ends may differ by those that passed between the two calls.
+// differences lists the fields in which two answers differ, each as "field: peer's value, Weir's value". Seconds until
+// a window ends may differ by those that passed between the two calls.
 func differences(peer, weir *answer) []string {
 	if (peer.err == nil) != (weir.err == nil) {
 		return []string{fmt.Sprintf("error: %v, %v", peer.err, weir.err)}
@@ -98,7 +98,8 @@ func (d *differ) status(at string, peer, weir *pb.RateLimitResponse_DescriptorSt
 	d.field(at+"limit_remaining", peer.GetLimitRemaining(), weir.GetLimitRemaining())
 	d.field(at+"has duration_until_reset", peer.GetDurationUntilReset() != nil, weir.GetDurationUntilReset() != nil)
 	unit := windows[peer.GetCurrentLimit().GetUnit()]
-	d.seconds(at+"duration_until_reset", peer.GetDurationUntilReset().GetSeconds(), weir.GetDurationUntilReset().GetSeconds(), unit)
+	d.seconds(at+"duration_until_reset",
+		peer.GetDurationUntilReset().GetSeconds(), weir.GetDurationUntilReset().GetSeconds(), unit)
 	d.message(at+"quota", peer.GetQuota(), weir.GetQuota())
 }
 

@@ -21,8 +21,8 @@ func TestHTTP(t *testing.T) {
 	awaitWindow(3600)
 	for _, tt := range []struct{ method, body string }{
 		{http.MethodPost, `{"domain": "shop", "descriptors": [{"entries": [{"key": "plain", "value": "x"}]}]}`},
-		{http.MethodGet, `{"domain": "shop", "descriptors": [{"entries": [{"key": "plain", "value": "x"}]}], "hitsAddend": 2}`},
-		{http.MethodPut, `{"domain": "shop", "descriptors": [{"entries": [{"key": "plain", "value": "x"}]}], "hits_addend": 2}`},
+		{http.MethodGet, `{"domain": "shop", "descriptors": [{"entries": [{"key": "plain"}]}], "hitsAddend": 2}`},
+		{http.MethodPut, `{"domain": "shop", "descriptors": [{"entries": [{"key": "plain"}]}], "hits_addend": 2}`},
 		{http.MethodPost, `{"domain": "nowhere", "descriptors": [{"entries": [{"key": "plain", "value": "x"}]}]}`},
 		{http.MethodPost, `{"domain": "shop", "descriptors": []}`},
 		{http.MethodPost, `{"domain": "", "descriptors": [{"entries": [{"key": "plain", "value": "x"}]}]}`},
@@ -31,7 +31,8 @@ func TestHTTP(t *testing.T) {
 		{http.MethodPost, ``},
 		{http.MethodPost, `nonsense`},
 	} {
-		peer, weir := p.peer.get(t, p.peer.http, tt.method, "/json", tt.body), p.weir.get(t, p.weir.http, tt.method, "/json", tt.body)
+		peer := p.peer.get(t, p.peer.http, tt.method, "/json", tt.body)
+		weir := p.weir.get(t, p.weir.http, tt.method, "/json", tt.body)
 		if peer.code != weir.code {
 			t.Errorf("/json %s %s: peer %d, Weir %d", tt.method, tt.body, peer.code, weir.code)
 		}
@@ -49,10 +50,12 @@ func TestHTTP(t *testing.T) {
 			t.Errorf("/json %s %s: differ in %s", tt.method, tt.body, d)
 		}
 	}
-	if peer, weir := p.peer.get(t, p.peer.http, "GET", "/healthcheck", ""), p.weir.get(t, p.weir.http, "GET", "/healthcheck", ""); peer != weir {
+	peer := p.peer.get(t, p.peer.http, "GET", "/healthcheck", "")
+	weir := p.weir.get(t, p.weir.http, "GET", "/healthcheck", "")
+	if peer != weir {
 		t.Errorf("/healthcheck: peer %v, Weir %v", peer, weir)
 	}
-	peer, weir := p.peer.get(t, p.peer.debug, "GET", "/rlconfig", ""), p.weir.get(t, p.weir.debug, "GET", "/rlconfig", "")
+	peer, weir = p.peer.get(t, p.peer.debug, "GET", "/rlconfig", ""), p.weir.get(t, p.weir.debug, "GET", "/rlconfig", "")
 	if a, b := sortedLines(peer.body), sortedLines(weir.body); a != b || peer.code != weir.code {
 		t.Errorf("/rlconfig: peer %d\n%s\nWeir %d\n%s", peer.code, a, weir.code, b)
 	}
@@ -70,7 +73,8 @@ func TestHTTP(t *testing.T) {
 
 func (s *service) health(t *testing.T, name string) string {
 	t.Helper()
-	resp, err := grpc_health_v1.NewHealthClient(s.conn).Check(t.Context(), &grpc_health_v1.HealthCheckRequest{Service: name})
+	client := grpc_health_v1.NewHealthClient(s.conn)
+	resp, err := client.Check(t.Context(), &grpc_health_v1.HealthCheckRequest{Service: name})
 	if err != nil {
 		return "error"
 	}

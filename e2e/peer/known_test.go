@@ -2,6 +2,7 @@ package peer
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"regexp"
 	"slices"
@@ -9,6 +10,8 @@ import (
 	"testing"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -45,6 +48,12 @@ var knownDifferences = []known{
 		steps: []knownStep{{"path=/a/1/b", "OK - OK", "OK - OK 4/5 DAY"}},
 	},
 	{
+		name: "a value that reads like a pattern",
+		rules: `[{key: a, value: "*", rate_limit: {unit: day, requests_per_unit: 5}},
+  {key: a, value: "x*", rate_limit: {unit: day, requests_per_unit: 7}}]`,
+		steps: []knownStep{{"a=x1", "OK - OK 4/5 DAY", "OK - OK 4/5 DAY"}, {"a=x*", "OK - OK 6/7 DAY", "OK - OK 4/5 DAY"}},
+	},
+	{
 		name:  "every quota is exceeded",
 		rules: "[{key: a, quota_mode: true, rate_limit: {unit: day, requests_per_unit: 1}}]",
 		steps: []knownStep{
@@ -76,7 +85,8 @@ var knownDifferences = []known{
   {key: t, value: "x*", share_threshold: true, rate_limit: {unit: day, requests_per_unit: 5}}]`,
 		steps: []knownStep{
 			{"s=1@0/DAY", "OVER_LIMIT - OVER_LIMIT 0/0 DAY", "OK - OK 0/0 n"},
-			{"t=x1@3/DAY", "OK - OK 2/3 DAY", "OK - OK 2/3 DAY"}, {"t=x2@3/DAY", "OK - OK 2/3 DAY", "OK - OK 1/3 DAY"},
+			{"t=x1@3/DAY", "OK - OK 2/3 DAY", "OK - OK 2/3 DAY"},
+			{"t=x2@3/DAY", "OK - OK 2/3 DAY", "OK - OK 1/3 DAY"},
 		},
 	},
 	{
@@ -129,6 +139,18 @@ var knownDifferences = []known{
 		},
 	},
 	{
+		name:     "the RateLimit headers while 4294967295 remain",
+		settings: env{"LIMIT_RESPONSE_HEADERS_ENABLED": "true"},
+		rules:    "[{key: a, rate_limit: {unit: day, requests_per_unit: 4294967295}}]",
+		steps: []knownStep{{
+			"a=1+0", "OK - OK 4294967295/4294967295 DAY",
+			"OK - OK 4294967295/4294967295 DAY RateLimit-Limit=4294967295 RateLimit-Remaining=4294967295",
+		}},
+		hides: func(diff string, peer, weir *pb.RateLimitResponse) bool {
+			return diff == "response_headers_to_add: number: 0, 3" && peer.GetOverallCode() == weir.GetOverallCode()
+		},
+	},
+	{
 		name:     "more dynamic metadata",
 		settings: env{"RESPONSE_DYNAMIC_METADATA": "true"},
 		rules:    "[{key: a, rate_limit: {unit: day, requests_per_unit: 0}}]",
@@ -139,8 +161,8 @@ var knownDifferences = []known{
 	},
 }
 
-// isExceededQuota reports whether a status of the peer is that of an exceeded quota: only those have a limit and no end of
-// its window.
+// isExceededQuota reports whether a status of the peer is that of an exceeded quota: only those have a limit and no end
+// of its window.
 func isExceededQuota(peer *pb.RateLimitResponse, i int) bool {
 	s := peer.GetStatuses()[i]
 	return s.GetCurrentLimit() != nil && s.GetDurationUntilReset() == nil
@@ -197,6 +219,53 @@ func TestKnownDifferences(t *testing.T) {
 			t.Errorf("%s: they differ no longer: remove it here and from docs/migrating.md", k.name)
 		}
 	}
+}
+
+// notHere are the rows that other tests hold.
+var notHere = []string{"texts and codes of errors", "an own limit with an unknown unit"}
+
+// TestKnownDifferencesAreListed holds the table of docs/migrating.md to what these tests hold both to.
+func TestKnownDifferencesAreListed(t *testing.T) {
+	listed := rows(t, "../../docs/migrating.md", "## What stays different")
+	held := append(slices.Clone(notHere), slices.Collect(maps.Keys(knownMetrics))...)
+	for _, k := range knownDifferences {
+		held = append(held, k.name)
+	}
+	for _, name := range listed {
+		if !slices.Contains(held, name) {
+			t.Errorf("docs/migrating.md lists %q, which no test holds", name)
+		}
+	}
+	for _, name := range held {
+		if !slices.Contains(listed, name) {
+			t.Errorf("docs/migrating.md does not list %q", name)
+		}
+	}
+}
+
+// TestErrors compares requests that are errors: both fail, with codes of their own. An unknown unit ends the peer.
+func TestErrors(t *testing.T) {
+	t.Parallel()
+	p := startPair(t, writeRules(t, map[string]string{"a.yaml": "domain: a\ndescriptors: [{key: a}]\n"}), env{})
+	for _, tt := range []struct{ domain, ask string }{{"", "a=1"}, {"a", ""}} {
+		req := request(t, tt.domain, tt.ask)
+		peer, weir := p.peer.ask(t.Context(), req), p.weir.ask(t.Context(), req)
+		if status.Code(peer.err) != codes.Unknown || status.Code(weir.err) != codes.InvalidArgument {
+			t.Errorf("domain %q, %q: peer %v, Weir %v", tt.domain, tt.ask, peer.err, weir.err)
+		}
+	}
+	for _, ask := range []string{"()", "=1", "a=1,=2"} { // no entries, no key
+		req := request(t, "a", ask)
+		for _, d := range differences(p.peer.ask(t.Context(), req), p.weir.ask(t.Context(), req)) {
+			t.Errorf("%s: differ in %s", ask, d)
+		}
+	}
+	unknownUnit := request(t, "a", "a=1@5/NONE")
+	if a := p.weir.ask(t.Context(), unknownUnit); status.Code(a.err) != codes.InvalidArgument {
+		t.Errorf("own limit with an unknown unit: Weir %s", a)
+	}
+	p.peer.ask(t.Context(), unknownUnit)
+	p.peer.Wait(patience) // fails the test if the peer lives on: then remove the row from docs/migrating.md
 }
 
 // rows returns the first columns of the table below a heading of a page.

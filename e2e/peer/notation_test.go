@@ -13,14 +13,14 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// request reads a request in short: descriptors separated by spaces, their entries by commas. A descriptor may end in its
-// limit, as in a=x@10/MINUTE, and then in its hits, as in a=x+5. hits:3 are those of the request.
+// request reads a request in short: descriptors separated by spaces, their entries by commas. A descriptor may end in
+// its limit, as in a=x@10/MINUTE, and then in its hits, as in a=x+5. hits:3 are those of the request.
 func request(t *testing.T, domain, text string) *pb.RateLimitRequest {
 	t.Helper()
 	req := &pb.RateLimitRequest{Domain: domain}
 	for word := range strings.FieldsSeq(text) {
 		if hits, ok := strings.CutPrefix(word, "hits:"); ok {
-			req.HitsAddend = uint32(number(t, hits, 32)) //nolint:gosec // read as 32 bits
+			req.HitsAddend = uint32(number(t, hits, 32))
 			continue
 		}
 		req.Descriptors = append(req.Descriptors, descriptor(t, word))
@@ -39,7 +39,7 @@ func descriptor(t *testing.T, text string) *commonpb.RateLimitDescriptor {
 	if ok {
 		rate, unit, _ := strings.Cut(limit, "/")
 		d.Limit = &commonpb.RateLimitDescriptor_RateLimitOverride{
-			RequestsPerUnit: uint32(number(t, rate, 32)), //nolint:gosec // read as 32 bits
+			RequestsPerUnit: uint32(number(t, rate, 32)),
 			Unit:            typepb.RateLimitUnit(typepb.RateLimitUnit_value[unit]),
 		}
 	}
@@ -62,8 +62,8 @@ func number(t *testing.T, text string, bits int) uint64 {
 	return n
 }
 
-// short writes an answer in short, without times: the code, then each status as code, remaining, limit, unit and name,
-// then headers that have no time.
+// short writes an answer in short, without times: the code, then each status as code, remaining, limit and name or
+// unit, then headers that have no time.
 func (a *answer) short() string {
 	if a.err != nil {
 		return "error"
@@ -72,7 +72,8 @@ func (a *answer) short() string {
 	for _, s := range a.resp.GetStatuses() {
 		word := "- " + s.GetCode().String()
 		if l := s.GetCurrentLimit(); l != nil {
-			word += fmt.Sprintf(" %d/%d %s", s.GetLimitRemaining(), l.GetRequestsPerUnit(), cmp.Or(l.GetName(), l.GetUnit().String()))
+			word += fmt.Sprintf(" %d/%d %s",
+				s.GetLimitRemaining(), l.GetRequestsPerUnit(), cmp.Or(l.GetName(), l.GetUnit().String()))
 		} else if s.GetLimitRemaining() != 0 {
 			word += fmt.Sprintf(" %d", s.GetLimitRemaining())
 		}

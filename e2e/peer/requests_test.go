@@ -46,7 +46,7 @@ func randomDescriptor(rng *rand.Rand, rules []*rule, s style) *commonpb.RateLimi
 	}
 	if !s.noLimits && chance(rng, 6) {
 		d.Limit = &commonpb.RateLimitDescriptor_RateLimitOverride{
-			RequestsPerUnit: pick(rng, rates), Unit: typepb.RateLimitUnit(1 + rng.IntN(6)), //nolint:gosec // small
+			RequestsPerUnit: pick(rng, rates), Unit: typepb.RateLimitUnit(1 + rng.IntN(6)),
 		}
 	}
 	return d
@@ -71,10 +71,11 @@ func askedValue(rng *rand.Rand, r *rule) string {
 func differentCounters(all []*commonpb.RateLimitDescriptor) []*commonpb.RateLimitDescriptor {
 	seen := map[string]bool{}
 	return slices.DeleteFunc(all, func(d *commonpb.RateLimitDescriptor) bool {
-		var id string
+		var keys []string
 		for _, e := range d.GetEntries() {
-			id += e.GetKey() + ","
+			keys = append(keys, e.GetKey())
 		}
+		id := strings.Join(keys, ",")
 		again := seen[id]
 		seen[id] = true
 		return again

@@ -28,8 +28,11 @@ var scenarios = []struct {
 		name:  "each value has its counter",
 		rules: "[{key: k, rate_limit: {unit: day, requests_per_unit: 2}}]",
 		steps: []step{
-			{"k=a", "OK - OK 1/2 DAY"}, {"k=a", "OK - OK 0/2 DAY"}, {"k=a", "OVER_LIMIT - OVER_LIMIT 0/2 DAY"},
-			{"k=b", "OK - OK 1/2 DAY"}, {"other=a", "OK - OK"},
+			{"k=a", "OK - OK 1/2 DAY"},
+			{"k=a", "OK - OK 0/2 DAY"},
+			{"k=a", "OVER_LIMIT - OVER_LIMIT 0/2 DAY"},
+			{"k=b", "OK - OK 1/2 DAY"},
+			{"other=a", "OK - OK"},
 		},
 	},
 	{
@@ -46,9 +49,13 @@ var scenarios = []struct {
 		name:  "costs, and a look",
 		rules: "[{key: k, rate_limit: {unit: week, requests_per_unit: 10}}]",
 		steps: []step{
-			{"hits:4 k=a", "OK - OK 6/10 WEEK"}, {"k=a+0", "OK - OK 6/10 WEEK"}, {"hits:4 k=a+6", "OK - OK 0/10 WEEK"},
-			{"k=a+0", "OK - OK 0/10 WEEK"}, {"k=a", "OVER_LIMIT - OVER_LIMIT 0/10 WEEK"},
-			{"k=a+0", "OVER_LIMIT - OVER_LIMIT 0/10 WEEK"}, {"hits:11 k=b", "OVER_LIMIT - OVER_LIMIT 0/10 WEEK"},
+			{"hits:4 k=a", "OK - OK 6/10 WEEK"},
+			{"k=a+0", "OK - OK 6/10 WEEK"},
+			{"hits:4 k=a+6", "OK - OK 0/10 WEEK"},
+			{"k=a+0", "OK - OK 0/10 WEEK"},
+			{"k=a", "OVER_LIMIT - OVER_LIMIT 0/10 WEEK"},
+			{"k=a+0", "OVER_LIMIT - OVER_LIMIT 0/10 WEEK"},
+			{"hits:11 k=b", "OVER_LIMIT - OVER_LIMIT 0/10 WEEK"},
 			{"k=b", "OVER_LIMIT - OVER_LIMIT 0/10 WEEK"},
 		},
 	},
@@ -57,8 +64,10 @@ var scenarios = []struct {
 		rules: `[{key: none, rate_limit: {unit: day, requests_per_unit: 0}},
   {key: all, rate_limit: {unlimited: true}}, {key: known}]`,
 		steps: []step{
-			{"none=a", "OVER_LIMIT - OVER_LIMIT 0/0 DAY"}, {"none=a+0", "OVER_LIMIT - OVER_LIMIT 0/0 DAY"},
-			{"all=a", "OK - OK 4294967295"}, {"known=a", "OK - OK"},
+			{"none=a", "OVER_LIMIT - OVER_LIMIT 0/0 DAY"},
+			{"none=a+0", "OVER_LIMIT - OVER_LIMIT 0/0 DAY"},
+			{"all=a", "OK - OK 4294967295"},
+			{"known=a", "OK - OK"},
 		},
 	},
 	{
@@ -69,9 +78,17 @@ var scenarios = []struct {
   {key: p, value: "f/*", rate_limit: {unit: day, requests_per_unit: 4}},
   {key: s, value: "f/*", share_threshold: true, rate_limit: {unit: day, requests_per_unit: 5}}]`,
 		steps: []step{
-			{"a=x", "OK - OK 0/1 DAY"}, {"a=x,b=1", "OK - OK 1/2 DAY"}, {"a=y", "OK - OK 2/3 DAY"}, {"a=y,b=1", "OK - OK"},
-			{"a=x,b=1,c=1", "OK - OK"}, {"p=f/1", "OK - OK 3/4 DAY"}, {"p=f/2", "OK - OK 3/4 DAY"}, {"p=g", "OK - OK"},
-			{"s=f/1", "OK - OK 4/5 DAY"}, {"s=f/2", "OK - OK 3/5 DAY"}, {"b=1", "OK - OK"},
+			{"a=x", "OK - OK 0/1 DAY"},
+			{"a=x,b=1", "OK - OK 1/2 DAY"},
+			{"a=y", "OK - OK 2/3 DAY"},
+			{"a=y,b=1", "OK - OK"},
+			{"a=x,b=1,c=1", "OK - OK"},
+			{"p=f/1", "OK - OK 3/4 DAY"},
+			{"p=f/2", "OK - OK 3/4 DAY"},
+			{"p=g", "OK - OK"},
+			{"s=f/1", "OK - OK 4/5 DAY"},
+			{"s=f/2", "OK - OK 3/5 DAY"},
+			{"b=1", "OK - OK"},
 		},
 	},
 	{
@@ -80,8 +97,10 @@ var scenarios = []struct {
   {key: b, rate_limit: {name: second, unit: day, requests_per_unit: 2, replaces: [{name: first}]}},
   {key: c, rate_limit: {unlimited: true, name: third, replaces: [{name: first}, {name: second}]}}]`,
 		steps: []step{
-			{"a=1 b=1", "OK - OK - OK 1/2 second"}, {"a=1", "OK - OK 0/1 first"},
-			{"a=1 b=1 c=1", "OK - OK - OK - OK 4294967295"}, {"a=1 b=1", "OK - OK - OK 0/2 second"},
+			{"a=1 b=1", "OK - OK - OK 1/2 second"},
+			{"a=1", "OK - OK 0/1 first"},
+			{"a=1 b=1 c=1", "OK - OK - OK - OK 4294967295"},
+			{"a=1 b=1", "OK - OK - OK 0/2 second"},
 		},
 	},
 	{
@@ -93,9 +112,13 @@ var scenarios = []struct {
 		name:  "a limit that comes with the request",
 		rules: "[{key: a, rate_limit: {unit: day, requests_per_unit: 2}}]",
 		steps: []step{
-			{"a=1", "OK - OK 1/2 DAY"}, {"a=1@5/DAY", "OK - OK 3/5 DAY"}, {"a=1@4/DAY", "OK - OK 1/4 DAY"},
-			{"a=1", "OVER_LIMIT - OVER_LIMIT 0/2 DAY"}, {"a=1@3/HOUR", "OK - OK 2/3 HOUR"},
-			{"b=1@1/DAY", "OK - OK 0/1 DAY"}, {"b=1@1/DAY", "OVER_LIMIT - OVER_LIMIT 0/1 DAY"},
+			{"a=1", "OK - OK 1/2 DAY"},
+			{"a=1@5/DAY", "OK - OK 3/5 DAY"},
+			{"a=1@4/DAY", "OK - OK 1/4 DAY"},
+			{"a=1", "OVER_LIMIT - OVER_LIMIT 0/2 DAY"},
+			{"a=1@3/HOUR", "OK - OK 2/3 HOUR"},
+			{"b=1@1/DAY", "OK - OK 0/1 DAY"},
+			{"b=1@1/DAY", "OVER_LIMIT - OVER_LIMIT 0/1 DAY"},
 		},
 	},
 	{
@@ -150,14 +173,17 @@ func testScenarios(t *testing.T, settings env) {
 
 // TestReload changes the rules of both while they run: a file is added, changed and removed, one is broken.
 func TestReload(t *testing.T) {
-	const day = "{unit: day, requests_per_unit: %d}"
-	root := writeRules(t, map[string]string{"a.yaml": "domain: a\ndescriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 7}}]\n"})
+	file := func(domain string, perDay int) string {
+		const text = "domain: %s\ndescriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: %d}}]\n"
+		return fmt.Sprintf(text, domain, perDay)
+	}
+	root := writeRules(t, map[string]string{"a.yaml": file("a", 7)})
 	p := startPair(t, root, env{})
 	for i, change := range []struct{ file, text, domain, want string }{
-		{"b.yaml", "domain: b\ndescriptors: [{key: k, rate_limit: " + fmt.Sprintf(day, 9) + "}]\n", "b", "OK - OK 8/9 DAY"},
-		{"b.yaml", "domain: b\ndescriptors: [{key: k, rate_limit: " + fmt.Sprintf(day, 5) + "}]\n", "b", "OK - OK 4/5 DAY"},
+		{"b.yaml", file("b", 9), "b", "OK - OK 8/9 DAY"},
+		{"b.yaml", file("b", 5), "b", "OK - OK 4/5 DAY"},
 		{"c.yaml", "domain: c\ndescriptors: [{key: k, nonsense: 1}]\n", "c", ""}, // refused: nothing changes
-		{"c.yaml", "domain: c\ndescriptors: [{key: k, rate_limit: " + fmt.Sprintf(day, 0) + "}]\n", "c", "OVER_LIMIT - OVER_LIMIT 0/0 DAY"},
+		{"c.yaml", file("c", 0), "c", "OVER_LIMIT - OVER_LIMIT 0/0 DAY"},
 		{"b.yaml", "", "b", "OK - OK"},
 	} {
 		path := filepath.Join(root, "ratelimit", "config", change.file)

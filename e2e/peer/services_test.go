@@ -2,7 +2,6 @@ package peer
 
 import (
 	"context"
-	"flag"
 	"maps"
 	"net"
 	"os"
@@ -19,12 +18,11 @@ import (
 	"github.com/weir-ratelimit/weir/internal/test/launch"
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
+	"github.com/weir-ratelimit/weir/internal/test/weirtest"
 )
 
 // patience is how long a service may take to start on a busy machine.
 const patience = time.Minute
-
-var weirFlag = flag.String("peer.weir", "", "")
 
 // env is an environment: variables and their values.
 type env map[string]string
@@ -58,11 +56,12 @@ func startPair(t *testing.T, root string, settings env) *pair {
 	}
 }
 
-// weirAsRatelimit returns the path of a link named ratelimit to the weir program: by that name it takes the peer's place.
+// weirAsRatelimit returns the path of a link named ratelimit to the weir program: by that name it takes the peer's
+// place.
 func weirAsRatelimit(t *testing.T) string {
 	t.Helper()
 	link := filepath.Join(t.TempDir(), "ratelimit")
-	if err := os.Symlink(*weirFlag, link); err != nil {
+	if err := os.Symlink(weirtest.Binary(t), link); err != nil {
 		t.Fatal(err)
 	}
 	return link
@@ -85,7 +84,7 @@ func startService(t *testing.T, name, binary, root string, settings env) *servic
 	all["DEBUG_HOST"], all["DEBUG_PORT"] = split(t, s.debug)
 	all["GRPC_HOST"], all["GRPC_PORT"] = split(t, grpcAddr)
 
-	cmd := exec.Command(binary) //nolint:gosec // one of the two
+	cmd := exec.Command(binary)
 	for _, key := range slices.Sorted(maps.Keys(all)) {
 		cmd.Env = append(cmd.Env, key+"="+all[key])
 	}
