@@ -99,7 +99,8 @@ func (c *simulateCmd) Run(ctx context.Context, io streams) error {
 	if err != nil {
 		return err
 	}
-	report.Rule, report.Traffic, report.Seed = cmp.Or(c.Limit, strings.Join(slices.Concat(c.Paths, c.Rules), ", ")), c.Traffic, c.Seed
+	report.Rule = cmp.Or(c.Limit, strings.Join(slices.Concat(c.Paths, c.Rules), ", "))
+	report.Traffic, report.Seed = c.Traffic, c.Seed
 	return c.write(io, report, notes)
 }
 

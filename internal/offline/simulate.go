@@ -46,7 +46,8 @@ type Result struct {
 	Buckets []Bucket
 }
 
-// Simulate decides the arrivals, sorted by time, by each limit alone. Windows begin with the traffic. Its error is ctx's.
+// Simulate decides the arrivals, sorted by time, by each limit alone. Windows begin with the traffic. The error is that
+// of ctx.
 func Simulate(ctx context.Context, limits []Limit, arrivals []Arrival, o SimulationOptions) (*Simulation, error) {
 	r := newSimulation(o)
 	for _, l := range limits {

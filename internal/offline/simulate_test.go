@@ -410,7 +410,8 @@ func TestLoggedInFlight(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := r.Runs[0]; got.Offered != 6 || got.Admitted != 6 || got.Worst != 5 || r.Unit != "hits" {
-		t.Errorf("offered %d, admitted %d, worst %d in %s, want 6, 6, 5 in hits", got.Offered, got.Admitted, got.Worst, r.Unit)
+		t.Errorf("offered %d, admitted %d, worst %d in %s, want 6, 6, 5 in hits",
+			got.Offered, got.Admitted, got.Worst, r.Unit)
 	}
 }
 

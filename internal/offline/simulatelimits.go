@@ -88,7 +88,8 @@ func (c *comparison) under(a limiter.Algorithm) *limiter.Policy {
 	}
 	p, err := limiter.NewPolicy(in)
 	if err != nil {
-		c.notes = append(c.notes, fmt.Sprintf("%s is left out: %s", a, strings.ReplaceAll(descriptors.PolicyError(err).Error(), "\n", "; ")))
+		why := strings.ReplaceAll(descriptors.PolicyError(err).Error(), "\n", "; ")
+		c.notes = append(c.notes, fmt.Sprintf("%s is left out: %s", a, why))
 		return nil
 	}
 	return p
