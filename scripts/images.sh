@@ -30,11 +30,12 @@ skeleton() {
   printf 'root:x:0:\nnonroot:x:65532:\n' >"$1/etc/group"
 }
 
-# A shell for RUN, and Go.
+# A shell and ln for RUN, and Go.
 golang() {
   local goroot
   goroot=$(go env GOROOT)
   add "$1" /bin/sh /bin/sh
+  add "$1" /bin/ln /bin/ln
   mkdir -p "$1/usr/local/go/pkg"
   cp -a "$goroot/bin" "$goroot/src" "$goroot/go.env" "$goroot/VERSION" "$1/usr/local/go/"
   cp -a "$goroot/pkg/tool" "$goroot/pkg/include" "$1/usr/local/go/pkg/"

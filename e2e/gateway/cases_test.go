@@ -335,6 +335,10 @@ func (w *world) badRule(t *testing.T) {
 	}
 	w.cluster.apply(t, twice.manifest())
 	w.await(t, twice)
+	_, _, rules, err := request(http.MethodGet, "http://"+weirIP+":8080/rules", nil)
+	if _, findings, _ := strings.Cut(rules, `"findings"`); !strings.Contains(findings, "198.51.100.0/24") {
+		t.Errorf("/rules has no finding of the bad rule: %v %s", err, rules)
+	}
 	expect(t, "/distinct", headers{"X-User-Id": "six"}, passed, passed, passed, passed, passed, denied)
 	w.edit(t, 1002)
 	w.edit(t, 2)

@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -36,7 +35,7 @@ spec:
   selector: {matchLabels: {control-plane: envoy-gateway}}
   template:
     metadata: {labels: {control-plane: envoy-gateway}}
-    spec: {containers: [{name: envoy-gateway, image: "localhost/envoy-gateway:v1.9.1"}]}
+    spec: {containers: [{name: envoy-gateway, image: "localhost/envoy-gateway"}]}
 `
 
 // gatewayConfig is the gateway's own configuration. That the rate limit service's image is another one is the point.
@@ -87,12 +86,7 @@ spec: {endpoints: [{ip: {address: ` + hostIP + `, port: 8000}}]}
 // installGateway applies the CRDs of Envoy Gateway's module and makes its certificates.
 func (c *cluster) installGateway(t *testing.T) {
 	t.Helper()
-	var module struct{ Dir string }
-	out := podtest.Command(t, "go", "mod", "download", "-json", "github.com/envoyproxy/gateway@v1.9.1")
-	if err := json.Unmarshal([]byte(out), &module); err != nil {
-		t.Fatal(err)
-	}
-	crds := filepath.Join(module.Dir, "charts/gateway-helm/charts/crds/crds")
+	crds := filepath.Join(moduleDir(t), "charts/gateway-helm/charts/crds/crds")
 	c.kubectl(t, "apply", "--server-side", "--recursive", "-f", crds)
 	c.apply(t, ownManifest)
 	cmd := exec.Command(tool("envoy-gateway"), "certgen", "--disable-topology-injector")

@@ -14,11 +14,14 @@ import (
 	"github.com/weir-ratelimit/weir/internal/test/podtest"
 )
 
-// peer, set by $WEIR_TEST_PEER, has the pod run envoyproxy/ratelimit itself. With it the test says whether its expectations are right.
+// peer, set by $WEIR_TEST_PEER, has the pod run envoyproxy/ratelimit itself: are the test's expectations right?
 var peer = os.Getenv("WEIR_TEST_PEER") != ""
 
 // patience is how long a step may take on a busy machine.
 const patience = time.Minute
+
+// gatewayModule is Envoy Gateway, whose CRDs and golden files are read; scripts/tools.sh builds the same version.
+const gatewayModule = "github.com/envoyproxy/gateway@v1.9.1"
 
 // root is the root of Weir's module.
 const root = "../.."

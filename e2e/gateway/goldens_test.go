@@ -38,8 +38,7 @@ import (
 // TestGoldens serves every rate limit configuration of Envoy Gateway's own tests, one after the other, to a process
 // started as ratelimit, and asks for each limit. The files are read from its module.
 func TestGoldens(t *testing.T) {
-	dir := filepath.Join(moduleDir(t, "github.com/envoyproxy/gateway@v1.9.1"),
-		"internal/xds/translator/testdata/out/ratelimit-config")
+	dir := filepath.Join(moduleDir(t), "internal/xds/translator/testdata/out/ratelimit-config")
 	files, err := filepath.Glob(filepath.Join(dir, "*.yaml"))
 	if err != nil {
 		t.Fatal(err)
@@ -74,10 +73,11 @@ func TestGoldens(t *testing.T) {
 	})
 }
 
-func moduleDir(t *testing.T, module string) string {
+// moduleDir is where the Go command keeps Envoy Gateway.
+func moduleDir(t *testing.T) string {
 	t.Helper()
 	var answer struct{ Dir string }
-	out := podtest.Command(t, "go", "mod", "download", "-json", module)
+	out := podtest.Command(t, "go", "mod", "download", "-json", gatewayModule)
 	if err := json.Unmarshal([]byte(out), &answer); err != nil {
 		t.Fatal(err)
 	}
