@@ -154,7 +154,7 @@ func texts(s *Settings) (all []string) {
 
 // with is an environment without name, and with it if it has a value.
 func with(beside, name, value string) (environ []string) {
-	for _, v := range strings.FieldsSeq(beside) {
+	for v := range strings.FieldsSeq(beside) {
 		if n, _, _ := strings.Cut(v, "="); n != name {
 			environ = append(environ, v)
 		}
