@@ -150,7 +150,8 @@ func measureRedis(t *testing.T) map[string]redisFigures {
 	server := redistest.Start(t)
 	c := redis.NewClient(&redis.Options{Addr: server.Addr(), Protocol: 2})
 	defer c.Close() //nolint:errcheck // only read from
-	s, err := redisstore.New(redistest.Client(t, server.SocketURL(), 5*time.Second), redisstore.Options{Timeout: 5 * time.Second})
+	s, err := redisstore.New(redistest.Client(t, server.SocketURL(), 5*time.Second),
+		redisstore.Options{Timeout: 5 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}

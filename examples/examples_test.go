@@ -58,7 +58,12 @@ func TestRulesAreForWhatEnvoyAsks(t *testing.T) {
 			"path=/login > remote_address", 1,
 		},
 		{"descriptor_key: api_key}", []descriptors.Entry{{Key: "api_key", Value: "alice"}}, "api_key", 2},
-		{"descriptor_key: api_key}", []descriptors.Entry{{Key: "api_key", Value: "internal-billing"}}, "api_key=internal-*", 0},
+		{
+			"descriptor_key: api_key}",
+			[]descriptors.Entry{{Key: "api_key", Value: "internal-billing"}},
+			"api_key=internal-*",
+			0,
+		},
 	} {
 		if !strings.Contains(string(envoy), tt.action) {
 			t.Errorf("envoy.yaml has no %s", tt.action)

@@ -20,9 +20,9 @@ type boostCmd struct {
 
 // Help is shown below the one line of it.
 func (*boostCmd) Help() string {
-	return `A boost multiplies the limits of a rule, or of one descriptor's counters, for a time. It ends at its end time or with
-weir boost remove. With Redis it takes effect in every replica within a second. With --store memory it belongs to
-one process and is lost when that process ends.
+	return `A boost multiplies the limits of a rule, or of one descriptor's counters, for a time. It ends at its end time
+or with weir boost remove. With Redis it takes effect in every replica within a second. With --store memory it
+belongs to one process and is lost when that process ends.
 
 Examples:
 
@@ -67,7 +67,10 @@ Examples:
 // Run prints the boost to stdout.
 func (c *boostAddCmd) Run(ctx context.Context, io streams) error {
 	if (c.Rule == "") == (c.Descriptor == "") {
-		return &usageError{err: errors.New("give one of --rule PATH and a descriptor, key=value,key=value"), command: "weir boost"}
+		return &usageError{
+			err:     errors.New("give one of --rule PATH and a descriptor, key=value,key=value"),
+			command: "weir boost",
+		}
 	}
 	client, err := c.To.client("weir boost")
 	if err != nil {
@@ -98,7 +101,8 @@ type boostListCmd struct {
 
 // Help is shown below the one line of it.
 func (*boostListCmd) Help() string {
-	return `Shows the boosts that have not ended, oldest first, and their effect on the rules of the process that answers.
+	return `Shows the boosts that have not ended, oldest first, and their effect on the rules of the process that
+answers.
 
 Examples:
 
@@ -152,7 +156,10 @@ Example:
 // Run prints what was ended to stdout.
 func (c *boostRemoveCmd) Run(ctx context.Context, io streams) error {
 	if c.ID == "" || url.PathEscape(c.ID) != c.ID {
-		return &usageError{err: fmt.Errorf("%q is no boost's id; weir boost list shows them", c.ID), command: "weir boost remove"}
+		return &usageError{
+			err:     fmt.Errorf("%q is no boost's id; weir boost list shows them", c.ID),
+			command: "weir boost remove",
+		}
 	}
 	client, err := c.To.client("weir boost remove")
 	if err != nil {
@@ -192,5 +199,6 @@ func printBoost(io streams, s *adminapi.BoostStatus) {
 
 func boostLine(b *adminapi.Boost) string {
 	return fmt.Sprintf("x %g on domain %s, rule %s, until %s, by %s: %s",
-		b.Factor, printable(b.Domain), printable(b.Rule), b.ExpiresAt.Format(time.RFC3339), printable(b.Author), printable(b.Reason))
+		b.Factor, printable(b.Domain), printable(b.Rule), b.ExpiresAt.Format(time.RFC3339),
+		printable(b.Author), printable(b.Reason))
 }

@@ -26,10 +26,10 @@ type checkCmd struct {
 
 // Help is shown below the one line of it.
 func (*checkCmd) Help() string {
-	return `Reads the files as serve does and lists every error and warning. Warnings are, for example: no request can reach a
-rule; another limit makes a limit pointless; max_wait is above Envoy's timeout; a burst of one; a sliding log that
-takes much memory; a value that looks like an address block or a regular expression; a number that begins with 0;
-a rate beside unlimited: true; a file that looks like rules but whose name excludes it. Each has file:line:column,
+	return `Reads the files as serve does and lists every error and warning. Warnings are, for example: no request can
+reach a rule; another limit makes a limit pointless; max_wait is above Envoy's timeout; a burst of one; a sliding log
+that takes much memory; a value that looks like an address block or a regular expression; a number that begins with
+0; a rate beside unlimited: true; a file that looks like rules but whose name excludes it. Each has file:line:column,
 the line, and what to write instead. Weir lists at most 1,000 errors and 1,000 warnings a file.
 
 Text goes to stderr, or one line to stdout if there is nothing to report; the other formats go to stdout.
@@ -104,8 +104,8 @@ func printSummary(out, err io.Writer, f *rules.Findings) {
 		count(f.Rules, "rule"), count(f.Limits, "limit"), warned)
 }
 
-// compile prints what is wrong with the files, followed by a verdict, and the warnings. Limits may name the stores; nil is
-// any.
+// compile prints what is wrong with the files, followed by a verdict, and the warnings. Limits may name the stores; nil
+// is any.
 func compile(io streams, files []reload.File, stores []string, verdict string) (*descriptors.Set, error) {
 	set, err := rules.Compile(files, stores)
 	if errs := (descriptors.Errors{}); errors.As(err, &errs) {

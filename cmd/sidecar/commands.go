@@ -46,7 +46,8 @@ func checkCommand(app *kong.Node, args []string) error {
 		if near := descriptors.Nearest(word, names); near != "" {
 			hint = fmt.Sprintf("did you mean %s?", near)
 		}
-		return &usageError{err: fmt.Errorf("%s has no command %s, and %[2]s is no descriptor, key=value; %s", node.FullPath(), word, hint), command: node.FullPath()}
+		return &usageError{err: fmt.Errorf("%s has no command %s, and %[2]s is no descriptor, key=value; %s", node.FullPath(),
+			word, hint), command: node.FullPath()}
 	}
 	return nil
 }

@@ -41,8 +41,8 @@ func (c *completionCmd) Run(io streams) error {
 	return err
 }
 
-// completeCommand is what the scripts call, with the words behind sidecar up to and with the one to complete. A line of its
-// answer is a word and, behind a tab, what it means; the line :files stands for the names of files.
+// completeCommand is what the scripts call, with the words behind sidecar up to and with the one to complete. A line of
+// its answer is a word and, behind a tab, what it means; the line :files stands for the names of files.
 const completeCommand = "__complete"
 
 // completions are the lines that complete the last word.

@@ -64,8 +64,8 @@ func TestCompletions(t *testing.T) {
 	}
 }
 
-// The scripts work in the shells themselves. Bash has to be there; the others are not on every machine, and are tried where
-// they are.
+// The scripts work in the shells themselves. Bash has to be there; the others are not on every machine, and are tried
+// where they are.
 func TestCompletionInShells(t *testing.T) {
 	exe, err := os.Executable() // which is weir if it is called so: see TestMain
 	if err != nil {

@@ -33,8 +33,8 @@ type diffCmd struct {
 
 // Help is shown below the one line of it.
 func (*diffCmd) Help() string {
-	return `Compares the meaning of two rule sets, not their text: rules and limits that were added, removed or changed, with the
-values before and after. A rule in another file, a comment, or 60s instead of a minute is no difference.
+	return `Compares the meaning of two rule sets, not their text: rules and limits that were added, removed or changed,
+with the values before and after. A rule in another file, a comment, or 60s instead of a minute is no difference.
 
 With --traffic both sets decide the requests of a log, in virtual time, with the same arithmetic as serve and from
 empty counters. Diff then shows, by rule and key, which requests would be newly denied and newly allowed. A line may be
@@ -120,7 +120,9 @@ func (c *diffCmd) readSet(ctx context.Context, io streams, path string) (*descri
 	return set, nil
 }
 
-func (c *diffCmd) replay(ctx context.Context, from streams, sets [2]*descriptors.Set, o offline.LogOptions) (*offline.Comparison, error) {
+func (c *diffCmd) replay(ctx context.Context, from streams, sets [2]*descriptors.Set,
+	o offline.LogOptions,
+) (*offline.Comparison, error) {
 	in, err := openLog(c.Traffic, from)
 	if err != nil {
 		return nil, err
@@ -188,7 +190,8 @@ func printTraffic(to streams, r *offline.Comparison) {
 	if r.Estimate {
 		about = "about "
 	}
-	fmt.Fprintf(to.out, "\nTraffic: %s%d requests from %s to %s\n", about, r.Requests, r.From.Format(time.RFC3339), r.To.Format(time.RFC3339))
+	fmt.Fprintf(to.out, "\nTraffic: %s%d requests from %s to %s\n", about, r.Requests, r.From.Format(time.RFC3339),
+		r.To.Format(time.RFC3339))
 	fmt.Fprintf(to.out, "denied by the old rules %d, by the new ones %d: %s%d newly denied, %d newly allowed\n",
 		r.DeniedBefore, r.DeniedAfter, about, r.NewlyDenied, r.NewlyAllowed)
 	printLogNotes(to.err, &r.LineCounts, r.Notes)
@@ -207,7 +210,8 @@ func printRules(w io.Writer, rules []*offline.RuleCount) error {
 		if r.ShadowBefore != 0 || r.ShadowAfter != 0 {
 			shadow = fmt.Sprintf("%d -> %d", r.ShadowBefore, r.ShadowAfter)
 		}
-		fmt.Fprintf(table, "%d\t%d\t%s\t%s\n", r.NewlyDenied, r.NewlyAllowed, shadow, strings.TrimSpace(r.Domain+": "+r.Rule+" "+r.Limit))
+		fmt.Fprintf(table, "%d\t%d\t%s\t%s\n", r.NewlyDenied, r.NewlyAllowed, shadow,
+			strings.TrimSpace(r.Domain+": "+r.Rule+" "+r.Limit))
 		for _, k := range r.Keys {
 			fmt.Fprintf(table, "%d\t%d\t\t  %s\n", k.NewlyDenied, k.NewlyAllowed, k.Key)
 		}

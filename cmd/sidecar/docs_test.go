@@ -12,8 +12,8 @@ import (
 
 var update = flag.Bool("update", false, "write what commands say into docs/troubleshooting.md")
 
-// TestTroubleshooting runs the commands of the page, lines "$ weir ..." in blocks of console, and compares what they say
-// with what is below them.
+// TestTroubleshooting runs the commands of the page, lines "$ weir ..." in blocks of console, and compares what they
+// say with what is below them.
 func TestTroubleshooting(t *testing.T) {
 	t.Chdir("../..")
 	const page = "docs/troubleshooting.md"

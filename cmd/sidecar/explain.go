@@ -28,9 +28,10 @@ type explainCmd struct {
 
 // Help is shown below the one line of it.
 func (*explainCmd) Help() string {
-	return `Shows for each descriptor, entry by entry, which rule it matches and why. If no limit applies, it shows the reason and
-the nearest rules: another value, upper case, a space, entries in another order, an entry too many or too few, a rule
-that takes precedence. Then it shows the limits, the keys of their counters, and the answer that Envoy would get.
+	return `Shows for each descriptor, entry by entry, which rule it matches and why. If no limit applies, it shows the
+reason and the nearest rules: another value, upper case, a space, entries in another order, an entry too many or too
+few, a rule that takes precedence. Then it shows the limits, the keys of their counters, and the answer that Envoy
+would get.
 
 With --rules no process has to run: counters are fresh, and --next simulates requests with the same arithmetic as
 serve, in virtual time from 2026-01-01 00:00 UTC, where windows begin. Without --rules, explain asks a running
@@ -108,7 +109,8 @@ func (c *explainCmd) question() (explain.Question, error) {
 		errs = append(errs, errors.New("--stores: is for rule files; it goes with --rules PATH"))
 	}
 	if c.Every < 0 || c.Every > 0 && c.Next == 1 {
-		errs = append(errs, fmt.Errorf("--every: is the time between the requests of --next N, and not below 0; got %s", c.Every))
+		errs = append(errs, fmt.Errorf("--every: is the time between the requests of --next N, and not below 0; got %s",
+			c.Every))
 	}
 	return q, errors.Join(errs...)
 }

@@ -22,7 +22,10 @@ func TestExplainAsksASidecar(t *testing.T) {
 	ended := make(chan int)
 	go func() {
 		var out strings.Builder
-		ended <- run(ctx, []string{"serve", "--rules", rules, "--grpc-addr", "127.0.0.1:0", "--http-addr", socket, "--drain-delay", "0s"}, &out, log)
+		ended <- run(ctx, []string{
+			"serve", "--rules", rules, "--grpc-addr", "127.0.0.1:0", "--http-addr", socket,
+			"--drain-delay", "0s",
+		}, &out, log)
 	}()
 	defer func() {
 		cancel()
@@ -43,14 +46,19 @@ func TestExplainAsksASidecar(t *testing.T) {
 	}{
 		{"--domain shop client=eve --expect ok --expect one", exitOK, "answer     OK, on the counters as they are now\n", ""},
 		{"--domain shop client=eve", exitOK, "fits (allowed), 1 remaining\n", ""},
-		{"--domain shop client=eve --hits 2 --expect ok", exitFailed, "never fits", "weir: --expect: expected OK, found OVER_LIMIT\n"},
+		{
+			"--domain shop client=eve --hits 2 --expect ok", exitFailed, "never fits",
+			"weir: --expect: expected OK, found OVER_LIMIT\n",
+		},
 		{"--domain shop Client=eve --json --expect none", exitOK, `"kind": "key_case"`, ""},
-		{"--domain shop client=eve --next 2", exitUsage, "", "weir: --next: simulates requests on fresh counters; it goes with --rules PATH\n"},
+		{"--domain shop client=eve --next 2", exitUsage, "", "weir: --next: simulates requests on fresh counters; it goes " +
+			"with --rules PATH\n"},
 	} {
 		var out, err strings.Builder
 		code := run(t.Context(), append([]string{"explain", "--server", socket}, strings.Fields(tt.args)...), &out, &err)
 		if code != tt.code || !strings.Contains(out.String(), tt.out) || !strings.Contains(err.String(), tt.err) {
-			t.Errorf("explain %s ends with %d:\n%s%s\nwant %d:\n%s%s", tt.args, code, out.String(), err.String(), tt.code, tt.out, tt.err)
+			t.Errorf("explain %s ends with %d:\n%s%s\nwant %d:\n%s%s", tt.args, code, out.String(), err.String(), tt.code,
+				tt.out, tt.err)
 		}
 	}
 }

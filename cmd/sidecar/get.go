@@ -22,9 +22,9 @@ type getCmd struct {
 
 // Help is shown below the one line of it.
 func (*getCmd) Help() string {
-	return `Shows which rule a descriptor matches in a running process, and the state of its counters in the algorithm's own terms.
-It charges nothing. It shows the state in the store, and beside it what this process would answer without the
-store: a cached denial, leased permits, a boost that is in force.
+	return `Shows which rule a descriptor matches in a running process, and the state of its counters in the algorithm's
+own terms. It charges nothing. It shows the state in the store, and beside it what this process would answer without
+the store: a cached denial, leased permits, a boost that is in force.
 
 Exit codes: 0 found, 1 no rule matches or no answer, 2 the command line is wrong.
 
@@ -121,7 +121,8 @@ func printLimit(io streams, l *adminapi.KeyLimit) {
 		line("reset", "fully available")
 	}
 	if b := l.Boost; b != nil {
-		line("boost", "%s: x %g of %d until %s, by %s: %s", b.ID, b.Factor, b.Unboosted, b.ExpiresAt.Format(time.RFC3339), b.Author, b.Reason)
+		line("boost", "%s: x %g of %d until %s, by %s: %s", b.ID, b.Factor, b.Unboosted, b.ExpiresAt.Format(time.RFC3339),
+			b.Author, b.Reason)
 	}
 	if d := l.KnownDenial; d != nil && d.Ends == nil {
 		line("cached", "this process always denies without querying the store")

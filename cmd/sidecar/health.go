@@ -16,8 +16,9 @@ type healthCmd struct {
 
 // Help is shown below the one line of it.
 func (*healthCmd) Help() string {
-	return `Asks /readyz of a running process whether rules are loaded, the store is reachable, and the process is not stopping. In
-the container of serve it needs no flag: it reads the address from WEIR_HTTP_ADDR, too. In Kubernetes, use httpGet.
+	return `Asks /readyz of a running process whether rules are loaded, the store is reachable, and the process is not
+stopping. In the container of serve it needs no flag: it reads the address from WEIR_HTTP_ADDR, too. In Kubernetes,
+use httpGet.
 
 Exit codes: 0 ready, 1 not ready or no answer, 2 the command line is wrong.
 

@@ -23,8 +23,8 @@ type initCmd struct {
 
 // Help is shown below the one line of it.
 func (*initCmd) Help() string {
-	return `Writes rules/ and envoy.yaml, with comments. They work together unchanged: Envoy listens on port 10000 and calls serve
-at its default address. Then move them to where you keep your configuration.
+	return `Writes rules/ and envoy.yaml, with comments. They work together unchanged: Envoy listens on port 10000 and
+calls serve at its default address. Then move them to where you keep your configuration.
 
     per-client   60 requests a minute of each address, 20 at once; a block of addresses without limit
     per-api-key  60 a minute and 10,000 a day of each key; one that may do more; by address without a key
@@ -82,8 +82,8 @@ func fileNames(from fs.FS) (names []string, err error) {
 
 func (c *initCmd) path(name string) string { return filepath.Join(c.Dir, filepath.FromSlash(name)) }
 
-// check refuses to overwrite, and to put rules beside others that would be read with them. With --force it only tells of
-// the latter.
+// check refuses to overwrite, and to put rules beside others that would be read with them. With --force it only tells
+// of the latter.
 func (c *initCmd) check(io streams, names []string) error {
 	var there []string
 	for _, name := range names {
@@ -100,7 +100,8 @@ func (c *initCmd) check(io streams, names []string) error {
 		fmt.Fprintf(io.err, "note: serve reads these rules, too: %s\n", strings.Join(beside, ", "))
 	case c.Force:
 	case len(there) > 0:
-		return fmt.Errorf("there already: %s; nothing was written. Name another directory, or add --force to overwrite", strings.Join(there, ", "))
+		return fmt.Errorf("there already: %s; nothing was written. Name another directory, or add --force to overwrite",
+			strings.Join(there, ", "))
 	case len(beside) > 0:
 		return fmt.Errorf("there are other rules, which serve would read together with these: %s; nothing was written. "+
 			"Name another directory, or add --force", strings.Join(beside, ", "))

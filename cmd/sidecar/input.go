@@ -8,8 +8,8 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/reload"
 )
 
-// readRules reads rule files as serve does, - being standard input. Its error says that a path cannot be read: it is of the
-// command line.
+// readRules reads rule files as serve does, - being standard input. Its error says that a path cannot be read: it is of
+// the command line.
 func readRules(ctx context.Context, from streams, command, flag string, paths ...string) ([]reload.File, error) {
 	fail := func(err error) ([]reload.File, error) {
 		if flag != "" {

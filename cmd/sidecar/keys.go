@@ -28,8 +28,8 @@ type keysCmd struct {
 
 // Help is shown below the one line of it.
 func (*keysCmd) Help() string {
-	return `Lists keys with SCAN, on every master of a cluster, so Redis stays responsive. While counters are created and expire, a
-key may be missing or appear twice.
+	return `Lists keys with SCAN, on every master of a cluster, so Redis stays responsive. While counters are created and
+expire, a key may be missing or appear twice.
 
 GLOB is a pattern of Redis: * and ? match anything, [ab] one of several characters. A counter's key is
 algorithm|domain|key=value|key=value; in a cluster what follows the first | is in braces.
@@ -89,7 +89,8 @@ func (c *keysCmd) validate() error {
 	}
 	switch {
 	case c.Delete && !c.Yes:
-		return errors.New("--delete: add --yes to delete the counters, which cannot be undone; --count shows how many there are")
+		return errors.New("--delete: add --yes to delete the counters, which cannot be undone; --count shows how many " +
+			"there are")
 	case c.Yes && !c.Delete:
 		return errors.New("--yes: is for --delete")
 	case !isKeyFormat(c.KeyFormat):

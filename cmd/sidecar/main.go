@@ -102,7 +102,8 @@ func newParser(grammar *cli, io streams, exit func(int)) (*kong.Kong, error) {
 	return kong.New(grammar,
 		kong.Name("weir"),
 		kong.Description("Weir is a rate limit service for Envoy: rules from YAML files that may change at any time, "+
-			"counters in memory or in Redis.\n\nExit codes: 0 it worked, 1 it did not, 2 a wrong command line or a path that cannot "+
+			"counters in memory or in Redis.\n\nExit codes: 0 it worked, 1 it did not, 2 a wrong command line or a path that "+
+			"cannot "+
 			"be read; the help of a command says more."),
 		kong.Vars{"version": versionLine()},
 		kong.Writers(io.out, io.err),
@@ -157,8 +158,8 @@ func report(w io.Writer, err error) int {
 // errReported is a failure whose message has already been printed.
 var errReported = errors.New("reported")
 
-// userinfo finds what may be user and password, also of a URL that is malformed; kongQuotes what kong quotes of a variable or
-// of a map, which may be a password from the first letter to the last.
+// userinfo finds what may be user and password, also of a URL that is malformed; kongQuotes what kong quotes of a
+// variable or of a map, which may be a password from the first letter to the last.
 var (
 	userinfo   = regexp.MustCompile(`[^\s"']*[:/][^\s"]*@`)
 	password   = regexp.MustCompile(`(://[^:@/\s[]*:)\S*@`)

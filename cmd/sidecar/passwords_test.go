@@ -13,14 +13,18 @@ import (
 // No message has the password of a store, however malformed its URL is, and wherever it stands.
 func TestNoPasswordIsShown(t *testing.T) {
 	rules := filepath.Join(t.TempDir(), "rules.yaml")
-	if err := os.WriteFile(rules, []byte("domain: d\ndescriptors: [{key: k, rate_limit: {requests_per_unit: 1, unit: hour}}]\n"), 0o600); err != nil {
+	if err := os.WriteFile(rules, []byte("domain: d\ndescriptors: [{key: k, rate_limit: {requests_per_unit: 1, unit: "+
+		"hour}}]\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	const secret = "h4nter2"
 	for _, url := range []string{
-		"redis//:PASSWORD@h:6379", "redis//PASSWORD@h", "redis:/:PASSWORD@h", "redis:PASSWORD@h", ":PASSWORD@h", "user:PASSWORD@h:6379/0",
-		"redis://:PASSWORD@h:99999/0", "redis://:PASS/WORD@h/0", "redis://:PASS WORD@h/0", "redis://:PASS%ZZWORD@h/0", "rdis://:PASSWORD@h/0",
-		"redis://u:PASSWORD", "redis://:PASSWORD@h/0?x=1", "redis://:PASS@WORD@h/x", "redis://:PASSWORD@", "redis+sentinel://:PASSWORD@h",
+		"redis//:PASSWORD@h:6379", "redis//PASSWORD@h", "redis:/:PASSWORD@h", "redis:PASSWORD@h", ":PASSWORD@h",
+		"user:PASSWORD@h:6379/0",
+		"redis://:PASSWORD@h:99999/0", "redis://:PASS/WORD@h/0", "redis://:PASS WORD@h/0", "redis://:PASS%ZZWORD@h/0",
+		"rdis://:PASSWORD@h/0",
+		"redis://u:PASSWORD", "redis://:PASSWORD@h/0?x=1", "redis://:PASS@WORD@h/x", "redis://:PASSWORD@",
+		"redis+sentinel://:PASSWORD@h",
 	} {
 		url := strings.ReplaceAll(strings.ReplaceAll(url, "PASS", secret), "WORD", secret)
 		for _, tc := range [][2]string{
@@ -54,7 +58,10 @@ func TestNoPasswordIsShown(t *testing.T) {
 
 // What a boost says reaches the terminal without what that would obey, also of a boost that an older release has taken.
 func TestBoostsDoNotReachTheTerminal(t *testing.T) {
-	line := boostLine(&adminapi.Boost{Domain: "shop", Rule: "client", Factor: 2, Author: "a\u202en", Reason: "sale\u009b2J\x1b[0m"})
+	line := boostLine(&adminapi.Boost{
+		Domain: "shop", Rule: "client", Factor: 2, Author: "a\u202en",
+		Reason: "sale\u009b2J\x1b[0m",
+	})
 	if strings.ContainsAny(line, "\u009b\u202e\x1b") || !strings.Contains(line, `"sale\u009b2J\x1b[0m"`) {
 		t.Errorf("%q", line)
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// printConfig prints the value of each flag of serve, and where it comes from. Passwords in URLs are hidden; of files with
-// secrets the paths are shown.
+// printConfig prints the value of each flag of serve, and where it comes from. Passwords in URLs are hidden; of files
+// with secrets the paths are shown.
 func printConfig(io streams, command *kong.Context) error {
 	given := map[*kong.Flag]bool{}
 	for _, p := range command.Path {
@@ -75,8 +75,8 @@ func shownValue(v reflect.Value) string {
 	}
 }
 
-// withoutSecrets hides the password of a URL, also one that cannot be parsed, and whatever stands in its options under a name
-// like that of a secret.
+// withoutSecrets hides the password of a URL, also one that cannot be parsed, and whatever stands in its options under
+// a name like that of a secret.
 func withoutSecrets(text string) string {
 	scheme, rest, isURL := strings.Cut(text, "://")
 	if !isURL {
@@ -98,7 +98,8 @@ func withoutSecrets(text string) string {
 		name, _, _ := strings.Cut(option, "=")
 		plain, err := url.QueryUnescape(name)
 		if plain = strings.ToLower(plain); err != nil ||
-			!strings.HasSuffix(plain, "_file") && (strings.Contains(plain, "password") || strings.Contains(plain, "token") || strings.Contains(plain, "secret")) {
+			!strings.HasSuffix(plain, "_file") && (strings.Contains(plain, "password") || strings.Contains(plain, "token") ||
+				strings.Contains(plain, "secret")) {
 			options[i] = name + "=xxxxx"
 		}
 	}

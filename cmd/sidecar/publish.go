@@ -45,8 +45,8 @@ type publishCmd struct {
 
 // Help is shown below the one line of it.
 func (*publishCmd) Help() string {
-	return `Checks a folder of rules and stores it in Redis as one set with a version. Every process with serve --rules store
-loads it within a second, as a whole or not at all.
+	return `Checks a folder of rules and stores it in Redis as one set with a version. Every process with serve --rules
+store loads it within a second, as a whole or not at all.
 
 The set consists of the *.yaml and *.yml files that serve would read from that path, at most 8 MiB together. It
 replaces the set before. Other files are not published, so a rule must not name one (values_file).
@@ -215,7 +215,10 @@ func (c *publishCmd) publish(ctx context.Context, io streams, sets *rules.Publis
 		return err
 	}
 	if c.Expect != nil && !c.Expect.is(&before.PublishedInfo) {
-		return &rules.ConflictError{Saw: rules.PublishedInfo{Version: c.Expect.Version, Hash: c.Expect.Hash}, Now: before.PublishedInfo}
+		return &rules.ConflictError{
+			Saw: rules.PublishedInfo{Version: c.Expect.Version, Hash: c.Expect.Hash},
+			Now: before.PublishedInfo,
+		}
 	}
 	p := &publication{Previous: before.Version, PreviousHash: before.Hash, path: c.Path}
 	p.Added, p.Changed, p.Removed = rules.DiffFiles(before.Files, set.Files)
@@ -240,7 +243,8 @@ func (c *publishCmd) publish(ctx context.Context, io streams, sets *rules.Publis
 
 // print tells it to people.
 func (p *publication) print(io streams) {
-	of := fmt.Sprintf("%s, %s, hash %s, by %s", count(p.Files, "file"), count(p.Bytes, "byte"), reload.ShortHash(p.Hash), printable(p.Author))
+	of := fmt.Sprintf("%s, %s, hash %s, by %s", count(p.Files, "file"), count(p.Bytes, "byte"), reload.ShortHash(p.Hash),
+		printable(p.Author))
 	before := rules.PublishedInfo{Version: p.Previous, Hash: p.PreviousHash}
 	was := "nothing was in force"
 	if p.Previous > 0 {

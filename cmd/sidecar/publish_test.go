@@ -77,7 +77,8 @@ func TestExpectAfterFlush(t *testing.T) {
 	}
 	code, out, stderr := publish("b", "--expect", seen[1])
 	want := "weir: not published: version 1 by .* is in force, but it has other content \\(hash [0-9a-f]{12}\\) than expected \\(" +
-		strings.TrimPrefix(seen[1], "1:") + "\\): Redis was emptied or restored since; look at what it changes and publish again\n"
+		strings.TrimPrefix(seen[1], "1:") +
+		"\\): Redis was emptied or restored since; look at what it changes and publish again\n"
 	if code != exitFailed || out != "" || !regexp.MustCompile("^"+want+"$").MatchString(stderr) {
 		t.Errorf("%d, %s%s", code, out, stderr)
 	}
@@ -89,10 +90,12 @@ func TestExpectAfterFlush(t *testing.T) {
 	// What is in force now, and, as before, the number alone.
 	_, out, _ = publish("b", "--dry-run")
 	now := regexp.MustCompile(` --expect (1:[0-9a-f]{12})\n$`).FindStringSubmatch(out)
-	if code, out, stderr := publish("b", "--expect", now[1]); code != exitOK || !strings.HasPrefix(out, "published version 2: ") {
+	if code, out, stderr := publish("b", "--expect", now[1]); code != exitOK ||
+		!strings.HasPrefix(out, "published version 2: ") {
 		t.Errorf("%d, %s%s", code, out, stderr)
 	}
-	if code, out, stderr := publish("c", "--expect", "2"); code != exitOK || !strings.HasPrefix(out, "published version 3: ") {
+	if code, out, stderr := publish("c", "--expect", "2"); code != exitOK ||
+		!strings.HasPrefix(out, "published version 3: ") {
 		t.Errorf("%d, %s%s", code, out, stderr)
 	}
 }

@@ -37,7 +37,8 @@ func startRatelimit(t *testing.T, environ ...string) *ratelimit {
 		t.Fatal(err)
 	}
 	r := &ratelimit{
-		t: t, http: proctest.FreeAddr(t), grpc: proctest.FreeAddr(t), debug: proctest.FreeAddr(t), metrics: proctest.FreeAddr(t),
+		t: t, http: proctest.FreeAddr(t), grpc: proctest.FreeAddr(t), debug: proctest.FreeAddr(t),
+		metrics: proctest.FreeAddr(t),
 	}
 	cmd := exec.Command(name, "--quotaRateLimitServiceAddr=x", "/bin/ratelimit")
 	cmd.Env = environ
@@ -76,8 +77,8 @@ func (r *ratelimit) awaitHealthy() {
 	})
 }
 
-// A process called ratelimit, with the environment of the sample of Istio, limits by the files below RUNTIME_ROOT, whatever
-// arguments it has.
+// A process called ratelimit, with the environment of the sample of Istio, limits by the files below RUNTIME_ROOT,
+// whatever arguments it has.
 func TestRatelimitWithFiles(t *testing.T) {
 	redis := redistest.Start(t)
 	root := t.TempDir()
@@ -121,12 +122,13 @@ func gatewayEnv(dir, redis, xds string) []string {
 		"GRPC_SERVER_TLS_CA_CERT=" + dir + "/ca.crt", "FORCE_START_WITHOUT_INITIAL_CONFIG=true", "REDIS_SOCKET_TYPE=tcp",
 		"REDIS_URL=" + redis, "USE_PROMETHEUS=true", "PROMETHEUS_MAPPER_YAML=/etc/statsd-exporter/conf.yaml",
 		"TRACING_ENABLED=true", "TRACING_SERVICE_NAME=envoy-ratelimit", "TRACING_SERVICE_NAMESPACE=envoy-gateway-system",
-		"TRACING_SERVICE_INSTANCE_ID=envoy-ratelimit-0", "TRACING_SAMPLING_RATE=0.5", "OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4318",
+		"TRACING_SERVICE_INSTANCE_ID=envoy-ratelimit-0", "TRACING_SAMPLING_RATE=0.5",
+		"OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4318",
 	}
 }
 
-// A process called ratelimit starts with exactly the environment of Envoy Gateway: health, TLS, metrics, remarks in the log.
-// Its control plane is not there yet.
+// A process called ratelimit starts with exactly the environment of Envoy Gateway: health, TLS, metrics, remarks in the
+// log. Its control plane is not there yet.
 func TestRatelimitWithEnvoyGatewaysEnvironment(t *testing.T) {
 	redis := redistest.Start(t)
 	authority, dir := certtest.New(t), t.TempDir()
@@ -172,7 +174,10 @@ func TestRatelimitRefuses(t *testing.T) {
 		{[]string{"BACKEND_TYPE=memcache", "USE_STATSD=maybe"}, []string{
 			"weir: the environment is not one that Weir can follow", "\nBACKEND_TYPE: ", "\nUSE_STATSD: must be true or false",
 		}},
-		{[]string{"REDIS_SOCKET_TYPE=tcp", "REDIS_URL=redis:6379:1"}, []string{"--store (from REDIS_URL, REDIS_SOCKET_TYPE): "}},
+		{
+			[]string{"REDIS_SOCKET_TYPE=tcp", "REDIS_URL=redis:6379:1"},
+			[]string{"--store (from REDIS_URL, REDIS_SOCKET_TYPE): "},
+		},
 	} {
 		t.Run(strings.Join(c.env, " "), func(t *testing.T) {
 			for _, v := range c.env {

@@ -21,8 +21,9 @@ type reloadCmd struct {
 
 // Help is shown below the one line of it.
 func (*reloadCmd) Help() string {
-	return `Makes one running process read its rule files at once, as SIGHUP does. Weir sees changes by itself within seconds; use
-this if you do not want to wait, or want to see the result. With --http-token-file it requires the token.
+	return `Makes one running process read its rule files at once, as SIGHUP does. Weir sees changes by itself within
+seconds; use this if you do not want to wait, or want to see the result. With --http-token-file it requires the
+token.
 
 Exit codes: 0 the current files are live, 1 they were refused (the rules before them stay) or no answer, 2 the
 command line is wrong.
@@ -69,7 +70,8 @@ func (c *reloadCmd) Run(ctx context.Context, io streams) error {
 		return errReported
 	}
 	if !c.Output.json() {
-		fmt.Fprintf(io.out, "reloaded: rules %s are live since %s\n", reload.ShortHash(result.Hash), result.LoadedAt.Format(time.RFC3339))
+		fmt.Fprintf(io.out, "reloaded: rules %s are live since %s\n", reload.ShortHash(result.Hash),
+			result.LoadedAt.Format(time.RFC3339))
 	}
 	return nil
 }

@@ -27,7 +27,8 @@ func TestRunningSidecar(t *testing.T) {
 	go func() {
 		var out strings.Builder
 		ended <- run(ctx, []string{
-			"serve", "--rules", rules, "--rules-poll", "1h", "--grpc-addr", "127.0.0.1:0", "--http-addr", socket, "--drain-delay", "0s",
+			"serve", "--rules", rules, "--rules-poll", "1h", "--grpc-addr", "127.0.0.1:0", "--http-addr", socket,
+			"--drain-delay", "0s",
 		}, &out, log)
 	}()
 	defer func() {
@@ -47,18 +48,21 @@ func TestRunningSidecar(t *testing.T) {
 		t.Helper()
 		var stdout, stderr strings.Builder
 		got := run(t.Context(), strings.Fields(args), &stdout, &stderr)
-		if got != code || !regexp.MustCompile(out).MatchString(stdout.String()) || !regexp.MustCompile(errs).MatchString(stderr.String()) {
+		if got != code || !regexp.MustCompile(out).MatchString(stdout.String()) ||
+			!regexp.MustCompile(errs).MatchString(stderr.String()) {
 			t.Errorf("weir %s ends with %d:\n%s%s\nwant %d:\n%s\n%s", args, got, &stdout, &stderr, code, out, errs)
 		}
 	}
 	say("health", exitOK, `^ready\nprocess: ok\nrules: ok\nstore: ok\n$`, `^$`)
 	say("health --live", exitOK, `^ok\n$`, `^$`)
 	say("health --format json", exitOK, `"healthy": true`, `^$`)
-	say("status", exitOK, `^state +ready\nversion +.*\nstarted +.* ago\nstore +memory\nrules +[0-9a-f]{12}, live since .*: 1 domain, 1 rule, 1 limit\n$`, `^$`)
+	say("status", exitOK,
+		`^state +ready\nversion +.*\nstarted +.* ago\nstore +memory\nrules +[0-9a-f]{12}, live since .*: 1 domain, 1 rule, 1 limit\n$`, `^$`)
 	say("status --json", exitOK, `"ready": true`, `^$`)
 	say("reload", exitOK, `^reloaded: rules [0-9a-f]{12} are live since .*\n$`, `^$`)
 	write("domain: shop\ndescriptors: [{kay: client}]\n")
-	say("reload", exitFailed, `^$`, `^.*rules.yaml:2:16: kay is not a field of a descriptor; did you mean key\?\nrefused; the rules before them stay\n$`)
+	say("reload", exitFailed, `^$`,
+		`^.*rules.yaml:2:16: kay is not a field of a descriptor; did you mean key\?\nrefused; the rules before them stay\n$`)
 	say("reload --json", exitFailed, `"result": "refused"`, `^$`)
 	say("status", exitOK, `(?s)^state +ready\n.*\nrefused +newer rules, at .*: 1 error\n.*rules.yaml:2:16: kay`, `^$`)
 	say("health", exitOK, `^ready\n`, `^$`)

@@ -129,7 +129,8 @@ func endInTime(ctx context.Context, o *app.Options, f func() error) error {
 func serve(ctx context.Context, o app.Options, hangup <-chan os.Signal) error {
 	pace, err := app.StartGCPace()
 	if err != nil {
-		o.Log.LogAttrs(ctx, slog.LevelWarn, "the container's memory limit cannot be read, GOMEMLIMIT is not set", slog.String("error", err.Error()))
+		o.Log.LogAttrs(ctx, slog.LevelWarn, "the container's memory limit cannot be read, GOMEMLIMIT is not set",
+			slog.String("error", err.Error()))
 	}
 	defer pace.Stop()
 	o.HoldGC = pace.Hold

@@ -23,7 +23,8 @@ type serverFlags struct {
 // client does not connect. An error is of the command line.
 func (f *serverFlags) client(command string) (*adminapi.Client, error) {
 	c, err := adminapi.New(adminapi.Options{
-		Server: cmp.Or(f.Server, ownServer()), TokenFile: f.TokenFile, CA: f.ServerCA, Cert: f.ServerCert, Key: f.ServerKey, Timeout: f.Timeout,
+		Server: cmp.Or(f.Server, ownServer()), TokenFile: f.TokenFile, CA: f.ServerCA, Cert: f.ServerCert, Key: f.ServerKey,
+		Timeout: f.Timeout,
 	})
 	if err != nil {
 		return nil, &usageError{err: err, command: command}

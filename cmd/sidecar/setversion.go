@@ -12,8 +12,8 @@ import (
 // minHash is how many digits of a hash tell two sets apart.
 const minHash = 8
 
-// setVersion names a published set, as VERSION or VERSION:HASH. The number alone is given out again where Redis was emptied;
-// the hash is of the content.
+// setVersion names a published set, as VERSION or VERSION:HASH. The number alone is given out again where Redis was
+// emptied; the hash is of the content.
 type setVersion struct {
 	Version uint64
 	Hash    string // its beginning; empty: any
@@ -25,7 +25,8 @@ func (v *setVersion) UnmarshalText(text []byte) error {
 	n, err := strconv.ParseUint(number, 10, 64)
 	isHash := len(hash) >= minHash && strings.Trim(hash, "0123456789abcdef") == ""
 	if err != nil || hashed && (!isHash || n == 0) {
-		return fmt.Errorf("must be a version, such as 12, or better with %d or more digits of its hash, such as 12:4f2ab09c11de, got %q", minHash, text)
+		return fmt.Errorf("must be a version, such as 12, or better with %d or more digits of its hash, such as "+
+			"12:4f2ab09c11de, got %q", minHash, text)
 	}
 	v.Version, v.Hash = n, hash
 	return nil

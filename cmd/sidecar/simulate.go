@@ -165,7 +165,8 @@ func (c *simulateCmd) parse() (*offline.Traffic, []limiter.Algorithm, error) {
 		errs = append(errs, fmt.Errorf("--for: must be between 10ms and %s (10 years), got %s", offline.MaxLength, c.For))
 	}
 	if c.Duration < time.Microsecond || c.Duration > offline.MaxLength {
-		errs = append(errs, fmt.Errorf("--duration: must be between 1µs and %s (10 years), got %s", offline.MaxLength, c.Duration))
+		errs = append(errs, fmt.Errorf("--duration: must be between 1µs and %s (10 years), got %s", offline.MaxLength,
+			c.Duration))
 	}
 	names := c.Algorithm
 	if slices.Contains(names, "all") {

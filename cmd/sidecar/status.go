@@ -19,8 +19,8 @@ type statusCmd struct {
 
 // Help is shown below the one line of it.
 func (*statusCmd) Help() string {
-	return `Shows the state of one running process: whether it is ready, its version, its store, the rules that are live, and the
-errors of newer rules that it refused.
+	return `Shows the state of one running process: whether it is ready, its version, its store, the rules that are live,
+and the errors of newer rules that it refused.
 
 Exit codes: 0 it answers, ready or not (the exit code of weir health tells which), 1 no answer, 2 the command line is
 wrong.

@@ -27,7 +27,8 @@ func TestStatusOfXDS(t *testing.T) {
 	s.Rules.XDS = &adminapi.XDSStatus{Server: "xds://gateway:18001", Connected: true, Version: "12", Domains: 1}
 	text.Reset()
 	printStatus(&text, &s)
-	if want := "xds        xds://gateway:18001, connected, version 12: 1 domain\n"; !strings.Contains(text.String(), want) {
+	if want := "xds        xds://gateway:18001, connected, version 12: 1 domain\n"; !strings.Contains(text.String(),
+		want) {
 		t.Errorf("no %q in\n%s", want, &text)
 	}
 }

@@ -34,9 +34,10 @@ type topCmd struct {
 
 // Help is shown below the one line of it.
 func (*topCmd) Help() string {
-	return `Shows the busiest keys of one running process in the last one to two minutes. HITS is the sum of the requests' costs.
-DENIED is the part that exceeded the limit, also in shadow and quota mode. SHARE is the key's share of all hits of its
-rule, or of its denied hits with --by denied. A count that is not exact is a range; see --top-keys of serve.
+	return `Shows the busiest keys of one running process in the last one to two minutes. HITS is the sum of the
+requests' costs. DENIED is the part that exceeded the limit, also in shadow and quota mode. SHARE is the key's share
+of all hits of its rule, or of its denied hits with --by denied. A count that is not exact is a range; see --top-keys
+of serve.
 
 Exit codes: 0 shown, even if there are none; 1 no answer; 2 the command line is wrong.
 
@@ -132,12 +133,14 @@ func printTop(w io.Writer, found *adminapi.TopKeys) error {
 	for i := range found.Keys {
 		k := &found.Keys[i]
 		fmt.Fprintf(t, "%s\t%s\t%.1f%%\t%s\t%s\t%s\n",
-			between(k.Hits, k.HitsError), between(k.Denied, k.DeniedError), 100*k.Share, printable(k.Domain), printable(k.Rule), printable(k.Descriptor))
+			between(k.Hits, k.HitsError), between(k.Denied,
+				k.DeniedError), 100*k.Share, printable(k.Domain), printable(k.Rule), printable(k.Descriptor))
 	}
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	fmt.Fprintf(w, "%s since %s, %d counted for each rule\n", count(len(found.Keys), "key"), found.Since.Local().Format(time.TimeOnly), found.KeptPerRule)
+	fmt.Fprintf(w, "%s since %s, %d counted for each rule\n", count(len(found.Keys), "key"),
+		found.Since.Local().Format(time.TimeOnly), found.KeptPerRule)
 	if found.Missed > 0 {
 		fmt.Fprintf(w, "%d hits were of rules beyond what is counted\n", found.Missed)
 	}

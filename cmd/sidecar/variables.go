@@ -23,8 +23,8 @@ const variablePrefix = "WEIR_"
 const maxTypo = 2
 
 // What Kubernetes sets in every container of a namespace in which there is a Service named weir, or weir-and-more:
-// WEIR_SERVICE_HOST, WEIR_SERVICE_PORT, WEIR_SERVICE_PORT_GRPC, WEIR_PORT=tcp://..., WEIR_PORT_8081_TCP_ADDR and the like.
-// Docker's links set some of them, too.
+// WEIR_SERVICE_HOST, WEIR_SERVICE_PORT, WEIR_SERVICE_PORT_GRPC, WEIR_PORT=tcp://..., WEIR_PORT_8081_TCP_ADDR and the
+// like. Docker's links set some of them, too.
 var (
 	ofService = regexp.MustCompile(`^WEIR_([A-Z0-9_]+_)?(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)$`)
 	ofPort    = regexp.MustCompile(`^WEIR_([A-Z0-9_]+_)?PORT=(tcp|udp|sctp)://`)
@@ -49,11 +49,15 @@ func unknownVariables(environ []string, known map[string]bool) (unknown []unknow
 	names := slices.Sorted(maps.Keys(known))
 	for _, variable := range environ {
 		name, value, _ := strings.Cut(variable, "=")
-		if value == "" || !strings.HasPrefix(name, variablePrefix) || known[name] || ofService.MatchString(name) || ofPort.MatchString(variable) {
+		if value == "" || !strings.HasPrefix(name, variablePrefix) || known[name] || ofService.MatchString(name) ||
+			ofPort.MatchString(variable) {
 			continue
 		}
 		near := descriptors.Nearest(name, names)
-		unknown = append(unknown, unknownVariable{name: name, near: near, typo: near != "" && descriptors.Distance(name, near) <= maxTypo})
+		unknown = append(unknown, unknownVariable{
+			name: name, near: near,
+			typo: near != "" && descriptors.Distance(name, near) <= maxTypo,
+		})
 	}
 	slices.SortFunc(unknown, func(a, b unknownVariable) int { return strings.Compare(a.name, b.name) })
 	return unknown
@@ -73,8 +77,8 @@ func knownVariables(node *kong.Node) map[string]bool {
 	return known
 }
 
-// checkVariables refuses an environment with a variable that is a misspelled one, as a flag that is misspelled is refused:
-// WEIR_STOER would leave the counters in memory. It is for commands that read variables at all.
+// checkVariables refuses an environment with a variable that is a misspelled one, as a flag that is misspelled is
+// refused: WEIR_STOER would leave the counters in memory. It is for commands that read variables at all.
 func checkVariables(command *kong.Context) error {
 	reads := false
 	for _, f := range command.Flags() {

@@ -7,8 +7,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Variables that Kubernetes injects for Services are none of ours; of others it is said what was probably meant, and those
-// that are very like one of ours stop the start.
+// Variables that Kubernetes injects for Services are none of ours; of others it is said what was probably meant, and
+// those that are very like one of ours stop the start.
 func TestUnknownVariables(t *testing.T) {
 	parser, err := newParser(&cli{}, streams{out: t.Output(), err: t.Output()}, func(int) {})
 	if err != nil {
@@ -27,7 +27,8 @@ func TestUnknownVariables(t *testing.T) {
 		{"WEIR_SERVICE_HOST=10.0.0.1 WEIR_SERVICE_PORT=8081 WEIR_SERVICE_PORT_GRPC=8081 WEIR_PORT=tcp://10.0.0.1:8081 " +
 			"WEIR_PORT_8081_TCP=tcp://10.0.0.1:8081 WEIR_PORT_8081_TCP_PROTO=tcp WEIR_PORT_8081_TCP_PORT=8081 WEIR_PORT_8081_TCP_ADDR=10.0.0.1", ""},
 		// Services named weir-store, weir-rules and weir-grpc-addr, one of them of UDP.
-		{"WEIR_STORE_SERVICE_HOST=10.0.0.1 WEIR_STORE_PORT=udp://10.0.0.1:6379 WEIR_RULES_PORT_53_UDP_ADDR=10.0.0.1 WEIR_GRPC_ADDR_SERVICE_PORT=1", ""},
+		{"WEIR_STORE_SERVICE_HOST=10.0.0.1 WEIR_STORE_PORT=udp://10.0.0.1:6379 WEIR_RULES_PORT_53_UDP_ADDR=10.0.0.1 " +
+			"WEIR_GRPC_ADDR_SERVICE_PORT=1", ""},
 		// Typos.
 		{"WEIR_STOER=x", "WEIR_STOER is no variable of weir; did you mean WEIR_STORE? typo"},
 		{"WEIR_RULE=x", "WEIR_RULE is no variable of weir; did you mean WEIR_RULES? typo"},

@@ -17,7 +17,8 @@ import (
 
 func load(t *testing.T, profiles ...string) *types.Project {
 	t.Helper()
-	options, err := cli.NewProjectOptions([]string{"../docker-compose.yml"}, cli.WithName("weir"), cli.WithProfiles(profiles))
+	options, err := cli.NewProjectOptions([]string{"../docker-compose.yml"}, cli.WithName("weir"),
+		cli.WithProfiles(profiles))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +119,8 @@ func TestSidecarIsBuiltFromTheDockerfile(t *testing.T) {
 // checkContext checks that .dockerignore lets every package of the module that the sidecar imports into the build.
 func checkContext(t *testing.T, dir string) {
 	t.Helper()
-	packages := command(t, "go", "-C", dir, "list", "-deps", "-f", `{{with .Module}}{{if .Main}}{{$.ImportPath}}{{end}}{{end}}`, "./cmd/sidecar")
+	packages := command(t, "go", "-C", dir, "list", "-deps", "-f",
+		`{{with .Module}}{{if .Main}}{{$.ImportPath}}{{end}}{{end}}`, "./cmd/sidecar")
 	module := strings.TrimSpace(command(t, "go", "-C", dir, "list", "-m"))
 	allowed := submatches(`(?m)^!(.*)$`, read(t, filepath.Join(dir, ".dockerignore")))
 	for _, path := range allowed {
@@ -145,7 +147,8 @@ func TestPortsMeet(t *testing.T) {
 			t.Errorf("the sidecar's HTTP is published to %q, want 127.0.0.1 alone", port.HostIP)
 		}
 	}
-	exposed := strings.Fields(submatches(`(?m)^EXPOSE (.*)$`, read(t, filepath.Join(sidecar.Build.Context, "Dockerfile")))[0])
+	exposed := strings.Fields(submatches(`(?m)^EXPOSE (.*)$`,
+		read(t, filepath.Join(sidecar.Build.Context, "Dockerfile")))[0])
 	config := read(t, "../envoy.yaml")
 	listens := submatches(`address: 0\.0\.0\.0, port_value: (\d+)`, config)
 	weir := submatches(`(?s)cluster_name: weir\n.*?port_value: (\d+)`, config)

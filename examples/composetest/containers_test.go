@@ -34,7 +34,8 @@ func runContainers(t *testing.T, dir string) {
 	podtest.Configure(t, dir)
 	podtest.Import(t, root)
 	compose(t, "--podman-build-args", strings.Join(podtest.BuildArgs(t, root), " "), "build")
-	if out := command(t, "podman", "run", "--rm", "--network", "none", "weir_weir", "version"); !strings.Contains(out, "dev") {
+	if out := command(t, "podman", "run", "--rm", "--network", "none", "weir_weir", "version"); !strings.Contains(out,
+		"dev") {
 		t.Errorf("version in the image prints %q", out)
 	}
 

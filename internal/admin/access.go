@@ -21,8 +21,8 @@ type accessError struct {
 // Error implements error.
 func (e *accessError) Error() string { return e.msg }
 
-// protect checks every request: does it name this process as its host, and, where it changes state or takes a profile, may
-// it? docs/adr/0042-who-may-change-state.md says who may.
+// protect checks every request: does it name this process as its host, and, where it changes state or takes a profile,
+// may it? docs/adr/0042-who-may-change-state.md says who may.
 func (h *handler) protect(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if h.asksForDecision(r) {
@@ -34,7 +34,8 @@ func (h *handler) protect(next http.Handler) http.Handler {
 			return
 		}
 		path := strings.TrimPrefix(r.URL.Path, api)
-		reads := (r.Method == http.MethodGet || r.Method == http.MethodHead) && !strings.HasPrefix(path, debug) && path != jsonPath
+		reads := (r.Method == http.MethodGet || r.Method == http.MethodHead) && !strings.HasPrefix(path, debug) &&
+			path != jsonPath
 		if reads {
 			next.ServeHTTP(w, r)
 			return
@@ -62,15 +63,18 @@ func (h *handler) authorize(r *http.Request) *accessError {
 	case h.Open || isLocal(r):
 		return nil
 	default:
-		return &accessError{http.StatusForbidden, r.Method + " " + r.URL.Path + " is only for this machine, by localhost or a Unix socket, " +
-			"until serve has a token (--http-token-file) or authorities for client certificates (--http-tls-client-ca); --http-open lets everybody"}
+		return &accessError{http.StatusForbidden, r.Method + " " + r.URL.Path +
+			" is only for this machine, by localhost or a Unix socket, " +
+			"until serve has a token (--http-token-file) or authorities for client certificates (--http-tls-client-ca); " +
+			"--http-open lets everybody"}
 	}
 }
 
 func (h *handler) checkToken(r *http.Request) *accessError {
 	token, err := h.Token()
 	if err != nil {
-		h.Log.LogAttrs(r.Context(), slog.LevelError, "the token of HTTP requests cannot be read", slog.String("error", err.Error()))
+		h.Log.LogAttrs(r.Context(), slog.LevelError, "the token of HTTP requests cannot be read",
+			slog.String("error", err.Error()))
 		return &accessError{http.StatusServiceUnavailable, "the token cannot be read, see the log of the rate limit service"}
 	}
 	if subtle.ConstantTimeCompare([]byte(r.Header.Get("Authorization")), []byte("Bearer "+token)) != 1 {
@@ -128,8 +132,8 @@ var openPaths = []string{"/healthz", "/readyz", "/metrics", "/version", "/health
 // privateNames end the names that nobody on the internet owns.
 var privateNames = []string{".localhost", ".local", ".internal", ".svc", ".cluster.local"}
 
-// checkHost refuses names that somebody else may own: a web page of evil.example that has its name turned to the address
-// of this process could otherwise ask it through the browser of an operator (DNS rebinding).
+// checkHost refuses names that somebody else may own: a web page of evil.example that has its name turned to the
+// address of this process could otherwise ask it through the browser of an operator (DNS rebinding).
 func (h *handler) checkHost(r *http.Request) error {
 	if slices.Contains(openPaths, strings.TrimPrefix(r.URL.Path, api)) {
 		return nil
@@ -148,7 +152,8 @@ func (h *handler) checkHost(r *http.Request) error {
 			return nil
 		}
 	}
-	return errors.New("the Host header names " + shorten(host) + ", which may be anybody's; if it is this process, say so by --http-hosts")
+	return errors.New("the Host header names " + shorten(host) + ", which may be anybody's; if it is this process, say " +
+		"so by --http-hosts")
 }
 
 // ownHostname is the machine's name, in lower case, or "".

@@ -45,7 +45,8 @@ func TestWhoMayChange(t *testing.T) {
 	const here, away = "127.0.0.1:5", "10.1.2.3:5"
 	token := func() (string, error) { return "secret", nil }
 	unix := func(r *http.Request) *http.Request {
-		return r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, &net.UnixAddr{Name: "/run/weir", Net: "unix"}))
+		return r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey,
+			&net.UnixAddr{Name: "/run/weir", Net: "unix"}))
 	}
 	for name, tc := range map[string]struct {
 		o    admin.Options
@@ -58,31 +59,73 @@ func TestWhoMayChange(t *testing.T) {
 		"from here, IPv6":        {r: request(t, "POST", "/reload", "[::1]:5", "[::1]:8080"), want: 200},
 		"by a socket":            {r: unix(request(t, "POST", "/reload", "@", "localhost")), want: 200},
 		"by a socket, as before": {r: unix(request(t, "POST", "/reload", "@", "sidecar")), want: 200},
-		"a proxy's socket":       {r: unix(request(t, "POST", "/reload", "@", "10.0.0.1")), want: 403, says: "--http-token-file"},
-		"from away":              {r: request(t, "POST", "/reload", away, "10.0.0.1:8080"), want: 403, says: "--http-token-file"},
-		"from away, as if here":  {r: request(t, "POST", "/reload", away, "localhost:8080"), want: 403, says: "--http-open"},
-		"DNS rebinding":          {r: request(t, "POST", "/reload", here, "evil.example:8080"), want: 403, says: "--http-hosts"},
-		"DNS rebinding, no dot":  {r: request(t, "POST", "/reload", here, "evil:8080"), want: 403, says: "is only for this machine"},
-		"DNS rebinding, reads":   {r: request(t, "GET", "/status", here, "evil.example:8080"), want: 403, says: "--http-hosts"},
-		"by a proxy":             {r: request(t, "POST", "/reload", here, "localhost", "X-Forwarded-For", "1.2.3.4"), want: 403, says: "is only for this machine"},
-		"opened":                 {o: admin.Options{Open: true}, r: request(t, "POST", "/reload", away, "10.0.0.1:8080"), want: 200},
-		"opened, rebinding":      {o: admin.Options{Open: true}, r: request(t, "POST", "/reload", away, "evil.example"), want: 403, says: "--http-hosts"},
-		"a known host":           {o: admin.Options{Hosts: []string{"weir.example"}}, r: request(t, "GET", "/status", away, "weir.example:8080"), want: 200},
-		"a known ending":         {o: admin.Options{Hosts: []string{".example"}}, r: request(t, "GET", "/status", away, "weir.example"), want: 200},
-		"a service":              {r: request(t, "GET", "/status", away, "weir.mesh.svc.cluster.local:8080"), want: 200},
-		"a container":            {r: request(t, "GET", "/status", away, "weir:8080"), want: 200},
-		"a probe":                {r: request(t, "GET", "/healthz", away, "any.example"), want: 200},
-		"Prometheus":             {r: request(t, "GET", "/metrics", away, "any.example"), want: 200},
-		"a profile from away":    {o: admin.Options{Pprof: true}, r: request(t, "GET", "/debug/pprof/", away, "10.0.0.1"), want: 403, says: "is only for"},
-		"without the token":      {o: admin.Options{Token: token}, r: request(t, "POST", "/reload", here, "localhost"), want: 401, says: "a token is needed"},
-		"with the token": {
-			o: admin.Options{Token: token}, r: request(t, "POST", "/reload", away, "10.0.0.1", "Authorization", "Bearer secret"), want: 200,
+		"a proxy's socket": {
+			r: unix(request(t, "POST", "/reload", "@", "10.0.0.1")), want: 403,
+			says: "--http-token-file",
 		},
-		"no certificate": {o: admin.Options{ClientCerts: true}, r: request(t, "POST", "/reload", here, "localhost"), want: 403, says: "certificate"},
+		"from away": {
+			r: request(t, "POST", "/reload", away, "10.0.0.1:8080"), want: 403,
+			says: "--http-token-file",
+		},
+		"from away, as if here": {r: request(t, "POST", "/reload", away, "localhost:8080"), want: 403, says: "--http-open"},
+		"DNS rebinding": {
+			r: request(t, "POST", "/reload", here, "evil.example:8080"), want: 403,
+			says: "--http-hosts",
+		},
+		"DNS rebinding, no dot": {
+			r: request(t, "POST", "/reload", here, "evil:8080"), want: 403,
+			says: "is only for this machine",
+		},
+		"DNS rebinding, reads": {
+			r: request(t, "GET", "/status", here, "evil.example:8080"), want: 403,
+			says: "--http-hosts",
+		},
+		"by a proxy": {
+			r:    request(t, "POST", "/reload", here, "localhost", "X-Forwarded-For", "1.2.3.4"),
+			want: 403, says: "is only for this machine",
+		},
+		"opened": {
+			o: admin.Options{Open: true}, r: request(t, "POST", "/reload", away, "10.0.0.1:8080"),
+			want: 200,
+		},
+		"opened, rebinding": {
+			o: admin.Options{Open: true}, r: request(t, "POST", "/reload", away, "evil.example"),
+			want: 403, says: "--http-hosts",
+		},
+		"a known host": {
+			o: admin.Options{Hosts: []string{"weir.example"}},
+			r: request(t, "GET", "/status", away, "weir.example:8080"), want: 200,
+		},
+		"a known ending": {
+			o: admin.Options{Hosts: []string{".example"}},
+			r: request(t, "GET", "/status", away, "weir.example"), want: 200,
+		},
+		"a service":   {r: request(t, "GET", "/status", away, "weir.mesh.svc.cluster.local:8080"), want: 200},
+		"a container": {r: request(t, "GET", "/status", away, "weir:8080"), want: 200},
+		"a probe":     {r: request(t, "GET", "/healthz", away, "any.example"), want: 200},
+		"Prometheus":  {r: request(t, "GET", "/metrics", away, "any.example"), want: 200},
+		"a profile from away": {
+			o: admin.Options{Pprof: true}, r: request(t, "GET", "/debug/pprof/", away, "10.0.0.1"),
+			want: 403, says: "is only for",
+		},
+		"without the token": {
+			o: admin.Options{Token: token}, r: request(t, "POST", "/reload", here, "localhost"),
+			want: 401, says: "a token is needed",
+		},
+		"with the token": {
+			o: admin.Options{Token: token}, r: request(t, "POST", "/reload", away, "10.0.0.1", "Authorization", "Bearer secret"),
+			want: 200,
+		},
+		"no certificate": {
+			o: admin.Options{ClientCerts: true}, r: request(t, "POST", "/reload", here, "localhost"),
+			want: 403, says: "certificate",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			rules := &fakeRules{}
-			tc.o.Rules, tc.o.Log, tc.o.Metrics = rules, slog.New(slog.DiscardHandler), http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+			tc.o.Rules, tc.o.Log, tc.o.Metrics = rules, slog.New(slog.DiscardHandler), http.HandlerFunc(func(http.ResponseWriter,
+				*http.Request) {
+			})
 			w := httptest.NewRecorder()
 			admin.NewHandler(tc.o).ServeHTTP(w, tc.r)
 			var said struct{ Error string }
@@ -128,15 +171,19 @@ func TestValuesAreNotForEverybody(t *testing.T) {
 		header []string
 		hidden bool
 	}{
-		"from away":          {from: "10.1.2.3:5", hidden: true},
-		"from here":          {from: "127.0.0.1:5"},
-		"without the token":  {token: token, from: "127.0.0.1:5", hidden: true},
-		"with another token": {token: token, from: "127.0.0.1:5", header: []string{"Authorization", "Bearer s"}, hidden: true},
-		"with the token":     {token: token, from: "10.1.2.3:5", header: []string{"Authorization", "Bearer secret"}},
+		"from away":         {from: "10.1.2.3:5", hidden: true},
+		"from here":         {from: "127.0.0.1:5"},
+		"without the token": {token: token, from: "127.0.0.1:5", hidden: true},
+		"with another token": {
+			token: token, from: "127.0.0.1:5", header: []string{"Authorization", "Bearer s"},
+			hidden: true,
+		},
+		"with the token": {token: token, from: "10.1.2.3:5", header: []string{"Authorization", "Bearer secret"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := admin.NewHandler(admin.Options{
-				Boosts: valuable{}, Top: valuable{}.top, Token: tc.token, Log: slog.New(slog.DiscardHandler), Metrics: http.NotFoundHandler(),
+				Boosts: valuable{}, Top: valuable{}.top, Token: tc.token, Log: slog.New(slog.DiscardHandler),
+				Metrics: http.NotFoundHandler(),
 			})
 			for _, path := range []string{"/boosts", "/top", "/api/v1/boosts"} {
 				w := httptest.NewRecorder()
@@ -164,13 +211,16 @@ func (s *slowRules) Reload(ctx context.Context) error {
 	return s.fakeRules.Reload(ctx)
 }
 
-// However many ask for a reload, one is under way, and one that begins after they asked answers them all. Each has a line
-// in the log.
+// However many ask for a reload, one is under way, and one that begins after they asked answers them all. Each has a
+// line in the log.
 func TestReloadIsShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rules := &slowRules{began: make(chan struct{}), let: make(chan struct{})}
 		var log strings.Builder
-		h := admin.NewHandler(admin.Options{Rules: rules, Log: slog.New(slog.NewTextHandler(&log, nil)), Metrics: http.NotFoundHandler()})
+		h := admin.NewHandler(admin.Options{
+			Rules: rules, Log: slog.New(slog.NewTextHandler(&log, nil)),
+			Metrics: http.NotFoundHandler(),
+		})
 		var wg sync.WaitGroup
 		post := func() {
 			w := httptest.NewRecorder()
@@ -369,9 +419,13 @@ func TestCertificateSeesValues(t *testing.T) {
 // Nobody fills all places for boosts at once, and what is refused is cut in the log.
 func TestBoostsArePaced(t *testing.T) {
 	var log strings.Builder
-	h := admin.NewHandler(admin.Options{Boosts: valuable{}, Log: slog.New(slog.NewJSONHandler(&log, nil)), Metrics: http.NotFoundHandler()})
+	h := admin.NewHandler(admin.Options{
+		Boosts: valuable{}, Log: slog.New(slog.NewJSONHandler(&log, nil)),
+		Metrics: http.NotFoundHandler(),
+	})
 	count := map[int]int{}
-	body := `{"domain": "` + strings.Repeat("d", 5000) + `", "reason": "` + strings.Repeat("r", 5000) + `\u009b", "author": "\u009bann"}`
+	body := `{"domain": "` + strings.Repeat("d", 5000) + `", "reason": "` + strings.Repeat("r", 5000) +
+		`\u009b", "author": "\u009bann"}`
 	for range 200 {
 		r := httptest.NewRequestWithContext(t.Context(), "POST", "/boosts", strings.NewReader(body))
 		w := httptest.NewRecorder()

@@ -78,13 +78,13 @@ type Options struct {
 	DecideGuarded bool
 	// Pprof adds net/http/pprof's profiles under /debug/pprof/.
 	Pprof bool
-	// Token is read for each request that changes something, asks for a profile or sees values of keys: such a request needs
-	// it as "Authorization: Bearer ...", or a verified client certificate where ClientCerts is set. With neither, it must come
-	// from this machine, unless Open lets everybody.
+	// Token is read for each request that changes something, asks for a profile or sees values of keys: such a request
+	// needs it as "Authorization: Bearer ...", or a verified client certificate where ClientCerts is set. With neither, it
+	// must come from this machine, unless Open lets everybody.
 	Token             func() (string, error)
 	ClientCerts, Open bool
-	// Hosts are the names by which the process is asked, beside addresses and names that are private; ".example.com" is all
-	// that end like that, "*" all.
+	// Hosts are the names by which the process is asked, beside addresses and names that are private; ".example.com" is
+	// all that end like that, "*" all.
 	Hosts []string
 	// Log receives what goes wrong with a connection.
 	Log *slog.Logger
@@ -98,7 +98,7 @@ GET  /status   the same as JSON, with version, store and the last load of the ru
 GET  /rules    the rules that are live, and what is wrong with the files if they were refused
 GET  /rules/list  the rules a page at a time, with counts: ?search=, sort=denied|asked, offset=, n=
 GET  /top      the busiest keys, or the most denied: ?by=hits|denied, domain=, rule=, n=
-GET  /explain  which rules a request matches, and what it would be answered: ?domain=..&descriptor=key=value,key=value&hits=1
+GET  /explain  which rules a request matches, and its answer: ?domain=..&descriptor=key=value,key=value&hits=1
 POST /reload   read the rule files now
 GET  /keys/get?domain=D&descriptor=key=value,key=value  the counters of a descriptor; nothing is charged
 POST /keys/reset         forget counters: {"domain": D, "descriptor": "key=value"} or {"key": KEY}
@@ -119,12 +119,16 @@ func NewServer(o Options) *http.Server {
 	return newServer(NewHandler(o), o.Log)
 }
 
-// api begins the paths that programs are to use. The same without it are kept for people, and for what was there before.
+// api begins the paths that programs are to use. The same without it are kept for people, and for what was there
+// before.
 const api = "/api/v1"
 
 // NewHandler is the endpoints.
 func NewHandler(o Options) http.Handler {
-	h := &handler{Options: o, decoding: make(chan struct{}, maxDecoding), hostname: ownHostname(), adding: newBucket(maxAdded, maxAdded/addedIn.Seconds())}
+	h := &handler{
+		Options: o, decoding: make(chan struct{}, maxDecoding), hostname: ownHostname(),
+		adding: newBucket(maxAdded, maxAdded/addedIn.Seconds()),
+	}
 	h.Checks = make([]Check, len(o.Checks))
 	for i, c := range o.Checks {
 		if h.Checks[i] = c; c.Remote {

@@ -140,13 +140,20 @@ func TestEndpoints(t *testing.T) {
 				"errors": ["rules/shop.yaml:3:5: key is missing"], "errors_at": "2026-11-21T12:01:00Z"}`,
 		},
 		"reload that could not read": {
-			rules: fakeRules{status: good, err: errors.New("rules: permission denied")}, method: "POST", target: "/reload", status: 422,
+			rules: fakeRules{status: good, err: errors.New("rules: permission denied")}, method: "POST", target: "/reload",
+			status: 422,
 			body: `{"result": "refused", "hash": "abc", "loaded_at": "2026-11-21T12:00:00Z", "files": ["rules/shop.yaml"],
 				"errors": ["rules: permission denied"]}`,
 		},
-		"metrics":      {method: "GET", target: "/metrics", status: 200, body: "weir_up 1\n"},
-		"version":      {method: "GET", target: "/version", status: 200, body: `{"version": "v1.2.3", "commit": "", "go": ""}`},
-		"unknown path": {method: "GET", target: "/nothing", status: 404, body: `{"error": "GET /nothing is not there; GET / shows what is"}`},
+		"metrics": {method: "GET", target: "/metrics", status: 200, body: "weir_up 1\n"},
+		"version": {
+			method: "GET", target: "/version", status: 200,
+			body: `{"version": "v1.2.3", "commit": "", "go": ""}`,
+		},
+		"unknown path": {
+			method: "GET", target: "/nothing", status: 404,
+			body: `{"error": "GET /nothing is not there; GET / shows what is"}`,
+		},
 		"wrong method": {
 			method: "GET", target: "/keys/reset", status: 405,
 			body: `{"error": "GET /keys/reset is not there; the methods of this path are POST"}`,
@@ -156,7 +163,8 @@ func TestEndpoints(t *testing.T) {
 			body: `{"hash": "abc", "loaded_at": "2026-11-21T12:00:00Z", "files": ["rules/shop.yaml"], "rules": {"domains": []}}`,
 		},
 		"unknown path for programs": {
-			method: "GET", target: "/api/v1/nothing", status: 404, body: `{"error": "GET /api/v1/nothing is not there; GET / shows what is"}`,
+			method: "GET", target: "/api/v1/nothing", status: 404,
+			body: `{"error": "GET /api/v1/nothing is not there; GET / shows what is"}`,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -193,7 +201,8 @@ func TestReloadOnlyByPost(t *testing.T) {
 	if status, _ := ask(t, handler(rules), "GET", "/reload"); status != http.StatusMethodNotAllowed {
 		t.Errorf("GET /reload answers %d, want 405", status)
 	}
-	if status, _ := ask(t, handler(rules), "POST", "/reload", "Sec-Fetch-Site", "cross-site"); status != http.StatusForbidden {
+	if status, _ := ask(t, handler(rules), "POST", "/reload", "Sec-Fetch-Site",
+		"cross-site"); status != http.StatusForbidden {
 		t.Errorf("POST /reload by another site's page answers %d, want 403", status)
 	}
 	if rules.reloads != 0 {
@@ -201,8 +210,8 @@ func TestReloadOnlyByPost(t *testing.T) {
 	}
 }
 
-// The index names every endpoint, and every endpoint that it names is there. What is to change something refuses to without
-// being told what.
+// The index names every endpoint, and every endpoint that it names is there. What is to change something refuses to
+// without being told what.
 func TestIndex(t *testing.T) {
 	h := handler(&fakeRules{})
 	_, index := ask(t, h, "GET", "/")
@@ -261,7 +270,8 @@ func TestReadyHasADeadline(t *testing.T) {
 
 func TestServerHasTimeouts(t *testing.T) {
 	s := admin.NewServer(admin.Options{Log: slog.New(slog.DiscardHandler), Metrics: http.NotFoundHandler()})
-	if s.ReadHeaderTimeout == 0 || s.ReadTimeout == 0 || s.WriteTimeout == 0 || s.IdleTimeout == 0 || s.MaxHeaderBytes == 0 {
+	if s.ReadHeaderTimeout == 0 || s.ReadTimeout == 0 || s.WriteTimeout == 0 || s.IdleTimeout == 0 ||
+		s.MaxHeaderBytes == 0 {
 		t.Errorf("an HTTP bound is left open: %+v", s)
 	}
 }

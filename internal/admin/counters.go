@@ -98,7 +98,8 @@ func (h *handler) addBoost(w http.ResponseWriter, r *http.Request) {
 	}
 	if err != nil {
 		h.audit(r, "boost", err, slog.String("domain", shorten(in.Domain)), slog.String("rule", shorten(in.Rule)),
-			slog.Float64("factor", in.Factor), slog.String("reason", shorten(in.Reason)), slog.String("author", shorten(in.Author)))
+			slog.Float64("factor", in.Factor), slog.String("reason", shorten(in.Reason)), slog.String("author",
+				shorten(in.Author)))
 		writeError(w, err)
 		return
 	}
@@ -118,8 +119,8 @@ func (h *handler) removeBoost(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, removed)
 }
 
-// audit logs who changed what, and what became of it. Values of requests, which counters' keys have, are not logged: a hash of
-// the key is.
+// audit logs who changed what, and what became of it. Values of requests, which counters' keys have, are not logged: a
+// hash of the key is.
 func (h *handler) audit(r *http.Request, action string, err error, attrs ...slog.Attr) {
 	result, level := "ok", slog.LevelInfo
 	if err != nil {
@@ -127,7 +128,8 @@ func (h *handler) audit(r *http.Request, action string, err error, attrs ...slog
 		attrs = append(attrs, slog.String("error", withoutValues(err)))
 	}
 	who := []slog.Attr{
-		slog.String("action", action), slog.String("result", result), slog.String("client", h.client(r)), slog.String("addr", r.RemoteAddr),
+		slog.String("action", action), slog.String("result", result), slog.String("client", h.client(r)),
+		slog.String("addr", r.RemoteAddr),
 	}
 	h.Log.LogAttrs(r.Context(), level, "audit", append(who, attrs...)...)
 }
@@ -144,8 +146,8 @@ func withoutValues(err error) string {
 	}
 }
 
-// client is who asks: the name in a verified certificate, else that the token was shown, else "local" for somebody on this
-// machine, or "anyone".
+// client is who asks: the name in a verified certificate, else that the token was shown, else "local" for somebody on
+// this machine, or "anyone".
 func (h *handler) client(r *http.Request) string {
 	switch {
 	case r.TLS != nil && len(r.TLS.VerifiedChains) > 0:
@@ -192,11 +194,13 @@ func readJSON(r *http.Request, into any) error {
 }
 
 func isInvalid(err error) bool {
-	return errors.As(err, new(*bodyError)) || errors.As(err, new(*invalidError)) || errors.As(err, new(*boosts.InvalidError))
+	return errors.As(err, new(*bodyError)) || errors.As(err, new(*invalidError)) ||
+		errors.As(err, new(*boosts.InvalidError))
 }
 
 // errTooMany is the answer to boosts beyond what may be made in a minute.
-var errTooMany = fmt.Errorf("%d boosts were asked for within %s, the most that are taken; wait a little", maxAdded, addedIn)
+var errTooMany = fmt.Errorf("%d boosts were asked for within %s, the most that are taken; wait a little", maxAdded,
+	addedIn)
 
 // writeError answers what went wrong.
 func writeError(w http.ResponseWriter, err error) {

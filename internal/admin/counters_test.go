@@ -53,7 +53,10 @@ func TestLiveEndpoints(t *testing.T) {
 	}{
 		{"GET", "/keys/get?domain=shop&descriptor=client%3Dann", "", 200, `"remaining": 5`},
 		{"GET", "/keys/get?domain=shop&descriptor=free=", "", 200, `"limits": []`},
-		{"GET", "/keys/get?domain=shop", "", 400, `"error": "descriptor: a descriptor is missing; write key=value,key=value"`},
+		{
+			"GET", "/keys/get?domain=shop", "", 400,
+			`"error": "descriptor: a descriptor is missing; write key=value,key=value"`,
+		},
 		{"GET", "/keys/get?descriptor=a=", "", 404, `domain: there is no \"\" (not found); there is \"shop\"`},
 		{"GET", "/keys/get?domain=shop&descriptor=nothing=", "", 404, `descriptor: no rule of domain \"shop\" matches it`},
 		{"POST", "/keys/reset", `{"domain": "shop", "descriptor": "client=ann"}`, 200, `"existed": false`},
@@ -62,31 +65,55 @@ func TestLiveEndpoints(t *testing.T) {
 		{"POST", "/keys/reset", `{"key": "weir:1:rules"}`, 400, "this is no counter's key"},
 		{"POST", "/keys/reset", `{}`, 400, "key, descriptor: give one of the two"},
 		{"POST", "/keys/reset", `{"domain": "shop", "descriptor": "free="}`, 400, "has no limit, and so no counter"},
-		{"POST", "/keys/reset", `{"descriptors": "x"}`, 400, `the body is not the JSON that is wanted: json: unknown field \"descriptors\"`},
+		{
+			"POST", "/keys/reset", `{"descriptors": "x"}`, 400,
+			`the body is not the JSON that is wanted: json: unknown field \"descriptors\"`,
+		},
 		{"POST", "/keys/reset", `{"key": "` + strings.Repeat("x", 20<<10) + `"}`, 400, "request body too large"},
-		{"POST", "/keys/reset", `{"domain": "shop", "descriptor": "client=ann"} {}`, 400, "there is more behind it; send one object"},
-		{"POST", "/keys/reset", `{"domain": "shop", "descriptor": "client=ann"} x`, 400, "there is more behind it; send one object"},
+		{
+			"POST", "/keys/reset", `{"domain": "shop", "descriptor": "client=ann"} {}`, 400,
+			"there is more behind it; send one object",
+		},
+		{
+			"POST", "/keys/reset", `{"domain": "shop", "descriptor": "client=ann"} x`, 400,
+			"there is more behind it; send one object",
+		},
 		{"GET", "/boosts", "", 200, `"boosts": []`},
 		{"POST", "/boosts", boost, 201, `"in_force": true`},
 		{"POST", "/boosts", strings.Replace(boost, "2", "-2", 1), 400, "factor: must be above 0"},
-		{"POST", "/boosts", strings.Replace(boost, "sale", "sale\\u009b31m", 1), 400, "reason: must have 1 to 500 bytes of text that can be seen"},
-		{"POST", "/boosts", strings.Replace(boost, "ann", "a\u202en", 1), 400, "author: must have 1 to 500 bytes of text that can be seen"},
-		{"POST", "/boosts", strings.Replace(boost, "2", "1001", 1), 400, "factor: must be above 0 (at least 0.001) and at most 1000"},
-		{"POST", "/boosts", strings.Replace(boost, "client", "clint", 1), 404, `domain \"shop\" has no rule \"clint\" (not found); it has \"client\", \"free\"`},
+		{
+			"POST", "/boosts", strings.Replace(boost, "sale", "sale\\u009b31m", 1), 400,
+			"reason: must have 1 to 500 bytes of text that can be seen",
+		},
+		{
+			"POST", "/boosts", strings.Replace(boost, "ann", "a\u202en", 1), 400,
+			"author: must have 1 to 500 bytes of text that can be seen",
+		},
+		{"POST", "/boosts", strings.Replace(boost, "2", "1001", 1), 400, "factor: must be above 0 (at least 0.001) and at " +
+			"most 1000"},
+		{
+			"POST", "/boosts", strings.Replace(boost, "client", "clint", 1), 404,
+			`domain \"shop\" has no rule \"clint\" (not found); it has \"client\", \"free\"`,
+		},
 		{"GET", "/boosts", "", 200, `"reason": "sale"`},
 		{"DELETE", "/boosts/nothing", "", 404, `there is no boost \"nothing\"`},
-		{"GET", "/boosts/nothing", "", 405, `"error": "GET /boosts/nothing is not there; the methods of this path are DELETE"`},
+		{
+			"GET", "/boosts/nothing", "", 405,
+			`"error": "GET /boosts/nothing is not there; the methods of this path are DELETE"`,
+		},
 	} {
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, local(httptest.NewRequestWithContext(t.Context(), tc.method, tc.target, strings.NewReader(tc.body))))
 		if w.Code != tc.status || !strings.Contains(w.Body.String(), tc.want) {
-			t.Errorf("%s %s %.80s answers %d %s, want %d with %s", tc.method, tc.target, tc.body, w.Code, w.Body, tc.status, tc.want)
+			t.Errorf("%s %s %.80s answers %d %s, want %d with %s", tc.method, tc.target, tc.body, w.Code, w.Body, tc.status,
+				tc.want)
 		}
 	}
 	for text, want := range map[string]int{
 		"action=reset result=ok client=local addr=127.0.0.1:1234 domain=shop rule=client counters=1 key_hashes=": 1,
-		"action=reset result=failed": 4, "refused as invalid": 8, "action=boost_remove result=failed": 1, "action=boost result=ok": 1,
-		"client=ann": 0,
+		"action=reset result=failed": 4, "refused as invalid": 8, "action=boost_remove result=failed": 1,
+		"action=boost result=ok": 1,
+		"client=ann":             0,
 	} {
 		if n := strings.Count(log.String(), text); n != want {
 			t.Errorf("%d lines of the log have %q, want %d:\n%s", n, text, want, log)

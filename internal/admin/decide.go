@@ -9,8 +9,8 @@ import (
 const (
 	// jsonPath is where requests for a decision come, as with envoyproxy/ratelimit.
 	jsonPath = "/json"
-	// maxJSON is the largest of them, in bytes, and maxDecoding how many are decoded at once: as messages they take several
-	// times as much.
+	// maxJSON is the largest of them, in bytes, and maxDecoding how many are decoded at once: as messages they take
+	// several times as much.
 	maxJSON     = 256 << 10
 	maxDecoding = 16
 )

@@ -59,8 +59,8 @@ func (g *gate) enter(ctx context.Context) bool {
 	}
 }
 
-// shared runs f for all who ask before it begins. One run follows another, so that who asks while one is under way, which
-// may have read what has changed since, has the next one.
+// shared runs f for all who ask before it begins. One run follows another, so that who asks while one is under way,
+// which may have read what has changed since, has the next one.
 type shared struct {
 	f    func(ctx context.Context) error
 	turn chan struct{} // of the run

@@ -41,8 +41,8 @@ type invalidError struct{ msg string }
 
 func (e *invalidError) Error() string { return e.msg }
 
-// Get reads the counters of a descriptor without charging them. Its error says what is wrong with what was asked, or wraps boosts.ErrNotFound or
-// limiter.ErrUnavailable.
+// Get reads the counters of a descriptor without charging them. Its error says what is wrong with what was asked, or
+// wraps boosts.ErrNotFound or limiter.ErrUnavailable.
 func (c *Counters) Get(ctx context.Context, domain, descriptor string) (*adminapi.KeyState, error) {
 	rule, entries, err := c.find(domain, descriptor)
 	if err != nil {
@@ -75,7 +75,8 @@ func (c *Counters) find(domain, descriptor string) (*descriptors.Rule, []descrip
 	}
 	rule := d.Match(entries)
 	if rule == nil {
-		return nil, nil, fmt.Errorf("descriptor: no rule of domain %q matches it (%w); weir explain says why", domain, boosts.ErrNotFound)
+		return nil, nil, fmt.Errorf("descriptor: no rule of domain %q matches it (%w); weir explain says why", domain,
+			boosts.ErrNotFound)
 	}
 	return rule, entries, nil
 }
@@ -85,7 +86,8 @@ func (c *Counters) look(ctx context.Context, l *descriptors.Limit, key string) (
 	boost, in := c.o.Boosted(l, key)
 	p := in.Policy
 	var out [1]limiter.Decision
-	if err := c.o.Store.Take(ctx, []limiter.Hit{{Key: key, Policy: p, Look: true, Route: in.Route()}}, out[:]); err != nil {
+	if err := c.o.Store.Take(ctx, []limiter.Hit{{Key: key, Policy: p, Look: true, Route: in.Route()}},
+		out[:]); err != nil {
 		return nil, err
 	}
 	d := &out[0]
@@ -98,7 +100,8 @@ func (c *Counters) look(ctx context.Context, l *descriptors.Limit, key string) (
 	setCount(s, p, d)
 	if boost != nil {
 		s.Boost = &adminapi.KeyBoost{
-			ID: boost.ID, Factor: boost.Factor, Unboosted: l.Policy.Limit(), Reason: boost.Reason, Author: boost.Author, ExpiresAt: boost.ExpiresAt,
+			ID: boost.ID, Factor: boost.Factor, Unboosted: l.Policy.Limit(), Reason: boost.Reason, Author: boost.Author,
+			ExpiresAt: boost.ExpiresAt,
 		}
 	}
 	if c.o.Denied != nil {
@@ -127,15 +130,16 @@ func seconds(wait time.Duration) *float64 {
 func setCount(s *adminapi.KeyLimit, p *limiter.Policy, d *limiter.Decision) {
 	name, hits := p.Counter(d)
 	fields := map[string]**int64{
-		"count": &s.Count, "level": &s.Level, "tokens": &s.Tokens, "stored": &s.Stored, "queued": &s.Queued, "in_use": &s.InUse,
+		"count": &s.Count, "level": &s.Level, "tokens": &s.Tokens, "stored": &s.Stored, "queued": &s.Queued,
+		"in_use": &s.InUse,
 	}
 	if field := fields[name]; field != nil {
 		*field = &hits
 	}
 }
 
-// Reset forgets counters, in the store and in all processes. Its error is as that of Get. With an error the result, if not
-// nil, has the counters that are reset; the one after them may be.
+// Reset forgets counters, in the store and in all processes. Its error is as that of Get. With an error the result, if
+// not nil, has the counters that are reset; the one after them may be.
 func (c *Counters) Reset(ctx context.Context, t adminapi.ResetRequest) (*adminapi.ResetResult, error) {
 	f, keys, err := c.target(t)
 	if err != nil {
@@ -169,7 +173,8 @@ func (c *Counters) target(t adminapi.ResetRequest) (*adminapi.ResetResult, []str
 		terms, ok := descriptors.ParseKey(key)
 		name, _, _ := strings.Cut(terms.Algorithm, ".")
 		if _, err := limiter.ParseAlgorithm(name); !ok || err != nil {
-			return nil, nil, &invalidError{"key: this is no counter's key, such as funnel|shop|client=ann: weir get and weir keys show them"}
+			return nil, nil, &invalidError{"key: this is no counter's key, such as funnel|shop|client=ann: weir get and weir " +
+				"keys show them"}
 		}
 		if rules := c.o.Rules(); rules != nil {
 			key = rules.CanonicalKey(key)

@@ -162,12 +162,14 @@ func TestStateNamesThings(t *testing.T) {
 		Domain: "shop", Descriptor: "client=ann", Rule: "client", Source: "rules.yaml:4", Mode: "shadow",
 		Limits: []adminapi.KeyLimit{
 			{
-				Limit: "hour", Algorithm: "fixed_window", Key: "fixed_window:hour|shop|client=ann", RequestsPerUnit: 10, Window: "1h", Capacity: 10,
+				Limit: "hour", Algorithm: "fixed_window", Key: "fixed_window:hour|shop|client=ann", RequestsPerUnit: 10,
+				Window: "1h", Capacity: 10,
 				Count: &zero, Remaining: 10, RetryAfter: &now, ResetAfter: 3600, Lease: &adminapi.KeyLease{Permits: 3},
 				Boost: &adminapi.KeyBoost{ID: "id", Factor: 2, Unboosted: 5, Reason: "sale", Author: "bob", ExpiresAt: until},
 			},
 			{
-				Limit: "burst", Algorithm: "funnel", Key: "funnel:burst|shop|client=ann", Store: "hot", RequestsPerUnit: 1, Window: "1s", Capacity: 1,
+				Limit: "burst", Algorithm: "funnel", Key: "funnel:burst|shop|client=ann", Store: "hot", RequestsPerUnit: 1,
+				Window: "1s", Capacity: 1,
 				Level: &zero, Remaining: 1, RetryAfter: &now, KnownDenial: &adminapi.KeyDenial{Ends: &ninety},
 			},
 		},
@@ -195,7 +197,10 @@ func TestReset(t *testing.T) {
 	b.use("client=ann", 1)
 	b.use("client=bob", 1)
 	done, err := b.Reset(t.Context(), adminapi.ResetRequest{Domain: "shop", Descriptor: "client=ann"})
-	want := []adminapi.ResetCounter{{Key: "fixed_window:hour|shop|client=ann", Existed: true}, {Key: "funnel:burst|shop|client=ann", Existed: true}}
+	want := []adminapi.ResetCounter{
+		{Key: "fixed_window:hour|shop|client=ann", Existed: true},
+		{Key: "funnel:burst|shop|client=ann", Existed: true},
+	}
 	if err != nil || !cmp.Equal(done.Counters, want) || done.Rule != "client" || done.Domain != "shop" {
 		t.Errorf("%+v, %v", done, err)
 	}

@@ -167,7 +167,10 @@ func said(t *testing.T, body string) string {
 
 func TestStatus(t *testing.T) {
 	at := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
-	rules := &fakeRules{status: adminapi.RulesStatus{Hash: "abc", LoadedAt: at, Files: []string{"shop.yaml"}, ErrorsAt: at}}
+	rules := &fakeRules{status: adminapi.RulesStatus{
+		Hash: "abc", LoadedAt: at, Files: []string{"shop.yaml"},
+		ErrorsAt: at,
+	}}
 	for i := range 150 {
 		rules.status.Errors = append(rules.status.Errors, fmt.Sprintf("shop.yaml:%d:1: wrong", i))
 	}
@@ -189,7 +192,8 @@ func TestStatus(t *testing.T) {
 	if err := json.Unmarshal([]byte(body), &got); err != nil || status != http.StatusOK {
 		t.Fatalf("%d %v: %s", status, err, body)
 	}
-	if r := got.Rules; r.Files != 1 || r.Domains != 1 || r.Rules != 3 || r.Limits != 3 || r.ErrorCount != 150 || len(r.Errors) != 100 {
+	if r := got.Rules; r.Files != 1 || r.Domains != 1 || r.Rules != 3 || r.Limits != 3 || r.ErrorCount != 150 ||
+		len(r.Errors) != 100 {
 		t.Errorf("rules: %+v", r)
 	}
 	if got.Ready || len(got.Checks) != 2 || got.Checks[1].Error != "connection refused" || got.Store != "memory" {
@@ -208,7 +212,10 @@ func TestTop(t *testing.T) {
 	}})
 	for query, want := range map[string]topkeys.Query{
 		"": {By: topkeys.ByHits, N: 20},
-		"?domain=shop&rule=api_key+%3E+path&by=denied&n=5": {Domain: "shop", Rule: "api_key > path", By: topkeys.ByDenied, N: 5},
+		"?domain=shop&rule=api_key+%3E+path&by=denied&n=5": {
+			Domain: "shop", Rule: "api_key > path", By: topkeys.ByDenied,
+			N: 5,
+		},
 	} {
 		if status, _ := ask(t, h, "GET", "/top"+query); status != http.StatusOK || asked != want {
 			t.Errorf("%s: %d, asked %+v, want %+v", query, status, asked, want)
@@ -222,7 +229,8 @@ func TestTop(t *testing.T) {
 		}
 	}
 	status, body := ask(t, looked(t, shop, admin.Options{}), "GET", "/top")
-	if want := "keys are not counted here: start the sidecar with --top-keys 100"; status != http.StatusNotFound || said(t, body) != want {
+	if want := "keys are not counted here: start the sidecar with --top-keys 100"; status != http.StatusNotFound ||
+		said(t, body) != want {
 		t.Errorf("without top keys: %d %s, want %s", status, body, want)
 	}
 }
@@ -235,7 +243,8 @@ func TestPageForBrowsers(t *testing.T) {
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)
 	page, policy := w.Body.String(), w.Header().Get("Content-Security-Policy")
-	if !strings.HasPrefix(page, "<!doctype html>") || w.Header().Get("Content-Type") != "text/html; charset=utf-8" || w.Header().Get("Vary") != "Accept" {
+	if !strings.HasPrefix(page, "<!doctype html>") || w.Header().Get("Content-Type") != "text/html; charset=utf-8" ||
+		w.Header().Get("Vary") != "Accept" {
 		t.Errorf("headers %v, page %.60s", w.Header(), page)
 	}
 	for _, tag := range []string{"style", "script"} {
@@ -253,7 +262,10 @@ func TestPageForBrowsers(t *testing.T) {
 			t.Errorf("the policy has %s: %s", never, policy)
 		}
 	}
-	for _, never := range []string{"innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "{{", "http://", "https://", "onclick=", "style="} {
+	for _, never := range []string{
+		"innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "{{", "http://",
+		"https://", "onclick=", "style=",
+	} {
 		if strings.Contains(page, never) {
 			t.Errorf("the page has %s", never)
 		}

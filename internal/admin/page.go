@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// The page is one file to the browser: its style and its script are within, and nothing else may run or be loaded. It asks
-// /status, /rules/list and /top like anybody, and so works behind a proxy that adds a path, too.
+// The page is one file to the browser: its style and its script are within, and nothing else may run or be loaded. It
+// asks /status, /rules/list and /top like anybody, and so works behind a proxy that adds a path, too.
 var (
 	//go:embed page/page.html
 	pageHTML string
@@ -21,7 +21,8 @@ var (
 
 	page = strings.NewReplacer("{{STYLE}}", pageStyle, "{{SCRIPT}}", pageScript).Replace(pageHTML)
 
-	pagePolicy = "default-src 'none'; connect-src 'self'; img-src data:; style-src '" + integrity(pageStyle) + "'; script-src '" +
+	pagePolicy = "default-src 'none'; connect-src 'self'; img-src data:; style-src '" + integrity(pageStyle) +
+		"'; script-src '" +
 		integrity(pageScript) + "'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 

@@ -41,8 +41,8 @@ type listedLimit struct {
 	Decisions map[string]uint64 `json:"decisions"`
 }
 
-// listRules answers GET /rules/list?search=&sort=denied|asked&offset=0&n=50: the rules one page at a time, as rule files have
-// them or the most first.
+// listRules answers GET /rules/list?search=&sort=denied|asked&offset=0&n=50: the rules one page at a time, as rule
+// files have them or the most first.
 func (h *handler) listRules(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	n, err := number(query, "n", defaultListed, 1, maxListed)

@@ -26,7 +26,8 @@ func (h *handler) top(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	q := topkeys.Query{
-		Domain: query.Get("domain"), Rule: query.Get("rule"), By: topkeys.By(query.Get("by")), N: n, HashValues: !h.seesValues(r),
+		Domain: query.Get("domain"), Rule: query.Get("rule"), By: topkeys.By(query.Get("by")), N: n,
+		HashValues: !h.seesValues(r),
 	}
 	if q.By == "" {
 		q.By = topkeys.ByHits

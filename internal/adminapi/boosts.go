@@ -5,8 +5,8 @@ import "time"
 // BoostRequest asks for a boost.
 type BoostRequest struct {
 	Domain string `json:"domain"`
-	// Rule is the path of a rule, all of whose counters are boosted. Descriptor, as descriptors.ParseEntries reads it, is one
-	// whose counters alone are. Exactly one of the two is given.
+	// Rule is the path of a rule, all of whose counters are boosted. Descriptor, as descriptors.ParseEntries reads it, is
+	// one whose counters alone are. Exactly one of the two is given.
 	Rule       string  `json:"rule,omitempty"`
 	Descriptor string  `json:"descriptor,omitempty"`
 	Factor     float64 `json:"factor"`

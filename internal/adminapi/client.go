@@ -100,9 +100,11 @@ func (c *Client) parse() error {
 	case u.User != nil:
 		return errors.New("--server: must have no user and no password; a token goes into a file, --token-file")
 	case u.Scheme != "http" && u.Scheme != "https":
-		return fmt.Errorf("--server: %s:// is not known; write http://host:port, https://host:port, host:port or unix:PATH", u.Scheme)
+		return fmt.Errorf("--server: %s:// is not known; write http://host:port, https://host:port, host:port or unix:PATH",
+			u.Scheme)
 	case u.Hostname() == "":
-		return fmt.Errorf("--server: a host is missing in %q; write http://host:port, https://host:port, host:port or unix:PATH", c.shown)
+		return fmt.Errorf("--server: a host is missing in %q; write http://host:port, https://host:port, host:port or "+
+			"unix:PATH", c.shown)
 	case u.RawQuery != "" || u.Fragment != "":
 		return fmt.Errorf("--server: must end before ? and #, got %q", c.shown)
 	}
@@ -195,13 +197,16 @@ func (c *Client) ask(ctx context.Context, method, path string, query url.Values,
 		return c.refused(res, method+" "+path, text)
 	}
 	if err := json.Unmarshal(text, answer); err != nil {
-		return fmt.Errorf("%s: %s %s answers what is no JSON of Weir (%w); is this the --http-addr of one?", c, method, path, err)
+		return fmt.Errorf("%s: %s %s answers what is no JSON of Weir (%w); is this the --http-addr of one?", c, method, path,
+			err)
 	}
 	return nil
 }
 
 // do sends a request, reads the whole response and closes its body.
-func (c *Client) do(ctx context.Context, method, path string, query url.Values, body any) (*http.Response, []byte, error) {
+func (c *Client) do(ctx context.Context, method, path string, query url.Values, body any) (*http.Response, []byte,
+	error,
+) {
 	to := c.base
 	to.Path, to.RawPath = strings.TrimSuffix(c.base.Path, "/")+path, ""
 	to.RawQuery = query.Encode()
@@ -268,7 +273,8 @@ func (c *Client) unreachable(err error) error {
 	switch {
 	case isCert:
 		hint = "give the authority of its certificate by --server-ca"
-	case isRecord && string(record.RecordHeader[:]) == "HTTP/", strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):
+	case isRecord && string(record.RecordHeader[:]) == "HTTP/", strings.Contains(err.Error(),
+		"server gave HTTP response to HTTPS client"):
 		hint = "it speaks no TLS: write --server http://..."
 	case errors.Is(err, context.DeadlineExceeded), os.IsTimeout(err):
 		hint = "it did not answer in time; see --timeout"

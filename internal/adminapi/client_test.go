@@ -135,7 +135,10 @@ func TestTLS(t *testing.T) {
 		}
 		echo(w, r)
 	}))
-	server.TLS = &tls.Config{Certificates: []tls.Certificate{own}, ClientAuth: tls.VerifyClientCertIfGiven, ClientCAs: x509.NewCertPool()}
+	server.TLS = &tls.Config{
+		Certificates: []tls.Certificate{own}, ClientAuth: tls.VerifyClientCertIfGiven,
+		ClientCAs: x509.NewCertPool(),
+	}
 	server.TLS.ClientCAs.AppendCertsFromPEM(pem)
 	server.Config.ErrorLog = nil
 	server.StartTLS()
@@ -146,10 +149,11 @@ func TestTLS(t *testing.T) {
 		o    adminapi.Options
 		want string // error
 	}{
-		"all":            {o: adminapi.Options{CA: authority.CA(), Cert: cert, Key: key}},
-		"no authority":   {adminapi.Options{}, "give the authority of its certificate by --server-ca"},
-		"no certificate": {adminapi.Options{CA: authority.CA()}, "a client certificate is needed for POST /boosts: give --server-cert and --server-key"},
-		"no TLS":         {adminapi.Options{Server: "http://" + host}, "it speaks TLS: write --server https://..."},
+		"all":          {o: adminapi.Options{CA: authority.CA(), Cert: cert, Key: key}},
+		"no authority": {adminapi.Options{}, "give the authority of its certificate by --server-ca"},
+		"no certificate": {adminapi.Options{CA: authority.CA()}, "a client certificate is needed for POST /boosts: give " +
+			"--server-cert and --server-key"},
+		"no TLS": {adminapi.Options{Server: "http://" + host}, "it speaks TLS: write --server https://..."},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if tc.o.Server == "" {
@@ -212,21 +216,45 @@ func TestErrors(t *testing.T) {
 		path string
 		want string
 	}{
-		"no token":             {plain, "/token", server.URL + ": a token is needed for GET /token: give the file that holds it, --token-file"},
-		"wrong token":          {withToken, "/token", server.URL + ": the token in " + token + " is not the one of its --http-token-file"},
-		"json":                 {plain, "/json", server.URL + ": factor: must be above 0"},
-		"text":                 {withToken, "/text", server.URL + ": the token cannot be read"},
-		"only there":           {plain, "/here", server.URL + ": is only for this machine, until serve has a token"},
-		"nothing":              {plain, "/empty", server.URL + ": it answers 500 Internal Server Error"},
-		"elsewhere":            {withToken, "/elsewhere", server.URL + ": it sends us elsewhere, to http://evil/: give that as --server"},
-		"no json":              {plain, "/no-json", "answers what is no JSON of Weir"},
-		"no such path":         {plain, "/top", server.URL + ": it has no GET /top: is this the --http-addr of Weir, and is it as new as this command?"},
-		"nobody there":         {adminapi.Options{Server: "127.0.0.1:1"}, "/", "connection refused; is Weir running there, and is this its --http-addr? See --server"},
-		"no socket":            {adminapi.Options{Server: "unix:/nowhere"}, "/", "no answer from unix:/nowhere: "},
-		"hangs":                {adminapi.Options{Server: hangs.Addr().String(), Timeout: 50 * time.Millisecond}, "/", "it did not answer in time; see --timeout"},
-		"TLS, but it has none": {adminapi.Options{Server: strings.Replace(server.URL, "http", "https", 1)}, "/", "it speaks no TLS: write --server http://..."},
-		"no token file":        {adminapi.Options{Server: server.URL, TokenFile: "/nowhere"}, "/", "--token-file: open /nowhere: no such file"},
-		"an empty token":       {adminapi.Options{Server: server.URL, TokenFile: file(t, "\n")}, "/", "must hold one line, the token"},
+		"no token": {plain, "/token", server.URL + ": a token is needed for GET /token: give the file that " +
+			"holds it, --token-file"},
+		"wrong token": {withToken, "/token", server.URL + ": the token in " + token +
+			" is not the one of its --http-token-file"},
+		"json":       {plain, "/json", server.URL + ": factor: must be above 0"},
+		"text":       {withToken, "/text", server.URL + ": the token cannot be read"},
+		"only there": {plain, "/here", server.URL + ": is only for this machine, until serve has a token"},
+		"nothing":    {plain, "/empty", server.URL + ": it answers 500 Internal Server Error"},
+		"elsewhere": {withToken, "/elsewhere", server.URL + ": it sends us elsewhere, to http://evil/: give " +
+			"that as --server"},
+		"no json": {plain, "/no-json", "answers what is no JSON of Weir"},
+		"no such path": {plain, "/top", server.URL + ": it has no GET /top: is this the --http-addr of Weir, and " +
+			"is it as new as this command?"},
+		"nobody there": {
+			adminapi.Options{Server: "127.0.0.1:1"},
+			"/",
+			"connection refused; is Weir running there, and is this its --http-addr? See --server",
+		},
+		"no socket": {adminapi.Options{Server: "unix:/nowhere"}, "/", "no answer from unix:/nowhere: "},
+		"hangs": {
+			adminapi.Options{Server: hangs.Addr().String(), Timeout: 50 * time.Millisecond},
+			"/",
+			"it did not answer in time; see --timeout",
+		},
+		"TLS, but it has none": {
+			adminapi.Options{Server: strings.Replace(server.URL, "http", "https", 1)},
+			"/",
+			"it speaks no TLS: write --server http://...",
+		},
+		"no token file": {
+			adminapi.Options{Server: server.URL, TokenFile: "/nowhere"},
+			"/",
+			"--token-file: open /nowhere: no such file",
+		},
+		"an empty token": {
+			adminapi.Options{Server: server.URL, TokenFile: file(t, "\n")},
+			"/",
+			"must hold one line, the token",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := client(t, tc.o).Get(t.Context(), tc.path, nil, &seen{})
@@ -252,18 +280,28 @@ func TestOptions(t *testing.T) {
 		o    adminapi.Options
 		want string
 	}{
-		"default":             {adminapi.Options{}, ""},
-		"another scheme":      {adminapi.Options{Server: "ftp://host"}, "--server: ftp:// is not known; write http://host:port"},
-		"no host":             {adminapi.Options{Server: "http://:8080"}, "--server: a host is missing"},
-		"a password":          {adminapi.Options{Server: "http://a:s3cret@host"}, "--server: must have no user and no password"},
-		"a query":             {adminapi.Options{Server: "http://host?x"}, "--server: must end before ? and #"},
-		"no URL":              {adminapi.Options{Server: "http://a b:s3cret@host"}, "--server: this is no URL"},
-		"no path":             {adminapi.Options{Server: "unix:"}, "--server: unix: needs a path"},
-		"authority without":   {adminapi.Options{Server: "host:1", CA: "ca.pem"}, "go with https in --server"},
-		"no such authority":   {adminapi.Options{Server: "https://host", CA: "/nowhere"}, "--server-ca: open /nowhere"},
-		"an empty authority":  {adminapi.Options{Server: "https://host", CA: os.DevNull}, "has no certificate in PEM"},
-		"certificate, no key": {adminapi.Options{Server: "https://host", Cert: "a.pem"}, "--server-cert and --server-key go together"},
-		"no such certificate": {adminapi.Options{Server: "https://host", Cert: "/nowhere", Key: "/nowhere"}, "--server-cert, --server-key: open /nowhere"},
+		"default": {adminapi.Options{}, ""},
+		"another scheme": {adminapi.Options{Server: "ftp://host"}, "--server: ftp:// is not known; write " +
+			"http://host:port"},
+		"no host": {adminapi.Options{Server: "http://:8080"}, "--server: a host is missing"},
+		"a password": {
+			adminapi.Options{Server: "http://a:s3cret@host"},
+			"--server: must have no user and no password",
+		},
+		"a query":            {adminapi.Options{Server: "http://host?x"}, "--server: must end before ? and #"},
+		"no URL":             {adminapi.Options{Server: "http://a b:s3cret@host"}, "--server: this is no URL"},
+		"no path":            {adminapi.Options{Server: "unix:"}, "--server: unix: needs a path"},
+		"authority without":  {adminapi.Options{Server: "host:1", CA: "ca.pem"}, "go with https in --server"},
+		"no such authority":  {adminapi.Options{Server: "https://host", CA: "/nowhere"}, "--server-ca: open /nowhere"},
+		"an empty authority": {adminapi.Options{Server: "https://host", CA: os.DevNull}, "has no certificate in PEM"},
+		"certificate, no key": {
+			adminapi.Options{Server: "https://host", Cert: "a.pem"},
+			"--server-cert and --server-key go together",
+		},
+		"no such certificate": {
+			adminapi.Options{Server: "https://host", Cert: "/nowhere", Key: "/nowhere"},
+			"--server-cert, --server-key: open /nowhere",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := adminapi.New(tc.o)

@@ -28,7 +28,8 @@ type TopKeys struct {
 	Keys   []TopKey `json:"keys"`
 }
 
-// TopKey is one key of a rule. It had Hits-HitsError to Hits hits, and Denied-DeniedError to Denied of them were denied.
+// TopKey is one key of a rule. It had Hits-HitsError to Hits hits, and Denied-DeniedError to Denied of them were
+// denied.
 type TopKey struct {
 	Domain string `json:"domain"`
 	Rule   string `json:"rule"`

@@ -18,7 +18,8 @@ func TestOpenIsWarnedOf(t *testing.T) {
 	}
 }
 
-// Through the whole server: a web page that has turned its name to this machine's address gets nothing, and the commands do.
+// Through the whole server: a web page that has turned its name to this machine's address gets nothing, and the
+// commands do.
 func TestRebindingPageGetsNothing(t *testing.T) {
 	p := start(t, options(t, rulesOf("1")))
 	for _, tc := range []struct{ method, path, host, want string }{

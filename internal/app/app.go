@@ -1,4 +1,5 @@
-// Package app is the process: it opens the parts, serves, and stops in order. It is the only package that knows every other.
+// Package app is the process: it opens the parts, serves, and stops in order. It is the only package that knows every
+// other.
 package app
 
 import (
@@ -34,11 +35,12 @@ const (
 	lastClose = 2 * time.Second // and Options.StoreTimeout: for each part that Close closes
 )
 
-// StopBound is how long Run and Close together may take beyond Options.DrainDelay and Options.StopTimeout, whatever hangs.
+// StopBound is how long Run and Close together may take beyond Options.DrainDelay and Options.StopTimeout, whatever
+// hangs.
 const StopBound = 15 * time.Second
 
-// App is a process that is ready to run. Its methods are safe for concurrent use. The caller of New calls Close, whether it
-// has called Run or not.
+// App is a process that is ready to run. Its methods are safe for concurrent use. The caller of New calls Close,
+// whether it has called Run or not.
 type App struct {
 	o     Options
 	parts []part // in the order in which they were opened
@@ -92,8 +94,8 @@ func always(f func(ctx context.Context)) func(ctx context.Context) error {
 	}
 }
 
-// New does everything that can fail: it checks the options, loads the rules, opens the store and listens. A Redis that cannot
-// be reached is no failure. If New fails, it has freed everything.
+// New does everything that can fail: it checks the options, loads the rules, opens the store and listens. A Redis that
+// cannot be reached is no failure. If New fails, it has freed everything.
 func New(ctx context.Context, o Options) (*App, error) {
 	if err := o.Check(); err != nil {
 		return nil, err
@@ -155,8 +157,9 @@ func (a *App) openStatsd(context.Context) error {
 	return nil
 }
 
-// Close frees what New has opened: listeners, connections to Redis, the decision log. Call it after Run, or without Run. A
-// part that does not close in time is left behind, and is an error. A second Close returns the result of the first.
+// Close frees what New has opened: listeners, connections to Redis, the decision log. Call it after Run, or without
+// Run. A part that does not close in time is left behind, and is an error. A second Close returns the result of the
+// first.
 func (a *App) Close() error { return a.closed() }
 
 // close closes every part, the last opened first.

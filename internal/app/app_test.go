@@ -330,7 +330,8 @@ func (panics) Take(context.Context, []limiter.Hit, []limiter.Decision) error {
 func TestPanic(t *testing.T) {
 	p := start(t, options(t, rulesOf("1")), func(a *App) { a.store.Store = panics{} })
 	for range 2 {
-		if got := p.ask("me"); !strings.Contains(got, "code = Internal desc = internal error") || strings.Contains(got, "broken") {
+		if got := p.ask("me"); !strings.Contains(got, "code = Internal desc = internal error") ||
+			strings.Contains(got, "broken") {
 			t.Errorf("a request that panics is answered %s", got)
 		}
 	}
@@ -394,7 +395,8 @@ func TestPortTaken(t *testing.T) {
 		o.Log = slog.New(slog.DiscardHandler)
 		set(&o)
 		_, err := New(t.Context(), o)
-		if err == nil || !strings.HasPrefix(err.Error(), flag+": listen tcp 127.0.0.1:") || !strings.Contains(err.Error(), "in use") {
+		if err == nil || !strings.HasPrefix(err.Error(), flag+": listen tcp 127.0.0.1:") ||
+			!strings.Contains(err.Error(), "in use") {
 			t.Errorf("a port that is taken gives %v", err)
 		}
 	}
@@ -464,7 +466,8 @@ func TestReadyNeedsTheRightToCount(t *testing.T) {
 	p := start(t, o)
 	want(t, "/readyz", "503", p.ready)
 	status, body := p.http("GET", "/readyz")
-	if status != 503 || !strings.Contains(body, "\nstore: ") || !strings.Contains(body, "NOPERM") || strings.Contains(body, "secret") {
+	if status != 503 || !strings.Contains(body, "\nstore: ") || !strings.Contains(body, "NOPERM") ||
+		strings.Contains(body, "secret") {
 		t.Errorf("/readyz answers %d %q", status, body)
 	}
 	redistest.Do(t, redis, "ACL", "SETUSER", "mute", "+eval", "+evalsha")

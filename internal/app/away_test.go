@@ -175,8 +175,8 @@ func TestDistantRedisIsLoud(t *testing.T) {
 	}
 }
 
-// Where requests ask two stores, as the documentation's burst and daily limits do, the log and the metrics blame the one
-// that hangs, and requests stop waiting for it.
+// Where requests ask two stores, as the documentation's burst and daily limits do, the log and the metrics blame the
+// one that hangs, and requests stop waiting for it.
 func TestHangingNamedStoreIsBlamed(t *testing.T) {
 	first, daily := redistest.Start(t), redistest.Start(t)
 	o := options(t, "domain: shop\ndescriptors: [{key: client, rate_limits: ["+

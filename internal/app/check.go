@@ -26,7 +26,8 @@ const (
 // IsNoPath reports that the value of --rules names another source than a file or a directory.
 func IsNoPath(rules string) bool { return rules == rulesStore || rules == rulesXDS }
 
-// Check checks every field. It is not called Validate, which kong would call before the command runs. Its error has one line for each wrong one, which begins with its flag.
+// Check checks every field. It is not called Validate, which kong would call before the command runs. Its error has one
+// line for each wrong one, which begins with its flag.
 func (o *Options) Check() error {
 	var c checker
 	o.RulesOptions.check(&c, o.Store)
@@ -47,21 +48,25 @@ func (o *Options) Check() error {
 func (o *RulesOptions) check(c *checker, storeURL string) {
 	c.check(len(o.Rules) > 0, "--rules", "name at least one file or directory")
 	c.check(!slices.Contains(o.Rules, rulesStore) || storeURL != store.Memory, "--rules",
-		"%s is the rules in Redis: it needs --store redis://...; write ./%s for a directory of that name", rulesStore, rulesStore)
+		"%s is the rules in Redis: it needs --store redis://...; write ./%s for a directory of that name",
+		rulesStore, rulesStore)
 	c.between("--rules-poll", o.RulesPoll, 100*time.Millisecond, time.Hour)
-	c.check(!strings.ContainsAny(o.RulesPrefix, "/\\"), "--rules-prefix", "must be a name without slashes, got %q", o.RulesPrefix)
+	c.check(!strings.ContainsAny(o.RulesPrefix, "/\\"), "--rules-prefix", "must be a name without slashes, got %q",
+		o.RulesPrefix)
 	c.between("--rules-settle", o.RulesSettle, time.Millisecond, 10*time.Second)
 }
 
 func (o *XDSOptions) check(c *checker, isUsed bool) {
-	c.check(!isUsed || o.XDSServer != "", "--rules", "%s is the rules of a control plane: it needs --xds-server HOST:PORT; write ./%s "+
+	c.check(!isUsed || o.XDSServer != "", "--rules", "%s is the rules of a control plane: it needs --xds-server "+
+		"HOST:PORT; write ./%s "+
 		"for a directory of that name", rulesXDS, rulesXDS)
 	if o.XDSServer == "" {
 		return
 	}
 	c.check(isUsed, "--xds-server", "needs --rules %s", rulesXDS)
 	host, port, err := net.SplitHostPort(o.XDSServer)
-	c.check(err == nil && host != "" && port != "", "--xds-server", "must be host:port, such as envoy-gateway:18001, got %q", o.XDSServer)
+	c.check(err == nil && host != "" && port != "", "--xds-server", "must be host:port, such as envoy-gateway:18001, "+
+		"got %q", o.XDSServer)
 	c.check(o.XDSNodeID != "", "--xds-node-id", "must not be empty: the server tells its clients apart by it")
 	for _, name := range slices.Sorted(maps.Keys(o.XDSHeaders)) {
 		// gRPC has these for itself.
@@ -70,7 +75,8 @@ func (o *XDSOptions) check(c *checker, isUsed bool) {
 	}
 	c.check((o.XDSTLSCert == "") == (o.XDSTLSKey == ""), "--xds-tls-cert", "goes together with --xds-tls-key")
 	c.check(o.XDSTLS || o.XDSTLSCert == "" && o.XDSTLSCA == "" && o.XDSTLSServerName == "", "--xds-tls",
-		"is not set, so that --xds-tls-cert, --xds-tls-ca and --xds-tls-server-name have no use; add --xds-tls, or remove them")
+		"is not set, so that --xds-tls-cert, --xds-tls-ca and --xds-tls-server-name have no use; "+
+			"add --xds-tls, or remove them")
 	c.count("--xds-max-message-size", o.XDSMaxMessageSize, 1<<20, 1<<30)
 }
 
@@ -81,11 +87,13 @@ func (o *StoreOptions) check(c *checker) {
 	if o.Store != store.Memory {
 		c.store("--store", o.Store)
 	}
-	c.check(o.Store != store.Memory || len(o.NamedStores) == 0, "--named-store", "needs a Redis as --store, too, for the limits "+
-		"without store: NAME: add --store redis://host:6379/0, or put the URL there and drop the name")
+	c.check(o.Store != store.Memory || len(o.NamedStores) == 0, "--named-store",
+		"needs a Redis as --store, too, for the limits "+
+			"without store: NAME: add --store redis://host:6379/0, or put the URL there and drop the name")
 	if o.PerSecondStore != "" {
 		c.check(o.Store != store.Memory, "--per-second-store", "needs a Redis as --store, too, for all other limits")
-		c.check(o.NamedStores[perSecondStore] == "", "--named-store", "%s is the name of --per-second-store; take another one",
+		c.check(o.NamedStores[perSecondStore] == "", "--named-store",
+			"%s is the name of --per-second-store; take another one",
 			perSecondStore)
 		c.store("--per-second-store", o.PerSecondStore)
 	}
@@ -117,7 +125,8 @@ func (o *ListenOptions) check(c *checker) {
 
 func (o *TLSOptions) check(c *checker) {
 	c.tls("grpc", o.GRPCTLSCert, o.GRPCTLSKey, o.GRPCTLSClientCA)
-	c.check(len(o.GRPCTLSClientNames) == 0 || o.GRPCTLSClientCA != "", "--grpc-tls-client-names", "needs --grpc-tls-client-ca")
+	c.check(len(o.GRPCTLSClientNames) == 0 || o.GRPCTLSClientCA != "", "--grpc-tls-client-names",
+		"needs --grpc-tls-client-ca")
 	c.tls("http", o.HTTPTLSCert, o.HTTPTLSKey, o.HTTPTLSClientCA)
 }
 
@@ -167,10 +176,12 @@ func (o *DecisionLogOptions) check(c *checker) {
 
 func (o *MetricsOptions) check(c *checker) {
 	c.count("--metrics-max-rules", o.MetricsMaxRules, 0, 1_000_000)
-	c.check(o.NearLimitRatio >= 0 && o.NearLimitRatio <= 1, "--near-limit-ratio", "must be between 0 and 1, got %v", o.NearLimitRatio)
+	c.check(o.NearLimitRatio >= 0 && o.NearLimitRatio <= 1, "--near-limit-ratio", "must be between 0 and 1, got %v",
+		o.NearLimitRatio)
 	if o.MetricsAddr != "" {
 		c.addr("--metrics-addr", o.MetricsAddr)
-		c.check(metricsPath.MatchString(o.MetricsPath), "--metrics-path", "must be a path such as /metrics, got %q", o.MetricsPath)
+		c.check(metricsPath.MatchString(o.MetricsPath), "--metrics-path", "must be a path such as /metrics, got %q",
+			o.MetricsPath)
 	}
 	c.check(o.StatsdAddr != "" || len(o.StatsdTags) == 0, "--statsd-tag", "needs --statsd-addr")
 	if o.StatsdAddr == "" {

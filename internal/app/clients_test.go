@@ -2,6 +2,7 @@ package app
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"net"
 	"runtime"
@@ -36,7 +37,10 @@ func (p *process) connect() *raw {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	r := &raw{t: p.t, conn: conn, Framer: http2.NewFramer(conn, conn), next: 1, ended: make(chan struct{}), reset: make(chan uint32, 1000)}
+	r := &raw{
+		t: p.t, conn: conn, Framer: http2.NewFramer(conn, conn), next: 1, ended: make(chan struct{}),
+		reset: make(chan uint32, 1000),
+	}
 	_, _ = conn.Write([]byte(http2.ClientPreface)) // who was refused at once is told by ended
 	_ = r.WriteSettings()
 	go func() {
@@ -77,7 +81,10 @@ func (r *raw) head() (stream uint32, err error) {
 	}
 	stream = r.next
 	r.next += 2
-	return stream, r.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: block.Bytes(), EndHeaders: true})
+	return stream, r.WriteHeaders(http2.HeadersFrameParam{
+		StreamID: stream, BlockFragment: block.Bytes(),
+		EndHeaders: true,
+	})
 }
 
 // half sends the head of a request, and the first bytes of a message of the announced length.
@@ -87,7 +94,7 @@ func (r *raw) half(announced, sent int) (stream uint32, err error) {
 		return 0, err
 	}
 	message := make([]byte, 5+sent)
-	message[1], message[2], message[3], message[4] = byte(announced>>24), byte(announced>>16), byte(announced>>8), byte(announced)
+	binary.BigEndian.PutUint32(message[1:], uint32(announced))
 	for len(message) > 0 && err == nil {
 		n := min(len(message), 16<<10)
 		err = r.WriteData(stream, false, message[:n])

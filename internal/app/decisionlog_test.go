@@ -53,11 +53,13 @@ func TestDecisionLogIsRefused(t *testing.T) {
 		want   string
 	}{
 		{func(o *Options) { o.DecisionLogSample = 1.5 }, "--decision-log-sample: must be a share from 0 to 1, got 1.5"},
-		{func(o *Options) { o.DecisionLogSampleDenied = -1 }, "--decision-log-sample-denied: must be a share from 0 to 1, got -1"},
+		{func(o *Options) { o.DecisionLogSampleDenied = -1 }, "--decision-log-sample-denied: must be a share from 0 to 1, " +
+			"got -1"},
 		{func(o *Options) { o.DecisionLogRate = 0 }, "--decision-log-rate: must be between 1 and 1000000, got 0"},
 		{func(o *Options) { o.DecisionLogValues = "sha" }, `--decision-log-values: must be plain, hash or none, got "sha"`},
 		{func(o *Options) { o.DecisionLog = "/nowhere/log" }, "--decision-log: open /nowhere/log: no such file or directory"},
-		{func(o *Options) { o.DecisionLogKeyFile = "/nowhere" }, "--decision-log-key-file: open /nowhere: no such file or directory"},
+		{func(o *Options) { o.DecisionLogKeyFile = "/nowhere" }, "--decision-log-key-file: open /nowhere: no such file or " +
+			"directory"},
 	} {
 		o, _ := logged(t)
 		o.Log = slog.New(slog.DiscardHandler)

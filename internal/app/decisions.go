@@ -52,7 +52,8 @@ func (a *App) openDecisionLog(context.Context) (err error) {
 		}
 	}
 	a.decisionLog, err = decisionlog.New(decisionlog.Options{
-		To: a.o.DecisionLog, Sample: a.o.DecisionLogSample, SampleDenied: a.o.DecisionLogSampleDenied, Rate: a.o.DecisionLogRate,
+		To: a.o.DecisionLog, Sample: a.o.DecisionLogSample, SampleDenied: a.o.DecisionLogSampleDenied,
+		Rate:   a.o.DecisionLogRate,
 		Values: decisionlog.Values(a.o.DecisionLogValues), Key: key, Log: a.o.Log,
 	})
 	if err != nil {

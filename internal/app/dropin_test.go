@@ -288,7 +288,8 @@ func TestDirectoryOfRatelimit(t *testing.T) {
 			dir := t.TempDir()
 			c.begin(t, dir)
 			o := options(t, "")
-			o.Rules, o.RulesPrefix, o.RulesEveryFile, o.RulesPoll = []string{filepath.Join(dir, c.rules)}, c.prefix, true, time.Second
+			o.Rules, o.RulesPrefix, o.RulesEveryFile, o.RulesPoll = []string{filepath.Join(dir,
+				c.rules)}, c.prefix, true, time.Second
 			p := start(t, o)
 			if got := p.ask("a") + p.limitsInForce(); got != "OK" {
 				t.Errorf("without rules the answer is %s", got)
@@ -340,7 +341,8 @@ func TestStatsdOverTCP(t *testing.T) {
 	o.StatsdAddr, o.StatsdFormat, o.StatsdInterval, o.StatsdPrefix = "tcp://"+addr, "statsd", time.Second, "weir."
 	p := start(t, o)
 	p.ask("a")
-	want(t, "lines of the log about statsd", "1", func() string { return strconv.Itoa(p.logged("metrics cannot be sent by statsd")) })
+	want(t, "lines of the log about statsd", "1",
+		func() string { return strconv.Itoa(p.logged("metrics cannot be sent by statsd")) })
 	var config net.ListenConfig
 	l, err := config.Listen(t.Context(), "tcp", addr)
 	if err != nil {

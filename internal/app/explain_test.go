@@ -49,10 +49,12 @@ func TestExplainRefuses(t *testing.T) {
 	o.AllowEmptyRules = true
 	p := start(t, o)
 	status, body := p.http("GET", "/explain?domain=shop&descriptor=client=eve")
-	if status != http.StatusBadRequest || !strings.Contains(body, "no rules are loaded yet; GET /rules says what is wrong") {
+	if status != http.StatusBadRequest || !strings.Contains(body,
+		"no rules are loaded yet; GET /rules says what is wrong") {
 		t.Errorf("%d %s", status, body)
 	}
-	if status, body = p.http("GET", "/explain"); status != http.StatusBadRequest || !strings.Contains(body, "descriptor: is missing; write") {
+	if status, body = p.http("GET", "/explain"); status != http.StatusBadRequest ||
+		!strings.Contains(body, "descriptor: is missing; write") {
 		t.Errorf("%d %s", status, body)
 	}
 }

@@ -63,9 +63,9 @@ func (p *GCPace) Stop() {
 	}
 }
 
-// Hold puts collections off while something large is made, unless memory runs short, and collects once when all holds are
-// released. A collection in the middle would mark what is still growing, and have everybody who allocates help to get
-// done in time: requests would wait for it (docs/performance.md).
+// Hold puts collections off while something large is made, unless memory runs short, and collects once when all holds
+// are released. A collection in the middle would mark what is still growing, and have everybody who allocates help to
+// get done in time: requests would wait for it (docs/performance.md).
 func (p *GCPace) Hold() (release func()) {
 	p.hold(1)
 	return sync.OnceFunc(func() {
@@ -105,7 +105,10 @@ func (p *GCPace) pace() {
 // is scanned, stacks and globals: https://go.dev/doc/gc-guide#GOGC.
 func (p *GCPace) adjust() {
 	now := []metrics.Sample{
-		{Name: "/gc/gogc:percent"}, {Name: "/gc/heap/live:bytes"}, {Name: "/gc/scan/stack:bytes"}, {Name: "/gc/scan/globals:bytes"},
+		{Name: "/gc/gogc:percent"},
+		{Name: "/gc/heap/live:bytes"},
+		{Name: "/gc/scan/stack:bytes"},
+		{Name: "/gc/scan/globals:bytes"},
 	}
 	metrics.Read(now)
 	percent, scanned := now[0].Value.Uint64(), uint64(0)

@@ -29,10 +29,11 @@ const (
 	// workersPerCPU are goroutines that are kept for requests. A new one for each request has to grow its stack
 	// first, which costs 3 of 19 us (docs/performance.md). Requests beyond them get a goroutine of their own.
 	workersPerCPU = 64
-	// connWindow is how much may be on its way on a connection, in bytes. A window that does not change saves a ping to the
-	// client, and its answer, for nearly every request that comes alone: gRPC measures by them how large it should be.
+	// connWindow is how much may be on its way on a connection, in bytes. A window that does not change saves a ping to
+	// the client, and its answer, for nearly every request that comes alone: gRPC measures by them how large it should be.
 	connWindow = 1 << 20
-	// maxHeaderList is the most that a request's headers may have, in bytes. Envoy sends a few hundred; gRPC would take 16 MB.
+	// maxHeaderList is the most that a request's headers may have, in bytes. Envoy sends a few hundred; gRPC would take 16
+	// MB.
 	maxHeaderList = 16 << 10
 	// unreadFor is how long a client may leave unread what it was sent.
 	unreadFor = 30 * time.Second
@@ -69,7 +70,8 @@ func (a *App) openGRPC(context.Context) error {
 // newGRPC is a gRPC server of the service, its health and reflection. It does not listen. Without secure it speaks
 // plain text.
 func newGRPC(
-	o *Options, service *rls.Service, h healthpb.HealthServer, m *metrics.Metrics, secure credentials.TransportCredentials, opts ...grpc.ServerOption,
+	o *Options, service *rls.Service, h healthpb.HealthServer, m *metrics.Metrics, secure credentials.TransportCredentials,
+	opts ...grpc.ServerOption,
 ) *grpc.Server {
 	g := interceptor{metrics: m, log: o.Log}
 	if secure != nil {

@@ -19,7 +19,8 @@ import (
 // dial is a connection of its own to the process.
 func (p *process) dial() *grpc.ClientConn {
 	p.t.Helper()
-	conn, err := grpc.NewClient("passthrough:///"+p.app.GRPCAddr(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient("passthrough:///"+p.app.GRPCAddr(),
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		p.t.Fatal(err)
 	}

@@ -22,8 +22,8 @@ const (
 	maxClientText = 300
 )
 
-// handshakes are the failed TLS handshakes of one listener. Each is counted; one in clientLines is logged, since everybody who
-// can connect can cause many. It is safe for concurrent use.
+// handshakes are the failed TLS handshakes of one listener. Each is counted; one in clientLines is logged, since
+// everybody who can connect can cause many. It is safe for concurrent use.
 type handshakes struct {
 	listener string
 	log      *slog.Logger
@@ -43,8 +43,8 @@ func (h *handshakes) failed(why string) {
 	}
 }
 
-// watchedTLS are the credentials of gRPC. A client that disconnects before it has sent anything (a probe) is counted, not
-// logged.
+// watchedTLS are the credentials of gRPC. A client that disconnects before it has sent anything (a probe) is counted,
+// not logged.
 type watchedTLS struct {
 	credentials.TransportCredentials
 

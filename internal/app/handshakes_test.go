@@ -26,7 +26,8 @@ func TestHandshakesThatFailAreBounded(t *testing.T) {
 		}
 	}
 	for listener, h := range map[string]*handshakes{"grpc": p.app.grpcHandshakes, "http": p.app.httpHandshakes} {
-		want(t, "handshakes of "+listener, "50", func() string { return p.metricOf(`weir_tls_handshakes_failed_total{listener="` + listener + `"}`) })
+		want(t, "handshakes of "+listener, "50",
+			func() string { return p.metricOf(`weir_tls_handshakes_failed_total{listener="` + listener + `"}`) })
 		if n := p.logged(`msg="TLS handshake failed" listener=` + listener + ` error=`); n != 1 {
 			t.Errorf("%d lines about %d failures of %s, want one; log:\n%s", n, h.failures.Load(), listener, p.log)
 		}

@@ -12,8 +12,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// healthServer is grpc.health.v1 for the server as a whole, "", and for the service, by both of its names. Unlike a health.Server it
-// can end the streams of those who watch it, which a graceful stop would otherwise wait for in vain.
+// healthServer is grpc.health.v1 for the server as a whole, "", and for the service, by both of its names. Unlike a
+// health.Server it can end the streams of those who watch it, which a graceful stop would otherwise wait for in vain.
 type healthServer struct {
 	*health.Server
 	watches atomic.Int64    // streams of those who watch

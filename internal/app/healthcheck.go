@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// healthcheck is why GET /healthcheck answers 500. Envoy Gateway restarts a process that answers so for half a minute, so
-// a Redis that has answered once and is away does not count: all replicas would be restarted in its outage.
+// healthcheck is why GET /healthcheck answers 500. Envoy Gateway restarts a process that answers so for half a minute,
+// so a Redis that has answered once and is away does not count: all replicas would be restarted in its outage.
 func (a *App) healthcheck(ctx context.Context) error {
 	if err := a.stoppingErr(ctx); err != nil {
 		return err

@@ -93,7 +93,10 @@ func TestStopEndsWhateverHangs(t *testing.T) {
 	case <-time.After(StopBound):
 		t.Fatal("the process does not end")
 	}
-	for _, want := range []string{"requests that were cut off have not ended", "not ended 3s after the stop: gRPC server", "gRPC server: not closed"} {
+	for _, want := range []string{
+		"requests that were cut off have not ended", "not ended 3s after the stop: gRPC server",
+		"gRPC server: not closed",
+	} {
 		if p.err == nil || !strings.Contains(p.err.Error(), want) {
 			t.Errorf("Run and Close return %v, want %q", p.err, want)
 		}

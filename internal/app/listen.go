@@ -71,17 +71,17 @@ func listen(ctx context.Context, flag, addr string, mode fs.FileMode) (net.Liste
 	return l, nil
 }
 
-// withMode gives a Unix socket its permissions before it has a name, so that at no time too many can connect: Linux creates
-// the file with those of the socket, less the umask. Elsewhere this has no effect, and the file gets its permissions a
-// moment later.
+// withMode gives a Unix socket its permissions before it has a name, so that at no time too many can connect: Linux
+// creates the file with those of the socket, less the umask. Elsewhere this has no effect, and the file gets its
+// permissions a moment later.
 func withMode(mode fs.FileMode) func(network, address string, c syscall.RawConn) error {
 	return func(_, _ string, c syscall.RawConn) error {
 		return c.Control(func(fd uintptr) { _ = syscall.Fchmod(int(fd), uint32(mode.Perm())) })
 	}
 }
 
-// removeStale removes the socket that an ended process has left at path. It removes no socket on which a process listens,
-// and no other file.
+// removeStale removes the socket that an ended process has left at path. It removes no socket on which a process
+// listens, and no other file.
 func removeStale(ctx context.Context, path string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {

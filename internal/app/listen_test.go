@@ -17,7 +17,8 @@ func TestSocketIsBornWithItsMode(t *testing.T) {
 	before := syscall.Umask(0)
 	defer syscall.Umask(before)
 	path := filepath.Join(t.TempDir(), "weir.sock")
-	l, err := (&net.ListenConfig{Control: withMode(0o640)}).Listen(t.Context(), "unix", path) // without the chmod that follows
+	// without the chmod that follows
+	l, err := (&net.ListenConfig{Control: withMode(0o640)}).Listen(t.Context(), "unix", path)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -75,7 +75,8 @@ func rule(factor float64) boosts.Request {
 	return boosts.Request{Domain: "shop", Rule: "client", Factor: factor, For: "1h", Reason: "sale", Author: "ann"}
 }
 
-// A counter that one sidecar resets is new to the other, which knew a denial of it; the log says who did it, without the value.
+// A counter that one sidecar resets is new to the other, which knew a denial of it; the log says who did it, without
+// the value.
 func TestResetIsForAll(t *testing.T) {
 	redis := redistest.Start(t)
 	one, two := start(t, redisOptions(t, redis, rulesOf("1"))), start(t, redisOptions(t, redis, rulesOf("1")))
@@ -90,7 +91,8 @@ func TestResetIsForAll(t *testing.T) {
 		}
 	}
 	denied()
-	if got := one.get(who); got.Remaining != 0 || *got.Count < 1 || got.RetryAfter == nil || *got.RetryAfter <= 0 || got.Key != "fixed_window|shop|client="+who {
+	if got := one.get(who); got.Remaining != 0 || *got.Count < 1 || got.RetryAfter == nil || *got.RetryAfter <= 0 ||
+		got.Key != "fixed_window|shop|client="+who {
 		t.Errorf("%+v", got)
 	}
 	done := one.reset(adminapi.ResetRequest{Domain: "shop", Descriptor: "client=" + who})
@@ -110,7 +112,8 @@ func TestResetIsForAll(t *testing.T) {
 	}
 }
 
-// A boost by one sidecar is followed by the other, shown by both, outlives a reload of each, and is gone when it is removed.
+// A boost by one sidecar is followed by the other, shown by both, outlives a reload of each, and is gone when it is
+// removed.
 func TestBoostIsForAll(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
@@ -129,14 +132,16 @@ func TestBoostIsForAll(t *testing.T) {
 		t.Errorf("boosted, the answer is %s", got)
 	}
 	got := two.get("me")
-	if got.RequestsPerUnit != 200 || got.Boost == nil || got.Boost.ID != made.ID || got.Boost.Unboosted != 2 || *got.Count < 3 {
+	if got.RequestsPerUnit != 200 || got.Boost == nil || got.Boost.ID != made.ID || got.Boost.Unboosted != 2 ||
+		*got.Count < 3 {
 		t.Errorf("the state under a boost: %+v", got)
 	}
 	writeFile(t, o.Rules[0], rulesOf("3"))
 	want(t, "the limit after a reload", "300", one.allowed("me"))
 
 	var list adminapi.BoostList
-	if err := two.admin("").Get(t.Context(), "/boosts", nil, &list); err != nil || len(list.Boosts) != 1 || list.Boosts[0].Reason != "sale" {
+	if err := two.admin("").Get(t.Context(), "/boosts", nil, &list); err != nil || len(list.Boosts) != 1 ||
+		list.Boosts[0].Reason != "sale" {
 		t.Errorf("%+v, %v", list, err)
 	}
 	var removed boosts.Boost
@@ -147,7 +152,8 @@ func TestBoostIsForAll(t *testing.T) {
 	if got := one.ask("me"); got != "OVER_LIMIT" {
 		t.Errorf("after the boost the answer is %s", got)
 	}
-	if one.logged("msg=audit action=boost result=ok client=local") != 1 || two.logged("msg=audit action=boost_remove result=ok") != 1 {
+	if one.logged("msg=audit action=boost result=ok client=local") != 1 ||
+		two.logged("msg=audit action=boost_remove result=ok") != 1 {
 		t.Errorf("the log does not have it:\n%s\n%s", one.log, two.log)
 	}
 
@@ -199,7 +205,8 @@ func TestLiveWithoutRedis(t *testing.T) {
 		"a reset": c.Post(t.Context(), "/keys/reset", adminapi.ResetRequest{Domain: "shop", Descriptor: "client=me"}, nil),
 		"a look":  c.Get(t.Context(), "/keys/get", url.Values{"domain": {"shop"}, "descriptor": {"client=me"}}, nil),
 	} {
-		if err == nil || !strings.Contains(err.Error(), "limit store unavailable: ") || !strings.Contains(err.Error(), "redis://") {
+		if err == nil || !strings.Contains(err.Error(), "limit store unavailable: ") ||
+			!strings.Contains(err.Error(), "redis://") {
 			t.Errorf("%s without Redis: %v", what, err)
 		}
 	}
@@ -216,8 +223,8 @@ func TestLiveWithoutRedis(t *testing.T) {
 	}
 }
 
-// Rules that are published while a boost is in force are boosted from their first request on; a sidecar that starts then has
-// the boost, too.
+// Rules that are published while a boost is in force are boosted from their first request on; a sidecar that starts
+// then has the boost, too.
 func TestPublishWhileBoosted(t *testing.T) {
 	redis := redistest.Start(t)
 	publishAfter(t, redis, 0, rulesOf("1"))

@@ -13,8 +13,8 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
 
-// Options are the flags of `weir serve`, each with its variable of the environment, default and meaning. The tags are those
-// of github.com/alecthomas/kong. The zero value of a field is not its default.
+// Options are the flags of `weir serve`, each with its variable of the environment, default and meaning. The tags are
+// those of github.com/alecthomas/kong. The zero value of a field is not its default.
 type Options struct {
 	RulesOptions       `embed:"" group:"rules"`
 	XDSOptions         `embed:"" group:"xds"`

@@ -63,8 +63,8 @@ func (p *process) published() string {
 	return p.metric("weir_rules_published_version") + " of " + p.metric("weir_rules_published_newest_version")
 }
 
-// All sidecars take what is published; one where it does not go together with a file of its own keeps the set before, says
-// why, and takes the next that does.
+// All sidecars take what is published; one where it does not go together with a file of its own keeps the set before,
+// says why, and takes the next that does.
 func TestPublishedRules(t *testing.T) {
 	redis := redistest.Start(t)
 	publishAfter(t, redis, 0, rulesOf("1"))
@@ -112,8 +112,8 @@ func TestPublishedRules(t *testing.T) {
 	}
 }
 
-// Without Redis the rules that were read stay, and a folder beside them is still reloaded; a start without it is like one
-// without rules.
+// Without Redis the rules that were read stay, and a folder beside them is still reloaded; a start without it is like
+// one without rules.
 func TestPublishedRulesWithoutRedis(t *testing.T) {
 	redis := redistest.Start(t, "--appendonly", "yes")
 	publishAfter(t, redis, 0, rulesOf("1"))

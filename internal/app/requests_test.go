@@ -44,7 +44,8 @@ func (p *process) series(prefix string) []string {
 // send asks with raw bytes, and returns the error's code.
 func (p *process) send(wire []byte) codes.Code {
 	p.t.Helper()
-	conn, err := grpc.NewClient("passthrough:///"+p.app.GRPCAddr(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient("passthrough:///"+p.app.GRPCAddr(),
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -57,9 +58,11 @@ func (p *process) send(wire []byte) codes.Code {
 // rawCodec sends bytes as they are.
 type rawCodec struct{}
 
-func (rawCodec) Name() string                  { return "proto" }
-func (rawCodec) Unmarshal([]byte, any) error   { return nil }
-func (rawCodec) Marshal(v any) ([]byte, error) { return v.([]byte), nil } //nolint:errcheck,forcetypeassert // send's own
+func (rawCodec) Name() string                { return "proto" }
+func (rawCodec) Unmarshal([]byte, any) error { return nil }
+func (rawCodec) Marshal(v any) ([]byte, error) {
+	return v.([]byte), nil //nolint:errcheck,forcetypeassert // send's own
+}
 
 // Requests count once, however many limits decide them, and those that gRPC refuses count, too.
 func TestRequestsAreCounted(t *testing.T) {
@@ -100,7 +103,8 @@ descriptors:
 // A request that waits for Redis is timed once; a renewal of a lease, for which nobody waits, is not.
 func TestRenewalsAreNotTimed(t *testing.T) {
 	server := redistest.Start(t)
-	o := options(t, "domain: shop\ndescriptors: [{key: client, rate_limit: {algorithm: funnel, requests_per_unit: 100000, unit: second, "+
+	o := options(t, "domain: shop\ndescriptors: [{key: client, rate_limit: {algorithm: funnel, requests_per_unit: "+
+		"100000, unit: second, "+
 		"burst: 100000, consistency: leased}}]\n")
 	o.Store = server.URL()
 	p := start(t, o)

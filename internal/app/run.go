@@ -15,8 +15,8 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/reload"
 )
 
-// Run serves until ctx is done, then stops: it becomes not ready, goes on answering for the drain delay, and ends after the
-// requests in flight or the stop timeout. An error is of a part that ended by itself, or did not end in time: Run
+// Run serves until ctx is done, then stops: it becomes not ready, goes on answering for the drain delay, and ends after
+// the requests in flight or the stop timeout. An error is of a part that ended by itself, or did not end in time: Run
 // returns all the same. Call it at most once, before Close.
 func (a *App) Run(ctx context.Context) error {
 	work, stopWork := context.WithCancel(context.WithoutCancel(ctx))

@@ -73,7 +73,8 @@ func watchStore(m *metrics.Metrics, s *store.Store, o *Options) {
 // checkEngine warns of limits that this Redis cannot decide, before requests meet them.
 func (a *App) checkEngine(ctx context.Context) {
 	if err := a.store.PingRedisCell(ctx, a.rules.RedisCellStores()); err != nil {
-		a.o.Log.LogAttrs(ctx, slog.LevelWarn, "limits with engine: redis_cell cannot be decided, their on_store_failure answers",
+		a.o.Log.LogAttrs(ctx, slog.LevelWarn, "limits with engine: redis_cell cannot be decided, their on_store_failure "+
+			"answers",
 			slog.String("error", err.Error()))
 	}
 }

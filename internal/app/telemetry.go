@@ -7,10 +7,13 @@ import (
 	"github.com/weir-ratelimit/weir/internal/telemetry"
 )
 
-// openTelemetry starts to send traces and metrics by OTLP. At the end it sends the last of them; a collector that is away
-// is no failure.
+// openTelemetry starts to send traces and metrics by OTLP. At the end it sends the last of them; a collector that is
+// away is no failure.
 func (a *App) openTelemetry(ctx context.Context) (err error) {
-	o := telemetry.Options{Traces: a.o.OTelTraces, HTTP: a.o.OTelProtocol == "http", Version: a.o.Build.Version, Log: a.o.Log}
+	o := telemetry.Options{
+		Traces: a.o.OTelTraces, HTTP: a.o.OTelProtocol == "http", Version: a.o.Build.Version,
+		Log: a.o.Log,
+	}
 	if a.o.OTelMetrics {
 		o.Metrics = a.metrics.Producer()
 	}

@@ -104,7 +104,8 @@ func TestStoreSpans(t *testing.T) {
 	server.Kill()
 	ask()
 	spans = awaitSpans(t, c, 4)
-	if take, request = spans["take"], spans["envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"]; !take.Failed || !request.Bools["weir.store_failed"] {
+	if take, request = spans["take"], spans["envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"]; !take.Failed ||
+		!request.Bools["weir.store_failed"] {
 		t.Errorf("without Redis: %+v, %+v", take, request)
 	}
 }
@@ -147,8 +148,12 @@ func TestNoCollector(t *testing.T) {
 
 func TestEnvironmentIsChecked(t *testing.T) {
 	for _, tt := range []struct{ name, value, want string }{
-		{"OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf", `OTEL_EXPORTER_OTLP_PROTOCOL: must be grpc, as --otel-protocol says, got "http/protobuf"`},
-		{"OTEL_EXPORTER_OTLP_ENDPOINT", "collector:4317", "OTEL_EXPORTER_OTLP_ENDPOINT: must be http://HOST:PORT, or https:// for TLS"},
+		{
+			"OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf",
+			`OTEL_EXPORTER_OTLP_PROTOCOL: must be grpc, as --otel-protocol says, got "http/protobuf"`,
+		},
+		{"OTEL_EXPORTER_OTLP_ENDPOINT", "collector:4317", "OTEL_EXPORTER_OTLP_ENDPOINT: must be http://HOST:PORT, or " +
+			"https:// for TLS"},
 		{"OTEL_TRACES_SAMPLER", "sometimes", `OTEL_TRACES_SAMPLER: must be one of always_on, `},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

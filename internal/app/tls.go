@@ -21,9 +21,9 @@ const certFresh = time.Second
 // certWait is how long a connection waits for certificates that are being read. Then it gets the last ones.
 const certWait = time.Second
 
-// serverTLS is the certificates of one listener. They are read again for new connections, so that they can be renewed while the
-// process runs. While they cannot be read, for instance because only one of two files has been replaced, the last
-// ones are used.
+// serverTLS is the certificates of one listener. They are read again for new connections, so that they can be renewed
+// while the process runs. While they cannot be read, for instance because only one of two files has been replaced, the
+// last ones are used.
 type serverTLS struct {
 	flag      string // of the listener: grpc or http
 	cert, key string // files
@@ -60,8 +60,8 @@ func (s *serverTLS) config() (*tls.Config, error) {
 	}, nil
 }
 
-// current is the configuration of a connection that begins now. One connection has the files read and waits certWait for
-// them at most; the others do not wait.
+// current is the configuration of a connection that begins now. One connection has the files read and waits certWait
+// for them at most; the others do not wait.
 func (s *serverTLS) current(ctx context.Context, now time.Time) *tls.Config {
 	s.mu.Lock()
 	if s.reading != nil || now.Sub(s.readAt) < certFresh {

@@ -42,7 +42,8 @@ func secure(t *testing.T, ca *certtest.Authority, cert, key string) *tls.Config 
 // over asks for the health of the service on a connection of its own. Its error is why there is none.
 func (p *process) over(config *tls.Config) error {
 	p.t.Helper()
-	conn, err := grpc.NewClient("passthrough:///"+p.app.GRPCAddr(), grpc.WithTransportCredentials(credentials.NewTLS(config)),
+	conn, err := grpc.NewClient("passthrough:///"+p.app.GRPCAddr(),
+		grpc.WithTransportCredentials(credentials.NewTLS(config)),
 		grpc.WithAuthority("127.0.0.1"))
 	if err != nil {
 		p.t.Fatal(err)
@@ -193,7 +194,8 @@ func TestWhoMayReload(t *testing.T) {
 		{operator, "GET", "/debug/pprof/", "", 200},
 	} {
 		if got := p.https(tt.config, tt.method, tt.path, tt.token); got != tt.want {
-			t.Errorf("%s %s with token %q, certificate %t: status %d, want %d", tt.method, tt.path, tt.token, tt.config == operator, got, tt.want)
+			t.Errorf("%s %s with token %q, certificate %t: status %d, want %d", tt.method, tt.path, tt.token,
+				tt.config == operator, got, tt.want)
 		}
 	}
 	writeFile(t, o.HTTPTokenFile, "another\n")
@@ -246,11 +248,17 @@ func TestTLSFilesAreChecked(t *testing.T) {
 		want   string
 	}{
 		{func(o *Options) { o.GRPCTLSCert = cert }, "--grpc-tls-cert: goes together with --grpc-tls-key"},
-		{func(o *Options) { o.HTTPTLSClientCA = cert }, "--http-tls-client-ca: needs --http-tls-cert and --http-tls-key: without TLS there are no client certificates"},
+		{func(o *Options) { o.HTTPTLSClientCA = cert }, "--http-tls-client-ca: needs --http-tls-cert and --http-tls-key: " +
+			"without TLS there are no client certificates"},
 		{func(o *Options) { o.GRPCTLSClientNames = []string{"a"} }, "--grpc-tls-client-names: needs --grpc-tls-client-ca"},
-		{func(o *Options) { o.GRPCTLSCert, o.GRPCTLSKey = cert, "nowhere" }, "--grpc-tls-cert, --grpc-tls-key: open nowhere: no such file or directory"},
-		{func(o *Options) { o.GRPCTLSCert, o.GRPCTLSKey = cert, cert }, "--grpc-tls-cert, --grpc-tls-key: tls: found a certificate rather than a key"},
-		{func(o *Options) { o.HTTPTLSCert, o.HTTPTLSKey, o.HTTPTLSClientCA = cert, key, empty }, "--http-tls-client-ca: " + empty + " has no certificate in PEM"},
+		{func(o *Options) { o.GRPCTLSCert, o.GRPCTLSKey = cert, "nowhere" }, "--grpc-tls-cert, --grpc-tls-key: open " +
+			"nowhere: no such file or directory"},
+		{func(o *Options) { o.GRPCTLSCert, o.GRPCTLSKey = cert, cert }, "--grpc-tls-cert, --grpc-tls-key: tls: found a " +
+			"certificate rather than a key"},
+		{
+			func(o *Options) { o.HTTPTLSCert, o.HTTPTLSKey, o.HTTPTLSClientCA = cert, key, empty },
+			"--http-tls-client-ca: " + empty + " has no certificate in PEM",
+		},
 		{func(o *Options) { o.HTTPTokenFile = empty }, "--http-token-file: " + empty + " is empty"},
 	} {
 		o := options(t, rulesOf("1"))

@@ -30,7 +30,10 @@ func TestNamedStore(t *testing.T) {
 			t.Errorf("request %d: %s, want %s", i+1, got, want)
 		}
 	}
-	for server, want := range map[*redistest.Server]string{first: "weir:1:funnel:daily|shop|client=a", second: "hot:1:funnel:burst|shop|client=a"} {
+	for server, want := range map[*redistest.Server]string{
+		first:  "weir:1:funnel:daily|shop|client=a",
+		second: "hot:1:funnel:burst|shop|client=a",
+	} {
 		keys, _ := redistest.Do(t, server, "keys", "*funnel*").([]any)
 		if len(keys) != 1 || keys[0] != want {
 			t.Errorf("the counters are %v, want %s", keys, want)

@@ -29,7 +29,8 @@ func TestRulesByXDS(t *testing.T) {
 	want(t, "a limit of 0", "OVER_LIMIT", ask)
 	finding := "xds://" + s.Addr + " domain other: descriptors[0]: the key is empty"
 	for _, path := range []string{"/rules", "/status"} {
-		if _, body := p.http("GET", path); !strings.Contains(body, finding) || !strings.Contains(body, `"refused_domains": 1`) {
+		if _, body := p.http("GET", path); !strings.Contains(body, finding) ||
+			!strings.Contains(body, `"refused_domains": 1`) {
 			t.Errorf("GET %s has not %s:\n%s", path, finding, body)
 		}
 	}

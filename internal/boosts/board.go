@@ -234,7 +234,8 @@ func (b *Board) read(ctx context.Context) {
 	defer b.mu.Unlock()
 	if warn {
 		b.warned = true
-		b.o.Log.LogAttrs(ctx, slog.LevelWarn, "boosts cannot be read, those that are known stay until they end", slog.String("error", err.Error()))
+		b.o.Log.LogAttrs(ctx, slog.LevelWarn, "boosts cannot be read, those that are known stay until they end",
+			slog.String("error", err.Error()))
 	} else if err == nil && b.warned {
 		b.warned = false
 		b.o.Log.LogAttrs(ctx, slog.LevelInfo, "boosts can be read again")
@@ -276,7 +277,8 @@ func (b *Board) tell(ctx context.Context, without, with []Boost, msg string) {
 // Attrs are for logs: without the counters' keys, which have values of requests.
 func Attrs(b *Boost) []slog.Attr {
 	return []slog.Attr{
-		slog.String("boost", b.ID), slog.String("domain", b.Domain), slog.String("rule", b.Rule), slog.Int("keys", len(b.Keys)),
+		slog.String("boost", b.ID), slog.String("domain", b.Domain), slog.String("rule", b.Rule),
+		slog.Int("keys", len(b.Keys)),
 		slog.Float64("factor", b.Factor), slog.String("reason", b.Reason), slog.String("author", b.Author),
 		slog.Time("expires_at", b.ExpiresAt),
 	}

@@ -1,5 +1,5 @@
-// Package boosts keeps temporary factors on limits: of a whole rule, or of single counters. They begin, are followed by every
-// sidecar on the same Redis, and end by themselves, without an edit of the rules.
+// Package boosts keeps temporary factors on limits: of a whole rule, or of single counters. They begin, are followed by
+// every sidecar on the same Redis, and end by themselves, without an edit of the rules.
 package boosts
 
 import (
@@ -36,7 +36,8 @@ const (
 // Errors of Add and Remove; others are of Redis, or say what is wrong with what was asked.
 var (
 	ErrNotFound = errors.New("not found")
-	ErrFull     = fmt.Errorf("there are %d boosts already, the most that are kept, or %d of this author; remove one", Max, MaxOfAuthor)
+	ErrFull     = fmt.Errorf("there are %d boosts already, the most that are kept, or %d of this author; remove one", Max,
+		MaxOfAuthor)
 )
 
 // InvalidError says what is wrong with what was asked.
@@ -88,7 +89,8 @@ func newBoost(in *Request, set *descriptors.Set, now time.Time) (*Boost, error) 
 		}
 	}
 	if !changes {
-		return nil, invalid("factor: %g changes no limit of rule %q, whose numbers are rounded down; give a larger one, or a smaller one",
+		return nil, invalid("factor: %g changes no limit of rule %q, whose numbers are rounded down; give a larger one, "+
+			"or a smaller one",
 			in.Factor, rule.Path)
 	}
 	return b, nil
@@ -105,12 +107,14 @@ func check(in *Request) (length time.Duration, err error) {
 		bad("rule, descriptor: give one of the two")
 	}
 	if f := in.Factor; math.IsNaN(f) || f < 1/MaxFactor || f > MaxFactor {
-		bad("factor: must be above 0 (at least %g) and at most %g, got %g; 2 doubles a limit, 0.5 halves it", 1/MaxFactor, MaxFactor, f)
+		bad("factor: must be above 0 (at least %g) and at most %g, got %g; 2 doubles a limit, 0.5 halves it", 1/MaxFactor,
+			MaxFactor, f)
 	}
 	if length, err = time.ParseDuration(in.For); err != nil {
 		bad("for: %q is no duration; write 30m, or 1h30m", in.For)
 	} else if length < MinFor || length > MaxFor {
-		bad("for: must be between %s and %s (7 days), got %s; what is needed for longer belongs into the rules", MinFor, MaxFor, length)
+		bad("for: must be between %s and %s (7 days), got %s; what is needed for longer belongs into the rules", MinFor,
+			MaxFor, length)
 	}
 	for _, text := range []struct{ name, value string }{{"reason", in.Reason}, {"author", in.Author}} {
 		if text.value == "" || len(text.value) > MaxText || !isPlain(text.value) {
@@ -121,8 +125,8 @@ func check(in *Request) (length time.Duration, err error) {
 	return length, errors.Join(errs...)
 }
 
-// isPlain says whether a text is safe to be shown: a terminal obeys control characters, also those above U+007F, and marks
-// of direction show a text as another.
+// isPlain says whether a text is safe to be shown: a terminal obeys control characters, also those above U+007F, and
+// marks of direction show a text as another.
 func isPlain(text string) bool {
 	return utf8.ValidString(text) && !strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) })
 }
@@ -137,7 +141,8 @@ func target(in *Request, set *descriptors.Set) (*descriptors.Rule, []descriptors
 		if rule := domain.Rule(in.Rule); rule != nil {
 			return rule, nil, nil
 		}
-		return nil, nil, fmt.Errorf("rule: domain %q has no rule %q (%w); it has %s", in.Domain, in.Rule, ErrNotFound, some(paths(domain)))
+		return nil, nil, fmt.Errorf("rule: domain %q has no rule %q (%w); it has %s", in.Domain, in.Rule, ErrNotFound,
+			some(paths(domain)))
 	}
 	entries, err := descriptors.ParseEntries(in.Descriptor)
 	if err != nil {
@@ -145,7 +150,8 @@ func target(in *Request, set *descriptors.Set) (*descriptors.Rule, []descriptors
 	}
 	rule := domain.Match(entries)
 	if rule == nil {
-		return nil, nil, fmt.Errorf("descriptor: no rule of domain %q matches it (%w); weir explain says why", in.Domain, ErrNotFound)
+		return nil, nil, fmt.Errorf("descriptor: no rule of domain %q matches it (%w); weir explain says why", in.Domain,
+			ErrNotFound)
 	}
 	return rule, entries, nil
 }

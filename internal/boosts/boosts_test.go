@@ -52,7 +52,10 @@ func (l *logged) count(what string) int { return strings.Count(l.String(), what)
 func board(t *testing.T, set *descriptors.Set, store boosts.Store) (b *boosts.Board, log *logged, changes *int) {
 	t.Helper()
 	log, changes = &logged{}, new(int)
-	b = boosts.New(boosts.Options{Store: store, Changed: func() { *changes++ }, Log: slog.New(slog.NewTextHandler(log, nil))})
+	b = boosts.New(boosts.Options{
+		Store: store, Changed: func() { *changes++ },
+		Log: slog.New(slog.NewTextHandler(log, nil)),
+	})
 	b.Live(set)
 	return b, log, changes
 }
@@ -114,9 +117,13 @@ func TestBoostsBeginAndEnd(t *testing.T) {
 		time.Sleep(time.Minute)
 		half := add(t, b, request(func(in *boosts.Request) { in.Factor, in.For = 0.5, "10m" }))
 		expect(t, "a newer one", numbers(b, set), 5, 50, 5, 50)
-		ann := add(t, b, request(func(in *boosts.Request) { in.Rule, in.Descriptor, in.Factor, in.For = "", "client=ann", 3, "20m" }))
+		ann := add(t, b, request(func(in *boosts.Request) {
+			in.Rule, in.Descriptor, in.Factor, in.For = "", "client=ann", 3,
+				"20m"
+		}))
 		expect(t, "a counter", numbers(b, set), 30, 300, 5, 50)
-		if want := []string{"fixed_window:hour|shop|client=ann", "funnel:day|shop|client=ann"}; !slices.Equal(ann.Keys, want) {
+		if want := []string{"fixed_window:hour|shop|client=ann", "funnel:day|shop|client=ann"}; !slices.Equal(ann.Keys,
+			want) {
 			t.Errorf("keys %q, want %q", ann.Keys, want)
 		}
 		want := map[string]string{first.ID: "a newer boost of the same rule or counter is in force", half.ID: "", ann.ID: ""}
@@ -152,7 +159,8 @@ func TestBoostsBeginAndEnd(t *testing.T) {
 		if begin, end := log.count("boost begins"), log.count("boost ends"); begin != 3 || end != 3 || *changes != 6 {
 			t.Errorf("%d begins and %d ends logged, %d changes", begin, end, *changes)
 		}
-		if _, err := b.Remove(t.Context(), first.ID); !errors.Is(err, boosts.ErrNotFound) || !strings.Contains(err.Error(), "weir boost list shows them") {
+		if _, err := b.Remove(t.Context(), first.ID); !errors.Is(err, boosts.ErrNotFound) ||
+			!strings.Contains(err.Error(), "weir boost list shows them") {
 			t.Errorf("Remove of what has ended: %v", err)
 		}
 	})
@@ -174,7 +182,8 @@ func TestBoostsOutliveReloads(t *testing.T) {
 	rule := add(t, b, request(nil))
 	counter := add(t, b, request(func(in *boosts.Request) { in.Rule, in.Descriptor, in.Factor = "", "client=ann", 3 }))
 
-	after := compile(t, strings.Replace(strings.Replace(rules, "requests_per_unit: 10,", "requests_per_unit: 7,", 1), "algorithm: funnel", "algorithm: sliding_log", 1))
+	after := compile(t, strings.Replace(strings.Replace(rules, "requests_per_unit: 10,", "requests_per_unit: 7,", 1),
+		"algorithm: funnel", "algorithm: sliding_log", 1))
 	b.Prepare(after)
 	expect(t, "before the swap, old rules", numbers(b, before), 30, 300, 20, 200)
 	expect(t, "before the swap, new rules", numbers(b, after), 21, 200, 14, 200)
@@ -182,11 +191,13 @@ func TestBoostsOutliveReloads(t *testing.T) {
 	expect(t, "after the swap", numbers(b, after), 21, 200, 14, 200)
 	list := b.List()
 	if list[0].ID != rule.ID || !list[0].InForce || list[0].Problem != "" ||
-		list[1].ID != counter.ID || !list[1].InForce || list[1].Problem != `limit "day" counts otherwise than when the boost was made` {
+		list[1].ID != counter.ID || !list[1].InForce ||
+		list[1].Problem != `limit "day" counts otherwise than when the boost was made` {
 		t.Errorf("%+v", list)
 	}
 
-	b.Live(compile(t, "domain: shop\ndescriptors: [{key: client}, {key: a, rate_limit: {requests_per_unit: 1, unit: day}}]"))
+	b.Live(compile(t,
+		"domain: shop\ndescriptors: [{key: client}, {key: a, rate_limit: {requests_per_unit: 1, unit: day}}]"))
 	if list := b.List(); list[0].InForce || list[0].Problem != "the rule has no limit" {
 		t.Errorf("a rule without limits: %+v", list[0])
 	}
@@ -202,7 +213,8 @@ func TestBoostsOutliveReloads(t *testing.T) {
 	expect(t, "the rule is back", numbers(b, before), 30, 300, 20, 200)
 
 	b.Live(compile(t, strings.Replace(rules, "requests_per_unit: 10,", "requests_per_unit: 0,", 1)))
-	if list := b.List(); !list[0].InForce || !strings.Contains(list[0].Problem, "it lets nothing pass") || len(list[0].Limits) != 1 {
+	if list := b.List(); !list[0].InForce || !strings.Contains(list[0].Problem, "it lets nothing pass") ||
+		len(list[0].Limits) != 1 {
 		t.Errorf("with a limit that no factor changes: %+v", list[0])
 	}
 }
@@ -213,10 +225,13 @@ func TestRefusedBoosts(t *testing.T) {
 		change func(in *boosts.Request)
 		want   string
 	}{
-		"no domain":      {func(in *boosts.Request) { in.Domain = "" }, "domain: is missing"},
-		"unknown domain": {func(in *boosts.Request) { in.Domain = "shp" }, `domain: there is no "shp" (not found); there is "shop"`},
-		"both":           {func(in *boosts.Request) { in.Descriptor = "client=a" }, "rule, descriptor: give one of the two"},
-		"neither":        {func(in *boosts.Request) { in.Rule = "" }, "rule, descriptor: give one of the two"},
+		"no domain": {func(in *boosts.Request) { in.Domain = "" }, "domain: is missing"},
+		"unknown domain": {
+			func(in *boosts.Request) { in.Domain = "shp" },
+			`domain: there is no "shp" (not found); there is "shop"`,
+		},
+		"both":    {func(in *boosts.Request) { in.Descriptor = "client=a" }, "rule, descriptor: give one of the two"},
+		"neither": {func(in *boosts.Request) { in.Rule = "" }, "rule, descriptor: give one of the two"},
 		"unknown rule": {
 			func(in *boosts.Request) { in.Rule = "clint" },
 			`rule: domain "shop" has no rule "clint" (not found); it has "client", "free", "one", "secret"`,
@@ -224,19 +239,33 @@ func TestRefusedBoosts(t *testing.T) {
 		"no match":   {func(in *boosts.Request) { in.Rule, in.Descriptor = "", "path=/" }, "weir explain says why"},
 		"descriptor": {func(in *boosts.Request) { in.Rule, in.Descriptor = "", "=x" }, "descriptor: entry 1 has no key"},
 		"no limit":   {func(in *boosts.Request) { in.Rule = "free" }, `rule "free" (rules.yaml:8) has no limit to boost`},
-		"zero":       {func(in *boosts.Request) { in.Factor = 0 }, "factor: must be above 0 (at least 0.001) and at most 1000, got 0; 2 doubles a limit"},
-		"negative":   {func(in *boosts.Request) { in.Factor = -1 }, "factor: must be above 0"},
-		"becomes 0":  {func(in *boosts.Request) { in.Rule, in.Factor = "one", 0.5 }, "requests_per_unit would be 0; it must be between 1"},
-		"no change":  {func(in *boosts.Request) { in.Rule, in.Factor = "one", 1.5 }, `factor: 1.5 changes no limit of rule "one", whose numbers are rounded down`},
-		"duration":   {func(in *boosts.Request) { in.For = "1 hour" }, `for: "1 hour" is no duration; write 30m`},
-		"too long":   {func(in *boosts.Request) { in.For = "721h" }, "for: must be between 1s and 168h0m0s (7 days), got 721h0m0s"},
-		"too short":  {func(in *boosts.Request) { in.For = "1ms" }, "for: must be between 1s"},
-		"no reason":  {func(in *boosts.Request) { in.Reason = "" }, "reason: must have 1 to 500 bytes"},
-		"a control":  {func(in *boosts.Request) { in.Reason = "sale\u009b2J" }, "reason: must have 1 to 500 bytes of text that can be seen"},
-		"turned":     {func(in *boosts.Request) { in.Reason = "a\u202eb" }, "reason: must have 1 to 500 bytes of text that can be seen"},
-		"no text":    {func(in *boosts.Request) { in.Reason = "a\xffb" }, "reason: must have 1 to 500 bytes of text that can be seen"},
-		"too much":   {func(in *boosts.Request) { in.Factor = 1001 }, "at most 1000, got 1001"},
-		"a line":     {func(in *boosts.Request) { in.Author = "ann\nbob" }, "author: must have 1 to 500 bytes of text that can be seen"},
+		"zero": {func(in *boosts.Request) { in.Factor = 0 }, "factor: must be above 0 (at least 0.001) and at most " +
+			"1000, got 0; 2 doubles a limit"},
+		"negative": {func(in *boosts.Request) { in.Factor = -1 }, "factor: must be above 0"},
+		"becomes 0": {
+			func(in *boosts.Request) { in.Rule, in.Factor = "one", 0.5 },
+			"requests_per_unit would be 0; it must be between 1",
+		},
+		"no change": {
+			func(in *boosts.Request) { in.Rule, in.Factor = "one", 1.5 },
+			`factor: 1.5 changes no limit of rule "one", whose numbers are rounded down`,
+		},
+		"duration": {func(in *boosts.Request) { in.For = "1 hour" }, `for: "1 hour" is no duration; write 30m`},
+		"too long": {func(in *boosts.Request) { in.For = "721h" }, "for: must be between 1s and 168h0m0s (7 days), got " +
+			"721h0m0s"},
+		"too short": {func(in *boosts.Request) { in.For = "1ms" }, "for: must be between 1s"},
+		"no reason": {func(in *boosts.Request) { in.Reason = "" }, "reason: must have 1 to 500 bytes"},
+		"a control": {
+			func(in *boosts.Request) { in.Reason = "sale\u009b2J" },
+			"reason: must have 1 to 500 bytes of text that can be seen",
+		},
+		"turned": {func(in *boosts.Request) { in.Reason = "a\u202eb" }, "reason: must have 1 to 500 bytes of text " +
+			"that can be seen"},
+		"no text": {func(in *boosts.Request) { in.Reason = "a\xffb" }, "reason: must have 1 to 500 bytes of text that " +
+			"can be seen"},
+		"too much": {func(in *boosts.Request) { in.Factor = 1001 }, "at most 1000, got 1001"},
+		"a line": {func(in *boosts.Request) { in.Author = "ann\nbob" }, "author: must have 1 to 500 bytes of text " +
+			"that can be seen"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := b.Add(t.Context(), request(tc.change))

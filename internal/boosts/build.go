@@ -15,8 +15,8 @@ type counter struct {
 	key   string
 }
 
-// build is what the boosts, oldest first, make of the limits of all sets, and their status in the first. A newer boost stands
-// for an older one, and one of a counter for one of its rule.
+// build is what the boosts, oldest first, make of the limits of all sets, and their status in the first. A newer boost
+// stands for an older one, and one of a counter for one of its rule.
 func build(sets []*descriptors.Set, all []Boost) (*decide.Boosts, []Status) {
 	status := make([]Status, len(all))
 	if len(all) == 0 {

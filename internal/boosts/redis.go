@@ -41,8 +41,8 @@ var readScript, changeScript = redis.NewScript(readText), redis.NewScript(change
 
 var _ Store = (*Redis)(nil)
 
-// Redis holds the boosts of all processes on one Redis and key prefix: one string, PREFIX1:boosts, that is a revision, a
-// line feed, and the boosts in JSON. It changes in one step and expires with its last boost.
+// Redis holds the boosts of all processes on one Redis and key prefix: one string, PREFIX1:boosts, that is a revision,
+// a line feed, and the boosts in JSON. It changes in one step and expires with its last boost.
 type Redis struct{ *store.Document }
 
 // NewRedis returns the boosts on the connections of a Redis. It does not connect.
@@ -81,7 +81,8 @@ func (r *Redis) Read(ctx context.Context, known string) (all []Boost, revision s
 	}
 	revision, list, _ := strings.Cut(text, "\n")
 	if err := json.Unmarshal([]byte(list), &all); err != nil {
-		return nil, "", false, r.failed("read", fmt.Errorf("%s is not what weir wrote: %w; delete it to begin again", r.Key(), err))
+		return nil, "", false, r.failed("read", fmt.Errorf("%s is not what weir wrote: %w; delete it to begin again", r.Key(),
+			err))
 	}
 	return all, revision, false, nil
 }

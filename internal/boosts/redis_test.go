@@ -49,7 +49,8 @@ func TestBoostsAreShared(t *testing.T) {
 	made := add(t, a, request(nil))
 	soon(t, a, 1)
 	soon(t, b, 1)
-	if left, _ := redistest.Do(t, server, "pttl", "weir:1:boosts").(int64); left < time.Hour.Milliseconds() || left > 62*time.Minute.Milliseconds() {
+	if left, _ := redistest.Do(t, server, "pttl", "weir:1:boosts").(int64); left < time.Hour.Milliseconds() ||
+		left > 62*time.Minute.Milliseconds() {
 		t.Errorf("the boosts are kept for %d ms, want a little longer than an hour", left)
 	}
 	short := add(t, b, request(func(in *boosts.Request) { in.Rule, in.For, in.Factor = "one", "2s", 7 }))
@@ -122,7 +123,10 @@ func TestBoostsAreBounded(t *testing.T) {
 	r := openRedis(t, server.URL())
 	many := make([]boosts.Boost, boosts.Max)
 	for i := range many {
-		many[i] = boosts.Boost{ID: strconv.Itoa(i), Domain: "shop", Rule: "one", Factor: 3, ExpiresAt: time.Now().Add(time.Hour)}
+		many[i] = boosts.Boost{
+			ID: strconv.Itoa(i), Domain: "shop", Rule: "one", Factor: 3,
+			ExpiresAt: time.Now().Add(time.Hour),
+		}
 	}
 	fill := func() error {
 		return r.Change(t.Context(), func([]boosts.Boost) ([]boosts.Boost, error) { return many, nil })
@@ -178,7 +182,8 @@ func TestBoostsLeastPrivilege(t *testing.T) {
 		}
 		return nil
 	})
-	if _, err := none.Add(t.Context(), request(nil)); err == nil || !strings.Contains(err.Error(), "NOPERM") || strings.Contains(err.Error(), "s3cret") {
+	if _, err := none.Add(t.Context(), request(nil)); err == nil || !strings.Contains(err.Error(), "NOPERM") ||
+		strings.Contains(err.Error(), "s3cret") {
 		t.Errorf("without the right to the key: %v", err)
 	}
 }
@@ -194,7 +199,8 @@ func TestForeignBoosts(t *testing.T) {
 		}
 		return nil
 	})
-	if _, err := a.Add(t.Context(), request(nil)); err == nil || !strings.Contains(err.Error(), "delete it to begin again") {
+	if _, err := a.Add(t.Context(), request(nil)); err == nil ||
+		!strings.Contains(err.Error(), "delete it to begin again") {
 		t.Errorf("%v", err)
 	}
 }

@@ -126,9 +126,11 @@ func TestMissing(t *testing.T) {
 		{1, "remote_address=a", "rules.yaml:3", ""},
 		{1, "remote_address=a", "none", "expected no limit, found the rule remote_address (rules.yaml:3)"},
 		{1, "remote_address=a plan=gold", "gold", ""},
-		{1, "remote_address=a plan=gold", "per-client", "expected the rule per-client, found remote_address (rules.yaml:3) and plan=gold (rules.yaml:9)"},
+		{1, "remote_address=a plan=gold", "per-client", "expected the rule per-client, found remote_address " +
+			"(rules.yaml:3) and plan=gold (rules.yaml:9)"},
 		{1, "plan=silver", "none", ""},
-		{1, "plan=gold,x=y", "gold", "expected the rule gold, found none: the descriptor goes on with x=y, but plan=gold (rules.yaml:9) has no levels " +
+		{1, "plan=gold,x=y", "gold", "expected the rule gold, found none: the descriptor goes on with x=y, but plan=gold " +
+			"(rules.yaml:9) has no levels " +
 			"below it; a limit applies only where the last entry ends"},
 	} {
 		r, err := explain.Offline(t.Context(), compile(t), question(t, 1, strings.Fields(c.ds)...), c.requests, 0)

@@ -67,9 +67,9 @@ const (
 	maxTries = 4096 // other descriptors that are matched to find that
 )
 
-// MatchDescriptor reports how a request's descriptor is matched, level by level, and if no limit applies to it, why, and what
-// is near. The time it takes grows with the number of rules at one level, and not with their product: it is for people,
-// not for requests. It does not show values of rules with hash_values.
+// MatchDescriptor reports how a request's descriptor is matched, level by level, and if no limit applies to it, why,
+// and what is near. The time it takes grows with the number of rules at one level, and not with their product: it is
+// for people, not for requests. It does not show values of rules with hash_values.
 func MatchDescriptor(s *descriptors.Set, domain string, entries []descriptors.Entry) *Matched {
 	x := &Matched{Domain: domain, Entries: entries}
 	d := s.Domain(domain)
@@ -170,7 +170,8 @@ func (e *matcher) stuck(n *descriptors.Node, i int) {
 		e.nearKeys(n, i)
 	default:
 		e.miss(UnknownValue,
-			"rules %s have the key %s, but none of them matches the value %s", below, quotedShort(entry.Key), quotedShort(entry.Value))
+			"rules %s have the key %s, but none of them matches the value %s", below,
+			quotedShort(entry.Key), quotedShort(entry.Value))
 		e.nearValues(b, i)
 		e.nearOtherEntries()
 	}

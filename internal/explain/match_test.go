@@ -143,7 +143,8 @@ func TestMatchIsBounded(t *testing.T) {
 
 // What has hash_values is not told to whoever asks for something like it.
 func TestMatchKeepsSecrets(t *testing.T) {
-	set := ruletest.Compile(t, "domain: d\ndescriptors:\n- {key: api_key, values: [sk_live_1, sk_live_2], hash_values: true}")
+	set := ruletest.Compile(t, "domain: d\ndescriptors:\n- {key: api_key, values: [sk_live_1, sk_live_2], hash_values: "+
+		"true}")
 	x := explain.MatchDescriptor(set, "d", ruletest.Entries("api_key=sk_live_3"))
 	for _, n := range x.Near {
 		if n.Kind == "value_near" || strings.HasPrefix(n.Message, "rules of this key") {

@@ -86,7 +86,8 @@ func (l *shardLoad) counts(ctx context.Context, t *testing.T, what string, k int
 	left, err := l.remaining(ctx, l.keys[k])
 	charged, admitted := l.policy.Limit()-left, l.admitted[k].Load()
 	if err != nil || charged < admitted-lost || charged > admitted+unknown {
-		t.Errorf("%s: key %d: %d charged, %d admitted, up to %d unknown, %d lost (%v)", what, k, charged, admitted, unknown, lost, err)
+		t.Errorf("%s: key %d: %d charged, %d admitted, up to %d unknown, %d lost (%v)", what, k, charged, admitted, unknown,
+			lost, err)
 	}
 }
 
@@ -110,7 +111,8 @@ func keysOfShards(t *testing.T, s *redisstore.Store, masters []*redistest.Server
 // another has taken over.
 func TestShardFails(t *testing.T) {
 	const timeout = 250 * time.Millisecond
-	c := redistest.StartCluster(t, 3, "--cluster-require-full-coverage", "no", "--appendonly", "yes", "--appendfsync", "no")
+	c := redistest.StartCluster(t, 3, "--cluster-require-full-coverage", "no", "--appendonly", "yes", "--appendfsync",
+		"no")
 	s, err := redisstore.New(redistest.Client(t, c.URL(), timeout), redisstore.Options{Timeout: timeout})
 	if err != nil {
 		t.Fatal(err)
@@ -119,7 +121,10 @@ func TestShardFails(t *testing.T) {
 		t.Errorf("before anything was asked, a key is said to be at %s", at)
 	}
 	redistest.Await(t, func() error { return s.Ping(t.Context()) })
-	p, err := limiter.NewPolicy(limiter.Params{Algorithm: limiter.FixedWindow, Limit: 10_000_000, Window: 365 * 24 * time.Hour})
+	p, err := limiter.NewPolicy(limiter.Params{
+		Algorithm: limiter.FixedWindow, Limit: 10_000_000,
+		Window: 365 * 24 * time.Hour,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,7 +168,9 @@ func TestShardFails(t *testing.T) {
 }
 
 // shardFails makes one fault under load.
-func (l *shardLoad) shardFails(ctx context.Context, t *testing.T, name string, timeout time.Duration, away, again func(), loses bool) {
+func (l *shardLoad) shardFails(ctx context.Context, t *testing.T, name string, timeout time.Duration, away,
+	again func(), loses bool,
+) {
 	t.Helper()
 	l.stop = make(chan struct{})
 	for i := range l.unknown {

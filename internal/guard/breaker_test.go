@@ -411,7 +411,10 @@ func askKeys(b *Breaker, keys ...string) error {
 // A shard that is silent is left in peace, also by requests that concern others besides; the others are asked on. It is
 // asked again when it answers.
 func TestBreakerOfShards(t *testing.T) {
-	for name, failing := range map[string][]string{"alone": {"a1"}, "beside another, first": {"a1", "b1"}, "beside another, last": {"b1", "a1"}} {
+	for name, failing := range map[string][]string{
+		"alone": {"a1"}, "beside another, first": {"a1", "b1"},
+		"beside another, last": {"b1", "a1"},
+	} {
 		t.Run(name, func(t *testing.T) {
 			breakingShards(t, func(t *testing.T, c *sharded, b *Breaker) {
 				c.set(true, "a")
@@ -509,7 +512,10 @@ func (c aCluster) ProbeShard(context.Context, string) error {
 
 func TestBreakerOfShardsAllocatesNothing(t *testing.T) {
 	c := &sharded{}
-	b := NewBreaker(BreakerOptions{Store: prompt{}, Servers: map[string]Server{"": c}, Answered: func(error) bool { return false }})
+	b := NewBreaker(BreakerOptions{
+		Store: prompt{}, Servers: map[string]Server{"": c},
+		Answered: func(error) bool { return false },
+	})
 	w := b.first.watch("a", "a1")
 	b.unanswered(w, 1, errSilent)
 	b.unanswered(w, 1+int64(silence), errSilent)

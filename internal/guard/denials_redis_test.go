@@ -102,7 +102,10 @@ func TestFloodCostsRedisNothing(t *testing.T) {
 	server := redistest.Start(t)
 	r, c := start(t, server.SocketURL()), operator(t, server)
 	r.heard(t, true, 5*time.Second)
-	p := policy(t, limiter.Params{Algorithm: limiter.FixedWindow, Limit: 2, Window: 24 * time.Hour, Align: limiter.AlignFirstHit})
+	p := policy(t, limiter.Params{
+		Algorithm: limiter.FixedWindow, Limit: 2, Window: 24 * time.Hour,
+		Align: limiter.AlignFirstHit,
+	})
 	admitted := 0
 	for i := range 100_000 {
 		if r.take(t, strconv.Itoa(i%100), p, 1).Allowed {
@@ -199,7 +202,8 @@ func TestRightToTheChannelIsMissing(t *testing.T) {
 	waitFor(t, 5*time.Second, func() string {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		if !errors.Is(r.why, limiter.ErrUnavailable) || !strings.Contains(fmt.Sprint(r.why), "NOPERM") || !strings.Contains(fmt.Sprint(r.why), "weir:1:refunds") {
+		if !errors.Is(r.why, limiter.ErrUnavailable) || !strings.Contains(fmt.Sprint(r.why), "NOPERM") ||
+			!strings.Contains(fmt.Sprint(r.why), "weir:1:refunds") {
 			return fmt.Sprintf("%v, want an error that names the right and the channel", r.why)
 		}
 		return ""

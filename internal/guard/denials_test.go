@@ -77,7 +77,10 @@ func knowables(tb interface{ Fatal(args ...any) }) (all []*limiter.Policy) {
 		{Algorithm: limiter.TokenBucket, Limit: 5, Window: time.Second, Burst: 9, Refill: limiter.RefillInterval},
 		{Algorithm: limiter.SlidingLog, Limit: 4, Window: time.Second},
 		{Algorithm: limiter.FixedWindow, Limit: 4, Window: time.Second, ChargeDenied: limiter.ChargeNone},
-		{Algorithm: limiter.FixedWindow, Limit: 4, Window: time.Second, Align: limiter.AlignFirstHit, ChargeDenied: limiter.ChargeNone},
+		{
+			Algorithm: limiter.FixedWindow, Limit: 4, Window: time.Second, Align: limiter.AlignFirstHit,
+			ChargeDenied: limiter.ChargeNone,
+		},
 		{Algorithm: limiter.FixedWindow, Limit: 2, Window: time.Hour},
 		{Algorithm: limiter.Funnel, Limit: 0, Window: time.Second},
 		{Algorithm: limiter.SlidingWindow, Limit: 4, Window: time.Second},
@@ -106,8 +109,9 @@ func TestDenialsAreExact(t *testing.T) {
 				full := policies[k].ChargeDenied() == limiter.ChargeFull && policies[k].Algorithm() == limiter.FixedWindow
 				h := limiter.Hit{
 					Key: fmt.Sprint(k, rapid.IntRange(0, 1).Draw(rt, "key")), Policy: policies[k], Group: i,
-					N:    rapid.SampledFrom([]int64{1, 1, 1, 0, -1}).Draw(rt, "n"),
-					Mode: rapid.SampledFrom([]limiter.Mode{limiter.Enforce, limiter.Enforce, limiter.Shadow, limiter.Quota}).Draw(rt, "mode"),
+					N: rapid.SampledFrom([]int64{1, 1, 1, 0, -1}).Draw(rt, "n"),
+					Mode: rapid.SampledFrom([]limiter.Mode{limiter.Enforce, limiter.Enforce, limiter.Shadow, limiter.Quota}).Draw(rt,
+						"mode"),
 				}
 				if full {
 					h.N = max(h.N, 0) // what a denied request is not charged here shows when something is given back
@@ -204,7 +208,10 @@ func TestOneCounterTwice(t *testing.T) {
 	clock := limitertest.NewClock()
 	plain, behind := memory(t, clock.Now), memory(t, clock.Now)
 	d := believing(behind, clock.Now)
-	p := policy(t, limiter.Params{Algorithm: limiter.Funnel, Limit: 2, Window: 2 * time.Second, ChargeDenied: limiter.ChargeNone})
+	p := policy(t, limiter.Params{
+		Algorithm: limiter.Funnel, Limit: 2, Window: 2 * time.Second,
+		ChargeDenied: limiter.ChargeNone,
+	})
 	one := limiter.Hit{Key: "k", Policy: p, N: 1}
 	two := []limiter.Hit{one, one}
 	two[1].Group = 1
@@ -345,7 +352,8 @@ func TestDenialsUnderConcurrency(t *testing.T) {
 	}
 	for key := range 3 {
 		var out [1]limiter.Decision
-		if err := d.Take(t.Context(), []limiter.Hit{{Key: strconv.Itoa(key), Policy: p, Look: true}}, out[:]); err != nil || out[0].Remaining != 20 {
+		if err := d.Take(t.Context(), []limiter.Hit{{Key: strconv.Itoa(key), Policy: p, Look: true}}, out[:]); err != nil ||
+			out[0].Remaining != 20 {
 			t.Errorf("all given back: %+v, %v; want 20 remaining", out[0], err)
 		}
 	}

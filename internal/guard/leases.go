@@ -36,9 +36,9 @@ const (
 // that time: the store charges them at once, requests spend them here, and what is left is released.
 //
 // Permits are charged before they are spent, so no more pass than the store has charged. But the store counts a hit
-// when its permit was charged, which is up to a LeaseTime before it passes: in any span of time, up to as many hits more
-// than the algorithm allows can pass as permits were on lease when it began. That is at most Capacity/LeaseShare for
-// each process.
+// when its permit was charged, which is up to a LeaseTime before it passes: in any span of time, up to as many hits
+// more than the algorithm allows can pass as permits were on lease when it began. That is at most Capacity/LeaseShare
+// for each process.
 //
 // Only hits with Mode Enforce and N > 0 are decided here. All others, and all of keys that are not hot, go to the
 // store as they are. Answers of Leases have the Remaining and ResetAfter of the store's last answer, not those of now.
@@ -265,7 +265,9 @@ func (l *Leases) takeSeveral(ctx context.Context, hits []limiter.Hit, out []limi
 
 // ask lets the store decide the hits that are not covered, and does x's renewals in the same call. x is nil if there
 // are none. A request that is denied leaves what covered it to others.
-func (l *Leases) ask(ctx context.Context, hits []limiter.Hit, out []limiter.Decision, covers []cover, x *exchange) error {
+func (l *Leases) ask(ctx context.Context, hits []limiter.Hit, out []limiter.Decision, covers []cover,
+	x *exchange,
+) error {
 	sent := l.now()
 	if x == nil && len(covers) == 0 {
 		err := l.store.Take(ctx, hits, out)

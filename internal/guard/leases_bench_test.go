@@ -31,7 +31,10 @@ func benched(tb testing.TB, keys int) (*guard.Leases, []limiter.Hit) {
 	p := leased(tb, limiter.Params{Algorithm: limiter.Funnel, Limit: 4_000_000_000, Window: time.Hour})
 	hits := make([]limiter.Hit, keys)
 	for i := range hits {
-		hits[i] = limiter.Hit{Key: fmt.Sprintf("funnel|shop|remote_address=10.0.0.%d", i), Policy: p, Route: onLease, N: 1, Group: i}
+		hits[i] = limiter.Hit{
+			Key: fmt.Sprintf("funnel|shop|remote_address=10.0.0.%d", i), Policy: p, Route: onLease, N: 1,
+			Group: i,
+		}
 	}
 	for range 10_000 {
 		for i := range hits {

@@ -31,7 +31,10 @@ func TestAloneAsStrict(t *testing.T) {
 		}
 		hit := rapid.Custom(func(rt *rapid.T) limiter.Hit {
 			k := rapid.IntRange(0, 2).Draw(rt, "key")
-			return limiter.Hit{Key: strconv.Itoa(k), Policy: policies[k], Route: onLease, N: rapid.Int64Range(1, 3).Draw(rt, "n")}
+			return limiter.Hit{
+				Key: strconv.Itoa(k), Policy: policies[k], Route: onLease,
+				N: rapid.Int64Range(1, 3).Draw(rt, "n"),
+			}
 		})
 		history := rapid.SliceOfN(rapid.SliceOfN(hit, 1, 4), 1, 100).Draw(rt, "requests")
 		wrong := ""

@@ -148,7 +148,8 @@ func TestClose(t *testing.T) {
 		}
 		held, calls := settled(l).Permits, f.calls.Load()
 		if err := l.Close(); err != nil || held == 0 || settled(l).Permits != 0 || f.calls.Load()-calls > 5 {
-			t.Errorf("Close returns %v; of %d permits it leaves %d, in %d calls", err, held, settled(l).Permits, f.calls.Load()-calls)
+			t.Errorf("Close returns %v; of %d permits it leaves %d, in %d calls", err, held, settled(l).Permits,
+				f.calls.Load()-calls)
 		}
 		for i := range 500 {
 			if n := charged(t, f, strconv.Itoa(i), p); n != 6 {

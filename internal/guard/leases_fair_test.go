@@ -51,7 +51,10 @@ func TestNobodyStarves(t *testing.T) {
 				})
 				lease := []time.Duration{10 * time.Millisecond, 50 * time.Millisecond, 200 * time.Millisecond}[r.IntN(3)]
 				var starved time.Duration
-				synctest.Test(t, func(t *testing.T) { starved = newFleet(t, 10, p, lease, 0).starved(t, r, 100*time.Millisecond+2*lease) })
+				synctest.Test(t, func(t *testing.T) {
+					starved = newFleet(t, 10, p, lease, 0).starved(t, r,
+						100*time.Millisecond+2*lease)
+				})
 				longest = max(longest, starved.Seconds()/lease.Seconds())
 				if starved > lease {
 					t.Errorf("seed %d, %d per %s: for %s the store denied all while permits were on lease, want at most %s",

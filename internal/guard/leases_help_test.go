@@ -29,7 +29,8 @@ type network struct {
 	limiter.Store
 	delay time.Duration
 	down  bool
-	see   func(hits []limiter.Hit, out []limiter.Decision) // is told of one call after the other, as they are decided; nil: none
+	// is told of one call after the other, as they are decided; nil: none
+	see func(hits []limiter.Hit, out []limiter.Decision)
 }
 
 // set changes the network.
@@ -124,7 +125,10 @@ func leased(tb testing.TB, in limiter.Params) *limiter.Policy {
 // hourly is a leased limit whose count says exactly how many were charged and not released.
 func hourly(tb testing.TB, limit int64) *limiter.Policy {
 	tb.Helper()
-	return leased(tb, limiter.Params{Algorithm: limiter.SlidingLog, Limit: limit, Window: time.Hour, MaxLogEntries: 1_000_000})
+	return leased(tb, limiter.Params{
+		Algorithm: limiter.SlidingLog, Limit: limit, Window: time.Hour,
+		MaxLogEntries: 1_000_000,
+	})
 }
 
 // take decides a request and fails the test on an error.

@@ -36,7 +36,10 @@ func TestGreedGivesWayOnRedis(t *testing.T) {
 	}
 	start := time.Now()
 	asked := 0
-	for ; !take(t, fleet[1+asked%(replicas-1)], limiter.Hit{Key: "k", Policy: p, Route: leaseRoute(lease), N: 10})[0].Allowed; asked++ {
+	for ; !take(t, fleet[1+asked%(replicas-1)], limiter.Hit{
+		Key: "k", Policy: p, Route: leaseRoute(lease),
+		N: 10,
+	})[0].Allowed; asked++ {
 		time.Sleep(5 * time.Millisecond)
 		if took := time.Since(start); took > lease*3/2 { // from 13/8 on it is the second time that it releases
 			t.Fatalf("the others got nothing for %s, while a greedy replica had %d permits of %s", took, held, lease)

@@ -66,7 +66,8 @@ func asks(t *testing.T, wait *sync.WaitGroup, l *guard.Leases, p *limiter.Policy
 		for range n {
 			time.Sleep(time.Millisecond)
 			var out [1]limiter.Decision
-			if err := l.Take(context.Background(), []limiter.Hit{{Key: key, Policy: p, Route: onLease, N: 1}}, out[:]); err != nil {
+			if err := l.Take(context.Background(), []limiter.Hit{{Key: key, Policy: p, Route: onLease, N: 1}},
+				out[:]); err != nil {
 				t.Errorf("%s: %v", key, err)
 				return
 			}
@@ -223,7 +224,8 @@ func TestLeasedRequestHasOneTimeout(t *testing.T) {
 		p := hourly(t, 100_000)
 		ask := func() time.Duration {
 			start := time.Now()
-			_ = l.Take(context.Background(), []limiter.Hit{{Key: "k", Policy: p, Route: onLease, N: 1}}, make([]limiter.Decision, 1))
+			_ = l.Take(context.Background(), []limiter.Hit{{Key: "k", Policy: p, Route: onLease, N: 1}},
+				make([]limiter.Decision, 1))
 			return time.Since(start)
 		}
 		for range 1000 {

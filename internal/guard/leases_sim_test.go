@@ -63,7 +63,10 @@ func (f *fleet) ask(t *testing.T, wg *sync.WaitGroup, start time.Time, replica i
 	t.Helper()
 	do := func() {
 		before := f.onLease()
-		if !take(t, f.replicas[replica], limiter.Hit{Key: "k", Policy: f.policy, Route: f.route, N: n, Look: n == 0})[0].Allowed {
+		if !take(t, f.replicas[replica], limiter.Hit{
+			Key: "k", Policy: f.policy, Route: f.route, N: n,
+			Look: n == 0,
+		})[0].Allowed {
 			return
 		}
 		f.mu.Lock()

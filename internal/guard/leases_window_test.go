@@ -14,7 +14,10 @@ func TestWindowEnds(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			f := newFar(t)
 			l := newLeases(t, f)
-			p := leased(t, limiter.Params{Algorithm: limiter.FixedWindow, Align: align, Limit: 1000, Window: 170 * time.Millisecond})
+			p := leased(t, limiter.Params{
+				Algorithm: limiter.FixedWindow, Align: align, Limit: 1000,
+				Window: 170 * time.Millisecond,
+			})
 			var ends time.Time // of the window that the store counts in
 			inWindow, charged := 0, int64(0)
 			f.set(func(n *network) {

@@ -173,8 +173,8 @@ func (c *limitCounters) isAsked() bool {
 	return false
 }
 
-// Decisions returns how often a limit had each outcome, by decide.Outcome. It returns nil for a limit without counters of
-// its own.
+// Decisions returns how often a limit had each outcome, by decide.Outcome. It returns nil for a limit without counters
+// of its own.
 func (m *Metrics) Decisions(l *descriptors.Limit) []uint64 {
 	c := m.limits.of(l)
 	if c == nil || c.labels != labelsOf(l) {

@@ -50,7 +50,10 @@ func TestSources(t *testing.T) {
 	m.Policy.From(func() map[string]time.Duration { return map[string]time.Duration{"": time.Minute, "b": 0} })
 	m.Published.From(func() metrics.PublishedStats { return metrics.PublishedStats{Version: 24, Newest: 25} })
 	m.XDS.From(func() metrics.XDSStats {
-		return metrics.XDSStats{Connected: true, Domains: 2, RefusedDomains: 3, Findings: 4, Connections: 5, Accepted: 6, Refused: 7}
+		return metrics.XDSStats{
+			Connected: true, Domains: 2, RefusedDomains: 3, Findings: 4, Connections: 5, Accepted: 6,
+			Refused: 7,
+		}
 	})
 	m.Stores.From(func() []metrics.StoreStats {
 		stats := redisstore.Stats{

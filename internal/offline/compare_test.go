@@ -119,7 +119,8 @@ func TestLateLines(t *testing.T) {
 
 func TestBadLines(t *testing.T) {
 	log := access(0, "ann") + "{\n" + `{"who":"bob"}` + "\n\n" + `{"start_time":"noon","who":"bob"}` + "\n" +
-		`{"start_time":"2026-01-31T12:00:00Z"}` + "\n" + `{"start_time":1769860800.5,"who":"` + strings.Repeat("x", maxLine) + "\"}\n" + access(1, "ann")
+		`{"start_time":"2026-01-31T12:00:00Z"}` + "\n" + `{"start_time":1769860800.5,"who":"` + strings.Repeat("x", maxLine) +
+		"\"}\n" + access(1, "ann")
 	got := replayed(t, perClient(t, 1), perClient(t, 1), log, clients)
 	want := []BadLine{
 		{2, "unexpected end of JSON input"},
@@ -141,7 +142,8 @@ func TestBadLines(t *testing.T) {
 
 func TestTimes(t *testing.T) {
 	for _, text := range []string{
-		`"2026-01-31T12:00:00.5Z"`, `"2026-01-31T13:00:00.5+01:00"`, "1769860800.5", "1769860800500", "1769860800500000", "1769860800500000000", `"1769860800.5"`,
+		`"2026-01-31T12:00:00.5Z"`, `"2026-01-31T13:00:00.5+01:00"`, "1769860800.5", "1769860800500", "1769860800500000",
+		"1769860800500000000", `"1769860800.5"`,
 	} {
 		var v any
 		if err := json.Unmarshal([]byte(text), &v); err != nil {

@@ -176,7 +176,8 @@ func TestChanges(t *testing.T) {
 
 func TestDomainsComeAndGo(t *testing.T) {
 	want := "removed a \nremoved a user\nadded b \nadded b user\n"
-	if diff := cmp.Diff(want, told(t, "domain: a\ndescriptors: [{key: user}]\n", "domain: b\ndescriptors: [{key: user}]\n")); diff != "" {
+	if diff := cmp.Diff(want, told(t, "domain: a\ndescriptors: [{key: user}]\n",
+		"domain: b\ndescriptors: [{key: user}]\n")); diff != "" {
 		t.Error(diff)
 	}
 }

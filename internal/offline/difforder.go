@@ -58,8 +58,8 @@ func mayShare(p, q *descriptors.Pattern) bool {
 	}
 }
 
-// overlap says whether two patterns with * match a common text: row by row, can[j] reports whether the texts before a[i]
-// and b[j] can be matched by one.
+// overlap says whether two patterns with * match a common text: row by row, can[j] reports whether the texts before
+// a[i] and b[j] can be matched by one.
 func overlap(a, b string) bool {
 	can := make([]bool, len(b)+1)
 	for i := 0; i <= len(a); i++ {

@@ -82,7 +82,10 @@ func newReport(t *testing.T) *Simulation {
 	t.Helper()
 	const rule, traffic = "algorithm: funnel, requests_per_unit: 10, unit: second, burst: 20", "poisson:20/s"
 	limits, _ := limitsOf(t, rule, all(t)...)
-	o := SimulationOptions{Length: 10 * time.Second, Bucket: BucketWidth(10 * time.Second), Duration: 600 * time.Millisecond}
+	o := SimulationOptions{
+		Length: 10 * time.Second, Bucket: BucketWidth(10 * time.Second),
+		Duration: 600 * time.Millisecond,
+	}
 	r := simulated(t, limits, arrivalsOf(t, traffic, o.Length, 7), o)
 	r.Rule, r.Traffic, r.Seed = rule+" & <more>", traffic, 7
 	return r
@@ -159,7 +162,10 @@ func TestSVGIsXML(t *testing.T) {
 
 // Charts fit 80 columns, however long the traffic lasts.
 func TestChartsFit(t *testing.T) {
-	for _, length := range []time.Duration{10 * time.Millisecond, 7 * time.Second, 61 * time.Second, 4000 * time.Hour, MaxLength} {
+	for _, length := range []time.Duration{
+		10 * time.Millisecond, 7 * time.Second, 61 * time.Second, 4000 * time.Hour,
+		MaxLength,
+	} {
 		limits, _ := limitsOf(t, "requests_per_unit: 10, unit: minute")
 		o := SimulationOptions{Length: length, Bucket: BucketWidth(length), Duration: time.Second}
 		r := simulated(t, limits, []Arrival{{At: 0, Cost: 1}, {At: length.Microseconds() - 1, Cost: 3}}, o)
@@ -318,12 +324,14 @@ func TestRun(t *testing.T) {
 			Result{Offered: 8, Admitted: 5, Denied: 3, Worst: 5, Bound: 11, LongestWait: ms(400), MeanWait: ms(200)},
 		},
 		{
-			"a dear request at the end", "algorithm: smooth_bursty, requests_per_unit: 5, unit: second", "testdata/traffic_dear.csv", 0,
+			"a dear request at the end", "algorithm: smooth_bursty, requests_per_unit: 5, unit: second",
+			"testdata/traffic_dear.csv", 0,
 			Result{Offered: 16, Admitted: 16, Worst: 16, Bound: 17},
 		},
 		{
 			// Two requests in store are dearer: the first costs 350 ms, the next 250 ms, and then each 200 ms.
-			"warming up", "algorithm: smooth_warming_up, requests_per_unit: 5, unit: second, warm_up: 600ms, cold_factor: 2", "constant:100/s", 0,
+			"warming up", "algorithm: smooth_warming_up, requests_per_unit: 5, unit: second, warm_up: 600ms, cold_factor: 2",
+			"constant:100/s", 0,
 			Result{Offered: 200, Admitted: 9, Denied: 191, Worst: 5, Bound: 6, Lockout: ms(330)},
 		},
 		{
@@ -333,7 +341,8 @@ func TestRun(t *testing.T) {
 		{
 			// Two of four requests a second pass. A request whose lease has ended does not end another one.
 			"leases that end with their requests", "algorithm: concurrency, requests_per_unit: 2, lease: 1s", "constant:4/s",
-			time.Second, Result{Offered: 8, Admitted: 4, Denied: 4, Worst: 2, Bound: 2, Lockout: ms(250)},
+			time.Second,
+			Result{Offered: 8, Admitted: 4, Denied: 4, Worst: 2, Bound: 2, Lockout: ms(250)},
 		},
 		{
 			"a ban", "requests_per_unit: 0, unit: second", "constant:1/s", 0,
@@ -370,7 +379,8 @@ func TestCalendar(t *testing.T) {
 		{
 			"the end of winter", 90,
 			[]time.Duration{
-				86*day - time.Minute, 86*day - time.Second, 86 * day, 86*day + time.Hour, 86*day + 23*time.Hour, 86*day + 23*time.Hour,
+				86*day - time.Minute, 86*day - time.Second, 86 * day, 86*day + time.Hour, 86*day + 23*time.Hour,
+				86*day + 23*time.Hour,
 			},
 			Result{Offered: 6, Admitted: 6, Worst: 6, Bound: 6},
 		},
@@ -444,7 +454,10 @@ func TestComparison(t *testing.T) {
 		limit     string
 		notes     []string
 	}{
-		{"algorithm: funnel, requests_per_unit: 5, unit: minute, burst: 9", limiter.TokenBucket, "token_bucket: 5 per 1m, burst 9", nil},
+		{
+			"algorithm: funnel, requests_per_unit: 5, unit: minute, burst: 9", limiter.TokenBucket,
+			"token_bucket: 5 per 1m, burst 9", nil,
+		},
 		{
 			"algorithm: funnel, requests_per_unit: 5, unit: minute, burst: 9", limiter.SlidingLog, "sliding_log: 5 per 1m",
 			[]string{"burst 9: not a parameter of sliding_log"},
@@ -458,12 +471,16 @@ func TestComparison(t *testing.T) {
 			"smooth_warming_up: 3 per 1s, warms up in 10s, waits up to 500ms", nil,
 		},
 		{"algorithm: leaky_queue, requests_per_unit: 3, unit: second", limiter.FixedWindow, "fixed_window: 3 per 1s", nil},
-		{"algorithm: concurrency, requests_per_unit: 3, lease: 2h", limiter.FixedWindow, "fixed_window: 3 per 2h", []string{leaseNote}},
+		{
+			"algorithm: concurrency, requests_per_unit: 3, lease: 2h", limiter.FixedWindow, "fixed_window: 3 per 2h",
+			[]string{leaseNote},
+		},
 		{
 			"requests_per_unit: 3, unit: day", limiter.Concurrency, "concurrency: 3 at once",
 			[]string{"concurrency: 3 in flight at once, whatever the time"},
 		},
-		{"requests_per_unit: 20000, unit: day", limiter.SlidingLog, "", []string{"sliding_log is left out: requests_per_unit: " +
+		{"requests_per_unit: 20000, unit: day", limiter.SlidingLog, "", []string{"sliding_log is left out: " +
+			"requests_per_unit: " +
 			"a sliding_log remembers every hit, so it takes at most max_log_entries = 10000 per window, got 20000; " +
 			"use sliding_window, or raise max_log_entries"}},
 	} {

@@ -149,7 +149,8 @@ func (r *reader) pairs(flag, from string, secret bool) {
 
 // keepSecret says where a secret belongs that is not shown.
 func (r *reader) keepSecret(from, flag, or string) {
-	line := fmt.Sprintf("%s may have a secret, which no command line should show: leave out --%s and set WEIR_%s from a Secret%s",
+	line := fmt.Sprintf("%s may have a secret, which no command line should show: leave out --%s and set WEIR_%s from "+
+		"a Secret%s",
 		from, flag, strings.ToUpper(strings.ReplaceAll(flag, "-", "_")), or)
 	if !slices.Contains(r.out.Secrets, line) {
 		r.out.Secrets = append(r.out.Secrets, line)
@@ -273,7 +274,11 @@ func (r *reader) tracing() {
 
 // attributes adds to OTEL_RESOURCE_ATTRIBUTES what it does not have.
 func (r *reader) attributes() {
-	const resource, namespace, instance = "OTEL_RESOURCE_ATTRIBUTES", "TRACING_SERVICE_NAMESPACE", "TRACING_SERVICE_INSTANCE_ID"
+	const (
+		resource  = "OTEL_RESOURCE_ATTRIBUTES"
+		namespace = "TRACING_SERVICE_NAMESPACE"
+		instance  = "TRACING_SERVICE_INSTANCE_ID"
+	)
 	all := r.env[resource]
 	for _, a := range [][2]string{{"service.namespace", namespace}, {"service.instance.id", instance}} {
 		if !r.isSet(a[1]) || strings.Contains(all, a[0]+"=") {

@@ -42,8 +42,8 @@ func (s *Settings) Args() []string {
 	return args
 }
 
-// Read translates an environment, as os.Environ returns it. Its error has a line for each variable that is ill-formed, or
-// that asks for what Weir cannot do; it quotes no secret.
+// Read translates an environment, as os.Environ returns it. Its error has a line for each variable that is ill-formed,
+// or that asks for what Weir cannot do; it quotes no secret.
 func Read(environ []string) (*Settings, error) {
 	r := reader{env: map[string]string{}, known: map[string]Variable{}}
 	for _, v := range environ {
@@ -84,8 +84,8 @@ func (r *reader) remark(name, format string, args ...any) {
 	r.out.Remarks = append(r.out.Remarks, name+": "+fmt.Sprintf(format, args...))
 }
 
-// checkKind reports a value that envoyproxy/ratelimit could not read either. The value becomes the default then, so that
-// there is one error about it.
+// checkKind reports a value that envoyproxy/ratelimit could not read either. The value becomes the default then, so
+// that there is one error about it.
 func (r *reader) checkKind(v Variable) {
 	value, set := r.env[v.Name]
 	if !set {

@@ -29,9 +29,16 @@ descriptors:
 		ask(t, s, request(costing(3, descriptor("vip=ann")), descriptor("user=ann")))
 		ask(t, s, request(negative(descriptor("user=ann")), limited(2, typepb.RateLimitUnit_MINUTE, descriptor("none=y"))))
 		for _, ds := range [][]decide.Descriptor{
-			{{Entries: entry("user", "ann"), Cost: 2}, {Entries: entry("path", "/"), Cost: 1}, {Entries: entry("none", "x"), Cost: 1}},
+			{
+				{Entries: entry("user", "ann"), Cost: 2},
+				{Entries: entry("path", "/"), Cost: 1},
+				{Entries: entry("none", "x"), Cost: 1},
+			},
 			{{Entries: entry("vip", "ann"), Cost: 3}, {Entries: entry("user", "ann"), Cost: 1}},
-			{{Entries: entry("user", "ann"), Cost: -1}, {Entries: entry("none", "y"), Cost: 1, Own: decide.OwnLimit{Requests: 2, Window: time.Minute}}},
+			{{Entries: entry("user", "ann"), Cost: -1}, {
+				Entries: entry("none", "y"), Cost: 1,
+				Own: decide.OwnLimit{Requests: 2, Window: time.Minute},
+			}},
 		} {
 			r := same.o.Decider.NewRequest()
 			r.Domain = "shop"

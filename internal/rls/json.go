@@ -12,8 +12,8 @@ import (
 )
 
 // DecideJSON decides a RateLimitRequest in protobuf's JSON form, through an interceptor as a server has it, and returns
-// the response in the same form and whether it is OVER_LIMIT. Errors are those of ShouldRateLimit, and InvalidArgument for
-// a body that is no request.
+// the response in the same form and whether it is OVER_LIMIT. Errors are those of ShouldRateLimit, and InvalidArgument
+// for a body that is no request.
 func (s *Service) DecideJSON(
 	ctx context.Context, body []byte, interceptor grpc.UnaryServerInterceptor,
 ) (answer []byte, isOver bool, err error) {

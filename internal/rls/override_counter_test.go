@@ -68,8 +68,17 @@ func TestOverridesShareACounter(t *testing.T) {
 				unit typepb.RateLimitUnit
 				want string
 			}{
-				{5, year, "4"}, {6, year, "4"}, {5, year, "2"}, {4, year, "0"}, {3, year, "-"}, {2, year, "-"}, {100, year, "95"}, // varies
-				{7, month, "6"}, {5, month, "3"}, {2, month, "-"}, // another window
+				// varies
+				{5, year, "4"},
+				{6, year, "4"},
+				{5, year, "2"},
+				{4, year, "0"},
+				{3, year, "-"},
+				{2, year, "-"},
+				{100, year, "95"},
+				{7, month, "6"},
+				{5, month, "3"},
+				{2, month, "-"}, // another window
 			} {
 				if key != "log=c" && i == 6 {
 					step.want = "93" // a denied request of a fixed window counts
@@ -103,7 +112,10 @@ func TestOverridesShareACounter(t *testing.T) {
 // A client that spells its address in many ways has one counter.
 func TestOneCounterOfAnAddress(t *testing.T) {
 	eachStore(t, overrideCounterRules, func(t *testing.T, s *Service) {
-		for i, address := range []string{"2001:db8::abc", "2001:0DB8:0::0abc", "2001:db8:0:0:0:0:0:abc%eth0", "2001:DB8::0:ABC", "2001:db8::0.0.10.188"} {
+		for i, address := range []string{
+			"2001:db8::abc", "2001:0DB8:0::0abc", "2001:db8:0:0:0:0:0:abc%eth0",
+			"2001:DB8::0:ABC", "2001:db8::0.0.10.188",
+		} {
 			want := []string{"2", "1", "0", "-", "-"}[i]
 			d := &commonpb.RateLimitDescriptor{Entries: []*commonpb.RateLimitDescriptor_Entry{{Key: "block", Value: address}}}
 			if got := left(t, s, d); got != want {
@@ -123,7 +135,8 @@ func TestValueTooLongIsDenied(t *testing.T) {
 		for _, d := range []*commonpb.RateLimitDescriptor{
 			descriptor("path=" + strings.Repeat("a", descriptors.MaxPatternValue) + "/admin/"),
 			descriptor("path=" + strings.Repeat("a", descriptors.MaxPatternValue) + "/other/"),
-			limited(100, typepb.RateLimitUnit_DAY, descriptor("path="+strings.Repeat("a", descriptors.MaxPatternValue)+"/admin/")),
+			limited(100, typepb.RateLimitUnit_DAY, descriptor("path="+strings.Repeat("a",
+				descriptors.MaxPatternValue)+"/admin/")),
 		} {
 			if got := left(t, s, d); got != "-" {
 				t.Errorf("the beginning does not decide: %s left, want a denial", got)

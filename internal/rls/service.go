@@ -128,7 +128,8 @@ func repanic(
 // it, left out if 1. A window that is a multiple of no unit, as 1500ms, has unit UNKNOWN.
 //
 // Errors are InvalidArgument for a request that cannot be decided, naming the field, Unavailable while no rules
-// are loaded or while the store fails a limit with on_store_failure: error, and Canceled or DeadlineExceeded if the caller has gone.
+// are loaded or while the store fails a limit with on_store_failure: error, and Canceled or DeadlineExceeded if the
+// caller has gone.
 func (s *Service) shouldRateLimit(ctx context.Context, c *call) (any, error) {
 	if err := c.translate(); err != nil {
 		s.release(c)

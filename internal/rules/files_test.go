@@ -50,7 +50,8 @@ func TestIncludesAreRemembered(t *testing.T) {
 	}
 	parsing := pieces
 	if diff := cmp.Diff([]string{"a.txt"}, read()); diff != "" || pieces == 0 || pieces >= parsing {
-		t.Errorf("the same files were parsed again (%d, then %d pieces of work), or gave other names: %s", parsing, pieces, diff)
+		t.Errorf("the same files were parsed again (%d, then %d pieces of work), or gave other names: %s", parsing, pieces,
+			diff)
 	}
 	write("rules.yaml", rules("b.txt"))
 	if diff := cmp.Diff([]string{"b.txt"}, read()); diff != "" {

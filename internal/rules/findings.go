@@ -47,7 +47,8 @@ const (
 	maxScanned = 1 << 20 // bytes of a line in which a column is looked for
 )
 
-// around is the line as text, or the text around the column of a long one, and how many characters before it are missing.
+// around is the line as text, or the text around the column of a long one, and how many characters before it are
+// missing.
 func around(line []byte, column int) (text string, cut int) {
 	line = bytes.TrimRight(line, "\r")
 	if len(line) > maxSource {
@@ -179,7 +180,8 @@ var (
 func (f *Findings) GitHub(w io.Writer) {
 	for i := range f.Problems {
 		p := &f.Problems[i]
-		fmt.Fprintf(w, "::%s file=%s,line=%d,col=%d,title=%s::%s\n", p.Severity, githubProperty.Replace(p.File), p.Line, p.Column,
+		fmt.Fprintf(w, "::%s file=%s,line=%d,col=%d,title=%s::%s\n", p.Severity, githubProperty.Replace(p.File), p.Line,
+			p.Column,
 			githubProperty.Replace("weir check: "+p.Code), githubText.Replace(p.whole()))
 	}
 }
@@ -201,7 +203,8 @@ func (f *Findings) SARIF(version string) any {
 	kinds := []object{}
 	for _, kind := range sarifKinds {
 		kinds = append(kinds, object{
-			"id": kind.code, "shortDescription": object{"text": kind.about}, "defaultConfiguration": object{"level": kind.severity},
+			"id": kind.code, "shortDescription": object{"text": kind.about},
+			"defaultConfiguration": object{"level": kind.severity},
 		})
 	}
 	return object{
@@ -228,7 +231,8 @@ var sarifKinds = []struct{ code, severity, about string }{
 	{descriptors.WarnShortQueue, severityWarning, "A queue that is full before any request waits for its max_wait"},
 	{descriptors.WarnManyLimits, severityWarning, "A rule with more limits than a request may charge by default"},
 	{descriptors.WarnOctal, severityWarning, "A number that begins with 0, and is read as an octal one"},
-	{descriptors.WarnLiteral, severityWarning, "A value that looks like a block of addresses or a regex, and is matched as text"},
+	{descriptors.WarnLiteral, severityWarning, "A value that looks like a block of addresses or a regex, and is " +
+		"matched as text"},
 	{descriptors.WarnUnlimited, severityWarning, "A rate beside unlimited: true, which limits nothing"},
 	{descriptors.WarnNotRead, severityWarning, "A file that looks like rules, and is not read because of its name"},
 }

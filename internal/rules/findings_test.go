@@ -12,10 +12,11 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/reload"
 )
 
-// TestSARIF checks what the schema of SARIF 2.1.0 requires of what is written: its own check of these documents is by hand, see
-// docs/adr/0027-explain.md.
+// TestSARIF checks what the schema of SARIF 2.1.0 requires of what is written: its own check of these documents is by
+// hand, see docs/adr/0027-explain.md.
 func TestSARIF(t *testing.T) {
-	f, err := Check([]reload.File{{Name: "my rules/ü.yaml", Data: []byte("domain: a\ndescriptors: [{kay: b}, {}, []]\n")}}, nil)
+	f, err := Check([]reload.File{{Name: "my rules/ü.yaml", Data: []byte("domain: a\ndescriptors: [{kay: b}, {}, []]\n")}},
+		nil)
 	if err != nil || f.Errors != 3 {
 		t.Fatalf("%d errors, error %v", f.Errors, err)
 	}
@@ -70,7 +71,8 @@ func TestSARIF(t *testing.T) {
 	for _, r := range run.Results {
 		where := r.Locations[0].PhysicalLocation
 		if !slices.Contains(kinds, r.RuleID) || r.Level != "error" || r.Message.Text == "" ||
-			where.ArtifactLocation.URI != "my%20rules/%C3%BC.yaml" || where.Region.StartLine != 2 || where.Region.StartColumn < 15 {
+			where.ArtifactLocation.URI != "my%20rules/%C3%BC.yaml" || where.Region.StartLine != 2 ||
+			where.Region.StartColumn < 15 {
 			t.Errorf("result %+v", r)
 		}
 	}
@@ -97,14 +99,19 @@ func TestWarningsAreKnown(t *testing.T) {
 	}
 }
 
-// Of a long line, and one with tabs and wide characters, what is around the place is shown, and the caret stands below it.
+// Of a long line, and one with tabs and wide characters, what is around the place is shown, and the caret stands below
+// it.
 func TestExcerpt(t *testing.T) {
 	for _, tt := range []struct {
 		source string
 		column int
 		want   string
 	}{
-		{strings.Repeat("x", 300) + "HERE" + strings.Repeat("y", 300), 301, "  7 | ..." + strings.Repeat("x", 55) + "HERE" + strings.Repeat("y", 51) + "...\n    |    " + strings.Repeat(" ", 55) + "^\n"},
+		{
+			strings.Repeat("x", 300) + "HERE" + strings.Repeat("y", 300), 301,
+			"  7 | ..." + strings.Repeat("x", 55) + "HERE" + strings.Repeat("y", 51) + "...\n    |    " +
+				strings.Repeat(" ", 55) + "^\n",
+		},
 		{"\tä: ö", 5, "  7 | \tä: ö\n    | \t   ^\n"},
 		{"short", 99, "  7 | short\n    |      ^\n"},
 		{"", 1, ""},

@@ -29,8 +29,8 @@ type Follower struct {
 // before, and nil when it can again.
 func (s *Published) Follow(told func(error)) *Follower { return &Follower{sets: s, told: told} }
 
-// Last is the set that was read last, in force or refused; a PublishedInfo of version 0 if there is none. away is why Redis could not
-// be asked at the last look.
+// Last is the set that was read last, in force or refused; a PublishedInfo of version 0 if there is none. away is why
+// Redis could not be asked at the last look.
 func (f *Follower) Last() (info PublishedInfo, away error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -40,8 +40,8 @@ func (f *Follower) Last() (info PublishedInfo, away error) {
 	return info, f.sets.doc.Away()
 }
 
-// Read implements reload.Source. While Redis cannot be asked it gives the set that was read last: files beside it can be
-// reloaded all the same. That nothing is published any more is an error: Redis has lost it.
+// Read implements reload.Source. While Redis cannot be asked it gives the set that was read last: files beside it can
+// be reloaded all the same. That nothing is published any more is an error: Redis has lost it.
 func (f *Follower) Read(ctx context.Context) (reload.Snapshot, error) {
 	f.mu.Lock()
 	last := f.last
@@ -67,8 +67,8 @@ func (f *Follower) Read(ctx context.Context) (reload.Snapshot, error) {
 	return reload.NewSnapshot(set.Named()), nil
 }
 
-// read is the set in force, or last while Redis is away. An error is the verdict on what Redis holds, or, without last, why
-// it is away.
+// read is the set in force, or last while Redis is away. An error is the verdict on what Redis holds, or, without last,
+// why it is away.
 func (f *Follower) read(ctx context.Context, last *PublishedSet) (set *PublishedSet, away, err error) {
 	short, cancel := context.WithTimeout(ctx, look)
 	defer cancel()

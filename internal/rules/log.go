@@ -55,21 +55,23 @@ func (r *Rules) logLoad(e reload.Event) {
 }
 
 func (r *Rules) logUnwatched(err error) {
-	r.o.Log.LogAttrs(context.Background(), slog.LevelWarn, "rule files are not watched, only polled", slog.String("error", err.Error()))
+	r.o.Log.LogAttrs(context.Background(), slog.LevelWarn, "rule files are not watched, only polled",
+		slog.String("error", err.Error()))
 }
 
 // logReachable logs that the published rules cannot be read from Redis, or, with nil, that they can again.
 func (r *Rules) logReachable(why error) {
 	if why != nil {
-		r.o.Log.LogAttrs(context.Background(), slog.LevelWarn, "the published rules cannot be read, those that were read last stay",
+		r.o.Log.LogAttrs(context.Background(), slog.LevelWarn, "the published rules cannot be read, those that were read "+
+			"last stay",
 			slog.String("error", why.Error()))
 		return
 	}
 	r.o.Log.LogAttrs(context.Background(), slog.LevelInfo, "the published rules can be read again")
 }
 
-// logNotRead logs the files beside the rules that look like rules and are not read. It looks in a goroutine of its own, as
-// a file system may not answer, and in one at a time.
+// logNotRead logs the files beside the rules that look like rules and are not read. It looks in a goroutine of its own,
+// as a file system may not answer, and in one at a time.
 func (r *Rules) logNotRead() {
 	if len(r.o.Paths) == 0 || r.o.EveryFile || !r.notReadOn.CompareAndSwap(false, true) {
 		return

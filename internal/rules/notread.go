@@ -29,8 +29,8 @@ var (
 	hasDescriptors = regexp.MustCompile(`(?m)(^\s*descriptors|"descriptors")\s*:`)
 )
 
-// NotRead returns a warning for each file in the directories among the paths that looks like rules and is not read: Weir
-// reads *.yaml and *.yml, while envoyproxy/ratelimit reads every file.
+// NotRead returns a warning for each file in the directories among the paths that looks like rules and is not read:
+// Weir reads *.yaml and *.yml, while envoyproxy/ratelimit reads every file.
 func NotRead(ctx context.Context, paths ...string) (warnings descriptors.Errors) {
 	for _, name := range (reload.Files{Paths: paths}).Skipped(ctx) {
 		ext := strings.ToLower(filepath.Ext(name))
@@ -39,7 +39,8 @@ func NotRead(ctx context.Context, paths ...string) (warnings descriptors.Errors)
 		}
 		warnings = append(warnings, &descriptors.Error{
 			File: name, Line: 1, Column: 1, Code: descriptors.WarnNotRead,
-			Msg: "this file looks like rules, but is not read, because of its name; rename it to " + readableName(filepath.Base(name)) +
+			Msg: "this file looks like rules, but is not read, because of its name; rename it to " +
+				readableName(filepath.Base(name)) +
 				", or move it out of the rules' folder",
 		})
 	}

@@ -10,7 +10,8 @@ import (
 	"github.com/weir-ratelimit/weir/internal/rules"
 )
 
-// Files that have rules in them, and are not read because of their names, are warned of; others beside the rules are not.
+// Files that have rules in them, and are not read because of their names, are warned of; others beside the rules are
+// not.
 func TestNotRead(t *testing.T) {
 	t.Chdir(t.TempDir())
 	const yaml, json = "domain: a\ndescriptors: [{key: a}]\n", `{"domain": "a", "x": 1, "descriptors": [{"key": "a"}]}`
@@ -18,8 +19,9 @@ func TestNotRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, text := range map[string]string{
-		"good.yaml": yaml, "also.yml": yaml, "config.json": json, "rules.yaml.txt": yaml, "plain": yaml, "sub/UPPER.YAML": yaml,
-		".hidden": yaml, "old.yaml.bak": yaml, "old.yaml~": yaml, "README.md": yaml, "list.txt": "domain\ndescriptors\n",
+		"good.yaml": yaml, "also.yml": yaml, "config.json": json, "rules.yaml.txt": yaml, "plain": yaml,
+		"sub/UPPER.YAML": yaml,
+		".hidden":        yaml, "old.yaml.bak": yaml, "old.yaml~": yaml, "README.md": yaml, "list.txt": "domain\ndescriptors\n",
 		"other.json": `{"domain": "a"}`, "empty": "",
 	} {
 		if err := os.WriteFile(filepath.Join("rules", name), []byte(text), 0o600); err != nil {

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// A load works for loadWork, then pauses for loadPause, so that requests wait neither for a CPU nor, where a container's share
-// of CPU time is limited, for the next period. 100,000 rules take about twice as long, and nearly all responses stay
-// below 2 ms meanwhile, also on one CPU (docs/performance.md).
+// A load works for loadWork, then pauses for loadPause, so that requests wait neither for a CPU nor, where a
+// container's share of CPU time is limited, for the next period. 100,000 rules take about twice as long, and nearly all
+// responses stay below 2 ms meanwhile, also on one CPU (docs/performance.md).
 const (
 	loadWork  = time.Millisecond
 	loadPause = 500 * time.Microsecond

@@ -36,8 +36,8 @@ func TestMain(m *testing.M) {
 }
 
 // BenchmarkAnswers compiles 100,000 rules while another process asks 2,000 questions a second, and tells how long the
-// answers take from the moment that a question was due: all in one go, and with pauses. Answers are echoes, so that only
-// the wait for a CPU is seen. On a busy machine, run it with a priority of its own: chrt -f 5.
+// answers take from the moment that a question was due: all in one go, and with pauses. Answers are echoes, so that
+// only the wait for a CPU is seen. On a busy machine, run it with a priority of its own: chrt -f 5.
 func BenchmarkAnswers(b *testing.B) {
 	defer debug.SetGCPercent(debug.SetGCPercent(300)) // as in a process that loads rules
 	var rules strings.Builder

@@ -2,6 +2,7 @@ package rules
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"context"
 	_ "embed" // the script
@@ -26,8 +27,8 @@ import (
 const (
 	// MaxPublishedBytes is the most that the files of a set may have together: some sixty thousand rules.
 	MaxPublishedBytes = 8 << 20
-	// MaxPublishedStored is the most that they may have in Redis, compressed, which does nothing else while it copies them: 137 ms
-	// for 8 MiB.
+	// MaxPublishedStored is the most that they may have in Redis, compressed, which does nothing else while it copies
+	// them: 137 ms for 8 MiB.
 	MaxPublishedStored = 1 << 20
 	// DefaultKeep is how many versions are kept, the one in force included.
 	DefaultKeep = 10
@@ -79,7 +80,8 @@ func NewPublishedSet(files []reload.File, author string, at time.Time) (*Publish
 	case len(files) == 0:
 		return nil, errors.New("there are no files to publish")
 	case size > MaxPublishedBytes:
-		return nil, fmt.Errorf("the files have %d bytes, the most that is published is %d (%d MiB)", size, MaxPublishedBytes, MaxPublishedBytes>>20)
+		return nil, fmt.Errorf("the files have %d bytes, the most that is published is %d (%d MiB)", size, MaxPublishedBytes,
+			MaxPublishedBytes>>20)
 	case author == "" || len(author) > maxAuthor || strings.ContainsFunc(author, func(r rune) bool { return r < ' ' }):
 		return nil, fmt.Errorf("the author must have 1 to %d bytes and no control characters, got %q", maxAuthor, author)
 	}
@@ -109,14 +111,16 @@ type ConflictError struct {
 // Error implements error.
 func (e *ConflictError) Error() string {
 	if e.Now.Version == e.Saw.Version {
-		return fmt.Sprintf("not published: version %d by %s is in force, but it has other content (hash %s) than expected (%s): Redis was emptied "+
+		return fmt.Sprintf("not published: version %d by %s is in force, but it has other content (hash %s) than expected "+
+			"(%s): Redis was emptied "+
 			"or restored since; look at what it changes and publish again",
 			e.Now.Version, e.Now.Author, reload.ShortHash(e.Now.Hash), reload.ShortHash(e.Saw.Hash))
 	}
 	if e.Now.Version == 0 {
 		return fmt.Sprintf("not published: nothing is published now, and not version %d as expected", e.Saw.Version)
 	}
-	return fmt.Sprintf("not published: version %d by %s is in force, and not %d as expected; look at what it changes and publish again",
+	return fmt.Sprintf("not published: version %d by %s is in force, and not %d as expected; look at what it changes "+
+		"and publish again",
 		e.Now.Version, e.Now.Author, e.Saw.Version)
 }
 
@@ -242,7 +246,8 @@ type MissingError struct {
 
 // Error implements error.
 func (e *MissingError) Error() string {
-	return fmt.Sprintf("%s: there is no version %d, or no longer; weir publish --list shows those that are kept", e.where, e.Version)
+	return fmt.Sprintf("%s: there is no version %d, or no longer; weir publish --list shows those that are kept", e.where,
+		e.Version)
 }
 
 // Get is the set of a version. Its error is a *MissingError if that is not kept.
@@ -313,7 +318,7 @@ func (s *Published) List(ctx context.Context) ([]PublishedInfo, error) {
 		}
 		infos = append(infos, info)
 	}
-	slices.SortFunc(infos, func(a, b PublishedInfo) int { return int(b.Version) - int(a.Version) }) //nolint:gosec // counts of publications
+	slices.SortFunc(infos, func(a, b PublishedInfo) int { return cmp.Compare(b.Version, a.Version) })
 	return infos, nil
 }
 
@@ -374,7 +379,8 @@ func encode(files []reload.File) ([]byte, error) {
 		return nil, err
 	}
 	if text.Len() > MaxPublishedStored {
-		return nil, fmt.Errorf("the files have %d bytes compressed, the most that is published is %d (%d MiB)", text.Len(), MaxPublishedStored, MaxPublishedStored>>20)
+		return nil, fmt.Errorf("the files have %d bytes compressed, the most that is published is %d (%d MiB)", text.Len(),
+			MaxPublishedStored, MaxPublishedStored>>20)
 	}
 	return text.Bytes(), nil
 }
@@ -385,7 +391,8 @@ func decode(text string) ([]reload.File, error) {
 		return nil, err
 	}
 	var in []publishedFile
-	if err := json.NewDecoder(io.LimitReader(zip, 8*MaxPublishedBytes)).Decode(&in); err != nil { // JSON's own escapes are far less
+	// JSON's own escapes are far less
+	if err := json.NewDecoder(io.LimitReader(zip, 8*MaxPublishedBytes)).Decode(&in); err != nil {
 		return nil, err
 	}
 	files := make([]reload.File, len(in))

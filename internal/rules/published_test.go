@@ -49,7 +49,8 @@ func client(t *testing.T, server *redistest.Server) *redis.Client {
 // set is a set of one file.
 func set(t *testing.T, text string) *rules.PublishedSet {
 	t.Helper()
-	s, err := rules.NewPublishedSet([]reload.File{{Name: "shop.yaml", Data: []byte(text)}}, "ann", time.Unix(1_800_000_000, 5))
+	s, err := rules.NewPublishedSet([]reload.File{{Name: "shop.yaml", Data: []byte(text)}}, "ann",
+		time.Unix(1_800_000_000, 5))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,7 +167,10 @@ func TestNewSetRefuses(t *testing.T) {
 		files              []reload.File
 	}{
 		{"no files", "ann", "there are no files", nil},
-		{"too large", "ann", "the most that is published is 8388608 (8 MiB)", append(file(strings.Repeat("x", rules.MaxPublishedBytes)), file("x")...)},
+		{
+			"too large", "ann", "the most that is published is 8388608 (8 MiB)",
+			append(file(strings.Repeat("x", rules.MaxPublishedBytes)), file("x")...),
+		},
 		{"no text", "ann", "a.yaml: is not UTF-8", file("\xff")},
 		{"no author", "", "the author must have 1 to 200 bytes", file("x")},
 		{"two lines", "ann\nbob", "no control characters", file("x")},
@@ -184,7 +188,8 @@ func TestNewSetRefuses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantError(t, open(t, redistest.Start(t)).Publish(t.Context(), dense, rules.PublishedInfo{}, 1), "bytes compressed, the most that is published is 1048576 (1 MiB)")
+	wantError(t, open(t, redistest.Start(t)).Publish(t.Context(), dense, rules.PublishedInfo{}, 1),
+		"bytes compressed, the most that is published is 1048576 (1 MiB)")
 	largest, err := rules.NewPublishedSet(file(strings.Repeat("x", rules.MaxPublishedBytes)), "ann", time.Now())
 	if err != nil {
 		t.Fatal(err)
@@ -275,7 +280,8 @@ func TestDamaged(t *testing.T) {
 	server := redistest.Start(t)
 	sets, c := open(t, server), client(t, server)
 	for _, tt := range []struct{ field, value, want string }{
-		{"files:1", zipped(t, `[{"name":"shop.yaml","text":"other"}]`), "version 1 is damaged: the files are not those of the hash"},
+		{"files:1", zipped(t, `[{"name":"shop.yaml","text":"other"}]`), "version 1 is damaged: the files are not those of " +
+			"the hash"},
 		{"files:1", zipped(t, `[{"name":`), "version 1 is damaged: unexpected EOF"},
 		{"files:1", "text", "version 1 is damaged: unexpected EOF"},
 		{"info:1", `{}`, "version 1 is damaged: the files are not those of the hash"},
@@ -343,7 +349,8 @@ func TestWatch(t *testing.T) {
 func TestFollowerMayOnlyRead(t *testing.T) {
 	server := redistest.Start(t)
 	publish(t, open(t, server), "a", 10)
-	err := client(t, server).Do(t.Context(), "ACL", "SETUSER", "sidecar", "on", ">secret", "+@all", "%R~weir:1:rules", "~weir:1:*|*",
+	err := client(t, server).Do(t.Context(), "ACL", "SETUSER", "sidecar", "on", ">secret", "+@all", "%R~weir:1:rules",
+		"~weir:1:*|*",
 		"~weir:1:ping", "&weir:*").Err()
 	if err != nil {
 		t.Fatal(err)
@@ -375,7 +382,8 @@ func counter(t *testing.T, server *redistest.Server) error {
 		t.Fatal(err)
 	}
 	var out [1]limiter.Decision
-	return errors.Join(store.Ping(t.Context()), store.Take(t.Context(), []limiter.Hit{{Key: "funnel|shop|k=v", Policy: p, N: 1}}, out[:]))
+	return errors.Join(store.Ping(t.Context()), store.Take(t.Context(),
+		[]limiter.Hit{{Key: "funnel|shop|k=v", Policy: p, N: 1}}, out[:]))
 }
 
 // In a cluster all is the same.

@@ -63,7 +63,8 @@ type Options struct {
 	Log      *slog.Logger
 }
 
-// Rules are the rules of a process: the set in force and the state of the last load. Its methods are safe for concurrent use.
+// Rules are the rules of a process: the set in force and the state of the last load. Its methods are safe for
+// concurrent use.
 type Rules struct {
 	o         Options
 	reloader  *reload.Reloader[compiled]
@@ -119,7 +120,8 @@ func (r *Rules) source() reload.Source {
 	return reload.Join(r.logUnwatched, sources...)
 }
 
-// files are the files at the paths. A directory that goes away while its rules are in force is an error, so that they stay.
+// files are the files at the paths. A directory that goes away while its rules are in force is an error, so that they
+// stay.
 func (r *Rules) files() reload.Files {
 	files := reload.Files{Paths: r.o.Paths, EveryFile: r.o.EveryFile, Prefix: r.o.Prefix}
 	if r.o.EveryFile {
@@ -232,7 +234,8 @@ func (r *Rules) Ready(context.Context) error {
 	return nil
 }
 
-// Note returns what /readyz shows although requests can be decided: why the rules are not the newest ones. Empty if they are.
+// Note returns what /readyz shows although requests can be decided: why the rules are not the newest ones. Empty if
+// they are.
 func (r *Rules) Note() string {
 	s := r.reloader.Status()
 	if s.Err == nil || r.Set() == nil {

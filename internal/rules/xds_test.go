@@ -14,15 +14,16 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
 
-// Rules of a folder and rules by xDS are in force together, in one domain, too, and a change of either is loaded. What is
-// wrong in one does not keep the other from changing.
+// Rules of a folder and rules by xDS are in force together, in one domain, too, and a change of either is loaded. What
+// is wrong in one does not keep the other from changing.
 func TestXDSBesideAFolder(t *testing.T) {
 	s := xdstest.Start(t, xdstest.Options{})
 	s.Set("1", xdstest.Domain("shop", xdstest.Limit("sent", "", 1)))
 	file := filepath.Join(t.TempDir(), "rules.yaml")
 	write := func(limit string) {
 		t.Helper()
-		text := "domain: shop\ndescriptors: [{key: own, rate_limit: {algorithm: funnel, unit: hour, requests_per_unit: " + limit + "}}]\n"
+		text := "domain: shop\ndescriptors: [{key: own, rate_limit: {algorithm: funnel, unit: hour, requests_per_unit: " +
+			limit + "}}]\n"
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -32,7 +33,8 @@ func TestXDSBesideAFolder(t *testing.T) {
 	source := xds.New(xds.Options{Server: s.Addr, NodeID: "n", MaxMessageSize: 1 << 20, Log: log})
 	t.Cleanup(func() { _ = source.Close() })
 	r, err := rules.Load(t.Context(), rules.Options{
-		Paths: []string{file}, XDS: source, Observer: observer{}, Log: log, Prepare: func(*descriptors.Set) {}, Live: func() {},
+		Paths: []string{file}, XDS: source, Observer: observer{}, Log: log, Prepare: func(*descriptors.Set) {},
+		Live: func() {},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -55,7 +57,8 @@ func TestXDSBesideAFolder(t *testing.T) {
 	want("own", 1)
 	want("sent", 1)
 	status := r.Status()
-	if len(status.Files) != 2 || status.Files[1] != "xds://"+s.Addr+" domain shop" || status.XDS == nil || status.XDS.Domains != 1 {
+	if len(status.Files) != 2 || status.Files[1] != "xds://"+s.Addr+" domain shop" || status.XDS == nil ||
+		status.XDS.Domains != 1 {
 		t.Errorf("%+v", status)
 	}
 	if source := r.Set().Domain("shop").Rule("sent").Source; source != "xds://"+s.Addr+" domain shop: descriptors[0]" {

@@ -14,8 +14,8 @@ type dialer = func(ctx context.Context, network, addr string) (net.Conn, error)
 
 // namedConns sends CLIENT SETNAME while a connection is made. go-redis's OnConnect would send it within the first
 // request's time: with a server that is far away, two round trips take longer than a request may, the request ends its
-// connection, and so does the next one. Where a password is needed, AUTH has to come first. A server that does not answer
-// within the timeout does not answer requests either: a longer wait would only miss its recovery.
+// connection, and so does the next one. Where a password is needed, AUTH has to come first. A server that does not
+// answer within the timeout does not answer requests either: a longer wait would only miss its recovery.
 func namedConns(dial dialer, timeout time.Duration) dialer {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := dial(ctx, network, addr)
@@ -62,7 +62,8 @@ func neverFailing(dial dialer) dialer {
 func connectTimedOut(err error) bool {
 	var failed connectError
 	var timeout net.Error
-	return errors.Is(err, redis.ErrPoolTimeout) || errors.As(err, &failed) && errors.As(failed.error, &timeout) && timeout.Timeout()
+	return errors.Is(err, redis.ErrPoolTimeout) || errors.As(err, &failed) && errors.As(failed.error, &timeout) &&
+		timeout.Timeout()
 }
 
 // connectError is why a connection could not be made.

@@ -28,8 +28,8 @@ type DocumentOptions struct {
 
 // Document is a versioned document in Redis that several processes read and change, such as the boosts or the published
 // rules; its owner decides how it is stored. The Document has what all of them need: commands on the store's own
-// connections with a timeout of their own, hints when the document changes, and whether Redis can be reached for it. It is
-// safe for concurrent use.
+// connections with a timeout of their own, hints when the document changes, and whether Redis can be reached for it. It
+// is safe for concurrent use.
 type Document struct {
 	redis *Redis
 	key   string
@@ -51,10 +51,10 @@ func (d *Document) Key() string { return d.key }
 // Server names the server, without user and password.
 func (d *Document) Server() string { return d.redis.String() }
 
-// Do calls f with a client for commands on the key that may each take DocumentOptions.Timeout, and returns its error. It
-// calls f again where nothing was sent, since connections are made in the time that requests have: until a connection
-// is there or DocumentOptions.Timeout is over. In a cluster that has moved the key, it calls f a second time, with the
-// client of the whole cluster and its timeouts.
+// Do calls f with a client for commands on the key that may each take DocumentOptions.Timeout, and returns its error.
+// It calls f again where nothing was sent, since connections are made in the time that requests have: until a
+// connection is there or DocumentOptions.Timeout is over. In a cluster that has moved the key, it calls f a second
+// time, with the client of the whole cluster and its timeouts.
 func (d *Document) Do(ctx context.Context, f func(c redis.UniversalClient) error) error {
 	waiting, cancel := context.WithTimeout(ctx, d.o.Timeout)
 	defer cancel()

@@ -24,8 +24,8 @@ func hint(changed chan<- struct{}) {
 	}
 }
 
-// listen sends to changed when something is published on the channel, and when a connection was made that may have missed
-// it. It returns when ctx is done. All callers share one connection.
+// listen sends to changed when something is published on the channel, and when a connection was made that may have
+// missed it. It returns when ctx is done. All callers share one connection.
 func (r *Redis) listen(ctx context.Context, channel string, changed chan<- struct{}) {
 	r.subscription.add(ctx, r.Client, channel, changed)
 	<-ctx.Done()

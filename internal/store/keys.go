@@ -48,7 +48,9 @@ func OpenKeys(url, keyPrefix string) (*Keys, error) {
 // Walk visits the keys of a format ("*" for all) whose rest matches a glob pattern of Redis, one page after the other,
 // on every master of a cluster. A key that comes or goes meanwhile may be missing, and one may be visited twice. With
 // details, it reads types, times to live and sizes. visit is called by one goroutine at a time.
-func (k *Keys) Walk(ctx context.Context, format, match string, details bool, visit func(context.Context, []Key) error) error {
+func (k *Keys) Walk(ctx context.Context, format, match string, details bool,
+	visit func(context.Context, []Key) error,
+) error {
 	pattern := escaped(k.KeyPrefix()) + format + ":" + match
 	var one sync.Mutex
 	scan := func(ctx context.Context, node *redis.Client) error {

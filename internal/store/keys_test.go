@@ -60,11 +60,15 @@ func TestWalk(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := names(t, k, "*", "*")
-	want := map[string]string{"a*:1:funnel|shop|k=v": "string", "a*:1:ping": "string", "a*:0:old": "string", "a*:1:rules": "hash"}
+	want := map[string]string{
+		"a*:1:funnel|shop|k=v": "string", "a*:1:ping": "string", "a*:0:old": "string",
+		"a*:1:rules": "hash",
+	}
 	types := map[string]string{}
 	for name, key := range got {
 		types[name] = key.Type
-		if ends := key.TTL > 59*time.Minute && key.TTL <= time.Hour; ends == key.Published() || (key.TTL == store.NoTTL) != key.Published() {
+		if ends := key.TTL > 59*time.Minute && key.TTL <= time.Hour; ends == key.Published() ||
+			(key.TTL == store.NoTTL) != key.Published() {
 			t.Errorf("%s has the time to live %s", name, key.TTL)
 		}
 		if key.Bytes < 20 || key.Bytes > 300 {
@@ -169,7 +173,8 @@ func TestDeleteInPartIsTold(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := admin.Do(t.Context(), "ACL", "SETUSER", "operator", "reset", "on", ">secret", "~weir:1:funnel|mine|*", "allchannels", "+@all").Err(); err != nil {
+	if err := admin.Do(t.Context(), "ACL", "SETUSER", "operator", "reset", "on", ">secret", "~weir:1:funnel|mine|*",
+		"allchannels", "+@all").Err(); err != nil {
 		t.Fatal(err)
 	}
 	sub := admin.Subscribe(t.Context(), "weir:1:refunds")
@@ -200,7 +205,8 @@ func TestDeleteInPartIsTold(t *testing.T) {
 		}
 		told[m.Payload] = true
 	}
-	if diff := cmp.Diff(map[string]bool{"weir:1:funnel|mine|k=1": true, "weir:1:funnel|mine|k=2": true}, told); diff != "" {
+	if diff := cmp.Diff(map[string]bool{"weir:1:funnel|mine|k=1": true, "weir:1:funnel|mine|k=2": true},
+		told); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -242,9 +242,9 @@ func (s *Store) reachable(ctx context.Context) bool {
 	return !away.Load()
 }
 
-// watch logs outages that go on, and their ends, until ctx is done, and forgets what was counted locally during them: not
-// before, so that a store that comes and goes does not renew each limit's local share. It is here, and not on a request's
-// way, that the lines of such a store are bounded.
+// watch logs outages that go on, and their ends, until ctx is done, and forgets what was counted locally during them:
+// not before, so that a store that comes and goes does not renew each limit's local share. It is here, and not on a
+// request's way, that the lines of such a store are bounded.
 func (s *Store) watch(ctx context.Context) {
 	s.reachable(ctx)
 	tick, reach := time.NewTicker(s.OutageTimes.Quiet), time.NewTicker(reachAgain)

@@ -141,7 +141,10 @@ func TestPolicyDecidesForLong(t *testing.T) {
 		if len(lines) != 1 {
 			t.Fatalf("after 70 s: %d lines, want one:\n%s", len(lines), log)
 		}
-		for _, want := range []string{" store=redis://there ", " for=1m", " cause=timeout ", " requests=6", "--store-timeout=15ms"} {
+		for _, want := range []string{
+			" store=redis://there ", " for=1m", " cause=timeout ", " requests=6",
+			"--store-timeout=15ms",
+		} {
 			if !strings.Contains(lines[0], want) {
 				t.Errorf("the line is\n%swant %q in it", lines[0], want)
 			}

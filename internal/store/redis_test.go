@@ -148,7 +148,8 @@ func TestCertificatesAreRenewed(t *testing.T) {
 		t.Fatal(err)
 	}
 	newCert, newKey := second.Issue("redis", "127.0.0.1")
-	redistest.Do(t, server, "config", "set", "tls-cert-file", newCert, "tls-key-file", newKey, "tls-ca-cert-file", second.CA())
+	redistest.Do(t, server, "config", "set", "tls-cert-file", newCert, "tls-key-file", newKey, "tls-ca-cert-file",
+		second.CA())
 	kick := func() { redistest.Do(t, server, "client", "kill", "type", "normal") } // all connections but this one
 	kick()
 	redistest.Await(t, func() error {
@@ -167,7 +168,8 @@ func TestCertificatesAreRenewed(t *testing.T) {
 	redistest.Await(t, func() error { return counts(t, s) })
 }
 
-// However often connecting has failed, a server that is back is found by the next call, and the errors until then say why.
+// However often connecting has failed, a server that is back is found by the next call, and the errors until then say
+// why.
 func TestServerIsFoundAtOnce(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, server.URL()+"?pool_size=2", time.Second)

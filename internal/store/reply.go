@@ -10,8 +10,8 @@ import (
 	"syscall"
 )
 
-// Bounds of one reply of a server; see docs/adr/0033. go-redis makes room for what a reply announces before it comes, and
-// reads lists in lists by recursion.
+// Bounds of one reply of a server; see docs/adr/0033. go-redis makes room for what a reply announces before it comes,
+// and reads lists in lists by recursion.
 const (
 	// maxReplyBytes is the most that the texts of a reply have together. The longest states, sets of rules and lists of
 	// keys are below half of it.
@@ -98,7 +98,8 @@ func (r *replyBounds) follow(p []byte) error {
 			copy(r.head[r.line:], part)
 		}
 		if r.line += len(part); r.line > maxReplyLine {
-			return fmt.Errorf("%w: it has a line of more than %d bytes, which begins with %.80q", errReply, maxReplyLine, r.head[:])
+			return fmt.Errorf("%w: it has a line of more than %d bytes, which begins with %.80q", errReply, maxReplyLine,
+				r.head[:])
 		}
 		if end == 0 {
 			return nil

@@ -14,7 +14,8 @@ func TestReplyBoundsFollow(t *testing.T) {
 		fine.WriteString("+OK\r\n:12\r\n-ERR no\r\n$-1\r\n$0\r\n\r\n$5\r\na\r\nbc\r\n*-1\r\n*0\r\n_\r\n")
 		fine.WriteString("*4\r\n$3\r\nabc\r\n*2\r\n:1\r\n$-1\r\n*1\r\n*1\r\n*0\r\n$2\r\n\r\n\r\n%1\r\n+a\r\n+b\r\n")
 		fine.WriteString(strings.Repeat("*1\r\n", maxReplyDepth) + ":1\r\n")
-		fine.WriteString("*2\r\n$60000\r\n" + strings.Repeat("*9999999999\r\n"[:12], 5000) + "\r\n+" + strings.Repeat("x", maxReplyLine-3) + "\r\n")
+		fine.WriteString("*2\r\n$60000\r\n" + strings.Repeat("*9999999999\r\n"[:12], 5000) + "\r\n+" +
+			strings.Repeat("x", maxReplyLine-3) + "\r\n")
 	}
 	for _, size := range []int{1, 2, 3, 7, 31, 4096, fine.Len()} {
 		var r replyBounds

@@ -119,7 +119,10 @@ var oddReplies = []struct{ name, reply, want string }{
 	{"a map of 2^62 items", "%4611686018427387904\r\n", "announces a list of 4611686018427387904 items"},
 	{"many lists of many items", strings.Repeat("*100000\r\n", 10), "announces a list of 100000 items"},
 	{"a million lists in each other", strings.Repeat("*1\r\n", 1_000_000), "more than 16 lists in each other"},
-	{"many texts", "*2\r\n$20000000\r\n" + strings.Repeat("x", 20_000_000) + "\r\n$20000000\r\n", "announces a text of 20000000 bytes"},
+	{
+		"many texts", "*2\r\n$20000000\r\n" + strings.Repeat("x", 20_000_000) + "\r\n$20000000\r\n",
+		"announces a text of 20000000 bytes",
+	},
 	{"an error of 5 MB", "-ERR " + strings.Repeat("x", 5<<20) + "\r\n", "a line of more than 8192 bytes"},
 	{"a line without an end", "+" + strings.Repeat("x", 1<<20), "a line of more than 8192 bytes"},
 	{"a long error", "-ERR " + strings.Repeat("x", 8000) + "\r\n", "ERR xxx"},
@@ -129,13 +132,16 @@ var oddReplies = []struct{ name, reply, want string }{
 	{"an empty list", "*0\r\n", "the script answered"},
 	{"nothing", "$-1\r\n", ""},
 	{"NaN", "$40\r\n" + strings.Repeat("\xff", 40) + "\r\n", "where a whole number belongs"},
-	{"infinity", "$40\r\n" + strings.Repeat("\x00\x00\x00\x00\x00\x00\xf0\x7f", 5) + "\r\n", "where a whole number belongs"},
+	{
+		"infinity", "$40\r\n" + strings.Repeat("\x00\x00\x00\x00\x00\x00\xf0\x7f", 5) + "\r\n",
+		"where a whole number belongs",
+	},
 	{"lists that are no answer", "*4\r\n$0\r\n\r\n:1\r\n:2\r\n*-1\r\n", "the script answered"},
 	{"no protocol", "HTTP/1.1 400 Bad Request\r\n\r\n", ""},
 }
 
-// TestOddReplies: whatever a server replies, a request gets an error soon that wraps ErrUnavailable and is short, as does
-// Ping; and a store whose server replies sensibly again goes on.
+// TestOddReplies: whatever a server replies, a request gets an error soon that wraps ErrUnavailable and is short, as
+// does Ping; and a store whose server replies sensibly again goes on.
 func TestOddReplies(t *testing.T) {
 	for _, o := range oddReplies {
 		for _, when := range []string{"", "later "} { // from the first byte on; once connected

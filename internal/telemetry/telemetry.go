@@ -1,5 +1,5 @@
-// Package telemetry sends traces and metrics by OTLP, OpenTelemetry's protocol, over gRPC or HTTP. Besides the bridge in
-// internal/metrics, only this package knows OpenTelemetry.
+// Package telemetry sends traces and metrics by OTLP, OpenTelemetry's protocol, over gRPC or HTTP. Besides the bridge
+// in internal/metrics, only this package knows OpenTelemetry.
 //
 // OpenTelemetry's environment variables (OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_TRACES_SAMPLER, ...) say where to send, with
 // which headers, certificates and resource attributes, how often, and which requests to trace. Their defaults are

@@ -108,8 +108,8 @@ func (c *Builder) Errorf(at Position, format string, args ...any) {
 	c.found.add("", at, format, args...)
 }
 
-// Tolerate reports what envoyproxy/ratelimit tolerates: a problem, or, for a Process that is Lenient, a warning that says
-// what holds until it is mended. It is for readers of rules.
+// Tolerate reports what envoyproxy/ratelimit tolerates: a problem, or, for a Process that is Lenient, a warning that
+// says what holds until it is mended. It is for readers of rules.
 func (c *Builder) Tolerate(at Position, holds, format string, args ...any) {
 	if !c.process.Lenient {
 		c.found.add("", at, format, args...)

@@ -142,13 +142,24 @@ func TestBuilderProblems(t *testing.T) {
 		{"d", descriptors.Descriptor{Key: "a*"}, "d: a*: key a* contains *"},
 		{"d", descriptors.Descriptor{Key: "a", Match: descriptors.OneOf()}, "d: a values : values is empty"},
 		{"d", descriptors.Descriptor{Key: "a", Value: "b", Match: descriptors.OneOf("c")}, "value and values are both given"},
-		{"d", descriptors.Descriptor{Key: "a", Match: descriptors.MatchingRegex("(")}, "d: a regex (: regex: missing closing )"},
-		{"d", descriptors.Descriptor{Key: "a", Match: descriptors.InBlocks("10.0.0.1/8")}, "10.0.0.1/8 has bits beyond its length"},
+		{
+			"d",
+			descriptors.Descriptor{Key: "a", Match: descriptors.MatchingRegex("(")},
+			"d: a regex (: regex: missing closing )",
+		},
+		{
+			"d",
+			descriptors.Descriptor{Key: "a", Match: descriptors.InBlocks("10.0.0.1/8")},
+			"10.0.0.1/8 has bits beyond its length",
+		},
 		{"d", descriptors.Descriptor{Key: "a", ShareThreshold: true}, "share_threshold goes with"},
 		{"d", descriptors.Descriptor{Key: "a", RateLimit: &limit{Params: one}}, "d: a: unit is missing"},
 		{
 			"d",
-			descriptors.Descriptor{Key: "a", RateLimit: &limit{Params: limiter.Params{Limit: 1, Window: time.Hour}, Unit: descriptors.Day}},
+			descriptors.Descriptor{Key: "a", RateLimit: &limit{
+				Params: limiter.Params{Limit: 1, Window: time.Hour},
+				Unit:   descriptors.Day,
+			}},
 			"d: a: unit and window are both given",
 		},
 		{
@@ -179,15 +190,25 @@ func TestBuilderProblems(t *testing.T) {
 		},
 		{
 			"d",
-			descriptors.Descriptor{Key: "a", RateLimit: &limit{Unit: descriptors.Day, Params: one, Replaces: descriptors.Texts("x")}},
+			descriptors.Descriptor{Key: "a", RateLimit: &limit{
+				Unit: descriptors.Day, Params: one,
+				Replaces: descriptors.Texts("x"),
+			}},
 			"d: a: replaces x, but no limit of domain d has that name",
 		},
 		{
 			"d",
-			descriptors.Descriptor{Key: "a", Response: &descriptors.Response{Headers: []descriptors.Header{{Name: "host", Value: "x"}}}},
+			descriptors.Descriptor{Key: "a", Response: &descriptors.Response{Headers: []descriptors.Header{{
+				Name:  "host",
+				Value: "x",
+			}}}},
 			"d: a: header host is made by Envoy or Weir",
 		},
-		{"d", descriptors.Descriptor{Key: "a", Descriptors: []*descriptors.Descriptor{{Key: "b"}, {Key: "b"}}}, "d: a > b: a > b is already at d: a > b"},
+		{
+			"d",
+			descriptors.Descriptor{Key: "a", Descriptors: []*descriptors.Descriptor{{Key: "b"}, {Key: "b"}}},
+			"d: a > b: a > b is already at d: a > b",
+		},
 	} {
 		b := descriptors.NewBuilder(descriptors.Process{})
 		b.Add(tt.domain, &tt.rule)

@@ -70,7 +70,8 @@ descriptors: [{key: none}]
 	if diff := cmp.Diff([]string{"one"}, r.Limits[1].Replaces); diff != "" {
 		t.Errorf("Replaces -want +got\n%s", diff)
 	}
-	if c := set.Domain("z").Match(ruletest.Entries("c=1")); c == nil || !c.Unlimited || c.Limits != nil || c.Metadata != nil {
+	if c := set.Domain("z").Match(ruletest.Entries("c=1")); c == nil || !c.Unlimited || c.Limits != nil ||
+		c.Metadata != nil {
 		t.Errorf("rule c is %+v", c)
 	}
 }
@@ -87,7 +88,8 @@ func TestEmptyFileIsRefused(t *testing.T) {
 	good := rulefile.File{Name: "good.yaml", Data: []byte("domain: a\ndescriptors: [{key: none}]\n---\n# the end\n")}
 	for _, data := range []string{"", "\n \n", "# nothing\n---\n---\n"} {
 		_, err := rulefile.Compile([]rulefile.File{{Name: "a.yaml", Data: []byte(data)}, good})
-		if want := "a.yaml:1:1: this file is empty; write domain: and descriptors:, or remove the file"; err == nil || err.Error() != want {
+		if want := "a.yaml:1:1: this file is empty; write domain: and descriptors:, or remove the file"; err == nil ||
+			err.Error() != want {
 			t.Errorf("Compile(%q) is %v, want %s", data, err, want)
 		}
 	}
@@ -160,7 +162,8 @@ func manyRules(n int) []byte {
 		case 3:
 			value = fmt.Sprintf("'*.host%06d.example'", i)
 		}
-		fmt.Fprintf(&b, "  - key: key%d\n    value: %s\n    rate_limit:\n      unit: second\n      requests_per_unit: 10\n", i%2, value)
+		fmt.Fprintf(&b, "  - key: key%d\n    value: %s\n    rate_limit:\n      unit: second\n      requests_per_unit: 10\n",
+			i%2, value)
 	}
 	return b.Bytes()
 }
@@ -233,7 +236,8 @@ descriptors:
 	const want = "answers are held back for up to %s, but Envoy waits only 20ms unless its rate limit filter has a longer timeout; " +
 		"raise that, or write a max_wait below it"
 	got := set.Warnings().Error()
-	if diff := cmp.Diff("rules.yaml:4:103: "+fmt.Sprintf(want, "21ms")+"\nrules.yaml:7:99: "+fmt.Sprintf(want, "1s"), got); diff != "" {
+	if diff := cmp.Diff("rules.yaml:4:103: "+fmt.Sprintf(want, "21ms")+"\nrules.yaml:7:99: "+fmt.Sprintf(want, "1s"),
+		got); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
 	}
 }
@@ -276,7 +280,8 @@ func TestManyLimitsWarn(t *testing.T) {
 		}
 		warnings := ruletest.Compile(t, rules.String()).Warnings()
 		if len(warnings) != want || want > 0 && (warnings[0].Code != descriptors.WarnManyLimits || warnings[0].Line != 1029 ||
-			!strings.HasPrefix(warnings[0].Msg, "this rule has 1025 limits, and a request that asks more than --max-counters (1024) is refused")) {
+			!strings.HasPrefix(warnings[0].Msg, "this rule has 1025 limits, and a request that asks more than --max-counters "+
+				"(1024) is refused")) {
 			t.Errorf("%d limits: %v, want %d warnings", n, warnings, want)
 		}
 	}

@@ -1,8 +1,9 @@
-// Package descriptors is the rule language: it checks rules, compiles them into an immutable Set, and matches a request's
-// descriptors against it without allocating.
+// Package descriptors is the rule language: it checks rules, compiles them into an immutable Set, and matches a
+// request's descriptors against it without allocating.
 //
-// A Set is made of domains, a domain is a tree of rules, and a rule has limits. A Builder makes a Set of Descriptors; package
-// rulefile reads these from YAML files. This package knows no YAML, no protobuf, no store, and not where files lie.
+// A Set is made of domains, a domain is a tree of rules, and a rule has limits. A Builder makes a Set of Descriptors;
+// package rulefile reads these from YAML files. This package knows no YAML, no protobuf, no store, and not where files
+// lie.
 package descriptors
 
 import (
@@ -129,7 +130,8 @@ type Process struct {
 	ShadowMode, QuotaMode bool
 	// LookAtLimit is limiter.Params.LookAtLimit of every limit.
 	LookAtLimit bool
-	// Lenient makes findings of what envoyproxy/ratelimit tolerates, where Weir's own way are errors: see Builder.Tolerate.
+	// Lenient makes findings of what envoyproxy/ratelimit tolerates, where Weir's own way are errors: see
+	// Builder.Tolerate.
 	Lenient bool
 	// PerSecondStore is the Placement.Store of limits per one second that name none.
 	PerSecondStore string

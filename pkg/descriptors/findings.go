@@ -34,8 +34,8 @@ const (
 	WarnManyLimits  = "many_limits"     // a request that reaches one rule asks more counters than it may by default
 )
 
-// Bounds of the errors, and of the warnings, that are listed. What is beyond is only counted, so that a file of a million errors
-// costs neither memory nor an answer of a hundred megabytes.
+// Bounds of the errors, and of the warnings, that are listed. What is beyond is only counted, so that a file of a
+// million errors costs neither memory nor an answer of a hundred megabytes.
 const (
 	maxFileErrors = 1_000  // of one file
 	maxErrors     = 10_000 // of all files

@@ -95,7 +95,8 @@ func TestMatchForms(t *testing.T) {
 func TestMatchFormsAllocatesNothing(t *testing.T) {
 	shop := ruletest.Compile(t, formRules).Domain("shop")
 	for _, text := range []string{
-		"v=two", "v=ten", "v=none4", "ip=10.1.1.1", "ip=2001:db8::1", "ip=::ffff:10.1.1.1", "ip=fe80::1%eth0", "ip=host.example",
+		"v=two", "v=ten", "v=none4", "ip=10.1.1.1", "ip=2001:db8::1", "ip=::ffff:10.1.1.1", "ip=fe80::1%eth0",
+		"ip=host.example",
 		"ip=" + strings.Repeat("1", 1000), "re=/v1/users", "re=/v1/" + strings.Repeat("x", 1000), "re=nothing",
 	} {
 		es := ruletest.Entries(text)
@@ -152,7 +153,9 @@ descriptors: [{key: a, values_file: deep/three.txt, nonsense: 1}]
 		return descriptors.Position{File: "dir/rules.yaml", Line: line, Column: column}
 	}
 	want := []rulefile.Include{
-		{Name: "dir/one.txt", At: at(4, 27)}, {Name: "dir/two.txt", At: at(6, 41)}, {Name: "dir/deep/three.txt", At: at(11, 37)},
+		{Name: "dir/one.txt", At: at(4, 27)},
+		{Name: "dir/two.txt", At: at(6, 41)},
+		{Name: "dir/deep/three.txt", At: at(11, 37)},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("Includes -want +got\n%s", diff)
@@ -183,7 +186,8 @@ func TestRegexesWithTheSameEndsAreBounded(t *testing.T) {
 	_, err := rulefile.Compile(rules(200, ".*x%d.*"))
 	var all descriptors.Errors
 	if want := "too many patterns and regexes of this key begin and end with the same fixed text, so that one value may take " +
-		"207912 steps, and at most 130000 are allowed; begin or end k regex .*x199.* with different text"; !errors.As(err, &all) ||
+		"207912 steps, and at most 130000 are allowed; begin or end k regex .*x199.* with different text"; !errors.As(err,
+		&all) ||
 		len(all) != 1 || !strings.HasPrefix(all[0].Msg, want) {
 		t.Errorf("error %v, want one with %s", err, want)
 	}
@@ -200,7 +204,8 @@ func (r formRule) matches(value string) int {
 			return 1000
 		}
 	case "pattern":
-		if regexp.MustCompile(`\A` + strings.ReplaceAll(regexp.QuoteMeta(r.text), `\*`, `(?s:.*)`) + `\z`).MatchString(value) {
+		if regexp.MustCompile(`\A` + strings.ReplaceAll(regexp.QuoteMeta(r.text), `\*`, `(?s:.*)`) +
+			`\z`).MatchString(value) {
 			return 1
 		}
 	case "regex":
@@ -238,12 +243,16 @@ func findForm(rules []formRule, value string) int {
 func drawForm(t *rapid.T) formRule {
 	switch form := rapid.SampledFrom([]string{"value", "values", "pattern", "regex", "cidr"}).Draw(t, "form"); form {
 	case "cidr":
-		addr := netip.AddrFrom4([4]byte{1, 1, byte(rapid.IntRange(0, 3).Draw(t, "c")), byte(rapid.IntRange(0, 3).Draw(t, "d"))})
+		addr := netip.AddrFrom4([4]byte{
+			1, 1, byte(rapid.IntRange(0, 3).Draw(t, "c")),
+			byte(rapid.IntRange(0, 3).Draw(t, "d")),
+		})
 		return formRule{form, netip.PrefixFrom(addr, rapid.IntRange(0, 32).Draw(t, "bits")).Masked().String()}
 	case "pattern":
 		return formRule{form, rapid.StringMatching(`[1.*]{0,3}\*[1.*]{0,3}`).Draw(t, "pattern")}
 	case "regex":
-		return formRule{form, rapid.StringMatching(`(1|\\\.|\.|[123]|\[12\]|1\*|2\?|\(1\|\\\.2\)|\\\.\+){1,6}`).Draw(t, "regex")}
+		return formRule{form, rapid.StringMatching(`(1|\\\.|\.|[123]|\[12\]|1\*|2\?|\(1\|\\\.2\)|\\\.\+){1,6}`).Draw(t,
+			"regex")}
 	default:
 		return formRule{form, rapid.StringMatching(`1\.1\.[0-3]\.[0-3]|[1.]{1,3}`).Draw(t, "value")}
 	}
@@ -302,7 +311,8 @@ func FuzzValuesFile(f *testing.F) {
 		if err == nil {
 			for line := range strings.Lines(strings.TrimPrefix(string(data), "\ufeff")) {
 				value := strings.TrimSpace(line)
-				if found := set.Domain("d").Match([]descriptors.Entry{{Key: "k", Value: value}}) != nil; found != (value != "" && value[0] != '#') {
+				if found := set.Domain("d").Match([]descriptors.Entry{{Key: "k", Value: value}}) != nil; found != (value != "" &&
+					value[0] != '#') {
 					t.Errorf("Match(%q) found: %v", value, found)
 				}
 			}

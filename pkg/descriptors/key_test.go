@@ -51,7 +51,8 @@ descriptors:
 // TestKeyGolden pins the form of the counters' keys: if it must change, every counter of everyone starts again, and
 // the release notes have to say so.
 func TestKeyGolden(t *testing.T) {
-	set := ruletest.Compile(t, keyRules+"---\ndomain: 'a|b %{x}'\ndescriptors: [{key: k, rate_limit: {requests_per_unit: 1, unit: second}}]")
+	set := ruletest.Compile(t, keyRules+"---\ndomain: 'a|b %{x}'\ndescriptors: [{key: k, rate_limit: "+
+		"{requests_per_unit: 1, unit: second}}]")
 	long := strings.Repeat("x", 300)
 	for _, tt := range []struct {
 		domain, entries string
@@ -73,7 +74,8 @@ func TestKeyGolden(t *testing.T) {
 		{"shop", "hip=::1", 0, "fixed_window|shop|hip=#eff8e7ca506627fe15dda5e0e512fcaa"},
 		{"shop", "module=1", 0, "funnel.redis_cell|shop|module=1"},
 		{"shop", "api_key=secret", 0, "token_bucket|shop|api_key=#2bb80d537b1da3e38bd30361aa855686"},
-		{"shop", "remote_address=" + long, 0, "funnel|shop|remote_address=" + long[:196] + "#7a790db31e583050c49027ab2ff1e4ac"},
+		{"shop", "remote_address=" + long, 0, "funnel|shop|remote_address=" + long[:196] +
+			"#7a790db31e583050c49027ab2ff1e4ac"},
 		{"a|b %{x}", "k=v", 0, "fixed_window|a%7Cb%20%25%7Bx%7D|k=v"},
 	} {
 		es := entriesOf(tt.entries)
@@ -137,7 +139,10 @@ descriptors:
 func TestAppendKeyAllocatesNothing(t *testing.T) {
 	set := ruletest.Compile(t, keyRules)
 	dst := make([]byte, 0, 1024)
-	for _, text := range []string{"remote_address=10.0.0.1", "api_key=secret", "remote_address=|%" + strings.Repeat("x", 300)} {
+	for _, text := range []string{
+		"remote_address=10.0.0.1", "api_key=secret",
+		"remote_address=|%" + strings.Repeat("x", 300),
+	} {
 		es := ruletest.Entries(text)
 		l := limitOf(t, set, "shop", es, 0)
 		if n := testing.AllocsPerRun(100, func() { l.AppendKey(dst, es) }); n != 0 {
@@ -219,16 +224,23 @@ func checkKeysDiffer() func(t *rapid.T) {
 	set, compileErr := rulefile.Compile(files)
 	draw := rapid.Custom(func(t *rapid.T) counted {
 		value := rapid.OneOf(
-			rapid.Map(rapid.SliceOfN(rapid.SampledFrom([]string{"a", "=", "|k=", "|", "%7C", "%", "{", "*"}), 0, 3), func(parts []string) string {
-				return strings.Join(parts, "")
-			}),
+			rapid.Map(rapid.SliceOfN(rapid.SampledFrom([]string{"a", "=", "|k=", "|", "%7C", "%", "{", "*"}), 0, 3),
+				func(parts []string) string {
+					return strings.Join(parts, "")
+				}),
 			rapid.Map(rapid.IntRange(200, 270), func(n int) string { return strings.Repeat("x", n) }),
 			rapid.Map(rapid.SliceOfN(rapid.Byte(), 0, 4), func(b []byte) string { return string(b) }),
 			rapid.SampledFrom([]string{"a*", "*", "#", "%2A", "#e3b0c44298fc1c149afbf4c8996fb924", ""}),
 		)
-		es := []descriptors.Entry{{Key: rapid.SampledFrom([]string{"k", "k=", "k|k", "s", "h"}).Draw(t, "key"), Value: value.Draw(t, "value")}}
+		es := []descriptors.Entry{{
+			Key:   rapid.SampledFrom([]string{"k", "k=", "k|k", "s", "h"}).Draw(t, "key"),
+			Value: value.Draw(t, "value"),
+		}}
 		if rapid.Bool().Draw(t, "deeper") {
-			es = append(es, descriptors.Entry{Key: rapid.SampledFrom([]string{"k", "k=", "k|k"}).Draw(t, "key"), Value: value.Draw(t, "value")})
+			es = append(es, descriptors.Entry{
+				Key:   rapid.SampledFrom([]string{"k", "k=", "k|k"}).Draw(t, "key"),
+				Value: value.Draw(t, "value"),
+			})
 		}
 		return counted{
 			set: set, domain: rapid.SampledFrom(domains).Draw(t, "domain"), entries: es,
@@ -327,7 +339,10 @@ func TestUnnamedLimitsKeepTheirCounters(t *testing.T) {
 			"60 fixed_window/60000000us", "9 fixed_window/1000000us", "1000 fixed_window",
 		}},
 		{"rate_limits: [" + funnel + ", " + day + "]", []string{"7 funnel", "1000 fixed_window"}},
-		{"rate_limits: [" + day + ", {name: n, requests_per_unit: 5, unit: week}]", []string{"1000 fixed_window", "5 fixed_window:n"}},
+		{
+			"rate_limits: [" + day + ", {name: n, requests_per_unit: 5, unit: week}]",
+			[]string{"1000 fixed_window", "5 fixed_window:n"},
+		},
 		{"rate_limits: [" + day + ", {requests_per_unit: 500, window: 24h, charge_denied: none}, " + second + "]", []string{
 			"1000 fixed_window", "500 fixed_window#2", "9 fixed_window/1000000us",
 		}},

@@ -81,7 +81,8 @@ func TestLongValues(t *testing.T) {
 
 // A value that is too long is denied: whatever the request's own limit, and whether or not the store answers.
 func TestTooLongIsDenied(t *testing.T) {
-	d := ruletest.Compile(t, "domain: d\ndescriptors: [{key: k, regex: '.*x.*'"+limited+"}, {key: l"+limited+"}]").Domain("d")
+	d := ruletest.Compile(t,
+		"domain: d\ndescriptors: [{key: k, regex: '.*x.*'"+limited+"}, {key: l"+limited+"}]").Domain("d")
 	es := entry(strings.Repeat("a", 2000))
 	own, err := d.Override(es, 1_000_000, time.Second)
 	if err != nil {
@@ -110,7 +111,8 @@ func checkLong(t *rapid.T) {
 			value := rapid.StringMatching(`(/a|/b|ab?)?\*((/a|b|ab/|/)\*){0,3}(/a|b)?`).Draw(t, "value")
 			line, whole = value, `(?s)\A`+strings.ReplaceAll(regexp.QuoteMeta(value), `\*`, `.*`)+`\z`
 		} else {
-			line = rapid.StringMatching(`(\(\?s\))?(/a|a|/)?(\.\*|\[ab\]\*|\[/a\]\+|b|\(a\|/b\)\*|\.){1,4}(b|/a)?`).Draw(t, "regex")
+			line = rapid.StringMatching(`(\(\?s\))?(/a|a|/)?(\.\*|\[ab\]\*|\[/a\]\+|b|\(a\|/b\)\*|\.){1,4}(b|/a)?`).Draw(t,
+				"regex")
 			whole = `\A(?:` + line + `)\z`
 		}
 		denied := rapid.Bool().Draw(t, "denies")
@@ -150,7 +152,8 @@ func checkLong(t *rapid.T) {
 		case r != nil && r.IsTooLong() && len(value) > size:
 		case len(value) > size && want >= 0 && !denies[want]:
 		default:
-			t.Fatalf("Match(%q x %d ... %q) is %+v, want rule %d of\n%s", begin, len(middle), value[len(begin)+len(middle):], r, want, text)
+			t.Fatalf("Match(%q x %d ... %q) is %+v, want rule %d of\n%s", begin, len(middle), value[len(begin)+len(middle):], r,
+				want, text)
 		}
 	}
 }
@@ -186,7 +189,10 @@ func FuzzRegex(f *testing.F) {
 		f.Add(seed[0], seed[1])
 	}
 	f.Fuzz(func(t *testing.T, text, value string) {
-		if strings.ContainsFunc(text, func(c rune) bool { return c < ' ' || c > '~' && c < 0xa0 || c == '\ufffd' || c == '\ufeff' }) {
+		if strings.ContainsFunc(text, func(c rune) bool {
+			return c < ' ' || c > '~' && c < 0xa0 || c == '\ufffd' ||
+				c == '\ufeff'
+		}) {
 			return // no YAML
 		}
 		whole, err := regexp.Compile(`\A(?:` + text + `)\z`)

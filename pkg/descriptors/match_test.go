@@ -102,7 +102,10 @@ func TestMatchTakesLinearTime(t *testing.T) {
 
 func TestMatchAllocatesNothing(t *testing.T) {
 	shop := ruletest.Compile(t, matchRules).Domain("shop")
-	for _, text := range []string{"path=/a/b", "path=/a/x method=GET", "path=/b/x.html", "path=/c", "glob=-y-x-y-", "no=no"} {
+	for _, text := range []string{
+		"path=/a/b", "path=/a/x method=GET", "path=/b/x.html", "path=/c", "glob=-y-x-y-",
+		"no=no",
+	} {
 		es := ruletest.Entries(text)
 		if n := testing.AllocsPerRun(100, func() { shop.Match(es) }); n != 0 {
 			t.Errorf("Match(%s) allocates %v times, want 0", text, n)

@@ -81,7 +81,8 @@ func TestOverride(t *testing.T) {
 			t.Errorf("Override(%s) -want +got\n%s", tt.entries, diff)
 		}
 	}
-	if l := shop.Match(ruletest.Entries("client=c")).Limits[0]; l.Policy.Limit() != 10 || l.Policy.Window() != time.Second {
+	if l := shop.Match(ruletest.Entries("client=c")).Limits[0]; l.Policy.Limit() != 10 ||
+		l.Policy.Window() != time.Second {
 		t.Errorf("the rule's own limit became %d per %s", l.Policy.Limit(), l.Policy.Window())
 	}
 }

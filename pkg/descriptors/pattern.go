@@ -52,8 +52,8 @@ const (
 	unsure // the value is longer than MaxPatternValue, and what Weir reads of it does not decide
 )
 
-// decide reports whether a value that begins with the pattern's prefix matches it. It looks for each text where that first
-// occurs after the one before it, so it reads the value once.
+// decide reports whether a value that begins with the pattern's prefix matches it. It looks for each text where that
+// first occurs after the one before it, so it reads the value once.
 func (p *Pattern) decide(s *search) answer {
 	if !strings.HasSuffix(s.value, p.suffix) {
 		return no

@@ -17,7 +17,10 @@ import (
 
 // awkward are texts of what has a meaning in paths, keys and descriptors.
 func awkward(from, to int) *rapid.Generator[string] {
-	part := rapid.SampledFrom([]string{"a", "b", "=", " ", ">", " > ", `\`, ",", ", ", "|", "%", "#", "cidr", "and 2 more", "{"})
+	part := rapid.SampledFrom([]string{
+		"a", "b", "=", " ", ">", " > ", `\`, ",", ", ", "|", "%", "#", "cidr", "and 2 more",
+		"{",
+	})
 	return rapid.Map(rapid.SliceOfN(part, from, to), func(parts []string) string { return strings.Join(parts, "") })
 }
 
@@ -97,7 +100,8 @@ descriptors:
 
 // What a counter's key is made of comes out of it again, unless it had to be cut; then ParseKey says so.
 func checkKeyComesBack(t *rapid.T) {
-	long := rapid.OneOf(awkward(0, 4), rapid.Map(rapid.IntRange(100, 260), func(n int) string { return strings.Repeat("x", n) }))
+	long := rapid.OneOf(awkward(0, 4), rapid.Map(rapid.IntRange(100, 260),
+		func(n int) string { return strings.Repeat("x", n) }))
 	domain, name := "d", "n"
 	if rapid.Bool().Draw(t, "long names") {
 		domain, name = "d"+long.Draw(t, "domain"), "n"+long.Draw(t, "name")
@@ -191,15 +195,22 @@ func drawRules(t *rapid.T, indent string, depth int) string {
 		case "values":
 			fmt.Fprintf(&text, "%s  values: [%s, %s]\n", indent, quoted(1, "value"), quoted(1, "value"))
 		case "regex":
-			fmt.Fprintf(&text, "%s  regex: '%s'\n", indent, rapid.SampledFrom([]string{"a > b", `a\.b`, "a,b", "a", ".*", "a{1,2}"}).Draw(t, "regex"))
+			fmt.Fprintf(&text, "%s  regex: '%s'\n", indent, rapid.SampledFrom([]string{
+				"a > b", `a\.b`, "a,b", "a", ".*",
+				"a{1,2}",
+			}).Draw(t, "regex"))
 		case "cidr":
-			fmt.Fprintf(&text, "%s  cidr: [%s]\n", indent, rapid.SampledFrom([]string{"10.0.0.0/8", "::/0", "10.0.0.0/8, 11.0.0.0/8"}).Draw(t, "cidr"))
+			fmt.Fprintf(&text, "%s  cidr: [%s]\n", indent, rapid.SampledFrom([]string{
+				"10.0.0.0/8", "::/0",
+				"10.0.0.0/8, 11.0.0.0/8",
+			}).Draw(t, "cidr"))
 		}
 		if rapid.Bool().Draw(t, "limits") {
 			fmt.Fprintf(&text, "%s  rate_limits:\n", indent)
 			for i := range rapid.IntRange(1, 4).Draw(t, "number") {
 				fmt.Fprintf(&text, "%s    - {requests_per_unit: %d, %s}\n", indent, i+1, rapid.SampledFrom([]string{
-					"unit: day", "unit: hour", "unit: day, align: calendar, time_zone: Europe/Berlin", "unit: day, algorithm: funnel", "unit: day, name: a",
+					"unit: day", "unit: hour", "unit: day, align: calendar, time_zone: Europe/Berlin", "unit: day, algorithm: funnel",
+					"unit: day, name: a",
 				}).Draw(t, "limit"))
 			}
 		}

@@ -76,7 +76,8 @@ func TestScaledErrors(t *testing.T) {
 		{"banned", 0, 2, "limit 1 of banned times 2: it lets nothing pass (requests_per_unit: 0), which no factor changes"},
 		{"client > path=/checkout*", 0, 0.5, "requests_per_unit would be 0; it must be between 1 and 4294967295"},
 		{"client", 1, 0.15, "limit 2 of client times 0.15: segment_cap would be 0; it must be between 1"},
-		{"client", 0, 1e9, "limit first of client times 1e+09: requests_per_unit would be 1e+10; it must be between 1 and 4294967295"},
+		{"client", 0, 1e9, "limit first of client times 1e+09: requests_per_unit would be 1e+10; it must be between 1 and " +
+			"4294967295"},
 		{"log", 0, 2, "requests_per_unit: "},
 	} {
 		_, err := shop.Rule(tt.rule).Limits[tt.limit].Scaled(tt.factor)

@@ -26,8 +26,10 @@ var calendarWindows = []time.Duration{
 // hardZones are zones with clocks that are hard: set by half an hour, to or over midnight, by a whole day, or by
 // rules that are not summer and winter.
 var hardZones = []string{
-	"UTC", "Europe/Berlin", "Asia/Shanghai", "America/New_York", "Europe/Dublin", "Australia/Lord_Howe", "America/St_Johns",
-	"Asia/Kathmandu", "Pacific/Chatham", "America/Sao_Paulo", "Africa/Cairo", "Asia/Beirut", "Asia/Tehran", "America/Havana",
+	"UTC", "Europe/Berlin", "Asia/Shanghai", "America/New_York", "Europe/Dublin", "Australia/Lord_Howe",
+	"America/St_Johns",
+	"Asia/Kathmandu", "Pacific/Chatham", "America/Sao_Paulo", "Africa/Cairo", "Asia/Beirut", "Asia/Tehran",
+	"America/Havana",
 	"Pacific/Apia", "Pacific/Kwajalein", "Pacific/Enderbury", "Africa/Casablanca", "Antarctica/Troll", "Asia/Pyongyang",
 	"America/Caracas", "Africa/Monrovia", "America/Godthab", "Asia/Gaza", "Etc/GMT-14", "Etc/GMT+12",
 }
@@ -126,7 +128,8 @@ func TestCalendarWindowsAreThoseOfTheClock(t *testing.T) {
 			e := p.Edges(now)
 			start, end := naiveWindow(window, loc, now)
 			if e[1] != start || e[2] != end {
-				t.Fatalf("%s in %s at %s: from %s to %s, want %s to %s", window, loc, at(now, loc), at(e[1], loc), at(e[2], loc), at(start, loc), at(end, loc))
+				t.Fatalf("%s in %s at %s: from %s to %s, want %s to %s", window, loc, at(now, loc), at(e[1], loc), at(e[2], loc),
+					at(start, loc), at(end, loc))
 			}
 			fresh := calendarPolicy(t, window, loc)
 			for i, edge := range e[:4] {
@@ -194,20 +197,62 @@ func TestCalendarExamples(t *testing.T) {
 		now        string   // UTC
 		want       []string // the current window and the next one, in UTC
 	}{
-		{"a day of 23 hours", "Europe/Berlin", day, "2026-03-29T12:00:00Z", []string{"2026-03-28T23:00:00Z", "2026-03-29T22:00:00Z", "2026-03-30T22:00:00Z"}},
-		{"a day of 25 hours", "Europe/Berlin", day, "2026-10-25T12:00:00Z", []string{"2026-10-24T22:00:00Z", "2026-10-25T23:00:00Z", "2026-10-26T23:00:00Z"}},
-		{"an hour that occurs twice", "Europe/Berlin", time.Hour, "2026-10-25T00:30:00Z", []string{"2026-10-25T00:00:00Z", "2026-10-25T01:00:00Z", "2026-10-25T02:00:00Z"}},
-		{"hours of a zone at a quarter", "Asia/Kathmandu", time.Hour, "2026-01-01T00:20:00Z", []string{"2026-01-01T00:15:00Z", "2026-01-01T01:15:00Z", "2026-01-01T02:15:00Z"}},
-		{"half an hour back", "Australia/Lord_Howe", time.Hour, "2026-04-04T15:10:00Z", []string{"2026-04-04T14:00:00Z", "2026-04-04T15:30:00Z", "2026-04-04T16:30:00Z"}},
-		{"midnight that does not exist", "America/Sao_Paulo", day, "2018-11-04T03:00:00Z", []string{"2018-11-04T03:00:00Z", "2018-11-05T02:00:00Z", "2018-11-06T02:00:00Z"}},
-		{"midnight that comes twice", "America/Havana", day, "2026-11-01T04:30:00Z", []string{"2026-11-01T04:00:00Z", "2026-11-02T05:00:00Z", "2026-11-03T05:00:00Z"}},
-		{"back behind midnight", "America/St_Johns", day, "2010-11-07T03:00:00Z", []string{"2010-11-07T02:30:00Z", "2010-11-08T03:30:00Z", "2010-11-09T03:30:00Z"}},
-		{"a date that was skipped", "Pacific/Apia", day, "2011-12-30T09:00:00Z", []string{"2011-12-29T10:00:00Z", "2011-12-30T10:00:00Z", "2011-12-31T10:00:00Z"}},
-		{"the last day of a leap year, by rule", "Europe/Berlin", day, "2076-12-31T12:00:00Z", []string{"2076-12-30T23:00:00Z", "2076-12-31T23:00:00Z", "2077-01-01T23:00:00Z"}},
-		{"weeks begin on Monday", "UTC", 7 * day, "2026-01-04T23:59:59Z", []string{"2025-12-29T00:00:00Z", "2026-01-05T00:00:00Z", "2026-01-12T00:00:00Z"}},
-		{"February", "Europe/Berlin", 30 * day, "2028-02-29T22:59:59Z", []string{"2028-01-31T23:00:00Z", "2028-02-29T23:00:00Z", "2028-03-31T22:00:00Z"}},
-		{"quarters", "Asia/Shanghai", 90 * day, "2026-03-31T15:59:59Z", []string{"2025-12-31T16:00:00Z", "2026-03-31T16:00:00Z", "2026-06-30T16:00:00Z"}},
-		{"years", "America/New_York", 365 * day, "2028-12-31T23:00:00Z", []string{"2028-01-01T05:00:00Z", "2029-01-01T05:00:00Z", "2030-01-01T05:00:00Z"}},
+		{
+			"a day of 23 hours", "Europe/Berlin", day, "2026-03-29T12:00:00Z",
+			[]string{"2026-03-28T23:00:00Z", "2026-03-29T22:00:00Z", "2026-03-30T22:00:00Z"},
+		},
+		{
+			"a day of 25 hours", "Europe/Berlin", day, "2026-10-25T12:00:00Z",
+			[]string{"2026-10-24T22:00:00Z", "2026-10-25T23:00:00Z", "2026-10-26T23:00:00Z"},
+		},
+		{
+			"an hour that occurs twice", "Europe/Berlin", time.Hour, "2026-10-25T00:30:00Z",
+			[]string{"2026-10-25T00:00:00Z", "2026-10-25T01:00:00Z", "2026-10-25T02:00:00Z"},
+		},
+		{
+			"hours of a zone at a quarter", "Asia/Kathmandu", time.Hour, "2026-01-01T00:20:00Z",
+			[]string{"2026-01-01T00:15:00Z", "2026-01-01T01:15:00Z", "2026-01-01T02:15:00Z"},
+		},
+		{
+			"half an hour back", "Australia/Lord_Howe", time.Hour, "2026-04-04T15:10:00Z",
+			[]string{"2026-04-04T14:00:00Z", "2026-04-04T15:30:00Z", "2026-04-04T16:30:00Z"},
+		},
+		{
+			"midnight that does not exist", "America/Sao_Paulo", day, "2018-11-04T03:00:00Z",
+			[]string{"2018-11-04T03:00:00Z", "2018-11-05T02:00:00Z", "2018-11-06T02:00:00Z"},
+		},
+		{
+			"midnight that comes twice", "America/Havana", day, "2026-11-01T04:30:00Z",
+			[]string{"2026-11-01T04:00:00Z", "2026-11-02T05:00:00Z", "2026-11-03T05:00:00Z"},
+		},
+		{
+			"back behind midnight", "America/St_Johns", day, "2010-11-07T03:00:00Z",
+			[]string{"2010-11-07T02:30:00Z", "2010-11-08T03:30:00Z", "2010-11-09T03:30:00Z"},
+		},
+		{
+			"a date that was skipped", "Pacific/Apia", day, "2011-12-30T09:00:00Z",
+			[]string{"2011-12-29T10:00:00Z", "2011-12-30T10:00:00Z", "2011-12-31T10:00:00Z"},
+		},
+		{
+			"the last day of a leap year, by rule", "Europe/Berlin", day, "2076-12-31T12:00:00Z",
+			[]string{"2076-12-30T23:00:00Z", "2076-12-31T23:00:00Z", "2077-01-01T23:00:00Z"},
+		},
+		{
+			"weeks begin on Monday", "UTC", 7 * day, "2026-01-04T23:59:59Z",
+			[]string{"2025-12-29T00:00:00Z", "2026-01-05T00:00:00Z", "2026-01-12T00:00:00Z"},
+		},
+		{
+			"February", "Europe/Berlin", 30 * day, "2028-02-29T22:59:59Z",
+			[]string{"2028-01-31T23:00:00Z", "2028-02-29T23:00:00Z", "2028-03-31T22:00:00Z"},
+		},
+		{
+			"quarters", "Asia/Shanghai", 90 * day, "2026-03-31T15:59:59Z",
+			[]string{"2025-12-31T16:00:00Z", "2026-03-31T16:00:00Z", "2026-06-30T16:00:00Z"},
+		},
+		{
+			"years", "America/New_York", 365 * day, "2028-12-31T23:00:00Z",
+			[]string{"2028-01-01T05:00:00Z", "2029-01-01T05:00:00Z", "2030-01-01T05:00:00Z"},
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			now, err := time.Parse(time.RFC3339, tt.now)

@@ -15,12 +15,30 @@ import (
 // TestUnknownNamesAreRefused: a program may give numbers that no name of a rule file stands for.
 func TestUnknownNamesAreRefused(t *testing.T) {
 	for want, in := range map[string]limiter.Params{
-		"charge_denied: 9 is not known: use one of none, remaining, full":           {Algorithm: limiter.Funnel, ChargeDenied: 9},
-		"oldest: 9 is not known: use one of proportional, full, none":               {Algorithm: limiter.SlidingWindow, Oldest: 9},
-		"initial: 9 is not known: use one of full, empty":                           {Algorithm: limiter.TokenBucket, Initial: 9},
-		"refill: 9 is not known: use one of greedy, interval":                       {Algorithm: limiter.TokenBucket, Refill: 9},
-		"align: 9 is not known: use one of epoch, first_hit, calendar":              {Algorithm: limiter.FixedWindow, Align: 9},
-		"max_cost: must be between 0 and 4294967295, got -1":                        {Algorithm: limiter.SmoothBursty, MaxCost: -1},
+		"charge_denied: 9 is not known: use one of none, remaining, full": {
+			Algorithm:    limiter.Funnel,
+			ChargeDenied: 9,
+		},
+		"oldest: 9 is not known: use one of proportional, full, none": {
+			Algorithm: limiter.SlidingWindow,
+			Oldest:    9,
+		},
+		"initial: 9 is not known: use one of full, empty": {
+			Algorithm: limiter.TokenBucket,
+			Initial:   9,
+		},
+		"refill: 9 is not known: use one of greedy, interval": {
+			Algorithm: limiter.TokenBucket,
+			Refill:    9,
+		},
+		"align: 9 is not known: use one of epoch, first_hit, calendar": {
+			Algorithm: limiter.FixedWindow,
+			Align:     9,
+		},
+		"max_cost: must be between 0 and 4294967295, got -1": {
+			Algorithm: limiter.SmoothBursty,
+			MaxCost:   -1,
+		},
 		"max_cost: is not a parameter of funnel, which takes burst, charge_denied":  {Algorithm: limiter.Funnel, MaxCost: 1},
 		"algorithm: must be one of " + strings.Join(limiter.AlgorithmNames(), ", "): {Algorithm: 99},
 	} {
@@ -61,7 +79,10 @@ func TestDecideTakesLinearTime(t *testing.T) {
 		request := func(n int, last *limiter.Policy) func() time.Duration {
 			hits, out, slots := make([]limiter.Hit, n), make([]limiter.Decision, n), make([]limiter.Slot, n)
 			for i := range hits {
-				hits[i] = limiter.Hit{Key: fmt.Sprintf("a key of some length %07d", i%keys), Policy: p, N: 1, Group: i, Mode: limiter.Mode(i % 3)}
+				hits[i] = limiter.Hit{
+					Key: fmt.Sprintf("a key of some length %07d", i%keys), Policy: p, N: 1, Group: i,
+					Mode: limiter.Mode(i % 3),
+				}
 			}
 			hits[n-1] = limiter.Hit{Key: "denied", Policy: last, N: 1}
 			return func() time.Duration {

@@ -69,8 +69,9 @@ func drawHits(t *rapid.T, policies []*limiter.Policy) []limiter.Hit {
 		k := rapid.IntRange(0, len(policies)-1).Draw(t, "key")
 		hits[i] = limiter.Hit{
 			Key: strconv.Itoa(k), Policy: policies[k],
-			N:    rapid.Int64Range(-1, 5).Draw(t, "cost"),
-			Mode: rapid.SampledFrom([]limiter.Mode{limiter.Enforce, limiter.Enforce, limiter.Shadow, limiter.Quota}).Draw(t, "mode"), Group: i,
+			N: rapid.Int64Range(-1, 5).Draw(t, "cost"),
+			Mode: rapid.SampledFrom([]limiter.Mode{limiter.Enforce, limiter.Enforce, limiter.Shadow, limiter.Quota}).Draw(t,
+				"mode"), Group: i,
 		}
 		if i > 0 && rapid.IntRange(0, 2).Draw(t, "joined") == 0 {
 			hits[i].Mode, hits[i].Group = hits[i-1].Mode, hits[i-1].Group
@@ -129,7 +130,10 @@ func spending(p *limiter.Policy) *limiter.Policy {
 	if p.ChargeDenied() == limiter.ChargeFull && p.Algorithm() != limiter.Concurrency {
 		return p
 	}
-	in := limiter.Params{Algorithm: p.Algorithm(), Limit: p.Limit(), Window: p.Window(), ChargeDenied: limiter.ChargeRemaining}
+	in := limiter.Params{
+		Algorithm: p.Algorithm(), Limit: p.Limit(), Window: p.Window(),
+		ChargeDenied: limiter.ChargeRemaining,
+	}
 	if p.Algorithm() == limiter.Concurrency {
 		in.ChargeDenied = limiter.ChargeNone
 	}

@@ -37,7 +37,10 @@ func newOracle(in limiter.Params, p *limiter.Policy) oracle {
 		}
 		return &fixedOracle{limit: in.Limit, window: window, first: in.Align == limiter.AlignFirstHit, start: -1}
 	case limiter.Funnel:
-		return &funnelOracle{capacity: p.Capacity(), rate: big.NewRat(in.Limit, window), tick: p.Args()[1], level: new(big.Rat)}
+		return &funnelOracle{
+			capacity: p.Capacity(), rate: big.NewRat(in.Limit, window), tick: p.Args()[1],
+			level: new(big.Rat),
+		}
 	case limiter.TokenBucket:
 		if in.Refill == limiter.RefillInterval {
 			return newBatchOracle(in)

@@ -119,7 +119,8 @@ func newBurstyOracle(in limiter.Params, tick int64) *burstyOracle {
 		saved = 1_000_000
 	}
 	o := &burstyOracle{
-		interval: big.NewRat(in.Window.Microseconds(), in.Limit), longest: in.MaxWait.Microseconds(), tick: tick, free: new(big.Rat),
+		interval: big.NewRat(in.Window.Microseconds(), in.Limit), longest: in.MaxWait.Microseconds(), tick: tick,
+		free: new(big.Rat),
 	}
 	o.most = new(big.Rat).Quo(rat(saved), o.interval)
 	o.stored = o.most
@@ -276,7 +277,8 @@ type batchOracle struct {
 
 func newBatchOracle(in limiter.Params) *batchOracle {
 	o := &batchOracle{
-		capacity: in.Burst, batch: in.Limit, window: in.Window.Microseconds(), startsEmpty: in.Initial == limiter.InitialEmpty,
+		capacity: in.Burst, batch: in.Limit, window: in.Window.Microseconds(),
+		startsEmpty: in.Initial == limiter.InitialEmpty,
 	}
 	if o.capacity == 0 {
 		o.capacity = in.Limit

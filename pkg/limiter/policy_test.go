@@ -48,8 +48,9 @@ func TestNewPolicySaysWhatIsWrong(t *testing.T) {
 		},
 		"all at once": {
 			limiter.Params{
-				Algorithm: limiter.FixedWindow, Limit: 1, Window: hour, Burst: -1, Segments: 1001, SegmentCap: -1, MaxLogEntries: 1_000_001,
-				Oldest: limiter.OldestFull,
+				Algorithm: limiter.FixedWindow, Limit: 1, Window: hour, Burst: -1, Segments: 1001, SegmentCap: -1,
+				MaxLogEntries: 1_000_001,
+				Oldest:        limiter.OldestFull,
 			},
 			[]string{
 				"burst: must be between 0 and 281474976710656, got -1",
@@ -75,7 +76,8 @@ func TestNewPolicySaysWhatIsWrong(t *testing.T) {
 		},
 		"wait of microseconds": {
 			limiter.Params{
-				Algorithm: limiter.SmoothBursty, Limit: 1, Window: hour, MaxWait: -time.Millisecond, BurstFor: 1500 * time.Microsecond,
+				Algorithm: limiter.SmoothBursty, Limit: 1, Window: hour, MaxWait: -time.Millisecond,
+				BurstFor: 1500 * time.Microsecond,
 			},
 			[]string{
 				"max_wait: must be whole milliseconds up to 1h0m0s, got -1ms",
@@ -84,11 +86,13 @@ func TestNewPolicySaysWhatIsWrong(t *testing.T) {
 		},
 		"burst of smooth_bursty": {
 			limiter.Params{Algorithm: limiter.SmoothBursty, Limit: 1, Window: hour, Burst: 2},
-			[]string{"burst: is not a parameter of smooth_bursty, which takes burst_for, initial, max_wait, max_cost, charge_denied"},
+			[]string{"burst: is not a parameter of smooth_bursty, which takes burst_for, initial, max_wait, max_cost, " +
+				"charge_denied"},
 		},
 		"token bucket's parameters of a funnel": {
 			limiter.Params{
-				Algorithm: limiter.Funnel, Limit: 1, Window: hour, Initial: limiter.InitialEmpty, Refill: limiter.RefillInterval, MaxWait: hour,
+				Algorithm: limiter.Funnel, Limit: 1, Window: hour, Initial: limiter.InitialEmpty, Refill: limiter.RefillInterval,
+				MaxWait: hour,
 			},
 			[]string{
 				"initial: is not a parameter of funnel, which takes burst, charge_denied",
@@ -97,7 +101,10 @@ func TestNewPolicySaysWhatIsWrong(t *testing.T) {
 			},
 		},
 		"queue's parameters of a token bucket": {
-			limiter.Params{Algorithm: limiter.TokenBucket, Limit: 1, Window: hour, MaxWait: hour, BurstFor: hour, MaxLogEntries: 5},
+			limiter.Params{
+				Algorithm: limiter.TokenBucket, Limit: 1, Window: hour, MaxWait: hour, BurstFor: hour,
+				MaxLogEntries: 5,
+			},
 			[]string{
 				"max_wait: is not a parameter of token_bucket, which takes burst, initial, refill, charge_denied",
 				"burst_for: is not a parameter of token_bucket, which takes burst, initial, refill, charge_denied",
@@ -149,9 +156,11 @@ func TestNewPolicySaysWhatIsWrong(t *testing.T) {
 		},
 		"smooth_warming_up beyond 53 bits": {
 			limiter.Params{
-				Algorithm: limiter.SmoothWarmingUp, Limit: 999_999_937, Window: hour, WarmUp: time.Hour + -time.Millisecond, ColdFactor: 250,
+				Algorithm: limiter.SmoothWarmingUp, Limit: 999_999_937, Window: hour, WarmUp: time.Hour + -time.Millisecond,
+				ColdFactor: 250,
 			},
-			[]string{"warm_up: 999999937 per 1h0m0s needs more than 53 bits to count exactly with a warm_up of 59m59.999s and a cold_factor " +
+			[]string{"warm_up: 999999937 per 1h0m0s needs more than 53 bits to count exactly with a warm_up of 59m59.999s " +
+				"and a cold_factor " +
 				"of 2.5; choose a rate with fewer digits, a shorter warm_up, a cold_factor of 3, or warm_up and max_wait in whole seconds"},
 		},
 		"batches beyond the horizon": {
@@ -173,7 +182,8 @@ func TestNewPolicySaysWhatIsWrong(t *testing.T) {
 		},
 		"calendar minutes": {
 			limiter.Params{Algorithm: limiter.FixedWindow, Limit: 1, Window: time.Minute, Align: limiter.AlignCalendar},
-			[]string{"align: calendar goes with a window of one hour, day, week or year, or of 1, 2, 3, 4 or 6 months of 30 days, " +
+			[]string{"align: calendar goes with a window of one hour, day, week or year, or of 1, 2, 3, 4 or 6 months of 30 " +
+				"days, " +
 				"not with 1m0s; use epoch"},
 		},
 		"time zone of the epoch": {
@@ -249,7 +259,10 @@ func TestPolicyTellsWhatItIs(t *testing.T) {
 			told{5, 5, time.Second, limiter.ChargeNone, 0, 0},
 		},
 		{
-			limiter.Params{Algorithm: limiter.TokenBucket, Limit: 5, Window: time.Second, Burst: 50, ChargeDenied: limiter.ChargeRemaining},
+			limiter.Params{
+				Algorithm: limiter.TokenBucket, Limit: 5, Window: time.Second, Burst: 50,
+				ChargeDenied: limiter.ChargeRemaining,
+			},
 			told{5, 50, time.Second, limiter.ChargeRemaining, 0, 0},
 		},
 		{
@@ -265,7 +278,10 @@ func TestPolicyTellsWhatItIs(t *testing.T) {
 			told{0, 0, time.Second, limiter.ChargeNone, 0, 0},
 		},
 		{
-			limiter.Params{Algorithm: limiter.TokenBucket, Limit: 5, Window: time.Second, Burst: 8, Refill: limiter.RefillInterval},
+			limiter.Params{
+				Algorithm: limiter.TokenBucket, Limit: 5, Window: time.Second, Burst: 8,
+				Refill: limiter.RefillInterval,
+			},
 			told{5, 8, time.Second, limiter.ChargeNone, 0, limiter.RefillInterval},
 		},
 		{
@@ -273,7 +289,10 @@ func TestPolicyTellsWhatItIs(t *testing.T) {
 			told{5, 6, time.Second, limiter.ChargeNone, 0, 0}, // five in store, and one in advance
 		},
 		{
-			limiter.Params{Algorithm: limiter.SmoothBursty, Limit: 3, Window: time.Second, BurstFor: 500 * time.Millisecond, MaxWait: time.Second},
+			limiter.Params{
+				Algorithm: limiter.SmoothBursty, Limit: 3, Window: time.Second, BurstFor: 500 * time.Millisecond,
+				MaxWait: time.Second,
+			},
 			told{3, 5, time.Second, limiter.ChargeNone, time.Second, 0},
 		},
 		{
@@ -367,7 +386,8 @@ func FuzzPolicy(f *testing.F) {
 			flags |= 1 << 6
 		}
 		for charge := range uint8(4) {
-			f.Add(uint8(in.Algorithm), charge, uint8(in.Oldest), flags, in.Limit, int64(in.Window), in.Burst, in.Segments, in.SegmentCap,
+			f.Add(uint8(in.Algorithm), charge, uint8(in.Oldest), flags, in.Limit, int64(in.Window), in.Burst, in.Segments,
+				in.SegmentCap,
 				int64(in.MaxWait), int64(in.BurstFor), int64(in.WarmUp), in.ColdFactor, seed)
 		}
 	}
@@ -395,20 +415,32 @@ func FuzzPolicy(f *testing.F) {
 		}
 	}
 	add(limiter.Params{Algorithm: limiter.FixedWindow, Align: limiter.AlignFirstHit, Limit: 3, Window: sec})
-	add(limiter.Params{Algorithm: limiter.SlidingWindow, Oldest: limiter.OldestFull, Limit: 10, Window: 10 * sec, Segments: 3, SegmentCap: 5})
+	add(limiter.Params{
+		Algorithm: limiter.SlidingWindow, Oldest: limiter.OldestFull, Limit: 10, Window: 10 * sec,
+		Segments: 3, SegmentCap: 5,
+	})
 	add(limiter.Params{
 		Algorithm: limiter.SlidingWindow, Oldest: limiter.OldestNone, Limit: limiter.MaxLimit, Window: limiter.MinWindow,
 		Segments: 1000, SegmentCap: 5,
 	})
 	add(limiter.Params{Algorithm: limiter.SlidingWindow, Limit: 10, Window: 10 * sec, Segments: 1})
-	add(limiter.Params{Algorithm: limiter.LeakyQueue, Limit: 999_999_937, Window: hour, Burst: 100_000, MaxWait: time.Millisecond})
+	add(limiter.Params{
+		Algorithm: limiter.LeakyQueue, Limit: 999_999_937, Window: hour, Burst: 100_000,
+		MaxWait: time.Millisecond,
+	})
 	add(limiter.Params{Algorithm: limiter.LeakyQueue, Limit: 3, Window: sec, Burst: 2, MaxWait: hour})
-	add(limiter.Params{Algorithm: limiter.SmoothBursty, Limit: 7, Window: 3 * sec, MaxWait: 500 * time.Millisecond, BurstFor: hour})
+	add(limiter.Params{
+		Algorithm: limiter.SmoothBursty, Limit: 7, Window: 3 * sec, MaxWait: 500 * time.Millisecond,
+		BurstFor: hour,
+	})
 	add(limiter.Params{Algorithm: limiter.SmoothBursty, Limit: 999_999_937, Window: hour})
 	lordHowe := zone(f, "Australia/Lord_Howe")
 	for _, window := range calendarWindows {
 		add(limiter.Params{Algorithm: limiter.FixedWindow, Align: limiter.AlignCalendar, Limit: 3, Window: window})
-		add(limiter.Params{Algorithm: limiter.FixedWindow, Align: limiter.AlignCalendar, Limit: 3, Window: window, TimeZone: lordHowe})
+		add(limiter.Params{
+			Algorithm: limiter.FixedWindow, Align: limiter.AlignCalendar, Limit: 3, Window: window,
+			TimeZone: lordHowe,
+		})
 	}
 	for _, in := range []limiter.Params{
 		{Limit: 9_973, Window: sec, WarmUp: hour, ColdFactor: limiter.MaxColdFactor, MaxWait: sec},
@@ -456,7 +488,10 @@ func partOf(s limiter.State) int64 { return s.B & (1<<32 - 1) }
 // that every number stays in its bounds.
 func extremeSteps(t *testing.T, in limiter.Params, p *limiter.Policy, seed uint64) {
 	t.Helper()
-	other, err := limiter.NewPolicy(limiter.Params{Algorithm: in.Algorithm, Limit: 10, Window: 10 * time.Second, Refill: in.Refill})
+	other, err := limiter.NewPolicy(limiter.Params{
+		Algorithm: in.Algorithm, Limit: 10, Window: 10 * time.Second,
+		Refill: in.Refill,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -470,7 +505,10 @@ func extremeSteps(t *testing.T, in limiter.Params, p *limiter.Policy, seed uint6
 	}
 	var s limiter.State
 	now := int64(epoch)
-	costs := []int64{1, 1, 2, 0, -1, p.Capacity(), p.Capacity() + 1, limiter.MaxHits, limiter.MaxHits, limiter.MaxHits, -limiter.MaxHits}
+	costs := []int64{
+		1, 1, 2, 0, -1, p.Capacity(), p.Capacity() + 1, limiter.MaxHits, limiter.MaxHits, limiter.MaxHits,
+		-limiter.MaxHits,
+	}
 	spans := []int64{0, 0, 1, p.Window().Microseconds() / 10, p.Window().Microseconds(), 1e6, 1e12, -1, -1e6, -1e12}
 	for range 300 {
 		now = min(epoch+1e15, max(epoch, now+spans[next(int64(len(spans)))]))

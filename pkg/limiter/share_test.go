@@ -18,17 +18,67 @@ func TestShare(t *testing.T) {
 		chargedDenials ChargeDenied
 	}{
 		{"alone", Params{Algorithm: Funnel, Limit: 10, Window: time.Second}, 1, 10, 10, time.Second, Funnel, ChargeNone},
-		{"one that is not said", Params{Algorithm: Funnel, Limit: 10, Window: time.Second}, 0, 10, 10, time.Second, Funnel, ChargeNone},
-		{"a window's number is rounded down", Params{Algorithm: FixedWindow, Limit: 10, Window: time.Minute}, 3, 3, 3, time.Minute, FixedWindow, ChargeFull},
-		{"at least one", Params{Algorithm: FixedWindow, Limit: 2, Window: time.Minute}, 3, 1, 1, time.Minute, FixedWindow, ChargeFull},
-		{"nothing stays nothing", Params{Algorithm: FixedWindow, Window: time.Minute}, 3, 0, 0, time.Minute, FixedWindow, ChargeFull},
+		{
+			"one that is not said",
+			Params{Algorithm: Funnel, Limit: 10, Window: time.Second},
+			0, 10, 10, time.Second, Funnel,
+			ChargeNone,
+		},
+		{
+			"a window's number is rounded down",
+			Params{Algorithm: FixedWindow, Limit: 10, Window: time.Minute},
+			3, 3, 3,
+			time.Minute, FixedWindow, ChargeFull,
+		},
+		{
+			"at least one",
+			Params{Algorithm: FixedWindow, Limit: 2, Window: time.Minute},
+			3, 1, 1, time.Minute, FixedWindow,
+			ChargeFull,
+		},
+		{
+			"nothing stays nothing",
+			Params{Algorithm: FixedWindow, Window: time.Minute},
+			3, 0, 0, time.Minute, FixedWindow,
+			ChargeFull,
+		},
 		{"no rate", Params{Algorithm: Funnel, Window: time.Minute, Burst: 5}, 3, 0, 0, time.Minute, Funnel, ChargeNone},
-		{"a rate is exact", Params{Algorithm: Funnel, Limit: 10, Window: time.Second, Burst: 20}, 3, 10, 6, 3 * time.Second, Funnel, ChargeNone},
-		{"less than one a window", Params{Algorithm: TokenBucket, Limit: 2, Window: time.Minute}, 6, 2, 1, 6 * time.Minute, TokenBucket, ChargeNone},
-		{"refilled at once", Params{Algorithm: TokenBucket, Limit: 10, Window: time.Second, Refill: RefillInterval}, 3, 3, 3, time.Second, TokenBucket, ChargeNone},
-		{"a queue", Params{Algorithm: LeakyQueue, Limit: 10, Window: time.Second, Burst: 7}, 2, 10, 3, 2 * time.Second, LeakyQueue, ChargeNone},
-		{"in flight", Params{Algorithm: Concurrency, Limit: 10, Window: time.Minute}, 4, 2, 2, time.Minute, Concurrency, ChargeNone},
-		{"a segment's cap", Params{Algorithm: SlidingWindow, Limit: 9, Window: time.Second, SegmentCap: 6}, 3, 3, 2, time.Second, SlidingWindow, ChargeNone},
+		{
+			"a rate is exact",
+			Params{Algorithm: Funnel, Limit: 10, Window: time.Second, Burst: 20},
+			3, 10, 6, 3 * time.Second,
+			Funnel, ChargeNone,
+		},
+		{
+			"less than one a window",
+			Params{Algorithm: TokenBucket, Limit: 2, Window: time.Minute},
+			6, 2, 1, 6 * time.Minute,
+			TokenBucket, ChargeNone,
+		},
+		{
+			"refilled at once",
+			Params{Algorithm: TokenBucket, Limit: 10, Window: time.Second, Refill: RefillInterval},
+			3, 3, 3,
+			time.Second, TokenBucket, ChargeNone,
+		},
+		{
+			"a queue",
+			Params{Algorithm: LeakyQueue, Limit: 10, Window: time.Second, Burst: 7},
+			2, 10, 3, 2 * time.Second,
+			LeakyQueue, ChargeNone,
+		},
+		{
+			"in flight",
+			Params{Algorithm: Concurrency, Limit: 10, Window: time.Minute},
+			4, 2, 2, time.Minute, Concurrency,
+			ChargeNone,
+		},
+		{
+			"a segment's cap",
+			Params{Algorithm: SlidingWindow, Limit: 9, Window: time.Second, SegmentCap: 6},
+			3, 3, 2,
+			time.Second, SlidingWindow, ChargeNone,
+		},
 		{
 			"too slow to be counted",
 			Params{Algorithm: Funnel, Limit: 10, Window: MaxWindow, ChargeDenied: ChargeFull},
@@ -43,7 +93,8 @@ func TestShare(t *testing.T) {
 			}
 			if p.Limit() != tt.limit || p.Window() != tt.window || p.Capacity() != tt.burst || p.Algorithm() != tt.want ||
 				p.ChargeDenied() != tt.chargedDenials {
-				t.Errorf("%s of %d per %s, at most %d at once, charging denials %s; want %s of %d per %s, %d, %s", p.Algorithm(), p.Limit(),
+				t.Errorf("%s of %d per %s, at most %d at once, charging denials %s; want %s of %d per %s, %d, %s", p.Algorithm(),
+					p.Limit(),
 					p.Window(), p.Capacity(), p.ChargeDenied(), tt.want, tt.limit, tt.window, tt.burst, tt.chargedDenials)
 			}
 		})

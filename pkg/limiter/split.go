@@ -1,9 +1,10 @@
 package limiter
 
 // A request whose hits lie in several stores, or in several slots of a Redis Cluster, is decided as Decide does in two
-// steps. First each store charges what TryCharge says, where it fits. If the request turns out to be admitted, the quotas
-// that it exceeds are charged ChargeSpend. If it turns out to be denied, each store takes its charge back and charges
-// what DeniedCharge says. In between, others find counters that hold more than they will, and may be denied for that.
+// steps. First each store charges what TryCharge says, where it fits. If the request turns out to be admitted, the
+// quotas that it exceeds are charged ChargeSpend. If it turns out to be denied, each store takes its charge back and
+// charges what DeniedCharge says. In between, others find counters that hold more than they will, and may be denied for
+// that.
 
 // Charge says what a hit takes of its counter.
 type Charge = charge

@@ -66,7 +66,10 @@ func drawParams(t *rapid.T, a limiter.Algorithm) limiter.Params {
 	waits := []time.Duration{0, time.Millisecond, 300 * time.Millisecond, time.Hour}
 	switch a {
 	case limiter.FixedWindow:
-		in.Align = rapid.SampledFrom([]limiter.Align{limiter.AlignEpoch, limiter.AlignFirstHit, limiter.AlignCalendar}).Draw(t, "align")
+		in.Align = rapid.SampledFrom([]limiter.Align{
+			limiter.AlignEpoch, limiter.AlignFirstHit,
+			limiter.AlignCalendar,
+		}).Draw(t, "align")
 		if in.Align == limiter.AlignCalendar {
 			in.Window = rapid.SampledFrom(calendarWindows).Draw(t, "calendar window")
 			in.TimeZone = zone(t, rapid.SampledFrom(hardZones).Draw(t, "zone"))
@@ -74,10 +77,12 @@ func drawParams(t *rapid.T, a limiter.Algorithm) limiter.Params {
 	case limiter.Funnel, limiter.TokenBucket, limiter.LeakyQueue:
 		in.Burst = rapid.Int64Range(0, 20).Draw(t, "burst")
 		if coarse {
-			in.Limit, in.Window, in.Burst = 999_999_937, time.Hour, rapid.SampledFrom([]int64{100_000, 20_000_000}).Draw(t, "burst")
+			in.Limit, in.Window, in.Burst = 999_999_937, time.Hour, rapid.SampledFrom([]int64{100_000, 20_000_000}).Draw(t,
+				"burst")
 		}
 	case limiter.SmoothBursty:
-		in.BurstFor = rapid.SampledFrom([]time.Duration{0, time.Millisecond, 250 * time.Millisecond, time.Minute}).Draw(t, "burst_for")
+		in.BurstFor = rapid.SampledFrom([]time.Duration{0, time.Millisecond, 250 * time.Millisecond, time.Minute}).Draw(t,
+			"burst_for")
 		in.MaxWait = rapid.SampledFrom(waits).Draw(t, "max_wait")
 		in.MaxCost = rapid.SampledFrom([]int64{0, 1, 7}).Draw(t, "max_cost")
 		in.Initial = rapid.SampledFrom([]limiter.Initial{limiter.InitialFull, limiter.InitialEmpty}).Draw(t, "initial")
@@ -88,7 +93,8 @@ func drawParams(t *rapid.T, a limiter.Algorithm) limiter.Params {
 			in.Window = 1_000_003 * time.Microsecond // longer ones need more than 53 bits
 		}
 	case limiter.SmoothWarmingUp:
-		in.WarmUp = rapid.SampledFrom([]time.Duration{time.Millisecond, 250 * time.Millisecond, 2 * time.Second}).Draw(t, "warm_up")
+		in.WarmUp = rapid.SampledFrom([]time.Duration{time.Millisecond, 250 * time.Millisecond, 2 * time.Second}).Draw(t,
+			"warm_up")
 		in.ColdFactor = rapid.SampledFrom([]int64{0, 150, 200, 1000}).Draw(t, "cold_factor")
 		in.MaxWait = rapid.SampledFrom(waits).Draw(t, "max_wait")
 		in.MaxCost = rapid.SampledFrom([]int64{0, 1, 7}).Draw(t, "max_cost")
@@ -151,7 +157,10 @@ func (w *walk) cost(t *rapid.T, least int64) int64 {
 	return max(least, rapid.OneOf(
 		rapid.Just(int64(1)),
 		rapid.Int64Range(-3, 4),
-		rapid.SampledFrom([]int64{min(w.last.Remaining, capacity), min(w.last.Remaining, capacity) + 1, capacity, capacity + 1, -capacity}),
+		rapid.SampledFrom([]int64{
+			min(w.last.Remaining, capacity), min(w.last.Remaining, capacity) + 1, capacity,
+			capacity + 1, -capacity,
+		}),
 	).Draw(t, "cost"))
 }
 
@@ -302,8 +311,12 @@ func TestNoWindowAdmitsMore(t *testing.T) {
 		}
 		window, bound := w.in.Window.Microseconds(), bound(w)
 		for _, first := range admitted {
-			inside := slices.DeleteFunc(slices.Clone(admitted), func(e event) bool { return e.at < first.at || e.at >= first.at+window })
-			if a := w.in.Algorithm; a == limiter.SmoothBursty || a == limiter.SmoothWarmingUp { // whatever the last one costs, those after it pay
+			inside := slices.DeleteFunc(slices.Clone(admitted), func(e event) bool {
+				return e.at < first.at ||
+					e.at >= first.at+window
+			})
+			// whatever the last one costs, those after it pay
+			if a := w.in.Algorithm; a == limiter.SmoothBursty || a == limiter.SmoothWarmingUp {
 				inside[len(inside)-1].n = 0
 			}
 			if got := sum(inside, func(event) bool { return true }); got > bound {
@@ -361,7 +374,8 @@ func TestForgettingChangesNothing(t *testing.T) {
 			limiter.Decide(w.now, hits, kept, want)
 			limiter.Decide(w.now, hits, forgetful, got)
 			if got[0] != want[0] {
-				t.Fatalf("%+v: forgotten at %d, then cost %d at %d: %+v, want %+v", w.in, expires, hits[0].N, w.now, got[0], want[0])
+				t.Fatalf("%+v: forgotten at %d, then cost %d at %d: %+v, want %+v", w.in, expires, hits[0].N, w.now, got[0],
+					want[0])
 			}
 			w.last = want[0]
 			for _, slot := range [][]limiter.Slot{kept, forgetful} {
@@ -506,7 +520,10 @@ func TestChangedWindowForgetsNothing(t *testing.T) {
 		t.Run(a.String(), func(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {
 				draw := func() limiter.Params {
-					in := limiter.Params{Algorithm: a, Limit: rapid.Int64Range(1, 12).Draw(t, "limit"), Window: rapid.SampledFrom(windows).Draw(t, "window")}
+					in := limiter.Params{
+						Algorithm: a, Limit: rapid.Int64Range(1, 12).Draw(t, "limit"),
+						Window: rapid.SampledFrom(windows).Draw(t, "window"),
+					}
 					if a == limiter.SlidingWindow {
 						in.Oldest, in.Segments = limiter.OldestFull, rapid.SampledFrom([]int64{1, 2, 5, 10}).Draw(t, "segments")
 					}
@@ -597,10 +614,12 @@ func checkTimes(t *rapid.T, w *walk, n int64) {
 	}
 	window := w.in.Algorithm == limiter.FixedWindow // which is told to end in any case
 	if then := after(d.ResetAfter, 0); !window && then.ResetAfter != 0 || then.Remaining != asNew {
-		t.Fatalf("%+v: cost %d at %d leaves %v, told to be as new in %s: then %+v", w.in, n, w.now, w.state, d.ResetAfter, then)
+		t.Fatalf("%+v: cost %d at %d leaves %v, told to be as new in %s: then %+v", w.in, n, w.now, w.state, d.ResetAfter,
+			then)
 	}
 	begun := !window || w.in.Align == limiter.AlignEpoch || after(0, 0).Remaining < asNew
-	if early := after(d.ResetAfter-time.Microsecond, 0); begun && d.ResetAfter > 0 && early.ResetAfter != time.Microsecond {
+	if early := after(d.ResetAfter-time.Microsecond, 0); begun && d.ResetAfter > 0 &&
+		early.ResetAfter != time.Microsecond {
 		t.Fatalf("%+v: cost %d at %d leaves %v, told to be as new in %s: a microsecond earlier %+v",
 			w.in, n, w.now, w.state, d.ResetAfter, early)
 	}

@@ -42,11 +42,12 @@ func TestEveryAlgorithmIsComplete(t *testing.T) {
 	}
 }
 
-// TestCounter: after 3 of 10 hits, each algorithm says by its own word what is used, or what is left. A queue admits the first
-// request at once, whatever it costs.
+// TestCounter: after 3 of 10 hits, each algorithm says by its own word what is used, or what is left. A queue admits
+// the first request at once, whatever it costs.
 func TestCounter(t *testing.T) {
 	want := map[limiter.Algorithm]string{
-		limiter.FixedWindow: "count 3", limiter.SlidingLog: "count 3", limiter.SlidingWindow: "count 3", limiter.Funnel: "level 3",
+		limiter.FixedWindow: "count 3", limiter.SlidingLog: "count 3", limiter.SlidingWindow: "count 3",
+		limiter.Funnel:     "level 3",
 		limiter.LeakyQueue: "queued 0", limiter.Concurrency: "in_use 3", limiter.TokenBucket: "tokens 7",
 		limiter.SmoothBursty: "stored 8", limiter.SmoothWarmingUp: "stored 0",
 	}

@@ -35,7 +35,8 @@ func TestQueueDepartsEvenly(t *testing.T) {
 				since += e.n
 				// What is told is rounded up to the tick, so a distance may look shorter by less than one.
 				if least := big.NewRat(since*window, w.in.Limit); rat(e.at-first.at+tick).Cmp(least) <= 0 {
-					t.Fatalf("%+v: %d hits depart up to %d after one at %d: closer than %s us", w.in, since, e.at, first.at, least.FloatString(3))
+					t.Fatalf("%+v: %d hits depart up to %d after one at %d: closer than %s us", w.in, since, e.at, first.at,
+						least.FloatString(3))
 				}
 				if e.at < first.at+window-tick+1 && since > w.in.Limit {
 					t.Fatalf("%+v: 1+%d hits depart in the window from %d", w.in, since, first.at)
@@ -91,7 +92,8 @@ func TestBigRequestIsPaidInFull(t *testing.T) {
 			}
 			_, d = p.Step(s, epoch, 1)
 			const year = 365 * 24 * time.Hour
-			if at := epoch + d.RetryAfter.Microseconds(); d.RetryAfter < year && (!o.fits(at, 1) || at > epoch && o.fits(at-1, 1)) ||
+			if at := epoch + d.RetryAfter.Microseconds(); d.RetryAfter < year &&
+				(!o.fits(at, 1) || at > epoch && o.fits(at-1, 1)) ||
 				o.fits(epoch+year.Microseconds(), 1) != (d.RetryAfter <= year) {
 				t.Errorf("after %d hits: %+v, which is not when they are paid for", limiter.MaxCost, d)
 			}
@@ -171,7 +173,8 @@ func TestEmptyBucketFillsWhileItIsHammered(t *testing.T) {
 	for _, refill := range []limiter.Refill{limiter.RefillGreedy, limiter.RefillInterval} {
 		t.Run(refill.String(), func(t *testing.T) {
 			p := mustPolicy(t, limiter.Params{
-				Algorithm: limiter.TokenBucket, Limit: 1, Window: time.Second, Burst: 3, Initial: limiter.InitialEmpty, Refill: refill,
+				Algorithm: limiter.TokenBucket, Limit: 1, Window: time.Second, Burst: 3, Initial: limiter.InitialEmpty,
+				Refill: refill,
 			})
 			var s limiter.State
 			for ms := int64(0); ms < 18_000; ms += 100 {
@@ -192,7 +195,8 @@ func TestBatchesComeWhole(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		limit, burst := rapid.Int64Range(1, 5).Draw(t, "limit"), rapid.Int64Range(1, 12).Draw(t, "burst")
 		p := mustPolicy(t, limiter.Params{
-			Algorithm: limiter.TokenBucket, Limit: limit, Window: 5 * time.Millisecond, Burst: burst, Refill: limiter.RefillInterval,
+			Algorithm: limiter.TokenBucket, Limit: limit, Window: 5 * time.Millisecond, Burst: burst,
+			Refill: limiter.RefillInterval,
 		})
 		var s limiter.State
 		has, batch := burst, int64(0)
@@ -203,7 +207,8 @@ func TestBatchesComeWhole(t *testing.T) {
 				want, batch = min(burst, has+limit), ms
 			}
 			if d.Remaining != want {
-				t.Fatalf("%d of %d tokens after %d ms, %d every 5 ms, the last batch at %d: want %d", d.Remaining, burst, ms, limit, batch, want)
+				t.Fatalf("%d of %d tokens after %d ms, %d every 5 ms, the last batch at %d: want %d", d.Remaining, burst, ms, limit,
+					batch, want)
 			}
 			n := rapid.OneOf(rapid.Just(int64(0)), rapid.Int64Range(0, burst)).Draw(t, "cost")
 			if want == burst {

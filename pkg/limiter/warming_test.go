@@ -20,7 +20,10 @@ func TestWarmUpTakesAsLongAsItSays(t *testing.T) {
 	for _, c := range []struct {
 		factor, permits int64
 		warmUp          time.Duration
-	}{{300, 250, 10 * time.Second}, {200, 250, 7500 * time.Millisecond}, {150, 240, 6 * time.Second}, {900, 72, 7200 * time.Millisecond}} {
+	}{{300, 250, 10 * time.Second}, {200, 250, 7500 * time.Millisecond}, {150, 240, 6 * time.Second}, {
+		900, 72,
+		7200 * time.Millisecond,
+	}} {
 		t.Run(fmt.Sprintf("%d in %s", c.factor, c.warmUp), func(t *testing.T) {
 			p := mustPolicy(t, limiter.Params{
 				Algorithm: limiter.SmoothWarmingUp, Limit: 50, Window: time.Second, WarmUp: c.warmUp, ColdFactor: c.factor,
@@ -145,12 +148,14 @@ func TestManySmallCostWhatOneBigDoes(t *testing.T) {
 func TestCostsOfLargeNumbers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in := limiter.Params{
-			Algorithm:  limiter.SmoothWarmingUp,
-			Limit:      rapid.OneOf(rapid.Int64Range(1, 100_000), rapid.SampledFrom([]int64{10_000_000, 999_983})).Draw(t, "limit"),
-			Window:     rapid.SampledFrom([]time.Duration{time.Millisecond, time.Second, time.Minute}).Draw(t, "window"),
-			WarmUp:     time.Duration(rapid.Int64Range(1, 3_600_000).Draw(t, "warm_up")) * time.Millisecond,
-			ColdFactor: rapid.OneOf(rapid.SampledFrom([]int64{300, 200}), rapid.Int64Range(101, limiter.MaxColdFactor)).Draw(t, "cold_factor"),
-			MaxCost:    limiter.MaxCost,
+			Algorithm: limiter.SmoothWarmingUp,
+			Limit: rapid.OneOf(rapid.Int64Range(1, 100_000), rapid.SampledFrom([]int64{10_000_000, 999_983})).Draw(t,
+				"limit"),
+			Window: rapid.SampledFrom([]time.Duration{time.Millisecond, time.Second, time.Minute}).Draw(t, "window"),
+			WarmUp: time.Duration(rapid.Int64Range(1, 3_600_000).Draw(t, "warm_up")) * time.Millisecond,
+			ColdFactor: rapid.OneOf(rapid.SampledFrom([]int64{300, 200}), rapid.Int64Range(101, limiter.MaxColdFactor)).Draw(t,
+				"cold_factor"),
+			MaxCost: limiter.MaxCost,
 		}
 		p, err := limiter.NewPolicy(in)
 		if err != nil {
@@ -183,10 +188,16 @@ func TestCostsOfLargeNumbers(t *testing.T) {
 // TestUsualRatesFit: what people write is accepted, and in microseconds.
 func TestUsualRatesFit(t *testing.T) {
 	for _, limit := range []int64{1, 3, 7, 10, 100, 333, 1_000, 9_973, 10_000, 999_983, 1_000_000, 10_000_000} {
-		for _, warmUp := range []time.Duration{time.Millisecond, time.Second, 10 * time.Second, 90 * time.Second, 10 * time.Minute} {
+		for _, warmUp := range []time.Duration{
+			time.Millisecond, time.Second, 10 * time.Second, 90 * time.Second,
+			10 * time.Minute,
+		} {
 			for _, factor := range []int64{120, 150, 200, 250, 300, 400, 500, 1000} {
 				for _, window := range []time.Duration{time.Second, time.Minute, time.Hour} {
-					in := limiter.Params{Algorithm: limiter.SmoothWarmingUp, Limit: limit, Window: window, WarmUp: warmUp, ColdFactor: factor}
+					in := limiter.Params{
+						Algorithm: limiter.SmoothWarmingUp, Limit: limit, Window: window, WarmUp: warmUp,
+						ColdFactor: factor,
+					}
 					p, err := limiter.NewPolicy(in)
 					if limit == 999_983 && window == time.Hour && warmUp < time.Second {
 						continue // what MaxHits of them owe is counted in seconds
@@ -207,7 +218,8 @@ func TestUsualRatesFit(t *testing.T) {
 // TestHighRatesAreNotRounded: ten million a second are ten million, one by one, though a microsecond has ten of them.
 func TestHighRatesAreNotRounded(t *testing.T) {
 	p := mustPolicy(t, limiter.Params{
-		Algorithm: limiter.SmoothWarmingUp, Limit: 10_000_000, Window: time.Second, WarmUp: time.Second, MaxWait: time.Millisecond,
+		Algorithm: limiter.SmoothWarmingUp, Limit: 10_000_000, Window: time.Second, WarmUp: time.Second,
+		MaxWait: time.Millisecond,
 	})
 	warm := limiter.State{A: epoch, List: []int64{0, p.Args()[8]}}
 	admitted := int64(0)
@@ -231,8 +243,9 @@ func TestHighRatesAreNotRounded(t *testing.T) {
 // TestWarmDebtStopsGrowing at the highest level, from where it is paid back.
 func TestWarmDebtStopsGrowing(t *testing.T) {
 	p := mustPolicy(t, limiter.Params{
-		Algorithm: limiter.SmoothWarmingUp, Limit: 1, Window: 365 * 24 * time.Hour, WarmUp: time.Hour, ChargeDenied: limiter.ChargeFull,
-		MaxCost: limiter.MaxCost,
+		Algorithm: limiter.SmoothWarmingUp, Limit: 1, Window: 365 * 24 * time.Hour, WarmUp: time.Hour,
+		ChargeDenied: limiter.ChargeFull,
+		MaxCost:      limiter.MaxCost,
 	})
 	highest := time.Duration(p.Args()[5]) * time.Microsecond
 	if highest < 140*365*24*time.Hour {

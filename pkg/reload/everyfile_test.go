@@ -31,8 +31,10 @@ func put(t *testing.T, dir string, files ...string) {
 func TestEveryFile(t *testing.T) {
 	dir := t.TempDir()
 	put(t, dir,
-		"config/a", "config/b.json", "config/sub/c.yaml", "config.yaml", "config.d/e", "configs/f.yaml", "other/config/g.yaml",
-		"config/..2026/h.yaml", "config/..data -> ..2026", "config/h.yaml -> ..data/h.yaml", "config/.hidden", "README", "config.yaml.bak",
+		"config/a", "config/b.json", "config/sub/c.yaml", "config.yaml", "config.d/e", "configs/f.yaml",
+		"other/config/g.yaml",
+		"config/..2026/h.yaml", "config/..data -> ..2026", "config/h.yaml -> ..data/h.yaml", "config/.hidden", "README",
+		"config.yaml.bak",
 		"linked/i", "config/link -> ../linked")
 	for _, c := range []struct {
 		name string
@@ -47,9 +49,17 @@ func TestEveryFile(t *testing.T) {
 			"config/a", "config/b.json", "config/h.yaml", "config/link/i", "config/sub/c.yaml", "config.d/e", "config.yaml",
 			"config.yaml.bak",
 		}},
-		{"a prefix with a dot", Files{Paths: []string{dir}, EveryFile: true, Prefix: "other.config"}, []string{"other/config/g.yaml"}},
+		{
+			"a prefix with a dot",
+			Files{Paths: []string{dir}, EveryFile: true, Prefix: "other.config"},
+			[]string{"other/config/g.yaml"},
+		},
 		{"no such file", Files{Paths: []string{dir}, EveryFile: true, Prefix: "limits"}, nil},
-		{"no such directory", Files{Paths: []string{dir + "/none"}, EveryFile: true, Absent: func() bool { return true }}, nil},
+		{
+			"no such directory",
+			Files{Paths: []string{dir + "/none"}, EveryFile: true, Absent: func() bool { return true }},
+			nil,
+		},
 	} {
 		got, err := c.from.Read(context.Background())
 		if err != nil {
@@ -66,7 +76,10 @@ func TestEveryFile(t *testing.T) {
 			t.Errorf("%s: %q, want %q", c.name, names, c.want)
 		}
 	}
-	_, err := Files{Paths: []string{dir + "/none"}, EveryFile: true, Absent: func() bool { return false }}.Read(context.Background())
+	_, err := Files{
+		Paths: []string{dir + "/none"}, EveryFile: true,
+		Absent: func() bool { return false },
+	}.Read(context.Background())
 	if err == nil || !strings.Contains(err.Error(), "none") {
 		t.Errorf("a directory that is gone: error %v", err)
 	}

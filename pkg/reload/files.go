@@ -40,8 +40,8 @@ type Files struct {
 	// EveryFile reads every regular file of a directory whose name does not begin with ".", and takes a directory without
 	// files for one that is empty.
 	EveryFile bool
-	// Prefix, if not empty, leaves out the files of a directory whose path below it, with "." in place of "/", does not begin
-	// with Prefix and ".".
+	// Prefix, if not empty, leaves out the files of a directory whose path below it, with "." in place of "/", does not
+	// begin with Prefix and ".".
 	Prefix string
 	// Absent, if not nil, returns whether a path that does not exist has no files. Otherwise that is an error.
 	Absent func() bool

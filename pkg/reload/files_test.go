@@ -514,7 +514,10 @@ func including(f reload.File) (all []reload.Include) {
 	for line := range strings.Lines(string(f.Data)) {
 		number++
 		if name, ok := strings.CutPrefix(strings.TrimSpace(line), "values_file: "); ok {
-			all = append(all, reload.Include{Name: filepath.Join(filepath.Dir(f.Name), name), At: fmt.Sprintf("%s:%d", f.Name, number)})
+			all = append(all, reload.Include{
+				Name: filepath.Join(filepath.Dir(f.Name), name),
+				At:   fmt.Sprintf("%s:%d", f.Name, number),
+			})
 		}
 	}
 	return all

@@ -135,8 +135,8 @@ func readUntil(in io.Reader, text string) (seen string, err error) {
 	}
 }
 
-// running are the processes whose environment has the marker, by their command lines; those that only wait to be reaped have
-// no environment.
+// running are the processes whose environment has the marker, by their command lines; those that only wait to be reaped
+// have no environment.
 func running(t *testing.T, marker string) (found []string) {
 	t.Helper()
 	all, err := filepath.Glob("/proc/[0-9]*/environ")

@@ -34,8 +34,8 @@ const (
 const toStart, toStop = 30 * time.Second, 15 * time.Second
 
 func main() {
-	// SIGHUP comes when the terminal closes, SIGPIPE when the reader of the output has gone: neither may end the demo before
-	// its programs have ended.
+	// SIGHUP comes when the terminal closes, SIGPIPE when the reader of the output has gone: neither may end the demo
+	// before its programs have ended.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
 	err := run(ctx, os.Stdout, os.Getenv("DEMO_EXIT") == "1")
 	stop()
@@ -143,7 +143,8 @@ func show(ctx context.Context, out io.Writer, rules string) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "\nEdited clients.yaml: burst 10 -> 20. The limited client's next request passed %s after the edit.\n",
+	fmt.Fprintf(out,
+		"\nEdited clients.yaml: burst 10 -> 20. The limited client's next request passed %s after the edit.\n",
 		took.Round(100*time.Microsecond))
 	client.title = "The same client under the edited rule: 10 more at once, one of which just passed"
 	client.count, client.pass = 12, 9

@@ -40,7 +40,8 @@ func never(time.Time, time.Time) int { return 0 }
 // play sends the scene's requests, prints each answer, and checks how many passed. The refill counts from start.
 func (s scene) play(ctx context.Context, out io.Writer, start time.Time) error {
 	fmt.Fprintf(out, "\n%s\n  %d requests from %s to %s\n", s.title, s.count, s.client, s.path)
-	fmt.Fprintf(out, "  %3s  %-6s  %-26s  %-9s  %-5s  %s\n", "#", "status", "x-ratelimit-limit", "remaining", "reset", "retry-after")
+	fmt.Fprintf(out, "  %3s  %-6s  %-26s  %-9s  %-5s  %s\n", "#", "status", "x-ratelimit-limit", "remaining", "reset",
+		"retry-after")
 	client := s.httpClient()
 	defer client.CloseIdleConnections()
 	passed := 0

@@ -35,7 +35,10 @@ func startControlPlane(t *testing.T, addr string) *controlPlane {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	p := &controlPlane{t: t, cache: cachev3.NewSnapshotCache(false, cachev3.IDHash{}, nil), addr: l.Addr().String(), nacks: &atomic.Int64{}}
+	p := &controlPlane{
+		t: t, cache: cachev3.NewSnapshotCache(false, cachev3.IDHash{}, nil), addr: l.Addr().String(),
+		nacks: &atomic.Int64{},
+	}
 	server := grpc.NewServer()
 	discoveryv3.RegisterAggregatedDiscoveryServiceServer(server, serverv3.NewServer(ctx, p.cache, serverv3.CallbackFuncs{
 		StreamRequestFunc: func(_ int64, r *discoveryv3.DiscoveryRequest) error {
@@ -76,8 +79,8 @@ func (p *controlPlane) set(version int, configs ...*ratelimitv3.RateLimitConfig)
 	}
 }
 
-// With the server that Envoy Gateway uses: rules, changes, the same rules again, none, and a restart that begins at version
-// 1 again. Rules that cannot be used are refused a few times, and not as fast as the server sends them again.
+// With the server that Envoy Gateway uses: rules, changes, the same rules again, none, and a restart that begins at
+// version 1 again. Rules that cannot be used are refused a few times, and not as fast as the server sends them again.
 func TestGoControlPlane(t *testing.T) {
 	p := startControlPlane(t, "127.0.0.1:0")
 	c := follow(t, Options{Server: p.addr})

@@ -119,8 +119,9 @@ func (c *converter) descriptor(same []located, depth, path int) *descriptors.Des
 		case d.GetRateLimit() == nil:
 			d = other
 		case d != other:
-			c.b.Warnf(descriptors.WarnTolerated, descriptors.Position{File: other.at}, "key and value are those of %s, whose limit "+
-				"holds; the limit here is not used: remove one of the two", strings.TrimPrefix(d.at, c.file+": "))
+			c.b.Warnf(descriptors.WarnTolerated, descriptors.Position{File: other.at},
+				"key and value are those of %s, whose limit "+
+					"holds; the limit here is not used: remove one of the two", strings.TrimPrefix(d.at, c.file+": "))
 		}
 		below = append(below, in(other.at+".", other.GetDescriptors())...)
 	}

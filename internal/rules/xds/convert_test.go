@@ -65,7 +65,8 @@ func TestShapesOfGateways(t *testing.T) {
 			xdstest.Limit("rule-1-match--1", "rule-1-match--1", 9),
 		),
 		xdstest.Node(wild, wild, xdstest.Limit("rule-0-match-0", "", 4)),
-		xdstest.Node("backend_name", "ns/name", xdstest.Node("model_name_override", "", xdstest.Limit("rule-0-user|x", "", 11))),
+		xdstest.Node("backend_name", "ns/name", xdstest.Node("model_name_override", "",
+			xdstest.Limit("rule-0-user|x", "", 11))),
 	)
 	if w := set.Warnings(); len(w) > 0 {
 		t.Errorf("warnings: %s", w)
@@ -143,9 +144,12 @@ func TestFields(t *testing.T) {
 	}
 	d := compile(t, units...).Domain("d")
 	quota, both := d.Rule("quota"), d.Rule("both")
-	if l := quota.Limits[0]; quota.Mode != limiter.Quota || !quota.DetailedMetric || l.Name != "named" || l.Unit != descriptors.Week ||
-		l.Policy.Window() != 7*24*time.Hour || l.Policy.Limit() != math.MaxUint32 || l.Policy.Algorithm() != limiter.FixedWindow ||
-		!cmp.Equal(quota.Metadata, map[string]any{"a": 1.5, "b": []any{"x", true, nil}}) || quota.Source != file+": descriptors[0]" {
+	if l := quota.Limits[0]; quota.Mode != limiter.Quota || !quota.DetailedMetric || l.Name != "named" ||
+		l.Unit != descriptors.Week ||
+		l.Policy.Window() != 7*24*time.Hour || l.Policy.Limit() != math.MaxUint32 ||
+		l.Policy.Algorithm() != limiter.FixedWindow ||
+		!cmp.Equal(quota.Metadata, map[string]any{"a": 1.5, "b": []any{"x", true, nil}}) ||
+		quota.Source != file+": descriptors[0]" {
 		t.Errorf("%+v, limit %+v", quota, l)
 	}
 	if l := both.Limits[0]; both.Mode != limiter.Shadow || l.Unit != descriptors.Month || l.Policy.Limit() != 0 ||

@@ -166,8 +166,8 @@ func (f *follower) receive(ctx context.Context) (<-chan *discoveryv3.DiscoveryRe
 	return answers, ended
 }
 
-// answerAll takes answers, and acknowledges each or says that it is refused: the first time at once, later after a wait,
-// since many servers send the same again as soon as they hear that it is refused.
+// answerAll takes answers, and acknowledges each or says that it is refused: the first time at once, later after a
+// wait, since many servers send the same again as soon as they hear that it is refused.
 func (f *follower) answerAll(
 	ctx context.Context, answers <-chan *discoveryv3.DiscoveryResponse, ended <-chan error,
 ) error {
@@ -316,7 +316,8 @@ func (s *Source) logRefused(ctx context.Context, v *verdict, answer *discoveryv3
 		return
 	}
 	s.o.Log.LogAttrs(ctx, slog.LevelError, "rules of xDS refused, the last good ones of these domains stay",
-		slog.String("server", Scheme+s.o.Server), slog.String("version", logging.Shorten(answer.GetVersionInfo(), maxFinding)),
+		slog.String("server", Scheme+s.o.Server), slog.String("version",
+			logging.Shorten(answer.GetVersionInfo(), maxFinding)),
 		slog.Int("domains", v.refused), slog.Int("error_count", v.problems),
 		slog.String("errors", strings.Join(v.findings[:min(len(v.findings), maxDomainFindings)], "; ")),
 		slog.Uint64("lines_skipped", skipped))

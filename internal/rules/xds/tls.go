@@ -20,8 +20,8 @@ type TLS struct {
 	ServerName string // that the certificate must have; empty for the host
 }
 
-// credentials are those of one connection. While the files cannot be read, for instance because only one of two has been
-// replaced, the last ones serve.
+// credentials are those of one connection. While the files cannot be read, for instance because only one of two has
+// been replaced, the last ones serve.
 func (s *Source) credentials(ctx context.Context, last **tls.Config) (credentials.TransportCredentials, error) {
 	if s.o.TLS == nil {
 		return insecure.NewCredentials(), nil

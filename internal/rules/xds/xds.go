@@ -1,6 +1,6 @@
 // Package xds is a source of rules: a control plane such as Envoy Gateway sends them by ADS, as resources of
-// ratelimit.config.ratelimit.v3.RateLimitConfig (state of the world). A Source keeps the stream open, accepts what it can
-// use of each answer, domain by domain, and hands the domains on as files, one each, for a reload.Reloader.
+// ratelimit.config.ratelimit.v3.RateLimitConfig (state of the world). A Source keeps the stream open, accepts what it
+// can use of each answer, domain by domain, and hands the domains on as files, one each, for a reload.Reloader.
 package xds
 
 import (

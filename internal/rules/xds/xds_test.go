@@ -123,22 +123,25 @@ func (c *client) want(rules ...string) {
 func wantAck(t *testing.T, s *xdstest.Server, version string) xdstest.Request {
 	t.Helper()
 	r := s.Next()
-	if r.GetErrorDetail() != nil || r.GetVersionInfo() != version || r.GetTypeUrl() != typeURL || len(r.GetResourceNames()) > 0 {
+	if r.GetErrorDetail() != nil || r.GetVersionInfo() != version || r.GetTypeUrl() != typeURL ||
+		len(r.GetResourceNames()) > 0 {
 		t.Fatalf("%v, want an ACK of version %q", r.DiscoveryRequest, version)
 	}
 	return r
 }
 
-// Rules come, change, are sent again under a new version, get fewer and vanish, and a server that has restarted counts its
-// versions from 1 again.
+// Rules come, change, are sent again under a new version, get fewer and vanish, and a server that has restarted counts
+// its versions from 1 again.
 func TestRulesComeAndGo(t *testing.T) {
 	s := xdstest.Start(t, xdstest.Options{})
 	c := follow(t, Options{
-		Server: s.Addr, NodeID: "node-1", NodeMetadata: map[string]string{"team": "edge"}, Headers: map[string]string{"x-token": "t"},
+		Server: s.Addr, NodeID: "node-1", NodeMetadata: map[string]string{"team": "edge"},
+		Headers: map[string]string{"x-token": "t"},
 	})
 	first := wantAck(t, s, "") // which asks
 	if first.GetResponseNonce() != "" || first.GetNode().GetId() != "node-1" ||
-		first.GetNode().GetMetadata().GetFields()["team"].GetStringValue() != "edge" || first.Headers.Get("x-token")[0] != "t" {
+		first.GetNode().GetMetadata().GetFields()["team"].GetStringValue() != "edge" ||
+		first.Headers.Get("x-token")[0] != "t" {
 		t.Errorf("first request %v, headers %v", first.DiscoveryRequest, first.Headers)
 	}
 	if _, err := c.Read(t.Context()); err == nil || !strings.Contains(err.Error(), `has not sent any for node "node-1"`) {
@@ -194,7 +197,8 @@ func TestRulesComeAndGo(t *testing.T) {
 		t.Errorf("%v, want an ACK of version 6", r.DiscoveryRequest)
 	}
 	c.want("b k=2/hour")
-	if got := c.Status(); !got.Connected || got.Version != "6" || got.Domains != 1 || got.Connections != 2 || got.Refused == 0 ||
+	if got := c.Status(); !got.Connected || got.Version != "6" || got.Domains != 1 || got.Connections != 2 ||
+		got.Refused == 0 ||
 		got.Error != "" || got.Server != "xds://"+s.Addr {
 		t.Errorf("%+v", got)
 	}
@@ -228,14 +232,16 @@ func TestOneBadDomain(t *testing.T) {
 			t.Errorf("finding %q, want %s", got.Findings[i], want)
 		}
 	}
-	if log := c.log.String(); strings.Count(log, "rules of xDS refused") != 1 || !strings.Contains(log, "domain a: descriptors[1]") {
+	if log := c.log.String(); strings.Count(log, "rules of xDS refused") != 1 ||
+		!strings.Contains(log, "domain a: descriptors[1]") {
 		t.Errorf("log:\n%s", log)
 	}
 
 	s.Set("3", bad("a"), xdstest.Domain("b", xdstest.Limit("k", "", 3)), &ratelimitv3.RateLimitConfig{Name: "c"})
 	wantAck(t, s, "3")
 	c.want("a k=1/hour", "b k=3/hour")
-	if got := c.Status().Findings; len(got) != 2 || !strings.Contains(strings.Join(got, "\n"), `resource name "c" has no domain`) {
+	if got := c.Status().Findings; len(got) != 2 || !strings.Contains(strings.Join(got, "\n"),
+		`resource name "c" has no domain`) {
 		t.Errorf("%q", got)
 	}
 	s.Set("4", xdstest.Domain("a", xdstest.Limit("k", "", 4)))
@@ -296,7 +302,10 @@ func TestContentOf(t *testing.T) {
 	}
 	one := contentOf(&discoveryv3.DiscoveryResponse{TypeUrl: typeURL, VersionInfo: "1", Nonce: "n", Resources: resources})
 	slices.Reverse(resources)
-	if two := contentOf(&discoveryv3.DiscoveryResponse{TypeUrl: typeURL, VersionInfo: "2", Resources: resources}); two != one {
+	if two := contentOf(&discoveryv3.DiscoveryResponse{
+		TypeUrl: typeURL, VersionInfo: "2",
+		Resources: resources,
+	}); two != one {
 		t.Error("the order counts")
 	}
 	if two := contentOf(&discoveryv3.DiscoveryResponse{TypeUrl: typeURL, Resources: resources[:1]}); two == one {
@@ -342,8 +351,11 @@ func TestBrokenAnswers(t *testing.T) {
 		resource   *anypb.Any
 	}{
 		"another type of answer": {"type.googleapis.com/other", `the answer is of type "type.googleapis.com/other"`, good},
-		"another type":           {typeURL, "its type is \"x\", and not " + typeURL, &anypb.Any{TypeUrl: "x", Value: good.GetValue()}},
-		"no message":             {typeURL, "it cannot be decoded", &anypb.Any{TypeUrl: typeURL, Value: []byte("\xff\xff")}},
+		"another type": {
+			typeURL, "its type is \"x\", and not " + typeURL,
+			&anypb.Any{TypeUrl: "x", Value: good.GetValue()},
+		},
+		"no message": {typeURL, "it cannot be decoded", &anypb.Any{TypeUrl: typeURL, Value: []byte("\xff\xff")}},
 		"a broken message": {
 			typeURL, "domain broken: it cannot be decoded", &anypb.Any{TypeUrl: typeURL, Value: broken},
 		},
@@ -418,7 +430,8 @@ func TestServerIsAwayAtTheStart(t *testing.T) {
 	c := follow(t, Options{Server: addr})
 	c.await("an error", func() bool { return strings.Contains(c.Status().Error, "connection refused") })
 	_, err := c.Read(t.Context())
-	if want := "--rules xds: no rules from xds://" + addr + " yet: Unavailable: "; err == nil || !strings.HasPrefix(err.Error(), want) {
+	if want := "--rules xds: no rules from xds://" + addr + " yet: Unavailable: "; err == nil ||
+		!strings.HasPrefix(err.Error(), want) {
 		t.Errorf("%v, want %s", err, want)
 	}
 	s = xdstest.Start(t, xdstest.Options{Addr: addr})

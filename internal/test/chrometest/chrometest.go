@@ -1,5 +1,5 @@
-// Package chrometest runs a real Chromium without a window for a test. It speaks the DevTools protocol over a pipe, which
-// needs neither a port nor a websocket library (ADR 0054).
+// Package chrometest runs a real Chromium without a window for a test. It speaks the DevTools protocol over a pipe,
+// which needs neither a port nor a websocket library (ADR 0054).
 package chrometest
 
 import (

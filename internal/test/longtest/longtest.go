@@ -1,5 +1,5 @@
-// Package longtest gives slow tests a short form, which make test runs, and a long form, which make long runs by setting
-// WEIR_LONG=1. Both forms have the same assertions: the long one tries more.
+// Package longtest gives slow tests a short form, which make test runs, and a long form, which make long runs by
+// setting WEIR_LONG=1. Both forms have the same assertions: the long one tries more.
 package longtest
 
 import (

@@ -11,8 +11,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Client returns a client of a URL as Server.URL, Server.SocketURL, Sentinel.URL and Cluster.URL return it, perhaps with
-// user:password@ in front of the host. timeout bounds each round trip. It is closed when the test ends.
+// Client returns a client of a URL as Server.URL, Server.SocketURL, Sentinel.URL and Cluster.URL return it, perhaps
+// with user:password@ in front of the host. timeout bounds each round trip. It is closed when the test ends.
 func Client(tb testing.TB, address string, timeout time.Duration) redis.UniversalClient {
 	tb.Helper()
 	silence()

@@ -46,7 +46,8 @@ func StartCluster(tb testing.TB, masters int, args ...string) *Cluster {
 	for i, m := range c.Masters {
 		Do(tb, m, "cluster", "addslotsrange", i*slots/masters, (i+1)*slots/masters-1)
 	}
-	for i, s := range c.all() { // else two masters have one epoch at first, and a replica that missed the change is not elected
+	// else two masters have one epoch at first, and a replica that missed the change is not elected
+	for i, s := range c.all() {
 		Do(tb, s, "cluster", "set-config-epoch", i+1)
 	}
 	first := c.Masters[0]

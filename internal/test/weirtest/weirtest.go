@@ -104,7 +104,8 @@ func (p *Process) Launch() {
 // LaunchVia is Launch by a line of bash, in which "$0" "$@" is the command.
 func (p *Process) LaunchVia(line string) {
 	p.tb.Helper()
-	p.Process = proctest.Start(p.tb, "weir", exec.Command("bash", append([]string{"-c", line, Binary(p.tb)}, p.Args...)...))
+	p.Process = proctest.Start(p.tb, "weir", exec.Command("bash",
+		append([]string{"-c", line, Binary(p.tb)}, p.Args...)...))
 }
 
 // AwaitReady returns when weir is ready.

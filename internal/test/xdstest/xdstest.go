@@ -139,14 +139,17 @@ func (s *Server) Quiet(while time.Duration) {
 	s.tb.Helper()
 	select {
 	case r := <-s.requests:
-		s.tb.Fatalf("a request of version %q, nonce %q, error %v; want none", r.GetVersionInfo(), r.GetResponseNonce(), r.GetErrorDetail())
+		s.tb.Fatalf("a request of version %q, nonce %q, error %v; want none", r.GetVersionInfo(), r.GetResponseNonce(),
+			r.GetErrorDetail())
 	case <-time.After(while):
 	}
 }
 
 // StreamAggregatedResources implements the service. As go-control-plane's server it answers a request as soon as the
 // answer's version is another one than the client says that it has: so a refused answer is sent again at once.
-func (s *Server) StreamAggregatedResources(stream discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesServer) error {
+func (s *Server) StreamAggregatedResources(
+	stream discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesServer,
+) error {
 	s.mu.Lock()
 	s.streams++
 	number := s.streams

@@ -32,7 +32,8 @@ func TestEncodings(t *testing.T) {
 // Of a file with very many errors the first ones are told, and how many more there are; those of other files, too.
 // What that takes does not grow with their number.
 func TestErrorsAreBounded(t *testing.T) {
-	for _, begin := range []string{"domain: %s\ndescriptors:\n", "domain: %s\n# \t, which is for the other parser\ndescriptors:\n"} {
+	for _, begin := range []string{"domain: %s\ndescriptors:\n", "domain: %s\n# \t, which is for the other " +
+		"parser\ndescriptors:\n"} {
 		var text strings.Builder
 		fmt.Fprintf(&text, begin, "a")
 		const n = 30_000
@@ -93,7 +94,10 @@ func TestAllErrorsAreBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for what, all := range map[string]descriptors.Errors{"warnings": set.Warnings(), "unknown stores": set.UnknownStores(nil)} {
+	for what, all := range map[string]descriptors.Errors{
+		"warnings":       set.Warnings(),
+		"unknown stores": set.UnknownStores(nil),
+	} {
 		if len(all) != 1001 || all.Count() != 5000 {
 			t.Errorf("%d %s that stand for %d, want 1001 and 5000", len(all), what, all.Count())
 		}

@@ -68,7 +68,8 @@ func TestBothParsers(t *testing.T) {
 	}
 }
 
-// An item that wrong indentation cuts short is not read as if it were whole: only what is wrong with the text is reported.
+// An item that wrong indentation cuts short is not read as if it were whole: only what is wrong with the text is
+// reported.
 func TestItemIsNotCutShort(t *testing.T) {
 	for _, text := range []string{
 		"domain: d\ndescriptors:\n  - value: x\n   key: k\n",
@@ -94,18 +95,26 @@ func TestBothParsersOnRandomRules(t *testing.T) {
 		if rapid.Bool().Draw(t, "two documents") {
 			text += "---\ndomain: a\ndescriptors:\n" + randomRules(t, "", 2)
 		}
-		sameByBoth(t, []rulefile.File{{Name: "rules.yaml", Data: []byte(text)}, {Name: "list", Data: []byte("v1\nv9\n"), Included: true}})
+		sameByBoth(t, []rulefile.File{
+			{Name: "rules.yaml", Data: []byte(text)},
+			{Name: "list", Data: []byte("v1\nv9\n"), Included: true},
+		})
 	})
 }
 
 // randomRules are items of a list.
 func randomRules(t *rapid.T, indent string, depth int) string {
 	fields := []string{
-		"value: v1", "value: v2", "value: 'v*'", "value: '*'", "values: [v1, v3]", "values_file: list", "cidr: [10.0.0.0/8]", "regex: 'v[0-9]+'", "shadow_mode: true",
-		"quota_mode: yes", "share_threshold: true", "rate_limit: {unit: day, requests_per_unit: 2}", "rate_limit: {unit: day, requests_per_unit: 2, name: n}",
-		"rate_limit: {unlimited: true, replaces: [{name: n}]}", "rate_limit: {unit: dya}", "metadata: {a: [1, b, 0x1f], c: {d: ~}}", "colour: red", "x-y: z",
-		"rate_limits: [{unit: hour, requests_per_unit: 3}, {unit: day, requests_per_unit: 9, algorithm: sliding_log}]", "response: {body: no}", "hash_values: 1",
-		"rate_limit: {window: 90s, requests_per_unit: 1, algorithm: leaky_queue, max_wait: 1s}", "rate_limit: {unit: hour, requests_per_unit: 1, store: s}",
+		"value: v1", "value: v2", "value: 'v*'", "value: '*'", "values: [v1, v3]", "values_file: list", "cidr: [10.0.0.0/8]",
+		"regex: 'v[0-9]+'", "shadow_mode: true",
+		"quota_mode: yes", "share_threshold: true", "rate_limit: {unit: day, requests_per_unit: 2}",
+		"rate_limit: {unit: day, requests_per_unit: 2, name: n}",
+		"rate_limit: {unlimited: true, replaces: [{name: n}]}", "rate_limit: {unit: dya}",
+		"metadata: {a: [1, b, 0x1f], c: {d: ~}}", "colour: red", "x-y: z",
+		"rate_limits: [{unit: hour, requests_per_unit: 3}, {unit: day, requests_per_unit: 9, algorithm: sliding_log}]",
+		"response: {body: no}", "hash_values: 1",
+		"rate_limit: {window: 90s, requests_per_unit: 1, algorithm: leaky_queue, max_wait: 1s}",
+		"rate_limit: {unit: hour, requests_per_unit: 1, store: s}",
 	}
 	var b strings.Builder
 	for range rapid.IntRange(1, 3).Draw(t, "rules") {

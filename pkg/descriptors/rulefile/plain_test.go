@@ -19,7 +19,8 @@ func (t *tree) item(_ string, n *yaml.Node) { t.items = append(t.items, bare(n))
 func (t *tree) document(root *yaml.Node) {
 	root = bare(root)
 	for i := 0; i < len(root.Content) && t.items != nil; i += 2 {
-		if list := root.Content[i+1]; root.Content[i].Value == "descriptors" && list.Style == 0 && list.Kind == yaml.SequenceNode {
+		if list := root.Content[i+1]; root.Content[i].Value == "descriptors" && list.Style == 0 &&
+			list.Kind == yaml.SequenceNode {
 			list.Content, t.items = t.items, nil
 		}
 	}
@@ -37,7 +38,8 @@ func parseTree(text string) (roots []*yaml.Node, ok bool) {
 // bare is a copy of the node without its comments.
 func bare(n *yaml.Node) *yaml.Node {
 	c := &yaml.Node{
-		Kind: n.Kind, Style: n.Style, Tag: n.Tag, Value: strings.Clone(n.Value), Anchor: n.Anchor, Alias: n.Alias, Line: n.Line, Column: n.Column,
+		Kind: n.Kind, Style: n.Style, Tag: n.Tag, Value: strings.Clone(n.Value), Anchor: n.Anchor, Alias: n.Alias,
+		Line: n.Line, Column: n.Column,
 	}
 	for _, child := range n.Content {
 		c.Content = append(c.Content, bare(child))
@@ -96,9 +98,12 @@ func TestPlainTakes(t *testing.T) {
 
 func TestPlainLeaves(t *testing.T) {
 	for _, text := range []string{
-		"a: &x b", "a: *x", "a: !t b", "a: |\n  b", "a: >\n  b", "? a\n: b", "%YAML 1.2\n---\na: b", "a: b\n...\n", "a: \"b\\n\"", "a: 'it''s'",
-		"a:\tb", "a: b\r\n", "\ufeffa: b", "a: b\u2028", "a: b\n  c", "a: 'b\n  c'", "a: [b,\n  c]", "a:\n", "a:\n  b", "- a", "a", "a: {b}", "a: [b: c]",
-		"a: {b: }", "a: [b, ]", "a: b: c", "a: b\n c: d", "a:\n  - b\n c: d", "a:\n  - b\n  c: d", "a: {b: c} d", "a: 'b'c", "a: {b:c}", "a : b", "a: b\n- c",
+		"a: &x b", "a: *x", "a: !t b", "a: |\n  b", "a: >\n  b", "? a\n: b", "%YAML 1.2\n---\na: b", "a: b\n...\n",
+		"a: \"b\\n\"", "a: 'it''s'",
+		"a:\tb", "a: b\r\n", "\ufeffa: b", "a: b\u2028", "a: b\n  c", "a: 'b\n  c'", "a: [b,\n  c]", "a:\n", "a:\n  b", "- a",
+		"a", "a: {b}", "a: [b: c]",
+		"a: {b: }", "a: [b, ]", "a: b: c", "a: b\n c: d", "a:\n  - b\n c: d", "a:\n  - b\n  c: d", "a: {b: c} d", "a: 'b'c",
+		"a: {b:c}", "a : b", "a: b\n- c",
 		"a:\n  -\n    b: c", "a:\n  - - b", "a: [b", "<<: b", "a: {<<: b}", "a: @b", "a: `b", "a: -", "a: - b", "a: ?", "a: ,", "a: #b", "a: ]", "a: b]\n c", "[a]: b",
 		strings.Repeat("a", maxPlainKey+1) + ": b", "a: " + strings.Repeat("[", 200) + strings.Repeat("]", 200), "--- a", "a: b\n--- # c\n", "a: \x80", "a: \x01",
 		"a: {b: c?d}", "a: {b: c[d}", "\"a\":b", "a: {\"b\":c}", "domain: d\ndescriptors:\n  - a: b\ndescriptors:\n  - c\n",

@@ -143,7 +143,8 @@ func (c *change) check(f *fixture) {
 	f.clock.Advance(c.later)
 	look := f.take(limiter.Hit{Key: key, Policy: to, Look: true})[0]
 	if look.Remaining != c.remaining || look.RetryAfter != c.retry {
-		f.Errorf("%d remain, and the next passes after %s; want %d and %s", look.Remaining, look.RetryAfter, c.remaining, c.retry)
+		f.Errorf("%d remain, and the next passes after %s; want %d and %s", look.Remaining, look.RetryAfter, c.remaining,
+			c.retry)
 	}
 	for range c.remaining {
 		f.want("+", limiter.Hit{Key: key, Policy: to, N: 1})

@@ -90,15 +90,40 @@ func invalidHits(f *fixture) {
 		room int
 		want string
 	}{
-		{"a cost that was forgotten", []limiter.Hit{good, {Key: "free", Policy: p}}, 2, "hits[1].N: must not be 0; set Look if the hit is only to look"},
-		{"a look that costs", []limiter.Hit{{Key: "free", Policy: p, N: 1, Look: true}}, 1, "hits[0].Look: a hit that only looks has no cost, got N 1"},
+		{
+			"a cost that was forgotten",
+			[]limiter.Hit{good, {Key: "free", Policy: p}},
+			2,
+			"hits[1].N: must not be 0; set Look if the hit is only to look",
+		},
+		{
+			"a look that costs",
+			[]limiter.Hit{{Key: "free", Policy: p, N: 1, Look: true}},
+			1,
+			"hits[0].Look: a hit that only looks has no cost, got N 1",
+		},
 		{"short out", []limiter.Hit{good, good}, 1, "there are 2 hits, and out has room for 1 answers"},
 		{"no policy", []limiter.Hit{good, {Key: "k", N: 1}}, 2, "hits[1].Policy: must be set"},
-		{"a policy that nobody made", []limiter.Hit{{Key: "k", Policy: &limiter.Policy{}, N: 1}}, 1, "hits[0].Policy: must be set"},
-		{"a cost that is too large", []limiter.Hit{good, {Key: "k", Policy: p, N: limiter.MaxHits + 1}}, 2, "hits[1].N: must be between"},
+		{
+			"a policy that nobody made",
+			[]limiter.Hit{{Key: "k", Policy: &limiter.Policy{}, N: 1}},
+			1,
+			"hits[0].Policy: must be set",
+		},
+		{
+			"a cost that is too large",
+			[]limiter.Hit{good, {Key: "k", Policy: p, N: limiter.MaxHits + 1}},
+			2,
+			"hits[1].N: must be between",
+		},
 		{"the largest number", []limiter.Hit{{Key: "k", Policy: p, N: math.MaxInt64}}, 1, "hits[0].N: must be between"},
 		{"the lowest number", []limiter.Hit{{Key: "k", Policy: p, N: math.MinInt64}}, 1, "hits[0].N: must be between"},
-		{"a mode that there is not", []limiter.Hit{good, {Key: "k", Policy: p, N: 1, Mode: 3}}, 2, "hits[1].Mode: must be Enforce, Shadow or Quota, got 3"},
+		{
+			"a mode that there is not",
+			[]limiter.Hit{good, {Key: "k", Policy: p, N: 1, Mode: 3}},
+			2,
+			"hits[1].Mode: must be Enforce, Shadow or Quota, got 3",
+		},
 		{
 			"one key of two algorithms",
 			[]limiter.Hit{good, {Key: "k", Policy: log, N: 1}, {Key: "k", Policy: window, N: 1}},
@@ -107,7 +132,8 @@ func invalidHits(f *fixture) {
 		},
 	} {
 		err := f.store.Take(f.Context(), c.hits, make([]limiter.Decision, c.room))
-		if !errors.Is(err, limiter.ErrInvalid) || errors.Is(err, limiter.ErrUnavailable) || !strings.Contains(err.Error(), c.want) {
+		if !errors.Is(err, limiter.ErrInvalid) || errors.Is(err, limiter.ErrUnavailable) ||
+			!strings.Contains(err.Error(), c.want) {
 			f.Errorf("%s: %v, want ErrInvalid: %s", c.name, err, c.want)
 		}
 	}

@@ -44,7 +44,10 @@ func quotaOfSeveralLimits(f *fixture) {
 func quotaExhausted(f *fixture) {
 	for _, charge := range []limiter.ChargeDenied{limiter.ChargeNone, limiter.ChargeRemaining, limiter.ChargeFull} {
 		of := func(limit int64) *limiter.Policy {
-			return policy(f, limiter.Params{Algorithm: limiter.FixedWindow, Limit: limit, Window: time.Hour, ChargeDenied: charge})
+			return policy(f, limiter.Params{
+				Algorithm: limiter.FixedWindow, Limit: limit, Window: time.Hour,
+				ChargeDenied: charge,
+			})
 		}
 		name := charge.String() + "/"
 		small, large := of(10), of(1000)

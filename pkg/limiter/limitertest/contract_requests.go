@@ -60,8 +60,10 @@ func sameKeyTwice(f *fixture) {
 func refundBesideDenial(f *fixture) {
 	for _, a := range counting {
 		p, full := f.hourly(a, 5), f.hourly(limiter.Funnel, 1)
-		f.want("++", limiter.Hit{Key: a.String(), Policy: p, N: 4}, limiter.Hit{Key: a.String() + "/full", Policy: full, N: 1})
-		f.want("+-", limiter.Hit{Key: a.String(), Policy: p, N: -3}, limiter.Hit{Key: a.String() + "/full", Policy: full, N: 1})
+		f.want("++", limiter.Hit{Key: a.String(), Policy: p, N: 4},
+			limiter.Hit{Key: a.String() + "/full", Policy: full, N: 1})
+		f.want("+-", limiter.Hit{Key: a.String(), Policy: p, N: -3},
+			limiter.Hit{Key: a.String() + "/full", Policy: full, N: 1})
 		f.remaining(a.String(), p, 4)
 	}
 }
@@ -110,7 +112,8 @@ func emptyBesideDenial(f *fixture) {
 			Algorithm: limiter.TokenBucket, Limit: 1, Window: sec, Burst: 9, Initial: limiter.InitialEmpty, Refill: refill,
 		})
 		key := refill.String()
-		f.want("--", limiter.Hit{Key: "ban", Policy: f.hourly(limiter.Funnel, 0), N: 1}, limiter.Hit{Key: key, Policy: p, N: 1})
+		f.want("--", limiter.Hit{Key: "ban", Policy: f.hourly(limiter.Funnel, 0), N: 1},
+			limiter.Hit{Key: key, Policy: p, N: 1})
 		f.clock.Advance(3 * sec)
 		f.remaining(key, p, 3)
 	}

@@ -68,7 +68,8 @@ func clockStepsBack(f *fixture) {
 func changedAlign(f *fixture) {
 	daily := func(align limiter.Align, loc *time.Location) limiter.Hit {
 		return limiter.Hit{N: 1, Policy: policy(f, limiter.Params{
-			Algorithm: limiter.FixedWindow, Limit: 1, Window: 24 * hour, Align: align, TimeZone: loc, ChargeDenied: limiter.ChargeNone,
+			Algorithm: limiter.FixedWindow, Limit: 1, Window: 24 * hour, Align: align, TimeZone: loc,
+			ChargeDenied: limiter.ChargeNone,
 		})}
 	}
 	utc, berlin := daily(limiter.AlignEpoch, nil), daily(limiter.AlignCalendar, zone("Europe/Berlin"))
@@ -106,7 +107,10 @@ func changedWarmUpExactly(f *fixture) {
 		for _, to := range policies {
 			for _, n := range []int64{1, 5, 4_321} {
 				key := fmt.Sprint(from.Limit(), to.Limit(), n)
-				for _, hit := range []limiter.Hit{{Key: key, Policy: from, N: n, Look: n == 0}, {Key: key, Policy: to, Look: true}} {
+				for _, hit := range []limiter.Hit{
+					{Key: key, Policy: from, N: n, Look: n == 0},
+					{Key: key, Policy: to, Look: true},
+				} {
 					want := make([]limiter.Decision, 1)
 					known.take(f.clock.Now(), []limiter.Hit{hit}, want)
 					if diff := cmp.Diff(want, f.take(hit)); diff != "" {

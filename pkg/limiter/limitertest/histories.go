@@ -166,7 +166,10 @@ var extremes = map[limiter.Algorithm][]limiter.Params{
 		{Limit: 999_999_937, Window: hour, MaxWait: hour},
 		{Limit: 1<<32 - 1, Window: limiter.MinWindow},
 		{Limit: 5, Window: sec, Initial: limiter.InitialEmpty, MaxCost: 12},
-		{Limit: 7, Window: 3 * sec, BurstFor: 2500 * ms, MaxWait: 500 * ms, Initial: limiter.InitialEmpty, MaxCost: limiter.MaxCost},
+		{
+			Limit: 7, Window: 3 * sec, BurstFor: 2500 * ms, MaxWait: 500 * ms, Initial: limiter.InitialEmpty,
+			MaxCost: limiter.MaxCost,
+		},
 		{Limit: 0, Window: sec},
 	},
 	limiter.LeakyQueue: {
@@ -483,7 +486,8 @@ func (h *history) report(i int, hits []limiter.Hit, want, got limiter.Decision) 
 		}
 	}
 	of = of[max(0, len(of)-reported):]
-	h.Fatalf("seed %d, step %d, hit %d of [%s]:\ngot  %s\nwant %s\n%s\nwhat the key was asked, and what it should have answered:\n%s",
+	h.Fatalf("seed %d, step %d, hit %d of [%s]:\ngot  %s\nwant %s\n%s\nwhat the key was asked, and what it should have "+
+		"answered:\n%s",
 		h.seed, h.steps, i, describe(hits), short(got), short(want), cmp.Diff(want, got), strings.Join(of, "\n"))
 }
 
@@ -492,5 +496,6 @@ func short(d limiter.Decision) string {
 	if d.Allowed {
 		answer = "allowed"
 	}
-	return fmt.Sprintf("%s, remaining %d, retry %s, reset %s, wait %s", answer, d.Remaining, d.RetryAfter, d.ResetAfter, d.Wait)
+	return fmt.Sprintf("%s, remaining %d, retry %s, reset %s, wait %s", answer, d.Remaining, d.RetryAfter, d.ResetAfter,
+		d.Wait)
 }

@@ -135,7 +135,8 @@ var vectors = []vector{
 	{
 		"calendar day of 23 hours, and of 24", // the clocks of Berlin are put forward on 2026-03-29
 		limiter.Params{
-			Algorithm: limiter.FixedWindow, Align: limiter.AlignCalendar, TimeZone: zone("Europe/Berlin"), Limit: 2, Window: 24 * hour,
+			Algorithm: limiter.FixedWindow, Align: limiter.AlignCalendar, TimeZone: zone("Europe/Berlin"), Limit: 2,
+			Window: 24 * hour,
 		},
 		[]vectorHit{
 			{86*24*hour + 23*hour - us, 2, 1, yes, 0, 0, us, 0}, // 2026-03-28, the last moment
@@ -352,7 +353,8 @@ var vectors = []vector{
 		},
 	},
 	{
-		"smooth warming up: one a second after eight seconds", // a store of 8 permits, of which 4 are dearer: 2.75 s, 2.25 s, ...
+		// a store of 8 permits, of which 4 are dearer: 2.75 s, 2.25 s, ...
+		"smooth warming up: one a second after eight seconds",
 		limiter.Params{Algorithm: limiter.SmoothWarmingUp, Limit: 1, Window: sec, WarmUp: 8 * sec, MaxCost: limiter.MaxCost},
 		[]vectorHit{
 			{0, 1, 0, yes, 1, 0, 0, 0},

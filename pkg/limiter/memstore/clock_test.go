@@ -39,7 +39,10 @@ func aligned(t *testing.T) []*limiter.Policy {
 	t.Helper()
 	var all []*limiter.Policy
 	for _, align := range []limiter.Align{limiter.AlignEpoch, limiter.AlignCalendar} {
-		all = append(all, policy(t, limiter.Params{Algorithm: limiter.FixedWindow, Limit: 5, Window: time.Hour, Align: align}))
+		all = append(all, policy(t, limiter.Params{
+			Algorithm: limiter.FixedWindow, Limit: 5, Window: time.Hour,
+			Align: align,
+		}))
 	}
 	return all
 }
@@ -120,7 +123,10 @@ func TestOnlyWindowsOnTheClockNotice(t *testing.T) {
 		in.Limit, in.Window = 10, time.Minute
 		all = append(all, policy(t, in))
 	}
-	for _, jump := range []time.Duration{0, time.Second, -3 * time.Second, 1000 * time.Hour, -2000 * time.Hour, 5 * time.Second, 0} {
+	for _, jump := range []time.Duration{
+		0, time.Second, -3 * time.Second, 1000 * time.Hour, -2000 * time.Hour,
+		5 * time.Second, 0,
+	} {
 		c.set(jump)
 		for i, p := range all {
 			key := p.Algorithm().String() + string(rune('a'+i))

@@ -39,7 +39,8 @@ func algorithms(tb testing.TB) []*limiter.Policy {
 	tb.Helper()
 	var all []*limiter.Policy
 	for _, a := range []limiter.Algorithm{
-		limiter.FixedWindow, limiter.Funnel, limiter.TokenBucket, limiter.SlidingWindow, limiter.SlidingLog, limiter.Concurrency,
+		limiter.FixedWindow, limiter.Funnel, limiter.TokenBucket, limiter.SlidingWindow, limiter.SlidingLog,
+		limiter.Concurrency,
 	} {
 		all = append(all, policy(tb, limiter.Params{Algorithm: a, Limit: 10, Window: time.Minute}))
 	}
@@ -253,7 +254,8 @@ func TestShortLogTakesLittleMemory(t *testing.T) {
 	clock.Advance(2 * time.Second)
 	hit(t, s, "log", p, 1)
 	if short := heap() - before; long < 160_000 || told < 160_000 || short > 10_000 || s.Stats().Bytes > 10_000 {
-		t.Errorf("a log of 10,000 hits takes %d bytes (%d by Stats), later of one hit %d (%d)", long, told, short, s.Stats().Bytes)
+		t.Errorf("a log of 10,000 hits takes %d bytes (%d by Stats), later of one hit %d (%d)", long, told, short,
+			s.Stats().Bytes)
 	}
 }
 
@@ -354,7 +356,8 @@ func TestStoreAnswersAfterClose(t *testing.T) {
 func TestFloodOfKeysWithNothingLeftDoesNotResetWhatHasDenied(t *testing.T) {
 	const maxKeys, own = 400, 40
 	for _, a := range []limiter.Algorithm{
-		limiter.FixedWindow, limiter.Funnel, limiter.TokenBucket, limiter.SlidingWindow, limiter.SlidingLog, limiter.Concurrency,
+		limiter.FixedWindow, limiter.Funnel, limiter.TokenBucket, limiter.SlidingWindow, limiter.SlidingLog,
+		limiter.Concurrency,
 	} {
 		for _, charge := range []limiter.ChargeDenied{limiter.ChargeNone, limiter.ChargeFull} {
 			for _, limit := range []int64{1, 10} {

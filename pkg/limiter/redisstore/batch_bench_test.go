@@ -40,7 +40,10 @@ func BenchmarkCall(b *testing.B) {
 				for i := range 1024 {
 					c := &call{}
 					for j := range hits {
-						c.hits = append(c.hits, limiter.Hit{Key: fmt.Sprintf("funnel|shop|remote_address=10.0.%d.%d", i, j), Policy: p, N: 1})
+						c.hits = append(c.hits, limiter.Hit{
+							Key: fmt.Sprintf("funnel|shop|remote_address=10.0.%d.%d", i, j), Policy: p,
+							N: 1,
+						})
 					}
 					calls = append(calls, c)
 				}
@@ -73,7 +76,10 @@ func BenchmarkCall(b *testing.B) {
 // script can be quicker than: an empty one, and one that makes the three calls and nothing else. They take turns.
 func BenchmarkAlone(b *testing.B) {
 	r, client, p := benchBatcher(b)
-	window, err := limiter.NewPolicy(limiter.Params{Algorithm: limiter.FixedWindow, Limit: 1_000_000_000, Window: time.Minute})
+	window, err := limiter.NewPolicy(limiter.Params{
+		Algorithm: limiter.FixedWindow, Limit: 1_000_000_000,
+		Window: time.Minute,
+	})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -96,7 +102,10 @@ func BenchmarkAlone(b *testing.B) {
 	}{
 		{name: "ping", do: func(string) error { return client.Ping(b.Context()).Err() }},
 		{name: "empty", do: eval(`return ''`)},
-		{name: "calls", do: eval(`redis.call('TIME') redis.call('MGET', KEYS[1]) redis.call('SET', KEYS[1], '1', 'PX', 1000) return ''`)},
+		{
+			name: "calls",
+			do:   eval(`redis.call('TIME') redis.call('MGET', KEYS[1]) redis.call('SET', KEYS[1], '1', 'PX', 1000) return ''`),
+		},
 		{name: "funnel", do: hit(p)},
 		{name: "fixed_window", do: hit(window)},
 	}

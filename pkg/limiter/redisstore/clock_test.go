@@ -41,7 +41,10 @@ func TestClocksApart(t *testing.T) {
 	}, out[:]); err != nil {
 		t.Fatal(err)
 	}
-	for _, off := range []time.Duration{0, 59 * time.Minute, -59 * time.Minute, 5 * time.Hour, -5 * time.Hour, 400 * day, -400 * day, -50 * 365 * day} {
+	for _, off := range []time.Duration{
+		0, 59 * time.Minute, -59 * time.Minute, 5 * time.Hour, -5 * time.Hour, 400 * day,
+		-400 * day, -50 * 365 * day,
+	} {
 		t.Run(off.String(), func(t *testing.T) {
 			wrong := open(t, server.URL(), redisstore.Options{Timeout: 5 * time.Second})
 			wrong.SetWall(func() int64 { return time.Now().Add(off).UnixMicro() })
@@ -159,7 +162,10 @@ func TestCalendarAtAnyTime(t *testing.T) {
 			})
 			var state limiter.State
 			key := name + window.String()
-			for _, now := range []int64{0, 1, 3_599_999_999, 1 << 40, 0, 1_325_239_199_999_999, 1_325_239_200_000_000, 1 << 51, 1 << 52, 8_900_000_000_000_000, 1 << 52, 0} {
+			for _, now := range []int64{
+				0, 1, 3_599_999_999, 1 << 40, 0, 1_325_239_199_999_999, 1_325_239_200_000_000, 1 << 51,
+				1 << 52, 8_900_000_000_000_000, 1 << 52, 0,
+			} {
 				for _, at := range []int64{now, p.Edges(now)[2] - 1, p.Edges(now)[2]} {
 					clock.Set(at)
 					next, want := p.Step(state, at, 1)
@@ -180,7 +186,8 @@ func TestCalendarExpires(t *testing.T) {
 	p := calendar(t, 10, 365*day)
 	d := take(t, s, "k", p, 1)
 	ttl := c.PTTL(t.Context(), "weir:1:k").Val()
-	if end := time.UnixMicro(p.Edges(time.Now().UnixMicro())[2]); ttl < d.ResetAfter-time.Minute || ttl > d.ResetAfter+time.Millisecond ||
+	if end := time.UnixMicro(p.Edges(time.Now().UnixMicro())[2]); ttl < d.ResetAfter-time.Minute ||
+		ttl > d.ResetAfter+time.Millisecond ||
 		time.Until(end)-ttl > time.Minute {
 		t.Errorf("expires in %s, reset in %s, the year ends in %s", ttl, d.ResetAfter, time.Until(end))
 	}

@@ -71,8 +71,8 @@ func (s *Store) learnTopology(ctx context.Context) error {
 	}
 }
 
-// decideSlots decides a batch by one script call for each slot, all in one pipeline. Calls that a moving slot refuses to
-// take together are sent once more, one by one.
+// decideSlots decides a batch by one script call for each slot, all in one pipeline. Calls that a moving slot refuses
+// to take together are sent once more, one by one.
 func (r *batcher) decideSlots(ctx context.Context, b *batch) {
 	groups := bySlot(b.calls)
 	r.runAll(ctx, groups)
@@ -164,8 +164,8 @@ func (r *batcher) reload(ctx context.Context) {
 	}
 }
 
-// isMoving reports whether err is that of a slot that is being moved: some of its keys are on each of two servers, so no
-// call may have several.
+// isMoving reports whether err is that of a slot that is being moved: some of its keys are on each of two servers, so
+// no call may have several.
 func isMoving(err error) bool {
 	return redis.HasErrorPrefix(err, "TRYAGAIN")
 }

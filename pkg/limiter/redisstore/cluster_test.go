@@ -27,7 +27,10 @@ func TestCluster(t *testing.T) {
 		return open(t, c.URL(), redisstore.Options{KeyPrefix: fmt.Sprintf("t%d:", stores.Add(1)), Now: clock.Now})
 	}
 	t.Run("contract", func(t *testing.T) { limitertest.Run(t, fresh) })
-	t.Run("scripts agree with Go", func(t *testing.T) { limitertest.HistoriesInTwoSteps(t, fresh, longtest.Pick(150, 600)) })
+	t.Run("scripts agree with Go", func(t *testing.T) {
+		limitertest.HistoriesInTwoSteps(t, fresh,
+			longtest.Pick(150, 600))
+	})
 	for _, part := range []struct {
 		name  string
 		check func(t *testing.T, c *redistest.Cluster)
@@ -54,7 +57,10 @@ func TestCluster(t *testing.T) {
 
 // clusterSlots compares with the servers' own opinion.
 func clusterSlots(t *testing.T, c *redistest.Cluster) {
-	for _, key := range []string{"", "a", "foo{bar}baz", "{}x", "a{}{b}", "{a", "}{a}", "123456789", "weir:1:funnel|{shop|k=v}", "ключ{ю}"} {
+	for _, key := range []string{
+		"", "a", "foo{bar}baz", "{}x", "a{}{b}", "{a", "}{a}", "123456789",
+		"weir:1:funnel|{shop|k=v}", "ключ{ю}",
+	} {
 		want := redistest.Do(t, c.Masters[0], "cluster", "keyslot", key)
 		if got := int64(redisstore.SlotOf(key)); got != want {
 			t.Errorf("%q is in slot %d, want %d", key, got, want)
@@ -96,7 +102,8 @@ func apartKeys(t *testing.T, c *redistest.Cluster, s *redisstore.Store) (keys []
 // is all gone.
 func clusterUndoBesideOthers(t *testing.T, c *redistest.Cluster) {
 	for _, a := range []limiter.Algorithm{
-		limiter.FixedWindow, limiter.Funnel, limiter.TokenBucket, limiter.SlidingWindow, limiter.SlidingLog, limiter.Concurrency,
+		limiter.FixedWindow, limiter.Funnel, limiter.TokenBucket, limiter.SlidingWindow, limiter.SlidingLog,
+		limiter.Concurrency,
 		limiter.SmoothWarmingUp,
 	} {
 		for _, used := range []int64{0, 20} {
@@ -119,7 +126,8 @@ func clusterUndoBesideOthers(t *testing.T, c *redistest.Cluster) {
 				}
 				c.Masters[1].Pause()
 				defer c.Masters[1].Resume()
-				answer := ask(t.Context(), one, limiter.Hit{Key: keys[0], Policy: p, N: 1}, limiter.Hit{Key: keys[1], Policy: funnel(t, 0, time.Hour), N: 1})
+				answer := ask(t.Context(), one, limiter.Hit{Key: keys[0], Policy: p, N: 1},
+					limiter.Hit{Key: keys[1], Policy: funnel(t, 0, time.Hour), N: 1})
 				left := take(t, other, keys[0], p, 0).Remaining
 				redistest.Await(t, func() error {
 					if now := take(t, other, keys[0], p, 0).Remaining; now == limit(p)-used {
@@ -149,20 +157,25 @@ func clusterUndoBesideOthers(t *testing.T, c *redistest.Cluster) {
 // given back once more.
 func clusterUndoLater(t *testing.T, c *redistest.Cluster) {
 	for _, a := range []limiter.Algorithm{
-		limiter.FixedWindow, limiter.Funnel, limiter.TokenBucket, limiter.SlidingWindow, limiter.SlidingLog, limiter.Concurrency,
+		limiter.FixedWindow, limiter.Funnel, limiter.TokenBucket, limiter.SlidingWindow, limiter.SlidingLog,
+		limiter.Concurrency,
 	} {
 		t.Run(a.String(), func(t *testing.T) {
 			clock := limitertest.NewClock()
 			one := open(t, c.URL(), redisstore.Options{Now: clock.Now})
 			other := open(t, c.URL(), redisstore.Options{Now: clock.Now})
-			keys, p, ban := apartKeys(t, c, one), policy(t, limiter.Params{Algorithm: a, Limit: 10, Window: time.Hour}), funnel(t, 0, time.Hour)
+			keys, p, ban := apartKeys(t, c, one), policy(t, limiter.Params{
+				Algorithm: a, Limit: 10,
+				Window: time.Hour,
+			}), funnel(t, 0, time.Hour)
 			for _, key := range keys { // connects
 				take(t, one, key, p, 0)
 				take(t, other, key, p, 0)
 			}
 			c.Masters[1].Pause()
 			defer c.Masters[1].Resume()
-			answer := ask(t.Context(), one, limiter.Hit{Key: keys[0], Policy: p, N: 5}, limiter.Hit{Key: keys[1], Policy: ban, N: 1})
+			answer := ask(t.Context(), one, limiter.Hit{Key: keys[0], Policy: p, N: 5},
+				limiter.Hit{Key: keys[1], Policy: ban, N: 1})
 			redistest.Await(t, func() error {
 				if now := take(t, other, keys[0], p, 0).Remaining; now != 5 {
 					return fmt.Errorf("%d remain of 10, want 5", now)
@@ -199,7 +212,8 @@ func clusterLongLog(t *testing.T, c *redistest.Cluster) {
 			other = funnel(t, 0, time.Hour)
 		}
 		out := make([]limiter.Decision, 2)
-		if err := s.Take(t.Context(), []limiter.Hit{{Key: keys[0], Policy: p, N: 1}, {Key: keys[1], Policy: other, N: 1}}, out); err != nil {
+		if err := s.Take(t.Context(), []limiter.Hit{{Key: keys[0], Policy: p, N: 1}, {Key: keys[1], Policy: other, N: 1}},
+			out); err != nil {
 			t.Fatal(err)
 		}
 		if got := take(t, s, keys[0], p, 0).Remaining; got != want || out[0].Remaining != want || out[1].Allowed == deny {
@@ -208,16 +222,22 @@ func clusterLongLog(t *testing.T, c *redistest.Cluster) {
 	}
 }
 
-// clusterRace has requests of two slots each come at once, far more than may pass: what was admitted, and nothing else, is
-// charged, and no more than the limit.
+// clusterRace has requests of two slots each come at once, far more than may pass: what was admitted, and nothing else,
+// is charged, and no more than the limit.
 func clusterRace(t *testing.T, c *redistest.Cluster) {
-	for _, a := range []limiter.Algorithm{limiter.FixedWindow, limiter.Funnel, limiter.SlidingWindow, limiter.SlidingLog, limiter.Concurrency} {
+	for _, a := range []limiter.Algorithm{
+		limiter.FixedWindow, limiter.Funnel, limiter.SlidingWindow, limiter.SlidingLog,
+		limiter.Concurrency,
+	} {
 		t.Run(a.String(), func(t *testing.T) {
 			stores := []*redisstore.Store{open(t, c.URL(), redisstore.Options{}), open(t, c.URL(), redisstore.Options{})}
 			keys := apartKeys(t, c, stores[0])
 			var policies []*limiter.Policy
 			for _, most := range []int64{30, 60, 1000} {
-				policies = append(policies, policy(t, limiter.Params{Algorithm: a, Limit: most, Window: 9000 * time.Hour, ChargeDenied: limiter.ChargeNone}))
+				policies = append(policies, policy(t, limiter.Params{
+					Algorithm: a, Limit: most, Window: 9000 * time.Hour,
+					ChargeDenied: limiter.ChargeNone,
+				}))
 			}
 			admitted := make([]atomic.Int64, len(keys))
 			var wait sync.WaitGroup
@@ -261,7 +281,11 @@ func limit(p *limiter.Policy) int64 {
 func clusterGiveBack(t *testing.T, c *redistest.Cluster) {
 	s := open(t, c.URL(), redisstore.Options{Timeout: 500 * time.Millisecond})
 	keys, p := apartKeys(t, c, s), funnel(t, 10, time.Hour)
-	hits := []limiter.Hit{{Key: keys[0], Policy: p, N: 3}, {Key: keys[1], Policy: p, N: 3}, {Key: keys[2], Policy: p, N: 3, Mode: limiter.Shadow}}
+	hits := []limiter.Hit{
+		{Key: keys[0], Policy: p, N: 3},
+		{Key: keys[1], Policy: p, N: 3},
+		{Key: keys[2], Policy: p, N: 3, Mode: limiter.Shadow},
+	}
 	out := make([]limiter.Decision, 3)
 	redistest.Await(t, func() error { return s.Take(t.Context(), hits, out) })
 	before := take(t, s, keys[0], p, 0).Remaining
@@ -320,10 +344,12 @@ func clusterHungNode(t *testing.T, c *redistest.Cluster) {
 func clusterRefunds(t *testing.T, c *redistest.Cluster) {
 	s := open(t, c.URL(), redisstore.Options{})
 	keys, p := apartKeys(t, c, s), funnel(t, 10, time.Hour)
-	hearRefunds(t, s, keys, limiter.Hit{Key: keys[0], Policy: p, N: -1}, limiter.Hit{Key: keys[1], Policy: p, N: -1}, limiter.Hit{Key: keys[2], Policy: p, N: -1})
+	hearRefunds(t, s, keys, limiter.Hit{Key: keys[0], Policy: p, N: -1}, limiter.Hit{Key: keys[1], Policy: p, N: -1},
+		limiter.Hit{Key: keys[2], Policy: p, N: -1})
 	resets(t, s, "funnel|shop|a=b", p)
 	// What a denied request was charged for a moment is given back, too.
-	hearRefunds(t, s, keys[:1], limiter.Hit{Key: keys[0], Policy: p, N: 1}, limiter.Hit{Key: keys[1], Policy: funnel(t, 0, time.Hour), N: 1})
+	hearRefunds(t, s, keys[:1], limiter.Hit{Key: keys[0], Policy: p, N: 1},
+		limiter.Hit{Key: keys[1], Policy: funnel(t, 0, time.Hour), N: 1})
 }
 
 // hearRefunds asks the hits and wants to hear of something given back to each of the counters.
@@ -360,7 +386,8 @@ func clusterUser(t *testing.T, c *redistest.Cluster) {
 		t.Error(err)
 	}
 	keys, p := apartKeys(t, c, s), funnel(t, 10, time.Hour)
-	hearRefunds(t, s, keys[:1], limiter.Hit{Key: keys[0], Policy: p, N: 1}, limiter.Hit{Key: keys[1], Policy: funnel(t, 0, time.Hour), N: 1})
+	hearRefunds(t, s, keys[:1], limiter.Hit{Key: keys[0], Policy: p, N: 1},
+		limiter.Hit{Key: keys[1], Policy: funnel(t, 0, time.Hour), N: 1})
 }
 
 // traffic asks all keys, together and one by one, from several goroutines until it is ended. Then it says how many hits
@@ -440,8 +467,8 @@ func (f *traffic) counts() (all []int64) {
 	return all
 }
 
-// check compares what each counter was charged with what was admitted. Of that, so many hits may be lost: a replica that
-// becomes a master may not have heard of them.
+// check compares what each counter was charged with what was admitted. Of that, so many hits may be lost: a replica
+// that becomes a master may not have heard of them.
 func (f *traffic) check(t *testing.T, lost []int64) {
 	t.Helper()
 	unknown := f.unknown.Load()

@@ -11,8 +11,8 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// Answered reports whether an error of Take or Ping is what Redis answered, or is about the request alone. If not, there
-// was no answer: Redis cannot be reached, hangs, or takes too long.
+// Answered reports whether an error of Take or Ping is what Redis answered, or is about the request alone. If not,
+// there was no answer: Redis cannot be reached, hangs, or takes too long.
 func Answered(err error) bool {
 	_, ok := errors.AsType[redis.Error](err)
 	return ok

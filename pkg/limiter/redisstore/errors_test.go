@@ -49,8 +49,8 @@ func TestAnswered(t *testing.T) {
 	}
 }
 
-// TestPanicIsAnError: what panics while a request is decided is an error of the requests that were decided together, and of
-// none after them.
+// TestPanicIsAnError: what panics while a request is decided is an error of the requests that were decided together,
+// and of none after them.
 func TestPanicIsAnError(t *testing.T) {
 	s := open(t, "redis://127.0.0.1:1/0", redisstore.Options{Now: func() int64 { panic("no time") }})
 	p := funnel(t, 1, time.Second)

@@ -12,9 +12,9 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
 )
 
-// TestStateGolden pins the form of the states: sidecars of two releases share the counters of one format, during an upgrade
-// and after it. If a form must change, formatVersion must too, or the algorithm's part of the key, and every counter of it
-// starts again.
+// TestStateGolden pins the form of the states: sidecars of two releases share the counters of one format, during an
+// upgrade and after it. If a form must change, formatVersion must too, or the algorithm's part of the key, and every
+// counter of it starts again.
 func TestStateGolden(t *testing.T) {
 	server := redistest.Start(t)
 	c, clock := client(t, server), limitertest.NewClock()

@@ -56,7 +56,11 @@ func TestFailures(t *testing.T) {
 	}
 	g := redisstore.NewGroup(stores[0], map[string]*redisstore.Store{"b": stores[1], "c": stores[2]})
 	p := funnel(t, 1000, time.Hour)
-	hits := []limiter.Hit{{Key: "k", Policy: p, N: 1}, {Key: "kb", Policy: p, N: 1, Route: in("b")}, {Key: "kc", Policy: p, N: 1, Route: in("c")}}
+	hits := []limiter.Hit{
+		{Key: "k", Policy: p, N: 1},
+		{Key: "kb", Policy: p, N: 1, Route: in("b")},
+		{Key: "kc", Policy: p, N: 1, Route: in("c")},
+	}
 	redistest.Await(t, func() error { return g.Take(t.Context(), hits, make([]limiter.Decision, 3)) })
 	for _, fault := range []struct {
 		do   func()
@@ -77,7 +81,8 @@ func TestFailures(t *testing.T) {
 			return nil
 		})
 	}
-	third := g.Take(t.Context(), []limiter.Hit{{Key: "k", Policy: p, N: 1, Route: in("third")}}, make([]limiter.Decision, 1))
+	third := g.Take(t.Context(), []limiter.Hit{{Key: "k", Policy: p, N: 1, Route: in("third")}},
+		make([]limiter.Decision, 1))
 	if got := failures(third); got != "" || !redisstore.Answered(third) {
 		t.Errorf("an unknown store: %v blames %q, want nobody", third, got)
 	}
@@ -101,7 +106,10 @@ func TestGroup(t *testing.T) {
 		return scattered{group(t, redisstore.Options{Now: clock.Now})}
 	}
 	t.Run("contract", func(t *testing.T) { limitertest.Run(t, fresh) })
-	t.Run("scripts agree with Go", func(t *testing.T) { limitertest.HistoriesInTwoSteps(t, fresh, longtest.Pick(100, 300)) })
+	t.Run("scripts agree with Go", func(t *testing.T) {
+		limitertest.HistoriesInTwoSteps(t, fresh,
+			longtest.Pick(100, 300))
+	})
 	t.Run("each limit in its own", func(t *testing.T) {
 		g, p := group(t, redisstore.Options{}), funnel(t, 10, time.Hour)
 		hits := []limiter.Hit{{Key: "a", Policy: p, N: 1}, {Key: "b", Policy: p, N: 1, Route: in("second")}}
@@ -109,11 +117,13 @@ func TestGroup(t *testing.T) {
 			t.Fatal(err)
 		}
 		for key, server := range map[string]*redistest.Server{"a": first, "b": second} {
-			if got := redistest.Do(t, server, "keys", fmt.Sprintf("t%d:*", n)); fmt.Sprint(got) != fmt.Sprintf("[t%d:1:%s]", n, key) {
+			if got := redistest.Do(t, server, "keys", fmt.Sprintf("t%d:*", n)); fmt.Sprint(got) != fmt.Sprintf("[t%d:1:%s]", n,
+				key) {
 				t.Errorf("a server has %v, want the counter %s", got, key)
 			}
 		}
-		err := g.Take(t.Context(), []limiter.Hit{{Key: "a", Policy: p, N: 1, Route: in("third")}}, make([]limiter.Decision, 1))
+		err := g.Take(t.Context(), []limiter.Hit{{Key: "a", Policy: p, N: 1, Route: in("third")}},
+			make([]limiter.Decision, 1))
 		if !errors.Is(err, limiter.ErrUnavailable) || !strings.Contains(err.Error(), `there is no store "third"`) {
 			t.Errorf("%v, want an ErrUnavailable", err)
 		}

@@ -23,13 +23,20 @@ var hitsNow = packedDoubles(99)
 func nonsense(now int64) []string {
 	far := now + 2*365*24*time.Hour.Microseconds()
 	all := []string{
-		"somebody's", "", " ", "1e300", "inf", "-inf", "nan", "-nan", "NaN", "0x1p900", "-1e300", "1.5", "7 7 7 7 7 7 7", "\x00", "{}",
-		"9007199254740993", "18446744073709551616", strings.Repeat("9", 400), strings.Repeat("9 ", 40_000), strings.Repeat("x", 1<<20),
-		"9e15", "9000000000000000.09000000000000000", fmt.Sprint(far, " 1"), fmt.Sprint(far, " 1e300"), fmt.Sprint(far, ".01 1"),
-		fmt.Sprint(now, " inf"), fmt.Sprint(now, " nan"), fmt.Sprint(now, " -7"), fmt.Sprint(now, " 1.5"), fmt.Sprint(now, " 1e300"),
-		fmt.Sprint(now, ".0inf"), fmt.Sprint(now, ".09999999999999999999"), fmt.Sprint(now, " nan 1 1"), fmt.Sprint(now, " 0 1e300 1e300"),
-		fmt.Sprint(now, " 1 inf 1"), fmt.Sprint(now/1_000_000, " 1000000 nan"), fmt.Sprint(now/1_000_000, " 0 5"), fmt.Sprint(now, " 1e15 5"),
-		fmt.Sprint(now/1_000_000, " 1000000 -5"), fmt.Sprint(far/1_000_000, " 1000000 5"), fmt.Sprint(far, " 0 1 1"), fmt.Sprint(far, ".05 0 1 1"),
+		"somebody's", "", " ", "1e300", "inf", "-inf", "nan", "-nan", "NaN", "0x1p900", "-1e300", "1.5", "7 7 7 7 7 7 7",
+		"\x00", "{}",
+		"9007199254740993", "18446744073709551616", strings.Repeat("9", 400), strings.Repeat("9 ", 40_000),
+		strings.Repeat("x", 1<<20),
+		"9e15", "9000000000000000.09000000000000000", fmt.Sprint(far, " 1"), fmt.Sprint(far, " 1e300"),
+		fmt.Sprint(far, ".01 1"),
+		fmt.Sprint(now, " inf"), fmt.Sprint(now, " nan"), fmt.Sprint(now, " -7"), fmt.Sprint(now, " 1.5"),
+		fmt.Sprint(now, " 1e300"),
+		fmt.Sprint(now, ".0inf"), fmt.Sprint(now, ".09999999999999999999"), fmt.Sprint(now, " nan 1 1"),
+		fmt.Sprint(now, " 0 1e300 1e300"),
+		fmt.Sprint(now, " 1 inf 1"), fmt.Sprint(now/1_000_000, " 1000000 nan"), fmt.Sprint(now/1_000_000, " 0 5"),
+		fmt.Sprint(now, " 1e15 5"),
+		fmt.Sprint(now/1_000_000, " 1000000 -5"), fmt.Sprint(far/1_000_000, " 1000000 5"), fmt.Sprint(far, " 0 1 1"),
+		fmt.Sprint(far, ".05 0 1 1"),
 	}
 	for _, numbers := range [][]float64{
 		{math.NaN()},
@@ -98,7 +105,8 @@ func everyStep(t *testing.T) (all []*limiter.Policy) {
 }
 
 // TestNonsenseStartsAgain: a state that Weir cannot have left is no state. The counter is decided as one that was never
-// hit, alone and beside others, and is then an ordinary one: with a time to live, and without an effect on anything else.
+// hit, alone and beside others, and is then an ordinary one: with a time to live, and without an effect on anything
+// else.
 func TestNonsenseStartsAgain(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -155,11 +163,12 @@ func TestNonsenseStartsAgain(t *testing.T) {
 	t.Logf("%d of %d were counted", restarted, len(states)*len(everyStep(t)))
 }
 
-// isLegit says whether the state may be one of the policy's: a debt that takes two years to pay back, or a log whose end is in
-// order. Of a log, a step does not read all: what is wrong in the midst of it goes with the window.
+// isLegit says whether the state may be one of the policy's: a debt that takes two years to pay back, or a log whose
+// end is in order. Of a log, a step does not read all: what is wrong in the midst of it goes with the window.
 func isLegit(p *limiter.Policy, state string) bool {
 	fields := strings.Fields(state)
-	if isLog := len(state)%16 == 8; !isLog && len(fields) < 2 || !isLog && !strings.HasPrefix(state, "18") || strings.Contains(state, "e") {
+	if isLog := len(state)%16 == 8; !isLog && len(fields) < 2 || !isLog && !strings.HasPrefix(state, "18") ||
+		strings.Contains(state, "e") {
 		return false
 	}
 	switch p.Algorithm() {
@@ -184,7 +193,11 @@ func quietly(state string) bool {
 func beside(t *testing.T, s *redisstore.Store, c *redis.Client, name string, p *limiter.Policy) {
 	t.Helper()
 	ten := funnel(t, 10, time.Hour)
-	hits := []limiter.Hit{{Key: "first", Policy: ten, N: 1}, {Key: "many", Policy: p, N: 1}, {Key: "last", Policy: ten, N: 1}}
+	hits := []limiter.Hit{
+		{Key: "first", Policy: ten, N: 1},
+		{Key: "many", Policy: p, N: 1},
+		{Key: "last", Policy: ten, N: 1},
+	}
 	if err := c.Del(t.Context(), "weir:1:first", "weir:1:last").Err(); err != nil {
 		t.Fatal(err)
 	}

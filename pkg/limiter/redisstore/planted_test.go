@@ -17,8 +17,8 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
 )
 
-// TestStatesThatTakeMillionsOfHits goes on with states that are planted: logs whose totals are near 2^53, and counts and
-// debts near 2^52. Script and Go step must agree about each hit that follows.
+// TestStatesThatTakeMillionsOfHits goes on with states that are planted: logs whose totals are near 2^53, and counts
+// and debts near 2^52. Script and Go step must agree about each hit that follows.
 func TestStatesThatTakeMillionsOfHits(t *testing.T) {
 	server := redistest.Start(t)
 	c, clock := client(t, server), limitertest.NewClock()

@@ -92,7 +92,8 @@ func TestRequestsShareTheNextCall(t *testing.T) {
 			admitted++
 		}
 		if want := int64(max(0, 29-i)); a.out[0].Remaining != want {
-			t.Errorf("request %d has %d remaining, want %d: they are decided in the order of their coming", i, a.out[0].Remaining, want)
+			t.Errorf("request %d has %d remaining, want %d: they are decided in the order of their coming", i,
+				a.out[0].Remaining, want)
 		}
 	}
 	if admitted != 30 {
@@ -125,7 +126,8 @@ func TestCallIsBounded(t *testing.T) {
 		}
 	}
 	if got := calls(t, c) - before; got != 3 {
-		t.Errorf("five requests of 100 hits went out in %d calls, want 3: two requests are all that 256 hits have room for", got)
+		t.Errorf("five requests of 100 hits went out in %d calls, want 3: two requests are all that 256 hits have room for",
+			got)
 	}
 }
 
@@ -221,7 +223,8 @@ func TestDeadlineInTheQueue(t *testing.T) {
 	resume()
 }
 
-// TestOneBadRequestOfABatch has a limit that Redis cannot decide, since it has no such module, fail the requests that ask it.
+// TestOneBadRequestOfABatch has a limit that Redis cannot decide, since it has no such module, fail the requests that
+// ask it.
 func TestOneBadRequestOfABatch(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, server.URL(), redisstore.Options{})

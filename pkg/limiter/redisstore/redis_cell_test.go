@@ -26,7 +26,8 @@ func cell(tb testing.TB, limit int64, window time.Duration, burst int64) *limite
 	return policy(tb, limiter.Params{Algorithm: limiter.Funnel, Limit: limit, Window: window, Burst: burst})
 }
 
-// cellSlack is by how much the times of a redis-cell limit may be too long: its keys' lives are milliseconds, cut off twice.
+// cellSlack is by how much the times of a redis-cell limit may be too long: its keys' lives are milliseconds, cut off
+// twice.
 const cellSlack = 2 * time.Millisecond
 
 // about says whether d is what the funnel would answer of a funnel, of which some time has passed since.
@@ -59,9 +60,15 @@ func TestRedisCell(t *testing.T) {
 		{"several", 10, limiter.Decision{Allowed: true, Remaining: 5, ResetAfter: 22 * time.Second}},
 		{"too many for now", 8, limiter.Decision{Remaining: 5, RetryAfter: 6 * time.Second, ResetAfter: 22 * time.Second}},
 		{"too many for ever", 17, limiter.Decision{Remaining: 5, RetryAfter: never, ResetAfter: 22 * time.Second}},
-		{"so many that the module's numbers overflow", limiter.MaxHits, limiter.Decision{Remaining: 5, RetryAfter: never, ResetAfter: 22 * time.Second}},
+		{
+			"so many that the module's numbers overflow", limiter.MaxHits,
+			limiter.Decision{Remaining: 5, RetryAfter: never, ResetAfter: 22 * time.Second},
+		},
 		{"the rest", 5, limiter.Decision{Allowed: true, Remaining: 0, ResetAfter: 32 * time.Second}},
-		{"look at what is full", 0, limiter.Decision{Remaining: 0, RetryAfter: 2 * time.Second, ResetAfter: 32 * time.Second}},
+		{"look at what is full", 0, limiter.Decision{
+			Remaining: 0, RetryAfter: 2 * time.Second,
+			ResetAfter: 32 * time.Second,
+		}},
 		{"give some back", -6, limiter.Decision{Allowed: true, Remaining: 6, ResetAfter: 20 * time.Second}},
 		{"give more back than was taken", -11, limiter.Decision{Allowed: true, Remaining: 16}},
 		{"look at what is as new", 0, limiter.Decision{Allowed: true, Remaining: 16}},
@@ -151,12 +158,48 @@ func TestRedisCellRequests(t *testing.T) {
 		left    []int64 // as the request is told
 		after   int64   // what the module's limit has left
 	}{
-		{"both fit", 1, []limiter.Hit{hit("m", module, 2, enforce), hit("o", own, 1, enforce)}, []bool{true, true}, []int64{2, 4}, 2},
-		{"the other denies", 1, []limiter.Hit{hit("m", module, 2, enforce), hit("o", ban, 1, enforce)}, []bool{true, false}, []int64{4, 0}, 4},
-		{"the other denies a new one", 0, []limiter.Hit{hit("m", module, 2, enforce), hit("o", ban, 1, enforce)}, []bool{true, false}, []int64{5, 0}, 5},
-		{"the module denies", 4, []limiter.Hit{hit("o", own, 2, enforce), hit("m", module, 2, enforce)}, []bool{true, false}, []int64{5, 1}, 1},
-		{"a key twice fits", 1, []limiter.Hit{hit("m", module, 2, enforce), hit("m", module, 2, enforce)}, []bool{true, true}, []int64{2, 0}, 0},
-		{"a key twice does not", 1, []limiter.Hit{hit("m", module, 2, enforce), hit("m", module, 3, enforce)}, []bool{true, false}, []int64{4, 4}, 4},
+		{
+			"both fit", 1,
+			[]limiter.Hit{hit("m", module, 2, enforce), hit("o", own, 1, enforce)},
+			[]bool{true, true},
+			[]int64{2, 4},
+			2,
+		},
+		{
+			"the other denies", 1,
+			[]limiter.Hit{hit("m", module, 2, enforce), hit("o", ban, 1, enforce)},
+			[]bool{true, false},
+			[]int64{4, 0},
+			4,
+		},
+		{
+			"the other denies a new one", 0,
+			[]limiter.Hit{hit("m", module, 2, enforce), hit("o", ban, 1, enforce)},
+			[]bool{true, false},
+			[]int64{5, 0},
+			5,
+		},
+		{
+			"the module denies", 4,
+			[]limiter.Hit{hit("o", own, 2, enforce), hit("m", module, 2, enforce)},
+			[]bool{true, false},
+			[]int64{5, 1},
+			1,
+		},
+		{
+			"a key twice fits", 1,
+			[]limiter.Hit{hit("m", module, 2, enforce), hit("m", module, 2, enforce)},
+			[]bool{true, true},
+			[]int64{2, 0},
+			0,
+		},
+		{
+			"a key twice does not", 1,
+			[]limiter.Hit{hit("m", module, 2, enforce), hit("m", module, 3, enforce)},
+			[]bool{true, false},
+			[]int64{4, 4},
+			4,
+		},
 		{
 			"a key twice and the other denies", 1,
 			[]limiter.Hit{hit("m", module, 2, enforce), hit("m", module, 2, enforce), hit("o", ban, 1, enforce)},
@@ -164,8 +207,20 @@ func TestRedisCellRequests(t *testing.T) {
 			[]int64{4, 4, 0},
 			4,
 		},
-		{"a shadow is charged by itself", 1, []limiter.Hit{hit("m", module, 2, shadow), hit("o", ban, 1, enforce)}, []bool{true, false}, []int64{2, 0}, 2},
-		{"a shadow never denies", 4, []limiter.Hit{hit("m", module, 2, shadow), hit("o", own, 1, enforce)}, []bool{false, true}, []int64{1, 4}, 1},
+		{
+			"a shadow is charged by itself", 1,
+			[]limiter.Hit{hit("m", module, 2, shadow), hit("o", ban, 1, enforce)},
+			[]bool{true, false},
+			[]int64{2, 0},
+			2,
+		},
+		{
+			"a shadow never denies", 4,
+			[]limiter.Hit{hit("m", module, 2, shadow), hit("o", own, 1, enforce)},
+			[]bool{false, true},
+			[]int64{1, 4},
+			1,
+		},
 		{"one of two quotas is over", 4, []limiter.Hit{
 			{Key: "m", Policy: module, Route: byModule, N: 2, Mode: quota}, {Key: "o", Policy: own, N: 1, Mode: quota, Group: 1},
 		}, []bool{false, true}, []int64{0, 4}, 0},
@@ -175,10 +230,34 @@ func TestRedisCellRequests(t *testing.T) {
 		{"all quotas are over", 4, []limiter.Hit{
 			{Key: "m", Policy: module, Route: byModule, N: 2, Mode: quota}, {Key: "o", Policy: ban, N: 1, Mode: quota, Group: 1},
 		}, []bool{false, false}, []int64{1, 0}, 1},
-		{"what is given back comes back", 4, []limiter.Hit{hit("m", module, -2, enforce), hit("o", ban, 1, enforce)}, []bool{true, false}, []int64{3, 0}, 3},
-		{"all is given back", 2, []limiter.Hit{hit("m", module, -2, enforce), hit("o", own, 1, enforce)}, []bool{true, true}, []int64{5, 4}, 5},
-		{"a look", 2, []limiter.Hit{hit("m", module, 0, enforce), hit("o", own, 1, enforce)}, []bool{true, true}, []int64{3, 4}, 3},
-		{"a look at what is full", 5, []limiter.Hit{hit("m", module, 0, enforce), hit("o", own, 1, enforce)}, []bool{false, true}, []int64{0, 5}, 0},
+		{
+			"what is given back comes back", 4,
+			[]limiter.Hit{hit("m", module, -2, enforce), hit("o", ban, 1, enforce)},
+			[]bool{true, false},
+			[]int64{3, 0},
+			3,
+		},
+		{
+			"all is given back", 2,
+			[]limiter.Hit{hit("m", module, -2, enforce), hit("o", own, 1, enforce)},
+			[]bool{true, true},
+			[]int64{5, 4},
+			5,
+		},
+		{
+			"a look", 2,
+			[]limiter.Hit{hit("m", module, 0, enforce), hit("o", own, 1, enforce)},
+			[]bool{true, true},
+			[]int64{3, 4},
+			3,
+		},
+		{
+			"a look at what is full", 5,
+			[]limiter.Hit{hit("m", module, 0, enforce), hit("o", own, 1, enforce)},
+			[]bool{false, true},
+			[]int64{0, 5},
+			0,
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if err := client(t, server).FlushAll(t.Context()).Err(); err != nil {
@@ -237,7 +316,10 @@ func failing(t *testing.T, s *redisstore.Store, want string, hits ...limiter.Hit
 func TestRedisCellMissing(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, server.URL(), redisstore.Options{})
-	for n, want := range map[int64]limiter.Decision{-1: {Allowed: true}, 0: {RetryAfter: limiter.Never}, 1: {RetryAfter: limiter.Never}} {
+	for n, want := range map[int64]limiter.Decision{
+		-1: {Allowed: true}, 0: {RetryAfter: limiter.Never},
+		1: {RetryAfter: limiter.Never},
+	} {
 		if diff := cmp.Diff(want, take(t, s, "ban", cell(t, 0, time.Second, 0), n, byModule)); diff != "" {
 			t.Errorf("%d on a ban, which needs no module: (-want +got)\n%s", n, diff)
 		}
@@ -247,7 +329,8 @@ func TestRedisCellMissing(t *testing.T) {
 	for _, n := range []int64{1, 0, -1} {
 		failing(t, s, want, limiter.Hit{Key: "k", Policy: p, Route: byModule, N: n, Look: n == 0})
 	}
-	failing(t, s, want, limiter.Hit{Key: "own", Policy: own, N: 1}, limiter.Hit{Key: "k", Policy: p, Route: byModule, N: 1})
+	failing(t, s, want, limiter.Hit{Key: "own", Policy: own, N: 1},
+		limiter.Hit{Key: "k", Policy: p, Route: byModule, N: 1})
 	if left := take(t, s, "own", own, 0).Remaining; left != 5 {
 		t.Errorf("a request that failed was charged: %d left of 5", left)
 	}
@@ -263,7 +346,10 @@ func TestRedisCellRights(t *testing.T) {
 	}
 	do("ACL SETUSER least on >secret ~weir:* +eval +evalsha +get +mget +set +del +time +pttl")
 	s := open(t, "redis://least:secret@"+server.Addr()+"/0", redisstore.Options{})
-	failing(t, s, "may not run CL.THROTTLE", limiter.Hit{Key: "k", Policy: cell(t, 5, time.Second, 5), Route: byModule, N: 1})
+	failing(t, s, "may not run CL.THROTTLE", limiter.Hit{
+		Key: "k", Policy: cell(t, 5, time.Second, 5), Route: byModule,
+		N: 1,
+	})
 	do("ACL SETUSER least +cl.throttle")
 	do("REPLICAOF 127.0.0.1 1")
 	failing(t, s, "READONLY", limiter.Hit{Key: "k", Policy: cell(t, 5, time.Second, 5), Route: byModule, N: 1})
@@ -271,7 +357,10 @@ func TestRedisCellRights(t *testing.T) {
 	p := cell(t, 5, time.Hour, 5)
 	for _, n := range []int64{1, 0, -2, 5, 1} {
 		take(t, s, "k", p, n, byModule)
-		hits := []limiter.Hit{{Key: "k", Policy: p, Route: byModule, N: n, Look: n == 0}, {Key: "b", Policy: funnel(t, 0, time.Hour), N: 1}}
+		hits := []limiter.Hit{
+			{Key: "k", Policy: p, Route: byModule, N: n, Look: n == 0},
+			{Key: "b", Policy: funnel(t, 0, time.Hour), N: 1},
+		}
 		if err := s.Take(t.Context(), hits, make([]limiter.Decision, 2)); err != nil {
 			t.Error(err)
 		}
@@ -285,7 +374,8 @@ func TestRedisCellNonsenseStartsAgain(t *testing.T) {
 	p := cell(t, 5, time.Hour, 5)
 	in := func(d time.Duration) string { return strconv.FormatInt(time.Now().Add(d).UnixNano(), 10) }
 	for _, state := range []string{
-		"somebody's", "", "1e300", "inf", "nan", "9223372036854775807", "99999999999999999999", in(2 * 365 * day), in(20 * 365 * day),
+		"somebody's", "", "1e300", "inf", "nan", "9223372036854775807", "99999999999999999999", in(2 * 365 * day),
+		in(20 * 365 * day),
 	} {
 		for _, n := range []int64{1, 0, -1} {
 			before := s.Stats().Restarted
@@ -305,7 +395,10 @@ func TestRedisCellNonsenseStartsAgain(t *testing.T) {
 			if err := c.Set(t.Context(), "weir:1:k", state, 0).Err(); err != nil {
 				t.Fatal(err)
 			}
-			hits := []limiter.Hit{{Key: "k", Policy: p, Route: byModule, N: 2}, {Key: "other" + state, Policy: funnel(t, ban, time.Hour), N: 1}}
+			hits := []limiter.Hit{
+				{Key: "k", Policy: p, Route: byModule, N: 2},
+				{Key: "other" + state, Policy: funnel(t, ban, time.Hour), N: 1},
+			}
 			if err := s.Take(t.Context(), hits, make([]limiter.Decision, 2)); err != nil {
 				t.Errorf("%q beside another limit: %v", state, err)
 			}
@@ -376,7 +469,8 @@ type counted struct {
 
 // both are answers of the two to the same call.
 type both struct {
-	module           []int64 // limited, capacity, remaining, retry-after, reset; time before and after; whether there was a key
+	// limited, capacity, remaining, retry-after, reset; time before and after; whether there was a key
+	module           []int64
 	early, now, late limiter.Decision
 }
 
@@ -388,7 +482,8 @@ var askBoth = redis.NewScript(`
 	r[6], r[7], r[8] = before, now(), there
 	return r`)
 
-// ask takes n hits from both. The module's key ends up to 1 ms before its funnel is empty; Weir's then starts again, too.
+// ask takes n hits from both. The module's key ends up to 1 ms before its funnel is empty; Weir's then starts again,
+// too.
 func (k *counted) ask(t *testing.T, c *redis.Client, n int64) (b both, forgotten bool) {
 	t.Helper()
 	var err error
@@ -443,8 +538,8 @@ func (b both) fault(n int64) string {
 	return ""
 }
 
-// TestRedisCellAgreesWithFunnel holds the module against Weir's own funnel, call by call: 10,000 calls of random costs on
-// keys of many policies, while real time passes. Where they differ, the module's answer must be one that the funnel
+// TestRedisCellAgreesWithFunnel holds the module against Weir's own funnel, call by call: 10,000 calls of random costs
+// on keys of many policies, while real time passes. Where they differ, the module's answer must be one that the funnel
 // gives within cellSlack, and that may happen to one answer in 50.
 func TestRedisCellAgreesWithFunnel(t *testing.T) {
 	c := client(t, redistest.StartRedisCell(t))
@@ -495,7 +590,8 @@ func TestRedisCellAgreesWithFunnel(t *testing.T) {
 		count(&decisions, b.now.Allowed != (b.module[0] == 0))
 		count(&remaining, b.now.Remaining != b.module[2])
 	}
-	t.Logf("%d calls, %d allowed: %d other decisions, %d other remaining, %d keys that ended early", calls, allowed, decisions, remaining, forgotten)
+	t.Logf("%d calls, %d allowed: %d other decisions, %d other remaining, %d keys that ended early", calls, allowed,
+		decisions, remaining, forgotten)
 	if allowed < calls/20 || allowed > calls*19/20 || decisions > calls/50 || remaining > calls/50 {
 		t.Error("too many answers differ, or one side was hardly tried")
 	}
@@ -563,7 +659,8 @@ func TestRedisCellInABatch(t *testing.T) {
 		}
 	})
 	t.Run("no module", func(t *testing.T) {
-		answers := batch(t, redistest.Start(t), []limiter.Hit{ours}, []limiter.Hit{ours, module}, []limiter.Hit{module}, []limiter.Hit{ours})
+		answers := batch(t, redistest.Start(t), []limiter.Hit{ours}, []limiter.Hit{ours, module}, []limiter.Hit{module},
+			[]limiter.Hit{ours})
 		for i, left := range []int64{7, -1, -1, 4} {
 			switch a := answers[i]; {
 			case left >= 0 && (a.err != nil || a.out[0].Remaining != left):
@@ -575,8 +672,8 @@ func TestRedisCellInABatch(t *testing.T) {
 	})
 }
 
-// TestRedisCellNeverPromisesTooMuch: what is told to be left passes, also where a hit takes less than a millisecond, which the
-// module cannot divide by.
+// TestRedisCellNeverPromisesTooMuch: what is told to be left passes, also where a hit takes less than a millisecond,
+// which the module cannot divide by.
 func TestRedisCellNeverPromisesTooMuch(t *testing.T) {
 	server := redistest.StartRedisCell(t)
 	s, c := open(t, server.SocketURL(), redisstore.Options{}), client(t, server)
@@ -639,10 +736,19 @@ func TestRoutesAreChecked(t *testing.T) {
 		"intervals":       {decides, bucket(limiter.Params{Refill: limiter.RefillInterval})},
 		"charges denials": {decides, bucket(limiter.Params{ChargeDenied: limiter.ChargeFull})},
 		"a log": {decides, []limiter.Hit{{
-			Key: "k", N: 1, Route: byModule, Policy: policy(t, limiter.Params{Algorithm: limiter.SlidingLog, Limit: 1, Window: time.Second}),
+			Key: "k", N: 1, Route: byModule, Policy: policy(t, limiter.Params{
+				Algorithm: limiter.SlidingLog, Limit: 1,
+				Window: time.Second,
+			}),
 		}}},
-		"two engines": {alike, []limiter.Hit{{Key: "k", Policy: fits, N: 1, Route: byModule}, {Key: "k", Policy: fits, N: 1}}},
-		"two stores":  {alike, []limiter.Hit{{Key: "k", Policy: fits, N: 1, Route: in("second")}, {Key: "k", Policy: fits, N: 1}}},
+		"two engines": {alike, []limiter.Hit{
+			{Key: "k", Policy: fits, N: 1, Route: byModule},
+			{Key: "k", Policy: fits, N: 1},
+		}},
+		"two stores": {alike, []limiter.Hit{
+			{Key: "k", Policy: fits, N: 1, Route: in("second")},
+			{Key: "k", Policy: fits, N: 1},
+		}},
 	} {
 		for _, store := range []limiter.Store{s, g} {
 			err := store.Take(t.Context(), c.hits, make([]limiter.Decision, len(c.hits)))

@@ -30,8 +30,9 @@ func (s *Store) channel() string { return Channel(s.prefix) }
 // Refunds calls forget for each counter that any process on this Redis refunded hits to: with its key, and whether all
 // of it was reset. It runs until ctx is done.
 //
-// It calls hears(true, nil) when no refund from then on is missed, and hears(false, why) when some may be: the connection
-// is lost, or the user may not subscribe. It notices within two seconds that a connection carries nothing any more.
+// It calls hears(true, nil) when no refund from then on is missed, and hears(false, why) when some may be: the
+// connection is lost, or the user may not subscribe. It notices within two seconds that a connection carries nothing
+// any more.
 func (s *Store) Refunds(ctx context.Context, forget func(key string, reset bool), hears func(yes bool, why error)) {
 	for ctx.Err() == nil {
 		err := s.hearRefunds(ctx, forget, func() { hears(true, nil) })
@@ -46,8 +47,8 @@ func (s *Store) Refunds(ctx context.Context, forget func(key string, reset bool)
 	}
 }
 
-// hearRefunds listens on one connection until it fails. It calls begins when it hears its own message, on each master of
-// a cluster: then it knows that it may publish, and that all that is published from then on arrives.
+// hearRefunds listens on one connection until it fails. It calls begins when it hears its own message, on each master
+// of a cluster: then it knows that it may publish, and that all that is published from then on arrives.
 func (s *Store) hearRefunds(ctx context.Context, forget func(key string, reset bool), begins func()) error {
 	sub := s.client.Subscribe(ctx, s.channel())
 	defer func() { _ = sub.Close() }()

@@ -81,8 +81,8 @@ func (c *scripts) with(set stepSet) *script {
 	return next
 }
 
-// assemble puts the files together in the order in which they need each other, after the numbers that they know steps by:
-// FUNNEL for funnel.lua.
+// assemble puts the files together in the order in which they need each other, after the numbers that they know steps
+// by: FUNNEL for funnel.lua.
 func assemble(set stepSet) string {
 	var numbers, quicks, steps strings.Builder
 	for s, name := range stepFiles {

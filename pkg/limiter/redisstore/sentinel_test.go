@@ -34,7 +34,8 @@ func TestSentinel(t *testing.T) {
 
 	wrong := open(t, strings.Replace(url, redistest.SentinelPassword, "wr0ng", 1), redisstore.Options{})
 	err := wrong.Ping(t.Context())
-	if got := fmt.Sprint(err); !errors.Is(err, limiter.ErrUnavailable) || strings.Contains(got, "wr0ng") || strings.Contains(got, "s3cret") {
+	if got := fmt.Sprint(err); !errors.Is(err, limiter.ErrUnavailable) || strings.Contains(got, "wr0ng") ||
+		strings.Contains(got, "s3cret") {
 		t.Errorf("wrong password of the sentinel: %v, want an ErrUnavailable that shows none", err)
 	}
 }

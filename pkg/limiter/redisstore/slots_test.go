@@ -17,7 +17,8 @@ func TestBesides(t *testing.T) {
 	for _, prefix := range []string{"weir:", "{weir}:", "a{b:", "a}b:", "{}:", "}{:"} {
 		s := open(t, "redis+cluster://127.0.0.1:1", redisstore.Options{KeyPrefix: prefix})
 		for _, key := range []string{
-			"funnel|shop|user=a", "funnel|", "|", "|x", "", "ping", "funnel:a|shop|{user}=a", "funnel|{}", "a{b|c", "a}b|c", "funnel|a}b", "x|y|z",
+			"funnel|shop|user=a", "funnel|", "|", "|x", "", "ping", "funnel:a|shop|{user}=a", "funnel|{}", "a{b|c", "a}b|c",
+			"funnel|a}b", "x|y|z",
 		} {
 			if got, want := redisstore.SlotOf(s.KeyInSlot(key)), redisstore.SlotOf(s.Key(key)); got != want {
 				t.Errorf("prefix %q: %q is in slot %d, %s in %d", prefix, s.KeyInSlot(key), got, s.Key(key), want)
@@ -34,7 +35,8 @@ func clusterPing(t *testing.T, c *redistest.Cluster) {
 		t.Fatal(err)
 	}
 	take(t, s, "funnel|shop|user=a", funnel(t, 10, time.Hour), 1)
-	if n := testing.AllocsPerRun(100, func() { _ = s.Shard("funnel|shop|user=a") }); n != 0 || s.Shard("funnel|shop|user=a") == "" {
+	if n := testing.AllocsPerRun(100, func() { _ = s.Shard("funnel|shop|user=a") }); n != 0 ||
+		s.Shard("funnel|shop|user=a") == "" {
 		t.Errorf("to find the shard of a key takes %g allocations, want none", n)
 	}
 	for i, m := range c.Masters {

@@ -73,8 +73,8 @@ type Store struct {
 	knowsTopology atomic.Bool // it is known which master has which slot
 }
 
-// New makes a store on a client of a server, of the master behind sentinels, or of a cluster. It does not connect: while
-// the server cannot be reached, each Take returns an error that wraps limiter.ErrUnavailable.
+// New makes a store on a client of a server, of the master behind sentinels, or of a cluster. It does not connect:
+// while the server cannot be reached, each Take returns an error that wraps limiter.ErrUnavailable.
 //
 // The client stays the caller's. Its timeouts bound each round trip beside Options.Timeout. Set its
 // ContextTimeoutEnabled: without that, a call to a server that hangs occupies a connection until the client's own

@@ -117,12 +117,13 @@ func TestLinearizable(t *testing.T) {
 	for _, sidecars := range []int{2, 3} {
 		t.Run(fmt.Sprintf("%d sidecars", sidecars), func(t *testing.T) {
 			prefix := fmt.Sprintf("of%d:", sidecars)
-			limitertest.Linearizable(t, sidecars, longtest.Pick(6, 20), func(t *testing.T, clocks []*limitertest.Clock) (stores []limiter.Store) {
-				for _, c := range clocks {
-					stores = append(stores, open(t, server.SocketURL(), redisstore.Options{KeyPrefix: prefix, Now: c.Now}))
-				}
-				return stores
-			})
+			limitertest.Linearizable(t, sidecars, longtest.Pick(6, 20),
+				func(t *testing.T, clocks []*limitertest.Clock) (stores []limiter.Store) {
+					for _, c := range clocks {
+						stores = append(stores, open(t, server.SocketURL(), redisstore.Options{KeyPrefix: prefix, Now: c.Now}))
+					}
+					return stores
+				})
 		})
 	}
 }
@@ -392,7 +393,10 @@ func used(tb testing.TB, c *redis.Client) (bytes int64) {
 
 func BenchmarkTake(b *testing.B) {
 	s := open(b, redistest.Start(b).SocketURL(), redisstore.Options{})
-	hit := []limiter.Hit{{Key: "k", Policy: policy(b, limiter.Params{Algorithm: limiter.Funnel, Limit: 1_000_000, Window: time.Second}), N: 1}}
+	hit := []limiter.Hit{{Key: "k", Policy: policy(b, limiter.Params{
+		Algorithm: limiter.Funnel, Limit: 1_000_000,
+		Window: time.Second,
+	}), N: 1}}
 	var out [1]limiter.Decision
 	b.ReportAllocs()
 	for b.Loop() {
