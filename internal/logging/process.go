@@ -1,4 +1,5 @@
-// Package logging is how a process logs: without waiting for the reader of its log, and without letting clients fill it.
+// Package logging is how a process logs: without waiting for the reader of its log, and without letting clients fill
+// it.
 package logging
 
 import (
@@ -18,16 +19,16 @@ const (
 	lastLines    = time.Second // at the end, for the lines that still wait
 )
 
-// Process is the log of a process: a queue that drops and counts lines that nobody reads, so that nothing in the process waits
-// for the reader of its standard error. Write queues lines, too.
+// Process is the log of a process: a queue that drops and counts lines that nobody reads, so that nothing in the
+// process waits for the reader of its standard error. Write queues lines, too.
 type Process struct {
 	*slog.Logger
 	*Queue
 	dropped uint64 // in the last line about it; only the queue's goroutine uses it
 }
 
-// NewProcess starts a log that ends with Close. It becomes the default of package slog and of gRPC. level is debug, info, warn
-// or error, format text or json.
+// NewProcess starts a log that ends with Close. It becomes the default of package slog and of gRPC. level is debug,
+// info, warn or error, format text or json.
 func NewProcess(w io.Writer, level, format string) (*Process, error) {
 	l := &Process{}
 	write := func(lines []byte) error {
@@ -55,7 +56,8 @@ func NewProcess(w io.Writer, level, format string) (*Process, error) {
 // note logs how many lines were dropped since the last such line, past the queue.
 func (l *Process) note(to *slog.Logger, now QueueStats) {
 	if dropped := now.FullBuffer + now.NotWritten; dropped != l.dropped {
-		to.LogAttrs(context.Background(), slog.LevelWarn, "log lines were dropped: the log is read too slowly, or cannot be written",
+		to.LogAttrs(context.Background(), slog.LevelWarn, "log lines were dropped: the log is read too slowly, or cannot " +
+			"be written",
 			slog.Uint64("dropped", dropped-l.dropped))
 		l.dropped = dropped
 	}

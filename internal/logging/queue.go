@@ -17,7 +17,8 @@ const cut = "... (cut)\n"
 type QueueOptions struct {
 	// MaxBytes bounds the lines that wait, in bytes; MaxLine bounds one line.
 	MaxBytes, MaxLine int
-	// Write writes whole lines. An error means that they are lost: they are counted, and the queue goes on. Write may block.
+	// Write writes whole lines. An error means that they are lost: they are counted, and the queue goes on. Write may
+	// block.
 	Write func(lines []byte) error
 	// Note, if not nil, is called every NoteEvery and at the end. What it passes to write is written past the queue, for
 	// instance a line that says how many lines were dropped.
@@ -33,9 +34,10 @@ type QueueStats struct {
 	NotWritten uint64 // dropped: Write returned an error
 }
 
-// Queue writes lines to a file or a stream without ever making the writer of a line wait: a line goes into a bounded buffer,
-// which one goroutine writes out, and a line that does not fit is dropped and counted. So a pipe that nobody reads, a full
-// disk and a file system that hangs cost lines, and nothing else. Its methods are safe for concurrent use. Close ends it.
+// Queue writes lines to a file or a stream without ever making the writer of a line wait: a line goes into a bounded
+// buffer, which one goroutine writes out, and a line that does not fit is dropped and counted. So a pipe that nobody
+// reads, a full disk and a file system that hangs cost lines, and nothing else. Its methods are safe for concurrent
+// use. Close ends it.
 type Queue struct {
 	o QueueOptions
 
@@ -81,8 +83,8 @@ func (q *Queue) put(line []byte) bool {
 	return true
 }
 
-// Write implements io.Writer: it queues each line of text, and cuts a line off that is longer than QueueOptions.MaxLine. It
-// never fails and never waits; lines that were dropped are in Stats.
+// Write implements io.Writer: it queues each line of text, and cuts a line off that is longer than
+// QueueOptions.MaxLine. It never fails and never waits; lines that were dropped are in Stats.
 func (q *Queue) Write(text []byte) (int, error) {
 	for line := range bytes.Lines(text) {
 		if len(line) > q.o.MaxLine {
@@ -98,8 +100,8 @@ func (q *Queue) Stats() QueueStats {
 	return QueueStats{Written: q.written.Load(), FullBuffer: q.full.Load(), NotWritten: q.notWritten.Load()}
 }
 
-// Close writes what waits, for at most the given time, and returns whether all of it was written in that time. If not, a
-// goroutine goes on until QueueOptions.Write returns. Lines that come later are dropped. A second Close only waits.
+// Close writes what waits, for at most the given time, and returns whether all of it was written in that time. If not,
+// a goroutine goes on until QueueOptions.Write returns. Lines that come later are dropped. A second Close only waits.
 func (q *Queue) Close(within time.Duration) bool {
 	q.end.Do(func() {
 		q.mu.Lock()
