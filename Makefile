@@ -40,7 +40,7 @@ test: tools ## every test: unit, contract, race, end to end, slow ones in their 
 	cd bench && $(GO) vet ./... && $(GO) test -vet=off -race -count=1 ./...
 
 e2e-gateway: ## Weir in a real Envoy Gateway: a real kube-apiserver, the pod run by podman, a real Envoy; builds take ten minutes at first
-	@scripts/tools.sh redis envoy containers gateway
+	@scripts/tools.sh redis envoy prometheus containers peer gateway
 	cd e2e/gateway && $(GO) vet ./... && $(GO) test -vet=off -count=1 -timeout 30m -v .
 
 long: export WEIR_LONG = 1
