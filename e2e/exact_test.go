@@ -17,7 +17,6 @@ import (
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"github.com/weir-ratelimit/weir/internal/offline"
 	"github.com/weir-ratelimit/weir/internal/test/longtest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 	"github.com/weir-ratelimit/weir/pkg/descriptors/rulefile"
@@ -175,7 +174,7 @@ func TestNeverAboveTheBound(t *testing.T) {
 		t.Run(store, func(t *testing.T) {
 			passed := f.hammer(t, longtest.Pick(time.Second, 2*time.Second))
 			for _, name := range limiter.AlgorithmNames() {
-				most, bound := worst(name, passed[name]), int(offline.Bound(limits[name], 1))
+				most, bound := worst(name, passed[name]), int(limits[name].Bound(1))
 				t.Logf("%s: %d admitted; worst window %d, bound %d", name, len(passed[name]), most, bound)
 				if most > bound || most == 0 {
 					t.Errorf("%s: %d in a window, want at most %d, and some", name, most, bound)

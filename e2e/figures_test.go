@@ -18,7 +18,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/weir-ratelimit/weir/internal/offline"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
@@ -205,7 +204,7 @@ func measureWorst(t *testing.T) map[string]map[string]int {
 	rules := eachAlgorithm(boundedRate)
 	limits, out := policies(t, rules), map[string]map[string]int{}
 	for name, p := range limits {
-		out[name] = map[string]int{"bound": int(offline.Bound(p, 1))}
+		out[name] = map[string]int{"bound": int(p.Bound(1))}
 	}
 	for store, f := range startFleets(t, rules) {
 		for name, passed := range f.hammer(t, 10*time.Second) {

@@ -93,10 +93,14 @@ func (c *simulateCmd) Run(ctx context.Context, io streams) error {
 	if err != nil {
 		return &usageError{err: fmt.Errorf("--traffic: %w", err), command: "weir simulate"}
 	}
-	report := offline.Simulate(limits, arrivals, offline.SimulationOptions{
+	report, err := offline.Simulate(ctx, limits, arrivals, offline.SimulationOptions{
 		Length: c.For, Bucket: offline.BucketWidth(c.For), Duration: c.Duration,
 	})
-	report.Rule, report.Traffic, report.Seed = cmp.Or(c.Limit, strings.Join(slices.Concat(c.Paths, c.Rules), ", ")), c.Traffic, c.Seed
+	if err != nil {
+		return err
+	}
+	report.Rule = cmp.Or(c.Limit, strings.Join(slices.Concat(c.Paths, c.Rules), ", "))
+	report.Traffic, report.Seed = c.Traffic, c.Seed
 	return c.write(io, report, notes)
 }
 
@@ -231,7 +235,7 @@ func (c *simulateCmd) checkLimits(limits []offline.Limit) error {
 		return errors.New("there is no limit to simulate; write one with requests_per_unit and unit")
 	}
 	for _, l := range limits {
-		if lease := l.Policy.Window(); l.Policy.Algorithm() == limiter.Concurrency && c.Duration > lease {
+		if lease := l.Policy.Window(); l.Policy.Algorithm().CountsInFlight() && c.Duration > lease {
 			return &usageError{command: "weir simulate", err: fmt.Errorf("--duration: %s is longer than the lease of %s, %s; "+
 				"write a shorter one, or a longer lease", c.Duration, l.Name, lease)}
 		}

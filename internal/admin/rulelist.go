@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/weir-ratelimit/weir/internal/decide"
-	"github.com/weir-ratelimit/weir/internal/offline"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
 
@@ -149,20 +148,15 @@ func (h *handler) boosted() (b boosted) {
 	return b
 }
 
-// inWords is a limit for people.
-func inWords(l *descriptors.Limit) string {
-	return offline.Limit{Name: l.Policy.Algorithm().String(), Policy: l.Policy}.String()
-}
-
 func (h *handler) list(r *descriptors.Rule, inForce boosted) listedRule {
 	shown := listedRule{
 		Domain: r.Domain, Path: r.Path, Source: r.Source, Mode: r.Mode.String(), Unlimited: r.Unlimited,
 		Owner: r.Owner, Description: r.Description, Limits: []listedLimit{},
 	}
 	for _, l := range r.Limits {
-		limit := listedLimit{Name: l.Name, Text: inWords(l), BoostedKeys: inForce.keys[l]}
+		limit := listedLimit{Name: l.Name, Text: l.String(), BoostedKeys: inForce.keys[l]}
 		if by := inForce.rules[l]; by != nil {
-			limit.Text, limit.Written = inWords(by), limit.Text
+			limit.Text, limit.Written = by.String(), limit.Text
 		}
 		if counts := h.Decisions(l); counts != nil {
 			limit.Decisions = map[string]uint64{}

@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	"github.com/weir-ratelimit/weir/internal/decide"
-	"github.com/weir-ratelimit/weir/internal/offline"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
@@ -221,7 +220,7 @@ func limits(i int, entries []descriptors.Entry, matched []*descriptors.Rule, v *
 		return nil
 	}
 	for _, l := range matched[i].Limits {
-		shown := Limit{Name: l.Name, Text: words(l), Key: string(l.AppendKey(nil, entries))}
+		shown := Limit{Name: l.Name, Text: l.String(), Key: string(l.AppendKey(nil, entries))}
 		at := hitOf(v, i, l)
 		if at < 0 {
 			shown.ReplacedBy = replacer(l.Name, matched)
@@ -230,7 +229,7 @@ func limits(i int, entries []descriptors.Entry, matched []*descriptors.Rule, v *
 		}
 		asked, d := v.Limits[at], &v.Decisions[at]
 		if asked != l {
-			shown.Text = words(asked) + " (boosted from " + words(l) + ")"
+			shown.Text = asked.String() + " (boosted from " + l.String() + ")"
 		}
 		shown.Outcome, shown.Fits, shown.Remaining = v.Outcome(at).String(), d.Allowed, d.Remaining
 		shown.ResetAfter, shown.Wait = d.ResetAfter.Seconds(), d.Wait.Seconds()
@@ -270,11 +269,6 @@ func replacer(name string, matched []*descriptors.Rule) string {
 		}
 	}
 	return "another limit"
-}
-
-// words are the limit in words.
-func words(l *descriptors.Limit) string {
-	return offline.Limit{Name: l.Policy.Algorithm().String(), Policy: l.Policy}.String()
 }
 
 // title names a limit and its place.

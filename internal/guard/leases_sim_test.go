@@ -90,18 +90,6 @@ func (f *fleet) most(window time.Duration) (passed, above int64) {
 	return passed, above
 }
 
-// strictBound is the most that the store alone lets pass in any window.
-func strictBound(p *limiter.Policy) int64 {
-	switch p.Algorithm() {
-	case limiter.Funnel, limiter.TokenBucket:
-		return p.Capacity() + p.Limit()
-	case limiter.FixedWindow:
-		return 2 * p.Limit()
-	default: // a sliding window whose oldest segment counts in full, and a log
-		return p.Limit()
-	}
-}
-
 // In any window, ten processes let pass what one store would, and at most the permits that were on lease when the
 // window began. Traffic is random: some replicas are busier than others, busy times follow idle ones, costs differ.
 func TestBound(t *testing.T) {
@@ -125,7 +113,7 @@ func TestBound(t *testing.T) {
 						used += int(r.Stats().Answers)
 					}
 				})
-				bound := strictBound(p)
+				bound := p.Bound(1)
 				passed, above := f.most(p.Window())
 				if share := p.Capacity() / guard.LeaseShare; passed > bound+10*share {
 					rt.Fatalf("%d passed in a window, want at most %d and a share of %d for each replica", passed, bound, share)

@@ -15,7 +15,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
 )
 
-// maxCounters bounds the counters of an Engine.
+// maxCounters bounds the counters of an Engine that decides a log.
 const maxCounters = 1_000_000
 
 // Engine decides requests by one rule set, in the order of their times. It begins with unused counters.
@@ -27,7 +27,9 @@ type Engine struct {
 }
 
 // NewEngine returns an Engine, which the caller closes.
-func NewEngine(rules *descriptors.Set) (*Engine, error) {
+func NewEngine(rules *descriptors.Set) (*Engine, error) { return newEngine(rules, maxCounters) }
+
+func newEngine(rules *descriptors.Set, maxCounters int) (*Engine, error) {
 	e := &Engine{}
 	var err error
 	if e.store, err = memstore.New(memstore.Options{MaxKeys: maxCounters, Now: e.now.Load}); err != nil {

@@ -1,9 +1,14 @@
 package offline
 
 import (
+	"context"
+	"fmt"
+	"iter"
 	"slices"
 	"time"
 
+	"github.com/weir-ratelimit/weir/internal/decide"
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -41,21 +46,77 @@ type Result struct {
 	Buckets []Bucket
 }
 
-// Run offers the arrivals, sorted by time, to a limit whose windows begin with the traffic.
-func Run(p *limiter.Policy, arrivals []Arrival, o SimulationOptions) *Result {
-	r := newRun(p, begin(p), o)
-	dearest := int64(1)
-	for _, a := range arrivals {
-		r.giveBack(a.At)
-		r.offer(a)
-		dearest = max(dearest, a.Cost)
+// Simulate decides the arrivals, sorted by time, by each limit alone. Windows begin with the traffic. The error is that
+// of ctx.
+func Simulate(ctx context.Context, limits []Limit, arrivals []Arrival, o SimulationOptions) (*Simulation, error) {
+	r := newSimulation(o)
+	for _, l := range limits {
+		run := newRun(l.Policy, begin(l.Policy), o)
+		if err := run.decide(ctx, arrivals); err != nil {
+			return nil, fmt.Errorf("%s: %w", l.Name, err)
+		}
+		r.add(l, run)
 	}
-	return r.finish(dearest)
+	return r, nil
+}
+
+// run is a run in progress.
+type run struct {
+	policy   *limiter.Policy
+	options  SimulationOptions
+	start    int64 // of the traffic, in microseconds since the Unix epoch
+	counters map[string]*counter
+	admitted int64 // requests
+	dearest  int64 // hits of a request
+	waited   time.Duration
+	result   *Result
 }
 
 func newRun(p *limiter.Policy, start int64, o SimulationOptions) *run {
 	buckets := make([]Bucket, ceilDiv(o.Length.Microseconds(), o.Bucket.Microseconds()))
-	return &run{policy: p, options: o, start: start, counters: map[string]*counter{}, result: &Result{Buckets: buckets}}
+	return &run{
+		policy: p, options: o, start: start, counters: map[string]*counter{}, dearest: 1, result: &Result{Buckets: buckets},
+	}
+}
+
+// decide has an Engine decide the arrivals, and counts them. An admitted request in flight is given back when it ends,
+// unless its lease ends first.
+func (r *run) decide(ctx context.Context, arrivals []Arrival) error {
+	rules, err := alone(r.policy)
+	if err != nil {
+		return err
+	}
+	engine, err := newEngine(rules, 4*MaxArrivals) //nolint:contextcheck // it ends with Close
+	if err != nil {
+		return err
+	}
+	defer engine.Close()
+	entries := []descriptors.Entry{{Key: onlyKey}}
+	request := Request{Domain: onlyDomain, Descriptors: []decide.Descriptor{{Entries: entries}}, Times: 1}
+	ask := func(a Arrival) (*decide.Verdict, error) {
+		request.At, request.Descriptors[0].Cost, entries[0].Value = r.start+a.At, a.Cost, a.Key
+		return engine.Decide(ctx, &request)
+	}
+	canEnd := r.policy.Algorithm().CountsInFlight() && r.options.Duration < r.policy.Window()
+	var ends []Arrival
+	for _, a := range arrivals {
+		for ; len(ends) > 0 && ends[0].At <= a.At; ends = ends[1:] {
+			if _, err := ask(ends[0]); err != nil {
+				return err
+			}
+		}
+		v, err := ask(a)
+		if err != nil {
+			return err
+		}
+		for _, h := range hitsOf(v, request.At) {
+			r.count(h)
+		}
+		if canEnd && !v.Denied {
+			ends = append(ends, Arrival{At: a.At + r.options.Duration.Microseconds(), Cost: -a.Cost, Key: a.Key})
+		}
+	}
+	return nil
 }
 
 // newYear is 2026-01-01 00:00:00 UTC, in microseconds since the Unix epoch.
@@ -87,102 +148,90 @@ func (r *run) shortWindow() bool {
 	return false
 }
 
-// run is a run in progress.
-type run struct {
-	policy   *limiter.Policy
-	options  SimulationOptions
-	start    int64 // of the traffic, in microseconds since the Unix epoch
-	counters map[string]*counter
-	running  []pass // of concurrency, by end
-	admitted int64  // requests
-	waited   time.Duration
-	result   *Result
+// hit is a charge of a limit, and what became of it.
+type hit struct {
+	at, cost   int64 // at in microseconds since the Unix epoch
+	key        string
+	isAdmitted bool
+	wait       time.Duration
+	counted    int64 // the counter afterwards
+}
+
+// hitsOf are the verdict's charges, by the ID of their limit. A limit that a request brings along is no limit of the
+// rules.
+func hitsOf(v *decide.Verdict, at int64) iter.Seq2[int, hit] {
+	return func(yield func(int, hit) bool) {
+		for i, l := range v.Limits {
+			asked, d := &v.Hits[i], &v.Decisions[i]
+			if l.ID < 0 || asked.N <= 0 {
+				continue
+			}
+			h := hit{at: at, cost: asked.N, key: asked.Key, isAdmitted: v.Outcome(i) == decide.Allowed, wait: d.Wait}
+			_, h.counted = asked.Policy.Counter(d)
+			if !yield(l.ID, h) {
+				return
+			}
+		}
+	}
 }
 
 // counter is what is known of one key.
 type counter struct {
-	state    limiter.State
-	passed   []pass
-	inFlight int64
-	denied   bool  // the last request was
-	since    int64 // when the first of the last requests was denied
+	passed []pass
+	denied bool  // the last request was
+	since  int64 // when the first of the last requests was denied
 }
 
-// pass is an admitted request: when it went on or, while it is running, when it ends.
-type pass struct {
-	at, cost int64
-	of       *counter
-}
+// pass is an admitted request, and when it went on.
+type pass struct{ at, cost int64 }
 
-func (r *run) offer(a Arrival) {
-	c := r.counter(a.Key)
-	var d limiter.Decision
-	c.state, d = r.policy.Step(c.state, r.start+a.At, a.Cost)
-	r.count(c, a, d.Allowed, d.Wait)
-}
-
-// counter is what is known of the key.
-func (r *run) counter(key string) *counter {
-	c := r.counters[key]
+// count counts a hit that was decided.
+func (r *run) count(h hit) {
+	c := r.counters[h.key]
 	if c == nil {
 		c = &counter{}
-		r.counters[key] = c
+		r.counters[h.key] = c
 	}
-	return c
-}
-
-// count counts an arrival that was decided.
-func (r *run) count(c *counter, a Arrival, isAdmitted bool, wait time.Duration) {
-	r.result.Offered += a.Cost
-	r.bucket(a.At).Offered += a.Cost
-	if isAdmitted {
-		r.admit(c, a, wait)
+	h.at -= r.start
+	r.dearest = max(r.dearest, h.cost)
+	r.result.Offered += h.cost
+	r.bucket(h.at).Offered += h.cost
+	if h.isAdmitted {
+		r.admit(c, h)
 		return
 	}
-	r.result.Denied += a.Cost
-	r.bucket(a.At).Denied += a.Cost
+	r.result.Denied += h.cost
+	r.bucket(h.at).Denied += h.cost
 	if !c.denied {
-		c.denied, c.since = true, a.At
+		c.denied, c.since = true, h.at
 	}
-	r.result.Lockout = max(r.result.Lockout, time.Duration(a.At-c.since)*time.Microsecond)
+	r.result.Lockout = max(r.result.Lockout, time.Duration(h.at-c.since)*time.Microsecond)
 }
 
-func (r *run) admit(c *counter, a Arrival, wait time.Duration) {
-	at := a.At + wait.Microseconds()
+func (r *run) admit(c *counter, h hit) {
+	at := h.at + h.wait.Microseconds()
 	c.denied = false
 	r.admitted++
-	r.waited += wait
-	r.result.LongestWait = max(r.result.LongestWait, wait)
-	r.result.Admitted += a.Cost
-	r.bucket(at).Admitted += a.Cost
-	if r.policy.Algorithm() != limiter.Concurrency {
-		c.passed = append(c.passed, pass{at, a.Cost, c})
+	r.waited += h.wait
+	r.result.LongestWait = max(r.result.LongestWait, h.wait)
+	r.result.Admitted += h.cost
+	r.bucket(at).Admitted += h.cost
+	if r.policy.Algorithm().CountsInFlight() {
+		r.result.Worst = max(r.result.Worst, h.counted)
 		return
 	}
-	r.running = append(r.running, pass{at + r.options.Duration.Microseconds(), a.Cost, c})
-	c.inFlight += a.Cost
-	r.result.Worst = max(r.result.Worst, c.inFlight)
+	c.passed = append(c.passed, pass{at, h.cost})
 }
 
-// giveBack ends the requests of a concurrency limit that end until now.
-func (r *run) giveBack(now int64) {
-	for len(r.running) > 0 && r.running[0].at <= now {
-		ended := r.running[0]
-		r.running = r.running[1:]
-		ended.of.inFlight -= ended.cost
-		ended.of.state, _ = r.policy.Step(ended.of.state, r.start+ended.at, -ended.cost)
-	}
-}
-
-// finish completes the result of requests that cost dearest hits at most.
-func (r *run) finish(dearest int64) *Result {
+// finish completes the result.
+func (r *run) finish() *Result {
 	if r.admitted > 0 {
 		r.result.MeanWait = (r.waited / time.Duration(r.admitted)).Truncate(time.Microsecond)
 	}
 	for _, c := range r.counters {
 		r.result.Worst = max(r.result.Worst, worst(c.passed, r.policy.Window().Microseconds()))
 	}
-	r.result.Bound = Bound(r.policy, dearest)
+	r.result.Bound = r.policy.Bound(r.dearest)
 	if r.shortWindow() {
 		r.result.Bound += r.policy.Limit()
 	}
@@ -210,33 +259,6 @@ func worst(passed []pass, w int64) (most int64) {
 		most = max(most, sum)
 	}
 	return most
-}
-
-// Bound is the most that can pass in any window of the limit if no request costs more than dearest hits.
-func Bound(p *limiter.Policy, dearest int64) int64 {
-	n := p.Limit()
-	if n == 0 {
-		return 0
-	}
-	switch p.Algorithm() {
-	case limiter.FixedWindow:
-		return 2 * n
-	case limiter.Funnel, limiter.TokenBucket:
-		return p.Capacity() + n
-	case limiter.SlidingWindow:
-		if p.Oldest() == limiter.OldestFull {
-			return n
-		}
-		return n + p.Capacity() // what the oldest segment had and no longer counts
-	case limiter.SmoothBursty:
-		// What was saved is the capacity without the requests that wait; the last one is paid for later.
-		waiting := int64(float64(n) * p.MaxWait().Seconds() / p.Window().Seconds())
-		return n + p.Capacity() - waiting + dearest - 1
-	case limiter.LeakyQueue, limiter.SmoothWarmingUp:
-		return n + dearest
-	default:
-		return n
-	}
 }
 
 // widths are the bucket widths that people like to read.

@@ -2,6 +2,7 @@ package offline
 
 import (
 	"bytes"
+	"context"
 	"encoding/xml"
 	"errors"
 	"flag"
@@ -62,12 +63,27 @@ func arrivalsOf(t *testing.T, spec string, length time.Duration, seed uint64) []
 	return arrivals
 }
 
+// testingT is *testing.T or *rapid.T.
+type testingT interface {
+	rapid.TB
+	Context() context.Context
+}
+
+func simulated(t testingT, limits []Limit, arrivals []Arrival, o SimulationOptions) *Simulation {
+	t.Helper()
+	r, err := Simulate(t.Context(), limits, arrivals, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
 func newReport(t *testing.T) *Simulation {
 	t.Helper()
 	const rule, traffic = "algorithm: funnel, requests_per_unit: 10, unit: second, burst: 20", "poisson:20/s"
 	limits, _ := limitsOf(t, rule, all(t)...)
 	o := SimulationOptions{Length: 10 * time.Second, Bucket: BucketWidth(10 * time.Second), Duration: 600 * time.Millisecond}
-	r := Simulate(limits, arrivalsOf(t, traffic, o.Length, 7), o)
+	r := simulated(t, limits, arrivalsOf(t, traffic, o.Length, 7), o)
 	r.Rule, r.Traffic, r.Seed = rule+" & <more>", traffic, 7
 	return r
 }
@@ -146,7 +162,7 @@ func TestChartsFit(t *testing.T) {
 	for _, length := range []time.Duration{10 * time.Millisecond, 7 * time.Second, 61 * time.Second, 4000 * time.Hour, MaxLength} {
 		limits, _ := limitsOf(t, "requests_per_unit: 10, unit: minute")
 		o := SimulationOptions{Length: length, Bucket: BucketWidth(length), Duration: time.Second}
-		r := Simulate(limits, []Arrival{{At: 0, Cost: 1}, {At: length.Microseconds() - 1, Cost: 3}}, o)
+		r := simulated(t, limits, []Arrival{{At: 0, Cost: 1}, {At: length.Microseconds() - 1, Cost: 3}}, o)
 		var b bytes.Buffer
 		r.WriteCharts(&b, 8)
 		for line := range strings.Lines(b.String()) {
@@ -231,11 +247,8 @@ func TestTotals(t *testing.T) {
 		for _, a := range arrivals {
 			offered += a.Cost
 		}
-		r := Run(
-			p,
-			arrivals,
-			SimulationOptions{Length: 5 * time.Second, Bucket: 100 * time.Millisecond, Duration: 50 * time.Millisecond},
-		)
+		o := SimulationOptions{Length: 5 * time.Second, Bucket: 100 * time.Millisecond, Duration: 50 * time.Millisecond}
+		r := simulated(t, []Limit{{Policy: p}}, arrivals, o).Runs[0]
 		var sum Bucket
 		for _, b := range r.Buckets {
 			sum.Offered += b.Offered
@@ -318,6 +331,11 @@ func TestRun(t *testing.T) {
 			Result{Offered: 20, Admitted: 15, Denied: 5, Worst: 3, Bound: 3},
 		},
 		{
+			// Two of four requests a second pass. A request whose lease has ended does not end another one.
+			"leases that end with their requests", "algorithm: concurrency, requests_per_unit: 2, lease: 1s", "constant:4/s",
+			time.Second, Result{Offered: 8, Admitted: 4, Denied: 4, Worst: 2, Bound: 2, Lockout: ms(250)},
+		},
+		{
 			"a ban", "requests_per_unit: 0, unit: second", "constant:1/s", 0,
 			Result{Offered: 2, Denied: 2, Lockout: time.Second},
 		},
@@ -325,7 +343,7 @@ func TestRun(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			limits, _ := limitsOf(t, c.rule)
 			o := SimulationOptions{Length: 2 * time.Second, Bucket: time.Second, Duration: c.duration}
-			got := *Run(limits[0].Policy, arrivalsOf(t, c.traffic, o.Length, 1), o)
+			got := *simulated(t, limits, arrivalsOf(t, c.traffic, o.Length, 1), o).Runs[0].Result
 			got.Buckets = nil
 			if diff := cmp.Diff(c.want, got); diff != "" {
 				t.Error(diff)
@@ -362,7 +380,8 @@ func TestCalendar(t *testing.T) {
 			for _, at := range c.at {
 				arrivals = append(arrivals, Arrival{At: at.Microseconds(), Cost: 1})
 			}
-			got := *Run(limits[0].Policy, arrivals, SimulationOptions{Length: time.Duration(c.days) * day, Bucket: day})
+			o := SimulationOptions{Length: time.Duration(c.days) * day, Bucket: day}
+			got := *simulated(t, limits, arrivals, o).Runs[0].Result
 			got.Buckets = nil
 			if diff := cmp.Diff(c.want, got); diff != "" {
 				t.Error(diff)
@@ -378,11 +397,40 @@ func TestCalendar(t *testing.T) {
 	}
 }
 
+// The hits that a log gives back end as many in flight, and not whole requests.
+func TestLoggedInFlight(t *testing.T) {
+	var log strings.Builder
+	for second, cost := range []int{3, -1, 3} {
+		fmt.Fprintf(&log, `{"time":"2026-01-31T12:00:0%dZ","domain":"shop","answer":"ok","weight":1,`+
+			`"descriptors":[{"entries":[{"key":"k","value":"ann"}],"cost":%d}],"limits":[]}`+"\n", second, cost)
+	}
+	set := compile(t, "- {key: k, rate_limit: {algorithm: concurrency, requests_per_unit: 5}}\n")
+	r, _, err := SimulateLog(t.Context(), set, strings.NewReader(log.String()), LogOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := r.Runs[0]; got.Offered != 6 || got.Admitted != 6 || got.Worst != 5 || r.Unit != "hits" {
+		t.Errorf("offered %d, admitted %d, worst %d in %s, want 6, 6, 5 in hits",
+			got.Offered, got.Admitted, got.Worst, r.Unit)
+	}
+}
+
+// A simulation ends when nobody waits for it.
+func TestSimulateIsCancelled(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	limits, _ := limitsOf(t, "requests_per_unit: 1, unit: second")
+	o := SimulationOptions{Length: time.Second, Bucket: time.Second}
+	if _, err := Simulate(ctx, limits, []Arrival{{Cost: 1}}, o); !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v, want context.Canceled", err)
+	}
+}
+
 // Each key has a counter of its own, and the worst window is that of one key.
 func TestKeys(t *testing.T) {
 	limits, _ := limitsOf(t, "requests_per_unit: 1, unit: second")
 	arrivals := []Arrival{{0, 1, "a"}, {0, 1, "b"}, {10, 1, "a"}, {20, 1, "b"}}
-	got := Run(limits[0].Policy, arrivals, SimulationOptions{Length: time.Second, Bucket: time.Second})
+	got := simulated(t, limits, arrivals, SimulationOptions{Length: time.Second, Bucket: time.Second}).Runs[0]
 	if got.Admitted != 2 || got.Worst != 1 || got.Lockout != 0 {
 		t.Errorf("admitted %d, worst %d, lockout %s, want 2, 1, 0s", got.Admitted, got.Worst, got.Lockout)
 	}

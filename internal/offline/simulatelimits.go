@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
@@ -19,23 +18,7 @@ type Limit struct {
 }
 
 // String is the name and the rate: "funnel: 10 per 1s, burst 20".
-func (l Limit) String() string {
-	text := fmt.Sprintf("%s: %d per %s", l.Name, l.Policy.Limit(), descriptors.FormatDuration(l.Policy.Window()))
-	switch a := l.Policy.Algorithm(); {
-	case l.Policy.TimeZone() != nil:
-		text += ", calendar of " + l.Policy.TimeZone().String()
-	case a == limiter.Concurrency:
-		return fmt.Sprintf("%s: %d at once", l.Name, l.Policy.Limit())
-	case a.Has("burst"):
-		text += fmt.Sprintf(", burst %d", l.Policy.Capacity())
-	case l.Policy.WarmUp() > 0:
-		text += ", warms up in " + descriptors.FormatDuration(l.Policy.WarmUp())
-	}
-	if wait := l.Policy.MaxWait(); wait > 0 {
-		text += ", waits up to " + descriptors.FormatDuration(wait)
-	}
-	return text
-}
+func (l Limit) String() string { return l.Name + ": " + descriptors.FormatRate(l.Policy) }
 
 // Limits are the limits of the rules, each as it is written or, if algorithms are given, once under each of
 // them. notes say what an algorithm cannot take over.
@@ -85,7 +68,7 @@ func (c *comparison) under(a limiter.Algorithm) *limiter.Policy {
 			in.Burst = c.from.Capacity()
 		}
 	}
-	if wait := c.from.MaxWait(); wait > 0 && wait != c.leaks() {
+	if wait := c.from.Params().MaxWait; wait > 0 { // a queue has one also if none is given
 		if c.has(a, "max_wait", descriptors.FormatDuration(wait)) {
 			in.MaxWait = wait
 		}
@@ -93,19 +76,20 @@ func (c *comparison) under(a limiter.Algorithm) *limiter.Policy {
 	if c.from.TimeZone() != nil {
 		c.has(a, "align", "calendar")
 	}
-	if charge := c.from.ChargeDenied(); charge != defaultCharge(from) {
+	if charge := c.from.ChargeDenied(); charge != from.DefaultChargeDenied() {
 		in.ChargeDenied = charge
 	}
 	switch {
-	case a == limiter.Concurrency:
+	case a.CountsInFlight():
 		in.Window = limiter.DefaultLease
-		c.notes = append(c.notes, fmt.Sprintf("concurrency: %d in flight at once, whatever the time", in.Limit))
-	case from == limiter.Concurrency && !slices.Contains(c.notes, leaseNote):
+		c.notes = append(c.notes, fmt.Sprintf("%s: %d in flight at once, whatever the time", a, in.Limit))
+	case from.CountsInFlight() && !slices.Contains(c.notes, leaseNote):
 		c.notes = append(c.notes, leaseNote)
 	}
 	p, err := limiter.NewPolicy(in)
 	if err != nil {
-		c.notes = append(c.notes, fmt.Sprintf("%s is left out: %s", a, strings.ReplaceAll(descriptors.PolicyError(err).Error(), "\n", "; ")))
+		why := strings.ReplaceAll(descriptors.PolicyError(err).Error(), "\n", "; ")
+		c.notes = append(c.notes, fmt.Sprintf("%s is left out: %s", a, why))
 		return nil
 	}
 	return p
@@ -122,15 +106,6 @@ func (c *comparison) has(a limiter.Algorithm, param, value string) bool {
 	return false
 }
 
-// leaks is how long a queue takes to empty: the max_wait of one that has none of its own.
-func (c *comparison) leaks() time.Duration {
-	if c.from.Algorithm() != limiter.LeakyQueue {
-		return 0
-	}
-	us := ceilDiv(c.from.Capacity()*c.from.Window().Microseconds(), c.from.Limit())
-	return time.Duration(us) * time.Microsecond
-}
-
 // told is what an algorithm cannot take over.
 func (c *comparison) told() []string {
 	var all []string
@@ -144,9 +119,19 @@ func (c *comparison) told() []string {
 	return append(all, c.notes...)
 }
 
-func defaultCharge(a limiter.Algorithm) limiter.ChargeDenied {
-	if a == limiter.FixedWindow {
-		return limiter.ChargeFull
+// alone returns rules that have this limit only, for requests of onlyDomain with onlyKey and any value.
+func alone(p *limiter.Policy) (*descriptors.Set, error) {
+	limit := &descriptors.RateLimit{Params: p.Params()}
+	switch { // a rule file, too, has no window there
+	case p.Algorithm().CountsInFlight():
+		limit.Lease, limit.Params.Window = p.Window(), 0
+	case p.TimeZone() != nil:
+		unit, multiplier := descriptors.UnitOf(p.Window())
+		limit.Unit, limit.UnitMultiplier, limit.Params.Window = unit, int64(multiplier), 0
 	}
-	return limiter.ChargeNone
+	b := descriptors.NewBuilder(descriptors.Process{})
+	b.Add(onlyDomain, &descriptors.Descriptor{Key: onlyKey, RateLimit: limit})
+	return b.Build()
 }
+
+const onlyDomain, onlyKey = "simulate", "key"

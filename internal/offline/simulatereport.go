@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
-	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
 // Simulation is a simulation of one traffic against several limits, and how it is shown.
@@ -31,18 +30,14 @@ type LimitRun struct {
 	*Result
 }
 
-// Simulate runs the arrivals through each limit.
-func Simulate(limits []Limit, arrivals []Arrival, o SimulationOptions) *Simulation {
-	r := &Simulation{Options: o, Unit: "requests"}
-	for _, a := range arrivals {
-		if a.Cost != 1 {
-			r.Unit = "hits"
-		}
+func newSimulation(o SimulationOptions) *Simulation { return &Simulation{Options: o, Unit: "requests"} }
+
+// add adds the run of a limit, which is complete.
+func (r *Simulation) add(l Limit, run *run) {
+	if run.dearest != 1 {
+		r.Unit = "hits"
 	}
-	for _, l := range limits {
-		r.Runs = append(r.Runs, LimitRun{Limit: l, Result: Run(l.Policy, arrivals, o)})
-	}
-	return r
+	r.Runs = append(r.Runs, LimitRun{Limit: l, Result: run.finish()})
 }
 
 // title says which traffic it was.
@@ -94,7 +89,7 @@ func (run LimitRun) share() float64 { return float64(run.Admitted) / float64(max
 
 // worstText is the worst window, or the most in flight.
 func (run LimitRun) worstText() string {
-	if run.Policy.Algorithm() == limiter.Concurrency {
+	if run.Policy.Algorithm().CountsInFlight() {
 		return fmt.Sprintf("%d at once", run.Worst)
 	}
 	return fmt.Sprintf("%d in %s", run.Worst, descriptors.FormatDuration(run.Policy.Window()))
@@ -264,7 +259,7 @@ func (r *Simulation) WriteCharts(w io.Writer, rows int) {
 
 // describe is the limit with what else decides.
 func (r *Simulation) describe(run LimitRun) string {
-	if run.Policy.Algorithm() == limiter.Concurrency && !r.IsRecorded {
+	if run.Policy.Algorithm().CountsInFlight() && !r.IsRecorded {
 		return fmt.Sprintf("%s, each takes %s", run.Limit, descriptors.FormatDuration(r.Options.Duration))
 	}
 	return run.String()

@@ -9,7 +9,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
-	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
 // The picture's measures in pixels.
@@ -124,10 +123,8 @@ func (r *Simulation) panel(d *drawing, run LimitRun, x, y, width float64) {
 		deniedLook,
 	)
 	d.add(`<path d="%s" %s/>`, r.outline(p, buckets), offeredLook)
-	if rate := float64(
-		run.Policy.Limit(),
-	) / run.Policy.Window().Seconds(); rate <= p.peak &&
-		run.Policy.Algorithm() != limiter.Concurrency {
+	rate := float64(run.Policy.Limit()) / run.Policy.Window().Seconds()
+	if rate <= p.peak && !run.Policy.Algorithm().CountsInFlight() {
 		d.line(p.x, p.up(rate), p.x+p.width, p.up(rate), rateLook)
 	}
 	d.line(p.x, p.y+p.height, p.x+p.width, p.y+p.height, axisLook)

@@ -80,6 +80,10 @@ type traits struct {
 	cacheable bool
 	// What remains may be that of a part of the window.
 	partial bool
+	// extra is how many hits of cost 1 can pass in a window beyond Limit.
+	extra int64
+	// overshoots: a request that passes may cost more than one hit beyond that.
+	overshoots bool
 }
 
 // denyAll is a limit of 0. It has no state.
@@ -146,6 +150,14 @@ func (a Algorithm) Parameters() []string {
 
 // Has reports whether the algorithm takes the named parameter.
 func (a Algorithm) Has(param string) bool { return slices.Contains(a.Parameters(), param) }
+
+// DefaultChargeDenied returns what ChargeDefault stands for.
+func (a Algorithm) DefaultChargeDenied() ChargeDenied {
+	if a.known() && algorithms[a].is&inWindows != 0 {
+		return ChargeFull
+	}
+	return ChargeNone
+}
 
 // CountsInFlight reports whether the algorithm counts requests in flight, so that its window is how long a request
 // counts that is not given back.

@@ -38,7 +38,7 @@ func newFixedWindow(in *Params) (algorithm, error) {
 
 func (f *fixedWindow) traits() traits {
 	return traits{
-		script: "fixed_window", capacity: f.limit, largest: f.limit,
+		script: "fixed_window", capacity: f.limit, largest: f.limit, extra: f.limit,
 		onWall:    f.align != AlignFirstHit,
 		cacheable: f.denied != ChargeRemaining, // what is added to a full window does not show
 	}

@@ -34,7 +34,7 @@ func newIntervalBucket(in *Params) (algorithm, error) {
 
 func (b *intervalBucket) traits() traits {
 	return traits{
-		script: "interval_bucket", capacity: b.burst, largest: b.burst, linger: micros(b.linger),
+		script: "interval_bucket", capacity: b.burst, largest: b.burst, extra: b.burst, linger: micros(b.linger),
 		cacheable: b.denied == ChargeNone && !b.startsEmpty,
 	}
 }

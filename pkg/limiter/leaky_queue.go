@@ -29,3 +29,9 @@ func newLeakyQueue(in *Params) (algorithm, error) {
 	}
 	return q, nil
 }
+
+func (q *leakyQueue) traits() traits {
+	t := q.meter.traits()
+	t.extra, t.overshoots = 1, true
+	return t
+}

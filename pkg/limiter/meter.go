@@ -119,7 +119,8 @@ func (m *meter) canOwe(room int64) bool {
 
 func (m *meter) traits() traits {
 	t := traits{
-		script: "funnel", capacity: m.burst, largest: m.burst, linger: micros(m.linger), paysLater: m.paysLater,
+		script: "funnel", capacity: m.burst, largest: m.burst, extra: m.burst, linger: micros(m.linger),
+		paysLater: m.paysLater,
 	}
 	if m.capacity > m.still {
 		t.maxWait = micros(ceilDiv(m.capacity-m.still, m.leak) * m.tick)

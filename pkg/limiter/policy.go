@@ -21,15 +21,11 @@ func NewPolicy(in Params) (*Policy, error) {
 	if err := in.validate(); err != nil {
 		return nil, err
 	}
-	inWindows := algorithms[in.Algorithm].is&inWindows != 0
 	if in.ChargeDenied == ChargeDefault {
-		in.ChargeDenied = ChargeNone
-		if inWindows {
-			in.ChargeDenied = ChargeFull
-		}
+		in.ChargeDenied = in.Algorithm.DefaultChargeDenied()
 	}
 	p := &Policy{algorithm: denyAll{}}
-	if in.Limit > 0 || inWindows {
+	if in.Limit > 0 || algorithms[in.Algorithm].is&inWindows != 0 {
 		var err error
 		if p.algorithm, err = algorithms[in.Algorithm].make(&in); err != nil {
 			return nil, err
@@ -74,6 +70,15 @@ func (p *Policy) ColdFactor() int64 { return p.params.ColdFactor }
 
 // Capacity is the most hits that can pass at once: the burst where the algorithm has one, else the limit.
 func (p *Policy) Capacity() int64 { return p.traits.capacity }
+
+// Bound returns the most hits that can pass in any time as long as Window if no request costs more than dearest hits,
+// whatever the traffic. A calendar's window that is shorter than Window adds Limit.
+func (p *Policy) Bound(dearest int64) int64 {
+	if p.traits.overshoots {
+		return p.params.Limit + p.traits.extra + dearest - 1
+	}
+	return p.params.Limit + p.traits.extra
+}
 
 // Largest is the highest cost, in hits, that can ever fit.
 func (p *Policy) Largest() int64 { return p.traits.largest }

@@ -65,7 +65,11 @@ func divisorNear(window, segments int64) int64 {
 
 func (sw *slidingWindow) traits() traits {
 	most := min(sw.limit, sw.segmentCap)
-	return traits{script: "sliding_window", capacity: most, largest: most, partial: most < sw.limit}
+	t := traits{script: "sliding_window", capacity: most, largest: most, partial: most < sw.limit}
+	if sw.oldest != OldestFull {
+		t.extra = most // what the oldest segment had and no longer counts
+	}
+	return t
 }
 
 func (sw *slidingWindow) args() []int64 {

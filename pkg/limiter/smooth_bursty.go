@@ -39,6 +39,9 @@ func newSmoothBursty(in *Params) (algorithm, error) {
 func (b *smoothBursty) traits() traits {
 	t := b.meter.traits()
 	t.capacity = b.passing(0)
+	// What was saved is the capacity without the requests that wait; the last one is paid for later.
+	waiting := float64(b.limit) * float64(t.maxWait.Microseconds()) / float64(b.window)
+	t.extra, t.overshoots = t.capacity-int64(waiting), true
 	return t
 }
 

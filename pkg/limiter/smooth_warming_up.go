@@ -103,6 +103,7 @@ func (w *smoothWarmingUp) setCurve(in *Params) bool {
 func (w *smoothWarmingUp) traits() traits {
 	t := w.meter.traits()
 	t.script, t.capacity = "smooth_warming_up", w.capacity/w.cost+1 // of a warm one
+	t.extra, t.overshoots = 1, true
 	return t
 }
 
