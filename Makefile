@@ -35,11 +35,12 @@ test: tools ## every test: unit, contract, race, end to end, slow ones in their 
 	$(GO) vet -tags e2e ./...
 	$(GO) test -vet=off -race -tags e2e ./...
 	cd examples/composetest && $(GO) vet ./... && $(GO) test -vet=off -count=1 ./...
+	cd e2e/gateway && $(GO) vet ./... && $(GO) test -vet=off -count=1 -run 'TestGoldens$$' .
 	cd e2e/peer && $(GO) vet ./... && $(GO) test -vet=off -count=1 ./...
 	cd bench && $(GO) vet ./... && $(GO) test -vet=off -race -count=1 ./...
 
 e2e-gateway: ## Weir in a real Envoy Gateway: a real kube-apiserver, the pod run by podman, a real Envoy; builds take ten minutes at first
-	@scripts/tools.sh redis envoy containers gateway
+	@scripts/tools.sh redis envoy prometheus containers peer gateway
 	cd e2e/gateway && $(GO) vet ./... && $(GO) test -vet=off -count=1 -timeout 30m -v .
 
 long: export WEIR_LONG = 1
@@ -75,6 +76,7 @@ bench-go: ## ns and allocations of matching, keys, steps and stores, compared wi
 
 lint: ## golangci-lint, all modules
 	@lint=$$($(GOLANGCI_LINT)) && "$$lint" run ./... && (cd examples/composetest && "$$lint" run -c ../../.golangci.yml ./...) && \
+	  (cd e2e/gateway && "$$lint" run -c ../../.golangci.yml ./...) && \
 	  (cd e2e/peer && "$$lint" run -c ../../.golangci.yml ./...) && cd bench && "$$lint" run -c ../.golangci.yml ./...
 
 vuln: ## known vulnerabilities in what is called

@@ -159,6 +159,7 @@ func (c *cluster) startProxy(t *testing.T) {
 	}
 	args := []string{
 		"run", "--detach", "--name", "proxy", "--network", "cluster", "--ip", proxyIP,
+		"--dns", "127.0.0.1", // refuses at once: Envoy may ask a name server before it looks into the hosts file
 		"--volume", certs + ":/certs:ro", "--volume", sds + ":/sds:ro", envoyImage,
 	}
 	for _, arg := range envoy.Args {

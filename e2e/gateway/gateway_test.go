@@ -18,7 +18,7 @@ import (
 var peer = os.Getenv("WEIR_TEST_PEER") != ""
 
 // patience is how long a step may take on a busy machine.
-const patience = time.Minute
+const patience = 2 * time.Minute
 
 // gatewayModule is Envoy Gateway, whose CRDs and golden files are read; scripts/tools.sh builds the same version.
 const gatewayModule = "github.com/envoyproxy/gateway@v1.9.1"

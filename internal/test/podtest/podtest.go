@@ -51,7 +51,8 @@ func Enter(t *testing.T, root string, within time.Duration, programs ...string) 
 	for _, program := range append([]string{
 		"podman", "runc", "catatonit", "iptables", "ip", "unshare", "setpriv",
 		"/usr/lib/podman/netavark", "/usr/lib/podman/aardvark-dns", "redis-server",
-		filepath.Join(root, ".tools/venv/bin/podman-compose"), filepath.Join(root, ".tools/venv/bin/envoy"),
+		filepath.Join(root, ".tools/bin/statsd_exporter"), filepath.Join(root, ".tools/venv/bin/podman-compose"),
+		filepath.Join(root, ".tools/venv/bin/envoy"),
 	}, programs...) {
 		if _, err := exec.LookPath(program); err != nil {
 			t.Fatalf("%v: make tools installs it", err)
