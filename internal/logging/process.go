@@ -56,7 +56,7 @@ func NewProcess(w io.Writer, level, format string) (*Process, error) {
 // note logs how many lines were dropped since the last such line, past the queue.
 func (l *Process) note(to *slog.Logger, now QueueStats) {
 	if dropped := now.FullBuffer + now.NotWritten; dropped != l.dropped {
-		to.LogAttrs(context.Background(), slog.LevelWarn, "log lines were dropped: the log is read too slowly, or cannot " +
+		to.LogAttrs(context.Background(), slog.LevelWarn, "log lines were dropped: the log is read too slowly, or cannot "+
 			"be written",
 			slog.Uint64("dropped", dropped-l.dropped))
 		l.dropped = dropped

@@ -100,12 +100,14 @@ func TestLostLinesAreCountedAndNoted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		out := &sink{err: errors.New("no space left on device")}
 		var fails atomic.Int32
-		q := NewQueue(QueueOptions{MaxBytes: 1000, MaxLine: 10, Write: out.write,
+		q := NewQueue(QueueOptions{
+			MaxBytes: 1000, MaxLine: 10, Write: out.write,
 			Note: func(now QueueStats, write func([]byte) error) {
-			if now.NotWritten > 0 && write([]byte("lost\n")) != nil {
-				fails.Add(1)
-			}
-		}})
+				if now.NotWritten > 0 && write([]byte("lost\n")) != nil {
+					fails.Add(1)
+				}
+			},
+		})
 		q.Put([]byte("a\n"))
 		<-time.After(NoteEvery)
 		synctest.Wait()
