@@ -15,6 +15,7 @@ import (
 
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
+	"github.com/weir-ratelimit/weir/internal/test/certtest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 )
 
@@ -129,11 +130,10 @@ func TestJSON(t *testing.T) {
 func TestJSONIsGuardedAsGRPC(t *testing.T) {
 	o := options(t, rulesOf("1"))
 	o.HTTPJSON = true
+	ca := certtest.New(t)
+	o.GRPCTLSCert, o.GRPCTLSKey = ca.Issue("server", "127.0.0.1")
+	o.GRPCTLSClientCA = ca.CA()
 	p := start(t, o)
-	p.app.o.GRPCTLSClientCA = "ca.pem"
-	if err := p.app.openHTTP(t.Context()); err != nil {
-		t.Fatal(err)
-	}
 	req, _ := http.NewRequestWithContext(t.Context(), "POST", "/json", strings.NewReader("{}"))
 	req.RemoteAddr, req.Host = "10.0.0.1:5", "weir"
 	w := &answerTo{header: http.Header{}}
