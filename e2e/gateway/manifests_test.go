@@ -101,8 +101,8 @@ end`,
 const usage = `cost: {request: {from: Number, number: 0},
 	response: {from: Metadata, metadata: {namespace: test.costs, key: usage}}}`
 
-// twice is a rule set that envoyproxy/ratelimit refuses: the gateway makes two descriptors of the same key and value, one
-// with a limit and one with a limit below it.
+// twice is a rule set that envoyproxy/ratelimit refuses: the gateway makes two descriptors of the same key and value.
+// One has a limit, the other one a limit below it.
 var twice = rateLimitCase{
 	name: "twice",
 	rules: `[{clientSelectors: [{sourceCIDR: {value: 198.51.100.0/24}}], limit: {requests: 5, unit: Year}},
