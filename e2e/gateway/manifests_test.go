@@ -101,21 +101,13 @@ end`,
 const usage = `cost: {request: {from: Number, number: 0},
 	response: {from: Metadata, metadata: {namespace: test.costs, key: usage}}}`
 
-// Of these two the gateway makes descriptors of the same key and value, side by side. envoyproxy/ratelimit refuses the
-// whole set. Of twice both limits can hold; same has two limits on one descriptor.
-var (
-	twice = rateLimitCase{
-		name: "twice",
-		rules: `[{clientSelectors: [{sourceCIDR: {value: 198.51.100.0/24}}], limit: {requests: 5, unit: Year}},
-			{clientSelectors: [{sourceCIDR: {type: Distinct, value: 198.51.100.0/24}}],
-				limit: {requests: 3, unit: Year}}]`,
-	}
-	same = rateLimitCase{
-		name: "same",
-		rules: `[{clientSelectors: [{sourceCIDR: {value: 203.0.113.0/24}}], limit: {requests: 2, unit: Year}},
-			{clientSelectors: [{sourceCIDR: {value: 203.0.113.0/24}}], limit: {requests: 1, unit: Year}}]`,
-	}
-)
+// twice is a rule set that envoyproxy/ratelimit refuses: the gateway makes two descriptors of the same key and value.
+// One has a limit, the other one a limit below it.
+var twice = rateLimitCase{
+	name: "twice",
+	rules: `[{clientSelectors: [{sourceCIDR: {value: 198.51.100.0/24}}], limit: {requests: 5, unit: Year}},
+		{clientSelectors: [{sourceCIDR: {type: Distinct, value: 198.51.100.0/24}}], limit: {requests: 3, unit: Year}}]`,
+}
 
 func (c rateLimitCase) paths() []string {
 	if c.routes == nil {
