@@ -112,7 +112,7 @@ func (c *topCmd) show(ctx context.Context, w io.Writer, client *adminapi.Client)
 	}
 	var found adminapi.TopKeys
 	if err := client.Get(ctx, "/top", query, &found); err != nil {
-		if said := (*adminapi.StatusError)(nil); errors.As(err, &said) && said.Status == http.StatusNotFound {
+		if refused := (*adminapi.StatusError)(nil); errors.As(err, &refused) && refused.Status == http.StatusNotFound {
 			return fmt.Errorf("%w; a process older than this command has no top keys", err)
 		}
 		return err

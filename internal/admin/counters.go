@@ -127,11 +127,11 @@ func (h *handler) audit(r *http.Request, action string, err error, attrs ...slog
 		result, level = "failed", slog.LevelWarn
 		attrs = append(attrs, slog.String("error", withoutValues(err)))
 	}
-	who := []slog.Attr{
+	fields := []slog.Attr{
 		slog.String("action", action), slog.String("result", result), slog.String("client", h.client(r)),
 		slog.String("addr", r.RemoteAddr),
 	}
-	h.Log.LogAttrs(r.Context(), level, "audit", append(who, attrs...)...)
+	h.Log.LogAttrs(r.Context(), level, "audit", append(fields, attrs...)...)
 }
 
 // withoutValues is an error for the log.

@@ -251,8 +251,8 @@ func (b *Board) take(ctx context.Context, all []Boost) {
 	now := time.Now()
 	before := b.all
 	b.all = sorted(unexpired(all, now))
-	b.tell(ctx, before, b.all, "boost begins")
-	b.tell(ctx, b.all, before, "boost ends")
+	b.logAdded(ctx, before, b.all, "boost begins")
+	b.logAdded(ctx, b.all, before, "boost ends")
 	b.rebuild()
 	b.o.Changed()
 	select {
@@ -261,8 +261,8 @@ func (b *Board) take(ctx context.Context, all []Boost) {
 	}
 }
 
-// tell logs the boosts that are among the second and not the first.
-func (b *Board) tell(ctx context.Context, without, with []Boost, msg string) {
+// logAdded logs the boosts that are among the second and not the first.
+func (b *Board) logAdded(ctx context.Context, without, with []Boost, msg string) {
 	known := make(map[string]bool, len(without))
 	for i := range without {
 		known[without[i].ID] = true

@@ -126,7 +126,7 @@ func (o *Options) validate() error {
 // Decider decides requests. It is safe for concurrent use.
 type Decider struct {
 	o      Options
-	places places
+	slots  delaySlots
 	denier *limiter.Policy // admits nothing
 }
 
@@ -139,7 +139,7 @@ func New(o Options) (*Decider, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Decider{o: o, places: places{most: int64(o.MaxDelayed)}, denier: denier}, nil
+	return &Decider{o: o, slots: delaySlots{most: int64(o.MaxDelayed)}, denier: denier}, nil
 }
 
 // Decide decides a request as a whole: either all of its limits are charged or none, as limiter.Decide has it; with
@@ -162,7 +162,7 @@ func (d *Decider) Decide(ctx context.Context, r *Request) (*Verdict, error) {
 		return nil, err
 	}
 	v.fold()
-	if v.place != nil {
+	if v.slot != nil {
 		d.observeDelayed(ctx, v)
 	} else {
 		d.observe(ctx, v)
@@ -179,7 +179,7 @@ func (d *Decider) take(ctx context.Context, v *Verdict) error {
 		return err
 	}
 	if v.mayWait() {
-		return d.askWithPlace(ctx, v)
+		return d.askWithSlot(ctx, v)
 	}
 	return d.ask(ctx, v)
 }

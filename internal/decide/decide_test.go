@@ -83,7 +83,7 @@ func TestResetLeavesNothingBehind(t *testing.T) {
 			replaced:  []string{"base"},
 			keys:      []byte("k"),
 			ends:      []int{1},
-			Denied:    true, quotaDenies: true, place: &places{}, Wait: 1, StoreErr: limiter.ErrInvalid,
+			Denied:    true, quotaDenies: true, slot: &delaySlots{}, Wait: 1, StoreErr: limiter.ErrInvalid,
 		},
 	}
 	r := used
@@ -98,7 +98,7 @@ func TestResetLeavesNothingBehind(t *testing.T) {
 			t.Errorf("%d %s are left", n, name)
 		}
 	}
-	if v.Denied || v.quotaDenies || v.place != nil || v.StoreErr != nil || r.o != used.o {
+	if v.Denied || v.quotaDenies || v.slot != nil || v.StoreErr != nil || r.o != used.o {
 		t.Errorf("flags are left: %+v", v)
 	}
 	if used.Descriptors[0].Entries != nil || used.entries[0].Value != "" || used.verdict.Statuses[0].Rule != nil ||

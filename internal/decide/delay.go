@@ -8,8 +8,8 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// places bounds the requests that are delayed at once.
-type places struct {
+// delaySlots bounds the requests that are delayed at once.
+type delaySlots struct {
 	most    int64
 	taken   atomic.Int64
 	refused atomic.Uint64
@@ -25,23 +25,23 @@ type DelayedStats struct {
 
 // Delayed counts the requests that leaky_queue and max_wait delay.
 func (d *Decider) Delayed() DelayedStats {
-	return DelayedStats{Now: d.places.taken.Load(), Refused: d.places.refused.Load()}
+	return DelayedStats{Now: d.slots.taken.Load(), Refused: d.slots.refused.Load()}
 }
 
 // Delay is the time that an admitted request waits before it is answered, and its place among those that do. Either
 // Wait or End is called, once.
 type Delay struct {
-	For   time.Duration
-	place *places
+	For  time.Duration
+	slot *delaySlots
 }
 
 // Delay is the verdict's. Unlike the verdict it is valid after the request's Reset.
-func (v *Verdict) Delay() Delay { return Delay{For: v.Wait, place: v.place} }
+func (v *Verdict) Delay() Delay { return Delay{For: v.Wait, slot: v.slot} }
 
 // Wait returns after the delay, or with ctx's error when ctx is done. What the limits counted is not given back then:
 // the requests behind this one have their time already.
 func (d Delay) Wait(ctx context.Context) error {
-	if d.place == nil {
+	if d.slot == nil {
 		return nil
 	}
 	defer d.End()
@@ -50,27 +50,27 @@ func (d Delay) Wait(ctx context.Context) error {
 
 // End frees the request's place, without waiting.
 func (d Delay) End() {
-	if d.place != nil {
-		d.place.taken.Add(-1)
+	if d.slot != nil {
+		d.slot.taken.Add(-1)
 	}
 }
 
-// askWithPlace asks the store for a request that may have to wait. It keeps a place for a request that has to.
-func (d *Decider) askWithPlace(ctx context.Context, v *Verdict) error {
-	p := &d.places
+// askWithSlot asks the store for a request that may have to wait. It keeps a slot for a request that has to.
+func (d *Decider) askWithSlot(ctx context.Context, v *Verdict) error {
+	p := &d.slots
 	if p.taken.Add(1) > p.most {
 		p.taken.Add(-1)
 		p.refused.Add(1)
 		return d.refuse(ctx, v)
 	}
 	defer func() {
-		if v.place == nil { // it need not wait, or is not decided
+		if v.slot == nil { // it need not wait, or is not decided
 			p.taken.Add(-1)
 		}
 	}()
 	err := d.ask(ctx, v)
 	if err == nil && limiter.Admitted(v.Hits, v.Decisions) && v.longestWait() > 0 {
-		v.place = p
+		v.slot = p
 	}
 	return err
 }

@@ -27,8 +27,8 @@ type Verdict struct {
 	// StoreErr is why the store did not answer, so that failure policies decided. Nil: it did.
 	StoreErr error
 
-	quotaDenies bool    // every descriptor in quota mode is over
-	place       *places // of a request that waits
+	quotaDenies bool        // every descriptor in quota mode is over
+	slot        *delaySlots // of a request that waits
 	headers     *LimitHeaders
 	replaced    []string        // names of limits that do not count in this request
 	replacedSet map[string]bool // the same, made when many names are looked for
@@ -112,6 +112,6 @@ func (v *Verdict) reset() {
 	clear(v.replaced)
 	v.Statuses, v.Limits, v.Hits, v.Decisions = v.Statuses[:0], v.Limits[:0], v.Hits[:0], v.Decisions[:0]
 	v.replaced, v.keys, v.ends = v.replaced[:0], v.keys[:0], v.ends[:0]
-	v.Domain, v.StoreErr, v.place, v.replacedSet = nil, nil, nil, nil
+	v.Domain, v.StoreErr, v.slot, v.replacedSet = nil, nil, nil, nil
 	v.Denied, v.quotaDenies, v.Wait = false, false, 0
 }

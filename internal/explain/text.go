@@ -123,21 +123,21 @@ func (t *page) limit(l *Limit) {
 		t.line("           replaced: it does not count in this request, because of %s", l.ReplacedBy)
 		return
 	}
-	said := "fits"
+	text := "fits"
 	if !l.Fits {
-		said = "does not fit"
+		text = "does not fit"
 	}
-	said = fmt.Sprintf("%s (%s), %d remaining", said, l.Outcome, l.Remaining)
+	text = fmt.Sprintf("%s (%s), %d remaining", text, l.Outcome, l.Remaining)
 	if l.RetryAfter.Denied {
-		said += ", " + after("fits", l.RetryAfter)
+		text += ", " + after("fits", l.RetryAfter)
 	}
 	if l.Wait > 0 {
-		said += ", is held back for " + duration(l.Wait)
+		text += ", is held back for " + duration(l.Wait)
 	}
 	if l.ResetAfter > 0 {
-		said += ", fully available after " + duration(l.ResetAfter)
+		text += ", fully available after " + duration(l.ResetAfter)
 	}
-	t.line("           %s", said)
+	t.line("           %s", text)
 }
 
 func (t *page) answer(r *Report) {
@@ -185,17 +185,17 @@ func (t *page) next(r *Report) {
 	}
 }
 
-func outcome(deniedBy []string, retryAfter RetryAfter, wait float64) (said string) {
+func outcome(deniedBy []string, retryAfter RetryAfter, wait float64) (text string) {
 	if len(deniedBy) > 0 {
-		said = ", denied by " + strings.Join(deniedBy, " and ")
+		text = ", denied by " + strings.Join(deniedBy, " and ")
 	}
 	if retryAfter.Denied {
-		said += ", " + after("passes", retryAfter)
+		text += ", " + after("passes", retryAfter)
 	}
 	if wait > 0 {
-		said += ", held back for up to " + duration(wait)
+		text += ", held back for up to " + duration(wait)
 	}
-	return said
+	return text
 }
 
 // after says when something that is denied is no longer.

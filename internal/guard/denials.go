@@ -17,10 +17,10 @@ var _ limiter.Store = (*Denials)(nil)
 // lost without a lost connection.
 const maxAge = 5 * time.Minute
 
-// The denials are kept in sets of ways; a key belongs to one set. 131,072 in all, about 20 MB when full.
+// The denials are kept in sets of slots; a key belongs to one set. 131,072 in all, about 20 MB when full.
 const (
-	sets = 1 << 14
-	ways = 8
+	sets  = 1 << 14
+	slots = 8
 )
 
 // Denials answers what the store has denied, until the denial ends, without asking the store: the same cost on the
@@ -44,7 +44,7 @@ type Denials struct {
 // set is the denials of some keys.
 type set struct {
 	forgets atomic.Uint64 // how often all of them were forgotten
-	ways    [ways]atomic.Pointer[denial]
+	slots   [slots]atomic.Pointer[denial]
 }
 
 // denial is a decision of the store. It is immutable.
@@ -212,8 +212,8 @@ func (d *Denials) set(key string) *set { return &d.sets[maphash.String(d.seed, k
 func (d *Denials) find(h *limiter.Hit, now int64, era uint64) *denial {
 	s := d.set(h.Key)
 	forgets := s.forgets.Load()
-	for i := range s.ways {
-		cached := s.ways[i].Load()
+	for i := range s.slots {
+		cached := s.slots[i].Load()
 		if !cached.isValid(now, era, forgets) || cached.need != need(h) || cached.key != h.Key {
 			continue
 		}
@@ -233,11 +233,11 @@ func (cached *denial) isValid(now int64, era, forgets uint64) bool {
 // the one that ends first.
 func (d *Denials) note(now int64, denied *denial) {
 	s := d.set(denied.key)
-	way, first := 0, int64(math.MaxInt64)
-	for i := range s.ways {
-		cached := s.ways[i].Load()
+	slot, first := 0, int64(math.MaxInt64)
+	for i := range s.slots {
+		cached := s.slots[i].Load()
 		if cached != nil && cached.key == denied.key {
-			way = i
+			slot = i
 			break
 		}
 		ends := int64(0)
@@ -245,8 +245,8 @@ func (d *Denials) note(now int64, denied *denial) {
 			ends = cached.until
 		}
 		if ends < first {
-			way, first = i, ends
+			slot, first = i, ends
 		}
 	}
-	s.ways[way].Store(denied)
+	s.slots[slot].Store(denied)
 }

@@ -368,26 +368,26 @@ type heat [4]struct{ tag, period, count uint32 }
 // the one that had the fewest requests.
 func (s *heat) add(sum uint64, period time.Duration) uint32 {
 	tag, now := uint32(sum>>32), uint32(period) //nolint:gosec // both may wrap
-	place, fewest := &s[0], uint32(math.MaxUint32)
+	victim, fewest := &s[0], uint32(math.MaxUint32)
 	for i := range s {
 		slot := &s[i]
 		if slot.period != now {
 			slot.count = 0
 		}
 		if slot.tag == tag {
-			place = slot
+			victim = slot
 			break
 		}
 		if slot.count < fewest {
-			place, fewest = slot, slot.count
+			victim, fewest = slot, slot.count
 		}
 	}
-	if place.tag != tag {
-		place.tag, place.count = tag, 0
+	if victim.tag != tag {
+		victim.tag, victim.count = tag, 0
 	}
-	place.period = now
-	place.count++
-	return place.count
+	victim.period = now
+	victim.count++
+	return victim.count
 }
 
 // Close releases what is on lease, and ends the work behind requests. From then on the store decides all. Only the

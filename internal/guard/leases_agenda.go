@@ -78,8 +78,8 @@ func (l *Leases) renew(due []*lease, now time.Duration) {
 	for _, e := range due {
 		e.shard.mu.Lock()
 		x := xs.of(l.shardOf(e))
-		if again := l.renewOne(x, e, now); again > 0 {
-			l.agenda.add(e, again)
+		if next := l.renewOne(x, e, now); next > 0 {
+			l.agenda.add(e, next)
 		}
 		e.shard.mu.Unlock()
 		if *x != nil && len((*x).renewals) == maxRenewals {
@@ -91,7 +91,7 @@ func (l *Leases) renew(due []*lease, now time.Duration) {
 }
 
 // renewOne renews the lease's permits if it is time to, and says when to look again: 0 if the lease is forgotten.
-func (l *Leases) renewOne(x **exchange, e *lease, now time.Duration) (again time.Duration) {
+func (l *Leases) renewOne(x **exchange, e *lease, now time.Duration) (next time.Duration) {
 	span := e.span
 	if e.call != nil {
 		return now + span/4

@@ -101,7 +101,7 @@ func (l labels) clone() labels {
 // labelsOf names a limit: by its name, else by its number in the rule, from 1, if the rule has several.
 func labelsOf(l *descriptors.Limit) labels {
 	name := labels{l.Rule.Domain, l.Rule.Path, l.Name}
-	if number := l.Place(); name.limit == "" && len(l.Rule.Limits) > 1 && number > 0 {
+	if number := l.Position(); name.limit == "" && len(l.Rule.Limits) > 1 && number > 0 {
 		name.limit = strconv.Itoa(number)
 	}
 	return name

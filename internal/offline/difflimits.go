@@ -20,7 +20,7 @@ func (p limitPair) label() string {
 		l = p.was
 	}
 	if l.Name == "" && len(l.Rule.Limits) > 1 {
-		return "#" + strconv.Itoa(l.Place())
+		return "#" + strconv.Itoa(l.Position())
 	}
 	return l.Name
 }

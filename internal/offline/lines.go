@@ -26,20 +26,20 @@ type parser func(line []byte) (*recorded, error)
 // eachLine calls do with each line and its number, until the input or do ends. What is longer than maxLine is nil.
 func eachLine(in io.Reader, do func(number int64, line []byte) error) error {
 	r := bufio.NewReaderSize(in, 64<<10)
-	var long []byte // a line of several pieces
+	var long []byte // a line of several parts
 	tooLong := false
 	for number := int64(1); ; {
-		piece, more, err := r.ReadLine()
+		part, more, err := r.ReadLine()
 		if err != nil {
 			if errors.Is(err, io.EOF) {
 				return nil
 			}
 			return err
 		}
-		line := piece
+		line := part
 		if more || len(long) > 0 || tooLong {
-			if tooLong = tooLong || len(long)+len(piece) > maxLine; !tooLong {
-				long = append(long, piece...)
+			if tooLong = tooLong || len(long)+len(part) > maxLine; !tooLong {
+				long = append(long, part...)
 			}
 			if more {
 				continue

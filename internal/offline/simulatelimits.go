@@ -42,7 +42,7 @@ func Limits(set *descriptors.Set, algorithms []limiter.Algorithm) (limits []Limi
 				add(p)
 			}
 		}
-		for _, note := range c.told() {
+		for _, note := range c.unsupported() {
 			notes = append(notes, prefix+note)
 		}
 	}
@@ -106,8 +106,8 @@ func (c *comparison) has(a limiter.Algorithm, param, value string) bool {
 	return false
 }
 
-// told is what an algorithm cannot take over.
-func (c *comparison) told() []string {
+// unsupported is what an algorithm cannot take over.
+func (c *comparison) unsupported() []string {
 	var all []string
 	for _, param := range []string{"burst", "max_wait", "align"} {
 		for given, algorithms := range c.without {

@@ -18,16 +18,16 @@ const look = 2 * time.Second
 
 // Follower is the set in force as a source of rule files.
 type Follower struct {
-	sets *Published
-	told func(error)
+	sets   *Published
+	onAway func(error)
 
 	mu   sync.Mutex
 	last *PublishedSet // that was read; nil before the first
 }
 
-// Follow makes the source. told hears, once each time that changes, why Redis cannot be asked although a set was read
+// Follow makes the source. onAway hears, once each time that changes, why Redis cannot be asked although a set was read
 // before, and nil when it can again.
-func (s *Published) Follow(told func(error)) *Follower { return &Follower{sets: s, told: told} }
+func (s *Published) Follow(onAway func(error)) *Follower { return &Follower{sets: s, onAway: onAway} }
 
 // Last is the set that was read last, in force or refused; a PublishedInfo of version 0 if there is none. away is why
 // Redis could not be asked at the last look.
@@ -59,7 +59,7 @@ func (f *Follower) Read(ctx context.Context) (reload.Snapshot, error) {
 	}
 	f.mu.Unlock()
 	if changed {
-		f.told(away)
+		f.onAway(away)
 	}
 	if err != nil {
 		return reload.Snapshot{}, err

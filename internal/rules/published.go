@@ -192,9 +192,9 @@ func (s *Published) Current(ctx context.Context) (*PublishedSet, error) {
 			return set, err
 		}
 		if errors.As(err, new(*MissingError)) {
-			if again, err2 := s.current(ctx); err2 != nil {
+			if newest, err2 := s.current(ctx); err2 != nil {
 				return nil, errors.Join(err, err2)
-			} else if again != mark {
+			} else if newest != mark {
 				continue // so many were published since that it went
 			}
 		}

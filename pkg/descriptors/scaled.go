@@ -59,14 +59,14 @@ func (l *Limit) label() string {
 	if l.Name != "" {
 		return l.Name
 	}
-	if place := l.Place(); place > 0 {
-		return strconv.Itoa(place)
+	if position := l.Position(); position > 0 {
+		return strconv.Itoa(position)
 	}
 	return "of a request"
 }
 
-// Place is that of the limit among its rule's, from 1; 0 for a limit that a request brings along.
-func (l *Limit) Place() int {
+// Position is that of the limit among its rule's, from 1; 0 for a limit that a request brings along.
+func (l *Limit) Position() int {
 	return 1 + slices.IndexFunc(l.Rule.Limits, func(of *Limit) bool { return of.ID == l.ID })
 }
 

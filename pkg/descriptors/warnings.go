@@ -78,15 +78,15 @@ func (c *Builder) warnWait(l *checked) {
 // warnShortQueue warns of a max_wait that nobody reaches, since no more than burst requests wait.
 func (c *Builder) warnShortQueue(l *checked) {
 	p := &l.params
-	places := l.policy.Capacity()
-	leaks := time.Duration(float64(places) / float64(max(p.Limit, 1)) * float64(p.Window)).Round(time.Millisecond)
+	capacity := l.policy.Capacity()
+	leaks := time.Duration(float64(capacity) / float64(max(p.Limit, 1)) * float64(p.Window)).Round(time.Millisecond)
 	if p.Limit == 0 || p.MaxWait <= leaks {
 		return
 	}
 	reaches := int64(math.Ceil(float64(p.MaxWait) / float64(p.Window) * float64(p.Limit)))
 	c.Warnf(WarnShortQueue, l.at("max_wait"),
 		"nobody waits for %s: no more than burst requests wait, %d, and these are gone after %s; "+
-			"write burst: %d, or a max_wait of at most %s", FormatDuration(p.MaxWait), places, FormatDuration(leaks), reaches,
+			"write burst: %d, or a max_wait of at most %s", FormatDuration(p.MaxWait), capacity, FormatDuration(leaks), reaches,
 		FormatDuration(leaks))
 }
 

@@ -154,7 +154,7 @@ func DecideAt(now Clocks, hits []Hit, slots []Slot, out []Decision) bool {
 			if Spends(&hits[i], out[i].Allowed) {
 				var d Decision
 				slots[slots[i].First()].step(&hits[i], &now, spend, &d)
-				TellSpent(&out[i], &d)
+				CompleteSpent(&out[i], &d)
 			}
 		}
 		return true
@@ -175,13 +175,13 @@ func chargeEach(now *Clocks, hits []Hit, slots []Slot, out []Decision) {
 		if !out[i].Allowed {
 			var d Decision
 			slot.step(&hits[i], now, spend, &d)
-			TellSpent(&out[i], &d)
+			CompleteSpent(&out[i], &d)
 		}
 	}
 }
 
 // chargeDenied is Decide's second pass over a request that is denied as a whole: it starts again from the
-// stored states and charges only what a denied request is charged; see TellDenied for what is answered.
+// stored states and charges only what a denied request is charged; see CompleteDenied for what is answered.
 func chargeDenied(now *Clocks, hits []Hit, slots []Slot, out []Decision) {
 	quotaDenies := QuotaDenies(hits, out)
 	for i := range hits {
@@ -192,7 +192,7 @@ func chargeDenied(now *Clocks, hits []Hit, slots []Slot, out []Decision) {
 		h, slot := &hits[i], &slots[slots[i].First()]
 		slot.step(h, now, DeniedCharge(h, out[i].Allowed, quotaDenies), &d)
 		slot.asked += max(0, h.N)
-		TellDenied(h, slot.asked, &out[i], &d)
+		CompleteDenied(h, slot.asked, &out[i], &d)
 	}
 }
 

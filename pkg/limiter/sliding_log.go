@@ -101,9 +101,9 @@ func giveBackNewest(log []int64, base, n int64) (int64, []int64) {
 	}
 	total := log[len(log)-1] - n
 	last := sort.Search(len(log)/2, func(i int) bool { return log[2*i+1] >= total })
-	kept := append([]int64(nil), log[:2*last+2]...)
-	kept[2*last+1] = total
-	return base, kept
+	rest := append([]int64(nil), log[:2*last+2]...)
+	rest[2*last+1] = total
+	return base, rest
 }
 
 // prune joins the oldest entries that the newest limit hits already outweigh to the entry after them.

@@ -42,8 +42,8 @@ func TryCharge(h *Hit) Charge {
 // ChargeDenied says of requests that are denied, so that a large cost exhausts it.
 func Spends(h *Hit, allowed bool) bool { return h.Mode == Quota && !allowed }
 
-// TellSpent completes out, the decision of TryCharge on a hit that Spends, by the one of ChargeSpend.
-func TellSpent(out, spent *Decision) {
+// CompleteSpent completes out, the decision of TryCharge on a hit that Spends, by the one of ChargeSpend.
+func CompleteSpent(out, spent *Decision) {
 	out.Remaining, out.ResetAfter = spent.Remaining, spent.ResetAfter
 	if !spent.Allowed {
 		out.RetryAfter = spent.RetryAfter
@@ -62,10 +62,10 @@ func DeniedCharge(h *Hit, allowed, quotaDenies bool) Charge {
 	return ChargeNothing
 }
 
-// TellDenied completes out, the decision of TryCharge on a hit of a denied request, by denied, the one of DeniedCharge:
+// CompleteDenied completes out, the decision of TryCharge on a hit of a denied request, by denied, the one of DeniedCharge:
 // Allowed stays; what remains is what really does, and a wait is as long as what the denial was charged makes it.
 // together is what the request's hits of the same key cost, up to and with this one.
-func TellDenied(h *Hit, together int64, out, denied *Decision) {
+func CompleteDenied(h *Hit, together int64, out, denied *Decision) {
 	out.Remaining, out.ResetAfter, out.Wait = denied.Remaining, denied.ResetAfter, denied.Wait
 	if !out.Allowed {
 		out.RetryAfter = max(out.RetryAfter, denied.RetryAfter)

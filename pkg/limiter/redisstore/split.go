@@ -195,13 +195,13 @@ func deny(ctx context.Context, hits []limiter.Hit, out []limiter.Decision, all [
 		p.settle = p.queue.settle(p.charge, quotaDenies)
 	}
 	costs := together(hits)
-	tell := func(j int, d *limiter.Decision) { limiter.TellDenied(&hits[j], costs[j], &out[j], d) }
+	complete := func(j int, d *limiter.Decision) { limiter.CompleteDenied(&hits[j], costs[j], &out[j], d) }
 	for i := range all {
 		for k, j := range all[i].hits {
-			tell(j, &all[i].charge.out[k])
+			complete(j, &all[i].charge.out[k])
 		}
 	}
-	awaitSettled(ctx, all, tell)
+	awaitSettled(ctx, all, complete)
 }
 
 // spend is step 2 of an admitted request, if it exceeds quotas.
@@ -223,12 +223,12 @@ func spend(ctx context.Context, hits []limiter.Hit, out []limiter.Decision, all 
 		}
 		p.settle = p.queue.startAny(c)
 	}
-	awaitSettled(ctx, all, func(j int, d *limiter.Decision) { limiter.TellSpent(&out[j], d) })
+	awaitSettled(ctx, all, func(j int, d *limiter.Decision) { limiter.CompleteSpent(&out[j], d) })
 }
 
-// awaitSettled calls tell with the answer to each hit in step 2. Without an answer in time the decisions stay those of
+// awaitSettled calls complete with the answer to each hit in step 2. Without an answer in time the decisions stay those of
 // step 1: whether the request is admitted is known.
-func awaitSettled(ctx context.Context, all []participant, tell func(j int, d *limiter.Decision)) {
+func awaitSettled(ctx context.Context, all []participant, complete func(j int, d *limiter.Decision)) {
 	for i := range all {
 		q, c := all[i].queue, all[i].settle
 		if c == nil || q.wait(ctx, c) != nil {
@@ -236,7 +236,7 @@ func awaitSettled(ctx context.Context, all []participant, tell func(j int, d *li
 		}
 		if c.err == nil {
 			for k, j := range c.of {
-				tell(j, &c.out[k])
+				complete(j, &c.out[k])
 			}
 		}
 		q.free(c)
