@@ -73,6 +73,30 @@ func TestTraces(t *testing.T) {
 	}
 }
 
+// Zipkin's headers say of which trace a request is, in both of their forms; where W3C's says so too, it counts.
+func TestTracesByB3(t *testing.T) {
+	const trace, parent = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+	for name, headers := range map[string][]string{
+		"one header":      {"b3", trace + "-" + parent + "-1"},
+		"several headers": {"x-b3-traceid", trace, "x-b3-spanid", parent, "x-b3-sampled", "1"},
+		"W3C's besides":   {"b3", strings.Repeat("1", 32) + "-" + parent + "-1", "traceparent", traced},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := collect(t)
+			o := options(t, rulesOf("1"))
+			o.OTelTraces = true
+			p := start(t, o)
+			p.askIn(metadata.AppendToOutgoingContext(context.Background(), headers...), "ann")
+			p.wait()
+			for _, s := range awaitSpans(t, c, 1) {
+				if s.Trace != trace || s.Parent != parent {
+					t.Errorf("the span is of trace %s and parent %s, want %s and %s", s.Trace, s.Parent, trace, parent)
+				}
+			}
+		})
+	}
+}
+
 // A sampler of the environment decides in place of the caller.
 func TestSampler(t *testing.T) {
 	c := collect(t)

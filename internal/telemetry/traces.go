@@ -6,6 +6,7 @@ import (
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc"
+	"go.opentelemetry.io/contrib/propagators/b3"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/metric/noop"
@@ -18,8 +19,8 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// ServerOptions make a gRPC server trace its requests, as parts of the traces that W3C's traceparent names. There are
-// none without Options.Traces.
+// ServerOptions make a gRPC server trace its requests, as parts of the traces that W3C's traceparent names, or the b3
+// headers of Zipkin where that is missing. There are none without Options.Traces.
 func (t *Telemetry) ServerOptions() []grpc.ServerOption {
 	if t.traces == nil {
 		return nil
@@ -27,7 +28,7 @@ func (t *Telemetry) ServerOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{grpc.StatsHandler(otelgrpc.NewServerHandler(
 		otelgrpc.WithTracerProvider(t.traces),
 		otelgrpc.WithMeterProvider(noop.NewMeterProvider()), // weir_request_seconds is the same
-		otelgrpc.WithPropagators(propagation.TraceContext{}),
+		otelgrpc.WithPropagators(propagation.NewCompositeTextMapPropagator(b3.New(), propagation.TraceContext{})),
 		otelgrpc.WithFilter(func(info *stats.RPCTagInfo) bool {
 			return info.FullMethodName == pb.RateLimitService_ShouldRateLimit_FullMethodName // not health checks
 		}),

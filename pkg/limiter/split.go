@@ -62,9 +62,9 @@ func DeniedCharge(h *Hit, allowed, quotaDenies bool) Charge {
 	return ChargeNothing
 }
 
-// CompleteDenied completes out, the decision of TryCharge on a hit of a denied request, by denied, the one of DeniedCharge:
-// Allowed stays; what remains is what really does, and a wait is as long as what the denial was charged makes it.
-// together is what the request's hits of the same key cost, up to and with this one.
+// CompleteDenied completes out, the decision of TryCharge on a hit of a denied request, by denied, the one of
+// DeniedCharge: Allowed stays; what remains is what really does, and a wait is as long as what the denial was charged
+// makes it. together is what the request's hits of the same key cost, up to and with this one.
 func CompleteDenied(h *Hit, together int64, out, denied *Decision) {
 	out.Remaining, out.ResetAfter, out.Wait = denied.Remaining, denied.ResetAfter, denied.Wait
 	if !out.Allowed {

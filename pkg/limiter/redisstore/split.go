@@ -226,8 +226,8 @@ func spend(ctx context.Context, hits []limiter.Hit, out []limiter.Decision, all 
 	awaitSettled(ctx, all, func(j int, d *limiter.Decision) { limiter.CompleteSpent(&out[j], d) })
 }
 
-// awaitSettled calls complete with the answer to each hit in step 2. Without an answer in time the decisions stay those of
-// step 1: whether the request is admitted is known.
+// awaitSettled calls complete with the answer to each hit in step 2. Without an answer in time the decisions stay those
+// of step 1: whether the request is admitted is known.
 func awaitSettled(ctx context.Context, all []participant, complete func(j int, d *limiter.Decision)) {
 	for i := range all {
 		q, c := all[i].queue, all[i].settle
