@@ -29,8 +29,8 @@ var mesh = flag.Bool("mesh", false, "write the tables of docs/sizing.md: takes t
 // Modes of a sidecar.
 const (
 	strict  = "strict"
-	denials = "known denials"
-	leased  = "known denials and leases"
+	denials = "cached denials"
+	leased  = "cached denials and leases"
 )
 
 var modes = []string{strict, denials, leased}

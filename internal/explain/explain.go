@@ -35,7 +35,7 @@ type Answer struct {
 	DeniedBy []string `json:"denied_by,omitempty"`
 	// RetryAfter is the Retry-After, zero if the request is not denied.
 	RetryAfter RetryAfter `json:"retry_after_seconds,omitzero"`
-	// Wait is how long the answer would be held back.
+	// Wait is how long the answer would be delayed.
 	Wait    float64              `json:"wait_seconds,omitempty"`
 	Headers []descriptors.Header `json:"headers,omitempty"`
 	Body    string               `json:"body,omitempty"`

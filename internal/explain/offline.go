@@ -29,7 +29,7 @@ type Span struct {
 	Remaining *[2]uint32 `json:"remaining,omitempty"`
 	// RetryAfter is the first one's Retry-After, zero if they are not denied.
 	RetryAfter RetryAfter `json:"retry_after_seconds,omitzero"`
-	// Wait is how long the last of them would be held back.
+	// Wait is how long the last of them would be delayed.
 	Wait float64 `json:"wait_seconds,omitempty"`
 }
 

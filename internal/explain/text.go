@@ -132,7 +132,7 @@ func (t *page) limit(l *Limit) {
 		text += ", " + after("fits", l.RetryAfter)
 	}
 	if l.Wait > 0 {
-		text += ", is held back for " + duration(l.Wait)
+		text += ", is delayed by " + duration(l.Wait)
 	}
 	if l.ResetAfter > 0 {
 		text += ", fully available after " + duration(l.ResetAfter)
@@ -193,7 +193,7 @@ func outcome(deniedBy []string, retryAfter RetryAfter, wait float64) (text strin
 		text += ", " + after("passes", retryAfter)
 	}
 	if wait > 0 {
-		text += ", held back for up to " + duration(wait)
+		text += ", delayed by up to " + duration(wait)
 	}
 	return text
 }

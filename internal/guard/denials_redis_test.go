@@ -176,7 +176,7 @@ func TestLostConnectionIsNoticed(t *testing.T) {
 		before := r.Answered()
 		r.take(t, "k", p, 1)
 		if r.Answered() != before+1 {
-			t.Errorf("%s: before, a known denial was not answered by the guard", name)
+			t.Errorf("%s: before, a cached denial was not answered by the guard", name)
 		}
 		lose()
 		r.heard(t, true, 5*time.Second)

@@ -268,7 +268,7 @@ func TestBelieve(t *testing.T) {
 	}
 }
 
-// slow is a store whose answers can be held back.
+// slow is a store whose answers can be delayed.
 type slow struct {
 	limiter.Store
 	decided chan struct{} // receives when the store has decided

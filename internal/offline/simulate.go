@@ -40,7 +40,7 @@ type Result struct {
 	// Lockout is the longest time in which requests of one key came and all were denied: from the first of them
 	// to the last.
 	Lockout time.Duration
-	// MeanWait and LongestWait are how long admitted requests were held back.
+	// MeanWait and LongestWait are how long admitted requests were delayed.
 	MeanWait, LongestWait time.Duration
 	// Buckets are all hits by time, from the start until the traffic ended and the last request went on.
 	Buckets []Bucket

@@ -223,7 +223,7 @@ func BenchmarkAppendKey(b *testing.B) {
 	}
 }
 
-// TestWaitsWarn: whoever has answers held back for longer than Envoy waits by itself is told, under each algorithm.
+// TestWaitsWarn: whoever has requests delayed for longer than Envoy waits by itself is told, under each algorithm.
 func TestWaitsWarn(t *testing.T) {
 	set := ruletest.Compile(t, `
 domain: d
@@ -233,7 +233,7 @@ descriptors:
   - {key: c, rate_limit: {algorithm: smooth_warming_up, requests_per_unit: 5, unit: second}}
   - {key: d, rate_limit: {algorithm: smooth_bursty, requests_per_unit: 5, unit: second, max_wait: 1s}}
 `)
-	const want = "answers are held back for up to %s, but Envoy waits only 20ms unless its rate limit filter has a longer timeout; " +
+	const want = "requests are delayed by up to %s, but Envoy waits only 20ms unless its rate limit filter has a longer timeout; " +
 		"raise that, or write a max_wait below it"
 	got := set.Warnings().Error()
 	if diff := cmp.Diff("rules.yaml:4:103: "+fmt.Sprintf(want, "21ms")+"\nrules.yaml:7:99: "+fmt.Sprintf(want, "1s"),

@@ -70,7 +70,7 @@ const envoyTimeout = 20 * time.Millisecond
 func (c *Builder) warnWait(l *checked) {
 	if wait := l.policy.MaxWait(); wait > envoyTimeout {
 		c.Warnf(WarnMaxWait, l.at("max_wait"),
-			"answers are held back for up to %s, but Envoy waits only %s unless its rate limit "+
+			"requests are delayed by up to %s, but Envoy waits only %s unless its rate limit "+
 				"filter has a longer timeout; raise that, or write a max_wait below it", wait, envoyTimeout)
 	}
 }

@@ -14,7 +14,7 @@ func (f *fixture) queue() *limiter.Policy {
 	return policy(f, limiter.Params{Algorithm: limiter.LeakyQueue, Limit: 1, Window: sec, Burst: 10})
 }
 
-// waited checks how long each of the hits is to be held back.
+// waited checks how long each of the hits is to be delayed.
 func (f *fixture) waited(want []time.Duration, hits ...limiter.Hit) {
 	f.Helper()
 	got := make([]time.Duration, len(hits))
