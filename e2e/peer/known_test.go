@@ -8,11 +8,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/weir-ratelimit/weir/internal/test/longtest"
 )
 
 // known is a difference that stays: a row of the table in docs/migrating.md.
@@ -222,7 +225,10 @@ func TestKnownDifferences(t *testing.T) {
 }
 
 // notHere are the rows that other tests hold.
-var notHere = []string{"texts and codes of errors", "an own limit with an unknown unit"}
+var notHere = []string{
+	"texts and codes of errors", "an own limit with an unknown unit",
+	"counters of two units whose windows began at the same second",
+}
 
 // TestKnownDifferencesAreListed holds the table of docs/migrating.md to what these tests hold both to.
 func TestKnownDifferencesAreListed(t *testing.T) {
@@ -239,6 +245,27 @@ func TestKnownDifferencesAreListed(t *testing.T) {
 	for _, name := range held {
 		if !slices.Contains(listed, name) {
 			t.Errorf("docs/migrating.md does not list %q", name)
+		}
+	}
+}
+
+// TestUnitsShareACounter holds the row about counters of two units. It waits for the first second of a minute.
+func TestUnitsShareACounter(t *testing.T) {
+	if !longtest.IsLong() {
+		t.Skip("waits for a minute to begin: make long runs it")
+	}
+	t.Parallel()
+	p := startPair(t, writeRules(t, map[string]string{"a.yaml": "domain: a\ndescriptors: [{key: a}]\n"}), env{})
+	now := time.Now().Unix()
+	<-time.After(time.Until(time.Unix((now/60+1)*60, 0).Add(50 * time.Millisecond)))
+	for _, step := range []knownStep{
+		{"a=1@5/MINUTE", "OK - OK 4/5 MINUTE", "OK - OK 4/5 MINUTE"},
+		{"a=1@5/SECOND", "OK - OK 3/5 SECOND", "OK - OK 4/5 SECOND"},
+	} {
+		req := request(t, "a", step.ask)
+		if peer, weir := p.peer.ask(t.Context(), req).short(), p.weir.ask(t.Context(), req).short(); peer != step.peer ||
+			weir != step.weir {
+			t.Errorf("%s: peer %s, want %s; Weir %s, want %s", step.ask, peer, step.peer, weir, step.weir)
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -142,8 +143,7 @@ func (p *pair) each(cases []*randomCase, run func(*randomCase)) {
 
 // run asks both until they differ, or a window ends, and returns how many requests were compared.
 func (p *pair) run(ctx context.Context, c *randomCase) (compared int, diff []string, report string) {
-	shortest := c.shortestWindow()
-	awaitWindow(shortest)
+	shortest := c.awaitCase()
 	began := time.Now().Unix() / shortest
 	for i, req := range c.requests {
 		peer, weir := p.peer.ask(ctx, req), p.weir.ask(ctx, req)
@@ -159,20 +159,20 @@ func (p *pair) run(ctx context.Context, c *randomCase) (compared int, diff []str
 	return len(c.requests), nil, ""
 }
 
-// shortestWindow is in seconds.
-func (c *randomCase) shortestWindow() int64 {
-	shortest := windows[pb.RateLimitResponse_RateLimit_YEAR]
-	shorten := func(unit string) {
+// lengths are those of the windows of the case's limits, in seconds, from the shortest to the longest.
+func (c *randomCase) lengths() []int64 {
+	seen := map[int64]bool{windows[pb.RateLimitResponse_RateLimit_YEAR]: true}
+	note := func(unit string) {
 		n := pb.RateLimitResponse_RateLimit_Unit_value[strings.ToUpper(unit)]
 		if w := windows[pb.RateLimitResponse_RateLimit_Unit(n)]; w > 0 {
-			shortest = min(shortest, w)
+			seen[w] = true
 		}
 	}
 	var walk func([]*rule)
 	walk = func(rules []*rule) {
 		for _, r := range rules {
 			if r.limit != nil {
-				shorten(r.limit.unit)
+				note(r.limit.unit)
 			}
 			walk(r.children)
 		}
@@ -180,10 +180,41 @@ func (c *randomCase) shortestWindow() int64 {
 	walk(c.rules)
 	for _, req := range c.requests {
 		for _, d := range req.GetDescriptors() {
-			shorten(d.GetLimit().GetUnit().String())
+			note(d.GetLimit().GetUnit().String())
 		}
 	}
-	return shortest
+	return slices.Sorted(maps.Keys(seen))
+}
+
+// beginTogether reports whether windows of two lengths have begun at the same second: then the peer has one counter for
+// a rule and a request's own limit of another unit.
+func beginTogether(lengths []int64, now int64) bool {
+	for i, w := range lengths {
+		for _, longer := range lengths[i+1:] {
+			if now/w*w == now/longer*longer {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// awaitCase returns when a case can begin: no window ends soon, and none of two lengths have begun together. Where that
+// would take long, for instance in the first minute of an hour, requests bring no limits of their own.
+func (c *randomCase) awaitCase() (shortest int64) {
+	lengths := c.lengths()
+	awaitWindow(lengths[0])
+	if lengths[0] == 1 && beginTogether(lengths, time.Now().Unix()) {
+		<-time.After(time.Until(time.Unix(time.Now().Unix()+1, 0).Add(50 * time.Millisecond)))
+	}
+	if beginTogether(lengths, time.Now().Unix()) {
+		for _, req := range c.requests {
+			for _, d := range req.GetDescriptors() {
+				d.Limit = nil
+			}
+		}
+	}
+	return lengths[0]
 }
 
 // awaitWindow returns when so much of a window is left that a case fits into it.

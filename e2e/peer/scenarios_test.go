@@ -116,7 +116,7 @@ var scenarios = []struct {
 			{"a=1@5/DAY", "OK - OK 3/5 DAY"},
 			{"a=1@4/DAY", "OK - OK 1/4 DAY"},
 			{"a=1", "OVER_LIMIT - OVER_LIMIT 0/2 DAY"},
-			{"a=1@3/HOUR", "OK - OK 2/3 HOUR"},
+			{"a=1@3/YEAR", "OK - OK 2/3 YEAR"},
 			{"b=1@1/DAY", "OK - OK 0/1 DAY"},
 			{"b=1@1/DAY", "OVER_LIMIT - OVER_LIMIT 0/1 DAY"},
 		},
