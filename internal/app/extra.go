@@ -2,7 +2,6 @@ package app
 
 import (
 	"context"
-	"errors"
 	"io/fs"
 	"log/slog"
 	"net"
@@ -45,12 +44,7 @@ func (a *App) addExtra(name, flag, addr string, server *http.Server) {
 	server.ErrorLog = slog.NewLogLogger(newBoundedHTTP(a.o.Log.Handler(), a.httpHandshakes), slog.LevelWarn)
 	server.ConnState = e.guard.ConnState
 	a.extra = append(a.extra, e)
-	a.add(name+" server", func(context.Context) error {
-		if err := server.Serve(e.listener); !errors.Is(err, http.ErrServerClosed) {
-			return err
-		}
-		return nil
-	}, nil)
+	a.add(name+" server", func(context.Context) error { return unlessClosed(server.Serve(e.listener)) }, nil)
 }
 
 func (a *App) listenExtra(ctx context.Context, mode fs.FileMode) error {

@@ -76,10 +76,15 @@ func (a *App) serveHTTP() error {
 	if a.http.TLSConfig != nil {
 		serve = func(l net.Listener) error { return a.http.ServeTLS(l, "", "") }
 	}
-	if err := serve(a.httpListener); !errors.Is(err, http.ErrServerClosed) {
-		return err
+	return unlessClosed(serve(a.httpListener))
+}
+
+// unlessClosed is the error of an HTTP server that ended before it was closed.
+func unlessClosed(err error) error {
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
 	}
-	return nil
+	return err
 }
 
 func (a *App) stoppingErr(context.Context) error {

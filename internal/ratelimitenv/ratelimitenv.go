@@ -181,13 +181,17 @@ func (r *reader) flag(name, value string, from ...string) { r.secret(name, value
 
 // secret is flag with a value that is shown otherwise.
 func (r *reader) secret(name, value, shown string, from ...string) {
+	r.out.Flags = append(r.out.Flags, r.setting(name, value, shown, from))
+}
+
+func (r *reader) setting(name, value, shown string, from []string) Setting {
 	s := Setting{Name: name, Value: value, Shown: shown}
 	for _, v := range from {
 		if r.isSet(v) {
 			s.From = append(s.From, v)
 		}
 	}
-	r.out.Flags = append(r.out.Flags, s)
+	return s
 }
 
 // copied adds a flag if the variable is set.
@@ -206,13 +210,9 @@ func (r *reader) on(flag, from string) {
 
 // otel adds a variable of OpenTelemetry unless it is set.
 func (r *reader) otel(name, value string, from ...string) {
-	if r.isSet(name) {
-		return
+	if !r.isSet(name) {
+		r.out.OTel = append(r.out.OTel, r.setting(name, value, value, from))
 	}
-	r.secret(name, value, value, from...)
-	last := len(r.out.Flags) - 1
-	r.out.OTel = append(r.out.OTel, r.out.Flags[last])
-	r.out.Flags = r.out.Flags[:last]
 }
 
 // splitPairs reads key:value,key:value, also with = in place of the colon.

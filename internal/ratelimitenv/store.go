@@ -1,6 +1,7 @@
 package ratelimitenv
 
 import (
+	"maps"
 	"net/url"
 	"strings"
 	"time"
@@ -67,34 +68,25 @@ func (r *reader) redis(flag, prefix string, options url.Values) {
 	if a.tls {
 		from = append(from, r.certificates(options)...)
 	}
-	value, shown := a.url(options), a.url(options)
+	shown, shownOptions := *a, maps.Clone(options)
 	if a.password != "" {
-		open := *a
-		open.password = ""
-		options.Set("password_file", passwordFile)
-		shown = open.url(options)
-		options.Del("password_file")
+		shown.password = ""
+		shownOptions.Set("password_file", passwordFile)
 		r.keepSecret(prefix+"AUTH or "+prefix+"URL", flag, ", with the whole URL; or write the password into a file that "+
 			"password_file names")
 	}
 	if strings.EqualFold(r.get(prefix+"TYPE"), "sentinel") && r.isSet(prefix+"SENTINEL_AUTH") {
 		user, password := userAndPassword(r.get(prefix + "SENTINEL_AUTH"))
-		add := func(text, password string) string {
-			more := url.Values{"sentinel_password": {password}}
-			if user != "" {
-				more.Set("sentinel_username", user)
-			}
-			sep := "?"
-			if strings.Contains(text, "?") {
-				sep = "&"
-			}
-			return text + sep + more.Encode()
+		options.Set("sentinel_password", password)
+		shownOptions.Set("sentinel_password", placeholder)
+		if user != "" {
+			options.Set("sentinel_username", user)
+			shownOptions.Set("sentinel_username", user)
 		}
-		value, shown = add(value, password), add(shown, placeholder)
 		from = append(from, prefix+"SENTINEL_AUTH")
 		r.keepSecret(prefix+"SENTINEL_AUTH", flag, ", with the whole URL")
 	}
-	r.secret(flag, value, shown, from...)
+	r.secret(flag, a.url(options), shown.url(shownOptions), from...)
 }
 
 // certificates adds the options of TLS, which are those of REDIS_ for both servers, and returns their variables.

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/weir-ratelimit/weir/internal/logging"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/reload"
 )
@@ -200,8 +201,5 @@ func domainIn(text []byte) string {
 }
 
 func shorten(text string) string {
-	if len(text) <= maxFinding {
-		return text
-	}
-	return strings.ToValidUTF8(text[:maxFinding], "") + "..."
+	return logging.Shorten(text, maxFinding)
 }

@@ -23,7 +23,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/structpb"
 
-	"github.com/weir-ratelimit/weir/internal/logging"
+	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/reload"
 )
 
@@ -74,19 +74,7 @@ func (s *Source) follow(ctx context.Context) {
 		if f.answers > 0 {
 			reconnect.reset()
 		}
-		pause(ctx, reconnect.take())
-	}
-}
-
-// pause returns false if ctx is done before.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
+		_ = limiter.Sleep(ctx, reconnect.take()) // the loop looks at ctx
 	}
 }
 
@@ -191,8 +179,8 @@ func (f *follower) answerAll(
 			if err := f.reply(answer, why); err != nil {
 				return err
 			}
-			if !pause(ctx, max(f.o.unit/messagesPerUnit, workShare*time.Since(began))) {
-				return ctx.Err()
+			if err := limiter.Sleep(ctx, max(f.o.unit/messagesPerUnit, workShare*time.Since(began))); err != nil {
+				return err
 			}
 		case <-late:
 			late = nil
@@ -316,8 +304,7 @@ func (s *Source) logRefused(ctx context.Context, v *verdict, answer *discoveryv3
 		return
 	}
 	s.o.Log.LogAttrs(ctx, slog.LevelError, "rules of xDS refused, the last good ones of these domains stay",
-		slog.String("server", Scheme+s.o.Server), slog.String("version",
-			logging.Shorten(answer.GetVersionInfo(), maxFinding)),
+		slog.String("server", Scheme+s.o.Server), slog.String("version", shorten(answer.GetVersionInfo())),
 		slog.Int("domains", v.refused), slog.Int("error_count", v.problems),
 		slog.String("errors", strings.Join(v.findings[:min(len(v.findings), maxDomainFindings)], "; ")),
 		slog.Uint64("lines_skipped", skipped))
