@@ -7,7 +7,7 @@ RUN go mod download
 COPY . .
 ARG VERSION=dev
 RUN CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.version=${VERSION}" -o /out/bin/weir ./cmd/sidecar
-# Under the name ratelimit the program is envoyproxy/ratelimit: docs/migrating.md.
+# Under the name ratelimit the program is envoyproxy/ratelimit: docs/migrating/envoyproxy-ratelimit.md.
 RUN ln -s weir /out/bin/ratelimit
 
 # No shell and no libc: only the binary, CA certificates (rediss://) and time zones.

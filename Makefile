@@ -19,7 +19,7 @@ tools: ## get what the tests need: a C compiler, redis-server and Chromium (apt-
 build: ## bin/weir
 	$(GO) build -trimpath -ldflags '-X main.version=$(VERSION)' -o bin/weir ./cmd/sidecar
 
-docs: ## the tables of docs/metrics.md, from what the sidecar registers
+docs: ## the tables of docs/reference/metrics.md, from what the sidecar registers
 	$(GO) run ./scripts/metricsdoc
 
 demo: build ## a sidecar behind a real Envoy, limiting requests before your eyes; DEMO_EXIT=1 ends by itself
@@ -59,7 +59,7 @@ pgo: ## cmd/sidecar/default.pgo anew: where the time goes under load, for the co
 growth: ## cost against rules, keys, descriptors and replicas, start and reload: docs/performance.md; 5 minutes, BENCH='-parts reload' half a minute
 	cd bench && $(GO) run . -growth -rounds 3 -duration 1s $(BENCH)
 
-simulate-mesh: tools ## a model of 1,000 sidecars on a Redis Cluster, in virtual time, beside five real sidecars: the tables and plots of docs/sizing.md; two minutes
+simulate-mesh: tools ## a model of 1,000 sidecars on a Redis Cluster, in virtual time, beside five real sidecars: the tables and plots of docs/operate/sizing.md; two minutes
 	cd bench && $(GO) test -count=1 -timeout 20m -v -run 'TestMesh$$' ./mesh -mesh
 
 chaos: tools ## the table of docs/operations.md: what every kind of failure of Redis does; make test has a short form

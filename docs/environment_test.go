@@ -16,7 +16,7 @@ var update = flag.Bool("update", false, "write the table of migrating.md")
 
 // TestEnvironmentTable compares the table of variables with the one in code.
 func TestEnvironmentTable(t *testing.T) {
-	const page, begin, end = "migrating.md", "| variable | default | | |\n|---|---|---|---|\n", "<!-- end of the table -->"
+	const page, begin, end = "migrating/envoyproxy-ratelimit.md", "| variable | default | | |\n|---|---|---|---|\n", "<!-- end of the table -->"
 	data, err := os.ReadFile(page)
 	if err != nil {
 		t.Fatal(err)

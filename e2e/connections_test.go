@@ -22,9 +22,9 @@ func connections(t *testing.T, server *redistest.Server) int {
 	return strings.Count(fmt.Sprint(redistest.Do(t, server, "client", "list")), " name=weir ")
 }
 
-// docs/sizing.md says how many connections a process holds to Redis: idle, with published rules, and under load.
+// docs/operate/sizing.md says how many connections a process holds to Redis: idle, with published rules, and under load.
 func TestConnections(t *testing.T) {
-	text, err := os.ReadFile("../docs/sizing.md")
+	text, err := os.ReadFile("../docs/operate/sizing.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,7 +32,7 @@ func TestConnections(t *testing.T) {
 		t.Helper()
 		m := regexp.MustCompile(`(?m)^\| ` + row + ` \| (\d+)(?: to \d+)? \| (\d+) \|$`).FindSubmatch(text)
 		if m == nil {
-			t.Fatalf("docs/sizing.md has no row %q", row)
+			t.Fatalf("docs/operate/sizing.md has no row %q", row)
 		}
 		usual, _ = strconv.Atoi(string(m[1]))
 		most, _ = strconv.Atoi(string(m[2]))
@@ -46,7 +46,7 @@ func TestConnections(t *testing.T) {
 		await(t, 20*time.Second, fmt.Sprintf("at %d connections", usual),
 			func() bool { return connections(t, server) >= usual })
 		if n := connections(t, server); n > most {
-			t.Errorf("%s: %d connections, docs/sizing.md says at most %d", row, n, most)
+			t.Errorf("%s: %d connections, docs/operate/sizing.md says at most %d", row, n, most)
 		}
 	}
 
@@ -70,7 +70,7 @@ func TestConnections(t *testing.T) {
 	}
 	t.Logf("%d connections under load", busiest)
 	if usual, most := said("under load"); busiest < usual-2 || busiest > most {
-		t.Errorf("%d connections under load, docs/sizing.md says %d to %d", busiest, usual, most)
+		t.Errorf("%d connections under load, docs/operate/sizing.md says %d to %d", busiest, usual, most)
 	}
 	files.Terminate(20 * time.Second)
 	await(t, 20*time.Second, "free of connections", func() bool { return connections(t, server) == 0 })

@@ -10,13 +10,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-var update = flag.Bool("update", false, "write what commands say into docs/troubleshooting.md")
+var update = flag.Bool("update", false, "write what commands say into docs/operate/troubleshooting.md")
 
 // TestTroubleshooting runs the commands of the page, lines "$ weir ..." in blocks of console, and compares what they
 // say with what is below them.
 func TestTroubleshooting(t *testing.T) {
 	t.Chdir("../..")
-	const page = "docs/troubleshooting.md"
+	const page = "docs/operate/troubleshooting.md"
 	data, err := os.ReadFile(page)
 	if err != nil {
 		t.Fatal(err)

@@ -18,7 +18,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/test/longtest"
 )
 
-// known is a difference that stays: a row of the table in docs/migrating.md.
+// known is a difference that stays: a row of the table in docs/migrating/envoyproxy-ratelimit.md.
 type known struct {
 	name     string // the row's first column
 	rules    string // of a domain
@@ -193,7 +193,7 @@ func unexplained(diffs []string, peer, weir *answer) []string {
 	})
 }
 
-// TestKnownDifferences holds both to the differences that docs/migrating.md lists, and the list to what differs.
+// TestKnownDifferences holds both to the differences that docs/migrating/envoyproxy-ratelimit.md lists, and the list to what differs.
 func TestKnownDifferences(t *testing.T) {
 	t.Parallel()
 	files := map[string]string{}
@@ -219,7 +219,7 @@ func TestKnownDifferences(t *testing.T) {
 			differ = differ || len(differences(peer, weir)) > 0
 		}
 		if !differ {
-			t.Errorf("%s: they differ no longer: remove it here and from docs/migrating.md", k.name)
+			t.Errorf("%s: they differ no longer: remove it here and from docs/migrating/envoyproxy-ratelimit.md", k.name)
 		}
 	}
 }
@@ -230,21 +230,21 @@ var notHere = []string{
 	"counters of two units whose windows began at the same second",
 }
 
-// TestKnownDifferencesAreListed holds the table of docs/migrating.md to what these tests hold both to.
+// TestKnownDifferencesAreListed holds the table of docs/migrating/envoyproxy-ratelimit.md to what these tests hold both to.
 func TestKnownDifferencesAreListed(t *testing.T) {
-	listed := rows(t, "../../docs/migrating.md", "## What stays different")
+	listed := rows(t, "../../docs/migrating/envoyproxy-ratelimit.md", "## What stays different")
 	held := append(slices.Clone(notHere), slices.Collect(maps.Keys(knownMetrics))...)
 	for _, k := range knownDifferences {
 		held = append(held, k.name)
 	}
 	for _, name := range listed {
 		if !slices.Contains(held, name) {
-			t.Errorf("docs/migrating.md lists %q, which no test holds", name)
+			t.Errorf("docs/migrating/envoyproxy-ratelimit.md lists %q, which no test holds", name)
 		}
 	}
 	for _, name := range held {
 		if !slices.Contains(listed, name) {
-			t.Errorf("docs/migrating.md does not list %q", name)
+			t.Errorf("docs/migrating/envoyproxy-ratelimit.md does not list %q", name)
 		}
 	}
 }
@@ -292,7 +292,7 @@ func TestErrors(t *testing.T) {
 		t.Errorf("own limit with an unknown unit: Weir %s", a)
 	}
 	p.peer.ask(t.Context(), unknownUnit)
-	p.peer.Wait(patience) // fails the test if the peer lives on: then remove the row from docs/migrating.md
+	p.peer.Wait(patience) // fails the test if the peer lives on: then remove the row from docs/migrating/envoyproxy-ratelimit.md
 }
 
 // rows returns the first columns of the table below a heading of a page.

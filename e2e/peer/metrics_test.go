@@ -112,7 +112,7 @@ func (s *service) traffic(t *testing.T) {
 	}
 }
 
-// knownMetrics are the names of metrics that differ, each with its row in docs/migrating.md.
+// knownMetrics are the names of metrics that differ, each with its row in docs/migrating/envoyproxy-ratelimit.md.
 var knownMetrics = map[string]*regexp.Regexp{
 	"metrics of a request whose cost fits in part": regexp.MustCompile(`(\.big\.|_)(near|over)_limit($|\{.*key1="big")`),
 	statsdNames: regexp.MustCompile(`\.a_one\.b\.|\.files_f[_*]\.`),
@@ -148,7 +148,7 @@ func compareMetrics(t *testing.T, peer, weir map[string]float64, names *regexp.R
 		}
 	}
 	for row := range left {
-		t.Errorf("%s: they differ no longer: remove it here and from docs/migrating.md", row)
+		t.Errorf("%s: they differ no longer: remove it here and from docs/migrating/envoyproxy-ratelimit.md", row)
 	}
 }
 

@@ -34,7 +34,7 @@ const (
 	end   = "<!-- end -->\n"
 )
 
-// Document returns the text of docs/metrics.md with its tables up to date.
+// Document returns the text of docs/reference/metrics.md with its tables up to date.
 func Document(text string) (string, error) {
 	all, err := Describe()
 	if err != nil {

@@ -74,9 +74,9 @@ func decisions(tb testing.TB, m *metrics.Metrics) map[string]string {
 	return series
 }
 
-// docs/metrics.md shows what is registered.
+// docs/reference/metrics.md shows what is registered.
 func TestDocument(t *testing.T) {
-	const path = "../../docs/metrics.md"
+	const path = "../../docs/reference/metrics.md"
 	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -86,11 +86,11 @@ func TestDocument(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(string(text), want); diff != "" {
-		t.Errorf("docs/metrics.md is not what make docs writes (-is +would be):\n%s", diff)
+		t.Errorf("docs/reference/metrics.md is not what make docs writes (-is +would be):\n%s", diff)
 	}
 	for _, o := range decide.Outcomes() {
 		if !strings.Contains(string(text), "`"+o.String()+"`") {
-			t.Errorf("docs/metrics.md does not say what %s is", o)
+			t.Errorf("docs/reference/metrics.md does not say what %s is", o)
 		}
 	}
 }

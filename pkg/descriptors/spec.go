@@ -7,7 +7,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// Descriptor says what a rule is: it is one item of a rule file's `descriptors`, and docs/rules.md explains the
+// Descriptor says what a rule is: it is one item of a rule file's `descriptors`, and docs/reference/rules.md explains the
 // fields, which have the same names there. Only Key must be given. A Builder does not keep a Descriptor, nor change
 // it.
 type Descriptor struct {

@@ -1,4 +1,4 @@
-// Command metricsdoc writes the tables of docs/metrics.md from what the sidecar registers: `make docs`.
+// Command metricsdoc writes the tables of docs/reference/metrics.md from what the sidecar registers: `make docs`.
 package main
 
 import (
@@ -8,7 +8,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/metrics"
 )
 
-const path = "docs/metrics.md"
+const path = "docs/reference/metrics.md"
 
 func main() {
 	if err := write(); err != nil {

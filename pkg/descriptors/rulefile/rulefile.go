@@ -1,5 +1,5 @@
 // Package rulefile reads rule files: YAML text becomes descriptors with their places, of which package descriptors
-// makes a Set. docs/rules.md has the language. Every valid rule file of envoyproxy/ratelimit means the same here.
+// makes a Set. docs/reference/rules.md has the language. Every valid rule file of envoyproxy/ratelimit means the same here.
 package rulefile
 
 import (
