@@ -19,8 +19,9 @@ tools: ## get what the tests need: a C compiler, redis-server and Chromium (apt-
 build: ## bin/weir
 	$(GO) build -trimpath -ldflags '-X main.version=$(VERSION)' -o bin/weir ./cmd/sidecar
 
-docs: ## the tables of docs/reference/metrics.md, from what the sidecar registers
+docs: ## what code writes of docs: the tables of reference/metrics.md, the drawings of algorithms/
 	$(GO) run ./scripts/metricsdoc
+	$(GO) test ./docs/algorithms -run TestDrawings -update
 
 demo: build ## a sidecar behind a real Envoy, limiting requests before your eyes; DEMO_EXIT=1 ends by itself
 	@scripts/tools.sh envoy
