@@ -19,8 +19,9 @@ tools: ## get what the tests need: a C compiler, redis-server and Chromium (apt-
 build: ## bin/weir
 	$(GO) build -trimpath -ldflags '-X main.version=$(VERSION)' -o bin/weir ./cmd/sidecar
 
-docs: ## the tables of docs/reference/metrics.md, from what the sidecar registers
+docs: ## the generated pages: docs/reference/metrics.md, cli.md and exit-codes.md
 	$(GO) run ./scripts/metricsdoc
+	$(GO) test ./cmd/sidecar -run 'TestCommandLinePage$$|TestExitCodesPage$$' -update
 
 demo: build ## a sidecar behind a real Envoy, limiting requests before your eyes; DEMO_EXIT=1 ends by itself
 	@scripts/tools.sh envoy
