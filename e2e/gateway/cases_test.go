@@ -27,7 +27,7 @@ func runCases(t *testing.T, w *world) {
 	for _, c := range cases {
 		manifests = append(manifests, c.manifest())
 	}
-	w.cluster.apply(t, strings.Join(manifests, "\n---\n"))
+	w.cluster.Apply(t, strings.Join(manifests, "\n---\n"))
 	for _, c := range cases {
 		w.await(t, c)
 	}
@@ -298,7 +298,7 @@ func (w *world) edit(t *testing.T, requests int) {
 	t.Helper()
 	c := cases[0]
 	c.rules = strings.Replace(c.rules, "requests: 3", fmt.Sprintf("requests: %d", requests), 1)
-	w.cluster.apply(t, c.manifest())
+	w.cluster.Apply(t, c.manifest())
 	want := fmt.Sprintf("%[1]d, %[1]d;w=3600", requests)
 	podtest.Await(t, patience, func() error {
 		_, header := send(t, "/distinct", headers{"X-User-Id": fmt.Sprint("editor", requests)})
@@ -330,7 +330,7 @@ func (w *world) badRule(t *testing.T) {
 	if peer {
 		t.Skip("envoyproxy/ratelimit refuses the whole set")
 	}
-	w.cluster.apply(t, twice.manifest())
+	w.cluster.Apply(t, twice.manifest())
 	w.await(t, twice)
 	from := func(address string) headers { return headers{"X-Forwarded-For": address} }
 	expect(t, "/twice", from("198.51.100.1"), passed, passed, passed, denied)
@@ -340,7 +340,7 @@ func (w *world) badRule(t *testing.T) {
 	w.edit(t, 2)
 	expect(t, "/distinct", headers{"X-User-Id": "seven"}, passed, passed, denied)
 	expect(t, "/nothing", nil, denied)
-	w.cluster.kubectl(t, "delete", "backendtrafficpolicy", "twice")
+	w.cluster.Kubectl(t, "delete", "backendtrafficpolicy", "twice")
 	w.edit(t, 1003)
 }
 

@@ -4,7 +4,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/weir-ratelimit/weir/internal/test/podtest"
@@ -86,18 +85,21 @@ spec: {endpoints: [{ip: {address: ` + hostIP + `, port: 8000}}]}
 // installGateway applies the CRDs of Envoy Gateway's module and makes its certificates.
 func (c *cluster) installGateway(t *testing.T) {
 	t.Helper()
-	crds := filepath.Join(moduleDir(t), "charts/gateway-helm/charts/crds/crds")
-	c.kubectl(t, "apply", "--server-side", "--recursive", "-f", crds)
-	c.apply(t, ownManifest)
+	c.CRDs(t, filepath.Join(moduleDir(t), "charts/gateway-helm/charts/crds/crds"))
+	c.Apply(t, ownManifest)
 	cmd := exec.Command(tool("envoy-gateway"), "certgen", "--disable-topology-injector")
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+c.kubeconfig, "ENVOY_GATEWAY_NAMESPACE="+system)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+c.Kubeconfig, "ENVOY_GATEWAY_NAMESPACE="+system)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("certgen: %v\n%s", err, out)
 	}
 	c.secret(t, "envoy-gateway", filepath.Join(c.dir, "gateway-certs"))
 	config := filepath.Join(c.dir, "gateway-config")
 	write(t, filepath.Join(config, "envoy-gateway.yaml"), gatewayConfig)
-	write(t, filepath.Join(config, "kubeconfig"), strings.ReplaceAll(kubeconfig, "SERVER", hostIP))
+	kubeconfig, err := os.ReadFile(c.Kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(config, "kubeconfig"), string(kubeconfig))
 }
 
 // startGateway runs Envoy Gateway's control plane.

@@ -88,7 +88,7 @@ func startRedis(t *testing.T) {
 func (c *cluster) startService(t *testing.T) container {
 	t.Helper()
 	var d deployment
-	text := c.get(t, &d, "--namespace", system, "deployment", "envoy-ratelimit")
+	text := c.Get(t, &d, "--namespace", system, "deployment", "envoy-ratelimit")
 	pod := d.Spec.Template.Spec.Containers[0]
 	if pod.Image != image || !slices.Equal(pod.Command, []string{"/bin/ratelimit"}) || pod.Args != nil {
 		t.Errorf("the gateway's Deployment runs %s with command %q and arguments %q", pod.Image, pod.Command, pod.Args)
@@ -103,12 +103,12 @@ func (c *cluster) startService(t *testing.T) container {
 	var files struct {
 		Data map[string]string `json:"data"`
 	}
-	config := c.get(t, &files, "--namespace", system, "configmap", "statsd-exporter-config")
+	config := c.Get(t, &files, "--namespace", system, "configmap", "statsd-exporter-config")
 	manifest := filepath.Join(c.dir, "ratelimit.yaml")
 	write(t, manifest, config+"\n---\n"+text)
 	podtest.Command(t, "podman", "kube", "play", "--network", "cluster", "--ip", weirIP, manifest)
 	podtest.Await(t, patience, func() error { return ok(pod.StartupProbe.url(weirIP)) })
-	c.apply(t, endpointSlice)
+	c.Apply(t, endpointSlice)
 	return pod
 }
 
@@ -132,7 +132,7 @@ func (c *cluster) startProxy(t *testing.T) {
 		Items []deployment `json:"items"`
 	}
 	podtest.Await(t, patience, func() error {
-		c.get(t, &list, "--namespace", system, "deployments", "--selector", "gateway.envoyproxy.io/owning-gateway-name=eg")
+		c.Get(t, &list, "--namespace", system, "deployments", "--selector", "gateway.envoyproxy.io/owning-gateway-name=eg")
 		if len(list.Items) == 0 {
 			return errors.New("the gateway creates no Deployment for its listener")
 		}
@@ -147,7 +147,7 @@ func (c *cluster) startProxy(t *testing.T) {
 	var files struct {
 		Data map[string]string `json:"data"`
 	}
-	c.get(t, &files, "--namespace", system, "configmap", name)
+	c.Get(t, &files, "--namespace", system, "configmap", name)
 	for file, content := range files.Data {
 		write(t, filepath.Join(sds, file), content)
 	}

@@ -61,7 +61,7 @@ func TestGateway(t *testing.T) {
 	c := startCluster(t, dir)
 	c.installGateway(t)
 	c.startGateway(t)
-	c.apply(t, gatewayManifest)
+	c.Apply(t, gatewayManifest)
 	w := c.startService(t)
 	c.startProxy(t)
 	runCases(t, &world{cluster: c, service: w})

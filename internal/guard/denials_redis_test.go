@@ -220,5 +220,5 @@ func TestRightToTheChannelIsMissing(t *testing.T) {
 	if err := operator(t, server).Do(t.Context(), "ACL", "SETUSER", "least", "&weir:*").Err(); err != nil {
 		t.Fatal(err)
 	}
-	r.heard(t, true, 5*time.Second) // these are the rights that docs/operations.md lists
+	r.heard(t, true, 5*time.Second) // these are the rights that docs/operate/redis.md lists
 }

@@ -211,7 +211,7 @@ func TestDeleteInPartIsTold(t *testing.T) {
 	}
 }
 
-// These are the rights that docs/operations.md names. Who may not tell of a deletion is told, and has deleted.
+// These are the rights that docs/operate/redis.md names. Who may not tell of a deletion is told, and has deleted.
 func TestRights(t *testing.T) {
 	server := redistest.Start(t)
 	admin := redis.NewClient(&redis.Options{Addr: server.Addr(), Protocol: 2})

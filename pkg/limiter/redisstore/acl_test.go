@@ -11,7 +11,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
 )
 
-// rights are what docs/operations.md says that a user needs.
+// rights are what docs/operate/redis.md says that a user needs.
 const rights = "~weir:* &weir:* +evalsha +eval +set +get +mget +del +time +publish +subscribe +ping +select +client|setname"
 
 func TestUserOfAnACL(t *testing.T) {

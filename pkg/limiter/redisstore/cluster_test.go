@@ -379,7 +379,7 @@ func hearRefunds(t *testing.T, s *redisstore.Store, counters []string, hits ...l
 	}
 }
 
-// clusterUser counts and hears of refunds as a user who may do what docs/operations.md says, and no more.
+// clusterUser counts and hears of refunds as a user who may do what docs/operate/redis.md says, and no more.
 func clusterUser(t *testing.T, c *redistest.Cluster) {
 	s := open(t, strings.Replace(c.URL(), "://", "://weir:s3cret@", 1), redisstore.Options{})
 	if err := s.Ping(t.Context()); err != nil {

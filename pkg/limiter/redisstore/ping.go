@@ -12,7 +12,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// probeKey is the counter that a ping charges and refunds. No rule's key is so short. docs/operations.md names it where
+// probeKey is the counter that a ping charges and refunds. No rule's key is so short. docs/operate/redis.md names it where
 // it lists rights.
 const probeKey = "ping"
 

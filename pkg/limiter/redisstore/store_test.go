@@ -441,7 +441,7 @@ func TestPingOfServerThatCannotCount(t *testing.T) {
 	}
 }
 
-// TestLeastPrivilege keeps the list of commands in docs/operations.md true.
+// TestLeastPrivilege keeps the list of commands in docs/operate/redis.md true.
 func TestLeastPrivilege(t *testing.T) {
 	server := redistest.Start(t)
 	const commands = "+eval +evalsha +get +mget +set +del +time"

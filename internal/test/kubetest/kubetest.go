@@ -1,0 +1,210 @@
+// Package kubetest runs a Kubernetes API for one test: a real etcd and a real kube-apiserver. There are no nodes and no
+// controllers, so objects are checked, defaulted and stored, and no pod starts.
+//
+// Each cluster has ports of its own, so several can run at once. It ends with the test.
+package kubetest
+
+import (
+	"bytes"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-ratelimit/weir/internal/test/launch"
+	"github.com/weir-ratelimit/weir/internal/test/proctest"
+)
+
+// patience is how long a step may take on a busy machine.
+const patience = 2 * time.Minute
+
+// Cluster is a running Kubernetes API. Its methods are safe for concurrent use.
+type Cluster struct {
+	// URL is where kube-apiserver listens.
+	URL string
+	// Kubeconfig is the path of a file that makes its reader an administrator.
+	Kubeconfig string
+
+	kubectl string
+}
+
+// Start runs a cluster on 127.0.0.1. It skips the test, and says how to get them, if the programs are not built.
+func Start(tb testing.TB) *Cluster {
+	tb.Helper()
+	return StartAt(tb, "127.0.0.1")
+}
+
+// StartAt is Start for a cluster that programs in other network namespaces reach, too, at the IP address host, which
+// belongs to this machine.
+func StartAt(tb testing.TB, host string) *Cluster {
+	tb.Helper()
+	proctest.SkipIfShort(tb, "kube-apiserver")
+	etcd, apiserver, kubectl := program(tb, "etcd"), program(tb, "kube-apiserver"), program(tb, "kubectl")
+	dir := tb.TempDir()
+	port := strconv.Itoa(proctest.FreePort(tb))
+	c := &Cluster{
+		URL:        "https://" + net.JoinHostPort(host, port),
+		Kubeconfig: filepath.Join(dir, "kubeconfig"),
+		kubectl:    kubectl,
+	}
+	accounts, tokens := filepath.Join(dir, "accounts.pem"), filepath.Join(dir, "tokens.csv")
+	write(tb, c.Kubeconfig, strings.ReplaceAll(kubeconfig, "URL", c.URL))
+	write(tb, tokens, "secret,admin,1,system:masters\n")
+	write(tb, accounts, privateKey(tb))
+
+	clients, peers := "http://"+proctest.FreeAddr(tb), "http://"+proctest.FreeAddr(tb)
+	proctest.Start(tb, "etcd", exec.Command(etcd, "--data-dir", filepath.Join(dir, "etcd"), "--unsafe-no-fsync",
+		"--log-level", "error", "--listen-client-urls", clients, "--advertise-client-urls", clients,
+		"--listen-peer-urls", peers, "--initial-advertise-peer-urls", peers, "--initial-cluster", "default="+peers))
+	bind := "0.0.0.0"
+	if net.ParseIP(host).IsLoopback() {
+		bind = host
+	}
+	server := proctest.Start(tb, "kube-apiserver", exec.Command(apiserver,
+		"--etcd-servers="+clients, "--bind-address="+bind, "--secure-port="+port, "--cert-dir="+filepath.Join(dir, "certs"),
+		"--advertise-address="+advertised(host), "--endpoint-reconciler-type=none",
+		"--service-cluster-ip-range=10.96.0.0/16", "--service-account-key-file="+accounts,
+		"--service-account-signing-key-file="+accounts, "--service-account-issuer=https://kubernetes.default.svc",
+		"--token-auth-file="+tokens, "--authorization-mode=RBAC", "--disable-admission-plugins=ServiceAccount"))
+	server.Await(patience, func() error {
+		_, err := c.Try("", "get", "--raw", "/readyz")
+		return err
+	})
+	server.Await(patience, func() error { // it is created after /readyz answers
+		_, err := c.Try("", "get", "namespace", "default")
+		return err
+	})
+	return c
+}
+
+const kubeconfig = `apiVersion: v1
+kind: Config
+clusters: [{name: c, cluster: {server: "URL", insecure-skip-tls-verify: true}}]
+users: [{name: admin, user: {token: secret}}]
+contexts: [{name: c, context: {cluster: c, user: admin}}]
+current-context: c
+`
+
+// advertised is the address by which pods would reach the server. It may not be a loopback address.
+func advertised(host string) string {
+	if net.ParseIP(host).IsLoopback() {
+		return "192.0.2.1"
+	}
+	return host
+}
+
+// program returns the path of a program, or skips the test.
+func program(tb testing.TB, name string) string {
+	tb.Helper()
+	path, err := launch.Above(filepath.Join(".tools/bin", name))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if path == "" {
+		tb.Skipf("not run: %s is not in .tools/bin; scripts/tools.sh kubernetes builds it in about five minutes", name)
+	}
+	return path
+}
+
+func privateKey(tb testing.TB) string {
+	tb.Helper()
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	block := pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)}
+	return string(pem.EncodeToMemory(&block))
+}
+
+func write(tb testing.TB, path, text string) {
+	tb.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// Try runs kubectl with the text as its standard input, and returns its standard output.
+func (c *Cluster) Try(stdin string, args ...string) (string, error) {
+	var stdout, stderr bytes.Buffer
+	cmd := exec.Command(c.kubectl, append([]string{"--kubeconfig", c.Kubeconfig}, args...)...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		return "", fmt.Errorf("kubectl %s: %w\n%s%s", strings.Join(args, " "), err, &stdout, &stderr)
+	}
+	return stdout.String(), nil
+}
+
+// Kubectl is Try for a command that must succeed.
+func (c *Cluster) Kubectl(tb testing.TB, args ...string) string {
+	tb.Helper()
+	out, err := c.Try("", args...)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return out
+}
+
+// DryRun has the server check manifests strictly and store nothing: an unknown field is an error. It returns kubectl's
+// output, a line for each object.
+func (c *Cluster) DryRun(manifest string) (string, error) {
+	return c.Try(manifest, "apply", "--dry-run=server", "--validate=strict", "-f", "-")
+}
+
+// Apply applies manifests by server-side apply, strictly. The server may know a new type a little later than it
+// accepted it, so Apply tries again for a while.
+func (c *Cluster) Apply(tb testing.TB, manifest string) {
+	tb.Helper()
+	await(tb, func() error {
+		_, err := c.Try(manifest, "apply", "--server-side", "--force-conflicts", "--validate=strict", "-f", "-")
+		return err
+	})
+}
+
+// CRDs applies the custom resource definitions of files or directories, and waits until the server serves them.
+func (c *Cluster) CRDs(tb testing.TB, paths ...string) {
+	tb.Helper()
+	args := []string{"apply", "--server-side", "--recursive"}
+	for _, path := range paths {
+		args = append(args, "-f", path)
+	}
+	c.Kubectl(tb, args...)
+	c.Kubectl(tb, "wait", "--for=condition=Established", "--timeout="+patience.String(), "crd", "--all")
+}
+
+// Get reads objects as kubectl get -o json prints them. It waits until the server has them.
+func (c *Cluster) Get(tb testing.TB, into any, args ...string) (text string) {
+	tb.Helper()
+	await(tb, func() error {
+		out, err := c.Try("", append([]string{"get", "-o", "json"}, args...)...)
+		if err != nil {
+			return err
+		}
+		text = out
+		return json.Unmarshal([]byte(out), into)
+	})
+	return text
+}
+
+// await polls ready until it returns nil.
+func await(tb testing.TB, ready func() error) {
+	tb.Helper()
+	for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
+		err := ready()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			tb.Fatal(err)
+		}
+	}
+}
