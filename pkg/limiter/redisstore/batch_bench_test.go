@@ -3,6 +3,7 @@ package redisstore
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -29,25 +30,44 @@ func benchBatcher(b *testing.B) (*batcher, *redis.Client, *limiter.Policy) {
 	return &batcher{client: client, keyspace: keyspace{prefix: "weir:1:"}, wall: wall, sent: new(sent)}, client, p
 }
 
-// BenchmarkCall tells what Redis's own clock says of a hit (redis-us/hit), by the hits of a request and the requests
-// of a call.
+// BenchmarkCall tells what Redis spends on a hit, by the algorithms of a request's hits and the requests of a call:
+// cpu-us/hit by the kernel's clock of its process, and redis-us/hit by its own commandstats, which time the script alone.
 func BenchmarkCall(b *testing.B) {
-	r, client, p := benchBatcher(b)
-	for _, hits := range []int{1, 4} {
-		for _, requests := range []int{1, 4, 16, 64} {
-			b.Run(fmt.Sprintf("hits=%d/requests=%d", hits, requests), func(b *testing.B) {
+	r, client, funnel := benchBatcher(b)
+	policy := func(p limiter.Params) *limiter.Policy {
+		p.Limit, p.Window = 1_000_000_000, time.Minute
+		made, err := limiter.NewPolicy(p)
+		if err != nil {
+			b.Fatal(err)
+		}
+		return made
+	}
+	window := policy(limiter.Params{Algorithm: limiter.FixedWindow})
+	for _, mix := range []struct {
+		name     string
+		policies []*limiter.Policy
+	}{
+		{"funnel", []*limiter.Policy{funnel}},
+		{"windows", []*limiter.Policy{window, window, window, window}},
+		{"mixed", []*limiter.Policy{
+			funnel, policy(limiter.Params{Algorithm: limiter.SlidingWindow, Segments: 8}),
+			policy(limiter.Params{Algorithm: limiter.TokenBucket, Burst: 100_000}),
+			policy(limiter.Params{Algorithm: limiter.TokenBucket, Burst: 1_000_000}),
+		}},
+	} {
+		for _, requests := range []int{1, 8, 64} {
+			b.Run(fmt.Sprintf("%s/requests=%d", mix.name, requests), func(b *testing.B) {
 				var calls []*call
 				for i := range 1024 {
 					c := &call{}
-					for j := range hits {
-						c.hits = append(c.hits, limiter.Hit{
-							Key: fmt.Sprintf("funnel|shop|remote_address=10.0.%d.%d", i, j), Policy: p,
-							N: 1,
-						})
+					for j, p := range mix.policies {
+						key := fmt.Sprintf("%s|shop|remote_address=10.0.%d.%d", p.Algorithm(), i, j)
+						c.hits = append(c.hits, limiter.Hit{Key: key, Policy: p, N: 1})
 					}
 					calls = append(calls, c)
 				}
 				client.ConfigResetStat(b.Context())
+				before := redisCPU(b, client)
 				var t batch
 				for i := 0; b.Loop(); i++ {
 					t.reset()
@@ -61,15 +81,33 @@ func BenchmarkCall(b *testing.B) {
 						b.Fatal(err)
 					}
 				}
+				hits := float64(b.N * requests * len(mix.policies))
+				b.ReportMetric((redisCPU(b, client)-before)*1e6/hits, "cpu-us/hit")
 				_, stat, _ := strings.Cut(client.Info(b.Context(), "commandstats").Val(), "cmdstat_evalsha:")
 				var made, usec float64
 				if _, err := fmt.Sscanf(stat, "calls=%f,usec=%f", &made, &usec); err != nil {
 					b.Fatal(err)
 				}
-				b.ReportMetric(usec/made/float64(requests*hits), "redis-us/hit")
+				b.ReportMetric(usec/hits, "redis-us/hit")
 			})
 		}
 	}
+}
+
+// redisCPU is how many seconds of CPU the server has used.
+func redisCPU(b *testing.B, client *redis.Client) (seconds float64) {
+	b.Helper()
+	for line := range strings.Lines(client.Info(b.Context(), "cpu").Val()) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+		if name == "used_cpu_user" || name == "used_cpu_sys" {
+			of, err := strconv.ParseFloat(value, 64)
+			if err != nil {
+				b.Fatal(err)
+			}
+			seconds += of
+		}
+	}
+	return seconds
 }
 
 // BenchmarkAlone tells what one request at a time waits for, with a pause before each as a client makes, beside what no

@@ -36,7 +36,7 @@ func TestStatesThatTakeMillionsOfHits(t *testing.T) {
 			state = plantedLog(rng, now, 1<<52-rng.Int64N(9))
 			state.A = 7
 		case 3:
-			a, state, text = limiter.FixedWindow, limiter.State{A: now - now%10_000_000, B: 1<<52 - rng.Int64N(9)}, twoNumbers
+			a, state, text = limiter.FixedWindow, limiter.State{A: now - now%10_000_000, B: 1<<52 - rng.Int64N(9)}, tenSeconds
 		}
 		p := policy(t, limiter.Params{
 			Algorithm: a, Limit: 5, Window: 10 * time.Second, ChargeDenied: limiter.ChargeNone + limiter.ChargeDenied(i/4%3),
@@ -71,13 +71,16 @@ func plantedLog(rng *rand.Rand, now, total int64) limiter.State {
 	return s
 }
 
-// twoNumbers is a fixed window's state.
-func twoNumbers(s limiter.State) string { return fmt.Sprintf("%d %d", s.A, s.B) }
+// tenSeconds is a fixed window's state.
+func tenSeconds(s limiter.State) string { return doubles(s.A, s.B, s.A+10_000_000) }
 
-// packed is a log's state as lua/sliding_log.lua writes it.
-func packed(s limiter.State) string {
-	out := binary.BigEndian.AppendUint64(nil, math.Float64bits(float64(s.A)))
-	for _, v := range s.List {
+// packed is a log's state.
+func packed(s limiter.State) string { return doubles(append([]int64{s.A}, s.List...)...) }
+
+// doubles are whole numbers as states have them.
+func doubles(numbers ...int64) string {
+	var out []byte
+	for _, v := range numbers {
 		out = binary.BigEndian.AppendUint64(out, math.Float64bits(float64(v)))
 	}
 	return string(out)

@@ -36,6 +36,18 @@ else
   now, spare = tonumber(ARGV[1]), 86400000
 end
 
+-- KEPT is the linger of a state that needs no other time to live than its key has already.
+local KEPT = 'kept'
+
+-- write writes a state that matters for so many microseconds. The expiry only collects garbage: it is never before.
+local function write(key, state, after, kept)
+  if kept == KEPT then
+    redis.call('SET', key, state, 'KEEPTTL')
+  else
+    redis.call('SET', key, state, 'PX', ceil(after / 1000) + spare)
+  end
+end
+
 -- only is the cost of the batch's only hit, if that is enforced and more than 0. The quick_*.lua files come next. Each
 -- has a function that returns the next state, remaining and reset_after of a hit that passes, and nothing where the
 -- hit does not pass, or may not: then its step decides, which calls the same function first. A batch of only one hit

@@ -3,7 +3,8 @@
 --        fits while no more than the limit is counted, and a limit of 0 counts); with calendar five edges: where the
 --        window before that around the process's now begins, that one itself, and the three after it, in microseconds
 --        since the epoch
--- state  'start count': the window's start in microseconds since the epoch, and the hits counted in it
+-- state  start, count, end: when the window starts and ends, in microseconds since the epoch, and the hits counted in it.
+--        The end only says when the key expires.
 local function calendar_window(a, at)
   for i = 4, 7 do
     if at >= a[i] and at < a[i + 1] then return a[i], a[i + 1] end
@@ -15,8 +16,8 @@ local function fixed_window(a, state, now, n, charge, denied)
   if align >= AT_LIMIT then align, at_limit = align - AT_LIMIT, true end
   if limit == 0 and not at_limit then charge = LOOK end
   if align == 0 and n > 0 and charge <= TAKE_OR_PENALTY then
-    local new, left, reset = quick_fixed_window(state, now, n, limit, window)
-    if new then return true, new, true, left, 0, reset end
+    local new, left, reset, kept = quick_fixed_window(state, now, n, limit, window)
+    if new then return true, new, true, left, 0, reset, 0, kept end
   end
 
   local start, count = now, 0
@@ -27,7 +28,7 @@ local function fixed_window(a, state, now, n, charge, denied)
     start, ends = calendar_window(a, now)
     if not start then wrong_windows(now) end
   end
-  local s = state and numbers(state, 2, 2)
+  local s = state and numbers(state, 3, 3)
   if s and s[1] > now + GRACE then s = restart(KEEP) end
   if s then
     local since, counted = s[1], s[2]
@@ -56,7 +57,7 @@ local function fixed_window(a, state, now, n, charge, denied)
   if count == 0 and align == 1 then ends = window end
   local new, linger = false, -ends
   if count > 0 then
-    new, linger = int(start) .. ' ' .. int(count), 0
+    new, linger = struct.pack('>ddd', start, count, now + ends), s and s[3] == now + ends and KEPT or 0
   end
   return count ~= before, new, ok, max(0, limit - count), retry, ends, 0, linger
 end

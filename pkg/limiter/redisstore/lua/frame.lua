@@ -36,19 +36,61 @@ for from = 1, #KEYS, 1000 do -- unpack has a bound
   end
 end
 
+-- lasting is for how long a key's next state matters, or KEPT.
+local function lasting(key, reset_after, linger)
+  if linger ~= KEPT then return reset_after + (linger or 0) end
+  return expires[key] or KEPT
+end
+
 -- single decides a request of one enforced hit, as most are, and returns its answer. It has nothing to roll back.
 local function single(key, policy, n)
   reading = key
   local changed, new, fits, remains, retry_after, reset_after, waits, linger =
     policy.step(policy, state[key], now, n, TAKE_OR_PENALTY, policy.denied)
   if changed then
-    state[key], expires[key] = new, reset_after + (linger or 0)
+    state[key], expires[key] = new, lasting(key, reset_after, linger)
   end
   if fits or n < 0 then tally(key, n) end
   return struct.pack(ANSWER, fits and 1 or 0, remains, retry_after, reset_after, waits or 0)
 end
 
 local answers, failures, has_charges = {}, {}, false
+
+-- together decides a request of several enforced hits on different counters, if all of them fit, as most do. It
+-- changes nothing before it knows that, so it has nothing to undo. It returns where the next request begins, and
+-- nothing where decider has to decide.
+local MANY = 64 -- hits; unpack has a bound
+local asked, next_state, lasts, costs, results = {}, {}, {}, {}, {}
+local forms = {}
+local function together(request, hit, count, policy, mode, n, at)
+  if count > MANY then return end
+  for i = 1, count do
+    if i > 1 then
+      local _
+      policy, mode, _, n, at = struct.unpack(HIT, ARGV[3], at)
+    end
+    local key = KEYS[hit + i]
+    policy = policies[policy]
+    if mode ~= ENFORCE or n < 1 or asked[key] == request or policy.step == early then return end
+    asked[key], reading = request, key
+    local changed, new, fits, remains, _, reset, wait, linger =
+      policy.step(policy, state[key], now, n, TAKE_IF_FITS, policy.denied)
+    if not fits then return end
+    next_state[i], lasts[i], costs[i] = new, changed and lasting(key, reset, linger), n
+    local last = 5 * i
+    results[last - 4], results[last - 3], results[last - 2], results[last - 1] = 1, remains, 0, reset
+    results[last] = wait or 0
+  end
+  forms[count] = forms[count] or '<' .. string.rep('d', 5 * count)
+  answers[#answers + 1] = struct.pack(forms[count], unpack(results, 1, 5 * count))
+  for i = 1, count do
+    local key = KEYS[hit + i]
+    if lasts[i] then state[key], expires[key] = next_state[i], lasts[i] end
+    if refunded[key] then refunded[key] = refunded[key] - costs[i] end
+  end
+  return at
+end
+
 local function failed(request, why)
   failures[#failures + 1] = request
   failures[#failures + 1] = type(why) == 'table' and why.err or tostring(why)
@@ -84,7 +126,7 @@ local function decider()
     reading = key
     local changed, new, fits, remains, retry_after, reset_after, waits, linger =
       policy.step(policy, state[key], now, cost_of[i], charge, policy.denied, group_of[i])
-    if changed then change(key, new, reset_after + (linger or 0)) end
+    if changed then change(key, new, lasting(key, reset_after, linger)) end
     return fits, remains, retry_after, reset_after, waits or 0
   end
 
@@ -193,7 +235,7 @@ local function decider()
       failed(request, why)
     end
     for i = 1, count do
-      answers[hit + i] = decided
+      answers[#answers + 1] = decided
         and struct.pack(ANSWER, allowed[i] and 1 or 0, left[i], retry[i], reset[i], wait[i]) or NO_ANSWER
     end
     return at
@@ -210,18 +252,22 @@ while hit < #KEYS do
     alone = true
     local decided, answer = pcall(single, KEYS[hit + 1], policies[policy], n)
     if not decided then failed(request, answer) end
-    answers[hit + 1] = decided and answer or NO_ANSWER
+    answers[#answers + 1] = decided and answer or NO_ANSWER
   else
-    several = several or decider()
-    at = several(request, hit, count, policy, mode, group, n, at)
+    local decided, next_at = pcall(together, request, hit, count, policy, mode, n, at)
+    if decided and next_at then
+      at = next_at
+    else
+      several = several or decider()
+      at = several(request, hit, count, policy, mode, group, n, at)
+    end
   end
   hit = hit + count
 end
 
 for key, after in pairs(expires) do
   if state[key] then
-    -- The expiry only collects garbage: it is never before the state stops to matter.
-    redis.call('SET', key, state[key], 'PX', ceil(after / 1000) + spare)
+    write(key, state[key], after, after)
   elseif found[key] then
     redis.call('DEL', key)
   end

@@ -1,9 +1,8 @@
 -- funnel, token_bucket, smooth_bursty, leaky_queue: mirrors meter.step in pkg/limiter/meter.go.
 -- args   limit, tick, leak, cost, burst, capacity, still, max_level, algorithm, initial (0 full, 1 empty),
 --        linger in microseconds
--- state  'A', 'A part', 'A.0span' or 'A.0span part': the funnel is empty A microseconds after the epoch plus part/leak
---        of a tick. The span is how many microseconds A was ahead when this was written. It stands in place of a
---        fraction of A, so that a release without spans reads A, as does tonumber: 16 digits fill a double.
+-- state  A, span [, part]: the funnel is empty A microseconds after the epoch plus part/leak of a tick. The span is how
+--        many microseconds A was ahead when this was written.
 local function funnel(a, state, now, n, charge, denied, gone)
   if a[1] == 0 then return ban(n) end
   local tick, leak, cost, burst, capacity, still, max_level = a[2], a[3], a[4], a[5], a[6], a[7], a[8]
@@ -17,11 +16,11 @@ local function funnel(a, state, now, n, charge, denied, gone)
   -- The funnel will be empty in so many ticks and part of one; its level, at most the highest one.
   local ahead, part, level, first = 0, 0, 0, starts_empty
   local full = (denied == FULL or bursty) and max_level or capacity
-  local empty, span, rest
-  if state then
-    empty, span, rest = empties(state)
-    if rest and rest ~= '' then part = tonumber(string.match(rest, '^ (%d+)$')) end
-    if not (empty and whole(part)) then
+  local empty, span
+  local s = state and numbers(state, 2, 3)
+  if s then
+    empty, span, part = s[1], s[2], s[3] or 0
+    if empty < 0 or span > empty then
       empty, part = restart(), 0
     elseif ceil(empty / tick) - t > floor(full / leak) + floor(GRACE / tick) then
       empty, part = restart(KEEP), 0
@@ -114,7 +113,7 @@ local function funnel(a, state, now, n, charge, denied, gone)
   local reset, new = 0, false
   if level > 0 then reset = after(leaks_to(0)) end
   if took and (level > 0 or starts_empty) then
-    new = level > 0 and funnel_state(t * tick, level, leak, tick) or int(t * tick)
+    new = level > 0 and funnel_state(t * tick, level, leak, tick) or struct.pack('>dd', t * tick, 0)
   end
   return took, new, ok, passing(), retry, reset, wait, linger
 end

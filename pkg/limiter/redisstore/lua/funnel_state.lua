@@ -1,4 +1,5 @@
--- funnel_state is the state of a level above 0 at a time. A span is rounded up to 26 binary digits, as Go keeps it.
+-- funnel_state is the state of a level above 0 at a time: see funnel.lua. A span is rounded up to 26 binary digits, as Go
+-- keeps it.
 local function funnel_state(at, level, leak, tick)
   local part = fmod(level, leak)
   local span = (level - part) / leak * tick
@@ -8,7 +9,6 @@ local function funnel_state(at, level, leak, tick)
     local unit = 2 ^ (digits - 26)
     span = ceil(span / unit) * unit
   end
-  if part == 0 then return string.format('%.0f.0%.0f', empty, span) end
-  if span == 0 then return string.format('%.0f %.0f', empty, part) end
-  return string.format('%.0f.0%.0f %.0f', empty, span, part)
+  if part == 0 then return struct.pack('>dd', empty, span) end
+  return struct.pack('>ddd', empty, span, part)
 end

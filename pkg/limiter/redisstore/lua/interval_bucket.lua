@@ -1,6 +1,6 @@
 -- token_bucket with refill: interval: mirrors intervalBucket.step in pkg/limiter/interval_bucket.go.
 -- args   limit, window in microseconds, burst, max_level, initial (0 full, 1 empty), linger in microseconds
--- state  'start missing': since when the current batch counts, in microseconds since the epoch, and the tokens
+-- state  start, missing: since when the current batch counts, in microseconds since the epoch, and the tokens
 --        missing then
 local function interval_bucket(a, state, now, n, charge, denied, gone)
   if a[1] == 0 then return ban(n) end
@@ -41,6 +41,6 @@ local function interval_bucket(a, state, now, n, charge, denied, gone)
 
   local reset, new = 0, false
   if missing > 0 then reset = after(missing) else start = now end
-  if missing > 0 or starts_empty then new = int(start) .. ' ' .. int(missing) end
+  if missing > 0 or starts_empty then new = struct.pack('>dd', start, missing) end
   return missing ~= before or (first and n ~= 0), new, ok, max(0, burst - missing), retry, reset, 0, linger
 end

@@ -2,9 +2,10 @@
 --   function(args, state, now, n, charge, denied, gone)
 --     -> changed, next_state, allowed, remaining, retry_after, reset_after [, wait, linger]
 -- state is the stored string, or false where there is none; next_state is a string, or false where the limit is fully
--- available again. now is in microseconds since the epoch, the other times are in microseconds. next_state
--- matters for reset_after + linger. linger is 0 if left out, and below 0 where there is no state but a reset_after: a
--- window in which nothing is counted. A step mirrors the Go step of the same name in pkg/limiter.
+-- available again. A state is a few numbers as doubles, big-endian, one after the other. now is in microseconds since the
+-- epoch, the other times are in microseconds. next_state matters for reset_after + linger. linger is 0 if left out, KEPT
+-- where the key has this time to live already, and below 0 where there is no state but a reset_after: a window in which
+-- nothing is counted. A step mirrors the Go step of the same name in pkg/limiter.
 --
 -- Only this script has the charge TAKE_BACK, with an n below 0: an earlier call charged -n for a request that is denied
 -- (split.go, docs/adr/0050). gone is the time at which that call expected the limit to be fully available again, in
@@ -13,6 +14,7 @@
 -- Numbers are doubles: every one of them is a whole number below 2^53, which NewPolicy has made sure of.
 
 local steps = {}
+local early -- the step that writes before the request is decided
 local REMAINING, FULL = 2, 3 -- charge_denied
 local TAKE_IF_FITS, TAKE_OR_PENALTY, PENALTY, LOOK, SPEND, TAKE_BACK = 0, 1, 2, 3, 4, 5 -- limiter.Charge
 local TAKE_OR_SPEND = 6 -- of quotas: TAKE_IF_FITS, and SPEND if it does not fit; frame.lua makes these two of it
@@ -99,26 +101,14 @@ local function whole(x) return x ~= nil and x >= 0 and x <= EXACT and floor(x) =
 -- numbers returns the numbers of a state. It restarts the counter where they are fewer than least or more than most.
 -- Only the first may be below 0: a time before 1970.
 local function numbers(state, least, most)
-  local out = {}
-  if #state > 20 * most then return restart() end
-  for word in string.gmatch(state, '%S+') do
-    local x = tonumber(word)
-    if not whole(#out == 0 and x and math.abs(x) or x) then return restart() end
-    out[#out + 1] = x
+  local count = #state / 8
+  if count ~= floor(count) or count < least or count > most then return restart() end
+  local out = {struct.unpack('>' .. string.rep('d', count), state)}
+  out[count + 1] = nil -- where the state ends
+  for i = 1, count do
+    if not whole(i == 1 and math.abs(out[i]) or out[i]) then return restart() end
   end
-  if #out < least or #out > most then return restart() end
   return out
-end
-
--- empties returns of a funnel's state when the funnel is empty, its span (see funnel.lua), and the rest of the state.
-local function empties(state)
-  local empty, span, rest = string.match(state, '^(%d+)%.0(%d+)(.*)$')
-  if not empty then
-    empty, rest = string.match(state, '^(%d+)(.*)$')
-    span = 0
-  end
-  empty, span = tonumber(empty), tonumber(span)
-  if whole(empty) and whole(span) and span <= empty then return empty, span, rest end
 end
 
 -- ban answers for a limit of 0, which has no state.

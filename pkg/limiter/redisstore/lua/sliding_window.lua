@@ -1,9 +1,25 @@
 -- sliding_window: mirrors slidingWindow.step in pkg/limiter/sliding_window.go.
 -- args   limit, tick, segments, segment in microseconds, segment_cap, max_count,
 --        oldest (0 proportional, 1 full, 2 none)
--- state  'A B c0 c1 .. cS': index of the newest segment, length of a segment in microseconds, and the counts,
---        newest first; zeros at the end are left out
+-- state  A, B, end, and the counts, newest first, without zeros at the end: index of the newest segment, length of a
+--        segment, and when the key expires, in microseconds. Counts are 4 bytes each; if one needs more, all are doubles,
+--        behind a byte.
 local MOST_COUNTS, MOST_SEGMENT = 1001, 315360000000000 -- of limiter.MaxSegments, and limiter.MaxWindow
+local HEAD, MOST_INT = 24, 4294967295
+
+-- segments_of returns the numbers of a state.
+local function segments_of(state)
+  local long = (#state - HEAD) % 4 == 1
+  local count = long and (#state - HEAD - 1) / 8 or (#state - HEAD) / 4
+  if count ~= floor(count) or count < 0 or count > MOST_COUNTS then return restart() end
+  local s = {struct.unpack('>ddd' .. (long and 'B' or '') .. string.rep(long and 'd' or 'I4', count), state)}
+  if long then table.remove(s, 4) end
+  for i = 1, count + 3 do
+    if not whole(i == 1 and math.abs(s[i]) or s[i]) then return restart() end
+  end
+  s[count + 4] = nil -- where the state ends
+  return s
+end
 
 local function sliding_window(a, state, now, n, charge, denied, gone)
   local limit, tick, segments, segment, cap, max_count, oldest = a[1], a[2], a[3], a[4], a[5], a[6], a[7]
@@ -12,19 +28,19 @@ local function sliding_window(a, state, now, n, charge, denied, gone)
   -- c[0] is the newest segment, c[segments] the one that is partly outside the window.
   local at, index, c = now, idiv(now, segment), {}
   for i = 0, segments do c[i] = 0 end
-  local s = state and numbers(state, 3, MOST_COUNTS + 2)
+  local s = state and segments_of(state)
   if s and (s[2] < 1 or s[2] > MOST_SEGMENT or s[1] * s[2] > now + GRACE) then s = restart(KEEP) end
   if s then
     local newest, length = s[1], s[2]
     if length ~= segment then
-      for i = 0, #s - 3 do
+      for i = 0, #s - 4 do
         local pos = max(0, index - idiv((newest - i + 1) * length - 1, segment))
-        if pos <= segments then c[pos] = min(c[pos] + s[i + 3], max_count) end
+        if pos <= segments then c[pos] = min(c[pos] + s[i + 4], max_count) end
       end
     else
       local shift = index - newest
       if shift < 0 then index, at, shift = newest, newest * segment, 0 end
-      for i = 0, min(#s - 3, segments - shift) do c[i + shift] = min(s[i + 3], max_count) end
+      for i = 0, min(#s - 4, segments - shift) do c[i + shift] = min(s[i + 4], max_count) end
     end
   end
 
@@ -63,7 +79,7 @@ local function sliding_window(a, state, now, n, charge, denied, gone)
 
   -- The times are those of the state that is left, whose count i is kept[i + skipped].
   local from, length, kept, skipped, last = index, segment, c, 0, segments
-  if not changed and s then from, length, kept, skipped, last = s[1], s[2], s, 3, #s - 3 end
+  if not changed and s then from, length, kept, skipped, last = s[1], s[2], s, 4, #s - 4 end
   local function segment_of(i) return idiv((from - i + 1) * length - 1, segment) end
 
   -- exceeds is the newest segment whose count, and the newer ones, are more than most, and what room those leave.
@@ -110,11 +126,18 @@ local function sliding_window(a, state, now, n, charge, denied, gone)
     end
   end
   if ends > at then reset = ends - now end
+  local linger = 0
   if changed and reset > 0 then
+    local most = 0
     while c[last] == 0 do last = last - 1 end
-    local words = {int(index), int(segment)}
-    for i = 0, last do words[i + 3] = int(c[i]) end
-    new = table.concat(words, ' ')
+    for i = 0, last do most = max(most, c[i]) end
+    local form = most > MOST_INT and 'B' .. string.rep('d', last + 1) or string.rep('I4', last + 1)
+    if most > MOST_INT then
+      new = struct.pack('>ddd' .. form, index, segment, ends, 0, unpack(c, 0, last))
+    else
+      new = struct.pack('>ddd' .. form, index, segment, ends, unpack(c, 0, last))
+    end
+    if s and s[3] == ends then linger = KEPT end
   end
-  return changed, new, ok, room(), retry, reset
+  return changed, new, ok, room(), retry, reset, 0, linger
 end

@@ -1,9 +1,8 @@
 -- smooth_warming_up: mirrors smoothWarmingUp.step in pkg/limiter/smooth_warming_up.go.
 -- args   limit, tick, leak, cost, capacity, max_level, idle in ticks, gain, full, permit, warm, grid, num, den,
 --        max_cost in hits
--- state  'A part stored full' or 'A.0span part stored full': the next request is free to go A microseconds after the
---        epoch plus part/leak of a tick; what was in store then, and how much that store holds. The span is that of
---        funnel.lua.
+-- state  stored, full, A, span [, part]: what was in store and how much that store holds, when the next request is free
+--        to go, which is the rest: a state of funnel.lua
 local function smooth_warming_up(a, state, now, n, charge, denied)
   if a[1] == 0 then return ban(n) end
   local tick, leak, cost, capacity, max_level, idle = a[2], a[3], a[4], a[5], a[6], a[7]
@@ -20,21 +19,20 @@ local function smooth_warming_up(a, state, now, n, charge, denied)
   end
 
   local ahead, part, level, stored = 0, 0, 0, full
-  local empty, span, s
-  if state then
-    local rest
-    empty, span, rest = empties(state)
-    s = empty and numbers(rest, 3, 3)
-    if not empty then
+  local empty, span
+  local s = state and numbers(state, 4, 5)
+  if s then
+    empty, span = s[3], s[4]
+    if s[1] < 0 or span > empty then
       s = restart()
-    elseif s and ceildiv(empty, tick) - t > idiv(max_level, leak) + idiv(GRACE, tick) then
+    elseif ceildiv(empty, tick) - t > idiv(max_level, leak) + idiv(GRACE, tick) then
       s = restart(KEEP)
     end
   end
   local function look() -- at tick t
     if not s then return end
-    stored = share(s[2], s[3])
-    ahead, part, level = ceildiv(empty, tick) - t, min(s[1], leak - 1), 0
+    stored = share(s[1], s[2])
+    ahead, part, level = ceildiv(empty, tick) - t, min(s[5] or 0, leak - 1), 0
     if ahead > idiv(max_level, leak) then
       level = max_level
     elseif ahead >= 0 then
@@ -114,9 +112,8 @@ local function smooth_warming_up(a, state, now, n, charge, denied)
   if level > 0 or stored < full then
     reset = after(ahead + ceildiv(part + ceildiv(full - stored, gain), leak))
     if took then
-      new = level > 0 and funnel_state(t * tick, level, leak, tick) or int(t * tick)
-      if part == 0 then new = new .. ' 0' end
-      new = new .. ' ' .. int(stored) .. ' ' .. int(full)
+      new = level > 0 and funnel_state(t * tick, level, leak, tick) or struct.pack('>dd', t * tick, 0)
+      new = struct.pack('>dd', stored, full) .. new
     end
   end
   return took, new, ok, passing(), retry, reset, wait
