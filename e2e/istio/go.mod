@@ -1,0 +1,10 @@
+module github.com/weir-ratelimit/weir/e2e/istio
+
+go 1.26.0
+
+require (
+	github.com/weir-ratelimit/weir v0.0.0
+	go.yaml.in/yaml/v3 v3.0.6
+)
+
+replace github.com/weir-ratelimit/weir => ../..
