@@ -42,8 +42,9 @@ func enter(t *testing.T, within time.Duration, programs ...string) (dir string) 
 		t.Fatal(err)
 	}
 	const prepare = `
-ip link set lo up && mount -t tmpfs tmpfs /run && mkdir /run/netns && touch /run/xtables.lock && chmod 0755 "$DIR"/.. "$DIR" &&
-printf '127.0.0.1 localhost\n%s istiod.istio-system.svc\n' "$HOST_IP" >"$DIR/hosts" && mount --bind "$DIR/hosts" /etc/hosts &&
+ip link set lo up && mount -t tmpfs tmpfs /run && mkdir /run/netns && chmod 0755 "$DIR"/.. "$DIR" &&
+printf '127.0.0.1 localhost\n%s istiod.istio-system.svc\n' "$HOST_IP" >"$DIR/hosts" &&
+mount --bind "$DIR/hosts" /etc/hosts &&
 printf '' >"$DIR/resolv.conf" && mount --bind "$DIR/resolv.conf" /etc/resolv.conf &&
 ip link add pods type bridge && ip addr add "$HOST_IP/24" dev pods && ip link set pods up && exec "$@"`
 	cmd := exec.CommandContext(t.Context(), "setpriv", "--pdeathsig", "KILL",

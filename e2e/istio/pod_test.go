@@ -7,7 +7,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"sort"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
@@ -135,8 +137,9 @@ func (m *mesh) runProxy(t *testing.T, p *pod) {
 			}
 		}
 	}
-	var root object
+	var root, config object
 	m.Get(t, &root, "--namespace", ns, "configmap", "istio-ca-root-cert")
+	m.Get(t, &config, "--namespace", "istio-system", "configmap", "istio")
 	token := m.Kubectl(t, "--namespace", ns, "create", "token", account, "--audience=istio-ca")
 	bootstrap, err := os.ReadFile(filepath.Join(moduleDir(t), "tools/packaging/common/envoy_bootstrap.json"))
 	if err != nil {
@@ -145,13 +148,15 @@ func (m *mesh) runProxy(t *testing.T, p *pod) {
 	write(t, filepath.Join(p.dir, "var/run/secrets/istio/root-cert.pem"), text(root, "data", "root-cert.pem"))
 	write(t, filepath.Join(p.dir, "var/run/secrets/tokens/istio-token"), strings.TrimSpace(token))
 	write(t, filepath.Join(p.dir, "var/lib/istio/envoy/envoy_bootstrap_tmpl.json"), string(bootstrap))
+	write(t, filepath.Join(p.dir, "etc/istio/config/mesh"), text(config, "data", "mesh"))
 	write(t, filepath.Join(p.dir, "etc/istio/pod/labels"), downward(p.meta["labels"]))
 	write(t, filepath.Join(p.dir, "etc/istio/pod/annotations"), downward(p.meta["annotations"]))
 	run(t, "chown", "-R", fmt.Sprint(proxyUser), p.dir)
 	c := p.container(t, "istio-proxy")
 	env, values := p.env(c)
 	proxy := proctest.Start(t, "istio-proxy of "+p.name, p.command(proxyUser, proxyUser, p.dir, env, agent,
-		append(arguments(c, values), "--proxyLogLevel=info")...))
+		append(arguments(c, values), "--proxyLogLevel=warning")...))
+	t.Cleanup(func() { p.killAll(t) })
 	proxy.Await(patience, func() error {
 		a := p.one(t, question{Method: "GET", URL: "http://127.0.0.1:15021/healthz/ready"})
 		if a.Status != 200 {
@@ -159,6 +164,16 @@ func (m *mesh) runProxy(t *testing.T, p *pod) {
 		}
 		return nil
 	})
+}
+
+// killAll ends what runs in the pod. Envoy would outlive istio-agent otherwise, and hold its output open.
+func (p *pod) killAll(t *testing.T) {
+	t.Helper()
+	for pid := range strings.FieldsSeq(run(t, "ip", "netns", "pids", p.name)) {
+		if pid, err := strconv.Atoi(pid); err == nil {
+			_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended
+		}
+	}
 }
 
 // downward is how the kubelet writes labels and annotations into a file.
