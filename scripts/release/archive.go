@@ -128,7 +128,8 @@ func tarOf(files []file, date time.Time) ([]byte, error) {
 			return nil, err
 		}
 	}
-	return out.Bytes(), w.Close()
+	err := w.Close()
+	return out.Bytes(), err
 }
 
 // writeChecksums writes the checksums of all files, in the form that sha256sum --check reads.

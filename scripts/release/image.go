@@ -28,6 +28,7 @@ import (
 
 const (
 	imageFile = "image.tar" // weir_VERSION_image.tar
+	imageName = "ghcr.io/weir-ratelimit/weir"
 	source    = "https://github.com/weir-ratelimit/weir"
 	user      = "65534:65534" // nobody
 )
@@ -58,7 +59,7 @@ func writeImage(builds []*build, out string) error {
 		return err
 	}
 	if err := written.AppendIndex(index, layout.WithAnnotations(map[string]string{
-		"org.opencontainers.image.ref.name": last.version,
+		"org.opencontainers.image.ref.name": imageName + ":" + last.fileVersion(),
 	})); err != nil {
 		return err
 	}
@@ -74,7 +75,8 @@ func writeImage(builds []*build, out string) error {
 	return os.WriteFile(to, data, 0o644) //nolint:gosec // a release is public
 }
 
-// imageOf has a layer of what Weir needs from a system, which rarely changes, and a layer of Weir.
+// imageOf has a layer of what Weir needs from a system, which rarely changes, and a layer of Weir. Its types are
+// Docker's: of an image with OCI's types, podman drops the HEALTHCHECK.
 func imageOf(b *build) (v1.Image, error) {
 	program, err := programFiles(b)
 	if err != nil {
