@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"log/slog"
 	"net/http/httptest"
 	"os"
 	"os/exec"
