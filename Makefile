@@ -19,8 +19,10 @@ tools: ## get what the tests need: a C compiler, redis-server and Chromium (apt-
 build: ## bin/weir
 	$(GO) build -trimpath -ldflags '-X main.version=$(VERSION)' -o bin/weir ./cmd/sidecar
 
-docs: ## the tables of docs/reference/metrics.md, from what the sidecar registers
+docs: ## what code writes of docs/: reference/metrics.md, cli.md and exit-codes.md, the drawings of algorithms/
 	$(GO) run ./scripts/metricsdoc
+	$(GO) test ./cmd/sidecar -run 'TestCommandLinePage$$|TestExitCodesPage$$' -update
+	$(GO) test ./docs/algorithms -run TestDrawings -update
 
 site: ## the book of docs/ as a site in bin/site; a broken link or anchor fails. SITE=serve shows it on localhost:8000 and follows edits
 	@scripts/tools.sh site
