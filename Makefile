@@ -9,7 +9,7 @@ ACTIONLINT = scripts/go-tool.sh actionlint github.com/rhysd/actionlint/cmd/actio
 GOLANGCI_LINT = scripts/go-tool.sh golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint v2.15.0
 
 .DEFAULT_GOAL := help
-.PHONY: help tools build release release-push docs site demo test e2e-gateway long chaos bench growth simulate-mesh pgo bench-envoy bench-go figures lint vuln fmt clean
+.PHONY: help tools build release release-push docs site demo recording test e2e-gateway long chaos bench growth simulate-mesh pgo bench-envoy bench-go figures lint vuln fmt clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 16
@@ -40,6 +40,11 @@ demo: build ## a sidecar behind a real Envoy, limiting requests before your eyes
 	@scripts/tools.sh envoy
 	$(GO) build -o bin/demo ./scripts/demo
 	@DEMO_EXIT=$(DEMO_EXIT) bin/demo
+
+recording: build ## docs/img/demo.svg anew, from a run of the demo
+	@scripts/tools.sh envoy
+	$(GO) build -o bin/demo ./scripts/demo
+	DEMO_EXIT=1 $(GO) run ./scripts/record -o docs/img/demo.svg -title 'make demo' bin/demo
 
 # The race detector waits at the end of a process for races of what still runs, by default a second: programs and tests
 # here end what they start. Vet has its own line, so that the tests need not repeat it.
