@@ -1,3 +1,5 @@
+//go:build e2e && linux
+
 package istio
 
 import (
@@ -86,6 +88,7 @@ func testGateway(t *testing.T, m *mesh, client *namespace) {
 		t.Errorf("12 requests of one address: %v, want %v", got, want)
 	}
 	last := answers[len(answers)-1].Header
+	t.Logf("a limited request is answered %v", last)
 	for name, want := range map[string]string{
 		"X-Envoy-Ratelimited": "true", "X-Ratelimit-Remaining": "0", "Retry-After": "6",
 	} {
@@ -110,7 +113,8 @@ func testGateway(t *testing.T, m *mesh, client *namespace) {
 
 // testSidecar: shop's sidecar knows the caller by its certificate.
 func testSidecar(t *testing.T, m *mesh, caller *pod) {
-	awaitHeader(t, caller.namespace, m.toShop(t), `100, 100;w=1;name="per-caller"`)
+	a := awaitHeader(t, caller.namespace, m.toShop(t), `100, 100;w=1;name="per-caller"`)
+	t.Logf("an admitted request is answered %v", a.Header)
 }
 
 // toShop is a request of the mesh to the Service shop.

@@ -1,10 +1,12 @@
+//go:build e2e && linux
+
 // Package istio applies the files of deploy/istio to a real Istio: a real kube-apiserver with Istio's CRDs, the real
 // istiod, which injects the pods, issues their certificates and applies the EnvoyFilters, and for each pod the real
 // istio-agent with a real Envoy. The pods are network namespaces with Istio's own redirect rules.
 //
 // Envoy is the one of envoyproxy/envoy, not Istio's build: Istio's extensions for telemetry are switched off.
 //
-// It is a module of its own, and make e2e-kubernetes runs it: the programs take twenty minutes to build.
+// make e2e-istio runs it: the programs take twenty minutes to build.
 package istio
 
 import (
@@ -55,6 +57,9 @@ func TestMain(m *testing.M) {
 }
 
 func TestIstio(t *testing.T) {
+	if os.Getenv("WEIR_TEST_ISTIO") == "" {
+		t.Skip("not run: make e2e-istio runs it, with $WEIR_TEST_ISTIO set")
+	}
 	dir := enter(t, 15*time.Minute, tool("pilot-discovery"), tool("pilot-agent"), tool("istioctl"))
 	if dir == "" {
 		return

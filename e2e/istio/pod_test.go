@@ -1,3 +1,5 @@
+//go:build e2e && linux
+
 package istio
 
 import (
@@ -15,11 +17,11 @@ import (
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
-// istioModule has Envoy's bootstrap template, which Istio's image has, too; scripts/tools.sh builds the same version.
+// istioModule has Envoy's bootstrap template, which Istio's image has, too. Its version is that of scripts/tools.sh.
 const istioModule = "istio.io/istio@v0.0.0-20260827124520-eed52ebb66ad"
 
 // User of istio-proxy, and the one of Weir's image.
-const proxyUser, weirUser = 1337, 65532
+const proxyUser, weirUser = 1337, 65534
 
 // pod is a pod that the API server has, with istio-agent and Envoy of the container that Istio injected.
 type pod struct {
