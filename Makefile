@@ -9,7 +9,7 @@ ACTIONLINT = scripts/go-tool.sh actionlint github.com/rhysd/actionlint/cmd/actio
 GOLANGCI_LINT = scripts/go-tool.sh golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint v2.15.0
 
 .DEFAULT_GOAL := help
-.PHONY: help tools build release release-push docs site demo test e2e-gateway long chaos bench growth simulate-mesh pgo bench-envoy bench-go figures lint vuln fmt clean
+.PHONY: help tools build release release-push docs site demo recording test e2e-gateway long chaos bench growth simulate-mesh pgo bench-envoy bench-go figures lint vuln fmt clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 16
@@ -40,6 +40,11 @@ demo: build ## a sidecar behind a real Envoy, limiting requests before your eyes
 	@scripts/tools.sh envoy
 	$(GO) build -o bin/demo ./scripts/demo
 	@DEMO_EXIT=$(DEMO_EXIT) bin/demo
+
+recording: build ## docs/img/demo.svg anew, from a run of the demo
+	@scripts/tools.sh envoy
+	$(GO) build -o bin/demo ./scripts/demo
+	DEMO_EXIT=1 $(GO) run ./scripts/record -o docs/img/demo.svg -title 'make demo' bin/demo
 
 # The race detector waits at the end of a process for races of what still runs, by default a second: programs and tests
 # here end what they start. Vet has its own line, so that the tests need not repeat it.
@@ -74,7 +79,7 @@ pgo: ## cmd/sidecar/default.pgo anew: where the time goes under load, for the co
 growth: ## cost against rules, keys, descriptors and replicas, start and reload: docs/performance.md; 5 minutes, BENCH='-parts reload' half a minute
 	cd bench && $(GO) run . -growth -rounds 3 -duration 1s $(BENCH)
 
-simulate-mesh: tools ## a model of 1,000 sidecars on a Redis Cluster, in virtual time, beside five real sidecars: the tables and plots of docs/operate/sizing.md; two minutes
+simulate-mesh: tools ## a model of 1,000 sidecars on a Redis Cluster, in virtual time, beside five real sidecars: the tables and plots of docs/performance.md; two minutes
 	cd bench && $(GO) test -count=1 -timeout 20m -v -run 'TestMesh$$' ./mesh -mesh
 
 chaos: tools ## the table of docs/operate/failure.md: what every kind of failure of Redis does; make test has a short form
