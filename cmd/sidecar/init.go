@@ -113,7 +113,10 @@ func addShield(io streams, files map[string][]byte) error {
 		return err
 	}
 	domain := set.Domains()[0]
-	s := shield.Of(set, domain)
+	s, err := shield.Of(set, domain)
+	if err != nil {
+		return err
+	}
 	files["shield.yaml"], err = s.YAML(domain.Name(), shield.Actions(files["envoy.yaml"]))
 	files["envoy.yaml"] = shield.Into(files["envoy.yaml"], files["shield.yaml"])
 	return err
@@ -133,7 +136,10 @@ func (c *initCmd) shieldOf(ctx context.Context, io streams) (*kit, error) {
 	if err != nil {
 		return nil, &usageError{err: err, command: "weir init"}
 	}
-	s := shield.Of(set, domain)
+	s, err := shield.Of(set, domain)
+	if err != nil {
+		return nil, err
+	}
 	text, err := s.YAML(domain.Name(), "")
 	return &kit{map[string][]byte{"shield.yaml": text}, fmt.Sprintf(`
 %d of Envoy's descriptors; rules that only Weir holds: %d (a comment in the file lists them).

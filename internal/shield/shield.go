@@ -9,6 +9,7 @@ package shield
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -18,8 +19,11 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// maxValues is the most values of one key that get descriptors of their own: Envoy reads its configuration as a whole.
-const maxValues = 1000
+// Bounds of what Envoy gets to read: the values of one key that get descriptors of their own, and all descriptors.
+const (
+	maxValues      = 1000
+	maxDescriptors = 10_000
+)
 
 // minInterval is the shortest fill_interval that Envoy takes. All are multiples of it, as Envoy wants.
 const minInterval = 50 * time.Millisecond
@@ -61,11 +65,15 @@ type Shield struct {
 	LeftOut     []LeftOut
 }
 
-// Of returns the shield of a domain's rules.
-func Of(set *descriptors.Set, domain *descriptors.Domain) Shield {
+// Of returns the shield of a domain's rules. The error says that they name too many values for Envoy's configuration.
+func Of(set *descriptors.Set, domain *descriptors.Domain) (*Shield, error) {
 	b := builder{replaced: replaced(set), root: domain.Root()}
 	b.walk(domain.Root(), nil, true)
-	return b.shield()
+	if len(b.candidates) > maxDescriptors {
+		return nil, fmt.Errorf("the rules name %d combinations of values, and Envoy reads its configuration as a whole: "+
+			"a shield has at most %d; name fewer, or leave the shield to rules without values", len(b.candidates), maxDescriptors)
+	}
+	return b.shield(), nil
 }
 
 // builder collects candidates, one for each rule of whole values and keys alone.
@@ -104,16 +112,19 @@ func replaced(set *descriptors.Set) map[string]bool {
 // walk visits the rules below a node that Envoy can name: by whole values, or by the key alone.
 func (b *builder) walk(n *descriptors.Node, path []descriptors.Entry, exact bool) {
 	for key, branch := range n.Branches() {
-		named := hasNamed(branch)
+		named := map[*descriptors.Node]bool{branch.Any(): true}
 		for value, to := range sortedValues(branch) {
-			if named {
+			named[to] = true
+			if hasNamed(branch) {
 				b.visit(to, append(slices.Clone(path), descriptors.Entry{Key: key, Value: value}), exact)
-			} else if to.Rule() != nil {
+			} else {
 				b.leave(to, "its key has more than 1,000 values")
 			}
 		}
-		for _, p := range branch.Patterns() {
-			b.leaveRule(p.Rule(), "it matches values by a pattern, regex or block of addresses")
+		for _, to := range branch.Nodes() {
+			if !named[to] {
+				b.leave(to, "it matches values by a pattern, regex or block of addresses")
+			}
 		}
 		if to := branch.Any(); to != nil {
 			b.visit(to, append(slices.Clone(path), descriptors.Entry{Key: key}), false)
@@ -201,8 +212,8 @@ func (b *builder) limit(l *descriptors.Limit) (Bucket, string) {
 
 // shield decides about the candidates. Those of whole values hold what their rule says. One with an entry of any value
 // also meets requests that other rules match: it holds the loosest of their limits, and is left out if one has none.
-func (b *builder) shield() Shield {
-	s := Shield{LeftOut: b.leftOut}
+func (b *builder) shield() *Shield {
+	s := &Shield{LeftOut: b.leftOut}
 	needed := map[string]bool{}
 	for _, c := range b.candidates {
 		d := Descriptor{Entries: c.entries, Rule: c.rule}
@@ -263,7 +274,9 @@ func (b *builder) cover(entries []descriptors.Entry) (c coverage, ok bool) {
 			if !ok {
 				return c, false
 			}
-			next = append(next, to...)
+			if next = append(next, to...); len(next) > maxDescriptors {
+				return c, false
+			}
 		}
 		frontier = next
 	}

@@ -16,12 +16,45 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/descriptors/rulefile"
 )
 
-func compiled(t interface{ Fatal(...any) }, text string) (*descriptors.Set, *descriptors.Domain) {
+type fataler interface{ Fatal(...any) }
+
+func compiled(t fataler, text string) *descriptors.Set {
 	set, err := rulefile.Compile([]rulefile.File{{Name: "r.yaml", Data: []byte(text)}})
 	if err != nil {
 		t.Fatal(text, err)
 	}
-	return set, set.Domain("d")
+	return set
+}
+
+func shieldOf(t fataler, text string) *Shield {
+	set := compiled(t, text)
+	s, err := Of(set, set.Domain("d"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// TestTooManyValues has 1,001 values of one key, which have no descriptors, and 20,000 combinations of two keys.
+func TestTooManyValues(t *testing.T) {
+	list := func(n int) string {
+		var values []string
+		for i := range n {
+			values = append(values, fmt.Sprintf("v%d", i))
+		}
+		return strings.Join(values, ", ")
+	}
+	limit := "rate_limit: {requests_per_unit: 1, unit: second}"
+	s := shieldOf(t, "domain: d\ndescriptors: [{key: k, "+limit+"}, {key: k, values: ["+list(1001)+"], "+limit+"}]\n")
+	if len(s.Descriptors) != 1 || len(s.LeftOut) != 1 || s.LeftOut[0].Why != "its key has more than 1,000 values" {
+		t.Errorf("%d descriptors, left out %+v", len(s.Descriptors), s.LeftOut)
+	}
+	set := compiled(t, "domain: d\ndescriptors: [{key: k, values: ["+list(1000)+"], descriptors: [{key: k, values: ["+
+		list(20)+"], "+limit+"}]}]\n")
+	want := "the rules name 21000 combinations of values"
+	if _, err := Of(set, set.Domain("d")); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v, want %q", err, want)
+	}
 }
 
 // TestOf shows which descriptors rules become.
@@ -89,7 +122,7 @@ func TestOf(t *testing.T) {
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			s := Of(compiled(t, "domain: d\ndescriptors: ["+c.rules+"]\n"))
+			s := shieldOf(t, "domain: d\ndescriptors: ["+c.rules+"]\n")
 			var got, leftOut []string
 			for _, d := range s.Descriptors {
 				got = append(got, shown(d))
@@ -117,8 +150,7 @@ func TestDeniesNothingThatWeirAdmits(t *testing.T) {
 	held := 0
 	rapid.Check(t, func(t *rapid.T) {
 		text := "domain: d\ndescriptors:" + drawRules(t, "  ", 2)
-		set, domain := compiled(t, text)
-		s := Of(set, domain)
+		set, s := compiled(t, text), shieldOf(t, text)
 		held += len(s.Descriptors)
 		engine, err := offline.NewEngine(set)
 		if err != nil {
@@ -197,7 +229,7 @@ func drawLimit(t *rapid.T) string {
 
 // envoyBuckets are the token buckets of Envoy's filter: those of whole values go first; of the others it may take any.
 type envoyBuckets struct {
-	shield Shield
+	shield *Shield
 	level  map[string]level
 }
 
