@@ -44,7 +44,7 @@ func TestPlainManifests(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		text = header + "# Made from deploy/helm/weir by make manifests.\n" + helmOnly.ReplaceAllString(text, "")
+		text = header + "# Made from deploy/helm/weir by make manifests.\n\n" + strings.TrimPrefix(helmOnly.ReplaceAllString(text, ""), "---\n")
 		inStep(t, filepath.Join("../kubernetes", name), text)
 	}
 }
