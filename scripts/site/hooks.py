@@ -27,7 +27,7 @@ class LinksToRepository(Treeprocessor):
         super().__init__(md)
         self.root = os.path.dirname(os.path.abspath(config.config_file_path))
         self.docs = posixpath.basename(config.docs_dir)
-        self.repository = config.repo_url.rstrip("/")
+        self.repository = config.extra["repository"]
 
     def run(self, root):
         for element in root.iter():

@@ -15,7 +15,7 @@ while read -r __verb __file __name; do
     start) # a file of commands beside this shell, as in another terminal in the same folder
       if [ -n "${__job[$__name]-}" ]; then
         kill -TERM -- "-${__job[$__name]}" 2>/dev/null
-        wait "${__job[$__name]}" 2>/dev/null
+        while kill -0 -- "-${__job[$__name]}" 2>/dev/null; do sleep 0.02; done
       fi
       env -i HOME="$HOME" PATH="$PATH" LANG="$LANG" TMPDIR="$TMPDIR" WEIR_STORE_TIMEOUT="$WEIR_STORE_TIMEOUT" \
         setsid bash "$__file" </dev/null >"$__file.out" 2>&1 &

@@ -57,7 +57,9 @@ func Run(t *testing.T, page string) {
 	}
 	r := newRunner(t, page)
 	for i := range blocks {
+		begin := time.Now()
 		r.step(blocks, i)
+		t.Logf("%s:%d: took %s", page, blocks[i].line, time.Since(begin).Round(time.Millisecond))
 	}
 }
 
@@ -72,7 +74,10 @@ type runner struct {
 	files int
 
 	outputs map[string]string // of each terminal: the file of its output
-	weirs   map[string]string // of each terminal in which weir serves: its address
+	weirs   map[string]string // of each terminal in which weir serves rules from files: its address
+
+	loadedRules string            // the hash of the rules that every weir has loaded
+	loaded      map[string]string // what loads returned then
 }
 
 func newRunner(t *testing.T, page string) *runner {
@@ -154,24 +159,18 @@ func (r *runner) step(blocks []block, i int) {
 	r.t.Helper()
 	b := &blocks[i]
 	switch b.kind {
-	case commands, file, patch:
-		before, loads := r.rules(), r.loads()
-		switch b.kind {
-		case commands:
-			r.run(b, blocks[i+1:])
-		case file:
-			r.write(r.path(b), b.text, 0o644)
-		default:
-			path := r.path(b)
-			text, err := replaceKey(read(path), b.key, b.text)
-			if err != nil {
-				r.fatal(b, "%s: %v", b.title, err)
-			}
-			r.write(path, text, 0o644)
+	case commands:
+		r.awaitLoads(b)
+		r.run(b, blocks[i+1:])
+	case file:
+		r.write(r.path(b), b.text, 0o644)
+	case patch:
+		path := r.path(b)
+		text, err := replaceKey(read(path), b.key, b.below, b.text)
+		if err != nil {
+			r.fatal(b, "%s: %v", b.title, err)
 		}
-		if r.rules() != before {
-			r.awaitLoads(b, loads)
-		}
+		r.write(path, text, 0o644)
 	case terminal:
 		r.start(b)
 	case output:
@@ -197,6 +196,9 @@ func (r *runner) run(b *block, next []block) {
 	}
 }
 
+// readsNoFiles finds a weir whose rules are not in files.
+var readsNoFiles = regexp.MustCompile(`--rules[ =](store|xds)\b`)
+
 // start starts a block of commands beside the others, and returns when they answer.
 func (r *runner) start(b *block) {
 	r.t.Helper()
@@ -204,6 +206,7 @@ func (r *runner) start(b *block) {
 	path := r.script(b.text)
 	r.outputs[b.title] = path + ".out"
 	delete(r.weirs, b.title)
+	r.awaitLoads(b)
 	pid, _ := r.ask("start " + path + " " + name)
 	ready := ""
 	switch {
@@ -212,7 +215,9 @@ func (r *runner) start(b *block) {
 		if m := regexp.MustCompile(`--http-addr[ =]\S*?:([0-9]+)`).FindStringSubmatch(b.text); m != nil {
 			addr = "localhost:" + m[1]
 		}
-		r.weirs[b.title] = addr
+		if !readsNoFiles.MatchString(b.text) {
+			r.weirs[b.title] = addr
+		}
 		ready = "curl -sf " + addr + "/readyz"
 	case strings.Contains(b.text, "envoy "):
 		ready = "curl -sf localhost:9901/ready"
@@ -226,6 +231,7 @@ func (r *runner) start(b *block) {
 	if last != 0 {
 		r.fatal(b, "%s ended by itself: %s", b.title, got)
 	}
+	r.loaded = r.loads()
 }
 
 // awaitOutput returns when a terminal has printed the lines that a page shows.
@@ -262,17 +268,25 @@ func (r *runner) loads() map[string]string {
 	return loads
 }
 
-// awaitLoads returns when every weir that serves has loaded, or refused, its changed rules.
-func (r *runner) awaitLoads(b *block, before map[string]string) {
+// awaitLoads returns when every weir that serves has loaded, or refused, the rules that have changed since the last
+// call.
+func (r *runner) awaitLoads(b *block) {
 	r.t.Helper()
+	rules := r.rules()
+	if rules == r.loadedRules {
+		r.loaded = r.loads()
+		return
+	}
 	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
 		waiting := 0
-		for addr, now := range r.loads() {
-			if before[addr] == now {
+		loads := r.loads()
+		for addr, count := range r.loaded {
+			if now, serves := loads[addr]; serves && now == count {
 				waiting++
 			}
 		}
 		if waiting == 0 {
+			r.loadedRules, r.loaded = rules, loads
 			return
 		}
 		if time.Now().After(end) {
