@@ -117,7 +117,7 @@ func TestPageOfARule(t *testing.T) {
 		"Since the start: 2 allowed, 0 denied.",
 		"all keys 3 burst: 50 → 150 per 1h, at most 300 at once daily: 100,000 → 300,000 per 1d, at most 300,000 at once",
 		"<b>sale</b> ann",
-		"token_bucket|shop|api_key=alice, sliding_window|shop|api_key=alice 2 burst: 50 → 100 per 1h",
+		"token_bucket:burst|shop|api_key=alice, sliding_window:daily|shop|api_key=alice 2 burst: 50 → 100 per 1h, at most 200",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the page of the rule does not say %q:\n%s", want, text)

@@ -59,7 +59,6 @@ func (h *handler) events(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s := &stream{w: w, c: http.NewResponseController(w)}
-	_ = s.c.SetReadDeadline(time.Time{}) // the server's own would end the request, which has been read
 	w.Header().Set("X-Accel-Buffering", "no")
 	header(w, http.StatusOK, "text/event-stream")
 	if r.Method == http.MethodHead {

@@ -110,7 +110,7 @@ const drawn = (c) => {
 const chart = (series, what, large) => {
   const c = drawn(series), n = c.allowed.length, most = Math.max(1, ...c.allowed.map((a, i) => a + c.denied[i]));
   const svg = (tag, props, ...children) => {
-    const e = document.createElementNS("http://www.w3.org/2000/svg", tag);
+    const e = document.createElementNS($("svg").namespaceURI, tag);
     for (const [name, value] of Object.entries(props)) e.setAttribute(name, value);
     e.append(...children);
     return e;
@@ -385,9 +385,7 @@ const refresh = async (...jobs) => {
 };
 // tables asks for what is shown beside the state and the charts.
 const tables = () => refresh(...(topKeys ? [askTop] : []), ...(shownRule ? [askRule] : [askRules, askBoosts]));
-let askedAt = 0;
 const all = async () => {
-  askedAt = Date.now();
   if (!await refresh(async () => showStatus(await get("status", "status")))) {
     say("state", "No answer");
     $("state").className = "badge bad";
@@ -398,13 +396,13 @@ const all = async () => {
 };
 
 // The sidecar pushes its state and counts. Where that fails, the page asks for them.
-let source = null, heard = 0;
+let source = null, heard = 0, opened = false;
 const isLive = () => source?.readyState === EventSource.OPEN && Date.now() - heard < 3 * every;
 const listen = () => {
   if (source || document.hidden || !$("auto").checked || typeof EventSource === "undefined") return;
   const mine = source = new EventSource("events");
   const on = (name, f) => mine.addEventListener(name, (e) => { if (source === mine) { heard = Date.now(); f(e.data && JSON.parse(e.data)); } });
-  on("open", () => { if (Date.now() - askedAt > 2000) all(); });
+  on("open", () => { if (opened) all(); opened = true; }); // another connection may be to another process, with other counts
   on("status", (s) => { showStatus(s); say("fresh", `· last at ${clock(Date.now())}`); });
   on("counts", (s) => { take(s); tables(); });
   mine.addEventListener("error", () => { // it connects again by itself, unless it was refused
