@@ -15,6 +15,7 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/test/certtest"
 	"github.com/weir-ratelimit/weir/internal/test/chrometest"
+	"github.com/weir-ratelimit/weir/internal/test/redistest"
 	"github.com/weir-ratelimit/weir/internal/test/weirtest"
 )
 
@@ -179,8 +180,16 @@ func TestPageOnANarrowScreen(t *testing.T) {
 	if wide := b.Eval(`document.documentElement.scrollWidth`); wide != 360.0 {
 		t.Errorf("the page is %v px wide", wide)
 	}
+	roles := map[string]int{}
+	for _, node := range b.Accessibility() {
+		roles[node.Role]++
+	}
+	if roles["table"] < 2 || roles["rowheader"] < 4 || roles["cell"] < 10 {
+		t.Errorf("assistive software does not see tables on a narrow screen: %v", roles)
+	}
 	shoot(t, b, "narrow-refused", 360, 740, false)
 	shoot(t, b, "narrow-refused-dark", 360, 740, true)
+	shoot(t, b, "narrow-long", 360, 2400, false)
 }
 
 // Events come through TLS, also where changing state requires a token: they have no values of keys.
@@ -216,4 +225,30 @@ func TestEventsThroughTLS(t *testing.T) {
 	if got := fmt.Sprint(names); got != "[event: status event: counts]" {
 		t.Errorf("events: %s", got)
 	}
+}
+
+// The page shows which published version this replica has, and hears of another one.
+func TestPageOfPublishedRules(t *testing.T) {
+	t.Parallel()
+	b := chrometest.Start(t)
+	redis := redistest.Start(t)
+	if out, err := publish(t, redis, pageRules); err != nil {
+		t.Fatal(err, out)
+	}
+	s := startSidecar(t, "store", "--store", redis.URL())
+	b.Look(1200, 1000, false)
+	b.Open("http://" + s.HTTP + "/")
+	const facts = `document.getElementById("facts").innerText.replace(/\s+/g, " ")`
+	b.Await(facts + `.includes("This replica has version 1, loaded ")`)
+	if text := b.Text(facts); !strings.Contains(text, " Published rules version 1, by ") {
+		t.Errorf("of the published rules the page says %s", text)
+	}
+	if out, err := publish(t, redis, strings.ReplaceAll(pageRules, "hour", "minute")); err != nil {
+		t.Fatal(err, out)
+	}
+	b.Await(facts + `.includes("Published rules version 2, by ") && ` + facts + `.includes("This replica has version 2, loaded ")`)
+	if note := b.Text(`document.getElementById("mesh").innerText`); !strings.Contains(note, "weir_rules_published_version") {
+		t.Errorf("of other replicas the page says %q", note)
+	}
+	shoot(t, b, "published", 1200, 1600, true)
 }

@@ -54,6 +54,11 @@ const get = async (kind, path, query) => {
   }
 };
 
+// labelled gives the cells of a row their columns' names, which a narrow screen shows beside them.
+const labelled = (row, ...labels) => {
+  [...row.querySelectorAll("td")].forEach((cell, i) => { cell.dataset.label = labels[i]; });
+  return row;
+};
 // fill replaces a table's rows; what had the focus has it again.
 const fill = (id, rows, columns, none) => {
   const body = $(id), focus = body.contains(document.activeElement) ? document.activeElement.dataset.focus : null;
@@ -168,10 +173,13 @@ const drawAll = () => {
 };
 
 let topKeys = false; // keys are counted
+let started = null;
+const showAge = () => { if (started) say("about", `${started.version} · up ${ago(Date.now() - started.at)}`); };
 const showStatus = (s) => {
   say("state", s.ready ? "Ready" : "Not ready");
   $("state").className = "badge " + (s.ready ? "good" : "bad");
-  say("about", `${s.build?.version ?? ""} · up ${ago(new Date(s.now) - new Date(s.started_at))}`);
+  started = {version: s.build?.version ?? "", at: Date.now() - (new Date(s.now) - new Date(s.started_at))}; // by this clock
+  showAge();
   title();
   const r = s.rules, facts = [];
   const fact = (name, text, bad) => facts.push(el("dt", null, name), el("dd", {className: bad ? "bad" : ""}, visible(text)));
@@ -185,12 +193,14 @@ const showStatus = (s) => {
   } else {
     fact("Rules", "none are loaded", true);
   }
-  const p = r.published;
+  const p = r.published, since = (t) => `${ago(new Date(s.now) - new Date(t))} ago, ${moment(t)}`;
   if (p) {
-    fact("Published rules", p.version ? `version ${p.version} by ${p.author}, ${moment(p.published_at)}; ${p.newest_version === p.version ? "the newest" : "not the newest"}` : "none");
+    fact("Published rules", p.newest_version ? `version ${p.newest_version}` + (p.newest_version === p.version ? `, by ${p.author}, ${since(p.published_at)}` : "") : "none");
+    fact("This replica", p.version ? `has version ${p.version}, loaded ${since(r.loaded_at)}` : "has no published rules");
     if (p.newest_version !== p.version) fact("Refused", `version ${p.newest_version} is newer, and was refused`, true);
     if (p.error) fact("Redis", p.error, true);
   }
+  $("mesh").hidden = !p;
   const x = r.xds;
   if (x) {
     fact("Rules by xDS", `${x.server}, ${x.connected ? "connected" : "not connected"}, ${count(x.domains, "domain")}`, !x.connected);
@@ -207,7 +217,6 @@ const showStatus = (s) => {
   }
   topKeys = s.top_keys;
   $("top").hidden = !topKeys;
-  $("mesh").hidden = true;
   return s;
 };
 
@@ -285,12 +294,12 @@ const askBoosts = async () => {
   const a = await get("boosts", "boosts");
   $("boosts").hidden = !!shownRule || !a.boosts.length && !a.error;
   say("boosts-note", a.error ? `There may be others: ${visible(a.error)}` : "");
-  fill("boosts-rows", a.boosts.map((b) => el("tr", null,
+  fill("boosts-rows", a.boosts.map((b) => labelled(el("tr", null,
     el("th", {scope: "row", className: "key"}, el("div", {className: "path"}, visible(b.rule)), el("div", {className: "soft"}, visible(b.domain))),
     el("td", {className: "mono"}, visible((b.keys ?? []).join(", ")) || "all keys"),
     el("td", {className: "n"}, String(b.factor), b.problem ? el("div", {className: "soft"}, visible(b.problem)) : null),
     el("td", null, moment(b.expires_at)),
-    el("td", null, visible(b.reason), el("div", {className: "soft"}, visible(b.author))))), 5, "None.");
+    el("td", null, visible(b.reason), el("div", {className: "soft"}, visible(b.author)))), "Counters", "Factor", "Ends", "Reason, author")), 5, "None.");
 };
 
 // The page of one rule: #/rule?domain=..&rule=..
@@ -321,12 +330,12 @@ const askRule = async () => {
   const json = JSON.stringify(r.rule, null, 2);
   say("rule-json", visible(json).replaceAll("\\u{a}", "\n"));
   $("rule-boosts").hidden = !r.boosts.length;
-  fill("rule-boosts-rows", r.boosts.map((b) => el("tr", null,
+  fill("rule-boosts-rows", r.boosts.map((b) => labelled(el("tr", null,
     el("th", {scope: "row", className: "key mono"}, visible((b.keys ?? []).join(", ")) || "all keys"),
     el("td", {className: "n"}, String(b.factor)),
     el("td", null, ...(b.limits ?? []).map((l) => el("div", null, visible(boostedText(l)))), b.problem ? el("div", {className: "soft"}, visible(b.problem)) : null),
     el("td", null, moment(b.expires_at)),
-    el("td", null, visible(b.reason), el("div", {className: "soft"}, visible(b.author))))), 5, "None.");
+    el("td", null, visible(b.reason), el("div", {className: "soft"}, visible(b.author)))), "Factor", "Limits while it lasts", "Ends", "Reason, author")), 5, "None.");
   drawRule();
 };
 const drawRule = () => {
@@ -404,7 +413,7 @@ const listen = () => {
   const on = (name, f) => mine.addEventListener(name, (e) => { if (source === mine) { heard = Date.now(); f(e.data && JSON.parse(e.data)); } });
   on("open", () => { if (opened) all(); opened = true; }); // another connection may be to another process, with other counts
   on("status", (s) => { showStatus(s); say("fresh", `· last at ${clock(Date.now())}`); });
-  on("counts", (s) => { take(s); tables(); });
+  on("counts", (s) => { showAge(); take(s); tables(); });
   mine.addEventListener("error", () => { // it connects again by itself, unless it was refused
     if (source === mine && mine.readyState === EventSource.CLOSED) { source = null; setTimeout(listen, 30000); }
   });
