@@ -45,32 +45,72 @@ func TestInit(t *testing.T) {
 		"global": {{path: "/", burst: 50, perSecond: 10}},
 	}
 	for _, use := range starter.Uses {
-		t.Run(use, func(t *testing.T) {
+		t.Run(use.Name, func(t *testing.T) {
 			t.Parallel()
-			dir := initialized(t, use)
+			dir := initialized(t, use.Name)
 			log := filepath.Join(dir, "decisions.log")
 			s := startSidecar(t, filepath.Join(dir, "rules"), "--decision-log", log, "--decision-log-sample", "1",
 				"--decision-log-key-file", keyFile(t, dir))
-			config, err := os.ReadFile(filepath.Join(dir, "envoy.yaml"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			_, port, _ := strings.Cut(s.GRPC, ":")
-			_, app, _ := strings.Cut(proctest.FreeAddr(t), ":")
-			ports := strings.NewReplacer("port_value: 8081", "port_value: "+port, "port_value: 10000", "port_value: 0",
-				"port_value: 10001", "port_value: "+app, "0.0.0.0", "127.0.0.1")
-			front := envoytest.Start(t, ports.Replace(string(config))).Listener("front")
+			front := startInitialized(t, dir, s).Listener("front")
 			denied := 0
-			if len(uses[use]) == 0 {
+			if len(uses[use.Name]) == 0 {
 				t.Fatal("nothing says how this use limits")
 			}
-			for _, a := range uses[use] {
+			for _, a := range uses[use.Name] {
 				denied += a.check(t, front)
 			}
 			s.Terminate(20 * time.Second)
 			replayed(t, dir, log, denied)
 		})
 	}
+}
+
+// The shield of init stops a flood before it reaches Weir, and denies nothing else.
+func TestInitShield(t *testing.T) {
+	t.Parallel()
+	dir := initialized(t, "shield")
+	s := startSidecar(t, filepath.Join(dir, "rules"))
+	envoy := startInitialized(t, dir, s)
+	front := envoy.Listener("front")
+	const flood = 300
+	status := map[string]map[int]int{}
+	for _, key := range []string{"alice", "bob", "partner-1", ""} {
+		status[key] = map[int]int{}
+		for n := range flood {
+			status[key][starterRequest{path: "/", key: key}.send(t, front, n)]++
+		}
+	}
+	// The buckets hold 80 of each key, 700 of partner-1, 10 of each address without one: what Weir may admit in a minute.
+	wants := map[string]struct{ admitted, asked int }{"alice": {20, 80}, "bob": {20, 80}, "partner-1": {100, flood}, "": {5, 10}}
+	asked := uint64(0)
+	for key, want := range wants {
+		asked += uint64(want.asked)
+		if got := status[key][http.StatusOK]; got < want.admitted || got == flood {
+			t.Errorf("%q: %d of %d passed, want %d and what is refilled meanwhile", key, got, flood, want.admitted)
+		}
+	}
+	stopped := envoy.Stat("weir_shield.http_local_rate_limit.rate_limited")
+	if limit := uint64(len(wants)*flood) - asked; stopped > limit || stopped < limit*8/10 {
+		t.Errorf("the shield stopped %d of %d, want about %d", stopped, len(wants)*flood, limit)
+	}
+	over, ok := envoy.Stat("cluster.app.ratelimit.over_limit"), envoy.Stat("cluster.app.ratelimit.ok")
+	if over+ok+stopped != uint64(len(wants)*flood) {
+		t.Errorf("Weir was asked %d times, and the shield stopped %d, of %d requests", over+ok, stopped, len(wants)*flood)
+	}
+}
+
+// startInitialized runs an Envoy by the configuration of init, which calls the sidecar.
+func startInitialized(t *testing.T, dir string, s *sidecar) *envoytest.Envoy {
+	t.Helper()
+	config, err := os.ReadFile(filepath.Join(dir, "envoy.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, port, _ := strings.Cut(s.GRPC, ":")
+	_, app, _ := strings.Cut(proctest.FreeAddr(t), ":")
+	ports := strings.NewReplacer("port_value: 8081", "port_value: "+port, "port_value: 10000", "port_value: 0",
+		"port_value: 10001", "port_value: "+app, "0.0.0.0", "127.0.0.1")
+	return envoytest.Start(t, ports.Replace(string(config)))
 }
 
 // initialized is a directory that `weir init` has written.

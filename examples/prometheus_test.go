@@ -2,6 +2,7 @@ package examples
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"regexp"
@@ -164,14 +165,25 @@ func TestAlertsNameWhatThereIs(t *testing.T) {
 			if want := docs + strings.ToLower(r.Alert); r.Annotations["runbook_url"] != want {
 				t.Errorf("%s: runbook_url %s, want %s", r.Alert, r.Annotations["runbook_url"], want)
 			}
-			if !strings.Contains(runbook, "\n## "+r.Alert+"\n") {
-				t.Errorf("docs/operate/runbook.md has no heading %s", r.Alert)
+			section, _, _ := strings.Cut(after(runbook, "\n## "+r.Alert+"\n"), "\n## ")
+			if !strings.Contains(section, "**Means**") {
+				t.Errorf("docs/operate/runbook.md has no heading %s with what it means", r.Alert)
+			}
+			row := fmt.Sprintf("\n| [%s](#%s) | %s | ", r.Alert, strings.ToLower(r.Alert), r.Labels["severity"])
+			if !strings.Contains(runbook, row) {
+				t.Errorf("the table of docs/operate/runbook.md does not have %q", row)
 			}
 			if !strings.Contains(tests, "alertname: "+r.Alert+"\n        exp_alerts:\n") {
 				t.Errorf("alerts_test.yaml never sees %s fire", r.Alert)
 			}
 		}
 	}
+}
+
+// after returns what follows the first sep in text, "" if there is none.
+func after(text, sep string) string {
+	_, rest, _ := strings.Cut(text, sep)
+	return rest
 }
 
 func TestDashboardNamesWhatThereIs(t *testing.T) {

@@ -34,7 +34,7 @@ Examples:
 
 // boostAddCmd is `weir boost add`.
 type boostAddCmd struct {
-	To serverFlags `embed:""`
+	To serverFlags `embed:"" group:"server"`
 
 	Descriptor string        `arg:"" optional:"" name:"key=value,..." help:"A descriptor's entries, in Envoy's order: only its counters; \\, is a comma in a value."`
 	Domain     string        `required:"" placeholder:"NAME" help:"Domain of Envoy's rate limit filter."`
@@ -56,7 +56,7 @@ bucket) or token bucket keeps its level and drains at the new rate (weir reset e
 rule the newer one applies; a boost for a key applies before one for its rule. A boost stays after a reload, by the
 rule's path. Weir does not boost limits that a request brings along. With --http-token-file it requires the token.
 
-Exit codes: 0 the boost is in force, 1 it was refused, 2 the command line is wrong.
+Exit codes: 0 the boost is in force, 1 it was refused or no answer, 2 the command line is wrong.
 
 Examples:
 
@@ -94,7 +94,7 @@ func (c *boostAddCmd) Run(ctx context.Context, io streams) error {
 
 // boostListCmd is `weir boost list`.
 type boostListCmd struct {
-	To serverFlags `embed:""`
+	To serverFlags `embed:"" group:"server"`
 
 	Output outputFlags `embed:""`
 }
@@ -103,6 +103,8 @@ type boostListCmd struct {
 func (*boostListCmd) Help() string {
 	return `Shows the boosts that have not ended, oldest first, and their effect on the rules of the process that
 answers.
+
+Exit codes: 0 shown, even if there are none; 1 no answer; 2 the command line is wrong.
 
 Examples:
 
@@ -138,7 +140,7 @@ func (c *boostListCmd) Run(ctx context.Context, io streams) error {
 
 // boostRemoveCmd is `weir boost remove`.
 type boostRemoveCmd struct {
-	To serverFlags `embed:""`
+	To serverFlags `embed:"" group:"server"`
 	ID string      `arg:"" name:"id" help:"Id of the boost, as weir boost list shows it."`
 
 	Output outputFlags `embed:""`
@@ -147,6 +149,8 @@ type boostRemoveCmd struct {
 // Help is shown below the one line of it.
 func (*boostRemoveCmd) Help() string {
 	return `Ends a boost in every replica on the same Redis. Hits that it admitted still count.
+
+Exit codes: 0 ended, 1 there is no such boost or no answer, 2 the command line is wrong.
 
 Example:
 

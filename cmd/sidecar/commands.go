@@ -18,6 +18,8 @@ type helpCmd struct {
 func (*helpCmd) Help() string {
 	return `The same as COMMAND --help.
 
+Exit codes: 0 shown, 2 there is no such command.
+
 Examples:
 
     weir help

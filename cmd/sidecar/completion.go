@@ -27,6 +27,8 @@ func (*completionCmd) Help() string {
 	return `Prints what makes the shell complete commands, flags and their values. Put the line for your shell into its
 startup file.
 
+Exit codes: 0 printed, 2 the command line is wrong.
+
 Examples:
 
     source <(weir completion bash)   # in ~/.bashrc

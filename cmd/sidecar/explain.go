@@ -16,7 +16,7 @@ type explainCmd struct {
 	Domain      string      `required:"" placeholder:"NAME" help:"The domain that Envoy's rate limit filter sends."`
 	Rules       []string    `placeholder:"PATH" help:"Explain with these rule files or directories (- for stdin), on fresh counters, instead of asking a running process."`
 	Stores      []string    `placeholder:"NAME" help:"Names of serve's --named-store: a limit with another store is an error. Without it, any name is allowed. Needs --rules."`
-	Server      serverFlags `embed:""`
+	Server      serverFlags `embed:"" group:"server"`
 
 	Hits   uint32        `default:"1" help:"Cost of each descriptor (hits_addend)."`
 	Next   int           `default:"1" placeholder:"N" help:"Simulate this many requests in a row, and show where the answer changes. Needs --rules."`

@@ -12,7 +12,7 @@ import (
 
 // getCmd is `weir get`.
 type getCmd struct {
-	To serverFlags `embed:""`
+	To serverFlags `embed:"" group:"server"`
 
 	Descriptor string `arg:"" name:"key=value,..." help:"The descriptor's entries, in Envoy's order; \\, is a comma in a value."`
 	Domain     string `required:"" placeholder:"NAME" help:"Domain of Envoy's rate limit filter."`

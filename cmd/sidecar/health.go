@@ -9,7 +9,7 @@ import (
 
 // healthCmd is `weir health`.
 type healthCmd struct {
-	To     serverFlags `embed:""`
+	To     serverFlags `embed:"" group:"server"`
 	Output outputFlags `embed:""`
 	Live   bool        `help:"Check only that the process is alive, even without rules or while Redis is unreachable."`
 }

@@ -24,6 +24,8 @@ func (*migrateEnvCmd) Help() string {
 Secrets are not written: remarks, in lines that begin with #, say where they belong. A process that is called
 ratelimit does the same by itself, without any flag.
 
+Exit codes: 0 printed, 2 a variable is one that Weir cannot follow, or the file cannot be read.
+
 Examples:
 
     weir migrate-env ratelimit.env

@@ -15,7 +15,7 @@ import (
 
 // reloadCmd is `weir reload`.
 type reloadCmd struct {
-	To     serverFlags `embed:""`
+	To     serverFlags `embed:"" group:"server"`
 	Output outputFlags `embed:""`
 }
 

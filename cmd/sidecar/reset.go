@@ -11,7 +11,7 @@ import (
 
 // resetCmd is `weir reset`.
 type resetCmd struct {
-	To serverFlags `embed:""`
+	To serverFlags `embed:"" group:"server"`
 
 	Descriptor string `arg:"" optional:"" name:"key=value,..." help:"The descriptor's entries, in Envoy's order; \\, is a comma in a value."`
 	Domain     string `placeholder:"NAME" help:"Domain of Envoy's rate limit filter."`

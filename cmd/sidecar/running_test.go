@@ -9,6 +9,33 @@ import (
 	"testing"
 )
 
+// startServe runs weir serve in this process until the end of the test, and returns when it serves.
+func startServe(t *testing.T, rules, socket string) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	serving := make(chan struct{})
+	log := &logged{want: "msg=serving", seen: func() { close(serving) }}
+	ended := make(chan int, 1)
+	go func() {
+		var out strings.Builder
+		ended <- run(ctx, []string{
+			"serve", "--rules", rules, "--rules-poll", "1h", "--grpc-addr", "127.0.0.1:0", "--http-addr", socket,
+			"--drain-delay", "0s",
+		}, &out, log)
+	}()
+	select {
+	case <-serving:
+	case code := <-ended:
+		t.Fatalf("serve ended with %d:\n%s", code, log.text.String())
+	}
+	t.Cleanup(func() {
+		cancel()
+		if code := <-ended; code != exitOK {
+			t.Errorf("serve ends with %d", code)
+		}
+	})
+}
+
 // health, status and reload of a sidecar that runs, is fine, and has newer rules that are wrong.
 func TestRunningSidecar(t *testing.T) {
 	dir := t.TempDir()
@@ -20,29 +47,7 @@ func TestRunningSidecar(t *testing.T) {
 		}
 	}
 	write("domain: shop\ndescriptors: [{key: client, rate_limit: {name: one, requests_per_unit: 1, unit: hour}}]\n")
-	ctx, cancel := context.WithCancel(t.Context())
-	serving := make(chan struct{})
-	log := &logged{want: "msg=serving", seen: func() { close(serving) }}
-	ended := make(chan int)
-	go func() {
-		var out strings.Builder
-		ended <- run(ctx, []string{
-			"serve", "--rules", rules, "--rules-poll", "1h", "--grpc-addr", "127.0.0.1:0", "--http-addr", socket,
-			"--drain-delay", "0s",
-		}, &out, log)
-	}()
-	defer func() {
-		cancel()
-		if code := <-ended; code != exitOK {
-			t.Errorf("serve ends with %d", code)
-		}
-	}()
-	select {
-	case <-serving:
-	case code := <-ended:
-		go func() { ended <- code }()
-		t.Fatalf("serve ended:\n%s", log.text.String())
-	}
+	startServe(t, rules, socket)
 	t.Setenv("WEIR_HTTP_ADDR", socket) // as in its container
 	say := func(args string, code int, out, errs string) {
 		t.Helper()

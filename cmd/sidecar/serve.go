@@ -18,13 +18,13 @@ import (
 	"github.com/weir-ratelimit/weir/internal/rules"
 )
 
-// flagGroups are the headings in the help of serve.
+// flagGroups are the headings in the help, most of them of serve.
 var flagGroups = []kong.Group{
 	{Key: "rules", Title: "Rules:"},
 	{Key: "xds", Title: "Rules by xDS:"},
 	{Key: "store", Title: "Counters:"},
 	{Key: "listen", Title: "Listening:"},
-	{Key: "tls", Title: "TLS and who may:"},
+	{Key: "tls", Title: "TLS and access:"},
 	{Key: "grpc", Title: "gRPC:"},
 	{Key: "headers", Title: "Response headers:"},
 	{Key: "decide", Title: "Meaning of rules:"},
@@ -34,6 +34,7 @@ var flagGroups = []kong.Group{
 	{Key: "stop", Title: "Stopping:"},
 	{Key: "top", Title: "Top keys:"},
 	{Key: "log", Title: "Logging:"},
+	{Key: "server", Title: "Running process:"},
 }
 
 // serveCmd is `weir serve`.
@@ -54,6 +55,9 @@ type serveCmd struct {
 func (*serveCmd) Help() string {
 	return `SIGHUP, weir reload or POST /reload reads the rule files at once. SIGTERM and SIGINT stop after the requests
 in flight; a second one stops at once.
+
+Exit codes: 0 stopped by a signal; 1 the start failed (wrong rules, an address in use), or the process did; 2 the
+command line, a variable or the path of the rules is wrong.
 
 Examples:
 

@@ -15,8 +15,8 @@ type serverFlags struct {
 	Server     string        `env:"WEIR_SERVER" placeholder:"ADDR" help:"The --http-addr of the process: http://host:port, https://host:port, host:port or unix:PATH. Default: the value of WEIR_HTTP_ADDR, as for serve, else http://127.0.0.1:8080."`
 	TokenFile  string        `env:"WEIR_TOKEN_FILE" placeholder:"FILE" help:"File with the token of serve's --http-token-file."`
 	ServerCA   string        `name:"server-ca" env:"WEIR_SERVER_CA" placeholder:"FILE" help:"Authorities of the server's certificate, in PEM; the system's by default."`
-	ServerCert string        `env:"WEIR_SERVER_CERT" placeholder:"FILE" help:"Client certificate, for serve's --http-tls-client-ca."`
-	ServerKey  string        `env:"WEIR_SERVER_KEY" placeholder:"FILE" help:"Its key."`
+	ServerCert string        `env:"WEIR_SERVER_CERT" placeholder:"FILE" help:"Client certificate in PEM, for serve's --http-tls-client-ca."`
+	ServerKey  string        `env:"WEIR_SERVER_KEY" placeholder:"FILE" help:"Private key of --server-cert, in PEM."`
 	Timeout    time.Duration `env:"WEIR_SERVER_TIMEOUT" default:"10s" help:"Longest wait for an answer."`
 }
 

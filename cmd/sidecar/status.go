@@ -13,7 +13,7 @@ import (
 
 // statusCmd is `weir status`.
 type statusCmd struct {
-	To     serverFlags `embed:""`
+	To     serverFlags `embed:"" group:"server"`
 	Output outputFlags `embed:""`
 }
 
@@ -67,7 +67,7 @@ func printStatus(w io.Writer, s *adminapi.Status) {
 			line("", "%s: %s", check.Name, check.Error)
 		}
 	}
-	line("version", "%s (commit %s, %s)", s.Build.Version, s.Build.Commit, s.Build.Go)
+	line("version", "%s", buildLine(&s.Build))
 	line("started", "%s, %s ago", s.StartedAt.Format(time.RFC3339), s.Now.Sub(s.StartedAt).Round(time.Second))
 	line("store", "%s", s.Store)
 	r := &s.Rules

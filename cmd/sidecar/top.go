@@ -20,7 +20,7 @@ import (
 
 // topCmd is `weir top`.
 type topCmd struct {
-	Server serverFlags `embed:""`
+	Server serverFlags `embed:"" group:"server"`
 
 	Domain string `placeholder:"NAME" help:"Only keys of this domain."`
 	Rule   string `placeholder:"PATH" help:"Only keys of this rule: its path, as GET /rules shows it, such as api_key > path=/checkout*."`

@@ -1,15 +1,23 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
+	"regexp"
+	"runtime"
 	"runtime/debug"
+	"strings"
+	"time"
 
 	"github.com/weir-ratelimit/weir/internal/app"
 )
 
-// Set by `go build -ldflags "-X main.version=v1.2.3 -X main.commit=..."`; without it, what Go itself has
-// recorded in the binary.
+// Set by `go build -ldflags "-X main.version=v1.2.3 -X main.commit=..."`, for builds without a repository; else empty,
+// and what Go has recorded in the binary counts.
 var version, commit string
+
+// unknownCommit stands where a binary does not record its commit.
+const unknownCommit = "unknown"
 
 // versionCmd is `weir version`.
 type versionCmd struct {
@@ -18,7 +26,12 @@ type versionCmd struct {
 
 // Help is shown below the one line of it.
 func (*versionCmd) Help() string {
-	return `Examples:
+	return `Shows the version, the commit and its date, the version of Go, and the platform. A program that go install has
+built from a released version shows the checksum of its module in place of the commit.
+
+Exit codes: 0 shown, 2 the command line is wrong.
+
+Examples:
 
     weir version
     weir --version
@@ -38,36 +51,75 @@ func (c *versionCmd) Run(io streams) error {
 // versionLine is the build for people.
 func versionLine() string {
 	b := build()
-	return fmt.Sprintf("weir %s (commit %s, %s)", b.Version, b.Commit, b.Go)
+	return "weir " + buildLine(&b)
+}
+
+// buildLine is a build in one line. Processes of older releases send no date, sum and platform.
+func buildLine(b *app.Build) string {
+	var parts []string
+	if b.Sum == "" || b.Commit != unknownCommit {
+		parts = append(parts, "commit "+b.Commit)
+	}
+	if b.Sum != "" {
+		parts = append(parts, "module "+b.Sum)
+	}
+	for _, part := range []string{b.Date, b.Go, b.Platform} {
+		if part != "" {
+			parts = append(parts, part)
+		}
+	}
+	return fmt.Sprintf("%s (%s)", b.Version, strings.Join(parts, ", "))
 }
 
 // build says what this binary was built from.
 func build() app.Build {
-	b := app.Build{Version: version, Commit: commit}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
-		return b
+		info = &debug.BuildInfo{GoVersion: runtime.Version()}
 	}
-	b.Go = info.GoVersion
-	if b.Version == "" {
-		b.Version = info.Main.Version
-	}
-	if b.Commit == "" {
-		b.Commit = recordedCommit(info.Settings)
-	}
-	return b
+	return buildOf(info, version, commit)
 }
 
-// recordedCommit is the commit that `go build` found, "unknown" if it did not look.
-func recordedCommit(settings []debug.BuildSetting) string {
-	commit, dirty := "unknown", ""
-	for _, s := range settings {
-		switch {
-		case s.Key == "vcs.revision":
-			commit = s.Value
-		case s.Key == "vcs.modified" && s.Value == "true":
-			dirty = "-dirty"
+// pseudoVersion is the version that Go gives to a commit without a tag: with its time in UTC, and its first characters.
+var pseudoVersion = regexp.MustCompile(`[.-](\d{14})-([0-9a-f]{12})(\+dirty)?$`)
+
+// buildOf is what the binary records, unless the linker was told otherwise.
+func buildOf(info *debug.BuildInfo, linkedVersion, linkedCommit string) app.Build {
+	b := app.Build{
+		Version: cmp.Or(linkedVersion, info.Main.Version, "(devel)"), Commit: linkedCommit, Go: info.GoVersion,
+		Platform: runtime.GOOS + "/" + runtime.GOARCH,
+	}
+	if linkedVersion == "" {
+		b.Sum = info.Main.Sum
+	}
+	recorded, dirty := "", false
+	for _, s := range info.Settings {
+		switch s.Key {
+		case "vcs.revision":
+			recorded = s.Value
+		case "vcs.time":
+			b.Date = s.Value
+		case "vcs.modified":
+			dirty = s.Value == "true"
 		}
 	}
-	return commit + dirty
+	if m := pseudoVersion.FindStringSubmatch(info.Main.Version); recorded == "" && m != nil {
+		recorded = m[2]
+		if at, err := time.Parse("20060102150405", m[1]); err == nil {
+			b.Date = at.Format(time.RFC3339)
+		}
+	}
+	switch {
+	case b.Commit != "":
+		if !strings.HasPrefix(recorded, b.Commit) {
+			b.Date = ""
+		}
+	case recorded == "":
+		b.Commit = unknownCommit
+	case dirty:
+		b.Commit = recorded + "-dirty"
+	default:
+		b.Commit = recorded
+	}
+	return b
 }

@@ -3,38 +3,54 @@ package starter
 
 import (
 	"embed"
-	"fmt"
 	"io/fs"
 	"slices"
-	"strings"
 )
 
 //go:embed per-client per-api-key per-path global
 var files embed.FS
 
-// Uses are what there are files for, the plainest first. The package's directories are named after them.
-var Uses = []string{"per-client", "per-api-key", "per-path", "global"}
-
-// Try are requests that reach the limit of a use, for curl.
-var Try = map[string]string{
-	"per-client":  "localhost:10000/",
-	"per-api-key": "-H 'x-api-key: alice' localhost:10000/",
-	"per-path":    "localhost:10000/login",
-	"global":      "localhost:10000/",
+// Use is what a set of files is for.
+type Use struct {
+	Name     string
+	Ask      string // a descriptor of the rules, for weir explain
+	Try      string // arguments of curl for a request that asks with this descriptor
+	Requests int    // so many of them reach the limit
+	Tells    string // what they show
 }
 
-// Ask is a descriptor of such a request, for weir explain.
-var Ask = map[string]string{
-	"per-client":  "remote_address=192.0.2.7",
-	"per-api-key": "api_key=alice",
-	"per-path":    "path=/login,remote_address=192.0.2.7",
-	"global":      "generic_key=all",
+// Uses has the plainest first. The package's directories are named after them.
+var Uses = []Use{
+	{"per-client", "remote_address=192.0.2.7", "localhost:10000/", 30, "30 requests: 20 pass at once (200), then 429"},
+	{
+		"per-api-key", "api_key=alice", "-H 'x-api-key: alice' localhost:10000/", 30,
+		"30 requests with one key: 20 pass at once (200), then 429",
+	},
+	{"per-path", "path=/login,remote_address=192.0.2.7", "localhost:10000/login", 10, "10 logins: 5 pass (200), then 429"},
+	{"global", "generic_key=all", "localhost:10000/", 70, "70 requests: 50 pass at once (200), then 429"},
 }
 
-// Files are the files of a use: envoy.yaml, and those of the directory rules. The error says which uses there are.
-func Files(use string) (fs.FS, error) {
-	if slices.Contains(Uses, use) {
-		return fs.Sub(files, use)
+// Find returns the use of that name; ok is false if there is none.
+func Find(name string) (u Use, ok bool) {
+	i := slices.IndexFunc(Uses, func(u Use) bool { return u.Name == name })
+	if i < 0 {
+		return u, false
 	}
-	return nil, fmt.Errorf("there are no files for %q: use %s", use, strings.Join(Uses, ", "))
+	return Uses[i], true
+}
+
+// Files returns the use's files by their paths: envoy.yaml, and those of the directory rules.
+func (u Use) Files() (map[string][]byte, error) {
+	from, err := fs.Sub(files, u.Name)
+	if err != nil {
+		return nil, err
+	}
+	all := map[string][]byte{}
+	err = fs.WalkDir(from, ".", func(path string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			all[path], err = fs.ReadFile(from, path)
+		}
+		return err
+	})
+	return all, err
 }

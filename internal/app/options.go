@@ -66,7 +66,7 @@ type XDSOptions struct {
 	XDSHeaders        map[string]string `name:"xds-header" env:"WEIR_XDS_HEADER" placeholder:"NAME=VALUE" help:"A header of each stream to the server, such as authorization. Repeat it, or separate by semicolons."`
 	XDSTLS            bool              `name:"xds-tls" env:"WEIR_XDS_TLS" help:"Connect by TLS 1.2 or newer. Certificates, keys and authorities are read again for each connection."`
 	XDSTLSCert        string            `name:"xds-tls-cert" env:"WEIR_XDS_TLS_CERT" placeholder:"FILE" help:"Certificate that is shown to the server, in PEM."`
-	XDSTLSKey         string            `name:"xds-tls-key" env:"WEIR_XDS_TLS_KEY" placeholder:"FILE" help:"Its key."`
+	XDSTLSKey         string            `name:"xds-tls-key" env:"WEIR_XDS_TLS_KEY" placeholder:"FILE" help:"Private key of --xds-tls-cert, in PEM."`
 	XDSTLSCA          string            `name:"xds-tls-ca" env:"WEIR_XDS_TLS_CA" placeholder:"FILE" help:"Certificate authorities, in PEM: the server needs a certificate of one of them. Without it, those of the system."`
 	XDSTLSServerName  string            `name:"xds-tls-server-name" env:"WEIR_XDS_TLS_SERVER_NAME" placeholder:"NAME" help:"Name that the server's certificate must have; without it, the host of --xds-server."`
 	XDSMaxMessageSize int               `name:"xds-max-message-size" env:"WEIR_XDS_MAX_MESSAGE_SIZE" default:"67108864" help:"Largest answer of the server, in bytes. Each has the rules of all domains."`
@@ -101,11 +101,11 @@ type ListenOptions struct {
 // TLSOptions are certificates, and who may change state over HTTP.
 type TLSOptions struct {
 	GRPCTLSCert        string   `name:"grpc-tls-cert" env:"WEIR_GRPC_TLS_CERT" placeholder:"FILE" help:"Certificate of the gRPC address, in PEM; switches TLS on. Certificates, keys and authorities are read again when they change."`
-	GRPCTLSKey         string   `name:"grpc-tls-key" env:"WEIR_GRPC_TLS_KEY" placeholder:"FILE" help:"Its key."`
+	GRPCTLSKey         string   `name:"grpc-tls-key" env:"WEIR_GRPC_TLS_KEY" placeholder:"FILE" help:"Private key of --grpc-tls-cert, in PEM."`
 	GRPCTLSClientCA    string   `name:"grpc-tls-client-ca" env:"WEIR_GRPC_TLS_CLIENT_CA" placeholder:"FILE" help:"Certificate authorities, in PEM: clients need a certificate of one of them."`
 	GRPCTLSClientNames []string `name:"grpc-tls-client-names" env:"WEIR_GRPC_TLS_CLIENT_NAMES" placeholder:"NAME" help:"Subject alternative names, such as spiffe://mesh/ns/edge/sa/envoy: a client's certificate must have one of them. Repeat it, or separate by commas."`
 	HTTPTLSCert        string   `name:"http-tls-cert" env:"WEIR_HTTP_TLS_CERT" placeholder:"FILE" help:"Certificate of the HTTP address, in PEM; switches TLS on."`
-	HTTPTLSKey         string   `name:"http-tls-key" env:"WEIR_HTTP_TLS_KEY" placeholder:"FILE" help:"Its key."`
+	HTTPTLSKey         string   `name:"http-tls-key" env:"WEIR_HTTP_TLS_KEY" placeholder:"FILE" help:"Private key of --http-tls-cert, in PEM."`
 	HTTPTLSClientCA    string   `name:"http-tls-client-ca" env:"WEIR_HTTP_TLS_CLIENT_CA" placeholder:"FILE" help:"Certificate authorities, in PEM: changing state (POST, DELETE), taking a profile and seeing values of keys require a certificate of one of them, or the token."`
 	HTTPTokenFile      string   `name:"http-token-file" env:"WEIR_HTTP_TOKEN_FILE" placeholder:"FILE" help:"File with a token: changing state (POST, DELETE), taking a profile and seeing values of keys require it as Authorization: Bearer ..., or a certificate."`
 	HTTPOpen           bool     `name:"http-open" env:"WEIR_HTTP_OPEN" help:"Let everybody who reaches the HTTP address change state and see values of keys. Without it, and without token and certificates, only this machine may (localhost, Unix socket)."`
@@ -117,7 +117,7 @@ type GRPCOptions struct {
 	GRPCMaxConnectionAge  time.Duration `name:"grpc-max-connection-age" env:"WEIR_GRPC_MAX_CONNECTION_AGE" default:"30m" help:"Ask clients to connect again after this time, so that they spread over all replicas; 0 for never."`
 	GRPCMaxConnectionIdle time.Duration `name:"grpc-max-connection-idle" env:"WEIR_GRPC_MAX_CONNECTION_IDLE" default:"10m" help:"Close a connection, gracefully, that had no request for this time; 0 for never."`
 	GRPCMaxConnections    int           `name:"grpc-max-connections" env:"WEIR_GRPC_MAX_CONNECTIONS" default:"0" help:"Most connections at once; one more closes the one that is idle the longest. 0 is what memory limit and file descriptors allow, at most 16384."`
-	HTTPMaxConnections    int           `name:"http-max-connections" env:"WEIR_HTTP_MAX_CONNECTIONS" default:"256" help:"The same for the HTTP address. 0 is an eighth of the file descriptors, at most 256."`
+	HTTPMaxConnections    int           `name:"http-max-connections" env:"WEIR_HTTP_MAX_CONNECTIONS" default:"256" help:"Most HTTP connections at once; one more closes the one that is idle the longest. 0 is an eighth of the file descriptors, at most 256."`
 	GRPCReceiveTimeout    time.Duration `name:"grpc-receive-timeout" env:"WEIR_GRPC_RECEIVE_TIMEOUT" default:"10s" help:"Reset a request that has not arrived whole in this time."`
 	GRPCMaxReceiving      int           `name:"grpc-max-receiving" env:"WEIR_GRPC_MAX_RECEIVING" default:"67108864" help:"Most memory of all requests that have not arrived whole, in bytes. Beyond it, those of the connection that has the most are reset."`
 	GRPCMaxResets         int           `name:"grpc-max-resets" env:"WEIR_GRPC_MAX_RESETS" default:"10000" help:"Close a connection whose client resets more requests than this in a second."`

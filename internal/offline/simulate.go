@@ -35,7 +35,7 @@ type Result struct {
 	// Worst is the most that one key was admitted within any window as long as the limit's, begin included and
 	// end not; of concurrency, the most that it had in flight.
 	Worst int64
-	// Bound is what Worst cannot exceed, whatever the traffic, as docs/algorithms.md has it.
+	// Bound is what Worst cannot exceed, whatever the traffic, as the page of its algorithm in docs/algorithms has it.
 	Bound int64
 	// Lockout is the longest time in which requests of one key came and all were denied: from the first of them
 	// to the last.

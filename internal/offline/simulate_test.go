@@ -244,7 +244,7 @@ func randomArrivals(t *rapid.T) []Arrival {
 	return arrivals
 }
 
-// Totals add up, over the whole and over the buckets, and the bound of docs/algorithms.md holds.
+// Totals add up, over the whole and over the buckets, and the bound of docs/algorithms holds.
 func TestTotals(t *testing.T) {
 	known := all(t)
 	rapid.Check(t, func(t *rapid.T) {

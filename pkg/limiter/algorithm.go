@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Algorithm names how a limit counts: docs/algorithms.md says when to choose which. Each constant stands in the file of
+// Algorithm names how a limit counts: docs/algorithms says when to choose which. Each constant stands in the file of
 // its algorithm. The zero value is no algorithm.
 type Algorithm uint8
 

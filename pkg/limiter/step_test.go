@@ -299,7 +299,7 @@ func TestDebtsInALogAreNeverForgotten(t *testing.T) {
 	})
 }
 
-// TestNoWindowAdmitsMore holds a history against algorithms.md's last column.
+// TestNoWindowAdmitsMore holds a history against the bounds of docs/algorithms.
 func TestNoWindowAdmitsMore(t *testing.T) {
 	eachAlgorithm(t, func(t *rapid.T, w *walk) {
 		var admitted []event

@@ -1,0 +1,359 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	commonpb "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	typepb "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+
+	"github.com/weir-ratelimit/weir/internal/test/redistest"
+	"github.com/weir-ratelimit/weir/internal/test/weirtest"
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+)
+
+const keysPage = "../docs/reference/redis-keys.md"
+
+// keyRules have a limit of every algorithm, and counters of every kind of name.
+func keyRules(t *testing.T) string {
+	t.Helper()
+	var b strings.Builder
+	b.WriteString("domain: shop\ndescriptors:\n")
+	for _, name := range limiter.AlgorithmNames() {
+		rate := "requests_per_unit: 10, unit: hour"
+		if a, err := limiter.ParseAlgorithm(name); err != nil {
+			t.Fatal(err)
+		} else if a.CountsInFlight() {
+			rate = "requests_per_unit: 10, lease: 60s"
+		}
+		fmt.Fprintf(&b, "  - {key: algorithm, value: %s, rate_limit: {algorithm: %s, %s}}\n", name, name, rate)
+	}
+	b.WriteString(`
+  - {key: interval, rate_limit: {algorithm: token_bucket, refill: interval, requests_per_unit: 10, unit: hour}}
+  - {key: hidden, hash_values: true, rate_limit: {requests_per_unit: 10, unit: hour}}
+  - {key: leased, rate_limit: {algorithm: funnel, requests_per_unit: 10000, unit: second, consistency: leased}}
+  - key: several
+    rate_limits:
+      - {name: a name, requests_per_unit: 10, unit: hour}
+      - {requests_per_unit: 10, unit: minute}
+      - {requests_per_unit: 10, unit: day}
+      - {requests_per_unit: 11, unit: day}
+`)
+	return b.String()
+}
+
+// monitor collects the commands that a server runs, those of scripts included.
+type monitor struct {
+	mu       sync.Mutex
+	commands [][]string
+}
+
+var monitored = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
+
+func startMonitor(t *testing.T, server *redistest.Server) *monitor {
+	t.Helper()
+	conn, err := net.Dial("tcp", server.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, done := &monitor{}, make(chan struct{})
+	t.Cleanup(func() {
+		_ = conn.Close()
+		<-done
+	})
+	if _, err := conn.Write([]byte("MONITOR\r\n")); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewReader(conn)
+	if line, err := lines.ReadString('\n'); err != nil || line != "+OK\r\n" {
+		t.Fatalf("MONITOR: %q, %v", line, err)
+	}
+	go func() {
+		defer close(done)
+		for {
+			line, err := lines.ReadString('\n')
+			if err != nil {
+				return
+			}
+			var command []string
+			for _, word := range monitored.FindAllString(line, -1) {
+				text, err := strconv.Unquote(word)
+				if err != nil {
+					t.Errorf("MONITOR: %s: %v", word, err)
+				}
+				command = append(command, text)
+			}
+			m.mu.Lock()
+			m.commands = append(m.commands, command)
+			m.mu.Unlock()
+		}
+	}()
+	return m
+}
+
+// has reports whether a command that begins with these words was run.
+func (m *monitor) has(words ...string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.ContainsFunc(m.commands, func(c []string) bool {
+		return len(c) >= len(words) && slices.EqualFunc(c[:len(words)], words, strings.EqualFold)
+	})
+}
+
+// names returns the keys and the channels that the commands name.
+func (m *monitor) names(t *testing.T) (keys, channels map[string]bool) {
+	t.Helper()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	keys, channels = map[string]bool{}, map[string]bool{}
+	for _, c := range m.commands {
+		add, names := keys, c[1:min(2, len(c))]
+		switch strings.ToLower(c[0]) {
+		case "get", "set", "del", "unlink", "pttl", "type", "hget", "hset", "hmget", "hkeys", "hdel",
+			"hincrby", "cl.throttle":
+		case "mget":
+			names = c[1:]
+		case "memory":
+			names = c[2:3]
+		case "eval", "evalsha":
+			n, err := strconv.Atoi(c[2])
+			if err != nil {
+				t.Fatal(err)
+			}
+			names = c[3 : 3+n]
+		case "publish":
+			add = channels
+		case "subscribe", "unsubscribe":
+			add, names = channels, c[1:]
+		case "time", "ping", "client", "hello", "select", "scan", "config", "monitor", "script":
+			names = nil
+		default:
+			t.Errorf("the command %q is new: name its keys here", c[0])
+		}
+		for _, name := range names {
+			add[name] = true
+		}
+	}
+	return keys, channels
+}
+
+// tableRows returns the rows of the table below this header of a page, each as its cells.
+func tableRows(t *testing.T, page, header string) (rows [][]string) {
+	t.Helper()
+	_, rest, ok := strings.Cut(page, "\n"+header)
+	if !ok {
+		t.Fatalf("%s has no table %q", keysPage, header)
+	}
+	for i, line := range strings.Split(rest, "\n")[1:] {
+		if !strings.HasPrefix(line, "|") {
+			break
+		}
+		if i == 0 {
+			continue // |---|
+		}
+		line = strings.ReplaceAll(strings.Trim(line, "| "), `\|`, "\x00")
+		var cells []string
+		for cell := range strings.SplitSeq(line, " | ") {
+			cells = append(cells, strings.ReplaceAll(cell, "\x00", "|"))
+		}
+		rows = append(rows, cells)
+	}
+	return rows
+}
+
+var quoted = regexp.MustCompile("`([^`]*)`")
+
+// codeWords are the words of a cell that are code.
+func codeWords(cell string) (all []string) {
+	for _, m := range quoted.FindAllStringSubmatch(cell, -1) {
+		all = append(all, m[1])
+	}
+	return all
+}
+
+// pattern is the form of a name or a state as an expression: [x] may be missing, WORD... is one number or more.
+func pattern(form string) *regexp.Regexp {
+	e := regexp.QuoteMeta(form)
+	e = strings.NewReplacer(`\[`, "(?:", `\]`, ")?").Replace(e)
+	e = regexp.MustCompile(`[A-Z]+\\\.\\\.\\\.`).ReplaceAllString(e, `[0-9]+(?: [0-9]+)*`)
+	e = strings.ReplaceAll(e, "COUNTER", `[a-z][^|]*\|.+`)
+	e = regexp.MustCompile(`\b(0?)[A-Z]{4,}`).ReplaceAllString(e, `$1-?[0-9]+`)
+	return regexp.MustCompile("^(?s:" + e + ")$")
+}
+
+// docs/reference/redis-keys.md lists every key and channel of Redis that Weir uses: its name, type, form and expiry.
+func TestRedisKeys(t *testing.T) {
+	text, err := os.ReadFile(keysPage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := string(text)
+	server := redistest.Start(t)
+	seen := startMonitor(t, server)
+	command := func(args ...string) {
+		t.Helper()
+		if out, err := weirtest.Run(t, args...); err != nil {
+			t.Fatalf("weir %v: %v\n%s", args, err, out)
+		}
+	}
+
+	if out, err := publish(t, server, keyRules(t)); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	var fleet []*sidecar
+	for range 2 {
+		fleet = append(fleet, startSidecar(t, "store", "--store", server.URL(), "--store-timeout", "1s"))
+	}
+	first := fleet[0]
+	c := first.client(t)
+	ask := func(req *pb.RateLimitRequest) {
+		t.Helper()
+		if _, err := c.ShouldRateLimit(t.Context(), req); err != nil {
+			t.Fatal(err)
+		}
+	}
+	await(t, 10*time.Second, "subscribed to refunds", func() bool { return seen.has("subscribe", "weir:1:refunds") })
+	for _, name := range limiter.AlgorithmNames() {
+		ask(question("algorithm", name)) // once: a second request would wait for minutes
+	}
+	for _, key := range []string{"interval", "hidden", "several"} {
+		for range 12 { // until it is denied, and from a cached denial
+			ask(question(key, "a value|with % and = of 1"))
+		}
+	}
+	for range 300 {
+		ask(question("leased", "x"))
+	}
+	override := question("algorithm", "funnel")
+	override.Descriptors[0].Limit = &commonpb.RateLimitDescriptor_RateLimitOverride{
+		RequestsPerUnit: 7, Unit: typepb.RateLimitUnit_MINUTE,
+	}
+	ask(override)
+	refund := question("algorithm", "funnel")
+	refund.Descriptors[0].IsNegativeHits = true
+	ask(refund)
+	command("boost", "--server", first.HTTP, "--domain", "shop", "--rule", "several", "--factor", "2", "--for", "1h",
+		"--reason", "test")
+	command("reset", "--server", first.HTTP, "--domain", "shop", "interval=gone")
+	command("get", "--server", first.HTTP, "--domain", "shop", "several=x")
+	command("keys", "--store", server.URL())
+	first.Page("/readyz")
+
+	keys, channels := seen.names(t)
+	checkNames(t, "key", keys, tableRows(t, page, "| key | type |"))
+	checkNames(t, "channel", channels, tableRows(t, page, "| channel | message |"))
+	checkStates(t, server, page)
+	checkPublished(t, server, page)
+}
+
+// checkNames compares names with the forms in the first cells of a table. One of a Cluster alone need not be there.
+func checkNames(t *testing.T, what string, names map[string]bool, rows [][]string) {
+	t.Helper()
+	if len(names) == 0 {
+		t.Errorf("no %s was seen", what)
+	}
+	used := map[int]bool{}
+	for name := range names {
+		var in []int
+		for i, row := range rows {
+			if pattern(codeWords(row[0])[0]).MatchString(name) {
+				in = append(in, i)
+			}
+		}
+		if len(in) == 0 {
+			t.Errorf("%s does not list the %s %q", keysPage, what, name)
+		}
+		for _, i := range in {
+			used[i] = true
+		}
+	}
+	for i, row := range rows {
+		if !used[i] && !strings.Contains(row[2], "of a Cluster") {
+			t.Errorf("%s lists the %s %s, which was not seen", keysPage, what, row[0])
+		}
+	}
+}
+
+// checkStates compares what is in Redis with the page: types, times to live, and the states of counters.
+func checkStates(t *testing.T, server *redistest.Server, page string) {
+	t.Helper()
+	forms, used := map[string]string{}, map[string]bool{}
+	for _, row := range tableRows(t, page, "| algorithm | form |") {
+		for _, algorithm := range codeWords(row[0]) {
+			forms[algorithm] = strings.Trim(row[1], "`")
+		}
+	}
+	kinds := tableRows(t, page, "| key | type |")
+	for _, value := range redistest.Do(t, server, "keys", "*").([]any) {
+		key := value.(string)
+		var row []string
+		for _, r := range kinds {
+			if pattern(codeWords(r[0])[0]).MatchString(key) {
+				row = r
+			}
+		}
+		if row == nil {
+			continue // checkNames says so
+		}
+		if got := redistest.Do(t, server, "type", key); got != row[1] {
+			t.Errorf("%q is a %v, %s says %s", key, got, keysPage, row[1])
+		}
+		if ttl := redistest.Do(t, server, "pttl", key).(int64); (ttl < 0) != (row[3] == "none") {
+			t.Errorf("%q has %d ms to live, %s says %s", key, ttl, keysPage, row[3])
+		}
+		name, _, isCounter := strings.Cut(strings.TrimPrefix(key, "weir:1:"), "|")
+		if !isCounter {
+			continue
+		}
+		algorithm := name[:len(name)-len(strings.TrimLeft(name, "abcdefghijklmnopqrstuvwxyz_."))]
+		used[algorithm] = true
+		state := redistest.Do(t, server, "get", key).(string)
+		switch form := forms[algorithm]; {
+		case form == "":
+			t.Errorf("%s does not have the form of %q", keysPage, algorithm)
+		case form == "doubles":
+			if len(state)%16 != 8 {
+				t.Errorf("%q is %d bytes long: no doubles as %s says", key, len(state), keysPage)
+			}
+		case !pattern(form).MatchString(state):
+			t.Errorf("%q is %q, %s says %s", key, state, keysPage, form)
+		}
+	}
+	for algorithm := range forms {
+		if !used[algorithm] && !strings.HasSuffix(algorithm, ".redis_cell") {
+			t.Errorf("%s has the form of %s, of which no counter is there", keysPage, algorithm)
+		}
+	}
+}
+
+// checkPublished compares the fields of the published rules with the page.
+func checkPublished(t *testing.T, server *redistest.Server, page string) {
+	t.Helper()
+	var forms []string
+	for _, row := range tableRows(t, page, "| field | contents |") {
+		forms = append(forms, codeWords(row[0])[0])
+	}
+	for _, value := range redistest.Do(t, server, "hkeys", "weir:1:rules").([]any) {
+		field := value.(string)
+		if !slices.ContainsFunc(forms, func(form string) bool { return pattern(form).MatchString(field) }) {
+			t.Errorf("%s does not list the field %q", keysPage, field)
+		}
+	}
+	info, _ := redistest.Do(t, server, "hget", "weir:1:rules", "info:1").(string)
+	if !json.Valid([]byte(info)) {
+		t.Errorf("info:1 is no JSON: %q", info)
+	}
+}

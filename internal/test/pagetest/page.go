@@ -1,0 +1,217 @@
+// Package pagetest runs the commands of a page of the book for a test, as a reader types them: in a fresh folder, with
+// the built weir, a real Envoy and a real Redis, and compares what they print with what the page shows.
+//
+// A page stays plain Markdown. Its blocks mean, from top to bottom:
+//
+//	```sh                              commands, one bash for the whole page
+//	```sh title="Terminal 2"           commands that stay in the foreground, such as weir serve. Run starts them
+//	                                   beside the others and waits until they answer. A later block with the same
+//	                                   title first ends what runs there.
+//	```text                            after commands: what they print. Three dots stand for any text in a line, and
+//	                                   a line of three dots stands for any lines. After a terminal's commands: lines
+//	                                   that appear there.
+//	```yaml title="rules/shop.yaml"    a file, written at this point of the page. Any language but sh.
+//	```yaml title="envoy.yaml: routes" replaces the first key routes of that file, with all that is below it
+//	```yaml title="envoy.yaml: routes of app"
+//	                                   the same for the first key routes of the listener app
+//
+// All other blocks are only shown. A comment on the line before a block of commands changes what is expected:
+//
+//	<!-- not run: needs a registry --> the block is only shown, for this reason
+//	<!-- exit code 1 -->               its last command ends with this code
+//
+// Every command of a block but that one must succeed.
+package pagetest
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// kind is what a block of a page means.
+type kind int
+
+const (
+	shown kind = iota // only shown
+	commands
+	terminal
+	output
+	file
+	patch
+)
+
+// block is a fenced block of a page.
+type block struct {
+	kind  kind
+	line  int    // of the page, of the block's first line of text
+	title string // of a terminal: its name; of a file: its path
+	key   string // of a patch: the key that it replaces
+	below string // of a patch: the listener that has the key; none: the first key of the file
+	text  string
+	exit  int // of commands: the exit code of the last one
+}
+
+var (
+	opening   = regexp.MustCompile("^( *)```([a-z]*)(?: +title=\"([^\"]*)\")?$")
+	notRun    = regexp.MustCompile(`^ *<!-- not run: .+ -->$`)
+	exitCode  = regexp.MustCompile(`^ *<!-- exit code ([0-9]+) -->$`)
+	patchName = regexp.MustCompile(`^(\S+): (\S+)(?: of (\S+))?$`)
+)
+
+// parse returns the blocks of a page. It returns an error for a fence that it does not understand.
+func parse(text string) ([]block, error) {
+	var blocks []block
+	lines := strings.Split(text, "\n")
+	comment := ""
+	for i := 0; i < len(lines); i++ {
+		line := lines[i]
+		if !strings.HasPrefix(strings.TrimSpace(line), "```") {
+			if strings.TrimSpace(line) != "" {
+				comment = line
+			}
+			continue
+		}
+		m := opening.FindStringSubmatch(line)
+		if m == nil {
+			return nil, fmt.Errorf("line %d: %s: want ```, a language and perhaps title=\"...\"", i+1, line)
+		}
+		b := block{line: i + 2, title: m[3]}
+		var body strings.Builder
+		for i++; i < len(lines) && strings.TrimSpace(lines[i]) != "```"; i++ {
+			body.WriteString(strings.TrimPrefix(lines[i], m[1]) + "\n")
+		}
+		if i == len(lines) {
+			return nil, fmt.Errorf("line %d: the block has no end", b.line-1)
+		}
+		b.text = body.String()
+		b.classify(m[2], comment, blocks)
+		blocks = append(blocks, b)
+		comment = ""
+	}
+	return blocks, nil
+}
+
+// classify sets what the block means, by its language, the line before it and the blocks before it.
+func (b *block) classify(language, comment string, before []block) {
+	name := patchName.FindStringSubmatch(b.title)
+	switch {
+	case notRun.MatchString(comment):
+		b.kind = shown
+	case language == "sh" && b.title == "":
+		b.kind = commands
+		if m := exitCode.FindStringSubmatch(comment); m != nil {
+			b.exit, _ = strconv.Atoi(m[1]) // digits
+		}
+	case language == "sh":
+		b.kind = terminal
+	case language == "text" && b.title == "" && len(before) > 0 && before[len(before)-1].runs():
+		b.kind = output
+	case name != nil:
+		b.kind, b.title, b.key, b.below = patch, name[1], name[2], name[3]
+	case b.title != "":
+		b.kind = file
+	default:
+		b.kind = shown
+	}
+}
+
+// runs reports whether the block has commands.
+func (b *block) runs() bool { return b.kind == commands || b.kind == terminal }
+
+// replaceKey replaces the first line `key:` of a YAML text, and the lines below it that are indented deeper, with the
+// text, indented as the key was. If below is not "", it looks after the line `name: below`, of several the first that is
+// indented least: the listener, not a virtual host in it.
+func replaceKey(yaml, key, below, text string) (string, error) {
+	lines := strings.Split(yaml, "\n")
+	start, least := 0, len(yaml)
+	for i, line := range lines {
+		if below != "" && strings.TrimSpace(line) == "- name: "+below && indentation(line) < least {
+			start, least = i, indentation(line)
+		}
+	}
+	if below != "" && start == 0 && least == len(yaml) {
+		return "", fmt.Errorf("no name %s", below)
+	}
+	for i := start; i < len(lines); i++ {
+		line := lines[i]
+		trimmed := strings.TrimLeft(line, " ")
+		if !strings.HasPrefix(trimmed, key+":") {
+			continue
+		}
+		indent := len(line) - len(trimmed)
+		end := i + 1
+		for j := end; j < len(lines); j++ {
+			if strings.TrimSpace(lines[j]) == "" {
+				continue
+			}
+			if indentation(lines[j]) <= indent {
+				break
+			}
+			end = j + 1
+		}
+		var out []string
+		out = append(out, lines[:i]...)
+		for _, l := range strings.Split(strings.TrimRight(text, "\n"), "\n") {
+			if l != "" {
+				l = strings.Repeat(" ", indent) + l
+			}
+			out = append(out, l)
+		}
+		return strings.Join(append(out, lines[end:]...), "\n"), nil
+	}
+	return "", fmt.Errorf("no key %s", key)
+}
+
+// indentation is the number of spaces at the beginning of a line.
+func indentation(line string) int { return len(line) - len(strings.TrimLeft(line, " ")) }
+
+// matchLines reports whether the output is what a page shows: line for line, apart from spaces at their ends.
+func matchLines(want, got string) bool {
+	var pattern strings.Builder
+	pattern.WriteString(`^`)
+	for _, line := range strings.Split(strings.TrimRight(want, "\n "), "\n") {
+		if strings.TrimSpace(line) == "..." {
+			pattern.WriteString(`(?:[^\n]*\n)*?`)
+			continue
+		}
+		pattern.WriteString(linePattern(line) + `\n`)
+	}
+	pattern.WriteString(`$`)
+	return regexp.MustCompile(pattern.String()).MatchString(tidy(got))
+}
+
+// containsLines reports whether each line that a page shows is in the output, in this order.
+func containsLines(want, got string) bool {
+	rest := tidy(got)
+	for _, line := range strings.Split(strings.TrimRight(want, "\n "), "\n") {
+		if strings.TrimSpace(line) == "..." {
+			continue
+		}
+		at := regexp.MustCompile(`(?m)^` + linePattern(line) + `$`).FindStringIndex(rest)
+		if at == nil {
+			return false
+		}
+		rest = rest[at[1]:]
+	}
+	return true
+}
+
+// linePattern is the regular expression of one line that a page shows.
+func linePattern(line string) string {
+	parts := strings.Split(strings.TrimRight(line, " "), "...")
+	for i, part := range parts {
+		parts[i] = regexp.QuoteMeta(part)
+	}
+	return strings.Join(parts, `[^\n]*`)
+}
+
+// tidy removes carriage returns, spaces at the ends of lines and empty lines at the end.
+func tidy(text string) string {
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		lines[i] = strings.TrimRight(line, " \t\r")
+	}
+	return strings.TrimRight(strings.Join(lines, "\n"), "\n") + "\n"
+}

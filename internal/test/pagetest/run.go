@@ -1,0 +1,369 @@
+package pagetest
+
+import (
+	"bufio"
+	"crypto/sha256"
+	_ "embed"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/weir-ratelimit/weir/internal/test/launch"
+	"github.com/weir-ratelimit/weir/internal/test/proctest"
+	"github.com/weir-ratelimit/weir/internal/test/weirtest"
+)
+
+// patience is how long one block of a page may take on a busy machine.
+const patience = 60 * time.Second
+
+//go:embed driver.sh
+var driver string
+
+// envoyScript is the envoy of a page. The tests keep every core busy, and an answer of Weir that Envoy does not wait
+// for would let a request pass: so it waits longer than the files say. Everything else is as the page has it.
+const envoyScript = `#!/usr/bin/env bash
+args=()
+for arg; do
+  if [ -f "$arg" ]; then
+    sed 's/timeout: 0.02s/timeout: 10s/' "$arg" >"$TMPDIR/${arg//\//-}"
+    arg=$TMPDIR/${arg//\//-}
+  fi
+  args+=("$arg")
+done
+exec %s "${args[@]}" --concurrency 1 --log-level warning
+`
+
+// Run runs the commands of a page. Under -short it skips the test. It needs Linux, and namespaces that the user may
+// create (root may everywhere).
+func Run(t *testing.T, page string) {
+	t.Helper()
+	proctest.SkipIfShort(t, "Envoy")
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks, err := parse(string(text))
+	if err != nil {
+		t.Fatalf("%s: %v", page, err)
+	}
+	r := newRunner(t, page)
+	for i := range blocks {
+		begin := time.Now()
+		r.step(blocks, i)
+		t.Logf("%s:%d: took %s", page, blocks[i].line, time.Since(begin).Round(time.Millisecond))
+	}
+}
+
+// runner runs the blocks of one page.
+type runner struct {
+	t     *testing.T
+	page  string
+	dir   string // the folder in which the page begins
+	tmp   string // files of the runner
+	in    io.Writer
+	reply chan string
+	files int
+
+	outputs map[string]string // of each terminal: the file of its output
+	weirs   map[string]string // of each terminal in which weir serves rules from files: its address
+
+	loadedRules string            // the hash of the rules that every weir has loaded
+	loaded      map[string]string // what loads returned then
+}
+
+func newRunner(t *testing.T, page string) *runner {
+	t.Helper()
+	root, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &runner{
+		t: t, page: page, dir: filepath.Join(root, "page"), tmp: filepath.Join(root, "tmp"),
+		reply: make(chan string), outputs: map[string]string{}, weirs: map[string]string{},
+	}
+	bin := filepath.Join(root, "bin")
+	for _, dir := range []string{r.dir, r.tmp, bin} {
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink(weirtest.Binary(t), filepath.Join(bin, "weir")); err != nil {
+		t.Fatal(err)
+	}
+	envoy, err := launch.FindEnvoy()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.write(filepath.Join(bin, "envoy"), fmt.Sprintf(envoyScript, envoy), 0o755)
+	r.write(filepath.Join(r.tmp, ".curlrc"), "no-progress-meter\n", 0o644) // which curl leaves out on a terminal
+	script := filepath.Join(r.tmp, "driver.sh")
+	r.write(script, driver, 0o644)
+
+	args := []string{"--net", "--pid", "--fork", "--kill-child", "--mount-proc"}
+	if os.Geteuid() != 0 {
+		args = append(args, "--user", "--map-root-user")
+	}
+	cmd := exec.Command(proctest.Program(t, "unshare"), append(args, "bash", "--noprofile", "--norc", script)...)
+	cmd.Dir = r.dir
+	cmd.Env = []string{
+		"HOME=" + r.tmp, "PATH=" + bin + ":" + os.Getenv("PATH"), "LANG=C.UTF-8", "TMPDIR=" + r.tmp,
+		"WEIR_STORE_TIMEOUT=10s",
+	}
+	r.connect(cmd)
+	return r
+}
+
+// connect starts the driver, and kills it, and so every process of the page, when the test ends.
+func (r *runner) connect(cmd *exec.Cmd) {
+	r.t.Helper()
+	replies, out, err := os.Pipe()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	cmd.ExtraFiles = []*os.File{out}
+	if r.in, err = cmd.StdinPipe(); err != nil {
+		r.t.Fatal(err)
+	}
+	p := proctest.Start(r.t, "the page's shell", cmd)
+	_ = out.Close() // the driver has it
+	go func() {
+		defer close(r.reply)
+		for lines := bufio.NewScanner(replies); lines.Scan(); {
+			r.reply <- lines.Text()
+		}
+	}()
+	r.t.Cleanup(func() {
+		p.Kill()
+		for range r.reply { //nolint:revive // until the goroutine has ended
+		}
+		_ = replies.Close()
+		if r.t.Failed() {
+			for name, file := range r.outputs {
+				r.t.Logf("%s printed:\n%s", name, read(file))
+			}
+		}
+	})
+}
+
+// step does what one block says.
+func (r *runner) step(blocks []block, i int) {
+	r.t.Helper()
+	b := &blocks[i]
+	switch b.kind {
+	case commands:
+		r.awaitLoads(b)
+		r.run(b, blocks[i+1:])
+	case file:
+		r.write(r.path(b), b.text, 0o644)
+	case patch:
+		path := r.path(b)
+		text, err := replaceKey(read(path), b.key, b.below, b.text)
+		if err != nil {
+			r.fatal(b, "%s: %v", b.title, err)
+		}
+		r.write(path, text, 0o644)
+	case terminal:
+		r.start(b)
+	case output:
+		if before := &blocks[i-1]; before.kind == terminal {
+			r.awaitOutput(before.title, b)
+		}
+	case shown:
+	}
+}
+
+// run runs a block of commands, and compares their output with the next block if that shows it.
+func (r *runner) run(b *block, next []block) {
+	r.t.Helper()
+	got, last, failed := r.shell(b.text)
+	r.t.Logf("%s:%d: %s%s", r.page, b.line, b.text, got)
+	switch {
+	case last != b.exit:
+		r.fatal(b, "the last command ended with %d, want %d", last, b.exit)
+	case failed != 0 && b.exit == 0:
+		r.fatal(b, "a command ended with %d", failed)
+	case len(next) > 0 && next[0].kind == output && !matchLines(next[0].text, got):
+		r.fatal(&next[0], "the page shows\n%s\nthe commands printed what is above", next[0].text)
+	}
+}
+
+// readsNoFiles finds a weir whose rules are not in files.
+var readsNoFiles = regexp.MustCompile(`--rules[ =](store|xds)\b`)
+
+// start starts a block of commands beside the others, and returns when they answer.
+func (r *runner) start(b *block) {
+	r.t.Helper()
+	name := strings.ReplaceAll(b.title, " ", "-")
+	path := r.script(b.text)
+	r.outputs[b.title] = path + ".out"
+	delete(r.weirs, b.title)
+	r.awaitLoads(b)
+	pid, _ := r.ask("start " + path + " " + name)
+	ready := ""
+	switch {
+	case strings.Contains(b.text, "weir serve"):
+		addr := "localhost:8080"
+		if m := regexp.MustCompile(`--http-addr[ =]\S*?:([0-9]+)`).FindStringSubmatch(b.text); m != nil {
+			addr = "localhost:" + m[1]
+		}
+		if strings.Contains(b.text, "--http-tls-cert") {
+			addr = "--insecure https://" + addr
+		}
+		if !readsNoFiles.MatchString(b.text) {
+			r.weirs[b.title] = addr
+		}
+		ready = "curl -sf " + addr + "/readyz"
+	case strings.Contains(b.text, "envoy "):
+		ready = "curl -sf localhost:9901/ready"
+	case strings.Contains(b.text, "redis-server"):
+		ready = "redis-cli ping"
+	default:
+		return
+	}
+	got, last, _ := r.shell(fmt.Sprintf("( until %s >/dev/null; do kill -0 %d || exit 1; sleep 0.02; done ) 2>&1",
+		ready, pid))
+	if last != 0 {
+		r.fatal(b, "%s ended by itself: %s", b.title, got)
+	}
+	r.loaded = r.loads()
+}
+
+// awaitOutput returns when a terminal has printed the lines that a page shows.
+func (r *runner) awaitOutput(name string, b *block) {
+	r.t.Helper()
+	for end := time.Now().Add(patience); !containsLines(b.text, read(r.outputs[name])); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			r.fatal(b, "%s does not show\n%s", name, b.text)
+		}
+	}
+}
+
+// rules is a hash of all files in folders named rules.
+func (r *runner) rules() string {
+	sum := sha256.New()
+	err := filepath.WalkDir(r.dir, func(path string, entry fs.DirEntry, err error) error {
+		if err == nil && entry.Type().IsRegular() && strings.Contains(path[len(r.dir):], "/rules") {
+			fmt.Fprintf(sum, "%s %q\n", path, read(path))
+		}
+		return err
+	})
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		r.t.Fatal(err)
+	}
+	return fmt.Sprintf("%x", sum.Sum(nil))
+}
+
+// loads is, for each weir that serves, what it says about how often it has loaded its rules.
+func (r *runner) loads() map[string]string {
+	loads := map[string]string{}
+	for _, addr := range r.weirs {
+		loads[addr], _, _ = r.shell("curl -s " + addr + "/metrics | grep ^weir_rules_loads_total")
+	}
+	return loads
+}
+
+// awaitLoads returns when every weir that serves has loaded, or refused, the rules that have changed since the last
+// call.
+func (r *runner) awaitLoads(b *block) {
+	r.t.Helper()
+	rules := r.rules()
+	if rules == r.loadedRules {
+		r.loaded = r.loads()
+		return
+	}
+	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		waiting := 0
+		loads := r.loads()
+		for addr, count := range r.loaded {
+			if now, serves := loads[addr]; serves && now == count {
+				waiting++
+			}
+		}
+		if waiting == 0 {
+			r.loadedRules, r.loaded = rules, loads
+			return
+		}
+		if time.Now().After(end) {
+			r.fatal(b, "%d weirs do not load the changed rules", waiting)
+		}
+	}
+}
+
+// shell runs commands in the page's shell and returns what they print, the exit code of the last one, and the exit
+// code of the last one that failed.
+func (r *runner) shell(text string) (out string, last, failed int) {
+	path := r.script(text)
+	last, failed = r.ask("run " + path)
+	return read(path + ".out"), last, failed
+}
+
+// ask sends a request to the driver and returns its answer.
+func (r *runner) ask(request string) (first, second int) {
+	r.t.Helper()
+	if _, err := io.WriteString(r.in, request+"\n"); err != nil {
+		r.t.Fatalf("%s: the page's shell is gone: %v", r.page, err)
+	}
+	select {
+	case line, open := <-r.reply:
+		if _, err := fmt.Sscan(line, &first, &second); !open || err != nil {
+			r.t.Fatalf("%s: the page's shell ended or answered %q: may this user create namespaces (unshare)?", r.page, line)
+		}
+	case <-time.After(patience):
+		file := strings.Fields(request)[1]
+		r.t.Fatalf("%s: this still runs after %s:\n%s\nIt printed:\n%s", r.page, patience, read(file), read(file+".out"))
+	}
+	return first, second
+}
+
+// path is where a block's file lies: below the working directory of the page's shell.
+func (r *runner) path(b *block) string {
+	r.t.Helper()
+	dir, _, _ := r.shell("pwd")
+	path := filepath.Join(strings.TrimSpace(dir), b.title)
+	if !strings.HasPrefix(path, r.dir) {
+		r.fatal(b, "%s is not below the page's folder", path)
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		r.t.Fatal(err)
+	}
+	return path
+}
+
+// script writes commands to a file of their own.
+func (r *runner) script(text string) string {
+	r.files++
+	path := filepath.Join(r.tmp, fmt.Sprintf("block-%d.sh", r.files))
+	r.write(path, text, 0o644)
+	return path
+}
+
+func (r *runner) write(path, text string, mode fs.FileMode) {
+	r.t.Helper()
+	if err := os.WriteFile(path, []byte(text), mode); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// fatal fails the test at a line of the page.
+func (r *runner) fatal(b *block, format string, args ...any) {
+	r.t.Helper()
+	r.t.Fatalf("%s:%d: %s", r.page, b.line, fmt.Sprintf(format, args...))
+}
+
+// read is the text of a file; none if it cannot be read.
+func read(path string) string {
+	text, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, syscall.ENOENT) {
+		return err.Error()
+	}
+	return string(text)
+}
