@@ -42,9 +42,9 @@ func newStreams() *streams {
 	}
 }
 
-// events answers GET /events: a stream of server-sent events (https://html.spec.whatwg.org/multipage/server-sent-events.html).
-// "status" is the answer of GET /status, at the beginning and when it has changed; "counts" is each sample of the
-// history. A reader that is slow misses samples and is cut off after listenerTime.
+// events answers GET /events: a stream of server-sent events, as the HTML standard has them. "status" is the answer of
+// GET /status, at the beginning and when it has changed; "counts" is each sample of the history. A reader that is slow
+// misses samples and is cut off after listenerTime.
 func (h *handler) events(w http.ResponseWriter, r *http.Request) {
 	if h.History == nil {
 		refuse(w, http.StatusNotFound, errNoHistory)
