@@ -129,7 +129,8 @@ func TestGubernatorLeakyBucket(t *testing.T) {
 	})
 }
 
-// TestGubernatorForgetsParts: a client that has used its burst and always comes just before the next token gets half of the rate.
+// TestGubernatorForgetsParts: a client that has used its burst and always comes just before the next token gets half of
+// the rate.
 func TestGubernatorForgetsParts(t *testing.T) {
 	g := &gubernator{limit: 10, duration: 1000, burst: 10}
 	p, weir, other := newPolicy(t, g.leaky()), 0, 0

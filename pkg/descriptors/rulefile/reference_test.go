@@ -148,7 +148,10 @@ func TestReferenceBounds(t *testing.T) {
 		{"cold_factor", perSecond + "smooth_warming_up", "1.01 to 100", []string{"1.01", "100"}, []string{"1", "101"}, "3"},
 		{"segments", perSecond + "sliding_window", "1 to 1000", []string{"1", "1000"}, []string{"0", "1001"}, "10"},
 		{"oldest", perSecond + "sliding_window", "`proportional`", []string{"full", "none"}, []string{"x"}, "proportional"},
-		{"segment_cap", perSecond + "sliding_window", "1 to `requests_per_unit`", []string{"1", "10"}, []string{"0", "11"}, ""},
+		{
+			"segment_cap", perSecond + "sliding_window", "1 to `requests_per_unit`", []string{"1", "10"},
+			[]string{"0", "11"}, "",
+		},
 		{"align", perSecond + "fixed_window", "`first_hit`", []string{"first_hit"}, []string{"x"}, "epoch"},
 		{
 			"time_zone", "requests_per_unit: 10, unit: day, align: calendar", "IANA name",
