@@ -249,6 +249,9 @@ func (r *runner) start(b *block) {
 		if m := regexp.MustCompile(`--http-addr[ =]\S*?:([0-9]+)`).FindStringSubmatch(b.text); m != nil {
 			addr = "localhost:" + m[1]
 		}
+		if strings.Contains(b.text, "--http-tls-cert") {
+			addr = "--insecure https://" + addr
+		}
 		if !readsNoFiles.MatchString(b.text) {
 			r.weirs[b.title] = addr
 		}
