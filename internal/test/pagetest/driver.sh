@@ -6,7 +6,7 @@ while read -r __verb __file __name; do
     run) # a file of commands, in this shell: its cd and its variables stay
       __failed=0
       trap '__failed=$?' ERR
-      source "$__file" </dev/null >"$__file.out" 2>&1
+      source "$__file" </dev/null >"$__file.out" 2>&1 3>&-
       __last=$?
       trap - ERR
       echo "$__last $__failed" >&3
@@ -16,7 +16,7 @@ while read -r __verb __file __name; do
         kill -TERM -- "-${__job[$__name]}" 2>/dev/null
         while kill -0 -- "-${__job[$__name]}" 2>/dev/null; do sleep 0.02; done
       fi
-      env -i "${__env[@]}" setsid bash "$__file" </dev/null >"$__file.out" 2>&1 &
+      env -i "${__env[@]}" setsid bash "$__file" </dev/null >"$__file.out" 2>&1 3>&- &
       __job[$__name]=$!
       echo "$! 0" >&3
       ;;

@@ -177,9 +177,9 @@ func (r *runner) connect(cmd *exec.Cmd) {
 	}()
 	r.t.Cleanup(func() {
 		p.Kill()
+		_ = replies.Close()
 		for range r.reply { //nolint:revive // until the goroutine has ended
 		}
-		_ = replies.Close()
 		if r.t.Failed() {
 			for name, file := range r.outputs {
 				r.t.Logf("%s printed:\n%s", name, read(file))
