@@ -23,7 +23,7 @@ LABEL org.opencontainers.image.title="Weir" \
 USER 65534:65534
 EXPOSE 8081 8080 6070
 # Only whether the process is alive: Docker Swarm replaces unhealthy containers, which helps nobody while Redis is away.
-# Kubernetes ignores this line; examples/kubernetes.yaml has its probes.
+# Kubernetes ignores this line; deploy/kubernetes has its probes.
 HEALTHCHECK --interval=10s --timeout=3s --start-period=10s CMD ["/bin/weir", "health", "--live", "--timeout", "2s"]
 # `command: /bin/ratelimit` works, too: weir runs under the name that its first argument ends with.
 ENTRYPOINT ["/bin/weir"]

@@ -9,7 +9,7 @@ ACTIONLINT = scripts/go-tool.sh actionlint github.com/rhysd/actionlint/cmd/actio
 GOLANGCI_LINT = scripts/go-tool.sh golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint v2.15.0
 
 .DEFAULT_GOAL := help
-.PHONY: help tools build release release-push docs site demo recording test e2e-gateway long chaos bench growth simulate-mesh pgo bench-envoy bench-go figures lint vuln fmt clean
+.PHONY: help tools build release release-push docs site manifests demo recording test e2e-gateway e2e-kubernetes long chaos bench growth simulate-mesh pgo bench-envoy bench-go figures lint vuln fmt clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 16
@@ -36,6 +36,9 @@ site: ## the book of docs/ as a site in bin/site; a broken link or anchor fails.
 	@scripts/tools.sh site
 	@NO_MKDOCS_2_WARNING=1 .tools/site/bin/python -m mkdocs $(or $(SITE),build)
 
+manifests: ## deploy/kubernetes from the Helm chart, and the chart's copies of alerts and dashboard
+	cd deploy/charttest && $(GO) test -vet=off -count=1 -run 'TestPlainManifests$$|TestCopies$$' . -args -update
+
 demo: build ## a sidecar behind a real Envoy, limiting requests before your eyes; DEMO_EXIT=1 ends by itself
 	@scripts/tools.sh envoy
 	$(GO) build -o bin/demo ./scripts/demo
@@ -54,6 +57,7 @@ test: tools ## every test: unit, contract, race, end to end, slow ones in their 
 	$(GO) vet -tags e2e ./...
 	$(GO) test -vet=off -race -tags e2e ./...
 	cd examples/composetest && $(GO) vet ./... && $(GO) test -vet=off -count=1 ./...
+	cd deploy/charttest && $(GO) vet ./... && $(GO) test -vet=off -count=1 ./...
 	cd e2e/gateway && $(GO) vet ./... && $(GO) test -vet=off -count=1 -run 'TestGoldens$$' .
 	cd e2e/peer && $(GO) vet ./... && $(GO) test -vet=off -count=1 ./...
 	cd bench && $(GO) vet ./... && $(GO) test -vet=off -race -count=1 ./...
@@ -62,6 +66,11 @@ test: tools ## every test: unit, contract, race, end to end, slow ones in their 
 e2e-gateway: ## Weir in a real Envoy Gateway: a real kube-apiserver, the pod run by podman, a real Envoy; builds take ten minutes at first
 	@scripts/tools.sh redis envoy prometheus containers peer gateway
 	cd e2e/gateway && $(GO) vet ./... && $(GO) test -vet=off -count=1 -timeout 30m -v .
+
+e2e-kubernetes: ## the Helm chart, plain manifests and kustomizations before a real API server; building it takes five minutes at first
+	@scripts/tools.sh kubernetes
+	$(GO) test -vet=off -count=1 -v ./internal/test/kubetest
+	cd deploy/charttest && $(GO) vet ./... && $(GO) test -vet=off -count=1 -v -run 'TestAPIServer$$' .
 
 long: export WEIR_LONG = 1
 long: ## make test with the slow tests in their long form
@@ -97,6 +106,7 @@ bench-go: ## ns and allocations of matching, keys, steps and stores, compared wi
 lint: ## golangci-lint, all modules; actionlint
 	@lint=$$($(ACTIONLINT)) && "$$lint" -shellcheck= -pyflakes=
 	@lint=$$($(GOLANGCI_LINT)) && "$$lint" run ./... && (cd examples/composetest && "$$lint" run -c ../../.golangci.yml ./...) && \
+	  (cd deploy/charttest && "$$lint" run -c ../../.golangci.yml ./...) && \
 	  (cd e2e/gateway && "$$lint" run -c ../../.golangci.yml ./...) && \
 	  (cd e2e/peer && "$$lint" run -c ../../.golangci.yml ./...) && \
 	  (cd scripts/release && "$$lint" run -c ../../.golangci.yml ./...) && cd bench && "$$lint" run -c ../.golangci.yml ./...

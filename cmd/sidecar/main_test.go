@@ -120,10 +120,10 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// The container of examples/kubernetes.yaml is started by a command line that serve understands, with variables
+// The container of deploy/kubernetes is started by a command line that serve understands, with variables
 // that it reads, and has time to stop before it is killed.
-func TestKubernetesExample(t *testing.T) {
-	text, err := os.ReadFile("../../examples/kubernetes.yaml")
+func TestKubernetesManifest(t *testing.T) {
+	text, err := os.ReadFile("../../deploy/kubernetes/weir-redis.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -54,6 +54,7 @@ func runContainers(t *testing.T, dir string) {
 	t.Run("Compose file with rules in files", composeFiles)
 	t.Run("Compose file with statsd", composeStatsd)
 	t.Run("pod of Istio's sample", func(t *testing.T) { istioSample(t, dir) })
+	t.Run("pods of deploy/kubernetes", func(t *testing.T) { chartPods(t, dir) })
 }
 
 // limited sends requests through the published port until the client's limit denies one, and checks that a counter in
