@@ -2,6 +2,7 @@
 package algorithms
 
 import (
+	"flag"
 	"maps"
 	"os"
 	"regexp"
@@ -14,6 +15,17 @@ import (
 
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
+
+// TestMain draws the same parameters in every run, unless -rapid.seed says otherwise (0: others each time).
+func TestMain(m *testing.M) {
+	for name, value := range map[string]string{"rapid.seed": "1", "rapid.nofailfile": "true"} {
+		if err := flag.Set(name, value); err != nil {
+			os.Exit(2)
+		}
+	}
+	flag.Parse()
+	os.Exit(m.Run())
+}
 
 // pageOf is the page of an algorithm: its name with hyphens.
 func pageOf(a limiter.Algorithm) string { return strings.ReplaceAll(a.String(), "_", "-") + ".md" }
