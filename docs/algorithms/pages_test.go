@@ -4,9 +4,11 @@ package algorithms
 import (
 	"flag"
 	"maps"
+	"math"
 	"os"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -136,5 +138,27 @@ func TestBounds(t *testing.T) {
 					p.Bound(dearest))
 			}
 		})
+	}
+}
+
+// TestIndexHasTheMeasuredFigures: bytes and Redis CPU of the index are those of docs/performance.md, rounded.
+func TestIndexHasTheMeasuredFigures(t *testing.T) {
+	measured, index := read(t, "../performance.md"), read(t, "index.md")
+	const number = `([\d.]+)`
+	for _, a := range limiter.Algorithms() {
+		name := "`" + a.String() + "`"
+		from := regexp.MustCompile(`(?m)^\| ` + name + ` \| \d+ ns \| ` + number + ` bytes \| [\d.]+ us \| ` + number +
+			` us \| ` + number + ` bytes \|`).FindStringSubmatch(measured)
+		to := regexp.MustCompile(`(?m)^\|[^|]*\| \[` + name + `\][^|]*\|[^|]*\| ` + number + `, ` + number + `[^|]*\| ` +
+			number + ` us \|`).FindStringSubmatch(index)
+		if from == nil || to == nil {
+			t.Errorf("%s: performance.md has %v, index.md %v", a, from, to)
+			continue
+		}
+		cpu, err := strconv.ParseFloat(from[2], 64)
+		want := []string{from[1], from[3], strconv.Itoa(int(math.Round(cpu)))}
+		if err != nil || !slices.Equal(to[1:], want) {
+			t.Errorf("index.md has %v of %s, performance.md %v", to[1:], a, want)
+		}
 	}
 }
