@@ -312,3 +312,31 @@ func TestDrawnWindowsKeepTheirBound(t *testing.T) {
 		}
 	}
 }
+
+// TestPlaceThatIsNeverReleased: concurrency.md says when it is free again: not while others come and go, but a lease
+// after the last one came.
+func TestPlaceThatIsNeverReleased(t *testing.T) {
+	const lease = 10 * time.Second
+	p, err := limiter.NewPolicy(limiter.Params{Algorithm: limiter.Concurrency, Limit: 3, Window: lease})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var state limiter.State
+	var d limiter.Decision
+	step := func(at time.Duration, n int64) { state, d = p.Step(state, start+at.Microseconds(), n) }
+	step(0, 1) // and nobody releases it
+	last := time.Minute
+	for at := time.Second; at <= last; at += time.Second {
+		step(at, 1)
+		step(at+time.Second/2, -1)
+		if d.Remaining != 2 {
+			t.Fatalf("%d of 3 places are free at %s, want 2", d.Remaining, at)
+		}
+	}
+	if step(last+lease-1, 0); d.Remaining != 2 {
+		t.Errorf("%d of 3 places are free before a lease is over, want 2", d.Remaining)
+	}
+	if step(last+lease, 0); d.Remaining != 3 {
+		t.Errorf("%d of 3 places are free after a lease, want 3", d.Remaining)
+	}
+}
