@@ -83,7 +83,11 @@ func printLimit(io streams, l *adminapi.KeyLimit) {
 	if l.Limit != "" {
 		name = l.Limit + ": " + l.Algorithm
 	}
-	fmt.Fprintf(io.out, "%s, %d per %s, at most %d at once\n", name, l.RequestsPerUnit, l.Window, l.Capacity)
+	if l.InUse != nil { // its window is the lease
+		fmt.Fprintf(io.out, "%s, %d at once, lease %s\n", name, l.Capacity, l.Window)
+	} else {
+		fmt.Fprintf(io.out, "%s, %d per %s, at most %d at once\n", name, l.RequestsPerUnit, l.Window, l.Capacity)
+	}
 	line := func(name, format string, args ...any) {
 		fmt.Fprintf(io.out, "  %-10s %s\n", name, fmt.Sprintf(format, args...))
 	}
