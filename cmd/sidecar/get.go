@@ -8,6 +8,7 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/adminapi"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
 // getCmd is `weir get`.
@@ -83,8 +84,8 @@ func printLimit(io streams, l *adminapi.KeyLimit) {
 	if l.Limit != "" {
 		name = l.Limit + ": " + l.Algorithm
 	}
-	if l.InUse != nil { // its window is the lease
-		fmt.Fprintf(io.out, "%s, %d at once, lease %s\n", name, l.Capacity, l.Window)
+	if l.Algorithm == limiter.Concurrency.String() { // its window is the lease
+		fmt.Fprintf(io.out, "%s, at most %d at once, each for at most %s\n", name, l.RequestsPerUnit, l.Window)
 	} else {
 		fmt.Fprintf(io.out, "%s, %d per %s, at most %d at once\n", name, l.RequestsPerUnit, l.Window, l.Capacity)
 	}
