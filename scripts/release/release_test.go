@@ -43,7 +43,9 @@ const smallProgram = `package main
 
 import (
 	"fmt"
+	"os"
 	"runtime/debug"
+	"strings"
 
 	"github.com/google/licensecheck"
 )
@@ -51,6 +53,13 @@ import (
 func main() {
 	info, _ := debug.ReadBuildInfo()
 	fmt.Print(info.Main.Version, " ", licensecheck.Scan(nil).Percent)
+	if len(os.Args) > 1 {
+		authorities, err := os.ReadFile("/etc/ssl/certs/ca-certificates.crt")
+		if err == nil && strings.Count(string(authorities), "BEGIN CERTIFICATE") > 50 {
+			err = fmt.Errorf("authorities")
+		}
+		fmt.Println("", os.Args[0], os.Args[1:], os.Getuid(), os.Getgid(), err)
+	}
 }
 `
 
