@@ -30,7 +30,10 @@ PROGRAM --project-name weir "${args[@]}" 2>>"$TMPDIR/compose.log" || { cat "$TMP
 
 // page runs the commands of the page about Compose on a copy of the files that they use.
 func page(t *testing.T) {
-	t.Cleanup(func() { podtest.Logs(t) })
+	t.Cleanup(func() {
+		podtest.Logs(t)
+		compose(t, "down", "--timeout", "1") // if the page has not come to that
+	})
 	files := t.TempDir()
 	for _, name := range []string{
 		"Dockerfile", "examples/docker-compose.yml", "examples/envoy.yaml", "examples/rules", "examples/prometheus",
