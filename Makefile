@@ -5,10 +5,11 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 BENCHSTAT = golang.org/x/perf/cmd/benchstat@v0.0.0-20260908200009-22c9c6c9d4da
 BENCH_GO = ^Benchmark(Match|AppendKey|Step|Take|TakeFullStore|ShouldRateLimit)$$
 BENCH_GO_IN = ./pkg/descriptors ./pkg/limiter ./pkg/limiter/memstore ./internal/rls
+ACTIONLINT = scripts/go-tool.sh actionlint github.com/rhysd/actionlint/cmd/actionlint v1.7.12
 GOLANGCI_LINT = scripts/go-tool.sh golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint v2.15.0
 
 .DEFAULT_GOAL := help
-.PHONY: help tools build docs site demo test e2e-gateway long chaos bench growth simulate-mesh pgo bench-envoy bench-go figures lint vuln fmt clean
+.PHONY: help tools build release release-push docs site manifests demo recording test e2e-gateway e2e-istio e2e-kubernetes long chaos bench growth simulate-mesh pgo bench-envoy bench-go figures lint vuln fmt clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 16
@@ -19,6 +20,13 @@ tools: ## get what the tests need: a C compiler, redis-server and Chromium (apt-
 build: ## bin/weir
 	$(GO) build -trimpath -ldflags '-X main.version=$(VERSION)' -o bin/weir ./cmd/sidecar
 
+release: ## bin/release: archives, SBOMs, checksums and image of a commit, built twice and compared; RELEASE='-ref v0.1.0 -platforms linux/amd64'
+	@mkdir -p bin
+	cd scripts/release && $(GO) run . -repo ../.. -out ../../bin/release $(RELEASE)
+
+release-push: ## push the image of make release: IMAGE=ghcr.io/weir-ratelimit/weir
+	cd scripts/release && $(GO) run . -out ../../bin/release -push $(IMAGE)
+
 docs: ## what code writes of docs/: reference/metrics.md, cli.md and exit-codes.md, the drawings of algorithms/
 	$(GO) run ./scripts/metricsdoc
 	$(GO) test ./cmd/sidecar -run 'TestCommandLinePage$$|TestExitCodesPage$$' -update
@@ -28,10 +36,18 @@ site: ## the book of docs/ as a site in bin/site; a broken link or anchor fails.
 	@scripts/tools.sh site
 	@NO_MKDOCS_2_WARNING=1 .tools/site/bin/python -m mkdocs $(or $(SITE),build)
 
+manifests: ## deploy/kubernetes from the Helm chart, and the chart's copies of alerts and dashboard
+	cd deploy/charttest && $(GO) test -vet=off -count=1 -run 'TestPlainManifests$$|TestCopies$$' . -args -update
+
 demo: build ## a sidecar behind a real Envoy, limiting requests before your eyes; DEMO_EXIT=1 ends by itself
 	@scripts/tools.sh envoy
 	$(GO) build -o bin/demo ./scripts/demo
 	@DEMO_EXIT=$(DEMO_EXIT) bin/demo
+
+recording: build ## docs/img/demo.svg anew, from a run of the demo
+	@scripts/tools.sh envoy
+	$(GO) build -o bin/demo ./scripts/demo
+	DEMO_EXIT=1 $(GO) run ./scripts/record -o docs/img/demo.svg -title 'make demo' bin/demo
 
 # The race detector waits at the end of a process for races of what still runs, by default a second: programs and tests
 # here end what they start. Vet has its own line, so that the tests need not repeat it.
@@ -41,13 +57,24 @@ test: tools ## every test: unit, contract, race, end to end, slow ones in their 
 	$(GO) vet -tags e2e ./...
 	$(GO) test -vet=off -race -tags e2e ./...
 	cd examples/composetest && $(GO) vet ./... && $(GO) test -vet=off -count=1 ./...
+	cd deploy/charttest && $(GO) vet ./... && $(GO) test -vet=off -count=1 ./...
 	cd e2e/gateway && $(GO) vet ./... && $(GO) test -vet=off -count=1 -run 'TestGoldens$$' .
 	cd e2e/peer && $(GO) vet ./... && $(GO) test -vet=off -count=1 ./...
 	cd bench && $(GO) vet ./... && $(GO) test -vet=off -race -count=1 ./...
+	cd scripts/release && $(GO) vet ./... && $(GO) test -vet=off -count=1 ./...
 
 e2e-gateway: ## Weir in a real Envoy Gateway: a real kube-apiserver, the pod run by podman, a real Envoy; builds take ten minutes at first
 	@scripts/tools.sh redis envoy prometheus containers peer gateway
 	cd e2e/gateway && $(GO) vet ./... && $(GO) test -vet=off -count=1 -timeout 30m -v .
+
+e2e-istio: ## Weir in a real Istio: a real kube-apiserver, istiod, istio-agent and Envoy; builds take fifteen minutes at first
+	@scripts/tools.sh envoy containers kubernetes istio
+	WEIR_TEST_ISTIO=1 $(GO) test -tags e2e -count=1 -timeout 30m -v -run 'TestIstio$$' ./e2e/istio
+
+e2e-kubernetes: ## the Helm chart, plain manifests and kustomizations before a real API server; building it takes five minutes at first
+	@scripts/tools.sh kubernetes
+	$(GO) test -vet=off -count=1 -v ./internal/test/kubetest
+	cd deploy/charttest && $(GO) vet ./... && $(GO) test -vet=off -count=1 -v -run 'TestAPIServer$$' .
 
 long: export WEIR_LONG = 1
 long: ## make test with the slow tests in their long form
@@ -65,7 +92,7 @@ pgo: ## cmd/sidecar/default.pgo anew: where the time goes under load, for the co
 growth: ## cost against rules, keys, descriptors and replicas, start and reload: docs/performance.md; 5 minutes, BENCH='-parts reload' half a minute
 	cd bench && $(GO) run . -growth -rounds 3 -duration 1s $(BENCH)
 
-simulate-mesh: tools ## a model of 1,000 sidecars on a Redis Cluster, in virtual time, beside five real sidecars: the tables and plots of docs/operate/sizing.md; two minutes
+simulate-mesh: tools ## a model of 1,000 sidecars on a Redis Cluster, in virtual time, beside five real sidecars: the tables and plots of docs/performance.md; two minutes
 	cd bench && $(GO) test -count=1 -timeout 20m -v -run 'TestMesh$$' ./mesh -mesh
 
 chaos: tools ## the table of docs/operate/failure.md: what every kind of failure of Redis does; make test has a short form
@@ -80,10 +107,13 @@ bench-go: ## ns and allocations of matching, keys, steps and stores, compared wi
 	$(GO) test -run '^$$' -bench '$(BENCH_GO)' -benchmem -benchtime 0.2s -count 6 $(BENCH_GO_IN) >bin/go.txt || { cat bin/go.txt; exit 1; }
 	$(GO) run $(BENCHSTAT) bench/results/go.txt bin/go.txt
 
-lint: ## golangci-lint, all modules
+lint: ## golangci-lint, all modules; actionlint
+	@lint=$$($(ACTIONLINT)) && "$$lint" -shellcheck= -pyflakes=
 	@lint=$$($(GOLANGCI_LINT)) && "$$lint" run ./... && (cd examples/composetest && "$$lint" run -c ../../.golangci.yml ./...) && \
+	  (cd deploy/charttest && "$$lint" run -c ../../.golangci.yml ./...) && \
 	  (cd e2e/gateway && "$$lint" run -c ../../.golangci.yml ./...) && \
-	  (cd e2e/peer && "$$lint" run -c ../../.golangci.yml ./...) && cd bench && "$$lint" run -c ../.golangci.yml ./...
+	  (cd e2e/peer && "$$lint" run -c ../../.golangci.yml ./...) && \
+	  (cd scripts/release && "$$lint" run -c ../../.golangci.yml ./...) && cd bench && "$$lint" run -c ../.golangci.yml ./...
 
 vuln: ## known vulnerabilities in what is called
 	@scripts/vuln.sh

@@ -2,6 +2,7 @@
 package docs
 
 import (
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -49,21 +50,71 @@ func TestExamplesLoad(t *testing.T) {
 	}
 }
 
-// TestLinksLeadSomewhere checks the relative links of every page.
+// TestLinksLeadSomewhere checks the relative links of every page, and the headings of pages that links name.
 func TestLinksLeadSomewhere(t *testing.T) {
-	link := regexp.MustCompile(`\]\(([^)#:]+)(#[^)]*)?\)`)
+	link := regexp.MustCompile(`\]\(([^)#:\s]*)(?:#([^)]*))?\)`)
+	anchors := map[string]map[string]bool{}
 	for _, page := range pages(t) {
 		text, err := os.ReadFile(page)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, m := range link.FindAllSubmatch(text, -1) {
-			target := filepath.Join(filepath.Dir(page), string(m[1]))
+		for _, m := range link.FindAllStringSubmatch(withoutCode(string(text)), -1) {
+			target := page
+			if m[1] != "" {
+				target = filepath.Join(filepath.Dir(page), m[1])
+			}
 			if _, err := os.Stat(target); err != nil {
 				t.Errorf("%s: the link to %s leads nowhere", page, m[1])
+				continue
+			}
+			if m[2] == "" || filepath.Ext(target) != ".md" {
+				continue
+			}
+			if anchors[target] == nil {
+				anchors[target] = headings(t, target)
+			}
+			if !anchors[target][m[2]] {
+				t.Errorf("%s: %s has no heading #%s", page, target, m[2])
 			}
 		}
 	}
+}
+
+// withoutCode returns the text without blocks of code and inline code, in which links mean nothing.
+func withoutCode(text string) string {
+	text = regexp.MustCompile("(?ms)^[ \t]*```.*?^[ \t]*```[ \t]*$").ReplaceAllString(text, "")
+	return regexp.MustCompile("`[^`\n]*`").ReplaceAllString(text, "`x`")
+}
+
+var (
+	headingLine = regexp.MustCompile(`(?m)^#{1,6} +(.*?)[ #]*$`)
+	headingID   = regexp.MustCompile(`<a (?:id|name)="([^"]+)"|\{ *#([\w-]+) *\}`)
+	headingLink = regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`)
+	notInAnchor = regexp.MustCompile(`[^\p{L}\p{N}\p{M}_ -]`)
+)
+
+// headings returns the anchors of a page, as GitHub makes them from its headings.
+func headings(t *testing.T, page string) map[string]bool {
+	t.Helper()
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	anchors := map[string]bool{}
+	blocks := regexp.MustCompile("(?ms)^[ \t]*```.*?^[ \t]*```[ \t]*$").ReplaceAllString(string(text), "")
+	for _, m := range headingID.FindAllStringSubmatch(blocks, -1) {
+		anchors[m[1]+m[2]] = true
+	}
+	for _, m := range headingLine.FindAllStringSubmatch(blocks, -1) {
+		title := headingLink.ReplaceAllString(m[1], "$1")
+		anchor := strings.ReplaceAll(notInAnchor.ReplaceAllString(strings.ToLower(title), ""), " ", "-")
+		for n := 1; anchors[anchor]; n++ {
+			anchor = fmt.Sprintf("%s-%d", strings.TrimSuffix(anchor, fmt.Sprintf("-%d", n-1)), n)
+		}
+		anchors[anchor] = true
+	}
+	return anchors
 }
 
 // pages are the Markdown files of the repository.
@@ -96,6 +147,9 @@ func TestLines(t *testing.T) {
 		code := false
 		for i, line := range strings.Split(string(text), "\n") {
 			trimmed := strings.TrimSpace(line)
+			if filepath.Base(page) == "README.zh-CN.md" { // Chinese has no spaces to wrap at
+				break
+			}
 			if strings.HasPrefix(trimmed, "```") {
 				code = !code
 			}

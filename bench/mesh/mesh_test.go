@@ -24,7 +24,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-var mesh = flag.Bool("mesh", false, "write the tables of docs/operate/sizing.md: takes two minutes")
+var mesh = flag.Bool("mesh", false, "write the tables of docs/performance.md: takes two minutes")
 
 // Modes of a sidecar.
 const (
@@ -246,7 +246,7 @@ func measuredCosts() (costs, error) {
 	return costs{}, errors.New("bench/results/growth.json has no replicas: make growth")
 }
 
-// calm is the share of a shard's time below which its queue stays short: the tables of docs/operate/sizing.md show what lies
+// calm is the share of a shard's time below which its queue stays short: the tables of docs/performance.md show what lies
 // above.
 const calm = 0.7
 
@@ -279,7 +279,7 @@ func loads() (scenes []scene) {
 	return scenes
 }
 
-// TestMesh writes the tables of docs/operate/sizing.md.
+// TestMesh writes the tables of docs/performance.md.
 func TestMesh(t *testing.T) {
 	if !*mesh {
 		t.Skip("measures, and proves nothing: make simulate-mesh")
@@ -398,7 +398,7 @@ var parts = []struct {
 // draw writes a plot of a value of the outcomes, by the number of sidecars for each mode, and returns its link.
 func draw(t *testing.T, file, title, unit string, outcomes []*outcome, value func(o *outcome) float64) (link string) {
 	t.Helper()
-	p := &figure.Figure{Title: title, Size: "sidecars, 50,000 requests/s in all", Unit: unit}
+	p := &figure.Figure{Title: title, Size: "processes, 50,000 requests/s in all", Unit: unit}
 	for i, mode := range modes {
 		p.Add(mode, true, 3)
 		for _, o := range outcomes {
@@ -420,7 +420,7 @@ func draw(t *testing.T, file, title, unit string, outcomes []*outcome, value fun
 // write replaces the section of the document between its marks, and keeps the numbers.
 func write(t *testing.T, text string, all *results) {
 	t.Helper()
-	const path, begin, end = "../../docs/operate/sizing.md", "<!-- mesh:begin -->\n", "<!-- mesh:end -->"
+	const path, begin, end = "../../docs/performance.md", "<!-- mesh:begin -->\n", "<!-- mesh:end -->"
 	old, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)

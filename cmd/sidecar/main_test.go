@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -30,10 +31,15 @@ func TestScripts(t *testing.T) {
 	if !testing.Short() {
 		url = redistest.Start(t).URL()
 	}
+	deploy, err := filepath.Abs("../../deploy")
+	if err != nil {
+		t.Fatal(err)
+	}
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script", RequireExplicitExec: true, RequireUniqueNames: true,
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("REDIS", url)
+			e.Setenv("DEPLOY", deploy)
 			e.Setenv("GORACE", "atexit_sleep_ms=10") // 1 s by default, after each of hundreds of commands
 			return nil
 		},
@@ -120,10 +126,10 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// The container of examples/kubernetes.yaml is started by a command line that serve understands, with variables
+// The container of deploy/kubernetes is started by a command line that serve understands, with variables
 // that it reads, and has time to stop before it is killed.
-func TestKubernetesExample(t *testing.T) {
-	text, err := os.ReadFile("../../examples/kubernetes.yaml")
+func TestKubernetesManifest(t *testing.T) {
+	text, err := os.ReadFile("../../deploy/kubernetes/weir-redis.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -38,6 +38,7 @@ func TestWrongValues(t *testing.T) {
 			"{metrics: {podMonitor: {enabled: true}, serviceMonitor: {enabled: true}}}",
 			"Prometheus would scrape each pod twice",
 		},
+		{"{service: {port: 80}}", "service.port of a headless Service must be 8081"},
 		{"{resources: {limits: {memory: lots}}}", `resources.limits.memory is "lots"; write a number with Mi, Gi, M or G`},
 	} {
 		if _, _, err := render(t, "weir", tt.values); err == nil || !strings.Contains(err.Error(), tt.want) {

@@ -28,7 +28,7 @@ if (location.protocol === "file:") {
     }
     postMessage(data) {
       if (this.queue) this.queue.push(data);
-      else this.frame.contentWindow.postMessage(data, "*");
+      else window.postMessage.call(this.frame.contentWindow, data, "*"); // the frame's own one sends to the page
     }
     terminate() {
       this.frame.remove();

@@ -109,7 +109,7 @@ func TestSidecarIsBuiltFromTheDockerfile(t *testing.T) {
 		}
 	}
 	checkContext(t, build.Context)
-	for _, line := range []string{"RUN CGO_ENABLED=0 ", " -trimpath ", "USER 65532:65532"} {
+	for _, line := range []string{"RUN CGO_ENABLED=0 ", " -trimpath ", "USER 65534:65534"} {
 		if !strings.Contains(dockerfile, line) {
 			t.Errorf("the Dockerfile has no %q", line)
 		}

@@ -48,11 +48,13 @@ func runContainers(t *testing.T, dir string) {
 		limited(t)
 		health(t)
 	})
+	t.Run("page of the book", page)
 	command(t, "podman", "tag", "weir_weir", peersImage)
 	command(t, "podman", "tag", "docker.io/library/redis:7", "docker.io/library/redis:alpine")
 	t.Run("Compose file with rules in files", composeFiles)
 	t.Run("Compose file with statsd", composeStatsd)
 	t.Run("pod of Istio's sample", func(t *testing.T) { istioSample(t, dir) })
+	t.Run("pods of deploy/kubernetes", func(t *testing.T) { chartPods(t, dir) })
 }
 
 // limited sends requests through the published port until the client's limit denies one, and checks that a counter in

@@ -5,6 +5,7 @@ go 1.26.0
 require (
 	github.com/compose-spec/compose-go/v2 v2.16.2
 	github.com/weir-ratelimit/weir v0.0.0
+	go.yaml.in/yaml/v3 v3.0.6
 )
 
 replace github.com/weir-ratelimit/weir => ../..

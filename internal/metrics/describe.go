@@ -54,7 +54,7 @@ func Document(text string) (string, error) {
 
 func markdown(all []Description, prefix string) string {
 	var b strings.Builder
-	b.WriteString("| metric | type | labels | |\n|---|---|---|---|\n")
+	b.WriteString("| metric | type | labels | meaning |\n|---|---|---|---|\n")
 	for _, d := range all {
 		if strings.HasPrefix(d.Name, prefix) {
 			fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", d.Name, d.Type, markdownCode(d.Labels), d.Help)

@@ -1,9 +1,30 @@
-// Package descriptors is the rule language: it checks rules, compiles them into an immutable Set, and matches a
-// request's descriptors against it without allocating.
+// Package descriptors is the rule language of Weir: it checks rules, compiles them into an immutable [Set], and
+// matches a request's descriptors against it without allocating.
 //
-// A Set is made of domains, a domain is a tree of rules, and a rule has limits. A Builder makes a Set of Descriptors;
-// package rulefile reads these from YAML files. This package knows no YAML, no protobuf, no store, and not where files
-// lie.
+// A Set is made of domains, a [Domain] is a tree of rules, and a [Rule] has limits. A [Builder] makes a Set of
+// descriptors; package rulefile reads these from YAML files:
+//
+//	b := descriptors.NewBuilder(descriptors.Process{})
+//	b.Add("shop", &descriptors.Descriptor{
+//		Key:       "remote_address",
+//		RateLimit: &descriptors.RateLimit{Params: limiter.Params{Limit: 10}, Unit: descriptors.Second},
+//	})
+//	set, err := b.Build() // everything that is wrong, as Errors
+//
+// # Deciding a request
+//
+// A request has a domain and descriptors, each a list of entries. [Domain.Match] finds the rule that a descriptor
+// reaches. Each [Limit] of it has a Policy, and [Limit.AppendKey] names its counter: both make a [limiter.Hit]. All
+// hits of a request go to a [limiter.Store] together. internal/decide of this module does that for Envoy, with shadow
+// and quota mode, replaces, boosts and failure policies.
+//
+// # Showing rules to people
+//
+// [Domain.Root], [Node] and [Branch] walk the tree, [Set.MarshalJSON] writes it, [Set.Warnings] lists what is not
+// wrong but may not do what was meant. [ParseEntries] and [ParseKey] read what people write and what a store lists.
+// [Nearest], [Shorten], [Shown] and the Format functions are for messages.
+//
+// This package knows no YAML, no protobuf, no store, and not where files lie.
 package descriptors
 
 import (

@@ -52,3 +52,95 @@ func ExampleBuilder_Build() {
 	// Output:
 	// shop: user: burst is not a parameter of fixed_window, which takes align, time_zone, charge_denied
 }
+
+// The exact value goes first, then patterns, then the key alone.
+func ExampleDomain_Match() {
+	b := descriptors.NewBuilder(descriptors.Process{})
+	limit := func(n int64) *descriptors.RateLimit {
+		return &descriptors.RateLimit{Params: limiter.Params{Limit: n}, Unit: descriptors.Minute}
+	}
+	b.Add("shop",
+		&descriptors.Descriptor{Key: "path", RateLimit: limit(100)},
+		&descriptors.Descriptor{Key: "path", Value: "/api/*", RateLimit: limit(50)},
+		&descriptors.Descriptor{Key: "path", Value: "/api/login", RateLimit: limit(5)},
+	)
+	set, err := b.Build()
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, path := range []string{"/api/login", "/api/search", "/"} {
+		rule := set.Domain("shop").Match([]descriptors.Entry{{Key: "path", Value: path}})
+		fmt.Println(path, "reaches", rule.Path, "with", rule.Limits[0])
+	}
+	// Output:
+	// /api/login reaches path=/api/login with fixed_window: 5 per 1m
+	// /api/search reaches path=/api/* with fixed_window: 50 per 1m
+	// / reaches path with fixed_window: 100 per 1m
+}
+
+// Ways to choose values besides one value and *.
+func ExampleMatcher() {
+	b := descriptors.NewBuilder(descriptors.Process{})
+	limit := &descriptors.RateLimit{Params: limiter.Params{Limit: 1}, Unit: descriptors.Minute}
+	b.Add("shop",
+		&descriptors.Descriptor{Key: "country", Match: descriptors.OneOf("AT", "DE"), RateLimit: limit},
+		&descriptors.Descriptor{Key: "remote_address", Match: descriptors.InBlocks("10.0.0.0/8"), RateLimit: limit},
+		&descriptors.Descriptor{Key: "user", Match: descriptors.MatchingRegex("bot-[0-9]+"), RateLimit: limit},
+	)
+	set, err := b.Build()
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, entry := range []descriptors.Entry{
+		{Key: "country", Value: "DE"}, {Key: "country", Value: "CH"}, {Key: "remote_address", Value: "10.1.2.3"},
+		{Key: "user", Value: "bot-7"}, {Key: "user", Value: "robot-7"},
+	} {
+		fmt.Println(entry.Key, entry.Value, set.Domain("shop").Match([]descriptors.Entry{entry}) != nil)
+	}
+	// Output:
+	// country DE true
+	// country CH false
+	// remote_address 10.1.2.3 true
+	// user bot-7 true
+	// user robot-7 false
+}
+
+// The same counters with another number, as a boost has it.
+func ExampleLimit_Scaled() {
+	b := descriptors.NewBuilder(descriptors.Process{})
+	b.Add("shop", &descriptors.Descriptor{
+		Key: "user", RateLimit: &descriptors.RateLimit{Params: limiter.Params{Limit: 10}, Unit: descriptors.Second},
+	})
+	set, err := b.Build()
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	limit := set.Limits()[0]
+	doubled, err := limit.Scaled(2)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(limit, "->", doubled, limit.SameCounters(doubled))
+	// Output: fixed_window: 10 per 1s -> fixed_window: 20 per 1s true
+}
+
+func ExampleParseEntries() {
+	entries, err := descriptors.ParseEntries(`api_key=k1,path=/a\,b`)
+	fmt.Printf("%q %v\n", entries, err)
+	_, err = descriptors.ParseEntries("api_key")
+	fmt.Println(err)
+	// Output:
+	// [{"api_key" "k1"} {"path" "/a,b"}] <nil>
+	// entry 1, api_key, has no =; write api_key=VALUE, or api_key= for an empty value
+}
+
+// What a counter's key says.
+func ExampleParseKey() {
+	terms, ok := descriptors.ParseKey("token_bucket:burst|shop|api_key=k1|path=/checkout")
+	fmt.Println(ok, terms.Algorithm, terms.Limit, terms.Domain, terms.Entries)
+	// Output: true token_bucket :burst shop [{api_key k1} {path /checkout}]
+}

@@ -1,10 +1,14 @@
-// Package fileread reads files on a file system that may hang, because an NFS server is away or a disk is lost. On such
-// a file system a read, or even a stat, may never return, and nothing can end it.
+// Package fileread reads files on a file system that may hang, because an NFS server is away or a disk is lost. On
+// such a file system a read, or even a stat, may never return, and nothing can end it.
 //
-// ReadFile reads one small file. For anything else, Do runs a function in a goroutine of its own, which works in steps:
-// one stat, one list, one open, one read of 64 KiB. Do gives up when a step takes longer than Timeout, or when its
-// context ends, and leaves the goroutine behind. The goroutine ends when its step returns. Until then, every other step
-// on the same file returns a HungError at once, so that goroutines do not pile up.
+// [ReadFile] reads one small file:
+//
+//	key, err := fileread.ReadFile(ctx, "/run/secrets/key")
+//
+// For anything else, [Do] runs a function in a goroutine of its own, which works in steps: one stat, one list, one
+// open, one read of 64 KiB. Do gives up when a step takes longer than Timeout, or when its context ends, and leaves
+// the goroutine behind. The goroutine ends when its step returns. Until then, every other step on the same file
+// returns a HungError at once, so that goroutines do not pile up.
 package fileread
 
 import (

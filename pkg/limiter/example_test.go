@@ -86,3 +86,174 @@ func ExampleLimiter_Wait() {
 	// <nil>
 	// true
 }
+
+// What is wrong with a limit, all of it at once.
+func ExampleNewPolicy() {
+	_, err := limiter.NewPolicy(limiter.Params{
+		Algorithm: limiter.FixedWindow, Limit: -1, Window: time.Minute, Burst: 5,
+	})
+	fmt.Println(err)
+	// Output:
+	// limit: must be between 0 and 281474976710656, got -1
+	// burst: is not a parameter of fixed_window, which takes align, time_zone, charge_denied
+}
+
+// A budget of bytes: the cost is a guess at first, and corrected when the real one is known.
+func ExampleLimiter_Refund() {
+	store, err := memstore.New(memstore.Options{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer store.Close()
+	policy, err := limiter.NewPolicy(limiter.Params{
+		Algorithm: limiter.FixedWindow, Limit: 1 << 20, Window: time.Hour, Align: limiter.AlignFirstHit,
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	bytes := limiter.New(store, policy)
+	ctx := context.Background()
+	d, err := bytes.AllowN(ctx, "ann", 1<<19)
+	fmt.Println(d.Allowed, d.Remaining, err)
+	fmt.Println(bytes.Refund(ctx, "ann", 1<<18))
+	d, err = bytes.AllowN(ctx, "ann", 1)
+	fmt.Println(d.Allowed, d.Remaining, err)
+	// Output:
+	// true 524288 <nil>
+	// <nil>
+	// true 786431 <nil>
+}
+
+// At most two requests of a client at once. What is not released counts until the window ends.
+func ExampleLimiter_Release() {
+	store, err := memstore.New(memstore.Options{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer store.Close()
+	policy, err := limiter.NewPolicy(limiter.Params{Algorithm: limiter.Concurrency, Limit: 2, Window: time.Minute})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	inFlight := limiter.New(store, policy)
+	ctx := context.Background()
+	for range 3 {
+		d, err := inFlight.Allow(ctx, "ann")
+		fmt.Println(d.Allowed, err)
+	}
+	fmt.Println(inFlight.Release(ctx, "ann", 1))
+	d, err := inFlight.Allow(ctx, "ann")
+	fmt.Println(d.Allowed, err)
+	// Output:
+	// true <nil>
+	// true <nil>
+	// false <nil>
+	// <nil>
+	// true <nil>
+}
+
+// The decision of each of several policies.
+func ExampleLimiter_AllowEach() {
+	store, err := memstore.New(memstore.Options{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer store.Close()
+	perSecond, err := limiter.NewPolicy(limiter.Params{Algorithm: limiter.Funnel, Limit: 5, Window: time.Second})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	perHour, err := limiter.NewPolicy(limiter.Params{Algorithm: limiter.Funnel, Limit: 3, Window: time.Hour})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	all, err := limiter.New(store, perSecond, perHour).AllowEach(context.Background(), "ann", 4)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, d := range all {
+		fmt.Println(d.Allowed, d.RetryAfter == limiter.Never)
+	}
+	// Output:
+	// true false
+	// false true
+}
+
+// A step is a function of a state, a time and a cost, and changes nothing.
+func ExamplePolicy_Step() {
+	policy, err := limiter.NewPolicy(limiter.Params{
+		Algorithm: limiter.TokenBucket, Limit: 1, Window: time.Second, Burst: 2,
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	var state limiter.State
+	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	for _, after := range []time.Duration{0, 0, 0, time.Second} {
+		next, d := policy.Step(state, start.Add(after).UnixMicro(), 1)
+		state = next
+		fmt.Println(d.Allowed, d.Remaining, d.RetryAfter, d.ResetAfter)
+	}
+	// Output:
+	// true 1 0s 1s
+	// true 0 0s 2s
+	// false 0 1s 2s
+	// true 0 0s 2s
+}
+
+// A request whose limits are known when it comes: a limit of the client, and one of the path in shadow mode.
+func ExampleStore() {
+	store, err := memstore.New(memstore.Options{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer store.Close()
+	client, err := limiter.NewPolicy(limiter.Params{Algorithm: limiter.Funnel, Limit: 10, Window: time.Second})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	path, err := limiter.NewPolicy(limiter.Params{Algorithm: limiter.Funnel, Limit: 0, Window: time.Second})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	hits := []limiter.Hit{
+		{Key: "client|ann", Policy: client, N: 1},
+		{Key: "path|/login", Policy: path, N: 1, Mode: limiter.Shadow},
+	}
+	out := make([]limiter.Decision, len(hits))
+	if err := store.Take(context.Background(), hits, out); err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(out[0].Allowed, out[1].Allowed, limiter.Admitted(hits, out))
+	// Output: true false true
+}
+
+// A limit of 10 a second that three processes share without a common store: each gets a third, rounded down.
+func ExampleParams_Share() {
+	share, err := limiter.Params{Algorithm: limiter.FixedWindow, Limit: 10, Window: time.Second}.Share(3)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(share.Limit(), "per", share.Window())
+	// Output: 3 per 1s
+}
+
+func ExampleParseAlgorithm() {
+	algorithm, err := limiter.ParseAlgorithm("token_bucket")
+	fmt.Println(algorithm, algorithm.Parameters(), err)
+	// Output: token_bucket [burst initial refill charge_denied] <nil>
+}

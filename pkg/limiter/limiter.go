@@ -1,16 +1,57 @@
-// Package limiter decides rate limits.
+// Package limiter decides rate limits: may this request pass now, and if not, when?
 //
-// A Go program makes a Policy from Params, takes a Store, and asks a Limiter:
+// A [Policy] is a checked limit, a [Store] keeps its counters, and a [Limiter] asks one by the other:
 //
 //	store, err := memstore.New(memstore.Options{})
+//	...
 //	policy, err := limiter.NewPolicy(limiter.Params{Algorithm: limiter.TokenBucket, Limit: 100, Window: time.Minute})
+//	...
 //	perClient := limiter.New(store, policy)
-//	d, err := perClient.Allow(ctx, "ann") // or Wait
 //
-// Below that, a Hit is one limit that a request asks, and a Decision answers it. Every algorithm is one pure step,
-// Policy.Step: integers in, integers out, with the time as an argument. A Store runs the steps of a request's hits
-// as a whole (see Decide) over state of its own; package memstore has one in memory, package redisstore one that
-// processes share. This package knows no clock, no wire format, no rule file and no database.
+//	d, err := perClient.Allow(ctx, "ann")
+//	switch {
+//	case err != nil: // the store could not decide: pass or deny, as you like
+//	case d.Allowed:  // serve the request
+//	default:         // refuse it; it would pass after d.RetryAfter
+//	}
+//
+// [Limiter.Wait] returns when the request may pass. [Limiter.AllowN] and [Limiter.WaitN] take a cost in hits, and
+// [Limiter.Refund] gives back what an estimated cost was too high. For net/http and gRPC servers, package middleware
+// does all of this.
+//
+// # Algorithms
+//
+// [Params] has one field Algorithm. If you do not know which to take, take [TokenBucket] or [Funnel] (a leaky
+// bucket).
+//
+//   - [FixedWindow] counts per window, also by the calendar ([AlignCalendar]). Twice the limit can pass around the
+//     end of a window.
+//   - [SlidingWindow] counts in segments of a window that moves, [SlidingLog] remembers each hit and is exact.
+//   - [Funnel] (a leaky bucket; GCRA) and [TokenBucket] allow a burst, and then a steady rate.
+//   - [LeakyQueue] delays requests so that they pass evenly spaced. [SmoothBursty] and [SmoothWarmingUp] are those of
+//     Guava's RateLimiter.
+//   - [Concurrency] bounds requests in flight; [Limiter.Release] ends one.
+//
+// # Stores
+//
+// Package memstore keeps counters in this process, and package redisstore in a Redis that processes share. Both
+// decide exactly alike. Limiters over one store share the counter of a key when their policies have the same
+// algorithm and window.
+//
+// # Below the Limiter
+//
+// A [Hit] is one limit that a request asks: a counter's key, a policy and a cost. A [Decision] answers it.
+// [Store.Take] decides all hits of a request as a whole: all are charged, or none. Use it where the limits of a
+// request are not known before it comes, as a service that reads rules does.
+//
+// Every algorithm is one pure step, [Policy.Step]: integers in, integers out, with the time as an argument.
+// This package knows no clock, no wire format, no rule file and no database.
+//
+// # Writing a Store
+//
+// A store checks the hits ([Check]), finds which of them share a key ([Link]), reads the states of the keys, calls
+// [Decide] and writes the slots that have changed. A store that must decide in two places has the parts of Decide:
+// [TryCharge], [DeniedCharge], [Spends] and their like. Package limitertest has the contract as a test.
 package limiter
 
 import (

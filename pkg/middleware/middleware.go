@@ -1,11 +1,25 @@
-// Package middleware limits the requests of a Go server: HTTP wraps a net/http handler, UnaryServerInterceptor and
-// StreamServerInterceptor go into a gRPC server.
+// Package middleware limits the requests of a Go server: [HTTP] wraps a net/http handler, [UnaryServerInterceptor]
+// and [StreamServerInterceptor] go into a gRPC server.
+//
+// Each takes a [limiter.Limiter] and a function that returns the key of a request, such as its client's address or
+// its user:
+//
+//	perClient := middleware.HTTP(limiter.New(store, policy), middleware.RemoteIP, middleware.Options{})
+//	http.Handle("/", perClient(handler))
+//
+// # What a client sees
 //
 // A denied HTTP request is answered 429 Too Many Requests with Retry-After, a denied call ResourceExhausted with a
 // RetryInfo. Every response that a limit decided carries RateLimit-Policy and RateLimit
-// (draft-ietf-httpapi-ratelimit-headers-10); gRPC has them, and retry-after, as metadata. A limit that delays requests
-// (limiter.LeakyQueue, or a MaxWait) holds the request until it may go on, and hits of limiter.Concurrency are released
-// when the request ends.
+// (draft-ietf-httpapi-ratelimit-headers-10); gRPC has them, and retry-after, as metadata.
+//
+// A limit that delays requests ([limiter.LeakyQueue], or a MaxWait) holds the request until it may go on. Hits of
+// [limiter.Concurrency] are released when the request ends.
+//
+// # When the store fails
+//
+// A request passes that the store cannot decide, unless [Options].FailClosed is set. [Options].OnError gets each
+// error.
 package middleware
 
 import (

@@ -1,15 +1,35 @@
 // Package reload keeps the last good value of something that is compiled from files, while the files change.
 //
-// A Reloader reads a Source and compiles the files. Only if all of that succeeds does it swap one pointer; a reader of
-// the value pays one atomic load. The Reloader compares content by its hash, not by file times. So a rename, a changed
-// symbolic link, a checkout and a plain rewrite are all the same to it. The source's watch makes a reload quick; a slow
-// poll makes it certain.
+// A [Reloader] reads a [Source] and compiles the files. [New] makes it, [Reloader.Load] reads for the first time,
+// [Reloader.Run] follows the changes, and [Reloader.Get] returns the value:
 //
-// New content must stay the same for a while (Options.Settle) before it is compiled. So the Reloader does not take a
-// file that is half written, or files of two releases. A writer that pauses for longer than Settle in the middle of a
-// file should write another file and rename it.
+//	rules, err := reload.New(reload.Options[*Rules]{Source: reload.Paths("/etc/rules"), Compile: compile})
+//	...
+//	if err := rules.Load(ctx); err != nil { ... } // nothing works without rules
+//	go rules.Run(ctx)
+//	...
+//	rules.Get().Decide(request)
 //
-// New makes a Reloader, Load reads for the first time, Run follows the changes, and Get returns the value.
+// Only if reading and compiling succeed does it swap one pointer; a reader of the value pays one atomic load.
+//
+// # What counts as a change
+//
+// The Reloader compares content by its hash, not by file times. So a rename, a changed symbolic link, a checkout and
+// a plain rewrite are all the same to it. The source's watch makes a reload quick; a slow poll makes it certain.
+//
+// New content must stay the same for a while ([Options].Settle) before it is compiled. So the Reloader does not take
+// a file that is half written, or files of two releases. A writer that pauses for longer than Settle in the middle of
+// a file should write another file and rename it.
+//
+// # What happened
+//
+// [Options].OnLoad receives an [Event] for each load, and [Reloader.Status] has the state: the hash of the live
+// value, and why the newest content is not live.
+//
+// # Sources
+//
+// [Paths] is a source of files and directories, [Files] the same with options, and [Join] several sources as one. Any
+// other [Source] will do.
 package reload
 
 import (

@@ -40,7 +40,7 @@ func never(time.Time, time.Time) int { return 0 }
 // play sends the scene's requests, prints each answer, and checks how many passed. The refill counts from start.
 func (s scene) play(ctx context.Context, out io.Writer, start time.Time) error {
 	fmt.Fprintf(out, "\n%s\n  %d requests from %s to %s\n", s.title, s.count, s.client, s.path)
-	fmt.Fprintf(out, "  %3s  %-6s  %-26s  %-9s  %-5s  %s\n", "#", "status", "x-ratelimit-limit", "remaining", "reset",
+	fmt.Fprintf(out, "  %3s  %-6s  %-29s  %-9s  %-5s  %s\n", "#", "status", "x-ratelimit-limit", "remaining", "reset",
 		"retry-after")
 	client := s.httpClient()
 	defer client.CloseIdleConnections()
@@ -51,7 +51,7 @@ func (s scene) play(ctx context.Context, out io.Writer, start time.Time) error {
 			return err
 		}
 		h := func(name string) string { return cmp.Or(header.Get(name), "-") }
-		fmt.Fprintf(out, "  %3d  %-6d  %-26s  %-9s  %-5s  %s\n", i+1, status,
+		fmt.Fprintf(out, "  %3d  %-6d  %-29s  %-9s  %-5s  %s\n", i+1, status,
 			h("X-Ratelimit-Limit"), h("X-Ratelimit-Remaining"), h("X-Ratelimit-Reset"), h("Retry-After"))
 		switch status {
 		case http.StatusOK:

@@ -1,4 +1,4 @@
-// Command metricsdoc writes the tables of docs/reference/metrics.md from what the sidecar registers: `make docs`.
+// Command metricsdoc writes the tables of docs/reference/metrics.md from what Weir registers: `make docs`.
 package main
 
 import (

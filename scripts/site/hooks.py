@@ -27,7 +27,7 @@ class LinksToRepository(Treeprocessor):
         super().__init__(md)
         self.root = os.path.dirname(os.path.abspath(config.config_file_path))
         self.docs = posixpath.basename(config.docs_dir)
-        self.repository = config.repo_url.rstrip("/")
+        self.repository = config.extra["repository"]
 
     def run(self, root):
         for element in root.iter():
@@ -76,6 +76,8 @@ def separate_lists(markdown):
     lines, in_code, in_list, before = [], False, False, ""
     for line in markdown.splitlines():
         if line.lstrip().startswith("```"):
+            if "mermaid" in line:
+                log.warning("%s: a mermaid drawing needs a script of another host: draw an SVG in docs/img", page_uri)
             in_code = not in_code
         elif not in_code and ITEM.match(line):
             if before.strip() and not in_list and not before.startswith("#"):

@@ -34,8 +34,8 @@ type Cluster struct {
 	URL string
 	// Kubeconfig is the path of a file that makes its reader an administrator.
 	Kubeconfig string
-
-	kubectl string
+	// Program is the path of kubectl.
+	Program string
 }
 
 // Start runs a cluster on 127.0.0.1. It skips the test, and says how to get them, if the programs are not built.
@@ -55,7 +55,7 @@ func StartAt(tb testing.TB, host string) *Cluster {
 	c := &Cluster{
 		URL:        "https://" + net.JoinHostPort(host, port),
 		Kubeconfig: filepath.Join(dir, "kubeconfig"),
-		kubectl:    kubectl,
+		Program:    kubectl,
 	}
 	accounts, tokens := filepath.Join(dir, "accounts.pem"), filepath.Join(dir, "tokens.csv")
 	write(tb, c.Kubeconfig, strings.ReplaceAll(kubeconfig, "URL", c.URL))
@@ -136,7 +136,7 @@ func write(tb testing.TB, path, text string) {
 // Try runs kubectl with the text as its standard input, and returns its standard output.
 func (c *Cluster) Try(stdin string, args ...string) (string, error) {
 	var stdout, stderr bytes.Buffer
-	cmd := exec.Command(c.kubectl, append([]string{"--kubeconfig", c.Kubeconfig}, args...)...)
+	cmd := exec.Command(c.Program, append([]string{"--kubeconfig", c.Kubeconfig}, args...)...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &stdout, &stderr
 	if err := cmd.Run(); err != nil {
 		return "", fmt.Errorf("kubectl %s: %w\n%s%s", strings.Join(args, " "), err, &stdout, &stderr)

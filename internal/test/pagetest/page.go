@@ -12,6 +12,8 @@
 //	                                   that appear there.
 //	```yaml title="rules/shop.yaml"    a file, written at this point of the page. Any language but sh.
 //	```yaml title="envoy.yaml: routes" replaces the first key routes of that file, with all that is below it
+//	```yaml title="envoy.yaml: routes of app"
+//	                                   the same for the first key routes of the listener app
 //
 // All other blocks are only shown. A comment on the line before a block of commands changes what is expected:
 //
@@ -45,7 +47,8 @@ type block struct {
 	kind  kind
 	line  int    // of the page, of the block's first line of text
 	title string // of a terminal: its name; of a file: its path
-	key   string // of a patch
+	key   string // of a patch: the key that it replaces
+	below string // of a patch: the listener that has the key; none: the first key of the file
 	text  string
 	exit  int // of commands: the exit code of the last one
 }
@@ -54,7 +57,7 @@ var (
 	opening   = regexp.MustCompile("^( *)```([a-z]*)(?: +title=\"([^\"]*)\")?$")
 	notRun    = regexp.MustCompile(`^ *<!-- not run: .+ -->$`)
 	exitCode  = regexp.MustCompile(`^ *<!-- exit code ([0-9]+) -->$`)
-	patchName = regexp.MustCompile(`^(\S+): (\S+)$`)
+	patchName = regexp.MustCompile(`^(\S+): (\S+)(?: of (\S+))?$`)
 )
 
 // parse returns the blocks of a page. It returns an error for a fence that it does not understand.
@@ -106,7 +109,7 @@ func (b *block) classify(language, comment string, before []block) {
 	case language == "text" && b.title == "" && len(before) > 0 && before[len(before)-1].runs():
 		b.kind = output
 	case name != nil:
-		b.kind, b.title, b.key = patch, name[1], name[2]
+		b.kind, b.title, b.key, b.below = patch, name[1], name[2], name[3]
 	case b.title != "":
 		b.kind = file
 	default:
@@ -118,18 +121,35 @@ func (b *block) classify(language, comment string, before []block) {
 func (b *block) runs() bool { return b.kind == commands || b.kind == terminal }
 
 // replaceKey replaces the first line `key:` of a YAML text, and the lines below it that are indented deeper, with the
-// text, indented as the key was.
-func replaceKey(yaml, key, text string) (string, error) {
+// text, indented as the key was. If below is not "", it looks after the line `name: below`, of several the first that is
+// indented least: the listener, not a virtual host in it.
+func replaceKey(yaml, key, below, text string) (string, error) {
 	lines := strings.Split(yaml, "\n")
+	start, least := 0, len(yaml)
 	for i, line := range lines {
+		if below != "" && strings.TrimSpace(line) == "- name: "+below && indentation(line) < least {
+			start, least = i, indentation(line)
+		}
+	}
+	if below != "" && start == 0 && least == len(yaml) {
+		return "", fmt.Errorf("no name %s", below)
+	}
+	for i := start; i < len(lines); i++ {
+		line := lines[i]
 		trimmed := strings.TrimLeft(line, " ")
 		if !strings.HasPrefix(trimmed, key+":") {
 			continue
 		}
 		indent := len(line) - len(trimmed)
 		end := i + 1
-		for end < len(lines) && (strings.TrimSpace(lines[end]) == "" || indentation(lines[end]) > indent) {
-			end++
+		for j := end; j < len(lines); j++ {
+			if strings.TrimSpace(lines[j]) == "" {
+				continue
+			}
+			if indentation(lines[j]) <= indent {
+				break
+			}
+			end = j + 1
 		}
 		var out []string
 		out = append(out, lines[:i]...)

@@ -24,6 +24,9 @@ wrote ...
 '''yaml title="envoy.yaml: routes"
 routes: []
 '''
+'''yaml title="envoy.yaml: http_filters of app"
+http_filters: []
+'''
 '''sh title="Terminal 2"
 weir serve
 '''
@@ -57,12 +60,13 @@ func TestParse(t *testing.T) {
 		{kind: output, line: 9, text: "wrote ...\n"},
 		{kind: file, line: 13, title: "rules/shop.yaml", text: "domain: shop\n  indented: true\n"},
 		{kind: patch, line: 17, title: "envoy.yaml", key: "routes", text: "routes: []\n"},
-		{kind: terminal, line: 20, title: "Terminal 2", text: "weir serve\n"},
-		{kind: output, line: 23, text: "msg=serving\n"},
-		{kind: shown, line: 26, text: "shown: only\n"},
-		{kind: shown, line: 29, text: "nothing runs before it\n"},
-		{kind: shown, line: 33, text: "docker pull\n"},
-		{kind: commands, line: 38, text: "false\n", exit: 3},
+		{kind: patch, line: 20, title: "envoy.yaml", key: "http_filters", below: "app", text: "http_filters: []\n"},
+		{kind: terminal, line: 23, title: "Terminal 2", text: "weir serve\n"},
+		{kind: output, line: 26, text: "msg=serving\n"},
+		{kind: shown, line: 29, text: "shown: only\n"},
+		{kind: shown, line: 32, text: "nothing runs before it\n"},
+		{kind: shown, line: 36, text: "docker pull\n"},
+		{kind: commands, line: 41, text: "false\n", exit: 3},
 	}
 	if len(blocks) != len(want) {
 		t.Fatalf("%d blocks, want %d: %+v", len(blocks), len(want), blocks)
@@ -95,7 +99,7 @@ host:
         # a comment of the list
     routes: []
 `
-	got, err := replaceKey(config, "rate_limits", "rate_limits:\n  - new\n\n  - list\n")
+	got, err := replaceKey(config, "rate_limits", "", "rate_limits:\n  - new\n\n  - list\n")
 	want := `
 host:
   - name: app
@@ -108,8 +112,14 @@ host:
 	if err != nil || got != want {
 		t.Errorf("error %v, got\n%s\nwant\n%s", err, got, want)
 	}
-	if _, err := replaceKey(config, "clusters", "clusters: []\n"); err == nil {
-		t.Error("no error for a key that is not there")
+	got, err = replaceKey("- name: a\n  hosts:\n    - name: b\n      x: 1\n- name: b\n  x: 2\n", "x", "b", "x: 3\n")
+	if want := "- name: a\n  hosts:\n    - name: b\n      x: 1\n- name: b\n  x: 3\n"; err != nil || got != want {
+		t.Errorf("error %v, got\n%s\nwant\n%s", err, got, want)
+	}
+	for key, below := range map[string]string{"clusters": "", "routes": "other"} {
+		if _, err := replaceKey(config, key, below, "x: []\n"); err == nil {
+			t.Errorf("no error for the key %s of %q, which is not there", key, below)
+		}
 	}
 }
 

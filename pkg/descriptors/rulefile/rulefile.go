@@ -1,5 +1,14 @@
-// Package rulefile reads rule files: YAML text becomes descriptors with their places, of which package descriptors
-// makes a Set. docs/reference/rules.md has the language. Every valid rule file of envoyproxy/ratelimit means the same here.
+// Package rulefile reads rule files: YAML text becomes a descriptors.Set.
+//
+// [Compile] takes the files of a rule set and returns the set, or everything that is wrong with any of them, each
+// error with file, line, column and what to write instead:
+//
+//	set, err := rulefile.Compile([]rulefile.File{{Name: "shop.yaml", Data: text}})
+//
+// docs/reference/rules.md has the language. Every valid rule file of envoyproxy/ratelimit means the same here.
+//
+// A rule can name a file of values (values_file). This package opens no files: [Includes] returns what a rule file
+// names, and Compile wants these among its files.
 package rulefile
 
 import (

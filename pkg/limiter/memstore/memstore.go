@@ -1,8 +1,27 @@
-// Package memstore keeps the state of limits in this process's memory.
+// Package memstore keeps the counters of limits in this process's memory.
 //
-// A counter of two integers (fixed_window, funnel, token_bucket) takes 50 to 63 bytes, whatever the length of
-// its key. A sliding window takes 90 to 113 bytes and 8 for each segment, a sliding log as much and 16 to 32 for
-// each hit in its window, and a limit that warms up 106 to 129.
+// [New] starts a store, which needs no configuration:
+//
+//	store, err := memstore.New(memstore.Options{})
+//	...
+//	defer store.Close()
+//
+// It is a [limiter.Store]: give it to [limiter.New]. Its counters belong to this process and end with it. Package
+// redisstore shares them between processes.
+//
+// # Memory
+//
+// A counter of two integers (fixed_window, funnel, token_bucket) takes 50 to 63 bytes, whatever the length of its
+// key. A sliding window takes 90 to 113 bytes and 8 for each segment, a sliding log as much and 16 to 32 for each hit
+// in its window, and a limit that warms up 106 to 129.
+//
+// Counters that no longer matter are freed every few seconds. [Options].MaxKeys bounds the others; [Stats] has how
+// many there are, and how many were forgotten because of the bound.
+//
+// # Time
+//
+// The store has a clock that never steps back. Limits that follow the clock on the wall, such as a quota per day,
+// notice when it is set.
 package memstore
 
 import (

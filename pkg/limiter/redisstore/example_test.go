@@ -2,6 +2,7 @@ package redisstore_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -34,4 +35,31 @@ func ExampleNew() { //nolint:testableexamples // it needs a Redis
 		return
 	}
 	fmt.Println(d.Allowed, d.Remaining)
+}
+
+// Two servers: a limit names the one that has its counters.
+func ExampleNewGroup() {
+	busy := redis.NewClient(&redis.Options{Addr: "redis:6379", ContextTimeoutEnabled: true})
+	busier := redis.NewClient(&redis.Options{Addr: "redis-per-second:6379", ContextTimeoutEnabled: true})
+	defer func() { _ = errors.Join(busy.Close(), busier.Close()) }()
+	first, err := redisstore.New(busy, redisstore.Options{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	second, err := redisstore.New(busier, redisstore.Options{Name: "per_second"})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	group := redisstore.NewGroup(first, map[string]*redisstore.Store{"per_second": second})
+	policy, err := limiter.NewPolicy(limiter.Params{Algorithm: limiter.Funnel, Limit: 100, Window: time.Second})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	perClient := limiter.New(group, policy).WithRoute(redisstore.Route{Store: "per_second"})
+	fmt.Println(group)
+	_ = perClient // perClient.Allow(ctx, "ann") asks redis-per-second
+	// Output: redis:6379, per_second=redis-per-second:6379
 }

@@ -1,10 +1,35 @@
-// Package redisstore is a limiter.Store in Redis: one limit for all processes that use the same server or cluster.
+// Package redisstore keeps the counters of limits in Redis: one limit for all processes that use the same server or
+// cluster.
 //
-// A request is decided by one script call, so by one round trip and atomically, on Redis's own clock. The scripts in
-// lua/ are limiter.Decide and the algorithms' steps, and agree with them exactly. Requests that come at the same time
-// share a call.
+// [New] takes a go-redis client of yours, of a server, of the master behind sentinels, or of a cluster:
 //
-// The caller makes the go-redis client and closes it.
+//	client := redis.NewClient(&redis.Options{Addr: "localhost:6379", ContextTimeoutEnabled: true})
+//	store, err := redisstore.New(client, redisstore.Options{})
+//
+// It is a [limiter.Store]: give it to [limiter.New]. The client stays yours, and you close it.
+//
+// # How it decides
+//
+// A request is decided by one script call, so by one round trip and atomically, on Redis's own clock: the clocks of
+// the processes need not agree. The scripts do what [limiter.Decide] and the algorithms' steps do, and agree with
+// them exactly. Requests that come at the same time share a call. In a cluster a request is charged to all its limits
+// or to none, also where their counters lie on several masters.
+//
+// # When Redis fails
+//
+// [Store.Take] returns an error that wraps [limiter.ErrUnavailable], within [Options].Timeout (15 ms by default). The
+// store has no failure policy and no circuit breaker of its own: what a request then gets is the caller's choice.
+// [Answered], [TimedOut] and [Failures] say what kind of error it is, and which server it is about. [Store.Ping] says
+// why a server cannot decide.
+//
+// # Several servers
+//
+// A [Group] is several stores. A hit names its store by [Route].
+//
+// # Keys
+//
+// Each key is [Options].KeyPrefix, [FormatVersion] and the counter's key. Processes of different releases share
+// counters as long as they have the same FormatVersion. Every key has a time to live.
 package redisstore
 
 import (

@@ -1,0 +1,195 @@
+package charttest
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	service "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/weir-ratelimit/weir/internal/test/launch"
+	"github.com/weir-ratelimit/weir/internal/test/weirtest"
+)
+
+// Weir understands the arguments and variables of every option, and its stop fits into the grace period.
+func TestArguments(t *testing.T) {
+	for _, c := range cases(t) {
+		text, _, err := render(t, "weir", c.values(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		spec, container := pod(t, parse(t, text))
+		out, err := printConfig(t, container)
+		if err != nil {
+			t.Errorf("%s: %v\n%s", c.Name, err, out)
+			continue
+		}
+		grace, _ := spec["terminationGracePeriodSeconds"].(int)
+		stop := seconds(t, out, "--drain-delay") + seconds(t, out, "--stop-timeout")
+		if least := stop + 15*time.Second; time.Duration(grace)*time.Second < least {
+			t.Errorf("%s: terminationGracePeriodSeconds is %d, a stop may take %s", c.Name, grace, least)
+		}
+	}
+	for arg, want := range map[string]string{"--memory-max-key=1": "unknown flag", "--drain-delay=x": "drain-delay"} {
+		if out, err := printConfig(t, object{"args": []any{"serve", "--rules=/etc/weir/rules", arg}}); err == nil ||
+			!strings.Contains(out, want) {
+			t.Errorf("%s: %v, want %q:\n%s", arg, err, want, out)
+		}
+	}
+}
+
+// printConfig has Weir check the container's arguments and variables, and returns what it would run with.
+func printConfig(t *testing.T, container object) (string, error) {
+	t.Helper()
+	args := append(texts(container["args"]), "--print-config")
+	if i := slices.Index(args, "--rules=/etc/weir/rules"); i >= 0 {
+		args[i] = "--rules=" + t.TempDir() // it looks whether there is such a path
+	}
+	cmd := exec.Command(weirtest.Binary(t), args...)
+	cmd.Env = []string{}
+	env, _ := container["env"].([]any)
+	for _, v := range env {
+		v, _ := v.(object)
+		value, ok := v["value"].(string)
+		if !ok {
+			value = "redis://:secret@redis:6379/0" // of a Secret
+		}
+		cmd.Env = append(cmd.Env, fmt.Sprintf("%s=%s", v["name"], value))
+	}
+	out, err := cmd.CombinedOutput()
+	if strings.Contains(string(out), "secret") {
+		t.Errorf("a password is shown:\n%s", out)
+	}
+	return string(out), err
+}
+
+// seconds is a flag's value.
+func seconds(t *testing.T, config, flag string) time.Duration {
+	t.Helper()
+	m := regexp.MustCompile(`(?m)^` + flag + `[= ]+(\S+)`).FindStringSubmatch(config)
+	if m == nil {
+		t.Fatalf("no %s in\n%s", flag, config)
+	}
+	d, err := time.ParseDuration(m[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// Weir as the chart runs it stays below the memory limit while clients make up more keys than it may keep, of the two
+// kinds of counters, which have budgets of their own.
+func TestMemoryFits(t *testing.T) {
+	text, _, err := render(t, "weir", "{}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, container := pod(t, parse(t, text))
+	if limit := at(container, "resources", "limits", "memory"); limit != "256Mi" {
+		t.Fatalf("the memory limit is %v: this test is about 256Mi", limit)
+	}
+	const limit = 256 << 20
+	rules := filepath.Join(t.TempDir(), "rules.yaml")
+	if err := os.WriteFile(rules, []byte(`
+domain: shop
+descriptors:
+  - {key: one, rate_limit: {algorithm: funnel, requests_per_unit: 100, unit: day}}
+  - {key: two, rate_limit: {algorithm: sliding_log, requests_per_unit: 100, unit: day}}
+`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	// Without a cgroup Weir does not know the limit: it would set GOMEMLIMIT to 90 % of it.
+	t.Setenv("GOMEMLIMIT", strconv.Itoa(limit/10*9))
+	most := 0
+	args := []string{"--rules", rules}
+	for _, arg := range texts(container["args"]) {
+		if n, ok := strings.CutPrefix(arg, "--memory-max-keys="); ok {
+			if most, err = strconv.Atoi(n); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if strings.HasPrefix(arg, "--memory-max-keys=") || strings.HasPrefix(arg, "--grpc-max-receiving=") {
+			args = append(args, arg)
+		}
+	}
+	if most == 0 {
+		t.Fatalf("no --memory-max-keys in %v", container["args"])
+	}
+	w := weirtest.New(t, args...)
+	w.Start()
+	flood(t, w.GRPC, most*11/10)
+	if err := launch.Get(t.Context(), "http://"+w.HTTP+"/readyz"); err != nil {
+		t.Error(err)
+	}
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", w.PID()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := regexp.MustCompile(`VmHWM:\s+(\d+) kB`).FindSubmatch(status)
+	if m == nil {
+		t.Fatalf("no VmHWM in\n%s", status)
+	}
+	peak, _ := strconv.Atoi(string(m[1]))
+	t.Logf("%d counters of each kind at most: a peak of %d MiB", most, peak>>10)
+	if peak<<10 > limit*9/10 {
+		t.Errorf("%d counters of each kind take %d MiB, want less than nine tenths of 256 MiB", most, peak>>10)
+	}
+	if peak<<10 < limit/5 {
+		t.Errorf("a peak of %d MiB: the flood has filled nothing", peak>>10)
+	}
+}
+
+// flood has n keys of each kind counted.
+func flood(t *testing.T, addr string, n int) {
+	t.Helper()
+	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close() //nolint:errcheck // nothing is lost
+	client := service.NewRateLimitServiceClient(conn)
+	const batch, workers = 128, 8
+	next := make(chan int)
+	done := make(chan error, workers)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	for range workers {
+		go func() {
+			var err error
+			for first := range next {
+				req := &service.RateLimitRequest{Domain: "shop"}
+				for i := first; i < first+batch/2; i++ {
+					for _, key := range []string{"one", "two"} {
+						req.Descriptors = append(req.Descriptors, &common.RateLimitDescriptor{
+							Entries: []*common.RateLimitDescriptor_Entry{{Key: key, Value: strconv.Itoa(i)}},
+						})
+					}
+				}
+				if _, e := client.ShouldRateLimit(ctx, req); e != nil {
+					err = e
+				}
+			}
+			done <- err
+		}()
+	}
+	for first := 0; first < n; first += batch / 2 {
+		next <- first
+	}
+	close(next)
+	for range workers {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -1,0 +1,86 @@
+//go:build e2e
+
+package docs
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/weir-ratelimit/weir/internal/test/chrometest"
+)
+
+// TestSite builds the site as `make site` does, and uses it in a real browser, from files and without a server: search
+// finds a word, nothing comes from another host, and no page is wider than a phone.
+func TestSite(t *testing.T) {
+	t.Parallel()
+	mkdocs, err := filepath.Abs("../.tools/site/bin/mkdocs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(mkdocs); err != nil {
+		t.Fatalf("%v: `scripts/tools.sh site` installs MkDocs", err)
+	}
+	site := t.TempDir()
+	build := exec.Command(mkdocs, "build", "--site-dir", site)
+	build.Dir = ".."
+	build.Env = append(os.Environ(), "NO_MKDOCS_2_WARNING=1")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("mkdocs build: %v\n%s", err, out)
+	}
+	for _, pattern := range []string{"*.go", "*/*.go"} {
+		if found, err := filepath.Glob(filepath.Join(site, pattern)); err != nil || len(found) > 0 {
+			t.Errorf("the site has %q, error %v: want no Go files", found, err)
+		}
+	}
+
+	browser := chrometest.Start(t)
+	browser.Look(1280, 900, false)
+	browser.Open("file://" + filepath.Join(site, "index.html"))
+	browser.Eval(`document.querySelector("label.md-header__button[for=__search]").click()`)
+	browser.Await(`document.activeElement.matches(".md-search__input")`)
+	for _, key := range "glossary" {
+		browser.Press(string(key))
+	}
+	browser.Await(`document.querySelectorAll(".md-search-result__link").length > 0`)
+	first := browser.Text(`document.querySelector(".md-search-result__link").href`)
+	if !strings.Contains(first, "/glossary.html") {
+		t.Errorf("search for glossary finds %s first", first)
+	}
+	if dir := os.Getenv("WEIR_SCREENSHOTS"); dir != "" {
+		browser.Screenshot(filepath.Join(dir, "search.png"))
+	}
+
+	for _, page := range []string{"index", "comparison", "reference/rules"} {
+		for _, look := range []struct {
+			name  string
+			width int
+			dark  bool
+		}{{"light", 1280, false}, {"dark", 1280, true}, {"narrow", 390, false}} {
+			browser.Look(look.width, 900, look.dark)
+			browser.Open("file://" + filepath.Join(site, page+".html"))
+			browser.Await(`document.fonts.status == "loaded"`)
+			if wide := browser.Eval(`document.documentElement.scrollWidth > innerWidth`); wide != false {
+				t.Errorf("%s, %s: the page is wider than the window", page, look.name)
+			}
+			want := map[bool]string{false: "default", true: "slate"}[look.dark]
+			if scheme := browser.Text(`document.body.getAttribute("data-md-color-scheme")`); scheme != want {
+				t.Errorf("%s, %s: color scheme %s, want %s", page, look.name, scheme, want)
+			}
+			if dir := os.Getenv("WEIR_SCREENSHOTS"); dir != "" {
+				browser.Screenshot(filepath.Join(dir, strings.ReplaceAll(page, "/", "-")+"-"+look.name+".png"))
+			}
+		}
+	}
+	for _, url := range browser.URLs() {
+		if !strings.HasPrefix(url, "file:") && !strings.HasPrefix(url, "data:") && !strings.HasPrefix(url, "about:") &&
+			!strings.HasPrefix(url, "blob:") {
+			t.Errorf("a page asks for %s", url)
+		}
+	}
+	if lines := browser.Console(); len(lines) > 0 {
+		t.Errorf("the console has %q", lines)
+	}
+}

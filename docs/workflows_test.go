@@ -1,0 +1,110 @@
+package docs
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// TestWorkflows checks what actionlint does not: every action is pinned by its commit, permissions are given job by job
+// or only to read, and the targets of make and the files that workflows name are there.
+func TestWorkflows(t *testing.T) {
+	makefile, err := os.ReadFile("../Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	workflows, err := filepath.Glob("../.github/workflows/*.yml")
+	if err != nil || len(workflows) < 2 {
+		t.Fatalf("found the workflows %q, %v", workflows, err)
+	}
+	pinned := regexp.MustCompile(`^[\w-]+/[\w-]+@[0-9a-f]{40}$`)
+	target := regexp.MustCompile(`\bmake ([a-z-]+)`)
+	for _, path := range workflows {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var workflow struct {
+			Permissions map[string]string
+			Jobs        map[string]struct {
+				Permissions map[string]string
+				Steps       []struct{ Uses, Run string }
+			}
+		}
+		if err := yaml.Unmarshal(text, &workflow); err != nil {
+			t.Fatal(err)
+		}
+		if workflow.Permissions == nil {
+			t.Errorf("%s: without permissions, a job has those of the repository", path)
+		}
+		for what, access := range workflow.Permissions {
+			if access != "read" {
+				t.Errorf("%s: %s: %s holds for every job", path, what, access)
+			}
+		}
+		for name, job := range workflow.Jobs {
+			for _, step := range job.Steps {
+				if step.Uses != "" && !pinned.MatchString(step.Uses) {
+					t.Errorf("%s: %s: %s is not pinned by a commit", path, name, step.Uses)
+				}
+				for _, m := range target.FindAllStringSubmatch(step.Run, -1) {
+					if !regexp.MustCompile(`(?m)^` + m[1] + `:`).Match(makefile) {
+						t.Errorf("%s: %s: make %s is not there", path, name, m[1])
+					}
+				}
+			}
+		}
+		for _, m := range regexp.MustCompile(`(\.ci/run|deploy/helm/weir)\b`).FindAllString(string(text), -1) {
+			if _, err := os.Stat(filepath.Join("..", m)); err != nil {
+				t.Errorf("%s: %v", path, err)
+			}
+		}
+	}
+}
+
+// TestDependabotSeesEveryModule compares its folders with those of go.mod files.
+func TestDependabotSeesEveryModule(t *testing.T) {
+	text, err := os.ReadFile("../.github/dependabot.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var config struct {
+		Updates []struct {
+			Ecosystem   string `yaml:"package-ecosystem"`
+			Directories []string
+		}
+	}
+	if err := yaml.Unmarshal(text, &config); err != nil {
+		t.Fatal(err)
+	}
+	var modules []string
+	err = filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && slices.Contains([]string{".git", ".tools", "bin", "testdata"}, d.Name()):
+			return filepath.SkipDir
+		case d.Name() == "go.mod":
+			modules = append(modules, "/"+strings.TrimPrefix(filepath.ToSlash(filepath.Dir(path)), "../"))
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range modules {
+		modules[i] = strings.TrimSuffix(modules[i], "..")
+	}
+	for _, u := range config.Updates {
+		if u.Ecosystem == "gomod" && !slices.Equal(slices.Sorted(slices.Values(modules)),
+			slices.Sorted(slices.Values(u.Directories))) {
+			t.Errorf("dependabot looks at %q, the modules are in %q", u.Directories, modules)
+		}
+	}
+}

@@ -1,0 +1,106 @@
+package rulefile_test
+
+import (
+	"fmt"
+
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/pkg/descriptors/rulefile"
+)
+
+const shop = `
+domain: shop
+descriptors:
+  - key: api_key
+    rate_limits:
+      - {name: burst, algorithm: token_bucket, requests_per_unit: 50, unit: second, burst: 100}
+      - {name: daily, requests_per_unit: 100000, unit: day}
+`
+
+// The rule that a request reaches, and the counters that its limits have.
+func ExampleCompile() {
+	set, err := rulefile.Compile([]rulefile.File{{Name: "shop.yaml", Data: []byte(shop)}})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	request := []descriptors.Entry{{Key: "api_key", Value: "k1"}}
+	for _, limit := range set.Domain("shop").Match(request).Limits {
+		fmt.Printf("%s: %s\n", limit, limit.AppendKey(nil, request))
+	}
+	// Output:
+	// token_bucket: 50 per 1s, burst 100: token_bucket:burst|shop|api_key=k1
+	// fixed_window: 100000 per 1d: fixed_window:daily|shop|api_key=k1
+}
+
+// Each error has its place, and what to write instead.
+func ExampleCompile_errors() {
+	_, err := rulefile.Compile([]rulefile.File{{Name: "shop.yaml", Data: []byte(`
+domain: shop
+descriptors:
+  - key: api_key
+    rate_limit: {requests_per_unit: 5, unit: minute, algorythm: funnel}
+`)}})
+	fmt.Println(err)
+	// Output:
+	// shop.yaml:5:54: algorythm is not a field of a rate limit; did you mean algorithm?
+}
+
+// What a process leaves to its rules: here, that limits fail closed.
+func ExampleCompileFor() {
+	process := descriptors.Process{OnStoreFailure: descriptors.Deny}
+	set, err := rulefile.CompileFor(process, []rulefile.File{{Name: "shop.yaml", Data: []byte(shop)}})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(set.Limits()[0].OnStoreFailure)
+	// Output: deny
+}
+
+// A rule that takes its values from a file. The caller reads it, from wherever it is.
+func ExampleIncludes() {
+	rules := rulefile.File{Name: "rules/shop.yaml", Data: []byte(`
+domain: shop
+descriptors:
+  - {key: country, values_file: eu.txt, rate_limit: {requests_per_unit: 5, unit: minute}}
+`)}
+	files := []rulefile.File{rules}
+	for _, include := range rulefile.Includes(rules) {
+		fmt.Println(include.Name)
+		files = append(files, rulefile.File{Name: include.Name, Data: []byte("AT\nDE\nFR\n"), Included: true})
+	}
+	set, err := rulefile.Compile(files)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, country := range []string{"DE", "CH"} {
+		rule := set.Domain("shop").Match([]descriptors.Entry{{Key: "country", Value: country}})
+		fmt.Println(country, rule != nil)
+	}
+	// Output:
+	// rules/eu.txt
+	// DE true
+	// CH false
+}
+
+// Rules of a file and rules of Go in one set.
+func ExampleAdd() {
+	process := descriptors.Process{}
+	b := descriptors.NewBuilder(process)
+	rulefile.Add(b, process, []rulefile.File{{Name: "shop.yaml", Data: []byte(shop)}})
+	b.Add("shop", &descriptors.Descriptor{
+		Key: "client", Value: "monitoring", RateLimit: &descriptors.RateLimit{Unlimited: true},
+	})
+	set, err := b.Build()
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, rule := range set.Domain("shop").Rules() {
+		fmt.Println(rule.Path, len(rule.Limits))
+	}
+	// Output:
+	// api_key 2
+	// client=monitoring 0
+}

@@ -1,0 +1,200 @@
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"cmp"
+	"compress/gzip"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// file is a file of an archive, or of the image.
+type file struct {
+	name string // with slashes, relative to the root
+	mode int64
+	link string // of a symbolic link: where it leads
+	data []byte
+}
+
+// programFiles are the program and what comes with it.
+func programFiles(b *build) ([]file, error) {
+	program, err := os.ReadFile(b.binary)
+	if err != nil {
+		return nil, err
+	}
+	return []file{
+		{name: "weir", mode: 0o755, data: program},
+		{name: "ratelimit", mode: 0o777, link: "weir"}, // under this name it is envoyproxy/ratelimit
+	}, nil
+}
+
+// documentFiles are the texts that come with a program.
+func documentFiles(b *build) (files []file, err error) {
+	for _, name := range []string{"LICENSE", "README.md", "CHANGELOG.md"} {
+		data, err := os.ReadFile(filepath.Join(b.src, name))
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, file{name: name, mode: 0o644, data: data})
+	}
+	for _, l := range b.licenses {
+		files = append(files, file{name: path.Join("licenses", l.module, l.name), mode: 0o644, data: l.text})
+	}
+	return files, nil
+}
+
+// completionFiles are the scripts that `weir completion` prints.
+func completionFiles(b *build) (files []file, err error) {
+	scripts, err := filepath.Glob(filepath.Join(b.src, command, "completion", "weir.*"))
+	for _, script := range scripts {
+		data, err := os.ReadFile(script)
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, file{name: "completion/" + filepath.Base(script), mode: 0o644, data: data})
+	}
+	return files, err
+}
+
+// writeArchive writes the tar.gz of a platform, with everything in a folder of its name.
+func writeArchive(b *build, to string) error {
+	var files []file
+	for _, part := range []func(*build) ([]file, error){programFiles, documentFiles, completionFiles} {
+		more, err := part(b)
+		if err != nil {
+			return err
+		}
+		files = append(files, more...)
+	}
+	folder := strings.TrimSuffix(filepath.Base(to), ".tar.gz")
+	for i := range files {
+		files[i].name = path.Join(folder, files[i].name)
+	}
+	data, err := tarOf(files, b.date)
+	if err != nil {
+		return err
+	}
+	var out bytes.Buffer
+	z, err := gzip.NewWriterLevel(&out, gzip.BestCompression)
+	if err != nil {
+		return err
+	}
+	if _, err := z.Write(data); err != nil {
+		return err
+	}
+	if err := z.Close(); err != nil {
+		return err
+	}
+	return os.WriteFile(to, out.Bytes(), 0o644) //nolint:gosec // a release is public
+}
+
+// tarOf is a tar file that depends on nothing but the files and the date: sorted, with the folders that files are in,
+// all of root's.
+func tarOf(files []file, date time.Time) ([]byte, error) {
+	files = slices.Clone(files)
+	folders := map[string]bool{".": true, "/": true}
+	for _, f := range files {
+		for dir := path.Dir(f.name); !folders[dir]; dir = path.Dir(dir) {
+			folders[dir] = true
+			files = append(files, file{name: dir + "/", mode: 0o755})
+		}
+	}
+	slices.SortFunc(files, func(a, b file) int { return cmp.Compare(a.name, b.name) })
+	var out bytes.Buffer
+	w := tar.NewWriter(&out)
+	for _, f := range files {
+		h := &tar.Header{Name: f.name, Mode: f.mode, Size: int64(len(f.data)), ModTime: date, Format: tar.FormatUSTAR}
+		switch {
+		case strings.HasSuffix(f.name, "/"):
+			h.Typeflag = tar.TypeDir
+		case f.link != "":
+			h.Typeflag, h.Linkname = tar.TypeSymlink, f.link
+		default:
+			h.Typeflag = tar.TypeReg
+		}
+		if err := w.WriteHeader(h); err != nil {
+			return nil, err
+		}
+		if _, err := w.Write(f.data); err != nil {
+			return nil, err
+		}
+	}
+	err := w.Close()
+	return out.Bytes(), err
+}
+
+// writeChecksums writes the checksums of all files, in the form that sha256sum --check reads.
+func writeChecksums(dir string) error {
+	sums, err := checksums(dir)
+	if err != nil {
+		return err
+	}
+	var out bytes.Buffer
+	for _, s := range sums {
+		fmt.Fprintf(&out, "%x  %s\n", s.sum, s.name)
+	}
+	return os.WriteFile(filepath.Join(dir, checksumFile), out.Bytes(), 0o644) //nolint:gosec // a release is public
+}
+
+type checksum struct {
+	name string
+	sum  [sha256.Size]byte
+}
+
+// checksums are those of the files in a directory, by name.
+func checksums(dir string) (sums []checksum, err error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		if e.IsDir() {
+			return nil, &fs.PathError{Op: "checksum", Path: e.Name(), Err: errors.New("is a directory")}
+		}
+		data, err := os.ReadFile(filepath.Join(dir, e.Name()))
+		if err != nil {
+			return nil, err
+		}
+		sums = append(sums, checksum{e.Name(), sha256.Sum256(data)})
+	}
+	return sums, nil
+}
+
+// compare returns what differs between two releases of the same commit.
+func compare(first, second string) error {
+	a, err := checksums(first)
+	if err != nil {
+		return err
+	}
+	b, err := checksums(second)
+	if err != nil {
+		return err
+	}
+	different := map[string]bool{}
+	for _, s := range a {
+		different[s.name] = different[s.name] || !slices.Contains(b, s)
+	}
+	for _, s := range b {
+		different[s.name] = different[s.name] || !slices.Contains(a, s)
+	}
+	var names []string
+	for name, is := range different {
+		if is {
+			names = append(names, name)
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	slices.Sort(names)
+	return fmt.Errorf("two builds of the same commit differ in %s", strings.Join(names, ", "))
+}

@@ -1,0 +1,242 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+	"golang.org/x/crypto/x509roots/fallback/bundle"
+)
+
+const (
+	imageFile = "image.tar" // weir_VERSION_image.tar
+	imageName = "ghcr.io/weir-ratelimit/weir"
+	source    = "https://github.com/weir-ratelimit/weir"
+	user      = "65534:65534" // nobody
+)
+
+// writeImage writes the image of all Linux platforms as an OCI archive: a tar file of an OCI layout.
+func writeImage(builds []*build, out string) error {
+	index := mutate.IndexMediaType(empty.Index, types.DockerManifestList)
+	var last *build
+	for _, b := range builds {
+		if b.platform.os != "linux" {
+			continue
+		}
+		image, err := imageOf(b)
+		if err != nil {
+			return err
+		}
+		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: image, Descriptor: v1.Descriptor{
+			Platform: &v1.Platform{OS: b.platform.os, Architecture: b.platform.arch},
+		}})
+		last = b
+	}
+	if last == nil {
+		return nil
+	}
+	dir := filepath.Join(filepath.Dir(last.binary), "image")
+	written, err := layout.Write(dir, empty.Index)
+	if err != nil {
+		return err
+	}
+	if err := written.AppendIndex(index, layout.WithAnnotations(map[string]string{
+		"org.opencontainers.image.ref.name": imageName + ":" + last.fileVersion(),
+	})); err != nil {
+		return err
+	}
+	files, err := filesIn(dir)
+	if err != nil {
+		return err
+	}
+	data, err := tarOf(files, last.date)
+	if err != nil {
+		return err
+	}
+	to := filepath.Join(out, fmt.Sprintf("weir_%s_%s", last.fileVersion(), imageFile))
+	return os.WriteFile(to, data, 0o644) //nolint:gosec // a release is public
+}
+
+// imageOf has a layer of what Weir needs from a system, which rarely changes, and a layer of Weir. Its types are
+// Docker's: of an image with OCI's types, podman drops the HEALTHCHECK.
+func imageOf(b *build) (v1.Image, error) {
+	program, err := programFiles(b)
+	if err != nil {
+		return nil, err
+	}
+	documents, err := documentFiles(b)
+	if err != nil {
+		return nil, err
+	}
+	for i := range program {
+		program[i].name = path.Join("bin", program[i].name)
+	}
+	for i := range documents {
+		documents[i].name = path.Join("usr/share/doc/weir", documents[i].name)
+	}
+	image := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.DockerManifestSchema2), types.DockerConfigJSON)
+	for _, add := range []struct {
+		files []file
+		why   string
+	}{{systemFiles(), "certificate authorities, users"}, {append(program, documents...), "weir " + b.version}} {
+		data, err := tarOf(add.files, b.date)
+		if err != nil {
+			return nil, err
+		}
+		layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(data)), nil },
+			tarball.WithMediaType(types.DockerLayer))
+		if err != nil {
+			return nil, err
+		}
+		image, err = mutate.Append(image, mutate.Addendum{
+			Layer: layer, MediaType: types.DockerLayer,
+			History: v1.History{CreatedBy: add.why, Created: v1.Time{Time: b.date}},
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	config, err := image.ConfigFile()
+	if err != nil {
+		return nil, err
+	}
+	config = config.DeepCopy()
+	config.OS, config.Architecture, config.Created = b.platform.os, b.platform.arch, v1.Time{Time: b.date}
+	config.Config = v1.Config{
+		User:         user,
+		Entrypoint:   []string{"/bin/weir"},
+		Cmd:          []string{"serve", "--rules", "/rules"},
+		Env:          []string{"PATH=/bin"},
+		WorkingDir:   "/",
+		ExposedPorts: map[string]struct{}{"8080/tcp": {}, "8081/tcp": {}, "6070/tcp": {}},
+		Healthcheck: &v1.HealthConfig{
+			Test:     []string{"CMD", "/bin/weir", "health", "--live", "--timeout", "2s"},
+			Interval: 10 * time.Second, Timeout: 3 * time.Second, StartPeriod: 10 * time.Second,
+		},
+		Labels: map[string]string{
+			"org.opencontainers.image.title":         "Weir",
+			"org.opencontainers.image.description":   "A rate limit service for Envoy",
+			"org.opencontainers.image.source":        source,
+			"org.opencontainers.image.url":           source,
+			"org.opencontainers.image.documentation": source + "/tree/main/docs",
+			"org.opencontainers.image.licenses":      "Apache-2.0",
+			"org.opencontainers.image.version":       b.version,
+			"org.opencontainers.image.revision":      b.revision,
+			"org.opencontainers.image.created":       b.date.UTC().Format(time.RFC3339),
+		},
+	}
+	return mutate.ConfigFile(image, config)
+}
+
+// systemFiles are what a program finds on a system and not in an empty image. Time zones are in the program.
+func systemFiles() []file {
+	var authorities bytes.Buffer
+	for root := range bundle.Roots() {
+		if root.Constraint == nil { // what cannot be said in PEM is left out
+			_ = pem.Encode(&authorities, &pem.Block{Type: "CERTIFICATE", Bytes: root.Certificate}) // memory does not fail
+		}
+	}
+	return []file{
+		{name: "etc/passwd", mode: 0o644, data: []byte("root:x:0:0:root:/:/nonexistent\n" +
+			"nobody:x:65534:65534:nobody:/:/nonexistent\n")},
+		{name: "etc/group", mode: 0o644, data: []byte("root:x:0:\nnobody:x:65534:\n")},
+		{name: "etc/ssl/certs/ca-certificates.crt", mode: 0o644, data: authorities.Bytes()},
+		{name: "usr/share/doc/ca-certificates/README", mode: 0o644, data: []byte(
+			"The certificate authorities that Mozilla trusts, as golang.org/x/crypto/x509roots/fallback has them.\n" +
+				"License: MPL-2.0, https://www.mozilla.org/MPL/2.0/. Mount another file over\n" +
+				"/etc/ssl/certs/ca-certificates.crt to trust others.\n")},
+	}
+}
+
+// filesIn are the files in a directory, with paths relative to it.
+func filesIn(dir string) (files []file, err error) {
+	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(dir, path)
+		files = append(files, file{name: filepath.ToSlash(name), mode: 0o644, data: data})
+		return err
+	})
+	return files, err
+}
+
+// push sends the image that is in -out to a registry, under its version. A version without - is also the latest.
+// Credentials are those of docker login.
+func push(ctx context.Context, o *options) (err error) {
+	found, err := filepath.Glob(filepath.Join(o.out, "weir_*_"+imageFile))
+	if err != nil {
+		return err
+	}
+	if len(found) != 1 {
+		return fmt.Errorf("%s has %d images, want one: build it first", o.out, len(found))
+	}
+	dir, err := os.MkdirTemp("", "weir-image")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	if err := unpack(found[0], dir); err != nil {
+		return err
+	}
+	top, err := layout.ImageIndexFromPath(dir)
+	if err != nil {
+		return err
+	}
+	manifest, err := top.IndexManifest()
+	if err != nil {
+		return err
+	}
+	index, err := top.ImageIndex(manifest.Manifests[0].Digest)
+	if err != nil {
+		return err
+	}
+	version := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(found[0]), "weir_"), "_"+imageFile)
+	tags := []string{version}
+	if !strings.Contains(version, "-") {
+		minor, _, _ := cutLast(version, ".")
+		tags = append(tags, minor, "latest")
+	}
+	for _, tag := range tags {
+		to, err := name.NewTag(o.push + ":" + tag)
+		if err != nil {
+			return err
+		}
+		err = remote.WriteIndex(to, index, remote.WithContext(ctx), remote.WithAuthFromKeychain(authn.DefaultKeychain))
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(o.log, "pushed %s@%s\n", to, manifest.Manifests[0].Digest)
+	}
+	return nil
+}
+
+// cutLast cuts around the last sep.
+func cutLast(text, sep string) (before, after string, found bool) {
+	if i := strings.LastIndex(text, sep); i >= 0 {
+		return text[:i], text[i+len(sep):], true
+	}
+	return text, "", false
+}

@@ -1,0 +1,139 @@
+// Command release builds what a release of Weir consists of: an archive and an SBOM for each platform, an image for
+// several platforms as an OCI archive, and the checksums of all. It builds the commit, not the working directory, twice
+// and in different places, and fails unless both builds are the same, byte for byte. `make release` runs it;
+// docs/adr/0064-release.md has the reasons.
+//
+//	release -out bin/release -ref HEAD
+//	release -out bin/release -push ghcr.io/weir-ratelimit/weir
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, os.Args[1:], os.Stderr); err != nil {
+		if !errors.Is(err, flag.ErrHelp) {
+			fmt.Fprintln(os.Stderr, "release:", err)
+		}
+		os.Exit(1)
+	}
+}
+
+// options are the command line.
+type options struct {
+	repo, ref, out, push string
+	platforms            []platform
+	again                again
+	log                  io.Writer
+}
+
+// again is how the second build is made.
+type again string
+
+const (
+	againFull  again = "full"  // everything is compiled again, with an empty cache
+	againQuick again = "quick" // what the cache has is not compiled again
+	againNot   again = "no"    // there is no second build
+)
+
+func run(ctx context.Context, args []string, log io.Writer) error {
+	o := options{log: log}
+	flags := flag.NewFlagSet("release", flag.ContinueOnError)
+	flags.SetOutput(log)
+	flags.StringVar(&o.repo, "repo", ".", "the git repository")
+	flags.StringVar(&o.ref, "ref", "HEAD", "the commit or tag to build")
+	flags.StringVar(&o.out, "out", "bin/release", "the directory to write to; what is in it is removed")
+	flags.StringVar(&o.push, "push", "", "push the image that is in -out to this repository of a registry, and build nothing")
+	platforms := flags.String("platforms", "linux/amd64,linux/arm64,darwin/amd64,darwin/arm64", "what to build for")
+	second := flags.String("again", string(againFull), "how the second build is made: full, quick (with the cache) or no")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	for name := range strings.SplitSeq(*platforms, ",") {
+		goos, arch, ok := strings.Cut(name, "/")
+		if !ok {
+			return fmt.Errorf("-platforms: want OS/ARCH, got %q", name)
+		}
+		o.platforms = append(o.platforms, platform{goos, arch})
+	}
+	switch o.again = again(*second); o.again {
+	case againFull, againQuick, againNot:
+	default:
+		return fmt.Errorf("-again: want full, quick or no, got %q", *second)
+	}
+	if flags.NArg() > 0 {
+		return fmt.Errorf("unexpected argument %q", flags.Arg(0))
+	}
+	if o.push != "" {
+		return push(ctx, &o)
+	}
+	return release(ctx, &o)
+}
+
+// release builds into -out: what is there is whole, or not there at all.
+func release(ctx context.Context, o *options) (err error) {
+	work, err := os.MkdirTemp("", "weir-release")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, removeAll(work)) }()
+
+	first := filepath.Join(work, "first")
+	if err := buildRelease(ctx, o, filepath.Join(first, "src"), filepath.Join(first, "out"), nil); err != nil {
+		return err
+	}
+	if o.again != againNot {
+		// Another folder, another time, another time zone, and no compiled package.
+		second := filepath.Join(work, "the", "second", "build")
+		env := []string{"TZ=Asia/Kathmandu"}
+		if o.again == againFull {
+			env = append(env, "GOCACHE="+filepath.Join(work, "cache"))
+		}
+		if err := buildRelease(ctx, o, filepath.Join(second, "src"), filepath.Join(second, "out"), env); err != nil {
+			return fmt.Errorf("the second build: %w", err)
+		}
+		if err := compare(filepath.Join(first, "out"), filepath.Join(second, "out")); err != nil {
+			return err
+		}
+		fmt.Fprintln(o.log, "built twice: both are the same")
+	}
+	if err := os.RemoveAll(o.out); err != nil {
+		return err
+	}
+	if err := os.CopyFS(o.out, os.DirFS(filepath.Join(first, "out"))); err != nil {
+		return err
+	}
+	return list(o)
+}
+
+// list shows what was made.
+func list(o *options) error {
+	sums, err := os.ReadFile(filepath.Join(o.out, checksumFile))
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(o.log, "%s:\n%s", o.out, sums)
+	return err
+}
+
+// removeAll removes a directory with those that Go has made read-only.
+func removeAll(dir string) error {
+	err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+		if err == nil && d.IsDir() {
+			return os.Chmod(path, 0o700) //nolint:gosec // it is removed
+		}
+		return err
+	})
+	return errors.Join(err, os.RemoveAll(dir))
+}

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/CycloneDX/cyclonedx-go"
+)
+
+// writeSBOM lists the modules that the linker put into the program, as the program itself records them.
+func writeSBOM(b *build, to string) error {
+	program, err := os.ReadFile(b.binary)
+	if err != nil {
+		return err
+	}
+	sum := sha256.Sum256(program)
+	root := component(b, b.info.Main.Path, b.version, cyclonedx.ComponentTypeApplication)
+	root.Name = "weir"
+	root.Licenses = licenses("Apache-2.0")
+	root.Hashes = &[]cyclonedx.Hash{{Algorithm: cyclonedx.HashAlgoSHA256, Value: hex.EncodeToString(sum[:])}}
+	root.Properties = &[]cyclonedx.Property{
+		{Name: "weir:platform", Value: b.platform.String()}, {Name: "weir:revision", Value: b.revision},
+	}
+
+	std := component(b, "std", b.info.GoVersion, cyclonedx.ComponentTypeLibrary)
+	components := []cyclonedx.Component{std}
+	for _, dep := range b.info.Deps {
+		components = append(components, moduleComponent(b, dep))
+	}
+	depends := make([]string, len(components))
+	for i := range components {
+		depends[i] = components[i].BOMRef
+	}
+	bom := cyclonedx.NewBOM()
+	bom.Metadata = &cyclonedx.Metadata{
+		Timestamp: b.date.UTC().Format(time.RFC3339),
+		Component: &root,
+		Tools: &cyclonedx.ToolsChoice{Components: &[]cyclonedx.Component{{
+			Type: cyclonedx.ComponentTypeApplication, Name: "scripts/release",
+			BOMRef: "scripts/release", Version: b.version,
+		}}},
+	}
+	bom.Components = &components
+	bom.Dependencies = &[]cyclonedx.Dependency{{Ref: root.BOMRef, Dependencies: &depends}}
+	bom.SerialNumber = "urn:uuid:" + uuid(sum)
+
+	var out bytes.Buffer
+	encoder := cyclonedx.NewBOMEncoder(&out, cyclonedx.BOMFileFormatJSON).SetPretty(true).SetEscapeHTML(false)
+	if err := encoder.EncodeVersion(bom, cyclonedx.SpecVersion1_6); err != nil {
+		return err
+	}
+	return os.WriteFile(to, out.Bytes(), 0o644) //nolint:gosec // a release is public
+}
+
+// moduleComponent is a module of the program, or what replaces it.
+func moduleComponent(b *build, dep *debug.Module) cyclonedx.Component {
+	named := dep.Path
+	if dep.Replace != nil {
+		dep = dep.Replace
+	}
+	c := component(b, dep.Path, dep.Version, cyclonedx.ComponentTypeLibrary)
+	if expression := licenseOf(b.licenses, named); expression != "" {
+		c.Licenses = licenses(expression)
+	}
+	return c
+}
+
+func component(b *build, path, version string, kind cyclonedx.ComponentType) cyclonedx.Component {
+	purl := fmt.Sprintf("pkg:golang/%s@%s", path, strings.ReplaceAll(version, "+", "%2B"))
+	c := cyclonedx.Component{BOMRef: purl, Type: kind, Name: path, Version: version, PackageURL: purl}
+	if expression := licenseOf(b.licenses, path); expression != "" {
+		c.Licenses = licenses(expression)
+	}
+	return c
+}
+
+func licenses(expression string) *cyclonedx.Licenses {
+	if strings.Contains(expression, " ") {
+		return &cyclonedx.Licenses{{Expression: expression}}
+	}
+	return &cyclonedx.Licenses{{License: &cyclonedx.License{ID: expression}}}
+}
+
+// uuid is one of version 8 (RFC 9562) that names the content.
+func uuid(sum [sha256.Size]byte) string {
+	u := sum[:16]
+	u[6] = u[6]&0x0f | 0x80
+	u[8] = u[8]&0x3f | 0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", u[:4], u[4:6], u[6:8], u[8:10], u[10:])
+}
