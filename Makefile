@@ -9,7 +9,7 @@ ACTIONLINT = scripts/go-tool.sh actionlint github.com/rhysd/actionlint/cmd/actio
 GOLANGCI_LINT = scripts/go-tool.sh golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint v2.15.0
 
 .DEFAULT_GOAL := help
-.PHONY: help tools build release release-push docs site manifests demo recording test e2e-gateway e2e-kubernetes long chaos bench growth simulate-mesh pgo bench-envoy bench-go figures lint vuln fmt clean
+.PHONY: help tools build release release-push docs site manifests demo recording test e2e-gateway e2e-istio e2e-kubernetes long chaos bench growth simulate-mesh pgo bench-envoy bench-go figures lint vuln fmt clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 16
@@ -66,6 +66,10 @@ test: tools ## every test: unit, contract, race, end to end, slow ones in their 
 e2e-gateway: ## Weir in a real Envoy Gateway: a real kube-apiserver, the pod run by podman, a real Envoy; builds take ten minutes at first
 	@scripts/tools.sh redis envoy prometheus containers peer gateway
 	cd e2e/gateway && $(GO) vet ./... && $(GO) test -vet=off -count=1 -timeout 30m -v .
+
+e2e-istio: ## Weir in a real Istio: a real kube-apiserver, istiod, istio-agent and Envoy; builds take fifteen minutes at first
+	@scripts/tools.sh envoy containers kubernetes istio
+	WEIR_TEST_ISTIO=1 $(GO) test -tags e2e -count=1 -timeout 30m -v -run 'TestIstio$$' ./e2e/istio
 
 e2e-kubernetes: ## the Helm chart, plain manifests and kustomizations before a real API server; building it takes five minutes at first
 	@scripts/tools.sh kubernetes

@@ -253,14 +253,14 @@ func (b *bench) warm(ctx context.Context, t *target) error {
 	return l.each(ctx, keys, b.Concurrency).failed()
 }
 
-// replicas measures sidecars that share a Redis, and the load.
+// replicas measures replicas that share a Redis, and the load.
 func (g *growth) replicas(ctx context.Context) error {
 	f := &figure.Figure{
-		Name: "replicas", Title: "CPU per request by number of sidecars on one Redis", Size: "sidecars",
+		Name: "replicas", Title: "CPU per request by number of replicas on one Redis", Size: "replicas",
 		Unit: "CPU, us per request",
 	}
 	g.begin(f)
-	f.Add("sidecars, us", true, 1)
+	f.Add("replicas, us", true, 1)
 	f.Add("Redis, us", true, 1)
 	f.Add("calls to Redis per request", false, 3)
 	w := &workload{name: "replicas", keys: 10_000, descriptors: 1, rules: 1}
@@ -280,7 +280,7 @@ func (g *growth) replicas(ctx context.Context) error {
 		}
 		got, err := g.shared(ctx, w, all)
 		if err != nil {
-			return fmt.Errorf("%d sidecars: %w", n, err)
+			return fmt.Errorf("%d replicas: %w", n, err)
 		}
 		f.Sizes = append(f.Sizes, n)
 		disturbed(f, got)

@@ -5,6 +5,7 @@ package docs
 import (
 	"bytes"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -30,7 +31,37 @@ func TestPages(t *testing.T) {
 		}
 		t.Run(strings.TrimSuffix(filepath.Base(page), ".md"), func(t *testing.T) {
 			t.Parallel()
-			pagetest.Run(t, page)
+			pagetest.RunIn(t, page, setting(t))
 		})
+	}
+}
+
+// goScript is the go of a page: it gets Weir from this repository. Everything else is the real go's.
+const goScript = `#!/usr/bin/env bash
+if [ "$*" = "get github.com/weir-ratelimit/weir@latest" ]; then
+  exec GO work init . ROOT
+fi
+exec GO "$@"
+`
+
+// setting is where pages are run: with a go that asks no other host.
+func setting(t *testing.T) pagetest.Setting {
+	t.Helper()
+	root, err := filepath.Abs("..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	program, err := exec.LookPath("go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	env, err := exec.Command(program, "env", "GOCACHE", "GOMODCACHE").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dirs := strings.Fields(string(env))
+	return pagetest.Setting{
+		Programs: map[string]string{"go": strings.NewReplacer("GO ", program+" ", "ROOT", root).Replace(goScript)},
+		Env:      []string{"GOCACHE=" + dirs[0], "GOMODCACHE=" + dirs[1], "GOPROXY=off", "GOTOOLCHAIN=local"},
 	}
 }

@@ -110,7 +110,7 @@ func TestReadmeMap(t *testing.T) {
 	}
 	table, _, _ = strings.Cut(table, "\n## ")
 	named := map[string]bool{}
-	for _, row := range strings.Split(table, "\n") {
+	for row := range strings.SplitSeq(table, "\n") {
 		for _, m := range regexp.MustCompile("`([a-z0-9]+(?:/[a-z0-9-]+)*)`").FindAllStringSubmatch(row, -1) {
 			named[m[1]] = true
 		}

@@ -88,7 +88,7 @@ func TestDependabotSeesEveryModule(t *testing.T) {
 		switch {
 		case err != nil:
 			return err
-		case d.IsDir() && (slices.Contains([]string{".git", ".tools", "bin", "testdata"}, d.Name())):
+		case d.IsDir() && slices.Contains([]string{".git", ".tools", "bin", "testdata"}, d.Name()):
 			return filepath.SkipDir
 		case d.Name() == "go.mod":
 			modules = append(modules, "/"+strings.TrimPrefix(filepath.ToSlash(filepath.Dir(path)), "../"))

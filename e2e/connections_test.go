@@ -22,7 +22,7 @@ func connections(t *testing.T, server *redistest.Server) int {
 	return strings.Count(fmt.Sprint(redistest.Do(t, server, "client", "list")), " name=weir ")
 }
 
-// docs/operate/sizing.md says how many connections a process holds to Redis: idle, with published rules, and under load.
+// docs/operate/sizing.md says how many connections a process holds to Redis: idle, with published rules, under load.
 func TestConnections(t *testing.T) {
 	text, err := os.ReadFile("../docs/operate/sizing.md")
 	if err != nil {

@@ -105,7 +105,7 @@ func TestPage(t *testing.T) {
 		t.Errorf("state %q", state)
 	}
 	for _, want := range []string{
-		"rules.yaml:10 Top keys funnel: 3 per 1h, burst 3 per-client 5 2 one client team-edge", // 3 and 2, then 2
+		"rules.yaml:10 funnel: 3 per 1h, burst 3 per-client 5 2 one client team-edge", // 3 and 2, then 2
 		"remote_address > path=/checkout* shadow mode", "fixed_window: 1 per 1h checkout 1 2 shadow denied 2",
 		"token_bucket: 50 per 1h, burst 100 burst 4 0", "sliding_window: 100000 per 1d daily 4 0", "unlimited",
 	} {
@@ -114,7 +114,7 @@ func TestPage(t *testing.T) {
 		}
 	}
 	top := rowsOf(t, b, "top-rows")
-	if want := "remote_address=10.0.0.1 shop: remote_address 5 2 71 %"; top[0] != want {
+	if want := "remote_address=10.0.0.1 shop: remote_address Explain 5 2 71 %"; top[0] != want {
 		t.Errorf("the busiest key is %q, want %q", top[0], want)
 	}
 	for _, value := range hostileKeys[:3] {
@@ -194,14 +194,19 @@ func refreshNow(b *chrometest.Browser) {
 // checkAccessible looks for what a screen reader needs.
 func checkAccessible(t *testing.T, b *chrometest.Browser) {
 	t.Helper()
+	for _, node := range b.Accessibility() {
+		if named[node.Role] && node.Name == "" {
+			t.Errorf("the accessibility tree has a %s without a name", node.Role)
+		}
+	}
 	for what, expression := range map[string]string{
 		"inputs without a label": `[...document.querySelectorAll("input, select")]
 			.filter((e) => !e.labels.length).map((e) => e.id).join()`,
 		"buttons without a name": `[...document.querySelectorAll("button")]
 			.filter((e) => !(e.ariaLabel || e.textContent).trim()).map((e) => e.id).join()`,
 		"tables without headers": `[...document.querySelectorAll("table")]
-			.filter((e) => [...e.tHead.rows[0].cells].some((c) => c.scope !== "col")).length + ""`,
-		"sections without a name": `[...document.querySelectorAll("section")]
+			.filter((e) => e.tHead && [...e.tHead.rows[0].cells].some((c) => c.scope !== "col")).length + ""`,
+		"sections without a name": `[...document.querySelectorAll("section, table[aria-labelledby]")]
 			.filter((e) => !document.getElementById(e.getAttribute("aria-labelledby"))).map((e) => e.id).join()`,
 		"ids that are there twice": `[...document.querySelectorAll("[id]")].map((e) => e.id)
 			.filter((id, i, all) => all.indexOf(id) !== i).join()`,
@@ -213,6 +218,13 @@ func checkAccessible(t *testing.T, b *chrometest.Browser) {
 		}
 	}
 	checkContrast(t, b)
+}
+
+// named are the roles that need a name.
+var named = map[string]bool{
+	"button": true, "link": true, "textbox": true, "searchbox": true, "combobox": true, "checkbox": true, "table": true,
+	"region": true, "image": true, "img": true, "search": true, "form": true, "navigation": true, "heading": true,
+	"meter": true, "list": false, "DisclosureTriangle": true, "RootWebArea": true,
 }
 
 // checkContrast looks for texts that are hard to read, in both colour schemes.
@@ -246,29 +258,45 @@ const contrasts = `(() => {
   return low.join("; ");
 })()`
 
-// checkKeyboard goes through the page by Tab, and shows one rule's keys by Enter.
+// checkKeyboard goes through the page by Tab, sees where the focus is, and opens a rule by Enter.
 func checkKeyboard(t *testing.T, b *chrometest.Browser) {
 	t.Helper()
-	reached := map[string]bool{}
+	b.Look(1200, 1000, false)
 	b.Eval(`document.activeElement.blur()`)
-	for range 30 {
+	var order []string
+	for range 40 {
 		b.Press("Tab")
-		id := b.Text(`document.activeElement.id || document.activeElement.ariaLabel || document.activeElement.tagName`)
-		reached[id] = true
-		if id == "Top keys of remote_address" {
+		const focused = `(() => {
+			const e = document.activeElement, outline = getComputedStyle(e).outlineStyle;
+			return (e.id || e.ariaLabel || e.textContent) + (outline === "none" ? ": no outline" : "");
+		})()`
+		id := b.Text(focused)
+		order = append(order, id)
+		if strings.HasSuffix(id, ": no outline") {
+			t.Errorf("the focus cannot be seen on %s", id)
+		}
+		if id == "explain-domain" {
 			break
 		}
 	}
-	for _, id := range []string{"auto", "top-by", "rules-search", "rules-sort", "Top keys of remote_address"} {
-		if !reached[id] {
-			t.Fatalf("Tab does not lead to %s, but to %v", id, reached)
+	at := -1
+	for _, id := range []string{
+		"Skip to the content", "home", "auto", "rules-search", "rules-sort", "remote_address", "top-by", "explain-domain",
+	} {
+		found := slices.Index(order, id)
+		if found <= at {
+			t.Fatalf("Tab leads to %q, want %s after the ones before", order, id)
 		}
+		at = found
 	}
+	b.Eval(`[...document.querySelectorAll("#rules-rows a")].find((a) => a.textContent === "remote_address").focus()`)
 	b.Press("Enter")
-	b.Await(`document.querySelectorAll("#top-rows tr").length === 2`)
+	b.Await(`document.activeElement.id === "rule-title" && document.querySelectorAll("#top-rows tr").length === 2`)
 	if only := b.Text(`document.getElementById("top-rule-name").innerText`); only != "Only shop: remote_address" {
 		t.Errorf("the keys are of %q", only)
 	}
+	b.Eval(`history.back()`)
+	b.Await(`!document.getElementById("rules").hidden && document.querySelectorAll("#top-rows tr").length === 7`)
 }
 
 // With 10,000 rules the page shows 50 at a time, and finds rules by a word.

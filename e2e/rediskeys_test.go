@@ -19,6 +19,7 @@ import (
 	commonpb "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	typepb "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 	"github.com/weir-ratelimit/weir/internal/test/weirtest"
@@ -255,8 +256,9 @@ func TestRedisKeys(t *testing.T) {
 	keys, channels := seen.names(t)
 	checkNames(t, "key", keys, tableRows(t, page, "| key | type |"))
 	checkNames(t, "channel", channels, tableRows(t, page, "| channel | message |"))
-	checkStates(t, server, page)
-	checkPublished(t, server, page)
+	stored := redistest.Client(t, server.URL(), time.Second)
+	checkStates(t, stored, page)
+	checkPublished(t, stored, page)
 }
 
 // checkNames compares names with the forms in the first cells of a table. One of a Cluster alone need not be there.
@@ -288,8 +290,9 @@ func checkNames(t *testing.T, what string, names map[string]bool, rows [][]strin
 }
 
 // checkStates compares what is in Redis with the page: types, times to live, and the states of counters.
-func checkStates(t *testing.T, server *redistest.Server, page string) {
+func checkStates(t *testing.T, stored redis.UniversalClient, page string) {
 	t.Helper()
+	ctx := t.Context()
 	forms, used := map[string]string{}, map[string]bool{}
 	for _, row := range tableRows(t, page, "| algorithm | form |") {
 		for _, algorithm := range codeWords(row[0]) {
@@ -297,8 +300,7 @@ func checkStates(t *testing.T, server *redistest.Server, page string) {
 		}
 	}
 	kinds := tableRows(t, page, "| key | type |")
-	for _, value := range redistest.Do(t, server, "keys", "*").([]any) {
-		key := value.(string)
+	for _, key := range stored.Keys(ctx, "*").Val() {
 		var row []string
 		for _, r := range kinds {
 			if pattern(codeWords(r[0])[0]).MatchString(key) {
@@ -308,11 +310,11 @@ func checkStates(t *testing.T, server *redistest.Server, page string) {
 		if row == nil {
 			continue // checkNames says so
 		}
-		if got := redistest.Do(t, server, "type", key); got != row[1] {
-			t.Errorf("%q is a %v, %s says %s", key, got, keysPage, row[1])
+		if got := stored.Type(ctx, key).Val(); got != row[1] {
+			t.Errorf("%q is a %s, %s says %s", key, got, keysPage, row[1])
 		}
-		if ttl := redistest.Do(t, server, "pttl", key).(int64); (ttl < 0) != (row[3] == "none") {
-			t.Errorf("%q has %d ms to live, %s says %s", key, ttl, keysPage, row[3])
+		if ttl := stored.PTTL(ctx, key).Val(); (ttl < 0) != (row[3] == "none") {
+			t.Errorf("%q has %s to live, %s says %s", key, ttl, keysPage, row[3])
 		}
 		name, _, isCounter := strings.Cut(strings.TrimPrefix(key, "weir:1:"), "|")
 		if !isCounter {
@@ -320,7 +322,7 @@ func checkStates(t *testing.T, server *redistest.Server, page string) {
 		}
 		algorithm := name[:len(name)-len(strings.TrimLeft(name, "abcdefghijklmnopqrstuvwxyz_."))]
 		used[algorithm] = true
-		state := redistest.Do(t, server, "get", key).(string)
+		state := stored.Get(ctx, key).Val()
 		switch form := forms[algorithm]; {
 		case form == "":
 			t.Errorf("%s does not have the form of %q", keysPage, algorithm)
@@ -340,20 +342,22 @@ func checkStates(t *testing.T, server *redistest.Server, page string) {
 }
 
 // checkPublished compares the fields of the published rules with the page.
-func checkPublished(t *testing.T, server *redistest.Server, page string) {
+func checkPublished(t *testing.T, stored redis.UniversalClient, page string) {
 	t.Helper()
+	fields := stored.HGetAll(t.Context(), "weir:1:rules").Val()
+	if len(fields) == 0 {
+		t.Error("weir:1:rules has no fields")
+	}
 	var forms []string
 	for _, row := range tableRows(t, page, "| field | contents |") {
 		forms = append(forms, codeWords(row[0])[0])
 	}
-	for _, value := range redistest.Do(t, server, "hkeys", "weir:1:rules").([]any) {
-		field := value.(string)
+	for field := range fields {
 		if !slices.ContainsFunc(forms, func(form string) bool { return pattern(form).MatchString(field) }) {
 			t.Errorf("%s does not list the field %q", keysPage, field)
 		}
 	}
-	info, _ := redistest.Do(t, server, "hget", "weir:1:rules", "info:1").(string)
-	if !json.Valid([]byte(info)) {
-		t.Errorf("info:1 is no JSON: %q", info)
+	if !json.Valid([]byte(fields["info:1"])) {
+		t.Errorf("info:1 is no JSON: %q", fields["info:1"])
 	}
 }

@@ -3,8 +3,10 @@ package examples
 import (
 	"encoding/json"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -170,7 +172,8 @@ func TestAlertsNameWhatThereIs(t *testing.T) {
 				t.Errorf("docs/operate/runbook.md has no heading %s with what it means", r.Alert)
 			}
 			row := fmt.Sprintf("\n| [%s](#%s) | %s | ", r.Alert, strings.ToLower(r.Alert), r.Labels["severity"])
-			if !strings.Contains(runbook, row) {
+			notice, _, _ := strings.Cut(after(runbook, row), "\n")
+			if strings.Count(notice, " |") != 2 { // what users notice, when to silence
 				t.Errorf("the table of docs/operate/runbook.md does not have %q", row)
 			}
 			if !strings.Contains(tests, "alertname: "+r.Alert+"\n        exp_alerts:\n") {
@@ -236,6 +239,43 @@ func TestDashboardNamesWhatThereIs(t *testing.T) {
 			t.Errorf("no panel shows %s", m.Name)
 		}
 	}
+}
+
+// Every metric that a page of the book names exists. Names that end in _ stand for all that begin so.
+func TestPagesNameMetricsThatExist(t *testing.T) {
+	known := withRecorded(alerts(t), known(t))
+	name := regexp.MustCompile(`\bweir_[a-z_]+\b`)
+	found := 0
+	err := filepath.WalkDir("../docs", func(path string, _ fs.DirEntry, err error) error {
+		if err != nil || filepath.Ext(path) != ".md" || filepath.Base(filepath.Dir(path)) == "adr" {
+			return err
+		}
+		for i, line := range strings.Split(string(read(t, path)), "\n") {
+			for _, n := range name.FindAllString(line, -1) {
+				found++
+				if _, ok := known[n]; !ok && !isFamily(n, known) {
+					t.Errorf("%s:%d: there is no metric %s", path, i+1, n)
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil || found < 100 {
+		t.Errorf("found %d names of metrics in the pages: %v", found, err)
+	}
+}
+
+// isFamily reports whether a name is that of a histogram, or the beginning of several names.
+func isFamily(name string, known map[string][]string) bool {
+	if _, ok := known[name+"_bucket"]; ok {
+		return true
+	}
+	for k := range known {
+		if strings.HasSuffix(name, "_") && strings.HasPrefix(k, name) {
+			return true
+		}
+	}
+	return false
 }
 
 // inspect finds what it is for.

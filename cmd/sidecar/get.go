@@ -8,6 +8,7 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/adminapi"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
 // getCmd is `weir get`.
@@ -83,7 +84,11 @@ func printLimit(io streams, l *adminapi.KeyLimit) {
 	if l.Limit != "" {
 		name = l.Limit + ": " + l.Algorithm
 	}
-	fmt.Fprintf(io.out, "%s, %d per %s, at most %d at once\n", name, l.RequestsPerUnit, l.Window, l.Capacity)
+	if l.Algorithm == limiter.Concurrency.String() { // its window is the lease
+		fmt.Fprintf(io.out, "%s, at most %d at once, each for at most %s\n", name, l.RequestsPerUnit, l.Window)
+	} else {
+		fmt.Fprintf(io.out, "%s, %d per %s, at most %d at once\n", name, l.RequestsPerUnit, l.Window, l.Capacity)
+	}
 	line := func(name, format string, args ...any) {
 		fmt.Fprintf(io.out, "  %-10s %s\n", name, fmt.Sprintf(format, args...))
 	}

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weir-ratelimit/weir/deploy"
 	"github.com/weir-ratelimit/weir/examples/starter"
 	"github.com/weir-ratelimit/weir/internal/shield"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
@@ -21,7 +22,7 @@ import (
 // initCmd is `weir init`.
 type initCmd struct {
 	Dir    string   `arg:"" optional:"" name:"dir" default:"." help:"Directory to write to; created if missing."`
-	For    string   `name:"for" default:"per-client" enum:"per-client,per-api-key,per-path,global,shield" help:"What to limit: per-client (address), per-api-key (header x-api-key), per-path, or global; or shield, Envoy's own limits in front of Weir."`
+	For    string   `name:"for" default:"per-client" enum:"per-client,per-api-key,per-path,global,shield,kubernetes,istio" help:"What to limit: per-client (address), per-api-key (header x-api-key), per-path, or global; or shield, Envoy's own limits in front of Weir; or where: kubernetes, istio."`
 	Rules  []string `placeholder:"PATH" help:"With --for shield: your rules. Only shield.yaml is written. Repeatable."`
 	Domain string   `placeholder:"NAME" help:"With --rules: the domain, if the rules have several."`
 	Force  bool     `help:"Overwrite existing files."`
@@ -40,6 +41,8 @@ Envoy listens on port 10000 and calls serve at its default address. Then move th
     global       600 a minute of all clients together
     shield       per-api-key, and shield.yaml: Envoy's filter local_ratelimit, made of the rules. Each Envoy stops a
                  flood by itself, and asks Weir about what is left. With --rules, made of yours.
+    kubernetes   manifests: Weir as a Service of a cluster, with memory or with Redis, and an Envoy to try it with
+    istio        manifests: Weir in the mesh, and the EnvoyFilters that make gateway and sidecars ask it
 
 Exit codes: 0 the files were written, 1 they were not (without --force nothing is overwritten), 2 the command line is
 wrong.
@@ -92,6 +95,12 @@ func (c *initCmd) kit(ctx context.Context, io streams) (*kit, error) {
 	if len(c.Rules) > 0 {
 		return c.shieldOf(ctx, io)
 	}
+	switch c.For {
+	case "kubernetes":
+		return c.manifests(deploy.Kubernetes, kubernetesNext)
+	case "istio":
+		return c.manifests(deploy.Istio, istioNext)
+	}
 	use, ok := starter.Find(c.For)
 	if !ok { // shield
 		use, _ = starter.Find("per-api-key")
@@ -103,6 +112,48 @@ func (c *initCmd) kit(ctx context.Context, io streams) (*kit, error) {
 		err = addShield(io, files)
 	}
 	return &kit{files, c.terminals(use)}, err
+}
+
+// What manifests print next; DIR is the directory.
+const (
+	kubernetesNext = `
+Next, with the name of your image in weir.yaml (until 0.1.0 is released: docker build of a checkout):
+    kubectl apply -f DIR/weir.yaml
+    kubectl rollout status deployment/weir
+    kubectl exec deploy/weir -- /bin/weir status
+
+An Envoy that asks it, and in another terminal requests: 10 pass (200), then 429:
+    kubectl apply -f DIR/envoy.yaml
+    kubectl rollout status deployment/envoy
+    kubectl port-forward deploy/envoy 10000
+    for i in $(seq 12); do curl -s -o /dev/null -w '%{http_code} ' localhost:10000/; done
+
+Change a limit: kubectl edit configmap weir-rules. For several replicas: weir-redis.yaml in place of weir.yaml.
+`
+	istioNext = `
+Next, with the name of your image in weir.yaml (until 0.1.0 is released: docker build of a checkout), and with your
+namespaces in access.yaml:
+    kubectl apply -f DIR/weir.yaml -f DIR/access.yaml
+    kubectl -n weir-system rollout status deployment/weir
+
+A service to try it with, limits at the ingress gateway, and in another terminal requests: 10 pass (200), then 429:
+    kubectl apply -f DIR/shop.yaml -f DIR/gateway.yaml
+    kubectl -n istio-system port-forward service/istio-ingressgateway 8000:80
+    for i in $(seq 12); do curl -s -o /dev/null -w '%{http_code} ' localhost:8000/; done
+
+Limits between services: sidecar.yaml. Weir in the pod of an Envoy, asked by a Unix socket: socket/.
+`
+)
+
+// manifests is the kit of a folder's YAML files.
+func (c *initCmd) manifests(from fs.FS, next string) (*kit, error) {
+	k := &kit{map[string][]byte{}, strings.ReplaceAll(next, "DIR", quoted(c.path("")))}
+	return k, fs.WalkDir(from, ".", func(path string, d fs.DirEntry, err error) error {
+		if err == nil && filepath.Ext(path) == ".yaml" && !d.IsDir() {
+			k.files[path], err = fs.ReadFile(from, path)
+		}
+		return err
+	})
 }
 
 // addShield makes the shield of starter files, and has their Envoy use it.
@@ -197,8 +248,11 @@ func (c *initCmd) check(io streams, names []string) error {
 	return nil
 }
 
-// otherRules are the rule files in the directory that are not among the names.
+// otherRules are the rule files beside those of the names.
 func (c *initCmd) otherRules(names []string) (beside []string, err error) {
+	if !slices.ContainsFunc(names, func(name string) bool { return strings.HasPrefix(name, "rules/") }) {
+		return nil, nil
+	}
 	found, err := os.ReadDir(c.path("rules"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil

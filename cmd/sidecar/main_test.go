@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -30,10 +31,15 @@ func TestScripts(t *testing.T) {
 	if !testing.Short() {
 		url = redistest.Start(t).URL()
 	}
+	deploy, err := filepath.Abs("../../deploy")
+	if err != nil {
+		t.Fatal(err)
+	}
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script", RequireExplicitExec: true, RequireUniqueNames: true,
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("REDIS", url)
+			e.Setenv("WEIR_DEPLOY", deploy)
 			e.Setenv("GORACE", "atexit_sleep_ms=10") // 1 s by default, after each of hundreds of commands
 			return nil
 		},

@@ -168,10 +168,20 @@ func scenes() []scene {
 			name: "concurrency", title: "concurrency, 3 at once, lease 12s", limit: inFlight, length: 38 * second,
 			counter: "requests in flight", top: 4, line: 3, value: used,
 			requests: []request{
-				{2 * second, 1, 5 * second}, {3 * second, 1, 9 * second}, {4 * second, 1, 0}, {5 * second, 1, second},
-				{6 * second, 1, second}, {8 * second, 1, 6 * second}, {10 * second, 1, second}, {13 * second, 1, 8 * second},
-				{15 * second, 1, 4 * second}, {15500 * ms, 1, second}, {17 * second, 1, 6 * second}, {20 * second, 1, 4 * second},
-				{20500 * ms, 1, second}, {22 * second, 1, 3 * second},
+				{2 * second, 1, 5 * second},
+				{3 * second, 1, 9 * second},
+				{4 * second, 1, 0},
+				{5 * second, 1, second},
+				{6 * second, 1, second},
+				{8 * second, 1, 6 * second},
+				{10 * second, 1, second},
+				{13 * second, 1, 8 * second},
+				{15 * second, 1, 4 * second},
+				{15500 * ms, 1, second},
+				{17 * second, 1, 6 * second},
+				{20 * second, 1, 4 * second},
+				{20500 * ms, 1, second},
+				{22 * second, 1, 3 * second},
 			},
 		},
 	}
@@ -300,5 +310,33 @@ func TestDrawnWindowsKeepTheirBound(t *testing.T) {
 		if most := h.policy.Bound(dearest); h.worst > most || h.worst < s.limit.Limit/2 {
 			t.Errorf("%s: %d hits go on in one window, want at most %d, and a scene that comes near it", s.name, h.worst, most)
 		}
+	}
+}
+
+// TestPlaceThatIsNeverReleased: concurrency.md says when it is free again: not while others come and go, but a lease
+// after the last one came.
+func TestPlaceThatIsNeverReleased(t *testing.T) {
+	const lease = 10 * time.Second
+	p, err := limiter.NewPolicy(limiter.Params{Algorithm: limiter.Concurrency, Limit: 3, Window: lease})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var state limiter.State
+	var d limiter.Decision
+	step := func(at time.Duration, n int64) { state, d = p.Step(state, start+at.Microseconds(), n) }
+	step(0, 1) // and nobody releases it
+	last := time.Minute
+	for at := time.Second; at <= last; at += time.Second {
+		step(at, 1)
+		step(at+time.Second/2, -1)
+		if d.Remaining != 2 {
+			t.Fatalf("%d of 3 places are free at %s, want 2", d.Remaining, at)
+		}
+	}
+	if step(last+lease-1, 0); d.Remaining != 2 {
+		t.Errorf("%d of 3 places are free before a lease is over, want 2", d.Remaining)
+	}
+	if step(last+lease, 0); d.Remaining != 3 {
+		t.Errorf("%d of 3 places are free after a lease, want 3", d.Remaining)
 	}
 }

@@ -2,10 +2,13 @@
 package algorithms
 
 import (
+	"flag"
 	"maps"
+	"math"
 	"os"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +17,17 @@ import (
 
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
+
+// TestMain draws the same parameters in every run, unless -rapid.seed says otherwise (0: others each time).
+func TestMain(m *testing.M) {
+	for name, value := range map[string]string{"rapid.seed": "1", "rapid.nofailfile": "true"} {
+		if err := flag.Set(name, value); err != nil {
+			os.Exit(2)
+		}
+	}
+	flag.Parse()
+	os.Exit(m.Run())
+}
 
 // pageOf is the page of an algorithm: its name with hyphens.
 func pageOf(a limiter.Algorithm) string { return strings.ReplaceAll(a.String(), "_", "-") + ".md" }
@@ -124,5 +138,27 @@ func TestBounds(t *testing.T) {
 					p.Bound(dearest))
 			}
 		})
+	}
+}
+
+// TestIndexHasTheMeasuredFigures: bytes and Redis CPU of the index are those of docs/performance.md, rounded.
+func TestIndexHasTheMeasuredFigures(t *testing.T) {
+	measured, index := read(t, "../performance.md"), read(t, "index.md")
+	const number = `([\d.]+)`
+	for _, a := range limiter.Algorithms() {
+		name := "`" + a.String() + "`"
+		from := regexp.MustCompile(`(?m)^\| ` + name + ` \| \d+ ns \| ` + number + ` bytes \| [\d.]+ us \| ` + number +
+			` us \| ` + number + ` bytes \|`).FindStringSubmatch(measured)
+		to := regexp.MustCompile(`(?m)^\|[^|]*\| \[` + name + `\][^|]*\|[^|]*\| ` + number + `, ` + number + `[^|]*\| ` +
+			number + ` us \|`).FindStringSubmatch(index)
+		if from == nil || to == nil {
+			t.Errorf("%s: performance.md has %v, index.md %v", a, from, to)
+			continue
+		}
+		cpu, err := strconv.ParseFloat(from[2], 64)
+		want := []string{from[1], from[3], strconv.Itoa(int(math.Round(cpu)))}
+		if err != nil || !slices.Equal(to[1:], want) {
+			t.Errorf("index.md has %v of %s, performance.md %v", to[1:], a, want)
+		}
 	}
 }

@@ -124,6 +124,27 @@ func TestGubernatorLeakyBucket(t *testing.T) {
 				weir++
 			}
 			between(t, "what Gubernator has admitted beyond Weir", other-weir, -60, 2)
+			between(t, "what Weir has admitted beyond twice that", weir-2*other, -60, g.burst)
 		}
 	})
+}
+
+// TestGubernatorForgetsParts: a client that has used its burst and always comes just before the next token gets half of
+// the rate.
+func TestGubernatorForgetsParts(t *testing.T) {
+	g := &gubernator{limit: 10, duration: 1000, burst: 10}
+	p, weir, other := newPolicy(t, g.leaky()), 0, 0
+	state, _ := p.Step(limiter.State{}, start, g.burst)
+	g.askLeaky(start/1000, g.burst)
+	for now := start / 1000; now < start/1000+100_000; now += 99 {
+		var d limiter.Decision
+		if state, d = p.Step(state, now*1000, 1); d.Allowed {
+			weir++
+		}
+		if g.askLeaky(now, 1) {
+			other++
+		}
+	}
+	between(t, "what Weir admits in 100 s", int64(weir), 990, 1000)
+	between(t, "what Gubernator admits in 100 s", int64(other), 500, 510)
 }

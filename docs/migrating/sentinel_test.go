@@ -143,7 +143,7 @@ func TestSentinelWarmsUp(t *testing.T) {
 	rule := func(count int64, period time.Duration) limiter.Params {
 		return limiter.Params{
 			Algorithm: limiter.SmoothWarmingUp, Limit: count, Window: time.Second, WarmUp: period,
-			MaxWait: 2 * time.Second / time.Duration(count) / time.Millisecond * time.Millisecond,
+			MaxWait: (2 * time.Second / time.Duration(count)).Truncate(time.Millisecond),
 		}
 	}
 	onPage(t, "sentinel.md", "warm-up", rule(100, 10*time.Second))

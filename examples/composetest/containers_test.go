@@ -48,6 +48,7 @@ func runContainers(t *testing.T, dir string) {
 		limited(t)
 		health(t)
 	})
+	t.Run("page of the book", page)
 	command(t, "podman", "tag", "weir_weir", peersImage)
 	command(t, "podman", "tag", "docker.io/library/redis:7", "docker.io/library/redis:alpine")
 	t.Run("Compose file with rules in files", composeFiles)

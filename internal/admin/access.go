@@ -94,17 +94,29 @@ func (h *handler) seesValues(r *http.Request) bool {
 // isLocal says whether the request was sent on this machine, to this machine. What a proxy passes on was not, and
 // neither was what a web page sends to a name that its owner has turned to 127.0.0.1.
 func isLocal(r *http.Request) bool {
-	for _, header := range []string{"Forwarded", "X-Forwarded-For", "X-Real-Ip", "Via"} {
+	for _, header := range proxyHeaders {
 		if r.Header.Get(header) != "" {
 			return false
 		}
 	}
 	host := hostname(r.Host)
-	if addr, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr); ok && addr.Network() == "unix" {
-		return isLoopback(host) || host == unixHost
+	if addr, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr); ok {
+		if addr.Network() == "unix" {
+			return isLoopback(host) || host == unixHost
+		}
+		// The sidecar of a service mesh sends what comes from elsewhere with a loopback address as its source (Istio:
+		// 127.0.0.6), but to the address of the pod.
+		if to, err := netip.ParseAddrPort(addr.String()); err != nil || !to.Addr().Unmap().IsLoopback() {
+			return false
+		}
 	}
 	from, err := netip.ParseAddrPort(r.RemoteAddr)
 	return err == nil && from.Addr().Unmap().IsLoopback() && isLoopback(host)
+}
+
+// proxyHeaders are what proxies add: at least one of them, whichever the proxy. Envoy always adds X-Forwarded-Proto.
+var proxyHeaders = []string{
+	"Forwarded", "X-Forwarded-For", "X-Forwarded-Proto", "X-Forwarded-Host", "X-Forwarded-Client-Cert", "X-Real-Ip", "Via",
 }
 
 // unixHost is the host that older commands name to a Unix socket.

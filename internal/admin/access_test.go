@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"net/url"
 	"strings"
 	"sync"
@@ -48,12 +49,27 @@ func TestWhoMayChange(t *testing.T) {
 		return r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey,
 			&net.UnixAddr{Name: "/run/weir", Net: "unix"}))
 	}
+	// to is a request whose connection was accepted at an address.
+	to := func(addr string, r *http.Request) *http.Request {
+		return r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey,
+			net.TCPAddrFromAddrPort(netip.MustParseAddrPort(addr))))
+	}
+	const mesh = "127.0.0.6:5" // the source of what Istio's sidecar passes on
 	for name, tc := range map[string]struct {
 		o    admin.Options
 		r    *http.Request
 		want int
 		says string
 	}{
+		"to here": {r: to("127.0.0.1:8080", request(t, "POST", "/reload", here, "localhost:8080")), want: 200},
+		"a sidecar's, by TCP": {
+			r: to("10.1.2.4:8080", request(t, "POST", "/reload", mesh, "localhost")), want: 403,
+			says: "is only for this machine",
+		},
+		"a sidecar's, by HTTP": {
+			r:    to("127.0.0.1:8080", request(t, "POST", "/reload", mesh, "localhost", "X-Forwarded-Proto", "http")),
+			want: 403, says: "is only for this machine",
+		},
 		"from here":              {r: request(t, "POST", "/reload", here, "127.0.0.1:8080"), want: 200},
 		"from here, by name":     {r: request(t, "POST", "/api/v1/reload", here, "localhost:8080"), want: 200},
 		"from here, IPv6":        {r: request(t, "POST", "/reload", "[::1]:5", "[::1]:8080"), want: 200},

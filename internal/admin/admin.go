@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/adminapi"
+	"github.com/weir-ratelimit/weir/internal/history"
 	"github.com/weir-ratelimit/weir/internal/topkeys"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
@@ -67,6 +68,8 @@ type Options struct {
 	Decisions func(*descriptors.Limit) []uint64
 	// Top answers GET /top. Nil: keys are not counted.
 	Top func(topkeys.Query) (topkeys.Keys, error)
+	// History answers GET /history and /events. Nil: counts over time are not kept.
+	History *history.History
 	// Store is what counters are kept in, StartedAt when the process started.
 	Store     string
 	StartedAt time.Time
@@ -97,6 +100,9 @@ GET  /readyz   it can answer: rules are loaded, the store is reachable, it is no
 GET  /status   the same as JSON, with version, store and the last load of the rules
 GET  /rules    the rules that are live, and what is wrong with the files if they were refused
 GET  /rules/list  the rules a page at a time, with counts: ?search=, sort=denied|asked, offset=, n=
+GET  /rules/get  one rule with its boosts: ?domain=, rule=PATH
+GET  /history  allowed, denied and near the limit over the last hour: ?domain=, rule=, points=60
+GET  /events   the state and the counts as they change, as server-sent events
 GET  /top      the busiest keys, or the most denied: ?by=hits|denied, domain=, rule=, n=
 GET  /explain  which rules a request matches, and its answer: ?domain=..&descriptor=key=value,key=value&hits=1
 POST /reload   read the rule files now
@@ -114,9 +120,13 @@ Programs write /api/v1 before these paths. An error is {"error": TEXT}. POST, DE
 need the token (--http-token-file) or a client certificate; without either they are for this machine only.
 `
 
-// NewServer is an HTTP server of the endpoints with every timeout set. It does not listen.
+// NewServer is an HTTP server of the endpoints with every timeout set. It does not listen. Its Shutdown ends the streams
+// of events.
 func NewServer(o Options) *http.Server {
-	return newServer(NewHandler(o), o.Log)
+	h := newHandler(o)
+	s := newServer(h.serve(), o.Log)
+	s.RegisterOnShutdown(h.streams.end)
+	return s
 }
 
 // api begins the paths that programs are to use. The same without it are kept for people, and for what was there
@@ -124,10 +134,12 @@ func NewServer(o Options) *http.Server {
 const api = "/api/v1"
 
 // NewHandler is the endpoints.
-func NewHandler(o Options) http.Handler {
+func NewHandler(o Options) http.Handler { return newHandler(o).serve() }
+
+func newHandler(o Options) *handler {
 	h := &handler{
 		Options: o, decoding: make(chan struct{}, maxDecoding), hostname: ownHostname(),
-		adding: newBucket(maxAdded, maxAdded/addedIn.Seconds()),
+		adding: newBucket(maxAdded, maxAdded/addedIn.Seconds()), streams: newStreams(),
 	}
 	h.Checks = make([]Check, len(o.Checks))
 	for i, c := range o.Checks {
@@ -136,29 +148,60 @@ func NewHandler(o Options) http.Handler {
 		}
 	}
 	h.reloads = shared{f: func(ctx context.Context) error { return h.Rules.Reload(ctx) }, turn: make(chan struct{}, 1)}
+	return h
+}
+
+// Route is an endpoint. A route without a method answers to all. One that is Versioned is also there below /api/v1.
+type Route struct {
+	Method, Path string
+	Versioned    bool
+
+	handler http.HandlerFunc
+}
+
+// Routes are the endpoints of a server with these options, as the mux knows them.
+func Routes(o Options) []Route { return newHandler(o).routes() }
+
+func (h *handler) routes() []Route {
+	all := []Route{
+		{"GET", "/healthz", true, func(w http.ResponseWriter, _ *http.Request) { writeText(w, http.StatusOK, "ok\n") }},
+		{"GET", "/readyz", true, h.ready},
+		{"GET", "/rules", true, newGate().wrap(h.rules)},
+		{"GET", "/rules/list", true, newGate().wrap(h.listRules)},
+		{"GET", "/rules/get", true, h.getRule},
+		{"GET", "/status", true, h.status},
+		{"GET", "/history", true, h.history},
+		{"GET", "/events", true, h.events},
+		{"GET", "/top", true, h.top},
+		{"GET", "/explain", true, newGate().wrap(h.explain)},
+		{"POST", "/reload", true, h.reload},
+		{"GET", "/keys/get", true, h.getKey},
+		{"POST", "/keys/reset", true, h.resetKey},
+		{"GET", "/boosts", true, h.listBoosts},
+		{"POST", "/boosts", true, h.addBoost},
+		{"DELETE", "/boosts/{id}", true, h.removeBoost},
+		{"GET", "/version", true, func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, h.Build) }},
+		{"GET", "/metrics", true, h.Metrics.ServeHTTP},
+		{"GET", "/{$}", false, root},
+		{"GET", "/healthcheck", false, h.healthcheck},
+	}
+	if h.DecideJSON != nil {
+		all = append(all, Route{"", jsonPath, false, h.decideJSON})
+	}
+	if h.Pprof {
+		all = append(all, profiles()...)
+	}
+	return all
+}
+
+// serve is the endpoints with what every request passes before.
+func (h *handler) serve() http.Handler {
 	mux := http.NewServeMux()
-	handle := func(method, path string, f http.HandlerFunc) {
-		mux.HandleFunc(method+" "+path, f)
-		mux.HandleFunc(method+" "+api+path, f)
-	}
-	mux.HandleFunc("GET /{$}", root)
-	handle("GET", "/healthz", func(w http.ResponseWriter, _ *http.Request) { writeText(w, http.StatusOK, "ok\n") })
-	handle("GET", "/readyz", h.ready)
-	handle("GET", "/rules", newGate().wrap(h.rules))
-	handle("GET", "/rules/list", newGate().wrap(h.listRules))
-	handle("GET", "/status", h.status)
-	handle("GET", "/top", h.top)
-	handle("GET", "/explain", newGate().wrap(h.explain))
-	handle("POST", "/reload", h.reload)
-	handle("GET", "/version", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, o.Build) })
-	handle("GET", "/metrics", o.Metrics.ServeHTTP)
-	mux.HandleFunc("GET /healthcheck", h.healthcheck)
-	if o.DecideJSON != nil {
-		mux.HandleFunc(jsonPath, h.decideJSON)
-	}
-	h.live(handle)
-	if o.Pprof {
-		profiles(mux)
+	for _, r := range h.routes() {
+		mux.HandleFunc(strings.TrimSpace(r.Method+" "+r.Path), r.handler)
+		if r.Versioned {
+			mux.HandleFunc(r.Method+" "+api+r.Path, r.handler)
+		}
 	}
 	// A web page that an operator happens to look at must not be able to reload through the browser.
 	crossOrigin := http.NewCrossOriginProtection()
@@ -203,11 +246,13 @@ const debug = "/debug/pprof/"
 
 // profiles are on request only: they show the process's inside, and cost CPU. The command line is not among them, since
 // the password of a store may be on it.
-func profiles(mux *http.ServeMux) {
-	mux.HandleFunc("GET "+debug, pprof.Index) // also serves heap, goroutine, block, ...
-	mux.HandleFunc("GET "+debug+"profile", pprof.Profile)
-	mux.HandleFunc("GET "+debug+"symbol", pprof.Symbol)
-	mux.HandleFunc("GET "+debug+"trace", pprof.Trace)
+func profiles() []Route {
+	return []Route{
+		{"GET", debug, false, pprof.Index}, // also serves heap, goroutine, block, ...
+		{"GET", debug + "profile", false, pprof.Profile},
+		{"GET", debug + "symbol", false, pprof.Symbol},
+		{"GET", debug + "trace", false, pprof.Trace},
+	}
 }
 
 type handler struct {
@@ -217,6 +262,7 @@ type handler struct {
 	decoding chan struct{}
 	reloads  shared
 	adding   *bucket
+	streams  *streams
 }
 
 // ready answers one line for each check, and 503 if one fails.

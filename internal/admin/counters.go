@@ -28,15 +28,6 @@ type Boosts interface {
 	Remove(ctx context.Context, id string) (*adminapi.Boost, error)
 }
 
-// live adds the endpoints that look at counters, and change them or their limits for a time.
-func (h *handler) live(handle func(method, path string, f http.HandlerFunc)) {
-	handle("GET", "/keys/get", h.getKey)
-	handle("POST", "/keys/reset", h.resetKey)
-	handle("GET", "/boosts", h.listBoosts)
-	handle("POST", "/boosts", h.addBoost)
-	handle("DELETE", "/boosts/{id}", h.removeBoost)
-}
-
 // getKey shows the key of a counter to everybody: it has no value that was not asked for.
 func (h *handler) getKey(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()

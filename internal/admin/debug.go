@@ -43,7 +43,9 @@ func NewDebugServer(o DebugOptions) *http.Server {
 		header(w, http.StatusOK, "text/plain; charset=utf-8")
 		_ = o.Stats(w) // as above
 	}))
-	profiles(mux)
+	for _, r := range profiles() {
+		mux.HandleFunc(r.Method+" "+r.Path, r.handler)
+	}
 	return newServer(http.MaxBytesHandler(mux, maxBody), o.Log)
 }
 

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weir-ratelimit/weir/internal/adminapi"
+	"github.com/weir-ratelimit/weir/internal/boosts"
 	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
@@ -146,6 +148,38 @@ func (h *handler) boosted() (b boosted) {
 		}
 	}
 	return b
+}
+
+// shownRule is the answer of GET /rules/get.
+type shownRule struct {
+	listedRule
+
+	// Rule is as GET /rules has it.
+	Rule *descriptors.Rule `json:"rule"`
+	// Boosts are those of the rule or of its counters, oldest first.
+	Boosts []adminapi.BoostStatus `json:"boosts"`
+	// Hashed says that the values of keys are shown as hashes, since the client may not see them.
+	Hashed bool `json:"values_hashed,omitempty"`
+}
+
+// getRule answers GET /rules/get?domain=&rule=: one rule, by its path.
+func (h *handler) getRule(w http.ResponseWriter, r *http.Request) {
+	query := r.URL.Query()
+	rule, err := boosts.FindRule(h.Rules.Set(), query.Get("domain"), query.Get("rule"))
+	if err != nil {
+		writeError(w, err)
+		return
+	}
+	shown := shownRule{listedRule: h.list(rule, h.boosted()), Rule: rule, Boosts: []adminapi.BoostStatus{}}
+	for _, b := range h.Boosts.List() {
+		if b.Domain == rule.Domain && b.Rule == rule.Path {
+			shown.Boosts = append(shown.Boosts, b)
+		}
+	}
+	if shown.Hashed = !h.seesValues(r); shown.Hashed {
+		shown.Boosts = hideKeys(shown.Boosts)
+	}
+	writeJSON(w, http.StatusOK, shown)
 }
 
 func (h *handler) list(r *descriptors.Rule, inForce boosted) listedRule {

@@ -29,10 +29,15 @@ func (h *handler) check(ctx context.Context) (ready bool, checks []adminapi.Chec
 }
 
 func (h *handler) status(w http.ResponseWriter, r *http.Request) {
+	writeJSON(w, http.StatusOK, h.statusNow(r.Context()))
+}
+
+// statusNow is the answer of GET /status.
+func (h *handler) statusNow(ctx context.Context) adminapi.Status {
 	s := adminapi.Status{
 		Build: h.Build, StartedAt: h.StartedAt, Now: time.Now(), Store: h.Store, TopKeys: h.Top != nil,
 	}
-	s.Ready, s.Checks = h.check(r.Context())
+	s.Ready, s.Checks = h.check(ctx)
 	s.Rules.RulesStatus = h.Rules.Status()
 	s.Rules.Files, s.Rules.ErrorCount = len(s.Rules.RulesStatus.Files), len(s.Rules.Errors)
 	s.Rules.Errors = s.Rules.Errors[:min(len(s.Rules.Errors), maxShownErrors)]
@@ -42,5 +47,5 @@ func (h *handler) status(w http.ResponseWriter, r *http.Request) {
 			s.Rules.Rules += len(d.Rules())
 		}
 	}
-	writeJSON(w, http.StatusOK, s)
+	return s
 }

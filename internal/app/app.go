@@ -17,6 +17,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/boosts"
 	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/decisionlog"
+	"github.com/weir-ratelimit/weir/internal/history"
 	"github.com/weir-ratelimit/weir/internal/metrics"
 	"github.com/weir-ratelimit/weir/internal/rls"
 	"github.com/weir-ratelimit/weir/internal/rules"
@@ -53,6 +54,7 @@ type App struct {
 	redis       *store.Redis // the connections of --store; nil for memory
 	store       *store.Store
 	top         *topkeys.Top     // nil if off
+	history     *history.History // counts over the last hour
 	decisionLog *decisionlog.Log // nil if off
 	decider     *decide.Decider
 
@@ -108,7 +110,7 @@ func New(ctx context.Context, o Options) (*App, error) {
 	a.showProcess()
 	for _, open := range []func(context.Context) error{
 		a.openTop, a.openRedis, a.openBoosts, a.openRules, a.openTelemetry, a.openStore, a.openDecisionLog, a.openDecider,
-		a.openStatsd, a.openGRPC, a.openHTTP, a.openExtra,
+		a.openStatsd, a.openHistory, a.openGRPC, a.openHTTP, a.openExtra,
 		a.openHealthcheck, a.listen,
 	} {
 		if err := open(ctx); err != nil {
@@ -154,6 +156,15 @@ func (a *App) openStatsd(context.Context) error {
 		return err
 	}
 	a.add("statsd", always(func(ctx context.Context) { sender.Run(ctx, a.metrics) }), nil)
+	return nil
+}
+
+// openHistory keeps the metrics' counts over time, for the page of the HTTP address.
+func (a *App) openHistory(context.Context) error {
+	a.history = history.New(a.metrics.Sample)
+	if a.o.HTTPAddr != "" {
+		a.add("history", always(a.history.Run), nil)
+	}
 	return nil
 }
 

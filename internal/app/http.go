@@ -24,6 +24,7 @@ func (a *App) openHTTP(ctx context.Context) error {
 		},
 		Rules:       a.rules,
 		Decisions:   a.metrics.Decisions,
+		History:     a.history,
 		Store:       a.store.String(),
 		StartedAt:   time.Now(),
 		Explainer:   explainer{a.rules, a.decider},

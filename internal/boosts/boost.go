@@ -133,16 +133,13 @@ func isPlain(text string) bool {
 
 // target is the rule, and the entries if single counters of it are asked for.
 func target(in *Request, set *descriptors.Set) (*descriptors.Rule, []descriptors.Entry, error) {
+	if in.Rule != "" {
+		rule, err := FindRule(set, in.Domain, in.Rule)
+		return rule, nil, err
+	}
 	domain, err := Domain(set, in.Domain)
 	if err != nil {
 		return nil, nil, err
-	}
-	if in.Rule != "" {
-		if rule := domain.Rule(in.Rule); rule != nil {
-			return rule, nil, nil
-		}
-		return nil, nil, fmt.Errorf("rule: domain %q has no rule %q (%w); it has %s", in.Domain, in.Rule, ErrNotFound,
-			some(paths(domain)))
 	}
 	entries, err := descriptors.ParseEntries(in.Descriptor)
 	if err != nil {
@@ -169,6 +166,18 @@ func Domain(set *descriptors.Set, name string) (*descriptors.Domain, error) {
 		names = append(names, fmt.Sprintf("%q", d.Name()))
 	}
 	return nil, fmt.Errorf("domain: there is no %q (%w); there is %s", name, ErrNotFound, some(names))
+}
+
+// FindRule returns the rule of a domain by its path. Its error wraps ErrNotFound and says which there are.
+func FindRule(set *descriptors.Set, domain, path string) (*descriptors.Rule, error) {
+	d, err := Domain(set, domain)
+	if err != nil {
+		return nil, err
+	}
+	if rule := d.Rule(path); rule != nil {
+		return rule, nil
+	}
+	return nil, fmt.Errorf("rule: domain %q has no rule %q (%w); it has %s", domain, path, ErrNotFound, some(paths(d)))
 }
 
 func paths(d *descriptors.Domain) (all []string) {

@@ -19,6 +19,8 @@ type domains struct {
 type domainCounters struct {
 	domain        string
 	ok, overLimit atomic.Uint64
+
+	sampledOK, sampledOver uint64 // their values at the last Sample
 }
 
 // domainTable is the counters of one set. It is immutable, except for the counts.

@@ -41,6 +41,8 @@ type limitCounters struct {
 	labels
 	decisions, hits       outcomeCounts
 	near, known, returned atomic.Uint64 // hits
+
+	sampled sampled // by Sample alone
 }
 
 const outcomeCount = decide.DeniedLocally + 1

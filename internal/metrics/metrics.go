@@ -42,6 +42,7 @@ type Metrics struct {
 	requestSeconds prometheus.Histogram
 	takeSeconds    *prometheus.HistogramVec // by store
 
+	sampling    sampling
 	panics      atomic.Uint64
 	rejected    [codes.Unauthenticated + 1]atomic.Uint64 // requests answered with a gRPC error, by its code
 	storeErrors struct{ timeout, breakerOpen, other atomic.Uint64 }

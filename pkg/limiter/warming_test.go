@@ -144,8 +144,8 @@ func TestManySmallCostWhatOneBigDoes(t *testing.T) {
 }
 
 // TestCostsOfLargeNumbers: where the squares of the definition do not fit into 53 bits, what a request costs beyond the
-// rate is as close to Guava's as docs/algorithms/smooth-warming-up.md says: to within a 2^-24th of what the whole warm-up
-// costs, and a unit.
+// rate is as close to Guava's as docs/algorithms/smooth-warming-up.md says: to within a 2^-24th of what the whole
+// warm-up costs, and a unit.
 func TestCostsOfLargeNumbers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in := limiter.Params{

@@ -61,12 +61,12 @@ func run(ctx context.Context, out, title string, command []string) error {
 		return err
 	}
 	lines = append([]line{{text: "$ " + title}}, lines...)
-	return os.WriteFile(out, []byte(draw(title, lines)), 0o644)
+	return os.WriteFile(out, []byte(draw(title, lines)), 0o644) //nolint:gosec // a picture for the repository
 }
 
 // record runs the command to its end and returns what it printed.
 func record(ctx context.Context, command []string) (lines []line, err error) {
-	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
+	cmd := exec.CommandContext(ctx, command[0], command[1:]...) //nolint:gosec // whoever records names it
 	cmd.Stderr = os.Stderr
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {

@@ -1,7 +1,7 @@
 "use strict";
 // Everything that comes from the sidecar is put into the page as text, never as HTML: keys are what clients send.
 (() => {
-const every = 5000; // ms between two refreshes
+const every = 5000; // ms between two refreshes, where nothing is pushed
 const page = 50;    // rules at once
 const $ = (id) => document.getElementById(id);
 
@@ -54,6 +54,11 @@ const get = async (kind, path, query) => {
   }
 };
 
+// labelled gives the cells of a row their columns' names, which a narrow screen shows beside them.
+const labelled = (row, ...labels) => {
+  [...row.querySelectorAll("td")].forEach((cell, i) => { cell.dataset.label = labels[i]; });
+  return row;
+};
 // fill replaces a table's rows; what had the focus has it again.
 const fill = (id, rows, columns, none) => {
   const body = $(id), focus = body.contains(document.activeElement) ? document.activeElement.dataset.focus : null;
@@ -62,14 +67,125 @@ const fill = (id, rows, columns, none) => {
   if (focus) body.querySelector(`[data-focus="${CSS.escape(focus)}"]`)?.focus();
 };
 
+// Counts over time: lists of points for the total and for each limit, by its domain, rule and name.
+const points = 120;
+let past = null;
+const nameOf = (domain, rule, limit) => [domain, rule, limit].join("\n");
+const labelOf = (r, i) => r.limits[i].name || (r.limits.length > 1 ? String(i + 1) : "");
+const askHistory = async () => {
+  const a = await get("history", "history", {points});
+  past = {since: new Date(a.since), tick: a.tick, until: new Date(a.until), step: a.step_seconds, every: a.every_seconds, total: a.total, limits: new Map()};
+  for (const l of a.limits) past.limits.set(nameOf(l.domain, l.rule, l.limit), l);
+  drawAll();
+};
+// take adds one sample to what was asked for. After a gap everything is asked for again.
+const take = (s) => {
+  if (!past || s.tick !== past.tick + 1) return refresh(askHistory);
+  const group = past.step / past.every;
+  const all = [past.total, ...past.limits.values()];
+  if (Math.floor(s.tick / group) > Math.floor(past.tick / group)) {
+    for (const l of all) for (const list of [l.allowed, l.denied, l.near]) { list.shift(); list.push(0); }
+  }
+  const add = (to, c) => { for (const what of ["allowed", "denied", "near"]) to[what][to[what].length - 1] += c[what]; };
+  add(past.total, s.total);
+  for (const l of s.limits) {
+    const name = nameOf(l.domain, l.rule, l.limit), none = () => Array(past.total.allowed.length).fill(0);
+    if (!past.limits.has(name)) past.limits.set(name, {domain: l.domain, rule: l.rule, limit: l.limit, allowed: none(), denied: none(), near: none()});
+    add(past.limits.get(name), l);
+  }
+  past.tick = s.tick;
+  past.until = new Date(s.until);
+  drawAll();
+};
+
+const add = (list) => list.reduce((a, b) => a + b, 0);
+const ofLast = (list, minutes) => add(list.slice(-Math.ceil(minutes * 60 / past.step)));
+const sumText = (c, minutes) => `${number(ofLast(c.allowed, minutes))} allowed, ${number(ofLast(c.denied, minutes))} denied, ${number(ofLast(c.near, minutes))} near the limit`;
+const hour = 60;
+const at = (i, n) => new Date(past.until - (n - i) * past.step * 1000);
+const short = (t) => t.toLocaleTimeString(undefined, {hour: "2-digit", minute: "2-digit"});
+
+// drawn is the part of a series that is drawn: from the start of the process on, but ten minutes at the least.
+const drawn = (c) => {
+  const n = Math.max(Math.ceil(600 / past.step), Math.ceil((past.until - past.since) / past.step / 1000) + 1);
+  return {allowed: c.allowed.slice(-n), denied: c.denied.slice(-n), near: c.near.slice(-n)};
+};
+
+// chart draws a series as stacked columns. Its label says in words what it shows.
+const chart = (series, what, large) => {
+  const c = drawn(series), n = c.allowed.length, most = Math.max(1, ...c.allowed.map((a, i) => a + c.denied[i]));
+  const svg = (tag, props, ...children) => {
+    const e = document.createElementNS($("svg").namespaceURI, tag);
+    for (const [name, value] of Object.entries(props)) e.setAttribute(name, value);
+    e.append(...children);
+    return e;
+  };
+  const columns = (from, to) => c.allowed.map((_, i) => {
+    const a = 100 * (1 - from(i) / most), b = 100 * (1 - to(i) / most);
+    return a - b > 0 ? `M${i} ${a.toFixed(2)}V${b.toFixed(2)}h1V${a.toFixed(2)}z` : "";
+  }).join("");
+  const near = (i) => Math.min(c.near[i], c.allowed[i]);
+  const peak = c.denied.indexOf(Math.max(...c.denied));
+  const label = `${what}, last hour: ${sumText(c, hour)}` + (c.denied[peak] ? `; most denied at ${short(at(peak, n))}` : "");
+  return svg("svg", {class: "chart" + (large ? " large" : ""), viewBox: `0 0 ${n} 100`, preserveAspectRatio: "none", role: "img", "aria-label": visible(label)},
+    svg("path", {class: "allowed", d: columns(() => 0, (i) => c.allowed[i] - near(i))}),
+    svg("path", {class: "near", d: columns((i) => c.allowed[i] - near(i), (i) => c.allowed[i])}),
+    svg("path", {class: "denied", d: columns((i) => c.allowed[i], (i) => c.allowed[i] + c.denied[i])}));
+};
+const axis = (series, c = drawn(series)) => el("div", {className: "axis", ariaHidden: "true"}, el("span", null, short(at(0, c.allowed.length))),
+  el("span", null, `highest column: ${number(Math.max(...c.allowed.map((a, i) => a + c.denied[i])))} in ${past.step} s`), el("span", null, short(past.until)));
+// tableOf is the same in numbers, for each five minutes.
+const tableOf = (c) => {
+  const size = Math.max(1, Math.round(300 / past.step)), rows = [];
+  for (let i = c.allowed.length; i > 0; i -= size) {
+    const of = (list) => number(add(list.slice(Math.max(0, i - size), i)));
+    rows.push(el("tr", null, el("th", {scope: "row"}, `${short(at(Math.max(0, i - size), c.allowed.length))} to ${short(at(i, c.allowed.length))}`),
+      ...[c.allowed, c.near, c.denied].map((list) => el("td", {className: "n"}, of(list)))));
+  }
+  return [el("thead", null, el("tr", null, ...["Time", "Allowed", "Of these near the limit", "Denied"].map((h, i) => el("th", {scope: "col", className: i ? "n" : ""}, h)))),
+    el("tbody", null, ...rows)];
+};
+const noCounts = () => ({allowed: Array(past.total.allowed.length).fill(0), denied: Array(past.total.allowed.length).fill(0), near: Array(past.total.allowed.length).fill(0)});
+const countsOf = (domain, rule, limit) => past.limits.get(nameOf(domain, rule, limit)) ?? noCounts();
+const hrefOf = (domain, path) => "#/rule?" + new URLSearchParams({domain, rule: path});
+
+// drawAll draws every chart that is shown.
+const drawAll = () => {
+  if (!past) return;
+  if (shownRule) return drawRule();
+  say("now-sum", `All requests: ${sumText(past.total, hour)}. In the last 5 minutes: ${sumText(past.total, 5)}.`);
+  $("now-chart").replaceChildren(chart(past.total, "All requests", true), axis(past.total));
+  $("now-table").replaceChildren(el("caption", {className: "soft"}, "Requests of the last hour"), ...tableOf(past.total));
+  const denying = [...past.limits.values()].map((l) => [ofLast(l.denied, 5), l]).filter(([n]) => n)
+    .sort((a, b) => b[0] - a[0] || nameOf(a[1].domain, a[1].rule, a[1].limit).localeCompare(nameOf(b[1].domain, b[1].rule, b[1].limit)));
+  const focus = $("denying").contains(document.activeElement) ? document.activeElement.dataset.focus : null;
+  $("denying").replaceChildren(...denying.slice(0, 5).map(([n, l]) => {
+    const link = el("a", {href: hrefOf(l.domain, l.rule)}, visible(l.rule));
+    link.dataset.focus = nameOf(l.domain, l.rule, l.limit);
+    return el("li", null, el("div", null, link, el("span", {className: "soft"}, visible(` ${l.domain}${l.limit ? " · " + l.limit : ""}: `)), el("strong", null, `${number(n)} denied`)),
+      chart(l, `${l.rule} ${l.limit}`));
+  }), ...(denying.length ? [] : [el("li", {className: "soft"}, "No request was denied.")]));
+  if (focus) $("denying").querySelector(`[data-focus="${CSS.escape(focus)}"]`)?.focus();
+  for (const cell of document.querySelectorAll("#rules-rows td.chart")) {
+    const [domain, rule, limit] = JSON.parse(cell.dataset.series);
+    cell.replaceChildren(chart(countsOf(domain, rule, limit), `${rule} ${limit}`));
+  }
+};
+
+let topKeys = false; // keys are counted
+let started = null;
+const showAge = () => { if (started) say("about", `${started.version} · up ${ago(Date.now() - started.at)}`); };
 const showStatus = (s) => {
   say("state", s.ready ? "Ready" : "Not ready");
   $("state").className = "badge " + (s.ready ? "good" : "bad");
-  say("about", `${s.build?.version ?? ""} · up ${ago(new Date(s.now) - new Date(s.started_at))}`);
-  document.title = (s.ready ? "" : "Not ready: ") + "Weir";
+  started = {version: s.build?.version ?? "", at: Date.now() - (new Date(s.now) - new Date(s.started_at))}; // by this clock
+  showAge();
+  title();
   const r = s.rules, facts = [];
   const fact = (name, text, bad) => facts.push(el("dt", null, name), el("dd", {className: bad ? "bad" : ""}, visible(text)));
-  for (const c of s.checks) if (c.error) fact("Not ready", `${c.name}: ${c.error}`, true);
+  const failing = s.checks.filter((c) => c.error).map((c) => visible(`${c.name}: ${c.error}`));
+  $("failing").hidden = !failing.length;
+  if ($("failing").textContent !== failing.join("")) $("failing").replaceChildren(...failing.map((text) => el("li", null, text)));
   fact("Counters in", s.store);
   if (r.hash) {
     fact("Rules", `${count(r.rules, "rule")} with ${count(r.limits, "limit")} in ${count(r.domains, "domain")}, from ${count(r.files, "file")}`);
@@ -77,12 +193,14 @@ const showStatus = (s) => {
   } else {
     fact("Rules", "none are loaded", true);
   }
-  const p = r.published;
+  const p = r.published, since = (t) => `${ago(new Date(s.now) - new Date(t))} ago, ${moment(t)}`;
   if (p) {
-    fact("Published rules", p.version ? `version ${p.version} by ${p.author}, ${moment(p.published_at)}` : "none");
+    fact("Published rules", p.newest_version ? `version ${p.newest_version}` + (p.newest_version === p.version ? `, by ${p.author}, ${since(p.published_at)}` : "") : "none");
+    fact("This replica", p.version ? `has version ${p.version}, loaded ${since(r.loaded_at)}` : "has no published rules");
     if (p.newest_version !== p.version) fact("Refused", `version ${p.newest_version} is newer, and was refused`, true);
     if (p.error) fact("Redis", p.error, true);
   }
+  $("mesh").hidden = !p;
   const x = r.xds;
   if (x) {
     fact("Rules by xDS", `${x.server}, ${x.connected ? "connected" : "not connected"}, ${count(x.domains, "domain")}`, !x.connected);
@@ -97,20 +215,19 @@ const showStatus = (s) => {
     const lines = r.errors.map((e) => el("li", null, visible(e)));
     if ($("refused-errors").textContent !== lines.map((l) => l.textContent).join("")) $("refused-errors").replaceChildren(...lines);
   }
-  $("top").hidden = !s.top_keys;
+  topKeys = s.top_keys;
+  $("top").hidden = !topKeys;
   return s;
 };
 
-let topRule = null; // {domain, path}, or null for all rules
 const askTop = async () => {
   const by = $("top-by").value, query = {by, n: 20};
-  if (topRule) Object.assign(query, {domain: topRule.domain, rule: topRule.path});
+  if (shownRule) Object.assign(query, {domain: shownRule.domain, rule: shownRule.path});
   const a = await get("top", "top", query);
-  $("top-rule").hidden = !topRule;
-  say("top-rule-name", topRule ? `Only ${visible(topRule.domain)}: ${visible(topRule.path)}` : "");
+  say("top-rule-name", shownRule ? `Only ${visible(shownRule.domain)}: ${visible(shownRule.path)}` : "");
   fill("top-rows", a.keys.map((k) => el("tr", null,
     el("th", {scope: "row", className: "key"}, el("div", {className: "mono"}, visible(k.descriptor)),
-      el("div", {className: "soft"}, `${visible(k.domain)}: ${visible(k.rule)}`)),
+      el("div", {className: "soft"}, `${visible(k.domain)}: ${visible(k.rule)} `, a.values_hashed ? null : explainButton(k))),
     el("td", {className: "n"}, range(k.hits, k.hits_error)),
     el("td", {className: "n"}, range(k.denied, k.denied_error)),
     el("td", {className: "n"}, (100 * k.share).toFixed(k.share < 0.1 ? 1 : 0) + " %", el("meter", {min: 0, max: 1, value: k.share, ariaLabel: "share of the rule"})),
@@ -135,26 +252,30 @@ const counts = (d, names, ...beside) => {
 const limitText = (l) => [visible(l.text), el("div", {className: "soft"}, visible(l.name ?? "")),
   l.written ? el("div", {className: "soft"}, el("span", {className: "mode"}, "boosted"), ` from ${visible(l.written)}`) : null,
   l.boosted_keys ? el("div", {className: "soft"}, el("span", {className: "mode"}, "boosted"), ` for ${count(l.boosted_keys, "key")}`) : null];
+const ruleLink = (r) => {
+  const link = el("a", {href: hrefOf(r.domain, r.path)}, visible(r.path));
+  link.dataset.focus = `${r.domain}\n${r.path}`;
+  return link;
+};
+const chartCell = (r, i) => {
+  const cell = el("td", {className: "chart aside"});
+  cell.dataset.series = JSON.stringify([r.domain, r.path, labelOf(r, i)]);
+  return cell;
+};
 const ruleRows = (r) => {
   const rows = Math.max(1, r.limits.length);
   const about = el("th", {scope: "rowgroup", rowSpan: rows, className: "key"},
-    el("div", {className: "path"}, visible(r.path), ...(r.mode === "enforce" ? [] : [" ", el("span", {className: "mode"}, r.mode + " mode")])));
+    el("div", {className: "path"}, ruleLink(r), ...(r.mode === "enforce" ? [] : [" ", el("span", {className: "mode"}, r.mode + " mode")])));
   const where = el("div", {className: "soft"}, `${visible(r.domain)} · ${visible(r.source)} `);
   about.append(where);
-  if (r.limits.length && !$("top").hidden) {
-    const show = el("button", {type: "button", className: "small"}, "Top keys");
-    show.dataset.focus = `${r.domain}\n${r.path}`;
-    show.setAttribute("aria-label", `Top keys of ${r.path}`);
-    show.addEventListener("click", () => { topRule = r; refresh(askTop); $("top-by").focus(); });
-    where.append(show);
-  }
   const whom = el("td", {rowSpan: rows, className: "aside"}, visible(r.description ?? ""), el("div", {className: "soft"}, visible(r.owner ?? "")));
   about.append(el("div", {className: "soft inside"}, visible([r.description, r.owner].filter(Boolean).join(" · ")))); // where the column is left out
   if (!r.limits.length) {
-    return [el("tr", null, about, el("td", null, r.unlimited ? "unlimited" : "no limit"), el("td", {className: "n"}), el("td", {className: "n"}), whom)];
+    return [el("tr", null, about, el("td", null, r.unlimited ? "unlimited" : "no limit"), el("td", {className: "aside"}), el("td", {className: "n"}), el("td", {className: "n"}), whom)];
   }
   return r.limits.map((l, i) => el("tr", {className: i ? "more" : ""}, i ? null : about,
     el("td", null, ...limitText(l)),
+    chartCell(r, i),
     el("td", {className: "n"}, ...counts(l.decisions, allowed, "uncharged")),
     el("td", {className: "n"}, ...counts(l.decisions, denied)),
     i ? null : whom));
@@ -162,23 +283,105 @@ const ruleRows = (r) => {
 const askRules = async () => {
   const a = await get("rules", "rules/list", {search: $("rules-search").value, sort: $("rules-sort").value, offset: from, n: page});
   if (from && from >= a.found) { from = 0; return askRules(); }
-  fill("rules-rows", a.rules.flatMap(ruleRows), 5, $("rules-search").value ? "No rule has all of these words." : "No rules are loaded.");
+  fill("rules-rows", a.rules.flatMap(ruleRows), 6, $("rules-search").value ? "No rule has all of these words." : "No rules are loaded.");
   say("rules-range", a.found ? `${number(from + 1)} to ${number(from + a.rules.length)} of ${number(a.found)}` : "");
   $("rules-back").disabled = from === 0;
   $("rules-on").disabled = from + a.rules.length >= a.found;
+  drawAll();
 };
 
 const askBoosts = async () => {
   const a = await get("boosts", "boosts");
-  $("boosts").hidden = !a.boosts.length && !a.error;
+  $("boosts").hidden = !!shownRule || !a.boosts.length && !a.error;
   say("boosts-note", a.error ? `There may be others: ${visible(a.error)}` : "");
-  fill("boosts-rows", a.boosts.map((b) => el("tr", null,
+  fill("boosts-rows", a.boosts.map((b) => labelled(el("tr", null,
     el("th", {scope: "row", className: "key"}, el("div", {className: "path"}, visible(b.rule)), el("div", {className: "soft"}, visible(b.domain))),
     el("td", {className: "mono"}, visible((b.keys ?? []).join(", ")) || "all keys"),
     el("td", {className: "n"}, String(b.factor), b.problem ? el("div", {className: "soft"}, visible(b.problem)) : null),
     el("td", null, moment(b.expires_at)),
-    el("td", null, visible(b.reason), el("div", {className: "soft"}, visible(b.author))))), 5, "None.");
+    el("td", null, visible(b.reason), el("div", {className: "soft"}, visible(b.author)))), "Counters", "Factor", "Ends", "Reason, author")), 5, "None.");
 };
+
+// The page of one rule: #/rule?domain=..&rule=..
+let shownRule = null; // as GET /rules/get answers; before that {domain, path}; null for the page of all rules
+const boostedText = (l) => `${l.limit ? l.limit + ": " : ""}${number(l.requests_per_unit)} → ${number(l.boosted)} per ${l.window}, at most ${number(l.boosted_capacity)} at once`;
+const askRule = async () => {
+  const {domain, path} = shownRule;
+  let r;
+  try {
+    r = await get("rule", "rules/get", {domain, rule: path});
+  } catch (err) {
+    if (err.status !== 404) throw err;
+    $("rule-lost").hidden = false;
+    say("rule-lost", visible(err.message));
+    return;
+  }
+  if (shownRule?.domain !== domain || shownRule.path !== path) return;
+  $("rule-lost").hidden = true;
+  shownRule = r;
+  const facts = [], fact = (name, ...what) => facts.push(el("dt", null, name), el("dd", null, ...what));
+  fact("Domain", visible(r.domain));
+  fact("File, line", visible(r.source));
+  fact("Mode", {enforce: "enforce: a request over the limit is denied", shadow: "shadow: counted, and never denied", quota: "quota: denied only when all quotas of the request are over"}[r.mode]);
+  if (r.description) fact("Description", visible(r.description));
+  if (r.owner) fact("Owner", visible(r.owner));
+  if (!r.limits.length) fact("Limit", r.unlimited ? "unlimited" : "none");
+  $("rule-facts").replaceChildren(...facts);
+  const json = JSON.stringify(r.rule, null, 2);
+  say("rule-json", visible(json).replaceAll("\\u{a}", "\n"));
+  $("rule-boosts").hidden = !r.boosts.length;
+  fill("rule-boosts-rows", r.boosts.map((b) => labelled(el("tr", null,
+    el("th", {scope: "row", className: "key mono"}, visible((b.keys ?? []).join(", ")) || "all keys"),
+    el("td", {className: "n"}, String(b.factor)),
+    el("td", null, ...(b.limits ?? []).map((l) => el("div", null, visible(boostedText(l)))), b.problem ? el("div", {className: "soft"}, visible(b.problem)) : null),
+    el("td", null, moment(b.expires_at)),
+    el("td", null, visible(b.reason), el("div", {className: "soft"}, visible(b.author)))), "Factor", "Limits while it lasts", "Ends", "Reason, author")), 5, "None.");
+  drawRule();
+};
+const drawRule = () => {
+  const r = shownRule;
+  if (!past || !r.limits) return;
+  const open = new Set([...$("rule-limits").querySelectorAll("details[open]")].map((d) => d.dataset.limit));
+  const focus = $("rule-limits").contains(document.activeElement) ? document.activeElement.dataset.focus : null;
+  $("rule-limits").replaceChildren(...r.limits.map((l, i) => {
+    const c = countsOf(r.domain, r.path, labelOf(r, i)), name = labelOf(r, i) || "Limit";
+    const details = el("details", {open: open.has(name)}, el("summary", null, "As a table"), el("table", null, el("caption", {className: "soft"}, `${visible(name)}: requests of the last hour`), ...tableOf(c)));
+    details.dataset.limit = details.firstChild.dataset.focus = name;
+    return el("figure", null, el("figcaption", null, el("h3", null, visible(name)), ...limitText({...l, name: ""}),
+      el("div", null, `Last hour: ${sumText(c, hour)}. `, ...(l.decisions ? [`Since the start: ${number(sum(l.decisions, allowed))} allowed, ${number(sum(l.decisions, denied))} denied.`] : []))),
+      chart(c, `${r.path} ${name}`, true), axis(c), details);
+  }));
+  if (focus) [...$("rule-limits").querySelectorAll("summary")].find((e) => e.dataset.focus === focus)?.focus();
+};
+// skeleton is a descriptor of a rule, with what is known of its values.
+const skeleton = (path) => path.split(" > ").map((level) => level.includes("=") ? level.replaceAll(",", "\\,") : level + "=").join(",");
+const explainButton = (k) => {
+  const b = el("button", {type: "button", className: "small"}, "Explain");
+  b.dataset.focus = `${k.domain}\n${k.rule}\n${k.descriptor}`;
+  b.setAttribute("aria-label", `Explain ${visible(k.descriptor)}`);
+  b.addEventListener("click", () => { $("explain-domain").value = k.domain; $("explain-descriptor").value = k.descriptor; $("explain-descriptor").focus(); explain(); });
+  return b;
+};
+// show goes to the page that the address names.
+const show = async (moves) => {
+  const [name, query] = location.hash.split("?"), q = new URLSearchParams(query);
+  shownRule = name === "#/rule" ? {domain: q.get("domain") ?? "", path: q.get("rule") ?? ""} : null;
+  $("rule").hidden = !shownRule;
+  for (const section of document.querySelectorAll("[data-view=all]")) section.hidden = !!shownRule;
+  $("boosts").hidden = true;
+  $("rule-boosts").hidden = $("rule-lost").hidden = true;
+  for (const id of ["rule-facts", "rule-limits", "rule-json", "explain-answer"]) $(id).replaceChildren();
+  title();
+  if (shownRule) {
+    say("rule-title", visible(shownRule.path));
+    $("explain-domain").value = shownRule.domain;
+    $("explain-descriptor").value = skeleton(shownRule.path);
+  }
+  if (moves) { scrollTo(0, 0); $(shownRule ? "rule-title" : "rules-title").focus({preventScroll: true}); }
+  drawAll();
+  await tables();
+};
+const title = () => { document.title = ($("state").textContent === "Ready" ? "" : $("state").textContent + ": ") + (shownRule ? visible(shownRule.path) + " · " : "") + "Weir"; };
 
 // refresh does the jobs at once, says whether they were done, and shows when the sidecar does not answer.
 const refresh = async (...jobs) => {
@@ -189,30 +392,49 @@ const refresh = async (...jobs) => {
   else say("fresh", `· last at ${clock(Date.now())}`);
   return !failed;
 };
+// tables asks for what is shown beside the state and the charts.
+const tables = () => refresh(...(topKeys ? [askTop] : []), ...(shownRule ? [askRule] : [askRules, askBoosts]));
 const all = async () => {
   if (!await refresh(async () => showStatus(await get("status", "status")))) {
     say("state", "No answer");
     $("state").className = "badge bad";
     return;
   }
-  await refresh(...($("top").hidden ? [] : [askTop]), askRules, askBoosts);
+  await refresh(askHistory);
+  await tables();
 };
+
+// The sidecar pushes its state and counts. Where that fails, the page asks for them.
+let source = null, heard = 0, opened = false;
+const isLive = () => source?.readyState === EventSource.OPEN && Date.now() - heard < 3 * every;
+const listen = () => {
+  if (source || document.hidden || !$("auto").checked || typeof EventSource === "undefined") return;
+  const mine = source = new EventSource("events");
+  const on = (name, f) => mine.addEventListener(name, (e) => { if (source === mine) { heard = Date.now(); f(e.data && JSON.parse(e.data)); } });
+  on("open", () => { if (opened) all(); opened = true; }); // another connection may be to another process, with other counts
+  on("status", (s) => { showStatus(s); say("fresh", `· last at ${clock(Date.now())}`); });
+  on("counts", (s) => { showAge(); take(s); tables(); });
+  mine.addEventListener("error", () => { // it connects again by itself, unless it was refused
+    if (source === mine && mine.readyState === EventSource.CLOSED) { source = null; setTimeout(listen, 30000); }
+  });
+};
+const stopListening = () => { source?.close(); source = null; };
 
 // noLimit stands for an OK that no limit has given: it is no good news, as perhaps a rule does not match what it was written for.
 const noLimit = () => el("p", null, el("strong", {className: "badge none"}, "No limit applies"));
 
 // explain asks what a request would be answered now; nothing is charged.
 const explain = async () => {
-  const show = (...what) => $("explain-answer").replaceChildren(...what);
+  const answer = (...what) => $("explain-answer").replaceChildren(...what);
   try {
     const a = await get("explain", "explain", {domain: $("explain-domain").value, descriptor: $("explain-descriptor").value});
     const limited = a.descriptors.some((d) => d.limits?.some((l) => !l.replaced_by));
-    show(a.answer.code === "OK" && !limited ? noLimit() : verdict(a.answer), ...a.descriptors.flatMap(explained));
+    answer(a.answer.code === "OK" && !limited ? noLimit() : verdict(a.answer), ...a.descriptors.flatMap(explained));
   } catch (err) {
-    if (err.name !== "AbortError") show(el("p", {className: "alarm"}, visible(err.message)));
+    if (err.name !== "AbortError") answer(el("p", {className: "alarm"}, visible(err.message)));
   }
 };
-const retry = (seconds) => seconds === undefined ? "" : seconds < 0 ? "no wait helps" : `may pass in ${seconds < 1 ? Math.ceil(1000 * seconds) + " ms" : ago(1000 * Math.ceil(seconds))}`;
+const retry = (seconds) => seconds === undefined ? "" : seconds === null ? "no wait helps" : `may pass in ${seconds < 1 ? Math.ceil(1000 * seconds) + " ms" : ago(1000 * Math.ceil(seconds))}`;
 const verdict = (a) => el("p", null, el("strong", {className: "badge " + (a.code === "OK" ? "good" : "bad")}, a.code), " ",
   visible([a.denied_by ? "denied by " + a.denied_by.join(", ") : "", retry(a.retry_after_seconds), a.store_error ?? ""].filter(Boolean).join("; ")));
 const explained = (d) => {
@@ -239,15 +461,17 @@ $("rules-sort").addEventListener("change", () => { from = 0; refresh(askRules); 
 $("rules-back").addEventListener("click", () => { from = Math.max(0, from - page); refresh(askRules); });
 $("rules-on").addEventListener("click", () => { from += page; refresh(askRules); });
 $("top-by").addEventListener("change", () => refresh(askTop));
-$("top-all").addEventListener("click", () => { topRule = null; refresh(askTop); $("top-by").focus(); });
 $("explain-form").addEventListener("submit", explain);
-$("token-form").addEventListener("submit", () => { token = $("token").value.trim(); $("token").value = ""; all(); });
+$("token-form").addEventListener("submit", () => { token = $("token").value.trim(); $("token").value = ""; say("token-note", token ? "The token is used until this page is closed." : ""); all(); });
 for (const form of document.forms) form.addEventListener("submit", (e) => e.preventDefault());
-$("auto").addEventListener("change", () => { if ($("auto").checked) all(); });
-document.addEventListener("visibilitychange", () => { if (!document.hidden && $("auto").checked) all(); });
+const follow = () => { if (document.hidden || !$("auto").checked) stopListening(); else { listen(); all(); } };
+$("auto").addEventListener("change", follow);
+document.addEventListener("visibilitychange", follow);
+document.querySelector(".skip").addEventListener("click", (e) => { e.preventDefault(); $("main").focus(); });
+window.addEventListener("hashchange", () => show(true));
 const turn = async () => {
-  if (!document.hidden && $("auto").checked) await all();
+  if (!document.hidden && $("auto").checked && !isLive()) await all();
   setTimeout(turn, every);
 };
-all().then(() => setTimeout(turn, every));
+all().then(() => { show(false); listen(); setTimeout(turn, every); });
 })();

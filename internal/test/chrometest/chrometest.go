@@ -284,6 +284,28 @@ func (b *Browser) Look(width, height int, dark bool) {
 	b.call("Emulation.setEmulatedMedia", map[string]any{"features": []any{scheme}}, nil)
 }
 
+// Node is what assistive software sees of a part of the page.
+type Node struct{ Role, Name string }
+
+// Accessibility returns Chromium's accessibility tree, in the order in which it is read.
+func (b *Browser) Accessibility() (nodes []Node) {
+	b.tb.Helper()
+	var tree struct {
+		Nodes []struct {
+			Ignored    bool
+			Role, Name struct{ Value any }
+		}
+	}
+	b.call("Accessibility.getFullAXTree", nil, &tree)
+	for _, n := range tree.Nodes {
+		if role, ok := n.Role.Value.(string); ok && !n.Ignored {
+			name, _ := n.Name.Value.(string) // none is ""
+			nodes = append(nodes, Node{role, name})
+		}
+	}
+	return nodes
+}
+
 // Screenshot writes a picture of the page as PNG.
 func (b *Browser) Screenshot(path string) {
 	b.tb.Helper()

@@ -1,13 +1,12 @@
-# Runs the commands of one page in namespaces of its own: no port, no process and no shared memory of another page is here.
-# It reads requests line by line, and answers each with a line on descriptor 3.
-mount -t tmpfs tmpfs /dev/shm && ip link set lo up || exit 1
+# Runs the commands of one page. It reads requests line by line, and answers each with a line on descriptor 3.
 declare -A __job
+mapfile -d '' -t __env < <(env -0)
 while read -r __verb __file __name; do
   case $__verb in
     run) # a file of commands, in this shell: its cd and its variables stay
       __failed=0
       trap '__failed=$?' ERR
-      source "$__file" </dev/null >"$__file.out" 2>&1
+      source "$__file" </dev/null >"$__file.out" 2>&1 3>&-
       __last=$?
       trap - ERR
       echo "$__last $__failed" >&3
@@ -17,8 +16,7 @@ while read -r __verb __file __name; do
         kill -TERM -- "-${__job[$__name]}" 2>/dev/null
         while kill -0 -- "-${__job[$__name]}" 2>/dev/null; do sleep 0.02; done
       fi
-      env -i HOME="$HOME" PATH="$PATH" LANG="$LANG" TMPDIR="$TMPDIR" WEIR_STORE_TIMEOUT="$WEIR_STORE_TIMEOUT" \
-        setsid bash "$__file" </dev/null >"$__file.out" 2>&1 &
+      env -i "${__env[@]}" setsid bash "$__file" </dev/null >"$__file.out" 2>&1 3>&- &
       __job[$__name]=$!
       echo "$! 0" >&3
       ;;

@@ -42,9 +42,23 @@ done
 exec %s "${args[@]}" --concurrency 1 --log-level warning
 `
 
+// Setting is where a page is run, for pages that need more than a plain machine.
+type Setting struct {
+	Files    string            // a folder whose files are in the page's folder from the beginning; none if empty
+	Programs map[string]string // further programs: their bash scripts by name
+	Env      []string          // further variables, as name=value
+	Host     bool              // in the network and with the processes of the test, not in namespaces of the page's own
+}
+
 // Run runs the commands of a page. Under -short it skips the test. It needs Linux, and namespaces that the user may
 // create (root may everywhere).
 func Run(t *testing.T, page string) {
+	t.Helper()
+	RunIn(t, page, Setting{})
+}
+
+// RunIn is Run in another setting.
+func RunIn(t *testing.T, page string, setting Setting) {
 	t.Helper()
 	proctest.SkipIfShort(t, "Envoy")
 	text, err := os.ReadFile(page)
@@ -55,7 +69,7 @@ func Run(t *testing.T, page string) {
 	if err != nil {
 		t.Fatalf("%s: %v", page, err)
 	}
-	r := newRunner(t, page)
+	r := newRunner(t, page, setting)
 	for i := range blocks {
 		begin := time.Now()
 		r.step(blocks, i)
@@ -80,7 +94,7 @@ type runner struct {
 	loaded      map[string]string // what loads returned then
 }
 
-func newRunner(t *testing.T, page string) *runner {
+func newRunner(t *testing.T, page string, setting Setting) *runner {
 	t.Helper()
 	root, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
@@ -107,19 +121,39 @@ func newRunner(t *testing.T, page string) *runner {
 	r.write(filepath.Join(r.tmp, ".curlrc"), "no-progress-meter\n", 0o644) // which curl leaves out on a terminal
 	script := filepath.Join(r.tmp, "driver.sh")
 	r.write(script, driver, 0o644)
-
-	args := []string{"--net", "--pid", "--fork", "--kill-child", "--mount-proc"}
-	if os.Geteuid() != 0 {
-		args = append(args, "--user", "--map-root-user")
+	for name, text := range setting.Programs {
+		r.write(filepath.Join(bin, name), text, 0o755)
 	}
-	cmd := exec.Command(proctest.Program(t, "unshare"), append(args, "bash", "--noprofile", "--norc", script)...)
+	if setting.Files != "" {
+		if err := os.CopyFS(r.dir, os.DirFS(setting.Files)); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	args := []string{"bash", "--noprofile", "--norc", script}
+	if !setting.Host {
+		args = append(namespaces(t), args...)
+	}
+	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Dir = r.dir
 	cmd.Env = []string{
 		"HOME=" + r.tmp, "PATH=" + bin + ":" + os.Getenv("PATH"), "LANG=C.UTF-8", "TMPDIR=" + r.tmp,
 		"WEIR_STORE_TIMEOUT=10s",
 	}
+	cmd.Env = append(cmd.Env, setting.Env...)
 	r.connect(cmd)
 	return r
+}
+
+// namespaces is the command that runs another one in a network of its own, in which only its own processes are.
+func namespaces(t *testing.T) []string {
+	t.Helper()
+	args := []string{proctest.Program(t, "unshare"), "--net", "--pid", "--fork", "--kill-child", "--mount-proc"}
+	if os.Geteuid() != 0 {
+		args = append(args, "--user", "--map-root-user")
+	}
+	prepare := `mount -t tmpfs tmpfs /dev/shm && ip link set lo up && exec "$@"`
+	return append(args, "bash", "-c", prepare, "bash")
 }
 
 // connect starts the driver, and kills it, and so every process of the page, when the test ends.
@@ -143,9 +177,9 @@ func (r *runner) connect(cmd *exec.Cmd) {
 	}()
 	r.t.Cleanup(func() {
 		p.Kill()
+		_ = replies.Close()
 		for range r.reply { //nolint:revive // until the goroutine has ended
 		}
-		_ = replies.Close()
 		if r.t.Failed() {
 			for name, file := range r.outputs {
 				r.t.Logf("%s printed:\n%s", name, read(file))
@@ -226,8 +260,9 @@ func (r *runner) start(b *block) {
 		ready = "curl -sf localhost:9901/ready"
 	case strings.Contains(b.text, "redis-server"):
 		ready = "redis-cli ping"
-	default:
-		return
+	default: // it listens, or ends
+		listeners, _, _ := r.shell("ss -Hltn")
+		ready = fmt.Sprintf("! kill -0 %d || [ $(ss -Hltn | wc -l) -gt %d ]", pid, strings.Count(listeners, "\n"))
 	}
 	got, last, _ := r.shell(fmt.Sprintf("( until %s >/dev/null; do kill -0 %d || exit 1; sleep 0.02; done ) 2>&1",
 		ready, pid))

@@ -1,0 +1,154 @@
+// Package istio holds the files to run Weir with Istio, and a quick test that they fit together. e2e/istio runs them.
+package istio
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/weir-ratelimit/weir/pkg/descriptors/rulefile"
+)
+
+type object = map[string]any
+
+// at is the value under keys and indices, nil if there is none.
+func at(v any, path ...any) any {
+	for _, step := range path {
+		switch step := step.(type) {
+		case string:
+			m, _ := v.(object)
+			v = m[step]
+		case int:
+			l, _ := v.([]any)
+			if step >= len(l) {
+				return nil
+			}
+			v = l[step]
+		}
+	}
+	return v
+}
+
+// load returns the objects of a file.
+func load(t *testing.T, file string) (all []object) {
+	t.Helper()
+	f, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close() //nolint:errcheck // it was only read
+	for decoder := yaml.NewDecoder(f); ; {
+		var o object
+		err := decoder.Decode(&o)
+		if errors.Is(err, io.EOF) {
+			return all
+		}
+		if err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		all = append(all, o)
+	}
+}
+
+// kind returns the objects of a kind.
+func kind(objects []object, kind string) (some []object) {
+	for _, o := range objects {
+		if o["kind"] == kind {
+			some = append(some, o)
+		}
+	}
+	return some
+}
+
+func TestRulesLoad(t *testing.T) {
+	for _, file := range []string{"weir.yaml", "socket/shop.yaml"} {
+		for _, config := range kind(load(t, file), "ConfigMap") {
+			var files []rulefile.File
+			for name, text := range config["data"].(object) {
+				files = append(files, rulefile.File{Name: name, Data: []byte(text.(string))})
+			}
+			set, err := rulefile.Compile(files)
+			if err != nil {
+				t.Errorf("%s: %v", file, err)
+				continue
+			}
+			if set == nil || len(files) == 0 {
+				t.Errorf("%s has no rules", file)
+			}
+		}
+	}
+}
+
+// TestFiltersAsk: the filters name the domain of the rules, and a cluster that there is.
+func TestFiltersAsk(t *testing.T) {
+	service := kind(load(t, "weir.yaml"), "Service")[0]
+	if at(service, "spec", "clusterIP") != nil {
+		t.Error("the Service is headless: sidecars reach no headless Service by its cluster")
+	}
+	port := at(service, "spec", "ports", 0)
+	if at(port, "appProtocol") != "grpc" {
+		t.Errorf("the first port's protocol is %v: Envoy would not speak HTTP/2", at(port, "appProtocol"))
+	}
+	host := fmt.Sprintf("%v.%v.svc.cluster.local", at(service, "metadata", "name"), at(service, "metadata", "namespace"))
+	ofService := fmt.Sprintf("outbound|%v||%s", at(port, "port"), host)
+	for file, cluster := range map[string]string{
+		"gateway.yaml": ofService, "sidecar.yaml": ofService, "socket/envoyfilter.yaml": "weir",
+	} {
+		filters := 0
+		for _, patch := range at(load(t, file)[0], "spec", "configPatches").([]any) {
+			if at(patch, "applyTo") == "CLUSTER" && at(patch, "patch", "value", "name") != cluster {
+				t.Errorf("%s adds the cluster %v, want %s", file, at(patch, "patch", "value", "name"), cluster)
+			}
+			if at(patch, "applyTo") != "HTTP_FILTER" {
+				continue
+			}
+			filters++
+			config := at(patch, "patch", "value", "typed_config")
+			if at(config, "domain") != "shop" || at(config, "timeout") != "0.02s" {
+				t.Errorf("%s: domain %v, timeout %v", file, at(config, "domain"), at(config, "timeout"))
+			}
+			if got := at(config, "rate_limit_service", "grpc_service", "envoy_grpc", "cluster_name"); got != cluster {
+				t.Errorf("%s asks the cluster %v, want %s", file, got, cluster)
+			}
+		}
+		if filters != 1 {
+			t.Errorf("%s has %d filters, want 1", file, filters)
+		}
+		references := at(load(t, file)[0], "metadata", "annotations", "envoyfilter.istio.io/referenced-services")
+		if cluster == ofService && references != "weir-system/"+host {
+			t.Errorf("%s references the service %v", file, references)
+		}
+	}
+}
+
+// TestTemplateIsTheContainer: the injection template adds the container of socket/shop.yaml.
+func TestTemplateIsTheContainer(t *testing.T) {
+	template := at(load(t, "socket/template.yaml")[0], "sidecarInjectorWebhook", "templates", "weir").(string)
+	var kept []string
+	for line := range strings.Lines(template) {
+		if !strings.Contains(line, "{{-") && strings.TrimSpace(line) != "containers:" {
+			kept = append(kept, line)
+		}
+	}
+	var pod object
+	if err := yaml.Unmarshal([]byte(strings.Join(kept, "")), &pod); err != nil {
+		t.Fatal(err)
+	}
+	encode := func(v any) string {
+		text, err := yaml.Marshal(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.ReplaceAll(string(text), "name: weir-rules", "name: rules") // the volume
+	}
+	shop := kind(load(t, "socket/shop.yaml"), "Deployment")[0]
+	got := encode(at(pod, "spec", "initContainers", 0))
+	if want := encode(at(shop, "spec", "template", "spec", "initContainers", 0)); got != want {
+		t.Errorf("the template's container:\n%s\nthe one of socket/shop.yaml:\n%s", got, want)
+	}
+}

@@ -1,0 +1,181 @@
+//go:build e2e && linux
+
+package istio
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/weir-ratelimit/weir/internal/test/kubetest"
+	"github.com/weir-ratelimit/weir/internal/test/proctest"
+)
+
+// mesh is a Kubernetes API, istiod, and the pods that run.
+type mesh struct {
+	*kubetest.Cluster
+
+	dir    string
+	weir   string // the program
+	istiod *proctest.Process
+}
+
+// object is a Kubernetes object as YAML or JSON have it.
+type object = map[string]any
+
+// objects are those of a manifest.
+func objects(t *testing.T, manifest string) (all []object) {
+	t.Helper()
+	decoder := yaml.NewDecoder(strings.NewReader(manifest))
+	for {
+		var o object
+		err := decoder.Decode(&o)
+		if err != nil && strings.Contains(err.Error(), "EOF") {
+			return all
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if o != nil {
+			all = append(all, o)
+		}
+	}
+}
+
+// at is the value under keys and indices.
+func at(v any, path ...any) any {
+	for _, step := range path {
+		switch step := step.(type) {
+		case string:
+			m, _ := v.(object)
+			v = m[step]
+		case int:
+			l, _ := v.([]any)
+			if step >= len(l) {
+				return nil
+			}
+			v = l[step]
+		}
+	}
+	return v
+}
+
+// text is at for a string.
+func text(v any, path ...any) string {
+	s, _ := at(v, path...).(string)
+	return s
+}
+
+// install applies what istioctl installs, with Istio's own extensions of Envoy switched off.
+func (m *mesh) install(t *testing.T, envoy string) {
+	t.Helper()
+	template, err := yaml.Marshal(object{
+		"apiVersion": "install.istio.io/v1alpha1", "kind": "IstioOperator",
+		"spec": object{"values": objects(t, read(t, "socket/template.yaml"))[0]},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(m.dir, "install.yaml"), string(template))
+	manifest := run(t, tool("istioctl"), "manifest", "generate", "--set", "profile=default",
+		"--set", "values.istiodRemote.injectionURL=https://istiod.istio-system.svc:15017/inject",
+		"--set", "values.telemetry.enabled=false",
+		"--set", "meshConfig.defaultConfig.binaryPath="+envoy,
+		"--filename", filepath.Join(m.dir, "install.yaml"))
+	var crds, others []string
+	for _, o := range objects(t, manifest) {
+		encoded, err := yaml.Marshal(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch o["kind"] {
+		case "CustomResourceDefinition":
+			crds = append(crds, string(encoded))
+		case "ValidatingWebhookConfiguration": // called by the Service, which nobody serves here
+		default:
+			others = append(others, string(encoded))
+		}
+	}
+	file := filepath.Join(m.dir, "crds.yaml")
+	write(t, file, strings.Join(crds, "---\n"))
+	m.CRDs(t, file)
+	m.Kubectl(t, "create", "namespace", "istio-system")
+	m.Apply(t, strings.Join(others, "---\n"))
+}
+
+// startIstiod runs istiod by the arguments of its Deployment.
+func (m *mesh) startIstiod(t *testing.T) {
+	t.Helper()
+	dir := filepath.Join(m.dir, "istiod")
+	var deployment object
+	m.Get(t, &deployment, "--namespace", "istio-system", "deployment", "istiod")
+	c := at(deployment, "spec", "template", "spec", "containers", 0)
+	args := []string{"--kubeconfig", m.Kubeconfig}
+	for _, arg := range at(c, "args").([]any) {
+		args = append(args, arg.(string))
+	}
+	env := []string{
+		"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "POD_NAMESPACE=istio-system", "POD_NAME=istiod", "SERVICE_ACCOUNT=istiod",
+		"PILOT_ENABLE_METADATA_EXCHANGE=false", "PILOT_ENABLE_ALPN_FILTER=false",
+		"PILOT_FILTER_GATEWAY_CLUSTER_CONFIG=true",
+	}
+	for _, v := range at(c, "env").([]any) {
+		if value := text(v, "value"); value != "" && text(v, "name") != "KUBECONFIG" {
+			env = append(env, text(v, "name")+"="+value)
+		}
+	}
+	var config object
+	m.Get(t, &config, "--namespace", "istio-system", "configmap", "istio")
+	write(t, filepath.Join(dir, "etc/istio/config/mesh"), text(config, "data", "mesh"))
+	cmd := exec.Command(absolute(t, tool("pilot-discovery")), args...)
+	cmd.Dir, cmd.Env = dir, env
+	m.istiod = proctest.Start(t, "istiod", cmd)
+	m.istiod.Await(patience, func() error { return dial(hostIP + ":15012") })
+	m.istiod.Await(patience, func() error {
+		out := m.Kubectl(t, "get", "mutatingwebhookconfiguration", "istio-sidecar-injector",
+			"-o", "jsonpath={.webhooks[*].clientConfig.caBundle}")
+		if out == "" {
+			return errors.New("istiod has not put its authority into the injection webhook")
+		}
+		return nil
+	})
+}
+
+// apply applies files of deploy/istio.
+func (m *mesh) apply(t *testing.T, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		m.Apply(t, read(t, name))
+	}
+}
+
+// endpoints makes what the cluster's controller makes of a Service and a ready pod.
+func (m *mesh) endpoints(t *testing.T, namespace, service, ip string, ports map[string]int) {
+	t.Helper()
+	var list []string
+	for name, port := range ports {
+		list = append(list, fmt.Sprintf("{name: %s, port: %d, protocol: TCP}", name, port))
+	}
+	slices.Sort(list)
+	m.Apply(t, fmt.Sprintf(`
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata:
+  name: %[2]s
+  namespace: %[1]s
+  labels: {kubernetes.io/service-name: %[2]s}
+addressType: IPv4
+endpoints:
+  - addresses: [%[3]s]
+    conditions: {ready: true}
+    targetRef: {kind: Pod, name: %[2]s, namespace: %[1]s}
+ports: [%[4]s]
+`, namespace, service, ip, strings.Join(list, ", ")))
+}

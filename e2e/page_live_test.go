@@ -1,0 +1,254 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"bufio"
+	"crypto/tls"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-ratelimit/weir/internal/test/certtest"
+	"github.com/weir-ratelimit/weir/internal/test/chrometest"
+	"github.com/weir-ratelimit/weir/internal/test/redistest"
+	"github.com/weir-ratelimit/weir/internal/test/weirtest"
+)
+
+// chartOf is the text alternative of the chart of all requests.
+const chartOf = `(document.querySelector("#now-chart svg")?.getAttribute("aria-label") ?? "")`
+
+// The charts move when requests come, without a request of the page for them. After a restart of the service the page
+// connects again by itself.
+func TestPageIsLive(t *testing.T) {
+	t.Parallel()
+	b := chrometest.Start(t)
+	s := startSidecar(t, ruleFile(t, pageRules))
+	b.Look(1200, 1000, false)
+	b.Open("http://" + s.HTTP + "/")
+	b.Await(chartOf + `.startsWith("All requests, last hour: 0 allowed, 0 denied")`)
+	if area := b.Text(`document.querySelector("#now-chart .denied").getAttribute("d")`); area != "" {
+		t.Errorf("without requests the chart has columns: %s", area)
+	}
+	asked := historyAsked(b)
+	client := s.client(t)
+	askOf(t, client, 5, "remote_address", "10.0.0.1") // 3 pass
+	b.Await(chartOf + `.includes("3 allowed, 2 denied, 1 near the limit; most denied at ")`)
+	if area := b.Text(`document.querySelector("#now-chart .denied").getAttribute("d")`); !strings.HasPrefix(area, "M") {
+		t.Errorf("the chart has no column for the denied: %q", area)
+	}
+	if now := historyAsked(b); now != asked {
+		t.Errorf("the page has asked %d times for the history, and not listened", now-asked)
+	}
+	const denying = `document.getElementById("denying").innerText.replace(/\s+/g, " ")`
+	b.Await(denying + ` === "remote_address shop · per-client: 2 denied"`)
+
+	s.Kill()
+	b.Await(`document.getElementById("state").innerText === "No answer"`)
+	s.Start()
+	b.Await(`document.getElementById("state").innerText === "Ready" && document.getElementById("lost").hidden`)
+	b.Await(chartOf + `.startsWith("All requests, last hour: 0 allowed, 0 denied")`) // the new process knows of none
+	asked = historyAsked(b)
+	askOf(t, s.client(t), 1, "remote_address", "10.0.0.1")
+	b.Await(chartOf + `.includes("1 allowed, 0 denied")`)
+	if now := historyAsked(b); now > asked+1 { // one after the new connection
+		t.Errorf("after the restart the page asks for the history, %d times, and does not listen", now-asked)
+	}
+}
+
+// historyAsked is how often the page asked for the history.
+func historyAsked(b *chrometest.Browser) (n int) {
+	for _, url := range b.URLs() {
+		if strings.Contains(url, "/history") {
+			n++
+		}
+	}
+	return n
+}
+
+// Where events do not come, the page asks.
+func TestPageWithoutEvents(t *testing.T) {
+	t.Parallel()
+	b := chrometest.Start(t)
+	s := startSidecar(t, ruleFile(t, pageRules))
+	for range 16 { // all streams that are served
+		res, err := http.Get("http://" + s.HTTP + "/events")
+		if err != nil || res.StatusCode != http.StatusOK {
+			t.Fatal(err, res.StatusCode)
+		}
+		t.Cleanup(func() { _ = res.Body.Close() })
+	}
+	b.Look(1200, 1000, false)
+	b.Open("http://" + s.HTTP + "/")
+	b.Await(chartOf + `.startsWith("All requests, last hour: 0 allowed, 0 denied")`)
+	askOf(t, s.client(t), 5, "remote_address", "10.0.0.1")
+	b.Await(chartOf + `.includes("3 allowed, 2 denied")`)
+}
+
+// The page of a rule shows its limits, where it is written, its chart, keys and boosts, and explains a key.
+func TestPageOfARule(t *testing.T) {
+	t.Parallel()
+	b := chrometest.Start(t)
+	s := startSidecar(t, ruleFile(t, pageRules))
+	client := s.client(t)
+	askOf(t, client, 5, "remote_address", "10.0.0.1")
+	askOf(t, client, 2, "api_key", "alice")
+	boostRule(t, s, `{"domain": "shop", "rule": "api_key", "factor": 3, "for": "1h", "reason": "<b>sale</b>", "author": "ann"}`)
+	boostRule(t, s, `{"domain": "shop", "descriptor": "api_key=alice", "factor": 2, "for": "1h", "reason": "test", "author": "bob"}`)
+	b.Look(1200, 1000, false)
+	b.Open("http://" + s.HTTP + "/")
+	b.Await(`document.querySelectorAll("#rules-rows a").length === 4`)
+	b.Eval(`[...document.querySelectorAll("#rules-rows a")].find((a) => a.textContent === "api_key").click()`)
+	b.Await(`document.querySelectorAll("#rule-limits figure").length === 2 &&
+		document.querySelectorAll("#rule-boosts-rows tr").length === 2 && document.querySelectorAll("#top-rows tr").length === 1`)
+	if title := b.Text("document.title"); title != "api_key · Weir" {
+		t.Errorf("title %q", title)
+	}
+	b.Await(`document.querySelector("#rule-limits figcaption").innerText.includes("Last hour: 2 allowed, 0 denied")`)
+	text := strings.Join(strings.Fields(b.Text(`document.getElementById("rule").innerText`)), " ")
+	for _, want := range []string{
+		"api_key Domain shop File, line ", "rules.yaml:4 Mode enforce: a request over the limit is denied",
+		"Description what a customer has paid for Owner team-billing",
+		"burst token_bucket: 150 per 1h, burst 300 boosted from token_bucket: 50 per 1h, burst 100 boosted for 1 key",
+		"daily sliding_window: 300000 per 1d boosted from sliding_window: 100000 per 1d",
+		"Since the start: 2 allowed, 0 denied.",
+		"all keys 3 burst: 50 → 150 per 1h, at most 300 at once daily: 100,000 → 300,000 per 1d, at most 300,000 at once",
+		"<b>sale</b> ann",
+		"token_bucket:burst|shop|api_key=alice, sliding_window:daily|shop|api_key=alice 2 burst: 50 → 100 per 1h, at most 200",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the page of the rule does not say %q:\n%s", want, text)
+		}
+	}
+	if json := b.Text(`document.getElementById("rule-json").textContent`); !strings.Contains(json, "\n  \"path\": \"api_key\"") {
+		t.Errorf("the compiled rule is shown as %s", json)
+	}
+	checkAccessible(t, b)
+	shoot(t, b, "rule", 1200, 1500, false)
+	shoot(t, b, "rule-dark", 1200, 1500, true)
+	shoot(t, b, "rule-narrow", 400, 1600, false)
+	b.Look(1200, 1000, false)
+
+	b.Eval(`document.querySelector("#top-rows button").click()`)
+	b.Await(`document.getElementById("explain-answer").innerText.startsWith("OK")`)
+	if descriptor := b.Text(`document.getElementById("explain-descriptor").value`); descriptor != "api_key=alice" {
+		t.Errorf("the explained descriptor is %q", descriptor)
+	}
+	b.Open("http://" + s.HTTP + "/#/rule?domain=shop&rule=remote_address+%3E+path%3D%2Fcheckout*") // by its address
+	b.Await(`document.getElementById("explain-descriptor").value === "remote_address=,path=/checkout*"`)
+	b.Await(`document.getElementById("rule-facts").innerText.includes("shadow: counted, and never denied")`)
+	b.Eval(`location.hash = "#/rule?domain=shop&rule=none"`)
+	b.Await(`document.getElementById("rule-lost").innerText.startsWith("rule: domain \"shop\" has no rule \"none\"")`)
+	b.Eval(`document.querySelector("#rule nav a").click()`)
+	b.Await(`document.getElementById("rule").hidden && document.activeElement.id === "rules-title"`)
+	for _, said := range b.Console() {
+		if !strings.Contains(said, "404") { // Chromium's own line about the rule that is not there
+			t.Errorf("the console says: %s", said)
+		}
+	}
+}
+
+// A narrow screen shows first what matters: the state, the errors of the last load, what is denied now, the rules.
+func TestPageOnANarrowScreen(t *testing.T) {
+	t.Parallel()
+	b := chrometest.Start(t)
+	file := ruleFile(t, pageRules)
+	s := startSidecar(t, file)
+	client := s.client(t)
+	b.Look(360, 740, false)
+	b.Open("http://" + s.HTTP + "/")
+	b.Await(`document.getElementById("state").innerText === "Ready"`)
+	edit(t, file, strings.ReplaceAll(pageRules, "funnel", "funel"))
+	askOf(t, client, 5, "remote_address", "10.0.0.1")
+	b.Await(`!document.getElementById("refused").hidden && !!document.querySelector("#denying a") &&
+		document.querySelectorAll("#rules-rows a").length === 4`)
+	const order = `["state", "refused", "now", "denying", "rules", "top", "explain", "status"]
+		.map((id) => [id, document.getElementById(id).getBoundingClientRect().top]).toSorted((a, b) => a[1] - b[1])
+		.map(([id]) => id).join(" ")`
+	if got := b.Text(order); got != "state refused now denying rules top explain status" {
+		t.Errorf("from above: %s", got)
+	}
+	const shown = `["state", "refused", "now-chart", "denying"]
+		.filter((id) => document.getElementById(id).getBoundingClientRect().bottom > 740).join(" ")`
+	if below := b.Text(shown); below != "" {
+		t.Errorf("not on the first screen: %s", below)
+	}
+	if wide := b.Eval(`document.documentElement.scrollWidth`); wide != 360.0 {
+		t.Errorf("the page is %v px wide", wide)
+	}
+	roles := map[string]int{}
+	for _, node := range b.Accessibility() {
+		roles[node.Role]++
+	}
+	if roles["table"] < 2 || roles["rowheader"] < 4 || roles["cell"] < 10 {
+		t.Errorf("assistive software does not see tables on a narrow screen: %v", roles)
+	}
+	shoot(t, b, "narrow-refused", 360, 740, false)
+	shoot(t, b, "narrow-refused-dark", 360, 740, true)
+	shoot(t, b, "narrow-long", 360, 2400, false)
+}
+
+// Events come through TLS, also where changing state requires a token: they have no values of keys.
+func TestEventsThroughTLS(t *testing.T) {
+	t.Parallel()
+	ca := certtest.New(t)
+	cert, key := ca.Issue("http", "localhost", "127.0.0.1")
+	token := filepath.Join(t.TempDir(), "token")
+	edit(t, token, "s3cret")
+	s := weirtest.New(t, "--rules", ruleFile(t, pageRules), "--http-token-file", token, "--http-tls-cert", cert,
+		"--http-tls-key", key)
+	s.Launch()
+	client := &http.Client{Transport: &http.Transport{
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true,
+	}}
+	defer client.CloseIdleConnections()
+	var res *http.Response
+	await(t, time.Minute, "events", func() (ok bool) {
+		var err error
+		res, err = client.Get("https://" + s.HTTP + "/api/v1/events")
+		return err == nil
+	})
+	defer res.Body.Close() //nolint:errcheck // only read from
+	if res.StatusCode != http.StatusOK || res.ProtoMajor != 2 {
+		t.Fatalf("%s by %s", res.Status, res.Proto)
+	}
+	var names []string
+	for lines := bufio.NewScanner(res.Body); lines.Scan() && !slices.Contains(names, "event: counts"); {
+		if strings.HasPrefix(lines.Text(), "event: ") {
+			names = append(names, lines.Text())
+		}
+	}
+	if got := fmt.Sprint(names); got != "[event: status event: counts]" {
+		t.Errorf("events: %s", got)
+	}
+}
+
+// The page shows which published version this replica has, and hears of another one.
+func TestPageOfPublishedRules(t *testing.T) {
+	t.Parallel()
+	b := chrometest.Start(t)
+	redis := redistest.Start(t)
+	if out, err := publish(t, redis, pageRules); err != nil {
+		t.Fatal(err, out)
+	}
+	s := startSidecar(t, "store", "--store", redis.URL())
+	b.Look(1200, 1000, false)
+	b.Open("http://" + s.HTTP + "/")
+	const facts = `document.getElementById("facts").innerText.replace(/\s+/g, " ")`
+	b.Await(facts + `.includes("This replica has version 1, loaded ")`)
+	if text := b.Text(facts); !strings.Contains(text, " Published rules version 1, by ") {
+		t.Errorf("of the published rules the page says %s", text)
+	}
+	if out, err := publish(t, redis, strings.ReplaceAll(pageRules, "hour", "minute")); err != nil {
+		t.Fatal(err, out)
+	}
+	b.Await(facts + `.includes("Published rules version 2, by ") && ` + facts + `.includes("This replica has version 2, loaded ")`)
+	if note := b.Text(`document.getElementById("mesh").innerText`); !strings.Contains(note, "weir_rules_published_version") {
+		t.Errorf("of other replicas the page says %q", note)
+	}
+	shoot(t, b, "published", 1200, 1600, true)
+}

@@ -1,0 +1,446 @@
+package app
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"mime"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/weir-ratelimit/weir/internal/admin"
+	"github.com/weir-ratelimit/weir/internal/adminapi"
+	"github.com/weir-ratelimit/weir/internal/boosts"
+	"github.com/weir-ratelimit/weir/internal/test/redistest"
+)
+
+// openAPI is docs/reference/openapi.yaml.
+type openAPI struct {
+	Paths map[string]struct {
+		Servers   []any
+		Get, Post *operation
+		Delete    *operation
+	}
+	Components struct {
+		Responses map[string]documented
+	}
+
+	schemas *jsonschema.Compiler
+	seen    map[string]bool // "GET /rules 200"
+}
+
+type operation struct{ Responses map[string]documented }
+
+// documented is a response, or a reference to one.
+type documented struct {
+	Ref     string `yaml:"$ref"`
+	Content map[string]any
+}
+
+func readOpenAPI(t *testing.T) *openAPI {
+	t.Helper()
+	text, err := os.ReadFile("../../docs/reference/openapi.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc := &openAPI{schemas: jsonschema.NewCompiler(), seen: map[string]bool{}}
+	var plain any
+	if err := yaml.Unmarshal(text, doc); err != nil {
+		t.Fatal(err)
+	}
+	if err := yaml.Unmarshal(text, &plain); err != nil {
+		t.Fatal(err)
+	}
+	asJSON, err := json.Marshal(plain)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if plain, err = jsonschema.UnmarshalJSON(bytes.NewReader(asJSON)); err != nil {
+		t.Fatal(err)
+	}
+	doc.schemas.DefaultDraft(jsonschema.Draft2020)
+	doc.schemas.AssertFormat()
+	if err := doc.schemas.AddResource("openapi.yaml", plain); err != nil {
+		t.Fatal(err)
+	}
+	return doc
+}
+
+// operations are the documented ones, by "GET /api/v1/rules", those that every server has below /api/v1 by that.
+func (d *openAPI) operations() map[string]*operation {
+	all := map[string]*operation{}
+	for path, item := range d.Paths {
+		prefix := "/api/v1"
+		if len(item.Servers) > 0 {
+			prefix = ""
+		}
+		for method, o := range map[string]*operation{"GET": item.Get, "POST": item.Post, "DELETE": item.Delete} {
+			if o != nil {
+				all[method+" "+prefix+path] = o
+			}
+		}
+	}
+	return all
+}
+
+// validate checks JSON against the schema at a pointer of the document.
+func (d *openAPI) validate(t *testing.T, what, pointer string, text []byte) {
+	t.Helper()
+	schema, err := d.schemas.Compile("openapi.yaml#" + pointer)
+	if err != nil {
+		t.Fatalf("%s: %v", what, err)
+	}
+	v, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
+	if err != nil {
+		t.Errorf("%s answers what is no JSON: %v\n%s", what, err, text)
+		return
+	}
+	if err := schema.Validate(v); err != nil {
+		t.Errorf("%s answers what is not documented: %v\n%s", what, err, text)
+	}
+}
+
+// call sends a request to a documented operation, and checks its answer against the document.
+func (d *openAPI) call(t *testing.T, p *process, c apiCall) {
+	t.Helper()
+	target, _, _ := strings.Cut(c.target, "?")
+	name := c.method + " " + target
+	if i := strings.LastIndex(target, "/boosts/"); i >= 0 {
+		name = c.method + " " + target[:i] + "/boosts/{id}"
+	}
+	o := d.operations()[name]
+	if o == nil {
+		t.Errorf("%s is not documented", name)
+		return
+	}
+	req, err := http.NewRequestWithContext(t.Context(), c.method, "http://"+p.app.HTTPAddr()+c.target,
+		strings.NewReader(c.body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.host != "" {
+		req.Host = c.host
+	}
+	if c.accept != "" {
+		req.Header.Set("Accept", c.accept)
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close() //nolint:errcheck // only read from
+	text, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if res.StatusCode != c.want {
+		t.Errorf("%s %s: %s, want %d\n%s", c.method, c.target, res.Status, c.want, text)
+		return
+	}
+	d.check(t, name, o, res, text)
+}
+
+// check compares a response with what is documented.
+func (d *openAPI) check(t *testing.T, name string, o *operation, res *http.Response, text []byte) {
+	t.Helper()
+	status := fmt.Sprint(res.StatusCode)
+	d.seen[name+" "+status] = true
+	r, ok := o.Responses[status]
+	if !ok {
+		t.Errorf("%s: status %s is not documented", name, status)
+		return
+	}
+	method, path, _ := strings.Cut(name, " ")
+	at := "/paths/" + escaped(strings.TrimPrefix(path, "/api/v1")) + "/" + strings.ToLower(method) + "/responses/" + status
+	if r.Ref != "" {
+		at = strings.TrimPrefix(r.Ref, "#")
+		r = d.Components.Responses[filepath.Base(r.Ref)]
+	}
+	kind, _, err := mime.ParseMediaType(res.Header.Get("Content-Type"))
+	if _, ok := r.Content[kind]; err != nil || !ok {
+		t.Errorf("%s: status %s has the type %q, documented are %v", name, status, kind,
+			slices.Collect(maps.Keys(r.Content)))
+		return
+	}
+	if kind == "application/json" {
+		d.validate(t, name+" "+status, at+"/content/application~1json/schema", text)
+	}
+}
+
+// escaped is a path as part of a JSON pointer in a URL.
+func escaped(path string) string {
+	return strings.NewReplacer("~", "~0", "/", "~1", "{", "%7B", "}", "%7D").Replace(path)
+}
+
+type apiCall struct {
+	method, target string
+	want           int
+	body           string
+	host, accept   string
+}
+
+const apiRules = `
+domain: shop
+descriptors:
+  - key: client
+    description: one client
+    owner: team-edge
+    rate_limits:
+      - {name: burst, algorithm: funnel, requests_per_unit: 2, unit: hour}
+      - {name: daily, algorithm: sliding_window, requests_per_unit: 1000, window: 24h, segments: 24}
+    response: {body: slow down}
+    descriptors:
+      - {key: path, value: /a*, shadow_mode: true, rate_limit: {algorithm: fixed_window, requests_per_unit: 9, unit: day, align: calendar}}
+  - key: slots
+    rate_limit: {algorithm: concurrency, requests_per_unit: 5, lease: 60s}
+  - {key: vip, rate_limit: {unlimited: true}}
+`
+
+// Every route of the server is documented, and every documented one is there; each documented status is seen, and its
+// JSON is valid by its schema, which admits no field that it does not name.
+func TestOpenAPI(t *testing.T) {
+	doc := readOpenAPI(t)
+	checkRoutes(t, doc)
+
+	o := options(t, apiRules)
+	o.HTTPJSON, o.Pprof, o.TopKeys = true, true, 10
+	p := start(t, o)
+	const ask = `{"domain": "shop", "descriptors": [{"entries": [{"key": "client", "value": "ann"}]}]}`
+	const boost = `{"domain": "shop", "descriptor": "client=ann", "factor": 2, "for": "1h", "reason": "r", "author": "a"}`
+	calls := []apiCall{
+		{method: "POST", target: "/json", body: ask, want: 200},
+		{method: "POST", target: "/json", body: ask, want: 200},
+		{method: "POST", target: "/json", body: ask, want: 429},
+		{method: "POST", target: "/json", body: "{", want: 400},
+		{method: "GET", target: "/", want: 200},
+		{method: "GET", target: "/", accept: "text/html", want: 200},
+		{method: "GET", target: "/healthcheck", want: 200},
+		{method: "GET", target: "/api/v1/rules/list?sort=denied", want: 200},
+		{method: "GET", target: "/api/v1/rules/list?n=0", want: 400},
+		{method: "GET", target: "/api/v1/explain?domain=shop&descriptor=client=ann&descriptor=vip=x&descriptor=clien=x", want: 200},
+		{method: "GET", target: "/api/v1/explain", want: 400},
+		{method: "GET", target: "/api/v1/top?by=denied", want: 200},
+		{method: "GET", target: "/api/v1/top?by=size", want: 400},
+		{method: "GET", target: "/api/v1/history?points=0", want: 400},
+		{method: "GET", target: "/api/v1/history?points=7", want: 200},
+		{method: "GET", target: "/api/v1/keys/get?domain=shop&descriptor=client=ann", want: 200},
+		{method: "GET", target: "/api/v1/keys/get?domain=shop&descriptor=slots=1", want: 200},
+		{method: "GET", target: "/api/v1/keys/get?domain=shop&descriptor=,", want: 400},
+		{method: "GET", target: "/api/v1/keys/get?domain=none&descriptor=client=ann", want: 404},
+		{method: "POST", target: "/api/v1/boosts", body: boost, want: 201},
+		{method: "POST", target: "/api/v1/boosts", body: `{"domain": "shop"}`, want: 400},
+		{method: "POST", target: "/api/v1/boosts", body: strings.Replace(boost, "shop", "none", 1), want: 404},
+		{method: "GET", target: "/api/v1/boosts", want: 200},
+		{method: "GET", target: "/api/v1/keys/get?domain=shop&descriptor=client=ann", want: 200}, // with a boost
+		{method: "GET", target: "/api/v1/rules/get?domain=shop&rule=client", want: 200},
+		{method: "GET", target: "/api/v1/rules/get?domain=shop&rule=none", want: 404},
+		{method: "POST", target: "/api/v1/keys/reset", body: `{"domain": "shop", "descriptor": "client=ann"}`, want: 200},
+		{method: "POST", target: "/api/v1/keys/reset", body: `{"key": "funnel:burst|shop|client=ann"}`, want: 200},
+		{method: "POST", target: "/api/v1/keys/reset", body: `{}`, want: 400},
+		{method: "POST", target: "/api/v1/keys/reset", body: `{"domain": "none", "descriptor": "a=b"}`, want: 404},
+		{method: "DELETE", target: "/api/v1/boosts/none", want: 404},
+		{method: "POST", target: "/api/v1/reload", want: 200},
+		{method: "GET", target: "/debug/pprof/", want: 200},
+		{method: "GET", target: "/debug/pprof/profile?seconds=1", want: 200},
+		{method: "GET", target: "/debug/pprof/trace?seconds=1", want: 200},
+		{method: "GET", target: "/debug/pprof/symbol", want: 200},
+	}
+	for _, path := range []string{"healthz", "readyz", "status", "version", "metrics", "rules", "rules/list", "top", "boosts"} {
+		calls = append(calls, apiCall{method: "GET", target: "/api/v1/" + path, want: 200})
+	}
+	for _, c := range calls {
+		doc.call(t, p, c)
+	}
+	id := p.boost(rule(2)).ID
+	doc.call(t, p, apiCall{method: "DELETE", target: "/api/v1/boosts/" + id, want: 200})
+	checkTooMany(t, doc, p)
+	checkEvents(t, doc, p)
+	checkHosts(t, doc, p)
+	checkRefusals(t, doc)
+	checkSeen(t, doc)
+}
+
+// checkRoutes compares the routes of a server with everything with those that are documented.
+func checkRoutes(t *testing.T, doc *openAPI) {
+	t.Helper()
+	var there []string
+	for _, r := range admin.Routes(admin.Options{
+		Metrics: http.NotFoundHandler(), Pprof: true,
+		DecideJSON: func(context.Context, []byte) ([]byte, bool, error) { return nil, false, nil },
+	}) {
+		if r.Method == "" {
+			r.Method = "POST" // every method, of which one is documented
+		}
+		prefix := ""
+		if r.Versioned {
+			prefix = "/api/v1"
+		}
+		there = append(there, r.Method+" "+prefix+strings.TrimSuffix(r.Path, "{$}"))
+	}
+	operations := doc.operations()
+	for _, name := range there {
+		if operations[name] == nil {
+			t.Errorf("%s is there and not documented", name)
+		}
+		delete(operations, name)
+	}
+	for name := range operations {
+		t.Errorf("%s is documented and not there", name)
+	}
+}
+
+// checkTooMany makes as many boosts as one author may have, and then as many in a minute as everybody may.
+func checkTooMany(t *testing.T, doc *openAPI, p *process) {
+	t.Helper()
+	request := rule(2)
+	for range boosts.MaxOfAuthor {
+		if _, err := p.app.boosts.Add(t.Context(), &request); err != nil && !errors.Is(err, boosts.ErrFull) {
+			t.Fatal(err)
+		}
+	}
+	more := apiCall{
+		method: "POST", target: "/api/v1/boosts", want: http.StatusConflict,
+		body: `{"domain": "shop", "rule": "client", "factor": 2, "for": "1h", "reason": "r", "author": "ann"}`,
+	}
+	doc.call(t, p, more)
+	for range 60 {
+		err := p.admin("").Post(t.Context(), "/boosts", request, nil)
+		if refused, ok := errors.AsType[*adminapi.StatusError](err); !ok || refused.Status < http.StatusConflict {
+			t.Fatalf("one more boost: %v", err)
+		}
+	}
+	more.want = http.StatusTooManyRequests
+	doc.call(t, p, more)
+}
+
+// checkEvents reads both kinds of events, and opens more streams than are served.
+func checkEvents(t *testing.T, doc *openAPI, p *process) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	open := func() *http.Response {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.app.HTTPAddr()+"/api/v1/events", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = res.Body.Close() })
+		return res
+	}
+	first := open()
+	for range 15 {
+		open()
+	}
+	doc.call(t, p, apiCall{method: "GET", target: "/api/v1/events", want: 503})
+	doc.check(t, "GET /api/v1/events", doc.operations()["GET /api/v1/events"], first, nil)
+	p.ask("ann")
+	event, schemas := "", map[string]string{"status": "Status", "counts": "Sample"}
+	for lines := bufio.NewScanner(first.Body); len(schemas) > 0 && lines.Scan(); {
+		if name, ok := strings.CutPrefix(lines.Text(), "event: "); ok {
+			event = name
+		}
+		data, ok := strings.CutPrefix(lines.Text(), "data: ")
+		if ok && schemas[event] != "" {
+			doc.validate(t, "the event "+event, "/components/schemas/"+schemas[event], []byte(data))
+			delete(schemas, event)
+		}
+	}
+	if len(schemas) > 0 {
+		t.Errorf("there was no event %v", schemas)
+	}
+	doc.call(t, p, apiCall{method: "GET", target: "/api/v1/history", want: 200}) // with the limits
+}
+
+// checkHosts sends every request under a name that may be anybody's.
+func checkHosts(t *testing.T, doc *openAPI, p *process) {
+	t.Helper()
+	for name, o := range doc.operations() {
+		if _, ok := o.Responses["403"]; ok && name != "POST /json" {
+			method, path, _ := strings.Cut(name, " ")
+			doc.call(t, p, apiCall{
+				method: method, target: strings.Replace(path, "{id}", "x", 1), host: "evil.example", want: 403,
+			})
+		}
+	}
+}
+
+// checkRefusals sees the statuses of processes that lack something.
+func checkRefusals(t *testing.T, doc *openAPI) {
+	t.Helper()
+	changes := func(p *process, want int) {
+		for name, o := range doc.operations() {
+			if _, ok := o.Responses["401"]; ok {
+				method, path, _ := strings.Cut(name, " ")
+				if _, ok := o.Responses[fmt.Sprint(want)]; ok {
+					doc.call(t, p, apiCall{method: method, target: strings.Replace(path, "{id}", "x", 1), want: want})
+				}
+			}
+		}
+	}
+	o := options(t, rulesOf("1"))
+	o.HTTPTokenFile, o.Pprof, o.HTTPJSON = filepath.Join(t.TempDir(), "token"), true, true
+	o.GRPCTLSClientCA = "" // else /json requires the token, too
+	writeFile(t, o.HTTPTokenFile, "s3cret")
+	secured := start(t, o)
+	doc.seen["POST /json 401"], doc.seen["POST /json 403"] = true, true // TestJSONBehindCertificates
+	for name, op := range doc.operations() {
+		if _, ok := op.Responses["401"]; ok && name != "POST /json" {
+			method, path, _ := strings.Cut(name, " ")
+			doc.call(t, secured, apiCall{method: method, target: strings.Replace(path, "{id}", "x", 1), want: 401})
+		}
+	}
+	doc.call(t, secured, apiCall{method: "GET", target: "/api/v1/top", want: 404}) // --top-keys 0
+	if err := os.Remove(o.HTTPTokenFile); err != nil {
+		t.Fatal(err)
+	}
+	changes(secured, 503)
+
+	bad := options(t, "domain: [")
+	bad.AllowEmptyRules, bad.HealthcheckNeedsRules = true, true
+	empty := start(t, bad)
+	doc.call(t, empty, apiCall{method: "GET", target: "/api/v1/readyz", want: 503})
+	doc.call(t, empty, apiCall{method: "GET", target: "/healthcheck", want: 500})
+	doc.call(t, empty, apiCall{method: "POST", target: "/api/v1/reload", want: 422})
+	for _, path := range []string{"status", "rules", "rules/list"} {
+		doc.call(t, empty, apiCall{method: "GET", target: "/api/v1/" + path, want: 200})
+	}
+
+	redis := redistest.Start(t)
+	away := start(t, redisOptions(t, redis, rulesOf("1")))
+	away.ask("ann")
+	doc.call(t, away, apiCall{method: "GET", target: "/api/v1/keys/get?domain=shop&descriptor=client=ann", want: 200})
+	redis.Kill()
+	doc.call(t, away, apiCall{method: "GET", target: "/api/v1/keys/get?domain=shop&descriptor=client=bob", want: 503})
+	doc.call(t, away, apiCall{method: "GET", target: "/api/v1/status", want: 200})
+}
+
+// checkSeen says which documented statuses no request had.
+func checkSeen(t *testing.T, doc *openAPI) {
+	t.Helper()
+	unseen := map[string]string{
+		"GET /api/v1/rules 503":   "TestReadersOfRules in internal/admin",
+		"GET /api/v1/explain 503": "the same gate",
+	}
+	for name, o := range doc.operations() {
+		for status := range o.Responses {
+			if _, ok := unseen[name+" "+status]; !ok && !doc.seen[name+" "+status] {
+				t.Errorf("%s: no request has seen status %s", name, status)
+			}
+		}
+	}
+}

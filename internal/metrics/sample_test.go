@@ -1,0 +1,85 @@
+package metrics_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/weir-ratelimit/weir/internal/decide"
+	"github.com/weir-ratelimit/weir/internal/history"
+	"github.com/weir-ratelimit/weir/internal/metrics"
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+)
+
+// sampleOf is one Sample.
+func sampleOf(m *metrics.Metrics) (limits map[history.Name]history.Counts, total history.Counts) {
+	limits = map[history.Name]history.Counts{}
+	total = m.Sample(func(n history.Name, c history.Counts) { limits[n] = c })
+	return limits, total
+}
+
+// A sample has what was counted since the one before: by rule, also beyond the bound, and across a reload.
+func TestSample(t *testing.T) {
+	m := metrics.New(metrics.Options{MaxRules: 2, NearLimitRatio: 0.8})
+	rules := rule("a") + "\n  - " + rule("b") + "\n  - " + rule("c")
+	set := compile(t, rules)
+	m.RulesCompiled(set)
+	decided := func(i int, o decide.Outcome, hits, remaining int64) {
+		l := set.Limits()[i]
+		m.Decided(l, o, hits, &limiter.Decision{Allowed: !o.Unfit(), Remaining: remaining})
+		m.Answered(set.Domains()[0], o == decide.Denied)
+	}
+	decided(0, decide.Allowed, 1, 9)
+	decided(0, decide.Allowed, 1, 0) // near
+	decided(0, decide.Denied, 1, 0)
+	decided(0, decide.ShadowDenied, 1, 0)
+	decided(0, decide.Uncharged, 1, 5)
+	decided(1, decide.AllowedLocally, 1, 5)
+	decided(2, decide.Allowed, 1, 9) // beyond MaxRules
+	a, b := history.Name{Domain: "shop", Rule: "a"}, history.Name{Domain: "shop", Rule: "b"}
+	limits, total := sampleOf(m)
+	want := map[history.Name]history.Counts{
+		a: {Allowed: 2, Denied: 2, Near: 1}, b: {Allowed: 1}, {}: {Allowed: 1},
+	}
+	if diff := cmp.Diff(want, limits); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if want := (history.Counts{Allowed: 6, Denied: 1, Near: 1}); total != want {
+		t.Errorf("total %+v, want %+v", total, want)
+	}
+	if limits, total = sampleOf(m); len(limits) != 0 || total != (history.Counts{}) {
+		t.Errorf("without requests: %v, %+v", limits, total)
+	}
+	decided(0, decide.Allowed, 4, 1) // costs 4, of which one hit is near: a quarter of a request
+	m.RulesCompiled(compile(t, rules))
+	if limits, _ = sampleOf(m); limits[a] != (history.Counts{Allowed: 1}) {
+		t.Errorf("after a reload: %v", limits)
+	}
+}
+
+// BenchmarkSample is what a sample costs, once in 5 seconds, with so many rules that were all asked.
+func BenchmarkSample(b *testing.B) {
+	for _, n := range []int{1_000, 100_000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			m := metrics.New(metrics.Options{MaxRules: n, NearLimitRatio: 0.8})
+			rules := make([]string, n)
+			for i := range rules {
+				rules[i] = rule(fmt.Sprint("rule-", i))
+			}
+			set := compile(b, strings.Join(rules, "\n  - "))
+			m.RulesCompiled(set)
+			h := history.New(m.Sample)
+			for b.Loop() {
+				b.StopTimer()
+				for _, l := range set.Limits() {
+					m.Decided(l, decide.Allowed, 1, &limiter.Decision{Allowed: true})
+				}
+				b.StartTimer()
+				h.Last()
+				m.Sample(func(history.Name, history.Counts) {})
+			}
+		})
+	}
+}
