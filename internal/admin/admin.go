@@ -11,7 +11,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/pprof" // its handlers are only there on request: see profiles
-	"slices"
 	"strings"
 	"time"
 
