@@ -106,6 +106,7 @@ func (m *mesh) install(t *testing.T, envoy string) {
 	file := filepath.Join(m.dir, "crds.yaml")
 	write(t, file, strings.Join(crds, "---\n"))
 	m.CRDs(t, file)
+	m.CRDs(t, gatewayAPICRDs(t))
 	m.Kubectl(t, "create", "namespace", "istio-system")
 	m.Apply(t, strings.Join(others, "---\n"))
 }

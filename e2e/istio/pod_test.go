@@ -143,7 +143,7 @@ func (m *mesh) runProxy(t *testing.T, p *pod) {
 	m.Get(t, &root, "--namespace", ns, "configmap", "istio-ca-root-cert")
 	m.Get(t, &config, "--namespace", "istio-system", "configmap", "istio")
 	token := m.Kubectl(t, "--namespace", ns, "create", "token", account, "--audience=istio-ca")
-	bootstrap, err := os.ReadFile(filepath.Join(moduleDir(t), "tools/packaging/common/envoy_bootstrap.json"))
+	bootstrap, err := os.ReadFile(filepath.Join(moduleDir(t, istioModule), "tools/packaging/common/envoy_bootstrap.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,18 +189,18 @@ func downward(v any) string {
 	return strings.Join(lines, "")
 }
 
-// moduleDir is where the Go command keeps Istio's module.
-func moduleDir(t *testing.T) string {
+// moduleDir is where the Go command keeps a module.
+func moduleDir(t *testing.T, module string) string {
 	t.Helper()
-	out, err := exec.Command("go", "mod", "download", "-json", istioModule).Output()
-	var module struct{ Dir string }
+	out, err := exec.Command("go", "mod", "download", "-json", module).Output()
+	var found struct{ Dir string }
 	if err == nil {
-		err = json.Unmarshal(out, &module)
+		err = json.Unmarshal(out, &found)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	return module.Dir
+	return found.Dir
 }
 
 // runWeir runs the pod's container weir: its arguments, with the ConfigMap's files in a directory of the pod.
