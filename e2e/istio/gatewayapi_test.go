@@ -38,6 +38,7 @@ spec:
 func testGatewayAPI(t *testing.T, m *mesh) {
 	filter := read(t, "gateway.yaml")
 	for before, after := range map[string]string{
+		"timeout: 0.02s":                  "timeout: 5s",
 		"namespace: istio-system":         "namespace: shop",
 		"labels: {istio: ingressgateway}": "labels: {gateway.networking.k8s.io/gateway-name: edge}",
 	} {
