@@ -39,7 +39,7 @@ func TestScripts(t *testing.T) {
 		Dir: "testdata/script", RequireExplicitExec: true, RequireUniqueNames: true,
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("REDIS", url)
-			e.Setenv("WEIR_DEPLOY", deploy)
+			e.Setenv("DEPLOY", deploy)
 			e.Setenv("GORACE", "atexit_sleep_ms=10") // 1 s by default, after each of hundreds of commands
 			return nil
 		},

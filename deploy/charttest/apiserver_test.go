@@ -92,7 +92,8 @@ func installs(t *testing.T, c *kubetest.Cluster) {
 	if _, err := c.DryRun(text); err != nil {
 		t.Errorf("a pod in a namespace of the restricted standard: %v", err)
 	}
-	delete(at(spec, "containers", 0).(object), "securityContext")
+	container, _ := at(spec, "containers", 0).(object)
+	delete(container, "securityContext")
 	text = marshal(t, object{"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
 	if _, err := c.DryRun(text); err == nil || !strings.Contains(err.Error(), "restricted") {
 		t.Errorf("a pod without a securityContext: error %v", err)

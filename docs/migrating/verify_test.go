@@ -41,7 +41,8 @@ func TestVerify(t *testing.T) {
 			continue
 		}
 		var args []string
-		for _, arg := range quoted.FindAllString(string(text[m[2]:m[3]]), -1)[1:] {
+		command := strings.ReplaceAll(string(text[m[2]:m[3]]), "\\\n", "")
+		for _, arg := range quoted.FindAllString(command, -1)[1:] {
 			args = append(args, strings.Trim(arg, "'"))
 		}
 		out, err := exec.CommandContext(t.Context(), weir, args...).CombinedOutput()

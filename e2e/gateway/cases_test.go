@@ -50,6 +50,8 @@ func runCases(t *testing.T, w *world) {
 		{"shadow mode", w.shadow},
 		{"one limit for two routes", w.shared},
 		{"no requests at all", w.nothing},
+		{"the policy of deploy/envoy-gateway", w.policyFile},
+		{"rules of files, by an EnvoyPatchPolicy", w.patchFile},
 		{"probes", w.probes},
 		{"metrics", w.metrics},
 		{"a policy is edited", w.edited},

@@ -37,24 +37,6 @@ spec:
     spec: {containers: [{name: envoy-gateway, image: "localhost/envoy-gateway"}]}
 `
 
-// gatewayConfig is the gateway's own configuration. That the rate limit service's image is another one is the point.
-const gatewayConfig = `
-apiVersion: gateway.envoyproxy.io/v1alpha1
-kind: EnvoyGateway
-gateway: {controllerName: gateway.envoyproxy.io/gatewayclass-controller}
-provider:
-  type: Kubernetes
-  kubernetes:
-    leaderElection: {disable: true}
-    proxyTopologyInjector: {disabled: true}
-    rateLimitDeployment: {container: {image: "` + image + `"}}
-rateLimit:
-  timeout: 10s
-  failClosed: true
-  backend: {type: Redis, redis: {url: "redis.redis-system.svc.cluster.local:6379"}}
-extensionApis: {enableBackend: true, enableLua: true}
-`
-
 // gatewayManifest makes a listener. Clients say who they are by X-Forwarded-For.
 const gatewayManifest = `
 apiVersion: gateway.networking.k8s.io/v1
@@ -94,7 +76,7 @@ func (c *cluster) installGateway(t *testing.T) {
 	}
 	c.secret(t, "envoy-gateway", filepath.Join(c.dir, "gateway-certs"))
 	config := filepath.Join(c.dir, "gateway-config")
-	write(t, filepath.Join(config, "envoy-gateway.yaml"), gatewayConfig)
+	write(t, filepath.Join(config, "envoy-gateway.yaml"), gatewayConfig(t))
 	kubeconfig, err := os.ReadFile(c.Kubeconfig)
 	if err != nil {
 		t.Fatal(err)

@@ -35,6 +35,7 @@ const (
 	gatewayIP = "10.90.0.3"
 	weirIP    = "10.90.0.4"
 	proxyIP   = "10.90.0.5"
+	ownWeirIP = "10.90.0.6"
 
 	system     = "envoy-gateway-system"
 	image      = "localhost/weir:e2e"
@@ -53,13 +54,15 @@ func TestGateway(t *testing.T) {
 	podtest.Hosts(t, dir,
 		gatewayIP+" envoy-gateway envoy-gateway."+system+domain+" envoy-gateway."+system+domain+".",
 		redisIP+" redis.redis-system"+domain,
-		weirIP+" envoy-ratelimit."+system+domain+" envoy-ratelimit."+system+domain+".")
+		weirIP+" envoy-ratelimit."+system+domain+" envoy-ratelimit."+system+domain+".",
+		ownWeirIP+" weir.weir-system"+domain+" weir.weir-system"+domain+".")
 	t.Cleanup(func() { podtest.Logs(t) })
 	buildImages(t)
 	startRedis(t)
 
 	c := startCluster(t, dir)
 	c.installGateway(t)
+	c.acceptsFiles(t)
 	c.startGateway(t)
 	c.Apply(t, gatewayManifest)
 	w := c.startService(t)

@@ -153,8 +153,8 @@ func requests(t *testing.T, code string) float64 {
 	return n
 }
 
-// configMapMount is a directory as a kubelet makes it of a ConfigMap: files are links into the directory ..data, which is
-// a link to the newest version and changes as a whole.
+// configMapMount is a directory as a kubelet makes it of a ConfigMap: files are links into the directory ..data, which
+// is a link to the newest version and changes as a whole.
 type configMapMount struct {
 	dir     string
 	version int

@@ -120,8 +120,8 @@ Programs write /api/v1 before these paths. An error is {"error": TEXT}. POST, DE
 need the token (--http-token-file) or a client certificate; without either they are for this machine only.
 `
 
-// NewServer is an HTTP server of the endpoints with every timeout set. It does not listen. Its Shutdown ends the streams
-// of events.
+// NewServer is an HTTP server of the endpoints with every timeout set. It does not listen. Its Shutdown ends the
+// streams of events.
 func NewServer(o Options) *http.Server {
 	h := newHandler(o)
 	s := newServer(h.serve(), o.Log)

@@ -43,8 +43,8 @@ func eventServer(t *testing.T, o admin.Options, change func(*http.Server)) (addr
 	return l.Addr().String(), s
 }
 
-// openEvents opens a stream.
-func openEvents(t *testing.T, addr string) *http.Response {
+// openEvents opens a stream, and returns its events.
+func openEvents(t *testing.T, addr string) io.ReadCloser {
 	t.Helper()
 	transport := &http.Transport{}
 	t.Cleanup(transport.CloseIdleConnections)
@@ -56,7 +56,7 @@ func openEvents(t *testing.T, addr string) *http.Response {
 	if kind := res.Header.Get("Content-Type"); res.StatusCode != http.StatusOK || kind != "text/event-stream" {
 		t.Fatalf("%s, %s", res.Status, kind)
 	}
-	return res
+	return res.Body
 }
 
 // A stream outlives the timeouts of other requests, and has an event when the state changes, and none when it does not.
@@ -69,7 +69,7 @@ func TestEventsOfState(t *testing.T) {
 		}
 		return nil
 	}}}}, func(s *http.Server) { s.ReadTimeout, s.WriteTimeout = 50*time.Millisecond, 100*time.Millisecond })
-	lines := bufio.NewScanner(openEvents(t, addr).Body)
+	lines := bufio.NewScanner(openEvents(t, addr))
 	next := func() string {
 		for lines.Scan() {
 			if data, ok := strings.CutPrefix(lines.Text(), "data: "); ok {
@@ -93,8 +93,8 @@ func TestEventsOfState(t *testing.T) {
 func TestEventsEndWithTheServer(t *testing.T) {
 	t.Parallel()
 	addr, s := eventServer(t, admin.Options{}, func(*http.Server) {})
-	res := openEvents(t, addr)
-	if _, err := bufio.NewReader(res.Body).ReadString('\n'); err != nil {
+	events := openEvents(t, addr)
+	if _, err := bufio.NewReader(events).ReadString('\n'); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
@@ -102,7 +102,7 @@ func TestEventsEndWithTheServer(t *testing.T) {
 	if err := s.Shutdown(ctx); err != nil {
 		t.Fatalf("the stop waits for the stream: %v", err)
 	}
-	if _, err := io.Copy(io.Discard, res.Body); err != nil {
+	if _, err := io.Copy(io.Discard, events); err != nil {
 		t.Errorf("the stream ends with %v", err)
 	}
 }
@@ -125,7 +125,7 @@ func TestStreamsAreBounded(t *testing.T) {
 		res.Header.Get("Retry-After") == "" || !strings.Contains(string(body), want) {
 		t.Errorf("one more: %s %s, want 503 and %q", res.Status, body, want)
 	}
-	_ = first.Body.Close()
+	_ = first.Close()
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
 		res, err := http.Get("http://" + addr + "/events")
 		if err != nil {

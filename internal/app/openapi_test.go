@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"maps"
 	"mime"
@@ -14,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -155,7 +155,7 @@ func (d *openAPI) call(t *testing.T, p *process, c apiCall) {
 // check compares a response with what is documented.
 func (d *openAPI) check(t *testing.T, name string, o *operation, res *http.Response, text []byte) {
 	t.Helper()
-	status := fmt.Sprint(res.StatusCode)
+	status := strconv.Itoa(res.StatusCode)
 	d.seen[name+" "+status] = true
 	r, ok := o.Responses[status]
 	if !ok {
@@ -330,7 +330,8 @@ func checkEvents(t *testing.T, doc *openAPI, p *process) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	open := func() *http.Response {
+	const name = "GET /api/v1/events"
+	open := func() io.Reader {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.app.HTTPAddr()+"/api/v1/events", nil)
 		if err != nil {
 			t.Fatal(err)
@@ -340,17 +341,17 @@ func checkEvents(t *testing.T, doc *openAPI, p *process) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = res.Body.Close() })
-		return res
+		doc.check(t, name, doc.operations()[name], res, nil)
+		return res.Body
 	}
 	first := open()
 	for range 15 {
 		open()
 	}
 	doc.call(t, p, apiCall{method: "GET", target: "/api/v1/events", want: 503})
-	doc.check(t, "GET /api/v1/events", doc.operations()["GET /api/v1/events"], first, nil)
 	p.ask("ann")
 	event, schemas := "", map[string]string{"status": "Status", "counts": "Sample"}
-	for lines := bufio.NewScanner(first.Body); len(schemas) > 0 && lines.Scan(); {
+	for lines := bufio.NewScanner(first); len(schemas) > 0 && lines.Scan(); {
 		if name, ok := strings.CutPrefix(lines.Text(), "event: "); ok {
 			event = name
 		}
@@ -386,7 +387,7 @@ func checkRefusals(t *testing.T, doc *openAPI) {
 		for name, o := range doc.operations() {
 			if _, ok := o.Responses["401"]; ok {
 				method, path, _ := strings.Cut(name, " ")
-				if _, ok := o.Responses[fmt.Sprint(want)]; ok {
+				if _, ok := o.Responses[strconv.Itoa(want)]; ok {
 					doc.call(t, p, apiCall{method: method, target: strings.Replace(path, "{id}", "x", 1), want: want})
 				}
 			}

@@ -2,6 +2,7 @@ package metrics_test
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -62,7 +63,7 @@ func TestSample(t *testing.T) {
 // BenchmarkSample is what a sample costs, once in 5 seconds, with so many rules that were all asked.
 func BenchmarkSample(b *testing.B) {
 	for _, n := range []int{1_000, 100_000} {
-		b.Run(fmt.Sprint(n), func(b *testing.B) {
+		b.Run(strconv.Itoa(n), func(b *testing.B) {
 			m := metrics.New(metrics.Options{MaxRules: n, NearLimitRatio: 0.8})
 			rules := make([]string, n)
 			for i := range rules {

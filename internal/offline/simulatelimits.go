@@ -12,7 +12,7 @@ import (
 
 // Limit is a limit to simulate.
 type Limit struct {
-	Name   string // short: "funnel", or "2 funnel" where there are several limits
+	Name   string // short: "funnel", or "2 daily funnel" where there are several limits
 	Rule   string // which it is where there are several: "2 shop: remote_address (rules.yaml:4)"
 	Policy *limiter.Policy
 }
@@ -26,8 +26,8 @@ func Limits(set *descriptors.Set, algorithms []limiter.Algorithm) (limits []Limi
 	for i, l := range set.Limits() {
 		prefix, rule := "", ""
 		if len(set.Limits()) > 1 {
-			prefix = fmt.Sprintf("%d ", i+1)
-			rule = strings.TrimSpace(fmt.Sprintf("%s%s: %s (%s) %s", prefix, l.Rule.Domain, l.Rule.Path, l.Rule.Source, l.Name))
+			prefix = strings.TrimSpace(fmt.Sprintf("%d %s", i+1, l.Name)) + " "
+			rule = strings.TrimSpace(fmt.Sprintf("%s%s: %s (%s)", prefix, l.Rule.Domain, l.Rule.Path, l.Rule.Source))
 		}
 		add := func(p *limiter.Policy) {
 			limits = append(limits, Limit{Name: prefix + p.Algorithm().String(), Rule: rule, Policy: p})
