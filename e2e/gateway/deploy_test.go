@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -109,7 +110,13 @@ func (w *world) policyFile(t *testing.T) {
 	if peer {
 		return
 	}
-	status := podtest.Command(t, "podman", "exec", "envoy-ratelimit-pod-envoy-ratelimit", "/bin/weir", "status")
+	names := strings.Fields(podtest.Command(t, "podman", "ps", "--format", "{{.Names}}"))
+	isService := func(name string) bool { return strings.HasSuffix(name, "-envoy-ratelimit") }
+	i := slices.IndexFunc(names, isService)
+	if i < 0 {
+		t.Fatalf("the service is none of the containers %v", names)
+	}
+	status := podtest.Command(t, "podman", "exec", names[i], "/bin/weir", "status")
 	if !strings.Contains(status, "xds") || !strings.Contains(status, "redis") {
 		t.Errorf("weir status in the pod:\n%s", status)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -112,9 +113,13 @@ func testGateway(t *testing.T, m *mesh, client *namespace) {
 }
 
 // testSidecar: shop's sidecar knows the caller by its certificate.
-func testSidecar(t *testing.T, m *mesh, caller *pod) {
+func testSidecar(t *testing.T, m *mesh, caller, shop *pod) {
 	a := awaitHeader(t, caller.namespace, m.toShop(t), `100, 100;w=1;name="per-caller"`)
 	t.Logf("an admitted request is answered %v", a.Header)
+	stats := shop.one(t, question{Method: "GET", URL: "http://127.0.0.1:15000/stats?filter=ratelimit"})
+	if !regexp.MustCompile(`(?m)\.ratelimit\.ok: [1-9]`).MatchString(stats.Body) {
+		t.Errorf("Envoy's statistics of the filter:\n%s", stats.Body)
+	}
 }
 
 // toShop is a request of the mesh to the Service shop.

@@ -84,7 +84,7 @@ func TestIstio(t *testing.T) {
 
 	m.analyzes(t)
 	t.Run("gateway", func(t *testing.T) { testGateway(t, m, client) })
-	t.Run("sidecar", func(t *testing.T) { testSidecar(t, m, caller) })
+	t.Run("sidecar", func(t *testing.T) { testSidecar(t, m, caller, shop) })
 	t.Run("access", func(t *testing.T) { testAccess(t, m, client, caller) })
 	t.Run("edit", func(t *testing.T) { testEdit(t, m, weir, caller) })
 	t.Run("failure", func(t *testing.T) { testFailure(t, m, client, weir) })

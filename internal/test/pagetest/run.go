@@ -105,6 +105,9 @@ func newRunner(t *testing.T, page string, setting Setting) *runner {
 		t: t, page: page, dir: filepath.Join(root, "page"), tmp: filepath.Join(root, "tmp"),
 		reply: make(chan string), outputs: map[string]string{}, weirs: map[string]string{},
 	}
+	for _, program := range []string{"bash", "curl", "redis-server", "redis-cli", "ip", "ss"} {
+		proctest.Program(t, program)
+	}
 	bin := filepath.Join(root, "bin")
 	for _, dir := range []string{r.dir, r.tmp, bin} {
 		if err := os.Mkdir(dir, 0o755); err != nil {
