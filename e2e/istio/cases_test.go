@@ -275,6 +275,10 @@ func testSocket(t *testing.T, m *mesh, caller *pod) {
 	if out, err := shop.command(weirUser, weirUser, "/", nil, m.weir, probe[1:]...).CombinedOutput(); err != nil {
 		t.Errorf("startup probe: %v\n%s", err, out)
 	}
+	status := shop.command(weirUser, weirUser, "/", nil, m.weir, "status", "--server", "http://127.0.0.1:8090")
+	if out, err := status.CombinedOutput(); err != nil || !strings.Contains(string(out), "ready") {
+		t.Errorf("weir status: %v\n%s", err, out)
+	}
 }
 
 // mount is where a container has a volume.
