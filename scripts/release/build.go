@@ -90,14 +90,16 @@ func checkOut(ctx context.Context, o *options, src string) error {
 	return err
 }
 
-// compile builds the program. -trimpath leaves out where that was; the profile cmd/sidecar/default.pgo is used by default.
+// compile builds the program. -trimpath leaves out where that was. go build finds the profile cmd/sidecar/default.pgo
+// by itself.
 func compile(ctx context.Context, p platform, src, bin string, env []string) (*build, error) {
 	b := &build{platform: p, src: src, binary: filepath.Join(bin, p.os+"_"+p.arch, "weir")}
 	env = append([]string{
 		"GOOS=" + p.os, "GOARCH=" + p.arch, "CGO_ENABLED=0", "GOFLAGS=", "GOWORK=off", "GOEXPERIMENT=", "GOAMD64=v1",
 		"GOARM64=v8.0", "GOTOOLCHAIN=local",
 	}, env...)
-	_, err := output(ctx, src, env, "go", "build", "-trimpath", "-buildvcs=true", "-ldflags", "-s -w", "-o", b.binary, command)
+	_, err := output(ctx, src, env, "go", "build", "-trimpath", "-buildvcs=true", "-ldflags", "-s -w", "-o", b.binary,
+		command)
 	if err != nil {
 		return nil, err
 	}
@@ -120,8 +122,8 @@ func compile(ctx context.Context, p platform, src, bin string, env []string) (*b
 		}
 	}
 	if b.version == "" || b.version == "(devel)" || b.revision == "" || b.date.IsZero() {
-		return nil, fmt.Errorf("the program does not know its version (%q), revision (%q) or date (%s)", b.version, b.revision,
-			b.date)
+		return nil, fmt.Errorf("the program does not know its version (%q), revision (%q) or date (%s)",
+			b.version, b.revision, b.date)
 	}
 	b.licenses, err = collectLicenses(ctx, b, env)
 	return b, err

@@ -101,8 +101,8 @@ func imageOf(b *build) (v1.Image, error) {
 		if err != nil {
 			return nil, err
 		}
-		layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(data)), nil },
-			tarball.WithMediaType(types.DockerLayer))
+		open := func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(data)), nil }
+		layer, err := tarball.LayerFromOpener(open, tarball.WithMediaType(types.DockerLayer))
 		if err != nil {
 			return nil, err
 		}

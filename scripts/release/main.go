@@ -21,8 +21,9 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := run(ctx, os.Args[1:], os.Stderr); err != nil {
+	err := run(ctx, os.Args[1:], os.Stderr)
+	stop()
+	if err != nil {
 		if !errors.Is(err, flag.ErrHelp) {
 			fmt.Fprintln(os.Stderr, "release:", err)
 		}
@@ -54,7 +55,7 @@ func run(ctx context.Context, args []string, log io.Writer) error {
 	flags.StringVar(&o.repo, "repo", ".", "the git repository")
 	flags.StringVar(&o.ref, "ref", "HEAD", "the commit or tag to build")
 	flags.StringVar(&o.out, "out", "bin/release", "the directory to write to; what is in it is removed")
-	flags.StringVar(&o.push, "push", "", "push the image that is in -out to this repository of a registry, and build nothing")
+	flags.StringVar(&o.push, "push", "", "push the image in -out to this repository of a registry, and build nothing")
 	platforms := flags.String("platforms", "linux/amd64,linux/arm64,darwin/amd64,darwin/arm64", "what to build for")
 	second := flags.String("again", string(againFull), "how the second build is made: full, quick (with the cache) or no")
 	if err := flags.Parse(args); err != nil {

@@ -153,7 +153,7 @@ func replaceKey(yaml, key, below, text string) (string, error) {
 		}
 		var out []string
 		out = append(out, lines[:i]...)
-		for _, l := range strings.Split(strings.TrimRight(text, "\n"), "\n") {
+		for l := range strings.SplitSeq(strings.TrimRight(text, "\n"), "\n") {
 			if l != "" {
 				l = strings.Repeat(" ", indent) + l
 			}
@@ -171,7 +171,7 @@ func indentation(line string) int { return len(line) - len(strings.TrimLeft(line
 func matchLines(want, got string) bool {
 	var pattern strings.Builder
 	pattern.WriteString(`^`)
-	for _, line := range strings.Split(strings.TrimRight(want, "\n "), "\n") {
+	for line := range strings.SplitSeq(strings.TrimRight(want, "\n "), "\n") {
 		if strings.TrimSpace(line) == "..." {
 			pattern.WriteString(`(?:[^\n]*\n)*?`)
 			continue
@@ -185,7 +185,7 @@ func matchLines(want, got string) bool {
 // containsLines reports whether each line that a page shows is in the output, in this order.
 func containsLines(want, got string) bool {
 	rest := tidy(got)
-	for _, line := range strings.Split(strings.TrimRight(want, "\n "), "\n") {
+	for line := range strings.SplitSeq(strings.TrimRight(want, "\n "), "\n") {
 		if strings.TrimSpace(line) == "..." {
 			continue
 		}

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"crypto/sha256"
 	_ "embed"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -104,6 +105,9 @@ func newRunner(t *testing.T, page string, setting Setting) *runner {
 		t: t, page: page, dir: filepath.Join(root, "page"), tmp: filepath.Join(root, "tmp"),
 		reply: make(chan string), outputs: map[string]string{}, weirs: map[string]string{},
 	}
+	for _, program := range []string{"bash", "curl", "redis-server", "redis-cli", "ip", "ss"} {
+		proctest.Program(t, program)
+	}
 	bin := filepath.Join(root, "bin")
 	for _, dir := range []string{r.dir, r.tmp, bin} {
 		if err := os.Mkdir(dir, 0o755); err != nil {
@@ -178,7 +182,8 @@ func (r *runner) connect(cmd *exec.Cmd) {
 	r.t.Cleanup(func() {
 		p.Kill()
 		_ = replies.Close()
-		for range r.reply { //nolint:revive // until the goroutine has ended
+		for range r.reply {
+			// until the goroutine has ended
 		}
 		if r.t.Failed() {
 			for name, file := range r.outputs {
@@ -242,7 +247,7 @@ func (r *runner) start(b *block) {
 	delete(r.weirs, b.title)
 	r.awaitLoads(b)
 	pid, _ := r.ask("start " + path + " " + name)
-	ready := ""
+	var ready string
 	switch {
 	case strings.Contains(b.text, "weir serve"):
 		addr := "localhost:8080"
@@ -294,7 +299,7 @@ func (r *runner) rules() string {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		r.t.Fatal(err)
 	}
-	return fmt.Sprintf("%x", sum.Sum(nil))
+	return hex.EncodeToString(sum.Sum(nil))
 }
 
 // loads is, for each weir that serves, what it says about how often it has loaded its rules.
