@@ -74,7 +74,7 @@ e2e-istio: ## Weir in a real Istio: a real kube-apiserver, istiod, istio-agent a
 e2e-kubernetes: ## the Helm chart, plain manifests and kustomizations before a real API server; building it takes five minutes at first
 	@scripts/tools.sh kubernetes
 	$(GO) test -vet=off -count=1 -v ./internal/test/kubetest
-	cd deploy/charttest && $(GO) vet ./... && $(GO) test -vet=off -count=1 -v -run 'TestAPIServer$$' .
+	cd deploy/charttest && $(GO) vet ./... && $(GO) test -vet=off -count=1 -v -run 'TestAPIServer$$|TestPage$$' .
 
 long: export WEIR_LONG = 1
 long: ## make test with the slow tests in their long form

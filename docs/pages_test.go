@@ -29,11 +29,20 @@ func TestPages(t *testing.T) {
 			}
 			continue
 		}
-		t.Run(strings.TrimSuffix(filepath.Base(page), ".md"), func(t *testing.T) {
+		t.Run(nameOfPage(page), func(t *testing.T) {
 			t.Parallel()
 			pagetest.RunIn(t, page, setting(t))
 		})
 	}
+}
+
+// nameOfPage returns what a page's test is called: per-client, or operate-failure where there is a task failure, too.
+func nameOfPage(page string) string {
+	dir, name := filepath.Split(strings.TrimSuffix(page, ".md"))
+	if _, err := os.Stat(filepath.Join("tasks", name+".md")); err == nil && dir != "tasks/" {
+		name = filepath.Base(dir) + "-" + name
+	}
+	return name
 }
 
 // goScript is the go of a page: it gets Weir from this repository. Everything else is the real go's.

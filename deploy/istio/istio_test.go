@@ -34,6 +34,18 @@ func at(v any, path ...any) any {
 	return v
 }
 
+// list is the value under keys and indices, as a list.
+func list(v any, path ...any) []any {
+	l, _ := at(v, path...).([]any)
+	return l
+}
+
+// child is the value under keys and indices, as an object.
+func child(v any, path ...any) object {
+	o, _ := at(v, path...).(object)
+	return o
+}
+
 // load returns the objects of a file.
 func load(t *testing.T, file string) (all []object) {
 	t.Helper()
@@ -69,8 +81,8 @@ func TestRulesLoad(t *testing.T) {
 	for _, file := range []string{"weir.yaml", "socket/shop.yaml"} {
 		for _, config := range kind(load(t, file), "ConfigMap") {
 			var files []rulefile.File
-			for name, text := range config["data"].(object) {
-				files = append(files, rulefile.File{Name: name, Data: []byte(text.(string))})
+			for name, text := range child(config, "data") {
+				files = append(files, rulefile.File{Name: name, Data: fmt.Append(nil, text)})
 			}
 			set, err := rulefile.Compile(files)
 			if err != nil {
@@ -100,7 +112,7 @@ func TestFiltersAsk(t *testing.T) {
 		"gateway.yaml": ofService, "sidecar.yaml": ofService, "socket/envoyfilter.yaml": "weir",
 	} {
 		filters := 0
-		for _, patch := range at(load(t, file)[0], "spec", "configPatches").([]any) {
+		for _, patch := range list(load(t, file)[0], "spec", "configPatches") {
 			if at(patch, "applyTo") == "CLUSTER" && at(patch, "patch", "value", "name") != cluster {
 				t.Errorf("%s adds the cluster %v, want %s", file, at(patch, "patch", "value", "name"), cluster)
 			}
@@ -128,7 +140,7 @@ func TestFiltersAsk(t *testing.T) {
 
 // TestTemplateIsTheContainer: the injection template adds the container of socket/shop.yaml.
 func TestTemplateIsTheContainer(t *testing.T) {
-	template := at(load(t, "socket/template.yaml")[0], "sidecarInjectorWebhook", "templates", "weir").(string)
+	template, _ := at(load(t, "socket/template.yaml")[0], "sidecarInjectorWebhook", "templates", "weir").(string)
 	var kept []string
 	for line := range strings.Lines(template) {
 		if !strings.Contains(line, "{{-") && strings.TrimSpace(line) != "containers:" {

@@ -136,7 +136,8 @@ func (w *world) patchFile(t *testing.T) {
 		"--volume", rules+":/rules:ro", image, "serve", "--rules", "/rules")
 	podtest.Await(t, patience, func() error { return ok("http://" + ownWeirIP + ":8080/readyz") })
 	w.cluster.Apply(t, shopRoute)
-	w.cluster.Apply(t, deployFile(t, "envoy-gateway/patch.yaml"))
+	// 20 ms may pass on a busy machine.
+	w.cluster.Apply(t, strings.Replace(deployFile(t, "envoy-gateway/patch.yaml"), "timeout: 0.02s", "timeout: 10s", 1))
 
 	const name = `name="per-client"`
 	from := func(address string) headers { return headers{"X-Forwarded-For": address} }
@@ -148,6 +149,7 @@ func (w *world) patchFile(t *testing.T) {
 		}
 		return nil
 	})
+	http.DefaultClient.CloseIdleConnections() // those of the listener without the patch
 	if status := w.cluster.Kubectl(t, "get", "envoypatchpolicy", "weir", "-o",
 		`jsonpath={.status.ancestors[0].conditions[?(@.type=="Programmed")].status}`); status != "True" {
 		t.Errorf("the policy is Programmed: %q", status)

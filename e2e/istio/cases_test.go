@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -253,7 +254,7 @@ func testSocket(t *testing.T, m *mesh, caller *pod) {
 	if path := shop.mount(t, "istio-proxy", "weir"); path != "/run/weir" {
 		t.Errorf("istio-proxy has the socket's volume at %q", path)
 	}
-	run(t, "install", "-d", "-o", "0", "-g", fmt.Sprint(proxyUser), "-m", "2775", "/run/weir") // as fsGroup makes it
+	run(t, "install", "-d", "-o", "0", "-g", strconv.Itoa(proxyUser), "-m", "2775", "/run/weir") // as fsGroup makes it
 	shop.namespace = m.namespace(t, "shop-socket", ip)
 	shop.runWeir(t, m)
 	m.runProxy(t, shop)
@@ -268,11 +269,15 @@ func testSocket(t *testing.T, m *mesh, caller *pod) {
 	// The probe that Kubernetes runs in the container.
 	c := shop.container(t, "weir")
 	var probe []string
-	for _, word := range at(c, "startupProbe", "exec", "command").([]any) {
-		probe = append(probe, word.(string))
+	for _, word := range list(c, "startupProbe", "exec", "command") {
+		probe = append(probe, text(word))
 	}
 	if out, err := shop.command(weirUser, weirUser, "/", nil, m.weir, probe[1:]...).CombinedOutput(); err != nil {
 		t.Errorf("startup probe: %v\n%s", err, out)
+	}
+	status := shop.command(weirUser, weirUser, "/", nil, m.weir, "status", "--server", "http://127.0.0.1:8090")
+	if out, err := status.CombinedOutput(); err != nil || !strings.Contains(string(out), "ready") {
+		t.Errorf("weir status: %v\n%s", err, out)
 	}
 }
 
@@ -300,7 +305,7 @@ func testTemplate(t *testing.T, m *mesh) {
 			t.Fatal(err)
 		}
 		made = objects(t, out)[0]
-		p := &pod{spec: made["spec"].(object), meta: made["metadata"].(object)}
+		p := &pod{spec: child(made, "spec"), meta: child(made, "metadata")}
 		for _, name := range []string{"istio-proxy", "weir"} {
 			if path := p.mount(t, name, "weir"); path != "/run/weir" {
 				t.Errorf("native sidecars %s: %s has the socket's volume at %q", native, name, path)

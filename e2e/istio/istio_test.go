@@ -86,6 +86,7 @@ func TestIstio(t *testing.T) {
 	t.Run("gateway", func(t *testing.T) { testGateway(t, m, client) })
 	t.Run("sidecar", func(t *testing.T) { testSidecar(t, m, caller, shop) })
 	t.Run("access", func(t *testing.T) { testAccess(t, m, client, caller) })
+	t.Run("gateway API", func(t *testing.T) { testGatewayAPI(t, m) })
 	t.Run("edit", func(t *testing.T) { testEdit(t, m, weir, caller) })
 	t.Run("failure", func(t *testing.T) { testFailure(t, m, client, weir) })
 	t.Run("socket", func(t *testing.T) { testSocket(t, m, caller) })

@@ -73,6 +73,18 @@ func text(v any, path ...any) string {
 	return s
 }
 
+// list is the value under keys and indices, as a list.
+func list(v any, path ...any) []any {
+	l, _ := at(v, path...).([]any)
+	return l
+}
+
+// child is the value under keys and indices, as an object.
+func child(v any, path ...any) object {
+	o, _ := at(v, path...).(object)
+	return o
+}
+
 // install applies what istioctl installs, with Istio's own extensions of Envoy switched off.
 func (m *mesh) install(t *testing.T, envoy string) {
 	t.Helper()
@@ -106,6 +118,7 @@ func (m *mesh) install(t *testing.T, envoy string) {
 	file := filepath.Join(m.dir, "crds.yaml")
 	write(t, file, strings.Join(crds, "---\n"))
 	m.CRDs(t, file)
+	m.CRDs(t, gatewayAPICRDs(t))
 	m.Kubectl(t, "create", "namespace", "istio-system")
 	m.Apply(t, strings.Join(others, "---\n"))
 }
@@ -118,15 +131,13 @@ func (m *mesh) startIstiod(t *testing.T) {
 	m.Get(t, &deployment, "--namespace", "istio-system", "deployment", "istiod")
 	c := at(deployment, "spec", "template", "spec", "containers", 0)
 	args := []string{"--kubeconfig", m.Kubeconfig}
-	for _, arg := range at(c, "args").([]any) {
-		args = append(args, arg.(string))
-	}
+	args = append(args, arguments(child(c), nil)...)
 	env := []string{
 		"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "POD_NAMESPACE=istio-system", "POD_NAME=istiod", "SERVICE_ACCOUNT=istiod",
 		"PILOT_ENABLE_METADATA_EXCHANGE=false", "PILOT_ENABLE_ALPN_FILTER=false",
 		"PILOT_FILTER_GATEWAY_CLUSTER_CONFIG=true",
 	}
-	for _, v := range at(c, "env").([]any) {
+	for _, v := range list(c, "env") {
 		if value := text(v, "value"); value != "" && text(v, "name") != "KUBECONFIG" {
 			env = append(env, text(v, "name")+"="+value)
 		}
@@ -148,11 +159,11 @@ func (m *mesh) startIstiod(t *testing.T) {
 	})
 }
 
-// apply applies files of deploy/istio.
+// apply applies files of deploy/istio. Envoy waits longer for Weir there: 20 ms may pass on a busy machine.
 func (m *mesh) apply(t *testing.T, names ...string) {
 	t.Helper()
 	for _, name := range names {
-		m.Apply(t, read(t, name))
+		m.Apply(t, strings.ReplaceAll(read(t, name), "timeout: 0.02s", "timeout: 5s"))
 	}
 }
 

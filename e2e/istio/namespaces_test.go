@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -84,7 +85,7 @@ func (m *mesh) namespace(t *testing.T, name, ip string) *namespace {
 // environment variables.
 func (n *namespace) command(user, group int, dir string, env []string, name string, args ...string) *exec.Cmd {
 	full := append([]string{
-		"netns", "exec", n.name, "setpriv", "--reuid", fmt.Sprint(user), "--regid", fmt.Sprint(group), "--clear-groups",
+		"netns", "exec", n.name, "setpriv", "--reuid", strconv.Itoa(user), "--regid", strconv.Itoa(group), "--clear-groups",
 		"--pdeathsig", "KILL", name,
 	}, args...)
 	cmd := exec.Command("ip", full...)

@@ -47,9 +47,9 @@ func (m *mesh) createPod(t *testing.T, ns, deploymentName, ip, name string) *pod
 	t.Helper()
 	var deployment object
 	m.Get(t, &deployment, "--namespace", ns, "deployment", deploymentName)
-	template := at(deployment, "spec", "template").(object)
+	template := child(deployment, "spec", "template")
 	template["apiVersion"], template["kind"] = "v1", "Pod"
-	meta := template["metadata"].(object)
+	meta := child(template, "metadata")
 	meta["name"], meta["namespace"] = name, ns
 	manifest, err := json.Marshal(template)
 	if err != nil {
@@ -64,7 +64,7 @@ func (m *mesh) createPod(t *testing.T, ns, deploymentName, ip, name string) *pod
 	m.Kubectl(t, "--namespace", ns, "patch", "pod", name, "--subresource=status", "--type=merge", "--patch", status)
 	var made object
 	m.Get(t, &made, "--namespace", ns, "pod", name)
-	p := &pod{ip: ip, dir: filepath.Join(m.dir, name), spec: made["spec"].(object), meta: made["metadata"].(object)}
+	p := &pod{ip: ip, dir: filepath.Join(m.dir, name), spec: child(made, "spec"), meta: child(made, "metadata")}
 	p.meta["podIP"] = ip
 	return p
 }
@@ -73,10 +73,9 @@ func (m *mesh) createPod(t *testing.T, ns, deploymentName, ip, name string) *pod
 func (p *pod) container(t *testing.T, name string) object {
 	t.Helper()
 	for _, kind := range []string{"initContainers", "containers"} {
-		list, _ := p.spec[kind].([]any)
-		for _, c := range list {
+		for _, c := range list(p.spec, kind) {
 			if text(c, "name") == name {
-				return c.(object)
+				return child(c)
 			}
 		}
 	}
@@ -91,8 +90,7 @@ func (p *pod) env(c object) (env []string, values map[string]string) {
 		"status.hostIP": hostIP, "spec.serviceAccountName": text(p.spec, "serviceAccountName"), "spec.nodeName": "node",
 	}
 	values = map[string]string{}
-	list, _ := c["env"].([]any)
-	for _, v := range list {
+	for _, v := range list(c, "env") {
 		name, value := text(v, "name"), text(v, "value")
 		if field := text(v, "valueFrom", "fieldRef", "fieldPath"); field != "" {
 			value = fields[field]
@@ -111,9 +109,8 @@ func (p *pod) env(c object) (env []string, values map[string]string) {
 
 // arguments resolves the arguments of a container.
 func arguments(c object, values map[string]string) (args []string) {
-	list, _ := c["args"].([]any)
-	for _, arg := range list {
-		s := arg.(string)
+	for _, arg := range list(c, "args") {
+		s := text(arg)
 		for name, value := range values {
 			s = strings.ReplaceAll(s, "$("+name+")", value)
 		}
@@ -128,10 +125,9 @@ func (m *mesh) runProxy(t *testing.T, p *pod) {
 	t.Helper()
 	ns, account := text(p.meta, "namespace"), text(p.spec, "serviceAccountName")
 	agent := absolute(t, tool("pilot-agent"))
-	list, _ := p.spec["initContainers"].([]any)
-	for _, c := range list {
+	for _, c := range list(p.spec, "initContainers") {
 		if text(c, "name") == "istio-init" {
-			args := arguments(c.(object), nil)
+			args := arguments(child(c), nil)
 			cmd := p.command(0, 0, p.dir, nil, agent, args...)
 			write(t, filepath.Join(p.dir, "empty"), "")
 			if out, err := cmd.CombinedOutput(); err != nil {
@@ -143,7 +139,7 @@ func (m *mesh) runProxy(t *testing.T, p *pod) {
 	m.Get(t, &root, "--namespace", ns, "configmap", "istio-ca-root-cert")
 	m.Get(t, &config, "--namespace", "istio-system", "configmap", "istio")
 	token := m.Kubectl(t, "--namespace", ns, "create", "token", account, "--audience=istio-ca")
-	bootstrap, err := os.ReadFile(filepath.Join(moduleDir(t), "tools/packaging/common/envoy_bootstrap.json"))
+	bootstrap, err := os.ReadFile(filepath.Join(moduleDir(t, istioModule), "tools/packaging/common/envoy_bootstrap.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,7 +149,7 @@ func (m *mesh) runProxy(t *testing.T, p *pod) {
 	write(t, filepath.Join(p.dir, "etc/istio/config/mesh"), text(config, "data", "mesh"))
 	write(t, filepath.Join(p.dir, "etc/istio/pod/labels"), downward(p.meta["labels"]))
 	write(t, filepath.Join(p.dir, "etc/istio/pod/annotations"), downward(p.meta["annotations"]))
-	run(t, "chown", "-R", fmt.Sprint(proxyUser), p.dir)
+	run(t, "chown", "-R", strconv.Itoa(proxyUser), p.dir)
 	c := p.container(t, "istio-proxy")
 	env, values := p.env(c)
 	proxy := proctest.Start(t, "istio-proxy of "+p.name, p.command(proxyUser, proxyUser, p.dir, env, agent,
@@ -189,18 +185,18 @@ func downward(v any) string {
 	return strings.Join(lines, "")
 }
 
-// moduleDir is where the Go command keeps Istio's module.
-func moduleDir(t *testing.T) string {
+// moduleDir is where the Go command keeps a module.
+func moduleDir(t *testing.T, module string) string {
 	t.Helper()
-	out, err := exec.Command("go", "mod", "download", "-json", istioModule).Output()
-	var module struct{ Dir string }
+	out, err := exec.Command("go", "mod", "download", "-json", module).Output()
+	var found struct{ Dir string }
 	if err == nil {
-		err = json.Unmarshal(out, &module)
+		err = json.Unmarshal(out, &found)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	return module.Dir
+	return found.Dir
 }
 
 // runWeir runs the pod's container weir: its arguments, with the ConfigMap's files in a directory of the pod.
@@ -209,8 +205,8 @@ func (p *pod) runWeir(t *testing.T, m *mesh) {
 	rules := filepath.Join(p.dir, "rules")
 	var files object
 	m.Get(t, &files, "--namespace", text(p.meta, "namespace"), "configmap", "weir-rules")
-	for name, content := range files["data"].(object) {
-		write(t, filepath.Join(rules, name), content.(string))
+	for name, content := range child(files, "data") {
+		write(t, filepath.Join(rules, name), text(content))
 	}
 	c := p.container(t, "weir")
 	env, values := p.env(c)

@@ -96,7 +96,7 @@ type Options struct {
 const index = `Weir, a rate limit service for Envoy
 
 GET  /healthz  the process is alive
-GET  /readyz   it can answer: rules are loaded, the store is reachable, it is not stopping
+GET  /readyz   it can answer: rules are loaded, the store is reachable, it is not stopping; ?exclude=store
 GET  /status   the same as JSON, with version, store and the last load of the rules
 GET  /rules    the rules that are live, and what is wrong with the files if they were refused
 GET  /rules/list  the rules a page at a time, with counts: ?search=, sort=denied|asked, offset=, n=
@@ -265,9 +265,11 @@ type handler struct {
 	streams  *streams
 }
 
-// ready answers one line for each check, and 503 if one fails.
+// ready answers one line for each check, and 503 if one fails. As with Kubernetes' own /readyz, ?exclude=store leaves a
+// check out.
 func (h *handler) ready(w http.ResponseWriter, r *http.Request) {
-	ready, checks := h.check(r.Context())
+	exclude := r.URL.Query()["exclude"]
+	ready, checks := h.check(r.Context(), exclude...)
 	status, lines := http.StatusOK, []string{"ready"}
 	if !ready {
 		status, lines[0] = http.StatusServiceUnavailable, "not ready"

@@ -251,6 +251,21 @@ func TestProfilesOnRequest(t *testing.T) {
 	}
 }
 
+func TestReadyLeavesChecksOut(t *testing.T) {
+	down := admin.Check{Name: "store", Err: func(context.Context) error { return errors.New("down") }}
+	h := handler(&fakeRules{}, admin.Check{Name: "rules", Err: func(context.Context) error { return nil }}, down)
+	for path, want := range map[string]string{
+		"/readyz":                             "503 not ready\nrules: ok\nstore: down\n",
+		"/readyz?exclude=store":               "200 ready\nrules: ok\n",
+		"/readyz?exclude=store&exclude=rules": "200 ready\n",
+		"/readyz?exclude=stores":              "503 not ready\nrules: ok\nstore: down\n",
+	} {
+		if status, body := ask(t, h, "GET", path); fmt.Sprint(status, " ", body) != want {
+			t.Errorf("%s: %d %q, want %q", path, status, body, want)
+		}
+	}
+}
+
 func TestReadyHasADeadline(t *testing.T) {
 	hangs := admin.Check{Name: "store", Err: func(ctx context.Context) error {
 		<-ctx.Done()

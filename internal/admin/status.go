@@ -3,6 +3,7 @@ package admin
 import (
 	"context"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/adminapi"
@@ -12,11 +13,14 @@ import (
 const maxShownErrors = 100
 
 // check asks every check.
-func (h *handler) check(ctx context.Context) (ready bool, checks []adminapi.Check) {
+func (h *handler) check(ctx context.Context, exclude ...string) (ready bool, checks []adminapi.Check) {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
 	ready = true
 	for _, c := range h.Checks {
+		if slices.Contains(exclude, c.Name) {
+			continue
+		}
 		shown := adminapi.Check{Name: c.Name}
 		if err := c.Err(ctx); err != nil {
 			ready, shown.Error = false, err.Error()

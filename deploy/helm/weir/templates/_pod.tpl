@@ -154,8 +154,8 @@ spec:
       # and Envoy's failure_mode_deny would decide each request instead of the rule's on_store_failure. Alert on /readyz.
       readinessProbe:
         {{- if $v.grpc.tls.secretName }}
-        # A kubelet's gRPC probe knows no TLS. This one fails until Redis has answered once, and then never for Redis.
-        httpGet: {path: /healthcheck, port: http, scheme: {{ include "weir.httpScheme" . }}}
+        # A kubelet's gRPC probe knows no TLS.
+        httpGet: {path: "/readyz?exclude=store", port: http, scheme: {{ include "weir.httpScheme" . }}}
         {{- else }}
         grpc: {port: 8081, service: envoy.service.ratelimit.v3.RateLimitService}
         {{- end }}
