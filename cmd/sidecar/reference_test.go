@@ -271,7 +271,7 @@ func wrapped(paragraph string) string {
 	const most = 100
 	var b strings.Builder
 	column := 0
-	for _, word := range strings.Fields(paragraph) {
+	for word := range strings.FieldsSeq(paragraph) {
 		switch {
 		case column == 0:
 		case column+1+len(word) > most:

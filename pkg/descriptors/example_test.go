@@ -94,8 +94,11 @@ func ExampleMatcher() {
 		return
 	}
 	for _, entry := range []descriptors.Entry{
-		{Key: "country", Value: "DE"}, {Key: "country", Value: "CH"}, {Key: "remote_address", Value: "10.1.2.3"},
-		{Key: "user", Value: "bot-7"}, {Key: "user", Value: "robot-7"},
+		{Key: "country", Value: "DE"},
+		{Key: "country", Value: "CH"},
+		{Key: "remote_address", Value: "10.1.2.3"},
+		{Key: "user", Value: "bot-7"},
+		{Key: "user", Value: "robot-7"},
 	} {
 		fmt.Println(entry.Key, entry.Value, set.Domain("shop").Match([]descriptors.Entry{entry}) != nil)
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// probeKey is the counter that a ping charges and refunds. No rule's key is so short. docs/operate/redis.md names it where
-// it lists rights.
+// probeKey is the counter that a ping charges and refunds. No rule's key is so short. docs/operate/redis.md names it
+// where it lists rights.
 const probeKey = "ping"
 
 // topologyTimeout is the least time that the nodes of a cluster have to say which master has which slot. Requests that
