@@ -96,9 +96,9 @@ func (c *initCmd) kit(ctx context.Context, io streams) (*kit, error) {
 		return c.shieldOf(ctx, io)
 	}
 	switch c.For {
-	case "kubernetes":
+	case deploy.Kubernetes:
 		return c.manifests(deploy.Kubernetes, kubernetesNext)
-	case "istio":
+	case deploy.Istio:
 		return c.manifests(deploy.Istio, istioNext)
 	}
 	use, ok := starter.Find(c.For)
@@ -146,7 +146,11 @@ Limits between services: sidecar.yaml. Weir in the pod of an Envoy, asked by a U
 )
 
 // manifests is the kit of a folder's YAML files.
-func (c *initCmd) manifests(from fs.FS, next string) (*kit, error) {
+func (c *initCmd) manifests(folder, next string) (*kit, error) {
+	from, err := deploy.Files(folder)
+	if err != nil {
+		return nil, err
+	}
 	k := &kit{map[string][]byte{}, strings.ReplaceAll(next, "DIR", quoted(c.path("")))}
 	return k, fs.WalkDir(from, ".", func(path string, d fs.DirEntry, err error) error {
 		if err == nil && filepath.Ext(path) == ".yaml" && !d.IsDir() {
