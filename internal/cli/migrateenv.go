@@ -29,7 +29,7 @@ Exit codes: 0 printed, 2 a variable is one that Weir cannot follow, or the file 
 Examples:
 
     weir migrate-env ratelimit.env
-    kubectl exec deploy/ratelimit -- env | weir migrate-env -`
+    kubectl set env deploy/ratelimit --list --resolve | weir migrate-env -`
 }
 
 // Run writes the flags.
