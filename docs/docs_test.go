@@ -136,6 +136,27 @@ func pages(t *testing.T) []string {
 	return found
 }
 
+// TestDecisionsAreListed checks that the index of decisions has each one, and that their numbers have no gap.
+func TestDecisionsAreListed(t *testing.T) {
+	index, err := os.ReadFile("adr/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	decisions, err := filepath.Glob("adr/0*.md")
+	if err != nil || len(decisions) == 0 {
+		t.Fatalf("%d decisions: %v", len(decisions), err)
+	}
+	for i, path := range decisions {
+		name := filepath.Base(path)
+		if want := fmt.Sprintf("%04d-", i+1); !strings.HasPrefix(name, want) {
+			t.Errorf("adr/%s: want a name that begins with %s", name, want)
+		}
+		if !strings.Contains(string(index), "("+name+")") {
+			t.Errorf("adr/README.md does not list %s", name)
+		}
+	}
+}
+
 // TestLines checks that text wraps at 100 columns. Tables, code, and what has no space to break at may be longer.
 func TestLines(t *testing.T) {
 	const most = 100

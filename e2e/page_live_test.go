@@ -209,7 +209,7 @@ func TestEventsThroughTLS(t *testing.T) {
 	var res *http.Response
 	await(t, time.Minute, "events", func() (ok bool) {
 		var err error
-		res, err = client.Get("https://" + s.HTTP + "/api/v1/events")
+		res, err = client.Get("https://" + s.HTTP + "/api/v1/events") //nolint:bodyclose // closed below
 		return err == nil
 	})
 	defer res.Body.Close() //nolint:errcheck // only read from

@@ -339,15 +339,15 @@ func checkStates(t *testing.T, stored redis.UniversalClient, page string) {
 	}
 }
 
-// hasForm reports whether a state has as many numbers as a form has words, and whole ones. [X] may be missing, and X... is
-// any number of them: those of a log are doubles, those of a sliding window have 4 bytes.
+// hasForm reports whether a state has as many numbers as a form has words, and whole ones. [X] may be missing, and
+// X... is any number of them: those of a log are doubles, those of a sliding window have 4 bytes.
 func hasForm(form, state string) bool {
 	if form == "a number in digits" {
 		return regexp.MustCompile(`^[0-9]+$`).MatchString(state)
 	}
 	fixed := 0
 	optional, repeated := strings.Contains(form, "["), strings.Contains(form, "...")
-	for _, word := range strings.Fields(form) {
+	for word := range strings.FieldsSeq(form) {
 		if !strings.HasPrefix(word, "[") && !strings.HasSuffix(word, "...") {
 			fixed++
 		}

@@ -246,8 +246,8 @@ func measuredCosts() (costs, error) {
 	return costs{}, errors.New("bench/results/growth.json has no replicas: make growth")
 }
 
-// calm is the share of a shard's time below which its queue stays short: the tables of docs/performance.md show what lies
-// above.
+// calm is the share of a shard's time below which its queue stays short: the tables of docs/performance.md show
+// what lies above.
 const calm = 0.7
 
 // capacity is a table of what a shard carries if no two requests share a call.

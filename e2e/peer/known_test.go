@@ -193,7 +193,8 @@ func unexplained(diffs []string, peer, weir *answer) []string {
 	})
 }
 
-// TestKnownDifferences holds both to the differences that docs/migrating/envoyproxy-ratelimit.md lists, and the list to what differs.
+// TestKnownDifferences holds both to the differences that docs/migrating/envoyproxy-ratelimit.md lists, and the list to
+// what differs.
 func TestKnownDifferences(t *testing.T) {
 	t.Parallel()
 	files := map[string]string{}
@@ -230,7 +231,8 @@ var notHere = []string{
 	"counters of two units whose windows began at the same second",
 }
 
-// TestKnownDifferencesAreListed holds the table of docs/migrating/envoyproxy-ratelimit.md to what these tests hold both to.
+// TestKnownDifferencesAreListed holds the table of docs/migrating/envoyproxy-ratelimit.md to what these tests hold both
+// to.
 func TestKnownDifferencesAreListed(t *testing.T) {
 	listed := rows(t, "../../docs/migrating/envoyproxy-ratelimit.md", "## What stays different")
 	held := append(slices.Clone(notHere), slices.Collect(maps.Keys(knownMetrics))...)
@@ -292,7 +294,8 @@ func TestErrors(t *testing.T) {
 		t.Errorf("own limit with an unknown unit: Weir %s", a)
 	}
 	p.peer.ask(t.Context(), unknownUnit)
-	p.peer.Wait(patience) // fails the test if the peer lives on: then remove the row from docs/migrating/envoyproxy-ratelimit.md
+	// Fails the test if the peer lives on: then remove the row from docs/migrating/envoyproxy-ratelimit.md.
+	p.peer.Wait(patience)
 }
 
 // rows returns the first columns of the table below a heading of a page.

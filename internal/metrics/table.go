@@ -13,8 +13,8 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
 )
 
-// This file and classic.go are the table of all metrics; docs/reference/metrics.md is written from them. Each line has a metric's
-// name, its labels, its help, and where the number comes from.
+// This file and classic.go are the table of all metrics; docs/reference/metrics.md is written from them. Each line has
+// a metric's name, its labels, its help, and where the number comes from.
 
 var decisionRows = []row[*limitCounters]{
 	counters("weir_decisions_total", "domain rule limit outcome",

@@ -71,7 +71,8 @@ func Of(set *descriptors.Set, domain *descriptors.Domain) (*Shield, error) {
 	b.walk(domain.Root(), nil, true)
 	if len(b.candidates) > maxDescriptors {
 		return nil, fmt.Errorf("the rules name %d combinations of values, and Envoy reads its configuration as a whole: "+
-			"a shield has at most %d; name fewer, or leave the shield to rules without values", len(b.candidates), maxDescriptors)
+			"a shield has at most %d; name fewer, or leave the shield to rules without values",
+			len(b.candidates), maxDescriptors)
 	}
 	return b.shield(), nil
 }
@@ -135,8 +136,7 @@ func (b *builder) walk(n *descriptors.Node, path []descriptors.Entry, exact bool
 func (b *builder) visit(n *descriptors.Node, entries []descriptors.Entry, exact bool) {
 	if r := n.Rule(); r != nil {
 		bucket, why := b.bucket(r)
-		switch {
-		case bucket.isLimiting() || exact:
+		if bucket.isLimiting() || exact {
 			b.candidates = append(b.candidates, candidate{entries, r, !bucket.isLimiting()})
 		}
 		if why != "" {

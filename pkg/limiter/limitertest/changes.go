@@ -7,9 +7,9 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// change is a rule that changes while its counter is in use, as docs/algorithms/rule-changes.md has it: so many hits are
-// used under the first rule, and some time later the second one has so much remaining. Where that is nothing, retry is
-// when a hit passes again.
+// change is a rule that changes while its counter is in use, as docs/algorithms/rule-changes.md has it: so many hits
+// are used under the first rule, and some time later the second one has so much remaining. Where that is nothing,
+// retry is when a hit passes again.
 type change struct {
 	name      string
 	from      limiter.Params

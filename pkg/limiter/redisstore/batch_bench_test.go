@@ -31,7 +31,8 @@ func benchBatcher(b *testing.B) (*batcher, *redis.Client, *limiter.Policy) {
 }
 
 // BenchmarkCall tells what Redis spends on a hit, by the algorithms of a request's hits and the requests of a call:
-// cpu-us/hit by the kernel's clock of its process, and redis-us/hit by its own commandstats, which time the script alone.
+// cpu-us/hit by the kernel's clock of its process, and redis-us/hit by its own commandstats, which time only the
+// script.
 func BenchmarkCall(b *testing.B) {
 	r, client, funnel := benchBatcher(b)
 	policy := func(p limiter.Params) *limiter.Policy {

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -24,7 +25,7 @@ func nonsense(now int64) []string {
 	segment := float64(now / 1_000_000)
 	all := []string{
 		"somebody's", "", " ", "1e300", "nan", "7 7 7 7 7 7 7", "\x00", "{}", "18446744073709551616",
-		fmt.Sprint(now), fmt.Sprint(now, " 1"), strings.Repeat("9", 400), strings.Repeat("9 ", 40_000),
+		strconv.FormatInt(now, 10), fmt.Sprint(now, " 1"), strings.Repeat("9", 400), strings.Repeat("9 ", 40_000),
 		strings.Repeat("x", 1<<20), strings.Repeat("\x00", 1<<20),
 		// A sliding window's, with counts of 4 bytes, of 8, or of other lengths.
 		packedDoubles(segment, 1_000_000, 0) + "\x00\x00\x05",
@@ -218,6 +219,7 @@ func quietly(p *limiter.Policy, state string, now int64) bool {
 		newest = of[len(of)-2]
 	case limiter.SlidingWindow:
 		newest = (of[0] + 1) * of[1]
+	default:
 	}
 	return newest < float64(now-p.Window().Microseconds())
 }
