@@ -32,7 +32,7 @@ release-push: ## push the image of make release: IMAGE=ghcr.io/weir-ratelimit/we
 
 docs: ## what code writes of docs/: reference/metrics.md, cli.md and exit-codes.md, the drawings of algorithms/
 	$(GO) run ./scripts/metricsdoc
-	$(GO) test ./cmd/sidecar -run 'TestCommandLinePage$$|TestExitCodesPage$$' -update
+	$(GO) test ./internal/cli -run 'TestCommandLinePage$$|TestExitCodesPage$$' -update
 	$(GO) test ./docs/algorithms -run TestDrawings -update
 
 site: ## the book of docs/ as a site in bin/site; a broken link or anchor fails. SITE=serve shows it on localhost:8000 and follows edits
@@ -89,8 +89,9 @@ bench: ## the sidecar beside a gRPC server that does nothing; BENCH='-workloads 
 figures: tools ## the table of docs/performance.md: cost, memory, worst windows of every algorithm in both stores
 	@$(GO) test -tags e2e -count=1 -timeout 20m -v -run 'TestFigures$$' ./e2e -figures
 
-pgo: ## cmd/sidecar/default.pgo anew: where the time goes under load, for the compiler (takes a minute)
-	cd bench && $(GO) run . -pgo ../cmd/sidecar/default.pgo -targets memory,redis -workloads w1,w2,w3,w4 -duration 6s
+pgo: ## cmd/weir/default.pgo anew (cmd/sidecar has the same): where the time goes under load, for the compiler (takes a minute)
+	cd bench && $(GO) run . -pgo ../cmd/weir/default.pgo -targets memory,redis -workloads w1,w2,w3,w4 -duration 6s
+	cp cmd/weir/default.pgo cmd/sidecar/
 
 growth: ## cost against rules, keys, descriptors and replicas, start and reload: docs/performance.md; 5 minutes, BENCH='-parts reload' half a minute
 	cd bench && $(GO) run . -growth -rounds 3 -duration 1s $(BENCH)

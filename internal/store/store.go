@@ -20,7 +20,7 @@ import (
 // Memory names the store that is this process's memory.
 const Memory = "memory"
 
-// Options say which store, and what stands in front of it. The defaults are those of the flags of cmd/sidecar.
+// Options say which store, and what stands in front of it. The defaults are those of the flags of internal/cli.
 type Options struct {
 	// Redis is the first server, which the caller closes; nil counts in memory.
 	Redis *Redis

@@ -54,7 +54,7 @@ func documentFiles(b *build) (files []file, err error) {
 
 // completionFiles are the scripts that `weir completion` prints.
 func completionFiles(b *build) (files []file, err error) {
-	scripts, err := filepath.Glob(filepath.Join(b.src, command, "completion", "weir.*"))
+	scripts, err := filepath.Glob(filepath.Join(b.src, "internal/cli/completion/weir.*"))
 	for _, script := range scripts {
 		data, err := os.ReadFile(script)
 		if err != nil {

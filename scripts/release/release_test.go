@@ -34,7 +34,7 @@ var repository = map[string]string{
 	"LICENSE":                               "the license of the program",
 	"README.md":                             "read me",
 	"CHANGELOG.md":                          "what changed",
-	"cmd/sidecar/completion/weir.bash":      "complete weir",
+	"internal/cli/completion/weir.bash":     "complete weir",
 	"cmd/sidecar/main.go":                   smallProgram,
 	"cmd/sidecar/not/part/of/it/LICENSE.md": "of nothing",
 }

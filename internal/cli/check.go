@@ -1,0 +1,130 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/weir-ratelimit/weir/internal/rules"
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/pkg/reload"
+)
+
+// checkCmd is `weir check`.
+type checkCmd struct {
+	Paths  []string `arg:"" optional:"" name:"path" help:"Rule files, and directories of them; - for stdin."`
+	Rules  []string `placeholder:"PATH" help:"The same as the argument, for habit: other commands have this flag."`
+	Stores []string `placeholder:"NAME" help:"Names of serve's --named-store: a limit with another store is an error. Without it, any name is allowed."`
+	Format string   `default:"text" enum:"text,json,github,sarif" help:"text, json, github (annotations of GitHub Actions) or sarif (2.1.0, for code scanning)."`
+	JSON   bool     `name:"json" help:"The same as --format json."`
+	Strict bool     `help:"Fail on warnings, too."`
+
+	LenientRules bool `help:"Warn of what serve --lenient-rules loads."`
+}
+
+// Help is shown below the one line of it.
+func (*checkCmd) Help() string {
+	return `Reads the files as serve does and lists every error and warning. Warnings are, for example: no request can
+reach a rule; another limit makes a limit pointless; max_wait is above Envoy's timeout; a burst of one; a sliding log
+that takes much memory; a value that looks like an address block or a regular expression; a number that begins with
+0; a rate beside unlimited: true; a file that looks like rules but whose name excludes it. Each has file:line:column,
+the line, and what to write instead. Weir lists at most 1,000 errors and 1,000 warnings a file.
+
+Text goes to stderr, or one line to stdout if there is nothing to report; the other formats go to stdout.
+
+Exit codes: 0 no error, 1 an error (with --strict, also a warning), 2 a path cannot be read.
+
+Examples:
+
+    weir check rules/
+    weir check rules/ --strict --format github
+    weir check rules/ --format sarif > rules.sarif
+    helm template . | yq 'select(.kind == "ConfigMap").data["rules.yaml"]' | weir check -`
+}
+
+// Run prints what is wrong.
+func (c *checkCmd) Run(ctx context.Context, io streams) error {
+	paths := slices.Concat(c.Paths, c.Rules)
+	if len(paths) == 0 {
+		return &usageError{err: errors.New("give the paths of rule files, or - for stdin"), command: "weir check"}
+	}
+	files, err := readRules(ctx, io, "weir check", "", paths...)
+	if err != nil {
+		return err
+	}
+	f, err := rules.CheckFor(descriptors.Process{Lenient: c.LenientRules}, files, c.Stores)
+	if err != nil {
+		return err
+	}
+	f.Warn(rules.NotRead(ctx, paths...))
+	if c.JSON {
+		c.Format = "json"
+	}
+	if err := printFindings(io, f, c.Format); err != nil {
+		return err
+	}
+	if f.Errors > 0 || c.Strict && f.Warnings > 0 {
+		return errReported
+	}
+	return nil
+}
+
+// printFindings writes the findings in the format.
+func printFindings(io streams, f *rules.Findings, format string) error {
+	switch format {
+	case "json":
+		return printJSON(io, f)
+	case "sarif":
+		return printJSON(io, f.SARIF(build().Version))
+	case "github":
+		f.GitHub(io.out)
+		printSummary(io.out, io.out, f)
+	default:
+		for i := range f.Problems {
+			f.Problems[i].Text(io.err)
+		}
+		printSummary(io.out, io.err, f)
+	}
+	return nil
+}
+
+// printSummary writes one line.
+func printSummary(out, err io.Writer, f *rules.Findings) {
+	if f.Errors > 0 {
+		fmt.Fprintf(err, "%s in %s\n", count(f.Errors, "error"), count(f.Files, "file"))
+		return
+	}
+	warned := "ok"
+	if f.Warnings > 0 {
+		warned = count(f.Warnings, "warning")
+	}
+	fmt.Fprintf(out, "%s, %s, %s with %s: %s\n", count(f.Files, "file"), count(f.Domains, "domain"),
+		count(f.Rules, "rule"), count(f.Limits, "limit"), warned)
+}
+
+// compile prints what is wrong with the files, followed by a verdict, and the warnings. Limits may name the stores; nil
+// is any.
+func compile(io streams, files []reload.File, stores []string, verdict string) (*descriptors.Set, error) {
+	set, err := rules.Compile(files, stores)
+	if errs := (descriptors.Errors{}); errors.As(err, &errs) {
+		fmt.Fprintf(io.err, "%s\n%s in %s%s\n", errs, count(errs.Count(), "error"), count(len(files), "file"), verdict)
+		return nil, errReported
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, w := range set.Warnings() {
+		fmt.Fprintf(io.err, "%s:%d:%d: warning: %s\n", w.File, w.Line, w.Column, w.Msg)
+	}
+	return set, nil
+}
+
+// count is "1 file", "2 files".
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}

@@ -1,0 +1,220 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/weir-ratelimit/weir/internal/offline"
+	"github.com/weir-ratelimit/weir/internal/rules"
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
+)
+
+// errNoAnswer is a failure whose message has been printed, of a command whose exit code 1 is an answer.
+var errNoAnswer = errors.New("reported: no answer")
+
+// diffCmd is `weir diff`.
+type diffCmd struct {
+	Old string `arg:"" name:"old" help:"The rules before: a rule file or a directory; - for stdin."`
+	New string `arg:"" name:"new" help:"The rules after, in the same form."`
+
+	Stores []string `placeholder:"NAME" help:"Names of serve's --named-store: a limit with another store is an error. Without it, any name is allowed."`
+
+	Traffic string   `placeholder:"FILE" help:"Log of requests for both sets to decide: Envoy's access log as JSON lines, with --map and --domain, or a log of serve --decision-log; - for stdin."`
+	Log     logFlags `embed:""`
+	Top     int      `default:"5" help:"How many keys to show for each rule."`
+
+	Output outputFlags `embed:""`
+}
+
+// Help is shown below the one line of it.
+func (*diffCmd) Help() string {
+	return `Compares the meaning of two rule sets, not their text: rules and limits that were added, removed or changed,
+with the values before and after. A rule in another file, a comment, or 60s instead of a minute is no difference.
+
+With --traffic both sets decide the requests of a log, in virtual time, with the same arithmetic as serve and from
+empty counters. Diff then shows, by rule and key, which requests would be newly denied and newly allowed. A line may be
+up to 10,000 lines out of order; diff counts lines beyond that, and lines that it cannot read. A sampled log gives
+an estimate. Diff removes the port from remote_address, as access logs have one.
+
+Exit codes: 0 the rules mean the same, 1 they differ, 2 no answer: wrong rules, no log, or a wrong command line.
+
+Examples:
+
+    weir diff /etc/weir/rules rules/
+    weir diff old/ new/ --traffic decisions.log
+    weir diff old/ new/ --traffic access.log --domain shop --map remote_address=downstream_remote_address \
+      --map 'path="/login",remote_address=downstream_remote_address' --json`
+}
+
+// differences is what diff prints as JSON.
+type differences struct {
+	Changes []offline.Change    `json:"changes"`
+	Traffic *offline.Comparison `json:"traffic,omitempty"`
+}
+
+// Run prints the differences to stdout.
+func (c *diffCmd) Run(ctx context.Context, io streams) error {
+	o, err := c.options() //nolint:contextcheck // it reads one small file, which has a deadline of its own
+	if err != nil {
+		return &usageError{err: err, command: "weir diff"}
+	}
+	var sets [2]*descriptors.Set
+	for i, path := range []string{c.Old, c.New} {
+		if sets[i], err = c.readSet(ctx, io, path); err != nil {
+			return err
+		}
+	}
+	out := differences{Changes: offline.Changes(sets[0], sets[1])}
+	if c.Traffic != "" {
+		if out.Traffic, err = c.replay(ctx, io, sets, o); err != nil {
+			fmt.Fprintf(io.err, "weir: --traffic: %s\n", err)
+			return errNoAnswer
+		}
+	}
+	if err := c.print(io, &out); err != nil {
+		return err
+	}
+	if len(out.Changes) > 0 {
+		return errReported
+	}
+	return nil
+}
+
+// options checks what the flags say.
+func (c *diffCmd) options() (o offline.LogOptions, err error) {
+	o, err = c.Log.options()
+	errs := []error{err}
+	check := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf(format, args...))
+		}
+	}
+	given := 0
+	for _, path := range []string{c.Old, c.New, c.Traffic} {
+		if path == rules.Stdin {
+			given++
+		}
+	}
+	check(given <= 1, "- is stdin, which can be read once; give a file for the others")
+	check(c.Traffic != "" || !c.Log.given(), "--map, --domain and --key-file say what --traffic is; add --traffic FILE")
+	check(c.Top >= 0 && c.Top <= 1000, "--top: must be between 0 and 1000, got %d", c.Top)
+	return o, errors.Join(errs...)
+}
+
+// readSet compiles the rules at the path. It prints what is wrong with them.
+func (c *diffCmd) readSet(ctx context.Context, io streams, path string) (*descriptors.Set, error) {
+	files, err := readRules(ctx, io, "weir diff", "", path)
+	if err != nil {
+		return nil, err
+	}
+	set, err := rules.Compile(files, c.Stores)
+	if err != nil {
+		fmt.Fprintf(io.err, "%s\n%s: these rules are wrong; weir check says more\n", err, path)
+		return nil, errNoAnswer
+	}
+	return set, nil
+}
+
+func (c *diffCmd) replay(ctx context.Context, from streams, sets [2]*descriptors.Set,
+	o offline.LogOptions,
+) (*offline.Comparison, error) {
+	in, err := openLog(c.Traffic, from)
+	if err != nil {
+		return nil, err
+	}
+	defer in.Close() //nolint:errcheck // it was only read
+	return offline.Compare(ctx, sets[0], sets[1], in, o, c.Top)
+}
+
+func (c *diffCmd) print(to streams, out *differences) error {
+	if c.Output.json() {
+		if out.Changes == nil {
+			out.Changes = []offline.Change{}
+		}
+		return printJSON(to, out)
+	}
+	for i := range out.Changes {
+		printChange(to.out, &out.Changes[i])
+	}
+	if len(out.Changes) == 0 {
+		fmt.Fprintln(to.out, "the rules mean the same")
+	} else {
+		fmt.Fprintln(to.out, count(len(out.Changes), "change"))
+	}
+	if out.Traffic == nil {
+		return nil
+	}
+	printTraffic(to, out.Traffic)
+	return printRules(to.out, out.Traffic.Rules)
+}
+
+func printChange(w io.Writer, c *offline.Change) {
+	marks := map[string]string{offline.Added: "+", offline.Removed: "-", offline.Changed: "~", offline.Reordered: "^"}
+	fmt.Fprintf(w, "%s %s", marks[c.What], c.Domain)
+	if c.Rule == "" {
+		fmt.Fprintf(w, ": domain %s\n", c.What)
+		return
+	}
+	what := "rule"
+	if c.IsLimit {
+		what = strings.TrimSpace("limit " + c.Limit)
+	}
+	fmt.Fprintf(w, ": %s: %s %s (%s)\n", c.Rule, what, c.What, c.Source)
+	for _, f := range c.Fields {
+		switch c.What {
+		case offline.Added:
+			fmt.Fprintf(w, "    %s: %s\n", f.Field, f.New)
+		case offline.Removed:
+			fmt.Fprintf(w, "    %s: %s\n", f.Field, f.Old)
+		default:
+			fmt.Fprintf(w, "    %s: %s -> %s\n", f.Field, orNone(f.Old), orNone(f.New))
+		}
+	}
+}
+
+func orNone(value string) string {
+	if value == "" {
+		return "(none)"
+	}
+	return value
+}
+
+// printTraffic says what was replayed and what came of it, and what to know of the log on stderr.
+func printTraffic(to streams, r *offline.Comparison) {
+	about := ""
+	if r.Estimate {
+		about = "about "
+	}
+	fmt.Fprintf(to.out, "\nTraffic: %s%d requests from %s to %s\n", about, r.Requests, r.From.Format(time.RFC3339),
+		r.To.Format(time.RFC3339))
+	fmt.Fprintf(to.out, "denied by the old rules %d, by the new ones %d: %s%d newly denied, %d newly allowed\n",
+		r.DeniedBefore, r.DeniedAfter, about, r.NewlyDenied, r.NewlyAllowed)
+	printLogNotes(to.err, &r.LineCounts, r.Notes)
+}
+
+// printRules shows the limits that make the difference, each with its first keys.
+func printRules(w io.Writer, rules []*offline.RuleCount) error {
+	if len(rules) == 0 {
+		return nil
+	}
+	fmt.Fprintln(w)
+	table := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(table, "newly denied\tnewly allowed\tin shadow mode\tlimit or key")
+	for _, r := range rules {
+		shadow := "-"
+		if r.ShadowBefore != 0 || r.ShadowAfter != 0 {
+			shadow = fmt.Sprintf("%d -> %d", r.ShadowBefore, r.ShadowAfter)
+		}
+		fmt.Fprintf(table, "%d\t%d\t%s\t%s\n", r.NewlyDenied, r.NewlyAllowed, shadow,
+			strings.TrimSpace(r.Domain+": "+r.Rule+" "+r.Limit))
+		for _, k := range r.Keys {
+			fmt.Fprintf(table, "%d\t%d\t\t  %s\n", k.NewlyDenied, k.NewlyAllowed, k.Key)
+		}
+	}
+	return table.Flush()
+}

@@ -1,0 +1,131 @@
+package cli
+
+import (
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/weir-ratelimit/weir/internal/test/redistest"
+)
+
+// TestExitCodes ends every command in every way that its help states, and in no other: there is a case for each exit
+// code, or the help does not state it.
+func TestExitCodes(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	const rule = "domain: shop\ndescriptors: [{key: client, rate_limit: {requests_per_unit: %, unit: hour}}]\n"
+	rules := file("rules.yaml", strings.Replace(rule, "%", "1", 1))
+	other := file("other.yaml", strings.Replace(rule, "%", "2", 1))
+	wrong := file("wrong.yaml", "domain: shop\ndescriptors: [{kay: client}]\n")
+	live := file("live.yaml", strings.Replace(rule, "%", "3", 1))
+	missing, socket := filepath.Join(dir, "missing"), "unix:"+filepath.Join(dir, "http.sock")
+	startServe(t, live, socket)
+	there, nobody := " --server "+socket, " --server unix:"+missing
+	const boost = "boost add --domain shop --rule client --factor 2 --for 1m --reason test"
+
+	seen := map[string]map[int]bool{}
+	check := func(code int, command, args string) {
+		t.Helper()
+		var out strings.Builder
+		words := strings.Fields(command + " " + args)
+		if got := run(t.Context(), words, &out, &out); got != code {
+			t.Errorf("weir %s ends with %d, want %d:\n%s", strings.Join(words, " "), got, code, &out)
+		}
+		if seen[command] == nil {
+			seen[command] = map[int]bool{}
+		}
+		seen[command][code] = true
+	}
+	seen["serve"] = map[int]bool{exitOK: true} // startServe checks it
+	check(exitFailed, "serve", "--rules "+wrong+" --grpc-addr 127.0.0.1:0 --http-addr 127.0.0.1:0")
+	check(exitUsage, "serve", "--rules "+missing)
+	check(exitOK, "init", dir+"/new")
+	check(exitFailed, "init", dir+"/new")
+	check(exitUsage, "init", "--for nothing")
+	check(exitOK, "check", rules)
+	check(exitFailed, "check", wrong)
+	check(exitUsage, "check", missing)
+	check(exitOK, "explain", "--rules "+rules+" --domain shop client=a --expect ok")
+	check(exitFailed, "explain", "--rules "+rules+" --domain shop client=a --expect over")
+	check(exitUsage, "explain", "--rules "+wrong+" --domain shop client=a")
+	check(exitUsage, "explain", "--domain shop client=a"+nobody)
+	check(exitOK, "diff", rules+" "+rules)
+	check(exitFailed, "diff", rules+" "+other)
+	check(exitUsage, "diff", rules+" "+wrong)
+	check(exitOK, "simulate", rules+" --traffic constant:1/s --for 1s")
+	check(exitFailed, "simulate", wrong+" --traffic constant:1/s")
+	check(exitUsage, "simulate", missing+" --traffic constant:1/s")
+	check(exitOK, "top", there)
+	check(exitFailed, "top", nobody)
+	check(exitUsage, "top", "--by nothing")
+	check(exitOK, "get", "--domain shop client=a"+there)
+	check(exitFailed, "get", "--domain shop nothing=a"+there)
+	check(exitFailed, "get", "--domain shop client=a"+nobody)
+	check(exitUsage, "get", "client=a")
+	check(exitOK, "reset", "--domain shop client=a"+there)
+	check(exitFailed, "reset", "--domain shop nothing=a"+there)
+	check(exitUsage, "reset", there)
+	check(exitOK, "boost list", there)
+	check(exitFailed, "boost list", nobody)
+	check(exitUsage, "boost list", "--nothing")
+	check(exitFailed, "boost remove", "nothing"+there)
+	check(exitUsage, "boost remove", "a/b"+there)
+	check(exitOK, "status", there)
+	check(exitFailed, "status", nobody)
+	check(exitUsage, "status", "--nothing")
+	check(exitOK, "health", there)
+	check(exitFailed, "health", nobody)
+	check(exitUsage, "health", "--nothing")
+	check(exitOK, "reload", there)
+	file("live.yaml", "domain: shop\ndescriptors: [{kay: client}]\n")
+	check(exitFailed, "reload", there)
+	check(exitUsage, "reload", "--nothing")
+	check(exitOK, "migrate-env", file("env", "REDIS_SOCKET_TYPE=tcp\nREDIS_URL=redis:6379\n"))
+	check(exitUsage, "migrate-env", missing)
+	check(exitUsage, "migrate-env", file("wrong.env", "REDIS_TYPE=nothing\n"))
+	check(exitOK, "version", "")
+	check(exitUsage, "version", "--nothing")
+	check(exitOK, "help", "serve")
+	check(exitUsage, "help", "nothing")
+	check(exitOK, "completion", "fish")
+	check(exitUsage, "completion", "nothing")
+
+	check(exitOK, "boost add", strings.TrimPrefix(boost, "boost add")+there)
+	check(exitFailed, "boost add", strings.Replace(strings.TrimPrefix(boost, "boost add"), "client", "nothing", 1)+there)
+	check(exitUsage, "boost add", there)
+	var id strings.Builder
+	if run(t.Context(), strings.Fields("boost list"+there), &id, io.Discard) != exitOK {
+		t.Error("boost list fails")
+	}
+	first, _, _ := strings.Cut(id.String(), " ")
+	check(exitOK, "boost remove", first+there)
+
+	if testing.Short() {
+		t.Skip("publish and keys need a Redis")
+	}
+	redis := " --store " + redistest.Start(t).URL()
+	check(exitOK, "publish", rules+redis)
+	check(exitFailed, "publish", other+" --expect 7"+redis)
+	check(exitUsage, "publish", missing+redis)
+	check(exitOK, "keys", redis)
+	check(exitFailed, "keys", "--store unix://"+missing)
+	check(exitUsage, "keys", "--delete"+redis)
+
+	for _, command := range leaves(parsedModel(t)) {
+		name := strings.TrimPrefix(command.FullPath(), "weir ")
+		stated := statedCodes(command)
+		for code := range 3 {
+			if _, ok := stated[code]; ok != seen[name][code] {
+				t.Errorf("weir %s: its help states exit code %d: %t; a case shows it: %t", name, code, ok, seen[name][code])
+			}
+		}
+	}
+}

@@ -1,0 +1,151 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/weir-ratelimit/weir/internal/explain"
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
+)
+
+// explainCmd is `weir explain`.
+type explainCmd struct {
+	Descriptors []string    `arg:"" name:"descriptor" help:"The request's descriptors, each as key=value,key=value in Envoy's order; \\, is a comma in a value."`
+	Domain      string      `required:"" placeholder:"NAME" help:"The domain that Envoy's rate limit filter sends."`
+	Rules       []string    `placeholder:"PATH" help:"Explain with these rule files or directories (- for stdin), on fresh counters, instead of asking a running process."`
+	Stores      []string    `placeholder:"NAME" help:"Names of serve's --named-store: a limit with another store is an error. Without it, any name is allowed. Needs --rules."`
+	Server      serverFlags `embed:"" group:"server"`
+
+	Hits   uint32        `default:"1" help:"Cost of each descriptor (hits_addend)."`
+	Next   int           `default:"1" placeholder:"N" help:"Simulate this many requests in a row, and show where the answer changes. Needs --rules."`
+	Every  time.Duration `default:"0s" help:"Time between these requests; 0s sends all at once."`
+	Expect []string      `placeholder:"ok|over|none|RULE" help:"Fail unless the (last) answer is OK or OVER_LIMIT, no limit applies, or a descriptor reaches this rule (its path, its file:line, or a limit's name). Repeat it for more."`
+
+	Output outputFlags `embed:""`
+}
+
+// Help is shown below the one line of it.
+func (*explainCmd) Help() string {
+	return `Shows for each descriptor, entry by entry, which rule it matches and why. If no limit applies, it shows the
+reason and the nearest rules: another value, upper case, a space, entries in another order, an entry too many or too
+few, a rule that takes precedence. Then it shows the limits, the keys of their counters, and the answer that Envoy
+would get.
+
+With --rules no process has to run: counters are fresh, and --next simulates requests with the same arithmetic as
+serve, in virtual time from 2026-01-01 00:00 UTC, where windows begin. Without --rules, explain asks a running
+process (--server) for its rules and counters. It charges nothing.
+
+In CI, --expect makes it a test of the rules: the exit code is 1 if and only if an expectation failed.
+
+Exit codes: 0 explained, and every expectation met; 1 an expectation failed; 2 no answer: a rule file is wrong or
+cannot be read, the process does not answer, or the command line is wrong.
+
+Examples:
+
+    weir explain --rules rules/ --domain shop remote_address=10.0.0.1
+    weir explain --rules rules/ --domain shop api_key=abc,path=/checkout remote_address=10.0.0.1
+    weir explain --rules rules/ --domain shop --next 21 --expect over --expect per-client remote_address=10.0.0.1
+    weir explain --server http://127.0.0.1:8080 --domain shop remote_address=10.0.0.1`
+}
+
+// Run prints the report to stdout, and what was found instead of an expectation to stderr.
+func (c *explainCmd) Run(ctx context.Context, io streams) error {
+	q, err := c.question()
+	if err != nil {
+		return &usageError{err: err, command: "weir explain"}
+	}
+	var found *explain.Report
+	if len(c.Rules) > 0 {
+		found, err = c.offline(ctx, io, q)
+	} else {
+		found, err = c.live(ctx, q)
+	}
+	if err != nil {
+		return noAnswer(io, err)
+	}
+	if c.Output.json() {
+		err = printJSON(io, found)
+	} else {
+		err = found.Text(io.out)
+	}
+	if err != nil {
+		return err
+	}
+	for _, expected := range c.Expect {
+		if missing := found.Missing(expected); missing != "" {
+			fmt.Fprintf(io.err, "weir: --expect: %s\n", missing)
+			err = errReported
+		}
+	}
+	return err
+}
+
+// question checks the flags together, and reads the descriptors.
+func (c *explainCmd) question() (explain.Question, error) {
+	q := explain.Question{Domain: c.Domain, Hits: c.Hits}
+	var errs []error
+	for i, text := range c.Descriptors {
+		entries, err := descriptors.ParseEntries(text)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("descriptor %d: %w", i+1, err))
+		}
+		q.Descriptors = append(q.Descriptors, entries)
+	}
+	switch {
+	case c.Domain == "":
+		errs = append(errs, errors.New("--domain: must not be empty; it is the domain of Envoy's rate limit filter"))
+	case c.Hits == 0:
+		errs = append(errs, errors.New("--hits: must be at least 1"))
+	}
+	switch {
+	case c.Next < 1 || c.Next > explain.MaxNext:
+		errs = append(errs, fmt.Errorf("--next: must be between 1 and %d, got %d", explain.MaxNext, c.Next))
+	case c.Next > 1 && len(c.Rules) == 0:
+		errs = append(errs, errors.New("--next: simulates requests on fresh counters; it goes with --rules PATH"))
+	}
+	if len(c.Stores) > 0 && len(c.Rules) == 0 {
+		errs = append(errs, errors.New("--stores: is for rule files; it goes with --rules PATH"))
+	}
+	if c.Every < 0 || c.Every > 0 && c.Next == 1 {
+		errs = append(errs, fmt.Errorf("--every: is the time between the requests of --next N, and not below 0; got %s",
+			c.Every))
+	}
+	return q, errors.Join(errs...)
+}
+
+// noAnswer tells err, and makes exit code 2 of it: 1 is for an expectation that was not met.
+func noAnswer(io streams, err error) error {
+	if usage := (*usageError)(nil); errors.As(err, &usage) {
+		return err
+	}
+	report(io.err, err)
+	return errNoAnswer
+}
+
+func (c *explainCmd) offline(ctx context.Context, io streams, q explain.Question) (*explain.Report, error) {
+	files, err := readRules(ctx, io, "weir explain", "--rules", c.Rules...)
+	if err != nil {
+		return nil, err
+	}
+	set, err := compile(io, files, c.Stores, "")
+	if err != nil {
+		return nil, err
+	}
+	report, err := explain.Offline(ctx, set, q, c.Next, c.Every)
+	if err != nil {
+		return nil, &usageError{err: err, command: "weir explain"}
+	}
+	return report, nil
+}
+
+func (c *explainCmd) live(ctx context.Context, q explain.Question) (*explain.Report, error) {
+	client, err := c.Server.client("weir explain")
+	if err != nil {
+		return nil, err
+	}
+	defer client.Close()
+	report := &explain.Report{}
+	return report, client.Get(ctx, "/explain", explain.Query(q), report)
+}

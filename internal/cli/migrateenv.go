@@ -1,0 +1,114 @@
+package cli
+
+import (
+	"bufio"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"regexp"
+	"strings"
+
+	"github.com/weir-ratelimit/weir/internal/ratelimitenv"
+)
+
+// migrateEnvCmd is `weir migrate-env`.
+type migrateEnvCmd struct {
+	File string `arg:"" optional:"" help:"File with a variable a line, NAME=VALUE; - for standard input. Left out: the environment of this command."`
+}
+
+// Help is shown below the one line of it.
+func (*migrateEnvCmd) Help() string {
+	return `It reads the variables of envoyproxy/ratelimit and writes the command line of weir serve that does the same.
+Secrets are not written: remarks, in lines that begin with #, say where they belong. A process that is called
+ratelimit does the same by itself, without any flag.
+
+Exit codes: 0 printed, 2 a variable is one that Weir cannot follow, or the file cannot be read.
+
+Examples:
+
+    weir migrate-env ratelimit.env
+    kubectl set env deploy/ratelimit --list --resolve | weir migrate-env -`
+}
+
+// Run writes the flags.
+func (c *migrateEnvCmd) Run(io streams) error {
+	environ, err := c.environ(io.in)
+	if err != nil {
+		return &usageError{err: err, command: "weir migrate-env"}
+	}
+	settings, err := ratelimitenv.Read(environ)
+	if err != nil {
+		return &environmentError{err}
+	}
+	writeSettings(io.out, settings)
+	return nil
+}
+
+func (c *migrateEnvCmd) environ(stdin io.Reader) ([]string, error) {
+	switch c.File {
+	case "":
+		return os.Environ(), nil
+	case "-":
+		return variablesIn(stdin)
+	}
+	f, err := os.Open(c.File)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close() //nolint:errcheck // it was only read
+	return variablesIn(f)
+}
+
+// variablesIn reads a variable a line. Empty lines and comments mean nothing.
+func variablesIn(from io.Reader) (environ []string, err error) {
+	lines := bufio.NewScanner(from)
+	for n := 1; lines.Scan(); n++ {
+		line := strings.TrimSpace(lines.Text())
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		name, value, ok := strings.Cut(strings.TrimPrefix(line, "export "), "=")
+		if !ok {
+			return nil, fmt.Errorf("line %d: write NAME=VALUE", n)
+		}
+		if len(value) > 1 && (value[0] == '"' || value[0] == '\'') && value[len(value)-1] == value[0] {
+			value = value[1 : len(value)-1]
+		}
+		environ = append(environ, strings.TrimSpace(name)+"="+value)
+	}
+	if errors.Is(lines.Err(), bufio.ErrTooLong) {
+		return nil, errors.New("a line is longer than 64 KiB")
+	}
+	return environ, lines.Err()
+}
+
+// writeSettings writes a command line for a shell.
+func writeSettings(w io.Writer, s *ratelimitenv.Settings) {
+	for _, remark := range append(s.Secrets, s.Remarks...) {
+		fmt.Fprintln(w, "# "+remark)
+	}
+	for _, v := range s.OTel {
+		fmt.Fprintln(w, "export "+v.Name+"="+shellQuoted(v.Shown))
+	}
+	fmt.Fprint(w, "weir serve")
+	for _, f := range s.Flags {
+		from := ""
+		if f.Value != "true" {
+			from = "=" + shellQuoted(f.Shown)
+		}
+		fmt.Fprint(w, " \\\n  --"+f.Name+from)
+	}
+	fmt.Fprintln(w)
+}
+
+// plainWord is text that a shell leaves as it is.
+var plainWord = regexp.MustCompile(`^[A-Za-z0-9_./:,@%+=-]+$`)
+
+func shellQuoted(text string) string {
+	if plainWord.MatchString(text) {
+		return text
+	}
+	return cmp.Or("'"+strings.ReplaceAll(text, "'", `'\''`)+"'", "''")
+}

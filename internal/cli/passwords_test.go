@@ -1,0 +1,68 @@
+package cli
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/weir-ratelimit/weir/internal/adminapi"
+)
+
+// No message has the password of a store, however malformed its URL is, and wherever it stands.
+func TestNoPasswordIsShown(t *testing.T) {
+	rules := filepath.Join(t.TempDir(), "rules.yaml")
+	if err := os.WriteFile(rules, []byte("domain: d\ndescriptors: [{key: k, rate_limit: {requests_per_unit: 1, unit: "+
+		"hour}}]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const secret = "h4nter2"
+	for _, url := range []string{
+		"redis//:PASSWORD@h:6379", "redis//PASSWORD@h", "redis:/:PASSWORD@h", "redis:PASSWORD@h", ":PASSWORD@h",
+		"user:PASSWORD@h:6379/0",
+		"redis://:PASSWORD@h:99999/0", "redis://:PASS/WORD@h/0", "redis://:PASS WORD@h/0", "redis://:PASS%ZZWORD@h/0",
+		"rdis://:PASSWORD@h/0",
+		"redis://u:PASSWORD", "redis://:PASSWORD@h/0?x=1", "redis://:PASS@WORD@h/x", "redis://:PASSWORD@",
+		"redis+sentinel://:PASSWORD@h",
+	} {
+		url := strings.ReplaceAll(strings.ReplaceAll(url, "PASS", secret), "WORD", secret)
+		for _, tc := range [][2]string{
+			{"WEIR_STORE", url},
+			{"WEIR_NAMED_STORE", url},
+			{"WEIR_NAMED_STORE", "a=" + url},
+			{"WEIR_NAMED_STORE", "a=redis://h/0;" + url},
+			{"--store", url},
+			{"--named-store", url},
+			{"--named-store", "A=" + url},
+		} {
+			t.Run(tc[0]+" "+tc[1], func(t *testing.T) {
+				t.Setenv("WEIR_STORE", "redis://127.0.0.1:1/0")
+				args := []string{"serve", "--rules", rules, "--grpc-addr", "nowhere", "--http-addr", ""} // so that it never starts
+				if strings.HasPrefix(tc[0], "--") {
+					args = append(args, tc[0]+"="+tc[1])
+				} else {
+					t.Setenv(tc[0], tc[1])
+				}
+				var out, log bytes.Buffer
+				if code := run(t.Context(), args, &out, &log); code == 0 {
+					t.Fatal("it starts")
+				}
+				if text := out.String() + log.String(); strings.Contains(text, secret) {
+					t.Errorf("the password is shown:\n%s", text)
+				}
+			})
+		}
+	}
+}
+
+// What a boost says reaches the terminal without what that would obey, also of a boost that an older release has taken.
+func TestBoostsDoNotReachTheTerminal(t *testing.T) {
+	line := boostLine(&adminapi.Boost{
+		Domain: "shop", Rule: "client", Factor: 2, Author: "a\u202en",
+		Reason: "sale\u009b2J\x1b[0m",
+	})
+	if strings.ContainsAny(line, "\u009b\u202e\x1b") || !strings.Contains(line, `"sale\u009b2J\x1b[0m"`) {
+		t.Errorf("%q", line)
+	}
+}

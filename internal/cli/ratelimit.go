@@ -1,0 +1,85 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"github.com/weir-ratelimit/weir/internal/ratelimitenv"
+)
+
+// ratelimitName is the name under which the program is envoyproxy/ratelimit: its environment says what to do, and
+// arguments mean nothing.
+const ratelimitName = "ratelimit"
+
+// start runs the program by the name that it was called by, which is args[0]; or by args[1] where that is the path of
+// ratelimit: in a container whose command was written for an image without an entrypoint.
+func start(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	if len(args) > 1 && args[1] == "/bin/"+ratelimitName {
+		args = args[1:]
+	}
+	if filepath.Base(args[0]) != ratelimitName {
+		return run(ctx, args[1:], stdout, stderr)
+	}
+	settings, err := ratelimitenv.Read(os.Environ())
+	if err != nil {
+		return report(stderr, &environmentError{err})
+	}
+	for _, v := range settings.OTel {
+		if err := os.Setenv(v.Name, v.Value); err != nil {
+			return report(stderr, &environmentError{err})
+		}
+	}
+	var grammar cli
+	serve := &grammar.Serve
+	serve.Remarks = settings.Remarks
+	serve.Origins = map[string][]string{}
+	own := []string{"serve"}
+	args = settings.Args()
+	for i, f := range settings.Flags {
+		serve.Origins[f.Name] = f.From
+		variable := variableOf(f.Name)
+		if os.Getenv(variable) == "" {
+			own = append(own, args[i])
+			continue
+		}
+		serve.Remarks = append(serve.Remarks, variable+": is set, so --"+f.Name+" is not that of this mode")
+	}
+	return runCommand(ctx, &grammar, own, stdout, stderr)
+}
+
+// variableOf is the variable of a flag of serve.
+func variableOf(flag string) string {
+	return variablePrefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+}
+
+// environmentError is about variables of envoyproxy/ratelimit.
+type environmentError struct{ err error }
+
+func (e *environmentError) Error() string {
+	return "the environment is not one that Weir can follow in place of envoyproxy/ratelimit:\n" + e.err.Error()
+}
+
+func (e *environmentError) Unwrap() error { return e.err }
+
+// flagInError finds a flag at the beginning of a line.
+var flagInError = regexp.MustCompile(`(?m)^--([a-z0-9-]+)`)
+
+// withOrigins names the variables from which the flags come that an error is about.
+func withOrigins(err error, origins map[string][]string) error {
+	if err == nil || len(origins) == 0 {
+		return err
+	}
+	text := flagInError.ReplaceAllStringFunc(err.Error(), func(flag string) string {
+		if from := origins[strings.TrimPrefix(flag, "--")]; len(from) > 0 {
+			return fmt.Sprintf("%s (from %s)", flag, strings.Join(from, ", "))
+		}
+		return flag
+	})
+	return errors.New(text)
+}

@@ -1,0 +1,87 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/weir-ratelimit/weir/internal/adminapi"
+	"github.com/weir-ratelimit/weir/pkg/reload"
+)
+
+// reloadCmd is `weir reload`.
+type reloadCmd struct {
+	To     serverFlags `embed:"" group:"server"`
+	Output outputFlags `embed:""`
+}
+
+// Help is shown below the one line of it.
+func (*reloadCmd) Help() string {
+	return `Makes one running process read its rule files at once, as SIGHUP does. Weir sees changes by itself within
+seconds; use this if you do not want to wait, or want to see the result. With --http-token-file it requires the
+token.
+
+Exit codes: 0 the current files are live, 1 they were refused (the rules before them stay) or no answer, 2 the
+command line is wrong.
+
+Examples:
+
+    weir reload
+    weir reload --token-file token --format json`
+}
+
+// maxShownErrors is how many errors of rule files are shown to people.
+const maxShownErrors = 100
+
+// Run prints what became of it.
+func (c *reloadCmd) Run(ctx context.Context, io streams) error {
+	client, err := c.To.client("weir reload")
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	var answer json.RawMessage
+	err = client.Post(ctx, "/reload", nil, &answer)
+	refused := (*adminapi.StatusError)(nil)
+	switch {
+	case errors.As(err, &refused) && refused.Status == http.StatusUnprocessableEntity && json.Valid(refused.Body):
+		answer = refused.Body
+	case err != nil:
+		return err
+	}
+	if c.Output.json() {
+		if err := printJSON(io, answer); err != nil {
+			return err
+		}
+	}
+	var result adminapi.Reloaded
+	if err := json.Unmarshal(answer, &result); err != nil {
+		return err
+	}
+	if refused != nil {
+		if !c.Output.json() {
+			printErrors(io.err, result.Errors, len(result.Errors))
+			fmt.Fprintln(io.err, "refused; the rules before them stay")
+		}
+		return errReported
+	}
+	if !c.Output.json() {
+		fmt.Fprintf(io.out, "reloaded: rules %s are live since %s\n", reload.ShortHash(result.Hash),
+			result.LoadedAt.Format(time.RFC3339))
+	}
+	return nil
+}
+
+// printErrors prints the errors of rule files, of which there are count.
+func printErrors(w io.Writer, errs []string, count int) {
+	for _, e := range errs[:min(len(errs), maxShownErrors)] {
+		fmt.Fprintln(w, printable(e))
+	}
+	if more := count - maxShownErrors; more > 0 {
+		fmt.Fprintf(w, "and %d more\n", more)
+	}
+}

@@ -1,0 +1,79 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/weir-ratelimit/weir/internal/adminapi"
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
+)
+
+// resetCmd is `weir reset`.
+type resetCmd struct {
+	To serverFlags `embed:"" group:"server"`
+
+	Descriptor string `arg:"" optional:"" name:"key=value,..." help:"The descriptor's entries, in Envoy's order; \\, is a comma in a value."`
+	Domain     string `placeholder:"NAME" help:"Domain of Envoy's rate limit filter."`
+	Key        string `placeholder:"KEY" help:"One counter by its key, as weir get and weir keys show it, instead of a descriptor."`
+
+	Output outputFlags `embed:""`
+}
+
+// Help is shown below the one line of it.
+func (*resetCmd) Help() string {
+	return `Deletes the counters of a descriptor: those limits are fully available again. With Redis this holds for every
+replica, within a second also where a denial is cached or permits are leased. It cannot be undone, and the process
+logs it. With --http-token-file it requires the token.
+
+Exit codes: 0 deleted (even if there was nothing), 1 not deleted, 2 the command line is wrong.
+
+Examples:
+
+    weir reset --domain shop client=ann
+    weir reset --domain shop client=ann --token-file token
+    weir reset --key 'fixed_window|shop|client=ann'`
+}
+
+// Run prints what was forgotten to stdout.
+func (c *resetCmd) Run(ctx context.Context, io streams) error {
+	if err := c.validate(); err != nil {
+		return &usageError{err: err, command: "weir reset"}
+	}
+	client, err := c.To.client("weir reset")
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	var done adminapi.ResetResult
+	target := adminapi.ResetRequest{Domain: c.Domain, Descriptor: c.Descriptor, Key: c.Key}
+	if err := client.Post(ctx, "/keys/reset", target, &done); err != nil {
+		return err
+	}
+	if c.Output.json() {
+		return printJSON(io, done)
+	}
+	for _, counter := range done.Counters {
+		was := ""
+		if !counter.Existed {
+			was = " (it was empty)"
+		}
+		fmt.Fprintf(io.out, "reset %s%s\n", counter.Key, was)
+	}
+	return nil
+}
+
+func (c *resetCmd) validate() error {
+	switch {
+	case (c.Descriptor == "") == (c.Key == ""):
+		return errors.New("give one of a descriptor, key=value,key=value, and --key KEY")
+	case c.Key != "" && c.Domain != "":
+		return errors.New("--domain: goes with a descriptor; the key has the domain in it")
+	case c.Key != "":
+		return nil
+	case c.Domain == "":
+		return errors.New("--domain: is missing")
+	}
+	_, err := descriptors.ParseEntries(c.Descriptor)
+	return err
+}

@@ -1,0 +1,92 @@
+package cli
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// startServe runs weir serve in this process until the end of the test, and returns when it serves.
+func startServe(t *testing.T, rules, socket string) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	serving := make(chan struct{})
+	log := &logged{want: "msg=serving", seen: func() { close(serving) }}
+	ended := make(chan int, 1)
+	go func() {
+		var out strings.Builder
+		ended <- run(ctx, []string{
+			"serve", "--rules", rules, "--rules-poll", "1h", "--grpc-addr", "127.0.0.1:0", "--http-addr", socket,
+			"--drain-delay", "0s",
+		}, &out, log)
+	}()
+	select {
+	case <-serving:
+	case code := <-ended:
+		t.Fatalf("serve ended with %d:\n%s", code, log.text.String())
+	}
+	t.Cleanup(func() {
+		cancel()
+		if code := <-ended; code != exitOK {
+			t.Errorf("serve ends with %d", code)
+		}
+	})
+}
+
+// health, status and reload of a sidecar that runs, is fine, and has newer rules that are wrong.
+func TestRunningSidecar(t *testing.T) {
+	dir := t.TempDir()
+	rules, socket := filepath.Join(dir, "rules.yaml"), "unix:"+filepath.Join(dir, "http.sock")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(rules, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("domain: shop\ndescriptors: [{key: client, rate_limit: {name: one, requests_per_unit: 1, unit: hour}}]\n")
+	startServe(t, rules, socket)
+	t.Setenv("WEIR_HTTP_ADDR", socket) // as in its container
+	say := func(args string, code int, out, errs string) {
+		t.Helper()
+		var stdout, stderr strings.Builder
+		got := run(t.Context(), strings.Fields(args), &stdout, &stderr)
+		if got != code || !regexp.MustCompile(out).MatchString(stdout.String()) ||
+			!regexp.MustCompile(errs).MatchString(stderr.String()) {
+			t.Errorf("weir %s ends with %d:\n%s%s\nwant %d:\n%s\n%s", args, got, &stdout, &stderr, code, out, errs)
+		}
+	}
+	say("health", exitOK, `^ready\nprocess: ok\nrules: ok\nstore: ok\n$`, `^$`)
+	say("health --live", exitOK, `^ok\n$`, `^$`)
+	say("health --format json", exitOK, `"healthy": true`, `^$`)
+	say("status", exitOK,
+		`^state +ready\nversion +.*\nstarted +.* ago\nstore +memory\nrules +[0-9a-f]{12}, live since .*: 1 domain, 1 rule, 1 limit\n$`, `^$`)
+	say("status --json", exitOK, `"ready": true`, `^$`)
+	say("reload", exitOK, `^reloaded: rules [0-9a-f]{12} are live since .*\n$`, `^$`)
+	write("domain: shop\ndescriptors: [{kay: client}]\n")
+	say("reload", exitFailed, `^$`,
+		`^.*rules.yaml:2:16: kay is not a field of a descriptor; did you mean key\?\nrefused; the rules before them stay\n$`)
+	say("reload --json", exitFailed, `"result": "refused"`, `^$`)
+	say("status", exitOK, `(?s)^state +ready\n.*\nrefused +newer rules, at .*: 1 error\n.*rules.yaml:2:16: kay`, `^$`)
+	say("health", exitOK, `^ready\n`, `^$`)
+	say("health --server unix:"+dir+"/nobody", exitFailed, `^$`, `^weir: no answer from unix:.*nobody: `)
+}
+
+func TestOwnServer(t *testing.T) {
+	for addr, want := range map[string]string{
+		"": "", ":9090": "http://127.0.0.1:9090", "0.0.0.0:9090": "http://127.0.0.1:9090", "[::]:9090": "http://[::1]:9090",
+		"10.0.0.1:80": "http://10.0.0.1:80", "unix:/run/x": "unix:/run/x", "nonsense": "",
+	} {
+		t.Setenv("WEIR_HTTP_ADDR", addr)
+		if got := ownServer(); got != want {
+			t.Errorf("%q leads to %q, want %q", addr, got, want)
+		}
+	}
+	t.Setenv("WEIR_HTTP_ADDR", ":1")
+	t.Setenv("WEIR_HTTP_TLS_CERT", "x")
+	if got := ownServer(); got != "https://127.0.0.1:1" {
+		t.Errorf("with TLS it is %s", got)
+	}
+}

@@ -1,0 +1,173 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/weir-ratelimit/weir/internal/app"
+	"github.com/weir-ratelimit/weir/internal/logging"
+	"github.com/weir-ratelimit/weir/internal/rules"
+)
+
+// flagGroups are the headings in the help, most of them of serve.
+var flagGroups = []kong.Group{
+	{Key: "rules", Title: "Rules:"},
+	{Key: "xds", Title: "Rules by xDS:"},
+	{Key: "store", Title: "Counters:"},
+	{Key: "listen", Title: "Listening:"},
+	{Key: "tls", Title: "TLS and access:"},
+	{Key: "grpc", Title: "gRPC:"},
+	{Key: "headers", Title: "Response headers:"},
+	{Key: "decide", Title: "Meaning of rules:"},
+	{Key: "decisions", Title: "Log of decisions:"},
+	{Key: "metrics", Title: "Metrics:"},
+	{Key: "otel", Title: "OpenTelemetry:"},
+	{Key: "stop", Title: "Stopping:"},
+	{Key: "top", Title: "Top keys:"},
+	{Key: "log", Title: "Logging:"},
+	{Key: "server", Title: "Running process:"},
+}
+
+// serveCmd is `weir serve`.
+type serveCmd struct {
+	Options app.Options `embed:""`
+
+	LogLevel  string `group:"log" env:"WEIR_LOG_LEVEL" default:"info" enum:"debug,info,warn,error" help:"Least important level to log: debug, info, warn or error."`
+	LogFormat string `group:"log" env:"WEIR_LOG_FORMAT" default:"text" enum:"text,json" help:"text or json."`
+
+	// Remarks are logged at the start. Origins are the variables of envoyproxy/ratelimit from which flags come.
+	Remarks []string            `kong:"-"`
+	Origins map[string][]string `kong:"-"`
+
+	PrintConfig bool `help:"Print the value of every flag and where it comes from, without passwords, and end."`
+}
+
+// Help is shown below the one line of it.
+func (*serveCmd) Help() string {
+	return `SIGHUP, weir reload or POST /reload reads the rule files at once. SIGTERM and SIGINT stop after the requests
+in flight; a second one stops at once.
+
+Exit codes: 0 stopped by a signal; 1 the start failed (wrong rules, an address in use), or the process did; 2 the
+command line, a variable or the path of the rules is wrong.
+
+Examples:
+
+    weir serve --rules /etc/weir/rules
+    WEIR_STORE=redis://:secret@redis:6379/0 weir serve --rules shop.yaml --rules api.yaml --log-format json
+    WEIR_STORE=redis://:secret@redis:6379/0 weir serve --rules store
+    weir serve --rules xds --xds-server envoy-gateway:18001
+    weir serve --rules /etc/weir/rules --print-config`
+}
+
+// Run serves until a signal.
+func (c *serveCmd) Run(ctx context.Context, io streams, command *kong.Context) error {
+	o := c.Options
+	if c.PrintConfig {
+		if err := printConfig(io, command); err != nil {
+			return err
+		}
+	}
+	if err := c.validate(&o); err != nil {
+		if c.Origins != nil {
+			return &environmentError{withOrigins(err, c.Origins)}
+		}
+		return &usageError{err: err, command: "weir serve"}
+	}
+	if c.PrintConfig {
+		return nil
+	}
+	signal.Ignore(syscall.SIGPIPE) // whoever reads a log may go; requests are answered all the same
+	hangup := make(chan os.Signal, 1)
+	signal.Notify(hangup, syscall.SIGHUP) // from the start on: by default it ends the process
+	defer signal.Stop(hangup)
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop) // the next signal ends the process
+
+	log, err := logging.NewProcess(io.err, c.LogLevel, c.LogFormat) //nolint:contextcheck // it goes on when ctx is done
+	if err != nil {
+		return err
+	}
+	o.Log, o.Build = log.Logger, build()
+	o.LogStats = func() app.LogStats {
+		now := log.Stats()
+		return app.LogStats{FullBuffer: now.FullBuffer, NotWritten: now.NotWritten}
+	}
+	for _, remark := range c.Remarks {
+		o.Log.LogAttrs(ctx, slog.LevelWarn, "a variable of envoyproxy/ratelimit", slog.String("remark", remark))
+	}
+	if err = endInTime(ctx, &o, func() error { return serve(ctx, o, hangup) }); err != nil {
+		report(log, withOrigins(err, c.Origins))
+		err = errReported
+	}
+	log.Close()
+	return err
+}
+
+// endInTime returns what f does, or an error when f has not ended a while after ctx has, whatever hangs.
+func endInTime(ctx context.Context, o *app.Options, f func() error) error {
+	ended := make(chan error, 1)
+	go func() { ended <- f() }()
+	late := make(chan struct{})
+	defer context.AfterFunc(ctx, func() {
+		time.AfterFunc(o.DrainDelay+o.StopTimeout+app.StopBound, func() { close(late) })
+	})()
+	select {
+	case err := <-ended:
+		return err
+	case <-late:
+		return errors.New("the process was asked to stop and a part of it hangs: it ends without that part")
+	}
+}
+
+// serve is the App from its start to its end.
+func serve(ctx context.Context, o app.Options, hangup <-chan os.Signal) error {
+	pace, err := app.StartGCPace()
+	if err != nil {
+		o.Log.LogAttrs(ctx, slog.LevelWarn, "the container's memory limit cannot be read, GOMEMLIMIT is not set",
+			slog.String("error", err.Error()))
+	}
+	defer pace.Stop()
+	o.HoldGC = pace.Hold
+	warnVariables(ctx, o.Log)
+
+	a, err := app.New(ctx, o)
+	if err != nil {
+		return err
+	}
+	go reloadOn(ctx, hangup, a)
+	return errors.Join(a.Run(ctx), a.Close())
+}
+
+// validate checks the options, and that the rules' paths are there unless the start may be without rules.
+func (c *serveCmd) validate(o *app.Options) error {
+	if err := o.Check(); err != nil || o.AllowEmptyRules || o.RulesEveryFile {
+		return err
+	}
+	paths := slices.DeleteFunc(slices.Clone(o.Rules), app.IsNoPath)
+	if err := rules.CheckPaths(paths); err != nil {
+		return fmt.Errorf("--rules: %w", err)
+	}
+	return nil
+}
+
+// reloadOn reads the rules again at each signal until ctx is done. What became of it is in the log.
+func reloadOn(ctx context.Context, hangup <-chan os.Signal, a *app.App) {
+	for {
+		select {
+		case <-hangup:
+			_ = a.Reload(ctx) // logged by the App
+		case <-ctx.Done():
+			return
+		}
+	}
+}

@@ -1,0 +1,56 @@
+package cli
+
+import (
+	"cmp"
+	"net"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/weir-ratelimit/weir/internal/adminapi"
+)
+
+// serverFlags name the running process that a command asks, and hold the caller's credentials.
+type serverFlags struct {
+	Server     string        `env:"WEIR_SERVER" placeholder:"ADDR" help:"The --http-addr of the process: http://host:port, https://host:port, host:port or unix:PATH. Default: the value of WEIR_HTTP_ADDR, as for serve, else http://127.0.0.1:8080."`
+	TokenFile  string        `env:"WEIR_TOKEN_FILE" placeholder:"FILE" help:"File with the token of serve's --http-token-file."`
+	ServerCA   string        `name:"server-ca" env:"WEIR_SERVER_CA" placeholder:"FILE" help:"Authorities of the server's certificate, in PEM; the system's by default."`
+	ServerCert string        `env:"WEIR_SERVER_CERT" placeholder:"FILE" help:"Client certificate in PEM, for serve's --http-tls-client-ca."`
+	ServerKey  string        `env:"WEIR_SERVER_KEY" placeholder:"FILE" help:"Private key of --server-cert, in PEM."`
+	Timeout    time.Duration `env:"WEIR_SERVER_TIMEOUT" default:"10s" help:"Longest wait for an answer."`
+}
+
+// client does not connect. An error is of the command line.
+func (f *serverFlags) client(command string) (*adminapi.Client, error) {
+	c, err := adminapi.New(adminapi.Options{
+		Server: cmp.Or(f.Server, ownServer()), TokenFile: f.TokenFile, CA: f.ServerCA, Cert: f.ServerCert, Key: f.ServerKey,
+		Timeout: f.Timeout,
+	})
+	if err != nil {
+		return nil, &usageError{err: err, command: command}
+	}
+	return c, nil
+}
+
+// ownServer is where serve listens by the variable that says so, as in its container; empty without it.
+func ownServer() string {
+	addr := os.Getenv("WEIR_HTTP_ADDR")
+	if strings.HasPrefix(addr, "unix:") {
+		return addr
+	}
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return ""
+	}
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+		host = "127.0.0.1"
+		if ip != nil && ip.To4() == nil {
+			host = "::1"
+		}
+	}
+	scheme := "http://"
+	if os.Getenv("WEIR_HTTP_TLS_CERT") != "" {
+		scheme = "https://"
+	}
+	return scheme + net.JoinHostPort(host, port)
+}

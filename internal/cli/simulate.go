@@ -1,0 +1,284 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weir-ratelimit/weir/internal/offline"
+	"github.com/weir-ratelimit/weir/internal/rules"
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/pkg/descriptors/rulefile"
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+)
+
+// simulateCmd is `weir simulate`.
+type simulateCmd struct {
+	Paths     []string      `arg:"" optional:"" name:"path" help:"Rule files, and directories of them; - for stdin."`
+	Rules     []string      `placeholder:"PATH" help:"The same as the argument, for habit: other commands have this flag."`
+	Limit     string        `placeholder:"LIMIT" help:"One limit as written below rate_limit, instead of rule files."`
+	Rule      string        `hidden:"" help:"What --rules and --limit were called, in one."`
+	Stores    []string      `placeholder:"NAME" help:"Names of serve's --named-store: a limit with another store is an error. Without it, any name is allowed."`
+	Traffic   string        `required:"" placeholder:"TRAFFIC" help:"constant:100/s, poisson:100/s, burst:50x10s, step:10/s,100/s@10s, FILE.csv, or a log of requests."`
+	For       time.Duration `placeholder:"30s" help:"How long the traffic lasts. Default: 30s, or until a file's last request."`
+	Algorithm []string      `placeholder:"NAME" help:"Use these algorithms in place of each limit's own; all for every one."`
+	Duration  time.Duration `default:"100ms" help:"How long a request takes, for concurrency limits."`
+	Seed      uint64        `default:"1" help:"Equal seeds make equal traffic."`
+	SVG       string        `name:"svg" placeholder:"FILE" help:"Draw the limits side by side."`
+	CSV       string        `name:"csv" placeholder:"FILE" help:"Write what was offered, admitted and denied over time."`
+
+	Log logFlags `embed:""`
+
+	Output outputFlags `embed:""`
+}
+
+// Help is shown below the one line of it.
+func (*simulateCmd) Help() string {
+	return `Runs traffic through the limits in virtual time, by the same arithmetic that serve decides with. Each
+limit is asked by itself, by every request of generated traffic: keys of descriptors, shadow_mode and
+replaces play no role. Windows begin with the traffic; those of align: calendar are the first that begin
+in 2026, UTC.
+
+A log of requests, as weir diff --traffic takes it (what serve --decision-log wrote, or Envoy's access log
+with --map and --domain), is decided by the rules as a whole: each limit is asked by the requests whose
+descriptors match its rule, and shadow_mode, quota_mode and replaces count.
+
+Traffic: RATE is a number per s, m or h. burst:SIZExEVERY sends SIZE requests at once, then again after
+EVERY. A rate of step holds from its @TIME on. A file has lines time_seconds,cost or
+time_seconds,cost,key, where each key has a counter of its own.
+
+Worst window is the most that one key was admitted in any window as long as the limit's; bound is what
+that can come to with any traffic. Lockout is the longest time in which requests of one key came and all
+were denied. Requests that wait count as admitted when they go on.
+
+Exit codes: 0 simulated, 1 a rule or a traffic file is wrong, 2 the command line is wrong or a file cannot be read.
+
+Examples:
+
+    weir simulate rules.yaml --traffic poisson:100/s
+    weir simulate --limit 'algorithm: funnel, requests_per_unit: 10, unit: second, burst: 20' \
+      --traffic burst:50x10s --algorithm all --svg burst.svg
+    weir simulate --limit 'requests_per_unit: 100, unit: minute' --traffic step:1/s,5/s@2m --for 5m
+    weir simulate rules/ --traffic decisions.log
+    weir simulate rules/ --traffic access.log --domain shop --map remote_address=downstream_remote_address`
+}
+
+// Run prints the simulation to stdout.
+func (c *simulateCmd) Run(ctx context.Context, io streams) error {
+	if c.isLog() {
+		return c.replay(ctx, io)
+	}
+	traffic, algorithms, err := c.parse()
+	if bad := (*offline.FileError)(nil); errors.As(err, &bad) {
+		return err
+	}
+	if err != nil {
+		return &usageError{err: err, command: "weir simulate"}
+	}
+	set, err := c.rules(ctx, io)
+	if err != nil {
+		return rulesError(io, err)
+	}
+	limits, notes := offline.Limits(set, algorithms)
+	if err := c.checkLimits(limits); err != nil {
+		return err
+	}
+	arrivals, err := traffic.Arrivals(c.For, c.Seed)
+	if err != nil {
+		return &usageError{err: fmt.Errorf("--traffic: %w", err), command: "weir simulate"}
+	}
+	report, err := offline.Simulate(ctx, limits, arrivals, offline.SimulationOptions{
+		Length: c.For, Bucket: offline.BucketWidth(c.For), Duration: c.Duration,
+	})
+	if err != nil {
+		return err
+	}
+	report.Rule = cmp.Or(c.Limit, strings.Join(slices.Concat(c.Paths, c.Rules), ", "))
+	report.Traffic, report.Seed = c.Traffic, c.Seed
+	return c.write(io, report, notes)
+}
+
+// isLog reports whether the traffic is a log, and not generated or a CSV file.
+func (c *simulateCmd) isLog() bool {
+	if c.Log.given() || c.Traffic == rules.Stdin {
+		return true
+	}
+	info, err := os.Stat(c.Traffic)
+	return err == nil && info.Mode().IsRegular() && !strings.HasSuffix(c.Traffic, ".csv")
+}
+
+// replay simulates a log.
+func (c *simulateCmd) replay(ctx context.Context, io streams) error {
+	o, err := c.Log.options() //nolint:contextcheck // it reads one small file, which has a deadline of its own
+	if err == nil && (c.Limit != "" || c.For != 0 || len(c.Algorithm) > 0) {
+		err = errors.New("--traffic: a log goes with rule files, and without --limit, --for and --algorithm")
+	}
+	if err != nil {
+		return &usageError{err: err, command: "weir simulate"}
+	}
+	set, err := c.rules(ctx, io)
+	if err != nil {
+		return rulesError(io, err)
+	}
+	in, err := openLog(c.Traffic, io)
+	if err != nil {
+		return &usageError{err: fmt.Errorf("--traffic: %w", err), command: "weir simulate"}
+	}
+	defer in.Close() //nolint:errcheck // it was only read
+	report, log, err := offline.SimulateLog(ctx, set, in, o)
+	if err != nil {
+		return fmt.Errorf("--traffic: %w", err)
+	}
+	report.Rule, report.Traffic = strings.Join(slices.Concat(c.Paths, c.Rules), ", "), c.Traffic
+	printLogNotes(io.err, &log.LineCounts, log.Notes(o, set))
+	return c.write(io, report, nil)
+}
+
+// rulesError prints what is wrong with rule files.
+func rulesError(io streams, err error) error {
+	if errs := (descriptors.Errors{}); errors.As(err, &errs) {
+		fmt.Fprintf(io.err, "%s\n%s\n", errs, count(errs.Count(), "error"))
+		return errReported
+	}
+	return err
+}
+
+// parse reads what the flags say, and completes For.
+func (c *simulateCmd) parse() (*offline.Traffic, []limiter.Algorithm, error) {
+	var errs []error
+	traffic, err := offline.ParseTraffic(c.Traffic)
+	if err != nil {
+		errs = append(errs, fmt.Errorf("--traffic: %w", err))
+	} else if c.For == 0 {
+		c.For = 30 * time.Second
+		if traffic.End > 0 {
+			c.For = traffic.End.Truncate(time.Second) + time.Second
+		}
+	}
+	if c.For != 0 && (c.For < 10*time.Millisecond || c.For > offline.MaxLength) {
+		errs = append(errs, fmt.Errorf("--for: must be between 10ms and %s (10 years), got %s", offline.MaxLength, c.For))
+	}
+	if c.Duration < time.Microsecond || c.Duration > offline.MaxLength {
+		errs = append(errs, fmt.Errorf("--duration: must be between 1µs and %s (10 years), got %s", offline.MaxLength,
+			c.Duration))
+	}
+	names := c.Algorithm
+	if slices.Contains(names, "all") {
+		names = limiter.AlgorithmNames()
+	}
+	var algorithms []limiter.Algorithm
+	for _, name := range names {
+		a, err := limiter.ParseAlgorithm(name)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("--algorithm: %w, or all", err))
+		}
+		algorithms = append(algorithms, a)
+	}
+	return traffic, algorithms, errors.Join(errs...)
+}
+
+// rules compiles the rule files, or the limit on the command line.
+func (c *simulateCmd) rules(ctx context.Context, io streams) (*descriptors.Set, error) {
+	c.sortOut()
+	paths := slices.Concat(c.Paths, c.Rules)
+	switch {
+	case (c.Limit == "") == (len(paths) == 0):
+		err := errors.New("give the paths of rule files, or a limit: --limit 'requests_per_unit: 10, unit: second'")
+		return nil, &usageError{err: err, command: "weir simulate"}
+	case c.Limit != "":
+		return compileInline(c.Limit)
+	}
+	files, err := readRules(ctx, io, "weir simulate", "", paths...)
+	if err != nil {
+		return nil, err
+	}
+	return rules.Compile(files, c.Stores)
+}
+
+// sortOut makes --rules or --limit of --rule, which was both.
+func (c *simulateCmd) sortOut() {
+	if c.Rule == "" {
+		return
+	}
+	if _, err := os.Stat(c.Rule); err != nil && strings.Contains(c.Rule, ": ") {
+		c.Limit = c.Rule
+		return
+	}
+	c.Rules = append(c.Rules, c.Rule)
+}
+
+// compileInline makes a rule file of one limit. Errors name positions within the limit.
+func compileInline(limit string) (*descriptors.Set, error) {
+	before, after := "{domain: inline, descriptors: [{key: rule, rate_limit: ", "}]}"
+	if !strings.HasPrefix(strings.TrimSpace(limit), "{") {
+		before, after = before+"{", "}"+after
+	}
+	set, err := rulefile.Compile([]rulefile.File{{Name: "--limit", Data: []byte(before + limit + after)}})
+	if errs := (descriptors.Errors{}); errors.As(err, &errs) {
+		for _, e := range errs {
+			if e.Line == 1 {
+				e.Column = min(max(1, e.Column-len(before)), len(limit))
+			}
+		}
+	}
+	return set, err
+}
+
+// checkLimits refuses what the simulation has no answer for.
+func (c *simulateCmd) checkLimits(limits []offline.Limit) error {
+	if len(limits) == 0 {
+		return errors.New("there is no limit to simulate; write one with requests_per_unit and unit")
+	}
+	for _, l := range limits {
+		if lease := l.Policy.Window(); l.Policy.Algorithm().CountsInFlight() && c.Duration > lease {
+			return &usageError{command: "weir simulate", err: fmt.Errorf("--duration: %s is longer than the lease of %s, %s; "+
+				"write a shorter one, or a longer lease", c.Duration, l.Name, lease)}
+		}
+	}
+	return nil
+}
+
+// write prints the report, and writes the files that were asked for.
+func (c *simulateCmd) write(io streams, report *offline.Simulation, notes []string) error {
+	if err := writeFile(c.SVG, report.WriteSVG); err != nil {
+		return err
+	}
+	if err := writeFile(c.CSV, report.WriteCSV); err != nil {
+		return err
+	}
+	for _, note := range notes {
+		fmt.Fprintf(io.err, "note: %s\n", note)
+	}
+	if c.Output.json() {
+		return report.WriteJSON(io.out)
+	}
+	fmt.Fprintf(io.out, "%s\n\n", report.Heading())
+	if err := report.WriteTable(io.out); err != nil {
+		return err
+	}
+	fmt.Fprintln(io.out)
+	rows := 8
+	if len(report.Runs) > 1 {
+		rows = 4
+	}
+	report.WriteCharts(io.out, rows)
+	return nil
+}
+
+// writeFile writes a file, unless path is empty.
+func writeFile(path string, write func(io.Writer) error) error {
+	if path == "" {
+		return nil
+	}
+	f, err := os.Create(path) //nolint:gosec // the user names it
+	if err != nil {
+		return err
+	}
+	return errors.Join(write(f), f.Close())
+}

@@ -1,0 +1,106 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/weir-ratelimit/weir/internal/adminapi"
+	"github.com/weir-ratelimit/weir/pkg/reload"
+)
+
+// statusCmd is `weir status`.
+type statusCmd struct {
+	To     serverFlags `embed:"" group:"server"`
+	Output outputFlags `embed:""`
+}
+
+// Help is shown below the one line of it.
+func (*statusCmd) Help() string {
+	return `Shows the state of one running process: whether it is ready, its version, its store, the rules that are live,
+and the errors of newer rules that it refused.
+
+Exit codes: 0 it answers, ready or not (the exit code of weir health tells which), 1 no answer, 2 the command line is
+wrong.
+
+Examples:
+
+    weir status
+    weir status --server http://weir-3:8080 --format json`
+}
+
+// Run prints the status.
+func (c *statusCmd) Run(ctx context.Context, io streams) error {
+	client, err := c.To.client("weir status")
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	var answer json.RawMessage
+	if err := client.Get(ctx, "/status", nil, &answer); err != nil {
+		return err
+	}
+	if c.Output.json() {
+		return printJSON(io, answer)
+	}
+	var s adminapi.Status
+	if err := json.Unmarshal(answer, &s); err != nil {
+		return err
+	}
+	printStatus(io.out, &s)
+	return nil
+}
+
+func printStatus(w io.Writer, s *adminapi.Status) {
+	line := func(name, format string, args ...any) {
+		fmt.Fprintf(w, "%-10s %s\n", name, printable(fmt.Sprintf(format, args...)))
+	}
+	ready := "ready"
+	if !s.Ready {
+		ready = "not ready"
+	}
+	line("state", "%s", ready)
+	for _, check := range s.Checks {
+		if check.Error != "" {
+			line("", "%s: %s", check.Name, check.Error)
+		}
+	}
+	line("version", "%s", buildLine(&s.Build))
+	line("started", "%s, %s ago", s.StartedAt.Format(time.RFC3339), s.Now.Sub(s.StartedAt).Round(time.Second))
+	line("store", "%s", s.Store)
+	r := &s.Rules
+	if r.Hash == "" {
+		line("rules", "none are loaded")
+	} else {
+		line("rules", "%s, live since %s: %s, %s, %s", reload.ShortHash(r.Hash), r.LoadedAt.Format(time.RFC3339),
+			count(r.Domains, "domain"), count(r.Rules, "rule"), count(r.Limits, "limit"))
+	}
+	if p := r.Published; p != nil {
+		line("published", "version %d is live, %d is the newest", p.Version, p.Newest)
+		if p.Error != "" {
+			line("", "%s", p.Error)
+		}
+	}
+	if x := r.XDS; x != nil {
+		connected := "connected"
+		if !x.Connected {
+			connected = "not connected"
+		}
+		line("xds", "%s, %s, version %s: %s", x.Server, connected, x.Version, count(x.Domains, "domain"))
+		if x.Error != "" {
+			line("", "%s", x.Error)
+		}
+		if x.FindingCount > 0 {
+			line("", "%s of the newest answer not used, the last good rules stay: %s", count(x.RefusedDomains, "domain"),
+				count(x.FindingCount, "finding"))
+			printErrors(w, x.Findings, x.FindingCount)
+		}
+	}
+	if len(r.Errors) > 0 {
+		errs := max(r.ErrorCount, len(r.Errors)) // older servers send no count
+		line("refused", "newer rules, at %s: %s", r.ErrorsAt.Format(time.RFC3339), count(errs, "error"))
+		printErrors(w, r.Errors, errs)
+	}
+}

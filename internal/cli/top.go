@@ -1,0 +1,164 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+	"text/tabwriter"
+	"time"
+
+	"github.com/weir-ratelimit/weir/internal/adminapi"
+)
+
+// topCmd is `weir top`.
+type topCmd struct {
+	Server serverFlags `embed:"" group:"server"`
+
+	Domain string `placeholder:"NAME" help:"Only keys of this domain."`
+	Rule   string `placeholder:"PATH" help:"Only keys of this rule: its path, as GET /rules shows it, such as api_key > path=/checkout*."`
+	By     string `default:"hits" enum:"hits,denied" help:"Order: hits (busiest first) or denied (most denied first)."`
+	N      int    `name:"number" short:"n" default:"20" help:"How many keys to show, at most 1000."`
+
+	Output outputFlags   `embed:""`
+	Watch  bool          `help:"Repeat until Ctrl-C."`
+	Every  time.Duration `default:"2s" help:"Interval of --watch."`
+}
+
+// Help is shown below the one line of it.
+func (*topCmd) Help() string {
+	return `Shows the busiest keys of one running process in the last one to two minutes. HITS is the sum of the
+requests' costs. DENIED is the part that exceeded the limit, also in shadow and quota mode. SHARE is the key's share
+of all hits of its rule, or of its denied hits with --by denied. A count that is not exact is a range; see --top-keys
+of serve.
+
+Exit codes: 0 shown, even if there are none; 1 no answer; 2 the command line is wrong.
+
+Examples:
+
+    weir top
+    weir top --by denied --domain shop -n 5
+    weir top --server unix:/run/weir/http.sock --rule api_key --watch`
+}
+
+// Run prints keys to stdout.
+func (c *topCmd) Run(ctx context.Context, io streams) error {
+	if err := c.validate(); err != nil {
+		return &usageError{err: err, command: "weir top"}
+	}
+	client, err := c.Server.client("weir top")
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	if !c.Watch {
+		return c.show(ctx, io.out, client)
+	}
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	return c.watch(ctx, io, client)
+}
+
+func (c *topCmd) validate() error {
+	switch {
+	case c.N < 1 || c.N > 1000:
+		return fmt.Errorf("--number: must be between 1 and 1000, got %d", c.N)
+	case c.Every < 100*time.Millisecond || c.Every > time.Hour:
+		return fmt.Errorf("--every: must be between 100ms and 1h, got %s", c.Every)
+	}
+	return nil
+}
+
+// watch shows the keys until ctx is done. It starts with an answer, and goes on when one is missing later.
+func (c *topCmd) watch(ctx context.Context, io streams, client *adminapi.Client) error {
+	tick := time.NewTicker(c.Every)
+	defer tick.Stop()
+	for shown := false; ; shown = true {
+		if !c.Output.json() {
+			fmt.Fprintf(io.out, "%s  %s\n", time.Now().Format(time.TimeOnly), client)
+		}
+		err := c.show(ctx, io.out, client)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil && !shown:
+			return err
+		case err != nil:
+			fmt.Fprintf(io.err, "weir: %s\n", err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// show asks once.
+func (c *topCmd) show(ctx context.Context, w io.Writer, client *adminapi.Client) error {
+	query := url.Values{"by": {c.By}, "n": {strconv.Itoa(c.N)}}
+	if c.Domain != "" {
+		query.Set("domain", c.Domain)
+	}
+	if c.Rule != "" {
+		query.Set("rule", c.Rule)
+	}
+	var found adminapi.TopKeys
+	if err := client.Get(ctx, "/top", query, &found); err != nil {
+		if refused := (*adminapi.StatusError)(nil); errors.As(err, &refused) && refused.Status == http.StatusNotFound {
+			return fmt.Errorf("%w; a process older than this command has no top keys", err)
+		}
+		return err
+	}
+	switch {
+	case c.Output.json() && c.Watch:
+		return jsonLines(w).Encode(found)
+	case c.Output.json():
+		return printJSON(streams{out: w}, found)
+	default:
+		return printTop(w, &found)
+	}
+}
+
+func printTop(w io.Writer, found *adminapi.TopKeys) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(t, "HITS\tDENIED\tSHARE\tDOMAIN\tRULE\tKEY\n")
+	for i := range found.Keys {
+		k := &found.Keys[i]
+		fmt.Fprintf(t, "%s\t%s\t%.1f%%\t%s\t%s\t%s\n",
+			between(k.Hits, k.HitsError), between(k.Denied,
+				k.DeniedError), 100*k.Share, printable(k.Domain), printable(k.Rule), printable(k.Descriptor))
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	fmt.Fprintf(w, "%s since %s, %d counted for each rule\n", count(len(found.Keys), "key"),
+		found.Since.Local().Format(time.TimeOnly), found.KeptPerRule)
+	if found.Missed > 0 {
+		fmt.Fprintf(w, "%d hits were of rules beyond what is counted\n", found.Missed)
+	}
+	return nil
+}
+
+// between is a count that may be too large by the error.
+func between(n, by uint64) string {
+	if by == 0 {
+		return strconv.FormatUint(n, 10)
+	}
+	return fmt.Sprintf("%d-%d", n-by, n)
+}
+
+// printable is text that clients or operators sent, without what a terminal would obey.
+func printable(text string) string {
+	if strings.ContainsFunc(text, func(r rune) bool { return !strconv.IsPrint(r) }) {
+		return strconv.Quote(text)
+	}
+	return text
+}

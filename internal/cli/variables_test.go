@@ -1,0 +1,55 @@
+package cli
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// Variables that Kubernetes injects for Services are none of ours; of others it is said what was probably meant, and
+// those that are very like one of ours stop the start.
+func TestUnknownVariables(t *testing.T) {
+	parser, err := newParser(&cli{}, streams{out: t.Output(), err: t.Output()}, func(int) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := knownVariables(parser.Model.Node)
+	if !known["WEIR_STORE"] || !known["WEIR_SERVER"] || !known["WEIR_PUBLISH_STORES"] || !known["WEIR_AUTHOR"] {
+		t.Fatalf("known are %v", known)
+	}
+	for _, tt := range []struct {
+		variables string
+		want      string
+	}{
+		{"WEIR_STOER= PATH=/bin WEIR=1 WEIR_STORE=memory WEIR_SERVER=x WEIR_AUTHOR=x", ""},
+		// A Service named weir.
+		{"WEIR_SERVICE_HOST=10.0.0.1 WEIR_SERVICE_PORT=8081 WEIR_SERVICE_PORT_GRPC=8081 WEIR_PORT=tcp://10.0.0.1:8081 " +
+			"WEIR_PORT_8081_TCP=tcp://10.0.0.1:8081 WEIR_PORT_8081_TCP_PROTO=tcp WEIR_PORT_8081_TCP_PORT=8081 WEIR_PORT_8081_TCP_ADDR=10.0.0.1", ""},
+		// Services named weir-store, weir-rules and weir-grpc-addr, one of them of UDP.
+		{"WEIR_STORE_SERVICE_HOST=10.0.0.1 WEIR_STORE_PORT=udp://10.0.0.1:6379 WEIR_RULES_PORT_53_UDP_ADDR=10.0.0.1 " +
+			"WEIR_GRPC_ADDR_SERVICE_PORT=1", ""},
+		// Typos.
+		{"WEIR_STOER=x", "WEIR_STOER is no variable of weir; did you mean WEIR_STORE? typo"},
+		{"WEIR_RULE=x", "WEIR_RULE is no variable of weir; did you mean WEIR_RULES? typo"},
+		{"WEIR_STORE_TIME_OUT=1s", "WEIR_STORE_TIME_OUT is no variable of weir; did you mean WEIR_STORE_TIMEOUT? typo"},
+		{"WEIR_REPLICA=2", "WEIR_REPLICA is no variable of weir; did you mean WEIR_REPLICAS? typo"},
+		// Not a Service's, since it is no URL.
+		{"WEIR_GRPC_PORT=8081", "WEIR_GRPC_PORT is no variable of weir; did you mean WEIR_GRPC_ADDR?"},
+		// What a manifest makes others of is no reason not to start.
+		{"WEIR_STORE_PASSWORD=topsecret", "WEIR_STORE_PASSWORD is no variable of weir"},
+		{"WEIR_B=1 WEIR_A_THING_OF_YOURS=2", "WEIR_A_THING_OF_YOURS is no variable of weir\nWEIR_B is no variable of weir"},
+	} {
+		var got []string
+		for _, v := range unknownVariables(strings.Fields(tt.variables), known) {
+			line := v.String()
+			if v.typo {
+				line += " typo"
+			}
+			got = append(got, line)
+		}
+		if diff := cmp.Diff(tt.want, strings.Join(got, "\n")); diff != "" {
+			t.Errorf("%s: -want +got\n%s", tt.variables, diff)
+		}
+	}
+}
