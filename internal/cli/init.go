@@ -140,7 +140,9 @@ An Envoy that asks it, and in another terminal requests: 10 pass (200), then 429
     kubectl port-forward deploy/envoy 10000
     for i in $(seq 12); do curl -s -o /dev/null -w '%{http_code} ' localhost:10000/; done; echo
 
-Change a limit: kubectl edit configmap weir-rules. For several replicas: weir-redis.yaml in place of weir.yaml.
+Change a limit: kubectl edit configmap weir-rules. For several replicas: weir-redis.yaml in place of weir.yaml; its
+first lines make the Secrets that it needs. Each step, and what to do if one fails:
+https://github.com/weir-ratelimit/weir/blob/main/docs/start/kubernetes.md
 `
 	istioNext = `
 Next, with the name of your image in weir.yaml (until 0.1.0 is released: docker build of a checkout), and with your
@@ -153,7 +155,8 @@ A service to try it with, limits at the ingress gateway, and in another terminal
     kubectl -n istio-system port-forward service/istio-ingressgateway 8000:80
     for i in $(seq 12); do curl -s -o /dev/null -w '%{http_code} ' localhost:8000/; done; echo
 
-Limits between services: sidecar.yaml. Weir in the pod of an Envoy, asked by a Unix socket: socket/.
+Limits between services: sidecar.yaml. Weir in the pod of an Envoy, asked by a Unix socket: socket/. Each step, and
+what to do if one fails: https://github.com/weir-ratelimit/weir/blob/main/docs/start/istio.md
 `
 )
 
