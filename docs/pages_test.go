@@ -45,10 +45,11 @@ func nameOfPage(page string) string {
 	return name
 }
 
-// goScript is the go of a page: it gets Weir from this repository. Everything else is the real go's.
+// goScript is the go of a page: it gets Weir from this repository, and what Weir needs from the module cache, as
+// from a proxy. Everything else is the real go's.
 const goScript = `#!/usr/bin/env bash
 if [ "$*" = "get github.com/weir-ratelimit/weir@latest" ]; then
-  exec GO work init . ROOT
+  exec GO mod edit -replace=github.com/weir-ratelimit/weir=ROOT
 fi
 exec GO "$@"
 `
@@ -71,6 +72,9 @@ func setting(t *testing.T) pagetest.Setting {
 	dirs := strings.Fields(string(env))
 	return pagetest.Setting{
 		Programs: map[string]string{"go": strings.NewReplacer("GO ", program+" ", "ROOT", root).Replace(goScript)},
-		Env:      []string{"GOCACHE=" + dirs[0], "GOMODCACHE=" + dirs[1], "GOPROXY=off", "GOTOOLCHAIN=local"},
+		Env: []string{
+			"GOCACHE=" + dirs[0], "GOMODCACHE=" + dirs[1], "GOTOOLCHAIN=local",
+			"GOPROXY=file://" + filepath.ToSlash(dirs[1]) + "/cache/download", "GOSUMDB=off",
+		},
 	}
 }

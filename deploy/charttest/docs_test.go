@@ -14,7 +14,7 @@ import (
 const page = "../../docs/start/kubernetes.md"
 
 // needsNode finds commands that need a running pod, an image or another program.
-var needsNode = regexp.MustCompile(`^(docker|helm|curl|for) |^kubectl (exec|rollout|port-forward)`)
+var needsNode = regexp.MustCompile(`^(docker|helm|curl|for|sed) |^kubectl (exec|rollout|port-forward)`)
 
 // The commands of docs/start/kubernetes.md work against a real API server, one after the other in the page's order, as
 // far as they need no node.

@@ -21,13 +21,13 @@ type Use struct {
 
 // Uses has the plainest first. The package's directories are named after them.
 var Uses = []Use{
-	{"per-client", "remote_address=192.0.2.7", "localhost:10000/", 30, "30 requests: 20 pass at once (200), then 429"},
+	{"per-client", "remote_address=192.0.2.7", "localhost:10000/", 30, "30 requests: about 20 pass (200), then 429"},
 	{
 		"per-api-key", "api_key=alice", "-H 'x-api-key: alice' localhost:10000/", 30,
-		"30 requests with one key: 20 pass at once (200), then 429",
+		"30 requests with one key: about 20 pass (200), then 429",
 	},
 	{"per-path", "path=/login,remote_address=192.0.2.7", "localhost:10000/login", 10, "10 logins: 5 pass (200), then 429"},
-	{"global", "generic_key=all", "localhost:10000/", 70, "70 requests: 50 pass at once (200), then 429"},
+	{"global", "generic_key=all", "localhost:10000/", 70, "70 requests: about 50 pass (200), then 429"},
 }
 
 // Find returns the use of that name; ok is false if there is none.

@@ -100,7 +100,7 @@ func printSummary(out, err io.Writer, f *rules.Findings) {
 	if f.Warnings > 0 {
 		warned = count(f.Warnings, "warning")
 	}
-	fmt.Fprintf(out, "%s, %s, %s with %s: %s\n", count(f.Files, "file"), count(f.Domains, "domain"),
+	fmt.Fprintf(out, "%s, %s, %s, %s: %s\n", count(f.Files, "file"), count(f.Domains, "domain"),
 		count(f.Rules, "rule"), count(f.Limits, "limit"), warned)
 }
 

@@ -105,14 +105,26 @@ func (c *initCmd) kit(ctx context.Context, io streams) (*kit, error) {
 	if !ok { // shield
 		use, _ = starter.Find("per-api-key")
 		use.Requests = 200
-		use.Tells = "200 requests: 20 pass at once (200), Weir denies 60 (429), then Envoy denies by itself"
+		use.Tells = "200 requests: about 20 pass (200), Weir denies 60 (429), and Envoy denies the rest by itself"
 	}
 	files, err := use.Files()
 	if err == nil && !ok {
 		err = addShield(io, files)
 	}
-	return &kit{files, c.terminals(use)}, err
+	next := c.terminals(use)
+	if !ok {
+		next += fmt.Sprintf(shieldNext, quoted(c.path("envoy.yaml")), quoted(c.path("shield.yaml")))
+	}
+	return &kit{files, next}, err
 }
+
+// shieldNext is what the shield prints after the terminals.
+const shieldNext = `
+How many requests Envoy denied by itself, and how many Weir denied:
+    curl -s 'localhost:9901/stats?filter=rate_limited|over_limit'
+
+%s has the shield already. %s is the filter alone, for an Envoy of your own.
+`
 
 // What manifests print next; DIR is the directory.
 const (
@@ -126,9 +138,11 @@ An Envoy that asks it, and in another terminal requests: 10 pass (200), then 429
     kubectl apply -f DIR/envoy.yaml
     kubectl rollout status deployment/envoy
     kubectl port-forward deploy/envoy 10000
-    for i in $(seq 12); do curl -s -o /dev/null -w '%{http_code} ' localhost:10000/; done
+    for i in $(seq 12); do curl -s -o /dev/null -w '%{http_code} ' localhost:10000/; done; echo
 
-Change a limit: kubectl edit configmap weir-rules. For several replicas: weir-redis.yaml in place of weir.yaml.
+Change a limit: kubectl edit configmap weir-rules. For several replicas: weir-redis.yaml in place of weir.yaml; its
+first lines make the Secrets that it needs. Each step, and what to do if one fails:
+https://github.com/weir-ratelimit/weir/blob/main/docs/start/kubernetes.md
 `
 	istioNext = `
 Next, with the name of your image in weir.yaml (until 0.1.0 is released: docker build of a checkout), and with your
@@ -139,9 +153,10 @@ namespaces in access.yaml:
 A service to try it with, limits at the ingress gateway, and in another terminal requests: 10 pass (200), then 429:
     kubectl apply -f DIR/shop.yaml -f DIR/gateway.yaml
     kubectl -n istio-system port-forward service/istio-ingressgateway 8000:80
-    for i in $(seq 12); do curl -s -o /dev/null -w '%{http_code} ' localhost:8000/; done
+    for i in $(seq 12); do curl -s -o /dev/null -w '%{http_code} ' localhost:8000/; done; echo
 
-Limits between services: sidecar.yaml. Weir in the pod of an Envoy, asked by a Unix socket: socket/.
+Limits between services: sidecar.yaml. Weir in the pod of an Envoy, asked by a Unix socket: socket/. Each step, and
+what to do if one fails: https://github.com/weir-ratelimit/weir/blob/main/docs/start/istio.md
 `
 )
 
@@ -196,11 +211,30 @@ func (c *initCmd) shieldOf(ctx context.Context, io streams) (*kit, error) {
 		return nil, err
 	}
 	text, err := s.YAML(domain.Name(), "")
-	return &kit{map[string][]byte{"shield.yaml": text}, fmt.Sprintf(`
-%d of Envoy's descriptors; rules that only Weir holds: %d (a comment in the file lists them).
+	return &kit{map[string][]byte{"shield.yaml": text}, shieldOfNext(s, quoted(c.path("shield.yaml")))}, err
+}
 
-Next: put this filter into http_filters of your Envoy, before envoy.filters.http.ratelimit.
-`, len(s.Descriptors), len(s.LeftOut))}, err
+// shieldOfNext is what a shield of the user's own rules prints next.
+func shieldOfNext(s *shield.Shield, path string) string {
+	if len(s.Descriptors) == 0 {
+		return fmt.Sprintf(`
+Do not use it: it would stop nothing. Envoy can hold none of these rules by itself; a comment at the end of %s
+says why, rule by rule.
+`, path)
+	}
+	left := ""
+	if len(s.LeftOut) > 0 {
+		left = fmt.Sprintf(" Weir alone decides\nabout %s: a comment at its end says why.", count(len(s.LeftOut), "rule"))
+	}
+	return fmt.Sprintf(`
+%s has %s for Envoy's filter local_ratelimit.%s
+
+Next:
+    1. Copy the filter into http_filters of your Envoy, before envoy.filters.http.ratelimit, and indent it like the others.
+    2. In the filter, give rate_limits what your virtual host has: the comment there says how.
+    3. Send more than a limit allows. Envoy counts what it denied by itself, here with its admin port 9901:
+           curl -s 'localhost:9901/stats?filter=weir_shield'
+`, path, count(len(s.Descriptors), "descriptor"), left)
 }
 
 // theDomain returns the domain of that name, or the only one.
@@ -243,10 +277,10 @@ func (c *initCmd) check(io streams, names []string) error {
 		fmt.Fprintf(io.err, "note: serve reads these rules, too: %s\n", strings.Join(beside, ", "))
 	case c.Force:
 	case len(there) > 0:
-		return fmt.Errorf("there already: %s; nothing was written. Name another directory, or add --force to overwrite",
-			strings.Join(there, ", "))
+		return fmt.Errorf("nothing was written, because these files exist: %s. Name another directory, or add --force to "+
+			"overwrite them", strings.Join(there, ", "))
 	case len(beside) > 0:
-		return fmt.Errorf("there are other rules, which serve would read together with these: %s; nothing was written. "+
+		return fmt.Errorf("nothing was written, because weir serve would read these other rules, too: %s. "+
 			"Name another directory, or add --force", strings.Join(beside, ", "))
 	}
 	return nil
@@ -289,7 +323,7 @@ Terminal 2, Envoy:
     envoy -c %s
 
 Terminal 3, %s:
-    for i in $(seq %d); do curl -s -o /dev/null -w '%%{http_code} ' %s; done
+    for i in $(seq %d); do curl -s -o /dev/null -w '%%{http_code} ' %s; done; echo
 
 Edit %[2]s while both run, and try again. To see errors and decisions before that:
     %[1]s check %[2]s

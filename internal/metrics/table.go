@@ -57,7 +57,7 @@ var requestRows = []row[*Metrics]{
 		func(m *Metrics) uint64 { return m.panics.Load() }),
 	counters("weir_store_errors_total", "reason",
 		"Requests decided by each rule's on_store_failure, since the store did not decide them. reason: timeout (no answer, "+
-			"or no connection, in time), not_asked (the breaker is open), other (an error).",
+			"or no connection, in time), not_asked (the breaker is open), other (an error, such as a refused connection).",
 		func(m *Metrics, w writer) {
 			put(w, m.storeErrors.timeout.Load(), "timeout")
 			put(w, m.storeErrors.breakerOpen.Load(), "not_asked")

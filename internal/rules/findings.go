@@ -91,11 +91,10 @@ func CheckFor(process descriptors.Process, files []reload.File, stores []string)
 	if err != nil {
 		return nil, err
 	}
-	limited := map[*descriptors.Rule]bool{}
-	for _, l := range set.Limits() {
-		limited[l.Rule] = true
+	f.OK, f.Domains, f.Limits = true, len(set.Domains()), len(set.Limits())
+	for _, d := range set.Domains() {
+		f.Rules += len(d.Rules())
 	}
-	f.OK, f.Domains, f.Rules, f.Limits = true, len(set.Domains()), len(limited), len(set.Limits())
 	f.add(files, severityWarning, set.Warnings())
 	return f, nil
 }
