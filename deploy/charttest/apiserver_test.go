@@ -72,7 +72,7 @@ func installs(t *testing.T, c *kubetest.Cluster) {
 		c.Apply(t, text)
 		var deployment object
 		c.Get(t, &deployment, "--namespace", "limits", "deployment", "weir")
-		pod, _ := at(deployment, "spec", "template").(object)
+		pod, _ := kubetest.At(deployment, "spec", "template").(object)
 		return pod
 	}
 	before, after := template("domain: shop"), template("domain: shop # changed")
@@ -81,7 +81,7 @@ func installs(t *testing.T, c *kubetest.Cluster) {
 	}
 	var rules object
 	c.Get(t, &rules, "--namespace", "limits", "configmap", "weir-rules")
-	if got := at(rules, "data", "shop.yaml"); got != "domain: shop # changed\n" {
+	if got := kubetest.At(rules, "data", "shop.yaml"); got != "domain: shop # changed\n" {
 		t.Errorf("the rules are %q", got)
 	}
 	// A Deployment is accepted whatever its pods want: only a pod itself shows what the namespace allows.
@@ -92,7 +92,7 @@ func installs(t *testing.T, c *kubetest.Cluster) {
 	if _, err := c.DryRun(text); err != nil {
 		t.Errorf("a pod in a namespace of the restricted standard: %v", err)
 	}
-	container, _ := at(spec, "containers", 0).(object)
+	container, _ := kubetest.At(spec, "containers", 0).(object)
 	delete(container, "securityContext")
 	text = marshal(t, object{"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
 	if _, err := c.DryRun(text); err == nil || !strings.Contains(err.Error(), "restricted") {

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/weir-ratelimit/weir/internal/test/kubetest"
 )
 
 // testCase is a file of testdata/cases: values, and what the objects must have that come of them. Maps may have more
@@ -75,29 +77,11 @@ func workload(t *testing.T, objects map[string]object) object {
 	return nil
 }
 
-// at returns what lies below the keys and indices, nil if there is nothing.
-func at(v any, path ...any) any {
-	for _, step := range path {
-		switch step := step.(type) {
-		case string:
-			m, _ := v.(object)
-			v = m[step]
-		case int:
-			list, _ := v.([]any)
-			if step >= len(list) {
-				return nil
-			}
-			v = list[step]
-		}
-	}
-	return v
-}
-
 // pod returns the workload's pod, and Weir's container in it.
 func pod(t *testing.T, objects map[string]object) (spec, container object) {
 	t.Helper()
-	spec, _ = at(workload(t, objects), "spec", "template", "spec").(object)
-	container, _ = at(spec, "containers", 0).(object)
+	spec, _ = kubetest.At(workload(t, objects), "spec", "template", "spec").(object)
+	container, _ = kubetest.At(spec, "containers", 0).(object)
 	if container["name"] != "weir" {
 		t.Fatalf("the first container is %v, want weir", container["name"])
 	}
@@ -194,12 +178,12 @@ func TestReleasesAreApart(t *testing.T) {
 			t.Errorf("both releases have %s", name)
 		}
 	}
-	selector := at(workload(t, objects), "spec", "selector", "matchLabels")
+	selector := kubetest.At(workload(t, objects), "spec", "selector", "matchLabels")
 	if want := (object{"app.kubernetes.io/name": "weir", "app.kubernetes.io/instance": "edge"}); !equal(selector, want) {
 		t.Errorf("selector %v, want %v", selector, want)
 	}
 	for _, service := range []string{"Service/edge-weir", "Service/edge-weir-http"} {
-		if got := at(objects[service], "spec", "selector"); !equal(got, selector) {
+		if got := kubetest.At(objects[service], "spec", "selector"); !equal(got, selector) {
 			t.Errorf("%s selects %v, want %v", service, got, selector)
 		}
 	}

@@ -43,7 +43,7 @@ func TestPage(t *testing.T) {
 			if strings.Contains(command, "| sed") {
 				var rules object
 				c.Get(t, &rules, "configmap", "weir-rules")
-				if text, _ := at(rules, "data").(object); !strings.Contains(marshal(t, text), "requests_per_unit: 100, ") {
+				if text, _ := kubetest.At(rules, "data").(object); !strings.Contains(marshal(t, text), "requests_per_unit: 100, ") {
 					t.Errorf("%s has not changed the rules:\n%v", strings.TrimSpace(command), text)
 				}
 			}

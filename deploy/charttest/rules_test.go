@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/weir-ratelimit/weir/internal/test/kubetest"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/descriptors/rulefile"
 )
@@ -17,7 +18,7 @@ func TestExampleRules(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	data, _ := at(parse(t, text)["ConfigMap/weir-rules"], "data").(object)
+	data, _ := kubetest.At(parse(t, text)["ConfigMap/weir-rules"], "data").(object)
 	set := compile(t, data)
 	address := descriptors.Entry{Key: "remote_address", Value: "192.0.2.7"}
 	login := []descriptors.Entry{{Key: "path", Value: "/login"}, address}

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/weir-ratelimit/weir/internal/test/kubetest"
 	"github.com/weir-ratelimit/weir/internal/test/launch"
 	"github.com/weir-ratelimit/weir/internal/test/weirtest"
 )
@@ -96,7 +97,7 @@ func TestMemoryFits(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, container := pod(t, parse(t, text))
-	if limit := at(container, "resources", "limits", "memory"); limit != "256Mi" {
+	if limit := kubetest.At(container, "resources", "limits", "memory"); limit != "256Mi" {
 		t.Fatalf("the memory limit is %v: this test is about 256Mi", limit)
 	}
 	const limit = 256 << 20

@@ -49,39 +49,21 @@ func objects(t *testing.T, manifest string) (all []object) {
 	}
 }
 
-// at is the value under keys and indices.
-func at(v any, path ...any) any {
-	for _, step := range path {
-		switch step := step.(type) {
-		case string:
-			m, _ := v.(object)
-			v = m[step]
-		case int:
-			l, _ := v.([]any)
-			if step >= len(l) {
-				return nil
-			}
-			v = l[step]
-		}
-	}
-	return v
-}
-
 // text is at for a string.
 func text(v any, path ...any) string {
-	s, _ := at(v, path...).(string)
+	s, _ := kubetest.At(v, path...).(string)
 	return s
 }
 
 // list is the value under keys and indices, as a list.
 func list(v any, path ...any) []any {
-	l, _ := at(v, path...).([]any)
+	l, _ := kubetest.At(v, path...).([]any)
 	return l
 }
 
 // child is the value under keys and indices, as an object.
 func child(v any, path ...any) object {
-	o, _ := at(v, path...).(object)
+	o, _ := kubetest.At(v, path...).(object)
 	return o
 }
 
@@ -129,7 +111,7 @@ func (m *mesh) startIstiod(t *testing.T) {
 	dir := filepath.Join(m.dir, "istiod")
 	var deployment object
 	m.Get(t, &deployment, "--namespace", "istio-system", "deployment", "istiod")
-	c := at(deployment, "spec", "template", "spec", "containers", 0)
+	c := kubetest.At(deployment, "spec", "template", "spec", "containers", 0)
 	args := []string{"--kubeconfig", m.Kubeconfig}
 	args = append(args, arguments(child(c), nil)...)
 	env := []string{
