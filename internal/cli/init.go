@@ -231,7 +231,7 @@ says why, rule by rule.
 
 Next:
     1. Copy the filter into http_filters of your Envoy, before envoy.filters.http.ratelimit, and indent it like the others.
-    2. In the filter, give rate_limits what your virtual host has: the comment there says how.
+    2. If your virtual host has rate_limits, copy them into the filter; if only routes have some, leave that line out.
     3. Send more than a limit allows. Envoy counts what it denied by itself, here with its admin port 9901:
            curl -s 'localhost:9901/stats?filter=weir_shield'
 `, path, count(len(s.Descriptors), "descriptor"), left)
