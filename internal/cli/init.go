@@ -30,6 +30,9 @@ type initCmd struct {
 	Output outputFlags `embed:""`
 }
 
+// uses are the values of --for.
+var uses = []string{"per-client", "per-api-key", "per-path", "global", "shield", "kubernetes", "istio"}
+
 // Help is shown below the one line of it.
 func (*initCmd) Help() string {
 	return `Writes rules/ and envoy.yaml, with comments, and prints the commands to try them. They work together unchanged:
@@ -77,6 +80,10 @@ func (c *initCmd) Run(ctx context.Context, io streams) error {
 		fmt.Fprintf(io.out, "wrote %s\n", path)
 	}
 	fmt.Fprint(io.out, kit.next)
+	if c.Dir != c.For && c.For == "per-client" && slices.Contains(uses, c.Dir) {
+		fmt.Fprintf(io.err, "note: %s is the directory here, and the rules limit each address; the other rules: "+
+			"weir init --for %[1]s\n", c.Dir)
+	}
 	return nil
 }
 
