@@ -36,6 +36,7 @@ descriptors:
 				defer mu.Unlock()
 				arrivals = append(arrivals, time.Now())
 			})}.start(t)
+			start := time.Now()
 			got := tally(atOnce(t, newClient(t, "127.0.0.1", e.Listener("front")), 10))
 			if got[200] != 8 || got[429] != 2 {
 				t.Fatalf("statuses %v, want 8 times 200 and 2 times 429", got)
@@ -45,9 +46,9 @@ descriptors:
 				gaps = append(gaps, arrivals[i].Sub(arrivals[i-1]).Round(time.Millisecond))
 			}
 			t.Logf("gaps between arrivals at the upstream: %v", gaps)
-			// The last has waited 700 ms, a little more on a busy machine; none may overtake the queue by much.
-			if whole := arrivals[7].Sub(arrivals[0]); whole < 690*time.Millisecond {
-				t.Errorf("8 requests arrived within %s, want 700ms", whole)
+			// The last has waited 700 ms, more on a busy machine. The clock of Redis and this one may differ by a bit.
+			if whole := arrivals[7].Sub(start); whole < 699*time.Millisecond {
+				t.Errorf("8 requests arrived within %s, want 700ms or more", whole)
 			}
 			slices.Sort(gaps)
 			if median := gaps[len(gaps)/2]; median < 80*time.Millisecond || median > 120*time.Millisecond {
