@@ -30,6 +30,9 @@ type initCmd struct {
 	Output outputFlags `embed:""`
 }
 
+// uses are the values of --for.
+var uses = []string{"per-client", "per-api-key", "per-path", "global", "shield", "kubernetes", "istio"}
+
 // Help is shown below the one line of it.
 func (*initCmd) Help() string {
 	return `Writes rules/ and envoy.yaml, with comments, and prints the commands to try them. They work together unchanged:
@@ -77,6 +80,10 @@ func (c *initCmd) Run(ctx context.Context, io streams) error {
 		fmt.Fprintf(io.out, "wrote %s\n", path)
 	}
 	fmt.Fprint(io.out, kit.next)
+	if c.Dir != c.For && c.For == "per-client" && slices.Contains(uses, c.Dir) {
+		fmt.Fprintf(io.err, "note: %s is the directory here, and the rules limit each address; the other rules: "+
+			"weir init --for %[1]s\n", c.Dir)
+	}
 	return nil
 }
 
@@ -231,7 +238,7 @@ says why, rule by rule.
 
 Next:
     1. Copy the filter into http_filters of your Envoy, before envoy.filters.http.ratelimit, and indent it like the others.
-    2. In the filter, give rate_limits what your virtual host has: the comment there says how.
+    2. If your virtual host has rate_limits, copy them into the filter; if only routes have some, leave that line out.
     3. Send more than a limit allows. Envoy counts what it denied by itself, here with its admin port 9901:
            curl -s 'localhost:9901/stats?filter=weir_shield'
 `, path, count(len(s.Descriptors), "descriptor"), left)
