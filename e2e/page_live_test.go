@@ -60,16 +60,6 @@ func refuseHistory(b *chrometest.Browser) {
 		Promise.reject(new Error("the test refuses it")) : plainFetch(url, ...rest), "")`)
 }
 
-// historyAsked is how often the page asked for the history.
-func historyAsked(b *chrometest.Browser) (n int) {
-	for _, url := range b.URLs() {
-		if strings.Contains(url, "/history") {
-			n++
-		}
-	}
-	return n
-}
-
 // Where events do not come, the page asks.
 func TestPageWithoutEvents(t *testing.T) {
 	t.Parallel()

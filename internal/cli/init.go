@@ -237,7 +237,7 @@ says why, rule by rule.
 %s has %s for Envoy's filter local_ratelimit.%s
 
 Next:
-    1. Copy the filter into http_filters of your Envoy, before envoy.filters.http.ratelimit, and indent it like the others.
+    1. Copy the filter into http_filters of your Envoy, before envoy.filters.http.ratelimit. Indent it like the others.
     2. If your virtual host has rate_limits, copy them into the filter; if only routes have some, leave that line out.
     3. Send more than a limit allows. Envoy counts what it denied by itself, here with its admin port 9901:
            curl -s 'localhost:9901/stats?filter=weir_shield'
