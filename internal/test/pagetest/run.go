@@ -248,6 +248,7 @@ func (r *runner) start(b *block) {
 	r.awaitLoads(b)
 	pid, _ := r.ask("start " + path + " " + name)
 	var ready string
+	ended := 1 // how it is taken if it ends
 	switch {
 	case strings.Contains(b.text, "weir serve"):
 		addr := "localhost:8080"
@@ -267,10 +268,11 @@ func (r *runner) start(b *block) {
 		ready = "redis-cli ping"
 	default: // it listens, or ends
 		listeners, _, _ := r.shell("ss -Hltn")
-		ready = fmt.Sprintf("! kill -0 %d || [ $(ss -Hltn | wc -l) -gt %d ]", pid, strings.Count(listeners, "\n"))
+		ready = fmt.Sprintf("[ $(ss -Hltn | wc -l) -gt %d ]", strings.Count(listeners, "\n"))
+		ended = 0
 	}
-	got, last, _ := r.shell(fmt.Sprintf("( until %s >/dev/null; do kill -0 %d || exit 1; sleep 0.02; done ) 2>&1",
-		ready, pid))
+	got, last, _ := r.shell(fmt.Sprintf("( until %s >/dev/null; do kill -0 %d || exit %d; sleep 0.02; done ) 2>&1",
+		ready, pid, ended))
 	if last != 0 {
 		r.fatal(b, "%s ended by itself: %s", b.title, got)
 	}
