@@ -91,6 +91,25 @@ func (s *Server) SetArgs(args ...string) { s.args = args }
 func (s *Server) Pause() {
 	s.tb.Helper()
 	s.proc.Signal(syscall.SIGSTOP)
+	Await(s.tb, s.stopped) // a thread may still answer for a moment
+}
+
+// stopped returns an error while a thread of the server runs.
+func (s *Server) stopped() error {
+	stats, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", s.proc.PID()))
+	if err != nil || len(stats) == 0 {
+		return fmt.Errorf("there are no threads of redis-server: %v", err)
+	}
+	for _, path := range stats {
+		stat, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		if _, state, _ := strings.Cut(string(stat), ") "); !strings.HasPrefix(state, "T") {
+			return fmt.Errorf("redis-server is not stopped: %s", stat)
+		}
+	}
+	return nil
 }
 
 // Resume continues a paused server.
