@@ -3,6 +3,7 @@ package redistest
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -97,8 +98,11 @@ func (s *Server) Pause() {
 // stopped returns an error while a thread of the server runs.
 func (s *Server) stopped() error {
 	stats, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", s.proc.PID()))
-	if err != nil || len(stats) == 0 {
-		return fmt.Errorf("there are no threads of redis-server: %v", err)
+	if err != nil {
+		return err
+	}
+	if len(stats) == 0 {
+		return errors.New("redis-server has ended")
 	}
 	for _, path := range stats {
 		stat, err := os.ReadFile(path)
