@@ -22,8 +22,7 @@ import (
 // chartOf is the text alternative of the chart of all requests.
 const chartOf = `(document.querySelector("#now-chart svg")?.getAttribute("aria-label") ?? "")`
 
-// The charts move when requests come, without a request of the page for them. After a restart of the service the page
-// connects again by itself.
+// The charts move when requests come. After a restart of the service the page connects again by itself.
 func TestPageIsLive(t *testing.T) {
 	t.Parallel()
 	b := chrometest.Start(t)
@@ -34,7 +33,6 @@ func TestPageIsLive(t *testing.T) {
 	if area := b.Text(`document.querySelector("#now-chart .denied").getAttribute("d")`); area != "" {
 		t.Errorf("without requests the chart has columns: %s", area)
 	}
-	refuseHistory(b)
 	client := s.client(t)
 	askOf(t, client, 5, "remote_address", "10.0.0.1") // 3 pass
 	b.Await(chartOf + `.includes("3 allowed, 2 denied, 1 near the limit; most denied at ")`)
@@ -44,7 +42,6 @@ func TestPageIsLive(t *testing.T) {
 	const denying = `document.getElementById("denying").innerText.replace(/\s+/g, " ")`
 	b.Await(denying + ` === "remote_address shop · per-client: 2 denied"`)
 
-	b.Text(`(window.fetch = plainFetch, "")`)
 	s.Kill()
 	b.Await(`document.getElementById("state").innerText === "No answer"`)
 	s.Start()
@@ -52,12 +49,6 @@ func TestPageIsLive(t *testing.T) {
 	b.Await(chartOf + `.startsWith("All requests, last hour: 0 allowed, 0 denied")`) // the new process knows of none
 	askOf(t, s.client(t), 1, "remote_address", "10.0.0.1")
 	b.Await(chartOf + `.includes("1 allowed, 0 denied")`)
-}
-
-// refuseHistory lets no further request for the history through: what the charts show then comes by events.
-func refuseHistory(b *chrometest.Browser) {
-	b.Text(`(window.plainFetch = window.fetch, window.fetch = (url, ...rest) => String(url).includes("history") ?
-		Promise.reject(new Error("the test refuses it")) : plainFetch(url, ...rest), "")`)
 }
 
 // Where events do not come, the page asks.
