@@ -2,7 +2,6 @@
 package algorithms
 
 import (
-	"flag"
 	"maps"
 	"math"
 	"os"
@@ -15,19 +14,11 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/weir-ratelimit/weir/internal/test/longtest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// TestMain draws the same parameters in every run, unless -rapid.seed says otherwise (0: others each time).
-func TestMain(m *testing.M) {
-	for name, value := range map[string]string{"rapid.seed": "1", "rapid.nofailfile": "true"} {
-		if err := flag.Set(name, value); err != nil {
-			os.Exit(2)
-		}
-	}
-	flag.Parse()
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { longtest.Main(m, 100) }
 
 // pageOf is the page of an algorithm: its name with hyphens.
 func pageOf(a limiter.Algorithm) string { return strings.ReplaceAll(a.String(), "_", "-") + ".md" }

@@ -3,7 +3,6 @@
 package migrating
 
 import (
-	"flag"
 	"os"
 	"regexp"
 	"strings"
@@ -12,20 +11,12 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/weir-ratelimit/weir/internal/test/longtest"
 	"github.com/weir-ratelimit/weir/pkg/descriptors/rulefile"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// TestMain draws the same histories in every run, unless -rapid.seed says otherwise (0: others each time).
-func TestMain(m *testing.M) {
-	for name, value := range map[string]string{"rapid.seed": "1", "rapid.checks": "300", "rapid.nofailfile": "true"} {
-		if err := flag.Set(name, value); err != nil {
-			os.Exit(2)
-		}
-	}
-	flag.Parse()
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { longtest.Main(m, 300) }
 
 var fence = regexp.MustCompile("(?ms)^```yaml\n(.*?)^```$")
 

@@ -39,18 +39,5 @@ func Find(name string) (u Use, ok bool) {
 	return Uses[i], true
 }
 
-// Files returns the use's files by their paths: envoy.yaml, and those of the directory rules.
-func (u Use) Files() (map[string][]byte, error) {
-	from, err := fs.Sub(files, u.Name)
-	if err != nil {
-		return nil, err
-	}
-	all := map[string][]byte{}
-	err = fs.WalkDir(from, ".", func(path string, d fs.DirEntry, err error) error {
-		if err == nil && !d.IsDir() {
-			all[path], err = fs.ReadFile(from, path)
-		}
-		return err
-	})
-	return all, err
-}
+// Files has the use's files: envoy.yaml, and those of the directory rules.
+func (u Use) Files() (fs.FS, error) { return fs.Sub(files, u.Name) }

@@ -114,7 +114,7 @@ func (c *initCmd) kit(ctx context.Context, io streams) (*kit, error) {
 		use.Requests = 200
 		use.Tells = "200 requests: about 20 pass (200), Weir denies 60 (429), and Envoy denies the rest by itself"
 	}
-	files, err := use.Files()
+	files, err := contents(use.Files())
 	if err == nil && !ok {
 		err = addShield(io, files)
 	}
@@ -167,19 +167,25 @@ what to do if one fails: https://github.com/weir-ratelimit/weir/blob/main/docs/s
 `
 )
 
-// manifests is the kit of a folder's YAML files.
+// manifests is the kit of a folder's manifests.
 func (c *initCmd) manifests(folder, next string) (*kit, error) {
-	from, err := deploy.Files(folder)
+	files, err := contents(deploy.Files(folder))
+	return &kit{files, strings.ReplaceAll(next, "DIR", quoted(c.path("")))}, err
+}
+
+// contents are the YAML files below a directory, by their paths.
+func contents(dir fs.FS, err error) (map[string][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := &kit{map[string][]byte{}, strings.ReplaceAll(next, "DIR", quoted(c.path("")))}
-	return k, fs.WalkDir(from, ".", func(path string, d fs.DirEntry, err error) error {
+	files := map[string][]byte{}
+	err = fs.WalkDir(dir, ".", func(path string, d fs.DirEntry, err error) error {
 		if err == nil && filepath.Ext(path) == ".yaml" && !d.IsDir() {
-			k.files[path], err = fs.ReadFile(from, path)
+			files[path], err = fs.ReadFile(dir, path)
 		}
 		return err
 	})
+	return files, err
 }
 
 // addShield makes the shield of starter files, and has their Envoy use it.

@@ -11,8 +11,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/weir-ratelimit/weir/internal/test/longtest"
+
 	"github.com/google/go-cmp/cmp"
-	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 
 	"github.com/weir-ratelimit/weir/internal/decide"
@@ -23,7 +24,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { longtest.Main(m, 100) }
 
 const rules = `
 domain: shop

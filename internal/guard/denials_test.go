@@ -10,8 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-ratelimit/weir/internal/test/longtest"
+
 	"github.com/google/go-cmp/cmp"
-	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 
 	"github.com/weir-ratelimit/weir/pkg/limiter"
@@ -19,7 +20,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { longtest.Main(m, 100) }
 
 func memory(tb testing.TB, now func() int64) *memstore.Store {
 	tb.Helper()

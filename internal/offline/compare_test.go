@@ -8,15 +8,16 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-ratelimit/weir/internal/test/longtest"
+
 	"github.com/google/go-cmp/cmp"
-	"go.uber.org/goleak"
 
 	"github.com/weir-ratelimit/weir/internal/decisionlog"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/descriptors/rulefile"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { longtest.Main(m, 100) }
 
 func compile(tb testing.TB, rules string) *descriptors.Set {
 	tb.Helper()

@@ -10,10 +10,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-ratelimit/weir/internal/test/longtest"
+
 	commonpb "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	typepb "github.com/envoyproxy/go-control-plane/envoy/type/v3"
-	"go.uber.org/goleak"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/proto"
@@ -26,7 +27,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { longtest.Main(m, 100) }
 
 // epoch is a moment at which minutes and hours begin, in microseconds.
 const epoch = 1_800_000_000 * int64(time.Second/time.Microsecond)

@@ -10,6 +10,7 @@ package shield
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -67,7 +68,7 @@ type Shield struct {
 
 // Of returns the shield of a domain's rules. The error says that they name too many values for Envoy's configuration.
 func Of(set *descriptors.Set, domain *descriptors.Domain) (*Shield, error) {
-	b := builder{replaced: replaced(set), root: domain.Root()}
+	b := builder{replaced: replaced(set), root: domain.Root(), left: map[*descriptors.Rule]bool{}}
 	b.walk(domain.Root(), nil, true)
 	if len(b.candidates) > maxDescriptors {
 		return nil, fmt.Errorf("the rules name %d combinations of values, and Envoy reads its configuration as a whole: "+
@@ -83,6 +84,7 @@ type builder struct {
 	root       *descriptors.Node
 	candidates []candidate
 	leftOut    []LeftOut
+	left       map[*descriptors.Rule]bool // the rules of leftOut
 }
 
 type candidate struct {
@@ -158,8 +160,8 @@ func (b *builder) leave(n *descriptors.Node, why string) {
 
 // leaveRule leaves out a rule that limits something; a rule of several values stands once.
 func (b *builder) leaveRule(r *descriptors.Rule, why string) {
-	is := func(l LeftOut) bool { return l.Rule == r }
-	if r != nil && len(r.Limits) > 0 && !slices.ContainsFunc(b.leftOut, is) {
+	if r != nil && len(r.Limits) > 0 && !b.left[r] {
+		b.left[r] = true
 		b.leftOut = append(b.leftOut, LeftOut{r, why})
 	}
 }
@@ -339,15 +341,9 @@ func (at reached) to(n *descriptors.Node, e descriptors.Entry, exact bool) reach
 func hasNamed(b *descriptors.Branch) bool { return b.Len() <= maxValues }
 
 func sortedValues(b *descriptors.Branch) func(yield func(string, *descriptors.Node) bool) {
-	to := map[string]*descriptors.Node{}
-	var values []string
-	for value, n := range b.Values() {
-		to[value] = n
-		values = append(values, value)
-	}
-	slices.Sort(values)
+	to := maps.Collect(b.Values())
 	return func(yield func(string, *descriptors.Node) bool) {
-		for _, v := range values {
+		for _, v := range slices.Sorted(maps.Keys(to)) {
 			if !yield(v, to[v]) {
 				return
 			}

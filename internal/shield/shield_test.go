@@ -12,9 +12,12 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/offline"
+	"github.com/weir-ratelimit/weir/internal/test/longtest"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/descriptors/rulefile"
 )
+
+func TestMain(m *testing.M) { longtest.Main(m, 300) }
 
 type fataler interface{ Fatal(...any) }
 
@@ -33,6 +36,15 @@ func shieldOf(t fataler, text string) *Shield {
 		t.Fatal(err)
 	}
 	return s
+}
+
+// TestYAMLOfLongWindows: Envoy reads no exponent in a duration.
+func TestYAMLOfLongWindows(t *testing.T) {
+	s := shieldOf(t, "domain: d\ndescriptors: [{key: k, rate_limit: {requests_per_unit: 5, unit: year}}]\n")
+	text, err := s.YAML("d", "")
+	if err != nil || !strings.Contains(string(text), "fill_interval: 31536000s}") {
+		t.Errorf("%v, want fill_interval: 31536000s\n%s", err, text)
+	}
 }
 
 // TestTooManyValues has 1,001 values of one key, which have no descriptors, and 20,000 combinations of two keys.

@@ -3,7 +3,6 @@ package shield
 import (
 	"bytes"
 	_ "embed"
-	"fmt"
 	"math"
 	"slices"
 	"strconv"
@@ -17,10 +16,13 @@ import (
 var filterText string
 
 var filter = template.Must(template.New("filter").Funcs(template.FuncMap{
-	"quote": strconv.Quote, "seconds": func(b Bucket) string { return fmt.Sprintf("%gs", b.Interval.Seconds()) },
+	"quote": strconv.Quote, "seconds": seconds,
 	"limits": Bucket.isLimiting,
 	"shown":  func(r *descriptors.Rule) string { return descriptors.Shorten(descriptors.Shown(r.Path)) },
 }).Parse(filterText))
+
+// seconds writes an interval as Envoy reads it: without an exponent, whatever its length.
+func seconds(b Bucket) string { return strconv.FormatFloat(b.Interval.Seconds(), 'f', -1, 64) + "s" }
 
 // YAML returns the shield as one item of http_filters, with a comment for each rule that says where it is written.
 // The actions are Envoy's rate_limits as lines of YAML, if they are known.

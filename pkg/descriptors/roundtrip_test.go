@@ -141,12 +141,15 @@ func checkKeyComesBack(t *rapid.T) {
 			}
 			continue
 		}
-		if len(got.Entries) != len(es) || got.Domain != domain {
+		// A key that was cut right behind = looks like one of hash_values, and its later entries are in the hash.
+		last := got.Entries[len(got.Entries)-1].Value
+		hashed := len(key) > 250 && len(last) == 33 && last[0] == '#'
+		if whole := len(got.Entries) == len(es); !whole && !hashed || got.Domain != domain {
 			t.Fatalf("%s is read as %+v", key, got)
 		}
 		for i, e := range got.Entries {
-			if len(key) > 250 && len(e.Value) == 33 && e.Value[0] == '#' {
-				continue // cut right behind =, which looks like hash_values
+			if hashed && i == len(got.Entries)-1 {
+				continue
 			}
 			if shown := es[0].Key == "k"; e.Key != es[i].Key || shown && e.Value != es[i].Value {
 				t.Fatalf("%s is read as %+v", key, got)

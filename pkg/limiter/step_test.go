@@ -22,7 +22,7 @@ func eachAlgorithm(t *testing.T, property func(t *rapid.T, h *walk)) {
 	t.Helper()
 	for _, a := range algorithms {
 		t.Run(a.String(), func(t *testing.T) {
-			longtest.Check(t, 30, func(t *rapid.T) { property(t, newWalk(t, a)) })
+			longtest.Check(t, 100, func(t *rapid.T) { property(t, newWalk(t, a)) })
 		})
 	}
 }

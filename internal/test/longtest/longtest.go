@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"testing"
 
+	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 )
 
@@ -20,6 +21,23 @@ func Pick[T any](short, long T) T {
 		return long
 	}
 	return short
+}
+
+// Main is a TestMain that finds goroutines left behind, and that draws the same random cases in every run in the short
+// form, that many for each property. The flags -rapid.seed (0: others each time) and -rapid.checks go first.
+func Main(m *testing.M, checks int) {
+	defaults := map[string]string{"rapid.checks": strconv.Itoa(checks), "rapid.nofailfile": "true"}
+	if !IsLong() {
+		defaults["rapid.seed"] = "1"
+	}
+	for name, value := range defaults {
+		f := flag.Lookup(name)
+		if err := f.Value.Set(value); err != nil {
+			os.Exit(2)
+		}
+		f.DefValue = value // which Check takes for "not given"
+	}
+	goleak.VerifyTestMain(m)
 }
 
 // Check is rapid.Check with that many random cases in the short form, unless the flag -rapid.checks says otherwise. It
