@@ -8,6 +8,7 @@ package main
 #include <stdlib.h>
 #include "abi.h"
 
+#cgo CFLAGS: -Wall
 #cgo noescape weir_log
 #cgo nocallback weir_log
 #cgo noescape weir_answered

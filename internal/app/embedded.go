@@ -17,12 +17,12 @@ const restartPause = time.Second
 // Decider decides requests of a process in which this Weir is embedded.
 func (a *App) Decider() *decide.Decider { return a.decider }
 
-// Metrics counts the requests of a process in which this Weir is embedded: it calls Requested for each one, and Rejected
-// and Panicked where they apply.
+// Metrics counts the requests of a process in which this Weir is embedded: that calls Requested for each one, and
+// Rejected and Panicked where they apply.
 func (a *App) Metrics() *metrics.Metrics { return a.metrics }
 
-// runPart runs a part. In an embedded Weir a panic does not end the process: it is counted and logged, and the part runs
-// again after a pause.
+// runPart runs a part. In an embedded Weir a panic does not end the process: it is counted and logged, and the part
+// runs again after a pause.
 func (a *App) runPart(ctx context.Context, p *part) error {
 	if !a.o.Embedded {
 		return p.run(ctx)

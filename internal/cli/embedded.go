@@ -24,8 +24,8 @@ var withoutServer = []string{"dynamic-metadata", "drain-delay", "stop-timeout", 
 // httpAddrVariable sets --http-addr.
 const httpAddrVariable = "WEIR_HTTP_ADDR"
 
-// ParseEmbedded reads flags of weir serve, and its variables of the environment, for a Weir inside another process. There
-// is no HTTP address unless it is given. The error says what is wrong, without passwords, and names the flag.
+// ParseEmbedded reads flags of weir serve, and its variables of the environment, for a Weir inside another process.
+// There is no HTTP address unless it is given. The error says what is wrong, without passwords, and names the flag.
 func ParseEmbedded(flags []string) (*EmbeddedOptions, error) {
 	o, err := parseEmbedded(flags)
 	if err != nil {

@@ -49,7 +49,7 @@ func (f *Filter) Call(route *Route) *Call {
 
 // Release ends the call. Its Answer is valid no longer.
 func (c *Call) Release() {
-	c.Input.reset()
+	c.forget()
 	c.Answer.reset()
 	c.request.Reset()
 	for i := range c.descriptors {
@@ -118,7 +118,7 @@ func (c *Call) describe() error {
 // ends ctx when the request is gone, and after done.
 func (c *Call) DecideLater(ctx context.Context, done func()) {
 	c.filter.uses.Add(1)
-	end := func() {
+	end := func() { //nolint:contextcheck // an instance closes without the request
 		c.observe()
 		f := c.filter
 		done()

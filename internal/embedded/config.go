@@ -125,14 +125,14 @@ func parsePlan(text json.RawMessage, sourceCluster string) (plan *actions.Plan, 
 	case err != nil:
 		return nil, false, err
 	case plan.HasStreamDone():
-		return nil, false, errors.New("rate_limits: apply_on_stream_done: is not supported in the module yet; use Envoy's filter " +
-			"envoy.filters.http.ratelimit with weir as a process of its own")
+		return nil, false, errors.New("rate_limits: apply_on_stream_done: is not supported in the module yet; use Envoy's " +
+			"filter envoy.filters.http.ratelimit with weir as a process of its own")
 	case len(plan.Metadata()) > 0:
-		return nil, false, errors.New("rate_limits: metadata is not supported in the module yet; have a filter before this one " +
-			"write it into a request header, and use request_headers")
+		return nil, false, errors.New("rate_limits: metadata is not supported in the module yet; have a filter before this " +
+			"one write it into a request header, and use request_headers")
 	case plan.ReadsSourceCluster() && sourceCluster == "":
-		return nil, false, errors.New("rate_limits: source_cluster needs the name of this Envoy's cluster, which Envoy does not " +
-			"tell a module; write it as source_cluster beside rate_limits")
+		return nil, false, errors.New("rate_limits: source_cluster needs the name of this Envoy's cluster, which Envoy does " +
+			"not tell a module; write it as source_cluster beside rate_limits")
 	}
 	var list []json.RawMessage
 	err = json.Unmarshal(text, &list)
@@ -147,7 +147,7 @@ func decodeStrictly(text []byte, to any) error {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
 	err := d.Decode(to)
-	if err == nil && d.Decode(&struct{}{}) != io.EOF { //nolint:errorlint // json returns it as it is
+	if err == nil && d.Decode(&struct{}{}) != io.EOF {
 		return errors.New("has more than one JSON object")
 	}
 	var kind *json.UnmarshalTypeError

@@ -64,8 +64,8 @@ func (in *Input) DestinationCluster() (name []byte, ok bool) {
 	return in.destination, in.hasDestination
 }
 
-// reset forgets the request, and keeps the memory.
-func (in *Input) reset() {
+// forget forgets the request, and keeps the memory.
+func (in *Input) forget() {
 	clear(in.headers)
 	*in = Input{headers: in.headers[:0]}
 }

@@ -2,7 +2,6 @@ package embedded
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -24,8 +23,8 @@ type Module struct {
 
 	mu        sync.Mutex
 	instances []*instance
-	closing   sync.WaitGroup
-	pace      *app.GCPace // from the first instance on
+	closing   []chan struct{} // one for each instance that is closed, closed when that is done
+	pace      *app.GCPace     // from the first instance on
 }
 
 // instance is a Weir with its rules and counters. All filters with equal flags share it, so that two listeners count
@@ -173,28 +172,49 @@ func (m *Module) release(in *instance) {
 		return
 	}
 	m.instances = slices.DeleteFunc(m.instances, func(other *instance) bool { return other == in })
-	m.closing.Go(func() {
-		ctx := context.Background()
-		defer in.survive(ctx, "close")
-		in.stop()
-		<-in.ended
-		if err := errors.Join(in.app.Close()); err != nil {
-			in.log.LogAttrs(ctx, slog.LevelWarn, "not closed in order", slog.String("error", err.Error()))
-		}
-		in.log.Close()
-	})
+	m.closing = slices.DeleteFunc(m.closing, isClosed)
+	closed := make(chan struct{})
+	m.closing = append(m.closing, closed)
+	go func() {
+		defer close(closed)
+		in.close()
+	}()
 }
 
-// Wait returns when the instances without filters are closed, or after the limit: permits on lease are returned, and the
-// last lines of logs are written.
-func (m *Module) Wait(limit time.Duration) {
-	closed := make(chan struct{})
-	go func() {
-		m.closing.Wait()
-		close(closed)
-	}()
+func isClosed(c chan struct{}) bool {
 	select {
-	case <-closed:
-	case <-time.After(limit):
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// close stops the instance and frees what it has.
+func (in *instance) close() {
+	ctx := context.Background()
+	defer in.survive(ctx, "close")
+	in.stop()
+	<-in.ended
+	if err := in.app.Close(); err != nil {
+		in.log.LogAttrs(ctx, slog.LevelWarn, "not closed in order", slog.String("error", err.Error()))
+	}
+	in.log.Close()
+}
+
+// Wait returns when the instances without filters are closed, or after the limit: permits on lease are returned, and
+// the last lines of logs are written.
+func (m *Module) Wait(limit time.Duration) {
+	m.mu.Lock()
+	closing := slices.Clone(m.closing)
+	m.mu.Unlock()
+	late := time.NewTimer(limit)
+	defer late.Stop()
+	for _, closed := range closing {
+		select {
+		case <-closed:
+		case <-late.C:
+			return
+		}
 	}
 }

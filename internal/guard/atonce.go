@@ -12,8 +12,8 @@ func (d *Denials) TakeAtOnce(hits []limiter.Hit, out []limiter.Decision) bool {
 	return true
 }
 
-// TakeAtOnce is Take for a request whose hits are all covered by permits. If it returns false, nothing is spent, and out
-// means nothing.
+// TakeAtOnce is Take for a request whose hits are all covered by permits. If it returns false, nothing is spent, and
+// out means nothing.
 func (l *Leases) TakeAtOnce(hits []limiter.Hit, out []limiter.Decision) bool {
 	if limiter.ByItself(hits) {
 		return false
