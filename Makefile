@@ -94,7 +94,7 @@ long: export WEIR_LONG = 1
 long: ## make test with the slow tests in their long form
 	@$(MAKE) --no-print-directory test
 
-bench: ## the sidecar beside a gRPC server that does nothing; BENCH='-workloads w1 -rounds 5', BENCH=-h
+bench: ## Weir beside a gRPC server that does nothing; BENCH='-workloads w1 -rounds 5', BENCH=-h
 	cd bench && $(GO) run . -out results/service $(BENCH)
 
 figures: tools ## the table of docs/performance.md: cost, memory, worst windows of every algorithm in both stores
@@ -107,7 +107,7 @@ pgo: ## cmd/weir/default.pgo anew (cmd/sidecar has the same): where the time goe
 growth: ## cost against rules, keys, descriptors and replicas, start and reload: docs/performance.md; 5 minutes, BENCH='-parts reload' half a minute
 	cd bench && $(GO) run . -growth -rounds 3 -duration 1s $(BENCH)
 
-simulate-mesh: tools ## a model of 1,000 sidecars on a Redis Cluster, in virtual time, beside five real sidecars: the tables and plots of docs/performance.md; two minutes
+simulate-mesh: tools ## a model of 1,000 replicas on a Redis Cluster, in virtual time, beside five real replicas: the tables and plots of docs/performance.md; two minutes
 	cd bench && $(GO) test -count=1 -timeout 20m -v -run 'TestMesh$$' ./mesh -mesh
 
 chaos: tools ## the table of docs/operate/failure.md: what every kind of failure of Redis does; make test has a short form

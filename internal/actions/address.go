@@ -1,0 +1,62 @@
+package actions
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"strconv"
+
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+)
+
+// remoteAddress is the client's address.
+type remoteAddress struct{}
+
+func (remoteAddress) value(req Request) (string, found) {
+	if addr := req.RemoteAddress(); addr.IsValid() {
+		return string(appendAddr(nil, addr)), yes
+	}
+	return "", no
+}
+
+// maskedRemoteAddress is the client's network.
+type maskedRemoteAddress struct{ v4, v6 int } // lengths of prefixes
+
+func (p *Plan) maskedRemoteAddress(m *routev3.RateLimit_Action_MaskedRemoteAddress) action {
+	p.remoteAddress = true
+	masked := maskedRemoteAddress{v4: 32, v6: 128}
+	if v4 := m.GetV4PrefixMaskLen(); v4 != nil {
+		masked.v4 = int(v4.GetValue())
+	}
+	if v6 := m.GetV6PrefixMaskLen(); v6 != nil {
+		masked.v6 = int(v6.GetValue())
+	}
+	return action{"masked_remote_address", masked}
+}
+
+func (m maskedRemoteAddress) value(req Request) (string, found) {
+	addr, bits := req.RemoteAddress().WithZone(""), m.v6
+	if addr.Is4() {
+		bits = m.v4
+	}
+	prefix, err := addr.Prefix(bits)
+	if err != nil {
+		return "", no
+	}
+	var b [48]byte
+	text := append(appendAddr(b[:0], prefix.Addr()), '/')
+	return string(strconv.AppendInt(text, int64(bits), 10)), yes
+}
+
+// appendAddr appends the address as inet_ntop of C libraries writes it, and so Envoy. That differs from netip for the
+// addresses ::a.b.c.d, whose last 32 bits inet_ntop writes as IPv4.
+func appendAddr(b []byte, addr netip.Addr) []byte {
+	addr = addr.WithZone("")
+	if addr.Is6() {
+		all := addr.As16()
+		if high, low := binary.BigEndian.Uint64(all[:8]), all[8:]; high == 0 && [4]byte(low[:4]) == [4]byte{} &&
+			[2]byte(low[4:6]) != [2]byte{} {
+			return netip.AddrFrom4([4]byte(low[4:])).AppendTo(append(b, "::"...))
+		}
+	}
+	return addr.AppendTo(b)
+}
