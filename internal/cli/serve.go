@@ -96,10 +96,7 @@ func (c *serveCmd) Run(ctx context.Context, io streams, command *kong.Context) e
 		return err
 	}
 	o.Log, o.Build = log.Logger, build()
-	o.LogStats = func() app.LogStats {
-		now := log.Stats()
-		return app.LogStats{FullBuffer: now.FullBuffer, NotWritten: now.NotWritten}
-	}
+	o.LogStats = log.Stats
 	for _, remark := range c.Remarks {
 		o.Log.LogAttrs(ctx, slog.LevelWarn, "a variable of envoyproxy/ratelimit", slog.String("remark", remark))
 	}
