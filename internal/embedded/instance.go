@@ -120,11 +120,7 @@ func (m *Module) start(o *cli.EmbeddedOptions) (in *instance, err error) {
 		}
 	}
 	options := o.Options
-	options.Log, options.HoldGC = log.Logger, m.pace.Hold
-	options.LogStats = func() app.LogStats {
-		now := log.Stats()
-		return app.LogStats{FullBuffer: now.FullBuffer, NotWritten: now.NotWritten}
-	}
+	options.Log, options.HoldGC, options.LogStats = log.Logger, m.pace.Hold, log.Stats
 	a, err := app.New(context.Background(), options)
 	if err != nil {
 		log.Close()
