@@ -44,7 +44,7 @@ func (a *App) addExtra(name, flag, addr string, server *http.Server) {
 	server.ErrorLog = slog.NewLogLogger(newBoundedHTTP(a.o.Log.Handler(), a.httpHandshakes), slog.LevelWarn)
 	server.ConnState = e.guard.ConnState
 	a.extra = append(a.extra, e)
-	a.add(name+" server", func(context.Context) error { return unlessClosed(server.Serve(e.listener)) }, nil)
+	a.add(name+" server", func(context.Context) error { return except(http.ErrServerClosed, server.Serve(e.listener)) }, nil)
 }
 
 func (a *App) listenExtra(ctx context.Context, mode fs.FileMode) error {
@@ -54,7 +54,7 @@ func (a *App) listenExtra(ctx context.Context, mode fs.FileMode) error {
 			return err
 		}
 		e.listener = e.guard.Listen(l, false) //nolint:contextcheck // it outlives ctx
-		a.add(e.name+" address", nil, func() error { return closeListener(e.listener) })
+		a.add(e.name+" address", nil, func() error { return except(net.ErrClosed, e.listener.Close()) })
 	}
 	return nil
 }

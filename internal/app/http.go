@@ -79,15 +79,7 @@ func (a *App) serveHTTP() error {
 	if a.http.TLSConfig != nil {
 		serve = func(l net.Listener) error { return a.http.ServeTLS(l, "", "") }
 	}
-	return unlessClosed(serve(a.httpListener))
-}
-
-// unlessClosed is the error of an HTTP server that ended before it was closed.
-func unlessClosed(err error) error {
-	if errors.Is(err, http.ErrServerClosed) {
-		return nil
-	}
-	return err
+	return except(http.ErrServerClosed, serve(a.httpListener))
 }
 
 // explain answers by the live rules and counters.

@@ -1,7 +1,6 @@
 package conns
 
 import (
-	"context"
 	"errors"
 	"net"
 	"os"
@@ -142,13 +141,6 @@ func (t countedTLS) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInf
 		return newHTTP2Conn(c, plain), info, nil
 	}
 	return plain, info, err
-}
-
-// ClientHandshake implements credentials.TransportCredentials.
-func (t countedTLS) ClientHandshake(
-	ctx context.Context, authority string, raw net.Conn,
-) (net.Conn, credentials.AuthInfo, error) {
-	return t.TransportCredentials.ClientHandshake(ctx, authority, raw)
 }
 
 // Clone implements credentials.TransportCredentials.

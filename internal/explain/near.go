@@ -99,7 +99,7 @@ func (e *matcher) nearValues(b *descriptors.Branch, i int) {
 		}
 		e.nearBlocks(b, entry.Value)
 	}
-	if len(e.Near) == before && hasValues(b) {
+	if len(e.Near) == before && hasSome(b.Values()) {
 		e.add("value_other", nil, "%s", listed("rules of this key are for", shownValues(b, i),
 			"the values of this key's rules are hashed, and not shown"))
 	}
@@ -114,13 +114,6 @@ func shownValues(b *descriptors.Branch, i int) iter.Seq[string] {
 			}
 		}
 	}
-}
-
-func hasValues(b *descriptors.Branch) bool {
-	for range b.Values() {
-		return true
-	}
-	return false
 }
 
 // nearOtherEntries looks for rules that the descriptor matches with an entry less, with one more, or in another order.

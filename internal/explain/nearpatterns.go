@@ -61,7 +61,7 @@ func matchesText(text, value string) bool {
 
 // nearBlocks says why an address is in no block.
 func (e *matcher) nearBlocks(b *descriptors.Branch, value string) {
-	if !hasBlocks(b) {
+	if !hasSome(b.Blocks()) {
 		return
 	}
 	if host, err := netip.ParseAddrPort(value); err == nil {
@@ -88,13 +88,6 @@ func (e *matcher) nearBlocks(b *descriptors.Branch, value string) {
 		return
 	}
 	e.add("cidr", r, "%s does not match, because the address is not in %s", at(r), nearest)
-}
-
-func hasBlocks(b *descriptors.Branch) bool {
-	for range b.Blocks() {
-		return true
-	}
-	return false
 }
 
 // commonBits is how many bits two addresses of one family begin with alike; 0 of two families.

@@ -75,13 +75,9 @@ const (
 // codeInvalid is the code of errors, which have none of their own.
 const codeInvalid = "invalid"
 
-// Check compiles the files, whose limits may name the stores; nil is any. Its error is none of the files.
-func Check(files []reload.File, stores []string) (*Findings, error) {
-	return CheckFor(descriptors.Process{}, files, stores)
-}
-
-// CheckFor is Check for a process that reads the files.
-func CheckFor(process descriptors.Process, files []reload.File, stores []string) (*Findings, error) {
+// Check compiles the files for a process that reads them. Their limits may name the stores; nil is any. Its error is
+// none of the files.
+func Check(process descriptors.Process, files []reload.File, stores []string) (*Findings, error) {
 	f := &Findings{Files: len(files), Problems: []Problem{}}
 	set, err := compileFor(process, files, stores)
 	if errs := (descriptors.Errors{}); errors.As(err, &errs) {
