@@ -24,7 +24,7 @@
 --
 -- Doubles are little-endian, one after the other in a string: that is one argument to parse, not hundreds.
 
-local KEYS, ARGV, call = KEYS, ARGV, redis.call
+local KEYS, ARGV, call, try = KEYS, ARGV, redis.call, redis.pcall
 local pack, unpack_from, rep = struct.pack, struct.unpack, string.rep
 local ceil, floor, fmod, max, min = math.ceil, math.floor, math.fmod, math.max, math.min
 local ENFORCE, SHADOW, QUOTA, CHARGE = 0, 1, 2, 8 -- modes
@@ -55,7 +55,7 @@ local quick = {}
 local function write(key, state, found, after)
   if after ~= KEPT then
     call('SET', key, state, 'PX', ceil(after / 1000) + spare) -- the expiry only collects garbage: it is never before
-  elseif #state ~= #found or redis.pcall('SETRANGE', key, '0', state) ~= #found then -- half of SET's time
+  elseif #state ~= #found or try('SETRANGE', key, '0', state) ~= #found then -- half of SET's time
     call('SET', key, state, 'KEEPTTL') -- also for a user without the right to SETRANGE
   end
 end
