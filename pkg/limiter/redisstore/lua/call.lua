@@ -16,8 +16,9 @@
 --             n       the cost
 --           A policy has the numbers of limiter.Policy.Args, then step (redisstore/script.go), charge_denied (1 none,
 --           2 remaining, 3 full), and the largest cost that can ever fit.
--- answer    doubles: for an admitted hit without wait remaining, reset_after; for each other hit DENIED or ADMITTED, then
---           remaining, retry_after, reset_after, wait. Times are in microseconds; retry_after is -1 where no wait helps.
+-- answer    doubles: for an admitted hit without wait remaining, reset_after; for each other hit DENIED or ADMITTED,
+--           then remaining, retry_after, reset_after, wait. Times are in microseconds; retry_after is -1 where no wait
+--           helps.
 --           A batch with a mode from 8 on, with a request that could not be decided or with a restarted counter answers
 --           a list of four: these doubles, zeros for such a request; the number of each such request, from 1, and the
 --           reason; the keys of restarted counters, whose state Weir cannot have left; the time of the decisions.
