@@ -54,7 +54,6 @@ func (r *Redis) failed(doing string, err error) error {
 	return fmt.Errorf("%w: %s the boosts in %s: %w", limiter.ErrUnavailable, doing, r.Server(), err)
 }
 
-// run runs a script on the boosts.
 func (r *Redis) run(ctx context.Context, script *redis.Script, args ...any) (cmd *redis.Cmd) {
 	err := r.Do(ctx, func(c redis.UniversalClient) error {
 		cmd = script.Run(ctx, c, []string{r.Key()}, args...)
