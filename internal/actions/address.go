@@ -14,7 +14,8 @@ type remoteAddress struct{}
 
 func (remoteAddress) value(req Request) (string, found) {
 	if addr := req.RemoteAddress(); addr.IsValid() {
-		return string(appendAddr(nil, addr)), yes
+		var b [48]byte
+		return string(appendAddr(b[:0], addr)), yes
 	}
 	return "", no
 }
@@ -40,7 +41,7 @@ func (m maskedRemoteAddress) value(req Request) (string, found) {
 		bits = m.v4
 	}
 	prefix, err := addr.Prefix(bits)
-	if err != nil {
+	if !addr.IsValid() || err != nil {
 		return "", no
 	}
 	var b [48]byte
