@@ -33,7 +33,8 @@
 //	apply_on_stream_done  Plan.StreamDone makes the descriptor instead of Plan.Descriptors
 //	x_ratelimit_option    Descriptor.XRateLimitHeaders
 //
-// Formats know text, %% and the commands REQ (or REQUEST_HEADER) and DYNAMIC_METADATA, both with :LENGTH.
+// Formats know text, %% and the command REQ (or REQUEST_HEADER); that of hits_addend also DYNAMIC_METADATA. Both may
+// have a :LENGTH.
 //
 // # What is refused
 //

@@ -243,7 +243,7 @@ func drawAction(t *rapid.T) object {
 		return object{"query_parameter_value_match": a}
 	case 10:
 		a["descriptor_value"] = oneOf(t, "near", "%REQ(x-a)%", "%REQ(x-a?x-b):1%", "a-%REQ(x-miss)%", "100%%",
-			"%DYNAMIC_METADATA(set:text)%", "%REQ(:method)%%REQ(host)%")
+			"%REQ(:method)%%REQ(host)%")
 		maybe(t, a, "descriptor_key", "ak")
 		maybe(t, a, "default_value", "else")
 		ranges := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) object {
