@@ -21,10 +21,13 @@ type batch struct {
 	hits  int // in all calls
 	steps stepSet
 
+	keyText  []byte // all keys, one after the other
+	keyEnds  []int  // in it
 	keys     []string
 	requests []byte
-	policies []string
-	known    map[decider]int // 1 for policies[0]
+	deciders []decider
+	policies []string        // of the deciders, as the script reads them
+	known    map[decider]int // index in deciders, of more than are searched one by one
 	args     []any
 
 	restarted []any // the keys of counters that the script restarted
@@ -33,11 +36,13 @@ type batch struct {
 func (b *batch) reset() {
 	clear(b.calls)
 	clear(b.keys)
+	clear(b.deciders)
+	clear(b.policies)
 	clear(b.known)
 	clear(b.args)
 	*b = batch{
-		calls: b.calls[:0], keys: b.keys[:0], requests: b.requests[:0],
-		policies: b.policies[:0], known: b.known, args: b.args[:0],
+		calls: b.calls[:0], keyText: b.keyText[:0], keyEnds: b.keyEnds[:0], keys: b.keys[:0], requests: b.requests[:0],
+		deciders: b.deciders[:0], policies: b.policies[:0], known: b.known, args: b.args[:0],
 	}
 }
 
@@ -47,12 +52,6 @@ func (b *batch) add(c *call) {
 	b.hits += len(c.hits)
 }
 
-// decider is what the script needs to know of a hit's limit.
-type decider struct {
-	policy    *limiter.Policy
-	redisCell bool
-}
-
 // batcher sends batches to a server, or to the servers of a cluster.
 type batcher struct {
 	client redis.UniversalClient
@@ -60,6 +59,7 @@ type batcher struct {
 	channel string       // of refunds
 	now     func() int64 // nil: the server's clock
 	scripts scripts
+	packed  packedPolicies
 	sent    *sent
 	wall    func() int64 // this process's clock, in microseconds since the Unix epoch
 	ahead   atomic.Int64 // how far the server's clock is ahead of it, in microseconds
@@ -131,14 +131,20 @@ func (r *batcher) write(b *batch) {
 		b.requests = appendDouble(b.requests, int64(len(c.hits)))
 		for i := range c.hits {
 			h := &c.hits[i]
-			b.keys = append(b.keys, r.key(h.Key))
+			b.keyText = r.appendKey(b.keyText, h.Key)
+			b.keyEnds = append(b.keyEnds, len(b.keyText))
 			if h.N < 0 && !h.Policy.Algorithm().CountsInFlight() { // whose denials are not cached
 				channel = r.channel
 			}
-			for _, v := range [...]int64{b.policy(h, now), c.mode(i), c.group(i), h.N} {
+			for _, v := range [...]int64{b.policy(h, &r.packed, now), c.mode(i), c.group(i), h.N} {
 				b.requests = appendDouble(b.requests, v)
 			}
 		}
+	}
+	keys, from := string(b.keyText), 0
+	for _, end := range b.keyEnds {
+		b.keys = append(b.keys, keys[from:end])
+		from = end
 	}
 	b.args = append(b.args, nil, nil, len(b.keys)) // nil: run says which script
 	for i := range b.keys {
@@ -150,25 +156,31 @@ func (r *batcher) write(b *batch) {
 	}
 }
 
-// policy returns the number of the hit's policy in the batch, which has each policy one time.
-func (b *batch) policy(h *limiter.Hit, now int64) int64 {
-	p, by := h.Policy, decider{h.Policy, usesRedisCell(h)}
-	if i := b.known[by]; i != 0 {
-		return int64(i)
+// scannedPolicies is how many policies of a batch are searched one by one: up to there that is cheaper than a map.
+const scannedPolicies = 8
+
+// policy returns the number of the hit's policy in the batch, from 1. The batch has each policy one time.
+func (b *batch) policy(h *limiter.Hit, all *packedPolicies, now int64) int64 {
+	by := decider{h.Policy, usesRedisCell(h)}
+	if len(b.deciders) <= scannedPolicies {
+		if i := slices.Index(b.deciders, by); i >= 0 {
+			return int64(i) + 1
+		}
+	} else if i, ok := b.known[by]; ok {
+		return int64(i) + 1
 	}
-	step := stepOf(h)
-	b.steps |= 1 << step
-	var packed []byte
-	numbers := slices.Concat(argsOf(h), p.Edges(now), []int64{int64(step), int64(p.ChargeDenied()), p.Largest()})
-	for _, v := range numbers {
-		packed = appendDouble(packed, v)
+	p := all.of(by, h, now)
+	b.steps |= 1 << p.step
+	b.deciders, b.policies = append(b.deciders, by), append(b.policies, p.text)
+	if len(b.deciders) > scannedPolicies {
+		if b.known == nil {
+			b.known = make(map[decider]int)
+		}
+		for i := len(b.known); i < len(b.deciders); i++ {
+			b.known[b.deciders[i]] = i
+		}
 	}
-	b.policies = append(b.policies, string(packed))
-	if b.known == nil {
-		b.known = make(map[decider]int)
-	}
-	b.known[by] = len(b.policies)
-	return int64(len(b.policies))
+	return int64(len(b.deciders))
 }
 
 // clock returns the time to decide at, or "" for the server's own.
@@ -228,7 +240,7 @@ func (b *batch) read(answer any) error {
 func readDecision(text string) (limiter.Decision, error) {
 	var v [answerFields]int64
 	for i := range v {
-		f := math.Float64frombits(binary.LittleEndian.Uint64([]byte(text[i*double : (i+1)*double])))
+		f := doubleAt(text, i)
 		if v[i] = int64(f); float64(v[i]) != f || v[i] < -1 {
 			return limiter.Decision{}, fmt.Errorf("the script answered %v where a whole number belongs", f)
 		}
@@ -246,4 +258,11 @@ func readDecision(text string) (limiter.Decision, error) {
 		d.RetryAfter = limiter.Never
 	}
 	return d, nil
+}
+
+// doubleAt returns double i of a text.
+func doubleAt(text string, i int) float64 {
+	t := text[i*double : (i+1)*double]
+	return math.Float64frombits(uint64(t[0]) | uint64(t[1])<<8 | uint64(t[2])<<16 | uint64(t[3])<<24 |
+		uint64(t[4])<<32 | uint64(t[5])<<40 | uint64(t[6])<<48 | uint64(t[7])<<56)
 }
