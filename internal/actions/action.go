@@ -61,7 +61,7 @@ func refuse(at, what, reason string) error {
 func (p *Plan) compileAction(at string, a *routev3.RateLimit_Action) (action, error) {
 	switch a := a.GetActionSpecifier().(type) {
 	case *routev3.RateLimit_Action_GenericKey_:
-		return p.genericKey(at+".generic_key", a.GenericKey)
+		return genericKey(at+".generic_key", a.GenericKey)
 	case *routev3.RateLimit_Action_RequestHeaders_:
 		return p.requestHeader(a.RequestHeaders), nil
 	case *routev3.RateLimit_Action_RemoteAddress_:
@@ -69,6 +69,20 @@ func (p *Plan) compileAction(at string, a *routev3.RateLimit_Action) (action, er
 		return action{"remote_address", remoteAddress{}}, nil
 	case *routev3.RateLimit_Action_MaskedRemoteAddress_:
 		return p.maskedRemoteAddress(a.MaskedRemoteAddress), nil
+	case *routev3.RateLimit_Action_RemoteAddressMatch_:
+		return p.remoteAddressMatch(at+".remote_address_match", a.RemoteAddressMatch)
+	case *routev3.RateLimit_Action_HeaderValueMatch_:
+		return p.headerValueMatch(at+".header_value_match", a.HeaderValueMatch)
+	case *routev3.RateLimit_Action_QueryParameters_:
+		return p.queryParameter(a.QueryParameters), nil
+	case *routev3.RateLimit_Action_QueryParameterValueMatch_:
+		return p.queryParameterValueMatch(at+".query_parameter_value_match", a.QueryParameterValueMatch)
+	case *routev3.RateLimit_Action_Metadata:
+		return p.metadataAction(at+".metadata", a.Metadata)
+	case *routev3.RateLimit_Action_DynamicMetadata:
+		return action{}, refuse(at, "dynamic_metadata", "Envoy no longer accepts it either; write metadata instead")
+	case *routev3.RateLimit_Action_Extension:
+		return action{}, refuse(at+".extension", "an extension of Envoy", "its code is in Envoy alone")
 	case *routev3.RateLimit_Action_SourceCluster_:
 		p.sourceCluster = true
 		return action{"source_cluster", sourceCluster{}}, nil
@@ -93,8 +107,21 @@ type constant string
 
 func (c constant) value(Request) (string, found) { return string(c), yes }
 
-func (p *Plan) genericKey(_ string, g *routev3.RateLimit_Action_GenericKey) (action, error) {
+func genericKey(at string, g *routev3.RateLimit_Action_GenericKey) (action, error) {
+	if err := checkConstant(at, g.GetDescriptorValue()); err != nil {
+		return action{}, err
+	}
 	return action{orElse(g.GetDescriptorKey(), "generic_key"), constant(g.GetDescriptorValue())}, nil
+}
+
+// checkConstant refuses a descriptor_value that Envoy reads in two ways: as it is, or if its runtime has
+// envoy.reloadable_features.enable_formatter_for_ratelimit_action_descriptor_value as a substitution format.
+func checkConstant(at, value string) error {
+	if hasCommand(value) {
+		return refuse(at+".descriptor_value", "a substitution format",
+			"Envoy follows one only if its runtime says so; use another action, such as request_headers")
+	}
+	return nil
 }
 
 // requestHeader is the first value of a header.

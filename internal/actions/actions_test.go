@@ -120,3 +120,5 @@ func TestActions(t *testing.T) {
 		})
 	}
 }
+
+func entry(key, value string) descriptors.Entry { return descriptors.Entry{Key: key, Value: value} }

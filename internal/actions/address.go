@@ -2,6 +2,7 @@ package actions
 
 import (
 	"encoding/binary"
+	"fmt"
 	"net/netip"
 	"strconv"
 
@@ -45,6 +46,51 @@ func (m maskedRemoteAddress) value(req Request) (string, found) {
 	var b [48]byte
 	text := append(appendAddr(b[:0], prefix.Addr()), '/')
 	return string(strconv.AppendInt(text, int64(bits), 10)), yes
+}
+
+// remoteAddressMatch is a text that a request has whose client is in one of these networks, or in none of them.
+type remoteAddressMatch struct {
+	networks []netip.Prefix
+	invert   bool
+	then     format
+	orElse   string // if the format makes no text
+}
+
+func (p *Plan) remoteAddressMatch(at string, m *routev3.RateLimit_Action_RemoteAddressMatch) (action, error) {
+	p.remoteAddress = true
+	match := &remoteAddressMatch{invert: m.GetAddressMatcher().GetInvertMatch(), orElse: m.GetDefaultValue()}
+	for i, r := range m.GetAddressMatcher().GetRanges() {
+		at := fmt.Sprintf("%s.address_matcher.ranges[%d]", at, i)
+		addr, err := netip.ParseAddr(r.GetAddressPrefix())
+		if err != nil || addr.Zone() != "" {
+			return action{}, fmt.Errorf("%s.address_prefix: %q is not an IP address", at, r.GetAddressPrefix())
+		}
+		bits := min(int(r.GetPrefixLen().GetValue()), addr.BitLen())
+		match.networks = append(match.networks, netip.PrefixFrom(addr, bits).Masked())
+	}
+	var err error
+	match.then, err = p.compileFormat(at+".descriptor_value", m.GetDescriptorValue())
+	return action{orElse(m.GetDescriptorKey(), "remote_address_match"), match}, err
+}
+
+func (m *remoteAddressMatch) value(req Request) (string, found) {
+	addr := req.RemoteAddress().WithZone("")
+	if !addr.IsValid() || m.contains(addr) == m.invert {
+		return "", no
+	}
+	if value := orElse(m.then.text(req), m.orElse); value != "" {
+		return value, yes
+	}
+	return "", no
+}
+
+func (m *remoteAddressMatch) contains(addr netip.Addr) bool {
+	for _, network := range m.networks {
+		if network.Contains(addr) {
+			return true
+		}
+	}
+	return false
 }
 
 // appendAddr appends the address as inet_ntop of C libraries writes it, and so Envoy. That differs from netip for the

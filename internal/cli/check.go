@@ -51,7 +51,7 @@ func (c *checkCmd) Run(ctx context.Context, io streams) error {
 	if err != nil {
 		return err
 	}
-	f, err := rules.CheckFor(descriptors.Process{Lenient: c.LenientRules}, files, c.Stores)
+	f, err := rules.Check(descriptors.Process{Lenient: c.LenientRules}, files, c.Stores)
 	if err != nil {
 		return err
 	}

@@ -21,13 +21,19 @@ type batch struct {
 	hits  int // in all calls
 	steps stepSet
 
-	keyText  []byte // all keys, one after the other
-	keyEnds  []int  // in it
-	keys     []string
-	requests []byte
+	counters []string       // each one time
+	keyText  []byte         // their keys in Redis, one after the other
+	keyEnds  []int          // in keyText
+	keys     []string       // of the counters, when all are known
+	places   []byte         // for each hit which of the counters is its own
+	indexes  map[string]int // in counters, from 1 on; unused for few
+	requests []byte         // for each request which of texts is its plan
+	texts    []string       // the plans and policies
+	plan     []byte         // of the request that is written
+	plans    map[string]int // which of texts has a plan, as ARGV counts them
 	deciders []decider
-	policies []string        // of the deciders, as the script reads them
-	known    map[decider]int // index in deciders, of more than are searched one by one
+	policies []int           // which of texts is a decider's policy, as ARGV counts them
+	known    map[decider]int // index in deciders; unused for few
 	args     []any
 
 	restarted []any // the keys of counters that the script restarted
@@ -35,14 +41,18 @@ type batch struct {
 
 func (b *batch) reset() {
 	clear(b.calls)
+	clear(b.counters)
 	clear(b.keys)
+	clear(b.indexes)
+	clear(b.texts)
+	clear(b.plans)
 	clear(b.deciders)
-	clear(b.policies)
 	clear(b.known)
 	clear(b.args)
 	*b = batch{
-		calls: b.calls[:0], keyText: b.keyText[:0], keyEnds: b.keyEnds[:0], keys: b.keys[:0], requests: b.requests[:0],
-		deciders: b.deciders[:0], policies: b.policies[:0], known: b.known, args: b.args[:0],
+		calls: b.calls[:0], counters: b.counters[:0], keyText: b.keyText[:0], keyEnds: b.keyEnds[:0], keys: b.keys[:0],
+		places: b.places[:0], indexes: b.indexes, requests: b.requests[:0], texts: b.texts[:0], plan: b.plan[:0],
+		plans: b.plans, deciders: b.deciders[:0], policies: b.policies[:0], known: b.known, args: b.args[:0],
 	}
 }
 
@@ -128,51 +138,104 @@ func (r *batcher) write(b *batch) {
 	now := r.redisNow()
 	channel := ""
 	for _, c := range b.calls {
-		b.requests = appendDouble(b.requests, int64(len(c.hits)))
+		b.plan = b.plan[:0]
 		for i := range c.hits {
 			h := &c.hits[i]
-			b.keyText = r.appendKey(b.keyText, h.Key)
-			b.keyEnds = append(b.keyEnds, len(b.keyText))
+			b.places = appendDouble(b.places, b.place(&r.keyspace, h.Key))
 			if h.N < 0 && !h.Policy.Algorithm().CountsInFlight() { // whose denials are not cached
 				channel = r.channel
 			}
 			for _, v := range [...]int64{b.policy(h, &r.packed, now), c.mode(i), c.group(i), h.N} {
-				b.requests = appendDouble(b.requests, v)
+				b.plan = appendDouble(b.plan, v)
 			}
 		}
+		b.requests = appendDouble(b.requests, b.planOf())
 	}
 	keys, from := string(b.keyText), 0
 	for _, end := range b.keyEnds {
 		b.keys = append(b.keys, keys[from:end])
 		from = end
 	}
+	if len(b.keys) == b.hits {
+		b.places = b.places[:0]
+	}
 	b.args = append(b.args, nil, nil, len(b.keys)) // nil: run says which script
 	for i := range b.keys {
 		b.args = append(b.args, &b.keys[i])
 	}
-	b.args = append(b.args, r.clock(now), channel, b.requests)
-	for i := range b.policies {
-		b.args = append(b.args, &b.policies[i])
+	b.args = append(b.args, r.clock(now), channel, b.requests, b.places)
+	for i := range b.texts {
+		b.args = append(b.args, &b.texts[i])
 	}
 }
 
-// scannedPolicies is how many policies of a batch are searched one by one: up to there that is cheaper than a map.
-const scannedPolicies = 8
+// few is up to how many counters, or policies, are searched one by one, which is quicker than a map.
+const few = 8
 
-// policy returns the number of the hit's policy in the batch, from 1. The batch has each policy one time.
+// place returns the index of the counter, from 1 on. It adds the counter to the batch if it is new.
+func (b *batch) place(all *keyspace, counter string) int64 {
+	if len(b.counters) <= few {
+		if i := slices.Index(b.counters, counter); i >= 0 {
+			return int64(i + 1)
+		}
+	} else {
+		if b.indexes == nil {
+			b.indexes = make(map[string]int)
+		}
+		if len(b.indexes) == 0 {
+			for i, known := range b.counters {
+				b.indexes[known] = i + 1
+			}
+		}
+		if i := b.indexes[counter]; i != 0 {
+			return int64(i)
+		}
+		b.indexes[counter] = len(b.counters) + 1
+	}
+	b.counters = append(b.counters, counter)
+	b.keyText = all.appendKey(b.keyText, counter)
+	b.keyEnds = append(b.keyEnds, len(b.keyText))
+	return int64(len(b.counters))
+}
+
+// argumentsBefore is how many arguments come before the plans and policies.
+const argumentsBefore = 4
+
+// addText adds a plan or a policy to the batch, and returns which argument of the script it is.
+func (b *batch) addText(text string) int {
+	b.texts = append(b.texts, text)
+	return argumentsBefore + len(b.texts)
+}
+
+// planOf returns which argument has the plan that was written last. The batch has each plan one time.
+func (b *batch) planOf() int64 {
+	i := b.plans[string(b.plan)]
+	if i == 0 {
+		if b.plans == nil {
+			b.plans = make(map[string]int)
+		}
+		text := string(b.plan)
+		i = b.addText(text)
+		b.plans[text] = i
+	}
+	return int64(i)
+}
+
+// policy returns which argument has the hit's policy. The batch has each policy one time.
 func (b *batch) policy(h *limiter.Hit, all *packedPolicies, now int64) int64 {
 	by := decider{h.Policy, usesRedisCell(h)}
-	if len(b.deciders) <= scannedPolicies {
+	if len(b.deciders) <= few {
 		if i := slices.Index(b.deciders, by); i >= 0 {
-			return int64(i) + 1
+			return int64(b.policies[i])
 		}
 	} else if i, ok := b.known[by]; ok {
-		return int64(i) + 1
+		return int64(b.policies[i])
 	}
 	p := all.of(by, h, now)
 	b.steps |= 1 << p.step
-	b.deciders, b.policies = append(b.deciders, by), append(b.policies, p.text)
-	if len(b.deciders) > scannedPolicies {
+	at := b.addText(p.text)
+	b.deciders, b.policies = append(b.deciders, by), append(b.policies, at)
+	if len(b.deciders) > few {
 		if b.known == nil {
 			b.known = make(map[decider]int)
 		}
@@ -180,7 +243,7 @@ func (b *batch) policy(h *limiter.Hit, all *packedPolicies, now int64) int64 {
 			b.known[b.deciders[i]] = i
 		}
 	}
-	return int64(len(b.deciders))
+	return int64(at)
 }
 
 // clock returns the time to decide at, or "" for the server's own.
@@ -198,8 +261,11 @@ func appendDouble(dst []byte, v int64) []byte {
 	return binary.LittleEndian.AppendUint64(dst, math.Float64bits(float64(v)))
 }
 
-// answerFields is how many numbers the script returns for a hit.
-const answerFields = 5
+// The first number of an answer that is not of an admitted hit without wait, as in lua/call.lua.
+const (
+	answerDenied   = -1
+	answerAdmitted = -2
+)
 
 // read gives each call its decisions from the script's answer, or its error.
 func (b *batch) read(answer any) error {
@@ -212,19 +278,26 @@ func (b *batch) read(answer any) error {
 		at, _ = list[3].(int64)
 	}
 	text, ok := answer.(string)
-	if want := b.hits * answerFields * double; !ok || len(text) != want {
-		return fmt.Errorf("the script answered %T of %d bytes, want a string of %d", answer, len(text), want)
+	if !ok {
+		return fmt.Errorf("the script answered %T, want a string", answer)
 	}
+	rest := text
 	for _, c := range b.calls {
 		for range c.hits {
-			d, err := readDecision(text[:answerFields*double])
+			d, n, err := readDecision(rest)
+			if n == 0 {
+				return fmt.Errorf("the script answered %d bytes for %d hits, which is too short", len(text), b.hits)
+			}
 			if err != nil {
 				c.err = requestError(err.Error()) // of this request alone: the others were decided, and charged
 			}
 			c.out = append(c.out, d)
-			text = text[answerFields*double:]
+			rest = rest[n:]
 		}
 		c.at = at
+	}
+	if rest != "" {
+		return fmt.Errorf("the script answered %d bytes for %d hits, %d too many", len(text), b.hits, len(rest))
 	}
 	for ; len(failures) >= 2; failures = failures[2:] {
 		i, isNumber := failures[0].(int64)
@@ -237,13 +310,17 @@ func (b *batch) read(answer any) error {
 	return nil
 }
 
-func readDecision(text string) (limiter.Decision, error) {
-	var v [answerFields]int64
-	for i := range v {
-		f := doubleAt(text, i)
-		if v[i] = int64(f); float64(v[i]) != f || v[i] < -1 {
-			return limiter.Decision{}, fmt.Errorf("the script answered %v where a whole number belongs", f)
+// readDecision reads the decision that text begins with, and returns how many bytes it has: 0 if text is too short.
+func readDecision(text string) (d limiter.Decision, n int, err error) {
+	number := func(i int) (v int64) {
+		if n = (i + 1) * double; n > len(text) {
+			return 0
 		}
+		f := math.Float64frombits(binary.LittleEndian.Uint64([]byte(text[i*double : n])))
+		if v = int64(f); float64(v) != f || v < answerAdmitted || v == answerAdmitted && i > 0 {
+			err = fmt.Errorf("the script answered %v where a whole number belongs", f)
+		}
+		return v
 	}
 	micros := func(us int64) time.Duration {
 		if us > int64(limiter.Never/time.Microsecond) {
@@ -251,18 +328,19 @@ func readDecision(text string) (limiter.Decision, error) {
 		}
 		return time.Duration(us) * time.Microsecond
 	}
-	d := limiter.Decision{
-		Allowed: v[0] == 1, Remaining: v[1], RetryAfter: micros(v[2]), ResetAfter: micros(v[3]), Wait: micros(v[4]),
+	switch first := number(0); first {
+	case answerDenied, answerAdmitted:
+		d.Allowed, d.Remaining = first == answerAdmitted, number(1)
+		retry := number(2)
+		d.RetryAfter, d.ResetAfter, d.Wait = micros(retry), micros(number(3)), micros(number(4))
+		if retry < 0 {
+			d.RetryAfter = limiter.Never
+		}
+	default:
+		d = limiter.Decision{Allowed: true, Remaining: first, ResetAfter: micros(number(1))}
 	}
-	if v[2] < 0 {
-		d.RetryAfter = limiter.Never
+	if n > len(text) {
+		return limiter.Decision{}, 0, nil
 	}
-	return d, nil
-}
-
-// doubleAt returns double i of a text.
-func doubleAt(text string, i int) float64 {
-	t := text[i*double : (i+1)*double]
-	return math.Float64frombits(uint64(t[0]) | uint64(t[1])<<8 | uint64(t[2])<<16 | uint64(t[3])<<24 |
-		uint64(t[4])<<32 | uint64(t[5])<<40 | uint64(t[6])<<48 | uint64(t[7])<<56)
+	return d, n, err
 }

@@ -1,6 +1,10 @@
 package redisstore
 
 import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"strings"
 	"testing"
 	"time"
 
@@ -70,30 +74,55 @@ func TestCalendarsArePackedEachTime(t *testing.T) {
 func TestPoliciesOfABatch(t *testing.T) {
 	var c packedPolicies
 	var b batch
-	for _, n := range []int{3, 5 * scannedPolicies, 2, scannedPolicies + 1} {
+	for _, n := range []int{3, 5 * few, 2, few + 1} {
 		all := differentPolicies(t, n)
 		for range 2 {
 			for i, p := range all {
-				if got := b.policy(&limiter.Hit{Policy: p, N: 1}, &c, 0); got != int64(i)+1 {
-					t.Fatalf("policy %d of %d has number %d", i+1, n, got)
+				if got := b.policy(&limiter.Hit{Policy: p, N: 1}, &c, 0); got != argumentsBefore+int64(i)+1 {
+					t.Fatalf("policy %d of %d is argument %d", i+1, n, got)
 				}
 			}
 		}
-		if len(b.policies) != n {
-			t.Errorf("a batch of %d policies has %d", n, len(b.policies))
+		if len(b.texts) != n {
+			t.Errorf("a batch of %d policies has %d", n, len(b.texts))
 		}
 		b.reset()
 	}
 }
 
-// The keys of a batch are written one after the other, and read as they are.
+// The keys of a batch are written one after the other, each one time, and read as they are.
 func TestKeysOfABatch(t *testing.T) {
+	p := differentPolicies(t, 1)[0]
+	var counters []string
+	for i := range 3 * few {
+		counters = append(counters, strings.Repeat("x", i), fmt.Sprintf("f|a=%d", i), fmt.Sprintf("f|a={%d}", i))
+	}
 	for _, slotted := range []bool{false, true} {
-		k := keyspace{prefix: "weir:1:", slotted: slotted}
-		for _, key := range []string{"", "f|", "f|a=b", "f|a={b}", "f", "ü|ü"} {
-			if got, want := string(k.appendKey([]byte("before"), key)), "before"+k.key(key); got != want {
-				t.Errorf("slotted %t: key %q is written as %q, want %q", slotted, key, got, want)
+		r := &batcher{keyspace: keyspace{prefix: "weir:1:", slotted: slotted}, wall: wall}
+		var b batch
+		for _, n := range []int{1, len(counters), few, few + 1} {
+			b.reset()
+			for range 2 {
+				for _, counter := range counters[:n] {
+					b.add(&call{hits: []limiter.Hit{{Key: counter, Policy: p, N: 1}}})
+				}
+			}
+			r.write(&b)
+			if len(b.keys) != n {
+				t.Fatalf("%d counters have %d keys", n, len(b.keys))
+			}
+			for i, key := range b.keys {
+				if want := r.key(counters[i]); key != want {
+					t.Errorf("slotted %t: counter %q has the key %q, want %q", slotted, counters[i], key, want)
+				}
+			}
+			for i := range 2 * n {
+				if got, want := doubleOf(b.places[i*double:]), float64(i%n+1); got != want {
+					t.Errorf("of %d counters, hit %d has number %v, want %v", n, i, got, want)
+				}
 			}
 		}
 	}
 }
+
+func doubleOf(packed []byte) float64 { return math.Float64frombits(binary.LittleEndian.Uint64(packed)) }

@@ -43,8 +43,8 @@ type call struct {
 	phase
 	ctx      context.Context //nolint:containedctx // of its request: see queue.expire
 	deadline time.Time       // when its request waits no more
-	// done receives nil when the call is answered, or why its request must not wait any longer. A request that receives nil
-	// owns the call again, and frees it. Else the call belongs to its flight, and nobody uses it again.
+	// done receives nil when the call is answered, or why its request must not wait any longer. A request that receives
+	// nil owns the call again, and frees it. Else the call belongs to its flight, and nobody uses it again.
 	done chan error
 	// ended is set by whoever sends to done: the flight that has the answer, or expire.
 	ended atomic.Bool
