@@ -12,7 +12,7 @@ GOLANGCI_LINT = scripts/go-tool.sh golangci-lint github.com/golangci/golangci-li
 MODULES = examples/composetest deploy/charttest e2e/gateway e2e/peer bench scripts/release
 
 .DEFAULT_GOAL := help
-.PHONY: help tools build release release-push docs site manifests demo recording test e2e-gateway e2e-istio e2e-kubernetes long chaos bench growth simulate-mesh pgo bench-envoy bench-go figures lint vuln fmt clean
+.PHONY: help tools build release release-push docs site manifests demo recording test test-module test-modules e2e-gateway e2e-istio e2e-kubernetes long chaos bench growth simulate-mesh pgo bench-envoy bench-go figures lint vuln fmt clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/' | expand -t 23
@@ -52,16 +52,27 @@ recording: build ## docs/img/demo.svg anew, from a run of the demo
 	$(GO) build -o bin/demo ./scripts/demo
 	DEMO_EXIT=1 $(GO) run ./scripts/record -o docs/img/demo.svg -title 'make demo' bin/demo
 
+# Packages whose tests take the longest begin first: the others fill the time in which those wait.
+LONGEST = ./e2e ./pkg/limiter/redisstore ./internal/app ./internal/cli ./internal/guard ./docs ./pkg/limiter/memstore
+# Most tests wait most of the time, so more of them run at once than there are processors: of packages one more, and in
+# a package six of those that are parallel.
+AT_ONCE = -p $$(($$(nproc) + 1)) -parallel 6
+
 # The race detector waits at the end of a process for races of what still runs, by default a second: programs and tests
 # here end what they start. Vet has its own line, so that the tests need not repeat it.
-test: export GORACE = atexit_sleep_ms=10
+test test-module test-modules: export GORACE = atexit_sleep_ms=10
 test: tools ## every test: unit, contract, race, end to end, slow ones in their short form
 	$(GO) build -o bin/test/weir ./cmd/sidecar
+	@$(MAKE) --no-print-directory -j2 test-module test-modules
+
+test-module:
 	$(GO) vet -tags e2e ./...
-	$(GO) test -vet=off -race -tags e2e ./...
+	$(GO) test -vet=off -race -tags e2e $(AT_ONCE) $(LONGEST) ./...
+
+test-modules:
+	cd e2e/gateway && $(GO) vet ./... && $(GO) test -vet=off -count=1 -run 'TestGoldens$$' .
 	cd examples/composetest && $(GO) vet ./... && $(GO) test -vet=off -count=1 ./...
 	cd deploy/charttest && $(GO) vet ./... && $(GO) test -vet=off -count=1 ./...
-	cd e2e/gateway && $(GO) vet ./... && $(GO) test -vet=off -count=1 -run 'TestGoldens$$' .
 	cd e2e/peer && $(GO) vet ./... && $(GO) test -vet=off -count=1 ./...
 	cd bench && $(GO) vet ./... && $(GO) test -vet=off -race -count=1 ./...
 	cd scripts/release && $(GO) vet ./... && $(GO) test -vet=off -count=1 ./...
@@ -83,7 +94,7 @@ long: export WEIR_LONG = 1
 long: ## make test with the slow tests in their long form
 	@$(MAKE) --no-print-directory test
 
-bench: ## the sidecar beside a gRPC server that does nothing; BENCH='-workloads w1 -rounds 5', BENCH=-h
+bench: ## Weir beside a gRPC server that does nothing; BENCH='-workloads w1 -rounds 5', BENCH=-h
 	cd bench && $(GO) run . -out results/service $(BENCH)
 
 figures: tools ## the table of docs/performance.md: cost, memory, worst windows of every algorithm in both stores
@@ -96,7 +107,7 @@ pgo: ## cmd/weir/default.pgo anew (cmd/sidecar has the same): where the time goe
 growth: ## cost against rules, keys, descriptors and replicas, start and reload: docs/performance.md; 5 minutes, BENCH='-parts reload' half a minute
 	cd bench && $(GO) run . -growth -rounds 3 -duration 1s $(BENCH)
 
-simulate-mesh: tools ## a model of 1,000 sidecars on a Redis Cluster, in virtual time, beside five real sidecars: the tables and plots of docs/performance.md; two minutes
+simulate-mesh: tools ## a model of 1,000 replicas on a Redis Cluster, in virtual time, beside five real replicas: the tables and plots of docs/performance.md; two minutes
 	cd bench && $(GO) test -count=1 -timeout 20m -v -run 'TestMesh$$' ./mesh -mesh
 
 chaos: tools ## the table of docs/operate/failure.md: what every kind of failure of Redis does; make test has a short form

@@ -93,9 +93,11 @@ func TestInitShield(t *testing.T) {
 	if limit := uint64(len(wants)*flood) - asked; stopped > limit || stopped < limit*8/10 {
 		t.Errorf("the shield stopped %d of %d, want about %d", stopped, len(wants)*flood, limit)
 	}
-	over, ok := envoy.Stat("cluster.app.ratelimit.over_limit"), envoy.Stat("cluster.app.ratelimit.ok")
-	if over+ok+stopped != uint64(len(wants)*flood) {
-		t.Errorf("Weir was asked %d times, and the shield stopped %d, of %d requests", over+ok, stopped, len(wants)*flood)
+	answered := envoy.Stat("cluster.app.ratelimit.over_limit") + envoy.Stat("cluster.app.ratelimit.ok")
+	late := envoy.Stat("cluster.app.ratelimit.error") // Envoy waits 20 ms, for which a busy machine may be too slow
+	if answered+late+stopped != uint64(len(wants)*flood) || late > answered {
+		t.Errorf("Weir answered %d times, was too late %d times, and the shield stopped %d, of %d requests",
+			answered, late, stopped, len(wants)*flood)
 	}
 }
 

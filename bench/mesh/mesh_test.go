@@ -26,7 +26,7 @@ import (
 
 var mesh = flag.Bool("mesh", false, "write the tables of docs/performance.md: takes two minutes")
 
-// Modes of a sidecar.
+// Modes of a replica.
 const (
 	strict  = "strict"
 	denials = "cached denials"
@@ -35,12 +35,12 @@ const (
 
 var modes = []string{strict, denials, leased}
 
-// scene is a load on sidecars.
+// scene is a load on replicas.
 type scene struct {
 	Mode     string        `json:"mode"`
-	Sidecars int           `json:"sidecars"`
+	Replicas int           `json:"replicas"`
 	Shards   int           `json:"shards"`
-	Rate     float64       `json:"rate"` // requests a second of all sidecars
+	Rate     float64       `json:"rate"` // requests a second of all replicas
 	Keys     int           `json:"keys"`
 	Limit    int64         `json:"limit"` // of a key, per second, funnel with a burst of as many
 	Length   time.Duration `json:"length_ns"`
@@ -90,7 +90,7 @@ func (s scene) guarded(store limiter.Store) (limiter.Store, *guard.Leases) {
 	return l, l
 }
 
-// run loads the sidecars' stores at the scene's rate, in open loop, and closes the leases.
+// run loads the replicas' stores at the scene's rate, in open loop, and closes the leases.
 func (s scene) run(t *testing.T, stores []limiter.Store, leases []*guard.Leases) *outcome {
 	t.Helper()
 	o := &outcome{Scene: s}
@@ -173,7 +173,7 @@ func (s scene) virtual(t *testing.T, c costs) (o *outcome) {
 		for i := range shards {
 			shards[i] = newShard(t, c)
 		}
-		stores := make([]limiter.Store, s.Sidecars)
+		stores := make([]limiter.Store, s.Replicas)
 		var leases []*guard.Leases
 		for i := range stores {
 			lanes := make(cluster, s.Shards)
@@ -200,7 +200,7 @@ func (s scene) virtual(t *testing.T, c costs) (o *outcome) {
 // TestModelHoldsTheLimit: what leases give back and take ahead for several keys in one call reaches each key's own
 // shard.
 func TestModelHoldsTheLimit(t *testing.T) {
-	s := scene{Mode: leased, Sidecars: 10, Shards: 3, Rate: 10_000, Keys: 10, Limit: 200, Length: time.Second}
+	s := scene{Mode: leased, Replicas: 10, Shards: 3, Rate: 10_000, Keys: 10, Limit: 200, Length: time.Second}
 	o := s.virtual(t, defaultCosts)
 	if o.Admitted > 1 || o.Admitted < 0.9 || o.OnLease == 0 {
 		t.Errorf("%.3f of what the limits let pass is admitted, at most %d on lease: want nearly 1, and some", o.Admitted,
@@ -211,7 +211,7 @@ func TestModelHoldsTheLimit(t *testing.T) {
 // defaultCosts stand in for measured ones.
 var defaultCosts = costs{OneWay: 100 * time.Microsecond, PerCall: 28 * time.Microsecond, PerHit: 4 * time.Microsecond}
 
-// measuredCosts reads what `make growth` measured: Redis's CPU per request with 1 and with 10 sidecars, at different
+// measuredCosts reads what `make growth` measured: Redis's CPU per request with 1 and with 10 replicas, at different
 // numbers of calls per request, is a line whose slope is the cost of a call.
 func measuredCosts() (costs, error) {
 	text, err := os.ReadFile("../results/growth.json")
@@ -271,7 +271,7 @@ func loads() (scenes []scene) {
 	}{{10_000, []int{1}}, {25_000, []int{1, 2}}, {50_000, []int{2, 3, 4}}, {100_000, []int{4, 5, 6, 8}}} {
 		for _, shards := range load.shards {
 			scenes = append(scenes, scene{
-				Mode: strict, Sidecars: 1000, Shards: shards, Rate: load.rate, Keys: 1000,
+				Mode: strict, Replicas: 1000, Shards: shards, Rate: load.rate, Keys: 1000,
 				Limit: int64(load.rate / 500), Length: time.Second,
 			})
 		}
@@ -293,7 +293,7 @@ func TestMesh(t *testing.T) {
 	fmt.Fprintf(
 		&b,
 		"Redis takes %s for a call and %s for each hit in it (fitted to `make growth`); "+
-			"%s one way between sidecar and shard (assumed).\n",
+			"%s one way between replica and shard (assumed).\n",
 		c.PerCall,
 		c.PerHit,
 		c.OneWay,
@@ -301,23 +301,23 @@ func TestMesh(t *testing.T) {
 	b.WriteString(c.capacity())
 	add := func(title string, scenes []scene) {
 		fmt.Fprintf(&b,
-			"\n**%s**\n\n| mode | sidecars | shards | requests/s | keys "+
+			"\n**%s**\n\n| mode | replicas | shards | requests/s | keys "+
 				"| calls/s per shard | busiest shard | admitted / limit | most permits on lease | p50, us | p99, us |\n%s\n",
 			title, "|---|---|---|---|---|---|---|---|---|---|---|")
 		for _, s := range scenes {
 			o := s.virtual(t, c)
 			all.Scenes = append(all.Scenes, o)
-			fmt.Fprintf(&b, "| %s | %d | %d | %.0f | %d | %.0f | %.0f %% | %.3f | %d | %d | %d |\n", s.Mode, s.Sidecars,
+			fmt.Fprintf(&b, "| %s | %d | %d | %.0f | %d | %.0f | %.0f %% | %.3f | %d | %d | %d |\n", s.Mode, s.Replicas,
 				s.Shards, s.Rate, s.Keys, o.Calls, 100*o.Busy, o.Admitted, o.OnLease, o.P50.Microseconds(), o.P99.Microseconds())
 		}
 	}
-	add("Shards for a load: 1,000 sidecars, many keys, each asked for half of its limit", loads())
+	add("Shards for a load: 1,000 replicas, many keys, each asked for half of its limit", loads())
 	for _, p := range parts {
 		var scenes []scene
 		for _, mode := range modes {
 			for _, shape := range p.shapes {
 				scenes = append(scenes, scene{
-					Mode: mode, Sidecars: shape[0], Shards: shape[1], Rate: 50_000, Keys: p.keys, Limit: p.limit, Length: time.Second,
+					Mode: mode, Replicas: shape[0], Shards: shape[1], Rate: 50_000, Keys: p.keys, Limit: p.limit, Length: time.Second,
 				})
 			}
 		}
@@ -337,7 +337,7 @@ func TestMesh(t *testing.T) {
 		}
 	}
 	b.WriteString(
-		"\n**The model beside real sidecars** (five processes on one Redis, 500 requests a second for each of 2 keys)\n\n")
+		"\n**The model beside real replicas** (five processes on one Redis, 500 requests a second for each of 2 keys)\n\n")
 	b.WriteString(
 		"| mode | limit per second | calls/s, Redis | model | admitted / limit, Redis | model |\n|---|---|---|---|---|---|\n")
 	var staleness strings.Builder
@@ -371,7 +371,7 @@ type results struct {
 // crowded is the part whose admissions are drawn, too.
 const crowded = "crowded"
 
-// parts are loads of 50,000 requests a second, by numbers of sidecars and of shards. Those with a name are drawn.
+// parts are loads of 50,000 requests a second, by numbers of replicas and of shards. Those with a name are drawn.
 var parts = []struct {
 	title  string
 	name   string
@@ -395,7 +395,7 @@ var parts = []struct {
 	},
 }
 
-// draw writes a plot of a value of the outcomes, by the number of sidecars for each mode, and returns its link.
+// draw writes a plot of a value of the outcomes, by the number of replicas for each mode, and returns its link.
 func draw(t *testing.T, file, title, unit string, outcomes []*outcome, value func(o *outcome) float64) (link string) {
 	t.Helper()
 	p := &figure.Figure{Title: title, Size: "processes, 50,000 requests/s in all", Unit: unit}
@@ -406,7 +406,7 @@ func draw(t *testing.T, file, title, unit string, outcomes []*outcome, value fun
 				continue
 			}
 			if i == 0 {
-				p.Sizes = append(p.Sizes, o.Scene.Sidecars)
+				p.Sizes = append(p.Sizes, o.Scene.Replicas)
 			}
 			p.Put(i, value(o))
 		}

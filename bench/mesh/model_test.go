@@ -20,7 +20,7 @@ const (
 
 // costs are how long things take.
 type costs struct {
-	OneWay  time.Duration `json:"one_way_ns"`  // between sidecar and shard
+	OneWay  time.Duration `json:"one_way_ns"`  // between replica and shard
 	PerCall time.Duration `json:"per_call_ns"` // of Redis, for a script call
 	PerHit  time.Duration `json:"per_hit_ns"`  // and for each hit in it
 }
@@ -79,7 +79,7 @@ type call struct {
 	done chan struct{}
 }
 
-// lane is a sidecar's queue to one shard, with the rules of redisstore's: what comes while calls are under way goes
+// lane is a replica's queue to one shard, with the rules of redisstore's: what comes while calls are under way goes
 // out with the next one.
 type lane struct {
 	to *shard
@@ -124,7 +124,7 @@ func (l *lane) fly() {
 	}
 }
 
-// cluster is a sidecar's view of the shards: a store.
+// cluster is a replica's view of the shards: a store.
 type cluster []*lane
 
 // Take decides hits of one key as a whole. Those of several keys are what leases give back and take ahead: each shard

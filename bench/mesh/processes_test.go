@@ -24,7 +24,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// process is a running sidecar, as a store of requests of one hit.
+// process is a running replica, as a store of requests of one hit.
 type process struct {
 	*weirtest.Process
 	client pb.RateLimitServiceClient
@@ -69,14 +69,14 @@ func rules(mode string) string {
 // perSecond is the rule with that limit.
 func perSecond(limit int64) string { return fmt.Sprintf("second%d", limit) }
 
-// startFleet serves the mode's rules by so many sidecars on one Redis.
-func startFleet(t *testing.T, redis *redistest.Server, mode string, sidecars int) (fleet []*process) {
+// startFleet serves the mode's rules by so many replicas on one Redis.
+func startFleet(t *testing.T, redis *redistest.Server, mode string, replicas int) (fleet []*process) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "rules.yaml")
 	if err := os.WriteFile(file, []byte(rules(mode)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for range sidecars {
+	for range replicas {
 		p := &process{rule: day, Process: weirtest.New(t, "--rules", file, "--store", redis.URL(), "--store-timeout", "5s",
 			"--known-denials="+strconv.FormatBool(mode != strict))}
 		p.Launch()
@@ -97,8 +97,8 @@ func startFleet(t *testing.T, redis *redistest.Server, mode string, sidecars int
 	return fleet
 }
 
-// onRedis runs the scene on real sidecars, each a process, and a real Redis. The second result is the mean time that
-// a sidecar waited for Redis.
+// onRedis runs the scene on real replicas, each a process, and a real Redis. The second result is the mean time that
+// a replica waited for Redis.
 func (s scene) onRedis(t *testing.T, server *redistest.Server, fleet []*process) (o *outcome, wait time.Duration) {
 	t.Helper()
 	waited := func() (seconds, takes float64) {
@@ -135,7 +135,7 @@ func scriptCalls(t *testing.T, server *redistest.Server) float64 {
 
 // small is a mesh that both the model and this machine can run.
 func small(mode string, limit int64) scene {
-	return scene{Mode: mode, Sidecars: 5, Shards: 1, Rate: 1000, Keys: 2, Limit: limit, Length: time.Second}
+	return scene{Mode: mode, Replicas: 5, Shards: 1, Rate: 1000, Keys: 2, Limit: limit, Length: time.Second}
 }
 
 // Limits per second of keys that are asked for 500 times a second.
@@ -144,7 +144,7 @@ var smallLimits = []int64{40, 1000}
 // punctual is how late requests are sent on average on a machine that has time for this.
 const punctual = 2 * time.Millisecond
 
-// beside runs a scene on real sidecars, again if the machine had no time, and in the model with a network that is as
+// beside runs a scene on real replicas, again if the machine had no time, and in the model with a network that is as
 // slow as it was there.
 func (s scene) beside(t *testing.T, server *redistest.Server, fleet []*process, c costs) (got, model *outcome) {
 	t.Helper()
@@ -159,7 +159,7 @@ func (s scene) beside(t *testing.T, server *redistest.Server, fleet []*process, 
 	return got, s.virtual(t, c)
 }
 
-// TestModelAgrees compares the model with five sidecars on one Redis, where also a refund at one is seen by the
+// TestModelAgrees compares the model with five replicas on one Redis, where also a refund at one is seen by the
 // others.
 func TestModelAgrees(t *testing.T) {
 	for _, mode := range modes {
@@ -181,15 +181,15 @@ func agree(t *testing.T, got, model *outcome) {
 		got.Calls, model.Calls, got.Admitted, model.Admitted, got.Late)
 	busy := got.Late >= punctual // then requests come at once that should not: fewer calls, and other pauses
 	if r := got.Calls / model.Calls; r > 2 || r < 0.5 && !busy {
-		t.Errorf("sidecars make %.2f times the calls of the model", r)
+		t.Errorf("replicas make %.2f times the calls of the model", r)
 	}
 	if d := got.Admitted - model.Admitted; d > 0.1 || d < -0.1 && !busy {
-		t.Errorf("the model admits %.3f of what the limits let pass, sidecars %.3f", model.Admitted, got.Admitted)
+		t.Errorf("the model admits %.3f of what the limits let pass, replicas %.3f", model.Admitted, got.Admitted)
 	}
-	for what, o := range map[string]*outcome{"the model": model, "sidecars": got} {
+	for what, o := range map[string]*outcome{"the model": model, "replicas": got} {
 		onLease := float64(model.OnLease) / float64(model.Asked)
 		if o == got && got.Scene.Mode == leased {
-			onLease = float64(got.Scene.Sidecars) / 10 // of a burst
+			onLease = float64(got.Scene.Replicas) / 10 // of a burst
 		}
 		if most := 1 + 1e-3 + onLease; o.Admitted > most {
 			t.Errorf("%s: %.3f of what the limits let pass is admitted, want at most %.3f", what, o.Admitted, most)
@@ -197,17 +197,17 @@ func agree(t *testing.T, got, model *outcome) {
 	}
 }
 
-// staleness is how long after a refund at one sidecar the others go on denying.
+// staleness is how long after a refund at one replica the others go on denying.
 type staleness struct {
 	Mode     string        `json:"mode"`
-	Sidecars int           `json:"sidecars"`
+	Replicas int           `json:"replicas"`
 	Refunds  int           `json:"refunds"`
 	P50      time.Duration `json:"p50_ns"`
 	P99      time.Duration `json:"p99_ns"`
 	Max      time.Duration `json:"max_ns"`
 }
 
-// stale has a sidecar take a whole limit, the others learn that, and the first give it back; it measures from the
+// stale has a replica take a whole limit, the others learn that, and the first give it back; it measures from the
 // answer to that until each of the others admits a request.
 func stale(t *testing.T, mode string, fleet []*process, refunds int) staleness {
 	t.Helper()
@@ -254,7 +254,7 @@ func stale(t *testing.T, mode string, fleet []*process, refunds int) staleness {
 	}
 	slices.Sort(took)
 	return staleness{
-		Mode: mode, Sidecars: len(fleet), Refunds: refunds,
+		Mode: mode, Replicas: len(fleet), Refunds: refunds,
 		P50: took[len(took)/2], P99: took[int(math.Ceil(float64(len(took))*0.99))-1], Max: took[len(took)-1],
 	}
 }

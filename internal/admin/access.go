@@ -2,7 +2,6 @@ package admin
 
 import (
 	"crypto/subtle"
-	"errors"
 	"log/slog"
 	"net"
 	"net/http"
@@ -11,15 +10,6 @@ import (
 	"slices"
 	"strings"
 )
-
-// accessError says why a request is refused.
-type accessError struct {
-	status int
-	msg    string
-}
-
-// Error implements error.
-func (e *accessError) Error() string { return e.msg }
 
 // protect checks every request: does it name this process as its host, and, where it changes state or takes a profile,
 // may it? docs/adr/0042-who-may-change-state.md says who may.
@@ -30,7 +20,7 @@ func (h *handler) protect(next http.Handler) http.Handler {
 			return
 		}
 		if err := h.checkHost(r); err != nil {
-			refuse(w, http.StatusForbidden, err)
+			writeError(w, err)
 			return
 		}
 		path := strings.TrimPrefix(r.URL.Path, api)
@@ -44,7 +34,7 @@ func (h *handler) protect(next http.Handler) http.Handler {
 			if err.status == http.StatusUnauthorized {
 				w.Header().Set("WWW-Authenticate", "Bearer")
 			}
-			refuse(w, err.status, err)
+			writeError(w, err)
 			return
 		}
 		next.ServeHTTP(w, r)
@@ -52,33 +42,33 @@ func (h *handler) protect(next http.Handler) http.Handler {
 }
 
 // authorize says why the request may not change state, nor see the values of keys; nil if it may.
-func (h *handler) authorize(r *http.Request) *accessError {
+func (h *handler) authorize(r *http.Request) *statusError {
 	switch {
 	case h.ClientCerts && r.TLS != nil && len(r.TLS.VerifiedChains) > 0:
 		return nil
 	case h.Token != nil:
 		return h.checkToken(r)
 	case h.ClientCerts:
-		return &accessError{http.StatusForbidden, "a client certificate is needed (--http-tls-client-ca)"}
+		return &statusError{http.StatusForbidden, "a client certificate is needed (--http-tls-client-ca)"}
 	case h.Open || isLocal(r):
 		return nil
 	default:
-		return &accessError{http.StatusForbidden, r.Method + " " + r.URL.Path +
+		return &statusError{http.StatusForbidden, r.Method + " " + r.URL.Path +
 			" is only for this machine, by localhost or a Unix socket, " +
 			"until serve has a token (--http-token-file) or authorities for client certificates (--http-tls-client-ca); " +
 			"--http-open lets everybody"}
 	}
 }
 
-func (h *handler) checkToken(r *http.Request) *accessError {
+func (h *handler) checkToken(r *http.Request) *statusError {
 	token, err := h.Token()
 	if err != nil {
 		h.Log.LogAttrs(r.Context(), slog.LevelError, "the token of HTTP requests cannot be read",
 			slog.String("error", err.Error()))
-		return &accessError{http.StatusServiceUnavailable, "the token cannot be read, see the log of the rate limit service"}
+		return &statusError{http.StatusServiceUnavailable, "the token cannot be read, see the log of the rate limit service"}
 	}
 	if subtle.ConstantTimeCompare([]byte(r.Header.Get("Authorization")), []byte("Bearer "+token)) != 1 {
-		return &accessError{http.StatusUnauthorized, "a token is needed: Authorization: Bearer ... (--http-token-file)"}
+		return &statusError{http.StatusUnauthorized, "a token is needed: Authorization: Bearer ... (--http-token-file)"}
 	}
 	return nil
 }
@@ -164,8 +154,8 @@ func (h *handler) checkHost(r *http.Request) error {
 			return nil
 		}
 	}
-	return errors.New("the Host header names " + shorten(host) + ", which may be anybody's; if it is this process, say " +
-		"so by --http-hosts")
+	return &statusError{http.StatusForbidden, "the Host header names " + shorten(host) +
+		", which may be anybody's; if it is this process, say so by --http-hosts"}
 }
 
 // ownHostname is the machine's name, in lower case, or "".

@@ -11,11 +11,14 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/pprof" // its handlers are only there on request: see profiles
+	"net/url"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/adminapi"
 	"github.com/weir-ratelimit/weir/internal/history"
+	"github.com/weir-ratelimit/weir/internal/logging"
 	"github.com/weir-ratelimit/weir/internal/topkeys"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
@@ -55,8 +58,8 @@ type Options struct {
 	// Checks are asked by /readyz, in this order.
 	Checks []Check
 	Rules  Rules
-	// Explainer answers GET /explain.
-	Explainer Explainer
+	// Explain answers GET /explain, as something for JSON. The error says what is wrong with the query.
+	Explain func(ctx context.Context, query url.Values) (any, error)
 	// Counters answers /keys/get and /keys/reset, and Boosts /boosts.
 	Counters *Counters
 	Boosts   Boosts
@@ -139,7 +142,7 @@ func NewHandler(o Options) http.Handler { return newHandler(o).serve() }
 func newHandler(o Options) *handler {
 	h := &handler{
 		Options: o, decoding: make(chan struct{}, maxDecoding), hostname: ownHostname(),
-		adding: newBucket(maxAdded, maxAdded/addedIn.Seconds()), streams: newStreams(),
+		adding: logging.NewRate(maxAdded, addedIn), streams: newStreams(),
 	}
 	h.Checks = make([]Check, len(o.Checks))
 	for i, c := range o.Checks {
@@ -166,21 +169,23 @@ func (h *handler) routes() []Route {
 	all := []Route{
 		{"GET", "/healthz", true, func(w http.ResponseWriter, _ *http.Request) { writeText(w, http.StatusOK, "ok\n") }},
 		{"GET", "/readyz", true, h.ready},
-		{"GET", "/rules", true, newGate().wrap(h.rules)},
-		{"GET", "/rules/list", true, newGate().wrap(h.listRules)},
-		{"GET", "/rules/get", true, h.getRule},
-		{"GET", "/status", true, h.status},
-		{"GET", "/history", true, h.history},
+		{"GET", "/rules", true, oneAtATime(h.rules)},
+		{"GET", "/rules/list", true, oneAtATime(answers(h.listRules))},
+		{"GET", "/rules/get", true, answers(h.getRule)},
+		{"GET", "/status", true, answers(func(r *http.Request) (adminapi.Status, error) {
+			return h.status(r.Context()), nil
+		})},
+		{"GET", "/history", true, answers(h.history)},
 		{"GET", "/events", true, h.events},
-		{"GET", "/top", true, h.top},
-		{"GET", "/explain", true, newGate().wrap(h.explain)},
+		{"GET", "/top", true, answers(h.top)},
+		{"GET", "/explain", true, oneAtATime(answers(h.explain))},
 		{"POST", "/reload", true, h.reload},
-		{"GET", "/keys/get", true, h.getKey},
-		{"POST", "/keys/reset", true, h.resetKey},
-		{"GET", "/boosts", true, h.listBoosts},
+		{"GET", "/keys/get", true, answers(h.getKey)},
+		{"POST", "/keys/reset", true, answers(h.resetKey)},
+		{"GET", "/boosts", true, answers(h.listBoosts)},
 		{"POST", "/boosts", true, h.addBoost},
-		{"DELETE", "/boosts/{id}", true, h.removeBoost},
-		{"GET", "/version", true, func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, h.Build) }},
+		{"DELETE", "/boosts/{id}", true, answers(h.removeBoost)},
+		{"GET", "/version", true, answers(func(*http.Request) (adminapi.Build, error) { return h.Build, nil })},
 		{"GET", "/metrics", true, h.Metrics.ServeHTTP},
 		{"GET", "/{$}", false, root},
 		{"GET", "/healthcheck", false, h.healthcheck},
@@ -261,8 +266,17 @@ type handler struct {
 	hostname string // the machine's
 	decoding chan struct{}
 	reloads  shared
-	adding   *bucket
+	adding   *logging.Rate
 	streams  *streams
+}
+
+// explain answers one question at a time, since one among many rules may take a CPU for a while.
+func (h *handler) explain(r *http.Request) (any, error) {
+	answer, err := h.Explain(r.Context(), r.URL.Query())
+	if err != nil {
+		return nil, invalid("%s", err)
+	}
+	return answer, nil
 }
 
 // ready answers one line for each check, and 503 if one fails. As with Kubernetes' own /readyz, ?exclude=store leaves a
@@ -322,4 +336,45 @@ func header(w http.ResponseWriter, status int, contentType string) {
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(status)
+}
+
+// maxShownErrors bounds the errors in a status; GET /rules has them all.
+const maxShownErrors = 100
+
+// check asks every check.
+func (h *handler) check(ctx context.Context, exclude ...string) (ready bool, checks []adminapi.Check) {
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
+	defer cancel()
+	ready = true
+	for _, c := range h.Checks {
+		if slices.Contains(exclude, c.Name) {
+			continue
+		}
+		shown := adminapi.Check{Name: c.Name}
+		if err := c.Err(ctx); err != nil {
+			ready, shown.Error = false, err.Error()
+		} else if c.Note != nil {
+			shown.Note = c.Note()
+		}
+		checks = append(checks, shown)
+	}
+	return ready, checks
+}
+
+// status is the answer of GET /status.
+func (h *handler) status(ctx context.Context) adminapi.Status {
+	s := adminapi.Status{
+		Build: h.Build, StartedAt: h.StartedAt, Now: time.Now(), Store: h.Store, TopKeys: h.Top != nil,
+	}
+	s.Ready, s.Checks = h.check(ctx)
+	s.Rules.RulesStatus = h.Rules.Status()
+	s.Rules.Files, s.Rules.ErrorCount = len(s.Rules.RulesStatus.Files), len(s.Rules.Errors)
+	s.Rules.Errors = s.Rules.Errors[:min(len(s.Rules.Errors), maxShownErrors)]
+	if set := h.Rules.Set(); set != nil {
+		s.Rules.Domains, s.Rules.Limits = len(set.Domains()), len(set.Limits())
+		for _, d := range set.Domains() {
+			s.Rules.Rules += len(d.Rules())
+		}
+	}
+	return s
 }

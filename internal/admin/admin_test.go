@@ -49,7 +49,7 @@ func handler(rules *fakeRules, checks ...admin.Check) http.Handler {
 		Counters: admin.NewCounters(admin.CountersOptions{Rules: func() *descriptors.Set { return nil }}),
 		Boosts:   boosts.New(boosts.Options{}),
 
-		Explainer: fakeExplainer{},
+		Explain: fakeExplainer{}.Explain,
 	})
 }
 
@@ -66,7 +66,7 @@ func (fakeExplainer) Explain(_ context.Context, query url.Values) (any, error) {
 // GET /explain is open to all, whatever the token, answers in JSON, and says what is wrong with the question.
 func TestExplain(t *testing.T) {
 	h := admin.NewHandler(admin.Options{
-		Metrics: http.NotFoundHandler(), Explainer: fakeExplainer{}, Token: func() (string, error) { return "secret", nil },
+		Metrics: http.NotFoundHandler(), Explain: fakeExplainer{}.Explain, Token: func() (string, error) { return "secret", nil },
 	})
 	for target, want := range map[string]string{
 		"/explain?domain=shop&descriptor=a=1,b=2&descriptor=c=": "200 {\n  \"descriptor\": [\n    \"a=1,b=2\",\n    \"c=\"\n  ],\n  \"domain\": [\n    \"shop\"\n  ]\n}\n",

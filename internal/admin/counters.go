@@ -10,11 +10,17 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/weir-ratelimit/weir/internal/adminapi"
 	"github.com/weir-ratelimit/weir/internal/boosts"
 	"github.com/weir-ratelimit/weir/internal/decide"
+	"github.com/weir-ratelimit/weir/internal/logging"
+	"github.com/weir-ratelimit/weir/internal/topkeys"
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -29,21 +35,15 @@ type Boosts interface {
 }
 
 // getKey shows the key of a counter to everybody: it has no value that was not asked for.
-func (h *handler) getKey(w http.ResponseWriter, r *http.Request) {
+func (h *handler) getKey(r *http.Request) (*adminapi.KeyState, error) {
 	q := r.URL.Query()
-	state, err := h.Counters.Get(r.Context(), q.Get("domain"), q.Get("descriptor"))
-	if err != nil {
-		writeError(w, err)
-		return
-	}
-	writeJSON(w, http.StatusOK, state)
+	return h.Counters.Get(r.Context(), q.Get("domain"), q.Get("descriptor"))
 }
 
-func (h *handler) resetKey(w http.ResponseWriter, r *http.Request) {
+func (h *handler) resetKey(r *http.Request) (*adminapi.ResetResult, error) {
 	var target adminapi.ResetRequest
 	if err := readJSON(r, &target); err != nil {
-		writeError(w, err)
-		return
+		return nil, err
 	}
 	done, err := h.Counters.Reset(r.Context(), target)
 	attrs := []slog.Attr{slog.String("domain", shorten(target.Domain))}
@@ -56,14 +56,10 @@ func (h *handler) resetKey(w http.ResponseWriter, r *http.Request) {
 		attrs = append(attrs, slog.Int("counters", len(done.Counters)), slog.String("key_hashes", strings.Join(hashes, ",")))
 	}
 	h.audit(r, "reset", err, attrs...)
-	if err != nil {
-		writeError(w, err)
-		return
-	}
-	writeJSON(w, http.StatusOK, done)
+	return done, err
 }
 
-func (h *handler) listBoosts(w http.ResponseWriter, r *http.Request) {
+func (h *handler) listBoosts(r *http.Request) (adminapi.BoostList, error) {
 	list := adminapi.BoostList{Boosts: h.Boosts.List()}
 	if list.Boosts == nil {
 		list.Boosts = []adminapi.BoostStatus{}
@@ -74,7 +70,7 @@ func (h *handler) listBoosts(w http.ResponseWriter, r *http.Request) {
 	if err := h.Boosts.Away(); err != nil {
 		list.Error = err.Error()
 	}
-	writeJSON(w, http.StatusOK, list)
+	return list, nil
 }
 
 func (h *handler) addBoost(w http.ResponseWriter, r *http.Request) {
@@ -83,8 +79,8 @@ func (h *handler) addBoost(w http.ResponseWriter, r *http.Request) {
 		writeError(w, err)
 		return
 	}
-	made, err := (*adminapi.BoostStatus)(nil), errTooMany
-	if h.adding.take() {
+	made, err := (*adminapi.BoostStatus)(nil), error(errTooMany)
+	if h.adding.Allow(time.Now()) {
 		made, err = h.Boosts.Add(r.Context(), &in)
 	}
 	if err != nil {
@@ -98,16 +94,15 @@ func (h *handler) addBoost(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusCreated, made)
 }
 
-func (h *handler) removeBoost(w http.ResponseWriter, r *http.Request) {
+func (h *handler) removeBoost(r *http.Request) (*adminapi.Boost, error) {
 	id := r.PathValue("id")
 	removed, err := h.Boosts.Remove(r.Context(), id)
 	if err != nil {
 		h.audit(r, "boost_remove", err, slog.String("boost", shorten(id)))
-		writeError(w, err)
-		return
+		return nil, err
 	}
 	h.audit(r, "boost_remove", nil, boosts.Attrs(removed)...)
-	writeJSON(w, http.StatusOK, removed)
+	return removed, nil
 }
 
 // audit logs who changed what, and what became of it. Values of requests, which counters' keys have, are not logged: a
@@ -165,53 +160,115 @@ func hashOf(key string) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// bodyError is a body that is not read.
-type bodyError struct{ err error }
-
-func (e *bodyError) Error() string {
-	return "the body is not the JSON that is wanted: " + e.err.Error()
-}
-
 func readJSON(r *http.Request, into any) error {
 	d := json.NewDecoder(r.Body)
 	d.DisallowUnknownFields()
 	if err := d.Decode(into); err != nil {
-		return &bodyError{err}
+		return invalid("the body is not the JSON that is wanted: %s", err)
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return &bodyError{errors.New("there is more behind it; send one object")}
+		return invalid("the body is not the JSON that is wanted: there is more behind it; send one object")
 	}
 	return nil
 }
 
+// statusError is an error with the status of its answer.
+type statusError struct {
+	status int
+	msg    string
+}
+
+func (e *statusError) Error() string { return e.msg }
+
+func invalid(format string, args ...any) error {
+	return &statusError{http.StatusBadRequest, fmt.Sprintf(format, args...)}
+}
+
 func isInvalid(err error) bool {
-	return errors.As(err, new(*bodyError)) || errors.As(err, new(*invalidError)) ||
-		errors.As(err, new(*boosts.InvalidError))
+	refused, ok := errors.AsType[*statusError](err)
+	return ok && refused.status == http.StatusBadRequest || errors.As(err, new(*boosts.InvalidError))
 }
 
 // errTooMany is the answer to boosts beyond what may be made in a minute.
-var errTooMany = fmt.Errorf("%d boosts were asked for within %s, the most that are taken; wait a little", maxAdded,
-	addedIn)
+var errTooMany = &statusError{http.StatusTooManyRequests,
+	fmt.Sprintf("%d boosts were asked for within %s, the most that are taken; wait a little", maxAdded, addedIn)}
 
 // writeError answers what went wrong.
 func writeError(w http.ResponseWriter, err error) {
 	status := http.StatusInternalServerError
+	refused, isRefused := errors.AsType[*statusError](err)
 	switch {
+	case isRefused:
+		status = refused.status
 	case errors.Is(err, limiter.ErrUnavailable):
 		status = http.StatusServiceUnavailable
 	case errors.Is(err, boosts.ErrNotFound):
 		status = http.StatusNotFound
 	case errors.Is(err, boosts.ErrFull):
 		status = http.StatusConflict
-	case errors.Is(err, errTooMany):
-		status = http.StatusTooManyRequests
 	case isInvalid(err):
 		status = http.StatusBadRequest
 	}
 	refuse(w, status, err)
 }
 
+// answers is a handler of what f returns, as JSON.
+func answers[T any](f func(r *http.Request) (T, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		answer, err := f(r)
+		if err != nil {
+			writeError(w, err)
+			return
+		}
+		writeJSON(w, http.StatusOK, answer)
+	}
+}
+
 // refuse answers an error. All errors have this form.
 func refuse(w http.ResponseWriter, status int, err error) {
 	writeJSON(w, status, adminapi.Error{Error: err.Error()})
 }
+
+// hiddenKey is a counter's key with hashes in place of the values that a client has sent.
+func hiddenKey(key string) string {
+	terms, ok := descriptors.ParseKey(key)
+	if !ok || terms.Cut {
+		sum := sha256.Sum256([]byte(key))
+		return "#" + hex.EncodeToString(sum[:16])
+	}
+	entries := make([]descriptors.Entry, len(terms.Entries))
+	for i, e := range terms.Entries {
+		entries[i] = descriptors.Entry{Key: e.Key, Value: topkeys.Hashed(e.Value)}
+	}
+	return terms.Algorithm + terms.Limit + "|" + terms.Domain + "|" + descriptors.FormatEntries(entries)
+}
+
+// hideKeys is the boosts without the values of their keys.
+func hideKeys(list []boosts.Status) []boosts.Status {
+	list = slices.Clone(list)
+	for i := range list {
+		keys := make([]string, len(list[i].Keys))
+		for j, key := range list[i].Keys {
+			keys[j] = hiddenKey(key)
+		}
+		if list[i].Keys != nil {
+			list[i].Keys = keys
+		}
+	}
+	return list
+}
+
+// maxShort is the most bytes of a client's text in the log or in an error.
+const maxShort = 100
+
+// shorten makes a client's text fit for the log or an error: bounded, and without control characters.
+func shorten(text string) string {
+	quoted := strconv.QuoteToGraphic(logging.Shorten(text, maxShort))
+	return quoted[1 : len(quoted)-1]
+}
+
+const (
+	// maxAdded boosts may be made in addedIn: nobody fills all places at once.
+	maxAdded = 60
+	addedIn  = time.Minute
+)

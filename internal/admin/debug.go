@@ -35,11 +35,11 @@ const debugIndex = `/debug/pprof/: root of various pprof endpoints. hit for help
 func NewDebugServer(o DebugOptions) *http.Server {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /", func(w http.ResponseWriter, _ *http.Request) { writeText(w, http.StatusOK, debugIndex) })
-	mux.HandleFunc("GET /rlconfig", newGate().wrap(func(w http.ResponseWriter, _ *http.Request) {
+	mux.HandleFunc("GET /rlconfig", oneAtATime(func(w http.ResponseWriter, _ *http.Request) {
 		header(w, http.StatusOK, "text/plain; charset=utf-8")
 		_ = writeLimits(w, o.Rules()) // the client has gone: nobody is left to tell
 	}))
-	mux.HandleFunc("GET /stats", newGate().wrap(func(w http.ResponseWriter, _ *http.Request) {
+	mux.HandleFunc("GET /stats", oneAtATime(func(w http.ResponseWriter, _ *http.Request) {
 		header(w, http.StatusOK, "text/plain; charset=utf-8")
 		_ = o.Stats(w) // as above
 	}))

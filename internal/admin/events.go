@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/adminapi"
+	"github.com/weir-ratelimit/weir/internal/history"
 )
 
 // Bounds of GET /events.
@@ -24,8 +25,8 @@ const (
 	statusEvery = time.Second
 )
 
-var errManyListeners = fmt.Errorf("%d streams of events are open, the most that are served; ask again later, or ask "+
-	"GET /status and /history every few seconds", maxListeners)
+var errManyListeners = &statusError{http.StatusServiceUnavailable, fmt.Sprintf("%d streams of events are open, the "+
+	"most that are served; ask again later, or ask GET /status and /history every few seconds", maxListeners)}
 
 // streams bounds the streams of events, and ends them when the server stops.
 type streams struct {
@@ -47,7 +48,7 @@ func newStreams() *streams {
 // misses samples and is cut off after listenerTime.
 func (h *handler) events(w http.ResponseWriter, r *http.Request) {
 	if h.History == nil {
-		refuse(w, http.StatusNotFound, errNoHistory)
+		writeError(w, errNoHistory)
 		return
 	}
 	select {
@@ -55,7 +56,7 @@ func (h *handler) events(w http.ResponseWriter, r *http.Request) {
 		defer func() { <-h.streams.open }()
 	default:
 		w.Header().Set("Retry-After", "30")
-		refuse(w, http.StatusServiceUnavailable, errManyListeners)
+		writeError(w, errManyListeners)
 		return
 	}
 	s := &stream{w: w, c: http.NewResponseController(w)}
@@ -79,7 +80,7 @@ func (h *handler) stream(ctx context.Context, s *stream) error {
 	var sent []byte // the status, without its time
 	for {
 		next := h.History.Next()
-		status, err := h.streams.status.get(ctx, h.statusNow)
+		status, err := h.streams.status.get(ctx, h.status)
 		if err == nil && !bytes.Equal(status.compared, sent) {
 			if err = s.send("status", 0, status.text); err == nil {
 				sent = status.compared
@@ -160,4 +161,20 @@ func (l *latestStatus) get(ctx context.Context, now func(ctx context.Context) ad
 	}
 	l.at, l.state = time.Now(), eventStatus{text, compared}
 	return l.state, nil
+}
+
+// errNoHistory is the answer where counts over time are not kept.
+var errNoHistory = &statusError{http.StatusNotFound, "counts over time are not kept here"}
+
+// history answers GET /history?domain=&rule=&points=60.
+func (h *handler) history(r *http.Request) (all adminapi.History, err error) {
+	if h.History == nil {
+		return all, errNoHistory
+	}
+	query := r.URL.Query()
+	points, err := number(query, "points", 60, 1, history.Samples)
+	if err != nil {
+		return all, err
+	}
+	return h.History.Read(history.Query{Domain: query.Get("domain"), Rule: query.Get("rule"), Points: points}), nil
 }

@@ -2,7 +2,6 @@ package admin
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"sync"
 	"time"
@@ -15,27 +14,25 @@ const (
 )
 
 // errBusy is the answer to those beyond.
-var errBusy = errors.New("others ask the same; this is answered to one at a time: try again in a few seconds")
-
-// gate lets one request in at a time, since its answer takes a CPU or a connection for a while.
-type gate struct{ turn, waiting chan struct{} }
-
-func newGate() *gate {
-	return &gate{turn: make(chan struct{}, 1), waiting: make(chan struct{}, maxWaiting)}
+var errBusy = &statusError{
+	http.StatusServiceUnavailable, "others ask the same; this is answered to one at a time: try again in a few seconds",
 }
 
-// wrap is next behind the gate.
-func (g *gate) wrap(next http.HandlerFunc) http.HandlerFunc {
+// oneAtATime lets one request in at a time, since its answer takes a CPU or a connection for a while.
+func oneAtATime(next http.HandlerFunc) http.HandlerFunc {
+	g := gate{turn: make(chan struct{}, 1), waiting: make(chan struct{}, maxWaiting)}
 	return func(w http.ResponseWriter, r *http.Request) {
 		if !g.enter(r.Context()) {
 			w.Header().Set("Retry-After", "5")
-			refuse(w, http.StatusServiceUnavailable, errBusy)
+			writeError(w, errBusy)
 			return
 		}
 		defer func() { <-g.turn }()
 		next(w, r)
 	}
 }
+
+type gate struct{ turn, waiting chan struct{} }
 
 func (g *gate) enter(ctx context.Context) bool {
 	select {

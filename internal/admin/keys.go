@@ -38,11 +38,6 @@ type Counters struct{ o CountersOptions }
 // NewCounters returns the Counters.
 func NewCounters(o CountersOptions) *Counters { return &Counters{o} }
 
-// invalidError says what is wrong with what was asked.
-type invalidError struct{ msg string }
-
-func (e *invalidError) Error() string { return e.msg }
-
 // Get reads the counters of a descriptor without charging them. Its error says what is wrong with what was asked, or
 // wraps boosts.ErrNotFound or limiter.ErrUnavailable.
 func (c *Counters) Get(ctx context.Context, domain, descriptor string) (*adminapi.KeyState, error) {
@@ -69,7 +64,7 @@ func (c *Counters) Get(ctx context.Context, domain, descriptor string) (*adminap
 func (c *Counters) find(domain, descriptor string) (*descriptors.Rule, []descriptors.Entry, error) {
 	entries, err := descriptors.ParseEntries(descriptor)
 	if err != nil {
-		return nil, nil, &invalidError{"descriptor: " + err.Error()}
+		return nil, nil, invalid("descriptor: %s", err)
 	}
 	d, err := boosts.Domain(c.o.Rules(), domain)
 	if err != nil {
@@ -171,9 +166,9 @@ func (c *Counters) windowKey(l *descriptors.Limit, key string) string {
 func (c *Counters) target(t adminapi.ResetRequest) (*adminapi.ResetResult, []string, error) {
 	switch {
 	case (t.Key == "") == (t.Descriptor == ""):
-		return nil, nil, &invalidError{"key, descriptor: give one of the two"}
+		return nil, nil, invalid("key, descriptor: give one of the two")
 	case t.Key != "" && t.Domain != "":
-		return nil, nil, &invalidError{"key: goes without domain, which is in the key"}
+		return nil, nil, invalid("key: goes without domain, which is in the key")
 	case t.Key != "":
 		key := t.Key
 		if c.o.KeyOf != nil {
@@ -184,8 +179,8 @@ func (c *Counters) target(t adminapi.ResetRequest) (*adminapi.ResetResult, []str
 		terms, ok := descriptors.ParseKey(key)
 		name, _, _ := strings.Cut(terms.Algorithm, ".")
 		if _, err := limiter.ParseAlgorithm(name); !ok || err != nil {
-			return nil, nil, &invalidError{"key: this is no counter's key, such as funnel|shop|client=ann: weir get and weir " +
-				"keys show them"}
+			return nil, nil, invalid("key: this is no counter's key, such as funnel|shop|client=ann: weir get and weir " +
+				"keys show them")
 		}
 		if rules := c.o.Rules(); rules != nil {
 			key = rules.CanonicalKey(key)
@@ -200,7 +195,7 @@ func (c *Counters) target(t adminapi.ResetRequest) (*adminapi.ResetResult, []str
 		return nil, nil, err
 	}
 	if len(rule.Limits) == 0 {
-		return nil, nil, &invalidError{fmt.Sprintf("rule %q (%s) has no limit, and so no counter", rule.Path, rule.Source)}
+		return nil, nil, invalid("rule %q (%s) has no limit, and so no counter", rule.Path, rule.Source)
 	}
 	keys := make([]string, len(rule.Limits))
 	for i, l := range rule.Limits {

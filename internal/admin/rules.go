@@ -3,10 +3,18 @@ package admin
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"io"
 	"net/http"
+	"slices"
+	"strings"
 	"time"
+
+	"github.com/weir-ratelimit/weir/internal/adminapi"
+	"github.com/weir-ratelimit/weir/internal/boosts"
+	"github.com/weir-ratelimit/weir/internal/decide"
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
 
 const (
@@ -47,4 +55,192 @@ type patient struct {
 func (p *patient) Write(text []byte) (int, error) {
 	_ = p.c.SetWriteDeadline(time.Now().Add(chunkTime)) // without it, the server's own deadline holds
 	return p.w.Write(text)
+}
+
+// Bounds of a page of rules.
+const (
+	defaultListed = 50
+	maxListed     = 1000
+)
+
+// listedRule is a rule for people, with what became of its requests.
+type listedRule struct {
+	Domain      string        `json:"domain"`
+	Path        string        `json:"path"`
+	Source      string        `json:"source"` // file:line
+	Mode        string        `json:"mode"`   // enforce, shadow or quota
+	Unlimited   bool          `json:"unlimited,omitempty"`
+	Owner       string        `json:"owner,omitempty"`
+	Description string        `json:"description,omitempty"`
+	Limits      []listedLimit `json:"limits"`
+}
+
+// listedLimit is a limit in words.
+type listedLimit struct {
+	Name string `json:"name,omitempty"`
+	// Text is the limit that is in force. While a boost replaces it, Written is the one of the rule file.
+	Text    string `json:"text"`
+	Written string `json:"written,omitempty"`
+	// BoostedKeys is how many single counters have a limit of their own by a boost.
+	BoostedKeys int `json:"boosted_keys,omitempty"`
+	// Decisions are by outcome, those that have happened; nil where they are not counted for this limit alone.
+	Decisions map[string]uint64 `json:"decisions"`
+}
+
+// listRules answers GET /rules/list?search=&sort=denied|asked&offset=0&n=50: the rules one page at a time, as rule
+// files have them or the most first.
+func (h *handler) listRules(r *http.Request) (any, error) {
+	query := r.URL.Query()
+	n, err := number(query, "n", defaultListed, 1, maxListed)
+	if err != nil {
+		return nil, err
+	}
+	offset, err := number(query, "offset", 0, 0, 1<<31-1)
+	if err != nil {
+		return nil, err
+	}
+	found := h.findRules(query.Get("search"))
+	switch by := query.Get("sort"); by {
+	case "":
+	case "denied", "asked":
+		h.sortRules(found, by == "denied")
+	default:
+		return nil, invalid("sort: must be denied or asked, or left out; got %q", by)
+	}
+	answer := struct {
+		Found  int          `json:"found"`
+		Offset int          `json:"offset"`
+		Rules  []listedRule `json:"rules"`
+	}{Found: len(found), Offset: offset, Rules: []listedRule{}}
+	from := min(offset, len(found))
+	inForce := h.boosted()
+	for _, r := range found[from:min(from+n, len(found))] {
+		answer.Rules = append(answer.Rules, h.list(r, inForce))
+	}
+	return answer, nil
+}
+
+// findRules are the live rules with all words of the search somewhere, in whatever case.
+func (h *handler) findRules(search string) (found []*descriptors.Rule) {
+	set := h.Rules.Set()
+	if set == nil {
+		return nil
+	}
+	words := strings.Fields(strings.ToLower(search))
+	for _, d := range set.Domains() {
+		for _, r := range d.Rules() {
+			if len(words) == 0 || hasAll(r, words) {
+				found = append(found, r)
+			}
+		}
+	}
+	return found
+}
+
+func hasAll(r *descriptors.Rule, words []string) bool {
+	texts := []string{r.Domain, r.Path, r.Source, r.Owner, r.Description}
+	for _, l := range r.Limits {
+		texts = append(texts, l.Name, l.Policy.Algorithm().String())
+	}
+	text := strings.ToLower(strings.Join(texts, "\n"))
+	for _, word := range words {
+		if !strings.Contains(text, word) {
+			return false
+		}
+	}
+	return true
+}
+
+// sortRules puts those first that were asked, or that denied, the most. Others keep their order.
+func (h *handler) sortRules(rules []*descriptors.Rule, denied bool) {
+	counts := make(map[*descriptors.Rule]uint64, len(rules))
+	for _, r := range rules {
+		for _, l := range r.Limits {
+			var n uint64
+			for o, count := range h.Decisions(l) {
+				if !denied || decide.Outcome(o).Unfit() {
+					n += count
+				}
+			}
+			counts[r] = max(counts[r], n)
+		}
+	}
+	slices.SortStableFunc(rules, func(a, b *descriptors.Rule) int { return cmp.Compare(counts[b], counts[a]) })
+}
+
+// boosted is what replaces limits: of whole rules, and of how many single counters.
+type boosted struct {
+	rules map[*descriptors.Limit]*descriptors.Limit
+	keys  map[*descriptors.Limit]int
+}
+
+func (h *handler) boosted() (b boosted) {
+	if h.Boosts == nil {
+		return b
+	}
+	inForce := h.Boosts.Limits()
+	if inForce == nil {
+		return b
+	}
+	b.rules, b.keys = inForce.Rules, map[*descriptors.Limit]int{}
+	for _, counters := range inForce.Keys {
+		for _, c := range counters {
+			b.keys[c.Of]++
+		}
+	}
+	return b
+}
+
+// shownRule is the answer of GET /rules/get.
+type shownRule struct {
+	listedRule
+
+	// Rule is as GET /rules has it.
+	Rule *descriptors.Rule `json:"rule"`
+	// Boosts are those of the rule or of its counters, oldest first.
+	Boosts []adminapi.BoostStatus `json:"boosts"`
+	// Hashed says that the values of keys are shown as hashes, since the client may not see them.
+	Hashed bool `json:"values_hashed,omitempty"`
+}
+
+// getRule answers GET /rules/get?domain=&rule=: one rule, by its path.
+func (h *handler) getRule(r *http.Request) (*shownRule, error) {
+	query := r.URL.Query()
+	rule, err := boosts.FindRule(h.Rules.Set(), query.Get("domain"), query.Get("rule"))
+	if err != nil {
+		return nil, err
+	}
+	shown := &shownRule{listedRule: h.list(rule, h.boosted()), Rule: rule, Boosts: []adminapi.BoostStatus{}}
+	for _, b := range h.Boosts.List() {
+		if b.Domain == rule.Domain && b.Rule == rule.Path {
+			shown.Boosts = append(shown.Boosts, b)
+		}
+	}
+	if shown.Hashed = !h.seesValues(r); shown.Hashed {
+		shown.Boosts = hideKeys(shown.Boosts)
+	}
+	return shown, nil
+}
+
+func (h *handler) list(r *descriptors.Rule, inForce boosted) listedRule {
+	shown := listedRule{
+		Domain: r.Domain, Path: r.Path, Source: r.Source, Mode: r.Mode.String(), Unlimited: r.Unlimited,
+		Owner: r.Owner, Description: r.Description, Limits: []listedLimit{},
+	}
+	for _, l := range r.Limits {
+		limit := listedLimit{Name: l.Name, Text: l.String(), BoostedKeys: inForce.keys[l]}
+		if by := inForce.rules[l]; by != nil {
+			limit.Text, limit.Written = by.String(), limit.Text
+		}
+		if counts := h.Decisions(l); counts != nil {
+			limit.Decisions = map[string]uint64{}
+			for o, n := range counts {
+				if n > 0 {
+					limit.Decisions[decide.Outcome(o).String()] = n
+				}
+			}
+		}
+		shown.Limits = append(shown.Limits, limit)
+	}
+	return shown
 }

@@ -1,8 +1,7 @@
 package admin
 
 import (
-	"errors"
-	"fmt"
+	"cmp"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -14,30 +13,25 @@ import (
 const maxTop = 1000
 
 // top answers GET /top?domain=&rule=&by=hits|denied&n=20.
-func (h *handler) top(w http.ResponseWriter, r *http.Request) {
+func (h *handler) top(r *http.Request) (keys topkeys.Keys, err error) {
 	if h.Top == nil {
-		refuse(w, http.StatusNotFound, errors.New("keys are not counted here: start the sidecar with --top-keys 100"))
-		return
+		return keys, &statusError{
+			http.StatusNotFound, "keys are not counted here: start the sidecar with --top-keys 100",
+		}
 	}
 	query := r.URL.Query()
 	n, err := number(query, "n", 20, 1, maxTop)
 	if err != nil {
-		refuse(w, http.StatusBadRequest, err)
-		return
+		return keys, err
 	}
-	q := topkeys.Query{
-		Domain: query.Get("domain"), Rule: query.Get("rule"), By: topkeys.By(query.Get("by")), N: n,
-		HashValues: !h.seesValues(r),
-	}
-	if q.By == "" {
-		q.By = topkeys.ByHits
-	}
-	keys, err := h.Top(q)
+	keys, err = h.Top(topkeys.Query{
+		Domain: query.Get("domain"), Rule: query.Get("rule"), N: n, HashValues: !h.seesValues(r),
+		By: cmp.Or(topkeys.By(query.Get("by")), topkeys.ByHits),
+	})
 	if err != nil {
-		refuse(w, http.StatusBadRequest, err)
-		return
+		return keys, invalid("%s", err)
 	}
-	writeJSON(w, http.StatusOK, keys)
+	return keys, nil
 }
 
 // number reads a parameter of a query.
@@ -48,7 +42,7 @@ func number(query url.Values, name string, otherwise, least, most int) (int, err
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < least || n > most {
-		return 0, fmt.Errorf("%s: must be a number between %d and %d, got %q", name, least, most, text)
+		return 0, invalid("%s: must be a number between %d and %d, got %q", name, least, most, text)
 	}
 	return n, nil
 }

@@ -3,6 +3,7 @@ package app
 import (
 	"math"
 	"runtime/debug"
+	"syscall"
 
 	"github.com/weir-ratelimit/weir/internal/conns"
 )
@@ -48,4 +49,13 @@ func (o *Options) bounds(files uint64, memory int64) (grpcMax, httpMax int) {
 	httpMax = min(httpMax, max(4, all/8))
 	grpcMax = min(grpcMax, max(4, all-httpMax-max(ownFiles, all/4)))
 	return grpcMax, httpMax
+}
+
+// maxFiles is how many file descriptors the process may have.
+func maxFiles() uint64 {
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		return math.MaxInt32
+	}
+	return limit.Cur
 }

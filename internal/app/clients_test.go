@@ -137,7 +137,7 @@ func TestHalfSentRequestIsReset(t *testing.T) {
 	c := p.connect()
 	streams := map[uint32]bool{}
 	for range 20 {
-		stream, err := c.half(4000, 2000)
+		stream, err := c.half(4000, 500) // all of them fit into one Read of the server, which so ends in no frame
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -147,6 +147,8 @@ func TestHalfSentRequestIsReset(t *testing.T) {
 		select {
 		case stream := <-c.reset:
 			delete(streams, stream)
+		case <-c.ended:
+			t.Fatalf("the connection was closed for its half-sent requests:\n%s", p.log)
 		case <-time.After(patience):
 			t.Fatalf("%d of 20 half-sent requests are not reset", len(streams))
 		}

@@ -7,10 +7,12 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/admin"
+	"github.com/weir-ratelimit/weir/internal/explain"
 	"github.com/weir-ratelimit/weir/pkg/fileread"
 )
 
@@ -27,7 +29,7 @@ func (a *App) openHTTP(ctx context.Context) error {
 		History:     a.history,
 		Store:       a.store.String(),
 		StartedAt:   time.Now(),
-		Explainer:   explainer{a.rules, a.decider},
+		Explain:     a.explain,
 		Counters:    a.counters(),
 		Boosts:      a.boosts,
 		Metrics:     a.metrics.Handler(),
@@ -86,6 +88,19 @@ func unlessClosed(err error) error {
 		return nil
 	}
 	return err
+}
+
+// explain answers by the live rules and counters.
+func (a *App) explain(ctx context.Context, query url.Values) (any, error) {
+	q, err := explain.ParseQuery(query)
+	if err != nil {
+		return nil, err
+	}
+	set := a.rules.Set()
+	if set == nil {
+		return nil, errors.New("no rules are loaded yet; GET /rules says what is wrong with the files")
+	}
+	return explain.Ask(ctx, a.decider, set, q)
 }
 
 func (a *App) stoppingErr(context.Context) error {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/adminapi"
 	"github.com/weir-ratelimit/weir/internal/decide"
+	"github.com/weir-ratelimit/weir/internal/logging"
 	"github.com/weir-ratelimit/weir/internal/metrics"
 	"github.com/weir-ratelimit/weir/internal/store"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
@@ -39,11 +40,8 @@ type Options struct {
 	// log, too.
 	Log *slog.Logger `kong:"-"`
 	// LogStats, if not nil, returns how many lines of Log were dropped.
-	LogStats func() LogStats `kong:"-"`
+	LogStats func() logging.QueueStats `kong:"-"`
 }
-
-// LogStats counts lines of the process's log that were dropped.
-type LogStats = metrics.LogStats
 
 // Build is the version and what it was built with.
 type Build = adminapi.Build

@@ -8,7 +8,6 @@ import (
 
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
-	"github.com/weir-ratelimit/weir/internal/metrics"
 	"github.com/weir-ratelimit/weir/internal/rules"
 	"github.com/weir-ratelimit/weir/internal/rules/xds"
 )
@@ -43,13 +42,9 @@ func (a *App) openRules(ctx context.Context) error {
 	if set := a.rules.Set(); a.top != nil && set != nil {
 		a.top.Keep(set)
 	}
-	if o.Published == nil {
-		return nil
+	if o.Published != nil {
+		a.metrics.Published.From(a.rules.Published)
 	}
-	a.metrics.Published.From(func() metrics.PublishedStats {
-		p := a.rules.Published()
-		return metrics.PublishedStats{Version: p.Version, Newest: p.Newest, Reachable: p.Error == ""}
-	})
 	return nil
 }
 
@@ -67,13 +62,7 @@ func (a *App) openXDS() *xds.Source {
 	}
 	a.xds = xds.New(o)
 	a.add("xDS", nil, a.xds.Close)
-	a.metrics.XDS.From(func() metrics.XDSStats {
-		s := a.xds.Status()
-		return metrics.XDSStats{
-			Connected: s.Connected, Domains: s.Domains, RefusedDomains: s.RefusedDomains, Findings: s.FindingCount,
-			Connections: s.Connections, Accepted: s.Accepted, Refused: s.Refused,
-		}
-	})
+	a.metrics.XDS.From(a.xds.Status)
 	return a.xds
 }
 

@@ -11,14 +11,12 @@ import (
 	"github.com/weir-ratelimit/weir/internal/adminapi"
 )
 
-// boostCmd is `weir boost`.
 type boostCmd struct {
 	Add    boostAddCmd    `cmd:"" default:"withargs" help:"Multiply the limits of a rule or a key for a time."`
 	List   boostListCmd   `cmd:"" help:"Show the boosts."`
 	Remove boostRemoveCmd `cmd:"" help:"End a boost now."`
 }
 
-// Help is shown below the one line of it.
 func (*boostCmd) Help() string {
 	return `A boost multiplies the limits of a rule, or of one descriptor's counters, for a time. It ends at its end time
 or with weir boost remove. With Redis it takes effect in every replica within a second. With --store memory it
@@ -32,7 +30,6 @@ Examples:
     weir boost remove k3v9qm2x7a`
 }
 
-// boostAddCmd is `weir boost add`.
 type boostAddCmd struct {
 	To serverFlags `embed:"" group:"server"`
 
@@ -47,7 +44,6 @@ type boostAddCmd struct {
 	Output outputFlags `embed:""`
 }
 
-// Help is shown below the one line of it.
 func (*boostAddCmd) Help() string {
 	return `You may leave out the word add.
 
@@ -64,42 +60,25 @@ Examples:
     weir boost --domain shop client=ann --factor 0.1 --for 15m --reason 'scraper' --token-file token`
 }
 
-// Run prints the boost to stdout.
 func (c *boostAddCmd) Run(ctx context.Context, io streams) error {
 	if (c.Rule == "") == (c.Descriptor == "") {
-		return &usageError{
-			err:     errors.New("give one of --rule PATH and a descriptor, key=value,key=value"),
-			command: "weir boost",
-		}
+		return usage(errors.New("give one of --rule PATH and a descriptor, key=value,key=value"))
 	}
-	client, err := c.To.client("weir boost")
-	if err != nil {
-		return err
-	}
-	defer client.Close()
-	var made adminapi.BoostStatus
 	in := adminapi.BoostRequest{
 		Domain: c.Domain, Rule: c.Rule, Descriptor: c.Descriptor, Factor: c.Factor, For: c.For.String(),
 		Reason: c.Reason, Author: cmp.Or(c.Author, defaultAuthor()),
 	}
-	if err := client.Post(ctx, "/boosts", in, &made); err != nil {
-		return err
-	}
-	if c.Output.json() {
-		return printJSON(io, made)
-	}
-	printBoost(io, &made)
-	return nil
+	return ask(&c.To, &c.Output, io, func(to *adminapi.Client, made *adminapi.BoostStatus) error {
+		return to.Post(ctx, "/boosts", in, made)
+	}, printBoost)
 }
 
-// boostListCmd is `weir boost list`.
 type boostListCmd struct {
 	To serverFlags `embed:"" group:"server"`
 
 	Output outputFlags `embed:""`
 }
 
-// Help is shown below the one line of it.
 func (*boostListCmd) Help() string {
 	return `Shows the boosts that have not ended, oldest first, and their effect on the rules of the process that
 answers.
@@ -112,33 +91,22 @@ Examples:
     weir boost list --json`
 }
 
-// Run prints the boosts to stdout.
 func (c *boostListCmd) Run(ctx context.Context, io streams) error {
-	client, err := c.To.client("weir boost list")
-	if err != nil {
-		return err
-	}
-	defer client.Close()
-	var list adminapi.BoostList
-	if err := client.Get(ctx, "/boosts", nil, &list); err != nil {
-		return err
-	}
-	if c.Output.json() {
-		return printJSON(io, list)
-	}
-	if list.Error != "" {
-		fmt.Fprintf(io.err, "warning: there may be others: %s\n", list.Error)
-	}
-	for i := range list.Boosts {
-		printBoost(io, &list.Boosts[i])
-	}
-	if len(list.Boosts) == 0 {
-		fmt.Fprintln(io.out, "no boosts")
-	}
-	return nil
+	return ask(&c.To, &c.Output, io, func(to *adminapi.Client, list *adminapi.BoostList) error {
+		return to.Get(ctx, "/boosts", nil, list)
+	}, func(io streams, list *adminapi.BoostList) {
+		if list.Error != "" {
+			fmt.Fprintf(io.err, "warning: there may be others: %s\n", list.Error)
+		}
+		for i := range list.Boosts {
+			printBoost(io, &list.Boosts[i])
+		}
+		if len(list.Boosts) == 0 {
+			fmt.Fprintln(io.out, "no boosts")
+		}
+	})
 }
 
-// boostRemoveCmd is `weir boost remove`.
 type boostRemoveCmd struct {
 	To serverFlags `embed:"" group:"server"`
 	ID string      `arg:"" name:"id" help:"Id of the boost, as weir boost list shows it."`
@@ -146,7 +114,6 @@ type boostRemoveCmd struct {
 	Output outputFlags `embed:""`
 }
 
-// Help is shown below the one line of it.
 func (*boostRemoveCmd) Help() string {
 	return `Ends a boost in every replica on the same Redis. Hits that it admitted still count.
 
@@ -157,28 +124,15 @@ Example:
     weir boost remove k3v9qm2x7a`
 }
 
-// Run prints what was ended to stdout.
 func (c *boostRemoveCmd) Run(ctx context.Context, io streams) error {
 	if c.ID == "" || url.PathEscape(c.ID) != c.ID {
-		return &usageError{
-			err:     fmt.Errorf("%q is no boost's id; weir boost list shows them", c.ID),
-			command: "weir boost remove",
-		}
+		return usage(fmt.Errorf("%q is no boost's id; weir boost list shows them", c.ID))
 	}
-	client, err := c.To.client("weir boost remove")
-	if err != nil {
-		return err
-	}
-	defer client.Close()
-	var removed adminapi.Boost
-	if err := client.Delete(ctx, "/boosts/"+c.ID, &removed); err != nil {
-		return err
-	}
-	if c.Output.json() {
-		return printJSON(io, removed)
-	}
-	fmt.Fprintf(io.out, "removed %s: %s\n", removed.ID, boostLine(&removed))
-	return nil
+	return ask(&c.To, &c.Output, io, func(to *adminapi.Client, removed *adminapi.Boost) error {
+		return to.Delete(ctx, "/boosts/"+c.ID, removed)
+	}, func(io streams, removed *adminapi.Boost) {
+		fmt.Fprintf(io.out, "removed %s: %s\n", removed.ID, boostLine(removed))
+	})
 }
 
 func printBoost(io streams, s *adminapi.BoostStatus) {

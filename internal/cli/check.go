@@ -12,7 +12,6 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/reload"
 )
 
-// checkCmd is `weir check`.
 type checkCmd struct {
 	Paths  []string `arg:"" optional:"" name:"path" help:"Rule files, and directories of them; - for stdin."`
 	Rules  []string `placeholder:"PATH" help:"The same as the argument, for habit: other commands have this flag."`
@@ -25,7 +24,6 @@ type checkCmd struct {
 	LenientRules bool `help:"Warn of what serve --lenient-rules loads."`
 }
 
-// Help is shown below the one line of it.
 func (*checkCmd) Help() string {
 	return `Reads the files as serve does and lists every error and warning. Warnings are, for example: no request can
 reach a rule; another limit makes a limit pointless; max_wait is above Envoy's timeout; a burst of one; a sliding log
@@ -45,13 +43,12 @@ Examples:
     helm template . | yq 'select(.kind == "ConfigMap").data["rules.yaml"]' | weir check -`
 }
 
-// Run prints what is wrong.
 func (c *checkCmd) Run(ctx context.Context, io streams) error {
 	paths := slices.Concat(c.Paths, c.Rules)
 	if len(paths) == 0 {
-		return &usageError{err: errors.New("give the paths of rule files, or - for stdin"), command: "weir check"}
+		return usage(errors.New("give the paths of rule files, or - for stdin"))
 	}
-	files, err := readRules(ctx, io, "weir check", "", paths...)
+	files, err := readRules(ctx, io, paths...)
 	if err != nil {
 		return err
 	}
@@ -107,6 +104,16 @@ func printSummary(out, err io.Writer, f *rules.Findings) {
 	}
 	fmt.Fprintf(out, "%s, %s, %s, %s: %s\n", count(f.Files, "file"), count(f.Domains, "domain"),
 		count(f.Rules, "rule"), count(f.Limits, "limit"), warned)
+}
+
+// readRules reads rule files as serve does, - being standard input. Its error says that a path cannot be read: it is of
+// the command line.
+func readRules(ctx context.Context, from streams, paths ...string) ([]reload.File, error) {
+	files, err := rules.ReadFiles(ctx, from.in, paths...)
+	if err != nil {
+		return nil, usage(err)
+	}
+	return files, nil
 }
 
 // compile prints what is wrong with the files, followed by a verdict, and the warnings. Limits may name the stores; nil

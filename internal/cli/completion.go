@@ -17,12 +17,10 @@ var zshCompletion string
 //go:embed completion/weir.fish
 var fishCompletion string
 
-// completionCmd is `weir completion`.
 type completionCmd struct {
 	Shell string `arg:"" enum:"bash,zsh,fish" help:"The shell: bash, zsh or fish."`
 }
 
-// Help is shown below the one line of it.
 func (*completionCmd) Help() string {
 	return `Prints what makes the shell complete commands, flags and their values. Put the line for your shell into its
 startup file.
@@ -36,7 +34,6 @@ Examples:
     weir completion fish | source    # in ~/.config/fish/config.fish`
 }
 
-// Run prints the script.
 func (c *completionCmd) Run(io streams) error {
 	script := map[string]string{"bash": bashCompletion, "zsh": zshCompletion, "fish": fishCompletion}[c.Shell]
 	_, err := fmt.Fprint(io.out, script)
@@ -84,11 +81,9 @@ func (c *completer) pass(word string) {
 			c.flag = c.find(name)
 		}
 	default:
-		for _, child := range c.node.Children {
-			if child.Name == word {
-				c.node = child
-				return
-			}
+		if child := childOf(c.node, word); child != nil {
+			c.node = child
+			return
 		}
 		c.positionals++
 	}

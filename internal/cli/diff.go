@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,7 +18,6 @@ import (
 // errNoAnswer is a failure whose message has been printed, of a command whose exit code 1 is an answer.
 var errNoAnswer = errors.New("reported: no answer")
 
-// diffCmd is `weir diff`.
 type diffCmd struct {
 	Old string `arg:"" name:"old" help:"The rules before: a rule file or a directory; - for stdin."`
 	New string `arg:"" name:"new" help:"The rules after, in the same form."`
@@ -31,7 +31,6 @@ type diffCmd struct {
 	Output outputFlags `embed:""`
 }
 
-// Help is shown below the one line of it.
 func (*diffCmd) Help() string {
 	return `Compares the meaning of two rule sets, not their text: rules and limits that were added, removed or changed,
 with the values before and after. A rule in another file, a comment, or 60s instead of a minute is no difference.
@@ -57,11 +56,10 @@ type differences struct {
 	Traffic *offline.Comparison `json:"traffic,omitempty"`
 }
 
-// Run prints the differences to stdout.
 func (c *diffCmd) Run(ctx context.Context, io streams) error {
 	o, err := c.options() //nolint:contextcheck // it reads one small file, which has a deadline of its own
 	if err != nil {
-		return &usageError{err: err, command: "weir diff"}
+		return usage(err)
 	}
 	var sets [2]*descriptors.Set
 	for i, path := range []string{c.Old, c.New} {
@@ -88,27 +86,22 @@ func (c *diffCmd) Run(ctx context.Context, io streams) error {
 // options checks what the flags say.
 func (c *diffCmd) options() (o offline.LogOptions, err error) {
 	o, err = c.Log.options()
-	errs := []error{err}
-	check := func(ok bool, format string, args ...any) {
-		if !ok {
-			errs = append(errs, fmt.Errorf(format, args...))
-		}
-	}
+	p := problems{err}
 	given := 0
 	for _, path := range []string{c.Old, c.New, c.Traffic} {
 		if path == rules.Stdin {
 			given++
 		}
 	}
-	check(given <= 1, "- is stdin, which can be read once; give a file for the others")
-	check(c.Traffic != "" || !c.Log.given(), "--map, --domain and --key-file say what --traffic is; add --traffic FILE")
-	check(c.Top >= 0 && c.Top <= 1000, "--top: must be between 0 and 1000, got %d", c.Top)
-	return o, errors.Join(errs...)
+	p.check(given <= 1, "- is stdin, which can be read once; give a file for the others")
+	p.check(c.Traffic != "" || !c.Log.given(), "--map, --domain and --key-file say what --traffic is; add --traffic FILE")
+	p.check(c.Top >= 0 && c.Top <= 1000, "--top: must be between 0 and 1000, got %d", c.Top)
+	return o, errors.Join(p...)
 }
 
 // readSet compiles the rules at the path. It prints what is wrong with them.
 func (c *diffCmd) readSet(ctx context.Context, io streams, path string) (*descriptors.Set, error) {
-	files, err := readRules(ctx, io, "weir diff", "", path)
+	files, err := readRules(ctx, io, path)
 	if err != nil {
 		return nil, err
 	}
@@ -172,16 +165,9 @@ func printChange(w io.Writer, c *offline.Change) {
 		case offline.Removed:
 			fmt.Fprintf(w, "    %s: %s\n", f.Field, f.Old)
 		default:
-			fmt.Fprintf(w, "    %s: %s -> %s\n", f.Field, orNone(f.Old), orNone(f.New))
+			fmt.Fprintf(w, "    %s: %s -> %s\n", f.Field, cmp.Or(f.Old, "(none)"), cmp.Or(f.New, "(none)"))
 		}
 	}
-}
-
-func orNone(value string) string {
-	if value == "" {
-		return "(none)"
-	}
-	return value
 }
 
 // printTraffic says what was replayed and what came of it, and what to know of the log on stderr.

@@ -10,7 +10,6 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
 
-// explainCmd is `weir explain`.
 type explainCmd struct {
 	Descriptors []string    `arg:"" name:"descriptor" help:"The request's descriptors, each as key=value,key=value in Envoy's order; \\, is a comma in a value."`
 	Domain      string      `required:"" placeholder:"NAME" help:"The domain that Envoy's rate limit filter sends."`
@@ -26,7 +25,6 @@ type explainCmd struct {
 	Output outputFlags `embed:""`
 }
 
-// Help is shown below the one line of it.
 func (*explainCmd) Help() string {
 	return `Shows for each descriptor, entry by entry, which rule it matches and why. If no limit applies, it shows the
 reason and the nearest rules: another value, upper case, a space, entries in another order, an entry too many or too
@@ -54,7 +52,7 @@ Examples:
 func (c *explainCmd) Run(ctx context.Context, io streams) error {
 	q, err := c.question()
 	if err != nil {
-		return &usageError{err: err, command: "weir explain"}
+		return usage(err)
 	}
 	var found *explain.Report
 	if len(c.Rules) > 0 {
@@ -85,34 +83,22 @@ func (c *explainCmd) Run(ctx context.Context, io streams) error {
 // question checks the flags together, and reads the descriptors.
 func (c *explainCmd) question() (explain.Question, error) {
 	q := explain.Question{Domain: c.Domain, Hits: c.Hits}
-	var errs []error
+	var p problems
 	for i, text := range c.Descriptors {
 		entries, err := descriptors.ParseEntries(text)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("descriptor %d: %w", i+1, err))
-		}
+		p.check(err == nil, "descriptor %d: %w", i+1, err)
 		q.Descriptors = append(q.Descriptors, entries)
 	}
-	switch {
-	case c.Domain == "":
-		errs = append(errs, errors.New("--domain: must not be empty; it is the domain of Envoy's rate limit filter"))
-	case c.Hits == 0:
-		errs = append(errs, errors.New("--hits: must be at least 1"))
-	}
-	switch {
-	case c.Next < 1 || c.Next > explain.MaxNext:
-		errs = append(errs, fmt.Errorf("--next: must be between 1 and %d, got %d", explain.MaxNext, c.Next))
-	case c.Next > 1 && len(c.Rules) == 0:
-		errs = append(errs, errors.New("--next: simulates requests on fresh counters; it goes with --rules PATH"))
-	}
-	if len(c.Stores) > 0 && len(c.Rules) == 0 {
-		errs = append(errs, errors.New("--stores: is for rule files; it goes with --rules PATH"))
-	}
-	if c.Every < 0 || c.Every > 0 && c.Next == 1 {
-		errs = append(errs, fmt.Errorf("--every: is the time between the requests of --next N, and not below 0; got %s",
-			c.Every))
-	}
-	return q, errors.Join(errs...)
+	p.check(c.Domain != "", "--domain: must not be empty; it is the domain of Envoy's rate limit filter")
+	p.check(c.Hits > 0, "--hits: must be at least 1")
+	isNext := c.Next >= 1 && c.Next <= explain.MaxNext
+	p.check(isNext, "--next: must be between 1 and %d, got %d", explain.MaxNext, c.Next)
+	p.check(!isNext || c.Next == 1 || len(c.Rules) > 0,
+		"--next: simulates requests on fresh counters; it goes with --rules PATH")
+	p.check(len(c.Stores) == 0 || len(c.Rules) > 0, "--stores: is for rule files; it goes with --rules PATH")
+	p.check(c.Every == 0 || c.Every > 0 && c.Next != 1,
+		"--every: is the time between the requests of --next N, and not below 0; got %s", c.Every)
+	return q, errors.Join(p...)
 }
 
 // noAnswer tells err, and makes exit code 2 of it: 1 is for an expectation that was not met.
@@ -125,9 +111,9 @@ func noAnswer(io streams, err error) error {
 }
 
 func (c *explainCmd) offline(ctx context.Context, io streams, q explain.Question) (*explain.Report, error) {
-	files, err := readRules(ctx, io, "weir explain", "--rules", c.Rules...)
+	files, err := readRules(ctx, io, c.Rules...)
 	if err != nil {
-		return nil, err
+		return nil, usage(fmt.Errorf("--rules: %w", err))
 	}
 	set, err := compile(io, files, c.Stores, "")
 	if err != nil {
@@ -135,13 +121,13 @@ func (c *explainCmd) offline(ctx context.Context, io streams, q explain.Question
 	}
 	report, err := explain.Offline(ctx, set, q, c.Next, c.Every)
 	if err != nil {
-		return nil, &usageError{err: err, command: "weir explain"}
+		return nil, usage(err)
 	}
 	return report, nil
 }
 
 func (c *explainCmd) live(ctx context.Context, q explain.Question) (*explain.Report, error) {
-	client, err := c.Server.client("weir explain")
+	client, err := c.Server.client()
 	if err != nil {
 		return nil, err
 	}

@@ -11,7 +11,6 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// getCmd is `weir get`.
 type getCmd struct {
 	To serverFlags `embed:"" group:"server"`
 
@@ -21,7 +20,6 @@ type getCmd struct {
 	Output outputFlags `embed:""`
 }
 
-// Help is shown below the one line of it.
 func (*getCmd) Help() string {
 	return `Shows which rule a descriptor matches in a running process, and the state of its counters in the algorithm's
 own terms. It charges nothing. It shows the state in the store, and beside it what this process would answer without
@@ -36,26 +34,14 @@ Examples:
     weir get --server unix:/run/weir/http.sock --domain shop client=ann`
 }
 
-// Run prints the state to stdout.
 func (c *getCmd) Run(ctx context.Context, io streams) error {
 	if _, err := descriptors.ParseEntries(c.Descriptor); err != nil {
-		return &usageError{err: err, command: "weir get"}
+		return usage(err)
 	}
-	client, err := c.To.client("weir get")
-	if err != nil {
-		return err
-	}
-	defer client.Close()
-	var state adminapi.KeyState
 	query := url.Values{"domain": {c.Domain}, "descriptor": {c.Descriptor}}
-	if err := client.Get(ctx, "/keys/get", query, &state); err != nil {
-		return err
-	}
-	if c.Output.json() {
-		return printJSON(io, state)
-	}
-	printState(io, &state)
-	return nil
+	return ask(&c.To, &c.Output, io, func(to *adminapi.Client, state *adminapi.KeyState) error {
+		return to.Get(ctx, "/keys/get", query, state)
+	}, printState)
 }
 
 func printState(io streams, s *adminapi.KeyState) {

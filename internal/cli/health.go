@@ -7,14 +7,12 @@ import (
 	"strings"
 )
 
-// healthCmd is `weir health`.
 type healthCmd struct {
 	To     serverFlags `embed:"" group:"server"`
 	Output outputFlags `embed:""`
 	Live   bool        `help:"Check only that the process is alive, even without rules or while Redis is unreachable."`
 }
 
-// Help is shown below the one line of it.
 func (*healthCmd) Help() string {
 	return `Asks /readyz of a running process whether rules are loaded, the store is reachable, and the process is not
 stopping. In the container of serve it needs no flag: it reads the address from WEIR_HTTP_ADDR, too. In Kubernetes,
@@ -31,7 +29,7 @@ Examples:
 
 // Run prints the answer of /readyz.
 func (c *healthCmd) Run(ctx context.Context, io streams) error {
-	client, err := c.To.client("weir health")
+	client, err := c.To.client()
 	if err != nil {
 		return err
 	}

@@ -19,7 +19,6 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/reload"
 )
 
-// initCmd is `weir init`.
 type initCmd struct {
 	Dir    string   `arg:"" optional:"" name:"dir" default:"." help:"Directory to write to; created if missing."`
 	For    string   `name:"for" default:"per-client" enum:"per-client,per-api-key,per-path,global,shield,kubernetes,istio" help:"What to limit: per-client (address), per-api-key (header x-api-key), per-path, or global; or shield, Envoy's own limits in front of Weir; or where: kubernetes, istio."`
@@ -33,7 +32,6 @@ type initCmd struct {
 // uses are the values of --for.
 var uses = []string{"per-client", "per-api-key", "per-path", "global", "shield", "kubernetes", "istio"}
 
-// Help is shown below the one line of it.
 func (*initCmd) Help() string {
 	return `Writes rules/ and envoy.yaml, with comments, and prints the commands to try them. They work together unchanged:
 Envoy listens on port 10000 and calls serve at its default address. Then move them to where you keep your configuration.
@@ -97,7 +95,7 @@ func (k *kit) names() []string { return slices.Sorted(maps.Keys(k.files)) }
 
 func (c *initCmd) kit(ctx context.Context, io streams) (*kit, error) {
 	if c.For != "shield" && (len(c.Rules) > 0 || c.Domain != "") {
-		return nil, &usageError{err: errors.New("--rules and --domain go with --for shield"), command: "weir init"}
+		return nil, usage(errors.New("--rules and --domain go with --for shield"))
 	}
 	if len(c.Rules) > 0 {
 		return c.shieldOf(ctx, io)
@@ -207,9 +205,9 @@ func addShield(io streams, files map[string][]byte) error {
 
 // shieldOf makes the shield of the rules that the command line names.
 func (c *initCmd) shieldOf(ctx context.Context, io streams) (*kit, error) {
-	files, err := readRules(ctx, io, "weir init", "--rules", c.Rules...)
+	files, err := readRules(ctx, io, c.Rules...)
 	if err != nil {
-		return nil, err
+		return nil, usage(fmt.Errorf("--rules: %w", err))
 	}
 	set, err := compile(io, files, nil, "")
 	if err != nil {
@@ -217,7 +215,7 @@ func (c *initCmd) shieldOf(ctx context.Context, io streams) (*kit, error) {
 	}
 	domain, err := theDomain(set, c.Domain)
 	if err != nil {
-		return nil, &usageError{err: err, command: "weir init"}
+		return nil, usage(err)
 	}
 	s, err := shield.Of(set, domain)
 	if err != nil {

@@ -12,7 +12,6 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
 
-// keysCmd is `weir keys`.
 type keysCmd struct {
 	Redis redisFlags `embed:""`
 
@@ -27,7 +26,6 @@ type keysCmd struct {
 	JSON   bool   `name:"json" help:"The same as --format json."`
 }
 
-// Help is shown below the one line of it.
 func (*keysCmd) Help() string {
 	return `Lists keys with SCAN, on every master of a cluster, so Redis stays responsive. While counters are created and
 expire, a key may be missing or appear twice.
@@ -47,14 +45,13 @@ Examples:
     weir keys --key-format '*' --count`
 }
 
-// Run prints the keys to stdout.
 func (c *keysCmd) Run(ctx context.Context, io streams) error {
 	if err := c.validate(); err != nil {
-		return &usageError{err: err, command: "weir keys"}
+		return usage(err)
 	}
 	keys, err := store.OpenKeys(c.Redis.Store, c.Redis.StoreKeyPrefix) //nolint:contextcheck // it does not connect
 	if err != nil {
-		return &usageError{err: fmt.Errorf("--store: %w", err), command: "weir keys"}
+		return usage(fmt.Errorf("--store: %w", err))
 	}
 	defer keys.Close() //nolint:errcheck // everything was answered
 	var sum keySums

@@ -14,6 +14,8 @@ import (
 	_ "time/tzdata" // time zones for containers without them; the system's come first
 
 	"github.com/alecthomas/kong"
+
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
 
 // Exit codes, the same for every command: docs/reference/exit-codes.md has them.
@@ -94,11 +96,14 @@ func runCommand(ctx context.Context, grammar *cli, args []string, stdout, stderr
 	case err != nil:
 		return report(io.err, &usageError{err: err, command: commandOf(err)})
 	}
-	if err := checkVariables(command); err != nil {
-		return report(io.err, err)
-	}
 	command.BindTo(ctx, (*context.Context)(nil))
-	return report(io.err, command.Run(io))
+	if err = checkVariables(command); err == nil {
+		err = command.Run(io)
+	}
+	if usage := (*usageError)(nil); errors.As(err, &usage) && usage.command == "" {
+		usage.command = commandName(command.Selected())
+	}
+	return report(io.err, err)
 }
 
 // newParser knows the grammar, and how help looks.
@@ -107,8 +112,7 @@ func newParser(grammar *cli, io streams, exit func(int)) (*kong.Kong, error) {
 		kong.Name("weir"),
 		kong.Description("Weir is a rate limit service for Envoy: rules from YAML files that may change at any time, "+
 			"counters in memory or in Redis.\n\nExit codes: 0 it worked, 1 it did not, 2 a wrong command line or a path that "+
-			"cannot "+
-			"be read; the help of a command says more."),
+			"cannot be read; the help of a command says more."),
 		kong.Vars{"version": versionLine()},
 		kong.Writers(io.out, io.err),
 		kong.Exit(exit),
@@ -120,11 +124,22 @@ func newParser(grammar *cli, io streams, exit func(int)) (*kong.Kong, error) {
 // usageError is a command line that is not understood.
 type usageError struct {
 	err     error
-	command string // "weir serve"; empty if unknown
+	command string // "weir serve"; runCommand fills in the one that runs
 }
+
+func usage(err error) error { return &usageError{err: err} }
 
 func (e *usageError) Error() string { return e.err.Error() }
 func (e *usageError) Unwrap() error { return e.err }
+
+// problems collects what is wrong with a command line.
+type problems []error
+
+func (p *problems) check(ok bool, format string, args ...any) {
+	if !ok {
+		*p = append(*p, fmt.Errorf(format, args...))
+	}
+}
 
 // commandOf is the command that the user seems to have meant.
 func commandOf(err error) string {
@@ -133,6 +148,14 @@ func commandOf(err error) string {
 		return parse.Context.Selected().FullPath()
 	}
 	return "weir"
+}
+
+// commandName is the command as people write it: without the name of one that may be left out.
+func commandName(node *kong.Node) string {
+	if node.Parent != nil && node.Parent.DefaultCmd == node {
+		node = node.Parent
+	}
+	return node.FullPath()
 }
 
 // report tells err to the user and returns the exit code that it means.
@@ -191,3 +214,63 @@ func withoutPasswords(msg string) string {
 	}
 	return strings.Join(parts, form)
 }
+
+// helpCmd is `weir help`. run makes --help of it, behind the command that is named.
+type helpCmd struct {
+	Command []string `arg:"" optional:"" help:"The command."`
+}
+
+func (*helpCmd) Help() string {
+	return `The same as COMMAND --help.
+
+Exit codes: 0 shown, 2 there is no such command.
+
+Examples:
+
+    weir help
+    weir help serve
+    weir help boost list`
+}
+
+// checkCommand finds a misspelled command below one that may be left out, which would be taken for that one's argument:
+// weir boost lst.
+func checkCommand(app *kong.Node, args []string) error {
+	node := app
+	for _, word := range args {
+		child := childOf(node, word)
+		switch {
+		case child != nil:
+			node = child
+			continue
+		case node.DefaultCmd == nil || strings.HasPrefix(word, "-") || strings.Contains(word, "="):
+			return nil
+		}
+		var names []string
+		for _, child := range node.Children {
+			names = append(names, child.Name)
+		}
+		hint := "it has " + strings.Join(names, ", ")
+		if near := descriptors.Nearest(word, names); near != "" {
+			hint = fmt.Sprintf("did you mean %s?", near)
+		}
+		return &usageError{err: fmt.Errorf("%s has no command %s, and %[2]s is no descriptor, key=value; %s", node.FullPath(),
+			word, hint), command: node.FullPath()}
+	}
+	return nil
+}
+
+// childOf is the node's command of that name, nil if there is none.
+func childOf(node *kong.Node, name string) *kong.Node {
+	if i := slices.IndexFunc(node.Children, func(child *kong.Node) bool { return child.Name == name }); i >= 0 {
+		return node.Children[i]
+	}
+	return nil
+}
+
+// outputFlags say how a command answers.
+type outputFlags struct {
+	Format string `default:"text" enum:"text,json" help:"text for people, or json."`
+	JSON   bool   `name:"json" help:"The same as --format json."`
+}
+
+func (o *outputFlags) json() bool { return o.JSON || o.Format == "json" }

@@ -13,12 +13,10 @@ import (
 	"github.com/weir-ratelimit/weir/internal/ratelimitenv"
 )
 
-// migrateEnvCmd is `weir migrate-env`.
 type migrateEnvCmd struct {
 	File string `arg:"" optional:"" help:"File with a variable a line, NAME=VALUE; - for standard input. Left out: the environment of this command."`
 }
 
-// Help is shown below the one line of it.
 func (*migrateEnvCmd) Help() string {
 	return `It reads the variables of envoyproxy/ratelimit and writes the command line of weir serve that does the same.
 Secrets are not written: remarks, in lines that begin with #, say where they belong. A process that is called
@@ -32,11 +30,10 @@ Examples:
     kubectl set env deploy/ratelimit --list --resolve | weir migrate-env -`
 }
 
-// Run writes the flags.
 func (c *migrateEnvCmd) Run(io streams) error {
 	environ, err := c.environ(io.in)
 	if err != nil {
-		return &usageError{err: err, command: "weir migrate-env"}
+		return usage(err)
 	}
 	settings, err := ratelimitenv.Read(environ)
 	if err != nil {

@@ -10,6 +10,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/rules"
@@ -26,7 +28,6 @@ type redisFlags struct {
 	StoreKeyPrefix string `env:"WEIR_STORE_KEY_PREFIX" default:"weir:" help:"Start of every key in Redis, as for serve."`
 }
 
-// publishCmd is `weir publish`.
 type publishCmd struct {
 	Path  string     `arg:"" optional:"" help:"Directory of rule files, or one rule file."`
 	Rules string     `placeholder:"PATH" help:"The same, by the name that it has with other commands."`
@@ -43,7 +44,6 @@ type publishCmd struct {
 	Output outputFlags `embed:""`
 }
 
-// Help is shown below the one line of it.
 func (*publishCmd) Help() string {
 	return `Checks a folder of rules and stores it in Redis as one set with a version. Every process with serve --rules
 store loads it within a second, as a whole or not at all.
@@ -67,14 +67,13 @@ Examples:
     weir publish --rollback 11`
 }
 
-// Run prints what changes to stdout.
 func (c *publishCmd) Run(ctx context.Context, io streams) error {
 	if err := c.validate(); err != nil {
-		return &usageError{err: err, command: "weir publish"}
+		return usage(err)
 	}
 	redis, err := store.ConnectForCommand(c.Redis.Store, c.Redis.StoreKeyPrefix) //nolint:contextcheck // not yet
 	if err != nil {
-		return &usageError{err: fmt.Errorf("--store: %w", err), command: "weir publish"}
+		return usage(fmt.Errorf("--store: %w", err))
 	}
 	defer redis.Close() //nolint:errcheck // everything was answered
 	sets := rules.NewPublished(redis)
@@ -143,7 +142,7 @@ func (c *publishCmd) wanted(ctx context.Context, io streams, sets *rules.Publish
 func (c *publishCmd) read(ctx context.Context, io streams) ([]reload.File, error) {
 	snapshot, err := reload.Paths(c.Path).Read(ctx)
 	if err != nil {
-		return nil, &usageError{err: err, command: "weir publish"}
+		return nil, usage(err)
 	}
 	if err := c.publishable(io, snapshot.Files); err != nil {
 		return nil, err
@@ -311,4 +310,49 @@ func jsonLines(w io.Writer) *json.Encoder {
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
 	return enc
+}
+
+// minHash is how many digits of a hash tell two sets apart.
+const minHash = 8
+
+// setVersion names a published set, as VERSION or VERSION:HASH. The number alone is given out again where Redis was
+// emptied; the hash is of the content.
+type setVersion struct {
+	Version uint64
+	Hash    string // its beginning; empty: any
+}
+
+// UnmarshalText implements encoding.TextUnmarshaler, for a flag's value.
+func (v *setVersion) UnmarshalText(text []byte) error {
+	number, hash, hashed := strings.Cut(string(text), ":")
+	n, err := strconv.ParseUint(number, 10, 64)
+	isHash := len(hash) >= minHash && strings.Trim(hash, "0123456789abcdef") == ""
+	if err != nil || hashed && (!isHash || n == 0) {
+		return fmt.Errorf("must be a version, such as 12, or better with %d or more digits of its hash, such as "+
+			"12:4f2ab09c11de, got %q", minHash, text)
+	}
+	v.Version, v.Hash = n, hash
+	return nil
+}
+
+// String is what UnmarshalText reads.
+func (v *setVersion) String() string {
+	if v.Hash == "" {
+		return strconv.FormatUint(v.Version, 10)
+	}
+	return fmt.Sprintf("%d:%s", v.Version, v.Hash)
+}
+
+// is says whether that is the set.
+func (v *setVersion) is(of *rules.PublishedInfo) bool {
+	return v.Version == of.Version && strings.HasPrefix(of.Hash, v.Hash)
+}
+
+// mark is the set as a setVersion: 0 if there is none.
+func mark(of *rules.PublishedInfo) string {
+	v := setVersion{Version: of.Version}
+	if of.Version > 0 {
+		v.Hash = reload.ShortHash(of.Hash)
+	}
+	return v.String()
 }

@@ -13,13 +13,11 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/reload"
 )
 
-// reloadCmd is `weir reload`.
 type reloadCmd struct {
 	To     serverFlags `embed:"" group:"server"`
 	Output outputFlags `embed:""`
 }
 
-// Help is shown below the one line of it.
 func (*reloadCmd) Help() string {
 	return `Makes one running process read its rule files at once, as SIGHUP does. Weir sees changes by itself within
 seconds; use this if you do not want to wait, or want to see the result. With --http-token-file it requires the
@@ -39,7 +37,7 @@ const maxShownErrors = 100
 
 // Run prints what became of it.
 func (c *reloadCmd) Run(ctx context.Context, io streams) error {
-	client, err := c.To.client("weir reload")
+	client, err := c.To.client()
 	if err != nil {
 		return err
 	}

@@ -9,7 +9,6 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
 
-// resetCmd is `weir reset`.
 type resetCmd struct {
 	To serverFlags `embed:"" group:"server"`
 
@@ -20,7 +19,6 @@ type resetCmd struct {
 	Output outputFlags `embed:""`
 }
 
-// Help is shown below the one line of it.
 func (*resetCmd) Help() string {
 	return `Deletes the counters of a descriptor: those limits are fully available again. With Redis this holds for every
 replica, within a second also where a denial is cached or permits are leased. It cannot be undone, and the process
@@ -35,32 +33,22 @@ Examples:
     weir reset --key 'fixed_window|shop|client=ann'`
 }
 
-// Run prints what was forgotten to stdout.
 func (c *resetCmd) Run(ctx context.Context, io streams) error {
 	if err := c.validate(); err != nil {
-		return &usageError{err: err, command: "weir reset"}
+		return usage(err)
 	}
-	client, err := c.To.client("weir reset")
-	if err != nil {
-		return err
-	}
-	defer client.Close()
-	var done adminapi.ResetResult
 	target := adminapi.ResetRequest{Domain: c.Domain, Descriptor: c.Descriptor, Key: c.Key}
-	if err := client.Post(ctx, "/keys/reset", target, &done); err != nil {
-		return err
-	}
-	if c.Output.json() {
-		return printJSON(io, done)
-	}
-	for _, counter := range done.Counters {
-		was := ""
-		if !counter.Existed {
-			was = " (it was empty)"
+	return ask(&c.To, &c.Output, io, func(to *adminapi.Client, done *adminapi.ResetResult) error {
+		return to.Post(ctx, "/keys/reset", target, done)
+	}, func(io streams, done *adminapi.ResetResult) {
+		for _, counter := range done.Counters {
+			was := ""
+			if !counter.Existed {
+				was = " (it was empty)"
+			}
+			fmt.Fprintf(io.out, "reset %s%s\n", counter.Key, was)
 		}
-		fmt.Fprintf(io.out, "reset %s%s\n", counter.Key, was)
-	}
-	return nil
+	})
 }
 
 func (c *resetCmd) validate() error {

@@ -37,7 +37,6 @@ var flagGroups = []kong.Group{
 	{Key: "server", Title: "Running process:"},
 }
 
-// serveCmd is `weir serve`.
 type serveCmd struct {
 	Options app.Options `embed:""`
 
@@ -51,7 +50,6 @@ type serveCmd struct {
 	PrintConfig bool `help:"Print the value of every flag and where it comes from, without passwords, and end."`
 }
 
-// Help is shown below the one line of it.
 func (*serveCmd) Help() string {
 	return `SIGHUP, weir reload or POST /reload reads the rule files at once. SIGTERM and SIGINT stop after the requests
 in flight; a second one stops at once.
@@ -80,7 +78,7 @@ func (c *serveCmd) Run(ctx context.Context, io streams, command *kong.Context) e
 		if c.Origins != nil {
 			return &environmentError{withOrigins(err, c.Origins)}
 		}
-		return &usageError{err: err, command: "weir serve"}
+		return usage(err)
 	}
 	if c.PrintConfig {
 		return nil
@@ -98,10 +96,7 @@ func (c *serveCmd) Run(ctx context.Context, io streams, command *kong.Context) e
 		return err
 	}
 	o.Log, o.Build = log.Logger, build()
-	o.LogStats = func() app.LogStats {
-		now := log.Stats()
-		return app.LogStats{FullBuffer: now.FullBuffer, NotWritten: now.NotWritten}
-	}
+	o.LogStats = log.Stats
 	for _, remark := range c.Remarks {
 		o.Log.LogAttrs(ctx, slog.LevelWarn, "a variable of envoyproxy/ratelimit", slog.String("remark", remark))
 	}

@@ -20,14 +20,34 @@ type serverFlags struct {
 	Timeout    time.Duration `env:"WEIR_SERVER_TIMEOUT" default:"10s" help:"Longest wait for an answer."`
 }
 
+// ask calls do with a client of the process, and prints the answer: as JSON, or by print.
+func ask[T any](
+	to *serverFlags, o *outputFlags, io streams, do func(*adminapi.Client, *T) error, print func(streams, *T),
+) error {
+	client, err := to.client()
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	var answer T
+	if err := do(client, &answer); err != nil {
+		return err
+	}
+	if o.json() {
+		return printJSON(io, answer)
+	}
+	print(io, &answer)
+	return nil
+}
+
 // client does not connect. An error is of the command line.
-func (f *serverFlags) client(command string) (*adminapi.Client, error) {
+func (f *serverFlags) client() (*adminapi.Client, error) {
 	c, err := adminapi.New(adminapi.Options{
 		Server: cmp.Or(f.Server, ownServer()), TokenFile: f.TokenFile, CA: f.ServerCA, Cert: f.ServerCert, Key: f.ServerKey,
 		Timeout: f.Timeout,
 	})
 	if err != nil {
-		return nil, &usageError{err: err, command: command}
+		return nil, usage(err)
 	}
 	return c, nil
 }

@@ -18,7 +18,6 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// simulateCmd is `weir simulate`.
 type simulateCmd struct {
 	Paths     []string      `arg:"" optional:"" name:"path" help:"Rule files, and directories of them; - for stdin."`
 	Rules     []string      `placeholder:"PATH" help:"The same as the argument, for habit: other commands have this flag."`
@@ -38,7 +37,6 @@ type simulateCmd struct {
 	Output outputFlags `embed:""`
 }
 
-// Help is shown below the one line of it.
 func (*simulateCmd) Help() string {
 	return `Runs traffic through the limits in virtual time, by the same arithmetic that serve decides with. Each
 limit is asked by itself, by every request of generated traffic: keys of descriptors, shadow_mode and
@@ -69,7 +67,6 @@ Examples:
     weir simulate rules/ --traffic access.log --domain shop --map remote_address=downstream_remote_address`
 }
 
-// Run prints the simulation to stdout.
 func (c *simulateCmd) Run(ctx context.Context, io streams) error {
 	if c.isLog() {
 		return c.replay(ctx, io)
@@ -79,7 +76,7 @@ func (c *simulateCmd) Run(ctx context.Context, io streams) error {
 		return err
 	}
 	if err != nil {
-		return &usageError{err: err, command: "weir simulate"}
+		return usage(err)
 	}
 	set, err := c.rules(ctx, io)
 	if err != nil {
@@ -91,7 +88,7 @@ func (c *simulateCmd) Run(ctx context.Context, io streams) error {
 	}
 	arrivals, err := traffic.Arrivals(c.For, c.Seed)
 	if err != nil {
-		return &usageError{err: fmt.Errorf("--traffic: %w", err), command: "weir simulate"}
+		return usage(fmt.Errorf("--traffic: %w", err))
 	}
 	report, err := offline.Simulate(ctx, limits, arrivals, offline.SimulationOptions{
 		Length: c.For, Bucket: offline.BucketWidth(c.For), Duration: c.Duration,
@@ -120,7 +117,7 @@ func (c *simulateCmd) replay(ctx context.Context, io streams) error {
 		err = errors.New("--traffic: a log goes with rule files, and without --limit, --for and --algorithm")
 	}
 	if err != nil {
-		return &usageError{err: err, command: "weir simulate"}
+		return usage(err)
 	}
 	set, err := c.rules(ctx, io)
 	if err != nil {
@@ -128,7 +125,7 @@ func (c *simulateCmd) replay(ctx context.Context, io streams) error {
 	}
 	in, err := openLog(c.Traffic, io)
 	if err != nil {
-		return &usageError{err: fmt.Errorf("--traffic: %w", err), command: "weir simulate"}
+		return usage(fmt.Errorf("--traffic: %w", err))
 	}
 	defer in.Close() //nolint:errcheck // it was only read
 	report, log, err := offline.SimulateLog(ctx, set, in, o)
@@ -151,23 +148,19 @@ func rulesError(io streams, err error) error {
 
 // parse reads what the flags say, and completes For.
 func (c *simulateCmd) parse() (*offline.Traffic, []limiter.Algorithm, error) {
-	var errs []error
+	var p problems
 	traffic, err := offline.ParseTraffic(c.Traffic)
-	if err != nil {
-		errs = append(errs, fmt.Errorf("--traffic: %w", err))
-	} else if c.For == 0 {
+	p.check(err == nil, "--traffic: %w", err)
+	if err == nil && c.For == 0 {
 		c.For = 30 * time.Second
 		if traffic.End > 0 {
 			c.For = traffic.End.Truncate(time.Second) + time.Second
 		}
 	}
-	if c.For != 0 && (c.For < 10*time.Millisecond || c.For > offline.MaxLength) {
-		errs = append(errs, fmt.Errorf("--for: must be between 10ms and %s (10 years), got %s", offline.MaxLength, c.For))
-	}
-	if c.Duration < time.Microsecond || c.Duration > offline.MaxLength {
-		errs = append(errs, fmt.Errorf("--duration: must be between 1µs and %s (10 years), got %s", offline.MaxLength,
-			c.Duration))
-	}
+	p.check(c.For == 0 || c.For >= 10*time.Millisecond && c.For <= offline.MaxLength,
+		"--for: must be between 10ms and %s (10 years), got %s", offline.MaxLength, c.For)
+	p.check(c.Duration >= time.Microsecond && c.Duration <= offline.MaxLength,
+		"--duration: must be between 1µs and %s (10 years), got %s", offline.MaxLength, c.Duration)
 	names := c.Algorithm
 	if slices.Contains(names, "all") {
 		names = limiter.AlgorithmNames()
@@ -175,12 +168,10 @@ func (c *simulateCmd) parse() (*offline.Traffic, []limiter.Algorithm, error) {
 	var algorithms []limiter.Algorithm
 	for _, name := range names {
 		a, err := limiter.ParseAlgorithm(name)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("--algorithm: %w, or all", err))
-		}
+		p.check(err == nil, "--algorithm: %w, or all", err)
 		algorithms = append(algorithms, a)
 	}
-	return traffic, algorithms, errors.Join(errs...)
+	return traffic, algorithms, errors.Join(p...)
 }
 
 // rules compiles the rule files, or the limit on the command line.
@@ -190,11 +181,11 @@ func (c *simulateCmd) rules(ctx context.Context, io streams) (*descriptors.Set, 
 	switch {
 	case (c.Limit == "") == (len(paths) == 0):
 		err := errors.New("give the paths of rule files, or a limit: --limit 'requests_per_unit: 10, unit: second'")
-		return nil, &usageError{err: err, command: "weir simulate"}
+		return nil, usage(err)
 	case c.Limit != "":
 		return compileInline(c.Limit)
 	}
-	files, err := readRules(ctx, io, "weir simulate", "", paths...)
+	files, err := readRules(ctx, io, paths...)
 	if err != nil {
 		return nil, err
 	}
@@ -237,8 +228,8 @@ func (c *simulateCmd) checkLimits(limits []offline.Limit) error {
 	}
 	for _, l := range limits {
 		if lease := l.Policy.Window(); l.Policy.Algorithm().CountsInFlight() && c.Duration > lease {
-			return &usageError{command: "weir simulate", err: fmt.Errorf("--duration: %s is longer than the lease of %s, %s; "+
-				"write a shorter one, or a longer lease", c.Duration, l.Name, lease)}
+			return usage(fmt.Errorf("--duration: %s is longer than the lease of %s, %s; write a shorter one, or a longer lease",
+				c.Duration, l.Name, lease))
 		}
 	}
 	return nil

@@ -11,13 +11,11 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/reload"
 )
 
-// statusCmd is `weir status`.
 type statusCmd struct {
 	To     serverFlags `embed:"" group:"server"`
 	Output outputFlags `embed:""`
 }
 
-// Help is shown below the one line of it.
 func (*statusCmd) Help() string {
 	return `Shows the state of one running process: whether it is ready, its version, its store, the rules that are live,
 and the errors of newer rules that it refused.
@@ -31,9 +29,8 @@ Examples:
     weir status --server http://weir-3:8080 --format json`
 }
 
-// Run prints the status.
 func (c *statusCmd) Run(ctx context.Context, io streams) error {
-	client, err := c.To.client("weir status")
+	client, err := c.To.client()
 	if err != nil {
 		return err
 	}

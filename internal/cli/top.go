@@ -18,7 +18,6 @@ import (
 	"github.com/weir-ratelimit/weir/internal/adminapi"
 )
 
-// topCmd is `weir top`.
 type topCmd struct {
 	Server serverFlags `embed:"" group:"server"`
 
@@ -32,7 +31,6 @@ type topCmd struct {
 	Every  time.Duration `default:"2s" help:"Interval of --watch."`
 }
 
-// Help is shown below the one line of it.
 func (*topCmd) Help() string {
 	return `Shows the busiest keys of one running process in the last one to two minutes. HITS is the sum of the
 requests' costs. DENIED is the part that exceeded the limit, also in shadow and quota mode. SHARE is the key's share
@@ -48,12 +46,11 @@ Examples:
     weir top --server unix:/run/weir/http.sock --rule api_key --watch`
 }
 
-// Run prints keys to stdout.
 func (c *topCmd) Run(ctx context.Context, io streams) error {
 	if err := c.validate(); err != nil {
-		return &usageError{err: err, command: "weir top"}
+		return usage(err)
 	}
-	client, err := c.Server.client("weir top")
+	client, err := c.Server.client()
 	if err != nil {
 		return err
 	}

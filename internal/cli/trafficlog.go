@@ -25,26 +25,21 @@ func (f *logFlags) given() bool { return len(f.Map) > 0 || f.Domain != "" || f.K
 // options checks what the flags say.
 func (f *logFlags) options() (o offline.LogOptions, err error) {
 	o = offline.LogOptions{Domain: f.Domain, TimeField: f.TimeField}
-	var errs []error
-	check := func(ok bool, format string, args ...any) {
-		if !ok {
-			errs = append(errs, fmt.Errorf(format, args...))
-		}
-	}
+	var p problems
 	for _, text := range f.Map {
 		m, err := offline.ParseMappings(text)
-		check(err == nil, "--map: %w", err)
+		p.check(err == nil, "--map: %w", err)
 		o.Mappings = append(o.Mappings, m)
 	}
-	check((len(f.Map) > 0) == (f.Domain != ""),
+	p.check((len(f.Map) > 0) == (f.Domain != ""),
 		"--map goes together with --domain: Envoy's access log does not say which rules are asked")
-	check(len(f.Map) == 0 || f.KeyFile == "",
+	p.check(len(f.Map) == 0 || f.KeyFile == "",
 		"--key-file is for a log of serve --decision-log, --map for an access log; remove one of the two")
 	if f.KeyFile != "" {
 		o.Key, err = decisionlog.ReadKey(f.KeyFile)
-		check(err == nil, "--key-file: %w", err)
+		p.check(err == nil, "--key-file: %w", err)
 	}
-	return o, errors.Join(errs...)
+	return o, errors.Join(p...)
 }
 
 // openLog opens the log at a path, - for stdin.

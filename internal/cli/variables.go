@@ -89,7 +89,7 @@ func checkVariables(command *kong.Context) error {
 	}
 	for _, v := range unknownVariables(os.Environ(), knownVariables(command.Model.Node)) {
 		if v.typo {
-			return &usageError{err: fmt.Errorf("%s Unset it, or correct it", v.String()), command: command.Selected().FullPath()}
+			return usage(fmt.Errorf("%s Unset it, or correct it", v.String()))
 		}
 	}
 	return nil

@@ -17,12 +17,10 @@ var version, commit string // of Main
 // unknownCommit stands where a binary does not record its commit.
 const unknownCommit = "unknown"
 
-// versionCmd is `weir version`.
 type versionCmd struct {
 	Output outputFlags `embed:""`
 }
 
-// Help is shown below the one line of it.
 func (*versionCmd) Help() string {
 	return `Shows the version, the commit and its date, the version of Go, and the platform. A program that go install has
 built from a released version shows the checksum of its module in place of the commit.
@@ -36,7 +34,6 @@ Examples:
     weir version --format json`
 }
 
-// Run prints one line.
 func (c *versionCmd) Run(io streams) error {
 	b := build()
 	if c.Output.json() {

@@ -74,7 +74,7 @@ type Log struct {
 	out     output
 	weights [2]string // of requests that Options.Sample and SampleDenied sample
 	hash    *hasher
-	rate    rate
+	rate    *logging.Rate
 	lines   sync.Pool // of *[]byte
 
 	queue    *logging.Queue
@@ -91,7 +91,7 @@ func New(o Options) (*Log, error) {
 		return nil, fmt.Errorf("--decision-log: %w", err)
 	}
 	l := &Log{
-		o: o, out: out, hash: newHasher(o.Key), rate: newRate(o.Rate),
+		o: o, out: out, hash: newHasher(o.Key), rate: logging.NewRate(o.Rate, time.Second),
 		lines: sync.Pool{New: func() any { return new([]byte) }},
 	}
 	for i, share := range []float64{o.Sample, o.SampleDenied} {
@@ -116,7 +116,7 @@ func (l *Log) Watch(_ context.Context, v *decide.Verdict) {
 		return
 	}
 	now := time.Now()
-	if !l.rate.allow(now) {
+	if !l.rate.Allow(now) {
 		l.byRate.Add(1)
 		return
 	}
@@ -193,30 +193,4 @@ func ParseValues(name string) (Values, error) {
 	default:
 		return "", errors.New("must be plain, hash or none, got " + strconv.Quote(name))
 	}
-}
-
-// rate is a GCRA limit: so many lines a second, and as many at once.
-type rate struct {
-	mu     sync.Mutex
-	each   time.Duration // the time between two lines at a steady rate
-	full   time.Duration // a second
-	filled time.Time     // when the limit is fully available again: GCRA's theoretical arrival time
-}
-
-func newRate(perSecond int) rate {
-	return rate{each: time.Second / time.Duration(perSecond), full: time.Second}
-}
-
-func (r *rate) allow(now time.Time) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	next := r.filled
-	if next.Before(now) {
-		next = now
-	}
-	if next = next.Add(r.each); next.Sub(now) > r.full {
-		return false
-	}
-	r.filled = next
-	return true
 }

@@ -109,7 +109,7 @@ func (b *Breaker) Open() int {
 
 // Shard returns which server decides a hit, as far as that is known without asking. It allocates nothing.
 func (b *Breaker) Shard(h *limiter.Hit) Shard {
-	return Shard{Store: storeName(h), Address: b.server(h).Shard(h.Key)}
+	return Shard{Store: StoreName(h), Address: b.server(h).Shard(h.Key)}
 }
 
 // Take implements limiter.Store. A failure is that of each server that the error names.
@@ -246,7 +246,7 @@ func (b *Breaker) server(h *limiter.Hit) *server {
 	if len(b.named) == 0 {
 		return b.first
 	}
-	if s := b.named[storeName(h)]; s != nil {
+	if s := b.named[StoreName(h)]; s != nil {
 		return s
 	}
 	return b.first

@@ -141,7 +141,7 @@ func (d *Denials) Take(ctx context.Context, hits []limiter.Hit, out []limiter.De
 // it says, counted from now.
 func newDenial(h *limiter.Hit, out *limiter.Decision, now int64, era, forgets uint64) *denial {
 	cached := &denial{
-		key: strings.Clone(h.Key), policy: h.Policy, store: storeName(h), need: need(h), remaining: out.Remaining,
+		key: strings.Clone(h.Key), policy: h.Policy, store: StoreName(h), need: need(h), remaining: out.Remaining,
 		never:  out.RetryAfter == limiter.Never,
 		ends:   now + out.RetryAfter.Microseconds(),
 		resets: now + out.ResetAfter.Microseconds(),
@@ -217,7 +217,7 @@ func (d *Denials) find(h *limiter.Hit, now int64, era uint64) *denial {
 		if !cached.isValid(now, era, forgets) || cached.need != need(h) || cached.key != h.Key {
 			continue
 		}
-		if cached.store == storeName(h) && !usesRedisCell(h) &&
+		if cached.store == StoreName(h) && !usesRedisCell(h) &&
 			(cached.policy == h.Policy || cached.policy.Identity() == h.Policy.Identity()) {
 			return cached
 		}

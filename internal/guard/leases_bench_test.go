@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/guard"
@@ -44,8 +45,10 @@ func benched(tb testing.TB, keys int) (*guard.Leases, []limiter.Hit) {
 	return l, hits
 }
 
-// What a lease decides allocates nothing.
-func TestLeasedAllocatesNothing(t *testing.T) {
+// What a lease decides allocates nothing. In virtual time no lease ends meanwhile, however slow the machine is.
+func TestLeasedAllocatesNothing(t *testing.T) { synctest.Test(t, leasedAllocatesNothing) }
+
+func leasedAllocatesNothing(t *testing.T) {
 	l, hits := benched(t, 4)
 	out := make([]limiter.Decision, len(hits))
 	for _, n := range []int{1, 4} {

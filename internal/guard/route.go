@@ -8,8 +8,8 @@ import (
 
 // What a hit's Route may say by its methods.
 
-// storeName is the name of the server that has the hit's counter (BreakerOptions.Servers); the first one has none.
-func storeName(h *limiter.Hit) string {
+// StoreName is the name of the server that has the hit's counter (BreakerOptions.Servers); the first one has none.
+func StoreName(h *limiter.Hit) string {
 	if r, ok := h.Route.(interface{ StoreName() string }); ok {
 		return r.StoreName()
 	}

@@ -8,6 +8,7 @@ package metrics
 import (
 	"errors"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -42,7 +43,7 @@ type Metrics struct {
 	requestSeconds prometheus.Histogram
 	takeSeconds    *prometheus.HistogramVec // by store
 
-	sampling    sampling
+	sampling    sync.Mutex // one Sample runs at a time
 	panics      atomic.Uint64
 	rejected    [codes.Unauthenticated + 1]atomic.Uint64 // requests answered with a gRPC error, by its code
 	storeErrors struct{ timeout, breakerOpen, other atomic.Uint64 }

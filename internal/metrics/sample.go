@@ -1,8 +1,6 @@
 package metrics
 
 import (
-	"sync"
-
 	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/history"
 )
@@ -10,15 +8,12 @@ import (
 // sampled is the values of a limit's counters at the last Sample.
 type sampled struct{ allowed, denied, hits, near uint64 }
 
-// sampling lets one Sample run at a time.
-type sampling struct{ mu sync.Mutex }
-
 // Sample yields how much the counters of each limit have grown since the last call, for those that have, and returns
 // how many requests were answered. Limits without series of their own, and those that requests bring along, have no
 // name. It implements history.Sampler.
 func (m *Metrics) Sample(yield func(history.Name, history.Counts)) (total history.Counts) {
-	m.sampling.mu.Lock()
-	defer m.sampling.mu.Unlock()
+	m.sampling.Lock()
+	defer m.sampling.Unlock()
 	for d := range m.domains.all {
 		total.Allowed += grown(&d.sampledOK, d.ok.Load())
 		total.Denied += grown(&d.sampledOver, d.overLimit.Load())

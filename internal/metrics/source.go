@@ -6,10 +6,12 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weir-ratelimit/weir/internal/adminapi"
 	"github.com/weir-ratelimit/weir/internal/conns"
 	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/decisionlog"
 	"github.com/weir-ratelimit/weir/internal/guard"
+	"github.com/weir-ratelimit/weir/internal/logging"
 	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
 )
@@ -46,9 +48,9 @@ type Sources struct {
 	Handshakes  Source[map[string]uint64] // TLS handshakes that failed, by listener
 	Delayed     Source[decide.DelayedStats]
 	HungReads   Source[int] // reads of files that have not returned
-	Log         Source[LogStats]
-	Published   Source[PublishedStats]
-	XDS         Source[XDSStats]
+	Log         Source[logging.QueueStats]
+	Published   Source[*adminapi.PublishedStatus]
+	XDS         Source[*adminapi.XDSStatus]
 
 	Breaker Source[int]    // Redis servers that Weir has stopped querying
 	Denials Source[uint64] // requests that cached denials answered
@@ -70,29 +72,10 @@ type ClientStats struct {
 	conns.Stats
 }
 
-// LogStats counts lines of the process's own log that were dropped.
-type LogStats struct {
-	FullBuffer uint64 // lines came faster than they were read
-	NotWritten uint64 // the stream took no more
-}
-
 // MemoryStats is the state of the memory store.
 type MemoryStats struct {
 	memstore.Stats
 	MaxKeys int
-}
-
-// PublishedStats is what is known of the rules in Redis.
-type PublishedStats struct {
-	Version, Newest uint64 // live, and read last
-	Reachable       bool   // Redis answered the last query for them
-}
-
-// XDSStats is what is known of the rules that a control plane sends.
-type XDSStats struct {
-	Connected                         bool
-	Domains, RefusedDomains, Findings int
-	Connections, Accepted, Refused    uint64 // since the start
 }
 
 // StoreStats is what one Redis store has done.

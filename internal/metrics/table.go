@@ -6,10 +6,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc/codes"
 
+	"github.com/weir-ratelimit/weir/internal/adminapi"
 	"github.com/weir-ratelimit/weir/internal/conns"
 	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/decisionlog"
 	"github.com/weir-ratelimit/weir/internal/guard"
+	"github.com/weir-ratelimit/weir/internal/logging"
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
 )
 
@@ -97,31 +99,31 @@ var rulesRows = []row[*Metrics]{
 		func(m *Metrics) int { return oneIf(m.loads.isRefused.Load()) }),
 }
 
-var publishedRows = []row[PublishedStats]{
+var publishedRows = []row[*adminapi.PublishedStatus]{
 	gauge("weir_rules_published_version", "Version of the published rules that are live. 0: there are none.",
-		func(s PublishedStats) uint64 { return s.Version }),
+		func(s *adminapi.PublishedStatus) uint64 { return s.Version }),
 	gauge("weir_rules_published_newest_version",
 		"Version of the published rules that Weir read last. If it is not the live version, it was refused.",
-		func(s PublishedStats) uint64 { return s.Newest }),
+		func(s *adminapi.PublishedStatus) uint64 { return s.Newest }),
 	gauge("weir_rules_published_reachable", "1 if Redis answered the last query for published rules, else 0.",
-		func(s PublishedStats) int { return oneIf(s.Reachable) }),
+		func(s *adminapi.PublishedStatus) int { return oneIf(s.Error == "") }),
 }
 
-var xdsRows = []row[XDSStats]{
+var xdsRows = []row[*adminapi.XDSStatus]{
 	gauge("weir_rules_xds_connected", "1 while a stream to the xDS server is open, else 0: the last rules stay.",
-		func(s XDSStats) int { return oneIf(s.Connected) }),
+		func(s *adminapi.XDSStatus) int { return oneIf(s.Connected) }),
 	gauge("weir_rules_xds_domains", "Domains whose rules came by xDS.",
-		func(s XDSStats) int { return s.Domains }),
+		func(s *adminapi.XDSStatus) int { return s.Domains }),
 	gauge("weir_rules_xds_refused_domains",
 		"Domains of the newest answer that cannot be used, so that their last good rules stay. Alert on it.",
-		func(s XDSStats) int { return s.RefusedDomains }),
+		func(s *adminapi.XDSStatus) int { return s.RefusedDomains }),
 	gauge("weir_rules_xds_findings", "What is wrong with these domains: number of findings, which GET /rules shows.",
-		func(s XDSStats) int { return s.Findings }),
+		func(s *adminapi.XDSStatus) int { return s.FindingCount }),
 	counter("weir_rules_xds_connections_total", "Streams to the xDS server that were opened.",
-		func(s XDSStats) uint64 { return s.Connections }),
+		func(s *adminapi.XDSStatus) uint64 { return s.Connections }),
 	counters("weir_rules_xds_answers_total", "result",
 		"Answers of the xDS server. result: ok, also if some of the domains are not used; refused.",
-		func(s XDSStats, w writer) {
+		func(s *adminapi.XDSStatus, w writer) {
 			put(w, s.Accepted, "ok")
 			put(w, s.Refused, "refused")
 		}),
@@ -272,11 +274,11 @@ var hungReadRows = []row[int]{
 		func(reads int) int { return reads }),
 }
 
-var logRows = []row[LogStats]{
+var logRows = []row[logging.QueueStats]{
 	counters("weir_log_dropped_total", "reason",
 		"Dropped lines of the process's own log. reason: buffer (standard error is read too slowly, or not at all), "+
 			"write_error (nobody reads it, or the disk is full).",
-		func(s LogStats, w writer) {
+		func(s logging.QueueStats, w writer) {
 			put(w, s.FullBuffer, "buffer")
 			put(w, s.NotWritten, "write_error")
 		}),

@@ -10,10 +10,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/codes"
 
+	"github.com/weir-ratelimit/weir/internal/adminapi"
 	"github.com/weir-ratelimit/weir/internal/conns"
 	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/decisionlog"
 	"github.com/weir-ratelimit/weir/internal/guard"
+	"github.com/weir-ratelimit/weir/internal/logging"
 	"github.com/weir-ratelimit/weir/internal/metrics"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
@@ -42,16 +44,18 @@ func TestSources(t *testing.T) {
 	m.Leases.From(func() guard.LeaseStats {
 		return guard.LeaseStats{Keys: 1, Permits: 2, Answers: 3, Taken: 4, Returned: 5, Lost: 6}
 	})
-	m.Log.From(func() metrics.LogStats { return metrics.LogStats{FullBuffer: 16, NotWritten: 17} })
+	m.Log.From(func() logging.QueueStats { return logging.QueueStats{FullBuffer: 16, NotWritten: 17} })
 	m.Memory.From(func() metrics.MemoryStats {
 		stats := memstore.Stats{Keys: 18, Bytes: 19, Expired: 20, Evicted: 21, ClockSteps: 22}
 		return metrics.MemoryStats{Stats: stats, MaxKeys: 23}
 	})
 	m.Policy.From(func() map[string]time.Duration { return map[string]time.Duration{"": time.Minute, "b": 0} })
-	m.Published.From(func() metrics.PublishedStats { return metrics.PublishedStats{Version: 24, Newest: 25} })
-	m.XDS.From(func() metrics.XDSStats {
-		return metrics.XDSStats{
-			Connected: true, Domains: 2, RefusedDomains: 3, Findings: 4, Connections: 5, Accepted: 6,
+	m.Published.From(func() *adminapi.PublishedStatus {
+		return &adminapi.PublishedStatus{Version: 24, Newest: 25, Error: "away"}
+	})
+	m.XDS.From(func() *adminapi.XDSStatus {
+		return &adminapi.XDSStatus{
+			Connected: true, Domains: 2, RefusedDomains: 3, FindingCount: 4, Connections: 5, Accepted: 6,
 			Refused: 7,
 		}
 	})
@@ -138,11 +142,11 @@ func TestDescribe(t *testing.T) {
 	m.Delayed.From(func() (s decide.DelayedStats) { return s })
 	m.HungReads.From(func() (n int) { return n })
 	m.Leases.From(func() (s guard.LeaseStats) { return s })
-	m.Log.From(func() (s metrics.LogStats) { return s })
+	m.Log.From(func() (s logging.QueueStats) { return s })
 	m.Memory.From(func() (s metrics.MemoryStats) { return s })
 	m.Policy.From(func() map[string]time.Duration { return map[string]time.Duration{"": 0} })
-	m.Published.From(func() (s metrics.PublishedStats) { return s })
-	m.XDS.From(func() (s metrics.XDSStats) { return s })
+	m.Published.From(func() *adminapi.PublishedStatus { return &adminapi.PublishedStatus{} })
+	m.XDS.From(func() *adminapi.XDSStatus { return &adminapi.XDSStatus{} })
 	m.Stores.From(func() []metrics.StoreStats { return make([]metrics.StoreStats, 1) })
 	families, err := m.Gather()
 	if err != nil {

@@ -49,9 +49,9 @@ func (t *timedStore) histogramOf(hits []limiter.Hit) prometheus.Observer {
 	if len(hits) == 0 {
 		return t.several
 	}
-	name := storeName(&hits[0])
+	name := guard.StoreName(&hits[0])
 	for i := range hits {
-		if storeName(&hits[i]) != name {
+		if guard.StoreName(&hits[i]) != name {
 			return t.several
 		}
 	}
@@ -59,12 +59,4 @@ func (t *timedStore) histogramOf(hits []limiter.Hit) prometheus.Observer {
 		return histogram
 	}
 	return t.several // no store has the name: the call failed
-}
-
-// storeName is the name of the store that has the hit's counter, by the hit's Route.
-func storeName(h *limiter.Hit) string {
-	if r, ok := h.Route.(interface{ StoreName() string }); ok {
-		return r.StoreName()
-	}
-	return ""
 }

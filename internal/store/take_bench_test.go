@@ -1,6 +1,9 @@
 package store_test
 
 import (
+	"fmt"
+	"log/slog"
+	"syscall"
 	"testing"
 	"time"
 
@@ -33,4 +36,64 @@ func BenchmarkTake(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
+}
+
+// BenchmarkTakeBusy has 16 requests outstanding at a store as a process that serves opens it: cpu-us/op is what this
+// process spends on a request, by the kernel's clock.
+func BenchmarkTakeBusy(b *testing.B) {
+	for _, hits := range []int{1, 4} {
+		b.Run(fmt.Sprintf("hits=%d", hits), func(b *testing.B) {
+			r, err := store.Connect(store.RedisOptions{URL: redistest.Start(b).SocketURL(), Timeout: patient})
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer r.Close() //nolint:errcheck // the server ends with the benchmark
+			s, err := store.Open(&store.Options{
+				Redis: r, CachedDenials: true, Requests: func() uint64 { return 0 }, Log: slog.New(slog.DiscardHandler),
+			})
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer s.Close()         //nolint:errcheck // nothing is on lease
+			s.Denials.Believe(true) // nothing is given back
+			const keys, atOnce = 10_000, 16
+			policies, names := make([]*limiter.Policy, hits), make([][]string, hits)
+			for i := range policies {
+				policies[i], err = limiter.NewPolicy(limiter.Params{
+					Algorithm: limiter.Funnel, Limit: 1_000_000_000, Window: time.Minute, Burst: int64(1000 + i),
+				})
+				if err != nil {
+					b.Fatal(err)
+				}
+				for j := range keys {
+					names[i] = append(names[i], fmt.Sprintf("f:m|shop|remote_address=10.%d.%d.%d", i, j/250, j%250))
+				}
+			}
+			b.SetParallelism(atOnce / 2) // two CPUs
+			b.ReportAllocs()
+			before := cpuOfThisProcess(b)
+			b.RunParallel(func(pb *testing.PB) {
+				all, out := make([]limiter.Hit, hits), make([]limiter.Decision, hits)
+				for n := 0; pb.Next(); n++ {
+					for i := range all {
+						all[i] = limiter.Hit{Key: names[i][n*7919%keys], Policy: policies[i], N: 1, Group: i}
+					}
+					if err := s.Take(b.Context(), all, out); err != nil {
+						b.Error(err)
+						return
+					}
+				}
+			})
+			b.ReportMetric(float64((cpuOfThisProcess(b)-before).Nanoseconds())/1e3/float64(b.N), "cpu-us/op")
+		})
+	}
+}
+
+func cpuOfThisProcess(b *testing.B) time.Duration {
+	b.Helper()
+	var used syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }

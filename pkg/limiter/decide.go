@@ -114,7 +114,7 @@ func scatteredQuotasDeny(hits []Hit, out []Decision) bool {
 // With ByItself none of that holds: each hit is charged as if it were the request's only one, and a Quota hit that does
 // not fit is charged as in an admitted request.
 //
-// It takes time in proportion to the hits. redisstore's frame.lua is this function again.
+// It takes time in proportion to the hits. redisstore's slowly.lua is this function again.
 func Decide(now int64, hits []Hit, slots []Slot, out []Decision) bool {
 	return DecideAt(Clocks{now, now}, hits, slots, out)
 }

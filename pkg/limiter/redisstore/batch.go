@@ -21,10 +21,14 @@ type batch struct {
 	hits  int // in all calls
 	steps stepSet
 
-	keys     []string
-	requests []byte
-	policies []string
-	known    map[decider]int // 1 for policies[0]
+	keys     []string       // of the counters, each one time
+	places   []byte         // for each hit which of keys is its counter's
+	indexes  map[string]int // in keys, from 1 on; unused for few keys
+	requests []byte         // for each request which of texts is its plan
+	texts    []string       // the plans and policies
+	plan     []byte         // of the request that is written
+	plans    map[string]int // which of texts has a plan, as ARGV counts them
+	policies map[decider]int
 	args     []any
 
 	restarted []any // the keys of counters that the script restarted
@@ -33,11 +37,14 @@ type batch struct {
 func (b *batch) reset() {
 	clear(b.calls)
 	clear(b.keys)
-	clear(b.known)
+	clear(b.indexes)
+	clear(b.texts)
+	clear(b.plans)
+	clear(b.policies)
 	clear(b.args)
 	*b = batch{
-		calls: b.calls[:0], keys: b.keys[:0], requests: b.requests[:0],
-		policies: b.policies[:0], known: b.known, args: b.args[:0],
+		calls: b.calls[:0], keys: b.keys[:0], places: b.places[:0], indexes: b.indexes, requests: b.requests[:0],
+		texts: b.texts[:0], plan: b.plan[:0], plans: b.plans, policies: b.policies, args: b.args[:0],
 	}
 }
 
@@ -134,32 +141,86 @@ func (r *batcher) write(b *batch) {
 	now := r.redisNow()
 	channel := ""
 	for _, c := range b.calls {
-		b.requests = appendDouble(b.requests, int64(len(c.hits)))
+		b.plan = b.plan[:0]
 		for i := range c.hits {
 			h := &c.hits[i]
-			b.keys = append(b.keys, r.key(h.Key))
+			b.places = appendDouble(b.places, b.place(r.key(h.Key)))
 			if h.N < 0 && !h.Policy.Algorithm().CountsInFlight() { // whose denials are not cached
 				channel = r.channel
 			}
 			for _, v := range [...]int64{b.policy(h, now), c.mode(i), c.group(i), h.N} {
-				b.requests = appendDouble(b.requests, v)
+				b.plan = appendDouble(b.plan, v)
 			}
 		}
+		b.requests = appendDouble(b.requests, b.planOf())
+	}
+	if len(b.keys) == b.hits {
+		b.places = b.places[:0]
 	}
 	b.args = append(b.args, nil, nil, len(b.keys)) // nil: run says which script
 	for i := range b.keys {
 		b.args = append(b.args, &b.keys[i])
 	}
-	b.args = append(b.args, r.clock(now), channel, b.requests)
-	for i := range b.policies {
-		b.args = append(b.args, &b.policies[i])
+	b.args = append(b.args, r.clock(now), channel, b.requests, b.places)
+	for i := range b.texts {
+		b.args = append(b.args, &b.texts[i])
 	}
 }
 
-// policy returns the number of the hit's policy in the batch, which has each policy one time.
+// fewKeys is up to how many keys are searched one by one, which is quicker than a map.
+const fewKeys = 8
+
+// place returns the index of the key, from 1 on. It adds the key to the batch if it is new.
+func (b *batch) place(key string) int64 {
+	if len(b.keys) <= fewKeys {
+		if i := slices.Index(b.keys, key); i >= 0 {
+			return int64(i + 1)
+		}
+	} else {
+		if b.indexes == nil {
+			b.indexes = make(map[string]int)
+		}
+		if len(b.indexes) == 0 {
+			for i, known := range b.keys {
+				b.indexes[known] = i + 1
+			}
+		}
+		if i := b.indexes[key]; i != 0 {
+			return int64(i)
+		}
+		b.indexes[key] = len(b.keys) + 1
+	}
+	b.keys = append(b.keys, key)
+	return int64(len(b.keys))
+}
+
+// argumentsBefore is how many arguments come before the plans and policies.
+const argumentsBefore = 4
+
+// addText adds a plan or a policy to the batch, and returns which argument of the script it is.
+func (b *batch) addText(text string) int {
+	b.texts = append(b.texts, text)
+	return argumentsBefore + len(b.texts)
+}
+
+// planOf returns which argument has the plan that was written last. The batch has each plan one time.
+func (b *batch) planOf() int64 {
+	i := b.plans[string(b.plan)]
+	if i == 0 {
+		if b.plans == nil {
+			b.plans = make(map[string]int)
+		}
+		text := string(b.plan)
+		i = b.addText(text)
+		b.plans[text] = i
+	}
+	return int64(i)
+}
+
+// policy returns which argument has the hit's policy. The batch has each policy one time.
 func (b *batch) policy(h *limiter.Hit, now int64) int64 {
 	p, by := h.Policy, decider{h.Policy, usesRedisCell(h)}
-	if i := b.known[by]; i != 0 {
+	if i := b.policies[by]; i != 0 {
 		return int64(i)
 	}
 	step := stepOf(h)
@@ -169,12 +230,12 @@ func (b *batch) policy(h *limiter.Hit, now int64) int64 {
 	for _, v := range numbers {
 		packed = appendDouble(packed, v)
 	}
-	b.policies = append(b.policies, string(packed))
-	if b.known == nil {
-		b.known = make(map[decider]int)
+	if b.policies == nil {
+		b.policies = make(map[decider]int)
 	}
-	b.known[by] = len(b.policies)
-	return int64(len(b.policies))
+	i := b.addText(string(packed))
+	b.policies[by] = i
+	return int64(i)
 }
 
 // clock returns the time to decide at, or "" for the server's own.
@@ -192,8 +253,11 @@ func appendDouble(dst []byte, v int64) []byte {
 	return binary.LittleEndian.AppendUint64(dst, math.Float64bits(float64(v)))
 }
 
-// answerFields is how many numbers the script returns for a hit.
-const answerFields = 5
+// The first number of an answer that is not of an admitted hit without wait, as in lua/call.lua.
+const (
+	answerDenied   = -1
+	answerAdmitted = -2
+)
 
 // read gives each call its decisions from the script's answer, or its error.
 func (b *batch) read(answer any) error {
@@ -206,19 +270,26 @@ func (b *batch) read(answer any) error {
 		at, _ = list[3].(int64)
 	}
 	text, ok := answer.(string)
-	if want := b.hits * answerFields * double; !ok || len(text) != want {
-		return fmt.Errorf("the script answered %T of %d bytes, want a string of %d", answer, len(text), want)
+	if !ok {
+		return fmt.Errorf("the script answered %T, want a string", answer)
 	}
+	rest := text
 	for _, c := range b.calls {
 		for range c.hits {
-			d, err := readDecision(text[:answerFields*double])
+			d, n, err := readDecision(rest)
+			if n == 0 {
+				return fmt.Errorf("the script answered %d bytes for %d hits, which is too short", len(text), b.hits)
+			}
 			if err != nil {
 				c.err = requestError(err.Error()) // of this request alone: the others were decided, and charged
 			}
 			c.out = append(c.out, d)
-			text = text[answerFields*double:]
+			rest = rest[n:]
 		}
 		c.at = at
+	}
+	if rest != "" {
+		return fmt.Errorf("the script answered %d bytes for %d hits, %d too many", len(text), b.hits, len(rest))
 	}
 	for ; len(failures) >= 2; failures = failures[2:] {
 		i, isNumber := failures[0].(int64)
@@ -231,13 +302,17 @@ func (b *batch) read(answer any) error {
 	return nil
 }
 
-func readDecision(text string) (limiter.Decision, error) {
-	var v [answerFields]int64
-	for i := range v {
-		f := math.Float64frombits(binary.LittleEndian.Uint64([]byte(text[i*double : (i+1)*double])))
-		if v[i] = int64(f); float64(v[i]) != f || v[i] < -1 {
-			return limiter.Decision{}, fmt.Errorf("the script answered %v where a whole number belongs", f)
+// readDecision reads the decision that text begins with, and returns how many bytes it has: 0 if text is too short.
+func readDecision(text string) (d limiter.Decision, n int, err error) {
+	number := func(i int) (v int64) {
+		if n = (i + 1) * double; n > len(text) {
+			return 0
 		}
+		f := math.Float64frombits(binary.LittleEndian.Uint64([]byte(text[i*double : n])))
+		if v = int64(f); float64(v) != f || v < answerAdmitted || v == answerAdmitted && i > 0 {
+			err = fmt.Errorf("the script answered %v where a whole number belongs", f)
+		}
+		return v
 	}
 	micros := func(us int64) time.Duration {
 		if us > int64(limiter.Never/time.Microsecond) {
@@ -245,11 +320,19 @@ func readDecision(text string) (limiter.Decision, error) {
 		}
 		return time.Duration(us) * time.Microsecond
 	}
-	d := limiter.Decision{
-		Allowed: v[0] == 1, Remaining: v[1], RetryAfter: micros(v[2]), ResetAfter: micros(v[3]), Wait: micros(v[4]),
+	switch first := number(0); first {
+	case answerDenied, answerAdmitted:
+		d.Allowed, d.Remaining = first == answerAdmitted, number(1)
+		retry := number(2)
+		d.RetryAfter, d.ResetAfter, d.Wait = micros(retry), micros(number(3)), micros(number(4))
+		if retry < 0 {
+			d.RetryAfter = limiter.Never
+		}
+	default:
+		d = limiter.Decision{Allowed: true, Remaining: first, ResetAfter: micros(number(1))}
 	}
-	if v[2] < 0 {
-		d.RetryAfter = limiter.Never
+	if n > len(text) {
+		return limiter.Decision{}, 0, nil
 	}
-	return d, nil
+	return d, n, err
 }

@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -230,9 +231,11 @@ func (q *queue) begin(lend bool) {
 	}
 }
 
-// fly sends batch after batch until nothing waits.
+// fly sends batch after batch until nothing waits. Before it takes a batch it lets the goroutines run that can: requests
+// that have arrived, but not yet reached the queue, join the batch.
 func (q *queue) fly(b *batch) {
 	for landed := false; !landed; landed = q.land() {
+		runtime.Gosched()
 		if q.next(b) {
 			q.send(b)
 		}

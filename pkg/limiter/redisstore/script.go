@@ -29,7 +29,7 @@ const (
 )
 
 // parts are the files that define no step: those of every script, and the helper.
-var parts = []string{"call", "prelude", "frame", funnelState}
+var parts = []string{"call", "alone", "batch", "steps", "slowly", "frame", funnelState}
 
 func stepNames() (names []string) {
 	all, _ := files.ReadDir("lua") // of an embedded folder: always there
@@ -82,7 +82,7 @@ func (c *scripts) with(set stepSet) *script {
 }
 
 // assemble puts the files together in the order in which they need each other, after the numbers that they know steps
-// by: FUNNEL for funnel.lua.
+// by: FUNNEL for funnel.lua. What only slow requests need is in a function of its own, slowly.
 func assemble(set stepSet) string {
 	var numbers, quicks, steps strings.Builder
 	for s, name := range stepFiles {
@@ -97,7 +97,9 @@ func assemble(set stepSet) string {
 	if strings.Contains(steps.String(), funnelState) {
 		helper = lua(funnelState)
 	}
-	return numbers.String() + lua("call") + helper + quicks.String() + lua("prelude") + steps.String() + lua("frame")
+	return numbers.String() + lua("call") + helper + quicks.String() + lua("alone") + lua("batch") +
+		"local function slowly()\n" + lua("steps") + steps.String() + lua("slowly") + "return decide_slowly\nend\n" +
+		lua("frame")
 }
 
 // lua is the text of a file in lua/, empty if there is none.

@@ -107,3 +107,45 @@ func TestEveryKeyEnds(t *testing.T) {
 		}
 	}
 }
+
+// A funnel's key lives as long as its state matters, although most hits leave it the time to live that an earlier hit
+// gave it, perhaps by another rule.
+func TestTimeToLiveOfFunnelsWhoseRuleChanges(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	s, c := open(t, server.SocketURL(), redisstore.Options{}), client(t, server)
+	var policies []*limiter.Policy
+	for _, in := range []limiter.Params{
+		{Algorithm: limiter.Funnel, Limit: 10, Window: 20 * time.Second},
+		{Algorithm: limiter.Funnel, Limit: 3, Window: 7 * time.Second},
+		{Algorithm: limiter.Funnel, Limit: 1_000_000, Window: time.Second},
+		{Algorithm: limiter.TokenBucket, Limit: 5, Burst: 50, Window: time.Second, Initial: limiter.InitialEmpty},
+		{Algorithm: limiter.TokenBucket, Limit: 10, Burst: 30, Window: 9 * time.Second, ChargeDenied: limiter.ChargeFull},
+		{Algorithm: limiter.SmoothBursty, Limit: 10, Window: 10 * time.Second},
+		{Algorithm: limiter.LeakyQueue, Limit: 10, Burst: 20, Window: 15 * time.Second},
+	} {
+		policies = append(policies, policy(t, in))
+	}
+	rng, alive := rand.New(rand.NewPCG(3, 9)), 0
+	for i := range 2000 {
+		key, p := string(rune('a'+i%20)), policies[rng.IntN(len(policies))]
+		start := time.Now()
+		d := take(t, s, key, p, []int64{1, 1, 1, 2, 5, -1, -3}[rng.IntN(7)])
+		ttl := c.PTTL(t.Context(), "weir:1:"+key).Val()
+		if least := d.ResetAfter - time.Since(start) - time.Millisecond; ttl < least {
+			t.Fatalf("step %d, %s: a counter that matters for %s longer has a time to live of %s", i, p.Algorithm(), least, ttl)
+		}
+		if ttl > 0 {
+			alive++
+		}
+	}
+	if alive < 1000 {
+		t.Errorf("%d of 2000 hits left a key: this test tests little", alive)
+	}
+	stats := c.Info(t.Context(), "commandstats").Val()
+	for _, command := range []string{"set", "setrange"} {
+		if !strings.Contains(stats, "cmdstat_"+command+":") {
+			t.Errorf("no %s: this test tests only a part", command)
+		}
+	}
+}

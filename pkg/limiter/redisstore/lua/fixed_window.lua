@@ -15,10 +15,6 @@ local function fixed_window(a, state, now, n, charge, denied)
   local limit, window, align, at_limit = a[1], a[2], a[3], false
   if align >= AT_LIMIT then align, at_limit = align - AT_LIMIT, true end
   if limit == 0 and not at_limit then charge = LOOK end
-  if align == 0 and n > 0 and charge <= TAKE_OR_PENALTY then
-    local new, left, reset, kept = quick_fixed_window(state, now, n, limit, window)
-    if new then return true, new, true, left, 0, reset, 0, kept end
-  end
 
   local start, count = now, 0
   local ends

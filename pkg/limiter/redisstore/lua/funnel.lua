@@ -7,10 +7,6 @@ local function funnel(a, state, now, n, charge, denied, gone)
   if a[1] == 0 then return ban(n) end
   local tick, leak, cost, burst, capacity, still, max_level = a[2], a[3], a[4], a[5], a[6], a[7], a[8]
   local bursty, queue, starts_empty, linger = a[9] == SMOOTH_BURSTY, a[9] == LEAKY_QUEUE, a[10] == 1, a[11]
-  if n > 0 and charge <= TAKE_OR_PENALTY then
-    local new, left, reset = quick_funnel(state, now, n, tick, leak, cost, capacity, a[9], a[10])
-    if new then return true, new, true, left, 0, reset, 0, linger end
-  end
   local t = floor(now / tick)
 
   -- The funnel will be empty in so many ticks and part of one; its level, at most the highest one.
@@ -115,5 +111,6 @@ local function funnel(a, state, now, n, charge, denied, gone)
   if took and (level > 0 or starts_empty) then
     new = level > 0 and funnel_state(t * tick, level, leak, tick) or struct.pack('>dd', t * tick, 0)
   end
-  return took, new, ok, passing(), retry, reset, wait, linger
+  local lasts = shelf_life(empty, max(t * tick, now + reset + linger))
+  return took, new, ok, passing(), retry, reset, wait, lasts == KEPT and KEPT or lasts - reset
 end

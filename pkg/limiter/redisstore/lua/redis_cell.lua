@@ -94,4 +94,4 @@ local function redis_cell(a, state, _, n, charge)
   end
   return false, nil, ok, left, retry, reset
 end
-early = redis_cell
+early = REDIS_CELL

@@ -24,11 +24,6 @@ end
 local function sliding_window(a, state, now, n, charge, denied, gone)
   local limit, tick, segments, segment, cap, max_count, oldest = a[1], a[2], a[3], a[4], a[5], a[6], a[7]
   if limit == 0 then return ban(n) end
-  if n > 0 and charge <= TAKE_OR_PENALTY then
-    local new, left, reset, kept =
-      quick_sliding_window(state, now, n, limit, tick, segments, segment, cap, max_count, oldest)
-    if new then return true, new, true, left, 0, reset, 0, kept end
-  end
 
   -- c[0] is the newest segment, c[segments] the one that is partly outside the window.
   local at, index, c = now, idiv(now, segment), {}

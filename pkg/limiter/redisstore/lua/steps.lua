@@ -1,4 +1,5 @@
--- What all steps share. A step is
+-- What all steps share. They follow this file, and slowly.lua follows them, in a function that is called only for a
+-- batch with a request that decide_quickly (batch.lua) does not decide. A step is
 --   function(args, state, now, n, charge, denied, gone)
 --     -> changed, next_state, allowed, remaining, retry_after, reset_after [, wait, linger]
 -- state is the stored string, or false where there is none; next_state is a string, or false where the limit is fully
@@ -14,7 +15,7 @@
 -- Numbers are doubles: every one of them is a whole number below 2^53, which NewPolicy has made sure of.
 
 local steps = {}
-local early -- the step that writes before the request is decided
+local early -- the number of the step that writes before the request is decided
 local REMAINING, FULL = 2, 3 -- charge_denied
 local TAKE_IF_FITS, TAKE_OR_PENALTY, PENALTY, LOOK, SPEND, TAKE_BACK = 0, 1, 2, 3, 4, 5 -- limiter.Charge
 local TAKE_OR_SPEND = 6 -- of quotas: TAKE_IF_FITS, and SPEND if it does not fit; frame.lua makes these two of it
@@ -23,8 +24,6 @@ local CONCURRENCY = 8 -- limiter.Algorithm
 local HORIZON = 4503599627370496 -- 2^52
 local EXACT = 9007199254740991 -- 2^53 - 1
 local GRACE = 31622400000000 -- 366 days, as limiter.grace
-
-local max, min = math.max, math.min
 
 -- int writes a whole number with all its digits, which tostring does not.
 local function int(x) return string.format('%.0f', x) end
@@ -83,7 +82,6 @@ end
 -- restart notes a state that Weir cannot have left: it cannot be read, or it lies further ahead than any clock and any
 -- rule explain. It returns nil, which is no state, and the step goes on with that. With keep the state stays in Redis
 -- until something is charged, as Go does with a state that is too far ahead.
-local restarted = {}
 local function restart(keep)
   restarted[reading] = keep and 'kept' or 'dropped'
 end

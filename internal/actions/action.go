@@ -1,0 +1,155 @@
+package actions
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+)
+
+// action makes one entry of a descriptor.
+type action struct {
+	key string
+	valuer
+}
+
+// valuer finds the value of an entry.
+type valuer interface {
+	value(req Request) (string, found)
+}
+
+// found is what a valuer found.
+type found uint8
+
+const (
+	no   found = iota // no value, so there is no descriptor
+	skip              // no value, so the descriptor lacks the entry
+	yes
+)
+
+// absent is what a valuer returns without a value.
+func absent(skipIfAbsent bool) found {
+	if skipIfAbsent {
+		return skip
+	}
+	return no
+}
+
+// text is a value as an entry has it: what is not UTF-8 is replaced as internal/rls does, so that both ways to Weir
+// count by the same key.
+func text(value []byte) string {
+	if utf8.Valid(value) {
+		return string(value)
+	}
+	return strings.ToValidUTF8(string(value), "?")
+}
+
+func orElse(s, other string) string {
+	if s == "" {
+		return other
+	}
+	return s
+}
+
+// refuse is the error of what is not supported.
+func refuse(at, what, reason string) error {
+	return fmt.Errorf("%s: %s is not supported: %s", at, what, reason)
+}
+
+func (p *Plan) compileAction(at string, a *routev3.RateLimit_Action) (action, error) {
+	switch a := a.GetActionSpecifier().(type) {
+	case *routev3.RateLimit_Action_GenericKey_:
+		return genericKey(at+".generic_key", a.GenericKey)
+	case *routev3.RateLimit_Action_RequestHeaders_:
+		return p.requestHeader(a.RequestHeaders), nil
+	case *routev3.RateLimit_Action_RemoteAddress_:
+		p.remoteAddress = true
+		return action{"remote_address", remoteAddress{}}, nil
+	case *routev3.RateLimit_Action_MaskedRemoteAddress_:
+		return p.maskedRemoteAddress(a.MaskedRemoteAddress), nil
+	case *routev3.RateLimit_Action_RemoteAddressMatch_:
+		return p.remoteAddressMatch(at+".remote_address_match", a.RemoteAddressMatch)
+	case *routev3.RateLimit_Action_HeaderValueMatch_:
+		return p.headerValueMatch(at+".header_value_match", a.HeaderValueMatch)
+	case *routev3.RateLimit_Action_QueryParameters_:
+		return p.queryParameter(a.QueryParameters), nil
+	case *routev3.RateLimit_Action_QueryParameterValueMatch_:
+		return p.queryParameterValueMatch(at+".query_parameter_value_match", a.QueryParameterValueMatch)
+	case *routev3.RateLimit_Action_Metadata:
+		return p.metadataAction(at+".metadata", a.Metadata)
+	case *routev3.RateLimit_Action_DynamicMetadata:
+		return action{}, refuse(at, "dynamic_metadata", "Envoy no longer accepts it either; write metadata instead")
+	case *routev3.RateLimit_Action_Extension:
+		return action{}, refuse(at+".extension", "an extension of Envoy", "its code is in Envoy alone")
+	case *routev3.RateLimit_Action_SourceCluster_:
+		p.sourceCluster = true
+		return action{"source_cluster", sourceCluster{}}, nil
+	case *routev3.RateLimit_Action_DestinationCluster_:
+		p.destinationCluster = true
+		return action{"destination_cluster", destinationCluster{}}, nil
+	case nil:
+		return action{}, errors.New(at + ": must have one action, such as generic_key")
+	default:
+		return action{}, refuse(at, fieldOf(a), "Weir does not know this action; use another one")
+	}
+}
+
+// fieldOf is the name that a member of a oneof has in a configuration.
+func fieldOf(member any) string {
+	name := fmt.Sprintf("%T", member)
+	return snake(strings.TrimSuffix(name[strings.LastIndexByte(name, '_')+1:], "_"))
+}
+
+// constant is a value that no request changes.
+type constant string
+
+func (c constant) value(Request) (string, found) { return string(c), yes }
+
+func genericKey(at string, g *routev3.RateLimit_Action_GenericKey) (action, error) {
+	if err := checkConstant(at, g.GetDescriptorValue()); err != nil {
+		return action{}, err
+	}
+	return action{orElse(g.GetDescriptorKey(), "generic_key"), constant(g.GetDescriptorValue())}, nil
+}
+
+// checkConstant refuses a descriptor_value that Envoy reads in two ways: as it is, or if its runtime has
+// envoy.reloadable_features.enable_formatter_for_ratelimit_action_descriptor_value as a substitution format.
+func checkConstant(at, value string) error {
+	if hasCommand(value) {
+		return refuse(at+".descriptor_value", "a substitution format",
+			"Envoy follows one only if its runtime says so; use another action, such as request_headers")
+	}
+	return nil
+}
+
+// requestHeader is the first value of a header.
+type requestHeader struct {
+	name         string
+	skipIfAbsent bool
+}
+
+func (p *Plan) requestHeader(h *routev3.RateLimit_Action_RequestHeaders) action {
+	return action{h.GetDescriptorKey(), requestHeader{p.header(h.GetHeaderName()), h.GetSkipIfAbsent()}}
+}
+
+func (h requestHeader) value(req Request) (string, found) {
+	if value, ok := req.Header(h.name, 0); ok {
+		return text(value), yes
+	}
+	return "", absent(h.skipIfAbsent)
+}
+
+type sourceCluster struct{}
+
+func (sourceCluster) value(req Request) (string, found) { return req.SourceCluster(), yes }
+
+type destinationCluster struct{}
+
+func (destinationCluster) value(req Request) (string, found) {
+	if name, ok := req.DestinationCluster(); ok {
+		return text(name), yes
+	}
+	return "", no
+}

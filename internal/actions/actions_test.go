@@ -1,0 +1,124 @@
+package actions_test
+
+import (
+	"net/netip"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/weir-ratelimit/weir/internal/actions"
+	"github.com/weir-ratelimit/weir/internal/decide"
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
+)
+
+// request is a request by hand.
+type request struct {
+	headers  [][2]string
+	addr     string
+	metadata map[string]actions.MetadataValue // by namespace, and keys, joined by dots; those of routes begin with route:
+}
+
+func (r *request) Header(name string, n int) ([]byte, bool) {
+	for _, h := range r.headers {
+		if h[0] == name {
+			if n == 0 {
+				return []byte(h[1]), true
+			}
+			n--
+		}
+	}
+	return nil, false
+}
+
+func (r *request) RemoteAddress() netip.Addr {
+	addr, _ := netip.ParseAddr(r.addr) // the zero Addr is that of a client without one
+	return addr
+}
+
+func (r *request) SourceCluster() string { return "here" }
+
+func (r *request) DestinationCluster() ([]byte, bool) { return []byte("there"), true }
+
+func (r *request) Metadata(key *actions.MetadataKey) actions.MetadataValue {
+	name := key.Namespace + "." + strings.Join(key.Path, ".")
+	if key.Source == actions.RouteMetadata {
+		name = "route:" + name
+	}
+	return r.metadata[name]
+}
+
+// mustParse parses what must be right.
+func mustParse(tb testing.TB, text string) *actions.Plan {
+	tb.Helper()
+	p, err := actions.Parse([]byte(text))
+	if err != nil {
+		tb.Fatalf("%v\n%s", err, text)
+	}
+	return p
+}
+
+// show is descriptors as text: entries, then what else they have.
+func show(ds []actions.Descriptor) []string {
+	var all []string
+	for _, d := range ds {
+		s := descriptors.FormatEntries(d.Entries)
+		if d.HasHitsAddend {
+			s += " hits=" + strconv.FormatInt(d.HitsAddend, 10)
+		}
+		if d.Limit != (decide.OwnLimit{}) {
+			s += " limit=" + strconv.FormatInt(int64(d.Limit.Requests), 10) + "/" + d.Limit.Window.String()
+		}
+		all = append(all, s)
+	}
+	return all
+}
+
+func TestActions(t *testing.T) {
+	req := &request{addr: "192.168.7.9", headers: [][2]string{
+		{":path", "/a?x=1"},
+		{":authority", "shop.example"},
+		{"x-user", "ann"},
+		{"x-user", "bob"},
+		{"x-empty", ""},
+		{"x-bytes", "a\xff\xfeb"},
+	}}
+	for name, tt := range map[string]struct {
+		rateLimits string
+		want       []string
+	}{
+		"generic_key": {
+			`[{actions: [{generic_key: {descriptor_value: a}}, {generic_key: {descriptor_key: k, descriptor_value: b}}]}]`,
+			[]string{"generic_key=a,k=b"},
+		},
+		"first value":       {`[{actions: [{request_headers: {header_name: X-User, descriptor_key: u}}]}]`, []string{"u=ann"}},
+		"empty value":       {`[{actions: [{request_headers: {header_name: x-empty, descriptor_key: u}}]}]`, []string{"u="}},
+		"host":              {`[{actions: [{request_headers: {header_name: Host, descriptor_key: h}}]}]`, []string{"h=shop.example"}},
+		"not UTF-8":         {`[{actions: [{request_headers: {header_name: x-bytes, descriptor_key: b}}]}]`, []string{"b=a?b"}},
+		"absent, no answer": {`[{actions: [{remote_address: {}}, {request_headers: {header_name: no, descriptor_key: u}}]}]`, nil},
+		"absent, left out": {
+			`[{actions: [{remote_address: {}}, {request_headers: {header_name: no, descriptor_key: u, skip_if_absent: true}}]}]`,
+			[]string{"remote_address=192.168.7.9"},
+		},
+		"masked": {
+			`[{actions: [{masked_remote_address: {}}]}, {actions: [{masked_remote_address: {v4_prefix_mask_len: 24}}]}]`,
+			[]string{"masked_remote_address=192.168.7.9/32", "masked_remote_address=192.168.7.0/24"},
+		},
+		"clusters":    {`[{actions: [{source_cluster: {}}, {destination_cluster: {}}]}]`, []string{"source_cluster=here,destination_cluster=there"}},
+		"hits_addend": {`[{actions: [{source_cluster: {}}], hits_addend: {number: 3}}]`, []string{"source_cluster=here hits=3"}},
+		"given back": {
+			`[{actions: [{source_cluster: {}}], hits_addend: {number: "3", is_negative_hits: true}}]`,
+			[]string{"source_cluster=here hits=-3"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := show(mustParse(t, tt.rateLimits).Descriptors(req, nil))
+			if d := cmp.Diff(tt.want, got); d != "" {
+				t.Errorf("descriptors (-want +got):\n%s", d)
+			}
+		})
+	}
+}
+
+func entry(key, value string) descriptors.Entry { return descriptors.Entry{Key: key, Value: value} }

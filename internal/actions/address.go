@@ -1,0 +1,108 @@
+package actions
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"strconv"
+
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+)
+
+// remoteAddress is the client's address.
+type remoteAddress struct{}
+
+func (remoteAddress) value(req Request) (string, found) {
+	if addr := req.RemoteAddress(); addr.IsValid() {
+		return string(appendAddr(nil, addr)), yes
+	}
+	return "", no
+}
+
+// maskedRemoteAddress is the client's network.
+type maskedRemoteAddress struct{ v4, v6 int } // lengths of prefixes
+
+func (p *Plan) maskedRemoteAddress(m *routev3.RateLimit_Action_MaskedRemoteAddress) action {
+	p.remoteAddress = true
+	masked := maskedRemoteAddress{v4: 32, v6: 128}
+	if v4 := m.GetV4PrefixMaskLen(); v4 != nil {
+		masked.v4 = int(v4.GetValue())
+	}
+	if v6 := m.GetV6PrefixMaskLen(); v6 != nil {
+		masked.v6 = int(v6.GetValue())
+	}
+	return action{"masked_remote_address", masked}
+}
+
+func (m maskedRemoteAddress) value(req Request) (string, found) {
+	addr, bits := req.RemoteAddress().WithZone(""), m.v6
+	if addr.Is4() {
+		bits = m.v4
+	}
+	prefix, err := addr.Prefix(bits)
+	if err != nil {
+		return "", no
+	}
+	var b [48]byte
+	text := append(appendAddr(b[:0], prefix.Addr()), '/')
+	return string(strconv.AppendInt(text, int64(bits), 10)), yes
+}
+
+// remoteAddressMatch is a text that a request has whose client is in one of these networks, or in none of them.
+type remoteAddressMatch struct {
+	networks []netip.Prefix
+	invert   bool
+	then     format
+	orElse   string // if the format makes no text
+}
+
+func (p *Plan) remoteAddressMatch(at string, m *routev3.RateLimit_Action_RemoteAddressMatch) (action, error) {
+	p.remoteAddress = true
+	match := &remoteAddressMatch{invert: m.GetAddressMatcher().GetInvertMatch(), orElse: m.GetDefaultValue()}
+	for i, r := range m.GetAddressMatcher().GetRanges() {
+		at := fmt.Sprintf("%s.address_matcher.ranges[%d]", at, i)
+		addr, err := netip.ParseAddr(r.GetAddressPrefix())
+		if err != nil || addr.Zone() != "" {
+			return action{}, fmt.Errorf("%s.address_prefix: %q is not an IP address", at, r.GetAddressPrefix())
+		}
+		bits := min(int(r.GetPrefixLen().GetValue()), addr.BitLen())
+		match.networks = append(match.networks, netip.PrefixFrom(addr, bits).Masked())
+	}
+	var err error
+	match.then, err = p.compileFormat(at+".descriptor_value", m.GetDescriptorValue())
+	return action{orElse(m.GetDescriptorKey(), "remote_address_match"), match}, err
+}
+
+func (m *remoteAddressMatch) value(req Request) (string, found) {
+	addr := req.RemoteAddress().WithZone("")
+	if !addr.IsValid() || m.contains(addr) == m.invert {
+		return "", no
+	}
+	if value := orElse(m.then.text(req), m.orElse); value != "" {
+		return value, yes
+	}
+	return "", no
+}
+
+func (m *remoteAddressMatch) contains(addr netip.Addr) bool {
+	for _, network := range m.networks {
+		if network.Contains(addr) {
+			return true
+		}
+	}
+	return false
+}
+
+// appendAddr appends the address as inet_ntop of C libraries writes it, and so Envoy. That differs from netip for the
+// addresses ::a.b.c.d, whose last 32 bits inet_ntop writes as IPv4.
+func appendAddr(b []byte, addr netip.Addr) []byte {
+	addr = addr.WithZone("")
+	if addr.Is6() {
+		all := addr.As16()
+		if high, low := binary.BigEndian.Uint64(all[:8]), all[8:]; high == 0 && [4]byte(low[:4]) == [4]byte{} &&
+			[2]byte(low[4:6]) != [2]byte{} {
+			return netip.AddrFrom4([4]byte(low[4:])).AppendTo(append(b, "::"...))
+		}
+	}
+	return addr.AppendTo(b)
+}

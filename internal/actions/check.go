@@ -1,0 +1,79 @@
+package actions
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+)
+
+// checkLimit finds what Envoy's own bounds refuse, and what Weir cannot follow in the entry itself.
+func checkLimit(at string, rl *routev3.RateLimit) error {
+	if err := rl.Validate(); err != nil {
+		return violation(at, err)
+	}
+	switch {
+	case len(rl.GetActions()) == 0:
+		return errors.New(at + ".actions: must have at least one action")
+	case rl.GetStage().GetValue() != 0:
+		return refuse(at+".stage", fmt.Sprintf("stage %d", rl.GetStage().GetValue()),
+			"every entry applies at once; leave stage out, and write here only the entries of the stage that you want")
+	case rl.GetDisableKey() != "":
+		return refuse(at+".disable_key", "a runtime key", "Weir does not read Envoy's runtime; leave disable_key out")
+	}
+	return nil
+}
+
+// violation is an error of a generated Validate, with the place of what is wrong as people write it.
+func violation(at string, err error) error {
+	for {
+		var v interface {
+			error
+			Field() string
+			Reason() string
+			Cause() error
+		}
+		if !errors.As(err, &v) {
+			return fmt.Errorf("%s: %w", at, err)
+		}
+		at += "." + snake(v.Field())
+		if v.Cause() == nil {
+			return fmt.Errorf("%s: %s", strings.TrimSuffix(at, ".action_specifier"), reason(v.Field(), v.Reason()))
+		}
+		err = v.Cause()
+	}
+}
+
+// reason is a bound in plain words.
+func reason(field, text string) string {
+	most, isMost := strings.CutPrefix(text, "value must be less than or equal to ")
+	switch {
+	case field == "ActionSpecifier":
+		return "must have one action, such as generic_key"
+	case isMost:
+		return "must be at most " + most
+	case text == "value length must be at least 1 runes":
+		return "must not be empty"
+	case text == "value must contain at least 1 item(s)":
+		return "must have at least one item"
+	case text == "value is required":
+		return "is missing"
+	}
+	return text
+}
+
+// snake is the name that a Go field has in a configuration: header_name for HeaderName.
+func snake(field string) string {
+	var b strings.Builder
+	for i, r := range field {
+		if 'A' <= r && r <= 'Z' {
+			if i > 0 {
+				b.WriteByte('_')
+			}
+			r += 'a' - 'A'
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
+}

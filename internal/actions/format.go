@@ -1,0 +1,138 @@
+package actions
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// A format is Envoy's substitution format, as in access logs: text with commands such as %REQ(x-user)%.
+type format []formatPart
+
+// formatPart is literal text if name is "", else a command.
+type formatPart struct {
+	literal string
+	name    string // REQ or DYNAMIC_METADATA
+
+	header, other string       // of REQ: the second one, "" if none, stands in for an absent first
+	metadata      *MetadataKey // of DYNAMIC_METADATA
+	most          int          // bytes of the value; -1 for all
+}
+
+// formatCommand is %COMMAND(ARGUMENT):LENGTH% at the beginning of a text.
+var formatCommand = regexp.MustCompile(`^%([A-Z0-9_]+)(?:\((.*?)\))?(?::([0-9]+))?%`)
+
+// hasCommand reports whether Envoy would find a command in the text, if it looked for any.
+func hasCommand(text string) bool {
+	for i := strings.IndexByte(text, '%'); i >= 0 && i < len(text); i++ {
+		if text[i] == '%' && formatCommand.MatchString(text[i:]) {
+			return true
+		}
+	}
+	return false
+}
+
+func (p *Plan) compileFormat(at, text string) (format, error) {
+	var f format
+	literal := func(s string) {
+		if n := len(f); n > 0 && f[n-1].name == "" {
+			f[n-1].literal += s
+		} else {
+			f = append(f, formatPart{literal: s})
+		}
+	}
+	for text != "" {
+		before, rest, found := strings.Cut(text, "%")
+		if before != "" {
+			literal(before)
+		}
+		if !found {
+			break
+		}
+		if strings.HasPrefix(rest, "%") {
+			literal("%")
+			text = rest[1:]
+			continue
+		}
+		m := formatCommand.FindStringSubmatch("%" + rest)
+		if m == nil {
+			return nil, fmt.Errorf("%s: %q is not a command of Envoy's substitution format; write %%%% for a percent sign",
+				at, "%"+rest)
+		}
+		part, err := p.compileCommand(m[1], m[2], m[3])
+		if err != nil {
+			return nil, fmt.Errorf("%s: %%%s%%: %w", at, m[1], err)
+		}
+		f = append(f, part)
+		text = rest[len(m[0])-1:]
+	}
+	return f, nil
+}
+
+func (p *Plan) compileCommand(name, argument, length string) (part formatPart, err error) {
+	part.name, part.most = name, -1
+	if length != "" {
+		if part.most, err = strconv.Atoi(length); err != nil {
+			return part, fmt.Errorf("length %s: must be at most %d", length, int(^uint(0)>>1))
+		}
+	}
+	switch name {
+	case "REQ", "REQUEST_HEADER":
+		part.name = "REQ"
+		names := strings.Split(argument, "?")
+		if names[0] == "" || len(names) > 2 {
+			return part, errors.New("must name one header, or two with ? between them: %REQ(x-user?x-api-key)%")
+		}
+		part.header = p.header(names[0])
+		if len(names) == 2 && names[1] != "" {
+			part.other = p.header(names[1])
+		}
+	case "DYNAMIC_METADATA":
+		names := strings.Split(argument, ":")
+		if len(names) < 2 || names[0] == "" {
+			return part, errors.New("must name a namespace and keys: %DYNAMIC_METADATA(NAMESPACE:KEY)%")
+		}
+		part.metadata = p.readMetadata(MetadataKey{DynamicMetadata, names[0], names[1:]})
+	default:
+		return part, errors.New("is not supported: Weir knows REQ and DYNAMIC_METADATA")
+	}
+	return part, nil
+}
+
+// requestHeader is the value of REQ, and false without one.
+func (f *formatPart) requestHeader(req Request) ([]byte, bool) {
+	value, ok := req.Header(f.header, 0)
+	if !ok && f.other != "" {
+		value, ok = req.Header(f.other, 0)
+	}
+	return f.cut(value), ok
+}
+
+func (f *formatPart) cut(value []byte) []byte {
+	if f.most >= 0 && len(value) > f.most {
+		return value[:f.most]
+	}
+	return value
+}
+
+// text is the whole text; what a command does not find is left out.
+func (f format) text(req Request) string {
+	if len(f) == 1 && f[0].name == "" {
+		return f[0].literal
+	}
+	var b []byte
+	for i := range f {
+		switch part := &f[i]; part.name {
+		case "REQ":
+			value, _ := part.requestHeader(req)
+			b = append(b, value...)
+		case "DYNAMIC_METADATA":
+			b = append(b, part.cut(req.Metadata(part.metadata).text())...)
+		default:
+			b = append(b, part.literal...)
+		}
+	}
+	return text(b)
+}

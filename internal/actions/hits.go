@@ -1,0 +1,100 @@
+package actions
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+)
+
+// maxHits is the largest hits_addend: Envoy refuses any above.
+const maxHits = 1_000_000_000
+
+// hitsAddend is the hits_addend of one entry of rate_limits.
+type hitsAddend struct {
+	number     int64
+	format     *formatPart // nil if the number counts
+	isNegative bool
+}
+
+func (p *Plan) compileHits(at string, h *routev3.RateLimit_HitsAddend) (*hitsAddend, error) {
+	if h == nil {
+		return nil, nil //nolint:nilnil // there is none
+	}
+	hits := &hitsAddend{number: int64(min(h.GetNumber().GetValue(), maxHits)), isNegative: h.GetIsNegativeHits()}
+	switch {
+	case (h.GetNumber() == nil) == (h.GetFormat() == ""):
+		return nil, fmt.Errorf("%s: must have either a number or a format", at)
+	case h.GetNumber() != nil:
+		return hits, nil
+	}
+	f, err := p.compileFormat(at+".format", h.GetFormat())
+	if err != nil {
+		return nil, err
+	}
+	if len(f) != 1 || f[0].name == "" {
+		return nil, fmt.Errorf("%s.format: must be a single command, such as %%REQ(x-cost)%%", at)
+	}
+	hits.format = &f[0]
+	return hits, nil
+}
+
+// fill sets the descriptor's cost. It reports false if the request has none that is a number from 0 to maxHits, and so
+// no descriptor.
+func (h *hitsAddend) fill(req Request, d *Descriptor) bool {
+	n := h.number
+	if h.format != nil {
+		var ok bool
+		if n, ok = h.format.hits(req); !ok {
+			return false
+		}
+	}
+	if h.isNegative {
+		n = -n
+	}
+	d.HitsAddend, d.HasHitsAddend = n, true
+	return true
+}
+
+func (f *formatPart) hits(req Request) (int64, bool) {
+	var value []byte
+	if f.name == "REQ" {
+		var ok bool
+		if value, ok = f.requestHeader(req); !ok {
+			return 0, false
+		}
+	} else {
+		v := req.Metadata(f.metadata)
+		if v.Kind == MetadataNumber {
+			return wholeHits(v.Number)
+		}
+		value = f.cut(v.text())
+	}
+	n, err := parseNumber(string(value))
+	if err != nil {
+		return 0, false
+	}
+	return wholeHits(n)
+}
+
+// parseNumber reads a number as C's strtod does. Hexadecimal ones need no exponent, unlike in Go, and none has a _.
+func parseNumber(s string) (float64, error) {
+	s = strings.Trim(s, asciiSpace)
+	if strings.Contains(s, "_") {
+		return 0, strconv.ErrSyntax
+	}
+	if strings.ContainsAny(s, "xX") && !strings.ContainsAny(s, "pP") {
+		s += "p0"
+	}
+	return strconv.ParseFloat(s, 64)
+}
+
+// wholeHits is a number without what follows the point, and false if it is no hits_addend.
+func wholeHits(n float64) (int64, bool) {
+	if math.IsNaN(n) || n < 0 || n > maxHits {
+		return 0, false
+	}
+	return int64(n), true
+}

@@ -1,0 +1,255 @@
+package actions
+
+import (
+	"bytes"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
+)
+
+// matched is a constant that depends on whether a request matches.
+type matched struct {
+	then    string
+	matches []matcher // all of them
+	expect  bool
+}
+
+type matcher interface {
+	match(req Request) bool
+}
+
+func (m *matched) value(req Request) (string, found) {
+	for _, one := range m.matches {
+		if !one.match(req) {
+			if m.expect {
+				return "", no
+			}
+			return m.then, yes
+		}
+	}
+	if m.expect {
+		return m.then, yes
+	}
+	return "", no
+}
+
+func (p *Plan) headerValueMatch(at string, m *routev3.RateLimit_Action_HeaderValueMatch) (action, error) {
+	if err := checkConstant(at, m.GetDescriptorValue()); err != nil {
+		return action{}, err
+	}
+	result := &matched{then: m.GetDescriptorValue(), expect: m.GetExpectMatch() == nil || m.GetExpectMatch().GetValue()}
+	for i, h := range m.GetHeaders() {
+		one, err := p.headerMatcher(fmt.Sprintf("%s.headers[%d]", at, i), h)
+		if err != nil {
+			return action{}, err
+		}
+		result.matches = append(result.matches, one)
+	}
+	return action{orElse(m.GetDescriptorKey(), "header_match"), result}, nil
+}
+
+// headerMatcher matches the values of a header.
+type headerMatcher struct {
+	name           string
+	test           test // nil if only presence matters
+	present        bool // without a test: the header must be present, or absent
+	invert         bool
+	missingIsEmpty bool
+}
+
+func (p *Plan) headerMatcher(at string, h *routev3.HeaderMatcher) (*headerMatcher, error) {
+	m := &headerMatcher{
+		name: p.header(h.GetName()), present: true, invert: h.GetInvertMatch(),
+		missingIsEmpty: h.GetTreatMissingHeaderAsEmpty(),
+	}
+	var err error
+	switch s := h.GetHeaderMatchSpecifier().(type) {
+	case nil:
+	case *routev3.HeaderMatcher_PresentMatch:
+		m.present = s.PresentMatch
+	case *routev3.HeaderMatcher_StringMatch:
+		m.test, err = stringTest(at+".string_match", s.StringMatch)
+	case *routev3.HeaderMatcher_RangeMatch:
+		start, end := s.RangeMatch.GetStart(), s.RangeMatch.GetEnd()
+		m.test = func(value []byte) bool {
+			n, err := strconv.ParseInt(strings.Trim(string(value), asciiSpace), 10, 64)
+			return err == nil && start <= n && n < end
+		}
+	case *routev3.HeaderMatcher_ExactMatch: // an empty one matches every value
+		exact := s.ExactMatch //nolint:staticcheck // deprecated: Envoy reads it
+		m.test = func(value []byte) bool { return exact == "" || string(value) == exact }
+	case *routev3.HeaderMatcher_SafeRegexMatch:
+		m.test, err = regexTest(at+".safe_regex_match", s.SafeRegexMatch) //nolint:staticcheck // deprecated: Envoy reads it
+	case *routev3.HeaderMatcher_PrefixMatch:
+		m.test = prefixTest(s.PrefixMatch) //nolint:staticcheck // deprecated: Envoy reads it
+	case *routev3.HeaderMatcher_SuffixMatch:
+		m.test = suffixTest(s.SuffixMatch) //nolint:staticcheck // deprecated: Envoy reads it
+	case *routev3.HeaderMatcher_ContainsMatch:
+		m.test = containsTest(s.ContainsMatch) //nolint:staticcheck // deprecated: Envoy reads it
+	default:
+		err = refuse(at, fieldOf(s), "Weir does not know this match; use string_match")
+	}
+	return m, err
+}
+
+// match compares the values one by one: one of them must match, or if inverted none.
+func (m *headerMatcher) match(req Request) bool {
+	value, ok := req.Header(m.name, 0)
+	if !ok && !m.missingIsEmpty {
+		return m.test == nil && m.present == m.invert
+	}
+	if m.test == nil {
+		return m.present != m.invert
+	}
+	matches := m.test(value)
+	for n := 1; ok && !matches; n++ {
+		if value, ok = req.Header(m.name, n); ok {
+			matches = m.test(value)
+		}
+	}
+	return matches != m.invert
+}
+
+// asciiSpace is what Envoy takes for white space around numbers.
+const asciiSpace = " \t\n\v\f\r"
+
+// test is a test of a value.
+type test func(value []byte) bool
+
+func prefixTest(prefix string) test {
+	return func(value []byte) bool { return bytes.HasPrefix(value, []byte(prefix)) }
+}
+
+func suffixTest(suffix string) test {
+	return func(value []byte) bool { return bytes.HasSuffix(value, []byte(suffix)) }
+}
+
+func containsTest(part string) test {
+	return func(value []byte) bool { return bytes.Contains(value, []byte(part)) }
+}
+
+// stringTest compiles a StringMatcher.
+func stringTest(at string, m *matcherv3.StringMatcher) (test, error) {
+	fold := m.GetIgnoreCase()
+	switch s := m.GetMatchPattern().(type) {
+	case *matcherv3.StringMatcher_Exact:
+		exact := s.Exact
+		if fold {
+			return func(value []byte) bool { return equalFold(value, exact) }, nil
+		}
+		return func(value []byte) bool { return string(value) == exact }, nil
+	case *matcherv3.StringMatcher_Prefix:
+		prefix := s.Prefix
+		if fold {
+			return func(value []byte) bool {
+				return len(value) >= len(prefix) && equalFold(value[:len(prefix)], prefix)
+			}, nil
+		}
+		return prefixTest(prefix), nil
+	case *matcherv3.StringMatcher_Suffix:
+		suffix := s.Suffix
+		if fold {
+			return func(value []byte) bool {
+				return len(value) >= len(suffix) && equalFold(value[len(value)-len(suffix):], suffix)
+			}, nil
+		}
+		return suffixTest(suffix), nil
+	case *matcherv3.StringMatcher_Contains:
+		part := s.Contains
+		if fold {
+			return containsFold(part), nil
+		}
+		return containsTest(part), nil
+	case *matcherv3.StringMatcher_SafeRegex:
+		if fold {
+			return nil, fmt.Errorf("%s.ignore_case: has no effect with safe_regex; begin the regex with (?i)", at)
+		}
+		return regexTest(at+".safe_regex", s.SafeRegex)
+	default:
+		return nil, refuse(at, fieldOf(s), "Weir does not know this match; use exact, prefix, suffix, contains or safe_regex")
+	}
+}
+
+// foldsCase finds the flag that makes a regex ignore case.
+var foldsCase = regexp.MustCompile(`\(\?[a-zA-Z]*i`)
+
+// regexTest compiles a regex that the whole value must match. Envoy's engine reads regex and value as Latin-1: each
+// byte is a character, so a letter beyond ASCII is several.
+func regexTest(at string, r *matcherv3.RegexMatcher) (test, error) {
+	text := r.GetRegex()
+	if !isASCII(text) {
+		if foldsCase.MatchString(text) {
+			return nil, refuse(at+".regex", "(?i) with letters beyond ASCII", "list both cases of each letter")
+		}
+		text = fromLatin1([]byte(text))
+	}
+	re, err := regexp.Compile(text) // alone at first: a parenthesis in it must not close ours
+	if err == nil {
+		re, err = regexp.Compile(`\A(?:` + text + `)\z`)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s.regex: %w", at, err)
+	}
+	return func(value []byte) bool {
+		if isASCII(value) {
+			return re.Match(value)
+		}
+		return re.MatchString(fromLatin1(value))
+	}, nil
+}
+
+func isASCII[T string | []byte](text T) bool {
+	for i := range len(text) {
+		if text[i] >= utf8.RuneSelf {
+			return false
+		}
+	}
+	return true
+}
+
+// fromLatin1 is text whose characters are these bytes.
+func fromLatin1(text []byte) string {
+	b := make([]byte, 0, 2*len(text))
+	for _, c := range text {
+		b = utf8.AppendRune(b, rune(c))
+	}
+	return string(b)
+}
+
+// equalFold reports whether both are the same but for the case of ASCII letters.
+func equalFold(value []byte, other string) bool {
+	if len(value) != len(other) {
+		return false
+	}
+	for i, c := range value {
+		if lowerByte(c) != lowerByte(other[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// containsFold lowers the value into a buffer, so that the time that a search takes grows with the value alone.
+func containsFold(part string) test {
+	part = lower(part)
+	return func(value []byte) bool {
+		var short [256]byte
+		low := append(short[:0], value...)
+		for i, c := range low {
+			low[i] = lowerByte(c)
+		}
+		return bytes.Contains(low, []byte(part))
+	}
+}
+
+func lowerByte(c byte) byte {
+	if 'A' <= c && c <= 'Z' {
+		c += 'a' - 'A'
+	}
+	return c
+}

@@ -1,0 +1,66 @@
+package actions
+
+import (
+	"fmt"
+
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	metadatav3 "github.com/envoyproxy/go-control-plane/envoy/type/metadata/v3"
+)
+
+// text is the value of text, nil of any other.
+func (v MetadataValue) text() []byte {
+	if v.Kind == MetadataText {
+		return v.Text
+	}
+	return nil
+}
+
+// readMetadata notes that the plan reads a key.
+func (p *Plan) readMetadata(key MetadataKey) *MetadataKey {
+	p.metadata = append(p.metadata, key)
+	return &key
+}
+
+// metadataKey is the key with these further names below it.
+func (p *Plan) metadataKey(
+	at string, from MetadataSource, k *metadatav3.MetadataKey, below ...string,
+) (*MetadataKey, error) {
+	key := MetadataKey{Source: from, Namespace: k.GetKey()}
+	for i, segment := range k.GetPath() {
+		if _, isIndex := segment.GetSegment().(*metadatav3.MetadataKey_PathSegment_Index); isIndex {
+			return nil, refuse(fmt.Sprintf("%s.metadata_key.path[%d].index", at, i), "an element of a list",
+				"Weir reads values by their keys alone")
+		}
+		key.Path = append(key.Path, segment.GetKey())
+	}
+	key.Path = append(key.Path, below...)
+	return p.readMetadata(key), nil
+}
+
+// metadataText is text of metadata.
+type metadataText struct {
+	key          *MetadataKey
+	orElse       string
+	skipIfAbsent bool
+}
+
+func (p *Plan) metadataAction(at string, m *routev3.RateLimit_Action_MetaData) (action, error) {
+	source := DynamicMetadata
+	if m.GetSource() == routev3.RateLimit_Action_MetaData_ROUTE_ENTRY {
+		source = RouteMetadata
+	}
+	key, err := p.metadataKey(at, source, m.GetMetadataKey())
+	return action{m.GetDescriptorKey(), metadataText{key, m.GetDefaultValue(), m.GetSkipIfAbsent()}}, err
+}
+
+// Empty text counts as absent, and so does a number.
+func (m metadataText) value(req Request) (string, found) {
+	v := req.Metadata(m.key)
+	switch value := v.text(); {
+	case len(value) > 0:
+		return text(value), yes
+	case m.orElse != "":
+		return m.orElse, yes
+	}
+	return "", absent(m.skipIfAbsent)
+}

@@ -1,0 +1,132 @@
+package actions
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+)
+
+// maxText is the longest text that Parse reads, in bytes.
+const maxText = 1 << 20
+
+// Parse reads and compiles a list of rate_limits, in YAML or JSON and in Envoy's words. The error names the place of
+// what is wrong or not supported, such as rate_limits[2].actions[1].generic_key, also of a field that Envoy does not
+// know.
+func Parse(data []byte) (*Plan, error) {
+	if len(data) > maxText {
+		return nil, fmt.Errorf("rate_limits: must be at most %d bytes, got %d", maxText, len(data))
+	}
+	list, err := parseTree(data)
+	if err != nil {
+		return nil, fmt.Errorf("rate_limits: %w", err)
+	}
+	if list.kind != treeList {
+		return nil, fmt.Errorf("rate_limits: must be a list, got %s; begin each entry with a dash: - actions: [...]",
+			list.kind)
+	}
+	limits := make([]*routev3.RateLimit, len(list.items))
+	for i, item := range list.items {
+		limits[i] = new(routev3.RateLimit)
+		at := fmt.Sprintf("rate_limits[%d]", i)
+		if err := checkMessage(at, item, limits[i].ProtoReflect().Descriptor()); err != nil {
+			return nil, err
+		}
+		if err := protojson.Unmarshal(item.json(), limits[i]); err != nil {
+			return nil, fmt.Errorf("%s: %w", at, withoutPosition(err))
+		}
+	}
+	return New(limits)
+}
+
+// checkMessage finds what protobuf would not accept, for an error that names its place.
+func checkMessage(at string, t *tree, md protoreflect.MessageDescriptor) error {
+	if t.kind != treeObject {
+		return fmt.Errorf("%s: must be a mapping, got %s; its fields are %s, and {} is a mapping without any",
+			at, t.kind, fieldNames(md))
+	}
+	ofOneof := map[protoreflect.FullName]string{}
+	for _, m := range t.members {
+		at := at + "." + m.name
+		fd := fieldByName(md, m.name)
+		if fd == nil {
+			return fmt.Errorf("%s: Envoy has no such field; the fields here are %s", at, fieldNames(md))
+		}
+		if oneof := fd.ContainingOneof(); oneof != nil && m.value.kind != treeNull {
+			if other, ok := ofOneof[oneof.FullName()]; ok {
+				return fmt.Errorf("%s: only one of %s and %s may be set", at, other, m.name)
+			}
+			ofOneof[oneof.FullName()] = m.name
+		}
+		if err := checkField(at, m, fd); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func checkField(at string, m member, fd protoreflect.FieldDescriptor) error {
+	switch {
+	case fd.Message() == nil || fd.IsMap() || fd.Message().FullName().Parent() == "google.protobuf":
+		return checkLeaf(at, m, fd)
+	case fd.Message().FullName() == "envoy.config.core.v3.TypedExtensionConfig":
+		return refuse(at, "an extension of Envoy", "its code is in Envoy alone")
+	case !fd.IsList():
+		return checkMessage(at, m.value, fd.Message())
+	case m.value.kind != treeList:
+		return fmt.Errorf("%s: must be a list, got %s", at, m.value.kind)
+	}
+	for i, item := range m.value.items {
+		if err := checkMessage(fmt.Sprintf("%s[%d]", at, i), item, fd.Message()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkLeaf sets one field alone, and sees whether protobuf accepts it.
+func checkLeaf(at string, m member, fd protoreflect.FieldDescriptor) error {
+	if fd.Kind() == protoreflect.StringKind && !fd.IsList() && m.value.kind == treeOther {
+		return fmt.Errorf("%s: must be text, got %s; write it in quotes", at, m.value.scalar)
+	}
+	mt, err := protoregistry.GlobalTypes.FindMessageByName(fd.ContainingMessage().FullName())
+	if err != nil {
+		return fmt.Errorf("%s: %w", at, err)
+	}
+	alone := tree{kind: treeObject, members: []member{m}}
+	if err := protojson.Unmarshal(alone.json(), mt.New().Interface()); err != nil {
+		return fmt.Errorf("%s: %w", at, withoutPosition(err))
+	}
+	return nil
+}
+
+// withoutPosition is a message of protojson without a position in a text that nobody wrote.
+func withoutPosition(err error) error {
+	text := strings.TrimPrefix(strings.ReplaceAll(err.Error(), "\u00a0", " "), "proto: ")
+	if strings.HasPrefix(text, "(line ") {
+		_, text, _ = strings.Cut(text, "): ")
+	}
+	return errors.New(text)
+}
+
+func fieldByName(md protoreflect.MessageDescriptor, name string) protoreflect.FieldDescriptor {
+	if fd := md.Fields().ByJSONName(name); fd != nil {
+		return fd
+	}
+	return md.Fields().ByTextName(name)
+}
+
+func fieldNames(md protoreflect.MessageDescriptor) string {
+	names := make([]string, md.Fields().Len())
+	for i := range names {
+		names[i] = md.Fields().Get(i).TextName()
+	}
+	if len(names) == 0 {
+		return "none"
+	}
+	return strings.Join(names, ", ")
+}

@@ -1,0 +1,182 @@
+package actions
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+
+	"github.com/weir-ratelimit/weir/internal/decide"
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
+)
+
+// Plan is a compiled list of rate_limits. It is immutable and safe for concurrent use.
+type Plan struct {
+	onRequest, onStreamDone []limit
+
+	headers            []string
+	metadata           []MetadataKey
+	remoteAddress      bool
+	sourceCluster      bool
+	destinationCluster bool
+}
+
+// Descriptor is what one entry of rate_limits makes of a request.
+type Descriptor struct {
+	// Entries may be empty: Envoy sends a descriptor without entries if all of its actions skip an absent value.
+	Entries []descriptors.Entry
+	// Limit is the limit that replaces the rule's. A Window of 0 is none.
+	Limit decide.OwnLimit
+	// HitsAddend is the descriptor's own hits_addend. It is below 0 with is_negative_hits, and 0 only looks.
+	HitsAddend int64
+	// HasHitsAddend reports whether there is a HitsAddend. Without one the request's own cost applies, usually 1.
+	HasHitsAddend bool
+	// XRateLimitHeaders is the entry's x_ratelimit_option.
+	XRateLimitHeaders routev3.RateLimit_XRateLimitOption
+}
+
+// Cost returns what the descriptor costs in hits: its own HitsAddend if it has one, else ofRequest.
+func (d *Descriptor) Cost(ofRequest int64) int64 {
+	if d.HasHitsAddend {
+		return d.HitsAddend
+	}
+	return ofRequest
+}
+
+// limit is one compiled entry of rate_limits.
+type limit struct {
+	actions           []action
+	hits              *hitsAddend // nil if none
+	override          *override   // nil if none
+	xRateLimitHeaders routev3.RateLimit_XRateLimitOption
+}
+
+// New compiles rate_limits. The error names the place of what is wrong or not supported, such as
+// rate_limits[2].actions[1].
+func New(limits []*routev3.RateLimit) (*Plan, error) {
+	p := new(Plan)
+	for i, rl := range limits {
+		at := fmt.Sprintf("rate_limits[%d]", i)
+		l, err := p.compile(at, rl)
+		if err != nil {
+			return nil, err
+		}
+		if rl.GetApplyOnStreamDone() {
+			p.onStreamDone = append(p.onStreamDone, l)
+		} else {
+			p.onRequest = append(p.onRequest, l)
+		}
+	}
+	return p, nil
+}
+
+func (p *Plan) compile(at string, rl *routev3.RateLimit) (l limit, err error) {
+	if err := checkLimit(at, rl); err != nil {
+		return l, err
+	}
+	l.xRateLimitHeaders = rl.GetXRatelimitOption()
+	for i, a := range rl.GetActions() {
+		compiled, err := p.compileAction(fmt.Sprintf("%s.actions[%d]", at, i), a)
+		if err != nil {
+			return l, err
+		}
+		l.actions = append(l.actions, compiled)
+	}
+	if l.hits, err = p.compileHits(at+".hits_addend", rl.GetHitsAddend()); err != nil {
+		return l, err
+	}
+	l.override, err = p.compileOverride(at+".limit", rl.GetLimit())
+	return l, err
+}
+
+// Headers returns the names of the request headers that the plan reads, in lower case, each once.
+func (p *Plan) Headers() []string { return p.headers }
+
+// Metadata returns the keys of the metadata that the plan reads.
+func (p *Plan) Metadata() []MetadataKey { return p.metadata }
+
+// ReadsRemoteAddress reports whether the plan reads the client's address.
+func (p *Plan) ReadsRemoteAddress() bool { return p.remoteAddress }
+
+// ReadsSourceCluster reports whether the plan reads the name of Envoy's own cluster.
+func (p *Plan) ReadsSourceCluster() bool { return p.sourceCluster }
+
+// ReadsDestinationCluster reports whether the plan reads the name of the route's cluster.
+func (p *Plan) ReadsDestinationCluster() bool { return p.destinationCluster }
+
+// HasStreamDone reports whether StreamDone may return descriptors.
+func (p *Plan) HasStreamDone() bool { return len(p.onStreamDone) > 0 }
+
+// Descriptors appends to out the descriptors that Envoy would send before it forwards the request. It reuses the memory
+// of the descriptors between the length and the capacity of out, so a caller that passes last time's slice as out[:0]
+// allocates the values alone.
+func (p *Plan) Descriptors(req Request, out []Descriptor) []Descriptor {
+	return appendDescriptors(p.onRequest, req, out)
+}
+
+// StreamDone is Descriptors for the entries with apply_on_stream_done, which Envoy sends when the request has ended.
+func (p *Plan) StreamDone(req Request, out []Descriptor) []Descriptor {
+	return appendDescriptors(p.onStreamDone, req, out)
+}
+
+func appendDescriptors(limits []limit, req Request, out []Descriptor) []Descriptor {
+	for i := range limits {
+		n := len(out)
+		if n < cap(out) {
+			out = out[:n+1]
+			out[n] = Descriptor{Entries: out[n].Entries[:0]}
+		} else {
+			out = append(out, Descriptor{})
+		}
+		if !limits[i].fill(req, &out[n]) {
+			out = out[:n]
+		}
+	}
+	return out
+}
+
+// fill reports whether the request has the descriptor.
+func (l *limit) fill(req Request, d *Descriptor) bool {
+	for i := range l.actions {
+		a := &l.actions[i]
+		value, found := a.value(req)
+		switch {
+		case found == yes && a.key != "":
+			d.Entries = append(d.Entries, descriptors.Entry{Key: a.key, Value: value})
+		case found == no:
+			return false
+		}
+	}
+	if l.hits != nil && !l.hits.fill(req, d) {
+		return false
+	}
+	if l.override != nil {
+		l.override.fill(req, d)
+	}
+	d.XRateLimitHeaders = l.xRateLimitHeaders
+	return true
+}
+
+// header notes that the plan reads a header, and returns its name as Request.Header is asked for it.
+func (p *Plan) header(name string) string {
+	name = lower(name)
+	if name == "host" {
+		name = ":authority" // Envoy's name for it
+	}
+	if i := slices.Index(p.headers, name); i >= 0 {
+		return p.headers[i]
+	}
+	p.headers = append(p.headers, name)
+	return name
+}
+
+// lower is text with its ASCII letters in lower case.
+func lower(text string) string {
+	return strings.Map(func(r rune) rune {
+		if 'A' <= r && r <= 'Z' {
+			r += 'a' - 'A'
+		}
+		return r
+	}, text)
+}

@@ -1,0 +1,140 @@
+package actions
+
+import (
+	"bytes"
+	"fmt"
+
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+)
+
+// queryParameter is the first value of a parameter of the path's query.
+type queryParameter struct {
+	path, name   string
+	skipIfAbsent bool
+}
+
+func (p *Plan) queryParameter(q *routev3.RateLimit_Action_QueryParameters) action {
+	return action{
+		orElse(q.GetDescriptorKey(), "query_param"),
+		queryParameter{p.header(":path"), q.GetQueryParameterName(), q.GetSkipIfAbsent()},
+	}
+}
+
+func (q queryParameter) value(req Request) (string, found) {
+	path, _ := req.Header(q.path, 0)
+	if value, ok := queryValue(path, q.name); ok {
+		return text(decodePercent(value)), yes
+	}
+	return "", absent(q.skipIfAbsent)
+}
+
+func (p *Plan) queryParameterValueMatch(
+	at string, m *routev3.RateLimit_Action_QueryParameterValueMatch,
+) (action, error) {
+	if err := checkConstant(at, m.GetDescriptorValue()); err != nil {
+		return action{}, err
+	}
+	result := &matched{then: m.GetDescriptorValue(), expect: m.GetExpectMatch() == nil || m.GetExpectMatch().GetValue()}
+	for i, q := range m.GetQueryParameters() {
+		at := fmt.Sprintf("%s.query_parameters[%d]", at, i)
+		one := &queryMatcher{path: p.header(":path"), name: q.GetName(), present: true}
+		var err error
+		switch s := q.GetQueryParameterMatchSpecifier().(type) {
+		case nil:
+		case *routev3.QueryParameterMatcher_PresentMatch:
+			one.present = s.PresentMatch
+		case *routev3.QueryParameterMatcher_StringMatch:
+			one.test, err = stringTest(at+".string_match", s.StringMatch)
+		default:
+			err = refuse(at, fieldOf(s), "Weir does not know this match; use string_match")
+		}
+		if err != nil {
+			return action{}, err
+		}
+		result.matches = append(result.matches, one)
+	}
+	return action{orElse(m.GetDescriptorKey(), "query_match"), result}, nil
+}
+
+// queryMatcher matches the first value of a query parameter.
+type queryMatcher struct {
+	path, name string
+	test       test // nil if only presence matters
+	present    bool // without a test: the parameter must be present, or absent
+}
+
+func (m *queryMatcher) match(req Request) bool {
+	path, _ := req.Header(m.path, 0)
+	value, ok := queryValue(path, m.name)
+	if m.test == nil {
+		return ok == m.present
+	}
+	return ok && m.test(decodePercent(value))
+}
+
+// queryValue finds the first parameter with this name once that is decoded. The value is not decoded. A parameter
+// without = has an empty value.
+func queryValue(path []byte, name string) (value []byte, ok bool) {
+	_, query, _ := bytes.Cut(path, []byte("?"))
+	for len(query) > 0 {
+		var parameter []byte
+		parameter, query, _ = bytes.Cut(query, []byte("&"))
+		key, value, _ := bytes.Cut(parameter, []byte("="))
+		if isDecoded(key, name) {
+			return value, true
+		}
+	}
+	return nil, false
+}
+
+// isDecoded reports whether the text is name once decoded.
+func isDecoded(text []byte, name string) bool {
+	if bytes.IndexByte(text, '%') < 0 {
+		return string(text) == name
+	}
+	n := 0
+	for i := 0; i < len(text); n++ {
+		c, size := decodeByte(text[i:])
+		if n >= len(name) || name[n] != c {
+			return false
+		}
+		i += size
+	}
+	return n == len(name)
+}
+
+// decodePercent decodes %41 and the like; a + stays, and so does a % that no two hexadecimal digits follow.
+func decodePercent(text []byte) []byte {
+	if bytes.IndexByte(text, '%') < 0 {
+		return text
+	}
+	decoded := make([]byte, 0, len(text))
+	for i := 0; i < len(text); {
+		c, size := decodeByte(text[i:])
+		decoded = append(decoded, c)
+		i += size
+	}
+	return decoded
+}
+
+// decodeByte is the first byte of an encoded text, and how much of that it takes.
+func decodeByte(text []byte) (c byte, size int) {
+	if text[0] == '%' && len(text) >= 3 {
+		high, isHigh := hexDigit(text[1])
+		low, isLow := hexDigit(text[2])
+		if isHigh && isLow {
+			return high<<4 | low, 3
+		}
+	}
+	return text[0], 1
+}
+
+func hexDigit(c byte) (value byte, ok bool) {
+	switch c = lowerByte(c); {
+	case '0' <= c && c <= '9':
+		return c - '0', true
+	case 'a' <= c && c <= 'f':
+		return c - 'a' + 10, true
+	}
+	return 0, false
+}
