@@ -83,6 +83,7 @@ var growthParts = []growthPart{
 	{"rules", (*growth).rules},
 	{"memory", (*growth).memory},
 	{"keys", (*growth).keys},
+	{"topkeys", (*growth).topKeys},
 	{"descriptors", (*growth).descriptors},
 	{"replicas", (*growth).replicas},
 	{"reload", (*growth).reload},
@@ -152,6 +153,43 @@ func (g *growth) keys(ctx context.Context) error {
 func (g *growth) descriptors(ctx context.Context) error {
 	return g.service(ctx, "descriptors", "CPU per request by number of descriptors", []int{1, 2, 4, 8, 16},
 		[]string{"memory", "redis"}, func(n int) *workload { return &workload{keys: 10_000, descriptors: n, rules: 1} })
+}
+
+// topKeys measures what counting keys for `weir top` costs, with rules that are asked at random: the sidecar with it and
+// without it, in the same rounds.
+func (g *growth) topKeys(ctx context.Context) error {
+	f := &figure.Figure{
+		Name: "topkeys", Title: "CPU per request of counting keys by number of rules", Size: "rules",
+		Unit: "CPU, us per request", Sizes: []int{10, 1000, 100_000},
+	}
+	g.begin(f)
+	f.Add("no-op server, us", true, 1)
+	f.Add("memory, us", true, 1)
+	f.Add("memory without top keys, us", true, 1)
+	f.Add("top keys / no-op", false, 3)
+	for _, n := range f.Sizes {
+		w := &workload{name: f.Name, keys: 100_000, descriptors: 1, rules: n}
+		rows, err := g.point(ctx, w, []string{nameNoop, nameMemory, nameNoTopKeys})
+		if err != nil {
+			return fmt.Errorf("topkeys, %d: %w", n, err)
+		}
+		for i, r := range rows {
+			f.Put(i, r.Server)
+			disturbed(f, r.Rounds)
+		}
+		f.Put(len(rows), topKeysRatio(rows))
+	}
+	return nil
+}
+
+// topKeysRatio is the median over the rounds of what top keys cost, to the no-op's CPU in the same round.
+func topKeysRatio(rows []row) float64 {
+	noop, with, without := rows[0].Rounds, rows[1].Rounds, rows[2].Rounds
+	ratios := make([]float64, len(noop))
+	for i := range noop {
+		ratios[i] = (with[i].Server - without[i].Server) / noop[i].Server
+	}
+	return median(ratios)
 }
 
 // service measures the sidecar beside the no-op server at each size, all keys warm.
@@ -374,7 +412,7 @@ func (g *growth) publish(stdout io.Writer) error {
 	}
 	b.WriteString("\n### Expiry, start and reload\n\n")
 	for _, fact := range g.Facts {
-		fmt.Fprintf(&b, "- %s\n", fact.Text)
+		b.WriteString(item(fact.Text))
 	}
 	if _, err := io.WriteString(stdout, b.String()); err != nil {
 		return err
@@ -383,6 +421,22 @@ func (g *growth) publish(stdout io.Writer) error {
 		return err
 	}
 	return replaceBetween(growthDoc, "growth", b.String())
+}
+
+// item is the text as an item of a list, its lines not longer than those of the documents.
+func item(text string) string {
+	const longest = 100
+	var b strings.Builder
+	line := "-"
+	for word := range strings.FieldsSeq(text) {
+		if len(line)+1+len(word) > longest && line != "-" {
+			b.WriteString(line + "\n")
+			line = " "
+		}
+		line += " " + word
+	}
+	b.WriteString(line + "\n")
+	return b.String()
 }
 
 // replaceBetween puts text between the marks of that name in a file.

@@ -56,8 +56,8 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	o := &options{}
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
 	f.SetOutput(stderr)
-	f.StringVar(&o.workloads, "workloads", "w1,w2,w3,w4,w1c1,w5", "what to ask: w1 to w4, hot (w1 with 100 keys), each "+
-		"also with one request outstanding as w1c1; w5 (w1 in open loop, after w1)")
+	f.StringVar(&o.workloads, "workloads", "w1,w2,w3,w4,w1c1,w5", "what to ask: w1 to w4, hot (w1 with 100 keys), "+
+		"rules (1,000 of them), each also with one request outstanding as w1c1; w5 (w1 in open loop, after w1)")
 	f.StringVar(&o.targets, "targets", "noop,memory,redis,leased", "what to start: "+strings.Join(specNames(), ", "))
 	f.BoolVar(&o.peer, "peer", false, "also install and measure the target peer, envoyproxy/ratelimit, which has only "+
 		"fixed windows: compare with -algorithm fixed_window")

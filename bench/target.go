@@ -22,17 +22,27 @@ import (
 type spec struct {
 	name   string
 	about  string
-	binary string // "weir", "peer", or "noop" for this program itself
-	redis  string // how the sidecar reaches a Redis of its own: "unix" or "tcp"; empty: counters in memory
-	fields string // of every limit, besides the algorithm
+	binary string   // "weir", "peer", or "noop" for this program itself
+	redis  string   // how the sidecar reaches a Redis of its own: "unix" or "tcp"; empty: counters in memory
+	fields string   // of every limit, besides the algorithm
+	args   []string // of the sidecar, besides those that all have
 }
 
-// nameNoop is the target that the others are compared with, namePeer the service that Weir can replace.
-const nameNoop, namePeer = "noop", "peer"
+// Names of targets: nameNoop is what the others are compared with, namePeer the service that Weir can replace.
+const (
+	nameNoop      = "noop"
+	nameMemory    = "memory"
+	nameNoTopKeys = "memory-no-top-keys"
+	namePeer      = "peer"
+)
 
 var specs = []spec{
 	{name: nameNoop, about: "grpc-go, default options, answers OK", binary: nameNoop},
-	{name: "memory", about: "sidecar, counters in memory", binary: "weir"},
+	{name: nameMemory, about: "sidecar, counters in memory", binary: "weir"},
+	{
+		name: nameNoTopKeys, about: "sidecar, counters in memory, no top keys", binary: "weir",
+		args: []string{"--top-keys", "0"},
+	},
 	{name: "redis", about: "sidecar, strict, Redis over a Unix socket", binary: "weir", redis: "unix"},
 	{
 		name: "leased", about: "sidecar, consistency: leased, Redis over a Unix socket", binary: "weir", redis: "unix",
@@ -137,18 +147,20 @@ func (s *starter) startSidecar(ctx context.Context, t *target, sp *spec) error {
 			return err
 		}
 	}
-	return s.serve(ctx, t, store, rules)
+	return s.serve(ctx, t, store, rules, sp.args...)
 }
 
 // serve starts a sidecar and waits until it is ready.
-func (s *starter) serve(ctx context.Context, t *target, store, rules string) error {
+func (s *starter) serve(ctx context.Context, t *target, store, rules string, more ...string) error {
 	admin, err := launch.FreeAddr(ctx)
 	if err != nil {
 		return err
 	}
-	p, err := t.run(t.name, exec.Command(s.sidecar, //nolint:gosec,noctx // ours; stop ends it
-		"serve", "--rules", rules, "--grpc-addr", t.addr, "--http-addr", admin,
-		"--store", store, "--store-timeout", cmp.Or(s.storeTimeout, time.Second).String(), "--drain-delay", "0s", "--pprof"))
+	args := append([]string{
+		"serve", "--rules", rules, "--grpc-addr", t.addr, "--http-addr", admin, "--store", store,
+		"--store-timeout", cmp.Or(s.storeTimeout, time.Second).String(), "--drain-delay", "0s", "--pprof",
+	}, more...)
+	p, err := t.run(t.name, exec.Command(s.sidecar, args...)) //nolint:gosec,noctx // ours; stop ends it
 	if err != nil {
 		return err
 	}

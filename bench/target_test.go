@@ -84,7 +84,7 @@ func TestSameGRPC(t *testing.T) {
 func TestSpecsAreDifferent(t *testing.T) {
 	seen := map[string]bool{}
 	for _, s := range specs {
-		what := fmt.Sprint(s.binary, s.redis, s.fields)
+		what := fmt.Sprint(s.binary, s.redis, s.fields, s.args)
 		if seen[s.name] || seen[what] {
 			t.Errorf("%s is there twice", s.name)
 		}

@@ -41,6 +41,7 @@ var workloads = []workload{
 	{name: "w2", about: "as w1, all over the limit", keys: 10_000, descriptors: 1, rules: 1, tight: []int{0}},
 	{name: "w3", about: "4 descriptors, a rule for each, all OK", keys: 10_000, descriptors: 4, rules: 1},
 	{name: "hot", about: "as w1 with 100 keys", keys: 100, descriptors: 1, rules: 1},
+	{name: "rules", about: "100,000 uniform keys, 1,000 rules, all OK", keys: 100_000, descriptors: 1, rules: 1000},
 	{
 		name: "w4", about: "Zipf(1.1) over 1,000,000 keys, 100 rules, about 10 % over the limit",
 		keys: 1_000_000, zipf: 1.1, descriptors: 1, rules: 100, tight: []int{2, 3, 9, 19, 49},
@@ -50,7 +51,7 @@ var workloads = []workload{
 func workloadNamed(name string) (*workload, error) {
 	i := slices.IndexFunc(workloads, func(w workload) bool { return w.name == name })
 	if i < 0 {
-		return nil, fmt.Errorf("no workload %q: there are w1, w2, w3, w4, hot, each also as w1c1, and w5", name)
+		return nil, fmt.Errorf("no workload %q: there are w1, w2, w3, w4, hot, rules, each also as w1c1, and w5", name)
 	}
 	return &workloads[i], nil
 }

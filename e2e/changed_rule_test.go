@@ -14,6 +14,7 @@ import (
 // A limit is used up, and its rule's rate, burst and window change in the file. What was used still counts: under
 // each rule exactly as many more requests pass as the step admits on the state that the rules before have left.
 func TestChangedRuleKeepsWhatWasUsed(t *testing.T) {
+	t.Parallel()
 	const each = 30
 	rules := []string{
 		eachAlgorithm("requests_per_unit: 10, unit: year"),

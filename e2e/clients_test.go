@@ -75,6 +75,7 @@ func grep(text, word string) (lines []string) {
 
 // Commands that change state require the token.
 func TestCommandsWithAToken(t *testing.T) {
+	t.Parallel()
 	token := filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(token, []byte("s3cret\n"), 0o600); err != nil {
 		t.Fatal(err)

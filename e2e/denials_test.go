@@ -14,6 +14,7 @@ import (
 
 // A flood on a limit that is used up costs Redis nothing, and what another sidecar gives back passes at once.
 func TestFloodOnAUsedUpLimit(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	file := ruleFile(t, `
 domain: shop

@@ -45,6 +45,7 @@ func ask(t *testing.T, conn *grpc.ClientConn, keys ...string) string {
 }
 
 func TestModes(t *testing.T) {
+	t.Parallel()
 	conn := dial(t, startSidecar(t, ruleFile(t, modes)).GRPC)
 	for i, step := range []struct{ ask, want string }{
 		{"free", "OK: OK"},
@@ -68,6 +69,7 @@ func TestModes(t *testing.T) {
 }
 
 func TestUnixSocket(t *testing.T) {
+	t.Parallel()
 	socket := filepath.Join(t.TempDir(), "s")
 	if len(socket) > 100 {
 		t.Fatalf("%s is too long for a socket", socket)

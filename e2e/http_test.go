@@ -16,6 +16,7 @@ import (
 // Each client has a funnel of 20 that leaks one request in six minutes: 30 at once are 20 and 10, exactly, and the
 // headers count down with them.
 func TestFunnelForEachClient(t *testing.T) {
+	t.Parallel()
 	s := startSidecar(t, ruleFile(t, `
 domain: shop
 descriptors:
@@ -80,6 +81,7 @@ func checkSeconds(t *testing.T, s sample, header string, want int) {
 }
 
 func TestTCPConnections(t *testing.T) {
+	t.Parallel()
 	s := startSidecar(t, ruleFile(t, `
 domain: tcp
 descriptors:
@@ -105,6 +107,7 @@ descriptors:
 // Two sidecars, each with an Envoy, share every limit through one Redis: what passes both together is the limit,
 // whatever the algorithm.
 func TestTwoSidecarsShareOneRedis(t *testing.T) {
+	t.Parallel()
 	redis := redistest.Start(t)
 	algorithms := []string{"fixed_window", "funnel", "token_bucket", "sliding_window", "sliding_log"}
 	var rules strings.Builder
@@ -140,6 +143,7 @@ func TestTwoSidecarsShareOneRedis(t *testing.T) {
 // Envoy sends on a header that is not UTF-8 as it is. Weir must still read the request: without an answer, Envoy lets
 // it pass by default, and no limit would hold.
 func TestHeaderThatIsNotUTF8(t *testing.T) {
+	t.Parallel()
 	s := startSidecar(t, ruleFile(t, `
 domain: shop
 descriptors:

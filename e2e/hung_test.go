@@ -81,6 +81,7 @@ func TestReadThatHangs(t *testing.T) {
 
 // While the process starts, SIGHUP means a reload, and SIGTERM ends it, also while the start hangs.
 func TestSignalsDuringTheStart(t *testing.T) {
+	t.Parallel()
 	run := func(t *testing.T) (*sidecar, *proctest.Hung) {
 		path := filepath.Join(t.TempDir(), "rules.yaml")
 		hung := hangIn(t, path, modes)

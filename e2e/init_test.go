@@ -29,6 +29,7 @@ type starterRequest struct {
 
 // What init writes works as it is: a real Envoy and a sidecar limit as the comments say.
 func TestInit(t *testing.T) {
+	t.Parallel()
 	uses := map[string][]starterRequest{
 		"per-client": {{path: "/", burst: 20, perSecond: 1}},
 		"per-api-key": {

@@ -13,6 +13,7 @@ import (
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/weir-ratelimit/weir/internal/test/longtest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 )
 
@@ -125,9 +126,9 @@ func TestLeasesHoldTheLimit(t *testing.T) {
 					long    time.Duration
 				}{ // below the limit, so that all have much on lease; far above it; and below it again
 					{4, 50 * time.Millisecond, time.Second},
-					{8, 5 * time.Millisecond, 1500 * time.Millisecond},
+					{8, longtest.Pick(10*time.Millisecond, 5*time.Millisecond), 1500 * time.Millisecond},
 					{4, 50 * time.Millisecond, time.Second},
-					{8, 5 * time.Millisecond, 500 * time.Millisecond},
+					{8, longtest.Pick(10*time.Millisecond, 5*time.Millisecond), 500 * time.Millisecond},
 				} {
 					ctx, cancel := context.WithTimeout(t.Context(), load.long)
 					p, n := flood(ctx, t, fleet, tt.key, load.callers, load.pause)
@@ -154,16 +155,21 @@ func TestLeasesHoldTheLimit(t *testing.T) {
 // Processes with a hot key ask Redis once in many requests, and soon nothing is left on lease.
 func TestLeasesSpareRedis(t *testing.T) {
 	fleet := startFleet(t, 5, leasedRules)
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), longtest.Pick(time.Second, 3*time.Second))
 	defer cancel()
+	began := time.Now()
 	passed, asked := flood(ctx, t, fleet, "day", 8, 0)
 	calls := sum(fleet, `weir_store_batch_requests_sum{store="(default)"}`) // renewals, too
+	took := time.Since(began)
 	t.Logf("%d requests, %v calls: one in %.0f", asked, calls, float64(asked)/calls)
 	if len(passed) != asked {
 		t.Errorf("%d of %d passed, want all of them", len(passed), asked)
 	}
-	if calls*50 > float64(asked) {
-		t.Errorf("%v calls for %d requests, want at most one in 50", calls, asked)
+	// A machine too slow for 50 requests between two calls makes those of renewals alone: two in each lease of 100 ms, and
+	// a few until the key is hot.
+	renewals := float64(len(fleet)) * (took.Seconds()/0.04 + 10)
+	if calls*50 > float64(asked) && (calls > renewals || calls*5 > float64(asked)) {
+		t.Errorf("%v calls for %d requests in %s, want at most one in 50", calls, asked, took)
 	}
 	await(t, 5*time.Second, "free of permits on lease", func() bool { return sum(fleet, "weir_lease_permits") == 0 })
 	if got := remaining(t, fleet[0], "day"); got != 100_000_000-int64(asked) {

@@ -43,6 +43,7 @@ var spellings = []string{
 
 // No other spelling of /login passes its limit, in the generated files and in examples/envoy.yaml.
 func TestSpellingsOfAPath(t *testing.T) {
+	t.Parallel()
 	for name, dirs := range map[string]struct{ config, rules string }{
 		"per-path": {"../examples/starter/per-path/envoy.yaml", "../examples/starter/per-path/rules"},
 		"examples": {"../examples/envoy.yaml", "../examples/rules"},

@@ -200,7 +200,8 @@ func TestPrometheus(t *testing.T) {
 			t.Fatal(err)
 		}
 		for name := range states {
-			if name != "WeirRulesRefused" && name != "WeirDenialsJump" && name != "WeirStoreSlow" {
+			// WeirDown: a scrape has 100 ms, for which a busy machine may be too slow.
+			if !slices.Contains([]string{"WeirRulesRefused", "WeirDenialsJump", "WeirStoreSlow", "WeirDown"}, name) {
 				t.Fatalf("the alert %s is %s", name, states[name])
 			}
 		}

@@ -199,6 +199,7 @@ func pattern(form string) *regexp.Regexp {
 
 // docs/reference/redis-keys.md lists every key and channel of Redis that Weir uses: its name, type, form and expiry.
 func TestRedisKeys(t *testing.T) {
+	t.Parallel()
 	text, err := os.ReadFile(keysPage)
 	if err != nil {
 		t.Fatal(err)

@@ -46,6 +46,7 @@ func TestManyReloads(t *testing.T) {
 				if time.Now().After(deadline) {
 					t.Fatalf("generation %d is not in force after 10s", g)
 				}
+				time.Sleep(time.Millisecond)
 			}
 		}
 	}

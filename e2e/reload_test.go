@@ -73,6 +73,7 @@ func TestEditedRule(t *testing.T) {
 
 // A file that is wrong changes nothing, however long it stays.
 func TestWrongEdit(t *testing.T) {
+	t.Parallel()
 	const rules = "domain: shop\ndescriptors: [{key: remote_address, rate_limit: {requests_per_unit: 3, unit: year}}]\n"
 	file := ruleFile(t, rules)
 	s := startSidecar(t, file)

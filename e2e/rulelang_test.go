@@ -12,6 +12,7 @@ import (
 // A denied request gets its rule's headers, among them the type of the body, and the body. An admitted one gets
 // neither. Both get the RateLimit headers.
 func TestResponseOfARule(t *testing.T) {
+	t.Parallel()
 	s := startSidecar(t, ruleFile(t, `
 domain: shop
 descriptors:
@@ -61,6 +62,7 @@ descriptors:
 
 // A values file is edited while the sidecar runs; one that is wrong changes nothing.
 func TestEditedValuesFile(t *testing.T) {
+	t.Parallel()
 	file := ruleFile(t, `
 domain: shop
 descriptors:

@@ -11,6 +11,7 @@ import (
 // Envoy and the sidecar know each other by certificates. Another client's certificate, of the same authority, is
 // refused: then Envoy gets no answer, and says so with its 500.
 func TestEnvoyAsksOverTLS(t *testing.T) {
+	t.Parallel()
 	ca := certtest.New(t)
 	cert, key := ca.Issue("weir", "weir.mesh")
 	s := startSidecar(t,

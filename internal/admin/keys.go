@@ -2,7 +2,6 @@ package admin
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"time"
 
@@ -41,7 +40,7 @@ func NewCounters(o CountersOptions) *Counters { return &Counters{o} }
 // Get reads the counters of a descriptor without charging them. Its error says what is wrong with what was asked, or
 // wraps boosts.ErrNotFound or limiter.ErrUnavailable.
 func (c *Counters) Get(ctx context.Context, domain, descriptor string) (*adminapi.KeyState, error) {
-	rule, entries, err := c.find(domain, descriptor)
+	rule, entries, err := boosts.Match(c.o.Rules(), domain, descriptor)
 	if err != nil {
 		return nil, err
 	}
@@ -58,24 +57,6 @@ func (c *Counters) Get(ctx context.Context, domain, descriptor string) (*adminap
 		s.Limits = append(s.Limits, *shown)
 	}
 	return s, nil
-}
-
-// find is the rule of a descriptor.
-func (c *Counters) find(domain, descriptor string) (*descriptors.Rule, []descriptors.Entry, error) {
-	entries, err := descriptors.ParseEntries(descriptor)
-	if err != nil {
-		return nil, nil, invalid("descriptor: %s", err)
-	}
-	d, err := boosts.Domain(c.o.Rules(), domain)
-	if err != nil {
-		return nil, nil, err
-	}
-	rule := d.Match(entries)
-	if rule == nil {
-		return nil, nil, fmt.Errorf("descriptor: no rule of domain %q matches it (%w); weir explain says why", domain,
-			boosts.ErrNotFound)
-	}
-	return rule, entries, nil
 }
 
 // look asks the store about one counter.
@@ -190,7 +171,7 @@ func (c *Counters) target(t adminapi.ResetRequest) (*adminapi.ResetResult, []str
 		}
 		return &adminapi.ResetResult{Domain: terms.Domain, Counters: []adminapi.ResetCounter{}}, []string{key}, nil
 	}
-	rule, entries, err := c.find(t.Domain, t.Descriptor)
+	rule, entries, err := boosts.Match(c.o.Rules(), t.Domain, t.Descriptor)
 	if err != nil {
 		return nil, nil, err
 	}

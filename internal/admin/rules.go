@@ -51,7 +51,6 @@ type patient struct {
 	c *http.ResponseController
 }
 
-// Write implements io.Writer.
 func (p *patient) Write(text []byte) (int, error) {
 	_ = p.c.SetWriteDeadline(time.Now().Add(chunkTime)) // without it, the server's own deadline holds
 	return p.w.Write(text)

@@ -161,7 +161,6 @@ type StatusError struct {
 	server string
 }
 
-// Error implements error.
 func (e *StatusError) Error() string { return e.server + ": " + e.Msg }
 
 // Get requests path, such as "/explain", with the query, and decodes the JSON of the response into answer.

@@ -5,6 +5,7 @@ package app
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net"
 	"net/http"
 	"slices"
@@ -190,3 +191,27 @@ func (a *App) GRPCAddr() string { return address(a.grpcListener) }
 
 // HTTPAddr is where health, rules and metrics are; empty if nowhere.
 func (a *App) HTTPAddr() string { return address(a.httpListener) }
+
+// openTelemetry starts to send traces and metrics by OTLP. At the end it sends the last of them; a collector that is
+// away is no failure.
+func (a *App) openTelemetry(ctx context.Context) (err error) {
+	o := telemetry.Options{
+		Traces: a.o.OTelTraces, HTTP: a.o.OTelProtocol == "http", Version: a.o.Build.Version,
+		Log: a.o.Log,
+	}
+	if a.o.OTelMetrics {
+		o.Metrics = a.metrics.Producer()
+	}
+	if a.telemetry, err = telemetry.Start(ctx, o); err != nil {
+		return err
+	}
+	a.add("OpenTelemetry", nil, func() error { //nolint:contextcheck // ctx has ended by then
+		ctx, cancel := context.WithTimeout(context.Background(), lastSend)
+		defer cancel()
+		if err := a.telemetry.Close(ctx); err != nil {
+			a.o.Log.LogAttrs(ctx, slog.LevelWarn, "the last traces or metrics are not sent", slog.String("error", err.Error()))
+		}
+		return nil
+	})
+	return nil
+}

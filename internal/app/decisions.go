@@ -73,7 +73,6 @@ type observer struct {
 	store *store.Store
 }
 
-// StoreFailed implements decide.Observer.
 func (o observer) StoreFailed(err error) {
 	o.Metrics.StoreFailed(err)
 	o.store.Failed(err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/admin"
+	"github.com/weir-ratelimit/weir/internal/conns"
 	"github.com/weir-ratelimit/weir/internal/explain"
 	"github.com/weir-ratelimit/weir/pkg/fileread"
 )
@@ -79,15 +81,7 @@ func (a *App) serveHTTP() error {
 	if a.http.TLSConfig != nil {
 		serve = func(l net.Listener) error { return a.http.ServeTLS(l, "", "") }
 	}
-	return unlessClosed(serve(a.httpListener))
-}
-
-// unlessClosed is the error of an HTTP server that ended before it was closed.
-func unlessClosed(err error) error {
-	if errors.Is(err, http.ErrServerClosed) {
-		return nil
-	}
-	return err
+	return except(http.ErrServerClosed, serve(a.httpListener))
 }
 
 // explain answers by the live rules and counters.
@@ -121,4 +115,52 @@ func (o *Options) httpToken() (string, error) {
 		return "", errors.New("--http-token-file: " + o.HTTPTokenFile + " is empty")
 	}
 	return token, nil
+}
+
+// maxExtra is the most connections to each further HTTP address.
+const maxExtra = 64
+
+// extraServer is an HTTP server beside the one of --http-addr: for debug pages or for metrics.
+type extraServer struct {
+	name, flag, addr string
+	server           *http.Server
+	guard            *conns.Guard
+	listener         net.Listener
+}
+
+// openExtra makes the HTTP servers of --debug-addr and --metrics-addr. They listen later.
+func (a *App) openExtra(context.Context) error {
+	if a.o.DebugAddr != "" {
+		a.addExtra("debug", "--debug-addr", a.o.DebugAddr, admin.NewDebugServer(admin.DebugOptions{
+			Rules: a.rules.Set, Stats: a.metrics.WriteText, Log: a.o.Log,
+		}))
+	}
+	if a.o.MetricsAddr != "" {
+		a.addExtra("metrics", "--metrics-addr", a.o.MetricsAddr,
+			admin.NewMetricsServer(a.o.MetricsPath, a.metrics.Handler(), a.o.Log))
+	}
+	return nil
+}
+
+func (a *App) addExtra(name, flag, addr string, server *http.Server) {
+	e := &extraServer{
+		name: name, flag: flag, addr: addr, server: server,
+		guard: conns.New(conns.Options{Name: name, Max: maxExtra, Log: a.o.Log}),
+	}
+	server.ErrorLog = slog.NewLogLogger(newBoundedHTTP(a.o.Log.Handler(), a.httpHandshakes), slog.LevelWarn)
+	server.ConnState = e.guard.ConnState
+	a.extra = append(a.extra, e)
+	a.add(name+" server", func(context.Context) error { return except(http.ErrServerClosed, server.Serve(e.listener)) }, nil)
+}
+
+func (a *App) listenExtra(ctx context.Context, mode fs.FileMode) error {
+	for _, e := range a.extra {
+		l, err := listen(ctx, e.flag, e.addr, mode)
+		if err != nil {
+			return err
+		}
+		e.listener = e.guard.Listen(l, false) //nolint:contextcheck // it outlives ctx
+		a.add(e.name+" address", nil, func() error { return except(net.ErrClosed, e.listener.Close()) })
+	}
+	return nil
 }

@@ -25,7 +25,7 @@ func (a *App) listen(ctx context.Context) error {
 		return err
 	}
 	a.grpcListener = a.clients.grpc.Listen(a.grpcListener, a.o.GRPCTLSCert != "") //nolint:contextcheck // it outlives ctx
-	a.add("gRPC address", nil, func() error { return closeListener(a.grpcListener) })
+	a.add("gRPC address", nil, func() error { return except(net.ErrClosed, a.grpcListener.Close()) })
 	if err := a.listenExtra(ctx, mode); err != nil || a.o.HTTPAddr == "" {
 		return err
 	}
@@ -33,16 +33,16 @@ func (a *App) listen(ctx context.Context) error {
 		return err
 	}
 	a.httpListener = a.clients.http.Listen(a.httpListener, false) //nolint:contextcheck // as above
-	a.add("HTTP address", nil, func() error { return closeListener(a.httpListener) })
+	a.add("HTTP address", nil, func() error { return except(net.ErrClosed, a.httpListener.Close()) })
 	return nil
 }
 
-// closeListener closes a listener. Its server may have closed it before.
-func closeListener(l net.Listener) error {
-	if err := l.Close(); !errors.Is(err, net.ErrClosed) {
-		return err
+// except is the error, unless it is the expected one of a server or listener that was closed before.
+func except(expected, err error) error {
+	if errors.Is(err, expected) {
+		return nil
 	}
-	return nil
+	return err
 }
 
 // listen opens the address that the flag names: TCP, or a Unix socket with the given permissions.

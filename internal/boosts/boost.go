@@ -43,7 +43,6 @@ var (
 // InvalidError says what is wrong with what was asked.
 type InvalidError struct{ msg string }
 
-// Error implements error.
 func (e *InvalidError) Error() string { return e.msg }
 
 func invalid(format string, args ...any) error { return &InvalidError{fmt.Sprintf(format, args...)} }
@@ -137,24 +136,30 @@ func target(in *Request, set *descriptors.Set) (*descriptors.Rule, []descriptors
 		rule, err := FindRule(set, in.Domain, in.Rule)
 		return rule, nil, err
 	}
-	domain, err := Domain(set, in.Domain)
-	if err != nil {
-		return nil, nil, err
-	}
-	entries, err := descriptors.ParseEntries(in.Descriptor)
+	return Match(set, in.Domain, in.Descriptor)
+}
+
+// Match returns the rule that a descriptor reaches, and its entries. Its error is an *InvalidError, or wraps
+// ErrNotFound.
+func Match(set *descriptors.Set, domain, descriptor string) (*descriptors.Rule, []descriptors.Entry, error) {
+	entries, err := descriptors.ParseEntries(descriptor)
 	if err != nil {
 		return nil, nil, invalid("descriptor: %v", err)
 	}
-	rule := domain.Match(entries)
+	d, err := findDomain(set, domain)
+	if err != nil {
+		return nil, nil, err
+	}
+	rule := d.Match(entries)
 	if rule == nil {
-		return nil, nil, fmt.Errorf("descriptor: no rule of domain %q matches it (%w); weir explain says why", in.Domain,
+		return nil, nil, fmt.Errorf("descriptor: no rule of domain %q matches it (%w); weir explain says why", domain,
 			ErrNotFound)
 	}
 	return rule, entries, nil
 }
 
-// Domain is the set's domain of that name. Its error wraps ErrNotFound and says which there are.
-func Domain(set *descriptors.Set, name string) (*descriptors.Domain, error) {
+// findDomain is the set's domain of that name. Its error wraps ErrNotFound and says which there are.
+func findDomain(set *descriptors.Set, name string) (*descriptors.Domain, error) {
 	if set == nil {
 		return nil, fmt.Errorf("domain: no rules are loaded yet (%w)", ErrNotFound)
 	}
@@ -170,21 +175,18 @@ func Domain(set *descriptors.Set, name string) (*descriptors.Domain, error) {
 
 // FindRule returns the rule of a domain by its path. Its error wraps ErrNotFound and says which there are.
 func FindRule(set *descriptors.Set, domain, path string) (*descriptors.Rule, error) {
-	d, err := Domain(set, domain)
+	d, err := findDomain(set, domain)
 	if err != nil {
 		return nil, err
 	}
 	if rule := d.Rule(path); rule != nil {
 		return rule, nil
 	}
-	return nil, fmt.Errorf("rule: domain %q has no rule %q (%w); it has %s", domain, path, ErrNotFound, some(paths(d)))
-}
-
-func paths(d *descriptors.Domain) (all []string) {
+	var paths []string
 	for _, r := range d.Rules() {
-		all = append(all, fmt.Sprintf("%q", r.Path))
+		paths = append(paths, fmt.Sprintf("%q", r.Path))
 	}
-	return all
+	return nil, fmt.Errorf("rule: domain %q has no rule %q (%w); it has %s", domain, path, ErrNotFound, some(paths))
 }
 
 // some are the first few of what there is.

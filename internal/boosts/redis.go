@@ -67,7 +67,6 @@ func (r *Redis) run(ctx context.Context, script *redis.Script, args ...any) (cmd
 	return cmd
 }
 
-// Read implements Store.
 func (r *Redis) Read(ctx context.Context, known string) (all []Boost, revision string, same bool, err error) {
 	defer func() { r.Looked(err) }()
 	text, err := r.run(ctx, readScript, known).Text()
@@ -87,7 +86,6 @@ func (r *Redis) Read(ctx context.Context, known string) (all []Boost, revision s
 	return all, revision, false, nil
 }
 
-// Change implements Store.
 func (r *Redis) Change(ctx context.Context, change func([]Boost) ([]Boost, error)) error {
 	for range tries {
 		all, revision, _, err := r.Read(ctx, "?") // no revision that is given

@@ -56,7 +56,7 @@ func (c *checkCmd) Run(ctx context.Context, io streams) error {
 	if !c.StoreScripts {
 		process.NoScripts = func(string) bool { return true }
 	}
-	f, err := rules.CheckFor(process, files, c.Stores)
+	f, err := rules.Check(process, files, c.Stores)
 	if err != nil {
 		return err
 	}

@@ -66,7 +66,7 @@ func quickPath(t *testing.T) string {
 	dir := t.TempDir()
 	script := fmt.Sprintf("#!/bin/sh\ncase $1 in serve) exec %q \"$@\" ;; *) exec %q \"$@\" ;; esac\n",
 		serve, weirtest.Binary(t))
-	if err := os.WriteFile(filepath.Join(dir, "weir"), []byte(script), 0o700); err != nil { //nolint:gosec // it is run
+	if err := os.WriteFile(filepath.Join(dir, "weir"), []byte(script), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	return dir + string(os.PathListSeparator) + os.Getenv("PATH")

@@ -1,7 +1,6 @@
 package conns
 
 import (
-	"context"
 	"errors"
 	"net"
 	"os"
@@ -43,7 +42,6 @@ func newHTTP2Conn(c *Conn, plain net.Conn) *http2Conn {
 	return f
 }
 
-// Read implements net.Conn.
 func (f *http2Conn) Read(p []byte) (int, error) {
 	for {
 		if f.resetting.Load() > 0 && len(f.injected) == 0 {
@@ -67,7 +65,6 @@ func (f *http2Conn) Read(p []byte) (int, error) {
 	}
 }
 
-// Write implements net.Conn. The sweep checks how long it takes.
 func (f *http2Conn) Write(p []byte) (int, error) {
 	f.writing.Store(f.c.g.now() + 1)
 	n, err := f.Conn.Write(p)
@@ -75,7 +72,6 @@ func (f *http2Conn) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// Close implements net.Conn.
 func (f *http2Conn) Close() error {
 	if f.Conn == net.Conn(f.c) {
 		return f.c.Close()
@@ -91,12 +87,10 @@ func ignoreClosed(err error) error {
 	return err
 }
 
-// SetDeadline implements net.Conn.
 func (f *http2Conn) SetDeadline(t time.Time) error {
 	return errors.Join(f.SetReadDeadline(t), f.SetWriteDeadline(t))
 }
 
-// SetReadDeadline implements net.Conn.
 func (f *http2Conn) SetReadDeadline(t time.Time) error {
 	f.waking.Lock()
 	defer f.waking.Unlock()
@@ -135,7 +129,6 @@ type countedTLS struct {
 	credentials.TransportCredentials
 }
 
-// ServerHandshake implements credentials.TransportCredentials.
 func (t countedTLS) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	plain, info, err := t.TransportCredentials.ServerHandshake(raw)
 	if c, ok := raw.(*Conn); ok && err == nil {
@@ -144,14 +137,6 @@ func (t countedTLS) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInf
 	return plain, info, err
 }
 
-// ClientHandshake implements credentials.TransportCredentials.
-func (t countedTLS) ClientHandshake(
-	ctx context.Context, authority string, raw net.Conn,
-) (net.Conn, credentials.AuthInfo, error) {
-	return t.TransportCredentials.ClientHandshake(ctx, authority, raw)
-}
-
-// Clone implements credentials.TransportCredentials.
 func (t countedTLS) Clone() credentials.TransportCredentials {
 	return countedTLS{t.TransportCredentials.Clone()}
 }

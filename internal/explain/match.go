@@ -2,6 +2,7 @@ package explain
 
 import (
 	"fmt"
+	"iter"
 	"strings"
 
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
@@ -196,8 +197,10 @@ func match(n *descriptors.Node, entries []descriptors.Entry) *descriptors.Rule {
 	return n.Rule()
 }
 
-func hasLevels(n *descriptors.Node) bool {
-	for range n.Keys() {
+func hasLevels(n *descriptors.Node) bool { return hasSome(n.Branches()) }
+
+func hasSome[K, V any](all iter.Seq2[K, V]) bool {
+	for range all {
 		return true
 	}
 	return false

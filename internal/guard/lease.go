@@ -164,3 +164,55 @@ func (c *cover) commit() {
 
 // unavailable wraps err as a Store's error has to be.
 func unavailable(err error) error { return fmt.Errorf("%w: leases: %w", limiter.ErrUnavailable, err) }
+
+// Reset is called after the store has forgotten the counter, by any process: permits that were charged to it are of a
+// counter that is no more, so they are neither spent nor released to the new one. Those of a call or of a request that
+// is under way meanwhile may be; with them no more passes than Leases' bound says of any span of time.
+func (l *Leases) Reset(key string) {
+	sh, _ := l.shard(key)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	e := sh.leases[key]
+	if e == nil || e.permits == 0 {
+		return
+	}
+	sh.stats.Permits -= e.permits
+	sh.stats.Lost += uint64(e.permits) //nolint:gosec // above 0
+	e.permits = 0
+	e.grant++
+}
+
+// Permits are those of a counter on lease in this process. leased says whether it acquires permits in advance.
+func (l *Leases) Permits(key string) (permits int64, leased bool) {
+	sh, _ := l.shard(key)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	e := sh.leases[key]
+	if e == nil {
+		return 0, false
+	}
+	return e.permits, true
+}
+
+// LeasesOptions are the parts of Leases.
+type LeasesOptions struct {
+	// Store decides, and charges permits.
+	Store limiter.Store
+	// Shard says which server decides a hit: permits of several servers never share a call, so that one that fails costs
+	// the permits of no other. It is not called for what leases decide. Nil: there is only one.
+	Shard func(h *limiter.Hit) Shard
+	// Answered says whether an error of Store is an answer, so that nothing was charged: then permits that shared a call
+	// with those of another key are exchanged again, each key by itself. Nil: no error is.
+	Answered func(err error) bool
+	// Timeout is the longest that a request on a store may take, also one that first waits for permits. The store is
+	// named as routes name it. Nil: Store and ctx bound it.
+	Timeout func(store string) time.Duration
+}
+
+// Shard is a server that decides hits.
+type Shard struct {
+	// Store is the name that routes have for it.
+	Store string
+	// Address is that of a master of a cluster; empty for what is no cluster, and while that is not known.
+	Address string
+}

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/weir-ratelimit/weir/internal/decide"
+	"github.com/weir-ratelimit/weir/internal/history"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
@@ -109,7 +110,6 @@ func labelsOf(l *descriptors.Limit) labels {
 	return name
 }
 
-// Decided implements decide.Observer.
 func (m *Metrics) Decided(l *descriptors.Limit, o decide.Outcome, hits int64, d *limiter.Decision) {
 	c := m.limits.of(l)
 	if c == nil {
@@ -187,4 +187,165 @@ func (m *Metrics) Decisions(l *descriptors.Limit) []uint64 {
 		all[o] = c.decisions[o].Load()
 	}
 	return all
+}
+
+// domains counts whole requests, where limits counts what each limit decided. A set's counters are resolved when it
+// goes live.
+type domains struct {
+	maxDomains int // with counters of their own
+	live       atomic.Pointer[domainTable]
+	other      domainCounters // of all other domains, and of requests without rules
+}
+
+// domainCounters are a domain's, by the code that Envoy received.
+type domainCounters struct {
+	domain        string
+	ok, overLimit atomic.Uint64
+
+	sampledOK, sampledOver uint64 // their values at the last Sample
+}
+
+// domainTable is the counters of one set. It is immutable, except for the counts.
+type domainTable struct {
+	slots  []domainSlot // by Domain.ID
+	byName map[string]*domainCounters
+}
+
+// domainSlot is a domain's counters, and the domain, by which of recognizes a domain of another set.
+type domainSlot struct {
+	domain *descriptors.Domain
+	*domainCounters
+}
+
+func newDomains(maxDomains int) *domains {
+	ds := &domains{maxDomains: maxDomains}
+	ds.other.domain = otherRules
+	ds.live.Store(&domainTable{})
+	return ds
+}
+
+// compiled makes the counters of the set's domains the live ones. A domain that both sets have keeps its counts; a
+// domain that is gone loses its series.
+func (ds *domains) compiled(set *descriptors.Set) {
+	before := ds.live.Load()
+	all := set.Domains()
+	t := &domainTable{
+		slots:  make([]domainSlot, len(all)),
+		byName: make(map[string]*domainCounters, min(len(all), ds.maxDomains)),
+	}
+	for i, d := range all {
+		if i >= ds.maxDomains {
+			t.slots[i] = domainSlot{d, &ds.other}
+			continue
+		}
+		c := before.byName[d.Name()]
+		if c == nil {
+			c = &domainCounters{domain: strings.Clone(d.Name())} // outlives the rules
+		}
+		t.slots[i], t.byName[c.domain] = domainSlot{d, c}, c
+	}
+	ds.live.Store(t)
+}
+
+func (m *Metrics) Answered(d *descriptors.Domain, denied bool) {
+	c := m.domains.of(d)
+	if denied {
+		c.overLimit.Add(1)
+	} else {
+		c.ok.Add(1)
+	}
+}
+
+func (ds *domains) of(d *descriptors.Domain) *domainCounters {
+	if d == nil {
+		return &ds.other
+	}
+	t := ds.live.Load()
+	if id := d.ID(); id < len(t.slots) && t.slots[id].domain == d {
+		return t.slots[id].domainCounters
+	}
+	if c := t.byName[d.Name()]; c != nil { // matched by the set before
+		return c
+	}
+	return &ds.other
+}
+
+// all yields the counters of every domain.
+func (ds *domains) all(yield func(*domainCounters) bool) {
+	if !yield(&ds.other) {
+		return
+	}
+	for _, c := range ds.live.Load().byName {
+		if !yield(c) {
+			return
+		}
+	}
+}
+
+// sampled is the values of a limit's counters at the last Sample.
+type sampled struct{ allowed, denied, hits, near uint64 }
+
+// Sample yields how much the counters of each limit have grown since the last call, for those that have, and returns
+// how many requests were answered. Limits without series of their own, and those that requests bring along, have no
+// name. It implements history.Sampler.
+func (m *Metrics) Sample(yield func(history.Name, history.Counts)) (total history.Counts) {
+	m.sampling.Lock()
+	defer m.sampling.Unlock()
+	for d := range m.domains.all {
+		total.Allowed += grown(&d.sampledOK, d.ok.Load())
+		total.Denied += grown(&d.sampledOver, d.overLimit.Load())
+	}
+	for c := range m.limits.all {
+		counts := c.sample()
+		if counts == (history.Counts{}) {
+			continue
+		}
+		total.Near += counts.Near
+		if c == &m.limits.other || c == &m.limits.request {
+			yield(history.Name{}, counts)
+			continue
+		}
+		yield(history.Name{Domain: c.domain, Rule: c.rule, Limit: c.limit}, counts)
+	}
+	return total
+}
+
+// all yields the counters of every limit.
+func (ls *limits) all(yield func(*limitCounters) bool) {
+	if !yield(&ls.request) || !yield(&ls.other) {
+		return
+	}
+	for _, c := range ls.live.Load().byLabels {
+		if !yield(c) {
+			return
+		}
+	}
+}
+
+// sample returns how much the counters have grown since the last call. Hits near the limit become requests by their
+// share of the hits that were charged, which is exact where a request costs one hit.
+func (c *limitCounters) sample() (s history.Counts) {
+	near, hits := grown(&c.sampled.near, c.near.Load()), grown(&c.sampled.hits, c.hits[decide.Allowed].Load())
+	s.Allowed = grown(&c.sampled.allowed,
+		sum(&c.decisions, decide.Allowed, decide.AllowedOnFailure, decide.AllowedLocally))
+	s.Denied = grown(&c.sampled.denied, sum(&c.decisions, decide.Denied, decide.ShadowDenied, decide.QuotaOver,
+		decide.DeniedOnFailure, decide.DeniedLocally))
+	if hits > 0 && near > 0 {
+		s.Near = uint64(float64(s.Allowed)*min(1, float64(near)/float64(hits)) + 0.5)
+	}
+	return s
+}
+
+func sum(counts *outcomeCounts, of ...decide.Outcome) (n uint64) {
+	for _, o := range of {
+		n += counts[o].Load()
+	}
+	return n
+}
+
+// grown returns how much a counter has grown since before, which becomes now.
+func grown(before *uint64, now uint64) uint64 {
+	n := now - *before
+	*before = now
+	return n
 }

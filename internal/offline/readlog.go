@@ -202,14 +202,12 @@ func (w waiting) Less(i, j int) bool {
 }
 func (w waiting) Swap(i, j int) { w[i], w[j] = w[j], w[i] }
 
-// Push implements heap.Interface.
 func (w *waiting) Push(v any) {
 	if q, ok := v.(*recorded); ok {
 		*w = append(*w, q)
 	}
 }
 
-// Pop implements heap.Interface.
 func (w *waiting) Pop() any {
 	last := len(*w) - 1
 	q := (*w)[last]

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -229,12 +228,3 @@ func splitPairs(text string) (all [][2]string, err error) {
 
 // escaped is a value of a flag that may be given several times, separated by sep.
 func escaped(value, sep string) string { return strings.ReplaceAll(value, sep, `\`+sep) }
-
-// parsed splits a URL's user and password from the rest. It is nil if the text is no URL.
-func parsed(text string) *url.URL {
-	u, err := url.Parse(text)
-	if err != nil || !strings.Contains(text, "://") {
-		return nil
-	}
-	return u
-}

@@ -198,8 +198,8 @@ func (r *reader) hosts(a *address, prefix, where string) *address {
 			hosts = append(hosts, host)
 			continue
 		}
-		u := parsed(host)
-		if u == nil || u.Scheme != "redis" && u.Scheme != "rediss" || u.Host == "" {
+		u, err := url.Parse(host)
+		if err != nil || u.Scheme != "redis" && u.Scheme != "rediss" || u.Host == "" {
 			r.fail(prefix+"URL", "must be HOST:PORT or redis://[USER:PASSWORD@]HOST:PORT[/DB], with special characters of a "+
 				"password as %%XX")
 			return nil

@@ -4,6 +4,8 @@ import (
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/mem"
+
+	"github.com/weir-ratelimit/weir/internal/decide"
 )
 
 // Codec is gRPC's codec for protobuf, except that it reads the requests and writes the replies of ShouldRateLimit
@@ -12,7 +14,6 @@ func Codec() encoding.CodecV2 { return codec{encoding.GetCodecV2(proto.Name)} }
 
 type codec struct{ encoding.CodecV2 }
 
-// Unmarshal implements encoding.CodecV2.
 func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	to, ok := v.(*call)
 	if !ok {
@@ -23,7 +24,6 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	return to.decode(buffer.ReadOnlyData())
 }
 
-// Marshal implements encoding.CodecV2.
 func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	r, ok := v.(*reply)
 	if !ok {
@@ -46,4 +46,41 @@ func newReply(response []byte) *reply {
 	r.buffer = append(r.short[:0], response...)
 	r.buffers[0] = &r.buffer
 	return r
+}
+
+// call is one call of ShouldRateLimit: the request as it was decoded, and memory for its response. It is kept from call
+// to call.
+type call struct {
+	*decide.Request
+
+	o        *Options
+	wire     []wireDescriptor // one for each of the request's Descriptors
+	addend   uint32           // the request's hits_addend
+	response []byte
+}
+
+// wireDescriptor is what a descriptor has on the wire only: translate makes a decide.Descriptor of it.
+type wireDescriptor struct {
+	addend     wrapped[uint64] // hits_addend
+	isNegative bool            // is_negative_hits
+	limit      override
+}
+
+// get returns an empty call: one that release has kept, or a new one.
+func (s *Service) get() *call {
+	if c, ok := s.calls.Get().(*call); ok {
+		return c
+	}
+	return &call{Request: s.o.Decider.NewRequest(), o: &s.o}
+}
+
+// release empties the call for another one. It keeps nothing of this one alive.
+func (s *Service) release(c *call) {
+	c.reset()
+	s.calls.Put(c)
+}
+
+func (c *call) reset() {
+	c.Reset()
+	c.wire, c.addend, c.response = c.wire[:0], 0, c.response[:0]
 }

@@ -1,6 +1,12 @@
 package rules
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
 	"sync"
 
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
@@ -63,4 +69,82 @@ func (i *includes) of(f reload.File) []reload.Include {
 	}
 	i.byHash[hash] = all
 	return all
+}
+
+// Stdin is the path that stands for standard input, and stdinName its name in messages.
+const (
+	Stdin     = "-"
+	stdinName = "stdin"
+)
+
+// ReadFiles reads the rule files at the paths once, as a process does; Stdin is read from stdin.
+func ReadFiles(ctx context.Context, stdin io.Reader, paths ...string) (files []reload.File, err error) {
+	if i := slices.Index(paths, Stdin); i >= 0 {
+		if files, err = readStdin(ctx, stdin); err != nil {
+			return nil, err
+		}
+		paths = slices.Delete(slices.Clone(paths), i, i+1)
+	}
+	if len(paths) == 0 && len(files) > 0 {
+		return files, nil
+	}
+	if err := CheckPaths(paths); err != nil {
+		return nil, err
+	}
+	snapshot, err := Source(paths...).Read(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return append(files, snapshot.Files...), nil
+}
+
+// readStdin reads one rule file, and the values files that it names.
+func readStdin(ctx context.Context, in io.Reader) ([]reload.File, error) {
+	text, err := io.ReadAll(io.LimitReader(in, reload.MaxFileSize+1))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", stdinName, err)
+	}
+	if len(text) > reload.MaxFileSize {
+		return nil, fmt.Errorf("%s: larger than %d MiB, the most that is read of one file", stdinName, reload.MaxFileSize>>20)
+	}
+	file := reload.File{Name: stdinName, Data: text}
+	files := []reload.File{file}
+	for _, to := range rulefile.Includes(rulefile.File(file)) {
+		name := to.Name
+		included, err := reload.Paths(name).Read(ctx)
+		if errors.Is(err, os.ErrNotExist) {
+			continue // the compiler says so
+		}
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, reload.File{Name: name, Data: included.Files[0].Data, Included: true})
+	}
+	return files, nil
+}
+
+// CheckPaths returns an error for each path that does not exist.
+func CheckPaths(paths []string) error {
+	var errs []error
+	for _, path := range paths {
+		if _, err := os.Stat(path); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Compile compiles rule files whose limits may name the stores; nil is any.
+func Compile(files []reload.File, stores []string) (*descriptors.Set, error) {
+	return compileFor(descriptors.Process{}, files, stores)
+}
+
+func compileFor(process descriptors.Process, files []reload.File, stores []string) (*descriptors.Set, error) {
+	set, err := rulefile.CompileFor(process, Descriptors(files))
+	if err == nil && stores != nil {
+		if unknown := set.UnknownStores(stores); unknown != nil {
+			return nil, unknown
+		}
+	}
+	return set, err
 }

@@ -9,13 +9,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/reload"
 )
 
 // TestSARIF checks what the schema of SARIF 2.1.0 requires of what is written: its own check of these documents is by
 // hand, see docs/adr/0027-explain.md.
 func TestSARIF(t *testing.T) {
-	f, err := Check([]reload.File{{Name: "my rules/ü.yaml", Data: []byte("domain: a\ndescriptors: [{kay: b}, {}, []]\n")}},
+	f, err := Check(descriptors.Process{}, []reload.File{{Name: "my rules/ü.yaml", Data: []byte("domain: a\ndescriptors: [{kay: b}, {}, []]\n")}},
 		nil)
 	if err != nil || f.Errors != 3 {
 		t.Fatalf("%d errors, error %v", f.Errors, err)
@@ -86,7 +87,7 @@ func TestWarningsAreKnown(t *testing.T) {
 		t.Fatal(err)
 	}
 	rules, _, _ := strings.Cut(string(data), "---- compiled")
-	f, err := Check([]reload.File{{Name: "rules.yaml", Data: []byte(rules)}}, nil)
+	f, err := Check(descriptors.Process{}, []reload.File{{Name: "rules.yaml", Data: []byte(rules)}}, nil)
 	if err != nil || f.Warnings < 4 {
 		t.Fatalf("%+v, error %v", f, err)
 	}
@@ -128,7 +129,7 @@ func TestExcerpt(t *testing.T) {
 // One line of many megabytes with very many errors does not make an answer of many more.
 func TestFindingsAreBounded(t *testing.T) {
 	text := "domain: a\ndescriptors: [" + strings.Repeat("{kay: ääääääää}, ", 30_000) + "]\n"
-	f, err := Check([]reload.File{{Name: "rules.yaml", Data: []byte(text)}}, nil)
+	f, err := Check(descriptors.Process{}, []reload.File{{Name: "rules.yaml", Data: []byte(text)}}, nil)
 	if err != nil || f.Errors != 30_000 || len(f.Problems) != 1001 {
 		t.Fatalf("%d errors, %d problems, error %v", f.Errors, len(f.Problems), err)
 	}

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -63,21 +64,9 @@ func Connect(o RedisOptions) (*Redis, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, prefix := range []string{a.keyPrefix, o.KeyPrefix, redisstore.DefaultKeyPrefix} {
-		if prefix != "" {
-			o.KeyPrefix = prefix
-			break
-		}
-	}
-	if a.timeout != 0 {
-		o.Timeout = a.timeout
-	}
-	if o.Timeout == 0 {
-		o.Timeout = redisstore.DefaultTimeout
-	}
-	if a.poolSize != 0 {
-		o.PoolSize = a.poolSize
-	}
+	o.KeyPrefix = cmp.Or(a.keyPrefix, o.KeyPrefix, redisstore.DefaultKeyPrefix)
+	o.Timeout = cmp.Or(a.timeout, o.Timeout, redisstore.DefaultTimeout)
+	o.PoolSize = cmp.Or(a.poolSize, o.PoolSize)
 	if o.Timeout < 0 || o.PoolSize < 0 {
 		return nil, fmt.Errorf("redis store: timeout and pool size must not be negative, got %s and %d",
 			o.Timeout, o.PoolSize)
@@ -168,15 +157,12 @@ func (a *address) options(o *RedisOptions) (*redis.UniversalOptions, error) {
 		ContextTimeoutEnabled: true,
 		ReadTimeout:           o.Timeout, WriteTimeout: o.Timeout, PoolTimeout: o.Timeout,
 		// Connecting goes on behind a request that gave up, and serves the next one.
-		DialTimeout: max(time.Second, o.Timeout),
+		DialTimeout: cmp.Or(a.dialTimeout, max(time.Second, o.Timeout)),
 
 		PoolSize: o.PoolSize, MinIdleConns: a.minIdle, PipelinePoolSize: -1,
 		ConnMaxIdleTime: a.connIdle, ConnMaxLifetime: a.connLifetime,
 		Protocol: 2, DisableIdentity: true,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
-	}
-	if a.dialTimeout != 0 {
-		u.DialTimeout = a.dialTimeout
 	}
 	if a.passwordFile != "" {
 		u.CredentialsProviderContext = a.credentials

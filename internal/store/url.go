@@ -89,10 +89,7 @@ func readURL(raw string) (*address, error) {
 		return nil, errors.New("the scheme must be redis, rediss, unix, redis+sentinel, rediss+sentinel, redis+cluster or " +
 			"rediss+cluster")
 	}
-	authority, tail := rest, ""
-	if i := strings.IndexAny(rest, "/?#"); i >= 0 {
-		authority, tail = rest[:i], rest[i:]
-	}
+	authority, tail := splitAuthority(rest)
 	if strings.Contains(tail, "@") {
 		return nil, errors.New("there is an @ behind the host; write special characters of a password as %XX")
 	}
@@ -107,6 +104,14 @@ func readURL(raw string) (*address, error) {
 		return nil, err
 	}
 	return a, a.readQuery(query)
+}
+
+// splitAuthority splits what follows the scheme before the path.
+func splitAuthority(rest string) (authority, tail string) {
+	if i := strings.IndexAny(rest, "/?#"); i >= 0 {
+		return rest[:i], rest[i:]
+	}
+	return rest, ""
 }
 
 // readAuthority reads user:password@host:port,host:port.
@@ -291,10 +296,7 @@ func Redact(raw string) string {
 	if !ok {
 		return "(not a URL)"
 	}
-	authority, tail := rest, ""
-	if i := strings.IndexAny(rest, "/?#"); i >= 0 {
-		authority, tail = rest[:i], rest[i:]
-	}
+	authority, tail := splitAuthority(rest)
 	hosts := authority[strings.LastIndexByte(authority, '@')+1:]
 	// Else a password has unescaped special characters, and part of it may look like a host.
 	if strings.ContainsAny(tail, "@#") || slices.ContainsFunc(strings.Split(hosts, ","), isOddHost) {

@@ -12,19 +12,35 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/url"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc"
+	"go.opentelemetry.io/contrib/propagators/b3"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/exporters/otlp/otlpmetric/otlpmetricgrpc"
 	"go.opentelemetry.io/otel/exporters/otlp/otlpmetric/otlpmetrichttp"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	"go.opentelemetry.io/otel/metric/noop"
+	"go.opentelemetry.io/otel/propagation"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/stats"
 
+	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/logging"
+	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
 // Options say what to send. The zero value sends nothing.
@@ -134,11 +150,140 @@ type errorLog struct {
 	line logging.Every
 }
 
-// Handle implements otel.ErrorHandler.
 func (b *errorLog) Handle(err error) {
 	if skipped, ok := b.line.Allow(time.Now()); ok {
 		b.log.LogAttrs(context.Background(), slog.LevelWarn,
 			"traces or metrics cannot be sent, see OTEL_EXPORTER_OTLP_ENDPOINT",
 			slog.String("error", err.Error()), slog.Uint64("not_logged_before", skipped))
 	}
+}
+
+const samplerVariable = "OTEL_TRACES_SAMPLER"
+
+// samplers are the values that OpenTelemetry defines for samplerVariable.
+var samplers = []string{
+	"always_on", "always_off", "traceidratio",
+	"parentbased_always_on", "parentbased_always_off", "parentbased_traceidratio",
+}
+
+// value returns an environment variable without white space around it.
+func value(name string) string { return strings.TrimSpace(os.Getenv(name)) }
+
+// checkEnvironment refuses values that OpenTelemetry would replace by a default: a misspelt sampler, for example, would
+// trace all requests.
+func checkEnvironment(isHTTP bool) error {
+	var errs []error
+	wanted, port := "grpc", "gRPC port, usually 4317"
+	if isHTTP {
+		wanted, port = "http/protobuf", "HTTP port, usually 4318"
+	}
+	for _, signal := range []string{"", "TRACES_", "METRICS_"} {
+		protocol := "OTEL_EXPORTER_OTLP_" + signal + "PROTOCOL"
+		if p := value(protocol); p != "" && p != wanted {
+			errs = append(errs, fmt.Errorf(
+				"%s: must be %s, as --otel-protocol says, got %q; send to the collector's %s", protocol, wanted, p, port))
+		}
+		endpoint := "OTEL_EXPORTER_OTLP_" + signal + "ENDPOINT"
+		u, err := url.Parse(value(endpoint))
+		if value(endpoint) != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
+			// The value may hold a secret.
+			errs = append(errs, fmt.Errorf("%s: must be http://HOST:PORT, or https:// for TLS", endpoint))
+		}
+	}
+	return errors.Join(append(errs, checkSampler())...)
+}
+
+func checkSampler() error {
+	sampler := strings.ToLower(value(samplerVariable))
+	if sampler == "" {
+		return nil
+	}
+	if !slices.Contains(samplers, sampler) {
+		return fmt.Errorf("%s: must be one of %s, got %q", samplerVariable, strings.Join(samplers, ", "), sampler)
+	}
+	const argument = samplerVariable + "_ARG"
+	if !strings.HasSuffix(sampler, "traceidratio") || value(argument) == "" {
+		return nil
+	}
+	if share, err := strconv.ParseFloat(value(argument), 64); err != nil || !(share >= 0 && share <= 1) {
+		return fmt.Errorf("%s: must be between 0 and 1, the share of requests to trace, got %q", argument, value(argument))
+	}
+	return nil
+}
+
+// ServerOptions make a gRPC server trace its requests, as parts of the traces that W3C's traceparent names, or the b3
+// headers of Zipkin where that is missing. There are none without Options.Traces.
+func (t *Telemetry) ServerOptions() []grpc.ServerOption {
+	if t.traces == nil {
+		return nil
+	}
+	return []grpc.ServerOption{grpc.StatsHandler(otelgrpc.NewServerHandler(
+		otelgrpc.WithTracerProvider(t.traces),
+		otelgrpc.WithMeterProvider(noop.NewMeterProvider()), // weir_request_seconds is the same
+		otelgrpc.WithPropagators(propagation.NewCompositeTextMapPropagator(b3.New(), propagation.TraceContext{})),
+		otelgrpc.WithFilter(func(info *stats.RPCTagInfo) bool {
+			return info.FullMethodName == pb.RateLimitService_ShouldRateLimit_FullMethodName // not health checks
+		}),
+	))}
+}
+
+// Watchers write the decision on the spans of requests. There are none without Options.Traces.
+func (t *Telemetry) Watchers() []decide.Watcher {
+	if t.traces == nil {
+		return nil
+	}
+	return []decide.Watcher{decisions{}}
+}
+
+// decisions writes a request's domain, whether it was denied, its rules and, in the same order, the outcome of each of
+// their limits. It does not write keys and values: they may be secrets.
+type decisions struct{}
+
+func (decisions) Watch(ctx context.Context, v *decide.Verdict) {
+	span := trace.SpanFromContext(ctx)
+	if !span.IsRecording() {
+		return
+	}
+	rules, outcomes := make([]string, len(v.Hits)), make([]string, len(v.Hits))
+	for i, limit := range v.Limits {
+		rules[i], outcomes[i] = limit.Rule.Path, v.Outcome(i).String()
+		if limit.Name != "" {
+			rules[i] += " (" + limit.Name + ")"
+		}
+	}
+	span.SetAttributes(
+		attribute.String("weir.domain", strings.Clone(v.Request.Domain)),
+		attribute.Bool("weir.denied", v.Denied),
+		attribute.Bool("weir.store_failed", v.Failed()),
+		attribute.StringSlice("weir.rules", rules),
+		attribute.StringSlice("weir.outcomes", outcomes),
+	)
+}
+
+// Store returns the store with a span around each call of a traced request. The span is the time that the request
+// waited for Redis, in a call that it may have shared with other requests.
+func (t *Telemetry) Store(store limiter.Store) limiter.Store {
+	if t.traces == nil {
+		return store
+	}
+	return &traced{store, t.traces.Tracer("github.com/weir-ratelimit/weir")}
+}
+
+type traced struct {
+	limiter.Store
+	tracer trace.Tracer
+}
+
+func (t *traced) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Decision) error {
+	if !trace.SpanContextFromContext(ctx).IsSampled() {
+		return t.Store.Take(ctx, hits, out)
+	}
+	ctx, span := t.tracer.Start(ctx, "take", trace.WithSpanKind(trace.SpanKindClient),
+		trace.WithAttributes(attribute.String("db.system.name", "redis"), attribute.Int("weir.hits", len(hits))))
+	defer span.End()
+	err := t.Store.Take(ctx, hits, out)
+	if err != nil {
+		span.SetStatus(codes.Error, err.Error())
+	}
+	return err
 }

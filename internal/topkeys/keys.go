@@ -91,7 +91,7 @@ func first(rows []row, n int) []row {
 func (r *rule) rows(q Query) []row {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	pick := func(h *half) *summary {
+	pick := func(h *half) *sketch {
 		if q.By == ByDenied {
 			return &h.denied
 		}
@@ -100,18 +100,18 @@ func (r *rule) rows(q Query) []row {
 	var rows []row
 	seen := map[uint64]bool{}
 	var total uint64
-	for i := range r.half {
-		s := pick(&r.half[i])
-		total = sum(total, s.total)
-		for hash, c := range s.byHash {
-			if seen[hash] {
+	for _, h := range r.halves() {
+		s := pick(h)
+		total = sum(total, s.total())
+		for i, c := range s.slots {
+			if c.count == 0 || seen[c.hash] {
 				continue
 			}
-			seen[hash] = true
-			a := row{name: r.name, key: string(c.key)}
-			for j := range r.half {
-				a.hits = a.hits.plus(r.half[j].hits.estimate(hash))
-				a.denied = a.denied.plus(r.half[j].denied.estimate(hash))
+			seen[c.hash] = true
+			a := row{name: r.name, key: string(s.key(i))}
+			for _, h := range r.halves() {
+				a.hits = a.hits.plus(h.hits.estimate(c.hash))
+				a.denied = a.denied.plus(h.denied.estimate(c.hash))
 			}
 			a.by = a.hits
 			if q.By == ByDenied {

@@ -1,5 +1,5 @@
 // Package topkeys finds the busiest and the most denied keys of each rule in the last minute or two. Its memory is
-// bounded: it keeps space-saving sketches (see summary), never a map of all keys.
+// bounded: it keeps space-saving sketches (see sketch), never a map of all keys.
 package topkeys
 
 import (
@@ -57,35 +57,56 @@ type Top struct {
 	pool    sync.Pool // of *stripe, each one of stripes: usually the one that this core used last
 	next    atomic.Uint32
 
-	live atomic.Pointer[[]slot] // by Limit.ID
+	live atomic.Pointer[[]place] // by Limit.ID
 
 	mu    sync.RWMutex
 	rules map[name]*rule
 	since [2]time.Time // when this half and the one before began
 }
 
-// slot finds the sketches of a live limit's rule without a search. They are nil until a request asks the rule.
-type slot struct {
-	rule     *descriptors.Rule // tells whether a limit with this ID is of the live set
+// place has the sketches of a live limit's rule, so that a hit finds them without a search.
+type place struct {
+	rule *descriptors.Rule // tells whether a limit with this ID is of the live set
+	// sketches is nil until a request asks the rule. It is refused if there was no room.
 	sketches atomic.Pointer[rule]
 }
+
+// refused stands for a rule without sketches.
+var refused = &rule{}
 
 // name names a rule. It outlives a reload.
 type name struct{ domain, path string }
 
-// rule is the sketches of one rule.
+// rule is the sketches of one rule. A hit of a key that has a counter needs the first 64 bytes, and a slot.
 type rule struct {
-	name
+	mu     sync.Mutex
+	gone   atomic.Bool // no longer in Top.rules
+	now    half
+	before *half // nil: no hits
 
-	mu   sync.Mutex
-	gone atomic.Bool // no longer in Top.rules
-	half [2]half     // this one and the one before
+	name
 }
 
 // half is the keys of one half of the window.
-type half struct{ hits, denied summary }
+type half struct{ hits, denied sketch }
 
-func (h *half) counters() int { return len(h.hits.byHash) + len(h.denied.byHash) }
+func (h *half) counters() int { return int(h.hits.used) + int(h.denied.used) }
+
+// halves returns what the window has of the rule, which must be locked.
+func (r *rule) halves() []*half {
+	if r.before == nil {
+		return []*half{&r.now}
+	}
+	return []*half{&r.now, r.before}
+}
+
+// counters returns the number of the rule's counters. The rule must be locked.
+func (r *rule) counters() (n int) {
+	for _, h := range r.halves() {
+		n += h.counters()
+	}
+	return n
+}
 
 // stripe collects notes. It reuses the memory of its notes and of their keys.
 type stripe struct {
@@ -98,7 +119,8 @@ type stripe struct {
 
 // note is one key of a request.
 type note struct {
-	limit    *descriptors.Limit
+	place    *place // of the limit; nil if it is of no live set
+	rule     *descriptors.Rule
 	from, to int // of the key, in stripe.keys
 	hits     uint64
 	denied   bool
@@ -114,7 +136,7 @@ func New(o Options) (*Top, error) {
 		since: [2]time.Time{time.Now(), time.Now()},
 	}
 	t.free.Store(maxCounters)
-	t.live.Store(&[]slot{})
+	t.live.Store(&[]place{})
 	return t, nil
 }
 
@@ -163,23 +185,45 @@ func (t *Top) stripe() *stripe {
 
 // note adds a note to the stripe, which must be locked.
 func (t *Top) note(s *stripe, l *descriptors.Limit, key string, hits uint64, denied bool) {
+	var p *place
+	if live := *t.live.Load(); l.ID >= 0 && l.ID < len(live) {
+		p = &live[l.ID]
+	}
 	from := len(s.keys)
 	s.keys = append(s.keys, key...)
-	s.notes = append(s.notes, note{l, from, len(s.keys), hits, denied})
+	s.notes = append(s.notes, note{p, l.Rule, from, len(s.keys), hits, denied})
 	if len(s.notes) >= batch {
 		t.count(s)
 	}
 }
 
 // count moves the stripe's notes into the sketches. The stripe must be locked.
+//
+// With many rules, places and sketches are in none of the CPU's caches. So each step is a loop of its own: the CPU then
+// loads several of them at once.
 func (t *Top) count(s *stripe) {
+	var rules [batch]*rule
+	for i := range s.notes {
+		if n := &s.notes[i]; n.place != nil && n.place.rule == n.rule {
+			rules[i] = n.place.sketches.Load()
+		}
+	}
+	for i := range s.notes {
+		if rules[i] == nil || rules[i].gone.Load() {
+			rules[i] = t.find(&s.notes[i])
+		}
+	}
+	var missed uint64
 	for i := range s.notes {
 		n := &s.notes[i]
-		if r := t.rule(n.limit); r == nil || !r.add(t, s.keys[n.from:n.to], n.hits, n.denied) {
-			t.missed.Add(n.hits)
+		if !rules[i].add(t, s.keys[n.from:n.to], n.hits, n.denied) {
+			missed = sum(missed, n.hits)
 		}
-		n.limit = nil
 	}
+	if missed > 0 {
+		t.missed.Add(missed)
+	}
+	clear(s.notes) // so that rules can be collected after a reload
 	s.notes, s.keys = s.notes[:0], s.keys[:0]
 }
 
@@ -193,21 +237,16 @@ func (t *Top) countAll() {
 	}
 }
 
-// rule returns the sketches of the limit's rule. It makes them if there is room, else it returns nil.
-func (t *Top) rule(l *descriptors.Limit) *rule {
-	live := *t.live.Load()
-	if l.ID < 0 || l.ID >= len(live) || live[l.ID].rule != l.Rule {
-		return t.byName(l.Rule)
-	}
-	s := &live[l.ID].sketches
-	r := s.Load()
-	if r == nil || r.gone.Load() {
-		r = t.byName(l.Rule)
-		s.Store(r)
+// find returns the sketches of the note's rule by its name, and leaves them in its place.
+func (t *Top) find(n *note) *rule {
+	r := t.byName(n.rule)
+	if n.place != nil && n.place.rule == n.rule {
+		n.place.sketches.Store(r)
 	}
 	return r
 }
 
+// byName returns the rule's sketches. It makes them if there is room, else it returns refused.
 func (t *Top) byName(of *descriptors.Rule) *rule {
 	n := name{of.Domain, of.Path}
 	t.mu.RLock()
@@ -223,7 +262,7 @@ func (t *Top) byName(of *descriptors.Rule) *rule {
 	}
 	if t.free.Add(-ruleCost) < 0 {
 		t.free.Add(ruleCost)
-		return nil
+		return refused
 	}
 	n = name{strings.Clone(n.domain), strings.Clone(n.path)} // which outlives the rules
 	r = &rule{name: n}
@@ -231,8 +270,8 @@ func (t *Top) byName(of *descriptors.Rule) *rule {
 	return r
 }
 
-// takeCounter takes a free counter for a summary that has some already, and reports whether the summary may have it.
-// When less than a quarter of all counters is free, a summary may have a smaller share of PerRule, so that new rules
+// takeCounter takes a free counter for a sketch that has some already, and reports whether the sketch may have it.
+// When less than a quarter of all counters is free, a sketch may have a smaller share of PerRule, so that new rules
 // get some.
 func (t *Top) takeCounter(has int) bool {
 	if has >= t.o.PerRule || int64(has)*maxCounters >= t.free.Load()*4*int64(t.o.PerRule) {
@@ -245,18 +284,20 @@ func (t *Top) takeCounter(has int) bool {
 	return true
 }
 
-// add counts one note. It returns false if the rule is gone.
+// add counts one note. It returns false if the rule is gone, or refused.
 func (r *rule) add(t *Top, key []byte, hits uint64, denied bool) bool {
+	if r == refused {
+		return false
+	}
 	hash := maphash.Bytes(t.seed, key)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.gone.Load() {
 		return false
 	}
-	now := &r.half[0]
-	now.hits.add(hash, key, hits, t.takeCounter)
+	r.now.hits.add(hash, key, hits, t.takeCounter)
 	if denied {
-		now.denied.add(hash, key, hits, t.takeCounter)
+		r.now.denied.add(hash, key, hits, t.takeCounter)
 	}
 	return true
 }
@@ -270,22 +311,38 @@ func (t *Top) rotate(now time.Time) {
 	var idle []*rule
 	for _, r := range t.all() {
 		r.mu.Lock()
-		t.free.Add(int64(r.half[1].counters()))
-		r.half = [2]half{{}, r.half[0]}
-		if r.half[1].hits.total == 0 {
+		if r.before != nil {
+			t.free.Add(int64(r.before.counters()))
+			r.before = nil
+		}
+		if r.now.hits.isEmpty() {
 			idle = append(idle, r)
+		} else {
+			before := r.now
+			r.now, r.before = half{}, &before
 		}
 		r.mu.Unlock()
 	}
 	for _, r := range idle {
-		t.forget(r, func() bool { return r.half[0].hits.total == 0 && r.half[1].hits.total == 0 })
+		t.forget(r, func() bool { return r.now.hits.isEmpty() && r.before == nil })
+	}
+	t.retryRefused()
+}
+
+// retryRefused lets rules for which there was no room ask again.
+func (t *Top) retryRefused() {
+	live := *t.live.Load()
+	for i := range live {
+		if s := &live[i].sketches; s.Load() == refused {
+			s.Store(nil)
+		}
 	}
 }
 
 // Keep is called when the set goes live. It drops the keys of rules that are not in the set. A request under way may
 // bring such a rule back; rotate drops it then.
 func (t *Top) Keep(set *descriptors.Set) {
-	live := make([]slot, len(set.Limits()))
+	live := make([]place, len(set.Limits()))
 	for i, l := range set.Limits() {
 		live[i].rule = l.Rule
 	}
@@ -303,6 +360,7 @@ func (t *Top) Keep(set *descriptors.Set) {
 	for _, r := range gone {
 		t.forget(r, func() bool { return true })
 	}
+	t.retryRefused()
 }
 
 // all returns the rules that have sketches.
@@ -326,7 +384,7 @@ func (t *Top) forget(r *rule, isIdle func() bool) {
 		return
 	}
 	r.gone.Store(true)
-	t.free.Add(int64(ruleCost + r.half[0].counters() + r.half[1].counters()))
-	r.half = [2]half{}
+	t.free.Add(int64(ruleCost + r.counters()))
+	r.now, r.before = half{}, nil
 	delete(t.rules, r.name)
 }

@@ -1,6 +1,7 @@
 package descriptors
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"io"
@@ -8,11 +9,6 @@ import (
 
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
-
-type domainJSON struct {
-	Domain string     `json:"domain"`
-	Rules  []ruleJSON `json:"rules"`
-}
 
 type ruleJSON struct {
 	Path           string         `json:"path"`
@@ -63,28 +59,21 @@ type limitJSON struct {
 
 // MarshalJSON shows the compiled rules to people: domains by name, rules in file order.
 func (s *Set) MarshalJSON() ([]byte, error) {
-	out := struct {
-		Domains []domainJSON `json:"domains"`
-	}{Domains: []domainJSON{}}
-	for _, d := range s.Domains() {
-		shown := domainJSON{Domain: d.name, Rules: []ruleJSON{}}
-		for _, r := range d.rules {
-			shown.Rules = append(shown.Rules, showRule(r))
-		}
-		out.Domains = append(out.Domains, shown)
-	}
-	return marshal(out)
+	var b bytes.Buffer
+	err := s.WriteJSON(&b, "", "")
+	return b.Bytes(), err
 }
 
 // MarshalJSON shows the rule as Set.MarshalJSON does.
-func (r *Rule) MarshalJSON() ([]byte, error) { return marshal(showRule(r)) }
+func (r *Rule) MarshalJSON() ([]byte, error) { return marshal(showRule(r), "", "") }
 
 // MarshalJSON shows the limit as Set.MarshalJSON does.
-func (l *Limit) MarshalJSON() ([]byte, error) { return marshal(showLimit(l)) }
+func (l *Limit) MarshalJSON() ([]byte, error) { return marshal(showLimit(l), "", "") }
 
-func marshal(v any) ([]byte, error) {
+func marshal(v any, prefix, indent string) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
+	e.SetIndent(prefix, indent)
 	e.SetEscapeHTML(false) // a path's > stays readable if the outer encoder agrees
 	err := e.Encode(v)
 	return b.Bytes(), err
@@ -93,62 +82,43 @@ func marshal(v any) ([]byte, error) {
 // WriteJSON writes what MarshalJSON returns, a rule at a time: lines after the first begin with prefix and one indent
 // for each level. The error is w's.
 func (s *Set) WriteJSON(w io.Writer, prefix, indent string) error {
-	b := &errWriter{w: w}
+	b := bufio.NewWriter(w) // keeps the first error
 	level := func(n int) string { return "\n" + prefix + strings.Repeat(indent, n) }
-	b.write("{" + level(1) + `"domains": [`)
+	_, _ = b.WriteString("{" + level(1) + `"domains": [`)
 	for i, d := range s.Domains() {
-		if i > 0 {
-			b.write(",")
-		}
 		name, err := json.Marshal(d.name)
 		if err != nil {
 			return err
 		}
-		b.write(level(2) + "{" + level(3) + `"domain": ` + string(name) + "," + level(3) + `"rules": [`)
+		_, _ = b.WriteString(comma(i) + level(2) + "{" + level(3) + `"domain": ` + string(name) + "," + level(3) + `"rules": [`)
 		for j, r := range d.rules {
-			if j > 0 {
-				b.write(",")
+			_, _ = b.WriteString(comma(j) + level(4))
+			text, err := marshal(showRule(r), level(4)[1:], indent)
+			if err != nil {
+				return err
 			}
-			b.write(level(4))
-			if err := b.encode(showRule(r), level(4)[1:], indent); err != nil {
+			if _, err := b.Write(bytes.TrimSuffix(text, []byte("\n"))); err != nil {
 				return err
 			}
 		}
 		if len(d.rules) > 0 {
-			b.write(level(3))
+			_, _ = b.WriteString(level(3))
 		}
-		b.write("]" + level(2) + "}")
+		_, _ = b.WriteString("]" + level(2) + "}")
 	}
 	if len(s.Domains()) > 0 {
-		b.write(level(1))
+		_, _ = b.WriteString(level(1))
 	}
-	b.write("]" + level(0) + "}")
-	return b.err
+	_, _ = b.WriteString("]" + level(0) + "}")
+	return b.Flush()
 }
 
-// errWriter keeps the first error of a writer.
-type errWriter struct {
-	w    io.Writer
-	text bytes.Buffer
-	err  error
-}
-
-func (b *errWriter) write(text string) {
-	if b.err == nil {
-		_, b.err = io.WriteString(b.w, text)
+// comma separates item i from the one before.
+func comma(i int) string {
+	if i == 0 {
+		return ""
 	}
-}
-
-func (b *errWriter) encode(v any, prefix, indent string) error {
-	b.text.Reset()
-	e := json.NewEncoder(&b.text)
-	e.SetEscapeHTML(false)
-	e.SetIndent(prefix, indent)
-	if err := e.Encode(v); err != nil {
-		return err
-	}
-	b.write(strings.TrimSuffix(b.text.String(), "\n"))
-	return b.err
+	return ","
 }
 
 func showRule(r *Rule) ruleJSON {

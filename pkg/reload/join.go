@@ -20,7 +20,6 @@ type joined struct {
 	unwatched func(error)
 }
 
-// Read implements Source. Its error joins the errors of all sources.
 func (j *joined) Read(ctx context.Context) (Snapshot, error) {
 	var files []File
 	var errs []error
@@ -34,7 +33,6 @@ func (j *joined) Read(ctx context.Context) (Snapshot, error) {
 	return NewSnapshot(files), nil
 }
 
-// Watch implements Source. It returns nil when all have ended.
 func (j *joined) Watch(ctx context.Context, changed chan<- struct{}) error {
 	var all sync.WaitGroup
 	for _, source := range j.sources {

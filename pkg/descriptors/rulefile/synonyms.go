@@ -1,6 +1,7 @@
 package rulefile
 
 import (
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -67,29 +68,13 @@ var otherDocuments = []struct {
 
 // otherDocument says what a document without domain and descriptors is, empty if that is not known.
 func otherDocument(root *yaml.Node) string {
-	root = resolve(root)
-	if root.Kind != yaml.MappingNode {
+	if resolve(root).Kind != yaml.MappingNode || hasField(root, "domain") || hasField(root, "descriptors") {
 		return ""
 	}
-	has := func(name string) bool {
-		for i := 0; i+1 < len(root.Content); i += 2 {
-			if root.Content[i].Value == name {
-				return true
-			}
-		}
-		return false
-	}
-	if has("domain") || has("descriptors") {
-		return ""
-	}
-next:
 	for _, other := range otherDocuments {
-		for _, name := range other.fields {
-			if !has(name) {
-				continue next
-			}
+		if !slices.ContainsFunc(other.fields, func(name string) bool { return !hasField(root, name) }) {
+			return other.is
 		}
-		return other.is
 	}
 	return ""
 }

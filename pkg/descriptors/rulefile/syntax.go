@@ -86,7 +86,7 @@ func misplacedField(lines []string) (what, hint string) {
 	if name == "" || dash >= 0 {
 		return "", ""
 	}
-	for i := last - 1; i >= 0; i-- {
+	for i, isNearest := last-1, true; i >= 0; i-- {
 		if text := strings.TrimSpace(lines[i]); text == "" || text[0] == '#' {
 			continue
 		}
@@ -94,7 +94,7 @@ func misplacedField(lines []string) (what, hint string) {
 		switch {
 		case above == "":
 			return "", ""
-		case aboveColumn < column && i == nearestField(lines) && value != "":
+		case aboveColumn < column && isNearest && value != "":
 			return fmt.Sprintf("%s is indented further than %s in line %d, which has a value already", name, above, i+1),
 				fmt.Sprintf("write it in column %d, below %s", aboveColumn+1, above)
 		case aboveDash >= 0 && aboveDash <= column && column < aboveColumn:
@@ -104,18 +104,9 @@ func misplacedField(lines []string) (what, hint string) {
 		case aboveColumn <= column:
 			return "", ""
 		}
+		isNearest = false
 	}
 	return "", ""
-}
-
-// nearestField is the line above the last one that is neither blank nor a comment.
-func nearestField(lines []string) int {
-	for i := len(lines) - 2; i >= 0; i-- {
-		if text := strings.TrimSpace(lines[i]); text != "" && text[0] != '#' {
-			return i
-		}
-	}
-	return -1
 }
 
 func spaces(n int) string {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/weir-ratelimit/weir/internal/test/longtest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/limitertest"
@@ -60,7 +61,7 @@ func TestEveryKeyEnds(t *testing.T) {
 				}
 			})
 			return m
-		}, 300)
+		}, longtest.Pick(150, 300))
 	})
 	t.Run("server's clock", func(t *testing.T) {
 		m := &mortal{Store: open(t, server.SocketURL(), redisstore.Options{}), tb: t, client: c}

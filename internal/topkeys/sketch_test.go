@@ -3,6 +3,7 @@ package topkeys
 import (
 	"encoding/binary"
 	"hash/maphash"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -10,19 +11,19 @@ import (
 
 var seed = maphash.MakeSeed()
 
-// feed counts n for a key in a summary of at most k counters.
-func feed(s *summary, key string, n uint64, k int) {
+// feed counts n for a key in a sketch of at most k counters.
+func feed(s *sketch, key string, n uint64, k int) {
 	s.add(maphash.String(seed, key), []byte(key), n, func(kept int) bool { return kept < k })
 }
 
 // Whatever the stream: no count is too small, none is larger than the truth by more than its error, and who has more
 // than N/k is there.
-func TestSummaryBoundsEveryCount(t *testing.T) {
+func TestSketchBoundsEveryCount(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		k := rapid.IntRange(1, 12).Draw(t, "k")
 		weight := rapid.Uint64Range(1, rapid.SampledFrom([]uint64{1, 1, 3, 1000}).Draw(t, "most"))
-		key := rapid.StringMatching(rapid.SampledFrom([]string{"[ab]", "[a-e]", "[a-z]", "[a-z]{2}"}).Draw(t, "keys"))
-		var s summary
+		key := rapid.StringMatching(rapid.SampledFrom([]string{"[ab]", "[a-e]", "[a-z]", "[a-z]{2}", "[a-c]{0,70}"}).Draw(t, "keys"))
+		var s sketch
 		truth, total := map[string]uint64{}, uint64(0)
 		for range rapid.IntRange(0, 300).Draw(t, "occurrences") {
 			name, n := key.Draw(t, "key"), weight.Draw(t, "n")
@@ -30,8 +31,8 @@ func TestSummaryBoundsEveryCount(t *testing.T) {
 			truth[name] += n
 			total += n
 		}
-		if s.total != total {
-			t.Fatalf("total %d, want %d", s.total, total)
+		if s.total() != total {
+			t.Fatalf("total %d, want %d", s.total(), total)
 		}
 		check(t, &s, k)
 		for name, n := range truth {
@@ -43,12 +44,12 @@ func TestSummaryBoundsEveryCount(t *testing.T) {
 			if e.Error > total/uint64(k) {
 				t.Errorf("%s: error %d, want at most %d/%d", name, e.Error, total, k)
 			}
-			c := s.byHash[hash]
-			if c == nil && n > total/uint64(k) {
+			i, found := s.find(hash)
+			if !found && n > total/uint64(k) {
 				t.Errorf("%s has %d of %d and is not among %d", name, n, total, k)
 			}
-			if c != nil && string(c.key) != name {
-				t.Errorf("%s is kept as %s", name, c.key)
+			if found && string(s.key(i)) != name {
+				t.Errorf("%s is kept as %s", name, s.key(i))
 			}
 		}
 		if e := s.estimate(1); e.Count != e.Error {
@@ -57,32 +58,34 @@ func TestSummaryBoundsEveryCount(t *testing.T) {
 	})
 }
 
-// check looks at the structure: buckets ascend, hold each counter once, and add up to the total.
-func check(t *rapid.T, s *summary, k int) {
-	counters, counted := 0, uint64(0)
-	var last *bucket
-	for b := s.lowest; b != nil; last, b = b, b.next {
-		if b.prev != last || last != nil && last.count >= b.count || b.first == nil {
-			t.Fatalf("bucket of %d behind %v", b.count, last)
-		}
-		var before *counter
-		for c := b.first; c != nil; before, c = c, c.next {
-			if c.prev != before || c.in != b || s.byHash[c.hash] != c {
-				t.Fatalf("counter %s hangs wrong", c.key)
+// check looks at the structure: each counter is found, none is below the floor, there are not too many, and a slot is
+// free.
+func check(t *rapid.T, s *sketch, k int) {
+	counters := 0
+	for i, c := range s.slots {
+		if c.count == 0 {
+			if d := s.details[i]; c != (slot{}) || d != (detail{}) {
+				t.Fatalf("a free slot has %+v and %+v", c, d)
 			}
-			counters++
-			counted += b.count
+			continue
+		}
+		counters++
+		if at, found := s.find(c.hash); at != i || !found {
+			t.Fatalf("%s is in slot %d and found in %d", s.key(i), i, at)
+		}
+		if c.count < s.floor {
+			t.Fatalf("%s has %d, and the floor is %d", s.key(i), c.count, s.floor)
 		}
 	}
-	if counters != len(s.byHash) || counters > k || counted != s.total {
-		t.Fatalf("%d counters, %d by hash, at most %d; they have %d of %d", counters, len(s.byHash), k, counted, s.total)
+	if counters != int(s.used) || counters > k || counters > 0 && counters == len(s.slots) {
+		t.Fatalf("%d counters in %d slots, %d are used, at most %d", counters, len(s.slots), s.used, k)
 	}
 }
 
 // The bounds of counts hold, too, where room for a counter is refused at one time, and would be given at another.
-func TestSummaryRefusedAtTimes(t *testing.T) {
+func TestSketchRefusedAtTimes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var s summary
+		var s sketch
 		truth := map[string]uint64{}
 		for range rapid.IntRange(0, 100).Draw(t, "occurrences") {
 			name, room := rapid.StringMatching("[a-h]").Draw(t, "key"), rapid.Bool().Draw(t, "room")
@@ -97,29 +100,43 @@ func TestSummaryRefusedAtTimes(t *testing.T) {
 	})
 }
 
-// Counts end at the largest number, and do not begin again.
-func TestSummarySaturates(t *testing.T) {
-	var s summary
-	for range 3 {
-		feed(&s, "a", 1<<63, 1)
-	}
-	if e := s.estimate(maphash.String(seed, "a")); e.Count != 1<<64-1 || s.total != 1<<64-1 {
-		t.Errorf("count %d of %d", e.Count, s.total)
+// Keys of any length stay whole while longer and shorter ones come, as new keys and in place of others.
+func TestSketchKeepsKeysOfAnyLength(t *testing.T) {
+	var s sketch
+	longest := strings.Repeat("abcdefghij", 30)
+	for _, length := range []int{0, 5, 16, 17, 100, 3, 300, 64} {
+		feed(&s, longest[:length], 1, 6)
+		for i, c := range s.slots {
+			if key := string(s.key(i)); c.count > 0 && (!strings.HasPrefix(longest, key) || c.hash != maphash.String(seed, key)) {
+				t.Errorf("after a key of %d bytes: a counter has the key %q", length, key)
+			}
+		}
 	}
 }
 
-// A summary that may not even have one counter says that a key may be everything.
-func TestSummaryWithoutCounters(t *testing.T) {
-	var s summary
+// Counts end at the largest number, and do not begin again.
+func TestSketchSaturates(t *testing.T) {
+	var s sketch
+	for range 3 {
+		feed(&s, "a", 1<<63, 1)
+	}
+	if e := s.estimate(maphash.String(seed, "a")); e.Count != 1<<64-1 || s.total() != 1<<64-1 {
+		t.Errorf("count %d of %d", e.Count, s.total())
+	}
+}
+
+// A sketch that may not even have one counter says that a key may be everything.
+func TestSketchWithoutCounters(t *testing.T) {
+	var s sketch
 	feed(&s, "a", 7, 0)
 	if e := s.estimate(maphash.String(seed, "a")); e != (Estimate{7, 7}) {
 		t.Errorf("%+v, want 7 and an error of 7", e)
 	}
 }
 
-// In a full summary nothing is allocated, whether the key is kept or comes again.
-func TestSummaryReusesMemory(t *testing.T) {
-	var s summary
+// In a full sketch nothing is allocated, whether the key is kept or comes again.
+func TestSketchReusesMemory(t *testing.T) {
+	var s sketch
 	room := func(kept int) bool { return kept < 100 }
 	key := make([]byte, 8)
 	n := uint64(0)
@@ -136,10 +153,10 @@ func TestSummaryReusesMemory(t *testing.T) {
 	}
 }
 
-func BenchmarkSummary(b *testing.B) {
+func BenchmarkSketch(b *testing.B) {
 	for name, keys := range map[string]uint64{"one key": 1, "kept keys": 100, "mostly new keys": 1 << 20} {
 		b.Run(name, func(b *testing.B) {
-			var s summary
+			var s sketch
 			room := func(kept int) bool { return kept < 100 }
 			key := make([]byte, 8)
 			b.ReportAllocs()

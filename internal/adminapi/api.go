@@ -1,0 +1,361 @@
+// Package adminapi has the JSON of the HTTP API of a process, once for the server and for its clients.
+package adminapi
+
+import (
+	"time"
+
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
+)
+
+// RulesStatus is the state of the rules: which are in force, and what was wrong at the last load.
+type RulesStatus struct {
+	// Hash is of the content of the files that the live rules were compiled from; empty if no rules are live.
+	Hash string `json:"hash"`
+	// LoadedAt is when the live rules went live.
+	LoadedAt time.Time `json:"loaded_at,omitzero"`
+	// Files are the names of the files that the live rules come from.
+	Files []string `json:"files"`
+	// Errors are what was wrong with the files at the last load, one error each; empty if it was good.
+	Errors []string `json:"errors,omitempty"`
+	// ErrorsAt is when they were found.
+	ErrorsAt time.Time `json:"errors_at,omitzero"`
+	// Warnings are what the live rules have that may not do what was meant: the first 100 of WarningCount.
+	Warnings     []string `json:"warnings,omitempty"`
+	WarningCount int      `json:"warning_count,omitempty"`
+	// Published is nil where no rules come from Redis.
+	Published *PublishedStatus `json:"published,omitempty"`
+	// XDS is nil where no rules come by xDS.
+	XDS *XDSStatus `json:"xds,omitempty"`
+}
+
+// XDSStatus is the state of the rules that a control plane sends by xDS.
+type XDSStatus struct {
+	Server    string `json:"server"` // xds://host:port
+	Connected bool   `json:"connected"`
+	// Error is why there is no connection.
+	Error string `json:"error,omitempty"`
+	// Version is of the answer that was accepted last, and Domains how many domains it and those before left in use.
+	Version string `json:"version"`
+	Domains int    `json:"domains"`
+	// ReceivedAt is when the newest answer came.
+	ReceivedAt time.Time `json:"received_at,omitzero"`
+	// RefusedDomains is how many domains of the newest answer are not used: the last good rules of each stay. Findings say
+	// why: the first 100 of FindingCount.
+	RefusedDomains int      `json:"refused_domains,omitempty"`
+	Findings       []string `json:"findings,omitempty"`
+	FindingCount   int      `json:"finding_count,omitempty"`
+	// Connections, Accepted and Refused count streams and answers since the start.
+	Connections uint64 `json:"connections"`
+	Accepted    uint64 `json:"accepted"`
+	Refused     uint64 `json:"refused"`
+}
+
+// PublishedStatus is the state of the rules that are published in Redis.
+type PublishedStatus struct {
+	// Version is of the set that is live, 0 if none is; the next three fields describe it.
+	Version     uint64    `json:"version"`
+	Hash        string    `json:"hash"`
+	Author      string    `json:"author"`
+	PublishedAt time.Time `json:"published_at,omitzero"`
+	// Newest is the version that was read last. If it is not Version, it was refused: see RulesStatus.Errors.
+	Newest uint64 `json:"newest_version"`
+	// Error is why the last read from Redis failed.
+	Error string `json:"error,omitempty"`
+}
+
+// Build is the answer of GET /version: what was built.
+type Build struct {
+	Version string `json:"version"`
+	// Commit is the revision of the source code, "unknown" if the binary does not record it.
+	Commit string `json:"commit"`
+	// Date is the time of the commit, in RFC 3339. A build has no time of its own: it can be repeated. It may be empty.
+	Date string `json:"date,omitempty"`
+	// Sum is the checksum of the module that `go install MODULE@VERSION` built, empty for other builds.
+	Sum      string `json:"sum,omitempty"`
+	Go       string `json:"go"`
+	Platform string `json:"platform,omitempty"` // such as linux/amd64
+}
+
+// Status is the answer of GET /status: what GET /readyz, /version and /rules show, without the rules.
+type Status struct {
+	Ready     bool         `json:"ready"`
+	Checks    []Check      `json:"checks"`
+	Build     Build        `json:"build"`
+	StartedAt time.Time    `json:"started_at"`
+	Now       time.Time    `json:"now"`
+	Store     string       `json:"store"`
+	TopKeys   bool         `json:"top_keys"` // GET /top answers
+	Rules     RulesSummary `json:"rules"`
+}
+
+// Check is one condition of readiness.
+type Check struct {
+	Name  string `json:"name"`
+	Error string `json:"error,omitempty"` // why it fails; empty if it holds
+	Note  string `json:"note,omitempty"`
+}
+
+// RulesSummary is the state of the rules, and how many there are.
+type RulesSummary struct {
+	RulesStatus
+	Files      int `json:"files"`       // in place of their names
+	ErrorCount int `json:"error_count"` // Errors has the first of them
+	Domains    int `json:"domains"`
+	Rules      int `json:"rules"`
+	Limits     int `json:"limits"`
+}
+
+// Reloaded is the answer of POST /reload.
+type Reloaded struct {
+	Result string `json:"result"` // ok or refused
+	RulesStatus
+}
+
+// Error is the answer to a request that failed.
+type Error struct {
+	Error string `json:"error"`
+}
+
+// KeyState is the answer of GET /keys/get: the counters of one descriptor.
+type KeyState struct {
+	Domain     string     `json:"domain"`
+	Descriptor string     `json:"descriptor"`
+	Rule       string     `json:"rule"`   // its path
+	Source     string     `json:"source"` // file:line
+	Mode       string     `json:"mode"`   // enforce, shadow or quota
+	Unlimited  bool       `json:"unlimited,omitempty"`
+	Limits     []KeyLimit `json:"limits"`
+}
+
+// KeyLimit is one counter and its limit, as it is in force: with a boost, if there is one.
+type KeyLimit struct {
+	Limit           string `json:"limit,omitempty"` // its name
+	Algorithm       string `json:"algorithm"`
+	Key             string `json:"key"`             // of the counter
+	Store           string `json:"store,omitempty"` // that the limit names
+	RequestsPerUnit int64  `json:"requests_per_unit"`
+	Window          string `json:"window"`
+	Capacity        int64  `json:"capacity"` // most at once
+
+	// One of these is set: what the algorithm counts, in hits.
+	Count  *int64 `json:"count,omitempty"`  // of a window
+	Level  *int64 `json:"level,omitempty"`  // of a funnel
+	Tokens *int64 `json:"tokens,omitempty"` // of a bucket
+	Stored *int64 `json:"stored,omitempty"` // unused permits
+	Queued *int64 `json:"queued,omitempty"` // of a queue
+	InUse  *int64 `json:"in_use,omitempty"` // requests in flight
+
+	// Remaining is how many requests of cost 1 would be admitted now.
+	Remaining int64 `json:"remaining"`
+	// RetryAfter is the time until one more is admitted: 0 for now, nil (null in JSON) if no wait helps.
+	RetryAfter *float64 `json:"retry_after_seconds"`
+	// ResetAfter is the time until the limit is fully available again, of a fixed_window until the window ends, and
+	// ResetAt that moment by the clock of the process.
+	ResetAfter float64   `json:"reset_after_seconds"`
+	ResetAt    time.Time `json:"reset_at"`
+
+	Boost *KeyBoost `json:"boost,omitempty"`
+	// KnownDenial is the cached denial by which this process denies a request of cost 1 without asking the store.
+	KnownDenial *KeyDenial `json:"known_denial,omitempty"`
+	// KeyLease is of permits that this sidecar has taken ahead: they count as used.
+	Lease *KeyLease `json:"lease,omitempty"`
+}
+
+// KeyBoost is the boost that is in force.
+type KeyBoost struct {
+	ID        string    `json:"id"`
+	Factor    float64   `json:"factor"`
+	Unboosted int64     `json:"requests_per_unit"` // as the rule has it
+	Reason    string    `json:"reason"`
+	Author    string    `json:"author"`
+	ExpiresAt time.Time `json:"expires_at"`
+}
+
+// KeyDenial is a cached denial. Ends is nil (null in JSON) if it does not end.
+type KeyDenial struct {
+	Ends *float64 `json:"ends_in_seconds"`
+}
+
+// KeyLease is permits on lease.
+type KeyLease struct {
+	Permits int64 `json:"permits"`
+}
+
+// ResetRequest names the counters to reset: those of a descriptor, or one by its key. Exactly one of the two is given.
+type ResetRequest struct {
+	Domain     string `json:"domain,omitempty"`
+	Descriptor string `json:"descriptor,omitempty"`
+	Key        string `json:"key,omitempty"` // as GET /keys/get shows it, or as weir keys does
+}
+
+// ResetResult is the answer of POST /keys/reset.
+type ResetResult struct {
+	Domain   string         `json:"domain"`
+	Rule     string         `json:"rule,omitempty"` // empty for a counter by its key
+	Counters []ResetCounter `json:"counters"`
+	// Tried are the keys of all counters that were to be reset.
+	Tried []string `json:"-"`
+}
+
+// ResetCounter is one that was reset.
+type ResetCounter struct {
+	Key     string `json:"key"`
+	Existed bool   `json:"existed"` // false: its limit was fully available
+}
+
+// BoostRequest asks for a boost.
+type BoostRequest struct {
+	Domain string `json:"domain"`
+	// Rule is the path of a rule, all of whose counters are boosted. Descriptor, as descriptors.ParseEntries reads it, is
+	// one whose counters alone are. Exactly one of the two is given.
+	Rule       string  `json:"rule,omitempty"`
+	Descriptor string  `json:"descriptor,omitempty"`
+	Factor     float64 `json:"factor"`
+	For        string  `json:"for"` // a duration, as Go writes it: 1h30m
+	Reason     string  `json:"reason"`
+	Author     string  `json:"author"`
+}
+
+// Boost is a factor on the limits of a rule, or on single counters of it, until a time.
+type Boost struct {
+	ID     string `json:"id"`
+	Domain string `json:"domain"`
+	Rule   string `json:"rule"` // its path
+	// Keys are of the counters; without any it is the whole rule.
+	Keys      []string  `json:"keys,omitempty"`
+	Factor    float64   `json:"factor"`
+	Reason    string    `json:"reason"`
+	Author    string    `json:"author"`
+	CreatedAt time.Time `json:"created_at"`
+	ExpiresAt time.Time `json:"expires_at"`
+}
+
+// BoostStatus is a boost, and its effect in this process.
+type BoostStatus struct {
+	Boost
+
+	// InForce says that a limit of the live rules is boosted by it.
+	InForce bool `json:"in_force"`
+	// Problem is why it is not in force, or not for all limits.
+	Problem string `json:"problem,omitempty"`
+	// Limits are those of the rule.
+	Limits []ScaledLimit `json:"limits"`
+}
+
+// ScaledLimit is a limit under a boost.
+type ScaledLimit struct {
+	Limit           string `json:"limit,omitempty"` // its name
+	Algorithm       string `json:"algorithm"`
+	RequestsPerUnit int64  `json:"requests_per_unit"` // of the rule
+	Boosted         int64  `json:"boosted"`           // instead of it
+	Capacity        int64  `json:"boosted_capacity"`  // most at once
+	Window          string `json:"window"`
+}
+
+// BoostList is the answer of GET /boosts.
+type BoostList struct {
+	Boosts []BoostStatus `json:"boosts"`
+	// Error is why the last read from Redis failed: there may be other boosts.
+	Error string `json:"error,omitempty"`
+	// Hashed says that the values of keys are shown as hashes, since the client may not see them.
+	Hashed bool `json:"values_hashed,omitempty"`
+}
+
+// History is the answer of GET /history: counts over time. All lists have the same length, oldest first; the last one
+// ends at Until.
+type History struct {
+	// Until is the end of the last point, Since when counting began: points before it are 0.
+	Until time.Time `json:"until"`
+	Since time.Time `json:"since"`
+	// Step is the length of a point in seconds. Points begin at multiples of it since 1970, so the last one may have begun
+	// less than a step before Until.
+	Step int64 `json:"step_seconds"`
+	// Tick is the number of the last sample: one every Every seconds since 1970.
+	Tick  int64 `json:"tick"`
+	Every int64 `json:"every_seconds"`
+	// Total is of requests.
+	Total CountsOverTime `json:"total"`
+	// Other is of all limits without a series of their own.
+	Other  CountsOverTime  `json:"other"`
+	Limits []LimitOverTime `json:"limits"`
+}
+
+// CountsOverTime are counts of one series.
+type CountsOverTime struct {
+	Allowed []uint64 `json:"allowed"`
+	Denied  []uint64 `json:"denied"` // also those that shadow or quota mode let pass
+	Near    []uint64 `json:"near"`   // the part of Allowed that was near the limit
+}
+
+// LimitOverTime is the series of one limit. Limit is its name, or its number in a rule with several, as in metrics.
+type LimitOverTime struct {
+	Domain string `json:"domain"`
+	Rule   string `json:"rule"`
+	Limit  string `json:"limit"`
+	CountsOverTime
+}
+
+// Sample is the event "counts" of GET /events: what was counted between the last two samples.
+type Sample struct {
+	Tick  int64     `json:"tick"`
+	Until time.Time `json:"until"`
+	Total Counts    `json:"total"`
+	Other Counts    `json:"other"`
+	// Limits are those of which something was counted.
+	Limits []LimitCounts `json:"limits"`
+}
+
+// Counts are counts of one series in one sample.
+type Counts struct {
+	Allowed uint64 `json:"allowed"`
+	Denied  uint64 `json:"denied"`
+	Near    uint64 `json:"near"`
+}
+
+// LimitCounts are the counts of one limit.
+type LimitCounts struct {
+	Domain string `json:"domain"`
+	Rule   string `json:"rule"`
+	Limit  string `json:"limit"`
+	Counts
+}
+
+// TopBy is the order of keys.
+type TopBy string
+
+// The orders.
+const (
+	ByHits   TopBy = "hits"
+	ByDenied TopBy = "denied"
+)
+
+// TopKeys is the answer of GET /top.
+type TopKeys struct {
+	By TopBy `json:"by"`
+	// Since is when the counting of what is shown began: one to two minutes ago.
+	Since time.Time `json:"since"`
+	// KeptPerRule is the number of keys that are counted for each rule. Hashed says that values are shown as hashes.
+	KeptPerRule int  `json:"kept_per_rule"`
+	Hashed      bool `json:"values_hashed"`
+	// Missed is the hits of rules for which there was no room, since the process started.
+	Missed uint64   `json:"missed_hits"`
+	Keys   []TopKey `json:"keys"`
+}
+
+// TopKey is one key of a rule. It had Hits-HitsError to Hits hits, and Denied-DeniedError to Denied of them were
+// denied.
+type TopKey struct {
+	Domain string `json:"domain"`
+	Rule   string `json:"rule"`
+	// Descriptor is the entries as commands take them: key=value,key=value.
+	Descriptor string                 `json:"descriptor"`
+	Entries    []descriptors.KeyEntry `json:"entries"`
+	// Counter is the name of the counter that the rule's first limit keeps; empty where values are hashed.
+	Counter     string `json:"counter,omitempty"`
+	Hits        uint64 `json:"hits"`
+	HitsError   uint64 `json:"hits_error"`
+	Denied      uint64 `json:"denied"`
+	DeniedError uint64 `json:"denied_error"`
+	// Share is the key's part of its rule's hits, or of what the rule denied: at most 1.
+	Share float64 `json:"share"`
+}
