@@ -98,8 +98,8 @@ func (p *Plan) compileAction(at string, a *routev3.RateLimit_Action) (action, er
 
 // fieldOf is the name that a member of a oneof has in a configuration.
 func fieldOf(member any) string {
-	name := fmt.Sprintf("%T", member)
-	return snake(strings.TrimSuffix(name[strings.LastIndexByte(name, '_')+1:], "_"))
+	name := strings.TrimSuffix(fmt.Sprintf("%T", member), "_")
+	return snake(name[strings.LastIndexByte(name, '_')+1:])
 }
 
 // constant is a value that no request changes.

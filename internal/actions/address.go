@@ -14,7 +14,8 @@ type remoteAddress struct{}
 
 func (remoteAddress) value(req Request) (string, found) {
 	if addr := req.RemoteAddress(); addr.IsValid() {
-		return string(appendAddr(nil, addr)), yes
+		var b [48]byte
+		return string(appendAddr(b[:0], addr)), yes
 	}
 	return "", no
 }
@@ -40,7 +41,7 @@ func (m maskedRemoteAddress) value(req Request) (string, found) {
 		bits = m.v4
 	}
 	prefix, err := addr.Prefix(bits)
-	if err != nil {
+	if !addr.IsValid() || err != nil {
 		return "", no
 	}
 	var b [48]byte
@@ -68,9 +69,15 @@ func (p *Plan) remoteAddressMatch(at string, m *routev3.RateLimit_Action_RemoteA
 		bits := min(int(r.GetPrefixLen().GetValue()), addr.BitLen())
 		match.networks = append(match.networks, netip.PrefixFrom(addr, bits).Masked())
 	}
+	at += ".descriptor_value"
 	var err error
-	match.then, err = p.compileFormat(at+".descriptor_value", m.GetDescriptorValue())
-	return action{orElse(m.GetDescriptorKey(), "remote_address_match"), match}, err
+	if match.then, err = p.compileFormat(at, m.GetDescriptorValue()); err != nil {
+		return action{}, err
+	}
+	if !match.then.isText() {
+		return action{}, refuse(at, "DYNAMIC_METADATA", "only hits_addend may have it; use REQ")
+	}
+	return action{orElse(m.GetDescriptorKey(), "remote_address_match"), match}, nil
 }
 
 func (m *remoteAddressMatch) value(req Request) (string, found) {

@@ -12,6 +12,9 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,6 +23,7 @@ import (
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/google/go-cmp/cmp"
+	"go.yaml.in/yaml/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
@@ -28,14 +32,22 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/actions"
 	"github.com/weir-ratelimit/weir/internal/test/envoytest"
+	"github.com/weir-ratelimit/weir/internal/test/launch"
 	"github.com/weir-ratelimit/weir/internal/test/longtest"
+	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
 // TestEnvoyMakesTheSameDescriptors draws rate_limits and requests. A real Envoy has a route for each of the drawn
 // rate_limits, and its ratelimit filter asks a server of the test, which sees the descriptors that a Plan must make.
 func TestEnvoyMakesTheSameDescriptors(t *testing.T) {
 	var drawn []*drawnRoute
-	longtest.Check(t, 300, func(t *rapid.T) { drawn = append(drawn, drawRoute(t, len(drawn))) })
+	longtest.Check(t, 600, func(t *rapid.T) { drawn = append(drawn, drawRoute(t, len(drawn))) })
+	for _, m := range matches {
+		drawn = append(drawn, &drawnRoute{
+			number: len(drawn), rateLimits: toJSON(t, "[{actions: [{"+m.action+"}]}]"),
+			requests: []*drawnRequest{{path: m.path, headers: m.headers}},
+		})
+	}
 	server := newRecorder(t)
 	envoy := envoytest.Start(t, envoyConfig(t, server.addr, drawn))
 	client := dial(t, envoy.Listener("front"))
@@ -74,6 +86,38 @@ func TestEnvoyMakesTheSameDescriptors(t *testing.T) {
 	}
 }
 
+// TestEnvoyRefusesTheSame: what the package's documentation says that Envoy refuses as well.
+func TestEnvoyRefusesTheSame(t *testing.T) {
+	proctest.SkipIfShort(t, "Envoy")
+	binary, err := launch.FindEnvoy()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for text, want := range map[string]string{
+		"[{actions: [{source_cluster: {}}], stage: 1}]":                                                    "'stage' field and 'disable_key' field are not supported",
+		"[{actions: [{source_cluster: {}}], disable_key: a}]":                                              "'stage' field and 'disable_key' field are not supported",
+		"[{actions: [{source_cluster: {}}], hits_addend: {}}]":                                             "hits_addend must contain either a format or a number",
+		"[{actions: [{dynamic_metadata: {descriptor_key: a, metadata_key: {key: b, path: [{key: c}]}}}]}]": "Using deprecated option",
+		"[{actions: [{source_cluster: {}}], hits_addend: {format: '%REQ(a)%%REQ(b)%'}}]":                   "must contain exactly one substitution",
+	} {
+		t.Run(text, func(t *testing.T) {
+			t.Parallel()
+			if _, err := actions.Parse([]byte(text)); err == nil {
+				t.Error("a plan is made of it")
+			}
+			file := filepath.Join(t.TempDir(), "envoy.yaml")
+			config := envoyConfig(t, "127.0.0.1:1", []*drawnRoute{{rateLimits: toJSON(t, text)}})
+			if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			out, err := exec.CommandContext(t.Context(), binary, "--mode", "validate", "-c", file).CombinedOutput()
+			if err == nil || !strings.Contains(string(out), want) {
+				t.Errorf("Envoy: %v, want an error with %s: %s", err, want, out)
+			}
+		})
+	}
+}
+
 // drawnRoute is one list of rate_limits, and requests to a route that has them.
 type drawnRoute struct {
 	number     int
@@ -85,6 +129,20 @@ type drawnRoute struct {
 type drawnRequest struct {
 	path    string
 	headers [][2]string
+}
+
+// toJSON is YAML as JSON, since Envoy's own YAML is an older one.
+func toJSON(t *testing.T, text string) string {
+	t.Helper()
+	var value any
+	if err := yaml.Unmarshal([]byte(text), &value); err != nil {
+		t.Fatal(err)
+	}
+	data, err := json.Marshal(value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
 }
 
 type object = map[string]any
@@ -185,14 +243,14 @@ func drawAction(t *rapid.T) object {
 		return object{"query_parameter_value_match": a}
 	case 10:
 		a["descriptor_value"] = oneOf(t, "near", "%REQ(x-a)%", "%REQ(x-a?x-b):1%", "a-%REQ(x-miss)%", "100%%",
-			"%DYNAMIC_METADATA(set:text)%", "%REQ(:method)%%REQ(host)%")
+			"%REQ(:method)%%REQ(host)%")
 		maybe(t, a, "descriptor_key", "ak")
 		maybe(t, a, "default_value", "else")
 		ranges := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) object {
 			r := object{"address_prefix": oneOf(t, "10.1.2.3", "127.0.0.1", "0.0.0.0", "2001:db8::1", "::", "::ffff:10.1.2.3")}
 			maybe(t, r, "prefix_len", oneOf(t, 0, 8, 16, 32, 64, 120, 128))
 			return r
-		}), 1, 2)
+		}), 0, 2)
 		matcher := object{"ranges": ranges.Draw(t, "ranges")}
 		maybe(t, matcher, "invert_match", true)
 		a["address_matcher"] = matcher

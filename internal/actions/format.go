@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -117,7 +118,13 @@ func (f *formatPart) cut(value []byte) []byte {
 	return value
 }
 
-// text is the whole text; what a command does not find is left out.
+// isText reports whether each command makes text. One for metadata may make a number, which Envoy writes in a way of
+// its own: 0.0001 as 1e-04.
+func (f format) isText() bool {
+	return !slices.ContainsFunc(f, func(part formatPart) bool { return part.metadata != nil })
+}
+
+// text is the whole text; a header that the request does not have is left out.
 func (f format) text(req Request) string {
 	if len(f) == 1 && f[0].name == "" {
 		return f[0].literal
@@ -128,8 +135,6 @@ func (f format) text(req Request) string {
 		case "REQ":
 			value, _ := part.requestHeader(req)
 			b = append(b, value...)
-		case "DYNAMIC_METADATA":
-			b = append(b, part.cut(req.Metadata(part.metadata).text())...)
 		default:
 			b = append(b, part.literal...)
 		}

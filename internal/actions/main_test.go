@@ -6,4 +6,4 @@ import (
 	"github.com/weir-ratelimit/weir/internal/test/longtest"
 )
 
-func TestMain(m *testing.M) { longtest.Main(m, 100) }
+func TestMain(m *testing.M) { longtest.Main(m, 5000) }

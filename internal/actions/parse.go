@@ -3,6 +3,7 @@ package actions
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
@@ -46,8 +47,10 @@ func Parse(data []byte) (*Plan, error) {
 // checkMessage finds what protobuf would not accept, for an error that names its place.
 func checkMessage(at string, t *tree, md protoreflect.MessageDescriptor) error {
 	if t.kind != treeObject {
-		return fmt.Errorf("%s: must be a mapping, got %s; its fields are %s, and {} is a mapping without any",
-			at, t.kind, fieldNames(md))
+		if md.Fields().Len() == 0 {
+			return fmt.Errorf("%s: must be a mapping without fields, got %s; write {}", at, t.kind)
+		}
+		return fmt.Errorf("%s: must be a mapping, got %s; its fields are %s", at, t.kind, fieldNames(md))
 	}
 	ofOneof := map[protoreflect.FullName]string{}
 	for _, m := range t.members {
@@ -73,7 +76,7 @@ func checkField(at string, m member, fd protoreflect.FieldDescriptor) error {
 	switch {
 	case fd.Message() == nil || fd.IsMap() || fd.Message().FullName().Parent() == "google.protobuf":
 		return checkLeaf(at, m, fd)
-	case fd.Message().FullName() == "envoy.config.core.v3.TypedExtensionConfig":
+	case fd.Message().Name() == "TypedExtensionConfig": // of Envoy or of xDS
 		return refuse(at, "an extension of Envoy", "its code is in Envoy alone")
 	case !fd.IsList():
 		return checkMessage(at, m.value, fd.Message())
@@ -104,14 +107,17 @@ func checkLeaf(at string, m member, fd protoreflect.FieldDescriptor) error {
 	return nil
 }
 
-// withoutPosition is a message of protojson without a position in a text that nobody wrote.
+// withoutPosition returns an error of protojson without its position, which is one in text that Parse itself wrote.
 func withoutPosition(err error) error {
 	text := strings.TrimPrefix(strings.ReplaceAll(err.Error(), "\u00a0", " "), "proto: ")
 	if strings.HasPrefix(text, "(line ") {
 		_, text, _ = strings.Cut(text, "): ")
 	}
-	return errors.New(text)
+	return errors.New(ofField.ReplaceAllString(text, "$1"))
 }
+
+// ofField is how protojson names a field whose name the place has already.
+var ofField = regexp.MustCompile(`^(invalid value for \w+) field \w+`)
 
 func fieldByName(md protoreflect.MessageDescriptor, name string) protoreflect.FieldDescriptor {
 	if fd := md.Fields().ByJSONName(name); fd != nil {

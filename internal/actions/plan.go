@@ -141,11 +141,12 @@ func (l *limit) fill(req Request, d *Descriptor) bool {
 	for i := range l.actions {
 		a := &l.actions[i]
 		value, found := a.value(req)
-		switch {
-		case found == yes && a.key != "":
+		switch found {
+		case yes:
 			d.Entries = append(d.Entries, descriptors.Entry{Key: a.key, Value: value})
-		case found == no:
+		case no:
 			return false
+		case skip:
 		}
 	}
 	if l.hits != nil && !l.hits.fill(req, d) {

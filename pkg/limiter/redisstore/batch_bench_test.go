@@ -56,7 +56,7 @@ func BenchmarkCall(b *testing.B) {
 			policy(limiter.Params{Algorithm: limiter.TokenBucket, Burst: 1_000_000}),
 		}},
 	} {
-		for _, requests := range []int{1, 8, 64} {
+		for _, requests := range []int{1, 8, 32} {
 			b.Run(fmt.Sprintf("%s/requests=%d", mix.name, requests), func(b *testing.B) {
 				var calls []*call
 				for i := range 1024 {

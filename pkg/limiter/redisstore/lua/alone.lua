@@ -1,15 +1,16 @@
 -- A batch of one hit is answered before the rest of the script is made, which takes longer than deciding while few
 -- requests come.
+local found -- what KEYS held
 if #ARGV == 6 and #ARGV[3] == 8 and #ARGV[6] == 32 then -- a policy, and a plan of one hit
   local _, mode, _, n = unpack_from('<dddd', ARGV[6])
   local numbers = ARGV[5]
   local decides = mode == ENFORCE and n > 0 and quick[unpack_from('<d', numbers, #numbers - 23)]
   local decide = decides and decides(unpack_from('<' .. rep('d', #numbers / 8), numbers))
   if decide then
-    local found = call('MGET', KEYS[1])[1]
-    local new, left, reset, after = decide(found, n)
+    found = call('MGET', KEYS[1])
+    local new, left, reset, after = decide(found[1], n)
     if new then
-      write(KEYS[1], new, found, after)
+      write(KEYS[1], new, found[1], after)
       return pack('<dd', left, reset)
     end
   end

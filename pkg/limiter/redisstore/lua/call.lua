@@ -16,15 +16,16 @@
 --             n       the cost
 --           A policy has the numbers of limiter.Policy.Args, then step (redisstore/script.go), charge_denied (1 none,
 --           2 remaining, 3 full), and the largest cost that can ever fit.
--- answer    doubles: for an admitted hit without wait remaining, reset_after; for each other hit DENIED or ADMITTED, then
---           remaining, retry_after, reset_after, wait. Times are in microseconds; retry_after is -1 where no wait helps.
+-- answer    doubles: for an admitted hit without wait remaining, reset_after; for each other hit DENIED or ADMITTED,
+--           then remaining, retry_after, reset_after, wait. Times are in microseconds; retry_after is -1 where no wait
+--           helps.
 --           A batch with a mode from 8 on, with a request that could not be decided or with a restarted counter answers
 --           a list of four: these doubles, zeros for such a request; the number of each such request, from 1, and the
 --           reason; the keys of restarted counters, whose state Weir cannot have left; the time of the decisions.
 --
 -- Doubles are little-endian, one after the other in a string: that is one argument to parse, not hundreds.
 
-local KEYS, ARGV, call = KEYS, ARGV, redis.call
+local KEYS, ARGV, call, try = KEYS, ARGV, redis.call, redis.pcall
 local pack, unpack_from, rep = struct.pack, struct.unpack, string.rep
 local ceil, floor, fmod, max, min = math.ceil, math.floor, math.fmod, math.max, math.min
 local ENFORCE, SHADOW, QUOTA, CHARGE = 0, 1, 2, 8 -- modes
@@ -55,7 +56,7 @@ local quick = {}
 local function write(key, state, found, after)
   if after ~= KEPT then
     call('SET', key, state, 'PX', ceil(after / 1000) + spare) -- the expiry only collects garbage: it is never before
-  elseif #state ~= #found or redis.pcall('SETRANGE', key, '0', state) ~= #found then -- half of SET's time
+  elseif #state ~= #found or try('SETRANGE', key, '0', state) ~= #found then -- half of SET's time
     call('SET', key, state, 'KEEPTTL') -- also for a user without the right to SETRANGE
   end
 end

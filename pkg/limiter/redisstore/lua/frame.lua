@@ -34,7 +34,7 @@ end
 
 if ARGV[2] ~= '' then
   for k, net in pairs(refunded) do
-    if net > 0 then redis.pcall('PUBLISH', ARGV[2], KEYS[k]) end -- a user who may not publish can still count
+    if net > 0 then try('PUBLISH', ARGV[2], KEYS[k]) end -- a user who may not publish can still count
   end
 end
 

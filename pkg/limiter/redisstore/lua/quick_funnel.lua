@@ -1,6 +1,6 @@
--- The key of a funnel lives to the end of a SHELF of 5 seconds. Its state says when the funnel is empty, and so at least
--- how long the key lives. So most hits find a key that lives long enough, and a new time to live takes Redis longer than
--- all else that it does for a hit.
+-- The key of a funnel lives to the end of a SHELF of 5 seconds: those of 5, 10, 15, ... since the epoch. Its state says
+-- when the funnel is empty, and so at least how long the key lives. Most hits find a key that lives long enough. Setting
+-- a time to live takes Redis longer than all else that it does for a hit.
 local SHELF = 5000000
 
 -- shelf_life is for how long a key lives whose state matters until ends, and which has a state that is empty at old,

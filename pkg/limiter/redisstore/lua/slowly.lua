@@ -1,5 +1,6 @@
 -- The requests that decide_quickly (batch.lua) does not decide. With it, this mirrors limiter.Decide
--- (pkg/limiter/decide.go), number for number. The steps stand before it, in the same function, which returns decide_slowly.
+-- (pkg/limiter/decide.go), number for number. The steps stand before it, in the same function, which returns
+-- decide_slowly.
 
 -- lasting is for how long a counter's next state matters, or KEPT.
 local function lasting(reset_after, linger)

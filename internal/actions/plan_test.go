@@ -1,0 +1,110 @@
+package actions_test
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/weir-ratelimit/weir/internal/actions"
+)
+
+// TestPlanNamesWhatItReads: who calls Descriptors can find out before what a request must have.
+func TestPlanNamesWhatItReads(t *testing.T) {
+	p := mustParse(t, `
+- actions:
+  - request_headers: {header_name: X-User, descriptor_key: user}
+  - header_value_match: {descriptor_value: a, headers: [{name: x-user}, {name: Host}]}
+  - query_parameters: {query_parameter_name: q, descriptor_key: q}
+  - metadata: {descriptor_key: m, source: ROUTE_ENTRY, metadata_key: {key: ns, path: [{key: a}, {key: b}]}}
+  hits_addend: {format: "%REQ(x-cost?x-size)%"}
+  limit: {dynamic_metadata: {metadata_key: {key: my, path: [{key: limit}]}}}
+- actions: [{remote_address_match: {descriptor_value: "%REQ(x-a)%", address_matcher: {ranges: [{address_prefix: "::"}]}}}]
+- actions: [{source_cluster: {}}]
+  apply_on_stream_done: true
+  hits_addend: {format: "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:leased)%"}`)
+	if d := cmp.Diff([]string{"x-user", ":authority", ":path", "x-cost", "x-size", "x-a"}, p.Headers()); d != "" {
+		t.Errorf("headers (-want +got):\n%s", d)
+	}
+	if d := cmp.Diff([]actions.MetadataKey{
+		{Source: actions.RouteMetadata, Namespace: "ns", Path: []string{"a", "b"}},
+		{Namespace: "my", Path: []string{"limit", "requests_per_unit"}},
+		{Namespace: "my", Path: []string{"limit", "unit"}},
+		{Namespace: "envoy.filters.http.ratelimit", Path: []string{"leased"}},
+	}, p.Metadata()); d != "" {
+		t.Errorf("metadata (-want +got):\n%s", d)
+	}
+	if !p.ReadsRemoteAddress() || !p.ReadsSourceCluster() || p.ReadsDestinationCluster() || !p.HasStreamDone() {
+		t.Errorf("address %t, source %t, destination %t, stream done %t; want all but the destination",
+			p.ReadsRemoteAddress(), p.ReadsSourceCluster(), p.ReadsDestinationCluster(), p.HasStreamDone())
+	}
+}
+
+// TestClientWithoutAddress: a client on a Unix socket has none, and Envoy makes no descriptor of it.
+func TestClientWithoutAddress(t *testing.T) {
+	p := mustParse(t, `
+- actions: [{remote_address: {}}]
+- actions: [{masked_remote_address: {}}]
+- actions: [{remote_address_match: {descriptor_value: a, address_matcher: {ranges: [{address_prefix: "::"}], invert_match: true}}}]`)
+	if got := show(p.Descriptors(&request{}, nil)); got != nil {
+		t.Errorf("descriptors %q, want none", got)
+	}
+}
+
+// TestReusedMemory: what an earlier request left behind does not show.
+func TestReusedMemory(t *testing.T) {
+	p := mustParse(t, `
+- actions: [{source_cluster: {}}, {request_headers: {header_name: a, descriptor_key: a, skip_if_absent: true}}]
+  hits_addend: {number: 7}
+- actions: [{request_headers: {header_name: a, descriptor_key: a}}]
+  limit: {dynamic_metadata: {metadata_key: {key: my, path: [{key: limit}]}}}
+- actions: [{destination_cluster: {}}]`)
+	full := &request{headers: [][2]string{{"a", "1"}}, metadata: map[string]actions.MetadataValue{
+		"my.limit.requests_per_unit": {Kind: actions.MetadataNumber, Number: 5.9},
+		"my.limit.unit":              {Kind: actions.MetadataText, Text: []byte("DAY")},
+	}}
+	var out []actions.Descriptor
+	for range 2 {
+		for _, tt := range []struct {
+			req  *request
+			want []string
+		}{
+			{full, []string{"source_cluster=here,a=1 hits=7", "a=1 limit=5/24h0m0s", "destination_cluster=there"}},
+			{&request{}, []string{"source_cluster=here hits=7", "destination_cluster=there"}},
+		} {
+			out = p.Descriptors(tt.req, out[:0])
+			if d := cmp.Diff(tt.want, show(out)); d != "" {
+				t.Errorf("descriptors (-want +got):\n%s", d)
+			}
+		}
+	}
+	out = p.Descriptors(full, p.Descriptors(&request{}, nil))
+	if len(out) != 5 || out[0].Cost(1) != 7 || out[4].Cost(2) != 2 {
+		t.Errorf("appended: %q, costs %d and %d", show(out), out[0].Cost(1), out[4].Cost(2))
+	}
+}
+
+// TestOverrideOfMetadata: metadata that is no limit is none, rather than any other one.
+func TestOverrideOfMetadata(t *testing.T) {
+	p := mustParse(t, `[{actions: [{source_cluster: {}}], limit: {dynamic_metadata: {metadata_key: {key: my, path: [{key: a}]}}}}]`)
+	for _, tt := range []struct {
+		requests float64
+		unit     string
+		want     string
+	}{
+		{4.7, "MINUTE", "source_cluster=here limit=4/1m0s"},
+		{0, "YEAR", "source_cluster=here limit=0/8760h0m0s"},
+		{1<<32 - 1, "SECOND", "source_cluster=here limit=4294967295/1s"},
+		{1 << 32, "SECOND", "source_cluster=here"},
+		{-1, "SECOND", "source_cluster=here"},
+		{1, "UNKNOWN", "source_cluster=here"},
+		{1, "second", "source_cluster=here"},
+	} {
+		req := &request{metadata: map[string]actions.MetadataValue{
+			"my.a.requests_per_unit": {Kind: actions.MetadataNumber, Number: tt.requests},
+			"my.a.unit":              {Kind: actions.MetadataText, Text: []byte(tt.unit)},
+		}}
+		if d := cmp.Diff([]string{tt.want}, show(p.Descriptors(req, nil))); d != "" {
+			t.Errorf("%v per %s (-want +got):\n%s", tt.requests, tt.unit, d)
+		}
+	}
+}
