@@ -20,52 +20,43 @@ import (
 // nameNone is Envoy without the rate limit filter.
 const nameNone = "none"
 
-// front is a listener of Envoy: with a rate limit service behind it, or without.
+// front is an Envoy of its own before the upstream that all have, so that its CPU time and its memory are its own. It
+// has one filter before the router, or none.
 type front struct {
-	name    string
-	addr    string  // host:port of the listener
-	service *target // nil: no filter
-	// Host and port of the listener and of the service, for the configuration.
-	Host, Port, ServiceHost, ServicePort string
-}
-
-// Name is the name in the configuration.
-func (f *front) Name() string { return f.name }
-
-// Filtered says whether there is a service to ask.
-func (f *front) Filtered() bool { return f.service != nil }
-
-// proxy is a running Envoy with all fronts.
-type proxy struct {
 	*launch.Process
 
-	fronts []*front
+	name    string
+	addr    string  // host:port of the listener
+	filter  string  // YAML in one line; empty: none
+	service *target // that the filter asks; nil: none
 }
 
-// The filter never fails open: whatever is wrong with a call is a status 500, which counts as an error.
+// noFilter is the front that the others are compared with.
+func noFilter() *front { return &front{name: nameNone, service: &target{}} }
+
+// asking is a front with the rate limit filter of Envoy. The filter never fails open: whatever is wrong with a call is
+// a status 500, which counts as an error.
+func asking(domain string, service *target) *front {
+	return &front{name: service.name, service: service, filter: fmt.Sprintf(`{name: envoy.filters.http.ratelimit, `+
+		`typed_config: {"@type": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit, `+
+		`domain: %s, failure_mode_deny: true, timeout: 4s, rate_limit_service: {transport_api_version: V3, `+
+		`grpc_service: {envoy_grpc: {cluster_name: service}}}}}`, domain)}
+}
+
 var bootstrap = template.Must(template.New("envoy").Parse(`
 static_resources:
   listeners:
-{{- range .Fronts}}
-    - name: {{.Name}}
+    - name: front
       address: {socket_address: {address: {{.Host}}, port_value: {{.Port}}}}
       filter_chains:
         - filters:
             - name: envoy.filters.network.http_connection_manager
               typed_config:
                 "@type": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
-                stat_prefix: {{.Name}}
+                stat_prefix: front
                 http_filters:
-{{- if .Filtered}}
-                  - name: envoy.filters.http.ratelimit
-                    typed_config:
-                      "@type": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit
-                      domain: {{$.Domain}}
-                      failure_mode_deny: true
-                      timeout: 2s
-                      rate_limit_service:
-                        transport_api_version: V3
-                        grpc_service: {envoy_grpc: {cluster_name: {{.Name}}}}
+{{- if .Filter}}
+                  - {{.Filter}}
 {{- end}}
                   - name: envoy.filters.http.router
                     typed_config: {"@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router}
@@ -73,9 +64,8 @@ static_resources:
                   virtual_hosts:
                     - name: all
                       domains: ["*"]
-                      rate_limits: [{actions: [{request_headers: {header_name: x-key, descriptor_key: {{$.Key}}}}]}]
+                      rate_limits: [{actions: [{request_headers: {header_name: x-key, descriptor_key: {{.Key}}}}]}]
                       routes: [{match: {prefix: /}, route: {cluster: upstream}}]
-{{- end}}
   clusters:
     - name: upstream
       load_assignment:
@@ -83,10 +73,10 @@ static_resources:
         endpoints:
           - lb_endpoints:
               - endpoint: {address: {socket_address: {address: {{.UpstreamHost}}, port_value: {{.UpstreamPort}}}}}
-{{- range .Fronts}}{{if .Filtered}}
-    - name: {{.Name}}
+{{- if .ServicePort}}
+    - name: service
       load_assignment:
-        cluster_name: {{.Name}}
+        cluster_name: service
         endpoints:
           - lb_endpoints:
               - endpoint: {address: {socket_address: {address: {{.ServiceHost}}, port_value: {{.ServicePort}}}}}
@@ -94,52 +84,40 @@ static_resources:
         envoy.extensions.upstreams.http.v3.HttpProtocolOptions:
           "@type": type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions
           explicit_http_config: {http2_protocol_options: {}}
-{{- end}}{{end}}
+{{- end}}
 `))
 
-// startEnvoy starts an Envoy with a front for each target and one without a filter, before a given upstream.
-func startEnvoy(ctx context.Context, dir string, w *workload, targets []*target, upstream string) (*proxy, error) {
+// start starts the front's Envoy before a given upstream, and waits until it answers.
+func (f *front) start(ctx context.Context, dir, upstream string) error {
 	binary, err := launch.FindEnvoy()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	p := &proxy{fronts: []*front{{name: nameNone}}}
-	for _, t := range targets {
-		p.fronts = append(p.fronts, &front{name: t.name, service: t})
+	if f.addr, err = launch.FreeAddr(ctx); err != nil {
+		return err
 	}
-	for _, f := range p.fronts {
-		if f.addr, err = launch.FreeAddr(ctx); err != nil {
-			return nil, err
-		}
-		f.Host, f.Port, _ = strings.Cut(f.addr, ":")
-		if f.service != nil {
-			f.ServiceHost, f.ServicePort, _ = strings.Cut(f.service.addr, ":")
-		}
+	fields := map[string]string{"Filter": f.filter, "Key": ruleKey(0, 0)}
+	for what, addr := range map[string]string{"": f.addr, "Upstream": upstream, "Service": f.service.addr} {
+		fields[what+"Host"], fields[what+"Port"], _ = strings.Cut(addr, ":")
 	}
-	host, port, _ := strings.Cut(upstream, ":")
 	var config bytes.Buffer
-	err = bootstrap.Execute(&config, map[string]any{
-		"Fronts": p.fronts, "Domain": w.name, "Key": ruleKey(0, 0), "UpstreamHost": host, "UpstreamPort": port,
-	})
-	if err != nil {
-		return nil, err
+	if err := bootstrap.Execute(&config, fields); err != nil {
+		return err
 	}
-	file := filepath.Join(dir, "envoy.yaml")
-	if err := os.WriteFile(file, config.Bytes(), 0o600); err != nil {
-		return nil, err
+	file := filepath.Join(dir, "envoy-"+f.name+".yaml")
+	if err := os.WriteFile(file, config.Bytes(), 0o600); err != nil { //nolint:gosec // in our own directory
+		return err
 	}
-	p.Process, err = launch.Start("envoy", exec.Command(binary, //nolint:gosec,noctx // the user's Envoy; Stop ends it
+	f.Process, err = launch.Start("envoy-"+f.name, exec.Command(binary, //nolint:gosec,noctx // the user's; Stop ends it
 		"--config-path", file, "--disable-hot-restart", "--log-level", "warning"))
 	if err != nil {
-		return nil, err
+		return err
 	}
-	for _, f := range p.fronts {
-		if err := p.Await(ctx, patience, f.answers); err != nil {
-			p.Stop(patience)
-			return nil, err
-		}
+	if err := f.Await(ctx, patience, f.answers); err != nil {
+		f.Stop(patience)
+		return err
 	}
-	return p, nil
+	return nil
 }
 
 // answers is nil if the front lets a request through.

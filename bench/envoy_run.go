@@ -5,18 +5,29 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
+	"strings"
 	"time"
 )
 
-// envoySample is one front under one number of outstanding requests in one round.
+// envoySample is one front under one number of outstanding requests in one round. CPU time is of a request.
 type envoySample struct {
 	ReqPerSec float64 `json:"req_per_s"`
 	P50       float64 `json:"p50_us"`
 	P99       float64 `json:"p99_us"`
-	Envoy     float64 `json:"envoy_cpu_us"` // a request, as the next two
+	Envoy     float64 `json:"envoy_cpu_us"`
 	Server    float64 `json:"server_cpu_us"`
 	Redis     float64 `json:"redis_cpu_us"`
-	Added     float64 `json:"added_p50_us"` // to p50 without the filter in the same round
+	RSS       float64 `json:"envoy_rss_mb"` // after the load
+	Others    float64 `json:"others_cpu"`   // share of all CPUs that programs of others took
+	// To the front without a filter in the same round:
+	AddedP50 float64 `json:"added_p50_us"`
+	AddedCPU float64 `json:"added_envoy_cpu_us"` // what asking costs Envoy itself
+}
+
+// compareWith sets what the sample has more than one of the front without a filter.
+func (s *envoySample) compareWith(none *envoySample) {
+	s.AddedP50, s.AddedCPU = s.P50-none.P50, s.Envoy-none.Envoy
 }
 
 // envoyRow is the medians of a front.
@@ -29,6 +40,7 @@ type envoyRow struct {
 
 // envoyReport is what is written as JSON.
 type envoyReport struct {
+	Measured string     `json:"measured"`
 	Machine  machine    `json:"machine"`
 	Settings settings   `json:"settings"`
 	Rows     []envoyRow `json:"rows"`
@@ -47,11 +59,16 @@ func (o *options) throughEnvoy(ctx context.Context, dir string, targets []*targe
 	}
 	defer upstream.Close() //nolint:errcheck // nothing is under way
 	go serveUpstream(upstream)
-	p, err := startEnvoy(ctx, dir, w, targets, upstream.Addr().String())
-	if err != nil {
-		return err
+	fronts := []*front{noFilter()}
+	for _, t := range targets {
+		fronts = append(fronts, asking(w.name, t))
 	}
-	defer p.Stop(patience)
+	for _, f := range fronts {
+		if err := f.start(ctx, dir, upstream.Addr().String()); err != nil {
+			return err
+		}
+		defer f.Stop(patience)
+	}
 	for _, t := range targets {
 		if t.alwaysOK {
 			continue
@@ -60,40 +77,46 @@ func (o *options) throughEnvoy(ctx context.Context, dir string, targets []*targe
 			return fmt.Errorf("%s: %w", t.name, err)
 		}
 	}
-	rows, err := o.envoyRounds(ctx, p, httpRequests(w.keys), w, stderr)
+	rows, err := o.envoyRounds(ctx, fronts, httpRequests(w.keys), w, stderr)
 	if err != nil {
 		return err
 	}
-	r := &envoyReport{Machine: thisMachine(), Settings: o.settings, Rows: rows}
-	return o.write(r, r.markdown, stdout)
+	r := &envoyReport{Measured: time.Now().Format(time.DateOnly), Machine: thisMachine(), Settings: o.settings, Rows: rows}
+	if err := o.write(r, r.markdown, stdout); err != nil || !o.doc {
+		return err
+	}
+	var text strings.Builder
+	r.markdown(&text)
+	return replaceBetween(growthDoc, "envoy", text.String())
 }
 
 // envoyRounds measures all fronts in turn, with all outstanding requests and with one.
 func (o *options) envoyRounds(
-	ctx context.Context, p *proxy, requests [][]byte, w *workload, progress io.Writer,
+	ctx context.Context, fronts []*front, requests [][]byte, w *workload, progress io.Writer,
 ) ([]envoyRow, error) {
 	var rows []envoyRow
 	for _, n := range []int{o.Concurrency, 1} {
-		for _, f := range p.fronts {
+		for _, f := range fronts {
 			rows = append(rows, envoyRow{Concurrency: n, Front: f.name})
 		}
 	}
 	for round := range o.Rounds {
-		for first := 0; first < len(rows); first += len(p.fronts) {
-			group := rows[first : first+len(p.fronts)]
+		for first := 0; first < len(rows); first += len(fronts) {
+			group := rows[first : first+len(fronts)]
 			for i := range group {
 				at := (i + round) % len(group)
 				r := &group[at]
-				s, err := o.measureFront(ctx, p, p.fronts[at], requests, w, r.Concurrency)
+				s, err := o.measureFront(ctx, fronts[at], requests, w, r.Concurrency)
 				if err != nil {
-					return nil, fmt.Errorf("through Envoy, %s: %w", r.Front, err)
+					return nil, fmt.Errorf("through Envoy, %s: %w\n%s", r.Front, err, fronts[at].service.lastWords())
 				}
 				r.Rounds = append(r.Rounds, s)
-				fmt.Fprintf(progress, "round %d  c%-2d  %-10s %7.0f req/s  p50 %6.0f us  CPU %5.1f + %4.1f + %4.1f us\n",
-					round+1, r.Concurrency, r.Front, s.ReqPerSec, s.P50, s.Envoy, s.Server, s.Redis)
+				fmt.Fprintf(progress, "round %d  c%-2d  %-10s %7.0f req/s  p50 %6.0f us  CPU %5.1f + %4.1f + %4.1f us  "+
+					"others %2.0f %%\n", round+1, r.Concurrency, r.Front, s.ReqPerSec, s.P50, s.Envoy, s.Server, s.Redis,
+					100*s.Others)
 			}
 			for i := range group { // the front without the filter is the first
-				group[i].Rounds[round].Added = group[i].Rounds[round].P50 - group[0].Rounds[round].P50
+				group[i].Rounds[round].compareWith(&group[0].Rounds[round])
 			}
 		}
 	}
@@ -104,7 +127,7 @@ func (o *options) envoyRounds(
 }
 
 func (o *options) measureFront(
-	ctx context.Context, p *proxy, f *front, requests [][]byte, w *workload, atOnce int,
+	ctx context.Context, f *front, requests [][]byte, w *workload, atOnce int,
 ) (envoySample, error) {
 	drive := func(d time.Duration) *tally {
 		until := time.Now().Add(d)
@@ -116,33 +139,52 @@ func (o *options) measureFront(
 	if err := drive(o.WarmUp).failed(); err != nil {
 		return envoySample{}, err
 	}
-	envoyBefore, before, err := frontUsage(ctx, p, f)
+	envoyBefore, before, err := f.usage(ctx)
 	if err != nil {
 		return envoySample{}, err
 	}
 	start := time.Now()
 	got := drive(o.Duration)
 	took := time.Since(start)
-	envoyAfter, after, err := frontUsage(ctx, p, f)
+	envoyAfter, after, err := f.usage(ctx)
 	if err != nil {
 		return envoySample{}, err
 	}
 	if err := got.failed(); err != nil {
 		return envoySample{}, err
 	}
+	rss, err := residentBytes(f.PID())
+	if err != nil {
+		return envoySample{}, err
+	}
+	envoy := envoyAfter - envoyBefore
 	s := newSample(got, took, before, after)
+	after.server += envoy
 	return envoySample{
 		ReqPerSec: s.ReqPerSec, P50: s.P50, P99: s.P99, Server: s.Server, Redis: s.Redis,
-		Envoy: micros(envoyAfter-envoyBefore) / float64(got.answered()),
+		Envoy: micros(envoy) / float64(got.answered()), RSS: float64(rss) / 1e6, Others: othersShare(took, before, after),
 	}, nil
 }
 
-// frontUsage is what Envoy and the service behind the front have taken so far.
-func frontUsage(ctx context.Context, p *proxy, f *front) (envoy time.Duration, u usage, err error) {
-	if envoy, err = cpuTime(p.PID()); err == nil && f.service != nil {
+// usage is what the front's Envoy and the service behind it have taken so far.
+func (f *front) usage(ctx context.Context) (envoy time.Duration, u usage, err error) {
+	if envoy, err = cpuTime(f.PID()); err == nil {
 		u, err = f.service.usage(ctx)
 	}
 	return envoy, u, err
+}
+
+// residentBytes is the memory of a process that is in RAM, the pages of its program included.
+func residentBytes(pid int) (int64, error) {
+	statm, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
+	if err != nil {
+		return 0, err
+	}
+	var size, resident int64 // pages
+	if _, err := fmt.Sscan(string(statm), &size, &resident); err != nil {
+		return 0, fmt.Errorf("/proc/%d/statm is %q: %w", pid, statm, err)
+	}
+	return resident * int64(os.Getpagesize()), nil
 }
 
 func medianEnvoySample(rounds []envoySample) envoySample {
@@ -154,23 +196,44 @@ func medianEnvoySample(rounds []envoySample) envoySample {
 		Envoy:     mid(func(s envoySample) float64 { return s.Envoy }),
 		Server:    mid(func(s envoySample) float64 { return s.Server }),
 		Redis:     mid(func(s envoySample) float64 { return s.Redis }),
-		Added:     mid(func(s envoySample) float64 { return s.Added }),
+		RSS:       mid(func(s envoySample) float64 { return s.RSS }),
+		Others:    mid(func(s envoySample) float64 { return s.Others }),
+		AddedP50:  mid(func(s envoySample) float64 { return s.AddedP50 }),
+		AddedCPU:  mid(func(s envoySample) float64 { return s.AddedCPU }),
 	}
 }
 
-// markdown writes one table a number of outstanding requests.
+// markdown writes one table for each number of outstanding requests.
 func (r *envoyReport) markdown(w io.Writer) {
-	fmt.Fprintf(w, "%s. Through Envoy; medians of %d interleaved rounds of %s; w1; %s.\n", r.Machine,
-		r.Settings.Rounds, r.Settings.Duration, r.Settings.Algorithm)
+	fmt.Fprint(w, paragraph(fmt.Sprintf("%s, %s. Medians of %d interleaved rounds of %s; w1; %s.", r.Measured, r.Machine,
+		r.Settings.Rounds, r.Settings.Duration, r.Settings.Algorithm)))
 	last := 0
 	for _, row := range r.Rows {
 		if row.Concurrency != last {
 			last = row.Concurrency
-			fmt.Fprintf(w, "\n%d outstanding\n\n", last)
-			fmt.Fprint(w,
-				"| | req/s | p50 us | p99 us | added p50 us | CPU us Envoy + server + Redis |\n|---|---|---|---|---|---|\n")
+			fmt.Fprintf(w, "\n%d outstanding:\n\n", last)
+			fmt.Fprint(w, "| | req/s | p50 us | p99 us | added p50 us | CPU us: Envoy + service + Redis | of it Envoy, for "+
+				"asking | RSS of Envoy, MB | others' CPU |\n|---|---|---|---|---|---|---|---|---|\n")
 		}
-		fmt.Fprintf(w, "| %s | %.0f | %.0f | %.0f | %.0f | %.1f + %.1f + %.1f |\n", row.Front, row.ReqPerSec, row.P50,
-			row.P99, row.Added, row.Envoy, row.Server, row.Redis)
+		added := []string{"", ""}
+		if row.Front != nameNone {
+			added = []string{fmt.Sprintf("%.0f", row.AddedP50), fmt.Sprintf("%.1f", row.AddedCPU)}
+		}
+		fmt.Fprintf(w, "| %s | %.0f | %.0f | %.0f | %s | %.1f + %.1f + %.1f | %s | %.0f | %.0f %% |\n", frontTitle(row.Front),
+			row.ReqPerSec, row.P50, row.P99, added[0], row.Envoy, row.Server, row.Redis, added[1], row.RSS, 100*row.Others)
+	}
+}
+
+// frontTitle is a front's name for readers.
+func frontTitle(name string) string {
+	switch name {
+	case nameNone:
+		return "no filter"
+	case nameNoop:
+		return "no-op service"
+	case namePeer:
+		return "envoyproxy/ratelimit"
+	default:
+		return "Weir, " + name
 	}
 }

@@ -424,16 +424,25 @@ func (g *growth) publish(stdout io.Writer) error {
 }
 
 // item is the text as an item of a list, its lines not longer than those of the documents.
-func item(text string) string {
+func item(text string) string { return wrap(text, "-", " ") }
+
+// paragraph is the text in lines that are not longer than those of the documents.
+func paragraph(text string) string { return wrap(text, "", "") }
+
+// wrap begins the first line with one mark and the others with another.
+func wrap(text, first, others string) string {
 	const longest = 100
 	var b strings.Builder
-	line := "-"
+	line := first
 	for word := range strings.FieldsSeq(text) {
-		if len(line)+1+len(word) > longest && line != "-" {
+		if len(line)+1+len(word) > longest && line != first {
 			b.WriteString(line + "\n")
-			line = " "
+			line = others
 		}
-		line += " " + word
+		if line != "" {
+			line += " "
+		}
+		line += word
 	}
 	b.WriteString(line + "\n")
 	return b.String()

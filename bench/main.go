@@ -34,7 +34,7 @@ type options struct {
 	serveNoop          string
 	largest            int
 	parts              string
-	envoy, growth      bool
+	envoy, doc, growth bool
 	peer               bool
 	pgo                string
 }
@@ -91,6 +91,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	f.StringVar(&o.serveNoop, "serve-noop", "", "only serve the no-op server on this address")
 	f.StringVar(&o.pgo, "pgo", "", "only profile the sidecars under the workloads, and write the profile to this file")
 	f.BoolVar(&o.envoy, "envoy", false, "measure through a real Envoy: HTTP requests of w1")
+	f.BoolVar(&o.doc, "doc", false, "write the result of -envoy also to "+growthDoc)
 	f.BoolVar(&o.growth, "growth", false,
 		"measure cost against rules, keys, descriptors and replicas, and write it to "+growthDoc)
 	f.StringVar(&o.parts, "parts", "",

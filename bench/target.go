@@ -214,6 +214,17 @@ func (t *target) stop() {
 	}
 }
 
+// lastWords returns the end of what the target's programs have written: why an answer was not the right one.
+func (t *target) lastWords() string {
+	const most = 2000 // bytes of each
+	var b strings.Builder
+	for _, p := range t.procs {
+		out := p.Output()
+		fmt.Fprintf(&b, "%s: %s\n", p.Name(), out[max(0, len(out)-most):])
+	}
+	return b.String()
+}
+
 // parseTarget reads NAME=HOST:PORT[,pid=N][,redis-pid=N], a server that runs already.
 func parseTarget(text string) (*target, error) {
 	const form = "want NAME=HOST:PORT[,pid=N][,redis-pid=N]"

@@ -125,7 +125,7 @@ func (m *monitor) names(t *testing.T) (keys, channels map[string]bool) {
 	for _, c := range m.commands {
 		add, names := keys, c[1:min(2, len(c))]
 		switch strings.ToLower(c[0]) {
-		case "get", "set", "del", "unlink", "pttl", "type", "hget", "hset", "hmget", "hkeys", "hdel",
+		case "get", "set", "setrange", "del", "unlink", "pttl", "type", "hget", "hset", "hmget", "hkeys", "hdel",
 			"hincrby", "cl.throttle":
 		case "mget":
 			names = c[1:]

@@ -127,13 +127,13 @@ var oddReplies = []struct{ name, reply, want string }{
 	{"a line without an end", "+" + strings.Repeat("x", 1<<20), "a line of more than 8192 bytes"},
 	{"a long error", "-ERR " + strings.Repeat("x", 8000) + "\r\n", "ERR xxx"},
 	{"a blob of an error", "!5000\r\n" + strings.Repeat("x", 5000) + "\r\n", ""},
-	{"a text that is no answer", "$3\r\nabc\r\n", "the script answered string of 3 bytes"},
+	{"a text that is no answer", "$3\r\nabc\r\n", "the script answered 3 bytes for 1 hits"},
 	{"a number", ":12\r\n", "the script answered"},
 	{"an empty list", "*0\r\n", "the script answered"},
 	{"nothing", "$-1\r\n", ""},
-	{"NaN", "$40\r\n" + strings.Repeat("\xff", 40) + "\r\n", "where a whole number belongs"},
+	{"NaN", "$16\r\n" + strings.Repeat("\xff", 16) + "\r\n", "where a whole number belongs"},
 	{
-		"infinity", "$40\r\n" + strings.Repeat("\x00\x00\x00\x00\x00\x00\xf0\x7f", 5) + "\r\n",
+		"infinity", "$16\r\n" + strings.Repeat("\x00\x00\x00\x00\x00\x00\xf0\x7f", 2) + "\r\n",
 		"where a whole number belongs",
 	},
 	{"lists that are no answer", "*4\r\n$0\r\n\r\n:1\r\n:2\r\n*-1\r\n", "the script answered"},
@@ -159,7 +159,8 @@ func TestOddReplies(t *testing.T) {
 				if err := store.Ping(t.Context()); !errors.Is(err, limiter.ErrUnavailable) || len(err.Error()) > 1000 {
 					t.Errorf("Ping: %.2000v, want a short ErrUnavailable", err)
 				}
-				good := "later $40\r\n" + strings.Repeat("\x00", 40) + "\r\n"
+				minusOne := "\x00\x00\x00\x00\x00\x00\xf0\xbf" // begins a denial
+				good := "later $40\r\n" + minusOne + strings.Repeat("\x00", 32) + "\r\n"
 				s.reply.Store(&good)
 				hit := []limiter.Hit{{Key: "k", Policy: funnel(t, 10), N: 1}}
 				if err := store.Take(t.Context(), hit, out[:]); err != nil || out[0].Allowed {

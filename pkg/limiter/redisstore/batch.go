@@ -302,7 +302,8 @@ func (b *batch) read(answer any) error {
 	return nil
 }
 
-// readDecision reads the decision that text begins with, and returns how many bytes it has: 0 if text is too short.
+// readDecision reads the decision that text begins with, and returns how many bytes it has: 0 if text is too short. The
+// error is of a number that is none; the decisions after it can be read.
 func readDecision(text string) (d limiter.Decision, n int, err error) {
 	number := func(i int) (v int64) {
 		if n = (i + 1) * double; n > len(text) {
