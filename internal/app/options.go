@@ -32,6 +32,8 @@ type Options struct {
 	StopOptions        `embed:"" group:"stop"`
 	TopKeysOptions     `embed:"" group:"top"`
 
+	// Embedded is for a Weir inside another process, which asks App.Decider: there is no gRPC server.
+	Embedded bool `kong:"-"`
 	// HoldGC, if not nil, puts garbage collections off while rules are loaded.
 	HoldGC func() (release func()) `kong:"-"`
 	// Build is what was built.
