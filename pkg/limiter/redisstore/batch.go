@@ -68,8 +68,10 @@ type batcher struct {
 	now     func() int64 // nil: the server's clock
 	scripts scripts
 	sent    *sent
-	wall    func() int64 // this process's clock, in microseconds since the Unix epoch
-	ahead   atomic.Int64 // how far the server's clock is ahead of it, in microseconds
+	// noScripts is Options.NoScripts.
+	noScripts bool
+	wall      func() int64 // this process's clock, in microseconds since the Unix epoch
+	ahead     atomic.Int64 // how far the server's clock is ahead of it, in microseconds
 }
 
 // send decides the batch and sets each call's out, or its err.
@@ -81,6 +83,10 @@ func (r *batcher) send(ctx context.Context, b *batch) {
 }
 
 func (r *batcher) decide(ctx context.Context, b *batch) {
+	if r.noScripts {
+		r.decidePlain(ctx, b)
+		return
+	}
 	if r.slotted {
 		r.decideSlots(ctx, b)
 		return
