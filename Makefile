@@ -12,7 +12,7 @@ GOLANGCI_LINT = scripts/go-tool.sh golangci-lint github.com/golangci/golangci-li
 MODULES = examples/composetest deploy/charttest e2e/gateway e2e/peer bench scripts/release
 
 .DEFAULT_GOAL := help
-.PHONY: help tools build release release-push docs site manifests demo recording test test-module test-modules e2e-gateway e2e-istio e2e-kubernetes long chaos bench growth simulate-mesh pgo bench-envoy bench-go figures lint vuln fmt clean
+.PHONY: help tools build module release release-push docs site manifests demo recording test test-module test-modules e2e-gateway e2e-istio e2e-kubernetes long chaos bench growth simulate-mesh pgo bench-envoy bench-go figures lint vuln fmt clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/' | expand -t 23
@@ -22,6 +22,11 @@ tools: ## get what the tests need: a C compiler, redis-server and Chromium (apt-
 
 build: ## bin/weir
 	$(GO) build -trimpath -ldflags '-X main.version=$(VERSION)' -o bin/weir ./cmd/sidecar
+
+module: ## bin/libweir.so: Weir as a dynamic module of Envoy, docs/operate/envoy-module.md; needs a C compiler
+	@scripts/tools.sh cc
+	CGO_ENABLED=1 $(GO) build -tags envoymodule -buildmode c-shared -trimpath -pgo cmd/weir/default.pgo -o bin/libweir.so ./cmd/envoymodule
+	@rm -f bin/libweir.h
 
 release: ## bin/release: archives, SBOMs, checksums and image of a commit, built twice and compared; RELEASE='-ref v0.1.0 -platforms linux/amd64'
 	@mkdir -p bin

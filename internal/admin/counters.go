@@ -190,8 +190,10 @@ func isInvalid(err error) bool {
 }
 
 // errTooMany is the answer to boosts beyond what may be made in a minute.
-var errTooMany = &statusError{http.StatusTooManyRequests,
-	fmt.Sprintf("%d boosts were asked for within %s, the most that are taken; wait a little", maxAdded, addedIn)}
+var errTooMany = &statusError{
+	http.StatusTooManyRequests,
+	fmt.Sprintf("%d boosts were asked for within %s, the most that are taken; wait a little", maxAdded, addedIn),
+}
 
 // writeError answers what went wrong.
 func writeError(w http.ResponseWriter, err error) {

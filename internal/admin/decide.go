@@ -58,7 +58,6 @@ func (h *handler) asksForDecision(r *http.Request) bool {
 	return h.DecideJSON != nil && !h.DecideGuarded && r.URL.Path == jsonPath
 }
 
-// bounded bounds the bodies of requests.
 func (h *handler) bounded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		most := int64(maxBody)

@@ -142,12 +142,7 @@ func hasAll(r *descriptors.Rule, words []string) bool {
 		texts = append(texts, l.Name, l.Policy.Algorithm().String())
 	}
 	text := strings.ToLower(strings.Join(texts, "\n"))
-	for _, word := range words {
-		if !strings.Contains(text, word) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(text, word) })
 }
 
 // sortRules puts those first that were asked, or that denied, the most. Others keep their order.

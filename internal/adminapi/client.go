@@ -2,6 +2,7 @@ package adminapi
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -55,10 +56,7 @@ type Client struct {
 
 // New checks the options and reads the certificates; it does not connect. The error says what to write instead.
 func New(o Options) (*Client, error) {
-	c := &Client{shown: o.Server, tokenFile: o.TokenFile}
-	if c.shown == "" {
-		c.shown = DefaultServer
-	}
+	c := &Client{shown: cmp.Or(o.Server, DefaultServer), tokenFile: o.TokenFile}
 	transport := &http.Transport{
 		DialContext: (&net.Dialer{Timeout: 5 * time.Second}).DialContext, ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 1,
 	}
@@ -76,11 +74,8 @@ func New(o Options) (*Client, error) {
 	if err := o.secure(transport, c.base.Scheme); err != nil {
 		return nil, err
 	}
-	if o.Timeout == 0 {
-		o.Timeout = DefaultTimeout
-	}
 	c.http = &http.Client{
-		Transport: transport, Timeout: o.Timeout,
+		Transport: transport, Timeout: cmp.Or(o.Timeout, DefaultTimeout),
 		// A redirection might carry the token elsewhere.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
@@ -161,6 +156,7 @@ type StatusError struct {
 	server string
 }
 
+// Error implements error.
 func (e *StatusError) Error() string { return e.server + ": " + e.Msg }
 
 // Get requests path, such as "/explain", with the query, and decodes the JSON of the response into answer.

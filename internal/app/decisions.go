@@ -10,7 +10,6 @@ import (
 	"github.com/weir-ratelimit/weir/internal/store"
 )
 
-// openDecider makes what decides requests.
 func (a *App) openDecider(context.Context) (err error) {
 	watchers := a.telemetry.Watchers()
 	if a.top != nil {

@@ -41,7 +41,8 @@ const (
 	minPing = 5 * time.Second
 )
 
-// openGRPC makes the gRPC server of the service, its health and reflection. It listens later.
+// openGRPC makes the service, and unless this Weir is embedded its gRPC server, with health and reflection. It listens
+// later.
 func (a *App) openGRPC(context.Context) error {
 	service, err := rls.New(rls.Options{
 		Decider: a.decider, Rejected: a.metrics.Rejected, DynamicMetadata: a.o.DynamicMetadata,
@@ -50,6 +51,10 @@ func (a *App) openGRPC(context.Context) error {
 		return err
 	}
 	a.service = service
+	a.interceptor = &interceptor{metrics: a.metrics, log: a.o.Log}
+	if a.o.Embedded {
+		return nil
+	}
 	config, err := a.o.grpcTLS().config() //nolint:contextcheck // a handshake has its own
 	if err != nil {
 		return err
@@ -58,7 +63,6 @@ func (a *App) openGRPC(context.Context) error {
 	if config != nil {
 		secure = watchedTLS{credentials.NewTLS(config), a.grpcHandshakes}
 	}
-	a.interceptor = &interceptor{metrics: a.metrics, log: a.o.Log}
 	a.grpc = newGRPC(&a.o, service, a.health, a.metrics, secure, a.telemetry.ServerOptions()...)
 	a.add("gRPC server", func(context.Context) error { return a.grpc.Serve(a.grpcListener) }, func() error {
 		a.grpc.Stop() // perhaps again; it has workers before it serves

@@ -150,7 +150,9 @@ func (a *App) addExtra(name, flag, addr string, server *http.Server) {
 	server.ErrorLog = slog.NewLogLogger(newBoundedHTTP(a.o.Log.Handler(), a.httpHandshakes), slog.LevelWarn)
 	server.ConnState = e.guard.ConnState
 	a.extra = append(a.extra, e)
-	a.add(name+" server", func(context.Context) error { return except(http.ErrServerClosed, server.Serve(e.listener)) }, nil)
+	a.add(name+" server", func(context.Context) error {
+		return except(http.ErrServerClosed, server.Serve(e.listener))
+	}, nil)
 }
 
 func (a *App) listenExtra(ctx context.Context, mode fs.FileMode) error {

@@ -21,11 +21,13 @@ func (a *App) listen(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if a.grpcListener, err = listen(ctx, "--grpc-addr", a.o.GRPCAddr, mode); err != nil {
-		return err
+	if !a.o.Embedded {
+		if a.grpcListener, err = listen(ctx, "--grpc-addr", a.o.GRPCAddr, mode); err != nil {
+			return err
+		}
+		a.grpcListener = a.clients.grpc.Listen(a.grpcListener, a.o.GRPCTLSCert != "") //nolint:contextcheck // it outlives ctx
+		a.add("gRPC address", nil, func() error { return except(net.ErrClosed, a.grpcListener.Close()) })
 	}
-	a.grpcListener = a.clients.grpc.Listen(a.grpcListener, a.o.GRPCTLSCert != "") //nolint:contextcheck // it outlives ctx
-	a.add("gRPC address", nil, func() error { return except(net.ErrClosed, a.grpcListener.Close()) })
 	if err := a.listenExtra(ctx, mode); err != nil || a.o.HTTPAddr == "" {
 		return err
 	}

@@ -28,7 +28,7 @@ func (a *App) Run(ctx context.Context) error {
 			continue
 		}
 		background.run(p.name, func() {
-			if err := p.run(work); err != nil {
+			if err := a.runPart(work, &p); err != nil {
 				failed <- fmt.Errorf("%s: %w", p.name, err)
 			}
 		})
@@ -53,6 +53,11 @@ func (a *App) stop(ctx context.Context) (err error) {
 	start := time.Now()
 	a.stopping.Store(true)
 	a.health.Shutdown()
+	if a.o.Embedded { // nobody asks any more
+		a.health.end()
+		a.o.Log.LogAttrs(ctx, slog.LevelInfo, "stopped")
+		return nil
+	}
 	a.o.Log.LogAttrs(ctx, slog.LevelInfo, "stopping",
 		slog.Duration("drain_delay", a.o.DrainDelay), slog.Duration("stop_timeout", a.o.StopTimeout))
 	<-time.After(a.o.DrainDelay)
@@ -77,6 +82,9 @@ func (a *App) stop(ctx context.Context) (err error) {
 
 // cut ends all requests. An error means that some went on.
 func (a *App) cut() error {
+	if a.o.Embedded {
+		return nil
+	}
 	if !within(lastWait, a.grpc.Stop) {
 		return fmt.Errorf("requests that were cut off have not ended after %s", lastWait)
 	}

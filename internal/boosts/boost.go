@@ -43,6 +43,7 @@ var (
 // InvalidError says what is wrong with what was asked.
 type InvalidError struct{ msg string }
 
+// Error implements error.
 func (e *InvalidError) Error() string { return e.msg }
 
 func invalid(format string, args ...any) error { return &InvalidError{fmt.Sprintf(format, args...)} }

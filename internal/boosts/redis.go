@@ -54,7 +54,6 @@ func (r *Redis) failed(doing string, err error) error {
 	return fmt.Errorf("%w: %s the boosts in %s: %w", limiter.ErrUnavailable, doing, r.Server(), err)
 }
 
-// run runs a script on the boosts.
 func (r *Redis) run(ctx context.Context, script *redis.Script, args ...any) (cmd *redis.Cmd) {
 	err := r.Do(ctx, func(c redis.UniversalClient) error {
 		cmd = script.Run(ctx, c, []string{r.Key()}, args...)
@@ -67,6 +66,7 @@ func (r *Redis) run(ctx context.Context, script *redis.Script, args ...any) (cmd
 	return cmd
 }
 
+// Read implements Store.
 func (r *Redis) Read(ctx context.Context, known string) (all []Boost, revision string, same bool, err error) {
 	defer func() { r.Looked(err) }()
 	text, err := r.run(ctx, readScript, known).Text()
@@ -86,6 +86,7 @@ func (r *Redis) Read(ctx context.Context, known string) (all []Boost, revision s
 	return all, revision, false, nil
 }
 
+// Change implements Store.
 func (r *Redis) Change(ctx context.Context, change func([]Boost) ([]Boost, error)) error {
 	for range tries {
 		all, revision, _, err := r.Read(ctx, "?") // no revision that is given

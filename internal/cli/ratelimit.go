@@ -53,7 +53,6 @@ func start(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return runCommand(ctx, &grammar, own, stdout, stderr)
 }
 
-// variableOf is the variable of a flag of serve.
 func variableOf(flag string) string {
 	return variablePrefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }

@@ -20,9 +20,9 @@ type serverFlags struct {
 	Timeout    time.Duration `env:"WEIR_SERVER_TIMEOUT" default:"10s" help:"Longest wait for an answer."`
 }
 
-// ask calls do with a client of the process, and prints the answer: as JSON, or by print.
+// ask calls do with a client of the process, and prints the answer: as JSON, or by show.
 func ask[T any](
-	to *serverFlags, o *outputFlags, io streams, do func(*adminapi.Client, *T) error, print func(streams, *T),
+	to *serverFlags, o *outputFlags, io streams, do func(*adminapi.Client, *T) error, show func(streams, *T),
 ) error {
 	client, err := to.client()
 	if err != nil {
@@ -36,7 +36,7 @@ func ask[T any](
 	if o.json() {
 		return printJSON(io, answer)
 	}
-	print(io, &answer)
+	show(io, &answer)
 	return nil
 }
 

@@ -325,6 +325,7 @@ type Conn struct {
 	http2 atomic.Pointer[http2Conn]
 }
 
+// Read implements net.Conn.
 func (c *Conn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if n > 0 && c.g.o.HTTP2 == nil { // with HTTP/2, complete requests count as use
@@ -333,6 +334,7 @@ func (c *Conn) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// Write implements net.Conn.
 func (c *Conn) Write(p []byte) (int, error) {
 	n, err := c.Conn.Write(p)
 	if n > 0 && c.g.o.HTTP2 == nil {
@@ -341,6 +343,7 @@ func (c *Conn) Write(p []byte) (int, error) {
 	return n, err
 }
 
+// Close implements net.Conn.
 func (c *Conn) Close() error {
 	c.g.mu.Lock()
 	c.g.remove(c)

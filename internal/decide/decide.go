@@ -161,13 +161,7 @@ func (d *Decider) Decide(ctx context.Context, r *Request) (*Verdict, error) {
 	if err := d.take(ctx, v); err != nil {
 		return nil, err
 	}
-	v.fold()
-	if v.slot != nil {
-		d.observeDelayed(ctx, v)
-	} else {
-		d.observe(ctx, v)
-	}
-	return v, nil
+	return d.finish(ctx, v), nil
 }
 
 // take has the store decide the hits.

@@ -107,6 +107,7 @@ func New(o Options) (*Log, error) {
 	return l, nil
 }
 
+// Watch implements decide.Watcher.
 func (l *Log) Watch(_ context.Context, v *decide.Verdict) {
 	share, weight := l.o.Sample, l.weights[0]
 	if refused(v) {

@@ -354,6 +354,7 @@ func newRetryAfter(d time.Duration) RetryAfter {
 	return RetryAfter{Denied: true, Seconds: d.Seconds()}
 }
 
+// MarshalJSON implements json.Marshaler.
 func (r RetryAfter) MarshalJSON() ([]byte, error) {
 	if r.Never {
 		return []byte("null"), nil

@@ -197,7 +197,12 @@ func match(n *descriptors.Node, entries []descriptors.Entry) *descriptors.Rule {
 	return n.Rule()
 }
 
-func hasLevels(n *descriptors.Node) bool { return hasSome(n.Branches()) }
+func hasLevels(n *descriptors.Node) bool {
+	for range n.Keys() { // Branches sorts them all
+		return true
+	}
+	return false
+}
 
 func hasSome[K, V any](all iter.Seq2[K, V]) bool {
 	for range all {
@@ -207,24 +212,16 @@ func hasSome[K, V any](all iter.Seq2[K, V]) bool {
 }
 
 // at names a rule and its place.
-func at(r *descriptors.Rule) string { return shorten(r.Path) + " (" + r.Source + ")" }
+func at(r *descriptors.Rule) string { return descriptors.Shorten(r.Path) + " (" + r.Source + ")" }
 
 // quotedShort shows a text of a request, with what cannot be seen.
-func quotedShort(text string) string { return fmt.Sprintf("%q", shorten(text)) }
+func quotedShort(text string) string { return fmt.Sprintf("%q", descriptors.Shorten(text)) }
 
 // shownEntry is an entry as commands take it, quoted where that is needed.
 func shownEntry(e descriptors.Entry) string {
-	text := shorten(e.Key) + "=" + shorten(e.Value)
+	text := descriptors.Shorten(e.Key) + "=" + descriptors.Shorten(e.Value)
 	if strings.ContainsAny(text, " \t\"") {
 		return quotedShort(text)
-	}
-	return text
-}
-
-// shorten cuts a text that would fill the screen.
-func shorten(text string) string {
-	if len(text) > 60 {
-		return strings.ToValidUTF8(text[:60], "") + "..."
 	}
 	return text
 }

@@ -24,10 +24,8 @@ func ParseQuery(v url.Values) (Question, error) {
 	var errs []error
 	for name := range v {
 		if name != "domain" && name != "descriptor" && name != "hits" {
-			errs = append(
-				errs,
-				fmt.Errorf("%s is not known; ask /explain?domain=shop&descriptor=key=value,key=value&hits=1", strconv.Quote(name)),
-			)
+			errs = append(errs,
+				fmt.Errorf("%s is not known; ask /explain?domain=shop&descriptor=key=value,key=value&hits=1", strconv.Quote(name)))
 		}
 	}
 	if q.Domain == "" {
@@ -48,10 +46,8 @@ func ParseQuery(v url.Values) (Question, error) {
 		q.Descriptors = append(q.Descriptors, entries)
 	}
 	if len(q.Descriptors) == 0 {
-		errs = append(
-			errs,
-			errors.New("descriptor: is missing; write descriptor=key=value,key=value for each of the request's"),
-		)
+		errs = append(errs,
+			errors.New("descriptor: is missing; write descriptor=key=value,key=value for each of the request's"))
 	}
 	return q, errors.Join(errs...)
 }

@@ -112,6 +112,7 @@ func (b *Breaker) Shard(h *limiter.Hit) Shard {
 	return Shard{Store: StoreName(h), Address: b.server(h).Shard(h.Key)}
 }
 
+// Take implements limiter.Store. A failure is that of each server that the error names.
 func (b *Breaker) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Decision) error {
 	if why := b.notAsked(hits); why != nil {
 		return *why

@@ -110,6 +110,7 @@ func (d *Denials) Known(h limiter.Hit) (cached limiter.Decision, ok bool) {
 // that are on their way.
 func (d *Denials) Forget(key string) { d.set(key).forgets.Add(1) }
 
+// Take implements limiter.Store.
 func (d *Denials) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Decision) error {
 	now, era := d.now(), d.era.Load()
 	if era%2 == 1 {

@@ -110,6 +110,7 @@ func labelsOf(l *descriptors.Limit) labels {
 	return name
 }
 
+// Decided implements decide.Observer.
 func (m *Metrics) Decided(l *descriptors.Limit, o decide.Outcome, hits int64, d *limiter.Decision) {
 	c := m.limits.of(l)
 	if c == nil {
@@ -247,6 +248,7 @@ func (ds *domains) compiled(set *descriptors.Set) {
 	ds.live.Store(t)
 }
 
+// Answered implements decide.Observer.
 func (m *Metrics) Answered(d *descriptors.Domain, denied bool) {
 	c := m.domains.of(d)
 	if denied {

@@ -123,6 +123,7 @@ func (m *Metrics) Rejected(code codes.Code) {
 	m.rejected[code].Add(1)
 }
 
+// StoreFailed implements decide.Observer.
 func (m *Metrics) StoreFailed(err error) {
 	switch {
 	case errors.Is(err, guard.ErrNotAsked):

@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -369,12 +370,7 @@ func byOutcome(of func(*limitCounters) *outcomeCounts) func(*limitCounters, writ
 }
 
 // storeLabel returns the label of a store. No named store has parentheses in its name.
-func storeLabel(name string) string {
-	if name == "" {
-		return "(default)"
-	}
-	return name
-}
+func storeLabel(name string) string { return cmp.Or(name, "(default)") }
 
 func oneIf(is bool) int {
 	if is {

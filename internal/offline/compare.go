@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 
@@ -241,11 +242,8 @@ func (log *Log) Notes(o LogOptions, sets ...*descriptors.Set) (notes []string) {
 	say(log.Estimate, "The log is a sample: each line was replayed as the requests that it stands for, all at its time, "+
 		"so that numbers are an estimate, and short windows and bursts look fuller than they were. "+
 		"Log with --decision-log-sample 1 for an exact answer.")
-	say(
-		log.DroppedLines > 0,
-		"The log says that %d sampled decisions are missing in it: these requests were not replayed.",
-		log.DroppedLines,
-	)
+	say(log.DroppedLines > 0,
+		"The log says that %d sampled decisions are missing in it: these requests were not replayed.", log.DroppedLines)
 	patterns, inFlight := map[string]bool{}, map[string]bool{}
 	for _, set := range sets {
 		for _, path := range set.Patterns() {
@@ -268,11 +266,7 @@ func (log *Log) Notes(o LogOptions, sets ...*descriptors.Set) (notes []string) {
 
 // some is the first names of a set.
 func some(set map[string]bool) string {
-	var all []string
-	for name := range set {
-		all = append(all, name)
-	}
-	slices.Sort(all)
+	all := slices.Sorted(maps.Keys(set))
 	if len(all) > 3 {
 		return fmt.Sprintf("%s and %d more", strings.Join(all[:3], ", "), len(all)-3)
 	}

@@ -67,12 +67,8 @@ func (r *Simulation) WriteTable(w io.Writer) error {
 		widest = max(widest, len(run.Name))
 	}
 	table := tabwriter.NewWriter(w, 0, 8, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintf(
-		table,
-		"%-*s\toffered\tadmitted\tdenied\tshare\tworst window\tN\tbound\tlockout\twait (mean)\t\n",
-		widest,
-		"limit",
-	)
+	fmt.Fprintf(table, "%-*s\toffered\tadmitted\tdenied\tshare\tworst window\tN\tbound\tlockout\twait (mean)\t\n", widest,
+		"limit")
 	for _, run := range r.Runs {
 		wait := "-"
 		if run.Policy.MaxWait() > 0 {
@@ -245,12 +241,8 @@ const eighths = " ▁▂▃▄▅▆▇█"
 
 // WriteCharts writes a chart of characters for each limit, at most 80 columns wide and rows high.
 func (r *Simulation) WriteCharts(w io.Writer, rows int) {
-	fmt.Fprintf(
-		w,
-		"█ admitted, ░ more that was offered, in %s/s; each column is %s\n",
-		r.Unit,
-		descriptors.FormatDuration(r.Options.Bucket),
-	)
+	fmt.Fprintf(w, "█ admitted, ░ more that was offered, in %s/s; each column is %s\n", r.Unit,
+		descriptors.FormatDuration(r.Options.Bucket))
 	for _, run := range r.Runs {
 		fmt.Fprintf(w, "\n%s%s\n", r.describe(run), r.laterText(run))
 		r.writeChart(w, run, rows)

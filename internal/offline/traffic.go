@@ -71,11 +71,8 @@ func ParseTraffic(spec string) (*Traffic, error) {
 		}
 		return &Traffic{Spec: spec, generate: generate}, nil
 	}
-	return nil, fmt.Errorf(
-		"%q is not known: write %s, or the path of a file that ends in .csv",
-		spec,
-		strings.Join(examples, ", "),
-	)
+	return nil, fmt.Errorf("%q is not known: write %s, or the path of a file that ends in .csv", spec,
+		strings.Join(examples, ", "))
 }
 
 // Arrivals are the requests before length has passed, by time. Equal seeds make equal requests.
@@ -84,12 +81,8 @@ func (t *Traffic) Arrivals(length time.Duration, seed uint64) ([]Arrival, error)
 	var all []Arrival
 	for a := range t.generate(length.Microseconds(), random) {
 		if len(all) == MaxArrivals {
-			return nil, fmt.Errorf(
-				"%q makes more than %d requests in %s; write a shorter --for or a lower rate",
-				t.Spec,
-				MaxArrivals,
-				length,
-			)
+			return nil, fmt.Errorf("%q makes more than %d requests in %s; write a shorter --for or a lower rate", t.Spec,
+				MaxArrivals, length)
 		}
 		all = append(all, a)
 	}

@@ -2,6 +2,7 @@ package rules
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -114,9 +115,8 @@ func (f *Findings) add(files []reload.File, severity string, errs descriptors.Er
 		lines[file.Name] = bytes.Split(file.Data, []byte("\n"))
 	}
 	for _, e := range errs {
-		p := Problem{File: e.File, Line: e.Line, Column: e.Column, Severity: severity, Code: e.Code, Message: e.Msg}
-		if p.Code == "" {
-			p.Code = codeInvalid
+		p := Problem{
+			File: e.File, Line: e.Line, Column: e.Column, Severity: severity, Code: cmp.Or(e.Code, codeInvalid), Message: e.Msg,
 		}
 		if i := strings.LastIndex(e.Msg, "; "); i >= 0 {
 			p.Message, p.Hint = e.Msg[:i], e.Msg[i+2:]

@@ -108,6 +108,7 @@ type ConflictError struct {
 	Saw, Now PublishedInfo // of version 0: none
 }
 
+// Error implements error.
 func (e *ConflictError) Error() string {
 	if e.Now.Version == e.Saw.Version {
 		return fmt.Sprintf("not published: version %d by %s is in force, but it has other content (hash %s) than expected "+
@@ -207,6 +208,7 @@ type DamagedError struct {
 	err  error
 }
 
+// Error implements error.
 func (e *DamagedError) Error() string { return e.err.Error() }
 
 // Unwrap is for errors.As.
@@ -242,6 +244,7 @@ type MissingError struct {
 	where   string
 }
 
+// Error implements error.
 func (e *MissingError) Error() string {
 	return fmt.Sprintf("%s: there is no version %d, or no longer; weir publish --list shows those that are kept", e.where,
 		e.Version)

@@ -126,7 +126,6 @@ type Header struct {
 	ValueAt Position `json:"-"`
 }
 
-// checkResponse checks that Envoy can send the response.
 func (c *Builder) checkResponse(r *Response) {
 	if len(r.Body) > maxBody {
 		c.Errorf(r.BodyAt, "body has %d bytes, at most %d are sent; write less", len(r.Body), maxBody)

@@ -39,7 +39,6 @@ func (s *slab[T]) take(n int) []T {
 	return taken
 }
 
-// texts is memory for texts.
 type texts struct{ last strings.Builder }
 
 // room makes room for that many bytes, and returns where they begin.

@@ -1,6 +1,7 @@
 package descriptors
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -156,13 +157,8 @@ func (ps *sequences) take(s *search, at []uint16, f *found, end int) bool {
 	return true
 }
 
-// build makes the states.
 func (ps *sequences) build(texts map[string][]found, rest func()) {
-	sorted := make([]string, 0, len(texts))
-	for text := range texts {
-		sorted = append(sorted, text)
-	}
-	slices.Sort(sorted)
+	sorted := slices.Sorted(maps.Keys(texts))
 	ps.nodes = make([]state, 1)
 	type span struct {
 		texts       []string

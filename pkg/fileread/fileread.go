@@ -36,6 +36,7 @@ type HungError struct {
 	Since time.Time // when the step began
 }
 
+// Error implements error. It names the file and when the step began.
 func (e *HungError) Error() string {
 	return fmt.Sprintf("%s: reading it has not returned since %s: the file system hangs; it is read again when that "+
 		"returns, or when another file takes its place", e.Path, e.Since.UTC().Format(time.RFC3339))

@@ -2,6 +2,7 @@ package limiter
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -106,14 +107,9 @@ func parse[T ~uint8](known map[T]string, name string) (T, error) {
 
 // names are the map's names in the order of their values.
 func names[T ~uint8](known map[T]string) []string {
-	keys := make([]T, 0, len(known))
-	for v := range known {
-		keys = append(keys, v)
+	var all []string
+	for _, v := range slices.Sorted(maps.Keys(known)) {
+		all = append(all, known[v])
 	}
-	slices.Sort(keys)
-	out := make([]string, len(keys))
-	for i, v := range keys {
-		out[i] = known[v]
-	}
-	return out
+	return all
 }

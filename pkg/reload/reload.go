@@ -33,6 +33,7 @@
 package reload
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -161,12 +162,7 @@ func New[T any](o Options[T]) (*Reloader[T], error) {
 	case o.Settle < 0:
 		return nil, fmt.Errorf("reload: Options.Settle is %v, must not be negative", o.Settle)
 	}
-	if o.Poll == 0 {
-		o.Poll = DefaultPoll
-	}
-	if o.Settle == 0 {
-		o.Settle = DefaultSettle
-	}
+	o.Poll, o.Settle = cmp.Or(o.Poll, DefaultPoll), cmp.Or(o.Settle, DefaultSettle)
 	if o.OnLoad == nil {
 		o.OnLoad = func(Event) {}
 	}

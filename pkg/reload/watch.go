@@ -20,6 +20,7 @@ const resyncAfter = 10 * time.Millisecond
 // closing is how long a watcher may take to close. It waits for a watch that is being added, and that may hang.
 const closing = time.Second
 
+// Watch implements Source. It returns soon after ctx ends. A file system that hangs is an error.
 func (p Files) Watch(ctx context.Context, changed chan<- struct{}) error {
 	w, err := newWatcher(p)
 	if err != nil {

@@ -4,6 +4,7 @@
 package xds
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -73,9 +74,7 @@ type Source struct {
 
 // New makes a Source, which Start connects.
 func New(o Options) *Source {
-	if o.unit == 0 {
-		o.unit = time.Second
-	}
+	o.unit = cmp.Or(o.unit, time.Second)
 	return &Source{
 		o: o, first: make(chan struct{}), watchers: map[chan<- struct{}]bool{},
 		awayLine: logging.Every{Interval: lineEvery}, backLine: logging.Every{Interval: lineEvery},

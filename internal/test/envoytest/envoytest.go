@@ -26,20 +26,45 @@ const patience = 30 * time.Second
 // anyAdminPort is merged over every configuration, so that two Envoys never have the same admin port.
 const anyAdminPort = `{admin: {address: {socket_address: {address: 127.0.0.1, port_value: 0}}}}`
 
-// Envoy is a running Envoy with one worker thread.
+// Envoy is a running Envoy.
 type Envoy struct {
 	*proctest.Process
 
 	// Admin is the host:port of the admin interface, whatever the configuration says.
 	Admin string
 
-	tb testing.TB
+	tb        testing.TB
+	adminFile string // that Envoy writes its admin address into
+}
+
+// Options are how an Envoy is started.
+type Options struct {
+	// Workers is the number of worker threads; 0 is one.
+	Workers int
+	// Modules is the folder with dynamic modules; empty is none.
+	Modules string
+	// Args are further arguments.
+	Args []string
 }
 
 // Start runs an Envoy with a bootstrap configuration in YAML, waits until it is live, and kills it when the test
 // ends. Listeners may have port 0: Listener returns the port that they got. Under -short Start skips the test;
 // without an Envoy it fails the test.
 func Start(tb testing.TB, config string) *Envoy {
+	tb.Helper()
+	return StartWith(tb, config, Options{})
+}
+
+// StartWith is Start with options.
+func StartWith(tb testing.TB, config string, o Options) *Envoy {
+	tb.Helper()
+	e := Launch(tb, config, o)
+	e.AwaitLive()
+	return e
+}
+
+// Launch is StartWith, but returns at once: for an Envoy that may refuse its configuration.
+func Launch(tb testing.TB, config string, o Options) *Envoy {
 	tb.Helper()
 	proctest.SkipIfShort(tb, "Envoy")
 	binary, err := launch.FindEnvoy()
@@ -51,11 +76,22 @@ func Start(tb testing.TB, config string) *Envoy {
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 		tb.Fatal(err)
 	}
-	cmd := exec.Command(binary, "--config-path", file, "--config-yaml", anyAdminPort, "--admin-address-path", admin,
-		"--disable-hot-restart", "--concurrency", "1", "--log-level", "warning")
-	e := &Envoy{tb: tb, Process: proctest.Start(tb, "envoy", cmd)}
+	args := []string{
+		"--config-path", file, "--config-yaml", anyAdminPort, "--admin-address-path", admin, "--disable-hot-restart",
+		"--concurrency", strconv.Itoa(max(o.Workers, 1)), "--log-level", "warning",
+	}
+	cmd := exec.Command(binary, append(args, o.Args...)...)
+	if o.Modules != "" {
+		cmd.Env = append(os.Environ(), "ENVOY_DYNAMIC_MODULES_SEARCH_PATH="+o.Modules)
+	}
+	return &Envoy{tb: tb, Process: proctest.Start(tb, "envoy", cmd), adminFile: admin}
+}
+
+// AwaitLive waits until Envoy is live, and sets Admin.
+func (e *Envoy) AwaitLive() {
+	e.tb.Helper()
 	e.Await(patience, func() error {
-		addr, err := os.ReadFile(admin)
+		addr, err := os.ReadFile(e.adminFile)
 		if err != nil {
 			return err
 		}
@@ -63,7 +99,6 @@ func Start(tb testing.TB, config string) *Envoy {
 		_, err = e.get("/ready")
 		return err
 	})
-	return e
 }
 
 // Listener returns the host:port of the named listener.

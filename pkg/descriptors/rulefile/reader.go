@@ -208,7 +208,6 @@ func (r restingReader) Read(p []byte) (int, error) {
 	return r.Reader.Read(p)
 }
 
-// start is the beginning of the file.
 func (r *reader) start() descriptors.Position {
 	return descriptors.Position{File: r.file.Name, Line: 1, Column: 1}
 }

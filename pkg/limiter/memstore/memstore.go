@@ -25,6 +25,7 @@
 package memstore
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"hash/maphash"
@@ -108,12 +109,7 @@ func New(o Options) (*Store, error) {
 	case o.SweepEvery < 0:
 		return nil, fmt.Errorf("memory store: SweepEvery must not be negative, got %s", o.SweepEvery)
 	}
-	if o.MaxKeys == 0 {
-		o.MaxKeys = DefaultMaxKeys
-	}
-	if o.SweepEvery == 0 {
-		o.SweepEvery = DefaultSweepEvery
-	}
+	o.MaxKeys, o.SweepEvery = cmp.Or(o.MaxKeys, DefaultMaxKeys), cmp.Or(o.SweepEvery, DefaultSweepEvery)
 	if o.Now == nil {
 		o.Now = monotonic()
 		if o.Wall == nil {

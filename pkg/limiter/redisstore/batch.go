@@ -71,8 +71,10 @@ type batcher struct {
 	scripts scripts
 	packed  packedPolicies
 	sent    *sent
-	wall    func() int64 // this process's clock, in microseconds since the Unix epoch
-	ahead   atomic.Int64 // how far the server's clock is ahead of it, in microseconds
+	// noScripts is Options.NoScripts.
+	noScripts bool
+	wall      func() int64 // this process's clock, in microseconds since the Unix epoch
+	ahead     atomic.Int64 // how far the server's clock is ahead of it, in microseconds
 }
 
 // send decides the batch and sets each call's out, or its err.
@@ -84,6 +86,10 @@ func (r *batcher) send(ctx context.Context, b *batch) {
 }
 
 func (r *batcher) decide(ctx context.Context, b *batch) {
+	if r.noScripts {
+		r.decidePlain(ctx, b)
+		return
+	}
 	if r.slotted {
 		r.decideSlots(ctx, b)
 		return

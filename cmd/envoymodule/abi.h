@@ -1,0 +1,97 @@
+// What this module uses of Envoy's ABI for dynamic modules (v0.2.0, Envoy 1.40), in declarations of our own, and what C
+// and Go share.
+//
+// Envoy's functions are weak symbols. One that this Envoy lacks is NULL, which is found when the module is loaded.
+// Otherwise the first request that needs it would end Envoy.
+#ifndef WEIR_ABI_H
+#define WEIR_ABI_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+// A view of text that somebody else owns.
+typedef struct { const char *p; size_t n; } weir_text;
+typedef struct { const char *key; size_t key_n; const char *value; size_t value_n; } weir_header;
+
+enum { WEIR_REQUEST_HEADERS = 0, WEIR_RESPONSE_HEADERS = 2 }; // header maps
+enum { WEIR_SOURCE_ADDRESS = 24 };                            // attribute source.address, with port
+enum { WEIR_LOG_ERROR = 4 };
+
+#define ENVOY __attribute__((weak)) extern
+ENVOY void envoy_dynamic_module_callback_log(int level, weir_text message);
+ENVOY bool envoy_dynamic_module_callback_is_validation_mode(void);
+ENVOY bool envoy_dynamic_module_callback_http_get_header(void *filter, int map, weir_text key, weir_text *value, size_t index, size_t *count);
+ENVOY bool envoy_dynamic_module_callback_http_add_header(void *filter, int map, weir_text key, weir_text value);
+ENVOY bool envoy_dynamic_module_callback_http_set_header(void *filter, int map, weir_text key, weir_text value);
+ENVOY bool envoy_dynamic_module_callback_http_filter_get_attribute_string(void *filter, int attribute, weir_text *value);
+ENVOY bool envoy_dynamic_module_callback_http_get_cluster_name(void *filter, weir_text *name);
+ENVOY void envoy_dynamic_module_callback_http_send_response(void *filter, uint32_t status, weir_header *headers, size_t n, weir_text body, weir_text details);
+ENVOY void *envoy_dynamic_module_callback_http_filter_scheduler_new(void *filter);
+ENVOY void envoy_dynamic_module_callback_http_filter_scheduler_commit(void *scheduler, uint64_t event);
+ENVOY void envoy_dynamic_module_callback_http_filter_scheduler_delete(void *scheduler);
+ENVOY void envoy_dynamic_module_callback_http_filter_continue_decoding(void *filter);
+ENVOY const void *envoy_dynamic_module_callback_get_most_specific_route_config(void *filter);
+ENVOY int envoy_dynamic_module_callback_http_filter_config_define_counter(void *config, weir_text name, weir_text *labels, size_t n, size_t *id);
+ENVOY int envoy_dynamic_module_callback_http_filter_increment_counter(void *filter, size_t id, weir_text *labels, size_t n, uint64_t by);
+
+// Outcomes, in the order of Go's embedded.Outcome.
+enum { WEIR_NOT_LIMITED, WEIR_OK, WEIR_OVER_LIMIT, WEIR_FAILED };
+// Envoy's counters of a filter.
+enum { WEIR_COUNT_OK, WEIR_COUNT_OVER_LIMIT, WEIR_COUNT_ERROR, WEIR_COUNT_ALLOWED, WEIR_COUNTERS };
+
+// A filter_config, of a filter or of a route: Go makes it, C reads it. It says what of a request Go needs.
+typedef struct {
+  uint64_t id;     // Go's
+  bool is_empty;   // no rate_limits
+  bool remote;     // the client's address
+  bool destination; // the cluster's name
+  size_t headers_n;
+  weir_text *headers; // names, in lower case
+  bool counts;        // Envoy has the counters
+  size_t counter[WEIR_COUNTERS];
+} weir_config;
+
+// A value of headers[header].
+typedef struct { size_t header; weir_text text; } weir_value;
+
+// What Go reads of a request. It is valid until the hook returns.
+typedef struct {
+  const weir_value *values;
+  size_t values_n;
+  weir_text remote, destination; // p is NULL if there is none
+  void *envoy;
+} weir_request;
+
+enum { WEIR_HEADERS = 64, WEIR_TEXT = 1024 };
+
+// An answer: Go fills it, C frees text if it is not the room. text has each header's name and value, then the body.
+typedef struct {
+  int outcome;
+  uint32_t status; // 0: the request goes on
+  size_t headers;
+  uint32_t lengths[2 * WEIR_HEADERS]; // of name, value, name, value ...
+  size_t body;
+  weir_text details; // a constant
+  char *text;
+  char room[WEIR_TEXT];
+} weir_answer;
+
+// A request that is decided later. Envoy's filter has one reference and Go the other.
+typedef struct {
+  atomic_int refs;
+  atomic_int state;
+  void *scheduler;
+  uint64_t id; // Go's, to cancel it
+  weir_answer answer;
+} weir_waiting;
+
+// weir_wait begins to wait, on the worker of the request.
+weir_waiting *weir_wait(void *envoy);
+// weir_answered ends the waiting when the answer is filled, on any thread. Go has no reference then.
+void weir_answered(weir_waiting *w);
+// weir_log writes into Envoy's log.
+void weir_log(int level, const char *p, size_t n);
+
+#endif

@@ -1,0 +1,260 @@
+//go:build envoymodule
+
+// Envoy's event hooks. They are C so that a request enters Go once, with all that its plan reads, and a request that
+// nothing limits enters it never.
+#include "abi.h"
+#include "_cgo_export.h"
+
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define HOOK __attribute__((visibility("default")))
+
+enum { CONTINUE = 0, STOP = 1, STOP_ALL_AND_WATERMARK = 4 };    // what a hook of headers returns
+enum { PENDING, COMMITTING, COMMITTED, GONE };                  // states of weir_waiting
+
+// A request in this filter.
+typedef struct {
+  const weir_config *config;
+  weir_waiting *waiting; // of a request that was decided later
+  weir_answer *kept;     // headers of the response, of one that was decided at once
+} stream;
+
+static const char *const counter_names[WEIR_COUNTERS] = {"ok", "over_limit", "error", "failure_mode_allowed"};
+
+void weir_log(int level, const char *p, size_t n) {
+  weir_text text = {p, n};
+  if (envoy_dynamic_module_callback_log) envoy_dynamic_module_callback_log(level, text);
+}
+
+// require logs the name of a function that this Envoy lacks.
+static bool require(const void *function, const char *name) {
+  if (function) return true;
+  const char *before = "weir: this Envoy lacks a function that the module needs; the module is built for Envoy 1.40: ";
+  char line[256];
+  size_t n = strlen(before), m = strlen(name);
+  if (n + m > sizeof line) m = sizeof line - n;
+  memcpy(line, before, n);
+  memcpy(line + n, name, m);
+  weir_log(WEIR_LOG_ERROR, line, n + m);
+  return false;
+}
+
+#define REQUIRE(name) require((const void *)envoy_dynamic_module_callback_##name, #name)
+
+HOOK const char *envoy_dynamic_module_on_program_init(void) {
+  if (!REQUIRE(http_get_header) || !REQUIRE(http_add_header) || !REQUIRE(http_filter_get_attribute_string) ||
+      !REQUIRE(http_get_cluster_name) || !REQUIRE(http_send_response) || !REQUIRE(http_filter_scheduler_new) ||
+      !REQUIRE(http_filter_scheduler_commit) || !REQUIRE(http_filter_scheduler_delete) ||
+      !REQUIRE(http_filter_continue_decoding) || !REQUIRE(get_most_specific_route_config) ||
+      !REQUIRE(http_filter_config_define_counter) || !REQUIRE(http_filter_increment_counter))
+    return NULL;
+  return "v0.2.0";
+}
+
+// Envoy is about to end: what filters have closed gets a moment to end in order.
+__attribute__((destructor)) static void at_exit(void) { weirExit(); }
+
+HOOK const void *envoy_dynamic_module_on_http_filter_config_new(void *envoy, weir_text name, weir_text config) {
+  bool check = envoy_dynamic_module_callback_is_validation_mode && envoy_dynamic_module_callback_is_validation_mode();
+  weir_config *c = weirNewFilter((char *)config.p, config.n, check);
+  if (!c) return NULL;
+  c->counts = true;
+  for (int i = 0; i < WEIR_COUNTERS; i++) {
+    weir_text text = {counter_names[i], strlen(counter_names[i])};
+    if (envoy_dynamic_module_callback_http_filter_config_define_counter(envoy, text, NULL, 0, &c->counter[i]) != 0)
+      c->counts = false;
+  }
+  return c;
+}
+
+HOOK void envoy_dynamic_module_on_http_filter_config_destroy(const void *config) { weirForget((weir_config *)config); }
+
+HOOK const void *envoy_dynamic_module_on_http_filter_per_route_config_new(weir_text name, weir_text config) {
+  return weirNewRoute((char *)config.p, config.n);
+}
+
+HOOK void envoy_dynamic_module_on_http_filter_per_route_config_destroy(const void *config) {
+  weirForget((weir_config *)config);
+}
+
+HOOK const void *envoy_dynamic_module_on_http_filter_new(const void *config, void *envoy) {
+  stream *s = calloc(1, sizeof *s);
+  if (s) s->config = config;
+  return s;
+}
+
+static void free_text(weir_answer *a) {
+  if (a->text != a->room) free(a->text);
+}
+
+static void unref(weir_waiting *w) {
+  if (atomic_fetch_sub(&w->refs, 1) != 1) return;
+  free_text(&w->answer);
+  free(w);
+}
+
+weir_waiting *weir_wait(void *envoy) {
+  weir_waiting *w = malloc(sizeof *w);
+  if (!w) abort();
+  atomic_init(&w->refs, 2);
+  atomic_init(&w->state, PENDING);
+  w->answer.text = w->answer.room;
+  w->scheduler = envoy_dynamic_module_callback_http_filter_scheduler_new(envoy);
+  return w;
+}
+
+// A commit needs the worker's dispatcher, which Envoy may destroy once the stream is gone. So a stream that goes says
+// so first, and waits for a commit that has begun.
+void weir_answered(weir_waiting *w) {
+  int pending = PENDING;
+  if (atomic_compare_exchange_strong(&w->state, &pending, COMMITTING)) {
+    envoy_dynamic_module_callback_http_filter_scheduler_commit(w->scheduler, 1);
+    atomic_store(&w->state, COMMITTED);
+  }
+  envoy_dynamic_module_callback_http_filter_scheduler_delete(w->scheduler);
+  unref(w);
+}
+
+HOOK void envoy_dynamic_module_on_http_filter_destroy(const void *module) {
+  stream *s = (stream *)module;
+  if (!s) return;
+  weir_waiting *w = s->waiting;
+  if (w) {
+    int pending = PENDING;
+    if (atomic_compare_exchange_strong(&w->state, &pending, GONE)) weirCancel(w->id);
+    while (atomic_load(&w->state) == COMMITTING) sched_yield();
+    unref(w);
+  }
+  if (s->kept) {
+    free_text(s->kept);
+    free(s->kept);
+  }
+  free(s);
+}
+
+static void count(void *envoy, const weir_config *c, int counter) {
+  if (c->counts) envoy_dynamic_module_callback_http_filter_increment_counter(envoy, c->counter[counter], NULL, 0, 1);
+}
+
+// each_header makes views of an answer's headers, and returns where the body begins.
+static const char *view(const weir_answer *a, weir_header *headers) {
+  const char *p = a->text;
+  for (size_t i = 0; i < a->headers; i++) {
+    headers[i].key = p, headers[i].key_n = a->lengths[2 * i], p += a->lengths[2 * i];
+    headers[i].value = p, headers[i].value_n = a->lengths[2 * i + 1], p += a->lengths[2 * i + 1];
+  }
+  return p;
+}
+
+// obey does what the answer says, and returns whether the request goes on.
+static bool obey(void *envoy, const weir_config *filter, const weir_answer *a) {
+  switch (a->outcome) {
+  case WEIR_OK: count(envoy, filter, WEIR_COUNT_OK); break;
+  case WEIR_OVER_LIMIT: count(envoy, filter, WEIR_COUNT_OVER_LIMIT); break;
+  case WEIR_FAILED:
+    count(envoy, filter, WEIR_COUNT_ERROR);
+    if (!a->status) count(envoy, filter, WEIR_COUNT_ALLOWED);
+    break;
+  }
+  if (!a->status) return true;
+  weir_header headers[WEIR_HEADERS];
+  weir_text body = {view(a, headers), a->body};
+  envoy_dynamic_module_callback_http_send_response(envoy, a->status, headers, a->headers, body, a->details);
+  return false;
+}
+
+// keep keeps the headers of a request that goes on, for its response.
+static void keep(stream *s, weir_answer *a) {
+  if (a->status || !a->headers || !(s->kept = malloc(sizeof *a))) {
+    free_text(a);
+    return;
+  }
+  bool in_room = a->text == a->room;
+  *s->kept = *a;
+  if (in_room) s->kept->text = s->kept->room;
+}
+
+// A worker's memory for values of headers.
+static _Thread_local weir_value *values;
+static _Thread_local size_t values_cap;
+
+// read_headers returns how many values it has read.
+static size_t read_headers(void *envoy, const weir_config *c) {
+  size_t n = 0;
+  for (size_t i = 0; i < c->headers_n; i++) {
+    size_t all = 0;
+    weir_text text;
+    for (size_t k = 0; k == 0 || k < all; k++) {
+      if (!envoy_dynamic_module_callback_http_get_header(envoy, WEIR_REQUEST_HEADERS, c->headers[i], &text, k, &all)) break;
+      if (n == values_cap) {
+        size_t cap = values_cap ? 2 * values_cap : 16;
+        weir_value *more = realloc(values, cap * sizeof *more);
+        if (!more) return n;
+        values = more, values_cap = cap;
+      }
+      values[n].header = i;
+      values[n++].text = text;
+    }
+  }
+  return n;
+}
+
+HOOK int envoy_dynamic_module_on_http_filter_request_headers(void *envoy, const void *module, bool end) {
+  stream *s = (stream *)module;
+  if (!s) return CONTINUE;
+  const weir_config *c = s->config, *route = envoy_dynamic_module_callback_get_most_specific_route_config(envoy);
+  if (route) c = route;
+  if (c->is_empty) return CONTINUE;
+  weir_request r = {.envoy = envoy};
+  r.values_n = read_headers(envoy, c);
+  r.values = values;
+  if (c->remote &&
+      !envoy_dynamic_module_callback_http_filter_get_attribute_string(envoy, WEIR_SOURCE_ADDRESS, &r.remote))
+    r.remote.p = NULL;
+  if (c->destination && !envoy_dynamic_module_callback_http_get_cluster_name(envoy, &r.destination)) r.destination.p = NULL;
+
+  weir_answer a;
+  a.outcome = WEIR_NOT_LIMITED, a.status = 0, a.headers = 0, a.body = 0, a.text = a.room;
+  s->waiting = weirDecide(s->config->id, route ? route->id : 0, &r, &a);
+  if (s->waiting) return STOP_ALL_AND_WATERMARK;
+  bool goes_on = obey(envoy, s->config, &a);
+  keep(s, &a);
+  return goes_on ? CONTINUE : STOP;
+}
+
+HOOK void envoy_dynamic_module_on_http_filter_scheduled(void *envoy, const void *module, uint64_t event) {
+  stream *s = (stream *)module;
+  if (obey(envoy, s->config, &s->waiting->answer)) envoy_dynamic_module_callback_http_filter_continue_decoding(envoy);
+}
+
+HOOK int envoy_dynamic_module_on_http_filter_response_headers(void *envoy, const void *module, bool end) {
+  stream *s = (stream *)module;
+  if (!s) return CONTINUE;
+  const weir_answer *a = s->kept;
+  if (s->waiting && atomic_load(&s->waiting->state) == COMMITTED) a = &s->waiting->answer;
+  if (!a || a->status || !a->headers) return CONTINUE;
+  weir_header headers[WEIR_HEADERS];
+  view(a, headers);
+  for (size_t i = 0; i < a->headers; i++) {
+    weir_text key = {headers[i].key, headers[i].key_n}, value = {headers[i].value, headers[i].value_n};
+    envoy_dynamic_module_callback_http_add_header(envoy, WEIR_RESPONSE_HEADERS, key, value);
+  }
+  return CONTINUE;
+}
+
+// Envoy does not load a module without these.
+HOOK int envoy_dynamic_module_on_http_filter_request_body(void *envoy, const void *module, bool end) { return CONTINUE; }
+HOOK int envoy_dynamic_module_on_http_filter_request_trailers(void *envoy, const void *module) { return CONTINUE; }
+HOOK int envoy_dynamic_module_on_http_filter_response_body(void *envoy, const void *module, bool end) { return CONTINUE; }
+HOOK int envoy_dynamic_module_on_http_filter_response_trailers(void *envoy, const void *module) { return CONTINUE; }
+HOOK void envoy_dynamic_module_on_http_filter_stream_complete(void *envoy, const void *module) {}
+HOOK void envoy_dynamic_module_on_http_filter_http_callout_done(void *envoy, const void *module, uint64_t id, int result, void *headers, size_t n, void *body, size_t m) {}
+HOOK void envoy_dynamic_module_on_http_filter_http_stream_headers(void *envoy, const void *module, uint64_t id, void *headers, size_t n, bool end) {}
+HOOK void envoy_dynamic_module_on_http_filter_http_stream_data(void *envoy, const void *module, uint64_t id, const void *data, size_t n, bool end) {}
+HOOK void envoy_dynamic_module_on_http_filter_http_stream_trailers(void *envoy, const void *module, uint64_t id, void *trailers, size_t n) {}
+HOOK void envoy_dynamic_module_on_http_filter_http_stream_complete(void *envoy, const void *module, uint64_t id) {}
+HOOK void envoy_dynamic_module_on_http_filter_http_stream_reset(void *envoy, const void *module, uint64_t id, int reason) {}
+HOOK void envoy_dynamic_module_on_http_filter_downstream_above_write_buffer_high_watermark(void *envoy, const void *module) {}
+HOOK void envoy_dynamic_module_on_http_filter_downstream_below_write_buffer_low_watermark(void *envoy, const void *module) {}

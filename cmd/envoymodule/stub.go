@@ -1,0 +1,15 @@
+//go:build !envoymodule
+
+// Command envoymodule is libweir.so, Weir as a dynamic module of Envoy. Without the build tag envoymodule, which needs a
+// C compiler, it is a program that says how to build it.
+package main
+
+import (
+	"fmt"
+	"os"
+)
+
+func main() {
+	fmt.Fprintln(os.Stderr, "weir: this is a library that Envoy loads: build it by make module")
+	os.Exit(2)
+}

@@ -1,0 +1,176 @@
+//go:build e2e
+
+// Package envoymodule tests Weir inside a real Envoy, as a dynamic module.
+package envoymodule
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-ratelimit/weir/internal/test/envoytest"
+	"github.com/weir-ratelimit/weir/internal/test/longtest"
+	"github.com/weir-ratelimit/weir/internal/test/moduletest"
+)
+
+func TestMain(m *testing.M) { longtest.Main(m, 100) }
+
+// patience is how long something may take on a busy machine.
+const patience = 30 * time.Second
+
+// byKey limits clients by a header.
+const byKey = `[{"actions": [{"request_headers": {"header_name": "x-key", "descriptor_key": "key"}}]}]`
+
+// config is a filter_config in JSON, with the flags and the words after them.
+func config(flags []string, rateLimits string, words ...string) string {
+	list, err := json.Marshal(append([]string{"--log-level=debug"}, flags...))
+	if err != nil {
+		panic(err)
+	}
+	all := append([]string{`"domain": "shop"`, `"flags": ` + string(list)}, words...)
+	if rateLimits != "" {
+		all = append(all, `"rate_limits": `+rateLimits)
+	}
+	return "{" + strings.Join(all, ", ") + "}"
+}
+
+// moduleFilter is the HTTP filter with a filter_config.
+func moduleFilter(config string) string {
+	return `{name: weir, typed_config: {
+  "@type": type.googleapis.com/envoy.extensions.filters.http.dynamic_modules.v3.DynamicModuleFilter,
+  dynamic_module_config: {name: weir}, filter_name: weir,
+  filter_config: {"@type": type.googleapis.com/google.protobuf.Struct, value: ` + config + `}}}`
+}
+
+// moduleRoute is the filter's configuration of a route.
+func moduleRoute(config string) string {
+	return `{weir: {
+  "@type": type.googleapis.com/envoy.extensions.filters.http.dynamic_modules.v3.DynamicModuleFilterPerRoute,
+  dynamic_module_config: {name: weir}, per_route_config_name: weir,
+  filter_config: {"@type": type.googleapis.com/google.protobuf.Struct, value: ` + config + `}}}`
+}
+
+// listener is a listener with filters before the router. Routes are in flow style.
+func listener(name string, filters []string, routes string) string {
+	filters = append(filters, `{name: envoy.filters.http.router, typed_config: {`+
+		`"@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router}}`)
+	return fmt.Sprintf(`{name: %s, address: {socket_address: {address: 127.0.0.1, port_value: 0}}, filter_chains: [{filters: [
+  {name: envoy.filters.network.http_connection_manager, typed_config: {
+    "@type": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager,
+    stat_prefix: %[1]s, use_remote_address: true, http_filters: [%s],
+    route_config: {virtual_hosts: [{name: all, domains: ["*"], routes: [%s]}]}}}]}]}`,
+		name, strings.Join(filters, ", "), routes)
+}
+
+// toUpstream sends all requests to the cluster upstream.
+const toUpstream = `{match: {prefix: /}, route: {cluster: upstream}}`
+
+// cluster is a cluster at an address.
+func cluster(name, addr string, more ...string) string {
+	return fmt.Sprintf(`{name: %s, load_assignment: {cluster_name: %[1]s, endpoints: [{lb_endpoints: [{endpoint: {address: {
+  socket_address: %s}}}]}]}%s}`, name, socketAddress(addr), strings.Join(append([]string{""}, more...), ", "))
+}
+
+func socketAddress(addr string) string {
+	host, port, _ := net.SplitHostPort(addr)
+	return fmt.Sprintf(`{address: %s, port_value: %s}`, host, port)
+}
+
+// bootstrap is a configuration of Envoy.
+func bootstrap(listeners, clusters []string) string {
+	return "static_resources:\n  listeners: [" + strings.Join(listeners, ",\n") + "]\n  clusters: [" +
+		strings.Join(clusters, ",\n") + "]\n"
+}
+
+// upstream answers every request with 200.
+func upstream(t *testing.T) string {
+	t.Helper()
+	var lc net.ListenConfig
+	l, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "upstream") })}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = s.Serve(l)
+	}()
+	t.Cleanup(func() {
+		_ = s.Close()
+		<-ended
+	})
+	return l.Addr().String()
+}
+
+// start runs an Envoy with two workers and the module.
+func start(t *testing.T, listeners ...string) *envoytest.Envoy {
+	t.Helper()
+	return envoytest.StartWith(t, bootstrap(listeners, []string{cluster("upstream", upstream(t))}),
+		envoytest.Options{Workers: 2, Modules: moduletest.Folder(t)})
+}
+
+// rules writes a rule file and returns the flag that names it.
+func rules(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "rules.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return "--rules=" + path
+}
+
+// client sends requests to a listener.
+type client struct {
+	http *http.Client
+	url  string
+}
+
+func newClient(t *testing.T, e *envoytest.Envoy, listener string) *client {
+	t.Helper()
+	transport := &http.Transport{MaxIdleConnsPerHost: 64}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &client{&http.Client{Transport: transport, Timeout: patience}, "http://" + e.Listener(listener)}
+}
+
+// response is what a client got.
+type response struct {
+	status int
+	header http.Header
+	body   string
+}
+
+// get sends a request with headers, which are given as name and value in turn.
+func (c *client) get(t *testing.T, path string, headers ...string) response {
+	t.Helper()
+	r, err := c.try(t, path, headers...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func (c *client) try(t *testing.T, path string, headers ...string) (response, error) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, c.url+path, http.NoBody)
+	if err != nil {
+		return response{}, err
+	}
+	for i := 0; i+1 < len(headers); i += 2 {
+		req.Header.Add(headers[i], headers[i+1])
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return response{}, err
+	}
+	defer resp.Body.Close() //nolint:errcheck // only read from
+	body, err := io.ReadAll(resp.Body)
+	return response{resp.StatusCode, resp.Header, string(body)}, err
+}

@@ -1,0 +1,78 @@
+package cli
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/weir-ratelimit/weir/internal/app"
+)
+
+// EmbeddedOptions are the flags of weir serve for a Weir inside another process.
+type EmbeddedOptions struct {
+	app.Options
+
+	LogLevel, LogFormat string
+}
+
+// withoutServer are the flags of weir serve that mean nothing without a gRPC server, or without a process of its own.
+var withoutServer = []string{"dynamic-metadata", "drain-delay", "stop-timeout", "print-config"}
+
+// httpAddrVariable sets --http-addr.
+const httpAddrVariable = "WEIR_HTTP_ADDR"
+
+// ParseEmbedded reads flags of weir serve, and its variables of the environment, for a Weir inside another process.
+// There is no HTTP address unless it is given. The error says what is wrong, without passwords, and names the flag.
+func ParseEmbedded(flags []string) (*EmbeddedOptions, error) {
+	o, err := parseEmbedded(flags)
+	if err != nil {
+		return nil, errors.New(withoutPasswords(err.Error()))
+	}
+	o.Embedded, o.Build = true, build()
+	return o, nil
+}
+
+func parseEmbedded(flags []string) (*EmbeddedOptions, error) {
+	args := []string{"serve"}
+	if os.Getenv(httpAddrVariable) == "" {
+		args = append(args, "--http-addr=")
+	}
+	for _, flag := range flags {
+		if !strings.HasPrefix(flag, "--") || flag == "--" {
+			return nil, fmt.Errorf("%q is no flag of weir serve; write a flag and its value as one text, such as "+
+				"--rules=/etc/weir/rules", flag)
+		}
+	}
+	var grammar cli
+	var out bytes.Buffer
+	helped := false
+	parser, err := newParser(&grammar, streams{out: &out, err: &out}, func(int) { helped = true })
+	if err != nil {
+		return nil, err
+	}
+	command, err := parser.Parse(append(args, flags...))
+	switch {
+	case helped:
+		return nil, errors.New("--help and --version do nothing here; run weir help serve")
+	case err != nil:
+		return nil, err
+	}
+	for _, p := range command.Path {
+		if p.Flag != nil && (slices.Contains(withoutServer, p.Flag.Name) || strings.HasPrefix(p.Flag.Name, "grpc-")) {
+			return nil, fmt.Errorf("--%s is of weir as a process of its own; remove it", p.Flag.Name)
+		}
+	}
+	if err := checkVariables(command); err != nil {
+		return nil, err
+	}
+	o := &EmbeddedOptions{
+		Options: grammar.Serve.Options, LogLevel: grammar.Serve.LogLevel, LogFormat: grammar.Serve.LogFormat,
+	}
+	if err := grammar.Serve.validate(&o.Options); err != nil {
+		return nil, err
+	}
+	return o, nil
+}

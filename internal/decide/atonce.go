@@ -1,0 +1,64 @@
+package decide
+
+import (
+	"context"
+
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+)
+
+// AtOnce is a limiter.Store that can decide some requests without waiting for a server.
+type AtOnce interface {
+	limiter.Store
+	// Waits reports whether Take may wait for a server.
+	Waits() bool
+	// TakeAtOnce is Take for a request that can be decided without a server. If it returns false, nothing is charged and
+	// out means nothing.
+	TakeAtOnce(hits []limiter.Hit, out []limiter.Decision) bool
+}
+
+// DecideAtOnce is Decide for a caller that must not wait. If decided is false, the store has to be asked: the caller
+// calls DecideRest, on any goroutine. If Options.Store is not an AtOnce, it has to be asked for each request with a
+// limit.
+func (d *Decider) DecideAtOnce(ctx context.Context, r *Request) (v *Verdict, decided bool, err error) {
+	rules := d.o.Rules()
+	if rules == nil {
+		return nil, true, ErrNoRules
+	}
+	if v, err = d.match(rules, r); err != nil {
+		return nil, true, err
+	}
+	if len(v.Hits) == 0 {
+		return d.finish(ctx, v), true, nil
+	}
+	store, ok := d.o.Store.(AtOnce)
+	switch {
+	case !ok:
+		return nil, false, nil
+	case !store.Waits():
+		v, err = d.DecideRest(ctx, r)
+		return v, true, err
+	case v.mayWait() || !store.TakeAtOnce(v.Hits, v.Decisions):
+		return nil, false, nil
+	}
+	return d.finish(ctx, v), true, nil
+}
+
+// DecideRest decides a request that DecideAtOnce has not decided. Its errors are those of Decide.
+func (d *Decider) DecideRest(ctx context.Context, r *Request) (*Verdict, error) {
+	v := &r.verdict
+	if err := d.take(ctx, v); err != nil {
+		return nil, err
+	}
+	return d.finish(ctx, v), nil
+}
+
+// finish folds the store's decisions, and shows the verdict to the Observer and the Watchers.
+func (d *Decider) finish(ctx context.Context, v *Verdict) *Verdict {
+	v.fold()
+	if v.slot != nil {
+		d.observeDelayed(ctx, v)
+	} else {
+		d.observe(ctx, v)
+	}
+	return v
+}

@@ -1,0 +1,140 @@
+package embedded
+
+import (
+	"strconv"
+	"strings"
+
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+
+	"github.com/weir-ratelimit/weir/internal/decide"
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
+)
+
+// Outcome is what became of a request.
+type Outcome uint8
+
+// The outcomes.
+const (
+	NotLimited Outcome = iota // it has no descriptors
+	OK                        // it passes
+	OverLimit                 // it is denied
+	Failed                    // it could not be decided
+)
+
+// The details of responses, for Envoy's access log: those of Envoy's own filter.
+const (
+	detailsOverLimit = "request_rate_limited"
+	detailsError     = "rate_limiter_error"
+)
+
+// Details are all values of Answer.Details but the empty one.
+func Details() []string { return []string{detailsOverLimit, detailsError} }
+
+// Answer says what the filter does with a request.
+type Answer struct {
+	Outcome Outcome
+	// Status is that of the response that Envoy sends in place of the upstream's; 0: the request goes on.
+	Status uint32
+	// Headers are added to the response, whoever sends it.
+	Headers []Header
+	// Body and Details are those of a response with a Status.
+	Body, Details string
+}
+
+// Header is a field of the response. Its name is in lower case.
+type Header struct{ Name, Value string }
+
+func (a *Answer) reset() {
+	clear(a.Headers)
+	*a = Answer{Headers: a.Headers[:0]}
+}
+
+func (a *Answer) add(name, value string) { a.Headers = append(a.Headers, Header{name, value}) }
+
+// answer is what Envoy's ratelimit filter does with the service's response to the same request.
+func (c *Call) answer(v *decide.Verdict) {
+	a, f := &c.Answer, c.filter
+	a.Outcome = OK
+	for h := range v.Headers {
+		if h.IsNumber {
+			h.Text = strconv.FormatInt(h.Number, 10)
+		}
+		a.add(strings.ToLower(h.Name), h.Text)
+	}
+	if v.Denied {
+		a.Outcome, a.Status, a.Details = OverLimit, f.rateLimitedStatus, detailsOverLimit
+		if response := v.Response(); response != nil {
+			a.Body = response.Body
+		}
+		if !f.noEnvoyHeader {
+			a.add("x-envoy-ratelimited", "true")
+		}
+	}
+	c.addXRateLimit(v)
+}
+
+// addXRateLimit adds the headers of draft version 03, as Envoy's filter makes them of the service's statuses.
+func (c *Call) addXRateLimit(v *decide.Verdict) {
+	least := -1
+	for i := range v.Statuses {
+		st := &v.Statuses[i]
+		if st.Limit != nil && (least < 0 || decide.Saturate(st.Remaining) < decide.Saturate(v.Statuses[least].Remaining)) {
+			least = i
+		}
+	}
+	if least < 0 || !c.showsXRateLimit(least) {
+		return
+	}
+	st := &v.Statuses[least]
+	limits := strconv.AppendUint(nil, uint64(decide.Saturate(st.Limit.Policy.Limit())), 10)
+	for i := range v.Statuses {
+		if l := v.Statuses[i].Limit; l != nil && c.showsXRateLimit(i) {
+			limits = appendPolicy(limits, l)
+		}
+	}
+	var reset int64
+	if st.HasReset {
+		reset = decide.CeilSeconds(st.Reset)
+	}
+	c.Answer.add("x-ratelimit-limit", string(limits))
+	c.Answer.add("x-ratelimit-remaining", strconv.FormatUint(uint64(decide.Saturate(st.Remaining)), 10))
+	c.Answer.add("x-ratelimit-reset", strconv.FormatInt(reset, 10))
+}
+
+// showsXRateLimit reports whether descriptor i is shown: its entry of rate_limits decides, else the filter.
+func (c *Call) showsXRateLimit(i int) bool {
+	switch c.descriptors[i].XRateLimitHeaders {
+	case routev3.RateLimit_OFF:
+		return false
+	case routev3.RateLimit_DRAFT_VERSION_03:
+		return true
+	default:
+		return c.filter.xRateLimitHeaders
+	}
+}
+
+// windows are the units in seconds as Envoy's filter shows them.
+var windows = [...]int64{
+	descriptors.Second: 1,
+	descriptors.Minute: 60,
+	descriptors.Hour:   60 * 60,
+	descriptors.Day:    24 * 60 * 60,
+	descriptors.Week:   7 * 24 * 60 * 60,
+	descriptors.Month:  30 * 24 * 60 * 60,
+	descriptors.Year:   365 * 24 * 60 * 60,
+}
+
+// appendPolicy appends a limit in the form of draft version 03: `, 10;w=60;name="per-ip"`. One whose window is no unit is
+// left out.
+func appendPolicy(dst []byte, l *descriptors.Limit) []byte {
+	window := windows[l.Unit]
+	if window == 0 {
+		return dst
+	}
+	dst = strconv.AppendUint(append(dst, ", "...), uint64(decide.Saturate(l.Policy.Limit())), 10)
+	dst = strconv.AppendInt(append(dst, ";w="...), window, 10)
+	if l.Name != "" {
+		dst = append(append(append(dst, `;name="`...), l.Name...), '"')
+	}
+	return dst
+}

@@ -1,0 +1,214 @@
+package embedded
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/weir-ratelimit/weir/internal/actions"
+	"github.com/weir-ratelimit/weir/internal/decide"
+)
+
+// Call is one request: Filter.Call returns it, the caller fills its Input and calls Decide, and DecideLater if Decide
+// returns false. The Answer is valid until Release. A Call is not safe for concurrent use.
+type Call struct {
+	Input
+	Answer Answer
+
+	filter      *Filter
+	domain      string
+	plan        *actions.Plan
+	request     *decide.Request
+	descriptors []actions.Descriptor
+	start       time.Time
+	delay       decide.Delay // of a request that waits for its turn
+	decided     bool         // only the delay is left
+}
+
+// Call begins a request on a route with the given configuration, nil if the route has none.
+func (f *Filter) Call(route *Route) *Call {
+	c, ok := f.calls.Get().(*Call)
+	if !ok {
+		c = &Call{filter: f, request: f.decider.NewRequest()}
+	}
+	c.start = time.Now()
+	c.domain, c.plan, c.sourceCluster = f.domain, f.plan, f.sourceCluster
+	if route != nil {
+		c.plan, c.sourceCluster = route.plan, route.sourceCluster
+		if route.domain != "" {
+			c.domain = route.domain
+		}
+	}
+	return c
+}
+
+// Release ends the call. Its Answer is valid no longer.
+func (c *Call) Release() {
+	c.forget()
+	c.Answer.reset()
+	c.request.Reset()
+	for i := range c.descriptors {
+		clear(c.descriptors[i].Entries) // the values are not kept; the memory is
+	}
+	c.descriptors, c.delay, c.decided = c.descriptors[:0], decide.Delay{}, false
+	c.filter.calls.Put(c)
+}
+
+// Decide answers the request if nothing has to be waited for. It never blocks. If it returns false, the caller calls
+// DecideLater.
+func (c *Call) Decide() (answered bool) {
+	ctx := context.Background()
+	defer func() {
+		if why := recover(); why != nil {
+			c.panicked(ctx, why)
+			answered = true
+		}
+	}()
+	c.descriptors = c.plan.Descriptors(&c.Input, c.descriptors[:0])
+	if len(c.descriptors) == 0 {
+		c.Answer.Outcome = NotLimited
+		return true
+	}
+	if err := c.describe(); err != nil {
+		c.fail(err)
+		return true
+	}
+	v, decided, err := c.filter.decider.DecideAtOnce(ctx, c.request)
+	switch {
+	case err != nil:
+		c.fail(err)
+	case !decided:
+		return false
+	default:
+		c.answer(v)
+		if c.delay = v.Delay(); v.Wait > 0 {
+			c.decided = true
+			return false
+		}
+		c.delay.End()
+	}
+	c.observe()
+	return true
+}
+
+// maxCost is the largest cost of a descriptor, as that of a request to the service.
+const maxCost = math.MaxUint32
+
+// describe makes the request of the descriptors.
+func (c *Call) describe() error {
+	c.request.Domain = c.domain
+	for i := range c.descriptors {
+		d := &c.descriptors[i]
+		cost := d.Cost(1)
+		if cost > maxCost || cost < -maxCost {
+			return &decide.InvalidError{Msg: fmt.Sprintf("descriptors[%d].hits_addend: must be at most %d, got %d", i,
+				int64(maxCost), cost)}
+		}
+		c.request.Add(decide.Descriptor{Entries: d.Entries, Cost: cost, Own: d.Limit})
+	}
+	return nil
+}
+
+// DecideLater decides what Decide could not, in the background, and calls done once, on another goroutine. The caller
+// ends ctx when the request is gone, and after done.
+func (c *Call) DecideLater(ctx context.Context, done func()) {
+	c.filter.uses.Add(1)
+	end := func() { //nolint:contextcheck // an instance closes without the request
+		c.observe()
+		f := c.filter
+		done()
+		f.drop()
+	}
+	if c.decided {
+		c.wait(ctx, end)
+		return
+	}
+	go func() {
+		defer c.filter.instance.survive(ctx, "answer")
+		if c.decideRest(ctx) {
+			c.wait(ctx, end)
+		} else {
+			end()
+		}
+	}()
+}
+
+// decideRest asks the store, and reports whether the request has to wait for its turn.
+func (c *Call) decideRest(ctx context.Context) (waits bool) {
+	defer func() {
+		if why := recover(); why != nil {
+			c.panicked(ctx, why)
+			waits = false
+		}
+	}()
+	v, err := c.filter.decider.DecideRest(ctx, c.request)
+	if err != nil {
+		c.fail(err)
+		return false
+	}
+	c.answer(v)
+	if c.delay = v.Delay(); v.Wait > 0 {
+		return true
+	}
+	c.delay.End()
+	return false
+}
+
+// wait calls end when the request's turn has come, or when ctx is done. It holds a timer, and no goroutine.
+func (c *Call) wait(ctx context.Context, end func()) {
+	delay := c.delay
+	finish := sync.OnceFunc(func() {
+		delay.End()
+		end()
+	})
+	timer := time.AfterFunc(delay.For, finish)
+	context.AfterFunc(ctx, func() { // also after end, where it does nothing
+		timer.Stop()
+		finish()
+	})
+}
+
+// fail answers a request that cannot be decided: failure_mode_deny says how.
+func (c *Call) fail(err error) {
+	c.filter.instance.app.Metrics().Rejected(code(err))
+	c.answerError()
+}
+
+// answerError has Envoy's filter's failure mode decide.
+func (c *Call) answerError() {
+	c.Answer.reset()
+	c.Answer.Outcome = Failed
+	if c.filter.failureModeDeny {
+		c.Answer.Status, c.Answer.Details = c.filter.statusOnError, detailsError
+	}
+}
+
+// panicked answers a request whose decision panicked, as one that cannot be decided.
+func (c *Call) panicked(ctx context.Context, why any) {
+	c.filter.instance.panicked(ctx, "request", why)
+	// What the request holds may be half made: others must not get it.
+	c.request = c.filter.decider.NewRequest()
+	c.descriptors = nil
+	c.answerError()
+}
+
+func (c *Call) observe() { c.filter.instance.app.Metrics().Requested(time.Since(c.start)) }
+
+// code is by which an error is counted: the same as that of the service's answer.
+func code(err error) codes.Code {
+	switch invalid := (*decide.InvalidError)(nil); {
+	case errors.As(err, &invalid):
+		return codes.InvalidArgument
+	case errors.Is(err, context.Canceled):
+		return codes.Canceled
+	case errors.Is(err, context.DeadlineExceeded):
+		return codes.DeadlineExceeded
+	default:
+		return codes.Unavailable
+	}
+}

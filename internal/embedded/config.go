@@ -1,0 +1,175 @@
+package embedded
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"strings"
+
+	"github.com/weir-ratelimit/weir/internal/actions"
+)
+
+// filterConfig is filter_config. Its words are those of Envoy's filter envoy.filters.http.ratelimit, and flags, which
+// are those of weir serve.
+type filterConfig struct {
+	Flags                          []string        `json:"flags"`
+	Domain                         string          `json:"domain"`
+	RateLimits                     json.RawMessage `json:"rate_limits"`
+	FailureModeDeny                bool            `json:"failure_mode_deny"`
+	StatusOnError                  *status         `json:"status_on_error"`
+	RateLimitedStatus              *status         `json:"rate_limited_status"`
+	EnableXRateLimitHeaders        string          `json:"enable_x_ratelimit_headers"`
+	DisableXEnvoyRateLimitedHeader bool            `json:"disable_x_envoy_ratelimited_header"`
+	SourceCluster                  string          `json:"source_cluster"`
+}
+
+// routeConfig is filter_config of a route.
+type routeConfig struct {
+	Domain        string          `json:"domain"`
+	RateLimits    json.RawMessage `json:"rate_limits"`
+	SourceCluster string          `json:"source_cluster"`
+}
+
+// status is envoy.type.v3.HttpStatus.
+type status struct {
+	Code uint32 `json:"code"`
+}
+
+// The values of enable_x_ratelimit_headers.
+const (
+	xRateLimitOff     = "OFF"
+	xRateLimitDraft03 = "DRAFT_VERSION_03"
+)
+
+// settings are what a filter_config says beside its flags.
+type settings struct {
+	domain            string
+	plan              *actions.Plan
+	isEmpty           bool // no rate_limits
+	failureModeDeny   bool
+	statusOnError     uint32
+	rateLimitedStatus uint32
+	xRateLimitHeaders bool
+	noEnvoyHeader     bool // x-envoy-ratelimited
+	sourceCluster     string
+}
+
+// parseFilter reads filter_config.
+func parseFilter(text []byte) (*settings, []string, error) {
+	var c filterConfig
+	if err := decodeStrictly(text, &c); err != nil {
+		return nil, nil, fmt.Errorf("filter_config: %w", err)
+	}
+	s := &settings{
+		domain: c.Domain, failureModeDeny: c.FailureModeDeny, statusOnError: 500, rateLimitedStatus: 429,
+		noEnvoyHeader: c.DisableXEnvoyRateLimitedHeader, sourceCluster: c.SourceCluster,
+	}
+	var err error
+	if s.plan, s.isEmpty, err = parsePlan(c.RateLimits, c.SourceCluster); err != nil {
+		return nil, nil, fmt.Errorf("filter_config: %w", err)
+	}
+	if c.StatusOnError != nil {
+		s.statusOnError = c.StatusOnError.Code
+	}
+	if c.RateLimitedStatus != nil && c.RateLimitedStatus.Code >= 400 { // below it Envoy's filter answers 429, too
+		s.rateLimitedStatus = c.RateLimitedStatus.Code
+	}
+	s.xRateLimitHeaders = c.EnableXRateLimitHeaders == xRateLimitDraft03
+	var errs []error
+	wrong := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf("filter_config: "+format, args...))
+		}
+	}
+	wrong(s.domain != "", "domain: must not be empty; write the domain of the rules")
+	wrong(len(c.Flags) > 0, `flags: must not be empty; write flags of weir serve, such as ["--rules=/etc/weir/rules"]`)
+	wrong(isStatus(s.statusOnError), "status_on_error.code: must be from 200 to 599, got %d", s.statusOnError)
+	wrong(isStatus(s.rateLimitedStatus), "rate_limited_status.code: must be from 200 to 599, got %d", s.rateLimitedStatus)
+	switch c.EnableXRateLimitHeaders {
+	case "", xRateLimitOff, xRateLimitDraft03:
+	default:
+		wrong(false, "enable_x_ratelimit_headers: must be %s or %s, got %q", xRateLimitOff, xRateLimitDraft03,
+			c.EnableXRateLimitHeaders)
+	}
+	return s, c.Flags, errors.Join(errs...)
+}
+
+func isStatus(code uint32) bool { return code >= 200 && code <= 599 }
+
+// ParseRoute reads the filter_config of a route. The error says what is wrong, and names its place.
+func ParseRoute(text []byte) (*Route, error) {
+	var c routeConfig
+	if err := decodeStrictly(text, &c); err != nil {
+		return nil, fmt.Errorf("filter_config of a route: %w", err)
+	}
+	if c.RateLimits == nil {
+		return nil, errors.New("filter_config of a route: rate_limits: must be there; write [] for a route without limits")
+	}
+	plan, isEmpty, err := parsePlan(c.RateLimits, c.SourceCluster)
+	if err != nil {
+		return nil, fmt.Errorf("filter_config of a route: %w", err)
+	}
+	return &Route{domain: c.Domain, plan: plan, isEmpty: isEmpty, sourceCluster: c.SourceCluster}, nil
+}
+
+// parsePlan compiles rate_limits, and refuses what the module cannot read of a request.
+func parsePlan(text json.RawMessage, sourceCluster string) (plan *actions.Plan, isEmpty bool, err error) {
+	if text == nil {
+		text = json.RawMessage("[]")
+	}
+	plan, err = actions.Parse(text)
+	switch {
+	case err != nil:
+		return nil, false, err
+	case plan.HasStreamDone():
+		return nil, false, errors.New("rate_limits: apply_on_stream_done: is not supported in the module yet; use Envoy's " +
+			"filter envoy.filters.http.ratelimit with weir as a process of its own")
+	case len(plan.Metadata()) > 0:
+		return nil, false, errors.New("rate_limits: metadata is not supported in the module yet; have a filter before this " +
+			"one write it into a request header, and use request_headers")
+	case plan.ReadsSourceCluster() && sourceCluster == "":
+		return nil, false, errors.New("rate_limits: source_cluster needs the name of this Envoy's cluster, which Envoy does " +
+			"not tell a module; write it as source_cluster beside rate_limits")
+	}
+	var list []json.RawMessage
+	err = json.Unmarshal(text, &list)
+	return plan, len(list) == 0, err
+}
+
+// decodeStrictly reads one JSON object and refuses fields that it does not have.
+func decodeStrictly(text []byte, to any) error {
+	if len(bytes.TrimSpace(text)) == 0 {
+		return fmt.Errorf("is empty; its fields are %s", fields(to))
+	}
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	err := d.Decode(to)
+	if err == nil && d.Decode(&struct{}{}) != io.EOF {
+		return errors.New("has more than one JSON object")
+	}
+	var kind *json.UnmarshalTypeError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &kind):
+		return fmt.Errorf("%s: must be of type %s, got %s", kind.Field, kind.Type, kind.Value)
+	case strings.HasPrefix(err.Error(), "json: unknown field "):
+		return fmt.Errorf("%s is no field; the fields are %s", strings.TrimPrefix(err.Error(), "json: unknown field "),
+			fields(to))
+	default:
+		return fmt.Errorf("must be a JSON object: %w", err)
+	}
+}
+
+// fields are the names of the fields of a struct in JSON.
+func fields(of any) string {
+	t := reflect.TypeOf(of).Elem()
+	names := make([]string, t.NumField())
+	for i := range names {
+		names[i] = t.Field(i).Tag.Get("json")
+	}
+	return strings.Join(names, ", ")
+}

@@ -1,0 +1,309 @@
+package embedded
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-ratelimit/weir/internal/test/proctest"
+	"github.com/weir-ratelimit/weir/internal/test/redistest"
+)
+
+const shop = `
+domain: shop
+descriptors:
+  - key: key
+    value: slow
+    rate_limit: {algorithm: leaky_queue, unit: second, requests_per_unit: 20, max_wait: 10s}
+  - key: key
+    rate_limit: {unit: hour, requests_per_unit: 2}
+`
+
+const byKey = `[{"actions": [{"request_headers": {"header_name": "x-key", "descriptor_key": "key"}}]}]`
+
+// configOf is a filter_config.
+func configOf(t *testing.T, flags []string, words ...string) []byte {
+	t.Helper()
+	list, err := json.Marshal(flags)
+	if err != nil {
+		t.Fatal(err)
+	}
+	words = append(words, `"domain": "shop"`, `"flags": `+string(list), `"rate_limits": `+byKey)
+	return []byte("{" + strings.Join(words, ", ") + "}")
+}
+
+func rulesFlag(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "rules.yaml")
+	if err := os.WriteFile(path, []byte(shop), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return "--rules=" + path
+}
+
+func newModule(t *testing.T) *Module {
+	t.Helper()
+	m := &Module{Log: io.Discard}
+	t.Cleanup(func() {
+		m.Wait(10 * time.Second)
+		if m.pace != nil {
+			m.pace.Stop()
+		}
+	})
+	return m
+}
+
+func newTestFilter(t *testing.T, m *Module, config []byte) *Filter {
+	t.Helper()
+	f, err := m.NewFilter(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(f.Close)
+	return f
+}
+
+// ask decides a request of a key, and returns a copy of the answer, and whether it was answered at once.
+func ask(ctx context.Context, f *Filter, route *Route, key string) (a Answer, atOnce bool) {
+	c := f.Call(route)
+	c.AddHeader("x-key", []byte(key))
+	answered := make(chan struct{})
+	if atOnce = c.Decide(); !atOnce { //nolint:contextcheck // what is at once has none
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		c.DecideLater(ctx, func() { close(answered) })
+		<-answered
+	}
+	a = c.Answer
+	a.Headers = append([]Header(nil), a.Headers...)
+	c.Release()
+	return a, atOnce
+}
+
+func header(a Answer, name string) string {
+	for _, h := range a.Headers {
+		if h.Name == name {
+			return h.Value
+		}
+	}
+	return ""
+}
+
+func TestMemoryAnswersAtOnce(t *testing.T) {
+	f := newTestFilter(t, newModule(t), configOf(t, []string{rulesFlag(t)}, `"rate_limited_status": {"code": 430}`))
+	for i := range 3 {
+		a, atOnce := ask(t.Context(), f, nil, "ann")
+		switch {
+		case !atOnce:
+			t.Fatal("memory has to be waited for")
+		case i < 2 && (a.Outcome != OK || a.Status != 0 || len(a.Headers) != 0):
+			t.Errorf("request %d: %+v, want it to pass", i, a)
+		case i == 2 && (a.Outcome != OverLimit || a.Status != 430 || header(a, "retry-after") == "" ||
+			header(a, "x-envoy-ratelimited") != "true"):
+			t.Errorf("request %d: %+v, want it denied", i, a)
+		}
+	}
+	if a, atOnce := ask(t.Context(), f, &Route{plan: f.plan, domain: "other"}, "ann"); !atOnce || a.Outcome != OK {
+		t.Errorf("a route with a domain of its own: %+v", a)
+	}
+}
+
+// Filters with equal flags count together, and one that comes before the other goes keeps the counters.
+func TestEqualFlagsShareAnInstance(t *testing.T) {
+	m, flags := newModule(t), []string{rulesFlag(t), "--top-keys=10"}
+	a := newTestFilter(t, m, configOf(t, flags))
+	b := newTestFilter(t, m, configOf(t, []string{flags[1], flags[0]}, `"failure_mode_deny": true`))
+	other := newTestFilter(t, m, configOf(t, flags[:1]))
+	if a.instance != b.instance || a.instance == other.instance {
+		t.Fatal("filters with equal flags have instances of their own, or others do not")
+	}
+	ask(t.Context(), a, nil, "ann")
+	a.Close()
+	ask(t.Context(), b, nil, "ann")
+	if got, _ := ask(t.Context(), b, nil, "ann"); got.Outcome != OverLimit {
+		t.Errorf("the counter was forgotten: %+v", got)
+	}
+	b.Close()
+	m.Wait(10 * time.Second)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.instances) != 1 {
+		t.Errorf("%d instances are left, want that of the last filter", len(m.instances))
+	}
+}
+
+func TestRedisAnswersLater(t *testing.T) {
+	server := redistest.Start(t)
+	f := newTestFilter(t, newModule(t), configOf(t, []string{
+		rulesFlag(t), "--store=" + server.URL(), "--store-timeout=500ms", "--on-store-failure=deny",
+	}))
+	for i := range 3 {
+		if a, atOnce := ask(t.Context(), f, nil, "ann"); atOnce || (a.Outcome == OverLimit) != (i == 2) {
+			t.Errorf("request %d: at once %v, %+v", i, atOnce, a)
+		}
+	}
+	// Refunds of others must be heard before a denial is cached; until then Redis is asked each time.
+	until := time.Now().Add(10 * time.Second)
+	for atOnce := false; !atOnce; {
+		var a Answer
+		if a, atOnce = ask(t.Context(), f, nil, "ann"); a.Outcome != OverLimit || time.Now().After(until) {
+			t.Fatalf("a cached denial is not answered at once: %+v", a)
+		}
+	}
+	server.Kill()
+	if a, _ := ask(t.Context(), f, nil, "bob"); a.Outcome != OverLimit || header(a, "retry-after") != "" {
+		t.Errorf("without Redis: %+v, want the failure policy's denial", a)
+	}
+}
+
+// A request that waits for its turn is answered later, also with memory, and ends early when its stream does.
+func TestRequestsWaitForTheirTurn(t *testing.T) {
+	f := newTestFilter(t, newModule(t), configOf(t, []string{rulesFlag(t)}))
+	if a, atOnce := ask(t.Context(), f, nil, "slow"); !atOnce || a.Outcome != OK {
+		t.Fatalf("the first: at once %v, %+v", atOnce, a)
+	}
+	start := time.Now()
+	if a, atOnce := ask(t.Context(), f, nil, "slow"); atOnce || a.Outcome != OK || time.Since(start) < 20*time.Millisecond {
+		t.Errorf("the second: at once %v after %s, %+v", atOnce, time.Since(start), a)
+	}
+	for range 15 {
+		c := f.Call(nil)
+		c.AddHeader("x-key", []byte("slow"))
+		if c.Decide() {
+			t.Fatalf("it need not wait: %+v", c.Answer)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		c.DecideLater(ctx, func() { close(done) })
+		cancel()
+		<-done
+		c.Release()
+	}
+	if now := f.decider.Delayed().Now; now != 0 {
+		t.Errorf("%d requests still wait", now)
+	}
+}
+
+// A route without a plan panics, as a mistake in the code would.
+func TestPanicFollowsTheFailureMode(t *testing.T) {
+	addr := proctest.FreeAddr(t)
+	flags := []string{rulesFlag(t), "--http-addr=" + addr}
+	m := newModule(t)
+	for deny, want := range map[string]uint32{"false": 0, "true": 503} {
+		f := newTestFilter(t, m, configOf(t, flags, `"failure_mode_deny": `+deny, `"status_on_error": {"code": 503}`))
+		c := f.Call(&Route{}) // without a plan
+		if !c.Decide() || c.Answer.Outcome != Failed || c.Answer.Status != want {
+			t.Errorf("failure_mode_deny: %s: %+v, want status %d", deny, c.Answer, want)
+		}
+		c.Release()
+	}
+	resp, err := http.Get("http://" + addr + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close() //nolint:errcheck // only read from
+	text, err := io.ReadAll(resp.Body)
+	if err != nil || !strings.Contains(string(text), "weir_panics_total 2") {
+		t.Errorf("the panics are not counted: %v", err)
+	}
+	http.DefaultClient.CloseIdleConnections()
+}
+
+func TestConfigErrors(t *testing.T) {
+	m := newModule(t)
+	flags := `"flags": ["--rules=` + strings.TrimPrefix(rulesFlag(t), "--rules=") + `"], "domain": "shop"`
+	for name, tt := range map[string]struct{ config, want string }{
+		"empty":    {``, "filter_config: is empty; its fields are flags, domain, rate_limits"},
+		"no JSON":  {`domain: shop`, "filter_config: must be a JSON object: "},
+		"two":      {`{} {}`, "filter_config: has more than one JSON object"},
+		"field":    {`{"rules": []}`, `filter_config: "rules" is no field; the fields are flags, domain,`},
+		"type":     {`{"flags": "--rules=x"}`, "filter_config: flags: must be of type []string, got string"},
+		"domain":   {`{"flags": ["--rules=x"]}`, "filter_config: domain: must not be empty"},
+		"no flags": {`{"domain": "shop"}`, "filter_config: flags: must not be empty"},
+		"status":   {`{` + flags + `, "status_on_error": {"code": 99}}`, "status_on_error.code: must be from 200 to 599, got 99"},
+		"headers": {
+			`{` + flags + `, "enable_x_ratelimit_headers": "ON"}`,
+			`enable_x_ratelimit_headers: must be OFF or DRAFT_VERSION_03, got "ON"`,
+		},
+		"actions": {`{` + flags + `, "rate_limits": [{"actions": [{"nothing": {}}]}]}`, "rate_limits[0].actions[0].nothing: "},
+		"stream done": {
+			`{` + flags + `, "rate_limits": [{"apply_on_stream_done": true, "actions": [{"remote_address": {}}]}]}`,
+			"apply_on_stream_done: is not supported in the module yet",
+		},
+		"source cluster": {
+			`{` + flags + `, "rate_limits": [{"actions": [{"source_cluster": {}}]}]}`,
+			"source_cluster needs the name of this Envoy's cluster",
+		},
+		"no flag":     {`{"domain": "shop", "flags": ["serve"]}`, `filter_config: flags: "serve" is no flag of weir serve`},
+		"help":        {`{"domain": "shop", "flags": ["--help"]}`, "flags: --help and --version do nothing here"},
+		"server flag": {`{"domain": "shop", "flags": ["--rules=x", "--grpc-addr=:1"]}`, "--grpc-addr is of weir as a process of its own"},
+		"rules":       {`{"domain": "shop", "flags": ["--rules=/no/such"]}`, "--rules: "},
+		"password": {
+			`{"domain": "shop", "flags": ["--rules=x", "--store=redis://:secret@:::"]}`,
+			"filter_config: flags: --store: ",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := m.NewFilter([]byte(tt.config))
+			if err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "secret") {
+				t.Errorf("%v, want %q", err, tt.want)
+			}
+			if check := m.CheckFilter([]byte(tt.config)); check == nil || check.Error() != err.Error() {
+				t.Errorf("CheckFilter says %v, NewFilter %v", check, err)
+			}
+		})
+	}
+	for config, want := range map[string]string{
+		`{"domain": "shop"}`:                    "filter_config of a route: rate_limits: must be there",
+		`{"flags": [], "rate_limits": []}`:      `"flags" is no field; the fields are domain, rate_limits, source_cluster`,
+		`{"rate_limits": [{"actions": "all"}]}`: "filter_config of a route: rate_limits[0].actions: must be a list",
+	} {
+		if _, err := ParseRoute([]byte(config)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", config, err, want)
+		}
+	}
+	if len(m.instances) != 0 {
+		t.Errorf("%d instances of configurations that were refused", len(m.instances))
+	}
+}
+
+// A second set of flags cannot have the first one's HTTP address, and the error says who has it.
+func TestHTTPAddressIsTaken(t *testing.T) {
+	m, addr := newModule(t), proctest.FreeAddr(t)
+	rules := rulesFlag(t)
+	newTestFilter(t, m, configOf(t, []string{rules, "--http-addr=" + addr}))
+	_, err := m.NewFilter(configOf(t, []string{rules, "--http-addr=" + addr, "--top-keys=1"}))
+	if err == nil || !strings.Contains(err.Error(), "a filter of this Envoy with other flags has --http-addr="+addr) {
+		t.Errorf("%v", err)
+	}
+}
+
+func BenchmarkDecideInMemory(b *testing.B) {
+	path := filepath.Join(b.TempDir(), "rules.yaml")
+	if err := os.WriteFile(path, []byte(strings.ReplaceAll(shop, "2}", "2000000000}")), 0o600); err != nil {
+		b.Fatal(err)
+	}
+	m := &Module{Log: io.Discard}
+	f, err := m.NewFilter([]byte(`{"domain": "shop", "flags": ["--rules=` + path + `"], "rate_limits": ` + byKey + `}`))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer m.Wait(time.Second)
+	defer f.Close()
+	key := []byte("ann")
+	b.ReportAllocs()
+	for b.Loop() {
+		c := f.Call(nil)
+		c.AddHeader("x-key", key)
+		if !c.Decide() || c.Answer.Outcome != OK {
+			b.Fatal("not admitted")
+		}
+		c.Release()
+	}
+}

@@ -1,0 +1,63 @@
+package embedded
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/weir-ratelimit/weir/internal/actions"
+	"github.com/weir-ratelimit/weir/internal/decide"
+)
+
+// Filter is a filter_config: what limits the requests of a listener. It is safe for concurrent use.
+type Filter struct {
+	*settings
+
+	module   *Module
+	instance *instance
+	decider  *decide.Decider
+	calls    sync.Pool // of *Call
+	closed   atomic.Bool
+	// uses is 1 for the filter_config, and 1 for each request that is decided later: the instance outlives them.
+	uses atomic.Int64
+}
+
+// Route is the filter_config of a route: its rate_limits replace those of the filter. It is immutable.
+type Route struct {
+	domain        string // empty for the filter's
+	plan          *actions.Plan
+	isEmpty       bool // no rate_limits
+	sourceCluster string
+}
+
+func newFilter(m *Module, in *instance, s *settings) *Filter {
+	f := &Filter{settings: s, module: m, instance: in, decider: in.app.Decider()}
+	f.uses.Store(1)
+	f.calls.New = func() any { return &Call{filter: f, request: f.decider.NewRequest()} }
+	return f
+}
+
+// Close ends the use of the filter. Requests that are decided later keep what they need.
+func (f *Filter) Close() {
+	if !f.closed.Swap(true) {
+		f.drop()
+	}
+}
+
+// drop ends one use.
+func (f *Filter) drop() {
+	if f.uses.Add(-1) == 0 {
+		f.module.release(f.instance)
+	}
+}
+
+// Plan is the filter's own.
+func (f *Filter) Plan() *actions.Plan { return f.plan }
+
+// IsEmpty reports that the filter limits nothing by itself: it is there for its routes.
+func (f *Filter) IsEmpty() bool { return f.isEmpty }
+
+// IsEmpty reports that the route has no limits.
+func (r *Route) IsEmpty() bool { return r.isEmpty }
+
+// Plan is the route's own.
+func (r *Route) Plan() *actions.Plan { return r.plan }

@@ -1,0 +1,216 @@
+package embedded
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"reflect"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/weir-ratelimit/weir/internal/app"
+	"github.com/weir-ratelimit/weir/internal/cli"
+	"github.com/weir-ratelimit/weir/internal/logging"
+)
+
+// Module is Weir inside one Envoy. Its methods are safe for concurrent use.
+type Module struct {
+	// Log receives the lines of all instances.
+	Log io.Writer
+
+	mu        sync.Mutex
+	instances []*instance
+	closing   []chan struct{} // one for each instance that is closed, closed when that is done
+	pace      *app.GCPace     // from the first instance on
+}
+
+// instance is a Weir with its rules and counters. All filters with equal flags share it, so that two listeners count
+// together, and an update of a listener keeps the counters.
+type instance struct {
+	app     *app.App
+	log     *logging.Process
+	options cli.EmbeddedOptions // as they were read
+	filters int                 // that use it; the module's lock guards it
+	stop    context.CancelFunc
+	ended   chan struct{} // Run has returned
+	panics  logging.Every // lines about panics of requests
+}
+
+// panicLines is how often a panic of a request is logged at most.
+const panicLines = time.Second
+
+// NewFilter reads filter_config, and starts what its flags say unless another filter has the same flags. The error says
+// what is wrong.
+func (m *Module) NewFilter(config []byte) (*Filter, error) {
+	s, flags, err := parseFilter(config)
+	if err != nil {
+		return nil, err
+	}
+	o, err := cli.ParseEmbedded(flags)
+	if err != nil {
+		return nil, fmt.Errorf("filter_config: flags: %w", err)
+	}
+	in, err := m.acquire(o)
+	if err != nil {
+		return nil, fmt.Errorf("filter_config: flags: %w", err)
+	}
+	return newFilter(m, in, s), nil
+}
+
+// CheckFilter reads filter_config as NewFilter does, but starts nothing: for a program that only validates its
+// configuration.
+func (m *Module) CheckFilter(config []byte) error {
+	_, flags, err := parseFilter(config)
+	if err != nil {
+		return err
+	}
+	if _, err = cli.ParseEmbedded(flags); err != nil {
+		return fmt.Errorf("filter_config: flags: %w", err)
+	}
+	return nil
+}
+
+// acquire returns the instance with these options, for one more filter.
+func (m *Module) acquire(o *cli.EmbeddedOptions) (*instance, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, in := range m.instances {
+		if reflect.DeepEqual(in.options, *o) {
+			in.filters++
+			return in, nil
+		}
+	}
+	in, err := m.start(o)
+	if err != nil {
+		return nil, m.explain(o, err)
+	}
+	m.instances = append(m.instances, in)
+	return in, nil
+}
+
+// explain adds what else uses the HTTP address.
+func (m *Module) explain(o *cli.EmbeddedOptions, err error) error {
+	for _, in := range m.instances {
+		if o.HTTPAddr != "" && in.options.HTTPAddr == o.HTTPAddr {
+			return fmt.Errorf("%w; a filter of this Envoy with other flags has --http-addr=%s: give each its own, or all the "+
+				"same flags", err, o.HTTPAddr)
+		}
+	}
+	return err
+}
+
+// start makes an instance for one filter, and runs it.
+func (m *Module) start(o *cli.EmbeddedOptions) (in *instance, err error) {
+	defer func() {
+		if why := recover(); why != nil {
+			in, err = nil, fmt.Errorf("the start panicked: %v\n%s", why, debug.Stack())
+		}
+	}()
+	log, err := logging.NewProcess(m.Log, o.LogLevel, o.LogFormat)
+	if err != nil {
+		return nil, err
+	}
+	if m.pace == nil {
+		if m.pace, err = app.StartGCPace(); err != nil {
+			log.LogAttrs(context.Background(), slog.LevelWarn, "the container's memory limit cannot be read, GOMEMLIMIT is "+
+				"not set", slog.String("error", err.Error()))
+		}
+	}
+	options := o.Options
+	options.Log, options.HoldGC, options.LogStats = log.Logger, m.pace.Hold, log.Stats
+	a, err := app.New(context.Background(), options)
+	if err != nil {
+		log.Close()
+		return nil, err
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	in = &instance{
+		app: a, log: log, options: *o, filters: 1, stop: stop, ended: make(chan struct{}),
+		panics: logging.Every{Interval: panicLines},
+	}
+	go in.run(ctx)
+	return in, nil
+}
+
+// run works until ctx is done. An instance whose run has ended by itself goes on deciding, without what its parts do.
+func (in *instance) run(ctx context.Context) {
+	defer close(in.ended)
+	defer in.survive(ctx, "instance")
+	if err := in.app.Run(ctx); err != nil {
+		in.log.LogAttrs(ctx, slog.LevelError, "a part has ended", slog.String("error", err.Error()))
+	}
+}
+
+// survive, deferred, keeps a panic from ending Envoy.
+func (in *instance) survive(ctx context.Context, what string) {
+	if why := recover(); why != nil {
+		in.panicked(ctx, what, why)
+	}
+}
+
+// panicked counts a panic and logs it, but not more often than panicLines.
+func (in *instance) panicked(ctx context.Context, what string, why any) {
+	in.app.Metrics().Panicked()
+	if skipped, ok := in.panics.Allow(time.Now()); ok {
+		in.log.LogAttrs(ctx, slog.LevelError, "panic", slog.String("in", what), slog.String("panic", fmt.Sprint(why)),
+			slog.String("stack", string(debug.Stack())), slog.Uint64("not_logged_before", skipped))
+	}
+}
+
+// release ends a filter's use of the instance. The last one closes it, without waiting: Wait does.
+func (m *Module) release(in *instance) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if in.filters--; in.filters > 0 {
+		return
+	}
+	m.instances = slices.DeleteFunc(m.instances, func(other *instance) bool { return other == in })
+	m.closing = slices.DeleteFunc(m.closing, isClosed)
+	closed := make(chan struct{})
+	m.closing = append(m.closing, closed)
+	go func() {
+		defer close(closed)
+		in.close()
+	}()
+}
+
+func isClosed(c chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// close stops the instance and frees what it has.
+func (in *instance) close() {
+	ctx := context.Background()
+	defer in.survive(ctx, "close")
+	in.stop()
+	<-in.ended
+	if err := in.app.Close(); err != nil {
+		in.log.LogAttrs(ctx, slog.LevelWarn, "not closed in order", slog.String("error", err.Error()))
+	}
+	in.log.Close()
+}
+
+// Wait returns when the instances without filters are closed, or after the limit: permits on lease are returned, and
+// the last lines of logs are written.
+func (m *Module) Wait(limit time.Duration) {
+	m.mu.Lock()
+	closing := slices.Clone(m.closing)
+	m.mu.Unlock()
+	late := time.NewTimer(limit)
+	defer late.Stop()
+	for _, closed := range closing {
+		select {
+		case <-closed:
+		case <-late.C:
+			return
+		}
+	}
+}

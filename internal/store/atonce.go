@@ -1,0 +1,19 @@
+package store
+
+import (
+	"context"
+
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+)
+
+// Waits reports whether Take may wait for a Redis.
+func (s *Store) Waits() bool { return s.redis != nil }
+
+// TakeAtOnce decides a request without waiting: in memory, by permits on lease, or from cached denials. If it returns
+// false, nothing is charged, and out means nothing.
+func (s *Store) TakeAtOnce(hits []limiter.Hit, out []limiter.Decision) bool {
+	if s.redis == nil {
+		return s.Take(context.Background(), hits, out) == nil
+	}
+	return s.Leases.TakeAtOnce(hits, out) || s.Denials != nil && s.Denials.TakeAtOnce(hits, out)
+}
