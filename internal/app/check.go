@@ -30,7 +30,7 @@ func IsNoPath(rules string) bool { return rules == rulesStore || rules == rulesX
 // line for each wrong one, which begins with its flag.
 func (o *Options) Check() error {
 	var c checker
-	o.RulesOptions.check(&c, o.Store)
+	o.RulesOptions.check(&c, &o.StoreOptions)
 	o.XDSOptions.check(&c, slices.Contains(o.Rules, rulesXDS))
 	o.StoreOptions.check(&c)
 	o.ListenOptions.check(&c)
@@ -45,11 +45,14 @@ func (o *Options) Check() error {
 	return errors.Join(c.errs...)
 }
 
-func (o *RulesOptions) check(c *checker, storeURL string) {
+func (o *RulesOptions) check(c *checker, s *StoreOptions) {
 	c.check(len(o.Rules) > 0, "--rules", "name at least one file or directory")
-	c.check(!slices.Contains(o.Rules, rulesStore) || storeURL != store.Memory, "--rules",
+	c.check(!slices.Contains(o.Rules, rulesStore) || s.Store != store.Memory, "--rules",
 		"%s is the rules in Redis: it needs --store redis://...; write ./%s for a directory of that name",
 		rulesStore, rulesStore)
+	c.check(!slices.Contains(o.Rules, rulesStore) || !store.NoScripts(s.Store, !s.StoreScripts), "--rules",
+		"%s is the rules in Redis: it needs more of Redis than --no-store-scripts or scripts=false lets Weir send; take the "+
+			"rules from files or by xDS, or remove that", rulesStore)
 	c.between("--rules-poll", o.RulesPoll, 100*time.Millisecond, time.Hour)
 	c.check(!strings.ContainsAny(o.RulesPrefix, "/\\"), "--rules-prefix", "must be a name without slashes, got %q",
 		o.RulesPrefix)
@@ -90,6 +93,8 @@ func (o *StoreOptions) check(c *checker) {
 	c.check(o.Store != store.Memory || len(o.NamedStores) == 0, "--named-store",
 		"needs a Redis as --store, too, for the limits "+
 			"without store: NAME: add --store redis://host:6379/0, or put the URL there and drop the name")
+	c.check(o.StoreScripts || o.Store != store.Memory, "--no-store-scripts",
+		"is about Redis; add --store redis://host:6379/0, or leave it out for counters in memory")
 	if o.PerSecondStore != "" {
 		c.check(o.Store != store.Memory, "--per-second-store", "needs a Redis as --store, too, for all other limits")
 		c.check(o.NamedStores[perSecondStore] == "", "--named-store",

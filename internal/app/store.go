@@ -18,7 +18,7 @@ func (a *App) openRedis(context.Context) (err error) {
 	}
 	a.redis, err = store.Connect(store.RedisOptions{ //nolint:contextcheck // it does not connect yet
 		URL: a.o.Store, KeyPrefix: a.o.StoreKeyPrefix, Timeout: a.o.storeTimeout(), PoolSize: a.o.StorePoolSize,
-		UntilDeadline: a.o.StoreTimeout == 0,
+		UntilDeadline: a.o.StoreTimeout == 0, NoScripts: !a.o.StoreScripts,
 	})
 	if err != nil {
 		return fmt.Errorf("--store: %w", err)
@@ -32,8 +32,8 @@ func (a *App) openStore(ctx context.Context) error {
 	o, m := &a.o, a.metrics
 	s, err := store.Open(&store.Options{ //nolint:contextcheck // the store outlives ctx
 		Redis: a.redis, Named: o.stores(), KeyPrefix: o.StoreKeyPrefix, Timeout: o.storeTimeout(),
-		UntilDeadline: o.StoreTimeout == 0,
-		PoolSize:      o.StorePoolSize, CachedDenials: o.KnownDenials, FailurePolicy: o.OnStoreFailure,
+		UntilDeadline: o.StoreTimeout == 0, NoScripts: !o.StoreScripts,
+		PoolSize: o.StorePoolSize, CachedDenials: o.KnownDenials, FailurePolicy: o.OnStoreFailure,
 		MaxKeys: o.MemoryMaxKeys, Requests: m.Requests, Log: o.Log,
 		Instrument: func(s limiter.Store, names []string) limiter.Store { return m.Timed(a.telemetry.Store(s), names...) },
 	})

@@ -20,6 +20,7 @@ type checkCmd struct {
 	JSON   bool     `name:"json" help:"The same as --format json."`
 	Strict bool     `help:"Fail on warnings, too."`
 
+	StoreScripts bool `default:"true" negatable:"" help:"As serve's: with --no-store-scripts, limits that need scripts in Redis are errors."`
 	LenientRules bool `help:"Warn of what serve --lenient-rules loads."`
 }
 
@@ -51,7 +52,11 @@ func (c *checkCmd) Run(ctx context.Context, io streams) error {
 	if err != nil {
 		return err
 	}
-	f, err := rules.Check(descriptors.Process{Lenient: c.LenientRules}, files, c.Stores)
+	process := descriptors.Process{Lenient: c.LenientRules}
+	if !c.StoreScripts {
+		process.NoScripts = func(string) bool { return true }
+	}
+	f, err := rules.Check(process, files, c.Stores)
 	if err != nil {
 		return err
 	}

@@ -1,9 +1,13 @@
 package store
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"net"
+	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -38,7 +42,10 @@ func setName(conn net.Conn, timeout time.Duration) error {
 		return err
 	}
 	for answer := make([]byte, 1); answer[0] != '\n'; {
-		if _, err := conn.Read(answer); err != nil {
+		if _, err := conn.Read(answer); errors.Is(err, io.EOF) {
+			return fmt.Errorf("the server closes the connection at CLIENT SETNAME: does it speak TLS, or is it a proxy such as "+
+				"twemproxy, which needs --no-store-scripts? %w", err)
+		} else if err != nil {
 			return err
 		}
 	}
@@ -83,3 +90,60 @@ func (failedConn) RemoteAddr() net.Addr             { return &net.TCPAddr{} }
 func (failedConn) SetDeadline(time.Time) error      { return nil }
 func (failedConn) SetReadDeadline(time.Time) error  { return nil }
 func (failedConn) SetWriteDeadline(time.Time) error { return nil }
+
+// withoutHello answers the HELLO with which go-redis begins each connection, as an old Redis does. go-redis then sends
+// AUTH where there is a password. twemproxy closes a connection that sends HELLO.
+func withoutHello(dial dialer) dialer {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := dial(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		answering := &helloConn{Conn: conn}
+		if raw, ok := conn.(syscall.Conn); ok { // by which go-redis finds that a connection was closed
+			return &helloRawConn{answering, raw}, nil
+		}
+		return answering, nil
+	}
+}
+
+// helloConn is a connection that answers HELLO itself. As with go-redis, what was written is answered before more is
+// written, and one goroutine at a time uses it.
+type helloConn struct {
+	net.Conn
+
+	begun  bool   // something else was written
+	answer []byte // to be read
+}
+
+// helloRawConn is one whose socket can be looked at.
+type helloRawConn struct {
+	*helloConn
+	syscall.Conn
+}
+
+// Write implements net.Conn.
+func (c *helloConn) Write(p []byte) (int, error) {
+	if !c.begun && isHello(p) {
+		c.answer = []byte("-ERR unknown command 'HELLO'\r\n")
+		return len(p), nil
+	}
+	c.begun = true
+	return c.Conn.Write(p)
+}
+
+// Read implements net.Conn.
+func (c *helloConn) Read(p []byte) (int, error) {
+	if len(c.answer) == 0 {
+		return c.Conn.Read(p)
+	}
+	n := copy(p, c.answer)
+	c.answer = c.answer[n:]
+	return n, nil
+}
+
+// isHello reports whether a command is HELLO: *2, $5 and hello, each in a line.
+func isHello(p []byte) bool {
+	lines := bytes.SplitN(p, []byte("\r\n"), 4)
+	return len(lines) == 4 && bytes.EqualFold(lines[2], []byte("hello"))
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -145,6 +146,9 @@ func (r *remote) cause(err error) (cause, check string) {
 	case redisstore.TimedOut(err):
 		return "timeout", fmt.Sprintf("does Redis hang, or is it slower or further away than --store-timeout=%s? "+
 			"redis-cli --latency measures it; raise --store-timeout, and Envoy's timeout above it", r.timeout)
+	case errors.Is(err, io.EOF):
+		return "unreachable", "it closes connections: is it going down, does it speak TLS, or is it a proxy such as " +
+			"twemproxy, which needs --no-store-scripts?"
 	default:
 		return "unreachable", "is Redis up, and are its address, the network and TLS right?"
 	}

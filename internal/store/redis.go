@@ -34,6 +34,7 @@ type Redis struct {
 	keyPrefix string
 	timeout   time.Duration
 	follows   bool // RedisOptions.UntilDeadline
+	noScripts bool // RedisOptions.NoScripts
 
 	subscription subscription
 }
@@ -48,6 +49,8 @@ type RedisOptions struct {
 	Timeout time.Duration
 	// UntilDeadline is redisstore.Options.UntilDeadline.
 	UntilDeadline bool
+	// NoScripts is redisstore.Options.NoScripts. A cluster cannot have it.
+	NoScripts bool
 	// MinTimeout is the least that Timeout is, whatever the URL says: for a client that decides no requests.
 	MinTimeout time.Duration
 	// PoolSize is the most connections kept at once; with a cluster, to each node. 0 is 10 per CPU, and 5 with a cluster.
@@ -68,9 +71,18 @@ func Connect(o RedisOptions) (*Redis, error) {
 		return nil, fmt.Errorf("redis store: timeout and pool size must not be negative, got %s and %d",
 			o.Timeout, o.PoolSize)
 	}
+	if a.scripts != nil {
+		o.NoScripts = !*a.scripts
+	}
+	if o.NoScripts && a.deployment == cluster {
+		return nil, fmt.Errorf("redis store %s: the servers of a cluster run scripts; leave out --no-store-scripts, "+
+			"or write redis:// for a proxy in front of them", Redact(o.URL))
+	}
 	o.Timeout = max(o.Timeout, o.MinTimeout)
 	silence()
-	r := &Redis{server: Redact(o.URL), keyPrefix: o.KeyPrefix, timeout: o.Timeout, follows: o.UntilDeadline}
+	r := &Redis{
+		server: Redact(o.URL), keyPrefix: o.KeyPrefix, timeout: o.Timeout, follows: o.UntilDeadline, noScripts: o.NoScripts,
+	}
 	r.Client, err = a.client(&o)
 	return r, err
 }
@@ -93,6 +105,9 @@ func (r *Redis) Close() error { return r.Client.Close() }
 // String names the server, without user and password.
 func (r *Redis) String() string { return r.server }
 
+// NoScripts reports whether nothing but INCRBY, PEXPIRE and GET may be sent: there are no documents, then.
+func (r *Redis) NoScripts() bool { return r.noScripts }
+
 // KeyPrefix starts the keys of every release: "weir:".
 func (r *Redis) KeyPrefix() string { return r.keyPrefix }
 
@@ -102,6 +117,7 @@ func (r *Redis) Prefix() string { return r.keyPrefix + redisstore.FormatVersion 
 // Counters returns the store of counters on these connections. Name, Now and OnRestart of the options are used.
 func (r *Redis) Counters(o redisstore.Options) (*redisstore.Store, error) {
 	o.Server, o.KeyPrefix, o.Timeout, o.UntilDeadline = r.server, r.keyPrefix, r.timeout, r.follows
+	o.NoScripts = r.noScripts
 	return redisstore.New(r.Client, o)
 }
 
@@ -168,7 +184,9 @@ func (a *address) options(o *RedisOptions) (*redis.UniversalOptions, error) {
 	if a.deployment == sentinel || a.deployment == cluster {
 		u.ReadTimeout = max(u.ReadTimeout, topologyTimeout)
 	}
-	if a.user == "" && a.password == "" && a.passwordFile == "" {
+	if o.NoScripts {
+		dial, u.OnConnect = withoutHello(dial), nil
+	} else if a.user == "" && a.password == "" && a.passwordFile == "" {
 		dial, u.OnConnect = namedConns(dial, o.Timeout), nil
 	}
 	u.Dialer = neverFailing(dial)

@@ -26,12 +26,14 @@ type Options struct {
 	Redis *Redis
 	// Named are the URLs of further Redis servers, by the names that limits give them.
 	Named map[string]string
-	// KeyPrefix, Timeout, UntilDeadline and PoolSize are RedisOptions of the named ones.
+	// KeyPrefix, Timeout, UntilDeadline, NoScripts and PoolSize are RedisOptions of the named ones.
 	KeyPrefix     string
 	Timeout       time.Duration
 	UntilDeadline bool
+	NoScripts     bool
 	PoolSize      int
-	// CachedDenials answers a cost that Redis has denied without asking again until it may pass.
+	// CachedDenials answers a cost that Redis has denied without asking again until it may pass. It needs scripts in all
+	// stores, since no refund of others is heard of without them.
 	CachedDenials bool
 	// FailurePolicy is the on_store_failure of limits that have none, for the log.
 	FailurePolicy string
@@ -79,6 +81,7 @@ type redisStore interface {
 	Refunds(ctx context.Context, forget func(key string, reset bool), hears func(yes bool, why error))
 	Reset(ctx context.Context, key string) (existed bool, err error)
 	KeyOf(name string) (key string, ok bool)
+	WindowKey(h *limiter.Hit) string
 }
 
 // Open makes the store. It does not connect: a Redis that cannot be reached is no error.
@@ -105,7 +108,7 @@ func Open(o *Options) (*Store, error) {
 		Store: measured, Servers: servers, Answered: redisstore.Answered, Failures: redisstore.Failures,
 	})
 	s.Counters, s.Store = s.Breaker, s.Breaker
-	if o.CachedDenials {
+	if o.CachedDenials && !s.lacksScripts(o) {
 		s.Denials = guard.NewDenials(s.Store, nil)
 		s.Store = s.Denials
 	}
@@ -156,6 +159,7 @@ func (s *Store) openRedis(o *Options) error {
 	for name, url := range o.Named {
 		r, err := Connect(RedisOptions{
 			URL: url, KeyPrefix: o.KeyPrefix, Timeout: o.Timeout, UntilDeadline: o.UntilDeadline, PoolSize: o.PoolSize,
+			NoScripts: o.NoScripts,
 		})
 		if err != nil {
 			return err
@@ -167,6 +171,11 @@ func (s *Store) openRedis(o *Options) error {
 	}
 	s.redis = redisstore.NewGroup(first, named)
 	return nil
+}
+
+// lacksScripts reports whether one of the servers gets no scripts.
+func (s *Store) lacksScripts(o *Options) bool {
+	return o.Redis.noScripts || slices.ContainsFunc(s.named, func(r *Redis) bool { return r.noScripts })
 }
 
 // disconnect ends the connections to the named servers.
@@ -238,6 +247,14 @@ func (s *Store) Fallback() limiter.Store {
 		return nil
 	}
 	return s.local
+}
+
+// WindowKey returns what Reset calls the counter of a hit: its key, and where no scripts run also its current window.
+func (s *Store) WindowKey(h *limiter.Hit) string {
+	if s.redis == nil {
+		return h.Key
+	}
+	return s.redis.WindowKey(h)
 }
 
 // Reset forgets a counter, here and in all processes. existed reports whether there was anything to forget.

@@ -50,12 +50,23 @@ type address struct {
 	timeout, dialTimeout   time.Duration
 	poolSize, minIdle      int
 	connIdle, connLifetime time.Duration
+	scripts                *bool // nil: as the flag says
 }
 
 // CheckURL returns what is wrong with a store's URL, and what to write instead. It quotes neither user nor password.
 func CheckURL(raw string) error {
 	_, err := parseURL(raw)
 	return err
+}
+
+// NoScripts reports whether nothing but INCRBY, PEXPIRE and GET may be sent to the store of a URL: what its option
+// scripts says, else what a flag says for all stores.
+func NoScripts(raw string, flag bool) bool {
+	a, err := parseURL(raw)
+	if err != nil || a.scripts == nil {
+		return flag && raw != Memory
+	}
+	return !*a.scripts
 }
 
 // parseURL reads a URL. Its errors quote nothing that may be part of a password with unescaped special characters.
@@ -219,6 +230,14 @@ func (a *address) readQuery(query string) error {
 			}
 			continue
 		}
+		if name == "scripts" {
+			runs, err := strconv.ParseBool(value)
+			if err != nil {
+				return fmt.Errorf("option %s must be true or false, got %q", name, value)
+			}
+			a.scripts = &runs
+			continue
+		}
 		if to := texts[name]; to != nil {
 			*to = value
 		} else if to := times[name]; to != nil {
@@ -241,8 +260,8 @@ func (a *address) readQuery(query string) error {
 }
 
 const optionNames = "timeout, key_prefix, password_file, pool_size, min_idle_conns, dial_timeout, " +
-	"conn_max_idle_time, conn_max_lifetime, with TLS tls_ca, tls_cert, tls_key, tls_server_name and tls_skip_hostname, " +
-	"with Sentinel sentinel_username and sentinel_password, " +
+	"conn_max_idle_time, conn_max_lifetime, scripts, " +
+	"with TLS tls_ca, tls_cert, tls_key, tls_server_name and tls_skip_hostname, with Sentinel sentinel_username and sentinel_password, " +
 	"and with unix db"
 
 // checkOptions finds options that do not fit the scheme or each other.
@@ -260,6 +279,10 @@ func (a *address) checkOptions(values url.Values) error {
 	}
 	if (a.tlsFiles.cert == "") != (a.tlsFiles.key == "") {
 		return errors.New("tls_cert and tls_key go together")
+	}
+	if a.scripts != nil && !*a.scripts && a.deployment == cluster {
+		return errors.New("option scripts: the servers of a cluster run scripts; remove scripts=false, or write redis:// " +
+			"for a proxy in front of them")
 	}
 	if a.passwordFile != "" && a.password != "" {
 		return errors.New("there is a password and a password_file; remove one of the two")

@@ -156,6 +156,8 @@ type Process struct {
 	Lenient bool
 	// PerSecondStore is the Placement.Store of limits per one second that name none.
 	PerSecondStore string
+	// NoScripts reports whether a Placement.Store runs no scripts: it decides fixed windows alone. Nil: all run them.
+	NoScripts func(store string) bool
 	// Rest, if not nil, is called between small steps of work, of less than 0.01 ms each (but for the longest texts), so
 	// that a process that serves requests meanwhile can pause.
 	Rest func()

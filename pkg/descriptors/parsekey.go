@@ -2,6 +2,7 @@ package descriptors
 
 import (
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -15,6 +16,8 @@ type KeyTerms struct {
 	Domain  string     `json:"domain"`
 	Entries []KeyEntry `json:"entries"`       // a value may be a pattern, or # and a hash
 	Cut     bool       `json:"cut,omitempty"` // the key was too long: its end is a hash
+	// Window is @BEGIN+LENGTH of a counter in a store without scripts, in seconds.
+	Window string `json:"window,omitempty"`
 }
 
 // KeyEntry is an entry of a request, as far as the key shows it.
@@ -27,6 +30,8 @@ type KeyEntry struct {
 // follows the first | are taken off. Of a key that was too long the last entry, the domain or the limit may be a part
 // of one.
 func ParseKey(key string) (terms KeyTerms, ok bool) {
+	key, window := cutWindow(key)
+	terms.Window = strings.TrimPrefix(window, "|")
 	start, rest, hasDomain := strings.Cut(key, "|")
 	if inner, braced := strings.CutPrefix(rest, "{"); braced {
 		rest = strings.TrimSuffix(inner, "}")
@@ -53,6 +58,19 @@ func ParseKey(key string) (terms KeyTerms, ok bool) {
 		terms.Entries = append(terms.Entries, KeyEntry{Key: unescaped(name), Value: unescaped(value)})
 	}
 	return terms, true
+}
+
+// window is how the key of a counter ends that a store without scripts keeps for one window. No other key ends so: its
+// last part has an =, or is the end of a key that was cut, with its #.
+var window = regexp.MustCompile(`\|@[0-9]+(\.[0-9]+)?\+[0-9]+(\.[0-9]+)?$`)
+
+// cutWindow splits a key into that of the counter, and what says which window it is of; empty if nothing does.
+func cutWindow(key string) (counter, of string) {
+	i := strings.LastIndex(key, "|@")
+	if i < 0 || !strings.Contains(key[:i], "|") || !window.MatchString(key[i:]) { // the first | is before the domain
+		return key, ""
+	}
+	return key[:i], key[i:]
 }
 
 // shortestCut is how long a key that was cut is at least: see readableCut, which may go back to the start of a
@@ -85,6 +103,11 @@ func unescaped(text string) string {
 // CanonicalKey is the key as AppendKey writes it: with an address that a rule's `cidr` matches in one spelling. A key
 // that is no counter's of the set's rules is returned as it is.
 func (s *Set) CanonicalKey(key string) string {
+	counter, of := cutWindow(key)
+	return s.canonicalKey(counter) + of
+}
+
+func (s *Set) canonicalKey(key string) string {
 	terms, ok := ParseKey(key)
 	d := s.domains[terms.Domain]
 	if !ok || terms.Cut || d == nil {
@@ -104,4 +127,28 @@ func (s *Set) CanonicalKey(key string) string {
 		}
 	}
 	return key
+}
+
+// LimitOf returns the limit whose counter has this key, nil if none of the set's rules has it.
+func (s *Set) LimitOf(key string) *Limit {
+	key, _ = cutWindow(key)
+	terms, ok := ParseKey(key)
+	d := s.domains[terms.Domain]
+	if !ok || d == nil {
+		return nil
+	}
+	entries := make([]Entry, len(terms.Entries))
+	for i, e := range terms.Entries {
+		entries[i] = Entry(e)
+	}
+	r := d.Match(entries)
+	if r == nil {
+		return nil
+	}
+	for _, l := range r.Limits {
+		if l.Counts(key) {
+			return l
+		}
+	}
+	return nil
 }

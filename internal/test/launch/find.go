@@ -13,7 +13,7 @@ import (
 )
 
 // toolDirs are the folders in which make tools puts programs.
-var toolDirs = []string{".tools/venv/bin", ".tools/prometheus/usr/bin", ".tools/bin"}
+var toolDirs = []string{".tools/venv/bin", ".tools/prometheus/usr/bin", ".tools/nutcracker/usr/sbin", ".tools/bin"}
 
 // Find returns the path of the first of the programs that there is: in the folders of make tools, or else in PATH.
 // Without one the error says how to get it.

@@ -15,8 +15,8 @@ import (
 var _ limiter.Store = (*Group)(nil)
 
 // Group is several stores: a first one, and those that hits name by their Route. A request whose hits lie in
-// several stores is charged in all of them or in none, like one in several slots of a cluster. Group is safe for
-// concurrent use.
+// several stores is charged in all of them or in none, like one in several slots of a cluster; if one of them has no
+// scripts, each hit is charged by itself. Group is safe for concurrent use.
 type Group struct {
 	first *Store
 	named map[string]*Store
@@ -66,13 +66,17 @@ func (g *Group) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Deci
 	if err := check(hits, out); err != nil {
 		return err
 	}
-	one := true
+	one, noScripts := true, false
 	for i := range hits {
 		name := storeName(&hits[i])
 		s := g.of(name)
 		if s == nil {
 			return unavailable(requestError(fmt.Sprintf("there is no store %q: add --named-store %s=URL", name, name)))
 		}
+		if err := s.fitForNoScripts(hits[i : i+1]); err != nil {
+			return err
+		}
+		noScripts = noScripts || s.noScripts
 		if err := s.fitForRedisCell(hits[i : i+1]); err != nil {
 			return s.unavailable(err)
 		}
@@ -81,6 +85,10 @@ func (g *Group) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Deci
 	if one {
 		s := g.of(storeName(&hits[0])) // not its Take: the hits are checked
 		return s.unavailable(s.take(ctx, hits, out))
+	}
+	if noScripts { // which cannot take back
+		hits = slices.Clone(hits)
+		hits[0].ByItself = true // one is enough
 	}
 	of := func(h *limiter.Hit) *Store { return g.of(storeName(h)) }
 	ctx, cancel := context.WithTimeout(ctx, g.first.within(ctx))

@@ -23,7 +23,8 @@ const topologyTimeout = 250 * time.Millisecond
 // longestProbe bounds a probe where requests may take longer: one that hangs must not hide that the server is back.
 const longestProbe = 500 * time.Millisecond
 
-// Ping returns why the server cannot decide requests. It runs the script that decides them all, so it notices a server
+// Ping returns why the server cannot decide requests. Without scripts it counts one hit of a counter that nothing else
+// uses, and expires with its window. Else it runs the script that decides them all, so it notices a server
 // that is full, a replica, and a user who may not run scripts or not write below the prefix. It counts nothing. It may
 // take as long as ctx and the client's own timeouts allow, which is longer than a request may. In a cluster it pings
 // each master.
@@ -44,6 +45,9 @@ func (s *Store) pingAll(ctx context.Context) error {
 // ping has a server decide two requests of a counter: one that writes it, and one that deletes it. They are not in the
 // store's statistics, and nobody hears of the refund.
 func (s *Store) ping(ctx context.Context, server redis.UniversalClient, key string) error {
+	if s.noScripts {
+		return s.pingPlain(ctx)
+	}
 	p, err := limiter.NewPolicy(limiter.Params{ // its step is one that most stores load anyway
 		Algorithm: limiter.Funnel, Limit: 1000, Window: time.Second, ChargeDenied: limiter.ChargeNone,
 	})

@@ -32,8 +32,13 @@ func (s *Store) channel() string { return Channel(s.prefix) }
 //
 // It calls hears(true, nil) when no refund from then on is missed, and hears(false, why) when some may be: the
 // connection is lost, or the user may not subscribe. It notices within two seconds that a connection carries nothing
-// any more.
+// any more. A store without scripts has no channel, and hears nothing.
 func (s *Store) Refunds(ctx context.Context, forget func(key string, reset bool), hears func(yes bool, why error)) {
+	if s.noScripts {
+		hears(false, nil)
+		<-ctx.Done()
+		return
+	}
 	for ctx.Err() == nil {
 		err := s.hearRefunds(ctx, forget, func() { hears(true, nil) })
 		if ctx.Err() != nil {

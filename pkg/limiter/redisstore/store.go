@@ -15,6 +15,12 @@
 // them exactly. Requests that come at the same time share a call. In a cluster a request is charged to all its limits
 // or to none, also where their counters lie on several masters.
 //
+// # Without scripts
+//
+// With [Options].NoScripts the store needs only INCRBY, PEXPIRE and GET, and works behind a proxy that spreads keys
+// over several servers. It decides fixed windows alone, each hit of a request by itself ([limiter.Hit].ByItself), on
+// the clock of this process, and has no refunds channel.
+//
 // # When Redis fails
 //
 // [Store.Take] returns an error that wraps [limiter.ErrUnavailable], within [Options].Timeout (15 ms by default). The
@@ -71,6 +77,9 @@ type Options struct {
 	// UntilDeadline has a Take whose context has an earlier deadline than Timeout end in nine tenths of the time until
 	// then, and its call with it: a failure policy can still answer in the last tenth.
 	UntilDeadline bool
+	// NoScripts has the store send nothing but INCRBY, PEXPIRE and GET, each with one key, for a proxy in front of
+	// several servers, or a user who may not run scripts: see CountsWithoutScripts for the limits that it then decides.
+	NoScripts bool
 	// Now is the clock, in microseconds since the Unix epoch. Nil, the default, is Redis's own clock, which all processes
 	// share; tests set a virtual one. The redis-cell module always uses the server's.
 	Now func() int64
@@ -87,12 +96,14 @@ type Store struct {
 	name    string // Options.Name
 	server  string // Options.Server
 	timeout time.Duration
-	follows bool         // Options.UntilDeadline
-	now     func() int64 // Options.Now
-	wall    func() int64
-	canLend bool   // the client ends a call at its deadline: see queue.canLend
-	queue   *queue // nil with a cluster
-	sent    sent
+	follows bool // Options.UntilDeadline
+	// noScripts is Options.NoScripts.
+	noScripts bool
+	now       func() int64 // Options.Now
+	wall      func() int64
+	canLend   bool   // the client ends a call at its deadline: see queue.canLend
+	queue     *queue // nil with a cluster
+	sent      sent
 
 	lanes         sync.Map    // with a cluster: the *queue of each master, by its address
 	knowsTopology atomic.Bool // it is known which master has which slot
@@ -120,7 +131,7 @@ func New(client redis.UniversalClient, o Options) (*Store, error) {
 	}
 	s := &Store{
 		client: client, keyspace: keyspace{prefix: o.KeyPrefix + FormatVersion}, name: o.Name, server: o.Server,
-		timeout: o.Timeout, follows: o.UntilDeadline, now: o.Now, wall: wall,
+		timeout: o.Timeout, follows: o.UntilDeadline, noScripts: o.NoScripts, now: o.Now, wall: wall,
 	}
 	s.sent.restarts.report = o.OnRestart
 	address := ""
@@ -128,6 +139,9 @@ func New(client redis.UniversalClient, o Options) (*Store, error) {
 	case *redis.Client:
 		address, s.canLend = c.Options().Addr, c.Options().ContextTimeoutEnabled
 	case *redis.ClusterClient:
+		if o.NoScripts {
+			return nil, errors.New("redis store: a cluster runs scripts; NoScripts is for a server, or a proxy")
+		}
 		s.cluster, s.slotted = c, true
 		address, s.canLend = strings.Join(c.Options().Addrs, ","), c.Options().ContextTimeoutEnabled
 	case *redis.Ring:
@@ -146,7 +160,7 @@ func New(client redis.UniversalClient, o Options) (*Store, error) {
 func (s *Store) batcher() *batcher {
 	return &batcher{
 		client: s.client, keyspace: s.keyspace, channel: s.channel(), now: s.now, wall: s.wall,
-		sent: &s.sent,
+		sent: &s.sent, noScripts: s.noScripts,
 	}
 }
 
@@ -156,9 +170,18 @@ func (s *Store) Timeout() time.Duration { return s.timeout }
 // within is how long a Take may wait whose context is ctx.
 func (s *Store) within(ctx context.Context) time.Duration {
 	if deadline, ok := ctx.Deadline(); ok && s.follows {
-		return min(s.timeout, time.Until(deadline)*9/10)
+		return min(s.timeout, s.share(time.Until(deadline)))
 	}
 	return s.timeout
+}
+
+// share is how much of the time until a request's deadline may be spent on waiting for Redis: see
+// Options.UntilDeadline.
+func (s *Store) share(left time.Duration) time.Duration {
+	if s.follows {
+		return left * 9 / 10
+	}
+	return left
 }
 
 // String returns Options.Server.
@@ -181,6 +204,9 @@ func (s *Store) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Deci
 		return nil
 	}
 	if err := check(hits, out); err != nil {
+		return err
+	}
+	if err := s.fitForNoScripts(hits); err != nil {
 		return err
 	}
 	if err := s.fitForRedisCell(hits); err != nil {

@@ -1,0 +1,186 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+
+	"github.com/weir-ratelimit/weir/internal/test/proxytest"
+	"github.com/weir-ratelimit/weir/internal/test/redistest"
+	"github.com/weir-ratelimit/weir/internal/test/weirtest"
+)
+
+// proxies are the real ones behind which Redis runs no scripts.
+var proxies = map[string]func(tb testing.TB, servers ...*redistest.Server) string{
+	"Envoy": proxytest.Envoy, "twemproxy": proxytest.Twemproxy,
+}
+
+// Behind a proxy that spreads keys over two servers, two sidecars without scripts share every counter, no limit lets
+// more pass than it says, and a proxy whose servers hang leaves it to on_store_failure.
+func TestWithoutScriptsBehindAProxy(t *testing.T) {
+	t.Parallel()
+	for name, start := range proxies {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			servers := []*redistest.Server{redistest.Start(t), redistest.Start(t)}
+			rules := ruleFile(t, `
+domain: shop
+descriptors:
+  - {key: client, rate_limit: {requests_per_unit: 20, unit: day}}
+  - {key: closed, rate_limit: {requests_per_unit: 1000000, unit: day, on_store_failure: deny}}
+  - key: several
+    rate_limits:
+      - {name: days, requests_per_unit: 5, unit: day}
+      - {name: months, requests_per_unit: 1000, unit: month, align: calendar}
+`)
+			store := "redis://" + start(t, servers...) + "/0"
+			var fleet []*sidecar
+			for range 2 {
+				fleet = append(fleet, startSidecar(t, rules, "--store", store, "--no-store-scripts", "--store-timeout", "2s"))
+			}
+			const clients, requests = 10, 15 // of each client to each sidecar
+			var admitted [clients]atomic.Int64
+			var wait sync.WaitGroup
+			for _, s := range fleet {
+				service := s.client(t)
+				for c := range clients {
+					wait.Go(func() {
+						for range requests {
+							if overLimit(t, service, "client", strconv.Itoa(c)) == pb.RateLimitResponse_OK {
+								admitted[c].Add(1)
+							}
+						}
+					})
+				}
+			}
+			wait.Wait()
+			for c := range admitted {
+				if n := admitted[c].Load(); n != 20 {
+					t.Errorf("client %d had %d requests admitted, want 20", c, n)
+				}
+			}
+			for _, s := range servers {
+				if n := keysOf(t, s); n == 0 || n == clients {
+					t.Errorf("%s has %d keys: they are not spread", s.Addr(), n)
+				}
+			}
+			for i := range 7 {
+				want := pb.RateLimitResponse_OK
+				if i >= 5 {
+					want = pb.RateLimitResponse_OVER_LIMIT
+				}
+				if got := overLimit(t, fleet[i%2].client(t), "several", "ann"); got != want {
+					t.Errorf("request %d over several limits: %s, want %s", i, got, want)
+				}
+			}
+			testResetBehindAProxy(t, fleet[0], servers)
+
+			for _, s := range servers {
+				s.Pause()
+			}
+			hung := startHung(t, rules, store)
+			for key, want := range map[string]pb.RateLimitResponse_Code{
+				"client": pb.RateLimitResponse_OK, "closed": pb.RateLimitResponse_OVER_LIMIT,
+			} {
+				began := time.Now()
+				if got := overLimit(t, hung.client(t), key, "x"); got != want || time.Since(began) > patience {
+					t.Errorf("%s while the servers hang: %s after %s, want %s", key, got, time.Since(began), want)
+				}
+			}
+			for _, s := range servers {
+				s.Resume()
+			}
+			await(t, 10*time.Second, "counted again", func() bool {
+				return hung.Ready(t.Context()) == nil && overLimit(t, hung.client(t), "client", "0") == pb.RateLimitResponse_OVER_LIMIT
+			})
+		})
+	}
+}
+
+// With scripts, a sidecar behind such a proxy says what to set.
+func TestScriptsBehindAProxy(t *testing.T) {
+	t.Parallel()
+	rules := ruleFile(t, "domain: shop\ndescriptors: [{key: client, rate_limit: {requests_per_unit: 20, unit: day}}]\n")
+	for name, start := range proxies {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newSidecar(t, rules, "--store", "redis://"+start(t, redistest.Start(t), redistest.Start(t))+"/0")
+			s.Launch()
+			await(t, 30*time.Second, "said in the log", func() bool {
+				return strings.Contains(s.Output(), "proxy") && strings.Contains(s.Output(), "--no-store-scripts")
+			})
+		})
+	}
+}
+
+// startHung starts a sidecar whose store hangs, with the default timeout.
+func startHung(t *testing.T, rules, store string) *sidecar {
+	t.Helper()
+	s := newSidecar(t, rules, "--store", store, "--no-store-scripts")
+	s.Launch()
+	s.Await(time.Minute, func() error {
+		_, err := s.client(t).ShouldRateLimit(t.Context(), question("nothing", "x"))
+		return err
+	})
+	return s
+}
+
+// testResetBehindAProxy looks at a counter and resets it, by its rule and by its key in Redis.
+func testResetBehindAProxy(t *testing.T, s *sidecar, servers []*redistest.Server) {
+	t.Helper()
+	byRule, byKey := []string{"--domain", "shop", "client=3"}, []string{"--key", "fixed_window|shop|client=3"}
+	out, err := weirtest.Run(t, append([]string{"get", "--server", s.HTTP}, byRule...)...)
+	if err != nil || !strings.Contains(out, "fixed_window|shop|client=3|@") {
+		t.Errorf("weir get: %v\n%s", err, out)
+	}
+	for _, args := range [][]string{byRule, byKey} {
+		for overLimit(t, s.client(t), "client", "3") == pb.RateLimitResponse_OK { //nolint:revive // until the limit
+		}
+		out, err := weirtest.Run(t, append([]string{"reset", "--server", s.HTTP}, args...)...)
+		if err != nil {
+			t.Errorf("weir reset: %v\n%s", err, out)
+		}
+		if got := overLimit(t, s.client(t), "client", "3"); got != pb.RateLimitResponse_OK {
+			t.Errorf("after %v: %s\n%s", args, got, out)
+		}
+	}
+	for _, server := range servers { // weir keys asks the servers themselves
+		out, err := weirtest.Run(t, "keys", "--store", server.URL(), "--json")
+		if err != nil || strings.Contains(out, `"ttl_seconds":-1`) {
+			t.Errorf("weir keys: %v\n%s", err, out)
+		}
+		for line := range strings.Lines(out) {
+			if !strings.Contains(line, `"window":"@`) && !strings.Contains(line, "weir:1:ping|@") {
+				t.Errorf("a key without a window: %s", line)
+			}
+		}
+	}
+}
+
+// overLimit asks for one request of a client.
+func overLimit(t *testing.T, service pb.RateLimitServiceClient, key, value string) pb.RateLimitResponse_Code {
+	t.Helper()
+	res, err := service.ShouldRateLimit(context.WithoutCancel(t.Context()), question(key, value))
+	if err != nil {
+		t.Error(err)
+	}
+	return res.GetOverallCode()
+}
+
+// keysOf is how many counters a server has.
+func keysOf(t *testing.T, server *redistest.Server) int {
+	t.Helper()
+	keys, err := redistest.Client(t, server.URL(), 5*time.Second).Keys(t.Context(), "weir:1:fixed_window*").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(keys)
+}

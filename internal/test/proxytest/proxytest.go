@@ -1,0 +1,99 @@
+// Package proxytest runs a real proxy in front of several real Redis servers for a test: twemproxy, or Envoy with its
+// filter redis_proxy.
+package proxytest
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-ratelimit/weir/internal/test/envoytest"
+	"github.com/weir-ratelimit/weir/internal/test/proctest"
+	"github.com/weir-ratelimit/weir/internal/test/redistest"
+)
+
+// patience is how long a proxy may take to start before the test fails.
+const patience = 10 * time.Second
+
+// Twemproxy starts a twemproxy that spreads keys over the servers, and returns its host:port. It ends with the test.
+func Twemproxy(tb testing.TB, servers ...*redistest.Server) string {
+	tb.Helper()
+	binary := proctest.Program(tb, "nutcracker")
+	addr, dir := proctest.FreeAddr(tb), tb.TempDir()
+	var pool []string
+	for _, s := range servers {
+		pool = append(pool, s.Addr()+":1")
+	}
+	config := fmt.Sprintf(`
+pool:
+  listen: %s
+  hash: fnv1a_64
+  distribution: ketama
+  redis: true
+  servers:
+  - %s
+`, addr, strings.Join(pool, "\n  - "))
+	file := filepath.Join(dir, "nutcracker.yml")
+	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+		tb.Fatal(err)
+	}
+	_, stats, err := net.SplitHostPort(proctest.FreeAddr(tb))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	p := proctest.Start(tb, "nutcracker", exec.Command(binary, "--conf-file", file, "--stats-addr", "127.0.0.1",
+		"--stats-port", stats, "--output", filepath.Join(dir, "log")))
+	p.Await(patience, func() error { return dial(addr) })
+	return addr
+}
+
+// Envoy starts an Envoy that spreads keys over the servers, and returns its host:port. It ends with the test.
+func Envoy(tb testing.TB, servers ...*redistest.Server) string {
+	tb.Helper()
+	var endpoints []string
+	for _, s := range servers {
+		host, port, err := net.SplitHostPort(s.Addr())
+		if err != nil {
+			tb.Fatal(err)
+		}
+		endpoints = append(endpoints,
+			fmt.Sprintf("{endpoint: {address: {socket_address: {address: %s, port_value: %s}}}}", host, port))
+	}
+	e := envoytest.Start(tb, fmt.Sprintf(`
+static_resources:
+  listeners:
+  - name: redis
+    address: {socket_address: {address: 127.0.0.1, port_value: 0}}
+    filter_chains:
+    - filters:
+      - name: envoy.filters.network.redis_proxy
+        typed_config:
+          "@type": type.googleapis.com/envoy.extensions.filters.network.redis_proxy.v3.RedisProxy
+          stat_prefix: counters
+          settings: {op_timeout: 2s}
+          prefix_routes: {catch_all_route: {cluster: counters}}
+  clusters:
+  - name: counters
+    type: STATIC
+    lb_policy: RING_HASH
+    connect_timeout: 1s
+    load_assignment:
+      cluster_name: counters
+      endpoints: [{lb_endpoints: [%s]}]
+`, strings.Join(endpoints, ", ")))
+	return e.Listener("redis")
+}
+
+// dial returns nil if something listens on the address.
+func dial(addr string) error {
+	conn, err := net.DialTimeout("tcp", addr, time.Second)
+	if err != nil {
+		return err
+	}
+	return conn.Close()
+}
