@@ -113,6 +113,28 @@ func TestFramesInPieces(t *testing.T) {
 	}
 }
 
+// A client of grpc-go sends a PING for each answer, which is free however many requests come. Others count.
+func TestPingForEachRequest(t *testing.T) {
+	f := newConn()
+	if err := f.feed(make([]byte, prefaceLen)); err != nil {
+		t.Fatal(err)
+	}
+	for stream := uint32(1); stream < 200; stream += 2 {
+		text := append(frame(frameHeaders, 4, stream, 10), frame(frameData, flagEndStream, stream, 10)...)
+		text = append(text, frame(framePing, flagAck, 0, 8)...) // of the server's, which grpc-go answers
+		if err := f.feed(append(text, frame(framePing, 0, 0, 8)...)); err != nil {
+			t.Fatalf("request %d: %v", stream/2, err)
+		}
+	}
+	pings := 0
+	for f.feed(frame(framePing, 0, 0, 8)) == nil {
+		pings++
+	}
+	if most := f.h.MaxResets; pings == 0 || pings > most+1 {
+		t.Errorf("%d PINGs without a request, want at most %d", pings, most)
+	}
+}
+
 // A stream is reset between two frames, never within one.
 func TestResetBetweenFrames(t *testing.T) {
 	h := &HTTP2{ReceiveTimeout: 50 * time.Millisecond, MaxReceiving: 1 << 20, MaxResets: 100, WriteTimeout: patience}

@@ -48,6 +48,7 @@ type frameMeter struct {
 	change     int64               // of their memory, not yet accounted
 	isClosed   bool                // nothing is accounted any more
 	completed  bool                // a request has arrived completely
+	freePing   bool                // a request has begun since the last PING
 	resets     tokenBucket         // that the client may still send
 }
 
@@ -135,7 +136,8 @@ func (f *http2Conn) follow(p []byte, now int64) error {
 }
 
 // frame counts the frame whose header has arrived. It returns false if the client has reset too many requests. Frames
-// that make the server work for nothing count as resets. f is locked.
+// that make the server work for nothing count as resets; a PING for each request does not, since grpc-go measures by it
+// how fast answers come. f is locked.
 func (f *http2Conn) frame(now int64) bool {
 	length := int(binary.BigEndian.Uint32(f.header[:4]) >> 8)
 	kind, flags := f.header[3], f.header[4]
@@ -144,6 +146,7 @@ func (f *http2Conn) frame(now int64) bool {
 	ends := flags&flagEndStream != 0
 	switch kind {
 	case frameHeaders:
+		f.freePing = true
 		if ends {
 			f.completed = true
 			return true
@@ -165,7 +168,11 @@ func (f *http2Conn) frame(now int64) bool {
 		return f.resets.take(now, float64(f.h.MaxResets))
 	case frameWindowUpdate:
 		return true
-	case frameSettings, framePing:
+	case framePing:
+		isFree := flags&flagAck != 0 || f.freePing
+		f.freePing = f.freePing && flags&flagAck != 0
+		return isFree || f.resets.take(now, float64(f.h.MaxResets))
+	case frameSettings:
 		return flags&flagAck != 0 || f.resets.take(now, float64(f.h.MaxResets))
 	default: // no gRPC server needs it
 		return f.resets.take(now, float64(f.h.MaxResets))
