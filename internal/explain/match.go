@@ -197,7 +197,12 @@ func match(n *descriptors.Node, entries []descriptors.Entry) *descriptors.Rule {
 	return n.Rule()
 }
 
-func hasLevels(n *descriptors.Node) bool { return hasSome(n.Branches()) }
+func hasLevels(n *descriptors.Node) bool {
+	for range n.Keys() { // Branches sorts them all
+		return true
+	}
+	return false
+}
 
 func hasSome[K, V any](all iter.Seq2[K, V]) bool {
 	for range all {

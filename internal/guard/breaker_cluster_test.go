@@ -110,7 +110,6 @@ func keysOfShards(t *testing.T, s *redisstore.Store, masters []*redistest.Server
 // answered at once, those on other masters are decided and charged exactly. It is asked again when it is back, or when
 // another has taken over.
 func TestShardFails(t *testing.T) {
-	t.Parallel()
 	const timeout = 250 * time.Millisecond
 	c := redistest.StartCluster(t, 3, "--cluster-require-full-coverage", "no", "--appendonly", "yes", "--appendfsync",
 		"no")

@@ -137,7 +137,6 @@ func TestHangingStoreOfTwo(t *testing.T) {
 // A leased limit on a store that answers loses neither permits nor requests to another store that hangs, though leases
 // on both are renewed at the same moments, and requests ask both.
 func TestLeasesBesideHangingStore(t *testing.T) {
-	t.Parallel()
 	two := openTwo(t)
 	b := two.breaker(two.group)
 	l := NewLeases(LeasesOptions{

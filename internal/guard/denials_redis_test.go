@@ -149,7 +149,6 @@ func TestRefundIsHeardByOthers(t *testing.T) {
 
 // While refunds may be missed, nothing is answered without Redis.
 func TestLostConnectionIsNoticed(t *testing.T) {
-	t.Parallel()
 	server := redistest.Start(t)
 	r, c := start(t, server.URL()), operator(t, server)
 	r.heard(t, true, 5*time.Second)

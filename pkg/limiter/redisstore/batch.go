@@ -21,14 +21,19 @@ type batch struct {
 	hits  int // in all calls
 	steps stepSet
 
-	keys     []string       // of the counters, each one time
-	places   []byte         // for each hit which of keys is its counter's
-	indexes  map[string]int // in keys, from 1 on; unused for few keys
+	counters []string       // each one time
+	keyText  []byte         // their keys in Redis, one after the other
+	keyEnds  []int          // in keyText
+	keys     []string       // of the counters, when all are known
+	places   []byte         // for each hit which of the counters is its own
+	indexes  map[string]int // in counters, from 1 on; unused for few
 	requests []byte         // for each request which of texts is its plan
 	texts    []string       // the plans and policies
 	plan     []byte         // of the request that is written
 	plans    map[string]int // which of texts has a plan, as ARGV counts them
-	policies map[decider]int
+	deciders []decider
+	policies []int           // which of texts is a decider's policy, as ARGV counts them
+	known    map[decider]int // index in deciders; unused for few
 	args     []any
 
 	restarted []any // the keys of counters that the script restarted
@@ -36,15 +41,18 @@ type batch struct {
 
 func (b *batch) reset() {
 	clear(b.calls)
+	clear(b.counters)
 	clear(b.keys)
 	clear(b.indexes)
 	clear(b.texts)
 	clear(b.plans)
-	clear(b.policies)
+	clear(b.deciders)
+	clear(b.known)
 	clear(b.args)
 	*b = batch{
-		calls: b.calls[:0], keys: b.keys[:0], places: b.places[:0], indexes: b.indexes, requests: b.requests[:0],
-		texts: b.texts[:0], plan: b.plan[:0], plans: b.plans, policies: b.policies, args: b.args[:0],
+		calls: b.calls[:0], counters: b.counters[:0], keyText: b.keyText[:0], keyEnds: b.keyEnds[:0], keys: b.keys[:0],
+		places: b.places[:0], indexes: b.indexes, requests: b.requests[:0], texts: b.texts[:0], plan: b.plan[:0],
+		plans: b.plans, deciders: b.deciders[:0], policies: b.policies[:0], known: b.known, args: b.args[:0],
 	}
 }
 
@@ -54,12 +62,6 @@ func (b *batch) add(c *call) {
 	b.hits += len(c.hits)
 }
 
-// decider is what the script needs to know of a hit's limit.
-type decider struct {
-	policy    *limiter.Policy
-	redisCell bool
-}
-
 // batcher sends batches to a server, or to the servers of a cluster.
 type batcher struct {
 	client redis.UniversalClient
@@ -67,6 +69,7 @@ type batcher struct {
 	channel string       // of refunds
 	now     func() int64 // nil: the server's clock
 	scripts scripts
+	packed  packedPolicies
 	sent    *sent
 	// noScripts is Options.NoScripts.
 	noScripts bool
@@ -144,15 +147,20 @@ func (r *batcher) write(b *batch) {
 		b.plan = b.plan[:0]
 		for i := range c.hits {
 			h := &c.hits[i]
-			b.places = appendDouble(b.places, b.place(r.key(h.Key)))
+			b.places = appendDouble(b.places, b.place(&r.keyspace, h.Key))
 			if h.N < 0 && !h.Policy.Algorithm().CountsInFlight() { // whose denials are not cached
 				channel = r.channel
 			}
-			for _, v := range [...]int64{b.policy(h, now), c.mode(i), c.group(i), h.N} {
+			for _, v := range [...]int64{b.policy(h, &r.packed, now), c.mode(i), c.group(i), h.N} {
 				b.plan = appendDouble(b.plan, v)
 			}
 		}
 		b.requests = appendDouble(b.requests, b.planOf())
+	}
+	keys, from := string(b.keyText), 0
+	for _, end := range b.keyEnds {
+		b.keys = append(b.keys, keys[from:end])
+		from = end
 	}
 	if len(b.keys) == b.hits {
 		b.places = b.places[:0]
@@ -167,13 +175,13 @@ func (r *batcher) write(b *batch) {
 	}
 }
 
-// fewKeys is up to how many keys are searched one by one, which is quicker than a map.
-const fewKeys = 8
+// few is up to how many counters, or policies, are searched one by one, which is quicker than a map.
+const few = 8
 
-// place returns the index of the key, from 1 on. It adds the key to the batch if it is new.
-func (b *batch) place(key string) int64 {
-	if len(b.keys) <= fewKeys {
-		if i := slices.Index(b.keys, key); i >= 0 {
+// place returns the index of the counter, from 1 on. It adds the counter to the batch if it is new.
+func (b *batch) place(all *keyspace, counter string) int64 {
+	if len(b.counters) <= few {
+		if i := slices.Index(b.counters, counter); i >= 0 {
 			return int64(i + 1)
 		}
 	} else {
@@ -181,17 +189,19 @@ func (b *batch) place(key string) int64 {
 			b.indexes = make(map[string]int)
 		}
 		if len(b.indexes) == 0 {
-			for i, known := range b.keys {
+			for i, known := range b.counters {
 				b.indexes[known] = i + 1
 			}
 		}
-		if i := b.indexes[key]; i != 0 {
+		if i := b.indexes[counter]; i != 0 {
 			return int64(i)
 		}
-		b.indexes[key] = len(b.keys) + 1
+		b.indexes[counter] = len(b.counters) + 1
 	}
-	b.keys = append(b.keys, key)
-	return int64(len(b.keys))
+	b.counters = append(b.counters, counter)
+	b.keyText = all.appendKey(b.keyText, counter)
+	b.keyEnds = append(b.keyEnds, len(b.keyText))
+	return int64(len(b.counters))
 }
 
 // argumentsBefore is how many arguments come before the plans and policies.
@@ -218,24 +228,28 @@ func (b *batch) planOf() int64 {
 }
 
 // policy returns which argument has the hit's policy. The batch has each policy one time.
-func (b *batch) policy(h *limiter.Hit, now int64) int64 {
-	p, by := h.Policy, decider{h.Policy, usesRedisCell(h)}
-	if i := b.policies[by]; i != 0 {
-		return int64(i)
+func (b *batch) policy(h *limiter.Hit, all *packedPolicies, now int64) int64 {
+	by := decider{h.Policy, usesRedisCell(h)}
+	if len(b.deciders) <= few {
+		if i := slices.Index(b.deciders, by); i >= 0 {
+			return int64(b.policies[i])
+		}
+	} else if i, ok := b.known[by]; ok {
+		return int64(b.policies[i])
 	}
-	step := stepOf(h)
-	b.steps |= 1 << step
-	var packed []byte
-	numbers := slices.Concat(argsOf(h), p.Edges(now), []int64{int64(step), int64(p.ChargeDenied()), p.Largest()})
-	for _, v := range numbers {
-		packed = appendDouble(packed, v)
+	p := all.of(by, h, now)
+	b.steps |= 1 << p.step
+	at := b.addText(p.text)
+	b.deciders, b.policies = append(b.deciders, by), append(b.policies, at)
+	if len(b.deciders) > few {
+		if b.known == nil {
+			b.known = make(map[decider]int)
+		}
+		for i := len(b.known); i < len(b.deciders); i++ {
+			b.known[b.deciders[i]] = i
+		}
 	}
-	if b.policies == nil {
-		b.policies = make(map[decider]int)
-	}
-	i := b.addText(string(packed))
-	b.policies[by] = i
-	return int64(i)
+	return int64(at)
 }
 
 // clock returns the time to decide at, or "" for the server's own.

@@ -21,17 +21,17 @@ func wall() int64 { return time.Now().UnixMicro() }
 // their windows are not those around Redis's clock. How far that is ahead is known now, so they can be sent once more.
 // Nil: there are none.
 func (r *batcher) takeRefused(b *batch) *batch {
-	var refused batch
+	var refused *batch
 	for _, c := range b.calls {
 		if r.learnClock(c.err) {
 			c.forget()
+			if refused == nil {
+				refused = new(batch)
+			}
 			refused.add(c)
 		}
 	}
-	if len(refused.calls) == 0 {
-		return nil
-	}
-	return &refused
+	return refused
 }
 
 // learnClock reports whether err is such a refusal, and notes how far Redis's clock is ahead.

@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -31,19 +32,22 @@ const (
 	lendLatency = time.Millisecond
 )
 
+// noticeCancel is how long a request that is cancelled may wait on. limiter.Store allows 20 ms.
+const noticeCancel = 10 * time.Millisecond
+
 // call is a request, or its hits in one scope, on the way to Redis. It owns its data: it may outlive its Take.
 type call struct {
 	hits []limiter.Hit
 	out  []limiter.Decision
 	err  error
 	phase
-	timer *time.Timer
-	// deadline is when nobody waits for it any more, of a store with UntilDeadline.
-	deadline time.Time
-	done     chan struct{} // receives when the call is answered, unless Take has left it
-	// left is set by whichever comes first, the Take that gives up or the flight that has the answer. The other one
-	// frees the call.
-	left atomic.Bool
+	ctx      context.Context //nolint:containedctx // of its request: see queue.expire
+	deadline time.Time       // when its request waits no more
+	// done receives nil when the call is answered, or why its request must not wait any longer. A request that receives
+	// nil owns the call again, and frees it. Else the call belongs to its flight, and nobody uses it again.
+	done chan error
+	// ended is set by whoever sends to done: the flight that has the answer, or expire.
+	ended atomic.Bool
 }
 
 // phase is what else a call has that is a step of a request with several participants; see split.go.
@@ -93,21 +97,23 @@ type queue struct {
 	calls   sync.Pool // of *call
 	batches sync.Pool // of *batch
 
-	mu      sync.Mutex
-	waiting []*call
-	flights int
-	last    int         // calls in the latest batch
-	quick   atomic.Bool // the latest batch took at most lendLatency
+	mu       sync.Mutex
+	waiting  []*call
+	flights  int
+	flying   []*batch    // those under way, of which expire reads the calls
+	alarm    *time.Timer // runs expire
+	alarmSet bool
+	alarmAt  time.Time
+	last     int         // calls in the latest batch
+	quick    atomic.Bool // the latest batch took at most lendLatency
 }
 
 func newQueue(s *Store, shard string) *queue {
 	q := &queue{batcher: s.batcher(), store: s, timeout: s.timeout, shard: shard}
-	q.calls.New = func() any {
-		c := &call{timer: time.NewTimer(q.timeout), done: make(chan struct{}, 1)}
-		c.timer.Stop()
-		return c
-	}
+	q.calls.New = func() any { return &call{done: make(chan error, 1)} }
 	q.batches.New = func() any { return new(batch) }
+	q.alarm = time.AfterFunc(noticeCancel, q.expire)
+	q.alarm.Stop()
 	return q
 }
 
@@ -116,15 +122,13 @@ func (q *queue) take(ctx context.Context, slot uint16, hits []limiter.Hit, out [
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	c := q.newCall(hits, q.store.within(ctx))
+	c, within := q.newCall(ctx, hits)
 	c.slot = slot
 	c.byItself = limiter.ByItself(hits) && (len(hits) > 1 || hits[0].Mode != limiter.Enforce)
 	if q.add(c) {
-		deadline, ok := ctx.Deadline()
-		hurry := ok && time.Until(deadline) < q.timeout
-		q.begin(!hurry && q.canLend()) //nolint:contextcheck // a batch outlives each of its requests
+		q.begin(within == q.timeout && q.canLend()) //nolint:contextcheck // a batch outlives each of its requests
 	}
-	if err := q.wait(ctx, c); err != nil {
+	if err := c.wait(); err != nil {
 		return err
 	}
 	copy(out, c.out)
@@ -141,61 +145,89 @@ func (q *queue) start(c *call) *call {
 	return c
 }
 
-// wait returns when the call is answered. It returns an error if it gave the call up.
-func (q *queue) wait(ctx context.Context, c *call) error {
-	select {
-	case <-c.done:
-	case <-ctx.Done():
-		if q.leave(c) {
-			return ctx.Err()
-		}
-	case <-c.timer.C:
-		if q.leave(c) {
-			return context.DeadlineExceeded
-		}
-	}
-	return nil
-}
+// wait returns when the call is answered. It returns an error if the call is given up: then it is not the caller's any
+// more.
+func (c *call) wait() error { return <-c.done }
 
-// newCall returns a call that nobody waits for any more after timeout.
-func (q *queue) newCall(hits []limiter.Hit, timeout time.Duration) *call {
-	c, _ := q.calls.Get().(*call) // New makes nothing else
+// newCall returns a call, and within which time it must be answered.
+func (q *queue) newCall(ctx context.Context, hits []limiter.Hit) (c *call, within time.Duration) {
+	c, _ = q.calls.Get().(*call) // New makes nothing else
 	c.hits = append(c.hits, hits...)
-	c.timer.Reset(timeout)
-	if q.store.follows {
-		c.deadline = time.Now().Add(timeout)
+	now := time.Now()
+	within = q.timeout
+	if deadline, ok := ctx.Deadline(); ok {
+		within = min(within, q.store.share(deadline.Sub(now)))
 	}
-	return c
+	c.ctx, c.deadline = ctx, now.Add(within)
+	return c, within
 }
 
-// leave gives the call up. It returns false if the call is answered already.
-func (q *queue) leave(c *call) bool {
-	if c.left.CompareAndSwap(false, true) {
-		return true
-	}
-	<-c.done
-	return false
-}
-
-// finish wakes the Take that waits for the call, or frees the call if that gave up.
+// finish wakes the request that waits for the call.
 func (q *queue) finish(c *call) {
-	if c.left.CompareAndSwap(false, true) {
-		c.done <- struct{}{}
+	if c.ended.CompareAndSwap(false, true) {
+		c.done <- nil
 		return
 	}
 	if c.modes != nil && !c.mustSend && c.err == nil {
 		q.takeBack(c) // its request does not know that it was charged
 	}
-	q.free(c)
 }
 
 // free puts the call back for reuse.
 func (q *queue) free(c *call) {
-	c.timer.Stop()
 	clear(c.hits)
-	c.hits, c.out, c.err, c.phase = c.hits[:0], c.out[:0], nil, phase{}
-	c.left.Store(false)
+	c.hits, c.out, c.err, c.phase, c.ctx = c.hits[:0], c.out[:0], nil, phase{}, nil
+	c.ended.Store(false)
 	q.calls.Put(c)
+}
+
+// expire gives up the calls whose requests are cancelled, or whose time is over. It runs while calls are outstanding,
+// often enough for both, so that a request needs no timer, and waits for one channel. See docs/adr/0069.
+func (q *queue) expire() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.alarmSet = false
+	if q.flights == 0 { // no call is outstanding
+		return
+	}
+	now := time.Now()
+	next := expire(q.waiting, now, now.Add(noticeCancel))
+	for _, b := range q.flying {
+		next = expire(b.calls, now, next)
+	}
+	q.setAlarm(next)
+}
+
+// expire gives up calls, and returns the earliest deadline of the others, at the latest next.
+func expire(calls []*call, now, next time.Time) time.Time {
+	for _, c := range calls {
+		if c.ended.Load() {
+			continue
+		}
+		why := c.ctx.Err()
+		if why == nil && now.Before(c.deadline) {
+			if c.deadline.Before(next) {
+				next = c.deadline
+			}
+			continue
+		}
+		if why == nil {
+			why = context.DeadlineExceeded
+		}
+		if c.ended.CompareAndSwap(false, true) {
+			c.done <- why
+		}
+	}
+	return next
+}
+
+// setAlarm has expire run at a time, or earlier.
+func (q *queue) setAlarm(at time.Time) {
+	if q.alarmSet && !at.Before(q.alarmAt) {
+		return
+	}
+	q.alarmSet, q.alarmAt = true, at
+	q.alarm.Reset(time.Until(at))
 }
 
 // add puts the call into the next batch. It returns true if the caller has to begin a flight for it.
@@ -203,6 +235,13 @@ func (q *queue) add(c *call) (begin bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.waiting = append(q.waiting, c)
+	if !q.alarmSet || c.deadline.Before(q.alarmAt) { // else it was set at most noticeCancel ahead
+		at := time.Now().Add(noticeCancel)
+		if c.deadline.Before(at) {
+			at = c.deadline
+		}
+		q.setAlarm(at)
+	}
 	begin = q.flights == 0 || (q.flights < maxFlights && q.last < busyBatch)
 	if begin {
 		q.flights++
@@ -231,8 +270,8 @@ func (q *queue) begin(lend bool) {
 	}
 }
 
-// fly sends batch after batch until nothing waits. Before it takes a batch it lets the goroutines run that can: requests
-// that have arrived, but not yet reached the queue, join the batch.
+// fly sends batch after batch until nothing waits. Before it takes a batch it lets other goroutines run: requests that
+// have arrived, but not yet reached the queue, join the batch. See docs/adr/0069.
 func (q *queue) fly(b *batch) {
 	for landed := false; !landed; landed = q.land() {
 		runtime.Gosched()
@@ -250,7 +289,7 @@ func (q *queue) send(b *batch) {
 	start := time.Now()
 	deadline := start.Add(q.timeout)
 	if q.store.follows {
-		deadline = b.latestDeadline()
+		deadline = b.latestDeadline(deadline)
 	}
 	ctx, cancel := context.WithDeadline(context.Background(), deadline)
 	defer cancel()
@@ -260,15 +299,27 @@ func (q *queue) send(b *batch) {
 	if quick := time.Since(start) <= lendLatency; quick != q.quick.Load() { // other cores read it: no needless write
 		q.quick.Store(quick)
 	}
+	q.arrive(b)
 	for _, c := range b.calls {
 		q.finish(c)
 	}
 	b.reset()
 }
 
-// latestDeadline is that of the call that is waited for longest.
-func (b *batch) latestDeadline() (latest time.Time) {
+// arrive takes the batch from expire: a call may be another request's once it is finished.
+func (q *queue) arrive(b *batch) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	i := slices.Index(q.flying, b)
+	q.flying = slices.Delete(q.flying, i, i+1)
+}
+
+// latestDeadline is that of the call that is waited for longest, and most if one must be sent in any case.
+func (b *batch) latestDeadline(most time.Time) (latest time.Time) {
 	for _, c := range b.calls {
+		if c.mustSend {
+			return most
+		}
 		if c.deadline.After(latest) {
 			latest = c.deadline
 		}
@@ -297,8 +348,7 @@ func (q *queue) next(b *batch) bool {
 			break
 		}
 		taken++
-		if c.left.Load() && !c.mustSend { // nobody waits for it: it is not charged
-			q.free(c)
+		if c.ended.Load() && !c.mustSend { // nobody waits for it: it is not charged
 			continue
 		}
 		b.add(c)
@@ -307,5 +357,9 @@ func (q *queue) next(b *batch) bool {
 	clear(q.waiting[rest:])
 	q.waiting = q.waiting[:rest]
 	q.last = len(b.calls)
-	return len(b.calls) > 0
+	if q.last == 0 {
+		return false
+	}
+	q.flying = append(q.flying, b)
+	return true
 }

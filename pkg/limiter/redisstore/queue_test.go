@@ -38,7 +38,13 @@ func ask(ctx context.Context, s limiter.Store, hits ...limiter.Hit) <-chan asked
 func held(t *testing.T, server *redistest.Server, s *redisstore.Store) (resume func()) {
 	t.Helper()
 	p := funnel(t, 1000, time.Hour)
-	take(t, s, "warm", p, 1) // connects, and loads the script
+	take(t, s, "warm", p, 1)          // connects, and loads the script
+	redistest.Await(t, func() error { // its call is answered before it has ended
+		if flights, _ := s.Queued(); flights != 0 {
+			return fmt.Errorf("%d calls under way", flights)
+		}
+		return nil
+	})
 	server.Pause()
 	var answers []<-chan asked
 	for i := range redisstore.MaxFlights {

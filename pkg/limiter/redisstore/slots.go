@@ -19,6 +19,14 @@ func (k *keyspace) key(key string) string {
 	return k.prefix + key
 }
 
+// appendKey appends what key returns.
+func (k *keyspace) appendKey(dst []byte, key string) []byte {
+	if k.slotted {
+		key = tagged(key)
+	}
+	return append(append(dst, k.prefix...), key...)
+}
+
 // tagged is a counter's key with what the limits of one descriptor share in braces: they lie in one slot, and their
 // requests are decided in one step. Values of requests have no braces of their own left in a key, so no client can
 // choose the slot of another client's counter.

@@ -139,7 +139,7 @@ func charge(ctx context.Context, hits []limiter.Hit, out []limiter.Decision, all
 	byItself := limiter.ByItself(hits)
 	for i := range all {
 		p := &all[i]
-		p.charge = p.queue.newCall(nil, p.store.within(ctx))
+		p.charge, _ = p.queue.newCall(ctx, nil)
 		p.charge.slot, p.charge.byItself = p.slot, byItself
 		for _, j := range p.hits {
 			due := limiter.TryCharge(&hits[j])
@@ -152,7 +152,7 @@ func charge(ctx context.Context, hits []limiter.Hit, out []limiter.Decision, all
 	}
 	for i := range all {
 		p := &all[i]
-		err := p.queue.wait(ctx, p.charge)
+		err := p.charge.wait()
 		if err != nil {
 			p.charge = nil // given up: if it was charged, its queue takes back
 		} else if err = p.charge.err; err == nil {
@@ -168,7 +168,7 @@ func charge(ctx context.Context, hits []limiter.Hit, out []limiter.Decision, all
 	for i := range all {
 		if p := &all[i]; p.charge != nil {
 			if p.charge.err == nil {
-				p.queue.takeBack(p.charge)
+				p.queue.takeBack(p.charge) //nolint:contextcheck // nobody waits for it
 			}
 			p.queue.free(p.charge)
 		}
@@ -192,7 +192,7 @@ func deny(ctx context.Context, hits []limiter.Hit, out []limiter.Decision, all [
 	quotaDenies := limiter.QuotaDenies(hits, out)
 	for i := range all {
 		p := &all[i]
-		p.settle = p.queue.settle(p.charge, quotaDenies)
+		p.settle = p.queue.settle(ctx, p.charge, quotaDenies)
 	}
 	costs := together(hits)
 	complete := func(j int, d *limiter.Decision) { limiter.CompleteDenied(&hits[j], costs[j], &out[j], d) }
@@ -201,7 +201,7 @@ func deny(ctx context.Context, hits []limiter.Hit, out []limiter.Decision, all [
 			complete(j, &all[i].charge.out[k])
 		}
 	}
-	awaitSettled(ctx, all, complete)
+	awaitSettled(all, complete)
 }
 
 // spend is step 2 of an admitted request, if it exceeds quotas.
@@ -215,7 +215,7 @@ func spend(ctx context.Context, hits []limiter.Hit, out []limiter.Decision, all 
 	}
 	for i := range all {
 		p := &all[i]
-		c := p.queue.second(p.charge)
+		c := p.queue.second(ctx, p.charge)
 		for _, j := range p.hits {
 			if limiter.Spends(&hits[j], out[j].Allowed) {
 				c.add(hits[j], limiter.ChargeSpend, j)
@@ -223,15 +223,15 @@ func spend(ctx context.Context, hits []limiter.Hit, out []limiter.Decision, all 
 		}
 		p.settle = p.queue.startAny(c)
 	}
-	awaitSettled(ctx, all, func(j int, d *limiter.Decision) { limiter.CompleteSpent(&out[j], d) })
+	awaitSettled(all, func(j int, d *limiter.Decision) { limiter.CompleteSpent(&out[j], d) })
 }
 
 // awaitSettled calls complete with the answer to each hit in step 2. Without an answer in time the decisions stay those
 // of step 1: whether the request is admitted is known.
-func awaitSettled(ctx context.Context, all []participant, complete func(j int, d *limiter.Decision)) {
+func awaitSettled(all []participant, complete func(j int, d *limiter.Decision)) {
 	for i := range all {
 		q, c := all[i].queue, all[i].settle
-		if c == nil || q.wait(ctx, c) != nil {
+		if c == nil || c.wait() != nil {
 			continue
 		}
 		if c.err == nil {
@@ -258,8 +258,8 @@ func together(hits []limiter.Hit) []int64 {
 
 // settle sends the call that takes back what step 1 charged, and then charges what a denied request pays. It returns
 // nil if there is nothing to do. It reads what remains afterwards for hits that share a changed key.
-func (q *queue) settle(first *call, quotaDenies bool) *call {
-	c := q.second(first)
+func (q *queue) settle(ctx context.Context, first *call, quotaDenies bool) *call {
+	c := q.second(ctx, first)
 	slots := make([]limiter.Slot, len(first.hits))
 	limiter.Link(first.hits, slots)
 	changed, shared := make([]bool, len(slots)), make([]bool, len(slots)) // by the first hit of a key
@@ -284,18 +284,17 @@ func (q *queue) settle(first *call, quotaDenies bool) *call {
 
 // takeBack sends the call that takes back what step 1 charged for a request that came to nothing. Nobody waits for it.
 func (q *queue) takeBack(first *call) {
-	c := q.second(first)
+	c := q.second(context.Background(), first)
+	c.ended.Store(true)
 	for i := range first.hits {
 		c.takeBack(first, i)
 	}
-	if c = q.startAny(c); c != nil && !q.leave(c) {
-		q.free(c)
-	}
+	q.startAny(c)
 }
 
 // second returns an empty call for step 2 where first was charged. It is sent even if nobody waits for it.
-func (q *queue) second(first *call) *call {
-	c := q.newCall(nil, q.timeout)
+func (q *queue) second(ctx context.Context, first *call) *call {
+	c, _ := q.newCall(ctx, nil)
 	c.slot, c.mustSend = first.slot, true
 	return c
 }

@@ -170,9 +170,18 @@ func (s *Store) Timeout() time.Duration { return s.timeout }
 // within is how long a Take may wait whose context is ctx.
 func (s *Store) within(ctx context.Context) time.Duration {
 	if deadline, ok := ctx.Deadline(); ok && s.follows {
-		return min(s.timeout, time.Until(deadline)*9/10)
+		return min(s.timeout, s.share(time.Until(deadline)))
 	}
 	return s.timeout
+}
+
+// share is how much of the time until a request's deadline may be spent on waiting for Redis: see
+// Options.UntilDeadline.
+func (s *Store) share(left time.Duration) time.Duration {
+	if s.follows {
+		return left * 9 / 10
+	}
+	return left
 }
 
 // String returns Options.Server.

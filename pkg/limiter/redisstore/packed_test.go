@@ -1,0 +1,128 @@
+package redisstore
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+)
+
+// differentPolicies returns n policies that decide differently.
+func differentPolicies(t *testing.T, n int) []*limiter.Policy {
+	t.Helper()
+	all := make([]*limiter.Policy, n)
+	for i := range all {
+		var err error
+		all[i], err = limiter.NewPolicy(limiter.Params{
+			Algorithm: limiter.Funnel, Limit: int64(i + 1), Window: time.Hour,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return all
+}
+
+// More policies than there are slots push each other out, and each is still packed as its own.
+func TestPackedPolicies(t *testing.T) {
+	var c packedPolicies
+	all := differentPolicies(t, 4*len(c.slots))
+	for range 2 {
+		for i, p := range all {
+			h := &limiter.Hit{Policy: p, N: 1}
+			by := decider{policy: p}
+			want := packPolicy(by, h, nil).text
+			for range 2 {
+				if got := c.of(by, h, 0); got.text != want {
+					t.Fatalf("policy %d is packed as another one", i)
+				}
+			}
+		}
+	}
+	first, h := decider{policy: all[0]}, &limiter.Hit{Policy: all[0], N: 1}
+	if c.of(first, h, 0) != c.of(first, h, 1) {
+		t.Error("a policy is packed again for each batch")
+	}
+	cell := &limiter.Hit{Policy: all[0], Route: Route{RedisCell: true}, N: 1}
+	if c.of(decider{all[0], true}, cell, 0).text == c.of(first, h, 0).text {
+		t.Error("hits that the redis-cell module decides have the arguments of those that it does not")
+	}
+}
+
+// The windows of a calendar are those around the time of the batch.
+func TestCalendarsArePackedEachTime(t *testing.T) {
+	p, err := limiter.NewPolicy(limiter.Params{
+		Algorithm: limiter.FixedWindow, Limit: 1, Window: 24 * time.Hour, Align: limiter.AlignCalendar,
+		TimeZone: time.UTC,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var c packedPolicies
+	h := &limiter.Hit{Policy: p, N: 1}
+	day := (24 * time.Hour).Microseconds()
+	if c.of(decider{policy: p}, h, 10*day).text == c.of(decider{policy: p}, h, 20*day).text {
+		t.Error("another day has the windows of the first one")
+	}
+}
+
+// A batch has each of its policies one time, however many there are, and also when its buffers are used again.
+func TestPoliciesOfABatch(t *testing.T) {
+	var c packedPolicies
+	var b batch
+	for _, n := range []int{3, 5 * few, 2, few + 1} {
+		all := differentPolicies(t, n)
+		for range 2 {
+			for i, p := range all {
+				if got := b.policy(&limiter.Hit{Policy: p, N: 1}, &c, 0); got != argumentsBefore+int64(i)+1 {
+					t.Fatalf("policy %d of %d is argument %d", i+1, n, got)
+				}
+			}
+		}
+		if len(b.texts) != n {
+			t.Errorf("a batch of %d policies has %d", n, len(b.texts))
+		}
+		b.reset()
+	}
+}
+
+// The keys of a batch are written one after the other, each one time, and read as they are.
+func TestKeysOfABatch(t *testing.T) {
+	p := differentPolicies(t, 1)[0]
+	var counters []string
+	for i := range 3 * few {
+		counters = append(counters, strings.Repeat("x", i), fmt.Sprintf("f|a=%d", i), fmt.Sprintf("f|a={%d}", i))
+	}
+	for _, slotted := range []bool{false, true} {
+		r := &batcher{keyspace: keyspace{prefix: "weir:1:", slotted: slotted}, wall: wall}
+		var b batch
+		for _, n := range []int{1, len(counters), few, few + 1} {
+			b.reset()
+			for range 2 {
+				for _, counter := range counters[:n] {
+					b.add(&call{hits: []limiter.Hit{{Key: counter, Policy: p, N: 1}}})
+				}
+			}
+			r.write(&b)
+			if len(b.keys) != n {
+				t.Fatalf("%d counters have %d keys", n, len(b.keys))
+			}
+			for i, key := range b.keys {
+				if want := r.key(counters[i]); key != want {
+					t.Errorf("slotted %t: counter %q has the key %q, want %q", slotted, counters[i], key, want)
+				}
+			}
+			for i := range 2 * n {
+				if got, want := doubleOf(b.places[i*double:]), float64(i%n+1); got != want {
+					t.Errorf("of %d counters, hit %d has number %v, want %v", n, i, got, want)
+				}
+			}
+		}
+	}
+}
+
+func doubleOf(packed []byte) float64 { return math.Float64frombits(binary.LittleEndian.Uint64(packed)) }
