@@ -131,8 +131,8 @@ func parsePlan(text json.RawMessage, sourceCluster string) (plan *actions.Plan, 
 		return nil, false, errors.New("rate_limits: metadata is not supported in the module yet; have a filter before this " +
 			"one write it into a request header, and use request_headers")
 	case plan.ReadsSourceCluster() && sourceCluster == "":
-		return nil, false, errors.New("rate_limits: source_cluster needs the name of this Envoy's cluster, which Envoy does " +
-			"not tell a module; write it as source_cluster beside rate_limits")
+		return nil, false, errors.New("rate_limits: source_cluster needs the name of this Envoy's cluster, which Envoy " +
+			"does not tell a module; write it as source_cluster beside rate_limits")
 	}
 	var list []json.RawMessage
 	err = json.Unmarshal(text, &list)

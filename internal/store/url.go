@@ -261,8 +261,8 @@ func (a *address) readQuery(query string) error {
 
 const optionNames = "timeout, key_prefix, password_file, pool_size, min_idle_conns, dial_timeout, " +
 	"conn_max_idle_time, conn_max_lifetime, scripts, " +
-	"with TLS tls_ca, tls_cert, tls_key, tls_server_name and tls_skip_hostname, with Sentinel sentinel_username and sentinel_password, " +
-	"and with unix db"
+	"with TLS tls_ca, tls_cert, tls_key, tls_server_name and tls_skip_hostname, " +
+	"with Sentinel sentinel_username and sentinel_password, and with unix db"
 
 // checkOptions finds options that do not fit the scheme or each other.
 func (a *address) checkOptions(values url.Values) error {

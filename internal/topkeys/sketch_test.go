@@ -107,7 +107,8 @@ func TestSketchKeepsKeysOfAnyLength(t *testing.T) {
 	for _, length := range []int{0, 5, 16, 17, 100, 3, 300, 64} {
 		feed(&s, longest[:length], 1, 6)
 		for i, c := range s.slots {
-			if key := string(s.key(i)); c.count > 0 && (!strings.HasPrefix(longest, key) || c.hash != maphash.String(seed, key)) {
+			key := string(s.key(i))
+			if c.count > 0 && (!strings.HasPrefix(longest, key) || c.hash != maphash.String(seed, key)) {
 				t.Errorf("after a key of %d bytes: a counter has the key %q", length, key)
 			}
 		}

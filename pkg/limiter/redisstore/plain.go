@@ -30,8 +30,8 @@ const (
 // windowMark begins the part of a key that says which window it counts.
 const windowMark = "|@"
 
-// CountsWithoutScripts reports whether a store with Options.NoScripts can decide the limit: a FixedWindow whose begin is
-// a time that the clock shows, and that charges denied requests in full.
+// CountsWithoutScripts reports whether a store with Options.NoScripts can decide the limit: a FixedWindow that begins
+// at a time that the clock shows, and that charges denied requests in full.
 func CountsWithoutScripts(p *limiter.Policy) bool {
 	return p.Algorithm() == limiter.FixedWindow && p.OnWallClock() && p.ChargeDenied() == limiter.ChargeFull
 }
