@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/weir-ratelimit/weir/internal/test/longtest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/limitertest"
@@ -143,7 +144,7 @@ func TestNonsenseStartsAgain(t *testing.T) {
 			reported = append(reported, fmt.Sprint(counters, " ", key))
 		},
 	})
-	states := nonsense(clock.Now())
+	states, start := nonsense(clock.Now()), time.Now()
 	restarted := 0
 	for i, p := range everyStep(t) {
 		for j, state := range states {
@@ -154,7 +155,11 @@ func TestNonsenseStartsAgain(t *testing.T) {
 			}
 			name := fmt.Sprintf("%d %s/%.60q", i, p.Algorithm(), state)
 			before := s.Stats().Restarted
-			for _, n := range []int64{1, 0, 11, -1} {
+			costs := []int64{1, 0, 11, -1}
+			if !longtest.IsLong() {
+				costs = costs[(i+j)%4:][:1] // each state has each cost in some step
+			}
+			for _, n := range costs {
 				key := fmt.Sprint(i, " ", j, " ", n)
 				plant(key)
 				next, want := p.Step(limiter.State{}, clock.Now(), n)
@@ -182,8 +187,9 @@ func TestNonsenseStartsAgain(t *testing.T) {
 			}
 		}
 	}
-	if len(reported) != 1 || !strings.HasPrefix(reported[0], "1 weir:1:0 ") {
-		t.Errorf("reported %q, want the first one, and no more within a minute", reported)
+	if most := 1 + int(time.Since(start)/time.Minute); len(reported) == 0 || len(reported) > most ||
+		!strings.HasPrefix(reported[0], "1 weir:1:0 ") {
+		t.Errorf("reported %q, want the first one, and no more than one a minute", reported)
 	}
 	t.Logf("%d of %d were counted", restarted, len(states)*len(everyStep(t)))
 }
