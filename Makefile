@@ -57,22 +57,21 @@ recording: build ## docs/img/demo.svg anew, from a run of the demo
 	$(GO) build -o bin/demo ./scripts/demo
 	DEMO_EXIT=1 $(GO) run ./scripts/record -o docs/img/demo.svg -title 'make demo' bin/demo
 
-# Packages whose tests take the longest begin first: the others fill the time in which those wait.
+# Packages whose tests take the longest begin first: the others fill the time in which those wait. For the same reason
+# four of the tests that are parallel run at once in a package, also on two processors.
 LONGEST = ./e2e ./pkg/limiter/redisstore ./internal/app ./internal/cli ./internal/guard ./docs ./pkg/limiter/memstore
-# Most tests wait most of the time, so more of them run at once than there are processors: of packages one more, and in
-# a package six of those that are parallel.
-AT_ONCE = -p $$(($$(nproc) + 1)) -parallel 6
 
 # The race detector waits at the end of a process for races of what still runs, by default a second: programs and tests
 # here end what they start. Vet has its own line, so that the tests need not repeat it.
 test test-module test-modules: export GORACE = atexit_sleep_ms=10
 test: tools ## every test: unit, contract, race, end to end, slow ones in their short form
 	$(GO) build -o bin/test/weir ./cmd/sidecar
-	@$(MAKE) --no-print-directory -j2 test-module test-modules
+	@$(MAKE) --no-print-directory test-module
+	@$(MAKE) --no-print-directory test-modules
 
 test-module:
 	$(GO) vet -tags e2e ./...
-	$(GO) test -vet=off -race -tags e2e $(AT_ONCE) $(LONGEST) ./...
+	$(GO) test -vet=off -race -tags e2e -parallel 4 $(LONGEST) ./...
 
 test-modules:
 	cd e2e/gateway && $(GO) vet ./... && $(GO) test -vet=off -count=1 -run 'TestGoldens$$' .
