@@ -292,8 +292,8 @@ func TestMesh(t *testing.T) {
 	var b strings.Builder
 	fmt.Fprintf(
 		&b,
-		"Redis takes %s for a call and %s for each hit in it (fitted to `make growth`); "+
-			"%s one way between replica and shard (assumed).\n",
+		"Redis takes %s for a call and %s for each hit in it (fitted to `make growth`); %s\n"+
+			"one way between replica and shard (assumed).\n",
 		c.PerCall,
 		c.PerHit,
 		c.OneWay,
@@ -337,7 +337,7 @@ func TestMesh(t *testing.T) {
 		}
 	}
 	b.WriteString(
-		"\n**The model beside real replicas** (five processes on one Redis, 500 requests a second for each of 2 keys)\n\n")
+		"\n**The model beside real replicas** (five processes on one Redis, 500 requests a second for each of 2\nkeys)\n\n")
 	b.WriteString(
 		"| mode | limit per second | calls/s, Redis | model | admitted / limit, Redis | model |\n|---|---|---|---|---|---|\n")
 	var staleness strings.Builder
@@ -356,8 +356,8 @@ func TestMesh(t *testing.T) {
 			s.Max.Microseconds())
 	}
 	b.WriteString(
-		"\n**How long a refund is not seen** (five processes on one Redis, 200 refunds at one of them, " +
-			"until each of the others admits a request again; with strict that is the time of a request)\n\n")
+		"\n**How long a refund is not seen** (five processes on one Redis, 200 refunds at one of them, until\n" +
+			"each of the others admits a request again; with strict that is the time of a request)\n\n")
 	b.WriteString("| mode | p50, us | p99, us | longest, us |\n|---|---|---|---|\n" + staleness.String())
 	write(t, b.String(), &all)
 }
