@@ -25,8 +25,9 @@ const (
 )
 
 // A request may send its batch from its own goroutine, which it then cannot leave before the batch is answered. It does
-// so only while answers are quick: the client ends a call at its deadline, the store's timeout is at most lendTimeout,
-// and the latest call took at most lendLatency.
+// so only while answers are quick and requests come one at a time: the client ends a call at its deadline, the store's
+// timeout is at most lendTimeout, and the latest batch was one request and took at most lendLatency. Under load a
+// flight of its own carries more requests: with 64 outstanding, that takes a tenth less CPU.
 const (
 	lendTimeout = 20 * time.Millisecond
 	lendLatency = time.Millisecond
@@ -105,7 +106,7 @@ type queue struct {
 	alarmSet bool
 	alarmAt  time.Time
 	last     int         // calls in the latest batch
-	quick    atomic.Bool // the latest batch took at most lendLatency
+	quick    atomic.Bool // the latest batch was one request and took at most lendLatency
 }
 
 func newQueue(s *Store, shard string) *queue {
@@ -296,7 +297,8 @@ func (q *queue) send(b *batch) {
 	if err := survive(func() { q.batcher.send(ctx, b) }); err != nil {
 		b.fail(err)
 	}
-	if quick := time.Since(start) <= lendLatency; quick != q.quick.Load() { // other cores read it: no needless write
+	quick := len(b.calls) == 1 && time.Since(start) <= lendLatency
+	if quick != q.quick.Load() { // other cores read it: no needless write
 		q.quick.Store(quick)
 	}
 	q.arrive(b)
