@@ -87,21 +87,22 @@ redis_cell() {
   fi
 }
 
-has_prometheus() { .tools/prometheus/usr/bin/promtool --version >/dev/null 2>&1; }
-
-fetch_prometheus() {
+# unpack_deb takes a Debian package apart into .tools/PACKAGE.
+unpack_deb() {
   local dir
   dir=$(mktemp -d)
-  (cd "$dir" && apt-get download -qq prometheus 2>/dev/null) || { rm -rf "$dir" && return 1; }
-  rm -rf .tools/prometheus && mkdir -p .tools && dpkg-deb -x "$dir"/prometheus_*.deb .tools/prometheus
+  (cd "$dir" && apt-get download -qq "$1" 2>/dev/null) || { rm -rf "$dir" && return 1; }
+  rm -rf ".tools/$1" && mkdir -p .tools && dpkg-deb -x "$dir/$1"_*.deb ".tools/$1"
   rm -rf "$dir"
 }
+
+has_prometheus() { .tools/prometheus/usr/bin/promtool --version >/dev/null 2>&1; }
 
 prometheus() {
   if ! has_prometheus; then
     command -v apt-get >/dev/null || fail "no apt-get here: put prometheus and promtool into .tools/prometheus/usr/bin by hand and try again"
     say "taking Prometheus out of its Debian package into .tools/prometheus"
-    fetch_prometheus || { apt_update && fetch_prometheus; } || fail "apt-get does not download the package prometheus"
+    unpack_deb prometheus || { apt_update && unpack_deb prometheus; } || fail "apt-get does not download the package prometheus"
     has_prometheus || fail "promtool does not run: $(.tools/prometheus/usr/bin/promtool --version 2>&1 | tail -n 1)"
   fi
   say "Prometheus: $(.tools/prometheus/usr/bin/promtool --version 2>&1 | head -n 1)"
@@ -113,20 +114,12 @@ twemproxy_version() { .tools/nutcracker/usr/sbin/nutcracker --version 2>&1 | gre
 
 has_twemproxy() { [ -n "$(twemproxy_version)" ]; }
 
-fetch_twemproxy() {
-  local dir
-  dir=$(mktemp -d)
-  (cd "$dir" && apt-get download -qq nutcracker 2>/dev/null) || { rm -rf "$dir" && return 1; }
-  rm -rf .tools/nutcracker && mkdir -p .tools && dpkg-deb -x "$dir"/nutcracker_*.deb .tools/nutcracker
-  rm -rf "$dir"
-}
-
 # For the test of counters behind a proxy that runs no scripts. Debian calls twemproxy nutcracker.
 twemproxy() {
   if ! has_twemproxy; then
     command -v apt-get >/dev/null || fail "no apt-get here: put nutcracker into .tools/nutcracker/usr/sbin by hand and try again"
     say "taking twemproxy out of its Debian package into .tools/nutcracker"
-    fetch_twemproxy || { apt_update && fetch_twemproxy; } || fail "apt-get does not download the package nutcracker"
+    unpack_deb nutcracker || { apt_update && unpack_deb nutcracker; } || fail "apt-get does not download the package nutcracker"
     has_twemproxy || apt_install libyaml-0-2
     has_twemproxy || fail "nutcracker does not run: $(.tools/nutcracker/usr/sbin/nutcracker --version 2>&1 | head -n 1)"
   fi

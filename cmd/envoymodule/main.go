@@ -49,12 +49,6 @@ type config struct {
 	names  []string // of the headers
 }
 
-// planner is a filter or a route.
-type planner interface {
-	Plan() *actions.Plan
-	IsEmpty() bool
-}
-
 //export weirNewFilter
 func weirNewFilter(text *C.char, n C.size_t, onlyCheck C.bool) *C.weir_config {
 	return guarded(func() (*C.weir_config, error) {
@@ -66,7 +60,7 @@ func weirNewFilter(text *C.char, n C.size_t, onlyCheck C.bool) *C.weir_config {
 		if err != nil {
 			return nil, err
 		}
-		return register(&config{filter: f}, f), nil
+		return register(&config{filter: f}, f.Plan()), nil
 	})
 }
 
@@ -77,7 +71,7 @@ func weirNewRoute(text *C.char, n C.size_t) *C.weir_config {
 		if err != nil {
 			return nil, err
 		}
-		return register(&config{route: r}, r), nil
+		return register(&config{route: r}, r.Plan()), nil
 	})
 }
 
@@ -102,12 +96,11 @@ func logError(line string) {
 }
 
 // register makes the weir_config of a filter or a route.
-func register(c *config, from planner) *C.weir_config {
-	plan := from.Plan()
+func register(c *config, plan *actions.Plan) *C.weir_config {
 	c.names = plan.Headers()
 	out := (*C.weir_config)(C.calloc(1, C.sizeof_weir_config))
 	out.id = C.uint64_t(ids.Add(1))
-	out.is_empty = C.bool(from.IsEmpty())
+	out.is_empty = C.bool(plan.IsEmpty())
 	out.remote, out.destination = C.bool(plan.ReadsRemoteAddress()), C.bool(plan.ReadsDestinationCluster())
 	if n := len(c.names); n > 0 {
 		out.headers_n = C.size_t(n)

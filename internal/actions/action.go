@@ -1,6 +1,7 @@
 package actions
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -44,13 +45,6 @@ func text(value []byte) string {
 		return string(value)
 	}
 	return strings.ToValidUTF8(string(value), "?")
-}
-
-func orElse(s, other string) string {
-	if s == "" {
-		return other
-	}
-	return s
 }
 
 // refuse is the error of what is not supported.
@@ -111,7 +105,7 @@ func genericKey(at string, g *routev3.RateLimit_Action_GenericKey) (action, erro
 	if err := checkConstant(at, g.GetDescriptorValue()); err != nil {
 		return action{}, err
 	}
-	return action{orElse(g.GetDescriptorKey(), "generic_key"), constant(g.GetDescriptorValue())}, nil
+	return action{cmp.Or(g.GetDescriptorKey(), "generic_key"), constant(g.GetDescriptorValue())}, nil
 }
 
 // checkConstant refuses a descriptor_value that Envoy reads in two ways: as it is, or if its runtime has

@@ -1,6 +1,7 @@
 package actions
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"net/netip"
@@ -77,7 +78,7 @@ func (p *Plan) remoteAddressMatch(at string, m *routev3.RateLimit_Action_RemoteA
 	if !match.then.isText() {
 		return action{}, refuse(at, "DYNAMIC_METADATA", "only hits_addend may have it; use REQ")
 	}
-	return action{orElse(m.GetDescriptorKey(), "remote_address_match"), match}, nil
+	return action{cmp.Or(m.GetDescriptorKey(), "remote_address_match"), match}, nil
 }
 
 func (m *remoteAddressMatch) value(req Request) (string, found) {
@@ -85,7 +86,7 @@ func (m *remoteAddressMatch) value(req Request) (string, found) {
 	if !addr.IsValid() || m.contains(addr) == m.invert {
 		return "", no
 	}
-	if value := orElse(m.then.text(req), m.orElse); value != "" {
+	if value := cmp.Or(m.then.text(req), m.orElse); value != "" {
 		return value, yes
 	}
 	return "", no

@@ -2,6 +2,7 @@ package actions
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"regexp"
 	"strconv"
@@ -50,7 +51,7 @@ func (p *Plan) headerValueMatch(at string, m *routev3.RateLimit_Action_HeaderVal
 		}
 		result.matches = append(result.matches, one)
 	}
-	return action{orElse(m.GetDescriptorKey(), "header_match"), result}, nil
+	return action{cmp.Or(m.GetDescriptorKey(), "header_match"), result}, nil
 }
 
 // headerMatcher matches the values of a header.

@@ -90,6 +90,9 @@ func (p *Plan) compile(at string, rl *routev3.RateLimit) (l limit, err error) {
 	return l, err
 }
 
+// IsEmpty reports whether there are no rate_limits.
+func (p *Plan) IsEmpty() bool { return len(p.onRequest)+len(p.onStreamDone) == 0 }
+
 // Headers returns the names of the request headers that the plan reads, in lower case, each once.
 func (p *Plan) Headers() []string { return p.headers }
 

@@ -2,6 +2,7 @@ package actions
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
@@ -15,7 +16,7 @@ type queryParameter struct {
 
 func (p *Plan) queryParameter(q *routev3.RateLimit_Action_QueryParameters) action {
 	return action{
-		orElse(q.GetDescriptorKey(), "query_param"),
+		cmp.Or(q.GetDescriptorKey(), "query_param"),
 		queryParameter{p.header(":path"), q.GetQueryParameterName(), q.GetSkipIfAbsent()},
 	}
 }
@@ -53,7 +54,7 @@ func (p *Plan) queryParameterValueMatch(
 		}
 		result.matches = append(result.matches, one)
 	}
-	return action{orElse(m.GetDescriptorKey(), "query_match"), result}, nil
+	return action{cmp.Or(m.GetDescriptorKey(), "query_match"), result}, nil
 }
 
 // queryMatcher matches the first value of a query parameter.

@@ -3,6 +3,7 @@ package embedded
 import (
 	"strconv"
 	"strings"
+	"time"
 
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 
@@ -113,21 +114,10 @@ func (c *Call) showsXRateLimit(i int) bool {
 	}
 }
 
-// windows are the units in seconds as Envoy's filter shows them.
-var windows = [...]int64{
-	descriptors.Second: 1,
-	descriptors.Minute: 60,
-	descriptors.Hour:   60 * 60,
-	descriptors.Day:    24 * 60 * 60,
-	descriptors.Week:   7 * 24 * 60 * 60,
-	descriptors.Month:  30 * 24 * 60 * 60,
-	descriptors.Year:   365 * 24 * 60 * 60,
-}
-
 // appendPolicy appends a limit in the form of draft version 03: `, 10;w=60;name="per-ip"`. One whose window is no unit is
 // left out.
 func appendPolicy(dst []byte, l *descriptors.Limit) []byte {
-	window := windows[l.Unit]
+	window := int64(l.Unit.Duration() / time.Second)
 	if window == 0 {
 		return dst
 	}

@@ -32,10 +32,7 @@ type Call struct {
 
 // Call begins a request on a route with the given configuration, nil if the route has none.
 func (f *Filter) Call(route *Route) *Call {
-	c, ok := f.calls.Get().(*Call)
-	if !ok {
-		c = &Call{filter: f, request: f.decider.NewRequest()}
-	}
+	c, _ := f.calls.Get().(*Call) // New makes nothing else
 	c.start = time.Now()
 	c.domain, c.plan, c.sourceCluster = f.domain, f.plan, f.sourceCluster
 	if route != nil {

@@ -48,7 +48,6 @@ const (
 type settings struct {
 	domain            string
 	plan              *actions.Plan
-	isEmpty           bool // no rate_limits
 	failureModeDeny   bool
 	statusOnError     uint32
 	rateLimitedStatus uint32
@@ -68,7 +67,7 @@ func parseFilter(text []byte) (*settings, []string, error) {
 		noEnvoyHeader: c.DisableXEnvoyRateLimitedHeader, sourceCluster: c.SourceCluster,
 	}
 	var err error
-	if s.plan, s.isEmpty, err = parsePlan(c.RateLimits, c.SourceCluster); err != nil {
+	if s.plan, err = parsePlan(c.RateLimits, c.SourceCluster); err != nil {
 		return nil, nil, fmt.Errorf("filter_config: %w", err)
 	}
 	if c.StatusOnError != nil {
@@ -108,35 +107,33 @@ func ParseRoute(text []byte) (*Route, error) {
 	if c.RateLimits == nil {
 		return nil, errors.New("filter_config of a route: rate_limits: must be there; write [] for a route without limits")
 	}
-	plan, isEmpty, err := parsePlan(c.RateLimits, c.SourceCluster)
+	plan, err := parsePlan(c.RateLimits, c.SourceCluster)
 	if err != nil {
 		return nil, fmt.Errorf("filter_config of a route: %w", err)
 	}
-	return &Route{domain: c.Domain, plan: plan, isEmpty: isEmpty, sourceCluster: c.SourceCluster}, nil
+	return &Route{domain: c.Domain, plan: plan, sourceCluster: c.SourceCluster}, nil
 }
 
 // parsePlan compiles rate_limits, and refuses what the module cannot read of a request.
-func parsePlan(text json.RawMessage, sourceCluster string) (plan *actions.Plan, isEmpty bool, err error) {
+func parsePlan(text json.RawMessage, sourceCluster string) (*actions.Plan, error) {
 	if text == nil {
 		text = json.RawMessage("[]")
 	}
-	plan, err = actions.Parse(text)
+	plan, err := actions.Parse(text)
 	switch {
 	case err != nil:
-		return nil, false, err
+		return nil, err
 	case plan.HasStreamDone():
-		return nil, false, errors.New("rate_limits: apply_on_stream_done: is not supported in the module yet; use Envoy's " +
+		return nil, errors.New("rate_limits: apply_on_stream_done: is not supported in the module yet; use Envoy's " +
 			"filter envoy.filters.http.ratelimit with weir as a process of its own")
 	case len(plan.Metadata()) > 0:
-		return nil, false, errors.New("rate_limits: metadata is not supported in the module yet; have a filter before this " +
+		return nil, errors.New("rate_limits: metadata is not supported in the module yet; have a filter before this " +
 			"one write it into a request header, and use request_headers")
 	case plan.ReadsSourceCluster() && sourceCluster == "":
-		return nil, false, errors.New("rate_limits: source_cluster needs the name of this Envoy's cluster, which Envoy " +
+		return nil, errors.New("rate_limits: source_cluster needs the name of this Envoy's cluster, which Envoy " +
 			"does not tell a module; write it as source_cluster beside rate_limits")
 	}
-	var list []json.RawMessage
-	err = json.Unmarshal(text, &list)
-	return plan, len(list) == 0, err
+	return plan, nil
 }
 
 // decodeStrictly reads one JSON object and refuses fields that it does not have.

@@ -25,7 +25,6 @@ type Filter struct {
 type Route struct {
 	domain        string // empty for the filter's
 	plan          *actions.Plan
-	isEmpty       bool // no rate_limits
 	sourceCluster string
 }
 
@@ -52,12 +51,6 @@ func (f *Filter) drop() {
 
 // Plan is the filter's own.
 func (f *Filter) Plan() *actions.Plan { return f.plan }
-
-// IsEmpty reports that the filter limits nothing by itself: it is there for its routes.
-func (f *Filter) IsEmpty() bool { return f.isEmpty }
-
-// IsEmpty reports that the route has no limits.
-func (r *Route) IsEmpty() bool { return r.isEmpty }
 
 // Plan is the route's own.
 func (r *Route) Plan() *actions.Plan { return r.plan }

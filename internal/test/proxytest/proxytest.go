@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/test/envoytest"
+	"github.com/weir-ratelimit/weir/internal/test/launch"
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 )
@@ -48,7 +49,7 @@ pool:
 	}
 	p := proctest.Start(tb, "nutcracker", exec.Command(binary, "--conf-file", file, "--stats-addr", "127.0.0.1",
 		"--stats-port", stats, "--output", filepath.Join(dir, "log")))
-	p.Await(patience, func() error { return dial(addr) })
+	p.Await(patience, func() error { return launch.Dial(tb.Context(), "tcp", addr) })
 	return addr
 }
 
@@ -87,13 +88,4 @@ static_resources:
       endpoints: [{lb_endpoints: [%s]}]
 `, strings.Join(endpoints, ", ")))
 	return e.Listener("redis")
-}
-
-// dial returns nil if something listens on the address.
-func dial(addr string) error {
-	conn, err := net.DialTimeout("tcp", addr, time.Second)
-	if err != nil {
-		return err
-	}
-	return conn.Close()
 }

@@ -3,16 +3,12 @@ package weirtest
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -34,34 +30,8 @@ func Binary(tb testing.TB) string {
 	return path
 }
 
-// build builds bin/test/weir, or leaves it if it is up to date. One process builds at a time.
-var build = sync.OnceValues(func() (path string, err error) {
-	source, err := launch.Above("cmd/sidecar")
-	if err != nil {
-		return "", err
-	}
-	root := filepath.Dir(filepath.Dir(source))
-	path = filepath.Join(root, "bin", "test", "weir")
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return "", err
-	}
-	lock, err := os.Create(path + ".lock")
-	if err != nil {
-		return "", err
-	}
-	defer lock.Close() //nolint:errcheck // it is empty; closing it ends the lock
-	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
-		return "", err
-	}
-	cmd := exec.Command("go", "build", "-o", path, "./cmd/sidecar")
-	cmd.Dir = root
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build weir: %w\n%s", err, out)
-	}
-	// The results of tests that look at a file are not reused when the file changes: make test touches this one first.
-	_, err = os.Stat(path)
-	return path, err
-})
+// build builds bin/test/weir; make test does it first.
+var build = sync.OnceValues(func() (path string, err error) { return launch.Build("weir", "cmd/sidecar") })
 
 // Run runs a command of weir, such as "top", and returns what it wrote to standard output and standard error.
 func Run(tb testing.TB, args ...string) (out string, err error) {

@@ -42,14 +42,15 @@ func (s *Store) pingAll(ctx context.Context) error {
 	return s.ping(ctx, s.client, s.prefix+probeKey)
 }
 
-// ping has a server decide two requests of a counter: one that writes it, and one that deletes it. They are not in the
-// store's statistics, and nobody hears of the refund.
+// ping has a server decide two requests of a counter: one that writes it, and one that deletes it. In an hour's window
+// nothing leaks away between the two, so that the second finds something to delete; with a counter that is left there, the
+// next ping would not try SET. The two are not in the store's statistics, and nobody hears of the refund.
 func (s *Store) ping(ctx context.Context, server redis.UniversalClient, key string) error {
 	if s.noScripts {
 		return s.pingPlain(ctx)
 	}
 	p, err := limiter.NewPolicy(limiter.Params{ // its step is one that most stores load anyway
-		Algorithm: limiter.Funnel, Limit: 1000, Window: time.Second, ChargeDenied: limiter.ChargeNone,
+		Algorithm: limiter.Funnel, Limit: 1000, Window: time.Hour, ChargeDenied: limiter.ChargeNone,
 	})
 	if err != nil {
 		return err
