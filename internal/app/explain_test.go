@@ -13,7 +13,7 @@ import (
 func TestExplainLooks(t *testing.T) {
 	p := start(t, options(t, rulesOf("2")))
 	look := func() explain.Report {
-		status, body := p.http("GET", "/explain?domain=shop&descriptor=client=eve")
+		status, body := p.http("GET", "/explain?descriptor=client=eve")
 		var r explain.Report
 		if err := json.Unmarshal([]byte(body), &r); err != nil || status != http.StatusOK {
 			t.Fatalf("%d %s: %v", status, body, err)
