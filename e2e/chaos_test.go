@@ -239,7 +239,7 @@ func (r *rig) run(f fault) []outcome {
 		await(t, within, "decided by the store", func() bool { return l.decided(time.Now().Add(-10 * pace)) })
 	}
 	<-time.After(warmUp)
-	calm(10 * time.Second)
+	calm(30 * time.Second)
 	before := r.sizes()
 	began := time.Now()
 	heal := f.inject(r)
@@ -247,7 +247,7 @@ func (r *rig) run(f fault) []outcome {
 	during := r.sizes()
 	heal()
 	healed := time.Now()
-	calm(10 * time.Second)
+	calm(30 * time.Second)
 	after := r.settled(before)
 	calls := l.stop()
 	seen := r.front.counted().since(counted)
@@ -328,7 +328,7 @@ func TestStartWithoutRedis(t *testing.T) {
 	server.Kill()
 	s := newSidecar(t, ruleFile(t, chaosRules), "--store", server.URL())
 	s.Launch()
-	await(t, 10*time.Second, "alive", func() bool {
+	await(t, 30*time.Second, "alive", func() bool {
 		res, err := http.Get("http://" + s.HTTP + "/healthz")
 		return err == nil && res.Body.Close() == nil
 	})
@@ -341,8 +341,8 @@ func TestStartWithoutRedis(t *testing.T) {
 	}
 	server.Restart()
 	back := time.Now()
-	await(t, 10*time.Second, "decided by the store", func() bool { return l.decided(time.Now().Add(-10 * pace)) })
-	await(t, 10*time.Second, "ready", func() bool { return s.Ready(t.Context()) == nil }) // it asks Redis once a second
+	await(t, 30*time.Second, "decided by the store", func() bool { return l.decided(time.Now().Add(-10 * pace)) })
+	await(t, 30*time.Second, "ready", func() bool { return s.Ready(t.Context()) == nil }) // it asks Redis once a second
 	var o outcome
 	o.read(l.stop(), time.Time{}, back)
 	if o.errs > 0 || o.recovered > promised || o.byPolicy == 0 {

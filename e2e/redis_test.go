@@ -45,7 +45,7 @@ descriptors:
 			flows := func(openStatus, closedStatus int) {
 				t.Helper()
 				since := time.Now()
-				await(t, 10*time.Second, "answered as it should be", func() bool {
+				await(t, 30*time.Second, "answered as it should be", func() bool {
 					return open.count(openStatus, since) > 50 && closed.count(closedStatus, since) > 50
 				})
 			}

@@ -85,7 +85,7 @@ func TestConcurrency(t *testing.T) {
 		t.Fatalf("the first that ended: status %d, want 200", got)
 	}
 	// Envoy reports the end of a stream without waiting for the answer.
-	await(t, 5*time.Second, "a free place", func() bool {
+	await(t, 30*time.Second, "a free place", func() bool {
 		return f.client.get(t.Context(), "/look").header.Get("X-Ratelimit-Remaining") == "1"
 	})
 	f.begin(t)
@@ -111,7 +111,7 @@ func TestConcurrencyOfAKilledEnvoy(t *testing.T) {
 		time.Since(began) < 2*time.Second {
 		t.Errorf("%s places are free just after the Envoy was killed, want 0", got)
 	}
-	await(t, 10*time.Second, "all places free", func() bool {
+	await(t, 30*time.Second, "all places free", func() bool {
 		return client.get(t.Context(), "/look").header.Get("X-Ratelimit-Remaining") == "3"
 	})
 	t.Logf("free %s after the requests began, with leases of 3s", time.Since(began).Round(10*time.Millisecond))
