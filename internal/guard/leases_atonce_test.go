@@ -88,8 +88,9 @@ func TestAtOnceRefuses(t *testing.T) {
 		many.N, other.Policy = held.Permits+1, hourly(t, 100_000)
 		for name, hits := range map[string][]limiter.Hit{
 			"no hits": nil, "strict": {strict}, "look": {look}, "shadow": {shadow}, "by itself": {byItself}, "cold": {cold},
-			"more than there are": {many}, "two that are more together": {hit, {Key: "a", Policy: p, Route: onLease, N: held.Permits}},
-			"another policy": {other}, "covered and cold": {hit, cold}, "covered and strict": {hit, strict},
+			"more than there are":        {many},
+			"two that are more together": {hit, {Key: "a", Policy: p, Route: onLease, N: held.Permits}},
+			"another policy":             {other}, "covered and cold": {hit, cold}, "covered and strict": {hit, strict},
 			"covered and by itself": {hit, byItself},
 		} {
 			if l.TakeAtOnce(hits, make([]limiter.Decision, len(hits))) {
@@ -131,7 +132,8 @@ func TestAtOnceWhileClosing(t *testing.T) {
 		f.set(func(n *network) { n.delay = leaseFor / 10 })
 		var wg sync.WaitGroup
 		wg.Go(func() {
-			for l.TakeAtOnce([]limiter.Hit{other}, out) { //nolint:revive // until b has no permits left
+			for l.TakeAtOnce([]limiter.Hit{other}, out) {
+				_ = out // until b has no permits left
 			}
 			take(t, l, other) // acquires more, and Close waits for it
 		})
@@ -195,7 +197,7 @@ func TestAtOnceByMany(t *testing.T) {
 	for k := range 4 {
 		sum += charged(t, f, strconv.Itoa(k), p)
 	}
-	if a, lost := charged(t, f, "a", p), int64(l.Stats().Lost); a+sum != 6000+lost { //nolint:gosec // few
+	if a, lost := charged(t, f, "a", p), int64(l.Stats().Lost); a+sum != 6000+lost {
 		t.Errorf("%d and %d charged, %d lost, want 6000 beside what is lost", a, sum, lost)
 	}
 	if n := l.Stats().Permits; n != 0 {
