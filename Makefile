@@ -59,7 +59,7 @@ recording: build ## docs/img/demo.svg anew, from a run of the demo
 
 # Packages whose tests take the longest begin first: the others fill the time in which those wait. For the same reason
 # four of the tests that are parallel run at once in a package, also on two processors.
-LONGEST = ./e2e ./pkg/limiter/redisstore ./internal/app ./internal/cli ./internal/guard ./docs ./pkg/limiter/memstore
+LONGEST = ./e2e ./e2e/rlqs ./pkg/limiter/redisstore ./internal/app ./internal/cli ./internal/guard ./docs ./pkg/limiter/memstore
 
 # The race detector waits at the end of a process for races of what still runs, by default a second: programs and tests
 # here end what they start. Vet has its own line, so that the tests need not repeat it.

@@ -21,7 +21,7 @@ import (
 
 // patience is how long Envoy may take to start before the test fails: on a busy machine of two cores that takes
 // seconds.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // anyAdminPort is merged over every configuration, so that two Envoys never have the same admin port.
 const anyAdminPort = `{admin: {address: {socket_address: {address: 127.0.0.1, port_value: 0}}}}`
