@@ -97,9 +97,9 @@ func headersUpstream(t *testing.T) string {
 	})
 }
 
-// TestAnswersAsTheService draws rules, rate_limits and requests. A request gets the same answer from Envoy's filter with
-// a Weir as a service as from a Weir inside Envoy, to the second, and leaves the same counters, also after the store has
-// gone.
+// TestAnswersAsTheService draws rules, rate_limits and requests. A request gets the same answer from Envoy's filter
+// with a Weir as a service as from a Weir inside Envoy, to the second, and leaves the same counters, also after the
+// store has gone.
 func TestAnswersAsTheService(t *testing.T) {
 	t.Run("memory", func(t *testing.T) {
 		cases := drawCases(t, 60, len(settings))

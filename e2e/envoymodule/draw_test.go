@@ -37,7 +37,7 @@ type drawnRequest struct {
 
 // calm are units and windows whose counters stay in one segment while the test runs. Others would turn over between the
 // two answers that are compared.
-func calm(now time.Time) (units []string, windows []string) {
+func calm(now time.Time) (units, windows []string) {
 	const long, segments = 2 * time.Minute, 10
 	isCalm := func(window time.Duration) bool {
 		segment := window / segments
@@ -50,8 +50,8 @@ func calm(now time.Time) (units []string, windows []string) {
 			units = append(units, u)
 		}
 	}
-	for _, w := range []time.Duration{time.Hour, 90 * time.Minute, 3 * time.Hour, 5 * time.Hour, 24 * time.Hour, 31 * time.Hour} {
-		if isCalm(w) {
+	for _, minutes := range []time.Duration{60, 90, 180, 300, 1440, 1860} {
+		if w := minutes * time.Minute; isCalm(w) {
 			windows = append(windows, w.String())
 		}
 	}
@@ -172,13 +172,12 @@ func (d *drawer) rule(rule object) {
 		rule["metadata"] = object{"owner": "shop", "level": 3}
 	}
 	if d.rarely(3, "response") {
-		rule["response"] = object{
-			"headers": object{"X-Rule": fmt.Sprint(rule["key"]), "Content-Type": "application/json", "X-Upstream": "no"},
-			"body":    pick(d, "body", "", `{"denied": true}`, strings.Repeat("long ", 400)),
+		headers := object{"X-Rule": fmt.Sprint(rule["key"]), "X-Upstream": "no"}
+		if !d.rarely(3, "no content-type") {
+			headers["Content-Type"] = "application/json"
 		}
-		if d.rarely(3, "no content-type") {
-			delete(rule["response"].(object)["headers"].(object), "Content-Type")
-		}
+		body := pick(d, "body", "", `{"denied": true}`, strings.Repeat("long ", 400))
+		rule["response"] = object{"headers": headers, "body": body}
 	}
 	switch n := rapid.IntRange(0, 7).Draw(d.T, "limits"); {
 	case n == 0: // known, and unlimited

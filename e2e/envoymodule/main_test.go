@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -141,9 +142,14 @@ type client struct {
 
 func newClient(t *testing.T, e *envoytest.Envoy, listener string) *client {
 	t.Helper()
+	return newClientTo(t, e.Listener(listener))
+}
+
+func newClientTo(t *testing.T, addr string) *client {
+	t.Helper()
 	transport := &http.Transport{MaxIdleConnsPerHost: 64}
 	t.Cleanup(transport.CloseIdleConnections)
-	return &client{&http.Client{Transport: transport, Timeout: patience, CheckRedirect: noRedirects}, "http://" + e.Listener(listener)}
+	return &client{&http.Client{Transport: transport, Timeout: patience, CheckRedirect: noRedirects}, "http://" + addr}
 }
 
 func noRedirects(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
@@ -200,4 +206,20 @@ func getPage(t *testing.T, url string) string {
 		t.Fatalf("%s: %s %s, %v", url, resp.Status, body, err)
 	}
 	return string(body)
+}
+
+// metric returns the value of a metric without labels.
+func metric(t *testing.T, addr, name string) float64 {
+	t.Helper()
+	for line := range strings.Lines(getPage(t, "http://"+addr+"/metrics")) {
+		if text, ok := strings.CutPrefix(line, name+" "); ok {
+			value, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return value
+		}
+	}
+	t.Fatalf("no metric %s", name)
+	return 0
 }

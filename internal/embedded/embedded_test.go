@@ -52,6 +52,9 @@ func newModule(t *testing.T) *Module {
 	m := &Module{Log: io.Discard}
 	t.Cleanup(func() {
 		m.Wait(10 * time.Second)
+		if m.survival.remove != nil {
+			m.survival.remove()
+		}
 		if m.pace != nil {
 			m.pace.Stop()
 		}
