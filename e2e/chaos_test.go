@@ -30,7 +30,6 @@ const (
 	rate        = 30 // a second, and at once, of the limits that are held to
 	pace        = 10 * time.Millisecond
 	warmUp      = 250 * time.Millisecond // until every limit is used up
-	hung        = 2 * time.Second        // no answer: far above the store's timeout, since machines are busy
 	promised    = time.Second            // from the store's return to its first decision
 	liveBytes   = 8 << 20                // that a sidecar's heap may have grown by
 	undisturbed = 0.2                    // of the calls about what is on other servers: busy machines are late
@@ -46,9 +45,11 @@ func stretched(d time.Duration) time.Duration {
 	return 10 * d
 }
 
-// storeTimeout is the sidecars', and late is Envoy's: by default both are as here with -chaos.
+// storeTimeout is the sidecars', and late is Envoy's: by default both are as here with -chaos. After hung there is no
+// answer: it is far above both.
 func storeTimeout() time.Duration { return stretched(15 * time.Millisecond) }
 func late() time.Duration         { return stretched(20 * time.Millisecond) }
+func hung() time.Duration         { return stretched(2 * time.Second) }
 
 // Every limit is asked through every sidecar. The limit "seen" denies only while the store does not decide.
 const chaosRules = `
@@ -196,7 +197,7 @@ func (r *rig) start(keys ...string) *pressure {
 }
 
 func (a *asked) ask(ctx context.Context, ask caller) {
-	ctx, cancel := context.WithTimeout(ctx, hung)
+	ctx, cancel := context.WithTimeout(ctx, hung())
 	defer cancel()
 	a.began = time.Now()
 	a.passed, a.answered = ask(ctx, a.rule, a.key)

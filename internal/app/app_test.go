@@ -323,14 +323,14 @@ func TestStopEndsHealthWatch(t *testing.T) {
 	}
 }
 
-type panics struct{ limiter.Store }
+type panicking struct{ limiter.Store }
 
-func (panics) Take(context.Context, []limiter.Hit, []limiter.Decision) error {
+func (panicking) Take(context.Context, []limiter.Hit, []limiter.Decision) error {
 	panic("broken")
 }
 
 func TestPanic(t *testing.T) {
-	p := start(t, options(t, rulesOf("1")), func(a *App) { a.store.Store = panics{} })
+	p := start(t, options(t, rulesOf("1")), func(a *App) { a.store.Store = panicking{} })
 	for range 2 {
 		if got := p.ask("me"); !strings.Contains(got, "code = Internal desc = internal error") ||
 			strings.Contains(got, "broken") {
