@@ -77,8 +77,8 @@ func TestAdminAddress(t *testing.T) {
 	}
 
 	for _, path := range []string{"/status", "/rules", "/top", "/boosts"} {
-		var any any
-		if err := json.Unmarshal([]byte(getPage(t, "http://"+addr+path)), &any); err != nil {
+		var value any
+		if err := json.Unmarshal([]byte(getPage(t, "http://"+addr+path)), &value); err != nil {
 			t.Errorf("GET %s: %v", path, err)
 		}
 	}

@@ -44,10 +44,11 @@ type twins struct {
 }
 
 // startTwins runs twins. The routes of listener i are routes(i), with the configuration of a route that perRoute makes
-// for either filter.
+// for either filter. change changes each listener.
 func startTwins(
 	t *testing.T, rulesFlag string, serviceFlags, moduleFlags []string,
 	routes func(front int, perRoute func(domain, rateLimits string) string) string,
+	change ...func(name, listener string) string,
 ) *twins {
 	t.Helper()
 	service := weirtest.New(t, append([]string{rulesFlag}, serviceFlags...)...)
@@ -55,27 +56,34 @@ func startTwins(
 	w := &twins{service: service, module: proctest.FreeAddr(t)}
 	flags := append([]string{rulesFlag, "--http-addr=" + w.module}, moduleFlags...)
 	var listeners []string
+	add := func(name, filter, routes string) {
+		l := listener(name, []string{filter}, routes)
+		for _, f := range change {
+			l = f(name, l)
+		}
+		listeners = append(listeners, l)
+	}
 	for i, words := range settings {
 		filter := `{name: envoy.filters.http.ratelimit, typed_config: {` +
 			`"@type": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit, domain: shop, timeout: 20s,
 			rate_limit_service: {transport_api_version: V3, grpc_service: {envoy_grpc: {cluster_name: weir}}}, ` + words + `}}`
-		listeners = append(listeners,
-			listener(fmt.Sprintf("filter%d", i), []string{filter}, routes(i, func(domain, rateLimits string) string {
-				return `{envoy.filters.http.ratelimit: {` +
-					`"@type": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimitPerRoute, domain: ` + domain +
-					`, rate_limits: ` + rateLimits + `}}`
-			})),
-			listener(fmt.Sprintf("inside%d", i), []string{moduleFilter(config(flags, "", words))},
-				routes(i, func(domain, rateLimits string) string {
-					return moduleRoute(`{"domain": "` + domain + `", "rate_limits": ` + rateLimits + `}`)
-				})))
+		add(fmt.Sprintf("filter%d", i), filter, routes(i, func(domain, rateLimits string) string {
+			return `{envoy.filters.http.ratelimit: {` +
+				`"@type": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimitPerRoute, domain: ` + domain +
+				`, rate_limits: ` + rateLimits + `}}`
+		}))
+		add(fmt.Sprintf("inside%d", i), moduleFilter(config(flags, "", words)),
+			routes(i, func(domain, rateLimits string) string {
+				return moduleRoute(`{"domain": "` + domain + `", "rate_limits": ` + rateLimits + `}`)
+			}))
 	}
 	const http2 = `typed_extension_protocol_options: {envoy.extensions.upstreams.http.v3.HttpProtocolOptions: {
 		"@type": type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions,
 		explicit_http_config: {http2_protocol_options: {}}}}`
 	clusters := []string{cluster("upstream", headersUpstream(t)), cluster("weir", service.GRPC, http2)}
-	w.envoy = envoytest.StartWith(t, bootstrap(listeners, clusters),
-		envoytest.Options{Workers: 2, Modules: moduletest.Folder(t)})
+	w.envoy = envoytest.StartWith(t, bootstrap(listeners, clusters), envoytest.Options{
+		Workers: 2, Modules: moduletest.Folder(t), Args: []string{"--file-flush-interval-msec", "50"},
+	})
 	for i := range settings {
 		w.byFilter = append(w.byFilter, newClient(t, w.envoy, fmt.Sprintf("filter%d", i)))
 		w.inside = append(w.inside, newClient(t, w.envoy, fmt.Sprintf("inside%d", i)))

@@ -50,8 +50,8 @@ func calm(now time.Time) (units, windows []string) {
 			units = append(units, u)
 		}
 	}
-	for _, minutes := range []time.Duration{60, 90, 180, 300, 1440, 1860} {
-		if w := minutes * time.Minute; isCalm(w) {
+	for _, minutes := range []int{60, 90, 180, 300, 1440, 1860} {
+		if w := time.Duration(minutes) * time.Minute; isCalm(w) {
 			windows = append(windows, w.String())
 		}
 	}
