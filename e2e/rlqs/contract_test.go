@@ -552,7 +552,7 @@ func TestContract(t *testing.T) {
 	envoy := envoytest.StartWith(t, bootstrap([]string{
 		quotaListener("facts", "facts", "rlqs", "", ""), quotaListener("neighbor", "facts", "rlqs", switchedOff, ""),
 		quotaListener("ends", "ends", "rlqs", "", ""), quotaListener("away", "away", "away", "", ""),
-	}, []string{grpcCluster("rlqs", server.addr), grpcCluster("away", away.addr)}), envoytest.Options{Workers: 2})
+	}, []string{cluster("rlqs", grpcOptions, server.addr), cluster("away", grpcOptions, away.addr)}), envoytest.Options{Workers: 2})
 
 	if n := len(server.ofDomain("facts")); n > 0 {
 		t.Fatalf("%d messages before the first request", n)

@@ -19,7 +19,7 @@ func TestTokenBucketWithoutAssignment(t *testing.T) {
 	t.Parallel()
 	server := startQuotaServer(t, "")
 	envoy := envoytest.Start(t, bootstrap([]string{quotaListener("crash", "crash", "rlqs", "", "")},
-		[]string{grpcCluster("rlqs", server.addr)}))
+		[]string{cluster("rlqs", grpcOptions, server.addr)}))
 	c := newClient(t, envoy, "crash")
 	if r := c.get(t, "x-settings", "bucket", "x-bucket", "crash"); r.status != 200 {
 		t.Fatalf("first request: %d", r.status)
@@ -37,7 +37,7 @@ func TestTokenBucketWithoutAssignment(t *testing.T) {
 func TestPerRoute(t *testing.T) {
 	t.Parallel()
 	envoy := envoytest.Launch(t, bootstrap([]string{quotaListener("front", "shop", "rlqs", "", otherDomain)},
-		[]string{grpcCluster("rlqs", "127.0.0.1:1")}), envoytest.Options{})
+		[]string{cluster("rlqs", grpcOptions, "127.0.0.1:1")}), envoytest.Options{})
 	if code := envoy.Wait(patience); code != 1 || !strings.Contains(envoy.Output(), "doesn't support virtual host or route") {
 		t.Fatalf("Envoy ended with %d:\n%s", code, envoy.Output())
 	}
@@ -65,7 +65,7 @@ func TestEnds(t *testing.T) {
 			listeners(`{"@type": type.googleapis.com/envoy.config.listener.v3.Listener, ` + l[1:])
 			envoy := envoytest.StartWith(t, "node: {id: a, cluster: b}\n"+
 				"dynamic_resources: {lds_config: {path_config_source: {path: "+dir+"/lds.yaml}, resource_api_version: V3}}\n"+
-				bootstrap(nil, []string{grpcCluster("rlqs", server.addr)}),
+				bootstrap(nil, []string{cluster("rlqs", grpcOptions, server.addr)}),
 				envoytest.Options{Args: []string{"--drain-time-s", "1"}})
 			c := newClient(t, envoy, "ends")
 			c.get(t, "x-settings", "allow", "x-bucket", "ends")

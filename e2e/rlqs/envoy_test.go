@@ -96,18 +96,21 @@ func quotaListener(name, domain, cluster, filter, route string) string {
 		name, domain, cluster, headerInput("x-settings"), strings.Join(bySettings, ",\n"), filter, route)
 }
 
-// grpcCluster is a cluster of gRPC servers.
-func grpcCluster(name string, addrs ...string) string {
+// grpcOptions make a cluster one of gRPC servers.
+const grpcOptions = `, typed_extension_protocol_options: {envoy.extensions.upstreams.http.v3.HttpProtocolOptions: {
+    "@type": type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions,
+    explicit_http_config: {http2_protocol_options: {}}}}`
+
+// cluster is a cluster of servers, with more fields in flow style.
+func cluster(name, more string, addrs ...string) string {
 	var endpoints []string
 	for _, addr := range addrs {
 		host, port, _ := net.SplitHostPort(addr)
 		endpoints = append(endpoints,
 			fmt.Sprintf(`{endpoint: {address: {socket_address: {address: %s, port_value: %s}}}}`, host, port))
 	}
-	return fmt.Sprintf(`{name: %s, load_assignment: {cluster_name: %[1]s, endpoints: [{lb_endpoints: [%s]}]},
-  typed_extension_protocol_options: {envoy.extensions.upstreams.http.v3.HttpProtocolOptions: {
-    "@type": type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions,
-    explicit_http_config: {http2_protocol_options: {}}}}}`, name, strings.Join(endpoints, ", "))
+	return fmt.Sprintf(`{name: %s, load_assignment: {cluster_name: %[1]s, endpoints: [{lb_endpoints: [%s]}]}%s}`, name,
+		strings.Join(endpoints, ", "), more)
 }
 
 // bootstrap is a configuration of Envoy.

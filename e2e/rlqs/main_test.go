@@ -1,7 +1,8 @@
 //go:build e2e
 
 // Package rlqs tests quotas (Rate Limit Quota Service) with a real Envoy. TestContract and its neighbors show what
-// Envoy's filter does, with a server of the test's own: docs/adr/0076 lists the facts.
+// Envoy's filter does, with a server of the test's own: docs/adr/0076 lists the facts. TestOneEnvoy and TestFleet
+// have Weir assign the quotas.
 package rlqs
 
 import (

@@ -74,7 +74,7 @@ func startQuotaServer(t *testing.T, addr string) *quotaServer {
 		t.Fatal(err)
 	}
 	s := &quotaServer{addr: l.Addr().String(), served: make(chan struct{})}
-	s.grpc = grpc.NewServer(grpc.StatsHandler(connections{s}))
+	s.grpc = grpc.NewServer(grpc.StatsHandler(connCount{s}))
 	rlqsv3.RegisterRateLimitQuotaServiceServer(s.grpc, s)
 	go func() {
 		defer close(s.served)
@@ -84,11 +84,11 @@ func startQuotaServer(t *testing.T, addr string) *quotaServer {
 	return s
 }
 
-// connections counts open connections.
-type connections struct{ *quotaServer }
+// connCount counts open connections.
+type connCount struct{ *quotaServer }
 
 // HandleConn implements stats.Handler, as do the others.
-func (c connections) HandleConn(_ context.Context, s stats.ConnStats) {
+func (c connCount) HandleConn(_ context.Context, s stats.ConnStats) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch s.(type) {
@@ -99,9 +99,9 @@ func (c connections) HandleConn(_ context.Context, s stats.ConnStats) {
 	}
 }
 
-func (connections) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
-func (connections) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context   { return ctx }
-func (connections) HandleRPC(context.Context, stats.RPCStats)                         {}
+func (connCount) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
+func (connCount) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context   { return ctx }
+func (connCount) HandleRPC(context.Context, stats.RPCStats)                         {}
 
 // openConns returns the number of open connections.
 func (s *quotaServer) openConns() int {

@@ -70,6 +70,8 @@ type Options struct {
 	Decisions func(*descriptors.Limit) []uint64
 	// Top answers GET /top. Nil: keys are not counted.
 	Top func(topkeys.Query) (topkeys.Keys, error)
+	// Quotas answers GET /quotas, with at most n buckets. Nil: none are assigned here.
+	Quotas func(n int) *adminapi.QuotaList
 	// History answers GET /history and /events. Nil: counts over time are not kept.
 	History *History
 	// Store is what counters are kept in, StartedAt when the process started.
@@ -106,6 +108,7 @@ GET  /rules/get  one rule with its boosts: ?domain=, rule=PATH
 GET  /history  allowed, denied and near the limit over the last hour: ?domain=, rule=, points=60
 GET  /events   the state and the counts as they change, as server-sent events
 GET  /top      the busiest keys, or the most denied: ?by=hits|denied, domain=, rule=, n=
+GET  /quotas   what Envoys were assigned, with --quota: ?n=100
 GET  /explain  which rules a request matches, and its answer: ?domain=..&descriptor=key=value,key=value&hits=1
 POST /reload   read the rule files now
 GET  /keys/get?domain=D&descriptor=key=value,key=value  the counters of a descriptor; nothing is charged
@@ -177,6 +180,7 @@ func (h *handler) routes() []Route {
 		{"GET", "/history", true, answers(h.history)},
 		{"GET", "/events", true, h.events},
 		{"GET", "/top", true, answers(h.top)},
+		{"GET", "/quotas", true, oneAtATime(answers(h.quotas))},
 		{"GET", "/explain", true, oneAtATime(answers(h.explain))},
 		{"POST", "/reload", true, h.reload},
 		{"GET", "/keys/get", true, answers(h.getKey)},

@@ -228,8 +228,8 @@ func TestIndex(t *testing.T) {
 			t.Errorf("%s %s answers %d %s, want 200 or what is missing", f[0], f[1], status, body)
 		}
 	}
-	if named != 19 {
-		t.Errorf("the index names %d endpoints, want 19:\n%s", named, index)
+	if named != 20 {
+		t.Errorf("the index names %d endpoints, want 20:\n%s", named, index)
 	}
 }
 

@@ -23,6 +23,8 @@ type CountersOptions struct {
 	Denied func(h limiter.Hit) (limiter.Decision, bool)
 	// Leased returns how many permits of a counter this process has on lease, and whether it leases that counter at all.
 	Leased func(key string) (int64, bool)
+	// Quotas returns what Envoys were assigned of a counter, nil if nothing.
+	Quotas func(key string) *adminapi.KeyQuotas
 	// Reset forgets a counter in the store and in all processes.
 	Reset func(ctx context.Context, key string) (existed bool, err error)
 	// WindowKey returns what Reset calls the counter of a hit, of a store that has a counter for each window.
@@ -92,6 +94,9 @@ func (c *Counters) look(ctx context.Context, l *descriptors.Limit, key string) (
 		if permits, leased := c.o.Leased(key); leased {
 			s.Lease = &adminapi.KeyLease{Permits: permits}
 		}
+	}
+	if c.o.Quotas != nil {
+		s.Quotas = c.o.Quotas(key)
 	}
 	return s, nil
 }

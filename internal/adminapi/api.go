@@ -159,6 +159,8 @@ type KeyLimit struct {
 	KnownDenial *KeyDenial `json:"known_denial,omitempty"`
 	// KeyLease are permits that this process has on lease: they count as used.
 	Lease *KeyLease `json:"lease,omitempty"`
+	// Quotas is what this process has assigned to Envoys: it counts as used.
+	Quotas *KeyQuotas `json:"quotas,omitempty"`
 }
 
 // KeyBoost is the boost that is in force.
@@ -179,6 +181,42 @@ type KeyDenial struct {
 // KeyLease is permits on lease.
 type KeyLease struct {
 	Permits int64 `json:"permits"`
+}
+
+// KeyQuotas is what Envoys were assigned of a counter.
+type KeyQuotas struct {
+	Envoys int     `json:"envoys"`
+	Rate   float64 `json:"per_second"` // of all together
+	Burst  int64   `json:"burst"`      // of all together
+}
+
+// QuotaList is the answer of GET /quotas.
+type QuotaList struct {
+	Streams int `json:"streams"` // of Envoys that are open
+	Broken  int `json:"broken"`  // that broke, while what was assigned to them may be in force
+	Count   int `json:"count"`   // buckets
+	// Buckets are the first of them, those with the highest rates. Hashed: their values are not shown.
+	Buckets []Quota `json:"buckets"`
+	Hashed  bool    `json:"values_hashed"`
+}
+
+// Quota is what one Envoy has of one bucket.
+type Quota struct {
+	Domain  string                 `json:"domain"`
+	Node    string                 `json:"node,omitempty"` // as the Envoy calls itself
+	Entries []descriptors.KeyEntry `json:"entries"`
+	Rule    string                 `json:"rule,omitempty"` // its path
+	// Strategy is allow_all, deny_all, token_bucket, or none while nothing is assigned. Rate and MaxTokens are of a token
+	// bucket, Expires is when the assignment ends.
+	Strategy  string  `json:"strategy"`
+	Rate      float64 `json:"per_second"`
+	MaxTokens uint32  `json:"burst"`
+	Expires   float64 `json:"expires_in_seconds"`
+	// Wanted is how many requests a second came, admitted or not, by the last report.
+	Wanted    float64 `json:"wanted_per_second"`
+	ReportAge float64 `json:"reported_seconds_ago"`
+	Broken    bool    `json:"broken,omitempty"`
+	Refused   string  `json:"refused,omitempty"` // why nothing is assigned
 }
 
 // ResetRequest names the counters to reset: those of a descriptor, or one by its key. Exactly one of the two is given.

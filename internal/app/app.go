@@ -58,6 +58,7 @@ type App struct {
 	history     *admin.History   // counts over the last hour
 	decisionLog *decisionlog.Log // nil if off
 	decider     *decide.Decider
+	quotas      atomic.Pointer[quotas] // nil without --quota
 
 	health                     *healthServer
 	service                    *rls.Service
@@ -111,7 +112,7 @@ func New(ctx context.Context, o Options) (*App, error) {
 	a.showProcess()
 	for _, open := range []func(context.Context) error{
 		a.openTop, a.openRedis, a.openBoosts, a.openRules, a.openTelemetry, a.openStore, a.openDecisionLog, a.openDecider,
-		a.openStatsd, a.openHistory, a.openGRPC, a.openHTTP, a.openExtra,
+		a.openQuotas, a.openStatsd, a.openHistory, a.openGRPC, a.openHTTP, a.openExtra,
 		a.openHealthcheck, a.listen,
 	} {
 		if err := open(ctx); err != nil {

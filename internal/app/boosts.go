@@ -16,6 +16,7 @@ func (a *App) openBoosts(context.Context) error {
 			if a.store != nil { // else the process starts, and has no cached denial
 				a.store.DropDenials()
 			}
+			a.quotasChanged()
 		},
 		Reachable: func(ctx context.Context) bool { return a.store == nil || a.store.FirstReachable(ctx) },
 	}
@@ -34,7 +35,7 @@ func (a *App) openBoosts(context.Context) error {
 // counters reads and resets the counters of the store.
 func (a *App) counters() *admin.Counters {
 	o := admin.CountersOptions{
-		Rules: a.rules.Set, Store: a.store.Counters, Boosted: a.boosts.Of, Reset: a.store.Reset, KeyOf: a.store.KeyOf,
+		Rules: a.rules.Set, Store: a.store.Counters, Boosted: a.boosts.Of, Reset: a.reset, KeyOf: a.store.KeyOf,
 		WindowKey: a.store.WindowKey,
 	}
 	if a.store.Denials != nil {
@@ -43,5 +44,15 @@ func (a *App) counters() *admin.Counters {
 	if a.store.Leases != nil {
 		o.Leased = a.store.Leases.Permits
 	}
+	if q := a.quotas.Load(); q != nil {
+		o.Quotas = q.of
+	}
 	return admin.NewCounters(o)
+}
+
+// reset removes a counter, with what was charged ahead to it.
+func (a *App) reset(ctx context.Context, key string) (existed bool, err error) {
+	existed, err = a.store.Reset(ctx, key)
+	a.quotasChanged()
+	return existed, err
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/decisionlog"
 	"github.com/weir-ratelimit/weir/internal/metrics"
+	"github.com/weir-ratelimit/weir/internal/rlqs"
 	"github.com/weir-ratelimit/weir/internal/store"
 	"github.com/weir-ratelimit/weir/internal/topkeys"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
@@ -36,6 +37,7 @@ func (o *Options) Check() error {
 	o.ListenOptions.check(&c)
 	o.TLSOptions.check(&c)
 	o.GRPCOptions.check(&c)
+	o.QuotaOptions.check(&c)
 	o.HeaderOptions.check(&c)
 	o.DecisionLogOptions.check(&c)
 	o.MetricsOptions.check(&c)
@@ -155,6 +157,17 @@ func (o *GRPCOptions) check(c *checker) {
 	c.count("--max-descriptors", o.MaxDescriptors, 1, 10_000)
 	c.count("--max-entries", o.MaxEntries, 1, 10_000)
 	c.count("--max-counters", o.MaxCounters, 1, 1_000_000)
+}
+
+func (o *QuotaOptions) check(c *checker) {
+	if !o.Quota {
+		return
+	}
+	c.between("--quota-ttl", o.QuotaTTL, rlqs.MinTTL, time.Hour)
+	c.check(o.QuotaTTL%time.Second == 0, "--quota-ttl", "must be whole seconds, since Envoy cuts the rest off, got %s",
+		o.QuotaTTL)
+	c.count("--quota-max-buckets", o.QuotaMaxBuckets, 1, 100_000)
+	c.count("--quota-max-streams", o.QuotaMaxStreams, 1, 100_000)
 }
 
 func (o *HeaderOptions) check(c *checker) {

@@ -28,7 +28,7 @@ func newClients(o *Options) *clients {
 			Name: "grpc", Max: grpcMax, Log: o.Log,
 			HTTP2: &conns.HTTP2{
 				ReceiveTimeout: o.GRPCReceiveTimeout, MaxReceiving: int64(o.GRPCMaxReceiving), MaxResets: o.GRPCMaxResets,
-				WriteTimeout: unreadFor, UserTimeout: o.GRPCKeepaliveTimeout,
+				Streams: o.Quota, WriteTimeout: unreadFor, UserTimeout: o.GRPCKeepaliveTimeout,
 			},
 		}),
 		http: conns.New(conns.Options{Name: "http", Max: httpMax, Log: o.Log}),

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/encoding"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/conns"
 	"github.com/weir-ratelimit/weir/internal/metrics"
+	"github.com/weir-ratelimit/weir/internal/rlqs"
 	"github.com/weir-ratelimit/weir/internal/rls"
 )
 
@@ -64,6 +66,7 @@ func (a *App) openGRPC(context.Context) error {
 		secure = watchedTLS{credentials.NewTLS(config), a.grpcHandshakes}
 	}
 	a.grpc = newGRPC(&a.o, service, a.health, a.metrics, secure, a.telemetry.ServerOptions()...)
+	a.registerQuotas(a.grpc) //nolint:contextcheck // a stream has its own
 	a.add("gRPC server", func(context.Context) error { return a.grpc.Serve(a.grpcListener) }, func() error {
 		a.grpc.Stop() // perhaps again; it has workers before it serves
 		return nil
@@ -82,8 +85,9 @@ func newGRPC(
 		opts = append(opts, grpc.Creds(conns.Credentials(secure)))
 	}
 	s := grpc.NewServer(append(opts,
-		grpc.ForceServerCodecV2(rls.Codec()),
+		grpc.ForceServerCodecV2(o.codec()),
 		grpc.UnaryInterceptor(g.unary),
+		grpc.StreamInterceptor(g.stream),
 		grpc.ConnectionTimeout(handshakeTimeout),
 		grpc.NumStreamWorkers(uint32(workersPerCPU*runtime.GOMAXPROCS(0))), //nolint:gosec // small
 		grpc.StaticConnWindowSize(connWindow),
@@ -93,7 +97,7 @@ func newGRPC(
 		grpc.KeepaliveParams(keepalive.ServerParameters{
 			MaxConnectionIdle:     o.GRPCMaxConnectionIdle,
 			MaxConnectionAge:      o.GRPCMaxConnectionAge,
-			MaxConnectionAgeGrace: maxAgeGrace,
+			MaxConnectionAgeGrace: o.ageGrace(),
 			Time:                  o.GRPCKeepaliveTime,
 			Timeout:               o.GRPCKeepaliveTimeout,
 		}),
@@ -122,11 +126,36 @@ func (g *interceptor) unary(
 	}
 	defer func() {
 		if p := recover(); p != nil {
-			g.metrics.Panicked()
-			g.log.LogAttrs(ctx, slog.LevelError, "request panicked", slog.String("method", info.FullMethod),
-				slog.String("panic", fmt.Sprint(p)), slog.String("stack", string(debug.Stack())))
-			res, err = nil, status.Error(codes.Internal, "internal error, see the log of the rate limit service")
+			res, err = nil, g.panicked(ctx, info.FullMethod, p)
 		}
 	}()
 	return handler(ctx, req)
+}
+
+// stream makes a panic an Internal error of that stream alone.
+func (g *interceptor) stream(
+	srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler,
+) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = g.panicked(stream.Context(), info.FullMethod, p)
+		}
+	}()
+	return handler(srv, stream)
+}
+
+// panicked counts and logs a panic, and returns the error of its request.
+func (g *interceptor) panicked(ctx context.Context, method string, p any) error {
+	g.metrics.Panicked()
+	g.log.LogAttrs(ctx, slog.LevelError, "request panicked", slog.String("method", method),
+		slog.String("panic", fmt.Sprint(p)), slog.String("stack", string(debug.Stack())))
+	return status.Error(codes.Internal, "internal error, see the log of the rate limit service")
+}
+
+// codec reads and writes the messages of all services.
+func (o *Options) codec() encoding.CodecV2 {
+	if o.Quota {
+		return rlqs.Codec(rls.Codec())
+	}
+	return rls.Codec()
 }

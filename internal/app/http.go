@@ -52,6 +52,9 @@ func (a *App) openHTTP(ctx context.Context) error {
 	if a.top != nil {
 		o.Top = a.top.Keys
 	}
+	if q := a.quotas.Load(); q != nil {
+		o.Quotas = q.list
+	}
 	if a.o.HTTPTokenFile != "" {
 		o.Token = a.o.httpToken
 		if _, err := o.Token(); err != nil {

@@ -215,6 +215,7 @@ func TestOpenAPI(t *testing.T) {
 	checkRoutes(t, doc)
 
 	o := options(t, apiRules)
+	o.QuotaOptions = quotaOptions(t, apiRules).QuotaOptions
 	o.HTTPJSON, o.Pprof, o.TopKeys = true, true, 10
 	p := start(t, o)
 	const ask = `{"domain": "shop", "descriptors": [{"entries": [{"key": "client", "value": "ann"}]}]}`
@@ -233,6 +234,8 @@ func TestOpenAPI(t *testing.T) {
 		{method: "GET", target: "/api/v1/explain", want: 400},
 		{method: "GET", target: "/api/v1/top?by=denied", want: 200},
 		{method: "GET", target: "/api/v1/top?by=size", want: 400},
+		{method: "GET", target: "/api/v1/quotas?n=0", want: 400},
+		{method: "GET", target: "/api/v1/quotas", want: 200},
 		{method: "GET", target: "/api/v1/history?points=0", want: 400},
 		{method: "GET", target: "/api/v1/history?points=7", want: 200},
 		{method: "GET", target: "/api/v1/keys/get?domain=shop&descriptor=client=ann", want: 200},
@@ -400,6 +403,7 @@ func checkRefusals(t *testing.T, doc *openAPI) {
 		}
 	}
 	doc.call(t, secured, apiCall{method: "GET", target: "/api/v1/top", want: 404}) // --top-keys 0
+	doc.call(t, secured, apiCall{method: "GET", target: "/api/v1/quotas", want: 404})
 	if err := os.Remove(o.HTTPTokenFile); err != nil {
 		t.Fatal(err)
 	}

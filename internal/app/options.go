@@ -24,6 +24,7 @@ type Options struct {
 	ListenOptions      `embed:"" group:"listen"`
 	TLSOptions         `embed:"" group:"tls"`
 	GRPCOptions        `embed:"" group:"grpc"`
+	QuotaOptions       `embed:"" group:"quota"`
 	DecideOptions      `embed:"" group:"decide"`
 	HeaderOptions      `embed:"" group:"headers"`
 	DecisionLogOptions `embed:"" group:"decisions"`
@@ -132,6 +133,14 @@ type GRPCOptions struct {
 	MaxCounters           int           `env:"WEIR_MAX_COUNTERS" default:"1024" help:"Most limits that a request may charge, over all its descriptors; requests beyond fail with InvalidArgument."`
 	MaxHeld               int           `env:"WEIR_MAX_HELD" default:"10000" help:"Most responses that leaky_queue and max_wait hold at once; requests beyond are denied."`
 	DynamicMetadata       bool          `env:"WEIR_DYNAMIC_METADATA" help:"Add dynamic metadata to every response, not only where a rule has metadata."`
+}
+
+// QuotaOptions are of the parts of limits that are assigned to Envoys.
+type QuotaOptions struct {
+	Quota           bool          `env:"WEIR_QUOTA" help:"Also assign parts of limits to Envoys with the filter rate_limit_quota (RLQS), which then decide by themselves; see docs/operate/quotas.md. Experimental."`
+	QuotaTTL        time.Duration `name:"quota-ttl" env:"WEIR_QUOTA_TTL" default:"15s" help:"How long an Envoy may use what is assigned to it without hearing from Weir again: whole seconds, at least 10s."`
+	QuotaMaxBuckets int           `env:"WEIR_QUOTA_MAX_BUCKETS" default:"1000" help:"Most buckets of one Envoy and domain that get an assignment; buckets beyond stay with the no_assignment_behavior of Envoy's filter."`
+	QuotaMaxStreams int           `env:"WEIR_QUOTA_MAX_STREAMS" default:"1000" help:"Most streams of Envoys at once; one for each Envoy and domain. Streams beyond are refused."`
 }
 
 // DecideOptions change what rules mean, to what envoyproxy/ratelimit does with them.

@@ -74,6 +74,7 @@ func (a *App) rulesLive() {
 	}
 	a.boosts.Live(a.rules.Set())
 	a.store.DropDenials()
+	a.quotasChanged()
 	a.checkEngine(context.Background())
 	if a.top != nil {
 		a.top.Keep(a.rules.Set())

@@ -63,6 +63,7 @@ func (a *App) stop(ctx context.Context) (err error) {
 		slog.Duration("drain_delay", a.o.DrainDelay), slog.Duration("stop_timeout", a.o.StopTimeout))
 	<-time.After(a.o.DrainDelay)
 	a.health.end()
+	a.stopQuotas(ctx)
 
 	answered := make(chan struct{})
 	panics.Go("stop of the gRPC server", func() {
@@ -85,6 +86,9 @@ func (a *App) stop(ctx context.Context) (err error) {
 func (a *App) cut() error {
 	if a.o.Embedded {
 		return nil
+	}
+	if q := a.quotas.Load(); q != nil {
+		q.service.Stop()
 	}
 	if !within(lastWait, a.grpc.Stop) {
 		return fmt.Errorf("requests that were cut off have not ended after %s", lastWait)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"slices"
 
+	"github.com/weir-ratelimit/weir/internal/rlqs"
 	"github.com/weir-ratelimit/weir/internal/rules"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/reload"
@@ -21,6 +22,7 @@ type checkCmd struct {
 	Strict bool     `help:"Fail on warnings, too."`
 
 	StoreScripts bool `default:"true" negatable:"" help:"As serve's: with --no-store-scripts, limits that need scripts in Redis are errors."`
+	Quota        bool `help:"Also check that Envoy's filter rate_limit_quota can use every rule, for serve --quota."`
 	LenientRules bool `help:"Warn of what serve --lenient-rules loads."`
 }
 
@@ -31,6 +33,8 @@ that takes much memory; a value that looks like an address block or a regular ex
 0; a rate beside unlimited: true; a file that looks like rules but whose name excludes it. Each has file:line:column,
 the line, and what to write instead. Weir lists at most 1,000 errors and 1,000 warnings a file.
 
+With --quota, a limit that cannot be divided among Envoys is an error, and one that divides badly a warning.
+
 Text goes to stderr, or one line to stdout if there is nothing to report; the other formats go to stdout.
 
 Exit codes: 0 no error, 1 an error (with --strict, also a warning), 2 a path cannot be read.
@@ -40,6 +44,7 @@ Examples:
     weir check rules/
     weir check rules/ --strict --format github
     weir check rules/ --format sarif > rules.sarif
+    weir check --quota rules/
     helm template . | yq 'select(.kind == "ConfigMap").data["rules.yaml"]' | weir check -`
 }
 
@@ -56,7 +61,11 @@ func (c *checkCmd) Run(ctx context.Context, io streams) error {
 	if !c.StoreScripts {
 		process.NoScripts = func(string) bool { return true }
 	}
-	f, err := rules.Check(process, files, c.Stores)
+	var further []func(*descriptors.Set) (errs, warnings descriptors.Errors)
+	if c.Quota {
+		further = append(further, rlqs.Check)
+	}
+	f, err := rules.Check(process, files, c.Stores, further...)
 	if err != nil {
 		return err
 	}

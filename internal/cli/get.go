@@ -23,7 +23,8 @@ type getCmd struct {
 func (*getCmd) Help() string {
 	return `Shows which rule a descriptor matches in a running process, and the state of its counters in the algorithm's
 own terms. It charges nothing. It shows the state in the store, and beside it what this process would answer without
-the store: a cached denial, leased permits, a boost that is in force.
+the store: a cached denial, leased permits, what was assigned to Envoys (--quota), a boost that
+is in force.
 
 Exit codes: 0 found, 1 no rule matches or no answer, 2 the command line is wrong.
 
@@ -122,6 +123,10 @@ func printLimit(io streams, l *adminapi.KeyLimit) {
 	}
 	if l.Lease != nil {
 		line("lease", "this process has leased %s, which count as used", count(int(l.Lease.Permits), "permit"))
+	}
+	if q := l.Quotas; q != nil {
+		line("quotas", "this process has assigned %.4g a second, and %d at once, to %s", q.Rate, q.Burst,
+			count(q.Envoys, "Envoy"))
 	}
 }
 

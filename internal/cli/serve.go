@@ -26,6 +26,7 @@ var flagGroups = []kong.Group{
 	{Key: "listen", Title: "Listening:"},
 	{Key: "tls", Title: "TLS and access:"},
 	{Key: "grpc", Title: "gRPC:"},
+	{Key: "quota", Title: "Quotas for Envoys (experimental):"},
 	{Key: "headers", Title: "Response headers:"},
 	{Key: "decide", Title: "Meaning of rules:"},
 	{Key: "decisions", Title: "Log of decisions:"},

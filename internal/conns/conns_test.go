@@ -184,3 +184,89 @@ func BenchmarkFeed(b *testing.B) {
 		}
 	}
 }
+
+// grpcFrame is a DATA frame of a stream that goes on, with this payload.
+func grpcFrame(stream uint32, payload []byte) []byte {
+	f := frame(frameData, 0, stream, len(payload))
+	return append(f[:headerLen], payload...)
+}
+
+// grpcMessage is a gRPC message of so many bytes.
+func grpcMessage(length uint32) []byte {
+	return append(binary.BigEndian.AppendUint32([]byte{0}, length), make([]byte, length)...)
+}
+
+// A stream of several messages is complete between them, however they are cut into frames, and frames into reads.
+func TestMessagesOfAStream(t *testing.T) {
+	wire := append(grpcMessage(0), append(grpcMessage(3), grpcMessage(1000)...)...)
+	for _, size := range []int{1, 4, 5, 6, 13, 700, len(wire)} {
+		for _, piece := range []int{1, 7, 10_000} {
+			f := newConn()
+			f.h.Streams, f.preface = true, 0
+			text := frame(frameHeaders, 4, 1, 100)
+			for at := 0; at < len(wire); at += size {
+				text = append(text, grpcFrame(1, wire[at:min(at+size, len(wire))])...)
+			}
+			f.c.g.clock.Store(5)
+			for at := 0; at < len(text); at += piece {
+				if err := f.feed(text[at:min(at+piece, len(text))]); err != nil {
+					t.Fatal(err)
+				}
+			}
+			r := f.incomplete[0]
+			if !r.message.whole || r.since != 5 || f.c.g.receiving.Load() != streamCost || !f.c.busy.Load() {
+				t.Errorf("frames of %d read by %d: %+v, %d bytes", size, piece, r, f.c.g.receiving.Load())
+			}
+			f.c.g.clock.Store(9)
+			if err := f.feed(grpcFrame(1, grpcMessage(10)[:7])); err != nil {
+				t.Fatal(err)
+			}
+			if r := f.incomplete[0]; r.message.whole || r.since != 9 || f.c.g.receiving.Load() <= streamCost {
+				t.Errorf("a message that has begun: %+v", r)
+			}
+		}
+	}
+}
+
+// A stream is reset that sends no message, or stops within one, but not between two.
+func TestResetWithinAMessage(t *testing.T) {
+	h := &HTTP2{
+		ReceiveTimeout: 100 * time.Millisecond, MaxReceiving: 1 << 20, MaxResets: 100, WriteTimeout: patience, Streams: true,
+	}
+	client, server, g := pair(t, h)
+	text := make([]byte, prefaceLen)
+	for stream := uint32(1); stream <= 5; stream += 2 {
+		text = append(text, frame(frameHeaders, 4, stream, 10)...)
+	}
+	text = append(text, grpcFrame(1, grpcMessage(20))...)
+	text = append(text, grpcFrame(3, append(grpcMessage(20), grpcMessage(20)[:8]...))...)
+	if _, err := client.Write(text); err != nil {
+		t.Fatal(err)
+	}
+	want := append(bytes.Clone(text), 0, 0, 4, frameWindowUpdate, 0, 0, 0, 0, 5, 0, 0, 0, 0)
+	want = append(want, 0, 0, 4, frameWindowUpdate, 0, 0, 0, 0, 3, 0, 0, 0, 0)
+	got := make([]byte, len(want))
+	if _, err := io.ReadFull(server, got); err != nil {
+		t.Fatal(err)
+	}
+	if string(got) != string(want) {
+		t.Errorf("the server reads %x, want %x", got, want)
+	}
+	if s := g.Stats(); s.Refused[Slow] != 2 || s.Receiving != streamCost {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestOpened(t *testing.T) {
+	client, server, g := pair(t, &HTTP2{ReceiveTimeout: patience, MaxReceiving: 1, MaxResets: 1, WriteTimeout: patience})
+	if since, ok := g.Opened(server.RemoteAddr()); !ok || since.IsZero() {
+		t.Errorf("an open connection: %v, %t", since, ok)
+	}
+	if _, ok := g.Opened(client.RemoteAddr()); ok {
+		t.Error("the server's own address is no client's")
+	}
+	_ = server.Close()
+	if _, ok := g.Opened(server.RemoteAddr()); ok {
+		t.Error("a closed connection counts as open")
+	}
+}

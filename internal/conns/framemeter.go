@@ -21,6 +21,7 @@ const (
 	frameContinuation = 9
 
 	flagEndStream = 1 // of DATA and HEADERS
+	flagPadded    = 8 // of DATA
 	flagAck       = 1 // of SETTINGS and PING
 )
 
@@ -42,6 +43,7 @@ type frameMeter struct {
 	have    int    // bytes of header that have arrived
 	skip    int    // bytes of the frame's payload that are missing
 	ending  uint32 // the stream that ends with this frame; 0: none
+	data    uint32 // the stream whose messages this frame has, of HTTP2.Streams; 0: none
 	began   int64  // when the frame began, by Guard.now
 
 	incomplete []incompleteRequest // by stream
@@ -55,8 +57,40 @@ type frameMeter struct {
 type incompleteRequest struct {
 	stream  uint32
 	isReset bool  // marked, until the server reads its reset
-	since   int64 // when it began, or was marked, by Guard.now
+	since   int64 // when it, or its message, began, or it was marked, by Guard.now
 	memory  int64 // bytes
+	message messageMeter
+}
+
+// messageMeter follows the gRPC messages of a request, of HTTP2.Streams: each has a prefix of 5 bytes, the last four of
+// which are its length.
+type messageMeter struct {
+	prefix [5]byte
+	have   int    // bytes of prefix that have arrived
+	left   uint64 // bytes of the message that are missing
+	whole  bool   // a message has arrived, and no other has begun
+}
+
+// feed follows some of a request's payload. It reports whether a message ended in it.
+func (m *messageMeter) feed(p []byte) (ended bool) {
+	for {
+		if m.have == len(m.prefix) {
+			n := min(m.left, uint64(len(p)))
+			m.left, p = m.left-n, p[n:]
+			if m.left > 0 {
+				return ended
+			}
+			m.have, m.whole, ended = 0, true, true
+		}
+		if len(p) == 0 {
+			return ended
+		}
+		n := copy(m.prefix[m.have:], p)
+		m.have, m.whole, p = m.have+n, false, p[n:]
+		if m.have == len(m.prefix) {
+			m.left = uint64(binary.BigEndian.Uint32(m.prefix[1:]))
+		}
+	}
 }
 
 // tokenBucket holds at most a second's tokens.
@@ -108,6 +142,9 @@ func (f *http2Conn) follow(p []byte, now int64) error {
 	for {
 		if f.skip > 0 {
 			n := min(f.skip, len(p))
+			if f.data != 0 {
+				f.messages(p[:n], now)
+			}
 			f.skip, p = f.skip-n, p[n:]
 			if f.skip > 0 {
 				return nil
@@ -142,7 +179,7 @@ func (f *http2Conn) frame(now int64) bool {
 	length := int(binary.BigEndian.Uint32(f.header[:4]) >> 8)
 	kind, flags := f.header[3], f.header[4]
 	stream := binary.BigEndian.Uint32(f.header[5:]) &^ (1 << 31)
-	f.skip, f.ending = length, 0
+	f.skip, f.ending, f.data = length, 0, 0
 	ends := flags&flagEndStream != 0
 	switch kind {
 	case frameHeaders:
@@ -160,6 +197,8 @@ func (f *http2Conn) frame(now int64) bool {
 	case frameData:
 		if ends {
 			f.ending = stream
+		} else if f.h.Streams && flags&flagPadded == 0 {
+			f.data = stream
 		}
 		f.grow(f.find(stream), bufferSize(length))
 		return length > 0 || ends || f.resets.take(now, float64(f.h.MaxResets))
@@ -187,6 +226,24 @@ func (f *http2Conn) end() {
 			f.completed = true
 		}
 		f.ending = 0
+	}
+}
+
+// messages follows the messages of the request that the frame is of. f is locked.
+func (f *http2Conn) messages(p []byte, now int64) {
+	i := f.find(f.data)
+	if i < 0 || f.incomplete[i].isReset {
+		return
+	}
+	r := &f.incomplete[i]
+	wasWhole := r.message.whole
+	ended := r.message.feed(p)
+	if ended { // gRPC frees a message that the server has read
+		f.change -= r.memory - streamCost
+		r.memory, f.completed = streamCost, true
+	}
+	if ended || wasWhole {
+		r.since = now
 	}
 }
 

@@ -39,7 +39,7 @@ func (g *Guard) sweep() {
 			continue
 		}
 		f.resetRequests(Slow, now, func(r *incompleteRequest) bool {
-			return now-r.since > g.o.HTTP2.ReceiveTimeout.Milliseconds()
+			return !r.message.whole && now-r.since > g.o.HTTP2.ReceiveTimeout.Milliseconds()
 		})
 		if f.resetting.Load() > 0 {
 			f.wake()

@@ -41,3 +41,9 @@ func (v *Verdict) applyCosts() {
 		}
 	}
 }
+
+// Match returns the rules, the limits and the hits of a request, boosted as Decide has them, and asks no store. The
+// hits cost what the descriptors say. The error is an InvalidError.
+func (d *Decider) Match(rules *descriptors.Set, r *Request) (*Verdict, error) {
+	return d.match(rules, r)
+}

@@ -35,8 +35,8 @@ func leaseTime(h *limiter.Hit) time.Duration {
 
 type backgroundKey struct{}
 
-// background marks a call to the store for which no request waits.
-func background(ctx context.Context) context.Context {
+// Background marks a call to the store for which no request waits.
+func Background(ctx context.Context) context.Context {
 	return context.WithValue(ctx, backgroundKey{}, true)
 }
 

@@ -181,7 +181,7 @@ func (x *exchange) run(ctx context.Context) {
 	}
 	defer close(x.done)
 	if x.first == x.last {
-		ctx = background(ctx)
+		ctx = Background(ctx)
 	}
 	sent := l.now()
 	x.err = errPanicked // unless Take returns

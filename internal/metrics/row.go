@@ -16,6 +16,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/decisionlog"
 	"github.com/weir-ratelimit/weir/internal/guard"
 	"github.com/weir-ratelimit/weir/internal/logging"
+	"github.com/weir-ratelimit/weir/internal/rlqs"
 	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
 	"github.com/weir-ratelimit/weir/pkg/panics"
@@ -189,6 +190,7 @@ type Sources struct {
 	HungReads   Source[int] // reads of files that have not returned
 	Log         Source[logging.QueueStats]
 	Published   Source[*adminapi.PublishedStatus]
+	Quotas      Source[QuotaStats]
 	XDS         Source[*adminapi.XDSStatus]
 
 	Breaker Source[int]    // Redis servers that Weir has stopped querying
@@ -197,6 +199,12 @@ type Sources struct {
 	Memory  Source[MemoryStats]
 	Policy  Source[map[string]time.Duration] // how long the failure policy has decided, by the store's name
 	Stores  Source[[]StoreStats]
+}
+
+// QuotaStats is what is assigned to Envoys.
+type QuotaStats struct {
+	Keeper  rlqs.Stats
+	Service rlqs.ServiceStats
 }
 
 // BoostStats is what is known of boosts.

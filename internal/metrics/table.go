@@ -76,6 +76,60 @@ var delayedRows = []row[decide.DelayedStats]{
 		func(s decide.DelayedStats) uint64 { return s.Refused }),
 }
 
+var quotaRows = []row[QuotaStats]{
+	gauges("weir_quota_streams", "state",
+		"Streams of Envoys that get quotas (--quota). state: open, or broken while what was assigned may be in force.",
+		func(s QuotaStats, w writer) {
+			put(w, s.Keeper.Streams, "open")
+			put(w, s.Keeper.Broken, "broken")
+		}),
+	gauges("weir_quota_buckets", "state",
+		"Buckets of these streams. state: assigned, or refused if their limit cannot be assigned: see the log.",
+		func(s QuotaStats, w writer) {
+			put(w, s.Keeper.Buckets-s.Keeper.Refused, "assigned")
+			put(w, s.Keeper.Refused, "refused")
+		}),
+	counters("weir_quota_assignments_total", "kind",
+		"Assignments sent to Envoys. kind: allow_all, deny_all, token_bucket, abandon (the bucket is no longer used).",
+		func(s QuotaStats, w writer) {
+			put(w, s.Keeper.AllowAll, "allow_all")
+			put(w, s.Keeper.DenyAll, "deny_all")
+			put(w, s.Keeper.TokenBuckets, "token_bucket")
+			put(w, s.Keeper.Abandoned, "abandon")
+		}),
+	counter("weir_quota_charged_hits_total", "Hits charged to counters ahead of the requests that Envoys admit.",
+		func(s QuotaStats) uint64 { return s.Keeper.Charged }),
+	counter("weir_quota_returned_hits_total", "Hits charged ahead that were not used, and returned to their windows.",
+		func(s QuotaStats) uint64 { return s.Keeper.Returned }),
+	counter("weir_quota_over_requests_total",
+		"Requests that Envoys admitted before they were charged: until the first assignment, or after a lost one.",
+		func(s QuotaStats) uint64 { return s.Keeper.Over }),
+	counter("weir_quota_shortages_total", "Assignments lowered at once, since their counter had not enough left.",
+		func(s QuotaStats) uint64 { return s.Keeper.Shortages }),
+	counter("weir_quota_store_failures_total", "Charges for quotas that the store did not decide.",
+		func(s QuotaStats) uint64 { return s.Keeper.Failures }),
+	counter("weir_quota_reports_total", "Reports of Envoys about what their buckets admitted.",
+		func(s QuotaStats) uint64 { return s.Service.Reports }),
+	counters("weir_quota_reported_requests_total", "outcome",
+		"Requests that Envoys decided by themselves, as they reported them. outcome: allowed, denied.",
+		func(s QuotaStats, w writer) {
+			put(w, s.Service.Allowed, "allowed")
+			put(w, s.Service.Denied, "denied")
+		}),
+	counters("weir_quota_refused_total", "reason",
+		"What got no quota. reason: entries (a bucket whose entries are not usable), buckets (beyond --quota-max-buckets), "+
+			"streams (beyond --quota-max-streams), message (a stream ended for a wrong message).",
+		func(s QuotaStats, w writer) {
+			put(w, s.Service.BadIDs, "entries")
+			put(w, s.Keeper.Dropped, "buckets")
+			put(w, s.Service.TooMany, "streams")
+			put(w, s.Service.InvalidEnded, "message")
+		}),
+	gauge("weir_quota_oldest_report_seconds",
+		"The longest time since a bucket of an open stream was reported. Envoy reports every 5 s.",
+		func(s QuotaStats) float64 { return s.Keeper.OldestReport.Seconds() }),
+}
+
 var rulesRows = []row[*Metrics]{
 	gauge("weir_rules_domains", "Domains of the live rules.",
 		func(m *Metrics) int { return m.limits.live.Load().domains }),
@@ -342,6 +396,7 @@ func (m *Metrics) table() []described {
 		newGroup(m.Memory.now, memoryRows),
 		newGroup(m.Policy.now, policyRows),
 		newGroup(m.Published.now, publishedRows),
+		newGroup(m.Quotas.now, quotaRows),
 		newGroup(m.XDS.now, xdsRows),
 		newGroup(each(&m.Stores), storeRows),
 	}

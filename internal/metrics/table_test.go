@@ -146,6 +146,7 @@ func TestDescribe(t *testing.T) {
 	m.Memory.From(func() (s metrics.MemoryStats) { return s })
 	m.Policy.From(func() map[string]time.Duration { return map[string]time.Duration{"": 0} })
 	m.Published.From(func() *adminapi.PublishedStatus { return &adminapi.PublishedStatus{} })
+	m.Quotas.From(func() (s metrics.QuotaStats) { return s })
 	m.XDS.From(func() *adminapi.XDSStatus { return &adminapi.XDSStatus{} })
 	m.Stores.From(func() []metrics.StoreStats { return make([]metrics.StoreStats, 1) })
 	families, err := m.Gather()

@@ -81,9 +81,12 @@ const (
 // codeInvalid is the code of errors, which have none of their own.
 const codeInvalid = "invalid"
 
-// Check compiles the files for a process that reads them. Their limits may name the stores; nil is any. Its error is
-// none of the files.
-func Check(process descriptors.Process, files []reload.File, stores []string) (*Findings, error) {
+// Check compiles the files for a process that reads them. Their limits may name the stores; nil is any. The further
+// checks, which may be nil, are asked about rules that compile. Its error is none of the files.
+func Check(
+	process descriptors.Process, files []reload.File, stores []string,
+	further ...func(*descriptors.Set) (errs, warnings descriptors.Errors),
+) (*Findings, error) {
 	f := &Findings{Files: len(files), Problems: []Problem{}}
 	set, err := compileFor(process, files, stores)
 	if errs := (descriptors.Errors{}); errors.As(err, &errs) {
@@ -98,6 +101,12 @@ func Check(process descriptors.Process, files []reload.File, stores []string) (*
 		f.Rules += len(d.Rules())
 	}
 	f.add(files, severityWarning, set.Warnings())
+	for _, check := range further {
+		errs, warnings := check(set)
+		f.add(files, severityError, errs)
+		f.add(files, severityWarning, warnings)
+	}
+	f.OK = f.Errors == 0
 	return f, nil
 }
 
@@ -234,6 +243,7 @@ var sarifKinds = []struct{ code, severity, about string }{
 	{descriptors.WarnLiteral, severityWarning, "A value that looks like a block of addresses or a regex, and is " +
 		"matched as text"},
 	{descriptors.WarnUnlimited, severityWarning, "A rate beside unlimited: true, which limits nothing"},
+	{descriptors.WarnQuota, severityWarning, "A rule that suits the rate limit service better than RLQS"},
 	{descriptors.WarnNotRead, severityWarning, "A file that looks like rules, and is not read because of its name"},
 }
 

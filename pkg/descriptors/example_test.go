@@ -147,3 +147,20 @@ func ExampleParseKey() {
 	fmt.Println(ok, terms.Algorithm, terms.Limit, terms.Domain, terms.Entries)
 	// Output: true token_bucket :burst shop [{api_key k1} {path /checkout}]
 }
+
+// Entries that come without an order, as those of a bucket of Envoy's quota filter, find the rule's.
+func ExampleNewKeyOrders() {
+	b := descriptors.NewBuilder(descriptors.Process{})
+	b.Add("shop", &descriptors.Descriptor{Key: "tenant", Descriptors: []*descriptors.Descriptor{{
+		Key: "route", RateLimit: &descriptors.RateLimit{Params: limiter.Params{Limit: 10}, Unit: descriptors.Second},
+	}}})
+	set, err := b.Build()
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	orders := descriptors.NewKeyOrders(set.Domain("shop"))
+	entries, rule := orders.Match(nil, []descriptors.Entry{{Key: "route", Value: "/buy"}, {Key: "tenant", Value: "a"}})
+	fmt.Println(rule.Path, entries)
+	// Output: tenant > route [{tenant a} {route /buy}]
+}

@@ -31,6 +31,7 @@ const (
 	WarnNotRead     = "not_read"        // a file that looks like rules, but has another ending
 	WarnShortQueue  = "short_queue"     // a queue is full before anybody waits for max_wait
 	WarnTolerated   = "tolerated"       // envoyproxy/ratelimit reads it, and so does a process with --lenient-rules
+	WarnQuota       = "quota"           // a rule that suits the rate limit service better than RLQS
 	WarnManyLimits  = "many_limits"     // a request that reaches one rule asks more counters than it may by default
 )
 

@@ -44,3 +44,9 @@ func (p *Process) checkScripts(at *Placement, in *limiter.Params) error {
 	}
 	return errors.Join(errs...)
 }
+
+// RunsScripts reports whether the limit's store runs scripts, by which hits can be charged before they are needed.
+func (l *Limit) RunsScripts() bool {
+	none := l.Rule.process.NoScripts
+	return none == nil || !none(l.Placement().Store)
+}

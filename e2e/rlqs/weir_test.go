@@ -1,0 +1,452 @@
+//go:build e2e
+
+package rlqs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/weir-ratelimit/weir/internal/test/envoytest"
+	"github.com/weir-ratelimit/weir/internal/test/longtest"
+	"github.com/weir-ratelimit/weir/internal/test/redistest"
+	"github.com/weir-ratelimit/weir/internal/test/weirtest"
+)
+
+const (
+	// rate is the limit of most rules in requests a second, and burst what a bucket or funnel holds.
+	rate, burst = 50, 50
+	// late is what a busy machine may delay an assignment by. What Envoy lets pass meanwhile was not charged yet.
+	late = time.Second
+)
+
+// weirRules has a rule for each test: the value of the entry "bucket" is the test's name.
+const weirRules = `
+domain: shop
+descriptors:
+  - {key: bucket, value: token_bucket, rate_limit: {algorithm: token_bucket, requests_per_unit: 50, unit: second, burst: 50}}
+  - {key: bucket, value: funnel, rate_limit: {algorithm: funnel, requests_per_unit: 50, unit: second, burst: 50}}
+  - {key: bucket, value: fixed_window, rate_limit: {algorithm: fixed_window, requests_per_unit: 50, unit: second}}
+  - {key: bucket, value: sliding_log, rate_limit: {algorithm: sliding_log, requests_per_unit: 50, unit: second}}
+  - {key: bucket, value: shared, rate_limit: {algorithm: token_bucket, requests_per_unit: 50, unit: second, burst: 50}}
+  - {key: bucket, value: edited, rate_limit: {algorithm: token_bucket, requests_per_unit: 100, unit: second, burst: 50}}
+  - {key: bucket, value: none, rate_limit: {requests_per_unit: 0, unit: second}}
+  - {key: bucket, value: unlimited, rate_limit: {unlimited: true}}
+  - {key: bucket, value: shadow, shadow_mode: true, rate_limit: {requests_per_unit: 1, unit: year}}
+  - {key: bucket, rate_limit: {requests_per_unit: 100, unit: hour}}
+`
+
+// decided is a request that Envoy admitted, at some time between these.
+type decided struct{ began, ended time.Time }
+
+// load sends requests until it is to stop: each client one every pause at most. It returns those that were admitted.
+func load(t *testing.T, stop <-chan struct{}, pause time.Duration, clients []*client, headers ...string) []decided {
+	t.Helper()
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	var admitted []decided
+	for _, c := range clients {
+		wg.Go(func() {
+			every := time.NewTicker(pause)
+			defer every.Stop()
+			for {
+				began := time.Now()
+				r, err := c.try(t, headers...)
+				switch {
+				case err != nil:
+					t.Error(err)
+					return
+				case r.status == http.StatusOK:
+					mu.Lock()
+					admitted = append(admitted, decided{began, time.Now()})
+					mu.Unlock()
+				case r.status != http.StatusTooManyRequests:
+					t.Errorf("status %d", r.status)
+				}
+				select {
+				case <-every.C:
+				case <-stop:
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return admitted
+}
+
+// beyond returns by how many requests a limit was exceeded at most: of those that were for certain admitted within a
+// span, what is more than the limit's rate in that span, the largest of all spans.
+func beyond(admitted []decided, rate float64) (most float64) {
+	byEnd := slices.Clone(admitted)
+	slices.SortFunc(byEnd, func(a, b decided) int { return a.ended.Compare(b.ended) })
+	for _, from := range admitted {
+		n := 0
+		for _, d := range byEnd {
+			if !d.began.Before(from.began) {
+				n++
+				most = max(most, float64(n)-rate*d.ended.Sub(from.began).Seconds())
+			}
+		}
+	}
+	return most
+}
+
+// within returns how many requests ended in a span.
+func within(admitted []decided, from, to time.Time) (n int) {
+	for _, d := range admitted {
+		if d.ended.After(from) && !d.ended.After(to) {
+			n++
+		}
+	}
+	return n
+}
+
+// quotaOf are the headers of requests in a bucket that are denied until there is an assignment.
+func quotaOf(bucket string) []string { return []string{"x-settings", "deny", "x-bucket", bucket} }
+
+// connections returns n clients with a connection each.
+func connections(t *testing.T, e *envoytest.Envoy, listener string, n int) (all []*client) {
+	t.Helper()
+	for range n {
+		all = append(all, newClient(t, e, listener))
+	}
+	return all
+}
+
+// rlsListener is a listener whose requests are limited by Weir one at a time, by the header x-bucket, and go to the
+// cluster upstream: Envoy limits none that it answers itself.
+func rlsListener(name, domain, cluster string) string {
+	return fmt.Sprintf(`{name: %s, address: {socket_address: {address: 127.0.0.1, port_value: 0}}, filter_chains: [{filters: [
+  {name: envoy.filters.network.http_connection_manager, typed_config: {
+    "@type": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager,
+    stat_prefix: %[1]s, http_filters: [
+      {name: envoy.filters.http.ratelimit, typed_config: {
+        "@type": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit,
+        domain: %[2]s, failure_mode_deny: true, timeout: 5s,
+        rate_limit_service: {transport_api_version: V3, grpc_service: {envoy_grpc: {cluster_name: %[3]s}}}}},
+      {name: envoy.filters.http.router,
+        typed_config: {"@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router}}],
+    route_config: {virtual_hosts: [{name: all, domains: ["*"],
+      rate_limits: [{actions: [{request_headers: {header_name: x-bucket, descriptor_key: bucket}}]}],
+      routes: [{match: {prefix: /}, route: {cluster: upstream}}]}]}}}]}]}`, name, domain, cluster)
+}
+
+// ruleFile writes a rule file and returns its path.
+func ruleFile(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "rules.yaml")
+	edit(t, path, text)
+	return path
+}
+
+// edit replaces a file as an editor does.
+func edit(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path+"~", []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path+"~", path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// startWeir serves rules with quotas.
+func startWeir(t *testing.T, rules string, args ...string) *weirtest.Process {
+	t.Helper()
+	w := weirtest.New(t, append([]string{"--quota", "--rules", rules}, args...)...)
+	w.Start()
+	return w
+}
+
+// frontOf is an Envoy whose listener "front" has quotas of the weirs at some addresses.
+func frontOf(t *testing.T, node string, weirs ...string) *envoytest.Envoy {
+	t.Helper()
+	upstream := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	t.Cleanup(upstream.Close)
+	return envoytest.StartWith(t, bootstrap([]string{
+		strings.ReplaceAll(quotaListener("front", "shop", "weir", "", ""), "node-7", node), rlsListener("rls", "shop", "weir"),
+	}, []string{
+		cluster("weir", grpcOptions, weirs...), cluster("upstream", "", upstream.Listener.Addr().String()),
+	}), envoytest.Options{Workers: 2})
+}
+
+// settled is when an Envoy's first report of how much it has to do has come, and its share has followed. Until then it
+// has a small one.
+const settled = tick + 1500*time.Millisecond
+
+// wantWithin fails the test if the requests exceed the limit by more than they may, or are far below it in the span
+// from settled on.
+func wantWithin(t *testing.T, admitted []decided, rate, mayExceed float64, began, ended time.Time, utilized float64) {
+	t.Helper()
+	got := beyond(admitted, rate)
+	span := ended.Sub(began.Add(settled))
+	used := float64(within(admitted, began.Add(settled), ended)) / (rate * span.Seconds())
+	t.Logf("%d admitted in %s, %.0f beyond %.0f/s at most; may be %.0f; %.2f of the limit used in the last %s",
+		len(admitted), ended.Sub(began), got, rate, mayExceed, used, span)
+	if got > mayExceed {
+		t.Errorf("%.0f beyond %.0f/s, want %.0f at most", got, rate, mayExceed)
+	}
+	if used < utilized {
+		t.Errorf("%.2f of the limit used, want at least %.2f", used, utilized)
+	}
+}
+
+// TestOneEnvoy has one Envoy get quotas of one Weir.
+func TestOneEnvoy(t *testing.T) {
+	t.Parallel()
+	rules := ruleFile(t, weirRules)
+	weir := startWeir(t, rules)
+	envoy := frontOf(t, "a", weir.GRPC)
+	long := longtest.Pick(10*time.Second, 20*time.Second) // longer than settled
+	after := func(t *testing.T, while time.Duration) <-chan struct{} {
+		ctx, cancel := context.WithTimeout(t.Context(), while)
+		t.Cleanup(cancel)
+		return ctx.Done()
+	}
+
+	var wg sync.WaitGroup
+	run := func(name string, f func(t *testing.T)) { wg.Go(func() { t.Run(name, f) }) } // whatever -parallel says
+	for _, tt := range []struct {
+		name string
+		own  float64 // what the algorithm lets pass beyond the rate
+		used float64 // of the limit, at least
+	}{
+		{"token_bucket", burst, .6},
+		{"funnel", burst, .6},
+		{"fixed_window", 2 * rate, .6},
+		{"sliding_log", rate, .3}, // a log of a second does not divide well: 0.5 to 0.9
+	} {
+		run(tt.name, func(t *testing.T) {
+			began := time.Now()
+			admitted := load(t, after(t, long), 20*time.Millisecond, connections(t, envoy, "front", 3), quotaOf(tt.name)...)
+			// Beside the algorithm's own: Envoy's bucket of a tenth of the capacity, and what was charged ahead.
+			wantWithin(t, admitted, rate, tt.own+burst/10+rate*late.Seconds(), began, time.Now(), tt.used)
+		})
+	}
+	run("shared", func(t *testing.T) {
+		began := time.Now()
+		stop := after(t, long)
+		var byQuota, byCall []decided
+		var both sync.WaitGroup
+		both.Go(func() {
+			byQuota = load(t, stop, 20*time.Millisecond, connections(t, envoy, "front", 2), quotaOf("shared")...)
+		})
+		both.Go(func() {
+			// Half the limit: a call takes what there is at once, so more of them would leave nothing to assign.
+			byCall = load(t, stop, 40*time.Millisecond, connections(t, envoy, "rls", 1), "x-bucket", "shared")
+		})
+		both.Wait()
+		t.Logf("%d admitted by quota, %d by calls", len(byQuota), len(byCall))
+		wantWithin(t, append(byQuota, byCall...), rate, burst+burst/10+rate*late.Seconds(), began, time.Now(), 0.6)
+		if len(byQuota) < 50 || len(byCall) < 50 {
+			t.Errorf("%d admitted by quota, %d by calls: one got too little", len(byQuota), len(byCall))
+		}
+	})
+	run("edited", func(t *testing.T) {
+		c := connections(t, envoy, "front", 3)
+		done := make(chan []decided)
+		stop := after(t, 2*long)
+		go func() { done <- load(t, stop, 20*time.Millisecond, c, quotaOf("edited")...) }()
+		select {
+		case <-time.After(long):
+		case <-t.Context().Done():
+		}
+		at := time.Now()
+		edit(t, rules, strings.ReplaceAll(weirRules, "requests_per_unit: 100, unit: second", "requests_per_unit: 10, unit: second"))
+		admitted := <-done
+		second := func(n int) int {
+			end := at.Add(time.Duration(n) * time.Second)
+			return within(admitted, end.Add(-time.Second), end)
+		}
+		before, later := within(admitted, at.Add(-3*time.Second), at), within(admitted, at.Add(3*time.Second), at.Add(long))
+		t.Logf("admitted in 3 s before the edit: %d; in each second after it: %d, %d, %d; in the %s after these: %d", before,
+			second(1), second(2), second(3), long-3*time.Second, later)
+		if most := 10*(long-3*time.Second).Seconds() + 10*late.Seconds(); before < 150 || float64(later) > most || later < 1 {
+			t.Errorf("%d admitted in 3 s before the edit, %d after; want at least 150, and 1 to %.0f", before, later, most)
+		}
+	})
+	run("blanket rules", func(t *testing.T) {
+		c := newClient(t, envoy, "front")
+		for bucket, want := range map[string]int{"unlimited": http.StatusOK, "shadow": http.StatusOK, "none": http.StatusTooManyRequests} {
+			settings := "deny"
+			if want != http.StatusOK {
+				settings = "allow"
+			}
+			await(t, bucket+" is assigned", func() bool {
+				return c.get(t, "x-settings", settings, "x-bucket", bucket).status == want
+			})
+			for range 50 {
+				if r := c.get(t, "x-settings", settings, "x-bucket", bucket); r.status != want {
+					t.Fatalf("%s: status %d, want %d", bucket, r.status, want)
+				}
+			}
+		}
+	})
+	run("many buckets", func(t *testing.T) {
+		const buckets = 500
+		c := newClient(t, envoy, "front")
+		for n := range buckets {
+			c.get(t, quotaOf(fmt.Sprintf("many-%d", n))...)
+		}
+		for n := range buckets { // each has 100 an hour, of which Envoy holds at least one
+			await(t, fmt.Sprintf("bucket %d is assigned", n), func() bool {
+				return c.get(t, quotaOf(fmt.Sprintf("many-%d", n))...).status == http.StatusOK
+			})
+		}
+		if got := weir.Metric(`weir_quota_buckets{state="assigned"}`); got < buckets {
+			t.Errorf("%v buckets are assigned, want at least %d", got, buckets)
+		}
+	})
+	wg.Wait()
+	if code := weir.Terminate(patience); code != 0 {
+		t.Errorf("weir ended with %d while Envoy's stream was open", code)
+	}
+}
+
+// TestFleet has two Envoys get quotas of two replicas that share a Redis, until one is killed.
+func TestFleet(t *testing.T) {
+	t.Parallel()
+	redis := redistest.Start(t)
+	rules := ruleFile(t, weirRules)
+	var weirs []*weirtest.Process
+	for range 2 {
+		// The time is not what is tested.
+		weirs = append(weirs, startWeir(t, rules, "--store", redis.URL(), "--store-timeout", "1s"))
+	}
+	relay := startRelay(t, weirs[0].GRPC)
+	envoys := []*envoytest.Envoy{frontOf(t, "a", relay.addr), frontOf(t, "b", weirs[1].GRPC)}
+	var clients []*client
+	for _, e := range envoys {
+		clients = append(clients, connections(t, e, "front", 3)...)
+	}
+	long := longtest.Pick(7*time.Second, 20*time.Second)
+	stop := make(chan struct{})
+	began := time.Now()
+	done := make(chan []decided)
+	go func() { done <- load(t, stop, 20*time.Millisecond, clients, quotaOf("token_bucket")...) }()
+	streams := func(w *weirtest.Process) float64 { return w.Metric(`weir_quota_streams{state="open"}`) }
+
+	time.Sleep(long) // both get shares
+	relay.to("")     // its Envoy goes on with what is assigned to it
+	relay.cut()
+	await(t, "the stream is broken", func() bool { return streams(weirs[0]) == 0 })
+	time.Sleep(2*tick - late) // a tick comes to nothing; the assignment still holds
+	relay.to(weirs[0].GRPC)
+	await(t, "its Envoy comes again", func() bool { return streams(weirs[0]) == 1 })
+	time.Sleep(2 * late)
+	killed := time.Now()
+	weirs[0].Kill()
+	relay.to(weirs[1].GRPC) // as a balancer does
+	await(t, "its Envoy comes to the other replica", func() bool { return streams(weirs[1]) == 2 })
+	came := time.Now()
+	time.Sleep(long / 2)
+	close(stop)
+	admitted := <-done
+	ended := time.Now()
+
+	between := func(from, to time.Time) []decided {
+		return slices.DeleteFunc(slices.Clone(admitted), func(d decided) bool {
+			return d.began.Before(from) || d.ended.After(to)
+		})
+	}
+	own := burst + 2*burst/10 + rate*late.Seconds() // each replica may assign a tenth of the capacity
+	// A broken stream's share is charged until it ends, so nothing is exceeded.
+	wantWithin(t, between(began, killed), rate, own, began, killed, 0.4)
+	// What the killed replica has assigned is charged by nobody until its Envoy has another stream.
+	wantWithin(t, admitted, rate, own+rate*came.Sub(killed).Seconds(), began, ended, 0.5)
+	wantWithin(t, between(came.Add(late), ended), rate, own, came.Add(late-settled), ended, 0.5)
+}
+
+// relay forwards connections to an address that can change.
+type relay struct {
+	addr string // host:port
+
+	mu     sync.Mutex
+	target string
+	conns  map[net.Conn]struct{}
+}
+
+// startRelay listens until the test ends.
+func startRelay(t *testing.T, target string) *relay {
+	t.Helper()
+	var lc net.ListenConfig
+	l, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &relay{addr: l.Addr().String(), target: target, conns: map[net.Conn]struct{}{}}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			from, err := l.Accept()
+			if err != nil {
+				return
+			}
+			wg.Go(func() { r.forward(from) })
+		}
+	})
+	t.Cleanup(func() {
+		_ = l.Close()
+		r.cut()
+		wg.Wait()
+	})
+	return r
+}
+
+// forward copies both ways until one of them ends.
+func (r *relay) forward(from net.Conn) {
+	r.mu.Lock()
+	target := r.target
+	r.mu.Unlock()
+	defer from.Close() //nolint:errcheck // it may be closed already
+	to, err := net.Dial("tcp", target)
+	if err != nil { // as for no target
+		return
+	}
+	defer to.Close() //nolint:errcheck // it may be closed already
+	r.mu.Lock()
+	r.conns[from], r.conns[to] = struct{}{}, struct{}{}
+	r.mu.Unlock()
+	var wg sync.WaitGroup
+	for a, b := range map[net.Conn]net.Conn{from: to, to: from} {
+		wg.Go(func() {
+			if _, err := io.Copy(a, b); err == nil || !errors.Is(err, net.ErrClosed) {
+				_ = a.Close()
+				_ = b.Close()
+			}
+		})
+	}
+	wg.Wait()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.conns, from)
+	delete(r.conns, to)
+}
+
+// to changes where further connections go.
+func (r *relay) to(target string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.target = target
+}
+
+// cut closes all connections.
+func (r *relay) cut() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for c := range r.conns {
+		_ = c.Close()
+	}
+}

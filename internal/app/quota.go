@@ -1,0 +1,159 @@
+package app
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/weir-ratelimit/weir/internal/adminapi"
+	"github.com/weir-ratelimit/weir/internal/metrics"
+	"github.com/weir-ratelimit/weir/internal/rlqs"
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+)
+
+// Bounds of the age of a connection with quota streams. gRPC asks a client to leave at between 0.9 and 1.1 of the age,
+// and cuts it off after a grace. A stream ends between the two, after a report, so that its usage is known.
+const (
+	quotaLeave = 1100 // thousandths of --grpc-max-connection-age, at which a stream ends after its next report
+	quotaGrace = 200  // thousandths, besides maxAgeGrace, until the connection is cut off
+)
+
+// quotas are the parts that assign quotas to Envoys.
+type quotas struct {
+	keeper   *rlqs.Keeper
+	resolver *rlqs.RulesResolver
+	service  *rlqs.Service
+}
+
+// openQuotas makes what --quota switches on.
+func (a *App) openQuotas(context.Context) (err error) {
+	if !a.o.Quota || a.o.Embedded {
+		return nil
+	}
+	q := &quotas{}
+	q.resolver, err = rlqs.NewResolver(rlqs.RulesOptions{
+		Rules: a.rules.Set, Decider: a.decider, MaxEntries: a.o.MaxEntries,
+	})
+	if err != nil {
+		return err
+	}
+	o := rlqs.Options{
+		Store: a.store, Resolver: q.resolver, TTL: a.o.QuotaTTL, MaxBuckets: a.o.QuotaMaxBuckets,
+		Timeout: a.o.storeTimeout(), Logger: a.o.Log,
+	}
+	if a.store.Breaker != nil {
+		o.Server = func(h *limiter.Hit) any { return a.store.Breaker.Shard(h) }
+	}
+	q.keeper, err = rlqs.New(o)
+	if err != nil {
+		return err
+	}
+	q.service, err = rlqs.NewService(rlqs.ServiceOptions{
+		Keeper: q.keeper, MaxStreams: a.o.QuotaMaxStreams, MaxEntries: a.o.MaxEntries,
+		MaxAge: a.o.GRPCMaxConnectionAge * quotaLeave / 1000,
+		Opened: a.clients.grpc.Opened, Panicked: a.metrics.Panicked, Log: a.o.Log,
+	})
+	if err != nil {
+		return err
+	}
+	a.quotas.Store(q)
+	a.metrics.Quotas.From(func() metrics.QuotaStats {
+		return metrics.QuotaStats{Keeper: q.keeper.Stats(), Service: q.service.Stats()}
+	})
+	a.add("quotas", q.keeper.Run, nil)
+	return nil
+}
+
+// quotasChanged has all assignments made again, after rules, boosts or a counter changed.
+func (a *App) quotasChanged() {
+	if q := a.quotas.Load(); q != nil {
+		q.keeper.Changed()
+	}
+}
+
+// stopQuotas charges what Envoys may still let pass, and ends their streams, for which a stop would wait.
+func (a *App) stopQuotas(ctx context.Context) {
+	q := a.quotas.Load()
+	if q == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, a.o.storeTimeout()+lastSend)
+	defer cancel()
+	q.keeper.Stop(ctx)
+	q.service.Stop()
+}
+
+// registerQuotas makes a server answer quota streams.
+func (a *App) registerQuotas(on *grpc.Server) {
+	if q := a.quotas.Load(); q != nil {
+		q.service.Register(on)
+	}
+}
+
+// ageGrace is how long the requests of a connection that has reached its age have to end.
+func (o *Options) ageGrace() time.Duration {
+	if !o.Quota {
+		return maxAgeGrace
+	}
+	return maxAgeGrace + o.GRPCMaxConnectionAge*quotaGrace/1000
+}
+
+// listed is the most buckets that are looked through for GET /quotas and GET /keys/get.
+const listed = 10_000
+
+var strategies = map[rlqs.Strategy]string{
+	rlqs.AllowAll: "allow_all", rlqs.DenyAll: "deny_all", rlqs.TokenBucket: "token_bucket",
+}
+
+// list is what Envoys have now.
+func (q *quotas) list(n int) *adminapi.QuotaList {
+	stats := q.keeper.Stats()
+	all := &adminapi.QuotaList{
+		Streams: stats.Streams, Broken: stats.Broken, Count: stats.Buckets, Buckets: []adminapi.Quota{},
+	}
+	buckets := q.keeper.Buckets(listed)
+	slices.SortFunc(buckets, func(a, b rlqs.BucketInfo) int {
+		return cmp.Or(cmp.Compare(b.Rate, a.Rate), cmp.Compare(a.Domain, b.Domain), cmp.Compare(a.ID, b.ID),
+			cmp.Compare(a.Node, b.Node))
+	})
+	for i := range buckets[:min(n, len(buckets))] {
+		b := &buckets[i]
+		shown := adminapi.Quota{
+			Domain: b.Domain, Node: b.Node, Wanted: b.Want, ReportAge: b.ReportAge.Seconds(), Broken: b.Broken,
+			Refused: b.Refused, Strategy: "none", Entries: []descriptors.KeyEntry{},
+		}
+		entries, _ := b.ID.Entries() // it has been checked
+		for _, e := range entries {
+			shown.Entries = append(shown.Entries, descriptors.KeyEntry(e))
+		}
+		if r := q.resolver.Rule(b.Domain, b.ID); r != nil {
+			shown.Rule = r.Path
+		}
+		if b.Assigned {
+			shown.Strategy, shown.Rate, shown.Expires = strategies[b.Assignment.Strategy], b.Rate, b.Expires.Seconds()
+			shown.MaxTokens = b.Assignment.MaxTokens
+		}
+		all.Buckets = append(all.Buckets, shown)
+	}
+	return all
+}
+
+// of is what Envoys have of one counter, nil if nothing.
+func (q *quotas) of(key string) *adminapi.KeyQuotas {
+	var of adminapi.KeyQuotas
+	for _, b := range q.keeper.Buckets(listed) {
+		if b.Assigned && slices.Contains(b.Keys, key) {
+			of.Envoys++
+			of.Rate += b.Rate
+			of.Burst += int64(b.Assignment.MaxTokens)
+		}
+	}
+	if of.Envoys == 0 {
+		return nil
+	}
+	return &of
+}

@@ -1,0 +1,149 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	quotapb "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
+	typepb "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+)
+
+// quotaOptions are those of a process that assigns quotas.
+func quotaOptions(t *testing.T, rules string) Options {
+	t.Helper()
+	o := options(t, rules)
+	o.QuotaOptions = QuotaOptions{Quota: true, QuotaTTL: 15 * time.Second, QuotaMaxBuckets: 100, QuotaMaxStreams: 10}
+	return o
+}
+
+// quotaStream is a stream of an Envoy.
+type quotaStream struct {
+	grpc.BidiStreamingClient[quotapb.RateLimitQuotaUsageReports, quotapb.RateLimitQuotaResponse]
+
+	t *testing.T
+}
+
+func (p *process) quotaStream(t *testing.T) *quotaStream {
+	t.Helper()
+	conn, err := grpc.NewClient(strings.Replace(p.app.GRPCAddr(), "127.0.0.1", "passthrough:///127.0.0.1", 1),
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 3*patience)
+	t.Cleanup(func() {
+		cancel()
+		_ = conn.Close()
+	})
+	stream, err := quotapb.NewRateLimitQuotaServiceClient(conn).StreamRateLimitQuotas(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &quotaStream{stream, t}
+}
+
+// report sends that so many requests of a bucket passed.
+func (s *quotaStream) report(domain, key, value string, allowed uint64) {
+	s.t.Helper()
+	err := s.Send(&quotapb.RateLimitQuotaUsageReports{
+		Domain: domain,
+		BucketQuotaUsages: []*quotapb.RateLimitQuotaUsageReports_BucketQuotaUsage{{
+			BucketId: &quotapb.BucketId{Bucket: map[string]string{key: value}}, NumRequestsAllowed: allowed,
+		}},
+	})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// next is the strategy of the next assignment.
+func (s *quotaStream) next() *typepb.RateLimitStrategy {
+	s.t.Helper()
+	res, err := s.Recv()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if len(res.GetBucketAction()) == 0 {
+		s.t.Fatalf("the response %v assigns nothing", res)
+	}
+	return res.GetBucketAction()[0].GetQuotaAssignmentAction().GetRateLimitStrategy()
+}
+
+const blanketRules = `
+domain: shop
+descriptors:
+- {key: plan, value: banned, rate_limit: {unit: second, requests_per_unit: 0}}
+- {key: plan, value: free, rate_limit: {unlimited: true}}
+`
+
+func TestQuotasAreAssigned(t *testing.T) {
+	p := start(t, quotaOptions(t, blanketRules))
+	s := p.quotaStream(t)
+	s.report("shop", "plan", "banned", 1)
+	if got := s.next(); got.GetBlanketRule() != typepb.RateLimitStrategy_DENY_ALL {
+		t.Errorf("a rule of 0 requests assigns %v", got)
+	}
+	s.report("", "plan", "free", 1)
+	for range 10 { // perhaps with the other bucket again
+		if got := s.next(); got.GetBlanketRule() == typepb.RateLimitStrategy_ALLOW_ALL {
+			return
+		}
+	}
+	t.Error("an unlimited rule assigns nothing")
+}
+
+// A stop ends quota streams, for which it would wait otherwise.
+func TestStopEndsQuotaStreams(t *testing.T) {
+	p := start(t, quotaOptions(t, blanketRules))
+	s := p.quotaStream(t)
+	s.report("shop", "plan", "banned", 1)
+	s.next()
+	began := time.Now()
+	p.wait()
+	if took := time.Since(began); took > patience/2 {
+		t.Errorf("the stop took %s", took)
+	}
+	if text := p.log.String(); !strings.Contains(text, "all_answered=true") {
+		t.Errorf("the stop cut the stream off:\n%s", text)
+	}
+}
+
+// A stream outlives the time in which a request has to arrive, and ends when its connection is old, after a report.
+func TestQuotaStreamsAge(t *testing.T) {
+	o := quotaOptions(t, blanketRules)
+	o.GRPCReceiveTimeout, o.GRPCMaxConnectionAge = 200*time.Millisecond, time.Second
+	p := start(t, o)
+	s := p.quotaStream(t)
+	s.report("shop", "plan", "banned", 1)
+	s.next()
+	time.Sleep(2 * o.GRPCReceiveTimeout) // a stream may be silent between two messages
+	s.report("", "plan", "banned", 1)
+	for s.Send(&quotapb.RateLimitQuotaUsageReports{}) == nil { // until it ends
+		time.Sleep(50 * time.Millisecond)
+	}
+	for {
+		if _, err := s.Recv(); err != nil {
+			if !errors.Is(err, io.EOF) {
+				t.Errorf("the stream ends by %v, and not by itself", err)
+			}
+			return
+		}
+	}
+}
+
+func TestWithoutQuotaThereIsNoService(t *testing.T) {
+	p := start(t, options(t, blanketRules))
+	s := p.quotaStream(t)
+	_ = s.Send(&quotapb.RateLimitQuotaUsageReports{Domain: "shop"})
+	if _, err := s.Recv(); status.Code(err) != codes.Unimplemented {
+		t.Errorf("without --quota: %v", err)
+	}
+}

@@ -1,0 +1,77 @@
+// Package rlqs assigns parts of limits to Envoys that decide by themselves (Rate Limit Quota Service): an Envoy reports
+// what its buckets let pass, and gets a token bucket for each, whose tokens were charged to the limit's counter before.
+package rlqs
+
+import (
+	"time"
+
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+)
+
+// Usage is what an Envoy reports of one bucket since its last report.
+type Usage struct {
+	// ID names the bucket: see BucketID.
+	ID BucketID
+	// Allowed and Denied count requests.
+	Allowed, Denied uint64
+	// Elapsed is the time since the last report of the bucket; 0 in a bucket's first.
+	Elapsed time.Duration
+}
+
+// BucketID is the text of a bucket's entries, sorted by key, so that equal maps have equal IDs. Only a Stream's own
+// messages compare it.
+type BucketID string
+
+// Strategy says what an Envoy shall do with the requests of a bucket.
+type Strategy uint8
+
+// The strategies.
+const (
+	// AllowAll lets all requests pass.
+	AllowAll Strategy = iota
+	// DenyAll lets none pass.
+	DenyAll
+	// TokenBucket lets requests pass that find a token.
+	TokenBucket
+	// Abandon has Envoy forget the bucket until its next request.
+	Abandon
+)
+
+// Assignment is one bucket's part of a response.
+type Assignment struct {
+	ID       BucketID
+	Strategy Strategy
+	// MaxTokens, PerFill and Fill are those of TokenBucket: at most so many tokens, and so many come in each Fill, which
+	// is whole seconds.
+	MaxTokens, PerFill uint32
+	Fill               time.Duration
+	// TTL is how long the assignment holds, in whole seconds; nothing of Abandon.
+	TTL time.Duration
+}
+
+// Target is what a bucket counts, by the rules of now.
+type Target struct {
+	// Hits are the limits, with N unset, in the order of the rules. None: nothing limits the bucket.
+	Hits []limiter.Hit
+	// Refused says why the bucket gets no assignment; empty if it gets one.
+	Refused string
+	// Shadow says that no limit of it denies: all pass, and what was reported is counted afterwards.
+	Shadow bool
+	// OnFailure says for each of Hits what holds while the store does not answer. Nil: descriptors.Allow for all.
+	OnFailure []descriptors.OnStoreFailure
+	// Local is for each of Hits the policy of this process while the store does not answer, which is this process's share
+	// of the limit; nil where OnFailure is not descriptors.Local. May be nil as a whole.
+	Local []*limiter.Policy
+}
+
+// Resolver finds what a bucket counts. It is safe for concurrent use; a Target stays as it was after rules changed.
+type Resolver interface {
+	Resolve(domain string, id BucketID) Target
+}
+
+// Sender takes the assignments for a stream, all of one moment at once. It never blocks: a slow stream keeps the newest
+// assignment of each bucket.
+type Sender interface {
+	Send([]Assignment)
+}

@@ -1,0 +1,49 @@
+package rlqs
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/weir-ratelimit/weir/internal/test/ruletest"
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
+)
+
+func TestCheck(t *testing.T) {
+	errs, warnings := Check(ruletest.Compile(t, `
+domain: shop
+descriptors:
+- {key: a, rate_limit: {unit: second, requests_per_unit: 10}}
+- {key: b, rate_limit: {unit: minute, requests_per_unit: 100}}
+- {key: c, rate_limit: {unit: second, requests_per_unit: 0}}
+- {key: d, rate_limit: {algorithm: concurrency, requests_per_unit: 50}}
+- key: e
+  descriptors: [{key: e, rate_limit: {unit: second, requests_per_unit: 10}}]
+- key: f
+  descriptors: [{key: g, value: x, rate_limit: {unit: second, requests_per_unit: 10}}]
+- key: g
+  descriptors: [{key: f, rate_limit: {unit: second, requests_per_unit: 10}}]
+- {key: h, rate_limit: {unit: day, requests_per_unit: 100000}}
+`))
+	compare(t, errs, "", []string{
+		"rules.yaml:7:1: d (rules.yaml:7): algorithm: concurrency cannot be charged ahead",
+		"rules.yaml:9:1: e > e: a bucket of Envoy has each key once, so that none reaches this rule, which has e twice; rename",
+	})
+	compare(t, warnings, descriptors.WarnQuota, []string{
+		"rules.yaml:5:1: b: 100 per 1m do not divide among Envoys",
+		"rules.yaml:14:1: h: 100000 per 1d do not divide among Envoys",
+		"rules.yaml:13:1: g > f: a bucket of Envoy has no order, and f > g=x at rules.yaml:11 has the same keys and comes first;",
+	})
+}
+
+func compare(t *testing.T, got descriptors.Errors, code string, want []string) {
+	t.Helper()
+	if len(got) != len(want) {
+		t.Errorf("%d findings, want %d:\n%v", len(got), len(want), got)
+		return
+	}
+	for i, e := range got {
+		if !strings.HasPrefix(e.Error(), want[i]) || e.Code != code {
+			t.Errorf("%s (%s)\nwant %s (%s)", e, e.Code, want[i], code)
+		}
+	}
+}

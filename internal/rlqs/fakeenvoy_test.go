@@ -1,0 +1,414 @@
+package rlqs
+
+import (
+	"context"
+	"math"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
+)
+
+// fakeEnvoy does what the quota filter of Envoy 1.40 does (docs/adr/0076): all buckets are reported every five seconds,
+// a new one at once, and a token bucket refills continuously.
+type fakeEnvoy struct {
+	fleet  *fleet
+	node   string
+	delay  time.Duration // until a message arrives
+	stream *Stream       // nil: broken
+	first  time.Duration // when its first bucket began; -1 before
+	next   time.Duration // next report
+	demand map[BucketID]func(at time.Duration) float64
+	todo   map[BucketID]float64
+
+	mu      sync.Mutex
+	buckets map[BucketID]*fakeBucket
+	inbox   []message
+}
+
+type message struct {
+	at          time.Duration
+	assignments []Assignment
+}
+
+// fakeBucket is a bucket of an Envoy.
+type fakeBucket struct {
+	has             Assignment
+	isAssigned      bool
+	tokens          float64
+	at, expires     time.Duration
+	allowed, denied uint64
+	reported        time.Duration
+}
+
+// Send implements Sender.
+func (e *fakeEnvoy) Send(assignments []Assignment) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.fleet.sent(e, assignments)
+	e.inbox = append(e.inbox, message{e.fleet.now() + e.delay, slices.Clone(assignments)})
+}
+
+// connect opens a stream; the buckets are reported with the next report.
+func (e *fakeEnvoy) connect() { e.stream = e.fleet.keeper.Open("shop", e.node, e) }
+
+// disconnect breaks the stream; reconnect is where the next one comes from.
+func (e *fakeEnvoy) disconnect(endedByEnvoy bool) {
+	e.stream.Close(endedByEnvoy)
+	e.stream = nil
+	e.mu.Lock()
+	e.inbox = nil
+	e.mu.Unlock()
+}
+
+// apply takes the messages that have arrived.
+func (e *fakeEnvoy) apply(now time.Duration) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for len(e.inbox) > 0 && e.inbox[0].at <= now {
+		for _, a := range e.inbox[0].assignments {
+			if b := e.buckets[a.ID]; b != nil {
+				if a.Strategy == Abandon {
+					delete(e.buckets, a.ID)
+					continue
+				}
+				b.assign(a, now)
+			}
+		}
+		e.inbox = e.inbox[1:]
+	}
+}
+
+func (b *fakeBucket) assign(a Assignment, now time.Duration) {
+	b.refill(now)
+	isSame := b.isAssigned && a.Strategy == b.has.Strategy && a.MaxTokens == b.has.MaxTokens && a.PerFill == b.has.PerFill
+	switch {
+	case a.Strategy != TokenBucket || isSame:
+	case b.isAssigned && b.has.Strategy == TokenBucket:
+		b.tokens = math.Floor(float64(a.MaxTokens) * b.tokens / float64(b.has.MaxTokens))
+	default:
+		b.tokens = float64(a.MaxTokens)
+	}
+	if !isSame {
+		b.has = a
+	}
+	b.isAssigned, b.expires = true, now+a.TTL
+}
+
+func (b *fakeBucket) refill(now time.Duration) {
+	if b.isAssigned && now >= b.expires {
+		b.isAssigned = false
+	}
+	if b.isAssigned && b.has.Strategy == TokenBucket {
+		b.tokens = min(float64(b.has.MaxTokens), b.tokens+b.has.rate()*(now-b.at).Seconds())
+	}
+	b.at = now
+}
+
+// request decides n requests.
+func (e *fakeEnvoy) request(id BucketID, n int, now time.Duration) {
+	b := e.buckets[id]
+	if b == nil {
+		if n == 0 {
+			return
+		}
+		b = &fakeBucket{at: now, reported: now}
+		e.buckets[id] = b
+		if e.first < 0 {
+			e.first, e.next = now, now+interval
+			if e.stream == nil {
+				e.connect()
+			}
+		}
+		e.fleet.pass(now, 1, false)
+		n--
+		if e.stream != nil {
+			e.stream.Report([]Usage{{ID: id, Allowed: 1}})
+		}
+	}
+	b.refill(now)
+	allowed := n
+	switch {
+	case !b.isAssigned:
+		if e.fleet.denyUnassigned {
+			allowed = 0
+		}
+	case b.has.Strategy == DenyAll:
+		allowed = 0
+	case b.has.Strategy == TokenBucket:
+		allowed = min(n, int(b.tokens+1e-9))
+		b.tokens -= float64(allowed)
+	}
+	b.allowed += uint64(allowed)
+	b.denied += uint64(n - allowed)
+	e.fleet.pass(now, allowed, b.isAssigned && b.has.Strategy == TokenBucket)
+}
+
+// advance does what the Envoy does in the time until now.
+func (e *fakeEnvoy) advance(now, since time.Duration) {
+	e.apply(now)
+	ids := make([]BucketID, 0, len(e.demand))
+	for id := range e.demand {
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	for _, id := range ids {
+		e.todo[id] += e.demand[id](now) * since.Seconds()
+		n := math.Floor(e.todo[id])
+		e.todo[id] -= n
+		e.request(id, int(n), now)
+	}
+	if e.first < 0 || now < e.next {
+		return
+	}
+	e.next += interval
+	if e.stream == nil {
+		if e.fleet.unreachable {
+			return
+		}
+		e.connect()
+	}
+	var usages []Usage
+	for id, b := range e.buckets {
+		usages = append(usages, Usage{
+			ID: id, Allowed: b.allowed, Denied: b.denied, Elapsed: (now - b.reported).Truncate(time.Second),
+		})
+		b.allowed, b.denied, b.reported = 0, 0, now
+	}
+	e.stream.Report(usages)
+}
+
+// fleet is Envoys, a keeper and a store, in virtual time.
+type fleet struct {
+	t      *testing.T
+	start  time.Time
+	store  *ledger
+	rules  *fakeRules
+	keeper *Keeper
+	envoys []*fakeEnvoy
+
+	denyUnassigned bool
+	unreachable    bool
+
+	admitted []admission
+	passed   int64 // sum of admitted
+	covered  int64 // of those, requests that passed by a token bucket
+	// mostAhead is the highest number that passed by token buckets in any span of time beyond what was charged in it.
+	mostAhead, leastAhead int64
+
+	beside int64 // requests that the rate limit service let pass; they are in admitted
+
+	mu       sync.Mutex
+	messages int
+
+	cancel  context.CancelFunc
+	stopped chan struct{}
+}
+
+// admission is n requests that passed.
+type admission struct {
+	at time.Duration
+	n  int64
+}
+
+// fakeRules resolves buckets to limits.
+type fakeRules struct {
+	mu      sync.Mutex
+	resolve func(domain string, id BucketID) Target
+}
+
+// Resolve implements Resolver.
+func (r *fakeRules) Resolve(domain string, id BucketID) Target {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.resolve(domain, id)
+}
+
+func (r *fakeRules) set(f func(domain string, id BucketID) Target) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.resolve = f
+}
+
+// ledger is a store that counts what the keeper charged.
+type ledger struct {
+	*memstore.Store
+	mu      sync.Mutex
+	charged int64
+	err     error
+	delay   time.Duration
+	calls   int
+}
+
+// Take implements limiter.Store.
+func (l *ledger) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Decision) error {
+	l.mu.Lock()
+	err, delay := l.err, l.delay
+	l.calls++
+	l.mu.Unlock()
+	if delay > 0 {
+		time.Sleep(delay)
+	}
+	if err != nil {
+		return err
+	}
+	if err := l.Store.Take(ctx, hits, out); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	last := ""
+	for i := range hits {
+		isRest := i > 0 && hits[i].Mode == limiter.Enforce && hits[i].N > 0 && last != ""
+		if !out[i].Allowed || isRest { // several limits of one request are one charge
+			continue
+		}
+		if hits[i].Mode == limiter.Enforce && hits[i].N > 0 {
+			last = hits[i].Key
+			if !limiter.Admitted(hits, out) {
+				continue
+			}
+		}
+		l.charged += hits[i].N
+	}
+	return nil
+}
+
+func (l *ledger) sum() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.charged
+}
+
+func (l *ledger) fail(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.err = err
+}
+
+func policyOf(tb testing.TB, in limiter.Params) *limiter.Policy {
+	tb.Helper()
+	p, err := limiter.NewPolicy(in)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return p
+}
+
+// one resolves all buckets to one limit.
+func one(p *limiter.Policy) func(string, BucketID) Target {
+	return func(string, BucketID) Target { return Target{Hits: []limiter.Hit{{Key: "k", Policy: p}}} }
+}
+
+func newLedger(tb testing.TB) *ledger {
+	tb.Helper()
+	store, err := memstore.New(memstore.Options{})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return &ledger{Store: store}
+}
+
+// newFleet starts a keeper; close ends it.
+func newFleet(t *testing.T, store *ledger, resolve func(string, BucketID) Target, envoys int) *fleet {
+	t.Helper()
+	f := &fleet{
+		t: t, start: time.Now(), store: store, rules: &fakeRules{resolve: resolve}, stopped: make(chan struct{}),
+	}
+	var err error
+	if f.keeper, err = New(Options{Store: f.store, Resolver: f.rules}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	f.cancel = cancel
+	go func() {
+		defer close(f.stopped)
+		_ = f.keeper.Run(ctx)
+	}()
+	for range envoys {
+		f.add()
+	}
+	return f
+}
+
+func (f *fleet) add() *fakeEnvoy {
+	e := &fakeEnvoy{
+		fleet: f, delay: 3 * time.Millisecond, first: -1, buckets: make(map[BucketID]*fakeBucket),
+		demand: make(map[BucketID]func(time.Duration) float64), todo: make(map[BucketID]float64),
+	}
+	f.envoys = append(f.envoys, e)
+	return e
+}
+
+// close ends the keeper and the store.
+func (f *fleet) close() {
+	f.cancel()
+	<-f.stopped
+	if err := f.store.Close(); err != nil {
+		f.t.Error(err)
+	}
+}
+
+func (f *fleet) now() time.Duration { return time.Since(f.start) }
+
+func (f *fleet) sent(_ *fakeEnvoy, _ []Assignment) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.messages++
+}
+
+func (f *fleet) pass(now time.Duration, n int, isCovered bool) {
+	if n == 0 {
+		return
+	}
+	if isCovered {
+		f.covered += int64(n)
+	}
+	f.passed += int64(n)
+	f.admitted = append(f.admitted, admission{now, int64(n)})
+	f.leastAhead = min(f.leastAhead, f.covered-f.store.sum()-int64(n))
+	f.mostAhead = max(f.mostAhead, f.covered-f.store.sum()-f.leastAhead)
+}
+
+const playStep = 5 * time.Millisecond
+
+// play has the Envoys do what they do for so long.
+func (f *fleet) play(long time.Duration) {
+	for until := f.now() + long; f.now() < until; {
+		time.Sleep(playStep)
+		now := f.now()
+		for _, e := range f.envoys {
+			e.advance(now, playStep)
+		}
+		synctest.Wait()
+	}
+}
+
+// most is the highest number that passed in any span, from a time on.
+func (f *fleet) most(span, from time.Duration) (most int64) {
+	n, end := int64(0), 0
+	for i, a := range f.admitted {
+		for ; end < len(f.admitted) && f.admitted[end].at < a.at+span; end++ {
+			n += f.admitted[end].n
+		}
+		if a.at >= from {
+			most = max(most, n)
+		}
+		n -= f.admitted[i].n
+	}
+	return most
+}
+
+// between is how many passed from one time to another.
+func (f *fleet) between(from, to time.Duration) (n int64) {
+	for _, a := range f.admitted {
+		if a.at >= from && a.at < to {
+			n += a.n
+		}
+	}
+	return n
+}

@@ -1,0 +1,247 @@
+package rlqs
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+)
+
+// Bounds and defaults of a Keeper.
+const (
+	DefaultTTL        = 15 * time.Second // three reports of an Envoy
+	MinTTL            = 10 * time.Second // below, one report that is lost has an Envoy fall back
+	DefaultMaxBuckets = 1000             // of a stream
+	DefaultTimeout    = 50 * time.Millisecond
+
+	betweenSteps = 2 * time.Millisecond // so that many new buckets share a step
+)
+
+// Options are the parts of a Keeper.
+type Options struct {
+	// Store has the counters that assignments are charged to.
+	Store limiter.Store
+	// Resolver finds what a bucket counts.
+	Resolver Resolver
+	// TTL is how long an assignment holds, in whole seconds, at least MinTTL. 0 is DefaultTTL.
+	TTL time.Duration
+	// MaxBuckets bounds the buckets of a stream; further ones get no assignment. 0 is DefaultMaxBuckets.
+	MaxBuckets int
+	// Timeout bounds a call to Store. 0 is DefaultTimeout.
+	Timeout time.Duration
+	// Server says which server decides a hit, by a value that can be compared: hits of several never share a call, so that
+	// one that fails concerns nobody else. Nil: there is only one.
+	Server func(h *limiter.Hit) any
+	// Logger gets what an operator should know. Nil: nobody does.
+	Logger *slog.Logger
+}
+
+// Keeper divides limits among the Envoys that ask for parts of them. It charges ahead, to the limits' counters, what
+// they may let pass (docs/adr/0077). It is safe for concurrent use.
+type Keeper struct {
+	o     Options
+	start time.Time
+	wake  chan struct{} // something does not wait for the next tick
+	halt  chan struct{} // closed by Stop
+	done  chan struct{} // closed when Run has returned
+
+	mu       sync.Mutex
+	streams  map[*Stream]struct{}
+	broken   map[*Stream]struct{} // whose assignments may still be in force
+	groups   map[string]*group
+	counters map[string]*counter
+	urgent   []*client // new ones, and those whose target changed
+	changed  bool      // all are to be resolved again
+	running  bool
+	stopped  bool
+	told     map[string]struct{} // reasons for no assignment that were logged
+	stats    Stats
+}
+
+// New returns a Keeper, whose Run does the work.
+func New(o Options) (*Keeper, error) {
+	o.TTL, o.MaxBuckets = cmp.Or(o.TTL, DefaultTTL), cmp.Or(o.MaxBuckets, DefaultMaxBuckets)
+	o.Timeout = cmp.Or(o.Timeout, DefaultTimeout)
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	switch {
+	case o.Store == nil || o.Resolver == nil:
+		return nil, errors.New("quota keeper: Store and Resolver must be set")
+	case o.TTL < MinTTL || o.TTL%time.Second != 0:
+		return nil, fmt.Errorf("quota keeper: TTL must be whole seconds, at least %s, got %s", MinTTL, o.TTL)
+	case o.MaxBuckets < 0:
+		return nil, fmt.Errorf("quota keeper: MaxBuckets must not be negative, got %d", o.MaxBuckets)
+	case o.Timeout < 0:
+		return nil, fmt.Errorf("quota keeper: Timeout must not be negative, got %s", o.Timeout)
+	}
+	return &Keeper{
+		o: o, start: time.Now(), wake: make(chan struct{}, 1), halt: make(chan struct{}), done: make(chan struct{}),
+		streams: make(map[*Stream]struct{}), broken: make(map[*Stream]struct{}),
+		groups: make(map[string]*group), counters: make(map[string]*counter), told: make(map[string]struct{}),
+	}, nil
+}
+
+// now is the time since New.
+func (k *Keeper) now() time.Duration { return time.Since(k.start) }
+
+// Run charges and assigns until ctx is done or Stop is called. It is called once.
+func (k *Keeper) Run(ctx context.Context) error {
+	k.mu.Lock()
+	k.running = true
+	k.mu.Unlock()
+	defer close(k.done)
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	last := time.Duration(0)
+	for {
+		select {
+		case <-ctx.Done():
+			k.stop()
+			return nil
+		case <-k.halt:
+			k.chargeLast(ctx)
+			return nil
+		case <-k.wake:
+			timer.Reset(last + betweenSteps - k.now())
+			continue
+		case <-timer.C:
+		}
+		next := k.step(ctx)
+		last = k.now()
+		timer.Reset(next - last)
+	}
+}
+
+// Changed is called after rules or boosts changed or a counter was reset. All buckets are resolved again, what was
+// charged ahead to counters counts no more, and new shares are sent at once.
+func (k *Keeper) Changed() {
+	k.mu.Lock()
+	k.changed = true
+	k.mu.Unlock()
+	k.wakeUp()
+}
+
+// wakeUp has Run do a step now.
+func (k *Keeper) wakeUp() {
+	select {
+	case k.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Stop charges ahead what Envoys may let pass until they have found another server, as far as it fits, and ends Run. It
+// returns when Run has, or when ctx is done. From then on nothing is assigned. The streams are their owner's to end.
+func (k *Keeper) Stop(ctx context.Context) {
+	k.mu.Lock()
+	running := k.running
+	k.mu.Unlock()
+	if k.stop(); !running {
+		return
+	}
+	select {
+	case <-k.done:
+	case <-ctx.Done():
+	}
+}
+
+func (k *Keeper) stop() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !k.stopped {
+		k.stopped = true
+		close(k.halt)
+	}
+}
+
+// Stats say what a Keeper has and did. Counts are since New.
+type Stats struct {
+	Streams int // open
+	Broken  int // streams that broke while what was assigned to them may be in force
+	Buckets int // of both
+	Refused int // of those, buckets whose limits cannot be assigned
+
+	AllowAll, DenyAll, TokenBuckets, Abandoned uint64 // assignments sent
+
+	Charged   uint64 // hits charged ahead
+	Returned  uint64 // hits of those that were not used, and returned to their windows
+	Over      uint64 // requests that passed uncharged, and were reported
+	Shortages uint64 // assignments lowered because a counter had not enough left
+	Failures  uint64 // charges that the store did not answer
+	Dropped   uint64 // usages of buckets beyond Options.MaxBuckets
+
+	OldestReport time.Duration // the longest time since a report of a bucket of an open stream
+}
+
+// Stats returns what the Keeper has and did.
+func (k *Keeper) Stats() Stats {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	now, st := k.now(), k.stats
+	st.Streams, st.Broken = len(k.streams), len(k.broken)
+	k.eachClient(func(c *client) {
+		st.Buckets++
+		if c.refused != "" {
+			st.Refused++
+		}
+		if !c.stream.closed {
+			st.OldestReport = max(st.OldestReport, now-c.reported)
+		}
+	})
+	return st
+}
+
+// BucketInfo is what one stream's bucket has.
+type BucketInfo struct {
+	Domain, Node string
+	ID           BucketID
+	Keys         []string // counters that it is charged to ahead
+	Assignment   Assignment
+	Assigned     bool          // Assignment may be in force
+	Rate, Want   float64       // requests a second, assigned and asked for
+	ReportAge    time.Duration // time since the last report
+	Expires      time.Duration // time until the assignment ends
+	Broken       bool          // its stream broke
+	Refused      string        // why it gets no assignment
+}
+
+// Buckets returns what buckets have, at most most of them, in no order.
+func (k *Keeper) Buckets(most int) []BucketInfo {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	now := k.now()
+	var all []BucketInfo
+	k.eachClient(func(c *client) {
+		if len(all) >= most {
+			return
+		}
+		b := BucketInfo{
+			Domain: c.stream.domain, Node: c.stream.node, ID: c.id, Assignment: c.assigned, Assigned: c.isAssigned(now),
+			Rate: c.rate, Want: c.want, ReportAge: now - c.reported, Expires: max(0, c.expires-now),
+			Broken: c.stream.closed, Refused: c.refused,
+		}
+		if c.group != nil {
+			for i := range c.group.hits {
+				b.Keys = append(b.Keys, c.group.hits[i].Key)
+			}
+		}
+		all = append(all, b)
+	})
+	return all
+}
+
+// eachClient calls f with all clients.
+func (k *Keeper) eachClient(f func(*client)) {
+	for _, streams := range []map[*Stream]struct{}{k.streams, k.broken} {
+		for s := range streams {
+			for _, c := range s.buckets {
+				f(c)
+			}
+		}
+	}
+}

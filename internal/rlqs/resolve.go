@@ -1,0 +1,208 @@
+package rlqs
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"unicode/utf8"
+
+	"github.com/weir-ratelimit/weir/internal/decide"
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+)
+
+// MaxIDBytes is the longest BucketID that gets an assignment. Envoy keeps each ID for ever, and sends it every 5 s.
+const MaxIDBytes = 2 << 10
+
+// NewBucketID returns the ID of a bucket's entries: key=value,key=value, sorted by key, as descriptors.ParseEntries
+// reads it.
+func NewBucketID(entries map[string]string) BucketID {
+	all := make([]descriptors.Entry, 0, len(entries))
+	for key, value := range entries {
+		all = append(all, descriptors.Entry{Key: key, Value: value})
+	}
+	slices.SortFunc(all, func(a, b descriptors.Entry) int { return cmp.Compare(a.Key, b.Key) })
+	return BucketID(descriptors.FormatEntries(all))
+}
+
+// Entries returns the bucket's entries, sorted by key. The error is of a text that NewBucketID did not make.
+func (id BucketID) Entries() ([]descriptors.Entry, error) {
+	return descriptors.ParseEntries(string(id))
+}
+
+// RulesOptions are the parts of a RulesResolver.
+type RulesOptions struct {
+	// Rules returns the rules in force. A nil Set means that none are loaded yet.
+	Rules func() *descriptors.Set
+	// Decider finds limits and their counters, so that a bucket has the same ones as a request with the same entries.
+	Decider *decide.Decider
+	// MaxEntries is the most entries of a bucket. 0 is decide.DefaultMaxEntries.
+	MaxEntries int
+}
+
+// RulesResolver is a Resolver by the rules in force.
+type RulesResolver struct {
+	o       RulesOptions
+	current atomic.Pointer[resolved]
+}
+
+var _ Resolver = (*RulesResolver)(nil)
+
+// resolved is what a RulesResolver has found out about one set of rules.
+type resolved struct {
+	set *descriptors.Set
+
+	mu     sync.Mutex
+	orders map[*descriptors.Domain]*descriptors.KeyOrders
+}
+
+// NewResolver checks the options.
+func NewResolver(o RulesOptions) (*RulesResolver, error) {
+	if o.Rules == nil || o.Decider == nil {
+		return nil, errors.New("rlqs: RulesOptions: Rules and Decider must be set")
+	}
+	o.MaxEntries = cmp.Or(o.MaxEntries, decide.DefaultMaxEntries)
+	return &RulesResolver{o: o}, nil
+}
+
+// Resolve implements Resolver.
+func (r *RulesResolver) Resolve(domain string, id BucketID) Target {
+	return r.find(domain, id).Target
+}
+
+// Rule returns the rule that a bucket's entries reach by the rules of now, nil if there is none.
+func (r *RulesResolver) Rule(domain string, id BucketID) *descriptors.Rule {
+	return r.find(domain, id).rule
+}
+
+// finding is what a bucket counts, and why.
+type finding struct {
+	Target
+
+	rule *descriptors.Rule // nil: none
+}
+
+// refusef is a finding without an assignment.
+func (f *finding) refusef(format string, args ...any) {
+	f.Hits, f.Refused = nil, fmt.Sprintf(format, args...)
+}
+
+func (r *RulesResolver) find(domain string, id BucketID) (f finding) {
+	set := r.o.Rules()
+	if set == nil {
+		f.refusef("%s", decide.ErrNoRules)
+		return f
+	}
+	entries, err := entriesOf(id, r.o.MaxEntries)
+	if err != nil {
+		f.refusef("%s", err)
+		return f
+	}
+	d := set.Domain(domain)
+	if d == nil {
+		return f
+	}
+	entries, f.rule = r.of(set).ordersOf(d).Match(nil, entries)
+	if f.rule == nil {
+		return f
+	}
+	f.Shadow = f.rule.Mode == limiter.Shadow
+	if err := f.hit(r.o.Decider, set, domain, entries); err != nil {
+		f.refusef("%s", err)
+	}
+	return f
+}
+
+// entriesOf checks what an Envoy sent. The error says why the bucket gets no assignment.
+func entriesOf(id BucketID, maxEntries int) ([]descriptors.Entry, error) {
+	switch {
+	case id == "":
+		return nil, errors.New("it has no entries; give Envoy's bucket_id_builder an entry with a string_value")
+	case len(id) > MaxIDBytes:
+		return nil, fmt.Errorf("its entries have %d bytes, and may have %d; build bucket ids of short values", len(id),
+			MaxIDBytes)
+	case !utf8.ValidString(string(id)):
+		return nil, errors.New("a value is not UTF-8, which a response cannot have; build bucket ids of other values")
+	}
+	entries, err := id.Entries()
+	if err != nil {
+		return nil, err
+	}
+	if len(entries) > maxEntries {
+		return nil, fmt.Errorf("it has %d entries, and may have %d; build bucket ids of fewer keys, or raise --max-entries",
+			len(entries), maxEntries)
+	}
+	for _, e := range entries {
+		if e.Value == "" {
+			return nil, fmt.Errorf("the value of %s is empty; write a value for it in Envoy's bucket_id_builder",
+				descriptors.Shown(e.Key))
+		}
+	}
+	return entries, nil
+}
+
+// hit makes the hits of the ordered entries, as a request with them has.
+func (f *finding) hit(by *decide.Decider, set *descriptors.Set, domain string, entries []descriptors.Entry) error {
+	req := by.NewRequest() // its own memory, which the hits keep
+	req.Domain = domain
+	req.Add(decide.Descriptor{Entries: entries, Cost: 1})
+	v, err := by.Match(set, req)
+	if err != nil {
+		return err
+	}
+	for i, l := range v.Limits {
+		h := v.Hits[i]
+		if why := Problem(l, &h); why != "" {
+			return errors.New(why)
+		}
+		h.N, h.Look = 0, false
+		f.Hits = append(f.Hits, h)
+		f.OnFailure, f.Local = append(f.OnFailure, l.OnStoreFailure), append(f.Local, l.Local)
+	}
+	return nil
+}
+
+// Problem says why parts of a limit cannot be assigned to Envoys, with its place and what to write instead; it is empty
+// if they can. The hit is one of the limit, without a key.
+func Problem(l *descriptors.Limit, h *limiter.Hit) string {
+	why := Unfit(h)
+	if why == "" && !l.RunsScripts() {
+		why = "its store runs no scripts (--no-store-scripts), and cannot charge ahead; use a store that runs scripts"
+	}
+	if why == "" {
+		return ""
+	}
+	name := ""
+	if l.Name != "" {
+		name = ", limit " + l.Name
+	}
+	return fmt.Sprintf("%s%s (%s): %s", l.Rule.Path, name, l.Rule.Source, why)
+}
+
+// of returns what is known of the set.
+func (r *RulesResolver) of(set *descriptors.Set) *resolved {
+	for {
+		now := r.current.Load()
+		if now != nil && now.set == set {
+			return now
+		}
+		fresh := &resolved{set: set, orders: map[*descriptors.Domain]*descriptors.KeyOrders{}}
+		if r.current.CompareAndSwap(now, fresh) {
+			return fresh
+		}
+	}
+}
+
+func (r *resolved) ordersOf(d *descriptors.Domain) *descriptors.KeyOrders {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	o := r.orders[d]
+	if o == nil {
+		o = descriptors.NewKeyOrders(d)
+		r.orders[d] = o
+	}
+	return o
+}

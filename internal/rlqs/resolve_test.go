@@ -1,0 +1,164 @@
+package rlqs
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/weir-ratelimit/weir/internal/decide"
+	"github.com/weir-ratelimit/weir/internal/test/ruletest"
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+)
+
+// noStore decides nothing.
+type noStore struct{}
+
+func (noStore) Take(context.Context, []limiter.Hit, []limiter.Decision) error { return nil }
+
+// rulesOf is a resolver by these rules.
+func rulesOf(t *testing.T, rules string, boosts func() *decide.Boosts) (
+	r *RulesResolver, live *atomic.Pointer[descriptors.Set],
+) {
+	t.Helper()
+	live = new(atomic.Pointer[descriptors.Set])
+	if rules != "" {
+		live.Store(ruletest.Compile(t, rules))
+	}
+	d, err := decide.New(decide.Options{Rules: live.Load, Store: noStore{}, Boosts: boosts})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r, err = NewResolver(RulesOptions{Rules: live.Load, Decider: d, MaxEntries: 3}); err != nil {
+		t.Fatal(err)
+	}
+	return r, live
+}
+
+const resolveRules = `
+domain: shop
+descriptors:
+- key: tenant
+  descriptors:
+  - key: route
+    rate_limits:
+    - {name: burst, algorithm: funnel, unit: second, requests_per_unit: 100}
+    - {name: daily, unit: day, requests_per_unit: 100000}
+- {key: plan, value: free, rate_limit: {unlimited: true}}
+- {key: plan, value: known}
+- {key: plan, value: over, quota_mode: true, rate_limit: {unit: second, requests_per_unit: 50}}
+- {key: plan, value: shadow, shadow_mode: true, rate_limit: {unit: second, requests_per_unit: 50}}
+- {key: slow, value: queue, rate_limit: {algorithm: leaky_queue, unit: second, requests_per_unit: 50, max_wait: 10ms}}
+- {key: slow, value: full, rate_limit: {algorithm: funnel, unit: second, requests_per_unit: 50, charge_denied: full}}
+- {key: slow, value: batch, rate_limit: {algorithm: token_bucket, unit: second, requests_per_unit: 50, refill: interval}}
+- {key: slow, value: empty, rate_limit: {algorithm: token_bucket, unit: second, requests_per_unit: 50, initial: empty}}
+- {key: slow, value: cell, rate_limit: {algorithm: funnel, unit: second, requests_per_unit: 50, engine: redis_cell}}
+- {key: slow, value: work, rate_limit: {algorithm: concurrency, requests_per_unit: 50}}
+- {key: slow, value: leased, rate_limit: {algorithm: funnel, unit: second, requests_per_unit: 50, consistency: leased}}
+`
+
+func TestResolve(t *testing.T) {
+	r, _ := rulesOf(t, resolveRules, nil)
+	for _, tt := range []struct{ domain, id, want string }{
+		{
+			"shop", "route=/checkout,tenant=a",
+			"funnel:burst|shop|tenant=a|route=/checkout 100, fixed_window:daily|shop|tenant=a|route=/checkout 100000",
+		},
+		{"shop", "plan=free", "nothing"},
+		{"shop", "plan=known", "nothing"},
+		{"shop", "plan=over", "fixed_window|shop|plan=over 50"},
+		{"shop", "plan=shadow", "shadow fixed_window|shop|plan=shadow 50"},
+		{"shop", "plan=nobody", "nothing"},
+		{"shop", "tenant=a", "nothing"},
+		{"other", "plan=free", "nothing"},
+		{"shop", "slow=leased", "funnel|shop|slow=leased 50"},
+		{"shop", "slow=queue", "refused: slow=queue (rules.yaml:14): algorithm: leaky_queue cannot be charged ahead"},
+		{"shop", "slow=full", "refused: slow=full (rules.yaml:15): charge_denied: "},
+		{"shop", "slow=batch", "refused: slow=batch (rules.yaml:16): refill: "},
+		{"shop", "slow=empty", "refused: slow=empty (rules.yaml:17): initial: "},
+		{"shop", "slow=cell", "refused: slow=cell (rules.yaml:18): engine: redis_cell"},
+		{"shop", "slow=work", "refused: slow=work (rules.yaml:19): algorithm: concurrency"},
+		{"shop", "", "refused: it has no entries"},
+		{"shop", "plan=", "refused: the value of plan is empty"},
+		{"shop", "a=1,b=2,c=3,d=4", "refused: it has 4 entries, and may have 3"},
+		{"shop", "plan=\xff", "refused: a value is not UTF-8"},
+		{"shop", "plan=" + strings.Repeat("x", MaxIDBytes), "refused: its entries have 2053 bytes, and may have 2048"},
+	} {
+		if got := targetText(r.Resolve(tt.domain, BucketID(tt.id))); !strings.HasPrefix(got, tt.want) {
+			t.Errorf("%s %.40s: %q, want %q", tt.domain, tt.id, got, tt.want)
+		}
+	}
+}
+
+func targetText(target Target) string {
+	if target.Refused != "" {
+		return "refused: " + target.Refused
+	}
+	var hits []string
+	for i := range target.Hits {
+		h := &target.Hits[i]
+		text := fmt.Sprintf("%s %d", h.Key, h.Policy.Limit())
+		if h.N != 0 || h.Look {
+			text += fmt.Sprintf(" with N %d, look %t", h.N, h.Look)
+		}
+		hits = append(hits, text)
+	}
+	if len(target.OnFailure) != len(target.Hits) || len(target.Local) != len(target.Hits) {
+		return fmt.Sprintf("%d hits, %v, %v", len(target.Hits), target.OnFailure, target.Local)
+	}
+	if len(hits) == 0 {
+		return "nothing"
+	}
+	all := strings.Join(hits, ", ")
+	if target.Shadow {
+		all = "shadow " + all
+	}
+	return all
+}
+
+// Rules and boosts count as they are at the moment.
+func TestResolveFollowsRulesAndBoosts(t *testing.T) {
+	var boosts atomic.Pointer[decide.Boosts]
+	r, live := rulesOf(t, "", boosts.Load)
+	want := func(text string) {
+		t.Helper()
+		if got := targetText(r.Resolve("shop", "plan=over")); got != text {
+			t.Errorf("%q, want %q", got, text)
+		}
+	}
+	want("refused: no rules are loaded yet")
+	live.Store(ruletest.Compile(t, resolveRules))
+	before := r.Resolve("shop", "plan=over")
+	want("fixed_window|shop|plan=over 50")
+	l := live.Load().Domain("shop").Rule("plan=over").Limits[0]
+	more, err := l.Scaled(3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	boosts.Store(&decide.Boosts{Rules: map[*descriptors.Limit]*descriptors.Limit{l: more}})
+	want("fixed_window|shop|plan=over 150")
+	live.Store(ruletest.Compile(t, strings.ReplaceAll(resolveRules, "quota_mode: true, rate_limit: {unit: second, requests_per_unit: 50}", "rate_limit: {unit: second, requests_per_unit: 70}")))
+	want("fixed_window|shop|plan=over 70")
+	if got := targetText(before); got != "fixed_window|shop|plan=over 50" {
+		t.Errorf("the target from before is now %s", got)
+	}
+}
+
+func TestBucketID(t *testing.T) {
+	for _, entries := range []map[string]string{
+		{"b": "2", "a": "1"}, {"a,b": "x=y,z", "k=": `\`}, {"a": ""}, {"a": "\xff\x00"},
+	} {
+		id := NewBucketID(entries)
+		back, err := id.Entries()
+		if err != nil || len(back) != len(entries) {
+			t.Fatalf("%q is %v, %v", id, back, err)
+		}
+		for i, e := range back {
+			if entries[e.Key] != e.Value || i > 0 && back[i-1].Key >= e.Key {
+				t.Errorf("%q is %v, want %v", id, back, entries)
+			}
+		}
+	}
+}

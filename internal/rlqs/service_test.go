@@ -1,0 +1,323 @@
+package rlqs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
+	typepb "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/encoding/proto"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/encoding/protowire"
+	gproto "google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/weir-ratelimit/weir/internal/test/proctest"
+)
+
+// patience is how long anything may take on a busy machine.
+const patience = 10 * time.Second
+
+// answers is a Resolver of fixed answers, by a bucket's ID.
+type answers map[BucketID]Target
+
+func (a answers) Resolve(_ string, id BucketID) Target { return a[id] }
+
+// served is a Service behind a gRPC connection.
+type served struct {
+	*Service
+
+	keeper *Keeper
+	client pb.RateLimitQuotaServiceClient
+	log    *proctest.Buffer
+}
+
+func serve(t *testing.T, of Resolver, change ...func(*ServiceOptions)) *served {
+	t.Helper()
+	s := &served{log: &proctest.Buffer{}}
+	log := slog.New(slog.NewTextHandler(s.log, nil))
+	var err error
+	if s.keeper, err = New(Options{Store: noStore{}, Resolver: of, Logger: log}); err != nil {
+		t.Fatal(err)
+	}
+	o := ServiceOptions{Keeper: s.keeper, MaxEntries: 3, Log: log}
+	for _, f := range change {
+		f(&o)
+	}
+	if s.Service, err = NewService(o); err != nil {
+		t.Fatal(err)
+	}
+	listener := bufconn.Listen(1 << 20)
+	server := grpc.NewServer(grpc.ForceServerCodecV2(Codec(encoding.GetCodecV2(proto.Name))), grpc.WaitForHandlers(true))
+	s.Register(server)
+	go func() { _ = server.Serve(listener) }()
+	conn, err := grpc.NewClient("passthrough:///weir", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) { return listener.Dial() }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.client = pb.NewRateLimitQuotaServiceClient(conn)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = s.keeper.Run(ctx)
+	}()
+	t.Cleanup(func() {
+		_ = conn.Close()
+		server.Stop()
+		cancel()
+		<-ended
+		if n := s.keeper.Stats().Streams; n != 0 {
+			t.Errorf("%d streams are left in the keeper", n)
+		}
+	})
+	return s
+}
+
+type stream = grpc.BidiStreamingClient[pb.RateLimitQuotaUsageReports, pb.RateLimitQuotaResponse]
+
+func (s *served) open(t *testing.T, headers ...string) stream {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	t.Cleanup(cancel)
+	st, err := s.client.StreamRateLimitQuotas(metadata.AppendToOutgoingContext(ctx, headers...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return st
+}
+
+// usage is a report of a bucket, key by value.
+func usage(allowed, denied uint64, entries ...string) *pb.RateLimitQuotaUsageReports_BucketQuotaUsage {
+	id := &pb.BucketId{Bucket: map[string]string{}}
+	for i := 0; i < len(entries); i += 2 {
+		id.Bucket[entries[i]] = entries[i+1]
+	}
+	return &pb.RateLimitQuotaUsageReports_BucketQuotaUsage{
+		BucketId: id, NumRequestsAllowed: allowed, NumRequestsDenied: denied, TimeElapsed: durationpb.New(5 * time.Second),
+	}
+}
+
+func report(domain string, usages ...*pb.RateLimitQuotaUsageReports_BucketQuotaUsage) *pb.RateLimitQuotaUsageReports {
+	return &pb.RateLimitQuotaUsageReports{Domain: domain, BucketQuotaUsages: usages}
+}
+
+func send(t *testing.T, to stream, m *pb.RateLimitQuotaUsageReports) {
+	t.Helper()
+	if err := to.Send(m); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func until(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); !is(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not after %s: %s", patience, what)
+		}
+	}
+}
+
+func TestAssignmentReachesTheStream(t *testing.T) {
+	s := serve(t, answers{"a=1,b=2": {}})
+	st := s.open(t)
+	send(t, st, report("shop", usage(3, 1, "b", "2", "a", "1")))
+	res, err := st.Recv()
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := res.GetBucketAction()[0]
+	bucket, assigned := a.GetBucketId().GetBucket(), a.GetQuotaAssignmentAction()
+	if len(bucket) != 2 || bucket["a"] != "1" || bucket["b"] != "2" ||
+		assigned.GetRateLimitStrategy().GetBlanketRule() != typepb.RateLimitStrategy_ALLOW_ALL ||
+		assigned.GetAssignmentTimeToLive().AsDuration() != DefaultTTL {
+		t.Errorf("%v", res)
+	}
+	got := s.Stats()
+	if got.Streams != 1 || got.Reports != 1 || got.Allowed != 3 || got.Denied != 1 || got.ResponsesSent < 1 {
+		t.Errorf("%+v", got)
+	}
+	_ = st.CloseSend()
+	until(t, "the stream ends", func() bool { return s.Stats().Streams == 0 })
+}
+
+func TestWrongMessagesEndTheStream(t *testing.T) {
+	s := serve(t, answers{})
+	ok := report("shop", usage(1, 0, "a", "1"))
+	long := strings.Repeat("x", maxDomain+1)
+	for _, tt := range []struct {
+		messages []*pb.RateLimitQuotaUsageReports
+		want     string
+	}{
+		{[]*pb.RateLimitQuotaUsageReports{report("", usage(1, 0, "a", "1"))}, "domain: must not be empty in the first message; set the domain of Envoy's quota filter"},
+		{[]*pb.RateLimitQuotaUsageReports{ok, report("other")}, `domain: this stream is of "shop", got "other"; open another stream for another domain`},
+		{[]*pb.RateLimitQuotaUsageReports{report(long)}, "domain: must be at most 200 bytes, got 201"},
+		{[]*pb.RateLimitQuotaUsageReports{ok, report("", usage(1, 0, "a", "1"), usage(1, 0, "", "1"))}, "bucket_quota_usages[1].bucket_id.bucket: a key is empty; name each entry of the bucket"},
+	} {
+		st := s.open(t)
+		for _, m := range tt.messages {
+			send(t, st, m)
+		}
+		var err error
+		for err == nil {
+			_, err = st.Recv()
+		}
+		if status.Code(err) != codes.InvalidArgument || status.Convert(err).Message() != tt.want {
+			t.Errorf("%v: want %s", err, tt.want)
+		}
+	}
+	if got := s.Stats(); got.InvalidEnded != 4 {
+		t.Errorf("%+v", got)
+	}
+}
+
+// Entries that a client of Envoy causes never end the stream, since all its buckets share it.
+func TestUnusableBucketsAreLeftOut(t *testing.T) {
+	s := serve(t, answers{"a=1": {}})
+	st := s.open(t)
+	send(t, st, report("shop", usage(1, 0, "a", ""), usage(1, 0), usage(1, 0, "a", "1", "b", "1", "c", "1", "d", "1"),
+		usage(1, 0, "a", strings.Repeat("x", MaxIDBytes)), usage(1, 0, "a", "1")))
+	res, err := st.Recv()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(res.GetBucketAction()) != 1 || res.GetBucketAction()[0].GetBucketId().GetBucket()["a"] != "1" {
+		t.Errorf("%v", res)
+	}
+	if got := s.Stats(); got.BadIDs != 4 || strings.Count(s.log.String(), "entries are not usable") != 1 {
+		t.Errorf("%+v\n%s", got, s.log.String())
+	}
+}
+
+// Such an entry may not be UTF-8, which protobuf itself refuses.
+func TestDecode(t *testing.T) {
+	entry := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), "a")
+	entry = protowire.AppendString(protowire.AppendTag(entry, 2, protowire.BytesType), "\xff")
+	id := protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), entry)
+	bad := protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), id)
+	wire, err := gproto.Marshal(report("shop", usage(5, 7, "b", "2", "a", "1")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	wire = protowire.AppendBytes(protowire.AppendTag(wire, 2, protowire.BytesType), bad)
+	var m reports
+	for range 2 { // the memory is used again
+		if err := m.decode(wire); err != nil {
+			t.Fatal(err)
+		}
+		want := []Usage{{ID: "a=1,b=2", Allowed: 5, Denied: 7, Elapsed: 5 * time.Second}, {ID: "a=\xff"}}
+		if m.domain != "shop" || !slices.Equal(m.usages, want) || m.wrong != nil {
+			t.Errorf("%+v, want %+v", m, want)
+		}
+	}
+	if _, err := entriesOf(m.usages[1].ID, 3); err == nil {
+		t.Error("an entry that is not UTF-8 is usable")
+	}
+	for cut := range wire {
+		_ = m.decode(wire[:cut]) // must not panic
+	}
+	if err := m.decode(append(wire, 0xff)); !errors.Is(err, errMalformed) {
+		t.Errorf("a message with a rest: %v", err)
+	}
+}
+
+func TestSlowStreamsKeepTheNewest(t *testing.T) {
+	m := &outbox{full: make(chan struct{}, 1), pending: map[BucketID][]Assignment{}}
+	bucket := func(id BucketID, tokens uint32) Assignment {
+		return Assignment{ID: id, Strategy: TokenBucket, MaxTokens: tokens}
+	}
+	for i := range uint32(1000) {
+		m.Send([]Assignment{bucket("a", i), {ID: "b", Strategy: DenyAll}, bucket("b", i)})
+	}
+	m.Send([]Assignment{bucket("a", 7)})
+	m.Send(nil)
+	var got []string
+	for _, a := range m.take() {
+		got = append(got, fmt.Sprintf("%s %d %d", a.ID, a.Strategy, a.MaxTokens))
+	}
+	if want := []string{"a 2 7", "b 1 0", "b 2 999"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if rest := m.take(); len(rest) != 0 {
+		t.Errorf("%v are taken twice", rest)
+	}
+}
+
+func TestStreamsAreBounded(t *testing.T) {
+	s := serve(t, answers{}, func(o *ServiceOptions) { o.MaxStreams = 2 })
+	for range 2 {
+		send(t, s.open(t), report("shop"))
+	}
+	until(t, "two streams", func() bool { return s.Stats().Streams == 2 })
+	st := s.open(t)
+	_, err := st.Recv()
+	if status.Code(err) != codes.ResourceExhausted || s.Stats().TooMany != 1 {
+		t.Errorf("%v, %+v", err, s.Stats())
+	}
+	s.Stop()
+	until(t, "no stream", func() bool { return s.Stats().Streams == 0 })
+	if _, err := s.open(t).Recv(); !errors.Is(err, io.EOF) {
+		t.Errorf("a stream after Stop: %v", err)
+	}
+}
+
+// A stream whose connection is old ends after its next report.
+func TestOldStreamsEndAfterAReport(t *testing.T) {
+	s := serve(t, answers{}, func(o *ServiceOptions) {
+		o.MaxAge = time.Hour
+		o.Opened = func(net.Addr) (time.Time, bool) { return time.Now().Add(-2 * time.Hour), true }
+	})
+	st := s.open(t)
+	send(t, st, report("shop"))
+	if _, err := st.Recv(); !errors.Is(err, io.EOF) {
+		t.Errorf("the stream ends by %v", err)
+	}
+}
+
+func TestPanicInAReportEndsOnlyTheStream(t *testing.T) {
+	var panicked atomic.Int32
+	s := serve(t, answers{}, func(o *ServiceOptions) { o.Panicked = func() { panicked.Add(1) } })
+	s.o.Keeper = nil // Open panics
+	st := s.open(t)
+	send(t, st, report("shop"))
+	_, err := st.Recv()
+	if status.Code(err) != codes.Internal || panicked.Load() != 1 {
+		t.Errorf("%v, %d panics", err, panicked.Load())
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	f.Add([]byte{10, 1, 'a', 18, 6, 10, 4, 10, 2, 10, 0})
+	f.Fuzz(func(t *testing.T, wire []byte) {
+		var m reports
+		if m.decode(wire) != nil {
+			return
+		}
+		for _, u := range m.usages {
+			if _, err := entriesOf(u.ID, 32); err == nil {
+				if responseOf([]Assignment{{ID: u.ID}}).GetBucketAction() == nil {
+					t.Fatalf("%q gets no action", u.ID)
+				}
+			}
+			if u.Elapsed < 0 || u.Elapsed > maxElapsed {
+				t.Fatalf("elapsed %s", u.Elapsed)
+			}
+		}
+	})
+}

@@ -1,0 +1,101 @@
+package rlqs
+
+import (
+	"math"
+	"slices"
+	"time"
+)
+
+// divide returns what each of several clients gets of total, in requests a second, by what they want.
+//
+// Where they want more than total, the shares are max-min fair: none can be raised without lowering one that is not
+// larger. Where they want less, each gets what it wants, and the rest is divided: half of it equally, so that a client
+// that wants more next time already has some of it, and half in proportion to what they want.
+func divide(wants []float64, total float64) []float64 {
+	shares := make([]float64, 0, len(wants))
+	sum := 0.0
+	for _, w := range wants {
+		sum += w
+	}
+	if total <= 0 || len(wants) == 0 {
+		return shares[:len(wants)]
+	}
+	if sum >= total {
+		level := waterLevel(wants, total)
+		for _, w := range wants {
+			shares = append(shares, min(w, level))
+		}
+		return shares
+	}
+	equal, byWant := (total-sum)/float64(len(wants)), 0.0
+	if sum > 0 {
+		equal /= 2
+		byWant = (total - sum) / 2 / sum
+	}
+	for _, w := range wants {
+		shares = append(shares, w+equal+w*byWant)
+	}
+	return shares
+}
+
+// waterLevel returns the level to which each want is cut, so that together they are total.
+func waterLevel(wants []float64, total float64) float64 {
+	sorted := slices.Clone(wants)
+	slices.Sort(sorted)
+	for i, w := range sorted {
+		if level := total / float64(len(sorted)-i); w >= level {
+			return level
+		}
+		total -= w
+	}
+	return math.Inf(1)
+}
+
+// fills are the times that tokens_per_fill counts over. An Envoy refills continuously, so only rounding depends on
+// them.
+var fills = [...]time.Duration{time.Second, time.Minute, time.Hour, 24 * time.Hour}
+
+// minPerFill is how many tokens a fill has at least, if a longer fill is possible: then rounding loses less than one
+// part in so many.
+const minPerFill = 1000
+
+// roundDown returns the token bucket for a rate in requests a second and a burst. Its rate is never higher; of all but
+// very low rates it is less than a thousandth lower. It fails where the rate is too low for any token bucket.
+//
+// An Envoy keeps a bucket whose tokens are those of the last assignment, whatever its fill. So one of them changes
+// then.
+func roundDown(rate, burst float64, last Assignment) (a Assignment, ok bool) {
+	a = Assignment{Strategy: TokenBucket, MaxTokens: clampTokens(max(1, burst))}
+	for i, fill := range fills {
+		tokens := rate * fill.Seconds()
+		whole := i == 0 && tokens >= 1 && tokens == math.Floor(tokens)
+		if tokens < minPerFill && !whole && i < len(fills)-1 {
+			continue
+		}
+		a.PerFill, a.Fill = clampTokens(tokens), fill
+		break
+	}
+	if last.Strategy == TokenBucket && a.Fill != last.Fill && a.PerFill == last.PerFill && a.MaxTokens == last.MaxTokens {
+		a.PerFill = max(a.PerFill, 1) - 1
+	}
+	return a, a.PerFill > 0
+}
+
+// clampTokens rounds down to a number of tokens that a message can carry.
+func clampTokens(v float64) uint32 {
+	switch {
+	case !(v > 0): // or is no number
+		return 0
+	case v >= math.MaxUint32:
+		return math.MaxUint32
+	}
+	return uint32(v)
+}
+
+// rate is how many tokens a token bucket gets in a second.
+func (a *Assignment) rate() float64 {
+	if a.Strategy != TokenBucket || a.Fill <= 0 {
+		return 0
+	}
+	return float64(a.PerFill) / a.Fill.Seconds()
+}

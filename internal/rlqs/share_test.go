@@ -1,0 +1,173 @@
+package rlqs
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"pgregory.net/rapid"
+
+	"github.com/weir-ratelimit/weir/internal/test/longtest"
+)
+
+func TestMain(m *testing.M) { longtest.Main(m, 200) }
+
+func TestDivide(t *testing.T) {
+	for name, c := range map[string]struct {
+		wants []float64
+		total float64
+		want  []float64
+	}{
+		"nobody":                    {nil, 1000, nil},
+		"nothing to divide":         {[]float64{5, 0}, 0, []float64{0, 0}},
+		"all over":                  {[]float64{500, 500, 500, 500}, 1000, []float64{250, 250, 250, 250}},
+		"uneven over":               {[]float64{2000, 100, 50, 900}, 1000, []float64{425, 100, 50, 425}},
+		"exactly met":               {[]float64{900, 100}, 1000, []float64{900, 100}},
+		"slack, half of it by want": {[]float64{300, 100}, 1000, []float64{675, 325}},
+		"nobody wants anything":     {[]float64{0, 0}, 1000, []float64{500, 500}},
+		"the hot spot is elsewhere": {[]float64{600, 20, 20, 20, 20}, 1000, []float64{773.2, 56.7, 56.7, 56.7, 56.7}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := divide(c.wants, c.total)
+			if diff := cmp.Diff(c.want, got, cmpopts.EquateApprox(0, 0.5), cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("divide(%v, %g) (-want +got):\n%s", c.wants, c.total, diff)
+			}
+		})
+	}
+}
+
+func drawWants(rt *rapid.T) (wants []float64, total float64) {
+	rate := rapid.OneOf(rapid.Just(0.0), rapid.Float64Range(0, 10), rapid.Float64Range(0, 1e6))
+	return rapid.SliceOfN(rate, 1, 40).Draw(rt, "wants"), rate.Draw(rt, "total")
+}
+
+func TestSharesAreNeverMoreThanTheTotal(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		wants, total := drawWants(rt)
+		sum := 0.0
+		for i, s := range divide(wants, total) {
+			if s < 0 {
+				rt.Fatalf("share %d is %g", i, s)
+			}
+			sum += s
+		}
+		if sum > total*(1+1e-9) {
+			rt.Fatalf("shares of %g are %g together", total, sum)
+		}
+	})
+}
+
+// A share that is less than its client wants is as large as any other: none can rise without a smaller one sinking. If
+// there is one, nothing is left over.
+func TestSharesAreMaxMinFair(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		wants, total := drawWants(rt)
+		shares := divide(wants, total)
+		sum, largest, short := 0.0, 0.0, false
+		for _, s := range shares {
+			sum, largest = sum+s, max(largest, s)
+		}
+		for i, s := range shares {
+			if s >= wants[i] {
+				continue
+			}
+			short = true
+			if s < largest*(1-1e-9) {
+				rt.Fatalf("client %d wants %g and gets %g, another one gets %g", i, wants[i], s, largest)
+			}
+		}
+		if short && sum < total*(1-1e-9) {
+			rt.Fatalf("a client gets less than it wants, though %g of %g are left", total-sum, total)
+		}
+	})
+}
+
+func TestDemandIsMetBelowTheTotal(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		wants, _ := drawWants(rt)
+		sum := 0.0
+		for _, w := range wants {
+			sum += w
+		}
+		total := sum * rapid.Float64Range(1, 10).Draw(rt, "room")
+		given := 0.0
+		for i, s := range divide(wants, total) {
+			given += s
+			if s < wants[i]*(1-1e-9) {
+				rt.Fatalf("client %d wants %g and gets %g, though all want %g of %g", i, wants[i], s, sum, total)
+			}
+		}
+		if math.Abs(given-total) > total*1e-9 {
+			rt.Fatalf("%g of %g are given", given, total)
+		}
+	})
+}
+
+func TestRoundDownIsNeverUp(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		draw := func(name string) (rate, burst float64) {
+			magnitude := rapid.Float64Range(-8, 11).Draw(rt, name)
+			return math.Pow(10, magnitude), rapid.Float64Range(0, 1e11).Draw(rt, name+" burst")
+		}
+		rate, burst := draw("last")
+		last, _ := roundDown(rate, burst, Assignment{})
+		rate, burst = draw("next")
+		a, ok := roundDown(rate, burst, last)
+		if a.rate() > rate || float64(a.MaxTokens) > max(1, burst) || a.MaxTokens == 0 {
+			rt.Fatalf("%g/s with a burst of %g became %+v", rate, burst, a)
+		}
+		if !ok {
+			if rate >= 2./(24*60*60) {
+				rt.Fatalf("%g/s is said to be too low", rate)
+			}
+			return
+		}
+		if a.Fill%time.Second != 0 || a.Fill < time.Second || a.PerFill == 0 {
+			rt.Fatalf("no Envoy can fill as %+v says", a)
+		}
+		if rate > 1 && rate < 1e9 && a.rate() < rate*(1-2./minPerFill) {
+			rt.Fatalf("%g/s became %g/s", rate, a.rate())
+		}
+		if a.Fill != last.Fill && a.PerFill == last.PerFill && a.MaxTokens == last.MaxTokens {
+			rt.Fatalf("an Envoy takes %+v for %+v", a, last)
+		}
+	})
+}
+
+func TestRoundDown(t *testing.T) {
+	for name, c := range map[string]struct {
+		rate, burst float64
+		last        Assignment
+		want        Assignment
+		ok          bool
+	}{
+		"whole":         {100, 50, Assignment{}, Assignment{MaxTokens: 50, PerFill: 100, Fill: time.Second}, true},
+		"a third":       {1000. / 3, 33.3, Assignment{}, Assignment{MaxTokens: 33, PerFill: 20_000, Fill: time.Minute}, true},
+		"slow":          {0.5, 0, Assignment{}, Assignment{MaxTokens: 1, PerFill: 1800, Fill: time.Hour}, true},
+		"ten a day":     {10. / 86_400, 1, Assignment{}, Assignment{MaxTokens: 1, PerFill: 10, Fill: 24 * time.Hour}, true},
+		"less than one": {0.9 / 86_400, 1, Assignment{}, Assignment{MaxTokens: 1, Fill: 24 * time.Hour}, false},
+		"nothing":       {0, 1, Assignment{}, Assignment{MaxTokens: 1, Fill: 24 * time.Hour}, false},
+		"another fill alone": {
+			20, 5,
+			Assignment{Strategy: TokenBucket, MaxTokens: 5, PerFill: 20, Fill: time.Minute},
+			Assignment{MaxTokens: 5, PerFill: 19, Fill: time.Second},
+			true,
+		},
+		"another fill of one token": {
+			1, 5,
+			Assignment{Strategy: TokenBucket, MaxTokens: 5, PerFill: 1, Fill: 24 * time.Hour},
+			Assignment{MaxTokens: 5, Fill: time.Second},
+			false,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.want.Strategy = TokenBucket
+			got, ok := roundDown(c.rate, c.burst, c.last)
+			if got != c.want || ok != c.ok {
+				t.Errorf("roundDown(%g, %g) = %+v, %t, want %+v, %t", c.rate, c.burst, got, ok, c.want, c.ok)
+			}
+		})
+	}
+}

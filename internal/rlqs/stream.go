@@ -1,0 +1,158 @@
+package rlqs
+
+import (
+	"log/slog"
+	"time"
+)
+
+// Stream is what one Envoy reports of one domain, and where its assignments go.
+type Stream struct {
+	keeper       *Keeper
+	domain, node string
+	to           Sender
+
+	// The keeper's lock guards these.
+	buckets map[BucketID]*client
+	before  *Stream // a broken stream that goes on in this one
+	closed  bool
+	pushed  time.Duration // when a share that moved was sent without a report before
+	full    bool          // it was logged that there are too many buckets
+	outbox  []Assignment  // of the step that is being done
+}
+
+// Open begins a stream. node names the Envoy, if it says who it is: what was assigned to a stream of the same node that
+// broke goes on in this one. Of Envoys that do not, any one that comes again goes on with what any one had. to gets the
+// assignments.
+func (k *Keeper) Open(domain, node string, to Sender) *Stream {
+	s := &Stream{
+		keeper: k, domain: domain, node: node, to: to, buckets: make(map[BucketID]*client), pushed: -pushEvery,
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.streams[s] = struct{}{}
+	return s
+}
+
+// Report takes the usages of one message, in their order. It never waits for the store or for the Envoy, and keeps no
+// reference to usages.
+func (s *Stream) Report(usages []Usage) {
+	k := s.keeper
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if s.closed || k.stopped {
+		return
+	}
+	now := k.now()
+	for i := range usages {
+		u := &usages[i]
+		c := s.buckets[u.ID]
+		if c == nil {
+			if c = s.begin(u); c == nil {
+				continue
+			}
+		}
+		k.stats.Over += c.report(u, now)
+	}
+	if len(k.urgent) > 0 {
+		k.wakeUp()
+	}
+}
+
+// begin has the stream have a bucket, unless it has too many.
+func (s *Stream) begin(u *Usage) *client {
+	k := s.keeper
+	if c := s.takeOver(u); c != nil {
+		s.add(c)
+		return c
+	}
+	if len(s.buckets) >= k.o.MaxBuckets {
+		k.stats.Dropped++
+		if !s.full {
+			s.full = true
+			k.o.Logger.Warn("an Envoy has too many quota buckets, further ones get no assignment: raise the bound, or "+
+				"have bucket_id_builder make fewer", slog.String("domain", s.domain), slog.String("node", s.node),
+				slog.Int("buckets", len(s.buckets)))
+		}
+		return nil
+	}
+	c := &client{id: u.ID, at: k.now()}
+	s.add(c)
+	return c
+}
+
+// takeOver returns what a broken stream had of a bucket that goes on in this one, and takes it from there. Of an Envoy
+// that does not say who it is, the bucket of any stream that broke will do: as many Envoys come again as streams broke.
+// A bucket that is new in its Envoy was in no other stream.
+func (s *Stream) takeOver(u *Usage) *client {
+	k := s.keeper
+	if s.node == "" && u.Elapsed <= 0 {
+		return nil
+	}
+	if s.before == nil || s.before.buckets[u.ID] == nil {
+		s.before = nil
+		for old := range k.broken {
+			if old.domain == s.domain && old.node == s.node && old.buckets[u.ID] != nil {
+				s.before = old
+				break
+			}
+		}
+	}
+	if s.before == nil {
+		return nil
+	}
+	old := s.before
+	c := old.buckets[u.ID]
+	delete(old.buckets, u.ID)
+	if len(old.buckets) == 0 {
+		delete(k.broken, old)
+		s.before = nil
+	}
+	return c
+}
+
+// add has the stream have a client, whose target is found in the next step: rules may have changed while it had no
+// stream.
+func (s *Stream) add(c *client) {
+	c.stream, c.isStale, c.isUrgent = s, true, true
+	s.buckets[c.id] = c
+	s.keeper.urgent = append(s.keeper.urgent, c)
+}
+
+// Close ends a stream. endedByEnvoy says that nothing that was assigned to it is in force any more; else it is charged
+// for until the last assignment ends. Only the first call does something.
+func (s *Stream) Close(endedByEnvoy bool) {
+	k := s.keeper
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if s.closed {
+		return
+	}
+	s.closed, s.before = true, nil
+	delete(k.streams, s)
+	now := k.now()
+	for _, c := range s.buckets {
+		c.account(now)
+		if now < c.toldAt { // the last message may be lost
+			c.rate = max(c.rate, c.before)
+		}
+		if endedByEnvoy || c.rate == 0 {
+			if c.group != nil {
+				c.refund(c.float + c.burst)
+			}
+			k.drop(c)
+		}
+	}
+	if len(s.buckets) > 0 {
+		k.broken[s] = struct{}{}
+	}
+}
+
+// drop forgets a bucket.
+func (k *Keeper) drop(c *client) {
+	c.isGone = true
+	k.leave(c)
+	delete(c.stream.buckets, c.id)
+	if c.stream.closed && len(c.stream.buckets) == 0 {
+		delete(k.broken, c.stream)
+	}
+}

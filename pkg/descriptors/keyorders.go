@@ -1,0 +1,155 @@
+package descriptors
+
+import (
+	"cmp"
+	"slices"
+)
+
+// MaxKeyOrders is how many orders of one set of keys KeyOrders tries. Rules rarely have more than one.
+const MaxKeyOrders = 8
+
+// KeyOrders finds the rule of entries that come without an order, as those of a bucket of Envoy's quota filter do: it
+// knows in which orders the rules of a domain have each set of keys. It is immutable and safe for concurrent use.
+type KeyOrders struct {
+	domain *Domain
+	orders map[string][]keyOrder // by the keys, sorted, each with a 0 byte behind it
+}
+
+// keyOrder is the keys from a domain's root to some of its rules.
+type keyOrder struct {
+	keys  []string
+	first *Rule // in file order
+	place int   // of that rule
+}
+
+// NewKeyOrders finds the orders of a domain's rules. Paths that have one key twice are left out: entries without an
+// order have each key once.
+func NewKeyOrders(d *Domain) *KeyOrders {
+	place := make(map[*Rule]int, len(d.rules))
+	for i, r := range d.rules {
+		place[r] = i
+	}
+	seen := map[string]*keyOrder{} // by the keys in the rule's order
+	d.eachPath(func(keys []string, r *Rule) {
+		name := joinKeys(keys)
+		if known := seen[name]; known == nil {
+			seen[name] = &keyOrder{keys: slices.Clone(keys), first: r, place: place[r]}
+		} else if place[r] < known.place {
+			known.first, known.place = r, place[r]
+		}
+	})
+	o := &KeyOrders{domain: d, orders: map[string][]keyOrder{}}
+	for _, order := range seen {
+		sorted := slices.Sorted(slices.Values(order.keys))
+		if len(slices.Compact(slices.Clone(sorted))) < len(sorted) {
+			continue
+		}
+		name := joinKeys(sorted)
+		o.orders[name] = append(o.orders[name], *order)
+	}
+	for name, all := range o.orders {
+		slices.SortFunc(all, func(a, b keyOrder) int { return cmp.Compare(a.place, b.place) })
+		o.orders[name] = all[:min(len(all), MaxKeyOrders)]
+	}
+	return o
+}
+
+// eachPath calls do with each rule and the keys that lead to it. The keys are valid during the call.
+func (d *Domain) eachPath(do func(keys []string, r *Rule)) {
+	seen := map[*Node]bool{nil: true} // many values of one rule lead to one node
+	var below func(n *Node, keys []string)
+	below = func(n *Node, keys []string) {
+		for key, b := range n.keys {
+			to := append(keys, key) //nolint:gocritic // each branch overwrites the key of the one before
+			visit := func(n *Node) {
+				if !seen[n] {
+					seen[n] = true
+					do(to, n.rule)
+					below(n, to)
+				}
+			}
+			for _, n := range b.exact {
+				visit(n)
+			}
+			for _, p := range b.Patterns() {
+				visit(p.to)
+			}
+			visit(b.any)
+		}
+	}
+	below(&d.root, nil)
+}
+
+func joinKeys(keys []string) string {
+	var dst []byte
+	for _, key := range keys {
+		dst = append(append(dst, key...), 0)
+	}
+	return string(dst)
+}
+
+// Match orders the entries, which are sorted by key and have no key twice, as the rules do, and returns the rule that
+// they reach, nil if there is none. Of several orders it takes the first one, in file order, that reaches a rule that
+// has a limit or is unlimited, else the first one that reaches any rule. It appends the ordered entries to dst.
+func (o *KeyOrders) Match(dst, entries []Entry) (ordered []Entry, r *Rule) {
+	var name []byte
+	for _, e := range entries {
+		name = append(append(name, e.Key...), 0)
+	}
+	start := len(dst)
+	for _, order := range o.orders[string(name)] {
+		if r != nil && r.isDecisive() {
+			break
+		}
+		try := dst[:start:start]
+		for _, key := range order.keys {
+			i, _ := slices.BinarySearchFunc(entries, key, func(e Entry, key string) int { return cmp.Compare(e.Key, key) })
+			try = append(try, entries[i])
+		}
+		if found := o.domain.Match(try); found != nil && (r == nil || found.isDecisive()) {
+			ordered, r = try, found
+		}
+	}
+	if r == nil {
+		return dst, nil
+	}
+	return ordered, r
+}
+
+// isDecisive reports whether the rule says something about requests.
+func (r *Rule) isDecisive() bool { return len(r.Limits) > 0 || r.Unlimited }
+
+// OrderProblem is a rule that entries without an order reach never, or not always.
+type OrderProblem struct {
+	Rule *Rule
+	// Twice is the key that leads to the rule twice. Then no entries without an order reach it.
+	Twice string
+	// Other is a rule with the same keys in another order, which comes first.
+	Other *Rule
+}
+
+// OrderProblems returns the rules with a limit, or that are unlimited, of which KeyOrders cannot be sure, in file
+// order.
+func (d *Domain) OrderProblems() (all []OrderProblem) {
+	orders := NewKeyOrders(d)
+	twice := map[*Rule]string{}
+	other := map[*Rule]*Rule{}
+	d.eachPath(func(keys []string, r *Rule) {
+		sorted := slices.Sorted(slices.Values(keys))
+		for i := 1; i < len(sorted); i++ {
+			if sorted[i] == sorted[i-1] {
+				twice[r] = sorted[i]
+				return
+			}
+		}
+		if first := orders.orders[joinKeys(sorted)][0]; !slices.Equal(first.keys, keys) {
+			other[r] = first.first
+		}
+	})
+	for _, r := range d.rules {
+		if r.isDecisive() && (twice[r] != "" || other[r] != nil) {
+			all = append(all, OrderProblem{Rule: r, Twice: twice[r], Other: other[r]})
+		}
+	}
+	return all
+}

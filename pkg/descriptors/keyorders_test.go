@@ -1,0 +1,181 @@
+package descriptors_test
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/weir-ratelimit/weir/internal/test/ruletest"
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/pkg/descriptors/rulefile"
+)
+
+const orderRules = `
+domain: shop
+descriptors:
+  - key: tenant
+    descriptors:
+      - key: path
+        value: /checkout*
+        rate_limit: {unit: second, requests_per_unit: 100}
+      - {key: path, value: /free, rate_limit: {unlimited: true}}
+      - {key: path, value: /known}
+  - key: path
+    descriptors:
+      - key: tenant
+        value: big
+        rate_limit: {unit: second, requests_per_unit: 1000}
+  - key: path
+    value: /a
+    descriptors:
+      - key: path
+        rate_limit: {unit: second, requests_per_unit: 10}
+  - {key: generic_key, value: all, rate_limit: {unit: second, requests_per_unit: 10}}
+`
+
+func TestEntriesWithoutAnOrder(t *testing.T) {
+	orders := descriptors.NewKeyOrders(ruletest.Compile(t, orderRules).Domain("shop"))
+	for _, tt := range []struct{ entries, rule, ordered string }{
+		{"path=/checkout/1,tenant=small", "tenant > path=/checkout*", "tenant=small,path=/checkout/1"},
+		{"path=/checkout/1,tenant=big", "tenant > path=/checkout*", "tenant=big,path=/checkout/1"},
+		{"path=/free,tenant=big", "tenant > path=/free", "tenant=big,path=/free"},
+		{"path=/other,tenant=big", "path > tenant=big", "path=/other,tenant=big"},
+		{"path=/known,tenant=big", "path > tenant=big", "path=/known,tenant=big"},
+		{"path=/known,tenant=small", "tenant > path=/known", "tenant=small,path=/known"},
+		{"path=/other,tenant=small", "", ""},
+		{"path=/other", "path", "path=/other"},
+		{"generic_key=all", "generic_key=all", "generic_key=all"},
+		{"generic_key=all,path=/a", "", ""},
+		{"nobody=x", "", ""},
+	} {
+		entries, err := descriptors.ParseEntries(tt.entries)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ordered, r := orders.Match(nil, entries)
+		path := ""
+		if r != nil {
+			path = r.Path
+		}
+		if got := descriptors.FormatEntries(ordered); path != tt.rule || got != tt.ordered {
+			t.Errorf("%s: rule %q by %q, want %q by %q", tt.entries, path, got, tt.rule, tt.ordered)
+		}
+	}
+}
+
+func TestOrderProblems(t *testing.T) {
+	var got []string
+	for _, p := range ruletest.Compile(t, orderRules).Domain("shop").OrderProblems() {
+		other := ""
+		if p.Other != nil {
+			other = p.Other.Path
+		}
+		got = append(got, fmt.Sprintf("%s: twice %q, after %q", p.Rule.Path, p.Twice, other))
+	}
+	want := []string{
+		`path > tenant=big: twice "", after "tenant > path=/checkout*"`,
+		`path=/a > path: twice "path", after ""`,
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q\nwant %q", got, want)
+	}
+}
+
+// TestOrdersAgreeWithMatch compares KeyOrders with Match of every order of the entries.
+func TestOrdersAgreeWithMatch(t *testing.T) {
+	keys := []string{"a", "b", "c"}
+	orders := [][]string{{"a", "b", "c"}, {"b", "a"}, {"c", "b", "a"}, {"a", "c"}, {"b"}, {"c", "a"}}
+	rapid.Check(t, func(t *rapid.T) {
+		var rules strings.Builder
+		rules.WriteString("domain: d\ndescriptors:\n")
+		for i, order := range orders {
+			if !rapid.Bool().Draw(t, "has") {
+				continue
+			}
+			indent := "  "
+			for j, key := range order {
+				value := strconv.Itoa(i % 2)
+				if rapid.Bool().Draw(t, "any") {
+					value = fmt.Sprintf("%d*", i)
+				}
+				fmt.Fprintf(&rules, "%s- key: %s\n%s  value: '%s'\n", indent, key, indent, value)
+				if j == len(order)-1 {
+					fmt.Fprintf(&rules, "%s  rate_limit: {unit: second, requests_per_unit: 1}\n", indent)
+				} else {
+					fmt.Fprintf(&rules, "%s  descriptors:\n", indent)
+					indent += "    "
+				}
+			}
+		}
+		set, err := rulefile.Compile([]rulefile.File{{Name: "rules.yaml", Data: []byte(rules.String())}})
+		if err != nil || set.Domain("d") == nil {
+			t.Skip("the rules clash")
+		}
+		d := set.Domain("d")
+		var entries []descriptors.Entry
+		for _, key := range keys {
+			if rapid.Bool().Draw(t, "sends") {
+				entries = append(entries, descriptors.Entry{Key: key, Value: rapid.SampledFrom([]string{"0", "1", "2"}).Draw(t, "value")})
+			}
+		}
+		if len(entries) == 0 {
+			t.Skip("no entries")
+		}
+		var want []*descriptors.Rule
+		permute(slices.Clone(entries), 0, func(order []descriptors.Entry) {
+			if r := d.Match(order); r != nil && (len(r.Limits) > 0 || r.Unlimited) {
+				want = append(want, r)
+			}
+		})
+		_, r := descriptors.NewKeyOrders(d).Match(nil, entries)
+		if len(want) == 0 {
+			if r != nil && len(r.Limits) > 0 {
+				t.Fatalf("%v reaches %s, and no order of it does\n%s", entries, r.Path, &rules)
+			}
+			return
+		}
+		if !slices.Contains(want, r) {
+			t.Fatalf("%v reaches %v, want one of %d rules\n%s", entries, r, len(want), &rules)
+		}
+	})
+}
+
+// permute calls do with every order of the entries.
+func permute(entries []descriptors.Entry, from int, do func([]descriptors.Entry)) {
+	if from == len(entries) {
+		do(entries)
+		return
+	}
+	for i := from; i < len(entries); i++ {
+		entries[from], entries[i] = entries[i], entries[from]
+		permute(entries, from+1, do)
+		entries[from], entries[i] = entries[i], entries[from]
+	}
+}
+
+func TestManyOrdersAreBounded(t *testing.T) {
+	var rules strings.Builder
+	rules.WriteString("domain: d\ndescriptors:\n")
+	n := 0
+	permute([]descriptors.Entry{{Key: "a"}, {Key: "b"}, {Key: "c"}, {Key: "d"}}, 0, func(o []descriptors.Entry) {
+		n++
+		fmt.Fprintf(&rules, "  - {key: %s, value: '%d', descriptors: [{key: %s, descriptors: [{key: %s, descriptors: "+
+			"[{key: %s, rate_limit: {unit: second, requests_per_unit: 1}}]}]}]}\n", o[0].Key, n, o[1].Key, o[2].Key, o[3].Key)
+	})
+	orders := descriptors.NewKeyOrders(ruletest.Compile(t, rules.String()).Domain("d"))
+	found := 0
+	for i := 1; i <= n; i++ {
+		value := strconv.Itoa(i)
+		entries := ruletest.Entries(fmt.Sprintf("a=%[1]s b=%[1]s c=%[1]s d=%[1]s", value))
+		if _, r := orders.Match(nil, entries); r != nil {
+			found++
+		}
+	}
+	if found != descriptors.MaxKeyOrders {
+		t.Errorf("%d of %d orders are tried, want %d", found, n, descriptors.MaxKeyOrders)
+	}
+}
