@@ -120,20 +120,36 @@ func parsePlan(text json.RawMessage, sourceCluster string) (*actions.Plan, error
 		text = json.RawMessage("[]")
 	}
 	plan, err := actions.Parse(text)
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, err
-	case plan.HasStreamDone():
-		return nil, errors.New("rate_limits: apply_on_stream_done: is not supported in the module yet; use Envoy's " +
-			"filter envoy.filters.http.ratelimit with weir as a process of its own")
-	case len(plan.Metadata()) > 0:
-		return nil, errors.New("rate_limits: metadata is not supported in the module yet; have a filter before this " +
-			"one write it into a request header, and use request_headers")
-	case plan.ReadsSourceCluster() && sourceCluster == "":
-		return nil, errors.New("rate_limits: source_cluster needs the name of this Envoy's cluster, which Envoy " +
-			"does not tell a module; write it as source_cluster beside rate_limits")
+	}
+	for _, phase := range []*actions.Phase{plan.OnRequest(), plan.OnStreamDone()} {
+		if err := checkReads(phase, sourceCluster); err != nil {
+			return nil, fmt.Errorf("rate_limits: %w", err)
+		}
 	}
 	return plan, nil
+}
+
+// checkReads refuses what the module cannot read.
+func checkReads(phase *actions.Phase, sourceCluster string) error {
+	for _, key := range phase.Metadata() {
+		if len(key.Path) == 1 {
+			continue
+		}
+		command := "DYNAMIC_METADATA(" + key.Namespace
+		if key.Source == actions.RouteMetadata {
+			command = "METADATA(ROUTE:" + key.Namespace
+		}
+		return fmt.Errorf("metadata %s, key %s: Envoy shows a module only values directly below a namespace; have the "+
+			"filter envoy.filters.http.header_mutation before this one write %%%s:%s)%% into a request header, and use that",
+			key.Namespace, strings.Join(key.Path, ":"), command, strings.Join(key.Path, ":"))
+	}
+	if phase.ReadsSourceCluster() && sourceCluster == "" {
+		return errors.New("source_cluster needs the name of this Envoy's cluster, which Envoy does not tell a module; " +
+			"write it as source_cluster beside rate_limits")
+	}
+	return nil
 }
 
 // decodeStrictly reads one JSON object and refuses fields that it does not have.

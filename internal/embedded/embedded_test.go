@@ -232,10 +232,6 @@ func TestConfigErrors(t *testing.T) {
 			`enable_x_ratelimit_headers: must be OFF or DRAFT_VERSION_03, got "ON"`,
 		},
 		"actions": {`{` + flags + `, "rate_limits": [{"actions": [{"nothing": {}}]}]}`, "rate_limits[0].actions[0].nothing: "},
-		"stream done": {
-			`{` + flags + `, "rate_limits": [{"apply_on_stream_done": true, "actions": [{"remote_address": {}}]}]}`,
-			"apply_on_stream_done: is not supported in the module yet",
-		},
 		"source cluster": {
 			`{` + flags + `, "rate_limits": [{"actions": [{"source_cluster": {}}]}]}`,
 			"source_cluster needs the name of this Envoy's cluster",
