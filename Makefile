@@ -12,7 +12,7 @@ GOLANGCI_LINT = scripts/go-tool.sh golangci-lint github.com/golangci/golangci-li
 MODULES = examples/composetest deploy/charttest e2e/gateway e2e/peer bench scripts/release
 
 .DEFAULT_GOAL := help
-.PHONY: help tools build module release release-push docs site manifests demo recording test test-module test-modules e2e-gateway e2e-istio e2e-kubernetes long chaos bench growth simulate-mesh pgo bench-envoy bench-go figures lint vuln fmt clean
+.PHONY: help tools build module release release-push docs site manifests demo recording test test-module test-modules e2e-gateway e2e-istio e2e-kubernetes long soak-module chaos bench growth simulate-mesh pgo bench-envoy bench-go figures lint vuln fmt clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/' | expand -t 23
@@ -59,7 +59,7 @@ recording: build ## docs/img/demo.svg anew, from a run of the demo
 
 # Packages whose tests take the longest begin first: the others fill the time in which those wait. For the same reason
 # four of the tests that are parallel run at once in a package, also on two processors.
-LONGEST = ./e2e ./pkg/limiter/redisstore ./internal/app ./internal/cli ./internal/guard ./docs ./pkg/limiter/memstore
+LONGEST = ./e2e ./e2e/rlqs ./pkg/limiter/redisstore ./internal/app ./internal/cli ./internal/guard ./docs ./pkg/limiter/memstore
 
 # The race detector waits at the end of a process for races of what still runs, by default a second: programs and tests
 # here end what they start. Vet has its own line, so that the tests need not repeat it.
@@ -94,6 +94,10 @@ e2e-kubernetes: ## the Helm chart, plain manifests and kustomizations before a r
 	$(GO) test -vet=off -count=1 -v ./internal/test/kubetest
 	cd deploy/charttest && $(GO) vet ./... && $(GO) test -vet=off -count=1 -v -run 'TestAPIServer$$|TestPage$$' .
 
+soak-module: ## Weir inside a real Envoy under a million requests while everything fails, and its C under AddressSanitizer; 15 minutes
+	@scripts/tools.sh cc redis envoy
+	WEIR_LONG=1 $(GO) test -tags e2e -count=1 -timeout 60m -v -run 'TestSoak$$|TestMemory$$|TestHotRestart$$' ./e2e/envoymodule
+
 long: export WEIR_LONG = 1
 long: ## make test with the slow tests in their long form
 	@$(MAKE) --no-print-directory test
@@ -117,9 +121,9 @@ simulate-mesh: tools ## a model of 1,000 replicas on a Redis Cluster, in virtual
 chaos: tools ## the table of docs/operate/failure.md: what every kind of failure of Redis does; make test has a short form
 	@$(GO) test -tags e2e -count=1 -timeout 20m -v -run 'TestChaos$$' ./e2e -chaos | grep -E '^(\||---|FAIL|ok)|want at most'
 
-bench-envoy: ## the same through a real Envoy, and envoyproxy/ratelimit: docs/performance.md; 3 minutes, BENCH='-rounds 3 -duration 1s'
+bench-envoy: module ## the same through a real Envoy, Weir inside Envoy, and envoyproxy/ratelimit: docs/performance.md; 4 minutes, BENCH='-rounds 3 -duration 1s'
 	@scripts/tools.sh redis envoy peer
-	cd bench && $(GO) run . -envoy -doc -out results/envoy -peer -targets noop,memory,redis -algorithm fixed_window -store-timeout 3s -rounds 5 -duration 2s $(BENCH)
+	cd bench && $(GO) run . -envoy -doc -out results/envoy -peer -module ../bin/libweir.so -targets noop,memory,redis -algorithm fixed_window -store-timeout 3s -rounds 5 -duration 2s $(BENCH)
 
 bench-go: ## ns and allocations of matching, keys, steps and stores, compared with those kept in bench/results
 	@mkdir -p bin

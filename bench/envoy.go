@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"text/template"
 	"time"
 
@@ -21,14 +22,17 @@ import (
 const nameNone = "none"
 
 // front is an Envoy of its own before the upstream that all have, so that its CPU time and its memory are its own. It
-// has one filter before the router, or none.
+// has one filter before the router, or none: the filter asks a service, or is Weir as a dynamic module.
 type front struct {
 	*launch.Process
 
-	name    string
-	addr    string  // host:port of the listener
-	filter  string  // YAML in one line; empty: none
-	service *target // that the filter asks; nil: none
+	name     string
+	addr     string        // host:port of the listener
+	filter   string        // YAML in one line; empty: none
+	service  *target       // what the filter needs: the service that it asks, or the Redis of Weir inside Envoy
+	modules  string        // folder of dynamic modules; empty: none
+	weir     string        // host:port of the HTTP address of Weir inside this Envoy; empty: none
+	answered atomic.Uint64 // requests, with status 200
 }
 
 // noFilter is the front that the others are compared with.
@@ -108,8 +112,12 @@ func (f *front) start(ctx context.Context, dir, upstream string) error {
 	if err := os.WriteFile(file, config.Bytes(), 0o600); err != nil { //nolint:gosec // in our own directory
 		return err
 	}
-	f.Process, err = launch.Start("envoy-"+f.name, exec.Command(binary, //nolint:gosec,noctx // the user's; Stop ends it
-		"--config-path", file, "--disable-hot-restart", "--log-level", "warning"))
+	cmd := exec.Command(binary, //nolint:gosec,noctx // the user's; Stop ends it
+		"--config-path", file, "--disable-hot-restart", "--log-level", "warning")
+	if f.modules != "" {
+		cmd.Env = append(os.Environ(), "ENVOY_DYNAMIC_MODULES_SEARCH_PATH="+f.modules)
+	}
+	f.Process, err = launch.Start("envoy-"+f.name, cmd)
 	if err != nil {
 		return err
 	}
@@ -168,6 +176,7 @@ func (f *front) ask(ctx context.Context, next func() []byte, until time.Time, t 
 			return
 		}
 		t.ok++
+		f.answered.Add(1)
 		if now = end; !now.Before(until) {
 			return
 		}

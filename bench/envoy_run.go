@@ -63,6 +63,16 @@ func (o *options) throughEnvoy(ctx context.Context, dir string, targets []*targe
 	for _, t := range targets {
 		fronts = append(fronts, asking(w.name, t))
 	}
+	if o.module != "" {
+		modules, err := o.startModules(ctx, dir, w)
+		for _, f := range modules {
+			defer f.service.stop()
+		}
+		if err != nil {
+			return err
+		}
+		fronts = append(fronts, modules...)
+	}
 	for _, f := range fronts {
 		if err := f.start(ctx, dir, upstream.Addr().String()); err != nil {
 			return err
@@ -80,6 +90,11 @@ func (o *options) throughEnvoy(ctx context.Context, dir string, targets []*targe
 	rows, err := o.envoyRounds(ctx, fronts, httpRequests(w.keys), w, stderr)
 	if err != nil {
 		return err
+	}
+	for _, f := range fronts {
+		if err := f.checkDecided(ctx); err != nil {
+			return err
+		}
 	}
 	r := &envoyReport{Measured: time.Now().Format(time.DateOnly), Machine: thisMachine(), Settings: o.settings, Rows: rows}
 	if err := o.write(r, r.markdown, stdout); err != nil || !o.doc {
@@ -108,10 +123,11 @@ func (o *options) envoyRounds(
 				r := &group[at]
 				s, err := o.measureFront(ctx, fronts[at], requests, w, r.Concurrency)
 				if err != nil {
-					return nil, fmt.Errorf("through Envoy, %s: %w\n%s", r.Front, err, fronts[at].service.lastWords())
+					return nil, fmt.Errorf("through Envoy, %s: %w\n%s%s", r.Front, err, fronts[at].service.lastWords(),
+						fronts[at].Output())
 				}
 				r.Rounds = append(r.Rounds, s)
-				fmt.Fprintf(progress, "round %d  c%-2d  %-10s %7.0f req/s  p50 %6.0f us  CPU %5.1f + %4.1f + %4.1f us  "+
+				fmt.Fprintf(progress, "round %d  c%-2d  %-13s %7.0f req/s  p50 %6.0f us  CPU %5.1f + %4.1f + %4.1f us  "+
 					"others %2.0f %%\n", round+1, r.Concurrency, r.Front, s.ReqPerSec, s.P50, s.Envoy, s.Server, s.Redis,
 					100*s.Others)
 			}
@@ -233,6 +249,10 @@ func frontTitle(name string) string {
 		return "no-op service"
 	case namePeer:
 		return "envoyproxy/ratelimit"
+	case nameModuleMemory:
+		return "Weir inside Envoy, memory"
+	case nameModuleRedis:
+		return "Weir inside Envoy, redis"
 	default:
 		return "Weir, " + name
 	}

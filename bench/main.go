@@ -36,6 +36,7 @@ type options struct {
 	parts              string
 	envoy, doc, growth bool
 	peer               bool
+	module             string
 	pgo                string
 }
 
@@ -91,6 +92,8 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	f.StringVar(&o.serveNoop, "serve-noop", "", "only serve the no-op server on this address")
 	f.StringVar(&o.pgo, "pgo", "", "only profile the sidecars under the workloads, and write the profile to this file")
 	f.BoolVar(&o.envoy, "envoy", false, "measure through a real Envoy: HTTP requests of w1")
+	f.StringVar(&o.module, "module", "", "with -envoy, also measure Weir inside Envoy: the path of libweir.so, which "+
+		"make module builds")
 	f.BoolVar(&o.doc, "doc", false, "write the result of -envoy also to "+growthDoc)
 	f.BoolVar(&o.growth, "growth", false,
 		"measure cost against rules, keys, descriptors and replicas, and write it to "+growthDoc)

@@ -49,6 +49,10 @@ var specs = []spec{
 		fields: "consistency: leased",
 	},
 	{name: "redis-tcp", about: "sidecar, strict, Redis over TCP", binary: "weir", redis: "tcp"},
+	{
+		name: "redis-plain", about: "sidecar, strict, Redis over a Unix socket without scripts; needs -algorithm fixed_window",
+		binary: "weir", redis: "unix", args: []string{"--no-store-scripts"},
+	},
 	{name: namePeer, about: "envoyproxy/ratelimit, Redis over a Unix socket", binary: namePeer, redis: "unix"},
 }
 

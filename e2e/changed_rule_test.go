@@ -39,7 +39,7 @@ func TestChangedRuleKeepsWhatWasUsed(t *testing.T) {
 				if i > 0 {
 					edit(t, file, text)
 				}
-				await(t, 10*time.Second, "reloaded", func() bool { return strings.Count(s.Output(), "rules loaded") > i })
+				await(t, 30*time.Second, "reloaded", func() bool { return strings.Count(s.Output(), "rules loaded") > i })
 				for name, p := range policies(t, text) {
 					admitted, want := 0, 0
 					for range each {

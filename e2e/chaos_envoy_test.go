@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -15,8 +16,8 @@ import (
 )
 
 // chaosFront is one Envoy with a listener in front of each sidecar, so that it is known which one decided. Its
-// filters wait as long as Envoy's do by themselves, 20 ms, and answer 500 if there was no answer: by default they
-// would let pass.
+// filters wait as long as Envoy's do by themselves, 20 ms, or without -chaos longer, and answer 500 if there was no
+// answer: by default they would let pass.
 var chaosFront = template.Must(template.New("chaos front").Parse(`
 static_resources:
   listeners:
@@ -49,6 +50,7 @@ static_resources:
                       "@type": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit
                       domain: shop
                       failure_mode_deny: true
+                      timeout: {{$.Timeout}}
                       rate_limit_service:
                         transport_api_version: V3
                         grpc_service: {envoy_grpc: {cluster_name: {{.Name}}}}
@@ -92,9 +94,9 @@ func startFront(t *testing.T, sidecars []*sidecar) *front {
 	t.Helper()
 	type weir struct{ Name, Addr string }
 	with := struct {
-		Back string
-		Weir []weir
-	}{Back: socketAddress(proctest.FreeAddr(t))}
+		Back, Timeout string
+		Weir          []weir
+	}{Back: socketAddress(proctest.FreeAddr(t)), Timeout: fmt.Sprintf("%.3fs", late().Seconds())}
 	for i, s := range sidecars {
 		with.Weir = append(with.Weir, weir{Name: "weir" + string(rune('a'+i)), Addr: socketAddress(s.GRPC)})
 	}

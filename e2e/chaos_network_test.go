@@ -24,9 +24,9 @@ func networkFaults() []fault {
 		}
 	}
 	return []fault{
-		{"replies 2 ms late", all, behaves(manner{delay: 2 * time.Millisecond})},
-		{"replies 10 ms late", all, behaves(manner{delay: 10 * time.Millisecond})}, // a new connection has time for one
-		{"replies 30 ms late", all, behaves(manner{delay: 30 * time.Millisecond})},
+		{"replies 2 ms late", all, behaves(manner{delay: stretched(2 * time.Millisecond)})},
+		{"replies 10 ms late", all, behaves(manner{delay: stretched(10 * time.Millisecond)})}, // a new connection has time for one
+		{"replies 30 ms late", all, behaves(manner{delay: stretched(30 * time.Millisecond)})},
 		{"everything dropped", all, behaves(manner{drop: 1})},
 		{"one reply in 20 dropped", all, behaves(manner{drop: 20})},
 		{"connections half-closed", all, behaves(manner{halfClose: true})},

@@ -81,7 +81,7 @@ func TestCommandsWithAToken(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := startSidecar(t,
-		ruleFile(t, "domain: shop\ndescriptors: [{key: client, rate_limit: {requests_per_unit: 5, unit: hour}}]\n"),
+		ruleFile(t, "domain: shop\ndescriptors: [{key: client, rate_limit: {requests_per_unit: 5, unit: year}}]\n"),
 		"--http-token-file", token)
 	for _, args := range [][]string{
 		{"boost", "--domain", "shop", "client=ann", "--factor", "2", "--for", "1h", "--reason", "sale", "--author", "me"},

@@ -43,7 +43,7 @@ func TestConnections(t *testing.T) {
 	idle := func(row string) {
 		t.Helper()
 		usual, most := said(row)
-		await(t, 20*time.Second, fmt.Sprintf("at %d connections", usual),
+		await(t, 30*time.Second, fmt.Sprintf("at %d connections", usual),
 			func() bool { return connections(t, server) >= usual })
 		if n := connections(t, server); n > most {
 			t.Errorf("%s: %d connections, docs/operate/sizing.md says at most %d", row, n, most)
@@ -73,7 +73,7 @@ func TestConnections(t *testing.T) {
 		t.Errorf("%d connections under load, docs/operate/sizing.md says %d to %d", busiest, usual, most)
 	}
 	files.Terminate(20 * time.Second)
-	await(t, 20*time.Second, "free of connections", func() bool { return connections(t, server) == 0 })
+	await(t, 30*time.Second, "free of connections", func() bool { return connections(t, server) == 0 })
 
 	if out, err := publish(t, server, rules); err != nil {
 		t.Fatalf("%v: %s", err, out)

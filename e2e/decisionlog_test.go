@@ -18,7 +18,7 @@ func TestReaderOfDecisionLogMayEnd(t *testing.T) {
 		ask(t, conn, "free")
 		return s.Metric(`weir_decision_log_dropped_total{reason="write_error"}`) > 0
 	}
-	await(t, 10*time.Second, "counted as lost", lost)
+	await(t, 30*time.Second, "counted as lost", lost)
 	if code := s.Terminate(20 * time.Second); code != 0 {
 		t.Errorf("exit code %d", code)
 	}

@@ -63,7 +63,7 @@ func TestReadThatHangs(t *testing.T) {
 		t.Errorf("%d lines say that rules are stale", n)
 	}
 	write("b.yaml", more)
-	await(t, 20*time.Second, "loaded from another file",
+	await(t, 30*time.Second, "loaded from another file",
 		func() bool { return ask(t, conn, "more") == "OVER_LIMIT: OVER_LIMIT" })
 	if text := s.readiness(t); !strings.Contains(text, "\nrules: ok\n") {
 		t.Errorf("/readyz: %s", text)
@@ -95,7 +95,7 @@ func TestSignalsDuringTheStart(t *testing.T) {
 		s.Signal(syscall.SIGHUP)
 		hung.Release()
 		s.AwaitReady()
-		await(t, 10*time.Second, "reloaded",
+		await(t, 30*time.Second, "reloaded",
 			func() bool { return strings.Contains(s.Output(), "rule files have not changed") })
 		if code := s.Terminate(20 * time.Second); code != 0 {
 			t.Errorf("exit code %d, want 0", code)

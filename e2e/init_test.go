@@ -112,7 +112,7 @@ func startInitialized(t *testing.T, dir string, s *sidecar) *envoytest.Envoy {
 	_, port, _ := strings.Cut(s.GRPC, ":")
 	_, app, _ := strings.Cut(proctest.FreeAddr(t), ":")
 	ports := strings.NewReplacer("port_value: 8081", "port_value: "+port, "port_value: 10000", "port_value: 0",
-		"port_value: 10001", "port_value: "+app, "0.0.0.0", "127.0.0.1")
+		"port_value: 10001", "port_value: "+app, "0.0.0.0", "127.0.0.1", "timeout: 0.02s", "timeout: 10s")
 	return envoytest.Start(t, ports.Replace(string(config)))
 }
 

@@ -171,7 +171,7 @@ func TestLeasesSpareRedis(t *testing.T) {
 	if calls*50 > float64(asked) && (calls > renewals || calls*5 > float64(asked)) {
 		t.Errorf("%v calls for %d requests in %s, want at most one in 50", calls, asked, took)
 	}
-	await(t, 5*time.Second, "free of permits on lease", func() bool { return sum(fleet, "weir_lease_permits") == 0 })
+	await(t, 30*time.Second, "free of permits on lease", func() bool { return sum(fleet, "weir_lease_permits") == 0 })
 	if got := remaining(t, fleet[0], "day"); got != 100_000_000-int64(asked) {
 		t.Errorf("%d remain after %d requests", got, asked)
 	}

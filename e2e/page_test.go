@@ -39,7 +39,7 @@ descriptors:
       - key: path
         value: /checkout*
         shadow_mode: true
-        rate_limit: {name: checkout, requests_per_unit: 1, unit: hour}
+        rate_limit: {name: checkout, requests_per_unit: 1, unit: year}
   - key: internal
     rate_limit: {unlimited: true}
 `
@@ -106,7 +106,7 @@ func TestPage(t *testing.T) {
 	}
 	for _, want := range []string{
 		"rules.yaml:10 funnel: 3 per 1h, burst 3 per-client 5 2 one client team-edge", // 3 and 2, then 2
-		"remote_address > path=/checkout* shadow mode", "fixed_window: 1 per 1h checkout 1 2 shadow denied 2",
+		"remote_address > path=/checkout* shadow mode", "fixed_window: 1 per 365d checkout 1 2 shadow denied 2",
 		"token_bucket: 50 per 1h, burst 100 burst 4 0", "sliding_window: 100000 per 1d daily 4 0", "unlimited",
 	} {
 		if rows := strings.Join(rowsOf(t, b, "rules-rows"), "\n"); !strings.Contains(rows, want) {

@@ -152,7 +152,7 @@ func TestPageNumbersErrors(t *testing.T) {
 		wrong.WriteString("  - {value: none}\n")
 	}
 	edit(t, file, pageRules+wrong.String())
-	await(t, 10*time.Second, "refused", func() bool { return s.Metric(`weir_rules_loads_total{result="refused"}`) > 0 })
+	await(t, 30*time.Second, "refused", func() bool { return s.Metric(`weir_rules_loads_total{result="refused"}`) > 0 })
 	refreshNow(b)
 	b.Await(`document.querySelectorAll("#refused-errors li").length === 100`)
 	const room = `(() => {

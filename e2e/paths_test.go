@@ -97,7 +97,7 @@ func onFreePorts(t *testing.T, config string, s *sidecar) string {
 	_, port, _ := strings.Cut(s.GRPC, ":")
 	_, app, _ := strings.Cut(proctest.FreeAddr(t), ":")
 	return strings.NewReplacer("port_value: 8081", "port_value: "+port, "port_value: 10000", "port_value: 0",
-		"port_value: 10001", "port_value: "+app, "0.0.0.0", "127.0.0.1").Replace(config)
+		"port_value: 10001", "port_value: "+app, "0.0.0.0", "127.0.0.1", "timeout: 0.02s", "timeout: 10s").Replace(config)
 }
 
 // sendRaw sends a GET with exactly this path: http.Client would clean some of them.

@@ -81,7 +81,7 @@ func TestReaderOfLogMayEnd(t *testing.T) {
 			t.Fatalf("a request of an outage is answered %s", got)
 		}
 	}
-	await(t, 10*time.Second, "counted as dropped", func() bool {
+	await(t, 30*time.Second, "counted as dropped", func() bool {
 		return s.Metric(`weir_log_dropped_total{reason="write_error"}`) > 0
 	})
 	if code := s.Terminate(20 * time.Second); code != 0 {
@@ -101,7 +101,7 @@ func TestLogThatIsNotRead(t *testing.T) {
 	loads := func() float64 { return s.Metric(`weir_rules_loads_total{result="ok"}`) }
 	for n := loads() + 1; n < 5; n++ {
 		edit(t, rules, modes+strings.Repeat("#", int(n))+"\n")
-		await(t, 10*time.Second, "reloaded", func() bool { return loads() >= n })
+		await(t, 30*time.Second, "reloaded", func() bool { return loads() >= n })
 	}
 	s.Signal(syscall.SIGHUP)
 	redis.Kill()
@@ -137,10 +137,10 @@ func TestDroppedLogLines(t *testing.T) {
 			t.Fatal("no line was dropped")
 		}
 		edit(t, rules, long+strings.Repeat("#", int(n))+"\n")
-		await(t, 10*time.Second, "refused", func() bool { return refused() >= n })
+		await(t, 30*time.Second, "refused", func() bool { return refused() >= n })
 	}
 	var text strings.Builder
-	await(t, 20*time.Second, "noted", func() bool {
+	await(t, 30*time.Second, "noted", func() bool {
 		buffer := make([]byte, 1<<20)
 		if n, _ := syscall.Read(stderr.fd, buffer); n > 0 {
 			text.Write(buffer[:n])

@@ -21,14 +21,14 @@ import (
 )
 
 // untilSeen is how long Prometheus may take to see something.
-const untilSeen = 20 * time.Second
+const untilSeen = time.Minute
 
 // watched are rules whose panels all have something to show.
 const watched = `
 domain: shop
 descriptors:
   - {key: client, rate_limit: {algorithm: funnel, requests_per_unit: 5, unit: hour}}
-  - {key: trial, shadow_mode: true, rate_limit: {requests_per_unit: 1, unit: hour}}
+  - {key: trial, shadow_mode: true, rate_limit: {requests_per_unit: 1, unit: year}}
   - {key: bot, value: bad, rate_limit: {requests_per_unit: 0, unit: hour}}
 `
 

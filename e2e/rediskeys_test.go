@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"bufio"
+	"crypto/rand"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
@@ -114,6 +115,22 @@ func (m *monitor) has(words ...string) bool {
 	return slices.ContainsFunc(m.commands, func(c []string) bool {
 		return len(c) >= len(words) && slices.EqualFunc(c[:len(words)], words, strings.EqualFold)
 	})
+}
+
+// about returns how many commands up to now have a word that contains the text.
+func (m *monitor) about(t *testing.T, server *redistest.Server, text string) (n int) {
+	t.Helper()
+	mark := rand.Text()
+	redistest.Do(t, server, "ping", mark)
+	await(t, 30*time.Second, "seen by the monitor", func() bool { return m.has("ping", mark) })
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, c := range m.commands {
+		if slices.ContainsFunc(c, func(word string) bool { return strings.Contains(word, text) }) {
+			n++
+		}
+	}
+	return n
 }
 
 // names returns the keys and the channels that the commands name.
@@ -229,7 +246,7 @@ func TestRedisKeys(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	await(t, 10*time.Second, "subscribed to refunds", func() bool { return seen.has("subscribe", "weir:1:refunds") })
+	await(t, 30*time.Second, "subscribed to refunds", func() bool { return seen.has("subscribe", "weir:1:refunds") })
 	for _, name := range limiter.AlgorithmNames() {
 		ask(question("algorithm", name)) // once: a second request would wait for minutes
 	}

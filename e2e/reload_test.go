@@ -21,7 +21,7 @@ func TestEditedRule(t *testing.T) {
 	s := startSidecar(t, file)
 	e := proxy{Weir: []string{s.GRPC}, Domain: "shop"}.start(t)
 	traffic := newClient(t, "127.0.0.1", e.Listener("front")).goOn(t, "/")
-	await(t, 5*time.Second, "any traffic", func() bool { return traffic.count(200, time.Time{}) > 10 })
+	await(t, 30*time.Second, "any traffic", func() bool { return traffic.count(200, time.Time{}) > 10 })
 
 	type change struct {
 		at     time.Time
@@ -37,7 +37,7 @@ func TestEditedRule(t *testing.T) {
 			edit(t, file, rules(1_000_000))
 		}
 		changes = append(changes, c)
-		await(t, 5*time.Second, "decided by the edited rule", func() bool { return traffic.count(c.status, c.at) > 10 })
+		await(t, 30*time.Second, "decided by the edited rule", func() bool { return traffic.count(c.status, c.at) > 10 })
 	}
 	samples := traffic.stop()
 
@@ -83,7 +83,7 @@ func TestWrongEdit(t *testing.T) {
 		t.Fatalf("status %d, want 200", got)
 	}
 	edit(t, file, rules+"    burst\n")
-	await(t, 5*time.Second, "refused in the log", func() bool { return strings.Contains(s.Output(), "rules.yaml:3:") })
+	await(t, 30*time.Second, "refused in the log", func() bool { return strings.Contains(s.Output(), "rules.yaml:3:") })
 	if err := s.Ready(t.Context()); err != nil {
 		t.Errorf("with the rules of before: %v", err)
 	}

@@ -30,17 +30,17 @@ func TestRollingRestart(t *testing.T) {
 	healthy := func(n uint64) func() bool {
 		return func() bool { return e.Stat("cluster.weir.membership_healthy") == n }
 	}
-	await(t, 10*time.Second, "both healthy", healthy(2))
+	await(t, 30*time.Second, "both healthy", healthy(2))
 	traffic := newClient(t, "127.0.0.1", e.Listener("front")).goOn(t, "/")
 	for _, s := range sidecars {
 		since := time.Now()
-		await(t, 10*time.Second, "any traffic", func() bool { return traffic.count(200, since) > 100 })
+		await(t, 30*time.Second, "any traffic", func() bool { return traffic.count(200, since) > 100 })
 		if code := s.Terminate(15 * time.Second); code != 0 {
 			t.Errorf("a sidecar ended with exit code %d, want 0", code)
 		}
 		t.Logf("stopped in %s", time.Since(since).Round(time.Millisecond))
 		s.Start()
-		await(t, 10*time.Second, "both healthy again", healthy(2))
+		await(t, 30*time.Second, "both healthy again", healthy(2))
 	}
 	samples := traffic.stop()
 	if got := tally(samples); got[200] != len(samples) {
@@ -55,13 +55,13 @@ func TestRestartOfTheOnlySidecar(t *testing.T) {
 	s := startSidecar(t, ruleFile(t, endless), "--drain-delay", "0s")
 	e := proxy{Weir: []string{s.GRPC}, Domain: "shop"}.start(t)
 	traffic := newClient(t, "127.0.0.1", e.Listener("front")).goOn(t, "/")
-	await(t, 10*time.Second, "any traffic", func() bool { return traffic.count(200, time.Time{}) > 100 })
+	await(t, 30*time.Second, "any traffic", func() bool { return traffic.count(200, time.Time{}) > 100 })
 	if code := s.Terminate(15 * time.Second); code != 0 {
 		t.Errorf("the sidecar ended with exit code %d, want 0", code)
 	}
 	s.Start()
 	back := time.Now()
-	await(t, 10*time.Second, "answered again", func() bool { return traffic.count(200, back) > 100 })
+	await(t, 30*time.Second, "answered again", func() bool { return traffic.count(200, back) > 100 })
 	samples := traffic.stop()
 
 	got, first := tally(samples), time.Duration(0)

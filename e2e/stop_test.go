@@ -18,7 +18,8 @@ import (
 // A sidecar is stopped while requests wait for a Redis that does not answer, for longer than the drain delay. It
 // says at once that it stops, and ends only when each of them has the answer of its rule's on_store_failure.
 func TestStopWhileRedisHangs(t *testing.T) {
-	const storeTimeout, drainDelay = 2 * time.Second, 500 * time.Millisecond
+	t.Parallel()
+	const storeTimeout, drainDelay = 6 * time.Second, 4 * time.Second
 	redis := redistest.Start(t)
 	s := startSidecar(t, ruleFile(t, `
 domain: shop
@@ -62,7 +63,7 @@ descriptors:
 	if answered < storeTimeout {
 		t.Errorf("all was answered in %s: nothing waited for Redis, so this test shows nothing", answered)
 	}
-	if code := s.Wait(10 * time.Second); code != 0 || !strings.Contains(s.Output(), "msg=stopped all_answered=true") {
+	if code := s.Wait(30 * time.Second); code != 0 || !strings.Contains(s.Output(), "msg=stopped all_answered=true") {
 		t.Errorf("the sidecar ended with exit code %d, want 0 and all answered", code)
 	}
 	t.Logf("the health watch heard after %s, the last answer came %s after its request, the end %s after SIGTERM",

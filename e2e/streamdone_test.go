@@ -66,7 +66,7 @@ descriptors:
 // waiting for the answer.
 func (c costs) awaitRemaining(t *testing.T, want string) (look sample) {
 	t.Helper()
-	await(t, 5*time.Second, want+" remaining", func() bool {
+	await(t, 30*time.Second, want+" remaining", func() bool {
 		look = c.get(t.Context(), "/look")
 		return look.header.Get("X-Ratelimit-Remaining") == want
 	})

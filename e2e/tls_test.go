@@ -15,7 +15,7 @@ func TestEnvoyAsksOverTLS(t *testing.T) {
 	ca := certtest.New(t)
 	cert, key := ca.Issue("weir", "weir.mesh")
 	s := startSidecar(t,
-		ruleFile(t, "domain: shop\ndescriptors: [{key: remote_address, rate_limit: {requests_per_unit: 2, unit: day}}]"),
+		ruleFile(t, "domain: shop\ndescriptors: [{key: remote_address, rate_limit: {requests_per_unit: 2, unit: year}}]"),
 		"--grpc-tls-cert", cert, "--grpc-tls-key", key, "--grpc-tls-client-ca", ca.CA(), "--grpc-tls-client-names",
 		"spiffe://mesh/ns/edge/sa/envoy")
 	for _, tt := range []struct {

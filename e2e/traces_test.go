@@ -17,7 +17,7 @@ func TestATraceThroughEnvoy(t *testing.T) {
 	t.Setenv("OTEL_BSP_SCHEDULE_DELAY", "5")
 	weir := startSidecar(t, ruleFile(t, `
 domain: shop
-descriptors: [{key: remote_address, rate_limit: {requests_per_unit: 1, unit: hour}}]
+descriptors: [{key: remote_address, rate_limit: {requests_per_unit: 1, unit: year}}]
 `), "--otel-traces")
 	envoy := proxy{Weir: []string{weir.GRPC}, Domain: "shop", Collector: collector.Addr}.start(t)
 	for _, want := range []int{http.StatusOK, http.StatusTooManyRequests} {

@@ -14,8 +14,9 @@ import (
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 )
 
-// A queue releases one request each 100 ms: of 10 at once, 8 arrive at the upstream evenly spaced, and 2, for which
-// the queue has no room, are denied at once. It is the same with memory and with Redis.
+// A queue releases one request each 100 ms: of 20 at once, 8 arrive at the upstream evenly spaced, and 12, for which
+// the queue has no room, are denied at once. Until all have come on a busy machine, the queue has room for one more each
+// 100 ms. It is the same with memory and with Redis.
 func TestQueueShapesTraffic(t *testing.T) {
 	for _, store := range []string{"memory", "redis"} {
 		t.Run(store, func(t *testing.T) {
@@ -37,22 +38,31 @@ descriptors:
 				arrivals = append(arrivals, time.Now())
 			})}.start(t)
 			start := time.Now()
-			got := tally(atOnce(t, newClient(t, "127.0.0.1", e.Listener("front")), 10))
-			if got[200] != 8 || got[429] != 2 {
-				t.Fatalf("statuses %v, want 8 times 200 and 2 times 429", got)
+			all := atOnce(t, newClient(t, "127.0.0.1", e.Listener("front")), 20)
+			var denied time.Time // the last one was, by when all had come
+			for _, s := range all {
+				if end := s.began.Add(s.took); s.status == http.StatusTooManyRequests && end.After(denied) {
+					denied = end
+				}
+			}
+			got, passed := tally(all), len(arrivals)
+			if most := 8 + int(denied.Sub(start)/(100*time.Millisecond)); got[200] != passed || got[429] != 20-passed || passed < 8 ||
+				passed > most {
+				t.Fatalf("statuses %v with %d arrivals at the upstream, want 8 to %d times 200, and else 429", got, passed, most)
 			}
 			var gaps []time.Duration
 			for i := 1; i < len(arrivals); i++ {
 				gaps = append(gaps, arrivals[i].Sub(arrivals[i-1]).Round(time.Millisecond))
 			}
 			t.Logf("gaps between arrivals at the upstream: %v", gaps)
-			// The last has waited 700 ms, more on a busy machine. The clock of Redis and this one may differ by a bit.
-			if whole := arrivals[7].Sub(start); whole < 699*time.Millisecond {
-				t.Errorf("8 requests arrived within %s, want 700ms or more", whole)
+			// The eighth has waited 700 ms, more on a busy machine. The clock of Redis and this one may differ by a bit.
+			whole, least := arrivals[passed-1].Sub(start), time.Duration(passed-1)*100*time.Millisecond
+			if whole < least-time.Millisecond {
+				t.Errorf("%d requests arrived within %s, want %s or more", passed, whole, least)
 			}
 			slices.Sort(gaps)
-			if median := gaps[len(gaps)/2]; median < 80*time.Millisecond || median > 120*time.Millisecond {
-				t.Errorf("median gap %s, want 100ms", median)
+			if median := gaps[len(gaps)/2]; median < 50*time.Millisecond || median > 150*time.Millisecond {
+				t.Errorf("median gap %s, want about 100ms", median)
 			}
 		})
 	}
@@ -85,7 +95,7 @@ func TestConcurrency(t *testing.T) {
 		t.Fatalf("the first that ended: status %d, want 200", got)
 	}
 	// Envoy reports the end of a stream without waiting for the answer.
-	await(t, 5*time.Second, "a free place", func() bool {
+	await(t, 30*time.Second, "a free place", func() bool {
 		return f.client.get(t.Context(), "/look").header.Get("X-Ratelimit-Remaining") == "1"
 	})
 	f.begin(t)
@@ -111,7 +121,7 @@ func TestConcurrencyOfAKilledEnvoy(t *testing.T) {
 		time.Since(began) < 2*time.Second {
 		t.Errorf("%s places are free just after the Envoy was killed, want 0", got)
 	}
-	await(t, 10*time.Second, "all places free", func() bool {
+	await(t, 30*time.Second, "all places free", func() bool {
 		return client.get(t.Context(), "/look").header.Get("X-Ratelimit-Remaining") == "3"
 	})
 	t.Logf("free %s after the requests began, with leases of 3s", time.Since(began).Round(10*time.Millisecond))

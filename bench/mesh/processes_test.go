@@ -240,8 +240,8 @@ func stale(t *testing.T, mode string, fleet []*process, refunds int) staleness {
 		for _, p := range fleet[1:] {
 			waiting.Go(func() {
 				for !ask(p, key, 1) {
-					if time.Since(back) > 10*time.Second {
-						t.Error("a refund is not seen after 10 s")
+					if time.Since(back) > time.Minute {
+						t.Error("a refund is not seen after a minute")
 						return
 					}
 				}

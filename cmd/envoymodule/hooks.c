@@ -175,10 +175,43 @@ static void set_metadata(void *envoy, const weir_answer *a) {
   envoy_dynamic_module_callback_http_set_dynamic_metadata_struct(envoy, ns, wire);
 }
 
+// is_grpc reports whether Envoy answers the request as a gRPC client needs it.
+static bool is_grpc(void *envoy) {
+  static const char name[] = "content-type", grpc[] = "application/grpc";
+  const size_t n = sizeof grpc - 1;
+  weir_text key = {name, sizeof name - 1}, type;
+  size_t all;
+  return envoy_dynamic_module_callback_http_get_header(envoy, WEIR_REQUEST_HEADERS, key, &type, 0, &all) &&
+         type.n >= n && memcmp(type.p, grpc, n) == 0 && (type.n == n || type.p[n] == '+');
+}
+
+// grpc_status is the gRPC status that Envoy gives a response with an HTTP status.
+static const char *grpc_status(uint32_t status) {
+  switch (status) {
+  case 400: return "13"; // INTERNAL
+  case 401: return "16"; // UNAUTHENTICATED
+  case 403: return "7";  // PERMISSION_DENIED
+  case 404: return "12"; // UNIMPLEMENTED
+  case 429: case 502: case 503: case 504: return "14"; // UNAVAILABLE
+  default: return "2";   // UNKNOWN
+  }
+}
+
+// add_grpc_status adds the status to the headers of a response to a gRPC request: else Envoy makes it 0, success.
+static size_t add_grpc_status(void *envoy, uint32_t status, weir_header *headers, size_t n) {
+  static const char name[] = "grpc-status";
+  if (!is_grpc(envoy)) return n;
+  for (size_t i = 0; i < n; i++)
+    if (headers[i].key_n == sizeof name - 1 && memcmp(headers[i].key, name, sizeof name - 1) == 0) return n;
+  const char *value = grpc_status(status);
+  headers[n] = (weir_header){name, sizeof name - 1, value, strlen(value)};
+  return n + 1;
+}
+
 // obey does what the answer says, and returns whether the request goes on.
 static bool obey(void *envoy, stream *s, const weir_answer *a) {
   const weir_config *filter = s->config;
-  s->obeyed = true;
+  s->obeyed = true; // the response may come before the thread that commits has said that it has
   set_metadata(envoy, a);
   switch (a->outcome) {
   case WEIR_OK: count(envoy, filter, WEIR_COUNT_OK); break;
@@ -189,9 +222,10 @@ static bool obey(void *envoy, stream *s, const weir_answer *a) {
     break;
   }
   if (!a->status) return true;
-  weir_header headers[WEIR_HEADERS];
+  weir_header headers[WEIR_HEADERS + 1];
   weir_text body = {view(a, headers), a->body};
-  envoy_dynamic_module_callback_http_send_response(envoy, a->status, headers, a->headers, body, a->details);
+  size_t n = add_grpc_status(envoy, a->status, headers, a->headers);
+  envoy_dynamic_module_callback_http_send_response(envoy, a->status, headers, n, body, a->details);
   return false;
 }
 
@@ -326,7 +360,7 @@ HOOK int envoy_dynamic_module_on_http_filter_response_headers(void *envoy, const
   stream *s = (stream *)module;
   if (!s) return CONTINUE;
   const weir_answer *a = s->kept;
-  if (s->waiting && atomic_load(&s->waiting->state) == COMMITTED) a = &s->waiting->answer;
+  if (s->waiting && s->obeyed) a = &s->waiting->answer;
   if (!a || a->status || !a->headers) return CONTINUE;
   weir_header headers[WEIR_HEADERS];
   view(a, headers);

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -23,7 +24,7 @@ import (
 func TestMain(m *testing.M) { longtest.Main(m, 100) }
 
 // patience is how long something may take on a busy machine.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // byKey limits clients by a header.
 const byKey = `[{"actions": [{"request_headers": {"header_name": "x-key", "descriptor_key": "key"}}]}]`
@@ -92,12 +93,18 @@ func bootstrap(listeners, clusters []string) string {
 // upstream answers every request with 200.
 func upstream(t *testing.T) string {
 	t.Helper()
+	return serve(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "upstream") })
+}
+
+// serve returns the address of a server.
+func serve(t *testing.T, handle http.HandlerFunc) string {
+	t.Helper()
 	var lc net.ListenConfig
 	l, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "upstream") })}
+	s := &http.Server{Handler: handle}
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -135,10 +142,17 @@ type client struct {
 
 func newClient(t *testing.T, e *envoytest.Envoy, listener string) *client {
 	t.Helper()
+	return newClientTo(t, e.Listener(listener))
+}
+
+func newClientTo(t *testing.T, addr string) *client {
+	t.Helper()
 	transport := &http.Transport{MaxIdleConnsPerHost: 64}
 	t.Cleanup(transport.CloseIdleConnections)
-	return &client{&http.Client{Transport: transport, Timeout: patience}, "http://" + e.Listener(listener)}
+	return &client{&http.Client{Transport: transport, Timeout: patience, CheckRedirect: noRedirects}, "http://" + addr}
 }
+
+func noRedirects(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
 // response is what a client got.
 type response struct {
@@ -166,6 +180,10 @@ func (c *client) try(t *testing.T, path string, headers ...string) (response, er
 	for i := 0; i+1 < len(headers); i += 2 {
 		req.Header.Add(headers[i], headers[i+1])
 	}
+	return c.do(req)
+}
+
+func (c *client) do(req *http.Request) (response, error) {
 	resp, err := c.http.Do(req)
 	if err != nil {
 		return response{}, err
@@ -173,4 +191,35 @@ func (c *client) try(t *testing.T, path string, headers ...string) (response, er
 	defer resp.Body.Close() //nolint:errcheck // only read from
 	body, err := io.ReadAll(resp.Body)
 	return response{resp.StatusCode, resp.Header, string(body)}, err
+}
+
+// getPage returns the body of an answer with status 200.
+func getPage(t *testing.T, url string) string {
+	t.Helper()
+	resp, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close() //nolint:errcheck // only read from
+	body, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode != http.StatusOK {
+		t.Fatalf("%s: %s %s, %v", url, resp.Status, body, err)
+	}
+	return string(body)
+}
+
+// metric returns the value of a metric without labels.
+func metric(t *testing.T, addr, name string) float64 {
+	t.Helper()
+	for line := range strings.Lines(getPage(t, "http://"+addr+"/metrics")) {
+		if text, ok := strings.CutPrefix(line, name+" "); ok {
+			value, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return value
+		}
+	}
+	t.Fatalf("no metric %s", name)
+	return 0
 }

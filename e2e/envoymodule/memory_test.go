@@ -13,20 +13,20 @@ import (
 	"github.com/weir-ratelimit/weir/internal/test/moduletest"
 )
 
-// shop limits each key to 50 requests an hour, and the key teapot to none, with a response of its own.
+// shop limits each key to 50 requests a year, and the key teapot to none, with a response of its own.
 const shop = `
 domain: shop
 descriptors:
   - key: key
     value: teapot
-    rate_limit: {unit: hour, requests_per_unit: 0}
+    rate_limit: {unit: year, requests_per_unit: 0}
     response: {headers: {X-Kettle: "no", Content-Type: application/json}, body: '{"tea": false}'}
   - key: key
     value: shadowy
     shadow_mode: true
-    rate_limit: {unit: hour, requests_per_unit: 0}
+    rate_limit: {unit: year, requests_per_unit: 0}
   - key: key
-    rate_limit: {unit: hour, requests_per_unit: 50, name: per-key}
+    rate_limit: {unit: year, requests_per_unit: 50, name: per-key}
 `
 
 // Two workers share the counters: of 400 requests at once exactly the limit passes.
@@ -70,7 +70,7 @@ func TestResponses(t *testing.T) {
 	c := newClient(t, e, "front")
 	ok := c.get(t, "/", "x-key", "bob")
 	if ok.status != http.StatusOK || ok.body != "upstream" || ok.header.Get("X-Ratelimit-Remaining") != "49" ||
-		ok.header.Get("X-Ratelimit-Limit") != `50, 50;w=3600;name="per-key"` || ok.header.Get("X-Ratelimit-Reset") == "" {
+		ok.header.Get("X-Ratelimit-Limit") != `50, 50;w=31536000;name="per-key"` || ok.header.Get("X-Ratelimit-Reset") == "" {
 		t.Errorf("a request that passes: %+v", ok)
 	}
 	for range 49 {

@@ -203,8 +203,8 @@ func TestKnownDifferences(t *testing.T) {
 	}
 	root := writeRules(t, files)
 	pairs := map[string]*pair{}
-	awaitWindow(3600)
 	for i, k := range knownDifferences {
+		awaitWindow(3600)
 		id := fmt.Sprint(k.settings)
 		if pairs[id] == nil {
 			pairs[id] = startPair(t, root, k.settings)

@@ -67,7 +67,8 @@ func weirAsRatelimit(t *testing.T) string {
 	return link
 }
 
-// startService starts a service with the rules below root and returns when it listens.
+// startService starts a service with the rules below root and returns when it listens, and no hour, day or week ends
+// soon.
 func startService(t *testing.T, name, binary, root string, settings env) *service {
 	t.Helper()
 	all := env{
@@ -97,6 +98,7 @@ func startService(t *testing.T, name, binary, root string, settings env) *servic
 	}
 	t.Cleanup(func() { _ = conn.Close() })
 	s.conn, s.client = conn, pb.NewRateLimitServiceClient(conn)
+	awaitWindow(3600)
 	return s
 }
 

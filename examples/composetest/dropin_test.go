@@ -26,7 +26,7 @@ func composeFiles(t *testing.T) {
 	ask := func(descriptor string) (int, string) { return post(t, host, "shop", descriptor) }
 	for i, want := range []int{200, 200, 429, 429} {
 		if status, body := ask(`{"key":"client","value":"a"}`); status != want {
-			t.Errorf("request %d of a client with two a day: status %d, want %d: %s", i+1, status, want, body)
+			t.Errorf("request %d of a client with two a year: status %d, want %d: %s", i+1, status, want, body)
 		}
 	}
 	for range 3 {
@@ -35,8 +35,8 @@ func composeFiles(t *testing.T) {
 		}
 	}
 	for _, line := range []string{
-		"shop.client: unit=DAY requests_per_unit=2, shadow_mode: false, quota_mode: false",
-		"shop.path_/cart: unit=DAY requests_per_unit=1, shadow_mode: true, quota_mode: false",
+		"shop.client: unit=YEAR requests_per_unit=2, shadow_mode: false, quota_mode: false",
+		"shop.path_/cart: unit=YEAR requests_per_unit=1, shadow_mode: true, quota_mode: false",
 	} {
 		if _, body := get(t, "http://"+host+":6070/rlconfig"); !strings.Contains(body, line+"\n") {
 			t.Errorf("/rlconfig has no line %q:\n%s", line, body)
@@ -75,13 +75,13 @@ func istioSample(t *testing.T, dir string) {
 	for i, want := range []int{200, 429} {
 		status, body := post(t, istioService, "ratelimit", `{"key":"PATH","value":"/productpage"}`)
 		if status != want {
-			t.Errorf("request %d of one a day: status %d, want %d: %s", i+1, status, want, body)
+			t.Errorf("request %d of one a year: status %d, want %d: %s", i+1, status, want, body)
 		}
 	}
 	if status, body := post(t, istioService, "ratelimit", `{"key":"PATH","value":"/api"}`); status != 200 {
 		t.Errorf("another path: status %d, want 200: %s", status, body)
 	}
-	const line = "ratelimit.PATH_/productpage: unit=DAY requests_per_unit=1, shadow_mode: false, quota_mode: false"
+	const line = "ratelimit.PATH_/productpage: unit=YEAR requests_per_unit=1, shadow_mode: false, quota_mode: false"
 	if _, body := get(t, "http://"+istioService+":6070/rlconfig"); !strings.Contains(body, line+"\n") {
 		t.Errorf("/rlconfig has no line %q:\n%s", line, body)
 	}

@@ -2,9 +2,12 @@ package admin
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/weir-ratelimit/weir/pkg/panics"
 )
 
 const (
@@ -93,12 +96,16 @@ func (s *shared) do(ctx context.Context) error {
 func (s *shared) run(ctx context.Context, r *run) {
 	s.turn <- struct{}{}
 	defer func() { <-s.turn }()
+	defer close(r.done)
 	s.mu.Lock()
 	s.next = nil
 	s.mu.Unlock()
-	r.err = s.f(ctx)
-	close(r.done)
+	r.err = errPanicked // unless f returns
+	panics.Catch("admin request", func() { r.err = s.f(ctx) })
 }
+
+// errPanicked is the result of what panicked.
+var errPanicked = errors.New("it panicked; the log has the stack")
 
 // checkFresh is how long the answer of a check that asks a server is used again.
 const checkFresh = time.Second
@@ -129,8 +136,9 @@ func (c *fresh) get(ctx context.Context) error {
 		go func() {
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.timeout)
 			defer cancel()
-			a.err = c.f(ctx)
-			close(a.done)
+			defer close(a.done)
+			a.err = errPanicked // unless f returns
+			panics.Catch("readiness check", func() { a.err = c.f(ctx) })
 		}()
 	}
 	c.mu.Unlock()

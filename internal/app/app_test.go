@@ -243,9 +243,10 @@ func startGated(t *testing.T, o Options, requests int) (p *process, g *gate, ans
 // On a stop the process says at once that it is not ready, goes on answering, and ends when all requests under
 // way are answered.
 func TestStop(t *testing.T) {
+	t.Parallel()
 	const requests = 50
 	o := options(t, rulesOf("1"))
-	o.DrainDelay = 300 * time.Millisecond
+	o.DrainDelay = 3 * time.Second
 	p, g, answers := startGated(t, o, requests)
 
 	p.stop()
@@ -265,7 +266,7 @@ func TestStop(t *testing.T) {
 	select {
 	case <-p.ended:
 		t.Fatalf("the process ended with requests under way: %v", p.err)
-	case <-time.After(2 * o.DrainDelay): // it is waiting for them
+	case <-time.After(o.DrainDelay + 100*time.Millisecond): // it is waiting for them
 	}
 	close(g.open)
 	for range requests {
@@ -298,8 +299,9 @@ func TestStopTimeout(t *testing.T) {
 
 // Somebody who watches health is told, and does not hold the process up.
 func TestStopEndsHealthWatch(t *testing.T) {
+	t.Parallel()
 	o := options(t, rulesOf("1"))
-	o.DrainDelay = 200 * time.Millisecond
+	o.DrainDelay = 2 * time.Second
 	p := start(t, o)
 	watch, err := p.health.Watch(t.Context(), &healthpb.HealthCheckRequest{}, grpc.WaitForReady(true))
 	if err != nil {
@@ -321,14 +323,14 @@ func TestStopEndsHealthWatch(t *testing.T) {
 	}
 }
 
-type panics struct{ limiter.Store }
+type panicking struct{ limiter.Store }
 
-func (panics) Take(context.Context, []limiter.Hit, []limiter.Decision) error {
+func (panicking) Take(context.Context, []limiter.Hit, []limiter.Decision) error {
 	panic("broken")
 }
 
 func TestPanic(t *testing.T) {
-	p := start(t, options(t, rulesOf("1")), func(a *App) { a.store.Store = panics{} })
+	p := start(t, options(t, rulesOf("1")), func(a *App) { a.store.Store = panicking{} })
 	for range 2 {
 		if got := p.ask("me"); !strings.Contains(got, "code = Internal desc = internal error") ||
 			strings.Contains(got, "broken") {

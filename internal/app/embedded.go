@@ -2,17 +2,12 @@ package app
 
 import (
 	"context"
-	"fmt"
-	"log/slog"
-	"runtime/debug"
-	"time"
+	"net/http"
 
 	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/metrics"
+	"github.com/weir-ratelimit/weir/pkg/panics"
 )
-
-// restartPause is the time between the panic of a part and its next start, in an embedded Weir.
-const restartPause = time.Second
 
 // Decider decides requests of a process in which this Weir is embedded.
 func (a *App) Decider() *decide.Decider { return a.decider }
@@ -21,34 +16,22 @@ func (a *App) Decider() *decide.Decider { return a.decider }
 // Rejected and Panicked where they apply.
 func (a *App) Metrics() *metrics.Metrics { return a.metrics }
 
-// runPart runs a part. In an embedded Weir a panic does not end the process: it is counted and logged, and the part
-// runs again after a pause.
-func (a *App) runPart(ctx context.Context, p *part) error {
-	if !a.o.Embedded {
-		return p.run(ctx)
-	}
-	for {
-		panicked, err := a.survive(ctx, p)
-		if !panicked {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(restartPause):
-		}
-	}
+// runPart runs a part. In a process that survives panics, such as Envoy, a part that panics runs again after a pause.
+func runPart(ctx context.Context, p *part) (err error) {
+	panics.Restart(ctx.Done(), p.name, func() { err = p.run(ctx) })
+	return err
 }
 
-// survive runs a part once, and reports whether it panicked.
-func (a *App) survive(ctx context.Context, p *part) (panicked bool, err error) {
-	defer func() {
-		if why := recover(); why != nil {
-			panicked = true
-			a.metrics.Panicked()
-			a.o.Log.LogAttrs(ctx, slog.LevelError, "a part panicked and is started again", slog.String("part", p.name),
-				slog.String("panic", fmt.Sprint(why)), slog.String("stack", string(debug.Stack())))
-		}
-	}()
-	return false, p.run(ctx)
+// countPanics counts panics of HTTP requests. package net/http logs them, and closes their connections.
+func (a *App) countPanics(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		returned := false
+		defer func() {
+			if !returned {
+				a.metrics.Panicked()
+			}
+		}()
+		next.ServeHTTP(w, r)
+		returned = true
+	})
 }

@@ -63,6 +63,7 @@ func (a *App) openHTTP(ctx context.Context) error {
 			"such as boosts and counters, and see the values of keys", slog.String("http", a.o.HTTPAddr))
 	}
 	a.http = admin.NewServer(o)
+	a.http.Handler = a.countPanics(a.http.Handler)
 	a.http.ErrorLog = slog.NewLogLogger(newBoundedHTTP(a.o.Log.Handler(), a.httpHandshakes), slog.LevelWarn)
 	a.http.ConnState = a.clients.http.ConnState
 	config, err := a.o.httpTLS().config() //nolint:contextcheck // a handshake has its own

@@ -71,9 +71,9 @@ domain: shop
 descriptors:
   - key: client
     rate_limits:
-      - {name: daily, requests_per_unit: 3, unit: day}
-      - {name: hourly, requests_per_unit: 2, unit: hour}
-      - {name: weekly, requests_per_unit: 100, unit: week}
+      - {name: yearly, requests_per_unit: 3, unit: year}
+      - {name: shorter, requests_per_unit: 2, window: 300d}
+      - {name: longer, requests_per_unit: 100, window: 1000d}
 `)
 	o.GRPCMaxMessageSize = 1 << 10
 	p := start(t, o)

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weir-ratelimit/weir/pkg/panics"
 	"github.com/weir-ratelimit/weir/pkg/reload"
 )
 
@@ -28,7 +29,7 @@ func (a *App) Run(ctx context.Context) error {
 			continue
 		}
 		background.run(p.name, func() {
-			if err := a.runPart(work, &p); err != nil {
+			if err := runPart(work, &p); err != nil {
 				failed <- fmt.Errorf("%s: %w", p.name, err)
 			}
 		})
@@ -64,10 +65,10 @@ func (a *App) stop(ctx context.Context) (err error) {
 	a.health.end()
 
 	answered := make(chan struct{})
-	go func() {
+	panics.Go("stop of the gRPC server", func() {
+		defer close(answered)
 		a.grpc.GracefulStop()
-		close(answered)
-	}()
+	})
 	cut := false
 	select {
 	case <-answered:
@@ -129,10 +130,10 @@ func (a *App) logStart(ctx context.Context) {
 // within runs f and returns whether it has ended in time. If not, f goes on in a goroutine of its own.
 func within(limit time.Duration, f func()) bool {
 	done := make(chan struct{})
-	go func() {
+	panics.Go("end of a part", func() {
 		defer close(done)
 		f()
-	}()
+	})
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	select {
@@ -146,7 +147,11 @@ func within(limit time.Duration, f func()) bool {
 // closeInTime closes a part, and leaves it behind if that takes longer than limit.
 func closeInTime(name string, limit time.Duration, closePart func() error) error {
 	closed := make(chan error, 1)
-	if !within(limit, func() { closed <- closePart() }) {
+	if !within(limit, func() {
+		err := errors.New("closing panicked") // unless closePart returns
+		defer func() { closed <- err }()
+		err = closePart()
+	}) {
 		return fmt.Errorf("%s: not closed after %s", name, limit)
 	}
 	return <-closed
@@ -163,7 +168,7 @@ func (t *tasks) run(name string, f func()) {
 	t.mark(name, true)
 	t.all.Go(func() {
 		defer t.mark(name, false)
-		f()
+		panics.Catch(name, f)
 	})
 }
 

@@ -19,6 +19,7 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/logging"
 	"github.com/weir-ratelimit/weir/pkg/fileread"
+	"github.com/weir-ratelimit/weir/pkg/panics"
 )
 
 // certFresh is how long certificates are used without reading the files again, however many clients connect: a renewed
@@ -79,7 +80,7 @@ func (s *serverTLS) current(ctx context.Context, now time.Time) *tls.Config {
 	done := make(chan struct{})
 	s.reading = done
 	s.mu.Unlock()
-	go s.renew(context.WithoutCancel(ctx), done)
+	panics.Go("read of certificates", func() { s.renew(context.WithoutCancel(ctx), done) })
 	timer := time.NewTimer(certWait)
 	defer timer.Stop()
 	select {
@@ -93,11 +94,15 @@ func (s *serverTLS) current(ctx context.Context, now time.Time) *tls.Config {
 
 // renew reads the files and closes done.
 func (s *serverTLS) renew(ctx context.Context, done chan struct{}) {
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.reading = nil
+		close(done)
+	}()
 	config, err := s.read(ctx)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	defer close(done)
-	s.reading = nil
 	if err == nil {
 		s.last, s.failed = config, ""
 		return

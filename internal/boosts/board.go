@@ -12,6 +12,7 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
+	"github.com/weir-ratelimit/weir/pkg/panics"
 )
 
 const (
@@ -296,11 +297,15 @@ func (b *Board) First(ctx context.Context) {
 
 // Run follows the store, and ends boosts when their time is over, until ctx is done.
 func (b *Board) Run(ctx context.Context) {
+	ctx, cancel := context.WithCancel(ctx)
 	var wait sync.WaitGroup
 	defer wait.Wait()
+	defer cancel() // also if Run panics
 	hints := make(chan struct{}, 1)
 	if b.o.Store != nil {
-		wait.Go(func() { b.o.Store.Watch(ctx, hints) })
+		wait.Go(func() {
+			panics.Restart(ctx.Done(), "watch of boosts", func() { b.o.Store.Watch(ctx, hints) })
+		})
 	}
 	nap := time.NewTimer(b.next())
 	defer nap.Stop()

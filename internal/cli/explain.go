@@ -12,7 +12,7 @@ import (
 
 type explainCmd struct {
 	Descriptors []string    `arg:"" name:"descriptor" help:"The request's descriptors, each as key=value,key=value in Envoy's order; \\, is a comma in a value."`
-	Domain      string      `required:"" placeholder:"NAME" help:"The domain that Envoy's rate limit filter sends."`
+	Domain      string      `placeholder:"NAME" help:"The domain that Envoy's rate limit filter sends. May be left out if the rules have only one."`
 	Rules       []string    `placeholder:"PATH" help:"Explain with these rule files or directories (- for stdin), on fresh counters, instead of asking a running process."`
 	Stores      []string    `placeholder:"NAME" help:"Names of serve's --named-store: a limit with another store is an error. Without it, any name is allowed. Needs --rules."`
 	Server      serverFlags `embed:"" group:"server"`
@@ -42,7 +42,7 @@ cannot be read, the process does not answer, or the command line is wrong.
 
 Examples:
 
-    weir explain --rules rules/ --domain shop remote_address=10.0.0.1
+    weir explain --rules rules/ remote_address=10.0.0.1
     weir explain --rules rules/ --domain shop api_key=abc,path=/checkout remote_address=10.0.0.1
     weir explain --rules rules/ --domain shop --next 21 --expect over --expect per-client remote_address=10.0.0.1
     weir explain --server http://127.0.0.1:8080 --domain shop remote_address=10.0.0.1`
@@ -89,7 +89,6 @@ func (c *explainCmd) question() (explain.Question, error) {
 		p.check(err == nil, "descriptor %d: %w", i+1, err)
 		q.Descriptors = append(q.Descriptors, entries)
 	}
-	p.check(c.Domain != "", "--domain: must not be empty; it is the domain of Envoy's rate limit filter")
 	p.check(c.Hits > 0, "--hits: must be at least 1")
 	isNext := c.Next >= 1 && c.Next <= explain.MaxNext
 	p.check(isNext, "--next: must be between 1 and %d, got %d", explain.MaxNext, c.Next)

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/logging"
+	"github.com/weir-ratelimit/weir/pkg/panics"
 )
 
 // Reason is why a connection was closed or a stream reset. It is a label of a metric.
@@ -145,7 +146,7 @@ func (g *Guard) Stats() Stats {
 func (g *Guard) Listen(l net.Listener, encrypted bool) net.Listener {
 	b := &listener{Listener: l, g: g, encrypted: encrypted, closed: make(chan struct{})}
 	if g.o.HTTP2 != nil {
-		go g.sweepUntil(b.closed)
+		go panics.Restart(b.closed, "sweep of connections", func() { g.sweepUntil(b.closed) })
 	}
 	return b
 }

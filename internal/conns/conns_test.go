@@ -14,7 +14,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-const patience = 10 * time.Second
+const patience = time.Minute
 
 // pair is a client, and the server's side of its connection.
 func pair(t *testing.T, h *HTTP2) (client, server net.Conn, g *Guard) {

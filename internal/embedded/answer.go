@@ -138,7 +138,7 @@ func (c *Call) showsXRateLimit(i int) bool {
 // appendPolicy appends a limit in the form of draft version 03: `, 10;w=60;name="per-ip"`. One whose window is no unit is
 // left out.
 func appendPolicy(dst []byte, l *descriptors.Limit) []byte {
-	window := int64(l.Unit.Duration() / time.Second)
+	window := int64(l.Unit.Duration()/time.Second) * int64(max(1, l.UnitMultiplier))
 	if window == 0 {
 		return dst
 	}

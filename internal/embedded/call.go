@@ -13,6 +13,7 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/actions"
 	"github.com/weir-ratelimit/weir/internal/decide"
+	"github.com/weir-ratelimit/weir/pkg/panics"
 )
 
 // Call is one request: Filter.Call returns it, the caller fills its Input and calls Decide, and DecideLater if Decide
@@ -129,14 +130,13 @@ func (c *Call) DecideLater(ctx context.Context, done func()) {
 		c.wait(ctx, end)
 		return
 	}
-	go func() {
-		defer c.filter.instance.survive(ctx, "answer")
+	panics.Go("answer", func() {
 		if c.decideRest(ctx) {
 			c.wait(ctx, end)
 		} else {
 			end()
 		}
-	}()
+	})
 }
 
 // decideRest asks the store, and reports whether the request has to wait for its turn.
@@ -205,13 +205,12 @@ func (c *Call) StreamDone() {
 		return
 	}
 	c.filter.uses.Add(1)
-	go func() {
+	panics.Go("end of a stream", func() {
 		f := c.filter
 		defer f.drop()
-		defer f.instance.survive(ctx, "end of a stream")
 		v, err := f.decider.DecideRest(ctx, c.request)
 		c.finish(v, err)
-	}()
+	})
 }
 
 // finish ends a call that nobody waits for.
@@ -229,13 +228,13 @@ func (c *Call) finish(v *decide.Verdict, err error) {
 func (c *Call) wait(ctx context.Context, end func()) {
 	delay := c.delay
 	finish := sync.OnceFunc(func() {
+		defer end()
 		delay.End()
-		end()
 	})
-	timer := time.AfterFunc(delay.For, finish)
+	timer := time.AfterFunc(delay.For, func() { panics.Catch("answer", finish) })
 	context.AfterFunc(ctx, func() { // also after end, where it does nothing
 		timer.Stop()
-		finish()
+		panics.Catch("answer", finish)
 	})
 }
 

@@ -20,9 +20,9 @@ domain: shop
 descriptors:
   - key: key
     value: slow
-    rate_limit: {algorithm: leaky_queue, unit: second, requests_per_unit: 20, max_wait: 10s}
+    rate_limit: {algorithm: leaky_queue, unit: second, requests_per_unit: 1, burst: 20, max_wait: 60s}
   - key: key
-    rate_limit: {unit: hour, requests_per_unit: 2}
+    rate_limit: {unit: year, requests_per_unit: 2}
 `
 
 const byKey = `[{"actions": [{"request_headers": {"header_name": "x-key", "descriptor_key": "key"}}]}]`
@@ -52,6 +52,9 @@ func newModule(t *testing.T) *Module {
 	m := &Module{Log: io.Discard}
 	t.Cleanup(func() {
 		m.Wait(10 * time.Second)
+		if m.survival.remove != nil {
+			m.survival.remove()
+		}
 		if m.pace != nil {
 			m.pace.Stop()
 		}

@@ -14,12 +14,15 @@ import (
 	"github.com/weir-ratelimit/weir/internal/app"
 	"github.com/weir-ratelimit/weir/internal/cli"
 	"github.com/weir-ratelimit/weir/internal/logging"
+	"github.com/weir-ratelimit/weir/pkg/panics"
 )
 
 // Module is Weir inside one Envoy. Its methods are safe for concurrent use.
 type Module struct {
 	// Log receives the lines of all instances.
 	Log io.Writer
+
+	survival survival
 
 	mu        sync.Mutex
 	instances []*instance
@@ -38,9 +41,6 @@ type instance struct {
 	ended   chan struct{} // Run has returned
 	panics  logging.Every // lines about panics of requests
 }
-
-// panicLines is how often a panic of a request is logged at most.
-const panicLines = time.Second
 
 // NewFilter reads filter_config, and starts what its flags say unless another filter has the same flags. The error says
 // what is wrong.
@@ -109,6 +109,7 @@ func (m *Module) start(o *cli.EmbeddedOptions) (in *instance, err error) {
 			in, err = nil, fmt.Errorf("the start panicked: %v\n%s", why, debug.Stack())
 		}
 	}()
+	m.survival.start(m.Log)
 	log, err := logging.NewProcess(m.Log, o.LogLevel, o.LogFormat)
 	if err != nil {
 		return nil, err
@@ -131,32 +132,16 @@ func (m *Module) start(o *cli.EmbeddedOptions) (in *instance, err error) {
 		app: a, log: log, options: *o, filters: 1, stop: stop, ended: make(chan struct{}),
 		panics: logging.Every{Interval: panicLines},
 	}
-	go in.run(ctx)
+	m.survival.add(in)
+	panics.Go("instance", func() { in.run(ctx) })
 	return in, nil
 }
 
 // run works until ctx is done. An instance whose run has ended by itself goes on deciding, without what its parts do.
 func (in *instance) run(ctx context.Context) {
 	defer close(in.ended)
-	defer in.survive(ctx, "instance")
 	if err := in.app.Run(ctx); err != nil {
 		in.log.LogAttrs(ctx, slog.LevelError, "a part has ended", slog.String("error", err.Error()))
-	}
-}
-
-// survive, deferred, keeps a panic from ending Envoy.
-func (in *instance) survive(ctx context.Context, what string) {
-	if why := recover(); why != nil {
-		in.panicked(ctx, what, why)
-	}
-}
-
-// panicked counts a panic and logs it, but not more often than panicLines.
-func (in *instance) panicked(ctx context.Context, what string, why any) {
-	in.app.Metrics().Panicked()
-	if skipped, ok := in.panics.Allow(time.Now()); ok {
-		in.log.LogAttrs(ctx, slog.LevelError, "panic", slog.String("in", what), slog.String("panic", fmt.Sprint(why)),
-			slog.String("stack", string(debug.Stack())), slog.Uint64("not_logged_before", skipped))
 	}
 }
 
@@ -171,10 +156,11 @@ func (m *Module) release(in *instance) {
 	m.closing = slices.DeleteFunc(m.closing, isClosed)
 	closed := make(chan struct{})
 	m.closing = append(m.closing, closed)
-	go func() {
+	panics.Go("end of an instance", func() {
 		defer close(closed)
+		defer m.survival.drop(in)
 		in.close()
-	}()
+	})
 }
 
 func isClosed(c chan struct{}) bool {
@@ -189,7 +175,6 @@ func isClosed(c chan struct{}) bool {
 // close stops the instance and frees what it has.
 func (in *instance) close() {
 	ctx := context.Background()
-	defer in.survive(ctx, "close")
 	in.stop()
 	<-in.ended
 	if err := in.app.Close(); err != nil {

@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -23,7 +24,7 @@ type Report struct {
 	Domain string `json:"domain"`
 	// Hits is what each descriptor costs.
 	Hits uint32 `json:"hits"`
-	// Live says that the counters of a running sidecar were looked at; else they are fresh ones.
+	// Live says that the counters of a running process were looked at; else they are fresh ones.
 	Live        bool         `json:"live"`
 	Answer      Answer       `json:"answer"`
 	Descriptors []Descriptor `json:"descriptors"`
@@ -115,6 +116,7 @@ const (
 
 // Question is a request as people write it.
 type Question struct {
+	// Domain may be empty if the rules have only one.
 	Domain      string
 	Descriptors [][]descriptors.Entry
 	// Hits is the cost of each descriptor; 0 is 1.
@@ -129,9 +131,26 @@ func (q *Question) descriptors() []decide.Descriptor {
 	return all
 }
 
+// chooseDomain names the domain that the question leaves out: the rules' only one.
+func (q *Question) chooseDomain(rules *descriptors.Set) error {
+	if q.Domain != "" {
+		return nil
+	}
+	domains := rules.Domains()
+	if len(domains) != 1 {
+		return errors.New("domain: is missing; " +
+			listed("the domains are", domainNames(rules), "the rules have no domain to take instead"))
+	}
+	q.Domain = domains[0].Name()
+	return nil
+}
+
 // Ask explains the question by the rules, with the verdict that the decider would give now. The error says what is
 // wrong with the question.
 func Ask(ctx context.Context, d *decide.Decider, rules *descriptors.Set, q Question) (*Report, error) {
+	if err := q.chooseDomain(rules); err != nil {
+		return nil, err
+	}
 	request := d.NewRequest()
 	request.Domain = q.Domain
 	for _, descriptor := range q.descriptors() {
@@ -362,7 +381,7 @@ func (r RetryAfter) MarshalJSON() ([]byte, error) {
 	return json.Marshal(r.Seconds)
 }
 
-// UnmarshalJSON implements json.Unmarshaler. A sidecar of an older release writes -1 for null.
+// UnmarshalJSON implements json.Unmarshaler. An older release writes -1 for null.
 func (r *RetryAfter) UnmarshalJSON(text []byte) error {
 	*r = RetryAfter{Denied: true, Never: true}
 	if bytes.Equal(text, []byte("null")) {

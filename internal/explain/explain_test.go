@@ -153,7 +153,6 @@ func TestQuery(t *testing.T) {
 	_, err = explain.ParseQuery(map[string][]string{"descriptors": {"a=b"}, "hits": {"0"}, "descriptor": {"="}})
 	for _, want := range []string{
 		`"descriptors" is not known; ask /explain?domain=shop&descriptor=key=value,key=value&hits=1`,
-		"domain: must not be empty; it is the domain of Envoy's rate limit filter",
 		`hits: must be a whole number from 1 to 4294967295, got "0"`,
 		"descriptor 1: entry 1 has no key; write key=value,key=value",
 	} {

@@ -41,6 +41,9 @@ var begin = time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)
 func Offline(
 	ctx context.Context, rules *descriptors.Set, q Question, requests int, every time.Duration,
 ) (*Report, error) {
+	if err := q.chooseDomain(rules); err != nil {
+		return nil, err
+	}
 	engine, err := offline.NewEngine(rules) //nolint:contextcheck // it ends with Close
 	if err != nil {
 		return nil, err

@@ -11,14 +11,17 @@ import (
 
 // Query is the question as GET /explain takes it: ?domain=..&descriptor=key=value,key=value&descriptor=..&hits=1.
 func Query(q Question) url.Values {
-	v := url.Values{"domain": {q.Domain}, "hits": {strconv.FormatUint(uint64(max(q.Hits, 1)), 10)}}
+	v := url.Values{"hits": {strconv.FormatUint(uint64(max(q.Hits, 1)), 10)}}
+	if q.Domain != "" {
+		v.Set("domain", q.Domain)
+	}
 	for _, entries := range q.Descriptors {
 		v.Add("descriptor", descriptors.FormatEntries(entries))
 	}
 	return v
 }
 
-// ParseQuery reads what Query writes, . Hits are 1 if left out. The error says all that is wrong.
+// ParseQuery reads what Query writes. Hits are 1 if left out. The error says all that is wrong.
 func ParseQuery(v url.Values) (Question, error) {
 	q := Question{Domain: v.Get("domain"), Hits: 1}
 	var errs []error
@@ -27,9 +30,6 @@ func ParseQuery(v url.Values) (Question, error) {
 			errs = append(errs,
 				fmt.Errorf("%s is not known; ask /explain?domain=shop&descriptor=key=value,key=value&hits=1", strconv.Quote(name)))
 		}
-	}
-	if q.Domain == "" {
-		errs = append(errs, errors.New("domain: must not be empty; it is the domain of Envoy's rate limit filter"))
 	}
 	if text := v.Get("hits"); text != "" {
 		n, err := strconv.ParseUint(text, 10, 32)

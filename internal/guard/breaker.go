@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weir-ratelimit/weir/pkg/limiter"
+	"github.com/weir-ratelimit/weir/pkg/panics"
 )
 
 var _ limiter.Store = (*Breaker)(nil)
@@ -351,7 +352,7 @@ func (b *Breaker) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case w := <-b.opened:
-			wait.Go(func() { b.reopen(ctx, w) })
+			wait.Go(func() { panics.Restart(ctx.Done(), "probe of Redis", func() { b.reopen(ctx, w) }) })
 		}
 	}
 }

@@ -179,7 +179,7 @@ func (l *shardLoad) shardFails(ctx context.Context, t *testing.T, name string, t
 	}
 	l.begin(ctx)
 	away()
-	waitFor(t, 10*time.Second, func() string {
+	waitFor(t, 30*time.Second, func() string {
 		if l.breaker.Open() == 0 {
 			return "the shard is asked all the time"
 		}
@@ -202,7 +202,7 @@ func (l *shardLoad) shardFails(ctx context.Context, t *testing.T, name string, t
 	t.Logf("%s: the longest request took %s, %d requests did not wait, %d were decided elsewhere",
 		name, time.Duration(l.longest.Load()), notAsked, decided)
 	again()
-	waitFor(t, 10*time.Second, func() string {
+	waitFor(t, 30*time.Second, func() string {
 		_, err := l.remaining(ctx, l.keys[0])
 		return errText(err)
 	})

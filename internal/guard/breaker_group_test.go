@@ -103,11 +103,11 @@ func TestHangingStoreOfTwo(t *testing.T) {
 	hit := func(store string) limiter.Hit { return yearly(t, store, 0) }
 	hits := []limiter.Hit{hit(""), hit("daily")}
 	take := func(hits ...limiter.Hit) error { return b.Take(ctx, hits, make([]limiter.Decision, len(hits))) }
-	waitFor(t, 10*time.Second, func() string { return errText(take(hits...)) })
+	waitFor(t, 30*time.Second, func() string { return errText(take(hits...)) })
 
 	for i, server := range servers {
 		server.Pause()
-		waitFor(t, 10*time.Second, func() string {
+		waitFor(t, 30*time.Second, func() string {
 			if err := take(hits...); !errors.Is(err, ErrNotAsked) {
 				return fmt.Sprintf("store %q hangs: a request in both stores waits for it, open %d: %v", names[i], b.Open(), err)
 			}
@@ -122,12 +122,12 @@ func TestHangingStoreOfTwo(t *testing.T) {
 				t.Fatalf("store %q hangs: %v, want ErrNotAsked that names %s", names[i], err, server.Addr())
 			}
 		}
-		waitFor(t, 10*time.Second, func() string { return errText(take(other)) })
+		waitFor(t, 30*time.Second, func() string { return errText(take(other)) })
 		if n := spanning.Load() - asked; n > 0 || b.Open() != 1 {
 			t.Errorf("store %q hangs: %d of 100 requests in both were asked, open %d; want none and 1", names[i], n, b.Open())
 		}
 		server.Resume()
-		waitFor(t, 10*time.Second, func() string { return errText(take(hits...)) })
+		waitFor(t, 30*time.Second, func() string { return errText(take(hits...)) })
 		if b.Open() != 0 {
 			t.Errorf("store %q is back: open %d, want none", names[i], b.Open())
 		}
@@ -147,13 +147,13 @@ func TestLeasesBesideHangingStore(t *testing.T) {
 	hit := func(store string) limiter.Hit { return yearly(t, store, leaseFor) }
 	healthy, hanging := hit(""), hit("daily")
 	take := func(hits ...limiter.Hit) error { return l.Take(t.Context(), hits, make([]limiter.Decision, len(hits))) }
-	waitFor(t, 10*time.Second, func() string { return errText(errors.Join(take(healthy), take(hanging))) })
+	waitFor(t, 30*time.Second, func() string { return errText(errors.Join(take(healthy), take(hanging))) })
 	// charged is what the healthy counter was charged, but for permits on lease.
 	charged := func() int64 {
 		look := healthy
 		look.N, look.Look = 0, true
 		out := make([]limiter.Decision, 1)
-		waitFor(t, 10*time.Second, func() string { return errText(two.group.Take(t.Context(), []limiter.Hit{look}, out)) })
+		waitFor(t, 30*time.Second, func() string { return errText(two.group.Take(t.Context(), []limiter.Hit{look}, out)) })
 		permits, _ := l.Permits(healthy.Key)
 		return look.Policy.Limit() - out[0].Remaining - permits
 	}
@@ -164,13 +164,13 @@ func TestLeasesBesideHangingStore(t *testing.T) {
 	}
 	two.servers[1].Pause()
 	defer two.servers[1].Resume()
-	waitFor(t, 10*time.Second, func() string {
+	waitFor(t, 30*time.Second, func() string {
 		if err := take(hanging, healthy); !errors.Is(err, ErrNotAsked) {
 			return fmt.Sprintf("the store that hangs is asked: %v", err)
 		}
 		return ""
 	})
-	waitFor(t, 10*time.Second, func() string { return errText(take(healthy)) })
+	waitFor(t, 30*time.Second, func() string { return errText(take(healthy)) })
 	<-time.After(2 * leaseFor) // calls that were under way have ended
 	before, answers, admitted := charged(), l.Stats().Answers, int64(0)
 	for i := range 2000 {
@@ -184,7 +184,7 @@ func TestLeasesBesideHangingStore(t *testing.T) {
 		}
 		<-time.After(time.Millisecond / 2)
 	}
-	waitFor(t, 10*time.Second, func() string {
+	waitFor(t, 30*time.Second, func() string {
 		if got := charged() - before; got != admitted {
 			return fmt.Sprintf("%d charged and not on lease for %d requests admitted", got, admitted)
 		}

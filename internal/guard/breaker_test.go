@@ -20,6 +20,8 @@ type patient struct {
 	takes  atomic.Int64          // nanoseconds
 	asked  atomic.Int64
 	probed atomic.Int64
+
+	explodes atomic.Bool // panics instead
 }
 
 var (
@@ -38,6 +40,9 @@ func (p *patient) fail(err error) {
 func (p *patient) time() time.Duration { return time.Duration(p.takes.Load()) }
 
 func (p *patient) answer(ctx context.Context) error {
+	if p.explodes.Load() {
+		panic("boom")
+	}
 	select {
 	case <-time.After(p.time()):
 	case <-ctx.Done():

@@ -61,7 +61,7 @@ func TestDropForgetsAll(t *testing.T) {
 func TestResetIsHeardByOthers(t *testing.T) {
 	server := redistest.Start(t)
 	a, b := start(t, server.URL()), start(t, server.URL())
-	b.heard(t, true, 5*time.Second)
+	b.heard(t, true, 30*time.Second)
 	p := policy(t, limiter.Params{Algorithm: limiter.Funnel, Limit: 1, Window: time.Hour})
 	for range 3 {
 		b.take(t, "funnel|k", p, 1)
@@ -77,7 +77,7 @@ func TestResetIsHeardByOthers(t *testing.T) {
 	if err != nil || !existed {
 		t.Fatalf("Reset: %t, %v", existed, err)
 	}
-	waitFor(t, 5*time.Second, func() string {
+	waitFor(t, 30*time.Second, func() string {
 		if d := b.take(t, "funnel|k", p, 0); !d.Allowed {
 			return "still denied"
 		}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weir-ratelimit/weir/pkg/limiter"
+	"github.com/weir-ratelimit/weir/pkg/panics"
 )
 
 // Bounds of Leases.
@@ -94,7 +95,10 @@ func NewLeases(o LeasesOptions) *Leases {
 		l.shards[i].leases = make(map[string]*lease)
 		l.shards[i].heat = make([]heat, leasesShard/len(heat{}))
 	}
-	go l.renewUntilStopped()
+	go func() {
+		defer close(l.stopped)
+		panics.Restart(l.stop, "renewal of leases", l.renewUntilStopped)
+	}()
 	return l
 }
 

@@ -50,7 +50,6 @@ func (a *agenda) take(now time.Duration) (due []*lease, next time.Duration) {
 // renewUntilStopped releases what nobody needs, acquires what hot keys need, and forgets keys that are no longer hot,
 // until stop.
 func (l *Leases) renewUntilStopped() {
-	defer close(l.stopped)
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {

@@ -22,37 +22,49 @@ var leasable = []limiter.Algorithm{
 // that lie here, and a request is charged as a whole or not at all.
 func TestAloneAsStrict(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		var policies []*limiter.Policy
-		for i := range 3 {
-			policies = append(policies, leased(t, limiter.Params{
-				Algorithm: rapid.SampledFrom(leasable).Draw(rt, "algorithm"),
-				Limit:     rapid.Int64Range(1, 200).Draw(rt, "limit"), Window: time.Duration(i+1) * time.Hour,
-			}))
-		}
-		hit := rapid.Custom(func(rt *rapid.T) limiter.Hit {
-			k := rapid.IntRange(0, 2).Draw(rt, "key")
-			return limiter.Hit{
-				Key: strconv.Itoa(k), Policy: policies[k], Route: onLease,
-				N: rapid.Int64Range(1, 3).Draw(rt, "n"),
-			}
-		})
-		history := rapid.SliceOfN(rapid.SliceOfN(hit, 1, 4), 1, 100).Draw(rt, "requests")
+		policies, history := drawHistory(t, rt)
 		wrong := ""
-		synctest.Test(t, func(t *testing.T) { wrong = unlikeStrict(t, policies, history) })
+		synctest.Test(t, func(t *testing.T) { wrong = unlikeStrict(t, policies, history, itself) })
 		if wrong != "" {
 			rt.Fatal(wrong)
 		}
 	})
 }
 
-// unlikeStrict plays the requests and says where they are decided otherwise than by the store alone.
-func unlikeStrict(t *testing.T, policies []*limiter.Policy, history [][]limiter.Hit) string {
+// drawHistory draws three limits, and requests with hits on them.
+func drawHistory(tb testing.TB, rt *rapid.T) (policies []*limiter.Policy, history [][]limiter.Hit) {
+	tb.Helper()
+	for i := range 3 {
+		policies = append(policies, leased(tb, limiter.Params{
+			Algorithm: rapid.SampledFrom(leasable).Draw(rt, "algorithm"),
+			Limit:     rapid.Int64Range(1, 200).Draw(rt, "limit"), Window: time.Duration(i+1) * time.Hour,
+		}))
+	}
+	hit := rapid.Custom(func(rt *rapid.T) limiter.Hit {
+		k := rapid.IntRange(0, 2).Draw(rt, "key")
+		return limiter.Hit{
+			Key: strconv.Itoa(k), Policy: policies[k], Route: onLease,
+			N: rapid.Int64Range(1, 3).Draw(rt, "n"),
+		}
+	})
+	return policies, rapid.SliceOfN(rapid.SliceOfN(hit, 1, 4), 1, 100).Draw(rt, "requests")
+}
+
+// itself is leases that are asked by Take alone.
+func itself(l *guard.Leases) limiter.Store { return l }
+
+// unlikeStrict plays the requests and says where they are decided otherwise than by the store alone. asked is how the
+// leases are asked.
+func unlikeStrict(
+	t *testing.T, policies []*limiter.Policy, history [][]limiter.Hit, asked func(*guard.Leases) limiter.Store,
+) string {
 	t.Helper()
 	f, strict := newFar(t), newFar(t)
 	l := newLeases(t, f)
+	s := asked(l)
 	for at, hits := range history {
 		synctest.Wait() // what a denied request releases goes its own way
-		got, want := take(t, l, hits...), take(t, strict, hits...)
+		got, want := take(t, s, hits...), take(t, strict, hits...)
 		for i := range hits {
 			if got[i].Allowed != want[i].Allowed {
 				return fmt.Sprintf("request %d, hit %d of %v: %+v, with strict %+v", at, i, hits, got, want)
@@ -84,7 +96,7 @@ func TestDeniedBeside(t *testing.T) {
 			}
 			history = append(history, []limiter.Hit{hit("0", a, n+1), hit("1", b, 1)})
 			synctest.Test(t, func(t *testing.T) {
-				if wrong := unlikeStrict(t, []*limiter.Policy{a, b}, history); wrong != "" {
+				if wrong := unlikeStrict(t, []*limiter.Policy{a, b}, history, itself); wrong != "" {
 					t.Errorf("%d spent of 10, and %d asked beside another that denies: %s", spent, n+1, wrong)
 				}
 			})

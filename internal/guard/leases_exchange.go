@@ -7,7 +7,11 @@ import (
 	"time"
 
 	"github.com/weir-ratelimit/weir/pkg/limiter"
+	"github.com/weir-ratelimit/weir/pkg/panics"
 )
+
+// errPanicked is the error of a call that panicked.
+var errPanicked = errors.New("the call panicked; the log has the stack")
 
 // maxRenewals keeps a call of renewUntilStopped below what redisstore puts into one script call: a renewal is two hits.
 const maxRenewals = 100
@@ -62,7 +66,7 @@ func (xs exchanges) send() {
 // send does an exchange without a request's hits. Nobody waits for it.
 func (x *exchange) send() {
 	x.assemble(nil, nil)
-	go x.run(x.leases.ctx)
+	panics.Go("call of leases", func() { x.run(x.leases.ctx) })
 }
 
 // exchangesOf returns where to begin exchanges for a request whose hits are decided by several shards; nil if one
@@ -175,14 +179,15 @@ func (x *exchange) run(ctx context.Context) {
 	if len(x.renewals) > 0 {
 		defer l.calls.Done()
 	}
+	defer close(x.done)
 	if x.first == x.last {
 		ctx = background(ctx)
 	}
 	sent := l.now()
-	x.err = l.store.Take(ctx, x.hits, x.out)
+	x.err = errPanicked // unless Take returns
+	panics.Catch("call of leases", func() { x.err = l.store.Take(ctx, x.hits, x.out) })
 	if x.err != nil && len(x.renewals) > 1 && x.first == x.last && l.answered(x.err) {
 		x.retryEach()
-		close(x.done)
 		return
 	}
 	at := x.last
@@ -196,7 +201,6 @@ func (x *exchange) run(ctx context.Context) {
 		}
 		x.settle(s, taken, sent)
 	}
-	close(x.done)
 }
 
 // correct says of what is acquired in advance whether it was charged. Where the request of the exchange was denied, a
@@ -314,7 +318,7 @@ func (l *Leases) releaseAll(ctx context.Context) error {
 		wait.Go(func() {
 			for _, x := range xs {
 				x.assemble(nil, nil)
-				x.run(ctx)
+				panics.Catch("release of leases", func() { x.run(ctx) })
 				mu.Lock()
 				errs = append(errs, x.err)
 				mu.Unlock()

@@ -5,6 +5,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/weir-ratelimit/weir/pkg/panics"
 )
 
 // NoteEvery is how often, at most, QueueOptions.Note is called.
@@ -55,7 +57,10 @@ type Queue struct {
 // NewQueue starts a queue.
 func NewQueue(o QueueOptions) *Queue {
 	q := &Queue{o: o, wake: make(chan struct{}, 1), closing: make(chan struct{}), done: make(chan struct{})}
-	go q.run()
+	go func() {
+		defer close(q.done)
+		panics.Restart(q.closing, "writing of a log", q.run)
+	}()
 	return q
 }
 
@@ -125,7 +130,6 @@ func (q *Queue) Close(within time.Duration) bool {
 }
 
 func (q *Queue) run() {
-	defer close(q.done)
 	ticker := time.NewTicker(NoteEvery)
 	defer ticker.Stop()
 	var spare []byte

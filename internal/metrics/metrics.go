@@ -112,7 +112,7 @@ func (m *Metrics) requestHistogram() *dto.Histogram {
 	return now.GetHistogram()
 }
 
-// Panicked counts a request that ended in a panic.
+// Panicked counts a panic that the process survived.
 func (m *Metrics) Panicked() { m.panics.Add(1) }
 
 // Rejected counts a request that was answered with a gRPC error.

@@ -18,6 +18,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/logging"
 	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
+	"github.com/weir-ratelimit/weir/pkg/panics"
 )
 
 // Description is a metric as documentation shows it. Type is counter, gauge or histogram.
@@ -120,12 +121,14 @@ func (g *group[S]) Describe(to chan<- *prometheus.Desc) {
 }
 
 func (g *group[S]) Collect(to chan<- prometheus.Metric) {
-	for s := range g.source {
-		for i, w := range g.writers {
-			w.to = to
-			g.rows[i].write(s, w)
+	panics.Catch("metrics", func() { // the registry collects in goroutines of its own
+		for s := range g.source {
+			for i, w := range g.writers {
+				w.to = to
+				g.rows[i].write(s, w)
+			}
 		}
-	}
+	})
 }
 
 func (g *group[S]) describe() (all []Description) {

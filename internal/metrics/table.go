@@ -56,7 +56,8 @@ var requestRows = []row[*Metrics]{
 				putIfAny(w, m.rejected[code].Load(), codes.Code(code).String())
 			}
 		}),
-	counter("weir_panics_total", "Requests answered Internal because of a panic. Report them with the stack in the log.",
+	counter("weir_panics_total", "Panics that did not end the process: of requests, which are answered Internal, of "+
+		"HTTP requests, and, inside Envoy, of what runs in the background. Report them with the stack in the log.",
 		func(m *Metrics) uint64 { return m.panics.Load() }),
 	counters("weir_store_errors_total", "reason",
 		"Requests decided by each rule's on_store_failure, since the store did not decide them. reason: timeout (no answer, "+

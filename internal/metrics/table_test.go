@@ -166,8 +166,7 @@ func TestDescribe(t *testing.T) {
 	}
 	want := map[string]string{}
 	for _, d := range described {
-		slices.Sort(d.Labels)
-		want[d.Name] = d.Type + " " + strings.Join(d.Labels, " ") + ": " + d.Help
+		want[d.Name] = d.Type + " " + strings.Join(slices.Sorted(slices.Values(d.Labels)), " ") + ": " + d.Help
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-described +registered:\n%s", diff)

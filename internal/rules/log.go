@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"strings"
 
+	"github.com/weir-ratelimit/weir/pkg/panics"
 	"github.com/weir-ratelimit/weir/pkg/reload"
 )
 
@@ -76,7 +77,7 @@ func (r *Rules) logNotRead() {
 	if len(r.o.Paths) == 0 || r.o.EveryFile || !r.notReadOn.CompareAndSwap(false, true) {
 		return
 	}
-	go func() {
+	panics.Go("search for files that are not read", func() {
 		defer r.notReadOn.Store(false)
 		ctx := context.Background()
 		found := NotRead(ctx, r.o.Paths...)
@@ -85,7 +86,7 @@ func (r *Rules) logNotRead() {
 		}
 		r.o.Log.LogAttrs(ctx, slog.LevelWarn, "files that look like rules are not read",
 			slog.Int("files", found.Count()), slog.Any("warnings", errorLines(found).first(maxLoggedErrors)))
-	}()
+	})
 }
 
 // lines is text: an array in JSON, and one string in text.

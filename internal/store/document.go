@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weir-ratelimit/weir/pkg/limiter"
+	"github.com/weir-ratelimit/weir/pkg/panics"
 )
 
 // documentRetry is the interval of hints while Redis cannot be reached.
@@ -109,7 +110,7 @@ func (d *Document) Watch(ctx context.Context, hints chan<- struct{}) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		d.redis.listen(ctx, d.key, hints)
+		panics.Restart(ctx.Done(), "subscription to a document", func() { d.redis.listen(ctx, d.key, hints) })
 	}()
 	tick := time.NewTicker(documentRetry)
 	defer tick.Stop()
@@ -162,7 +163,11 @@ func (s *subscription) add(ctx context.Context, c redis.UniversalClient, channel
 	if s.pubsub == nil {
 		s.listeners = map[string][]chan<- struct{}{}
 		s.pubsub, s.ended = c.Subscribe(ctx, channel), make(chan struct{})
-		go s.forward(s.pubsub.ChannelWithSubscriptions(), s.ended)
+		messages, ended := s.pubsub.ChannelWithSubscriptions(), s.ended
+		go func() {
+			defer close(ended)
+			panics.Restart(ctx.Done(), "messages of a subscription", func() { s.forward(messages) })
+		}()
 	} else {
 		_ = s.pubsub.Subscribe(ctx, channel) // without a connection yet, go-redis subscribes when it has made one
 	}
@@ -188,8 +193,7 @@ func (s *subscription) remove(channel string, changed chan<- struct{}) {
 }
 
 // forward passes on what is heard until the connection is closed.
-func (s *subscription) forward(messages <-chan any, ended chan<- struct{}) {
-	defer close(ended)
+func (s *subscription) forward(messages <-chan any) {
 	for message := range messages {
 		channel := ""
 		switch m := message.(type) {
@@ -198,10 +202,15 @@ func (s *subscription) forward(messages <-chan any, ended chan<- struct{}) {
 		case *redis.Subscription: // made or made again
 			channel = m.Channel
 		}
-		s.mu.Lock()
-		for _, l := range s.listeners[channel] {
-			hint(l)
-		}
-		s.mu.Unlock()
+		s.hintAll(channel)
+	}
+}
+
+// hintAll sends to all who listen to a channel.
+func (s *subscription) hintAll(channel string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, l := range s.listeners[channel] {
+		hint(l)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
+	"github.com/weir-ratelimit/weir/pkg/panics"
 )
 
 const (
@@ -239,7 +240,9 @@ func (s *Store) reachable(ctx context.Context) bool {
 	var wait sync.WaitGroup
 	for _, r := range s.remotes {
 		wait.Go(func() {
-			if !r.reach(ctx) {
+			reached := false
+			panics.Catch("ping of Redis", func() { reached = r.reach(ctx) })
+			if !reached {
 				away.Store(true)
 			}
 		})

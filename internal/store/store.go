@@ -15,6 +15,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
+	"github.com/weir-ratelimit/weir/pkg/panics"
 )
 
 // Memory names the store that is this process's memory.
@@ -282,9 +283,11 @@ func (s *Store) Run(ctx context.Context) {
 		return
 	}
 	var wait sync.WaitGroup
-	wait.Go(func() { s.watch(ctx) })
-	wait.Go(func() { s.Breaker.Run(ctx) })
-	wait.Go(func() { s.hear(ctx) })
+	for name, run := range map[string]func(context.Context){
+		"watch of Redis": s.watch, "probes of Redis": s.Breaker.Run, "refunds from Redis": s.hear,
+	} {
+		wait.Go(func() { panics.Restart(ctx.Done(), name, func() { run(ctx) }) })
+	}
 	wait.Wait()
 }
 
@@ -292,6 +295,9 @@ func (s *Store) Run(ctx context.Context) {
 // they reset. That nothing is heard is logged if it is not because a server is away: that has been logged.
 func (s *Store) hear(ctx context.Context) {
 	warned := false
+	if s.Denials != nil {
+		defer s.Denials.Believe(false) // also if it panics
+	}
 	s.redis.Refunds(ctx, s.forget, func(hears bool, why error) {
 		away := !hears && why != nil && !s.reachable(ctx)
 		if s.Denials == nil {

@@ -23,8 +23,7 @@ func TestNewPolicySaysWhatIsWrong(t *testing.T) {
 	}{
 		"no algorithm": {
 			limiter.Params{Limit: 1, Window: hour},
-			[]string{"algorithm: must be one of fixed_window, funnel, token_bucket, sliding_window, sliding_log, " +
-				"smooth_bursty, leaky_queue, concurrency, smooth_warming_up"},
+			[]string{"algorithm: must be one of " + strings.Join(limiter.AlgorithmNames(), ", ")},
 		},
 		"negative limit": {
 			limiter.Params{Algorithm: limiter.Funnel, Limit: -1, Window: hour},

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"sync"
+
+	"github.com/weir-ratelimit/weir/pkg/panics"
 )
 
 // Join returns several sources as one: the files of the first, then those of the next. If one source cannot be read,
@@ -37,9 +39,11 @@ func (j *joined) Watch(ctx context.Context, changed chan<- struct{}) error {
 	var all sync.WaitGroup
 	for _, source := range j.sources {
 		all.Go(func() {
-			if err := source.Watch(ctx, changed); err != nil && ctx.Err() == nil {
-				j.unwatched(err)
-			}
+			panics.Restart(ctx.Done(), "watch of rules", func() {
+				if err := source.Watch(ctx, changed); err != nil && ctx.Err() == nil {
+					j.unwatched(err)
+				}
+			})
 		})
 	}
 	all.Wait()

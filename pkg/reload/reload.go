@@ -40,6 +40,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/weir-ratelimit/weir/pkg/panics"
 )
 
 // Defaults of Options.
@@ -230,9 +232,11 @@ func (r *Reloader[T]) watch(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		if err := r.o.Source.Watch(ctx, r.changed); err != nil && ctx.Err() == nil {
-			r.unwatched(ctx, err)
-		}
+		panics.Restart(ctx.Done(), "watch of rules", func() {
+			if err := r.o.Source.Watch(ctx, r.changed); err != nil && ctx.Err() == nil {
+				r.unwatched(ctx, err)
+			}
+		})
 	})
 	return func() {
 		cancel()

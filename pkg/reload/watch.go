@@ -12,6 +12,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 
 	"github.com/weir-ratelimit/weir/pkg/fileread"
+	"github.com/weir-ratelimit/weir/pkg/panics"
 )
 
 // resyncAfter is how long after a change of the tree the watches are set again: once for a burst of changes.
@@ -28,7 +29,7 @@ func (p Files) Watch(ctx context.Context, changed chan<- struct{}) error {
 	}
 	err = w.run(ctx, changed)
 	closed := make(chan error, 1)
-	go func() { closed <- w.notify.Close() }()
+	panics.Go("end of a watch", func() { closed <- w.notify.Close() })
 	select {
 	case closeErr := <-closed:
 		err = errors.Join(err, closeErr)

@@ -24,6 +24,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/weir-ratelimit/weir/pkg/limiter"
+	"github.com/weir-ratelimit/weir/pkg/panics"
 	"github.com/weir-ratelimit/weir/pkg/reload"
 )
 
@@ -135,23 +136,28 @@ func (f *follower) stream(ctx context.Context) error {
 // receive passes answers on, the newest one if several came. Its error comes by ended, then answers is closed.
 func (f *follower) receive(ctx context.Context) (<-chan *discoveryv3.DiscoveryResponse, <-chan error) {
 	answers, ended := make(chan *discoveryv3.DiscoveryResponse), make(chan error, 1)
-	go func() {
+	panics.Go("receiver of an xDS stream", func() {
 		defer close(answers)
-		for {
-			answer, err := f.ads.Recv()
-			if err != nil {
-				ended <- err
-				return
-			}
-			select {
-			case answers <- answer:
-			case <-ctx.Done():
-				ended <- ctx.Err()
-				return
-			}
-		}
-	}()
+		err := errors.New("the receiver panicked") // unless pass returns
+		defer func() { ended <- err }()
+		err = f.pass(ctx, answers)
+	})
 	return answers, ended
+}
+
+// pass passes answers on until the stream ends or ctx is done.
+func (f *follower) pass(ctx context.Context, answers chan<- *discoveryv3.DiscoveryResponse) error {
+	for {
+		answer, err := f.ads.Recv()
+		if err != nil {
+			return err
+		}
+		select {
+		case answers <- answer:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 }
 
 // answerAll takes answers, and acknowledges each or says that it is refused: the first time at once, later after a

@@ -22,6 +22,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/logging"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/fileread"
+	"github.com/weir-ratelimit/weir/pkg/panics"
 	"github.com/weir-ratelimit/weir/pkg/reload"
 )
 
@@ -91,7 +92,7 @@ func (s *Source) Start(ctx context.Context, process descriptors.Process, allowEm
 	s.cancel, s.ended = cancel, make(chan struct{})
 	go func() {
 		defer close(s.ended)
-		s.follow(background)
+		panics.Restart(background.Done(), "xDS stream", func() { s.follow(background) })
 	}()
 	wait := firstRules
 	if allowEmpty {

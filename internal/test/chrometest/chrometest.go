@@ -20,7 +20,7 @@ import (
 )
 
 // patience is how long anything may take on a busy machine.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // Browser is a running Chromium with one page.
 type Browser struct {

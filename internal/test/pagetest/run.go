@@ -71,10 +71,32 @@ func RunIn(t *testing.T, page string, setting Setting) {
 		t.Fatalf("%s: %v", page, err)
 	}
 	r := newRunner(t, page, setting)
+	awaitDay(t, string(text))
 	for i := range blocks {
 		begin := time.Now()
 		r.step(blocks, i)
 		t.Logf("%s:%d: took %s", page, blocks[i].line, time.Since(begin).Round(time.Millisecond))
+	}
+}
+
+// calendarZone is the time zone of a page's limits on the calendar.
+var calendarZone = regexp.MustCompile(`align: calendar, time_zone: ([A-Za-z_/]+)`)
+
+// awaitDay returns when the day is not about to end where a page counts by days: two days would be two windows.
+func awaitDay(t *testing.T, page string) {
+	t.Helper()
+	m := calendarZone.FindStringSubmatch(page)
+	if m == nil {
+		return
+	}
+	zone, err := time.LoadLocation(m[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now().In(zone)
+	if left := time.Until(time.Date(now.Year(), now.Month(), now.Day()+1, 0, 0, 0, 0, zone)); left < 3*time.Minute {
+		t.Logf("waits until midnight in %s", zone)
+		<-time.After(left)
 	}
 }
 

@@ -17,7 +17,7 @@ import (
 )
 
 // patience is how long Prometheus may take to start.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // Server is a running Prometheus.
 type Server struct {

@@ -19,7 +19,7 @@ import (
 )
 
 // patience is how long a proxy may take to start before the test fails.
-const patience = 10 * time.Second
+const patience = time.Minute
 
 // Twemproxy starts a twemproxy that spreads keys over the servers, and returns its host:port. It ends with the test.
 func Twemproxy(tb testing.TB, servers ...*redistest.Server) string {

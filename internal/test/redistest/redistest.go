@@ -19,7 +19,7 @@ import (
 )
 
 // patience is how long a redis-server may take to start or stop before the test fails.
-const patience = 10 * time.Second
+const patience = time.Minute
 
 // Server is a redis-server on a TCP port and a Unix socket of its own. Unless its arguments say otherwise, it keeps
 // nothing on disk and loses its data when it ends.

@@ -23,7 +23,7 @@ import (
 const TypeURL = "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConfig"
 
 // patience is how long anything may take on a busy machine.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // Server is a control plane.
 type Server struct {

@@ -109,6 +109,9 @@ func newHistory(t *testing.T, fresh Fresh, seed uint64, algorithms []limiter.Alg
 		pools: map[limiter.Algorithm][]*limiter.Policy{}, names: map[*limiter.Policy]string{},
 	}
 	for _, a := range algorithms {
+		if len(extremes[a]) == 0 {
+			t.Fatalf("extremes has no policies of %s: add some to limitertest/histories.go", a)
+		}
 		for _, in := range extremes[a] {
 			in.Algorithm = a
 			for in.ChargeDenied = limiter.ChargeNone; in.ChargeDenied <= limiter.ChargeFull; in.ChargeDenied++ {

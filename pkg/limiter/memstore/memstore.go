@@ -34,6 +34,7 @@ import (
 	"time"
 
 	"github.com/weir-ratelimit/weir/pkg/limiter"
+	"github.com/weir-ratelimit/weir/pkg/panics"
 )
 
 // Defaults of Options.
@@ -129,7 +130,10 @@ func New(o Options) (*Store, error) {
 		stop:    stop,
 		stopped: make(chan struct{}),
 	}
-	go s.sweepUntil(ctx, o.SweepEvery, o.ClockStepped)
+	go func() {
+		defer close(s.stopped)
+		panics.Restart(ctx.Done(), "sweep of expired counters", func() { s.sweepUntil(ctx, o.SweepEvery, o.ClockStepped) })
+	}()
 	return s, nil
 }
 

@@ -11,7 +11,6 @@ const chunk = 1024
 
 // sweepUntil frees expired state until ctx is done, and reports that the wall clock was set.
 func (s *Store) sweepUntil(ctx context.Context, every time.Duration, clockStepped func(by time.Duration)) {
-	defer close(s.stopped)
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
@@ -36,18 +35,22 @@ func (s *Store) sweepUntil(ctx context.Context, every time.Duration, clockSteppe
 // table that has become far too large. Only that copy looks at a whole table under its lock.
 func sweep[S state](ctx context.Context, s *Store, sh *shard, t *table[S]) {
 	for from := 0; ctx.Err() == nil; {
-		sh.mu.Lock()
-		next, expired := t.sweep(s.clock.steady(), from, chunk)
-		sh.expired += uint64(expired) //nolint:gosec // a count
-		if next == 0 {
-			t.shrink()
-		}
-		sh.mu.Unlock()
-		if next == 0 {
+		if from = sweepChunk(s, sh, t, from); from == 0 {
 			return
 		}
-		from = next
 	}
+}
+
+// sweepChunk sweeps a chunk, and returns where the next one begins, or 0 after the last.
+func sweepChunk[S state](s *Store, sh *shard, t *table[S], from int) (next int) {
+	sh.mu.Lock()
+	defer sh.mu.Unlock() // also if it panics
+	next, expired := t.sweep(s.clock.steady(), from, chunk)
+	sh.expired += uint64(expired) //nolint:gosec // a count
+	if next == 0 {
+		t.shrink()
+	}
+	return next
 }
 
 // Close stops sweeping. The store goes on answering.

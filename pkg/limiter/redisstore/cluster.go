@@ -57,7 +57,10 @@ func (s *Store) learnTopology(ctx context.Context) error {
 	defer cancel()
 	answer := make(chan error, 1)
 	go func() {
-		_, err := s.cluster.MasterForKey(ctx, "")
+		var err error
+		if panicked := survive(func() { _, err = s.cluster.MasterForKey(ctx, "") }); panicked != nil {
+			err = panicked
+		}
 		if err == nil {
 			s.knowsTopology.Store(true)
 		}

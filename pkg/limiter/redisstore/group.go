@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/weir-ratelimit/weir/pkg/limiter"
+	"github.com/weir-ratelimit/weir/pkg/panics"
 )
 
 var _ limiter.Store = (*Group)(nil)
@@ -107,21 +108,31 @@ func (g *Group) Refunds(ctx context.Context, forget func(key string, reset bool)
 	deaf := 1 + len(g.named)
 	_ = g.each(func(s *Store) error {
 		heard := false
+		note := func(yes bool, why error) {
+			mu.Lock()
+			defer mu.Unlock()
+			if yes != heard {
+				heard = yes
+				if yes {
+					deaf--
+				} else {
+					deaf++
+				}
+			}
+			if !yes || deaf == 0 {
+				hears(yes, why)
+			}
+		}
 		wait.Go(func() {
-			s.Refunds(ctx, forget, func(yes bool, why error) {
-				mu.Lock()
-				defer mu.Unlock()
-				if yes != heard {
-					heard = yes
-					if yes {
-						deaf--
-					} else {
-						deaf++
+			panics.Restart(ctx.Done(), "refunds from Redis", func() {
+				why := errPanic // unless Refunds returns
+				defer func() {
+					if why != nil {
+						note(false, why)
 					}
-				}
-				if !yes || deaf == 0 {
-					hears(yes, why)
-				}
+				}()
+				s.Refunds(ctx, forget, note)
+				why = nil
 			})
 		})
 		return nil

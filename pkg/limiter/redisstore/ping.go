@@ -123,7 +123,7 @@ func (s *Store) probe(ctx context.Context, ping func(ctx context.Context) error)
 	defer cancel()
 	var wait sync.WaitGroup
 	for range maxFlights {
-		wait.Go(func() { _ = ping(connect) })
+		wait.Go(func() { _ = survive(func() { _ = ping(connect) }) })
 	}
 	wait.Wait()
 	ctx, cancel = context.WithTimeout(ctx, within)

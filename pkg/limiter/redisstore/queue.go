@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weir-ratelimit/weir/pkg/limiter"
+	"github.com/weir-ratelimit/weir/pkg/panics"
 )
 
 // Bounds of the calls under way.
@@ -113,7 +114,7 @@ func newQueue(s *Store, shard string) *queue {
 	q := &queue{batcher: s.batcher(), store: s, timeout: s.timeout, shard: shard}
 	q.calls.New = func() any { return &call{done: make(chan error, 1)} }
 	q.batches.New = func() any { return new(batch) }
-	q.alarm = time.AfterFunc(noticeCancel, q.expire)
+	q.alarm = time.AfterFunc(noticeCancel, func() { panics.Catch("timeouts of Redis", q.expire) })
 	q.alarm.Stop()
 	return q
 }
@@ -258,7 +259,7 @@ func (q *queue) canLend() bool { return q.store.canLend && q.timeout <= lendTime
 func (q *queue) begin(lend bool) {
 	b, _ := q.batches.Get().(*batch) // New makes nothing else
 	if !lend {
-		go q.fly(b)
+		go q.keepFlying(b)
 		return
 	}
 	if q.next(b) {
@@ -267,8 +268,19 @@ func (q *queue) begin(lend bool) {
 	if q.land() {
 		q.batches.Put(b)
 	} else {
-		go q.fly(b)
+		go q.keepFlying(b)
 	}
+}
+
+// keepFlying flies to the end. A flight that panics leaves its batch to expire, and goes on with another.
+func (q *queue) keepFlying(b *batch) {
+	panics.Restart(nil, "calls to Redis", func() {
+		this := b
+		if b = nil; this == nil {
+			this, _ = q.batches.Get().(*batch) // New makes nothing else
+		}
+		q.fly(this)
+	})
 }
 
 // fly sends batch after batch until nothing waits. Before it takes a batch it lets other goroutines run: requests that

@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 }
 
 // patient is a deadline that a busy machine keeps: these tests are about decisions, not about speed.
-const patient = 5 * time.Second
+const patient = time.Minute
 
 // open makes a store on a client of its own, which is closed when the test ends.
 func open(tb testing.TB, url string, o redisstore.Options) *redisstore.Store {
@@ -262,7 +262,7 @@ func TestDeadServer(t *testing.T) {
 	if !errors.Is(err, limiter.ErrUnavailable) {
 		t.Errorf("hung server: %v, want ErrUnavailable", err)
 	}
-	if took := time.Since(start); took > 2*time.Second {
+	if took := time.Since(start); took > 10*time.Second {
 		t.Errorf("hung server: Take came back after %s with a timeout of 50ms", took)
 	}
 	server.Resume()
@@ -289,12 +289,11 @@ func TestUntilDeadline(t *testing.T) {
 	redistest.Await(t, func() error { return s.Take(t.Context(), hits, out) })
 	server.Pause()
 	for range 5 { // one more than may be under way
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		err := s.Take(ctx, hits[:1], out)
-		if gone := ctx.Err(); !errors.Is(err, limiter.ErrUnavailable) || gone != nil {
-			t.Errorf("hung server: %v with the caller %v, want ErrUnavailable while it waits", err, gone)
+		// The caller itself never goes. How much earlier than its deadline a Take ends, TestRequestsAreGivenUp says.
+		err := s.Take(announced{t.Context(), time.Now().Add(time.Second)}, hits[:1], out)
+		if !errors.Is(err, limiter.ErrUnavailable) {
+			t.Errorf("hung server: %v, want ErrUnavailable", err)
 		}
-		cancel()
 	}
 	server.Resume()
 	redistest.Await(t, func() error {
@@ -303,6 +302,14 @@ func TestUntilDeadline(t *testing.T) {
 		return s.Take(ctx, hits, out)
 	})
 }
+
+// announced is a context with a deadline at which it does not end.
+type announced struct {
+	context.Context //nolint:containedctx // it is a context
+	deadline        time.Time
+}
+
+func (a announced) Deadline() (deadline time.Time, ok bool) { return a.deadline, true }
 
 // TestLostAnswerIsNotAskedAgain hangs the server over one call: the call may be counted, but only once.
 func TestLostAnswerIsNotAskedAgain(t *testing.T) {

@@ -1,0 +1,162 @@
+//go:build e2e
+
+package envoymodule
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/weir-ratelimit/weir/internal/test/envoytest"
+	"github.com/weir-ratelimit/weir/internal/test/moduletest"
+	"github.com/weir-ratelimit/weir/internal/test/proctest"
+	"github.com/weir-ratelimit/weir/internal/test/redistest"
+)
+
+// A leaky queue releases a request each 100 ms. Of 10 at once, 8 reach the upstream one after the other, and 2, for
+// which the queue has no room, are denied at once. No worker waits meanwhile.
+func TestQueueDelays(t *testing.T) {
+	const queue = `
+domain: shop
+descriptors:
+  - {key: key, value: free, rate_limit: {unlimited: true}}
+  - {key: key, rate_limit: {algorithm: leaky_queue, requests_per_unit: 10, unit: second, burst: 7}}
+`
+	for _, store := range []string{"memory", "redis"} {
+		t.Run(store, func(t *testing.T) {
+			t.Parallel()
+			flags := []string{rules(t, queue)}
+			if store == "redis" {
+				flags = append(flags, "--store="+redistest.Start(t).URL(), "--store-timeout=5s")
+			}
+			var mu sync.Mutex
+			var arrivals []time.Time
+			up := serve(t, func(_ http.ResponseWriter, r *http.Request) {
+				if r.Header.Get("X-Key") != "ann" {
+					return
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				arrivals = append(arrivals, time.Now())
+			})
+			e := envoytest.StartWith(t, bootstrap([]string{
+				listener("front", []string{moduleFilter(config(flags, byKey))}, toUpstream),
+			}, []string{cluster("upstream", up)}), envoytest.Options{Workers: 1, Modules: moduletest.Folder(t)})
+			c := newClient(t, e, "front")
+			c.get(t, "/", "x-key", "free")
+			began := time.Now()
+			var passed, denied atomic.Int64
+			var wait sync.WaitGroup
+			for range 10 {
+				wait.Go(func() {
+					switch r, err := c.try(t, "/", "x-key", "ann"); {
+					case err != nil:
+						t.Error(err)
+					case r.status == http.StatusOK:
+						passed.Add(1)
+					case r.status == http.StatusTooManyRequests:
+						denied.Add(1)
+					}
+				})
+			}
+			for range 20 { // beside those that wait
+				if r := c.get(t, "/", "x-key", "free"); r.status != http.StatusOK {
+					t.Errorf("a request that waits for nothing: status %d", r.status)
+				}
+			}
+			quick := time.Since(began)
+			wait.Wait()
+			if passed.Load() != 8 || denied.Load() != 2 {
+				t.Fatalf("%d passed and %d were denied, want 8 and 2", passed.Load(), denied.Load())
+			}
+			var gaps []time.Duration
+			for i := 1; i < len(arrivals); i++ {
+				gaps = append(gaps, arrivals[i].Sub(arrivals[i-1]).Round(time.Millisecond))
+			}
+			t.Logf("gaps between arrivals at the upstream: %v; 20 others took %s", gaps, quick)
+			if whole := arrivals[7].Sub(began); whole < 690*time.Millisecond {
+				t.Errorf("8 requests arrived within %s, want 700ms or more", whole)
+			}
+			slices.Sort(gaps)
+			if median := gaps[len(gaps)/2]; median < 70*time.Millisecond || median > 130*time.Millisecond {
+				t.Errorf("median gap %s, want 100ms", median)
+			}
+			// A client that leaves gives up its turn, and harms nobody.
+			leave := &client{&http.Client{Transport: c.http.Transport, Timeout: 50 * time.Millisecond}, c.url}
+			for range 8 {
+				wait.Go(func() { _, _ = leave.try(t, "/", "x-key", "bob") })
+			}
+			wait.Wait()
+			if r := c.get(t, "/", "x-key", "free"); r.status != http.StatusOK {
+				t.Errorf("after clients that left: status %d", r.status)
+			}
+		})
+	}
+}
+
+// Two Envoys with permits on lease of one Redis: together they admit the limit, and few requests ask Redis.
+func TestLeases(t *testing.T) {
+	server := redistest.Start(t)
+	_, windows := calm(time.Now())
+	flag := rules(t, fmt.Sprintf(`
+domain: shop
+descriptors:
+  - key: key
+    rate_limit:
+      {algorithm: fixed_window, requests_per_unit: 3000, window: %s, consistency: leased, lease_for: 200ms}
+`, windows[0]))
+	var clients []*client
+	var addrs []string
+	for range 2 {
+		addr := proctest.FreeAddr(t)
+		e := start(t, listener("front", []string{moduleFilter(config([]string{
+			flag, "--store=" + server.URL(), "--store-timeout=5s", "--http-addr=" + addr,
+		}, byKey))}, toUpstream))
+		clients, addrs = append(clients, newClient(t, e, "front")), append(addrs, addr)
+	}
+	var passed, asked atomic.Int64
+	var wait sync.WaitGroup
+	for i := range 8 {
+		wait.Go(func() {
+			for range 500 {
+				r, err := clients[i%2].try(t, "/", "x-key", "ann")
+				switch {
+				case err != nil:
+					t.Error(err)
+					return
+				case r.status == http.StatusOK:
+					passed.Add(1)
+				case r.status != http.StatusTooManyRequests:
+					t.Errorf("status %d", r.status)
+				}
+				asked.Add(1)
+			}
+		})
+	}
+	wait.Wait()
+	answers := 0.0
+	for _, addr := range addrs {
+		answers += metric(t, addr, "weir_lease_answers_total")
+	}
+	t.Logf("%d of %d passed, leases answered %v", passed.Load(), asked.Load(), answers)
+	if n := passed.Load(); n > 3000 || n < 2500 {
+		t.Errorf("%d passed, want the limit of 3000, less what is on lease", n)
+	}
+	if answers < 500 {
+		t.Errorf("leases answered %v of 4000 requests", answers)
+	}
+	time.Sleep(400 * time.Millisecond) // what was on lease is returned
+	for range 600 {
+		if clients[0].get(t, "/", "x-key", "ann").status == http.StatusOK {
+			passed.Add(1)
+		}
+	}
+	lost := metric(t, addrs[0], "weir_lease_permits_lost_total") + metric(t, addrs[1], "weir_lease_permits_lost_total")
+	if n := float64(passed.Load()) + lost; n != 3000 {
+		t.Errorf("%v passed or were lost in the end, want 3000", n)
+	}
+}

@@ -1,0 +1,228 @@
+//go:build e2e
+
+package envoymodule
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/weir-ratelimit/weir/internal/test/envoytest"
+	"github.com/weir-ratelimit/weir/internal/test/moduletest"
+	"github.com/weir-ratelimit/weir/internal/test/proctest"
+)
+
+// updatable is an Envoy whose listener comes from a file that the test changes.
+type updatable struct {
+	*envoytest.Envoy
+
+	addr, file string
+	versions   int
+}
+
+// startUpdatable runs an Envoy with a listener with the module.
+func startUpdatable(t *testing.T, filterConfig string) *updatable {
+	t.Helper()
+	u := &updatable{addr: proctest.FreeAddr(t), file: filepath.Join(t.TempDir(), "listeners.yaml")}
+	u.write(t, filterConfig)
+	u.Envoy = envoytest.StartWith(t, fmt.Sprintf("node: {id: node, cluster: here}\ndynamic_resources: {lds_config: "+
+		"{resource_api_version: V3, path_config_source: {path: %q}}}\nstatic_resources: {clusters: [%s]}\n", u.file,
+		cluster("upstream", upstream(t))), envoytest.Options{Workers: 2, Modules: moduletest.Folder(t)})
+	return u
+}
+
+// write replaces the file as Envoy wants it: by a rename.
+func (u *updatable) write(t *testing.T, filterConfig string) {
+	t.Helper()
+	u.versions++
+	text := listener("front", []string{moduleFilter(filterConfig)}, toUpstream)
+	text = strings.Replace(text, "{address: 127.0.0.1, port_value: 0}", socketAddress(u.addr), 1)
+	writeFile(t, u.file, fmt.Sprintf(`{version_info: "%d", resources: [{
+"@type": type.googleapis.com/envoy.config.listener.v3.Listener, %s]}`, u.versions, strings.TrimPrefix(text, "{")))
+}
+
+// writeFile replaces a file as a whole.
+func writeFile(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path+".new", []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// newest is a client that never uses a connection twice: Envoy's old listener serves what was connected to it.
+func newest(t *testing.T, addr string) *client {
+	t.Helper()
+	return &client{
+		&http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: patience}, "http://" + addr,
+	}
+}
+
+// await polls until what returns nil.
+func await(t *testing.T, e *envoytest.Envoy, what func() error) {
+	t.Helper()
+	e.Await(patience, what)
+}
+
+// remains returns nil if a request leaves that many.
+func remains(t *testing.T, c *client, key, want string) error {
+	t.Helper()
+	r := c.get(t, "/", "x-key", key)
+	if got := r.header.Get("X-Ratelimit-Remaining"); got != want {
+		return fmt.Errorf("status %d, %s of %s remain, want %s", r.status, got, r.header.Get("X-Ratelimit-Limit"), want)
+	}
+	return nil
+}
+
+// While a listener is updated, no request is lost. A new filter_config with the same flags keeps the counters, one with
+// other flags has new ones, and one that is wrong changes nothing.
+func TestListenerUpdate(t *testing.T) {
+	flags := []string{rules(t, shop+"---\n"+strings.NewReplacer("domain: shop", "domain: other", "per_unit: 50", "per_unit: 3").
+		Replace(shop))}
+	const headers = `"enable_x_ratelimit_headers": "DRAFT_VERSION_03"`
+	u := startUpdatable(t, config(flags, byKey))
+	c := newest(t, u.addr)
+	for range 10 {
+		if r := c.get(t, "/", "x-key", "ann"); r.status != http.StatusOK || r.header.Get("X-Ratelimit-Limit") != "" {
+			t.Fatalf("before the update: %+v", r)
+		}
+	}
+
+	var sent, lost atomic.Int64
+	var wait sync.WaitGroup
+	stop := make(chan struct{})
+	end := sync.OnceFunc(func() {
+		close(stop)
+		wait.Wait()
+	})
+	defer end()
+	steady := newClientTo(t, u.addr) // keeps its connections
+	for i := range 4 {
+		by := []*client{steady, newest(t, u.addr)}[i%2]
+		wait.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				case <-time.After(time.Millisecond):
+				}
+				sent.Add(1)
+				if r, err := by.try(t, "/", "x-key", "teapot"); err != nil || r.status != http.StatusTooManyRequests {
+					lost.Add(1)
+					t.Errorf("while the listener is updated: %+v, %v", r, err)
+					return
+				}
+			}
+		})
+	}
+
+	u.write(t, config(flags, byKey, headers))
+	await(t, u.Envoy, func() error {
+		if c.get(t, "/", "x-key", "probe").header.Get("X-Ratelimit-Limit") == "" {
+			return errors.New("the old filter_config answers")
+		}
+		return nil
+	})
+	if err := remains(t, c, "ann", "39"); err != nil {
+		t.Errorf("the same domain and flags: %v", err)
+	}
+
+	u.write(t, strings.Replace(config(flags, byKey, headers), `"shop"`, `"other"`, 1))
+	await(t, u.Envoy, func() error {
+		if r := c.get(t, "/", "x-key", "probe"); !strings.HasPrefix(r.header.Get("X-Ratelimit-Limit"), "3,") {
+			return fmt.Errorf("the old domain answers: %v", r.header)
+		}
+		return nil
+	})
+	if err := remains(t, c, "ann", "2"); err != nil {
+		t.Errorf("another domain: %v", err)
+	}
+
+	u.write(t, config(flags, byKey, headers)) // and back
+	await(t, u.Envoy, func() error {
+		if r := c.get(t, "/", "x-key", "probe"); !strings.HasPrefix(r.header.Get("X-Ratelimit-Limit"), "50,") {
+			return fmt.Errorf("the old domain answers: %v", r.header)
+		}
+		return nil
+	})
+	if err := remains(t, c, "ann", "38"); err != nil {
+		t.Errorf("the first domain again: %v", err)
+	}
+
+	u.write(t, config(append(flags, "--no-such-flag"), byKey))
+	await(t, u.Envoy, func() error {
+		if !strings.Contains(u.Output(), "unknown flag --no-such-flag") {
+			return errors.New("Envoy's log has no error of the new filter_config")
+		}
+		return nil
+	})
+	if err := remains(t, c, "ann", "37"); err != nil {
+		t.Errorf("after an update that was refused: %v", err)
+	}
+
+	u.write(t, config(append(flags, "--top-keys=7"), byKey, headers))
+	await(t, u.Envoy, func() error {
+		r := c.get(t, "/", "x-key", "fresh")
+		if r.header.Get("X-Ratelimit-Remaining") == "49" && c.get(t, "/", "x-key", "bob").status == http.StatusOK {
+			// Of two requests for a new key, the old Weir would have counted the first.
+			return remains(t, c, "ann", "49")
+		}
+		return errors.New("the old flags answer")
+	})
+	end()
+	if sent.Load() < 100 || lost.Load() > 0 {
+		t.Errorf("%d of %d requests were lost", lost.Load(), sent.Load())
+	}
+}
+
+// The rule file is read again when it changes. One that is wrong is refused, and the last good rules stay.
+func TestRulesAreReloaded(t *testing.T) {
+	flag, addr := rules(t, shop), proctest.FreeAddr(t)
+	path := strings.TrimPrefix(flag, "--rules=")
+	e := start(t, listener("front", []string{moduleFilter(config([]string{flag, "--http-addr=" + addr}, byKey,
+		`"enable_x_ratelimit_headers": "DRAFT_VERSION_03"`))}, toUpstream))
+	c := newClient(t, e, "front")
+	for range 10 {
+		c.get(t, "/", "x-key", "ann")
+	}
+	limitIs := func(want string) func() error {
+		return func() error {
+			if got, _, _ := strings.Cut(c.get(t, "/", "x-key", "probe").header.Get("X-Ratelimit-Limit"), ","); got != want {
+				return fmt.Errorf("the limit is %s, want %s", got, want)
+			}
+			return nil
+		}
+	}
+	writeFile(t, path, strings.Replace(shop, "requests_per_unit: 50", "requests_per_unit: 20", 1))
+	await(t, e, limitIs("20"))
+	if err := remains(t, c, "ann", "9"); err != nil {
+		t.Errorf("after the reload: %v", err)
+	}
+	writeFile(t, path, shop+"  - key: key\n    rate_limit: {unit: fortnight, requests_per_unit: 1}\n")
+	await(t, e, func() error {
+		if !strings.Contains(getPage(t, "http://"+addr+"/metrics"), "\nweir_rules_refused 1\n") {
+			return errors.New("the wrong rules are not refused")
+		}
+		return nil
+	})
+	if err := remains(t, c, "ann", "8"); err != nil {
+		t.Errorf("beside a wrong file: %v", err)
+	}
+	if !strings.Contains(e.Output(), "fortnight") {
+		t.Errorf("Envoy's log does not say what is wrong:\n%s", e.Output())
+	}
+	writeFile(t, path, strings.Replace(shop, "requests_per_unit: 50", "requests_per_unit: 30", 1))
+	await(t, e, limitIs("30"))
+	if err := remains(t, c, "ann", "17"); err != nil {
+		t.Errorf("after the next reload: %v", err)
+	}
+}

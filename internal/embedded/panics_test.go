@@ -1,0 +1,208 @@
+package embedded
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/weir-ratelimit/weir/internal/boosts"
+	"github.com/weir-ratelimit/weir/internal/logging"
+	"github.com/weir-ratelimit/weir/pkg/limiter/memstore"
+	"github.com/weir-ratelimit/weir/pkg/panics"
+	"github.com/weir-ratelimit/weir/pkg/reload"
+)
+
+// bomb panics the first time. again is closed the second time: what panicked has started again.
+type bomb struct {
+	count atomic.Int64
+	again chan struct{}
+}
+
+func newBomb() *bomb { return &bomb{again: make(chan struct{})} }
+
+func (b *bomb) touch() {
+	switch b.count.Add(1) {
+	case 1:
+		panic("boom")
+	case 2:
+		close(b.again)
+	}
+}
+
+// await returns when the part works again.
+func (b *bomb) await(t *testing.T) {
+	t.Helper()
+	select {
+	case <-b.again:
+	case <-time.After(30 * time.Second):
+		t.Error("the part has not started again")
+	}
+}
+
+// safeBuffer is a log.
+type safeBuffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (b *safeBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *safeBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}
+
+// Parts that panic in goroutines of their own start again while an instance lives, which counts and logs the panics
+// and goes on deciding.
+func TestPartsOutlivePanics(t *testing.T) {
+	log := &safeBuffer{}
+	m := newModule(t)
+	m.Log = log
+	f := newTestFilter(t, m, configOf(t, []string{rulesFlag(t)}))
+	parts := map[string]func(t *testing.T, b *bomb){
+		"boosts":   watchedBoosts,
+		"counters": sweptCounters,
+		"log":      writtenLog,
+		"rules":    watchedRules,
+		"one goroutine": func(t *testing.T, b *bomb) {
+			t.Helper()
+			panics.Go("once", b.touch)
+			panics.Go("once", b.touch)
+			b.await(t)
+		},
+	}
+	t.Run("parts", func(t *testing.T) {
+		for name, part := range parts {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				part(t, newBomb())
+			})
+		}
+	})
+	page := httptest.NewRecorder()
+	f.instance.app.Metrics().Handler().ServeHTTP(page, httptest.NewRequest(http.MethodGet, "/", http.NoBody))
+	if want := fmt.Sprintf("\nweir_panics_total %d\n", len(parts)); !strings.Contains(page.Body.String(), want) {
+		t.Errorf("the metrics have not %q", want)
+	}
+	if a, _ := ask(t.Context(), f, nil, "ann"); a.Outcome != OK {
+		t.Errorf("after the panics: %+v", a)
+	}
+	f.Close()
+	m.Wait(10 * time.Second)
+	if text := log.String(); !strings.Contains(text, "panic=boom") || !strings.Contains(text, "touch") {
+		t.Errorf("the log has no panic with its stack:\n%s", text)
+	}
+}
+
+// Panics are caught also when the last instance has closed: what it left behind must not end Envoy.
+func TestPanicAfterTheLastInstance(t *testing.T) {
+	log := &safeBuffer{}
+	m := newModule(t)
+	m.Log = log
+	newTestFilter(t, m, configOf(t, []string{rulesFlag(t)})).Close()
+	m.Wait(10 * time.Second)
+	if !panics.Catch("left behind", newBomb().touch) || !strings.Contains(log.String(), `in="left behind" panic=boom`) {
+		t.Errorf("the panic was not caught and logged:\n%s", log.String())
+	}
+}
+
+// boostStore is a store of boosts whose watch touches a bomb.
+type boostStore struct {
+	boosts.Store
+	bomb *bomb
+}
+
+func (s *boostStore) Watch(ctx context.Context, _ chan<- struct{}) {
+	s.bomb.touch()
+	<-ctx.Done()
+}
+
+// inBackground runs f until the test ends.
+func inBackground(t *testing.T, f func(ctx context.Context)) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		f(ctx)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-ended
+	})
+}
+
+func watchedBoosts(t *testing.T, b *bomb) {
+	t.Helper()
+	board := boosts.New(boosts.Options{Store: &boostStore{bomb: b}, Log: slog.New(slog.DiscardHandler)})
+	inBackground(t, board.Run)
+	b.await(t)
+}
+
+func sweptCounters(t *testing.T, b *bomb) {
+	t.Helper()
+	var wall atomic.Int64
+	s, err := memstore.New(memstore.Options{
+		SweepEvery:   10 * time.Millisecond,
+		Wall:         func() int64 { return wall.Add(time.Hour.Microseconds()) }, // set forward again and again
+		ClockStepped: func(time.Duration) { b.touch() },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.await(t)
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func writtenLog(t *testing.T, b *bomb) {
+	t.Helper()
+	q := logging.NewQueue(logging.QueueOptions{MaxBytes: 1000, MaxLine: 100, Write: func([]byte) error {
+		b.touch()
+		return nil
+	}})
+	q.Put([]byte("this line is lost\n"))
+	for b.count.Load() == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	q.Put([]byte("this line is written\n"))
+	b.await(t)
+	if !q.Close(30 * time.Second) {
+		t.Error("the queue did not end")
+	}
+}
+
+// ruleSource is a source of rules whose watch touches a bomb.
+type ruleSource struct {
+	reload.Source
+	bomb *bomb
+}
+
+func (s *ruleSource) Watch(ctx context.Context, _ chan<- struct{}) error {
+	s.bomb.touch()
+	<-ctx.Done()
+	return nil
+}
+
+func watchedRules(t *testing.T, b *bomb) {
+	t.Helper()
+	quiet := newBomb()
+	quiet.count.Store(2) // panics no longer
+	both := reload.Join(nil, &ruleSource{bomb: b}, &ruleSource{bomb: quiet})
+	inBackground(t, func(ctx context.Context) { _ = both.Watch(ctx, make(chan struct{})) })
+	b.await(t)
+}

@@ -1,0 +1,35 @@
+// Package testdata starts goroutines, for TestGoroutinesOf.
+package testdata
+
+import (
+	"sync"
+	"time"
+
+	"github.com/weir-ratelimit/weir/pkg/panics"
+)
+
+type x struct{}
+
+var wait sync.WaitGroup
+
+// Start starts goroutines. The first four are bare.
+func Start(x x) {
+	go bare()
+	go func() { bare() }()
+	wait.Go(bare)
+	time.AfterFunc(0, func() { bare() })
+
+	panics.Go("work", bare)
+	go panics.Restart(nil, "work", bare)
+	go func() { panics.Catch("work", bare) }()
+	go func() { defer func() { _ = recover() }() }()
+	wait.Go(func() { panics.Catch("work", bare) })
+	go x.good()
+	time.AfterFunc(0, good)
+}
+
+func bare() {}
+
+func good() { panics.Catch("work", bare) }
+
+func (x) good() { panics.Catch("work", bare) }
