@@ -4,7 +4,6 @@ package envoymodule
 
 import (
 	"context"
-	"net"
 	"net/http"
 	"strconv"
 	"sync"
@@ -40,27 +39,6 @@ func byKeyAnd(first, done string) string {
 	return `[` + actions + first + `}, ` + actions + `, "apply_on_stream_done": true, "hits_addend": ` + done + `}]`
 }
 
-// serve is an upstream with a handler.
-func serve(t *testing.T, handler http.HandlerFunc) string {
-	t.Helper()
-	var lc net.ListenConfig
-	l, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &http.Server{Handler: handler}
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		_ = s.Serve(l)
-	}()
-	t.Cleanup(func() {
-		_ = s.Close()
-		<-ended
-	})
-	return l.Addr().String()
-}
-
 // startBefore runs an Envoy with two workers and the module before an upstream.
 func startBefore(t *testing.T, upstream string, listeners ...string) *envoytest.Envoy {
 	t.Helper()
@@ -68,8 +46,8 @@ func startBefore(t *testing.T, upstream string, listeners ...string) *envoytest.
 		envoytest.Options{Workers: 2, Modules: moduletest.Folder(t)})
 }
 
-// await waits until a condition holds.
-func await(t *testing.T, what string, holds func() bool) {
+// eventually waits until a condition holds.
+func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	for until := time.Now().Add(patience); !holds(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(until) {
@@ -117,7 +95,7 @@ func TestCostsAtTheEndOfTheStream(t *testing.T) {
 				if r := c.get(t, tt.path, "x-key", "ann", "x-costs", "4"); r.status != http.StatusOK {
 					t.Fatalf("request %d: status %d", i, r.status)
 				}
-				await(t, want+" remaining", func() bool {
+				eventually(t, want+" remaining", func() bool {
 					return c.get(t, "/look", "x-key", "ann").header.Get("X-Ratelimit-Remaining") == want
 				})
 			}
@@ -217,7 +195,7 @@ func TestInFlight(t *testing.T) {
 			end()               // the clients reset their streams
 			ended.Wait()
 			for range 10 { // a later filter denies
-				await(t, "a place is free", func() bool {
+				eventually(t, "a place is free", func() bool {
 					r := c.get(t, "/", "x-key", "ann", "x-envoy-fault-abort-request", "418")
 					return r.status == http.StatusTeapot
 				})
@@ -262,7 +240,7 @@ func TestInFlightThatEndsBeforeTheAnswer(t *testing.T) {
 	}
 	wait.Wait()
 	server.Resume()
-	await(t, "both places are free", func() bool { return remaining() == "2" })
+	eventually(t, "both places are free", func() bool { return remaining() == "2" })
 	if r := c.get(t, "/", "x-key", "ann"); r.status != http.StatusOK {
 		t.Errorf("status %d", r.status)
 	}
