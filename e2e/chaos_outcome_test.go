@@ -121,10 +121,10 @@ func (r *rig) sizes() []size {
 	return out
 }
 
-// settled is sizes once no sidecar has noticeably more goroutines than before, or after three seconds.
+// settled is sizes once no sidecar has noticeably more goroutines than before, or after half a minute.
 func (r *rig) settled(before []size) []size {
 	r.t.Helper()
-	deadline := time.Now().Add(3 * time.Second)
+	deadline := time.Now().Add(30 * time.Second)
 	for {
 		now := r.sizes()
 		leaks := false
