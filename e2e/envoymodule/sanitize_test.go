@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -37,7 +38,7 @@ descriptors:
 `
 
 // TestMemory calls the module's hooks from a C program that stands for Envoy, both built to find memory faults: C that
-// reads or writes what is freed, or beyond its end, and undefined behaviour. In the long form Go's part is built so, too.
+// reads or writes what is freed, or beyond its end, and undefined behaviour. The long form builds Go's part so, too.
 func TestMemory(t *testing.T) {
 	t.Parallel()
 	driver, library := moduletest.Sanitized(t)
@@ -53,8 +54,8 @@ func TestMemory(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			list := strings.Replace(config(flags, byKey, `"enable_x_ratelimit_headers": "DRAFT_VERSION_03"`), "debug", "error", 1)
-			cmd := exec.Command(driver, library, list, route, fmt.Sprint(longtest.Pick(20_000, 500_000)),
-				fmt.Sprint(longtest.Pick(1, int(time.Now().Unix()))))
+			cmd := exec.Command(driver, library, list, route, strconv.Itoa(longtest.Pick(20_000, 500_000)),
+				strconv.Itoa(longtest.Pick(1, int(time.Now().Unix()))))
 			// Go handles signals; and what Go keeps of C's memory until the end is not a leak.
 			cmd.Env = append(os.Environ(), "ASAN_OPTIONS=detect_leaks=0:handle_segv=0", "UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1")
 			p, err := launch.Start("driver", cmd)

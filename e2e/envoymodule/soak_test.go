@@ -206,7 +206,7 @@ func (s *soak) disturbRedis(ctx context.Context) {
 		} else {
 			s.redis.Kill()
 			sleep(ctx, 300*time.Millisecond)
-			s.redis.Restart()
+			s.redis.Restart() //nolint:contextcheck // it waits as long as it needs
 		}
 	}
 }
