@@ -42,6 +42,7 @@ ENVOY int envoy_dynamic_module_callback_http_filter_increment_counter(void *filt
 
 // Outcomes, in the order of Go's embedded.Outcome.
 enum { WEIR_NOT_LIMITED, WEIR_OK, WEIR_OVER_LIMIT, WEIR_FAILED };
+enum { WEIR_BOTH, WEIR_INTERNAL, WEIR_EXTERNAL }; // requests that a filter limits
 // Envoy's counters of a filter.
 enum { WEIR_COUNT_OK, WEIR_COUNT_OVER_LIMIT, WEIR_COUNT_ERROR, WEIR_COUNT_ALLOWED, WEIR_COUNTERS };
 
@@ -73,6 +74,9 @@ typedef struct {
   atomic_int refs;
   uint64_t id; // Go's
   weir_reads on_request, on_stream_done;
+  int request_type;        // of a filter: in the order of Go's embedded.RequestType
+  bool resource_exhausted; // of a filter: the gRPC status of denied requests
+  weir_text stat_prefix;   // of a filter
   bool counts; // Envoy has the counters
   size_t counter[WEIR_COUNTERS];
 } weir_config;

@@ -6,6 +6,7 @@
 #include "_cgo_export.h"
 
 #include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -68,7 +69,10 @@ HOOK const void *envoy_dynamic_module_on_http_filter_config_new(void *envoy, wei
   if (!c) return NULL;
   c->counts = true;
   for (int i = 0; i < WEIR_COUNTERS; i++) {
-    weir_text text = {counter_names[i], strlen(counter_names[i])};
+    char name[128];
+    int n = snprintf(name, sizeof name, "%.*s%s%s", (int)c->stat_prefix.n, c->stat_prefix.p ? c->stat_prefix.p : "",
+                     c->stat_prefix.n ? "." : "", counter_names[i]);
+    weir_text text = {name, n};
     if (envoy_dynamic_module_callback_http_filter_config_define_counter(envoy, text, NULL, 0, &c->counter[i]) != 0)
       c->counts = false;
   }
@@ -186,7 +190,8 @@ static bool is_grpc(void *envoy) {
 }
 
 // grpc_status is the gRPC status that Envoy gives a response with an HTTP status.
-static const char *grpc_status(uint32_t status) {
+static const char *grpc_status(uint32_t status, bool exhausted) {
+  if (exhausted) return "8"; // RESOURCE_EXHAUSTED
   switch (status) {
   case 400: return "13"; // INTERNAL
   case 401: return "16"; // UNAUTHENTICATED
@@ -198,12 +203,12 @@ static const char *grpc_status(uint32_t status) {
 }
 
 // add_grpc_status adds the status to the headers of a response to a gRPC request: else Envoy makes it 0, success.
-static size_t add_grpc_status(void *envoy, uint32_t status, weir_header *headers, size_t n) {
+static size_t add_grpc_status(void *envoy, uint32_t status, bool exhausted, weir_header *headers, size_t n) {
   static const char name[] = "grpc-status";
   if (!is_grpc(envoy)) return n;
   for (size_t i = 0; i < n; i++)
     if (headers[i].key_n == sizeof name - 1 && memcmp(headers[i].key, name, sizeof name - 1) == 0) return n;
-  const char *value = grpc_status(status);
+  const char *value = grpc_status(status, exhausted);
   headers[n] = (weir_header){name, sizeof name - 1, value, strlen(value)};
   return n + 1;
 }
@@ -224,7 +229,8 @@ static bool obey(void *envoy, stream *s, const weir_answer *a) {
   if (!a->status) return true;
   weir_header headers[WEIR_HEADERS + 1];
   weir_text body = {view(a, headers), a->body};
-  size_t n = add_grpc_status(envoy, a->status, headers, a->headers);
+  bool exhausted = filter->resource_exhausted && a->outcome == WEIR_OVER_LIMIT;
+  size_t n = add_grpc_status(envoy, a->status, exhausted, headers, a->headers);
   envoy_dynamic_module_callback_http_send_response(envoy, a->status, headers, n, body, a->details);
   return false;
 }
@@ -317,9 +323,20 @@ static weir_request read_request(void *envoy, const weir_reads *c) {
   return r;
 }
 
+// is_limited reports whether the filter limits requests of this type.
+static bool is_limited(void *envoy, const weir_config *filter) {
+  static const char name[] = "x-envoy-internal", yes[] = "true";
+  if (filter->request_type == WEIR_BOTH) return true;
+  weir_text key = {name, sizeof name - 1}, value;
+  size_t all;
+  bool internal = envoy_dynamic_module_callback_http_get_header(envoy, WEIR_REQUEST_HEADERS, key, &value, 0, &all) &&
+                  value.n == sizeof yes - 1 && memcmp(value.p, yes, value.n) == 0;
+  return internal == (filter->request_type == WEIR_INTERNAL);
+}
+
 HOOK int envoy_dynamic_module_on_http_filter_request_headers(void *envoy, const void *module, bool end) {
   stream *s = (stream *)module;
-  if (!s) return CONTINUE;
+  if (!s || !is_limited(envoy, s->config)) return CONTINUE;
   const weir_config *c = s->config, *route = envoy_dynamic_module_callback_get_most_specific_route_config(envoy);
   if (route) c = route;
   s->asked = true;

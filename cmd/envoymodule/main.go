@@ -63,7 +63,10 @@ func weirNewFilter(text *C.char, n C.size_t, onlyCheck C.bool) *C.weir_config {
 		if err != nil {
 			return nil, err
 		}
-		return register(&config{filter: f, plan: f.Plan()}), nil
+		c := register(&config{filter: f, plan: f.Plan()})
+		c.request_type, c.resource_exhausted = C.int(f.RequestType()), C.bool(f.ResourceExhausted())
+		c.stat_prefix = toC(f.StatPrefix())
+		return c, nil
 	})
 }
 
@@ -119,10 +122,10 @@ func fillReads(out *C.weir_reads, phase *actions.Phase) {
 		out.headers = (*C.weir_header_name)(C.calloc(C.size_t(n), C.sizeof_weir_header_name))
 		names := unsafe.Slice(out.headers, n)
 		for i, name := range request {
-			names[i].name, names[i]._map = text(name), C.WEIR_REQUEST_HEADERS
+			names[i].name, names[i]._map = toC(name), C.WEIR_REQUEST_HEADERS
 		}
 		for i, name := range response {
-			names[len(request)+i].name, names[len(request)+i]._map = text(name), C.WEIR_RESPONSE_HEADERS
+			names[len(request)+i].name, names[len(request)+i]._map = toC(name), C.WEIR_RESPONSE_HEADERS
 		}
 	}
 	if n := len(metadata); n > 0 {
@@ -134,13 +137,13 @@ func fillReads(out *C.weir_reads, phase *actions.Phase) {
 			if of.Source == actions.RouteMetadata {
 				keys[i].source = C.WEIR_ROUTE_METADATA
 			}
-			keys[i].ns, keys[i].key, keys[i].may_be_number = text(of.Namespace), text(of.Path[0]), C.bool(of.MayBeNumber)
+			keys[i].ns, keys[i].key, keys[i].may_be_number = toC(of.Namespace), toC(of.Path[0]), C.bool(of.MayBeNumber)
 		}
 	}
 }
 
-// text copies into C's memory.
-func text(s string) C.weir_text { return C.weir_text{p: C.CString(s), n: C.size_t(len(s))} }
+// toC copies into C's memory.
+func toC(s string) C.weir_text { return C.weir_text{p: C.CString(s), n: C.size_t(len(s))} }
 
 func freeReads(of *C.weir_reads) {
 	for _, h := range unsafe.Slice(of.headers, int(of.headers_n)) {
@@ -166,6 +169,7 @@ func weirForget(c *C.weir_config) {
 	}
 	freeReads(&c.on_request)
 	freeReads(&c.on_stream_done)
+	C.free(unsafe.Pointer(c.stat_prefix.p))
 	C.free(unsafe.Pointer(c))
 }
 

@@ -80,6 +80,7 @@ func (c *Call) answer(v *decide.Verdict) {
 		if !f.noEnvoyHeader {
 			a.add("x-envoy-ratelimited", "true")
 		}
+		a.Headers = append(a.Headers, f.deniedHeaders...)
 	}
 	c.addXRateLimit(v)
 	if m := metadata.Of(v, c, f.instance.options.DynamicMetadata); m != nil {

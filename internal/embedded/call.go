@@ -168,16 +168,16 @@ func (c *Call) decideRest(ctx context.Context) (waits bool) {
 // GiveBackPlaces gives back what a request holds of limits on requests in flight: its stream has ended before the
 // answer came, so that the end of the stream gives nothing back. It may wait for the store.
 func (c *Call) GiveBackPlaces() {
-	ctx := context.Background()
-	defer c.filter.instance.survive(ctx, "give back")
 	if c.verdict == nil {
 		return
 	}
-	if err := c.filter.decider.GiveBackPlaces(ctx, c.verdict); err != nil {
-		in := c.filter.instance
-		in.log.LogAttrs(ctx, slog.LevelDebug, "places of a request in flight are free at the end of their lease only",
-			slog.String("error", err.Error()))
-	}
+	panics.Catch("give back", func() {
+		ctx, in := context.Background(), c.filter.instance
+		if err := c.filter.decider.GiveBackPlaces(ctx, c.verdict); err != nil {
+			in.log.LogAttrs(ctx, slog.LevelDebug, "places of a request in flight are free at the end of their lease only",
+				slog.String("error", err.Error()))
+		}
+	})
 }
 
 // StreamDone charges what the end of a stream costs, and gives back what it holds: the entries of rate_limits with
