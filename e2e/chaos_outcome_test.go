@@ -168,8 +168,8 @@ func (o *outcome) check(t *testing.T, f fault) {
 }
 
 // recoveryBound is how long after the store's return the first decision may come. A probe that began before takes up to
-// five times the store's timeout, the next one finds the store, and the next request is decided. A busy machine may hold
-// up each of the three for as long as the longest call.
+// five times the store's timeout, the next one finds the store, and the next request is decided. A busy machine may
+// hold up each of the three for as long as the longest call.
 func (o *outcome) recoveryBound() time.Duration { return promised + 5*storeTimeout() + 3*o.longest }
 
 // row is the outcome in the table.

@@ -155,7 +155,7 @@ func TestReload(t *testing.T) {
 	}
 }
 
-// Collections are put off from before rules are compiled until they are live, or refused.
+// Collections are deferred from before rules are compiled until they are live, or refused.
 func TestCollectionsWaitForRules(t *testing.T) {
 	o := options(t, rulesOf("1"))
 	var holds, releases atomic.Int64
@@ -501,7 +501,7 @@ func TestRedisCellMissing(t *testing.T) {
 	if n := p.logged(cellWarning); n != 1 {
 		t.Errorf("%d warnings after the reload, want 1:\n%s", n, p.log)
 	}
-	want(t, "readiness without the module", "503", p.ready) // it asks Redis once a second
+	want(t, "readiness without the module", "503", p.ready)  // it asks Redis once a second
 	want(t, "the reason on /readyz", "true", func() string { // a busy machine may be too slow for one answer
 		status, body := p.http("GET", "/readyz")
 		return strconv.FormatBool(status == 503 && strings.Contains(body, "this Redis has no redis-cell module: load it"))
