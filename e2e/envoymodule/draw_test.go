@@ -313,6 +313,9 @@ func (d *drawer) request(number int) drawnRequest {
 	if !d.rarely(6, "without x-a") {
 		add("x-a", "1", "1", "2", "22", "3", "5")
 	}
+	if d.rarely(4, "another x-a") {
+		add("x-a", "1", "2", "22", "5")
+	}
 	if !d.rarely(3, "without x-b") {
 		add("x-b", "1", "2", "4", "5")
 	}
@@ -327,7 +330,7 @@ func (d *drawer) request(number int) drawnRequest {
 		r.method = "HEAD"
 	case 1:
 		r.method, r.body = "POST", "body"
-	case 2:
+	case 2, 3:
 		r.method, r.body = "POST", "\x00\x00\x00\x00\x00"
 		add("content-type", "application/grpc")
 	}
