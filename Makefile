@@ -12,7 +12,7 @@ GOLANGCI_LINT = scripts/go-tool.sh golangci-lint github.com/golangci/golangci-li
 MODULES = examples/composetest deploy/charttest e2e/gateway e2e/peer bench scripts/release
 
 .DEFAULT_GOAL := help
-.PHONY: help tools build module release release-push docs site manifests demo recording test test-module test-modules e2e-gateway e2e-istio e2e-kubernetes long chaos bench growth simulate-mesh pgo bench-envoy bench-go figures lint vuln fmt clean
+.PHONY: help tools build module release release-push docs site manifests demo recording test test-module test-modules e2e-gateway e2e-istio e2e-kubernetes long soak-module chaos bench growth simulate-mesh pgo bench-envoy bench-go figures lint vuln fmt clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/' | expand -t 23
@@ -75,7 +75,7 @@ test-module:
 
 test-modules:
 	cd e2e/gateway && $(GO) vet ./... && $(GO) test -vet=off -count=1 -run 'TestGoldens$$' .
-	cd examples/composetest && $(GO) vet ./... && $(GO) test -vet=off -count=1 ./...
+	cd examples/composetest && $(GO) vet ./... && $(GO) test -vet=off -count=1 -timeout 25m ./...
 	cd deploy/charttest && $(GO) vet ./... && $(GO) test -vet=off -count=1 ./...
 	cd e2e/peer && $(GO) vet ./... && $(GO) test -vet=off -count=1 ./...
 	cd bench && $(GO) vet ./... && $(GO) test -vet=off -race -count=1 ./...
@@ -93,6 +93,10 @@ e2e-kubernetes: ## the Helm chart, plain manifests and kustomizations before a r
 	@scripts/tools.sh kubernetes
 	$(GO) test -vet=off -count=1 -v ./internal/test/kubetest
 	cd deploy/charttest && $(GO) vet ./... && $(GO) test -vet=off -count=1 -v -run 'TestAPIServer$$|TestPage$$' .
+
+soak-module: ## Weir inside a real Envoy under a million requests while everything fails, and its C under AddressSanitizer; 15 minutes
+	@scripts/tools.sh cc redis envoy
+	WEIR_LONG=1 $(GO) test -tags e2e -count=1 -timeout 60m -v -run 'TestSoak$$|TestMemory$$|TestHotRestart$$' ./e2e/envoymodule
 
 long: export WEIR_LONG = 1
 long: ## make test with the slow tests in their long form

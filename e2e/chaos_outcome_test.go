@@ -121,10 +121,10 @@ func (r *rig) sizes() []size {
 	return out
 }
 
-// settled is sizes once no sidecar has noticeably more goroutines than before, or after three seconds.
+// settled is sizes once no sidecar has noticeably more goroutines than before, or after half a minute.
 func (r *rig) settled(before []size) []size {
 	r.t.Helper()
-	deadline := time.Now().Add(3 * time.Second)
+	deadline := time.Now().Add(30 * time.Second)
 	for {
 		now := r.sizes()
 		leaks := false
@@ -168,8 +168,8 @@ func (o *outcome) check(t *testing.T, f fault) {
 }
 
 // recoveryBound is how long after the store's return the first decision may come. A probe that began before takes up to
-// five times the store's timeout, the next one finds the store, and the next request is decided. A busy machine may hold
-// up each of the three for as long as the longest call.
+// five times the store's timeout, the next one finds the store, and the next request is decided. A busy machine may
+// hold up each of the three for as long as the longest call.
 func (o *outcome) recoveryBound() time.Duration { return promised + 5*storeTimeout() + 3*o.longest }
 
 // row is the outcome in the table.

@@ -36,8 +36,8 @@ const (
 	more        = 3                      // goroutines, after a fault than before: the runtime's own come and go
 )
 
-// stretched returns a time of the faults, or a timeout. Without -chaos it is ten times as long: on a busy machine a Redis
-// that is well takes longer than the 15 ms of a store, and all of the calls would count as failures.
+// stretched returns a time of the faults, or a timeout. Without -chaos it is ten times as long: on a busy machine a
+// Redis that is well takes longer than the 15 ms of a store, and all of the calls would count as failures.
 func stretched(d time.Duration) time.Duration {
 	if *chaos {
 		return d
@@ -334,8 +334,8 @@ func overGRPC(c pb.RateLimitServiceClient) caller {
 	}
 }
 
-// Without Redis a sidecar starts, applies the failure policy, shows the reason on /readyz, and counts soon after Redis's
-// start.
+// Without Redis a sidecar starts, applies the failure policy, shows the reason on /readyz, and counts soon after the
+// start of Redis.
 func TestStartWithoutRedis(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

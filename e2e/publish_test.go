@@ -32,8 +32,9 @@ func (s *sidecar) inForce(t *testing.T, version int) bool {
 	return strings.Contains(text, fmt.Sprintf("\nweir_rules_published_version %d\n", version))
 }
 
-// Five sidecars run a new set within a second of its publication, unless the machine stands still meanwhile. A sidecar whose own folder conflicts with the set
-// keeps the set before. A wrong set is not published. Without Redis all keep their rules.
+// Five sidecars run a new set within a second of its publication, unless the machine stands still meanwhile. A sidecar
+// whose own folder conflicts with the set keeps the set before. A wrong set is not published. Without Redis all keep
+// their rules.
 func TestPublishedRules(t *testing.T) {
 	rules := func(limit int) string {
 		return fmt.Sprintf(

@@ -19,7 +19,7 @@ import (
 // says at once that it stops, and ends only when each of them has the answer of its rule's on_store_failure.
 func TestStopWhileRedisHangs(t *testing.T) {
 	t.Parallel()
-	const storeTimeout, drainDelay = 6 * time.Second, 4 * time.Second
+	const storeTimeout, drainDelay = 2500 * time.Millisecond, 1500 * time.Millisecond
 	redis := redistest.Start(t)
 	s := startSidecar(t, ruleFile(t, `
 domain: shop
@@ -50,7 +50,7 @@ descriptors:
 	s.Signal(syscall.SIGTERM)
 	hears(grpc_health_v1.HealthCheckResponse_NOT_SERVING)
 	heard := time.Since(stopped)
-	if heard > drainDelay/2 || time.Since(began) > storeTimeout {
+	if heard > drainDelay*2/3 || time.Since(began) > storeTimeout {
 		t.Errorf("the health watch heard of the stop after %s, want at once", heard)
 	}
 	if got, want := s.readiness(t), "503 Service Unavailable\nnot ready\nprocess: stopping\n"; !strings.HasPrefix(got,

@@ -15,8 +15,8 @@ import (
 )
 
 // A queue releases one request each 100 ms: of 20 at once, 8 arrive at the upstream evenly spaced, and 12, for which
-// the queue has no room, are denied at once. Until all have come on a busy machine, the queue has room for one more each
-// 100 ms. It is the same with memory and with Redis.
+// the queue has no room, are denied at once. Until all have come on a busy machine, the queue has room for one more
+// each 100 ms. It is the same with memory and with Redis.
 func TestQueueShapesTraffic(t *testing.T) {
 	for _, store := range []string{"memory", "redis"} {
 		t.Run(store, func(t *testing.T) {
@@ -46,8 +46,8 @@ descriptors:
 				}
 			}
 			got, passed := tally(all), len(arrivals)
-			if most := 8 + int(denied.Sub(start)/(100*time.Millisecond)); got[200] != passed || got[429] != 20-passed || passed < 8 ||
-				passed > most {
+			most := 8 + int(denied.Sub(start)/(100*time.Millisecond))
+			if got[200] != passed || got[429] != 20-passed || passed < 8 || passed > most {
 				t.Fatalf("statuses %v with %d arrivals at the upstream, want 8 to %d times 200, and else 429", got, passed, most)
 			}
 			var gaps []time.Duration

@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/adminapi"
-	"github.com/weir-ratelimit/weir/internal/history"
 	"github.com/weir-ratelimit/weir/internal/logging"
 	"github.com/weir-ratelimit/weir/internal/topkeys"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
@@ -72,7 +71,7 @@ type Options struct {
 	// Top answers GET /top. Nil: keys are not counted.
 	Top func(topkeys.Query) (topkeys.Keys, error)
 	// History answers GET /history and /events. Nil: counts over time are not kept.
-	History *history.History
+	History *History
 	// Store is what counters are kept in, StartedAt when the process started.
 	Store     string
 	StartedAt time.Time

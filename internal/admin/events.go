@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/adminapi"
-	"github.com/weir-ratelimit/weir/internal/history"
 )
 
 // Bounds of GET /events.
@@ -172,9 +171,9 @@ func (h *handler) history(r *http.Request) (all adminapi.History, err error) {
 		return all, errNoHistory
 	}
 	query := r.URL.Query()
-	points, err := number(query, "points", 60, 1, history.Samples)
+	points, err := number(query, "points", 60, 1, Samples)
 	if err != nil {
 		return all, err
 	}
-	return h.History.Read(history.Query{Domain: query.Get("domain"), Rule: query.Get("rule"), Points: points}), nil
+	return h.History.Read(query.Get("domain"), query.Get("rule"), points), nil
 }

@@ -15,7 +15,6 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/admin"
 	"github.com/weir-ratelimit/weir/internal/adminapi"
-	"github.com/weir-ratelimit/weir/internal/history"
 )
 
 // eventServer serves until the test ends. Its History has no samples.
@@ -25,7 +24,7 @@ func eventServer(t *testing.T, o admin.Options, change func(*http.Server)) (addr
 		o.Rules = &fakeRules{}
 	}
 	o.Metrics, o.Log = http.NotFoundHandler(), slog.New(slog.DiscardHandler)
-	o.History = history.New(func(func(history.Name, history.Counts)) (none history.Counts) { return none })
+	o.History = admin.NewHistory(func(func(adminapi.LimitCounts)) (none adminapi.Counts) { return none })
 	s = admin.NewServer(o)
 	change(s)
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -15,10 +15,10 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/weir-ratelimit/weir/internal/admin"
 	"github.com/weir-ratelimit/weir/internal/boosts"
 	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/decisionlog"
-	"github.com/weir-ratelimit/weir/internal/history"
 	"github.com/weir-ratelimit/weir/internal/metrics"
 	"github.com/weir-ratelimit/weir/internal/rls"
 	"github.com/weir-ratelimit/weir/internal/rules"
@@ -55,7 +55,7 @@ type App struct {
 	redis       *store.Redis // the connections of --store; nil for memory
 	store       *store.Store
 	top         *topkeys.Top     // nil if off
-	history     *history.History // counts over the last hour
+	history     *admin.History   // counts over the last hour
 	decisionLog *decisionlog.Log // nil if off
 	decider     *decide.Decider
 
@@ -162,7 +162,7 @@ func (a *App) openStatsd(context.Context) error {
 
 // openHistory keeps the metrics' counts over time, for the page of the HTTP address.
 func (a *App) openHistory(context.Context) error {
-	a.history = history.New(a.metrics.Sample)
+	a.history = admin.NewHistory(a.metrics.Sample)
 	if a.o.HTTPAddr != "" {
 		a.add("history", always(a.history.Run), nil)
 	}

@@ -122,15 +122,11 @@ func (s *serverTLS) read(ctx context.Context) (*tls.Config, error) {
 	if s.clientCA == "" {
 		return config, nil
 	}
-	text, err := fileread.ReadFile(ctx, s.clientCA)
+	clients, err := fileread.CertPool(ctx, s.clientCA)
 	if err != nil {
 		return nil, fmt.Errorf("--%s-tls-client-ca: %w", s.flag, err)
 	}
-	config.ClientAuth, config.ClientCAs = s.auth, x509.NewCertPool()
-	if !config.ClientCAs.AppendCertsFromPEM(text) {
-		return nil, fmt.Errorf("--%s-tls-client-ca: %s has no certificate in PEM", s.flag, s.clientCA)
-	}
-	config.VerifyConnection = s.verify
+	config.ClientAuth, config.ClientCAs, config.VerifyConnection = s.auth, clients, s.verify
 	return config, nil
 }
 

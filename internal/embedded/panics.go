@@ -71,13 +71,6 @@ func logPanic(ctx context.Context, log *slog.Logger, name string, value any, sta
 		slog.String("stack", string(stack)), slog.Uint64("not_logged_before", skipped))
 }
 
-// survive, deferred, keeps a panic from ending Envoy.
-func (in *instance) survive(ctx context.Context, what string) {
-	if why := recover(); why != nil {
-		in.panicked(ctx, what, why)
-	}
-}
-
 // panicked counts a panic of this instance and logs it, but not more often than panicLines.
 func (in *instance) panicked(ctx context.Context, what string, why any) {
 	in.app.Metrics().Panicked()

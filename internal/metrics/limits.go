@@ -5,8 +5,8 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"github.com/weir-ratelimit/weir/internal/adminapi"
 	"github.com/weir-ratelimit/weir/internal/decide"
-	"github.com/weir-ratelimit/weir/internal/history"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
@@ -289,8 +289,8 @@ type sampled struct{ allowed, denied, hits, near uint64 }
 
 // Sample yields how much the counters of each limit have grown since the last call, for those that have, and returns
 // how many requests were answered. Limits without series of their own, and those that requests bring along, have no
-// name. It implements history.Sampler.
-func (m *Metrics) Sample(yield func(history.Name, history.Counts)) (total history.Counts) {
+// domain. It is the Sampler of admin.History.
+func (m *Metrics) Sample(yield func(adminapi.LimitCounts)) (total adminapi.Counts) {
 	m.sampling.Lock()
 	defer m.sampling.Unlock()
 	for d := range m.domains.all {
@@ -299,15 +299,15 @@ func (m *Metrics) Sample(yield func(history.Name, history.Counts)) (total histor
 	}
 	for c := range m.limits.all {
 		counts := c.sample()
-		if counts == (history.Counts{}) {
+		if counts == (adminapi.Counts{}) {
 			continue
 		}
 		total.Near += counts.Near
 		if c == &m.limits.other || c == &m.limits.request {
-			yield(history.Name{}, counts)
+			yield(adminapi.LimitCounts{Counts: counts})
 			continue
 		}
-		yield(history.Name{Domain: c.domain, Rule: c.rule, Limit: c.limit}, counts)
+		yield(adminapi.LimitCounts{Domain: c.domain, Rule: c.rule, Limit: c.limit, Counts: counts})
 	}
 	return total
 }
@@ -326,7 +326,7 @@ func (ls *limits) all(yield func(*limitCounters) bool) {
 
 // sample returns how much the counters have grown since the last call. Hits near the limit become requests by their
 // share of the hits that were charged, which is exact where a request costs one hit.
-func (c *limitCounters) sample() (s history.Counts) {
+func (c *limitCounters) sample() (s adminapi.Counts) {
 	near, hits := grown(&c.sampled.near, c.near.Load()), grown(&c.sampled.hits, c.hits[decide.Allowed].Load())
 	s.Allowed = grown(&c.sampled.allowed,
 		sum(&c.decisions, decide.Allowed, decide.AllowedOnFailure, decide.AllowedLocally))

@@ -8,16 +8,21 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/weir-ratelimit/weir/internal/admin"
+	"github.com/weir-ratelimit/weir/internal/adminapi"
 	"github.com/weir-ratelimit/weir/internal/decide"
-	"github.com/weir-ratelimit/weir/internal/history"
 	"github.com/weir-ratelimit/weir/internal/metrics"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// sampleOf is one Sample.
-func sampleOf(m *metrics.Metrics) (limits map[history.Name]history.Counts, total history.Counts) {
-	limits = map[history.Name]history.Counts{}
-	total = m.Sample(func(n history.Name, c history.Counts) { limits[n] = c })
+// sampleOf is one Sample: the counts of each limit, by its name without counts.
+func sampleOf(m *metrics.Metrics) (limits map[adminapi.LimitCounts]adminapi.Counts, total adminapi.Counts) {
+	limits = map[adminapi.LimitCounts]adminapi.Counts{}
+	total = m.Sample(func(c adminapi.LimitCounts) {
+		counts := c.Counts
+		c.Counts = adminapi.Counts{}
+		limits[c] = counts
+	})
 	return limits, total
 }
 
@@ -39,23 +44,23 @@ func TestSample(t *testing.T) {
 	decided(0, decide.Uncharged, 1, 5)
 	decided(1, decide.AllowedLocally, 1, 5)
 	decided(2, decide.Allowed, 1, 9) // beyond MaxRules
-	a, b := history.Name{Domain: "shop", Rule: "a"}, history.Name{Domain: "shop", Rule: "b"}
+	a, b := adminapi.LimitCounts{Domain: "shop", Rule: "a"}, adminapi.LimitCounts{Domain: "shop", Rule: "b"}
 	limits, total := sampleOf(m)
-	want := map[history.Name]history.Counts{
+	want := map[adminapi.LimitCounts]adminapi.Counts{
 		a: {Allowed: 2, Denied: 2, Near: 1}, b: {Allowed: 1}, {}: {Allowed: 1},
 	}
 	if diff := cmp.Diff(want, limits); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if want := (history.Counts{Allowed: 6, Denied: 1, Near: 1}); total != want {
+	if want := (adminapi.Counts{Allowed: 6, Denied: 1, Near: 1}); total != want {
 		t.Errorf("total %+v, want %+v", total, want)
 	}
-	if limits, total = sampleOf(m); len(limits) != 0 || total != (history.Counts{}) {
+	if limits, total = sampleOf(m); len(limits) != 0 || total != (adminapi.Counts{}) {
 		t.Errorf("without requests: %v, %+v", limits, total)
 	}
 	decided(0, decide.Allowed, 4, 1) // costs 4, of which one hit is near: a quarter of a request
 	m.RulesCompiled(compile(t, rules))
-	if limits, _ = sampleOf(m); limits[a] != (history.Counts{Allowed: 1}) {
+	if limits, _ = sampleOf(m); limits[a] != (adminapi.Counts{Allowed: 1}) {
 		t.Errorf("after a reload: %v", limits)
 	}
 }
@@ -71,7 +76,7 @@ func BenchmarkSample(b *testing.B) {
 			}
 			set := compile(b, strings.Join(rules, "\n  - "))
 			m.RulesCompiled(set)
-			h := history.New(m.Sample)
+			h := admin.NewHistory(m.Sample)
 			for b.Loop() {
 				b.StopTimer()
 				for _, l := range set.Limits() {
@@ -79,7 +84,7 @@ func BenchmarkSample(b *testing.B) {
 				}
 				b.StartTimer()
 				h.Last()
-				m.Sample(func(history.Name, history.Counts) {})
+				m.Sample(func(adminapi.LimitCounts) {})
 			}
 		})
 	}

@@ -62,6 +62,7 @@ type remote struct {
 	mu     sync.Mutex
 	looked time.Time // when reach asked
 	away   string    // how the log said that it is away; empty: it is reachable, as far as is known
+	vague  bool      // the log has only said that it does not answer in time
 }
 
 func newRemote(name string, s *redisstore.Store, o *Options) *remote {
@@ -155,7 +156,8 @@ func (r *remote) cause(err error) (cause, check string) {
 	}
 }
 
-// reach asks whether the store counts, unless it was asked a moment ago, and logs when that changes.
+// reach asks whether the store counts, unless it was asked a moment ago, and logs when that changes, or when a better
+// reason is known than that it does not answer in time.
 func (r *remote) reach(ctx context.Context) (reachable bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -177,11 +179,13 @@ func (r *remote) reach(ctx context.Context) (reachable bool) {
 	default:
 		away = "Redis unreachable at "
 	}
-	was := r.away
+	was, vague := r.away, away != "" && redisstore.TimedOut(err)
 	r.away = away
-	if away == was {
+	better := r.vague && !vague // this error may say what to do, as that of a proxy does
+	if away == was && !better {
 		return away == ""
 	}
+	r.vague = vague
 	if away == "" {
 		r.log.LogAttrs(ctx, slog.LevelInfo, "Redis reachable again at "+r.label) //nolint:sloglint // as operators look for it
 		return true

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -172,6 +173,44 @@ func TestPolicyDecidesForLong(t *testing.T) {
 		}
 		if got := len(loud()); got == n {
 			t.Error("a store that fails for one request in ten for minutes: no line")
+		}
+	})
+}
+
+// A store that first does not answer in time, and then says why it does not count, is logged twice and no more often,
+// however the two errors take turns.
+func TestBetterReasonIsLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log proctest.Buffer
+		late, closed := context.DeadlineExceeded, io.EOF
+		var why error
+		r := watchedStore(&log, func() error { return why }).remotes[0]
+		for _, step := range []struct {
+			why         error
+			reachable   bool
+			line, check string
+		}{
+			{late, false, "Redis unreachable at redis://there", "does Redis hang"},
+			{late, false, "", ""},
+			{closed, false, "Redis unreachable at redis://there", "--no-store-scripts"},
+			{late, false, "", ""},
+			{closed, false, "", ""},
+			{nil, true, "Redis reachable again at redis://there", ""},
+			{nil, true, "", ""},
+			{closed, false, "Redis unreachable at redis://there", "--no-store-scripts"},
+			{late, false, "", ""},
+		} {
+			before := log.String()
+			why = step.why
+			if got := r.reach(t.Context()); got != step.reachable {
+				t.Errorf("%v: reachable %t", step.why, got)
+			}
+			line := strings.TrimPrefix(log.String(), before)
+			if strings.Contains(line, "msg=") != (step.line != "") || !strings.Contains(line, step.line) ||
+				!strings.Contains(line, step.check) {
+				t.Errorf("%v is logged as %q, want %q with %q", step.why, line, step.line, step.check)
+			}
+			time.Sleep(reachAgain)
 		}
 	})
 }

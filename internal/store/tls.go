@@ -41,14 +41,11 @@ func (f *tlsFiles) dial(ctx context.Context, dialer *net.Dialer, network, addr s
 func (f *tlsFiles) config(ctx context.Context) (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: f.serverName}
 	if f.ca != "" {
-		text, err := fileread.ReadFile(ctx, f.ca)
+		roots, err := fileread.CertPool(ctx, f.ca)
 		if err != nil {
 			return nil, fmt.Errorf("tls_ca: %w", err)
 		}
-		config.RootCAs = x509.NewCertPool()
-		if !config.RootCAs.AppendCertsFromPEM(text) {
-			return nil, errors.New("tls_ca: " + f.ca + " has no certificate in PEM")
-		}
+		config.RootCAs = roots
 	}
 	if f.cert != "" {
 		own, err := fileread.X509KeyPair(ctx, f.cert, f.key)

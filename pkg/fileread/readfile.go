@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -64,6 +65,19 @@ func X509KeyPair(ctx context.Context, certFile, keyFile string) (none tls.Certif
 		return none, err
 	}
 	return tls.X509KeyPair(cert, key)
+}
+
+// CertPool returns the certificates in PEM of a file, read with ReadFile. A file without any is an error.
+func CertPool(ctx context.Context, file string) (*x509.CertPool, error) {
+	text, err := ReadFile(ctx, file)
+	if err != nil {
+		return nil, err
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(text) {
+		return nil, errors.New(file + " has no certificate in PEM")
+	}
+	return pool, nil
 }
 
 // Resolve returns the path without symbolic links, and the file there. onLink, if not nil, is called with each symbolic

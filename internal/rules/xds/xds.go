@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -192,14 +191,11 @@ func (s *Source) credentials(ctx context.Context, last **tls.Config) (credential
 func (t *TLS) config(ctx context.Context) (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: t.ServerName}
 	if t.CA != "" {
-		text, err := fileread.ReadFile(ctx, t.CA)
+		roots, err := fileread.CertPool(ctx, t.CA)
 		if err != nil {
 			return nil, fmt.Errorf("--xds-tls-ca: %w", err)
 		}
-		config.RootCAs = x509.NewCertPool()
-		if !config.RootCAs.AppendCertsFromPEM(text) {
-			return nil, errors.New("--xds-tls-ca: " + t.CA + " has no certificate in PEM")
-		}
+		config.RootCAs = roots
 	}
 	if t.Cert != "" {
 		own, err := fileread.X509KeyPair(ctx, t.Cert, t.Key)

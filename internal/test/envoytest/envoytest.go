@@ -43,6 +43,8 @@ type Options struct {
 	Workers int
 	// Modules is the folder with dynamic modules; empty is none.
 	Modules string
+	// HotRestart lets another Envoy take over: Args say the base ID and the epoch.
+	HotRestart bool
 	// Args are further arguments.
 	Args []string
 }
@@ -77,8 +79,11 @@ func Launch(tb testing.TB, config string, o Options) *Envoy {
 		tb.Fatal(err)
 	}
 	args := []string{
-		"--config-path", file, "--config-yaml", anyAdminPort, "--admin-address-path", admin, "--disable-hot-restart",
+		"--config-path", file, "--config-yaml", anyAdminPort, "--admin-address-path", admin,
 		"--concurrency", strconv.Itoa(max(o.Workers, 1)), "--log-level", "warning",
+	}
+	if !o.HotRestart {
+		args = append(args, "--disable-hot-restart")
 	}
 	cmd := exec.Command(binary, append(args, o.Args...)...)
 	if o.Modules != "" {

@@ -2,11 +2,16 @@
 package moduletest
 
 import (
+	"fmt"
+	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 
 	"github.com/weir-ratelimit/weir/internal/test/launch"
+	"github.com/weir-ratelimit/weir/internal/test/longtest"
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
@@ -25,3 +30,49 @@ func Folder(tb testing.TB) string {
 var build = sync.OnceValues(func() (path string, err error) {
 	return launch.Build("libweir.so", "cmd/envoymodule", "-tags", "envoymodule", "-buildmode", "c-shared")
 })
+
+// sanitizers find memory faults and undefined behaviour of C.
+var sanitizers = []string{"-fsanitize=address,undefined", "-g"}
+
+// Sanitized returns a program that calls the module's hooks as Envoy does, and the module, both built to find memory
+// faults: in the long form also in Go. It skips the test if the C compiler cannot do that.
+func Sanitized(tb testing.TB) (driver, library string) {
+	tb.Helper()
+	proctest.SkipIfShort(tb, "the built module")
+	source, err := launch.Above("internal/test/moduletest/testdata/driver.c")
+	if err != nil || source == "" {
+		tb.Fatalf("no driver.c: %v", err)
+	}
+	dir := tb.TempDir()
+	if out, err := compile("-x", "c", "-o", filepath.Join(dir, "empty"), "-"); err != nil {
+		tb.Skipf("the C compiler has no AddressSanitizer: %v\n%s", err, out)
+	}
+	driver = filepath.Join(dir, "driver")
+	if out, err := compile("-O1", "-rdynamic", "-o", driver, source, "-ldl", "-lpthread"); err != nil {
+		tb.Fatalf("compile driver.c: %v\n%s", err, out)
+	}
+	args := []string{"-tags", "envoymodule sanitize", "-buildmode", "c-shared"}
+	name := "sanitized/libweir.so"
+	if longtest.IsLong() {
+		args, name = append(args, "-asan"), "sanitized/libweir-go.so"
+	}
+	if library, err = launch.Build(name, "cmd/envoymodule", args...); err != nil {
+		tb.Fatal(err)
+	}
+	return driver, library
+}
+
+// compile runs the C compiler. A program comes from standard input if the arguments say so.
+func compile(args ...string) ([]byte, error) {
+	cc := os.Getenv("CC")
+	if cc == "" {
+		cc = "cc"
+	}
+	cmd := exec.Command(cc, append(append([]string{}, sanitizers...), args...)...)
+	cmd.Stdin = strings.NewReader("int main(void) { return 0; }")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return out, fmt.Errorf("%s: %w", cmd, err)
+	}
+	return out, nil
+}

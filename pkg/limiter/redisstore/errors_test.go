@@ -40,7 +40,11 @@ func TestAnswered(t *testing.T) {
 	}
 	for _, st := range steps {
 		st.do()
-		s := open(t, st.url, redisstore.Options{Timeout: 200 * time.Millisecond})
+		timeout := 200 * time.Millisecond
+		if st.want {
+			timeout = patient
+		}
+		s := open(t, st.url, redisstore.Options{Timeout: timeout})
 		var out [1]limiter.Decision
 		err := s.Take(t.Context(), []limiter.Hit{{Key: "k", Policy: funnel(t, 5, time.Second), N: 1}}, out[:])
 		if !errors.Is(err, limiter.ErrUnavailable) || redisstore.Answered(err) != st.want {

@@ -43,8 +43,8 @@ func (s *Store) pingAll(ctx context.Context) error {
 }
 
 // ping has a server decide two requests of a counter: one that writes it, and one that deletes it. In an hour's window
-// nothing leaks away between the two, so that the second finds something to delete; with a counter that is left there, the
-// next ping would not try SET. The two are not in the store's statistics, and nobody hears of the refund.
+// nothing leaks away between the two, so that the second finds something to delete; with a counter that is left there,
+// the next ping would not try SET. The two are not in the store's statistics, and nobody hears of the refund.
 func (s *Store) ping(ctx context.Context, server redis.UniversalClient, key string) error {
 	if s.noScripts {
 		return s.pingPlain(ctx)

@@ -18,7 +18,7 @@ func TestSentinel(t *testing.T) {
 	servers := redistest.StartSentinel(t, "--requirepass", "s3cret", "--masterauth", "s3cret")
 	url := strings.Replace(servers.URL(), "://", "://:s3cret@", 1)
 	s := open(t, url, redisstore.Options{Timeout: 200 * time.Millisecond})
-	p := funnel(t, 1_000_000, 365*24*time.Hour)
+	p := funnel(t, 100_000, limiter.MaxWindow)
 	f := startTraffic(t, s, []string{"a", "b"}, p)
 	f.more(t, 200)
 	servers.Master.Kill()

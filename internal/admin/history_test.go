@@ -1,4 +1,4 @@
-package history_test
+package admin_test
 
 import (
 	"context"
@@ -11,49 +11,54 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/weir-ratelimit/weir/internal/admin"
 	"github.com/weir-ratelimit/weir/internal/adminapi"
-	"github.com/weir-ratelimit/weir/internal/history"
 )
 
 // source is counts that a test sets before each sample.
 type source struct {
-	limits map[history.Name]history.Counts
-	total  history.Counts
+	limits []adminapi.LimitCounts
+	total  adminapi.Counts
 }
 
-func (s *source) sample(yield func(history.Name, history.Counts)) history.Counts {
-	for n, c := range s.limits {
-		yield(n, c)
+func (s *source) sample(yield func(adminapi.LimitCounts)) adminapi.Counts {
+	for _, c := range s.limits {
+		yield(c)
 	}
 	total := s.total
-	s.limits, s.total = nil, history.Counts{}
+	s.limits, s.total = nil, adminapi.Counts{}
 	return total
+}
+
+// countsOf is n allowed requests of a limit.
+func countsOf(domain, rule string, n uint64) adminapi.LimitCounts {
+	return adminapi.LimitCounts{Domain: domain, Rule: rule, Counts: adminapi.Counts{Allowed: n}}
 }
 
 // seen sets the counts of the next sample: n allowed requests of each limit.
 func (s *source) seen(n uint64, limits ...string) {
-	s.limits = map[history.Name]history.Counts{}
+	s.limits = nil
 	for _, l := range limits {
-		s.limits[history.Name{Domain: "shop", Rule: l}] = history.Counts{Allowed: n}
+		s.limits = append(s.limits, countsOf("shop", l, n))
 	}
-	s.total = history.Counts{Allowed: n * uint64(len(limits))}
+	s.total = adminapi.Counts{Allowed: n * uint64(len(limits))}
 }
 
 // clock gives a History samples at a time of its own, after the present.
 type clock struct {
-	h  *history.History
+	h  *admin.History
 	at time.Time
 }
 
 func newClock(s *source) *clock {
-	c := &clock{h: history.New(s.sample), at: time.Now().Truncate(time.Hour).Add(2 * time.Hour)}
+	c := &clock{h: admin.NewHistory(s.sample), at: time.Now().Truncate(time.Hour).Add(2 * time.Hour)}
 	c.h.Add(c.at)
 	return c
 }
 
 func (c *clock) tick(n int) {
 	for range n {
-		c.at = c.at.Add(history.Every)
+		c.at = c.at.Add(admin.SampleEvery)
 		c.h.Add(c.at)
 	}
 }
@@ -76,10 +81,11 @@ func sum(list []uint64) (n uint64) {
 func TestPoints(t *testing.T) {
 	s := &source{}
 	c := newClock(s)
-	s.limits = map[history.Name]history.Counts{
-		{Domain: "shop", Rule: "a", Limit: "x"}: {Allowed: 5, Denied: 2, Near: 1}, {}: {Denied: 7},
+	s.limits = []adminapi.LimitCounts{
+		{Domain: "shop", Rule: "a", Limit: "x", Counts: adminapi.Counts{Allowed: 5, Denied: 2, Near: 1}},
+		{Counts: adminapi.Counts{Denied: 7}},
 	}
-	s.total = history.Counts{Allowed: 5, Denied: 9}
+	s.total = adminapi.Counts{Allowed: 5, Denied: 9}
 	c.tick(1)
 	want := adminapi.Sample{
 		Tick: c.at.Unix()/5 - 1, Until: c.at.UTC(), Total: adminapi.Counts{Allowed: 5, Denied: 9},
@@ -94,7 +100,7 @@ func TestPoints(t *testing.T) {
 	c.tick(1) // 10 s after the hour: the next sample begins a point of 10 s
 	s.seen(3, "a")
 	c.tick(1)
-	a := c.h.Read(history.Query{Points: 360})
+	a := c.h.Read("", "", 360)
 	if a.Step != 10 || len(a.Total.Allowed) != 360 || !a.Until.Equal(c.at) {
 		t.Fatalf("step %d, %d points until %s", a.Step, len(a.Total.Allowed), a.Until)
 	}
@@ -107,48 +113,47 @@ func TestPoints(t *testing.T) {
 	if a.Other.Denied[358] != 7 || a.Limits[1].Denied[358] != 2 || a.Limits[1].Near[358] != 1 {
 		t.Errorf("%+v", a)
 	}
-	c.tick(history.Samples - 3)
-	if a := c.h.Read(history.Query{Points: 1}); a.Step != 3600 || a.Total.Denied[0]+a.Total.Allowed[0] == 0 {
+	c.tick(admin.Samples - 3)
+	if a := c.h.Read("", "", 1); a.Step != 3600 || a.Total.Denied[0]+a.Total.Allowed[0] == 0 {
 		t.Errorf("just before the hour is over: step %d, %+v", a.Step, a.Total)
 	}
 	c.tick(3)
-	a = c.h.Read(history.Query{Points: history.Samples})
+	a = c.h.Read("", "", admin.Samples)
 	if sum(a.Total.Allowed)+sum(a.Total.Denied)+sum(a.Other.Denied) != 0 || len(a.Limits) != 0 {
 		t.Errorf("after an hour there is %+v", a)
 	}
 }
 
 // Domain and rule choose the limits.
-func TestQuery(t *testing.T) {
+func TestHistoryOf(t *testing.T) {
 	s := &source{}
 	c := newClock(s)
 	s.seen(1, "a", "b")
-	s.limits[history.Name{Domain: "other", Rule: "a"}] = history.Counts{Denied: 1}
+	s.limits = append(s.limits, adminapi.LimitCounts{Domain: "other", Rule: "a", Counts: adminapi.Counts{Denied: 1}})
 	c.tick(1)
-	for q, want := range map[history.Query]int{
-		{Points: 1}: 3, {Domain: "shop", Points: 1}: 2, {Domain: "shop", Rule: "a", Points: 1}: 1,
-		{Rule: "a", Points: 1}: 2, {Domain: "none", Points: 1}: 0,
+	for q, want := range map[[2]string]int{
+		{"", ""}: 3, {"shop", ""}: 2, {"shop", "a"}: 1, {"", "a"}: 2, {"none", ""}: 0,
 	} {
-		if got := len(c.h.Read(q).Limits); got != want {
-			t.Errorf("%+v: %d limits, want %d", q, got, want)
+		if got := len(c.h.Read(q[0], q[1], 1).Limits); got != want {
+			t.Errorf("%q: %d limits, want %d", q, got, want)
 		}
 	}
 }
 
 // Limits beyond the bound count together; one of them takes the place of a limit that has been idle, whose counts are
 // not lost.
-func TestBound(t *testing.T) {
+func TestSeriesAreBounded(t *testing.T) {
 	s := &source{}
 	c := newClock(s)
 	var names []string
-	for i := range history.MaxLimits + 10 {
+	for i := range admin.MaxSeries + 10 {
 		names = append(names, fmt.Sprintf("rule-%03d", i))
 	}
 	s.seen(2, names...)
 	c.tick(1)
-	a := c.h.Read(history.Query{Points: 1})
-	if len(a.Limits) != history.MaxLimits || a.Other.Allowed[0] != 20 {
-		t.Fatalf("%d limits, and %d requests of others, want %d and 20", len(a.Limits), a.Other.Allowed[0], history.MaxLimits)
+	a := c.h.Read("", "", 1)
+	if len(a.Limits) != admin.MaxSeries || a.Other.Allowed[0] != 20 {
+		t.Fatalf("%d limits, and %d requests of others, want %d and 20", len(a.Limits), a.Other.Allowed[0], admin.MaxSeries)
 	}
 	idle, busy := limitsOf(a)[0], limitsOf(a)[1:]
 	for range 58 { // all but one stay busy for just less than five minutes
@@ -157,13 +162,13 @@ func TestBound(t *testing.T) {
 	}
 	s.seen(1, "new")
 	c.tick(1)
-	if slices.Contains(limitsOf(c.h.Read(history.Query{Points: 1})), "new") {
+	if slices.Contains(limitsOf(c.h.Read("", "", 1)), "new") {
 		t.Error("a limit that was idle for less than five minutes is gone")
 	}
 	s.seen(1, "new")
 	c.tick(1)
-	a = c.h.Read(history.Query{Points: 1})
-	if got := limitsOf(a); len(got) != history.MaxLimits || !slices.Contains(got, "new") || slices.Contains(got, idle) {
+	a = c.h.Read("", "", 1)
+	if got := limitsOf(a); len(got) != admin.MaxSeries || !slices.Contains(got, "new") || slices.Contains(got, idle) {
 		t.Errorf("the new limit has no series, or the idle one %s has one: %v", idle, got)
 	}
 	all := sum(a.Other.Allowed)
@@ -187,14 +192,14 @@ func TestClockJumps(t *testing.T) {
 	c.at = c.at.Add(-30 * time.Minute)
 	s.seen(100, "a")
 	c.tick(1)
-	got := c.h.Read(history.Query{Points: history.Samples}).Limits[0].Allowed[history.Samples-14:]
+	got := c.h.Read("", "", admin.Samples).Limits[0].Allowed[admin.Samples-14:]
 	if diff := cmp.Diff([]uint64{1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 110}, got); diff != "" {
 		t.Error(diff)
 	}
 	c.at = c.at.Add(1000 * time.Hour)
 	s.seen(7, "a")
 	c.tick(1)
-	if got := sum(c.h.Read(history.Query{Points: history.Samples}).Limits[0].Allowed); got != 7 {
+	if got := sum(c.h.Read("", "", admin.Samples).Limits[0].Allowed); got != 7 {
 		t.Errorf("%d requests of the last hour, want 7", got)
 	}
 }
@@ -203,19 +208,19 @@ func TestClockJumps(t *testing.T) {
 func TestLargest(t *testing.T) {
 	s := &source{}
 	c := newClock(s)
-	s.limits = map[history.Name]history.Counts{{Domain: "d", Rule: "r"}: {Allowed: 1 << 40}}
+	s.limits = []adminapi.LimitCounts{countsOf("d", "r", 1<<40)}
 	c.tick(1)
 	if got := c.h.Last().Limits[0].Allowed; got != 1<<32-1 {
 		t.Errorf("%d", got)
 	}
 }
 
-// Run takes a sample at each multiple of Every, leaves out what was before, wakes those who wait, and ends.
+// Run takes a sample at each multiple of SampleEvery, leaves out what was before, wakes those who wait, and ends.
 func TestRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &source{}
 		s.seen(50, "before")
-		h := history.New(s.sample)
+		h := admin.NewHistory(s.sample)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() {
@@ -227,7 +232,7 @@ func TestRun(t *testing.T) {
 		<-h.Next()
 		last := h.Last()
 		if last.Total.Allowed != 4 || len(last.Limits) != 1 || !last.Until.Equal(time.Now()) ||
-			!time.Now().Equal(time.Now().Truncate(history.Every)) {
+			!time.Now().Equal(time.Now().Truncate(admin.SampleEvery)) {
 			t.Errorf("at %s: %+v", time.Now(), last)
 		}
 		cancel()
@@ -235,27 +240,27 @@ func TestRun(t *testing.T) {
 	})
 }
 
-// All series together take what the package says, however many limits there are.
-func TestMemory(t *testing.T) {
+// All series together take what MaxSeries says, however many limits there are.
+func TestMemoryOfHistory(t *testing.T) {
 	heap := func() uint64 {
 		runtime.GC()
 		var m runtime.MemStats
 		runtime.ReadMemStats(&m)
 		return m.HeapAlloc
 	}
-	names := make([]history.Name, 100_000)
-	for i := range names {
-		names[i] = history.Name{Domain: "shop", Rule: fmt.Sprint("rule-", i)}
+	counts := make([]adminapi.LimitCounts, 100_000)
+	for i := range counts {
+		counts[i] = countsOf("shop", fmt.Sprint("rule-", i), 1)
 	}
 	before := heap()
-	h := history.New(func(yield func(history.Name, history.Counts)) history.Counts {
-		for _, n := range names {
-			yield(n, history.Counts{Allowed: 1})
+	h := admin.NewHistory(func(yield func(adminapi.LimitCounts)) adminapi.Counts {
+		for _, c := range counts {
+			yield(c)
 		}
-		return history.Counts{}
+		return adminapi.Counts{}
 	})
 	for i := range 3 {
-		h.Add(time.Now().Add(time.Duration(i) * history.Every))
+		h.Add(time.Now().Add(time.Duration(i) * admin.SampleEvery))
 	}
 	taken := int64(heap()) - int64(before)
 	t.Logf("%d bytes", taken)
@@ -263,5 +268,5 @@ func TestMemory(t *testing.T) {
 		t.Errorf("the history of 100,000 limits takes %d bytes", taken)
 	}
 	runtime.KeepAlive(h)
-	runtime.KeepAlive(names)
+	runtime.KeepAlive(counts)
 }

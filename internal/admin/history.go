@@ -1,7 +1,4 @@
-// Package history keeps counts over time: how many requests each limit allowed and denied in every 5 seconds of the
-// last hour. It reads the counters that metrics keep anyway, so it costs a request nothing. Its memory is bounded by
-// MaxLimits, whatever the number of rules (ADR 0061).
-package history
+package admin
 
 import (
 	"cmp"
@@ -14,42 +11,38 @@ import (
 	"github.com/weir-ratelimit/weir/internal/adminapi"
 )
 
-// Bounds.
+// Bounds of History.
 const (
-	// Every is the time between two samples.
-	Every = 5 * time.Second
+	// SampleEvery is the time between two samples.
+	SampleEvery = 5 * time.Second
 	// Samples is how many samples a series keeps: an hour.
 	Samples = 720
-	// MaxLimits is the most limits with a series of their own. A series has 12 bytes for each sample, so all of them
-	// together take at most 2 MB (TestMemory).
-	MaxLimits = 200
+	// MaxSeries is the most limits with a series of their own. A series has 12 bytes for each sample, so all of them
+	// together take at most 2 MB (TestMemoryOfHistory).
+	MaxSeries = 200
 	// idleSamples is how long a limit without requests keeps its series when another limit needs one: 5 minutes.
 	idleSamples = 60
 )
 
-// Name names a limit by its domain, its rule's path, and its name or number in the rule.
-type Name struct{ Domain, Rule, Limit string }
+// limitName names a limit by its domain, its rule's path, and its name or number in the rule.
+type limitName struct{ domain, rule, limit string }
 
-// Counts is what happened between two samples, in requests.
-type Counts struct {
-	Allowed, Denied uint64
-	Near            uint64 // the part of Allowed that was near the limit
-}
+// Sampler yields what was counted of each limit since its last call, and returns the counts of all requests. A limit
+// without a domain is one of those that have no counters of their own.
+type Sampler func(yield func(adminapi.LimitCounts)) (total adminapi.Counts)
 
-// Sampler yields the limits that requests asked since its last call, and returns the counts of all requests.
-// A limit without a name is one of those that have no counters of their own.
-type Sampler func(yield func(Name, Counts)) (total Counts)
-
-// History is the counts of the last hour. It is safe for concurrent use.
+// History keeps how many requests each limit allowed and denied in every 5 seconds of the last hour. It reads the
+// counters that metrics keep anyway, so it costs a request nothing. Its memory is bounded by MaxSeries, whatever the
+// number of rules (ADR 0061). It is safe for concurrent use.
 type History struct {
 	sample Sampler
 	since  time.Time
 
 	mu     sync.Mutex
-	tick   int64 // of the newest sample: it ends at (tick+1)*Every since 1970; 0 before the first
+	tick   int64 // of the newest sample: it ends at (tick+1)*SampleEvery since 1970; 0 before the first
 	total  series
 	other  series
-	limits map[Name]*series
+	limits map[limitName]*series
 	full   int64         // tick in which no series was idle: no other limit gets one in it
 	next   chan struct{} // closed at the next sample
 }
@@ -63,22 +56,22 @@ type series struct {
 // point is one sample. Counts beyond 2^32-1 in 5 seconds are shown as that.
 type point struct{ allowed, denied, near uint32 }
 
-// New returns a History that begins now. Run fills it.
-func New(sample Sampler) *History {
+// NewHistory returns a History that begins now. Run fills it.
+func NewHistory(sample Sampler) *History {
 	return &History{
-		sample: sample, since: time.Now(), tick: tickOf(time.Now()), limits: map[Name]*series{}, next: make(chan struct{}),
+		sample: sample, since: time.Now(), tick: tickOf(time.Now()), limits: map[limitName]*series{}, next: make(chan struct{}),
 	}
 }
 
 // tickOf numbers the sample that has ended at t, or before.
-func tickOf(t time.Time) int64 { return t.UnixNano()/int64(Every) - 1 }
+func tickOf(t time.Time) int64 { return t.UnixNano()/int64(SampleEvery) - 1 }
 
 // Run takes samples until ctx is done.
 func (h *History) Run(ctx context.Context) {
-	h.sample(func(Name, Counts) {}) // what was counted before is in no sample
+	h.sample(func(adminapi.LimitCounts) {}) // what was counted before is in no sample
 	for {
 		now := time.Now()
-		timer := time.NewTimer(now.Truncate(Every).Add(Every).Sub(now))
+		timer := time.NewTimer(now.Truncate(SampleEvery).Add(SampleEvery).Sub(now))
 		select {
 		case <-ctx.Done():
 			timer.Stop()
@@ -94,7 +87,9 @@ func (h *History) Add(now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.advance(tickOf(now))
-	h.add(&h.total, h.sample(func(n Name, c Counts) { h.add(h.seriesOf(n), c) }))
+	h.add(&h.total, h.sample(func(c adminapi.LimitCounts) {
+		h.add(h.seriesOf(limitName{c.Domain, c.Rule, c.Limit}), c.Counts)
+	}))
 	close(h.next)
 	h.next = make(chan struct{})
 }
@@ -121,14 +116,14 @@ func (h *History) advance(tick int64) {
 }
 
 // seriesOf returns the series of a limit, or other if there are too many. h is locked.
-func (h *History) seriesOf(n Name) *series {
-	if n.Domain == "" {
+func (h *History) seriesOf(n limitName) *series {
+	if n.domain == "" {
 		return &h.other
 	}
 	if s := h.limits[n]; s != nil {
 		return s
 	}
-	if len(h.limits) >= MaxLimits && !h.dropIdle() {
+	if len(h.limits) >= MaxSeries && !h.dropIdle() {
 		return &h.other
 	}
 	s := &series{active: h.tick}
@@ -141,7 +136,7 @@ func (h *History) dropIdle() bool {
 	if h.full == h.tick {
 		return false
 	}
-	var name Name
+	var name limitName
 	var idlest *series
 	for n, s := range h.limits {
 		if idlest == nil || s.active < idlest.active {
@@ -154,20 +149,21 @@ func (h *History) dropIdle() bool {
 	}
 	for i, p := range idlest.points {
 		o := &h.other.points[i]
-		o.allowed, o.denied, o.near = plus(o.allowed, p.allowed), plus(o.denied, p.denied), plus(o.near, p.near)
+		o.allowed, o.denied, o.near = addBounded(o.allowed, p.allowed), addBounded(o.denied, p.denied), addBounded(o.near, p.near)
 	}
 	delete(h.limits, name)
 	return true
 }
 
 // add adds counts to the newest point of a series. h is locked.
-func (h *History) add(s *series, c Counts) {
+func (h *History) add(s *series, c adminapi.Counts) {
 	p := &s.points[h.tick%Samples]
-	p.allowed, p.denied, p.near = plus(p.allowed, c.Allowed), plus(p.denied, c.Denied), plus(p.near, c.Near)
+	p.allowed, p.denied, p.near = addBounded(p.allowed, c.Allowed), addBounded(p.denied, c.Denied), addBounded(p.near, c.Near)
 	s.active = h.tick
 }
 
-func plus[N uint32 | uint64](a uint32, b N) uint32 {
+// addBounded adds without overflow.
+func addBounded[N uint32 | uint64](a uint32, b N) uint32 {
 	return uint32(min(uint64(a)+min(uint64(b), math.MaxUint32), math.MaxUint32))
 }
 
@@ -191,45 +187,38 @@ func (h *History) Last() adminapi.Sample {
 	}
 	for n, s := range h.limits {
 		if c := at(s); c != (adminapi.Counts{}) {
-			last.Limits = append(last.Limits, adminapi.LimitCounts{Domain: n.Domain, Rule: n.Rule, Limit: n.Limit, Counts: c})
+			last.Limits = append(last.Limits, adminapi.LimitCounts{Domain: n.domain, Rule: n.rule, Limit: n.limit, Counts: c})
 		}
 	}
 	slices.SortFunc(last.Limits, func(a, b adminapi.LimitCounts) int {
-		return compareNames(Name{a.Domain, a.Rule, a.Limit}, Name{b.Domain, b.Rule, b.Limit})
+		return compareNames(limitName{a.Domain, a.Rule, a.Limit}, limitName{b.Domain, b.Rule, b.Limit})
 	})
 	return last
 }
 
 // until is the end of the newest sample. h is locked.
-func (h *History) until() time.Time { return time.Unix(0, (h.tick+1)*int64(Every)).UTC() }
+func (h *History) until() time.Time { return time.Unix(0, (h.tick+1)*int64(SampleEvery)).UTC() }
 
-// Query chooses what Read returns.
-type Query struct {
-	// Domain and Rule, a rule's path, choose limits; empty is any.
-	Domain, Rule string
-	// Points is the most points of each series, from 1 to Samples.
-	Points int
-}
-
-// Read returns the last hour, in points that begin at multiples of their length.
-func (h *History) Read(q Query) adminapi.History {
-	group := int64((Samples + q.Points - 1) / q.Points)
+// Read returns the last hour of the limits of a domain and of a rule, by its path; empty is any. Each series has at
+// most so many points, from 1 to Samples, which begin at multiples of their length.
+func (h *History) Read(domain, rule string, points int) adminapi.History {
+	group := int64((Samples + points - 1) / points)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	all := adminapi.History{
-		Until: h.until(), Since: h.since.UTC(), Step: group * int64(Every/time.Second), Tick: h.tick,
-		Every: int64(Every / time.Second),
+		Until: h.until(), Since: h.since.UTC(), Step: group * int64(SampleEvery/time.Second), Tick: h.tick,
+		Every: int64(SampleEvery / time.Second),
 		Total: h.total.read(h.tick, group), Other: h.other.read(h.tick, group), Limits: []adminapi.LimitOverTime{},
 	}
 	for n, s := range h.limits {
-		if (q.Domain == "" || n.Domain == q.Domain) && (q.Rule == "" || n.Rule == q.Rule) {
+		if (domain == "" || n.domain == domain) && (rule == "" || n.rule == rule) {
 			all.Limits = append(all.Limits, adminapi.LimitOverTime{
-				Domain: n.Domain, Rule: n.Rule, Limit: n.Limit, CountsOverTime: s.read(h.tick, group),
+				Domain: n.domain, Rule: n.rule, Limit: n.limit, CountsOverTime: s.read(h.tick, group),
 			})
 		}
 	}
 	slices.SortFunc(all.Limits, func(a, b adminapi.LimitOverTime) int {
-		return compareNames(Name{a.Domain, a.Rule, a.Limit}, Name{b.Domain, b.Rule, b.Limit})
+		return compareNames(limitName{a.Domain, a.Rule, a.Limit}, limitName{b.Domain, b.Rule, b.Limit})
 	})
 	return all
 }
@@ -249,6 +238,6 @@ func (s *series) read(tick, group int64) adminapi.CountsOverTime {
 	return c
 }
 
-func compareNames(a, b Name) int {
-	return cmp.Or(cmp.Compare(a.Domain, b.Domain), cmp.Compare(a.Rule, b.Rule), cmp.Compare(a.Limit, b.Limit))
+func compareNames(a, b limitName) int {
+	return cmp.Or(cmp.Compare(a.domain, b.domain), cmp.Compare(a.rule, b.rule), cmp.Compare(a.limit, b.limit))
 }
