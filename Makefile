@@ -47,12 +47,12 @@ site: ## the book of docs/ as a site in bin/site; a broken link or anchor fails.
 manifests: ## deploy/kubernetes from the Helm chart, and the chart's copies of alerts and dashboard
 	cd deploy/charttest && $(GO) test -vet=off -count=1 -run 'TestPlainManifests$$|TestCopies$$' . -args -update
 
-demo: build ## a sidecar behind a real Envoy, limiting requests before your eyes; DEMO_EXIT=1 ends by itself
+demo: build ## Weir behind a real Envoy, limiting requests before your eyes; DEMO_EXIT=1 ends by itself
 	@scripts/tools.sh envoy
 	$(GO) build -o bin/demo ./scripts/demo
 	@DEMO_EXIT=$(DEMO_EXIT) bin/demo
 
-recording: build ## docs/img/demo.svg anew, from a run of the demo
+recording: build ## docs/img/demo.svg again, from a run of the demo
 	@scripts/tools.sh envoy
 	$(GO) build -o bin/demo ./scripts/demo
 	DEMO_EXIT=1 $(GO) run ./scripts/record -o docs/img/demo.svg -title 'make demo' bin/demo
@@ -108,7 +108,7 @@ bench: ## Weir beside a gRPC server that does nothing; BENCH='-workloads w1 -rou
 figures: tools ## the table of docs/performance.md: cost, memory, worst windows of every algorithm in both stores
 	@$(GO) test -tags e2e -count=1 -timeout 20m -v -run 'TestFigures$$' ./e2e -figures
 
-pgo: ## cmd/weir/default.pgo anew (cmd/sidecar has the same): where the time goes under load, for the compiler (takes a minute)
+pgo: ## cmd/weir/default.pgo again (cmd/sidecar has the same): where the time goes under load, for the compiler (takes a minute)
 	cd bench && $(GO) run . -pgo ../cmd/weir/default.pgo -targets memory,redis -workloads w1,w2,w3,w4 -duration 6s
 	cp cmd/weir/default.pgo cmd/sidecar/
 

@@ -155,7 +155,7 @@ func (g *growth) descriptors(ctx context.Context) error {
 		[]string{"memory", "redis"}, func(n int) *workload { return &workload{keys: 10_000, descriptors: n, rules: 1} })
 }
 
-// topKeys measures what counting keys for `weir top` costs, with rules that are asked at random: the sidecar with it and
+// topKeys measures what counting keys for `weir top` costs, with rules that are asked at random: Weir with it and
 // without it, in the same rounds.
 func (g *growth) topKeys(ctx context.Context) error {
 	f := &figure.Figure{
@@ -192,7 +192,7 @@ func topKeysRatio(rows []row) float64 {
 	return median(ratios)
 }
 
-// service measures the sidecar beside the no-op server at each size, all keys warm.
+// service measures Weir beside the no-op server at each size, all keys warm.
 func (g *growth) service(
 	ctx context.Context,
 	name, title string,
@@ -333,7 +333,7 @@ func (g *growth) replicas(ctx context.Context) error {
 	return nil
 }
 
-// replica starts one more sidecar on the Redis of the first.
+// replica starts one more process on the Redis of the first.
 func (s *starter) replica(ctx context.Context, all []*target) (*target, error) {
 	if len(all) == 0 {
 		return s.start(ctx, "redis")
@@ -346,7 +346,7 @@ func (s *starter) replica(ctx context.Context, all []*target) (*target, error) {
 	return t, s.serve(ctx, t, "unix://"+all[0].socket+"?db=0", filepath.Join(s.dir, "rules-redis"))
 }
 
-// shared measures several sidecars under one load, once a round.
+// shared measures several processes under one load, once a round.
 func (g *growth) shared(ctx context.Context, w *workload, all []*target) ([]sample, error) {
 	r, err := w.encode()
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/weir-ratelimit/weir/bench/figure"
 )
 
-// The load on a sidecar that reloads.
+// The load on a process that reloads.
 const (
 	reloadRate = 2000 // requests a second
 	reloadTime = 5 * time.Second

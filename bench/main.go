@@ -1,4 +1,4 @@
-// Command bench measures Weir's sidecar beside a gRPC server that does nothing, and beside whatever other
+// Command bench measures Weir beside a gRPC server that does nothing, and beside whatever other
 // RateLimitService runs, on the workloads of docs/performance.md; with -envoy through a real Envoy.
 //
 // All servers are processes of their own, so that their CPU time is theirs alone; the load is made in this process.
@@ -77,12 +77,12 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	f.IntVar(&o.Concurrency, "concurrency", 64, "requests outstanding in a closed loop")
 	f.IntVar(&o.Connections, "connections", 4, "connections that share them")
 	f.Float64Var(&o.Rate, "rate", 0, "requests a second of w5; 0 is half of what the target did in w1 of the round")
-	f.StringVar(&o.Algorithm, "algorithm", "funnel", "of the sidecar's limits")
+	f.StringVar(&o.Algorithm, "algorithm", "funnel", "of Weir's limits")
 	f.DurationVar(
 		&o.storeTimeout,
 		"store-timeout",
 		time.Second,
-		"of the sidecars; with 20ms or less, as by default in production, a "+
+		"of Weir's processes; with 20ms or less, as by default in production, a "+
 			"lone request sends its own call to Redis, so write 20ms to measure w1c1",
 	)
 	f.StringVar(&o.sidecar, "sidecar", "", "binary to measure; by default ../cmd/sidecar is built")
@@ -90,7 +90,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	f.StringVar(&o.writeRules, "write-rules", "", "only write the rule files for a -target to this directory, as "+
 		"envoyproxy/ratelimit reads them")
 	f.StringVar(&o.serveNoop, "serve-noop", "", "only serve the no-op server on this address")
-	f.StringVar(&o.pgo, "pgo", "", "only profile the sidecars under the workloads, and write the profile to this file")
+	f.StringVar(&o.pgo, "pgo", "", "only profile Weir under the workloads, and write the profile to this file")
 	f.BoolVar(&o.envoy, "envoy", false, "measure through a real Envoy: HTTP requests of w1")
 	f.StringVar(&o.module, "module", "", "with -envoy, also measure Weir inside Envoy: the path of libweir.so, which "+
 		"make module builds")
@@ -183,7 +183,7 @@ func (o *options) start(ctx context.Context, dir string) ([]*target, error) {
 	return targets, nil
 }
 
-// build makes the sidecar's binary, unless there is one.
+// build makes Weir's binary, unless there is one.
 func (s *starter) build(ctx context.Context) error {
 	if s.sidecar != "" {
 		return nil
@@ -192,7 +192,7 @@ func (s *starter) build(ctx context.Context) error {
 	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", s.sidecar, "./cmd/sidecar") //nolint:gosec // ours
 	build.Dir = ".."
 	if out, err := build.CombinedOutput(); err != nil {
-		return fmt.Errorf("build the sidecar: %w\n%s", err, out)
+		return fmt.Errorf("build weir: %w\n%s", err, out)
 	}
 	return nil
 }

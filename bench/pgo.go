@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// profile drives every sidecar through every scenario while it takes a CPU profile of itself, and merges them into a
-// file: what the compiler's profile-guided optimization reads.
+// profile drives every process of Weir through every scenario while it takes a CPU profile of itself, and merges them
+// into a file: what the compiler's profile-guided optimization reads.
 func (b *bench) profile(ctx context.Context, dir, out string) error {
 	args := []string{"tool", "pprof", "-proto", "-output", out}
 	for _, t := range b.targets {

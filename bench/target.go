@@ -23,9 +23,9 @@ type spec struct {
 	name   string
 	about  string
 	binary string   // "weir", "peer", or "noop" for this program itself
-	redis  string   // how the sidecar reaches a Redis of its own: "unix" or "tcp"; empty: counters in memory
+	redis  string   // how Weir reaches a Redis of its own: "unix" or "tcp"; empty: counters in memory
 	fields string   // of every limit, besides the algorithm
-	args   []string // of the sidecar, besides those that all have
+	args   []string // of weir, besides those that all have
 }
 
 // Names of targets: nameNoop is what the others are compared with, namePeer the service that Weir can replace.
@@ -38,19 +38,19 @@ const (
 
 var specs = []spec{
 	{name: nameNoop, about: "grpc-go, default options, answers OK", binary: nameNoop},
-	{name: nameMemory, about: "sidecar, counters in memory", binary: "weir"},
+	{name: nameMemory, about: "Weir, counters in memory", binary: "weir"},
 	{
-		name: nameNoTopKeys, about: "sidecar, counters in memory, no top keys", binary: "weir",
+		name: nameNoTopKeys, about: "Weir, counters in memory, no top keys", binary: "weir",
 		args: []string{"--top-keys", "0"},
 	},
-	{name: "redis", about: "sidecar, strict, Redis over a Unix socket", binary: "weir", redis: "unix"},
+	{name: "redis", about: "Weir, strict, Redis over a Unix socket", binary: "weir", redis: "unix"},
 	{
-		name: "leased", about: "sidecar, consistency: leased, Redis over a Unix socket", binary: "weir", redis: "unix",
+		name: "leased", about: "Weir, consistency: leased, Redis over a Unix socket", binary: "weir", redis: "unix",
 		fields: "consistency: leased",
 	},
-	{name: "redis-tcp", about: "sidecar, strict, Redis over TCP", binary: "weir", redis: "tcp"},
+	{name: "redis-tcp", about: "Weir, strict, Redis over TCP", binary: "weir", redis: "tcp"},
 	{
-		name: "redis-plain", about: "sidecar, strict, Redis over a Unix socket without scripts; needs -algorithm fixed_window",
+		name: "redis-plain", about: "Weir, strict, Redis over a Unix socket without scripts; needs -algorithm fixed_window",
 		binary: "weir", redis: "unix", args: []string{"--no-store-scripts"},
 	},
 	{name: namePeer, about: "envoyproxy/ratelimit, Redis over a Unix socket", binary: namePeer, redis: "unix"},
@@ -63,7 +63,7 @@ const patience = 30 * time.Second
 type target struct {
 	name     string
 	addr     string // host:port
-	admin    string // host:port of the sidecar's HTTP; empty: none, or unknown
+	admin    string // host:port of Weir's HTTP; empty: none, or unknown
 	pid      int    // 0: unknown
 	redisPID int    // 0: none, or unknown
 	socket   string // of its Redis; empty: none, or unknown
@@ -75,11 +75,11 @@ type target struct {
 // starter starts targets in a directory.
 type starter struct {
 	dir       string
-	sidecar   string // the binary
+	sidecar   string // the binary weir
 	algorithm string
 	rules     func(dir, fields string) error // writes the rule files
 
-	// storeTimeout is the sidecars' --store-timeout, 0 for 1 s: the default of 15 ms is for production, and two busy
+	// storeTimeout is Weir's --store-timeout, 0 for 1 s: the default of 15 ms is for production, and two busy
 	// CPUs may take longer, and are to be measured.
 	storeTimeout time.Duration
 }
@@ -154,7 +154,7 @@ func (s *starter) startSidecar(ctx context.Context, t *target, sp *spec) error {
 	return s.serve(ctx, t, store, rules, sp.args...)
 }
 
-// serve starts a sidecar and waits until it is ready.
+// serve starts Weir and waits until it is ready.
 func (s *starter) serve(ctx context.Context, t *target, store, rules string, more ...string) error {
 	admin, err := launch.FreeAddr(ctx)
 	if err != nil {

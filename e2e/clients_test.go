@@ -31,13 +31,14 @@ descriptors:
 	defer client.CloseIdleConnections()
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
+	url := "http://" + e.Listener("front") + "/"
 	var wg sync.WaitGroup
 	for range 50 {
 		wg.Go(func() {
 			for i := 0; ctx.Err() == nil; i++ {
 				wait := time.Duration(1+i%40) * time.Millisecond // most give up while the answer is held
 				ctx, cancel := context.WithTimeout(ctx, wait)
-				req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+e.Listener("front")+"/", http.NoBody)
+				req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 				if err == nil {
 					if res, err := client.Do(req); err == nil {
 						_ = res.Body.Close()
@@ -48,7 +49,7 @@ descriptors:
 		})
 	}
 	<-time.After(longtest.Pick(2*time.Second, 4*time.Second))
-	await(t, 30*time.Second, "asked 1,000 times by Envoy", func() bool {
+	await(t, 2*time.Minute, "asked 1,000 times by Envoy", func() bool {
 		return e.Stat("cluster.weir.upstream_rq_total") >= 1000
 	})
 	stop()

@@ -141,7 +141,7 @@ func TestLeasesHoldTheLimit(t *testing.T) {
 				if most > bound {
 					t.Errorf("%d passed in a second, want at most %d", most, bound)
 				}
-				if most < 400 {
+				if most < 400 && asked >= 2000 { // a busy machine asks less, and may not reach the limit
 					t.Errorf("%d passed in a second: the limit was not reached", most)
 				}
 			})

@@ -410,7 +410,7 @@ func TestTopCommand(t *testing.T) {
 	}
 	off := startSidecar(t, ruleFile(t, pageRules), "--top-keys", "0")
 	out, err := weirtest.Run(t, "top", "--server", off.HTTP)
-	if err == nil || !strings.Contains(out, "start the sidecar with --top-keys 100") {
+	if err == nil || !strings.Contains(out, "start Weir with --top-keys 100") {
 		t.Errorf("%v: %s", err, out)
 	}
 }

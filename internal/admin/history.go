@@ -59,7 +59,8 @@ type point struct{ allowed, denied, near uint32 }
 // NewHistory returns a History that begins now. Run fills it.
 func NewHistory(sample Sampler) *History {
 	return &History{
-		sample: sample, since: time.Now(), tick: tickOf(time.Now()), limits: map[limitName]*series{}, next: make(chan struct{}),
+		sample: sample, since: time.Now(), tick: tickOf(time.Now()),
+		limits: map[limitName]*series{}, next: make(chan struct{}),
 	}
 }
 
@@ -149,7 +150,7 @@ func (h *History) dropIdle() bool {
 	}
 	for i, p := range idlest.points {
 		o := &h.other.points[i]
-		o.allowed, o.denied, o.near = addBounded(o.allowed, p.allowed), addBounded(o.denied, p.denied), addBounded(o.near, p.near)
+		o.allowed, o.denied, o.near = plus(o.allowed, p.allowed), plus(o.denied, p.denied), plus(o.near, p.near)
 	}
 	delete(h.limits, name)
 	return true
@@ -158,12 +159,12 @@ func (h *History) dropIdle() bool {
 // add adds counts to the newest point of a series. h is locked.
 func (h *History) add(s *series, c adminapi.Counts) {
 	p := &s.points[h.tick%Samples]
-	p.allowed, p.denied, p.near = addBounded(p.allowed, c.Allowed), addBounded(p.denied, c.Denied), addBounded(p.near, c.Near)
+	p.allowed, p.denied, p.near = plus(p.allowed, c.Allowed), plus(p.denied, c.Denied), plus(p.near, c.Near)
 	s.active = h.tick
 }
 
-// addBounded adds without overflow.
-func addBounded[N uint32 | uint64](a uint32, b N) uint32 {
+// plus adds without overflow.
+func plus[N uint32 | uint64](a uint32, b N) uint32 {
 	return uint32(min(uint64(a)+min(uint64(b), math.MaxUint32), math.MaxUint32))
 }
 

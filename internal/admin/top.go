@@ -16,7 +16,7 @@ const maxTop = 1000
 func (h *handler) top(r *http.Request) (keys topkeys.Keys, err error) {
 	if h.Top == nil {
 		return keys, &statusError{
-			http.StatusNotFound, "keys are not counted here: start the sidecar with --top-keys 100",
+			http.StatusNotFound, "keys are not counted here: start Weir with --top-keys 100",
 		}
 	}
 	query := r.URL.Query()

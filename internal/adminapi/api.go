@@ -157,7 +157,7 @@ type KeyLimit struct {
 	Boost *KeyBoost `json:"boost,omitempty"`
 	// KnownDenial is the cached denial by which this process denies a request of cost 1 without asking the store.
 	KnownDenial *KeyDenial `json:"known_denial,omitempty"`
-	// KeyLease is of permits that this sidecar has taken ahead: they count as used.
+	// KeyLease are permits that this process has on lease: they count as used.
 	Lease *KeyLease `json:"lease,omitempty"`
 }
 

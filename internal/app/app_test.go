@@ -155,7 +155,7 @@ func TestReload(t *testing.T) {
 	}
 }
 
-// Collections are put off from before rules are compiled until they are live, or refused.
+// Collections are deferred from before rules are compiled until they are live, or refused.
 func TestCollectionsWaitForRules(t *testing.T) {
 	o := options(t, rulesOf("1"))
 	var holds, releases atomic.Int64

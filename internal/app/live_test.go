@@ -84,7 +84,7 @@ func TestResetIsForAll(t *testing.T) {
 	denied := func() {
 		t.Helper()
 		for _, p := range []*process{one, two} {
-			want(t, "known denial", "true", func() string {
+			want(t, "cached denial", "true", func() string {
 				p.ask(who)
 				return strconv.FormatBool(p.get(who).KnownDenial != nil)
 			})
@@ -173,7 +173,7 @@ func TestBoostEndsOldDenials(t *testing.T) {
 	rules := "domain: shop\ndescriptors: [{key: client, rate_limit: {algorithm: funnel, requests_per_unit: 1, unit: hour, burst: 1}}]\n"
 	redis := redistest.Start(t)
 	p := start(t, redisOptions(t, redis, rules))
-	want(t, "known denial", "true", func() string {
+	want(t, "cached denial", "true", func() string {
 		p.ask("me")
 		return strconv.FormatBool(p.get("me").KnownDenial != nil)
 	})

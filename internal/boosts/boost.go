@@ -1,5 +1,5 @@
 // Package boosts keeps temporary factors on limits: of a whole rule, or of single counters. They begin, are followed by
-// every sidecar on the same Redis, and end by themselves, without an edit of the rules.
+// every process on the same Redis, and end by themselves, without an edit of the rules.
 package boosts
 
 import (

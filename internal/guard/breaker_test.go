@@ -413,8 +413,8 @@ func askKeys(b *Breaker, keys ...string) error {
 	return b.Take(context.Background(), hits, nil)
 }
 
-// A shard that is silent is left in peace, also by requests that concern others besides; the others are asked on. It is
-// asked again when it answers.
+// Weir stops asking a shard that is silent, also for requests that concern others, too; it goes on asking the others.
+// It is asked again when it answers.
 func TestBreakerOfShards(t *testing.T) {
 	for name, failing := range map[string][]string{
 		"alone": {"a1"}, "beside another, first": {"a1", "b1"},

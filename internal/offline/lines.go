@@ -55,7 +55,7 @@ func eachLine(in io.Reader, do func(number int64, line []byte) error) error {
 	}
 }
 
-// decisions parses the sidecar's own log, and counts in dropped what it says to be missing. unhash is what named values
+// decisions parses Weir's own log, and counts in dropped what it says to be missing. unhash is what named values
 // are hashed to.
 func decisions(unhash map[string]string, dropped *uint64, hashed *bool) parser {
 	return func(text []byte) (*recorded, error) {
@@ -72,7 +72,7 @@ func decisions(unhash map[string]string, dropped *uint64, hashed *bool) parser {
 		switch {
 		case line.Descriptors == nil:
 			return nil, errors.New(
-				"no descriptors: this is no line of the sidecar's decision log; for Envoy's access log say --map and --domain",
+				"no descriptors: this is no line of Weir's decision log; for Envoy's access log say --map and --domain",
 			)
 		case line.Time.IsZero():
 			return nil, errors.New("no time")
@@ -155,7 +155,7 @@ func accesses(domain, timeField string, mappings [][]Mapping) parser {
 		at, err := moment(timeField, lookUp(fields, timeField))
 		if err != nil {
 			if fields["descriptors"] != nil {
-				err = errors.New("this is a line of the sidecar's decision log; leave out --map and --domain")
+				err = errors.New("this is a line of Weir's decision log; leave out --map and --domain")
 			}
 			return nil, err
 		}

@@ -94,7 +94,7 @@ func NewPublishedSet(files []reload.File, author string, at time.Time) (*Publish
 	}, nil
 }
 
-// Named are the files under the names by which sidecars know them: store:NAME@VERSION.
+// Named are the files under the names by which processes know them: store:NAME@VERSION.
 func (s *PublishedSet) Named() []reload.File {
 	named := make([]reload.File, len(s.Files))
 	for i, f := range s.Files {
@@ -365,7 +365,7 @@ type publishedFile struct {
 	Text string `json:"text"`
 }
 
-// encode compresses, since Redis does nothing else while it takes a set, and every sidecar reads it at the same time.
+// encode compresses, since Redis does nothing else while it takes a set, and every process reads it at the same time.
 func encode(files []reload.File) ([]byte, error) {
 	out := make([]publishedFile, len(files))
 	for i, f := range files {

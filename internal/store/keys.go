@@ -157,7 +157,7 @@ func (k *Keys) Delete(ctx context.Context, keys []Key) (deleted int, err error) 
 	}
 	if unpublished := k.publish(ctx, gone); unpublished != nil {
 		err = errors.Join(err, fmt.Errorf(
-			"%d keys are deleted, but sidecars go on with the denials that they have cached: %w", deleted, unpublished))
+			"%d keys are deleted, but processes go on with the denials that they have cached: %w", deleted, unpublished))
 	}
 	return deleted, err
 }

@@ -1,4 +1,4 @@
-// Command demo shows Weir at work: it starts the sidecar and a real Envoy in front of it, sends requests that pass
+// Command demo shows Weir at work: it starts Weir and a real Envoy in front of it, sends requests that pass
 // and are limited, edits a rule, and shows the new limit take effect. Then everything keeps running until Ctrl-C;
 // with DEMO_EXIT=1 it ends by itself, with exit code 1 if it saw anything but what the rules say.
 package main
@@ -21,7 +21,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/test/launch"
 )
 
-// What examples/envoy.yaml and the sidecar's defaults have.
+// What examples/envoy.yaml and Weir's defaults have.
 const (
 	front    = "http://127.0.0.1:10000"
 	admin    = "http://127.0.0.1:9901"
@@ -78,7 +78,7 @@ func run(ctx context.Context, out io.Writer, exit bool) (err error) {
 	defer envoy.Stop(toStop)
 
 	if err := show(ctx, out, rules); err != nil {
-		return fmt.Errorf("%w\n\nThe sidecar said:\n%s", err, sidecar.Output())
+		return fmt.Errorf("%w\n\nWeir said:\n%s", err, sidecar.Output())
 	}
 	where(out, rules)
 	if exit {
@@ -189,8 +189,8 @@ func where(out io.Writer, rules string) {
 Everything was as the rules say. What listens, and where:
   %-36s Envoy: curl -i it, with -H 'X-Api-Key: bob' at /api/items
   %-36s Envoy's admin page, /stats?filter=ratelimit
-  %-36s the sidecar: /rules /readyz /healthz, POST /reload
-  %-36s the sidecar's gRPC
+  %-36s Weir: /rules /readyz /healthz, POST /reload
+  %-36s Weir's gRPC
   %-36s the rule files: edit one and try again
 `, front, admin, "http://"+httpAddr, grpcAddr, rules)
 }

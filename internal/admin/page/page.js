@@ -1,5 +1,5 @@
 "use strict";
-// Everything that comes from the sidecar is put into the page as text, never as HTML: keys are what clients send.
+// Everything that comes from Weir is put into the page as text, never as HTML: keys are what clients send.
 (() => {
 const every = 5000; // ms between two refreshes, where nothing is pushed
 const page = 50;    // rules at once
@@ -33,7 +33,7 @@ const ago = (ms) => {
 // range is a count that may be too large by error.
 const range = (n, error) => error ? `${number(n - error)} to ${number(n)}` : number(n);
 
-// get asks the sidecar; of two questions of one kind only the later one counts.
+// get asks Weir; of two questions of one kind only the later one counts.
 const asked = {};
 let token = ""; // what the operator has typed; it is in this page's memory only
 const get = async (kind, path, query) => {
@@ -383,7 +383,7 @@ const show = async (moves) => {
 };
 const title = () => { document.title = ($("state").textContent === "Ready" ? "" : $("state").textContent + ": ") + (shownRule ? visible(shownRule.path) + " · " : "") + "Weir"; };
 
-// refresh does the jobs at once, says whether they were done, and shows when the sidecar does not answer.
+// refresh does the jobs at once, says whether they were done, and shows when Weir does not answer.
 const refresh = async (...jobs) => {
   const results = await Promise.allSettled(jobs.map((job) => job()));
   const failed = results.map((r) => r.reason).find((err) => err && err.name !== "AbortError");
@@ -404,7 +404,7 @@ const all = async () => {
   await tables();
 };
 
-// The sidecar pushes its state and counts. Where that fails, the page asks for them.
+// Weir pushes its state and counts. Where that fails, the page asks for them.
 let source = null, heard = 0, opened = false;
 const isLive = () => source?.readyState === EventSource.OPEN && Date.now() - heard < 3 * every;
 const listen = () => {

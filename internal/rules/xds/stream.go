@@ -197,7 +197,7 @@ func (f *follower) answerAll(
 	}
 }
 
-// take uses an answer. why is not empty if it is refused, and wait how long the NACK is to be put off.
+// take uses an answer. why is not empty if it is refused, and wait for how long the NACK is deferred.
 func (f *follower) take(ctx context.Context, answer *discoveryv3.DiscoveryResponse) (wait time.Duration, why string) {
 	if answer.GetTypeUrl() != typeURL {
 		why = fmt.Sprintf("the answer is of type %q, and not %s", shorten(answer.GetTypeUrl()), typeURL)

@@ -51,7 +51,7 @@ func clockStepsBackWithRoom(f *fixture) {
 	}
 }
 
-// clockStepsBackWhileWaiting: what is held back is held for as long as it would have been without the step.
+// clockStepsBackWhileWaiting: a delayed request is delayed for as long as it would have been without the step.
 func clockStepsBackWhileWaiting(f *fixture) {
 	for _, in := range []limiter.Params{
 		{Algorithm: limiter.LeakyQueue, Limit: 1, Window: sec, Burst: 5},
