@@ -239,6 +239,7 @@ func TestInFlightThatEndsBeforeTheAnswer(t *testing.T) {
 		})
 	}
 	wait.Wait()
+	eventually(t, "Envoy has seen the clients go", func() bool { return e.Stat("http.front.downstream_rq_active") == 0 })
 	server.Resume()
 	eventually(t, "both places are free", func() bool { return remaining() == "2" })
 	if r := c.get(t, "/", "x-key", "ann"); r.status != http.StatusOK {
