@@ -17,6 +17,7 @@ typedef struct { const char *key; size_t key_n; const char *value; size_t value_
 
 enum { WEIR_REQUEST_HEADERS = 0, WEIR_RESPONSE_HEADERS = 2 }; // header maps
 enum { WEIR_SOURCE_ADDRESS = 24 };                            // attribute source.address, with port
+enum { WEIR_DYNAMIC_METADATA = 0, WEIR_ROUTE_METADATA = 1 };  // sources of metadata
 enum { WEIR_LOG_ERROR = 4 };
 
 #define ENVOY __attribute__((weak)) extern
@@ -28,6 +29,9 @@ ENVOY bool envoy_dynamic_module_callback_http_set_header(void *filter, int map, 
 ENVOY bool envoy_dynamic_module_callback_http_filter_get_attribute_string(void *filter, int attribute, weir_text *value);
 ENVOY bool envoy_dynamic_module_callback_http_get_cluster_name(void *filter, weir_text *name);
 ENVOY void envoy_dynamic_module_callback_http_send_response(void *filter, uint32_t status, weir_header *headers, size_t n, weir_text body, weir_text details);
+ENVOY bool envoy_dynamic_module_callback_http_get_metadata_string(void *filter, int source, weir_text ns, weir_text key, weir_text *value);
+ENVOY bool envoy_dynamic_module_callback_http_get_metadata_number(void *filter, int source, weir_text ns, weir_text key, double *value);
+ENVOY void envoy_dynamic_module_callback_http_set_dynamic_metadata_struct(void *filter, weir_text ns, weir_text wire);
 ENVOY void *envoy_dynamic_module_callback_http_filter_scheduler_new(void *filter);
 ENVOY void envoy_dynamic_module_callback_http_filter_scheduler_commit(void *scheduler, uint64_t event);
 ENVOY void envoy_dynamic_module_callback_http_filter_scheduler_delete(void *scheduler);
@@ -38,41 +42,71 @@ ENVOY int envoy_dynamic_module_callback_http_filter_increment_counter(void *filt
 
 // Outcomes, in the order of Go's embedded.Outcome.
 enum { WEIR_NOT_LIMITED, WEIR_OK, WEIR_OVER_LIMIT, WEIR_FAILED };
+enum { WEIR_BOTH, WEIR_INTERNAL, WEIR_EXTERNAL }; // requests that a filter limits
 // Envoy's counters of a filter.
 enum { WEIR_COUNT_OK, WEIR_COUNT_OVER_LIMIT, WEIR_COUNT_ERROR, WEIR_COUNT_ALLOWED, WEIR_COUNTERS };
 
-// A filter_config, of a filter or of a route: Go makes it, C reads it. It says what of a request Go needs.
+// A header that Go needs: its name is in lower case.
+typedef struct { int map; weir_text name; } weir_header_name;
+
+// A key of metadata that Go needs. Envoy logs an error if it is asked for text and the value is a number, and the other
+// way round: was_text says what to ask for first.
 typedef struct {
-  uint64_t id;     // Go's
-  bool is_empty;   // no rate_limits
-  bool remote;     // the client's address
+  int source;
+  weir_text ns, key;
+  bool may_be_number;
+  atomic_bool was_text;
+} weir_metadata_key;
+
+// What Go needs of a request at one moment. Go makes it, C reads it.
+typedef struct {
+  bool is_empty;    // no rate_limits
+  bool remote;      // the client's address
   bool destination; // the cluster's name
-  size_t headers_n;
-  weir_text *headers; // names, in lower case
-  bool counts;        // Envoy has the counters
+  size_t headers_n, metadata_n;
+  weir_header_name *headers;
+  weir_metadata_key *metadata;
+} weir_reads;
+
+// A filter_config, of a filter or of a route. Envoy has one reference, and for a route each stream that needs it at its
+// end.
+typedef struct {
+  atomic_int refs;
+  uint64_t id; // Go's
+  weir_reads on_request, on_stream_done;
+  int request_type;        // of a filter: in the order of Go's embedded.RequestType
+  bool resource_exhausted; // of a filter: the gRPC status of denied requests
+  weir_text stat_prefix;   // of a filter
+  bool counts; // Envoy has the counters
   size_t counter[WEIR_COUNTERS];
 } weir_config;
 
 // A value of headers[header].
 typedef struct { size_t header; weir_text text; } weir_value;
 
+// The value of metadata[key], text unless is_number.
+typedef struct { size_t key; bool is_number; double number; weir_text text; } weir_metadata_value;
+
 // What Go reads of a request. It is valid until the hook returns.
 typedef struct {
   const weir_value *values;
   size_t values_n;
+  const weir_metadata_value *metadata;
+  size_t metadata_n;
   weir_text remote, destination; // p is NULL if there is none
   void *envoy;
 } weir_request;
 
 enum { WEIR_HEADERS = 64, WEIR_TEXT = 1024 };
 
-// An answer: Go fills it, C frees text if it is not the room. text has each header's name and value, then the body.
+// An answer: Go fills it, C frees text if it is not the room. text has each header's name and value, then the body,
+// then the dynamic metadata.
 typedef struct {
   int outcome;
   uint32_t status; // 0: the request goes on
   size_t headers;
   uint32_t lengths[2 * WEIR_HEADERS]; // of name, value, name, value ...
-  size_t body;
+  size_t body, metadata;
   weir_text details; // a constant
   char *text;
   char room[WEIR_TEXT];
@@ -89,8 +123,9 @@ typedef struct {
 
 // weir_wait begins to wait, on the worker of the request.
 weir_waiting *weir_wait(void *envoy);
-// weir_answered ends the waiting when the answer is filled, on any thread. Go has no reference then.
-void weir_answered(weir_waiting *w);
+// weir_answered ends the waiting when the answer is filled, on any thread. It returns false if the stream has ended
+// first. Go has no reference then.
+bool weir_answered(weir_waiting *w);
 // weir_log writes into Envoy's log.
 void weir_log(int level, const char *p, size_t n);
 

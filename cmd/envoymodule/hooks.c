@@ -6,6 +6,7 @@
 #include "_cgo_export.h"
 
 #include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,10 +18,14 @@ enum { PENDING, COMMITTING, COMMITTED, GONE };                  // states of wei
 // A request in this filter.
 typedef struct {
   const weir_config *config;
+  weir_config *route;    // with a reference; NULL: the filter's config applies at the end, too
   weir_waiting *waiting; // of a request that was decided later
   weir_answer *kept;     // headers of the response, of one that was decided at once
+  bool asked;            // the request has come here, so its end counts
   bool obeyed;           // the answer has been followed
 } stream;
+
+static const char *const metadata_namespace = "envoy.filters.http.ratelimit";
 
 static const char *const counter_names[WEIR_COUNTERS] = {"ok", "over_limit", "error", "failure_mode_allowed"};
 
@@ -46,7 +51,8 @@ static bool require(const void *function, const char *name) {
 
 HOOK const char *envoy_dynamic_module_on_program_init(void) {
   if (!REQUIRE(http_get_header) || !REQUIRE(http_add_header) || !REQUIRE(http_filter_get_attribute_string) ||
-      !REQUIRE(http_get_cluster_name) || !REQUIRE(http_send_response) || !REQUIRE(http_filter_scheduler_new) ||
+      !REQUIRE(http_get_metadata_string) || !REQUIRE(http_get_metadata_number) ||
+      !REQUIRE(http_set_dynamic_metadata_struct) || !REQUIRE(http_get_cluster_name) || !REQUIRE(http_send_response) || !REQUIRE(http_filter_scheduler_new) ||
       !REQUIRE(http_filter_scheduler_commit) || !REQUIRE(http_filter_scheduler_delete) ||
       !REQUIRE(http_filter_continue_decoding) || !REQUIRE(get_most_specific_route_config) ||
       !REQUIRE(http_filter_config_define_counter) || !REQUIRE(http_filter_increment_counter))
@@ -63,21 +69,28 @@ HOOK const void *envoy_dynamic_module_on_http_filter_config_new(void *envoy, wei
   if (!c) return NULL;
   c->counts = true;
   for (int i = 0; i < WEIR_COUNTERS; i++) {
-    weir_text text = {counter_names[i], strlen(counter_names[i])};
+    char name[128];
+    int n = snprintf(name, sizeof name, "%.*s%s%s", (int)c->stat_prefix.n, c->stat_prefix.p ? c->stat_prefix.p : "",
+                     c->stat_prefix.n ? "." : "", counter_names[i]);
+    weir_text text = {name, n};
     if (envoy_dynamic_module_callback_http_filter_config_define_counter(envoy, text, NULL, 0, &c->counter[i]) != 0)
       c->counts = false;
   }
   return c;
 }
 
-HOOK void envoy_dynamic_module_on_http_filter_config_destroy(const void *config) { weirForget((weir_config *)config); }
+static void drop_config(weir_config *c) {
+  if (c && atomic_fetch_sub(&c->refs, 1) == 1) weirForget(c);
+}
+
+HOOK void envoy_dynamic_module_on_http_filter_config_destroy(const void *config) { drop_config((weir_config *)config); }
 
 HOOK const void *envoy_dynamic_module_on_http_filter_per_route_config_new(weir_text name, weir_text config) {
   return weirNewRoute((char *)config.p, config.n);
 }
 
 HOOK void envoy_dynamic_module_on_http_filter_per_route_config_destroy(const void *config) {
-  weirForget((weir_config *)config);
+  drop_config((weir_config *)config);
 }
 
 HOOK const void *envoy_dynamic_module_on_http_filter_new(const void *config, void *envoy) {
@@ -108,14 +121,24 @@ weir_waiting *weir_wait(void *envoy) {
 
 // A commit needs the worker's dispatcher, which Envoy may destroy once the stream is gone. So a stream that goes says
 // so first, and waits for a commit that has begun.
-void weir_answered(weir_waiting *w) {
+bool weir_answered(weir_waiting *w) {
   int pending = PENDING;
-  if (atomic_compare_exchange_strong(&w->state, &pending, COMMITTING)) {
+  bool in_time = atomic_compare_exchange_strong(&w->state, &pending, COMMITTING);
+  if (in_time) {
     envoy_dynamic_module_callback_http_filter_scheduler_commit(w->scheduler, 1);
     atomic_store(&w->state, COMMITTED);
   }
   envoy_dynamic_module_callback_http_filter_scheduler_delete(w->scheduler);
   unref(w);
+  return in_time;
+}
+
+// leave ends the waiting for an answer, and returns whether the answer is there.
+static bool leave(weir_waiting *w) {
+  int pending = PENDING;
+  if (atomic_compare_exchange_strong(&w->state, &pending, GONE)) weirCancel(w->id);
+  while (atomic_load(&w->state) == COMMITTING) sched_yield();
+  return atomic_load(&w->state) == COMMITTED;
 }
 
 HOOK void envoy_dynamic_module_on_http_filter_destroy(const void *module) {
@@ -123,11 +146,10 @@ HOOK void envoy_dynamic_module_on_http_filter_destroy(const void *module) {
   if (!s) return;
   weir_waiting *w = s->waiting;
   if (w) {
-    int pending = PENDING;
-    if (atomic_compare_exchange_strong(&w->state, &pending, GONE)) weirCancel(w->id);
-    while (atomic_load(&w->state) == COMMITTING) sched_yield();
+    leave(w);
     unref(w);
   }
+  drop_config(s->route);
   if (s->kept) {
     free_text(s->kept);
     free(s->kept);
@@ -149,6 +171,14 @@ static const char *view(const weir_answer *a, weir_header *headers) {
   return p;
 }
 
+// set_metadata gives the request the answer's dynamic metadata.
+static void set_metadata(void *envoy, const weir_answer *a) {
+  if (!a->metadata) return;
+  weir_header headers[WEIR_HEADERS];
+  weir_text ns = {metadata_namespace, strlen(metadata_namespace)}, wire = {view(a, headers) + a->body, a->metadata};
+  envoy_dynamic_module_callback_http_set_dynamic_metadata_struct(envoy, ns, wire);
+}
+
 // is_grpc reports whether Envoy answers the request as a gRPC client needs it.
 static bool is_grpc(void *envoy) {
   static const char name[] = "content-type", grpc[] = "application/grpc";
@@ -160,7 +190,8 @@ static bool is_grpc(void *envoy) {
 }
 
 // grpc_status is the gRPC status that Envoy gives a response with an HTTP status.
-static const char *grpc_status(uint32_t status) {
+static const char *grpc_status(uint32_t status, bool exhausted) {
+  if (exhausted) return "8"; // RESOURCE_EXHAUSTED
   switch (status) {
   case 400: return "13"; // INTERNAL
   case 401: return "16"; // UNAUTHENTICATED
@@ -172,18 +203,21 @@ static const char *grpc_status(uint32_t status) {
 }
 
 // add_grpc_status adds the status to the headers of a response to a gRPC request: else Envoy makes it 0, success.
-static size_t add_grpc_status(void *envoy, uint32_t status, weir_header *headers, size_t n) {
+static size_t add_grpc_status(void *envoy, uint32_t status, bool exhausted, weir_header *headers, size_t n) {
   static const char name[] = "grpc-status";
   if (!is_grpc(envoy)) return n;
   for (size_t i = 0; i < n; i++)
     if (headers[i].key_n == sizeof name - 1 && memcmp(headers[i].key, name, sizeof name - 1) == 0) return n;
-  const char *value = grpc_status(status);
+  const char *value = grpc_status(status, exhausted);
   headers[n] = (weir_header){name, sizeof name - 1, value, strlen(value)};
   return n + 1;
 }
 
 // obey does what the answer says, and returns whether the request goes on.
-static bool obey(void *envoy, const weir_config *filter, const weir_answer *a) {
+static bool obey(void *envoy, stream *s, const weir_answer *a) {
+  const weir_config *filter = s->config;
+  s->obeyed = true; // the response may come before the thread that commits has said that it has
+  set_metadata(envoy, a);
   switch (a->outcome) {
   case WEIR_OK: count(envoy, filter, WEIR_COUNT_OK); break;
   case WEIR_OVER_LIMIT: count(envoy, filter, WEIR_COUNT_OVER_LIMIT); break;
@@ -195,7 +229,8 @@ static bool obey(void *envoy, const weir_config *filter, const weir_answer *a) {
   if (!a->status) return true;
   weir_header headers[WEIR_HEADERS + 1];
   weir_text body = {view(a, headers), a->body};
-  size_t n = add_grpc_status(envoy, a->status, headers, a->headers);
+  bool exhausted = filter->resource_exhausted && a->outcome == WEIR_OVER_LIMIT;
+  size_t n = add_grpc_status(envoy, a->status, exhausted, headers, a->headers);
   envoy_dynamic_module_callback_http_send_response(envoy, a->status, headers, n, body, a->details);
   return false;
 }
@@ -211,18 +246,21 @@ static void keep(stream *s, weir_answer *a) {
   if (in_room) s->kept->text = s->kept->room;
 }
 
-// A worker's memory for values of headers.
+// A worker's memory for values of headers and of metadata.
 static _Thread_local weir_value *values;
 static _Thread_local size_t values_cap;
+static _Thread_local weir_metadata_value *metadata_values;
+static _Thread_local size_t metadata_cap;
 
 // read_headers returns how many values it has read.
-static size_t read_headers(void *envoy, const weir_config *c) {
+static size_t read_headers(void *envoy, const weir_reads *c) {
   size_t n = 0;
   for (size_t i = 0; i < c->headers_n; i++) {
+    const weir_header_name *h = &c->headers[i];
     size_t all = 0;
     weir_text text;
     for (size_t k = 0; k == 0 || k < all; k++) {
-      if (!envoy_dynamic_module_callback_http_get_header(envoy, WEIR_REQUEST_HEADERS, c->headers[i], &text, k, &all)) break;
+      if (!envoy_dynamic_module_callback_http_get_header(envoy, h->map, h->name, &text, k, &all)) break;
       if (n == values_cap) {
         size_t cap = values_cap ? 2 * values_cap : 16;
         weir_value *more = realloc(values, cap * sizeof *more);
@@ -236,33 +274,103 @@ static size_t read_headers(void *envoy, const weir_config *c) {
   return n;
 }
 
-HOOK int envoy_dynamic_module_on_http_filter_request_headers(void *envoy, const void *module, bool end) {
-  stream *s = (stream *)module;
-  if (!s) return CONTINUE;
-  const weir_config *c = s->config, *route = envoy_dynamic_module_callback_get_most_specific_route_config(envoy);
-  if (route) c = route;
-  if (c->is_empty) return CONTINUE;
+static bool read_text(void *envoy, const weir_metadata_key *k, weir_metadata_value *v) {
+  v->is_number = false;
+  return envoy_dynamic_module_callback_http_get_metadata_string(envoy, k->source, k->ns, k->key, &v->text);
+}
+
+static bool read_number(void *envoy, const weir_metadata_key *k, weir_metadata_value *v) {
+  v->is_number = true;
+  return envoy_dynamic_module_callback_http_get_metadata_number(envoy, k->source, k->ns, k->key, &v->number);
+}
+
+// read_value returns false without a value.
+static bool read_value(void *envoy, weir_metadata_key *k, weir_metadata_value *v) {
+  if (!k->may_be_number) return read_text(envoy, k, v);
+  bool was_text = atomic_load_explicit(&k->was_text, memory_order_relaxed);
+  if (was_text ? read_text(envoy, k, v) : read_number(envoy, k, v)) return true;
+  if (!(was_text ? read_number(envoy, k, v) : read_text(envoy, k, v))) return false;
+  atomic_store_explicit(&k->was_text, !was_text, memory_order_relaxed);
+  return true;
+}
+
+// read_metadata returns how many values it has read.
+static size_t read_metadata(void *envoy, const weir_reads *c) {
+  if (metadata_cap < c->metadata_n) {
+    weir_metadata_value *more = realloc(metadata_values, c->metadata_n * sizeof *more);
+    if (!more) return 0;
+    metadata_values = more, metadata_cap = c->metadata_n;
+  }
+  size_t n = 0;
+  for (size_t i = 0; i < c->metadata_n; i++) {
+    if (!read_value(envoy, &c->metadata[i], &metadata_values[n])) continue;
+    metadata_values[n++].key = i;
+  }
+  return n;
+}
+
+// read_request reads what Go needs, into the worker's memory.
+static weir_request read_request(void *envoy, const weir_reads *c) {
   weir_request r = {.envoy = envoy};
   r.values_n = read_headers(envoy, c);
   r.values = values;
+  r.metadata_n = read_metadata(envoy, c);
+  r.metadata = metadata_values;
   if (c->remote &&
       !envoy_dynamic_module_callback_http_filter_get_attribute_string(envoy, WEIR_SOURCE_ADDRESS, &r.remote))
     r.remote.p = NULL;
   if (c->destination && !envoy_dynamic_module_callback_http_get_cluster_name(envoy, &r.destination)) r.destination.p = NULL;
+  return r;
+}
 
+// is_limited reports whether the filter limits requests of this type.
+static bool is_limited(void *envoy, const weir_config *filter) {
+  static const char name[] = "x-envoy-internal", yes[] = "true";
+  if (filter->request_type == WEIR_BOTH) return true;
+  weir_text key = {name, sizeof name - 1}, value;
+  size_t all;
+  bool internal = envoy_dynamic_module_callback_http_get_header(envoy, WEIR_REQUEST_HEADERS, key, &value, 0, &all) &&
+                  value.n == sizeof yes - 1 && memcmp(value.p, yes, value.n) == 0;
+  return internal == (filter->request_type == WEIR_INTERNAL);
+}
+
+HOOK int envoy_dynamic_module_on_http_filter_request_headers(void *envoy, const void *module, bool end) {
+  stream *s = (stream *)module;
+  if (!s || !is_limited(envoy, s->config)) return CONTINUE;
+  const weir_config *c = s->config, *route = envoy_dynamic_module_callback_get_most_specific_route_config(envoy);
+  if (route) c = route;
+  s->asked = true;
+  if (route && !s->route) { // Envoy may drop the route before the stream ends
+    s->route = (weir_config *)route;
+    atomic_fetch_add(&s->route->refs, 1);
+  }
+  if (c->on_request.is_empty) return CONTINUE;
+  weir_request r = read_request(envoy, &c->on_request);
   weir_answer a;
-  a.outcome = WEIR_NOT_LIMITED, a.status = 0, a.headers = 0, a.body = 0, a.text = a.room;
+  a.outcome = WEIR_NOT_LIMITED, a.status = 0, a.headers = 0, a.body = 0, a.metadata = 0, a.text = a.room;
   s->waiting = weirDecide(s->config->id, route ? route->id : 0, &r, &a);
   if (s->waiting) return STOP_ALL_AND_WATERMARK;
-  bool goes_on = obey(envoy, s->config, &a);
+  bool goes_on = obey(envoy, s, &a);
   keep(s, &a);
   return goes_on ? CONTINUE : STOP;
 }
 
 HOOK void envoy_dynamic_module_on_http_filter_scheduled(void *envoy, const void *module, uint64_t event) {
   stream *s = (stream *)module;
-  s->obeyed = true; // the response may come before the thread that commits has said that it has
-  if (obey(envoy, s->config, &s->waiting->answer)) envoy_dynamic_module_callback_http_filter_continue_decoding(envoy);
+  if (obey(envoy, s, &s->waiting->answer)) envoy_dynamic_module_callback_http_filter_continue_decoding(envoy);
+}
+
+// The stream has ended, in whatever way: what that costs is charged, and what the request holds is given back. A request
+// that ends before its answer is there costs nothing more; Go gives back what it holds.
+HOOK void envoy_dynamic_module_on_http_filter_stream_complete(void *envoy, const void *module) {
+  stream *s = (stream *)module;
+  if (!s || !s->asked) return;
+  if (s->waiting && !leave(s->waiting)) return;
+  const weir_config *c = s->route ? s->route : s->config;
+  if (c->on_stream_done.is_empty) return;
+  if (s->waiting && !s->obeyed) set_metadata(envoy, &s->waiting->answer); // the answer came too late to be followed
+  weir_request r = read_request(envoy, &c->on_stream_done);
+  weirStreamDone(s->config->id, s->route ? s->route->id : 0, &r);
 }
 
 HOOK int envoy_dynamic_module_on_http_filter_response_headers(void *envoy, const void *module, bool end) {
@@ -285,7 +393,6 @@ HOOK int envoy_dynamic_module_on_http_filter_request_body(void *envoy, const voi
 HOOK int envoy_dynamic_module_on_http_filter_request_trailers(void *envoy, const void *module) { return CONTINUE; }
 HOOK int envoy_dynamic_module_on_http_filter_response_body(void *envoy, const void *module, bool end) { return CONTINUE; }
 HOOK int envoy_dynamic_module_on_http_filter_response_trailers(void *envoy, const void *module) { return CONTINUE; }
-HOOK void envoy_dynamic_module_on_http_filter_stream_complete(void *envoy, const void *module) {}
 HOOK void envoy_dynamic_module_on_http_filter_http_callout_done(void *envoy, const void *module, uint64_t id, int result, void *headers, size_t n, void *body, size_t m) {}
 HOOK void envoy_dynamic_module_on_http_filter_http_stream_headers(void *envoy, const void *module, uint64_t id, void *headers, size_t n, bool end) {}
 HOOK void envoy_dynamic_module_on_http_filter_http_stream_data(void *envoy, const void *module, uint64_t id, const void *data, size_t n, bool end) {}

@@ -46,7 +46,7 @@ var (
 type config struct {
 	filter *embedded.Filter
 	route  *embedded.Route
-	names  []string // of the headers
+	plan   *actions.Plan
 }
 
 //export weirNewFilter
@@ -54,13 +54,19 @@ func weirNewFilter(text *C.char, n C.size_t, onlyCheck C.bool) *C.weir_config {
 	return guarded(func() (*C.weir_config, error) {
 		data := C.GoBytes(unsafe.Pointer(text), C.int(n))
 		if onlyCheck {
-			return (*C.weir_config)(C.calloc(1, C.sizeof_weir_config)), module.CheckFilter(data)
+			if err := module.CheckFilter(data); err != nil {
+				return nil, err
+			}
+			return register(&config{plan: new(actions.Plan)}), nil
 		}
 		f, err := module.NewFilter(data)
 		if err != nil {
 			return nil, err
 		}
-		return register(&config{filter: f}, f.Plan()), nil
+		c := register(&config{filter: f, plan: f.Plan()})
+		c.request_type, c.resource_exhausted = C.int(f.RequestType()), C.bool(f.ResourceExhausted())
+		c.stat_prefix = toC(f.StatPrefix())
+		return c, nil
 	})
 }
 
@@ -71,7 +77,7 @@ func weirNewRoute(text *C.char, n C.size_t) *C.weir_config {
 		if err != nil {
 			return nil, err
 		}
-		return register(&config{route: r}, r.Plan()), nil
+		return register(&config{route: r, plan: r.Plan()}), nil
 	})
 }
 
@@ -96,22 +102,59 @@ func logError(line string) {
 }
 
 // register makes the weir_config of a filter or a route.
-func register(c *config, plan *actions.Plan) *C.weir_config {
-	c.names = plan.Headers()
+func register(c *config) *C.weir_config {
 	out := (*C.weir_config)(C.calloc(1, C.sizeof_weir_config))
+	out.refs = 1
 	out.id = C.uint64_t(ids.Add(1))
-	out.is_empty = C.bool(plan.IsEmpty())
-	out.remote, out.destination = C.bool(plan.ReadsRemoteAddress()), C.bool(plan.ReadsDestinationCluster())
-	if n := len(c.names); n > 0 {
-		out.headers_n = C.size_t(n)
-		out.headers = (*C.weir_text)(C.calloc(C.size_t(n), C.sizeof_weir_text))
-		texts := unsafe.Slice(out.headers, n)
-		for i, name := range c.names {
-			texts[i] = C.weir_text{p: C.CString(name), n: C.size_t(len(name))}
-		}
-	}
+	fillReads(&out.on_request, c.plan.OnRequest())
+	fillReads(&out.on_stream_done, c.plan.OnStreamDone())
 	configs.Store(uint64(out.id), c)
 	return out
+}
+
+// fillReads tells C what a phase reads. The headers of the request come first.
+func fillReads(out *C.weir_reads, phase *actions.Phase) {
+	out.is_empty = C.bool(phase.IsEmpty())
+	out.remote, out.destination = C.bool(phase.ReadsRemoteAddress()), C.bool(phase.ReadsDestinationCluster())
+	request, response, metadata := phase.Headers(), phase.ResponseHeaders(), phase.Metadata()
+	if n := len(request) + len(response); n > 0 {
+		out.headers_n = C.size_t(n)
+		out.headers = (*C.weir_header_name)(C.calloc(C.size_t(n), C.sizeof_weir_header_name))
+		names := unsafe.Slice(out.headers, n)
+		for i, name := range request {
+			names[i].name, names[i]._map = toC(name), C.WEIR_REQUEST_HEADERS
+		}
+		for i, name := range response {
+			names[len(request)+i].name, names[len(request)+i]._map = toC(name), C.WEIR_RESPONSE_HEADERS
+		}
+	}
+	if n := len(metadata); n > 0 {
+		out.metadata_n = C.size_t(n)
+		out.metadata = (*C.weir_metadata_key)(C.calloc(C.size_t(n), C.sizeof_weir_metadata_key))
+		keys := unsafe.Slice(out.metadata, n)
+		for i, of := range metadata {
+			keys[i].source = C.WEIR_DYNAMIC_METADATA
+			if of.Source == actions.RouteMetadata {
+				keys[i].source = C.WEIR_ROUTE_METADATA
+			}
+			keys[i].ns, keys[i].key, keys[i].may_be_number = toC(of.Namespace), toC(of.Path[0]), C.bool(of.MayBeNumber)
+		}
+	}
+}
+
+// toC copies into C's memory.
+func toC(s string) C.weir_text { return C.weir_text{p: C.CString(s), n: C.size_t(len(s))} }
+
+func freeReads(of *C.weir_reads) {
+	for _, h := range unsafe.Slice(of.headers, int(of.headers_n)) {
+		C.free(unsafe.Pointer(h.name.p))
+	}
+	for _, m := range unsafe.Slice(of.metadata, int(of.metadata_n)) {
+		C.free(unsafe.Pointer(m.ns.p))
+		C.free(unsafe.Pointer(m.key.p))
+	}
+	C.free(unsafe.Pointer(of.headers))
+	C.free(unsafe.Pointer(of.metadata))
 }
 
 //export weirForget
@@ -124,38 +167,61 @@ func weirForget(c *C.weir_config) {
 			f.Close()
 		}
 	}
-	for _, text := range unsafe.Slice(c.headers, int(c.headers_n)) {
-		C.free(unsafe.Pointer(text.p))
-	}
-	C.free(unsafe.Pointer(c.headers))
+	freeReads(&c.on_request)
+	freeReads(&c.on_stream_done)
+	C.free(unsafe.Pointer(c.stat_prefix.p))
 	C.free(unsafe.Pointer(c))
 }
 
-// weirDecide decides a request: it fills the answer and returns nil, or returns what waits for the answer.
-//
-//export weirDecide
-func weirDecide(filter, route C.uint64_t, r *C.weir_request, out *C.weir_answer) *C.weir_waiting {
+// newCall begins a call with what one phase of the plan that applies reads. It returns nil for a config that is
+// forgotten, which does not happen: Envoy keeps that of a stream's filter, and the stream that of its route.
+func newCall(
+	filter, route C.uint64_t, r *C.weir_request, phaseOf func(*actions.Plan) *actions.Phase,
+) *embedded.Call {
 	known, ok := configs.Load(uint64(filter))
 	if !ok {
-		return nil // not reached: Envoy keeps the filter_config of a stream
+		return nil
 	}
 	f := known.(*config)
 	of := f
 	if route != 0 {
 		if known, ok = configs.Load(uint64(route)); !ok {
-			return nil // as above
+			return nil
 		}
 		of = known.(*config)
 	}
-	call := f.filter.Call(of.route)
+	call, phase := f.filter.Call(of.route), phaseOf(of.plan)
+	names := phase.Headers()
 	for _, v := range unsafe.Slice(r.values, int(r.values_n)) {
-		call.AddHeader(of.names[v.header], view(v.text))
+		if i := int(v.header); i < len(names) {
+			call.AddHeader(names[i], view(v.text))
+		} else {
+			call.AddResponseHeader(phase.ResponseHeaders()[i-len(names)], view(v.text))
+		}
+	}
+	for _, v := range unsafe.Slice(r.metadata, int(r.metadata_n)) {
+		value := actions.MetadataValue{Kind: actions.MetadataText, Text: view(v.text)}
+		if v.is_number {
+			value = actions.MetadataValue{Kind: actions.MetadataNumber, Number: float64(v.number)}
+		}
+		call.AddMetadata(phase.Metadata()[v.key], value)
 	}
 	if r.remote.p != nil {
 		call.SetRemote(viewString(r.remote))
 	}
 	if r.destination.p != nil {
 		call.SetDestinationCluster(view(r.destination))
+	}
+	return call
+}
+
+// weirDecide decides a request: it fills the answer and returns nil, or returns what waits for the answer.
+//
+//export weirDecide
+func weirDecide(filter, route C.uint64_t, r *C.weir_request, out *C.weir_answer) *C.weir_waiting {
+	call := newCall(filter, route, r, (*actions.Plan).OnRequest)
+	if call == nil {
+		return nil
 	}
 	if call.Decide() {
 		fill(out, &call.Answer)
@@ -170,10 +236,21 @@ func weirDecide(filter, route C.uint64_t, r *C.weir_request, out *C.weir_answer)
 		cancels.Delete(id)
 		cancel()
 		fill(&w.answer, &call.Answer)
+		if !C.weir_answered(w) {
+			call.GiveBackPlaces()
+		}
 		call.Release()
-		C.weir_answered(w)
 	})
 	return w
+}
+
+// weirStreamDone charges what the end of a stream costs.
+//
+//export weirStreamDone
+func weirStreamDone(filter, route C.uint64_t, r *C.weir_request) {
+	if call := newCall(filter, route, r, (*actions.Plan).OnStreamDone); call != nil {
+		call.StreamDone()
+	}
 }
 
 //export weirCancel
@@ -204,7 +281,7 @@ func init() {
 func fill(out *C.weir_answer, a *embedded.Answer) {
 	out.outcome, out.status, out.details = C.int(a.Outcome), C.uint32_t(a.Status), details[a.Details]
 	headers := a.Headers[:min(len(a.Headers), C.WEIR_HEADERS)]
-	size := len(a.Body)
+	size := len(a.Body) + len(a.Metadata)
 	for _, h := range headers {
 		size += len(h.Name) + len(h.Value)
 	}
@@ -217,6 +294,7 @@ func fill(out *C.weir_answer, a *embedded.Answer) {
 		to = to[copy(to, h.Name):]
 		to = to[copy(to, h.Value):]
 	}
-	copy(to, a.Body)
-	out.headers, out.body = C.size_t(len(headers)), C.size_t(len(a.Body))
+	to = to[copy(to, a.Body):]
+	copy(to, a.Metadata)
+	out.headers, out.body, out.metadata = C.size_t(len(headers)), C.size_t(len(a.Body)), C.size_t(len(a.Metadata))
 }

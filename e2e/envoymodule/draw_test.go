@@ -318,6 +318,9 @@ func (d *drawer) request(number int) drawnRequest {
 	if !d.rarely(6, "without x-a") {
 		add("x-a", "1", "1", "2", "22", "3", "5")
 	}
+	if d.rarely(4, "another x-a") {
+		add("x-a", "1", "2", "22", "5")
+	}
 	if !d.rarely(3, "without x-b") {
 		add("x-b", "1", "2", "4", "5")
 	}

@@ -54,7 +54,7 @@ func moduleFilter(config string) string {
 func moduleRoute(config string) string {
 	return `{weir: {
   "@type": type.googleapis.com/envoy.extensions.filters.http.dynamic_modules.v3.DynamicModuleFilterPerRoute,
-  dynamic_module_config: {name: weir}, per_route_config_name: weir,
+  dynamic_module_config: {name: weir}, filter_name: weir,
   filter_config: {"@type": type.googleapis.com/google.protobuf.Struct, value: ` + config + `}}}`
 }
 

@@ -54,7 +54,7 @@ func TestMemory(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			list := strings.Replace(config(flags, byKey, `"enable_x_ratelimit_headers": "DRAFT_VERSION_03"`), "debug", "error", 1)
-			cmd := exec.Command(driver, library, list, route, strconv.Itoa(longtest.Pick(20_000, 500_000)),
+			cmd := exec.Command(driver, library, list, route, strconv.Itoa(longtest.Pick(20_000, 200_000)),
 				strconv.Itoa(longtest.Pick(1, int(time.Now().Unix()))))
 			// Go handles signals; and what Go keeps of C's memory until the end is not a leak.
 			cmd.Env = append(os.Environ(), "ASAN_OPTIONS=detect_leaks=0:handle_segv=0", "UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1")

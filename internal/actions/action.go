@@ -52,7 +52,7 @@ func refuse(at, what, reason string) error {
 	return fmt.Errorf("%s: %s is not supported: %s", at, what, reason)
 }
 
-func (p *Plan) compileAction(at string, a *routev3.RateLimit_Action) (action, error) {
+func (p *Phase) compileAction(at string, a *routev3.RateLimit_Action) (action, error) {
 	switch a := a.GetActionSpecifier().(type) {
 	case *routev3.RateLimit_Action_GenericKey_:
 		return genericKey(at+".generic_key", a.GenericKey)
@@ -124,7 +124,7 @@ type requestHeader struct {
 	skipIfAbsent bool
 }
 
-func (p *Plan) requestHeader(h *routev3.RateLimit_Action_RequestHeaders) action {
+func (p *Phase) requestHeader(h *routev3.RateLimit_Action_RequestHeaders) action {
 	return action{h.GetDescriptorKey(), requestHeader{p.header(h.GetHeaderName()), h.GetSkipIfAbsent()}}
 }
 

@@ -16,6 +16,7 @@ import (
 // request is a request by hand.
 type request struct {
 	headers  [][2]string
+	response [][2]string // headers
 	addr     string
 	metadata map[string]actions.MetadataValue // by namespace, and keys, joined by dots; those of routes begin with route:
 }
@@ -30,6 +31,10 @@ func (r *request) Header(name string, n int) ([]byte, bool) {
 		}
 	}
 	return nil, false
+}
+
+func (r *request) ResponseHeader(name string) ([]byte, bool) {
+	return (&request{headers: r.response}).Header(name, 0)
 }
 
 func (r *request) RemoteAddress() netip.Addr {
@@ -83,7 +88,7 @@ func TestActions(t *testing.T) {
 		{"x-user", "bob"},
 		{"x-empty", ""},
 		{"x-bytes", "a\xff\xfeb"},
-	}}
+	}, response: [][2]string{{"x-tokens", "17"}, {"x-tokens", "18"}}}
 	for name, tt := range map[string]struct {
 		rateLimits string
 		want       []string
@@ -111,6 +116,11 @@ func TestActions(t *testing.T) {
 			`[{actions: [{source_cluster: {}}], hits_addend: {number: "3", is_negative_hits: true}}]`,
 			[]string{"source_cluster=here hits=-3"},
 		},
+		"response": {
+			`[{actions: [{source_cluster: {}}], hits_addend: {format: "%RESP(X-Cost?x-tokens)%"}}]`,
+			[]string{"source_cluster=here hits=17"},
+		},
+		"no response": {`[{actions: [{source_cluster: {}}], hits_addend: {format: "%RESP(x-user)%"}}]`, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := show(mustParse(t, tt.rateLimits).Descriptors(req, nil))

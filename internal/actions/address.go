@@ -24,7 +24,7 @@ func (remoteAddress) value(req Request) (string, found) {
 // maskedRemoteAddress is the client's network.
 type maskedRemoteAddress struct{ v4, v6 int } // lengths of prefixes
 
-func (p *Plan) maskedRemoteAddress(m *routev3.RateLimit_Action_MaskedRemoteAddress) action {
+func (p *Phase) maskedRemoteAddress(m *routev3.RateLimit_Action_MaskedRemoteAddress) action {
 	p.remoteAddress = true
 	masked := maskedRemoteAddress{v4: 32, v6: 128}
 	if v4 := m.GetV4PrefixMaskLen(); v4 != nil {
@@ -58,7 +58,7 @@ type remoteAddressMatch struct {
 	orElse   string // if the format makes no text
 }
 
-func (p *Plan) remoteAddressMatch(at string, m *routev3.RateLimit_Action_RemoteAddressMatch) (action, error) {
+func (p *Phase) remoteAddressMatch(at string, m *routev3.RateLimit_Action_RemoteAddressMatch) (action, error) {
 	p.remoteAddress = true
 	match := &remoteAddressMatch{invert: m.GetAddressMatcher().GetInvertMatch(), orElse: m.GetDefaultValue()}
 	for i, r := range m.GetAddressMatcher().GetRanges() {
@@ -76,7 +76,7 @@ func (p *Plan) remoteAddressMatch(at string, m *routev3.RateLimit_Action_RemoteA
 		return action{}, err
 	}
 	if !match.then.isText() {
-		return action{}, refuse(at, "DYNAMIC_METADATA", "only hits_addend may have it; use REQ")
+		return action{}, refuse(at, "DYNAMIC_METADATA or RESP", "only hits_addend may have them; use REQ")
 	}
 	return action{cmp.Or(m.GetDescriptorKey(), "remote_address_match"), match}, nil
 }

@@ -9,7 +9,7 @@ import (
 
 // fast is a request whose own methods allocate nothing.
 type fast struct {
-	actions.NoMetadata
+	actions.RequestOnly
 
 	headers map[string][]byte
 	addr    netip.Addr

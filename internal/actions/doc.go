@@ -30,11 +30,11 @@
 //	hits_addend           number, or format with one command; without a number from 0 to 1000000000 there is no
 //	                      descriptor; is_negative_hits
 //	limit                 rate_limit, or dynamic_metadata, which counts only if it is a limit
-//	apply_on_stream_done  Plan.StreamDone makes the descriptor instead of Plan.Descriptors
+//	apply_on_stream_done  Plan.OnStreamDone makes the descriptor instead of Plan.OnRequest
 //	x_ratelimit_option    Descriptor.XRateLimitHeaders
 //
-// Formats know text, %% and the command REQ (or REQUEST_HEADER); that of hits_addend also DYNAMIC_METADATA. Both may
-// have a :LENGTH.
+// Formats know text, %% and the command REQ (or REQUEST_HEADER). That of hits_addend also knows RESP (or RESPONSE_HEADER),
+// of which there is nothing before the response, and DYNAMIC_METADATA. All may have a :LENGTH.
 //
 // # What is refused
 //

@@ -59,7 +59,9 @@ func TestEnvoyMakesTheSameDescriptors(t *testing.T) {
 			client.send(req)
 			r := req.asEnvoySeesIt()
 			var want, got [][]string
-			for _, ds := range [][]actions.Descriptor{plan.Descriptors(r, nil), plan.StreamDone(r, nil)} {
+			first := plan.Descriptors(r, nil)
+			r.response = [][2]string{{"x-cost", "12"}, {"x-cost", "7"}}
+			for _, ds := range [][]actions.Descriptor{first, plan.StreamDone(r, nil)} {
 				if len(ds) > 0 {
 					want = append(want, show(ds))
 				}
@@ -191,7 +193,7 @@ func drawLimit(t *rapid.T, ofRoute bool) object {
 		if rapid.Bool().Draw(t, "number") {
 			hits["number"] = oneOf(t, 0, 1, 1000000000)
 		} else {
-			hits["format"] = oneOf(t, "%REQ(x-cost)%", "%REQ(X-Cost?x-a)%", "%REQ(x-cost):2%", "%REQUEST_HEADER(x-cost)%",
+			hits["format"] = oneOf(t, "%RESP(X-Cost)%", "%RESP(x-none?x-cost):1%", "%RESP(x-none)%", "%REQ(x-cost)%", "%REQ(X-Cost?x-a)%", "%REQ(x-cost):2%", "%REQUEST_HEADER(x-cost)%",
 				"%DYNAMIC_METADATA(set:cost)%", "%DYNAMIC_METADATA(set:text)%", "%DYNAMIC_METADATA(set:nested:cost)%",
 				"%DYNAMIC_METADATA(set:none)%", "%DYNAMIC_METADATA(hdr:n)%", "%DYNAMIC_METADATA(hdr:m)%")
 		}
@@ -495,7 +497,10 @@ static_resources:
                     typed_config: {"@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router}
                 route_config:
                   virtual_hosts:
-                    - {name: all, domains: ["*"], routes: [{match: {prefix: /}, direct_response: {status: 200}}]}
+                    - name: all
+                      domains: ["*"]
+                      routes: [{match: {prefix: /}, direct_response: {status: 200}}]
+                      response_headers_to_add: [{header: {key: x-cost, value: "12"}}, {header: {key: x-cost, value: "7"}}]
   clusters:
     - name: there
       load_assignment:

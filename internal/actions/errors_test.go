@@ -64,9 +64,9 @@ func TestRefused(t *testing.T) {
 		action("dynamic_metadata: {descriptor_key: a, metadata_key: {key: b, path: [{key: c}]}}"):                                          "rate_limits[0].actions[1]: dynamic_metadata is not supported: Envoy no longer accepts it either; write metadata instead",
 		action("metadata: {descriptor_key: a, metadata_key: {key: b, path: [{key: c}, {index: 0}]}}"):                                      "actions[1].metadata.metadata_key.path[1].index: an element of a list is not supported: Weir reads values by their keys alone",
 		action("remote_address_match: {descriptor_value: a, address_matcher: {ranges: [{address_prefix: ten}]}}"):                          `actions[1].remote_address_match.address_matcher.ranges[0].address_prefix: "ten" is not an IP address`,
-		action("remote_address_match: {descriptor_value: '%RESP(a)%', address_matcher: {ranges: [{address_prefix: '::'}]}}"):               "actions[1].remote_address_match.descriptor_value: %RESP%: is not supported: Weir knows REQ and DYNAMIC_METADATA",
+		action("remote_address_match: {descriptor_value: '%START_TIME%', address_matcher: {ranges: [{address_prefix: '::'}]}}"):            "actions[1].remote_address_match.descriptor_value: %START_TIME%: is not supported: Weir knows REQ, RESP and DYNAMIC_METADATA",
 		action("remote_address_match: {descriptor_value: '50%', address_matcher: {ranges: [{address_prefix: '::'}]}}"):                     `descriptor_value: "%" is not a command of Envoy's substitution format; write %% for a percent sign`,
-		action("remote_address_match: {descriptor_value: '%DYNAMIC_METADATA(a:b)%', address_matcher: {ranges: [{address_prefix: '::'}]}}"): "remote_address_match.descriptor_value: DYNAMIC_METADATA is not supported: only hits_addend may have it; use REQ",
+		action("remote_address_match: {descriptor_value: '%DYNAMIC_METADATA(a:b)%', address_matcher: {ranges: [{address_prefix: '::'}]}}"): "remote_address_match.descriptor_value: DYNAMIC_METADATA or RESP is not supported: only hits_addend may have them; use REQ",
 		limit("stage: 1"):        "rate_limits[0].stage: stage 1 is not supported: every entry applies at once; leave stage out",
 		limit("stage: 11"):       "rate_limits[0].stage: must be at most 10",
 		limit("disable_key: a"):  "rate_limits[0].disable_key: a runtime key is not supported: Weir does not read Envoy's runtime; leave disable_key out",
@@ -76,7 +76,7 @@ func TestRefused(t *testing.T) {
 		limit("hits_addend: {format: 'a'}"):                             `rate_limits[0].hits_addend.format: value does not have prefix "%"`,
 		limit("hits_addend: {format: '%REQ(a)%%REQ(b)%'}"):              "rate_limits[0].hits_addend.format: must be a single command, such as %REQ(x-cost)%",
 		limit("hits_addend: {format: '%%'}"):                            "rate_limits[0].hits_addend.format: must be a single command, such as %REQ(x-cost)%",
-		limit("hits_addend: {format: '%BYTES_RECEIVED%'}"):              "rate_limits[0].hits_addend.format: %BYTES_RECEIVED%: is not supported: Weir knows REQ and DYNAMIC_METADATA",
+		limit("hits_addend: {format: '%BYTES_RECEIVED%'}"):              "rate_limits[0].hits_addend.format: %BYTES_RECEIVED%: is not supported: Weir knows REQ, RESP and DYNAMIC_METADATA",
 		limit("hits_addend: {format: '%REQ(a?b?c)%'}"):                  "hits_addend.format: %REQ%: must name one header, or two with ? between them: %REQ(x-user?x-api-key)%",
 		limit("hits_addend: {format: '%REQ(a):99999999999999999999%'}"): "hits_addend.format: %REQ%: length 99999999999999999999: must be at most 9223372036854775807",
 		limit("hits_addend: {format: '%DYNAMIC_METADATA(a)%'}"):         "hits_addend.format: %DYNAMIC_METADATA%: must name a namespace and keys: %DYNAMIC_METADATA(NAMESPACE:KEY)%",
@@ -112,7 +112,7 @@ func TestNewWithoutText(t *testing.T) {
 		}
 	}
 	p, err := actions.New(nil)
-	if err != nil || p.Descriptors(&request{}, nil) != nil || p.HasStreamDone() {
+	if err != nil || p.Descriptors(&request{}, nil) != nil || !p.IsEmpty() {
 		t.Errorf("no rate_limits: %+v, %v, want a plan that makes no descriptor", p, err)
 	}
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // search is a request for /search?q=shoes of the user ann.
-type search struct{ actions.NoMetadata }
+type search struct{ actions.RequestOnly }
 
 func (search) Header(name string, n int) (value []byte, ok bool) {
 	headers := map[string][]string{":path": {"/search?q=shoes"}, "x-user": {"ann"}}
@@ -41,7 +41,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	fmt.Println("reads", plan.Headers())
+	fmt.Println("reads", plan.OnRequest().Headers())
 	for _, d := range plan.Descriptors(search{}, nil) { // the third has no value, so there is no descriptor
 		fmt.Println(descriptors.FormatEntries(d.Entries), "costs", d.Cost(1))
 	}

@@ -15,9 +15,9 @@ type format []formatPart
 // formatPart is literal text if name is "", else a command.
 type formatPart struct {
 	literal string
-	name    string // REQ or DYNAMIC_METADATA
+	name    string // REQ, RESP or DYNAMIC_METADATA
 
-	header, other string       // of REQ: the second one, "" if none, stands in for an absent first
+	header, other string       // of REQ and RESP: the second one, "" if none, replaces an absent first one
 	metadata      *MetadataKey // of DYNAMIC_METADATA
 	most          int          // bytes of the value; -1 for all
 }
@@ -35,7 +35,7 @@ func hasCommand(text string) bool {
 	return false
 }
 
-func (p *Plan) compileFormat(at, text string) (format, error) {
+func (p *Phase) compileFormat(at, text string) (format, error) {
 	var f format
 	literal := func(s string) {
 		if n := len(f); n > 0 && f[n-1].name == "" {
@@ -72,7 +72,7 @@ func (p *Plan) compileFormat(at, text string) (format, error) {
 	return f, nil
 }
 
-func (p *Plan) compileCommand(name, argument, length string) (part formatPart, err error) {
+func (p *Phase) compileCommand(name, argument, length string) (part formatPart, err error) {
 	part.name, part.most = name, -1
 	if length != "" {
 		if part.most, err = strconv.Atoi(length); err != nil {
@@ -80,33 +80,43 @@ func (p *Plan) compileCommand(name, argument, length string) (part formatPart, e
 		}
 	}
 	switch name {
-	case "REQ", "REQUEST_HEADER":
+	case "REQ", "REQUEST_HEADER", "RESP", "RESPONSE_HEADER":
 		part.name = "REQ"
+		read := p.header
+		if strings.HasPrefix(name, "RESP") {
+			part.name, read = "RESP", p.responseHeader
+		}
 		names := strings.Split(argument, "?")
 		if names[0] == "" || len(names) > 2 {
-			return part, errors.New("must name one header, or two with ? between them: %REQ(x-user?x-api-key)%")
+			return part, fmt.Errorf("must name one header, or two with ? between them: %%%s(x-user?x-api-key)%%", name)
 		}
-		part.header = p.header(names[0])
+		part.header = read(names[0])
 		if len(names) == 2 && names[1] != "" {
-			part.other = p.header(names[1])
+			part.other = read(names[1])
 		}
 	case "DYNAMIC_METADATA":
 		names := strings.Split(argument, ":")
 		if len(names) < 2 || names[0] == "" {
 			return part, errors.New("must name a namespace and keys: %DYNAMIC_METADATA(NAMESPACE:KEY)%")
 		}
-		part.metadata = p.readMetadata(MetadataKey{DynamicMetadata, names[0], names[1:]})
+		part.metadata = p.readMetadata(MetadataKey{
+			Source: DynamicMetadata, Namespace: names[0], Path: names[1:], MayBeNumber: true,
+		})
 	default:
-		return part, errors.New("is not supported: Weir knows REQ and DYNAMIC_METADATA")
+		return part, errors.New("is not supported: Weir knows REQ, RESP and DYNAMIC_METADATA")
 	}
 	return part, nil
 }
 
-// requestHeader is the value of REQ, and false without one.
-func (f *formatPart) requestHeader(req Request) ([]byte, bool) {
-	value, ok := req.Header(f.header, 0)
+// headerValue is the value of REQ or RESP, and false without one.
+func (f *formatPart) headerValue(req Request) ([]byte, bool) {
+	read := func(name string) ([]byte, bool) { return req.Header(name, 0) }
+	if f.name == "RESP" {
+		read = req.ResponseHeader
+	}
+	value, ok := read(f.header)
 	if !ok && f.other != "" {
-		value, ok = req.Header(f.other, 0)
+		value, ok = read(f.other)
 	}
 	return f.cut(value), ok
 }
@@ -118,10 +128,10 @@ func (f *formatPart) cut(value []byte) []byte {
 	return value
 }
 
-// isText reports whether each command makes text. One for metadata may make a number, which Envoy writes in a way of
-// its own: 0.0001 as 1e-04.
+// isText reports whether each command makes text of the request. One for metadata may make a number, which Envoy writes
+// in a way of its own: 0.0001 as 1e-04. One for the response has nothing to read when the request arrives.
 func (f format) isText() bool {
-	return !slices.ContainsFunc(f, func(part formatPart) bool { return part.metadata != nil })
+	return !slices.ContainsFunc(f, func(part formatPart) bool { return part.metadata != nil || part.name == "RESP" })
 }
 
 // text is the whole text; a header that the request does not have is left out.
@@ -133,7 +143,7 @@ func (f format) text(req Request) string {
 	for i := range f {
 		switch part := &f[i]; part.name {
 		case "REQ":
-			value, _ := part.requestHeader(req)
+			value, _ := part.headerValue(req)
 			b = append(b, value...)
 		default:
 			b = append(b, part.literal...)

@@ -29,7 +29,7 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		req := &request{addr: "::ffff:10.1.2.3"}
-		for _, name := range p.Headers() {
+		for _, name := range p.OnRequest().Headers() {
 			if name == ":path" {
 				req.headers = append(req.headers, [2]string{name, path})
 			} else {

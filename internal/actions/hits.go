@@ -19,7 +19,7 @@ type hitsAddend struct {
 	isNegative bool
 }
 
-func (p *Plan) compileHits(at string, h *routev3.RateLimit_HitsAddend) (*hitsAddend, error) {
+func (p *Phase) compileHits(at string, h *routev3.RateLimit_HitsAddend) (*hitsAddend, error) {
 	if h == nil {
 		return nil, nil //nolint:nilnil // there is none
 	}
@@ -60,9 +60,9 @@ func (h *hitsAddend) fill(req Request, d *Descriptor) bool {
 
 func (f *formatPart) hits(req Request) (int64, bool) {
 	var value []byte
-	if f.name == "REQ" {
+	if f.metadata == nil {
 		var ok bool
-		if value, ok = f.requestHeader(req); !ok {
+		if value, ok = f.headerValue(req); !ok {
 			return 0, false
 		}
 	} else {

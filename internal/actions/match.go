@@ -39,7 +39,7 @@ func (m *matched) value(req Request) (string, found) {
 	return "", no
 }
 
-func (p *Plan) headerValueMatch(at string, m *routev3.RateLimit_Action_HeaderValueMatch) (action, error) {
+func (p *Phase) headerValueMatch(at string, m *routev3.RateLimit_Action_HeaderValueMatch) (action, error) {
 	if err := checkConstant(at, m.GetDescriptorValue()); err != nil {
 		return action{}, err
 	}
@@ -63,7 +63,7 @@ type headerMatcher struct {
 	missingIsEmpty bool
 }
 
-func (p *Plan) headerMatcher(at string, h *routev3.HeaderMatcher) (*headerMatcher, error) {
+func (p *Phase) headerMatcher(at string, h *routev3.HeaderMatcher) (*headerMatcher, error) {
 	m := &headerMatcher{
 		name: p.header(h.GetName()), present: true, invert: h.GetInvertMatch(),
 		missingIsEmpty: h.GetTreatMissingHeaderAsEmpty(),

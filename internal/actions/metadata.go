@@ -2,6 +2,7 @@ package actions
 
 import (
 	"fmt"
+	"slices"
 
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	metadatav3 "github.com/envoyproxy/go-control-plane/envoy/type/metadata/v3"
@@ -15,14 +16,20 @@ func (v MetadataValue) text() []byte {
 	return nil
 }
 
-// readMetadata notes that the plan reads a key.
-func (p *Plan) readMetadata(key MetadataKey) *MetadataKey {
-	p.metadata = append(p.metadata, key)
+// readMetadata notes that the phase reads a key, and returns the one that Request.Metadata is asked for.
+func (p *Phase) readMetadata(key MetadataKey) *MetadataKey {
+	for _, known := range p.metadata {
+		if known.Source == key.Source && known.Namespace == key.Namespace && slices.Equal(known.Path, key.Path) {
+			known.MayBeNumber = known.MayBeNumber || key.MayBeNumber
+			return known
+		}
+	}
+	p.metadata = append(p.metadata, &key)
 	return &key
 }
 
 // metadataKey is the key with these further names below it.
-func (p *Plan) metadataKey(
+func (p *Phase) metadataKey(
 	at string, from MetadataSource, k *metadatav3.MetadataKey, below ...string,
 ) (*MetadataKey, error) {
 	key := MetadataKey{Source: from, Namespace: k.GetKey()}
@@ -44,7 +51,7 @@ type metadataText struct {
 	skipIfAbsent bool
 }
 
-func (p *Plan) metadataAction(at string, m *routev3.RateLimit_Action_MetaData) (action, error) {
+func (p *Phase) metadataAction(at string, m *routev3.RateLimit_Action_MetaData) (action, error) {
 	source := DynamicMetadata
 	if m.GetSource() == routev3.RateLimit_Action_MetaData_ROUTE_ENTRY {
 		source = RouteMetadata

@@ -27,7 +27,7 @@ var units = map[typev3.RateLimitUnit]descriptors.Unit{
 	typev3.RateLimitUnit_YEAR:   descriptors.Year,
 }
 
-func (p *Plan) compileOverride(at string, l *routev3.RateLimit_Override) (*override, error) {
+func (p *Phase) compileOverride(at string, l *routev3.RateLimit_Override) (*override, error) {
 	switch s := l.GetOverrideSpecifier().(type) {
 	case nil:
 		return nil, nil //nolint:nilnil // there is none
@@ -37,6 +37,7 @@ func (p *Plan) compileOverride(at string, l *routev3.RateLimit_Override) (*overr
 		if err != nil {
 			return nil, err
 		}
+		requests.MayBeNumber = true
 		unit, err := p.metadataKey(at, DynamicMetadata, k, "unit")
 		return &override{requests: requests, unit: unit}, err
 	case *routev3.RateLimit_Override_RateLimit:

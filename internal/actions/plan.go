@@ -13,10 +13,17 @@ import (
 
 // Plan is a compiled list of rate_limits. It is immutable and safe for concurrent use.
 type Plan struct {
-	onRequest, onStreamDone []limit
+	onRequest, onStreamDone Phase
+}
+
+// Phase is the part of a Plan for one moment of a request: when it arrives, or when its stream is done. It names what it
+// reads of the request, so that a caller can fetch that in one go.
+type Phase struct {
+	limits []limit
 
 	headers            []string
-	metadata           []MetadataKey
+	responseHeaders    []string
+	metadata           []*MetadataKey
 	remoteAddress      bool
 	sourceCluster      bool
 	destinationCluster bool
@@ -58,20 +65,20 @@ func New(limits []*routev3.RateLimit) (*Plan, error) {
 	p := new(Plan)
 	for i, rl := range limits {
 		at := fmt.Sprintf("rate_limits[%d]", i)
-		l, err := p.compile(at, rl)
+		of := &p.onRequest
+		if rl.GetApplyOnStreamDone() {
+			of = &p.onStreamDone
+		}
+		l, err := of.compile(at, rl)
 		if err != nil {
 			return nil, err
 		}
-		if rl.GetApplyOnStreamDone() {
-			p.onStreamDone = append(p.onStreamDone, l)
-		} else {
-			p.onRequest = append(p.onRequest, l)
-		}
+		of.limits = append(of.limits, l)
 	}
 	return p, nil
 }
 
-func (p *Plan) compile(at string, rl *routev3.RateLimit) (l limit, err error) {
+func (p *Phase) compile(at string, rl *routev3.RateLimit) (l limit, err error) {
 	if err := checkLimit(at, rl); err != nil {
 		return l, err
 	}
@@ -91,40 +98,50 @@ func (p *Plan) compile(at string, rl *routev3.RateLimit) (l limit, err error) {
 }
 
 // IsEmpty reports whether there are no rate_limits.
-func (p *Plan) IsEmpty() bool { return len(p.onRequest)+len(p.onStreamDone) == 0 }
+func (p *Plan) IsEmpty() bool { return p.onRequest.IsEmpty() && p.onStreamDone.IsEmpty() }
 
-// Headers returns the names of the request headers that the plan reads, in lower case, each once.
-func (p *Plan) Headers() []string { return p.headers }
+// OnRequest returns the entries that apply before the request is forwarded.
+func (p *Plan) OnRequest() *Phase { return &p.onRequest }
 
-// Metadata returns the keys of the metadata that the plan reads.
-func (p *Plan) Metadata() []MetadataKey { return p.metadata }
+// OnStreamDone returns the entries with apply_on_stream_done, which apply when the request's stream has ended.
+func (p *Plan) OnStreamDone() *Phase { return &p.onStreamDone }
 
-// ReadsRemoteAddress reports whether the plan reads the client's address.
-func (p *Plan) ReadsRemoteAddress() bool { return p.remoteAddress }
-
-// ReadsSourceCluster reports whether the plan reads the name of Envoy's own cluster.
-func (p *Plan) ReadsSourceCluster() bool { return p.sourceCluster }
-
-// ReadsDestinationCluster reports whether the plan reads the name of the route's cluster.
-func (p *Plan) ReadsDestinationCluster() bool { return p.destinationCluster }
-
-// HasStreamDone reports whether StreamDone may return descriptors.
-func (p *Plan) HasStreamDone() bool { return len(p.onStreamDone) > 0 }
-
-// Descriptors appends to out the descriptors that Envoy would send before it forwards the request. It reuses the memory
-// of the descriptors between the length and the capacity of out, so a caller that passes last time's slice as out[:0]
-// allocates the values alone.
+// Descriptors is that of OnRequest.
 func (p *Plan) Descriptors(req Request, out []Descriptor) []Descriptor {
-	return appendDescriptors(p.onRequest, req, out)
+	return p.onRequest.Descriptors(req, out)
 }
 
-// StreamDone is Descriptors for the entries with apply_on_stream_done, which Envoy sends when the request has ended.
+// StreamDone is Descriptors of OnStreamDone.
 func (p *Plan) StreamDone(req Request, out []Descriptor) []Descriptor {
-	return appendDescriptors(p.onStreamDone, req, out)
+	return p.onStreamDone.Descriptors(req, out)
 }
 
-func appendDescriptors(limits []limit, req Request, out []Descriptor) []Descriptor {
-	for i := range limits {
+// IsEmpty reports whether the phase has no entries of rate_limits.
+func (p *Phase) IsEmpty() bool { return len(p.limits) == 0 }
+
+// Headers returns the names of the request headers that the phase reads, in lower case, each once.
+func (p *Phase) Headers() []string { return p.headers }
+
+// ResponseHeaders returns the names of the response headers that the phase reads, in lower case, each once.
+func (p *Phase) ResponseHeaders() []string { return p.responseHeaders }
+
+// Metadata returns the keys of the metadata that the phase reads, each once.
+func (p *Phase) Metadata() []*MetadataKey { return p.metadata }
+
+// ReadsRemoteAddress reports whether the phase reads the client's address.
+func (p *Phase) ReadsRemoteAddress() bool { return p.remoteAddress }
+
+// ReadsSourceCluster reports whether the phase reads the name of Envoy's own cluster.
+func (p *Phase) ReadsSourceCluster() bool { return p.sourceCluster }
+
+// ReadsDestinationCluster reports whether the phase reads the name of the route's cluster.
+func (p *Phase) ReadsDestinationCluster() bool { return p.destinationCluster }
+
+// Descriptors appends to out the descriptors that Envoy would send at this moment. It reuses the memory of the
+// descriptors between the length and the capacity of out, so a caller that passes last time's slice as out[:0]
+// allocates the values alone.
+func (p *Phase) Descriptors(req Request, out []Descriptor) []Descriptor {
+	for i := range p.limits {
 		n := len(out)
 		if n < cap(out) {
 			out = out[:n+1]
@@ -132,7 +149,7 @@ func appendDescriptors(limits []limit, req Request, out []Descriptor) []Descript
 		} else {
 			out = append(out, Descriptor{})
 		}
-		if !limits[i].fill(req, &out[n]) {
+		if !p.limits[i].fill(req, &out[n]) {
 			out = out[:n]
 		}
 	}
@@ -162,16 +179,24 @@ func (l *limit) fill(req Request, d *Descriptor) bool {
 	return true
 }
 
-// header notes that the plan reads a header, and returns its name as Request.Header is asked for it.
-func (p *Plan) header(name string) string {
+// header notes that the phase reads a request header, and returns its name as Request.Header is asked for it.
+func (p *Phase) header(name string) string {
 	name = lower(name)
 	if name == "host" {
 		name = ":authority" // Envoy's name for it
 	}
-	if i := slices.Index(p.headers, name); i >= 0 {
-		return p.headers[i]
+	return addOnce(&p.headers, name)
+}
+
+// responseHeader is header for one of the response.
+func (p *Phase) responseHeader(name string) string { return addOnce(&p.responseHeaders, lower(name)) }
+
+// addOnce adds the name unless it is there, and returns the one that is.
+func addOnce(names *[]string, name string) string {
+	if i := slices.Index(*names, name); i >= 0 {
+		return (*names)[i]
 	}
-	p.headers = append(p.headers, name)
+	*names = append(*names, name)
 	return name
 }
 

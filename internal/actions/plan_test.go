@@ -21,21 +21,35 @@ func TestPlanNamesWhatItReads(t *testing.T) {
 - actions: [{remote_address_match: {descriptor_value: "%REQ(x-a)%", address_matcher: {ranges: [{address_prefix: "::"}]}}}]
 - actions: [{source_cluster: {}}]
   apply_on_stream_done: true
-  hits_addend: {format: "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:leased)%"}`)
-	if d := cmp.Diff([]string{"x-user", ":authority", ":path", "x-cost", "x-size", "x-a"}, p.Headers()); d != "" {
+  hits_addend: {format: "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:leased)%"}
+- actions: [{generic_key: {descriptor_value: a}}]
+  apply_on_stream_done: true
+  hits_addend: {format: "%DYNAMIC_METADATA(envoy.filters.http.ratelimit:leased)%"}
+- actions: [{generic_key: {descriptor_value: a}}]
+  apply_on_stream_done: true
+  hits_addend: {format: "%RESP(X-Cost)%"}`)
+	first, done := p.OnRequest(), p.OnStreamDone()
+	if d := cmp.Diff([]string{"x-user", ":authority", ":path", "x-cost", "x-size", "x-a"}, first.Headers()); d != "" {
 		t.Errorf("headers (-want +got):\n%s", d)
 	}
-	if d := cmp.Diff([]actions.MetadataKey{
+	if d := cmp.Diff([]*actions.MetadataKey{
 		{Source: actions.RouteMetadata, Namespace: "ns", Path: []string{"a", "b"}},
-		{Namespace: "my", Path: []string{"limit", "requests_per_unit"}},
+		{Namespace: "my", Path: []string{"limit", "requests_per_unit"}, MayBeNumber: true},
 		{Namespace: "my", Path: []string{"limit", "unit"}},
-		{Namespace: "envoy.filters.http.ratelimit", Path: []string{"leased"}},
-	}, p.Metadata()); d != "" {
+	}, first.Metadata()); d != "" {
 		t.Errorf("metadata (-want +got):\n%s", d)
 	}
-	if !p.ReadsRemoteAddress() || !p.ReadsSourceCluster() || p.ReadsDestinationCluster() || !p.HasStreamDone() {
-		t.Errorf("address %t, source %t, destination %t, stream done %t; want all but the destination",
-			p.ReadsRemoteAddress(), p.ReadsSourceCluster(), p.ReadsDestinationCluster(), p.HasStreamDone())
+	if d := cmp.Diff([]*actions.MetadataKey{
+		{Namespace: "envoy.filters.http.ratelimit", Path: []string{"leased"}, MayBeNumber: true},
+	}, done.Metadata()); d != "" {
+		t.Errorf("metadata of the stream's end (-want +got):\n%s", d)
+	}
+	if d := cmp.Diff([]string{"x-cost"}, done.ResponseHeaders()); d != "" || done.Headers() != nil || first.ResponseHeaders() != nil {
+		t.Errorf("headers of the stream's end (-want +got):\n%s", d)
+	}
+	if !first.ReadsRemoteAddress() || first.ReadsSourceCluster() || !done.ReadsSourceCluster() ||
+		first.ReadsDestinationCluster() || done.IsEmpty() {
+		t.Error("what is read is of the wrong phase")
 	}
 }
 

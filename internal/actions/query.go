@@ -14,7 +14,7 @@ type queryParameter struct {
 	skipIfAbsent bool
 }
 
-func (p *Plan) queryParameter(q *routev3.RateLimit_Action_QueryParameters) action {
+func (p *Phase) queryParameter(q *routev3.RateLimit_Action_QueryParameters) action {
 	return action{
 		cmp.Or(q.GetDescriptorKey(), "query_param"),
 		queryParameter{p.header(":path"), q.GetQueryParameterName(), q.GetSkipIfAbsent()},
@@ -29,7 +29,7 @@ func (q queryParameter) value(req Request) (string, found) {
 	return "", absent(q.skipIfAbsent)
 }
 
-func (p *Plan) queryParameterValueMatch(
+func (p *Phase) queryParameterValueMatch(
 	at string, m *routev3.RateLimit_Action_QueryParameterValueMatch,
 ) (action, error) {
 	if err := checkConstant(at, m.GetDescriptorValue()); err != nil {

@@ -2,11 +2,11 @@ package actions
 
 import "net/netip"
 
-// Request is what a Plan reads of an HTTP request. A Plan calls it only during Descriptors or StreamDone, and keeps
+// Request is what a Plan reads of an HTTP request. A Phase calls it only during Descriptors, and keeps
 // nothing that it returns: values may be views of memory that lives no longer than the call.
 type Request interface {
 	// Header returns the n-th value, from 0, of the request header with this name, and false if there are fewer. The name
-	// is in lower case and one of Plan.Headers. Pseudo headers have their colon: ":path" and, for the Host header,
+	// is in lower case and one of Phase.Headers. Pseudo headers have their colon: ":path" and, for the Host header,
 	// ":authority".
 	Header(name string, n int) (value []byte, ok bool)
 	// RemoteAddress returns the client's address as Envoy trusts it: with use_remote_address and xff_num_trusted_hops
@@ -16,7 +16,10 @@ type Request interface {
 	SourceCluster() string
 	// DestinationCluster returns the name of the cluster that the request's route leads to, and false if no route does.
 	DestinationCluster() (name []byte, ok bool)
-	// Metadata returns the value below a key, one of Plan.Metadata. NoMetadata is for requests that have none.
+	// ResponseHeader returns the first value of the response header with this name, and false if the response has none
+	// or there is no response yet. The name is in lower case and one of Phase.ResponseHeaders.
+	ResponseHeader(name string) (value []byte, ok bool)
+	// Metadata returns the value below a key, one of Phase.Metadata: the same pointer.
 	Metadata(key *MetadataKey) MetadataValue
 }
 
@@ -35,6 +38,8 @@ type MetadataKey struct {
 	Source    MetadataSource
 	Namespace string   // such as "envoy.filters.http.jwt_authn"
 	Path      []string // the keys below it, from the outermost; never empty
+	// MayBeNumber reports whether a number is a value, too. Without it, only text is.
+	MayBeNumber bool
 }
 
 // MetadataValue is a value of metadata. Text and Number are set for their kind alone.
@@ -56,8 +61,11 @@ const (
 	MetadataNumber
 )
 
-// NoMetadata is the metadata of a Request that has none, to be embedded.
-type NoMetadata struct{}
+// RequestOnly is for a Request that has no response and no metadata, to be embedded.
+type RequestOnly struct{}
+
+// ResponseHeader implements Request.
+func (RequestOnly) ResponseHeader(string) (value []byte, ok bool) { return nil, false }
 
 // Metadata implements Request.
-func (NoMetadata) Metadata(*MetadataKey) MetadataValue { return MetadataValue{} }
+func (RequestOnly) Metadata(*MetadataKey) MetadataValue { return MetadataValue{} }

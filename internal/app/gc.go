@@ -1,6 +1,7 @@
 package app
 
 import (
+	"errors"
 	"os"
 	"runtime"
 	"runtime/debug"
@@ -13,6 +14,9 @@ import (
 // gcHeadroom is how many bytes may be allocated between two collections, where Go's default asks for less: with a heap
 // of 4 MB Go collects every 4 MB, and Weir every 64. It is a quarter of the memory limit at most.
 const gcHeadroom = 64 << 20
+
+// sharedPart is the part of a container's memory that Weir's headroom takes in another program's process.
+const sharedPart = 16
 
 // Percentages for GOGC.
 const (
@@ -48,6 +52,27 @@ func StartGCPace() (*GCPace, error) {
 		return p, err
 	}
 	p.Headroom = min(gcHeadroom, uint64(max(limit, 0))/4)
+	p.before = debug.SetGCPercent(gogcDefault)
+	p.pace()
+	return p, err
+}
+
+// StartSharedGCPace is StartGCPace inside a process that is not Weir's alone. Go's memory limit counts Go's memory, and
+// not that of the other code: one taken from the container would promise what that code has already. So there is none
+// but GOMEMLIMIT, and the headroom is a sixteenth of the container's limit at most.
+func StartSharedGCPace() (*GCPace, error) {
+	p := &GCPace{MemoryLimit: debug.SetMemoryLimit(-1)}
+	if os.Getenv("GOGC") != "" {
+		return p, nil
+	}
+	p.Headroom = min(gcHeadroom, uint64(max(p.MemoryLimit, 0))/4)
+	container, err := memlimit.FromCgroup()
+	switch {
+	case err == nil:
+		p.Headroom = min(p.Headroom, container/sharedPart)
+	case errors.Is(err, memlimit.ErrNoLimit), errors.Is(err, memlimit.ErrNoCgroup):
+		err = nil
+	}
 	p.before = debug.SetGCPercent(gogcDefault)
 	p.pace()
 	return p, err

@@ -134,3 +134,17 @@ func TestGCPaceInASmallContainer(t *testing.T) {
 		t.Errorf("memory limit %d and headroom %d, want 64 MiB and 16 MiB", p.MemoryLimit, p.Headroom)
 	}
 }
+
+// In a process that is not Weir's alone, no memory limit is taken from the container, and GOMEMLIMIT stands.
+func TestSharedGCPaceSetsNoMemoryLimit(t *testing.T) {
+	t.Setenv("GOGC", "")
+	before := debug.SetMemoryLimit(-1)
+	p, err := StartSharedGCPace()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Stop()
+	if now := debug.SetMemoryLimit(-1); now != before || p.MemoryLimit != before || p.Headroom == 0 || p.Headroom > 64<<20 {
+		t.Errorf("memory limit %d, before %d; %+v", now, before, p)
+	}
+}

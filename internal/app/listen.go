@@ -31,7 +31,13 @@ func (a *App) listen(ctx context.Context) error {
 	if err := a.listenExtra(ctx, mode); err != nil || a.o.HTTPAddr == "" {
 		return err
 	}
-	if a.httpListener, err = listen(ctx, "--http-addr", a.o.HTTPAddr, mode); err != nil {
+	open := func() (net.Listener, error) { return listen(ctx, "--http-addr", a.o.HTTPAddr, mode) }
+	if a.o.ShareHTTP == nil {
+		a.httpListener, err = open()
+	} else {
+		a.httpListener, err = a.o.ShareHTTP(a.o.HTTPAddr, open)
+	}
+	if err != nil {
 		return err
 	}
 	a.httpListener = a.clients.http.Listen(a.httpListener, false) //nolint:contextcheck // as above

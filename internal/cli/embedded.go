@@ -19,7 +19,7 @@ type EmbeddedOptions struct {
 }
 
 // withoutServer are the flags of weir serve that mean nothing without a gRPC server, or without a process of its own.
-var withoutServer = []string{"dynamic-metadata", "drain-delay", "stop-timeout", "print-config"}
+var withoutServer = []string{"drain-delay", "stop-timeout", "print-config"}
 
 // httpAddrVariable sets --http-addr.
 const httpAddrVariable = "WEIR_HTTP_ADDR"

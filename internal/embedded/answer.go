@@ -6,8 +6,11 @@ import (
 	"time"
 
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/weir-ratelimit/weir/internal/decide"
+	"github.com/weir-ratelimit/weir/internal/metadata"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
 
@@ -40,14 +43,20 @@ type Answer struct {
 	Headers []Header
 	// Body and Details are those of a response with a Status.
 	Body, Details string
+	// Metadata is the dynamic metadata of the request: a google.protobuf.Struct on the wire, to be kept under
+	// MetadataNamespace. Empty: there is none.
+	Metadata []byte
 }
+
+// MetadataNamespace is where Envoy's own filter keeps what a rate limit service answers as dynamic metadata.
+const MetadataNamespace = "envoy.filters.http.ratelimit"
 
 // Header is a field of the response. Its name is in lower case.
 type Header struct{ Name, Value string }
 
 func (a *Answer) reset() {
 	clear(a.Headers)
-	*a = Answer{Headers: a.Headers[:0]}
+	*a = Answer{Headers: a.Headers[:0], Metadata: a.Metadata[:0]}
 }
 
 func (a *Answer) add(name, value string) { a.Headers = append(a.Headers, Header{name, value}) }
@@ -55,6 +64,7 @@ func (a *Answer) add(name, value string) { a.Headers = append(a.Headers, Header{
 // answer is what Envoy's ratelimit filter does with the service's response to the same request.
 func (c *Call) answer(v *decide.Verdict) {
 	a, f := &c.Answer, c.filter
+	c.verdict = v
 	a.Outcome = OK
 	for h := range v.Headers {
 		if h.IsNumber {
@@ -70,8 +80,20 @@ func (c *Call) answer(v *decide.Verdict) {
 		if !f.noEnvoyHeader {
 			a.add("x-envoy-ratelimited", "true")
 		}
+		a.Headers = append(a.Headers, f.deniedHeaders...)
 	}
 	c.addXRateLimit(v)
+	if m := metadata.Of(v, c, f.instance.options.DynamicMetadata); m != nil {
+		c.addMetadata(m)
+	}
+}
+
+// addMetadata encodes the metadata. It holds values of rules and numbers, which protobuf can always encode; text that it
+// cannot is not worth a request.
+func (c *Call) addMetadata(m *structpb.Struct) {
+	if data, err := (proto.MarshalOptions{Deterministic: true}).MarshalAppend(c.Answer.Metadata[:0], m); err == nil {
+		c.Answer.Metadata = data
+	}
 }
 
 // addXRateLimit adds the headers of draft version 03, as Envoy's filter makes them of the service's statuses.

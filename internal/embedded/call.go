@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"sync"
 	"time"
@@ -16,7 +17,8 @@ import (
 )
 
 // Call is one request: Filter.Call returns it, the caller fills its Input and calls Decide, and DecideLater if Decide
-// returns false. The Answer is valid until Release. A Call is not safe for concurrent use.
+// returns false. The Answer is valid until Release. What the end of a stream costs is a Call, too: the caller calls
+// StreamDone instead. A Call is not safe for concurrent use.
 type Call struct {
 	Input
 	Answer Answer
@@ -26,6 +28,7 @@ type Call struct {
 	plan        *actions.Plan
 	request     *decide.Request
 	descriptors []actions.Descriptor
+	verdict     *decide.Verdict // once there is one
 	start       time.Time
 	delay       decide.Delay // of a request that waits for its turn
 	decided     bool         // only the delay is left
@@ -53,7 +56,7 @@ func (c *Call) Release() {
 	for i := range c.descriptors {
 		clear(c.descriptors[i].Entries) // the values are not kept; the memory is
 	}
-	c.descriptors, c.delay, c.decided = c.descriptors[:0], decide.Delay{}, false
+	c.descriptors, c.verdict, c.delay, c.decided = c.descriptors[:0], nil, decide.Delay{}, false
 	c.filter.calls.Put(c)
 }
 
@@ -113,7 +116,8 @@ func (c *Call) describe() error {
 }
 
 // DecideLater decides what Decide could not, in the background, and calls done once, on another goroutine. The caller
-// ends ctx when the request is gone, and after done.
+// ends ctx when the request is gone, and after done. In done it calls GiveBackPlaces if the request does not get the
+// answer.
 func (c *Call) DecideLater(ctx context.Context, done func()) {
 	c.filter.uses.Add(1)
 	end := func() { //nolint:contextcheck // an instance closes without the request
@@ -143,7 +147,12 @@ func (c *Call) decideRest(ctx context.Context) (waits bool) {
 			waits = false
 		}
 	}()
-	v, err := c.filter.decider.DecideRest(ctx, c.request)
+	asking := ctx
+	if c.request.TakesPlaces() {
+		// Redis may have given the places when the request goes. Only the answer says so.
+		asking = context.WithoutCancel(ctx)
+	}
+	v, err := c.filter.decider.DecideRest(asking, c.request)
 	if err != nil {
 		c.fail(err)
 		return false
@@ -154,6 +163,65 @@ func (c *Call) decideRest(ctx context.Context) (waits bool) {
 	}
 	c.delay.End()
 	return false
+}
+
+// GiveBackPlaces gives back what a request holds of limits on requests in flight: its stream has ended before the
+// answer came, so that the end of the stream gives nothing back. It may wait for the store.
+func (c *Call) GiveBackPlaces() {
+	if c.verdict == nil {
+		return
+	}
+	panics.Catch("give back", func() {
+		ctx, in := context.Background(), c.filter.instance
+		if err := c.filter.decider.GiveBackPlaces(ctx, c.verdict); err != nil {
+			in.log.LogAttrs(ctx, slog.LevelDebug, "places of a request in flight are free at the end of their lease only",
+				slog.String("error", err.Error()))
+		}
+	})
+}
+
+// StreamDone charges what the end of a stream costs, and gives back what it holds: the entries of rate_limits with
+// apply_on_stream_done. It never blocks. What has to be waited for is done in the background. It ends the call.
+func (c *Call) StreamDone() {
+	ctx := context.Background()
+	defer func() {
+		if why := recover(); why != nil { // the call is not used again
+			c.filter.instance.panicked(ctx, "end of a stream", why)
+		}
+	}()
+	c.descriptors = c.plan.StreamDone(&c.Input, c.descriptors[:0])
+	if len(c.descriptors) == 0 {
+		c.Release()
+		return
+	}
+	err := c.describe()
+	decided := true
+	var v *decide.Verdict
+	if err == nil {
+		v, decided, err = c.filter.decider.DecideAtOnce(ctx, c.request)
+	}
+	if decided {
+		c.finish(v, err)
+		return
+	}
+	c.filter.uses.Add(1)
+	panics.Go("end of a stream", func() {
+		f := c.filter
+		defer f.drop()
+		v, err := f.decider.DecideRest(ctx, c.request)
+		c.finish(v, err)
+	})
+}
+
+// finish ends a call that nobody waits for.
+func (c *Call) finish(v *decide.Verdict, err error) {
+	if err != nil {
+		c.filter.instance.app.Metrics().Rejected(code(err))
+	} else {
+		v.Delay().End()
+	}
+	c.observe()
+	c.Release()
 }
 
 // wait calls end when the request's turn has come, or when ctx is done. It holds a timer, and no goroutine.
@@ -190,8 +258,17 @@ func (c *Call) panicked(ctx context.Context, why any) {
 	c.filter.instance.panicked(ctx, "request", why)
 	// What the request holds may be half made: others must not get it.
 	c.request = c.filter.decider.NewRequest()
-	c.descriptors = nil
+	c.descriptors, c.verdict = nil, nil
 	c.answerError()
+}
+
+// HitsAddend implements metadata.Costs: a request of the module has none of its own.
+func (c *Call) HitsAddend() uint32 { return 0 }
+
+// OwnHitsAddend implements metadata.Costs.
+func (c *Call) OwnHitsAddend(i int) (hits uint64, ok bool) {
+	d := &c.descriptors[i]
+	return uint64(max(d.HitsAddend, -d.HitsAddend)), d.HasHitsAddend //nolint:gosec // it is not negative
 }
 
 func (c *Call) observe() { c.filter.instance.app.Metrics().Requested(time.Since(c.start)) }

@@ -7,7 +7,10 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"regexp"
 	"strings"
+
+	"golang.org/x/net/http/httpguts"
 
 	"github.com/weir-ratelimit/weir/internal/actions"
 )
@@ -24,6 +27,46 @@ type filterConfig struct {
 	EnableXRateLimitHeaders        string          `json:"enable_x_ratelimit_headers"`
 	DisableXEnvoyRateLimitedHeader bool            `json:"disable_x_envoy_ratelimited_header"`
 	SourceCluster                  string          `json:"source_cluster"`
+	RequestType                    string          `json:"request_type"`
+	Stage                          uint32          `json:"stage"`
+	StatPrefix                     string          `json:"stat_prefix"`
+	ResourceExhausted              bool            `json:"rate_limited_as_resource_exhausted"`
+	ResponseHeadersToAdd           []headerOption  `json:"response_headers_to_add"`
+}
+
+// headerOption is envoy.config.core.v3.HeaderValueOption.
+type headerOption struct {
+	Header struct {
+		Key   string `json:"key"`
+		Value string `json:"value"`
+	} `json:"header"`
+	AppendAction string `json:"append_action"`
+}
+
+// instead says what to write in place of words of Envoy's filter that the module does not have.
+var instead = map[string]string{
+	"rate_limit_service":        "there is no service to call: write flags",
+	"timeout":                   "write --store-timeout in flags",
+	"failure_mode_deny_percent": "write failure_mode_deny, and on_store_failure in rules",
+	"filter_enabled":            "the module does not read Envoy's runtime: switch the filter off in a route",
+	"filter_enforced":           "the module does not read Envoy's runtime: write shadow_mode in rules",
+	"disable_key":               "the module does not read Envoy's runtime: switch the filter off in a route",
+	"vh_rate_limits":            "Envoy gives a module the most specific configuration alone: write all rate_limits there",
+	"override_option":           "Envoy gives a module the most specific configuration alone: write all rate_limits there",
+}
+
+// RequestType says which requests a filter limits: those with the header x-envoy-internal: true are internal.
+type RequestType uint8
+
+// The request types.
+const (
+	BothRequests RequestType = iota
+	InternalRequests
+	ExternalRequests
+)
+
+var requestTypes = map[string]RequestType{
+	"": BothRequests, "both": BothRequests, "internal": InternalRequests, "external": ExternalRequests,
 }
 
 // routeConfig is filter_config of a route.
@@ -54,6 +97,10 @@ type settings struct {
 	xRateLimitHeaders bool
 	noEnvoyHeader     bool // x-envoy-ratelimited
 	sourceCluster     string
+	requestType       RequestType
+	statPrefix        string
+	resourceExhausted bool
+	deniedHeaders     []Header
 }
 
 // parseFilter reads filter_config.
@@ -65,6 +112,7 @@ func parseFilter(text []byte) (*settings, []string, error) {
 	s := &settings{
 		domain: c.Domain, failureModeDeny: c.FailureModeDeny, statusOnError: 500, rateLimitedStatus: 429,
 		noEnvoyHeader: c.DisableXEnvoyRateLimitedHeader, sourceCluster: c.SourceCluster,
+		requestType: requestTypes[c.RequestType], statPrefix: c.StatPrefix, resourceExhausted: c.ResourceExhausted,
 	}
 	var err error
 	if s.plan, err = parsePlan(c.RateLimits, c.SourceCluster); err != nil {
@@ -87,6 +135,20 @@ func parseFilter(text []byte) (*settings, []string, error) {
 	wrong(len(c.Flags) > 0, `flags: must not be empty; write flags of weir serve, such as ["--rules=/etc/weir/rules"]`)
 	wrong(isStatus(s.statusOnError), "status_on_error.code: must be from 200 to 599, got %d", s.statusOnError)
 	wrong(isStatus(s.rateLimitedStatus), "rate_limited_status.code: must be from 200 to 599, got %d", s.rateLimitedStatus)
+	_, known := requestTypes[c.RequestType]
+	wrong(known, "request_type: must be both, internal or external, got %q", c.RequestType)
+	wrong(c.Stage == 0, "stage: must be 0, got %d: every entry of rate_limits applies; write only those of the stage",
+		c.Stage)
+	wrong(statPrefix.MatchString(c.StatPrefix), "stat_prefix: must be at most 64 letters, digits, _, - and ., got %q",
+		c.StatPrefix)
+	for i, h := range c.ResponseHeadersToAdd {
+		if err := h.check(); err != nil {
+			wrong(false, "response_headers_to_add[%d]%w", i, err)
+		}
+		s.deniedHeaders = append(s.deniedHeaders, Header{strings.ToLower(h.Header.Key), h.Header.Value})
+	}
+	wrong(len(s.deniedHeaders) <= maxDeniedHeaders, "response_headers_to_add: must be at most %d, got %d", maxDeniedHeaders,
+		len(s.deniedHeaders))
 	switch c.EnableXRateLimitHeaders {
 	case "", xRateLimitOff, xRateLimitDraft03:
 	default:
@@ -94,6 +156,28 @@ func parseFilter(text []byte) (*settings, []string, error) {
 			c.EnableXRateLimitHeaders)
 	}
 	return s, c.Flags, errors.Join(errs...)
+}
+
+// statPrefix bounds what becomes a name of Envoy's counters.
+var statPrefix = regexp.MustCompile(`^[A-Za-z0-9_.-]{0,64}$`)
+
+// maxDeniedHeaders leaves room for a rule's own headers.
+const maxDeniedHeaders = 16
+
+// check says what is wrong with the header. The error begins with the field, after a dot.
+func (h *headerOption) check() error {
+	switch {
+	case !httpguts.ValidHeaderFieldName(h.Header.Key):
+		return fmt.Errorf(".header.key: must be the name of a header, got %q", h.Header.Key)
+	case !httpguts.ValidHeaderFieldValue(h.Header.Value):
+		return fmt.Errorf(".header.value: must be a value of a header, got %q", h.Header.Value)
+	case strings.Contains(h.Header.Value, "%"):
+		return fmt.Errorf(".header.value: commands and %%%% of Envoy's substitution format are not supported, got %q",
+			h.Header.Value)
+	case h.AppendAction != "" && h.AppendAction != "APPEND_IF_EXISTS_OR_ADD":
+		return fmt.Errorf(".append_action: must be APPEND_IF_EXISTS_OR_ADD, or left out; got %q", h.AppendAction)
+	}
+	return nil
 }
 
 func isStatus(code uint32) bool { return code >= 200 && code <= 599 }
@@ -120,20 +204,36 @@ func parsePlan(text json.RawMessage, sourceCluster string) (*actions.Plan, error
 		text = json.RawMessage("[]")
 	}
 	plan, err := actions.Parse(text)
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, err
-	case plan.HasStreamDone():
-		return nil, errors.New("rate_limits: apply_on_stream_done: is not supported in the module yet; use Envoy's " +
-			"filter envoy.filters.http.ratelimit with weir as a process of its own")
-	case len(plan.Metadata()) > 0:
-		return nil, errors.New("rate_limits: metadata is not supported in the module yet; have a filter before this " +
-			"one write it into a request header, and use request_headers")
-	case plan.ReadsSourceCluster() && sourceCluster == "":
-		return nil, errors.New("rate_limits: source_cluster needs the name of this Envoy's cluster, which Envoy " +
-			"does not tell a module; write it as source_cluster beside rate_limits")
+	}
+	for _, phase := range []*actions.Phase{plan.OnRequest(), plan.OnStreamDone()} {
+		if err := checkReads(phase, sourceCluster); err != nil {
+			return nil, fmt.Errorf("rate_limits: %w", err)
+		}
 	}
 	return plan, nil
+}
+
+// checkReads refuses what the module cannot read.
+func checkReads(phase *actions.Phase, sourceCluster string) error {
+	for _, key := range phase.Metadata() {
+		if len(key.Path) == 1 {
+			continue
+		}
+		command := "DYNAMIC_METADATA(" + key.Namespace
+		if key.Source == actions.RouteMetadata {
+			command = "METADATA(ROUTE:" + key.Namespace
+		}
+		return fmt.Errorf("metadata %s, key %s: Envoy shows a module only values directly below a namespace; have the "+
+			"filter envoy.filters.http.header_mutation before this one write %%%s:%s)%% into a request header, and use that",
+			key.Namespace, strings.Join(key.Path, ":"), command, strings.Join(key.Path, ":"))
+	}
+	if phase.ReadsSourceCluster() && sourceCluster == "" {
+		return errors.New("source_cluster needs the name of this Envoy's cluster, which Envoy does not tell a module; " +
+			"write it as source_cluster beside rate_limits")
+	}
+	return nil
 }
 
 // decodeStrictly reads one JSON object and refuses fields that it does not have.
@@ -154,8 +254,11 @@ func decodeStrictly(text []byte, to any) error {
 	case errors.As(err, &kind):
 		return fmt.Errorf("%s: must be of type %s, got %s", kind.Field, kind.Type, kind.Value)
 	case strings.HasPrefix(err.Error(), "json: unknown field "):
-		return fmt.Errorf("%s is no field; the fields are %s", strings.TrimPrefix(err.Error(), "json: unknown field "),
-			fields(to))
+		name := strings.TrimPrefix(err.Error(), "json: unknown field ")
+		if what, ok := instead[strings.Trim(name, `"`)]; ok {
+			return fmt.Errorf("%s is not supported in the module: %s", name, what)
+		}
+		return fmt.Errorf("%s is no field; the fields are %s", name, fields(to))
 	default:
 		return fmt.Errorf("must be a JSON object: %w", err)
 	}

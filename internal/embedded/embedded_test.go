@@ -234,11 +234,25 @@ func TestConfigErrors(t *testing.T) {
 			`{` + flags + `, "enable_x_ratelimit_headers": "ON"}`,
 			`enable_x_ratelimit_headers: must be OFF or DRAFT_VERSION_03, got "ON"`,
 		},
-		"actions": {`{` + flags + `, "rate_limits": [{"actions": [{"nothing": {}}]}]}`, "rate_limits[0].actions[0].nothing: "},
-		"stream done": {
-			`{` + flags + `, "rate_limits": [{"apply_on_stream_done": true, "actions": [{"remote_address": {}}]}]}`,
-			"apply_on_stream_done: is not supported in the module yet",
+		"request type": {`{` + flags + `, "request_type": "some"}`, `request_type: must be both, internal or external, got "some"`},
+		"stage":        {`{` + flags + `, "stage": 2}`, "stage: must be 0, got 2: every entry of rate_limits applies"},
+		"prefix":       {`{` + flags + `, "stat_prefix": "a b"}`, `stat_prefix: must be at most 64 letters, digits, _, - and ., got "a b"`},
+		"timeout":      {`{` + flags + `, "timeout": "1s"}`, `"timeout" is not supported in the module: write --store-timeout in flags`},
+		"header": {
+			`{` + flags + `, "response_headers_to_add": [{"header": {"key": "a", "value": "%REQ(b)%"}}]}`,
+			"filter_config: response_headers_to_add[0].header.value: commands and %% of Envoy's substitution format",
 		},
+		"header name": {
+			`{` + flags + `, "response_headers_to_add": [{"header": {"key": "a b"}}]}`,
+			`response_headers_to_add[0].header.key: must be the name of a header, got "a b"`,
+		},
+		"nested": {
+			`{` + flags + `, "rate_limits": [{"actions": [{"metadata": {"descriptor_key": "a", "source": "ROUTE_ENTRY",
+				"metadata_key": {"key": "ns", "path": [{"key": "b"}, {"key": "c"}]}}}]}]}`,
+			"rate_limits: metadata ns, key b:c: Envoy shows a module only values directly below a namespace; have the filter " +
+				"envoy.filters.http.header_mutation before this one write %METADATA(ROUTE:ns:b:c)% into a request header",
+		},
+		"actions": {`{` + flags + `, "rate_limits": [{"actions": [{"nothing": {}}]}]}`, "rate_limits[0].actions[0].nothing: "},
 		"source cluster": {
 			`{` + flags + `, "rate_limits": [{"actions": [{"source_cluster": {}}]}]}`,
 			"source_cluster needs the name of this Envoy's cluster",
@@ -263,9 +277,10 @@ func TestConfigErrors(t *testing.T) {
 		})
 	}
 	for config, want := range map[string]string{
-		`{"domain": "shop"}`:                    "filter_config of a route: rate_limits: must be there",
-		`{"flags": [], "rate_limits": []}`:      `"flags" is no field; the fields are domain, rate_limits, source_cluster`,
-		`{"rate_limits": [{"actions": "all"}]}`: "filter_config of a route: rate_limits[0].actions: must be a list",
+		`{"domain": "shop"}`:                               "filter_config of a route: rate_limits: must be there",
+		`{"flags": [], "rate_limits": []}`:                 `"flags" is no field; the fields are domain, rate_limits, source_cluster`,
+		`{"rate_limits": [], "vh_rate_limits": "INCLUDE"}`: `"vh_rate_limits" is not supported in the module: Envoy gives a`,
+		`{"rate_limits": [{"actions": "all"}]}`:            "filter_config of a route: rate_limits[0].actions: must be a list",
 	} {
 		if _, err := ParseRoute([]byte(config)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", config, err, want)
@@ -276,15 +291,54 @@ func TestConfigErrors(t *testing.T) {
 	}
 }
 
-// A second set of flags cannot have the first one's HTTP address, and the error says who has it.
-func TestHTTPAddressIsTaken(t *testing.T) {
+// Other flags take over the HTTP address while the old ones still have it, as in an update of a listener, and give it
+// back when they end first.
+func TestHTTPAddressIsHandedOver(t *testing.T) {
 	m, addr := newModule(t), proctest.FreeAddr(t)
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	rules := rulesFlag(t)
-	newTestFilter(t, m, configOf(t, []string{rules, "--http-addr=" + addr}))
-	_, err := m.NewFilter(configOf(t, []string{rules, "--http-addr=" + addr, "--top-keys=1"}))
-	if err == nil || !strings.Contains(err.Error(), "a filter of this Envoy with other flags has --http-addr="+addr) {
-		t.Errorf("%v", err)
+	// A route without a plan panics, so that the instances can be told apart by their counts.
+	filter := func(panics int, flags ...string) *Filter {
+		f := newTestFilter(t, m, configOf(t, append(flags, rules, "--http-addr="+addr)))
+		for range panics {
+			c := f.Call(&Route{})
+			c.Decide()
+			c.Release()
+		}
+		return f
 	}
+	check := func(want string) {
+		t.Helper()
+		resp, err := client.Get("http://" + addr + "/metrics")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close() //nolint:errcheck // only read from
+		text, err := io.ReadAll(resp.Body)
+		if err != nil || !strings.Contains(string(text), "weir_panics_total "+want) {
+			t.Errorf("another instance answers, want that with %s panics: %v", want, err)
+		}
+	}
+	first := filter(1)
+	check("1")
+	second := filter(2, "--top-keys=1")
+	check("2")
+	third := filter(3, "--top-keys=2")
+	check("3")
+	third.Close()
+	m.Wait(10 * time.Second)
+	check("2")
+	first.Close()
+	m.Wait(10 * time.Second)
+	check("2")
+	second.Close()
+	m.Wait(10 * time.Second)
+	if resp, err := client.Get("http://" + addr + "/metrics"); err == nil {
+		_ = resp.Body.Close()
+		t.Error("the address is still open")
+	}
+	filter(4)
+	check("4")
 }
 
 func BenchmarkDecideInMemory(b *testing.B) {

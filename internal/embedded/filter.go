@@ -49,6 +49,15 @@ func (f *Filter) drop() {
 	}
 }
 
+// RequestType says which requests the filter limits. Others pass, and have no end either.
+func (f *Filter) RequestType() RequestType { return f.requestType }
+
+// StatPrefix is what the names of Envoy's counters begin with, before a dot; empty for none.
+func (f *Filter) StatPrefix() string { return f.statPrefix }
+
+// ResourceExhausted reports whether a denied gRPC request has the status RESOURCE_EXHAUSTED, and not UNAVAILABLE.
+func (f *Filter) ResourceExhausted() bool { return f.resourceExhausted }
+
 // Plan is the filter's own.
 func (f *Filter) Plan() *actions.Plan { return f.plan }
 

@@ -8,9 +8,9 @@ import (
 
 // Input is what the plan reads of a request. Its values are valid until Decide returns.
 type Input struct {
-	actions.NoMetadata
-
 	headers        []headerValue
+	response       []headerValue // headers
+	metadata       []metadataValue
 	remote         netip.Addr
 	sourceCluster  string
 	destination    []byte
@@ -22,11 +22,26 @@ type headerValue struct {
 	value []byte
 }
 
+type metadataValue struct {
+	key   *actions.MetadataKey
+	value actions.MetadataValue
+}
+
 var _ actions.Request = (*Input)(nil)
 
-// AddHeader adds a value of a header, one of Plan.Headers. Several values of one header come in their order.
+// AddHeader adds a value of a header, one of Phase.Headers. Several values of one header come in their order.
 func (in *Input) AddHeader(name string, value []byte) {
 	in.headers = append(in.headers, headerValue{name, value})
+}
+
+// AddResponseHeader adds a value of a header of the response, one of Phase.ResponseHeaders.
+func (in *Input) AddResponseHeader(name string, value []byte) {
+	in.response = append(in.response, headerValue{name, value})
+}
+
+// AddMetadata adds the value of a key, one of Phase.Metadata.
+func (in *Input) AddMetadata(key *actions.MetadataKey, value actions.MetadataValue) {
+	in.metadata = append(in.metadata, metadataValue{key, value})
 }
 
 // SetRemote sets the client's address, as Envoy's attribute source.address has it: with its port. What is no such
@@ -41,9 +56,17 @@ func (in *Input) SetRemote(address string) {
 func (in *Input) SetDestinationCluster(name []byte) { in.destination, in.hasDestination = name, true }
 
 // Header implements actions.Request.
-func (in *Input) Header(name string, n int) (value []byte, ok bool) {
-	for i := range in.headers {
-		if h := &in.headers[i]; h.name == name {
+func (in *Input) Header(name string, n int) (value []byte, ok bool) { return find(in.headers, name, n) }
+
+// ResponseHeader implements actions.Request.
+func (in *Input) ResponseHeader(name string) (value []byte, ok bool) {
+	return find(in.response, name, 0)
+}
+
+// find returns the n-th value of the header.
+func find(headers []headerValue, name string, n int) (value []byte, ok bool) {
+	for i := range headers {
+		if h := &headers[i]; h.name == name {
 			if n == 0 {
 				return h.value, true
 			}
@@ -51,6 +74,16 @@ func (in *Input) Header(name string, n int) (value []byte, ok bool) {
 		}
 	}
 	return nil, false
+}
+
+// Metadata implements actions.Request.
+func (in *Input) Metadata(key *actions.MetadataKey) actions.MetadataValue {
+	for i := range in.metadata {
+		if m := &in.metadata[i]; m.key == key {
+			return m.value
+		}
+	}
+	return actions.MetadataValue{}
 }
 
 // RemoteAddress implements actions.Request.
@@ -67,5 +100,7 @@ func (in *Input) DestinationCluster() (name []byte, ok bool) {
 // forget forgets the request, and keeps the memory.
 func (in *Input) forget() {
 	clear(in.headers)
-	*in = Input{headers: in.headers[:0]}
+	clear(in.response)
+	clear(in.metadata)
+	*in = Input{headers: in.headers[:0], response: in.response[:0], metadata: in.metadata[:0]}
 }

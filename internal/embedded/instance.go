@@ -22,7 +22,8 @@ type Module struct {
 	// Log receives the lines of all instances.
 	Log io.Writer
 
-	survival survival
+	survival  survival
+	handovers handovers
 
 	mu        sync.Mutex
 	instances []*instance
@@ -85,21 +86,22 @@ func (m *Module) acquire(o *cli.EmbeddedOptions) (*instance, error) {
 	}
 	in, err := m.start(o)
 	if err != nil {
-		return nil, m.explain(o, err)
+		return nil, err
 	}
 	m.instances = append(m.instances, in)
 	return in, nil
 }
 
-// explain adds what else uses the HTTP address.
-func (m *Module) explain(o *cli.EmbeddedOptions, err error) error {
+// warnOfHandover logs that an instance takes the HTTP address of another one: during an update of a listener that is
+// meant, for two filters beside each other it is not.
+func (m *Module) warnOfHandover(log *logging.Process, o *cli.EmbeddedOptions) {
 	for _, in := range m.instances {
 		if o.HTTPAddr != "" && in.options.HTTPAddr == o.HTTPAddr {
-			return fmt.Errorf("%w; a filter of this Envoy with other flags has --http-addr=%s: give each its own, or all the "+
-				"same flags", err, o.HTTPAddr)
+			log.LogAttrs(context.Background(), slog.LevelWarn, "a filter with other flags has the same --http-addr: the "+
+				"newer one answers there until it ends", slog.String("http", o.HTTPAddr))
+			return
 		}
 	}
-	return err
 }
 
 // start makes an instance for one filter, and runs it.
@@ -115,13 +117,14 @@ func (m *Module) start(o *cli.EmbeddedOptions) (in *instance, err error) {
 		return nil, err
 	}
 	if m.pace == nil {
-		if m.pace, err = app.StartGCPace(); err != nil {
-			log.LogAttrs(context.Background(), slog.LevelWarn, "the container's memory limit cannot be read, GOMEMLIMIT is "+
-				"not set", slog.String("error", err.Error()))
+		if m.pace, err = app.StartSharedGCPace(); err != nil {
+			log.LogAttrs(context.Background(), slog.LevelWarn, "the container's memory limit cannot be read", slog.String("error", err.Error()))
 		}
 	}
 	options := o.Options
 	options.Log, options.HoldGC, options.LogStats = log.Logger, m.pace.Hold, log.Stats
+	options.ShareHTTP = m.handovers.listen
+	m.warnOfHandover(log, o)
 	a, err := app.New(context.Background(), options)
 	if err != nil {
 		log.Close()

@@ -22,13 +22,14 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/weir-ratelimit/weir/internal/decide"
+	"github.com/weir-ratelimit/weir/internal/metadata"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
 // asMessage is what report has to encode, made of protobuf's objects.
 func (c *call) asMessage(v *decide.Verdict, names decide.LimitHeaders) *pb.RateLimitResponse {
-	res := &pb.RateLimitResponse{OverallCode: pb.RateLimitResponse_OK, DynamicMetadata: c.metadata(v)}
+	res := &pb.RateLimitResponse{OverallCode: pb.RateLimitResponse_OK, DynamicMetadata: metadata.Of(v, c, c.o.DynamicMetadata)}
 	for i := range v.Statuses {
 		res.Statuses = append(res.Statuses, statusMessage(v, &v.Statuses[i]))
 	}

@@ -1,6 +1,9 @@
 package rls
 
-import "github.com/weir-ratelimit/weir/internal/decide"
+import (
+	"github.com/weir-ratelimit/weir/internal/decide"
+	"github.com/weir-ratelimit/weir/internal/metadata"
+)
 
 // report encodes the response.
 func (c *call) report(v *decide.Verdict) (*reply, error) {
@@ -17,7 +20,7 @@ func (c *call) report(v *decide.Verdict) (*reply, error) {
 			res = appendText(res, 5, response.Body)
 		}
 	}
-	if m := c.metadata(v); m != nil {
+	if m := metadata.Of(v, c, c.o.DynamicMetadata); m != nil {
 		var err error
 		if res, err = appendMetadata(res, m); err != nil {
 			return nil, err
@@ -25,4 +28,13 @@ func (c *call) report(v *decide.Verdict) (*reply, error) {
 	}
 	c.response = res
 	return newReply(res), nil
+}
+
+// HitsAddend implements metadata.Costs.
+func (c *call) HitsAddend() uint32 { return c.addend }
+
+// OwnHitsAddend implements metadata.Costs.
+func (c *call) OwnHitsAddend(i int) (hits uint64, ok bool) {
+	addend := &c.wire[i].addend
+	return addend.value, addend.present
 }

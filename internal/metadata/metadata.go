@@ -1,4 +1,6 @@
-package rls
+// Package metadata makes the dynamic metadata of a response: what Envoy keeps of it under envoy.filters.http.ratelimit,
+// for access logs, the filters that come after, and the cost of a request whose stream is done.
+package metadata
 
 import (
 	"google.golang.org/protobuf/types/known/structpb"
@@ -7,10 +9,19 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// metadata is the response's dynamic_metadata, nil if none.
-func (c *call) metadata(v *decide.Verdict) (m *structpb.Struct) {
-	if c.o.DynamicMetadata || hasMetadata(v) {
-		m = c.dynamicMetadata(v)
+// Costs are what a request says itself of its costs.
+type Costs interface {
+	// HitsAddend is the request's hits_addend. 0 is none.
+	HitsAddend() uint32
+	// OwnHitsAddend is the hits_addend of descriptor i, and false if it has none of its own.
+	OwnHitsAddend(i int) (hits uint64, ok bool)
+}
+
+// Of returns the dynamic metadata of a verdict, nil if there is none. With all, every verdict has metadata, and not only
+// where a matched rule has `metadata`, and shows the descriptors with their values.
+func Of(v *decide.Verdict, costs Costs, all bool) (m *structpb.Struct) {
+	if all || hasMetadata(v) {
+		m = dynamicMetadata(v, costs, all)
 	}
 	if leased := leased(v); leased > 0 {
 		if m == nil {
@@ -47,11 +58,11 @@ func leased(v *decide.Verdict) int64 {
 }
 
 // dynamicMetadata is what Envoy keeps under envoy.filters.http.ratelimit, for access logs and the filters that
-// come after. It is made when a matched rule has `metadata`, or always with Options.DynamicMetadata:
+// come after. It is made when a matched rule has `metadata`, or always with all:
 //
 //	domain               the request's
 //	descriptors          one for each: {entries: ["key=value"], hitsAddend: its own, if present}; only with
-//	                     Options.DynamicMetadata, since values may be secrets that do not belong in access logs
+//	                     all, since values may be secrets that do not belong in access logs
 //	hitsAddend           the request's, if not 0
 //	metadata             the `metadata` of the rules whose status is OK, merged: maps key by key, the first
 //	                     descriptor wins
@@ -61,7 +72,7 @@ func leased(v *decide.Verdict) int64 {
 //	                     mode: "enforce", "shadow" or "quota", metadata: the rule's}
 //
 // All but violations are where readers of envoyproxy/ratelimit's metadata look for them.
-func (c *call) dynamicMetadata(v *decide.Verdict) *structpb.Struct {
+func dynamicMetadata(v *decide.Verdict, costs Costs, all bool) *structpb.Struct {
 	passed := &structpb.Struct{Fields: map[string]*structpb.Value{}}
 	var quotaOver, violations []*structpb.Value
 	hasQuota := false
@@ -88,13 +99,13 @@ func (c *call) dynamicMetadata(v *decide.Verdict) *structpb.Struct {
 		}
 	}
 	fields := map[string]*structpb.Value{
-		"domain":           structpb.NewStringValue(c.Domain),
+		"domain":           structpb.NewStringValue(v.Request.Domain),
 		"quotaModeEnabled": structpb.NewBoolValue(hasQuota),
 	}
-	if c.o.DynamicMetadata {
-		fields["descriptors"] = c.describe()
+	if all {
+		fields["descriptors"] = describe(v.Request, costs)
 	}
-	if n := c.addend; n != 0 {
+	if n := costs.HitsAddend(); n != 0 {
 		fields["hitsAddend"] = structpb.NewNumberValue(float64(n))
 	}
 	if len(passed.GetFields()) > 0 {
@@ -110,16 +121,16 @@ func (c *call) dynamicMetadata(v *decide.Verdict) *structpb.Struct {
 }
 
 // describe shows the descriptors as they came.
-func (c *call) describe() *structpb.Value {
-	all := make([]*structpb.Value, len(c.Descriptors))
-	for i := range c.Descriptors {
-		entries := make([]*structpb.Value, 0, len(c.Descriptors[i].Entries))
-		for _, e := range c.Descriptors[i].Entries {
+func describe(r *decide.Request, costs Costs) *structpb.Value {
+	all := make([]*structpb.Value, len(r.Descriptors))
+	for i := range r.Descriptors {
+		entries := make([]*structpb.Value, 0, len(r.Descriptors[i].Entries))
+		for _, e := range r.Descriptors[i].Entries {
 			entries = append(entries, structpb.NewStringValue(e.Key+"="+e.Value))
 		}
 		fields := map[string]*structpb.Value{"entries": list(entries)}
-		if addend := c.wire[i].addend; addend.present {
-			fields["hitsAddend"] = structpb.NewNumberValue(float64(addend.value))
+		if hits, ok := costs.OwnHitsAddend(i); ok {
+			fields["hitsAddend"] = structpb.NewNumberValue(float64(hits))
 		}
 		all[i] = structpb.NewStructValue(&structpb.Struct{Fields: fields})
 	}

@@ -1,0 +1,251 @@
+//go:build e2e
+
+package envoymodule
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/weir-ratelimit/weir/internal/test/envoytest"
+	"github.com/weir-ratelimit/weir/internal/test/moduletest"
+	"github.com/weir-ratelimit/weir/internal/test/redistest"
+)
+
+// costs is a rule whose funnel leaks so slowly that no test sees it.
+const costs = `
+domain: shop
+descriptors:
+  - key: key
+    rate_limit: {algorithm: funnel, requests_per_unit: 1, unit: hour, burst: 10, charge_denied: full}
+`
+
+// inFlight admits two requests of a key at once.
+const inFlight = `
+domain: shop
+descriptors:
+  - key: key
+    rate_limit: {algorithm: concurrency, requests_per_unit: 2, lease: 10m}
+`
+
+const leased = `%DYNAMIC_METADATA(envoy.filters.http.ratelimit:leased)%`
+
+// byKeyAnd is byKey with a hits_addend, and a second entry for the end of the stream.
+func byKeyAnd(first, done string) string {
+	const actions = `{"actions": [{"request_headers": {"header_name": "x-key", "descriptor_key": "key"}}]`
+	return `[` + actions + first + `}, ` + actions + `, "apply_on_stream_done": true, "hits_addend": ` + done + `}]`
+}
+
+// startBefore runs an Envoy with two workers and the module before an upstream.
+func startBefore(t *testing.T, upstream string, listeners ...string) *envoytest.Envoy {
+	t.Helper()
+	return envoytest.StartWith(t, bootstrap(listeners, []string{cluster("upstream", upstream)}),
+		envoytest.Options{Workers: 2, Modules: moduletest.Folder(t)})
+}
+
+// eventually waits until a condition holds.
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for until := time.Now().Add(patience); !holds(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(until) {
+			t.Fatalf("not so after %s: %s", patience, what)
+		}
+	}
+}
+
+// look is a route that asks how much remains of a key, and costs nothing.
+const look = `{match: {prefix: /look}, route: {cluster: upstream}, typed_per_filter_config: `
+
+func lookRoute() string {
+	return look + moduleRoute(`{"rate_limits": [{"actions": [{"request_headers": {"header_name": "x-key",
+		"descriptor_key": "key"}}], "hits_addend": {"number": 0}}]}`) + `}, `
+}
+
+// What the upstream says a request has cost is charged when its stream is done, from a header or from metadata; an
+// estimate is given back.
+func TestCostsAtTheEndOfTheStream(t *testing.T) {
+	tokens := `{name: envoy.filters.http.json_to_metadata, typed_config: {
+  "@type": type.googleapis.com/envoy.extensions.filters.http.json_to_metadata.v3.JsonToMetadata,
+  response_rules: {rules: [{selectors: [{key: usage}, {key: total_tokens}],
+    on_present: {metadata_namespace: llm, key: total_tokens, type: NUMBER}}]}}}`
+	up := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("X-Cost", r.Header.Get("X-Costs"))
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write([]byte(`{"usage": {"total_tokens": ` + strconv.Itoa(len(r.URL.Path)) + `}}`))
+	})
+	for name, tt := range map[string]struct {
+		limits string
+		path   string
+		want   []string // remaining after each request
+	}{
+		"header":   {byKeyAnd(``, `{"format": "%RESP(X-Cost)%"}`), "/", []string{"5", "0"}},
+		"metadata": {byKeyAnd(`, "hits_addend": {"number": 0}`, `{"format": "%DYNAMIC_METADATA(llm:total_tokens)%"}`), "/123", []string{"6", "2", "0"}},
+		"estimate": {byKeyAnd(`, "hits_addend": {"number": 5}`, `{"number": 3, "is_negative_hits": true}`), "/", []string{"8", "6", "4"}},
+		"none":     {byKeyAnd(``, `{"format": "%RESP(x-none)%"}`), "/", []string{"9", "8"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e := startBefore(t, up, listener("front", []string{moduleFilter(config([]string{rules(t, costs)}, tt.limits,
+				`"enable_x_ratelimit_headers": "DRAFT_VERSION_03"`)), tokens}, lookRoute()+toUpstream))
+			c := newClient(t, e, "front")
+			for i, want := range tt.want {
+				if r := c.get(t, tt.path, "x-key", "ann", "x-costs", "4"); r.status != http.StatusOK {
+					t.Fatalf("request %d: status %d", i, r.status)
+				}
+				eventually(t, want+" remaining", func() bool {
+					return c.get(t, "/look", "x-key", "ann").header.Get("X-Ratelimit-Remaining") == want
+				})
+			}
+		})
+	}
+}
+
+// denyLater is a filter behind Weir's that answers the request itself.
+const denyLater = `{name: envoy.filters.http.fault, typed_config: {
+  "@type": type.googleapis.com/envoy.extensions.filters.http.fault.v3.HTTPFault,
+  abort: {header_abort: {}, percentage: {numerator: 100}}}}`
+
+// hold is an upstream that answers when the test lets it, one request at a time.
+type hold struct {
+	addr    string
+	arrived chan struct{}
+	release chan struct{}
+}
+
+func newHold(t *testing.T) *hold {
+	t.Helper()
+	h := &hold{arrived: make(chan struct{}, 100), release: make(chan struct{})}
+	h.addr = serve(t, func(_ http.ResponseWriter, r *http.Request) {
+		h.arrived <- struct{}{}
+		select {
+		case <-h.release:
+		case <-r.Context().Done():
+		}
+	})
+	return h
+}
+
+// await waits until a request has come.
+func (h *hold) await(t *testing.T) {
+	t.Helper()
+	select {
+	case <-h.arrived:
+	case <-time.After(patience):
+		t.Fatal("no request has come")
+	}
+}
+
+// A request in flight holds a place until its stream ends, however it ends. Denied requests give nothing back.
+func TestInFlight(t *testing.T) {
+	for name, flags := range map[string]func(t *testing.T) []string{
+		"memory": func(*testing.T) []string { return nil },
+		"redis":  func(t *testing.T) []string { t.Helper(); return []string{"--store=" + redistest.Start(t).URL()} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			up := newHold(t)
+			filter := moduleFilter(config(append(flags(t), rules(t, inFlight)),
+				byKeyAnd(``, `{"format": "`+leased+`", "is_negative_hits": true}`)))
+			e := startBefore(t, up.addr, listener("front", []string{filter, denyLater}, toUpstream))
+			c := newClient(t, e, "front")
+			// fill lets two requests in, sees that others are denied, and returns what ends the two.
+			fill := func() (end func(), ended *sync.WaitGroup) {
+				ctx, cancel := context.WithCancel(t.Context())
+				ended = new(sync.WaitGroup)
+				for range 2 {
+					ended.Go(func() {
+						req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.url, http.NoBody)
+						if err != nil {
+							t.Error(err)
+							return
+						}
+						req.Header.Set("X-Key", "ann")
+						for until := time.Now().Add(patience); time.Now().Before(until); time.Sleep(10 * time.Millisecond) {
+							resp, err := c.http.Do(req)
+							if err != nil {
+								return // the client has gone
+							}
+							_ = resp.Body.Close()
+							if resp.StatusCode == http.StatusOK {
+								return
+							}
+						}
+						t.Error("no place is free")
+					})
+				}
+				up.await(t)
+				up.await(t)
+				for range 5 {
+					if r := c.get(t, "/", "x-key", "ann"); r.status != http.StatusTooManyRequests {
+						t.Errorf("a third request: status %d", r.status)
+					}
+				}
+				return cancel, ended
+			}
+
+			end, ended := fill()
+			up.release <- struct{}{}
+			up.release <- struct{}{}
+			ended.Wait()
+			end()
+			end, ended = fill() // the places are free again
+			end()               // the clients reset their streams
+			ended.Wait()
+			for range 10 { // a later filter denies
+				eventually(t, "a place is free", func() bool {
+					r := c.get(t, "/", "x-key", "ann", "x-envoy-fault-abort-request", "418")
+					return r.status == http.StatusTeapot
+				})
+			}
+			end, ended = fill()
+			end()
+			ended.Wait()
+		})
+	}
+}
+
+// Streams that end while Redis is asked hold nothing once it has answered.
+func TestInFlightThatEndsBeforeTheAnswer(t *testing.T) {
+	server := redistest.Start(t)
+	up := serve(t, func(http.ResponseWriter, *http.Request) {})
+	// Nothing is given back at the end of a stream, so that a place that is lost stays lost.
+	filter := moduleFilter(config([]string{rules(t, inFlight), "--store=" + server.URL(), "--store-timeout=10s"}, byKey,
+		`"enable_x_ratelimit_headers": "DRAFT_VERSION_03"`))
+	e := startBefore(t, up, listener("front", []string{filter}, lookRoute()+toUpstream))
+	c := newClient(t, e, "front")
+	remaining := func() string { return c.get(t, "/look", "x-key", "ann").header.Get("X-Ratelimit-Remaining") }
+	if got := remaining(); got != "2" {
+		t.Fatalf("%s places at first", got)
+	}
+	server.Pause()
+	var wait sync.WaitGroup
+	for range 2 {
+		wait.Go(func() {
+			ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+			defer cancel()
+			req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.url, http.NoBody)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			req.Header.Set("X-Key", "ann")
+			if resp, err := c.http.Do(req); err == nil {
+				_ = resp.Body.Close()
+				t.Errorf("Redis hangs, and the answer is %s", resp.Status)
+			}
+		})
+	}
+	wait.Wait()
+	eventually(t, "Envoy has seen the clients go", func() bool { return e.Stat("http.front.downstream_rq_active") == 0 })
+	server.Resume()
+	eventually(t, "both places are free", func() bool { return remaining() == "2" })
+	if r := c.get(t, "/", "x-key", "ann"); r.status != http.StatusOK {
+		t.Errorf("status %d", r.status)
+	}
+	if got := remaining(); got != "1" {
+		t.Errorf("%s places with one request in flight, want 1", got)
+	}
+}
