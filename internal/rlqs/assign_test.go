@@ -237,6 +237,43 @@ func TestTooManyBuckets(t *testing.T) {
 	})
 }
 
+// Buckets of streams that broke count, too, as long as what was assigned to them may be in force.
+func TestTooManyBucketsInAll(t *testing.T) {
+	p := perSecond(t, limiter.Funnel, 100)
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, newLedger(t), one(p), 0)
+		defer f.close()
+		var log bytes.Buffer
+		f.keeper.most = 3
+		f.keeper.o.Logger = slog.New(slog.NewTextHandler(&log, nil))
+		report := func(node string) *Stream {
+			s := f.keeper.Open("shop", node, nobody{})
+			s.Report([]Usage{{ID: BucketID(node), Allowed: 1}})
+			synctest.Wait()
+			time.Sleep(time.Second)
+			return s
+		}
+		for _, node := range []string{"a", "b", "c", "d"} {
+			report(node).Close(false)
+		}
+		if st := f.keeper.Stats(); st.Buckets != 3 || st.Dropped != 1 {
+			t.Errorf("%+v, want 3 buckets, and the fourth dropped", st)
+		}
+		time.Sleep(20 * time.Second)
+		defer report("e").Close(false)
+		if st := f.keeper.Stats(); st.Buckets != 1 || st.Dropped != 1 {
+			t.Errorf("%+v, want 1 bucket after the assignments of the others ended", st)
+		}
+		if n := strings.Count(log.String(), "too many quota buckets"); n != 1 {
+			t.Errorf("%d log lines: %s", n, log.String())
+		}
+	})
+}
+
+type nobody struct{}
+
+func (nobody) Send([]Assignment) {}
+
 // Requests that passed before there was an assignment are charged later. What is charged ahead is returned with the
 // report after it.
 func TestDebtsArePaid(t *testing.T) {

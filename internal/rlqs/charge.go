@@ -6,6 +6,7 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/guard"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
+	"github.com/weir-ratelimit/weir/pkg/panics"
 )
 
 const (
@@ -154,7 +155,7 @@ func (k *Keeper) callStore(ctx context.Context, all []*call) {
 		}
 		slots <- struct{}{}
 		wait.Go(func() {
-			k.do(ctx, c)
+			panics.Catch("charge of quotas", func() { k.do(ctx, c) })
 			<-slots
 		})
 	}

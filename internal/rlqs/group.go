@@ -165,7 +165,7 @@ func (k *Keeper) tell(c *client) {
 	}
 	k.told[line] = struct{}{}
 	k.o.Logger.Warn("a limit cannot be assigned to Envoys as a quota, its buckets get no assignment",
-		slog.String("domain", c.stream.domain), slog.String("bucket", string(c.id)), slog.String("reason", c.refused))
+		slog.String("domain", c.stream.domain), slog.String("reason", c.refused)) // a bucket's values are the requests'
 }
 
 // groupKey is equal for hits on the same counters.

@@ -19,6 +19,8 @@ const (
 	DefaultMaxBuckets = 1000             // of a stream
 	DefaultTimeout    = 50 * time.Millisecond
 
+	maxAllBuckets = 100_000 // of all streams, also of broken ones: about 100 MB
+
 	betweenSteps = 2 * time.Millisecond // so that many new buckets share a step
 )
 
@@ -55,6 +57,9 @@ type Keeper struct {
 	broken   map[*Stream]struct{} // whose assignments may still be in force
 	groups   map[string]*group
 	counters map[string]*counter
+	buckets  int
+	most     int       // of buckets
+	full     bool      // it was logged that there are so many
 	urgent   []*client // new ones, and those whose target changed
 	changed  bool      // all are to be resolved again
 	running  bool
@@ -81,7 +86,7 @@ func New(o Options) (*Keeper, error) {
 		return nil, fmt.Errorf("quota keeper: Timeout must not be negative, got %s", o.Timeout)
 	}
 	return &Keeper{
-		o: o, start: time.Now(), wake: make(chan struct{}, 1), halt: make(chan struct{}), done: make(chan struct{}),
+		o: o, most: max(maxAllBuckets, o.MaxBuckets), start: time.Now(), wake: make(chan struct{}, 1), halt: make(chan struct{}), done: make(chan struct{}),
 		streams: make(map[*Stream]struct{}), broken: make(map[*Stream]struct{}),
 		groups: make(map[string]*group), counters: make(map[string]*counter), told: make(map[string]struct{}),
 	}, nil

@@ -65,6 +65,15 @@ func (s *Stream) begin(u *Usage) *client {
 		s.add(c)
 		return c
 	}
+	if k.buckets >= k.most {
+		k.stats.Dropped++
+		if !k.full {
+			k.full = true
+			k.o.Logger.Warn("there are too many quota buckets, further ones get no assignment: run more replicas, or have "+
+				"bucket_id_builder make fewer", slog.Int("buckets", k.buckets))
+		}
+		return nil
+	}
 	if len(s.buckets) >= k.o.MaxBuckets {
 		k.stats.Dropped++
 		if !s.full {
@@ -76,6 +85,7 @@ func (s *Stream) begin(u *Usage) *client {
 		return nil
 	}
 	c := &client{id: u.ID, at: k.now()}
+	k.buckets++
 	s.add(c)
 	return c
 }
@@ -150,6 +160,7 @@ func (s *Stream) Close(endedByEnvoy bool) {
 // drop forgets a bucket.
 func (k *Keeper) drop(c *client) {
 	c.isGone = true
+	k.buckets--
 	k.leave(c)
 	delete(c.stream.buckets, c.id)
 	if c.stream.closed && len(c.stream.buckets) == 0 {
