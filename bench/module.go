@@ -35,7 +35,7 @@ func (o *options) startModules(ctx context.Context, dir string, w *workload) (fr
 	if err != nil {
 		return nil, err
 	}
-	if _, err := os.Stat(o.module); err != nil {
+	if _, err := os.Stat(o.module); err != nil { //nolint:gosec // whoever measures names it
 		return nil, fmt.Errorf("-module: %w; make module builds it", err)
 	}
 	s := &starter{dir: dir}
@@ -123,11 +123,11 @@ func sumSeries(metrics, name, label string) (sum uint64, err error) {
 func page(ctx context.Context, url string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody) //nolint:gosec // of its own program
 	if err != nil {
 		return "", err
 	}
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := http.DefaultClient.Do(req) //nolint:gosec // the same
 	if err != nil {
 		return "", err
 	}

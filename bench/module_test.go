@@ -38,7 +38,8 @@ func TestModuleIsWrong(t *testing.T) {
 		"/no/such/folder/libweir.so": "make module builds it",
 	} {
 		o := &options{module: path}
-		if _, err := o.startModules(t.Context(), t.TempDir(), &workloads[0]); err == nil || !strings.Contains(err.Error(), want) {
+		_, err := o.startModules(t.Context(), t.TempDir(), &workloads[0])
+		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v, want %q", path, err, want)
 		}
 	}

@@ -33,7 +33,7 @@
 //	apply_on_stream_done  Plan.OnStreamDone makes the descriptor instead of Plan.OnRequest
 //	x_ratelimit_option    Descriptor.XRateLimitHeaders
 //
-// Formats know text, %% and the command REQ (or REQUEST_HEADER). That of hits_addend also knows RESP (or RESPONSE_HEADER),
+// Formats know text, %% and the command REQ (or REQUEST_HEADER). That of hits_addend also knows RESP (RESPONSE_HEADER),
 // of which there is nothing before the response, and DYNAMIC_METADATA. All may have a :LENGTH.
 //
 // # What is refused

@@ -16,8 +16,8 @@ type Plan struct {
 	onRequest, onStreamDone Phase
 }
 
-// Phase is the part of a Plan for one moment of a request: when it arrives, or when its stream is done. It names what it
-// reads of the request, so that a caller can fetch that in one go.
+// Phase is the part of a Plan for one moment of a request: when it arrives, or when its stream is done. It names what
+// it reads of the request, so that a caller can fetch that in one go.
 type Phase struct {
 	limits []limit
 

@@ -144,7 +144,8 @@ func TestSharedGCPaceSetsNoMemoryLimit(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer p.Stop()
-	if now := debug.SetMemoryLimit(-1); now != before || p.MemoryLimit != before || p.Headroom == 0 || p.Headroom > 64<<20 {
+	now := debug.SetMemoryLimit(-1)
+	if now != before || p.MemoryLimit != before || p.Headroom == 0 || p.Headroom > 64<<20 {
 		t.Errorf("memory limit %d, before %d; %+v", now, before, p)
 	}
 }

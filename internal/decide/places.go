@@ -23,8 +23,8 @@ func (r *Request) TakesPlaces() bool {
 }
 
 // GiveBackPlaces gives back the places that an admitted request has taken, of a request that ends before it begins: its
-// caller has gone, so nobody will report its end. Nothing else is given back. It asks the store, if there is anything to
-// give back; without an answer the places are free at the end of their lease.
+// caller has gone, so nobody will report its end. Nothing else is given back. It asks the store, if there is anything
+// to give back; without an answer the places are free at the end of their lease.
 func (d *Decider) GiveBackPlaces(ctx context.Context, v *Verdict) error {
 	if v.Denied {
 		return nil

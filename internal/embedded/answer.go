@@ -88,8 +88,8 @@ func (c *Call) answer(v *decide.Verdict) {
 	}
 }
 
-// addMetadata encodes the metadata. It holds values of rules and numbers, which protobuf can always encode; text that it
-// cannot is not worth a request.
+// addMetadata encodes the metadata. It holds values of rules and numbers, which protobuf can always encode; text that
+// it cannot is not worth a request.
 func (c *Call) addMetadata(m *structpb.Struct) {
 	if data, err := (proto.MarshalOptions{Deterministic: true}).MarshalAppend(c.Answer.Metadata[:0], m); err == nil {
 		c.Answer.Metadata = data

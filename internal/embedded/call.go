@@ -207,7 +207,7 @@ func (c *Call) StreamDone() {
 	c.filter.uses.Add(1)
 	panics.Go("end of a stream", func() {
 		f := c.filter
-		defer f.drop()
+		defer f.drop() //nolint:contextcheck // what closes with the last filter has a time of its own
 		v, err := f.decider.DecideRest(ctx, c.request)
 		c.finish(v, err)
 	})

@@ -147,8 +147,8 @@ func parseFilter(text []byte) (*settings, []string, error) {
 		}
 		s.deniedHeaders = append(s.deniedHeaders, Header{strings.ToLower(h.Header.Key), h.Header.Value})
 	}
-	wrong(len(s.deniedHeaders) <= maxDeniedHeaders, "response_headers_to_add: must be at most %d, got %d", maxDeniedHeaders,
-		len(s.deniedHeaders))
+	wrong(len(s.deniedHeaders) <= maxDeniedHeaders, "response_headers_to_add: must be at most %d, got %d",
+		maxDeniedHeaders, len(s.deniedHeaders))
 	switch c.EnableXRateLimitHeaders {
 	case "", xRateLimitOff, xRateLimitDraft03:
 	default:

@@ -89,12 +89,12 @@ const acceptPause = 50 * time.Millisecond
 // accept hands connections over until the listener is closed.
 func (s *sharedListener) accept() {
 	for {
-		c, err := s.Listener.Accept()
+		c, err := s.Accept()
 		switch {
 		case errors.Is(err, net.ErrClosed):
 			return
 		case err != nil:
-			time.Sleep(acceptPause)
+			<-time.After(acceptPause)
 		default:
 			s.hand(c)
 		}

@@ -118,7 +118,8 @@ func (m *Module) start(o *cli.EmbeddedOptions) (in *instance, err error) {
 	}
 	if m.pace == nil {
 		if m.pace, err = app.StartSharedGCPace(); err != nil {
-			log.LogAttrs(context.Background(), slog.LevelWarn, "the container's memory limit cannot be read", slog.String("error", err.Error()))
+			log.LogAttrs(context.Background(), slog.LevelWarn, "the container's memory limit cannot be read",
+				slog.String("error", err.Error()))
 		}
 	}
 	options := o.Options

@@ -17,8 +17,8 @@ type Costs interface {
 	OwnHitsAddend(i int) (hits uint64, ok bool)
 }
 
-// Of returns the dynamic metadata of a verdict, nil if there is none. With all, every verdict has metadata, and not only
-// where a matched rule has `metadata`, and shows the descriptors with their values.
+// Of returns the dynamic metadata of a verdict, nil if there is none. With all, every verdict has metadata, and not
+// only where a matched rule has `metadata`, and shows the descriptors with their values.
 func Of(v *decide.Verdict, costs Costs, all bool) (m *structpb.Struct) {
 	if all || hasMetadata(v) {
 		m = dynamicMetadata(v, costs, all)

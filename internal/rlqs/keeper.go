@@ -86,7 +86,8 @@ func New(o Options) (*Keeper, error) {
 		return nil, fmt.Errorf("quota keeper: Timeout must not be negative, got %s", o.Timeout)
 	}
 	return &Keeper{
-		o: o, most: max(maxAllBuckets, o.MaxBuckets), start: time.Now(), wake: make(chan struct{}, 1), halt: make(chan struct{}), done: make(chan struct{}),
+		o: o, most: max(maxAllBuckets, o.MaxBuckets), start: time.Now(),
+		wake: make(chan struct{}, 1), halt: make(chan struct{}), done: make(chan struct{}),
 		streams: make(map[*Stream]struct{}), broken: make(map[*Stream]struct{}),
 		groups: make(map[string]*group), counters: make(map[string]*counter), told: make(map[string]struct{}),
 	}, nil

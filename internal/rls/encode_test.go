@@ -29,7 +29,9 @@ import (
 
 // asMessage is what report has to encode, made of protobuf's objects.
 func (c *call) asMessage(v *decide.Verdict, names decide.LimitHeaders) *pb.RateLimitResponse {
-	res := &pb.RateLimitResponse{OverallCode: pb.RateLimitResponse_OK, DynamicMetadata: metadata.Of(v, c, c.o.DynamicMetadata)}
+	res := &pb.RateLimitResponse{
+		OverallCode: pb.RateLimitResponse_OK, DynamicMetadata: metadata.Of(v, c, c.o.DynamicMetadata),
+	}
 	for i := range v.Statuses {
 		res.Statuses = append(res.Statuses, statusMessage(v, &v.Statuses[i]))
 	}

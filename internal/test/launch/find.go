@@ -70,7 +70,7 @@ const lowestPort, ports = 20_000, 12_000
 func FreeAddr(ctx context.Context) (addr string, err error) {
 	var config net.ListenConfig
 	for range 100 {
-		port := lowestPort + rand.IntN(ports) //nolint:gosec // no secret
+		port := lowestPort + rand.IntN(ports)
 		addr = net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 		var l net.Listener
 		if l, err = config.Listen(ctx, "tcp", addr); err == nil {
