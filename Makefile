@@ -121,9 +121,9 @@ simulate-mesh: tools ## a model of 1,000 replicas on a Redis Cluster, in virtual
 chaos: tools ## the table of docs/operate/failure.md: what every kind of failure of Redis does; make test has a short form
 	@$(GO) test -tags e2e -count=1 -timeout 20m -v -run 'TestChaos$$' ./e2e -chaos | grep -E '^(\||---|FAIL|ok)|want at most'
 
-bench-envoy: module ## the same through a real Envoy, Weir inside Envoy, and envoyproxy/ratelimit: docs/performance.md; 4 minutes, BENCH='-rounds 3 -duration 1s'
+bench-envoy: module ## the same through a real Envoy, Weir inside Envoy, and envoyproxy/ratelimit: docs/performance.md; 5 minutes, BENCH='-rounds 3 -duration 1s'
 	@scripts/tools.sh redis envoy peer
-	cd bench && $(GO) run . -envoy -doc -out results/envoy -peer -module ../bin/libweir.so -targets noop,memory,redis -algorithm fixed_window -store-timeout 3s -rounds 5 -duration 2s $(BENCH)
+	cd bench && $(GO) run . -envoy -doc -out results/envoy -peer -ways -module ../bin/libweir.so -targets noop,memory,redis -algorithm fixed_window -store-timeout 3s -rounds 5 -duration 2s $(BENCH)
 
 bench-go: ## ns and allocations of matching, keys, steps and stores, compared with those kept in bench/results
 	@mkdir -p bin

@@ -30,6 +30,7 @@ type front struct {
 	addr     string        // host:port of the listener
 	filter   string        // YAML in one line; empty: none
 	service  *target       // what the filter needs: the service that it asks, or the Redis of Weir inside Envoy
+	keys     int           // values of the header that come; 0: all of the workload
 	modules  string        // folder of dynamic modules; empty: none
 	weir     string        // host:port of the HTTP address of Weir inside this Envoy; empty: none
 	answered atomic.Uint64 // requests, with status 200
@@ -77,13 +78,13 @@ static_resources:
         endpoints:
           - lb_endpoints:
               - endpoint: {address: {socket_address: {address: {{.UpstreamHost}}, port_value: {{.UpstreamPort}}}}}
-{{- if .ServicePort}}
+{{- if .ServiceAddress}}
     - name: service
       load_assignment:
         cluster_name: service
         endpoints:
           - lb_endpoints:
-              - endpoint: {address: {socket_address: {address: {{.ServiceHost}}, port_value: {{.ServicePort}}}}}
+              - endpoint: {address: {{.ServiceAddress}}}
       typed_extension_protocol_options:
         envoy.extensions.upstreams.http.v3.HttpProtocolOptions:
           "@type": type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions
@@ -101,8 +102,13 @@ func (f *front) start(ctx context.Context, dir, upstream string) error {
 		return err
 	}
 	fields := map[string]string{"Filter": f.filter, "Key": ruleKey(0, 0)}
-	for what, addr := range map[string]string{"": f.addr, "Upstream": upstream, "Service": f.service.addr} {
+	for what, addr := range map[string]string{"": f.addr, "Upstream": upstream} {
 		fields[what+"Host"], fields[what+"Port"], _ = strings.Cut(addr, ":")
+	}
+	if host, port, ok := strings.Cut(f.service.addr, ":"); ok && host == "unix" {
+		fields["ServiceAddress"] = "{pipe: {path: " + port + "}}"
+	} else if ok {
+		fields["ServiceAddress"] = "{socket_address: {address: " + host + ", port_value: " + port + "}}"
 	}
 	var config bytes.Buffer
 	if err := bootstrap.Execute(&config, fields); err != nil {

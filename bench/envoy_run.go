@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -63,6 +64,16 @@ func (o *options) throughEnvoy(ctx context.Context, dir string, targets []*targe
 	for _, t := range targets {
 		fronts = append(fronts, asking(w.name, t))
 	}
+	if o.ways {
+		ways, err := o.startWays(ctx, dir, w)
+		for _, f := range ways {
+			defer f.service.stop()
+		}
+		if err != nil {
+			return err
+		}
+		fronts = append(fronts, ways...)
+	}
 	if o.module != "" {
 		modules, err := o.startModules(ctx, dir, w)
 		for _, f := range modules {
@@ -93,6 +104,9 @@ func (o *options) throughEnvoy(ctx context.Context, dir string, targets []*targe
 	}
 	for _, f := range fronts {
 		if err := f.checkDecided(ctx); err != nil {
+			return err
+		}
+		if err := f.checkAssigned(ctx); err != nil {
 			return err
 		}
 	}
@@ -145,11 +159,12 @@ func (o *options) envoyRounds(
 func (o *options) measureFront(
 	ctx context.Context, f *front, requests [][]byte, w *workload, atOnce int,
 ) (envoySample, error) {
+	keys := cmp.Or(f.keys, len(requests))
 	drive := func(d time.Duration) *tally {
 		until := time.Now().Add(d)
 		return inParallel(atOnce, func(i int, t *tally) {
 			pick := w.picker(uint64(i)) //nolint:gosec // not negative
-			f.ask(ctx, func() []byte { return requests[pick()] }, until, t)
+			f.ask(ctx, func() []byte { return requests[pick()%keys] }, until, t)
 		})
 	}
 	if err := drive(o.WarmUp).failed(); err != nil {
@@ -249,6 +264,12 @@ func frontTitle(name string) string {
 		return "no-op service"
 	case namePeer:
 		return "envoyproxy/ratelimit"
+	case nameUnix:
+		return "Weir, memory, Unix socket"
+	case nameQuota:
+		return "Weir's quotas, 1 bucket"
+	case nameQuotaHeader:
+		return fmt.Sprintf("Weir's quotas, %d buckets by a header", quotaKeys)
 	case nameModuleMemory:
 		return "Weir inside Envoy, memory"
 	case nameModuleRedis:

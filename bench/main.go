@@ -37,6 +37,7 @@ type options struct {
 	envoy, doc, growth bool
 	peer               bool
 	module             string
+	ways               bool
 	pgo                string
 }
 
@@ -92,6 +93,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	f.StringVar(&o.serveNoop, "serve-noop", "", "only serve the no-op server on this address")
 	f.StringVar(&o.pgo, "pgo", "", "only profile Weir under the workloads, and write the profile to this file")
 	f.BoolVar(&o.envoy, "envoy", false, "measure through a real Envoy: HTTP requests of w1")
+	f.BoolVar(&o.ways, "ways", false, "with -envoy, also ask Weir over a Unix socket, and have it assign quotas")
 	f.StringVar(&o.module, "module", "", "with -envoy, also measure Weir inside Envoy: the path of libweir.so, which "+
 		"make module builds")
 	f.BoolVar(&o.doc, "doc", false, "write the result of -envoy also to "+growthDoc)

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/weir-ratelimit/weir/internal/test/launch"
+)
+
+// Names of the fronts that ask Weir in other ways than about each request over TCP.
+const (
+	nameUnix        = "memory-unix"
+	nameQuota       = "quota"
+	nameQuotaHeader = "quota-header"
+
+	// quotaKeys are the buckets of nameQuotaHeader: quotas are for few, large limits.
+	quotaKeys = 100
+	// quotaLimit is a limit a second of which also a bucket that nobody knows yet gets more than a front can ask.
+	quotaLimit = 1_000_000_000
+)
+
+// startWays returns a front for each other way to ask Weir with counters in memory, and starts what they need. The
+// caller stops the targets, also those that come with an error.
+func (o *options) startWays(ctx context.Context, dir string, w *workload) (fronts []*front, err error) {
+	s := &starter{dir: dir, sidecar: o.sidecar, storeTimeout: o.storeTimeout}
+	if err := s.build(ctx); err != nil {
+		return nil, err
+	}
+	limits := w.ruleFile("algorithm: " + o.Algorithm)
+	large := fmt.Sprintf("domain: %s\ndescriptors:\n  - key: %s\n    rate_limit: {requests_per_unit: %d, unit: second, "+
+		"algorithm: %s}\n", w.name, ruleKey(0, 0), quotaLimit, o.Algorithm)
+	const header = `{custom_value: {name: key, typed_config: {` +
+		`"@type": type.googleapis.com/envoy.type.matcher.v3.HttpRequestHeaderMatchInput, header_name: x-key}}}`
+	for _, f := range []*front{
+		asking(w.name, &target{name: nameUnix}),
+		assigned(w.name, &target{name: nameQuota}, "{string_value: k0}", w.keys),
+		assigned(w.name, &target{name: nameQuotaHeader}, header, min(quotaKeys, w.keys)),
+	} {
+		rules, flags := large, []string{"--quota"}
+		if f.name == nameUnix {
+			rules, flags = limits, nil
+			f.service.addr = "unix:" + filepath.Join(dir, nameUnix+".sock")
+		} else if f.service.addr, err = launch.FreeAddr(ctx); err != nil {
+			return fronts, err
+		}
+		fronts = append(fronts, f)
+		file := filepath.Join(dir, "rules-"+f.name+".yaml")
+		if err := os.WriteFile(file, []byte(rules), 0o600); err != nil {
+			return fronts, err
+		}
+		if err := s.serve(ctx, f.service, "memory", file, flags...); err != nil {
+			return fronts, err
+		}
+	}
+	return fronts, nil
+}
+
+// assigned is a front with the quota filter of Envoy: the service assigns it parts of limits. id is the value of a
+// bucket's entry, and keys is how many values of the header come.
+func assigned(domain string, service *target, id string, keys int) *front {
+	const quota = `type.googleapis.com/envoy.extensions.filters.http.rate_limit_quota.v3.RateLimitQuota`
+	return &front{name: service.name, service: service, keys: keys, filter: fmt.Sprintf(
+		`{name: envoy.filters.http.rate_limit_quota, typed_config: {"@type": %sFilterConfig, domain: %s, `+
+			`rlqs_server: {envoy_grpc: {cluster_name: service}}, bucket_matchers: {on_no_match: {action: {name: quota, `+
+			`typed_config: {"@type": %sBucketSettings, bucket_id_builder: {bucket_id_builder: {%s: %s}}, `+
+			`reporting_interval: 5s, no_assignment_behavior: {fallback_rate_limit: {blanket_rule: ALLOW_ALL}}}}}}}}`,
+		quota, domain, quota, ruleKey(0, 0), id)}
+}
+
+// checkAssigned is nil unless this front has the quota filter and no token bucket was assigned to it.
+func (f *front) checkAssigned(ctx context.Context) error {
+	if f.name != nameQuota && f.name != nameQuotaHeader {
+		return nil
+	}
+	text, err := page(ctx, "http://"+f.service.admin+"/metrics")
+	if err != nil {
+		return fmt.Errorf("%s: %w", f.name, err)
+	}
+	n, err := sumSeries(text, "weir_quota_assignments_total", `kind="token_bucket"`)
+	if err == nil && n == 0 {
+		err = fmt.Errorf("no quota was assigned\n%s", f.service.lastWords())
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", f.name, err)
+	}
+	return nil
+}
