@@ -34,6 +34,8 @@ type front struct {
 	modules  string        // folder of dynamic modules; empty: none
 	weir     string        // host:port of the HTTP address of Weir inside this Envoy; empty: none
 	answered atomic.Uint64 // requests, with status 200
+
+	check func(ctx context.Context) error // of the metrics after all rounds; nil: none
 }
 
 // noFilter is the front that the others are compared with.

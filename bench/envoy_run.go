@@ -64,25 +64,22 @@ func (o *options) throughEnvoy(ctx context.Context, dir string, targets []*targe
 	for _, t := range targets {
 		fronts = append(fronts, asking(w.name, t))
 	}
+	var further []func(context.Context, string, *workload) ([]*front, error)
 	if o.ways {
-		ways, err := o.startWays(ctx, dir, w)
-		for _, f := range ways {
-			defer f.service.stop()
-		}
-		if err != nil {
-			return err
-		}
-		fronts = append(fronts, ways...)
+		further = append(further, o.startWays)
 	}
 	if o.module != "" {
-		modules, err := o.startModules(ctx, dir, w)
-		for _, f := range modules {
+		further = append(further, o.startModules)
+	}
+	for _, start := range further {
+		more, err := start(ctx, dir, w)
+		for _, f := range more {
 			defer f.service.stop()
 		}
 		if err != nil {
 			return err
 		}
-		fronts = append(fronts, modules...)
+		fronts = append(fronts, more...)
 	}
 	for _, f := range fronts {
 		if err := f.start(ctx, dir, upstream.Addr().String()); err != nil {
@@ -103,11 +100,11 @@ func (o *options) throughEnvoy(ctx context.Context, dir string, targets []*targe
 		return err
 	}
 	for _, f := range fronts {
-		if err := f.checkDecided(ctx); err != nil {
-			return err
+		if f.check == nil {
+			continue
 		}
-		if err := f.checkAssigned(ctx); err != nil {
-			return err
+		if err := f.check(ctx); err != nil {
+			return fmt.Errorf("%s: %w", f.name, err)
 		}
 	}
 	r := &envoyReport{Measured: time.Now().Format(time.DateOnly), Machine: thisMachine(), Settings: o.settings, Rows: rows}

@@ -42,6 +42,7 @@ func (o *options) startModules(ctx context.Context, dir string, w *workload) (fr
 	for _, name := range []string{nameModuleMemory, nameModuleRedis} {
 		t := &target{name: name}
 		f := &front{name: name, service: t, modules: folder}
+		f.check = f.checkDecided
 		fronts = append(fronts, f)
 		store := "memory"
 		if name == nameModuleRedis {
@@ -81,21 +82,20 @@ func moduleFilter(domain string, flags ...string) (string, error) {
 
 // checkDecided is nil if Weir inside this front's Envoy has admitted all requests that were answered.
 func (f *front) checkDecided(ctx context.Context) error {
-	if f.weir == "" {
-		return nil
+	admitted, err := sumMetric(ctx, f.weir, "weir_requests_total", `code="ok"`)
+	if err == nil && admitted != f.answered.Load() {
+		err = fmt.Errorf("Envoy answered %d requests, and Weir in it admitted %d", f.answered.Load(), admitted)
 	}
-	text, err := page(ctx, "http://"+f.weir+"/metrics")
+	return err
+}
+
+// sumMetric adds up the series of a counter of the Weir with this HTTP address.
+func sumMetric(ctx context.Context, addr, name, label string) (uint64, error) {
+	text, err := page(ctx, "http://"+addr+"/metrics")
 	if err != nil {
-		return fmt.Errorf("%s: %w", f.name, err)
+		return 0, err
 	}
-	admitted, err := sumSeries(text, "weir_requests_total", `code="ok"`)
-	if err != nil {
-		return fmt.Errorf("%s: %w", f.name, err)
-	}
-	if admitted != f.answered.Load() {
-		return fmt.Errorf("%s: Envoy answered %d requests, and Weir in it admitted %d", f.name, f.answered.Load(), admitted)
-	}
-	return nil
+	return sumSeries(text, name, label)
 }
 
 // sumSeries adds up the series of a counter, in Prometheus's text, whose labels contain a text.

@@ -10,15 +10,18 @@ import (
 	"github.com/weir-ratelimit/weir/internal/test/moduletest"
 )
 
+// quickSettings are settings that measure nothing well.
+var quickSettings = settings{
+	Rounds: 1, Duration: 50 * time.Millisecond, WarmUp: time.Millisecond, Concurrency: 4, Connections: 1,
+	Algorithm: "fixed_window",
+}
+
 // TestModuleThroughEnvoy measures Weir inside a real Envoy, with counters in memory and in Redis.
 func TestModuleThroughEnvoy(t *testing.T) {
 	fewKeys(t)
 	o := &options{
 		module: filepath.Join(moduletest.Folder(t), moduleFile), storeTimeout: time.Second,
-		settings: settings{
-			Rounds: 1, Duration: 50 * time.Millisecond, WarmUp: time.Millisecond, Concurrency: 4, Connections: 1,
-			Algorithm: "fixed_window",
-		},
+		settings: quickSettings,
 	}
 	var table strings.Builder
 	if err := o.throughEnvoy(t.Context(), t.TempDir(), nil, &table, io.Discard); err != nil {

@@ -61,29 +61,21 @@ func (o *options) startWays(ctx context.Context, dir string, w *workload) (front
 // bucket's entry, and keys is how many values of the header come.
 func assigned(domain string, service *target, id string, keys int) *front {
 	const quota = `type.googleapis.com/envoy.extensions.filters.http.rate_limit_quota.v3.RateLimitQuota`
-	return &front{name: service.name, service: service, keys: keys, filter: fmt.Sprintf(
+	f := &front{name: service.name, service: service, keys: keys, filter: fmt.Sprintf(
 		`{name: envoy.filters.http.rate_limit_quota, typed_config: {"@type": %sFilterConfig, domain: %s, `+
 			`rlqs_server: {envoy_grpc: {cluster_name: service}}, bucket_matchers: {on_no_match: {action: {name: quota, `+
 			`typed_config: {"@type": %sBucketSettings, bucket_id_builder: {bucket_id_builder: {%s: %s}}, `+
 			`reporting_interval: 5s, no_assignment_behavior: {fallback_rate_limit: {blanket_rule: ALLOW_ALL}}}}}}}}`,
 		quota, domain, quota, ruleKey(0, 0), id)}
+	f.check = f.checkAssigned
+	return f
 }
 
-// checkAssigned is nil unless this front has the quota filter and no token bucket was assigned to it.
+// checkAssigned is nil if the service has assigned a token bucket to this front.
 func (f *front) checkAssigned(ctx context.Context) error {
-	if f.name != nameQuota && f.name != nameQuotaHeader {
-		return nil
-	}
-	text, err := page(ctx, "http://"+f.service.admin+"/metrics")
-	if err != nil {
-		return fmt.Errorf("%s: %w", f.name, err)
-	}
-	n, err := sumSeries(text, "weir_quota_assignments_total", `kind="token_bucket"`)
+	n, err := sumMetric(ctx, f.service.admin, "weir_quota_assignments_total", `kind="token_bucket"`)
 	if err == nil && n == 0 {
 		err = fmt.Errorf("no quota was assigned\n%s", f.service.lastWords())
 	}
-	if err != nil {
-		return fmt.Errorf("%s: %w", f.name, err)
-	}
-	return nil
+	return err
 }

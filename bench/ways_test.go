@@ -14,10 +14,7 @@ func TestWaysThroughEnvoy(t *testing.T) {
 	fewKeys(t)
 	o := &options{
 		ways: true, sidecar: weirtest.Binary(t), storeTimeout: time.Second,
-		settings: settings{
-			Rounds: 1, Duration: 50 * time.Millisecond, WarmUp: time.Millisecond, Concurrency: 4, Connections: 1,
-			Algorithm: "fixed_window",
-		},
+		settings: quickSettings,
 	}
 	var table strings.Builder
 	if err := o.throughEnvoy(t.Context(), t.TempDir(), nil, &table, io.Discard); err != nil {
@@ -46,8 +43,8 @@ func TestNoQuotaWasAssigned(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const want = "quota: no quota was assigned"
-	if err := fronts[1].checkAssigned(t.Context()); err == nil || !strings.HasPrefix(err.Error(), want) {
+	const want = "no quota was assigned"
+	if err := fronts[1].check(t.Context()); err == nil || !strings.HasPrefix(err.Error(), want) {
 		t.Errorf("error %v, want %q", err, want)
 	}
 }

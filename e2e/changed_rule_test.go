@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-ratelimit/weir/internal/test/proctest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
@@ -37,7 +38,7 @@ func TestChangedRuleKeepsWhatWasUsed(t *testing.T) {
 			f, states := fleet{s.client(t)}, map[string]limiter.State{}
 			for i, text := range rules {
 				if i > 0 {
-					edit(t, file, text)
+					proctest.Replace(t, file, text)
 				}
 				await(t, 30*time.Second, "reloaded", func() bool { return strings.Count(s.Output(), "rules loaded") > i })
 				for name, p := range policies(t, text) {

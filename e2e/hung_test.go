@@ -33,7 +33,7 @@ func TestReadThatHangs(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {
 		path := filepath.Join(dir, name)
-		edit(t, path, text)
+		proctest.Replace(t, path, text)
 		return path
 	}
 	write("a.yaml", modes)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/test/certtest"
 	"github.com/weir-ratelimit/weir/internal/test/chrometest"
+	"github.com/weir-ratelimit/weir/internal/test/proctest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 	"github.com/weir-ratelimit/weir/internal/test/weirtest"
 )
@@ -169,7 +170,7 @@ func TestPageOnANarrowScreen(t *testing.T) {
 	b.Look(360, 740, false)
 	b.Open("http://" + s.HTTP + "/")
 	b.Await(`document.getElementById("state").innerText === "Ready"`)
-	edit(t, file, strings.ReplaceAll(pageRules, "funnel", "funel"))
+	proctest.Replace(t, file, strings.ReplaceAll(pageRules, "funnel", "funel"))
 	askOf(t, client, 5, "remote_address", "10.0.0.1")
 	b.Await(`!document.getElementById("refused").hidden && !!document.querySelector("#denying a") &&
 		document.querySelectorAll("#rules-rows a").length === 4`)
@@ -205,7 +206,7 @@ func TestEventsThroughTLS(t *testing.T) {
 	ca := certtest.New(t)
 	cert, key := ca.Issue("http", "localhost", "127.0.0.1")
 	token := filepath.Join(t.TempDir(), "token")
-	edit(t, token, "s3cret")
+	proctest.Replace(t, token, "s3cret")
 	s := weirtest.New(t, "--rules", ruleFile(t, pageRules), "--http-token-file", token, "--http-tls-cert", cert,
 		"--http-tls-key", key)
 	s.Launch()

@@ -15,6 +15,7 @@ import (
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
 	"github.com/weir-ratelimit/weir/internal/test/chrometest"
+	"github.com/weir-ratelimit/weir/internal/test/proctest"
 	"github.com/weir-ratelimit/weir/internal/test/weirtest"
 	"github.com/weir-ratelimit/weir/internal/topkeys"
 )
@@ -349,7 +350,7 @@ func TestPageTellsWhatIsWrong(t *testing.T) {
 	b.Look(1200, 1000, false)
 	b.Open("http://" + s.HTTP + "/")
 	b.Await(`document.getElementById("state").innerText === "Ready"`)
-	edit(t, file, strings.ReplaceAll(pageRules, "funnel", "funel")+"  - {value: <b>bold</b>}\n")
+	proctest.Replace(t, file, strings.ReplaceAll(pageRules, "funnel", "funel")+"  - {value: <b>bold</b>}\n")
 	b.Await(`!document.getElementById("refused").hidden`) // at the next refresh
 	refused := b.Text(`document.getElementById("refused").innerText`)
 	for _, want := range []string{"Older rules are in force.", "rules.yaml:13:", "funel", "rules.yaml:21:"} {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/test/chrometest"
+	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
 const twoLimitRules = `
@@ -151,7 +152,7 @@ func TestPageNumbersErrors(t *testing.T) {
 	for range 120 {
 		wrong.WriteString("  - {value: none}\n")
 	}
-	edit(t, file, pageRules+wrong.String())
+	proctest.Replace(t, file, pageRules+wrong.String())
 	await(t, 30*time.Second, "refused", func() bool { return s.Metric(`weir_rules_loads_total{result="refused"}`) > 0 })
 	refreshNow(b)
 	b.Await(`document.querySelectorAll("#refused-errors li").length === 100`)

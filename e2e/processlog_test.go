@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-ratelimit/weir/internal/test/proctest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 )
 
@@ -100,7 +101,7 @@ func TestLogThatIsNotRead(t *testing.T) {
 
 	loads := func() float64 { return s.Metric(`weir_rules_loads_total{result="ok"}`) }
 	for n := loads() + 1; n < 5; n++ {
-		edit(t, rules, modes+strings.Repeat("#", int(n))+"\n")
+		proctest.Replace(t, rules, modes+strings.Repeat("#", int(n))+"\n")
 		await(t, 30*time.Second, "reloaded", func() bool { return loads() >= n })
 	}
 	s.Signal(syscall.SIGHUP)
@@ -126,7 +127,7 @@ func TestDroppedLogLines(t *testing.T) {
 		t.Fatal(err)
 	}
 	rules := filepath.Join(dir, "rules.yaml")
-	edit(t, rules, modes)
+	proctest.Replace(t, rules, modes)
 	s, stderr := startInto(t, rules, "--rules-poll", "100ms")
 	stderr.fill(t)
 	long := "domain: modes\ndescriptors:\n" + strings.Repeat("  - {key: free, unknown: 1}\n", 20)
@@ -136,7 +137,7 @@ func TestDroppedLogLines(t *testing.T) {
 		if n > 100 {
 			t.Fatal("no line was dropped")
 		}
-		edit(t, rules, long+strings.Repeat("#", int(n))+"\n")
+		proctest.Replace(t, rules, long+strings.Repeat("#", int(n))+"\n")
 		await(t, 30*time.Second, "refused", func() bool { return refused() >= n })
 	}
 	var text strings.Builder

@@ -193,7 +193,7 @@ func TestPrometheus(t *testing.T) {
 		})
 	}
 
-	edit(t, rules, "domain: shop\ndescriptors: [{key: client, rate_limit: {unit: fortnight}}]\n")
+	proctest.Replace(t, rules, "domain: shop\ndescriptors: [{key: client, rate_limit: {unit: fortnight}}]\n")
 	await(t, untilSeen, "WeirRulesRefused is pending", func() bool {
 		states, err := prometheus.Alerts()
 		if err != nil {

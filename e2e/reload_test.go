@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
 // A rule is edited ten times under traffic. No request fails, the old rule decides none after the new one has decided
@@ -32,9 +34,9 @@ func TestEditedRule(t *testing.T) {
 		c := change{at: time.Now(), status: 200}
 		if i%2 == 0 {
 			c.status = 429
-			edit(t, file, rules(0))
+			proctest.Replace(t, file, rules(0))
 		} else {
-			edit(t, file, rules(1_000_000))
+			proctest.Replace(t, file, rules(1_000_000))
 		}
 		changes = append(changes, c)
 		await(t, 30*time.Second, "decided by the edited rule", func() bool { return traffic.count(c.status, c.at) > 10 })
@@ -82,7 +84,7 @@ func TestWrongEdit(t *testing.T) {
 	if got := c.status(t, "/"); got != 200 {
 		t.Fatalf("status %d, want 200", got)
 	}
-	edit(t, file, rules+"    burst\n")
+	proctest.Replace(t, file, rules+"    burst\n")
 	await(t, 30*time.Second, "refused in the log", func() bool { return strings.Contains(s.Output(), "rules.yaml:3:") })
 	if err := s.Ready(t.Context()); err != nil {
 		t.Errorf("with the rules of before: %v", err)

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
 // A denied request gets its rule's headers, among them the type of the body, and the body. An admitted one gets
@@ -69,7 +71,7 @@ descriptors:
   - {key: user, values_file: blocked.txt, rate_limit: {requests_per_unit: 0, unit: second}}
 `)
 	blocked := filepath.Join(filepath.Dir(file), "blocked.txt")
-	edit(t, blocked, "# nobody yet\n")
+	proctest.Replace(t, blocked, "# nobody yet\n")
 	s := startSidecar(t, file)
 	e := proxy{
 		Weir: []string{s.GRPC}, Domain: "shop",
@@ -79,9 +81,9 @@ descriptors:
 	if got := c.status(t, "/", "X-User", "eve"); got != 200 {
 		t.Fatalf("status %d before eve is blocked, want 200", got)
 	}
-	edit(t, blocked, "mallory\neve\n")
+	proctest.Replace(t, blocked, "mallory\neve\n")
 	await(t, 30*time.Second, "eve is blocked", func() bool { return c.status(t, "/", "X-User", "eve") == 429 })
-	edit(t, blocked, "mallory\nmallory\n")
+	proctest.Replace(t, blocked, "mallory\nmallory\n")
 	await(t, 30*time.Second, "the wrong file is refused", func() bool {
 		_, text := s.Page("/rules")
 		return strings.Contains(text, "blocked.txt:2:1: mallory is already matched")

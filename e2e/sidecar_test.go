@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -12,6 +11,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/weir-ratelimit/weir/internal/test/proctest"
 	"github.com/weir-ratelimit/weir/internal/test/weirtest"
 )
 
@@ -61,19 +61,8 @@ func sum(fleet []*sidecar, metric string) (all float64) {
 func ruleFile(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "rules.yaml")
-	edit(t, path, text)
+	proctest.Replace(t, path, text)
 	return path
-}
-
-// edit replaces a file as an editor does: it writes a new file and renames it over the old one.
-func edit(t *testing.T, path, text string) {
-	t.Helper()
-	if err := os.WriteFile(path+"~", []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(path+"~", path); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // await polls ready until it is true, and fails the test if that takes longer than within.

@@ -112,7 +112,7 @@ func TestPublishedRules(t *testing.T) {
 	server, folder := redistest.Start(t), t.TempDir()
 	publish := func(text string) {
 		t.Helper()
-		writeFile(t, filepath.Join(folder, "shop.yaml"), text)
+		proctest.Replace(t, filepath.Join(folder, "shop.yaml"), text)
 		run(t, "publish", folder, "--store="+server.URL(), "--author=test")
 	}
 	publish(shop)

@@ -383,7 +383,7 @@ func numbers(state string) (all []float64) {
 	return all
 }
 
-// unlikeCounter says how a counter differs from that of the service. Counts are the same; times differ by the moment
+// unlikeCounter says how a counter differs from the service's. Counts are the same; times differ by the moment
 // between the two requests. A hit is worth minutes.
 func unlikeCounter(key string, want, got counter) string {
 	const moment = laterBy * time.Second

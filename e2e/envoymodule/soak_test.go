@@ -110,21 +110,9 @@ func newSoak(t *testing.T) *soak {
 	return s
 }
 
-// replace writes a file as editors and config maps do: it is there at once.
-func replace(t *testing.T, path, text string) {
-	t.Helper()
-	if err := os.WriteFile(path+".new", []byte(text), 0o600); err != nil {
-		t.Error(err)
-		return
-	}
-	if err := os.Rename(path+".new", path); err != nil {
-		t.Error(err)
-	}
-}
-
 func (s *soak) writeRules(t *testing.T) {
 	t.Helper()
-	replace(t, s.rules, fmt.Sprintf(`
+	proctest.Replace(t, s.rules, fmt.Sprintf(`
 domain: shop
 descriptors:
   - key: key
@@ -152,7 +140,7 @@ func (s *soak) writeListener(t *testing.T) {
 	}, byKey, fmt.Sprintf(`"status_on_error": {"code": %d}`, 500+s.version.Add(1)%4)))
 	l := strings.Replace(listener("front", []string{memory, inRedis}, toUpstream), "port_value: 0", "port_value: "+port, 1)
 	l = strings.Replace(l, "{name: front,", `{"@type": type.googleapis.com/envoy.config.listener.v3.Listener, name: front,`, 1)
-	replace(t, s.lds, "resources: ["+l+"]\n")
+	proctest.Replace(t, s.lds, "resources: ["+l+"]\n")
 }
 
 // run sends n requests, while everything else happens.

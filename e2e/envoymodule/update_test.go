@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -44,19 +43,8 @@ func (u *updatable) write(t *testing.T, filterConfig string) {
 	u.versions++
 	text := listener("front", []string{moduleFilter(filterConfig)}, toUpstream)
 	text = strings.Replace(text, "{address: 127.0.0.1, port_value: 0}", socketAddress(u.addr), 1)
-	writeFile(t, u.file, fmt.Sprintf(`{version_info: "%d", resources: [{
+	proctest.Replace(t, u.file, fmt.Sprintf(`{version_info: "%d", resources: [{
 "@type": type.googleapis.com/envoy.config.listener.v3.Listener, %s]}`, u.versions, strings.TrimPrefix(text, "{")))
-}
-
-// writeFile replaces a file as a whole.
-func writeFile(t *testing.T, path, text string) {
-	t.Helper()
-	if err := os.WriteFile(path+".new", []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(path+".new", path); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // newest is a client that never uses a connection twice: Envoy's old listener serves what was connected to it.
@@ -125,6 +113,14 @@ func TestListenerUpdate(t *testing.T) {
 		})
 	}
 
+	awaitLimit := func(shown string) {
+		await(t, u.Envoy, func() error {
+			if r := c.get(t, "/", "x-key", "probe"); !strings.HasPrefix(r.header.Get("X-Ratelimit-Limit"), shown) {
+				return fmt.Errorf("the old domain answers: %v", r.header)
+			}
+			return nil
+		})
+	}
 	u.write(t, config(flags, byKey, headers))
 	await(t, u.Envoy, func() error {
 		if c.get(t, "/", "x-key", "probe").header.Get("X-Ratelimit-Limit") == "" {
@@ -137,23 +133,13 @@ func TestListenerUpdate(t *testing.T) {
 	}
 
 	u.write(t, strings.Replace(config(flags, byKey, headers), `"shop"`, `"other"`, 1))
-	await(t, u.Envoy, func() error {
-		if r := c.get(t, "/", "x-key", "probe"); !strings.HasPrefix(r.header.Get("X-Ratelimit-Limit"), "3,") {
-			return fmt.Errorf("the old domain answers: %v", r.header)
-		}
-		return nil
-	})
+	awaitLimit("3,")
 	if err := remains(t, c, "ann", "2"); err != nil {
 		t.Errorf("another domain: %v", err)
 	}
 
 	u.write(t, config(flags, byKey, headers)) // and back
-	await(t, u.Envoy, func() error {
-		if r := c.get(t, "/", "x-key", "probe"); !strings.HasPrefix(r.header.Get("X-Ratelimit-Limit"), "50,") {
-			return fmt.Errorf("the old domain answers: %v", r.header)
-		}
-		return nil
-	})
+	awaitLimit("50,")
 	if err := remains(t, c, "ann", "38"); err != nil {
 		t.Errorf("the first domain again: %v", err)
 	}
@@ -202,12 +188,12 @@ func TestRulesAreReloaded(t *testing.T) {
 			return nil
 		}
 	}
-	writeFile(t, path, strings.Replace(shop, "requests_per_unit: 50", "requests_per_unit: 20", 1))
+	proctest.Replace(t, path, strings.Replace(shop, "requests_per_unit: 50", "requests_per_unit: 20", 1))
 	await(t, e, limitIs("20"))
 	if err := remains(t, c, "ann", "9"); err != nil {
 		t.Errorf("after the reload: %v", err)
 	}
-	writeFile(t, path, shop+"  - key: key\n    rate_limit: {unit: fortnight, requests_per_unit: 1}\n")
+	proctest.Replace(t, path, shop+"  - key: key\n    rate_limit: {unit: fortnight, requests_per_unit: 1}\n")
 	await(t, e, func() error {
 		if !strings.Contains(getPage(t, "http://"+addr+"/metrics"), "\nweir_rules_refused 1\n") {
 			return errors.New("the wrong rules are not refused")
@@ -220,7 +206,7 @@ func TestRulesAreReloaded(t *testing.T) {
 	if !strings.Contains(e.Output(), "fortnight") {
 		t.Errorf("Envoy's log does not say what is wrong:\n%s", e.Output())
 	}
-	writeFile(t, path, strings.Replace(shop, "requests_per_unit: 50", "requests_per_unit: 30", 1))
+	proctest.Replace(t, path, strings.Replace(shop, "requests_per_unit: 50", "requests_per_unit: 30", 1))
 	await(t, e, limitIs("30"))
 	if err := remains(t, c, "ann", "17"); err != nil {
 		t.Errorf("after the next reload: %v", err)

@@ -3,7 +3,6 @@
 package rlqs
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -12,6 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/weir-ratelimit/weir/internal/test/envoytest"
+	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
 // TestTokenBucketWithoutAssignment shows that Envoy dies of a token_bucket in no_assignment_behavior.
@@ -53,13 +53,7 @@ func TestEnds(t *testing.T) {
 			server := startQuotaServer(t, "")
 			dir := t.TempDir()
 			listeners := func(text string) {
-				tmp := filepath.Join(dir, "next")
-				if err := os.WriteFile(tmp, []byte("resources: ["+text+"]\n"), 0o600); err != nil {
-					t.Fatal(err)
-				}
-				if err := os.Rename(tmp, filepath.Join(dir, "lds.yaml")); err != nil {
-					t.Fatal(err)
-				}
+				proctest.Replace(t, filepath.Join(dir, "lds.yaml"), "resources: ["+text+"]\n")
 			}
 			l := quotaListener("ends", "ends", "rlqs", "", "")
 			listeners(`{"@type": type.googleapis.com/envoy.config.listener.v3.Listener, ` + l[1:])

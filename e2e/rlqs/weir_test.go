@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -20,6 +19,7 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/test/envoytest"
 	"github.com/weir-ratelimit/weir/internal/test/longtest"
+	"github.com/weir-ratelimit/weir/internal/test/proctest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 	"github.com/weir-ratelimit/weir/internal/test/weirtest"
 )
@@ -147,19 +147,8 @@ func rlsListener(name, domain, cluster string) string {
 func ruleFile(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "rules.yaml")
-	edit(t, path, text)
+	proctest.Replace(t, path, text)
 	return path
-}
-
-// edit replaces a file as an editor does.
-func edit(t *testing.T, path, text string) {
-	t.Helper()
-	if err := os.WriteFile(path+"~", []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(path+"~", path); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // startWeir serves rules with quotas.
@@ -264,7 +253,7 @@ func TestOneEnvoy(t *testing.T) {
 		case <-t.Context().Done():
 		}
 		at := time.Now()
-		edit(t, rules, strings.ReplaceAll(weirRules, "requests_per_unit: 100, unit: second", "requests_per_unit: 10, unit: second"))
+		proctest.Replace(t, rules, strings.ReplaceAll(weirRules, "requests_per_unit: 100, unit: second", "requests_per_unit: 10, unit: second"))
 		admitted := <-done
 		second := func(n int) int {
 			end := at.Add(time.Duration(n) * time.Second)

@@ -24,7 +24,7 @@ func (d *Decider) DecideAtOnce(ctx context.Context, r *Request) (v *Verdict, dec
 	if rules == nil {
 		return nil, true, ErrNoRules
 	}
-	if v, err = d.match(rules, r); err != nil {
+	if v, err = d.Match(rules, r); err != nil {
 		return nil, true, err
 	}
 	if len(v.Hits) == 0 {

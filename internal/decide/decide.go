@@ -154,7 +154,7 @@ func (d *Decider) Decide(ctx context.Context, r *Request) (*Verdict, error) {
 	if rules == nil {
 		return nil, ErrNoRules
 	}
-	v, err := d.match(rules, r)
+	v, err := d.Match(rules, r)
 	if err != nil {
 		return nil, err
 	}

@@ -11,7 +11,7 @@ import (
 // neither the Observer nor a Watcher. The RetryAfter of a limit that does not fit is an upper bound if the cost is
 // above 1. The error is an InvalidError.
 func (d *Decider) Look(ctx context.Context, rules *descriptors.Set, r *Request) (*Verdict, error) {
-	v, err := d.match(rules, r)
+	v, err := d.Match(rules, r)
 	if err != nil {
 		return nil, err
 	}
@@ -40,10 +40,4 @@ func (v *Verdict) applyCosts() {
 			d.Allowed, d.RetryAfter = false, d.ResetAfter
 		}
 	}
-}
-
-// Match returns the rules, the limits and the hits of a request, boosted as Decide has them, and asks no store. The
-// hits cost what the descriptors say. The error is an InvalidError.
-func (d *Decider) Match(rules *descriptors.Set, r *Request) (*Verdict, error) {
-	return d.match(rules, r)
 }

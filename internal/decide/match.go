@@ -7,8 +7,9 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// match finds the rules and limits of the request's descriptors, and makes a hit of each limit that counts.
-func (d *Decider) match(rules *descriptors.Set, r *Request) (*Verdict, error) {
+// Match finds the rules and limits of the request's descriptors, and makes a hit of each limit that counts, boosted. A
+// hit costs what its descriptor says. It asks no store. The error is an InvalidError.
+func (d *Decider) Match(rules *descriptors.Set, r *Request) (*Verdict, error) {
 	v := &r.verdict
 	if v.Request != nil { // it was decided before
 		v.reset()

@@ -119,9 +119,7 @@ func TestSeveralLimits(t *testing.T) {
 		f.envoys[0].demand["small"] = steady(2000)
 		f.envoys[1].demand["large"] = steady(2000)
 		f.play(20 * time.Second)
-		before := f.passed
-		f.play(20 * time.Second)
-		if n := f.passed - before; n < 19_500 || n > 20_100 {
+		if n := f.passedIn(20 * time.Second); n < 19_500 || n > 20_100 {
 			t.Errorf("%d of 20,000 passed in 20 s", n)
 		}
 		for _, b := range f.keeper.Buckets(9) {
@@ -344,9 +342,7 @@ func TestWhileTheStoreFails(t *testing.T) {
 				f.play(20 * time.Second)
 				f.store.fail(errors.New("gone"))
 				f.play(20 * time.Second)
-				before := f.passed
-				f.play(20 * time.Second)
-				if rate := float64(f.passed-before) / 20; rate < c.low || rate > c.high {
+				if rate := float64(f.passedIn(20*time.Second)) / 20; rate < c.low || rate > c.high {
 					t.Errorf("%g a second passed while the store failed, want %g to %g", rate, c.low, c.high)
 				}
 				if f.keeper.Stats().Failures == 0 {
@@ -357,9 +353,7 @@ func TestWhileTheStoreFails(t *testing.T) {
 				}
 				f.store.fail(nil)
 				f.play(6 * time.Second)
-				before = f.passed
-				f.play(20 * time.Second)
-				if n := f.passed - before; n < 1900 || n > 2150 {
+				if n := f.passedIn(20 * time.Second); n < 1900 || n > 2150 {
 					t.Errorf("%d passed in 20 s after the store was back", n)
 				}
 			})

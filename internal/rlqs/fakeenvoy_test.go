@@ -376,6 +376,13 @@ func (f *fleet) pass(now time.Duration, n int, isCovered bool) {
 
 const playStep = 5 * time.Millisecond
 
+// passedIn plays for a while, and returns how many requests passed in it.
+func (f *fleet) passedIn(d time.Duration) int64 {
+	before := f.passed
+	f.play(d)
+	return f.passed - before
+}
+
 // play has the Envoys do what they do for so long.
 func (f *fleet) play(long time.Duration) {
 	for until := f.now() + long; f.now() < until; {

@@ -105,7 +105,7 @@ func (r *RulesResolver) find(domain string, id BucketID) (f finding) {
 	if d == nil {
 		return f
 	}
-	entries, f.rule = r.of(set).ordersOf(d).Match(nil, entries)
+	entries, f.rule = r.of(set).ordersOf(d).Match(entries)
 	if f.rule == nil {
 		return f
 	}

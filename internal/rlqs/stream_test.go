@@ -106,9 +106,7 @@ func TestReconnect(t *testing.T) {
 				if st := f.keeper.Stats(); st.Buckets != 1 || st.Broken != 0 {
 					t.Errorf("%+v, want one bucket", st)
 				}
-				before := f.passed
-				f.play(20 * time.Second)
-				if n := f.passed - before; n < 15_900 {
+				if n := f.passedIn(20 * time.Second); n < 15_900 {
 					t.Errorf("%d of 16,000 passed", n)
 				}
 			})
@@ -151,9 +149,7 @@ func TestNothingIsLeft(t *testing.T) {
 			t.Errorf("%d were charged in 10 s", n)
 		}
 		f.play(20 * time.Second)
-		before := f.passed
-		f.play(5 * time.Second)
-		if n := f.passed - before; n < 1450 {
+		if n := f.passedIn(5 * time.Second); n < 1450 {
 			t.Errorf("%d of 1,500 passed after the broken stream's assignment ended", n)
 		}
 	})
@@ -173,9 +169,7 @@ func TestRulesChange(t *testing.T) {
 			if limit == 800 { // each share rises when its Envoy reports, at the latest
 				f.play(6 * time.Second)
 			}
-			before := f.passed
-			f.play(10 * time.Second)
-			if n := f.passed - before; n < limit*5 || n > limit*10+limit/10 {
+			if n := f.passedIn(10 * time.Second); n < limit*5 || n > limit*10+limit/10 {
 				t.Errorf("%d passed in 10 s with a limit of %d a second", n, limit)
 			}
 		}
@@ -420,9 +414,7 @@ func TestSlowStore(t *testing.T) {
 		}
 		f.store.delay = 30 * time.Millisecond
 		f.play(20 * time.Second)
-		before := f.passed
-		f.play(20 * time.Second)
-		if n := f.passed - before; n < 19_000 || n > 20_100 {
+		if n := f.passedIn(20 * time.Second); n < 19_000 || n > 20_100 {
 			t.Errorf("%d of 20,000 passed in 20 s", n)
 		}
 	})

@@ -160,7 +160,7 @@ func ExampleNewKeyOrders() {
 		return
 	}
 	orders := descriptors.NewKeyOrders(set.Domain("shop"))
-	entries, rule := orders.Match(nil, []descriptors.Entry{{Key: "route", Value: "/buy"}, {Key: "tenant", Value: "a"}})
+	entries, rule := orders.Match([]descriptors.Entry{{Key: "route", Value: "/buy"}, {Key: "tenant", Value: "a"}})
 	fmt.Println(rule.Path, entries)
 	// Output: tenant > route [{tenant a} {route /buy}]
 }

@@ -90,18 +90,17 @@ func joinKeys(keys []string) string {
 
 // Match orders the entries, which are sorted by key and have no key twice, as the rules do, and returns the rule that
 // they reach, nil if there is none. Of several orders it takes the first one, in file order, that reaches a rule that
-// has a limit or is unlimited, else the first one that reaches any rule. It appends the ordered entries to dst.
-func (o *KeyOrders) Match(dst, entries []Entry) (ordered []Entry, r *Rule) {
+// has a limit or is unlimited, else the first one that reaches any rule.
+func (o *KeyOrders) Match(entries []Entry) (ordered []Entry, r *Rule) {
 	var name []byte
 	for _, e := range entries {
 		name = append(append(name, e.Key...), 0)
 	}
-	start := len(dst)
 	for _, order := range o.orders[string(name)] {
 		if r != nil && r.isDecisive() {
 			break
 		}
-		try := dst[:start:start]
+		try := make([]Entry, 0, len(entries))
 		for _, key := range order.keys {
 			i, _ := slices.BinarySearchFunc(entries, key, func(e Entry, key string) int { return cmp.Compare(e.Key, key) })
 			try = append(try, entries[i])
@@ -109,9 +108,6 @@ func (o *KeyOrders) Match(dst, entries []Entry) (ordered []Entry, r *Rule) {
 		if found := o.domain.Match(try); found != nil && (r == nil || found.isDecisive()) {
 			ordered, r = try, found
 		}
-	}
-	if r == nil {
-		return dst, nil
 	}
 	return ordered, r
 }

@@ -56,7 +56,7 @@ func TestEntriesWithoutAnOrder(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ordered, r := orders.Match(nil, entries)
+		ordered, r := orders.Match(entries)
 		path := ""
 		if r != nil {
 			path = r.Path
@@ -131,7 +131,7 @@ func TestOrdersAgreeWithMatch(t *testing.T) {
 				want = append(want, r)
 			}
 		})
-		_, r := descriptors.NewKeyOrders(d).Match(nil, entries)
+		_, r := descriptors.NewKeyOrders(d).Match(entries)
 		if len(want) == 0 {
 			if r != nil && len(r.Limits) > 0 {
 				t.Fatalf("%v reaches %s, and no order of it does\n%s", entries, r.Path, &rules)
@@ -171,7 +171,7 @@ func TestManyOrdersAreBounded(t *testing.T) {
 	for i := 1; i <= n; i++ {
 		value := strconv.Itoa(i)
 		entries := ruletest.Entries(fmt.Sprintf("a=%[1]s b=%[1]s c=%[1]s d=%[1]s", value))
-		if _, r := orders.Match(nil, entries); r != nil {
+		if _, r := orders.Match(entries); r != nil {
 			found++
 		}
 	}

@@ -6,7 +6,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/panics"
 )
 
-// A program in which Weir is a guest is told of a panic, and goes on.
+// A program in which Weir is a guest handles a panic, and goes on.
 func Example() {
 	remove := panics.Handle(func(name string, value any, _ []byte) {
 		fmt.Printf("%s: %v\n", name, value)
