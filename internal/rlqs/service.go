@@ -227,7 +227,7 @@ func (w *writer) run() {
 	defer close(w.ended)
 	defer func() {
 		if p := recover(); p != nil {
-			w.err = w.s.panicked(w.stream.Context(), "a quota response panicked", p)
+			w.err = w.s.panicked(w.stream.Context(), "response", p)
 		}
 	}()
 	for {
@@ -296,7 +296,7 @@ func (r *reader) run() {
 	defer close(r.ended)
 	defer func() {
 		if p := recover(); p != nil {
-			r.err = r.s.panicked(r.stream.Context(), "a quota report panicked", p)
+			r.err = r.s.panicked(r.stream.Context(), "report", p)
 		}
 	}()
 	r.tokens, r.filled = usagesAtOnce, time.Now()
@@ -323,7 +323,7 @@ func (r *reader) run() {
 // panicked counts and logs a panic. It returns what the client gets.
 func (s *Service) panicked(ctx context.Context, what string, why any) error {
 	s.o.Panicked()
-	s.o.Log.LogAttrs(ctx, slog.LevelError, what,
+	s.o.Log.LogAttrs(ctx, slog.LevelError, "a quota stream panicked", slog.String("at", what),
 		slog.String("panic", fmt.Sprint(why)), slog.String("stack", string(debug.Stack())))
 	return status.Error(codes.Internal, "internal error, see the log of the rate limit service")
 }
