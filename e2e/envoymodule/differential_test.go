@@ -97,6 +97,7 @@ func headersUpstream(t *testing.T) string {
 	t.Helper()
 	return serve(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Upstream", "yes")
+		w.Header().Set("X-Used", r.Header.Get("X-Cost"))
 		if r.Header.Get("X-Limits") != "" {
 			w.Header().Set("X-RateLimit-Limit", "12345")
 			w.Header().Set("Retry-After", "54321")

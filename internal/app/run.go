@@ -120,9 +120,13 @@ func (a *App) logStart(ctx context.Context) {
 	if set := a.rules.Set(); set != nil {
 		limits = len(set.Limits())
 	}
+	grpc := slog.String("grpc", a.GRPCAddr())
+	if a.o.Embedded { // it has no gRPC server
+		grpc = slog.Attr{}
+	}
 	a.o.Log.LogAttrs(ctx, slog.LevelInfo, "serving",
 		slog.String("version", a.o.Build.Version),
-		slog.String("grpc", a.GRPCAddr()),
+		grpc,
 		slog.String("http", a.HTTPAddr()),
 		slog.String("store", a.store.String()),
 		slog.String("rules", reload.ShortHash(status.Hash)),

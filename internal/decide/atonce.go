@@ -43,13 +43,19 @@ func (d *Decider) DecideAtOnce(ctx context.Context, r *Request) (v *Verdict, dec
 	return d.finish(ctx, v), true, nil
 }
 
-// DecideRest decides a request that DecideAtOnce has not decided. Its errors are those of Decide.
+// DecideRest decides a request that DecideAtOnce has not decided, and gives back the places of a denied one (see
+// GiveBackPlaces). Its errors are those of Decide.
 func (d *Decider) DecideRest(ctx context.Context, r *Request) (*Verdict, error) {
 	v := &r.verdict
 	if err := d.take(ctx, v); err != nil {
 		return nil, err
 	}
-	return d.finish(ctx, v), nil
+	d.finish(ctx, v)
+	if v.Denied {
+		// Without an answer of the store, the places are free at the end of their lease.
+		_ = d.GiveBackPlaces(context.WithoutCancel(ctx), v)
+	}
+	return v, nil
 }
 
 // finish folds the store's decisions, and shows the verdict to the Observer and the Watchers.

@@ -166,9 +166,10 @@ func (c *Call) decideRest(ctx context.Context) (waits bool) {
 }
 
 // GiveBackPlaces gives back what a request holds of limits on requests in flight: its stream has ended before the
-// answer came, so that the end of the stream gives nothing back. It may wait for the store.
+// answer came, so that the end of the stream gives nothing back. A denied request holds nothing any more. It may wait
+// for the store.
 func (c *Call) GiveBackPlaces() {
-	if c.verdict == nil {
+	if c.verdict == nil || c.verdict.Denied {
 		return
 	}
 	panics.Catch("give back", func() {

@@ -116,6 +116,7 @@ func (m *Module) start(o *cli.EmbeddedOptions) (in *instance, err error) {
 	if err != nil {
 		return nil, err
 	}
+	log.Logger = log.With(slog.String("program", "weir")) // among Envoy's lines
 	if m.pace == nil {
 		if m.pace, err = app.StartSharedGCPace(); err != nil {
 			log.LogAttrs(context.Background(), slog.LevelWarn, "the container's memory limit cannot be read",

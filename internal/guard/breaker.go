@@ -16,7 +16,7 @@ import (
 var _ limiter.Store = (*Breaker)(nil)
 
 // ErrNotAsked is wrapped by the errors of a Breaker that is open.
-var ErrNotAsked = errors.New("not asked, since it does not answer")
+var ErrNotAsked = errors.New("the store was not queried, since it does not answer")
 
 // Of a Breaker.
 const (

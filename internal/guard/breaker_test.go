@@ -123,7 +123,8 @@ func TestBreaker(t *testing.T) {
 		}
 		asked, start := p.asked.Load(), time.Now()
 		err := ask(b, 1000)
-		want := "not asked, since it does not answer: the last call: limit store unavailable: redis://there: no answer"
+		want := "the store was not queried, since it does not answer: the last call: " +
+			"limit store unavailable: redis://there: no answer"
 		if !errors.Is(err, limiter.ErrUnavailable) || err.Error() != want {
 			t.Errorf("open: %v, want %s", err, want)
 		}
@@ -433,7 +434,8 @@ func TestBreakerOfShards(t *testing.T) {
 				for _, keys := range [][]string{{"a1"}, {"a2"}, {"b1", "a1"}, {"a1", "c1"}} {
 					start := time.Now()
 					err := askKeys(b, keys...)
-					if want := "not asked, since it does not answer: the last call: limit store unavailable: a is silent"; !errors.Is(err, ErrNotAsked) || err.Error() != want {
+					want := "the store was not queried, since it does not answer: the last call: limit store unavailable: a is silent"
+					if !errors.Is(err, ErrNotAsked) || err.Error() != want {
 						t.Errorf("%q: %v, want %s", keys, err, want)
 					}
 					if time.Since(start) > 0 {
