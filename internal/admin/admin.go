@@ -66,8 +66,9 @@ type Options struct {
 	Metrics http.Handler
 	// Build answers GET /version.
 	Build adminapi.Build
-	// Decisions is how often a limit had each outcome, by decide.Outcome; nil if that is not counted for it alone.
-	Decisions func(*descriptors.Limit) []uint64
+	// Decisions is how often a limit had each outcome, by decide.Outcome, here and in requests that Envoys decided by
+	// quotas; nil if that is not counted for it alone.
+	Decisions func(*descriptors.Limit) (here, byEnvoys []uint64)
 	// Top answers GET /top. Nil: keys are not counted.
 	Top func(topkeys.Query) (topkeys.Keys, error)
 	// Quotas answers GET /quotas, with at most n buckets. Nil: none are assigned here.

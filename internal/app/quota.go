@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/weir-ratelimit/weir/internal/adminapi"
+	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/metrics"
 	"github.com/weir-ratelimit/weir/internal/rlqs"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
@@ -43,7 +44,7 @@ func (a *App) openQuotas(context.Context) (err error) {
 	}
 	o := rlqs.Options{
 		Store: a.store, Resolver: q.resolver, TTL: a.o.QuotaTTL, MaxBuckets: a.o.QuotaMaxBuckets,
-		Timeout: a.o.storeTimeout(), Logger: a.o.Log,
+		Timeout: a.o.storeTimeout(), Logger: a.o.Log, Decided: a.decidedByEnvoys,
 	}
 	if a.store.Breaker != nil {
 		o.Server = func(h *limiter.Hit) any { return a.store.Breaker.Shard(h) }
@@ -55,7 +56,7 @@ func (a *App) openQuotas(context.Context) (err error) {
 	q.service, err = rlqs.NewService(rlqs.ServiceOptions{
 		Keeper: q.keeper, MaxStreams: a.o.QuotaMaxStreams, MaxEntries: a.o.MaxEntries,
 		MaxAge: a.o.GRPCMaxConnectionAge * quotaLeave / 1000,
-		Opened: a.clients.grpc.Opened, Panicked: a.metrics.Panicked, Log: a.o.Log,
+		Opened: a.clients.grpc.Opened, Panicked: a.metrics.Panicked, Reported: a.metrics.AnsweredByEnvoys, Log: a.o.Log,
 	})
 	if err != nil {
 		return err
@@ -66,6 +67,17 @@ func (a *App) openQuotas(context.Context) (err error) {
 	})
 	a.add("quotas", q.keeper.Run, nil)
 	return nil
+}
+
+// decidedByEnvoys counts what Envoys reported, for metrics and for the busiest keys.
+func (a *App) decidedByEnvoys(all []rlqs.Decided) {
+	for i := range all {
+		d := &all[i]
+		a.metrics.DecidedByEnvoys(d.Limit, d.Outcome, d.Requests)
+		if a.top != nil && d.IsFirst {
+			a.top.Add(d.Limit, d.Key, d.Requests, d.Outcome.Unfit() || d.Outcome == decide.Uncharged)
+		}
+	}
 }
 
 // quotasChanged has all assignments made again, after rules, boosts or a counter changed.
@@ -130,7 +142,7 @@ func (q *quotas) list(n int) *adminapi.QuotaList {
 		for _, e := range entries {
 			shown.Entries = append(shown.Entries, descriptors.KeyEntry(e))
 		}
-		if r := q.resolver.Rule(b.Domain, b.ID); r != nil {
+		if r := b.Rule; r != nil {
 			shown.Rule = r.Path
 		}
 		if b.Assigned {
