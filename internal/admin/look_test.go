@@ -136,7 +136,8 @@ func TestListOfBoostedRules(t *testing.T) {
 		},
 	}}
 	h = admin.NewHandler(admin.Options{
-		Rules: &fakeRules{live: set}, Boosts: b, Decisions: func(*descriptors.Limit) (here, byEnvoys []uint64) { return nil, nil },
+		Rules: &fakeRules{live: set}, Boosts: b,
+		Decisions: func(*descriptors.Limit) (here, byEnvoys []uint64) { return nil, nil },
 		Metrics: http.NotFoundHandler(), Log: slog.New(slog.DiscardHandler),
 	})
 	for _, want := range []string{

@@ -134,8 +134,8 @@ var quotaRows = []row[QuotaStats]{
 			put(w, s.Service.Denied, "denied")
 		}),
 	counters("weir_quota_refused_total", "reason",
-		"What got no quota. reason: entries (a bucket whose entries are not usable), buckets (beyond --quota-max-buckets, or 100,000 in all), "+
-			"streams (beyond --quota-max-streams), message (a stream ended for a wrong message).",
+		"What got no quota. reason: entries (a bucket whose entries are not usable), buckets (beyond "+
+			"--quota-max-buckets, or 100,000 in all), streams (beyond --quota-max-streams), message (a stream ended for a wrong message).",
 		func(s QuotaStats, w writer) {
 			put(w, s.Service.BadIDs, "entries")
 			put(w, s.Keeper.Dropped, "buckets")

@@ -10,9 +10,9 @@ import (
 type Decided struct {
 	Limit *descriptors.Limit
 	Key   string // of the limit's counter
-	// Outcome is Allowed; Denied, by the limit that gives the Envoy least; Uncharged, of the other limits of a request that
-	// was denied. AllowedOnFailure and the like say that the store did not answer, so that nothing was charged. A limit in
-	// shadow mode has Allowed and ShadowDenied: by the counter, after the report.
+	// Outcome is Allowed; Denied, by the limit that gives the Envoy least; Uncharged, of the other limits of a request
+	// that was denied. AllowedOnFailure and the like say that the store did not answer, so that nothing was charged. A
+	// limit in shadow mode has Allowed and ShadowDenied: by the counter, after the report.
 	Outcome  decide.Outcome
 	Requests uint64
 	// IsFirst says that the limit is the bucket's first: by these, each request counts once.

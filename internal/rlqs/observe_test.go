@@ -139,7 +139,7 @@ func TestDecidedAtTheEnd(t *testing.T) {
 	y := &tally{of: map[string]map[decide.Outcome]uint64{}}
 	target := withLimits(Target{Hits: []limiter.Hit{{Key: "k", Policy: perSecond(t, limiter.Funnel, 50)}}})
 	store := newLedger(t)
-	defer store.Close() //nolint:errcheck // in memory
+	defer store.Close()
 	k, err := New(Options{Store: store, Resolver: &fakeRules{
 		resolve: func(string, BucketID) Target { return target },
 	}, Decided: y.decided})
