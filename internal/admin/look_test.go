@@ -138,7 +138,7 @@ func TestListOfBoostedRules(t *testing.T) {
 	h = admin.NewHandler(admin.Options{
 		Rules: &fakeRules{live: set}, Boosts: b,
 		Decisions: func(*descriptors.Limit) (here, byEnvoys []uint64) { return nil, nil },
-		Metrics: http.NotFoundHandler(), Log: slog.New(slog.DiscardHandler),
+		Metrics:   http.NotFoundHandler(), Log: slog.New(slog.DiscardHandler),
 	})
 	for _, want := range []string{
 		`{"name":"each","text":"funnel: 70 per 1s, burst 20","written":"funnel: 10 per 1s, burst 20","decisions":null}`,
