@@ -55,8 +55,10 @@ func TestTopOfQuotas(t *testing.T) {
 	var text strings.Builder
 	err := printQuotas(&text, &adminapi.QuotaList{
 		Streams: 1, Refused: 1, Found: 9, Buckets: []adminapi.Quota{
-			{Domain: "shop", Descriptor: "plan=x", Rule: "plan", Node: "edge", Strategy: "token_bucket", State: "contended",
-				Rate: 12.5, Wanted: 40, Passed: 12},
+			{
+				Domain: "shop", Descriptor: "plan=x", Rule: "plan", Node: "edge", Strategy: "token_bucket",
+				State: "contended", Rate: 12.5, Wanted: 40, Passed: 12,
+			},
 			{Domain: "shop", Descriptor: "plan=\x1b[31m", Strategy: "none", State: "refused", Wanted: 1, Passed: 1},
 		},
 	})
