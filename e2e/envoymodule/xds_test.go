@@ -79,7 +79,8 @@ func TestRulesByXDS(t *testing.T) {
 	await(t, u.Envoy, limitIs(t, c, "20"))
 	left("after a change", "8")
 
-	plane.Set("3", xdstest.Domain("shop", xdstest.Limit("", "", 1)), xdstest.Domain("other", xdstest.Limit("key", "", 7)))
+	wrong := xdstest.Domain("shop", xdstest.Limit("", "", 1))
+	plane.Set("3", wrong, xdstest.Domain("other", xdstest.Limit("key", "", 7)))
 	await(t, u.Envoy, shows(t, status, `"refused_domains": 1`))
 	left("beside a domain with an error", "7")
 	if out := run(t, "status", "--server=http://"+addr); !strings.Contains(out, "domain shop: descriptors[0]: the key is") {
@@ -88,7 +89,7 @@ func TestRulesByXDS(t *testing.T) {
 	if !strings.Contains(u.Output(), "rules of xDS refused") {
 		t.Errorf("Envoy's log does not say what is wrong:\n%s", u.Output())
 	}
-	plane.Set("4", xdstest.Domain("shop", xdstest.Limit("", "", 1))) // nothing of it can be used
+	plane.Set("4", wrong) // nothing of it can be used
 	for r := plane.Next(); r.GetErrorDetail() == nil; r = plane.Next() {
 		continue
 	}
@@ -164,8 +165,9 @@ func TestStartWithoutTheControlPlane(t *testing.T) {
 	flags := []string{"--rules=xds", "--xds-server=" + plane.Addr}
 	t.Run("refused", func(t *testing.T) {
 		t.Parallel()
-		e := envoytest.Launch(t, bootstrap([]string{listener("front", []string{moduleFilter(config(flags, byKey))}, toUpstream)},
-			[]string{cluster("upstream", "127.0.0.1:1")}), envoytest.Options{Modules: moduletest.Folder(t)})
+		front := listener("front", []string{moduleFilter(config(flags, byKey))}, toUpstream)
+		e := envoytest.Launch(t, bootstrap([]string{front}, []string{cluster("upstream", "127.0.0.1:1")}),
+			envoytest.Options{Modules: moduletest.Folder(t)})
 		want := "--rules xds: no rules from xds://" + plane.Addr + " yet: Unavailable"
 		if code := e.Wait(patience); code == 0 || !strings.Contains(e.Output(), want) {
 			t.Errorf("exit code %d, want it to say %q:\n%s", code, want, e.Output())

@@ -6,8 +6,8 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// giveBackPlaces gives back the places of limits on requests in flight that a call took, though its request did not wait
-// for the answer: nobody knows of these places, so nobody would give them back. Nobody waits for it.
+// giveBackPlaces gives back the places of limits on requests in flight that a call took, though its request did not
+// wait for the answer: nobody knows of these places, so nobody would give them back. Nobody waits for it.
 func (q *queue) giveBackPlaces(unheard *call) {
 	var c *call
 	admitted := unheard.byItself || limiter.Admitted(unheard.hits, unheard.out)

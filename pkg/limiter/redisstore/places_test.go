@@ -12,8 +12,8 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
 )
 
-// TestPlacesOfAbandonedRequests has requests give up while Redis hangs, and Redis admit them afterwards. Nobody knows of
-// the places that they take, so the store gives them back: these, and no others.
+// TestPlacesOfAbandonedRequests has requests give up while Redis hangs, and Redis admit them afterwards. Nobody knows
+// of the places that they take, so the store gives them back: these, and no others.
 func TestPlacesOfAbandonedRequests(t *testing.T) {
 	flights := policy(t, limiter.Params{Algorithm: limiter.Concurrency, Limit: 10, Window: time.Hour})
 	banned := policy(t, limiter.Params{Algorithm: limiter.FixedWindow, Window: time.Hour})
