@@ -39,6 +39,8 @@ type client struct {
 	shadow  []shadowHit // charged by what was reported
 	passed  int64       // requests that are to be charged to shadow
 
+	passedBy, shadowDue time.Duration // until when all passed is to be charged, and when the next part of it is
+
 	// What is counted of it.
 	rule            *descriptors.Rule // nil: none
 	enforced        []counted
@@ -80,12 +82,6 @@ type client struct {
 	plan             plan     // of the step that is being done
 }
 
-// shadowHit is a hit that never denies, and its limit.
-type shadowHit struct {
-	limiter.Hit
-	counted
-}
-
 // plan is what a step wants to do about a client.
 type plan struct {
 	rate, burst     float64 // to assign
@@ -121,7 +117,7 @@ func (c *client) report(u *Usage, now time.Duration) (over uint64) {
 	c.reported, c.reply = now, true
 	c.note(u)
 	if len(c.shadow) > 0 || c.isStale {
-		c.passed = min(c.passed+clampHits(count), limiter.MaxHits/2)
+		c.pass(count, since, now)
 	}
 	if c.group != nil {
 		c.group.touch()

@@ -67,11 +67,13 @@ type Keeper struct {
 	full     bool      // it was logged that there are so many
 	urgent   []*client // new ones, and those whose target changed
 	reported []*client // of which something is to be counted
-	changed  bool      // all are to be resolved again
-	running  bool
-	stopped  bool
-	told     map[string]struct{} // reasons for no assignment that were logged
-	stats    Stats
+
+	leftShadows []*ask // of clients that are gone
+	changed     bool   // all are to be resolved again
+	running     bool
+	stopped     bool
+	told        map[string]struct{} // reasons for no assignment that were logged
+	stats       Stats
 }
 
 // New returns a Keeper, whose Run does the work.

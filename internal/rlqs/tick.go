@@ -30,7 +30,7 @@ func (k *Keeper) step(ctx context.Context) (next time.Duration) {
 	due := k.dueGroups(now)
 	k.divideAll(due, now)
 	asks := k.plan(due, now)
-	shadows := k.askShadows()
+	shadows := k.askShadows(now)
 	k.mu.Unlock()
 
 	k.take(ctx, append(slices.Clip(asks), shadows...))
@@ -324,23 +324,6 @@ func (g *group) takeBack(now time.Duration) (n int64) {
 	n = clampHits(g.back)
 	g.back -= float64(n)
 	return n
-}
-
-// askShadows asks for the hits of requests that were reported, and that nothing was charged for ahead.
-func (k *Keeper) askShadows() (asks []*ask) {
-	k.eachClient(func(c *client) {
-		if c.passed == 0 || len(c.shadow) == 0 {
-			return
-		}
-		for i := range c.shadow {
-			h := &c.shadow[i]
-			asks = append(asks, &ask{
-				hits: []limiter.Hit{h.Hit}, n: c.passed, shadow: h.counted, isFirst: i == 0 && len(c.enforced) == 0,
-			})
-		}
-		c.passed = 0
-	})
-	return asks
 }
 
 // settle divides what was charged among the clients of a group, and assigns them what it suffices for.
