@@ -69,7 +69,7 @@ type Options struct {
 	// Decisions is how often a limit had each outcome, by decide.Outcome; nil if that is not counted for it alone.
 	Decisions func(*descriptors.Limit) []uint64
 	// Top answers GET /top. Nil: keys are not counted.
-	Top func(topkeys.Query) (topkeys.Keys, error)
+	Top func(topkeys.Query) (adminapi.TopKeys, error)
 	// Quotas answers GET /quotas, with at most n buckets. Nil: none are assigned here.
 	Quotas func(n int) *adminapi.QuotaList
 	// History answers GET /history and /events. Nil: counts over time are not kept.
