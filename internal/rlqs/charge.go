@@ -167,6 +167,7 @@ func (k *Keeper) do(ctx context.Context, c *call) {
 	ctx, cancel := context.WithTimeout(guard.Background(ctx), k.o.Timeout)
 	defer cancel()
 	c.out = make([]limiter.Decision, len(c.hits))
+	sent := k.now()
 	c.err = k.o.Store.Take(ctx, c.hits, c.out)
 	for i, a := range c.asks {
 		if c.err != nil {
@@ -175,7 +176,7 @@ func (k *Keeper) do(ctx context.Context, c *call) {
 		}
 		a.last = c.answer(i)
 		if a.first == nil {
-			a.first = a.last
+			a.first, a.sent = a.last, sent
 		}
 	}
 }

@@ -55,6 +55,7 @@ type Keeper struct {
 	mu       sync.Mutex
 	streams  map[*Stream]struct{}
 	broken   map[*Stream]struct{} // whose assignments may still be in force
+	pools    map[poolKey]*pool    // of the buckets of broken
 	groups   map[string]*group
 	counters map[string]*counter
 	buckets  int
@@ -89,7 +90,7 @@ func New(o Options) (*Keeper, error) {
 		o: o, most: max(maxAllBuckets, o.MaxBuckets), start: time.Now(),
 		wake: make(chan struct{}, 1), halt: make(chan struct{}), done: make(chan struct{}),
 		streams: make(map[*Stream]struct{}), broken: make(map[*Stream]struct{}),
-		groups: make(map[string]*group), counters: make(map[string]*counter), told: make(map[string]struct{}),
+		pools: make(map[poolKey]*pool), groups: make(map[string]*group), counters: make(map[string]*counter), told: make(map[string]struct{}),
 	}, nil
 }
 
