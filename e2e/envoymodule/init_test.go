@@ -54,7 +54,9 @@ func TestInit(t *testing.T) {
 		args := strings.Fields(command[1])
 		if args[0] == "check" {
 			run(t, args...)
-		} else if out := run(t, append(args, "--server=http://"+addr)...); !strings.Contains(out, "remote_address=127.0.0.1") {
+			continue
+		}
+		if out := run(t, append(args, "--server=http://"+addr)...); !strings.Contains(out, "remote_address=127.0.0.1") {
 			t.Errorf("weir %s does not show the client:\n%s", command[1], out)
 		}
 	}

@@ -83,7 +83,8 @@ func TestRulesByXDS(t *testing.T) {
 	plane.Set("3", wrong, xdstest.Domain("other", xdstest.Limit("key", "", 7)))
 	await(t, u.Envoy, shows(t, status, `"refused_domains": 1`))
 	left("beside a domain with an error", "7")
-	if out := run(t, "status", "--server=http://"+addr); !strings.Contains(out, "domain shop: descriptors[0]: the key is") {
+	out := run(t, "status", "--server=http://"+addr)
+	if !strings.Contains(out, "domain shop: descriptors[0]: the key is") {
 		t.Errorf("weir status does not say what is wrong:\n%s", out)
 	}
 	if !strings.Contains(u.Output(), "rules of xDS refused") {

@@ -4,6 +4,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -35,8 +36,15 @@ type client struct {
 	group   *group
 	fixed   Strategy
 	refused string
-	shadow  []limiter.Hit // charged by what was reported
-	passed  int64         // requests that are to be charged to shadow
+	shadow  []shadowHit // charged by what was reported
+	passed  int64       // requests that are to be charged to shadow
+
+	// What is counted of it.
+	rule            *descriptors.Rule // nil: none
+	enforced        []counted
+	allowed, denied uint64  // reported, and not counted yet
+	wasFree         bool    // the store failed when they were reported
+	passRate        float64 // allowed requests a second, in the last report
 
 	// What it wants.
 	want     float64 // requests a second
@@ -72,6 +80,12 @@ type client struct {
 	plan             plan     // of the step that is being done
 }
 
+// shadowHit is a hit that never denies, and its limit.
+type shadowHit struct {
+	limiter.Hit
+	counted
+}
+
 // plan is what a step wants to do about a client.
 type plan struct {
 	rate, burst     float64 // to assign
@@ -103,7 +117,9 @@ func (c *client) report(u *Usage, now time.Duration) (over uint64) {
 	if count > 0 {
 		c.idle = 0
 	}
+	c.passRate = float64(u.Allowed) / max(since, minMeasured).Seconds()
 	c.reported, c.reply = now, true
+	c.note(u)
 	if len(c.shadow) > 0 || c.isStale {
 		c.passed = min(c.passed+clampHits(count), limiter.MaxHits/2)
 	}

@@ -595,3 +595,16 @@ func rulesFile(n int) string {
 	}
 	return text.String()
 }
+
+// Keys that Envoys decided by quotas count as those of requests.
+func TestAdd(t *testing.T) {
+	top := newTop(t, Options{PerRule: 10})
+	r := rulesOf(t, shop)[0]
+	hit(top, r, "ann", 2, false)
+	top.Add(r.Limits[0], "fixed_window|shop|user=ann", 40, false)
+	top.Add(r.Limits[0], "fixed_window|shop|user=ann", 7, true)
+	got, err := top.Keys(Query{By: ByDenied, N: 5})
+	if err != nil || len(got.Keys) != 1 || got.Keys[0].Hits != 49 || got.Keys[0].Denied != 7 {
+		t.Errorf("%+v, %v", got.Keys, err)
+	}
+}
