@@ -87,6 +87,9 @@ descriptors:
 func TestQuotasAreAssigned(t *testing.T) {
 	p := start(t, quotaOptions(t, blanketRules))
 	s := p.quotaStream(t)
+	if line := "limits=1 quota=true"; p.logged(line) != 1 {
+		t.Errorf("the log does not say that quotas are assigned (%s):\n%s", line, p.log)
+	}
 	s.report("shop", "plan", "banned", 1)
 	if got := s.next(); got.GetBlanketRule() != typepb.RateLimitStrategy_DENY_ALL {
 		t.Errorf("a rule of 0 requests assigns %v", got)
