@@ -4,6 +4,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -36,8 +37,17 @@ type client struct {
 	group   *group
 	fixed   Strategy
 	refused string
-	shadow  []limiter.Hit // charged by what was reported
-	passed  int64         // requests that are to be charged to shadow
+	shadow  []shadowHit // charged by what was reported
+	passed  int64       // requests that are to be charged to shadow
+
+	passedBy, shadowDue time.Duration // until when all passed is to be charged, and when the next part of it is
+
+	// What is counted of it.
+	rule            *descriptors.Rule // nil: none
+	enforced        []counted
+	allowed, denied uint64  // reported, and not counted yet
+	wasFree         bool    // the store failed when they were reported
+	passRate        float64 // allowed requests a second, in the last report
 
 	// What it wants.
 	want     float64 // requests a second
@@ -105,9 +115,11 @@ func (c *client) report(u *Usage, now time.Duration) (over uint64) {
 	if count > 0 {
 		c.idle = 0
 	}
+	c.passRate = float64(u.Allowed) / max(since, minMeasured).Seconds()
 	c.reported, c.reply = now, true
+	c.note(u)
 	if len(c.shadow) > 0 || c.isStale {
-		c.passed = min(c.passed+clampHits(count), limiter.MaxHits/2)
+		c.pass(count, since, now)
 	}
 	if c.group != nil {
 		c.group.touch()

@@ -151,6 +151,7 @@ func (s *Stream) Close(endedByEnvoy bool) {
 // drop forgets a bucket.
 func (k *Keeper) drop(c *client) {
 	c.isGone = true
+	k.leaveShadows(c)
 	k.buckets--
 	k.leavePool(c)
 	k.leave(c)

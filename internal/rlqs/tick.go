@@ -30,10 +30,10 @@ func (k *Keeper) step(ctx context.Context) (next time.Duration) {
 	due := k.dueGroups(now)
 	k.divideAll(due, now)
 	asks := k.plan(due, now)
-	shadows := k.shadowHits()
+	shadows := k.askShadows(now)
 	k.mu.Unlock()
 
-	k.take(ctx, asks, shadows)
+	k.take(ctx, append(slices.Clip(asks), shadows...))
 
 	k.mu.Lock()
 	now = k.now()
@@ -41,12 +41,14 @@ func (k *Keeper) step(ctx context.Context) (next time.Duration) {
 		k.settle(a, now)
 	}
 	out := k.collect()
+	decided := k.takeReported(shadows)
 	next = k.next(now)
 	k.mu.Unlock()
 
 	for i := range out {
 		out[i].to.Send(out[i].assignments)
 	}
+	k.observe(decided)
 	return next
 }
 
@@ -259,6 +261,9 @@ type ask struct {
 	last    []limiter.Decision // the newest answer
 	failure error
 	sent    time.Duration // when n was
+
+	shadow  counted // of an ask without a group: the limit, in shadow mode
+	isFirst bool    // of its bucket
 }
 
 // plan makes what the groups charge.
@@ -323,21 +328,6 @@ func (g *group) takeBack(now time.Duration) (n int64) {
 	n = clampHits(g.back)
 	g.back -= float64(n)
 	return n
-}
-
-// shadowHits are the hits of requests that were reported, and that nothing was charged for ahead.
-func (k *Keeper) shadowHits() (hits []limiter.Hit) {
-	k.eachClient(func(c *client) {
-		if c.passed == 0 || len(c.shadow) == 0 {
-			return
-		}
-		for _, h := range c.shadow {
-			h.N = c.passed
-			hits = append(hits, h)
-		}
-		c.passed = 0
-	})
-	return hits
 }
 
 // settle divides what was charged among the clients of a group, and assigns them what it suffices for.
