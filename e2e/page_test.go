@@ -14,10 +14,10 @@ import (
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
+	"github.com/weir-ratelimit/weir/internal/adminapi"
 	"github.com/weir-ratelimit/weir/internal/test/chrometest"
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 	"github.com/weir-ratelimit/weir/internal/test/weirtest"
-	"github.com/weir-ratelimit/weir/internal/topkeys"
 )
 
 // screenshots is the folder for pictures of the page.
@@ -398,7 +398,7 @@ func TestTopCommand(t *testing.T) {
 	) {
 		t.Errorf("the most denied of a rule:\n%s", text)
 	}
-	var found topkeys.Keys
+	var found adminapi.TopKeys
 	if err := json.Unmarshal([]byte(topCommand(t, s, "--json")), &found); err != nil || len(found.Keys) != 3 ||
 		found.Keys[0].Entries[0].Value != "10.0.0.1" {
 		t.Errorf("%v in %+v", err, found)

@@ -70,7 +70,7 @@ type Options struct {
 	// quotas; nil if that is not counted for it alone.
 	Decisions func(*descriptors.Limit) (here, byEnvoys []uint64)
 	// Top answers GET /top. Nil: keys are not counted.
-	Top func(topkeys.Query) (topkeys.Keys, error)
+	Top func(topkeys.Query) (adminapi.TopKeys, error)
 	// Quotas answers GET /quotas. Nil: none are assigned here.
 	Quotas Quotas
 	// History answers GET /history and /events. Nil: counts over time are not kept.

@@ -222,17 +222,17 @@ func TestStatus(t *testing.T) {
 
 func TestTop(t *testing.T) {
 	var asked topkeys.Query
-	h := looked(t, shop, admin.Options{Top: func(q topkeys.Query) (topkeys.Keys, error) {
+	h := looked(t, shop, admin.Options{Top: func(q topkeys.Query) (adminapi.TopKeys, error) {
 		asked = q
 		if q.By == "name" {
-			return topkeys.Keys{}, topkeys.ErrBy
+			return adminapi.TopKeys{}, topkeys.ErrBy
 		}
-		return topkeys.Keys{Keys: []topkeys.Key{{Rule: "<b>"}}}, nil
+		return adminapi.TopKeys{Keys: []adminapi.TopKey{{Rule: "<b>"}}}, nil
 	}})
 	for query, want := range map[string]topkeys.Query{
-		"": {By: topkeys.ByHits, N: 20},
+		"": {By: adminapi.ByHits, N: 20},
 		"?domain=shop&rule=api_key+%3E+path&by=denied&n=5": {
-			Domain: "shop", Rule: "api_key > path", By: topkeys.ByDenied,
+			Domain: "shop", Rule: "api_key > path", By: adminapi.ByDenied,
 			N: 5,
 		},
 	} {
