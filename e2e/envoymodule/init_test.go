@@ -35,11 +35,11 @@ func TestInit(t *testing.T) {
 	const burst, most = 20, 1000 // and one more each second
 	began, passed := time.Now(), 0
 	for ; passed < most; passed++ {
-		r := c.get(t, "/")
-		if r.status == http.StatusTooManyRequests {
+		r := c.Get(t, "/")
+		if r.Status == http.StatusTooManyRequests {
 			break
 		}
-		if r.status != http.StatusOK || r.body != "hello\n" || r.header.Get("X-Ratelimit-Limit") == "" {
+		if r.Status != http.StatusOK || r.Body != "hello\n" || r.Header.Get("X-Ratelimit-Limit") == "" {
 			t.Fatalf("%+v", r)
 		}
 	}
@@ -54,7 +54,9 @@ func TestInit(t *testing.T) {
 		args := strings.Fields(command[1])
 		if args[0] == "check" {
 			run(t, args...)
-		} else if out := run(t, append(args, "--server=http://"+addr)...); !strings.Contains(out, "remote_address=127.0.0.1") {
+			continue
+		}
+		if out := run(t, append(args, "--server=http://"+addr)...); !strings.Contains(out, "remote_address=127.0.0.1") {
 			t.Errorf("weir %s does not show the client:\n%s", command[1], out)
 		}
 	}

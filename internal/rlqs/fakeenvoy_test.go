@@ -3,8 +3,10 @@ package rlqs
 import (
 	"context"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -241,6 +243,7 @@ type ledger struct {
 	charged int64
 	err     error
 	delay   time.Duration
+	late    func() time.Duration // how long a hit takes to arrive, and its answer, if set
 	calls   int
 }
 
@@ -255,6 +258,10 @@ func (l *ledger) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Dec
 	}
 	if err != nil {
 		return err
+	}
+	if l.late != nil {
+		time.Sleep(l.late())
+		defer func() { time.Sleep(l.late()) }()
 	}
 	if err := l.Store.Take(ctx, hits, out); err != nil {
 		return err
@@ -276,6 +283,12 @@ func (l *ledger) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Dec
 		l.charged += hits[i].N
 	}
 	return nil
+}
+
+// lateUpTo returns different times.
+func lateUpTo(most time.Duration) func() time.Duration {
+	var n atomic.Int64
+	return func() time.Duration { return time.Duration(n.Add(1)) * 700 * time.Microsecond % most }
 }
 
 func (l *ledger) sum() int64 {
@@ -323,6 +336,7 @@ func newFleet(t *testing.T, store *ledger, resolve func(string, BucketID) Target
 	if f.keeper, err = New(Options{Store: f.store, Resolver: f.rules}); err != nil {
 		t.Fatal(err)
 	}
+	f.keeper.random = rand.New(rand.NewPCG(1, uint64(time.Now().UnixMilli()))) // the same in every run
 	ctx, cancel := context.WithCancel(context.Background())
 	f.cancel = cancel
 	go func() {
