@@ -35,11 +35,11 @@ func TestInit(t *testing.T) {
 	const burst, most = 20, 1000 // and one more each second
 	began, passed := time.Now(), 0
 	for ; passed < most; passed++ {
-		r := c.get(t, "/")
-		if r.status == http.StatusTooManyRequests {
+		r := c.Get(t, "/")
+		if r.Status == http.StatusTooManyRequests {
 			break
 		}
-		if r.status != http.StatusOK || r.body != "hello\n" || r.header.Get("X-Ratelimit-Limit") == "" {
+		if r.Status != http.StatusOK || r.Body != "hello\n" || r.Header.Get("X-Ratelimit-Limit") == "" {
 			t.Fatalf("%+v", r)
 		}
 	}

@@ -22,7 +22,7 @@ const withHeaders = `"enable_x_ratelimit_headers": "DRAFT_VERSION_03"`
 func limitIs(t *testing.T, c *client, want string) func() error {
 	t.Helper()
 	return func() error {
-		if got, _, _ := strings.Cut(c.get(t, "/", "x-key", "probe").header.Get("X-Ratelimit-Limit"), ","); got != want {
+		if got, _, _ := strings.Cut(c.Get(t, "/", "x-key", "probe").Header.Get("X-Ratelimit-Limit"), ","); got != want {
 			return fmt.Errorf("the limit is %q, want %q", got, want)
 		}
 		return nil
@@ -62,7 +62,7 @@ func TestRulesByXDS(t *testing.T) {
 		}
 	}
 	for range 10 {
-		if r := c.get(t, "/", "x-key", "ann"); r.status != http.StatusOK {
+		if r := c.Get(t, "/", "x-key", "ann"); r.Status != http.StatusOK {
 			t.Fatalf("%+v", r)
 		}
 	}
@@ -117,8 +117,8 @@ func TestRulesByXDS(t *testing.T) {
 	update(config(append(flags, "--top-keys=8"), byKey, `"rate_limited_status": {"code": 430}`), "")
 	again.Set("4", xdstest.Domain("shop", xdstest.Limit("key", "", 0)))
 	await(t, u.Envoy, func() error {
-		if r := c.get(t, "/", "x-key", "probe"); r.status != 430 {
-			return fmt.Errorf("status %d", r.status)
+		if r := c.Get(t, "/", "x-key", "probe"); r.Status != 430 {
+			return fmt.Errorf("status %d", r.Status)
 		}
 		return nil
 	})
@@ -182,21 +182,21 @@ func TestStartWithoutTheControlPlane(t *testing.T) {
 		e := start(t, listener("open", []string{moduleFilter(config(flags, byKey))}, toUpstream),
 			listener("closed", []string{moduleFilter(config(flags, byKey, `"failure_mode_deny": true`))}, toUpstream))
 		opened, closed := newClient(t, e, "open"), newClient(t, e, "closed")
-		if r := opened.get(t, "/", "x-key", "ann"); r.status != http.StatusOK {
+		if r := opened.Get(t, "/", "x-key", "ann"); r.Status != http.StatusOK {
 			t.Errorf("without rules: %+v", r)
 		}
-		if r := closed.get(t, "/", "x-key", "ann"); r.status != http.StatusInternalServerError {
+		if r := closed.Get(t, "/", "x-key", "ann"); r.Status != http.StatusInternalServerError {
 			t.Errorf("without rules, failure_mode_deny: %+v", r)
 		}
 		again := xdstest.Start(t, xdstest.Options{Addr: plane.Addr})
 		again.Set("1", xdstest.Domain("shop", xdstest.Limit("key", "", 0)))
 		await(t, e, func() error {
-			if r := opened.get(t, "/", "x-key", "ann"); r.status != http.StatusTooManyRequests {
-				return fmt.Errorf("with rules: status %d", r.status)
+			if r := opened.Get(t, "/", "x-key", "ann"); r.Status != http.StatusTooManyRequests {
+				return fmt.Errorf("with rules: status %d", r.Status)
 			}
 			return nil
 		})
-		if r := closed.get(t, "/", "x-key", "ann"); r.status != http.StatusTooManyRequests {
+		if r := closed.Get(t, "/", "x-key", "ann"); r.Status != http.StatusTooManyRequests {
 			t.Errorf("with rules: %+v", r)
 		}
 	})

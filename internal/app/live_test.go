@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/weir-ratelimit/weir/internal/adminapi"
-	"github.com/weir-ratelimit/weir/internal/boosts"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 )
 
@@ -54,9 +53,9 @@ func (p *process) reset(t adminapi.ResetRequest) adminapi.ResetResult {
 	return done
 }
 
-func (p *process) boost(in boosts.Request) boosts.Status {
+func (p *process) boost(in adminapi.BoostRequest) adminapi.BoostStatus {
 	p.t.Helper()
-	var made boosts.Status
+	var made adminapi.BoostStatus
 	if err := p.admin("").Post(p.t.Context(), "/boosts", in, &made); err != nil {
 		p.t.Fatal(err)
 	}
@@ -71,11 +70,11 @@ func (p *process) allowed(client string) func() string {
 	return func() string { return strconv.FormatInt(p.get(client).RequestsPerUnit, 10) }
 }
 
-func rule(factor float64) boosts.Request {
-	return boosts.Request{Domain: "shop", Rule: "client", Factor: factor, For: "1h", Reason: "sale", Author: "ann"}
+func rule(factor float64) adminapi.BoostRequest {
+	return adminapi.BoostRequest{Domain: "shop", Rule: "client", Factor: factor, For: "1h", Reason: "sale", Author: "ann"}
 }
 
-// A counter that one sidecar resets is new to the other, which knew a denial of it; the log says who did it, without
+// A counter that one process resets is new to the other, which knew a denial of it; the log says who did it, without
 // the value.
 func TestResetIsForAll(t *testing.T) {
 	redis := redistest.Start(t)
@@ -99,10 +98,10 @@ func TestResetIsForAll(t *testing.T) {
 	if len(done.Counters) != 1 || !done.Counters[0].Existed || done.Rule != "client" {
 		t.Errorf("%+v", done)
 	}
-	want(t, "the other sidecar", "OK", func() string { return two.ask(who) })
+	want(t, "the other process", "OK", func() string { return two.ask(who) })
 	denied()
 	one.reset(adminapi.ResetRequest{Key: "weir:1:fixed_window|shop|client=" + who})
-	want(t, "the other sidecar", "OK", func() string { return two.ask(who) })
+	want(t, "the other process", "OK", func() string { return two.ask(who) })
 
 	if n := one.logged("msg=audit action=reset result=ok client=local addr=127.0.0.1:"); n != 2 {
 		t.Errorf("%d resets in the log", n)
@@ -112,7 +111,7 @@ func TestResetIsForAll(t *testing.T) {
 	}
 }
 
-// A boost by one sidecar is followed by the other, shown by both, outlives a reload of each, and is gone when it is
+// A boost by one process is followed by the other, shown by both, outlives a reload of each, and is gone when it is
 // removed.
 func TestBoostIsForAll(t *testing.T) {
 	t.Parallel()
@@ -144,7 +143,7 @@ func TestBoostIsForAll(t *testing.T) {
 		list.Boosts[0].Reason != "sale" {
 		t.Errorf("%+v, %v", list, err)
 	}
-	var removed boosts.Boost
+	var removed adminapi.Boost
 	if err := two.admin("").Delete(t.Context(), "/boosts/"+made.ID, &removed); err != nil {
 		t.Fatal(err)
 	}
@@ -179,7 +178,7 @@ func TestBoostEndsOldDenials(t *testing.T) {
 	})
 	made := p.boost(rule(1000))
 	redistest.Do(t, redis, "del", p.get("me").Key, "weir:1:"+p.get("me").Key) // as if it had drained
-	if err := p.admin("").Delete(t.Context(), "/boosts/"+made.ID, &boosts.Boost{}); err != nil {
+	if err := p.admin("").Delete(t.Context(), "/boosts/"+made.ID, &adminapi.Boost{}); err != nil {
 		t.Fatal(err)
 	}
 	if got := p.ask("me"); got != "OK" {
@@ -223,7 +222,7 @@ func TestLiveWithoutRedis(t *testing.T) {
 	}
 }
 
-// Rules that are published while a boost is in force are boosted from their first request on; a sidecar that starts
+// Rules that are published while a boost is in force are boosted from their first request on; a process that starts
 // then has the boost, too.
 func TestPublishWhileBoosted(t *testing.T) {
 	redis := redistest.Start(t)
@@ -269,7 +268,7 @@ func TestLiveNeedsTheToken(t *testing.T) {
 	if err := operator.Post(t.Context(), "/keys/reset", target, &done); err != nil || !done.Counters[0].Existed {
 		t.Errorf("with the token: %+v, %v", done, err)
 	}
-	var made boosts.Status
+	var made adminapi.BoostStatus
 	if err := operator.Post(t.Context(), "/boosts", rule(2), &made); err != nil || !made.InForce {
 		t.Errorf("with the token: %+v, %v", made, err)
 	}

@@ -124,7 +124,7 @@ func (a *App) logStart(ctx context.Context) {
 	if a.o.Embedded { // it has no gRPC server
 		grpc = slog.Attr{}
 	}
-	a.o.Log.LogAttrs(ctx, slog.LevelInfo, "serving",
+	parts := []slog.Attr{
 		slog.String("version", a.o.Build.Version),
 		grpc,
 		slog.String("http", a.HTTPAddr()),
@@ -132,7 +132,11 @@ func (a *App) logStart(ctx context.Context) {
 		slog.String("rules", reload.ShortHash(status.Hash)),
 		slog.Int("files", len(status.Files)),
 		slog.Int("limits", limits),
-	)
+	}
+	if a.o.Quota && !a.o.Embedded {
+		parts = append(parts, slog.Bool("quota", true))
+	}
+	a.o.Log.LogAttrs(ctx, slog.LevelInfo, "serving", parts...)
 }
 
 // within runs f and returns whether it has ended in time. If not, f goes on in a goroutine of its own.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -395,12 +396,13 @@ func program() string {
 	return quoted(path)
 }
 
-// quoted is a path for a shell.
-func quoted(path string) string {
-	if strings.ContainsFunc(path, func(r rune) bool {
-		return !strings.ContainsRune("/._-~+:@%", r) && (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z')
-	}) {
-		return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"
+// plainWord is text that a shell leaves as it is.
+var plainWord = regexp.MustCompile(`^[A-Za-z0-9_./:,@%+=~-]*$`)
+
+// quoted is a word for a shell.
+func quoted(word string) string {
+	if plainWord.MatchString(word) {
+		return word
 	}
-	return path
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }

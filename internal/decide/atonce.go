@@ -44,7 +44,7 @@ func (d *Decider) DecideAtOnce(ctx context.Context, r *Request) (v *Verdict, dec
 }
 
 // DecideRest decides a request that DecideAtOnce has not decided, and gives back the places of a denied one (see
-// GiveBackPlaces). Its errors are those of Decide.
+// GiveBackPlaces). Errors are as in Decide.
 func (d *Decider) DecideRest(ctx context.Context, r *Request) (*Verdict, error) {
 	v := &r.verdict
 	if err := d.take(ctx, v); err != nil {

@@ -2,6 +2,7 @@ package rlqs
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	"github.com/weir-ratelimit/weir/internal/guard"
@@ -36,7 +37,7 @@ func (c *call) add(a *ask, h limiter.Hit) {
 
 // take charges what is asked for. What does not fit is asked for again by as much as there is. In the first calls what
 // was not used is returned, so that nobody is denied for it.
-func (k *Keeper) take(ctx context.Context, asks []*ask, shadows []limiter.Hit) {
+func (k *Keeper) take(ctx context.Context, asks []*ask) {
 	var returns, charges calls
 	for _, a := range asks {
 		if a.back > 0 {
@@ -48,9 +49,6 @@ func (k *Keeper) take(ctx context.Context, asks []*ask, shadows []limiter.Hit) {
 		if a.n > 0 {
 			charges.charge(k, a, a.n)
 		}
-	}
-	for _, h := range shadows {
-		returns.of(k, &h).add(nil, h)
 	}
 	k.callStore(ctx, returns.all)
 	k.callStore(ctx, charges.all)
@@ -197,11 +195,14 @@ func (k *Keeper) chargeLast(ctx context.Context) {
 			asks = append(asks, &ask{group: g, hits: g.hits, at: now, n: int64(min(n, g.capacity()))})
 		}
 	}
+	shadows := k.askAllShadows()
 	k.mu.Unlock()
-	k.take(ctx, asks, nil)
+	k.take(ctx, append(slices.Clip(asks), shadows...))
 	k.mu.Lock()
-	defer k.mu.Unlock()
 	for _, a := range asks {
 		k.stats.Charged += uint64(a.got) //nolint:gosec // not below 0
 	}
+	decided := k.takeReported(shadows)
+	k.mu.Unlock()
+	k.observe(decided)
 }

@@ -123,14 +123,17 @@ func (k *Keeper) resolve(now time.Duration) {
 // retarget has the client count what its target says.
 func (k *Keeper) retarget(c *client, t *Target, now time.Duration) {
 	c.isStale = false
-	c.refused, c.shadow = t.Refused, nil
+	c.refused, c.shadow, c.enforced, c.rule = t.Refused, nil, nil, t.Rule
 	var enforced []limiter.Hit
 	none := false
 	for i := range t.Hits {
 		h := t.Hits[i]
 		if t.Shadow || h.Mode == limiter.Shadow {
+			if p, err := prepaid(h); err == nil && h.Policy.Algorithm() == limiter.FixedWindow {
+				h = p // a report is charged as far as it fits
+			}
 			h.Mode, h.Group, h.ByItself = limiter.Shadow, 0, false
-			c.shadow = append(c.shadow, h)
+			c.shadow = append(c.shadow, shadowHit{h, countedOf(t, i)})
 			continue
 		}
 		if why := Unfit(&h); why != "" && c.refused == "" {
@@ -141,7 +144,7 @@ func (k *Keeper) retarget(c *client, t *Target, now time.Duration) {
 			c.refused = err.Error()
 		}
 		none = none || h.Policy.Limit() == 0
-		enforced = append(enforced, h)
+		enforced, c.enforced = append(enforced, h), append(c.enforced, countedOf(t, i))
 	}
 	if len(c.shadow) == 0 {
 		c.passed = 0
@@ -149,7 +152,7 @@ func (k *Keeper) retarget(c *client, t *Target, now time.Duration) {
 	switch {
 	case c.refused != "":
 		k.leave(c)
-		c.shadow, c.passed = nil, 0
+		c.shadow, c.enforced, c.passed = nil, nil, 0
 		k.tell(c)
 	case len(enforced) == 0:
 		k.leave(c)
@@ -339,6 +342,16 @@ func (g *group) canRefund(since time.Duration) bool {
 		}
 	}
 	return true
+}
+
+// isSlow reports whether a limit admits less than a request a second.
+func (g *group) isSlow() bool {
+	for i := range g.hits {
+		if rateOf(g.hits[i].Policy) < 1 {
+			return true
+		}
+	}
+	return false
 }
 
 // slides reports whether one of the group's windows slides, so that hits leave it one by one.

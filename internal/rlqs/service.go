@@ -60,6 +60,8 @@ type ServiceOptions struct {
 	Opened func(remote net.Addr) (since time.Time, ok bool)
 	// Panicked counts a panic that a message caused. Nil: nobody does.
 	Panicked func()
+	// Reported counts requests that Envoys decided, of all buckets, also of those without an assignment. Nil: nobody does.
+	Reported func(allowed, denied uint64)
 	Log      *slog.Logger
 }
 
@@ -97,6 +99,9 @@ func NewService(o ServiceOptions) (*Service, error) {
 	o.MaxEntries = cmp.Or(o.MaxEntries, decide.DefaultMaxEntries)
 	if o.Panicked == nil {
 		o.Panicked = func() {}
+	}
+	if o.Reported == nil {
+		o.Reported = func(uint64, uint64) {}
 	}
 	if o.Opened == nil {
 		o.Opened = func(net.Addr) (time.Time, bool) { return time.Now(), false }
@@ -355,6 +360,7 @@ func (r *reader) report(m *reports) error {
 	for _, u := range m.usages {
 		r.s.allowed.Add(u.Allowed)
 		r.s.denied.Add(u.Denied)
+		r.s.o.Reported(u.Allowed, u.Denied)
 		if _, err := entriesOf(u.ID, r.s.o.MaxEntries); err != nil {
 			r.s.unusable(cmp.Or(r.domain, m.domain), err)
 			continue

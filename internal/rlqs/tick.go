@@ -30,10 +30,10 @@ func (k *Keeper) step(ctx context.Context) (next time.Duration) {
 	due := k.dueGroups(now)
 	k.divideAll(due, now)
 	asks := k.plan(due, now)
-	shadows := k.shadowHits()
+	shadows := k.askShadows(now)
 	k.mu.Unlock()
 
-	k.take(ctx, asks, shadows)
+	k.take(ctx, append(slices.Clip(asks), shadows...))
 
 	k.mu.Lock()
 	now = k.now()
@@ -41,12 +41,14 @@ func (k *Keeper) step(ctx context.Context) (next time.Duration) {
 		k.settle(a, now)
 	}
 	out := k.collect()
+	decided := k.takeReported(shadows)
 	next = k.next(now)
 	k.mu.Unlock()
 
 	for i := range out {
 		out[i].to.Send(out[i].assignments)
 	}
+	k.observe(decided)
 	return next
 }
 
@@ -91,7 +93,11 @@ func (k *Keeper) dueGroups(now time.Duration) (due []*group) {
 			}
 		}
 		if now >= g.due {
-			g.due = g.cadence.next(now)
+			if g.cadence.isEven {
+				g.due = g.cadence.next(now)
+			} else {
+				g.due = k.nextBeat(g.cadence.long, now)
+			}
 		} else if !g.urgent {
 			continue
 		}
@@ -103,7 +109,7 @@ func (k *Keeper) dueGroups(now time.Duration) (due []*group) {
 
 // next is when the next step is due.
 func (k *Keeper) next(now time.Duration) time.Duration {
-	next := now.Truncate(tick) + tick
+	next := k.nextBeat(tick, now)
 	for _, g := range k.groups {
 		next = min(next, g.due)
 		for _, ct := range g.counters {
@@ -255,6 +261,9 @@ type ask struct {
 	last    []limiter.Decision // the newest answer
 	failure error
 	sent    time.Duration // when n was
+
+	shadow  counted // of an ask without a group: the limit, in shadow mode
+	isFirst bool    // of its bucket
 }
 
 // plan makes what the groups charge.
@@ -278,7 +287,7 @@ func (k *Keeper) plan(due []*group, now time.Duration) (asks []*ask) {
 			a.more += c.plan.more
 		}
 		if now >= g.retryAt {
-			a.n = int64(min(math.Ceil(a.keep+a.owe+a.more-1e-6), g.capacity()))
+			a.n = int64(min(math.Ceil(a.keep+a.owe+a.more-littleHit), g.capacity()))
 		}
 		asks = append(asks, a)
 	}
@@ -321,21 +330,6 @@ func (g *group) takeBack(now time.Duration) (n int64) {
 	return n
 }
 
-// shadowHits are the hits of requests that were reported, and that nothing was charged for ahead.
-func (k *Keeper) shadowHits() (hits []limiter.Hit) {
-	k.eachClient(func(c *client) {
-		if c.passed == 0 || len(c.shadow) == 0 {
-			return
-		}
-		for _, h := range c.shadow {
-			h.N = c.passed
-			hits = append(hits, h)
-		}
-		c.passed = 0
-	})
-	return hits
-}
-
 // settle divides what was charged among the clients of a group, and assigns them what it suffices for.
 func (k *Keeper) settle(a *ask, now time.Duration) {
 	g := a.group
@@ -369,7 +363,7 @@ func (k *Keeper) settle(a *ask, now time.Duration) {
 		n := c.plan.keep*keep + c.plan.more*more + rest/float64(len(a.clients))
 		c.float += n
 		c.debt = max(0, c.debt-c.plan.owe*owe)
-		c.unpaid = min(c.debt, c.plan.owe*(1-owe)) + max(0, c.plan.burst-c.burst)*(1-more)
+		c.unpaid = min(c.debt, c.plan.owe*(1-owe)) + c.plan.raise*(1-more)
 		c.charge(n, g.window())
 		if c.isListening() && !c.isStale {
 			k.assign(c, long, a.at, now)
