@@ -45,6 +45,8 @@ type envoyReport struct {
 	Machine  machine    `json:"machine"`
 	Settings settings   `json:"settings"`
 	Rows     []envoyRow `json:"rows"`
+	// Buckets is nil if it was not measured.
+	Buckets *bucketsSample `json:"quota_buckets,omitempty"`
 }
 
 // throughEnvoy measures HTTP requests through an Envoy without the filter and with each target behind it.
@@ -108,6 +110,12 @@ func (o *options) throughEnvoy(ctx context.Context, dir string, targets []*targe
 		}
 	}
 	r := &envoyReport{Measured: time.Now().Format(time.DateOnly), Machine: thisMachine(), Settings: o.settings, Rows: rows}
+	if o.ways {
+		r.Buckets, err = o.measureBuckets(ctx, dir, w, upstream.Addr().String(), min(bucketReports, o.Rounds))
+		if err != nil {
+			return fmt.Errorf("%s: %w", nameBuckets, err)
+		}
+	}
 	if err := o.write(r, r.markdown, stdout); err != nil || !o.doc {
 		return err
 	}
@@ -249,6 +257,9 @@ func (r *envoyReport) markdown(w io.Writer) {
 		}
 		fmt.Fprintf(w, "| %s | %.0f | %.0f | %.0f | %s | %.1f + %.1f + %.1f | %s | %.0f | %.0f %% |\n", frontTitle(row.Front),
 			row.ReqPerSec, row.P50, row.P99, added[0], row.Envoy, row.Server, row.Redis, added[1], row.RSS, 100*row.Others)
+	}
+	if r.Buckets != nil {
+		r.Buckets.markdown(w)
 	}
 }
 

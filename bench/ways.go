@@ -28,33 +28,46 @@ func (o *options) startWays(ctx context.Context, dir string, w *workload) (front
 	if err := s.build(ctx); err != nil {
 		return nil, err
 	}
-	limits := w.ruleFile("algorithm: " + o.Algorithm)
-	large := fmt.Sprintf("domain: %s\ndescriptors:\n  - key: %s\n    rate_limit: {requests_per_unit: %d, unit: second, "+
-		"algorithm: %s}\n", w.name, ruleKey(0, 0), quotaLimit, o.Algorithm)
-	const header = `{custom_value: {name: key, typed_config: {` +
-		`"@type": type.googleapis.com/envoy.type.matcher.v3.HttpRequestHeaderMatchInput, header_name: x-key}}}`
 	for _, f := range []*front{
 		asking(w.name, &target{name: nameUnix}),
 		assigned(w.name, &target{name: nameQuota}, "{string_value: k0}", w.keys),
-		assigned(w.name, &target{name: nameQuotaHeader}, header, min(quotaKeys, w.keys)),
+		assigned(w.name, &target{name: nameQuotaHeader}, headerValue, min(quotaKeys, w.keys)),
 	} {
-		rules, flags := large, []string{"--quota"}
-		if f.name == nameUnix {
-			rules, flags = limits, nil
-			f.service.addr = "unix:" + filepath.Join(dir, nameUnix+".sock")
-		} else if f.service.addr, err = launch.FreeAddr(ctx); err != nil {
-			return fronts, err
-		}
 		fronts = append(fronts, f)
-		file := filepath.Join(dir, "rules-"+f.name+".yaml")
-		if err := os.WriteFile(file, []byte(rules), 0o600); err != nil {
-			return fronts, err
+		if f.name == nameUnix {
+			f.service.addr = "unix:" + filepath.Join(dir, nameUnix+".sock")
+			err = s.serveFront(ctx, f, w.ruleFile("algorithm: "+o.Algorithm))
+		} else {
+			err = s.serveQuotas(ctx, f, w, o.Algorithm)
 		}
-		if err := s.serve(ctx, f.service, "memory", file, flags...); err != nil {
+		if err != nil {
 			return fronts, err
 		}
 	}
 	return fronts, nil
+}
+
+// headerValue has the header x-key be the value of a bucket's entry.
+const headerValue = `{custom_value: {name: key, typed_config: {` +
+	`"@type": type.googleapis.com/envoy.type.matcher.v3.HttpRequestHeaderMatchInput, header_name: x-key}}}`
+
+// serveQuotas starts the service of a front that gets quotas, with a limit that no front reaches.
+func (s *starter) serveQuotas(ctx context.Context, f *front, w *workload, algorithm string) (err error) {
+	if f.service.addr, err = launch.FreeAddr(ctx); err != nil {
+		return err
+	}
+	rules := fmt.Sprintf("domain: %s\ndescriptors:\n  - key: %s\n    rate_limit: {requests_per_unit: %d, unit: second, "+
+		"algorithm: %s}\n", w.name, ruleKey(0, 0), quotaLimit, algorithm)
+	return s.serveFront(ctx, f, rules, "--quota")
+}
+
+// serveFront starts the service of a front, with counters in memory.
+func (s *starter) serveFront(ctx context.Context, f *front, rules string, flags ...string) error {
+	file := filepath.Join(s.dir, "rules-"+f.name+".yaml")
+	if err := os.WriteFile(file, []byte(rules), 0o600); err != nil {
+		return err
+	}
+	return s.serve(ctx, f.service, "memory", file, flags...)
 }
 
 // assigned is a front with the quota filter of Envoy: the service assigns it parts of limits. id is the value of a

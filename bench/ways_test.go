@@ -28,6 +28,9 @@ func TestWaysThroughEnvoy(t *testing.T) {
 			t.Errorf("the table has not %q with 4 outstanding and with 1:\n%s", want, table.String())
 		}
 	}
+	if want := "\nQuotas of 1,000 buckets in one Envoy with "; strings.Count(table.String(), want) != 1 {
+		t.Errorf("there is not one %q:\n%s", want, table.String())
+	}
 }
 
 // TestNoQuotaWasAssigned says so: the Envoy asks a Weir whose rules are of another domain.

@@ -14,10 +14,10 @@ import (
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
+	"github.com/weir-ratelimit/weir/internal/adminapi"
 	"github.com/weir-ratelimit/weir/internal/test/chrometest"
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 	"github.com/weir-ratelimit/weir/internal/test/weirtest"
-	"github.com/weir-ratelimit/weir/internal/topkeys"
 )
 
 // screenshots is the folder for pictures of the page.
@@ -128,6 +128,9 @@ func TestPage(t *testing.T) {
 	}
 	if b.Eval(`document.querySelectorAll("img, main script").length`) != 0.0 || b.Text("document.title") != "Weir" {
 		t.Errorf("a key has become more than text: title %q", b.Text("document.title"))
+	}
+	if !b.Eval(`document.getElementById("quotas").hidden && document.getElementById("quotas-link").hidden`).(bool) {
+		t.Error("without --quota the page shows quotas")
 	}
 	shoot(t, b, "light", 1200, 1000, false)
 	shoot(t, b, "dark", 1200, 1000, true)
@@ -395,7 +398,7 @@ func TestTopCommand(t *testing.T) {
 	) {
 		t.Errorf("the most denied of a rule:\n%s", text)
 	}
-	var found topkeys.Keys
+	var found adminapi.TopKeys
 	if err := json.Unmarshal([]byte(topCommand(t, s, "--json")), &found); err != nil || len(found.Keys) != 3 ||
 		found.Keys[0].Entries[0].Value != "10.0.0.1" {
 		t.Errorf("%v in %+v", err, found)

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weir-ratelimit/weir/internal/test/envoytest"
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 	"github.com/weir-ratelimit/weir/internal/test/weirtest"
@@ -36,7 +37,7 @@ func TestAdminAddress(t *testing.T) {
 	}, byKey, `"enable_x_ratelimit_headers": "DRAFT_VERSION_03"`))}, toUpstream))
 	c := newClient(t, e, "front")
 	for range 52 {
-		c.get(t, "/", "x-key", "ann")
+		c.Get(t, "/", "x-key", "ann")
 	}
 	server := "--server=http://" + addr
 	for _, tt := range []struct {
@@ -58,12 +59,12 @@ func TestAdminAddress(t *testing.T) {
 		}
 	}
 
-	if r := c.get(t, "/", "x-key", "ann"); r.status != http.StatusTooManyRequests {
-		t.Fatalf("status %d", r.status)
+	if r := c.Get(t, "/", "x-key", "ann"); r.Status != http.StatusTooManyRequests {
+		t.Fatalf("status %d", r.Status)
 	}
 	run(t, "boost", "add", server, "--domain=shop", "--factor=2", "--for=1h", "--reason=test", "key=ann")
 	await(t, e, func() error {
-		if r := c.get(t, "/", "x-key", "ann"); r.status != http.StatusOK {
+		if r := c.Get(t, "/", "x-key", "ann"); r.Status != http.StatusOK {
 			return errors.New("the boost has no effect")
 		}
 		return nil
@@ -82,8 +83,8 @@ func TestAdminAddress(t *testing.T) {
 			t.Errorf("GET %s: %v", path, err)
 		}
 	}
-	page := &client{http.DefaultClient, "http://" + addr}
-	if r := page.get(t, "/", "Accept", "text/html"); r.status != http.StatusOK || !strings.Contains(r.body, "<html") {
+	page := &envoytest.Client{HTTP: http.DefaultClient, URL: "http://" + addr}
+	if r := page.Get(t, "/", "Accept", "text/html"); r.Status != http.StatusOK || !strings.Contains(r.Body, "<html") {
 		t.Errorf("the page: %+v", r)
 	}
 	numbers := metrics(t, addr)
@@ -124,8 +125,8 @@ func TestPublishedRules(t *testing.T) {
 	}
 	publish(strings.Replace(shop, "requests_per_unit: 50", "requests_per_unit: 20", 1))
 	await(t, e, func() error {
-		if r := c.get(t, "/", "x-key", "probe"); !strings.HasPrefix(r.header.Get("X-Ratelimit-Limit"), "20,") {
-			return fmt.Errorf("the first rules answer: %v", r.header)
+		if r := c.Get(t, "/", "x-key", "probe"); !strings.HasPrefix(r.Header.Get("X-Ratelimit-Limit"), "20,") {
+			return fmt.Errorf("the first rules answer: %v", r.Header)
 		}
 		return nil
 	})

@@ -47,25 +47,25 @@ descriptors:
 				listener("front", []string{moduleFilter(config(flags, byKey))}, toUpstream),
 			}, []string{cluster("upstream", up)}), envoytest.Options{Workers: 1, Modules: moduletest.Folder(t)})
 			c := newClient(t, e, "front")
-			c.get(t, "/", "x-key", "free")
+			c.Get(t, "/", "x-key", "free")
 			began := time.Now()
 			var passed, denied atomic.Int64
 			var wait sync.WaitGroup
 			for range 10 {
 				wait.Go(func() {
-					switch r, err := c.try(t, "/", "x-key", "ann"); {
+					switch r, err := c.Try(t, "/", "x-key", "ann"); {
 					case err != nil:
 						t.Error(err)
-					case r.status == http.StatusOK:
+					case r.Status == http.StatusOK:
 						passed.Add(1)
-					case r.status == http.StatusTooManyRequests:
+					case r.Status == http.StatusTooManyRequests:
 						denied.Add(1)
 					}
 				})
 			}
 			for range 20 { // beside those that wait
-				if r := c.get(t, "/", "x-key", "free"); r.status != http.StatusOK {
-					t.Errorf("a request that waits for nothing: status %d", r.status)
+				if r := c.Get(t, "/", "x-key", "free"); r.Status != http.StatusOK {
+					t.Errorf("a request that waits for nothing: status %d", r.Status)
 				}
 			}
 			quick := time.Since(began)
@@ -103,7 +103,7 @@ descriptors:
 			}
 			e := start(t, listener("front", []string{moduleFilter(config(flags, byKey))}, toUpstream))
 			c := newClient(t, e, "front")
-			c.get(t, "/", "x-key", "ann")
+			c.Get(t, "/", "x-key", "ann")
 			held := func(n float64) func() error {
 				return func() error {
 					if got := metric(t, addr, "weir_held_answers"); got != n {
@@ -116,13 +116,13 @@ descriptors:
 			var wait sync.WaitGroup
 			for range 5 {
 				wait.Go(func() {
-					req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.url, http.NoBody)
+					req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.URL, http.NoBody)
 					if err != nil {
 						t.Error(err)
 						return
 					}
 					req.Header.Set("X-Key", "ann")
-					if r, err := c.do(req); err == nil {
+					if r, err := c.Do(req); err == nil {
 						t.Errorf("answered: %+v", r)
 					}
 				})
@@ -160,15 +160,15 @@ descriptors:
 	for i := range 8 {
 		wait.Go(func() {
 			for range 500 {
-				r, err := clients[i%2].try(t, "/", "x-key", "ann")
+				r, err := clients[i%2].Try(t, "/", "x-key", "ann")
 				switch {
 				case err != nil:
 					t.Error(err)
 					return
-				case r.status == http.StatusOK:
+				case r.Status == http.StatusOK:
 					passed.Add(1)
-				case r.status != http.StatusTooManyRequests:
-					t.Errorf("status %d", r.status)
+				case r.Status != http.StatusTooManyRequests:
+					t.Errorf("status %d", r.Status)
 				}
 				asked.Add(1)
 			}
@@ -188,7 +188,7 @@ descriptors:
 	}
 	time.Sleep(400 * time.Millisecond) // what was on lease is returned
 	for range 600 {
-		if clients[0].get(t, "/", "x-key", "ann").status == http.StatusOK {
+		if clients[0].Get(t, "/", "x-key", "ann").Status == http.StatusOK {
 			passed.Add(1)
 		}
 	}

@@ -60,14 +60,14 @@ func (w *twins) playInTime(t *testing.T, algorithms map[string]string, key strin
 		for name := range algorithms {
 			passed := 0
 			for range step.requests {
-				want, got := byFilter.get(t, "/"+name, "x-key", key), inside.get(t, "/"+name, "x-key", key)
+				want, got := byFilter.Get(t, "/"+name, "x-key", key), inside.Get(t, "/"+name, "x-key", key)
 				if time.Since(start)-step.at > half*4/5 {
 					return false
 				}
 				if wrong := unlike(want, got); wrong != "" {
 					t.Errorf("%s after %s: %s\nfilter: %s\nmodule: %s", name, step.at, wrong, show(want), show(got))
 				}
-				if got.status == http.StatusOK {
+				if got.Status == http.StatusOK {
 					passed++
 				}
 			}
@@ -101,9 +101,9 @@ func TestKnownDifferences(t *testing.T) {
 		{"/redirect", 301, 429, "direct_response -", "request_rate_limited -"},
 		{"/own", 429, 200, "request_rate_limited RL", "via_upstream -"},
 	} {
-		a, b := w.byFilter[0].get(t, tt.path, "x-key", "teapot"), w.inside[0].get(t, tt.path, "x-key", "teapot")
-		if a.status != tt.filter || b.status != tt.module {
-			t.Errorf("%s: status %d of the filter and %d of the module, want %d and %d", tt.path, a.status, b.status, tt.filter,
+		a, b := w.byFilter[0].Get(t, tt.path, "x-key", "teapot"), w.inside[0].Get(t, tt.path, "x-key", "teapot")
+		if a.Status != tt.filter || b.Status != tt.module {
+			t.Errorf("%s: status %d of the filter and %d of the module, want %d and %d", tt.path, a.Status, b.Status, tt.filter,
 				tt.module)
 		}
 		await(t, w.envoy, func() error {

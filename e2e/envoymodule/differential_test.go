@@ -185,9 +185,9 @@ func (w *twins) playAll(t *testing.T, cases []*drawnCase) {
 }
 
 // count counts what kind of an answer it is.
-func count(seen map[string]int, r response) {
+func count(seen map[string]int, r envoytest.Response) {
 	seen["requests"]++
-	if r.header.Get("X-Envoy-Upstream-Service-Time") != "" {
+	if r.Header.Get("X-Envoy-Upstream-Service-Time") != "" {
 		seen["passed"]++
 	} else {
 		seen["denied"]++
@@ -195,17 +195,17 @@ func count(seen map[string]int, r response) {
 	for _, name := range []string{
 		"X-Ratelimit-Limit", "Retry-After", "X-Rule", "Grpc-Status", "X-Envoy-Ratelimited", "Ratelimit-Limit",
 	} {
-		if r.header.Get(name) != "" {
+		if r.Header.Get(name) != "" {
 			seen[name]++
 		}
 	}
-	seen[fmt.Sprint("status ", r.status)]++
+	seen[fmt.Sprint("status ", r.Status)]++
 }
 
 // send sends a drawn request.
-func (c *client) send(t *testing.T, r drawnRequest) response {
+func (c *client) send(t *testing.T, r drawnRequest) envoytest.Response {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), r.method, c.url+r.path, strings.NewReader(r.body))
+	req, err := http.NewRequestWithContext(t.Context(), r.method, c.URL+r.path, strings.NewReader(r.body))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -215,7 +215,7 @@ func (c *client) send(t *testing.T, r drawnRequest) response {
 	for _, h := range r.headers {
 		req.Header.Add(h[0], h[1])
 	}
-	got, err := c.do(req)
+	got, err := c.Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -227,21 +227,21 @@ func (c *client) send(t *testing.T, r drawnRequest) response {
 const laterBy = 5
 
 // unlike says how an answer differs from that of Envoy's filter.
-func unlike(want, got response) string {
-	if want.status != got.status {
-		return fmt.Sprintf("status %d, want %d", got.status, want.status)
+func unlike(want, got envoytest.Response) string {
+	if want.Status != got.Status {
+		return fmt.Sprintf("status %d, want %d", got.Status, want.Status)
 	}
-	if want.body != got.body {
-		return fmt.Sprintf("body %q, want %q", got.body, want.body)
+	if want.Body != got.Body {
+		return fmt.Sprintf("body %q, want %q", got.Body, want.Body)
 	}
-	names := slices.Collect(maps.Keys(want.header))
-	for name := range got.header {
+	names := slices.Collect(maps.Keys(want.Header))
+	for name := range got.Header {
 		if !slices.Contains(names, name) {
 			names = append(names, name)
 		}
 	}
 	for _, name := range names {
-		a, b := want.header.Values(name), got.header.Values(name)
+		a, b := want.Header.Values(name), got.Header.Values(name)
 		switch name {
 		case "Date", "X-Envoy-Upstream-Service-Time":
 			if len(a) != len(b) {
@@ -266,7 +266,7 @@ func sameSeconds(a, b string) bool {
 	return a == b || errX == nil && errY == nil && x-y >= -1 && x-y <= laterBy
 }
 
-func show(r response) string { return fmt.Sprintf("%d %q %v", r.status, r.body, r.header) }
+func show(r envoytest.Response) string { return fmt.Sprintf("%d %q %v", r.Status, r.Body, r.Header) }
 
 // compareCounts compares what both have counted: Envoy's statistics of decisions, and Weir's metrics of limits.
 func (w *twins) compareCounts(t *testing.T) {

@@ -37,10 +37,12 @@ func TestHotRestart(t *testing.T) {
 	}
 	old := begin(0)
 	old.AwaitLive()
-	c := &client{&http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 8}, Timeout: patience}, "http://" + addr}
-	t.Cleanup(c.http.CloseIdleConnections)
+	c := &client{envoytest.Client{
+		HTTP: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 8}, Timeout: patience}, URL: "http://" + addr,
+	}}
+	t.Cleanup(c.HTTP.CloseIdleConnections)
 	for range 30 {
-		if r := c.get(t, "/", "x-key", "ann"); r.status != http.StatusOK {
+		if r := c.Get(t, "/", "x-key", "ann"); r.Status != http.StatusOK {
 			t.Fatalf("before the restart: %+v", r)
 		}
 	}
@@ -56,7 +58,8 @@ func TestHotRestart(t *testing.T) {
 					return
 				default:
 				}
-				if r, err := c.try(t, "/", "x-key", "busy"); err != nil || r.status != http.StatusOK && r.status != http.StatusTooManyRequests {
+				r, err := c.Try(t, "/", "x-key", "busy")
+				if err != nil || r.Status != http.StatusOK && r.Status != http.StatusTooManyRequests {
 					t.Errorf("during the restart: %+v, %v", r, err)
 				}
 				answers.Add(1)
@@ -72,7 +75,7 @@ func TestHotRestart(t *testing.T) {
 	wait.Wait()
 	passed := 0
 	for range 30 {
-		if r := c.get(t, "/", "x-key", "ann"); r.status == http.StatusOK {
+		if r := c.Get(t, "/", "x-key", "ann"); r.Status == http.StatusOK {
 			passed++
 		}
 	}

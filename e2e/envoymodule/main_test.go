@@ -135,10 +135,7 @@ func rules(t *testing.T, text string) string {
 }
 
 // client sends requests to a listener.
-type client struct {
-	http *http.Client
-	url  string
-}
+type client struct{ envoytest.Client }
 
 func newClient(t *testing.T, e *envoytest.Envoy, listener string) *client {
 	t.Helper()
@@ -149,49 +146,12 @@ func newClientTo(t *testing.T, addr string) *client {
 	t.Helper()
 	transport := &http.Transport{MaxIdleConnsPerHost: 64}
 	t.Cleanup(transport.CloseIdleConnections)
-	return &client{&http.Client{Transport: transport, Timeout: patience, CheckRedirect: noRedirects}, "http://" + addr}
+	return &client{envoytest.Client{
+		HTTP: &http.Client{Transport: transport, Timeout: patience, CheckRedirect: noRedirects}, URL: "http://" + addr,
+	}}
 }
 
 func noRedirects(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-
-// response is what a client got.
-type response struct {
-	status int
-	header http.Header
-	body   string
-}
-
-// get sends a request with headers, which are given as name and value in turn.
-func (c *client) get(t *testing.T, path string, headers ...string) response {
-	t.Helper()
-	r, err := c.try(t, path, headers...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r
-}
-
-func (c *client) try(t *testing.T, path string, headers ...string) (response, error) {
-	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, c.url+path, http.NoBody)
-	if err != nil {
-		return response{}, err
-	}
-	for i := 0; i+1 < len(headers); i += 2 {
-		req.Header.Add(headers[i], headers[i+1])
-	}
-	return c.do(req)
-}
-
-func (c *client) do(req *http.Request) (response, error) {
-	resp, err := c.http.Do(req)
-	if err != nil {
-		return response{}, err
-	}
-	defer resp.Body.Close() //nolint:errcheck // only read from
-	body, err := io.ReadAll(resp.Body)
-	return response{resp.StatusCode, resp.Header, string(body)}, err
-}
 
 // getPage returns the body of an answer with status 200.
 func getPage(t *testing.T, url string) string {

@@ -38,16 +38,16 @@ func TestExactCountsOfTwoWorkers(t *testing.T) {
 	for range 16 {
 		wait.Go(func() {
 			for range 25 {
-				r, err := c.try(t, "/", "x-key", "ann")
+				r, err := c.Try(t, "/", "x-key", "ann")
 				switch {
 				case err != nil:
 					t.Error(err)
-				case r.status == http.StatusOK:
+				case r.Status == http.StatusOK:
 					passed.Add(1)
-				case r.status == http.StatusTooManyRequests:
+				case r.Status == http.StatusTooManyRequests:
 					denied.Add(1)
 				default:
-					t.Errorf("status %d", r.status)
+					t.Errorf("status %d", r.Status)
 				}
 			}
 		})
@@ -68,28 +68,28 @@ func TestResponses(t *testing.T) {
 	e := start(t, listener("front", []string{moduleFilter(config([]string{rules(t, shop)}, byKey,
 		`"enable_x_ratelimit_headers": "DRAFT_VERSION_03"`))}, toUpstream))
 	c := newClient(t, e, "front")
-	ok := c.get(t, "/", "x-key", "bob")
-	if ok.status != http.StatusOK || ok.body != "upstream" || ok.header.Get("X-Ratelimit-Remaining") != "49" ||
-		ok.header.Get("X-Ratelimit-Limit") != `50, 50;w=31536000;name="per-key"` || ok.header.Get("X-Ratelimit-Reset") == "" {
+	ok := c.Get(t, "/", "x-key", "bob")
+	if ok.Status != http.StatusOK || ok.Body != "upstream" || ok.Header.Get("X-Ratelimit-Remaining") != "49" ||
+		ok.Header.Get("X-Ratelimit-Limit") != `50, 50;w=31536000;name="per-key"` || ok.Header.Get("X-Ratelimit-Reset") == "" {
 		t.Errorf("a request that passes: %+v", ok)
 	}
 	for range 49 {
-		c.get(t, "/", "x-key", "bob")
+		c.Get(t, "/", "x-key", "bob")
 	}
-	over := c.get(t, "/", "x-key", "bob")
-	if over.status != http.StatusTooManyRequests || over.header.Get("X-Envoy-Ratelimited") != "true" ||
-		over.header.Get("Retry-After") == "" || over.header.Get("X-Ratelimit-Remaining") != "0" {
+	over := c.Get(t, "/", "x-key", "bob")
+	if over.Status != http.StatusTooManyRequests || over.Header.Get("X-Envoy-Ratelimited") != "true" ||
+		over.Header.Get("Retry-After") == "" || over.Header.Get("X-Ratelimit-Remaining") != "0" {
 		t.Errorf("a request that is denied: %+v", over)
 	}
-	tea := c.get(t, "/", "x-key", "teapot")
-	if tea.status != http.StatusTooManyRequests || tea.body != `{"tea": false}` || tea.header.Get("X-Kettle") != "no" ||
-		strings.Join(tea.header.Values("Content-Type"), "|") != "application/json" {
+	tea := c.Get(t, "/", "x-key", "teapot")
+	if tea.Status != http.StatusTooManyRequests || tea.Body != `{"tea": false}` || tea.Header.Get("X-Kettle") != "no" ||
+		strings.Join(tea.Header.Values("Content-Type"), "|") != "application/json" {
 		t.Errorf("a rule's response: %+v", tea)
 	}
-	if r := c.get(t, "/", "x-key", "shadowy"); r.status != http.StatusOK {
+	if r := c.Get(t, "/", "x-key", "shadowy"); r.Status != http.StatusOK {
 		t.Errorf("shadow mode: %+v", r)
 	}
-	if r := c.get(t, "/"); r.status != http.StatusOK || r.header.Get("X-Ratelimit-Limit") != "" {
+	if r := c.Get(t, "/"); r.Status != http.StatusOK || r.Header.Get("X-Ratelimit-Limit") != "" {
 		t.Errorf("a request without the header: %+v", r)
 	}
 }

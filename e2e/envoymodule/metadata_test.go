@@ -61,14 +61,14 @@ func TestMetadata(t *testing.T) {
 		{"/else", "x-plan", "", "1", http.StatusTooManyRequests, "0"},
 		{"/else", "x-plan", "gold", "1", http.StatusOK, "39"},
 	} {
-		r := c.get(t, tt.path, tt.name, tt.plan, "x-cost", tt.cost)
+		r := c.Get(t, tt.path, tt.name, tt.plan, "x-cost", tt.cost)
 		if tt.path == "/route" {
-			tt.remaining = r.header.Get("X-Ratelimit-Remaining")
+			tt.remaining = r.Header.Get("X-Ratelimit-Remaining")
 		}
-		if got := r.header.Get("X-Ratelimit-Remaining"); r.status != tt.status || got != tt.remaining {
-			t.Errorf("%+v: status %d, %q remain", tt, r.status, got)
+		if got := r.Header.Get("X-Ratelimit-Remaining"); r.Status != tt.status || got != tt.remaining {
+			t.Errorf("%+v: status %d, %q remain", tt, r.Status, got)
 		}
-		if seen := r.header.Get("X-Seen"); tt.path == "/" && (seen == "gold") != (tt.remaining != "" && tt.plan == "gold") {
+		if seen := r.Header.Get("X-Seen"); tt.path == "/" && (seen == "gold") != (tt.remaining != "" && tt.plan == "gold") {
 			t.Errorf("%+v: the rule's metadata is %q", tt, seen)
 		}
 	}

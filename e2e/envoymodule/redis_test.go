@@ -27,11 +27,11 @@ func TestRedis(t *testing.T) {
 	for i := range 4 {
 		wait.Go(func() {
 			for range 25 {
-				r, err := []*client{front, side}[i%2].try(t, "/", "x-key", "ann")
+				r, err := []*client{front, side}[i%2].Try(t, "/", "x-key", "ann")
 				if err != nil {
 					t.Error(err)
 				}
-				passed <- r.status == http.StatusOK
+				passed <- r.Status == http.StatusOK
 			}
 		})
 	}
@@ -52,23 +52,23 @@ func TestRedis(t *testing.T) {
 		wait.Go(func() {
 			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 			defer cancel()
-			req, err := http.NewRequestWithContext(ctx, http.MethodGet, front.url, http.NoBody)
+			req, err := http.NewRequestWithContext(ctx, http.MethodGet, front.URL, http.NoBody)
 			if err != nil {
 				t.Error(err)
 				return
 			}
 			req.Header.Set("X-Key", "bob")
-			if resp, err := front.http.Do(req); err == nil {
+			if resp, err := front.HTTP.Do(req); err == nil {
 				_ = resp.Body.Close()
 			}
 		})
 	}
 	wait.Wait()
-	if r := front.get(t, "/", "x-key", "cid"); r.status != http.StatusTooManyRequests || r.header.Get("Retry-After") != "" {
+	if r := front.Get(t, "/", "x-key", "cid"); r.Status != http.StatusTooManyRequests || r.Header.Get("Retry-After") != "" {
 		t.Errorf("while Redis hangs: %+v, want the failure policy's denial", r)
 	}
 	for range 20 { // they hang while Envoy ends
-		wait.Go(func() { _, _ = side.try(t, "/", "x-key", "dan") })
+		wait.Go(func() { _, _ = side.Try(t, "/", "x-key", "dan") })
 	}
 	if code := e.Terminate(patience); code != 0 {
 		t.Errorf("Envoy ended with code %d", code)

@@ -32,8 +32,8 @@ func TestRoutes(t *testing.T) {
 		{"/direct", "x-key", http.StatusTooManyRequests},
 		{"/direct", "x-other", http.StatusNoContent},
 	} {
-		if r := c.get(t, tt.path, tt.header, "teapot"); r.status != tt.want {
-			t.Errorf("%s with %s: status %d, want %d", tt.path, tt.header, r.status, tt.want)
+		if r := c.Get(t, tt.path, tt.header, "teapot"); r.Status != tt.want {
+			t.Errorf("%s with %s: status %d, want %d", tt.path, tt.header, r.Status, tt.want)
 		}
 	}
 }

@@ -92,11 +92,11 @@ func TestCostsAtTheEndOfTheStream(t *testing.T) {
 				`"enable_x_ratelimit_headers": "DRAFT_VERSION_03"`)), tokens}, lookRoute()+toUpstream))
 			c := newClient(t, e, "front")
 			for i, want := range tt.want {
-				if r := c.get(t, tt.path, "x-key", "ann", "x-costs", "4"); r.status != http.StatusOK {
-					t.Fatalf("request %d: status %d", i, r.status)
+				if r := c.Get(t, tt.path, "x-key", "ann", "x-costs", "4"); r.Status != http.StatusOK {
+					t.Fatalf("request %d: status %d", i, r.Status)
 				}
 				eventually(t, want+" remaining", func() bool {
-					return c.get(t, "/look", "x-key", "ann").header.Get("X-Ratelimit-Remaining") == want
+					return c.Get(t, "/look", "x-key", "ann").Header.Get("X-Ratelimit-Remaining") == want
 				})
 			}
 		})
@@ -157,14 +157,14 @@ func TestInFlight(t *testing.T) {
 				ended = new(sync.WaitGroup)
 				for range 2 {
 					ended.Go(func() {
-						req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.url, http.NoBody)
+						req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.URL, http.NoBody)
 						if err != nil {
 							t.Error(err)
 							return
 						}
 						req.Header.Set("X-Key", "ann")
 						for until := time.Now().Add(patience); time.Now().Before(until); time.Sleep(10 * time.Millisecond) {
-							resp, err := c.http.Do(req)
+							resp, err := c.HTTP.Do(req)
 							if err != nil {
 								return // the client has gone
 							}
@@ -179,8 +179,8 @@ func TestInFlight(t *testing.T) {
 				up.await(t)
 				up.await(t)
 				for range 5 {
-					if r := c.get(t, "/", "x-key", "ann"); r.status != http.StatusTooManyRequests {
-						t.Errorf("a third request: status %d", r.status)
+					if r := c.Get(t, "/", "x-key", "ann"); r.Status != http.StatusTooManyRequests {
+						t.Errorf("a third request: status %d", r.Status)
 					}
 				}
 				return cancel, ended
@@ -196,8 +196,8 @@ func TestInFlight(t *testing.T) {
 			ended.Wait()
 			for range 10 { // a later filter denies
 				eventually(t, "a place is free", func() bool {
-					r := c.get(t, "/", "x-key", "ann", "x-envoy-fault-abort-request", "418")
-					return r.status == http.StatusTeapot
+					r := c.Get(t, "/", "x-key", "ann", "x-envoy-fault-abort-request", "418")
+					return r.Status == http.StatusTeapot
 				})
 			}
 			end, ended = fill()
@@ -216,7 +216,7 @@ func TestInFlightThatEndsBeforeTheAnswer(t *testing.T) {
 		`"enable_x_ratelimit_headers": "DRAFT_VERSION_03"`))
 	e := startBefore(t, up, listener("front", []string{filter}, lookRoute()+toUpstream))
 	c := newClient(t, e, "front")
-	remaining := func() string { return c.get(t, "/look", "x-key", "ann").header.Get("X-Ratelimit-Remaining") }
+	remaining := func() string { return c.Get(t, "/look", "x-key", "ann").Header.Get("X-Ratelimit-Remaining") }
 	if got := remaining(); got != "2" {
 		t.Fatalf("%s places at first", got)
 	}
@@ -226,13 +226,13 @@ func TestInFlightThatEndsBeforeTheAnswer(t *testing.T) {
 		wait.Go(func() {
 			ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 			defer cancel()
-			req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.url, http.NoBody)
+			req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.URL, http.NoBody)
 			if err != nil {
 				t.Error(err)
 				return
 			}
 			req.Header.Set("X-Key", "ann")
-			if resp, err := c.http.Do(req); err == nil {
+			if resp, err := c.HTTP.Do(req); err == nil {
 				_ = resp.Body.Close()
 				t.Errorf("Redis hangs, and the answer is %s", resp.Status)
 			}
@@ -242,8 +242,8 @@ func TestInFlightThatEndsBeforeTheAnswer(t *testing.T) {
 	eventually(t, "Envoy has seen the clients go", func() bool { return e.Stat("http.front.downstream_rq_active") == 0 })
 	server.Resume()
 	eventually(t, "both places are free", func() bool { return remaining() == "2" })
-	if r := c.get(t, "/", "x-key", "ann"); r.status != http.StatusOK {
-		t.Errorf("status %d", r.status)
+	if r := c.Get(t, "/", "x-key", "ann"); r.Status != http.StatusOK {
+		t.Errorf("status %d", r.Status)
 	}
 	if got := remaining(); got != "1" {
 		t.Errorf("%s places with one request in flight, want 1", got)

@@ -50,9 +50,9 @@ func (u *updatable) write(t *testing.T, filterConfig string) {
 // newest is a client that never uses a connection twice: Envoy's old listener serves what was connected to it.
 func newest(t *testing.T, addr string) *client {
 	t.Helper()
-	return &client{
-		&http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: patience}, "http://" + addr,
-	}
+	return &client{envoytest.Client{
+		HTTP: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: patience}, URL: "http://" + addr,
+	}}
 }
 
 // await polls until what returns nil.
@@ -64,9 +64,9 @@ func await(t *testing.T, e *envoytest.Envoy, what func() error) {
 // remains returns nil if a request leaves that many.
 func remains(t *testing.T, c *client, key, want string) error {
 	t.Helper()
-	r := c.get(t, "/", "x-key", key)
-	if got := r.header.Get("X-Ratelimit-Remaining"); got != want {
-		return fmt.Errorf("status %d, %s of %s remain, want %s", r.status, got, r.header.Get("X-Ratelimit-Limit"), want)
+	r := c.Get(t, "/", "x-key", key)
+	if got := r.Header.Get("X-Ratelimit-Remaining"); got != want {
+		return fmt.Errorf("status %d, %s of %s remain, want %s", r.Status, got, r.Header.Get("X-Ratelimit-Limit"), want)
 	}
 	return nil
 }
@@ -80,7 +80,7 @@ func TestListenerUpdate(t *testing.T) {
 	u := startUpdatable(t, config(flags, byKey))
 	c := newest(t, u.addr)
 	for range 10 {
-		if r := c.get(t, "/", "x-key", "ann"); r.status != http.StatusOK || r.header.Get("X-Ratelimit-Limit") != "" {
+		if r := c.Get(t, "/", "x-key", "ann"); r.Status != http.StatusOK || r.Header.Get("X-Ratelimit-Limit") != "" {
 			t.Fatalf("before the update: %+v", r)
 		}
 	}
@@ -104,7 +104,7 @@ func TestListenerUpdate(t *testing.T) {
 				case <-time.After(time.Millisecond):
 				}
 				sent.Add(1)
-				if r, err := by.try(t, "/", "x-key", "teapot"); err != nil || r.status != http.StatusTooManyRequests {
+				if r, err := by.Try(t, "/", "x-key", "teapot"); err != nil || r.Status != http.StatusTooManyRequests {
 					lost.Add(1)
 					t.Errorf("while the listener is updated: %+v, %v", r, err)
 					return
@@ -115,15 +115,15 @@ func TestListenerUpdate(t *testing.T) {
 
 	awaitLimit := func(shown string) {
 		await(t, u.Envoy, func() error {
-			if r := c.get(t, "/", "x-key", "probe"); !strings.HasPrefix(r.header.Get("X-Ratelimit-Limit"), shown) {
-				return fmt.Errorf("the old domain answers: %v", r.header)
+			if r := c.Get(t, "/", "x-key", "probe"); !strings.HasPrefix(r.Header.Get("X-Ratelimit-Limit"), shown) {
+				return fmt.Errorf("the old domain answers: %v", r.Header)
 			}
 			return nil
 		})
 	}
 	u.write(t, config(flags, byKey, headers))
 	await(t, u.Envoy, func() error {
-		if c.get(t, "/", "x-key", "probe").header.Get("X-Ratelimit-Limit") == "" {
+		if c.Get(t, "/", "x-key", "probe").Header.Get("X-Ratelimit-Limit") == "" {
 			return errors.New("the old filter_config answers")
 		}
 		return nil
@@ -157,8 +157,8 @@ func TestListenerUpdate(t *testing.T) {
 
 	u.write(t, config(append(flags, "--top-keys=7"), byKey, headers))
 	await(t, u.Envoy, func() error {
-		r := c.get(t, "/", "x-key", "fresh")
-		if r.header.Get("X-Ratelimit-Remaining") == "49" && c.get(t, "/", "x-key", "bob").status == http.StatusOK {
+		r := c.Get(t, "/", "x-key", "fresh")
+		if r.Header.Get("X-Ratelimit-Remaining") == "49" && c.Get(t, "/", "x-key", "bob").Status == http.StatusOK {
 			// Of two requests for a new key, the old Weir would have counted the first.
 			return remains(t, c, "ann", "49")
 		}
@@ -178,11 +178,11 @@ func TestRulesAreReloaded(t *testing.T) {
 		`"enable_x_ratelimit_headers": "DRAFT_VERSION_03"`))}, toUpstream))
 	c := newClient(t, e, "front")
 	for range 10 {
-		c.get(t, "/", "x-key", "ann")
+		c.Get(t, "/", "x-key", "ann")
 	}
 	limitIs := func(want string) func() error {
 		return func() error {
-			if got, _, _ := strings.Cut(c.get(t, "/", "x-key", "probe").header.Get("X-Ratelimit-Limit"), ","); got != want {
+			if got, _, _ := strings.Cut(c.Get(t, "/", "x-key", "probe").Header.Get("X-Ratelimit-Limit"), ","); got != want {
 				return fmt.Errorf("the limit is %s, want %s", got, want)
 			}
 			return nil
@@ -220,16 +220,16 @@ func TestListenerUpdateKeepsTheHTTPAddress(t *testing.T) {
 	admin := "http://" + strings.TrimPrefix(flags[1], "--http-addr=") + "/metrics"
 	c := newest(t, u.addr)
 	for range 3 {
-		c.get(t, "/", "x-key", "ann")
+		c.Get(t, "/", "x-key", "ann")
 	}
 	decided := func() string {
-		r := (&client{newest(t, u.addr).http, admin}).get(t, "")
-		for line := range strings.Lines(r.body) {
+		r := (&envoytest.Client{HTTP: newest(t, u.addr).HTTP, URL: admin}).Get(t, "")
+		for line := range strings.Lines(r.Body) {
 			if strings.HasPrefix(line, "weir_request_seconds_count ") {
 				return strings.TrimSpace(line)
 			}
 		}
-		return r.body
+		return r.Body
 	}
 	if got := decided(); got != "weir_request_seconds_count 3" {
 		t.Fatalf("before the update: %s", got)
@@ -242,7 +242,7 @@ func TestListenerUpdateKeepsTheHTTPAddress(t *testing.T) {
 		return nil
 	})
 	await(t, u.Envoy, func() error {
-		c.get(t, "/", "x-key", "ann")
+		c.Get(t, "/", "x-key", "ann")
 		if got := decided(); got == "weir_request_seconds_count 0" {
 			return errors.New("the new listener has no request")
 		}

@@ -14,18 +14,18 @@ func TestWordsOfTheFilter(t *testing.T) {
 		`"request_type": "external"`, `"stat_prefix": "front"`, `"stage": 0`, `"rate_limited_as_resource_exhausted": true`,
 		`"response_headers_to_add": [{"header": {"key": "X-Why", "value": "limit"}}]`))}, toUpstream))
 	c := newClient(t, e, "front")
-	r := c.get(t, "/", "x-key", "teapot")
-	if r.status != http.StatusTooManyRequests || r.header.Get("X-Why") != "limit" {
+	r := c.Get(t, "/", "x-key", "teapot")
+	if r.Status != http.StatusTooManyRequests || r.Header.Get("X-Why") != "limit" {
 		t.Errorf("a denied request: %+v", r)
 	}
-	if r := c.get(t, "/", "x-key", "ann"); r.status != http.StatusOK || r.header.Get("X-Why") != "" {
+	if r := c.Get(t, "/", "x-key", "ann"); r.Status != http.StatusOK || r.Header.Get("X-Why") != "" {
 		t.Errorf("an admitted request: %+v", r)
 	}
 	if got := e.Stat("dynamicmodulescustom.front.over_limit"); got != 1 {
 		t.Errorf("Envoy counts %d denied requests, want 1", got)
 	}
-	r = c.get(t, "/", "x-key", "teapot", "content-type", "application/grpc")
-	if got := strings.Join(r.header.Values("Grpc-Status"), "|"); r.status != http.StatusOK || got != "8" {
+	r = c.Get(t, "/", "x-key", "teapot", "content-type", "application/grpc")
+	if got := strings.Join(r.Header.Values("Grpc-Status"), "|"); r.Status != http.StatusOK || got != "8" {
 		t.Errorf("a denied gRPC request: status %q, %+v", got, r)
 	}
 }
@@ -39,8 +39,8 @@ func TestRequestType(t *testing.T) {
 				`"request_type": "`+kind+`"`))}, toUpstream), "use_remote_address: true",
 				`use_remote_address: true, internal_address_config: {cidr_ranges: [{address_prefix: 127.0.0.0, prefix_len: 8}]}`, 1)
 			c := newClient(t, start(t, l), "front")
-			if r := c.get(t, "/", "x-key", "teapot"); r.status != want {
-				t.Errorf("an internal request: status %d, want %d", r.status, want)
+			if r := c.Get(t, "/", "x-key", "teapot"); r.Status != want {
+				t.Errorf("an internal request: status %d, want %d", r.Status, want)
 			}
 		})
 	}

@@ -58,13 +58,13 @@ func (r rig) newBucket(t *testing.T, settings string) *bucket {
 
 // mark sends a request of the marker and returns its status.
 func (b *bucket) mark() int {
-	return b.client.get(b.t, "x-settings", "allow", "x-bucket", b.marker).status
+	return b.client.get(b.t, "x-settings", "allow", "x-bucket", b.marker).Status
 }
 
 // get sends a request of the bucket and reports whether Envoy admitted it.
 func (b *bucket) get() bool {
 	b.t.Helper()
-	switch status := b.client.get(b.t, "x-settings", b.settings, "x-bucket", b.header).status; status {
+	switch status := b.client.get(b.t, "x-settings", b.settings, "x-bucket", b.header).Status; status {
 	case http.StatusOK:
 		return true
 	case http.StatusTooManyRequests:
@@ -442,15 +442,15 @@ var scenarios = []struct {
 	}},
 	{"deny_response_settings", "response", func(b *bucket) {
 		r := b.client.get(b.t, "x-settings", "response", "x-bucket", b.header)
-		if r.status != http.StatusServiceUnavailable || r.body != "later" || r.header.Get("x-limit") != "quota" {
-			b.t.Fatalf("%d %q %v", r.status, r.body, r.header)
+		if r.Status != http.StatusServiceUnavailable || r.Body != "later" || r.Header.Get("x-limit") != "quota" {
+			b.t.Fatalf("%d %q %v", r.Status, r.Body, r.Header)
 		}
 	}},
 	{"the response is bare by default", "deny", func(b *bucket) {
 		r := b.client.get(b.t, "x-settings", "deny", "x-bucket", b.header, "x-log", "1")
-		names := slices.Sorted(maps.Keys(r.header))
-		if want := []string{"Content-Length", "Date", "Server"}; r.body != "" || !slices.Equal(names, want) {
-			b.t.Fatalf("%d %q %v, want the headers %v", r.status, r.body, r.header, want)
+		names := slices.Sorted(maps.Keys(r.Header))
+		if want := []string{"Content-Length", "Date", "Server"}; r.Body != "" || !slices.Equal(names, want) {
+			b.t.Fatalf("%d %q %v, want the headers %v", r.Status, r.Body, r.Header, want)
 		}
 		want := fmt.Sprintf(`denied %s RFCF rate_limited_by_quota {"bucket":"%[1]s"}`, b.header)
 		await(b.t, want, func() bool { return strings.Contains(b.envoy.Output(), want) })
@@ -464,8 +464,8 @@ var scenarios = []struct {
 	{"a header that is missing or empty", "tenant", func(b *bucket) {
 		get := func(headers ...string) {
 			headers = append([]string{"x-settings", "tenant", "x-bucket", b.header}, headers...)
-			if r := b.client.get(b.t, headers...); r.status != http.StatusOK {
-				b.t.Fatalf("%d", r.status)
+			if r := b.client.get(b.t, headers...); r.Status != http.StatusOK {
+				b.t.Fatalf("%d", r.Status)
 			}
 		}
 		get()                // admitted and not reported
@@ -510,7 +510,7 @@ var scenarios = []struct {
 						b.t.Error(err)
 						return
 					}
-					if r.status == http.StatusOK {
+					if r.Status == http.StatusOK {
 						admitted[i]++
 					}
 				}
@@ -621,8 +621,8 @@ func streamEnded(b *bucket) {
 	// A bucket that begins now: its first report is lost, and with it its first request.
 	late := "late." + b.header
 	for range 3 {
-		if r := b.client.get(b.t, "x-settings", "allow", "x-bucket", late); r.status != http.StatusOK {
-			b.t.Fatalf("%d", r.status)
+		if r := b.client.get(b.t, "x-settings", "allow", "x-bucket", late); r.Status != http.StatusOK {
+			b.t.Fatalf("%d", r.Status)
 		}
 	}
 	await(b.t, "a new stream", func() bool { return len(b.server.streamsOf(b.domain)) == 2 })

@@ -21,8 +21,8 @@ func TestTokenBucketWithoutAssignment(t *testing.T) {
 	envoy := envoytest.Start(t, bootstrap([]string{quotaListener("crash", "crash", "rlqs", "", "")},
 		[]string{cluster("rlqs", grpcOptions, server.addr)}))
 	c := newClient(t, envoy, "crash")
-	if r := c.get(t, "x-settings", "bucket", "x-bucket", "crash"); r.status != 200 {
-		t.Fatalf("first request: %d", r.status)
+	if r := c.get(t, "x-settings", "bucket", "x-bucket", "crash"); r.Status != 200 {
+		t.Fatalf("first request: %d", r.Status)
 	}
 	await(t, "Envoy dies of a further request", func() bool {
 		_, err := c.try(t, "x-settings", "bucket", "x-bucket", "crash")
@@ -63,7 +63,7 @@ func TestEnds(t *testing.T) {
 				envoytest.Options{Args: []string{"--drain-time-s", "1"}})
 			c := newClient(t, envoy, "ends")
 			c.get(t, "x-settings", "allow", "x-bucket", "ends")
-			c.http.CloseIdleConnections()
+			c.HTTP.CloseIdleConnections()
 			await(t, "the first report", func() bool { return len(server.ofDomain("ends")) == 1 })
 			conns := 0
 			switch how {

@@ -4,7 +4,6 @@ package rlqs
 
 import (
 	"fmt"
-	"io"
 	"maps"
 	"net"
 	"net/http"
@@ -120,50 +119,25 @@ func bootstrap(listeners, clusters []string) string {
 }
 
 // client sends requests over one connection: one worker of Envoy has them all.
-type client struct {
-	http http.Client
-	url  string
-}
+type client struct{ envoytest.Client }
 
 func newClient(t *testing.T, e *envoytest.Envoy, listener string) *client {
 	t.Helper()
 	transport := &http.Transport{MaxConnsPerHost: 1}
 	t.Cleanup(transport.CloseIdleConnections)
-	return &client{http.Client{Transport: transport, Timeout: patience}, "http://" + e.Listener(listener)}
-}
-
-// response is what a client got.
-type response struct {
-	status int
-	header http.Header
-	body   string
+	return &client{envoytest.Client{
+		HTTP: &http.Client{Transport: transport, Timeout: patience}, URL: "http://" + e.Listener(listener),
+	}}
 }
 
 // try sends a request with headers, which are given as name and value in turn.
-func (c *client) try(t *testing.T, headers ...string) (response, error) {
+func (c *client) try(t *testing.T, headers ...string) (envoytest.Response, error) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, c.url, http.NoBody)
-	if err != nil {
-		return response{}, err
-	}
-	for i := 0; i+1 < len(headers); i += 2 {
-		req.Header.Add(headers[i], headers[i+1])
-	}
-	resp, err := c.http.Do(req)
-	if err != nil {
-		return response{}, err
-	}
-	defer resp.Body.Close() //nolint:errcheck // only read from
-	body, err := io.ReadAll(resp.Body)
-	return response{resp.StatusCode, resp.Header, string(body)}, err
+	return c.Try(t, "", headers...)
 }
 
 // get is try, and an error fails the test.
-func (c *client) get(t *testing.T, headers ...string) response {
+func (c *client) get(t *testing.T, headers ...string) envoytest.Response {
 	t.Helper()
-	r, err := c.try(t, headers...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r
+	return c.Get(t, "", headers...)
 }

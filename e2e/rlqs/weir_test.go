@@ -67,12 +67,12 @@ func load(t *testing.T, stop <-chan struct{}, pause time.Duration, clients []*cl
 				case err != nil:
 					t.Error(err)
 					return
-				case r.status == http.StatusOK:
+				case r.Status == http.StatusOK:
 					mu.Lock()
 					admitted = append(admitted, decided{began, time.Now()})
 					mu.Unlock()
-				case r.status != http.StatusTooManyRequests:
-					t.Errorf("status %d", r.status)
+				case r.Status != http.StatusTooManyRequests:
+					t.Errorf("status %d", r.Status)
 				}
 				select {
 				case <-every.C:
@@ -199,11 +199,6 @@ func TestOneEnvoy(t *testing.T) {
 	weir := startWeir(t, rules)
 	envoy := frontOf(t, "a", weir.GRPC)
 	long := longtest.Pick(10*time.Second, 20*time.Second) // longer than settled
-	after := func(t *testing.T, while time.Duration) <-chan struct{} {
-		ctx, cancel := context.WithTimeout(t.Context(), while)
-		t.Cleanup(cancel)
-		return ctx.Done()
-	}
 
 	var wg sync.WaitGroup
 	run := func(name string, f func(t *testing.T)) { wg.Go(func() { t.Run(name, f) }) } // whatever -parallel says
@@ -224,83 +219,102 @@ func TestOneEnvoy(t *testing.T) {
 			wantWithin(t, admitted, rate, tt.own+burst/10+rate*late.Seconds(), began, time.Now(), tt.used)
 		})
 	}
-	run("shared", func(t *testing.T) {
-		began := time.Now()
-		stop := after(t, long)
-		var byQuota, byCall []decided
-		var both sync.WaitGroup
-		both.Go(func() {
-			byQuota = load(t, stop, 20*time.Millisecond, connections(t, envoy, "front", 2), quotaOf("shared")...)
-		})
-		both.Go(func() {
-			// Half the limit: a call takes what there is at once, so more of them would leave nothing to assign.
-			byCall = load(t, stop, 40*time.Millisecond, connections(t, envoy, "rls", 1), "x-bucket", "shared")
-		})
-		both.Wait()
-		t.Logf("%d admitted by quota, %d by calls", len(byQuota), len(byCall))
-		wantWithin(t, append(byQuota, byCall...), rate, burst+burst/10+rate*late.Seconds(), began, time.Now(), 0.6)
-		if len(byQuota) < 50 || len(byCall) < 50 {
-			t.Errorf("%d admitted by quota, %d by calls: one got too little", len(byQuota), len(byCall))
-		}
-	})
-	run("edited", func(t *testing.T) {
-		c := connections(t, envoy, "front", 3)
-		done := make(chan []decided)
-		stop := after(t, 2*long)
-		go func() { done <- load(t, stop, 20*time.Millisecond, c, quotaOf("edited")...) }()
-		select {
-		case <-time.After(long):
-		case <-t.Context().Done():
-		}
-		at := time.Now()
-		proctest.Replace(t, rules, strings.ReplaceAll(weirRules, "requests_per_unit: 100, unit: second", "requests_per_unit: 10, unit: second"))
-		admitted := <-done
-		second := func(n int) int {
-			end := at.Add(time.Duration(n) * time.Second)
-			return within(admitted, end.Add(-time.Second), end)
-		}
-		before, later := within(admitted, at.Add(-3*time.Second), at), within(admitted, at.Add(3*time.Second), at.Add(long))
-		t.Logf("admitted in 3 s before the edit: %d; in each second after it: %d, %d, %d; in the %s after these: %d", before,
-			second(1), second(2), second(3), long-3*time.Second, later)
-		if most := 10*(long-3*time.Second).Seconds() + 10*late.Seconds(); before < 150 || float64(later) > most || later < 1 {
-			t.Errorf("%d admitted in 3 s before the edit, %d after; want at least 150, and 1 to %.0f", before, later, most)
-		}
-	})
-	run("blanket rules", func(t *testing.T) {
-		c := newClient(t, envoy, "front")
-		for bucket, want := range map[string]int{"unlimited": http.StatusOK, "shadow": http.StatusOK, "none": http.StatusTooManyRequests} {
-			settings := "deny"
-			if want != http.StatusOK {
-				settings = "allow"
-			}
-			await(t, bucket+" is assigned", func() bool {
-				return c.get(t, "x-settings", settings, "x-bucket", bucket).status == want
-			})
-			for range 50 {
-				if r := c.get(t, "x-settings", settings, "x-bucket", bucket); r.status != want {
-					t.Fatalf("%s: status %d, want %d", bucket, r.status, want)
-				}
-			}
-		}
-	})
-	run("many buckets", func(t *testing.T) {
-		const buckets = 500
-		c := newClient(t, envoy, "front")
-		for n := range buckets {
-			c.get(t, quotaOf(fmt.Sprintf("many-%d", n))...)
-		}
-		for n := range buckets { // each has 100 an hour, of which Envoy holds at least one
-			await(t, fmt.Sprintf("bucket %d is assigned", n), func() bool {
-				return c.get(t, quotaOf(fmt.Sprintf("many-%d", n))...).status == http.StatusOK
-			})
-		}
-		if got := weir.Metric(`weir_quota_buckets{state="assigned"}`); got < buckets {
-			t.Errorf("%v buckets are assigned, want at least %d", got, buckets)
-		}
-	})
+	run("shared", func(t *testing.T) { quotasAndCallsShare(t, envoy, long) })
+	run("edited", func(t *testing.T) { editedRuleHolds(t, envoy, rules, long) })
+	run("blanket rules", func(t *testing.T) { blanketRules(t, envoy) })
+	run("many buckets", func(t *testing.T) { manyBuckets(t, envoy, weir) })
 	wg.Wait()
 	if code := weir.Terminate(patience); code != 0 {
 		t.Errorf("weir ended with %d while Envoy's stream was open", code)
+	}
+}
+
+// after is closed after a while, or when the test ends.
+func after(t *testing.T, while time.Duration) <-chan struct{} {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), while)
+	t.Cleanup(cancel)
+	return ctx.Done()
+}
+
+// quotasAndCallsShare: one limit bounds what Envoy admits by its quota and what Weir admits by calls.
+func quotasAndCallsShare(t *testing.T, envoy *envoytest.Envoy, long time.Duration) {
+	began := time.Now()
+	stop := after(t, long)
+	var byQuota, byCall []decided
+	var both sync.WaitGroup
+	both.Go(func() {
+		byQuota = load(t, stop, 20*time.Millisecond, connections(t, envoy, "front", 2), quotaOf("shared")...)
+	})
+	both.Go(func() {
+		// Half the limit: a call takes what there is at once, so more of them would leave nothing to assign.
+		byCall = load(t, stop, 40*time.Millisecond, connections(t, envoy, "rls", 1), "x-bucket", "shared")
+	})
+	both.Wait()
+	t.Logf("%d admitted by quota, %d by calls", len(byQuota), len(byCall))
+	wantWithin(t, append(byQuota, byCall...), rate, burst+burst/10+rate*late.Seconds(), began, time.Now(), 0.6)
+	if len(byQuota) < 50 || len(byCall) < 50 {
+		t.Errorf("%d admitted by quota, %d by calls: one got too little", len(byQuota), len(byCall))
+	}
+}
+
+// editedRuleHolds: a rule that is edited under load holds within three seconds.
+func editedRuleHolds(t *testing.T, envoy *envoytest.Envoy, rules string, long time.Duration) {
+	c := connections(t, envoy, "front", 3)
+	done := make(chan []decided)
+	stop := after(t, 2*long)
+	go func() { done <- load(t, stop, 20*time.Millisecond, c, quotaOf("edited")...) }()
+	<-after(t, long)
+	at := time.Now()
+	proctest.Replace(t, rules, strings.ReplaceAll(weirRules, "requests_per_unit: 100, unit: second", "requests_per_unit: 10, unit: second"))
+	admitted := <-done
+	second := func(n int) int {
+		end := at.Add(time.Duration(n) * time.Second)
+		return within(admitted, end.Add(-time.Second), end)
+	}
+	before, later := within(admitted, at.Add(-3*time.Second), at), within(admitted, at.Add(3*time.Second), at.Add(long))
+	t.Logf("admitted in 3 s before the edit: %d; in each second after it: %d, %d, %d; in the %s after these: %d", before,
+		second(1), second(2), second(3), long-3*time.Second, later)
+	if most := 10*(long-3*time.Second).Seconds() + 10*late.Seconds(); before < 150 || float64(later) > most || later < 1 {
+		t.Errorf("%d admitted in 3 s before the edit, %d after; want at least 150, and 1 to %.0f", before, later, most)
+	}
+}
+
+// blanketRules: Envoy lets everything or nothing pass where a rule says so, whatever its filter does by default.
+func blanketRules(t *testing.T, envoy *envoytest.Envoy) {
+	c := newClient(t, envoy, "front")
+	for bucket, want := range map[string]int{
+		"unlimited": http.StatusOK, "shadow": http.StatusOK, "none": http.StatusTooManyRequests,
+	} {
+		settings := "deny"
+		if want != http.StatusOK {
+			settings = "allow"
+		}
+		await(t, bucket+" is assigned", func() bool {
+			return c.get(t, "x-settings", settings, "x-bucket", bucket).Status == want
+		})
+		for range 50 {
+			if r := c.get(t, "x-settings", settings, "x-bucket", bucket); r.Status != want {
+				t.Fatalf("%s: status %d, want %d", bucket, r.Status, want)
+			}
+		}
+	}
+}
+
+// manyBuckets: each of many buckets is assigned something.
+func manyBuckets(t *testing.T, envoy *envoytest.Envoy, weir *weirtest.Process) {
+	const buckets = 500
+	c := newClient(t, envoy, "front")
+	for n := range buckets {
+		c.get(t, quotaOf(fmt.Sprintf("many-%d", n))...)
+	}
+	for n := range buckets { // each has 100 an hour, of which Envoy holds at least one
+		await(t, fmt.Sprintf("bucket %d is assigned", n), func() bool {
+			return c.get(t, quotaOf(fmt.Sprintf("many-%d", n))...).Status == http.StatusOK
+		})
+	}
+	if got := weir.Metric(`weir_quota_buckets{state="assigned"}`); got < buckets {
+		t.Errorf("%v buckets are assigned, want at least %d", got, buckets)
 	}
 }
 

@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-//go:embed per-client per-api-key per-path global quota
+//go:embed per-client per-api-key per-path global quota envoy-module
 var files embed.FS
 
 // Use is what a set of files is for.
@@ -41,16 +41,20 @@ var Quota = Use{
 	Serve: " --quota",
 }
 
+// Module is the use in which Weir decides inside Envoy.
+var Module = Use{
+	Name: "envoy-module", Ask: "remote_address=127.0.0.1", Try: "localhost:10000/", Requests: 30,
+	Tells: "30 requests: about 20 pass (200), then 429",
+}
+
 // Find returns the use of that name; ok is false if there is none.
 func Find(name string) (u Use, ok bool) {
-	if name == Quota.Name {
-		return Quota, true
-	}
-	i := slices.IndexFunc(Uses, func(u Use) bool { return u.Name == name })
+	all := append(slices.Clone(Uses), Quota, Module)
+	i := slices.IndexFunc(all, func(u Use) bool { return u.Name == name })
 	if i < 0 {
 		return u, false
 	}
-	return Uses[i], true
+	return all[i], true
 }
 
 // Files has the use's files: envoy.yaml, and those of the directory rules.

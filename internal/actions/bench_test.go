@@ -9,7 +9,7 @@ import (
 
 // fast is a request whose own methods allocate nothing.
 type fast struct {
-	actions.RequestOnly
+	requestOnly
 
 	headers map[string][]byte
 	addr    netip.Addr

@@ -9,8 +9,17 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
 
+// requestOnly is for a Request that has no response and no metadata.
+type requestOnly struct{}
+
+func (requestOnly) ResponseHeader(string) (value []byte, ok bool) { return nil, false }
+
+func (requestOnly) Metadata(*actions.MetadataKey) actions.MetadataValue {
+	return actions.MetadataValue{}
+}
+
 // search is a request for /search?q=shoes of the user ann.
-type search struct{ actions.RequestOnly }
+type search struct{ requestOnly }
 
 func (search) Header(name string, n int) (value []byte, ok bool) {
 	headers := map[string][]string{":path": {"/search?q=shoes"}, "x-user": {"ann"}}

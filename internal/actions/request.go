@@ -60,12 +60,3 @@ const (
 	// MetadataNumber is a number.
 	MetadataNumber
 )
-
-// RequestOnly is for a Request that has no response and no metadata, to be embedded.
-type RequestOnly struct{}
-
-// ResponseHeader implements Request.
-func (RequestOnly) ResponseHeader(string) (value []byte, ok bool) { return nil, false }
-
-// Metadata implements Request.
-func (RequestOnly) Metadata(*MetadataKey) MetadataValue { return MetadataValue{} }

@@ -23,7 +23,6 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/admin"
 	"github.com/weir-ratelimit/weir/internal/adminapi"
-	"github.com/weir-ratelimit/weir/internal/boosts"
 	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/topkeys"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
@@ -163,19 +162,21 @@ type valuable struct{ fakeExplainer }
 
 const apiKey = "sk-live-4711"
 
-func (valuable) List() []boosts.Status {
-	return []boosts.Status{{Boost: boosts.Boost{Keys: []string{"fixed_window|shop|api_key=" + apiKey, "odd " + apiKey}}}}
+func (valuable) List() []adminapi.BoostStatus {
+	return []adminapi.BoostStatus{{Boost: adminapi.Boost{Keys: []string{"fixed_window|shop|api_key=" + apiKey, "odd " + apiKey}}}}
 }
 func (valuable) Away() error            { return nil }
 func (valuable) Limits() *decide.Boosts { return nil }
-func (valuable) Add(context.Context, *boosts.Request) (*boosts.Status, error) {
+func (valuable) Add(context.Context, *adminapi.BoostRequest) (*adminapi.BoostStatus, error) {
 	return nil, errors.New("no")
 }
 
-func (valuable) Remove(context.Context, string) (*boosts.Boost, error) { return nil, errors.New("no") }
+func (valuable) Remove(context.Context, string) (*adminapi.Boost, error) {
+	return nil, errors.New("no")
+}
 
-func (valuable) top(q topkeys.Query) (topkeys.Keys, error) {
-	return topkeys.Keys{Hashed: q.HashValues}, nil
+func (valuable) top(q topkeys.Query) (adminapi.TopKeys, error) {
+	return adminapi.TopKeys{Hashed: q.HashValues}, nil
 }
 
 // Values of keys are for those who may change something.

@@ -66,12 +66,13 @@ type Options struct {
 	Metrics http.Handler
 	// Build answers GET /version.
 	Build adminapi.Build
-	// Decisions is how often a limit had each outcome, by decide.Outcome; nil if that is not counted for it alone.
-	Decisions func(*descriptors.Limit) []uint64
+	// Decisions is how often a limit had each outcome, by decide.Outcome, here and in requests that Envoys decided by
+	// quotas; nil if that is not counted for it alone.
+	Decisions func(*descriptors.Limit) (here, byEnvoys []uint64)
 	// Top answers GET /top. Nil: keys are not counted.
-	Top func(topkeys.Query) (topkeys.Keys, error)
-	// Quotas answers GET /quotas, with at most n buckets. Nil: none are assigned here.
-	Quotas func(n int) *adminapi.QuotaList
+	Top func(topkeys.Query) (adminapi.TopKeys, error)
+	// Quotas answers GET /quotas. Nil: none are assigned here.
+	Quotas Quotas
 	// History answers GET /history and /events. Nil: counts over time are not kept.
 	History *History
 	// Store is what counters are kept in, StartedAt when the process started.
@@ -108,7 +109,7 @@ GET  /rules/get  one rule with its boosts: ?domain=, rule=PATH
 GET  /history  allowed, denied and near the limit over the last hour: ?domain=, rule=, points=60
 GET  /events   the state and the counts as they change, as server-sent events
 GET  /top      the busiest keys, or the most denied: ?by=hits|denied, domain=, rule=, n=
-GET  /quotas   what Envoys were assigned, with --quota: ?n=100
+GET  /quotas   what Envoys were assigned, with --quota: ?domain=, rule=, sort=assigned|missing, n=100
 GET  /explain  which rules a request matches, and its answer: ?domain=..&descriptor=key=value,key=value&hits=1
 POST /reload   read the rule files now
 GET  /keys/get?domain=D&descriptor=key=value,key=value  the counters of a descriptor; nothing is charged
@@ -370,6 +371,10 @@ func (h *handler) status(ctx context.Context) adminapi.Status {
 		Build: h.Build, StartedAt: h.StartedAt, Now: time.Now(), Store: h.Store, TopKeys: h.Top != nil,
 	}
 	s.Ready, s.Checks = h.check(ctx)
+	if h.Quotas != nil {
+		quotas := h.Quotas.Status()
+		s.Quotas = &quotas
+	}
 	s.Rules.RulesStatus = h.Rules.Status()
 	s.Rules.Files, s.Rules.ErrorCount = len(s.Rules.RulesStatus.Files), len(s.Rules.Errors)
 	s.Rules.Errors = s.Rules.Errors[:min(len(s.Rules.Errors), maxShownErrors)]

@@ -46,7 +46,7 @@ func handler(rules *fakeRules, checks ...admin.Check) http.Handler {
 		Build:   adminapi.Build{Version: "v1.2.3"},
 		Log:     slog.New(slog.DiscardHandler),
 
-		Counters: admin.NewCounters(admin.CountersOptions{Rules: func() *descriptors.Set { return nil }}),
+		Counters: &admin.Counters{Rules: func() *descriptors.Set { return nil }},
 		Boosts:   boosts.New(boosts.Options{}),
 
 		Explain: fakeExplainer{}.Explain,

@@ -246,7 +246,7 @@ func hiddenKey(key string) string {
 }
 
 // hideKeys is the boosts without the values of their keys.
-func hideKeys(list []boosts.Status) []boosts.Status {
+func hideKeys(list []adminapi.BoostStatus) []adminapi.BoostStatus {
 	list = slices.Clone(list)
 	for i := range list {
 		keys := make([]string, len(list[i].Keys))

@@ -34,10 +34,10 @@ func live(t *testing.T) (http.Handler, *bytes.Buffer) {
 	board := boosts.New(boosts.Options{Changed: func() {}, Log: slog.New(slog.DiscardHandler)})
 	board.Live(set)
 	return admin.NewHandler(admin.Options{
-		Counters: admin.NewCounters(admin.CountersOptions{
+		Counters: &admin.Counters{
 			Rules: func() *descriptors.Set { return set }, Store: store, Boosted: board.Of,
-			Reset: func(_ context.Context, key string) (bool, error) { return store.Reset(key), nil },
-		}),
+			Forget: func(_ context.Context, key string) (bool, error) { return store.Reset(key), nil },
+		},
 		Boosts: board, Metrics: http.NotFoundHandler(), Log: logger,
 	}), log
 }

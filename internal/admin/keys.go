@@ -11,38 +11,33 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// CountersOptions are how the counters are found. A function may be nil where the process has no such thing.
-type CountersOptions struct {
+// Counters reads and resets the counters of a process. A function may be nil where the process has no such thing. It is
+// safe for concurrent use.
+type Counters struct {
 	// Rules returns the live rules.
 	Rules func() *descriptors.Set
 	// Store has the counters. It is not one that may answer from a cached denial or a lease.
 	Store limiter.Store
 	// Boosted returns the boost in force for a limit's counter, nil if none is, and the limit under it.
-	Boosted func(l *descriptors.Limit, key string) (*boosts.Boost, *descriptors.Limit)
+	Boosted func(l *descriptors.Limit, key string) (*adminapi.Boost, *descriptors.Limit)
 	// Denied returns the cached denial by which this process would answer a hit.
 	Denied func(h limiter.Hit) (limiter.Decision, bool)
 	// Leased returns how many permits of a counter this process has on lease, and whether it leases that counter at all.
 	Leased func(key string) (int64, bool)
 	// Quotas returns what Envoys were assigned of a counter, nil if nothing.
 	Quotas func(key string) *adminapi.KeyQuotas
-	// Reset forgets a counter in the store and in all processes.
-	Reset func(ctx context.Context, key string) (existed bool, err error)
-	// WindowKey returns what Reset calls the counter of a hit, of a store that has a counter for each window.
+	// Forget resets a counter in the store and in all processes.
+	Forget func(ctx context.Context, key string) (existed bool, err error)
+	// WindowKey returns what Forget calls the counter of a hit, of a store that has a counter for each window.
 	WindowKey func(h *limiter.Hit) string
 	// KeyOf returns the counter's key for a key in Redis.
 	KeyOf func(name string) (key string, ok bool)
 }
 
-// Counters reads and resets the counters of a process. It is safe for concurrent use.
-type Counters struct{ o CountersOptions }
-
-// NewCounters returns the Counters.
-func NewCounters(o CountersOptions) *Counters { return &Counters{o} }
-
 // Get reads the counters of a descriptor without charging them. Its error says what is wrong with what was asked, or
 // wraps boosts.ErrNotFound or limiter.ErrUnavailable.
 func (c *Counters) Get(ctx context.Context, domain, descriptor string) (*adminapi.KeyState, error) {
-	rule, entries, err := boosts.Match(c.o.Rules(), domain, descriptor)
+	rule, entries, err := boosts.Match(c.Rules(), domain, descriptor)
 	if err != nil {
 		return nil, err
 	}
@@ -63,12 +58,12 @@ func (c *Counters) Get(ctx context.Context, domain, descriptor string) (*adminap
 
 // look asks the store about one counter.
 func (c *Counters) look(ctx context.Context, l *descriptors.Limit, key string) (*adminapi.KeyLimit, error) {
-	boost, in := c.o.Boosted(l, key)
+	boost, in := c.Boosted(l, key)
 	p := in.Policy
 	var out [1]limiter.Decision
 	shown := c.windowKey(in, key)
-	if err := c.o.Store.Take(ctx, []limiter.Hit{{Key: key, Policy: p, Look: true, Route: in.Route()}},
-		out[:]); err != nil {
+	look := limiter.Hit{Key: key, Policy: p, Look: true, Route: in.Route()}
+	if err := c.Store.Take(ctx, []limiter.Hit{look}, out[:]); err != nil {
 		return nil, err
 	}
 	d := &out[0]
@@ -85,18 +80,18 @@ func (c *Counters) look(ctx context.Context, l *descriptors.Limit, key string) (
 			ExpiresAt: boost.ExpiresAt,
 		}
 	}
-	if c.o.Denied != nil {
-		if known, ok := c.o.Denied(limiter.Hit{Key: key, Policy: p, N: 1, Route: in.Route()}); ok {
+	if c.Denied != nil {
+		if known, ok := c.Denied(limiter.Hit{Key: key, Policy: p, N: 1, Route: in.Route()}); ok {
 			s.KnownDenial = &adminapi.KeyDenial{Ends: seconds(known.RetryAfter)}
 		}
 	}
-	if c.o.Leased != nil {
-		if permits, leased := c.o.Leased(key); leased {
+	if c.Leased != nil {
+		if permits, leased := c.Leased(key); leased {
 			s.Lease = &adminapi.KeyLease{Permits: permits}
 		}
 	}
-	if c.o.Quotas != nil {
-		s.Quotas = c.o.Quotas(key)
+	if c.Quotas != nil {
+		s.Quotas = c.Quotas(key)
 	}
 	return s, nil
 }
@@ -131,7 +126,7 @@ func (c *Counters) Reset(ctx context.Context, t adminapi.ResetRequest) (*adminap
 	}
 	f.Tried = keys
 	for _, key := range keys {
-		existed, err := c.o.Reset(ctx, key)
+		existed, err := c.Forget(ctx, key)
 		if err != nil {
 			return f, err
 		}
@@ -140,12 +135,12 @@ func (c *Counters) Reset(ctx context.Context, t adminapi.ResetRequest) (*adminap
 	return f, nil
 }
 
-// windowKey is what Reset calls the limit's counter.
+// windowKey is what Forget calls the limit's counter.
 func (c *Counters) windowKey(l *descriptors.Limit, key string) string {
-	if c.o.WindowKey == nil {
+	if c.WindowKey == nil {
 		return key
 	}
-	return c.o.WindowKey(&limiter.Hit{Key: key, Policy: l.Policy, Route: l.Route()})
+	return c.WindowKey(&limiter.Hit{Key: key, Policy: l.Policy, Route: l.Route()})
 }
 
 // target has the keys of the counters.
@@ -157,8 +152,8 @@ func (c *Counters) target(t adminapi.ResetRequest) (*adminapi.ResetResult, []str
 		return nil, nil, invalid("key: goes without domain, which is in the key")
 	case t.Key != "":
 		key := t.Key
-		if c.o.KeyOf != nil {
-			if of, ok := c.o.KeyOf(key); ok {
+		if c.KeyOf != nil {
+			if of, ok := c.KeyOf(key); ok {
 				key = of
 			}
 		}
@@ -168,7 +163,7 @@ func (c *Counters) target(t adminapi.ResetRequest) (*adminapi.ResetResult, []str
 			return nil, nil, invalid("key: this is no counter's key, such as funnel|shop|client=ann: weir get and weir " +
 				"keys show them")
 		}
-		if rules := c.o.Rules(); rules != nil {
+		if rules := c.Rules(); rules != nil {
 			key = rules.CanonicalKey(key)
 			if l := rules.LimitOf(key); l != nil && terms.Window == "" {
 				key = c.windowKey(l, key)
@@ -176,7 +171,7 @@ func (c *Counters) target(t adminapi.ResetRequest) (*adminapi.ResetResult, []str
 		}
 		return &adminapi.ResetResult{Domain: terms.Domain, Counters: []adminapi.ResetCounter{}}, []string{key}, nil
 	}
-	rule, entries, err := boosts.Match(c.o.Rules(), t.Domain, t.Descriptor)
+	rule, entries, err := boosts.Match(c.Rules(), t.Domain, t.Descriptor)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -13,7 +13,6 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/admin"
 	"github.com/weir-ratelimit/weir/internal/adminapi"
-	"github.com/weir-ratelimit/weir/internal/boosts"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/descriptors/rulefile"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
@@ -29,7 +28,6 @@ type bench struct {
 	t     *testing.T
 	set   *descriptors.Set
 	store *memstore.Store
-	o     admin.CountersOptions
 }
 
 func newBench(t *testing.T, rules string) *bench {
@@ -43,12 +41,11 @@ func newBench(t *testing.T, rules string) *bench {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = store.Close() })
-	b := &bench{t: t, set: set, store: store, o: admin.CountersOptions{
+	b := &bench{t: t, set: set, store: store, Counters: &admin.Counters{
 		Rules: func() *descriptors.Set { return set }, Store: store,
-		Boosted: func(l *descriptors.Limit, _ string) (*boosts.Boost, *descriptors.Limit) { return nil, l },
-		Reset:   func(_ context.Context, key string) (bool, error) { return store.Reset(key), nil },
+		Boosted: func(l *descriptors.Limit, _ string) (*adminapi.Boost, *descriptors.Limit) { return nil, l },
+		Forget:  func(_ context.Context, key string) (bool, error) { return store.Reset(key), nil },
 	}}
-	b.Counters = admin.NewCounters(b.o)
 	return b
 }
 
@@ -138,18 +135,18 @@ descriptors:
 func TestStateNamesThings(t *testing.T) {
 	b := newBench(t, rules)
 	until := time.Date(2026, 11, 21, 14, 0, 0, 0, time.UTC)
-	b.o.Boosted = func(l *descriptors.Limit, key string) (*boosts.Boost, *descriptors.Limit) {
+	b.Boosted = func(l *descriptors.Limit, key string) (*adminapi.Boost, *descriptors.Limit) {
 		by, err := l.Scaled(2)
 		if err != nil || key != "fixed_window:hour|shop|client=ann" {
 			return nil, l
 		}
-		return &boosts.Boost{ID: "id", Factor: 2, Reason: "sale", Author: "bob", ExpiresAt: until}, by
+		return &adminapi.Boost{ID: "id", Factor: 2, Reason: "sale", Author: "bob", ExpiresAt: until}, by
 	}
-	b.o.Denied = func(h limiter.Hit) (limiter.Decision, bool) {
+	b.Denied = func(h limiter.Hit) (limiter.Decision, bool) {
 		return limiter.Decision{RetryAfter: 90 * time.Second}, h.N == 1 && h.Policy.Algorithm() == limiter.Funnel
 	}
-	b.o.Leased = func(key string) (int64, bool) { return 3, strings.HasPrefix(key, "fixed_window:hour") }
-	s, err := admin.NewCounters(b.o).Get(t.Context(), "shop", "client=ann")
+	b.Leased = func(key string) (int64, bool) { return 3, strings.HasPrefix(key, "fixed_window:hour") }
+	s, err := b.Get(t.Context(), "shop", "client=ann")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -216,13 +213,13 @@ func TestReset(t *testing.T) {
 // Where the store fails, what was reset before is told, and what was tried.
 func TestResetThatFails(t *testing.T) {
 	b := newBench(t, rules)
-	b.o.Reset = func(_ context.Context, key string) (bool, error) {
+	b.Forget = func(_ context.Context, key string) (bool, error) {
 		if strings.HasPrefix(key, "funnel") {
 			return false, limiter.ErrUnavailable
 		}
 		return true, nil
 	}
-	done, err := admin.NewCounters(b.o).Reset(t.Context(), adminapi.ResetRequest{Domain: "shop", Descriptor: "client=ann"})
+	done, err := b.Reset(t.Context(), adminapi.ResetRequest{Domain: "shop", Descriptor: "client=ann"})
 	if !errors.Is(err, limiter.ErrUnavailable) || len(done.Counters) != 1 || len(done.Tried) != 2 {
 		t.Errorf("%+v, %v", done, err)
 	}

@@ -48,13 +48,31 @@ func looked(t *testing.T, rules string, o admin.Options) http.Handler {
 		o.Rules = &fakeRules{}
 	}
 	o.Rules.(*fakeRules).live = set //nolint:errcheck // no test gives others
-	o.Decisions = func(l *descriptors.Limit) []uint64 {
-		counts := make([]uint64, len(decide.Outcomes()))
-		counts[decide.Allowed], counts[decide.Denied] = 1, uint64(l.ID)
-		return counts
+	o.Decisions = func(l *descriptors.Limit) (here, byEnvoys []uint64) {
+		here, byEnvoys = make([]uint64, len(decide.Outcomes())), make([]uint64, len(decide.Outcomes()))
+		here[decide.Allowed], here[decide.Denied] = 1, uint64(l.ID)
+		if l.Name == "by-envoys" {
+			byEnvoys[decide.Allowed], byEnvoys[decide.Denied] = 100, 200
+		}
+		return here, byEnvoys
 	}
 	o.Metrics, o.Log = http.NotFoundHandler(), slog.New(slog.DiscardHandler)
 	return admin.NewHandler(o)
+}
+
+// What Envoys decided by quotas is shown beside what was decided here, and counts where rules are sorted.
+func TestListOfRulesWithQuotas(t *testing.T) {
+	h := looked(t, shop+"  - {key: z, rate_limit: {name: by-envoys, requests_per_unit: 5, unit: second}}\n", admin.Options{})
+	for _, by := range []string{"denied", "asked"} {
+		_, body := ask(t, h, "GET", "/rules/list?n=1&sort="+by)
+		body = strings.Join(strings.Fields(body), "")
+		const want = `"path":"z","source":"shop.yaml:11","mode":"enforce","limits":[{"name":"by-envoys",` +
+			`"text":"fixed_window:5per1s","decisions":{"allowed":1,"denied":3},` +
+			`"decisions_by_envoys":{"allowed":100,"denied":200}}]`
+		if !strings.Contains(body, want) {
+			t.Errorf("sorted by %s the first is %s, want %s", by, body, want)
+		}
+	}
 }
 
 func TestListOfRules(t *testing.T) {
@@ -118,8 +136,9 @@ func TestListOfBoostedRules(t *testing.T) {
 		},
 	}}
 	h = admin.NewHandler(admin.Options{
-		Rules: &fakeRules{live: set}, Boosts: b, Decisions: func(*descriptors.Limit) []uint64 { return nil },
-		Metrics: http.NotFoundHandler(), Log: slog.New(slog.DiscardHandler),
+		Rules: &fakeRules{live: set}, Boosts: b,
+		Decisions: func(*descriptors.Limit) (here, byEnvoys []uint64) { return nil, nil },
+		Metrics:   http.NotFoundHandler(), Log: slog.New(slog.DiscardHandler),
 	})
 	for _, want := range []string{
 		`{"name":"each","text":"funnel: 70 per 1s, burst 20","written":"funnel: 10 per 1s, burst 20","decisions":null}`,
@@ -203,17 +222,17 @@ func TestStatus(t *testing.T) {
 
 func TestTop(t *testing.T) {
 	var asked topkeys.Query
-	h := looked(t, shop, admin.Options{Top: func(q topkeys.Query) (topkeys.Keys, error) {
+	h := looked(t, shop, admin.Options{Top: func(q topkeys.Query) (adminapi.TopKeys, error) {
 		asked = q
 		if q.By == "name" {
-			return topkeys.Keys{}, topkeys.ErrBy
+			return adminapi.TopKeys{}, topkeys.ErrBy
 		}
-		return topkeys.Keys{Keys: []topkeys.Key{{Rule: "<b>"}}}, nil
+		return adminapi.TopKeys{Keys: []adminapi.TopKey{{Rule: "<b>"}}}, nil
 	}})
 	for query, want := range map[string]topkeys.Query{
-		"": {By: topkeys.ByHits, N: 20},
+		"": {By: adminapi.ByHits, N: 20},
 		"?domain=shop&rule=api_key+%3E+path&by=denied&n=5": {
-			Domain: "shop", Rule: "api_key > path", By: topkeys.ByDenied,
+			Domain: "shop", Rule: "api_key > path", By: adminapi.ByDenied,
 			N: 5,
 		},
 	} {

@@ -84,6 +84,8 @@ type listedLimit struct {
 	BoostedKeys int `json:"boosted_keys,omitempty"`
 	// Decisions are by outcome, those that have happened; nil where they are not counted for this limit alone.
 	Decisions map[string]uint64 `json:"decisions"`
+	// ByEnvoys are those of requests that Envoys decided by quotas. Decisions does not have them.
+	ByEnvoys map[string]uint64 `json:"decisions_by_envoys,omitempty"`
 }
 
 // listRules answers GET /rules/list?search=&sort=denied|asked&offset=0&n=50: the rules one page at a time, as rule
@@ -151,9 +153,12 @@ func (h *handler) sortRules(rules []*descriptors.Rule, denied bool) {
 	for _, r := range rules {
 		for _, l := range r.Limits {
 			var n uint64
-			for o, count := range h.Decisions(l) {
-				if !denied || decide.Outcome(o).Unfit() {
-					n += count
+			here, byEnvoys := h.Decisions(l)
+			for _, counted := range [][]uint64{here, byEnvoys} {
+				for o, count := range counted {
+					if !denied || decide.Outcome(o).Unfit() {
+						n += count
+					}
 				}
 			}
 			counts[r] = max(counts[r], n)
@@ -226,15 +231,21 @@ func (h *handler) list(r *descriptors.Rule, inForce boosted) listedRule {
 		if by := inForce.rules[l]; by != nil {
 			limit.Text, limit.Written = by.String(), limit.Text
 		}
-		if counts := h.Decisions(l); counts != nil {
-			limit.Decisions = map[string]uint64{}
-			for o, n := range counts {
-				if n > 0 {
-					limit.Decisions[decide.Outcome(o).String()] = n
-				}
-			}
+		if here, byEnvoys := h.Decisions(l); here != nil {
+			limit.Decisions, limit.ByEnvoys = byName(here), byName(byEnvoys)
 		}
 		shown.Limits = append(shown.Limits, limit)
 	}
 	return shown
+}
+
+// byName are the outcomes that have happened.
+func byName(counts []uint64) map[string]uint64 {
+	all := map[string]uint64{}
+	for o, n := range counts {
+		if n > 0 {
+			all[decide.Outcome(o).String()] = n
+		}
+	}
+	return all
 }

@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"strconv"
 
+	"github.com/weir-ratelimit/weir/internal/adminapi"
 	"github.com/weir-ratelimit/weir/internal/topkeys"
 )
 
@@ -13,7 +14,7 @@ import (
 const maxTop = 1000
 
 // top answers GET /top?domain=&rule=&by=hits|denied&n=20.
-func (h *handler) top(r *http.Request) (keys topkeys.Keys, err error) {
+func (h *handler) top(r *http.Request) (keys adminapi.TopKeys, err error) {
 	if h.Top == nil {
 		return keys, &statusError{
 			http.StatusNotFound, "keys are not counted here: start Weir with --top-keys 100",
@@ -26,7 +27,7 @@ func (h *handler) top(r *http.Request) (keys topkeys.Keys, err error) {
 	}
 	keys, err = h.Top(topkeys.Query{
 		Domain: query.Get("domain"), Rule: query.Get("rule"), N: n, HashValues: !h.seesValues(r),
-		By: cmp.Or(topkeys.By(query.Get("by")), topkeys.ByHits),
+		By: cmp.Or(adminapi.TopBy(query.Get("by")), adminapi.ByHits),
 	})
 	if err != nil {
 		return keys, invalid("%s", err)

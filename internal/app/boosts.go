@@ -34,20 +34,20 @@ func (a *App) openBoosts(context.Context) error {
 
 // counters reads and resets the counters of the store.
 func (a *App) counters() *admin.Counters {
-	o := admin.CountersOptions{
-		Rules: a.rules.Set, Store: a.store.Counters, Boosted: a.boosts.Of, Reset: a.reset, KeyOf: a.store.KeyOf,
+	c := &admin.Counters{
+		Rules: a.rules.Set, Store: a.store.Counters, Boosted: a.boosts.Of, Forget: a.reset, KeyOf: a.store.KeyOf,
 		WindowKey: a.store.WindowKey,
 	}
 	if a.store.Denials != nil {
-		o.Denied = a.store.Denials.Known
+		c.Denied = a.store.Denials.Known
 	}
 	if a.store.Leases != nil {
-		o.Leased = a.store.Leases.Permits
+		c.Leased = a.store.Leases.Permits
 	}
 	if q := a.quotas.Load(); q != nil {
-		o.Quotas = q.of
+		c.Quotas = q.of
 	}
-	return admin.NewCounters(o)
+	return c
 }
 
 // reset removes a counter, with what was charged ahead to it.

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/encoding/gzip"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 )
@@ -403,5 +404,19 @@ func TestMemoryOfAConnection(t *testing.T) {
 	t.Logf("%d bytes each", each)
 	if each > 3*connMemory {
 		t.Errorf("an idle connection takes %d bytes, connMemory says %d", each, connMemory)
+	}
+}
+
+// A compressed message is refused before it is decompressed: a megabyte of memory would cost a client a kilobyte.
+func TestCompressedMessagesAreRefused(t *testing.T) {
+	p := start(t, options(t, rulesOf("10")))
+	for _, q := range []*pb.RateLimitRequest{inFlightOf("client"), {Domain: strings.Repeat("a", 1<<20)}} {
+		_, err := p.client.ShouldRateLimit(t.Context(), q, grpc.UseCompressor(gzip.Name), grpc.WaitForReady(true))
+		if status.Code(err) != codes.Internal || !strings.Contains(err.Error(), "no compressed messages") {
+			t.Errorf("a compressed message: %v", err)
+		}
+	}
+	if got := p.ask("a"); got != "OK" {
+		t.Errorf("a message without compression: %s", got)
 	}
 }

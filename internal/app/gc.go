@@ -47,35 +47,33 @@ type GCPace struct {
 // read; then there is none.
 func StartGCPace() (*GCPace, error) {
 	limit, err := memlimit.Set()
-	p := &GCPace{MemoryLimit: limit}
-	if os.Getenv("GOGC") != "" {
-		return p, err
-	}
-	p.Headroom = min(gcHeadroom, uint64(max(limit, 0))/4)
-	p.before = debug.SetGCPercent(gogcDefault)
-	p.pace()
-	return p, err
+	return startGCPace(limit, gcHeadroom), err
 }
 
 // StartSharedGCPace is StartGCPace inside a process that is not Weir's alone. Go's memory limit counts Go's memory, and
 // not that of the other code: one taken from the container would promise what that code has already. So there is none
 // but GOMEMLIMIT, and the headroom is a sixteenth of the container's limit at most.
 func StartSharedGCPace() (*GCPace, error) {
-	p := &GCPace{MemoryLimit: debug.SetMemoryLimit(-1)}
-	if os.Getenv("GOGC") != "" {
-		return p, nil
-	}
-	p.Headroom = min(gcHeadroom, uint64(max(p.MemoryLimit, 0))/4)
+	most := uint64(gcHeadroom)
 	container, err := memlimit.FromCgroup()
 	switch {
 	case err == nil:
-		p.Headroom = min(p.Headroom, container/sharedPart)
+		most = min(most, container/sharedPart)
 	case errors.Is(err, memlimit.ErrNoLimit), errors.Is(err, memlimit.ErrNoCgroup):
 		err = nil
 	}
-	p.before = debug.SetGCPercent(gogcDefault)
-	p.pace()
-	return p, err
+	return startGCPace(debug.SetMemoryLimit(-1), most), err
+}
+
+// startGCPace keeps GOGC so that the headroom is used: at most this one, or a quarter of the limit.
+func startGCPace(limit int64, most uint64) *GCPace {
+	p := &GCPace{MemoryLimit: limit}
+	if os.Getenv("GOGC") == "" {
+		p.Headroom = min(most, uint64(max(limit, 0))/4)
+		p.before = debug.SetGCPercent(gogcDefault)
+		p.pace()
+	}
+	return p
 }
 
 // Stop restores GOGC.

@@ -2,7 +2,9 @@ package app
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"runtime"
 	"runtime/debug"
@@ -13,6 +15,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/encoding/gzip"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
@@ -93,6 +96,7 @@ func newGRPC(
 		grpc.StaticConnWindowSize(connWindow),
 		grpc.MaxConcurrentStreams(o.GRPCMaxStreams),
 		grpc.MaxRecvMsgSize(o.GRPCMaxMessageSize),
+		grpc.RPCDecompressor(uncompressed{}), //nolint:staticcheck // nothing else stands before the registered gzip
 		grpc.MaxHeaderListSize(maxHeaderList),
 		grpc.KeepaliveParams(keepalive.ServerParameters{
 			MaxConnectionIdle:     o.GRPCMaxConnectionIdle,
@@ -108,6 +112,18 @@ func newGRPC(
 	healthpb.RegisterHealthServer(s, h)
 	reflection.Register(s)
 	return s
+}
+
+// uncompressed refuses messages that are compressed by gzip, which a library registers for all servers of the process.
+// Envoy does not compress, and a client could have Weir make a megabyte of each kilobyte.
+type uncompressed struct{}
+
+// Type implements grpc.Decompressor.
+func (uncompressed) Type() string { return gzip.Name }
+
+// Do implements grpc.Decompressor.
+func (uncompressed) Do(io.Reader) ([]byte, error) {
+	return nil, errors.New("no compressed messages are taken: send them without grpc-encoding")
 }
 
 // interceptor stands around every request.

@@ -53,7 +53,7 @@ func (a *App) openHTTP(ctx context.Context) error {
 		o.Top = a.top.Keys
 	}
 	if q := a.quotas.Load(); q != nil {
-		o.Quotas = q.list
+		o.Quotas = q
 	}
 	if a.o.HTTPTokenFile != "" {
 		o.Token = a.o.httpToken

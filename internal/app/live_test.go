@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/weir-ratelimit/weir/internal/adminapi"
-	"github.com/weir-ratelimit/weir/internal/boosts"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 )
 
@@ -54,9 +53,9 @@ func (p *process) reset(t adminapi.ResetRequest) adminapi.ResetResult {
 	return done
 }
 
-func (p *process) boost(in boosts.Request) boosts.Status {
+func (p *process) boost(in adminapi.BoostRequest) adminapi.BoostStatus {
 	p.t.Helper()
-	var made boosts.Status
+	var made adminapi.BoostStatus
 	if err := p.admin("").Post(p.t.Context(), "/boosts", in, &made); err != nil {
 		p.t.Fatal(err)
 	}
@@ -71,8 +70,8 @@ func (p *process) allowed(client string) func() string {
 	return func() string { return strconv.FormatInt(p.get(client).RequestsPerUnit, 10) }
 }
 
-func rule(factor float64) boosts.Request {
-	return boosts.Request{Domain: "shop", Rule: "client", Factor: factor, For: "1h", Reason: "sale", Author: "ann"}
+func rule(factor float64) adminapi.BoostRequest {
+	return adminapi.BoostRequest{Domain: "shop", Rule: "client", Factor: factor, For: "1h", Reason: "sale", Author: "ann"}
 }
 
 // A counter that one sidecar resets is new to the other, which knew a denial of it; the log says who did it, without
@@ -144,7 +143,7 @@ func TestBoostIsForAll(t *testing.T) {
 		list.Boosts[0].Reason != "sale" {
 		t.Errorf("%+v, %v", list, err)
 	}
-	var removed boosts.Boost
+	var removed adminapi.Boost
 	if err := two.admin("").Delete(t.Context(), "/boosts/"+made.ID, &removed); err != nil {
 		t.Fatal(err)
 	}
@@ -179,7 +178,7 @@ func TestBoostEndsOldDenials(t *testing.T) {
 	})
 	made := p.boost(rule(1000))
 	redistest.Do(t, redis, "del", p.get("me").Key, "weir:1:"+p.get("me").Key) // as if it had drained
-	if err := p.admin("").Delete(t.Context(), "/boosts/"+made.ID, &boosts.Boost{}); err != nil {
+	if err := p.admin("").Delete(t.Context(), "/boosts/"+made.ID, &adminapi.Boost{}); err != nil {
 		t.Fatal(err)
 	}
 	if got := p.ask("me"); got != "OK" {
@@ -269,7 +268,7 @@ func TestLiveNeedsTheToken(t *testing.T) {
 	if err := operator.Post(t.Context(), "/keys/reset", target, &done); err != nil || !done.Counters[0].Existed {
 		t.Errorf("with the token: %+v, %v", done, err)
 	}
-	var made boosts.Status
+	var made adminapi.BoostStatus
 	if err := operator.Post(t.Context(), "/boosts", rule(2), &made); err != nil || !made.InForce {
 		t.Errorf("with the token: %+v, %v", made, err)
 	}

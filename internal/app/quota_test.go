@@ -87,6 +87,9 @@ descriptors:
 func TestQuotasAreAssigned(t *testing.T) {
 	p := start(t, quotaOptions(t, blanketRules))
 	s := p.quotaStream(t)
+	if line := "limits=1 quota=true"; p.logged(line) != 1 {
+		t.Errorf("the log does not say that quotas are assigned (%s):\n%s", line, p.log)
+	}
 	s.report("shop", "plan", "banned", 1)
 	if got := s.next(); got.GetBlanketRule() != typepb.RateLimitStrategy_DENY_ALL {
 		t.Errorf("a rule of 0 requests assigns %v", got)
@@ -145,5 +148,33 @@ func TestWithoutQuotaThereIsNoService(t *testing.T) {
 	_ = s.Send(&quotapb.RateLimitQuotaUsageReports{Domain: "shop"})
 	if _, err := s.Recv(); status.Code(err) != codes.Unimplemented {
 		t.Errorf("without --quota: %v", err)
+	}
+}
+
+// What Envoys report is counted under the rule, and among the busiest keys.
+func TestQuotasAreCounted(t *testing.T) {
+	o := quotaOptions(t, "domain: shop\ndescriptors:\n- {key: plan, rate_limit: {unit: hour, requests_per_unit: 1000}}\n")
+	o.TopKeys, o.MetricsMaxRules = 10, 10
+	p := start(t, o)
+	s := p.quotaStream(t)
+	s.report("shop", "plan", "paid", 7)
+	s.next()
+	const series = `weir_quota_decisions_total{by="envoy",domain="shop",limit="",outcome="allowed",rule="plan"} 7`
+	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		_, metrics := p.http("GET", "/metrics")
+		_, top := p.http("GET", "/top")
+		if strings.Contains(metrics, series) && strings.Contains(top, `"hits": 7`) {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("7 requests were reported, and are not counted:\n%s", top)
+		}
+	}
+	if _, metrics := p.http("GET", "/metrics"); strings.Contains(metrics, "weir_decisions_total{") {
+		t.Error("they count as decided here, too")
+	}
+	if _, rules := p.http("GET", "/rules/list"); !strings.Contains(strings.Join(strings.Fields(rules), ""),
+		`"decisions":{},"decisions_by_envoys":{"allowed":7}`) {
+		t.Errorf("GET /rules/list: %s", rules)
 	}
 }

@@ -120,7 +120,7 @@ func (a *App) logStart(ctx context.Context) {
 	if set := a.rules.Set(); set != nil {
 		limits = len(set.Limits())
 	}
-	a.o.Log.LogAttrs(ctx, slog.LevelInfo, "serving",
+	parts := []slog.Attr{
 		slog.String("version", a.o.Build.Version),
 		slog.String("grpc", a.GRPCAddr()),
 		slog.String("http", a.HTTPAddr()),
@@ -128,7 +128,11 @@ func (a *App) logStart(ctx context.Context) {
 		slog.String("rules", reload.ShortHash(status.Hash)),
 		slog.Int("files", len(status.Files)),
 		slog.Int("limits", limits),
-	)
+	}
+	if a.o.Quota {
+		parts = append(parts, slog.Bool("quota", true))
+	}
+	a.o.Log.LogAttrs(ctx, slog.LevelInfo, "serving", parts...)
 }
 
 // within runs f and returns whether it has ended in time. If not, f goes on in a goroutine of its own.

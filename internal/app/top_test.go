@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weir-ratelimit/weir/internal/topkeys"
+	"github.com/weir-ratelimit/weir/internal/adminapi"
 )
 
 // Keys are counted by the process, stay over a reload with their rule, and go with it.
@@ -16,10 +16,10 @@ func TestTopKeys(t *testing.T) {
 	for range 3 {
 		p.ask("ann")
 	}
-	top := func() []topkeys.Key {
+	top := func() []adminapi.TopKey {
 		t.Helper()
 		status, body := p.http("GET", "/top?by=denied")
-		var found topkeys.Keys
+		var found adminapi.TopKeys
 		if err := json.Unmarshal([]byte(body), &found); err != nil || status != 200 {
 			t.Fatalf("%d %v: %s", status, err, body)
 		}

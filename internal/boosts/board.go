@@ -10,9 +10,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weir-ratelimit/weir/internal/adminapi"
 	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/panics"
+	"github.com/weir-ratelimit/weir/pkg/reload"
 )
 
 const (
@@ -26,9 +28,9 @@ const (
 type Store interface {
 	// Read returns the boosts and their revision. same reports that it is the known one, "" for none; then nothing else is
 	// returned.
-	Read(ctx context.Context, known string) (all []Boost, revision string, same bool, err error)
+	Read(ctx context.Context, known string) (all []adminapi.Boost, revision string, same bool, err error)
 	// Change replaces the boosts by what change makes of them. It calls it once more if others change them meanwhile.
-	Change(ctx context.Context, change func([]Boost) ([]Boost, error)) error
+	Change(ctx context.Context, change func([]adminapi.Boost) ([]adminapi.Boost, error)) error
 	// Watch sends to hints when it is time to read, until ctx is done.
 	Watch(ctx context.Context, hints chan<- struct{})
 }
@@ -55,8 +57,8 @@ type Board struct {
 	reading sync.Mutex // by who reads the store: what was read last is what is kept
 
 	mu       sync.Mutex
-	all      []Boost // oldest first
-	status   []Status
+	all      []adminapi.Boost // oldest first
+	status   []adminapi.BoostStatus
 	revision string
 	sets     []*descriptors.Set // live, then those that are about to be
 	warned   bool               // the log says that the store cannot be read; guarded by reading
@@ -102,11 +104,11 @@ func (b *Board) rebuild() {
 }
 
 // List is all boosts that have not ended, oldest first.
-func (b *Board) List() []Status {
+func (b *Board) List() []adminapi.BoostStatus {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := time.Now()
-	return slices.DeleteFunc(slices.Clone(b.status), func(s Status) bool { return !s.ExpiresAt.After(now) })
+	return slices.DeleteFunc(slices.Clone(b.status), func(s adminapi.BoostStatus) bool { return !s.ExpiresAt.After(now) })
 }
 
 // InForce is how many boosts are in force here. reachable says whether the store could be read at the last look.
@@ -129,7 +131,7 @@ func (b *Board) Away() error {
 }
 
 // Of is the boost that is in force for a limit's counter, nil if none is, and what it makes of the limit.
-func (b *Board) Of(l *descriptors.Limit, key string) (*Boost, *descriptors.Limit) {
+func (b *Board) Of(l *descriptors.Limit, key string) (*adminapi.Boost, *descriptors.Limit) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	by := l
@@ -139,7 +141,7 @@ func (b *Board) Of(l *descriptors.Limit, key string) (*Boost, *descriptors.Limit
 	if by == l {
 		return nil, l
 	}
-	var of *Boost
+	var of *adminapi.Boost
 	for i := range b.all { // the newest goes before, and one of the counter before one of the rule
 		if a := &b.all[i]; a.Domain == l.Rule.Domain && a.Rule == l.Rule.Path {
 			if slices.Contains(a.Keys, key) || len(a.Keys) == 0 && (of == nil || len(of.Keys) == 0) {
@@ -156,13 +158,13 @@ func (b *Board) Of(l *descriptors.Limit, key string) (*Boost, *descriptors.Limit
 
 // Add makes a boost. Its error is an *InvalidError, or wraps ErrNotFound, ErrFull or, where the store does not answer,
 // limiter.ErrUnavailable.
-func (b *Board) Add(ctx context.Context, in *Request) (*Status, error) {
+func (b *Board) Add(ctx context.Context, in *adminapi.BoostRequest) (*adminapi.BoostStatus, error) {
 	now := time.Now()
 	boost, err := newBoost(in, b.live(), now)
 	if err != nil {
 		return nil, err
 	}
-	err = b.change(ctx, func(all []Boost) ([]Boost, error) {
+	err = b.change(ctx, func(all []adminapi.Boost) ([]adminapi.Boost, error) {
 		all = unexpired(all, now)
 		of := 0
 		for i := range all {
@@ -183,15 +185,15 @@ func (b *Board) Add(ctx context.Context, in *Request) (*Status, error) {
 			return &s, nil
 		}
 	}
-	return &Status{Boost: *boost}, nil // it is made, and read again soon
+	return &adminapi.BoostStatus{Boost: *boost}, nil // it is made, and read again soon
 }
 
 // Remove ends a boost. Its error is as of Add.
-func (b *Board) Remove(ctx context.Context, id string) (*Boost, error) {
-	var removed Boost
-	err := b.change(ctx, func(all []Boost) ([]Boost, error) {
+func (b *Board) Remove(ctx context.Context, id string) (*adminapi.Boost, error) {
+	var removed adminapi.Boost
+	err := b.change(ctx, func(all []adminapi.Boost) ([]adminapi.Boost, error) {
 		all = unexpired(all, time.Now())
-		i := slices.IndexFunc(all, func(a Boost) bool { return a.ID == id })
+		i := slices.IndexFunc(all, func(a adminapi.Boost) bool { return a.ID == id })
 		if i < 0 {
 			return nil, fmt.Errorf("there is no boost %.80q, or no longer (%w); weir boost list shows them", id, ErrNotFound)
 		}
@@ -202,7 +204,7 @@ func (b *Board) Remove(ctx context.Context, id string) (*Boost, error) {
 }
 
 // change does it in the store, if there is one, and then here.
-func (b *Board) change(ctx context.Context, change func([]Boost) ([]Boost, error)) error {
+func (b *Board) change(ctx context.Context, change func([]adminapi.Boost) ([]adminapi.Boost, error)) error {
 	if b.o.Store == nil {
 		b.mu.Lock()
 		defer b.mu.Unlock()
@@ -248,7 +250,7 @@ func (b *Board) read(ctx context.Context) {
 }
 
 // take puts other boosts in force. b is locked.
-func (b *Board) take(ctx context.Context, all []Boost) {
+func (b *Board) take(ctx context.Context, all []adminapi.Boost) {
 	now := time.Now()
 	before := b.all
 	b.all = sorted(unexpired(all, now))
@@ -256,14 +258,11 @@ func (b *Board) take(ctx context.Context, all []Boost) {
 	b.logAdded(ctx, b.all, before, "boost ends")
 	b.rebuild()
 	b.o.Changed()
-	select {
-	case b.wake <- struct{}{}:
-	default:
-	}
+	reload.Hint(b.wake)
 }
 
 // logAdded logs the boosts that are among the second and not the first.
-func (b *Board) logAdded(ctx context.Context, without, with []Boost, msg string) {
+func (b *Board) logAdded(ctx context.Context, without, with []adminapi.Boost, msg string) {
 	known := make(map[string]bool, len(without))
 	for i := range without {
 		known[without[i].ID] = true
@@ -276,7 +275,7 @@ func (b *Board) logAdded(ctx context.Context, without, with []Boost, msg string)
 }
 
 // Attrs are for logs: without the counters' keys, which have values of requests.
-func Attrs(b *Boost) []slog.Attr {
+func Attrs(b *adminapi.Boost) []slog.Attr {
 	return []slog.Attr{
 		slog.String("boost", b.ID), slog.String("domain", b.Domain), slog.String("rule", b.Rule),
 		slog.Int("keys", len(b.Keys)),

@@ -48,19 +48,8 @@ func (e *InvalidError) Error() string { return e.msg }
 
 func invalid(format string, args ...any) error { return &InvalidError{fmt.Sprintf(format, args...)} }
 
-type (
-	// Request is the HTTP API's, and so are the types below.
-	Request = adminapi.BoostRequest
-	// Boost is also what the store keeps.
-	Boost = adminapi.Boost
-	// Status is all boosts and what they do.
-	Status = adminapi.BoostStatus
-	// ScaledLimit is a limit under a boost.
-	ScaledLimit = adminapi.ScaledLimit
-)
-
 // newBoost checks what is asked for against the rules that are live.
-func newBoost(in *Request, set *descriptors.Set, now time.Time) (*Boost, error) {
+func newBoost(in *adminapi.BoostRequest, set *descriptors.Set, now time.Time) (*adminapi.Boost, error) {
 	length, err := check(in)
 	if err != nil {
 		return nil, err
@@ -72,7 +61,7 @@ func newBoost(in *Request, set *descriptors.Set, now time.Time) (*Boost, error) 
 	if len(rule.Limits) == 0 {
 		return nil, invalid("rule %q (%s) has no limit to boost", rule.Path, rule.Source)
 	}
-	b := &Boost{
+	b := &adminapi.Boost{
 		ID: strings.ToLower(rand.Text()[:10]), Domain: in.Domain, Rule: rule.Path, Factor: in.Factor,
 		Reason: in.Reason, Author: in.Author,
 		CreatedAt: now.UTC().Truncate(time.Microsecond), ExpiresAt: now.Add(length).UTC().Truncate(time.Millisecond),
@@ -97,7 +86,7 @@ func newBoost(in *Request, set *descriptors.Set, now time.Time) (*Boost, error) 
 }
 
 // check is of the request by itself.
-func check(in *Request) (length time.Duration, err error) {
+func check(in *adminapi.BoostRequest) (length time.Duration, err error) {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, invalid(format, args...)) }
 	if in.Domain == "" {
@@ -132,7 +121,7 @@ func isPlain(text string) bool {
 }
 
 // target is the rule, and the entries if single counters of it are asked for.
-func target(in *Request, set *descriptors.Set) (*descriptors.Rule, []descriptors.Entry, error) {
+func target(in *adminapi.BoostRequest, set *descriptors.Set) (*descriptors.Rule, []descriptors.Entry, error) {
 	if in.Rule != "" {
 		rule, err := FindRule(set, in.Domain, in.Rule)
 		return rule, nil, err
@@ -204,14 +193,14 @@ func some(all []string) string {
 }
 
 // sorted has the oldest first: what is newer goes before.
-func sorted(all []Boost) []Boost {
-	slices.SortFunc(all, func(a, b Boost) int {
+func sorted(all []adminapi.Boost) []adminapi.Boost {
+	slices.SortFunc(all, func(a, b adminapi.Boost) int {
 		return cmp.Or(a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.ID, b.ID))
 	})
 	return all
 }
 
 // unexpired are those that are still in force.
-func unexpired(all []Boost, now time.Time) []Boost {
-	return slices.DeleteFunc(slices.Clone(all), func(b Boost) bool { return !b.ExpiresAt.After(now) })
+func unexpired(all []adminapi.Boost, now time.Time) []adminapi.Boost {
+	return slices.DeleteFunc(slices.Clone(all), func(b adminapi.Boost) bool { return !b.ExpiresAt.After(now) })
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
+	"github.com/weir-ratelimit/weir/internal/adminapi"
 	"github.com/weir-ratelimit/weir/internal/boosts"
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
@@ -60,15 +61,15 @@ func board(t *testing.T, set *descriptors.Set, store boosts.Store) (b *boosts.Bo
 	return b, log, changes
 }
 
-func request(change func(*boosts.Request)) *boosts.Request {
-	in := &boosts.Request{Domain: "shop", Rule: "client", Factor: 2, For: "1h", Reason: "sale", Author: "ann"}
+func request(change func(*adminapi.BoostRequest)) *adminapi.BoostRequest {
+	in := &adminapi.BoostRequest{Domain: "shop", Rule: "client", Factor: 2, For: "1h", Reason: "sale", Author: "ann"}
 	if change != nil {
 		change(in)
 	}
 	return in
 }
 
-func add(t *testing.T, b *boosts.Board, in *boosts.Request) *boosts.Status {
+func add(t *testing.T, b *boosts.Board, in *adminapi.BoostRequest) *adminapi.BoostStatus {
 	t.Helper()
 	made, err := b.Add(t.Context(), in)
 	if err != nil {
@@ -115,9 +116,9 @@ func TestBoostsBeginAndEnd(t *testing.T) {
 		first := add(t, b, request(nil))
 		expect(t, "rule", numbers(b, set), 20, 200, 20, 200)
 		time.Sleep(time.Minute)
-		half := add(t, b, request(func(in *boosts.Request) { in.Factor, in.For = 0.5, "10m" }))
+		half := add(t, b, request(func(in *adminapi.BoostRequest) { in.Factor, in.For = 0.5, "10m" }))
 		expect(t, "a newer one", numbers(b, set), 5, 50, 5, 50)
-		ann := add(t, b, request(func(in *boosts.Request) {
+		ann := add(t, b, request(func(in *adminapi.BoostRequest) {
 			in.Rule, in.Descriptor, in.Factor, in.For = "", "client=ann", 3,
 				"20m"
 		}))
@@ -180,7 +181,7 @@ func TestBoostsOutliveReloads(t *testing.T) {
 	before := compile(t, rules)
 	b, _, _ := board(t, before, nil)
 	rule := add(t, b, request(nil))
-	counter := add(t, b, request(func(in *boosts.Request) { in.Rule, in.Descriptor, in.Factor = "", "client=ann", 3 }))
+	counter := add(t, b, request(func(in *adminapi.BoostRequest) { in.Rule, in.Descriptor, in.Factor = "", "client=ann", 3 }))
 
 	after := compile(t, strings.Replace(strings.Replace(rules, "requests_per_unit: 10,", "requests_per_unit: 7,", 1),
 		"algorithm: funnel", "algorithm: sliding_log", 1))
@@ -222,49 +223,49 @@ func TestBoostsOutliveReloads(t *testing.T) {
 func TestRefusedBoosts(t *testing.T) {
 	b, _, changes := board(t, compile(t, rules), nil)
 	for name, tc := range map[string]struct {
-		change func(in *boosts.Request)
+		change func(in *adminapi.BoostRequest)
 		want   string
 	}{
-		"no domain": {func(in *boosts.Request) { in.Domain = "" }, "domain: is missing"},
+		"no domain": {func(in *adminapi.BoostRequest) { in.Domain = "" }, "domain: is missing"},
 		"unknown domain": {
-			func(in *boosts.Request) { in.Domain = "shp" },
+			func(in *adminapi.BoostRequest) { in.Domain = "shp" },
 			`domain: there is no "shp" (not found); there is "shop"`,
 		},
-		"both":    {func(in *boosts.Request) { in.Descriptor = "client=a" }, "rule, descriptor: give one of the two"},
-		"neither": {func(in *boosts.Request) { in.Rule = "" }, "rule, descriptor: give one of the two"},
+		"both":    {func(in *adminapi.BoostRequest) { in.Descriptor = "client=a" }, "rule, descriptor: give one of the two"},
+		"neither": {func(in *adminapi.BoostRequest) { in.Rule = "" }, "rule, descriptor: give one of the two"},
 		"unknown rule": {
-			func(in *boosts.Request) { in.Rule = "clint" },
+			func(in *adminapi.BoostRequest) { in.Rule = "clint" },
 			`rule: domain "shop" has no rule "clint" (not found); it has "client", "free", "one", "secret"`,
 		},
-		"no match":   {func(in *boosts.Request) { in.Rule, in.Descriptor = "", "path=/" }, "weir explain says why"},
-		"descriptor": {func(in *boosts.Request) { in.Rule, in.Descriptor = "", "=x" }, "descriptor: entry 1 has no key"},
-		"no limit":   {func(in *boosts.Request) { in.Rule = "free" }, `rule "free" (rules.yaml:8) has no limit to boost`},
-		"zero": {func(in *boosts.Request) { in.Factor = 0 }, "factor: must be above 0 (at least 0.001) and at most " +
+		"no match":   {func(in *adminapi.BoostRequest) { in.Rule, in.Descriptor = "", "path=/" }, "weir explain says why"},
+		"descriptor": {func(in *adminapi.BoostRequest) { in.Rule, in.Descriptor = "", "=x" }, "descriptor: entry 1 has no key"},
+		"no limit":   {func(in *adminapi.BoostRequest) { in.Rule = "free" }, `rule "free" (rules.yaml:8) has no limit to boost`},
+		"zero": {func(in *adminapi.BoostRequest) { in.Factor = 0 }, "factor: must be above 0 (at least 0.001) and at most " +
 			"1000, got 0; 2 doubles a limit"},
-		"negative": {func(in *boosts.Request) { in.Factor = -1 }, "factor: must be above 0"},
+		"negative": {func(in *adminapi.BoostRequest) { in.Factor = -1 }, "factor: must be above 0"},
 		"becomes 0": {
-			func(in *boosts.Request) { in.Rule, in.Factor = "one", 0.5 },
+			func(in *adminapi.BoostRequest) { in.Rule, in.Factor = "one", 0.5 },
 			"requests_per_unit would be 0; it must be between 1",
 		},
 		"no change": {
-			func(in *boosts.Request) { in.Rule, in.Factor = "one", 1.5 },
+			func(in *adminapi.BoostRequest) { in.Rule, in.Factor = "one", 1.5 },
 			`factor: 1.5 changes no limit of rule "one", whose numbers are rounded down`,
 		},
-		"duration": {func(in *boosts.Request) { in.For = "1 hour" }, `for: "1 hour" is no duration; write 30m`},
-		"too long": {func(in *boosts.Request) { in.For = "721h" }, "for: must be between 1s and 168h0m0s (7 days), got " +
+		"duration": {func(in *adminapi.BoostRequest) { in.For = "1 hour" }, `for: "1 hour" is no duration; write 30m`},
+		"too long": {func(in *adminapi.BoostRequest) { in.For = "721h" }, "for: must be between 1s and 168h0m0s (7 days), got " +
 			"721h0m0s"},
-		"too short": {func(in *boosts.Request) { in.For = "1ms" }, "for: must be between 1s"},
-		"no reason": {func(in *boosts.Request) { in.Reason = "" }, "reason: must have 1 to 500 bytes"},
+		"too short": {func(in *adminapi.BoostRequest) { in.For = "1ms" }, "for: must be between 1s"},
+		"no reason": {func(in *adminapi.BoostRequest) { in.Reason = "" }, "reason: must have 1 to 500 bytes"},
 		"a control": {
-			func(in *boosts.Request) { in.Reason = "sale\u009b2J" },
+			func(in *adminapi.BoostRequest) { in.Reason = "sale\u009b2J" },
 			"reason: must have 1 to 500 bytes of text that can be seen",
 		},
-		"turned": {func(in *boosts.Request) { in.Reason = "a\u202eb" }, "reason: must have 1 to 500 bytes of text " +
+		"turned": {func(in *adminapi.BoostRequest) { in.Reason = "a\u202eb" }, "reason: must have 1 to 500 bytes of text " +
 			"that can be seen"},
-		"no text": {func(in *boosts.Request) { in.Reason = "a\xffb" }, "reason: must have 1 to 500 bytes of text that " +
+		"no text": {func(in *adminapi.BoostRequest) { in.Reason = "a\xffb" }, "reason: must have 1 to 500 bytes of text that " +
 			"can be seen"},
-		"too much": {func(in *boosts.Request) { in.Factor = 1001 }, "at most 1000, got 1001"},
-		"a line": {func(in *boosts.Request) { in.Author = "ann\nbob" }, "author: must have 1 to 500 bytes of text " +
+		"too much": {func(in *adminapi.BoostRequest) { in.Factor = 1001 }, "at most 1000, got 1001"},
+		"a line": {func(in *adminapi.BoostRequest) { in.Author = "ann\nbob" }, "author: must have 1 to 500 bytes of text " +
 			"that can be seen"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -288,13 +289,13 @@ func TestBoostsOfOneAuthor(t *testing.T) {
 	if _, err := b.Add(t.Context(), request(nil)); !errors.Is(err, boosts.ErrFull) {
 		t.Errorf("one more of this author: %v, want ErrFull", err)
 	}
-	add(t, b, request(func(in *boosts.Request) { in.Author = "another" }))
+	add(t, b, request(func(in *adminapi.BoostRequest) { in.Author = "another" }))
 }
 
 // Values that the rules hash are not in a boost.
 func TestBoostsHideHashedValues(t *testing.T) {
 	b, _, _ := board(t, compile(t, rules), nil)
-	made := add(t, b, request(func(in *boosts.Request) { in.Rule, in.Descriptor = "", "secret=hunter2" }))
+	made := add(t, b, request(func(in *adminapi.BoostRequest) { in.Rule, in.Descriptor = "", "secret=hunter2" }))
 	if text := fmt.Sprintf("%+v", made); strings.Contains(text, "hunter2") || len(made.Keys) != 1 {
 		t.Errorf("%s", text)
 	}

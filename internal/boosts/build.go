@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weir-ratelimit/weir/internal/adminapi"
 	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
@@ -17,8 +18,8 @@ type counter struct {
 
 // build is what the boosts, oldest first, make of the limits of all sets, and their status in the first. A newer boost
 // stands for an older one, and one of a counter for one of its rule.
-func build(sets []*descriptors.Set, all []Boost) (*decide.Boosts, []Status) {
-	status := make([]Status, len(all))
+func build(sets []*descriptors.Set, all []adminapi.Boost) (*decide.Boosts, []adminapi.BoostStatus) {
+	status := make([]adminapi.BoostStatus, len(all))
 	if len(all) == 0 {
 		return nil, status
 	}
@@ -31,7 +32,7 @@ func build(sets []*descriptors.Set, all []Boost) (*decide.Boosts, []Status) {
 			if s > 0 {
 				continue
 			}
-			status[i] = applied.Status
+			status[i] = applied.BoostStatus
 			for _, c := range applied.counters {
 				owner[c] = i
 			}
@@ -54,13 +55,13 @@ func build(sets []*descriptors.Set, all []Boost) (*decide.Boosts, []Status) {
 
 // applied is what came of one boost.
 type applied struct {
-	Status
+	adminapi.BoostStatus
 
 	counters []counter
 }
 
 // apply puts what the boost makes of the rule's limits among limits.
-func apply(b *Boost, rule *descriptors.Rule, limits *decide.Boosts) (out applied) {
+func apply(b *adminapi.Boost, rule *descriptors.Rule, limits *decide.Boosts) (out applied) {
 	if rule == nil {
 		out.Problem = "the live rules have no such rule"
 		return out
@@ -77,7 +78,7 @@ func apply(b *Boost, rule *descriptors.Rule, limits *decide.Boosts) (out applied
 			problems = append(problems, err.Error())
 			continue
 		}
-		out.Limits = append(out.Limits, ScaledLimit{
+		out.Limits = append(out.Limits, adminapi.ScaledLimit{
 			Limit: l.Name, Algorithm: l.Policy.Algorithm().String(), RequestsPerUnit: l.Policy.Limit(),
 			Boosted: by.Policy.Limit(), Capacity: by.Policy.Capacity(), Window: descriptors.FormatDuration(l.Policy.Window()),
 		})

@@ -12,6 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/weir-ratelimit/weir/internal/adminapi"
 	"github.com/weir-ratelimit/weir/internal/store"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
@@ -67,7 +68,7 @@ func (r *Redis) run(ctx context.Context, script *redis.Script, args ...any) (cmd
 }
 
 // Read implements Store.
-func (r *Redis) Read(ctx context.Context, known string) (all []Boost, revision string, same bool, err error) {
+func (r *Redis) Read(ctx context.Context, known string) (all []adminapi.Boost, revision string, same bool, err error) {
 	defer func() { r.Looked(err) }()
 	text, err := r.run(ctx, readScript, known).Text()
 	switch {
@@ -87,7 +88,7 @@ func (r *Redis) Read(ctx context.Context, known string) (all []Boost, revision s
 }
 
 // Change implements Store.
-func (r *Redis) Change(ctx context.Context, change func([]Boost) ([]Boost, error)) error {
+func (r *Redis) Change(ctx context.Context, change func([]adminapi.Boost) ([]adminapi.Boost, error)) error {
 	for range tries {
 		all, revision, _, err := r.Read(ctx, "?") // no revision that is given
 		if err != nil {
@@ -115,7 +116,7 @@ func (r *Redis) Change(ctx context.Context, change func([]Boost) ([]Boost, error
 }
 
 // encode returns a new revision of the boosts, empty for none, and its time to live.
-func encode(all []Boost) (text string, left time.Duration, err error) {
+func encode(all []adminapi.Boost) (text string, left time.Duration, err error) {
 	if len(all) == 0 {
 		return "", 0, nil
 	}

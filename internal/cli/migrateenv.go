@@ -2,12 +2,10 @@ package cli
 
 import (
 	"bufio"
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"regexp"
 	"strings"
 
 	"github.com/weir-ratelimit/weir/internal/ratelimitenv"
@@ -87,25 +85,15 @@ func writeSettings(w io.Writer, s *ratelimitenv.Settings) {
 		fmt.Fprintln(w, "# "+remark)
 	}
 	for _, v := range s.OTel {
-		fmt.Fprintln(w, "export "+v.Name+"="+shellQuoted(v.Shown))
+		fmt.Fprintln(w, "export "+v.Name+"="+quoted(v.Shown))
 	}
 	fmt.Fprint(w, "weir serve")
 	for _, f := range s.Flags {
 		from := ""
 		if f.Value != "true" {
-			from = "=" + shellQuoted(f.Shown)
+			from = "=" + quoted(f.Shown)
 		}
 		fmt.Fprint(w, " \\\n  --"+f.Name+from)
 	}
 	fmt.Fprintln(w)
-}
-
-// plainWord is text that a shell leaves as it is.
-var plainWord = regexp.MustCompile(`^[A-Za-z0-9_./:,@%+=-]+$`)
-
-func shellQuoted(text string) string {
-	if plainWord.MatchString(text) {
-		return text
-	}
-	return cmp.Or("'"+strings.ReplaceAll(text, "'", `'\''`)+"'", "''")
 }

@@ -18,7 +18,7 @@ type statusCmd struct {
 
 func (*statusCmd) Help() string {
 	return `Shows the state of one running process: whether it is ready, its version, its store, the rules that are live,
-and the errors of newer rules that it refused.
+the quotas that are assigned to Envoys, and the errors of newer rules that it refused.
 
 Exit codes: 0 it answers, ready or not (the exit code of weir health tells which), 1 no answer, 2 the command line is
 wrong.
@@ -66,6 +66,15 @@ func printStatus(w io.Writer, s *adminapi.Status) {
 	}
 	line("version", "%s", buildLine(&s.Build))
 	line("started", "%s, %s ago", s.StartedAt.Format(time.RFC3339), s.Now.Sub(s.StartedAt).Round(time.Second))
+	if q := s.Quotas; q == nil {
+		line("quotas", "off")
+	} else {
+		line("quotas", "on: %s, %s of Envoys, %s, %d refused", count(q.Streams, "stream"), count(q.Broken, "broken stream"),
+			count(q.Buckets, "bucket"), q.Refused)
+		if q.Uncharged > 0 {
+			line("", "%d requests passed before they were charged; %d still are to be charged", q.Uncharged, q.Debt)
+		}
+	}
 	line("store", "%s", s.Store)
 	r := &s.Rules
 	if r.Hash == "" {

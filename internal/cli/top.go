@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,6 +26,7 @@ type topCmd struct {
 	Rule   string `placeholder:"PATH" help:"Only keys of this rule: its path, as GET /rules shows it, such as api_key > path=/checkout*."`
 	By     string `default:"hits" enum:"hits,denied" help:"Order: hits (busiest first) or denied (most denied first)."`
 	N      int    `name:"number" short:"n" default:"20" help:"How many keys to show, at most 1000."`
+	Quotas bool   `help:"Show the buckets of Envoys (serve --quota) in place of keys, those that miss most first."`
 
 	Output outputFlags   `embed:""`
 	Watch  bool          `help:"Repeat until Ctrl-C."`
@@ -37,12 +39,16 @@ requests' costs. DENIED is the part that exceeded the limit, also in shadow and 
 of all hits of its rule, or of its denied hits with --by denied. A count that is not exact is a range; see --top-keys
 of serve.
 
+With --quotas it shows what is assigned to Envoys: what each bucket wanted, got and let pass in requests a second, by
+its Envoy's last report.
+
 Exit codes: 0 shown, even if there are none; 1 no answer; 2 the command line is wrong.
 
 Examples:
 
     weir top
     weir top --by denied --domain shop -n 5
+    weir top --quotas --watch
     weir top --server unix:/run/weir/http.sock --rule api_key --watch`
 }
 
@@ -100,13 +106,17 @@ func (c *topCmd) watch(ctx context.Context, io streams, client *adminapi.Client)
 
 // show asks once.
 func (c *topCmd) show(ctx context.Context, w io.Writer, client *adminapi.Client) error {
-	query := url.Values{"by": {c.By}, "n": {strconv.Itoa(c.N)}}
+	query := url.Values{"n": {strconv.Itoa(c.N)}}
 	if c.Domain != "" {
 		query.Set("domain", c.Domain)
 	}
 	if c.Rule != "" {
 		query.Set("rule", c.Rule)
 	}
+	if c.Quotas {
+		return c.showQuotas(ctx, w, client, query)
+	}
+	query.Set("by", c.By)
 	var found adminapi.TopKeys
 	if err := client.Get(ctx, "/top", query, &found); err != nil {
 		if refused := (*adminapi.StatusError)(nil); errors.As(err, &refused) && refused.Status == http.StatusNotFound {
@@ -122,6 +132,43 @@ func (c *topCmd) show(ctx context.Context, w io.Writer, client *adminapi.Client)
 	default:
 		return printTop(w, &found)
 	}
+}
+
+// showQuotas asks once for buckets.
+func (c *topCmd) showQuotas(ctx context.Context, w io.Writer, client *adminapi.Client, query url.Values) error {
+	query.Set("sort", string(adminapi.ByMissing))
+	var found adminapi.QuotaList
+	if err := client.Get(ctx, "/quotas", query, &found); err != nil {
+		return err
+	}
+	switch {
+	case c.Output.json() && c.Watch:
+		return jsonLines(w).Encode(found)
+	case c.Output.json():
+		return printJSON(streams{out: w}, found)
+	default:
+		return printQuotas(w, &found)
+	}
+}
+
+func printQuotas(w io.Writer, found *adminapi.QuotaList) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(t, "WANTED\tASSIGNED\tPASSED\tSTATE\tENVOY\tDOMAIN\tRULE\tBUCKET\n")
+	for i := range found.Buckets {
+		b := &found.Buckets[i]
+		assigned := map[string]string{"allow_all": "all", "deny_all": "none", "none": "-"}[b.Strategy]
+		if assigned == "" {
+			assigned = fmt.Sprintf("%.4g/s", b.Rate)
+		}
+		fmt.Fprintf(t, "%.4g/s\t%s\t%.4g/s\t%s\t%s\t%s\t%s\t%s\n", b.Wanted, assigned, b.Passed, printable(b.State),
+			printable(cmp.Or(b.Node, "-")), printable(b.Domain), printable(cmp.Or(b.Rule, "-")), printable(b.Descriptor))
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	fmt.Fprintf(w, "%d of %s, %s of Envoys, %d refused\n", len(found.Buckets), count(found.Found, "bucket"),
+		count(found.Streams, "stream"), found.Refused)
+	return nil
 }
 
 func printTop(w io.Writer, found *adminapi.TopKeys) error {

@@ -22,16 +22,17 @@ func (r *Request) TakesPlaces() bool {
 	return false
 }
 
-// GiveBackPlaces gives back the places that an admitted request has taken, of a request that ends before it begins: its
-// caller has gone, so nobody will report its end. Nothing else is given back. It asks the store, if there is anything
-// to give back; without an answer the places are free at the end of their lease.
+// GiveBackPlaces gives back the places that a request has taken whose end nobody will report: its caller has gone, or
+// it is denied. A denied request has places only of limits that count it by themselves: in shadow mode, and with
+// Options.ChargeEach. Nothing else is given back. It asks the store, if there is anything to give back; without an
+// answer the places are free at the end of their lease.
 func (d *Decider) GiveBackPlaces(ctx context.Context, v *Verdict) error {
-	if v.Denied {
-		return nil
-	}
 	var hits []limiter.Hit
 	for i := range v.Hits {
 		if !v.takesPlace(i) || !v.Decisions[i].Allowed || !v.Counted(i) {
+			continue
+		}
+		if v.Denied && v.Hits[i].Mode != limiter.Shadow && !v.Hits[i].ByItself {
 			continue
 		}
 		h := v.Hits[i]

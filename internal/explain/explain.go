@@ -55,8 +55,9 @@ type Descriptor struct {
 	Levels []Level `json:"levels"`
 	// Rule is what the last entry reaches. Nil if it reaches none.
 	Rule *Rule `json:"rule,omitempty"`
-	// Reason is why no limit applies, empty if one does; Message says it in words. Near is what may have been meant.
-	Reason  string  `json:"reason,omitempty"`
+	// Reason is why no limit applies, empty if one does; Message says it in words. Near is what may have been meant, the
+	// likeliest first: a few, however many rules there are.
+	Reason  Reason  `json:"reason,omitempty"`
 	Message string  `json:"message,omitempty"`
 	Near    []Near  `json:"near,omitempty"`
 	Limits  []Limit `json:"limits,omitempty"`
@@ -64,9 +65,11 @@ type Descriptor struct {
 
 // Level is an entry that led to a rule.
 type Level struct {
-	Key    string `json:"key"`
-	Value  string `json:"value"`
-	By     string `json:"by"` // value, pattern, cidr, regex or key
+	Key   string `json:"key"`
+	Value string `json:"value"`
+	// By says what of the rule matches: value (one of them exactly), pattern, cidr, regex, or key for a rule without a
+	// value; too_long if the value is too long to decide that.
+	By     string `json:"by"`
 	Rule   string `json:"rule"`
 	Source string `json:"source"`
 	// Also are the places of rules that match as well, but come after it.
@@ -83,9 +86,13 @@ type Rule struct {
 	Extra       map[string]any `json:"extra,omitempty"`
 }
 
-// Near is what may have been meant.
+// Near is a rule that a descriptor misses, or something else that may have been meant.
 type Near struct {
-	Kind    string `json:"kind"`
+	// Kind is a word for programs: extra_entry, order, missing_entry, precedence, deeper, key_case, key_space, key_near,
+	// key_other, value_case, value_space, value_near, value_other, pattern, regex, cidr, too_long, domain_case,
+	// domain_space, domain_near, domain_other.
+	Kind string `json:"kind"`
+	// Rule is empty where it is about a domain or a key.
 	Rule    string `json:"rule,omitempty"`
 	Source  string `json:"source,omitempty"`
 	Message string `json:"message"`
@@ -169,10 +176,8 @@ func newReport(rules *descriptors.Set, q Question, v *decide.Verdict) *Report {
 	r := &Report{Domain: q.Domain, Hits: max(q.Hits, 1), Answer: answer(v)}
 	matched := make([]*descriptors.Rule, len(q.Descriptors))
 	for i, entries := range q.Descriptors {
-		x := MatchDescriptor(rules, q.Domain, entries)
-		matched[i] = x.Rule
-		d := described(x)
-		d.Code = code(v.Statuses[i].Over)
+		d, rule := MatchDescriptor(rules, q.Domain, entries)
+		matched[i], d.Code = rule, code(v.Statuses[i].Over)
 		r.Descriptors = append(r.Descriptors, d)
 	}
 	for i := range r.Descriptors {
@@ -206,34 +211,6 @@ func answer(v *decide.Verdict) Answer {
 		}
 	}
 	return a
-}
-
-// described is the explanation in the report's form.
-func described(x *Matched) Descriptor {
-	d := Descriptor{Levels: []Level{}, Reason: string(x.Reason), Message: x.Message}
-	for _, e := range x.Entries {
-		d.Entries = append(d.Entries, descriptors.KeyEntry(e))
-	}
-	for _, l := range x.Levels {
-		level := Level{Key: l.Entry.Key, Value: l.Entry.Value, By: l.By, Rule: l.Rule.Path, Source: l.Rule.Source}
-		for _, also := range l.Also {
-			level.Also = append(level.Also, also.Source)
-		}
-		d.Levels = append(d.Levels, level)
-	}
-	if r := x.Rule; r != nil {
-		d.Rule = &Rule{
-			Path: r.Path, Source: r.Source, Mode: mode(r.Mode), Description: r.Description, Owner: r.Owner, Extra: r.Extra,
-		}
-	}
-	for _, n := range x.Near {
-		near := Near{Kind: n.Kind, Message: n.Message}
-		if n.Rule != nil {
-			near.Rule, near.Source = n.Rule.Path, n.Rule.Source
-		}
-		d.Near = append(d.Near, near)
-	}
-	return d
 }
 
 // limits are those of descriptor i's rule, with what each of them says.

@@ -22,46 +22,6 @@ const (
 	Unlimited     Reason = "unlimited"      // the rule that is reached says so
 )
 
-// Matched reports how a descriptor is matched.
-type Matched struct {
-	Domain  string
-	Entries []descriptors.Entry
-	// Levels are the entries that led somewhere, and where.
-	Levels []MatchedLevel
-	// Rule is what Domain.Match returns: nil if the entries reach none.
-	Rule *descriptors.Rule
-	// Reason is why no limit applies, Message says it in words; both are empty if limits do.
-	Reason  Reason
-	Message string
-	// Near are what may have been meant where no limit applies, the likeliest first: a few, however many rules
-	// there are.
-	Near []NearMiss
-}
-
-// MatchedLevel is an entry that leads from one rule to the next.
-type MatchedLevel struct {
-	Entry descriptors.Entry
-	// By says what of the rule matches: value (one of them exactly), pattern, cidr, regex, or key for a rule
-	// without a value; too_long if the value is too long to decide that.
-	By string
-	// Rule is what is reached.
-	Rule *descriptors.Rule
-	// Also are the rules that match as well, but come after it.
-	Also []*descriptors.Rule
-}
-
-// NearMiss is a rule that a descriptor misses, or something else that is near.
-type NearMiss struct {
-	// Kind is a word for programs: extra_entry, order, missing_entry, precedence, deeper, key_case, key_space, key_near,
-	// key_other, value_case, value_space, value_near, value_other, pattern, regex, cidr, domain_case, domain_space,
-	// domain_near, domain_other.
-	Kind string
-	// Rule is nil where it is about a domain or a key.
-	Rule *descriptors.Rule
-	// Message says why it does not match, and what to write instead.
-	Message string
-}
-
 // Bounds of an explanation.
 const (
 	maxNear  = 6    // what may have been meant
@@ -69,43 +29,54 @@ const (
 )
 
 // MatchDescriptor reports how a request's descriptor is matched, level by level, and if no limit applies to it, why,
-// and what is near. The time it takes grows with the number of rules at one level, and not with their product: it is
-// for people, not for requests. It does not show values of rules with hash_values.
-func MatchDescriptor(s *descriptors.Set, domain string, entries []descriptors.Entry) *Matched {
-	x := &Matched{Domain: domain, Entries: entries}
-	d := s.Domain(domain)
-	e := matcher{Matched: x, set: s, domain: d}
+// and what is near. The rule is what Domain.Match returns. The time it takes grows with the number of rules at one level,
+// and not with their product: it is for people, not for requests. It does not show values of rules with hash_values.
+func MatchDescriptor(
+	s *descriptors.Set, domain string, entries []descriptors.Entry,
+) (Descriptor, *descriptors.Rule) {
+	e := matcher{set: s, domain: s.Domain(domain), entries: entries}
+	e.Levels = []Level{}
+	for _, entry := range entries {
+		e.Entries = append(e.Entries, descriptors.KeyEntry(entry))
+	}
 	switch {
-	case d == nil:
-		x.miss(UnknownDomain, "no rule file has the domain %s, so that nothing is limited in it", quotedShort(domain))
-		e.nearDomains()
+	case e.domain == nil:
+		e.miss(UnknownDomain, "no rule file has the domain %s, so that nothing is limited in it", quotedShort(domain))
+		e.nearDomains(domain)
 	case len(entries) == 0:
-		x.miss(NoEntries, "the descriptor has no entries; send at least one key and value")
+		e.miss(NoEntries, "the descriptor has no entries; send at least one key and value")
 	default:
 		e.walk()
 	}
-	x.Near = x.Near[:min(len(x.Near), maxNear)]
-	return x
+	if r := e.rule; r != nil {
+		e.Rule = &Rule{
+			Path: r.Path, Source: r.Source, Mode: mode(r.Mode), Description: r.Description, Owner: r.Owner, Extra: r.Extra,
+		}
+	}
+	return e.Descriptor, e.rule
 }
 
-func (x *Matched) miss(why Reason, format string, args ...any) {
-	x.Reason, x.Message = why, fmt.Sprintf(format, args...)
-}
-
-// matcher makes a Matched.
+// matcher makes a Descriptor.
 type matcher struct {
-	*Matched
-	set    *descriptors.Set
-	domain *descriptors.Domain
-	others [][]descriptors.Match // of each level: what matches as well, but comes later
-	tries  int                   // other descriptors that were matched so far
+	Descriptor
+
+	set     *descriptors.Set
+	domain  *descriptors.Domain
+	entries []descriptors.Entry
+	rule    *descriptors.Rule     // what the last entry reaches
+	found   [][]descriptors.Match // of each level: all that matches
+	tries   int                   // other descriptors that were matched so far
+}
+
+func (e *matcher) miss(why Reason, format string, args ...any) {
+	e.Reason, e.Message = why, fmt.Sprintf(format, args...)
 }
 
 // walk follows the entries as Match does.
 func (e *matcher) walk() {
 	n := e.domain.Root()
-	for i, entry := range e.Entries {
-		if _, open := n.Next(&entry, len(e.Entries)-1-i); open != nil {
+	for i, entry := range e.entries {
+		if _, open := n.Next(&entry, len(e.entries)-1-i); open != nil {
 			e.tooLong(entry, open)
 			return
 		}
@@ -114,53 +85,54 @@ func (e *matcher) walk() {
 			e.stuck(n, i)
 			return
 		}
-		first, others := all[0], all[1:]
-		level := MatchedLevel{Entry: entry, By: first.By, Rule: first.To.Rule()}
-		for _, other := range others {
-			level.Also = append(level.Also, other.To.Rule())
+		level := newLevel(entry, all[0].By, all[0].To.Rule())
+		for _, other := range all[1:] {
+			level.Also = append(level.Also, other.To.Rule().Source)
 		}
 		e.Levels = append(e.Levels, level)
-		e.others = append(e.others, others)
-		n = first.To
+		e.found = append(e.found, all)
+		n = all[0].To
 	}
-	e.Rule = n.Rule()
+	e.rule = n.Rule()
 	switch {
-	case len(e.Rule.Limits) > 0:
-	case e.Rule.Unlimited:
-		e.miss(Unlimited, "%s says unlimited: true", at(e.Rule))
+	case len(e.rule.Limits) > 0:
+	case e.rule.Unlimited:
+		e.miss(Unlimited, "%s says unlimited: true", at(e.rule))
 	case hasLevels(n):
-		e.miss(NoLimit, "%s has no limit of its own, only levels below it", at(e.Rule))
+		e.miss(NoLimit, "%s has no limit of its own, only levels below it", at(e.rule))
 		e.nearPrecedence()
 		e.nearDeeper(n)
 	default:
 		e.miss(NoLimit,
-			"%s has no limit: the descriptor is known, and nothing limits it; write a rate_limit there", at(e.Rule))
+			"%s has no limit: the descriptor is known, and nothing limits it; write a rate_limit there", at(e.rule))
 		e.nearPrecedence()
 	}
 }
 
 // tooLong says that the entry's value is too long to decide whether it matches the pattern.
 func (e *matcher) tooLong(entry descriptors.Entry, open *descriptors.Pattern) {
-	e.Rule = e.domain.Match(e.Entries)
-	e.Levels = append(e.Levels, MatchedLevel{Entry: entry, By: "too_long", Rule: e.Rule})
-	e.Near = append(e.Near, NearMiss{Kind: "too_long", Rule: open.Rule(), Message: fmt.Sprintf(
-		"the value has %d bytes, and its first %d and its end do not decide whether it matches %s, so that the request is "+
-			"denied; "+
-			"send a shorter value, or write a pattern that its beginning or its end decides",
-		len(entry.Value), descriptors.MaxPatternValue, at(open.Rule()))})
+	e.rule = e.domain.Match(e.entries)
+	e.Levels = append(e.Levels, newLevel(entry, "too_long", e.rule))
+	e.add("too_long", open.Rule(), "the value has %d bytes, and its first %d and its end do not decide whether it matches "+
+		"%s, so that the request is denied; send a shorter value, or write a pattern that its beginning or its end decides",
+		len(entry.Value), descriptors.MaxPatternValue, at(open.Rule()))
+}
+
+func newLevel(entry descriptors.Entry, by string, r *descriptors.Rule) Level {
+	return Level{Key: entry.Key, Value: entry.Value, By: by, Rule: r.Path, Source: r.Source}
 }
 
 // stuck says why entry i leads nowhere from the node.
 func (e *matcher) stuck(n *descriptors.Node, i int) {
-	entry := e.Entries[i]
+	entry := e.entries[i]
 	e.nearPrecedence()
-	below := "in domain " + quotedShort(e.Domain)
+	below := "in domain " + quotedShort(e.domain.Name())
 	if n.Rule() != nil {
 		below = "below " + at(n.Rule())
 	}
 	switch b := n.Branch(entry.Key); {
 	case !hasLevels(n) && n.Rule() == nil:
-		e.miss(TooDeep, "domain %s has no rules", quotedShort(e.Domain))
+		e.miss(TooDeep, "domain %s has no rules", quotedShort(e.domain.Name()))
 	case !hasLevels(n):
 		e.miss(TooDeep,
 			"the descriptor goes on with %s, but %s has no levels below it; a limit applies only where the last entry ends",

@@ -39,9 +39,7 @@ func TestMatchGolden(t *testing.T) {
 				if strings.HasPrefix(q, "? ") {
 					got.WriteString(q)
 					domain, es := asked(t, q)
-					x := explain.MatchDescriptor(set, domain, es)
-					ruletest.CheckExplained(t, set, x)
-					got.WriteString(told(x))
+					got.WriteString(described(ruletest.Explain(t, set, domain, es)))
 				}
 			}
 			if *update {
@@ -73,12 +71,12 @@ func asked(t *testing.T, line string) (domain string, es []descriptors.Entry) {
 	return domain, es
 }
 
-func told(x *explain.Matched) string {
+func described(x explain.Descriptor) string {
 	var b strings.Builder
 	for _, l := range x.Levels {
-		fmt.Fprintf(&b, "    %s=%s is %s of %s at %s", l.Entry.Key, l.Entry.Value, l.By, l.Rule.Path, l.Rule.Source)
-		for _, r := range l.Also {
-			fmt.Fprintf(&b, ", also %s", r.Source)
+		fmt.Fprintf(&b, "    %s=%s is %s of %s at %s", l.Key, l.Value, l.By, l.Rule, l.Source)
+		for _, source := range l.Also {
+			fmt.Fprintf(&b, ", also %s", source)
 		}
 		b.WriteString("\n")
 	}
@@ -124,8 +122,7 @@ func TestMatchIsBounded(t *testing.T) {
 		{"k=value000077 k=value78 k=value79 k=value80 a=b k=value81", ""},
 		{"a=b b=c c=d d=e e=f f=g g=h h=i i=j j=k k=l l=m", "key_other"},
 	} {
-		x := explain.MatchDescriptor(set, "d", ruletest.Entries(q.text))
-		ruletest.CheckExplained(t, set, x)
+		x := ruletest.Explain(t, set, "d", ruletest.Entries(q.text))
 		kinds := map[string]bool{"": true}
 		for _, n := range x.Near {
 			if kinds[n.Kind] = true; len(n.Message) > 1000 {
@@ -145,7 +142,7 @@ func TestMatchIsBounded(t *testing.T) {
 func TestMatchKeepsSecrets(t *testing.T) {
 	set := ruletest.Compile(t, "domain: d\ndescriptors:\n- {key: api_key, values: [sk_live_1, sk_live_2], hash_values: "+
 		"true}")
-	x := explain.MatchDescriptor(set, "d", ruletest.Entries("api_key=sk_live_3"))
+	x, _ := explain.MatchDescriptor(set, "d", ruletest.Entries("api_key=sk_live_3"))
 	for _, n := range x.Near {
 		if n.Kind == "value_near" || strings.HasPrefix(n.Message, "rules of this key") {
 			t.Errorf("tells %s", n.Message)

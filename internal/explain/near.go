@@ -16,18 +16,23 @@ func (e *matcher) add(kind string, r *descriptors.Rule, format string, args ...a
 	if len(e.Near) >= maxNear {
 		return
 	}
-	n := NearMiss{Kind: kind, Rule: r, Message: fmt.Sprintf(format, args...)}
-	same := func(o NearMiss) bool { return o.Message == n.Message || o.Rule == n.Rule && n.Rule != nil }
+	n := Near{Kind: kind, Message: fmt.Sprintf(format, args...)}
+	if r != nil {
+		n.Rule, n.Source = r.Path, r.Source
+	}
+	same := func(o Near) bool {
+		return o.Message == n.Message || r != nil && o.Rule == n.Rule && o.Source == n.Source
+	}
 	if !slices.ContainsFunc(e.Near, same) {
 		e.Near = append(e.Near, n)
 	}
 }
 
 // nearDomains are the domains that may have been meant.
-func (e *matcher) nearDomains() {
-	e.nearNames("domain", "domain", "Envoy's rate limit filter sends", e.Domain, domainNames(e.set))
+func (e *matcher) nearDomains(asked string) {
+	e.nearNames("domain", "domain", "Envoy's rate limit filter sends", asked, domainNames(e.set))
 	for _, d := range e.set.Domains()[:min(len(e.set.Domains()), maxTries)] {
-		if r := d.Match(e.Entries); r != nil && len(e.Entries) > 0 {
+		if r := d.Match(e.entries); r != nil && len(e.entries) > 0 {
 			e.add("domain_other", r, "the descriptor matches %s of domain %s", at(r), quotedShort(d.Name()))
 			break
 		}
@@ -50,7 +55,7 @@ func domainNames(s *descriptors.Set) iter.Seq[string] {
 // nearKeys are the keys that may have been meant at a level.
 func (e *matcher) nearKeys(n *descriptors.Node, i int) {
 	before := len(e.Near)
-	e.nearNames("key", "key", "Envoy sends", e.Entries[i].Key, n.Keys())
+	e.nearNames("key", "key", "Envoy sends", e.entries[i].Key, n.Keys())
 	e.nearOtherEntries()
 	if len(e.Near) == before {
 		e.add("key_other", nil, "%s", listed("the keys of this level are", n.Keys(), ""))
@@ -77,7 +82,7 @@ func (e *matcher) nearNames(kind, what, sender, asked string, names iter.Seq[str
 
 // nearValues are the rules of entry i's key whose values are nearest.
 func (e *matcher) nearValues(b *descriptors.Branch, i int) {
-	entry, before := e.Entries[i], len(e.Near)
+	entry, before := e.entries[i], len(e.Near)
 	if trimmed := strings.TrimSpace(entry.Value); trimmed != entry.Value {
 		if all := b.Matches(trimmed); len(all) > 0 {
 			r := all[0].To.Rule()
@@ -126,19 +131,19 @@ func (e *matcher) nearOtherEntries() {
 }
 
 func (e *matcher) nearWithout() {
-	for i := len(e.Entries) - 1; i >= 0 && len(e.Entries) > 1; i-- {
-		without := slices.Delete(slices.Clone(e.Entries), i, i+1)
+	for i := len(e.entries) - 1; i >= 0 && len(e.entries) > 1; i-- {
+		without := slices.Delete(slices.Clone(e.entries), i, i+1)
 		if r := match(e.domain.Root(), without); r != nil && len(r.Limits) > 0 {
 			e.add("extra_entry", r, "%s matches without the entry %s; do not send that, or add a level for it below the rule",
-				at(r), shownEntry(e.Entries[i]))
+				at(r), shownEntry(e.entries[i]))
 		}
 	}
 }
 
 // nearOrder looks for an order of the entries that matches.
 func (e *matcher) nearOrder() {
-	found := e.inOrder(e.domain.Root(), nil, slices.Clone(e.Entries))
-	if found == nil || slices.Equal(found, e.Entries) {
+	found := e.inOrder(e.domain.Root(), nil, slices.Clone(e.entries))
+	if found == nil || slices.Equal(found, e.entries) {
 		return
 	}
 	names := make([]string, len(found))
@@ -174,17 +179,17 @@ func (e *matcher) inOrder(n *descriptors.Node, done, rest []descriptors.Entry) [
 // nearWith looks for rules that have a level more than the descriptor.
 func (e *matcher) nearWith() {
 	n := e.domain.Root()
-	for i := 0; n != nil && i < len(e.Entries); i++ {
+	for i := 0; n != nil && i < len(e.entries); i++ {
 		for key, to := range nodesBelow(n) {
 			if e.tries++; e.tries > maxTries {
 				return
 			}
-			if r := match(to, e.Entries[i:]); r != nil && len(r.Limits) > 0 {
+			if r := match(to, e.entries[i:]); r != nil && len(r.Limits) > 0 {
 				e.add("missing_entry", r, "%s matches with an entry %s before %s; send it as well",
-					at(r), quotedShort(key), shownEntry(e.Entries[i]))
+					at(r), quotedShort(key), shownEntry(e.entries[i]))
 			}
 		}
-		n, _ = n.Next(&e.Entries[i], len(e.Entries)-1-i)
+		n, _ = n.Next(&e.entries[i], len(e.entries)-1-i)
 	}
 }
 
@@ -214,13 +219,12 @@ func nodesBelow(n *descriptors.Node) iter.Seq2[string, *descriptors.Node] {
 
 // nearPrecedence looks for rules that would match the whole descriptor, had another rule not gone first.
 func (e *matcher) nearPrecedence() {
-	for i, others := range e.others {
-		for _, w := range others {
-			if r := match(w.To, e.Entries[i+1:]); r != nil && len(r.Limits) > 0 {
-				first := e.Levels[i].Rule
+	for i, found := range e.found {
+		for _, w := range found[1:] {
+			if r := match(w.To, e.entries[i+1:]); r != nil && len(r.Limits) > 0 {
 				e.add("precedence", r,
 					"%s would match the whole descriptor, but for %s the rule %s goes first, and a choice is never taken back; "+
-						"write the levels below that rule, too", at(r), shownEntry(e.Entries[i]), at(first))
+						"write the levels below that rule, too", at(r), shownEntry(e.entries[i]), at(found[0].To.Rule()))
 			}
 		}
 	}

@@ -41,6 +41,7 @@ type labels struct{ domain, rule, limit string }
 type limitCounters struct {
 	labels
 	decisions, hits       outcomeCounts
+	byEnvoys              outcomeCounts // requests that Envoys decided by quotas
 	near, known, returned atomic.Uint64 // hits
 
 	sampled sampled // by Sample alone
@@ -133,6 +134,19 @@ func (m *Metrics) Decided(l *descriptors.Limit, o decide.Outcome, hits int64, d 
 	}
 }
 
+// DecidedByEnvoys counts requests that Envoys decided by their quotas of a limit.
+func (m *Metrics) DecidedByEnvoys(l *descriptors.Limit, o decide.Outcome, requests uint64) {
+	if c := m.limits.of(l); c != nil {
+		c.byEnvoys[o].Add(requests)
+	}
+}
+
+// AnsweredByEnvoys counts requests that Envoys decided by themselves, whatever limits they have.
+func (m *Metrics) AnsweredByEnvoys(allowed, denied uint64) {
+	m.envoys.allowed.Add(allowed)
+	m.envoys.denied.Add(denied)
+}
+
 // nearHits returns how many of the hits just charged lie above the ratio of the capacity. It rounds down, as
 // envoyproxy/ratelimit does.
 func (ls *limits) nearHits(p *limiter.Policy, hits, remaining int64) int64 {
@@ -167,25 +181,41 @@ func (ls *limits) asked(yield func(*limitCounters) bool) {
 	}
 }
 
-func (c *limitCounters) isAsked() bool {
-	for o := range c.decisions {
-		if c.decisions[o].Load() > 0 {
+func (c *limitCounters) isAsked() bool { return c.decisions.any() }
+
+// askedByEnvoys yields the counters of every limit by whose quotas Envoys decided requests.
+func (ls *limits) askedByEnvoys(yield func(*limitCounters) bool) {
+	for c := range ls.all {
+		if c.byEnvoys.any() && !yield(c) {
+			return
+		}
+	}
+}
+
+// any reports whether there was any outcome.
+func (counts *outcomeCounts) any() bool {
+	for o := range counts {
+		if counts[o].Load() > 0 {
 			return true
 		}
 	}
 	return false
 }
 
-// Decisions returns how often a limit had each outcome, by decide.Outcome. It returns nil for a limit without counters
-// of its own.
-func (m *Metrics) Decisions(l *descriptors.Limit) []uint64 {
+// Decisions returns how often a limit had each outcome, by decide.Outcome, and how often in requests that Envoys
+// decided by quotas. They are nil for a limit without counters of its own.
+func (m *Metrics) Decisions(l *descriptors.Limit) (here, byEnvoys []uint64) {
 	c := m.limits.of(l)
 	if c == nil || c.labels != labelsOf(l) {
-		return nil
+		return nil, nil
 	}
-	all := make([]uint64, outcomeCount)
+	return c.decisions.load(), c.byEnvoys.load()
+}
+
+func (counts *outcomeCounts) load() []uint64 {
+	all := make([]uint64, len(counts))
 	for o := range all {
-		all[o] = c.decisions[o].Load()
+		all[o] = counts[o].Load()
 	}
 	return all
 }
@@ -285,7 +315,7 @@ func (ds *domains) all(yield func(*domainCounters) bool) {
 }
 
 // sampled is the values of a limit's counters at the last Sample.
-type sampled struct{ allowed, denied, hits, near uint64 }
+type sampled struct{ allowed, denied, hits, near, allowedByEnvoys, deniedByEnvoys uint64 }
 
 // Sample yields how much the counters of each limit have grown since the last call, for those that have, and returns
 // how many requests were answered. Limits without series of their own, and those that requests bring along, have no
@@ -297,6 +327,8 @@ func (m *Metrics) Sample(yield func(adminapi.LimitCounts)) (total adminapi.Count
 		total.Allowed += grown(&d.sampledOK, d.ok.Load())
 		total.Denied += grown(&d.sampledOver, d.overLimit.Load())
 	}
+	total.Allowed += grown(&m.envoys.sampledAllowed, m.envoys.allowed.Load())
+	total.Denied += grown(&m.envoys.sampledDenied, m.envoys.denied.Load())
 	for c := range m.limits.all {
 		counts := c.sample()
 		if counts == (adminapi.Counts{}) {
@@ -328,17 +360,25 @@ func (ls *limits) all(yield func(*limitCounters) bool) {
 // share of the hits that were charged, which is exact where a request costs one hit.
 func (c *limitCounters) sample() (s adminapi.Counts) {
 	near, hits := grown(&c.sampled.near, c.near.Load()), grown(&c.sampled.hits, c.hits[decide.Allowed].Load())
-	s.Allowed = grown(&c.sampled.allowed,
-		sum(&c.decisions, decide.Allowed, decide.AllowedOnFailure, decide.AllowedLocally))
-	s.Denied = grown(&c.sampled.denied, sum(&c.decisions, decide.Denied, decide.ShadowDenied, decide.QuotaOver,
-		decide.DeniedOnFailure, decide.DeniedLocally))
+	s.Allowed = grown(&c.sampled.allowed, c.decisions.allowed())
+	s.Denied = grown(&c.sampled.denied, c.decisions.denied())
 	if hits > 0 && near > 0 {
 		s.Near = uint64(float64(s.Allowed)*min(1, float64(near)/float64(hits)) + 0.5)
 	}
+	s.Allowed += grown(&c.sampled.allowedByEnvoys, c.byEnvoys.allowed())
+	s.Denied += grown(&c.sampled.deniedByEnvoys, c.byEnvoys.denied())
 	return s
 }
 
-func sum(counts *outcomeCounts, of ...decide.Outcome) (n uint64) {
+func (counts *outcomeCounts) allowed() uint64 {
+	return counts.sum(decide.Allowed, decide.AllowedOnFailure, decide.AllowedLocally)
+}
+
+func (counts *outcomeCounts) denied() uint64 {
+	return counts.sum(decide.Denied, decide.ShadowDenied, decide.QuotaOver, decide.DeniedOnFailure, decide.DeniedLocally)
+}
+
+func (counts *outcomeCounts) sum(of ...decide.Outcome) (n uint64) {
 	for _, o := range of {
 		n += counts[o].Load()
 	}

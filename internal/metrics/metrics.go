@@ -45,8 +45,12 @@ type Metrics struct {
 	requestSeconds prometheus.Histogram
 	takeSeconds    *prometheus.HistogramVec // by store
 
-	sampling    sync.Mutex // one Sample runs at a time
-	panics      atomic.Uint64
+	sampling sync.Mutex // one Sample runs at a time
+	panics   atomic.Uint64
+	envoys   struct {
+		allowed, denied               atomic.Uint64 // requests that Envoys decided by themselves
+		sampledAllowed, sampledDenied uint64        // by Sample alone
+	}
 	rejected    [codes.Unauthenticated + 1]atomic.Uint64 // requests answered with a gRPC error, by its code
 	storeErrors struct{ timeout, breakerOpen, other atomic.Uint64 }
 	loads       struct {

@@ -65,6 +65,61 @@ func TestSample(t *testing.T) {
 	}
 }
 
+// What Envoys decided by quotas has a metric of its own, with the labels of a limit, and is in samples: so nothing
+// counts twice.
+func TestDecidedByEnvoys(t *testing.T) {
+	m := metrics.New(metrics.Options{MaxRules: 2, NearLimitRatio: 0.8})
+	set := compile(t, rule("a")+"\n  - "+rule("b")+"\n  - "+rule("c"))
+	m.RulesCompiled(set)
+	m.Decided(set.Limits()[0], decide.Allowed, 1, &limiter.Decision{Allowed: true, Remaining: 9})
+	for i, l := range set.Limits() {
+		m.DecidedByEnvoys(l, decide.Allowed, uint64(10*(i+1)))
+	}
+	m.DecidedByEnvoys(set.Limits()[0], decide.Denied, 5)
+	m.DecidedByEnvoys(set.Limits()[1], decide.ShadowDenied, 6)
+	m.AnsweredByEnvoys(70, 5)
+	series := func(rule, outcome, domain string) string {
+		return fmt.Sprintf(`weir_quota_decisions_total{by="envoy",domain=%q,limit=%q,outcome=%q,rule=%q}`, domain,
+			map[bool]string{true: rule}[rule == "(other)"], outcome, rule)
+	}
+	want := map[string]string{
+		series("a", "allowed", "shop"): "10", series("a", "denied", "shop"): "5",
+		series("b", "allowed", "shop"): "20", series("b", "denied", "shop"): "0", series("b", "shadow_denied", "shop"): "6",
+		series("(other)", "allowed", "(other)"): "30", series("(other)", "denied", "(other)"): "0",
+	}
+	if diff := cmp.Diff(want, only(t, m, "weir_quota_decisions_total")); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	here := map[string]string{}
+	for name, value := range only(t, m, "weir_decisions_total") {
+		if value != "0" {
+			here[name] = value
+		}
+	}
+	if diff := cmp.Diff(map[string]string{
+		`weir_decisions_total{domain="shop",limit="",outcome="allowed",rule="a"}`: "1",
+	}, here); diff != "" {
+		t.Errorf("what was decided here (-want +got):\n%s", diff)
+	}
+	limits, total := sampleOf(m)
+	counts := map[adminapi.LimitCounts]adminapi.Counts{
+		{Domain: "shop", Rule: "a"}: {Allowed: 11, Denied: 5}, {Domain: "shop", Rule: "b"}: {Allowed: 20, Denied: 6},
+		{}: {Allowed: 30},
+	}
+	if diff := cmp.Diff(counts, limits); diff != "" {
+		t.Errorf("sample (-want +got):\n%s", diff)
+	}
+	if want := (adminapi.Counts{Allowed: 70, Denied: 5}); total != want {
+		t.Errorf("total %+v, want %+v", total, want)
+	}
+	if limits, total = sampleOf(m); len(limits) != 0 || total != (adminapi.Counts{}) {
+		t.Errorf("without requests: %v, %+v", limits, total)
+	}
+	if here, byEnvoys := m.Decisions(set.Limits()[0]); here[decide.Allowed] != 1 || byEnvoys[decide.Allowed] != 10 {
+		t.Errorf("decided here %v, by Envoys %v", here, byEnvoys)
+	}
+}
+
 // BenchmarkSample is what a sample costs, once in 5 seconds, with so many rules that were all asked.
 func BenchmarkSample(b *testing.B) {
 	for _, n := range []int{1_000, 100_000} {

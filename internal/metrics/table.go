@@ -37,6 +37,23 @@ var decisionRows = []row[*limitCounters]{
 		func(c *limitCounters, w writer) { putIfAny(w, c.returned.Load(), c.domain, c.rule, c.limit) }),
 }
 
+// byEnvoy is a label that weir_decisions_total does not have, so that the two can be added up.
+const byEnvoy = "envoy"
+
+var envoyRows = []row[*limitCounters]{
+	counters("weir_quota_decisions_total", "domain rule limit outcome by",
+		"Requests that Envoys decided by their quotas of a limit, as they reported them, by outcome. "+
+			"weir_decisions_total does not count them. by: envoy.",
+		func(c *limitCounters, w writer) {
+			for i := range c.byEnvoys {
+				n := c.byEnvoys[i].Load()
+				if o := decide.Outcome(i); o == decide.Allowed || o == decide.Denied || n > 0 {
+					put(w, n, c.domain, c.rule, c.limit, o.String(), byEnvoy)
+				}
+			}
+		}),
+}
+
 var domainRows = []row[*domainCounters]{
 	counters("weir_requests_total", "domain code",
 		"Requests that Weir decided, by domain and by the code that Envoy received: ok, over_limit. "+
@@ -117,13 +134,15 @@ var quotaRows = []row[QuotaStats]{
 			put(w, s.Service.Denied, "denied")
 		}),
 	counters("weir_quota_refused_total", "reason",
-		"What got no quota. reason: entries (a bucket whose entries are not usable), buckets (beyond --quota-max-buckets, or 100,000 in all), "+
-			"streams (beyond --quota-max-streams), message (a stream ended for a wrong message).",
+		"What got no quota. reason: entries (a bucket whose entries are not usable), buckets (beyond "+
+			"--quota-max-buckets, or 100,000 in all), streams (beyond --quota-max-streams), message (a stream ended for a wrong message), "+
+			"unread (a stream ended since its client did not read the responses).",
 		func(s QuotaStats, w writer) {
 			put(w, s.Service.BadIDs, "entries")
 			put(w, s.Keeper.Dropped, "buckets")
 			put(w, s.Service.TooMany, "streams")
 			put(w, s.Service.InvalidEnded, "message")
+			put(w, s.Service.Unread, "unread")
 		}),
 	gauge("weir_quota_oldest_report_seconds",
 		"The longest time since a bucket of an open stream was reported. Envoy reports every 5 s.",
@@ -382,6 +401,7 @@ func (m *Metrics) table() []described {
 		measured{m.takeSeconds, takeSecondsRow},
 		newGroup(only(m), buildRows, requestRows, rulesRows),
 		newGroup(m.limits.asked, decisionRows),
+		newGroup(m.limits.askedByEnvoys, envoyRows),
 		newGroup(m.domains.all, domainRows),
 		newGroup(m.Boosts.now, boostRows),
 		newGroup(m.Breaker.now, breakerRows),

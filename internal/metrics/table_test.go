@@ -131,6 +131,7 @@ func TestDescribe(t *testing.T) {
 		m.Decided(set.Limits()[0], o, 1, &limiter.Decision{Known: true})
 		m.Decided(set.Limits()[0], o, -1, &limiter.Decision{})
 	}
+	m.DecidedByEnvoys(set.Limits()[0], decide.Allowed, 1)
 	m.Rejected(codes.Internal)
 	m.Timed(nil, "")
 	m.Boosts.From(func() (s metrics.BoostStats) { return s })

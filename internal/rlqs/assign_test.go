@@ -136,6 +136,7 @@ func TestUnusedHitsAreReturned(t *testing.T) {
 		t.Run(a.String(), func(t *testing.T) {
 			p := policyOf(t, limiter.Params{Algorithm: a, Limit: 10_000, Window: time.Hour, ChargeDenied: limiter.ChargeNone})
 			inVirtualTime(t, one(p), 3, func(t *testing.T, f *fleet) {
+				f.store.late = lateUpTo(3 * time.Millisecond) // so each answer has the window end a little later or earlier
 				for i, e := range f.envoys {
 					e.demand["b"] = steady(float64(2 * (i + 1)))
 				}

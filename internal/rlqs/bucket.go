@@ -54,6 +54,10 @@ type Assignment struct {
 type Target struct {
 	// Hits are the limits, with N unset, in the order of the rules. None: nothing limits the bucket.
 	Hits []limiter.Hit
+	// Limits are those of Hits. Nil: nobody counts what Envoys decide by them.
+	Limits []*descriptors.Limit
+	// Rule is what the bucket's entries reach; nil if they reach none.
+	Rule *descriptors.Rule
 	// Refused says why the bucket gets no assignment; empty if it gets one.
 	Refused string
 	// Shadow says that no limit of it denies: all pass, and what was reported is counted afterwards.

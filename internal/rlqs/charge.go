@@ -36,7 +36,7 @@ func (c *call) add(a *ask, h limiter.Hit) {
 
 // take charges what is asked for. What does not fit is asked for again by as much as there is. In the first calls what
 // was not used is returned, so that nobody is denied for it.
-func (k *Keeper) take(ctx context.Context, asks []*ask, shadows []limiter.Hit) {
+func (k *Keeper) take(ctx context.Context, asks []*ask) {
 	var returns, charges calls
 	for _, a := range asks {
 		if a.back > 0 {
@@ -48,9 +48,6 @@ func (k *Keeper) take(ctx context.Context, asks []*ask, shadows []limiter.Hit) {
 		if a.n > 0 {
 			charges.charge(k, a, a.n)
 		}
-	}
-	for _, h := range shadows {
-		returns.of(k, &h).add(nil, h)
 	}
 	k.callStore(ctx, returns.all)
 	k.callStore(ctx, charges.all)
@@ -167,6 +164,7 @@ func (k *Keeper) do(ctx context.Context, c *call) {
 	ctx, cancel := context.WithTimeout(guard.Background(ctx), k.o.Timeout)
 	defer cancel()
 	c.out = make([]limiter.Decision, len(c.hits))
+	sent := k.now()
 	c.err = k.o.Store.Take(ctx, c.hits, c.out)
 	for i, a := range c.asks {
 		if c.err != nil {
@@ -175,7 +173,7 @@ func (k *Keeper) do(ctx context.Context, c *call) {
 		}
 		a.last = c.answer(i)
 		if a.first == nil {
-			a.first = a.last
+			a.first, a.sent = a.last, sent
 		}
 	}
 }
@@ -197,7 +195,7 @@ func (k *Keeper) chargeLast(ctx context.Context) {
 		}
 	}
 	k.mu.Unlock()
-	k.take(ctx, asks, nil)
+	k.take(ctx, asks)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, a := range asks {

@@ -24,7 +24,7 @@ func Check(set *descriptors.Set) (errs, warnings descriptors.Errors) {
 				h := limiter.Hit{Policy: l.Policy, Route: l.Route(), Mode: r.Mode}
 				if why := Problem(l, &h); why != "" {
 					errs = append(errs, problemOf(r, "", "%s", why))
-				} else if !divides(l.Policy) {
+				} else if r.Mode != limiter.Shadow && !divides(l.Policy) {
 					warnings = append(warnings, problemOf(r, descriptors.WarnQuota,
 						"%s: %d per %s do not divide among Envoys, which deny requests that the limit as a whole has room for; "+
 							"ask the rate limit service for it", r.Path, l.Policy.Limit(), descriptors.FormatDuration(l.Policy.Window())))

@@ -23,6 +23,7 @@ descriptors:
 - key: g
   descriptors: [{key: f, rate_limit: {unit: second, requests_per_unit: 10}}]
 - {key: h, rate_limit: {unit: day, requests_per_unit: 100000}}
+- {key: i, shadow_mode: true, rate_limit: {unit: day, requests_per_unit: 5}}
 `))
 	compare(t, errs, "", []string{
 		"rules.yaml:7:1: d (rules.yaml:7): algorithm: concurrency cannot be charged ahead",

@@ -4,6 +4,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -35,8 +36,15 @@ type client struct {
 	group   *group
 	fixed   Strategy
 	refused string
-	shadow  []limiter.Hit // charged by what was reported
-	passed  int64         // requests that are to be charged to shadow
+	shadow  []shadowHit // charged by what was reported
+	passed  int64       // requests that are to be charged to shadow
+
+	// What is counted of it.
+	rule            *descriptors.Rule // nil: none
+	enforced        []counted
+	allowed, denied uint64  // reported, and not counted yet
+	wasFree         bool    // the store failed when they were reported
+	passRate        float64 // allowed requests a second, in the last report
 
 	// What it wants.
 	want     float64 // requests a second
@@ -53,17 +61,18 @@ type client struct {
 	burst    float64       // of assigned, as far as it is charged to group
 	before   float64       // rate before it was lowered, if it may not have been told
 	toldAt   time.Duration // when before is no more in force, unless the stream has broken
+	pool     *pool         // of a stream that broke
+	poolAt   int           // in pool
 
 	// What was charged. All are hits.
 	at       time.Duration // until when float is right
 	float    float64       // charged beyond what can have passed since: the future's
 	unused   float64       // charged and not reported as allowed, as far as it can still pass
-	recent   float64       // charged since the last report
-	inWindow float64       // of that, in the fixed window that ends at windowOf
-	windowOf time.Duration
-	debt     float64 // passed without being charged
-	unpaid   float64 // of debt, what the store had not enough for
-	isFree   bool    // the store failed: what passes is not charged
+	inWindow float64       // of unused, what was charged in the group's window windowOf, in one that slides lately
+	windowOf int           // since the last report
+	debt     float64       // passed without being charged
+	unpaid   float64       // of debt, what the store had not enough for
+	isFree   bool          // the store failed: what passes is not charged
 
 	isLow            bool     // its rate was lowered because a counter had not enough, and did not rise since
 	share, burstGoal float64  // what it may have
@@ -71,14 +80,21 @@ type client struct {
 	plan             plan     // of the step that is being done
 }
 
+// shadowHit is a hit that never denies, and its limit.
+type shadowHit struct {
+	limiter.Hit
+	counted
+}
+
 // plan is what a step wants to do about a client.
 type plan struct {
 	rate, burst     float64 // to assign
+	mayRaise        bool    // the burst, in this step
 	keep, owe, more float64 // hits to charge: for what is in force, for debts, for what is to be assigned beyond
 }
 
 // isAssigned reports whether the last assignment may still be in force.
-func (c *client) isAssigned(now time.Duration) bool { return c.isSent && now < c.expires }
+func (c *client) isAssigned(now time.Duration) bool { return c.isSent && now < c.lastsUntil() }
 
 // report takes what an Envoy reports, and returns how many requests passed uncharged.
 func (c *client) report(u *Usage, now time.Duration) (over uint64) {
@@ -101,7 +117,9 @@ func (c *client) report(u *Usage, now time.Duration) (over uint64) {
 	if count > 0 {
 		c.idle = 0
 	}
+	c.passRate = float64(u.Allowed) / max(since, minMeasured).Seconds()
 	c.reported, c.reply = now, true
+	c.note(u)
 	if len(c.shadow) > 0 || c.isStale {
 		c.passed = min(c.passed+clampHits(count), limiter.MaxHits/2)
 	}
@@ -117,7 +135,8 @@ func (c *client) report(u *Usage, now time.Duration) (over uint64) {
 // settleReport compares what passed with what was charged. Of what was charged only as much can still pass as the
 // Envoy's bucket holds, and what is charged ahead.
 func (c *client) settleReport(u *Usage, since time.Duration) (over uint64) {
-	c.unused -= min(float64(u.Allowed), limiter.MaxHits)
+	allowed := min(float64(u.Allowed), limiter.MaxHits)
+	c.unused -= allowed
 	if c.isFree {
 		c.unused = max(c.unused, 0)
 		c.isFree = c.group != nil && c.group.isFailing
@@ -130,32 +149,37 @@ func (c *client) settleReport(u *Usage, since time.Duration) (over uint64) {
 			c.debt = min(c.debt, c.group.capacity())
 		}
 	}
+	slides := c.group == nil || c.group.slides()
+	if !slides {
+		c.inWindow = max(0, c.inWindow-allowed)
+	}
 	if surplus := c.unused - c.burst - max(0, c.float); surplus > 0 {
 		c.unused -= surplus
-		if c.group != nil && c.group.canRefund(since) {
-			c.refund(min(surplus, c.recent))
+		if c.group != nil {
+			c.refund(surplus, since)
 		}
 	}
-	c.recent, c.inWindow = 0, 0
+	if slides {
+		c.inWindow = 0
+	}
 	return over
 }
 
-// refund has the group return hits to its windows, as far as they were charged in these.
-func (c *client) refund(n float64) {
+// refund has the group return hits to its windows, as far as they were charged in these and still count. since is the
+// time since the last report.
+func (c *client) refund(n float64, since time.Duration) {
 	g := c.group
-	if !g.isWindow() {
+	if !g.canRefund(since) || c.windowOf != g.window() {
 		return
 	}
-	if ends := g.windowEnds(); ends > 0 {
-		if c.windowOf != ends {
-			return
-		}
-		n = min(n, c.inWindow)
+	if n = min(n, c.inWindow); n <= 0 {
+		return
 	}
-	if n > 0 {
-		g.back += n
-		g.backOf = g.windowEnds()
+	if g.backOf != c.windowOf {
+		g.backOf, g.back = c.windowOf, 0
 	}
+	g.back += n
+	c.inWindow -= n
 }
 
 func clampHits(v float64) int64 {
@@ -167,13 +191,13 @@ func clampHits(v float64) int64 {
 
 // account counts what can have passed until now.
 func (c *client) account(now time.Duration) {
-	until := now
+	until, ends := now, c.lastsUntil()
 	if c.isSent {
-		until = min(now, max(c.at, c.expires))
+		until = min(now, max(c.at, ends))
 	}
 	c.float -= c.rate * (until - c.at).Seconds()
 	c.at = now
-	if c.isSent && now >= c.expires {
+	if c.isSent && now >= ends {
 		c.forgetAssignment()
 	}
 }
@@ -204,8 +228,8 @@ func (c *client) isBroken() bool { return c.stream.closed }
 // the last assignment ended.
 func (c *client) isListening() bool { return !c.isBroken() && (c.isSent || c.reply || c.isUrgent) }
 
-// makePlan decides what to charge and to assign, for a group with ticks that long.
-func (c *client) makePlan(long, now time.Duration) {
+// makePlan decides what to charge and to assign, for a group with ticks that long. The burst may rise by room.
+func (c *client) makePlan(long time.Duration, room float64, now time.Duration) {
 	cover := (long + aheadOf).Seconds()
 	p := plan{rate: c.rate, burst: c.burst}
 	isBucket := c.isSent && c.assigned.Strategy == TokenBucket
@@ -214,16 +238,21 @@ func (c *client) makePlan(long, now time.Duration) {
 		distance := math.Abs(goal - c.rate)
 		s := c.stream
 		every := pushEvery
-		if c.isLow && long == tick { // what is charged early in a short segment of a window counts longer
+		if c.isLow {
 			every = recoverEvery
 		}
 		mayPush := c.isUrgent || now-s.pushed >= every || s.pushed == now
+		burst := max(1, math.Floor(min(c.burstGoal, c.burst+room)))
+		isOff := math.Abs(burst-c.burst) > c.burst/10
+		isFar := burst < c.burst/2 || burst > c.burst*2
 		switch {
-		case c.reply && distance > c.rate/100, mayPush && (distance > c.rate/10 || !isBucket):
-			p.rate, p.burst = goal, c.burstGoal
+		case c.reply && (distance > c.rate/100 || isOff), mayPush && (distance > c.rate/10 || isFar || !isBucket):
+			p.rate, p.burst, p.mayRaise = goal, burst, true
+		case isFar && burst > c.burst: // it saves for that
+			p.burst = burst
 		}
 		if !isBucket {
-			p.burst = max(1, c.burstGoal)
+			p.burst = max(1, min(c.burstGoal, room))
 		}
 	}
 	ahead := max(c.float, 0)
@@ -237,11 +266,10 @@ func (c *client) makePlan(long, now time.Duration) {
 }
 
 // charge takes what the store has charged for the client.
-func (c *client) charge(n float64, ends time.Duration) {
+func (c *client) charge(n float64, window int) {
 	c.unused += n
-	c.recent += n
-	if c.windowOf != ends {
-		c.windowOf, c.inWindow = ends, 0
+	if c.windowOf != window {
+		c.windowOf, c.inWindow = window, 0
 	}
 	c.inWindow += n
 }
@@ -272,7 +300,7 @@ func (c *client) affords(long time.Duration) (rate, burst float64, isShort bool)
 		rate, isShort = min(c.plan.rate, c.rate, max(0, c.float-c.rate*until)/(cover-until)), true
 	}
 	burst = min(c.burst, c.plan.burst)
-	if rate == c.plan.rate && c.plan.burst > c.burst {
+	if rate == c.plan.rate && c.plan.burst > c.burst && c.plan.mayRaise {
 		burst = c.burst + max(0, min(c.plan.burst-c.burst, c.float-rate*cover))
 	}
 	return rate, max(1, burst), isShort

@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -241,6 +242,7 @@ type ledger struct {
 	charged int64
 	err     error
 	delay   time.Duration
+	late    func() time.Duration // how long a hit takes to arrive, and its answer, if set
 	calls   int
 }
 
@@ -255,6 +257,10 @@ func (l *ledger) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Dec
 	}
 	if err != nil {
 		return err
+	}
+	if l.late != nil {
+		time.Sleep(l.late())
+		defer func() { time.Sleep(l.late()) }()
 	}
 	if err := l.Store.Take(ctx, hits, out); err != nil {
 		return err
@@ -276,6 +282,12 @@ func (l *ledger) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Dec
 		l.charged += hits[i].N
 	}
 	return nil
+}
+
+// lateUpTo returns different times.
+func lateUpTo(most time.Duration) func() time.Duration {
+	var n atomic.Int64
+	return func() time.Duration { return time.Duration(n.Add(1)) * 700 * time.Microsecond % most }
 }
 
 func (l *ledger) sum() int64 {

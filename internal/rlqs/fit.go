@@ -2,7 +2,6 @@ package rlqs
 
 import (
 	"fmt"
-	"time"
 
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
@@ -54,9 +53,3 @@ func prepaid(h limiter.Hit) (limiter.Hit, error) {
 	h.Policy = p
 	return h, err
 }
-
-// Times of a Keeper.
-const (
-	tick      = 100 * time.Millisecond // how often it charges ahead
-	shortTick = tick / 2               // for limits that do not admit at once what four ticks need
-)

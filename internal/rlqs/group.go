@@ -41,6 +41,8 @@ type counter struct {
 	policy *limiter.Policy
 	groups []*group
 
+	sustained float64 // hits a second that can be charged for ever
+
 	room     float64       // hits a second that it is thought to have; infinite while it denies nothing
 	granted  float64       // hits a second that it granted lately
 	began    time.Duration // when granted began to be measured
@@ -48,8 +50,10 @@ type counter struct {
 	deniedAt time.Duration
 
 	remaining int64         // after the last charge, of a limit that counts in windows
-	ends      time.Duration // the fixed window that it was charged in; 0 for others
+	ends      time.Duration // when the fixed window that it was charged in ends, as far as is known; 0 if it is not
+	window    int           // number of that fixed window, which tells it from others; 0 of what has none
 
+	bursts   float64       // of all clients, in the step that is being done
 	lookedAt time.Duration // when it was last looked whether they are
 	dirty    bool          // the shares are to be divided again
 	isListed bool          // among those that are
@@ -60,6 +64,7 @@ type counter struct {
 type group struct {
 	key      string
 	hits     []limiter.Hit
+	cadence  cadence
 	counters []*counter // of hits
 	clients  []*client
 
@@ -71,7 +76,7 @@ type group struct {
 	urgent  bool
 	retryAt time.Duration // a counter is empty until then
 	back    float64       // hits to return to the window
-	backOf  time.Duration // that ends then; 0 for others
+	backOf  int           // that has this number
 }
 
 // resolve finds what the client counts. The keeper's lock is not held.
@@ -86,7 +91,7 @@ func (k *Keeper) resolve(now time.Duration) {
 				k.urgent = append(k.urgent, c)
 			}
 			c.unused = min(c.unused, c.burst) // a counter that was reset knows nothing of it
-			c.float, c.recent, c.inWindow, c.debt = min(c.float, 0), 0, 0, 0
+			c.float, c.inWindow, c.debt = min(c.float, 0), 0, 0
 		})
 		for _, g := range k.groups {
 			g.back, g.retryAt = 0, 0
@@ -118,14 +123,17 @@ func (k *Keeper) resolve(now time.Duration) {
 // retarget has the client count what its target says.
 func (k *Keeper) retarget(c *client, t *Target, now time.Duration) {
 	c.isStale = false
-	c.refused, c.shadow = t.Refused, nil
+	c.refused, c.shadow, c.enforced, c.rule = t.Refused, nil, nil, t.Rule
 	var enforced []limiter.Hit
 	none := false
 	for i := range t.Hits {
 		h := t.Hits[i]
 		if t.Shadow || h.Mode == limiter.Shadow {
+			if p, err := prepaid(h); err == nil && h.Policy.Algorithm() == limiter.FixedWindow {
+				h = p // a report is charged as far as it fits
+			}
 			h.Mode, h.Group, h.ByItself = limiter.Shadow, 0, false
-			c.shadow = append(c.shadow, h)
+			c.shadow = append(c.shadow, shadowHit{h, countedOf(t, i)})
 			continue
 		}
 		if why := Unfit(&h); why != "" && c.refused == "" {
@@ -136,7 +144,7 @@ func (k *Keeper) retarget(c *client, t *Target, now time.Duration) {
 			c.refused = err.Error()
 		}
 		none = none || h.Policy.Limit() == 0
-		enforced = append(enforced, h)
+		enforced, c.enforced = append(enforced, h), append(c.enforced, countedOf(t, i))
 	}
 	if len(c.shadow) == 0 {
 		c.passed = 0
@@ -144,7 +152,7 @@ func (k *Keeper) retarget(c *client, t *Target, now time.Duration) {
 	switch {
 	case c.refused != "":
 		k.leave(c)
-		c.shadow, c.passed = nil, 0
+		c.shadow, c.enforced, c.passed = nil, nil, 0
 		k.tell(c)
 	case len(enforced) == 0:
 		k.leave(c)
@@ -194,6 +202,9 @@ func (k *Keeper) join(c *client, hits []limiter.Hit, t *Target, now time.Duratio
 		g = &group{key: key}
 		k.groups[key] = g
 	}
+	cad := cadenceOf(hits)
+	cad.phase = g.cadence.phase
+	g.cadence = cad
 	g.hits = hits
 	g.onFailure, g.localRate = failurePolicy(t)
 	g.urgent = true
@@ -219,8 +230,11 @@ func (k *Keeper) count(g *group, now time.Duration) {
 		}
 		if ct.policy == nil || ct.policy.Identity() != h.Policy.Identity() {
 			ct.room, ct.remaining, ct.ends = math.Inf(1), h.Policy.Limit(), 0
+			ct.window++
+			ct.sustained = math.Inf(1)
 		}
 		ct.policy = h.Policy
+		ct.sustained = min(ct.sustained, g.cadence.sustained(h.Policy))
 		if isNew {
 			g.counters = append(g.counters, ct)
 			if !slices.Contains(ct.groups, g) {
@@ -238,7 +252,7 @@ func (k *Keeper) leave(c *client) {
 	}
 	g.touch()
 	c.group = nil
-	c.burst, c.float, c.recent, c.inWindow, c.debt, c.unused = 0, 0, 0, 0, 0, 0
+	c.burst, c.float, c.inWindow, c.debt, c.unused = 0, 0, 0, 0, 0
 	if i := slices.Index(g.clients, c); i >= 0 {
 		g.clients = slices.Delete(g.clients, i, i+1)
 	}
@@ -285,6 +299,15 @@ func (g *group) touch() {
 	}
 }
 
+// burstRoom returns by how much the bursts of the group's clients may rise.
+func (g *group) burstRoom() float64 {
+	room := math.Inf(1)
+	for _, ct := range g.counters {
+		room = min(room, float64(ct.policy.Capacity())/burstPart-ct.bursts)
+	}
+	return max(0, room)
+}
+
 // capacity is the most hits that can be charged at once.
 func (g *group) capacity() float64 {
 	least := int64(limiter.MaxHits)
@@ -292,20 +315,6 @@ func (g *group) capacity() float64 {
 		least = min(least, g.hits[i].Policy.Largest())
 	}
 	return float64(least)
-}
-
-// long is how long a tick of the group is. It is short where little can be charged at once, and where a window slides
-// in segments so short that it matters when in one hits are charged.
-func (g *group) long() time.Duration {
-	for i := range g.hits {
-		p := g.hits[i].Policy
-		in := p.Params()
-		isCoarse := in.Segments > 0 && in.Window/time.Duration(in.Segments) < 4*tick
-		if isCoarse || float64(p.Capacity()) < rateOf(p)*(4*tick).Seconds() {
-			return shortTick
-		}
-	}
-	return tick
 }
 
 // isWindow reports whether what the group did not use can be returned to all of its counters. What was charged to a
@@ -335,6 +344,16 @@ func (g *group) canRefund(since time.Duration) bool {
 	return true
 }
 
+// slides reports whether one of the group's windows slides, so that hits leave it one by one.
+func (g *group) slides() bool {
+	for i := range g.hits {
+		if !g.hits[i].Policy.CountsInWindows() {
+			return true
+		}
+	}
+	return false
+}
+
 // windowEnds is the end of the fixed window that ends first; 0 if there is none.
 func (g *group) windowEnds() (ends time.Duration) {
 	for _, ct := range g.counters {
@@ -345,12 +364,22 @@ func (g *group) windowEnds() (ends time.Duration) {
 	return ends
 }
 
+// window returns the number of the fixed windows that the group's counters are in: another one as soon as one of them
+// has ended.
+func (g *group) window() (n int) {
+	for _, ct := range g.counters {
+		n += ct.window
+	}
+	return n
+}
+
 // open has the counter begin again where its fixed window has ended.
 func (ct *counter) open(now time.Duration) (opened bool) {
 	if ct.ends == 0 || now < ct.ends {
 		return false
 	}
 	ct.ends, ct.remaining = 0, ct.policy.Limit()
+	ct.window++
 	ct.room, ct.deniedAt = math.Inf(1), now-contended
 	ct.dirty = true
 	return true
@@ -364,7 +393,7 @@ func (ct *counter) learn(d *limiter.Decision, got int64, isShort bool, now time.
 	ct.lastAt = now
 	ct.remaining = d.Remaining
 	if ct.policy.CountsInWindows() && d.ResetAfter > 0 {
-		ct.ends = now + d.ResetAfter
+		ct.sees(now + d.ResetAfter)
 	}
 	if !isShort {
 		return
@@ -376,9 +405,23 @@ func (ct *counter) learn(d *limiter.Decision, got int64, isShort bool, now time.
 	ct.dirty = true
 }
 
+// sees takes the end of a fixed window as an answer of the store has it, which is late by the time that the answer
+// took: of one window the earliest end is the best.
+func (ct *counter) sees(ends time.Duration) {
+	switch half := ct.policy.Window() / 2; {
+	case ct.ends == 0:
+		ct.ends = ends
+	case ends > ct.ends+half || ends < ct.ends-half:
+		ct.ends = ends
+		ct.window++
+	default:
+		ct.ends = min(ct.ends, ends)
+	}
+}
+
 // most is how many hits a second the limit gives at most: of one that counts in windows, a part of what remains.
 func (ct *counter) most() float64 {
-	rate := rateOf(ct.policy)
+	rate := ct.sustained
 	switch ct.policy.Algorithm() {
 	case limiter.FixedWindow, limiter.SlidingWindow, limiter.SlidingLog:
 		return max(rate, float64(ct.remaining)/leavePart/interval.Seconds())

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
@@ -39,6 +40,9 @@ type Options struct {
 	// Server says which server decides a hit, by a value that can be compared: hits of several never share a call, so that
 	// one that fails concerns nobody else. Nil: there is only one.
 	Server func(h *limiter.Hit) any
+	// Decided gets what Envoys reported, soon after each report, from one goroutine at a time. It must be quick. Nil:
+	// nobody does.
+	Decided func([]Decided)
 	// Logger gets what an operator should know. Nil: nobody does.
 	Logger *slog.Logger
 }
@@ -55,12 +59,14 @@ type Keeper struct {
 	mu       sync.Mutex
 	streams  map[*Stream]struct{}
 	broken   map[*Stream]struct{} // whose assignments may still be in force
+	pools    map[poolKey]*pool    // of the buckets of broken
 	groups   map[string]*group
 	counters map[string]*counter
 	buckets  int
 	most     int       // of buckets
 	full     bool      // it was logged that there are so many
 	urgent   []*client // new ones, and those whose target changed
+	reported []*client // of which something is to be counted
 	changed  bool      // all are to be resolved again
 	running  bool
 	stopped  bool
@@ -89,7 +95,7 @@ func New(o Options) (*Keeper, error) {
 		o: o, most: max(maxAllBuckets, o.MaxBuckets), start: time.Now(),
 		wake: make(chan struct{}, 1), halt: make(chan struct{}), done: make(chan struct{}),
 		streams: make(map[*Stream]struct{}), broken: make(map[*Stream]struct{}),
-		groups: make(map[string]*group), counters: make(map[string]*counter), told: make(map[string]struct{}),
+		pools: make(map[poolKey]*pool), groups: make(map[string]*group), counters: make(map[string]*counter), told: make(map[string]struct{}),
 	}, nil
 }
 
@@ -102,6 +108,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 	k.running = true
 	k.mu.Unlock()
 	defer close(k.done)
+	defer k.observeRest()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	last := time.Duration(0)
@@ -167,10 +174,11 @@ func (k *Keeper) stop() {
 
 // Stats say what a Keeper has and did. Counts are since New.
 type Stats struct {
-	Streams int // open
-	Broken  int // streams that broke while what was assigned to them may be in force
-	Buckets int // of both
-	Refused int // of those, buckets whose limits cannot be assigned
+	Streams int   // open
+	Broken  int   // streams that broke while what was assigned to them may be in force
+	Buckets int   // of both
+	Refused int   // of those, buckets whose limits cannot be assigned
+	Debt    int64 // requests that passed uncharged, and are to be charged
 
 	AllowAll, DenyAll, TokenBuckets, Abandoned uint64 // assignments sent
 
@@ -188,17 +196,19 @@ type Stats struct {
 func (k *Keeper) Stats() Stats {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	now, st := k.now(), k.stats
+	now, st, debt := k.now(), k.stats, 0.0
 	st.Streams, st.Broken = len(k.streams), len(k.broken)
 	k.eachClient(func(c *client) {
 		st.Buckets++
 		if c.refused != "" {
 			st.Refused++
 		}
+		debt += c.debt
 		if !c.stream.closed {
 			st.OldestReport = max(st.OldestReport, now-c.reported)
 		}
 	})
+	st.Debt = clampHits(debt)
 	return st
 }
 
@@ -206,13 +216,18 @@ func (k *Keeper) Stats() Stats {
 type BucketInfo struct {
 	Domain, Node string
 	ID           BucketID
-	Keys         []string // counters that it is charged to ahead
+	Rule         *descriptors.Rule // nil: none
+	Keys         []string          // counters that it is charged to ahead
 	Assignment   Assignment
 	Assigned     bool          // Assignment may be in force
 	Rate, Want   float64       // requests a second, assigned and asked for
+	PassRate     float64       // requests a second that passed, in the last report
 	ReportAge    time.Duration // time since the last report
 	Expires      time.Duration // time until the assignment ends
 	Broken       bool          // its stream broke
+	Shadow       bool          // its limits deny nothing
+	Contended    bool          // it asks for more than its part of the limit
+	Failing      bool          // the store does not answer: on_store_failure decides
 	Refused      string        // why it gets no assignment
 }
 
@@ -223,21 +238,68 @@ func (k *Keeper) Buckets(most int) []BucketInfo {
 	now := k.now()
 	var all []BucketInfo
 	k.eachClient(func(c *client) {
-		if len(all) >= most {
-			return
+		if len(all) < most {
+			all = append(all, c.info(now))
 		}
-		b := BucketInfo{
-			Domain: c.stream.domain, Node: c.stream.node, ID: c.id, Assignment: c.assigned, Assigned: c.isAssigned(now),
-			Rate: c.rate, Want: c.want, ReportAge: now - c.reported, Expires: max(0, c.expires-now),
-			Broken: c.stream.closed, Refused: c.refused,
-		}
-		if c.group != nil {
-			for i := range c.group.hits {
-				b.Keys = append(b.Keys, c.group.hits[i].Key)
-			}
-		}
-		all = append(all, b)
 	})
+	return all
+}
+
+// contendedBelow is the part of what a bucket asks for below which its assignment counts as too little.
+const contendedBelow = 0.95
+
+func (c *client) info(now time.Duration) BucketInfo {
+	b := BucketInfo{
+		Domain: c.stream.domain, Node: c.stream.node, ID: c.id, Rule: c.rule, Assignment: c.assigned,
+		Assigned: c.isAssigned(now), Rate: c.rate, Want: c.want, PassRate: c.passRate, ReportAge: now - c.reported,
+		Expires: max(0, c.expires-now), Broken: c.stream.closed, Shadow: len(c.enforced) == 0 && len(c.shadow) > 0,
+		Refused: c.refused,
+	}
+	if c.group != nil {
+		b.Contended, b.Failing = b.Assigned && c.rate < c.want*contendedBelow, c.group.isFailing
+		for i := range c.group.hits {
+			b.Keys = append(b.Keys, c.group.hits[i].Key)
+		}
+	}
+	return b
+}
+
+// StreamInfo is what one stream's buckets have together.
+type StreamInfo struct {
+	Domain, Node         string
+	Buckets, Refused     int
+	Rate, Want, PassRate float64       // requests a second, as in BucketInfo
+	ReportAge            time.Duration // time since the last report
+	Broken               bool
+}
+
+// Streams returns what streams have, at most most of them, in no order: of those that broke, as long as something may
+// be in force.
+func (k *Keeper) Streams(most int) []StreamInfo {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	now := k.now()
+	var all []StreamInfo
+	for _, streams := range []map[*Stream]struct{}{k.streams, k.broken} {
+		for s := range streams {
+			if len(all) >= most {
+				return all
+			}
+			of := StreamInfo{Domain: s.domain, Node: s.node, Buckets: len(s.buckets), Broken: s.closed}
+			newest := time.Duration(0)
+			for _, c := range s.buckets {
+				of.Rate, of.Want, of.PassRate = of.Rate+c.rate, of.Want+c.want, of.PassRate+c.passRate
+				newest = max(newest, c.reported)
+				if c.refused != "" {
+					of.Refused++
+				}
+			}
+			if len(s.buckets) > 0 {
+				of.ReportAge = now - newest
+			}
+			all = append(all, of)
+		}
+	}
 	return all
 }
 

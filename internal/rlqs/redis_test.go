@@ -71,9 +71,12 @@ func TestOnRedis(t *testing.T) {
 		}
 		return most
 	}
+	began := time.Now()
 	report(3000)
 	for id := range limits {
-		if n := used(id); n < 3000 {
+		n := used(id)
+		leaked := int64(time.Since(began).Seconds()*rateOf(bucket)) + 1 // of a bucket, on a busy machine
+		if n < 3000-leaked {
 			t.Errorf("%s: %d were charged, 3,000 passed", id, n)
 		}
 	}

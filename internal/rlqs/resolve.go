@@ -68,52 +68,36 @@ func NewResolver(o RulesOptions) (*RulesResolver, error) {
 	return &RulesResolver{o: o}, nil
 }
 
+// refusef makes it a target without an assignment.
+func (t *Target) refusef(format string, args ...any) {
+	t.Hits, t.Limits, t.Refused = nil, nil, fmt.Sprintf(format, args...)
+}
+
 // Resolve implements Resolver.
-func (r *RulesResolver) Resolve(domain string, id BucketID) Target {
-	return r.find(domain, id).Target
-}
-
-// Rule returns the rule that a bucket's entries reach by the rules of now, nil if there is none.
-func (r *RulesResolver) Rule(domain string, id BucketID) *descriptors.Rule {
-	return r.find(domain, id).rule
-}
-
-// finding is what a bucket counts, and why.
-type finding struct {
-	Target
-
-	rule *descriptors.Rule // nil: none
-}
-
-// refusef is a finding without an assignment.
-func (f *finding) refusef(format string, args ...any) {
-	f.Hits, f.Refused = nil, fmt.Sprintf(format, args...)
-}
-
-func (r *RulesResolver) find(domain string, id BucketID) (f finding) {
+func (r *RulesResolver) Resolve(domain string, id BucketID) (t Target) {
 	set := r.o.Rules()
 	if set == nil {
-		f.refusef("%s", decide.ErrNoRules)
-		return f
+		t.refusef("%s", decide.ErrNoRules)
+		return t
 	}
 	entries, err := entriesOf(id, r.o.MaxEntries)
 	if err != nil {
-		f.refusef("%s", err)
-		return f
+		t.refusef("%s", err)
+		return t
 	}
 	d := set.Domain(domain)
 	if d == nil {
-		return f
+		return t
 	}
-	entries, f.rule = r.of(set).ordersOf(d).Match(entries)
-	if f.rule == nil {
-		return f
+	entries, t.Rule = r.of(set).ordersOf(d).Match(entries)
+	if t.Rule == nil {
+		return t
 	}
-	f.Shadow = f.rule.Mode == limiter.Shadow
-	if err := f.hit(r.o.Decider, set, domain, entries); err != nil {
-		f.refusef("%s", err)
+	t.Shadow = t.Rule.Mode == limiter.Shadow
+	if err := t.hit(r.o.Decider, set, domain, entries); err != nil {
+		t.refusef("%s", err)
 	}
-	return f
+	return t
 }
 
 // entriesOf checks what an Envoy sent. The error says why the bucket gets no assignment.
@@ -145,7 +129,7 @@ func entriesOf(id BucketID, maxEntries int) ([]descriptors.Entry, error) {
 }
 
 // hit makes the hits of the ordered entries, as a request with them has.
-func (f *finding) hit(by *decide.Decider, set *descriptors.Set, domain string, entries []descriptors.Entry) error {
+func (t *Target) hit(by *decide.Decider, set *descriptors.Set, domain string, entries []descriptors.Entry) error {
 	req := by.NewRequest() // its own memory, which the hits keep
 	req.Domain = domain
 	req.Add(decide.Descriptor{Entries: entries, Cost: 1})
@@ -159,8 +143,8 @@ func (f *finding) hit(by *decide.Decider, set *descriptors.Set, domain string, e
 			return errors.New(why)
 		}
 		h.N, h.Look = 0, false
-		f.Hits = append(f.Hits, h)
-		f.OnFailure, f.Local = append(f.OnFailure, l.OnStoreFailure), append(f.Local, l.Local)
+		t.Hits, t.Limits = append(t.Hits, h), append(t.Limits, l)
+		t.OnFailure, t.Local = append(t.OnFailure, l.OnStoreFailure), append(t.Local, l.Local)
 	}
 	return nil
 }

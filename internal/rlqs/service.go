@@ -35,6 +35,7 @@ const (
 	maxDomain = 200              // bytes of a domain's name
 	firstIn   = 10 * time.Second // for the first message of a stream
 	reportIn  = 5 * time.Second  // between two messages of an Envoy
+	lastIn    = time.Second      // for the last response of a stream, if the client does not read it
 
 	// An Envoy sends a usage of each bucket every 5 s, and one at once for each new bucket. Beyond so many usages a
 	// second, and so many at once, Weir reads the stream more slowly.
@@ -59,6 +60,8 @@ type ServiceOptions struct {
 	Opened func(remote net.Addr) (since time.Time, ok bool)
 	// Panicked counts a panic that a message caused. Nil: nobody does.
 	Panicked func()
+	// Reported counts requests that Envoys decided, of all buckets, also of those without an assignment. Nil: nobody does.
+	Reported func(allowed, denied uint64)
 	Log      *slog.Logger
 }
 
@@ -71,18 +74,20 @@ type ServiceStats struct {
 	BadIDs        uint64 // usages without an assignment, since their entries are not usable
 	InvalidEnded  uint64 // streams ended since a message was wrong
 	TooMany       uint64 // streams refused beyond ServiceOptions.MaxStreams
+	Unread        uint64 // streams ended since the client did not read
 	ResponsesSent uint64
 }
 
 // Service is Envoy's RateLimitQuotaService. It is safe for concurrent use.
 type Service struct {
-	o       ServiceOptions
-	stop    chan struct{}
-	stopped sync.Once
-	odd     logging.Every // lines about unusable buckets
+	o           ServiceOptions
+	mostPending int // buckets of a stream with something to be sent: the stream's, and as many that it left
+	stop        chan struct{}
+	stopped     sync.Once
+	odd         logging.Every // lines about unusable buckets
 
-	streams                                                  atomic.Int64
-	reports, allowed, denied, badIDs, invalid, tooMany, sent atomic.Uint64
+	streams                                                          atomic.Int64
+	reports, allowed, denied, badIDs, invalid, tooMany, unread, sent atomic.Uint64
 }
 
 // NewService checks the options.
@@ -95,10 +100,15 @@ func NewService(o ServiceOptions) (*Service, error) {
 	if o.Panicked == nil {
 		o.Panicked = func() {}
 	}
+	if o.Reported == nil {
+		o.Reported = func(uint64, uint64) {}
+	}
 	if o.Opened == nil {
 		o.Opened = func(net.Addr) (time.Time, bool) { return time.Now(), false }
 	}
-	return &Service{o: o, stop: make(chan struct{}), odd: logging.Every{Interval: oddLines}}, nil
+	return &Service{
+		o: o, mostPending: 2 * o.Keeper.o.MaxBuckets, stop: make(chan struct{}), odd: logging.Every{Interval: oddLines},
+	}, nil
 }
 
 // Register makes the service answer StreamRateLimitQuotas on a server that has Codec.
@@ -124,11 +134,12 @@ func (s *Service) Stop() { s.stopped.Do(func() { close(s.stop) }) }
 func (s *Service) Stats() ServiceStats {
 	return ServiceStats{
 		Streams: s.streams.Load(), Reports: s.reports.Load(), Allowed: s.allowed.Load(), Denied: s.denied.Load(),
-		BadIDs: s.badIDs.Load(), InvalidEnded: s.invalid.Load(), TooMany: s.tooMany.Load(), ResponsesSent: s.sent.Load(),
+		BadIDs: s.badIDs.Load(), InvalidEnded: s.invalid.Load(), TooMany: s.tooMany.Load(),
+		Unread: s.unread.Load(), ResponsesSent: s.sent.Load(),
 	}
 }
 
-// serve serves one stream: it sends, and a reader receives.
+// serve serves one stream: a reader receives, a writer sends.
 func (s *Service) serve(stream grpc.ServerStream) error {
 	defer s.streams.Add(-1)
 	if s.streams.Add(1) > int64(s.o.MaxStreams) {
@@ -137,10 +148,12 @@ func (s *Service) serve(stream grpc.ServerStream) error {
 			"run more replicas, or raise --quota-max-streams", s.o.MaxStreams)
 	}
 	remote, since := s.connection(stream.Context())
-	box := &outbox{full: make(chan struct{}, 1), pending: map[BucketID][]Assignment{}}
+	box := newOutbox(s.mostPending)
 	r := &reader{s: s, stream: stream, box: box, ended: make(chan struct{}), reported: make(chan struct{}, 1)}
+	w := &writer{s: s, stream: stream, box: box, last: make(chan struct{}), ended: make(chan struct{})}
 	go r.run()
-	endedByClient, err := s.write(stream, r, since)
+	go w.run() // a send that the client does not read ends with the stream only
+	endedByClient, err := s.await(r, w, since)
 	if endedByClient { // if the connection is gone, too, Envoy may live on, with what is assigned to it
 		_, endedByClient = s.o.Opened(remote)
 	}
@@ -159,8 +172,8 @@ func (s *Service) connection(ctx context.Context) (remote net.Addr, since time.T
 	return nil, time.Now()
 }
 
-// write sends what comes into the outbox, until the stream is to end.
-func (s *Service) write(stream grpc.ServerStream, r *reader, since time.Time) (endedByClient bool, err error) {
+// await returns when the stream is to end, and why.
+func (s *Service) await(r *reader, w *writer, since time.Time) (endedByClient bool, err error) {
 	var isOld, last <-chan time.Time // last is when a stream whose connection is old ends without a report
 	if s.o.MaxAge > 0 {
 		timer := time.NewTimer(time.Until(since.Add(s.o.MaxAge)))
@@ -172,14 +185,16 @@ func (s *Service) write(stream grpc.ServerStream, r *reader, since time.Time) (e
 	var reported <-chan struct{}
 	for {
 		select {
-		case <-r.box.full:
-			if err := s.send(stream, r.box); err != nil {
-				return r.endedByClient(), err
-			}
+		case <-w.ended:
+			return r.endedByClient(), w.err
+		case <-r.box.tooMany:
+			s.unread.Add(1)
+			return false, status.Errorf(codes.ResourceExhausted, "assignments of %d buckets wait to be read; "+
+				"read the responses of the stream", r.box.most)
 		case <-r.ended:
 			return r.endedByClient(), r.err
 		case <-s.stop:
-			return false, s.send(stream, r.box)
+			return false, w.finish()
 		case <-isOld:
 			timer := time.NewTimer(reportIn)
 			defer timer.Stop()
@@ -198,6 +213,53 @@ func (s *Service) write(stream grpc.ServerStream, r *reader, since time.Time) (e
 					"RateLimitQuotaUsageReports that has a domain", firstIn)
 			}
 		}
+	}
+}
+
+// writer sends what comes into the outbox of one stream.
+type writer struct {
+	s      *Service
+	stream grpc.ServerStream
+	box    *outbox
+
+	last  chan struct{} // closed for the last response
+	ended chan struct{} // closed when nothing more is sent, because of err
+	err   error
+}
+
+// run sends until a response cannot be sent, or the last one is.
+func (w *writer) run() {
+	defer close(w.ended)
+	defer func() {
+		if p := recover(); p != nil {
+			w.err = w.s.panicked(w.stream.Context(), "response", p)
+		}
+	}()
+	for {
+		select {
+		case <-w.box.full:
+			if w.err = w.s.send(w.stream, w.box); w.err != nil {
+				return
+			}
+		case <-w.last:
+			w.err = w.s.send(w.stream, w.box)
+			return
+		case <-w.stream.Context().Done():
+			return
+		}
+	}
+}
+
+// finish sends the last response, unless the client does not read.
+func (w *writer) finish() error {
+	close(w.last)
+	timer := time.NewTimer(lastIn)
+	defer timer.Stop()
+	select {
+	case <-w.ended:
+		return w.err
+	case <-timer.C:
+		return nil
 	}
 }
 
@@ -239,10 +301,7 @@ func (r *reader) run() {
 	defer close(r.ended)
 	defer func() {
 		if p := recover(); p != nil {
-			r.s.o.Panicked()
-			r.s.o.Log.LogAttrs(r.stream.Context(), slog.LevelError, "a quota report panicked",
-				slog.String("panic", fmt.Sprint(p)), slog.String("stack", string(debug.Stack())))
-			r.err = status.Error(codes.Internal, "internal error, see the log of the rate limit service")
+			r.err = r.s.panicked(r.stream.Context(), "report", p)
 		}
 	}()
 	r.tokens, r.filled = usagesAtOnce, time.Now()
@@ -261,12 +320,17 @@ func (r *reader) run() {
 			r.err = status.Error(codes.InvalidArgument, err.Error())
 			return
 		}
-		select {
-		case r.reported <- struct{}{}:
-		default:
-		}
+		signal(r.reported)
 		r.pace(len(m.usages))
 	}
+}
+
+// panicked counts and logs a panic. It returns what the client gets.
+func (s *Service) panicked(ctx context.Context, what string, why any) error {
+	s.o.Panicked()
+	s.o.Log.LogAttrs(ctx, slog.LevelError, "a quota stream panicked", slog.String("at", what),
+		slog.String("panic", fmt.Sprint(why)), slog.String("stack", string(debug.Stack())))
+	return status.Error(codes.Internal, "internal error, see the log of the rate limit service")
 }
 
 // endedByClient reports whether the client has ended the stream, or the connection broke.
@@ -296,6 +360,7 @@ func (r *reader) report(m *reports) error {
 	for _, u := range m.usages {
 		r.s.allowed.Add(u.Allowed)
 		r.s.denied.Add(u.Denied)
+		r.s.o.Reported(u.Allowed, u.Denied)
 		if _, err := entriesOf(u.ID, r.s.o.MaxEntries); err != nil {
 			r.s.unusable(cmp.Or(r.domain, m.domain), err)
 			continue
@@ -360,9 +425,11 @@ func nodeOf(ctx context.Context) string {
 }
 
 // outbox has what is to be sent on a stream: for each bucket the assignments that came last, so that a slow stream
-// keeps no more than one moment's. It is safe for concurrent use.
+// keeps no more than one moment's, of so many buckets at most. It is safe for concurrent use.
 type outbox struct {
-	full chan struct{} // has one element if something is pending
+	full    chan struct{} // has one element if something is pending
+	tooMany chan struct{} // has one element once something was dropped
+	most    int           // buckets
 
 	mu      sync.Mutex
 	pending map[BucketID][]Assignment
@@ -370,6 +437,12 @@ type outbox struct {
 }
 
 var _ Sender = (*outbox)(nil)
+
+func newOutbox(most int) *outbox {
+	return &outbox{
+		full: make(chan struct{}, 1), tooMany: make(chan struct{}, 1), most: most, pending: map[BucketID][]Assignment{},
+	}
+}
 
 // Send implements Sender.
 func (m *outbox) Send(all []Assignment) {
@@ -380,6 +453,10 @@ func (m *outbox) Send(all []Assignment) {
 	isNew := make(map[BucketID]bool, len(all)) // those of which this call has sent something
 	for _, a := range all {
 		of, ok := m.pending[a.ID]
+		if !ok && len(m.order) >= m.most {
+			signal(m.tooMany)
+			continue
+		}
 		if !ok {
 			m.order = append(m.order, a.ID)
 		}
@@ -389,8 +466,13 @@ func (m *outbox) Send(all []Assignment) {
 		m.pending[a.ID] = append(of, a)
 	}
 	m.mu.Unlock()
+	signal(m.full)
+}
+
+// signal puts an element into a channel that has room for one.
+func signal(c chan struct{}) {
 	select {
-	case m.full <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }

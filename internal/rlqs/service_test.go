@@ -238,7 +238,7 @@ func TestDecode(t *testing.T) {
 }
 
 func TestSlowStreamsKeepTheNewest(t *testing.T) {
-	m := &outbox{full: make(chan struct{}, 1), pending: map[BucketID][]Assignment{}}
+	m := newOutbox(10)
 	bucket := func(id BucketID, tokens uint32) Assignment {
 		return Assignment{ID: id, Strategy: TokenBucket, MaxTokens: tokens}
 	}

@@ -13,7 +13,6 @@ type Stream struct {
 
 	// The keeper's lock guards these.
 	buckets map[BucketID]*client
-	before  *Stream // a broken stream that goes on in this one
 	closed  bool
 	pushed  time.Duration // when a share that moved was sent without a report before
 	full    bool          // it was logged that there are too many buckets
@@ -21,7 +20,7 @@ type Stream struct {
 }
 
 // Open begins a stream. node names the Envoy, if it says who it is: what was assigned to a stream of the same node that
-// broke goes on in this one. Of Envoys that do not, any one that comes again goes on with what any one had. to gets the
+// broke goes on in this one. Envoys that do not say so count as one node. to gets the
 // assignments.
 func (k *Keeper) Open(domain, node string, to Sender) *Stream {
 	s := &Stream{
@@ -90,32 +89,22 @@ func (s *Stream) begin(u *Usage) *client {
 	return c
 }
 
-// takeOver returns what a broken stream had of a bucket that goes on in this one, and takes it from there. Of an Envoy
-// that does not say who it is, the bucket of any stream that broke will do: as many Envoys come again as streams broke.
-// A bucket that is new in its Envoy was in no other stream.
+// takeOver returns what a broken stream had of a bucket that goes on in this one, and takes it from there. A bucket that
+// is new in its Envoy was in no other stream.
 func (s *Stream) takeOver(u *Usage) *client {
 	k := s.keeper
 	if s.node == "" && u.Elapsed <= 0 {
 		return nil
 	}
-	if s.before == nil || s.before.buckets[u.ID] == nil {
-		s.before = nil
-		for old := range k.broken {
-			if old.domain == s.domain && old.node == s.node && old.buckets[u.ID] != nil {
-				s.before = old
-				break
-			}
-		}
-	}
-	if s.before == nil {
+	p := k.pools[poolKey{s.domain, s.node, u.ID}]
+	if p == nil {
 		return nil
 	}
-	old := s.before
-	c := old.buckets[u.ID]
+	c := p.goOn(k, float64(u.Allowed), k.now()-u.Elapsed)
+	old := c.stream
 	delete(old.buckets, u.ID)
 	if len(old.buckets) == 0 {
 		delete(k.broken, old)
-		s.before = nil
 	}
 	return c
 }
@@ -137,7 +126,7 @@ func (s *Stream) Close(endedByEnvoy bool) {
 	if s.closed {
 		return
 	}
-	s.closed, s.before = true, nil
+	s.closed = true
 	delete(k.streams, s)
 	now := k.now()
 	for _, c := range s.buckets {
@@ -147,10 +136,12 @@ func (s *Stream) Close(endedByEnvoy bool) {
 		}
 		if endedByEnvoy || c.rate == 0 {
 			if c.group != nil {
-				c.refund(c.float + c.burst)
+				c.refund(c.float+c.burst, now-c.reported)
 			}
 			k.drop(c)
+			continue
 		}
+		k.enterPool(c)
 	}
 	if len(s.buckets) > 0 {
 		k.broken[s] = struct{}{}
@@ -161,6 +152,7 @@ func (s *Stream) Close(endedByEnvoy bool) {
 func (k *Keeper) drop(c *client) {
 	c.isGone = true
 	k.buckets--
+	k.leavePool(c)
 	k.leave(c)
 	delete(c.stream.buckets, c.id)
 	if c.stream.closed && len(c.stream.buckets) == 0 {

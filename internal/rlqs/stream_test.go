@@ -114,6 +114,39 @@ func TestReconnect(t *testing.T) {
 	}
 }
 
+// Envoys that do not say who they are cannot be told apart. While one that had little comes again, and one that had much
+// does not, all that passes is charged. When both are back, nothing is charged twice.
+func TestWhoComesAgain(t *testing.T) {
+	for _, first := range []int{0, 1} {
+		inVirtualTime(t, one(perSecond(t, limiter.Funnel, 1000)), 2, func(t *testing.T, f *fleet) {
+			demands := []float64{1500, 60}
+			for i, e := range f.envoys {
+				e.demand["b"] = steady(demands[i])
+			}
+			f.play(22 * time.Second)
+			for _, e := range f.envoys {
+				e.disconnect(false)
+			}
+			other := f.envoys[1-first]
+			back := other.next + 2*interval
+			other.next = back
+			for f.now() < back-playStep {
+				f.play(playStep)
+				if ahead := f.store.sum() - f.covered; ahead < 0 {
+					t.Fatalf("%d requests have passed after %s that were not charged", -ahead, f.now())
+				}
+			}
+			f.play(6 * time.Second)
+			if st := f.keeper.Stats(); st.Broken != 0 || st.Buckets != 2 || len(f.keeper.pools) != 0 {
+				t.Errorf("%+v, want two buckets", st)
+			}
+			if n := f.passedIn(10 * time.Second); n < 9800 {
+				t.Errorf("%d of 10,000 passed", n)
+			}
+		})
+	}
+}
+
 // Envoys whose streams break do not lose their shares to the streams that broke, also where all want more.
 func TestAllReconnect(t *testing.T) {
 	inVirtualTime(t, one(perSecond(t, limiter.Funnel, 1000)), 5, func(t *testing.T, f *fleet) {

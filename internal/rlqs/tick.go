@@ -30,10 +30,10 @@ func (k *Keeper) step(ctx context.Context) (next time.Duration) {
 	due := k.dueGroups(now)
 	k.divideAll(due, now)
 	asks := k.plan(due, now)
-	shadows := k.shadowHits()
+	shadows := k.askShadows()
 	k.mu.Unlock()
 
-	k.take(ctx, asks, shadows)
+	k.take(ctx, append(slices.Clip(asks), shadows...))
 
 	k.mu.Lock()
 	now = k.now()
@@ -41,12 +41,14 @@ func (k *Keeper) step(ctx context.Context) (next time.Duration) {
 		k.settle(a, now)
 	}
 	out := k.collect()
+	decided := k.takeReported(shadows)
 	next = k.next(now)
 	k.mu.Unlock()
 
 	for i := range out {
 		out[i].to.Send(out[i].assignments)
 	}
+	k.observe(decided)
 	return next
 }
 
@@ -62,7 +64,7 @@ func (k *Keeper) look(now time.Duration) {
 		case c.idle >= idleReports, c.refused != "" && c.isSent:
 			if c.group != nil {
 				c.account(now)
-				c.refund(c.float + c.burst)
+				c.refund(c.float+c.burst, now-c.reported)
 			}
 			k.stats.Abandoned++
 			c.stream.outbox = append(c.stream.outbox, Assignment{ID: c.id, Strategy: Abandon})
@@ -91,8 +93,7 @@ func (k *Keeper) dueGroups(now time.Duration) (due []*group) {
 			}
 		}
 		if now >= g.due {
-			long := g.long()
-			g.due = now.Truncate(long) + long
+			g.due = g.cadence.next(now)
 		} else if !g.urgent {
 			continue
 		}
@@ -113,7 +114,7 @@ func (k *Keeper) next(now time.Duration) time.Duration {
 			}
 		}
 	}
-	return next
+	return max(next, now+betweenSteps)
 }
 
 // divideAll divides the shares of the counters where something changed, and of those that have clients in common with
@@ -255,19 +256,28 @@ type ask struct {
 	first   []limiter.Decision // the answer to n
 	last    []limiter.Decision // the newest answer
 	failure error
+	sent    time.Duration // when n was
+
+	shadow  counted // of an ask without a group: the limit, in shadow mode
+	isFirst bool    // of its bucket
 }
 
 // plan makes what the groups charge.
 func (k *Keeper) plan(due []*group, now time.Duration) (asks []*ask) {
+	sumBursts(due)
 	for _, g := range due {
 		a := &ask{group: g, hits: slices.Clone(g.hits), clients: slices.Clone(g.clients), at: now, back: g.takeBack(now)}
 		if len(a.clients) == 0 && g.back < 1 {
 			k.forget(g)
 		}
-		long := g.long()
+		long := g.cadence.long
 		for _, c := range a.clients {
 			c.account(now)
-			c.makePlan(long, now)
+			room := g.burstRoom()
+			c.makePlan(long, room, now)
+			for _, ct := range g.counters {
+				ct.bursts += max(0, c.plan.burst-c.burst)
+			}
 			a.keep += c.plan.keep
 			a.owe += c.plan.owe
 			a.more += c.plan.more
@@ -280,12 +290,34 @@ func (k *Keeper) plan(due []*group, now time.Duration) (asks []*ask) {
 	return asks
 }
 
+// sumBursts sums the bursts of all clients of the counters of groups.
+func sumBursts(groups []*group) {
+	for _, g := range groups {
+		for _, ct := range g.counters {
+			ct.bursts = -1
+		}
+	}
+	for _, g := range groups {
+		for _, ct := range g.counters {
+			if ct.bursts >= 0 { // for another group
+				continue
+			}
+			ct.bursts = 0
+			for _, of := range ct.groups {
+				for _, c := range of.clients {
+					ct.bursts += c.burst
+				}
+			}
+		}
+	}
+}
+
 // takeBack returns how many hits to return to the group's windows.
 func (g *group) takeBack(now time.Duration) (n int64) {
 	if g.back < 1 {
 		return 0
 	}
-	if g.backOf != g.windowEnds() || g.backOf > 0 && now+windowMargin > g.backOf {
+	if ends := g.windowEnds(); g.backOf != g.window() || ends > 0 && now+windowMargin > ends {
 		g.back = 0
 		return 0
 	}
@@ -294,19 +326,21 @@ func (g *group) takeBack(now time.Duration) (n int64) {
 	return n
 }
 
-// shadowHits are the hits of requests that were reported, and that nothing was charged for ahead.
-func (k *Keeper) shadowHits() (hits []limiter.Hit) {
+// askShadows asks for the hits of requests that were reported, and that nothing was charged for ahead.
+func (k *Keeper) askShadows() (asks []*ask) {
 	k.eachClient(func(c *client) {
 		if c.passed == 0 || len(c.shadow) == 0 {
 			return
 		}
-		for _, h := range c.shadow {
-			h.N = c.passed
-			hits = append(hits, h)
+		for i := range c.shadow {
+			h := &c.shadow[i]
+			asks = append(asks, &ask{
+				hits: []limiter.Hit{h.Hit}, n: c.passed, shadow: h.counted, isFirst: i == 0 && len(c.enforced) == 0,
+			})
 		}
 		c.passed = 0
 	})
-	return hits
+	return asks
 }
 
 // settle divides what was charged among the clients of a group, and assigns them what it suffices for.
@@ -334,7 +368,7 @@ func (k *Keeper) settle(a *ask, now time.Duration) {
 		return paid / of
 	}
 	keep, owe, more := part(a.keep), part(a.owe), part(a.more)
-	long := g.long()
+	long := g.cadence.long
 	for _, c := range a.clients {
 		if c.isGone || c.group != g {
 			continue
@@ -342,8 +376,8 @@ func (k *Keeper) settle(a *ask, now time.Duration) {
 		n := c.plan.keep*keep + c.plan.more*more + rest/float64(len(a.clients))
 		c.float += n
 		c.debt = max(0, c.debt-c.plan.owe*owe)
-		c.unpaid = min(c.debt, c.plan.owe*(1-owe))
-		c.charge(n, g.windowEnds())
+		c.unpaid = min(c.debt, c.plan.owe*(1-owe)) + max(0, c.plan.burst-c.burst)*(1-more)
+		c.charge(n, g.window())
 		if c.isListening() && !c.isStale {
 			k.assign(c, long, a.at, now)
 		}
@@ -352,17 +386,18 @@ func (k *Keeper) settle(a *ask, now time.Duration) {
 
 // learn takes what the store answered.
 func (k *Keeper) learn(a *ask, now time.Duration) {
-	isEmpty, wait := false, time.Duration(0)
-	for i, ct := range a.group.counters {
+	isEmpty, wait, g := false, time.Duration(0), a.group
+	for i, ct := range g.counters {
 		d := &a.first[i]
 		isShort := !d.Allowed && (a.got < a.n-1 || a.got == 0)
 		if isShort && d.Remaining == 0 {
 			isEmpty, wait = true, max(wait, d.RetryAfter)
 		}
 		ct.learn(&a.last[i], a.got, isShort, now)
+		g.cadence.learn(a.hits[i].Policy, d, a.sent)
 	}
-	if isEmpty && a.group.isWindow() {
-		a.group.retryAt = now + min(wait, contended)
+	if isEmpty && g.isWindow() {
+		g.retryAt = now + min(wait, contended)
 	}
 }
 

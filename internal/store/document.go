@@ -10,6 +10,7 @@ import (
 
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/panics"
+	"github.com/weir-ratelimit/weir/pkg/reload"
 )
 
 // documentRetry is the interval of hints while Redis cannot be reached.
@@ -120,7 +121,7 @@ func (d *Document) Watch(ctx context.Context, hints chan<- struct{}) {
 			return
 		case <-tick.C:
 			if d.isDue() {
-				hint(hints)
+				reload.Hint(hints)
 			}
 		}
 	}
@@ -139,14 +140,6 @@ type subscription struct {
 	pubsub    *redis.PubSub // nil while nobody listens
 	ended     chan struct{} // is closed when nothing reads from pubsub any more
 	listeners map[string][]chan<- struct{}
-}
-
-// hint sends to a channel unless there is something in it already.
-func hint(changed chan<- struct{}) {
-	select {
-	case changed <- struct{}{}:
-	default:
-	}
 }
 
 // listen sends to changed when something is published on the channel, and when a connection was made that may have
@@ -211,6 +204,6 @@ func (s *subscription) hintAll(channel string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, l := range s.listeners[channel] {
-		hint(l)
+		reload.Hint(l)
 	}
 }

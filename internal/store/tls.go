@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
-	"fmt"
 	"net"
 	"sync/atomic"
 	"time"
@@ -39,21 +38,11 @@ func (f *tlsFiles) dial(ctx context.Context, dialer *net.Dialer, network, addr s
 }
 
 func (f *tlsFiles) config(ctx context.Context) (*tls.Config, error) {
-	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: f.serverName}
-	if f.ca != "" {
-		roots, err := fileread.CertPool(ctx, f.ca)
-		if err != nil {
-			return nil, fmt.Errorf("tls_ca: %w", err)
-		}
-		config.RootCAs = roots
+	config, err := fileread.ClientTLS(ctx, "tls_", f.ca, f.cert, f.key)
+	if err != nil {
+		return nil, err
 	}
-	if f.cert != "" {
-		own, err := fileread.X509KeyPair(ctx, f.cert, f.key)
-		if err != nil {
-			return nil, fmt.Errorf("tls_cert and tls_key: %w", err)
-		}
-		config.Certificates = []tls.Certificate{own}
-	}
+	config.ServerName = f.serverName
 	if f.skipHostname {
 		verifyChainOnly(config)
 	}

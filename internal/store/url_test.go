@@ -85,7 +85,7 @@ func TestConnectNamesWhatIsWrong(t *testing.T) {
 		"redis://h?password_file=" + none:   "password_file: open " + none,
 		"rediss://h?tls_ca=" + none:         "tls_ca: open " + none,
 		"rediss://h?tls_ca=/dev/null":       "tls_ca: /dev/null has no certificate in PEM",
-		"rediss://h?tls_cert=a&tls_key=b/b": "tls_cert and tls_key: open a",
+		"rediss://h?tls_cert=a&tls_key=b/b": "tls_cert, tls_key: open a",
 	} {
 		if _, err := store.Connect(store.RedisOptions{URL: url}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", url, err, want)

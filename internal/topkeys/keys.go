@@ -12,21 +12,6 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
 
-type (
-	// By is an order of keys, and the HTTP API's, as are the types below.
-	By = adminapi.TopBy
-	// Keys are the keys of the rules, in one order.
-	Keys = adminapi.TopKeys
-	// Key is one key and what was counted of it.
-	Key = adminapi.TopKey
-)
-
-// The orders.
-const (
-	ByHits   = adminapi.ByHits
-	ByDenied = adminapi.ByDenied
-)
-
 // ErrBy is the error of any other order.
 var ErrBy = errors.New("by: must be hits or denied")
 
@@ -35,7 +20,7 @@ type Query struct {
 	// Domain and Rule, a rule's path, choose the rules; empty is any.
 	Domain, Rule string
 	// By is the order. Keys without any hits, or denials, are left out.
-	By By
+	By adminapi.TopBy
 	// N is the most keys of the answer.
 	N int
 	// HashValues shows values as hashes even if the Options do not.
@@ -43,9 +28,9 @@ type Query struct {
 }
 
 // Keys are the busiest or the most denied keys, the most first.
-func (t *Top) Keys(q Query) (Keys, error) {
-	if q.By != ByHits && q.By != ByDenied {
-		return Keys{}, ErrBy
+func (t *Top) Keys(q Query) (adminapi.TopKeys, error) {
+	if q.By != adminapi.ByHits && q.By != adminapi.ByDenied {
+		return adminapi.TopKeys{}, ErrBy
 	}
 	t.countAll()
 	t.mu.RLock()
@@ -62,7 +47,7 @@ func (t *Top) Keys(q Query) (Keys, error) {
 		}
 	}
 	hash := t.o.HashValues || q.HashValues
-	a := Keys{By: q.By, Since: since, KeptPerRule: t.o.PerRule, Hashed: hash, Missed: t.missed.Load(), Keys: []Key{}}
+	a := adminapi.TopKeys{By: q.By, Since: since, KeptPerRule: t.o.PerRule, Hashed: hash, Missed: t.missed.Load(), Keys: []adminapi.TopKey{}}
 	for _, r := range first(found, q.N) {
 		a.Keys = append(a.Keys, r.show(hash))
 	}
@@ -92,7 +77,7 @@ func (r *rule) rows(q Query) []row {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	pick := func(h *half) *sketch {
-		if q.By == ByDenied {
+		if q.By == adminapi.ByDenied {
 			return &h.denied
 		}
 		return &h.hits
@@ -114,7 +99,7 @@ func (r *rule) rows(q Query) []row {
 				a.denied = a.denied.plus(h.denied.estimate(c.hash))
 			}
 			a.by = a.hits
-			if q.By == ByDenied {
+			if q.By == adminapi.ByDenied {
 				a.by = a.denied
 			}
 			rows = append(rows, a)
@@ -127,8 +112,8 @@ func (r *rule) rows(q Query) []row {
 	return rows
 }
 
-func (r *row) show(hash bool) Key {
-	k := Key{
+func (r *row) show(hash bool) adminapi.TopKey {
+	k := adminapi.TopKey{
 		Domain: r.domain, Rule: r.path, Entries: []descriptors.KeyEntry{},
 		Hits: r.hits.Count, HitsError: r.hits.Error, Denied: r.denied.Count, DeniedError: r.denied.Error,
 		Share: min(1, float64(r.by.Count)/float64(r.total)),

@@ -175,6 +175,16 @@ func (t *Top) Watch(_ context.Context, v *decide.Verdict) {
 	t.pool.Put(s)
 }
 
+// Add counts requests that Envoys decided: those of one limit, and whether they were denied, or would have been but for
+// shadow mode.
+func (t *Top) Add(l *descriptors.Limit, key string, requests uint64, denied bool) {
+	s := t.stripe()
+	s.mu.Lock()
+	t.note(s, l, key, requests, denied)
+	s.mu.Unlock()
+	t.pool.Put(s)
+}
+
 // stripe returns a stripe. Put it back into pool.
 func (t *Top) stripe() *stripe {
 	if s, ok := t.pool.Get().(*stripe); ok {

@@ -21,6 +21,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"pgregory.net/rapid"
 
+	"github.com/weir-ratelimit/weir/internal/adminapi"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/descriptors/rulefile"
 )
@@ -74,7 +75,7 @@ func limitOf(r *descriptors.Rule) *descriptors.Limit {
 	return &descriptors.Limit{ID: -1, Rule: r}
 }
 
-func keys(tb testing.TB, top *Top, q Query) []Key {
+func keys(tb testing.TB, top *Top, q Query) []adminapi.TopKey {
 	tb.Helper()
 	a, err := top.Keys(q)
 	if err != nil {
@@ -91,31 +92,31 @@ func TestKeysOfRules(t *testing.T) {
 	hit(top, user, "bob", 2, true)
 	hit(top, path, "/", 4, true)
 
-	ann := Key{
+	ann := adminapi.TopKey{
 		Domain: "shop", Rule: "user", Descriptor: "user=ann", Entries: []descriptors.KeyEntry{{Key: "user", Value: "ann"}},
 		Counter: "fixed_window|shop|user=ann", Hits: 8, Denied: 3, Share: 0.8,
 	}
-	bob := Key{
+	bob := adminapi.TopKey{
 		Domain: "shop", Rule: "user", Descriptor: "user=bob", Entries: []descriptors.KeyEntry{{Key: "user", Value: "bob"}},
 		Counter: "fixed_window|shop|user=bob", Hits: 2, Denied: 2, Share: 0.2,
 	}
-	root := Key{
+	root := adminapi.TopKey{
 		Domain: "shop", Rule: "path", Descriptor: "path=/", Entries: []descriptors.KeyEntry{{Key: "path", Value: "/"}},
 		Counter: "fixed_window|shop|path=/", Hits: 4, Denied: 4, Share: 1,
 	}
-	denied := func(k Key, share float64) Key {
+	denied := func(k adminapi.TopKey, share float64) adminapi.TopKey {
 		k.Share = share
 		return k
 	}
 	for name, c := range map[string]struct {
 		q    Query
-		want []Key
+		want []adminapi.TopKey
 	}{
-		"busiest":     {Query{By: ByHits, N: 10}, []Key{ann, root, bob}},
-		"most denied": {Query{By: ByDenied, N: 10}, []Key{root, denied(ann, 0.6), denied(bob, 0.4)}},
-		"the first":   {Query{By: ByHits, N: 1}, []Key{ann}},
-		"of one rule": {Query{Domain: "shop", Rule: "path", By: ByHits, N: 10}, []Key{root}},
-		"of no rule":  {Query{Domain: "api", By: ByHits, N: 10}, nil},
+		"busiest":     {Query{By: adminapi.ByHits, N: 10}, []adminapi.TopKey{ann, root, bob}},
+		"most denied": {Query{By: adminapi.ByDenied, N: 10}, []adminapi.TopKey{root, denied(ann, 0.6), denied(bob, 0.4)}},
+		"the first":   {Query{By: adminapi.ByHits, N: 1}, []adminapi.TopKey{ann}},
+		"of one rule": {Query{Domain: "shop", Rule: "path", By: adminapi.ByHits, N: 10}, []adminapi.TopKey{root}},
+		"of no rule":  {Query{Domain: "api", By: adminapi.ByHits, N: 10}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if diff := cmp.Diff(c.want, keys(t, top, c.q), cmpopts.EquateEmpty()); diff != "" {
@@ -133,7 +134,7 @@ func TestHashedValues(t *testing.T) {
 	top, rules := newTop(t, Options{PerRule: 10, HashValues: true}), rulesOf(t, shop)
 	hit(top, rules[0], "hunter2", 2, false)
 	hit(top, rules[0], "#f52fbd32b2b3b86ff88ef6c490628285", 1, false)
-	got := keys(t, top, Query{By: ByHits, N: 10})
+	got := keys(t, top, Query{By: adminapi.ByHits, N: 10})
 	for _, k := range got {
 		if k.Descriptor != "user=#f52fbd32b2b3b86ff88ef6c490628285" || k.Counter != "" { // echo -n hunter2 | sha256sum
 			t.Errorf("shown: %+v", k)
@@ -152,7 +153,7 @@ func TestWindow(t *testing.T) {
 		go top.Run(t.Context())
 		synctest.Wait()
 		now := func() string {
-			a, err := top.Keys(Query{By: ByHits, N: 10})
+			a, err := top.Keys(Query{By: adminapi.ByHits, N: 10})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -199,7 +200,7 @@ func TestKeep(t *testing.T) {
 	top.rotate(time.Now())
 	edited := strings.ReplaceAll(strings.ReplaceAll(shop, "key: path", "key: route"), ": 10", ": 20")
 	top.Keep(compile(t, edited))
-	got := keys(t, top, Query{By: ByHits, N: 10})
+	got := keys(t, top, Query{By: adminapi.ByHits, N: 10})
 	if len(got) != 1 || got[0].Descriptor != "user=ann" {
 		t.Errorf("left: %+v", got)
 	}
@@ -212,7 +213,7 @@ func TestKeep(t *testing.T) {
 		t.Error("a rule that is gone takes a counter, which nobody gives back")
 	}
 	hit(top, rulesOf(t, edited)[0], "ann", 2, false) // by the new set
-	if got := keys(t, top, Query{By: ByHits, N: 10}); len(got) != 1 || got[0].Hits != 3 {
+	if got := keys(t, top, Query{By: adminapi.ByHits, N: 10}); len(got) != 1 || got[0].Hits != 3 {
 		t.Errorf("after the reload: %+v", got)
 	}
 }
@@ -233,7 +234,7 @@ descriptors:
 	}
 	top.countAll()
 	hit(top, before.Limits()[0].Rule, "ann", 2, false)
-	got := keys(t, top, Query{By: ByHits, N: 1})
+	got := keys(t, top, Query{By: adminapi.ByHits, N: 1})
 	if len(got) != 1 || got[0].Rule != "user" || got[0].Descriptor != "user=ann" {
 		t.Errorf("%+v; want user=ann of the rule user", got)
 	}
@@ -252,7 +253,7 @@ func TestIdleRuleIsCountedAgain(t *testing.T) {
 		t.Fatalf("%d rules are left", len(top.rules))
 	}
 	hit(top, user, "ann", 2, false)
-	got := keys(t, top, Query{By: ByHits, N: 1})
+	got := keys(t, top, Query{By: adminapi.ByHits, N: 1})
 	if len(got) != 1 || got[0].Hits != 2 || top.missed.Load() != 0 {
 		t.Errorf("%+v, %d hits missed; want 2 hits", got, top.missed.Load())
 	}
@@ -268,8 +269,8 @@ func TestKeysBoundEveryCount(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		truth := map[By]map[string]uint64{ByHits: {}, ByDenied: {}}
-		total := map[By]uint64{}
+		truth := map[adminapi.TopBy]map[string]uint64{adminapi.ByHits: {}, adminapi.ByDenied: {}}
+		total := map[adminapi.TopBy]uint64{}
 		value := rapid.StringMatching("[a-z]")
 		for range rapid.IntRange(1, 2).Draw(t, "halves") {
 			top.rotate(time.Now())
@@ -277,11 +278,11 @@ func TestKeysBoundEveryCount(t *testing.T) {
 				v, n := value.Draw(t, "value"), rapid.Uint64Range(1, 3).Draw(t, "n")
 				denied := rapid.Bool().Draw(t, "denied")
 				hit(top, rules[0], v, n, denied)
-				truth[ByHits][v] += n
-				total[ByHits] += n
+				truth[adminapi.ByHits][v] += n
+				total[adminapi.ByHits] += n
 				if denied {
-					truth[ByDenied][v] += n
-					total[ByDenied] += n
+					truth[adminapi.ByDenied][v] += n
+					total[adminapi.ByDenied] += n
 				}
 			}
 		}
@@ -294,7 +295,7 @@ func TestKeysBoundEveryCount(t *testing.T) {
 			for _, key := range a.Keys {
 				v := key.Entries[0].Value
 				shown[v] = true
-				for what, e := range map[By]Estimate{ByHits: {key.Hits, key.HitsError}, ByDenied: {key.Denied, key.DeniedError}} {
+				for what, e := range map[adminapi.TopBy]Estimate{adminapi.ByHits: {key.Hits, key.HitsError}, adminapi.ByDenied: {key.Denied, key.DeniedError}} {
 					if n := truth[what][v]; n > e.Count || n < e.Count-e.Error {
 						t.Errorf("%s of %s: %d, but between %d-%d and %d is said", what, v, n, e.Count, e.Error, e.Count)
 					}
@@ -321,14 +322,14 @@ func TestManyGoroutines(t *testing.T) {
 			for i := range each {
 				hit(top, rules[i%2], strconv.Itoa(i%20), 1, g%2 == 0)
 				if i%500 == 0 {
-					keys(t, top, Query{By: ByDenied, N: 5})
+					keys(t, top, Query{By: adminapi.ByDenied, N: 5})
 					top.Keep(set)
 				}
 			}
 		})
 	}
 	wg.Wait()
-	for _, by := range []By{ByHits, ByDenied} {
+	for _, by := range []adminapi.TopBy{adminapi.ByHits, adminapi.ByDenied} {
 		got := keys(t, top, Query{By: by, N: 100})
 		if len(got) != 20 {
 			t.Errorf("%d keys, want 20", len(got))
@@ -444,7 +445,7 @@ func TestLateRulesGetCounters(t *testing.T) {
 	for i := range 10 {
 		hit(top, rules[149], strconv.Itoa(i), uint64(1+i), false)
 	}
-	got := keys(t, top, Query{Rule: rules[149].Path, By: ByHits, N: 1})
+	got := keys(t, top, Query{Rule: rules[149].Path, By: adminapi.ByHits, N: 1})
 	if len(got) != 1 || got[0].Hits != 10 || got[0].HitsError != 0 {
 		t.Errorf("of the last rule: %+v; want its busiest key, exactly", got)
 	}
@@ -471,7 +472,7 @@ func TestRefusedRulesAreCountedLater(t *testing.T) {
 			}
 			top.free.Store(0)
 			ask()
-			if got, missed := keys(t, top, Query{By: ByHits, N: 10}), top.missed.Load(); len(got) != 0 || missed != 6 {
+			if got, missed := keys(t, top, Query{By: adminapi.ByHits, N: 10}), top.missed.Load(); len(got) != 0 || missed != 6 {
 				t.Errorf("without room: %d keys, %d hits missed, want 0 and 6", len(got), missed)
 			}
 			top.free.Store(maxCounters)
@@ -481,7 +482,7 @@ func TestRefusedRulesAreCountedLater(t *testing.T) {
 			}
 			makeRoom(top, set)
 			ask()
-			got := keys(t, top, Query{By: ByHits, N: 10})
+			got := keys(t, top, Query{By: adminapi.ByHits, N: 10})
 			if missed := top.missed.Load(); len(got) != 1 || got[0].Hits != 6 || missed != 12 {
 				t.Errorf("with room: %+v, %d hits missed; want 6 hits counted and 12 missed", got, missed)
 			}
@@ -594,4 +595,17 @@ func rulesFile(n int) string {
 		fmt.Fprintf(&text, "- {key: customer, value: user%d, rate_limit: {requests_per_unit: 10, unit: minute}}\n", i)
 	}
 	return text.String()
+}
+
+// Keys that Envoys decided by quotas count as those of requests.
+func TestAdd(t *testing.T) {
+	top := newTop(t, Options{PerRule: 10})
+	r := rulesOf(t, shop)[0]
+	hit(top, r, "ann", 2, false)
+	top.Add(r.Limits[0], "fixed_window|shop|user=ann", 40, false)
+	top.Add(r.Limits[0], "fixed_window|shop|user=ann", 7, true)
+	got, err := top.Keys(Query{By: adminapi.ByDenied, N: 5})
+	if err != nil || len(got.Keys) != 1 || got.Keys[0].Hits != 49 || got.Keys[0].Denied != 7 {
+		t.Errorf("%+v, %v", got.Keys, err)
+	}
 }

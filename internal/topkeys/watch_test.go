@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/weir-ratelimit/weir/internal/adminapi"
 	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/rls"
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
@@ -127,7 +128,7 @@ descriptors:
 		s.ask(t, marshal(t, req))
 	}
 	var got []string
-	for _, k := range keys(t, top, Query{By: ByHits, N: 10}) {
+	for _, k := range keys(t, top, Query{By: adminapi.ByHits, N: 10}) {
 		got = append(got, fmt.Sprintf("%s %d %d", k.Descriptor, k.Hits, k.Denied))
 	}
 	want := "user=bob 6 2; user=ann 2 0; path=/a 2 1; path=/b 1 0"

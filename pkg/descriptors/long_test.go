@@ -72,8 +72,8 @@ func TestLongValues(t *testing.T) {
 			if got != tt.want || r != nil && r.IsTooLong() != (tt.want == long) {
 				t.Errorf("Match is %.60q, want %.60q", got, tt.want)
 			}
-			if x := explain.MatchDescriptor(set, "d", entry(tt.value)); x.Rule != r {
-				t.Errorf("Explain says %v, Match %v", x.Rule, r)
+			if _, explained := explain.MatchDescriptor(set, "d", entry(tt.value)); explained != r {
+				t.Errorf("MatchDescriptor ends at %v, Match at %v", explained, r)
 			}
 		})
 	}

@@ -104,51 +104,42 @@ func unescaped(text string) string {
 // that is no counter's of the set's rules is returned as it is.
 func (s *Set) CanonicalKey(key string) string {
 	counter, of := cutWindow(key)
-	return s.canonicalKey(counter) + of
-}
-
-func (s *Set) canonicalKey(key string) string {
-	terms, ok := ParseKey(key)
-	d := s.domains[terms.Domain]
-	if !ok || terms.Cut || d == nil {
+	l, terms := s.limitOf(counter)
+	if l == nil || terms.Cut || !slices.ContainsFunc(l.Rule.levels, func(l level) bool { return l.address }) {
 		return key
 	}
-	entries := make([]Entry, len(terms.Entries))
-	for i, e := range terms.Entries {
-		entries[i] = Entry(e)
-	}
-	r := d.Match(entries)
-	if r == nil || !slices.ContainsFunc(r.levels, func(l level) bool { return l.address }) {
-		return key
-	}
-	for _, l := range r.Limits {
-		if l.Counts(key) {
-			return string(l.AppendKey(nil, entries))
-		}
-	}
-	return key
+	return string(l.AppendKey(nil, terms.entries())) + of
 }
 
 // LimitOf returns the limit whose counter has this key, nil if none of the set's rules has it.
 func (s *Set) LimitOf(key string) *Limit {
-	key, _ = cutWindow(key)
+	counter, _ := cutWindow(key)
+	l, _ := s.limitOf(counter)
+	return l
+}
+
+func (s *Set) limitOf(key string) (*Limit, KeyTerms) {
 	terms, ok := ParseKey(key)
 	d := s.domains[terms.Domain]
 	if !ok || d == nil {
-		return nil
+		return nil, terms
 	}
-	entries := make([]Entry, len(terms.Entries))
-	for i, e := range terms.Entries {
-		entries[i] = Entry(e)
-	}
-	r := d.Match(entries)
+	r := d.Match(terms.entries())
 	if r == nil {
-		return nil
+		return nil, terms
 	}
 	for _, l := range r.Limits {
 		if l.Counts(key) {
-			return l
+			return l, terms
 		}
 	}
-	return nil
+	return nil, terms
+}
+
+func (t *KeyTerms) entries() []Entry {
+	entries := make([]Entry, len(t.Entries))
+	for i, e := range t.Entries {
+		entries[i] = Entry(e)
+	}
+	return entries
 }

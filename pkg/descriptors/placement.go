@@ -1,8 +1,6 @@
 package descriptors
 
 import (
-	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -56,31 +54,6 @@ func (p *Placement) completed(in limiter.Params) limiter.Params {
 		in.ChargeDenied = limiter.ChargeNone
 	}
 	return in
-}
-
-// newPolicy returns the policy of a limit in this place. Its error joins a *limiter.ParamError for each parameter that
-// is wrong, or does not go with the place.
-func (p *Placement) newPolicy(in limiter.Params) (*limiter.Policy, error) {
-	policy, err := limiter.NewPolicy(p.completed(in))
-	if err := errors.Join(err, p.check(&in)); err != nil {
-		return nil, err
-	}
-	return policy, nil
-}
-
-// check returns what of the parameters does not go with the place.
-func (p *Placement) check(in *limiter.Params) error {
-	var errs []error
-	bad := func(param, format string, args ...any) {
-		errs = append(errs, &limiter.ParamError{Param: param, Msg: fmt.Sprintf(format, args...)})
-	}
-	if p.RedisCell {
-		checkRedisCell(in, bad)
-	}
-	if p.LeaseFor != 0 {
-		p.checkLeased(in, bad)
-	}
-	return errors.Join(errs...)
 }
 
 // hasRedisCell reports whether the redis-cell module can decide limits of the algorithm: it knows only GCRA.

@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"sync"
 	"time"
 )
@@ -231,16 +232,8 @@ func (r *Reader) end(s *step) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	close(s.done)
-	steps := r.steps[s.path]
-	for i, other := range steps {
-		if other == s {
-			steps = append(steps[:i:i], steps[i+1:]...)
-			break
-		}
-	}
-	if len(steps) == 0 {
+	r.steps[s.path] = slices.DeleteFunc(r.steps[s.path], func(other *step) bool { return other == s })
+	if len(r.steps[s.path]) == 0 {
 		delete(r.steps, s.path)
-	} else {
-		r.steps[s.path] = steps
 	}
 }

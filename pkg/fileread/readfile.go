@@ -80,6 +80,27 @@ func CertPool(ctx context.Context, file string) (*x509.CertPool, error) {
 	return pool, nil
 }
 
+// ClientTLS returns the configuration of a client of TLS 1.2 or newer, whose files are read with ReadFile: the
+// authorities of the server's certificate, "" for those of the system, and the client's own certificate and key, "" for
+// none. An error names the option: prefix and ca, or cert and key.
+func ClientTLS(ctx context.Context, prefix, ca, cert, key string) (*tls.Config, error) {
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	var err error
+	if ca != "" {
+		if config.RootCAs, err = CertPool(ctx, ca); err != nil {
+			return nil, fmt.Errorf("%sca: %w", prefix, err)
+		}
+	}
+	if cert != "" {
+		own, err := X509KeyPair(ctx, cert, key)
+		if err != nil {
+			return nil, fmt.Errorf("%scert, %[1]skey: %w", prefix, err)
+		}
+		config.Certificates = []tls.Certificate{own}
+	}
+	return config, nil
+}
+
 // Resolve returns the path without symbolic links, and the file there. onLink, if not nil, is called with each symbolic
 // link that it follows, and with the first path that does not exist. Errors name the path as it was given.
 func (s *Session) Resolve(path string, onLink func(path string)) (realPath string, info fs.FileInfo, err error) {

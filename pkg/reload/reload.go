@@ -293,7 +293,7 @@ func (r *Reloader[T]) check(ctx context.Context, reason Reason) (news bool, err 
 		got = r.settle(ctx, got)
 	}
 	if ctx.Err() != nil {
-		r.hint() // settle may have used one up
+		Hint(r.changed) // settle may have used one up
 		return false, ctx.Err()
 	}
 	if got.id() == r.seen {

@@ -72,10 +72,8 @@ func (r *Reloader[T]) quiet(ctx context.Context, deadline time.Time) {
 	}
 }
 
-func (r *Reloader[T]) hint() { hint(r.changed) }
-
-// hint sends a hint, unless one is waiting already.
-func hint(changed chan<- struct{}) {
+// Hint sends on a channel unless something waits in it already. It is for a Source's Watch.
+func Hint(changed chan<- struct{}) {
 	select {
 	case changed <- struct{}{}:
 	default:

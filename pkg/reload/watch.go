@@ -87,7 +87,7 @@ func (w *watcher) run(ctx context.Context, changed chan<- struct{}) error {
 			if err != nil {
 				return err
 			}
-			hint(changed) // also for files that came into a new directory before its watch
+			Hint(changed) // also for files that came into a new directory before its watch
 		case e, ok := <-w.notify.Events:
 			if !ok {
 				return fsnotify.ErrClosed
@@ -95,7 +95,7 @@ func (w *watcher) run(ctx context.Context, changed chan<- struct{}) error {
 			if !w.matters(e) {
 				continue
 			}
-			hint(changed)
+			Hint(changed)
 			if resync == nil && (e.Op != fsnotify.Write || w.source.Includes != nil) { // a write may change what a file includes
 				resync = time.After(resyncAfter)
 			}

@@ -173,6 +173,10 @@ const drawAll = () => {
 };
 
 let topKeys = false; // keys are counted
+let quotas = false;  // parts of limits are assigned to Envoys
+const quotaText = (q) => `${count(q.streams, "Envoy stream")}${q.broken ? ` and ${number(q.broken)} broken` : ""}, ${count(q.buckets, "bucket")}` +
+  (q.refused ? `, ${number(q.refused)} of them refused` : "") +
+  (q.uncharged ? `; ${count(q.uncharged, "request")} passed before they were charged` + (q.debt ? `, ${number(q.debt)} of them still are not` : "") : "");
 let started = null;
 const showAge = () => { if (started) say("about", `${started.version} · up ${ago(Date.now() - started.at)}`); };
 const showStatus = (s) => {
@@ -207,6 +211,7 @@ const showStatus = (s) => {
     if (x.error) fact("xDS", x.error, true);
     if (x.finding_count) fact("Refused", `${count(x.refused_domains, "domain")} of the newest answer: ${x.findings[0]}`, true);
   }
+  if (s.quotas) fact("Quotas", quotaText(s.quotas));
   $("facts").replaceChildren(...facts);
   $("refused").hidden = !r.error_count;
   if (r.error_count) {
@@ -217,6 +222,8 @@ const showStatus = (s) => {
   }
   topKeys = s.top_keys;
   $("top").hidden = !topKeys;
+  quotas = !!s.quotas;
+  $("quotas").hidden = $("quotas-link").hidden = !quotas;
   return s;
 };
 
@@ -236,17 +243,62 @@ const askTop = async () => {
     (a.values_hashed ? " Values are shown as hashes." : "") + (a.missed_hits ? ` ${number(a.missed_hits)} hits were of rules beyond what is counted.` : ""));
 };
 
+// Quotas: what is assigned to Envoys.
+const perSecond = (n) => number(n < 10 ? Number(n.toPrecision(2)) : Math.round(n)) + "/s";
+const stateText = (b) => ({
+  assigned: "assigned", contended: "contended: it wants more than its part of the limit", waiting: "waiting: nothing is assigned yet",
+  failing: "the store does not answer: on_store_failure decides", broken: "its stream broke: charged until the assignment ends",
+  shadow: "shadow mode: all requests pass", unlimited: "no limit", denied: "the limit is 0",
+})[b.state] ?? b.state;
+const plain = ["assigned", "shadow", "unlimited", "denied"]; // states that need nobody
+const stateCell = (b) => el("td", null, ...(plain.includes(b.state) ? [stateText(b)] : [el("span", {className: "mode"}, b.state),
+  el("div", {className: "soft"}, visible(b.refused ?? stateText(b).replace(/^\w+: /, "")))]));
+const envoyName = (q) => visible(q.node ?? "") || "unnamed";
+const askQuotas = async () => {
+  const shown = shownRule, query = {n: 50, sort: $("quotas-sort").value};
+  if (shown) Object.assign(query, {domain: shown.domain, rule: shown.path});
+  const a = await get("quotas", "quotas", query);
+  if (shown?.path !== shownRule?.path || shown?.domain !== shownRule?.domain) return;
+  say("quotas-sum", quotaText({...a, buckets: a.count}) + ".");
+  say("quotas-rule-name", shown ? `Only ${visible(shown.domain)}: ${visible(shown.path)}` : "");
+  fill("quotas-rows", a.buckets.map((b) => labelled(el("tr", null,
+    el("th", {scope: "row", className: "key"}, el("div", {className: "mono"}, visible(b.descriptor)),
+      el("div", {className: "soft"}, `${visible(b.domain)}: `, b.rule ? ruleLink({domain: b.domain, path: b.rule}) : "no rule")),
+    el("td", null, envoyName(b)),
+    el("td", null, ...(b.limits ?? []).map((l, i) => i ? el("div", null, visible(l)) : visible(l))),
+    el("td", {className: "n"}, perSecond(b.wanted_per_second)),
+    el("td", {className: "n"}, b.strategy === "token_bucket" ? perSecond(b.per_second) : {allow_all: "all", deny_all: "none"}[b.strategy] ?? "–",
+      b.strategy === "token_bucket" ? el("div", {className: "soft"}, `${number(b.burst)} at once`) : null),
+    el("td", {className: "n"}, perSecond(b.passed_per_second)),
+    stateCell(b)), "Envoy", "Limit", "Wanted", "Assigned", "Passed", "State")), 7, "No Envoy has a bucket here.");
+  say("quotas-note", (a.found > a.buckets.length ? `The first ${a.buckets.length} of ${number(a.found)} buckets. ` : "") +
+    "Wanted and passed are of an Envoy's last report, which comes every 5 seconds; an Envoy has a name if it sends x-weir-node." + (a.values_hashed ? " Values are shown as hashes." : ""));
+  fill("envoys-rows", a.envoys.map((e) => labelled(el("tr", null,
+    el("th", {scope: "row", className: "key"}, el("div", {className: "path"}, envoyName(e)), el("div", {className: "soft"}, visible(e.domain))),
+    el("td", {className: "n"}, number(e.buckets), e.refused ? el("div", {className: "soft"}, `${number(e.refused)} refused`) : null),
+    el("td", {className: "n"}, perSecond(e.wanted_per_second)), el("td", {className: "n"}, perSecond(e.per_second)), el("td", {className: "n"}, perSecond(e.passed_per_second)),
+    el("td", null, e.broken ? el("span", {className: "mode"}, "broken") : "", ` ${ago(1000 * e.reported_seconds_ago)} ago`)),
+  "Buckets", "Wanted", "Assigned", "Passed", "Last report")), 6, "No Envoy has a stream.");
+  say("envoys-title", a.envoys.length < a.streams + a.broken ? `Envoys: the first ${a.envoys.length} of ${number(a.streams + a.broken)}` : "Envoys");
+};
+
 let from = 0; // of the first rule that is shown
 const sum = (d, names) => names.reduce((n, name) => n + (d[name] ?? 0), 0);
+// total is the sum of some outcomes, also of requests that Envoys decided by quotas.
+const total = (l, names) => sum(l.decisions, names) + sum(l.decisions_by_envoys ?? {}, names);
+const byEnvoysText = ({decisions_by_envoys: e}) => e ? `; of these Envoys decided ${number(sum(e, allowed))} and ${number(sum(e, denied))}` : "";
 const allowed = ["allowed", "allowed_on_failure", "allowed_locally"];
 const denied = ["denied", "shadow_denied", "quota_over", "denied_on_failure", "denied_locally"];
 // in words: what is no plain outcome of the column that it stands in.
 const outcomes = {uncharged: "allowed here, denied by another limit:"};
 // counts is the sum of some outcomes, and below it those that need a word: all but the first, and others that are not in the sum.
-const counts = (d, names, ...beside) => {
+const counts = (l, names, ...beside) => {
+  const d = l.decisions, e = l.decisions_by_envoys ?? {}, byEnvoys = sum(e, names);
   if (!d) return [el("span", {title: "not counted for this rule alone"}, "–")];
   const others = [...names.slice(1), ...beside].filter((name) => d[name]);
-  return [number(sum(d, names)),
+  return [number(sum(d, names) + byEnvoys),
+    byEnvoys ? el("div", {className: "soft"}, `by Envoys ${number(byEnvoys)}`) : null,
+    ...names.slice(1).filter((name) => e[name]).map((name) => el("div", {className: "soft"}, `${name.replaceAll("_", " ")}, by Envoys ${number(e[name])}`)),
     ...others.map((name) => el("div", {className: "soft"}, `${outcomes[name] ?? name.replaceAll("_", " ")} ${number(d[name])}`))];
 };
 const limitText = (l) => [visible(l.text), el("div", {className: "soft"}, visible(l.name ?? "")),
@@ -276,8 +328,8 @@ const ruleRows = (r) => {
   return r.limits.map((l, i) => el("tr", {className: i ? "more" : ""}, i ? null : about,
     el("td", null, ...limitText(l)),
     chartCell(r, i),
-    el("td", {className: "n"}, ...counts(l.decisions, allowed, "uncharged")),
-    el("td", {className: "n"}, ...counts(l.decisions, denied)),
+    el("td", {className: "n"}, ...counts(l, allowed, "uncharged")),
+    el("td", {className: "n"}, ...counts(l, denied)),
     i ? null : whom));
 };
 const askRules = async () => {
@@ -348,7 +400,7 @@ const drawRule = () => {
     const details = el("details", {open: open.has(name)}, el("summary", null, "As a table"), el("table", null, el("caption", {className: "soft"}, `${visible(name)}: requests of the last hour`), ...tableOf(c)));
     details.dataset.limit = details.firstChild.dataset.focus = name;
     return el("figure", null, el("figcaption", null, el("h3", null, visible(name)), ...limitText({...l, name: ""}),
-      el("div", null, `Last hour: ${sumText(c, hour)}. `, ...(l.decisions ? [`Since the start: ${number(sum(l.decisions, allowed))} allowed, ${number(sum(l.decisions, denied))} denied.`] : []))),
+      el("div", null, `Last hour: ${sumText(c, hour)}. `, ...(l.decisions ? [`Since the start: ${number(total(l, allowed))} allowed, ${number(total(l, denied))} denied${byEnvoysText(l)}.`] : []))),
       chart(c, `${r.path} ${name}`, true), axis(c), details);
   }));
   if (focus) [...$("rule-limits").querySelectorAll("summary")].find((e) => e.dataset.focus === focus)?.focus();
@@ -393,7 +445,7 @@ const refresh = async (...jobs) => {
   return !failed;
 };
 // tables asks for what is shown beside the state and the charts.
-const tables = () => refresh(...(topKeys ? [askTop] : []), ...(shownRule ? [askRule] : [askRules, askBoosts]));
+const tables = () => refresh(...(topKeys ? [askTop] : []), ...(quotas ? [askQuotas] : []), ...(shownRule ? [askRule] : [askRules, askBoosts]));
 const all = async () => {
   if (!await refresh(async () => showStatus(await get("status", "status")))) {
     say("state", "No answer");
@@ -461,6 +513,7 @@ $("rules-sort").addEventListener("change", () => { from = 0; refresh(askRules); 
 $("rules-back").addEventListener("click", () => { from = Math.max(0, from - page); refresh(askRules); });
 $("rules-on").addEventListener("click", () => { from += page; refresh(askRules); });
 $("top-by").addEventListener("change", () => refresh(askTop));
+$("quotas-sort").addEventListener("change", () => refresh(askQuotas));
 $("explain-form").addEventListener("submit", explain);
 $("token-form").addEventListener("submit", () => { token = $("token").value.trim(); $("token").value = ""; say("token-note", token ? "The token is used until this page is closed." : ""); all(); });
 for (const form of document.forms) form.addEventListener("submit", (e) => e.preventDefault());

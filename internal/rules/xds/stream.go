@@ -276,7 +276,7 @@ func (s *Source) accept(ctx context.Context, v *verdict, answer *discoveryv3.Dis
 	}
 	if changed {
 		for watcher := range s.watchers {
-			hint(watcher)
+			reload.Hint(watcher)
 		}
 	}
 	s.mu.Unlock()

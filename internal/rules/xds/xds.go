@@ -140,19 +140,12 @@ func (s *Source) Watch(ctx context.Context, changed chan<- struct{}) error {
 	s.mu.Lock()
 	s.watchers[changed] = true
 	s.mu.Unlock()
-	hint(changed)
+	reload.Hint(changed)
 	<-ctx.Done()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.watchers, changed)
 	return nil
-}
-
-func hint(changed chan<- struct{}) {
-	select {
-	case changed <- struct{}{}:
-	default:
-	}
 }
 
 // Status is the state of the stream and of what came by it.
@@ -178,31 +171,13 @@ func (s *Source) credentials(ctx context.Context, last **tls.Config) (credential
 	if s.o.TLS == nil {
 		return insecure.NewCredentials(), nil
 	}
-	config, err := s.o.TLS.config(ctx)
+	config, err := fileread.ClientTLS(ctx, "--xds-tls-", s.o.TLS.CA, s.o.TLS.Cert, s.o.TLS.Key)
 	switch {
 	case err == nil:
+		config.ServerName = s.o.TLS.ServerName
 		*last = config
 	case *last == nil:
 		return nil, err
 	}
 	return credentials.NewTLS(*last), nil
-}
-
-func (t *TLS) config(ctx context.Context) (*tls.Config, error) {
-	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: t.ServerName}
-	if t.CA != "" {
-		roots, err := fileread.CertPool(ctx, t.CA)
-		if err != nil {
-			return nil, fmt.Errorf("--xds-tls-ca: %w", err)
-		}
-		config.RootCAs = roots
-	}
-	if t.Cert != "" {
-		own, err := fileread.X509KeyPair(ctx, t.Cert, t.Key)
-		if err != nil {
-			return nil, fmt.Errorf("--xds-tls-cert, --xds-tls-key: %w", err)
-		}
-		config.Certificates = []tls.Certificate{own}
-	}
-	return config, nil
 }

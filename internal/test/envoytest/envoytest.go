@@ -43,6 +43,8 @@ type Options struct {
 	Workers int
 	// Modules is the folder with dynamic modules; empty is none.
 	Modules string
+	// Dir is the folder in which it starts; empty is that of the test.
+	Dir string
 	// HotRestart lets another Envoy take over: Args say the base ID and the epoch.
 	HotRestart bool
 	// Args are further arguments.
@@ -86,6 +88,7 @@ func Launch(tb testing.TB, config string, o Options) *Envoy {
 		args = append(args, "--disable-hot-restart")
 	}
 	cmd := exec.Command(binary, append(args, o.Args...)...)
+	cmd.Dir = o.Dir
 	if o.Modules != "" {
 		cmd.Env = append(os.Environ(), "ENVOY_DYNAMIC_MODULES_SEARCH_PATH="+o.Modules)
 	}

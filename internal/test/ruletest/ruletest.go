@@ -31,24 +31,26 @@ func Entries(text string) (all []descriptors.Entry) {
 	return all
 }
 
-// CheckExplained checks that an explanation says what Match does, and no more than it may.
-func CheckExplained(t rapid.TB, set *descriptors.Set, x *explain.Matched) {
+// Explain explains a descriptor, and checks that this says what Match does, and no more than it may.
+func Explain(t rapid.TB, set *descriptors.Set, domain string, entries []descriptors.Entry) explain.Descriptor {
 	t.Helper()
 	var want *descriptors.Rule
-	if d := set.Domain(x.Domain); d != nil {
-		want = d.Match(x.Entries)
+	if d := set.Domain(domain); d != nil {
+		want = d.Match(entries)
 	}
-	last := (*descriptors.Rule)(nil)
+	x, rule := explain.MatchDescriptor(set, domain, entries)
+	last := ""
 	if n := len(x.Levels); n > 0 && n == len(x.Entries) {
-		last = x.Levels[n-1].Rule
+		last = x.Levels[n-1].Source
 	}
 	limited := want != nil && len(want.Limits) > 0
 	switch {
-	case x.Rule != want || last != want:
-		t.Errorf("MatchDescriptor(%v) ends at %v, and its levels at %v; Match at %v", x.Entries, x.Rule, last, want)
+	case rule != want, want == nil && last != "", want != nil && last != want.Source:
+		t.Errorf("MatchDescriptor(%v) ends at %v, and its levels at %q; Match at %v", entries, rule, last, want)
 	case limited != (x.Reason == ""), limited != (x.Message == ""):
-		t.Errorf("MatchDescriptor(%v) has the reason %q (%s), but limited is %t", x.Entries, x.Reason, x.Message, limited)
+		t.Errorf("MatchDescriptor(%v) has the reason %q (%s), but limited is %t", entries, x.Reason, x.Message, limited)
 	case len(x.Near) > 6 || limited && len(x.Near) > 0:
-		t.Errorf("MatchDescriptor(%v) says that %d rules are near, and limited is %t", x.Entries, len(x.Near), limited)
+		t.Errorf("MatchDescriptor(%v) says that %d rules are near, and limited is %t", entries, len(x.Near), limited)
 	}
+	return x
 }

@@ -222,8 +222,12 @@ func (q *queue) finish(c *call) limiter.Waiter {
 		c.done <- nil
 		return nil
 	}
-	if c.modes != nil && !c.mustSend && c.err == nil {
-		q.takeBack(c) // its request does not know that it was charged
+	switch { // its request does not know that it was charged
+	case c.mustSend, c.err != nil:
+	case c.modes != nil:
+		q.takeBack(c)
+	default:
+		q.giveBackPlaces(c)
 	}
 	return nil
 }

@@ -198,7 +198,8 @@ func (s *Store) Label() string {
 // Take implements limiter.Store. It decides the request in the next script call, together with the requests that came
 // while the last call was under way. A request is sent once, except where Redis has not run the script: it does not
 // know the text, or its clock is in another window of a calendar than this process's. When Take gives up, because ctx
-// is done or the timeout is over, the request may still be charged if its call was under way.
+// is done or the timeout is over, the request may still be charged if its call was under way. Places of limits on
+// requests in flight are given back then, as soon as the answer comes.
 func (s *Store) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Decision) error {
 	if len(hits) == 0 {
 		return nil

@@ -1,0 +1,167 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	commonpb "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/weir-ratelimit/weir/internal/test/redistest"
+)
+
+const inFlight = `
+domain: shop
+descriptors:
+  - {key: client, rate_limit: {algorithm: concurrency, requests_per_unit: 10000, lease: 1h}}
+  - {key: queue, rate_limit: {algorithm: leaky_queue, requests_per_unit: 1, unit: hour, burst: 100}}
+  - {key: ban, rate_limit: {requests_per_unit: 0, unit: year}}
+  - {key: tried, shadow_mode: true, rate_limit: {algorithm: concurrency, requests_per_unit: 10, lease: 1h}}
+`
+
+// inFlightOf asks about a client, and about others.
+func inFlightOf(keys ...string) *pb.RateLimitRequest {
+	req := &pb.RateLimitRequest{Domain: "shop"}
+	for _, key := range keys {
+		req.Descriptors = append(req.Descriptors, &commonpb.RateLimitDescriptor{
+			Entries: []*commonpb.RateLimitDescriptor_Entry{{Key: key, Value: "a"}},
+		})
+	}
+	return req
+}
+
+// inUse is how many places of a limit are taken.
+func (p *process) inUse(key string, limit int) (int, error) {
+	look := inFlightOf(key)
+	look.Descriptors[0].HitsAddend = wrapperspb.UInt64(0)
+	res, err := p.client.ShouldRateLimit(p.t.Context(), look)
+	if err != nil {
+		return 0, err
+	}
+	return limit - int(res.GetStatuses()[0].GetLimitRemaining()), nil
+}
+
+// usesPlaces fails the test unless so many places are soon taken.
+func (p *process) usesPlaces(key string, limit, want int) {
+	p.t.Helper()
+	redistest.Await(p.t, func() error {
+		got, err := p.inUse(key, limit)
+		if err == nil && got != want {
+			err = fmt.Errorf("%d places of %s are taken, want %d", got, key, want)
+		}
+		return err
+	})
+}
+
+// Requests that are cancelled while Redis hangs, or whose deadline ends then, hold no place once Redis answers, and no
+// goroutine before that. Nothing is given back that others hold.
+func TestPlacesOfRequestsThatGo(t *testing.T) {
+	const limit, others = 10000, 3
+	server := redistest.Start(t)
+	o := options(t, inFlight)
+	o.Store, o.GRPCMaxStreams = server.URL(), 5000
+	p := start(t, o)
+	for range others {
+		if res, err := p.client.ShouldRateLimit(t.Context(), inFlightOf("client")); err != nil {
+			t.Fatal(err)
+		} else if leased := res.GetDynamicMetadata().GetFields()["leased"].GetNumberValue(); leased != 1 {
+			t.Fatalf("an admitted request leased %v, want 1", leased)
+		}
+	}
+	before := runtime.NumGoroutine()
+	server.Pause()
+	canceled, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	late, end := context.WithTimeout(t.Context(), 3*time.Second)
+	defer end()
+	var wait sync.WaitGroup
+	for i := range 2000 {
+		ctx := canceled
+		if i%2 == 1 {
+			ctx = late
+		}
+		wait.Go(func() {
+			_, err := p.client.ShouldRateLimit(ctx, inFlightOf("client"))
+			if c := status.Code(err); c != codes.Canceled && c != codes.DeadlineExceeded {
+				t.Errorf("a request that goes: %v", err)
+			}
+		})
+	}
+	redistest.Await(t, func() error {
+		if n := runtime.NumGoroutine() - before; n < 2900 { // the callers, and most handlers
+			return fmt.Errorf("%d goroutines more: not all requests are under way", n)
+		}
+		return nil
+	})
+	cancel()
+	wait.Wait()
+	redistest.Await(t, func() error {
+		if n := runtime.NumGoroutine() - before; n > 50 {
+			return fmt.Errorf("2000 requests have gone, and %d goroutines more than before are left", n)
+		}
+		return nil
+	})
+	server.Resume()
+	p.usesPlaces("client", limit, others)
+}
+
+// A denied request holds no place, also where a limit counts it by itself.
+func TestPlacesOfDeniedRequests(t *testing.T) {
+	for name, tc := range map[string]struct {
+		key   string
+		limit int
+		each  bool
+	}{"in shadow mode": {"tried", 10, false}, "with --charge-each": {"client", 10000, true}} {
+		t.Run(name, func(t *testing.T) {
+			o := options(t, inFlight)
+			o.ChargeEach = tc.each
+			p := start(t, o)
+			if res, err := p.client.ShouldRateLimit(t.Context(), inFlightOf(tc.key)); err != nil ||
+				res.GetOverallCode() != pb.RateLimitResponse_OK {
+				t.Fatal(res, err)
+			}
+			res, err := p.client.ShouldRateLimit(t.Context(), inFlightOf(tc.key, "ban"))
+			if err != nil || res.GetOverallCode() != pb.RateLimitResponse_OVER_LIMIT {
+				t.Fatal(res, err)
+			}
+			if n, err := p.inUse(tc.key, tc.limit); n != 1 || err != nil {
+				t.Errorf("%d places are taken, want the 1 of others (%v)", n, err)
+			}
+		})
+	}
+}
+
+// A request that is cancelled while a queue delays it, gives back the places that it has taken.
+func TestPlacesOfDelayedRequestsThatGo(t *testing.T) {
+	for name, store := range map[string]string{"memory": "memory", "redis": redistest.Start(t).URL()} {
+		t.Run(name, func(t *testing.T) {
+			o := options(t, inFlight)
+			o.Store = store
+			p := start(t, o)
+			if _, err := p.client.ShouldRateLimit(t.Context(), inFlightOf("client", "queue")); err != nil {
+				t.Fatal(err)
+			}
+			p.usesPlaces("client", 10000, 1)
+			ctx, cancel := context.WithCancel(t.Context())
+			gone := make(chan error, 1)
+			go func() {
+				_, err := p.client.ShouldRateLimit(ctx, inFlightOf("client", "queue"))
+				gone <- err
+			}()
+			p.usesPlaces("client", 10000, 2)
+			cancel()
+			if err := <-gone; status.Code(err) != codes.Canceled && !errors.Is(err, context.Canceled) {
+				t.Errorf("a cancelled request: %v", err)
+			}
+			p.usesPlaces("client", 10000, 1)
+		})
+	}
+}

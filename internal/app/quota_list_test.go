@@ -1,0 +1,91 @@
+package app
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-ratelimit/weir/internal/adminapi"
+)
+
+const listedRules = `
+domain: shop
+descriptors:
+- {key: plan, value: banned, rate_limit: {unit: second, requests_per_unit: 0}}
+- {key: plan, value: free, rate_limit: {unlimited: true}}
+- {key: plan, value: paid, rate_limit: {algorithm: token_bucket, unit: second, requests_per_unit: 1000}}
+- {key: plan, value: queued, rate_limit: {algorithm: leaky_queue, unit: second, requests_per_unit: 5}}
+- {key: plan, value: seen, shadow_mode: true, rate_limit: {unit: hour, requests_per_unit: 5}}
+`
+
+// GET /quotas has each bucket with its rule, limits and state, those of one rule, and Envoys; GET /status has sums.
+func TestListOfQuotas(t *testing.T) {
+	p := start(t, quotaOptions(t, listedRules))
+	s := p.quotaStream(t)
+	states := map[string]string{
+		"banned": "denied", "free": "unlimited", "paid": "assigned", "queued": "refused", "seen": "shadow",
+	}
+	for value := range states {
+		s.report("shop", "plan", value, 1)
+	}
+	s.report("shop", "nothing", "x", 1)
+	states["x"] = "unlimited"
+	list := func(query string) (all adminapi.QuotaList) {
+		t.Helper()
+		status, body := p.http("GET", "/quotas"+query)
+		if err := json.Unmarshal([]byte(body), &all); err != nil || status != http.StatusOK {
+			t.Fatalf("%d %v\n%s", status, err, body)
+		}
+		return all
+	}
+	got := map[string]string{}
+	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		all := list("")
+		waiting := false
+		for _, b := range all.Buckets {
+			got[b.Entries[0].Value] = b.State
+			waiting = waiting || b.State == "waiting"
+		}
+		if len(all.Buckets) == len(states) && !waiting {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("buckets: %v", got)
+		}
+	}
+	for value, want := range states {
+		if got[value] != want {
+			t.Errorf("%s is %s, want %s", value, got[value], want)
+		}
+	}
+	all := list("?sort=missing&n=1")
+	if b := all.Buckets[0]; all.Found != 6 || b.Descriptor != "plan=queued" || b.Rule != "plan=queued" ||
+		!strings.Contains(b.Refused, "leaky_queue") || strings.Join(b.Limits, ";") != "leaky_queue: 5 per 1s, burst 5, waits up to 1s" {
+		t.Errorf("what misses most is %+v of %d", b, all.Found)
+	}
+	if e := all.Envoys; len(e) != 1 || e[0].Buckets != 6 || e[0].Refused != 1 || e[0].Domain != "shop" {
+		t.Errorf("Envoys: %+v", e)
+	}
+	if all = list("?domain=shop&rule=plan%3Dpaid"); all.Found != 1 || all.Count != 6 || all.Refused != 1 ||
+		all.Buckets[0].Strategy != "token_bucket" {
+		t.Errorf("of one rule: %+v", all)
+	}
+	if status, body := p.http("GET", "/quotas?sort=up"); status != http.StatusBadRequest ||
+		!strings.Contains(body, `sort: must be assigned or missing, or left out; got \"up\"`) {
+		t.Errorf("another order: %d %s", status, body)
+	}
+	var now adminapi.Status
+	if _, body := p.http("GET", "/status"); json.Unmarshal([]byte(body), &now) != nil || now.Quotas == nil ||
+		now.Quotas.Streams != 1 || now.Quotas.Buckets != 6 || now.Quotas.Refused != 1 {
+		t.Errorf("GET /status: %s", body)
+	}
+}
+
+func TestStatusWithoutQuotas(t *testing.T) {
+	p := start(t, options(t, listedRules))
+	if _, body := p.http("GET", "/status"); !strings.Contains(body, `"quotas": null`) {
+		t.Errorf("GET /status: %s", body)
+	}
+}

@@ -1,0 +1,92 @@
+package redisstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/weir-ratelimit/weir/internal/test/redistest"
+	"github.com/weir-ratelimit/weir/pkg/limiter"
+	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
+)
+
+// TestPlacesOfAbandonedRequests has requests give up while Redis hangs, and Redis admit them afterwards. Nobody knows
+// of the places that they take, so the store gives them back: these, and no others.
+func TestPlacesOfAbandonedRequests(t *testing.T) {
+	flights := policy(t, limiter.Params{Algorithm: limiter.Concurrency, Limit: 10, Window: time.Hour})
+	banned := policy(t, limiter.Params{Algorithm: limiter.FixedWindow, Window: time.Hour})
+	second := in("second")
+	place := func(h limiter.Hit) limiter.Hit {
+		h.Key, h.Policy, h.N = "flights", flights, max(h.N, 1)
+		return h
+	}
+	calls := limiter.Hit{Key: "calls", Policy: funnel(t, 1000, time.Hour), N: 1}
+	elsewhere := limiter.Hit{Key: "calls", Policy: calls.Policy, N: 1, Route: second}
+	ban := limiter.Hit{Key: "ban", Policy: banned, N: 1}
+	for name, tc := range map[string][]limiter.Hit{
+		"one":                             {place(limiter.Hit{})},
+		"three at once":                   {place(limiter.Hit{N: 3})},
+		"beside another limit":            {calls, place(limiter.Hit{})},
+		"of a denied request":             {place(limiter.Hit{}), ban},
+		"in shadow mode":                  {place(limiter.Hit{Mode: limiter.Shadow})},
+		"in shadow mode, denied":          {place(limiter.Hit{Mode: limiter.Shadow}), ban},
+		"by itself, denied":               {place(limiter.Hit{ByItself: true}), ban},
+		"in two stores":                   {place(limiter.Hit{}), elsewhere},
+		"in two stores, in shadow mode":   {place(limiter.Hit{Mode: limiter.Shadow}), elsewhere},
+		"in two stores, by itself":        {place(limiter.Hit{ByItself: true}), elsewhere},
+		"in two stores, of the other one": {calls, place(limiter.Hit{Route: second})},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server, otherServer := redistest.Start(t), redistest.Start(t)
+			s, other := open(t, server.URL(), redisstore.Options{}), open(t, otherServer.URL(), redisstore.Options{})
+			g := redisstore.NewGroup(s, map[string]*redisstore.Store{"second": other})
+			var has any // the store that has the places
+			busy := s   // the same
+			for _, h := range tc {
+				if h.Key == "flights" && h.Route != nil {
+					has, busy = h.Route, other
+				}
+			}
+			idle := func() error {
+				for _, s := range []*redisstore.Store{s, other} {
+					if flights, waiting := s.Queued(); flights+waiting != 0 {
+						return fmt.Errorf("%d calls are under way, and %d wait", flights, waiting)
+					}
+				}
+				return nil
+			}
+			take(t, g, "flights", flights, 2, has) // of others, which stay
+			take(t, g, "calls", calls.Policy, 1)
+			take(t, g, "calls", calls.Policy, 1, second)
+			redistest.Await(t, idle)
+			server.Pause()
+			otherServer.Pause()
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			var answers []<-chan asked
+			for i := range redisstore.MaxFlights + 1 { // the last one waits in the queue
+				answers = append(answers, ask(ctx, g, tc...))
+				redistest.Await(t, func() error {
+					if flights, waiting := busy.Queued(); flights+waiting != i+1 {
+						return fmt.Errorf("%d calls are under way, and %d wait; want %d", flights, waiting, i+1)
+					}
+					return nil
+				})
+			}
+			cancel()
+			for _, answer := range answers {
+				if a := <-answer; !errors.Is(a.err, context.Canceled) {
+					t.Errorf("a cancelled request: %v", a.err)
+				}
+			}
+			server.Resume()
+			otherServer.Resume()
+			redistest.Await(t, idle)
+			if got := 10 - take(t, g, "flights", flights, 0, has).Remaining; got != 2 {
+				t.Errorf("%d places are in use, want the 2 of others", got)
+			}
+		})
+	}
+}
