@@ -93,7 +93,11 @@ func (k *Keeper) dueGroups(now time.Duration) (due []*group) {
 			}
 		}
 		if now >= g.due {
-			g.due = g.cadence.next(now)
+			if g.cadence.isEven {
+				g.due = g.cadence.next(now)
+			} else {
+				g.due = k.nextBeat(g.cadence.long, now)
+			}
 		} else if !g.urgent {
 			continue
 		}
@@ -105,7 +109,7 @@ func (k *Keeper) dueGroups(now time.Duration) (due []*group) {
 
 // next is when the next step is due.
 func (k *Keeper) next(now time.Duration) time.Duration {
-	next := now.Truncate(tick) + tick
+	next := k.nextBeat(tick, now)
 	for _, g := range k.groups {
 		next = min(next, g.due)
 		for _, ct := range g.counters {
@@ -283,7 +287,7 @@ func (k *Keeper) plan(due []*group, now time.Duration) (asks []*ask) {
 			a.more += c.plan.more
 		}
 		if now >= g.retryAt {
-			a.n = int64(min(math.Ceil(a.keep+a.owe+a.more-1e-6), g.capacity()))
+			a.n = int64(min(math.Ceil(a.keep+a.owe+a.more-littleHit), g.capacity()))
 		}
 		asks = append(asks, a)
 	}
@@ -359,7 +363,7 @@ func (k *Keeper) settle(a *ask, now time.Duration) {
 		n := c.plan.keep*keep + c.plan.more*more + rest/float64(len(a.clients))
 		c.float += n
 		c.debt = max(0, c.debt-c.plan.owe*owe)
-		c.unpaid = min(c.debt, c.plan.owe*(1-owe)) + max(0, c.plan.burst-c.burst)*(1-more)
+		c.unpaid = min(c.debt, c.plan.owe*(1-owe)) + c.plan.raise*(1-more)
 		c.charge(n, g.window())
 		if c.isListening() && !c.isStale {
 			k.assign(c, long, a.at, now)
