@@ -13,7 +13,7 @@ GOLANGCI_LINT = scripts/go-tool.sh golangci-lint github.com/golangci/golangci-li
 MODULES = examples/composetest deploy/charttest e2e/gateway e2e/peer bench scripts/release
 
 .DEFAULT_GOAL := help
-.PHONY: help tools build module release release-push docs site manifests demo recording test short test-module test-modules e2e-gateway e2e-istio e2e-kubernetes long soak-module chaos bench growth simulate-mesh pgo bench-envoy bench-go figures lint vuln fmt clean
+.PHONY: help tools build module release release-push docs site manifests demo recording test short test-module test-modules test-containers test-beside-containers e2e-gateway e2e-istio e2e-kubernetes long soak-module chaos bench growth simulate-mesh pgo bench-envoy bench-go figures lint vuln fmt clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/' | expand -t 23
@@ -82,12 +82,19 @@ test-module:
 	$(GO) vet -tags e2e ./...
 	$(call run-tests,-race -tags e2e -parallel 4,$(LONGEST) ./...)
 
+# Two at a time: that of containers mostly waits. The benchmark measures, so it runs alone; it only puts load on what is
+# built without the race detector, and has the race detector itself in the long form.
 test-modules:
-	cd e2e/gateway && $(GO) vet ./... && $(GO) test -vet=off -count=1 -run 'TestGoldens$$' .
+	@$(MAKE) --no-print-directory -j2 test-containers test-beside-containers
+	cd bench && $(GO) vet ./... && $(call run-tests,$(if $(filter 1,$(WEIR_LONG)),-race) -count=1,./...)
+
+test-containers:
 	cd examples/composetest && $(GO) vet ./... && $(call run-tests,-count=1 -timeout 25m,./...)
+
+test-beside-containers:
 	cd deploy/charttest && $(GO) vet ./... && $(call run-tests,-count=1,./...)
 	cd e2e/peer && $(GO) vet ./... && $(call run-tests,-count=1,./...)
-	cd bench && $(GO) vet ./... && $(call run-tests,-race -count=1,./...)
+	cd e2e/gateway && $(GO) vet ./... && $(GO) test -vet=off -count=1 -run 'TestGoldens$$' .
 	cd scripts/release && $(GO) vet ./... && $(call run-tests,-count=1,./...)
 
 e2e-gateway: ## Weir in a real Envoy Gateway: a real kube-apiserver, the pod run by podman, a real Envoy; builds take ten minutes at first

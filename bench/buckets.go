@@ -51,7 +51,9 @@ func (o *options) measureBuckets(
 	drive := func(d, pause time.Duration) error {
 		until, n, t := time.Now().Add(d), 0, &tally{}
 		f.ask(ctx, func() []byte {
-			time.Sleep(pause)
+			if pause > 0 {
+				<-time.After(pause)
+			}
 			n++
 			return requests[n%manyBuckets]
 		}, until, t)

@@ -30,15 +30,18 @@ skeleton() {
   printf 'root:x:0:\nnonroot:x:65532:\n' >"$1/etc/group"
 }
 
-# A shell and ln for RUN, and Go.
+# A shell and ln for RUN, and what of Go builds a program without cgo: podman copies the image several times.
 golang() {
-  local goroot
-  goroot=$(go env GOROOT)
+  local goroot tools
+  goroot=$(go env GOROOT) tools=$(go env GOTOOLDIR)
   add "$1" /bin/sh /bin/sh
   add "$1" /bin/ln /bin/ln
-  mkdir -p "$1/usr/local/go/pkg"
-  cp -a "$goroot/bin" "$goroot/src" "$goroot/go.env" "$goroot/VERSION" "$1/usr/local/go/"
-  cp -a "$goroot/pkg/tool" "$goroot/pkg/include" "$1/usr/local/go/pkg/"
+  mkdir -p "$1/usr/local/go/bin" "$1/usr/local/go/src" "$1/usr/local/go/pkg/tool/${tools##*/}"
+  tar -C "$goroot/src" --exclude ./cmd --exclude testdata --exclude '*_test.go' -c . | tar -C "$1/usr/local/go/src" -x
+  cp -a "$goroot/bin/go" "$1/usr/local/go/bin/"
+  cp -a "$goroot/go.env" "$goroot/VERSION" "$1/usr/local/go/"
+  cp -a "$goroot/pkg/include" "$1/usr/local/go/pkg/"
+  (cd "$tools" && cp -a asm compile link preprofile "$1/usr/local/go/pkg/tool/${tools##*/}/")
 }
 
 distroless() { install -D /etc/ssl/certs/ca-certificates.crt "$1/etc/ssl/certs/ca-certificates.crt"; }
@@ -64,7 +67,8 @@ make() {
     rm -f "$out/$name.version"
     skeleton "$work/$name"
     "$name" "$work/$name"
-    tar -C "$work/$name" --numeric-owner --owner 0 --group 0 -cf "$out/$name.tar" .
+    tar -C "$work/$name" --numeric-owner --owner 0 --group 0 -cf "$out/$name.tar.$$" .
+    mv "$out/$name.tar.$$" "$out/$name.tar"
     printf '%s' "$version" >"$out/$name.version"
   fi
 }

@@ -30,6 +30,7 @@ func TestPartsOutlivePanics(t *testing.T) {
 			t.Errorf("%d runs in %s, %v; want another after a pause", runs, time.Since(start), err)
 		}
 		err = closeInTime("part", time.Second, func() error { panic("boom") })
+		synctest.Wait() // until the handler has taken the panic, too
 		if err == nil || !strings.Contains(err.Error(), "panicked") || caught.Load() != 2 {
 			t.Errorf("close: %v, %d panics caught, want 2", err, caught.Load())
 		}

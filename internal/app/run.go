@@ -129,7 +129,7 @@ func (a *App) logStart(ctx context.Context) {
 		slog.Int("files", len(status.Files)),
 		slog.Int("limits", limits),
 	}
-	if a.o.Quota {
+	if a.o.Quota && !a.o.Embedded {
 		parts = append(parts, slog.Bool("quota", true))
 	}
 	a.o.Log.LogAttrs(ctx, slog.LevelInfo, "serving", parts...)

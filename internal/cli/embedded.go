@@ -18,8 +18,12 @@ type EmbeddedOptions struct {
 	LogLevel, LogFormat string
 }
 
-// withoutServer are the flags of weir serve that mean nothing without a gRPC server, or without a process of its own.
-var withoutServer = []string{"drain-delay", "stop-timeout", "print-config"}
+// withoutServer are the flags of weir serve that mean nothing without a gRPC server, or without a process of its own:
+// those with these names, and those that begin so.
+var (
+	withoutServer    = []string{"drain-delay", "stop-timeout", "print-config", "quota"}
+	withoutServerAll = []string{"grpc-", "quota-"}
+)
 
 // httpAddrVariable sets --http-addr.
 const httpAddrVariable = "WEIR_HTTP_ADDR"
@@ -61,7 +65,11 @@ func parseEmbedded(flags []string) (*EmbeddedOptions, error) {
 		return nil, err
 	}
 	for _, p := range command.Path {
-		if p.Flag != nil && (slices.Contains(withoutServer, p.Flag.Name) || strings.HasPrefix(p.Flag.Name, "grpc-")) {
+		if p.Flag == nil {
+			continue
+		}
+		begins := func(with string) bool { return strings.HasPrefix(p.Flag.Name, with) }
+		if slices.Contains(withoutServer, p.Flag.Name) || slices.ContainsFunc(withoutServerAll, begins) {
 			return nil, fmt.Errorf("--%s is of weir as a process of its own; remove it", p.Flag.Name)
 		}
 	}

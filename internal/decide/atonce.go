@@ -43,7 +43,7 @@ func (d *Decider) DecideAtOnce(ctx context.Context, r *Request) (v *Verdict, dec
 	return d.finish(ctx, v), true, nil
 }
 
-// DecideRest decides a request that DecideAtOnce has not decided. Its errors are those of Decide.
+// DecideRest decides a request that DecideAtOnce has not decided. Errors are as in Decide.
 func (d *Decider) DecideRest(ctx context.Context, r *Request) (*Verdict, error) {
 	v := &r.verdict
 	if err := d.take(ctx, v); err != nil {

@@ -106,7 +106,7 @@ func (c *Call) Decide() (answered bool) {
 	return true
 }
 
-// maxCost is the largest cost of a descriptor, as that of a request to the service.
+// maxCost is the largest cost of a descriptor, in the service too.
 const maxCost = math.MaxUint32
 
 // describe makes the request of the descriptors.
@@ -282,7 +282,7 @@ func (c *Call) OwnHitsAddend(i int) (hits uint64, ok bool) {
 
 func (c *Call) observe() { c.filter.instance.app.Metrics().Requested(time.Since(c.start)) }
 
-// code is by which an error is counted: the same as that of the service's answer.
+// code is by which an error is counted: the code that the service answers with.
 func code(err error) codes.Code {
 	switch invalid := (*decide.InvalidError)(nil); {
 	case errors.As(err, &invalid):

@@ -233,7 +233,7 @@ func (l *Leases) takeSeveral(ctx context.Context, hits []limiter.Hit, out []limi
 	var room [inline]cover
 	covers := room[:0]
 	var x *exchange
-	var byShard exchanges // one for each shard, in place of x, if the hits are decided by several
+	var byShard exchanges // one for each shard, instead of x, if the hits are decided by several
 	looked := false       // for shards
 	now := l.now()
 	for i := range hits {

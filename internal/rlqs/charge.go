@@ -2,6 +2,7 @@ package rlqs
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	"github.com/weir-ratelimit/weir/internal/guard"
@@ -194,11 +195,14 @@ func (k *Keeper) chargeLast(ctx context.Context) {
 			asks = append(asks, &ask{group: g, hits: g.hits, at: now, n: int64(min(n, g.capacity()))})
 		}
 	}
+	shadows := k.askAllShadows()
 	k.mu.Unlock()
-	k.take(ctx, asks)
+	k.take(ctx, append(slices.Clip(asks), shadows...))
 	k.mu.Lock()
-	defer k.mu.Unlock()
 	for _, a := range asks {
 		k.stats.Charged += uint64(a.got) //nolint:gosec // not below 0
 	}
+	decided := k.takeReported(shadows)
+	k.mu.Unlock()
+	k.observe(decided)
 }

@@ -19,6 +19,7 @@ const (
 	interval    = 5 * time.Second // between two reports of an Envoy
 	// longestEvery is the longest time between two reports that an Envoy is believed.
 	longestEvery = time.Minute
+	littleHit    = 1e-6        // that is not charged, as it may come of rounding
 	certain      = time.Second // after which a message has arrived if its stream did not break
 )
 
@@ -38,6 +39,8 @@ type client struct {
 	refused string
 	shadow  []shadowHit // charged by what was reported
 	passed  int64       // requests that are to be charged to shadow
+
+	passedBy, shadowDue time.Duration // until when all passed is to be charged, and when the next part of it is
 
 	// What is counted of it.
 	rule            *descriptors.Rule // nil: none
@@ -80,16 +83,11 @@ type client struct {
 	plan             plan     // of the step that is being done
 }
 
-// shadowHit is a hit that never denies, and its limit.
-type shadowHit struct {
-	limiter.Hit
-	counted
-}
-
 // plan is what a step wants to do about a client.
 type plan struct {
 	rate, burst     float64 // to assign
 	mayRaise        bool    // the burst, in this step
+	raise           float64 // of a burst that the client already has
 	keep, owe, more float64 // hits to charge: for what is in force, for debts, for what is to be assigned beyond
 }
 
@@ -121,7 +119,7 @@ func (c *client) report(u *Usage, now time.Duration) (over uint64) {
 	c.reported, c.reply = now, true
 	c.note(u)
 	if len(c.shadow) > 0 || c.isStale {
-		c.passed = min(c.passed+clampHits(count), limiter.MaxHits/2)
+		c.pass(count, since, now)
 	}
 	if c.group != nil {
 		c.group.touch()
@@ -259,7 +257,12 @@ func (c *client) makePlan(long time.Duration, room float64, now time.Duration) {
 	kept := min(c.rate, p.rate)*cover + max(0, c.rate-p.rate)*delivery.Seconds()
 	p.keep, p.owe = max(0, kept-c.float), c.debt
 	p.more = max(0, p.rate*cover-max(kept, ahead)) + max(0, p.burst-c.burst)
-	if p.rate == 0 && !isBucket {
+	if isBucket {
+		p.raise = max(0, p.burst-c.burst)
+	} else {
+		p.more = max(0, p.rate*cover+p.burst-max(kept, ahead))
+	}
+	if !isBucket && p.rate == 0 {
 		p.more = 0
 	}
 	c.plan = p
@@ -279,12 +282,13 @@ func (c *client) affords(long time.Duration) (rate, burst float64, isShort bool)
 	cover, late := (long + aheadOf).Seconds(), (long + aheadOf/2).Seconds()
 	isBucket := c.isSent && c.assigned.Strategy == TokenBucket
 	if !isBucket { // its first token comes first
-		if c.plan.rate == 0 || c.float < 1 {
+		if c.plan.rate == 0 || c.float < 1-littleHit {
 			return 0, 0, c.plan.rate > 0
 		}
 		burst = max(1, min(c.plan.burst, c.float-c.plan.rate*cover))
 		rate = min(c.plan.rate, (c.float-burst)/cover)
-		return rate, burst, rate < c.plan.rate*.9
+		isShort = rate < c.plan.rate*.9
+		return max(rate, slowest), burst, isShort // else it could not have that one token
 	}
 	higher := max(0, c.float) / cover
 	lowered := max(0, c.rate-c.plan.rate) * delivery.Seconds()
@@ -298,6 +302,9 @@ func (c *client) affords(long time.Duration) (rate, burst float64, isShort bool)
 	default: // until a lower rate arrives, the higher one goes on
 		until := delivery.Seconds()
 		rate, isShort = min(c.plan.rate, c.rate, max(0, c.float-c.rate*until)/(cover-until)), true
+	}
+	if c.group.isSlow() && c.plan.rate > 0 { // what its bucket has would be lost without one
+		rate = max(rate, min(c.rate, slowest))
 	}
 	burst = min(c.burst, c.plan.burst)
 	if rate == c.plan.rate && c.plan.burst > c.burst && c.plan.mayRaise {

@@ -344,6 +344,16 @@ func (g *group) canRefund(since time.Duration) bool {
 	return true
 }
 
+// isSlow reports whether a limit admits less than a request a second.
+func (g *group) isSlow() bool {
+	for i := range g.hits {
+		if rateOf(g.hits[i].Policy) < 1 {
+			return true
+		}
+	}
+	return false
+}
+
 // slides reports whether one of the group's windows slides, so that hits leave it one by one.
 func (g *group) slides() bool {
 	for i := range g.hits {

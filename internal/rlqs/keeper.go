@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -63,15 +64,19 @@ type Keeper struct {
 	groups   map[string]*group
 	counters map[string]*counter
 	buckets  int
-	most     int       // of buckets
-	full     bool      // it was logged that there are so many
+	most     int                             // of buckets
+	full     bool                            // it was logged that there are so many
+	beats    map[time.Duration]time.Duration // next moments of ticks, by their length
+	random   *rand.Rand
 	urgent   []*client // new ones, and those whose target changed
 	reported []*client // of which something is to be counted
-	changed  bool      // all are to be resolved again
-	running  bool
-	stopped  bool
-	told     map[string]struct{} // reasons for no assignment that were logged
-	stats    Stats
+
+	leftShadows []*ask // of clients that are gone
+	changed     bool   // all are to be resolved again
+	running     bool
+	stopped     bool
+	told        map[string]struct{} // reasons for no assignment that were logged
+	stats       Stats
 }
 
 // New returns a Keeper, whose Run does the work.
@@ -95,7 +100,9 @@ func New(o Options) (*Keeper, error) {
 		o: o, most: max(maxAllBuckets, o.MaxBuckets), start: time.Now(),
 		wake: make(chan struct{}, 1), halt: make(chan struct{}), done: make(chan struct{}),
 		streams: make(map[*Stream]struct{}), broken: make(map[*Stream]struct{}),
-		pools: make(map[poolKey]*pool), groups: make(map[string]*group), counters: make(map[string]*counter), told: make(map[string]struct{}),
+		pools: make(map[poolKey]*pool), groups: make(map[string]*group), counters: make(map[string]*counter),
+		told: make(map[string]struct{}), beats: make(map[time.Duration]time.Duration),
+		random: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())), //nolint:gosec // only moments depend on it
 	}, nil
 }
 

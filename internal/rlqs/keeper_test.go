@@ -97,18 +97,3 @@ func TestUtilisation(t *testing.T) {
 		}
 	}
 }
-
-// A sliding window of a second is also used where its charges take longer than a keeper thinks, or where its clock
-// differs: the answers say when a segment ends.
-func TestChargesThatAreLate(t *testing.T) {
-	inVirtualTime(t, one(perSecond(t, limiter.SlidingWindow, limitOf)), 10, func(t *testing.T, f *fleet) {
-		f.store.late = func() time.Duration { return 15 * time.Millisecond }
-		for _, e := range f.envoys {
-			e.demand["b"] = steady(400)
-		}
-		f.play(60 * time.Second)
-		if n := f.passedIn(20 * time.Second); n < 19_000 {
-			t.Errorf("%d of 20,000 passed in 20 s", n)
-		}
-	})
-}

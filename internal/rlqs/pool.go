@@ -15,6 +15,9 @@ type pool struct {
 	until   time.Duration
 }
 
+// mostLenders bounds the others that are looked at when one bucket of a pool goes on.
+const mostLenders = 100
+
 // poolKey names a pool.
 type poolKey struct {
 	domain, node string
@@ -37,7 +40,7 @@ func (p *pool) Swap(i, j int) {
 
 // Push implements heap.Interface.
 func (p *pool) Push(c any) {
-	one := c.(*client)
+	one := c.(*client) //nolint:errcheck,forcetypeassert // only enterPool calls it
 	one.pool, one.poolAt = p, len(p.clients)
 	p.clients = append(p.clients, one)
 }
@@ -84,10 +87,8 @@ func (p *pool) goOn(k *Keeper, n float64, since time.Duration) *client {
 	}
 	k.leavePool(c)
 	p.until = max(p.until, c.expires)
-	for _, other := range p.clients {
-		if c.unused >= n {
-			break
-		}
+	for i := len(p.clients) - 1; i >= 0 && i >= len(p.clients)-mostLenders && c.unused < n; i-- {
+		other := p.clients[i] // one of a high rate, as far as a heap is sorted
 		if other.group != c.group || c.windowOf != other.windowOf {
 			continue
 		}

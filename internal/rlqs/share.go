@@ -53,7 +53,13 @@ func waterLevel(wants []float64, total float64) float64 {
 
 // fills are the times that tokens_per_fill counts over. An Envoy refills continuously, so only rounding depends on
 // them.
-var fills = [...]time.Duration{time.Second, time.Minute, time.Hour, 24 * time.Hour}
+var fills = [...]time.Duration{time.Second, time.Minute, time.Hour, 24 * time.Hour, longestFill}
+
+// longestFill is for limits of some requests a day: with one token in it, a bucket hardly refills.
+const longestFill = 100 * 24 * time.Hour
+
+// slowest is the lowest rate of a token bucket in requests a second, and a little more, since rates are rounded down.
+const slowest = 1.001 / (100 * 24 * 60 * 60)
 
 // minPerFill is how many tokens a fill has at least, if a longer fill is possible: then rounding loses less than one
 // part in so many.

@@ -146,9 +146,10 @@ func TestRoundDown(t *testing.T) {
 		"whole":         {100, 50, Assignment{}, Assignment{MaxTokens: 50, PerFill: 100, Fill: time.Second}, true},
 		"a third":       {1000. / 3, 33.3, Assignment{}, Assignment{MaxTokens: 33, PerFill: 20_000, Fill: time.Minute}, true},
 		"slow":          {0.5, 0, Assignment{}, Assignment{MaxTokens: 1, PerFill: 1800, Fill: time.Hour}, true},
-		"ten a day":     {10. / 86_400, 1, Assignment{}, Assignment{MaxTokens: 1, PerFill: 10, Fill: 24 * time.Hour}, true},
-		"less than one": {0.9 / 86_400, 1, Assignment{}, Assignment{MaxTokens: 1, Fill: 24 * time.Hour}, false},
-		"nothing":       {0, 1, Assignment{}, Assignment{MaxTokens: 1, Fill: 24 * time.Hour}, false},
+		"ten a day":     {10. / 86_400, 1, Assignment{}, Assignment{MaxTokens: 1, PerFill: 1000, Fill: longestFill}, true},
+		"less than one": {0.9 / 86_400, 1, Assignment{}, Assignment{MaxTokens: 1, PerFill: 90, Fill: longestFill}, true},
+		"next to none":  {0.9 / 8_640_000, 1, Assignment{}, Assignment{MaxTokens: 1, Fill: longestFill}, false},
+		"nothing":       {0, 1, Assignment{}, Assignment{MaxTokens: 1, Fill: longestFill}, false},
 		"another fill alone": {
 			20, 5,
 			Assignment{Strategy: TokenBucket, MaxTokens: 5, PerFill: 20, Fill: time.Minute},

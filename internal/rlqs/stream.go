@@ -89,8 +89,8 @@ func (s *Stream) begin(u *Usage) *client {
 	return c
 }
 
-// takeOver returns what a broken stream had of a bucket that goes on in this one, and takes it from there. A bucket that
-// is new in its Envoy was in no other stream.
+// takeOver returns what a broken stream had of a bucket that goes on in this one, and takes it from there. A bucket
+// that is new in its Envoy was in no other stream.
 func (s *Stream) takeOver(u *Usage) *client {
 	k := s.keeper
 	if s.node == "" && u.Elapsed <= 0 {
@@ -151,6 +151,7 @@ func (s *Stream) Close(endedByEnvoy bool) {
 // drop forgets a bucket.
 func (k *Keeper) drop(c *client) {
 	c.isGone = true
+	k.leaveShadows(c)
 	k.buckets--
 	k.leavePool(c)
 	k.leave(c)

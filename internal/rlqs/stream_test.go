@@ -114,8 +114,8 @@ func TestReconnect(t *testing.T) {
 	}
 }
 
-// Envoys that do not say who they are cannot be told apart. While one that had little comes again, and one that had much
-// does not, all that passes is charged. When both are back, nothing is charged twice.
+// Envoys that do not say who they are cannot be told apart. While one that had little comes again, and one that had
+// much does not, all that passes is charged. When both are back, nothing is charged twice.
 func TestWhoComesAgain(t *testing.T) {
 	for _, first := range []int{0, 1} {
 		inVirtualTime(t, one(perSecond(t, limiter.Funnel, 1000)), 2, func(t *testing.T, f *fleet) {
@@ -277,39 +277,110 @@ func TestBesideTheRateLimitService(t *testing.T) {
 	})
 }
 
-// Two processes know of each other by the store only.
+// playBeside plays while calls ask the rate limit service about the same counter, that many a second. It returns how
+// many requests passed a second by quotas and by calls.
+func (f *fleet) playBeside(calls float64, long time.Duration) (byQuotas, byCalls float64) {
+	passed, beside, todo := f.passed, f.beside, 0.0
+	for range int(long / playStep) {
+		f.play(playStep)
+		for todo += calls * playStep.Seconds(); todo >= 1; todo-- {
+			f.ask(1)
+		}
+	}
+	return float64(f.passed-passed) / long.Seconds(), float64(f.beside-beside) / long.Seconds()
+}
+
+// Calls come first: they take what there is when they come, and a keeper only what it finds every 100 ms. The page on
+// quotas states these shares.
+func TestCallsComeFirst(t *testing.T) {
+	for _, c := range []struct {
+		algorithm     limiter.Algorithm
+		quotas, calls float64 // that want something, a second
+		leastQ, mostQ float64 // passed by quotas
+		leastCall     float64
+	}{
+		{limiter.Funnel, 1000, 400, 540, 620, 390},
+		{limiter.Funnel, 1000, 1000, 0, 100, 850},
+		{limiter.TokenBucket, 1000, 3000, 0, 100, 850},
+		{limiter.SlidingWindow, 1000, 1000, 0, 150, 800},
+		{limiter.SlidingLog, 1000, 1000, 0, 150, 800},
+		{limiter.FixedWindow, 1000, 1000, 400, 600, 350}, // the first tick of a window takes as much as calls do
+		{limiter.FixedWindow, 1000, 3000, 200, 450, 500},
+	} {
+		inVirtualTime(t, one(perSecond(t, c.algorithm, 1000)), 4, func(t *testing.T, f *fleet) {
+			for _, e := range f.envoys {
+				e.demand["b"] = steady(c.quotas / 4)
+			}
+			f.playBeside(c.calls, 20*time.Second)
+			byQuotas, byCalls := f.playBeside(c.calls, 20*time.Second)
+			t.Logf("%s: quotas want %g and get %g, calls want %g and get %g", c.algorithm, c.quotas, byQuotas, c.calls, byCalls)
+			if byQuotas < c.leastQ || byQuotas > c.mostQ || byCalls < c.leastCall || byQuotas+byCalls > 1010 {
+				t.Errorf("%s: quotas want %g and get %g, calls want %g and get %g of 1,000", c.algorithm, c.quotas, byQuotas,
+					c.calls, byCalls)
+			}
+		})
+	}
+}
+
+// Nobody can lower the rate of a stream that broke. If calls take all of the limit meanwhile, what it lets pass is not
+// charged, and is at most its rate until its assignment ends.
+func TestBrokenStreamBesideCalls(t *testing.T) {
+	inVirtualTime(t, one(perSecond(t, limiter.Funnel, 1000)), 1, func(t *testing.T, f *fleet) {
+		e := f.envoys[0]
+		e.demand["b"] = steady(600)
+		f.play(22 * time.Second)
+		rate := f.keeper.Buckets(1)[0].Rate
+		f.unreachable = true
+		e.disconnect(false)
+		most := 0.0
+		for range 20 {
+			f.playBeside(3000, time.Second)
+			most = max(most, float64(f.covered-f.store.sum()))
+		}
+		if most <= 0 || most > min(rate, 600)*DefaultTTL.Seconds() {
+			t.Errorf("%g passed that were not charged, want at most %g a second for %s", most, min(rate, 600), DefaultTTL)
+		}
+		if b := e.buckets["b"]; b.isAssigned || f.keeper.Stats().Buckets > 0 {
+			t.Error("something is assigned after 20 s")
+		}
+	})
+}
+
+// Two processes know of each other by the store only. What each gets does not depend on which of them charges first.
 func TestTwoKeepers(t *testing.T) {
 	p := perSecond(t, limiter.Funnel, 1000)
-	synctest.Test(t, func(t *testing.T) {
-		store := newLedger(t)
-		f := newFleet(t, store, one(p), 3)
-		time.Sleep(37 * time.Millisecond)
-		g := newFleet(t, store, one(p), 3)
-		for i := range 3 {
-			f.envoys[i].demand["b"] = steady(400)
-			g.envoys[i].demand["b"] = steady([]float64{400, 20, 20}[i])
-		}
-		both := func(long time.Duration) (n, m int64) {
-			a, b := f.passed, g.passed
-			for range int(long / playStep) {
-				f.play(playStep)
-				for _, e := range g.envoys {
-					e.advance(g.now(), playStep)
-				}
-				synctest.Wait()
+	for _, later := range []int{3, 37, 50, 97} {
+		synctest.Test(t, func(t *testing.T) {
+			store := newLedger(t)
+			f := newFleet(t, store, one(p), 3)
+			time.Sleep(time.Duration(later) * time.Millisecond)
+			g := newFleet(t, store, one(p), 3)
+			for i := range 3 {
+				f.envoys[i].demand["b"] = steady(400)
+				g.envoys[i].demand["b"] = steady([]float64{400, 20, 20}[i])
 			}
-			return f.passed - a, g.passed - b
-		}
-		both(30 * time.Second)
-		n, m := both(30 * time.Second)
-		t.Logf("%d and %d passed in 30 s", n, m)
-		if n+m < 28_000 || n+m > 30_300 || m < 3000 || n < 12_000 {
-			t.Errorf("%d and %d passed in 30 s of a limit of 30,000", n, m)
-		}
-		g.cancel()
-		<-g.stopped
-		f.close()
-	})
+			both := func(long time.Duration) (n, m int64) {
+				a, b := f.passed, g.passed
+				for range int(long / playStep) {
+					f.play(playStep)
+					for _, e := range g.envoys {
+						e.advance(g.now(), playStep)
+					}
+					synctest.Wait()
+				}
+				return f.passed - a, g.passed - b
+			}
+			both(30 * time.Second)
+			n, m := both(30 * time.Second)
+			t.Logf("%d and %d passed in 30 s", n, m)
+			if n+m < 26_000 || n+m > 30_300 || m < 9000 || n < 14_000 { // by demand it would be 16,800 and 13,200
+				t.Errorf("the second one %d ms later: %d and %d passed in 30 s of a limit of 30,000", later, n, m)
+			}
+			g.cancel()
+			<-g.stopped
+			f.close()
+		})
+	}
 }
 
 // A keeper that stops has charged what the Envoys may let pass until they ask another one.

@@ -30,7 +30,7 @@ func (k *Keeper) step(ctx context.Context) (next time.Duration) {
 	due := k.dueGroups(now)
 	k.divideAll(due, now)
 	asks := k.plan(due, now)
-	shadows := k.askShadows()
+	shadows := k.askShadows(now)
 	k.mu.Unlock()
 
 	k.take(ctx, append(slices.Clip(asks), shadows...))
@@ -93,7 +93,11 @@ func (k *Keeper) dueGroups(now time.Duration) (due []*group) {
 			}
 		}
 		if now >= g.due {
-			g.due = g.cadence.next(now)
+			if g.cadence.isEven {
+				g.due = g.cadence.next(now)
+			} else {
+				g.due = k.nextBeat(g.cadence.long, now)
+			}
 		} else if !g.urgent {
 			continue
 		}
@@ -105,7 +109,7 @@ func (k *Keeper) dueGroups(now time.Duration) (due []*group) {
 
 // next is when the next step is due.
 func (k *Keeper) next(now time.Duration) time.Duration {
-	next := now.Truncate(tick) + tick
+	next := k.nextBeat(tick, now)
 	for _, g := range k.groups {
 		next = min(next, g.due)
 		for _, ct := range g.counters {
@@ -283,7 +287,7 @@ func (k *Keeper) plan(due []*group, now time.Duration) (asks []*ask) {
 			a.more += c.plan.more
 		}
 		if now >= g.retryAt {
-			a.n = int64(min(math.Ceil(a.keep+a.owe+a.more-1e-6), g.capacity()))
+			a.n = int64(min(math.Ceil(a.keep+a.owe+a.more-littleHit), g.capacity()))
 		}
 		asks = append(asks, a)
 	}
@@ -326,23 +330,6 @@ func (g *group) takeBack(now time.Duration) (n int64) {
 	return n
 }
 
-// askShadows asks for the hits of requests that were reported, and that nothing was charged for ahead.
-func (k *Keeper) askShadows() (asks []*ask) {
-	k.eachClient(func(c *client) {
-		if c.passed == 0 || len(c.shadow) == 0 {
-			return
-		}
-		for i := range c.shadow {
-			h := &c.shadow[i]
-			asks = append(asks, &ask{
-				hits: []limiter.Hit{h.Hit}, n: c.passed, shadow: h.counted, isFirst: i == 0 && len(c.enforced) == 0,
-			})
-		}
-		c.passed = 0
-	})
-	return asks
-}
-
 // settle divides what was charged among the clients of a group, and assigns them what it suffices for.
 func (k *Keeper) settle(a *ask, now time.Duration) {
 	g := a.group
@@ -376,7 +363,7 @@ func (k *Keeper) settle(a *ask, now time.Duration) {
 		n := c.plan.keep*keep + c.plan.more*more + rest/float64(len(a.clients))
 		c.float += n
 		c.debt = max(0, c.debt-c.plan.owe*owe)
-		c.unpaid = min(c.debt, c.plan.owe*(1-owe)) + max(0, c.plan.burst-c.burst)*(1-more)
+		c.unpaid = min(c.debt, c.plan.owe*(1-owe)) + c.plan.raise*(1-more)
 		c.charge(n, g.window())
 		if c.isListening() && !c.isStale {
 			k.assign(c, long, a.at, now)

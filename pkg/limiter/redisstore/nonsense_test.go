@@ -147,16 +147,19 @@ func TestNonsenseStartsAgain(t *testing.T) {
 	restarted := 0
 	for i, p := range everyStep(t) {
 		for j, state := range states {
-			plant := func(key string) {
-				if err := c.Set(t.Context(), "weir:1:"+key, state, 0).Err(); err != nil {
-					t.Fatal(err)
-				}
-			}
 			name := fmt.Sprintf("%d %s/%.60q", i, p.Algorithm(), state)
-			before := s.Stats().Restarted
-			for _, n := range []int64{1, 0, 11, -1} {
-				key := fmt.Sprint(i, " ", j, " ", n)
-				plant(key)
+			costs := []int64{1, 0, 11, -1}
+			keyOf := func(n int64) string { return fmt.Sprint(i, " ", j, " ", n) }
+			plant := c.Pipeline()
+			for _, n := range costs {
+				plant.Set(t.Context(), "weir:1:"+keyOf(n), state, 0)
+			}
+			plant.Set(t.Context(), "weir:1:many", state, 0)
+			plant.Del(t.Context(), "weir:1:first", "weir:1:last")
+			execute(t, plant)
+			before, ttls := s.Stats().Restarted, c.Pipeline()
+			for _, n := range costs {
+				key := keyOf(n)
 				next, want := p.Step(limiter.State{}, clock.Now(), n)
 				got := take(t, s, key, p, n)
 				if isLegit(p, state, clock.Now()) {
@@ -169,12 +172,14 @@ func TestNonsenseStartsAgain(t *testing.T) {
 				if _, want = p.Step(next, clock.Now(), 1); got != want {
 					t.Errorf("%s, a second hit after %d: %+v, want %+v", name, n, got, want)
 				}
-				if ttl, err := c.PTTL(t.Context(), "weir:1:"+key).Result(); err != nil || ttl == -1 {
-					t.Errorf("%s: the key stays for ever (%v)", name, err)
+				ttls.PTTL(t.Context(), "weir:1:"+key)
+			}
+			for _, cmd := range execute(t, ttls) {
+				if ttl, ok := cmd.(*redis.DurationCmd); !ok || ttl.Val() == -1 {
+					t.Errorf("%s: the key stays for ever: %s", name, cmd)
 				}
 			}
-			plant("many")
-			beside(t, s, c, name, p)
+			beside(t, s, name, p)
 			if s.Stats().Restarted > before {
 				restarted++
 			} else if !isLegit(p, state, clock.Now()) && !quietly(p, state, clock.Now()) {
@@ -225,17 +230,24 @@ func quietly(p *limiter.Policy, state string, now int64) bool {
 	return newest < float64(now-p.Window().Microseconds())
 }
 
-// beside has the counter "many" decided among others, in one request and in one of its own.
-func beside(t *testing.T, s *redisstore.Store, c *redis.Client, name string, p *limiter.Policy) {
+// execute sends commands in one round trip. An error of any of them ends the test.
+func execute(t *testing.T, commands redis.Pipeliner) []redis.Cmder {
+	t.Helper()
+	done, err := commands.Exec(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return done
+}
+
+// beside has the counter "many" decided among others that are fresh, in one request.
+func beside(t *testing.T, s *redisstore.Store, name string, p *limiter.Policy) {
 	t.Helper()
 	ten := funnel(t, 10, time.Hour)
 	hits := []limiter.Hit{
 		{Key: "first", Policy: ten, N: 1},
 		{Key: "many", Policy: p, N: 1},
 		{Key: "last", Policy: ten, N: 1},
-	}
-	if err := c.Del(t.Context(), "weir:1:first", "weir:1:last").Err(); err != nil {
-		t.Fatal(err)
 	}
 	out := make([]limiter.Decision, len(hits))
 	if err := s.Take(t.Context(), hits, out); err != nil {

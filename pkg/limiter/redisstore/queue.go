@@ -433,7 +433,7 @@ func (q *queue) arrive(b *batch) {
 	q.flying = slices.Delete(q.flying, i, i+1)
 }
 
-// latestDeadline is that of the call that is waited for longest, and most if one must be sent in any case.
+// latestDeadline is when the last of the calls gives up waiting, and most if one must be sent in any case.
 func (b *batch) latestDeadline(most time.Time) (latest time.Time) {
 	for _, c := range b.calls {
 		if c.mustSend {
