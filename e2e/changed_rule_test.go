@@ -34,7 +34,7 @@ func TestChangedRuleKeepsWhatWasUsed(t *testing.T) {
 				} // they are not charged
 			}
 			file := ruleFile(t, rules[0])
-			s := startSidecar(t, file, args...)
+			s := startWeir(t, file, args...)
 			f, states := fleet{s.client(t)}, map[string]limiter.State{}
 			for i, text := range rules {
 				if i > 0 {

@@ -15,7 +15,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
-// chaosFront is one Envoy with a listener in front of each sidecar, so that it is known which one decided. Its
+// chaosFront is one Envoy with a listener in front of each process, so that it is known which one decided. Its
 // filters wait as long as Envoy's do by themselves, 20 ms, or without -chaos longer, and answer 500 if there was no
 // answer: by default they would let pass.
 var chaosFront = template.Must(template.New("chaos front").Parse(`
@@ -86,18 +86,18 @@ static_resources:
 // front is that Envoy.
 type front struct {
 	*envoytest.Envoy
-	clients []*http.Client // of each sidecar's listener
+	clients []*http.Client // of each process's listener
 	urls    []string
 }
 
-func startFront(t *testing.T, sidecars []*sidecar) *front {
+func startFront(t *testing.T, weirs []*weir) *front {
 	t.Helper()
 	type weir struct{ Name, Addr string }
 	with := struct {
 		Back, Timeout string
 		Weir          []weir
 	}{Back: socketAddress(proctest.FreeAddr(t)), Timeout: fmt.Sprintf("%.3fs", late().Seconds())}
-	for i, s := range sidecars {
+	for i, s := range weirs {
 		with.Weir = append(with.Weir, weir{Name: "weir" + string(rune('a'+i)), Addr: socketAddress(s.GRPC)})
 	}
 	var config strings.Builder
@@ -114,7 +114,7 @@ func startFront(t *testing.T, sidecars []*sidecar) *front {
 	return f
 }
 
-// caller asks through Envoy's listener before the i-th sidecar.
+// caller asks through Envoy's listener before the i-th process.
 func (f *front) caller(i int) caller {
 	return func(ctx context.Context, rule, key string) (passed, answered bool) {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, f.urls[i], http.NoBody)

@@ -15,12 +15,12 @@ import (
 // brief is how long a server is away before its replica takes over, which takes another second or two.
 const brief = 500 * time.Millisecond
 
-// startSentinelRig has the sidecars ask a sentinel for the master.
+// startSentinelRig has the processes ask a sentinel for the master.
 func startSentinelRig(t *testing.T) *rig {
 	t.Helper()
 	s := redistest.StartSentinel(t)
 	r := &rig{t: t, sentinel: s}
-	r.startSidecars(s.URL())
+	r.startWeirs(s.URL())
 	return r
 }
 
@@ -32,12 +32,12 @@ func sentinelFaults() []fault {
 	}}}
 }
 
-// startClusterRig has the sidecars use a Cluster of three masters with a replica each.
+// startClusterRig has the processes use a Cluster of three masters with a replica each.
 func startClusterRig(t *testing.T) *rig {
 	t.Helper()
 	c := redistest.StartCluster(t, 3, "--cluster-require-full-coverage", "no")
 	r := &rig{t: t, cluster: c}
-	r.startSidecars(c.URL())
+	r.startWeirs(c.URL())
 	return r
 }
 

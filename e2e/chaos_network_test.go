@@ -15,7 +15,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/test/proctest"
 )
 
-// networkFaults are faults between the sidecars and the server.
+// networkFaults are faults between the processes and the server.
 func networkFaults() []fault {
 	behaves := func(m manner) func(*rig) func() {
 		return func(r *rig) func() {

@@ -25,10 +25,10 @@ type outcome struct {
 	deny, local        int     // admitted beyond the limit
 	localTwice         int     // admitted under local beyond twice the limit
 	goroutines         [3]int  // before, at the end of the fault, after
-	live               [2]int  // bytes of heap before and after, of the sidecar that has grown most
+	live               [2]int  // bytes of heap before and after, of the process that has grown most
 }
 
-// measure takes the sizes of the sidecars.
+// measure takes the sizes of the processes.
 func (o *outcome) measure(before, during, after []size) {
 	for i := range before {
 		o.goroutines[0] = max(o.goroutines[0], before[i].goroutines)
@@ -69,8 +69,8 @@ func (o *outcome) read(calls []asked, began, healed time.Time) {
 			if a.answered && !a.passed {
 				byPolicy++
 			}
-		case a.done.After(healed) && !back[a.sidecar]:
-			back[a.sidecar] = a.passed
+		case a.done.After(healed) && !back[a.weir]:
+			back[a.weir] = a.passed
 			if !a.passed {
 				o.recovered = max(o.recovered, a.done.Sub(healed))
 			}
@@ -95,7 +95,7 @@ func beyond(calls []asked, times float64) int {
 	return int(math.Ceil(max(0, worst-times*rate-1)))
 }
 
-// size is what a sidecar takes.
+// size is what a process takes.
 type size struct{ goroutines, live int }
 
 var (
@@ -103,11 +103,11 @@ var (
 	goHeap       = regexp.MustCompile(`(?m)^go_memstats_heap_alloc_bytes (\S+)$`)
 )
 
-// sizes collects the sidecars' garbage and asks what is left.
+// sizes collects the processes' garbage and asks what is left.
 func (r *rig) sizes() []size {
 	r.t.Helper()
-	out := make([]size, len(r.sidecars))
-	for i, s := range r.sidecars {
+	out := make([]size, len(r.weirs))
+	for i, s := range r.weirs {
 		s.Page("/debug/pprof/heap?gc=1")
 		_, text := s.Page("/metrics")
 		number := func(of *regexp.Regexp) int {
@@ -121,7 +121,7 @@ func (r *rig) sizes() []size {
 	return out
 }
 
-// settled is sizes once no sidecar has noticeably more goroutines than before, or after half a minute.
+// settled is sizes once no process has noticeably more goroutines than before, or after half a minute.
 func (r *rig) settled(before []size) []size {
 	r.t.Helper()
 	deadline := time.Now().Add(30 * time.Second)

@@ -31,7 +31,7 @@ const (
 	pace        = 10 * time.Millisecond
 	warmUp      = 250 * time.Millisecond // until every limit is used up
 	promised    = time.Second            // from the store's return to its first decision
-	liveBytes   = 8 << 20                // that a sidecar's heap may have grown by
+	liveBytes   = 8 << 20                // that a process's heap may have grown by
 	undisturbed = 0.2                    // of the calls about what is on other servers: busy machines are late
 	more        = 3                      // goroutines, after a fault than before: the runtime's own come and go
 )
@@ -45,13 +45,13 @@ func stretched(d time.Duration) time.Duration {
 	return 10 * d
 }
 
-// storeTimeout is the sidecars', and late is Envoy's: by default both are as here with -chaos. After hung there is no
+// storeTimeout is the processes', and late is Envoy's: by default both are as here with -chaos. After hung there is no
 // answer: it is far above both.
 func storeTimeout() time.Duration { return stretched(15 * time.Millisecond) }
 func late() time.Duration         { return stretched(20 * time.Millisecond) }
 func hung() time.Duration         { return stretched(2 * time.Second) }
 
-// Every limit is asked through every sidecar. The limit "seen" denies only while the store does not decide.
+// Every limit is asked through every process. The limit "seen" denies only while the store does not decide.
 const chaosRules = `
 domain: shop
 descriptors:
@@ -80,7 +80,7 @@ type fault struct {
 // chaosLimits are the keys of the rules.
 var chaosLimits = []string{"seen", "deny", "local"}
 
-// rig is what faults are made in: a Redis, the sidecars that use it, and an Envoy in front of each.
+// rig is what faults are made in: a Redis, the processes that use it, and an Envoy in front of each.
 type rig struct {
 	t        *testing.T
 	server   *redistest.Server // if it is one server
@@ -89,9 +89,9 @@ type rig struct {
 	clock    *steppedClock
 	sentinel *redistest.Sentinel // if it is a master and its replica
 	cluster  *redistest.Cluster  // if it is a cluster
-	sidecars []*sidecar
+	weirs    []*weir
 	front    *front
-	callers  []caller      // of each sidecar
+	callers  []caller      // of each process
 	keys     []string      // that are asked about during this fault
 	span     time.Duration // of this fault
 }
@@ -99,20 +99,20 @@ type rig struct {
 // caller asks about a rule and a key. It says whether the request may pass, and whether that was answered.
 type caller func(ctx context.Context, rule, key string) (passed, answered bool)
 
-// startServerRig has the sidecars use one server.
+// startServerRig has the processes use one server.
 func startServerRig(t *testing.T) *rig {
 	t.Helper()
 	r := startServer(t)
-	r.startSidecars(r.server.URL())
+	r.startWeirs(r.server.URL())
 	return r
 }
 
-// startNetworkRig has the sidecars use one server through a proxy that can fail.
+// startNetworkRig has the processes use one server through a proxy that can fail.
 func startNetworkRig(t *testing.T) *rig {
 	t.Helper()
 	r := startServer(t)
 	r.proxy = startFaultyProxy(t, r.server.Addr())
-	r.startSidecars("redis://" + r.proxy.addr + "/0")
+	r.startWeirs("redis://" + r.proxy.addr + "/0")
 	return r
 }
 
@@ -127,17 +127,17 @@ func startServer(t *testing.T) *rig {
 	return r
 }
 
-// startSidecars starts them, and the Envoy.
-func (r *rig) startSidecars(store string) {
+// startWeirs starts them, and the Envoy.
+func (r *rig) startWeirs(store string) {
 	r.t.Helper()
 	rules := ruleFile(r.t, chaosRules)
 	for range replicas {
-		r.sidecars = append(r.sidecars,
-			startSidecar(r.t, rules, "--store", store, "--store-timeout", storeTimeout().String(),
+		r.weirs = append(r.weirs,
+			startWeir(r.t, rules, "--store", store, "--store-timeout", storeTimeout().String(),
 				"--replicas", strconv.Itoa(replicas), "--pprof"))
 	}
-	r.front = startFront(r.t, r.sidecars)
-	for i := range r.sidecars {
+	r.front = startFront(r.t, r.weirs)
+	for i := range r.weirs {
 		r.callers = append(r.callers, r.front.caller(i))
 	}
 }
@@ -158,7 +158,7 @@ func (r *rig) config(name, value string) {
 // asked is one call of a client.
 type asked struct {
 	rule, key   string
-	sidecar     int
+	weir        int
 	began, done time.Time
 	passed      bool
 	answered    bool
@@ -172,7 +172,7 @@ type pressure struct {
 	calls  []asked
 }
 
-// start asks about each rule and each of the keys through each sidecar every 10 ms.
+// start asks about each rule and each of the keys through each process every 10 ms.
 func (r *rig) start(keys ...string) *pressure {
 	ctx, cancel := context.WithCancel(context.Background())
 	l := &pressure{cancel: cancel}
@@ -183,7 +183,7 @@ func (r *rig) start(keys ...string) *pressure {
 					tick := time.NewTicker(pace)
 					defer tick.Stop()
 					for ctx.Err() == nil {
-						a := asked{rule: rule, key: key, sidecar: i}
+						a := asked{rule: rule, key: key, weir: i}
 						a.ask(context.WithoutCancel(ctx), ask) // the last one is answered, too
 						l.add(a)
 						<-tick.C
@@ -282,7 +282,7 @@ func (r *rig) run(f fault) []outcome {
 	return out
 }
 
-// TestChaos breaks Redis, and what lies between it and three sidecars, in every way known, under load through Envoy.
+// TestChaos breaks Redis, and what lies between it and three processes, in every way known, under load through Envoy.
 func TestChaos(t *testing.T) {
 	rows := []string{chaosHead}
 	for _, part := range []struct {
@@ -334,13 +334,13 @@ func overGRPC(c pb.RateLimitServiceClient) caller {
 	}
 }
 
-// Without Redis a sidecar starts, applies the failure policy, shows the reason on /readyz, and counts soon after the
+// Without Redis a process starts, applies the failure policy, shows the reason on /readyz, and counts soon after the
 // start of Redis.
 func TestStartWithoutRedis(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	server.Kill()
-	s := newSidecar(t, ruleFile(t, chaosRules), "--store", server.URL(), "--store-timeout", storeTimeout().String())
+	s := newWeir(t, ruleFile(t, chaosRules), "--store", server.URL(), "--store-timeout", storeTimeout().String())
 	s.Launch()
 	await(t, 30*time.Second, "alive", func() bool {
 		res, err := http.Get("http://" + s.HTTP + "/healthz")

@@ -20,7 +20,7 @@ import (
 // Weir never refuses Envoy: neither for many requests at once, nor for requests that Envoy resets because clients go
 // away or answers are late, nor for connections that come and go.
 func TestEnvoyIsNeverRefused(t *testing.T) {
-	s := startSidecar(t, ruleFile(t, `
+	s := startWeir(t, ruleFile(t, `
 domain: shop
 descriptors:
   - key: remote_address
@@ -81,7 +81,7 @@ func TestCommandsWithAToken(t *testing.T) {
 	if err := os.WriteFile(token, []byte("s3cret\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s := startSidecar(t,
+	s := startWeir(t,
 		ruleFile(t, "domain: shop\ndescriptors: [{key: client, rate_limit: {requests_per_unit: 5, unit: year}}]\n"),
 		"--http-token-file", token)
 	for _, args := range [][]string{
@@ -121,7 +121,7 @@ func TestPageWithAToken(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := chrometest.Start(t)
-	s := startSidecar(t, ruleFile(t, pageRules), "--http-token-file", token)
+	s := startWeir(t, ruleFile(t, pageRules), "--http-token-file", token)
 	askOf(t, s.client(t), 1, "remote_address", "10.0.0.1")
 	b.Look(1200, 1000, false)
 	b.Open("http://" + s.HTTP + "/")

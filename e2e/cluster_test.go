@@ -19,7 +19,7 @@ import (
 // more. On a machine of two cores that shows in the masters' CPU, not in requests a second.
 func TestClusterSharesTheWork(t *testing.T) {
 	cluster := redistest.StartCluster(t, 3)
-	s := startSidecar(t, ruleFile(t, `
+	s := startWeir(t, ruleFile(t, `
 domain: shop
 descriptors:
   - {key: user, rate_limit: {algorithm: funnel, requests_per_unit: 1000, unit: second}}

@@ -16,7 +16,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 )
 
-// connections is how many connections of sidecars the server has.
+// connections is how many connections of processes the server has.
 func connections(t *testing.T, server *redistest.Server) int {
 	t.Helper()
 	return strings.Count(fmt.Sprint(redistest.Do(t, server, "client", "list")), " name=weir ")
@@ -50,14 +50,14 @@ func TestConnections(t *testing.T) {
 		}
 	}
 
-	files := startSidecar(t, ruleFile(t, rules), "--store", server.URL())
+	files := startWeir(t, ruleFile(t, rules), "--store", server.URL())
 	idle("rules in files, idle")
 	ctx, cancel := context.WithTimeout(t.Context(), longtest.Pick(time.Second, 2*time.Second))
 	defer cancel()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		flood(ctx, t, []*sidecar{files}, "day", 64, 0)
+		flood(ctx, t, []*weir{files}, "day", 64, 0)
 	}()
 	busiest := 0
 	for running := true; running; {
@@ -78,6 +78,6 @@ func TestConnections(t *testing.T) {
 	if out, err := publish(t, server, rules); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	startSidecar(t, "store", "--store", server.URL())
+	startWeir(t, "store", "--store", server.URL())
 	idle(`published rules \(.*\), idle`)
 }

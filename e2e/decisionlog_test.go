@@ -10,7 +10,7 @@ import (
 // When the reader of a decision log on stdout ends, Weir still answers requests, and counts the lines that it drops.
 func TestReaderOfDecisionLogMayEnd(t *testing.T) {
 	t.Parallel()
-	s := newSidecar(t, ruleFile(t, modes), "--drain-delay", "0s", "--decision-log", "stdout", "--decision-log-sample", "1")
+	s := newWeir(t, ruleFile(t, modes), "--drain-delay", "0s", "--decision-log", "stdout", "--decision-log-sample", "1")
 	s.LaunchVia(`exec "$0" "$@" > >(exec true)`)
 	s.AwaitReady()
 	conn := dial(t, s.GRPC)

@@ -11,7 +11,7 @@ import (
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 )
 
-// A flood on a limit that is used up costs Redis nothing, and what another sidecar gives back passes at once.
+// A flood on a limit that is used up costs Redis nothing, and what another process gives back passes at once.
 func TestFloodOnAUsedUpLimit(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -23,7 +23,7 @@ descriptors:
 	patient := []string{
 		"--store", server.URL(), "--store-timeout", "1s",
 	} // also on a busy machine every request is counted
-	front, other := startSidecar(t, file, patient...), startSidecar(t, file, patient...)
+	front, other := startWeir(t, file, patient...), startWeir(t, file, patient...)
 	e := proxy{
 		Weir: []string{front.GRPC}, Domain: "shop",
 		RateLimits: "[{actions: [{request_headers: {header_name: x-tenant, descriptor_key: tenant}}]}]",

@@ -14,7 +14,7 @@ import (
 
 // proxy says how an Envoy is set up for a test. Texts in YAML are in flow style.
 type proxy struct {
-	Weir     []string // the sidecars' host:port
+	Weir     []string // the processes' host:port
 	Upstream string   // host:port
 	Domain   string
 
@@ -26,11 +26,11 @@ type proxy struct {
 	Look string
 	// TCP are the descriptors of a network filter in front of the upstream, instead of the HTTP filter.
 	TCP string
-	// CA, Cert and Key are files: Envoy asks the sidecars over TLS, with a certificate of its own.
+	// CA, Cert and Key are files: Envoy asks the processes over TLS, with a certificate of its own.
 	CA, Cert, Key string
 	// Collector is the host:port that Envoy sends its traces to, by OTLP; every request is traced.
 	Collector string
-	// HealthChecks makes Envoy ask the sidecars' grpc.health.v1.
+	// HealthChecks makes Envoy ask the processes' grpc.health.v1.
 	HealthChecks bool
 }
 

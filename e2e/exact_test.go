@@ -23,7 +23,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// goroutines is the number of goroutines that ask each sidecar at the same time.
+// goroutines is the number of goroutines that ask each process at the same time.
 const goroutines = 64
 
 // eachAlgorithm returns a rule file with a limit of every algorithm, by the entry {algorithm: its name}, at a rate
@@ -63,18 +63,18 @@ func policies(t *testing.T, rules string) map[string]*limiter.Policy {
 	return out
 }
 
-// fleet is sidecars that share one limit.
+// fleet is processes that share one limit.
 type fleet []pb.RateLimitServiceClient
 
-// startFleets are three sidecars on one Redis, and one with a memory of its own.
+// startFleets are three processes on one Redis, and one with a memory of its own.
 func startFleets(t *testing.T, rules string) map[string]fleet {
 	t.Helper()
 	file := ruleFile(t, rules)
 	var redis fleet
 	for store, n := redistest.Start(t).URL(), 0; n < 3; n++ {
-		redis = append(redis, startSidecar(t, file, "--store", store, "--store-timeout", "5s").client(t))
+		redis = append(redis, startWeir(t, file, "--store", store, "--store-timeout", "5s").client(t))
 	}
-	return map[string]fleet{"redis": redis, "memory": {startSidecar(t, file).client(t)}}
+	return map[string]fleet{"redis": redis, "memory": {startWeir(t, file).client(t)}}
 }
 
 // ask sends one hit of an algorithm's rule, or gives one back, and reports whether it was admitted.
@@ -90,7 +90,7 @@ func (f fleet) ask(ctx context.Context, client int, algorithm string, giveBack b
 	return resp.GetOverallCode() == pb.RateLimitResponse_OK, err
 }
 
-// each runs 64 goroutines for each sidecar. Each of them calls do with every algorithm in turn, until do is done.
+// each runs 64 goroutines for each process. Each of them calls do with every algorithm in turn, until do is done.
 func (f fleet) each(t *testing.T, do func(client int, algorithm string) (done bool, err error)) {
 	t.Helper()
 	names := limiter.AlgorithmNames()
@@ -184,7 +184,7 @@ func TestNeverAboveTheBound(t *testing.T) {
 	}
 }
 
-// hammer asks for as much as the sidecars can answer, and returns what was admitted. What a client has in flight it
+// hammer asks for as much as the processes can answer, and returns what was admitted. What a client has in flight it
 // gives back when that algorithm's turn comes again.
 func (f fleet) hammer(t *testing.T, length time.Duration) map[string][]*pass {
 	t.Helper()

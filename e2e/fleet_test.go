@@ -10,7 +10,7 @@ import (
 
 // Ten processes on one Redis share one key, under several times the traffic that its limit allows: in no second do
 // more pass than the algorithm lets pass, as if there were one.
-func TestTenSidecarsShareOneLimit(t *testing.T) {
+func TestTenProcessesShareOneLimit(t *testing.T) {
 	fleet := startFleet(t, 10, `
 domain: shop
 descriptors:

@@ -46,7 +46,7 @@ func ask(t *testing.T, conn *grpc.ClientConn, keys ...string) string {
 
 func TestModes(t *testing.T) {
 	t.Parallel()
-	conn := dial(t, startSidecar(t, ruleFile(t, modes)).GRPC)
+	conn := dial(t, startWeir(t, ruleFile(t, modes)).GRPC)
 	for i, step := range []struct{ ask, want string }{
 		{"free", "OK: OK"},
 		{"nobody", "OK: OK"},
@@ -74,7 +74,7 @@ func TestUnixSocket(t *testing.T) {
 	if len(socket) > 100 {
 		t.Fatalf("%s is too long for a socket", socket)
 	}
-	startSidecar(t, ruleFile(t, modes), "--grpc-addr", "unix:"+socket)
+	startWeir(t, ruleFile(t, modes), "--grpc-addr", "unix:"+socket)
 	conn := dial(t, "unix:"+socket)
 	if got, want := ask(t, conn, "everybody"), "OK: OK"; got != want {
 		t.Errorf("answered %q, want %q", got, want)

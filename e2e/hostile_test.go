@@ -47,7 +47,7 @@ func TestHostileRequests(t *testing.T) {
 			if store == "redis" {
 				args = []string{"--store", redistest.Start(t).URL(), "--store-timeout", "5s"}
 			}
-			s := startSidecar(t, ruleFile(t, `
+			s := startWeir(t, ruleFile(t, `
 domain: shop
 descriptors:
   - key: tenant

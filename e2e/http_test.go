@@ -17,7 +17,7 @@ import (
 // headers count down with them.
 func TestFunnelForEachClient(t *testing.T) {
 	t.Parallel()
-	s := startSidecar(t, ruleFile(t, `
+	s := startWeir(t, ruleFile(t, `
 domain: shop
 descriptors:
   - key: remote_address
@@ -82,7 +82,7 @@ func checkSeconds(t *testing.T, s sample, header string, want int) {
 
 func TestTCPConnections(t *testing.T) {
 	t.Parallel()
-	s := startSidecar(t, ruleFile(t, `
+	s := startWeir(t, ruleFile(t, `
 domain: tcp
 descriptors:
   - key: listener
@@ -104,9 +104,9 @@ descriptors:
 	}
 }
 
-// Two sidecars, each with an Envoy, share every limit through one Redis: what passes both together is the limit,
+// Two processes, each with an Envoy, share every limit through one Redis: what passes both together is the limit,
 // whatever the algorithm.
-func TestTwoSidecarsShareOneRedis(t *testing.T) {
+func TestTwoProcessesShareOneRedis(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
 	algorithms := []string{"fixed_window", "funnel", "token_bucket", "sliding_window", "sliding_log"}
@@ -120,7 +120,7 @@ func TestTwoSidecarsShareOneRedis(t *testing.T) {
 	file := ruleFile(t, rules.String())
 	var clients []*client
 	for range 2 {
-		s := startSidecar(t, file, "--store", redis.URL(), "--store-timeout", "1s")
+		s := startWeir(t, file, "--store", redis.URL(), "--store-timeout", "1s")
 		e := proxy{
 			Weir: []string{s.GRPC}, Domain: "shop",
 			RateLimits: "[{actions: [{request_headers: {header_name: x-algorithm, descriptor_key: algorithm}}]}]",
@@ -144,7 +144,7 @@ func TestTwoSidecarsShareOneRedis(t *testing.T) {
 // it pass by default, and no limit would hold.
 func TestHeaderThatIsNotUTF8(t *testing.T) {
 	t.Parallel()
-	s := startSidecar(t, ruleFile(t, `
+	s := startWeir(t, ruleFile(t, `
 domain: shop
 descriptors:
   - {key: remote_address, rate_limit: {algorithm: funnel, requests_per_unit: 2, unit: hour}}

@@ -37,7 +37,7 @@ func TestReadThatHangs(t *testing.T) {
 		return path
 	}
 	write("a.yaml", modes)
-	s := startSidecar(t, dir, "--rules-poll", "200ms", "--drain-delay", "0s")
+	s := startWeir(t, dir, "--rules-poll", "200ms", "--drain-delay", "0s")
 	conn := dial(t, s.GRPC)
 	path := filepath.Join(dir, "b.yaml")
 	more := "domain: modes\ndescriptors: [{key: more, rate_limit: {requests_per_unit: 0, unit: hour}}]\n"
@@ -82,10 +82,10 @@ func TestReadThatHangs(t *testing.T) {
 // While the process starts, SIGHUP means a reload, and SIGTERM ends it, also while the start hangs.
 func TestSignalsDuringTheStart(t *testing.T) {
 	t.Parallel()
-	run := func(t *testing.T) (*sidecar, *proctest.Hung) {
+	run := func(t *testing.T) (*weir, *proctest.Hung) {
 		path := filepath.Join(t.TempDir(), "rules.yaml")
 		hung := hangIn(t, path, modes)
-		s := newSidecar(t, path, "--drain-delay", "0s")
+		s := newWeir(t, path, "--drain-delay", "0s")
 		s.Launch()
 		hung.Await(20 * time.Second)
 		return s, hung

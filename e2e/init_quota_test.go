@@ -18,7 +18,7 @@ import (
 func TestInitQuota(t *testing.T) {
 	t.Parallel()
 	dir := initialized(t, "quota")
-	s := startSidecar(t, filepath.Join(dir, "rules"), "--quota")
+	s := startWeir(t, filepath.Join(dir, "rules"), "--quota")
 	front := startInitialized(t, dir, s).Listener("front")
 	search := starterRequest{path: "/search?q="}
 	if got := search.send(t, front, 0); got != http.StatusOK {

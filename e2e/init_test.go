@@ -27,7 +27,7 @@ type starterRequest struct {
 	perSecond float64
 }
 
-// What init writes works as it is: a real Envoy and a sidecar limit as the comments say.
+// What init writes works as it is: a real Envoy and a process limit as the comments say.
 func TestInit(t *testing.T) {
 	t.Parallel()
 	uses := map[string][]starterRequest{
@@ -50,7 +50,7 @@ func TestInit(t *testing.T) {
 			t.Parallel()
 			dir := initialized(t, use.Name)
 			log := filepath.Join(dir, "decisions.log")
-			s := startSidecar(t, filepath.Join(dir, "rules"), "--decision-log", log, "--decision-log-sample", "1",
+			s := startWeir(t, filepath.Join(dir, "rules"), "--decision-log", log, "--decision-log-sample", "1",
 				"--decision-log-key-file", keyFile(t, dir))
 			front := startInitialized(t, dir, s).Listener("front")
 			denied := 0
@@ -70,7 +70,7 @@ func TestInit(t *testing.T) {
 func TestInitShield(t *testing.T) {
 	t.Parallel()
 	dir := initialized(t, "shield")
-	s := startSidecar(t, filepath.Join(dir, "rules"))
+	s := startWeir(t, filepath.Join(dir, "rules"))
 	envoy := startInitialized(t, dir, s)
 	front := envoy.Listener("front")
 	const flood = 300
@@ -102,8 +102,8 @@ func TestInitShield(t *testing.T) {
 	}
 }
 
-// startInitialized runs an Envoy by the configuration of init, which calls the sidecar.
-func startInitialized(t *testing.T, dir string, s *sidecar) *envoytest.Envoy {
+// startInitialized runs an Envoy by the configuration of init, which calls Weir.
+func startInitialized(t *testing.T, dir string, s *weir) *envoytest.Envoy {
 	t.Helper()
 	config, err := os.ReadFile(filepath.Join(dir, "envoy.yaml"))
 	if err != nil {
@@ -184,7 +184,7 @@ func (a starterRequest) send(t *testing.T, front string, n int) int {
 	return resp.StatusCode
 }
 
-// replayed checks that diff, with the sidecar's log, sees what has happened.
+// replayed checks that diff, with Weir's log, sees what has happened.
 func replayed(t *testing.T, dir, log string, denied int) {
 	t.Helper()
 	rules := filepath.Join(dir, "rules")

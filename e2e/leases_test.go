@@ -31,14 +31,14 @@ descriptors:
 type decided struct{ began, ended time.Time }
 
 // startFleet serves rules by several processes on one Redis.
-func startFleet(t *testing.T, n int, text string) []*sidecar {
+func startFleet(t *testing.T, n int, text string) []*weir {
 	t.Helper()
 	redis := redistest.Start(t)
 	rules := ruleFile(t, text)
-	fleet := make([]*sidecar, n)
+	fleet := make([]*weir, n)
 	for i := range fleet {
 		// The time is not what is tested: a busy machine must not turn requests into failures.
-		fleet[i] = startSidecar(t, rules, "--store", redis.URL(), "--store-timeout", "1s")
+		fleet[i] = startWeir(t, rules, "--store", redis.URL(), "--store-timeout", "1s")
 	}
 	return fleet
 }
@@ -48,7 +48,7 @@ func startFleet(t *testing.T, n int, text string) []*sidecar {
 func flood(
 	ctx context.Context,
 	t *testing.T,
-	fleet []*sidecar,
+	fleet []*weir,
 	key string,
 	callers int,
 	pause time.Duration,
@@ -192,7 +192,7 @@ func TestLeasesEndWithTheProcess(t *testing.T) {
 }
 
 // remaining is what the store says is left, without taking anything.
-func remaining(t *testing.T, s *sidecar, key string) int64 {
+func remaining(t *testing.T, s *weir, key string) int64 {
 	t.Helper()
 	look := question(key, "x")
 	look.Descriptors[0].HitsAddend = wrapperspb.UInt64(0)

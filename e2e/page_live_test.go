@@ -28,7 +28,7 @@ const chartOf = `(document.querySelector("#now-chart svg")?.getAttribute("aria-l
 func TestPageIsLive(t *testing.T) {
 	t.Parallel()
 	b := chrometest.Start(t)
-	s := startSidecar(t, ruleFile(t, pageRules))
+	s := startWeir(t, ruleFile(t, pageRules))
 	b.Look(1200, 1000, false)
 	b.Open("http://" + s.HTTP + "/")
 	b.Await(chartOf + `.startsWith("All requests, last hour: 0 allowed, 0 denied")`)
@@ -52,7 +52,7 @@ func TestPageIsLive(t *testing.T) {
 
 // movesByEvents sends requests of one address after the other until the chart has shown them without a request of the
 // page for the history, and returns how many times that took: the page may ask for a sample that it has missed.
-func movesByEvents(t *testing.T, b *chrometest.Browser, s *sidecar) (times int) {
+func movesByEvents(t *testing.T, b *chrometest.Browser, s *weir) (times int) {
 	t.Helper()
 	client := s.client(t)
 	for times = 1; times <= 10; times++ {
@@ -82,7 +82,7 @@ func historyAsked(b *chrometest.Browser) (n int) {
 func TestPageWithoutEvents(t *testing.T) {
 	t.Parallel()
 	b := chrometest.Start(t)
-	s := startSidecar(t, ruleFile(t, pageRules))
+	s := startWeir(t, ruleFile(t, pageRules))
 	for range 16 { // all streams that are served
 		res, err := http.Get("http://" + s.HTTP + "/events")
 		if err != nil || res.StatusCode != http.StatusOK {
@@ -101,7 +101,7 @@ func TestPageWithoutEvents(t *testing.T) {
 func TestPageOfARule(t *testing.T) {
 	t.Parallel()
 	b := chrometest.Start(t)
-	s := startSidecar(t, ruleFile(t, pageRules))
+	s := startWeir(t, ruleFile(t, pageRules))
 	client := s.client(t)
 	askOf(t, client, 5, "remote_address", "10.0.0.1")
 	askOf(t, client, 2, "api_key", "alice")
@@ -165,7 +165,7 @@ func TestPageOnANarrowScreen(t *testing.T) {
 	t.Parallel()
 	b := chrometest.Start(t)
 	file := ruleFile(t, pageRules)
-	s := startSidecar(t, file)
+	s := startWeir(t, file)
 	client := s.client(t)
 	b.Look(360, 740, false)
 	b.Open("http://" + s.HTTP + "/")
@@ -243,7 +243,7 @@ func TestPageOfPublishedRules(t *testing.T) {
 	if out, err := publish(t, redis, pageRules); err != nil {
 		t.Fatal(err, out)
 	}
-	s := startSidecar(t, "store", "--store", redis.URL())
+	s := startWeir(t, "store", "--store", redis.URL())
 	b.Look(1200, 1000, false)
 	b.Open("http://" + s.HTTP + "/")
 	const facts = `document.getElementById("facts").innerText.replace(/\s+/g, " ")`

@@ -15,7 +15,7 @@ import (
 func TestPageOfQuotas(t *testing.T) {
 	t.Parallel()
 	dir := initialized(t, "quota")
-	s := startSidecar(t, filepath.Join(dir, "rules"), "--quota")
+	s := startWeir(t, filepath.Join(dir, "rules"), "--quota")
 	front := startInitialized(t, dir, s).Listener("front")
 	b := chrometest.Start(t)
 	b.Look(1200, 1000, false)

@@ -88,7 +88,7 @@ func rowsOf(t *testing.T, b *chrometest.Browser, id string) []string {
 func TestPage(t *testing.T) {
 	t.Parallel()
 	b := chrometest.Start(t)
-	s := startSidecar(t, ruleFile(t, pageRules))
+	s := startWeir(t, ruleFile(t, pageRules))
 	client := s.client(t)
 	askOf(t, client, 5, "remote_address", "10.0.0.1")
 	askOf(t, client, 2, "remote_address", "10.0.0.2")
@@ -150,7 +150,7 @@ func TestPage(t *testing.T) {
 }
 
 // checkBoostAndExplain adds a boost, and asks why a request is denied.
-func checkBoostAndExplain(t *testing.T, b *chrometest.Browser, s *sidecar) {
+func checkBoostAndExplain(t *testing.T, b *chrometest.Browser, s *weir) {
 	t.Helper()
 	boost := strings.NewReader(
 		`{"domain": "shop", "rule": "api_key", "factor": 3, "for": "1h", "reason": "<b>sale</b>", "author": "ann"}`,
@@ -317,7 +317,7 @@ func TestPageOfManyRules(t *testing.T) {
 			"- {key: api_key, value: customer-%d, owner: team-%d, rate_limit: {requests_per_unit: %d, unit: year}}\n", i,
 			i%7, 1+i)
 	}
-	s := startSidecar(t, ruleFile(t, rules.String()))
+	s := startWeir(t, ruleFile(t, rules.String()))
 	client := s.client(t)
 	askOf(t, client, 9, "api_key", "customer-4")
 	b.Look(1200, 1000, false)
@@ -344,12 +344,12 @@ func TestPageOfManyRules(t *testing.T) {
 	}
 }
 
-// An open page shows that a file was refused, with the places of its errors, and that the sidecar has gone.
+// An open page shows that a file was refused, with the places of its errors, and that Weir has gone.
 func TestPageTellsWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	b := chrometest.Start(t)
 	file := ruleFile(t, pageRules)
-	s := startSidecar(t, file)
+	s := startWeir(t, file)
 	b.Look(1200, 1000, false)
 	b.Open("http://" + s.HTTP + "/")
 	b.Await(`document.getElementById("state").innerText === "Ready"`)
@@ -367,7 +367,7 @@ func TestPageTellsWhatIsWrong(t *testing.T) {
 	refreshNow(b)
 	b.Await(`document.getElementById("lost").innerText.startsWith("No good answer at")`)
 	if state := b.Text(`document.getElementById("state").innerText`); state != "No answer" {
-		t.Errorf("of a sidecar that has gone the page says %s", state)
+		t.Errorf("of a process that has gone the page says %s", state)
 	}
 	shoot(t, b, "lost", 400, 900, true)
 }
@@ -375,7 +375,7 @@ func TestPageTellsWhatIsWrong(t *testing.T) {
 // `weir top` shows the same keys, escapes hostile ones for the terminal, and can hide values.
 func TestTopCommand(t *testing.T) {
 	t.Parallel()
-	s := startSidecar(t, ruleFile(t, pageRules))
+	s := startWeir(t, ruleFile(t, pageRules))
 	client := s.client(t)
 	askOf(t, client, 5, "remote_address", "10.0.0.1")
 	askOf(t, client, 3, "remote_address", "10.0.0.2", "path", "/checkout/1")
@@ -404,7 +404,7 @@ func TestTopCommand(t *testing.T) {
 		t.Errorf("%v in %+v", err, found)
 	}
 
-	hidden := startSidecar(t, ruleFile(t, pageRules), "--top-keys-hash")
+	hidden := startWeir(t, ruleFile(t, pageRules), "--top-keys-hash")
 	askOf(t, hidden.client(t), 1, "api_key", "hunter2")
 	for _, shown := range []string{topCommand(t, hidden), topCommand(t, hidden, "--json")} {
 		if !strings.Contains(shown, "api_key=#f52fbd32b2b3b86ff88ef6c490628285") ||
@@ -412,7 +412,7 @@ func TestTopCommand(t *testing.T) {
 			t.Errorf("a value is shown:\n%s", shown)
 		}
 	}
-	off := startSidecar(t, ruleFile(t, pageRules), "--top-keys", "0")
+	off := startWeir(t, ruleFile(t, pageRules), "--top-keys", "0")
 	out, err := weirtest.Run(t, "top", "--server", off.HTTP)
 	if err == nil || !strings.Contains(out, "start Weir with --top-keys 100") {
 		t.Errorf("%v: %s", err, out)
@@ -420,7 +420,7 @@ func TestTopCommand(t *testing.T) {
 }
 
 // topCommand is what weir top prints.
-func topCommand(t *testing.T, s *sidecar, args ...string) string {
+func topCommand(t *testing.T, s *weir, args ...string) string {
 	t.Helper()
 	out, err := weirtest.Run(t, append([]string{"top", "--server", s.HTTP}, args...)...)
 	if err != nil {
@@ -432,7 +432,7 @@ func topCommand(t *testing.T, s *sidecar, args ...string) string {
 // A client that is no browser gets the list of endpoints.
 func TestRootForOthers(t *testing.T) {
 	t.Parallel()
-	s := startSidecar(t, ruleFile(t, pageRules))
+	s := startWeir(t, ruleFile(t, pageRules))
 	if status, text := s.Page("/"); status != "200 OK" ||
 		!strings.HasPrefix(text, "Weir, a rate limit service for Envoy\n") {
 		t.Errorf("%s %s", status, text)

@@ -30,7 +30,7 @@ descriptors:
 `
 
 // boostRule adds a boost.
-func boostRule(t *testing.T, s *sidecar, body string) {
+func boostRule(t *testing.T, s *weir, body string) {
 	t.Helper()
 	res, err := http.Post("http://"+s.HTTP+"/boosts", "application/json", strings.NewReader(body))
 	if err != nil {
@@ -47,7 +47,7 @@ func boostRule(t *testing.T, s *sidecar, body string) {
 func TestPageShowsWhatHolds(t *testing.T) {
 	t.Parallel()
 	b := chrometest.Start(t)
-	s := startSidecar(t, ruleFile(t, twoLimitRules))
+	s := startWeir(t, ruleFile(t, twoLimitRules))
 	askOf(t, s.client(t), 161, "api_key", "alice") // 30 pass, the burst would let 100 pass
 	b.Look(1200, 1000, false)
 	b.Open("http://" + s.HTTP + "/")
@@ -144,7 +144,7 @@ func TestPageNumbersErrors(t *testing.T) {
 	t.Parallel()
 	b := chrometest.Start(t)
 	file := ruleFile(t, pageRules)
-	s := startSidecar(t, file)
+	s := startWeir(t, file)
 	b.Look(1200, 1000, false)
 	b.Open("http://" + s.HTTP + "/")
 	b.Await(`document.getElementById("state").innerText === "Ready"`)

@@ -50,7 +50,7 @@ func TestSpellingsOfAPath(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := startSidecar(t, filepath.FromSlash(dirs.rules))
+			s := startWeir(t, filepath.FromSlash(dirs.rules))
 			config, err := os.ReadFile(filepath.FromSlash(dirs.config))
 			if err != nil {
 				t.Fatal(err)
@@ -91,8 +91,8 @@ func TestSpellingsOfAPath(t *testing.T) {
 	}
 }
 
-// onFreePorts is an example's Envoy configuration with ports of the test's own, asking the sidecar.
-func onFreePorts(t *testing.T, config string, s *sidecar) string {
+// onFreePorts is an example's Envoy configuration with ports of the test's own, asking Weir.
+func onFreePorts(t *testing.T, config string, s *weir) string {
 	t.Helper()
 	_, port, _ := strings.Cut(s.GRPC, ":")
 	_, app, _ := strings.Cut(proctest.FreeAddr(t), ":")

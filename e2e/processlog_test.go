@@ -16,15 +16,15 @@ import (
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 )
 
-// pipe is a sidecar's standard error, which the test reads.
+// pipe is a process's standard error, which the test reads.
 type pipe struct {
 	name  string
 	fd    int    // does not block
 	close func() // ends the reader
 }
 
-// startInto starts a sidecar whose standard error is a pipe of the test, and waits until it is ready.
-func startInto(t *testing.T, rules string, args ...string) (*sidecar, pipe) {
+// startInto starts a process whose standard error is a pipe of the test, and waits until it is ready.
+func startInto(t *testing.T, rules string, args ...string) (*weir, pipe) {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "stderr")
 	if err := syscall.Mkfifo(name, 0o600); err != nil {
@@ -33,7 +33,7 @@ func startInto(t *testing.T, rules string, args ...string) (*sidecar, pipe) {
 	stderr := pipe{name: name, fd: opened(t, name, syscall.O_RDONLY)}
 	stderr.close = sync.OnceFunc(func() { _ = syscall.Close(stderr.fd) })
 	t.Cleanup(stderr.close)
-	s := newSidecar(t, rules, append([]string{"--drain-delay", "0s"}, args...)...)
+	s := newWeir(t, rules, append([]string{"--drain-delay", "0s"}, args...)...)
 	s.LaunchVia(`exec "$0" "$@" 2>'` + name + `'`)
 	s.AwaitReady()
 	return s, stderr

@@ -89,14 +89,14 @@ func panels(t *testing.T) map[string][]string {
 }
 
 // scraping runs Prometheus with the alerts of the examples.
-func scraping(t *testing.T, sidecars ...*sidecar) *promtest.Server {
+func scraping(t *testing.T, weirs ...*weir) *promtest.Server {
 	t.Helper()
 	alerts, err := filepath.Abs("../examples/prometheus/alerts.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
 	var targets []string
-	for _, s := range sidecars {
+	for _, s := range weirs {
 		targets = append(targets, s.HTTP)
 	}
 	config := filepath.Join(t.TempDir(), "prometheus.yaml")
@@ -108,19 +108,19 @@ func scraping(t *testing.T, sidecars ...*sidecar) *promtest.Server {
 	return promtest.Start(t, config)
 }
 
-// A real Prometheus that scrapes two sidecars, one with Redis and one with memory, answers every question of the
+// A real Prometheus that scrapes two processes, one with Redis and one with memory, answers every question of the
 // dashboard, counts what was answered, and sees an alert. It is one test, since all of that is about the same run.
 func TestPrometheus(t *testing.T) {
 	t.Parallel()
 	proctest.Program(t, "prometheus")
 	rules := ruleFile(t, watched)
 	patient := []string{"--store-timeout", "5s", "--classic-metrics", "--rules-settle", "1ms"}
-	sidecars := []*sidecar{
-		startSidecar(t, rules, append(patient, "--store", redistest.Start(t).URL())...),
-		startSidecar(t, rules, patient...),
+	weirs := []*weir{
+		startWeir(t, rules, append(patient, "--store", redistest.Start(t).URL())...),
+		startWeir(t, rules, patient...),
 	}
-	clients := []pb.RateLimitServiceClient{sidecars[0].client(t), sidecars[1].client(t)}
-	prometheus := scraping(t, sidecars...)
+	clients := []pb.RateLimitServiceClient{weirs[0].client(t), weirs[1].client(t)}
+	prometheus := scraping(t, weirs...)
 	rounds, asked, denied := 0, 0, 0
 	ask := func(on pb.RateLimitServiceClient, key, value string) {
 		res, err := on.ShouldRateLimit(t.Context(), question(key, value))

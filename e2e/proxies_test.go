@@ -23,7 +23,7 @@ var proxies = map[string]func(tb testing.TB, servers ...*redistest.Server) strin
 	"Envoy": proxytest.Envoy, "twemproxy": proxytest.Twemproxy,
 }
 
-// Behind a proxy that spreads keys over two servers, two sidecars without scripts share every counter, no limit lets
+// Behind a proxy that spreads keys over two servers, two processes without scripts share every counter, no limit lets
 // more pass than it says, and a proxy whose servers hang leaves it to on_store_failure.
 func TestWithoutScriptsBehindAProxy(t *testing.T) {
 	t.Parallel()
@@ -42,11 +42,11 @@ descriptors:
       - {name: months, requests_per_unit: 1000, unit: month, align: calendar}
 `)
 			store := "redis://" + start(t, servers...) + "/0"
-			var fleet []*sidecar
+			var fleet []*weir
 			for range 2 {
-				fleet = append(fleet, startSidecar(t, rules, "--store", store, "--no-store-scripts", "--store-timeout", "2s"))
+				fleet = append(fleet, startWeir(t, rules, "--store", store, "--no-store-scripts", "--store-timeout", "2s"))
 			}
-			// So many clients that a proxy spreads them whatever ports the servers have; requests of each to each sidecar.
+			// So many clients that a proxy spreads them whatever ports the servers have; requests of each to each process.
 			const clients, requests, limit = 40, 6, 8
 			var admitted [clients]atomic.Int64
 			var wait sync.WaitGroup
@@ -106,14 +106,14 @@ descriptors:
 	}
 }
 
-// With scripts, a sidecar behind such a proxy says what to set.
+// With scripts, a process behind such a proxy says what to set.
 func TestScriptsBehindAProxy(t *testing.T) {
 	t.Parallel()
 	rules := ruleFile(t, "domain: shop\ndescriptors: [{key: client, rate_limit: {requests_per_unit: 20, unit: year}}]\n")
 	for name, start := range proxies {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := newSidecar(t, rules, "--store", "redis://"+start(t, redistest.Start(t), redistest.Start(t))+"/0",
+			s := newWeir(t, rules, "--store", "redis://"+start(t, redistest.Start(t), redistest.Start(t))+"/0",
 				"--store-timeout", "5s") // an answer that is late on a busy machine says nothing of a proxy
 			s.Launch()
 			await(t, 30*time.Second, "said in the log", func() bool {
@@ -123,10 +123,10 @@ func TestScriptsBehindAProxy(t *testing.T) {
 	}
 }
 
-// startHung starts a sidecar whose store hangs, with the default timeout.
-func startHung(t *testing.T, rules, store string) *sidecar {
+// startHung starts a process whose store hangs, with the default timeout.
+func startHung(t *testing.T, rules, store string) *weir {
 	t.Helper()
-	s := newSidecar(t, rules, "--store", store, "--no-store-scripts")
+	s := newWeir(t, rules, "--store", store, "--no-store-scripts")
 	s.Launch()
 	s.Await(time.Minute, func() error {
 		_, err := s.client(t).ShouldRateLimit(t.Context(), question("nothing", "x"))
@@ -136,7 +136,7 @@ func startHung(t *testing.T, rules, store string) *sidecar {
 }
 
 // testResetBehindAProxy looks at a counter and resets it, by its rule and by its key in Redis.
-func testResetBehindAProxy(t *testing.T, s *sidecar, servers []*redistest.Server) {
+func testResetBehindAProxy(t *testing.T, s *weir, servers []*redistest.Server) {
 	t.Helper()
 	byRule, byKey := []string{"--domain", "shop", "client=3"}, []string{"--key", "fixed_window|shop|client=3"}
 	out, err := weirtest.Run(t, append([]string{"get", "--server", s.HTTP}, byRule...)...)

@@ -25,14 +25,14 @@ func publish(t *testing.T, redis *redistest.Server, rules string) (out string, e
 	return weirtest.Run(t, "publish", dir, "--store", redis.URL())
 }
 
-// inForce reports whether the sidecar runs this version.
-func (s *sidecar) inForce(t *testing.T, version int) bool {
+// inForce reports whether Weir runs this version.
+func (s *weir) inForce(t *testing.T, version int) bool {
 	t.Helper()
 	_, text := s.Page("/metrics")
 	return strings.Contains(text, fmt.Sprintf("\nweir_rules_published_version %d\n", version))
 }
 
-// Five sidecars run a new set within a second of its publication, unless the machine stands still meanwhile. A sidecar
+// Five processes run a new set within a second of its publication, unless the machine stands still meanwhile. A process
 // whose own folder conflicts with the set keeps the set before. A wrong set is not published. Without Redis all keep
 // their rules.
 func TestPublishedRules(t *testing.T) {
@@ -44,11 +44,11 @@ func TestPublishedRules(t *testing.T) {
 	if out, err := publish(t, redis, rules(1)); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	var mesh []*sidecar
+	var mesh []*weir
 	for range 5 {
-		mesh = append(mesh, startSidecar(t, "store", "--store", redis.URL()))
+		mesh = append(mesh, startWeir(t, "store", "--store", redis.URL()))
 	}
-	odd := startSidecar(t, "store", "--store", redis.URL(), "--rules",
+	odd := startWeir(t, "store", "--store", redis.URL(), "--rules",
 		ruleFile(t, "domain: own\ndescriptors: [{key: a, rate_limit: {requests_per_unit: 1, unit: hour}}]\n"))
 
 	var took []time.Duration
@@ -62,7 +62,7 @@ func TestPublishedRules(t *testing.T) {
 		}
 		began := time.Now() // the publisher has ended
 		for i, s := range mesh {
-			await(t, 30*time.Second, fmt.Sprintf("sidecar %d at version %d", i, version),
+			await(t, 30*time.Second, fmt.Sprintf("process %d at version %d", i, version),
 				func() bool { return s.inForce(t, version) })
 		}
 		took = append(took, time.Since(began))
@@ -76,9 +76,9 @@ func TestPublishedRules(t *testing.T) {
 		await(t, 30*time.Second, fmt.Sprintf("the odd one at version %d", want), func() bool { return odd.inForce(t, want) })
 	}
 	slices.Sort(took)
-	t.Logf("from the end of the publication until all 5 sidecars run it: %s", took)
+	t.Logf("from the end of the publication until all 5 processes run it: %s", took)
 	if median := took[len(took)/2]; median > time.Second {
-		t.Errorf("in half of the times it took %s until all sidecars ran a new set, want at most a second", median)
+		t.Errorf("in half of the times it took %s until all processes ran a new set, want at most a second", median)
 	}
 
 	out, err := publish(t, redis, "domain: shop\ndescriptors: [{rate_limit: {}}]\n")
@@ -88,7 +88,7 @@ func TestPublishedRules(t *testing.T) {
 	redis.Kill()
 	for _, s := range mesh {
 		if !s.inForce(t, 10) {
-			t.Error("a sidecar has lost its rules with Redis")
+			t.Error("a process has lost its rules with Redis")
 		}
 	}
 }

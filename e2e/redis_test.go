@@ -27,7 +27,7 @@ func TestRedisGoesAway(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			redis := redistest.Start(t)
-			s := startSidecar(t, ruleFile(t, `
+			s := startWeir(t, ruleFile(t, `
 domain: shop
 descriptors:
   - {key: rule, value: open, rate_limit: {requests_per_unit: 0, unit: second}}

@@ -234,9 +234,9 @@ func TestRedisKeys(t *testing.T) {
 	if out, err := publish(t, server, keyRules(t)); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	var fleet []*sidecar
+	var fleet []*weir
 	for range 2 {
-		fleet = append(fleet, startSidecar(t, "store", "--store", server.URL(), "--store-timeout", "1s"))
+		fleet = append(fleet, startWeir(t, "store", "--store", server.URL(), "--store-timeout", "1s"))
 	}
 	first := fleet[0]
 	c := first.client(t)

@@ -29,7 +29,7 @@ const firstLimit = 1_000_000
 func TestManyReloads(t *testing.T) {
 	generations := longtest.Pick(200, 1000)
 	m := newConfigMap(t)
-	s := startSidecar(t, m.dir, "--rules-settle", "2ms", "--rules-poll", "1h") // what is seen is seen by the watch
+	s := startWeir(t, m.dir, "--rules-settle", "2ms", "--rules-poll", "1h") // what is seen is seen by the watch
 	swapper := observer{client: s.client(t)}
 	others := make([]observer, 3)
 	for i := range others {
@@ -200,7 +200,7 @@ func (m *configMap) swap(t *testing.T, generation int) {
 // vitals are what the process says of itself.
 type vitals struct{ goroutines, resident, loads, refused float64 }
 
-func (s *sidecar) vitals() vitals {
+func (s *weir) vitals() vitals {
 	return vitals{
 		goroutines: s.Metric("go_goroutines"), resident: s.Metric("process_resident_memory_bytes"),
 		loads: s.Metric(`weir_rules_loads_total{result="ok"}`), refused: s.Metric(`weir_rules_loads_total{result="refused"}`),

@@ -20,7 +20,7 @@ func TestEditedRule(t *testing.T) {
 			"    rate_limit: {algorithm: funnel, requests_per_unit: %d, unit: second}\n", limit)
 	}
 	file := ruleFile(t, rules(1_000_000))
-	s := startSidecar(t, file)
+	s := startWeir(t, file)
 	e := proxy{Weir: []string{s.GRPC}, Domain: "shop"}.start(t)
 	traffic := newClient(t, "127.0.0.1", e.Listener("front")).goOn(t, "/")
 	await(t, 30*time.Second, "any traffic", func() bool { return traffic.count(200, time.Time{}) > 10 })
@@ -78,7 +78,7 @@ func TestWrongEdit(t *testing.T) {
 	t.Parallel()
 	const rules = "domain: shop\ndescriptors: [{key: remote_address, rate_limit: {requests_per_unit: 3, unit: year}}]\n"
 	file := ruleFile(t, rules)
-	s := startSidecar(t, file)
+	s := startWeir(t, file)
 	e := proxy{Weir: []string{s.GRPC}, Domain: "shop"}.start(t)
 	c := newClient(t, "127.0.0.1", e.Listener("front"))
 	if got := c.status(t, "/"); got != 200 {

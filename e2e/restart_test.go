@@ -12,18 +12,18 @@ import (
 const endless = "domain: shop\n" +
 	"descriptors: [{key: remote_address, rate_limit: {requests_per_unit: 1000000, unit: second}}]\n"
 
-// Two sidecars behind one Envoy restart in turn, as in a rolling update. Envoy, which would answer 500 for every
-// failed call, answers 200 throughout: a stopping sidecar first fails its health checks, then answers what is in
+// Two processes behind one Envoy restart in turn, as in a rolling update. Envoy, which would answer 500 for every
+// failed call, answers 200 throughout: a stopping process first fails its health checks, then answers what is in
 // flight.
 func TestRollingRestart(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
 	file := ruleFile(t, endless)
-	var sidecars []*sidecar
+	var weirs []*weir
 	p := proxy{Domain: "shop", HealthChecks: true}
 	for range 2 {
-		s := startSidecar(t, file, "--store", redis.URL(), "--store-timeout", "1s")
-		sidecars = append(sidecars, s)
+		s := startWeir(t, file, "--store", redis.URL(), "--store-timeout", "1s")
+		weirs = append(weirs, s)
 		p.Weir = append(p.Weir, s.GRPC)
 	}
 	e := p.start(t)
@@ -32,11 +32,11 @@ func TestRollingRestart(t *testing.T) {
 	}
 	await(t, 30*time.Second, "both healthy", healthy(2))
 	traffic := newClient(t, "127.0.0.1", e.Listener("front")).goOn(t, "/")
-	for _, s := range sidecars {
+	for _, s := range weirs {
 		since := time.Now()
 		await(t, 30*time.Second, "any traffic", func() bool { return traffic.count(200, since) > 100 })
 		if code := s.Terminate(15 * time.Second); code != 0 {
-			t.Errorf("a sidecar ended with exit code %d, want 0", code)
+			t.Errorf("a process ended with exit code %d, want 0", code)
 		}
 		t.Logf("stopped in %s", time.Since(since).Round(time.Millisecond))
 		s.Start()
@@ -49,15 +49,15 @@ func TestRollingRestart(t *testing.T) {
 	t.Logf("%d requests, the longest took %s", len(samples), longest(samples))
 }
 
-// While the only sidecar restarts, Envoy applies its failure mode. As soon as the sidecar is ready, Envoy reaches it
+// While the only process restarts, Envoy applies its failure mode. As soon as Weir is ready, Envoy reaches it
 // again by itself.
-func TestRestartOfTheOnlySidecar(t *testing.T) {
-	s := startSidecar(t, ruleFile(t, endless), "--drain-delay", "0s")
+func TestRestartOfTheOnlyProcess(t *testing.T) {
+	s := startWeir(t, ruleFile(t, endless), "--drain-delay", "0s")
 	e := proxy{Weir: []string{s.GRPC}, Domain: "shop"}.start(t)
 	traffic := newClient(t, "127.0.0.1", e.Listener("front")).goOn(t, "/")
 	await(t, 30*time.Second, "any traffic", func() bool { return traffic.count(200, time.Time{}) > 100 })
 	if code := s.Terminate(15 * time.Second); code != 0 {
-		t.Errorf("the sidecar ended with exit code %d, want 0", code)
+		t.Errorf("Weir ended with exit code %d, want 0", code)
 	}
 	s.Start()
 	back := time.Now()
@@ -73,7 +73,7 @@ func TestRestartOfTheOnlySidecar(t *testing.T) {
 			first = max(first, s.began.Sub(back))
 		}
 	}
-	t.Logf("statuses %v; the last failed request began %s after the sidecar was ready again", got, first)
+	t.Logf("statuses %v; the last failed request began %s after Weir was ready again", got, first)
 	if took := longest(samples); took > patience {
 		t.Errorf("a request took %s, want less than %s", took, patience)
 	}

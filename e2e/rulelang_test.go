@@ -15,7 +15,7 @@ import (
 // neither. Both get the RateLimit headers.
 func TestResponseOfARule(t *testing.T) {
 	t.Parallel()
-	s := startSidecar(t, ruleFile(t, `
+	s := startWeir(t, ruleFile(t, `
 domain: shop
 descriptors:
   - key: remote_address
@@ -62,7 +62,7 @@ descriptors:
 	}
 }
 
-// A values file is edited while the sidecar runs; one that is wrong changes nothing.
+// A values file is edited while Weir runs; one that is wrong changes nothing.
 func TestEditedValuesFile(t *testing.T) {
 	t.Parallel()
 	file := ruleFile(t, `
@@ -72,7 +72,7 @@ descriptors:
 `)
 	blocked := filepath.Join(filepath.Dir(file), "blocked.txt")
 	proctest.Replace(t, blocked, "# nobody yet\n")
-	s := startSidecar(t, file)
+	s := startWeir(t, file)
 	e := proxy{
 		Weir: []string{s.GRPC}, Domain: "shop",
 		RateLimits: "[{actions: [{request_headers: {header_name: x-user, descriptor_key: user}}]}]",

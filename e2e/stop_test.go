@@ -15,13 +15,13 @@ import (
 	"github.com/weir-ratelimit/weir/internal/test/redistest"
 )
 
-// A sidecar is stopped while requests wait for a Redis that does not answer, for longer than the drain delay. It
+// A process is stopped while requests wait for a Redis that does not answer, for longer than the drain delay. It
 // says at once that it stops, and ends only when each of them has the answer of its rule's on_store_failure.
 func TestStopWhileRedisHangs(t *testing.T) {
 	t.Parallel()
 	const storeTimeout, drainDelay = 2500 * time.Millisecond, 1500 * time.Millisecond
 	redis := redistest.Start(t)
-	s := startSidecar(t, ruleFile(t, `
+	s := startWeir(t, ruleFile(t, `
 domain: shop
 descriptors:
   - {key: open, rate_limit: {requests_per_unit: 0, unit: hour}}
@@ -64,7 +64,7 @@ descriptors:
 		t.Errorf("all was answered in %s: nothing waited for Redis, so this test shows nothing", answered)
 	}
 	if code := s.Wait(30 * time.Second); code != 0 || !strings.Contains(s.Output(), "msg=stopped all_answered=true") {
-		t.Errorf("the sidecar ended with exit code %d, want 0 and all answered", code)
+		t.Errorf("Weir ended with exit code %d, want 0 and all answered", code)
 	}
 	t.Logf("the health watch heard after %s, the last answer came %s after its request, the end %s after SIGTERM",
 		heard, answered, time.Since(stopped))
@@ -98,7 +98,7 @@ func finish(t *testing.T, streams []grpc.ClientStream, want pb.RateLimitResponse
 }
 
 // readiness is the status and the text of /readyz.
-func (s *sidecar) readiness(t *testing.T) string {
+func (s *weir) readiness(t *testing.T) string {
 	t.Helper()
 	status, text := s.Page("/readyz")
 	return status + "\n" + text

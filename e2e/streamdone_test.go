@@ -48,7 +48,7 @@ type costs struct{ *client }
 // withCosts starts it all; the upstream answers with the header x-cost. The path /look asks for 0 hits.
 func withCosts(t *testing.T, rateLimits, cost string) costs {
 	t.Helper()
-	s := startSidecar(t, ruleFile(t, `
+	s := startWeir(t, ruleFile(t, `
 domain: llm
 descriptors:
   - key: remote_address

@@ -8,13 +8,13 @@ import (
 	"github.com/weir-ratelimit/weir/internal/test/certtest"
 )
 
-// Envoy and the sidecar know each other by certificates. Another client's certificate, of the same authority, is
+// Envoy and Weir know each other by certificates. Another client's certificate, of the same authority, is
 // refused: then Envoy gets no answer, and says so with its 500.
 func TestEnvoyAsksOverTLS(t *testing.T) {
 	t.Parallel()
 	ca := certtest.New(t)
 	cert, key := ca.Issue("weir", "weir.mesh")
-	s := startSidecar(t,
+	s := startWeir(t,
 		ruleFile(t, "domain: shop\ndescriptors: [{key: remote_address, rate_limit: {requests_per_unit: 2, unit: year}}]"),
 		"--grpc-tls-cert", cert, "--grpc-tls-key", key, "--grpc-tls-client-ca", ca.CA(), "--grpc-tls-client-names",
 		"spiffe://mesh/ns/edge/sa/envoy")

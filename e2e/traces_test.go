@@ -15,7 +15,7 @@ func TestATraceThroughEnvoy(t *testing.T) {
 	collector := otlptest.Start(t)
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.Endpoint)
 	t.Setenv("OTEL_BSP_SCHEDULE_DELAY", "5")
-	weir := startSidecar(t, ruleFile(t, `
+	weir := startWeir(t, ruleFile(t, `
 domain: shop
 descriptors: [{key: remote_address, rate_limit: {requests_per_unit: 1, unit: year}}]
 `), "--otel-traces")

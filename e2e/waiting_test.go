@@ -24,7 +24,7 @@ func TestQueueShapesTraffic(t *testing.T) {
 			if store == "redis" {
 				args = []string{"--store", redistest.Start(t).URL(), "--store-timeout", "1s"}
 			}
-			s := startSidecar(t, ruleFile(t, `
+			s := startWeir(t, ruleFile(t, `
 domain: shop
 descriptors:
   - key: remote_address
@@ -142,7 +142,7 @@ func newFlight(t *testing.T, lease string) *flight {
 	t.Helper()
 	stop := make(chan struct{})
 	f := &flight{began: make(chan struct{}, 10), end: make(chan struct{}, 10), done: make(chan int, 10)}
-	s := startSidecar(t, ruleFile(t, `
+	s := startWeir(t, ruleFile(t, `
 domain: shop
 descriptors:
   - key: remote_address

@@ -11,7 +11,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
 )
 
-// override is the limit that an entry of rate_limits brings along: fixed, or if there are keys that of the metadata.
+// override is the limit that an entry of rate_limits brings along: a fixed one, or what the metadata hold under keys.
 type override struct {
 	fixed          decide.OwnLimit
 	requests, unit *MetadataKey

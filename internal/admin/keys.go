@@ -117,7 +117,7 @@ func setCount(s *adminapi.KeyLimit, p *limiter.Policy, d *limiter.Decision) {
 	}
 }
 
-// Reset forgets counters, in the store and in all processes. Its error is as that of Get. With an error the result, if
+// Reset forgets counters, in the store and in all processes. Errors are as in Get. With an error the result, if
 // not nil, has the counters that are reset; the one after them may be.
 func (c *Counters) Reset(ctx context.Context, t adminapi.ResetRequest) (*adminapi.ResetResult, error) {
 	f, keys, err := c.target(t)

@@ -74,7 +74,7 @@ func rule(factor float64) adminapi.BoostRequest {
 	return adminapi.BoostRequest{Domain: "shop", Rule: "client", Factor: factor, For: "1h", Reason: "sale", Author: "ann"}
 }
 
-// A counter that one sidecar resets is new to the other, which knew a denial of it; the log says who did it, without
+// A counter that one process resets is new to the other, which knew a denial of it; the log says who did it, without
 // the value.
 func TestResetIsForAll(t *testing.T) {
 	redis := redistest.Start(t)
@@ -98,10 +98,10 @@ func TestResetIsForAll(t *testing.T) {
 	if len(done.Counters) != 1 || !done.Counters[0].Existed || done.Rule != "client" {
 		t.Errorf("%+v", done)
 	}
-	want(t, "the other sidecar", "OK", func() string { return two.ask(who) })
+	want(t, "the other process", "OK", func() string { return two.ask(who) })
 	denied()
 	one.reset(adminapi.ResetRequest{Key: "weir:1:fixed_window|shop|client=" + who})
-	want(t, "the other sidecar", "OK", func() string { return two.ask(who) })
+	want(t, "the other process", "OK", func() string { return two.ask(who) })
 
 	if n := one.logged("msg=audit action=reset result=ok client=local addr=127.0.0.1:"); n != 2 {
 		t.Errorf("%d resets in the log", n)
@@ -111,7 +111,7 @@ func TestResetIsForAll(t *testing.T) {
 	}
 }
 
-// A boost by one sidecar is followed by the other, shown by both, outlives a reload of each, and is gone when it is
+// A boost by one process is followed by the other, shown by both, outlives a reload of each, and is gone when it is
 // removed.
 func TestBoostIsForAll(t *testing.T) {
 	t.Parallel()
@@ -222,7 +222,7 @@ func TestLiveWithoutRedis(t *testing.T) {
 	}
 }
 
-// Rules that are published while a boost is in force are boosted from their first request on; a sidecar that starts
+// Rules that are published while a boost is in force are boosted from their first request on; a process that starts
 // then has the boost, too.
 func TestPublishWhileBoosted(t *testing.T) {
 	redis := redistest.Start(t)

@@ -63,7 +63,7 @@ func (p *process) published() string {
 	return p.metric("weir_rules_published_version") + " of " + p.metric("weir_rules_published_newest_version")
 }
 
-// All sidecars take what is published; one where it does not go together with a file of its own keeps the set before,
+// All processes take what is published; one where it does not go together with a file of its own keeps the set before,
 // says why, and takes the next that does.
 func TestPublishedRules(t *testing.T) {
 	redis := redistest.Start(t)

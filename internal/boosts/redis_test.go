@@ -150,7 +150,7 @@ func TestBoostsAreBounded(t *testing.T) {
 	add(t, a, request(nil)) // in the place of the one that has ended
 }
 
-// The rights that docs/operate/redis.md gives a sidecar are enough, and without the right to the key the error says so.
+// The rights that docs/operate/redis.md gives a process are enough, and without the right to the key the error says so.
 func TestBoostsLeastPrivilege(t *testing.T) {
 	server := redistest.Start(t)
 	const commands = "+evalsha +eval +set +get +mget +del +time +publish +subscribe +ping +select +client|setname"

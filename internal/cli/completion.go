@@ -40,7 +40,7 @@ func (c *completionCmd) Run(io streams) error {
 	return err
 }
 
-// completeCommand is what the scripts call, with the words behind sidecar up to and with the one to complete. A line of
+// completeCommand is what the scripts call, with the words behind weir up to and with the one to complete. A line of
 // its answer is a word and, behind a tab, what it means; the line :files stands for the names of files.
 const completeCommand = "__complete"
 

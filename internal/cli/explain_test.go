@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// Without --rules a running sidecar is asked, by its rules and on its counters, and is charged nothing.
-func TestExplainAsksASidecar(t *testing.T) {
+// Without --rules a running process is asked, by its rules and on its counters, and is charged nothing.
+func TestExplainAsksAProcess(t *testing.T) {
 	dir := t.TempDir()
 	rules, socket := filepath.Join(dir, "rules.yaml"), "unix:"+filepath.Join(dir, "http.sock")
 	text := "domain: shop\ndescriptors: [{key: client, rate_limit: {name: one, requests_per_unit: 1, unit: hour}}]\n"

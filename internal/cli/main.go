@@ -58,7 +58,7 @@ type streams struct {
 }
 
 // Main runs the program by its command line and returns its exit code. The version and the commit are those that the
-// linker was told, empty for what Go has recorded in the binary.
+// linker was given, empty for what Go has recorded in the binary.
 func Main(linkedVersion, linkedCommit string) int {
 	version, commit = linkedVersion, linkedCommit
 	return start(context.Background(), os.Args, os.Stdout, os.Stderr)

@@ -36,8 +36,8 @@ func startServe(t *testing.T, rules, socket string) {
 	})
 }
 
-// health, status and reload of a sidecar that runs, is fine, and has newer rules that are wrong.
-func TestRunningSidecar(t *testing.T) {
+// health, status and reload of a process that runs, is fine, and has newer rules that are wrong.
+func TestRunningProcess(t *testing.T) {
 	dir := t.TempDir()
 	rules, socket := filepath.Join(dir, "rules.yaml"), "unix:"+filepath.Join(dir, "http.sock")
 	write := func(text string) {
@@ -62,7 +62,7 @@ func TestRunningSidecar(t *testing.T) {
 	say("health --live", exitOK, `^ok\n$`, `^$`)
 	say("health --format json", exitOK, `"healthy": true`, `^$`)
 	say("status", exitOK,
-		`^state +ready\nversion +.*\nstarted +.* ago\nstore +memory\nrules +[0-9a-f]{12}, live since .*: 1 domain, 1 rule, 1 limit\n$`, `^$`)
+		`^state +ready\nversion +.*\nstarted +.* ago\nquotas +off\nstore +memory\nrules +[0-9a-f]{12}, live since .*: 1 domain, 1 rule, 1 limit\n$`, `^$`)
 	say("status --json", exitOK, `"ready": true`, `^$`)
 	say("reload", exitOK, `^reloaded: rules [0-9a-f]{12} are live since .*\n$`, `^$`)
 	write("domain: shop\ndescriptors: [{kay: client}]\n")

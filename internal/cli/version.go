@@ -78,7 +78,7 @@ func build() app.Build {
 // pseudoVersion is the version that Go gives to a commit without a tag: with its time in UTC, and its first characters.
 var pseudoVersion = regexp.MustCompile(`[.-](\d{14})-([0-9a-f]{12})(\+dirty)?$`)
 
-// buildOf is what the binary records, unless the linker was told otherwise.
+// buildOf is what the binary records, unless the linker was given something else.
 func buildOf(info *debug.BuildInfo, linkedVersion, linkedCommit string) app.Build {
 	b := app.Build{
 		Version: cmp.Or(linkedVersion, info.Main.Version, "(devel)"), Commit: linkedCommit, Go: info.GoVersion,

@@ -43,11 +43,39 @@ func (d *Decider) DecideAtOnce(ctx context.Context, r *Request) (v *Verdict, dec
 	return d.finish(ctx, v), true, nil
 }
 
-// DecideRest decides a request that DecideAtOnce has not decided. Its errors are those of Decide.
+// DecideRest decides a request that DecideAtOnce has not decided. Errors are as in Decide.
 func (d *Decider) DecideRest(ctx context.Context, r *Request) (*Verdict, error) {
 	v := &r.verdict
 	if err := d.take(ctx, v); err != nil {
 		return nil, err
+	}
+	return d.finish(ctx, v), nil
+}
+
+// DecideLater begins to decide a request that DecideAtOnce has not decided, and returns. w.Taken is called when the
+// store has answered, or does not: with its error, the caller calls Finish. If DecideLater returns false, it has done
+// nothing: only DecideRest can decide the request. Send has to be called before long.
+func (d *Decider) DecideLater(r *Request, w limiter.Waiter) bool {
+	v := &r.verdict
+	store, ok := d.o.Store.(limiter.Later)
+	return ok && !v.mayWait() && store.TakeLater(v.Hits, v.Decisions, w)
+}
+
+// Send has the store send what DecideLater has begun.
+func (d *Decider) Send() {
+	if store, ok := d.o.Store.(limiter.Later); ok {
+		store.Send()
+	}
+}
+
+// Finish ends what DecideLater has begun, with the error of the store. Its errors are those of Decide; gone is ctx's
+// error in one whose caller is gone.
+func (d *Decider) Finish(ctx context.Context, r *Request, err, gone error) (*Verdict, error) {
+	v := &r.verdict
+	if err != nil {
+		if err = d.fallBack(ctx, v, err, gone); err != nil {
+			return nil, err
+		}
 	}
 	return d.finish(ctx, v), nil
 }

@@ -29,7 +29,7 @@ type Descriptor struct {
 	added int // entries: more than Entries if they are too many
 }
 
-// OwnLimit is a rate that replaces that of the rule's first limit. A Window of 0 is none.
+// OwnLimit is a rate that replaces the one of the rule's first limit. A Window of 0 is none.
 type OwnLimit struct {
 	Requests uint32
 	Window   time.Duration

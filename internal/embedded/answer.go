@@ -37,11 +37,11 @@ func Details() []string { return []string{detailsOverLimit, detailsError} }
 // Answer says what the filter does with a request.
 type Answer struct {
 	Outcome Outcome
-	// Status is that of the response that Envoy sends in place of the upstream's; 0: the request goes on.
+	// Status: Envoy answers with it and does not ask the upstream; 0: the request goes on.
 	Status uint32
 	// Headers are added to the response, whoever sends it.
 	Headers []Header
-	// Body and Details are those of a response with a Status.
+	// Body and Details belong to a response with a Status.
 	Body, Details string
 	// Metadata is the dynamic metadata of the request: a google.protobuf.Struct on the wire, to be kept under
 	// MetadataNamespace. Empty: there is none.

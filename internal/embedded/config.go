@@ -43,7 +43,7 @@ type headerOption struct {
 	AppendAction string `json:"append_action"`
 }
 
-// instead says what to write in place of words of Envoy's filter that the module does not have.
+// instead says what to write for words of Envoy's filter that the module does not have.
 var instead = map[string]string{
 	"rate_limit_service":        "there is no service to call: write flags",
 	"timeout":                   "write --store-timeout in flags",

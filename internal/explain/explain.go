@@ -28,7 +28,7 @@ type Report struct {
 	Live        bool         `json:"live"`
 	Answer      Answer       `json:"answer"`
 	Descriptors []Descriptor `json:"descriptors"`
-	// Next are the answers to more requests, offline: the first is that of Answer.
+	// Next are the answers to more requests, offline: the first is Answer's.
 	Next []Span `json:"next,omitempty"`
 }
 

@@ -29,8 +29,9 @@ const (
 )
 
 // MatchDescriptor reports how a request's descriptor is matched, level by level, and if no limit applies to it, why,
-// and what is near. The rule is what Domain.Match returns. The time it takes grows with the number of rules at one level,
-// and not with their product: it is for people, not for requests. It does not show values of rules with hash_values.
+// and what is near. The rule is what Domain.Match returns. The time it takes grows with the number of rules at one
+// level, and not with their product: it is for people, not for requests. It does not show values of rules with
+// hash_values.
 func MatchDescriptor(
 	s *descriptors.Set, domain string, entries []descriptors.Entry,
 ) (Descriptor, *descriptors.Rule) {
@@ -113,8 +114,8 @@ func (e *matcher) walk() {
 func (e *matcher) tooLong(entry descriptors.Entry, open *descriptors.Pattern) {
 	e.rule = e.domain.Match(e.entries)
 	e.Levels = append(e.Levels, newLevel(entry, "too_long", e.rule))
-	e.add("too_long", open.Rule(), "the value has %d bytes, and its first %d and its end do not decide whether it matches "+
-		"%s, so that the request is denied; send a shorter value, or write a pattern that its beginning or its end decides",
+	e.add("too_long", open.Rule(), "the value has %d bytes, and its first %d and its end do not decide whether it "+
+		"matches %s, so that the request is denied; send a shorter value, or write a pattern that its beginning or its end decides",
 		len(entry.Value), descriptors.MaxPatternValue, at(open.Rule()))
 }
 

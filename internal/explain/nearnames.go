@@ -69,7 +69,7 @@ func nearest(asked string, names iter.Seq[string]) []string {
 }
 
 // atMostApart is how many bytes two names are apart at most: what is between the beginning and the end that they
-// share, upper and lower case aside. Of long names it is that of their ends.
+// share, upper and lower case aside. Of long names only the ends count.
 func atMostApart(lower, name string) int {
 	name = strings.TrimSpace(name)
 	n := commonFolded(lower, name, fromBegin)

@@ -31,6 +31,6 @@ func TestRetryAfterInJSON(t *testing.T) {
 	}
 	var old RetryAfter
 	if err := json.Unmarshal([]byte("-1"), &old); err != nil || old != newRetryAfter(limiter.Never) {
-		t.Errorf("-1 of an older sidecar is read as %+v, %v", old, err)
+		t.Errorf("-1 of an older process is read as %+v, %v", old, err)
 	}
 }

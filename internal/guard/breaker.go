@@ -47,7 +47,7 @@ type BreakerOptions struct {
 	Store limiter.Store
 	// Servers are those behind it, by the names that routes have for them; the first one has none.
 	Servers map[string]Server
-	// Answered says whether an error, of Store or of a probe, is an answer: that of a server which is there, and says no.
+	// Answered says whether an error, of Store or of a probe, is an answer: the server is there, and says no.
 	Answered func(err error) bool
 	// Failures calls each for every server that an error of Store is about, by its name in Servers and, in a cluster, its
 	// shard, with that server's own error. Nil, or an error that names nobody: there is only one server.
@@ -113,18 +113,23 @@ func (b *Breaker) Shard(h *limiter.Hit) Shard {
 	return Shard{Store: StoreName(h), Address: b.server(h).Shard(h.Key)}
 }
 
-// Take implements limiter.Store. A failure is that of each server that the error names.
+// Take implements limiter.Store. A failure counts for each server that the error names.
 func (b *Breaker) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Decision) error {
 	if why := b.notAsked(hits); why != nil {
 		return *why
 	}
 	err := b.o.Store.Take(ctx, hits, out)
+	b.learn(hits, err, err != nil && errors.Is(ctx.Err(), context.Canceled))
+	return err
+}
+
+// learn notes what became of a call. canceled reports that the caller did not wait for its end.
+func (b *Breaker) learn(hits []limiter.Hit, err error, canceled bool) {
 	if err == nil {
 		b.answered(hits)
 	} else {
-		b.failed(hits, err, errors.Is(ctx.Err(), context.Canceled))
+		b.failed(hits, err, canceled)
 	}
-	return err
 }
 
 // failed notes who did not answer, and who answered by an error. A caller who canceled did not wait for an answer.

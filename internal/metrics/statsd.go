@@ -22,7 +22,7 @@ const (
 	maxTags   = 400  // of all configured tags
 )
 
-// unlikelyAddr is where envoyproxy/ratelimit sends metrics unless it is told otherwise. Mostly nobody listens there.
+// unlikelyAddr is where envoyproxy/ratelimit sends metrics unless it is set. Mostly nobody listens there.
 const unlikelyAddr = "tcp://localhost:8125"
 
 // lastSend is how long a process that ends waits for its last packets.

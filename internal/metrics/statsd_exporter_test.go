@@ -72,7 +72,7 @@ func exporter(t *testing.T) (addr string, show func() string) {
 	}
 }
 
-// afterRequests is a sidecar's metrics after some requests.
+// afterRequests is a process's metrics after some requests.
 func afterRequests(t *testing.T) *Metrics {
 	t.Helper()
 	set, err := rulefile.Compile([]rulefile.File{{Name: "rules.yaml", Data: []byte(`domain: shop

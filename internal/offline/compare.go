@@ -35,7 +35,7 @@ type Comparison struct {
 }
 
 // Compare replays a log by two rule sets, and says which requests one of them denies and the other does not. It shows
-// the first keys of a rule, top of them. The error is that of ReadLog.
+// the first keys of a rule, top of them. Errors are as in ReadLog.
 func Compare(
 	ctx context.Context,
 	before, after *descriptors.Set,

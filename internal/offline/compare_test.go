@@ -185,7 +185,7 @@ func TestMappings(t *testing.T) {
 	}
 }
 
-// decision is a line of the sidecar's log.
+// decision is a line of Weir's log.
 func decision(weight float64, key, value string) string {
 	return fmt.Sprintf(`{"time":"2026-01-31T12:00:00Z","domain":"shop","answer":"ok","weight":%g,`+
 		`"descriptors":[{"entries":[{"key":%q,"value":%q}],"cost":1}],"limits":[]}`+"\n", weight, key, value)

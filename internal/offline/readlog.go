@@ -71,7 +71,7 @@ type BadLine struct {
 
 // ReadLog calls do with each request of a log, in the order of their times. The log is read once, and not held in
 // memory. An error of do makes the request's line a bad one. The values that the rule sets name are known in a log of
-// hashes. The error is that of reading, or that no line is of use.
+// hashes. The error is of reading, or says that no line is of use.
 func ReadLog(
 	ctx context.Context, in io.Reader, o LogOptions, sets []*descriptors.Set, do func(*Request) error,
 ) (*Log, error) {

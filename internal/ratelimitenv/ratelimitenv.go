@@ -13,7 +13,7 @@ import (
 
 // Setting is a flag of weir serve, or a variable of OpenTelemetry.
 type Setting struct {
-	// Name is that of a flag, without dashes, or of a variable.
+	// Name names a flag, without dashes, or a variable.
 	Name, Value string
 	// Shown is Value with placeholders for secrets.
 	Shown string
@@ -214,7 +214,7 @@ func (r *reader) otel(name, value string, from ...string) {
 	}
 }
 
-// splitPairs reads key:value,key:value, also with = in place of the colon.
+// splitPairs reads key:value,key:value, also with = instead of the colon.
 func splitPairs(text string) (all [][2]string, err error) {
 	for pair := range strings.SplitSeq(text, ",") {
 		i := strings.IndexAny(pair, ":=")

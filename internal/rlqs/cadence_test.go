@@ -57,7 +57,9 @@ func TestSustained(t *testing.T) {
 		{limiter.Params{Algorithm: limiter.Funnel, Limit: 1000, Window: time.Second}, 1000},
 		{limiter.Params{Algorithm: limiter.FixedWindow, Limit: 1000, Window: time.Second}, 1000},
 		{limiter.Params{Algorithm: limiter.SlidingWindow, Limit: 1010, Window: time.Second}, 1000},
-		{limiter.Params{Algorithm: limiter.SlidingWindow, Limit: 1110, Window: time.Second, Oldest: limiter.OldestFull}, 1000},
+		{limiter.Params{
+			Algorithm: limiter.SlidingWindow, Limit: 1110, Window: time.Second, Oldest: limiter.OldestFull,
+		}, 1000},
 		{limiter.Params{Algorithm: limiter.SlidingWindow, Limit: 1010, Window: time.Second, SegmentCap: 55}, 500},
 		{limiter.Params{Algorithm: limiter.SlidingWindow, Limit: 6010, Window: time.Minute}, 100},
 		{limiter.Params{Algorithm: limiter.SlidingLog, Limit: 1010, Window: time.Second}, 1000},

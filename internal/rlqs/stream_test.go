@@ -277,8 +277,8 @@ func TestBesideTheRateLimitService(t *testing.T) {
 	})
 }
 
-// playBeside plays while calls ask the rate limit service about the same counter, that many a second. It returns how many
-// requests passed a second by quotas and by calls.
+// playBeside plays while calls ask the rate limit service about the same counter, that many a second. It returns how
+// many requests passed a second by quotas and by calls.
 func (f *fleet) playBeside(calls float64, long time.Duration) (byQuotas, byCalls float64) {
 	passed, beside, todo := f.passed, f.beside, 0.0
 	for range int(long / playStep) {
@@ -349,11 +349,11 @@ func TestBrokenStreamBesideCalls(t *testing.T) {
 // Two processes know of each other by the store only. What each gets does not depend on which of them charges first.
 func TestTwoKeepers(t *testing.T) {
 	p := perSecond(t, limiter.Funnel, 1000)
-	for _, later := range []time.Duration{3, 37, 50, 97} {
+	for _, later := range []int{3, 37, 50, 97} {
 		synctest.Test(t, func(t *testing.T) {
 			store := newLedger(t)
 			f := newFleet(t, store, one(p), 3)
-			time.Sleep(later * time.Millisecond)
+			time.Sleep(time.Duration(later) * time.Millisecond)
 			g := newFleet(t, store, one(p), 3)
 			for i := range 3 {
 				f.envoys[i].demand["b"] = steady(400)

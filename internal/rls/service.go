@@ -117,7 +117,7 @@ func repanic(
 //
 // A descriptor without a limit (its domain is unknown, no rule matches, its rule has no limit, or its limit was
 // replaced) is OK without current_limit; one that is `unlimited` has limit_remaining at its maximum as well.
-// Otherwise its status is that of its tightest limit (see decide.Status). The code is OVER_LIMIT if that limit does not
+// Otherwise its status shows its tightest limit (see decide.Status). The code is OVER_LIMIT if that limit does not
 // fit, whatever becomes of the request; only shadow mode keeps it OK. The overall code is OVER_LIMIT if a limit that is
 // neither shadow nor quota does not fit, or if none of the request's quota limits does.
 //

@@ -345,7 +345,7 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// A sidecar needs no right to change the rules that it follows: these are the rights that docs/operate/redis.md names.
+// A process needs no right to change the rules that it follows: these are the rights that docs/operate/redis.md names.
 func TestFollowerMayOnlyRead(t *testing.T) {
 	server := redistest.Start(t)
 	publish(t, open(t, server), "a", 10)

@@ -52,7 +52,7 @@ func setName(conn net.Conn, timeout time.Duration) error {
 	return conn.SetDeadline(time.Time{})
 }
 
-// neverFailing returns a connection whose reads and writes fail, in place of an error. After as many failed dials as it
+// neverFailing returns a connection whose reads and writes fail, rather than an error. After as many failed dials as it
 // may have connections, go-redis dials only once a second, and would miss a server's return for longer.
 func neverFailing(dial dialer) dialer {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {

@@ -23,7 +23,7 @@ const connectPause = 10 * time.Millisecond
 type DocumentOptions struct {
 	// Name follows the key prefix. The document's key is also the channel where its changes are published.
 	Name string
-	// Timeout bounds each round trip. It may be far above that of requests.
+	// Timeout bounds each round trip. It may be far longer than for requests.
 	Timeout time.Duration
 	// Poll is how long after a look there is a hint to look again, although nothing was published; 0 is never.
 	Poll time.Duration

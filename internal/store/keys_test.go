@@ -137,7 +137,7 @@ func TestCluster(t *testing.T) {
 	}
 }
 
-// Deleted counters are told to all sidecars, which may know of denials; keys of another format are nobody's here.
+// Deleted counters are told to all processes, which may know of denials; keys of another format are nobody's here.
 func TestDeleteIsTold(t *testing.T) {
 	k, c := scene(t, "a*:1:funnel|shop|k=1", "a*:0:old")
 	sub := c.Subscribe(t.Context(), "a*:1:refunds")

@@ -181,7 +181,7 @@ func (r *remote) reach(ctx context.Context) (reachable bool) {
 	}
 	was, vague := r.away, away != "" && redisstore.TimedOut(err)
 	r.away = away
-	better := r.vague && !vague // this error may say what to do, as that of a proxy does
+	better := r.vague && !vague // this error may say what to do, as a proxy's does
 	if away == was && !better {
 		return away == ""
 	}
@@ -204,7 +204,7 @@ func (r *remote) isAway() bool {
 	return r.away != ""
 }
 
-// PolicyFor returns for how long on_store_failure has decided in place of each Redis, by name.
+// PolicyFor returns for how long on_store_failure has decided instead of each Redis, by name.
 func (s *Store) PolicyFor() map[string]time.Duration {
 	all := make(map[string]time.Duration, len(s.remotes))
 	for _, r := range s.remotes {

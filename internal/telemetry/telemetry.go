@@ -49,7 +49,7 @@ type Options struct {
 	Traces bool
 	// Metrics are sent unless nil.
 	Metrics sdkmetric.Producer
-	// HTTP sends by protobuf over HTTP in place of gRPC.
+	// HTTP sends by protobuf over HTTP instead of gRPC.
 	HTTP bool
 	// Version is the process's.
 	Version string

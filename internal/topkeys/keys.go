@@ -47,7 +47,9 @@ func (t *Top) Keys(q Query) (adminapi.TopKeys, error) {
 		}
 	}
 	hash := t.o.HashValues || q.HashValues
-	a := adminapi.TopKeys{By: q.By, Since: since, KeptPerRule: t.o.PerRule, Hashed: hash, Missed: t.missed.Load(), Keys: []adminapi.TopKey{}}
+	a := adminapi.TopKeys{
+		By: q.By, Since: since, KeptPerRule: t.o.PerRule, Hashed: hash, Missed: t.missed.Load(), Keys: []adminapi.TopKey{},
+	}
 	for _, r := range first(found, q.N) {
 		a.Keys = append(a.Keys, r.show(hash))
 	}

@@ -295,7 +295,10 @@ func TestKeysBoundEveryCount(t *testing.T) {
 			for _, key := range a.Keys {
 				v := key.Entries[0].Value
 				shown[v] = true
-				for what, e := range map[adminapi.TopBy]Estimate{adminapi.ByHits: {key.Hits, key.HitsError}, adminapi.ByDenied: {key.Denied, key.DeniedError}} {
+				for what, e := range map[adminapi.TopBy]Estimate{
+					adminapi.ByHits:   {key.Hits, key.HitsError},
+					adminapi.ByDenied: {key.Denied, key.DeniedError},
+				} {
 					if n := truth[what][v]; n > e.Count || n < e.Count-e.Error {
 						t.Errorf("%s of %s: %d, but between %d-%d and %d is said", what, v, n, e.Count, e.Error, e.Count)
 					}

@@ -47,7 +47,7 @@ func newAffixes(sorted []string, groups []group, areEnds bool) *affixes {
 	}
 	a.tree, a.by = nil, make(map[string]int32, len(sorted))
 	for i, text := range sorted {
-		a.by[text] = int32(i) //nolint:gosec // rules are fewer
+		a.by[text] = int32(i)
 	}
 	return a
 }

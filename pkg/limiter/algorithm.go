@@ -78,7 +78,7 @@ type traits struct {
 	paysLater bool
 	// A denial can only be pushed further away by other hits, and a denied hit is not charged so that it shows.
 	cacheable bool
-	// What remains may be that of a part of the window.
+	// What remains may be of a part of the window only.
 	partial bool
 	// extra is how many hits of cost 1 can pass in a window beyond Limit.
 	extra int64

@@ -171,7 +171,7 @@ func (c *calendar) nextFullHour(t int64) int64 {
 // shift is how far a zone's clocks are ahead of UTC, from a moment on and until another.
 type shift struct{ offset, from, until int64 }
 
-// shift is that at t.
+// shift returns the one at t.
 func (c *calendar) shift(t int64) shift {
 	at := time.Unix(t, 0).In(c.zone)
 	_, offset := at.Zone()

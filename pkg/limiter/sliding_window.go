@@ -13,7 +13,7 @@ const SlidingWindow Algorithm = 4
 // up to a whole hit, which decides exactly as the fraction does: the other counts, the cost and the limit are whole.
 //
 // While the clock is behind the newest segment (it stepped back), it is taken to stand at that segment's start. Where
-// the step leaves the state as it is, the times are those of that state, which may belong to segments still to come.
+// the step leaves the state as it is, the times are of that state, which may belong to segments still to come.
 type slidingWindow struct {
 	terms
 

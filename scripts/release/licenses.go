@@ -136,7 +136,7 @@ func readLicense(module, root, path string) (license, error) {
 	return l, nil
 }
 
-// licenseOf is the license of a module as an expression of SPDX: that of its own LICENSE, not of parts of it.
+// licenseOf returns the license in a module's own LICENSE, not of parts of it, as an SPDX expression.
 func licenseOf(all []license, module string) string {
 	for _, l := range all {
 		if l.module == module && len(l.kinds) > 0 && !strings.Contains(l.name, "/") {

@@ -156,7 +156,7 @@ func (s *Source) nameOf(domain string) string {
 	return Scheme + s.o.Server + " domain " + domain
 }
 
-// sorted returns the resources in an order that does not depend on that of the answer.
+// sorted returns the resources in an order that does not depend on the answer's.
 func sorted(resources []*anypb.Any) []*anypb.Any {
 	all := slices.Clone(resources)
 	slices.SortFunc(all, func(a, b *anypb.Any) int { return bytes.Compare(a.GetValue(), b.GetValue()) })

@@ -43,7 +43,7 @@ type Options struct {
 	Workers int
 	// Modules is the folder with dynamic modules; empty is none.
 	Modules string
-	// Dir is the folder in which it starts; empty is that of the test.
+	// Dir is the folder in which it starts; if empty, the test's.
 	Dir string
 	// HotRestart lets another Envoy take over: Args say the base ID and the epoch.
 	HotRestart bool

@@ -155,7 +155,7 @@ func (s *Server) ping() error {
 	return nil
 }
 
-// shortTempDir returns a directory with a short path, as that of a Unix socket may have 107 bytes only, and
+// shortTempDir returns a directory with a short path: a Unix socket's may have 107 bytes only, and
 // tb.TempDir contains the name of the test.
 func shortTempDir(tb testing.TB) string {
 	tb.Helper()

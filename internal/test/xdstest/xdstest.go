@@ -1,5 +1,5 @@
 // Package xdstest is a control plane for tests: a server of ADS that sends rate limit configurations, answers as
-// go-control-plane's does, and can be told to misbehave.
+// go-control-plane's does, and misbehaves when a test asks for it.
 package xdstest
 
 import (

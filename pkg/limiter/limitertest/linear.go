@@ -16,9 +16,9 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-// Sidecars makes stores over the same state, empty at first: as many as there are clocks, each of which decides at
+// Opener opens stores over the same state, empty at first: as many as there are clocks, each of which decides at
 // its own clock's time.
-type Sidecars func(t *testing.T, clocks []*Clock) []limiter.Store
+type Opener func(t *testing.T, clocks []*Clock) []limiter.Store
 
 // Linearizable records, in that many histories of each algorithm, what concurrent requests of several goroutines for
 // each store were answered, and searches an order in which limiter.Decide, one request at a time, answers all of them
@@ -31,7 +31,7 @@ type Sidecars func(t *testing.T, clocks []*Clock) []limiter.Store
 // A decision depends on the time at which it is made, which the search must know. Virtual time therefore stands still
 // while requests are under way, and each store's clock is moved, forth or back, while none is. The clocks of
 // the stores differ, as far as windows are long.
-func Linearizable(t *testing.T, stores, histories int, open Sidecars) {
+func Linearizable(t *testing.T, stores, histories int, open Opener) {
 	t.Helper()
 	for _, name := range append(limiter.AlgorithmNames(), "mixed") {
 		t.Run(name, func(t *testing.T) {

@@ -167,7 +167,7 @@ func (r *batcher) reload(ctx context.Context) {
 	}
 }
 
-// isMoving reports whether err is that of a slot that is being moved: some of its keys are on each of two servers, so
+// isMoving reports whether err says that a slot is being moved: some of its keys are on each of two servers, so
 // no call may have several.
 func isMoving(err error) bool {
 	return redis.HasErrorPrefix(err, "TRYAGAIN")

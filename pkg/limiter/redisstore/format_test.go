@@ -12,7 +12,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
 )
 
-// TestStateGolden pins the form of the states: sidecars of two releases share the counters of one format, during an
+// TestStateGolden pins the form of the states: processes of two releases share the counters of one format, during an
 // upgrade and after it. If a form must change, formatVersion must too, or the algorithm's part of the key, and every
 // counter of it starts again.
 func TestStateGolden(t *testing.T) {

@@ -121,14 +121,14 @@ func TestPlainAgreesWithTheSteps(t *testing.T) {
 // never more than the limit.
 func TestPlainNeverAdmitsMore(t *testing.T) {
 	server := redistest.Start(t)
-	const limit, sidecars, workers = 200, 3, 4
+	const limit, processes, workers = 200, 3, 4
 	for _, givesBack := range []bool{false, true} {
 		t.Run(fmt.Sprintf("gives back %t", givesBack), func(t *testing.T) {
 			p := fixed(t, limiter.Params{Limit: limit, Window: 24 * time.Hour})
 			key := "most" + strconv.FormatBool(givesBack)
 			var admitted, most atomic.Int64
 			var wait sync.WaitGroup
-			for i := range sidecars {
+			for i := range processes {
 				s := openPlain(t, server.URL(), redisstore.Options{})
 				for w := range workers {
 					wait.Go(func() {

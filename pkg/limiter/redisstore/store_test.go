@@ -110,14 +110,14 @@ func TestScriptsAgreeWithGo(t *testing.T) {
 	limitertest.Histories(t, fresh(redistest.Start(t)), longtest.Pick(800, 3000))
 }
 
-// TestLinearizable has the stores of two sidecars, and of three, ask one server: three and two goroutines in each.
+// TestLinearizable has the stores of two processes, and of three, ask one server: three and two goroutines in each.
 func TestLinearizable(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	for _, sidecars := range []int{2, 3} {
-		t.Run(fmt.Sprintf("%d sidecars", sidecars), func(t *testing.T) {
-			prefix := fmt.Sprintf("of%d:", sidecars)
-			limitertest.Linearizable(t, sidecars, longtest.Pick(6, 20),
+	for _, processes := range []int{2, 3} {
+		t.Run(fmt.Sprintf("%d processes", processes), func(t *testing.T) {
+			prefix := fmt.Sprintf("of%d:", processes)
+			limitertest.Linearizable(t, processes, longtest.Pick(6, 20),
 				func(t *testing.T, clocks []*limitertest.Clock) (stores []limiter.Store) {
 					for _, c := range clocks {
 						stores = append(stores, open(t, server.SocketURL(), redisstore.Options{KeyPrefix: prefix, Now: c.Now}))

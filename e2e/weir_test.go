@@ -15,30 +15,30 @@ import (
 	"github.com/weir-ratelimit/weir/internal/test/weirtest"
 )
 
-// sidecar is a running `weir serve`.
-type sidecar struct{ *weirtest.Process }
+// weir is a running `weir serve`.
+type weir struct{ *weirtest.Process }
 
-// startSidecar serves the rules of a file or folder, with further arguments, and returns when the sidecar is ready.
-func startSidecar(t *testing.T, rules string, args ...string) *sidecar {
+// startWeir serves the rules of a file or folder, with further arguments, and returns when Weir is ready.
+func startWeir(t *testing.T, rules string, args ...string) *weir {
 	t.Helper()
-	s := newSidecar(t, rules, args...)
+	s := newWeir(t, rules, args...)
 	s.Start()
 	return s
 }
 
-// newSidecar is startSidecar without the start.
-func newSidecar(t *testing.T, rules string, args ...string) *sidecar {
+// newWeir is startWeir without the start.
+func newWeir(t *testing.T, rules string, args ...string) *weir {
 	t.Helper()
-	return &sidecar{weirtest.New(t, append([]string{"--rules", rules}, args...)...)}
+	return &weir{weirtest.New(t, append([]string{"--rules", rules}, args...)...)}
 }
 
-// client returns a client of the sidecar's gRPC service.
-func (s *sidecar) client(t *testing.T) pb.RateLimitServiceClient {
+// client returns a client of Weir's gRPC service.
+func (s *weir) client(t *testing.T) pb.RateLimitServiceClient {
 	t.Helper()
 	return pb.NewRateLimitServiceClient(dial(t, s.GRPC))
 }
 
-// dial connects to a sidecar by a gRPC target.
+// dial connects to a process by a gRPC target.
 func dial(t *testing.T, target string) *grpc.ClientConn {
 	t.Helper()
 	conn, err := grpc.NewClient(target, grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -49,8 +49,8 @@ func dial(t *testing.T, target string) *grpc.ClientConn {
 	return conn
 }
 
-// sum adds a metric up over several sidecars.
-func sum(fleet []*sidecar, metric string) (all float64) {
+// sum adds a metric up over several processes.
+func sum(fleet []*weir, metric string) (all float64) {
 	for _, s := range fleet {
 		all += s.Metric(metric)
 	}
