@@ -6,6 +6,7 @@
 #ifndef WEIR_ABI_H
 #define WEIR_ABI_H
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -23,6 +24,7 @@ enum { WEIR_LOG_ERROR = 4 };
 #define ENVOY __attribute__((weak)) extern
 ENVOY void envoy_dynamic_module_callback_log(int level, weir_text message);
 ENVOY bool envoy_dynamic_module_callback_is_validation_mode(void);
+ENVOY uint32_t envoy_dynamic_module_callback_get_concurrency(void); // 0 is no number
 ENVOY bool envoy_dynamic_module_callback_http_get_header(void *filter, int map, weir_text key, weir_text *value, size_t index, size_t *count);
 ENVOY bool envoy_dynamic_module_callback_http_add_header(void *filter, int map, weir_text key, weir_text value);
 ENVOY bool envoy_dynamic_module_callback_http_set_header(void *filter, int map, weir_text key, weir_text value);
@@ -112,20 +114,41 @@ typedef struct {
   char room[WEIR_TEXT];
 } weir_answer;
 
-// A request that is decided later. Envoy's filter has one reference and Go the other.
-typedef struct {
+// What a worker and the threads of Go share. It lives as long as the process.
+typedef struct weir_worker {
+  struct weir_worker *other; // the worker that came before
+  // The lock is held for a moment: by whoever changes carrier, while another thread commits, and to take the answers.
+  pthread_mutex_t lock;
+  // Answers that came since the last event. Go puts them in front, without the lock.
+  _Atomic(struct weir_waiting *) answered;
+  // The request by whose scheduler an event is under way; NULL if none is. The event brings all answers.
+  _Atomic(struct weir_waiting *) carrier;
+  bool unsent; // of the worker alone: requests wait for weirSend
+} weir_worker;
+
+enum { WEIR_PENDING, WEIR_ANSWERED, WEIR_GONE }; // states of weir_waiting
+
+// A request that is decided later. Envoy's filter has one reference. Go has the other, until the worker has the answer.
+typedef struct weir_waiting {
   atomic_int refs;
   atomic_int state;
+  weir_worker *worker;
+  struct weir_waiting *next; // in answered
   void *scheduler;
-  uint64_t id; // Go's, to cancel it
+  void *envoy;   // the filter; of the worker alone, as stream and left
+  void *stream;
+  bool left;     // the stream has ended, or has followed the answer
+  bool in_batch; // weirSend has to be called
+  uint64_t id;   // Go's, to cancel it; 0 if state says enough
   weir_answer answer;
 } weir_waiting;
 
 // weir_wait begins to wait, on the worker of the request.
 weir_waiting *weir_wait(void *envoy);
-// weir_answered ends the waiting when the answer is filled, on any thread. It returns false if the stream has ended
-// first. Go has no reference then.
-bool weir_answered(weir_waiting *w);
+// weir_wake has the worker follow its answers, on any thread.
+void weir_wake(weir_worker *worker);
+// weir_unref drops a reference.
+void weir_unref(weir_waiting *w);
 // weir_log writes into Envoy's log.
 void weir_log(int level, const char *p, size_t n);
 

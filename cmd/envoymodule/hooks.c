@@ -5,7 +5,6 @@
 #include "abi.h"
 #include "_cgo_export.h"
 
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +12,6 @@
 #define HOOK __attribute__((visibility("default")))
 
 enum { CONTINUE = 0, STOP = 1, STOP_ALL_AND_WATERMARK = 4 };    // what a hook of headers returns
-enum { PENDING, COMMITTING, COMMITTED, GONE };                  // states of weir_waiting
 
 // A request in this filter.
 typedef struct {
@@ -65,7 +63,8 @@ __attribute__((destructor)) static void at_exit(void) { weirExit(); }
 
 HOOK const void *envoy_dynamic_module_on_http_filter_config_new(void *envoy, weir_text name, weir_text config) {
   bool check = envoy_dynamic_module_callback_is_validation_mode && envoy_dynamic_module_callback_is_validation_mode();
-  weir_config *c = weirNewFilter((char *)config.p, config.n, check);
+  uint32_t n = envoy_dynamic_module_callback_get_concurrency ? envoy_dynamic_module_callback_get_concurrency() : 0;
+  weir_config *c = weirNewFilter((char *)config.p, config.n, check, n);
   if (!c) return NULL;
   c->counts = true;
   for (int i = 0; i < WEIR_COUNTERS; i++) {
@@ -103,51 +102,97 @@ static void free_text(weir_answer *a) {
   if (a->text != a->room) free(a->text);
 }
 
-static void unref(weir_waiting *w) {
+void weir_unref(weir_waiting *w) {
   if (atomic_fetch_sub(&w->refs, 1) != 1) return;
+  envoy_dynamic_module_callback_http_filter_scheduler_delete(w->scheduler);
   free_text(&w->answer);
   free(w);
+}
+
+static _Thread_local weir_worker *this_worker;
+static _Atomic(weir_worker *) workers;
+
+// worker returns that of this thread. It is never freed: Go may look for answers after the thread has ended.
+static weir_worker *worker(void) {
+  if (!this_worker) {
+    if (!(this_worker = calloc(1, sizeof *this_worker))) abort();
+    pthread_mutex_init(&this_worker->lock, NULL);
+    this_worker->other = atomic_load(&workers);
+    while (!atomic_compare_exchange_weak(&workers, &this_worker->other, this_worker)) {}
+  }
+  return this_worker;
 }
 
 weir_waiting *weir_wait(void *envoy) {
   weir_waiting *w = malloc(sizeof *w);
   if (!w) abort();
   atomic_init(&w->refs, 2);
-  atomic_init(&w->state, PENDING);
+  atomic_init(&w->state, WEIR_PENDING);
+  w->worker = worker();
+  w->next = NULL;
+  w->envoy = envoy;
+  w->stream = NULL;
+  w->left = w->in_batch = false;
+  w->id = 0;
   w->answer.text = w->answer.room;
   w->scheduler = envoy_dynamic_module_callback_http_filter_scheduler_new(envoy);
   return w;
 }
 
-// A commit needs the worker's dispatcher, which Envoy may destroy once the stream is gone. So a stream that goes says
-// so first, and waits for a commit that has begun.
-bool weir_answered(weir_waiting *w) {
-  int pending = PENDING;
-  bool in_time = atomic_compare_exchange_strong(&w->state, &pending, COMMITTING);
-  if (in_time) {
-    envoy_dynamic_module_callback_http_filter_scheduler_commit(w->scheduler, 1);
-    atomic_store(&w->state, COMMITTED);
-  }
-  envoy_dynamic_module_callback_http_filter_scheduler_delete(w->scheduler);
-  unref(w);
-  return in_time;
+// commit_event has an event come to a stream of the worker. Its lock is held, so that the stream stays meanwhile: a commit
+// needs the worker's dispatcher, which Envoy may destroy once the stream is gone.
+static void commit_event(weir_worker *k, weir_waiting *carrier) {
+  atomic_store(&k->carrier, carrier);
+  envoy_dynamic_module_callback_http_filter_scheduler_commit(carrier->scheduler, 1);
 }
 
-// leave ends the waiting for an answer, and returns whether the answer is there.
-static bool leave(weir_waiting *w) {
-  int pending = PENDING;
-  if (atomic_compare_exchange_strong(&w->state, &pending, GONE)) weirCancel(w->id);
-  while (atomic_load(&w->state) == COMMITTING) sched_yield();
-  return atomic_load(&w->state) == COMMITTED;
+// wake_locked has an event come if there are answers, and a stream that waits for one of them. The lock is held.
+static void wake_locked(weir_worker *k) {
+  if (atomic_load(&k->carrier)) return;
+  for (weir_waiting *w = atomic_load(&k->answered); w; w = w->next) {
+    if (w->left) continue;
+    commit_event(k, w);
+    return;
+  }
+}
+
+void weir_wake(weir_worker *k) {
+  pthread_mutex_lock(&k->lock);
+  wake_locked(k);
+  pthread_mutex_unlock(&k->lock);
+}
+
+// leave ends the waiting for an answer, and returns whether the answer is there. If an event was to come by this stream,
+// another one gets it.
+static bool leave(stream *s) {
+  weir_waiting *w = s->waiting;
+  if (s->obeyed) return true;
+  int pending = WEIR_PENDING;
+  if (atomic_compare_exchange_strong(&w->state, &pending, WEIR_GONE) && w->id) weirCancel(w->id);
+  if (!w->left) {
+    weir_worker *k = w->worker;
+    pthread_mutex_lock(&k->lock);
+    w->left = true;
+    bool carried = atomic_load(&k->carrier) == w;
+    if (carried) {
+      atomic_store(&k->carrier, NULL);
+      wake_locked(k);
+    }
+    pthread_mutex_unlock(&k->lock);
+    if (carried && k->unsent) {
+      k->unsent = false;
+      weirSend();
+    }
+  }
+  return atomic_load(&w->state) == WEIR_ANSWERED;
 }
 
 HOOK void envoy_dynamic_module_on_http_filter_destroy(const void *module) {
   stream *s = (stream *)module;
   if (!s) return;
-  weir_waiting *w = s->waiting;
-  if (w) {
-    leave(w);
-    unref(w);
+  if (s->waiting) {
+    leave(s);
+    weir_unref(s->waiting);
   }
   drop_config(s->route);
   if (s->kept) {
@@ -216,7 +261,7 @@ static size_t add_grpc_status(void *envoy, uint32_t status, bool exhausted, weir
 // obey does what the answer says, and returns whether the request goes on.
 static bool obey(void *envoy, stream *s, const weir_answer *a) {
   const weir_config *filter = s->config;
-  s->obeyed = true; // the response may come before the thread that commits has said that it has
+  s->obeyed = true;
   set_metadata(envoy, a);
   switch (a->outcome) {
   case WEIR_OK: count(envoy, filter, WEIR_COUNT_OK); break;
@@ -334,6 +379,16 @@ static bool is_limited(void *envoy, const weir_config *filter) {
   return internal == (filter->request_type == WEIR_INTERNAL);
 }
 
+// send_soon has the requests of this turn of the event loop sent at its end.
+static void send_soon(weir_waiting *w) {
+  weir_worker *k = w->worker;
+  if (k->unsent) return;
+  k->unsent = true;
+  pthread_mutex_lock(&k->lock);
+  if (!atomic_load(&k->carrier)) commit_event(k, w);
+  pthread_mutex_unlock(&k->lock);
+}
+
 HOOK int envoy_dynamic_module_on_http_filter_request_headers(void *envoy, const void *module, bool end) {
   stream *s = (stream *)module;
   if (!s || !is_limited(envoy, s->config)) return CONTINUE;
@@ -349,15 +404,39 @@ HOOK int envoy_dynamic_module_on_http_filter_request_headers(void *envoy, const 
   weir_answer a;
   a.outcome = WEIR_NOT_LIMITED, a.status = 0, a.headers = 0, a.body = 0, a.metadata = 0, a.text = a.room;
   s->waiting = weirDecide(s->config->id, route ? route->id : 0, &r, &a);
-  if (s->waiting) return STOP_ALL_AND_WATERMARK;
+  if (s->waiting) {
+    s->waiting->stream = s;
+    if (s->waiting->in_batch) send_soon(s->waiting);
+    return STOP_ALL_AND_WATERMARK;
+  }
   bool goes_on = obey(envoy, s, &a);
   keep(s, &a);
   return goes_on ? CONTINUE : STOP;
 }
 
+// An event is the worker's, whichever stream it comes to: requests are sent, and all answers are followed.
 HOOK void envoy_dynamic_module_on_http_filter_scheduled(void *envoy, const void *module, uint64_t event) {
-  stream *s = (stream *)module;
-  if (obey(envoy, s, &s->waiting->answer)) envoy_dynamic_module_callback_http_filter_continue_decoding(envoy);
+  weir_worker *k = worker();
+  if (k->unsent) {
+    k->unsent = false;
+    weirSend();
+  }
+  pthread_mutex_lock(&k->lock);
+  atomic_store(&k->carrier, NULL);
+  weir_waiting *last = atomic_exchange(&k->answered, NULL), *first = NULL;
+  for (weir_waiting *next; last; last = next) { // the first answer came first
+    next = last->next, last->next = first, first = last;
+  }
+  pthread_mutex_unlock(&k->lock);
+  for (weir_waiting *w = first, *next; w; w = next) {
+    next = w->next;
+    if (!w->left) { // else its stream has ended, perhaps by what another answer did
+      stream *s = w->stream;
+      w->left = true;
+      if (obey(w->envoy, s, &w->answer)) envoy_dynamic_module_callback_http_filter_continue_decoding(w->envoy);
+    }
+    weir_unref(w);
+  }
 }
 
 // The stream has ended, in whatever way: what that costs is charged, and what the request holds is given back. A request
@@ -365,7 +444,7 @@ HOOK void envoy_dynamic_module_on_http_filter_scheduled(void *envoy, const void 
 HOOK void envoy_dynamic_module_on_http_filter_stream_complete(void *envoy, const void *module) {
   stream *s = (stream *)module;
   if (!s || !s->asked) return;
-  if (s->waiting && !leave(s->waiting)) return;
+  if (s->waiting && !leave(s)) return;
   const weir_config *c = s->route ? s->route : s->config;
   if (c->on_stream_done.is_empty) return;
   if (s->waiting && !s->obeyed) set_metadata(envoy, &s->waiting->answer); // the answer came too late to be followed

@@ -11,8 +11,12 @@ package main
 #cgo CFLAGS: -Wall
 #cgo noescape weir_log
 #cgo nocallback weir_log
-#cgo noescape weir_answered
-#cgo nocallback weir_answered
+#cgo noescape weir_wake
+#cgo nocallback weir_wake
+#cgo noescape weir_unref
+#cgo nocallback weir_unref
+#cgo noescape weir_wait
+#cgo nocallback weir_wait
 */
 import "C"
 
@@ -27,6 +31,7 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/actions"
 	"github.com/weir-ratelimit/weir/internal/embedded"
+	"github.com/weir-ratelimit/weir/pkg/panics"
 )
 
 func main() {}
@@ -50,7 +55,7 @@ type config struct {
 }
 
 //export weirNewFilter
-func weirNewFilter(text *C.char, n C.size_t, onlyCheck C.bool) *C.weir_config {
+func weirNewFilter(text *C.char, n C.size_t, onlyCheck C.bool, workers C.uint32_t) *C.weir_config {
 	return guarded(func() (*C.weir_config, error) {
 		data := C.GoBytes(unsafe.Pointer(text), C.int(n))
 		if onlyCheck {
@@ -59,6 +64,7 @@ func weirNewFilter(text *C.char, n C.size_t, onlyCheck C.bool) *C.weir_config {
 			}
 			return register(&config{plan: new(actions.Plan)}), nil
 		}
+		embedded.SetWorkers(int(workers))
 		f, err := module.NewFilter(data)
 		if err != nil {
 			return nil, err
@@ -228,21 +234,76 @@ func weirDecide(filter, route C.uint64_t, r *C.weir_request, out *C.weir_answer)
 		call.Release()
 		return nil
 	}
-	w, id := C.weir_wait(r.envoy), ids.Add(1)
+	p, _ := pendings.Get().(*pending) // New makes nothing else
+	w := C.weir_wait(r.envoy)
+	p.w, p.worker = w, w.worker
+	if call.DecideInBatch(p) {
+		w.in_batch = true
+		return w
+	}
+	id := ids.Add(1)
 	w.id = C.uint64_t(id)
 	ctx, cancel := context.WithCancel(context.Background())
 	cancels.Store(id, cancel)
 	call.DecideLater(ctx, func() {
 		cancels.Delete(id)
 		cancel()
-		fill(&w.answer, &call.Answer)
-		if !C.weir_answered(w) {
+		if !p.Answered(call) {
 			call.GiveBackPlaces()
 		}
 		call.Release()
+		p.BatchAnswered()
 	})
 	return w
 }
+
+// pending is a request that waits for its answer.
+type pending struct {
+	w      *C.weir_waiting // Go's reference, until Answered
+	worker *C.weir_worker
+}
+
+var pendings = sync.Pool{New: func() any { return new(pending) }}
+
+// state is how C has it.
+func (p *pending) state() *int32 { return (*int32)(unsafe.Pointer(&p.w.state)) }
+
+// Answered implements embedded.Waiter.
+func (p *pending) Answered(call *embedded.Call) (inTime bool) {
+	w := p.w
+	fill(&w.answer, &call.Answer)
+	if !atomic.CompareAndSwapInt32(p.state(), C.WEIR_PENDING, C.WEIR_ANSWERED) {
+		C.weir_unref(w)
+		return false
+	}
+	answered := (*unsafe.Pointer)(unsafe.Pointer(&p.worker.answered))
+	for {
+		before := atomic.LoadPointer(answered)
+		w.next = (*C.weir_waiting)(before)
+		if atomic.CompareAndSwapPointer(answered, before, unsafe.Pointer(w)) {
+			return true
+		}
+	}
+}
+
+// BatchAnswered implements embedded.Waiter. One event brings the worker all answers of a batch.
+func (p *pending) BatchAnswered() {
+	worker := p.worker
+	p.w, p.worker = nil, nil
+	pendings.Put(p)
+	answered, carrier := (*unsafe.Pointer)(unsafe.Pointer(&worker.answered)), (*unsafe.Pointer)(unsafe.Pointer(&worker.carrier))
+	if atomic.LoadPointer(answered) != nil && atomic.LoadPointer(carrier) == nil {
+		C.weir_wake(worker)
+	}
+}
+
+// IsGone implements embedded.Waiter.
+func (p *pending) IsGone() bool { return atomic.LoadInt32(p.state()) == C.WEIR_GONE }
+
+// weirSend sends the requests that wait for it.
+//
+//export weirSend
+func weirSend() { panics.Catch("send", module.Send) }
 
 // weirStreamDone charges what the end of a stream costs.
 //

@@ -58,6 +58,34 @@ func (d *Decider) DecideRest(ctx context.Context, r *Request) (*Verdict, error) 
 	return v, nil
 }
 
+// DecideLater begins to decide a request that DecideAtOnce has not decided, and returns. w.Taken is called when the
+// store has answered, or does not: with its error, the caller calls Finish. If DecideLater returns false, it has done
+// nothing: only DecideRest can decide the request. Send has to be called before long.
+func (d *Decider) DecideLater(r *Request, w limiter.Waiter) bool {
+	v := &r.verdict
+	store, ok := d.o.Store.(limiter.Later)
+	return ok && !v.mayWait() && store.TakeLater(v.Hits, v.Decisions, w)
+}
+
+// Send has the store send what DecideLater has begun.
+func (d *Decider) Send() {
+	if store, ok := d.o.Store.(limiter.Later); ok {
+		store.Send()
+	}
+}
+
+// Finish ends what DecideLater has begun, with the error of the store. Its errors are those of Decide; gone is ctx's
+// error in one whose caller is gone.
+func (d *Decider) Finish(ctx context.Context, r *Request, err, gone error) (*Verdict, error) {
+	v := &r.verdict
+	if err != nil {
+		if err = d.fallBack(ctx, v, err, gone); err != nil {
+			return nil, err
+		}
+	}
+	return d.finish(ctx, v), nil
+}
+
 // finish folds the store's decisions, and shows the verdict to the Observer and the Watchers.
 func (d *Decider) finish(ctx context.Context, v *Verdict) *Verdict {
 	v.fold()

@@ -184,7 +184,12 @@ func (d *Decider) ask(ctx context.Context, v *Verdict) error {
 	if err == nil {
 		return nil
 	}
-	if gone := ctx.Err(); gone != nil {
+	return d.fallBack(ctx, v, err, ctx.Err())
+}
+
+// fallBack decides by failure policies, because the store failed, unless the caller is gone.
+func (d *Decider) fallBack(ctx context.Context, v *Verdict, err, gone error) error {
+	if gone != nil {
 		return gone
 	}
 	d.o.Observer.StoreFailed(err)

@@ -16,9 +16,9 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/panics"
 )
 
-// Call is one request: Filter.Call returns it, the caller fills its Input and calls Decide, and DecideLater if Decide
-// returns false. The Answer is valid until Release. What the end of a stream costs is a Call, too: the caller calls
-// StreamDone instead. A Call is not safe for concurrent use.
+// Call is one request: Filter.Call returns it, the caller fills its Input and calls Decide. If Decide returns false, it
+// calls DecideInBatch, and DecideLater if that returns false, too. The Answer is valid until Release. What the end of a
+// stream costs is a Call, too: the caller calls StreamDone instead. A Call is not safe for concurrent use.
 type Call struct {
 	Input
 	Answer Answer
@@ -32,6 +32,14 @@ type Call struct {
 	start       time.Time
 	delay       decide.Delay // of a request that waits for its turn
 	decided     bool         // only the delay is left
+	batched
+}
+
+// batched is what a Call has that is decided in a batch.
+type batched struct {
+	waiter   Waiter
+	outlives bool // the request: its answer is waited for after the request has gone
+	late     bool // the request has gone before the answer
 }
 
 // Call begins a request on a route with the given configuration, nil if the route has none.
@@ -57,11 +65,12 @@ func (c *Call) Release() {
 		clear(c.descriptors[i].Entries) // the values are not kept; the memory is
 	}
 	c.descriptors, c.verdict, c.delay, c.decided = c.descriptors[:0], nil, decide.Delay{}, false
+	c.batched = batched{}
 	c.filter.calls.Put(c)
 }
 
 // Decide answers the request if nothing has to be waited for. It never blocks. If it returns false, the caller calls
-// DecideLater.
+// DecideInBatch.
 func (c *Call) Decide() (answered bool) {
 	ctx := context.Background()
 	defer func() {
@@ -115,7 +124,7 @@ func (c *Call) describe() error {
 	return nil
 }
 
-// DecideLater decides what Decide could not, in the background, and calls done once, on another goroutine. The caller
+// DecideLater decides what Decide and DecideInBatch could not, in the background, and calls done once, on another goroutine. The caller
 // ends ctx when the request is gone, and after done. In done it calls GiveBackPlaces if the request does not get the
 // answer.
 func (c *Call) DecideLater(ctx context.Context, done func()) {

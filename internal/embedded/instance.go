@@ -9,6 +9,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/weir-ratelimit/weir/internal/app"
@@ -24,6 +25,7 @@ type Module struct {
 
 	survival  survival
 	handovers handovers
+	waiting   waiting
 
 	mu        sync.Mutex
 	instances []*instance
@@ -40,6 +42,7 @@ type instance struct {
 	filters int                 // that use it; the module's lock guards it
 	stop    context.CancelFunc
 	ended   chan struct{} // Run has returned
+	waits   atomic.Bool   // it is among the module's waiting
 	panics  logging.Every // lines about panics of requests
 }
 

@@ -119,12 +119,17 @@ func (b *Breaker) Take(ctx context.Context, hits []limiter.Hit, out []limiter.De
 		return *why
 	}
 	err := b.o.Store.Take(ctx, hits, out)
+	b.learn(hits, err, err != nil && errors.Is(ctx.Err(), context.Canceled))
+	return err
+}
+
+// learn notes what became of a call. canceled reports that the caller did not wait for its end.
+func (b *Breaker) learn(hits []limiter.Hit, err error, canceled bool) {
 	if err == nil {
 		b.answered(hits)
 	} else {
-		b.failed(hits, err, errors.Is(ctx.Err(), context.Canceled))
+		b.failed(hits, err, canceled)
 	}
-	return err
 }
 
 // failed notes who did not answer, and who answered by an error. A caller who canceled did not wait for an answer.

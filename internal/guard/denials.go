@@ -121,11 +121,24 @@ func (d *Denials) Take(ctx context.Context, hits []limiter.Hit, out []limiter.De
 		return nil
 	}
 	var few [8]uint64
-	forgets := few[:0]
-	for i := range hits {
-		forgets = append(forgets, d.set(hits[i].Key).forgets.Load())
-	}
+	forgets := d.forgetsOf(hits, few[:0])
 	err := d.store.Take(ctx, hits, out)
+	d.learn(now, era, forgets, hits, out, err)
+	return err
+}
+
+// forgetsOf appends how often the set of each hit was forgotten.
+func (d *Denials) forgetsOf(hits []limiter.Hit, to []uint64) []uint64 {
+	for i := range hits {
+		to = append(to, d.set(hits[i].Key).forgets.Load())
+	}
+	return to
+}
+
+// learn caches what the store has denied that was asked at now, in an era and with the sets forgotten so often.
+func (d *Denials) learn(
+	now int64, era uint64, forgets []uint64, hits []limiter.Hit, out []limiter.Decision, err error,
+) {
 	for i := range hits {
 		switch h := &hits[i]; {
 		case h.N < 0:
@@ -134,7 +147,6 @@ func (d *Denials) Take(ctx context.Context, hits []limiter.Hit, out []limiter.De
 			d.note(now, newDenial(h, &out[i], now, era, forgets[i]))
 		}
 	}
-	return err
 }
 
 // newDenial is a decision on a request that was sent at now. The store made it later, so it does not end before what

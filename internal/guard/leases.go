@@ -138,15 +138,24 @@ func (l *Leases) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Dec
 		}
 		return l.takeOne(ctx, hits, out)
 	}
-	if limiter.ByItself(hits) { // what is charged is charged there and then
-		return l.store.Take(ctx, hits, out)
+	if mayLease(hits) {
+		return l.takeSeveral(ctx, hits, out)
+	}
+	return l.store.Take(ctx, hits, out)
+}
+
+// mayLease reports whether a hit of the request may be decided by a lease. What is charged by itself is charged there
+// and then, unless it is alone.
+func mayLease(hits []limiter.Hit) bool {
+	if len(hits) > 1 && limiter.ByItself(hits) {
+		return false
 	}
 	for i := range hits {
 		if leasable(&hits[i]) {
-			return l.takeSeveral(ctx, hits, out)
+			return true
 		}
 	}
-	return l.store.Take(ctx, hits, out)
+	return false
 }
 
 // takeOne is Take of one hit. It may wait for permits that are on their way.

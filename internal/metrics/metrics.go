@@ -195,6 +195,55 @@ func (t *timedStore) Take(ctx context.Context, hits []limiter.Hit, out []limiter
 	return err
 }
 
+// TakeLater implements limiter.Later.
+func (t *timedStore) TakeLater(hits []limiter.Hit, out []limiter.Decision, w limiter.Waiter) bool {
+	later, ok := t.Store.(limiter.Later)
+	if !ok {
+		return false
+	}
+	x, _ := timedWaiters.Get().(*timedWaiter) // New makes nothing else
+	x.Waiter, x.took, x.start = w, t.histogramOf(hits), time.Now()
+	if later.TakeLater(hits, out, x) {
+		return true
+	}
+	x.free()
+	return false
+}
+
+// Send implements limiter.Later.
+func (t *timedStore) Send() {
+	if later, ok := t.Store.(limiter.Later); ok {
+		later.Send()
+	}
+}
+
+// timedWaiter measures a call that nobody's goroutine waits for.
+type timedWaiter struct {
+	limiter.Waiter
+	took  prometheus.Observer
+	start time.Time
+}
+
+var timedWaiters = sync.Pool{New: func() any { return new(timedWaiter) }}
+
+// Taken implements limiter.Waiter.
+func (x *timedWaiter) Taken(err error) {
+	x.took.Observe(time.Since(x.start).Seconds())
+	x.Waiter.Taken(err)
+}
+
+// BatchTaken implements limiter.Waiter.
+func (x *timedWaiter) BatchTaken() {
+	w := x.Waiter
+	x.free()
+	w.BatchTaken()
+}
+
+func (x *timedWaiter) free() {
+	x.Waiter, x.took = nil, nil
+	timedWaiters.Put(x)
+}
+
 // histogramOf returns the histogram of the store that has the hits.
 func (t *timedStore) histogramOf(hits []limiter.Hit) prometheus.Observer {
 	if len(hits) == 0 {

@@ -37,10 +37,14 @@ type batch struct {
 	args     []any
 
 	restarted []any // the keys of counters that the script restarted
+
+	waiters []limiter.Waiter // that have been answered
+	isSent  bool             // the flight that it begins was started by Send
 }
 
 func (b *batch) reset() {
 	clear(b.calls)
+	clear(b.waiters)
 	clear(b.counters)
 	clear(b.keys)
 	clear(b.indexes)
@@ -53,6 +57,7 @@ func (b *batch) reset() {
 		calls: b.calls[:0], counters: b.counters[:0], keyText: b.keyText[:0], keyEnds: b.keyEnds[:0], keys: b.keys[:0],
 		places: b.places[:0], indexes: b.indexes, requests: b.requests[:0], texts: b.texts[:0], plan: b.plan[:0],
 		plans: b.plans, deciders: b.deciders[:0], policies: b.policies[:0], known: b.known, args: b.args[:0],
+		waiters: b.waiters[:0],
 	}
 }
 

@@ -115,7 +115,7 @@ func TestGivenUpCallIsNotUsedAgain(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		c, _ := q.newCall(ctx, nil)
-		expire([]*call{c}, time.Now(), time.Now())
+		expire([]*call{c}, time.Now(), time.Now(), nil)
 		q.finish(c) // before the request has run
 		if next, _ := q.newCall(t.Context(), nil); next == c {
 			t.Error("the call is another request's before its own has left it")
@@ -124,4 +124,68 @@ func TestGivenUpCallIsNotUsedAgain(t *testing.T) {
 			t.Errorf("the request hears of %v, want %v", err, context.Canceled)
 		}
 	})
+}
+
+// notedWaiter notes when and how it ended.
+type notedWaiter struct {
+	gone  chan struct{} // closed when nobody waits
+	ended chan error
+}
+
+func (w *notedWaiter) Taken(err error) { w.ended <- err }
+func (*notedWaiter) BatchTaken()       {}
+func (w *notedWaiter) IsGone() bool {
+	select {
+	case <-w.gone:
+		return true
+	default:
+		return false
+	}
+}
+
+// Waiters are given up as requests with a goroutine are: at the timeout, or soon after their request is gone, whether
+// their call is under way, waits for another one, or was never sent.
+func TestWaitersAreGivenUp(t *testing.T) {
+	for name, sends := range map[string]bool{"sent": true, "not sent": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := silentStore(t, time.Second, false)
+				p := differentPolicies(t, 1)[0]
+				start := time.Now()
+				ends := func(w *notedWaiter, within time.Duration, right func(error) bool) {
+					t.Helper()
+					err := <-w.ended
+					if took := time.Since(start); !right(err) || !errors.Is(err, limiter.ErrUnavailable) || took > within {
+						t.Errorf("ended after %s with %v, want it within %s", took, err, within)
+					}
+				}
+				var patient, gone []*notedWaiter
+				for range 3 * maxFlights { // the first ones fly, the others wait
+					for _, list := range []*[]*notedWaiter{&patient, &gone} {
+						w := &notedWaiter{gone: make(chan struct{}), ended: make(chan error, 1)}
+						*list = append(*list, w)
+						s.TakeLater([]limiter.Hit{{Key: "k", Policy: p, N: 1}}, make([]limiter.Decision, 1), w)
+						if sends {
+							s.Send()
+							synctest.Wait()
+						}
+					}
+				}
+				time.Sleep(30 * time.Millisecond)
+				for _, w := range gone {
+					close(w.gone)
+				}
+				for _, w := range gone {
+					ends(w, 30*time.Millisecond+noticeCancel, func(err error) bool { return errors.Is(err, context.Canceled) })
+				}
+				for _, w := range patient {
+					ends(w, time.Second, TimedOut)
+				}
+				time.Sleep(2 * time.Second)
+				if flights, waiting := s.Queued(); sends && (flights != 0 || waiting != 0) {
+					t.Errorf("%d flights and %d calls are left", flights, waiting)
+				}
+			})
+		})
+	}
 }

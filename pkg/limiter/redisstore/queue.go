@@ -50,6 +50,24 @@ type call struct {
 	done chan error
 	// ended is set by whoever sends to done: the flight that has the answer, or expire.
 	ended atomic.Bool
+	later
+}
+
+// later is what a call of TakeLater has in place of ctx and done: its waiter, and where the decisions go.
+type later struct {
+	waiter limiter.Waiter
+	dst    []limiter.Decision
+}
+
+// givenUp is why nobody waits for the call any more, nil if somebody does.
+func (c *call) givenUp() error {
+	if c.waiter == nil {
+		return c.ctx.Err()
+	}
+	if c.waiter.IsGone() {
+		return context.Canceled
+	}
+	return nil
 }
 
 // phase is what else a call has that is a step of a request with several participants; see split.go.
@@ -125,8 +143,7 @@ func (q *queue) take(ctx context.Context, slot uint16, hits []limiter.Hit, out [
 		return err
 	}
 	c, within := q.newCall(ctx, hits)
-	c.slot = slot
-	c.byItself = limiter.ByItself(hits) && (len(hits) > 1 || hits[0].Mode != limiter.Enforce)
+	c.slot, c.byItself = slot, sendsByItself(hits)
 	if q.add(c) {
 		q.begin(within == q.timeout && q.canLend()) //nolint:contextcheck // a batch outlives each of its requests
 	}
@@ -137,6 +154,33 @@ func (q *queue) take(ctx context.Context, slot uint16, hits []limiter.Hit, out [
 	err := c.err
 	q.free(c)
 	return err
+}
+
+// sendsByItself reports whether the script has to be told that each hit is charged by itself. A single hit that is
+// enforced is so in any case.
+func sendsByItself(hits []limiter.Hit) bool {
+	return limiter.ByItself(hits) && (len(hits) > 1 || hits[0].Mode != limiter.Enforce)
+}
+
+// takeLater puts the hits into the next batch. sendWaiting starts a flight for it, unless another one takes it before.
+func (q *queue) takeLater(hits []limiter.Hit, out []limiter.Decision, w limiter.Waiter) {
+	c, _ := q.newCall(context.Background(), hits)
+	c.waiter, c.dst, c.byItself = w, out, sendsByItself(hits)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.await(c)
+}
+
+// sendWaiting starts a flight for the calls that wait, unless those under way have to take them.
+func (q *queue) sendWaiting() {
+	q.mu.Lock()
+	begin := len(q.waiting) > 0 && q.takeOff()
+	q.mu.Unlock()
+	if begin {
+		b, _ := q.batches.Get().(*batch) // New makes nothing else
+		b.isSent = true
+		go q.keepFlying(b)
+	}
 }
 
 // start sends a call from another goroutine. The caller waits for it, then frees it.
@@ -164,11 +208,19 @@ func (q *queue) newCall(ctx context.Context, hits []limiter.Hit) (c *call, withi
 	return c, within
 }
 
-// finish wakes the request that waits for the call.
-func (q *queue) finish(c *call) {
+// finish wakes the request that waits for the call. It returns the call's waiter, if that has to hear of the end of the
+// batch.
+func (q *queue) finish(c *call) limiter.Waiter {
 	if c.ended.CompareAndSwap(false, true) {
+		if w := c.waiter; w != nil {
+			copy(c.dst, c.out)
+			err := q.store.unavailable(c.err)
+			q.free(c)
+			taken(w, err)
+			return w
+		}
 		c.done <- nil
-		return
+		return nil
 	}
 	switch { // its request does not know that it was charged
 	case c.mustSend, c.err != nil:
@@ -177,12 +229,23 @@ func (q *queue) finish(c *call) {
 	default:
 		q.giveBackPlaces(c)
 	}
+	return nil
+}
+
+// taken calls w.Taken. A panic in one waiter must not keep the answer from the others.
+func taken(w limiter.Waiter, err error) { panics.Catch("answer", func() { w.Taken(err) }) }
+
+// batchTaken has the waiters of a batch hear of its end.
+func batchTaken(waiters []limiter.Waiter) {
+	for _, w := range waiters {
+		panics.Catch("answer", w.BatchTaken)
+	}
 }
 
 // free puts the call back for reuse.
 func (q *queue) free(c *call) {
 	clear(c.hits)
-	c.hits, c.out, c.err, c.phase, c.ctx = c.hits[:0], c.out[:0], nil, phase{}, nil
+	c.hits, c.out, c.err, c.phase, c.ctx, c.later = c.hits[:0], c.out[:0], nil, phase{}, nil, later{}
 	c.ended.Store(false)
 	q.calls.Put(c)
 }
@@ -190,27 +253,42 @@ func (q *queue) free(c *call) {
 // expire gives up the calls whose requests are cancelled, or whose time is over. It runs while calls are outstanding,
 // often enough for both, so that a request needs no timer, and waits for one channel. See docs/adr/0069.
 func (q *queue) expire() {
+	for _, e := range q.expired() {
+		taken(e.waiter, q.store.unavailable(e.why))
+		batchTaken([]limiter.Waiter{e.waiter})
+	}
+}
+
+// expiry is a waiter that is given up.
+type expiry struct {
+	waiter limiter.Waiter
+	why    error
+}
+
+// expired wakes the requests of calls that are given up, and returns the waiters of the others.
+func (q *queue) expired() (waiters []expiry) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.alarmSet = false
-	if q.flights == 0 { // no call is outstanding
-		return
+	if q.flights == 0 && len(q.waiting) == 0 { // no call is outstanding
+		return nil
 	}
 	now := time.Now()
-	next := expire(q.waiting, now, now.Add(noticeCancel))
+	next := expire(q.waiting, now, now.Add(noticeCancel), &waiters)
 	for _, b := range q.flying {
-		next = expire(b.calls, now, next)
+		next = expire(b.calls, now, next, &waiters)
 	}
 	q.setAlarm(next)
+	return waiters
 }
 
 // expire gives up calls, and returns the earliest deadline of the others, at the latest next.
-func expire(calls []*call, now, next time.Time) time.Time {
+func expire(calls []*call, now, next time.Time, waiters *[]expiry) time.Time {
 	for _, c := range calls {
 		if c.ended.Load() {
 			continue
 		}
-		why := c.ctx.Err()
+		why := c.givenUp()
 		if why == nil && now.Before(c.deadline) {
 			if c.deadline.Before(next) {
 				next = c.deadline
@@ -220,7 +298,12 @@ func expire(calls []*call, now, next time.Time) time.Time {
 		if why == nil {
 			why = context.DeadlineExceeded
 		}
-		if c.ended.CompareAndSwap(false, true) {
+		w := c.waiter
+		switch {
+		case !c.ended.CompareAndSwap(false, true):
+		case w != nil:
+			*waiters = append(*waiters, expiry{w, why})
+		default:
 			c.done <- why
 		}
 	}
@@ -240,6 +323,12 @@ func (q *queue) setAlarm(at time.Time) {
 func (q *queue) add(c *call) (begin bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	q.await(c)
+	return q.takeOff()
+}
+
+// await puts the call among those that wait. The queue is locked.
+func (q *queue) await(c *call) {
 	q.waiting = append(q.waiting, c)
 	if !q.alarmSet || c.deadline.Before(q.alarmAt) { // else it was set at most noticeCancel ahead
 		at := time.Now().Add(noticeCancel)
@@ -248,6 +337,10 @@ func (q *queue) add(c *call) (begin bool) {
 		}
 		q.setAlarm(at)
 	}
+}
+
+// takeOff counts one more flight, and returns true, if there may be one. The queue is locked.
+func (q *queue) takeOff() (begin bool) {
 	begin = q.flights == 0 || (q.flights < maxFlights && q.last < busyBatch)
 	if begin {
 		q.flights++
@@ -288,11 +381,16 @@ func (q *queue) keepFlying(b *batch) {
 }
 
 // fly sends batch after batch until nothing waits. Before it takes a batch it lets other goroutines run: requests that
-// have arrived, but not yet reached the queue, join the batch. See docs/adr/0069.
+// have arrived, but not yet reached the queue, join the batch. See docs/adr/0069. What Send has sent is complete, and
+// each look for another goroutine would wake a thread.
 func (q *queue) fly(b *batch) {
+	isSent := b.isSent
 	for landed := false; !landed; landed = q.land() {
-		runtime.Gosched()
+		if !isSent {
+			runtime.Gosched()
+		}
 		if q.next(b) {
+			isSent = b.calls[len(b.calls)-1].waiter != nil
 			q.send(b)
 		}
 	}
@@ -319,8 +417,11 @@ func (q *queue) send(b *batch) {
 	}
 	q.arrive(b)
 	for _, c := range b.calls {
-		q.finish(c)
+		if w := q.finish(c); w != nil {
+			b.waiters = append(b.waiters, w)
+		}
 	}
+	batchTaken(b.waiters)
 	b.reset()
 }
 

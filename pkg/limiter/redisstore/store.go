@@ -52,7 +52,7 @@ import (
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
-var _ limiter.Store = (*Store)(nil)
+var _ limiter.Later = (*Store)(nil)
 
 // Defaults of Options.
 const (
@@ -214,6 +214,23 @@ func (s *Store) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Deci
 		return s.unavailable(err)
 	}
 	return s.unavailable(s.take(ctx, hits, out))
+}
+
+// TakeLater implements limiter.Later, outside of clusters.
+func (s *Store) TakeLater(hits []limiter.Hit, out []limiter.Decision, w limiter.Waiter) bool {
+	if s.cluster != nil || len(hits) == 0 || check(hits, out) != nil || s.fitForNoScripts(hits) != nil ||
+		s.fitForRedisCell(hits) != nil {
+		return false
+	}
+	s.queue.takeLater(hits, out, w)
+	return true
+}
+
+// Send implements limiter.Later.
+func (s *Store) Send() {
+	if s.queue != nil {
+		s.queue.sendWaiting()
+	}
 }
 
 func (s *Store) take(ctx context.Context, hits []limiter.Hit, out []limiter.Decision) (err error) {

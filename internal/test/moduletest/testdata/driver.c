@@ -54,6 +54,7 @@ struct scheduler {
   worker *of;
   atomic_int refs; // of the module, the stream, and the event
   scheduler *next;
+  bool queued;
 };
 
 static atomic_long passed, denied, waited, late, aborted;
@@ -78,6 +79,16 @@ static void take_back(void) {
 static _Thread_local volatile size_t sink;
 static void touch(const char *p, size_t n) {
   for (size_t i = 0; i < n; i++) sink += (unsigned char)p[i];
+}
+
+// The streams that waited and got their answers in the event that runs: an event may bring those of several.
+static _Thread_local stream *answered[MAX_STREAMS];
+static _Thread_local int answered_n;
+
+static void note_answer(stream *s) {
+  if (!s->waits) return; // its own hook has it answered
+  CHECK(answered_n < MAX_STREAMS, "too many answers");
+  answered[answered_n++] = s;
 }
 
 static stream *of(void *filter) {
@@ -139,6 +150,7 @@ EXPORT void envoy_dynamic_module_callback_http_send_response(void *filter, uint3
   for (size_t i = 0; i < n; i++) touch(headers[i].key, headers[i].key_n), touch(headers[i].value, headers[i].value_n);
   touch(body.p, body.n), touch(details.p, details.n);
   s->status = status;
+  note_answer(s);
 }
 EXPORT void *envoy_dynamic_module_callback_http_filter_scheduler_new(void *filter) {
   stream *s = of(filter);
@@ -159,7 +171,8 @@ EXPORT void envoy_dynamic_module_callback_http_filter_scheduler_commit(void *p, 
   CHECK(!c->of->gone, "a commit on a dispatcher that is gone");
   atomic_fetch_add(&c->refs, 1);
   pthread_mutex_lock(&c->of->lock);
-  CHECK(!c->next, "a second commit");
+  CHECK(!c->queued, "a second commit before its event");
+  c->queued = true;
   c->next = c->of->first;
   c->of->first = c;
   pthread_mutex_unlock(&c->of->lock);
@@ -169,6 +182,7 @@ EXPORT void envoy_dynamic_module_callback_http_filter_continue_decoding(void *fi
   stream *s = of(filter);
   CHECK(!s->status && !s->continued && s->waits, "continued twice, or without need");
   s->continued = true;
+  note_answer(s);
 }
 EXPORT const void *envoy_dynamic_module_callback_get_most_specific_route_config(void *filter) { return of(filter)->route; }
 EXPORT int envoy_dynamic_module_callback_http_filter_config_define_counter(void *config, text name, text *labels, size_t n, size_t *id) {
@@ -260,6 +274,7 @@ static void run_events(worker *w) {
   pthread_mutex_lock(&w->lock);
   scheduler *c = w->first;
   w->first = NULL;
+  for (scheduler *q = c; q; q = q->next) q->queued = false;
   pthread_mutex_unlock(&w->lock);
   while (c) {
     scheduler *next = c->next;
@@ -267,8 +282,7 @@ static void run_events(worker *w) {
     if (s) {
       on_scheduled(s, s->module, 1);
       take_back();
-      CHECK(s->status || s->continued, "an event without an answer");
-      respond(s);
+      while (answered_n) respond(answered[--answered_n]);
     } else {
       atomic_fetch_add(&late, 1);
     }

@@ -1,0 +1,133 @@
+package embedded
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/weir-ratelimit/weir/internal/test/redistest"
+)
+
+// batchedWaiter is a Waiter that keeps a copy of the answer.
+type batchedWaiter struct {
+	answer Answer
+	gone   atomic.Bool
+	ended  chan struct{}
+}
+
+func (w *batchedWaiter) Answered(c *Call) bool {
+	w.answer = c.Answer
+	w.answer.Headers = append([]Header(nil), c.Answer.Headers...)
+	return !w.gone.Load()
+}
+func (w *batchedWaiter) BatchAnswered() { close(w.ended) }
+func (w *batchedWaiter) IsGone() bool   { return w.gone.Load() }
+
+// begin begins a request that is decided in a batch.
+func begin(t *testing.T, f *Filter, key string) *batchedWaiter {
+	t.Helper()
+	c := f.Call(nil)
+	c.AddHeader("x-key", []byte(key))
+	w := &batchedWaiter{ended: make(chan struct{})}
+	if c.Decide() || !c.DecideInBatch(w) {
+		t.Fatalf("it is not decided in a batch: %+v", c.Answer)
+	}
+	return w
+}
+
+// Requests of a batch get the answers that others get, and exactly the limit passes.
+func TestBatchesAnswer(t *testing.T) {
+	server := redistest.Start(t)
+	m := newModule(t)
+	f := newTestFilter(t, m, configOf(t, []string{
+		rulesFlag(t), "--store=" + server.URL(), "--store-timeout=5s", "--on-store-failure=deny", "--no-known-denials",
+	}, `"enable_x_ratelimit_headers": "DRAFT_VERSION_03"`))
+	var passed atomic.Int64
+	var wait sync.WaitGroup
+	for g := range 4 {
+		wait.Go(func() {
+			var all []*batchedWaiter
+			for i := range 40 {
+				all = append(all, begin(t, f, fmt.Sprint("ann", i%2)))
+				if i%8 == g {
+					m.Send()
+				}
+			}
+			m.Send()
+			for _, w := range all {
+				<-w.ended
+				switch {
+				case w.answer.Outcome == OK:
+					passed.Add(1)
+				case w.answer.Outcome != OverLimit || w.answer.Status != 429 || header(w.answer, "retry-after") == "":
+					t.Errorf("answer %+v", w.answer)
+				}
+				if header(w.answer, "x-ratelimit-limit") == "" {
+					t.Errorf("headers %+v", w.answer.Headers)
+				}
+			}
+		})
+	}
+	wait.Wait()
+	if passed.Load() != 4 { // 2 keys, 2 a year
+		t.Errorf("%d passed, want 4", passed.Load())
+	}
+	server.Kill()
+	w := begin(t, f, "bob")
+	m.Send()
+	<-w.ended
+	if w.answer.Outcome != OverLimit || header(w.answer, "retry-after") != "" {
+		t.Errorf("without Redis: %+v, want the failure policy's denial", w.answer)
+	}
+}
+
+// A request that goes while Redis hangs ends soon, and one whose filter closes meanwhile ends, too.
+func TestBatchedRequestsThatGo(t *testing.T) {
+	server := redistest.Start(t)
+	m := newModule(t)
+	f := newTestFilter(t, m, configOf(t, []string{rulesFlag(t), "--store=" + server.URL(), "--store-timeout=1s"}))
+	server.Pause()
+	defer server.Resume()
+	gone, stays := begin(t, f, "ann"), begin(t, f, "ann")
+	m.Send()
+	f.Close()
+	gone.gone.Store(true)
+	<-gone.ended
+	select {
+	case <-stays.ended:
+		t.Error("the other ended with it")
+	default:
+	}
+	if gone.answer.Outcome != Failed {
+		t.Errorf("the one that has gone: %+v", gone.answer)
+	}
+	<-stays.ended
+	if stays.answer.Outcome != OK {
+		t.Errorf("the one that stays: %+v, want the failure policy to let it pass", stays.answer)
+	}
+}
+
+// What waits for its turn, and what a lease may decide, needs DecideLater.
+func TestNotInBatches(t *testing.T) {
+	server := redistest.Start(t)
+	f := newTestFilter(t, newModule(t), configOf(t, []string{rulesFlag(t), "--store=" + server.URL(), "--store-timeout=5s"}))
+	c := f.Call(nil)
+	c.AddHeader("x-key", []byte("slow"))
+	if c.Decide() || c.DecideInBatch(&batchedWaiter{}) {
+		t.Fatal("a request that may wait for its turn was decided in a batch")
+	}
+	done := make(chan struct{})
+	c.DecideLater(context.Background(), func() { close(done) })
+	select {
+	case <-done:
+	case <-time.After(time.Minute):
+		t.Fatal("no answer")
+	}
+	if c.Answer.Outcome != OK {
+		t.Errorf("answer %+v", c.Answer)
+	}
+	c.Release()
+}
