@@ -164,7 +164,7 @@ func (w *twins) playEnds(t *testing.T, cases []*drawnCase) {
 			}
 			count(seen, want)
 			for _, name := range []string{"X-Leased", "X-Owner"} {
-				if v := want.header.Get(name); v != "" && v != "-" {
+				if v := want.Header.Get(name); v != "" && v != "-" {
 					seen[name]++
 				}
 			}
