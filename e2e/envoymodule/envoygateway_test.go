@@ -30,8 +30,8 @@ func TestAsEnvoyGatewayConfiguresIt(t *testing.T) {
     config: {}}}}, `+toUpstream))
 	c := newClient(t, e, "front")
 	for path, want := range map[string]int{"/limited": http.StatusTooManyRequests, "/": http.StatusOK} {
-		if r := c.get(t, path, "x-key", "teapot"); r.status != want {
-			t.Errorf("%s: status %d, want %d", path, r.status, want)
+		if r := c.Get(t, path, "x-key", "teapot"); r.Status != want {
+			t.Errorf("%s: status %d, want %d", path, r.Status, want)
 		}
 	}
 }
