@@ -35,7 +35,7 @@ func (o *options) startModules(ctx context.Context, dir string, w *workload) (fr
 	if err != nil {
 		return nil, err
 	}
-	if _, err := os.Stat(o.module); err != nil { //nolint:gosec // whoever measures names it
+	if _, err := os.Stat(o.module); err != nil {
 		return nil, fmt.Errorf("-module: %w; make module builds it", err)
 	}
 	s := &starter{dir: dir}
@@ -84,7 +84,7 @@ func moduleFilter(domain string, flags ...string) (string, error) {
 func (f *front) checkDecided(ctx context.Context) error {
 	admitted, err := sumMetric(ctx, f.weir, "weir_requests_total", `code="ok"`)
 	if err == nil && admitted != f.answered.Load() {
-		err = fmt.Errorf("Envoy answered %d requests, and Weir in it admitted %d", f.answered.Load(), admitted)
+		err = fmt.Errorf("of %d requests that Envoy answered, Weir in it admitted %d", f.answered.Load(), admitted)
 	}
 	return err
 }
@@ -123,11 +123,11 @@ func sumSeries(metrics, name, label string) (sum uint64, err error) {
 func page(ctx context.Context, url string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody) //nolint:gosec // of its own program
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {
 		return "", err
 	}
-	resp, err := http.DefaultClient.Do(req) //nolint:gosec // the same
+	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		return "", err
 	}

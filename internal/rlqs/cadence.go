@@ -12,8 +12,6 @@ const (
 	shortTick = tick / 2               // for limits that do not admit at once what four ticks need
 	// callMargin is how long a charge may take to be counted.
 	callMargin = 10 * time.Millisecond
-	// unevenPart is the part of a tick by which it may be shorter.
-	unevenPart = 5
 	// shortWindow is a time in which hits are charged so seldom that it matters when.
 	shortWindow = 40 * tick
 )
@@ -27,9 +25,6 @@ type cadence struct {
 	// isAligned says that the last charge of each segment of a sliding window comes just before it ends: by then the
 	// segment that leaves the window counts nearly nothing.
 	isAligned bool
-	// isEven says that all times between two charges are equal. Else they are random, up to long, so that of several
-	// replicas none always comes before the others.
-	isEven bool
 	// segment is that of the window, and phase a moment at which one ends, by the store's clock.
 	segment, phase time.Duration
 }
@@ -50,9 +45,9 @@ func cadenceOf(hits []limiter.Hit) cadence {
 		}
 		switch p.Algorithm() {
 		case limiter.SlidingWindow:
-			return cadence{long: segmentTick(p), isAligned: true, isEven: true, segment: segmentOf(p)}
+			return cadence{long: segmentTick(p), isAligned: true, segment: segmentOf(p)}
 		case limiter.SlidingLog:
-			return cadence{long: logTick(p.Window()), isEven: true}
+			return cadence{long: logTick(p.Window())}
 		default:
 		}
 	}
@@ -84,16 +79,7 @@ func chargesIn(window, long time.Duration) time.Duration {
 	return (window + callMargin + long - 1) / long
 }
 
-// nextBeat returns the moment after now at which groups with ticks that long charge, all at once. The keeper's lock is
-// held.
-func (k *Keeper) nextBeat(long, now time.Duration) time.Duration {
-	if k.beats[long] <= now {
-		k.beats[long] = now + long - time.Duration(k.random.Int64N(int64(long/unevenPart)))
-	}
-	return k.beats[long]
-}
-
-// next returns the moment of the next charge after now, of groups that charge evenly.
+// next returns the moment of the next charge after now.
 func (c *cadence) next(now time.Duration) time.Duration {
 	if !c.isAligned {
 		return now.Truncate(c.long) + c.long

@@ -3,7 +3,6 @@ package rlqs
 import (
 	"context"
 	"math"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -336,7 +335,6 @@ func newFleet(t *testing.T, store *ledger, resolve func(string, BucketID) Target
 	if f.keeper, err = New(Options{Store: f.store, Resolver: f.rules}); err != nil {
 		t.Fatal(err)
 	}
-	f.keeper.random = rand.New(rand.NewPCG(1, uint64(time.Now().UnixMilli()))) // the same in every run
 	ctx, cancel := context.WithCancel(context.Background())
 	f.cancel = cancel
 	go func() {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -64,10 +63,8 @@ type Keeper struct {
 	groups   map[string]*group
 	counters map[string]*counter
 	buckets  int
-	most     int                             // of buckets
-	full     bool                            // it was logged that there are so many
-	beats    map[time.Duration]time.Duration // next moments of ticks, by their length
-	random   *rand.Rand
+	most     int       // of buckets
+	full     bool      // it was logged that there are so many
 	urgent   []*client // new ones, and those whose target changed
 	reported []*client // of which something is to be counted
 
@@ -101,8 +98,7 @@ func New(o Options) (*Keeper, error) {
 		wake: make(chan struct{}, 1), halt: make(chan struct{}), done: make(chan struct{}),
 		streams: make(map[*Stream]struct{}), broken: make(map[*Stream]struct{}),
 		pools: make(map[poolKey]*pool), groups: make(map[string]*group), counters: make(map[string]*counter),
-		told: make(map[string]struct{}), beats: make(map[time.Duration]time.Duration),
-		random: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())), //nolint:gosec // only moments depend on it
+		told: make(map[string]struct{}),
 	}, nil
 }
 

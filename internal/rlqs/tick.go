@@ -93,11 +93,7 @@ func (k *Keeper) dueGroups(now time.Duration) (due []*group) {
 			}
 		}
 		if now >= g.due {
-			if g.cadence.isEven {
-				g.due = g.cadence.next(now)
-			} else {
-				g.due = k.nextBeat(g.cadence.long, now)
-			}
+			g.due = g.cadence.next(now)
 		} else if !g.urgent {
 			continue
 		}
@@ -109,7 +105,7 @@ func (k *Keeper) dueGroups(now time.Duration) (due []*group) {
 
 // next is when the next step is due.
 func (k *Keeper) next(now time.Duration) time.Duration {
-	next := k.nextBeat(tick, now)
+	next := now.Truncate(tick) + tick
 	for _, g := range k.groups {
 		next = min(next, g.due)
 		for _, ct := range g.counters {
