@@ -64,7 +64,7 @@ func (d *Decider) DecideRest(ctx context.Context, r *Request) (*Verdict, error) 
 func (d *Decider) DecideLater(r *Request, w limiter.Waiter) bool {
 	v := &r.verdict
 	store, ok := d.o.Store.(limiter.Later)
-	return ok && !v.mayWait() && store.TakeLater(v.Hits, v.Decisions, w)
+	return ok && !v.mayWait() && !v.mayHoldDenied() && store.TakeLater(v.Hits, v.Decisions, w)
 }
 
 // Send has the store send what DecideLater has begun.

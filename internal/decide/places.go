@@ -22,6 +22,19 @@ func (r *Request) TakesPlaces() bool {
 	return false
 }
 
+// mayHoldDenied reports whether the request holds places although it is denied: DecideRest gives these back.
+func (v *Verdict) mayHoldDenied() bool {
+	for i := range v.Hits {
+		if v.takesPlace(i) && v.countsByItself(i) {
+			return true
+		}
+	}
+	return false
+}
+
+// countsByItself reports whether hit i is charged whatever the other limits say.
+func (v *Verdict) countsByItself(i int) bool { return v.Hits[i].Mode == limiter.Shadow || v.Hits[i].ByItself }
+
 // GiveBackPlaces gives back the places that a request has taken whose end nobody will report: its caller has gone, or
 // it is denied. A denied request has places only of limits that count it by themselves: in shadow mode, and with
 // Options.ChargeEach. Nothing else is given back. It asks the store, if there is anything to give back; without an
@@ -32,7 +45,7 @@ func (d *Decider) GiveBackPlaces(ctx context.Context, v *Verdict) error {
 		if !v.takesPlace(i) || !v.Decisions[i].Allowed || !v.Counted(i) {
 			continue
 		}
-		if v.Denied && v.Hits[i].Mode != limiter.Shadow && !v.Hits[i].ByItself {
+		if v.Denied && !v.countsByItself(i) {
 			continue
 		}
 		h := v.Hits[i]
