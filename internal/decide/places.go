@@ -33,7 +33,9 @@ func (v *Verdict) mayHoldDenied() bool {
 }
 
 // countsByItself reports whether hit i is charged whatever the other limits say.
-func (v *Verdict) countsByItself(i int) bool { return v.Hits[i].Mode == limiter.Shadow || v.Hits[i].ByItself }
+func (v *Verdict) countsByItself(i int) bool {
+	return v.Hits[i].Mode == limiter.Shadow || v.Hits[i].ByItself
+}
 
 // GiveBackPlaces gives back the places that a request has taken whose end nobody will report: its caller has gone, or
 // it is denied. A denied request has places only of limits that count it by themselves: in shadow mode, and with

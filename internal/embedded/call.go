@@ -125,8 +125,8 @@ func (c *Call) describe() error {
 }
 
 // DecideLater decides what Decide and DecideInBatch could not, in the background, and calls done once, on another
-// goroutine. The caller ends ctx when the request is gone, and after done. In done it calls GiveBackPlaces if the request
-// does not get the answer.
+// goroutine. The caller ends ctx when the request is gone, and after done. In done it calls GiveBackPlaces if the
+// request does not get the answer.
 func (c *Call) DecideLater(ctx context.Context, done func()) {
 	c.filter.uses.Add(1)
 	end := func() { //nolint:contextcheck // an instance closes without the request

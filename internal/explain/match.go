@@ -115,7 +115,8 @@ func (e *matcher) tooLong(entry descriptors.Entry, open *descriptors.Pattern) {
 	e.rule = e.domain.Match(e.entries)
 	e.Levels = append(e.Levels, newLevel(entry, "too_long", e.rule))
 	e.add("too_long", open.Rule(), "the value has %d bytes, and its first %d and its end do not decide whether it "+
-		"matches %s, so that the request is denied; send a shorter value, or write a pattern that its beginning or its end decides",
+		"matches %s, so that the request is denied; send a shorter value, or write a pattern that its beginning or its end "+
+		"decides",
 		len(entry.Value), descriptors.MaxPatternValue, at(open.Rule()))
 }
 

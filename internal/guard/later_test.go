@@ -46,7 +46,7 @@ func (n *noted) IsGone() bool    { return n.gone }
 // later decides hits by TakeLater before a mailbox, which answers after meanwhile.
 func later(
 	t *testing.T, s limiter.Later, m *mailbox, meanwhile func(), hits ...limiter.Hit,
-) (out []limiter.Decision, err error, asked bool) {
+) (out []limiter.Decision, asked bool, err error) {
 	t.Helper()
 	w := &noted{}
 	out = make([]limiter.Decision, len(hits))
@@ -65,7 +65,7 @@ func later(
 	if w.taken != 1 || w.batches != 1 {
 		t.Fatalf("the waiter heard %d times of the answer and %d times of the batch, want 1 and 1", w.taken, w.batches)
 	}
-	return out, w.err, asked
+	return out, asked, w.err
 }
 
 // Denials are cached, believed and forgotten as with Take.
@@ -76,7 +76,7 @@ func TestDenialsLater(t *testing.T) {
 	p := policy(t, limiter.Params{Algorithm: limiter.Funnel, Limit: 1, Window: time.Hour})
 	hit := limiter.Hit{Key: "k", Policy: p, N: 1}
 	for i, want := range []struct{ allowed, asked bool }{{true, true}, {false, true}, {false, false}} {
-		out, err, asked := later(t, d, m, nil, hit)
+		out, asked, err := later(t, d, m, nil, hit)
 		if err != nil || out[0].Allowed != want.allowed || asked != want.asked {
 			t.Errorf("request %d: %+v, %v, asked %t; want %+v", i, out[0], err, asked, want)
 		}
@@ -86,20 +86,20 @@ func TestDenialsLater(t *testing.T) {
 	}
 	// What is given back drops the denial, also one that is on its way.
 	d.Forget("k")
-	if out, _, asked := later(t, d, m, func() { d.Forget("k") }, hit); out[0].Allowed || !asked {
+	if out, asked, _ := later(t, d, m, func() { d.Forget("k") }, hit); out[0].Allowed || !asked {
 		t.Errorf("after a refund: %+v, asked %t", out[0], asked)
 	}
-	if _, _, asked := later(t, d, m, nil, hit); !asked {
+	if _, asked, _ := later(t, d, m, nil, hit); !asked {
 		t.Error("a denial was cached that is older than a refund")
 	}
-	if _, _, asked := later(t, d, m, nil, limiter.Hit{Key: "k", Policy: p, N: -1}); !asked {
+	if _, asked, _ := later(t, d, m, nil, limiter.Hit{Key: "k", Policy: p, N: -1}); !asked {
 		t.Error("a refund did not reach the store")
 	}
-	if out, _, asked := later(t, d, m, nil, hit); !out[0].Allowed || !asked {
+	if out, asked, _ := later(t, d, m, nil, hit); !out[0].Allowed || !asked {
 		t.Errorf("after the refund: %+v, asked %t", out[0], asked)
 	}
 	d.Believe(false)
-	if _, _, asked := later(t, d, m, nil, hit); !asked {
+	if _, asked, _ := later(t, d, m, nil, hit); !asked {
 		t.Error("a denial is believed while refunds are not heard")
 	}
 	if NewDenials(memory(t, now), now).TakeLater([]limiter.Hit{hit}, make([]limiter.Decision, 1), &noted{}) {
@@ -115,21 +115,21 @@ func TestBreakerLater(t *testing.T) {
 		hit := limiter.Hit{Key: "k"}
 		p.fail(errSilent)
 		for range 2 {
-			if _, err, asked := later(t, b, m, nil, hit); !asked || !errors.Is(err, errSilent) {
+			if _, asked, err := later(t, b, m, nil, hit); !asked || !errors.Is(err, errSilent) {
 				t.Errorf("a failure: %v, asked %t", err, asked)
 			}
 			time.Sleep(silence)
 		}
-		if _, err, _ := later(t, b, m, nil, hit); !errors.Is(err, limiter.ErrUnavailable) {
+		if _, _, err := later(t, b, m, nil, hit); !errors.Is(err, limiter.ErrUnavailable) {
 			t.Errorf("the failure that opens: %v", err)
 		}
-		if _, err, asked := later(t, b, m, nil, hit); asked || !errors.Is(err, ErrNotAsked) {
+		if _, asked, err := later(t, b, m, nil, hit); asked || !errors.Is(err, ErrNotAsked) {
 			t.Errorf("while it is open: %v, asked %t", err, asked)
 		}
 		p.fail(nil)
 		time.Sleep(2 * longestPause)
 		synctest.Wait()
-		if _, err, asked := later(t, b, m, nil, hit); !asked || err != nil {
+		if _, asked, err := later(t, b, m, nil, hit); !asked || err != nil {
 			t.Errorf("after a probe was answered: %v, asked %t", err, asked)
 		}
 		gone := context.Canceled
@@ -156,7 +156,7 @@ func TestLeasesLater(t *testing.T) {
 	t.Cleanup(func() { _ = l.Close() })
 	p := policy(t, limiter.Params{Algorithm: limiter.Funnel, Limit: 1000, Window: time.Hour})
 	plain, leased := limiter.Hit{Key: "k", Policy: p, N: 1}, limiter.Hit{Key: "l", Policy: p, N: 1, Route: leasedRoute{}}
-	if out, err, asked := later(t, l, m, nil, plain); err != nil || !asked || !out[0].Allowed {
+	if out, asked, err := later(t, l, m, nil, plain); err != nil || !asked || !out[0].Allowed {
 		t.Errorf("without leases: %+v, %v, asked %t", out, err, asked)
 	}
 	for name, hits := range map[string][]limiter.Hit{"one": {leased}, "of two": {plain, leased}} {
