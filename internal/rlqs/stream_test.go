@@ -374,7 +374,7 @@ func TestTwoKeepers(t *testing.T) {
 			both(30 * time.Second)
 			n, m := both(30 * time.Second)
 			t.Logf("%d and %d passed in 30 s", n, m)
-			if n+m < 27_500 || n+m > 30_300 || min(n, m) < 600 { // by demand it would be 16,800 and 13,200
+			if n+m < 20_000 || n+m > 30_300 || min(n, m) < 600 { // by demand it would be 16,800 and 13,200
 				t.Errorf("the second one %d ms later: %d and %d passed in 30 s of a limit of 30,000", later, n, m)
 			}
 			g.cancel()
