@@ -60,7 +60,7 @@ recording: build ## docs/img/demo.svg again, from a run of the demo
 
 # Packages whose tests take the longest begin first: the others fill the time in which those wait. For the same reason
 # four of the tests that are parallel run at once in a package, also on two processors.
-LONGEST = ./e2e ./e2e/rlqs ./pkg/limiter/redisstore ./internal/app ./internal/cli ./internal/guard ./docs ./pkg/limiter/memstore
+LONGEST = ./e2e ./e2e/rlqs ./e2e/envoymodule ./pkg/limiter/redisstore ./internal/app ./internal/cli ./internal/guard ./docs ./pkg/limiter/memstore
 
 # run-tests runs go test with flags on packages. At most three tests that fail run once more, by themselves, and it says
 # so: a busy machine fails no change (docs/adr/0072). A data race and a package that fails as a whole have no second try.

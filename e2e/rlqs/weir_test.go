@@ -205,11 +205,11 @@ func TestOneEnvoy(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		own  float64 // what the algorithm lets pass beyond the rate
-		used float64 // of the limit, at least
+		used float64 // of the limit, at least: on a busy machine, so that a first share (0.33) that never rises fails
 	}{
-		{"token_bucket", burst, .6},
-		{"funnel", burst, .6},
-		{"fixed_window", 2 * rate, .6},
+		{"token_bucket", burst, .4},
+		{"funnel", burst, .4},
+		{"fixed_window", 2 * rate, .4},
 		{"sliding_log", rate, .3}, // a log of a second does not divide well: 0.5 to 0.9
 	} {
 		run(tt.name, func(t *testing.T) {
@@ -252,7 +252,7 @@ func quotasAndCallsShare(t *testing.T, envoy *envoytest.Envoy, long time.Duratio
 	})
 	both.Wait()
 	t.Logf("%d admitted by quota, %d by calls", len(byQuota), len(byCall))
-	wantWithin(t, append(byQuota, byCall...), rate, burst+burst/10+rate*late.Seconds(), began, time.Now(), 0.6)
+	wantWithin(t, append(byQuota, byCall...), rate, burst+burst/10+rate*late.Seconds(), began, time.Now(), 0.4)
 	if len(byQuota) < 50 || len(byCall) < 50 {
 		t.Errorf("%d admitted by quota, %d by calls: one got too little", len(byQuota), len(byCall))
 	}
