@@ -124,14 +124,7 @@ func (c *topCmd) show(ctx context.Context, w io.Writer, client *adminapi.Client)
 		}
 		return err
 	}
-	switch {
-	case c.Output.json() && c.Watch:
-		return jsonLines(w).Encode(found)
-	case c.Output.json():
-		return printJSON(streams{out: w}, found)
-	default:
-		return printTop(w, &found)
-	}
+	return c.print(w, found, func() error { return printTop(w, &found) })
 }
 
 // showQuotas asks once for buckets.
@@ -141,13 +134,18 @@ func (c *topCmd) showQuotas(ctx context.Context, w io.Writer, client *adminapi.C
 	if err := client.Get(ctx, "/quotas", query, &found); err != nil {
 		return err
 	}
+	return c.print(w, found, func() error { return printQuotas(w, &found) })
+}
+
+// print prints what was found, as JSON or by printTable.
+func (c *topCmd) print(w io.Writer, found any, printTable func() error) error {
 	switch {
 	case c.Output.json() && c.Watch:
 		return jsonLines(w).Encode(found)
 	case c.Output.json():
 		return printJSON(streams{out: w}, found)
 	default:
-		return printQuotas(w, &found)
+		return printTable()
 	}
 }
 
