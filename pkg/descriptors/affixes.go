@@ -1,6 +1,7 @@
 package descriptors
 
 import (
+	"maps"
 	"slices"
 	"strings"
 )
@@ -9,12 +10,17 @@ import (
 // by one in a map, which takes as long with many patterns as with few; for many, or long ones, there is a tree.
 type affixes struct {
 	groups  []group
-	lengths []int            // that occur, ascending
-	by      map[string]int32 // groups by beginning, or end
-	tree    *radix           // instead of by
+	lengths []int             // that occur, ascending, but for 0
+	by      map[string]target // by beginning, or end
+	empty   *target           // of the empty text, which every value begins and ends with; nil if it does not occur
+	tree    *radix            // instead of by
+	ends    bool
+}
 
-	costliest []int32 // the groups that one value may be looked up in and that cost most
-	steps     int     // what these cost
+// target is a group of affixes, and what it has for only, which is most often all of it.
+type target struct {
+	only  *Pattern
+	group int32
 }
 
 // Bounds of what is looked up in a map.
@@ -23,31 +29,33 @@ const (
 	maxAffixLength = 256 // bytes
 )
 
-// newAffixes makes the index of the beginnings of these groups, or of their ends. The texts are different, and sorted,
-// ends from their last byte to their first.
-func newAffixes(sorted []string, groups []group, areEnds bool) *affixes {
-	a := &affixes{groups: groups}
-	read := sorted // as a look-up reads them
-	if areEnds {
-		var memory texts
-		read = make([]string, len(sorted))
-		for i, text := range sorted {
-			read[i] = memory.reversed(text)
-		}
-	}
-	a.tree = newRadix(read)
-	a.costliest, a.steps = a.tree.costliest(groups)
+// newAffixes makes the index of these texts, which are different, and sorted, or if reversed is given by
+// what that makes of them.
+func newAffixes(sorted []string, groups []group, reversed func(string) string) *affixes {
+	a := &affixes{groups: groups, ends: reversed != nil}
 	for _, text := range sorted {
+		if text == "" {
+			continue
+		}
 		if i, found := slices.BinarySearch(a.lengths, len(text)); !found {
 			a.lengths = slices.Insert(a.lengths, i, len(text))
 		}
 	}
-	if n := len(a.lengths); n > maxLengths || a.lengths[n-1] > maxAffixLength {
+	if n := len(a.lengths); n > maxLengths || n > 0 && a.lengths[n-1] > maxAffixLength {
+		if reversed != nil {
+			for i, text := range sorted {
+				sorted[i] = reversed(text)
+			}
+		}
+		a.tree = newRadix(sorted)
 		return a
 	}
-	a.tree, a.by = nil, make(map[string]int32, len(sorted))
+	a.by = make(map[string]target, len(sorted))
 	for i, text := range sorted {
-		a.by[text] = int32(i)
+		a.by[text] = target{groups[i].only, int32(i)}
+	}
+	if t, ok := a.by[""]; ok {
+		a.empty = &t
 	}
 	return a
 }
@@ -58,13 +66,25 @@ func (a *affixes) look(s *search) {
 		a.tree.look(s, a.groups)
 		return
 	}
+	if a.empty != nil {
+		a.visit(s, a.empty)
+	}
 	for _, n := range a.lengths {
 		if n > len(s.value) {
 			return
 		}
-		if i, ok := a.by[s.value[:n]]; ok {
-			s.look(&a.groups[i])
+		if t, ok := a.by[s.value[:n]]; ok {
+			a.visit(s, &t)
 		}
+	}
+}
+
+// visit decides about the patterns of a group whose fixed beginning the value has.
+func (a *affixes) visit(s *search, t *target) {
+	if t.only != nil {
+		s.tryOnly(t.only)
+	} else {
+		s.look(&a.groups[t.group])
 	}
 }
 
@@ -74,14 +94,70 @@ func (a *affixes) lookBack(s *search, first int, why purpose) {
 		a.tree.lookBack(s, a.groups, first, why)
 		return
 	}
+	if a.empty != nil {
+		a.visitBack(s, a.empty, why)
+	}
 	for _, n := range a.lengths {
 		if n > len(s.value)-first {
 			return
 		}
-		if i, ok := a.by[s.value[len(s.value)-n:]]; ok {
-			s.ends(&a.groups[i], why)
+		if t, ok := a.by[s.value[len(s.value)-n:]]; ok {
+			a.visitBack(s, &t, why)
 		}
 	}
+}
+
+// visitBack does with a group whose fixed end the value has what the look is for.
+func (a *affixes) visitBack(s *search, t *target, why purpose) {
+	if t.only != nil && why == toDecide {
+		s.tryOnly(t.only)
+	} else {
+		s.ends(&a.groups[t.group], why)
+	}
+}
+
+// costliest returns the groups that one value may be looked up in and that cost most, and what they cost.
+func (a *affixes) costliest(cost func(*group) int) (path []int32, most int) {
+	costs := make([]int, len(a.groups))
+	for i := range a.groups {
+		costs[i] = cost(&a.groups[i])
+	}
+	if a.tree != nil {
+		return a.tree.costliest(costs)
+	}
+	// A text that another one begins, or ends, with is looked up with that one.
+	var all []int32
+	for _, text := range slices.Sorted(maps.Keys(a.by)) {
+		all = a.within(all[:0], text)
+		sum := 0
+		for _, i := range all {
+			sum += costs[i]
+		}
+		if sum > most {
+			path, most = slices.Clone(all), sum
+		}
+	}
+	return path, most
+}
+
+// within appends the groups whose text the text begins with, or ends with.
+func (a *affixes) within(all []int32, text string) []int32 {
+	if a.empty != nil {
+		all = append(all, a.empty.group)
+	}
+	for _, n := range a.lengths {
+		if n > len(text) {
+			break
+		}
+		part := text[:n]
+		if a.ends {
+			part = text[len(text)-n:]
+		}
+		if t, ok := a.by[part]; ok {
+			all = append(all, t.group)
+		}
+	}
+	return all
 }
 
 // radix is a radix tree over the fixed beginnings, or ends, of many lengths: a look-up reads as much of the value as
@@ -209,13 +285,13 @@ func (a *radix) lookBack(s *search, groups []group, first int, why purpose) {
 	}
 }
 
-// costliest returns the groups that one value may be looked up in and that cost most, and what they cost.
-func (a *radix) costliest(groups []group) (path []int32, most int) {
+// costliest is affixes.costliest.
+func (a *radix) costliest(costs []int) (path []int32, most int) {
 	var walk func(at int, above []int32, sum int)
 	walk = func(at int, above []int32, sum int) {
 		n := &a.nodes[at]
 		if n.group >= 0 {
-			above, sum = append(above, n.group), sum+groups[n.group].steps()
+			above, sum = append(above, n.group), sum+costs[n.group]
 		}
 		if sum > most {
 			path, most = slices.Clone(above), sum

@@ -38,8 +38,9 @@ func (c *Builder) finishBranch(b *Branch) {
 				p.text, first.text, first.to.rule.Source)
 		}
 	}
-	if steps := b.index.steps; steps > maxMatchSteps {
-		last := b.index.costliestPattern()
+	path, steps := b.index.costliest((*group).steps)
+	if steps > maxMatchSteps {
+		last := b.index.costliestPattern(path)
 		i := slices.Index(b.all, last)
 		c.Errorf(b.positions[i].value,
 			"too many patterns and regexes of this key begin and end with the same fixed text, so that one value may "+
@@ -52,8 +53,9 @@ func (c *Builder) finishBranch(b *Branch) {
 // index makes the tree over the patterns' fixed beginnings, or over their ends.
 func (c *Builder) index(patterns []*Pattern, byEnd bool) *affixes {
 	affix, compare := func(p *Pattern) string { return p.prefix }, strings.Compare
+	var reversed func(string) string
 	if byEnd {
-		affix, compare = func(p *Pattern) string { return p.suffix }, compareEnds
+		affix, compare, reversed = func(p *Pattern) string { return p.suffix }, compareEnds, c.memory.texts.reversed
 	}
 	members := c.memory.patternLists.take(len(patterns))
 	copy(members, patterns)
@@ -75,7 +77,7 @@ func (c *Builder) index(patterns []*Pattern, byEnd bool) *affixes {
 		}
 		members = members[n:]
 	}
-	return newAffixes(texts, slices.Clip(groups), byEnd)
+	return newAffixes(texts, slices.Clip(groups), reversed)
 }
 
 // compareEnds is strings.Compare of the texts from their last byte to their first.
@@ -152,7 +154,8 @@ func (g *group) steps() int {
 	}
 	steps += min(alone, together-1) * MaxPatternValue
 	if g.bySuf != nil {
-		steps += g.bySuf.steps
+		_, most := g.bySuf.costliest((*group).steps)
+		steps += most
 	}
 	if g.sequences != nil {
 		steps += g.sequences.cost() * MaxPatternValue
@@ -172,8 +175,8 @@ func (p *Pattern) steps() int {
 	}
 }
 
-// costliestPattern is the last in file order of the patterns in the costliest groups that read a value.
-func (a *affixes) costliestPattern() (last *Pattern) {
+// costliestPattern is the last in file order of the patterns in these groups that read a value.
+func (a *affixes) costliestPattern(path []int32) (last *Pattern) {
 	add := func(patterns []*Pattern) {
 		for _, p := range patterns {
 			if (last == nil || p.order > last.order) && p.steps() >= MaxPatternValue {
@@ -181,7 +184,7 @@ func (a *affixes) costliestPattern() (last *Pattern) {
 			}
 		}
 	}
-	for _, i := range a.costliest {
+	for _, i := range path {
 		g := &a.groups[i]
 		add(g.few)
 		for _, more := range []*affixes{g.bySuf, g.tails()} {

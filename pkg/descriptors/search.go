@@ -152,10 +152,6 @@ const maxTried = 4
 
 // look looks through the group, whose patterns' prefix the value has.
 func (s *search) look(g *group) {
-	if g.only != nil {
-		s.tryOnly(g.only)
-		return
-	}
 	if !s.isBefore(g.first) {
 		return
 	}
