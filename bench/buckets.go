@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"strconv"
-	"strings"
 	"time"
 )
 
@@ -23,7 +22,7 @@ const (
 // bucketsSample is what many buckets of one Envoy cost the service, which gets a report of all of them every 5 s.
 type bucketsSample struct {
 	Buckets   int     `json:"buckets"`
-	Reports   int     `json:"reports"`         // that were measured
+	Reports   uint64  `json:"reports"`         // that were measured
 	ReqPerSec float64 `json:"req_per_s"`       // through Envoy, meanwhile: each bucket has some in each report
 	Server    float64 `json:"server_cpu_ms_s"` // CPU time of the service a second
 	Report    float64 `json:"report_cpu_ms"`   // the same a report: the report, and all charges until the next one
@@ -84,7 +83,7 @@ func (o *options) measureBuckets(
 func (f *front) overReports(
 	ctx context.Context, reports int, drive func(time.Duration) error,
 ) (*bucketsSample, error) {
-	reported, err := countReports(ctx, f.service.admin)
+	reported, err := sumMetric(ctx, f.service.admin, "weir_quota_reports_total", "")
 	if err != nil {
 		return nil, err
 	}
@@ -101,7 +100,7 @@ func (f *front) overReports(
 	if err != nil {
 		return nil, err
 	}
-	now, err := countReports(ctx, f.service.admin)
+	now, err := sumMetric(ctx, f.service.admin, "weir_quota_reports_total", "")
 	if err != nil {
 		return nil, err
 	}
@@ -115,20 +114,6 @@ func (f *front) overReports(
 		Server: cpu / took.Seconds(), Report: cpu / (took.Seconds() / reportEvery.Seconds()),
 		Others: othersShare(took, before, after),
 	}, nil
-}
-
-// countReports is how many reports the service has got.
-func countReports(ctx context.Context, addr string) (int, error) {
-	text, err := page(ctx, "http://"+addr+"/metrics")
-	if err != nil {
-		return 0, err
-	}
-	for line := range strings.Lines(text) {
-		if n, ok := strings.CutPrefix(strings.TrimSpace(line), "weir_quota_reports_total "); ok {
-			return strconv.Atoi(n)
-		}
-	}
-	return 0, errors.New("no series weir_quota_reports_total")
 }
 
 // markdown writes one sentence.

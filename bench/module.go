@@ -102,12 +102,13 @@ func sumMetric(ctx context.Context, addr, name, label string) (uint64, error) {
 func sumSeries(metrics, name, label string) (sum uint64, err error) {
 	found := false
 	for line := range strings.Lines(metrics) {
-		series, value, _ := strings.Cut(strings.TrimSpace(line), "} ")
-		labels, ok := strings.CutPrefix(series, name+"{")
-		if !ok || !strings.Contains(labels, label) {
+		line = strings.TrimSpace(line)
+		value := strings.LastIndexByte(line, ' ') + 1
+		series := strings.TrimSuffix(line[:value], " ")
+		if series != name && !strings.HasPrefix(series, name+"{") || !strings.Contains(series, label) {
 			continue
 		}
-		n, err := strconv.ParseFloat(value, 64)
+		n, err := strconv.ParseFloat(line[value:], 64)
 		if err != nil {
 			return 0, fmt.Errorf("%q: %w", line, err)
 		}

@@ -22,10 +22,9 @@ const (
 // window of a second, charged at once for 100 ms, would have 1,100 ms of hits.
 type cadence struct {
 	long time.Duration // between two charges
-	// isAligned says that the last charge of each segment of a sliding window comes just before it ends: by then the
-	// segment that leaves the window counts nearly nothing.
-	isAligned bool
-	// segment is that of the window, and phase a moment at which one ends, by the store's clock.
+	// segment is that of a sliding window; 0: there is none. The last charge of each segment comes just before it ends:
+	// by then the segment that leaves the window counts nearly nothing. phase is a moment at which one ends, by the
+	// store's clock.
 	segment, phase time.Duration
 }
 
@@ -45,7 +44,7 @@ func cadenceOf(hits []limiter.Hit) cadence {
 		}
 		switch p.Algorithm() {
 		case limiter.SlidingWindow:
-			return cadence{long: segmentTick(p), isAligned: true, segment: segmentOf(p)}
+			return cadence{long: segmentTick(p), segment: segmentOf(p)}
 		case limiter.SlidingLog:
 			return cadence{long: logTick(p.Window())}
 		default:
@@ -81,7 +80,7 @@ func chargesIn(window, long time.Duration) time.Duration {
 
 // next returns the moment of the next charge after now.
 func (c *cadence) next(now time.Duration) time.Duration {
-	if !c.isAligned {
+	if c.segment == 0 {
 		return now.Truncate(c.long) + c.long
 	}
 	unit := min(c.long, c.segment)
@@ -95,7 +94,7 @@ func (c *cadence) next(now time.Duration) time.Duration {
 // learn takes the answer to a charge that was sent at a moment: of a sliding window it says when a segment ends. What
 // the charge took to the store makes that early by as much, as the next charges have to be.
 func (c *cadence) learn(p *limiter.Policy, d *limiter.Decision, sent time.Duration) {
-	if c.isAligned && d.ResetAfter > 0 && p.Algorithm() == limiter.SlidingWindow && segmentOf(p) == c.segment {
+	if d.ResetAfter > 0 && p.Algorithm() == limiter.SlidingWindow && segmentOf(p) == c.segment {
 		c.phase = (sent + d.ResetAfter) % c.segment
 	}
 }
@@ -103,7 +102,7 @@ func (c *cadence) learn(p *limiter.Policy, d *limiter.Decision, sent time.Durati
 // sustained is how many hits a second can be charged to the limit for ever.
 func (c *cadence) sustained(p *limiter.Policy) float64 {
 	early := c.long
-	if c.isAligned {
+	if c.segment > 0 {
 		early = callMargin
 	}
 	limit, window := float64(p.Limit()), p.Window()

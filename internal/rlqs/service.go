@@ -23,6 +23,7 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/logging"
+	"github.com/weir-ratelimit/weir/pkg/reload"
 )
 
 // Bounds of a Service.
@@ -320,7 +321,7 @@ func (r *reader) run() {
 			r.err = status.Error(codes.InvalidArgument, err.Error())
 			return
 		}
-		signal(r.reported)
+		reload.Hint(r.reported)
 		r.pace(len(m.usages))
 	}
 }
@@ -454,7 +455,7 @@ func (m *outbox) Send(all []Assignment) {
 	for _, a := range all {
 		of, ok := m.pending[a.ID]
 		if !ok && len(m.order) >= m.most {
-			signal(m.tooMany)
+			reload.Hint(m.tooMany)
 			continue
 		}
 		if !ok {
@@ -466,15 +467,7 @@ func (m *outbox) Send(all []Assignment) {
 		m.pending[a.ID] = append(of, a)
 	}
 	m.mu.Unlock()
-	signal(m.full)
-}
-
-// signal puts an element into a channel that has room for one.
-func signal(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
+	reload.Hint(m.full)
 }
 
 // take empties the outbox.

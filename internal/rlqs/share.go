@@ -59,7 +59,7 @@ var fills = [...]time.Duration{time.Second, time.Minute, time.Hour, 24 * time.Ho
 const longestFill = 100 * 24 * time.Hour
 
 // slowest is the lowest rate of a token bucket in requests a second, and a little more, since rates are rounded down.
-const slowest = 1.001 / (100 * 24 * 60 * 60)
+const slowest = 1.001 * float64(time.Second) / float64(longestFill)
 
 // minPerFill is how many tokens a fill has at least, if a longer fill is possible: then rounding loses less than one
 // part in so many.

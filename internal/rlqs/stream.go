@@ -20,8 +20,7 @@ type Stream struct {
 }
 
 // Open begins a stream. node names the Envoy, if it says who it is: what was assigned to a stream of the same node that
-// broke goes on in this one. Envoys that do not say so count as one node. to gets the
-// assignments.
+// broke goes on in this one. Envoys that do not say so count as one node. to gets the assignments.
 func (k *Keeper) Open(domain, node string, to Sender) *Stream {
 	s := &Stream{
 		keeper: k, domain: domain, node: node, to: to, buckets: make(map[BucketID]*client), pushed: -pushEvery,

@@ -72,7 +72,7 @@ func (r *Reloader[T]) quiet(ctx context.Context, deadline time.Time) {
 	}
 }
 
-// Hint sends on a channel unless something waits in it already. It is for a Source's Watch.
+// Hint sends on a channel unless something waits in it already: a Source's Watch does so.
 func Hint(changed chan<- struct{}) {
 	select {
 	case changed <- struct{}{}:
