@@ -26,7 +26,8 @@ build: ## bin/weir
 
 module: ## bin/libweir.so: Weir as a dynamic module of Envoy, docs/operate/envoy-module.md; needs a C compiler
 	@scripts/tools.sh cc
-	CGO_ENABLED=1 $(GO) build -tags envoymodule -buildmode c-shared -trimpath -pgo cmd/weir/default.pgo -o bin/libweir.so ./cmd/envoymodule
+	CGO_ENABLED=1 $(GO) build -tags envoymodule -buildmode c-shared -trimpath -pgo cmd/weir/default.pgo \
+	  -ldflags '-X github.com/weir-ratelimit/weir/internal/cli.version=$(VERSION)' -o bin/libweir.so ./cmd/envoymodule
 	@rm -f bin/libweir.h
 
 release: ## bin/release: archives, SBOMs, checksums and image of a commit, built twice and compared; RELEASE='-ref v0.1.0 -platforms linux/amd64'

@@ -12,7 +12,8 @@ import (
 	"github.com/weir-ratelimit/weir/internal/app"
 )
 
-var version, commit string // of Main
+// Of Main; `make module` has the linker set version.
+var version, commit string
 
 // unknownCommit stands where a binary does not record its commit.
 const unknownCommit = "unknown"
