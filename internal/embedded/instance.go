@@ -49,13 +49,9 @@ type instance struct {
 // NewFilter reads filter_config, and starts what its flags say unless another filter has the same flags. The error says
 // what is wrong.
 func (m *Module) NewFilter(config []byte) (*Filter, error) {
-	s, flags, err := parseFilter(config)
+	s, o, err := readFilter(config)
 	if err != nil {
 		return nil, err
-	}
-	o, err := cli.ParseEmbedded(flags)
-	if err != nil {
-		return nil, fmt.Errorf("filter_config: flags: %w", err)
 	}
 	in, err := m.acquire(o)
 	if err != nil {
@@ -66,15 +62,22 @@ func (m *Module) NewFilter(config []byte) (*Filter, error) {
 
 // CheckFilter reads filter_config as NewFilter does, but starts nothing: for a program that only validates its
 // configuration.
-func (m *Module) CheckFilter(config []byte) error {
-	_, flags, err := parseFilter(config)
+func CheckFilter(config []byte) error {
+	_, _, err := readFilter(config)
+	return err
+}
+
+// readFilter reads filter_config and its flags.
+func readFilter(config []byte) (*settings, *cli.EmbeddedOptions, error) {
+	s, err := parseFilter(config)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
-	if _, err = cli.ParseEmbedded(flags); err != nil {
-		return fmt.Errorf("filter_config: flags: %w", err)
+	o, err := cli.ParseEmbedded(s.Flags)
+	if err != nil {
+		return nil, nil, fmt.Errorf("filter_config: flags: %w", err)
 	}
-	return nil
+	return s, o, nil
 }
 
 // acquire returns the instance with these options, for one more filter.

@@ -62,19 +62,19 @@ func (s *survival) panicked(name string, value any, stack []byte) {
 		log = in.log.Logger
 	}
 	if skipped, ok := s.line.Allow(time.Now()); ok {
-		logPanic(context.Background(), log, name, value, stack, skipped)
+		logPanic(log, name, value, stack, skipped)
 	}
 }
 
-func logPanic(ctx context.Context, log *slog.Logger, name string, value any, stack []byte, skipped uint64) {
-	log.LogAttrs(ctx, slog.LevelError, "panic", slog.String("in", name), slog.String("panic", fmt.Sprint(value)),
+func logPanic(log *slog.Logger, name string, value any, stack []byte, skipped uint64) {
+	log.LogAttrs(context.Background(), slog.LevelError, "panic", slog.String("in", name), slog.String("panic", fmt.Sprint(value)),
 		slog.String("stack", string(stack)), slog.Uint64("not_logged_before", skipped))
 }
 
 // panicked counts a panic of this instance and logs it, but not more often than panicLines.
-func (in *instance) panicked(ctx context.Context, what string, why any) {
+func (in *instance) panicked(what string, why any) {
 	in.app.Metrics().Panicked()
 	if skipped, ok := in.panics.Allow(time.Now()); ok {
-		logPanic(ctx, in.log.Logger, what, why, debug.Stack(), skipped)
+		logPanic(in.log.Logger, what, why, debug.Stack(), skipped)
 	}
 }

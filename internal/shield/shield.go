@@ -196,7 +196,7 @@ func (b *builder) limit(l *descriptors.Limit) (Bucket, string) {
 		return Bucket{}, "it limits requests in flight, not a rate"
 	}
 	bound := p.Bound(1)
-	if p.OnWallClock() && (p.TimeZone() != nil || p.Window() >= shortestMonth) {
+	if p.OnWallClock() && (p.Params().TimeZone != nil || p.Window() >= shortestMonth) {
 		bound += p.Limit()
 	}
 	// Delayed requests pass in the windows behind that in which they come.

@@ -21,12 +21,12 @@ func FormatRate(p *limiter.Policy) string {
 	}
 	text := fmt.Sprintf("%d per %s", p.Limit(), FormatDuration(p.Window()))
 	switch {
-	case p.TimeZone() != nil:
-		text += ", calendar of " + p.TimeZone().String()
+	case p.Params().TimeZone != nil:
+		text += ", calendar of " + p.Params().TimeZone.String()
 	case p.Algorithm().Has("burst"):
 		text += fmt.Sprintf(", burst %d", p.Capacity())
-	case p.WarmUp() > 0:
-		text += ", warms up in " + FormatDuration(p.WarmUp())
+	case p.Params().WarmUp > 0:
+		text += ", warms up in " + FormatDuration(p.Params().WarmUp)
 	}
 	if wait := p.MaxWait(); wait > 0 {
 		text += ", waits up to " + FormatDuration(wait)

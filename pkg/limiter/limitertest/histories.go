@@ -318,7 +318,7 @@ func (h *history) decide(hits []limiter.Hit, of []*counter) {
 }
 
 // sameCounter says whether a rule that changes from one policy into the other keeps its counter.
-func sameCounter(from, to *limiter.Policy) bool { return from.Refill() == to.Refill() }
+func sameCounter(from, to *limiter.Policy) bool { return from.Params().Refill == to.Params().Refill }
 
 // newKeys are a handful of new counters.
 func (h *history) newKeys() (counters []*counter) {

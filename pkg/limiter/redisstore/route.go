@@ -74,7 +74,7 @@ func sameRoute(a, b *limiter.Hit) bool {
 // redisCellDecides reports whether CL.THROTTLE can decide the limit.
 func redisCellDecides(p *limiter.Policy) bool {
 	return (p.Algorithm() == limiter.Funnel || p.Algorithm() == limiter.TokenBucket) &&
-		p.Initial() == limiter.InitialFull && p.Refill() == limiter.RefillGreedy && p.ChargeDenied() == limiter.ChargeNone &&
+		p.Params().Initial == limiter.InitialFull && p.Params().Refill == limiter.RefillGreedy && p.ChargeDenied() == limiter.ChargeNone &&
 		p.Window()%time.Second == 0 && p.Limit() <= p.Window().Microseconds()
 }
 
