@@ -26,11 +26,11 @@ type Module struct {
 	survival  survival
 	handovers handovers
 	waiting   waiting
+	closing   sync.WaitGroup // of instances without filters
 
 	mu        sync.Mutex
 	instances []*instance
-	closing   []chan struct{} // one for each instance that is closed, closed when that is done
-	pace      *app.GCPace     // from the first instance on
+	pace      *app.GCPace // from the first instance on
 }
 
 // instance is a Weir with its rules and counters. All filters with equal flags share it, so that two listeners count
@@ -143,7 +143,7 @@ func (m *Module) start(o *cli.EmbeddedOptions) (in *instance, err error) {
 		app: a, log: log, options: *o, filters: 1, stop: stop, ended: make(chan struct{}),
 		panics: logging.Every{Interval: panicLines},
 	}
-	m.survival.add(in)
+	m.survival.instances.Store(in, nil)
 	panics.Go("instance", func() { in.run(ctx) })
 	return in, nil
 }
@@ -164,23 +164,12 @@ func (m *Module) release(in *instance) {
 		return
 	}
 	m.instances = slices.DeleteFunc(m.instances, func(other *instance) bool { return other == in })
-	m.closing = slices.DeleteFunc(m.closing, isClosed)
-	closed := make(chan struct{})
-	m.closing = append(m.closing, closed)
-	panics.Go("end of an instance", func() {
-		defer close(closed)
-		defer m.survival.drop(in)
-		in.close()
+	m.closing.Go(func() {
+		panics.Catch("end of an instance", func() {
+			defer m.survival.instances.Delete(in)
+			in.close()
+		})
 	})
-}
-
-func isClosed(c chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
-	}
 }
 
 // close stops the instance and frees what it has.
@@ -197,16 +186,13 @@ func (in *instance) close() {
 // Wait returns when the instances without filters are closed, or after the limit: permits on lease are returned, and
 // the last lines of logs are written.
 func (m *Module) Wait(limit time.Duration) {
-	m.mu.Lock()
-	closing := slices.Clone(m.closing)
-	m.mu.Unlock()
-	late := time.NewTimer(limit)
-	defer late.Stop()
-	for _, closed := range closing {
-		select {
-		case <-closed:
-		case <-late.C:
-			return
-		}
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		m.closing.Wait()
+	}()
+	select {
+	case <-closed:
+	case <-time.After(limit):
 	}
 }

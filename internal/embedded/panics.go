@@ -6,7 +6,6 @@ import (
 	"io"
 	"log/slog"
 	"runtime/debug"
-	"slices"
 	"sync"
 	"time"
 
@@ -25,8 +24,7 @@ type survival struct {
 	begin  sync.Once
 	remove func() // ends it, for tests
 
-	mu        sync.Mutex // is held for a moment only: whatever panics waits for it
-	instances []*instance
+	instances sync.Map // *instance, which counts and logs panics; without a lock, for which whatever panics would wait
 }
 
 // start has panics in the background caught, from the first call until the process ends: also what an instance has
@@ -38,28 +36,15 @@ func (s *survival) start(out io.Writer) {
 	})
 }
 
-// add has an instance count and log panics.
-func (s *survival) add(in *instance) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.instances = append(s.instances, in)
-}
-
-func (s *survival) drop(in *instance) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.instances = slices.DeleteFunc(s.instances, func(other *instance) bool { return other == in })
-}
-
 // panicked counts a panic in the background in every instance, since it is not known whose goroutine it was, and logs
 // it in one of them, but not more often than panicLines.
 func (s *survival) panicked(name string, value any, stack []byte) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	log := slog.New(slog.NewTextHandler(s.out, nil))
-	for _, in := range s.instances {
-		in.app.Metrics().Panicked()
-		log = in.log.Logger
+	for in := range s.instances.Range {
+		if in, ok := in.(*instance); ok { // nothing else is there
+			in.app.Metrics().Panicked()
+			log = in.log.Logger
+		}
 	}
 	if skipped, ok := s.line.Allow(time.Now()); ok {
 		logPanic(log, name, value, stack, skipped)
