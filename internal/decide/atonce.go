@@ -90,8 +90,8 @@ func (d *Decider) Finish(ctx context.Context, r *Request, err, gone error) (*Ver
 	return d.finish(ctx, v), nil
 }
 
-// finish folds the store's decisions, shows the verdict to the Observer and the Watchers, and gives back the places of a
-// denied request.
+// finish folds the store's decisions, shows the verdict to the Observer and the Watchers, and gives back the places
+// of a denied request.
 func (d *Decider) finish(ctx context.Context, v *Verdict) *Verdict {
 	v.fold()
 	d.observe(ctx, v)

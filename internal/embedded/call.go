@@ -102,7 +102,9 @@ func (c *Call) decideRest(ctx context.Context) {
 		// Redis may have given the places when the request goes. Only the answer says so.
 		ctx = context.WithoutCancel(ctx)
 	}
-	c.settle(func() (*decide.Verdict, error) { return c.filter.decider.DecideRest(ctx, c.request) })
+	c.settle(func() (*decide.Verdict, error) { //nolint:contextcheck // a panic is logged without the request
+		return c.filter.decider.DecideRest(ctx, c.request)
+	})
 }
 
 // settle makes the answer of a verdict, if there is one yet. A request whose decision panics is answered as one that
