@@ -92,7 +92,7 @@ func (m *matchers) find(value string, left int) (best, open *Pattern) {
 	s := search{best: m.blocks.match(value)}
 	if m.index != nil {
 		s.begin(value, left)
-		m.index.look(&s)
+		m.index.look(&s, value, toDecide)
 		if s.isOpen() {
 			return nil, s.open
 		}
@@ -107,7 +107,7 @@ func (m *matchers) firstStar(value string) *Pattern {
 	}
 	s := search{stars: true}
 	s.begin(value, 0)
-	m.index.look(&s)
+	m.index.look(&s, value, toDecide)
 	return s.best
 }
 

@@ -76,15 +76,3 @@ func (t *texts) join(parts ...string) string {
 	}
 	return t.last.String()[from:]
 }
-
-// reversed is the text from its last byte to its first.
-func (t *texts) reversed(text string) string {
-	if text == "" {
-		return ""
-	}
-	from := t.room(len(text))
-	for i := range len(text) {
-		t.last.WriteByte(text[len(text)-1-i])
-	}
-	return t.last.String()[from:]
-}
