@@ -93,15 +93,11 @@ func runTogether(patterns *[together]*Pattern, text string) (states [together]ui
 
 // class is that of a character beyond ASCII.
 func (a *automaton) class(char rune) uint8 {
-	lo, hi := 0, len(a.bounds) // the last bound up to char is in [lo, hi)
-	for hi-lo > 1 {
-		if middle := (lo + hi) / 2; a.bounds[middle] <= char {
-			lo = middle
-		} else {
-			hi = middle
-		}
+	i, isBound := slices.BinarySearch(a.bounds, char)
+	if !isBound {
+		i-- // the last bound before char: the first one is where ASCII ends
 	}
-	return a.classes[lo]
+	return a.classes[i]
 }
 
 // newAutomaton makes the automaton of a program that must match the whole text. It calls rest now and then.

@@ -108,7 +108,7 @@ func (c *Builder) addLimits(to *domain, r *Rule, d *Descriptor) {
 		for _, p := range l.Replaces {
 			to.replaces = append(to.replaces, replacement{l.Name, p})
 		}
-		which := counter{algorithm: l.params.Algorithm, refill: l.params.Refill, redisCell: l.placement.RedisCell}
+		which := newCounter(&l.params, &l.placement)
 		if d.RateLimits != nil {
 			if which.name = l.Name; l.Name == "" {
 				which.distinguish(all, i)

@@ -128,7 +128,7 @@ func newLongRule(domain string, process *Process) (*Rule, error) {
 	r := &Rule{Domain: domain, Path: tooLongPath, process: process, tooLong: true, Mode: process.mode(false, false)}
 	l := &Limit{
 		ID: -1, Policy: policy, Unit: Minute, UnitMultiplier: 1, OnStoreFailure: Deny, Rule: r, params: &params,
-		keyStart: counter{algorithm: params.Algorithm}.keyStart(domain) + tooLongKey,
+		keyStart: newCounter(&params, &Placement{}).keyStart(domain) + tooLongKey,
 	}
 	r.Limits = []*Limit{l}
 	return r, nil
