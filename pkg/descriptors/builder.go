@@ -24,6 +24,7 @@ type Builder struct {
 	branches []*Branch // that have patterns
 	automata int       // bytes
 	checked  []checked // of one rule, for use by the next
+	here     Position  // of the descriptor that is added
 }
 
 // form is what limits with one policy and one route have in common.
@@ -61,9 +62,7 @@ func (c *Builder) Add(domain string, descriptors ...*Descriptor) {
 
 // addNowhere checks the limits of a descriptor whose domain is not known.
 func (c *Builder) addNowhere(d *Descriptor) {
-	if d.At.File == "" {
-		d = d.located("no domain: " + c.path("", d))
-	}
+	c.enter(d, "no domain", "")
 	if !d.Invalid {
 		c.Errorf(d.At, "the domain is empty; name the domain that Envoy's rate limit filter sends")
 	}
@@ -74,6 +73,21 @@ func (c *Builder) addNowhere(d *Descriptor) {
 		silent.Invalid = true
 		c.addNowhere(&silent)
 	}
+}
+
+// enter notes where the descriptor is. One that a Go program made is at its path.
+func (c *Builder) enter(d *Descriptor, domain, parent string) {
+	if c.here = d.At; c.here == (Position{}) {
+		c.here.File = domain + ": " + c.path(parent, d)
+	}
+}
+
+// at is the position, or that of the descriptor that is added, if a Go program has left it out.
+func (c *Builder) at(given Position) Position {
+	if given == (Position{}) {
+		return c.here
+	}
+	return given
 }
 
 // Build returns the Set of what was added. Its error is Errors: everything that is wrong.
@@ -105,17 +119,17 @@ func (c *Builder) Build() (*Set, error) {
 
 // Errorf reports a problem, which makes Build fail. It is for readers of rules.
 func (c *Builder) Errorf(at Position, format string, args ...any) {
-	c.found.add("", at, format, args...)
+	c.found.add("", c.at(at), format, args...)
 }
 
 // Tolerate reports what envoyproxy/ratelimit tolerates: a problem, or, for a Process that is Lenient, a warning that
 // says what holds until it is mended. It is for readers of rules.
 func (c *Builder) Tolerate(at Position, holds, format string, args ...any) {
 	if !c.process.Lenient {
-		c.found.add("", at, format, args...)
+		c.Errorf(at, format, args...)
 		return
 	}
-	c.warnings.add(WarnTolerated, at, format+"; until then "+holds, args...)
+	c.Warnf(WarnTolerated, at, format+"; until then "+holds, args...)
 }
 
 // Lenient is Process.Lenient.
@@ -123,7 +137,7 @@ func (c *Builder) Lenient() bool { return c.process.Lenient }
 
 // Warnf reports what is not wrong, but may not do what was meant. The code is one of the Warn words.
 func (c *Builder) Warnf(code string, at Position, format string, args ...any) {
-	c.warnings.add(code, at, format, args...)
+	c.warnings.add(code, c.at(at), format, args...)
 }
 
 // Problems is the number of problems so far.

@@ -66,7 +66,7 @@ func (c *Builder) open(b *Branch) {
 func (c *Builder) addPattern(b *Branch, p *Pattern, descriptor, value Position) {
 	c.open(b)
 	p.order = b.next()
-	b.all, b.positions = append(b.all, p), append(b.positions, written{descriptor, value})
+	b.all, b.positions = append(b.all, p), append(b.positions, written{c.at(descriptor), c.at(value)})
 }
 
 // insertForm puts the node where the descriptor's values, blocks or regex say. It returns the regex that leads there,
