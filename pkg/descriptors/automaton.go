@@ -2,9 +2,9 @@ package descriptors
 
 import (
 	"fmt"
+	"math/bits"
 	"regexp/syntax"
 	"slices"
-	"sort"
 	"unicode"
 	"unicode/utf8"
 )
@@ -386,5 +386,5 @@ func (a *automaton) bytes() int { return 4*len(a.next) + len(a.is) + 5*len(a.bou
 
 // cost is how many steps a character takes, when run together with others.
 func (a *automaton) cost() int {
-	return 1 + sort.Search(16, func(bits int) bool { return 1<<bits >= len(a.bounds) })
+	return 1 + bits.Len(uint(len(a.bounds)-1)) //nolint:gosec // there is at least one
 }

@@ -21,7 +21,7 @@ type reader struct {
 	pause  func() // may be nil
 
 	documents int // that are read
-	items     int // of the next document's descriptors, that are read and taken
+	taken     int // items of the next document's descriptors, that are read and taken
 
 	depth    int    // mappings and lists around the node that is read
 	aliases  int    // around the node that is read
@@ -100,7 +100,7 @@ func (r *reader) reportEmpty() {
 
 // item reads one item of a document's descriptors, whose domain is known. With document, it makes the reader a visitor.
 func (r *reader) item(domain string, n *yaml.Node) {
-	r.items++
+	r.taken++
 	r.take(domain, r.readDescriptor(n))
 	r.limitPool.used, r.descriptorPool.used = 0, 0
 }
@@ -129,7 +129,7 @@ func (r *reader) document(root *yaml.Node) {
 			r.take(d.domain, child)
 		}
 	}
-	if d.domain != "" && len(d.descriptors)+r.items == 0 && r.Problems() == before {
+	if d.domain != "" && len(d.descriptors)+r.taken == 0 && r.Problems() == before {
 		// A writer who has only just begun leaves such a file, as it leaves an empty one: it must not take all limits away.
 		at := d.listAt
 		if at.File == "" {
@@ -140,7 +140,7 @@ func (r *reader) document(root *yaml.Node) {
 				"(- key: none limits nothing), or remove this part of the file", descriptors.Shown(d.domain))
 	}
 	r.documents++
-	r.items = 0
+	r.taken = 0
 	r.limitPool.used, r.descriptorPool.used = 0, 0
 }
 
