@@ -15,7 +15,7 @@ type parent struct {
 
 // descriptor adds the descriptor's rule and those below it, and returns where among them a limit denies.
 func (c *Builder) descriptor(to parent, d *Descriptor) (enforced levels) {
-	c.process.rest()
+	c.Rest()
 	c.enter(d, to.domain.name, to.path)
 	c.checkDescriptor(d)
 	if d.Key == "" {

@@ -22,7 +22,7 @@ func (c *Builder) finishBranch(b *Branch) {
 	}
 	b.index = c.index(b.all, false)
 	for i, p := range b.all {
-		c.process.rest()
+		c.Rest()
 		if p.re != nil {
 			continue
 		}
@@ -57,12 +57,12 @@ func (c *Builder) index(patterns []*Pattern, byEnd bool) *affixes {
 	}
 	members := c.memory.patternLists.take(len(patterns))
 	copy(members, patterns)
-	c.process.rest()
+	c.Rest()
 	slices.SortStableFunc(members, func(a, b *Pattern) int { return compare(affix(a), affix(b)) })
 	var texts []string
 	var groups []group
 	for len(members) > 0 {
-		c.process.rest()
+		c.Rest()
 		n := 1
 		for n < len(members) && affix(members[n]) == affix(members[0]) {
 			n++
@@ -109,7 +109,7 @@ func (c *Builder) group(patterns []*Pattern) group {
 		g.few = others
 	}
 	if len(withTexts) > maxTried {
-		g.sequences = newSequences(withTexts, c.process.rest, c.endings)
+		g.sequences = newSequences(withTexts, c.Rest, c.endings)
 		g.sequences.tails = c.index(withTexts, true)
 		for i := range g.sequences.tails.groups {
 			tail := &g.sequences.tails.groups[i]

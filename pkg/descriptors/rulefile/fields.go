@@ -70,7 +70,7 @@ func (r *reader) readDescriptors(n *yaml.Node, skip int) (all []*descriptors.Des
 }
 
 func (r *reader) readDescriptor(n *yaml.Node) *descriptors.Descriptor {
-	r.rest()
+	r.Rest()
 	d := r.descriptorPool.next()
 	*d = descriptors.Descriptor{At: r.at(n)}
 	readFields(r, n, r.descriptorFields, d)

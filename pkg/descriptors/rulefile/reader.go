@@ -18,7 +18,6 @@ type reader struct {
 	file   File
 	values map[string][]byte // files of values by name; nil: they are not read
 	take   func(domain string, d *descriptors.Descriptor)
-	pause  func() // may be nil
 
 	documents int // that are read
 	taken     int // items of the next document's descriptors, that are read and taken
@@ -48,8 +47,8 @@ type document struct {
 	descriptors []*descriptors.Descriptor
 }
 
-func newReader(f File, b *descriptors.Builder, pause func()) *reader {
-	r := &reader{Builder: b, file: f, pause: pause}
+func newReader(f File, b *descriptors.Builder) *reader {
+	r := &reader{Builder: b, file: f}
 	r.documentFields = r.documentSchema()
 	r.descriptorFields = r.descriptorSchema()
 	r.rateLimitFields = r.rateLimitSchema()
@@ -59,16 +58,10 @@ func newReader(f File, b *descriptors.Builder, pause func()) *reader {
 	return r
 }
 
-func (r *reader) rest() {
-	if r.pause != nil {
-		r.pause()
-	}
-}
-
 // read reads the file: by parsePlain as far as that goes, and what is left by the parser of all YAML.
 func (r *reader) read() {
 	switch {
-	case !parsePlain(copied(r.file.Data, r.rest), r):
+	case !parsePlain(copied(r.file.Data, r.Rest), r):
 		r.readYAML()
 	case r.documents == 0:
 		r.reportEmpty()
@@ -182,7 +175,7 @@ func (r *reader) parseYAML() (roots []*yaml.Node) {
 
 // parseAll returns the roots of the documents before the first error.
 func (r *reader) parseAll(data []byte) (roots []*yaml.Node, err error) {
-	decoder := yaml.NewDecoder(restingReader{bytes.NewReader(data), r.rest})
+	decoder := yaml.NewDecoder(restingReader{bytes.NewReader(data), r.Rest})
 	for {
 		var document yaml.Node
 		err := decoder.Decode(&document)
