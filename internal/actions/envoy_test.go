@@ -87,7 +87,7 @@ func TestEnvoyMakesTheSameDescriptors(t *testing.T) {
 	}
 }
 
-// TestEnvoyRefusesTheSame: what the package's documentation says that Envoy refuses as well.
+// TestEnvoyRefusesTheSame: what docs/reference/actions.md says that Envoy refuses as well.
 func TestEnvoyRefusesTheSame(t *testing.T) {
 	proctest.SkipIfShort(t, "Envoy")
 	binary, err := launch.FindEnvoy()
