@@ -57,18 +57,18 @@ func (r *request) Metadata(key *actions.MetadataKey) actions.MetadataValue {
 }
 
 // toJSON is YAML as JSON, since Envoy's own YAML is an older one.
-func toJSON(t testing.TB, text string) string {
-	t.Helper()
+func toJSON(tb testing.TB, text string) string {
+	tb.Helper()
 	if json.Valid([]byte(text)) {
 		return text
 	}
 	var value any
 	if err := yaml.Unmarshal([]byte(text), &value); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	data, err := json.Marshal(value)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return string(data)
 }

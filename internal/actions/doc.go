@@ -8,8 +8,8 @@
 //
 // Names of headers are matched without regard to case; "host" means ":authority". If a header has several values,
 // header_value_match needs one that matches, and with invert_match none that does. A regex must match the whole value.
-// Envoy reads it byte by byte: a letter beyond ASCII is several characters. Bytes of a value that are not UTF-8 become a
-// question mark, as with Envoy's requests by gRPC.
+// Envoy reads it byte by byte: a letter beyond ASCII is several characters. Bytes of a value that are not UTF-8 become
+// a question mark, as with Envoy's requests by gRPC.
 //
 // Formats know text, %% and the command REQ (or REQUEST_HEADER). The format of hits_addend also knows RESP
 // (RESPONSE_HEADER), of which there is nothing before the response, and DYNAMIC_METADATA. All may have a :LENGTH.

@@ -164,11 +164,12 @@ func (r *Simulation) outline(p plot, buckets []Bucket, count func(Bucket) int64)
 
 // area is the path around what lies between two counts.
 func (r *Simulation) area(p plot, buckets []Bucket, low, high func(Bucket) int64) string {
-	path := r.outline(p, buckets, high)
+	var path strings.Builder
+	path.WriteString(r.outline(p, buckets, high))
 	for i, b := range slices.Backward(buckets) {
-		path += fmt.Sprintf("V%.1fH%.1f", p.up(r.perSecond(low(b))), p.across(float64(i)*r.Options.Bucket.Seconds()))
+		fmt.Fprintf(&path, "V%.1fH%.1f", p.up(r.perSecond(low(b))), p.across(float64(i)*r.Options.Bucket.Seconds()))
 	}
-	return path + "Z"
+	return path.String() + "Z"
 }
 
 // cut shortens a text to that many characters.
