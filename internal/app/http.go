@@ -135,13 +135,11 @@ type extraServer struct {
 // openExtra makes the HTTP servers of --debug-addr and --metrics-addr. They listen later.
 func (a *App) openExtra(context.Context) error {
 	if a.o.DebugAddr != "" {
-		a.addExtra("debug", "--debug-addr", a.o.DebugAddr, admin.NewDebugServer(admin.DebugOptions{
-			Rules: a.rules.Set, Stats: a.metrics.WriteText, Log: a.o.Log,
-		}))
+		a.addExtra("debug", "--debug-addr", a.o.DebugAddr, admin.NewDebugServer(a.rules.Set, a.metrics.WriteText))
 	}
 	if a.o.MetricsAddr != "" {
 		a.addExtra("metrics", "--metrics-addr", a.o.MetricsAddr,
-			admin.NewMetricsServer(a.o.MetricsPath, a.metrics.Handler(), a.o.Log))
+			admin.NewMetricsServer(a.o.MetricsPath, a.metrics.Handler()))
 	}
 	return nil
 }
