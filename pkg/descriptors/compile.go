@@ -78,9 +78,6 @@ func (to *parent) levelsTo(d *Descriptor) []level {
 }
 
 func (c *Builder) path(parent string, d *Descriptor) string {
-	if parent == "" && d.Value == "" && d.Match.Form == "" {
-		return pathKey(d.Key)
-	}
 	above, is := " > ", "="
 	if parent == "" {
 		above = ""
@@ -88,11 +85,7 @@ func (c *Builder) path(parent string, d *Descriptor) string {
 	if d.Value == "" {
 		is = ""
 	}
-	of := ""
-	if d.Match.Form != "" {
-		of = d.Match.text()
-	}
-	return c.memory.texts.join(parent, above, pathKey(d.Key), is, pathValue(d.Value), pathValue(of))
+	return c.memory.texts.join(parent, above, pathKey(d.Key), is, pathValue(d.Value), pathValue(d.Match.text()))
 }
 
 // addLimits gives the rule its limits, and remembers their names and what they replace.
