@@ -133,10 +133,8 @@ var onStoreFailureNames = [...]string{Allow: "allow", Deny: "deny", Local: "loca
 
 // ParseOnStoreFailure reads the value's name in a rule file. The error says which there are.
 func ParseOnStoreFailure(name string) (OnStoreFailure, error) {
-	for _, o := range []OnStoreFailure{Allow, Deny, Local, Fail} {
-		if o.String() == name {
-			return o, nil
-		}
+	if i := slices.Index(onStoreFailureNames[:], name); i >= 0 {
+		return OnStoreFailure(i), nil //nolint:gosec // there are four
 	}
 	return Allow, fmt.Errorf("%q is not known: use allow, deny, local or error", name)
 }
