@@ -37,9 +37,7 @@ func MatchDescriptor(
 ) (Descriptor, *descriptors.Rule) {
 	e := matcher{set: s, domain: s.Domain(domain), entries: entries}
 	e.Levels = []Level{}
-	for _, entry := range entries {
-		e.Entries = append(e.Entries, descriptors.KeyEntry(entry))
-	}
+	e.Entries = append(e.Entries, entries...)
 	switch {
 	case e.domain == nil:
 		e.miss(UnknownDomain, "no rule file has the domain %s, so that nothing is limited in it", quotedShort(domain))

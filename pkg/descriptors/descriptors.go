@@ -36,7 +36,10 @@ import (
 )
 
 // Entry is one key and value of a request's descriptor.
-type Entry struct{ Key, Value string }
+type Entry struct {
+	Key   string `json:"key"`
+	Value string `json:"value"`
+}
 
 // Set is the compiled rules of all files. It is immutable and safe for concurrent use.
 type Set struct {
