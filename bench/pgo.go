@@ -47,5 +47,5 @@ func (t *target) profile(ctx context.Context, d time.Duration, file string) erro
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(file, text, 0o600)
+	return os.WriteFile(file, text, 0o600) //nolint:gosec // in our own directory
 }
