@@ -144,6 +144,70 @@ func (l *Leases) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Dec
 	return l.store.Take(ctx, hits, out)
 }
 
+// TakeAtOnce is Take for a request whose hits are all covered by permits. If it returns false, nothing is spent, and
+// out means nothing.
+func (l *Leases) TakeAtOnce(hits []limiter.Hit, out []limiter.Decision) bool {
+	if limiter.ByItself(hits) {
+		return false
+	}
+	var room [inline]cover
+	covers := room[:0]
+	now := l.now()
+	for i := range hits {
+		h := &hits[i]
+		if !leasable(h) || !l.reserve(h, i, &out[i], &covers) {
+			for j := range covers {
+				l.restore(&covers[j], now)
+			}
+			return false
+		}
+	}
+	for i := range covers {
+		covers[i].commit()
+	}
+	for i := range hits {
+		l.count(&hits[i], i == 0)
+	}
+	return len(hits) > 0
+}
+
+// reserve covers a hit by permits of its key, if there are enough.
+func (l *Leases) reserve(h *limiter.Hit, i int, out *limiter.Decision, covers *[]cover) bool {
+	sh, _ := l.shard(h.Key)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	e := sh.leases[h.Key]
+	if e == nil || sh.closed || !e.spend(h, l.now(), out) {
+		return false
+	}
+	e.reserved += h.N
+	*covers = append(*covers, cover{lease: e, grant: e.grant, ends: e.ends, n: h.N, hit: i})
+	return true
+}
+
+// count counts a hit that was covered as one of its key's, and with answered a request that was decided without the
+// store. Hits that the store decides are counted by find.
+func (l *Leases) count(h *limiter.Hit, answered bool) {
+	now := l.now()
+	sh, _ := l.shard(h.Key)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if e := sh.leases[h.Key]; e != nil {
+		e.rate.add(now, leaseTime(h), 1, h.N)
+	}
+	if answered {
+		sh.stats.Answers++
+	}
+}
+
+// TakeLater implements limiter.Later, for requests that no lease may decide.
+func (l *Leases) TakeLater(hits []limiter.Hit, out []limiter.Decision, w limiter.Waiter) bool {
+	return !mayLease(hits) && takeLater(l.store, hits, out, w)
+}
+
+// Send implements limiter.Later.
+func (l *Leases) Send() { send(l.store) }
+
 // mayLease reports whether a hit of the request may be decided by a lease. What is charged by itself is charged there
 // and then, unless it is alone.
 func mayLease(hits []limiter.Hit) bool {
