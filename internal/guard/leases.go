@@ -239,9 +239,8 @@ func (l *Leases) takeOne(ctx context.Context, hits []limiter.Hit, out []limiter.
 		return nil
 	}
 	if e.call == nil {
-		var x *exchange
 		e.follow(h)
-		l.begin(&x, e, now)
+		x := l.begin(nil, e, now)
 		sh.mu.Unlock()
 		return l.ask(ctx, hits, out, nil, x)
 	}
@@ -319,9 +318,10 @@ func (l *Leases) takeSeveral(ctx context.Context, hits []limiter.Hit, out []limi
 			}
 			e.follow(h)
 			if byShard == nil {
-				l.begin(&x, e, now)
+				x = l.begin(x, e, now)
 			} else {
-				l.begin(byShard.of(l.o.Shard(h)), e, now)
+				at := l.o.Shard(h)
+				byShard[at] = l.begin(byShard[at], e, now)
 			}
 		}
 		sh.mu.Unlock()

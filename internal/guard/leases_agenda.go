@@ -76,34 +76,37 @@ func (l *Leases) renew(due []*lease, now time.Duration) {
 	xs := make(exchanges)
 	for _, e := range due {
 		e.shard.mu.Lock()
-		x := xs.of(l.shardOf(e))
-		if next := l.renewOne(x, e, now); next > 0 {
+		at := l.shardOf(e)
+		x, next := l.renewOne(xs[at], e, now)
+		if next > 0 {
 			l.agenda.add(e, next)
 		}
 		e.shard.mu.Unlock()
-		if *x != nil && len((*x).renewals) == maxRenewals {
-			(*x).send()
-			*x = nil
+		if x != nil && len(x.renewals) == maxRenewals {
+			x.send()
+			x = nil
 		}
+		xs[at] = x
 	}
 	xs.send()
 }
 
-// renewOne renews the lease's permits if it is time to, and says when to look again: 0 if the lease is forgotten.
-func (l *Leases) renewOne(x **exchange, e *lease, now time.Duration) (next time.Duration) {
+// renewOne renews the lease's permits if it is time to, in the exchange that it returns, and says when to look again: 0
+// if the lease is forgotten.
+func (l *Leases) renewOne(x *exchange, e *lease, now time.Duration) (_ *exchange, next time.Duration) {
 	span := e.span
 	if e.call != nil {
-		return now + span/4
+		return x, now + span/4
 	}
 	if due := e.due(); e.permits > 0 && due > now {
-		return due
+		return x, due
 	}
-	l.begin(x, e, now)
+	x = l.begin(x, e, now)
 	requests, _ := e.rate.per(now, span)
 	if e.call == nil && e.reserved == 0 && (requests < warm || e.shard.closed) {
 		delete(e.shard.leases, e.hit.Key)
 		e.grant++
-		return 0
+		return x, 0
 	}
-	return moment(now+span, span)
+	return x, moment(now+span, span)
 }
