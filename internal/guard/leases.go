@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/weir-ratelimit/weir/pkg/limiter"
-	"github.com/weir-ratelimit/weir/pkg/panics"
 )
 
 // Bounds of Leases.
@@ -50,13 +49,11 @@ type Leases struct {
 	shards [leaseShards]leaseShard
 	agenda agenda
 
-	ctx     context.Context    // of calls that outlive a request
-	cancel  context.CancelFunc // ends them
-	calls   sync.WaitGroup
-	stop    chan struct{} // ends the keeper
-	stopped chan struct{} // renewUntilStopped has returned
-	end     func() error  // close, once
-	o       LeasesOptions
+	ctx    context.Context    // of calls that outlive a request
+	cancel context.CancelFunc // ends them
+	calls  sync.WaitGroup     // and renewals
+	end    func() error       // close, once
+	o      LeasesOptions
 }
 
 var _ limiter.Store = (*Leases)(nil)
@@ -85,20 +82,14 @@ type LeaseStats struct {
 
 // NewLeases starts a store before another; Close ends it, and not the other.
 func NewLeases(o LeasesOptions) *Leases {
-	l := &Leases{
-		o: o, store: o.Store, start: time.Now(), seed: maphash.MakeSeed(), agenda: newAgenda(),
-		stop: make(chan struct{}), stopped: make(chan struct{}),
-	}
+	l := &Leases{o: o, store: o.Store, start: time.Now(), seed: maphash.MakeSeed()}
+	l.agenda.due = make(map[time.Duration][]*lease)
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	l.end = sync.OnceValue(l.close)
 	for i := range l.shards {
 		l.shards[i].leases = make(map[string]*lease)
 		l.shards[i].heat = make([]heat, leasesShard/len(heat{}))
 	}
-	go func() {
-		defer close(l.stopped)
-		panics.Restart(l.stop, "renewal of leases", l.renewUntilStopped)
-	}()
 	return l
 }
 
@@ -432,7 +423,7 @@ func (l *Leases) find(sh *leaseShard, sum uint64, h *limiter.Hit, now time.Durat
 		e.follow(h)
 		e.rate.add(now, span, int64(count-1), h.N*int64(count-1))
 		sh.leases[h.Key] = e
-		l.agenda.add(e, now+span)
+		l.lookAgain(e, (now + span).Truncate(time.Millisecond))
 	}
 	e.rate.add(now, span, 1, h.N)
 	return e
@@ -479,8 +470,7 @@ func (l *Leases) close() error {
 		l.shards[i].closed = true
 		l.shards[i].mu.Unlock()
 	}
-	close(l.stop)
-	<-l.stopped
+	l.agenda.close()
 	defer context.AfterFunc(ctx, l.cancel)()
 	l.calls.Wait()
 	err := l.releaseAll(ctx)

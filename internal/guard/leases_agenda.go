@@ -3,90 +3,73 @@ package guard
 import (
 	"sync"
 	"time"
+
+	"github.com/weir-ratelimit/weir/pkg/panics"
 )
 
 // agenda says when to look at which lease again. Each lease is in it once.
 type agenda struct {
-	mu      sync.Mutex
-	due     map[time.Duration][]*lease
-	next    time.Duration // the earliest; 0 if there is none
-	earlier chan struct{} // next has come nearer
+	mu  sync.Mutex
+	due map[time.Duration][]*lease // nil once it is closed
 }
 
-func newAgenda() agenda {
-	return agenda{due: make(map[time.Duration][]*lease), earlier: make(chan struct{}, 1)}
-}
-
-// add puts a lease on the agenda.
-func (a *agenda) add(e *lease, at time.Duration) {
+// lookAgain has a lease renewed at a time. The leases of one moment share a timer.
+func (l *Leases) lookAgain(e *lease, at time.Duration) {
+	a := &l.agenda
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	switch {
+	case a.due == nil:
+		return
+	case a.due[at] == nil:
+		time.AfterFunc(at-l.now(), func() { panics.Catch("renewal of leases", func() { l.renew(at) }) })
+	}
 	a.due[at] = append(a.due[at], e)
-	if a.next == 0 || at < a.next {
-		a.next = at
-		select {
-		case a.earlier <- struct{}{}:
-		default:
-		}
-	}
 }
 
-// take takes what is due off the agenda, and says when to come again: 0 is when something is added.
-func (a *agenda) take(now time.Duration) (due []*lease, next time.Duration) {
+// begin takes the leases of a moment off the agenda, and counts their renewal as a call under way.
+func (a *agenda) begin(at time.Duration, calls *sync.WaitGroup) (due []*lease) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.next = 0
-	for at, leases := range a.due {
-		if at <= now {
-			due = append(due, leases...)
-			delete(a.due, at)
-		} else if a.next == 0 || at < a.next {
-			a.next = at
-		}
+	if a.due == nil {
+		return nil
 	}
-	return due, a.next
+	calls.Add(1)
+	due = a.due[at]
+	delete(a.due, at)
+	return due
 }
 
-// renewUntilStopped releases what nobody needs, acquires what hot keys need, and forgets keys that are no longer hot,
-// until stop.
-func (l *Leases) renewUntilStopped() {
-	timer := time.NewTimer(time.Hour)
-	defer timer.Stop()
-	for {
-		now := l.now()
-		due, next := l.agenda.take(now)
-		l.renew(due, now)
-		if next > 0 {
-			timer.Reset(next - now)
-		} else {
-			timer.Stop()
-		}
-		select {
-		case <-timer.C:
-		case <-l.agenda.earlier:
-		case <-l.stop:
-			return
-		}
-	}
+// close ends all renewals that have not begun.
+func (a *agenda) close() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.due = nil
 }
 
-// renew looks at the leases, and does what they need in few calls. Each is to one shard: if that fails, the permits of
-// others are not lost with it.
-func (l *Leases) renew(due []*lease, now time.Duration) {
-	xs := make(exchanges)
+// renew looks at the leases of a moment: it releases what nobody needs, acquires what hot keys need, and forgets keys that
+// are no longer hot. It does that in few calls. Each is to one shard: if that fails, the permits of others are not lost
+// with it.
+func (l *Leases) renew(at time.Duration) {
+	due := l.agenda.begin(at, &l.calls)
+	if due == nil {
+		return
+	}
+	defer l.calls.Done()
+	now, xs := l.now(), make(exchanges)
 	for _, e := range due {
 		e.shard.mu.Lock()
-		at := l.shardOf(e)
-		x, next := l.renewOne(xs[at], e, now)
+		by := l.shardOf(e)
+		x, next := l.renewOne(xs[by], e, now)
 		if next > 0 {
-			l.agenda.add(e, next)
+			l.lookAgain(e, next)
 		}
 		e.shard.mu.Unlock()
 		if x != nil && len(x.renewals) == maxRenewals {
 			x.send()
 			x = nil
 		}
-		xs[at] = x
+		xs[by] = x
 	}
 	xs.send()
 }

@@ -13,7 +13,7 @@ import (
 // errPanicked is the error of a call that panicked.
 var errPanicked = errors.New("the call panicked; the log has the stack")
 
-// maxRenewals keeps a call of renewUntilStopped below what redisstore puts into one script call: a renewal is two hits.
+// maxRenewals keeps a call of renew below what redisstore puts into one script call: a renewal is two hits.
 const maxRenewals = 100
 
 // renewal releases what is left of a lease and takes permits again.
