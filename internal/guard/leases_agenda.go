@@ -47,9 +47,9 @@ func (a *agenda) close() {
 	a.due = nil
 }
 
-// renew looks at the leases of a moment: it releases what nobody needs, acquires what hot keys need, and forgets keys that
-// are no longer hot. It does that in few calls. Each is to one shard: if that fails, the permits of others are not lost
-// with it.
+// renew looks at the leases of a moment: it releases what nobody needs, acquires what hot keys need, and forgets keys
+// that are no longer hot. It does that in few calls. Each is to one shard: if that fails, the permits of others are
+// not lost with it.
 func (l *Leases) renew(at time.Duration) {
 	due := l.agenda.begin(at, &l.calls)
 	if due == nil {
@@ -74,8 +74,8 @@ func (l *Leases) renew(at time.Duration) {
 	xs.send()
 }
 
-// renewOne renews the lease's permits if it is time to, in the exchange that it returns, and says when to look again: 0
-// if the lease is forgotten.
+// renewOne renews the lease's permits if it is time to, in the exchange that it returns, and says when to look again:
+// 0 if the lease is forgotten.
 func (l *Leases) renewOne(x *exchange, e *lease, now time.Duration) (_ *exchange, next time.Duration) {
 	span := e.span
 	if e.call != nil {

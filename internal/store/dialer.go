@@ -23,19 +23,20 @@ type dialer struct {
 }
 
 // dial is go-redis's Options.Dialer. What goes wrong is what the connection's reads and writes return: after as many
-// failed dials as it may have connections, go-redis dials only once a second, and would miss a server's return for longer.
+// failed dials as it may have connections, go-redis dials only once a second, and would miss a server's return for
+// longer.
 func (d *dialer) dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	conn, err := d.connect(ctx, network, addr)
 	if err != nil {
-		return failedConn{err}, nil
+		conn = failedConn{err}
 	}
 	return conn, nil
 }
 
 // connect makes a connection, and names it if it may: go-redis's OnConnect would do that within the first request's
-// time. With a server that is far away, two round trips take longer than a request may, the request ends its connection,
-// and so does the next one. A server that does not answer within the timeout does not answer requests either: a longer
-// wait would only miss its recovery.
+// time. With a server that is far away, two round trips take longer than a request may, the request ends its
+// connection, and so does the next one. A server that does not answer within the timeout does not answer requests
+// either: a longer wait would only miss its recovery.
 func (d *dialer) connect(ctx context.Context, network, addr string) (conn net.Conn, err error) {
 	if d.tls != nil {
 		conn, err = d.tls.dial(ctx, &d.Dialer, network, addr)
@@ -88,8 +89,8 @@ func setName(conn net.Conn, timeout time.Duration) error {
 	return conn.SetDeadline(time.Time{})
 }
 
-// connectTimedOut reports whether a call failed because no connection was there in time: nothing was sent, and the call
-// may be made again.
+// connectTimedOut reports whether a call failed because no connection was there in time: nothing was sent, and the
+// call may be made again.
 func connectTimedOut(err error) bool {
 	var failed connectError
 	var timeout net.Error
@@ -116,8 +117,8 @@ func (failedConn) SetReadDeadline(time.Time) error  { return nil }
 func (failedConn) SetWriteDeadline(time.Time) error { return nil }
 
 // helloConn answers the HELLO with which go-redis begins each connection, as an old Redis does. go-redis then sends
-// AUTH where there is a password. twemproxy closes a connection that sends HELLO. As with go-redis, what was written is
-// answered before more is written, and one goroutine at a time uses it.
+// AUTH where there is a password. twemproxy closes a connection that sends HELLO. As with go-redis, what was written
+// is answered before more is written, and one goroutine at a time uses it.
 type helloConn struct {
 	net.Conn
 

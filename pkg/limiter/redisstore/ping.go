@@ -42,8 +42,8 @@ func (s *Store) pingAll(ctx context.Context) error {
 }
 
 // ping has a server decide two requests of a counter: one that writes it, and one that gives back. In an hour's window
-// nothing of the funnel leaks away between the two, so that the second deletes it; with a counter that is left there, the
-// next ping would not try SET. The two are not in the store's statistics, and nobody hears of the refund.
+// nothing of the funnel leaks away between the two, so that the second deletes it; with a counter that is left there,
+// the next ping would not try SET. The two are not in the store's statistics, and nobody hears of the refund.
 func (s *Store) ping(ctx context.Context, client redis.UniversalClient, key string) error {
 	// A step that most stores load anyway.
 	params := limiter.Params{
@@ -93,8 +93,8 @@ func (s *Store) pingMasters(ctx context.Context) error {
 // PingInTime is Ping within the time that a Take has. Like Probe, it makes connections first.
 func (s *Store) PingInTime(ctx context.Context) error { return s.probe(ctx, s.Ping) }
 
-// Probe is Ping within the time that a request has. Before, it makes the connections of the calls that may be under way
-// at once: each takes a round trip or more, and requests cannot wait for them when a server is found again.
+// Probe is Ping within the time that a request has. Before, it makes the connections of the calls that may be under
+// way at once: each takes a round trip or more, and requests cannot wait for them when a server is found again.
 //
 // In a cluster it is enough that a node says which master has which slot: ProbeShard probes each master.
 func (s *Store) Probe(ctx context.Context) error {

@@ -18,19 +18,21 @@ import (
 // answer or this process ends, stays charged.
 //
 // Between the steps other requests find the charge. It is taken back as a negative hit is, so hits of others that came
-// between the steps may count as if they had come with step 1. docs/adr/0050 says what that is worth in each algorithm.
+// between the steps may count as if they had come with step 1. docs/adr/0050 says what that is worth in each
+// algorithm.
 
 // modeCharge and above are the modes of hits in these steps: the hit is charged mode - modeCharge; see lua/call.lua.
 const modeCharge = 8
 
-// chargeQuota is, beside the values of limiter.Charge, that of a quota hit that is charged by itself: ChargeIfFits, and
-// ChargeSpend if it does not fit.
+// chargeQuota is, beside the values of limiter.Charge, that of a quota hit that is charged by itself: ChargeIfFits,
+// and ChargeSpend if it does not fit.
 const chargeQuota = chargeTakeBack + 1
 
 // chargeTakeBack is, beside the values of limiter.Charge, the charge of a negative hit that takes back one of step 1.
 const chargeTakeBack = limiter.ChargeSpend + 1
 
-// scope is what one script call can decide: the hits in a store, in a cluster in one slot, of a moving slot of one key.
+// scope is what one script call can decide: the hits in a store, in a cluster in one slot, of a moving slot of one
+// key.
 type scope struct {
 	store *Store
 	slot  uint16
@@ -69,8 +71,8 @@ func split(hits []limiter.Hit, of func(h *limiter.Hit) *Store, byKey bool) []par
 	return all
 }
 
-// takeSplit decides a request of several participants, which split has found, within a time. While a slot is being moved
-// no call may have several of its keys: then it tries once more, each key by itself.
+// takeSplit decides a request of several participants, which split has found, within a time. While a slot is being
+// moved no call may have several of its keys: then it tries once more, each key by itself.
 func takeSplit(ctx context.Context, within time.Duration, hits []limiter.Hit, out []limiter.Decision,
 	of func(h *limiter.Hit) *Store, all []participant,
 ) error {
@@ -200,8 +202,8 @@ func spend(ctx context.Context, hits []limiter.Hit, out []limiter.Decision, all 
 	awaitSettled(all, func(j int, d *limiter.Decision) { limiter.CompleteSpent(&out[j], d) })
 }
 
-// awaitSettled calls complete with the answer to each hit in step 2. Without an answer in time the decisions stay those
-// of step 1: whether the request is admitted is known.
+// awaitSettled calls complete with the answer to each hit in step 2. Without an answer in time the decisions stay
+// those of step 1: whether the request is admitted is known.
 func awaitSettled(all []participant, complete func(j int, d *limiter.Decision)) {
 	for i := range all {
 		q, c := all[i].queue, all[i].settle
