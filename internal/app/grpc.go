@@ -21,7 +21,6 @@ import (
 	"google.golang.org/grpc/reflection"
 	"google.golang.org/grpc/status"
 
-	"github.com/weir-ratelimit/weir/internal/conns"
 	"github.com/weir-ratelimit/weir/internal/metrics"
 	"github.com/weir-ratelimit/weir/internal/rlqs"
 	"github.com/weir-ratelimit/weir/internal/rls"
@@ -85,7 +84,7 @@ func newGRPC(
 ) *grpc.Server {
 	g := interceptor{metrics: m, log: o.Log}
 	if secure != nil {
-		opts = append(opts, grpc.Creds(conns.Credentials(secure)))
+		opts = append(opts, grpc.Creds(secure))
 	}
 	s := grpc.NewServer(append(opts,
 		grpc.ForceServerCodecV2(o.codec()),

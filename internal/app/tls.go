@@ -17,6 +17,7 @@ import (
 
 	"google.golang.org/grpc/credentials"
 
+	"github.com/weir-ratelimit/weir/internal/conns"
 	"github.com/weir-ratelimit/weir/internal/logging"
 	"github.com/weir-ratelimit/weir/pkg/fileread"
 	"github.com/weir-ratelimit/weir/pkg/panics"
@@ -211,7 +212,7 @@ func (h *handshakes) failed(why string) {
 	}
 }
 
-// watchedTLS are the credentials of gRPC. A client that disconnects before it has sent anything (a probe) is counted,
+// watchedTLS are the credentials of gRPC, for connections that a conns.Guard has accepted. A client that disconnects before it has sent anything (a probe) is counted,
 // not logged.
 type watchedTLS struct {
 	credentials.TransportCredentials
@@ -220,15 +221,16 @@ type watchedTLS struct {
 }
 
 func (w watchedTLS) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	secure, info, err := w.TransportCredentials.ServerHandshake(conn)
+	plain, info, err := w.TransportCredentials.ServerHandshake(conn)
 	switch {
 	case err == nil:
+		return conns.Decrypted(conn, plain), info, nil
 	case errors.Is(err, io.EOF):
 		w.watch.failures.Add(1)
 	default:
 		w.watch.failed(conn.RemoteAddr().String() + ": " + err.Error())
 	}
-	return secure, info, err
+	return nil, nil, err
 }
 
 func (w watchedTLS) Clone() credentials.TransportCredentials {
