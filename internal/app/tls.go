@@ -188,8 +188,8 @@ func (h *handshakes) failed(why string) {
 	}
 }
 
-// watchedTLS are the credentials of gRPC, for connections that a conns.Guard has accepted. A client that disconnects before it has sent anything (a probe) is counted,
-// not logged.
+// watchedTLS are the credentials of gRPC, for connections that a conns.Guard has accepted. A client that disconnects
+// before it has sent anything (a probe) is counted, not logged.
 type watchedTLS struct {
 	credentials.TransportCredentials
 
