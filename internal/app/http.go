@@ -75,12 +75,10 @@ func (a *App) openHTTP(ctx context.Context) error {
 		a.addHTTP(name, "--"+name+"-addr", addr, server, conns.New(conns.Options{Name: name, Max: maxExtra, Log: a.o.Log}))
 	}
 	if a.o.DebugAddr != "" {
-		extra("debug", a.o.DebugAddr, admin.NewDebugServer(admin.DebugOptions{
-			Rules: a.rules.Set, Stats: a.metrics.WriteText, Log: a.o.Log,
-		}))
+		extra("debug", a.o.DebugAddr, admin.NewDebugServer(a.rules.Set, a.metrics.WriteText))
 	}
 	if a.o.MetricsAddr != "" {
-		extra("metrics", a.o.MetricsAddr, admin.NewMetricsServer(a.o.MetricsPath, a.metrics.Handler(), a.o.Log))
+		extra("metrics", a.o.MetricsAddr, admin.NewMetricsServer(a.o.MetricsPath, a.metrics.Handler()))
 	}
 	return nil
 }
