@@ -23,7 +23,6 @@ import (
 
 	"github.com/weir-ratelimit/weir/internal/decide"
 	"github.com/weir-ratelimit/weir/internal/guard"
-	"github.com/weir-ratelimit/weir/pkg/descriptors"
 	"github.com/weir-ratelimit/weir/pkg/limiter"
 	"github.com/weir-ratelimit/weir/pkg/limiter/redisstore"
 )
@@ -40,8 +39,7 @@ type Metrics struct {
 	o        Options
 	registry *prometheus.Registry
 
-	limits         *limits
-	domains        *domains
+	counts         *ruleCounts
 	requestSeconds prometheus.Histogram
 	takeSeconds    *prometheus.HistogramVec // by store
 
@@ -77,7 +75,7 @@ type Options struct {
 func New(o Options) *Metrics {
 	m := &Metrics{
 		o: o, registry: prometheus.NewRegistry(),
-		limits: newLimits(o.MaxRules, o.NearLimitRatio), domains: newDomains(o.MaxRules),
+		counts:         newCounts(o.MaxRules, o.NearLimitRatio),
 		requestSeconds: prometheus.NewHistogram(seconds(requestSecondsRow)),
 		takeSeconds:    prometheus.NewHistogramVec(seconds(takeSecondsRow), takeSecondsRow.Labels),
 	}
@@ -137,12 +135,6 @@ func (m *Metrics) StoreFailed(err error) {
 	default:
 		m.storeErrors.other.Add(1)
 	}
-}
-
-// RulesCompiled makes the set's counters the live ones. Call it just before the set goes live.
-func (m *Metrics) RulesCompiled(set *descriptors.Set) {
-	m.limits.compiled(set)
-	m.domains.compiled(set)
 }
 
 // RulesLoaded reports that the rules with this content hash went live.
