@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"time"
 
 	"github.com/weir-ratelimit/weir/internal/adminapi"
 	"github.com/weir-ratelimit/weir/internal/boosts"
@@ -114,6 +115,18 @@ func header(w http.ResponseWriter, status int, contentType string) {
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(status)
+}
+
+// patient gives each Write its time.
+type patient struct {
+	w      io.Writer
+	c      *http.ResponseController
+	within time.Duration
+}
+
+func (p *patient) Write(text []byte) (int, error) {
+	_ = p.c.SetWriteDeadline(time.Now().Add(p.within)) // without it, the server's own deadline holds
+	return p.w.Write(text)
 }
 
 // errorsAsJSON has the mux's own answers, to paths and methods that are not there, in the form of all other errors.
