@@ -38,8 +38,8 @@ func (m *matched) value(req Request) (string, found) {
 
 // matchAction has the value if a request matches, or with expect_match: false if it does not.
 func matchAction(at, key, value string, matches []matcher, expect *wrapperspb.BoolValue) (action, error) {
-	return action{key, &matched{then: value, matches: matches, expect: expect == nil || expect.GetValue()}},
-		checkConstant(at, value)
+	m := &matched{then: value, matches: matches, expect: expect == nil || expect.GetValue()}
+	return action{key, m.value}, checkConstant(at, value)
 }
 
 func (p *Phase) headerValueMatch(at string, m *routev3.RateLimit_Action_HeaderValueMatch) (action, error) {

@@ -18,7 +18,7 @@ type queryParameter struct {
 func (p *Phase) queryParameter(q *routev3.RateLimit_Action_QueryParameters) action {
 	return action{
 		cmp.Or(q.GetDescriptorKey(), "query_param"),
-		queryParameter{p.header(":path"), q.GetQueryParameterName(), q.GetSkipIfAbsent()},
+		queryParameter{p.header(":path"), q.GetQueryParameterName(), q.GetSkipIfAbsent()}.value,
 	}
 }
 
