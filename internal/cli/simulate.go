@@ -123,7 +123,7 @@ func (c *simulateCmd) replay(ctx context.Context, io streams) error {
 	if err != nil {
 		return err
 	}
-	in, err := openLog(c.Traffic, io)
+	in, err := openInput(c.Traffic, io)
 	if err != nil {
 		return usage(fmt.Errorf("--traffic: %w", err))
 	}
