@@ -100,7 +100,7 @@ func genericKey(at string, g *routev3.RateLimit_Action_GenericKey) (action, erro
 // checkConstant refuses a descriptor_value that Envoy reads in two ways: as it is, or if its runtime has
 // envoy.reloadable_features.enable_formatter_for_ratelimit_action_descriptor_value as a substitution format.
 func checkConstant(at, value string) error {
-	if hasCommand(value) {
+	if formatCommand.MatchString(value) {
 		return refuse(at+".descriptor_value", "a substitution format",
 			"Envoy follows one only if its runtime says so; use another action, such as request_headers")
 	}
