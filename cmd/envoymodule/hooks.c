@@ -5,6 +5,7 @@
 #include "abi.h"
 #include "_cgo_export.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -58,8 +59,17 @@ HOOK const char *envoy_dynamic_module_on_program_init(void) {
   return "v0.2.0";
 }
 
-// Envoy is about to end: what filters have closed gets a moment to end in order.
-__attribute__((destructor)) static void at_exit(void) { weirExit(); }
+static void *exit_in_thread(void *unused) {
+  weirExit();
+  return NULL;
+}
+
+// Envoy is about to end: what filters have closed gets a moment to end in order. Not on this thread, from which Envoy has
+// taken its stack for signals: a signal by which Go's runtime interrupts its code there would end the process.
+__attribute__((destructor)) static void at_exit(void) {
+  pthread_t thread;
+  if (pthread_create(&thread, NULL, exit_in_thread, NULL) == 0) pthread_join(thread, NULL);
+}
 
 HOOK const void *envoy_dynamic_module_on_http_filter_config_new(void *envoy, weir_text name, weir_text config) {
   bool check = envoy_dynamic_module_callback_is_validation_mode && envoy_dynamic_module_callback_is_validation_mode();

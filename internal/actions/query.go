@@ -3,6 +3,7 @@ package actions
 import (
 	"bytes"
 	"cmp"
+	"encoding/hex"
 	"fmt"
 
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
@@ -81,27 +82,11 @@ func queryValue(path []byte, name string) (value []byte, ok bool) {
 		var parameter []byte
 		parameter, query, _ = bytes.Cut(query, []byte("&"))
 		key, value, _ := bytes.Cut(parameter, []byte("="))
-		if isDecoded(key, name) {
+		if string(decodePercent(key)) == name {
 			return value, true
 		}
 	}
 	return nil, false
-}
-
-// isDecoded reports whether the text is name once decoded.
-func isDecoded(text []byte, name string) bool {
-	if bytes.IndexByte(text, '%') < 0 {
-		return string(text) == name
-	}
-	n := 0
-	for i := 0; i < len(text); n++ {
-		c, size := decodeByte(text[i:])
-		if n >= len(name) || name[n] != c {
-			return false
-		}
-		i += size
-	}
-	return n == len(name)
 }
 
 // decodePercent decodes %41 and the like; a + stays, and so does a % that no two hexadecimal digits follow.
@@ -110,32 +95,14 @@ func decodePercent(text []byte) []byte {
 		return text
 	}
 	decoded := make([]byte, 0, len(text))
-	for i := 0; i < len(text); {
-		c, size := decodeByte(text[i:])
-		decoded = append(decoded, c)
-		i += size
+	for len(text) > 0 {
+		if text[0] == '%' && len(text) >= 3 {
+			if longer, err := hex.AppendDecode(decoded, text[1:3]); err == nil {
+				decoded, text = longer, text[3:]
+				continue
+			}
+		}
+		decoded, text = append(decoded, text[0]), text[1:]
 	}
 	return decoded
-}
-
-// decodeByte is the first byte of an encoded text, and how much of that it takes.
-func decodeByte(text []byte) (c byte, size int) {
-	if text[0] == '%' && len(text) >= 3 {
-		high, isHigh := hexDigit(text[1])
-		low, isLow := hexDigit(text[2])
-		if isHigh && isLow {
-			return high<<4 | low, 3
-		}
-	}
-	return text[0], 1
-}
-
-func hexDigit(c byte) (value byte, ok bool) {
-	switch c = lowerByte(c); {
-	case '0' <= c && c <= '9':
-		return c - '0', true
-	case 'a' <= c && c <= 'f':
-		return c - 'a' + 10, true
-	}
-	return 0, false
 }

@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"os"
 	"slices"
 	"strings"
 )
@@ -15,25 +14,7 @@ import (
 // may it? docs/adr/0042-who-may-change-state.md says who may.
 func (h *handler) protect(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if h.asksForDecision(r) {
-			next.ServeHTTP(w, r)
-			return
-		}
-		if err := h.checkHost(r); err != nil {
-			writeError(w, err)
-			return
-		}
-		path := strings.TrimPrefix(r.URL.Path, api)
-		reads := (r.Method == http.MethodGet || r.Method == http.MethodHead) && !strings.HasPrefix(path, debug) &&
-			path != jsonPath
-		if reads {
-			next.ServeHTTP(w, r)
-			return
-		}
-		if err := h.authorize(r); err != nil {
-			if err.status == http.StatusUnauthorized {
-				w.Header().Set("WWW-Authenticate", "Bearer")
-			}
+		if err := h.mayAsk(r); err != nil {
 			writeError(w, err)
 			return
 		}
@@ -41,34 +22,52 @@ func (h *handler) protect(next http.Handler) http.Handler {
 	})
 }
 
+// mayAsk says why the request is refused; nil if it is not.
+func (h *handler) mayAsk(r *http.Request) error {
+	if h.asksForDecision(r) {
+		return nil
+	}
+	if err := h.checkHost(r); err != nil {
+		return err
+	}
+	path := strings.TrimPrefix(r.URL.Path, api)
+	reads := r.Method == http.MethodGet || r.Method == http.MethodHead
+	if reads && !strings.HasPrefix(path, debug) && path != jsonPath {
+		return nil
+	}
+	return h.authorize(r)
+}
+
 // authorize says why the request may not change state, nor see the values of keys; nil if it may.
-func (h *handler) authorize(r *http.Request) *statusError {
+func (h *handler) authorize(r *http.Request) error {
 	switch {
 	case h.ClientCerts && r.TLS != nil && len(r.TLS.VerifiedChains) > 0:
 		return nil
 	case h.Token != nil:
 		return h.checkToken(r)
 	case h.ClientCerts:
-		return &statusError{http.StatusForbidden, "a client certificate is needed (--http-tls-client-ca)"}
+		return refused(http.StatusForbidden, "a client certificate is needed (--http-tls-client-ca)")
 	case h.Open || isLocal(r):
 		return nil
 	default:
-		return &statusError{http.StatusForbidden, r.Method + " " + r.URL.Path +
-			" is only for this machine, by localhost or a Unix socket, " +
-			"until serve has a token (--http-token-file) or authorities for client certificates (--http-tls-client-ca); " +
-			"--http-open lets everybody"}
+		return refused(http.StatusForbidden, r.Method+" "+r.URL.Path+" is only for this machine, by localhost or a Unix "+
+			"socket, until serve has a token (--http-token-file) or authorities for client certificates "+
+			"(--http-tls-client-ca); --http-open lets everybody")
 	}
 }
 
-func (h *handler) checkToken(r *http.Request) *statusError {
+func (h *handler) checkToken(r *http.Request) error {
 	token, err := h.Token()
 	if err != nil {
 		h.Log.LogAttrs(r.Context(), slog.LevelError, "the token of HTTP requests cannot be read",
 			slog.String("error", err.Error()))
-		return &statusError{http.StatusServiceUnavailable, "the token cannot be read, see the log of the rate limit service"}
+		return refused(http.StatusServiceUnavailable, "the token cannot be read, see the log of the rate limit service")
 	}
 	if subtle.ConstantTimeCompare([]byte(r.Header.Get("Authorization")), []byte("Bearer "+token)) != 1 {
-		return &statusError{http.StatusUnauthorized, "a token is needed: Authorization: Bearer ... (--http-token-file)"}
+		return &statusError{
+			http.StatusUnauthorized, "a token is needed: Authorization: Bearer ... (--http-token-file)",
+			http.Header{"Www-Authenticate": {"Bearer"}},
+		}
 	}
 	return nil
 }
@@ -92,7 +91,7 @@ func isLocal(r *http.Request) bool {
 	host := hostname(r.Host)
 	if addr, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr); ok {
 		if addr.Network() == "unix" {
-			return isLoopback(host) || host == unixHost
+			return isLoopback(host)
 		}
 		// The sidecar of a service mesh sends what comes from elsewhere with a loopback address as its source (Istio:
 		// 127.0.0.6), but to the address of the pod.
@@ -108,9 +107,6 @@ func isLocal(r *http.Request) bool {
 var proxyHeaders = []string{
 	"Forwarded", "X-Forwarded-For", "X-Forwarded-Proto", "X-Forwarded-Host", "X-Forwarded-Client-Cert", "X-Real-Ip", "Via",
 }
-
-// unixHost is the host that older commands name to a Unix socket.
-const unixHost = "sidecar"
 
 // hostname is a Host header without its port, in lower case.
 func hostname(host string) string {
@@ -154,15 +150,6 @@ func (h *handler) checkHost(r *http.Request) error {
 			return nil
 		}
 	}
-	return &statusError{http.StatusForbidden, "the Host header names " + shorten(host) +
-		", which may be anybody's; if it is this process, say so by --http-hosts"}
-}
-
-// ownHostname is the machine's name, in lower case, or "".
-func ownHostname() string {
-	name, err := os.Hostname()
-	if err != nil {
-		return ""
-	}
-	return strings.ToLower(name)
+	return refused(http.StatusForbidden, "the Host header names "+shorten(host)+
+		", which may be anybody's; if it is this process, say so by --http-hosts")
 }

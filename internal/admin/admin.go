@@ -6,12 +6,12 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/pprof" // its handlers are only there on request: see profiles
 	"net/url"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -25,6 +25,7 @@ import (
 // Bounds of the server.
 const (
 	readyTimeout = 500 * time.Millisecond // all checks of one /readyz together: half of a Kubernetes probe's patience
+	checkFresh   = time.Second            // how long the result of a check that asks a server is used again
 	maxBody      = 16 << 10               // bytes: of a reset or a boost
 	maxHeader    = 16 << 10               // bytes
 )
@@ -94,7 +95,7 @@ type Options struct {
 	// Hosts are the names by which the process is asked, beside addresses and names that are private; ".example.com" is
 	// all that end like that, "*" all.
 	Hosts []string
-	// Log receives what goes wrong with a connection.
+	// Log has a line for each change of state.
 	Log *slog.Logger
 }
 
@@ -130,8 +131,8 @@ need the token (--http-token-file) or a client certificate; without either they 
 // streams of events.
 func NewServer(o Options) *http.Server {
 	h := newHandler(o)
-	s := newServer(h.serve(), o.Log)
-	s.RegisterOnShutdown(h.streams.end)
+	s := newServer(h.serve())
+	s.RegisterOnShutdown(h.stop)
 	return s
 }
 
@@ -139,21 +140,25 @@ func NewServer(o Options) *http.Server {
 // before.
 const api = "/api/v1"
 
-// NewHandler is the endpoints.
-func NewHandler(o Options) http.Handler { return newHandler(o).serve() }
-
 func newHandler(o Options) *handler {
+	name, _ := os.Hostname() // without one, no request can name it
 	h := &handler{
-		Options: o, decoding: make(chan struct{}, maxDecoding), hostname: ownHostname(),
-		adding: logging.NewRate(maxAdded, addedIn), streams: newStreams(),
+		Options: o, decoding: make(chan struct{}, maxDecoding), hostname: strings.ToLower(name),
+		adding: logging.NewRate(maxAdded, addedIn), listening: make(chan struct{}, maxListeners),
+		reloads: newShared("admin request", 0, func(ctx context.Context) error { return o.Rules.Reload(ctx) }),
 	}
-	h.Checks = make([]Check, len(o.Checks))
+	h.running, h.stop = context.WithCancel(context.Background())
+	h.Checks = slices.Clone(o.Checks)
 	for i, c := range o.Checks {
-		if h.Checks[i] = c; c.Remote {
-			h.Checks[i].Err = (&fresh{f: c.Err, timeout: readyTimeout}).get
+		if !c.Remote {
+			continue
 		}
+		h.Checks[i].Err = newShared("readiness check", checkFresh, func(ctx context.Context) error {
+			ctx, cancel := context.WithTimeout(ctx, readyTimeout)
+			defer cancel()
+			return c.Err(ctx)
+		}).do
 	}
-	h.reloads = shared{f: func(ctx context.Context) error { return h.Rules.Reload(ctx) }, turn: make(chan struct{}, 1)}
 	return h
 }
 
@@ -215,9 +220,9 @@ func (h *handler) serve() http.Handler {
 	// A web page that an operator happens to look at must not be able to reload through the browser.
 	crossOrigin := http.NewCrossOriginProtection()
 	crossOrigin.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		refuse(w, http.StatusForbidden, errors.New("a web page of another origin may not change anything here"))
+		writeError(w, refused(http.StatusForbidden, "a web page of another origin may not change anything here"))
 	}))
-	return h.bounded(crossOrigin.Handler(h.protect(errorsAsJSON(mux))))
+	return http.MaxBytesHandler(crossOrigin.Handler(h.protect(errorsAsJSON(mux))), maxJSON)
 }
 
 // errorsAsJSON has the mux's own answers, to paths and methods that are not there, in the form of all other errors.
@@ -233,10 +238,10 @@ func errorsAsJSON(mux *http.ServeMux) http.Handler {
 		what := shorten(r.Method + " " + r.URL.Path)
 		if answer.status == http.StatusMethodNotAllowed {
 			w.Header().Set("Allow", answer.header.Get("Allow"))
-			refuse(w, answer.status, errors.New(what+" is not there; the methods of this path are "+answer.header.Get("Allow")))
+			writeError(w, refused(answer.status, what+" is not there; the methods of this path are "+answer.header.Get("Allow")))
 			return
 		}
-		refuse(w, http.StatusNotFound, errors.New(what+" is not there; GET / shows what is"))
+		writeError(w, refused(http.StatusNotFound, what+" is not there; GET / shows what is"))
 	})
 }
 
@@ -269,9 +274,12 @@ type handler struct {
 
 	hostname string // the machine's
 	decoding chan struct{}
-	reloads  shared
+	reloads  *shared
 	adding   *logging.Rate
-	streams  *streams
+
+	listening chan struct{}   // has an element for each stream of events
+	running   context.Context // done when the server stops, which ends them
+	stop      context.CancelFunc
 }
 
 // explain answers one question at a time, since one among many rules may take a CPU for a while.
@@ -327,7 +335,7 @@ func writeText(w http.ResponseWriter, status int, text string) {
 func writeJSON(w http.ResponseWriter, status int, v any) {
 	text, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
-		refuse(w, http.StatusInternalServerError, err)
+		writeError(w, err)
 		return
 	}
 	header(w, status, "application/json")

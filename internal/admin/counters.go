@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -79,7 +80,7 @@ func (h *handler) addBoost(w http.ResponseWriter, r *http.Request) {
 		writeError(w, err)
 		return
 	}
-	made, err := (*adminapi.BoostStatus)(nil), error(errTooMany)
+	made, err := (*adminapi.BoostStatus)(nil), errTooMany
 	if h.adding.Allow(time.Now()) {
 		made, err = h.Boosts.Add(r.Context(), &in)
 	}
@@ -161,7 +162,7 @@ func hashOf(key string) string {
 }
 
 func readJSON(r *http.Request, into any) error {
-	d := json.NewDecoder(r.Body)
+	d := json.NewDecoder(http.MaxBytesReader(nil, r.Body, maxBody))
 	d.DisallowUnknownFields()
 	if err := d.Decode(into); err != nil {
 		return invalid("the body is not the JSON that is wanted: %s", err)
@@ -172,36 +173,38 @@ func readJSON(r *http.Request, into any) error {
 	return nil
 }
 
-// statusError is an error with the status of its answer.
+// statusError is an error with the status of its answer, and what belongs into the header.
 type statusError struct {
 	status int
 	msg    string
+	header http.Header
 }
 
 func (e *statusError) Error() string { return e.msg }
 
+func refused(status int, msg string) error { return &statusError{status: status, msg: msg} }
+
 func invalid(format string, args ...any) error {
-	return &statusError{http.StatusBadRequest, fmt.Sprintf(format, args...)}
+	return refused(http.StatusBadRequest, fmt.Sprintf(format, args...))
 }
 
 func isInvalid(err error) bool {
-	refused, ok := errors.AsType[*statusError](err)
-	return ok && refused.status == http.StatusBadRequest || errors.As(err, new(*boosts.InvalidError))
+	known, ok := errors.AsType[*statusError](err)
+	return ok && known.status == http.StatusBadRequest || errors.As(err, new(*boosts.InvalidError))
 }
 
 // errTooMany is the answer to boosts beyond what may be made in a minute.
-var errTooMany = &statusError{
-	http.StatusTooManyRequests,
-	fmt.Sprintf("%d boosts were asked for within %s, the most that are taken; wait a little", maxAdded, addedIn),
-}
+var errTooMany = refused(http.StatusTooManyRequests,
+	fmt.Sprintf("%d boosts were asked for within %s, the most that are taken; wait a little", maxAdded, addedIn))
 
-// writeError answers what went wrong.
+// writeError answers what went wrong. All errors have this form.
 func writeError(w http.ResponseWriter, err error) {
 	status := http.StatusInternalServerError
-	refused, isRefused := errors.AsType[*statusError](err)
+	known, isKnown := errors.AsType[*statusError](err)
 	switch {
-	case isRefused:
-		status = refused.status
+	case isKnown:
+		status = known.status
+		maps.Copy(w.Header(), known.header)
 	case errors.Is(err, limiter.ErrUnavailable):
 		status = http.StatusServiceUnavailable
 	case errors.Is(err, boosts.ErrNotFound):
@@ -211,7 +214,7 @@ func writeError(w http.ResponseWriter, err error) {
 	case isInvalid(err):
 		status = http.StatusBadRequest
 	}
-	refuse(w, status, err)
+	writeJSON(w, status, adminapi.Error{Error: err.Error()})
 }
 
 // answers is a handler of what f returns, as JSON.
@@ -226,17 +229,11 @@ func answers[T any](f func(r *http.Request) (T, error)) http.HandlerFunc {
 	}
 }
 
-// refuse answers an error. All errors have this form.
-func refuse(w http.ResponseWriter, status int, err error) {
-	writeJSON(w, status, adminapi.Error{Error: err.Error()})
-}
-
 // hiddenKey is a counter's key with hashes in place of the values that a client has sent.
 func hiddenKey(key string) string {
 	terms, ok := descriptors.ParseKey(key)
 	if !ok || terms.Cut {
-		sum := sha256.Sum256([]byte(key))
-		return "#" + hex.EncodeToString(sum[:16])
+		return topkeys.Hashed(key)
 	}
 	entries := make([]descriptors.Entry, len(terms.Entries))
 	for i, e := range terms.Entries {

@@ -16,9 +16,7 @@ const maxTop = 1000
 // top answers GET /top?domain=&rule=&by=hits|denied&n=20.
 func (h *handler) top(r *http.Request) (keys adminapi.TopKeys, err error) {
 	if h.Top == nil {
-		return keys, &statusError{
-			http.StatusNotFound, "keys are not counted here: start Weir with --top-keys 100",
-		}
+		return keys, refused(http.StatusNotFound, "keys are not counted here: start Weir with --top-keys 100")
 	}
 	query := r.URL.Query()
 	n, err := number(query, "n", 20, 1, maxTop)

@@ -12,12 +12,10 @@ import (
 )
 
 type getCmd struct {
-	To serverFlags `embed:"" group:"server"`
-
 	Descriptor string `arg:"" name:"key=value,..." help:"The descriptor's entries, in Envoy's order; \\, is a comma in a value."`
 	Domain     string `required:"" placeholder:"NAME" help:"Domain of Envoy's rate limit filter."`
 
-	Output outputFlags `embed:""`
+	remoteFlags
 }
 
 func (*getCmd) Help() string {
@@ -40,7 +38,7 @@ func (c *getCmd) Run(ctx context.Context, io streams) error {
 		return usage(err)
 	}
 	query := url.Values{"domain": {c.Domain}, "descriptor": {c.Descriptor}}
-	return ask(&c.To, &c.Output, io, func(to *adminapi.Client, state *adminapi.KeyState) error {
+	return ask(&c.remoteFlags, io, func(to *adminapi.Client, state *adminapi.KeyState) error {
 		return to.Get(ctx, "/keys/get", query, state)
 	}, printState)
 }

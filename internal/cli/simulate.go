@@ -247,7 +247,7 @@ func (c *simulateCmd) write(io streams, report *offline.Simulation, notes []stri
 		fmt.Fprintf(io.err, "note: %s\n", note)
 	}
 	if c.Output.json() {
-		return report.WriteJSON(io.out)
+		return printJSON(io, report.JSON())
 	}
 	fmt.Fprintf(io.out, "%s\n\n", report.Heading())
 	if err := report.WriteTable(io.out); err != nil {

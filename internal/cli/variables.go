@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"maps"
 	"os"
@@ -96,12 +95,8 @@ func checkVariables(command *kong.Context) error {
 }
 
 // warnVariables logs variables that look like Weir's but do nothing.
-func warnVariables(ctx context.Context, log *slog.Logger) {
-	parser, err := newParser(&cli{}, streams{out: io.Discard, err: io.Discard}, func(int) {})
-	if err != nil {
-		return
-	}
-	for _, v := range unknownVariables(os.Environ(), knownVariables(parser.Model.Node)) {
+func warnVariables(ctx context.Context, log *slog.Logger, command *kong.Context) {
+	for _, v := range unknownVariables(os.Environ(), knownVariables(command.Model.Node)) {
 		log.LogAttrs(ctx, slog.LevelWarn, "a variable of the environment does nothing", slog.String("reason", v.String()))
 	}
 }

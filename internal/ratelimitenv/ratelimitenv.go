@@ -32,15 +32,6 @@ type Settings struct {
 	Secrets []string
 }
 
-// Args are the flags as arguments of weir serve, with their secrets.
-func (s *Settings) Args() []string {
-	args := make([]string, len(s.Flags))
-	for i, f := range s.Flags {
-		args[i] = "--" + f.Name + "=" + f.Value
-	}
-	return args
-}
-
 // Read translates an environment, as os.Environ returns it. Its error has a line for each variable that is ill-formed,
 // or that asks for what Weir cannot do; it quotes no secret.
 func Read(environ []string) (*Settings, error) {
