@@ -36,8 +36,8 @@ func (c *Builder) descriptor(to parent, d *Descriptor) (enforced levels) {
 	return c.below(to, n, c.insert(to, d, n), d)
 }
 
-// below adds the descriptors below one that leads to the node, by the pattern if that is not nil. It returns where among
-// all of these a limit denies.
+// below adds the descriptors below one that leads to the node, by the pattern if that is not nil. It returns where
+// among all of these a limit denies.
 func (c *Builder) below(to parent, n *Node, by *Pattern, d *Descriptor) (enforced levels) {
 	if len(n.rule.Limits) > 0 && n.rule.Mode != limiter.Shadow {
 		enforced = 1
