@@ -53,7 +53,8 @@ func (s *survival) panicked(name string, value any, stack []byte) {
 
 func logPanic(log *slog.Logger, name string, value any, stack []byte, skipped uint64) {
 	log.LogAttrs(context.Background(), slog.LevelError, "panic",
-		slog.String("in", name), slog.String("panic", fmt.Sprint(value)), slog.String("stack", string(stack)), slog.Uint64("not_logged_before", skipped))
+		slog.String("in", name), slog.String("panic", fmt.Sprint(value)), slog.String("stack", string(stack)),
+		slog.Uint64("not_logged_before", skipped))
 }
 
 // panicked counts a panic of this instance and logs it, but not more often than panicLines.
