@@ -352,7 +352,12 @@ func (g reading) id() string {
 	return g.Hash
 }
 
-func (r *Reloader[T]) read(ctx context.Context) reading {
+func (r *Reloader[T]) read(ctx context.Context) (got reading) {
+	defer func() {
+		if p := recover(); p != nil {
+			got = reading{err: fmt.Errorf("reading panicked: %v", p)}
+		}
+	}()
 	snapshot, err := r.o.Source.Read(ctx)
 	if err == nil && snapshot.Hash == "" {
 		err = errors.New("the source gave no hash; it must make its snapshots with NewSnapshot")
