@@ -84,7 +84,9 @@ func (r *Reader) Hung() (n int) {
 // another file at the same path, so that a file can be replaced. Step returns a HungError if f, or an earlier step on
 // the file, hangs, and ctx's error if ctx ends. Then f goes on until its system call returns, so it must not write to
 // anything that the caller reads after an error. A panic in f becomes an error.
-func Step[T any](ctx context.Context, r *Reader, path string, file fs.FileInfo, f func() (T, error)) (none T, err error) {
+func Step[T any](
+	ctx context.Context, r *Reader, path string, file fs.FileInfo, f func() (T, error),
+) (none T, err error) {
 	type result struct {
 		value T
 		err   error

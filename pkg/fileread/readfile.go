@@ -116,7 +116,9 @@ func (r *Reader) Resolve(
 }
 
 // follow resolves an absolute path link by link.
-func (r *Reader) follow(ctx context.Context, path string, onLink func(string), links *int) (string, fs.FileInfo, error) {
+func (r *Reader) follow(
+	ctx context.Context, path string, onLink func(string), links *int,
+) (string, fs.FileInfo, error) {
 	dir, base := filepath.Dir(path), filepath.Base(path)
 	if dir == path {
 		info, err := r.lstat(ctx, path)
