@@ -107,12 +107,10 @@ func Step[T any](
 		}()
 		got.value, got.err = f()
 	}()
-	timer := time.NewTimer(r.timeout())
-	defer timer.Stop()
 	select {
 	case got := <-done:
 		return got.value, got.err
-	case <-timer.C:
+	case <-time.After(r.timeout()):
 		return none, &HungError{Path: path, Since: now.since}
 	case <-ctx.Done():
 	}
@@ -130,13 +128,11 @@ func (r *Reader) begin(ctx context.Context, path string, file fs.FileInfo) (*ste
 		if err != nil || now != nil {
 			return now, err
 		}
-		timer := time.NewTimer(r.timeout() - time.Since(before.since))
 		select {
 		case <-before.done:
-		case <-timer.C:
+		case <-time.After(r.timeout() - time.Since(before.since)):
 		case <-ctx.Done():
 		}
-		timer.Stop()
 	}
 	return nil, ctx.Err()
 }

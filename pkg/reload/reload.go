@@ -240,11 +240,9 @@ func (r *Reloader[T]) unwatched(ctx context.Context, err error) {
 }
 
 func (r *Reloader[T]) pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
 	case <-ctx.Done():
-	case <-timer.C:
+	case <-time.After(d):
 	}
 }
 
@@ -389,17 +387,16 @@ func (r *Reloader[T]) settle(ctx context.Context, last reading) reading {
 
 // quiet returns when there was no hint for Settle. After the deadline it returns in any case.
 func (r *Reloader[T]) quiet(ctx context.Context, deadline time.Time) {
-	timer := time.NewTimer(r.o.Settle)
-	defer timer.Stop()
+	end := time.After(r.o.Settle)
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-timer.C:
+		case <-end:
 			return
 		case <-r.changed:
 			if time.Now().Before(deadline) {
-				timer.Reset(r.o.Settle)
+				end = time.After(r.o.Settle)
 			}
 		}
 	}
