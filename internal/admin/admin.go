@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"io"
 	"log/slog"
 	"net/http"
@@ -221,9 +220,9 @@ func (h *handler) serve() http.Handler {
 	// A web page that an operator happens to look at must not be able to reload through the browser.
 	crossOrigin := http.NewCrossOriginProtection()
 	crossOrigin.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		refuse(w, http.StatusForbidden, errors.New("a web page of another origin may not change anything here"))
+		writeError(w, refused(http.StatusForbidden, "a web page of another origin may not change anything here"))
 	}))
-	return h.bounded(crossOrigin.Handler(h.protect(errorsAsJSON(mux))))
+	return http.MaxBytesHandler(crossOrigin.Handler(h.protect(errorsAsJSON(mux))), maxJSON)
 }
 
 // errorsAsJSON has the mux's own answers, to paths and methods that are not there, in the form of all other errors.
@@ -239,10 +238,10 @@ func errorsAsJSON(mux *http.ServeMux) http.Handler {
 		what := shorten(r.Method + " " + r.URL.Path)
 		if answer.status == http.StatusMethodNotAllowed {
 			w.Header().Set("Allow", answer.header.Get("Allow"))
-			refuse(w, answer.status, errors.New(what+" is not there; the methods of this path are "+answer.header.Get("Allow")))
+			writeError(w, refused(answer.status, what+" is not there; the methods of this path are "+answer.header.Get("Allow")))
 			return
 		}
-		refuse(w, http.StatusNotFound, errors.New(what+" is not there; GET / shows what is"))
+		writeError(w, refused(http.StatusNotFound, what+" is not there; GET / shows what is"))
 	})
 }
 
@@ -336,7 +335,7 @@ func writeText(w http.ResponseWriter, status int, text string) {
 func writeJSON(w http.ResponseWriter, status int, v any) {
 	text, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
-		refuse(w, http.StatusInternalServerError, err)
+		writeError(w, err)
 		return
 	}
 	header(w, status, "application/json")

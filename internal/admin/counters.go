@@ -162,7 +162,7 @@ func hashOf(key string) string {
 }
 
 func readJSON(r *http.Request, into any) error {
-	d := json.NewDecoder(r.Body)
+	d := json.NewDecoder(http.MaxBytesReader(nil, r.Body, maxBody))
 	d.DisallowUnknownFields()
 	if err := d.Decode(into); err != nil {
 		return invalid("the body is not the JSON that is wanted: %s", err)
@@ -197,7 +197,7 @@ func isInvalid(err error) bool {
 var errTooMany = refused(http.StatusTooManyRequests,
 	fmt.Sprintf("%d boosts were asked for within %s, the most that are taken; wait a little", maxAdded, addedIn))
 
-// writeError answers what went wrong.
+// writeError answers what went wrong. All errors have this form.
 func writeError(w http.ResponseWriter, err error) {
 	status := http.StatusInternalServerError
 	known, isKnown := errors.AsType[*statusError](err)
@@ -214,7 +214,7 @@ func writeError(w http.ResponseWriter, err error) {
 	case isInvalid(err):
 		status = http.StatusBadRequest
 	}
-	refuse(w, status, err)
+	writeJSON(w, status, adminapi.Error{Error: err.Error()})
 }
 
 // answers is a handler of what f returns, as JSON.
@@ -227,11 +227,6 @@ func answers[T any](f func(r *http.Request) (T, error)) http.HandlerFunc {
 		}
 		writeJSON(w, http.StatusOK, answer)
 	}
-}
-
-// refuse answers an error. All errors have this form.
-func refuse(w http.ResponseWriter, status int, err error) {
-	writeJSON(w, status, adminapi.Error{Error: err.Error()})
 }
 
 // hiddenKey is a counter's key with hashes in place of the values that a client has sent.

@@ -49,8 +49,9 @@ func (h *handler) events(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	defer context.AfterFunc(h.running, cancel)()                 //nolint:contextcheck // it ends with the server, not with the request
-	_ = h.stream(ctx, &stream{w, http.NewResponseController(w)}) // the reader has gone or is too slow, or the server stops
+	defer context.AfterFunc(h.running, cancel)() //nolint:contextcheck // the server may stop before the request ends
+	// It fails if the reader has gone or is too slow, or the server stops: nobody is left to tell.
+	_ = h.stream(ctx, &stream{w, http.NewResponseController(w)})
 }
 
 // stream sends events until ctx is done or the reader has gone.

@@ -29,7 +29,7 @@ func (h *handler) rules(w http.ResponseWriter, _ *http.Request) {
 	set := h.Rules.Set()
 	status, err := json.MarshalIndent(h.Rules.Status(), "", "  ")
 	if err != nil {
-		refuse(w, http.StatusInternalServerError, err)
+		writeError(w, err)
 		return
 	}
 	header(w, http.StatusOK, "application/json")

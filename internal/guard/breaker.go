@@ -67,6 +67,7 @@ type Breaker struct {
 	first  *server            // the one without a name
 	named  map[string]*server // the others
 	opened chan *watched      // for Run
+	later  Hook[[]limiter.Hit]
 }
 
 // server is one server as a whole, and those of its shards that do not answer.
@@ -96,6 +97,7 @@ func NewBreaker(o BreakerOptions) *Breaker {
 	b.opened = make(chan *watched, len(b.named)*maxShards)
 	b.first = b.named[""]
 	delete(b.named, "")
+	b.later.Learn = func(hits *[]limiter.Hit, err error) { b.learn(*hits, err, errors.Is(err, context.Canceled)) }
 	return b
 }
 
@@ -122,6 +124,18 @@ func (b *Breaker) Take(ctx context.Context, hits []limiter.Hit, out []limiter.De
 	b.learn(hits, err, err != nil && errors.Is(ctx.Err(), context.Canceled))
 	return err
 }
+
+// TakeLater implements limiter.Later.
+func (b *Breaker) TakeLater(hits []limiter.Hit, out []limiter.Decision, w limiter.Waiter) bool {
+	if why := b.notAsked(hits); why != nil {
+		limiter.EndWait(w, *why)
+		return true
+	}
+	return b.later.TakeLater(b.o.Store, hits, out, w, hits)
+}
+
+// Send implements limiter.Later.
+func (b *Breaker) Send() { send(b.o.Store) }
 
 // learn notes what became of a call. canceled reports that the caller did not wait for its end.
 func (b *Breaker) learn(hits []limiter.Hit, err error, canceled bool) {

@@ -66,7 +66,7 @@ func Connect(o RedisOptions) (*Redis, error) {
 	}
 	o.KeyPrefix = cmp.Or(a.keyPrefix, o.KeyPrefix, redisstore.DefaultKeyPrefix)
 	o.Timeout = cmp.Or(a.timeout, o.Timeout, redisstore.DefaultTimeout)
-	o.PoolSize = cmp.Or(a.poolSize, o.PoolSize)
+	o.PoolSize = cmp.Or(a.client.PoolSize, o.PoolSize)
 	if o.Timeout < 0 || o.PoolSize < 0 {
 		return nil, fmt.Errorf("redis store: timeout and pool size must not be negative, got %s and %d",
 			o.Timeout, o.PoolSize)
@@ -83,7 +83,7 @@ func Connect(o RedisOptions) (*Redis, error) {
 	r := &Redis{
 		server: Redact(o.URL), keyPrefix: o.KeyPrefix, timeout: o.Timeout, follows: o.UntilDeadline, noScripts: o.NoScripts,
 	}
-	r.Client, err = a.client(&o)
+	r.Client, err = a.newClient(&o)
 	return r, err
 }
 
@@ -121,8 +121,8 @@ func (r *Redis) Counters(o redisstore.Options) (*redisstore.Store, error) {
 	return redisstore.New(r.Client, o)
 }
 
-// client makes the client. It does not connect.
-func (a *address) client(o *RedisOptions) (redis.UniversalClient, error) {
+// newClient makes the client. It does not connect.
+func (a *address) newClient(o *RedisOptions) (redis.UniversalClient, error) {
 	u, err := a.options(o)
 	if err != nil {
 		return nil, fmt.Errorf("redis store: %w", err)
@@ -146,23 +146,20 @@ func (a *address) client(o *RedisOptions) (redis.UniversalClient, error) {
 
 // options are those of the client. It reads the files that the URL names once, to find errors.
 func (a *address) options(o *RedisOptions) (*redis.UniversalOptions, error) {
-	u := &redis.UniversalOptions{
-		Addrs: a.hosts, DB: a.db, Username: a.user, Password: a.password, OnConnect: setNameLater,
-		MasterName: a.master, SentinelUsername: a.sentinelUser, SentinelPassword: a.sentinelPassword,
-
-		MaxRetries:            -1, // a call that was sent may have been counted: a second one would count twice
-		MinRetryBackoff:       -1, // a redirected call goes to the other server at once
-		MaxRetryBackoff:       -1,
-		DialerRetries:         1,
-		ContextTimeoutEnabled: true,
-		ReadTimeout:           o.Timeout, WriteTimeout: o.Timeout, PoolTimeout: o.Timeout,
-		// Connecting goes on behind a request that gave up, and serves the next one.
-		DialTimeout: cmp.Or(a.dialTimeout, max(time.Second, o.Timeout)),
-
-		PoolSize: o.PoolSize, MinIdleConns: a.minIdle, PipelinePoolSize: -1,
-		ConnMaxIdleTime: a.connIdle, ConnMaxLifetime: a.connLifetime,
-		Protocol: 2, DisableIdentity: true,
-		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	u := &a.client
+	u.MaxRetries = -1      // a call that was sent may have been counted: a second one would count twice
+	u.MinRetryBackoff = -1 // a redirected call goes to the other server at once
+	u.MaxRetryBackoff = -1
+	u.DialerRetries = 1
+	u.ContextTimeoutEnabled = true
+	u.ReadTimeout, u.WriteTimeout, u.PoolTimeout = o.Timeout, o.Timeout, o.Timeout
+	// Connecting goes on behind a request that gave up, and serves the next one.
+	u.DialTimeout = cmp.Or(u.DialTimeout, max(time.Second, o.Timeout))
+	u.PoolSize, u.PipelinePoolSize = o.PoolSize, -1
+	u.Protocol, u.DisableIdentity = 2, true
+	u.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	if a.deployment == sentinel || a.deployment == cluster {
+		u.ReadTimeout = max(u.ReadTimeout, topologyTimeout)
 	}
 	if a.passwordFile != "" {
 		u.CredentialsProviderContext = a.credentials
@@ -170,26 +167,19 @@ func (a *address) options(o *RedisOptions) (*redis.UniversalOptions, error) {
 			return nil, err
 		}
 	}
-	dialer := &net.Dialer{Timeout: u.DialTimeout}
-	dial := dialer.DialContext
+	d := &dialer{Dialer: net.Dialer{Timeout: u.DialTimeout}, noScripts: o.NoScripts}
 	if a.tls {
 		if _, err := a.tlsFiles.config(context.Background()); err != nil {
 			return nil, err
 		}
-		dial = func(ctx context.Context, network, addr string) (net.Conn, error) {
-			return a.tlsFiles.dial(ctx, dialer, network, addr)
-		}
+		d.tls = &a.tlsFiles
 	}
-	dial = boundedReplies(dial)
-	if a.deployment == sentinel || a.deployment == cluster {
-		u.ReadTimeout = max(u.ReadTimeout, topologyTimeout)
+	if u.Username == "" && u.Password == "" && a.passwordFile == "" {
+		d.setName = o.Timeout
+	} else if !o.NoScripts {
+		u.OnConnect = setNameLater
 	}
-	if o.NoScripts {
-		dial, u.OnConnect = withoutHello(dial), nil
-	} else if a.user == "" && a.password == "" && a.passwordFile == "" {
-		dial, u.OnConnect = namedConns(dial, o.Timeout), nil
-	}
-	u.Dialer = neverFailing(dial)
+	u.Dialer = d.dial
 	return u, nil
 }
 
@@ -205,5 +195,5 @@ func (a *address) credentials(ctx context.Context) (user, password string, err e
 	if err != nil {
 		return "", "", fmt.Errorf("password_file: %w", err)
 	}
-	return a.user, strings.TrimRight(string(text), "\r\n"), nil
+	return a.client.Username, strings.TrimRight(string(text), "\r\n"), nil
 }

@@ -32,7 +32,7 @@ func TimedOut(err error) bool {
 func Failures(err error, each func(store, shard string, why error)) {
 	for err != nil {
 		if e, ok := err.(*serverError); ok { //nolint:errorlint // the loop unwraps, and has to find every one
-			each(e.store.name, e.shard, e)
+			each(e.store.o.Name, e.shard, e)
 			return
 		}
 		if several, ok := err.(interface{ Unwrap() []error }); ok {
@@ -74,7 +74,7 @@ func (e *serverError) Error() string {
 
 // proxyHint says what to do about an answer of what is no Redis with scripts; empty for all others.
 func (s *Store) proxyHint(err error) string {
-	if s.noScripts || !Answered(err) {
+	if s.o.NoScripts || !Answered(err) {
 		return ""
 	}
 	text := strings.ToLower(err.Error())

@@ -74,13 +74,10 @@ func (g *Group) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Deci
 		if s == nil {
 			return unavailable(requestError(fmt.Sprintf("there is no store %q: add --named-store %s=URL", name, name)))
 		}
-		if err := s.fitForNoScripts(hits[i : i+1]); err != nil {
+		if err := s.fit(hits[i : i+1]); err != nil {
 			return err
 		}
-		noScripts = noScripts || s.noScripts
-		if err := s.fitForRedisCell(hits[i : i+1]); err != nil {
-			return s.unavailable(err)
-		}
+		noScripts = noScripts || s.o.NoScripts
 		one = one && name == storeName(&hits[0])
 	}
 	if one {
@@ -92,13 +89,7 @@ func (g *Group) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Deci
 		hits[0].ByItself = true // one is enough
 	}
 	of := func(h *limiter.Hit) *Store { return g.of(storeName(h)) }
-	ctx, cancel := context.WithTimeout(ctx, g.first.within(ctx))
-	defer cancel()
-	err := takeSeveral(ctx, hits, out, split(hits, of, false))
-	if isMoving(err) && ctx.Err() == nil {
-		err = takeSeveral(ctx, hits, out, split(hits, of, true))
-	}
-	return unavailable(err)
+	return unavailable(takeSplit(ctx, g.first.within(ctx), hits, out, of, split(hits, of, false)))
 }
 
 // Refunds is Store.Refunds of every store. It calls hears(true, nil) when all of them hear refunds.

@@ -34,7 +34,7 @@ func (s *Store) channel() string { return Channel(s.prefix) }
 // connection is lost, or the user may not subscribe. It notices within two seconds that a connection carries nothing
 // any more. A store without scripts has no channel, and hears nothing.
 func (s *Store) Refunds(ctx context.Context, forget func(key string, reset bool), hears func(yes bool, why error)) {
-	if s.noScripts {
+	if s.o.NoScripts {
 		hears(false, nil)
 		<-ctx.Done()
 		return
