@@ -28,7 +28,7 @@ type QuotaQuery struct {
 // quotas answers GET /quotas?domain=&rule=&sort=assigned|missing&n=100.
 func (h *handler) quotas(r *http.Request) (*adminapi.QuotaList, error) {
 	if h.Quotas == nil {
-		return nil, &statusError{http.StatusNotFound, "no quotas are assigned here: start weir serve with --quota"}
+		return nil, refused(http.StatusNotFound, "no quotas are assigned here: start weir serve with --quota")
 	}
 	query := r.URL.Query()
 	n, err := number(query, "n", 100, 1, maxTop)

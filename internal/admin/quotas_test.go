@@ -30,9 +30,9 @@ func (q *fakeQuotas) List(query admin.QuotaQuery) *adminapi.QuotaList {
 // Values are shown to those who may change state. Others see hashes, in the descriptor, too.
 func TestQuotasHideValues(t *testing.T) {
 	q := &fakeQuotas{}
-	h := admin.NewHandler(admin.Options{
+	h := admin.NewServer(admin.Options{
 		Rules: &fakeRules{}, Quotas: q, Metrics: http.NotFoundHandler(), Log: slog.New(slog.DiscardHandler),
-	})
+	}).Handler
 	for _, isHidden := range []bool{false, true} {
 		r := local(httptest.NewRequestWithContext(t.Context(), "GET", "/quotas?domain=shop&rule=plan&sort=missing&n=7", nil))
 		if isHidden {

@@ -2,6 +2,7 @@
 package adminapi
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/weir-ratelimit/weir/pkg/descriptors"
@@ -376,11 +377,22 @@ type CountsOverTime struct {
 	Near    []uint64 `json:"near"`   // the part of Allowed that was near the limit
 }
 
-// LimitOverTime is the series of one limit. Limit is its name, or its number in a rule with several, as in metrics.
-type LimitOverTime struct {
+// LimitName names a limit by its domain, by its rule's path, and by its name, or its number in a rule with several. The
+// labels of metrics are the same.
+type LimitName struct {
 	Domain string `json:"domain"`
 	Rule   string `json:"rule"`
 	Limit  string `json:"limit"`
+}
+
+// Compare orders names by domain, rule and limit.
+func (n LimitName) Compare(o LimitName) int {
+	return cmp.Or(cmp.Compare(n.Domain, o.Domain), cmp.Compare(n.Rule, o.Rule), cmp.Compare(n.Limit, o.Limit))
+}
+
+// LimitOverTime is the series of one limit.
+type LimitOverTime struct {
+	LimitName
 	CountsOverTime
 }
 
@@ -403,9 +415,7 @@ type Counts struct {
 
 // LimitCounts are the counts of one limit.
 type LimitCounts struct {
-	Domain string `json:"domain"`
-	Rule   string `json:"rule"`
-	Limit  string `json:"limit"`
+	LimitName
 	Counts
 }
 

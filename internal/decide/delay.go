@@ -87,16 +87,6 @@ func (d *Decider) observeDelayed(ctx context.Context, v *Verdict) {
 	observed = true
 }
 
-// mayWait reports whether a limit of the request can delay it.
-func (v *Verdict) mayWait() bool {
-	for i := range v.Hits {
-		if canWait(&v.Hits[i]) {
-			return true
-		}
-	}
-	return false
-}
-
 // canWait reports whether the hit can delay its request. What gives back or looks cannot, and so needs no place.
 func canWait(h *limiter.Hit) bool {
 	return h.N > 0 && h.Mode != limiter.Shadow && h.Policy.MaxWait() > 0

@@ -178,7 +178,7 @@ func (c *Call) decideRest(ctx context.Context) (waits bool) {
 // answer came, so that the end of the stream gives nothing back. A denied request holds nothing any more. It may wait
 // for the store.
 func (c *Call) GiveBackPlaces() {
-	if c.verdict == nil || c.verdict.Denied {
+	if c.verdict == nil {
 		return
 	}
 	panics.Catch("give back", func() {

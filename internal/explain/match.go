@@ -186,7 +186,7 @@ func hasSome[K, V any](all iter.Seq2[K, V]) bool {
 }
 
 // at names a rule and its place.
-func at(r *descriptors.Rule) string { return descriptors.Shorten(r.Path) + " (" + r.Source + ")" }
+func at(r *descriptors.Rule) string { return place(descriptors.Shorten(r.Path), r.Source) }
 
 // quotedShort shows a text of a request, with what cannot be seen.
 func quotedShort(text string) string { return fmt.Sprintf("%q", descriptors.Shorten(text)) }

@@ -58,6 +58,9 @@ type counter struct {
 	dirty    bool          // the shares are to be divided again
 	isListed bool          // among those that are
 	total    float64       // that was divided last
+
+	demand  sum // of all keepers' claims, in parts of the limit's rate
+	clients sum // of all keepers
 }
 
 // group is the clients that are charged to the same counters. The keeper's lock guards it.
@@ -443,9 +446,10 @@ func (ct *counter) most() float64 {
 // divisible is how many hits a second are divided, of clients that want that many.
 func (ct *counter) divisible(wanted float64, now time.Duration) float64 {
 	most := ct.most()
+	fair := ct.fair(most)
 	if now-ct.deniedAt < contended {
-		return min(ct.room, most, wanted*probeOf+most/probePart)
+		return min(ct.room, fair, wanted*probeOf+most/probePart)
 	}
 	ct.room = math.Inf(1)
-	return min(most, wanted*slackOf+most/slackPart)
+	return min(fair, wanted*slackOf+most/slackPart)
 }

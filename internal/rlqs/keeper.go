@@ -51,6 +51,7 @@ type Options struct {
 // they may let pass (docs/adr/0077). It is safe for concurrent use.
 type Keeper struct {
 	o     Options
+	sums  *limiter.Policy // of sumParams
 	start time.Time
 	wake  chan struct{} // something does not wait for the next tick
 	halt  chan struct{} // closed by Stop
@@ -93,8 +94,12 @@ func New(o Options) (*Keeper, error) {
 	case o.Timeout < 0:
 		return nil, fmt.Errorf("quota keeper: Timeout must not be negative, got %s", o.Timeout)
 	}
+	sums, err := limiter.NewPolicy(sumParams)
+	if err != nil {
+		return nil, err
+	}
 	return &Keeper{
-		o: o, most: max(maxAllBuckets, o.MaxBuckets), start: time.Now(),
+		o: o, sums: sums, most: max(maxAllBuckets, o.MaxBuckets), start: time.Now(),
 		wake: make(chan struct{}, 1), halt: make(chan struct{}), done: make(chan struct{}),
 		streams: make(map[*Stream]struct{}), broken: make(map[*Stream]struct{}),
 		pools: make(map[poolKey]*pool), groups: make(map[string]*group), counters: make(map[string]*counter),

@@ -30,13 +30,16 @@ func (k *Keeper) step(ctx context.Context) (next time.Duration) {
 	due := k.dueGroups(now)
 	k.divideAll(due, now)
 	asks := k.plan(due, now)
-	shadows := k.askShadows(now)
+	shadows, sums := k.askShadows(now), k.askSums(due, now)
 	k.mu.Unlock()
 
-	k.take(ctx, append(slices.Clip(asks), shadows...))
+	k.take(ctx, slices.Concat(asks, shadows, sums))
 
 	k.mu.Lock()
 	now = k.now()
+	for _, a := range sums {
+		a.sum.learn(a, now)
+	}
 	for _, a := range asks {
 		k.settle(a, now)
 	}
@@ -260,6 +263,8 @@ type ask struct {
 
 	shadow  counted // of an ask without a group: the limit, in shadow mode
 	isFirst bool    // of its bucket
+
+	sum *sum // of an ask that adds to one
 }
 
 // plan makes what the groups charge.

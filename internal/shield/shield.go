@@ -10,6 +10,7 @@ package shield
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"maps"
 	"math"
 	"slices"
@@ -90,7 +91,7 @@ type builder struct {
 type candidate struct {
 	entries []descriptors.Entry
 	rule    *descriptors.Rule
-	exempt  bool // the rule admits everything
+	bucket  Bucket // zero if the rule admits everything
 }
 
 // replaced has the names of limits that another limit of the same request may drop: the shield must not hold them.
@@ -136,14 +137,12 @@ func (b *builder) walk(n *descriptors.Node, path []descriptors.Entry, exact bool
 }
 
 func (b *builder) visit(n *descriptors.Node, entries []descriptors.Entry, exact bool) {
-	if r := n.Rule(); r != nil {
-		bucket, why := b.bucket(r)
-		if bucket.isLimiting() || exact {
-			b.candidates = append(b.candidates, candidate{entries, r, !bucket.isLimiting()})
-		}
-		if why != "" {
-			b.leaveRule(r, why)
-		}
+	bucket, why := b.bucket(n.Rule())
+	if bucket.isLimiting() || exact {
+		b.candidates = append(b.candidates, candidate{entries, n.Rule(), bucket})
+	}
+	if why != "" {
+		b.leaveRule(n.Rule(), why)
 	}
 	b.walk(n, entries, exact)
 }
@@ -160,7 +159,7 @@ func (b *builder) leave(n *descriptors.Node, why string) {
 
 // leaveRule leaves out a rule that limits something; a rule of several values stands once.
 func (b *builder) leaveRule(r *descriptors.Rule, why string) {
-	if r != nil && len(r.Limits) > 0 && !b.left[r] {
+	if len(r.Limits) > 0 && !b.left[r] {
 		b.left[r] = true
 		b.leftOut = append(b.leftOut, LeftOut{r, why})
 	}
@@ -219,7 +218,7 @@ func (b *builder) shield() *Shield {
 	needed := map[string]bool{}
 	for _, c := range b.candidates {
 		d := Descriptor{Entries: c.entries, Rule: c.rule}
-		if d.isExact() || c.exempt {
+		if d.isExact() || !c.bucket.isLimiting() {
 			continue
 		}
 		cover, ok := b.cover(c.entries)
@@ -234,12 +233,10 @@ func (b *builder) shield() *Shield {
 		s.Descriptors = append(s.Descriptors, d)
 	}
 	for _, c := range b.candidates {
-		d := Descriptor{Entries: c.entries, Rule: c.rule}
-		if !d.isExact() || c.exempt && !needed[descriptors.FormatEntries(c.entries)] {
-			continue
+		d := Descriptor{Entries: c.entries, Rule: c.rule, Bucket: c.bucket}
+		if d.isExact() && (c.bucket.isLimiting() || needed[descriptors.FormatEntries(c.entries)]) {
+			s.Descriptors = append(s.Descriptors, d)
 		}
-		d.Bucket, _ = b.bucket(c.rule)
-		s.Descriptors = append(s.Descriptors, d)
 	}
 	slices.SortStableFunc(s.Descriptors, func(x, y Descriptor) int {
 		return cmp.Compare(line(x.Rule.Source), line(y.Rule.Source))
@@ -284,14 +281,8 @@ func (b *builder) cover(entries []descriptors.Entry) (c coverage, ok bool) {
 	}
 	for _, at := range frontier {
 		if at.exact {
-			if at.node.Rule() == nil {
-				return c, false
-			}
 			c.exact = append(c.exact, at.path)
 			continue
-		}
-		if at.node.Rule() == nil {
-			return c, false
 		}
 		bucket, _ := b.bucket(at.node.Rule())
 		if !bucket.isLimiting() {
@@ -340,7 +331,8 @@ func (at reached) to(n *descriptors.Node, e descriptors.Entry, exact bool) reach
 // hasNamed reports whether the branch's values get descriptors of their own.
 func hasNamed(b *descriptors.Branch) bool { return b.Len() <= maxValues }
 
-func sortedValues(b *descriptors.Branch) func(yield func(string, *descriptors.Node) bool) {
+// sortedValues are Branch.Values in their order.
+func sortedValues(b *descriptors.Branch) iter.Seq2[string, *descriptors.Node] {
 	to := maps.Collect(b.Values())
 	return func(yield func(string, *descriptors.Node) bool) {
 		for _, v := range slices.Sorted(maps.Keys(to)) {

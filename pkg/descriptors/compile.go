@@ -15,10 +15,8 @@ type parent struct {
 
 // descriptor adds the descriptor's rule and those below it, and returns where among them a limit denies.
 func (c *Builder) descriptor(to parent, d *Descriptor) (enforced levels) {
-	c.process.rest()
-	if d.At.File == "" {
-		d = d.located(to.domain.name + ": " + c.path(to.path, d))
-	}
+	c.Rest()
+	c.enter(d, to.domain.name, to.path)
 	c.checkDescriptor(d)
 	if d.Key == "" {
 		c.checkLimits(d)
@@ -49,7 +47,7 @@ func (c *Builder) rule(to parent, d *Descriptor) *Rule {
 	*r = Rule{
 		Domain:         to.domain.name,
 		Path:           c.path(to.path, d),
-		Source:         c.memory.texts.source(d.At.File, d.At.Line),
+		Source:         c.memory.texts.source(c.here),
 		Metadata:       d.Metadata,
 		DetailedMetric: d.DetailedMetric,
 		ValueToMetric:  d.ValueToMetric,
@@ -106,9 +104,9 @@ func (c *Builder) addLimits(to *domain, r *Rule, d *Descriptor) {
 			to.named[l.Name] = true
 		}
 		for _, p := range l.Replaces {
-			to.replaces = append(to.replaces, replacement{l.Name, p})
+			to.replaces = append(to.replaces, replacement{l.Name, Text{p.Text, c.at(p.At)}})
 		}
-		which := counter{algorithm: l.params.Algorithm, refill: l.params.Refill, redisCell: l.placement.RedisCell}
+		which := newCounter(&l.params, &l.placement)
 		if d.RateLimits != nil {
 			if which.name = l.Name; l.Name == "" {
 				which.distinguish(all, i)
@@ -152,7 +150,7 @@ func (c *Builder) newLimit(to *domain, r *Rule, from *checked, which counter) *L
 		l.OnStoreFailure = *from.OnStoreFailure
 	}
 	if err := l.share(); err != nil {
-		c.Errorf(from.At, "%s", err)
+		c.Errorf(from.at, "%s", err)
 	}
 	l.keyStart = to.keyStart(which)
 	c.limits = append(c.limits, l)

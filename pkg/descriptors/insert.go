@@ -66,7 +66,7 @@ func (c *Builder) open(b *Branch) {
 func (c *Builder) addPattern(b *Branch, p *Pattern, descriptor, value Position) {
 	c.open(b)
 	p.order = b.next()
-	b.all, b.positions = append(b.all, p), append(b.positions, written{descriptor, value})
+	b.all, b.positions = append(b.all, p), append(b.positions, written{c.at(descriptor), c.at(value)})
 }
 
 // insertForm puts the node where the descriptor's values, blocks or regex say. It returns the regex that leads there,
@@ -105,7 +105,7 @@ func (c *Builder) insertForm(b *Branch, d *Descriptor, n *Node) (p *Pattern) {
 
 func (c *Builder) insertValues(b *Branch, values []Text, n *Node) {
 	for _, v := range values {
-		c.process.rest()
+		c.Rest()
 		if strings.Contains(v.Text, "*") {
 			c.Errorf(v.At,
 				"%s contains *, which stands for any characters only in value; write a descriptor with value: for it",
@@ -123,7 +123,7 @@ func (c *Builder) insertValues(b *Branch, values []Text, n *Node) {
 func (c *Builder) insertBlocks(b *Branch, d *Descriptor, n *Node) {
 	p := &Pattern{to: n, order: b.next()}
 	for _, item := range d.Match.Items {
-		c.process.rest()
+		c.Rest()
 		prefix, ok := c.prefix(item)
 		if !ok {
 			continue
@@ -142,7 +142,7 @@ func (c *Builder) insertBlocks(b *Branch, d *Descriptor, n *Node) {
 
 func (c *Builder) insertRegex(b *Branch, d *Descriptor, n *Node) *Pattern {
 	text := d.Match.Items[0]
-	p, err := newRegex(text.Text, n, c.process.rest)
+	p, err := newRegex(text.Text, n, c.Rest)
 	if err != nil {
 		c.Errorf(text.At, "%s", err)
 		return nil

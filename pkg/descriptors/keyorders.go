@@ -56,25 +56,14 @@ func NewKeyOrders(d *Domain) *KeyOrders {
 
 // eachPath calls do with each rule and the keys that lead to it. The keys are valid during the call.
 func (d *Domain) eachPath(do func(keys []string, r *Rule)) {
-	seen := map[*Node]bool{nil: true} // many values of one rule lead to one node
 	var below func(n *Node, keys []string)
 	below = func(n *Node, keys []string) {
 		for key, b := range n.keys {
 			to := append(keys, key) //nolint:gocritic // each branch overwrites the key of the one before
-			visit := func(n *Node) {
-				if !seen[n] {
-					seen[n] = true
-					do(to, n.rule)
-					below(n, to)
-				}
+			for _, n := range b.Nodes() {
+				do(to, n.rule)
+				below(n, to)
 			}
-			for _, n := range b.exact {
-				visit(n)
-			}
-			for _, p := range b.Patterns() {
-				visit(p.to)
-			}
-			visit(b.any)
 		}
 	}
 	below(&d.root, nil)

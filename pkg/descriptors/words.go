@@ -54,14 +54,6 @@ func Shorten(text string) string {
 // Distance returns the number of insertions, deletions and replacements of a byte that make one name of the other.
 func Distance(a, b string) int { return editDistance(a, b, len(a)+len(b)+1) }
 
-// didYouMean asks whether the known name was meant that is most like what was written; empty if none is like it.
-func didYouMean(written string, known []string) string {
-	if best := Nearest(written, known); best != "" {
-		return fmt.Sprintf("did you mean %s?", best)
-	}
-	return ""
-}
-
 // Nearest returns the known name that is most like the one that was written, empty if none is like it.
 func Nearest(written string, known []string) (best string) {
 	distance := 1 + max(1, (len(written)+1)/3) // two letters swapped in a word of five are two edits

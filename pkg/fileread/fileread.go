@@ -12,6 +12,7 @@
 package fileread
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -50,7 +51,7 @@ type Reader struct {
 	Timeout time.Duration
 
 	mu    sync.Mutex
-	steps map[string][]*step // under way, by path; several only if another file has taken the path
+	steps []*step // under way; several at one path only if another file has taken it
 }
 
 // Default is the process's Reader.
@@ -64,22 +65,15 @@ type step struct {
 	done  chan struct{}
 }
 
-func (r *Reader) timeout() time.Duration {
-	if r.Timeout == 0 {
-		return Timeout
-	}
-	return r.Timeout
-}
+func (r *Reader) timeout() time.Duration { return cmp.Or(r.Timeout, Timeout) }
 
 // Hung returns how many steps have taken longer than Timeout and have not returned.
 func (r *Reader) Hung() (n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, steps := range r.steps {
-		for _, s := range steps {
-			if time.Since(s.since) >= r.timeout() {
-				n++
-			}
+	for _, s := range r.steps {
+		if time.Since(s.since) >= r.timeout() {
+			n++
 		}
 	}
 	return n
@@ -200,23 +194,20 @@ func (r *Reader) begin(ctx context.Context, path string, file fs.FileInfo) (*ste
 func (r *Reader) tryBegin(path string, file fs.FileInfo) (before, now *step, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, s := range r.steps[path] {
+	for _, s := range r.steps {
 		switch {
-		case !sameFile(s.file, file):
+		case s.path != path || !sameFile(s.file, file):
 		case time.Since(s.since) >= r.timeout():
 			return nil, nil, &HungError{Path: path, Since: s.since}
 		default:
 			return s, nil, nil
 		}
 	}
-	if len(r.steps) >= maxHung || len(r.steps[path]) >= maxHung {
+	if len(r.steps) >= maxHung {
 		return nil, nil, errors.New(path + ": not read, since the reads of many other files hang")
 	}
-	if r.steps == nil {
-		r.steps = map[string][]*step{}
-	}
 	now = &step{path: path, file: file, since: time.Now(), done: make(chan struct{})}
-	r.steps[path] = append(r.steps[path], now)
+	r.steps = append(r.steps, now)
 	return nil, now, nil
 }
 
@@ -232,8 +223,5 @@ func (r *Reader) end(s *step) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	close(s.done)
-	r.steps[s.path] = slices.DeleteFunc(r.steps[s.path], func(other *step) bool { return other == s })
-	if len(r.steps[s.path]) == 0 {
-		delete(r.steps, s.path)
-	}
+	r.steps = slices.DeleteFunc(r.steps, func(other *step) bool { return other == s })
 }
