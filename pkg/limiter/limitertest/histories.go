@@ -20,7 +20,7 @@ import (
 // request, keys that occur twice, and rules that change under a counter.
 func Histories(t *testing.T, fresh Fresh, requests int) {
 	t.Helper()
-	runHistories(t, fresh, requests, false, allAlgorithms)
+	runHistories(t, fresh, requests, false, every)
 }
 
 // HistoriesInTwoSteps is Histories for a store that decides a request in two steps where its keys lie in several
@@ -29,13 +29,11 @@ func Histories(t *testing.T, fresh Fresh, requests int) {
 // LeakyQueue and SmoothWarmingUp are left out: a trace stays in their ResetAfter.
 func HistoriesInTwoSteps(t *testing.T, fresh Fresh, requests int) {
 	t.Helper()
-	traceless := slices.DeleteFunc(slices.Clone(allAlgorithms), func(a limiter.Algorithm) bool {
+	traceless := slices.DeleteFunc(slices.Clone(every), func(a limiter.Algorithm) bool {
 		return a == limiter.LeakyQueue || a == limiter.SmoothWarmingUp
 	})
 	runHistories(t, fresh, requests, true, traceless)
 }
-
-var allAlgorithms = limiter.Algorithms()
 
 func runHistories(t *testing.T, fresh Fresh, requests int, twoSteps bool, of []limiter.Algorithm) {
 	t.Helper()
@@ -318,7 +316,7 @@ func (h *history) decide(hits []limiter.Hit, of []*counter) {
 }
 
 // sameCounter says whether a rule that changes from one policy into the other keeps its counter.
-func sameCounter(from, to *limiter.Policy) bool { return from.Refill() == to.Refill() }
+func sameCounter(from, to *limiter.Policy) bool { return from.Params().Refill == to.Params().Refill }
 
 // newKeys are a handful of new counters.
 func (h *history) newKeys() (counters []*counter) {
