@@ -21,7 +21,7 @@ import (
 // rules follows a third of the others, and else all of them.
 func Histories(t *testing.T, fresh Fresh, requests int) {
 	t.Helper()
-	runHistories(t, fresh, requests, false, allAlgorithms)
+	runHistories(t, fresh, requests, false, every)
 }
 
 // HistoriesInTwoSteps is Histories for a store that decides a request in two steps where its keys lie in several
@@ -30,13 +30,11 @@ func Histories(t *testing.T, fresh Fresh, requests int) {
 // LeakyQueue and SmoothWarmingUp are left out: a trace stays in their ResetAfter.
 func HistoriesInTwoSteps(t *testing.T, fresh Fresh, requests int) {
 	t.Helper()
-	traceless := slices.DeleteFunc(slices.Clone(allAlgorithms), func(a limiter.Algorithm) bool {
+	traceless := slices.DeleteFunc(slices.Clone(every), func(a limiter.Algorithm) bool {
 		return a == limiter.LeakyQueue || a == limiter.SmoothWarmingUp
 	})
 	runHistories(t, fresh, requests, true, traceless)
 }
-
-var allAlgorithms = limiter.Algorithms()
 
 func runHistories(t *testing.T, fresh Fresh, requests int, twoSteps bool, of []limiter.Algorithm) {
 	t.Helper()
@@ -327,7 +325,7 @@ func (h *history) decide(hits []limiter.Hit, of []*counter) {
 }
 
 // sameCounter says whether a rule that changes from one policy into the other keeps its counter.
-func sameCounter(from, to *limiter.Policy) bool { return from.Refill() == to.Refill() }
+func sameCounter(from, to *limiter.Policy) bool { return from.Params().Refill == to.Params().Refill }
 
 // newKeys are a handful of new counters.
 func (h *history) newKeys() (counters []*counter) {
