@@ -11,6 +11,7 @@ import (
 
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
 // matched is a constant that depends on whether a request matches.
@@ -25,33 +26,33 @@ type matcher interface {
 }
 
 func (m *matched) value(req Request) (string, found) {
+	all := true
 	for _, one := range m.matches {
-		if !one.match(req) {
-			if m.expect {
-				return "", no
-			}
-			return m.then, yes
-		}
+		all = all && one.match(req)
 	}
-	if m.expect {
-		return m.then, yes
+	if all != m.expect {
+		return "", no
 	}
-	return "", no
+	return m.then, yes
+}
+
+// matchAction has the value if a request matches, or with expect_match: false if it does not.
+func matchAction(at, key, value string, matches []matcher, expect *wrapperspb.BoolValue) (action, error) {
+	m := &matched{then: value, matches: matches, expect: expect == nil || expect.GetValue()}
+	return action{key, m.value}, checkConstant(at, value)
 }
 
 func (p *Phase) headerValueMatch(at string, m *routev3.RateLimit_Action_HeaderValueMatch) (action, error) {
-	if err := checkConstant(at, m.GetDescriptorValue()); err != nil {
-		return action{}, err
-	}
-	result := &matched{then: m.GetDescriptorValue(), expect: m.GetExpectMatch() == nil || m.GetExpectMatch().GetValue()}
+	var matches []matcher
 	for i, h := range m.GetHeaders() {
 		one, err := p.headerMatcher(fmt.Sprintf("%s.headers[%d]", at, i), h)
 		if err != nil {
 			return action{}, err
 		}
-		result.matches = append(result.matches, one)
+		matches = append(matches, one)
 	}
-	return action{cmp.Or(m.GetDescriptorKey(), "header_match"), result}, nil
+	key := cmp.Or(m.GetDescriptorKey(), "header_match")
+	return matchAction(at, key, m.GetDescriptorValue(), matches, m.GetExpectMatch())
 }
 
 // headerMatcher matches the values of a header.
@@ -156,6 +157,15 @@ func textTest(compare comparison, text string, ignoreCase bool) test {
 	}
 	want = appendLower(nil, want)
 	return func(value []byte) bool {
+		switch more := len(value) - len(want); { // only what matters is copied
+		case more <= 0:
+		case compare == hasPrefix:
+			value = value[:len(want)]
+		case compare == hasSuffix:
+			value = value[more:]
+		case compare == isEqual:
+			return false
+		}
 		var short [256]byte
 		return compare.holds(appendLower(short[:0], value), want)
 	}

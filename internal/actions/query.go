@@ -18,7 +18,7 @@ type queryParameter struct {
 func (p *Phase) queryParameter(q *routev3.RateLimit_Action_QueryParameters) action {
 	return action{
 		cmp.Or(q.GetDescriptorKey(), "query_param"),
-		queryParameter{p.header(":path"), q.GetQueryParameterName(), q.GetSkipIfAbsent()},
+		queryParameter{p.header(":path"), q.GetQueryParameterName(), q.GetSkipIfAbsent()}.value,
 	}
 }
 
@@ -33,10 +33,7 @@ func (q queryParameter) value(req Request) (string, found) {
 func (p *Phase) queryParameterValueMatch(
 	at string, m *routev3.RateLimit_Action_QueryParameterValueMatch,
 ) (action, error) {
-	if err := checkConstant(at, m.GetDescriptorValue()); err != nil {
-		return action{}, err
-	}
-	result := &matched{then: m.GetDescriptorValue(), expect: m.GetExpectMatch() == nil || m.GetExpectMatch().GetValue()}
+	var matches []matcher
 	for i, q := range m.GetQueryParameters() {
 		at := fmt.Sprintf("%s.query_parameters[%d]", at, i)
 		one := &queryMatcher{path: p.header(":path"), name: q.GetName(), present: true}
@@ -53,9 +50,10 @@ func (p *Phase) queryParameterValueMatch(
 		if err != nil {
 			return action{}, err
 		}
-		result.matches = append(result.matches, one)
+		matches = append(matches, one)
 	}
-	return action{cmp.Or(m.GetDescriptorKey(), "query_match"), result}, nil
+	key := cmp.Or(m.GetDescriptorKey(), "query_match")
+	return matchAction(at, key, m.GetDescriptorValue(), matches, m.GetExpectMatch())
 }
 
 // queryMatcher matches the first value of a query parameter.

@@ -2,12 +2,15 @@ package admin
 
 import (
 	"crypto/subtle"
+	"errors"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/weir-ratelimit/weir/internal/boosts"
 )
 
 // protect checks every request: does it name this process as its host, and, where it changes state or takes a profile,
@@ -152,4 +155,53 @@ func (h *handler) checkHost(r *http.Request) error {
 	}
 	return refused(http.StatusForbidden, "the Host header names "+shorten(host)+
 		", which may be anybody's; if it is this process, say so by --http-hosts")
+}
+
+// audit logs who changed what, and what became of it. Values of requests, which counters' keys have, are not logged: a
+// hash of the key is.
+func (h *handler) audit(r *http.Request, action string, err error, attrs ...slog.Attr) {
+	result, level := "ok", slog.LevelInfo
+	if err != nil {
+		result, level = "failed", slog.LevelWarn
+		attrs = append(attrs, slog.String("error", withoutValues(err)))
+	}
+	fields := []slog.Attr{
+		slog.String("action", action), slog.String("result", result), slog.String("client", h.client(r)),
+		slog.String("addr", r.RemoteAddr),
+	}
+	h.Log.LogAttrs(r.Context(), level, "audit", append(fields, attrs...)...)
+}
+
+// withoutValues is an error for the log.
+func withoutValues(err error) string {
+	switch {
+	case errors.Is(err, boosts.ErrNotFound):
+		return "not found"
+	case isInvalid(err):
+		return "refused as invalid"
+	default:
+		return err.Error()
+	}
+}
+
+// client is who asks: the name in a verified certificate, else that the token was shown, else "local" for somebody on
+// this machine, or "anyone".
+func (h *handler) client(r *http.Request) string {
+	switch {
+	case r.TLS != nil && len(r.TLS.VerifiedChains) > 0:
+		cert := r.TLS.VerifiedChains[0][0]
+		if len(cert.URIs) > 0 {
+			return cert.URIs[0].String()
+		}
+		if len(cert.DNSNames) > 0 {
+			return cert.DNSNames[0]
+		}
+		return cert.Subject.String()
+	case h.Token != nil: // without it nobody gets here
+		return "token"
+	case isLocal(r):
+		return "local"
+	default:
+		return "anyone"
+	}
 }

@@ -5,11 +5,8 @@ package admin
 import (
 	"cmp"
 	"context"
-	"encoding/json"
-	"io"
 	"log/slog"
 	"net/http"
-	"net/http/pprof" // its handlers are only there on request: see profiles
 	"net/url"
 	"os"
 	"slices"
@@ -225,50 +222,6 @@ func (h *handler) serve() http.Handler {
 	return http.MaxBytesHandler(crossOrigin.Handler(h.protect(errorsAsJSON(mux))), maxJSON)
 }
 
-// errorsAsJSON has the mux's own answers, to paths and methods that are not there, in the form of all other errors.
-func errorsAsJSON(mux *http.ServeMux) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		found, pattern := mux.Handler(r)
-		if pattern != "" {
-			mux.ServeHTTP(w, r)
-			return
-		}
-		answer := &discarded{header: http.Header{}, status: http.StatusOK}
-		found.ServeHTTP(answer, r)
-		what := shorten(r.Method + " " + r.URL.Path)
-		if answer.status == http.StatusMethodNotAllowed {
-			w.Header().Set("Allow", answer.header.Get("Allow"))
-			writeError(w, refused(answer.status, what+" is not there; the methods of this path are "+answer.header.Get("Allow")))
-			return
-		}
-		writeError(w, refused(http.StatusNotFound, what+" is not there; GET / shows what is"))
-	})
-}
-
-// discarded keeps the status and the header of an answer.
-type discarded struct {
-	header http.Header
-	status int
-}
-
-func (d *discarded) Header() http.Header         { return d.header }
-func (d *discarded) WriteHeader(status int)      { d.status = status }
-func (d *discarded) Write(p []byte) (int, error) { return len(p), nil }
-
-// debug is where profiles are.
-const debug = "/debug/pprof/"
-
-// profiles are on request only: they show the process's inside, and cost CPU. The command line is not among them, since
-// the password of a store may be on it.
-func profiles() []Route {
-	return []Route{
-		{"GET", debug, false, pprof.Index}, // also serves heap, goroutine, block, ...
-		{"GET", debug + "profile", false, pprof.Profile},
-		{"GET", debug + "symbol", false, pprof.Symbol},
-		{"GET", debug + "trace", false, pprof.Trace},
-	}
-}
-
 type handler struct {
 	Options
 
@@ -325,29 +278,6 @@ func (h *handler) reload(w http.ResponseWriter, r *http.Request) {
 		answer.Errors = []string{err.Error()}
 	}
 	writeJSON(w, http.StatusUnprocessableEntity, answer)
-}
-
-func writeText(w http.ResponseWriter, status int, text string) {
-	header(w, status, "text/plain; charset=utf-8")
-	_, _ = io.WriteString(w, text) // the client has gone: nobody is left to tell
-}
-
-func writeJSON(w http.ResponseWriter, status int, v any) {
-	text, err := json.MarshalIndent(v, "", "  ")
-	if err != nil {
-		writeError(w, err)
-		return
-	}
-	header(w, status, "application/json")
-	_, _ = w.Write(append(text, '\n')) // as in writeText
-}
-
-func header(w http.ResponseWriter, status int, contentType string) {
-	h := w.Header()
-	h.Set("Content-Type", contentType)
-	h.Set("Cache-Control", "no-store")
-	h.Set("X-Content-Type-Options", "nosniff")
-	w.WriteHeader(status)
 }
 
 // maxShownErrors bounds the errors in a status; GET /rules has them all.

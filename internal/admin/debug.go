@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/pprof" // its handlers are only there on request: see profiles
 	"regexp"
 	"strings"
 	"time"
@@ -102,4 +103,18 @@ func statName(path string) string {
 		}
 	}
 	return strings.Join(levels, ".")
+}
+
+// debug is where profiles are.
+const debug = "/debug/pprof/"
+
+// profiles are on request only: they show the process's inside, and cost CPU. The command line is not among them, since
+// the password of a store may be on it.
+func profiles() []Route {
+	return []Route{
+		{"GET", debug, false, pprof.Index}, // also serves heap, goroutine, block, ...
+		{"GET", debug + "profile", false, pprof.Profile},
+		{"GET", debug + "symbol", false, pprof.Symbol},
+		{"GET", debug + "trace", false, pprof.Trace},
+	}
 }

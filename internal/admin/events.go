@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"reflect"
 	"time"
@@ -51,12 +52,12 @@ func (h *handler) events(w http.ResponseWriter, r *http.Request) {
 	defer cancel()
 	defer context.AfterFunc(h.running, cancel)() //nolint:contextcheck // the server may stop before the request ends
 	// It fails if the reader has gone or is too slow, or the server stops: nobody is left to tell.
-	_ = h.stream(ctx, &stream{w, http.NewResponseController(w)})
+	_ = h.stream(ctx, &patient{w, http.NewResponseController(w), listenerTime})
 }
 
 // stream sends events until ctx is done or the reader has gone.
-func (h *handler) stream(ctx context.Context, s *stream) error {
-	if err := s.write("retry: 2000\n\n"); err != nil {
+func (h *handler) stream(ctx context.Context, p *patient) error {
+	if _, err := io.WriteString(p, "retry: 2000\n\n"); err != nil {
 		return err
 	}
 	tick := time.NewTicker(statusEvery)
@@ -69,7 +70,7 @@ func (h *handler) stream(ctx context.Context, s *stream) error {
 		status.Now = sent.Now
 		if !reflect.DeepEqual(status, sent) {
 			sent, status.Now = status, now
-			if err := s.send("status", 0, status); err != nil {
+			if err := p.send("status", 0, status); err != nil {
 				return err
 			}
 		}
@@ -79,21 +80,15 @@ func (h *handler) stream(ctx context.Context, s *stream) error {
 		case <-tick.C:
 		case <-next:
 			sample := h.History.Last()
-			if err := s.send("counts", sample.Tick, sample); err != nil {
+			if err := p.send("counts", sample.Tick, sample); err != nil {
 				return err
 			}
 		}
 	}
 }
 
-// stream is one reader's.
-type stream struct {
-	w http.ResponseWriter
-	c *http.ResponseController
-}
-
 // send sends an event of JSON in one line. An ID of 0 is none.
-func (s *stream) send(event string, id int64, data any) error {
+func (p *patient) send(event string, id int64, data any) error {
 	text, err := json.Marshal(data)
 	if err != nil {
 		return err
@@ -102,17 +97,10 @@ func (s *stream) send(event string, id int64, data any) error {
 	if id != 0 {
 		head += fmt.Sprintf("id: %d\n", id)
 	}
-	return s.write(head + "data: " + string(text) + "\n\n")
-}
-
-func (s *stream) write(text string) error {
-	if err := s.c.SetWriteDeadline(time.Now().Add(listenerTime)); err != nil {
+	if _, err := io.WriteString(p, head+"data: "+string(text)+"\n\n"); err != nil {
 		return err
 	}
-	if _, err := s.w.Write([]byte(text)); err != nil {
-		return err
-	}
-	return s.c.Flush()
+	return p.c.Flush()
 }
 
 // errNoHistory is the answer where counts over time are not kept.

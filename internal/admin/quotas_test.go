@@ -23,7 +23,7 @@ func (q *fakeQuotas) Status() adminapi.QuotaStatus {
 func (q *fakeQuotas) List(query admin.QuotaQuery) *adminapi.QuotaList {
 	q.asked = query
 	return &adminapi.QuotaList{Streams: 1, Count: 1, Found: 1, Buckets: []adminapi.Quota{{
-		Domain: "shop", Descriptor: "plan=secret", Entries: []descriptors.KeyEntry{{Key: "plan", Value: "secret"}},
+		Domain: "shop", Descriptor: "plan=secret", Entries: []descriptors.Entry{{Key: "plan", Value: "secret"}},
 	}}}
 }
 

@@ -250,10 +250,10 @@ type Quota struct {
 	Domain string `json:"domain"`
 	Node   string `json:"node,omitempty"` // as the Envoy calls itself
 	// Descriptor is the entries as commands take them: key=value,key=value.
-	Descriptor string                 `json:"descriptor"`
-	Entries    []descriptors.KeyEntry `json:"entries"`
-	Rule       string                 `json:"rule,omitempty"`   // its path
-	Limits     []string               `json:"limits,omitempty"` // of the rule
+	Descriptor string              `json:"descriptor"`
+	Entries    []descriptors.Entry `json:"entries"`
+	Rule       string              `json:"rule,omitempty"`   // its path
+	Limits     []string            `json:"limits,omitempty"` // of the rule
 	// State is assigned; contended if the Envoy wants more than its part; waiting until something is assigned; refused;
 	// failing while the store does not answer; broken if the stream is; shadow, unlimited or denied by the rule.
 	State string `json:"state"`
@@ -447,8 +447,8 @@ type TopKey struct {
 	Domain string `json:"domain"`
 	Rule   string `json:"rule"`
 	// Descriptor is the entries as commands take them: key=value,key=value.
-	Descriptor string                 `json:"descriptor"`
-	Entries    []descriptors.KeyEntry `json:"entries"`
+	Descriptor string              `json:"descriptor"`
+	Entries    []descriptors.Entry `json:"entries"`
 	// Counter is the name of the counter that the rule's first limit keeps; empty where values are hashed.
 	Counter     string `json:"counter,omitempty"`
 	Hits        uint64 `json:"hits"`

@@ -133,11 +133,8 @@ func (c *boostRemoveCmd) Run(ctx context.Context, io streams) error {
 func printBoost(io streams, s *adminapi.BoostStatus) {
 	fmt.Fprintf(io.out, "%s  %s\n", s.ID, boostLine(&s.Boost))
 	for _, l := range s.Limits {
-		name := l.Algorithm
-		if l.Limit != "" {
-			name = l.Limit + ": " + l.Algorithm
-		}
-		fmt.Fprintf(io.out, "  %s, %d per %s instead of %d\n", name, l.Boosted, l.Window, l.RequestsPerUnit)
+		fmt.Fprintf(io.out, "  %s, %d per %s instead of %d\n", limitName(l.Limit, l.Algorithm),
+			l.Boosted, l.Window, l.RequestsPerUnit)
 	}
 	for _, key := range s.Keys {
 		fmt.Fprintf(io.out, "  only %s\n", printable(key))

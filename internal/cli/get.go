@@ -63,12 +63,17 @@ func modeNote(mode string) string {
 	return ", " + mode + " mode"
 }
 
+// limitName is the limit's algorithm, after its name if it has one.
+func limitName(name, algorithm string) string {
+	if name == "" {
+		return algorithm
+	}
+	return name + ": " + algorithm
+}
+
 // printLimit has a line for each thing that there is to say.
 func printLimit(io streams, l *adminapi.KeyLimit) {
-	name := l.Algorithm
-	if l.Limit != "" {
-		name = l.Limit + ": " + l.Algorithm
-	}
+	name := limitName(l.Limit, l.Algorithm)
 	if l.Algorithm == limiter.Concurrency.String() { // its window is the lease
 		fmt.Fprintf(io.out, "%s, at most %d at once, each for at most %s\n", name, l.RequestsPerUnit, l.Window)
 	} else {

@@ -41,10 +41,19 @@ func (d *Decider) DecideAtOnce(ctx context.Context, r *Request) (v *Verdict, dec
 // DecideRest decides a request that DecideAtOnce has not decided. Errors are as in Decide.
 func (d *Decider) DecideRest(ctx context.Context, r *Request) (*Verdict, error) {
 	v := &r.verdict
+	waits := false
+	defer func() {
+		if !waits { // also after an error, and if an observer panics
+			v.Delay().End()
+			v.slot = nil
+		}
+	}()
 	if err := d.take(ctx, v); err != nil {
 		return nil, err
 	}
-	return d.finish(ctx, v), nil
+	d.finish(ctx, v)
+	waits = v.Wait > 0
+	return v, nil
 }
 
 // DecideLater begins to decide a request that DecideAtOnce has not decided, and returns. w.Taken is called when the
@@ -81,15 +90,11 @@ func (d *Decider) Finish(ctx context.Context, r *Request, err, gone error) (*Ver
 	return d.finish(ctx, v), nil
 }
 
-// finish folds the store's decisions, shows the verdict to the Observer and the Watchers, and gives back the places of a
-// denied request.
+// finish folds the store's decisions, shows the verdict to the Observer and the Watchers, and gives back the places
+// of a denied request.
 func (d *Decider) finish(ctx context.Context, v *Verdict) *Verdict {
 	v.fold()
-	if v.slot != nil {
-		d.observeDelayed(ctx, v)
-	} else {
-		d.observe(ctx, v)
-	}
+	d.observe(ctx, v)
 	if v.Denied {
 		// Without an answer of the store, the places are free at the end of their lease.
 		_ = d.giveBack(context.WithoutCancel(ctx), v, takesPlaceByItself)

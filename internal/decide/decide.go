@@ -162,7 +162,7 @@ func (d *Decider) Decide(ctx context.Context, r *Request) (*Verdict, error) {
 	return d.DecideRest(ctx, r)
 }
 
-// take has the store decide the hits.
+// take has the store decide all hits at once. Failure policies decide if it does not answer.
 func (d *Decider) take(ctx context.Context, v *Verdict) error {
 	if len(v.Hits) == 0 {
 		return nil
@@ -171,18 +171,15 @@ func (d *Decider) take(ctx context.Context, v *Verdict) error {
 		return err
 	}
 	if v.anyHit(canWait) {
-		return d.askWithSlot(ctx, v)
+		if !d.slots.acquire() {
+			return d.refuse(ctx, v)
+		}
+		v.slot = &d.slots
 	}
-	return d.ask(ctx, v)
-}
-
-// ask asks the store once for all hits. Failure policies decide if it does not answer.
-func (d *Decider) ask(ctx context.Context, v *Verdict) error {
-	err := d.o.Store.Take(ctx, v.Hits, v.Decisions)
-	if err == nil {
-		return nil
+	if err := d.o.Store.Take(ctx, v.Hits, v.Decisions); err != nil {
+		return d.fallBack(ctx, v, err, ctx.Err())
 	}
-	return d.fallBack(ctx, v, err, ctx.Err())
+	return nil
 }
 
 // fallBack decides by failure policies, because the store failed, unless the caller is gone.

@@ -49,8 +49,8 @@ type Answer struct {
 
 // Descriptor is one descriptor of the request.
 type Descriptor struct {
-	Entries []descriptors.KeyEntry `json:"entries"`
-	Code    string                 `json:"code"`
+	Entries []descriptors.Entry `json:"entries"`
+	Code    string              `json:"code"`
 	// Levels are the entries that led to a rule, and which.
 	Levels []Level `json:"levels"`
 	// Rule is what the last entry reaches. Nil if it reaches none.

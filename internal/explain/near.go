@@ -197,11 +197,8 @@ func (e *matcher) nearWith() {
 // only that of the key alone if there are more values and patterns.
 func nodesBelow(n *descriptors.Node) iter.Seq2[string, *descriptors.Node] {
 	return func(yield func(string, *descriptors.Node) bool) {
-		keys := 0
-		for range n.Keys() {
-			if keys++; keys > maxTries {
-				return
-			}
+		if n.Len() > maxTries {
+			return
 		}
 		for key, b := range n.Branches() {
 			nodes := []*descriptors.Node{b.Any()}

@@ -164,10 +164,8 @@ func (l *Leases) TakeAtOnce(hits []limiter.Hit, out []limiter.Decision) bool {
 
 // reserve covers a hit by permits of its key, if there are enough.
 func (l *Leases) reserve(h *limiter.Hit, i int, out *limiter.Decision, covers *[]cover) bool {
-	sh, _ := l.shard(h.Key)
-	sh.mu.Lock()
+	sh, e := l.lock(h.Key)
 	defer sh.mu.Unlock()
-	e := sh.leases[h.Key]
 	if e == nil || sh.closed || !e.spend(h, l.now(), out) {
 		return false
 	}
@@ -180,10 +178,9 @@ func (l *Leases) reserve(h *limiter.Hit, i int, out *limiter.Decision, covers *[
 // store. Hits that the store decides are counted by find.
 func (l *Leases) count(h *limiter.Hit, answered bool) {
 	now := l.now()
-	sh, _ := l.shard(h.Key)
-	sh.mu.Lock()
+	sh, e := l.lock(h.Key)
 	defer sh.mu.Unlock()
-	if e := sh.leases[h.Key]; e != nil {
+	if e != nil {
 		e.rate.add(now, leaseTime(h), 1, h.N)
 	}
 	if answered {
@@ -223,9 +220,7 @@ func (l *Leases) takeOne(ctx context.Context, hits []limiter.Hit, out []limiter.
 		sh.mu.Unlock()
 		return l.store.Take(ctx, hits, out)
 	}
-	if e.spend(h, now, &out[0]) {
-		sh.stats.Answers++
-		sh.stats.Permits -= h.N
+	if e.answer(h, now, &out[0]) {
 		sh.mu.Unlock()
 		return nil
 	}
@@ -255,14 +250,9 @@ func (l *Leases) takeJoined(
 	}
 	now := l.now()
 	if x.err == nil {
-		sh, h := e.shard, &hits[0]
-		sh.mu.Lock()
-		spent := e.spend(h, now, &out[0])
-		if spent {
-			sh.stats.Answers++
-			sh.stats.Permits -= h.N
-		}
-		sh.mu.Unlock()
+		e.shard.mu.Lock()
+		spent := e.answer(&hits[0], now, &out[0])
+		e.shard.mu.Unlock()
 		if spent {
 			return nil
 		}
@@ -394,9 +384,8 @@ func (l *Leases) learn(hits []limiter.Hit, out []limiter.Decision, sent time.Dur
 		if !leasable(&hits[i]) {
 			continue
 		}
-		sh, _ := l.shard(hits[i].Key)
-		sh.mu.Lock()
-		if e := sh.leases[hits[i].Key]; e != nil && e.lastAt < sent {
+		sh, e := l.lock(hits[i].Key)
+		if e != nil && e.lastAt < sent {
 			e.learn(&out[i], sent)
 		}
 		sh.mu.Unlock()
@@ -406,6 +395,13 @@ func (l *Leases) learn(hits []limiter.Hit, out []limiter.Decision, sent time.Dur
 func (l *Leases) shard(key string) (sh *leaseShard, sum uint64) {
 	sum = maphash.String(l.seed, key)
 	return &l.shards[sum%leaseShards], sum
+}
+
+// lock locks the shard of a key, and returns the key's lease, nil if it is not hot.
+func (l *Leases) lock(key string) (*leaseShard, *lease) {
+	sh, _ := l.shard(key)
+	sh.mu.Lock()
+	return sh, sh.leases[key]
 }
 
 // find is the key's lease, nil if it is not hot. The hit is counted. The shard is locked.

@@ -1,7 +1,6 @@
 package metrics
 
 import (
-	"bufio"
 	"io"
 	"slices"
 	"strconv"
@@ -135,12 +134,8 @@ func (m *Metrics) WriteText(w io.Writer) error {
 		}
 	}
 	slices.Sort(lines)
-	out := bufio.NewWriter(w)
-	for _, line := range lines {
-		_, _ = out.WriteString(line) // Flush returns its error
-		_ = out.WriteByte('\n')
-	}
-	return out.Flush()
+	_, err = io.WriteString(w, strings.Join(lines, "\n")+"\n")
+	return err
 }
 
 func valueOf(s *dto.Metric) float64 {

@@ -220,14 +220,6 @@ func (r *Simulation) shown(run LimitRun) []Bucket {
 	return run.Buckets[:ceilDiv(int64(r.Options.Length), int64(r.Options.Bucket))]
 }
 
-// later is how many hits go on after the chart's end.
-func (r *Simulation) later(run LimitRun) (hits int64) {
-	for _, b := range run.Buckets[len(r.shown(run)):] {
-		hits += b.Admitted
-	}
-	return hits
-}
-
 const eighths = " ▁▂▃▄▅▆▇█"
 
 // WriteCharts writes a chart of characters for each limit, at most 80 columns wide and rows high.
@@ -248,12 +240,16 @@ func (r *Simulation) describe(run LimitRun) string {
 	return run.String()
 }
 
-// laterText says what a chart does not show.
+// laterText says how many hits go on after the chart's end.
 func (r *Simulation) laterText(run LimitRun) string {
-	if later := r.later(run); later > 0 {
-		return fmt.Sprintf(" (%d go on later)", later)
+	later := int64(0)
+	for _, b := range run.Buckets[len(r.shown(run)):] {
+		later += b.Admitted
 	}
-	return ""
+	if later == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" (%d go on later)", later)
 }
 
 func (r *Simulation) writeChart(w io.Writer, run LimitRun, rows int) {

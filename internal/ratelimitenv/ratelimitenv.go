@@ -1,5 +1,5 @@
 // Package ratelimitenv reads the environment of a process of envoyproxy/ratelimit and says by which flags weir serve
-// does the same. Its table of variables is also what docs/migrating/envoyproxy-ratelimit.md shows.
+// does the same.
 package ratelimitenv
 
 import (

@@ -144,24 +144,19 @@ func (s *Service) shouldRateLimit(ctx context.Context, c *call) (any, error) {
 		return nil, s.reject(toStatus(err))
 	}
 	delay, takesPlaces := v.Delay(), c.TakesPlaces()
-	res, err := c.report(v)
+	res := c.report(v)
 	if !takesPlaces {
 		s.release(c) // before it waits
 	}
-	if err != nil {
-		delay.End()
-		err = status.Errorf(codes.Internal, "dynamic_metadata: %v", err)
-	} else if err = delay.Wait(ctx); err != nil || takesPlaces {
-		err = toStatus(cmp.Or(err, ctx.Err()))
-	}
+	err = delay.Wait(ctx)
 	if takesPlaces {
-		if err != nil { // the caller has gone, or does not know that it is admitted: nobody will report the end
+		if err = cmp.Or(err, ctx.Err()); err != nil { // nobody will report the end of the request
 			_ = s.o.Decider.GiveBackPlaces(context.WithoutCancel(ctx), v)
 		}
 		s.release(c)
 	}
 	if err != nil {
-		return nil, s.reject(err)
+		return nil, s.reject(toStatus(err))
 	}
 	return res, nil
 }

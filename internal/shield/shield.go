@@ -195,7 +195,7 @@ func (b *builder) limit(l *descriptors.Limit) (Bucket, string) {
 		return Bucket{}, "it limits requests in flight, not a rate"
 	}
 	bound := p.Bound(1)
-	if p.OnWallClock() && (p.TimeZone() != nil || p.Window() >= shortestMonth) {
+	if p.OnWallClock() && (p.Params().TimeZone != nil || p.Window() >= shortestMonth) {
 		bound += p.Limit()
 	}
 	// Delayed requests pass in the windows behind that in which they come.
@@ -221,13 +221,13 @@ func (b *builder) shield() *Shield {
 		if d.isExact() || !c.bucket.isLimiting() {
 			continue
 		}
-		cover, ok := b.cover(c.entries)
-		if !ok {
+		bucket, exact := b.cover(c.entries)
+		if !bucket.isLimiting() {
 			s.LeftOut = append(s.LeftOut, LeftOut{c.rule, "it shares its key with rules that admit more, and by patterns"})
 			continue
 		}
-		d.Bucket = cover.bucket
-		for _, entries := range cover.exact {
+		d.Bucket = bucket
+		for _, entries := range exact {
 			needed[descriptors.FormatEntries(entries)] = true
 		}
 		s.Descriptors = append(s.Descriptors, d)
@@ -250,64 +250,55 @@ func line(source string) string {
 	return file + ":" + strings.Repeat("0", max(0, 9-len(number))) + number
 }
 
-// coverage is what requests reach that a descriptor with entries of any value meets.
-type coverage struct {
-	bucket Bucket                // the loosest
-	exact  [][]descriptors.Entry // descriptors of whole values, which Envoy prefers
-}
-
-// reached is a node that such a request may be at after some entries.
+// reached is a node that a request may be at after some entries.
 type reached struct {
 	node  *descriptors.Node
 	path  []descriptors.Entry
 	exact bool
 }
 
-// cover follows the entries through all rules. It is false if a request may meet no limit.
-func (b *builder) cover(entries []descriptors.Entry) (c coverage, ok bool) {
+// cover follows the entries, one at least of any value, through all rules. It returns the loosest bucket that a request
+// may meet, the zero one if it may meet no limit, and the descriptors of whole values, which Envoy prefers.
+func (b *builder) cover(entries []descriptors.Entry) (bucket Bucket, exact [][]descriptors.Entry) {
 	frontier := []reached{{node: b.root, exact: true}}
 	for _, e := range entries {
 		var next []reached
 		for _, at := range frontier {
-			to, ok := at.next(e)
-			if !ok {
-				return c, false
-			}
-			if next = append(next, to...); len(next) > maxDescriptors {
-				return c, false
+			to := at.next(e)
+			if next = append(next, to...); len(to) == 0 || len(next) > maxDescriptors {
+				return Bucket{}, nil
 			}
 		}
 		frontier = next
 	}
 	for _, at := range frontier {
 		if at.exact {
-			c.exact = append(c.exact, at.path)
+			exact = append(exact, at.path)
 			continue
 		}
-		bucket, _ := b.bucket(at.node.Rule())
-		if !bucket.isLimiting() {
-			return c, false
+		other, _ := b.bucket(at.node.Rule())
+		if !other.isLimiting() {
+			return Bucket{}, nil
 		}
-		c.bucket = loosest(c.bucket, bucket)
+		bucket = loosest(bucket, other)
 	}
-	return c, c.bucket.isLimiting()
+	return bucket, exact
 }
 
-// next returns where an entry may lead, false if also to no rule. An empty value is any.
-func (at reached) next(e descriptors.Entry) (all []reached, ok bool) {
+// next returns where an entry may lead, nothing if it may also lead to no rule. An empty value is any.
+func (at reached) next(e descriptors.Entry) (all []reached) {
 	branch := at.node.Branch(e.Key)
-	if branch == nil {
-		return nil, false
-	}
-	if e.Value != "" {
+	switch {
+	case branch == nil:
+		return nil
+	case e.Value != "":
 		matches := branch.Matches(e.Value)
 		if len(matches) == 0 {
-			return nil, false
+			return nil
 		}
-		return []reached{at.to(matches[0].To, e, matches[0].By == "value" && hasNamed(branch))}, true
-	}
-	if branch.Any() == nil {
-		return nil, false
+		return []reached{at.to(matches[0].To, e, matches[0].By == "value" && hasNamed(branch))}
+	case branch.Any() == nil:
+		return nil
 	}
 	var named []*descriptors.Node
 	if hasNamed(branch) {
@@ -321,7 +312,7 @@ func (at reached) next(e descriptors.Entry) (all []reached, ok bool) {
 			all = append(all, at.to(to, e, false))
 		}
 	}
-	return all, true
+	return all
 }
 
 func (at reached) to(n *descriptors.Node, e descriptors.Entry, exact bool) reached {

@@ -30,12 +30,7 @@ const (
 type Redis struct {
 	Client redis.UniversalClient
 
-	server    string // for logs: without user and password
-	keyPrefix string
-	timeout   time.Duration
-	follows   bool // RedisOptions.UntilDeadline
-	noScripts bool // RedisOptions.NoScripts
-
+	o            RedisOptions // with what the URL says
 	subscription subscription
 }
 
@@ -80,11 +75,8 @@ func Connect(o RedisOptions) (*Redis, error) {
 	}
 	o.Timeout = max(o.Timeout, o.MinTimeout)
 	silence()
-	r := &Redis{
-		server: Redact(o.URL), keyPrefix: o.KeyPrefix, timeout: o.Timeout, follows: o.UntilDeadline, noScripts: o.NoScripts,
-	}
-	r.Client, err = a.newClient(&o)
-	return r, err
+	client, err := a.newClient(&o)
+	return &Redis{Client: client, o: o}, err
 }
 
 // ConnectForCommand is Connect for a command that a person waits for: few connections, on which a call may take long.
@@ -103,21 +95,21 @@ func (discard) Printf(context.Context, string, ...any) {}
 func (r *Redis) Close() error { return r.Client.Close() }
 
 // String names the server, without user and password.
-func (r *Redis) String() string { return r.server }
+func (r *Redis) String() string { return Redact(r.o.URL) }
 
 // NoScripts reports whether nothing but INCRBY, PEXPIRE and GET may be sent: there are no documents, then.
-func (r *Redis) NoScripts() bool { return r.noScripts }
+func (r *Redis) NoScripts() bool { return r.o.NoScripts }
 
 // KeyPrefix starts the keys of every release: "weir:".
-func (r *Redis) KeyPrefix() string { return r.keyPrefix }
+func (r *Redis) KeyPrefix() string { return r.o.KeyPrefix }
 
 // Prefix starts the keys of this release: "weir:1:".
-func (r *Redis) Prefix() string { return r.keyPrefix + redisstore.FormatVersion }
+func (r *Redis) Prefix() string { return r.o.KeyPrefix + redisstore.FormatVersion }
 
 // Counters returns the store of counters on these connections. Name, Now and OnRestart of the options are used.
 func (r *Redis) Counters(o redisstore.Options) (*redisstore.Store, error) {
-	o.Server, o.KeyPrefix, o.Timeout, o.UntilDeadline = r.server, r.keyPrefix, r.timeout, r.follows
-	o.NoScripts = r.noScripts
+	o.Server, o.KeyPrefix, o.Timeout = r.String(), r.o.KeyPrefix, r.o.Timeout
+	o.UntilDeadline, o.NoScripts = r.o.UntilDeadline, r.o.NoScripts
 	return redisstore.New(r.Client, o)
 }
 

@@ -14,6 +14,9 @@ type affixes struct {
 	by    map[string]target
 	empty target // of the empty text, which every value begins and ends with
 	byEnd bool
+
+	steps     int    // what one value may cost
+	costliest string // the text whose group costs that, together with those of the shorter texts
 }
 
 // target is a group of affixes, and what it has for only, which is most often all of it. -1 stands for no group.
@@ -25,12 +28,19 @@ type target struct {
 // newAffixes makes the index of these texts, which are different, and sorted by what they begin with, or end with.
 func newAffixes(texts []string, groups []group, byEnd bool) *affixes {
 	a := &affixes{groups: groups, byEnd: byEnd, by: make(map[string]target, len(texts)), empty: target{group: -1, up: -1}}
+	steps := make([]int, len(texts))
 	for i, text := range texts {
-		up := int32(i) - 1 //nolint:gosec // rules are fewer
+		up := int32(i) - 1
 		for up >= 0 && (len(texts[up]) > len(text) || a.part(text, len(texts[up])) != texts[up]) {
 			up = groups[up].up
 		}
 		groups[i].up = up
+		if steps[i] = groups[i].steps(); up >= 0 {
+			steps[i] += steps[up]
+		}
+		if steps[i] > a.steps {
+			a.steps, a.costliest = steps[i], text
+		}
 		if text == "" {
 			a.empty = a.target(i)
 		} else if at, found := slices.BinarySearch(a.lengths, len(text)); !found {
@@ -96,44 +106,4 @@ func (a *affixes) look(s *search, value string, why purpose) {
 	for i := longest.up; i >= 0; i = a.groups[i].up {
 		s.visit(&a.groups[i], why)
 	}
-}
-
-// costliest returns the group that costs most together with those of the shorter texts, and what all of them cost.
-func (a *affixes) costliest() (group int32, most int) {
-	sums := make([]int, len(a.groups))
-	for i := range a.groups {
-		sums[i] = a.groups[i].steps()
-		if up := a.groups[i].up; up >= 0 {
-			sums[i] += sums[up]
-		}
-		if sums[i] > most {
-			group, most = int32(i), sums[i] //nolint:gosec // rules are fewer
-		}
-	}
-	return group, most
-}
-
-// costliestPattern is the last in file order of the patterns of a group, and of those of shorter texts, that read a
-// value.
-func (a *affixes) costliestPattern(group int32) (last *Pattern) {
-	add := func(patterns []*Pattern) {
-		for _, p := range patterns {
-			if (last == nil || p.order > last.order) && p.steps() >= MaxPatternValue {
-				last = p
-			}
-		}
-	}
-	for i := group; i >= 0; i = a.groups[i].up {
-		g := &a.groups[i]
-		add(g.few)
-		for _, more := range []*affixes{g.bySuf, g.tails()} {
-			if more == nil {
-				continue
-			}
-			for j := range more.groups {
-				add(more.groups[j].few)
-			}
-		}
-	}
-	return last
 }

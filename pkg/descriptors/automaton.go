@@ -386,5 +386,5 @@ func (a *automaton) bytes() int { return 4*len(a.next) + len(a.is) + 5*len(a.bou
 
 // cost is how many steps a character takes, when run together with others.
 func (a *automaton) cost() int {
-	return 1 + bits.Len(uint(len(a.bounds)-1)) //nolint:gosec // there is at least one
+	return 1 + bits.Len(uint(len(a.bounds)-1))
 }

@@ -38,13 +38,17 @@ func (c *Builder) finishBranch(b *Branch) {
 				p.text, first.text, first.to.rule.Source)
 		}
 	}
-	if group, steps := b.index.costliest(); steps > maxMatchSteps {
-		last := b.index.costliestPattern(group)
-		i := slices.Index(b.all, last)
-		c.Errorf(b.positions[i].value,
+	if b.index.steps > maxMatchSteps {
+		last := 0
+		for i, p := range b.all {
+			if strings.HasPrefix(b.index.costliest, p.prefix) && p.steps() >= MaxPatternValue {
+				last = i
+			}
+		}
+		c.Errorf(b.positions[last].value,
 			"too many patterns and regexes of this key begin and end with the same fixed text, so that one value may "+
 				"take %d steps, and at most %d are allowed; begin or end %s with different text, or write one regex for several",
-			steps, maxMatchSteps, last.to.rule.Path)
+			b.index.steps, maxMatchSteps, b.all[last].to.rule.Path)
 	}
 	b.positions = nil
 }
@@ -152,8 +156,7 @@ func (g *group) steps() int {
 	}
 	steps += min(alone, together-1) * MaxPatternValue
 	if g.bySuf != nil {
-		_, most := g.bySuf.costliest()
-		steps += most
+		steps += g.bySuf.steps
 	}
 	if g.sequences != nil {
 		steps += g.sequences.cost() * MaxPatternValue
@@ -171,11 +174,4 @@ func (p *Pattern) steps() int {
 	default:
 		return 5
 	}
-}
-
-func (g *group) tails() *affixes {
-	if g.sequences == nil {
-		return nil
-	}
-	return g.sequences.tails
 }

@@ -6,8 +6,6 @@ import (
 	"strings"
 
 	"github.com/gaissmai/bart"
-
-	"github.com/weir-ratelimit/weir/pkg/limiter"
 )
 
 // insert puts the node where the descriptor's key and value say. It returns the pattern or regex that leads there, if
@@ -82,12 +80,10 @@ func (c *Builder) insertForm(b *Branch, d *Descriptor, n *Node) (p *Pattern) {
 	}
 	c.open(b)
 	b.by[shared] = n
-	if all := b.every; all != nil {
-		if d.Match.Form == FormCIDR || d.Match.Form == FormRegex {
-			c.Errorf(d.Match.At, "%s is never reached: %s at %s matches every value; move it up, before that one",
-				d.Match.Form, all.text, all.to.rule.Source)
-			return nil
-		}
+	if all := b.every; all != nil && (d.Match.Form == FormCIDR || d.Match.Form == FormRegex) {
+		c.Errorf(d.Match.At, "%s is never reached: %s at %s matches every value; move it up, before that one",
+			d.Match.Form, all.text, all.to.rule.Source)
+		return nil
 	}
 	switch d.Match.Form {
 	case FormValues:
@@ -232,15 +228,5 @@ func (c *Builder) merge(to parent, first *Node, by *Pattern, d *Descriptor) (enf
 	}
 	c.Tolerate(d.At, holds,
 		"%s is already at %s; put what belongs to it in one place", first.rule.Path, first.rule.Source)
-	if len(first.rule.Limits) > 0 && first.rule.Mode != limiter.Shadow {
-		enforced = 1
-	}
-	for _, child := range d.Descriptors {
-		r := first.rule
-		enforced |= c.descriptor(parent{first, to.domain, r.Path, r.depth, r.levels}, child).below()
-	}
-	if by != nil {
-		by.enforced |= enforced
-	}
-	return enforced
+	return c.below(to, first, by, d)
 }

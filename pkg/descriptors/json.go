@@ -173,8 +173,8 @@ func showLimit(l *Limit) limitJSON {
 	if placement.LeaseFor > 0 {
 		shown.Consistency, shown.LeaseFor = "leased", FormatDuration(placement.LeaseFor)
 	}
-	if p.WarmUp() > 0 {
-		shown.WarmUp, shown.ColdFactor = FormatDuration(p.WarmUp()), float64(p.ColdFactor())/100
+	if p.Params().WarmUp > 0 {
+		shown.WarmUp, shown.ColdFactor = FormatDuration(p.Params().WarmUp), float64(p.Params().ColdFactor)/100
 	}
 	return shown
 }

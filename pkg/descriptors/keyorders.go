@@ -117,23 +117,22 @@ type OrderProblem struct {
 // order.
 func (d *Domain) OrderProblems() (all []OrderProblem) {
 	orders := NewKeyOrders(d)
-	twice := map[*Rule]string{}
-	other := map[*Rule]*Rule{}
+	problems := map[*Rule]OrderProblem{}
 	d.eachPath(func(keys []string, r *Rule) {
 		sorted := slices.Sorted(slices.Values(keys))
 		for i := 1; i < len(sorted); i++ {
 			if sorted[i] == sorted[i-1] {
-				twice[r] = sorted[i]
+				problems[r] = OrderProblem{Rule: r, Twice: sorted[i]}
 				return
 			}
 		}
 		if first := orders.orders[joinKeys(sorted)][0]; !slices.Equal(first.keys, keys) {
-			other[r] = first.first
+			problems[r] = OrderProblem{Rule: r, Other: first.first}
 		}
 	})
 	for _, r := range d.rules {
-		if r.isDecisive() && (twice[r] != "" || other[r] != nil) {
-			all = append(all, OrderProblem{Rule: r, Twice: twice[r], Other: other[r]})
+		if p, ok := problems[r]; ok && r.isDecisive() {
+			all = append(all, p)
 		}
 	}
 	return all

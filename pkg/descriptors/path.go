@@ -57,6 +57,9 @@ const (
 // text is the matcher as a rule's path shows it. Two rules of one level differ in it, as no two of them may have the
 // same first item.
 func (m *Matcher) text() string {
+	if m.Form == "" {
+		return ""
+	}
 	names := make([]string, 0, maxShownItems+1)
 	for _, p := range m.Items[:min(len(m.Items), maxShownItems)] {
 		if m.Form == FormValues {

@@ -11,18 +11,14 @@ import (
 // warnUnreachable warns, when the second of the two is placed, of a rule for a key alone beside a pattern that matches
 // every value. (A pattern below such a pattern is an error.)
 func (c *Builder) warnUnreachable(b *Branch, d *Descriptor) {
-	alone := d.Value == "" && d.Match.Form == ""
-	everything := d.Value != "" && strings.Trim(d.Value, "*") == ""
-	if b.any == nil || b.order == 0 || !alone && !everything {
+	if b.every == nil || b.any == nil {
 		return
 	}
-	all := b.every
-	switch {
-	case all == nil:
-	case alone:
+	switch all := b.every; {
+	case d.Value == "" && d.Match.Form == "":
 		c.Warnf(WarnUnreachable, d.At, "%s is never reached: value %s at %s matches every value; remove one of the two",
 			b.any.rule.Path, all.text, all.to.rule.Source)
-	case b.any.rule != nil:
+	case d.Value != "" && strings.Trim(d.Value, "*") == "":
 		c.Warnf(WarnUnreachable, d.ValueAt,
 			"value %s matches every value, so that %s at %s is never reached; remove one of the two",
 			d.Value, b.any.rule.Path, b.any.rule.Source)

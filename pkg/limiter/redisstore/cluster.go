@@ -90,14 +90,13 @@ func (s *Store) learnTopology(ctx context.Context) error {
 	defer cancel()
 	answer := make(chan error, 1)
 	go func() {
-		var err error
-		if panicked := survive(func() { _, err = s.cluster.MasterForKey(ctx, "") }); panicked != nil {
-			err = panicked
-		}
-		if err == nil {
-			s.knowsTopology.Store(true)
-		}
-		answer <- err
+		answer <- survive(func() error {
+			_, err := s.cluster.MasterForKey(ctx, "")
+			if err == nil {
+				s.knowsTopology.Store(true)
+			}
+			return err
+		})
 	}()
 	select {
 	case err := <-answer:

@@ -136,13 +136,12 @@ func cut(text string) string {
 // errPanic is wrapped by an error that stands for a panic.
 var errPanic = errors.New("panic while Redis was asked")
 
-// survive calls f and returns a panic in it as an error: what a server replies must not end this process.
-func survive(f func()) (err error) {
+// survive calls f, and returns its error or a panic in it as one: what a server replies must not end this process.
+func survive(f func() error) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("%w: %v", errPanic, r)
 		}
 	}()
-	f()
-	return nil
+	return f()
 }

@@ -27,18 +27,13 @@ const longestProbe = 500 * time.Millisecond
 // full, a replica, and a user who may not run scripts or not write below the prefix. It counts nothing. It may take as
 // long as ctx and the client's own timeouts allow, which is longer than a request may. In a cluster it pings each
 // master.
-func (s *Store) Ping(ctx context.Context) (err error) {
-	if wrong := survive(func() { err = s.pingAll(ctx) }); wrong != nil {
-		err = wrong
-	}
-	return s.unavailable(err)
-}
-
-func (s *Store) pingAll(ctx context.Context) error {
-	if s.cluster != nil && !strings.Contains(s.prefix, "{") { // which puts all counters into one slot
-		return s.pingMasters(ctx)
-	}
-	return s.ping(ctx, s.client, s.prefix+probeKey)
+func (s *Store) Ping(ctx context.Context) error {
+	return s.unavailable(survive(func() error {
+		if s.cluster != nil && !strings.Contains(s.prefix, "{") { // which puts all counters into one slot
+			return s.pingMasters(ctx)
+		}
+		return s.ping(ctx, s.client, s.prefix+probeKey)
+	}))
 }
 
 // ping has a server decide two requests of a counter: one that writes it, and one that gives back. In an hour's window
@@ -125,7 +120,7 @@ func (s *Store) probe(ctx context.Context, ping func(ctx context.Context) error)
 	defer cancel()
 	var wait sync.WaitGroup
 	for range maxFlights {
-		wait.Go(func() { _ = survive(func() { _ = ping(connect) }) })
+		wait.Go(func() { _ = survive(func() error { return ping(connect) }) })
 	}
 	wait.Wait()
 	ctx, cancel = context.WithTimeout(ctx, within)

@@ -81,7 +81,7 @@ func (s *Store) WindowKey(h *limiter.Hit) string {
 
 // WindowKey is Store.WindowKey of the store that the hit's route names.
 func (g *Group) WindowKey(h *limiter.Hit) string {
-	if s := g.of(storeName(h)); s != nil {
+	if s := g.all[storeName(h)]; s != nil {
 		return s.WindowKey(h)
 	}
 	return h.Key

@@ -408,7 +408,11 @@ func (q *queue) send(b *batch) {
 	}
 	ctx, cancel := context.WithDeadline(context.Background(), deadline)
 	defer cancel()
-	if err := survive(func() { q.batcher.send(ctx, b) }); err != nil {
+	err := survive(func() error {
+		q.batcher.send(ctx, b)
+		return nil
+	})
+	if err != nil {
 		b.fail(err)
 	}
 	quick := len(b.calls) == 1 && time.Since(start) <= lendLatency

@@ -57,7 +57,7 @@ func (s *Store) Refunds(ctx context.Context, forget func(key string, reset bool)
 func (s *Store) hearRefunds(ctx context.Context, forget func(key string, reset bool), begins func()) error {
 	sub := s.client.Subscribe(ctx, s.channel())
 	defer func() { _ = sub.Close() }()
-	defer context.AfterFunc(ctx, func() { _ = survive(func() { _ = sub.Close() }) })() // a receive does not end with ctx
+	defer context.AfterFunc(ctx, func() { _ = survive(sub.Close) })() // a receive does not end with ctx
 	if _, err := sub.ReceiveTimeout(ctx, maxSilence); err != nil {
 		return fmt.Errorf("subscribe to %s: %w", s.channel(), err)
 	}

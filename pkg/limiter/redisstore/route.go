@@ -73,9 +73,10 @@ func sameRoute(a, b *limiter.Hit) bool {
 
 // redisCellDecides reports whether CL.THROTTLE can decide the limit.
 func redisCellDecides(p *limiter.Policy) bool {
-	return (p.Algorithm() == limiter.Funnel || p.Algorithm() == limiter.TokenBucket) &&
-		p.Initial() == limiter.InitialFull && p.Refill() == limiter.RefillGreedy && p.ChargeDenied() == limiter.ChargeNone &&
-		p.Window()%time.Second == 0 && p.Limit() <= p.Window().Microseconds()
+	in := p.Params()
+	return (in.Algorithm == limiter.Funnel || in.Algorithm == limiter.TokenBucket) &&
+		in.Initial == limiter.InitialFull && in.Refill == limiter.RefillGreedy && in.ChargeDenied == limiter.ChargeNone &&
+		in.Window%time.Second == 0 && in.Limit <= in.Window.Microseconds()
 }
 
 // argsOf are the numbers that the hit's Lua step reads.

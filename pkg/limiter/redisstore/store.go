@@ -214,12 +214,9 @@ func (s *Store) Send() {
 	}
 }
 
-func (s *Store) take(ctx context.Context, hits []limiter.Hit, out []limiter.Decision) (err error) {
+func (s *Store) take(ctx context.Context, hits []limiter.Hit, out []limiter.Decision) error {
 	if s.cluster == nil {
 		return s.queue.take(ctx, 0, hits, out)
 	}
-	if wrong := survive(func() { err = s.takeCluster(ctx, hits, out) }); wrong != nil {
-		err = wrong
-	}
-	return err
+	return survive(func() error { return s.takeCluster(ctx, hits, out) })
 }
