@@ -53,6 +53,7 @@ func TestRefused(t *testing.T) {
 		action("remote_address_match: {descriptor_value: a, address_matcher: {ranges: [{address_prefix: ten}]}}"):                          `actions[1].remote_address_match.address_matcher.ranges[0].address_prefix: "ten" is not an IP address`,
 		action("remote_address_match: {descriptor_value: '%START_TIME%', address_matcher: {ranges: [{address_prefix: '::'}]}}"):            "actions[1].remote_address_match.descriptor_value: %START_TIME%: is not supported: Weir knows REQ, RESP and DYNAMIC_METADATA",
 		action("remote_address_match: {descriptor_value: '50%', address_matcher: {ranges: [{address_prefix: '::'}]}}"):                     `descriptor_value: "%" is not a command of Envoy's substitution format; write %% for a percent sign`,
+		action("remote_address_match: {descriptor_value: '5% %REQ(a)%', address_matcher: {ranges: [{address_prefix: '::'}]}}"):             `descriptor_value: "% %REQ(a)%" is not a command of Envoy's substitution format; write %% for a percent sign`,
 		action("remote_address_match: {descriptor_value: '%DYNAMIC_METADATA(a:b)%', address_matcher: {ranges: [{address_prefix: '::'}]}}"): "remote_address_match.descriptor_value: DYNAMIC_METADATA or RESP is not supported: only hits_addend may have them; use REQ",
 		limit("stage: 1"):        "rate_limits[0].stage: stage 1 is not supported: every entry applies at once; leave stage out",
 		limit("stage: 11"):       "rate_limits[0].stage: must be at most 10",

@@ -157,6 +157,15 @@ func textTest(compare comparison, text string, ignoreCase bool) test {
 	}
 	want = appendLower(nil, want)
 	return func(value []byte) bool {
+		switch more := len(value) - len(want); { // only what matters is copied
+		case more <= 0:
+		case compare == hasPrefix:
+			value = value[:len(want)]
+		case compare == hasSuffix:
+			value = value[more:]
+		case compare == isEqual:
+			return false
+		}
 		var short [256]byte
 		return compare.holds(appendLower(short[:0], value), want)
 	}

@@ -153,12 +153,10 @@ func within(limit time.Duration, f func()) bool {
 		defer close(done)
 		f()
 	})
-	timer := time.NewTimer(limit)
-	defer timer.Stop()
 	select {
 	case <-done:
 		return true
-	case <-timer.C:
+	case <-time.After(limit):
 		return false
 	}
 }

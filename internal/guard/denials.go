@@ -116,21 +116,17 @@ type denialsCall struct {
 	asked uint64 // and by Denials.forgets
 }
 
-func (d *Denials) newCall(hits []limiter.Hit, out []limiter.Decision) denialsCall {
-	return denialsCall{hits: hits, out: out, now: d.now(), asked: d.forgets.Load()}
-}
-
 // Take implements limiter.Store.
 func (d *Denials) Take(ctx context.Context, hits []limiter.Hit, out []limiter.Decision) error {
 	if !d.believes.Load() {
 		return d.store.Take(ctx, hits, out)
 	}
-	c := d.newCall(hits, out)
-	if d.answer(c.now, hits, out) {
+	now, asked := d.now(), d.forgets.Load()
+	if d.answer(now, hits, out) {
 		return nil
 	}
 	err := d.store.Take(ctx, hits, out)
-	d.learn(&c, err)
+	d.learn(&denialsCall{hits, out, now, asked}, err)
 	return err
 }
 
@@ -139,12 +135,12 @@ func (d *Denials) TakeLater(hits []limiter.Hit, out []limiter.Decision, w limite
 	if !d.believes.Load() {
 		return takeLater(d.store, hits, out, w)
 	}
-	c := d.newCall(hits, out)
-	if d.answer(c.now, hits, out) {
+	now, asked := d.now(), d.forgets.Load()
+	if d.answer(now, hits, out) {
 		limiter.EndWait(w, nil)
 		return true
 	}
-	return d.later.TakeLater(d.store, hits, out, w, c)
+	return d.later.TakeLater(d.store, hits, out, w, denialsCall{hits, out, now, asked})
 }
 
 // Send implements limiter.Later.

@@ -105,6 +105,25 @@ func TestOrder(t *testing.T) {
 	}
 }
 
+// Lines of one time keep their order.
+func TestOrderOfOneTime(t *testing.T) {
+	var log strings.Builder
+	for i := range 500 {
+		log.WriteString(access(float64(i/100), fmt.Sprint(i)))
+	}
+	next := 0
+	_, err := ReadLog(t.Context(), strings.NewReader(log.String()), clients, nil, func(r *Request) error {
+		if got := r.Descriptors[0].Entries[0].Value; got != fmt.Sprint(next) {
+			t.Fatalf("line %s is replayed as number %d", got, next)
+		}
+		next++
+		return nil
+	})
+	if err != nil || next != 500 {
+		t.Fatalf("%d lines, %v", next, err)
+	}
+}
+
 // What comes later than that is replayed late, and counted.
 func TestLateLines(t *testing.T) {
 	var log strings.Builder

@@ -13,7 +13,7 @@ const (
 	sumEvery, aloneEvery, sumOver = 2 * tick, time.Second, time.Second
 	// sumUnit is how many hits a second stand for 1. A part is rounded to whole hits.
 	sumUnit = 1000
-	// fewOthers is how many clients of other Keepers count as none: that is left in an average.
+	// fewOthers is how many buckets of other Keepers count as none: that is left in an average.
 	fewOthers = 0.01
 	// sparePart is one part in so many of what nobody wants that is not divided among several Keepers: it is for Envoys
 	// that come.
@@ -58,44 +58,43 @@ func (k *Keeper) askSums(due []*group, now time.Duration) (asks []*ask) {
 	for _, g := range due {
 		for i, ct := range g.counters {
 			every := sumEvery
-			if ct.clients.others < fewOthers {
+			if ct.buckets.others < fewOthers {
 				every = aloneEvery
 			}
 			if now-ct.demand.added < every-tick/2 {
 				continue
 			}
-			wanted, clients := ct.claim()
-			demand := limiter.Hit{Key: "quota_demand|" + ct.key, Policy: k.sums, Route: g.hits[i].Route}
-			buckets := limiter.Hit{Key: "quota_buckets|" + ct.key, Policy: k.sums, Route: g.hits[i].Route}
-			asks = append(asks, ct.demand.add(wanted/rateOf(ct.policy), demand, now), ct.clients.add(clients, buckets, now))
+			wanted, buckets := ct.claim()
+			h := limiter.Hit{Key: "quota_demand|" + ct.key, Policy: k.sums, Route: g.hits[i].Route}
+			asks = append(asks, ct.demand.add(wanted/rateOf(ct.policy), h, now))
+			h.Key = "quota_buckets|" + ct.key
+			asks = append(asks, ct.buckets.add(buckets, h, now))
 		}
 	}
 	return asks
 }
 
 // claim is what the counter's clients want, none more than the limit gives at most, and how many they are.
-func (ct *counter) claim() (wanted, clients float64) {
+func (ct *counter) claim() (wanted, buckets float64) {
 	most := ct.most()
-	for _, g := range ct.groups {
-		for _, c := range g.clients {
-			wanted += min(c.want, most)
-		}
-		clients += float64(len(g.clients))
+	for c := range ct.clients() {
+		wanted += min(c.want, most)
+		buckets++
 	}
-	return wanted, clients
+	return wanted, buckets
 }
 
 // fair is the part of most hits a second that this Keeper's clients may have beside those of other Keepers. If all want
 // more, it is by what they want; what nobody wants is divided as divide does.
 func (ct *counter) fair(most float64) float64 {
-	if ct.clients.others < fewOthers {
+	if ct.buckets.others < fewOthers {
 		return most
 	}
-	wanted, clients := ct.claim()
+	wanted, buckets := ct.claim()
 	all := wanted + ct.demand.others*rateOf(ct.policy)
 	if all >= most {
 		return most * wanted / all
 	}
-	part := (clients/(clients+ct.clients.others) + wanted/max(all, 1e-9)) / 2
+	part := (buckets/(buckets+ct.buckets.others) + wanted/max(all, 1e-9)) / 2
 	return wanted + (most-all)*(1-1./sparePart)*part
 }

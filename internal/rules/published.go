@@ -209,7 +209,7 @@ func (s *Published) Current(ctx context.Context) (*PublishedSet, error) {
 		if err == nil || errors.As(err, new(callError)) {
 			return set, err
 		}
-		if errors.As(err, new(*MissingError)) {
+		if errors.As(err, new(missingError)) {
 			if newest, err2 := s.current(ctx); err2 != nil {
 				return nil, errors.Join(err, err2)
 			} else if newest != mark {
@@ -245,19 +245,10 @@ func (s *Published) get(ctx context.Context, mark string) (*PublishedSet, error)
 	return set, err
 }
 
-// MissingError says that a version is not kept, or no longer.
-type MissingError struct {
-	Version uint64
-	where   string
-}
+// missingError says that a version is not kept, or no longer.
+type missingError struct{ error }
 
-// Error implements error.
-func (e *MissingError) Error() string {
-	return fmt.Sprintf("%s: there is no version %d, or no longer; weir publish --list shows those that are kept", e.where,
-		e.Version)
-}
-
-// Get is the set of a version. Its error is a *MissingError if that is not kept.
+// Get is the set of a version. Its error is a missingError if that is not kept.
 func (s *Published) Get(ctx context.Context, version uint64) (*PublishedSet, error) {
 	n := strconv.FormatUint(version, 10)
 	fields, err := s.fields(ctx, "info:"+n, "files:"+n)
@@ -267,7 +258,8 @@ func (s *Published) Get(ctx context.Context, version uint64) (*PublishedSet, err
 	info, ok1 := fields[0].(string)
 	files, ok2 := fields[1].(string)
 	if !ok1 || !ok2 {
-		return nil, &MissingError{Version: version, where: s.String()}
+		return nil, missingError{fmt.Errorf("%s: there is no version %d, or no longer; weir publish --list shows those that "+
+			"are kept", s, version)}
 	}
 	set := &PublishedSet{}
 	if err = json.Unmarshal([]byte(info), &set.PublishedInfo); err == nil {

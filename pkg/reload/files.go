@@ -75,15 +75,11 @@ func (p Files) reader() *fileread.Reader {
 // Read implements Source. Its error names every path that failed. It returns soon after ctx ends, even if a file system
 // hangs.
 func (p Files) Read(ctx context.Context) (Snapshot, error) {
-	return fileread.Do(ctx, p.reader(), func(s *fileread.Session) (Snapshot, error) { return p.read(ctx, s) })
-}
-
-func (p Files) read(ctx context.Context, s *fileread.Session) (Snapshot, error) {
 	if len(p.Paths) == 0 {
 		return Snapshot{}, errors.New("no path to read files from")
 	}
-	found, err := p.walk(ctx, s)
-	if err = errors.Join(err, p.load(s, found.files)); err != nil {
+	found, err := p.walk(ctx)
+	if err = errors.Join(err, p.load(ctx, found.files)); err != nil {
 		return Snapshot{}, err
 	}
 	files := make([]File, len(found.files), len(found.files)+1)
@@ -93,7 +89,7 @@ func (p Files) read(ctx context.Context, s *fileread.Session) (Snapshot, error) 
 	var errs []error
 	included := p.included(found.files)
 	for _, name := range slices.Sorted(maps.Keys(included)) {
-		data, err := p.readIncluded(s, name, included[name])
+		data, err := p.readIncluded(ctx, name, included[name])
 		switch {
 		case err == nil:
 			files = append(files, File{Name: name, Data: data, Included: true})
@@ -108,15 +104,15 @@ func (p Files) read(ctx context.Context, s *fileread.Session) (Snapshot, error) 
 }
 
 // load reads the content of the files, also after errors.
-func (p Files) load(s *fileread.Session, files []foundFile) error {
+func (p Files) load(ctx context.Context, files []foundFile) error {
 	var errs []error
 	for i := range files {
 		f := &files[i]
 		var err error
-		f.Data, err = s.ReadFile(f.realPath, f.Name, f.info, MaxFileSize, p.rest)
+		f.Data, err = p.reader().ReadRegular(ctx, f.realPath, f.Name, f.info, MaxFileSize, p.rest)
 		if errors.Is(err, fs.ErrNotExist) { // a link has just been changed, and its old target is gone
-			if f.realPath, f.info, err = s.Resolve(f.Name, nil); err == nil {
-				f.Data, err = s.ReadFile(f.realPath, f.Name, f.info, MaxFileSize, p.rest)
+			if f.realPath, f.info, err = p.reader().Resolve(ctx, f.Name, nil); err == nil {
+				f.Data, err = p.reader().ReadRegular(ctx, f.realPath, f.Name, f.info, MaxFileSize, p.rest)
 			}
 		}
 		errs = append(errs, err)
@@ -146,8 +142,8 @@ func (p Files) included(files []foundFile) map[string][]referrer {
 }
 
 // readIncluded reads a file if all files that refer to it may include it.
-func (p Files) readIncluded(s *fileread.Session, name string, by []referrer) ([]byte, error) {
-	realPath, info, err := s.Resolve(name, nil)
+func (p Files) readIncluded(ctx context.Context, name string, by []referrer) ([]byte, error) {
+	realPath, info, err := p.reader().Resolve(ctx, name, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -157,7 +153,7 @@ func (p Files) readIncluded(s *fileread.Session, name string, by []referrer) ([]
 				"put the file itself into that directory, or a link that stays in it", f.at, name, realPath, f.root)
 		}
 	}
-	return s.ReadFile(realPath, name, info, MaxFileSize, p.rest)
+	return p.reader().ReadRegular(ctx, realPath, name, info, MaxFileSize, p.rest)
 }
 
 // below reports whether a path is in a directory or deeper. Both are absolute and without links.

@@ -240,11 +240,9 @@ func (r *Reloader[T]) unwatched(ctx context.Context, err error) {
 }
 
 func (r *Reloader[T]) pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
 	case <-ctx.Done():
-	case <-timer.C:
+	case <-time.After(d):
 	}
 }
 
@@ -352,7 +350,12 @@ func (g reading) id() string {
 	return g.Hash
 }
 
-func (r *Reloader[T]) read(ctx context.Context) reading {
+func (r *Reloader[T]) read(ctx context.Context) (got reading) {
+	defer func() {
+		if p := recover(); p != nil {
+			got = reading{err: fmt.Errorf("reading panicked: %v", p)}
+		}
+	}()
 	snapshot, err := r.o.Source.Read(ctx)
 	if err == nil && snapshot.Hash == "" {
 		err = errors.New("the source gave no hash; it must make its snapshots with NewSnapshot")
@@ -384,17 +387,16 @@ func (r *Reloader[T]) settle(ctx context.Context, last reading) reading {
 
 // quiet returns when there was no hint for Settle. After the deadline it returns in any case.
 func (r *Reloader[T]) quiet(ctx context.Context, deadline time.Time) {
-	timer := time.NewTimer(r.o.Settle)
-	defer timer.Stop()
+	end := time.After(r.o.Settle)
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-timer.C:
+		case <-end:
 			return
 		case <-r.changed:
 			if time.Now().Before(deadline) {
-				timer.Reset(r.o.Settle)
+				end = time.After(r.o.Settle)
 			}
 		}
 	}

@@ -7,8 +7,6 @@ import (
 	"io/fs"
 	"path/filepath"
 	"strings"
-
-	"github.com/weir-ratelimit/weir/pkg/fileread"
 )
 
 // tree is what a walk through the paths of Files finds.
@@ -29,8 +27,8 @@ type foundFile struct {
 }
 
 // walk goes through all paths, also after errors, and returns all errors.
-func (p Files) walk(ctx context.Context, s *fileread.Session) (tree, error) {
-	w := walker{Files: p, ctx: ctx, session: s, seen: map[string]bool{}}
+func (p Files) walk(ctx context.Context) (tree, error) {
+	w := walker{Files: p, ctx: ctx, seen: map[string]bool{}}
 	for _, path := range p.Paths {
 		w.start(filepath.Clean(path))
 	}
@@ -44,12 +42,11 @@ type walker struct {
 	Files
 	tree
 
-	ctx     context.Context //nolint:containedctx // of one walk
-	session *fileread.Session
-	given   string          // the path of the walk that is under way
-	root    string          // see foundFile
-	seen    map[string]bool // by real path; true: it is a file, or holds one
-	errs    []error
+	ctx   context.Context //nolint:containedctx // of one walk
+	given string          // the path of the walk that is under way
+	root  string          // see foundFile
+	seen  map[string]bool // by real path; true: it is a file, or holds one
+	errs  []error
 }
 
 // fail collects an error. It returns true, as if there were a file: "no file" would be a second error about the same.
@@ -60,7 +57,7 @@ func (w *walker) fail(err error) (found bool) {
 
 func (w *walker) start(path string) {
 	w.given = path
-	realPath, info, err := w.session.Resolve(path, nil)
+	realPath, info, err := w.reader().Resolve(w.ctx, path, nil)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && w.Absent != nil && w.Absent():
 	case err != nil:
@@ -71,7 +68,7 @@ func (w *walker) start(path string) {
 			w.fail(fmt.Errorf("%s: no *.yaml or *.yml file in this directory", path))
 		}
 	default:
-		if w.root, _, err = w.session.Resolve(filepath.Dir(path), nil); err != nil {
+		if w.root, _, err = w.reader().Resolve(w.ctx, filepath.Dir(path), nil); err != nil {
 			w.fail(err)
 			return
 		}
@@ -86,7 +83,7 @@ func (w *walker) list(dir, realDir string) (found bool) {
 	}
 	w.seen[realDir] = false // for a link from below to here
 	w.dirs = append(w.dirs, realDir)
-	entries, err := w.session.ReadDir(realDir, dir)
+	entries, err := w.reader().ReadDir(w.ctx, realDir, dir)
 	if err != nil {
 		return w.fail(err)
 	}
@@ -112,9 +109,9 @@ func (w *walker) entry(path, realPath string, e fs.DirEntry) (found bool) {
 	switch {
 	case mode&fs.ModeSymlink != 0:
 		w.links = append(w.links, path)
-		realPath, info, err = w.session.Resolve(path, nil)
+		realPath, info, err = w.reader().Resolve(w.ctx, path, nil)
 	case wanted && !mode.IsDir():
-		info, err = w.session.Lstat(realPath, path)
+		info, err = w.reader().Lstat(w.ctx, realPath, path)
 	}
 	if err != nil {
 		return wanted && w.fail(err)
@@ -148,9 +145,6 @@ const maxSkipped = 1000
 // a thousand, in the order of a walk. It leaves out names that begin with ".", and directories that cannot be listed,
 // which Read reports.
 func (p Files) Skipped(ctx context.Context) []string {
-	names, _ := fileread.Do(ctx, p.reader(), func(s *fileread.Session) ([]string, error) {
-		found, _ := p.walk(ctx, s)
-		return found.skipped[:min(len(found.skipped), maxSkipped)], nil
-	})
-	return names
+	found, _ := p.walk(ctx)
+	return found.skipped[:min(len(found.skipped), maxSkipped)]
 }

@@ -64,13 +64,7 @@ func (w *watcher) run(ctx context.Context, changed chan<- struct{}) error {
 			return nil
 		case <-resync:
 			resync = nil
-			_, err := fileread.Do(ctx, w.reader(), func(s *fileread.Session) (struct{}, error) {
-				return struct{}{}, w.sync(ctx, s) // if it hangs, nothing else uses w any more
-			})
-			if ctx.Err() != nil {
-				return nil //nolint:nilerr // ctx has ended; a sync that was left behind still uses w
-			}
-			if err != nil {
+			if err := w.sync(ctx); err != nil && ctx.Err() == nil {
 				return err
 			}
 			Hint(changed) // also for files that came into a new directory before its watch
@@ -110,24 +104,24 @@ func (w *watcher) matters(e fsnotify.Event) bool {
 
 // sync sets the watches for the tree as it is now. It walks until a walk adds no watch: then everything that the last
 // walk saw was already watched.
-func (w *watcher) sync(ctx context.Context, s *fileread.Session) error {
+func (w *watcher) sync(ctx context.Context) error {
 	for added := true; added && ctx.Err() == nil; {
 		w.wanted, w.names = map[string]bool{}, map[string]bool{}
-		found, _ := w.walk(ctx, s) // Read reports what cannot be read
+		found, _ := w.walk(ctx) // Read reports what cannot be read
 		for _, dir := range found.dirs {
 			w.wanted[dir] = true
 		}
 		for _, path := range slices.Concat(w.Paths, found.links) {
-			w.link(s, path)
+			w.link(ctx, path)
 		}
 		if w.Includes != nil {
-			_ = w.load(s, found.files) // Read reports these, too
+			_ = w.load(ctx, found.files) // Read reports these, too
 			for name := range w.included(found.files) {
-				w.link(s, name)
+				w.link(ctx, name)
 			}
 		}
 		var err error
-		if added, err = w.add(s); err != nil {
+		if added, err = w.add(ctx); err != nil {
 			return err
 		}
 	}
@@ -135,7 +129,7 @@ func (w *watcher) sync(ctx context.Context, s *fileread.Session) error {
 }
 
 // add changes the watches to the wanted directories, and reports whether one is new.
-func (w *watcher) add(s *fileread.Session) (added bool, err error) {
+func (w *watcher) add(ctx context.Context) (added bool, err error) {
 	for dir := range w.watched {
 		if _, ok := w.wanted[dir]; !ok { // before adding: a new one may be the same directory under another name
 			_ = w.notify.Remove(dir) // fails if the watch ended with the directory
@@ -143,15 +137,14 @@ func (w *watcher) add(s *fileread.Session) (added bool, err error) {
 		}
 	}
 	for dir := range w.wanted {
-		info, err := s.Lstat(dir, dir) // its path has no links
+		info, err := w.reader().Lstat(ctx, dir, dir) // its path has no links
 		if err == nil {
-			err = s.Step(dir, info, func() error {
-				return w.notify.Add(dir) // also a known one: another directory may have taken its place
+			_, err = fileread.Step(ctx, w.reader(), dir, info, func() (struct{}, error) {
+				return struct{}{}, w.notify.Add(dir) // also a known one: another directory may have taken its place
 			})
 		}
-		var hung *fileread.HungError
 		switch {
-		case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission), errors.As(err, &hung):
+		case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission):
 			delete(w.watched, dir)
 		case err != nil:
 			return false, fmt.Errorf("%s: %w", dir, err)
@@ -165,8 +158,8 @@ func (w *watcher) add(s *fileread.Session) (added bool, err error) {
 }
 
 // link adds each directory where a change can make the path lead elsewhere.
-func (w *watcher) link(s *fileread.Session, path string) {
-	if realPath, _, err := s.Resolve(path, w.name); err == nil {
+func (w *watcher) link(ctx context.Context, path string) {
+	if realPath, _, err := w.reader().Resolve(ctx, path, w.name); err == nil {
 		w.name(realPath)
 	}
 }

@@ -97,12 +97,10 @@ func (s *Source) Start(ctx context.Context, process descriptors.Process, allowEm
 	if allowEmpty {
 		wait = firstRulesAllowEmpty
 	}
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
 	select {
 	case <-s.first:
 	case <-ctx.Done():
-	case <-timer.C:
+	case <-time.After(wait):
 	}
 }
 

@@ -121,6 +121,7 @@ func Start(tb testing.TB) *Browser {
 
 // running returns the Chromium that tests share, or else one that ends with the test.
 func running(tb testing.TB, path string) (*chromium, error) {
+	tb.Helper()
 	if !sharing.on {
 		c, err := run(path)
 		if err == nil {

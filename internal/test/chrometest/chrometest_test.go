@@ -44,7 +44,8 @@ func TestShare(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/html")
 		w.Header().Set("Cache-Control", "max-age=3600")
-		_, _ = w.Write([]byte(`<!doctype html><input autofocus><script>console.log("` + r.URL.Query().Get("name") + `")</script>`))
+		page := `<!doctype html><input autofocus><script>console.log("NAME")</script>`
+		_, _ = w.Write([]byte(strings.ReplaceAll(page, "NAME", r.URL.Query().Get("name"))))
 	}))
 	defer s.Close()
 	pages := map[string]*chrometest.Browser{"one": chrometest.Start(t), "two": chrometest.Start(t)}
